@@ -184,6 +184,9 @@ type session struct {
 	job *int64
 	// awake is true from before the connection is sent for the awake lock until it is known not to hold it.
 	awake bool
+	// otherAwake is true if another session held the awake lock exclusively after this one
+	// had failed to get it.
+	otherAwake bool
 }
 
 // end gives the connection back, without the awake lock: writers would be silent for as long as the pool keeps it.
@@ -203,8 +206,9 @@ func (s *session) end(ctx context.Context) {
 // again stands for a rest that is over before it began.
 const again = time.Duration(-1)
 
-// errOtherAwake ends a session without the awake lock. Its holder, another copy of the worker as a rule, looks again
-// after it has dropped the lock, and sees all rows that this session has seen.
+// errOtherAwake ends a session without the awake lock. The holder, usually another copy of the
+// worker, waits at the barrier and queries again after it has dropped the lock. So it finds the
+// rows of all writers that did not notify.
 var errOtherAwake = errors.New("another session has the awake lock")
 
 // drain works until nothing is due. It returns for how long to leave alone what cannot be done now, or 0
@@ -228,7 +232,7 @@ func (s *session) drain(ctx context.Context) (time.Duration, error) {
 		if s.job != nil {
 			job = *s.job
 		}
-		wait := s.awake || !s.subscription.Ear.hears()
+		wait := s.awake || !s.otherAwake
 		leave, err := s.subscription.Work(ctx, s.conn, job, wait)
 		if err != nil {
 			return 0, fmt.Errorf("get work done: %w", err)
@@ -258,9 +262,12 @@ func (s *session) look(ctx context.Context, on Querier, fresh bool) (Due, error)
 }
 
 // wake takes the awake lock if it can be had. Writers hold the lock in shared mode for an instant, so it is waited for, but never for long.
+// While it waits, writers find the lock taken and do not notify. So without the lock it may only skip the barrier if another session
+// holds the lock. If only writers hold it, it works and waits at the barrier as if it had the lock.
 // A subscription that does not hear does without: behind a transaction pooler the lock would stay with some server connection, and
 // silence the writers for subscriptions that do hear.
 func (s *session) wake(ctx context.Context) error {
+	s.otherAwake = false
 	if s.awake || !s.subscription.Ear.hears() {
 		return nil
 	}
@@ -276,32 +283,35 @@ func (s *session) wake(ctx context.Context) error {
 		case pgcatalog.SQLState(err) != "55P03":
 			return fmt.Errorf("take awake lock: %w", err)
 		}
-		held, err := s.dropLate(ctx)
+		late, err := s.dropLate(ctx)
 		if err != nil {
 			return fmt.Errorf("drop awake lock: %w", err)
 		}
 		s.awake = false
-		if !held {
+		if !late {
 			return nil
 		}
 		// A writer may have found the lock held, and nobody would look at its rows. Try again.
 	}
 }
 
-// dropLate drops a lock that the server granted in the moment in which the time was over, and reports whether it did.
-// The session would keep it, and no part of the program would know.
-func (s *session) dropLate(ctx context.Context) (held bool, err error) {
+// dropLate drops a lock that the server granted just after the timeout, and reports whether it
+// did. Otherwise the session would keep the lock unnoticed. It also sets otherAwake.
+func (s *session) dropLate(ctx context.Context) (late bool, err error) {
 	if err := s.script(ctx, "ROLLBACK"); err != nil {
 		return false, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.subscription.timing.Answer)
 	defer cancel()
-	const sql = `SELECT EXISTS (
-			SELECT FROM pg_catalog.pg_locks AS own
-			WHERE own.locktype = 'advisory' AND own.pid = pg_catalog.pg_backend_pid() AND own.mode = 'ExclusiveLock' AND own.granted
-		), pg_catalog.pg_advisory_unlock_all()`
-	err = s.conn.QueryRow(ctx, sql).Scan(&held, nil)
-	return held, err //nolint:wrapcheck // wake adds the context
+	const sql = `SELECT coalesce(pg_catalog.bool_or(lock.pid = pg_catalog.pg_backend_pid()), false),
+			coalesce(pg_catalog.bool_or(lock.pid <> pg_catalog.pg_backend_pid()), false),
+			pg_catalog.pg_advisory_unlock_all()
+		FROM pg_catalog.pg_locks AS lock
+		WHERE lock.locktype = 'advisory' AND lock.mode = 'ExclusiveLock' AND lock.granted AND lock.objsubid = 2
+			AND lock.database = (SELECT db.oid FROM pg_catalog.pg_database AS db WHERE db.datname = pg_catalog.current_database())
+			AND lock.classid = ($1::bigint & 4294967295)::oid AND lock.objid = ($2::bigint & 4294967295)::oid`
+	err = s.conn.QueryRow(ctx, sql, s.subscription.Key1, s.subscription.Key2).Scan(&late, &s.otherAwake, nil)
+	return late, err //nolint:wrapcheck // wake adds the context
 }
 
 // wakeAndLook tries to take the lock in the round trip of the look, since a writer has called and something is likely to be due. Where nothing
