@@ -189,8 +189,9 @@ func destroyGroups(ctx context.Context, p *pass, args GroupDestroyArgs, together
 		f := batch.Judge(err)
 		f.Message = err.Error()
 		stats.Errors = batch.CountFault(stats.Errors, f)
-		// The run fails, so that the history tells of the error. The job does not: its own
-		// group is gone, and the other one has a job of its own. The error wraps nothing, as that of another group's lease says nothing about the run's own.
+		// The run fails, so that the history has the error. The job does not: its own group
+		// is deleted, and the other group has a job of its own. The error wraps nothing,
+		// because an error of the other group's lease says nothing about this one.
 		p.over = true
 		return stats, fmt.Errorf("after group %d was done: %s", args.GroupID, err) //nolint:errorlint // see above
 	}

@@ -8,8 +8,8 @@
 //
 // The application's triggers then get their own search_path back, in a statement of its own: what a function with a pinned path sets for itself
 // ends with it. The path is kept up to COMMIT, where deferred constraint triggers run. So SQL in a batch must name functions, types and
-// operators by schema. Batches of Sexton's own statements (Limits.Own) run under the pinned path, also behind a transaction pooler whose role
-// lacks the setting, and use plain operators.
+// operators by schema. Batches of Sexton's own statements (Limits.Own) run under the pinned path, also through a transaction pooler if
+// the role lacks the setting, and use plain operators.
 //
 // A batch that only looks is READ ONLY. It compares the token without a lock: it commits nothing, and its answer is acted on by batches that hold it.
 // The first one of a pass may go with the statement that begins the lease (Ahead): in its transaction, behind the fence.

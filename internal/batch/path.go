@@ -38,7 +38,7 @@ type foundPath struct {
 	at   time.Time
 }
 
-// pinnedPath is that of Sexton's own statements: names and operators are those of Postgres.
+// pinnedPath is the search path of Sexton's own statements.
 const pinnedPath = "pg_catalog, pg_temp"
 
 // queuePath adds the statement that sets the path. The catalogue is asked for the path now and then on each connection, as a session of the

@@ -8,7 +8,7 @@
 //	external_diffs.go      ─┘                      └─ Grants ───────────► migrate grants
 //
 // Its one invariant: no reader knows a family by name. All that readers know of a family stands in its one file, as a Component. What the
-// families share is beside them: grants on the application's tables, and indexes that clean-ups miss.
+// families share has files of its own: grants on the application's tables, and indexes that clean-ups miss.
 //
 // A deletion table is the table in which a family's work waits, such as the tombstones or the queue of users. ReadBacklog reads it by a
 // function of the database, so that "sexton".backlog and the program cannot disagree.

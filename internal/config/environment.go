@@ -99,8 +99,8 @@ func (l *loader) ownDatabases() []string {
 	return names
 }
 
-// URLVariable returns the environment variable that can hold the URL of a database: the one that it was read from, or
-// the one that a configuration without a file reads.
+// URLVariable returns the environment variable from which the URL of a database was read, or
+// from which a configuration without a file would read it.
 func (c *Config) URLVariable(name string) string {
 	path := []string{"databases", name, "url"}
 	variable := variableName(path)

@@ -210,13 +210,15 @@ func (d Database) tryDirect(ctx context.Context) error {
 	return nil
 }
 
-// PinPath is the SQL expression that sets the path of Sexton's own statements up to the end of the transaction. Sessions begin with it,
-// but not behind a transaction pooler if the role lacks the setting.
+// PinPath is the SQL expression that sets the search path of Sexton's own statements until
+// the end of the transaction. Sessions start with this path, except through a transaction
+// pooler if the role lacks the setting.
 const PinPath = "pg_catalog.set_config('search_path', '" + ownPath + "', true)"
 
-// GenericPlan is the SQL expression that makes the statements behind it, up to the end of the transaction, use the plan that the connection
-// keeps, under the path of PinPath. Left to itself Postgres plans a query on arrays anew each time, which takes it ten times as long as to run
-// it. A pipeline is one transaction.
+// GenericPlan is the SQL expression that makes later statements of the transaction use the
+// plan that the connection keeps, under the path of PinPath. Otherwise Postgres plans a query
+// on arrays each time, which takes ten times as long as running it. A pipeline is one
+// transaction.
 const GenericPlan = "pg_catalog.concat_ws(' ', " + PinPath + ", pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true))"
 
 // Pinned runs a query under the path of Sexton's own statements.

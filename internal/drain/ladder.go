@@ -96,13 +96,13 @@ func (s *session) clear(ctx context.Context, c *chunk) error {
 	// Pieces of each edge. An error on one edge does not stop the others.
 	c.alone = len(c.tombstones) == 1
 	var failed error
-	untold, locked := false, ""
+	eventsPending, locked := false, ""
 	for _, e := range edges {
-		if untold && !e.Updates() {
+		if eventsPending && !e.Updates() {
 			continue // ON DELETE CASCADE could delete rows of the earlier edge without their event.
 		}
 		left, err := s.pieces(ctx, c, e)
-		untold = untold || e.Tells && (left || err != nil)
+		eventsPending = eventsPending || e.EmitsEvent && (left || err != nil)
 		switch f := batch.Judge(err); {
 		case err == nil:
 		case f.Verdict == batch.Conflict:
@@ -443,7 +443,7 @@ func (s *session) edges(c *chunk) (sound []*Edge, why *batch.Fault) {
 	if c.parent.held != nil {
 		return nil, c.parent.held
 	}
-	untold := false
+	eventsPending := false
 	for _, e := range c.parent.Edges {
 		f := e.held
 		switch remote := s.Remotes[e.Database]; {
@@ -455,9 +455,9 @@ func (s *session) edges(c *chunk) (sound []*Edge, why *batch.Fault) {
 		case e.blocked.waits() && e.blocked.table:
 			f = &batch.Fault{Table: e.Child.Label(), Message: e.blocked.reason, Verdict: batch.LockTimeout}
 		}
-		untold = untold || f != nil && e.Tells
+		eventsPending = eventsPending || f != nil && e.EmitsEvent
 		switch {
-		case f == nil && untold && !e.Updates(): // ON DELETE CASCADE could delete rows without their event.
+		case f == nil && eventsPending && !e.Updates(): // ON DELETE CASCADE could delete rows without their event.
 		case f == nil:
 			sound = append(sound, e)
 		case why == nil || e.Broken != "" || why.Lock() && !f.Lock():

@@ -67,13 +67,13 @@ type Pass struct {
 	held     string
 	err      error
 
-	// paceMu guards Pace and the connection that it queries. While beside is set, other
+	// paceMu guards Pace and the connection that it queries. While othersActive is set, other
 	// clients use the server, and a session holds turn during each transaction, so that
 	// only one runs at a time. remoteMu guards the sessions of Remotes.
-	paceMu   sync.Mutex
-	turn     sync.Mutex
-	beside   atomic.Bool
-	remoteMu sync.Mutex
+	paceMu       sync.Mutex
+	turn         sync.Mutex
+	othersActive atomic.Bool
+	remoteMu     sync.Mutex
 
 	sessions sync.WaitGroup
 }
@@ -228,7 +228,7 @@ func (s *session) awaitReplicas(ctx context.Context) { s.pace(func(r *pace.Run) 
 func (s *session) breathe(ctx context.Context, took time.Duration) {
 	s.pace(func(r *pace.Run) {
 		r.Breathe(ctx, took)
-		s.beside.Store(!r.Full())
+		s.othersActive.Store(!r.Full())
 	})
 }
 

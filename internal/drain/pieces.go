@@ -186,8 +186,8 @@ func (s *session) piece(ctx context.Context, c *chunk, e *Edge, pointers []pgtyp
 	return rows + doubles, err
 }
 
-// change runs the statements that build returns, after those of before. It returns the
-// number of rows that they changed.
+// change runs the statements before and then the ones that build returns. It returns the
+// number of changed rows.
 func (s *session) change(
 	ctx context.Context, e *Edge, limits batch.Limits, keys dml.Keys, build func(dml.Keys) (string, []any), before ...batch.Statement,
 ) (rows int64, err error) {
@@ -313,7 +313,7 @@ func edgeErr(err error, e *Edge) error {
 	return &edgeError{err, e}
 }
 
-// gone returns those of the keys that no row has.
+// gone returns the keys without a row.
 func (s *session) gone(ctx context.Context, c *chunk, keys any) (any, error) {
 	sql, args := c.parent.Gone(keys)
 	limits := s.on.Limits

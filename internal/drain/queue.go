@@ -207,7 +207,7 @@ func compareKeys(a, b Tombstone) int {
 // more starts another session if there is work for it.
 func (s *session) more(ctx context.Context) {
 	p := s.Pass
-	if p.started >= p.Connections || p.solo || p.beside.Load() || !p.pending() {
+	if p.started >= p.Connections || p.solo || p.othersActive.Load() || !p.pending() {
 		return
 	}
 	if on := p.connect(ctx); on != nil {

@@ -78,7 +78,7 @@ func (s *session) leavePass(err error) error {
 // run runs one transaction in the parents' database. It returns the number of rows that
 // each statement affected.
 func (s *session) run(ctx context.Context, limits batch.Limits, statements ...batch.Statement) (affected []int64, err error) {
-	if s.beside.Load() {
+	if s.othersActive.Load() {
 		s.turn.Lock()
 		defer s.turn.Unlock()
 	}
@@ -195,7 +195,7 @@ func (s *session) direct(ctx context.Context, c *chunk, edges []*Edge, complete 
 			limits.LockTimeout = min(limits.LockTimeout, blockedWait)
 		}
 		keys := e.keys(c)
-		if keys.Keep != nil && !keys.Keep.Apart && !e.Updates() && !e.Tells {
+		if keys.Keep != nil && !keys.Keep.Apart && !e.Updates() && !e.EmitsEvent {
 			keys.Keep.Ahead = e.Leaf.OID
 		}
 		statements = append(statements, e.statements(s.on.Names, keys, &rows[i], func(keys dml.Keys) (string, []any) {
@@ -288,7 +288,7 @@ func (p *Parent) shares(e *Edge) bool {
 // counts reports whether the edge's last statement returns the number of rows instead of
 // only affecting them.
 func (e *Edge) counts(keys dml.Keys) bool {
-	return e.Count != "" || keys.Keep != nil && !keys.Keep.Ruled || e.Tells && !e.Updates()
+	return e.Count != "" || keys.Keep != nil && !keys.Keep.Ruled || e.EmitsEvent && !e.Updates()
 }
 
 // statements returns the statements that change rows of keys. build returns the SQL of

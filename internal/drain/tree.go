@@ -19,16 +19,17 @@ import (
 )
 
 const (
-	// windowRows is the most rows that are read at once of a table to which nothing refers. firstWindow and largestWindow
-	// are the first and the largest number of rows whose trees are deleted together.
+	// windowRows limits the rows of one window if no table refers to theirs. Otherwise
+	// windows begin with firstWindow rows and have at most largestWindow.
 	windowRows    = 10_000
 	firstWindow   = 50
 	largestWindow = 2000
-	// mostExcluded is how many rows that cannot be deleted now a statement may leave out. With more of them the rest waits.
+	// mostExcluded limits the rows that a statement leaves out because they cannot be deleted
+	// now. The other rows of the table then wait.
 	mostExcluded = 10_000
-	// forbidding is how many rows are read at once that forbid the deletion of another one.
+	// forbidding limits the rows of a window that only prevent a deletion.
 	forbidding = 100
-	// mostRefills is how often all rows below a window may have been deleted while there are new ones.
+	// mostRefills limits how often new rows may appear below a window after all were deleted.
 	mostRefills = 20
 	// mostInCircle bounds the rows of a circle.
 	mostInCircle = 10_000
@@ -255,8 +256,8 @@ func (t *Tree) Read(ctx context.Context, statements ...batch.Statement) error {
 	return t.Send(ctx, t.ShortWaits(), statements...)
 }
 
-// drain deletes or changes the rows of one key, in one of its leaves, that refer to a window's rows, and reports whether there
-// are some. It leaves those that cannot be deleted or changed now.
+// drain deletes or changes the rows of one leaf that refer to the window's rows by the key f,
+// and reports whether there are any. It skips rows that cannot be deleted or changed now.
 func (t *Tree) drain(ctx context.Context, w *dml.Window, f *dml.Ref, leaf pgcatalog.Table) (some bool, _ dml.Result, _ error) {
 	limit := windowRows
 	switch {
@@ -482,15 +483,16 @@ func (t *Tree) Circle(ctx context.Context, top *dml.Window) (*Circle, error) {
 	return &Circle{Closure: closure, tree: t, aside: make([]int64, len(closure.Windows))}, nil
 }
 
-// Around puts statements around the one that deletes the rows at the top. The ones before fail unless all rows are as they
-// were found, and do the owner's further work. The ones after fail if a row is left.
+// Around returns deletion, which deletes the rows at the top, between further statements. The
+// statements before it fail unless all rows are as they were found, and do the owner's
+// further work. The statements after it fail if a row is left.
 func (c *Circle) Around(deletion ...batch.Statement) (all []batch.Statement) {
 	owner := &c.tree.Owner
 	for i, w := range c.Windows {
 		all = append(all, batch.Statement{SQL: dml.HoldStatement(w.Leaf, "FOR UPDATE"), Args: w.Rows.Args()})
-		if beside := owner.Beside(w.Table); i > 0 && beside != (dml.Beside{}) {
+		if extra := owner.Extra(w.Table); i > 0 && extra != (dml.Extra{}) {
 			all = append(all, batch.Statement{
-				SQL: owner.TellStatement(w.Table, w.Leaf), Args: w.Rows.Args(owner.ID), Scan: batch.One(new(int64), &c.aside[i]),
+				SQL: owner.ExtraStatement(w.Table, w.Leaf), Args: w.Rows.Args(owner.ID), Scan: batch.One(new(int64), &c.aside[i]),
 			})
 		}
 	}

@@ -3,14 +3,15 @@
 //	lists of columns ─┐
 //	                  ├─► Resolve ─► Plan ─┐
 //	foreign keys ─────┘                    ▼
-//	queue users_ghost_user_migrations ─► Run ─► package engine: move, delete, nullify ─► delete the user
+//	queue users_ghost_user_migrations ─► Run ─► package drain: move, delete, nullify ─► delete the user
 //
-// The ghost user is the one that the contributions of deleted users pass to. A user to be deleted is in the queue. Run binds
-// the plan to edges, and the queue to the source of an engine.Pass: each user is a chunk of one key, whose completion deletes
-// the user. A user with an error is deferred, and the others go on.
+// The ghost user takes over the contributions of deleted users. Run binds the plan to edges
+// and is the source of a drain.Pass: each queued user is a chunk of one key, whose completion
+// deletes the user. A user with an error is deferred, and the run continues with the others.
 //
-// Its one invariant: a user is deleted only if nothing refers to it in the snapshot of the transaction that deletes it. That
-// transaction first locks the user, so that no foreign key can begin to refer to it.
+// Invariant: a user is deleted only if nothing refers to it in the snapshot of the
+// transaction that deletes it. That transaction first locks the user, so that no row can
+// begin to refer to it.
 //
 // Each batch commits alone and counts itself in the queue's row, so a run may end or be killed anywhere.
 package ghostuser

@@ -184,7 +184,7 @@ func (r *run) edge(s *step, leaf Table, do dml.Action) *drain.Edge {
 	edge := s.edge(r.Session.Names, leaf, do, r.ghost)
 	edge.Limit = r.Sizes.rows(do)
 	if do == dml.Remove && s.below {
-		edge.Tree = r.fell(s, leaf)
+		edge.Tree = r.treeOf(s, leaf)
 	}
 	r.edges[edge] = &part{s, do}
 	return edge

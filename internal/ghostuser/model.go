@@ -14,7 +14,8 @@ import (
 type Columns struct {
 	Table   string
 	Columns []string
-	// Event, for rows that are deleted, requests an event with their keys, for the owner of the files behind them.
+	// Event requests an event with the keys of deleted rows, so that the application can
+	// delete their files.
 	Event bool
 }
 

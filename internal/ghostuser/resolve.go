@@ -255,7 +255,7 @@ func (r *resolver) step(id pgcatalog.Key, b *bound, do dml.Action) *step {
 	return &step{
 		Edge: dml.Edge{
 			Child: b.relation.Table, Leaves: b.relation.Leaves, Columns: []string{b.column}, Compare: []pgcatalog.Comparison{compare}, Action: do,
-			PrimaryKey: b.relation.PrimaryKey(), Tells: b.told, Index: all, Indexed: indexed,
+			PrimaryKey: b.relation.PrimaryKey(), EmitsEvent: b.told, Index: all, Indexed: indexed,
 		},
 		otherwise: otherwise, label: b.label(), tableLabel: b.table, below: r.refersTo(b.relation), shown: b.relation.Shown("child"),
 	}

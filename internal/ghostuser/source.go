@@ -21,7 +21,7 @@ const keptRows = "rows remain that no session has locked: a trigger or rule keep
 // estimateEvery is how often it is estimated how much is left of a user.
 const estimateEvery = 5 * time.Second
 
-// Load returns due users that the run does not know yet, and those whose wait for a lock is over.
+// Load returns due users that the run has not loaded yet or that no longer wait for a lock.
 func (r *run) Load(
 	ctx context.Context, on *batch.Session, from []drain.Spot, limit int, recheck bool,
 ) (map[*drain.Parent][]drain.Tombstone, error) {

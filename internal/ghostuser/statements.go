@@ -25,8 +25,9 @@ const remainingCap = 10_000
 
 func queueTable(names pgcatalog.Names) string { return names.Render(`"public".`) + QueueTable }
 
-// queued is the query for those of {keys} that are in the queue for this kind of deletion. A deletion that is cancelled meanwhile
-// has either not begun, or is refused. Nothing moves to a ghost user that exists no more.
+// queued returns the query for the users among {keys} that are queued for this kind of
+// deletion. Its lock on the queue makes a later cancellation fail. It finds none if the ghost
+// user no longer exists.
 func (p *Plan) queued(names pgcatalog.Names, hardDelete bool, ghost int64) string {
 	return fmt.Sprintf("SELECT job.user_id FROM %s AS job WHERE job.user_id OPERATOR(pg_catalog.=) ANY ({keys})"+
 		" AND job.hard_delete OPERATOR(pg_catalog.=) %t AND (%s) OPERATOR(pg_catalog.=) ANY (%s) AND EXISTS (%s) FOR KEY SHARE OF job",
@@ -47,18 +48,18 @@ func (p *Plan) userType(id string) string {
 // edge is the engine's edge for the step's rows in one leaf.
 func (s *step) edge(names pgcatalog.Names, leaf Table, do dml.Action, ghost int64) *drain.Edge {
 	edge := s.Edge
-	edge.Action, edge.Tells = do, s.Tells && do == dml.Remove
+	edge.Action, edge.EmitsEvent = do, s.EmitsEvent && do == dml.Remove
 	edge.Target = dml.Value{Type: "pg_catalog.int8", Value: fmt.Sprint(ghost)}
 	if do == dml.Forbid {
 		return &drain.Edge{Edge: &edge, Leaf: leaf, Refusal: s.refusal}
 	}
 	edge.Count = "pg_catalog.count(*)"
-	edge.Beside = []string{fmt.Sprintf(`counted AS (
+	edge.Extra = []string{fmt.Sprintf(`counted AS (
 	UPDATE %s AS job SET %[2]s = job.%[2]s OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM changed), updated_at = pg_catalog.clock_timestamp()
 	WHERE job.user_id OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND EXISTS (SELECT FROM changed)
 )`, queueTable(names), counter(do))}
-	if edge.Tells {
-		edge.Beside = append(edge.Beside, "told AS ("+batch.OrphanedFiles(names, s.tableLabel, "'user_id', ($1::bigint[])[1], ", "changed",
+	if edge.EmitsEvent {
+		edge.Extra = append(edge.Extra, "told AS ("+batch.OrphanedFiles(names, s.tableLabel, "'user_id', ($1::bigint[])[1], ", "changed",
 			"HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0")+")")
 	}
 	return &drain.Edge{Edge: &edge, Leaf: leaf}

@@ -36,8 +36,9 @@ type tree struct {
 	below map[uint32]*dml.Table
 }
 
-// fell returns the function that deletes a user's rows of a step in one leaf, each after everything that hangs below it.
-func (r *run) fell(s *step, leaf Table) func(context.Context, *drain.TreeSession, drain.Tombstone, []pgtype.TID) error {
+// treeOf returns the function that deletes a user's rows of a step in one leaf, each after
+// all rows below it.
+func (r *run) treeOf(s *step, leaf Table) func(context.Context, *drain.TreeSession, drain.Tombstone, []pgtype.TID) error {
 	return func(ctx context.Context, in *drain.TreeSession, t drain.Tombstone, only []pgtype.TID) error {
 		tree, root, err := r.tree(ctx, in, t, s, s.Child)
 		if err != nil {
@@ -187,9 +188,10 @@ func (e *topError) Error() string { return e.Message }
 
 func (e *topError) lock() bool { return e != nil && e.Lock() }
 
-// alter runs a transaction that deletes or changes rows of a tree. It locks the user's row of the queue and, before anything below
-// them is deleted, the rows at the top, if they are as they were read: the application may have given one to another user. That
-// lock comes after those of rows below, as it does if an application or a trigger counts them.
+// alter runs a transaction that deletes or changes rows of a tree. It first locks the user's
+// row of the queue. Before it deletes rows, it locks the rows at the top and fails if they
+// have changed, because the application may have given one to another user. That lock comes
+// after the locks of rows below, as in an application or trigger that counts these.
 func (t *tree) alter(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
 	top := -1
 	all := slices.Insert(slices.Clone(statements), 0, batch.Statement{SQL: t.r.statement("hold"), Args: []any{t.u.id}})
@@ -240,22 +242,22 @@ func (r *run) tree(ctx context.Context, in *drain.TreeSession, of drain.Tombston
 	return t, root, nil
 }
 
-// teller returns the step that tells of deleted rows of a table: the given one of its own rows, of rows below any that tells; nil if
-// there is none.
-func (t *tree) teller(own *step, root, of *dml.Table) *step {
+// eventStep returns the step whose event publishes deleted rows of a table, or nil. For rows
+// of the step itself that is own, for rows below it is the step of their table.
+func (t *tree) eventStep(own *step, root, of *dml.Table) *step {
 	if of == root && own != nil {
 		return own
 	}
 	steps := t.r.Plan.steps(t.u.hardDelete)
-	at := slices.IndexFunc(steps, func(s *step) bool { return s.Tells && s.Child.OID == of.OID })
+	at := slices.IndexFunc(steps, func(s *step) bool { return s.EmitsEvent && s.Child.OID == of.OID })
 	if at < 0 {
 		return nil
 	}
 	return steps[at]
 }
 
-// owner has rows counted for the user: the step's as other rows of the step, what hangs below them by table, or by column if it is
-// changed.
+// owner returns the Owner that counts rows for the user: rows of the step under its label,
+// deleted rows below by table, changed ones by column.
 func (t *tree) owner(s *step, root *dml.Table) dml.Owner {
 	names := t.Session.Names
 	label := func(of *dml.Table) string {
@@ -266,13 +268,13 @@ func (t *tree) owner(s *step, root *dml.Table) dml.Owner {
 	}
 	return dml.Owner{
 		ID: t.u.id, Deleted: t.r.statement("deleted_below"), Changed: t.r.statement("changed_below"),
-		Beside: func(of *dml.Table) dml.Beside {
-			s := t.teller(s, root, of)
-			if s == nil || !s.Tells {
-				return dml.Beside{}
+		Extra: func(of *dml.Table) dml.Extra {
+			s := t.eventStep(s, root, of)
+			if s == nil || !s.EmitsEvent {
+				return dml.Extra{}
 			}
 			user := "(SELECT queued.user_id FROM " + queueTable(names) + " AS queued WHERE queued.id OPERATOR(pg_catalog.=) $3)"
-			return dml.Beside{
+			return dml.Extra{
 				Returning: ", " + batch.RowKey("target", s.PrimaryKey) + " AS key",
 				CTE: "told AS (" + batch.OrphanedFiles(names, s.tableLabel, "'user_id', "+user+", ", "gone",
 					"HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0") + ")",

@@ -91,7 +91,7 @@ func (e *Engine) newRun(ctx context.Context) *run {
 		},
 	}
 	r.Pace = &pace.Run{
-		Until: r.until, Stop: ctx, Ended: r.ended, Target: r.Target, Duty: e.Sizes.Duty, Throttle: e.Throttle, Tells: &r.stats.Duty,
+		Until: r.until, Stop: ctx, Ended: r.ended, Target: r.Target, Duty: e.Sizes.Duty, Throttle: e.Throttle, Shown: &r.stats.Duty,
 		Waits: func(ctx context.Context, class pace.WaitClass, reason string) {
 			r.excused = r.excused || class == pace.WaitReplica && reason != ""
 			r.waitsFor(ctx, reason)

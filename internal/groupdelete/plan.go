@@ -38,9 +38,9 @@ type Plan struct {
 }
 
 // beside is the further work of the statement that deletes rows of the table: it leaves word of them, and passes project bots on.
-func (p *Plan) beside(names pgcatalog.Names, t *table) dml.Beside {
+func (p *Plan) extra(names pgcatalog.Names, t *table) dml.Extra {
 	if p.bots && t == p.members {
-		return dml.Beside{
+		return dml.Extra{
 			CTE: statement(names, "bots", "{users}", p.users.SQL()), Returning: ", target.user_id", Selected: "(SELECT pg_catalog.count(*) FROM bot)",
 		}
 	}
@@ -49,7 +49,7 @@ func (p *Plan) beside(names pgcatalog.Names, t *table) dml.Beside {
 	case t == p.groups:
 		kind, columns = "group_destroyed", [][2]string{{"group_id", "id"}, {"parent_id", "parent_id"}, {"path", "path"}}
 	case t != p.projects:
-		return dml.Beside{}
+		return dml.Extra{}
 	case !p.projectPath:
 		columns = columns[:2]
 	}
@@ -58,7 +58,7 @@ func (p *Plan) beside(names pgcatalog.Names, t *table) dml.Beside {
 		fmt.Fprintf(&payload, "'%s', gone.%s, ", c[0], c[1])
 		returning.WriteString(", target." + c[1])
 	}
-	return dml.Beside{Returning: returning.String(), CTE: fmt.Sprintf(
+	return dml.Extra{Returning: returning.String(), CTE: fmt.Sprintf(
 		"event AS (INSERT INTO %s (kind, payload) SELECT '%s', pg_catalog.jsonb_build_object(%s'destroyed_with', $3::bigint) FROM gone)",
 		names.Render(`"sexton".events`), kind, payload.String())}
 }
@@ -68,7 +68,7 @@ func (r *run) owner() dml.Owner {
 	plan, names := r.engine.Plan, r.engine.Session.Names
 	return dml.Owner{
 		ID: r.engine.GroupID, Deleted: statement(names, "counted"), Changed: statement(names, "touched"),
-		Beside: func(t *table) dml.Beside { return plan.beside(names, t) },
+		Extra: func(t *table) dml.Extra { return plan.extra(names, t) },
 		Gone: func(t *table, n, bots int64) {
 			r.final = r.final || n > 0
 			r.stats.Bots += bots

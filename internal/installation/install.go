@@ -75,8 +75,8 @@ func InstallTriggers(ctx context.Context, b *Bound, set func(*triggers.Config)) 
 }
 
 // adopt takes over the removed tombstones of a database that had another name in the configuration when they were removed.
-// No pass would recheck them otherwise. Two databases of the configuration may be one, with a schema each, so only those of
-// the database's own parents are taken, and none with a name in use.
+// No pass would recheck them otherwise. Two databases of the configuration may be one, with a schema each, so it takes
+// only tombstones of the database's own parents, and none with a name in use.
 func (b *Bound) adopt(ctx context.Context, db database.Database) error {
 	if !b.Config.Has(migrate.LooseForeignKeys) {
 		return nil

@@ -331,8 +331,9 @@ func (l *Lease) Raise(ctx context.Context, db database.Database) error {
 
 // raise raises all slots of one fence.
 //
-// An earlier holder may still have transactions open that have slots locked FOR SHARE, such as a process that was
-// stopped between DELETE and COMMIT. Its lease is over, so after a short wait its sessions are ended.
+// Open transactions of an earlier holder may have locked slots FOR SHARE, for example if its
+// process was stopped between DELETE and COMMIT. Its lease has expired, so after a short wait
+// raise ends its sessions.
 func (l *Lease) raise(ctx context.Context, db database.Database) error {
 	const attempts = 20
 	for range attempts {

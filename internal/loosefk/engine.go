@@ -168,7 +168,7 @@ func (r *run) bind() []*drain.Parent {
 			switch {
 			case reference.Remote:
 				rank = 0
-			case reference.Tells:
+			case reference.EmitsEvent:
 				rank = 1
 			}
 			ranks[rank] = append(ranks[rank], r.edges(reference)...)

@@ -57,8 +57,8 @@ type Run struct {
 	// to others. Without a target, and with a duty of 0 or 1, there are no pauses.
 	Target time.Duration
 	Duty   float64
-	// Tells, if set, is kept at the share at which the run works.
-	Tells *Duty
+	// Shown, if set, receives the share at which the run works.
+	Shown *Duty
 	// Waits is told what the run waits for from now on; a reason of "" is nothing. A run that only calls Watch needs none.
 	Waits func(ctx context.Context, class WaitClass, reason string)
 
@@ -101,8 +101,8 @@ func (r *Run) Breathe(ctx context.Context, took time.Duration) {
 	case r.Duty > 0:
 		told = configured(r.Duty)
 	}
-	if r.Tells != nil {
-		*r.Tells = told
+	if r.Shown != nil {
+		*r.Shown = told
 	}
 	if share <= 0 || share >= 1 {
 		r.owed = 0

@@ -166,7 +166,7 @@ func TestShareDecidesInDutysStead(t *testing.T) {
 
 	r, _ := working(t.Context(), 0.5)
 	var told Duty
-	r.Tells = &told
+	r.Shown = &told
 	r.Breathe(t.Context(), target/8)
 	require.Equal(t, Duty{50, "configured"}, told)
 	share, locked := 0.25, false

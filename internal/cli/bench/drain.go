@@ -30,7 +30,7 @@ type DrainOptions struct {
 
 // Drain deletes parents and measures how fast their children are deleted: by Sexton, by one statement, and by
 // ON DELETE CASCADE or SET NULL. On the set Slow it compares the rows that Sexton deletes in a fixed time with
-// those that it deletes with one connection. After each measurement it checks that exactly the right rows
+// the rows that it deletes with one connection. After each measurement it checks that exactly the right rows
 // have been deleted or changed.
 func (o *DrainOptions) Drain(ctx context.Context, g *Cluster) (*Report, error) {
 	var found []comparison

@@ -19,7 +19,7 @@ func Select[T any](ctx context.Context, read Reader, to func(pgx.CollectableRow)
 	return found, err
 }
 
-// Look returns those of the keys by which rows refer to any of the window's.
+// Look returns the foreign keys by which rows refer to rows of the window.
 func (w *Window) Look(ctx context.Context, read Reader, refs []*Ref) (live []*Ref, _ error) {
 	found, err := Select(ctx, read, pgx.RowTo[[]bool], lookStatement(w.Leaf, refs), w.Rows.Args()...)
 	if err != nil {

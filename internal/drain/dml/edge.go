@@ -19,21 +19,23 @@ type Edge struct {
 	Columns []string
 	Compare []pgcatalog.Comparison
 	Action  Action
-	// Conditions restrict the edge to the rows that meet all of them, Except to the ones that do not.
+	// Conditions restrict the edge to rows that meet all of them, Except to rows that do not.
 	Conditions, Except []Value
 	// Where restricts the edge further, with the alias child.
 	Where string
 	// Target is the column that Assign changes, and its value. Of Move it is only the value.
 	Target Value
-	// Count, if set, is what statements that change rows select instead of nothing: their number, by an aggregate over changed.
-	// Beside are further CTEs, which read changed and, in $1, the keys. With Tells, changed has the rows' keys (key).
-	Count  string
-	Beside []string
-	// PrimaryKey lists the child's key columns in order; empty where it has none. Tells says that the end of rows is an event with their keys.
+	// Count, if set, is the aggregate over the CTE changed that statements return, such as
+	// the number of rows. Extra are further CTEs, which may read changed and the keys ($1).
+	// With EmitsEvent, changed has the column key.
+	Count string
+	Extra []string
+	// PrimaryKey lists the child's key columns in order. It is empty if there is no key.
+	// EmitsEvent reports that deleted rows are published as an event with their keys.
 	PrimaryKey []string
-	Tells      bool
-	// Indexed are the leaves in which an index leads to the rows by the columns. Index is false where one of them has none, so that a
-	// statement reads the whole table.
+	EmitsEvent bool
+	// Indexed are the leaves with an index on the columns. Index is false if a leaf has
+	// none: a statement then scans the whole table.
 	Index   bool
 	Indexed map[uint32]bool
 	// Moves reports that the value which is written decides the partition, so that rows are written through the partitioned table.

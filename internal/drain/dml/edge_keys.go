@@ -18,16 +18,16 @@ type Key struct {
 	KeyColumns []string
 	KeyTypes   []string
 	KeyCompare []pgcatalog.Comparison
-	// Integer reports that keys are stored as bigint, those of a single column of an integer type; all others are
-	// stored as text.
+	// Integer reports that keys are stored as bigint: the key is one column of an integer
+	// type. Other keys are stored as text.
 	Integer bool
-	// Queued is set if the keys' rows are deleted after the rows that refer to them. It is a query for those of {keys} that
-	// are still in a queue, whose rows it locks.
+	// Queued is set if the keys' rows are deleted after the rows that refer to them. It is a
+	// query that returns which of {keys} are still queued, and locks their rows of the queue.
 	Queued string
 }
 
-// Keys are the keys whose rows a statement is for: []int64 or []string. With Gone, the keys that a row has are left out, or
-// those that Of.Queued does not find.
+// Keys are the keys whose rows a statement changes: []int64 or []string. Gone leaves out
+// keys that still have a row or, if Of.Queued is set, keys that it does not return.
 type Keys struct {
 	Of     *Key
 	Values any

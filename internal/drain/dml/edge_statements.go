@@ -102,7 +102,7 @@ func (e *Edge) change(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, wh
 			return e.keepingRemoved(names, leaf, keys, where, args)
 		case e.Count != "":
 			return e.counting(sql, "false")
-		case e.Tells:
+		case e.EmitsEvent:
 			return e.telling(names, sql)
 		}
 		return sql
@@ -134,16 +134,16 @@ func (e *Edge) change(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, wh
 	return sql
 }
 
-// counting has a statement count the rows that it changes. Rows that a trigger kept as they were do not count.
+// counting adds Count to a statement. Rows that a trigger kept as they were do not count.
 func (e *Edge) counting(change, kept string) string {
 	key := ""
-	if e.Tells && !e.Updates() {
+	if e.EmitsEvent && !e.Updates() {
 		key = batch.RowKey("child", e.PrimaryKey) + " AS key, "
 	}
 	ctes := append([]string{
 		fmt.Sprintf("written AS (%s RETURNING %s%s AS kept)", change, key, kept),
 		"changed AS (SELECT written.* FROM written WHERE NOT written.kept)",
-	}, e.Beside...)
+	}, e.Extra...)
 	return "WITH " + strings.Join(ctes, ",\n") + "\nSELECT " + e.Count + " FROM changed"
 }
 

@@ -43,8 +43,8 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 	visit(below[top])
 	owner := Owner{
 		Deleted: "counted AS (SELECT)", Changed: "noted AS (SELECT)",
-		Beside: func(*Table) Beside {
-			return Beside{CTE: "event AS (SELECT)", Returning: ", target.id", Selected: "1"}
+		Extra: func(*Table) Extra {
+			return Extra{CTE: "event AS (SELECT)", Returning: ", target.id", Selected: "1"}
 		},
 	}
 	var got strings.Builder
@@ -56,7 +56,7 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 		add(name+" remove", owner.RemoveStatement(at, leaf, false))
 		add(name+" remove, skipping", owner.RemoveStatement(at, leaf, true))
 		add(name+" cascade", owner.CascadeStatement(at, leaf))
-		add(name+" tell", owner.TellStatement(at, leaf))
+		add(name+" tell", owner.ExtraStatement(at, leaf))
 		add(name+" gone", GoneStatement(leaf))
 		add(name+" unchanged", UnchangedStatement(leaf))
 		add(name+" hold", HoldStatement(leaf, "FOR UPDATE"))

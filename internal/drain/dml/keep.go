@@ -73,7 +73,7 @@ func (e *Edge) keepingRemoved(names pgcatalog.Names, leaf pgcatalog.Table, keys 
 		return e.keepingAhead(names, leaf, keys, deletion, where, args)
 	}
 	returning, event := Qualified("child", k.Columns), ""
-	if e.Tells {
+	if e.EmitsEvent {
 		returning = append(returning, batch.RowKey("child", e.PrimaryKey)+" AS cmax")
 		event = ",\nkeyed AS (SELECT gone.cmax AS key FROM gone),\nevent AS (" + e.event(names, "keyed") + ")"
 	}

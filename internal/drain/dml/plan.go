@@ -100,18 +100,18 @@ type Result int
 const (
 	// Finished means that nothing is left of it.
 	Finished Result = iota
-	// Yielded means that the run's time is over, or that it was stopped.
+	// Yielded means that the run has used its time or was stopped.
 	Yielded
 	// Blocked means that the rows that are left cannot be deleted now.
 	Blocked
 )
 
-// Forbids tells people that a row, which is shown, prevents the deletion of one of the table that the key refers to.
+// Forbids returns the message that the shown row prevents the deletion of a row of t.
 func (f *Ref) Forbids(t *Table, shown string) string {
 	return fmt.Sprintf("the row with %s refers to %s, and foreign key %s %s", shown, t.Label(), f.Constraint, f.why())
 }
 
-// Blocks tells people that rows of the key can prevent the deletion of rows of the table that it refers to.
+// Blocks returns the message that rows of the key can prevent deletions from t.
 func (f *Ref) Blocks(t *Table) string {
 	return fmt.Sprintf("%s refers to %s, and foreign key %s %s", f.Label(), t.Label(), f.Constraint, f.why())
 }

@@ -77,25 +77,26 @@ type Window struct {
 	Refilled bool
 }
 
-// Owner is on whose behalf rows are deleted, such as a group: it counts them, and may do more in the transactions that
-// delete them. Its texts are CTEs.
+// Owner is the group or user for which rows are deleted. It counts them and may add further
+// work to the transactions that delete them. Its texts are CTEs.
 type Owner struct {
 	// ID is $3 in all texts.
 	ID int64
-	// Deleted counts the rows of the CTE total (rows). Changed counts those of the CTE changed, which are not deleted.
+	// Deleted records the number of rows in the CTE total (rows). Changed records the rows of
+	// the CTE changed, which are not deleted.
 	Deleted, Changed string
-	// Beside is the further work of a statement that deletes rows of a table.
-	Beside func(t *Table) Beside
-	// Gone and Altered report committed rows. aside is the number that Beside selected.
+	// Extra returns the further work of a statement that deletes rows of a table.
+	Extra func(t *Table) Extra
+	// Gone and Altered report committed rows. aside is the number that Extra selected.
 	Gone    func(t *Table, rows, aside int64)
 	Altered func(f *Ref, rows int64)
 	// Failed reports errors that rows are to blame for.
 	Failed func(f batch.Fault)
 }
 
-// Beside is the further work of a statement that deletes rows of a table. CTE may read the CTE gone, which has the columns
+// Extra is the further work of a statement that deletes rows of a table. CTE may read the CTE gone, which has the columns
 // that Returning adds with the alias target. Selected is an expression of type bigint, or "".
-type Beside struct{ CTE, Returning, Selected string }
+type Extra struct{ CTE, Returning, Selected string }
 
 // wantSQL is a CTE of the rows that the first two parameters name.
 const wantSQL = "want AS MATERIALIZED (SELECT wanted.at, wanted.version " +
@@ -175,7 +176,7 @@ func ShownStatement(t *Table, leaf pgcatalog.Table) string {
 	return fmt.Sprintf("SELECT %s FROM ONLY %s AS child WHERE child.ctid OPERATOR(pg_catalog.=) $1::pg_catalog.tid", t.Shown("child"), leaf.SQL())
 }
 
-// free is a CTE of those of the rows that no other session has locked.
+// free returns a CTE of the wanted rows that no other session has locked.
 func free(leaf pgcatalog.Table) string {
 	return fmt.Sprintf("free AS MATERIALIZED (SELECT want.at, want.version FROM %s FOR UPDATE OF picked SKIP LOCKED)", joined("want", leaf, "picked"))
 }
@@ -207,11 +208,11 @@ func GoneStatement(leaf pgcatalog.Table) string {
 		with(wantSQL), joined("want", leaf, "target"))
 }
 
-// RemoveStatement deletes those of the rows that no row refers to, or all of them if only they refer to each other, and counts them for
-// the owner $3. Rows that are inserted
-// below between its snapshot and its lock on a row are the only ones that the key's own action deletes. It returns how many
-// it deleted, their tuples unless that is all of them, and the number that the owner selects. With skip it leaves out rows
-// that other sessions have locked.
+// RemoveStatement deletes the wanted rows to which no row refers, or all of them if they
+// refer only to each other, and counts them for the owner $3. It returns how many it deleted,
+// their tuples unless that is all of them, and the number that the owner selects. With skip
+// it leaves out rows that other sessions have locked. The key's own action deletes a row below
+// only if it was inserted between the statement's snapshot and its lock.
 func (o *Owner) RemoveStatement(t *Table, leaf pgcatalog.Table, skip bool) string {
 	from, unlocked := "want", ""
 	if skip {
@@ -242,23 +243,24 @@ func (o *Owner) CascadeStatement(t *Table, leaf pgcatalog.Table) string {
 }
 
 func (o *Owner) removing(t *Table, leaf pgcatalog.Table, ctes []string, from, condition, more string) string {
-	beside := o.Beside(t)
+	extra := o.Extra(t)
 	ctes = append(ctes, fmt.Sprintf(`gone AS (
 	DELETE FROM ONLY %s AS target USING %s AS want
 	WHERE target.ctid OPERATOR(pg_catalog.=) want.at AND target.xmin OPERATOR(pg_catalog.=) want.version%s
 	RETURNING want.at%s
-)`, leaf.SQL(), from, condition, beside.Returning),
-		fmt.Sprintf("total AS MATERIALIZED (SELECT pg_catalog.count(*)%s AS rows FROM gone)", more), beside.CTE, o.Deleted)
+)`, leaf.SQL(), from, condition, extra.Returning),
+		fmt.Sprintf("total AS MATERIALIZED (SELECT pg_catalog.count(*)%s AS rows FROM gone)", more), extra.CTE, o.Deleted)
 	return fmt.Sprintf(`%s
 SELECT total.rows, CASE WHEN total.rows OPERATOR(pg_catalog.<) pg_catalog.cardinality($1::pg_catalog.tid[]) THEN ARRAY(SELECT gone.at FROM gone) END, %s::bigint
-FROM total`, with(ctes...), cmp.Or(beside.Selected, "0"))
+FROM total`, with(ctes...), cmp.Or(extra.Selected, "0"))
 }
 
-// TellStatement does the owner's further work for rows that are deleted by the next statement, by the action of a key.
-func (o *Owner) TellStatement(t *Table, leaf pgcatalog.Table) string {
-	beside := o.Beside(t)
+// ExtraStatement does the owner's further work for rows that the next statement deletes by
+// the action of a foreign key.
+func (o *Owner) ExtraStatement(t *Table, leaf pgcatalog.Table) string {
+	extra := o.Extra(t)
 	return fmt.Sprintf("%s\nSELECT $3::bigint, %s::bigint", with(wantSQL,
-		fmt.Sprintf("gone AS (SELECT want.at%s FROM %s)", beside.Returning, joined("want", leaf, "target")), beside.CTE), cmp.Or(beside.Selected, "0"))
+		fmt.Sprintf("gone AS (SELECT want.at%s FROM %s)", extra.Returning, joined("want", leaf, "target")), extra.CTE), cmp.Or(extra.Selected, "0"))
 }
 
 // ChangeStatement does to rows what the key's action says, and has the owner $3 count the ones that it changed. It returns
