@@ -16,7 +16,8 @@
 //
 // Some parents still have their row, for example users. That row is deleted after its
 // edges have been drained. Such a tombstone is always the only one in its chunk. The
-// direct transaction locks the row first, and Source.Complete deletes it.
+// direct transaction is READ COMMITTED then: it locks the row first, and Source.Complete
+// deletes it if a snapshot taken after the lock has none of its children.
 //
 // A row cannot be moved to a target that already has an equal row. Such duplicates are
 // changed by a statement of their own (Edge.Double, Edge.Otherwise) before the move.

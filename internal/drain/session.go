@@ -169,7 +169,9 @@ func (s *session) directTarget(p *Parent) time.Duration {
 // it also removes the tombstones. It returns those removed and the number of changed
 // rows.
 func (s *session) direct(ctx context.Context, c *chunk, edges []*Edge, complete bool, limits batch.Limits) (Done, int64, error) {
-	limits.Repeatable = true
+	// The completion of a living parent needs a snapshot that is newer than the lock on the
+	// parent: it must see the rows of a writer that had the lock before.
+	limits.Repeatable = !c.parent.lives()
 	var rows []int64
 	done := Done{}
 	var statements []batch.Statement

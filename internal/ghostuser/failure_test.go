@@ -176,6 +176,21 @@ func TestRowsThatComeLateAreMoved(t *testing.T) {
 	})
 }
 
+// A writer locks the user, adds a row without a foreign key and commits while the run waits for
+// the user. The lock leaves no trace, so only a snapshot taken after it contains the row.
+func TestRowsWithoutForeignKeysThatComeLateAreDeleted(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "", lists())
+	b.engine.Sizes.Target = time.Second
+	b.queue(false, 1)
+	tx := b.Begin(t, "SELECT FROM users WHERE id = 1 FOR KEY SHARE", "INSERT INTO visits VALUES (1, 1)")
+	wait := b.runWhile(t.Context(), t)
+	b.AwaitLock(t)
+	require.NoError(t, tx.Commit(t.Context()))
+	b.requireDone(t, wait(), 1)
+	require.Empty(t, b.Rows("SELECT FROM visits"))
+}
+
 // A constraint that is checked at the COMMIT finds a duplicate when the user is already as good as deleted.
 func TestALateDuplicateOfADeferredConstraint(t *testing.T) {
 	t.Parallel()
