@@ -1,7 +1,7 @@
 // Package drain deletes or changes the rows that reference deleted parents, in small
 // transactions.
 //
-//	session.next: take a chunk ─► session.clear: drain it ─► finish, postpone or fail it
+//	nextChunk ─► drainChunk: try direct statements, or pieces and then direct statements ─► remove, defer or divide
 //
 // A Parent is a table whose rows were deleted. An Edge is one leaf table of one of its
 // children. A chunk is a few tombstones of one parent that are cleaned up together. A
@@ -20,12 +20,13 @@
 // deletes it if a snapshot taken after the lock has none of its children.
 //
 // A row cannot be moved to a target that already has an equal row. Such duplicates are
-// changed by a statement of their own (Edge.Double, Edge.Otherwise) before the move.
+// changed by a statement of their own (Edge.Duplicates, Edge.OnDuplicate) before the move.
 //
 // Every statement checks in its own snapshot that the parent is deleted or still queued.
 // Every transaction checks the fence of its lease. A pass can be killed at any point: the
 // next one finds the tombstones and the rows that are left.
 //
-// Read pass.go, queue.go and ladder.go first, then the statements in
-// internal/drain/dml/edge_direct.go.
+// Read drain.go from the top: it is the way of a chunk. direct.go, pieces.go, locks.go and
+// remote.go have its steps, queue.go has the chunks that wait, failure.go what follows an
+// error. The statements are in internal/drain/dml.
 package drain

@@ -26,18 +26,18 @@ type Parent struct {
 
 	// The fields below are guarded by Pass.mu.
 	//
-	// loaded are tombstones that are not in a chunk yet. waiting are chunks that were
+	// loaded are tombstones that are not in a chunk yet. returned are chunks that were
 	// returned to the queue.
-	loaded  []Tombstone
-	waiting []*chunk
-	// after is the position of the last loaded tombstone. more reports that the last load
-	// was full.
-	after Position
-	more  bool
-	// served is when a session last took a chunk, and resumed when it last took one from
-	// waiting. fresh makes the next chunk a new one even if waiting is not empty.
-	served, resumed time.Time
-	fresh           bool
+	loaded   []Tombstone
+	returned []*chunk
+	// loadedTo is the position of the last loaded tombstone. moreDue reports that the last
+	// load was full.
+	loadedTo Position
+	moreDue  bool
+	// servedAt is when a session last took a chunk, and resumedAt when it last took a
+	// returned one. newFirst makes the next chunk a new one even if some were returned.
+	servedAt, resumedAt time.Time
+	newFirst            bool
 	// held is why no tombstone of the parent can be finished in this pass.
 	held *batch.Fault
 }
@@ -66,9 +66,9 @@ type Edge struct {
 	// Refusal is why keys that have rows in this edge cannot be deleted. Such an edge has
 	// the action Forbid.
 	Refusal string
-	// Otherwise changes a row that cannot be moved because the target has an equal row.
-	// Double does the same for all rows that a unique index identifies as duplicates.
-	Otherwise, Double *Edge
+	// OnDuplicate changes a row that cannot be moved because the target has an equal row.
+	// Duplicates does the same for all rows that a unique index identifies as such.
+	OnDuplicate, Duplicates *Edge
 	// Tree, if set, deletes rows and all rows that refer to them. It is used if the
 	// direct statement takes too long. If only is not nil, it deletes only those rows.
 	Tree func(ctx context.Context, in *TreeSession, t Tombstone, only []pgtype.TID) error
@@ -80,11 +80,11 @@ type Edge struct {
 	// sessions hold locks on its table or rows.
 	held    *batch.Fault
 	blocked *block
-	// misses counts consecutive single keys whose statements timed out.
-	misses int
-	// doubled reports that a move met a duplicate. Double then runs before each further
-	// move.
-	doubled bool
+	// timeouts counts consecutive single keys whose statements timed out.
+	timeouts int
+	// duplicatesFirst is set after a move met a duplicate. Duplicates then runs before each
+	// further move.
+	duplicatesFirst bool
 }
 
 // TreeSession is what a Tree function works with.
@@ -96,32 +96,8 @@ type TreeSession struct {
 	Yields func(ctx context.Context) bool
 }
 
-// duplicate reports whether err means that a row cannot be moved because the target has
-// an equal row.
-func (e *Edge) duplicate(err error) bool {
-	return e.Otherwise != nil && batch.DuplicateIn(err, e.Child, e.Leaf)
-}
-
 // remote reports whether the child is in another database than the parent.
 func (e *Edge) remote() bool { return e.Database != "" }
-
-// keys returns the keys of a chunk as the parameter of a statement on the edge. A
-// statement in the parent's database skips keys whose row exists or, for queued rows,
-// that are no longer queued.
-func (e *Edge) keys(c *chunk) dml.Keys {
-	return dml.Keys{Of: c.parent.Key, Values: c.keys(), Gone: !e.remote(), Keep: e.keep(c)}
-}
-
-// keep returns how a statement for the chunk keeps its rows, or nil. Rows are kept in the
-// sets of their parents.
-func (e *Edge) keep(c *chunk) *dml.Keep {
-	if e.Keep == nil || c.tombstones[0].Origin == nil {
-		return nil
-	}
-	k := *e.Keep
-	k.Origins = c.origins()
-	return &k
-}
 
 // indexed reports whether the leaf has an index on the edge's columns.
 func (e *Edge) indexed() bool { return e.Indexed[e.Leaf.OID] }
@@ -209,8 +185,6 @@ type Report struct {
 	Failed func(f batch.Fault)
 	// Progress is called after each batch.
 	Progress func(ctx context.Context)
-	// Waits is called when the pass starts to wait for something else.
-	Waits func(ctx context.Context, reason string)
 	// Lost is called when another database becomes unreachable.
 	Lost func(database string, err error)
 }
@@ -219,17 +193,15 @@ type Report struct {
 type chunk struct {
 	parent     *Parent
 	tombstones []Tombstone
-	// heavy is set after a direct statement took too long. The next try begins with
-	// pieces.
-	heavy bool
-	// alone is set if the chunk has a single key that was drained in pieces.
-	alone bool
-	// tries counts transactions that changed rows but left some. own counts lock
-	// conflicts with sessions of the same pass. lost counts connections that were lost in
-	// its statements.
-	tries, own, lost int
-	// found reports that a recheck changed rows.
-	found bool
+	// inPieces is set after a direct statement took too long. The next try begins with
+	// pieces. begun is set if the chunk has a single key that was drained in pieces.
+	inPieces, begun bool
+	// tries counts transactions that changed rows but left some. ownConflicts counts lock
+	// conflicts with sessions of the same pass. lostConns counts connections that were lost
+	// in its statements.
+	tries, ownConflicts, lostConns int
+	// foundRows reports that a recheck changed rows.
+	foundRows bool
 }
 
 func (c *chunk) keys() any {

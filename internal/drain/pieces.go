@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,7 +13,7 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain/dml"
-	"sexton/internal/pgcatalog"
+	"sexton/internal/pace"
 )
 
 const (
@@ -22,17 +23,15 @@ const (
 	// slicePieces is the minimum number of pieces per slice. Over a slow network one
 	// piece can take the whole slice.
 	slicePieces = 4
-	// mostWindows limits how often all rows of a chunk are read again because rows
+	// mostLastWindows limits how often the last rows of a chunk are read again because rows
 	// reappear.
-	mostWindows = 3
-	// awaitRows is the number of locked rows that one transaction waits for.
-	awaitRows = 10
+	mostLastWindows = 3
 )
 
-// slow reports whether rows of the edge must be changed in pieces. That is so if the pass
+// limited reports whether rows of the edge must be changed in pieces. That is so if the pass
 // or the edge limits the rows of a statement, or if each statement scans the table.
-func (s *session) slow(e *Edge) bool {
-	return !e.remote() && (s.Target <= 0 || e.Limit > 0 || !e.indexed() || s.left(e) < unlimited)
+func (s *session) limited(e *Edge) bool {
+	return !e.remote() && (s.Target <= 0 || e.Limit > 0 || !e.indexed() || s.rowsLeft(e) < unlimited)
 }
 
 // rowsPerPiece returns the number of rows of the next piece.
@@ -44,325 +43,261 @@ func (s *session) rowsPerPiece(e *Edge) int {
 			rows = min(rows, e.Limit)
 		}
 	}
-	return int(min(int64(rows), s.left(e)))
+	return int(min(int64(rows), s.rowsLeft(e)))
 }
 
 func (e *Edge) sizeName() string { return fmt.Sprintf("%s %d %d", e.Database, e.Leaf.OID, e.Action) }
 
-// pieces changes the rows of a chunk in one edge, by row pointer. It reads a window of
-// pointers and changes their rows in pieces, until no row is left. If it returns no
-// error, only locked rows can be left. left reports whether rows may be left.
-func (s *session) pieces(ctx context.Context, c *chunk, e *Edge) (left bool, err error) {
+// learn adjusts the size of pieces after one with n rows.
+func (s *session) learn(e *Edge, n int, took time.Duration) {
+	if s.Target > 0 {
+		s.Sizes.learn(e.sizeName(), n, took, s.target(), mostRows)
+	}
+}
+
+// errTooMany is returned if several keys together have more rows than the fixed limit of
+// a statement.
+var errTooMany = errors.New("more rows than a statement may change")
+
+// edgeDrain changes the rows of a chunk in one edge, by row pointer.
+type edgeDrain struct {
+	*session
+
+	c     *chunk
+	e     *Edge
+	began time.Time
+	// pieces is the number of pieces that were changed.
+	pieces int
+	// most limits the rows of a piece while duplicates are isolated.
+	most int
+	// skipDuplicates stops the statement for the duplicates before each piece.
+	skipDuplicates bool
+}
+
+// drainEdge changes the rows of a chunk in one edge. It reads a window of row pointers and
+// changes their rows in pieces, until no row is left. If it returns no error, only locked
+// rows can be left. left reports whether rows may be left.
+func (s *session) drainEdge(ctx context.Context, c *chunk, e *Edge) (left bool, err error) {
 	switch {
 	case e.remote():
 		return false, s.drainRemote(ctx, c, e)
 	case e.Tree != nil && !e.Updates():
-		return false, edgeErr(e.Tree(ctx, s.tree(), c.tombstones[0], nil), e)
+		return false, withEdge(e.Tree(ctx, s.treeSession(), c.tombstones[0], nil), e)
 	}
-	began, done, fixed := time.Now(), 0, s.Target <= 0 && len(c.tombstones) > 1
-	most, double := mostRows, true
-	for last := 0; last < mostWindows; {
-		if s.awaitReplicas(ctx); s.ended() || s.left(e) <= 0 {
-			return true, ErrYield
-		}
-		limit := mostRows
-		if fixed {
-			limit = s.rowsPerPiece(e) + 1
-		}
-		pointers, err := s.window(ctx, c, e, limit)
-		switch {
-		case err != nil || len(pointers) == 0:
+	d := &edgeDrain{session: s, c: c, e: e, began: time.Now(), most: mostRows}
+	for lastWindows := 0; lastWindows < mostLastWindows; {
+		pointers, last, err := d.readWindow(ctx)
+		if err != nil || len(pointers) == 0 {
 			return err != nil, err
-		case fixed && len(pointers) == limit:
-			return true, errTooMany // The parents with few rows are cleaned up first.
-		case s.Target <= 0 && !c.heavy && len(pointers) > s.rowsPerPiece(e):
-			c.heavy = true
-			if waits, err := s.waiting(ctx); err != nil || waits {
-				return true, cmp.Or(err, ErrYield)
-			}
-		case len(pointers) < limit:
-			last++ // This window has the last rows, unless a trigger restores some.
 		}
-		skip := s.blockedNow(e)
-		var changed int64
-		for len(pointers) > 0 {
-			waits, err := s.waiting(ctx)
-			if err != nil {
-				return true, err
-			}
-			if s.ended() || s.left(e) <= 0 || waits && done >= slicePieces && time.Since(began) > slice {
-				return true, ErrYield
-			}
-			n := min(s.rowsPerPiece(e), len(pointers), most)
-			rows, err := s.piece(ctx, c, e, pointers[:n], skip, double)
-			if !skip && batch.Judge(err).Lock() {
-				rows, err = s.piece(ctx, c, e, pointers[:n], true, double)
-			}
-			if n == 1 && e.duplicate(err) {
-				rows, err = s.otherwise(ctx, c, e, pointers[:1], skip)
-			}
-			switch f := batch.Judge(err); {
-			case err == nil:
-				if s.Target > 0 {
-					s.Sizes.learn(e.sizeName(), n, s.on.Took(), s.target(), mostRows)
-				}
-				most = min(2*most, mostRows)
-				changed += rows
-				done++
-				pointers = pointers[n:]
-			case errors.Is(err, ErrYield):
-				return true, err
-			case n > 1 && e.duplicate(err):
-				s.doubles(c, err)
-				most = (n + 1) / 2
-			case f.Verdict == batch.Timeout && n > 1 && s.Target > 0:
-				s.Sizes.shrink(e.sizeName(), n)
-			case f.Verdict == batch.Timeout && n > 1:
-				e.Limit = n / 2 // For the rest of the pass. It has a single session if sizes are fixed.
-			case f.Verdict == batch.Timeout && double && s.doubled(e):
-				double = false // The statement for the duplicates may be the slow one.
-			default:
-				return true, &edgeError{err, e}
-			}
+		changed, err := d.changeWindow(ctx, pointers)
+		if err != nil || changed == 0 {
+			return true, err
 		}
-		if changed == 0 {
-			return true, nil
+		if last {
+			lastWindows++ // No row is left, unless a trigger restores some.
 		}
 	}
 	return true, nil
 }
 
-// otherwise changes a single row that cannot be moved because the target has an equal
-// row.
-func (s *session) otherwise(ctx context.Context, c *chunk, e *Edge, pointer []pgtype.TID, skip bool) (int64, error) {
-	rows, err := s.piece(ctx, c, e.Otherwise, pointer, skip, false)
-	if batch.Judge(err).Verdict == batch.Timeout && e.Otherwise.Tree != nil {
-		return 1, e.Otherwise.Tree(ctx, s.tree(), c.tombstones[0], pointer)
+// yield returns ErrYield if the pass ends, or if the slice is over and other chunks wait.
+func (d *edgeDrain) yield(ctx context.Context) error {
+	waits, err := d.chunksWait(ctx)
+	if err == nil && (d.ended() || d.rowsLeft(d.e) <= 0 || waits && d.pieces >= slicePieces && time.Since(d.began) > slice) {
+		return ErrYield
+	}
+	return err
+}
+
+// readWindow returns pointers to rows of the chunk. last reports that the window has all
+// rows that are left.
+func (d *edgeDrain) readWindow(ctx context.Context) (pointers []pgtype.TID, last bool, err error) {
+	if d.awaitReplicas(ctx); d.ended() || d.rowsLeft(d.e) <= 0 {
+		return nil, false, ErrYield
+	}
+	limit, rows := mostRows, d.rowsPerPiece(d.e)
+	fixed := d.Target <= 0 && len(d.c.tombstones) > 1
+	if fixed {
+		limit = rows + 1
+	}
+	keys := d.keys(d.c, d.e)
+	keys.Gone = !d.c.parent.lives() // A read-only transaction cannot lock the queue.
+	sql, args := d.e.Window(d.e.Leaf, "picked.ctid", "", keys, int(min(int64(limit), d.rowsLeft(d.e))))
+	_, err = d.run(ctx, d.readLimits(), batch.Statement{SQL: dml.IndexScans},
+		batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&pointers, pgx.RowTo[pgtype.TID])})
+	switch {
+	case err != nil:
+		return nil, false, withEdge(err, d.e)
+	case fixed && len(pointers) == limit:
+		return nil, false, errTooMany // The parents with few rows are cleaned up first.
+	case d.Target <= 0 && !d.c.inPieces && len(pointers) > rows:
+		d.c.inPieces = true
+		if waits, err := d.chunksWait(ctx); err != nil || waits {
+			return nil, false, cmp.Or(err, ErrYield)
+		}
+	}
+	return pointers, len(pointers) < limit, nil
+}
+
+// changeWindow changes the rows at pointers, in pieces. It returns the number of changed
+// rows.
+func (d *edgeDrain) changeWindow(ctx context.Context, pointers []pgtype.TID) (changed int64, _ error) {
+	skipLocked := d.blockedNow(d.e)
+	for len(pointers) > 0 {
+		if err := d.yield(ctx); err != nil {
+			return changed, err
+		}
+		n := min(d.rowsPerPiece(d.e), len(pointers), d.most)
+		rows, err := d.tryPiece(ctx, pointers[:n], skipLocked)
+		if err != nil {
+			if err = d.shrinkPiece(n, err); err != nil {
+				return changed, err
+			}
+			continue
+		}
+		d.learn(d.e, n, d.on.Took())
+		d.most = min(2*d.most, mostRows)
+		d.pieces++
+		changed, pointers = changed+rows, pointers[n:]
+	}
+	return changed, nil
+}
+
+// tryPiece changes the rows at pointers. If some are locked, it skips these. A single row
+// that cannot be moved because the target has an equal row is changed by Edge.OnDuplicate.
+func (d *edgeDrain) tryPiece(ctx context.Context, pointers []pgtype.TID, skipLocked bool) (int64, error) {
+	rows, err := d.changePiece(ctx, d.e, pointers, skipLocked)
+	if !skipLocked && batch.Judge(err).Lock() {
+		skipLocked = true
+		rows, err = d.changePiece(ctx, d.e, pointers, skipLocked)
+	}
+	if len(pointers) > 1 || !d.e.isDuplicate(err) {
+		return rows, err
+	}
+	other := d.e.OnDuplicate
+	rows, err = d.changePiece(ctx, other, pointers, skipLocked)
+	if batch.Judge(err).Verdict == batch.Timeout && other.Tree != nil {
+		return 1, other.Tree(ctx, d.treeSession(), d.c.tombstones[0], pointers)
 	}
 	return rows, err
 }
 
-// window returns pointers to at most limit rows of the chunk.
-func (s *session) window(ctx context.Context, c *chunk, e *Edge, limit int) (pointers []pgtype.TID, err error) {
-	limits := s.on.Limits
-	limits.LockTimeout, limits.Reads = min(limits.LockTimeout, lockWait), true
-	keys := e.keys(c)
-	keys.Gone = !c.parent.lives() // A read-only transaction cannot lock the queue.
-	sql, args := e.Window(e.Leaf, "picked.ctid", "", keys, int(min(int64(limit), s.left(e))))
-	_, err = s.run(ctx, limits, batch.Statement{SQL: dml.IndexScans},
-		batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&pointers, pgx.RowTo[pgtype.TID])})
-	if err != nil {
-		return nil, &edgeError{err, e}
+// shrinkPiece makes further pieces smaller after an error with n rows. If that cannot help,
+// it returns the error.
+func (d *edgeDrain) shrinkPiece(n int, err error) error {
+	timeout := batch.Judge(err).Verdict == batch.Timeout
+	switch {
+	case errors.Is(err, ErrYield):
+		return err
+	case n > 1 && d.e.isDuplicate(err):
+		d.changeDuplicatesFirst(d.c, err)
+		d.most = (n + 1) / 2
+	case timeout && n > 1 && d.Target > 0:
+		d.Sizes.shrink(d.e.sizeName(), n)
+	case timeout && n > 1:
+		d.e.Limit = n / 2 // For the rest of the pass. It has a single session if sizes are fixed.
+	case timeout && !d.skipDuplicates && d.duplicatesFirst(d.e):
+		d.skipDuplicates = true // The statement for the duplicates may be the slow one.
+	default:
+		return withEdge(err, d.e)
 	}
-	return pointers, nil
+	return nil
 }
 
-// piece changes the rows at pointers. With skip it skips rows that other sessions have
-// locked. With double it first changes the duplicates, if the edge has met some.
-func (s *session) piece(ctx context.Context, c *chunk, e *Edge, pointers []pgtype.TID, skip, double bool) (rows int64, err error) {
-	limits := s.on.Limits
-	if len(pointers) > 1 && s.Target > 0 {
-		limits = s.short(max(cutoffs*s.target(), 2*shortestCutoff))
+// changePiece changes the rows at pointers by the statement of an edge, in one transaction.
+func (d *edgeDrain) changePiece(ctx context.Context, e *Edge, pointers []pgtype.TID, skipLocked bool) (rows int64, err error) {
+	limits := d.on.Limits
+	if len(pointers) > 1 && d.Target > 0 {
+		limits = d.shortLimits(max(cutoffs*d.target(), 2*shortestCutoff))
 	}
 	limits.LockTimeout = min(limits.LockTimeout, lockWait)
-	limits.Repeatable = !skip
-	keys := e.keys(c)
-	var doubles int64
+	limits.Repeatable = !skipLocked
+	keys := d.keys(d.c, e)
+	var duplicates int64
 	var before []batch.Statement
-	if double && s.doubled(e) {
-		before = e.Double.statements(s.on.Names, keys, &doubles, func(keys dml.Keys) (string, []any) {
-			return e.Double.Piece(s.on.Names, e.Leaf, keys, pointers, skip)
+	if !d.skipDuplicates && d.duplicatesFirst(e) {
+		before = e.Duplicates.statements(d.on.Names, keys, &duplicates, func(keys dml.Keys) (string, []any) {
+			return e.Duplicates.Piece(d.on.Names, e.Leaf, keys, pointers, skipLocked)
 		})
 	}
-	rows, err = s.change(ctx, e, limits, keys, func(keys dml.Keys) (string, []any) {
-		return e.Piece(s.on.Names, e.Leaf, keys, pointers, skip)
+	rows, err = d.changeRows(ctx, e, limits, keys, func(keys dml.Keys) (string, []any) {
+		return e.Piece(d.on.Names, e.Leaf, keys, pointers, skipLocked)
 	}, before...)
-	if err == nil {
-		s.count(ctx, c, e, rows)
+	if err != nil {
+		return 0, err
 	}
-	if doubles > 0 {
-		s.count(ctx, c, e.Double, doubles)
+	d.reportChanged(ctx, d.c, e, rows)
+	if duplicates > 0 {
+		d.reportChanged(ctx, d.c, e.Duplicates, duplicates)
 	}
-	return rows + doubles, err
+	return rows + duplicates, nil
 }
 
-// change runs the statements before and then the ones that build returns. It returns the
-// number of changed rows.
-func (s *session) change(
+// changeRows runs the statements before and then the ones that build returns. It returns
+// the number of changed rows.
+func (s *session) changeRows(
 	ctx context.Context, e *Edge, limits batch.Limits, keys dml.Keys, build func(dml.Keys) (string, []any), before ...batch.Statement,
 ) (rows int64, err error) {
 	affected, err := s.run(ctx, limits, append(before, e.statements(s.on.Names, keys, &rows, build)...)...)
-	if err == nil && !e.counts(keys) {
+	if err == nil && !e.countsRows(keys) {
 		rows = affected[len(affected)-1]
 	}
 	return rows, err
 }
 
-// await changes the rows of an edge that other sessions have locked, a few at a time. It
-// first locks them with SELECT FOR UPDATE, which gets its turn even if other sessions
-// update the row all the time. The statement after it has a newer snapshot and checks the
-// parent in it. If the lock is not released in time, await returns the name of its
-// holder.
-func (s *session) await(ctx context.Context, c *chunk, e *Edge) (holder string, err error) {
-	limits := s.on.Limits
-	if s.blockedNow(e) { // Another session has just waited for it and timed out.
-		limits.LockTimeout = min(limits.LockTimeout, lockWait)
-	}
-	for {
-		if s.ended() || s.left(e) <= 0 {
-			return "", ErrYield
-		}
-		keys := e.keys(c)
-		lock, lockArgs := e.Window(e.Leaf, "", e.Lock(), keys, awaitRows)
-		end := s.watch(ctx, e)
-		rows, err := s.change(ctx, e, limits, keys, func(keys dml.Keys) (string, []any) {
-			return e.CleanStatement(s.on.Names, e.Leaf, keys, awaitRows)
-		}, batch.Statement{SQL: lock, Args: lockArgs})
-		holder = end()
-		if err != nil {
-			return holder, &edgeError{err, e}
-		}
-		s.count(ctx, c, e, rows)
-		if rows < awaitRows {
-			return "", nil
-		}
-	}
+// isDuplicate reports whether err means that a row cannot be moved because the target has
+// an equal row.
+func (e *Edge) isDuplicate(err error) bool {
+	return e.OnDuplicate != nil && batch.DuplicateIn(err, e.Child, e.Leaf)
 }
 
-// awaitParent locks the parent's row, which may have to wait. If that takes too long, it
-// returns the name of the lock's holder.
-func (s *session) awaitParent(ctx context.Context, c *chunk) (holder string, err error) {
-	sql, args := c.parent.Lock(c.keys())
-	end := s.watch(ctx, &Edge{})
-	_, err = s.run(ctx, s.on.Limits, batch.Statement{SQL: sql, Args: args})
-	return end(), err
+// isDuplicate reports whether err means that for an edge of the parent.
+func (p *Parent) isDuplicate(err error) bool {
+	return slices.ContainsFunc(p.Edges, func(e *Edge) bool { return e.isDuplicate(err) })
 }
 
-// drainRemote changes the rows of a chunk in another database. No snapshot covers both
-// the parent and the child there. So it reads the children, then checks that the parents
-// are deleted, and then changes exactly the row versions that it read. If another session
-// inserts the parent meanwhile and makes an old child reference it, that row has a new
-// version and is skipped.
-func (s *session) drainRemote(ctx context.Context, c *chunk, e *Edge) error {
-	began := time.Now()
-	lock, vain := e.Lock()+" SKIP LOCKED", 0
-	for {
-		if waits, err := s.waiting(ctx); err != nil || s.ended() || s.left(e) <= 0 || waits && time.Since(began) > slice {
-			if err != nil {
-				return err
-			}
-			return ErrYield
-		}
-		gone, err := s.gone(ctx, c, c.keys())
-		if err != nil {
-			return err
-		}
-		limits, rows := s.on.Limits, s.rowsPerPiece(e)
-		var seen dml.Rows
-		sql, args := e.Window(e.Leaf, "picked.ctid, picked.xmin", "", dml.Keys{Of: c.parent.Key, Values: gone}, rows)
-		_, err = s.runIn(ctx, e, limits, batch.Statement{SQL: sql, Args: args, Scan: batch.Collect((*[]dml.Row)(&seen), dml.ScanRow)})
-		if err != nil || len(seen) == 0 {
-			return edgeErr(err, e)
-		}
-		if gone, err = s.gone(ctx, c, gone); err != nil {
-			return err
-		}
-		keys := e.keys(c)
-		keys.Values = gone
-		names := s.on.Names
-		if remote := s.remote(e); remote != nil {
-			names = remote.Names
-		}
-		var counted int64
-		statements := e.statements(names, keys, &counted, func(keys dml.Keys) (string, []any) {
-			return e.ExactStatement(names, e.Leaf, keys, seen, lock)
-		})
-		end := func() string { return "" }
-		if lock == e.Lock() {
-			end = s.watch(ctx, e)
-		}
-		affected, err := s.runIn(ctx, e, limits, statements...)
-		err = batch.AddBlocker(err, end())
-		if err == nil && !e.counts(keys) {
-			counted = affected[len(affected)-1]
-		}
-		switch {
-		case batch.Judge(err).Verdict == batch.Timeout && len(seen) > 1:
-			s.Sizes.shrink(e.sizeName(), len(seen))
-			continue
-		case err != nil:
-			return edgeErr(err, e)
-		}
-		s.count(ctx, c, e, counted)
-		if s.Target > 0 {
-			s.Sizes.learn(e.sizeName(), len(seen), s.took(e), s.target(), mostRows)
-		}
-		if counted == 0 {
-			if vain++; vain > mostWindows {
-				return &edgeError{&batch.FaultError{Fault: batch.Fault{Message: KeptRows, Verdict: batch.Row}}, e}
-			}
-			lock = e.Lock() // Only locked rows are left: wait for them.
-		}
-	}
-}
-
-func edgeErr(err error, e *Edge) error {
-	if err == nil {
-		return nil
-	}
-	return &edgeError{err, e}
-}
-
-// gone returns the keys without a row.
-func (s *session) gone(ctx context.Context, c *chunk, keys any) (any, error) {
-	sql, args := c.parent.Gone(keys)
-	limits := s.on.Limits
-	limits.Reads = true
-	if c.parent.Integer {
-		found := []int64{}
-		_, err := s.run(ctx, limits, batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&found, pgx.RowTo[int64])})
-		return found, err
-	}
-	found := []string{}
-	_, err := s.run(ctx, limits, batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&found, pgx.RowTo[string])})
-	return found, err
-}
-
-// SQLSTATEs that make an edge keep its rows differently. The function undo_set raises
-// otherColumns if the table's columns have changed, rowTooLarge if a row is too large to
-// keep, and rowsApart if a statement must read the rows before another one deletes them.
-// Postgres raises notWithRules if a statement that keeps rows changes a table with rules.
-const otherColumns, rowTooLarge, rowsApart, notWithRules = "SX005", "SX006", "SX008", "0A000"
-
-// keepsApart handles an error that is caused by keeping rows. It reports whether it
-// changed how the edge keeps them, so that a retry makes sense.
-func (s *session) keepsApart(ctx context.Context, e *Edge, f batch.Fault) bool {
+// changeDuplicatesFirst makes Edge.Duplicates run before further moves of each edge that err
+// names. It returns false if no edge changed: it has no Duplicates, or the move failed
+// although they were changed.
+func (s *session) changeDuplicatesFirst(c *chunk, err error) (again bool) {
 	s.mu.Lock()
-	keep := e.Keep
-	s.mu.Unlock()
-	switch {
-	case keep == nil:
-		return false
-	case f.SQLState == rowsApart && !keep.Apart:
-		keep.Apart = true
-		return true
-	case f.SQLState != notWithRules || keep.Ruled:
-		return false
+	defer s.mu.Unlock()
+	for _, e := range c.parent.Edges {
+		if e.isDuplicate(err) && e.Duplicates != nil && !e.duplicatesFirst {
+			e.duplicatesFirst, again = true, true
+		}
 	}
-	var ruled bool
-	limits := s.on.Limits
-	limits.Own = true
-	_, err := s.runIn(ctx, e, limits, batch.Statement{
-		SQL:  `SELECT EXISTS (SELECT FROM pg_catalog.pg_rewrite AS rule WHERE rule.ev_class OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.oid[]))`,
-		Args: []any{[]uint32{e.Leaf.OID, e.Child.OID}}, Scan: batch.One(&ruled),
-	})
-	if ruled {
-		keep.Apart, keep.Ruled = true, true
-	}
-	return err == nil && ruled
+	return again
 }
 
-// indexFix returns the statement that creates the missing index.
-func (e *Edge) indexFix() string {
-	return fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", e.Leaf.SQL(), pgcatalog.QuoteAll(e.Columns))
+// duplicatesFirst reports whether Edge.Duplicates runs before moves of the edge.
+func (p *Pass) duplicatesFirst(e *Edge) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return e.duplicatesFirst
+}
+
+// treeSession returns the session that Parent.Tree and Edge.Tree use.
+func (s *session) treeSession() *TreeSession {
+	began := time.Now()
+	return &TreeSession{
+		On: s.on,
+		Pace: &pace.Run{
+			Until: s.Pace.Until, Stop: s.Pace.Stop, Ended: s.ended, Target: s.Target, Waits: s.Pace.Waits,
+			Throttle: pace.Throttle{Blocker: s.Pace.Blocker},
+		},
+		Send: func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
+			plain := s.on.Plain
+			s.on.Plain = false // Tree statements depend on planner settings.
+			_, err := s.run(ctx, limits, statements...)
+			s.on.Plain = plain
+			return err
+		},
+		Yields: func(ctx context.Context) bool {
+			s.awaitReplicas(ctx)
+			waits, err := s.chunksWait(ctx)
+			return err != nil || s.ended() || waits && time.Since(began) > slice
+		},
+	}
 }

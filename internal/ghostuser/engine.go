@@ -143,7 +143,7 @@ func (r *run) pass() *drain.Pass {
 			Waits: func(ctx context.Context, _ pace.WaitClass, reason string) { r.waitsFor(ctx, reason) },
 		},
 		Report: drain.Report{
-			Changed: r.changed, Removed: r.removed, Late: func(int64) {}, Failed: func(batch.Fault) {}, Progress: r.progress, Waits: r.waitsFor,
+			Changed: r.changed, Removed: r.removed, Late: func(int64) {}, Failed: func(batch.Fault) {}, Progress: r.progress,
 		},
 	}
 	if r.Sizes.Target > 0 {
@@ -167,10 +167,10 @@ func (r *run) bind() {
 			for _, leaf := range s.Leaves {
 				edge := r.edge(s, leaf, s.Action)
 				if s.Action == dml.Move {
-					edge.Otherwise = r.edge(s, leaf, s.otherwise)
+					edge.OnDuplicate = r.edge(s, leaf, s.otherwise)
 					if equal := s.equal(leaf, r.ghost); equal != "" {
-						edge.Double = r.edge(s, leaf, s.otherwise)
-						edge.Double.Where = equal
+						edge.Duplicates = r.edge(s, leaf, s.otherwise)
+						edge.Duplicates.Where = equal
 					}
 				}
 				parent.Edges = append(parent.Edges, edge)

@@ -113,11 +113,10 @@ func (r *run) through(ctx context.Context, frame *pace.Frame) error {
 		Pace: &pace.Run{
 			Until: frame.Until, Stop: frame.Stop, Target: r.Adaptive.Target, Throttle: throttle,
 			Ended: func() bool { return frame.Ended() || r.rowsOver.Load() },
-			Waits: func(ctx context.Context, class pace.WaitClass, reason string) { r.waits(ctx, class, reason) },
+			Waits: r.waits,
 		},
 		Report: drain.Report{
 			Changed: r.changed, Removed: r.removed, Late: r.late, Failed: r.failed, Progress: r.progress, Lost: r.Lost,
-			Waits: func(ctx context.Context, reason string) { r.waits(ctx, pace.WaitLock, reason) },
 		},
 	}
 	if r.Adaptive.on() {

@@ -1,0 +1,278 @@
+package drain
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"sexton/internal/batch"
+	"sexton/internal/drain/dml"
+	"sexton/internal/pgcatalog"
+)
+
+const (
+	// cutoffs limits the time of a direct statement or a piece to that number of targets.
+	cutoffs = 5
+	// shortestCutoff is the minimum timeout of a statement. On a busy server a shorter
+	// time says nothing about its size.
+	shortestCutoff = 100 * time.Millisecond
+	// lockWait is the lock timeout while other work can be done.
+	lockWait = 100 * time.Millisecond
+	// blockedWait is the lock timeout while an edge is known to be locked.
+	blockedWait = 5 * time.Millisecond
+	// edgesPerTarget limits the target of a direct transaction: one target per edge, up
+	// to this number.
+	edgesPerTarget = 5
+)
+
+// directTarget returns the time that a direct transaction of the parent should take.
+func (s *session) directTarget(p *Parent) time.Duration {
+	return s.target() * time.Duration(max(1, min(len(p.Edges), edgesPerTarget)))
+}
+
+// shortLimits returns limits with a statement timeout of at most the given time and short
+// waits for locks.
+func (s *session) shortLimits(timeout time.Duration) batch.Limits {
+	limits := s.on.Limits
+	limits.StatementTimeout = min(limits.StatementTimeout, max(timeout, shortestCutoff))
+	limits.LockTimeout = min(limits.LockTimeout, lockWait)
+	return limits
+}
+
+// readLimits returns the limits of a transaction that only reads.
+func (s *session) readLimits() batch.Limits {
+	limits := s.on.Limits
+	limits.LockTimeout, limits.Reads = min(limits.LockTimeout, lockWait), true
+	return limits
+}
+
+// run runs one transaction in the parents' database. It returns the number of rows that
+// each statement affected.
+func (s *session) run(ctx context.Context, limits batch.Limits, statements ...batch.Statement) (affected []int64, err error) {
+	if s.othersActive.Load() {
+		s.turn.Lock()
+		defer s.turn.Unlock()
+	}
+	affected, err = s.on.RunWithin(ctx, limits, statements...)
+	s.breathe(ctx, s.on.Took())
+	return affected, err
+}
+
+// directBatch is the transaction of the direct statements.
+type directBatch struct {
+	limits     batch.Limits
+	statements []batch.Statement
+	edges      []*Edge
+	// ends[i] is the number of statements up to the last one of edges[i]. first is the
+	// number of statements before those of the first edge.
+	ends  []int
+	first int
+	// counts[i] reports that the last statement of edges[i] returns the number of rows in
+	// rows[i], instead of only affecting them.
+	counts []bool
+	rows   []int64
+}
+
+// changeDirect changes the rows of edges in one transaction and one round trip. With
+// complete it also removes the tombstones. It returns those removed and the number of
+// changed rows.
+func (s *session) changeDirect(ctx context.Context, c *chunk, edges []*Edge, complete bool, limits batch.Limits) (Done, int64, error) {
+	// The completion of a living parent needs a snapshot that is newer than the lock on the
+	// parent: it must see the rows of a writer that had the lock before.
+	limits.Repeatable = !c.parent.lives()
+	b, removed := &directBatch{limits: limits}, Done{}
+	if c.recheck() && complete {
+		b.statements = append(b.statements, c.parent.lateStatement(c, edges))
+	}
+	if c.parent.lives() {
+		sql, args := c.parent.Lock(c.keys())
+		b.statements = append(b.statements, batch.Statement{SQL: sql, Args: args})
+	}
+	s.addEdges(b, c, edges)
+	if complete {
+		b.statements = append(b.statements, s.Source.Complete(c.parent, c.tombstones, s.mayKeepRows(c.parent), &removed))
+	}
+	if len(b.statements) == 0 {
+		return removed, 0, nil
+	}
+	affected, err := s.run(ctx, b.limits, b.statements...)
+	if err != nil {
+		return nil, 0, b.withEdge(err)
+	}
+	var sum int64
+	for i, e := range b.edges {
+		if !b.counts[i] {
+			b.rows[i] = affected[b.ends[i]-1]
+		}
+		sum += b.rows[i]
+		s.reportChanged(ctx, c, e, b.rows[i])
+	}
+	return removed, sum, nil
+}
+
+// addEdges adds the statements of edges to a direct batch. The statements for duplicates
+// precede the moves that have met some.
+func (s *session) addEdges(b *directBatch, c *chunk, edges []*Edge) {
+	s.mu.Lock()
+	upperBounded := s.upperBounded
+	for _, e := range edges {
+		if e.duplicatesFirst {
+			b.edges = append(b.edges, e.Duplicates)
+		}
+		b.edges = append(b.edges, e)
+	}
+	s.mu.Unlock()
+	b.first, b.rows = len(b.statements), make([]int64, len(b.edges))
+	for i, e := range b.edges {
+		if s.blockedNow(e) {
+			b.limits.LockTimeout = min(b.limits.LockTimeout, blockedWait)
+		}
+		keys := s.keys(c, e)
+		if keys.Keep != nil && !keys.Keep.Apart && !e.Updates() && !e.EmitsEvent {
+			keys.Keep.Ahead = e.Leaf.OID
+		}
+		b.statements = append(b.statements, e.statements(s.on.Names, keys, &b.rows[i], func(keys dml.Keys) (string, []any) {
+			return e.Direct(s.on.Names, e.Leaf, keys, upperBounded)
+		})...)
+		b.ends, b.counts = append(b.ends, len(b.statements)), append(b.counts, e.countsRows(keys))
+	}
+}
+
+// withEdge adds the edge whose statement failed to err.
+func (b *directBatch) withEdge(err error) error {
+	failed, ok := errors.AsType[*batch.StatementError](err)
+	if !ok || failed.Index < b.first {
+		return err
+	}
+	for i, e := range b.edges {
+		if failed.Index < b.ends[i] {
+			return withEdge(err, e)
+		}
+	}
+	return err
+}
+
+// edgeError is the error of a statement on one edge.
+type edgeError struct {
+	error
+
+	edge *Edge
+}
+
+func (e *edgeError) Unwrap() error { return e.error }
+
+// withEdge returns an edgeError, or nil if err is nil.
+func withEdge(err error, e *Edge) error {
+	if err == nil {
+		return nil
+	}
+	return &edgeError{err, e}
+}
+
+// mayKeepRows reports whether rows may be left although the direct statements returned.
+func (p *Pass) mayKeepRows(parent *Parent) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(parent.Edges, func(e *Edge) bool { return e.MayKeep || parent.sharesChild(e) })
+}
+
+// sharesChild reports whether another edge updates the same child. Rows that it leaves may
+// belong to this edge.
+func (p *Parent) sharesChild(e *Edge) bool {
+	for _, other := range p.Edges {
+		if other.Edge != e.Edge && other.Updates() && other.Child.OID == e.Child.OID && other.Database == e.Database {
+			return true
+		}
+	}
+	return false
+}
+
+// lateStatement sets sexton.late to whether the snapshot has any child of the keys. The
+// completion in the same transaction reads it.
+func (p *Parent) lateStatement(c *chunk, edges []*Edge) batch.Statement {
+	args := &dml.Args{}
+	terms, keysAt := []string{"false"}, args.Once(c.keys())
+	if c.foundRows {
+		terms, edges = []string{"true"}, nil
+	}
+	for _, e := range edges {
+		terms = append(terms, e.Finds(p.Key, e.Leaf, p.Parameter(keysAt()), args))
+	}
+	return batch.Statement{SQL: "SELECT pg_catalog.set_config('sexton.late', (" + strings.Join(terms, " OR ") + ")::pg_catalog.text, true)", Args: args.Values}
+}
+
+// edgesWithRows returns the edges that have rows of the chunk's keys, and all edges in other
+// databases. It uses a read-only transaction.
+func (s *session) edgesWithRows(ctx context.Context, c *chunk, edges []*Edge) ([]*Edge, error) {
+	args := &dml.Args{}
+	keysAt := args.Once(c.keys())
+	terms := make([]string, len(edges))
+	for i, e := range edges {
+		if terms[i] = "true"; !e.remote() {
+			terms[i] = e.Finds(c.parent.Key, e.Leaf, c.parent.Parameter(keysAt()), args)
+		}
+	}
+	var found []bool
+	_, err := s.run(ctx, s.readLimits(), batch.Statement{SQL: dml.IndexScans},
+		batch.Statement{SQL: "SELECT ARRAY[" + strings.Join(terms, ",\n") + "]", Args: args.Values, Scan: batch.One(&found)})
+	if err != nil {
+		return nil, err
+	}
+	var some []*Edge
+	for i, e := range edges {
+		if found[i] {
+			some = append(some, e)
+		}
+	}
+	return some, nil
+}
+
+// keys returns the keys of a chunk as the parameter of a statement on the edge. A
+// statement in the parent's database skips keys whose row exists or, for queued rows,
+// that are no longer queued.
+func (p *Pass) keys(c *chunk, e *Edge) dml.Keys {
+	return dml.Keys{Of: c.parent.Key, Values: c.keys(), Gone: !e.remote(), Keep: p.keepOf(c, e)}
+}
+
+// keepOf returns how a statement for the chunk keeps its rows, or nil. Rows are kept in the
+// sets of their parents.
+func (p *Pass) keepOf(c *chunk, e *Edge) *dml.Keep {
+	if e.Keep == nil || c.tombstones[0].Origin == nil {
+		return nil
+	}
+	p.mu.Lock()
+	keep := *e.Keep // Another session may change it, see keepOtherwise.
+	p.mu.Unlock()
+	keep.Origins = c.origins()
+	return &keep
+}
+
+// countsRows reports whether the edge's last statement returns the number of rows instead of
+// only affecting them.
+func (e *Edge) countsRows(keys dml.Keys) bool {
+	return e.Count != "" || keys.Keep != nil && !keys.Keep.Ruled || e.EmitsEvent && !e.Updates()
+}
+
+// statements returns the statements that change rows of keys. build returns the SQL of
+// the last one. If that returns a number of rows, it is scanned into rows. Rows of a
+// table with rules cannot be kept: a statement before the last one counts them as left
+// out.
+func (e *Edge) statements(names pgcatalog.Names, keys dml.Keys, rows *int64, build func(dml.Keys) (string, []any)) (all []batch.Statement) {
+	counts := e.countsRows(keys)
+	if keys.Keep != nil {
+		all = append(all, keys.Keep.Begin(names))
+	}
+	if keys.Keep != nil && keys.Keep.Ruled {
+		sql, args := build(keys)
+		all = append(all, batch.Statement{SQL: sql, Args: args})
+		keys.Keep = nil
+	}
+	sql, args := build(keys)
+	last := batch.Statement{SQL: sql, Args: args}
+	if counts {
+		last.Scan = batch.One(rows)
+	}
+	return append(all, last)
+}

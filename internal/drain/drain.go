@@ -1,0 +1,461 @@
+package drain
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"sexton/internal/batch"
+	"sexton/internal/lease"
+	"sexton/internal/pace"
+)
+
+// ErrChanged ends a pass if a table has changed since its edges were resolved.
+var ErrChanged = errors.New("tables have changed since definitions were bound to them")
+
+// Remote is another database that has children. Changes there are committed durably
+// before the tombstones are removed.
+type Remote struct {
+	// Session is nil if the database is unreachable. Err is then the reason, and Down is
+	// how long it has been unreachable.
+	Session *batch.Session
+	Err     error
+	Down    time.Duration
+}
+
+// Pass drains the edges of parents whose rows were deleted. All its sessions work under
+// one lease.
+type Pass struct {
+	Source  Source
+	Parents []*Parent
+	// Session is the first session. Connections is the maximum number of sessions.
+	// Connect opens another one, or returns nil if no connection is free.
+	Session     *batch.Session
+	Connections int
+	Connect     func(ctx context.Context) *batch.Session
+	Remotes     map[string]*Remote
+	// Target is the time that one transaction should take. If it is 0, sizes are fixed:
+	// Chunk tombstones and the limits of the edges.
+	Target time.Duration
+	Chunk  int
+	Sizes  *Sizes
+	// Left returns how many rows the pass may still change through an edge. If it is nil,
+	// there is no limit.
+	Left   func(e *Edge) int64
+	Pace   *pace.Run
+	Report Report
+
+	mu           sync.Mutex
+	changed      chan struct{} // closed by signal
+	active       int           // number of sessions that work on a chunk
+	started      int           // number of sessions that were started
+	alive        int           // number of sessions that have not returned
+	oneSession   bool          // only the first session continues: they locked rows of each other
+	loadedAt     time.Time
+	queueEmpty   bool                    // the last load read all queues from the start and found nothing
+	recheckDue   bool                    // tombstones marked for a recheck may be due
+	resumeAt     time.Time               // when the last tombstone that was deferred for a lock is due again
+	deferredFor  map[int64]time.Duration // by tombstone ID, for how long it was last deferred for a lock
+	deferReason  string                  // why tombstones were last deferred for a lock
+	reported     map[string]bool         // reasons of held edges that were reported
+	attempted    map[int64]bool          // IDs of tombstones that had an attempt in this pass
+	upperBounded bool                    // direct statements also have the upper bound: one of them has timed out
+	err          error
+
+	// paceMu guards Pace and the connection that it queries. While othersActive is set, other
+	// clients use the server, and a session holds turn during each transaction, so that
+	// only one runs at a time. remoteMu guards the sessions of Remotes.
+	paceMu       sync.Mutex
+	turn         sync.Mutex
+	othersActive atomic.Bool
+	remoteMu     sync.Mutex
+
+	sessions sync.WaitGroup
+}
+
+// session works on one chunk at a time, over one connection.
+type session struct {
+	*Pass
+
+	on *batch.Session
+	// first is set for the session that continues if Pass.oneSession is set.
+	first bool
+}
+
+// Run processes tombstones until none is due, the time of Pace is used up, or ctx ends.
+// It returns an error only if the pass cannot continue.
+func (p *Pass) Run(ctx context.Context) error {
+	p.changed, p.reported = make(chan struct{}), map[string]bool{}
+	p.deferredFor, p.attempted = map[int64]time.Duration{}, map[int64]bool{}
+	if p.Sizes == nil {
+		p.Sizes = &Sizes{}
+	}
+	for _, parent := range p.Parents {
+		parent.loadedTo = Beginning()
+	}
+	// Pace queries the server over Session, whose connection withPace replaces. So the
+	// first session gets a copy.
+	own := p.Session
+	p.startSession(ctx, &batch.Session{
+		Conn: own.Conn, Names: own.Names, Fence: own.Fence, Limits: own.Limits, Slot: own.Slot, Plain: own.Plain, Kept: own.Kept,
+	})
+	p.sessions.Wait()
+	return p.err
+}
+
+// startSession runs a session in its own goroutine. A panic in it ends the pass and not
+// the process.
+func (p *Pass) startSession(ctx context.Context, on *batch.Session) {
+	s := &session{Pass: p, on: on, first: p.started == 0}
+	p.started++
+	p.alive++
+	p.sessions.Go(func() {
+		defer func() {
+			if r := recover(); r != nil {
+				p.fail(fmt.Errorf("panic: %v\n\n%s", r, debug.Stack()))
+			}
+		}()
+		if err := s.drainChunks(ctx); err != nil {
+			p.fail(err)
+		}
+	})
+}
+
+// fail ends the pass. It keeps the first error, except that lease.ErrLost replaces any
+// other.
+func (p *Pass) fail(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err == nil || errors.Is(err, lease.ErrLost) {
+		p.err = err
+	}
+	p.signal()
+}
+
+// drainChunks takes and drains chunks until there are none.
+func (s *session) drainChunks(ctx context.Context) error {
+	for {
+		c, err := s.nextChunk(ctx)
+		if c == nil {
+			s.mu.Lock()
+			s.alive--
+			s.signal()
+			s.mu.Unlock()
+			return err
+		}
+		if s.awaitReplicas(ctx); s.ended() {
+			s.returnFirst(c)
+		} else {
+			err = s.drainChunk(ctx, c)
+		}
+		s.mu.Lock()
+		s.active--
+		s.signal()
+		s.mu.Unlock()
+		if err != nil {
+			return s.leavePass(err)
+		}
+	}
+}
+
+// leavePass removes the session from the pass. It drops errNoConnection while other
+// sessions are alive.
+func (s *session) leavePass(err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.alive--; s.alive > 0 && errors.Is(err, errNoConnection) {
+		return nil
+	}
+	return err
+}
+
+// drainChunk drains one chunk. It first tries the direct statements. If they take too long
+// or meet a lock, it changes the rows in pieces and then runs the direct statements for the
+// rows that are left. A step is done if the chunk needs no further step in this session:
+// its tombstones were removed, deferred or returned to the queue. drainChunk returns an
+// error only if the session cannot continue.
+func (s *session) drainChunk(ctx context.Context, c *chunk) error {
+	edges, obstacle := s.usableEdges(c)
+	if obstacle != nil && len(edges) == 0 {
+		return s.deferChunk(ctx, c, *obstacle)
+	}
+	edges, done, err := s.selectEdges(ctx, c, edges)
+	if done || err != nil {
+		return err
+	}
+	if !s.needsPieces(c, edges) {
+		if done, err = s.tryDirect(ctx, c, edges, obstacle); done || err != nil {
+			return err
+		}
+	}
+	if done, err = s.drainPieces(ctx, c, edges); done || err != nil {
+		return err
+	}
+	return s.finishChunk(ctx, c, edges)
+}
+
+// usableEdges returns the edges of the parent that can be drained now. If some cannot, it
+// also returns the reason.
+func (s *session) usableEdges(c *chunk) (usable []*Edge, obstacle *batch.Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.parent.held != nil {
+		return nil, c.parent.held
+	}
+	eventsPending := false
+	for _, e := range c.parent.Edges {
+		f := s.edgeObstacle(e)
+		eventsPending = eventsPending || f != nil && e.EmitsEvent
+		switch {
+		case f == nil && eventsPending && !e.Updates(): // ON DELETE CASCADE could delete rows without their event.
+		case f == nil:
+			usable = append(usable, e)
+		case obstacle == nil || e.Broken != "" || obstacle.Lock() && !f.Lock():
+			obstacle = f
+		}
+	}
+	return usable, obstacle
+}
+
+// edgeObstacle returns why an edge cannot be drained now, or nil. The caller holds p.mu.
+func (p *Pass) edgeObstacle(e *Edge) *batch.Fault {
+	switch remote := p.Remotes[e.Database]; {
+	case e.Broken != "":
+		return &batch.Fault{Table: e.Child.Label(), Message: e.Broken, Verdict: batch.Unavailable}
+	case e.remote() && (remote == nil || remote.Session == nil):
+		f := p.unreachable(e)
+		return &f
+	case e.blocked.lasts() && e.blocked.table:
+		return &batch.Fault{Table: e.Child.Label(), Message: e.blocked.reason, Verdict: batch.LockTimeout}
+	}
+	return e.held
+}
+
+// manyEdges is the number of edges above which a chunk is first checked for edges that have
+// rows.
+const manyEdges = 10
+
+// selectEdges leaves out edges without rows if there are many, and always if the parent
+// still has its row. A row of an edge that refuses the deletion ends the chunk with an
+// attempt.
+func (s *session) selectEdges(ctx context.Context, c *chunk, edges []*Edge) (selected []*Edge, done bool, err error) {
+	if len(edges) > manyEdges || c.parent.lives() {
+		selected, err := s.edgesWithRows(ctx, c, edges)
+		switch f := batch.Judge(err); {
+		case err == nil:
+			edges = selected
+		case f.Lock():
+			return nil, true, s.postpone(ctx, c, s.tableHolder(ctx, c.parent, edges, f))
+		case c.parent.lives() || f.SQLState != noPrivilege && f.Verdict != batch.Timeout:
+			return nil, true, s.handleError(ctx, c, err)
+		default: // A statement on the edge itself shows which one lacks a privilege, or an index.
+		}
+	}
+	if at := slices.IndexFunc(edges, func(e *Edge) bool { return e.Refusal != "" }); at >= 0 {
+		return nil, true, s.recordAttempt(ctx, c, batch.Fault{Table: edges[at].Child.Label(), Message: edges[at].Refusal})
+	}
+	return edges, false, nil
+}
+
+// needsPieces reports whether direct statements would time out or wait for a lock.
+func (s *session) needsPieces(c *chunk, edges []*Edge) bool {
+	return c.inPieces || slices.ContainsFunc(edges, func(e *Edge) bool { return s.limited(e) || s.blockedNow(e) })
+}
+
+// tryDirect runs the direct statements with a short timeout. It is not done if the chunk
+// must be drained in pieces.
+func (s *session) tryDirect(ctx context.Context, c *chunk, edges []*Edge, obstacle *batch.Fault) (done bool, _ error) {
+	err := s.runDirect(ctx, c, edges, obstacle, cutoffs*s.directTarget(c.parent)+s.Sizes.fixed(c.parent.Name))
+	switch f := batch.Judge(err); {
+	case err == nil:
+		return true, nil
+	case s.changeDuplicatesFirst(c, err):
+		s.returnFirst(c)
+		return true, nil
+	case c.parent.isDuplicate(err), f.Lock():
+		return false, nil
+	case f.Verdict != batch.Timeout:
+		return true, s.handleError(ctx, c, err)
+	}
+	s.shrinkDirect(c)
+	switch n := len(c.tombstones); {
+	case n > parts:
+		s.divide(c)
+	case n > 1:
+		s.splitIntoKeys(c)
+	default:
+		return false, nil
+	}
+	return true, nil
+}
+
+// shrinkDirect makes later chunks smaller after a direct statement timed out. It also adds
+// the upper bound to direct statements, which rules out a sequential scan.
+func (s *session) shrinkDirect(c *chunk) {
+	s.Sizes.shrink(c.parent.Name, len(c.tombstones))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.upperBounded = true
+}
+
+// drainPieces changes the rows of each edge in pieces. An error on one edge does not stop
+// the others.
+func (s *session) drainPieces(ctx context.Context, c *chunk, edges []*Edge) (done bool, _ error) {
+	c.begun = len(c.tombstones) == 1
+	var failed error
+	eventsPending, locked := false, ""
+	for _, e := range edges {
+		if eventsPending && !e.Updates() {
+			continue // ON DELETE CASCADE could delete rows of the earlier edge without their event.
+		}
+		left, err := s.drainEdge(ctx, c, e)
+		eventsPending = eventsPending || e.EmitsEvent && (left || err != nil)
+		switch f := batch.Judge(err); {
+		case err == nil:
+		case f.Verdict == batch.Conflict:
+		case f.Lock() && c.parent.lives():
+			locked = cmp.Or(locked, s.tableHolder(ctx, c.parent, []*Edge{e}, f))
+		case f.Lock():
+			s.block(e, s.tableHolder(ctx, c.parent, []*Edge{e}, f), true)
+		case f.Verdict == batch.Fatal:
+			return true, s.handleError(ctx, c, err)
+		case failed == nil:
+			failed = err
+		}
+	}
+	if failed == nil && locked != "" {
+		return true, s.postpone(ctx, c, locked)
+	}
+	if failed == nil && c.parent.Tree != nil {
+		failed = c.parent.Tree(ctx, s.treeSession(), c.tombstones[0])
+	}
+	return failed != nil, s.handleError(ctx, c, failed)
+}
+
+// finishChunk runs the direct statements with the full statement timeout, for the rows that
+// pieces have left. If rows are locked, it waits for them edge by edge and then runs the
+// direct statements once more.
+func (s *session) finishChunk(ctx context.Context, c *chunk, edges []*Edge) error {
+	usable, obstacle := s.usableEdges(c)
+	if obstacle != nil {
+		return s.deferChunk(ctx, c, *obstacle)
+	}
+	if !c.parent.lives() {
+		edges = usable
+	}
+	err := s.retryDirect(ctx, c, edges)
+	if !batch.Judge(err).Lock() {
+		return s.handleError(ctx, c, err)
+	}
+	if err := s.removeFinished(ctx, c); err != nil || len(c.tombstones) == 0 {
+		return s.handleError(ctx, c, err)
+	}
+	if done, err := s.drainLocked(ctx, c, edges); done || err != nil {
+		return err
+	}
+	if err = s.retryDirect(ctx, c, edges); batch.Judge(err).Lock() {
+		return s.postpone(ctx, c, "children of "+c.parent.Label()+": "+batch.Judge(err).Message)
+	}
+	return s.handleError(ctx, c, err)
+}
+
+// mostConflicts limits how often a direct statement is retried after a serialization
+// failure.
+const mostConflicts = 5
+
+// retryDirect calls runDirect with the full statement timeout and retries it after
+// serialization failures and deadlocks.
+func (s *session) retryDirect(ctx context.Context, c *chunk, edges []*Edge) (err error) {
+	for range mostConflicts {
+		err = s.runDirect(ctx, c, edges, nil, s.on.Limits.StatementTimeout)
+		if batch.Judge(err).Verdict != batch.Conflict || s.ended() {
+			return err
+		}
+	}
+	return err
+}
+
+// runDirect drains the edges in other databases, runs the direct statements and removes the
+// tombstones that are finished. If obstacle is set, some edges cannot be drained now. The
+// tombstones are then kept and deferred.
+func (s *session) runDirect(ctx context.Context, c *chunk, edges []*Edge, obstacle *batch.Fault, timeout time.Duration) error {
+	var local []*Edge
+	for _, e := range edges {
+		if !e.remote() {
+			local = append(local, e)
+			continue
+		}
+		if err := s.drainRemote(ctx, c, e); err != nil {
+			return err
+		}
+	}
+	removed, rows, err := s.changeDirect(ctx, c, local, obstacle == nil, s.shortLimits(timeout))
+	if err != nil {
+		return err
+	}
+	if s.Target > 0 {
+		s.Sizes.learn(c.parent.Name, len(c.tombstones), s.on.Took(), s.directTarget(c.parent), mostKeys)
+	}
+	if obstacle != nil {
+		return s.deferChunk(ctx, c, *obstacle)
+	}
+	return s.dropRemoved(ctx, c, removed, rows)
+}
+
+// mostTries limits how often one pass retries a chunk whose rows reappear.
+const mostTries = 20
+
+// KeptRows is the error message if rows are left although no session has locked them.
+const KeptRows = "children remain that no session has locked: a trigger or rule of a child table keeps them or puts them back"
+
+// dropRemoved drops removed tombstones from the chunk. A tombstone that is left has rows that
+// something keeps or restores. It is retried, and after too many tries it has an attempt.
+func (s *session) dropRemoved(ctx context.Context, c *chunk, removed Done, rows int64) error {
+	if s.reportRemoved(ctx, c, removed); len(c.tombstones) == 0 {
+		return nil
+	}
+	most := mostTries
+	if rows == 0 {
+		most = 1
+		if c.parent.lives() {
+			most = mostConflicts // The rows may be new ones of an edge that selectEdges left out.
+		}
+	}
+	if c.tries++; c.tries < most {
+		s.returnFirst(c)
+		return nil
+	}
+	return s.recordAttempt(ctx, c, batch.Fault{Table: c.parent.Label(), Message: KeptRows})
+}
+
+// reportRemoved drops removed tombstones from the chunk and reports them.
+func (s *session) reportRemoved(ctx context.Context, c *chunk, removed Done) {
+	var deleted, living, left []Tombstone
+	for _, t := range c.tombstones {
+		switch lives, ok := removed[t.ID]; {
+		case !ok:
+			left = append(left, t)
+		case lives:
+			living = append(living, t)
+		default:
+			deleted = append(deleted, t)
+		}
+	}
+	s.mu.Lock()
+	for _, t := range c.tombstones {
+		delete(s.deferredFor, t.ID)
+	}
+	s.Report.Removed(c.parent, deleted, false)
+	s.Report.Removed(c.parent, living, true)
+	if s.Report.Progress != nil {
+		s.Report.Progress(ctx)
+	}
+	s.mu.Unlock()
+	c.tombstones = left
+}

@@ -1,0 +1,264 @@
+package drain
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"sexton/internal/batch"
+	"sexton/internal/pgcatalog"
+)
+
+// ErrYield stops the work on a chunk because other chunks wait or the pass ends.
+var ErrYield = errors.New("yield")
+
+// errNoConnection ends a session whose connection was lost and could not be replaced.
+var errNoConnection = errors.New("no connection in place of a lost one")
+
+const (
+	// mostTimeouts is the number of consecutive single keys that may time out in an edge
+	// before the edge is held.
+	mostTimeouts = 3
+	// heldFor is how long tombstones are deferred until an operator has fixed the cause.
+	heldFor = time.Minute
+)
+
+// SQLSTATEs with a reaction of their own. The function undo_set raises otherColumns if the
+// table's columns have changed, rowTooLarge if a row is too large to keep, and rowsApart if
+// a statement must read the rows before another one deletes them. Postgres raises
+// notWithRules if a statement that keeps rows changes a table with rules.
+const (
+	noPrivilege  = "42501"
+	otherColumns = "SX005"
+	rowTooLarge  = "SX006"
+	rowsApart    = "SX008"
+	notWithRules = "0A000"
+)
+
+// handleError handles the error of a chunk. Depending on the error it ends the session,
+// holds the edge, divides the chunk, returns it to the queue, defers it, or records an
+// attempt if the chunk has a single key.
+func (s *session) handleError(ctx context.Context, c *chunk, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrChanged):
+		return err
+	case errors.Is(err, ErrYield):
+		s.splitIntoKeys(c)
+		return nil
+	case errors.Is(err, errTooMany):
+		s.divide(c)
+		return nil
+	}
+	f, table, e := batch.Judge(err), c.parent.Label(), (*Edge)(nil)
+	if failed, ok := errors.AsType[*edgeError](err); ok {
+		e, table = failed.edge, failed.edge.Child.Label()
+	}
+	f.Table = cmp.Or(f.Table, table)
+	switch {
+	case f.SQLState == otherColumns:
+		return ErrChanged
+	case f.Verdict == batch.Fatal:
+		return s.reconnect(ctx, c, f, err)
+	case e != nil && s.keepOtherwise(ctx, c, e, f):
+		s.returnFirst(c)
+		return nil
+	case f.SQLState == noPrivilege:
+		why, err := s.Source.Unreadable(ctx, s.on, c.parent)
+		if err != nil || why != "" {
+			f.Table, f.Message, f.Verdict = c.parent.Label(), why, batch.Unavailable
+			s.holdParent(c.parent, f)
+			s.returnFirst(c)
+			return err
+		}
+		if e != nil {
+			f.Message = cmp.Or(s.missingPrivilege(ctx, e), f.Message)
+		}
+	}
+	if c.tries < mostTries && (c.parent.isDuplicate(err) || c.parent.lives() && e == nil && isNewChild(f)) {
+		c.tries++
+		s.changeDuplicatesFirst(c, err)
+		s.returnFirst(c)
+		return nil
+	}
+	return s.handleFault(ctx, c, e, f)
+}
+
+// isNewChild reports whether f is a foreign key violation: a row began to refer to the key
+// after the snapshot of the completion.
+func isNewChild(f batch.Fault) bool { return f.SQLState == "23503" || f.SQLState == "23001" }
+
+// handleFault handles a fault that the server reported. e is the edge of the failed
+// statement, or nil.
+func (s *session) handleFault(ctx context.Context, c *chunk, e *Edge, f batch.Fault) error {
+	switch {
+	case f.Lock():
+		return s.postpone(ctx, c, f.Text())
+	case c.parent.lives():
+		return s.recordAttempt(ctx, c, f)
+	case f.Verdict == batch.Unavailable, f.Verdict == batch.Hopeless && e == nil:
+		return s.deferHeld(ctx, c, f)
+	case f.Verdict == batch.Hopeless:
+		s.hold(e, f)
+		s.returnFirst(c)
+		return nil
+	case f.Verdict == batch.Timeout && e != nil && !e.indexed():
+		f.Message = "takes longer than jobs.statement_timeout without an index: " + e.createIndex()
+		s.hold(e, f)
+		s.returnFirst(c)
+		return nil
+	case len(c.tombstones) > 1:
+		s.divide(c)
+		return nil
+	case f.SQLState == rowTooLarge:
+		return s.deferHeld(ctx, c, f)
+	case f.Verdict == batch.Timeout && e != nil:
+		s.countTimeout(e, f)
+	}
+	return s.recordAttempt(ctx, c, f)
+}
+
+// reconnect replaces a lost connection. The statement may be the cause, because it crashes
+// its server process or a pooler cuts it off. So the chunk is divided, and a single key
+// that loses the connection twice has an attempt.
+func (s *session) reconnect(ctx context.Context, c *chunk, f batch.Fault, err error) error {
+	if !s.on.Conn.IsClosed() || ctx.Err() != nil || s.ended() {
+		return err
+	}
+	s.mu.Lock()
+	next := s.connect(ctx)
+	s.mu.Unlock()
+	if next == nil || next.Conn.Ping(ctx) != nil {
+		s.returnFirst(c)
+		return fmt.Errorf("%w: %w", errNoConnection, err)
+	}
+	s.on.Conn = next.Conn
+	f.Message, f.Verdict = batch.LostConnection+f.Message, batch.Row
+	switch c.lostConns++; {
+	case len(c.tombstones) > 1:
+		s.divide(c)
+	case c.lostConns < 2:
+		s.returnLast(c)
+	default:
+		return s.recordAttempt(ctx, c, f)
+	}
+	return nil
+}
+
+// keepOtherwise handles an error that is caused by keeping rows. It reports whether it
+// changed how the edge keeps them, so that a retry makes sense.
+func (s *session) keepOtherwise(ctx context.Context, c *chunk, e *Edge, f batch.Fault) bool {
+	if e.Keep == nil || f.SQLState != rowsApart && f.SQLState != notWithRules {
+		return false
+	}
+	ruled := false
+	if f.SQLState == notWithRules {
+		limits := s.on.Limits
+		limits.Own = true
+		_, err := s.runIn(ctx, e, limits, batch.Statement{
+			SQL:  `SELECT EXISTS (SELECT FROM pg_catalog.pg_rewrite AS rule WHERE rule.ev_class OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.oid[]))`,
+			Args: []any{[]uint32{e.Leaf.OID, e.Child.OID}}, Scan: batch.One(&ruled),
+		})
+		if err != nil || !ruled {
+			return false
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed := !e.Keep.Apart || ruled && !e.Keep.Ruled
+	e.Keep.Apart, e.Keep.Ruled = true, e.Keep.Ruled || ruled
+	if !changed && f.SQLState == rowsApart {
+		c.tries++ // Another session of the pass has changed it meanwhile.
+		return c.tries < mostTries
+	}
+	return changed
+}
+
+// missingPrivilege returns which privilege on the edge's table the role lacks, or "".
+func (s *session) missingPrivilege(ctx context.Context, e *Edge) string {
+	if !e.remote() {
+		return s.Source.Lacking(ctx, s.on, e)
+	}
+	s.remoteMu.Lock()
+	defer s.remoteMu.Unlock()
+	if remote := s.Remotes[e.Database]; remote != nil && remote.Session != nil {
+		return s.Source.Lacking(ctx, remote.Session, e)
+	}
+	return ""
+}
+
+// hold stops the work on an edge for the rest of the pass.
+func (p *Pass) hold(e *Edge, f batch.Fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e.held == nil {
+		e.held = &f
+	}
+}
+
+// holdParent stops the work on all tombstones of a parent for the rest of the pass.
+func (p *Pass) holdParent(parent *Parent, f batch.Fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	parent.held = &f
+}
+
+// countTimeout counts a timeout of a single key in an edge. After mostTimeouts in a row,
+// the edge is held.
+func (p *Pass) countTimeout(e *Edge, f batch.Fault) {
+	p.mu.Lock()
+	e.timeouts++
+	tooMany := e.timeouts >= mostTimeouts
+	p.mu.Unlock()
+	if tooMany {
+		p.hold(e, f)
+	}
+}
+
+// createIndex returns the statement that creates the missing index.
+func (e *Edge) createIndex() string {
+	return fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", e.Leaf.SQL(), pgcatalog.QuoteAll(e.Columns))
+}
+
+// deferChunk defers a chunk that has an edge which cannot be drained now.
+func (s *session) deferChunk(ctx context.Context, c *chunk, obstacle batch.Fault) error {
+	if obstacle.Lock() {
+		return s.postpone(ctx, c, obstacle.Message)
+	}
+	return s.deferHeld(ctx, c, obstacle)
+}
+
+// deferHeld defers tombstones that cannot be finished until an operator has fixed the
+// cause. It records no attempt and reports each cause once.
+func (s *session) deferHeld(ctx context.Context, c *chunk, f batch.Fault) error {
+	f.Verdict = batch.Unavailable
+	s.mu.Lock()
+	if !s.reported[f.Text()] {
+		s.reported[f.Text()] = true
+		s.Report.Failed(f)
+	}
+	s.mu.Unlock()
+	return s.recordFailure(ctx, c, f, heldFor)
+}
+
+// recordAttempt records a failed attempt for the chunk's tombstones. They are not tried
+// again in this pass.
+func (s *session) recordAttempt(ctx context.Context, c *chunk, f batch.Fault) error {
+	s.mu.Lock()
+	for _, t := range c.tombstones {
+		s.attempted[t.ID] = true
+	}
+	s.Report.Failed(f)
+	s.mu.Unlock()
+	return s.recordFailure(ctx, c, f, 0)
+}
+
+func (s *session) recordFailure(ctx context.Context, c *chunk, f batch.Fault, after time.Duration) error {
+	if err := s.Source.Fail(ctx, s.on, c.parent, c.tombstones, f, after); err != nil {
+		return fmt.Errorf("record failed attempts: %w", err)
+	}
+	return nil
+}
