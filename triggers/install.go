@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -32,7 +31,7 @@ func Install(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) 
 		if err != nil {
 			return err
 		}
-		report.Surplus, cfg.owner = slices.Clone(look.surplus), look.Owner
+		report.Surplus = slices.Clone(look.surplus)
 		if err := cfg.installFunctions(ctx, conn, look, &report); err != nil {
 			return err
 		}
@@ -58,7 +57,7 @@ func (c Config) prepare(ctx context.Context, conn *pgx.Conn, parents []Parent) (
 		}
 		var problems []error
 		for _, t := range look.targets {
-			problems = append(problems, c.refuse(ctx, tx, t, look.Role, look.Owner))
+			problems = append(problems, c.refuse(ctx, tx, t, look.Role))
 		}
 		return errors.Join(problems...)
 	})
@@ -66,7 +65,7 @@ func (c Config) prepare(ctx context.Context, conn *pgx.Conn, parents []Parent) (
 }
 
 // refuse returns why a trigger cannot be installed, or nil.
-func (c Config) refuse(ctx context.Context, tx pgx.Tx, t target, role, owner string) error {
+func (c Config) refuse(ctx context.Context, tx pgx.Tx, t target, role string) error {
 	if c.foreign(t) {
 		finding, _ := c.compare(t)
 		return fmt.Errorf("create trigger %s on %s: %s; %s", t.Trigger, t.Display, finding.Detail, finding.Fix)
@@ -83,51 +82,7 @@ func (c Config) refuse(ctx context.Context, tx pgx.Tx, t target, role, owner str
 			Grant: fmt.Sprintf("GRANT TRIGGER ON TABLE %s TO %s", t.Display, quoteIdent(role)),
 		}
 	}
-	if c.Truncate != Capture || t.Trigger != TruncateTrigger {
-		return nil
-	}
-	lacking, mayGrant, err := lackingToRead(ctx, tx, t, owner)
-	if err == nil && len(lacking) > 0 && !mayGrant {
-		err = &PrivilegeError{Role: owner, Missing: "SELECT on table " + t.Display, Grant: strings.Join(lacking, "; ")}
-	}
-	return err
-}
-
-// lackingToRead returns the grants that a role lacks to read a table, and whether the current role may give them.
-func lackingToRead(ctx context.Context, tx pgx.Tx, t target, role string) (grants []string, mayGrant bool, err error) {
-	var mayUse, mayRead, mayLetUse bool
-	err = tx.QueryRow(ctx, sqlText("queries/may_read"), role, t.OID).Scan(&mayUse, &mayRead, &mayLetUse)
-	if err != nil {
-		return nil, false, fmt.Errorf("look up privileges on %s: %w", t.Display, err)
-	}
-	if !mayUse {
-		grants = append(grants, fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s", quoteIdent(t.Schema), quoteIdent(role)))
-	}
-	if !mayRead {
-		grants = append(grants, fmt.Sprintf("GRANT SELECT ON TABLE %s TO %s", t.Display, quoteIdent(role)))
-	}
-	return grants, (mayUse || mayLetUse) && (mayRead || t.owned), nil
-}
-
-// letRead has the owner of the function read a table whose TRUNCATE is captured, be it by a session's own setting. Removing
-// Sexton does not revoke that right.
-func (c Config) letRead(ctx context.Context, tx pgx.Tx, t target) error {
-	if t.Trigger != TruncateTrigger {
-		return nil
-	}
-	var owner string
-	err := tx.QueryRow(ctx, sqlText("queries/function_owner"), pgcatalog.Schema, truncateFunction).Scan(&owner)
-	if c.Record != nil && errors.Is(err, pgx.ErrNoRows) {
-		owner, err = c.owner, nil // The function is among the statements.
-	}
-	if err != nil {
-		return fmt.Errorf("look up owner of %s: %w", truncateFunction, err)
-	}
-	statements, mayGrant, err := lackingToRead(ctx, tx, t, owner)
-	if err != nil || !mayGrant || len(statements) == 0 {
-		return err
-	}
-	return execAll(ctx, tx, fmt.Sprintf("let role %s read %s", owner, t.Display), statements)
+	return nil
 }
 
 // refuseOtherKey keeps a parent's key from changing while tombstones wait: they carry the old one, and read as the new one
@@ -229,9 +184,6 @@ func (c Config) create(ctx context.Context, tx pgx.Tx, triggers []target) error 
 	for _, t := range triggers {
 		if _, err := tx.Exec(ctx, c.createTrigger(t)); err != nil {
 			return fmt.Errorf("create trigger %s on %s: %w", t.Trigger, t.Display, err)
-		}
-		if err := c.letRead(ctx, tx, t); err != nil {
-			return err
 		}
 		if !t.owned {
 			continue

@@ -22,12 +22,11 @@ func (b *bundle) application(tables string) *pgx.Conn {
 func TestDeletingRoleNeedsNoRights(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parents, partitioned)
-	b.cfg.Truncate = triggers.Capture
 	b.install(id("parents"), id("events"))
 	app := b.application("parents, events, events_low")
-	_, err := app.Exec(t.Context(), "DELETE FROM parents WHERE id = 1; DELETE FROM events_low WHERE id = 1; TRUNCATE events_low")
+	_, err := app.Exec(t.Context(), "DELETE FROM parents WHERE id = 1; DELETE FROM events_low WHERE id = 1")
 	require.NoError(t, err)
-	require.Equal(t, []string{"public.events 1", "public.events 2", "public.parents 1"}, b.tombstones())
+	require.Equal(t, []string{"public.events 1", "public.parents 1"}, b.tombstones())
 
 	for _, statement := range []string{
 		"INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.parents', 2)",
@@ -48,7 +47,6 @@ func TestDeletingRoleNeedsNoRights(t *testing.T) {
 func TestShadowingNamesChangesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parents, "CREATE TABLE tags (id text); INSERT INTO tags VALUES ('a')")
-	b.cfg.Truncate = triggers.Capture
 	b.install(id("parents"), id("tags"))
 	app := b.application("parents, tags")
 	b.Exec(`CREATE SCHEMA evil; GRANT ALL ON SCHEMA evil TO PUBLIC`)
@@ -64,7 +62,9 @@ func TestShadowingNamesChangesNothing(t *testing.T) {
 		CREATE DOMAIN pg_temp.text AS varchar CHECK (value <> 'a');
 		SET search_path = evil, pg_temp, pg_catalog, public;
 		DELETE FROM public.parents WHERE id = 1;
-		TRUNCATE public.tags`)
+		DELETE FROM public.tags`)
+	_, err := app.Exec(t.Context(), "TRUNCATE public.tags")
+	require.Equal(t, "truncate of public.tags is refused: its deletions are tracked", requireState(t, err, "SX002").Message)
 	require.Equal(t, []string{"public.parents 1", "public.tags a"}, b.tombstones())
 	require.Zero(t, pgtest.Scalar[int](t, app, "SELECT count(*) FROM pg_temp.loose_foreign_keys_deleted_records"))
 }
@@ -111,21 +111,18 @@ func TestInstallNamesTheMissingPrivilege(t *testing.T) {
 	execute := "EXECUTE ON FUNCTION sexton.is_as_installed"
 	tests := map[string]struct {
 		granted []string
-		policy  triggers.Policy
 		missing string
 	}{
-		"functions":  {[]string{"USAGE ON SCHEMA sexton"}, triggers.Reject, `CREATE on schema "sexton"`},
-		"tombstones": {[]string{create}, triggers.Reject, `INSERT on table "public"."loose_foreign_keys_deleted_records"`},
-		"function":   {[]string{create, insert}, triggers.Reject, `EXECUTE on function "sexton".is_as_installed`},
-		"parent":     {[]string{create, insert, execute}, triggers.Reject, "TRIGGER on table public.parents"},
-		"reading":    {[]string{create, insert, execute, "TRIGGER ON parents"}, triggers.Capture, "SELECT on table public.parents"},
+		"functions":  {[]string{"USAGE ON SCHEMA sexton"}, `CREATE on schema "sexton"`},
+		"tombstones": {[]string{create}, `INSERT on table "public"."loose_foreign_keys_deleted_records"`},
+		"function":   {[]string{create, insert}, `EXECUTE on function "sexton".is_as_installed`},
+		"parent":     {[]string{create, insert, execute}, "TRIGGER on table public.parents"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, parents)
 			role, conn := b.installer(test.granted...)
-			b.cfg.Truncate = test.policy
 			_, err := triggers.Install(t.Context(), conn, b.cfg, []triggers.Parent{id("parents")})
 			var privilege *triggers.PrivilegeError
 			require.ErrorAs(t, err, &privilege)

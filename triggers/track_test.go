@@ -178,10 +178,6 @@ func TestTombstonesNameTheTableAsItIsCalledNow(t *testing.T) {
 		"swapped, and names quoted": {
 			parents, swapped, "SET quote_all_identifiers = on; DELETE FROM old WHERE id = 1; RESET quote_all_identifiers", "public.old was public.parents",
 		},
-		"truncated": {
-			parents, "ALTER TABLE parents RENAME TO old", "DELETE FROM old WHERE id > 1; DELETE FROM loose_foreign_keys_deleted_records; " +
-				"SET sexton.truncate = 'capture'; TRUNCATE old", "public.old was public.parents",
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

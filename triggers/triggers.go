@@ -24,9 +24,8 @@ type Policy string
 
 // The policies.
 const (
-	Reject  Policy = "reject"  // TRUNCATE fails with SQLSTATE SX002 and a hint.
-	Capture Policy = "capture" // every row is recorded before it goes.
-	Ignore  Policy = "ignore"  // TRUNCATE passes and leaves the children.
+	Reject Policy = "reject"  // TRUNCATE fails with SQLSTATE SX002 and a hint.
+	Ignore Policy = "ignore"  // TRUNCATE passes and leaves the children.
 )
 
 // Config holds the facts that all triggers of one database share.
@@ -49,9 +48,6 @@ type Config struct {
 	Record func(sql string)
 	// Waits, if set, is called when Install or Uninstall waits for a lock, with its name and the sessions that hold it.
 	Waits func(lock, holders string)
-
-	// owner is the role that functions belong to.
-	owner string
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -61,8 +57,8 @@ func (c Config) withDefaults() (Config, error) {
 	switch {
 	case c.TrackedSchema == "":
 		return c, errors.New("configure triggers: the schema is empty")
-	case c.Truncate != Reject && c.Truncate != Capture && c.Truncate != Ignore:
-		return c, fmt.Errorf("configure triggers: truncate policy %q is none of reject, capture, ignore", c.Truncate)
+	case c.Truncate != Reject && c.Truncate != Ignore:
+		return c, fmt.Errorf("configure triggers: truncate policy %q is neither reject nor ignore", c.Truncate)
 	}
 	return c, c.checkWake()
 }

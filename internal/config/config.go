@@ -130,7 +130,7 @@ type LooseForeignKeys struct {
 	Schedule Schedule `default:"* * * * *" yaml:"schedule"`
 	// Definitions are paths of files, relative to the folder of the file that names them; by default loose_foreign_keys.yml.
 	Definitions []string `yaml:"definitions"`
-	// Truncate says how TRUNCATE of a tracked table ends: it fails with a hint, its rows are recorded, or it passes unrecorded.
+	// Truncate says how TRUNCATE of a tracked table ends: it fails with a hint, or it passes unrecorded.
 	Truncate TruncatePolicy `default:"reject" yaml:"truncate"`
 	// Target is how long a statement of the pace adaptive should take. A statement shorter than its round trip cannot be steered, and
 	// one longer than a second is no small step.
@@ -228,16 +228,15 @@ func (d *Duty) UnmarshalText(text []byte) error {
 // TruncatePolicy says what TRUNCATE of a tracked parent does.
 type TruncatePolicy string
 
-// The policies: refuse the statement, record every row as deleted, or let it through unrecorded.
+// The policies: refuse the statement, or let it through unrecorded.
 const (
-	TruncateReject  TruncatePolicy = "reject"
-	TruncateCapture TruncatePolicy = "capture"
-	TruncateIgnore  TruncatePolicy = "ignore"
+	TruncateReject TruncatePolicy = "reject"
+	TruncateIgnore TruncatePolicy = "ignore"
 )
 
 // Choices lists the policies.
 func (TruncatePolicy) Choices() []string {
-	return []string{string(TruncateReject), string(TruncateCapture), string(TruncateIgnore)}
+	return []string{string(TruncateReject), string(TruncateIgnore)}
 }
 
 // HTTP configures the web page, the metrics and the health checks.

@@ -125,7 +125,7 @@ func TestVariableEqualsFile(t *testing.T) {
 		"jobs.silence":                  rapid.Map(rapid.IntRange(2, 50), func(n int) string { return fmt.Sprintf("%ds", n) }),
 		"loose_foreign_keys.enabled":    boolean,
 		"loose_foreign_keys.schedule":   rapid.SampledFrom([]string{"* * * * *", "*/5 1 * * mon", "@hourly"}),
-		"loose_foreign_keys.truncate":   rapid.SampledFrom([]string{"reject", "capture", "ignore"}),
+		"loose_foreign_keys.truncate":   rapid.SampledFrom([]string{"reject", "ignore"}),
 		"ghost_users.retry_after":       duration,
 		"adjourned_groups.batch_size":   number,
 		"external_diffs.when":           rapid.SampledFrom([]string{"always", "outdated"}),

@@ -166,6 +166,7 @@ func TestLoadErrors(t *testing.T) {
 		"listen without port": {with("http: {listen: localhost}\n"), "sexton.yaml:2:16: http.listen: must be host:port, such as 127.0.0.1:8686 (write \"\" to disable the server)"},
 		"password alone":      {with("http: {password: geheim}\n"), "sexton.yaml:2:18: http.password: is set without http.user"},
 		"removed keys":        {with("external_diffs: {other_bucket: \"file:///x\", sweep: {every: 1h}}\n"), "sexton.yaml:2:18: external_diffs.other_bucket: was removed (copy the objects with a tool of the store and set external_diff_store of the rows)\nsexton.yaml:2:45: external_diffs.sweep: was removed (remove it and run `sexton diffs verify --remove`)"},
+		"removed value":       {with("loose_foreign_keys: {truncate: capture}\n"), "sexton.yaml:2:32: loose_foreign_keys.truncate: capture was removed (use reject, and DELETE instead of TRUNCATE)"},
 		"moved keys":          {with("loose_foreign_keys: {lock_timeout: 7ms, statement_timeout: 6s}\n"), "sexton.yaml:2:22: loose_foreign_keys.lock_timeout: was removed (use jobs.lock_timeout)\nsexton.yaml:2:41: loose_foreign_keys.statement_timeout: was removed (use jobs.statement_timeout)"},
 		"number as password":  {with("http: {user: a, password: 4711}\n"), "sexton.yaml:2:27: http.password: must be a text, not a number (put it in quotes)"},
 	}, func(t *testing.T, _ string, test example) {

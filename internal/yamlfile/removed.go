@@ -3,7 +3,7 @@ package yamlfile
 import "strings"
 
 // removedKeys returns, for each key that was removed from the configuration, what to do instead. The keys of an entry
-// of definitions begin with an asterisk.
+// of definitions begin with an asterisk. A value that was removed follows its key and an equals sign.
 func removedKeys() map[string]string {
 	return map[string]string{
 		"*.on_reuse":                           "children of a key that was inserted again are kept; delete them with SQL if necessary",
@@ -15,6 +15,7 @@ func removedKeys() map[string]string {
 		"loose_foreign_keys.statement_timeout": "use jobs.statement_timeout",
 		"loose_foreign_keys.replica_lag":       "use jobs.replica_lag",
 		"loose_foreign_keys.replica_lag_bytes": "use jobs.replica_lag_bytes",
+		"loose_foreign_keys.truncate=capture":  "use reject, and DELETE instead of TRUNCATE",
 		"external_diffs.limit_per_tick":        "raise external_diffs.limit",
 		"external_diffs.order":                 "remove it; diffs are moved in the order of their ids",
 		"external_diffs.other_bucket":          "copy the objects with a tool of the store and set external_diff_store of the rows",

@@ -27,10 +27,11 @@ keyed AS (
 wanted AS (
     SELECT t.ordinal, t.level, t.relid, NULL::pg_catalog.text AS schema_name, NULL::pg_catalog.text AS table_name,
         e.name, e.type_bits, e.old_table, NULL::pg_catalog.text AS new_table, NULL::pg_catalog.text AS condition,
-        ARRAY[t.recorded, t.numbers, t.types, t.about] || e.more AS arguments
+        e.arguments
     FROM keyed AS t
     CROSS JOIN LATERAL (VALUES
         -- 8: AFTER DELETE FOR EACH STATEMENT; 34: BEFORE TRUNCATE FOR EACH STATEMENT
-        ('sexton_track', 8, 'sexton_deleted', NULL), ('sexton_truncate', 34, NULL, ARRAY[t.key_columns, $4::pg_catalog.text])
-    ) AS e (name, type_bits, old_table, more)
+        ('sexton_track', 8, 'sexton_deleted', ARRAY[t.recorded, t.numbers, t.types, t.about]),
+        ('sexton_truncate', 34, NULL, ARRAY[t.recorded, $4::pg_catalog.text])
+    ) AS e (name, type_bits, old_table, arguments)
 )
