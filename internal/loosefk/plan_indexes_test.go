@@ -55,7 +55,7 @@ func TestPlanKnowsWhichIndexesServe(t *testing.T) {
 		"other column without NULLs": {"CREATE INDEX x ON children (parent_id, other) WHERE other IS NOT NULL", plain, "parent_id", "x is partial"},
 		"invalid": {
 			"CREATE INDEX x ON children (parent_id); UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'x'::regclass", plain, "parent_id",
-			"x is invalid: it is being built, or building it failed (REINDEX INDEX CONCURRENTLY public.x)",
+			"x is invalid: it is being built, or building it failed",
 		},
 		"text":              {"CREATE INDEX x ON children (code)", byCode, "", ""},
 		"text pattern":      {"CREATE INDEX x ON children (code text_pattern_ops)", byCode, "", ""},
@@ -80,7 +80,11 @@ func TestPlanKnowsWhichIndexesServe(t *testing.T) {
 			require.Len(t, d.MissingIndexes, 1)
 			require.Equal(t, "children", d.MissingIndexes[0].Table)
 			require.Equal(t, []string{test.missing}, d.MissingIndexes[0].Columns)
-			require.Equal(t, "CREATE INDEX CONCURRENTLY IF NOT EXISTS children_"+test.missing+"_idx ON public.children ("+test.missing+");", d.MissingIndexes[0].Create)
+			create := "CREATE INDEX CONCURRENTLY IF NOT EXISTS children_" + test.missing + "_idx ON public.children (" + test.missing + ");"
+			if name == "invalid" {
+				create = "REINDEX INDEX CONCURRENTLY public.x;"
+			}
+			require.Equal(t, create, d.MissingIndexes[0].Create)
 			require.Contains(t, d.MissingIndexes[0].Why, test.why)
 		})
 	}
@@ -158,6 +162,41 @@ func TestPlanGivesARecipe(t *testing.T) {
 			require.Equal(t, [][]string{{"t"}}, db.Rows("SELECT indisvalid FROM pg_index WHERE indexrelid = 'children_parent_id_idx1'::regclass"))
 			require.True(t, after.Definitions[0].Access.UsesIndex)
 		}
+	})
+}
+
+// A CREATE INDEX CONCURRENTLY that fails leaves an invalid index, which IF NOT EXISTS skips.
+func TestPlanRepairsAnIndexWhoseCreationFailed(t *testing.T) {
+	t.Parallel()
+	type example struct {
+		tables, fails string
+		repair        []string
+	}
+	pgtest.Each(t, map[string]example{
+		"table": {parentsAndChildren + "DROP INDEX children_parent_id_idx", "children", []string{"REINDEX INDEX CONCURRENTLY public.children_parent_id_idx;"}},
+		"partition": {partitioned + "DROP TABLE children_with_a_name_that_is_as_long_as_names_may_be_in_postgre", "parts.children_1", []string{
+			"REINDEX INDEX CONCURRENTLY parts.children_1_parent_id_idx;",
+			`CREATE INDEX CONCURRENTLY IF NOT EXISTS "Children 2_parent_id_idx" ON parts."Children 2" (parent_id);`,
+		}},
+	}, func(t *testing.T, _ string, test example) {
+		db := with(t, test.tables)
+		lines := creates(planOn(t, db, deleteChildren, planLimits()))
+		conn := pgtest.Connect(t, db.URL)
+		pgtest.Exec(t, conn, "SET lock_timeout = '1ms'")
+		held := pgtest.Begin(t, db.Pool(), "LOCK TABLE "+test.fails+" IN ROW EXCLUSIVE MODE")
+		for _, line := range lines {
+			if _, err := conn.Exec(t.Context(), line); err != nil {
+				require.ErrorContains(t, err, "lock timeout")
+				break
+			}
+		}
+		require.NoError(t, held.Rollback(t.Context()))
+		repair := creates(planOn(t, db, deleteChildren, planLimits()))
+		require.Equal(t, test.repair, repair)
+		run(db, repair)
+		require.Empty(t, creates(planOn(t, db, deleteChildren, planLimits())))
+		run(db, lines)
+		require.Empty(t, db.Rows("SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid"))
 	})
 }
 

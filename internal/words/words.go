@@ -100,7 +100,7 @@ func Cell(s *string) string {
 }
 
 func oneLine(s string) string {
-	return strings.NewReplacer("\n", "; ", "\t", " ", Separator, " ").Replace(s)
+	return strings.NewReplacer(";\n", "; ", "\n", "; ", "\t", " ", Separator, " ").Replace(s)
 }
 
 // Moment is a time for people, or a dash.

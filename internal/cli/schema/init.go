@@ -282,7 +282,7 @@ func (p *proposal) print(w io.Writer) {
 	printKeys(w, p.Chosen)
 	said("\nwritten: %s\n\nNow, in this order; each step may be repeated:\n", words.Listed(p.Files))
 	if len(p.Indexes) > 0 {
-		said("-- Indexes that deletions lack\n%s\n", strings.Join(p.Indexes, "\n"))
+		said("-- Indexes that deletions lack. If one of these fails, sexton plan prints how to repair its index\n%s\n", strings.Join(p.Indexes, "\n"))
 	}
 	said("-- Deletions are recorded beside the foreign keys: nothing changes yet\nsexton migrate up\nsexton triggers install\n")
 	said("-- With a worker (sexton run) ready, the keys go, one by one. What waits longer than 2 s for a lock fails: repeat it")

@@ -133,15 +133,33 @@ func (n need) missing(ctx context.Context, tx pgx.Tx) (*MissingIndex, error) {
 	if len(lacking) == 0 {
 		return nil, nil //nolint:nilnil // There is an index.
 	}
-	oids := each.Of(lacking, func(table pgcatalog.Table) uint32 { return table.OID })
 	why, err := n.why(ctx, tx, lacking)
 	if err != nil {
 		return nil, err
 	}
 	index := &MissingIndex{Table: n.table.Label(), Columns: n.columns, Why: why}
+	// CREATE INDEX IF NOT EXISTS skips an index that a failed CREATE INDEX CONCURRENTLY left.
+	var lines []string
+	lacking = slices.DeleteFunc(lacking, func(leaf pgcatalog.Table) bool {
+		broken := slices.IndexFunc(n.table.Indexes[leaf.OID], func(i pgcatalog.Index) bool { return n.fits(i) && !i.Valid && n.complete(i) })
+		if broken < 0 || n.table.Kind == "p" && leaf.OID == n.table.OID {
+			return false
+		}
+		lines = append(lines, "REINDEX INDEX CONCURRENTLY "+n.table.Indexes[leaf.OID][broken].Printed+";")
+		return true
+	})
+	if len(lacking) == 0 {
+		index.Create = strings.Join(lines, "\n")
+		return index, nil
+	}
+	oids := each.Of(lacking, func(table pgcatalog.Table) uint32 { return table.OID })
 	// Where some partitions have an index of their own, only the others get one.
 	whole := n.table.Kind == "p" && len(lacking) >= len(n.table.Leaves)
-	return index, tx.QueryRow(ctx, createSQL, n.table.OID, n.columns, oids, whole).Scan(&index.Create)
+	if err := tx.QueryRow(ctx, createSQL, n.table.OID, n.columns, oids, whole).Scan(&index.Create); err != nil {
+		return nil, err
+	}
+	index.Create = strings.Join(append(lines, index.Create), "\n")
+	return index, nil
 }
 
 // why says what reads the whole table, by which way it is reached, and what stands there in place of an index.
@@ -159,7 +177,7 @@ func (n need) why(ctx context.Context, tx pgx.Tx, lacking []pgcatalog.Table) (st
 			switch {
 			case !n.fits(i):
 			case !i.Valid:
-				why += fmt.Sprintf("; %s is invalid: it is being built, or building it failed (REINDEX INDEX CONCURRENTLY %s)", i.Name, i.Printed)
+				why += fmt.Sprintf("; %s is invalid: it is being built, or building it failed", i.Name)
 			default:
 				predicate := i.Predicate
 				// To show a predicate is to lock its table.
