@@ -101,6 +101,17 @@ func Noted(all *installation.Connections, noted *riverjobs.Bindings) components.
 	return components.Source{Connections: all, Defined: func(_ context.Context, db database.Database) ([]string, error) { return noted.Noted(db.Name), nil }}
 }
 
+// Deferred returns why none of the rows that remain for a job is due, or "".
+func Deferred(ctx context.Context, all *installation.Bound, job riverjobs.Job, database string) (reason string, _ error) {
+	tables, err := components.Backlogs(ctx, Bound(all), all.Database(database))
+	for _, table := range tables {
+		if table.Table == job.DeletionTable {
+			reason, _ = table.Obstacle()
+		}
+	}
+	return reason, err
+}
+
 // Read reads everything but latencies, of the databases that are not down.
 func Read(ctx context.Context, at components.Source) (Reading, error) {
 	var r Reading

@@ -20,6 +20,7 @@ import (
 	"sexton/internal/jobrun"
 	"sexton/internal/loosefk"
 	"sexton/internal/migrate"
+	"sexton/internal/operator"
 	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
 )
@@ -41,7 +42,8 @@ func jobRunCommand(env *cli.Env) *cobra.Command {
 		Short: "Run one pass of a job in the foreground",
 		Long: `Runs one pass under the same lease as a worker, so it never works beside another one: where the lease
 is taken, the outcome is "skipped" and names the holder. It is also "skipped", with the reason, where the kind is paused or
-other definitions are installed than this command has read. A skipped pass exits 0; only one that failed exits 1.`,
+other definitions are installed than this command has read. If no remaining row is due, the output names the reason and
+the time. A pass that was skipped, or that put rows off, exits 0; only one that failed exits 1.`,
 		Example: `  sexton job run loose_foreign_keys_cleanup
   sexton job run loose_foreign_keys_cleanup --args '{"database": "main"}' --json`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -88,14 +90,21 @@ func jobRun(ctx context.Context, env *cli.Env, request passRequest) error {
 	return err
 }
 
+// finished is the report of a pass, and why no remaining row is due.
+type finished struct {
+	jobrun.Report
+
+	WaitingFor string `json:"waiting_for,omitempty"`
+}
+
 // notBegun is the report of a pass that did not begin.
-func notBegun(request passRequest, err error) jobrun.Report {
-	return jobrun.Report{Kind: request.kind, Database: request.database, Outcome: jobrun.Failed, Error: err.Error(), Stats: json.RawMessage("{}")}
+func notBegun(request passRequest, err error) finished {
+	return finished{Report: jobrun.Report{Kind: request.kind, Database: request.database, Outcome: jobrun.Failed, Error: err.Error(), Stats: json.RawMessage("{}")}}
 }
 
 // runPass checks everything that a person may have got wrong before it takes the lease, so that wrong input
 // leaves no trace, not even a failed run in the history.
-func runPass(ctx context.Context, env *cli.Env, request passRequest) (report jobrun.Report, err error) {
+func runPass(ctx context.Context, env *cli.Env, request passRequest) (report finished, err error) {
 	c, err := env.LoadConfig()
 	if err != nil {
 		return report, err
@@ -138,9 +147,9 @@ func runPass(ctx context.Context, env *cli.Env, request passRequest) (report job
 		return report, err
 	}
 	if paused := pauses[job.Queue]; paused != "" && !request.force {
-		return jobrun.Report{
+		return finished{Report: jobrun.Report{
 			Kind: job.Kind, Database: name, Outcome: jobrun.Skipped, Reason: paused + "; --force runs it all the same", Stats: json.RawMessage("{}"),
-		}, nil
+		}}, nil
 	}
 	log, id := env.Logger(c), installation.Holder()
 	stop, err := installation.Beat(ctx, all.Connections, id, log)
@@ -149,12 +158,15 @@ func runPass(ctx context.Context, env *cli.Env, request passRequest) (report job
 	}
 	defer stop()
 	noted := &riverjobs.Bindings{Foreground: true}
-	report, err = job.Run(ctx, riverjobs.Deps{
+	report.Report, err = job.Run(ctx, riverjobs.Deps{
 		Bindings: noted, Config: c, Databases: all.Databases, Definitions: all.Definitions, Logger: log,
 		Runner: &jobrun.Runner{Leases: all.Leases(id), Logger: log},
 	}, pass)
 	if err != nil && !errors.Is(err, context.Canceled) {
 		err = cli.FailedRun(job.Kind, err)
+	}
+	if err == nil && report.Outcome != jobrun.Skipped {
+		report.WaitingFor, err = operator.Deferred(ctx, all, job, name)
 	}
 	return report, err
 }
@@ -253,7 +265,7 @@ func taken(job riverjobs.Job) string {
 
 // printReport prints the outcome of one pass. For loose foreign keys the statistics also stand at the top
 // level of the JSON object.
-func printReport(env *cli.Env, report jobrun.Report) error {
+func printReport(env *cli.Env, report finished) error {
 	if env.JSON {
 		document := map[string]json.RawMessage{}
 		if err := json.Unmarshal(report.Stats, &document); err != nil {
@@ -291,6 +303,9 @@ func printReport(env *cli.Env, report jobrun.Report) error {
 	env.Printf("  updated    %s%s\n", words.Counted(stats.UpdateCount, "row"), perTable(stats.UpdateCountByTable))
 	for _, e := range stats.Errors {
 		env.Printf("  error      %s\n", words.ErrorText(e))
+	}
+	if report.WaitingFor != "" {
+		env.Printf("  waiting    %s\n", report.WaitingFor)
 	}
 	return nil
 }

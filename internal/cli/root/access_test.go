@@ -111,11 +111,29 @@ func TestRoleWithoutRightsOnTheChild(t *testing.T) {
 func TestRoleWithoutRightsOnOnePartition(t *testing.T) {
 	t.Parallel()
 	s := clitest.Plain(t)
-	quoted := pgx.Identifier{asOwner(s)}.Sanitize()
+	role := asOwner(s)
+	quoted := pgx.Identifier{role}.Sanitize()
 	s.Exec("DROP TABLE issues CASCADE; CREATE TABLE issues (id bigint, project_id bigint) PARTITION BY LIST (id);" +
 		"CREATE TABLE issues_1 PARTITION OF issues FOR VALUES IN (1); CREATE TABLE issues_2 PARTITION OF issues FOR VALUES IN (2);" +
-		"GRANT SELECT, UPDATE, DELETE ON issues, issues_1 TO " + quoted)
+		"GRANT SELECT, UPDATE, DELETE ON issues, issues_1 TO " + quoted + "; GRANT SELECT, TRIGGER ON projects TO " + quoted)
 	require.Contains(t, s.OK("job", "run", clitest.Kind), "0 processed")
+	s.OK("triggers", "install")
+	s.Exec("INSERT INTO issues VALUES (1, 1), (2, 1), (1, 2); DELETE FROM projects WHERE id <= 2")
+	held := "the database role lacks DELETE, SELECT, UPDATE on table public.issues_2: GRANT DELETE, SELECT, UPDATE ON public.issues_2 TO " + role
+	first := s.OK("job", "run", clitest.Kind)
+	require.Contains(t, first, "0 processed, 2 put off")
+	require.Contains(t, first, "deleted    2 rows: issues 2")
+	require.Contains(t, first, "error      issues: "+held)
+	// A pass that finds no due row names the reason, too.
+	for _, pass := range []string{first, s.OK("job", "run", clitest.Kind)} {
+		require.Regexp(t, `waiting    2 tombstones put off, the first until \S+, after: issues: `+regexp.QuoteMeta(held)+"\n$", pass)
+	}
+	document, ok := s.JSON(0, "job", "run", clitest.Kind).(map[string]any)
+	require.True(t, ok)
+	require.Contains(t, document["waiting_for"], held)
+	s.Exec("GRANT SELECT, UPDATE, DELETE ON issues_2 TO " + quoted + "; UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
+	require.NotContains(t, s.OK("job", "run", clitest.Kind), "waiting")
+	require.Empty(t, s.Rows("SELECT FROM issues"))
 }
 
 func TestRoleWithoutRightsOnTheParent(t *testing.T) {
