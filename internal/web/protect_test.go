@@ -234,6 +234,7 @@ func TestHealthChecksGetThrough(t *testing.T) {
 		for range 5 {
 			conn, err := net.Dial("tcp", s.address)
 			require.NoError(t, err)
+			require.NoError(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
 			_, err = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 			require.NoError(t, err)
 			response, err := http.ReadResponse(bufio.NewReader(conn), nil)
