@@ -24,8 +24,8 @@ type Policy string
 
 // The policies.
 const (
-	Reject Policy = "reject"  // TRUNCATE fails with SQLSTATE SX002 and a hint.
-	Ignore Policy = "ignore"  // TRUNCATE passes and leaves the children.
+	Reject Policy = "reject" // TRUNCATE fails with SQLSTATE SX002 and a hint.
+	Ignore Policy = "ignore" // TRUNCATE passes and leaves the children.
 )
 
 // Config holds the facts that all triggers of one database share.

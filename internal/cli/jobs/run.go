@@ -99,7 +99,9 @@ type finished struct {
 
 // notBegun is the report of a pass that did not begin.
 func notBegun(request passRequest, err error) finished {
-	return finished{Report: jobrun.Report{Kind: request.kind, Database: request.database, Outcome: jobrun.Failed, Error: err.Error(), Stats: json.RawMessage("{}")}}
+	return finished{Report: jobrun.Report{
+		Kind: request.kind, Database: request.database, Outcome: jobrun.Failed, Error: err.Error(), Stats: json.RawMessage("{}"),
+	}}
 }
 
 // runPass checks everything that a person may have got wrong before it takes the lease, so that wrong input
