@@ -214,7 +214,7 @@ func (s *multiSite) hurried(t *testing.T) {
 // waitingTombstones are those of a database that have a reason: how many, the most attempts, and one of the reasons.
 func (p *home) waitingTombstones(t *testing.T, parent string) (waiting, attempts int64, reason string) {
 	err := p.pool.QueryRow(t.Context(), `SELECT count(*), coalesce(max(cleanup_attempts), 0), coalesce(max(last_error), '')
-		FROM loose_foreign_keys_deleted_records WHERE fully_qualified_table_name LIKE '%' || $1`, parent).Scan(&waiting, &attempts, &reason)
+		FROM loose_foreign_keys_deleted_records WHERE status = 1 AND fully_qualified_table_name LIKE '%' || $1`, parent).Scan(&waiting, &attempts, &reason)
 	require.NoError(t, err)
 	return waiting, attempts, reason
 }
