@@ -37,9 +37,14 @@ func (b *bundle) onTwo(t *testing.T) {
 	}
 	own := b.engine.Session
 	b.engine.Connections = 2
+	next := b.other
 	b.engine.More = func(context.Context) *batch.Session {
 		b.asked++
-		return &batch.Session{Conn: b.other, Names: own.Names, Fence: own.Fence, Limits: own.Limits}
+		conn := next
+		if next = nil; conn == nil { // In place of a lost connection; the other one is in use.
+			conn = pgtest.Connect(t, b.URL)
+		}
+		return &batch.Session{Conn: conn, Names: own.Names, Fence: own.Fence, Limits: own.Limits}
 	}
 }
 
