@@ -95,9 +95,10 @@ func testRunServes(t *testing.T, p program) {
 		`sexton_waiting{database="main",kind="loose_foreign_keys_cleanup",reason="paused"} 0`,
 	)
 	p.run(t, s.dir, s.url, 0, "pause", kind)
+	// The worker's River client learns of the pause by a notification.
+	shown(t, address, `sexton_paused{kind="loose_foreign_keys_cleanup"} 1`)
 	s.exec(t, "DELETE FROM parents WHERE id = 3")
 	shown(t, address,
-		`sexton_paused{kind="loose_foreign_keys_cleanup"} 1`,
 		`sexton_waiting{database="main",kind="loose_foreign_keys_cleanup",reason="paused"} 1`,
 		`sexton_backlog_rows{database="main",deletion_table="loose_foreign_keys_deleted_records"} 1`,
 	)
