@@ -23,7 +23,7 @@ import (
 // ExitCodes is the text of `sexton help exit-codes`; docs/troubleshooting.md has the same.
 const ExitCodes = `The exit codes of sexton:
 
-  0  done, also if a pass put rows off, or was skipped: its lease was taken, its kind is paused, or other definitions are installed than it has read
+  0  done, also if a pass deferred rows or was skipped: its lease was taken, its kind is paused, or other definitions are installed than it has read
   1  failed
   2  wrong usage, configuration or definitions; all errors are listed
   3  the schema in the database does not fit this binary

@@ -66,7 +66,7 @@ type directBatch struct {
 	statements []batch.Statement
 	edges      []*Edge
 	// ends[i] is the number of statements up to the last one of edges[i]. first is the
-	// number of statements before those of the first edge.
+	// number of statements before the first edge.
 	ends  []int
 	first int
 	// counts[i] reports that the last statement of edges[i] returns the number of rows in
@@ -99,7 +99,7 @@ func (s *session) changeDirect(ctx context.Context, c *chunk, edges []*Edge, com
 	}
 	affected, err := s.run(ctx, b.limits, b.statements...)
 	if err != nil {
-		return nil, 0, b.withEdge(err)
+		return nil, 0, b.withFailedEdge(err)
 	}
 	var sum int64
 	for i, e := range b.edges {
@@ -140,8 +140,8 @@ func (s *session) addEdges(b *directBatch, c *chunk, edges []*Edge) {
 	}
 }
 
-// withEdge adds the edge whose statement failed to err.
-func (b *directBatch) withEdge(err error) error {
+// withFailedEdge adds the edge whose statement failed to err.
+func (b *directBatch) withFailedEdge(err error) error {
 	failed, ok := errors.AsType[*batch.StatementError](err)
 	if !ok || failed.Index < b.first {
 		return err

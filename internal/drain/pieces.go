@@ -101,7 +101,8 @@ func (s *session) drainEdge(ctx context.Context, c *chunk, e *Edge) (left bool, 
 	return true, nil
 }
 
-// yield returns ErrYield if the pass ends, or if the slice is over and other chunks wait.
+// yield returns ErrYield if the pass ends, or if other chunks wait and the time
+// slice has expired.
 func (d *edgeDrain) yield(ctx context.Context) error {
 	waits, err := d.chunksWait(ctx)
 	if err == nil && (d.ended() || d.rowsLeft(d.e) <= 0 || waits && d.pieces >= slicePieces && time.Since(d.began) > slice) {
@@ -234,8 +235,8 @@ func (d *edgeDrain) changePiece(ctx context.Context, e *Edge, pointers []pgtype.
 	return rows + duplicates, nil
 }
 
-// changeRows runs the statements before and then the ones that build returns. It returns
-// the number of changed rows.
+// changeRows runs one transaction: the statements in before, then the statements of build.
+// It returns the number of rows that the latter changed.
 func (s *session) changeRows(
 	ctx context.Context, e *Edge, limits batch.Limits, keys dml.Keys, build func(dml.Keys) (string, []any), before ...batch.Statement,
 ) (rows int64, err error) {

@@ -52,8 +52,8 @@ func (s *session) drainRemote(ctx context.Context, c *chunk, e *Edge) error {
 	}
 }
 
-// readRemote returns versions of rows in another database, and those of the chunk's keys
-// whose parents were deleted before and after they were read.
+// readRemote returns versions of rows in another database. It also returns the keys whose
+// parents had no row before these were read, and have none after it.
 func (d *edgeDrain) readRemote(ctx context.Context) (rows dml.Rows, keys dml.Keys, _ error) {
 	deleted, err := d.deletedKeys(ctx, d.c, d.c.keys())
 	if err != nil {

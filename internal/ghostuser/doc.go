@@ -9,9 +9,9 @@
 // and is the source of a drain.Pass: each queued user is a chunk of one key, whose completion
 // deletes the user. A user with an error is deferred, and the run continues with the others.
 //
-// Invariant: a user is deleted only if nothing refers to it in the snapshot of the
-// transaction that deletes it. That transaction first locks the user, so that no row can
-// begin to refer to it.
+// Invariant: a user is deleted only if nothing refers to it in a snapshot that was taken after
+// the user was locked. Writers lock the user before they add rows that refer to it, so no row
+// is missing in that snapshot and none can be added.
 //
 // Each batch commits alone and counts itself in the queue's row, so a run may end or be killed anywhere.
 package ghostuser

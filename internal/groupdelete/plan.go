@@ -37,7 +37,8 @@ type Plan struct {
 	projectPath bool
 }
 
-// beside is the further work of the statement that deletes rows of the table: it leaves word of them, and passes project bots on.
+// extra returns the further work of a statement that deletes rows of a table: it writes their
+// event, or queues project bots for deletion.
 func (p *Plan) extra(names pgcatalog.Names, t *table) dml.Extra {
 	if p.bots && t == p.members {
 		return dml.Extra{

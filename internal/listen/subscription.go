@@ -309,7 +309,7 @@ func (s *session) dropLate(ctx context.Context) (late bool, err error) {
 		FROM pg_catalog.pg_locks AS lock
 		WHERE lock.locktype = 'advisory' AND lock.mode = 'ExclusiveLock' AND lock.granted AND lock.objsubid = 2
 			AND lock.database = (SELECT db.oid FROM pg_catalog.pg_database AS db WHERE db.datname = pg_catalog.current_database())
-			AND lock.classid = ($1::bigint & 4294967295)::pg_catalog.oid AND lock.objid = ($2::bigint & 4294967295)::pg_catalog.oid`
+			AND lock.classid = $1::int::pg_catalog.oid AND lock.objid = $2::int::pg_catalog.oid`
 	err = s.conn.QueryRow(ctx, sql, s.subscription.Key1, s.subscription.Key2).Scan(&late, &s.otherAwake, nil)
 	return late, err //nolint:wrapcheck // wake adds the context
 }

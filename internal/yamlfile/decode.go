@@ -303,10 +303,13 @@ func (d *decoder) scalar(n *yaml.Node, path string, v reflect.Value) {
 		message = "must be " + want + ", without quotes"
 	case strings.Contains(n.Value, "\x00"):
 		message = "contains a NUL character"
-	case removedKeys()[path+"="+n.Value] != "":
-		message, fix = n.Value+" was removed", removedKeys()[path+"="+n.Value]
 	default:
 		message, fix = convert(n, target, "must be "+want)
+	}
+	if message != "" {
+		if instead := removedKeys()[path+"="+n.Value]; instead != "" {
+			message, fix = n.Value+" was removed", instead
+		}
 	}
 	if message != "" {
 		d.fail(n, path, message, fix)

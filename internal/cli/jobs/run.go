@@ -42,8 +42,8 @@ func jobRunCommand(env *cli.Env) *cobra.Command {
 		Short: "Run one pass of a job in the foreground",
 		Long: `Runs one pass under the same lease as a worker, so it never works beside another one: where the lease
 is taken, the outcome is "skipped" and names the holder. It is also "skipped", with the reason, where the kind is paused or
-other definitions are installed than this command has read. If no remaining row is due, the output names the reason and
-the time. A pass that was skipped, or that put rows off, exits 0; only one that failed exits 1.`,
+other definitions are installed than this command has read. If all remaining rows are deferred, it prints why and until
+when. A pass that deferred rows or was skipped exits 0; only one that failed exits 1.`,
 		Example: `  sexton job run loose_foreign_keys_cleanup
   sexton job run loose_foreign_keys_cleanup --args '{"database": "main"}' --json`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -90,23 +90,23 @@ func jobRun(ctx context.Context, env *cli.Env, request passRequest) error {
 	return err
 }
 
-// finished is the report of a pass, and why no remaining row is due.
-type finished struct {
+// passReport is the report of a pass, and why no remaining row is due.
+type passReport struct {
 	jobrun.Report
 
 	WaitingFor string `json:"waiting_for,omitempty"`
 }
 
 // notBegun is the report of a pass that did not begin.
-func notBegun(request passRequest, err error) finished {
-	return finished{Report: jobrun.Report{
+func notBegun(request passRequest, err error) passReport {
+	return passReport{Report: jobrun.Report{
 		Kind: request.kind, Database: request.database, Outcome: jobrun.Failed, Error: err.Error(), Stats: json.RawMessage("{}"),
 	}}
 }
 
 // runPass checks everything that a person may have got wrong before it takes the lease, so that wrong input
 // leaves no trace, not even a failed run in the history.
-func runPass(ctx context.Context, env *cli.Env, request passRequest) (report finished, err error) {
+func runPass(ctx context.Context, env *cli.Env, request passRequest) (report passReport, err error) {
 	c, err := env.LoadConfig()
 	if err != nil {
 		return report, err
@@ -149,7 +149,7 @@ func runPass(ctx context.Context, env *cli.Env, request passRequest) (report fin
 		return report, err
 	}
 	if paused := pauses[job.Queue]; paused != "" && !request.force {
-		return finished{Report: jobrun.Report{
+		return passReport{Report: jobrun.Report{
 			Kind: job.Kind, Database: name, Outcome: jobrun.Skipped, Reason: paused + "; --force runs it all the same", Stats: json.RawMessage("{}"),
 		}}, nil
 	}
@@ -267,7 +267,7 @@ func taken(job riverjobs.Job) string {
 
 // printReport prints the outcome of one pass. For loose foreign keys the statistics also stand at the top
 // level of the JSON object.
-func printReport(env *cli.Env, report finished) error {
+func printReport(env *cli.Env, report passReport) error {
 	if env.JSON {
 		document := map[string]json.RawMessage{}
 		if err := json.Unmarshal(report.Stats, &document); err != nil {
