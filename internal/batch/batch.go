@@ -188,24 +188,29 @@ func (s *Session) run(ctx context.Context, limits Limits, statements []Statement
 	}
 	s.queuePath(pipeline, limits.Own)
 	frame := pipeline.Len()
-	prepared, known := s.knows(statements)
-	if known {
-		return s.send(ctx, pipeline, frame, statements)
-	}
-	// The others are prepared in one round trip, behind the frame: under its path, and within its timeouts.
-	if _, err := s.send(ctx, pipeline, frame, nil); err != nil {
-		return nil, err
-	}
-	if len(prepared) > preparedLimit {
-		clear(prepared)
-		if err := s.Conn.DeallocateAll(ctx); err != nil {
-			return nil, &StatementError{Index: Frame, Err: err}
+	all, found := s.explainFirst(limits, statements)
+	prepared, known := s.knows(all)
+	if !found || !known {
+		// The others are prepared in one round trip, behind the frame: under its path, and within its timeouts.
+		if _, err := s.send(ctx, pipeline, frame, nil); err != nil {
+			return nil, err
+		}
+		pipeline, frame = &pgx.Batch{}, 0
+		all, _ = s.explainFirst(limits, statements)
+		if len(prepared) > preparedLimit {
+			clear(prepared)
+			if err := s.Conn.DeallocateAll(ctx); err != nil {
+				return nil, &StatementError{Index: Frame, Err: err}
+			}
+		}
+		if prepared != nil {
+			for _, statement := range all {
+				prepared[statement.SQL] = true
+			}
 		}
 	}
-	for _, statement := range statements {
-		prepared[statement.SQL] = true
-	}
-	return s.send(ctx, &pgx.Batch{}, 0, statements)
+	affected, err := s.send(ctx, pipeline, frame, all)
+	return afterExplain(len(all)-len(statements), affected, err)
 }
 
 // preparedLimit bounds what a connection keeps prepared: texts change with definitions, and connections live for an hour.
@@ -289,9 +294,14 @@ func (s *Session) send(ctx context.Context, pipeline *pgx.Batch, frame int, stat
 			_, err = results.Exec()
 		} else {
 			var path string
-			err = results.QueryRow().Scan(&path, new(string))
-			if data := s.Conn.PgConn().CustomData(); err == nil && data[pathKey] == nil && path != pinnedPath {
+			var policies bool
+			err = results.QueryRow().Scan(&path, new(string), &policies)
+			data := s.Conn.PgConn().CustomData()
+			if err == nil && data[pathKey] == nil && path != pinnedPath {
 				data[pathKey] = foundPath{path, time.Now()}
+			}
+			if err == nil {
+				data[policiesKey] = policies
 			}
 		}
 		if err != nil {

@@ -19,13 +19,13 @@ const (
 	// batch. $1 is the path if it was found before: with two texts each connection would
 	// have to prepare two.
 	frameSQL = `SELECT pg_catalog.set_config('search_path', coalesce($1::pg_catalog.text, "sexton".application_path($2)), true),
-    pg_catalog.set_config('sexton.run', '1', true)`
+    pg_catalog.set_config('sexton.run', '1', true), ` + policiesSQL
 	// scansSQL is frameSQL with planner settings that keep statements to nested loops over indexes.
 	scansSQL = `SELECT pg_catalog.set_config('search_path', coalesce($1::pg_catalog.text, "sexton".application_path($2)), true),
     pg_catalog.concat(pg_catalog.set_config('sexton.run', '1', true),
         pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true), pg_catalog.set_config('enable_seqscan', 'off', true),
         pg_catalog.set_config('enable_bitmapscan', 'off', true), pg_catalog.set_config('enable_hashjoin', 'off', true),
-        pg_catalog.set_config('enable_mergejoin', 'off', true))`
+        pg_catalog.set_config('enable_mergejoin', 'off', true)), ` + policiesSQL
 	keptSQL = "SELECT pg_catalog.set_config('sexton.undo', 'users', true)"
 )
 

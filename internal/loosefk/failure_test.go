@@ -134,6 +134,35 @@ func TestHiddenChildrenAreNotGone(t *testing.T) {
 	require.ErrorContains(t, missing.Err(), "row-level security hides rows of public.children")
 }
 
+// A child's trigger may read a table with policies, as it does for the application. Policies of another child hold only that.
+func TestATriggerReadsATableWithPolicies(t *testing.T) {
+	t.Parallel()
+	atPaces(t, func(t *testing.T, pace string) {
+		b := setup(t, parentsAndChildren+others+`
+			CREATE TABLE settings (tenant text);
+			ALTER TABLE settings ENABLE ROW LEVEL SECURITY;
+			CREATE POLICY own ON settings USING (tenant = current_user);
+			CREATE TABLE seen (child bigint, tenant text);
+			ALTER TABLE others ENABLE ROW LEVEL SECURITY;
+			CREATE POLICY few ON others USING (id > 1000);`+
+			dbtest.OnRow("DELETE", "children", "true", "INSERT INTO seen SELECT old.id, tenant FROM settings;"),
+			dbtest.Defined("async_delete", "children", "others"), "parents").at(pace)
+		role := b.asRole(t)
+		b.Exec("INSERT INTO settings VALUES ('" + strings.Trim(role, `"`) + "'), ('another'); DELETE FROM parents WHERE id <= 2")
+		stats := b.run(t)
+		require.EqualValues(t, 20, stats.DeleteCount, stats.Errors)
+		require.Equal(t, [][]string{{strings.Trim(role, `"`), "20"}}, b.Rows("SELECT tenant, count(DISTINCT child) FROM seen GROUP BY 1"))
+		require.Len(t, b.tombstones(), 2)
+		for _, tombstone := range b.tombstones() {
+			require.Contains(t, tombstone[3], "row-level security hides rows of public.others")
+		}
+
+		b.Exec("ALTER ROLE " + role + " BYPASSRLS; UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
+		require.EqualValues(t, 2, b.drained(t).DeleteCount)
+		require.Zero(t, b.count(t, "others WHERE parent_id <= 2"))
+	})
+}
+
 // A new partition without grants is held alone: the rows of the others go now, and no tombstone goes before its own rows.
 func TestAPartitionWithoutPrivilegesIsHeldAlone(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,78 @@
+package batch_test
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/batch"
+	"sexton/internal/dbtest"
+	"sexton/internal/pgtest"
+)
+
+// policed has a trigger on items that reads a table with a policy.
+const policed = `
+CREATE TABLE settings (name text, tenant name);
+ALTER TABLE settings ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own ON settings USING (tenant = current_user);
+CREATE TABLE seen (name text);
+CREATE FUNCTION look() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.seen SELECT name FROM public.settings; RETURN NULL; END $$;`
+
+// unprivileged makes the session one of a role that policies apply to.
+func unprivileged(t *testing.T, db *dbtest.DB, session *batch.Session, mode pgx.QueryExecMode) (role string) {
+	role = db.CreateRole()
+	db.Exec("GRANT USAGE ON SCHEMA public, sexton TO " + role + "; GRANT ALL ON ALL TABLES IN SCHEMA public, sexton TO " + role +
+		"; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO " + role)
+	settings := pgtest.Must(pgx.ParseConfig(db.AsRole(role)))(t)
+	settings.DefaultQueryExecMode = mode
+	session.Conn = pgtest.ConnectAs(t, settings)
+	return role
+}
+
+func TestTriggersReadTablesWithPolicies(t *testing.T) {
+	t.Parallel()
+	const row = "CREATE TRIGGER look AFTER DELETE ON items FOR EACH ROW EXECUTE FUNCTION look()"
+	tests := map[string]struct {
+		trigger string
+		mode    pgx.QueryExecMode
+		seen    int64
+	}{
+		"of rows":                        {row, pgx.QueryExecModeCacheStatement, 2},
+		"of rows, through a pooler":      {row, pgx.QueryExecModeExec, 2},
+		"before a statement":             {"CREATE TRIGGER look BEFORE DELETE ON items EXECUTE FUNCTION look()", pgx.QueryExecModeCacheStatement, 2},
+		"at the end of the transactions": {"CREATE CONSTRAINT TRIGGER look AFTER DELETE ON items INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION look()", pgx.QueryExecModeCacheStatement, 2},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db, session := setup(t)
+			db.Exec(policed + test.trigger)
+			role := unprivileged(t, db, session, test.mode)
+			db.Exec("INSERT INTO settings VALUES ('own', '" + role + "'), ('of others', 'other')")
+			remove := func(id int) error {
+				affected, err := session.Run(t.Context(), batch.Statement{SQL: "SELECT 1"},
+					batch.Statement{SQL: "DELETE FROM items WHERE id = $1", Args: []any{id}})
+				if err == nil {
+					require.Equal(t, []int64{1, 1}, affected)
+				}
+				return err
+			}
+			for id := range test.seen { // Prepared, then not.
+				require.NoError(t, remove(int(id)+1))
+			}
+			require.Equal(t, [][]string{{"own"}, {"own"}}, db.Rows("SELECT name FROM seen"))
+
+			// A policy on the table itself is an error, which names its statement, from the same connection's next batch on.
+			db.Exec("ALTER TABLE items ENABLE ROW LEVEL SECURITY; CREATE POLICY few ON items USING (id > 5)")
+			for _, id := range []int{3, 7} {
+				err := remove(id)
+				requireCode(t, err, "42501")
+				require.ErrorContains(t, err, `statement 1: ERROR: query would be affected by row-level security policy for table "items"`)
+			}
+			db.Exec("ALTER TABLE items DISABLE ROW LEVEL SECURITY")
+			require.NoError(t, remove(7))
+			require.EqualValues(t, 7, count(t, db))
+		})
+	}
+}
