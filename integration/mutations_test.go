@@ -14,7 +14,7 @@ type mutation struct {
 	name     string
 	file     string
 	old, new string
-	// message is what the failing test says.
+	// message is a regular expression for what the failing test says.
 	message string
 	// suite are the tests that must fail.
 	suite suite
@@ -33,8 +33,9 @@ func mutations() []mutation {
 		{
 			name: "tombstones removed although children were left out",
 			file: "internal/drain/dml/edge_direct.go", old: "e.Restrictions(\"child\", args) + e.Attached(leaf, args)\n",
-			new:     "e.Restrictions(\"child\", args) + e.Attached(leaf, args) + \" AND false\"\n",
-			message: differs,
+			new: "e.Restrictions(\"child\", args) + e.Attached(leaf, args) + \" AND false\"\n",
+			// A late child that is found and never deleted is rechecked until the run's time ends.
+			message: differs + "|a run was over_limit",
 			suite:   engine,
 		},
 		{
