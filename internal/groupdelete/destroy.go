@@ -68,6 +68,9 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	r := e.newRun(ctx)
 	work := context.WithoutCancel(ctx)
 	err := r.work(work)
+	if err == nil && !r.stats.Over() {
+		err = r.record(work)
+	}
 	r.stats.Step, r.stats.ETASeconds, r.stats.Duty = "", nil, pace.Duty{}
 	return r.stats, problem.Doing(err, "destroy group %d", e.GroupID)
 }
@@ -113,6 +116,8 @@ type run struct {
 	// leases are those of the group and of the sub-groups down to the one in hand, renewed when they were last.
 	leases  []*lease.Lease
 	renewed time.Time
+	// recorded is when the number of deleted rows was last recorded.
+	recorded time.Time
 	// excused reports that the run had to hold, or to wait for another one on a sub-group.
 	excused bool
 	// final reports that a row has gone or changed, in this run or before, so that the deletion cannot be cancelled any more.
@@ -141,7 +146,21 @@ func (r *run) futile() bool { return r.stop.Err() == nil && r.Changes == 0 && !r
 // asked to hold.
 func (r *run) paused(ctx context.Context) bool {
 	r.Pace.Await(ctx)
+	if time.Since(r.recorded) >= recordEvery {
+		_ = r.record(ctx) // If the error persists, the next batch returns it.
+	}
 	return r.ended() || r.escaped(ctx)
+}
+
+// recordEvery is how often a run records in the database how many rows it has deleted.
+const recordEvery = time.Second
+
+// record records the present step and the number of deleted rows.
+func (r *run) record(ctx context.Context) error {
+	r.recorded = time.Now()
+	return r.send(ctx, r.Session.Limits, batch.Statement{
+		SQL: statement(r.Session.Names, "record"), Args: []any{r.engine.GroupID, r.stats.Step, r.stats.Done},
+	})
 }
 
 // busyPause is how long a run waits that can do nothing until another run on a sub-group is over.

@@ -325,7 +325,7 @@ func TestTombstonesOfWhatGoes(t *testing.T) {
 		b.Rows("SELECT fully_qualified_table_name, count(*) FROM loose_foreign_keys_deleted_records GROUP BY 1 ORDER BY 1"))
 }
 
-// What is done is counted in the transactions that do it, and the total is an estimate from before.
+// A run that ends has recorded the number of deleted rows. The total is an estimate from before.
 func TestProgressIsCounted(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, forest)

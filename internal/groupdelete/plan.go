@@ -64,11 +64,11 @@ func (p *Plan) extra(names pgcatalog.Names, t *table) dml.Extra {
 		names.Render(`"sexton".events`), kind, payload.String())}
 }
 
-// owner has the rows that go counted for the group.
+// owner returns the Owner that counts rows for the group.
 func (r *run) owner() dml.Owner {
 	plan, names := r.engine.Plan, r.engine.Session.Names
 	return dml.Owner{
-		ID: r.engine.GroupID, Deleted: statement(names, "counted"), Changed: statement(names, "touched"),
+		ID: r.engine.GroupID, Deleted: statement(names, "touched", "{changed}", "gone"), Changed: statement(names, "touched", "{changed}", "changed"),
 		Extra: func(t *table) dml.Extra { return plan.extra(names, t) },
 		Gone: func(t *table, n, bots int64) {
 			r.final = r.final || n > 0

@@ -70,11 +70,11 @@ func partName(p int) string {
 	}
 }
 
-// at records what the run is at.
+// at records the step that the run begins.
 func (r *run) at(ctx context.Context, p int, groupID int64) error {
 	r.stats.Step = fmt.Sprintf("%s of group %d", partName(p), groupID)
 	r.progress(ctx)
-	return r.send(ctx, r.Session.Limits, batch.Statement{SQL: statement(r.Session.Names, "step"), Args: []any{r.engine.GroupID, r.stats.Step}})
+	return r.record(ctx)
 }
 
 // handle is the drain's Handle for statements on Sexton's own tables and on single groups.
@@ -200,7 +200,6 @@ func (r *run) underLease(ctx context.Context, g int64) (_ dml.Result, err error)
 // row in the schedules, its lease, and the event. If the group is in a circle of rows, these are deleted with it.
 func (r *run) finish(ctx context.Context, g int64, inCircle bool) (dml.Result, error) {
 	var circle *drain.Circle
-	below := 0
 	if inCircle {
 		w, err := r.groupWindow(ctx, g)
 		if err == nil && w != nil {
@@ -208,9 +207,6 @@ func (r *run) finish(ctx context.Context, g int64, inCircle bool) (dml.Result, e
 		}
 		if err != nil {
 			return r.handle(err)
-		}
-		if circle != nil {
-			below = circle.Rows - 1
 		}
 	}
 	t := r.engine.Plan.groups
@@ -220,7 +216,7 @@ func (r *run) finish(ctx context.Context, g int64, inCircle bool) (dml.Result, e
 	statements := []batch.Statement{{
 		SQL: fmt.Sprintf("SELECT FROM %s AS target WHERE target.id OPERATOR(pg_catalog.=) $1 FOR UPDATE", dml.Item(t.Relation)), Args: []any{g},
 	}, {
-		SQL: r.engine.Plan.finishStatement(r.Session.Names, refs), Args: []any{g, r.line, r.engine.GroupID, circle != nil, LeaseKey(g), below},
+		SQL: r.engine.Plan.finishStatement(r.Session.Names, refs), Args: []any{g, r.line, r.engine.GroupID, circle != nil, LeaseKey(g)},
 		Scan: batch.One(&gone, &live),
 	}}
 	if circle != nil {

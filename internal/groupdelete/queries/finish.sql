@@ -1,6 +1,6 @@
 -- Deletes the group $1, as long as the line of groups $2 to it holds, if nothing refers to it or $4 is set. What
 -- goes with it is its schedule, the record of its own destruction, the lease and the fence $5 of a group that there is
--- no more; the destruction $3 counts it, and $6 rows that are deleted with it. It returns whether it did, and which of the keys have rows.
+-- no more. The deletion of the group $3 cannot be cancelled after that. It returns whether it did, and which of the keys have rows.
 WITH RECURSIVE looked AS MATERIALIZED (
     SELECT ARRAY[{live}]::boolean[] AS live,
         (SELECT begun.user_id FROM "sexton".group_destructions AS begun WHERE begun.group_id OPERATOR(pg_catalog.=) $3) AS user_id
@@ -23,9 +23,9 @@ gone AS (
 unscheduled AS (DELETE FROM "public".group_deletion_schedules AS schedule USING gone WHERE schedule.group_id OPERATOR(pg_catalog.=) gone.id),
 ended AS (DELETE FROM "sexton".group_destructions AS begun USING gone WHERE begun.group_id OPERATOR(pg_catalog.=) gone.id),
 relieved AS (DELETE FROM "sexton".group_deletion_failures AS failure USING gone WHERE failure.group_id OPERATOR(pg_catalog.=) gone.id),
-counted AS (
-    UPDATE "sexton".group_destructions AS progress SET done = progress.done OPERATOR(pg_catalog.+) 1 OPERATOR(pg_catalog.+) $6::bigint, updated_at = pg_catalog.clock_timestamp()
-    FROM gone WHERE progress.group_id OPERATOR(pg_catalog.=) $3 AND progress.group_id OPERATOR(pg_catalog.<>) gone.id
+touched AS (
+    UPDATE "sexton".group_destructions AS progress SET touched = true
+    FROM gone WHERE progress.group_id OPERATOR(pg_catalog.=) $3 AND progress.group_id OPERATOR(pg_catalog.<>) gone.id AND NOT progress.touched
 ),
 unleased AS (DELETE FROM "sexton".leases AS lease USING gone WHERE lease.key OPERATOR(pg_catalog.=) $5),
 unfenced AS (DELETE FROM "sexton".fences AS fence USING gone WHERE fence.key OPERATOR(pg_catalog.=) $5),

@@ -1,5 +1,5 @@
--- Notes at the group $3 that there is no way back.
+-- Records for the group $3 that a row was deleted or changed. Its deletion cannot be cancelled after that.
 touched AS (
 	UPDATE "sexton".group_destructions AS progress SET touched = true
-	WHERE progress.group_id OPERATOR(pg_catalog.=) $3 AND NOT progress.touched AND EXISTS (SELECT FROM changed)
+	WHERE progress.group_id OPERATOR(pg_catalog.=) $3 AND NOT progress.touched AND EXISTS (SELECT FROM {changed})
 )

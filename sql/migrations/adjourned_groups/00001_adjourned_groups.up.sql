@@ -27,8 +27,9 @@ CREATE TABLE IF NOT EXISTS "sexton".group_destructions (
     begun_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
     -- What is being removed now.
     step text,
+    -- The number of deleted rows, recorded every second.
     done bigint NOT NULL DEFAULT 0,
-    -- Rows were changed, such as a reference to the group set NULL, which done does not count.
+    -- A row was deleted or changed. The transaction that did this has set it.
     touched boolean NOT NULL DEFAULT false,
     -- An estimate; NULL until there is one.
     total bigint,
@@ -36,7 +37,7 @@ CREATE TABLE IF NOT EXISTS "sexton".group_destructions (
     last_error text,
     updated_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
 ) WITH (
-    -- Every batch counts itself here, so let the new version stay on the page of the old one.
+    -- A run records its progress here every second, so let the new version stay on the page of the old one.
     fillfactor = 50
 );
 
