@@ -12,37 +12,28 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"sexton/internal/problem"
 )
 
-// findBinaries returns the folder of initdb and postgres. An explicit folder must hold them. Otherwise it returns the first folder found, or
-// the first of the given major version if an existing cluster requires one. If there is none, it fetches a server.
-func findBinaries(ctx context.Context, explicit, major string, env environment) (string, error) {
+// findBinaries returns the folder of initdb and postgres. An explicit folder must hold them. Otherwise it returns the first folder found. If there
+// is none, it fetches a server.
+func findBinaries(ctx context.Context, explicit string, env environment) (string, error) {
 	if explicit != "" {
 		dir, err := resolve(explicit)
-		if err != nil {
-			return "", fmt.Errorf("find Postgres server binaries in %q: %w", explicit, err)
-		}
-		if got := majorVersion(ctx, dir); major != "" && got != major {
-			return "", fmt.Errorf("data folder holds a cluster of Postgres %s and %q is version %s: choose binaries of version %s",
-				major, explicit, got, major)
-		}
-		return dir, nil
+		return dir, problem.Doing(err, "find Postgres server binaries in %q", explicit)
 	}
 	for _, folder := range env.folders(ctx) {
-		dir, err := resolve(folder)
-		if err == nil && (major == "" || majorVersion(ctx, dir) == major) {
+		if dir, err := resolve(folder); err == nil {
 			return dir, nil
 		}
 	}
-	dir, err := env.fetch(ctx, env.owner, cmp.Or(major, newestMajor))
+	dir, err := env.fetch(ctx, env.owner, newestMajor)
 	switch {
 	case err == nil:
 		return dir, nil
 	case ctx.Err() != nil:
 		return "", fmt.Errorf("fetch Postgres server binaries: %w", ctx.Err())
-	case major != "":
-		return "", fmt.Errorf("data folder holds a cluster of Postgres %s, no binaries of that version were found and the download did not work (%w): "+
-			"install them, or choose another folder", major, err)
 	}
 	return "", fmt.Errorf("no Postgres server binaries (initdb, postgres) found and the download did not work (%w): "+
 		"install them with 'apt-get install postgresql' (Debian, Ubuntu), 'dnf install postgresql-server' (RHEL, Fedora) or "+
@@ -114,13 +105,4 @@ func installedFolders() []string {
 func pathVersion(path string) int {
 	version, _ := strconv.Atoi(regexp.MustCompile(`\d+`).FindString(path))
 	return version
-}
-
-// majorVersion asks the binaries for their major version ("15"), and returns an empty text when they do not run.
-func majorVersion(ctx context.Context, dir string) string {
-	out, err := exec.CommandContext(ctx, filepath.Join(dir, "postgres"), "--version").Output()
-	if err != nil {
-		return ""
-	}
-	return regexp.MustCompile(`\d+`).FindString(string(out))
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -16,67 +15,14 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"sexton/internal/problem"
 )
 
 // maxSocketPath is the longest socket path in bytes that every Unix takes: macOS has 104 with the closing zero, Linux 108.
 const maxSocketPath = 103
 
-// cluster holds the facts about the data folder before the start.
-type cluster struct {
-	dir   string   // absolute path, empty for a temporary cluster
-	major string   // major version of an existing cluster, empty if there is none yet
-	owner *account // the user to run as
-}
-
-// inspectCluster looks at a data folder that the caller wants to keep. A folder with other things in it is refused.
-func inspectCluster(dataDir string, owner *account) (cluster, error) {
-	c := cluster{owner: owner}
-	if dataDir == "" {
-		return c, nil
-	}
-	dir, err := filepath.Abs(dataDir)
-	if err != nil {
-		return c, fmt.Errorf("resolve data folder: %w", err)
-	}
-	c.dir = dir
-	if err := checkSocketDir(dir, "choose a shorter data folder", "choose a data folder without one"); err != nil {
-		return c, err
-	}
-	version, err := os.ReadFile(filepath.Join(dir, "PG_VERSION"))
-	switch {
-	case err == nil:
-		info, err := os.Stat(dir)
-		if err != nil {
-			return c, fmt.Errorf("read data folder: %w", err)
-		}
-		if owner != nil {
-			if existing := ownerOf(info); existing != nil {
-				c.owner = existing
-			}
-		}
-		c.major = strings.TrimSpace(string(version))
-		return c, nil
-	case !errors.Is(err, fs.ErrNotExist):
-		return c, fmt.Errorf("read data folder: %w", err)
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return c, fmt.Errorf("read data folder: %w", err)
-	}
-	if len(entries) > 0 {
-		return c, fmt.Errorf("data folder %q holds other files and no Postgres cluster: choose an empty or a new folder", dir)
-	}
-	return c, nil
-}
-
-// makeDataDir creates the folder that initdb fills. Folders above it stay enterable for the server's user.
+// makeDataDir creates the folder that initdb fills.
 func makeDataDir(dir string, owner *account) error {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return fmt.Errorf("create data folder: %w", err)
-	}
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(dir, 0o700); err != nil {
 		return fmt.Errorf("create data folder: %w", err)
 	}
 	return owner.own(dir)
@@ -92,35 +38,31 @@ func makeRunDir(tempDir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("create folder for private postgres: %w", err)
 	}
-	if err := checkSocketDir(runDir, "set TMPDIR to a shorter folder", "set TMPDIR to a folder without one"); err != nil {
+	if err := checkSocketDir(runDir); err != nil {
 		return "", errors.Join(err, os.Remove(runDir))
 	}
 	return runDir, nil
 }
 
 // checkSocketDir refuses folders that no socket can be in, or that no connection URL can name.
-func checkSocketDir(dir, whenLong, whenComma string) error {
+func checkSocketDir(dir string) error {
 	// Connection URLs take a comma for the separator of several hosts.
 	if strings.Contains(dir, ",") {
-		return fmt.Errorf("folder %q has a comma in its name, which connection URLs cannot hold: %s", dir, whenComma)
+		return fmt.Errorf("folder %q has a comma in its name, which connection URLs cannot hold: set TMPDIR to a folder without one", dir)
 	}
 	if socket := filepath.Join(dir, ".s.PGSQL."+port); len(socket) > maxSocketPath {
-		return fmt.Errorf("socket path %q has %d bytes and the limit is %d: %s", socket, len(socket), maxSocketPath, whenLong)
+		return fmt.Errorf("socket path %q has %d bytes and the limit is %d: set TMPDIR to a shorter folder", socket, len(socket), maxSocketPath)
 	}
 	return nil
 }
 
-// initdb creates the cluster. A temporary one need not survive a power cut, so it is not synced to disk.
-func (s *Server) initdb(ctx context.Context, dir string) error {
+// initdb creates the cluster. It need not survive a power cut, so it is not synced to disk.
+func (s *Server) initdb(ctx context.Context) error {
 	locale := "C"
 	if runtime.GOOS == "linux" {
 		locale = "C.UTF-8"
 	}
-	args := []string{"-D", dir, "-U", superuser, "-A", "trust", "-E", "UTF8", "--locale=" + locale, "--no-instructions"}
-	if !s.kept {
-		args = append(args, "--no-sync")
-	}
-	cmd := s.command("initdb", args...)
+	cmd := s.command("initdb", "-D", s.dataDir, "-U", superuser, "-A", "trust", "-E", "UTF8", "--locale="+locale, "--no-instructions", "--no-sync")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.WaitDelay = hardStopTimeout
@@ -144,33 +86,9 @@ func (s *Server) initdb(ctx context.Context, dir string) error {
 	return nil
 }
 
-// writeSettings keeps a kept cluster private, and where it is, when others start it. It adds nothing to what it
-// has written before unless the cluster has been moved; the last value counts.
-func (s *Server) writeSettings(dir string) error {
-	path := filepath.Join(dir, "postgresql.conf")
-	var text strings.Builder
-	for _, setting := range private(s.SocketDir()) {
-		fmt.Fprintf(&text, "%s = '%s'\n", setting.name, strings.ReplaceAll(setting.value, "'", "''"))
-	}
-	there, err := os.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("read settings of the cluster: %w", err)
-	}
-	if strings.HasSuffix(string(there), text.String()) {
-		return nil
-	}
-	file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		return fmt.Errorf("write settings of the cluster: %w", err)
-	}
-	_, err = file.WriteString("\n" + text.String())
-	return problem.Doing(errors.Join(err, file.Close()), "write settings of the cluster")
-}
-
 // launch starts the server process and waits until it accepts connections. The server is locked, or known to its caller alone.
 func (s *Server) launch(ctx context.Context) error {
 	// A file and not a pipe: the server must be able to log its shutdown when this process is gone.
-	// It is added to: another server may be running there and writing it.
 	log, err := os.OpenFile(filepath.Join(s.dataDir, "server.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return fmt.Errorf("create log of postgres: %w", err)
@@ -198,11 +116,7 @@ func (s *Server) awaitReady(ctx context.Context, p *process) error {
 		select {
 		case <-tick.C:
 		case <-p.done:
-			tail := s.logTail()
-			if strings.Contains(tail, `lock file "postmaster.pid" already exists`) {
-				return fmt.Errorf("start postgres: another server runs on %q (its process id is in postmaster.pid there): end it first", s.dataDir)
-			}
-			return fmt.Errorf("start postgres: %s: %s", p.cmd.ProcessState, tail)
+			return fmt.Errorf("start postgres: %s: %s", p.cmd.ProcessState, s.logTail())
 		case <-ctx.Done():
 			return fmt.Errorf("start postgres: %w: %s", context.Cause(ctx), s.logTail())
 		}
@@ -261,21 +175,10 @@ func serverArgs(dataDir, socketDir string, opts Options) []string {
 	for _, name := range slices.Sorted(maps.Keys(opts.Settings)) {
 		set(name, opts.Settings[name])
 	}
-	for _, setting := range private(socketDir) {
-		set(setting.name, setting.value)
-	}
+	set("listen_addresses", "")
+	set("port", port)
+	set("unix_socket_directories", `"`+strings.ReplaceAll(socketDir, `"`, `""`)+`"`)
+	set("unix_socket_permissions", "0700")
 	set("logging_collector", "off")
 	return args
-}
-
-type setting struct{ name, value string }
-
-// private are the settings that let only the server's own user and root in.
-func private(socketDir string) []setting {
-	return []setting{
-		{"listen_addresses", ""},
-		{"port", port},
-		{"unix_socket_directories", `"` + strings.ReplaceAll(socketDir, `"`, `""`) + `"`},
-		{"unix_socket_permissions", "0700"},
-	}
 }

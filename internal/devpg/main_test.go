@@ -37,7 +37,7 @@ type report struct {
 
 // runChild starts a server, reports it and waits to be killed, or to be told to stop by the end of its standard input.
 func runChild() int {
-	server, err := Start(context.Background(), Options{DataDir: os.Getenv("DEVPG_TEST_DATA")})
+	server, err := Start(context.Background(), Options{})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

@@ -22,7 +22,7 @@ type parent struct {
 }
 
 // startParent runs the test binary as a child that starts a server, as another user if owner is set.
-func startParent(t *testing.T, owner *account, env ...string) parent {
+func startParent(t *testing.T, owner *account) parent {
 	binary, err := os.Executable()
 	require.NoError(t, err)
 	if owner != nil {
@@ -35,7 +35,6 @@ func startParent(t *testing.T, owner *account, env ...string) parent {
 	}
 	cmd := exec.Command(binary)
 	cmd.Env = append(os.Environ(), childMode+"=1", "TMPDIR=/tmp")
-	cmd.Env = append(cmd.Env, env...)
 	cmd.Dir = "/"
 	cmd.SysProcAttr = owner.attributes()
 	cmd.Stderr = os.Stderr
@@ -89,18 +88,6 @@ func TestServerIsOutOfReachOfTheTerminal(t *testing.T) {
 	require.NoError(t, p.stdin.Close())
 	require.NoError(t, p.cmd.Wait())
 	p.requireNothingLeft(t)
-}
-
-func TestKeptClusterOutlivesTheParent(t *testing.T) {
-	t.Parallel()
-	data := filepath.Join(openTemp(t), "cluster")
-	p := startParent(t, nil, "DEVPG_TEST_DATA="+data)
-	execute(t, p.URL, "CREATE TABLE kept AS SELECT 42 AS answer")
-	require.NoError(t, p.cmd.Process.Kill())
-	require.Error(t, p.cmd.Wait())
-	p.requireNothingLeft(t)
-	server := begin(t, Options{DataDir: data}, hostEnvironment())
-	require.Equal(t, 42, scalar[int](t, server.URL("postgres"), "SELECT answer FROM kept"))
 }
 
 // As root this runs the whole start and stop as an ordinary user, too.

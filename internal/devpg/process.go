@@ -116,19 +116,6 @@ func unprivileged() *account {
 	return &account{name: "65534", uid: 65534, gid: 65534}
 }
 
-// ownerOf returns the account that owns an existing cluster, because Postgres insists on running as that user.
-func ownerOf(info os.FileInfo) *account {
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || stat.Uid == 0 {
-		return nil
-	}
-	a := &account{name: strconv.FormatUint(uint64(stat.Uid), 10), uid: stat.Uid, gid: stat.Gid}
-	if u, err := user.LookupId(a.name); err == nil {
-		a.name = u.Username
-	}
-	return a
-}
-
 // attributes returns the process attributes of a child that runs as this account, in its own process group: a Ctrl-C in the
 // terminal goes to the whole foreground group and must not reach the server before its parent has finished with it.
 func (a *account) attributes() *syscall.SysProcAttr {

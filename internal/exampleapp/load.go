@@ -122,16 +122,3 @@ func (l *loader) advanceSequences(ctx context.Context, made plan) error {
 		)`, tables, rows)
 	return err
 }
-
-// Count returns the exact number of rows in all of the application's tables together.
-func Count(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
-	var total int64
-	for _, s := range newPlan(0).tables() {
-		var rows int64
-		if err := pool.QueryRow(ctx, "SELECT count(*) FROM "+pgx.Identifier{s.table}.Sanitize()).Scan(&rows); err != nil {
-			return 0, fmt.Errorf("count %s: %w", s.table, err)
-		}
-		total += rows
-	}
-	return total, nil
-}

@@ -26,7 +26,7 @@ func NewOn(tb testing.TB, server *devpg.Server) *Database {
 
 // Standby starts a streaming standby of a private server under this application_name and stops it when the test ends.
 func Standby(tb testing.TB, primary *devpg.Server, name string) *devpg.Server {
-	// Not the test's own folder, whose name may be too long for a socket's.
+	// The server's user cannot enter the test's own folder.
 	dir := Must(os.MkdirTemp("", "sexton-standby-"))(tb)
 	tb.Cleanup(func() { require.NoError(tb, os.RemoveAll(dir)) })
 	data := filepath.Join(dir, "data")

@@ -39,7 +39,6 @@ Triggers record what must follow, and a worker does it in small batches. The wro
 type demoFlags struct {
 	exit, printSchema, printDefinitions bool
 	rows                                int
-	keep                                string
 }
 
 // Command is the command of this area.
@@ -54,7 +53,6 @@ each kind of job and one for undo: a panel on a terminal, one line a second and 
 everything. Of the environment it reads only SEXTON_PG_BIN, the folder of the server's programs.`,
 		Example: `  sexton demo
   sexton demo --exit --json                     # ends by itself, with a summary
-  sexton demo --keep /tmp/sexton-demo           # keeps the cluster, and says how to go on with it
   sexton demo --print-schema | less`,
 	}, func(ctx context.Context, _ []string) error {
 		if env.ConfigPath != "" || env.DatabaseURL != "" {
@@ -75,7 +73,6 @@ everything. Of the environment it reads only SEXTON_PG_BIN, the folder of the se
 	})
 	cmd.Flags().BoolVar(&flags.exit, "exit", false, "end when all jobs are done; fail if something is lost")
 	cmd.Flags().IntVar(&flags.rows, "rows", demoRows, "load about `N` rows")
-	cmd.Flags().StringVar(&flags.keep, "keep", "", "keep the cluster in `DIR`, or go on with the one that is there")
 	cmd.Flags().BoolVar(&flags.printSchema, "print-schema", false, "print the SQL of the sample application's tables, and do nothing else")
 	cmd.Flags().BoolVar(&flags.printDefinitions, "print-definitions", false, "print its loose foreign keys, and do nothing else")
 	cmd.MarkFlagsMutuallyExclusive("print-schema", "print-definitions")
@@ -88,24 +85,17 @@ func play(ctx context.Context, env *cli.Env, flags demoFlags) (err error) {
 	if env.JSON {
 		out = env.Stderr
 	}
-	place, err := openDemoPlace(flags.keep)
-	if err != nil {
-		return err
-	}
 	forgetLibpq()
 	began := time.Now()
 	_, _ = io.WriteString(out, cli.Wrapped(out, demoIntroduction))
-	server, err := devpg.Start(ctx, devpg.Options{DataDir: place.dataDir(), BinDir: env.Getenv("SEXTON_PG_BIN")})
+	server, err := devpg.Start(ctx, devpg.Options{BinDir: env.Getenv("SEXTON_PG_BIN")})
 	if err != nil {
 		return err
 	}
-	defer func() {
-		err = errors.Join(err, server.Stop())
-		place.tell(out, server)
-	}()
+	defer func() { err = errors.Join(err, server.Stop()) }()
 	started := fmt.Sprintf("private Postgres in %d ms; look at it with:\n", time.Since(began).Milliseconds())
 	_, _ = fmt.Fprintf(out, "%s  psql '%s'\n\n", cli.Wrapped(out, started), server.URL(demoDatabase))
-	err = playOn(ctx, env, server, place, flags, out)
+	err = playOn(ctx, env, server, flags, out)
 	if !flags.exit && ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil // That is how it ends.
 	}
@@ -113,15 +103,14 @@ func play(ctx context.Context, env *cli.Env, flags demoFlags) (err error) {
 }
 
 // playOn runs one on a server.
-func playOn(ctx context.Context, env *cli.Env, server *devpg.Server, place demoPlace, flags demoFlags, out io.Writer) error {
+func playOn(ctx context.Context, env *cli.Env, server *devpg.Server, flags demoFlags, out io.Writer) error {
 	url := server.URL(demoDatabase)
-	configPath, err := place.write(url, server.SocketDir())
+	configPath, err := writeConfiguration(url, server.SocketDir())
 	if err != nil {
 		return err
 	}
-	display, logs, format := demoDisplay(env, out, place)
-	fresh, err := createDemoDatabase(ctx, server.URL("postgres"))
-	if err != nil {
+	display, logs, format := demoDisplay(env, out)
+	if err := createDemoDatabase(ctx, server.URL("postgres")); err != nil {
 		return err
 	}
 	pool, err := pgxpool.New(ctx, url)
@@ -129,7 +118,7 @@ func playOn(ctx context.Context, env *cli.Env, server *devpg.Server, place demoP
 		return fmt.Errorf("connect to the demo: %w", err)
 	}
 	defer pool.Close()
-	rows, err := loadSample(ctx, pool, fresh, flags.rows, display, out)
+	rows, err := loadSample(ctx, pool, flags.rows, display)
 	if err != nil {
 		return err
 	}
@@ -190,13 +179,9 @@ func forgetLibpq() {
 }
 
 // demoDisplay returns the display, and where log lines go and in what form.
-func demoDisplay(env *cli.Env, out io.Writer, place demoPlace) (*Display, io.Writer, config.Format) {
-	closing := "Ctrl-C stops and removes everything."
-	if place.kept != "" {
-		closing = "Ctrl-C stops it; the cluster stays."
-	}
+func demoDisplay(env *cli.Env, out io.Writer) (*Display, io.Writer, config.Format) {
 	panel := cli.IsTerminal(out) && !env.Dumb()
-	display := NewDisplay(out, panel, closing)
+	display := NewDisplay(out, panel)
 	if panel && cli.IsTerminal(env.Stderr) {
 		return display, display, config.FormatText // Above the panel, not across it.
 	}

@@ -2,9 +2,6 @@ package demo_test
 
 import (
 	"encoding/json"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -48,28 +45,20 @@ func TestDemoIgnoresTheEnvironment(t *testing.T) {
 
 func TestWrongUsageOfDemo(t *testing.T) {
 	t.Parallel()
-	taken := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(taken, "thesis.txt"), []byte("precious"), 0o600))
-	hidden := t.TempDir()
-	require.NoError(t, os.Mkdir(filepath.Join(hidden, ".git"), 0o700))
-	before := [][]string{filesIn(t, taken), filesIn(t, hidden)}
 	const itsOwn = "demo runs on a private Postgres of its own and takes neither --config nor --database-url"
 	for name, test := range map[string]struct {
 		args []string
 		want string
 	}{
-		"few rows":      {[]string{"--rows", "3"}, "--rows must be at least 1000"},
-		"fewer rows":    {[]string{"--rows", "-1", "--print-schema"}, "--rows must be at least 1000"},
-		"one row less":  {[]string{"--rows", "999"}, "--rows must be at least 1000"},
-		"no rows":       {[]string{"--rows", "many"}, `invalid argument "many" for "--rows" flag`},
-		"config":        {[]string{"--config", "sexton.yaml"}, itsOwn},
-		"database":      {[]string{"--database-url", "postgres://x@localhost/y"}, itsOwn},
-		"taken folder":  {[]string{"--keep", taken}, "--keep: folder \"" + taken + "\" holds other files, such as thesis.txt: choose an empty or a new one"},
-		"hidden file":   {[]string{"--exit", "--json", "--keep", hidden}, "holds other files"},
-		"two to print":  {[]string{"--print-schema", "--print-definitions"}, "if any flags in the group [print-schema print-definitions] are set none of the others can be"},
-		"argument":      {[]string{"now"}, `unknown command "now" for "sexton demo"`},
-		"unknown flag":  {[]string{"--row", "2000"}, "unknown flag: --row"},
-		"missing value": {[]string{"--keep"}, "flag needs an argument: --keep"},
+		"few rows":     {[]string{"--rows", "3"}, "--rows must be at least 1000"},
+		"fewer rows":   {[]string{"--rows", "-1", "--print-schema"}, "--rows must be at least 1000"},
+		"one row less": {[]string{"--rows", "999"}, "--rows must be at least 1000"},
+		"no rows":      {[]string{"--rows", "many"}, `invalid argument "many" for "--rows" flag`},
+		"config":       {[]string{"--config", "sexton.yaml"}, itsOwn},
+		"database":     {[]string{"--database-url", "postgres://x@localhost/y"}, itsOwn},
+		"two to print": {[]string{"--print-schema", "--print-definitions"}, "if any flags in the group [print-schema print-definitions] are set none of the others can be"},
+		"argument":     {[]string{"now"}, `unknown command "now" for "sexton demo"`},
+		"unknown flag": {[]string{"--row", "2000"}, "unknown flag: --row"},
 	} {
 		r := clitest.Run(nil, append([]string{"demo"}, test.args...)...)
 		require.Equal(t, 2, r.Code, name)
@@ -77,28 +66,11 @@ func TestWrongUsageOfDemo(t *testing.T) {
 		require.Contains(t, r.Stderr, test.want, name)
 		require.Contains(t, r.Stderr, `Run "sexton demo --help" for what it takes.`, name)
 	}
-	require.Equal(t, [][]string{filesIn(t, taken), filesIn(t, hidden)}, before, "nothing is written")
 }
 
-func TestDemoKeepsNothingInAFile(t *testing.T) {
+func TestDemoEndsByItself(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "file")
-	require.NoError(t, os.WriteFile(file, []byte("precious"), 0o600))
-	r := clitest.Run(nil, "demo", "--keep", file)
-	require.Equal(t, 1, r.Code, r.Stderr)
-	require.Contains(t, r.Stderr, "read the demo's folder: ")
-	require.Equal(t, "precious", string(pgtest.Must(os.ReadFile(file))(t)))
-}
-
-func TestKeptDemoHasASoundConfiguration(t *testing.T) {
-	t.Parallel()
-	// The private server's user must be able to enter it, and a socket has to fit in.
-	dir := pgtest.Must(os.MkdirTemp("", "d"))(t)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	require.NoError(t, os.Chmod(dir, 0o755))
-	kept := filepath.Join(dir, "kept")
-
-	r := clitest.Run(nil, "demo", "--exit", "--json", "--rows", "1000", "--keep", kept)
+	r := clitest.Run(nil, "demo", "--exit", "--json", "--rows", "1000")
 	require.Zero(t, r.Code, r.Stderr)
 	var summary struct {
 		Scenes []struct {
@@ -123,36 +95,4 @@ func TestKeptDemoHasASoundConfiguration(t *testing.T) {
 	}
 	require.Equal(t, []string{"loose foreign keys", "ghost users", "placeholder users", "groups", "external diffs", "undo"}, titles)
 	require.EqualValues(t, 5001, counts["rows restored"])
-	require.Contains(t, r.Stderr, "run --config '"+filepath.Join(kept, "sexton.yaml")+"'\n")
-
-	checked := clitest.Run(nil, "config", "check", "--config", filepath.Join(kept, "sexton.yaml"))
-	require.Zero(t, checked.Code, checked.Stderr)
-	require.Regexp(t, `^ok: 1 database, \d+ definitions\n$`, checked.Stdout)
-	written := pgtest.Must(os.ReadFile(filepath.Join(kept, "loose_foreign_keys.yml")))(t)
-	require.Equal(t, exampleapp.Definitions(), string(written))
-	entries := pgtest.Must(os.ReadDir(kept))(t)
-	names := make([]string, 0, len(entries))
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	require.Equal(t, "data diffs loose_foreign_keys.yml sexton.yaml", strings.Join(names, " "))
-	require.NoFileExists(t, filepath.Join(kept, "data", "postmaster.pid"), "the server is stopped")
-}
-
-// filesIn lists everything below a folder, with content.
-func filesIn(t *testing.T, dir string) []string {
-	var found []string
-	require.NoError(t, filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if entry.IsDir() {
-			found = append(found, path)
-			return nil
-		}
-		content, err := os.ReadFile(path)
-		found = append(found, path+": "+string(content))
-		return err
-	}))
-	return found
 }

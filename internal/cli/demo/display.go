@@ -16,7 +16,6 @@ import (
 type Display struct {
 	out      io.Writer
 	terminal *os.File
-	closing  string
 
 	mu sync.Mutex
 	// painted is the number of lines of the panel, panel their text.
@@ -27,9 +26,9 @@ type Display struct {
 	tenths int64
 }
 
-// NewDisplay returns a display that prints to out. Closing is the last line of the panel.
-func NewDisplay(out io.Writer, terminal bool, closing string) *Display {
-	d := &Display{out: out, closing: closing}
+// NewDisplay returns a display that prints to out.
+func NewDisplay(out io.Writer, terminal bool) *Display {
+	d := &Display{out: out}
 	if terminal {
 		d.terminal, _ = out.(*os.File)
 	}
@@ -71,7 +70,7 @@ func (d *Display) paint(s State) {
 		erase = "\x1b[H\x1b[2J"
 	}
 	d.width = width
-	lines := panel(s, d.closing, width, height)
+	lines := panel(s, width, height)
 	d.painted, d.panel = len(lines), strings.Join(lines, "\n")+"\n"
 	_, _ = io.WriteString(d.out, erase+d.panel)
 }
@@ -85,12 +84,12 @@ func (d *Display) erasure() string {
 }
 
 // panel returns the lines of a state for a terminal.
-func panel(s State, closing string, width, height int) []string {
+func panel(s State, width, height int) []string {
 	var lines []string
 	for _, one := range s.Scenes {
 		lines = append(lines, fmt.Sprintf("  %-20s%s", one.Title, one.text), fmt.Sprintf("  %-20s%s", "", one.activity))
 	}
-	lines = append(lines, "  "+closing)
+	lines = append(lines, "  Ctrl-C stops and removes everything.")
 	lines = lines[max(0, len(lines)-height+1):]
 	for i, line := range lines {
 		// Some terminals wrap a line that fills the last column.

@@ -19,7 +19,7 @@ func shown() State {
 func TestDisplayPrintsLines(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	d := NewDisplay(&out, false, "Ctrl-C stops it.")
+	d := NewDisplay(&out, false)
 	for done := int64(0); done <= 2000; done += 50 {
 		d.Loaded(done, 2000)
 	}
@@ -35,7 +35,7 @@ func TestPanelFitsTheTerminal(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []string{
 		"  ghost users         3 of 9 users deleted, 2 users wait", "                      works",
-		"  undo                1 of 2 wrong deletions", "                      ", "  Ctrl-C stops it.",
-	}, panel(shown(), "Ctrl-C stops it.", 80, 24))
-	require.Equal(t, []string{"                     ", "  Ctrl-C stops it."}, panel(shown(), "Ctrl-C stops it.", 22, 3))
+		"  undo                1 of 2 wrong deletions", "                      ", "  Ctrl-C stops and removes everything.",
+	}, panel(shown(), 80, 24))
+	require.Equal(t, []string{"                     ", "  Ctrl-C stops and re"}, panel(shown(), 22, 3))
 }
