@@ -3,14 +3,12 @@ package operator
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/batch"
 	"sexton/internal/components"
 	"sexton/internal/config"
 	"sexton/internal/database"
@@ -216,20 +214,10 @@ type Foreseen struct {
 	*dml.Foresight //nolint:embeddedstructfieldcheck // the order is that of the document
 	// Remote counts definitions of loose foreign keys whose children, in other databases, are not counted.
 	Remote int `json:"remote,omitempty"`
-	// Groups go along with a user, after the period in which they can be restored; MoreGroups counts the others.
-	Groups     []*Foreseen `json:"groups,omitempty"`
-	MoreGroups int         `json:"more_groups,omitempty"`
 	// AboutSeconds is the time that it takes at RowsPerSecond, which is that of the last runs where Measured is set.
 	AboutSeconds  float64 `json:"about_seconds"`
 	RowsPerSecond float64 `json:"rows_per_second"`
 	Measured      bool    `json:"measured"`
-}
-
-// UserDeletion is a request to delete a user. By is the user on whose behalf it is made, if one is named.
-type UserDeletion struct {
-	ID           int64
-	By           *int64
-	Hard, Groups bool
 }
 
 // ForeseeGroup looks at what a group's destruction would do. by, the user on whose behalf it is done, may be 0.
@@ -296,12 +284,8 @@ func looseIn(all *installation.Connections, db database.Database) (loose []dml.L
 	return loose, remote, err
 }
 
-// foreseenGroups is how many groups a user's plan looks into.
-const foreseenGroups = 20
-
-// ForeseeUser looks at what a user's deletion would do. Whether it is refused says the door itself, in a transaction that is
-// rolled back.
-func ForeseeUser(ctx context.Context, all *installation.Connections, request UserDeletion) (*Foreseen, error) {
+// ForeseeUser counts what the deletion of a user would do. hard also deletes contributions.
+func ForeseeUser(ctx context.Context, all *installation.Connections, id int64, hard bool) (*Foreseen, error) {
 	db := all.Jobs()
 	plan, problems, err := riverjobs.CheckGhostUsers(ctx, all.Config, db, db.Pool)
 	if err == nil {
@@ -312,55 +296,23 @@ func ForeseeUser(ctx context.Context, all *installation.Connections, request Use
 	}
 	var exists bool
 	const user = `SELECT EXISTS (SELECT FROM "public".users WHERE users.id OPERATOR(pg_catalog.=) $1)`
-	if err := db.Pool.QueryRow(ctx, db.Names.Render(user), request.ID).Scan(&exists); err != nil {
-		return nil, fmt.Errorf("look for user %d: %w", request.ID, err)
+	if err := db.Pool.QueryRow(ctx, db.Names.Render(user), id).Scan(&exists); err != nil {
+		return nil, fmt.Errorf("look for user %d: %w", id, err)
 	}
 	if !exists {
-		return nil, fmt.Errorf("there is no user %d", request.ID)
+		return nil, fmt.Errorf("there is no user %d", id)
 	}
 	loose, remote, err := looseIn(all, db)
 	if err != nil {
 		return nil, err
 	}
-	seen, err := plan.Foresee(ctx, db.Pool, request.ID, request.Hard, loose...)
+	seen, err := plan.Foresee(ctx, db.Pool, id, hard, loose...)
 	if err != nil {
-		return nil, fmt.Errorf("plan the deletion of user %d: %w", request.ID, err)
+		return nil, fmt.Errorf("plan the deletion of user %d: %w", id, err)
 	}
-	p := &Foreseen{UserID: request.ID, Foresight: seen, Remote: remote}
-	var groups []int64
-	undone := errors.New("rolled back")
-	err = pgx.BeginFunc(ctx, db.Pool, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '2s'")
-		if err == nil {
-			_, err = tx.Exec(ctx, db.Names.Render(DeleteUserSQL), request.ID, request.By, request.Hard, request.Groups)
-		}
-		if err == nil && request.Groups && all.Config.Has(migrate.AdjournedGroups) {
-			rows, _ := tx.Query(ctx, db.Names.Render(sqlText("groups_scheduled_now")))
-			groups, err = pgx.CollectRows(rows, pgx.RowTo[int64])
-		}
-		if err == nil {
-			err = undone
-		}
-		return err
-	})
-	if refused := batch.Refusal(err); refused != nil {
-		p.Forbidden = append(p.Forbidden, refused.Error())
-	} else if !errors.Is(err, undone) {
-		return nil, fmt.Errorf("ask whether user %d may be deleted: %w", request.ID, err)
-	}
-	p.MoreGroups = max(0, len(groups)-foreseenGroups)
-	for _, id := range groups[:len(groups)-p.MoreGroups] {
-		group, err := ForeseeGroup(ctx, all, id, 0)
-		if err != nil {
-			return nil, err
-		}
-		p.Groups = append(p.Groups, group)
-	}
+	p := &Foreseen{UserID: id, Foresight: seen, Remote: remote}
 	return p, p.time(ctx, db, riverjobs.GhostUsers)
 }
-
-// DeleteUserSQL is the door of the database for users: the id, on whose behalf, whether contributions go as well, and groups.
-const DeleteUserSQL = `SELECT "sexton".delete_user($1, $2, $3, $4)`
 
 // assumedRate is the rows per second of a worker that has no runs to go by: what half of the time gives on small hardware.
 const assumedRate = 2000

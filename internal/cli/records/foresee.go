@@ -39,16 +39,6 @@ func printForeseen(env *cli.Env, p *operator.Foreseen, err error) error {
 		}
 		_, _ = fmt.Fprintf(w, "\n%s%s, about %s %s%.0f rows a second\n", more, words.Counted(p.Rows, "row"),
 			words.Span(time.Duration(p.AboutSeconds*float64(time.Second))), speed, p.RowsPerSecond)
-		for _, group := range p.Groups {
-			_, _ = fmt.Fprintf(w, "group %d goes along after its period: %s%s (sexton group delete --plan %d)\n",
-				group.GroupID, words.AtLeast(group.Capped), words.Counted(group.Rows, "row"), group.GroupID)
-			for _, reason := range group.Forbidden {
-				_, _ = fmt.Fprintf(w, "forbidden for group %d: %s\n", group.GroupID, reason)
-			}
-		}
-		if p.MoreGroups > 0 {
-			_, _ = fmt.Fprintf(w, "and %s more\n", words.Counted(p.MoreGroups, "group"))
-		}
 		if p.Remote > 0 {
 			_, _ = fmt.Fprintf(w, "not counted: children in other databases, of %s\n", words.Counted(p.Remote, "definition"))
 		}

@@ -27,25 +27,23 @@ type deletedUser struct {
 }
 
 func userDeleteCommand(env *cli.Env) *cobra.Command {
-	var request operator.UserDeletion
-	var by int64
-	var plan bool
+	var id, by int64
+	var hard, groups, plan bool
 	cmd := env.On(riverjobs.GhostUsers, &cobra.Command{
 		Use:   "delete ID",
 		Short: "Block a user and queue its deletion",
 		Long: `Does what sexton.delete_user does in SQL: blocks the user and queues it, once. A worker then moves what the user
 wrote to the ghost user, removes the rest in small batches, and deletes the user last. With --hard contributions are
 deleted, too. Internal users, the ghost user among them, are refused, and so is the only owner of a group. With --plan
-it changes nothing: it counts the rows per table, says what forbids the deletion, and about how long it would take.`,
+it changes nothing: it counts the rows per table, names the keys that stop the deletion, and says about how long it takes.`,
 		Example: "  sexton user delete 4711\n  sexton user delete 4711 --hard --initiator 1\n  sexton user delete --plan 4711",
-		Args:    cli.OneID(&request.ID, "user"),
+		Args:    cli.OneID(&id, "user"),
 	}, func(ctx context.Context, all *installation.Connections) error {
-		request.By = optional(by)
 		if plan {
-			seen, err := operator.ForeseeUser(ctx, all, request)
+			seen, err := operator.ForeseeUser(ctx, all, id, hard)
 			return printForeseen(env, seen, err)
 		}
-		queued, err := ask(ctx, all, fmt.Sprintf("queue user %d", request.ID), operator.DeleteUserSQL, request.ID, request.By, request.Hard, request.Groups)
+		queued, err := ask(ctx, all, fmt.Sprintf("queue user %d", id), `SELECT "sexton".delete_user($1, $2, $3, $4)`, id, optional(by), hard, groups)
 		if err != nil {
 			return err
 		}
@@ -53,13 +51,13 @@ it changes nothing: it counts the rows per table, says what forbids the deletion
 		if queued {
 			said = "blocked, and queued for deletion"
 		}
-		return env.Say(deletedUser{UserID: request.ID, Queued: queued}, "user %d: %s\n", request.ID, said)
+		return env.Say(deletedUser{UserID: id, Queued: queued}, "user %d: %s\n", id, said)
 	})
-	cmd.Flags().BoolVar(&plan, "plan", false, "only count what would go, and say what forbids it")
-	cmd.Flags().BoolVar(&request.Hard, "hard", false, "delete contributions as well")
+	cmd.Flags().BoolVar(&plan, "plan", false, "only count what would go, and name the keys that stop it")
+	cmd.Flags().BoolVar(&hard, "hard", false, "delete contributions as well")
 	cmd.Flags().Int64Var(&by, "initiator", 0, "`ID` of the user on whose behalf this is done")
 	cmd.Flags().Int64Var(&by, "by", 0, "the same as --initiator, an `ID`")
-	cmd.Flags().BoolVar(&request.Groups, "delete-groups", false, "also delete groups that the user alone owns")
+	cmd.Flags().BoolVar(&groups, "delete-groups", false, "also delete groups that the user alone owns")
 	return cmd
 }
 

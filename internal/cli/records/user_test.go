@@ -167,23 +167,9 @@ func TestUserDeletionIsPlanned(t *testing.T) {
 	require.Equal(t, map[string]any{"todos": 1.0}, plan["deleted"])
 	require.Empty(t, plan["forbidden"])
 	require.Equal(t, map[string]any{"todos": 1.0, "issues": 1.0}, s.JSON(0, "user", "delete", "--plan", "--hard", "1").(map[string]any)["deleted"])
-	require.Regexp(t, `(?m)^forbidden: delete user 3: sole owner of the groups group \(id 1\)`, s.OK("user", "delete", "--plan", "3"))
 	require.Equal(t, "sexton: there is no user 404\n", s.Run("user", "delete", "--plan", "404", "--by", "1").Stderr)
 	s.Exec("INSERT INTO audits VALUES (1, 2)")
 	require.Regexp(t, `(?m)^forbidden: audits.user_id: `, s.OK("user", "delete", "--plan", "2"))
-	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\nadjourned_groups: {enabled: true}\n")
-	s.OK("migrate", "up")
-	s.Exec(`UPDATE users SET admin = true WHERE id = 1; INSERT INTO application_settings (deletion_adjourned_period) VALUES (7);
-		INSERT INTO groups (id, name, path) VALUES (2, 'other', 'other');
-		INSERT INTO members (user_id, source_type, source_id, access_level) VALUES (2, 'Namespace', 2, 50);
-		SELECT sexton.schedule_group_deletion(2, 1)`)
-	along := s.JSON(0, "user", "delete", "--plan", "--delete-groups", "--by", "1", "3").(map[string]any)
-	require.Empty(t, along["forbidden"])
-	groups, _ := along["groups"].([]any)
-	require.Len(t, groups, 1, "one is scheduled without it")
-	require.Equal(t, map[string]any{"groups": 1.0, "projects": 1.0, "issues": 2.0, "members": 1.0}, groups[0].(map[string]any)["deleted"])
-	require.Contains(t, s.OK("user", "delete", "--plan", "--delete-groups", "--by", "1", "3"), "\ngroup 1 goes along after its period: 5 rows (sexton group delete --plan 1)\n")
-	require.Equal(t, [][]string{{"2"}}, s.Rows("SELECT group_id FROM group_deletion_schedules"))
 	require.Empty(t, s.Rows("SELECT FROM users_ghost_user_migrations"))
 	require.Equal(t, [][]string{{"active"}}, s.Rows("SELECT DISTINCT state FROM users"))
 }
