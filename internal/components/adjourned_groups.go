@@ -134,12 +134,12 @@ func PrintGroups(w io.Writer, none string, groups []groupschedule.Group) {
 
 // groupFailures are groups whose destruction has failed, or about which nothing could be decided.
 func groupFailures() *Failures {
-	read := func(ctx context.Context, all *installation.Connections, limit int, id *int64) ([]groupschedule.Group, error) {
-		return groupschedule.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit, id)
+	read := func(ctx context.Context, all *installation.Connections, limit int) ([]groupschedule.Group, error) {
+		return groupschedule.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit, nil)
 	}
 	id := func(group groupschedule.Group) int64 { return group.GroupID }
 	ids := func(ctx context.Context, all *installation.Connections) ([]int64, error) {
-		failed, err := read(ctx, all, FailureWindow, nil)
+		failed, err := read(ctx, all, FailureWindow)
 		return each.Of(failed, id), err
 	}
 	failures := Rows("groups", "group", "to be tried now", "has not failed, or not any more", read, id,
@@ -147,9 +147,6 @@ func groupFailures() *Failures {
 			failure := Failure{Error: group.LastError, Attempts: group.Attempts}
 			if group.Path != "" {
 				failure.What = " (" + group.Path + ")"
-			}
-			if !failure.Failed() {
-				failure.What += ", " + strings.ReplaceAll(group.State, "_", " ")
 			}
 			if group.BegunAt != nil {
 				failure.Since = *group.BegunAt

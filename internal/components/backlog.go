@@ -167,8 +167,6 @@ type Failures struct {
 	Everywhere bool
 	// List returns at most limit failures, and whether there are more. Databases that are down are left out.
 	List func(ctx context.Context, all *installation.Connections, limit int) (failures []Failure, more bool, err error)
-	// Find returns the row id of a database by its key, whether it has failed or not; nil where none waits.
-	Find func(ctx context.Context, all *installation.Connections, db database.Database, id int64) (*Failure, error)
 	// Retry has the row id of a database tried again now, or as many as one look shows where id is 0, and says what came of it. What makes no
 	// sense is a *RefusedError.
 	Retry func(ctx context.Context, all *installation.Connections, db database.Database, id int64) (string, error)
@@ -193,9 +191,6 @@ type Failure struct {
 	// Since is when it came in or, where that is known, failed last; zero where neither is.
 	Since time.Time `json:"-"`
 }
-
-// Failed reports whether it did, so that it can be tried again: a row that is found by its key may have not.
-func (f Failure) Failed() bool { return f.GivenUp || f.Attempts > 0 || f.Error != "" }
 
 // Locked reports that it only waits for a lock of another session, which is no failure.
 func (f Failure) Locked() bool { return !f.GivenUp && batch.LockIn(f.Error) }
@@ -240,12 +235,12 @@ func Refuse(format string, args ...any) error {
 	return &RefusedError{Reason: fmt.Sprintf(format, args...)}
 }
 
-// Rows are failures of rows with a number in the jobs database, which the component names by unit. read returns at most so many of them or,
-// with an id, that row, failed or not. word describes one behind its unit and number, and its ID is taken from id. retry returns how many
+// Rows are failures of rows with a number in the jobs database, which the component names by unit. read returns at most limit
+// of them. word describes one behind its unit and number, and its ID is taken from id. retry returns how many
 // are due now; of one row 0 means that it is refused as missing.
 func Rows[T any](
 	name, unit, due, missing string,
-	read func(ctx context.Context, all *installation.Connections, limit int, id *int64) ([]T, error), id func(T) int64,
+	read func(ctx context.Context, all *installation.Connections, limit int) ([]T, error), id func(T) int64,
 	word func(*installation.Connections, T) Failure,
 	retry func(ctx context.Context, all *installation.Connections, id int64) (int64, error),
 ) *Failures {
@@ -256,7 +251,7 @@ func Rows[T any](
 		return failure
 	}
 	list := func(ctx context.Context, all *installation.Connections, limit int) (failures []Failure, more bool, err error) {
-		rows, err := read(ctx, all, limit+1, nil)
+		rows, err := read(ctx, all, limit+1)
 		if err != nil {
 			return nil, false, err
 		}
@@ -264,13 +259,6 @@ func Rows[T any](
 			failures = append(failures, one(all, row))
 		}
 		return failures, len(rows) > limit, nil
-	}
-	find := func(ctx context.Context, all *installation.Connections, _ database.Database, wanted int64) (*Failure, error) {
-		rows, err := read(ctx, all, 1, &wanted)
-		if err != nil || len(rows) == 0 {
-			return nil, err
-		}
-		return new(one(all, rows[0])), nil
 	}
 	again := func(ctx context.Context, all *installation.Connections, _ database.Database, wanted int64) (string, error) {
 		count, err := retry(ctx, all, wanted)
@@ -282,5 +270,5 @@ func Rows[T any](
 		}
 		return words.Counted(count, unit) + " " + due, nil
 	}
-	return &Failures{Name: name, List: list, Find: find, Retry: again}
+	return &Failures{Name: name, List: list, Retry: again}
 }

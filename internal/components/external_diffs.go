@@ -87,8 +87,8 @@ func planDiffs(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db databas
 
 // diffFailures are diffs that are due and stay in the database: they cannot be moved, or moving them has failed.
 func diffFailures() *Failures {
-	read := func(ctx context.Context, all *installation.Connections, limit int, id *int64) ([]extdiff.Failure, error) {
-		return extdiff.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit, id)
+	read := func(ctx context.Context, all *installation.Connections, limit int) ([]extdiff.Failure, error) {
+		return extdiff.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit)
 	}
 	id := func(diff extdiff.Failure) int64 { return diff.DiffID }
 	failures := Rows("diffs", "diff", "to be tried now", "is not in the database, or not any more", read, id,
@@ -96,14 +96,6 @@ func diffFailures() *Failures {
 			failure := Failure{Error: diff.Error, Attempts: diff.Attempts}
 			if diff.Skip != "" {
 				failure.Error = "skipped: " + strings.ReplaceAll(string(diff.Skip), "_", " ")
-			}
-			switch {
-			case failure.Failed():
-			case diff.External:
-				failure.What = ", in the object storage"
-				return failure
-			default:
-				failure.What = ", in the database"
 			}
 			if diff.Next != nil {
 				failure.Next = *diff.Next
@@ -115,7 +107,7 @@ func diffFailures() *Failures {
 		func(ctx context.Context, all *installation.Connections, one int64) (int64, error) {
 			wanted := []int64{one}
 			if one == 0 {
-				failed, err := read(ctx, all, FailureWindow, nil)
+				failed, err := read(ctx, all, FailureWindow)
 				if err != nil {
 					return 0, err
 				}

@@ -23,8 +23,8 @@ import (
 
 func ghostUsers() *Component {
 	failures := Rows("users", "user", "due now", "is being worked on, or does not wait any more",
-		func(ctx context.Context, all *installation.Connections, limit int, id *int64) ([]ghostuser.Waiting, error) {
-			return ghostuser.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit, id)
+		func(ctx context.Context, all *installation.Connections, limit int) ([]ghostuser.Waiting, error) {
+			return ghostuser.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit, nil)
 		},
 		func(user ghostuser.Waiting) int64 { return user.UserID },
 		func(_ *installation.Connections, user ghostuser.Waiting) Failure {

@@ -28,7 +28,7 @@ func looseForeignKeys() *Component {
 		Key: migrate.LooseForeignKeys, Everywhere: true, Units: map[string]string{triggers.TombstoneTable: "tombstone"},
 		Backlog:  readTombstones,
 		Gauges:   keptGauges,
-		Failures: &Failures{Name: "tombstones", Everywhere: true, List: listTombstones, Find: findTombstone, Retry: retryTombstones},
+		Failures: &Failures{Name: "tombstones", Everywhere: true, List: listTombstones, Retry: retryTombstones},
 		Grants:   grantDefinitions,
 		Checks: []Check{
 			{Name: "tables", When: Binding, Needs: func(x *Exam) bool { return len(x.Databases) > 0 }, Look: bindDefinitions},
@@ -122,14 +122,6 @@ func listTombstones(ctx context.Context, all *installation.Connections, limit in
 		}
 	}
 	return failures, more, nil
-}
-
-func findTombstone(ctx context.Context, all *installation.Connections, db database.Database, id int64) (*Failure, error) {
-	t, err := installation.TombstonesOf(all, db).Find(ctx, id)
-	if t == nil {
-		return nil, problem.Doing(err, "database %s", db.Name)
-	}
-	return new(tombstoneFailure(db.Name, *t)), nil
 }
 
 func tombstoneFailure(database string, t loosefk.PendingTombstone) Failure {

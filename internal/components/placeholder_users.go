@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 
 	"sexton/internal/config"
 	"sexton/internal/database"
@@ -43,18 +42,12 @@ func placeholderUsers() *Component {
 // placeholderFailures are placeholder users that something keeps, the given-up ones among them.
 func placeholderFailures() *Failures {
 	failures := Rows("placeholders", "placeholder user", "to be tried now", "does not wait any more",
-		func(ctx context.Context, all *installation.Connections, limit int, id *int64) ([]placeholder.Placeholder, error) {
-			if id != nil {
-				return placeholder.ReadOne(ctx, all.Jobs().Pool, all.Jobs().Names, riverjobs.PlaceholderRules(all.Config), *id)
-			}
+		func(ctx context.Context, all *installation.Connections, limit int) ([]placeholder.Placeholder, error) {
 			return placeholder.ReadKept(ctx, all.Jobs().Pool, all.Jobs().Names, riverjobs.PlaceholderRules(all.Config), limit)
 		},
 		func(p placeholder.Placeholder) int64 { return p.UserID },
 		func(_ *installation.Connections, p placeholder.Placeholder) Failure {
 			failure := Failure{Error: p.LastError, Attempts: p.Attempts}
-			if !failure.Failed() {
-				failure.What = ", " + strings.ReplaceAll(string(p.State), "_", " ")
-			}
 			// Without a time for its next attempt, one that is put off is so for ever.
 			failure.GivenUp = p.State == placeholder.GivenUp || p.State == placeholder.PutOff && p.NextAttemptAt == nil
 			if p.LastAttemptAt != nil {

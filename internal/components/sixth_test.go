@@ -44,12 +44,8 @@ func sixth() *components.Component {
 			return []components.Backlog{b}, err
 		},
 		Failures: components.Rows("documents", "document", "to be tried now", "has not failed",
-			func(ctx context.Context, all *installation.Connections, limit int, id *int64) ([]sixthRow, error) {
-				wanted := int64(0)
-				if id != nil {
-					wanted = *id
-				}
-				rows, err := all.Jobs().Pool.Query(ctx, "SELECT id, error FROM public.shredder WHERE error <> '' AND $2::bigint IN (id, 0) ORDER BY id LIMIT $1", limit, wanted)
+			func(ctx context.Context, all *installation.Connections, limit int) ([]sixthRow, error) {
+				rows, err := all.Jobs().Pool.Query(ctx, "SELECT id, error FROM public.shredder WHERE error <> '' ORDER BY id LIMIT $1", limit)
 				if err != nil {
 					return nil, err
 				}

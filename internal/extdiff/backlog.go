@@ -105,14 +105,12 @@ type Failure struct {
 	Attempts int64
 	// Next is when that job is tried again; nil where the next round over all diffs takes it up.
 	Next *time.Time
-	// External reports that it is in the object storage.
-	External bool
 }
 
 // ReadFailed lists the first of the diffs that stay in the database although they are due: those of which an attempt has failed
-// before skipped ones. With an id it returns that diff, failed or not.
-func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, limit int, id *int64) ([]Failure, error) {
-	rows, _ := db.Query(ctx, names.Render(statement("failed")), limit, failedWindow, MoveKind, id)
+// before skipped ones.
+func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, limit int) ([]Failure, error) {
+	rows, _ := db.Query(ctx, names.Render(statement("failed")), limit, failedWindow, MoveKind)
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Failure])
 	return found, problem.Doing(err, "read failed diffs")
 }

@@ -104,15 +104,6 @@ func (t Tombstones) List(ctx context.Context, options ListOptions) (TombstoneLis
 	return list, err
 }
 
-// Find returns the waiting tombstone of an id, failed or not; nil where there is none. It reads an index as a whole, as ids alone have none.
-func (t Tombstones) Find(ctx context.Context, id int64) (*PendingTombstone, error) {
-	found, _, err := t.read(ctx, dbsqlc.TombstonesListParams{ID: id, Most: 1})
-	if len(found) == 0 {
-		return nil, err
-	}
-	return &found[0], err
-}
-
 func (t Tombstones) read(ctx context.Context, params dbsqlc.TombstonesListParams) (found []PendingTombstone, total int64, err error) {
 	found = []PendingTombstone{}
 	err = t.in(ctx, "list tombstones", func(q *dbsqlc.Queries, _ pgx.Tx) error {

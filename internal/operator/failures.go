@@ -40,7 +40,7 @@ func sources(all *installation.Connections) []*components.Failures {
 			found = append(found, one.Failures)
 		}
 	}
-	return append(found, &components.Failures{Name: "jobs", List: listJobs, Find: findJob, Retry: retryJobs})
+	return append(found, &components.Failures{Name: "jobs", List: listJobs, Retry: retryJobs})
 }
 
 // SourceNames are the names of all sources.
@@ -82,15 +82,6 @@ func RetryFailures(ctx context.Context, all *installation.Connections, what comp
 		return "", err
 	}
 	return source.Retry(ctx, all, db, id)
-}
-
-// FindRow looks a row up by its key, failed or not; nil where none waits.
-func FindRow(ctx context.Context, all *installation.Connections, what components.Retry) (*components.Failure, error) {
-	source, db, id, err := named(all, &what)
-	if err != nil || source.Find == nil {
-		return nil, err
-	}
-	return source.Find(ctx, all, db, id)
 }
 
 // named finds what a retry names. The only database needs no name.
@@ -224,30 +215,6 @@ func jobFailure(all *installation.Connections, row *rivertype.JobRow) components
 		failure.Next = row.ScheduledAt
 	}
 	return failure
-}
-
-// findJob finds a job in any state.
-func findJob(ctx context.Context, all *installation.Connections, _ database.Database, id int64) (*components.Failure, error) {
-	client, err := all.RiverClient()
-	if err != nil {
-		return nil, err
-	}
-	row, err := client.JobGet(ctx, id)
-	switch {
-	case errors.Is(err, river.ErrNotFound):
-		return nil, nil //nolint:nilnil // that there is none is an answer
-	case err != nil:
-		return nil, fmt.Errorf("read job %d: %w", id, err)
-	}
-	failure := jobFailure(all, row)
-	failure.What += ", " + string(row.State)
-	if failure.Since.IsZero() {
-		failure.Since = row.CreatedAt
-	}
-	if failure.Error == "" && !failure.GivenUp {
-		failure.Attempts = 0 // It has run, and has not failed.
-	}
-	return &failure, nil
 }
 
 func retryJobs(ctx context.Context, all *installation.Connections, _ database.Database, id int64) (string, error) {

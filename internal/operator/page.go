@@ -44,7 +44,6 @@ type PageSource struct {
 	failures  *web.Cached[Failures]
 	latencies *Latencies
 	kept      *web.CachedByKey[int64, *Kept]
-	rows      *web.CachedByKey[components.Retry, foundRow]
 
 	// undone are the last deletions that this process takes back or has taken back, guarded by undoing.
 	undoing  sync.Mutex
@@ -57,7 +56,6 @@ func NewPageSource(all *installation.Bound, noted *riverjobs.Bindings, log *slog
 	s := &PageSource{all: all, noted: noted, log: log, latencies: NewLatencies(all.Connections)}
 	s.failures = &web.Cached[Failures]{Read: s.readFailures, Timeout: failuresTimeout, Keep: failuresFor}
 	s.kept = &web.CachedByKey[int64, *Kept]{Read: s.readKept, Timeout: keptTimeout, Keep: keptFor}
-	s.rows = &web.CachedByKey[components.Retry, foundRow]{Read: s.readRow, Timeout: failuresTimeout, Keep: failuresFor}
 	return s
 }
 
@@ -156,7 +154,6 @@ func (s *PageSource) SetPaused(ctx context.Context, by web.Visitor, kind, reason
 // Retry has failed rows tried again now and says what came of it.
 func (s *PageSource) Retry(ctx context.Context, by web.Visitor, what components.Retry) (string, error) {
 	defer s.failures.Forget()
-	defer s.rows.Forget()
 	entry := database.Change{Actor: by.Actor, Remote: by.Remote}
 	if what.Reason != "" {
 		return RetryReason(ctx, s.all.Connections, what.Reason, entry)
@@ -207,26 +204,6 @@ func (s *PageSource) CancelGroup(ctx context.Context, by web.Visitor, groupID, u
 		return components.Refuse("group %d is not scheduled for deletion, so there is nothing to cancel", groupID)
 	}
 	return problem.Doing(err, "restore group %d", groupID)
-}
-
-// Row looks up the row that an address names, failed or not; nil where it is not there. A database that is down is an error.
-func (s *PageSource) Row(ctx context.Context, what components.Retry) (*components.Failure, error) {
-	read := s.rows.Get(ctx, what)
-	return read.row, read.err
-}
-
-// foundRow is the answer of one look-up, a database that is down included.
-type foundRow struct {
-	row *components.Failure
-	err error
-}
-
-func (s *PageSource) readRow(ctx context.Context, what components.Retry) (read foundRow) {
-	read.row, read.err = FindRow(ctx, reachable(ctx, s.all.Connections), what)
-	if refused, ok := errors.AsType[*components.RefusedError](read.err); ok && refused.Wrong {
-		return foundRow{} // The address names none.
-	}
-	return read
 }
 
 // readFailures reads what there is; the log says what cannot be read.

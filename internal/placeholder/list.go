@@ -67,12 +67,6 @@ func ReadKept(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, rules 
 	return read[Placeholder](ctx, db, names, statement("list", "from", from)+order, rules, limit)
 }
 
-// ReadOne returns the rows of one ownerless placeholder, whatever became of it.
-func ReadOne(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, rules Rules, user int64) ([]Placeholder, error) {
-	const from = `(SELECT detail.* FROM {detail} WHERE detail.namespace_id IS NULL AND detail.placeholder_user_id OPERATOR(pg_catalog.=) $3)`
-	return read[Placeholder](ctx, db, names, statement("list", "from", from)+" ORDER BY tried.id", rules, user)
-}
-
 func read[T any](ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, sql string, rules Rules, args ...any) ([]T, error) {
 	rows, _ := db.Query(ctx, names.Render(sql), append(rules.args(), args...)...)
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[T])

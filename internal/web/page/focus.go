@@ -19,10 +19,9 @@ const maxRows = 50
 type focus struct {
 	// Kind is one kind of job: /jobs/KIND.
 	Kind string
-	// Failures are shown alone: /failures with the parameter reason, or one row of them, /rows/SOURCE/ID with the parameter database.
-	Failures             bool
-	Reason               string
-	Source, Database, ID string
+	// Failures are shown alone: /failures with the parameter reason.
+	Failures bool
+	Reason   string
 	// Deletion is a kept one: /deletions/ID.
 	Deletion int64
 }
@@ -39,14 +38,12 @@ func focusOf(r *http.Request) focus {
 	if page, err := url.Parse(r.Header.Get("Hx-Current-Url")); err == nil && page.Path != "" {
 		at = page
 	}
-	parts, query := strings.Split(strings.Trim(at.Path, "/"), "/"), at.Query()
+	parts := strings.Split(strings.Trim(at.Path, "/"), "/")
 	switch {
 	case parts[0] == "jobs" && len(parts) == 2:
 		return focus{Kind: parts[1]}
 	case parts[0] == "failures" && len(parts) == 1:
-		return focus{Failures: true, Reason: query.Get("reason")}
-	case parts[0] == "rows" && len(parts) == 3:
-		return focus{Failures: true, Source: parts[1], ID: parts[2], Database: query.Get("database")}
+		return focus{Failures: true, Reason: at.Query().Get("reason")}
 	case parts[0] == "deletions" && len(parts) == 2:
 		if id, err := strconv.ParseInt(parts[1], 10, 64); err == nil && id > 0 {
 			return focus{Deletion: id}
@@ -54,15 +51,6 @@ func focusOf(r *http.Request) focus {
 		return focus{Deletion: -1} // There is none of such a number.
 	}
 	return focus{}
-}
-
-// rowAddress is that of one failure.
-func rowAddress(f components.Failure) string {
-	address := "/rows/" + url.PathEscape(f.Source) + "/" + url.PathEscape(f.ID)
-	if f.Database != "" {
-		address += "?database=" + url.QueryEscape(f.Database)
-	}
-	return address
 }
 
 // list holds the first failures.
@@ -85,7 +73,7 @@ func (v *view) narrow(at focus) {
 		v.Jobs = slices.DeleteFunc(v.Jobs, func(job jobView) bool { return job.Kind != at.Kind })
 		v.Overview.Runs = slices.DeleteFunc(slices.Clone(v.Overview.Runs), func(run dbsqlc.RunsRecentRow) bool { return run.Kind != at.Kind })
 	}
-	if !at.Failures || at.ID != "" {
+	if !at.Failures {
 		return
 	}
 	for _, reason := range v.Reasons {
@@ -104,10 +92,9 @@ func (v *view) narrow(at focus) {
 	v.List.Rows = v.List.Rows[:min(maxRows, v.List.Total)]
 }
 
-// missing reports whether the address names a job or a row that is not there.
+// missing reports whether the address names a job or a deletion that is not there.
 func (v *view) missing() bool {
-	return v.Focus.Kind != "" && len(v.Jobs) == 0 ||
-		v.Unread == nil && (v.Focus.ID != "" && v.List.Total == 0 || v.Focus.Deletion != 0 && v.Deletion == nil)
+	return v.Focus.Kind != "" && len(v.Jobs) == 0 || v.Focus.Deletion != 0 && v.Unread == nil && v.Deletion == nil
 }
 
 // attempt is when a row is tried next. Without a time and not given up that is now.

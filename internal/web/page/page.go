@@ -46,8 +46,6 @@ type Source interface {
 	RunNow(ctx context.Context, by web.Visitor, kind string) error
 	// CancelGroup restores a group on behalf of a user of the application.
 	CancelGroup(ctx context.Context, by web.Visitor, groupID, userID int64) error
-	// Row looks up the row that an address names, failed or not; nil where it is not there.
-	Row(ctx context.Context, what components.Retry) (*components.Failure, error)
 	// Deletion is one that is kept, nil where it is not. Undo takes it back, and says what came of it by then.
 	Deletion(ctx context.Context, id int64) (*operator.Deletion, error)
 	Undo(ctx context.Context, by web.Visitor, id int64) (string, error)
@@ -83,7 +81,7 @@ func New(options Options) (*Page, error) {
 		return nil, fmt.Errorf("parse templates: %w", err)
 	}
 	p.overview = &web.Cached[reading[operator.Overview]]{Timeout: readTimeout, Keep: readFor, Read: lasting(options.Source.Overview)}
-	for _, address := range []string{"/{$}", "/jobs/{kind}", "/failures", "/rows/{source}/{id}", "/deletions/{id}"} {
+	for _, address := range []string{"/{$}", "/jobs/{kind}", "/failures", "/deletions/{id}"} {
 		p.mux.HandleFunc("GET "+address, func(w http.ResponseWriter, r *http.Request) { p.show(w, r, "page") })
 	}
 	p.mux.HandleFunc("GET /live", func(w http.ResponseWriter, r *http.Request) { p.show(w, r, "live") })
@@ -155,7 +153,7 @@ func (p *Page) render(w http.ResponseWriter, code int, name string, data any) {
 func (p *Page) functions() template.FuncMap {
 	return template.FuncMap{
 		"asset": p.assets.url, "number": words.Grouped, "capped": words.Capped, "plural": plural, "span": span, "took": took,
-		"moment": momentAt, "humane": humane, "sentence": sentence, "brief": brief, "address": rowAddress, "next": nextTry,
+		"moment": momentAt, "sentence": sentence, "brief": brief, "next": nextTry,
 		"rows":    func(r operator.Reason) string { return words.Capped(int64(len(r.Failures)), r.More) },
 		"words":   func(state string) string { return strings.ReplaceAll(state, "_", " ") },
 		"digest":  operator.DigestOf,

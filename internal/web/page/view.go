@@ -3,9 +3,6 @@ package page
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"html/template"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -131,12 +128,6 @@ func (p *Page) newView(ctx context.Context, at focus) *view {
 	}
 	v.Headline = v.headline()
 	v.narrow(at)
-	if at.ID != "" && v.Known {
-		var row *components.Failure
-		if row, v.Unread = p.options.Source.Row(ctx, components.Retry{Source: at.Source, Database: at.Database, ID: at.ID}); row != nil {
-			v.List = list{Rows: []components.Failure{*row}, Total: 1}
-		}
-	}
 	if at.Deletion > 0 {
 		v.Deletion, v.Unread = p.options.Source.Deletion(ctx, at.Deletion)
 	}
@@ -285,36 +276,4 @@ func verb(n int64, one, many string) string {
 		return one
 	}
 	return many
-}
-
-// machineTime is a time as texts of the worker have it, and as they name the beginning of a transaction of the last 12 hours.
-var machineTime = regexp.MustCompile(`\b(?:\d{4}-\d\d-\d\dT)?\d\d:\d\d:\d\d(?:\.\d+)?Z`)
-
-// humane replaces the times in a text, which are for machines, by the time of day and the distance. A browser writes them for the reader's clock.
-func humane(now time.Time, text string) template.HTML {
-	var out strings.Builder
-	last := 0
-	for _, found := range machineTime.FindAllStringIndex(text, -1) {
-		written := text[found[0]:found[1]]
-		if !strings.Contains(written, "T") {
-			written = now.UTC().Format("2006-01-02T") + written
-		}
-		at, err := time.Parse(time.RFC3339, written)
-		if err != nil {
-			continue
-		}
-		if len(written) > found[1]-found[0] && at.After(now.Add(time.Minute)) {
-			at = at.AddDate(0, 0, -1)
-		}
-		format := "15:04:05 UTC"
-		if now.Sub(at).Abs() > 12*time.Hour {
-			format = "2006-01-02 15:04 UTC"
-		}
-		said := momentAt(now, at)
-		out.WriteString(template.HTMLEscapeString(text[last:found[0]]))
-		fmt.Fprintf(&out, `<time datetime="%s" title="%s" data-clock>%s</time> (%s)`, said.Machine, said.Exact, at.UTC().Format(format), said.Relative)
-		last = found[1]
-	}
-	out.WriteString(template.HTMLEscapeString(text[last:]))
-	return template.HTML(out.String()) //nolint:gosec // all of it is escaped or written here
 }

@@ -45,9 +45,7 @@
       const at = new Date(each.dateTime);
       each.dataset.local = "";
       const near = Math.abs(Date.now() - at) < 43200000;
-      if (each.dataset.clock !== undefined) {
-        each.textContent = local(at, near); // The distance stands behind it.
-      } else if (Math.abs(Date.now() - at) >= 60000) {
+      if (Math.abs(Date.now() - at) >= 60000) {
         each.textContent += ", " + local(at, near);
       }
     });
