@@ -77,6 +77,8 @@ type Tree struct {
 	failed, stuck map[uint32][]dml.Tuple
 	// refills is how often in a row a table's rows had new rows below them when these had been deleted.
 	refills map[*dml.Table]int
+	// forked reports that other sessions delete rows below the same window.
+	forked bool
 	// Fault is the first error that rows are to blame for, Obstacle is something weaker that is in the way.
 	Fault    *batch.Fault
 	Obstacle batch.Fault
@@ -121,8 +123,10 @@ func (t *Tree) Take(ctx context.Context, w *dml.Window) (left dml.Rows, _ dml.Re
 		switch {
 		case none && below == dml.Finished && found != nil && t.refills[w.Table] == mostRefills:
 			t.refills[w.Table] = 0
-			t.Blame(ComesBack(found.Table.Label()))
-			t.fails(w.Leaf, left)
+			if !t.forked { // Another fork may have deleted the rows.
+				t.Blame(ComesBack(found.Table.Label()))
+				t.fails(w.Leaf, left)
+			}
 			return left, dml.Blocked, nil
 		case none && below == dml.Finished && (found != nil || t.Waits && !again):
 			// Rows were inserted below since, or the window's have changed: look again.
@@ -249,6 +253,11 @@ func (t *Tree) tooMany(w *dml.Window, err error) (dml.Result, error) {
 	return t.Handle(err, w.Table.Label())
 }
 
+// windowRows returns the number of rows of a leaf whose trees are deleted together.
+func (t *Tree) windowRows(leaf pgcatalog.Table) int {
+	return min(largestWindow, t.Sizes.get(windowName(leaf), firstWindow))
+}
+
 func windowName(leaf pgcatalog.Table) string { return fmt.Sprint("below ", leaf.OID) }
 
 // Read runs statements that change nothing.
@@ -264,7 +273,7 @@ func (t *Tree) drain(ctx context.Context, w *dml.Window, f *dml.Ref, leaf pgcata
 	case f.Action == dml.Forbid:
 		limit = forbidding
 	case f.Action == dml.Remove && len(f.Table.RefsOf(leaf)) > 0:
-		limit = min(largestWindow, t.Sizes.get(windowName(leaf), firstWindow))
+		limit = t.windowRows(leaf)
 	}
 	blocked := len(t.stuck[leaf.OID]) > 0
 	var inCircle []dml.Tuple

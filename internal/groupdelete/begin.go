@@ -85,15 +85,25 @@ func (r *run) begin(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
+// sender runs a transaction.
+type sender = func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error
+
 // alter runs a transaction that deletes or changes rows. As long as none has, the deletion may be cancelled, which deletes the
 // record of the destruction: the statement number at of the transaction, which must come after the lock of a group that the
 // cancelling session locks first, holds that record until the commit.
 func (r *run) alter(ctx context.Context, limits batch.Limits, at int, statements ...batch.Statement) error {
-	if r.final {
-		return r.send(ctx, limits, statements...)
+	return r.alterBy(ctx, r.send, limits, at, statements...)
+}
+
+func (r *run) alterBy(ctx context.Context, send sender, limits batch.Limits, at int, statements ...batch.Statement) error {
+	r.mu.Lock()
+	final := r.final
+	r.mu.Unlock()
+	if final {
+		return send(ctx, limits, statements...)
 	}
 	confirm := batch.Statement{SQL: statement(r.Session.Names, "confirm"), Args: []any{r.engine.GroupID}}
-	err := r.send(ctx, limits, slices.Insert(slices.Clone(statements), at, confirm)...)
+	err := send(ctx, limits, slices.Insert(slices.Clone(statements), at, confirm)...)
 	if failed, ok := errors.AsType[*batch.StatementError](err); ok && failed.Index == at && batch.Judge(err).SQLState == batch.Unmet {
 		return drain.ErrCancelled
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"sexton/internal/batch"
@@ -50,6 +51,10 @@ type Engine struct {
 	// Leases and Database are for the leases of sub-groups.
 	Leases   *lease.Manager
 	Database database.Database
+	// Connections is the maximum number of sessions that delete projects at the same time. More returns a further one, or nil
+	// if no connection is free.
+	Connections int
+	More        func(ctx context.Context) *batch.Session
 	// Runtime ends the run; 0 stands for DefaultRuntime.
 	Runtime  time.Duration
 	Sizes    Sizes
@@ -68,8 +73,8 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	r := e.newRun(ctx)
 	work := context.WithoutCancel(ctx)
 	err := r.work(work)
-	if err == nil && !r.stats.Over() {
-		err = r.record(work)
+	if err == nil && r.stats.Step != "" && !r.stats.Over() {
+		err = r.record(work, r.Tree)
 	}
 	r.stats.Step, r.stats.ETASeconds, r.stats.Duty = "", nil, pace.Duty{}
 	return r.stats, problem.Doing(err, "destroy group %d", e.GroupID)
@@ -84,19 +89,25 @@ func (e *Engine) newRun(ctx context.Context) *run {
 	r.until = r.began.Add(cmp.Or(max(e.Runtime, 0), DefaultRuntime))
 	r.Tree = &drain.Tree{
 		Session: e.Session, Owner: r.owner(), Rows: e.Sizes.Rows, Target: cmp.Or(e.Sizes.Target, defaultTarget),
-		Send: r.send, Paused: r.paused,
+		Send: r.send, Progress: r.batchDone,
+		Paused: func(ctx context.Context) bool { return r.paused(ctx, r.Tree, r.ended, &r.asked, escapeEvery) },
 		Alter: func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
 			return r.alter(ctx, limits, 0, statements...)
 		},
-		Progress: func(ctx context.Context) {
-			r.stats.Batches++
-			r.progress(ctx)
-		},
+	}
+	throttle := e.Throttle
+	share := throttle.Share.Configured(e.Sizes.Duty, r.worksAt)
+	throttle.Share = func(ctx context.Context, locked bool) (float64, pace.Duty) {
+		part, why := share(ctx, locked)
+		r.forks.othersActive.Store(part < 1)
+		return part, why
 	}
 	r.Pace = &pace.Run{
-		Until: r.until, Stop: ctx, Ended: r.ended, Target: r.Target, Duty: e.Sizes.Duty, Throttle: e.Throttle, Shown: &r.stats.Duty,
+		Until: r.until, Stop: ctx, Ended: r.ended, Target: r.Target, Throttle: throttle,
 		Waits: func(ctx context.Context, class pace.WaitClass, reason string) {
-			r.excused = r.excused || class == pace.WaitReplica && reason != ""
+			if class == pace.WaitReplica && reason != "" {
+				r.excuse()
+			}
 			r.waitsFor(ctx, reason)
 		},
 	}
@@ -112,9 +123,25 @@ type run struct {
 	// began is when the run began, with doneBefore rows deleted by those before it.
 	began, until time.Time
 	doneBefore   int64
-	stats        *Stats
-	// leases are those of the group and of the sub-groups down to the one in hand, renewed when they were last.
-	leases  []*lease.Lease
+	// leases are those of the group and of the sub-groups down to the one in hand.
+	leases []*lease.Lease
+	// line are the groups in hand, from the top down.
+	line []int64
+	// asked counts the queries whether what is in hand is still below the group.
+	asked int
+	// rounds is how often groups were found with rows again below which nothing had been left. More than mostRounds gives a group up.
+	rounds map[int64]int
+	// busy is a sub-group that another run is destroying.
+	busy *lease.HeldError
+	// lock is the wait for others' locks, which grows with every one in a row.
+	lock pace.Blocked
+	// forks are the sessions that delete projects at the same time.
+	forks forks
+
+	// mu guards all below, which several sessions use.
+	mu    sync.Mutex
+	stats *Stats
+	// renewed is when the leases were last renewed.
 	renewed time.Time
 	// recorded is when the number of deleted rows was last recorded.
 	recorded time.Time
@@ -122,17 +149,8 @@ type run struct {
 	excused bool
 	// final reports that a row has gone or changed, in this run or before, so that the deletion cannot be cancelled any more.
 	final bool
-	// line are the groups in hand, from the top down.
-	line []int64
-	// asked counts looks whether what is in hand is still below the group, moved reports that it is not.
-	asked int
+	// moved reports that what is in hand is not below the group any more.
 	moved bool
-	// rounds is how often groups were found with rows again below which nothing had been left. More than mostRounds gives a group up.
-	rounds map[int64]int
-	// busy is a sub-group that another run is destroying.
-	busy *lease.HeldError
-	// lock is the wait for others' locks, which grows with every one in a row.
-	lock pace.Blocked
 }
 
 func (r *run) ended() bool {
@@ -142,25 +160,47 @@ func (r *run) ended() bool {
 // futile reports that the run has used all of its time, and nothing has moved.
 func (r *run) futile() bool { return r.stop.Err() == nil && r.Changes == 0 && !r.excused }
 
-// paused reports whether what is in hand is to be left: as the run ends, or as it has escaped. It waits while the engine is
-// asked to hold.
-func (r *run) paused(ctx context.Context) bool {
-	r.Pace.Await(ctx)
-	if time.Since(r.recorded) >= recordEvery {
-		_ = r.record(ctx) // If the error persists, the next batch returns it.
+// excuse records that the run had to wait for others.
+func (r *run) excuse() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.excused = true
+}
+
+// paused reports whether the rows that a tree is deleting must be left: because the run ends, or because they have escaped. It
+// waits while the engine is asked to hold.
+func (r *run) paused(ctx context.Context, tree *drain.Tree, ended func() bool, asked *int, every int) bool {
+	r.withPace(tree, func(p *pace.Run) { p.Await(ctx) })
+	if r.mustRecord() {
+		_ = r.record(ctx, tree) // If the error persists, the next batch returns it.
 	}
-	return r.ended() || r.escaped(ctx)
+	return ended() || r.escaped(ctx, tree, asked, every)
+}
+
+// worksAt records the share of its time at which the run works.
+func (r *run) worksAt(duty pace.Duty) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stats.Duty = duty
 }
 
 // recordEvery is how often a run records in the database how many rows it has deleted.
 const recordEvery = time.Second
 
+// mustRecord reports whether the last record is too long ago.
+func (r *run) mustRecord() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return time.Since(r.recorded) >= recordEvery
+}
+
 // record records the present step and the number of deleted rows.
-func (r *run) record(ctx context.Context) error {
+func (r *run) record(ctx context.Context, tree *drain.Tree) error {
+	r.mu.Lock()
 	r.recorded = time.Now()
-	return r.send(ctx, r.Session.Limits, batch.Statement{
-		SQL: statement(r.Session.Names, "record"), Args: []any{r.engine.GroupID, r.stats.Step, r.stats.Done},
-	})
+	args := []any{r.engine.GroupID, r.stats.Step, r.stats.Done}
+	r.mu.Unlock()
+	return tree.Send(ctx, r.Session.Limits, batch.Statement{SQL: statement(r.Session.Names, "record"), Args: args})
 }
 
 // busyPause is how long a run waits that can do nothing until another run on a sub-group is over.
@@ -226,7 +266,7 @@ func (r *run) work(ctx context.Context) error {
 // waitForLock waits for others, which is no attempt: until they are done, or for a while. A run that its end finds here is
 // followed by the next one.
 func (r *run) waitForLock(ctx context.Context) error {
-	r.excused = true
+	r.excuse()
 	r.lock.Again(r.Obstacle.Text(), r.Session.Seen().Transaction)
 	for r.lock.Waits() && !r.ended() {
 		if err := r.renew(ctx); err != nil {
@@ -241,13 +281,17 @@ func (r *run) waitForLock(ctx context.Context) error {
 
 // send runs one transaction, bounded by the lease that the session works under.
 func (r *run) send(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
+	return r.sendOver(ctx, r.Session, limits, statements...)
+}
+
+func (r *run) sendOver(ctx context.Context, session *batch.Session, limits batch.Limits, statements ...batch.Statement) error {
 	if err := r.renew(ctx); err != nil {
 		return err
 	}
-	bounded, cancel := r.Session.Fence.Context(ctx)
+	bounded, cancel := session.Fence.Context(ctx)
 	defer cancel()
 	deadline, _ := bounded.Deadline()
-	_, err := r.Session.RunWithin(bounded, pace.Within(limits, deadline), statements...)
+	_, err := session.RunWithin(bounded, pace.Within(limits, deadline), statements...)
 	if err != nil && bounded.Err() != nil {
 		return errors.Join(context.Cause(bounded), err)
 	}
@@ -256,7 +300,13 @@ func (r *run) send(ctx context.Context, limits batch.Limits, statements ...batch
 
 // renew extends all leases, now and then.
 func (r *run) renew(ctx context.Context) error {
-	if time.Since(r.renewed) < renewEvery {
+	r.mu.Lock()
+	due := time.Since(r.renewed) >= renewEvery
+	if due {
+		r.renewed = time.Now() // Only one session renews them. An error ends the run.
+	}
+	r.mu.Unlock()
+	if !due {
 		return nil
 	}
 	for _, held := range r.leases {
@@ -264,20 +314,33 @@ func (r *run) renew(ctx context.Context) error {
 			return err
 		}
 	}
-	r.renewed = time.Now()
 	return nil
 }
 
 // waitsFor tells at once what the run waits for from now on; "" is nothing.
 func (r *run) waitsFor(ctx context.Context, reason string) {
-	if r.stats.WaitingFor == reason {
-		return
-	}
-	r.stats.WaitingFor = reason
-	r.progress(ctx)
+	r.report(ctx, func(stats *Stats) bool {
+		changed := stats.WaitingFor != reason
+		stats.WaitingFor = reason
+		return changed
+	})
 }
 
-func (r *run) progress(ctx context.Context) {
+// batchDone counts a batch.
+func (r *run) batchDone(ctx context.Context) {
+	r.report(ctx, func(stats *Stats) bool {
+		stats.Batches++
+		return true
+	})
+}
+
+// report changes the statistics and calls Progress if change returns true.
+func (r *run) report(ctx context.Context, change func(*Stats) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !change(r.stats) {
+		return
+	}
 	r.stats.pace(time.Since(r.began), r.stats.Done-r.doneBefore)
 	if r.engine.Progress != nil {
 		r.engine.Progress(ctx, r.stats)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"sexton/internal/batch"
 	"sexton/internal/drain/dml"
 	"sexton/internal/pgcatalog"
 )
@@ -35,6 +36,8 @@ type Plan struct {
 	reachable []*table
 	// projectPath reports that projects have a path.
 	projectPath bool
+	// parallel reports that several projects can be deleted at the same time.
+	parallel bool
 }
 
 // extra returns the further work of a statement that deletes rows of a table: it writes their
@@ -71,15 +74,23 @@ func (r *run) owner() dml.Owner {
 		ID: r.engine.GroupID, Deleted: statement(names, "touched", "{changed}", "gone"), Changed: statement(names, "touched", "{changed}", "changed"),
 		Extra: func(t *table) dml.Extra { return plan.extra(names, t) },
 		Gone: func(t *table, n, bots int64) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
 			r.final = r.final || n > 0
 			r.stats.Bots += bots
 			r.stats.count(plan, t, n)
 		},
 		Altered: func(f *ref, n int64) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
 			r.final = true
 			r.stats.Nullified[f.Label()] += n
 		},
-		Failed: r.stats.fail,
+		Failed: func(f batch.Fault) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.stats.fail(f)
+		},
 	}
 }
 

@@ -97,6 +97,7 @@ func (r *resolver) resolve(ctx context.Context, tx pgx.Tx) error {
 	_, p.projectPath = p.projects.Columns["path"]
 	r.plan = p
 	p.reachable = dml.Order(r.catalog.Expand([]*table{p.groups, p.projects}, r.adapt, r.addColumns), p.groups)
+	p.parallel = parallel(p.projects, p.groups)
 	for _, t := range p.reachable {
 		for _, f := range t.Refs {
 			r.checkRef(t, f)

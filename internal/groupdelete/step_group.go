@@ -72,9 +72,11 @@ func partName(p int) string {
 
 // at records the step that the run begins.
 func (r *run) at(ctx context.Context, p int, groupID int64) error {
-	r.stats.Step = fmt.Sprintf("%s of group %d", partName(p), groupID)
-	r.progress(ctx)
-	return r.record(ctx)
+	r.report(ctx, func(stats *Stats) bool {
+		stats.Step = fmt.Sprintf("%s of group %d", partName(p), groupID)
+		return true
+	})
+	return r.record(ctx, r.Tree)
 }
 
 // handle is the drain's Handle for statements on Sexton's own tables and on single groups.
@@ -96,6 +98,11 @@ func (r *run) clearPart(ctx context.Context, g int64, p int) (_ dml.Result, circ
 		}
 		refs := slices.DeleteFunc(w.Table.RefsOf(w.Leaf), func(f *ref) bool { return f.Part != p })
 		before := r.Changes
+		if p == projectsPart {
+			if err := r.deleteProjects(ctx, w, refs); err != nil {
+				return dml.Blocked, false, err
+			}
+		}
 		ended, err := r.Clear(ctx, w, refs)
 		if w.Refilled {
 			r.rounds[g] = mostRounds + 1
@@ -151,7 +158,7 @@ func (r *run) subgroups(ctx context.Context, g int64) (dml.Result, error) {
 	last := int64(math.MinInt64)
 	ended := dml.Finished
 	for {
-		if r.paused(ctx) {
+		if r.Paused(ctx) {
 			return dml.Yielded, nil
 		}
 		next, err := dml.Select(ctx, r.Read, pgx.RowTo[int64], sql, g, last, r.line)
@@ -182,7 +189,8 @@ func (r *run) underLease(ctx context.Context, g int64) (_ dml.Result, err error)
 	outer := r.Session.Fence
 	granted, err := r.engine.Leases.Acquire(ctx, LeaseKey(g), LeaseTTL, r.engine.Database)
 	if held, ok := errors.AsType[*lease.HeldError](err); ok {
-		r.busy, r.excused = held, true
+		r.busy = held
+		r.excuse()
 		return dml.Blocked, nil
 	}
 	if err != nil {
@@ -234,15 +242,16 @@ func (r *run) finish(ctx context.Context, g int64, inCircle bool) (dml.Result, e
 	if err != nil {
 		return r.HandleFault(f, err, "groups")
 	}
-	r.stats.Batches++
-	switch {
-	case gone:
+	if gone {
 		r.Changes++
 		r.Owner.Gone(t, 1, 0)
 		if circle != nil {
 			circle.Gone()
 		}
-		r.progress(ctx)
+	}
+	r.batchDone(ctx)
+	switch {
+	case gone:
 		return dml.Finished, nil
 	case len(live) == 0:
 		// There is no such group, or it belongs to another one.
@@ -307,23 +316,31 @@ func lineHolds(groups, parameter string) string {
 
 // escaped looks, now and then, whether a group or a project in hand was moved away. Rows that were changed in some other way
 // are taken for moved: to begin again costs little.
-func (r *run) escaped(ctx context.Context) bool {
-	if r.asked++; r.moved || r.asked%escapeEvery != 0 {
-		return r.moved
+func (r *run) escaped(ctx context.Context, tree *drain.Tree, asked *int, every int) bool {
+	r.mu.Lock()
+	moved := r.moved
+	r.mu.Unlock()
+	if *asked++; moved || *asked%every != 0 {
+		return moved
 	}
 	if len(r.line) > 1 {
-		r.moved = !r.holds(ctx, "SELECT "+lineHolds(dml.Item(r.engine.Plan.groups.Relation), "$1"), r.line)
+		moved = !holds(ctx, tree, "SELECT "+lineHolds(dml.Item(r.engine.Plan.groups.Relation), "$1"), r.line)
 	}
-	for _, on := range r.Stack {
-		if on.Table == r.engine.Plan.projects && !r.moved {
-			r.moved = !r.holds(ctx, dml.UnchangedStatement(on.Leaf), on.Rows.Args()...)
+	for _, on := range tree.Stack {
+		if on.Table == r.engine.Plan.projects && !moved {
+			moved = !holds(ctx, tree, dml.UnchangedStatement(on.Leaf), on.Rows.Args()...)
 		}
 	}
-	return r.moved
+	if moved {
+		r.mu.Lock()
+		r.moved = true
+		r.mu.Unlock()
+	}
+	return moved
 }
 
 // holds runs a statement that returns a boolean. One that fails tells nothing; should that last, others fail as well.
-func (r *run) holds(ctx context.Context, sql string, args ...any) bool {
-	found, err := dml.Select(ctx, r.Read, pgx.RowTo[bool], sql, args...)
+func holds(ctx context.Context, tree *drain.Tree, sql string, args ...any) bool {
+	found, err := dml.Select(ctx, tree.Read, pgx.RowTo[bool], sql, args...)
 	return err != nil || found[0]
 }
