@@ -93,7 +93,7 @@ func (d *demoRun) inTerminal(t *testing.T) {
 // started waits in the background for the end, and for that of the output where copied says when that is.
 func (d *demoRun) started(t *testing.T, copied <-chan struct{}) {
 	t.Helper()
-	guard(t, d.cmd.Process.Pid)
+	pgtest.Guard(t, d.cmd.Process.Pid)
 	go func() {
 		defer close(d.ended)
 		_ = d.cmd.Wait() // ProcessState says how.

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -175,7 +174,7 @@ func (s workSite) start(t *testing.T, environ []string, args ...string) *running
 		defer close(w.ended)
 		_ = w.cmd.Wait() // ProcessState says how.
 	}()
-	guard(t, w.cmd.Process.Pid)
+	pgtest.Guard(t, w.cmd.Process.Pid)
 	t.Cleanup(func() {
 		<-w.ended
 		if t.Failed() {
@@ -217,15 +216,4 @@ func (w *runningWorker) exit(t *testing.T, limit time.Duration) int {
 func (w *runningWorker) stop(t *testing.T) {
 	w.signal(t, syscall.SIGTERM)
 	require.Zero(t, w.exit(t, stopLimit), "exit code after SIGTERM")
-}
-
-// guard kills a process that would outlive a test run that was killed itself: the shell's input ends with it.
-func guard(t *testing.T, pid int) {
-	shell := exec.CommandContext(t.Context(), "/bin/sh", "-c", `read -r _; kill -KILL "$0"`, strconv.Itoa(pid))
-	input := pgtest.Must(shell.StdinPipe())(t)
-	require.NoError(t, shell.Start())
-	t.Cleanup(func() {
-		_ = shell.Wait() // The test's context has killed it.
-		_ = input.Close()
-	})
 }

@@ -333,39 +333,44 @@ func TestNoStrangersCodeRuns(t *testing.T) {
 		t.Run(as, func(t *testing.T) {
 			t.Parallel()
 			s, url := strangers(t, as)
-			work(t, s, url)
-			s.Exec(fmt.Sprintf(strangersWork, 2))
-			s.Exec(`INSERT INTO sexton.leases VALUES ('held', 1, 'gone', now(), now() + interval '1 hour');
-				INSERT INTO loose_foreign_keys_deleted_records (id, primary_key_value, fully_qualified_table_name, status, consume_after)
-				OVERRIDING SYSTEM VALUE VALUES (4711, 3, 'public.projects', 3, 'infinity')`)
-			kept := pgtest.Scalar[string](t, s.Database, "SELECT min(id)::text FROM sexton.undo")
-			operators, tried := false, map[string]bool{}
-			for _, command := range everyCommand(kept) {
-				for n := range command {
-					tried[strings.Join(command[:n+1], " ")] = true
-				}
-				operators = operators || command[0] == "job" && command[1] == "enqueue"
-				if operators && !pgtest.Long {
-					continue
-				}
-				if command[0] == "triggers" && command[1] == "uninstall" {
-					// From here on tables lose their triggers, which waits for each transaction that changed them.
-					settle(t, s)
-				}
-				if command[0] == "init" {
-					require.NoError(t, os.Remove(s.Path("loose_foreign_keys.yml"))) // It writes this file.
-				}
-				r := s.Run(append(command, "--database-url", url)...)
-				if r.Code != 0 && command[0] != "doctor" && (as == "superuser" || !operators) || strings.Contains(r.Stdout+r.Stderr, "stranger's") {
-					t.Errorf("%v: exit %d\n%s\n%s", command, r.Code, r.Stdout, r.Stderr)
-				}
-			}
-			all := commands()
-			require.Greater(t, len(all), 40)
-			for _, path := range all {
-				require.True(t, tried[path] || untried[path] != "" || untried[strings.Fields(path)[0]] != "", "try %s here", path)
-			}
-			require.Equal(t, "false", pgtest.Scalar[string](t, s.Database, "SELECT is_called::pg_catalog.text FROM public.ran"), "a stranger's code ran")
+			requireNoStrangersCode(t, s, url, as)
 		})
 	}
+}
+
+// requireNoStrangersCode has a worker and all commands run, and requires that no trap ran.
+func requireNoStrangersCode(t *testing.T, s clitest.RoleSite, url, as string) {
+	work(t, s, url)
+	s.Exec(fmt.Sprintf(strangersWork, 2))
+	s.Exec(`INSERT INTO sexton.leases VALUES ('held', 1, 'gone', now(), now() + interval '1 hour');
+		INSERT INTO loose_foreign_keys_deleted_records (id, primary_key_value, fully_qualified_table_name, status, consume_after)
+		OVERRIDING SYSTEM VALUE VALUES (4711, 3, 'public.projects', 3, 'infinity')`)
+	kept := pgtest.Scalar[string](t, s.Database, "SELECT min(id)::text FROM sexton.undo")
+	operators, tried := false, map[string]bool{}
+	for _, command := range everyCommand(kept) {
+		for n := range command {
+			tried[strings.Join(command[:n+1], " ")] = true
+		}
+		operators = operators || command[0] == "job" && command[1] == "enqueue"
+		if operators && !pgtest.Long {
+			continue
+		}
+		if command[0] == "triggers" && command[1] == "uninstall" {
+			// From here on tables lose their triggers, which waits for each transaction that changed them.
+			settle(t, s)
+		}
+		if command[0] == "init" {
+			require.NoError(t, os.Remove(s.Path("loose_foreign_keys.yml"))) // It writes this file.
+		}
+		r := s.Run(append(command, "--database-url", url)...)
+		if r.Code != 0 && command[0] != "doctor" && (as == "superuser" || !operators) || strings.Contains(r.Stdout+r.Stderr, "stranger's") {
+			t.Errorf("%v: exit %d\n%s\n%s", command, r.Code, r.Stdout, r.Stderr)
+		}
+	}
+	all := commands()
+	require.Greater(t, len(all), 40)
+	for _, path := range all {
+		require.True(t, tried[path] || untried[path] != "" || untried[strings.Fields(path)[0]] != "", "try %s here", path)
+	}
+	require.Equal(t, "false", pgtest.Scalar[string](t, s.Database, "SELECT is_called::pg_catalog.text FROM public.ran"), "a stranger's code ran")
 }

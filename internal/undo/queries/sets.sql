@@ -14,7 +14,7 @@ found AS MATERIALIZED (
     JOIN "sexton".undo_layouts AS layout ON layout.id = undo.layout
     WHERE $2::boolean AND undo.id = ANY ($1::bigint[]) AND undo.origins IS NULL
        OR undo.origins OPERATOR(pg_catalog.&&) (SELECT pg_catalog.array_agg(caused.id) FROM caused)
-       OR $3::pg_catalog.oid <> 0 AND undo.number > $5::bigint AND undo.c IS NOT NULL
+       OR $3::pg_catalog.oid <> 0::pg_catalog.oid AND undo.number > $5::bigint AND undo.c IS NOT NULL
           AND coalesce(undo.changed OPERATOR(pg_catalog.&&) $4::pg_catalog.text[], undo.changed IS NULL)
           AND coalesce(pg_catalog.pg_partition_root(layout.relation)::pg_catalog.oid, layout.relation)
             = coalesce(pg_catalog.pg_partition_root($3::pg_catalog.oid)::pg_catalog.oid, $3::pg_catalog.oid)
