@@ -1,7 +1,6 @@
 package triggers_test
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -13,25 +12,23 @@ import (
 )
 
 // elsewhere makes the database look as if its dump had been restored where tables have other OIDs: triggers and functions are about tables of
-// other numbers. Without numbers, functions have the names of a version in which they had none.
-func (b *bundle) elsewhere(numbers bool) {
+// other numbers.
+func (b *bundle) elsewhere() {
 	b.t.Helper()
-	b.Exec(fmt.Sprintf(`DO $$
+	b.Exec(`DO $$
 		DECLARE
 			f record;
 			number text;
-			other text;
 		BEGIN
 			FOR f IN SELECT oid, proname::text AS name FROM pg_proc WHERE pronamespace = 'sexton'::regnamespace AND proname ~ '^track_[0-9a-f]{12}_' LOOP
 				number := split_part(f.name, '_', 3);
-				other := CASE WHEN %t THEN replace(f.name, '_' || number, '_' || number::bigint + 1000000) ELSE left(f.name, 18) END;
-				EXECUTE format('ALTER FUNCTION sexton.%%I() RENAME TO %%I', f.name, other);
+				EXECUTE format('ALTER FUNCTION sexton.%I() RENAME TO %I', f.name, replace(f.name, '_' || number, '_' || number::bigint + 1000000));
 				EXECUTE replace(pg_get_functiondef(f.oid), quote_literal(number), quote_literal(number::bigint + 1000000));
 			END LOOP;
 			FOR f IN SELECT tgrelid::bigint AS relid, pg_get_triggerdef(oid) AS definition FROM pg_trigger WHERE tgname ~ '^sexton_t' LOOP
 				EXECUTE replace(replace(f.definition, 'CREATE TRIGGER', 'CREATE OR REPLACE TRIGGER'), '/' || f.relid || '''', '/1''');
 			END LOOP;
-		END $$`, numbers))
+		END $$`)
 }
 
 // functions are the tracking functions: the name, and whether a trigger runs it.
@@ -41,40 +38,35 @@ func (b *bundle) functions() [][]string {
 		FROM pg_proc AS p WHERE p.pronamespace = 'sexton'::regnamespace AND p.proname ~ '^track_[0-9a-f]{12}' ORDER BY 1`)
 }
 
-// Between a restore, or an upgrade, and the next installation triggers run other functions than the ones that belong there.
+// Between a restore and the next installation triggers run other functions than the ones that belong there.
 func TestPartitionsAreTrackedBeforeTheNextInstallation(t *testing.T) {
 	t.Parallel()
-	for name, numbers := range map[string]bool{"after a restore": true, "after an upgrade": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, partitioned, "CREATE TABLE others (key bigint PRIMARY KEY); INSERT INTO others SELECT generate_series(1, 5)")
-			b.install(id("events"), pair("others", "key"))
-			before := b.functions()
-			b.elsewhere(numbers)
-			b.Exec("CREATE TABLE events_new PARTITION OF events FOR VALUES FROM (20) TO (40); INSERT INTO events (id) VALUES (21), (22)")
-			installed := pgtest.Must(triggers.EnsurePartitions(t.Context(), b.conn, b.cfg, []triggers.Parent{id("events"), pair("others", "key")}))(t)
-			require.Equal(t, []string{"public.events_new"}, installed)
-			require.Empty(t, pgtest.Must(triggers.OtherKeys(t.Context(), b.conn, b.cfg, []triggers.Parent{id("events")}))(t))
-			b.Exec("DELETE FROM events_new WHERE id = 21; DELETE FROM events WHERE id = 22; DELETE FROM events_low WHERE id = 1; DELETE FROM others WHERE key = 1")
-			require.Equal(t, []string{"public.events 1", "public.events 21", "public.events 22", "public.others 1"}, b.tombstones())
+	b := setup(t, partitioned, "CREATE TABLE others (key bigint PRIMARY KEY); INSERT INTO others SELECT generate_series(1, 5)")
+	b.install(id("events"), pair("others", "key"))
+	before := b.functions()
+	b.elsewhere()
+	b.Exec("CREATE TABLE events_new PARTITION OF events FOR VALUES FROM (20) TO (40); INSERT INTO events (id) VALUES (21), (22)")
+	installed := pgtest.Must(triggers.EnsurePartitions(t.Context(), b.conn, b.cfg, []triggers.Parent{id("events"), pair("others", "key")}))(t)
+	require.Equal(t, []string{"public.events_new"}, installed)
+	require.Empty(t, pgtest.Must(triggers.OtherKeys(t.Context(), b.conn, b.cfg, []triggers.Parent{id("events")}))(t))
+	b.Exec("DELETE FROM events_new WHERE id = 21; DELETE FROM events WHERE id = 22; DELETE FROM events_low WHERE id = 1; DELETE FROM others WHERE key = 1")
+	require.Equal(t, []string{"public.events 1", "public.events 21", "public.events 22", "public.others 1"}, b.tombstones())
 
-			// The function of a table that no definition names any more has a trigger that runs it.
-			b.install(id("events"))
-			require.Len(t, b.functions(), 2)
-			require.Empty(t, slices.DeleteFunc(b.functions(), func(f []string) bool { return f[1] == "true" }))
-			b.Exec("DELETE FROM others WHERE key = 2")
-			require.Contains(t, b.tombstones(), "public.others 2")
+	// The function of a table that no definition names any more has a trigger that runs it.
+	b.install(id("events"))
+	require.Len(t, b.functions(), 2)
+	require.Empty(t, slices.DeleteFunc(b.functions(), func(f []string) bool { return f[1] == "true" }))
+	b.Exec("DELETE FROM others WHERE key = 2")
+	require.Contains(t, b.tombstones(), "public.others 2")
 
-			var preview string
-			cfg := b.cfg
-			cfg.Record = func(statements string) { preview += statements }
-			pgtest.Must(triggers.Install(t.Context(), b.conn, cfg, []triggers.Parent{id("events"), pair("others", "key")}))(t)
-			b.install(id("events"), pair("others", "key"))
-			require.Equal(t, before, b.functions())
-			require.Empty(t, b.status(id("events"), pair("others", "key")))
-			require.Equal(t, 1, strings.Count(preview, "DROP FUNCTION"), "the preview has what the installation drops: %s", preview)
-		})
-	}
+	var preview string
+	cfg := b.cfg
+	cfg.Record = func(statements string) { preview += statements }
+	pgtest.Must(triggers.Install(t.Context(), b.conn, cfg, []triggers.Parent{id("events"), pair("others", "key")}))(t)
+	b.install(id("events"), pair("others", "key"))
+	require.Equal(t, before, b.functions())
+	require.Empty(t, b.status(id("events"), pair("others", "key")))
+	require.Equal(t, 1, strings.Count(preview, "DROP FUNCTION"), "the preview has what the installation drops: %s", preview)
 }
 
 // A partition that comes after a change of its root's key, and before the next installation, is neither to fail deletions nor to record

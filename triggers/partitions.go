@@ -202,13 +202,11 @@ func (c Config) rekey(ctx context.Context, conn *pgx.Conn, targets []target, cha
 	return nil
 }
 
-// records reports whether a function is one that records these columns, whatever their types are. Before each parent had one of its own, its name
-// had no number.
+// records reports whether a function is one that records these columns, whatever their types are.
 func records(function string, keyColumns []string) bool {
 	for _, class := range []keyClass{bigintKey, textKey, compositeKey} {
 		for _, keeps := range []Keeps{KeepsNone, KeepsAll, KeepsBelow} {
-			name := trackName(keyColumns, class, keeps)
-			if function == name || strings.HasPrefix(function, name+"_") {
+			if strings.HasPrefix(function, trackName(keyColumns, class, keeps)+"_") {
 				return true
 			}
 		}

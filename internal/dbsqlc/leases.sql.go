@@ -153,26 +153,25 @@ UPDATE "sexton".leases
 SET token = greatest(token, $1::bigint)
 WHERE key = $2
   AND holder = $3
-  AND attempt = $4
+  AND acquired_at = $4
   AND expires_at > pg_catalog.clock_timestamp()
 `
 
 type LeaseAdvanceParams struct {
-	Token   int64
-	Key     string
-	Holder  string
-	Attempt int64
+	Token      int64
+	Key        string
+	Holder     string
+	AcquiredAt time.Time
 }
 
-// Lifts the holder's own token over a fence that stands higher, as after the restore of an old backup. What is compared is the attempt, too: a crash
-// of the server may take back a token, which then has two holders, one of the past. A statement that comes late lowers nothing: the next holder's
-// token would be one that is in use.
+// Lifts the holder's own token over a fence that is higher, as after the restore of an old backup. A late
+// statement lowers nothing: the next holder's token would be one that is in use.
 func (q *Queries) LeaseAdvance(ctx context.Context, arg LeaseAdvanceParams) (int64, error) {
 	result, err := q.db.Exec(ctx, leaseAdvance,
 		arg.Token,
 		arg.Key,
 		arg.Holder,
-		arg.Attempt,
+		arg.AcquiredAt,
 	)
 	if err != nil {
 		return 0, err
@@ -194,41 +193,41 @@ WITH bounded AS MATERIALIZED (
     SELECT bounded.at, bounded.at + pg_catalog.make_interval(secs => $5::pg_catalog.float8) AS until
     FROM bounded
     WHERE bounded.lock_timeout IS NOT NULL
-      AND ($6::pg_catalog.text = '' OR NOT EXISTS (
-          SELECT FROM "sexton".fences AS fence WHERE fence.key = $7::pg_catalog.text AND fence.slot = 0 AND fence.digest <> $6::pg_catalog.text
+      AND $6::boolean
+      AND ($7::pg_catalog.text = '' OR NOT EXISTS (
+          SELECT FROM "sexton".fences AS fence WHERE fence.key = $8::pg_catalog.text AND fence.slot = 0 AND fence.digest <> $7::pg_catalog.text
       ))
 ), taken AS (
     UPDATE "sexton".leases AS lease
     SET token = lease.token + 1,
-        attempt = $8::bigint,
         holder = $4::pg_catalog.text,
         acquired_at = fitting.at,
         expires_at = fitting.until
     FROM fitting
-    WHERE lease.key = $7::pg_catalog.text
-      AND (lease.expires_at <= pg_catalog.clock_timestamp()
-           OR lease.attempt >= $9::bigint AND lease.attempt < $8::bigint AND lease.attempt <> ALL ($10::bigint[]))
-    RETURNING lease.token
+    WHERE lease.key = $8::pg_catalog.text
+      AND (lease.expires_at <= pg_catalog.clock_timestamp() OR lease.holder = $4::pg_catalog.text)
+    RETURNING lease.token, lease.acquired_at
 ), first AS (
-    INSERT INTO "sexton".leases (key, token, attempt, holder, acquired_at, expires_at)
-    SELECT $7::pg_catalog.text, 1, $8::bigint, $4::pg_catalog.text, fitting.at, fitting.until
+    INSERT INTO "sexton".leases (key, token, holder, acquired_at, expires_at)
+    SELECT $8::pg_catalog.text, 1, $4::pg_catalog.text, fitting.at, fitting.until
     FROM fitting
-    WHERE NOT EXISTS (SELECT FROM "sexton".leases AS lease WHERE lease.key = $7::pg_catalog.text)
+    WHERE NOT EXISTS (SELECT FROM "sexton".leases AS lease WHERE lease.key = $8::pg_catalog.text)
     ON CONFLICT (key) DO NOTHING
-    RETURNING token
+    RETURNING token, acquired_at
 ), granted AS (
-    SELECT token FROM taken
+    SELECT token, acquired_at FROM taken
     UNION ALL
-    SELECT token FROM first
+    SELECT token, acquired_at FROM first
 ), raised AS MATERIALIZED (
     SELECT lifted.token, lifted.digest
     FROM granted
-    CROSS JOIN LATERAL "sexton".raise_fence($7::pg_catalog.text, granted.token, $1::pg_catalog.text) AS lifted (token, digest)
-    WHERE $11::boolean
+    CROSS JOIN LATERAL "sexton".raise_fence($8::pg_catalog.text, granted.token, $1::pg_catalog.text) AS lifted (token, digest)
+    WHERE $9::boolean
 )
 SELECT
     coalesce((SELECT run.id FROM run), 0)::bigint AS run_id,
     coalesce((SELECT granted.token FROM granted), 0)::bigint AS token,
+    coalesce((SELECT granted.acquired_at FROM granted), 'epoch')::pg_catalog.timestamptz AS acquired_at,
     coalesce((SELECT raised.token FROM raised), 0)::bigint AS fence,
     coalesce((SELECT raised.digest FROM raised), '')::pg_catalog.text AS digest
 `
@@ -239,19 +238,18 @@ type LeaseBeginParams struct {
 	Database    string
 	Holder      string
 	TtlSeconds  float64
+	Free        bool
 	Digest      string
 	Key         string
-	Attempt     int64
-	First       int64
-	Live        []int64
 	Fenced      bool
 }
 
 type LeaseBeginRow struct {
-	RunID  int64
-	Token  int64
-	Fence  int64
-	Digest string
+	RunID      int64
+	Token      int64
+	AcquiredAt time.Time
+	Fence      int64
+	Digest     string
 }
 
 // Takes a lease, enters a run of kind, where it is not empty, in the history, and raises the lease's fence, where that is in this database:
@@ -260,9 +258,10 @@ type LeaseBeginRow struct {
 //
 // The row outlives its holders: the token must never start again. A row that is there is updated,
 // since ON CONFLICT also locks it, which is a record of the log: only the first holder inserts, and
-// a race of two ends at the conflict. Leases of the caller's earlier attempts that are not live any
-// more are over. A caller of another generation of definitions gets none. The fence decides, whose
-// generation comes with its rows as they are after the wait for an installation.
+// a race of two ends at the conflict. If the key is free in the caller's process, a lease of the
+// caller is left over from a lost answer or a crash of the server. A caller of another generation
+// of definitions gets none. The fence decides, whose generation comes with its rows as they are
+// after the wait for an installation.
 func (q *Queries) LeaseBegin(ctx context.Context, arg LeaseBeginParams) (LeaseBeginRow, error) {
 	row := q.db.QueryRow(ctx, leaseBegin,
 		arg.LockTimeout,
@@ -270,17 +269,16 @@ func (q *Queries) LeaseBegin(ctx context.Context, arg LeaseBeginParams) (LeaseBe
 		arg.Database,
 		arg.Holder,
 		arg.TtlSeconds,
+		arg.Free,
 		arg.Digest,
 		arg.Key,
-		arg.Attempt,
-		arg.First,
-		arg.Live,
 		arg.Fenced,
 	)
 	var i LeaseBeginRow
 	err := row.Scan(
 		&i.RunID,
 		&i.Token,
+		&i.AcquiredAt,
 		&i.Fence,
 		&i.Digest,
 	)
@@ -301,8 +299,7 @@ WITH held AS (
 ), ended AS (
     UPDATE "sexton".leases AS lease
     SET expires_at = '-infinity',
-        token = held.token,
-        attempt = 0
+        token = held.token
     FROM held
     WHERE lease.key = held.key
       AND NOT held.kept
@@ -326,57 +323,21 @@ func (q *Queries) LeaseEnd(ctx context.Context, silenceSeconds float64, force bo
 	return i, err
 }
 
-const leaseGiveBack = `-- name: LeaseGiveBack :one
-WITH released AS (
-    UPDATE "sexton".leases
-    SET expires_at = '-infinity'
-    WHERE key = $3
-      AND attempt = $4
-    RETURNING holder, acquired_at
-)
-SELECT run.id
-FROM released
-JOIN "sexton".runs AS run ON run.holder = released.holder AND run.started_at = released.acquired_at
-WHERE run.kind = $1
-  AND run.database = $2
-  AND run.ended_at IS NULL
-`
-
-type LeaseGiveBackParams struct {
-	Kind     string
-	Database string
-	Key      string
-	Attempt  int64
-}
-
-// Gives back the lease of an attempt whose answer got lost, and finds the run that it entered: at the same time.
-func (q *Queries) LeaseGiveBack(ctx context.Context, arg LeaseGiveBackParams) (int64, error) {
-	row := q.db.QueryRow(ctx, leaseGiveBack,
-		arg.Kind,
-		arg.Database,
-		arg.Key,
-		arg.Attempt,
-	)
-	var id int64
-	err := row.Scan(&id)
-	return id, err
-}
-
 const leaseKept = `-- name: LeaseKept :one
 SELECT EXISTS (
     SELECT FROM "sexton".leases
     WHERE key = $1
       AND token = $2
       AND holder = $3
-      AND attempt = $4
+      AND acquired_at = $4
 )::boolean AS kept
 `
 
 type LeaseKeptParams struct {
-	Key     string
-	Token   int64
-	Holder  string
-	Attempt int64
+	Key        string
+	Token      int64
+	Holder     string
+	AcquiredAt time.Time
 }
 
 func (q *Queries) LeaseKept(ctx context.Context, arg LeaseKeptParams) (bool, error) {
@@ -384,7 +345,7 @@ func (q *Queries) LeaseKept(ctx context.Context, arg LeaseKeptParams) (bool, err
 		arg.Key,
 		arg.Token,
 		arg.Holder,
-		arg.Attempt,
+		arg.AcquiredAt,
 	)
 	var kept bool
 	err := row.Scan(&kept)
@@ -415,12 +376,12 @@ UPDATE "sexton".leases
 SET expires_at = '-infinity'
 WHERE key = $1
   AND holder = $2
-  AND attempt = $3
+  AND acquired_at = $3
 `
 
 // Not now: where the server's clock is set back, now comes again. The token may have been lifted by a statement whose answer got lost.
-func (q *Queries) LeaseRelease(ctx context.Context, key string, holder string, attempt int64) (int64, error) {
-	result, err := q.db.Exec(ctx, leaseRelease, key, holder, attempt)
+func (q *Queries) LeaseRelease(ctx context.Context, key string, holder string, acquiredAt time.Time) (int64, error) {
+	result, err := q.db.Exec(ctx, leaseRelease, key, holder, acquiredAt)
 	if err != nil {
 		return 0, err
 	}
@@ -433,7 +394,7 @@ SET expires_at = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs =>
 WHERE key = $2
   AND token = $3
   AND holder = $4
-  AND attempt = $5
+  AND acquired_at = $5
   AND expires_at > pg_catalog.clock_timestamp()
 `
 
@@ -442,17 +403,16 @@ type LeaseRenewParams struct {
 	Key        string
 	Token      int64
 	Holder     string
-	Attempt    int64
+	AcquiredAt time.Time
 }
 
-// Token and holder are compared, too: a worker of an earlier release takes a lease over and leaves the attempt as it is.
 func (q *Queries) LeaseRenew(ctx context.Context, arg LeaseRenewParams) (int64, error) {
 	result, err := q.db.Exec(ctx, leaseRenew,
 		arg.TtlSeconds,
 		arg.Key,
 		arg.Token,
 		arg.Holder,
-		arg.Attempt,
+		arg.AcquiredAt,
 	)
 	if err != nil {
 		return 0, err

@@ -36,7 +36,7 @@ WITH durable AS MATERIALIZED (
 ), released AS (
     -- Not now: where the server's clock is set back, now comes again.
     UPDATE "sexton".leases AS lease SET expires_at = '-infinity'
-    WHERE lease.key = $7 AND lease.holder = $8 AND lease.attempt = $9
+    WHERE lease.key = $7 AND lease.holder = $8 AND lease.acquired_at = $9
 ), folded AS (
     UPDATE "sexton".runs AS earlier
     SET folded = earlier.folded + 1,
@@ -73,15 +73,15 @@ WHERE runs.id = $6
 `
 
 type RunFinishParams struct {
-	Outcome string
-	Changed bool
-	Stats   json.RawMessage
-	Error   *string
-	Held    *string
-	ID      int64
-	Key     string
-	Holder  string
-	Attempt int64
+	Outcome    string
+	Changed    bool
+	Stats      json.RawMessage
+	Error      *string
+	Held       *string
+	ID         int64
+	Key        string
+	Holder     string
+	AcquiredAt time.Time
 }
 
 // The end of a run that changed something or failed waits for the disk. What the run wrote before reaches it with that: batches, too. The run's lease
@@ -96,7 +96,7 @@ func (q *Queries) RunFinish(ctx context.Context, arg RunFinishParams) error {
 		arg.ID,
 		arg.Key,
 		arg.Holder,
-		arg.Attempt,
+		arg.AcquiredAt,
 	)
 	return err
 }

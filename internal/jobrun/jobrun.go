@@ -297,7 +297,7 @@ func record(ctx context.Context, queries *dbsqlc.Queries, granted *lease.Lease, 
 		ended.Held = &result.Held
 	}
 	if granted != nil {
-		ended.Key, ended.Holder, ended.Attempt = granted.Key(), granted.Holder(), granted.Attempt()
+		ended.Key, ended.Holder, ended.AcquiredAt = granted.Key(), granted.Holder(), granted.AcquiredAt()
 	}
 	if err := queries.RunFinish(ctx, ended); err != nil {
 		return fmt.Errorf("record end of run %d: %w", report.RunID, err)

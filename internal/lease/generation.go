@@ -58,7 +58,7 @@ func (l *Lease) Installed(ctx context.Context, err error) bool {
 	if _, refused := errors.AsType[*pgconn.PgError](err); !refused || !errors.Is(err, ErrLost) || l.manager.Digests[l.key] == "" {
 		return false
 	}
-	kept, err := l.manager.Jobs.AsyncQueries().LeaseKept(ctx, dbsqlc.LeaseKeptParams{Key: l.key, Token: l.token, Holder: l.Holder(), Attempt: l.attempt})
+	kept, err := l.manager.Jobs.AsyncQueries().LeaseKept(ctx, dbsqlc.LeaseKeptParams{Key: l.key, Token: l.token, Holder: l.Holder(), AcquiredAt: l.acquired})
 	return err == nil && kept
 }
 

@@ -5,8 +5,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"math"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -52,7 +50,7 @@ func (e *HeldError) ByUndo() bool { return ByUndo(e.Holder) }
 type Manager struct {
 	// Jobs is the database with the leases.
 	Jobs database.Database
-	// Holder names this process to operators, such as "host:pid:random".
+	// Holder names this manager to operators, such as "host:pid:random". No other manager has this name.
 	Holder string
 	// Digests are the generations of definitions that the holder works with, by the keys of leases. A lease without one is granted
 	// whatever is installed.
@@ -61,10 +59,8 @@ type Manager struct {
 	StatementTimeout time.Duration
 
 	mu sync.Mutex
-	// first and last are the numbers of this manager's attempts, live the ones that are under way or hold a lease. A lease of one that is over was
-	// left behind: no other holder would end it before its time, as this one is alive.
-	first, last int64
-	live        []int64
+	// working has, by key, the lease that is being acquired or worked under. Any other lease of this holder is left over.
+	working map[string]*Lease
 }
 
 // Lease is a granted lease.
@@ -72,7 +68,7 @@ type Lease struct {
 	manager  *Manager
 	key      string
 	token    int64
-	attempt  int64 // the number in the lease's row
+	acquired time.Time // by the server's clock; tells acquisitions with the same token apart
 	ttl      time.Duration
 	deadline time.Time // monotonic; the margin before the lease ends at the earliest
 	asked    time.Time // monotonic; before the lease was granted
@@ -83,8 +79,8 @@ type Lease struct {
 // Key returns the lease's key.
 func (l *Lease) Key() string { return l.key }
 
-// Attempt returns the number by which the lease's row knows this holder from all others.
-func (l *Lease) Attempt() int64 { return l.attempt }
+// AcquiredAt returns the time in the lease's row.
+func (l *Lease) AcquiredAt() time.Time { return l.acquired }
 
 // Holder returns the name of the process that holds the lease.
 func (l *Lease) Holder() string { return l.manager.Holder }
@@ -113,13 +109,18 @@ func (m *Manager) Begin(ctx context.Context, run Run, key string, ttl time.Durat
 		Digest: m.Digests[key],
 		Fenced: slices.ContainsFunc(fences, m.isJobs), LockTimeout: raiseTimeout.String(),
 	}
-	asked, row, err := m.begin(ctx, &begin)
+	l := &Lease{manager: m, key: key, ttl: ttl}
+	begin.Free = m.claim(l)
+	row, err := l.begin(ctx, begin)
 	if lockNotAvailable(err) {
 		begin.Fenced, begin.LockTimeout = false, "0" // An earlier holder's batch is open: Raise ends its session.
-		asked, row, err = m.begin(ctx, &begin)
+		row, err = l.begin(ctx, begin)
+	}
+	if err != nil || row.Token == 0 {
+		l.Over()
 	}
 	if err != nil {
-		return m.giveBack(ctx, &begin), nil, fmt.Errorf("acquire lease %s: %w", key, err)
+		return 0, nil, fmt.Errorf("acquire lease %s: %w", key, err)
 	}
 	if row.Token == 0 {
 		if err := m.Current(ctx, m.Jobs.Async(), key); err != nil {
@@ -127,10 +128,7 @@ func (m *Manager) Begin(ctx context.Context, run Run, key string, ttl time.Durat
 		}
 		return row.RunID, nil, m.held(ctx, key)
 	}
-	l := &Lease{
-		manager: m, key: key, token: row.Token, attempt: begin.Attempt, ttl: ttl, asked: asked,
-		deadline: asked.Add(ttl - m.margin(ttl)),
-	}
+	l.token, l.acquired, l.deadline = row.Token, row.AcquiredAt, l.asked.Add(ttl-m.margin(ttl))
 	for _, db := range fences {
 		if m.isJobs(db) && row.Fence == l.token && m.outdated(key, db, row.Digest) == nil {
 			l.fenced = append(l.fenced, db)
@@ -144,64 +142,40 @@ func (m *Manager) Begin(ctx context.Context, run Run, key string, ttl time.Durat
 	return row.RunID, l, nil
 }
 
-// begin also returns the time before the statement was sent, so the local deadline can only be early. The connection is older than that: the work
-// that goes on with it need not look whether a crash has taken the lease back.
-func (m *Manager) begin(ctx context.Context, params *dbsqlc.LeaseBeginParams) (asked time.Time, row dbsqlc.LeaseBeginRow, err error) {
-	conn, err := m.Jobs.Async().Acquire(ctx)
+// begin notes the time before the statement is sent, so that the local deadline can only be early. It takes the connection before that:
+// a session that continues with this connection need not check whether a crash has reverted the lease.
+func (l *Lease) begin(ctx context.Context, params dbsqlc.LeaseBeginParams) (row dbsqlc.LeaseBeginRow, err error) {
+	conn, err := l.manager.Jobs.Async().Acquire(ctx)
 	if err != nil {
-		return asked, row, err //nolint:wrapcheck // Begin names the lease
+		return row, err //nolint:wrapcheck // Begin names the lease
 	}
 	defer conn.Release()
-	m.attempt(params)
-	asked = time.Now()
-	row, err = m.Jobs.Names.Queries(conn).LeaseBegin(ctx, *params)
-	if err != nil || row.Token == 0 {
-		m.over(params.Attempt)
-	}
-	return asked, row, err //nolint:wrapcheck // likewise
+	l.asked = time.Now()
+	return l.manager.Jobs.Names.Queries(conn).LeaseBegin(ctx, params) //nolint:wrapcheck // likewise
 }
 
-// giveBackWithin bounds what an attempt waits for that has failed already.
-const giveBackWithin = 5 * time.Second
-
-// giveBack ends the lease that an attempt may have taken without hearing of it, for managers that make no further one, and returns the run that it
-// entered. That they are not there yet does not mean that they never come. An attempt of 0 was never sent.
-func (m *Manager) giveBack(ctx context.Context, lost *dbsqlc.LeaseBeginParams) (run int64) {
-	if lost.Attempt == 0 {
-		return 0
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
-	defer cancel()
-	run, _ = m.Jobs.AsyncQueries().LeaseGiveBack(ctx, dbsqlc.LeaseGiveBackParams{
-		Key: lost.Key, Attempt: lost.Attempt, Kind: lost.Kind, Database: lost.Database,
-	})
-	return run
-}
-
-// attempt gives an attempt its number, and says which ones before it are not over. The lock makes that true of all numbers before its own.
-func (m *Manager) attempt(params *dbsqlc.LeaseBeginParams) {
+// claim reports whether no other lease of the key is being acquired or worked under, and reserves the key for this one.
+func (m *Manager) claim(l *Lease) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.last == 0 {
-		m.first = rand.Int64N(math.MaxInt64/2) + 2
-		m.last = m.first - 1
+	if m.working[l.key] != nil {
+		return false
 	}
-	m.last++
-	params.Attempt, params.First, params.Live = m.last, m.first, append([]int64{}, m.live...)
-	m.live = append(m.live, m.last)
-}
-
-func (m *Manager) over(attempt int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.live = slices.DeleteFunc(m.live, func(live int64) bool { return live == attempt })
+	if m.working == nil {
+		m.working = map[string]*Lease{}
+	}
+	m.working[l.key] = l
+	return true
 }
 
 func (m *Manager) isJobs(db database.Database) bool { return db.Name == m.Jobs.Name }
 
-// held says who has the lease.
+// held returns a HeldError with the lease's holder.
 func (m *Manager) held(ctx context.Context, key string) error {
 	look, err := m.Jobs.AsyncQueries().LeaseLook(ctx, key)
+	if errors.Is(err, pgx.ErrNoRows) { // This process is acquiring it for the first time.
+		look, err = dbsqlc.LeaseLookRow{Holder: m.Holder, ExpiresAt: time.Now()}, nil
+	}
 	if err != nil {
 		return fmt.Errorf("look at lease %s: %w", key, err)
 	}
@@ -223,7 +197,7 @@ func (l *Lease) Context(ctx context.Context) (context.Context, context.CancelFun
 func (l *Lease) Renew(ctx context.Context) error {
 	asked := time.Now()
 	renewed, err := l.manager.Jobs.AsyncQueries().LeaseRenew(ctx, dbsqlc.LeaseRenewParams{
-		TtlSeconds: l.ttl.Seconds(), Key: l.key, Token: l.token, Holder: l.Holder(), Attempt: l.attempt,
+		TtlSeconds: l.ttl.Seconds(), Key: l.key, Token: l.token, Holder: l.Holder(), AcquiredAt: l.acquired,
 	})
 	if err != nil {
 		return fmt.Errorf("renew lease %s: %w", l.key, err)
@@ -254,7 +228,7 @@ func (l *Lease) Confirm(ctx context.Context, conn *pgx.Conn) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, confirmWithin)
 	defer cancel()
-	kept, err := l.manager.Jobs.AsyncQueries().LeaseKept(ctx, dbsqlc.LeaseKeptParams{Key: l.key, Token: l.token, Holder: l.Holder(), Attempt: l.attempt})
+	kept, err := l.manager.Jobs.AsyncQueries().LeaseKept(ctx, dbsqlc.LeaseKeptParams{Key: l.key, Token: l.token, Holder: l.Holder(), AcquiredAt: l.acquired})
 	if err != nil {
 		return fmt.Errorf("look whether lease %s is kept: %w: %w", l.key, ErrUnconfirmed, err)
 	}
@@ -290,15 +264,20 @@ func (l *Lease) During(ctx context.Context, prepare func() error) error {
 	return errors.Join(err, <-stopped)
 }
 
-// Over says that nothing is done under the lease any more, as where its row says so already. If a crash of the server brings it back, the manager's
-// next acquisition takes it.
-func (l *Lease) Over() { l.manager.over(l.attempt) }
+// Over ends the work under the lease in this process. If the lease's row does not show that, or a crash of the server reverts it, the
+// manager's next acquisition takes the lease.
+func (l *Lease) Over() {
+	l.manager.mu.Lock()
+	defer l.manager.mu.Unlock()
+	if l.manager.working[l.key] == l {
+		delete(l.manager.working, l.key)
+	}
+}
 
-// Release gives the lease back, if it is still held. A lease that is already gone is no error. Where the database does not hear of it, the
-// manager's next acquisition takes the lease all the same: nothing may be done under it any more.
+// Release gives the lease back, if it is still held. A lease that has passed on is no error.
 func (l *Lease) Release(ctx context.Context) error {
 	l.Over()
-	if _, err := l.manager.Jobs.AsyncQueries().LeaseRelease(ctx, l.key, l.Holder(), l.attempt); err != nil {
+	if _, err := l.manager.Jobs.AsyncQueries().LeaseRelease(ctx, l.key, l.Holder(), l.acquired); err != nil {
 		return fmt.Errorf("release lease %s: %w", l.key, err)
 	}
 	return nil
@@ -362,7 +341,7 @@ func (l *Lease) raise(ctx context.Context, db database.Database) error {
 }
 
 func (l *Lease) advance(ctx context.Context, token int64) error {
-	lifted := dbsqlc.LeaseAdvanceParams{Token: token, Key: l.key, Holder: l.Holder(), Attempt: l.attempt}
+	lifted := dbsqlc.LeaseAdvanceParams{Token: token, Key: l.key, Holder: l.Holder(), AcquiredAt: l.acquired}
 	advanced, err := l.manager.Jobs.AsyncQueries().LeaseAdvance(ctx, lifted)
 	if err != nil {
 		return fmt.Errorf("advance token of lease %s: %w", l.key, err)

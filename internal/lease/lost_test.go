@@ -23,10 +23,9 @@ type wire struct {
 	state    atomic.Int32
 }
 
-// The states of a wire: it may lose the server's next answer with its connection, and let nothing more through then.
+// The states of a wire: one that breaks loses the server's next answer with its connection, and lets nothing more through then.
 const (
 	up int32 = iota
-	losesOne
 	breaks
 	broken
 )
@@ -36,7 +35,7 @@ func (w *wire) forward(to, from net.Conn, answers bool) {
 	buffer := make([]byte, 1<<16)
 	for {
 		n, err := from.Read(buffer)
-		lost := answers && (w.state.CompareAndSwap(losesOne, up) || w.state.CompareAndSwap(breaks, broken))
+		lost := answers && w.state.CompareAndSwap(breaks, broken)
 		if err != nil || lost || w.state.Load() == broken {
 			return
 		}
@@ -78,72 +77,74 @@ func free(db *dbtest.DB) bool {
 	return len(db.Rows("SELECT FROM sexton.leases WHERE expires_at > clock_timestamp()")) == 0
 }
 
-// The server has committed, and its answer gets lost: the process that has the lease may have it, with and without reading ahead.
+// If the server has committed and its answer gets lost, the process that made the attempt can take the lease.
 func TestALostAnswerDoesNotRefuseItsOwnProcess(t *testing.T) {
-	t.Parallel()
-	{
-		t.Run("alone", func(t *testing.T) {
-			t.Parallel()
-			db := dbtest.New(t)
-			w := behindWire(t, db)
-			m := &lease.Manager{Jobs: w.database, Holder: "one"}
-			var found int64
-			limits := batch.Limits{StatementTimeout: time.Minute, LockTimeout: time.Minute}
-			statement := batch.Statement{SQL: "SELECT count(*) FROM sexton.runs", Scan: batch.One(&found)}
-			run := lease.Run{Kind: "some_kind", Database: "main"}
-			lost := func(state int32) {
-				for range 2 { // Everything is prepared then: the answer is that of the statement itself.
-					_, granted := pgtest.Must2(m.Begin(t.Context(), run, key, time.Minute, w.database))(t)
-					conn := pgtest.Must(w.database.Async().Acquire(t.Context()))(t)
-					session := &batch.Session{Conn: conn.Conn(), Names: dbtest.Names(), Fence: granted, Limits: limits}
-					pgtest.Must(session.Run(t.Context(), statement))(t)
-					conn.Release()
-					require.NoError(t, granted.Release(t.Context()))
-				}
-				w.state.Store(state)
-				_, _, err := m.Begin(t.Context(), run, key, time.Minute, w.database)
-				require.Error(t, err)
-			}
-
-			lost(losesOne)
-			require.True(t, free(db), "a manager that makes no further attempt leaves none behind")
-
-			lost(breaks)
-			require.False(t, free(db))
-			_, err := manager(db, "one").Acquire(t.Context(), key, time.Minute, db.Connected)
-			require.ErrorAs(t, err, new(*lease.HeldError), "another manager of that name has lost nothing")
-			w.state.Store(up)
-			before := fence(t, db)
-			_, granted, err := m.Begin(t.Context(), run, key, time.Minute, w.database)
-			require.NoError(t, err)
-			require.Equal(t, before+1, granted.Token(), "the fence refuses what came before")
-			_, err = m.Acquire(t.Context(), key, time.Minute, w.database)
-			require.ErrorAs(t, err, new(*lease.HeldError), "a lease that is worked under is nothing that was lost")
-			require.NoError(t, granted.Release(t.Context()))
-		})
-	}
-}
-
-// A statement whose connection has died may come to the server after the next attempt: here once that one has given the lease back.
-func TestALostStatementThatComesLateDoesNotRefuseItsOwnProcess(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	w := behindWire(t, db)
 	m := &lease.Manager{Jobs: w.database, Holder: "one"}
-	first := pgtest.Must(m.Acquire(t.Context(), key, time.Minute, w.database))(t)
-	require.NoError(t, first.Release(t.Context()))
+	var found int64
+	limits := batch.Limits{StatementTimeout: time.Minute, LockTimeout: time.Minute}
+	statement := batch.Statement{SQL: "SELECT count(*) FROM sexton.runs", Scan: batch.One(&found)}
+	run := lease.Run{Kind: "some_kind", Database: "main"}
+	for range 2 { // Everything is prepared then: the answer is that of the statement itself.
+		_, granted := pgtest.Must2(m.Begin(t.Context(), run, key, time.Minute, w.database))(t)
+		conn := pgtest.Must(w.database.Async().Acquire(t.Context()))(t)
+		session := &batch.Session{Conn: conn.Conn(), Names: dbtest.Names(), Fence: granted, Limits: limits}
+		pgtest.Must(session.Run(t.Context(), statement))(t)
+		conn.Release()
+		require.NoError(t, granted.Release(t.Context()))
+	}
 	w.state.Store(breaks)
-	_, err := m.Acquire(t.Context(), key, time.Minute, w.database)
+	_, _, err := m.Begin(t.Context(), run, key, time.Minute, w.database)
 	require.Error(t, err)
-	w.state.Store(up)
-	late := db.Rows("SELECT attempt FROM sexton.leases")[0][0]
 
-	second := pgtest.Must(m.Acquire(t.Context(), key, time.Minute, w.database))(t)
-	db.Exec("UPDATE sexton.leases SET attempt = $1::text::bigint WHERE expires_at <= clock_timestamp()", late)
-	require.NoError(t, second.Renew(t.Context()), "while another attempt holds the lease it changes nothing")
-	require.NoError(t, second.Release(t.Context()))
-	db.Exec("UPDATE sexton.leases SET token = token + 1, attempt = $1::text::bigint, expires_at = clock_timestamp() + interval '1 minute'", late)
-	pgtest.Must(m.Acquire(t.Context(), key, time.Minute, w.database))(t)
+	require.False(t, free(db))
+	_, err = manager(db, "two").Acquire(t.Context(), key, time.Minute, db.Connected)
+	require.ErrorAs(t, err, new(*lease.HeldError), "another process does not know that nothing is done under it")
+	w.state.Store(up)
+	before := fence(t, db)
+	_, granted, err := m.Begin(t.Context(), run, key, time.Minute, w.database)
+	require.NoError(t, err)
+	require.Equal(t, before+1, granted.Token(), "the fence refuses what came before")
+	_, err = m.Acquire(t.Context(), key, time.Minute, w.database)
+	require.ErrorAs(t, err, new(*lease.HeldError), "a lease that is worked under is not left over")
+	require.NoError(t, granted.Release(t.Context()))
+}
+
+// A statement whose connection has died may come to the server after the next attempt.
+func TestALostStatementThatComesLateDoesNotRefuseItsOwnProcess(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	m := manager(db, "one")
+	const late = "UPDATE sexton.leases SET token = token + 1, acquired_at = clock_timestamp(), expires_at = clock_timestamp() + interval '1 minute'"
+	granted := pgtest.Must(m.Acquire(t.Context(), key, time.Minute, db.Connected))(t)
+	db.Exec(late)
+	require.ErrorIs(t, granted.Renew(t.Context()), lease.ErrLost)
+	require.NoError(t, granted.Release(t.Context()))
+	require.False(t, free(db), "it is no longer the lease of that acquisition")
+	granted = pgtest.Must(m.Acquire(t.Context(), key, time.Minute, db.Connected))(t)
+	require.NoError(t, granted.Release(t.Context()))
+	db.Exec(late)
+	pgtest.Must(m.Acquire(t.Context(), key, time.Minute, db.Connected))(t)
+}
+
+// A crash of the server takes back a token, and the process gets the same one again: only one of its leases is kept.
+func TestATokenThatIsGrantedTwiceConfirmsOneLease(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	m := manager(db, "one")
+	first := pgtest.Must(m.Acquire(t.Context(), key, time.Minute, db.Connected))(t)
+	first.Over()
+	db.Exec("UPDATE sexton.leases SET token = token - 1, expires_at = clock_timestamp()")
+	second := pgtest.Must(m.Acquire(t.Context(), key, time.Minute, db.Connected))(t)
+	require.Equal(t, first.Token(), second.Token())
+	conn := pgtest.Connect(t, db.URL)
+	require.ErrorIs(t, first.Confirm(t.Context(), conn), lease.ErrLost)
+	require.NoError(t, second.Confirm(t.Context(), conn))
+	require.ErrorIs(t, first.Renew(t.Context()), lease.ErrLost)
+	require.NoError(t, first.Release(t.Context()))
+	require.False(t, free(db), "the second one is still held")
 }
 
 // The answer to a lifted token gets lost: the holder does not know its own token any more, and gives the lease back all the same.
@@ -161,21 +162,12 @@ func TestALeaseThatACrashBroughtBackDoesNotRefuseItsOwnProcess(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	m := manager(db, "one")
-	const held = "SELECT token, attempt FROM sexton.leases WHERE expires_at > clock_timestamp()"
-	var rows [][]string
-	for range 3 {
+	for range 2 {
 		granted := pgtest.Must(m.Acquire(t.Context(), key, time.Minute, db.Connected))(t)
-		rows = append(rows, db.Rows(held)...)
 		require.NoError(t, granted.Release(t.Context()))
-	}
-	for _, row := range rows {
-		db.Exec("UPDATE sexton.leases SET token = $1::text::bigint, attempt = $2::text::bigint, expires_at = clock_timestamp() + interval '1 minute'", row[0], row[1])
-		_, err := manager(db, "one").Acquire(t.Context(), key, time.Minute, db.Connected)
-		require.ErrorAs(t, err, new(*lease.HeldError), "another manager of that name has given nothing back")
-		granted := pgtest.Must(m.Acquire(t.Context(), key, time.Minute, db.Connected))(t)
-		_, err = m.Acquire(t.Context(), key, time.Minute, db.Connected)
-		require.ErrorAs(t, err, new(*lease.HeldError), "a lease that is worked under is its own")
-		require.NoError(t, granted.Release(t.Context()))
+		db.Exec("UPDATE sexton.leases SET expires_at = clock_timestamp() + interval '1 minute'")
+		_, err := manager(db, "two").Acquire(t.Context(), key, time.Minute, db.Connected)
+		require.ErrorAs(t, err, new(*lease.HeldError), "another process has given nothing back")
 	}
 }
 
@@ -188,9 +180,38 @@ func TestALateStatementLowersNoToken(t *testing.T) {
 	require.NoError(t, first.Raise(t.Context(), db.Connected))
 	require.EqualValues(t, 41, first.Token())
 	pgtest.Must(db.Connected.AsyncQueries().LeaseAdvance(t.Context(), dbsqlc.LeaseAdvanceParams{
-		Token: 40, Key: key, Holder: first.Holder(), Attempt: first.Attempt(),
+		Token: 40, Key: key, Holder: first.Holder(), AcquiredAt: first.AcquiredAt(),
 	}))(t)
 	expire(db)
 	second := pgtest.Must(manager(db, "two").Acquire(t.Context(), key, time.Minute, db.Connected))(t)
 	require.EqualValues(t, 42, second.Token(), "no token has two holders")
+}
+
+// If two acquisitions of one process are under way, the statement of the earlier one may come to the server later, and would then take the lease
+// from the other. So the later one is refused.
+func TestAProcessHasOneAcquisitionOfAKeyUnderWay(t *testing.T) {
+	t.Parallel()
+	for name, blocked := range map[string]struct{ before, by string }{
+		"the first ever": {"", "INSERT INTO sexton.leases VALUES ('" + key + "', 1, 'two', now(), '-infinity')"},
+		"a later one":    {"INSERT INTO sexton.leases VALUES ('" + key + "', 1, 'two', now(), '-infinity')", "SELECT FROM sexton.leases FOR UPDATE"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.New(t)
+			db.Exec(blocked.before)
+			m := manager(db, "one")
+			blocker := pgtest.Connect(t, db.URL)
+			pgtest.Exec(t, blocker, "BEGIN; "+blocked.by)
+			first := make(chan error, 1)
+			go func() {
+				_, err := m.Acquire(t.Context(), key, time.Minute)
+				first <- err
+			}()
+			pgtest.Await(t, db.Database, "the first to wait", "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')")
+			_, err := m.Acquire(t.Context(), key, time.Minute)
+			require.ErrorAs(t, err, new(*lease.HeldError))
+			pgtest.Exec(t, blocker, "ROLLBACK")
+			require.NoError(t, <-first)
+		})
+	}
 }

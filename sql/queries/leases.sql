@@ -55,9 +55,10 @@ WHERE generation.digest <> EXCLUDED.digest;
 --
 -- The row outlives its holders: the token must never start again. A row that is there is updated,
 -- since ON CONFLICT also locks it, which is a record of the log: only the first holder inserts, and
--- a race of two ends at the conflict. Leases of the caller's earlier attempts that are not live any
--- more are over. A caller of another generation of definitions gets none. The fence decides, whose
--- generation comes with its rows as they are after the wait for an installation.
+-- a race of two ends at the conflict. If the key is free in the caller's process, a lease of the
+-- caller is left over from a lost answer or a crash of the server. A caller of another generation
+-- of definitions gets none. The fence decides, whose generation comes with its rows as they are
+-- after the wait for an installation.
 WITH bounded AS MATERIALIZED (
     SELECT pg_catalog.set_config('lock_timeout', @lock_timeout::pg_catalog.text, true) AS lock_timeout, pg_catalog.clock_timestamp() AS at
 ), run AS (
@@ -71,32 +72,31 @@ WITH bounded AS MATERIALIZED (
     SELECT bounded.at, bounded.at + pg_catalog.make_interval(secs => @ttl_seconds::pg_catalog.float8) AS until
     FROM bounded
     WHERE bounded.lock_timeout IS NOT NULL
+      AND @free::boolean
       AND (@digest::pg_catalog.text = '' OR NOT EXISTS (
           SELECT FROM "sexton".fences AS fence WHERE fence.key = @key::pg_catalog.text AND fence.slot = 0 AND fence.digest <> @digest::pg_catalog.text
       ))
 ), taken AS (
     UPDATE "sexton".leases AS lease
     SET token = lease.token + 1,
-        attempt = @attempt::bigint,
         holder = @holder::pg_catalog.text,
         acquired_at = fitting.at,
         expires_at = fitting.until
     FROM fitting
     WHERE lease.key = @key::pg_catalog.text
-      AND (lease.expires_at <= pg_catalog.clock_timestamp()
-           OR lease.attempt >= @first::bigint AND lease.attempt < @attempt::bigint AND lease.attempt <> ALL (@live::bigint[]))
-    RETURNING lease.token
+      AND (lease.expires_at <= pg_catalog.clock_timestamp() OR lease.holder = @holder::pg_catalog.text)
+    RETURNING lease.token, lease.acquired_at
 ), first AS (
-    INSERT INTO "sexton".leases (key, token, attempt, holder, acquired_at, expires_at)
-    SELECT @key::pg_catalog.text, 1, @attempt::bigint, @holder::pg_catalog.text, fitting.at, fitting.until
+    INSERT INTO "sexton".leases (key, token, holder, acquired_at, expires_at)
+    SELECT @key::pg_catalog.text, 1, @holder::pg_catalog.text, fitting.at, fitting.until
     FROM fitting
     WHERE NOT EXISTS (SELECT FROM "sexton".leases AS lease WHERE lease.key = @key::pg_catalog.text)
     ON CONFLICT (key) DO NOTHING
-    RETURNING token
+    RETURNING token, acquired_at
 ), granted AS (
-    SELECT token FROM taken
+    SELECT token, acquired_at FROM taken
     UNION ALL
-    SELECT token FROM first
+    SELECT token, acquired_at FROM first
 ), raised AS MATERIALIZED (
     SELECT lifted.token, lifted.digest
     FROM granted
@@ -106,28 +106,27 @@ WITH bounded AS MATERIALIZED (
 SELECT
     coalesce((SELECT run.id FROM run), 0)::bigint AS run_id,
     coalesce((SELECT granted.token FROM granted), 0)::bigint AS token,
+    coalesce((SELECT granted.acquired_at FROM granted), 'epoch')::pg_catalog.timestamptz AS acquired_at,
     coalesce((SELECT raised.token FROM raised), 0)::bigint AS fence,
     coalesce((SELECT raised.digest FROM raised), '')::pg_catalog.text AS digest;
 
 -- name: LeaseAdvance :execrows
--- Lifts the holder's own token over a fence that stands higher, as after the restore of an old backup. What is compared is the attempt, too: a crash
--- of the server may take back a token, which then has two holders, one of the past. A statement that comes late lowers nothing: the next holder's
--- token would be one that is in use.
+-- Lifts the holder's own token over a fence that is higher, as after the restore of an old backup. A late
+-- statement lowers nothing: the next holder's token would be one that is in use.
 UPDATE "sexton".leases
 SET token = greatest(token, @token::bigint)
 WHERE key = @key
   AND holder = @holder
-  AND attempt = @attempt
+  AND acquired_at = @acquired_at
   AND expires_at > pg_catalog.clock_timestamp();
 
 -- name: LeaseRenew :execrows
--- Token and holder are compared, too: a worker of an earlier release takes a lease over and leaves the attempt as it is.
 UPDATE "sexton".leases
 SET expires_at = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => @ttl_seconds::pg_catalog.float8)
 WHERE key = @key
   AND token = @token
   AND holder = @holder
-  AND attempt = @attempt
+  AND acquired_at = @acquired_at
   AND expires_at > pg_catalog.clock_timestamp();
 
 -- name: LeaseKept :one
@@ -136,7 +135,7 @@ SELECT EXISTS (
     WHERE key = @key
       AND token = @token
       AND holder = @holder
-      AND attempt = @attempt
+      AND acquired_at = @acquired_at
 )::boolean AS kept;
 
 -- name: LeaseRelease :execrows
@@ -145,23 +144,7 @@ UPDATE "sexton".leases
 SET expires_at = '-infinity'
 WHERE key = @key
   AND holder = @holder
-  AND attempt = @attempt;
-
--- name: LeaseGiveBack :one
--- Gives back the lease of an attempt whose answer got lost, and finds the run that it entered: at the same time.
-WITH released AS (
-    UPDATE "sexton".leases
-    SET expires_at = '-infinity'
-    WHERE key = @key
-      AND attempt = @attempt
-    RETURNING holder, acquired_at
-)
-SELECT run.id
-FROM released
-JOIN "sexton".runs AS run ON run.holder = released.holder AND run.started_at = released.acquired_at
-WHERE run.kind = @kind
-  AND run.database = @database
-  AND run.ended_at IS NULL;
+  AND acquired_at = @acquired_at;
 
 -- name: LeaseEnd :one
 -- Ends a lease for an operator, unless its holder is alive. No row if the lease is free. The new token is for the fences, which
@@ -179,8 +162,7 @@ WITH held AS (
 ), ended AS (
     UPDATE "sexton".leases AS lease
     SET expires_at = '-infinity',
-        token = held.token,
-        attempt = 0
+        token = held.token
     FROM held
     WHERE lease.key = held.key
       AND NOT held.kept

@@ -47,7 +47,7 @@ WITH durable AS MATERIALIZED (
 ), released AS (
     -- Not now: where the server's clock is set back, now comes again.
     UPDATE "sexton".leases AS lease SET expires_at = '-infinity'
-    WHERE lease.key = @key AND lease.holder = @holder AND lease.attempt = @attempt
+    WHERE lease.key = @key AND lease.holder = @holder AND lease.acquired_at = @acquired_at
 ), folded AS (
     UPDATE "sexton".runs AS earlier
     SET folded = earlier.folded + 1,

@@ -4,10 +4,9 @@ CREATE TABLE IF NOT EXISTS "sexton".leases (
     key text PRIMARY KEY,
     token bigint NOT NULL,
     holder text NOT NULL,
+    -- With the token and the holder it identifies an acquisition: a crash of the server can revert a token, which is then granted again.
     acquired_at timestamptz NOT NULL,
-    expires_at timestamptz NOT NULL,
-    -- The number of the attempt that took it: a holder whose answer got lost knows its own lease by it. Each process counts upward from a random one.
-    attempt bigint NOT NULL DEFAULT 0
+    expires_at timestamptz NOT NULL
 ) WITH (fillfactor = 50);
 
 COMMENT ON TABLE "sexton".leases IS 'Sexton: who works on what, and until when';
@@ -55,11 +54,10 @@ CREATE TABLE IF NOT EXISTS "sexton".clients (
     -- The schedules that it would follow as the leader, as kind/database.
     schedules text[] NOT NULL DEFAULT '{}',
     -- A pass in the foreground, which takes no jobs: its row tells that its leases are those of a living process.
-    foreground boolean NOT NULL DEFAULT false
+    foreground boolean NOT NULL DEFAULT false,
+    -- Why the worker refused a change of its files; empty if it has read them as they are.
+    reload_error text NOT NULL DEFAULT ''
 ) WITH (fillfactor = 50);
-
--- Why the worker refused a change of its files; empty if it has read them as they are.
-ALTER TABLE "sexton".clients ADD COLUMN IF NOT EXISTS reload_error text NOT NULL DEFAULT '';
 
 COMMENT ON TABLE "sexton".clients IS 'Sexton: running workers and foreground passes, and when each was last seen';
 
@@ -91,11 +89,10 @@ CREATE TABLE IF NOT EXISTS "sexton".job_kinds (
     row_table text,
     row_column text,
     row_argument text,
+    -- The values that the argument database may have; NULL if the kind has no such argument.
+    databases text[],
     CHECK (pg_catalog.jsonb_typeof(args) = 'object' AND pg_catalog.jsonb_typeof(defaults) = 'object')
 );
-
--- The values that the argument database may have; NULL if the kind has no such argument.
-ALTER TABLE "sexton".job_kinds ADD COLUMN IF NOT EXISTS databases text[];
 
 COMMENT ON TABLE "sexton".job_kinds IS 'Sexton: the jobs that enqueue accepts';
 
