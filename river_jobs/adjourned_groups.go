@@ -118,6 +118,9 @@ func adjournedResult(stats *groupschedule.Stats) jobrun.Result {
 // GroupDestroy is the kind of the job that takes one group down.
 const GroupDestroy = "group_destroy"
 
+// MostGroups is how many groups one process destroys at the same time. Each takes its share of the server's time.
+const MostGroups = 2
+
 // GroupDestroyArgs name the group, and on whose behalf its destruction was asked for. What counts when it begins is who has
 // scheduled it then.
 type GroupDestroyArgs struct {
@@ -134,7 +137,7 @@ func (GroupDestroyArgs) InsertOpts() river.InsertOpts { return once(GroupDestroy
 func groupDestroy(c *config.Config) kind[GroupDestroyArgs] {
 	return kind[GroupDestroyArgs]{
 		Job: Job{
-			MaxWorkers:    2, // Each keeps a connection, and takes its share of the server's time.
+			MaxWorkers:    MostGroups,
 			Args:          map[string]string{"group_id": migrate.Bigint, "user_id": migrate.Bigint},
 			Row:           migrate.Row{Table: "groups", Column: "id", Argument: "group_id"},
 			Summary:       "takes a group down in small steps: projects, sub-groups, memberships, the group",
@@ -225,8 +228,11 @@ func (d *destroyer) destroy(ctx context.Context, granted *lease.Lease, args Grou
 	settings := d.Config.AdjournedGroups
 	session := &batch.Session{Conn: d.conn, Names: d.db.Names, Fence: granted, Limits: d.timeouts()}
 	said, step := "", ""
+	more := &batch.More{Pool: d.db.Pool, Like: session}
+	defer more.Release()
 	engine := groupdelete.Engine{
 		Session: session, Plan: d.plan, GroupID: args.GroupID, Leases: d.Runner.Leases, Database: d.db,
+		Connections: settings.Connections, More: more.Session,
 		Runtime:  time.Until(d.until),
 		Sizes:    groupdelete.Sizes{Target: settings.Target, Duty: settings.Duty.Fixed()},
 		Throttle: d.throttle(session, settings.Duty),

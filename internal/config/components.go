@@ -156,6 +156,8 @@ type AdjournedGroups struct {
 	Target time.Duration `check:"1ms..1s" default:"20ms" yaml:"target"`
 	// Duty is the share of its time, in percent, that a destruction works; auto follows the load of the server.
 	Duty Duty `default:"auto" yaml:"duty"`
+	// Connections is how many projects of a group a destruction deletes at the same time, while nothing else is there.
+	Connections int `check:"1..32" default:"2" yaml:"connections"`
 }
 
 // ExternalDiffs configures the move of diffs to object storage.

@@ -61,6 +61,9 @@ func PoolSize(c *config.Config) int {
 	if c.Has(migrate.GhostUsers) {
 		further += c.GhostUsers.Connections - 1
 	}
+	if c.Has(migrate.AdjournedGroups) {
+		further += riverjobs.MostGroups * (c.AdjournedGroups.Connections - 1)
+	}
 	return max(c.Jobs.MaxWorkers, diffConnections(c)) + further + len(c.Databases) + len(riverjobs.Jobs(c)) + 3
 }
 
@@ -85,6 +88,9 @@ func PoolKeys(c *config.Config) (keys []string) {
 	}
 	if c.GhostUsers.Connections > 1 && c.Has(migrate.GhostUsers) {
 		keys = append(keys, "ghost_users.connections")
+	}
+	if c.AdjournedGroups.Connections > 1 && c.Has(migrate.AdjournedGroups) {
+		keys = append(keys, "adjourned_groups.connections")
 	}
 	return keys
 }
