@@ -35,12 +35,10 @@ func TestUpAdoptsAndMends(t *testing.T) {
 		"a schema dump without comments":   emptied + "; COMMENT ON SCHEMA sexton IS NULL",
 		"a dump without the schema":        "DROP SCHEMA sexton CASCADE",
 		"dropped tables":                   "DROP TABLE sexton.leases, sexton.runs, sexton.undo_state",
-		"a dropped index":                  "DROP INDEX sexton.events_txid_id_idx",
 		"a dropped view":                   "DROP VIEW sexton.backlog",
 		"a dropped function":               "DROP FUNCTION sexton.begin_batch",
 		"a dropped queue":                  "DROP TABLE loose_foreign_keys_deleted_records",
 		"all dropped queues":               "DROP TABLE loose_foreign_keys_deleted_records, group_deletion_schedules, users_ghost_user_migrations, import_placeholder_user_details",
-		"a dropped column of a queue":      "ALTER TABLE users_ghost_user_migrations DROP COLUMN attempts",
 		"a dropped trigger and its schema": "DROP SCHEMA sexton CASCADE; DROP TABLE group_deletion_schedules",
 		"a dropped table of River's":       "DROP TABLE sexton.river_queue",
 		"River's versions alone missing":   "TRUNCATE sexton.river_migration",
@@ -57,28 +55,6 @@ func TestUpAdoptsAndMends(t *testing.T) {
 		require.Len(t, d.Rows("SELECT FROM sexton.undo_state, sexton.placeholder_rules, sexton.external_diff_installation"), 1)
 		require.True(t, pgtest.Scalar[bool](t, d, "SELECT nextval('sexton.undo_ids') >= 1000000000"))
 		down(t, db)
-	})
-}
-
-// A table that cannot be completed is named with what it lacks, and nothing is changed.
-func TestUpNamesWhatHasAnotherForm(t *testing.T) {
-	t.Parallel()
-	pgtest.Each(t, map[string]struct{ damage, lacks string }{
-		"a dropped column":      {"ALTER TABLE sexton.runs DROP COLUMN held", `"sexton".runs.held`},
-		"another type":          {"ALTER TABLE sexton.leases ALTER token TYPE numeric", `"sexton".leases.token of type bigint (it has numeric)`},
-		"a dropped primary key": {"ALTER TABLE sexton.audit DROP CONSTRAINT audit_pkey", `"sexton".audit_pkey`},
-	}, func(t *testing.T, _ string, test struct{ damage, lacks string }) {
-		d, db := installed(t)
-		d.Exec(test.damage)
-		var schema *migrate.SchemaError
-		require.ErrorAs(t, migrate.Check(t.Context(), db), &schema)
-		require.ErrorContains(t, schema, "lacks "+test.lacks)
-		before := catalogue(d)
-		_, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
-		require.ErrorAs(t, err, &schema)
-		require.ErrorContains(t, err, "lacks "+test.lacks)
-		require.ErrorContains(t, err, "drop the table, and run `sexton migrate up` again")
-		require.Equal(t, before, catalogue(d))
 	})
 }
 

@@ -80,7 +80,7 @@ func (db Database) conflict(fix string, objects ...string) error {
 func (db Database) conflicts(look inspection) error {
 	var taken []string
 	for _, c := range db.components() {
-		for _, e := range c.shape() {
+		for _, e := range c.tables() {
 			there := look.own[e.name]
 			if table := slices.Contains([]string{"r", "p", "v", "m", "f"}, there.kind); table && !e.tracked && !there.ours && look.versions[c.name] == 0 &&
 				c.name != River {

@@ -69,8 +69,8 @@ type Report struct {
 // Up installs what is missing, brings the enabled components to the newest version that this program has and makes enqueue accept the
 // configured kinds and no others. It is idempotent and may run on several machines at the same time.
 //
-// It changes nothing if it returns *SchemaError (a schema newer than this program, a deletion table in another schema than the configured one, or
-// tables of another form), *PrivilegeError (a missing right, among them membership in the owner's role) or RequirementError (the application lacks a
+// It changes nothing if it returns *SchemaError (a schema newer than this program, a deletion table in another schema than the configured
+// one), *PrivilegeError (a missing right, among them membership in the owner's role) or RequirementError (the application lacks a
 // table or column that a component needs). River's tables come last and are committed by themselves.
 func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 	report := Report{Database: db.Name, Components: []ComponentReport{}}
@@ -101,15 +101,6 @@ func (s *session) up(ctx context.Context, look inspection, report *Report) error
 		}
 		if err := errors.Join(s.writeKinds(ctx, tx), s.writeApplicationTables(ctx, tx), s.db.raiseSequences(ctx, tx)); err != nil {
 			return err
-		}
-		after, err := s.db.inspectIn(ctx, tx)
-		if err != nil {
-			return err
-		}
-		for _, c := range s.db.components() {
-			if missing := s.db.lacking(after, c); c.name != River && len(missing) > 0 {
-				return s.db.misshapen(c, missing)
-			}
 		}
 		if err := s.handOver(ctx, tx, &own); err != nil {
 			return err

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,29 +41,6 @@ func TestUpInstallsOnce(t *testing.T) {
 		require.Equal(t, c.From, c.To, c.Component)
 	}
 	require.Equal(t, before, catalogueWithoutWriters(d), "the second run replaced functions alone")
-}
-
-// The shape of a component is read from the texts of its migrations: it has every relation and column that they create.
-func TestTheShapeIsThatOfANewInstallation(t *testing.T) {
-	t.Parallel()
-	d := pgtest.New(t)
-	d.Exec(exampleapp.Schema())
-	db := with(t, d, migrate.GhostUsers, migrate.PlaceholderUsers, migrate.AdjournedGroups, migrate.ExternalDiffs, migrate.Undo)
-	up(t, db)
-	var names []string
-	for _, row := range d.Rows(`
-		SELECT c.relname || coalesce('.' || a.attname, '')
-		FROM pg_class AS c
-		LEFT JOIN pg_attribute AS a ON a.attrelid = c.oid AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND a.attnum > 0 AND NOT a.attisdropped
-		WHERE c.relnamespace = 'sexton'::regnamespace AND c.relname !~ '^river_' AND c.relkind <> 'c'
-			-- Sequences of identities, and indexes of partitions.
-			AND NOT EXISTS (SELECT FROM pg_depend WHERE objid = c.oid AND deptype = 'i' AND refclassid = 'pg_class'::regclass AND c.relkind = 'S')
-			AND NOT (c.relispartition AND c.relkind = 'i')
-		`) {
-		names = append(names, row[0])
-	}
-	slices.Sort(names)
-	require.Equal(t, names, migrate.ShapeNames())
 }
 
 // Logical replication of all tables refuses changes of a table without a primary key.
