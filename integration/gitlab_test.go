@@ -12,10 +12,13 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/dbtest"
 	"sexton/internal/definitions"
+	"sexton/internal/loosefk"
 	"sexton/internal/pgtest"
 )
 
@@ -76,6 +79,38 @@ func testGitLab(t *testing.T, p program) {
 	p.run(t, dir, db.URL, 0, "triggers", "status")
 	p.run(t, dir, db.URL, 0, "migrate", "down")
 	require.Equal(t, before, db.Rows(inventorySQL), "what migrate down left or took")
+}
+
+// TestOneGitLabDeletion deletes a project without children, with all of GitLab's definitions.
+// The number of round trips and statements must not grow with the number of definitions.
+func TestOneGitLabDeletion(t *testing.T) {
+	t.Parallel()
+	defs := pgtest.Must(definitions.Load([]string{"../internal/definitions/testdata/gitlab_loose_foreign_keys.yml"}))(t)
+	f := plant(defs, rand.New(rand.NewPCG(1, 2)))
+	db := dbtest.New(t)
+	f.create(t, db.Database)
+	parents, problems := pgtest.Must2(loosefk.Resolve(t.Context(), []loosefk.Site{{Name: "main", Schema: "public", DB: db.Pool()}}, defs))(t)
+	require.NoError(t, problems.Err())
+	db.Track(t, "projects")
+	session, _ := db.Session(t, "loose_foreign_keys/cleanup_worker:main")
+	settings, sent := db.Pool().Config().ConnConfig, &roundTrips{}
+	settings.Tracer = sent
+	session.Conn = pgtest.ConnectAs(t, settings)
+	engine := loosefk.Engine{
+		Database: "main", Parents: parents["main"], Session: session, Limits: loosefk.Limits{Runtime: time.Minute},
+		Adaptive: loosefk.Adaptive{Target: time.Second, Duty: 1},
+	}
+	db.Exec("INSERT INTO projects (id, note) SELECT n, '' FROM generate_series(1001, 1003) AS n")
+	for id := 1001; id <= 1003; id++ { // The connection prepares statements in the first run.
+		db.Exec(fmt.Sprintf("DELETE FROM projects WHERE id = %d", id))
+		sent.sent.Store(0)
+		sent.statements.Store(0)
+		stats := pgtest.Must(engine.Run(t.Context()))(t)
+		require.EqualValues(t, 1, stats.Processed)
+		require.Empty(t, stats.Errors)
+	}
+	require.LessOrEqual(t, sent.sent.Load(), int64(4), "round trips")
+	require.LessOrEqual(t, sent.statements.Load(), int64(28), "statements")
 }
 
 // compare expects every row to be what the oracle says.

@@ -82,11 +82,12 @@ func (s spot) limit(deletes int) {
 	s.config.Databases[0].Limits.Deletes = deletes
 }
 
-// roundTrips counts what is sent and waited for.
-type roundTrips struct{ sent atomic.Int64 }
+// roundTrips counts what is sent and waited for, and the statements in it.
+type roundTrips struct{ sent, statements atomic.Int64 }
 
 func (r *roundTrips) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
 	r.sent.Add(1)
+	r.statements.Add(1)
 	return ctx
 }
 
@@ -100,8 +101,11 @@ func (r *roundTrips) TracePrepareStart(ctx context.Context, _ *pgx.Conn, _ pgx.T
 	return ctx
 }
 
+func (r *roundTrips) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {
+	r.statements.Add(1)
+}
+
 func (*roundTrips) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)     {}
-func (*roundTrips) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 func (*roundTrips) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 func (*roundTrips) TracePrepareEnd(context.Context, *pgx.Conn, pgx.TracePrepareEndData) {}
 
