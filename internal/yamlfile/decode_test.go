@@ -152,25 +152,6 @@ func TestFromVariable(t *testing.T) {
 	require.EqualError(t, problems.Err(), "WINDOWS: YAML syntax: a quoted text has no end")
 }
 
-func TestOverrideOfOneUseOfAnAnchor(t *testing.T) {
-	t.Parallel()
-
-	doc, problems := yamlfile.Parse("f.yml", []byte("rooms:\n  a: &a {height: 1, warm: true}\n  b: *a\n  c: {<<: *a}\n"))
-	require.NoError(t, problems.Err())
-	require.NoError(t, doc.Override("HEIGHT", "2", false, "rooms", "b", "height").Err())
-	require.NoError(t, doc.Override("HEIGHT", "3", false, "rooms", "c", "height").Err())
-	var h house
-	positions, problems := doc.Decode(doc.Root, "", &h)
-	require.NoError(t, problems.Err())
-	require.Equal(t, []room{
-		{Name: "a", Height: 1, Colour: "red", Warm: true},
-		{Name: "b", Height: 2, Colour: "red", Warm: true},
-		{Name: "c", Height: 3, Colour: "red", Warm: true},
-	}, h.Rooms)
-	require.Empty(t, positions["rooms.a.height"].Source)
-	require.Equal(t, "HEIGHT", positions["rooms.c.height"].Source)
-}
-
 func TestLeaves(t *testing.T) {
 	t.Parallel()
 

@@ -6,6 +6,6 @@
 // keys and types; Encode leads back. Messages never repeat a value, because any value may be a secret that
 // ended up in the wrong place.
 //
-// In a Document, aliases and merge keys are resolved, no mapping has a key twice, and every scalar has one of
-// the tags of document.go. Of the tags that a file may give only !!str is understood.
+// In a Document, no mapping has a key twice, and every scalar has one of the tags of document.go. Of the tags that a file may give only !!str is
+// understood. Aliases and merge keys are refused.
 package yamlfile

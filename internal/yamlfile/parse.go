@@ -20,8 +20,6 @@ import (
 const (
 	maxSize  = 1 << 20
 	maxDepth = 64
-	// maxNodes bounds what aliases of aliases can grow to.
-	maxNodes = 200_000
 )
 
 // Parse reads one YAML document whose top level is a mapping; an empty file is an empty mapping. It returns
@@ -93,17 +91,15 @@ func readAll(data []byte) ([]*yaml.Node, error) {
 }
 
 // syntaxError takes the line out of an error of the library, which names none for the first line and counts
-// from 0 where its parser, rather than its scanner, complains. The messages repeat nothing of the file but the
-// names of anchors.
+// from 0 where its parser, rather than its scanner, complains. The messages repeat nothing of the file.
 func syntaxError(data []byte, err error) (line int, message string) {
-	if name, ok := strings.CutPrefix(err.Error(), "yaml: unknown anchor '"); ok {
+	if strings.HasPrefix(err.Error(), "yaml: unknown anchor ") {
 		// This error has no line: the shortest beginning of the file with the same error ends in it.
 		lines := slices.Collect(bytes.Lines(data))
-		name, _, _ = strings.Cut(name, "'")
 		return 1 + sort.Search(len(lines)-1, func(i int) bool {
 			_, short := readAll(bytes.Join(lines[:i+1], nil))
 			return short != nil && short.Error() == err.Error()
-		}), "the alias *" + name + " has no anchor before it"
+		}), noAliases
 	}
 	parts := regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`).FindStringSubmatch(err.Error())
 	if parts == nil {
@@ -122,14 +118,17 @@ func syntaxError(data []byte, err error) (line int, message string) {
 	return line, "YAML syntax: " + message
 }
 
-// resolver makes the tree of a Document: each alias and merge key becomes a copy of what it names, because
-// Override changes nodes in place.
+// noAliases is what is wrong with an alias or a merge key.
+const noAliases = "aliases and merge keys are not supported; write the value out"
+
+// resolver makes the tree of a Document.
 type resolver struct {
 	*Document
 
 	source   string
 	problems problem.List
-	nodes    int
+	// deep reports that a value is nested too deeply, which is reported once.
+	deep bool
 }
 
 // fail reports n and returns what takes its place.
@@ -143,18 +142,14 @@ func (r *resolver) fail(n *yaml.Node, path, message, fix string) *yaml.Node {
 }
 
 func (r *resolver) node(n *yaml.Node, path string, depth int) *yaml.Node {
-	if n.Kind == yaml.AliasNode {
-		n = n.Alias // An alias in its own anchor ends at maxDepth.
-	}
 	out := &yaml.Node{Kind: n.Kind, Tag: n.Tag, Style: n.Style, Value: n.Value, Line: n.Line, Column: n.Column}
-	r.nodes++
 	switch {
-	case r.nodes == maxNodes:
-		return r.fail(n, path, "aliases expand to more than "+strconv.Itoa(maxNodes)+" values", "")
-	case r.nodes > maxNodes:
+	case n.Kind == yaml.AliasNode:
+		return r.fail(n, path, noAliases, "")
+	case depth > maxDepth && r.deep:
 		return &yaml.Node{}
 	case depth > maxDepth:
-		r.nodes = maxNodes // One report is enough.
+		r.deep = true
 		return r.fail(n, r.source, "more than "+strconv.Itoa(maxDepth)+" levels of nesting", "")
 	case n.Style&yaml.TaggedStyle != 0 && (n.Tag != tagText || n.Kind != yaml.ScalarNode):
 		return r.fail(n, path, "tags are not supported, except !!str before a scalar", "")
@@ -177,14 +172,13 @@ func (r *resolver) node(n *yaml.Node, path string, depth int) *yaml.Node {
 
 func (r *resolver) mapping(out, n *yaml.Node, path string, depth int) {
 	lines := map[string]int{}
-	var merged []*yaml.Node
 	for pair := range slices.Chunk(n.Content, 2) {
 		key := *pair[0]
 		at := Join(path, key.Value)
 		switch {
 		case key.Tag == "!!merge":
-			merged = append(merged, r.merge(pair[1], path, depth)...)
-		case key.Kind != yaml.ScalarNode || key.Anchor != "":
+			r.fail(&key, path, noAliases, "")
+		case key.Kind != yaml.ScalarNode:
 			r.fail(&key, path, "a key must be a plain text", "")
 		case lines[key.Value] > 0:
 			r.fail(&key, at, "the key is given twice, first in line "+strconv.Itoa(lines[key.Value]), "")
@@ -201,31 +195,4 @@ func (r *resolver) mapping(out, n *yaml.Node, path string, depth int) {
 			out.Content = append(out.Content, &key, value)
 		}
 	}
-	// A mapping's own keys win, wherever in it the merge key stands.
-	for pair := range slices.Chunk(merged, 2) {
-		if lines[pair[0].Value] == 0 {
-			lines[pair[0].Value] = pair[0].Line
-			out.Content = append(out.Content, pair...)
-		}
-	}
-}
-
-// merge returns the keys and values that a merge key brings.
-func (r *resolver) merge(from *yaml.Node, path string, depth int) []*yaml.Node {
-	value := r.node(from, path, depth+1)
-	sources := []*yaml.Node{value}
-	if value.Kind == yaml.SequenceNode {
-		sources = value.Content
-	}
-	var all []*yaml.Node
-	for _, source := range sources {
-		switch source.Kind {
-		case yaml.MappingNode:
-			all = append(all, source.Content...)
-		case 0:
-		default:
-			r.fail(source, Join(path, "<<"), "a merge key must name a mapping or a list of them", "")
-		}
-	}
-	return all
 }
