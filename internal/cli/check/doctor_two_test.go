@@ -91,7 +91,7 @@ func TestDoctorOfTheSchemaInTheOtherDatabase(t *testing.T) {
 	report, _ := s.Examined(5)
 	lines := about(s, report, "ci")
 	require.Len(t, lines, 1)
-	require.Contains(t, lines[0], `error | schema | component base | schema of database ci: component base lacks "sexton".fences, `)
+	require.Contains(t, lines[0], `error | schema | component base | schema of database ci: component base lacks "sexton".fences; `)
 	require.Empty(t, clitest.Found(doctor.Report{Findings: slices.DeleteFunc(slices.Clone(report.Findings), func(f doctor.Finding) bool { return f.Database != "main" })}))
 
 	s.OK("migrate", "up")
