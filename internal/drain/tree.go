@@ -493,8 +493,9 @@ func (t *Tree) Circle(ctx context.Context, top *dml.Window) (*Circle, error) {
 }
 
 // Around returns deletion, which deletes the rows at the top, between further statements. The
-// statements before it fail unless all rows are as they were found, and do the owner's
-// further work. The statements after it fail if a row is left.
+// statements before it fail unless all rows are as they were found and the keys' actions
+// delete all rows below them, and do the owner's further work. The statements after it fail
+// if a row is left.
 func (c *Circle) Around(deletion ...batch.Statement) (all []batch.Statement) {
 	owner := &c.tree.Owner
 	for i, w := range c.Windows {
@@ -505,7 +506,8 @@ func (c *Circle) Around(deletion ...batch.Statement) (all []batch.Statement) {
 			})
 		}
 	}
-	all = append(all, deletion...)
+	// A session that the locks waited for may have inserted rows.
+	all = append(append(all, c.RequireCascades()...), deletion...)
 	for _, w := range c.Windows {
 		all = append(all, batch.Statement{SQL: dml.GoneStatement(w.Leaf), Args: w.Rows.Args()})
 	}

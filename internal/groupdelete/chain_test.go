@@ -319,3 +319,28 @@ func TestRandomSchemas(t *testing.T) {
 		})
 	}
 }
+
+// A writer adds a member while the worker waits for its lock on the circle. No foreign key reaches the member.
+func TestMembersThatComeLateInACircleAreDeleted(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct{ lock, source, waits string }{
+		"ring through a project": {"SELECT FROM projects WHERE id = 11 FOR KEY SHARE", "'Project', 11", "%OF held)%require%"},
+		"ring through the group": {"SELECT FROM groups WHERE id = 1 FOR KEY SHARE", "'Namespace', 1", "SELECT FROM % AS target %FOR UPDATE"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, shapes[name].tables, shapes[name].rows)
+			tx := b.Begin(t, row.lock)
+			pgtest.Exec(t, tx, "INSERT INTO members (user_id, source_type, source_id, access_level) VALUES (2, "+row.source+", 30)")
+
+			engine := b.engine(t, 1)
+			wait := runWhile(t, engine)
+			pgtest.Await(t, b.Pool(), "the deletion of the circle waits for the writer", `SELECT EXISTS (
+				SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE $1)`, row.waits)
+			require.NoError(t, tx.Commit(t.Context()))
+			wait(groupdelete.Destroyed)
+			end(t, engine)
+			require.Empty(t, b.Rows("SELECT source_type, source_id FROM members WHERE (source_type, source_id) IN (("+row.source+"))"))
+		})
+	}
+}

@@ -2,6 +2,7 @@ package dml
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -35,15 +36,37 @@ func (w *Window) Look(ctx context.Context, read Reader, refs []*Ref) (live []*Re
 
 // Children reads at most limit rows of a key, in one of its leaves, that refer to the window's, except those at some tuples.
 func (w *Window) Children(ctx context.Context, read Reader, f *Ref, leaf pgcatalog.Table, except []Tuple, limit int) (Rows, error) {
-	if except == nil {
-		except = []Tuple{}
+	return Select(ctx, read, ScanRow, childrenStatement(w.Leaf, f, leaf), w.Rows.childrenArgs(except, limit)...)
+}
+
+func (r Rows) childrenArgs(except []Tuple, limit int) []any {
+	return r.Args(append([]Tuple{}, except...), limit)
+}
+
+// RequireCascades returns statements that fail with batch.Unmet if a row outside the closure
+// refers to one of its rows without a foreign key. No key's action would delete it.
+func (c Closure) RequireCascades() (all []batch.Statement) {
+	for _, w := range c.Windows {
+		for _, f := range w.Table.RefsOf(w.Leaf) {
+			if f.Constraint != "" {
+				continue
+			}
+			for _, leaf := range f.Leaves {
+				all = append(all, batch.Statement{
+					SQL:  fmt.Sprintf("SELECT \"sexton\".require(NOT EXISTS (\n%s\n))", childrenStatement(w.Leaf, f, leaf)),
+					Args: w.Rows.childrenArgs(c.Tuples[leaf.OID], 1),
+				})
+			}
+		}
 	}
-	return Select(ctx, read, ScanRow, childrenStatement(w.Leaf, f, leaf), w.Rows.Args(except, limit)...)
+	return all
 }
 
 // Closure are rows and all rows below them that are deleted with them.
 type Closure struct {
 	Windows []*Window
+	// Tuples are the tuples of the windows by leaf.
+	Tuples map[uint32][]Tuple
 	// Rows counts them and the rows that are changed, Changed the latter by key.
 	Rows    int
 	Changed map[string]int64
@@ -53,8 +76,9 @@ type Closure struct {
 
 // Expand finds all rows that are deleted or changed with a window's rows, at most so many.
 func (w *Window) Expand(ctx context.Context, read Reader, most int) (Closure, error) {
-	c := Closure{Windows: []*Window{w}, Rows: len(w.Rows), Changed: map[string]int64{}}
-	seen := map[uint32][]Tuple{w.Leaf.OID: w.Rows.Tuples()}
+	c := Closure{
+		Windows: []*Window{w}, Tuples: map[uint32][]Tuple{w.Leaf.OID: w.Rows.Tuples()}, Rows: len(w.Rows), Changed: map[string]int64{},
+	}
 	for i := 0; i < len(c.Windows) && c.Rows <= most; i++ {
 		from := c.Windows[i]
 		refs := slices.DeleteFunc(from.Table.RefsOf(from.Leaf), func(f *Ref) bool { return f.Action == Forbid })
@@ -67,7 +91,7 @@ func (w *Window) Expand(ctx context.Context, read Reader, most int) (Closure, er
 		}
 		for _, f := range live {
 			for _, leaf := range f.Leaves {
-				found, err := from.Children(ctx, read, f, leaf, seen[leaf.OID], most+1-c.Rows)
+				found, err := from.Children(ctx, read, f, leaf, c.Tuples[leaf.OID], most+1-c.Rows)
 				if err != nil {
 					return c, err
 				}
@@ -76,7 +100,7 @@ func (w *Window) Expand(ctx context.Context, read Reader, most int) (Closure, er
 				}
 				c.Rows += len(found)
 				if f.Action == Remove {
-					seen[leaf.OID] = append(seen[leaf.OID], found.Tuples()...)
+					c.Tuples[leaf.OID] = append(c.Tuples[leaf.OID], found.Tuples()...)
 					c.Windows = append(c.Windows, &Window{Table: f.Table, Leaf: leaf, Rows: found})
 				} else {
 					c.Changed[f.Label()] += int64(len(found))
