@@ -111,7 +111,7 @@ func OpenDiffs(ctx context.Context, c *config.Config, db database.Database, hold
 	}
 	return &extdiff.Engine{
 		DB: db, Store: store, Owner: &extdiff.Owner{DB: db, Store: store}, Rule: diffRule(c), Holder: holder,
-		Limits: extdiff.Limits{Transfer: longestTransfer}, Switches: &extdiff.Switches{},
+		Limits: extdiff.Limits{Transfer: longestTransfer},
 	}, nil
 }
 

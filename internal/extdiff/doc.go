@@ -11,12 +11,6 @@
 // them. A crash at any point leaves either the old rows, and at most one object that the next attempt replaces, or the new rows with a
 // verified object.
 //
-// # Several diffs in one transaction
-//
-// A process moves several diffs in parallel. Diffs that become ready while a transaction is running change together in the next one, at most
-// 16. Each is checked as if it were the only one: claim, rows, fingerprint. A diff whose rows another session has locked or changed is left
-// out and changes in its own transaction, and so does each diff after a transaction that failed.
-//
 // # Two workers on one diff
 //
 // An object has one key, and no store has transactions, so a late write of one worker could replace the object of another worker that has

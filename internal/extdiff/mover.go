@@ -98,8 +98,6 @@ type Engine struct {
 	// Holder names this process to others, such as "host:pid:random".
 	Holder string
 	Limits Limits
-	// Switches has the diffs of several workers change together; nil has each change alone.
-	Switches *Switches
 	// TTL is how long a claim lasts without being renewed; 0 means a minute.
 	TTL time.Duration
 	// Reached, if set, is told of every point that the work comes to.

@@ -126,7 +126,7 @@ func (e *Engine) unchanged(ctx context.Context, tx pgx.Tx, was external) error {
 		return fmt.Errorf("lock diff: %w", err)
 	}
 	var fingerprint string
-	if err := tx.QueryRow(ctx, e.DB.Names.Render(statement("lock_files", "skip_locked", "")), was.diffID).Scan(&fingerprint); err != nil {
+	if err := tx.QueryRow(ctx, e.DB.Names.Render(statement("lock_files")), was.diffID).Scan(&fingerprint); err != nil {
 		return fmt.Errorf("lock files: %w", err)
 	}
 	if locked == 0 || fingerprint != was.fingerprint {

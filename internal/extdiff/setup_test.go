@@ -91,7 +91,7 @@ func (b *bundle) newEngine(t *testing.T, holder string) *extdiff.Engine {
 
 func (b *bundle) engineOn(t *testing.T, address, holder string) *extdiff.Engine {
 	store := pgtest.Must(blobstore.Open(t.Context(), address, blobstore.Options{Attempts: 2}))(t)
-	return &extdiff.Engine{DB: b.Connected, Store: store, Rule: extdiff.Always, Holder: holder, Switches: &extdiff.Switches{}}
+	return &extdiff.Engine{DB: b.Connected, Store: store, Rule: extdiff.Always, Holder: holder}
 }
 
 // add inserts a diff of the merge request with its files in the given order.

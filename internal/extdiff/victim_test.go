@@ -49,8 +49,6 @@ func victim() int {
 		switch os.Getenv(victimWork) {
 		case "move":
 			_, err = engine.Move(ctx, 1)
-		case "together":
-			err = victimTogether(ctx, engine)
 		case "restore":
 			_, err = engine.Restore(ctx, 1)
 		case "remove":

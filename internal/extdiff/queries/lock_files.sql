@@ -1,9 +1,9 @@
 -- Locks the files of a diff ($1) and returns their fingerprint: of the versions that are locked, whatever the statement's
--- snapshot has. Of several diffs, rows that others have locked are left out, which the fingerprint shows.
+-- snapshot has.
 SELECT {fingerprint}
 FROM (
     SELECT file.relative_order, file.xmin
     FROM "public".merge_request_diff_files AS file
     WHERE file.merge_request_diff_id OPERATOR(pg_catalog.=) $1
-    FOR UPDATE{skip_locked}
+    FOR UPDATE
 ) AS file
