@@ -210,7 +210,7 @@ func endedByItself(t *testing.T, d *demoRun) (s demoSummary) {
 		`external diffs: [0-9,]+ of [0-9,]+ diffs added, 0 diffs wait, [0-9,]+ files moved`,
 		`undo: 2 of 2 wrong deletions and undos, 0 wrong deletions wait`,
 	} {
-		require.Regexp(t, `^ *\d+ s \| `+want+` \| `, last[i])
+		require.Regexp(t, `^ *\d+ s \| `+want+`$`, last[i])
 	}
 	return s
 }

@@ -208,44 +208,6 @@ func nextTick(times cron.Schedule, last *time.Time, now time.Time) *time.Time {
 	return &next
 }
 
-// Activity says by kind what the worker does, while so much waits for each.
-func Activity(ctx context.Context, at components.Source, backlog map[string]int64) (map[string]string, error) {
-	reading, err := Read(ctx, at)
-	if err != nil {
-		return nil, err
-	}
-	said := map[string]string{}
-	for _, job := range reading.Jobs {
-		part := job.activity(backlog[job.Kind])
-		if before := said[job.Kind]; before != "" {
-			part = before + "; " + part
-		}
-		said[job.Kind] = part
-	}
-	return said, nil
-}
-
-func (s *JobState) activity(backlog int64) string {
-	switch {
-	case s.Paused && s.WaitingFor != nil:
-		return "is " + *s.WaitingFor
-	case s.Running != nil && s.WaitingFor == nil:
-		said := fmt.Sprintf("works (run %d)", s.Running.RunID)
-		if duty := s.Running.Duty(); duty.Percent > 0 {
-			said += " " + duty.String()
-		}
-		return said
-	case s.WaitingFor != nil:
-		return "waits for " + *s.WaitingFor
-	case backlog == 0:
-		return "sleeps until a commit comes"
-	case s.LastOutcome != nil && *s.LastOutcome == string(jobrun.Failed):
-		return "tries again, after: " + words.Cell(s.LastError)
-	default:
-		return "begins its next run"
-	}
-}
-
 // The classes of reasons to wait, for metrics and alerts, beside those of a pass and of a backlog. A database that cannot be reached has
 // none: it shows as such.
 const (

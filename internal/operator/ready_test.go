@@ -10,21 +10,20 @@ import (
 	"sexton/internal/pgtest"
 )
 
-func TestActivityOfARunningPass(t *testing.T) {
+func TestObstacleOfARunningPass(t *testing.T) {
 	t.Parallel()
-	for stats, want := range map[string]string{
-		`{"delete_count": 5}`:                        "works (run 7)",
-		`{"duty": 50, "duty_reason": "lock wait"}`:   "works (run 7) at 50 % of its time (lock wait)",
-		`{"waiting_for": "replica r1 12 s behind"}`:  "waits for replica r1 12 s behind",
-		`{"waiting_for": ["of", "another", "form"]}`: "works (run 7)",
+	for stats, want := range map[string]*string{
+		`{"delete_count": 5}`:                        nil,
+		`{"waiting_for": "replica r1 12 s behind"}`:  new("replica r1 12 s behind"),
+		`{"waiting_for": ["of", "another", "form"]}`: nil,
 	} {
 		state := JobState{Running: &Pass{RunID: 7, Stats: json.RawMessage(stats)}}
 		require.NoError(t, (&shared{}).explain(t.Context(), &installation.Connections{}, &state, nil))
-		require.Equal(t, want, state.activity(1), stats)
+		require.Equal(t, want, state.WaitingFor, stats)
 	}
 	paused := JobState{Queue: "q", Paused: true, Running: &Pass{Stats: json.RawMessage(`{"waiting_for": "replica r1 12 s behind"}`)}}
 	require.NoError(t, (&shared{pauses: map[string]string{"q": "paused by me"}}).explain(t.Context(), &installation.Connections{}, &paused, nil))
-	require.Equal(t, "is paused by me", paused.activity(1), "the next pass will not come, whatever this one waits for")
+	require.Equal(t, "paused by me", *paused.WaitingFor, "the next pass will not come, whatever this one waits for")
 }
 
 func TestMain(m *testing.M) { pgtest.Main(m) }

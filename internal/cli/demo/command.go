@@ -157,9 +157,6 @@ func playOn(ctx context.Context, env *cli.Env, server *devpg.Server, flags demoF
 			})
 			return rows, err
 		},
-		Activity: func(ctx context.Context, backlog map[string]int64) (map[string]string, error) {
-			return operator.Activity(ctx, operator.Bound(all), backlog)
-		},
 	}
 	summary, err := Run(ctx, site, flags.exit)
 	if env.JSON {

@@ -54,7 +54,7 @@ func (d *Display) Show(s State) {
 		return
 	}
 	for _, one := range s.Scenes {
-		_, _ = fmt.Fprintf(d.out, "%3.0f s | %s: %s | %s\n", s.Elapsed.Seconds(), one.Title, one.text, one.activity)
+		_, _ = fmt.Fprintf(d.out, "%3.0f s | %s: %s\n", s.Elapsed.Seconds(), one.Title, one.text)
 	}
 }
 
@@ -87,7 +87,7 @@ func (d *Display) erasure() string {
 func panel(s State, width, height int) []string {
 	var lines []string
 	for _, one := range s.Scenes {
-		lines = append(lines, fmt.Sprintf("  %-20s%s", one.Title, one.text), fmt.Sprintf("  %-20s%s", "", one.activity))
+		lines = append(lines, fmt.Sprintf("  %-20s%s", one.Title, one.text))
 	}
 	lines = append(lines, "  Ctrl-C stops and removes everything.")
 	lines = lines[max(0, len(lines)-height+1):]

@@ -31,10 +31,8 @@ type Site struct {
 	// Rows is the number of rows loaded.
 	Rows int64
 	// Work runs a worker until its context ends.
-	Work func(ctx context.Context) error
-	// Activity returns, by kind of job, what the worker does. Backlog is the number of waiting rows by kind.
-	Activity func(ctx context.Context, backlog map[string]int64) (map[string]string, error)
-	Display  *Display
+	Work    func(ctx context.Context) error
+	Display *Display
 }
 
 const (
@@ -198,8 +196,8 @@ type SceneState struct {
 	// Counts are taken when everything is done. They are nil before.
 	Counts []Count `json:"counts"`
 
-	text, activity string
-	ended          bool
+	text  string
+	ended bool
 }
 
 // drained reports that all actions and all jobs are done.
@@ -264,10 +262,9 @@ func (s *stage) read(ctx context.Context, scenes []*scene) (State, error) {
 	rows, _ := s.Pool.Query(ctx, strings.Join(parts, " UNION ALL "))
 	var at int
 	var waiting, finished int64
-	backlog := map[string]int64{}
 	if _, err := pgx.ForEachRow(rows, []any{&at, &waiting, &finished}, func() error {
 		one, p := &state.Scenes[at], scenes[at]
-		one.Waiting, one.Finished, backlog[p.kind] = waiting, finished, waiting
+		one.Waiting, one.Finished = waiting, finished
 		one.text = fmt.Sprintf("%s of %s %s, %s %s wait", words.Grouped(one.Acted), words.Grouped(one.Planned), p.acted, words.Grouped(waiting), p.unit)
 		if p.finished != "" {
 			one.text += fmt.Sprintf(", %s %s", words.Grouped(one.Finished), p.finished)
@@ -276,11 +273,7 @@ func (s *stage) read(ctx context.Context, scenes []*scene) (State, error) {
 	}); err != nil {
 		return state, fmt.Errorf("count waiting rows: %w", err)
 	}
-	activity, err := s.Activity(ctx, backlog)
-	for i, p := range scenes {
-		state.Scenes[i].activity = activity[p.kind]
-	}
-	return state, err
+	return state, nil
 }
 
 // Summary is the result of a demo.
