@@ -216,7 +216,7 @@ func (e *ends) end(id int64) {
 }
 
 // tickSpentSQL reports whether the last pass of kind $1 for database $2 met its limits after the last tick.
-const tickSpentSQL = `coalesce((SELECT (run.stats ->> 'over_limit')::boolean AND ` + inTickSQL + passesSQL + lastSQL + `), false)`
+const tickSpentSQL = `coalesce((SELECT (run.stats ->> 'over_limit'::pg_catalog.text)::boolean AND ` + inTickSQL + passesSQL + lastSQL + `), false)`
 
 const (
 	inTickSQL = `run.ended_at > (

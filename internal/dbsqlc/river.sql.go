@@ -71,7 +71,7 @@ FROM "sexton".river_job AS job
 CROSS JOIN LATERAL (SELECT CASE WHEN job.state = 'running' THEN job.attempted_at ELSE job.scheduled_at END AS at) AS since
 WHERE job.state IN ('available', 'running')
   AND job.queue = $1
-  AND coalesce(job.args ->> 'database', $2::pg_catalog.text) = $2::pg_catalog.text
+  AND coalesce(job.args ->> 'database'::pg_catalog.text, $2::pg_catalog.text) = $2::pg_catalog.text
   AND since.at < pg_catalog.clock_timestamp() - interval '30 seconds'
   AND (job.state = 'available' OR NOT EXISTS (
       SELECT FROM "sexton".runs AS run
@@ -144,7 +144,7 @@ func (q *Queries) JobStalled(ctx context.Context, arg JobStalledParams) ([]JobSt
 }
 
 const jobState = `-- name: JobState :one
-SELECT job.state::pg_catalog.text AS state, coalesce(job.metadata -> 'output' ->> 'outcome', '')::pg_catalog.text AS outcome
+SELECT job.state::pg_catalog.text AS state, coalesce(job.metadata -> 'output'::pg_catalog.text ->> 'outcome'::pg_catalog.text, '')::pg_catalog.text AS outcome
 FROM "sexton".river_job AS job
 WHERE job.id = $1
 `
@@ -164,8 +164,8 @@ func (q *Queries) JobState(ctx context.Context, id int64) (JobStateRow, error) {
 const jobsGiveBack = `-- name: JobsGiveBack :many
 WITH orphan AS (
     SELECT job.id, job.metadata ? 'cancel_attempted_at' AS cancelled, 1 + CASE
-        WHEN pg_catalog.jsonb_typeof(job.metadata -> 'sexton:reclaim_count') = 'number'
-        THEN greatest(least((job.metadata ->> 'sexton:reclaim_count')::pg_catalog.numeric, 1000000), 0)::integer
+        WHEN pg_catalog.jsonb_typeof(job.metadata -> 'sexton:reclaim_count'::pg_catalog.text) = 'number'
+        THEN greatest(least((job.metadata ->> 'sexton:reclaim_count'::pg_catalog.text)::pg_catalog.numeric, 1000000), 0)::integer
         ELSE 0
     END AS times
     FROM "sexton".river_job AS job

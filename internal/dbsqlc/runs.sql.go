@@ -302,7 +302,7 @@ CROSS JOIN LATERAL (
     ORDER BY last.kind, last.database, last.started_at DESC, last.id DESC
     LIMIT 500
 ) AS run
-CROSS JOIN LATERAL pg_catalog.jsonb_each_text(run.stats::pg_catalog.jsonb -> 'latency_seconds') AS done (bin, items)
+CROSS JOIN LATERAL pg_catalog.jsonb_each_text(run.stats::pg_catalog.jsonb -> 'latency_seconds'::pg_catalog.text) AS done (bin, items)
 GROUP BY kind.name, database.name, done.bin
 `
 

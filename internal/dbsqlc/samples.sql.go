@@ -41,7 +41,7 @@ SELECT
             ORDER BY run.kind, run.database, run.started_at DESC, run.id DESC
             LIMIT 5000
         ) AS run
-        CROSS JOIN LATERAL pg_catalog.jsonb_each_text(run.stats::pg_catalog.jsonb -> 'latency_seconds') AS done (bin, items)
+        CROSS JOIN LATERAL pg_catalog.jsonb_each_text(run.stats::pg_catalog.jsonb -> 'latency_seconds'::pg_catalog.text) AS done (bin, items)
         WHERE kind.deletion_table = fresh.deletion_table
     )
 FROM (

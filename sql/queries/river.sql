@@ -51,7 +51,7 @@ FROM "sexton".river_job AS job
 CROSS JOIN LATERAL (SELECT CASE WHEN job.state = 'running' THEN job.attempted_at ELSE job.scheduled_at END AS at) AS since
 WHERE job.state IN ('available', 'running')
   AND job.queue = @kind
-  AND coalesce(job.args ->> 'database', @database::pg_catalog.text) = @database::pg_catalog.text
+  AND coalesce(job.args ->> 'database'::pg_catalog.text, @database::pg_catalog.text) = @database::pg_catalog.text
   AND since.at < pg_catalog.clock_timestamp() - interval '30 seconds'
   AND (job.state = 'available' OR NOT EXISTS (
       SELECT FROM "sexton".runs AS run
@@ -77,7 +77,7 @@ ORDER BY since.at
 LIMIT 1;
 
 -- name: JobState :one
-SELECT job.state::pg_catalog.text AS state, coalesce(job.metadata -> 'output' ->> 'outcome', '')::pg_catalog.text AS outcome
+SELECT job.state::pg_catalog.text AS state, coalesce(job.metadata -> 'output'::pg_catalog.text ->> 'outcome'::pg_catalog.text, '')::pg_catalog.text AS outcome
 FROM "sexton".river_job AS job
 WHERE job.id = @id;
 
@@ -171,8 +171,8 @@ SELECT (EXISTS (
 -- what kills its workers: from then on it comes back after pauses that grow by a minute up to an hour, so that others have their turn.
 WITH orphan AS (
     SELECT job.id, job.metadata ? 'cancel_attempted_at' AS cancelled, 1 + CASE
-        WHEN pg_catalog.jsonb_typeof(job.metadata -> 'sexton:reclaim_count') = 'number'
-        THEN greatest(least((job.metadata ->> 'sexton:reclaim_count')::pg_catalog.numeric, 1000000), 0)::integer
+        WHEN pg_catalog.jsonb_typeof(job.metadata -> 'sexton:reclaim_count'::pg_catalog.text) = 'number'
+        THEN greatest(least((job.metadata ->> 'sexton:reclaim_count'::pg_catalog.text)::pg_catalog.numeric, 1000000), 0)::integer
         ELSE 0
     END AS times
     FROM "sexton".river_job AS job
