@@ -47,9 +47,12 @@ type Pass struct {
 	Sizes  *Sizes
 	// Left returns how many rows the pass may still change through an edge. If it is nil,
 	// there is no limit.
-	Left   func(e *Edge) int64
-	Pace   *pace.Run
-	Report Report
+	Left func(e *Edge) int64
+	// MarkUnkept, if set, is called with the sets of a chunk's parents before its rows are
+	// changed, because they are not kept.
+	MarkUnkept func(ctx context.Context, on *batch.Session, origins []int64) error
+	Pace       *pace.Run
+	Report     Report
 
 	mu           sync.Mutex
 	changed      chan struct{} // closed by signal
@@ -188,6 +191,11 @@ func (s *session) drainChunk(ctx context.Context, c *chunk) error {
 	edges, done, err := s.selectEdges(ctx, c, edges)
 	if done || err != nil {
 		return err
+	}
+	if s.MarkUnkept != nil && c.tombstones[0].Origin != nil {
+		if err := s.MarkUnkept(ctx, s.on, c.origins()); err != nil {
+			return s.handleError(ctx, c, err)
+		}
 	}
 	if !s.needsPieces(c, edges) {
 		if done, err = s.tryDirect(ctx, c, edges, obstacle); done || err != nil {

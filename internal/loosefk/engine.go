@@ -93,6 +93,8 @@ type run struct {
 	budget     budget
 	// rowsOver reports that a limit of rows was met.
 	rowsOver atomic.Bool
+	// origins reports that tombstones of the database have the column origin.
+	origins atomic.Bool
 
 	// mu guards the statistics: sessions and the search for lock holders report at any time.
 	mu    sync.Mutex
@@ -118,6 +120,9 @@ func (r *run) through(ctx context.Context, frame *pace.Frame) error {
 		Report: drain.Report{
 			Changed: r.changed, Removed: r.removed, Late: r.late, Failed: r.failed, Progress: r.progress, Lost: r.Lost,
 		},
+	}
+	if r.origins.Store(r.Undo); !r.Undo {
+		r.pass.MarkUnkept = markUnkept
 	}
 	if r.Adaptive.on() {
 		r.pass.Connections = max(1, r.Connections)

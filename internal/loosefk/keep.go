@@ -6,20 +6,21 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/batch"
 	"sexton/internal/dbsqlc"
-	"sexton/internal/drain"
 	"sexton/internal/drain/dml"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
-// keeps is a term for statements that remove tombstones. The function undo_unkept marks deletions as incomplete whose tombstones
-// are removed without it.
-func keeps(tombstones []drain.Tombstone) string {
-	if len(tombstones) == 0 || tombstones[0].Origin == nil {
-		return ""
-	}
-	return " AND pg_catalog.set_config('sexton.keeps', 'on', true) IS NOT NULL"
+// markUnkept marks the deletions of sets as incomplete. A worker that keeps no rows, such as one with an earlier configuration, calls it
+// before it changes a row: it may be killed after the first, and a worker that keeps rows may finish. Rows in other databases are
+// committed separately, so the mark must be on disk before.
+func markUnkept(ctx context.Context, on *batch.Session, origins []int64) error {
+	limits := on.Limits
+	limits.Own, limits.Durable = true, true
+	_, err := on.RunWithin(ctx, limits, batch.Statement{SQL: on.Names.Render(statement("mark_unkept")), Args: []any{origins}})
+	return err //nolint:wrapcheck // The pass names it.
 }
 
 // Keep has the references to children in one database keep what they take.

@@ -48,7 +48,7 @@ func (s *source) confirmAfter() time.Duration { return cmp.Or(s.ConfirmAfter, Co
 // Load returns due tombstones. A tombstone whose key does not fit the parent's key
 // columns has an attempt. The first call also compares the fingerprint of the tables.
 func (s *source) Load(ctx context.Context, on *batch.Session, from []drain.Spot, limit int, recheck bool) (map[*drain.Parent][]drain.Tombstone, error) {
-	query, fingerprint, keeps := "load", s.Fingerprint, []uint32{}
+	query, fingerprint, keeps, origins := "load", s.Fingerprint, []uint32{}, s.origins.Load()
 	if recheck {
 		query = "load_rechecks"
 	}
@@ -59,15 +59,16 @@ func (s *source) Load(ctx context.Context, on *batch.Session, from []drain.Spot,
 		names[i], times[i], ids[i] = spot.Parent.Name, spot.After.ConsumeAfter, spot.After.ID
 	}
 	found, foreign := map[*drain.Parent][]drain.Tombstone{}, map[*drain.Parent][]drain.Tombstone{}
+	var installed bool
 	statements := []batch.Statement{
 		{SQL: s.text(query, "origin", s.undo(", tombstone.origin")), Args: []any{names, times, ids, limit}, Scan: func(rows pgx.Rows) error {
 			clear(found)
 			clear(foreign)
-			return s.scan(rows, at, recheck, found, foreign)
+			return s.scan(rows, at, recheck, origins, found, foreign)
 		}},
 		{
 			SQL: s.text("recheckable"), Args: []any{s.Database, s.confirmAfter().Seconds(), s.names()},
-			Scan: batch.One(&s.removed, &s.marked),
+			Scan: batch.One(&s.removed, &s.marked, &installed),
 		},
 	}
 	if !s.looked {
@@ -81,6 +82,9 @@ func (s *source) Load(ctx context.Context, on *batch.Session, from []drain.Spot,
 	limits.Reads, limits.Own = true, true
 	if _, err := on.RunWithin(ctx, limits, statements...); err != nil {
 		return nil, err //nolint:wrapcheck // The pass names it.
+	}
+	if s.origins.Store(installed); installed != origins {
+		return s.Load(ctx, on, from, limit, recheck)
 	}
 	if fingerprint != s.Fingerprint {
 		return nil, ErrChanged
@@ -106,10 +110,9 @@ func (s *source) names() []string {
 	return each.Of(s.parents, func(p *drain.Parent) string { return p.Name })
 }
 
-// undo returns sql if deletions are kept, or "". Only then do the columns exist that it
-// names.
+// undo returns sql if the columns exist that it names, or "".
 func (s *source) undo(sql string) string {
-	if s.Undo {
+	if s.origins.Load() {
 		return sql
 	}
 	return ""
@@ -125,7 +128,7 @@ func (s *source) leaves() (oids []uint32) {
 	return oids
 }
 
-func (s *source) scan(rows pgx.Rows, at map[string]*drain.Parent, recheck bool, found, foreign map[*drain.Parent][]drain.Tombstone) error {
+func (s *source) scan(rows pgx.Rows, at map[string]*drain.Parent, recheck, origins bool, found, foreign map[*drain.Parent][]drain.Tombstone) error {
 	var name string
 	var id int64
 	var after pgtype.Timestamptz
@@ -134,7 +137,7 @@ func (s *source) scan(rows pgx.Rows, at map[string]*drain.Parent, recheck bool, 
 	var age float64
 	var origin *int64
 	row := []any{&name, &id, &after, &integer, &text, &age}
-	if s.Undo {
+	if origins {
 		row = append(row, &origin)
 	}
 	_, err := pgx.ForEachRow(rows, row, func() error {
@@ -222,7 +225,7 @@ WHERE gone.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
 		OFFSET 0
 	) AS tombstone
 	WHERE %[5]s
-))%[13]s
+))
 RETURNING gone.id, gone.status, gone.primary_key_value, gone.primary_key_text%[6]s, NOT %[7]s AS lives
 ), remembered AS (
 INSERT INTO %[8]s (database, parent, parent_oid, integer_keys, text_keys%[9]s)
@@ -235,7 +238,7 @@ HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0
 )
 SELECT removed.id, removed.lives FROM removed`, table, idsAt, timesAt, nameAt, where, s.undo(", gone.origin"), p.Without(tombstoneKey(p, "gone")),
 		names.Render(`"sexton".swept`), s.undo(", origins"), args.Add(s.Database), args.Add(p.OID),
-		s.undo(", pg_catalog.array_agg(removed.origin)"), keeps(tombstones))
+		s.undo(", pg_catalog.array_agg(removed.origin)"))
 	return batch.Statement{SQL: sql, Args: args.Values, Scan: func(rows pgx.Rows) error {
 		found := drain.Done{}
 		var id int64

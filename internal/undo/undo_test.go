@@ -186,6 +186,24 @@ func TestAWorkerThatKeepsNothingMakesADeletionIncomplete(t *testing.T) {
 	require.Equal(t, "restored", b.restore(t, whole).Unit.State)
 }
 
+// A worker without undo deletes some of a parent's children and ends. One that keeps rows deletes the others and removes the tombstone.
+func TestAWorkerThatKeepsNothingMakesADeletionIncompleteThatItBegins(t *testing.T) {
+	t.Parallel()
+	b := library(t)
+	b.Exec("INSERT INTO books SELECT i, 1, NULL, 'more' FROM generate_series(11, 40) AS i")
+	b.Exec("DELETE FROM authors WHERE id = 1")
+	b.off = true
+	b.drain(t, 20)
+	require.EqualValues(t, 1, b.Pending(t))
+	require.Equal(t, [][]string{{"13"}}, b.Rows("SELECT count(*) FROM books WHERE author_id = 1"))
+	b.off = false
+	b.drain(t, 0)
+	require.Zero(t, b.Pending(t))
+	unit := b.last(t)
+	require.Equal(t, "incomplete", unit.State)
+	require.Equal(t, "partly_restored", b.restore(t, unit.ID).Unit.State)
+}
+
 // Where nothing is kept, neither tombstones nor batches say anything of it.
 func TestNothingIsKeptInABatchOfAnotherKind(t *testing.T) {
 	t.Parallel()

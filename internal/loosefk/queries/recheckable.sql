@@ -1,4 +1,5 @@
--- Whether a tombstone of database $1 was removed more than $2 seconds ago and has not been rechecked, or one is marked for it.
+-- Whether a tombstone of database $1 was removed more than $2 seconds ago and has not been rechecked, or one is marked for it; and whether
+-- tombstones have the column origin.
 SELECT coalesce((
     SELECT oldest.swept_at <= (pg_catalog.clock_timestamp()
         - pg_catalog.make_interval(secs => $2::pg_catalog.float8))
@@ -12,4 +13,7 @@ SELECT coalesce((
           AND tombstone.consume_after = 'infinity'
         OFFSET 0
     )
+), EXISTS (
+    SELECT FROM pg_catalog.pg_attribute AS a
+    WHERE a.attrelid = '"public".loose_foreign_keys_deleted_records'::pg_catalog.regclass AND a.attname = 'origin' AND NOT a.attisdropped
 )
