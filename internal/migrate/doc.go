@@ -12,7 +12,7 @@
 // Tables, columns and indexes of Sexton's in the tracked schema have a comment that begins with "Sexton:". Comments are part of a schema dump, so
 // Up recognizes what such a dump has created.
 //
-// Each migration can be run again. Up runs those of a component if the version is older than this program's or a table is missing. It replaces functions and adds missing rows each time. Everything but River's tables is one transaction.
-// An advisory lock per database keeps two migrations apart. Package triggers installs the triggers on tracked tables. Grants and GrantRoles
-// write the SQL for the roles.
+// Each migration can be run again. Up runs those of a component if the version is older than this program's or a table is missing. It replaces
+// functions and adds missing rows each time. Everything but River's tables is one transaction. An advisory lock per database keeps two migrations
+// apart. Package triggers installs the triggers on tracked tables. Grants and GrantRoles write the SQL for the roles.
 package migrate
