@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"sexton/internal/database"
 	"sexton/internal/lease"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
@@ -297,7 +298,7 @@ func (s *Session) send(ctx context.Context, pipeline *pgx.Batch, frame int, stat
 			var policies bool
 			err = results.QueryRow().Scan(&path, new(string), &policies)
 			data := s.Conn.PgConn().CustomData()
-			if err == nil && data[pathKey] == nil && path != pinnedPath {
+			if err == nil && data[pathKey] == nil && path != database.OwnPath {
 				data[pathKey] = foundPath{path, time.Now()}
 			}
 			if err == nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"sexton/internal/database"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
@@ -38,16 +39,13 @@ type foundPath struct {
 	at   time.Time
 }
 
-// pinnedPath is the search path of Sexton's own statements.
-const pinnedPath = "pg_catalog, pg_temp"
-
 // queuePath adds the statement that sets the path. The catalogue is asked for the path now and then on each connection, as a session of the
 // application would be given it, and again after a batch that failed: it may have been the path's fault.
 func (s *Session) queuePath(pipeline *pgx.Batch, own bool) {
 	path := s.knownPath()
 	switch {
 	case own:
-		path = pinnedPath
+		path = database.OwnPath
 	case path == nil:
 		delete(s.Conn.PgConn().CustomData(), pathKey)
 	}

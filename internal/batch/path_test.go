@@ -15,8 +15,6 @@ import (
 	"sexton/internal/pgtest"
 )
 
-const ownPath = "pg_catalog, pg_temp"
-
 // audited has a trigger that finds its table by a bare name, in a schema that is not public.
 const audited = `
 CREATE SCHEMA app;
@@ -39,7 +37,7 @@ func TestTriggersFindNamesByTheirOwnPath(t *testing.T) {
 		"of the configuration":            {"app", "nowhere", "nowhere"},
 		"of the role":                     {"", "app, public", "nowhere"},
 		"of the database":                 {"", "", "app"},
-		"of the database beside our own":  {"", ownPath, "app"},
+		"of the database beside our own":  {"", database.OwnPath, "app"},
 		"of the configuration, of quotes": {`"$user" , "app"`, "", ""},
 	}
 	for name, test := range tests {
@@ -47,12 +45,12 @@ func TestTriggersFindNamesByTheirOwnPath(t *testing.T) {
 			t.Parallel()
 			db, session := setup(t)
 			db.Exec(audited)
-			database := pgx.Identifier{db.Name}.Sanitize()
+			name := pgx.Identifier{db.Name}.Sanitize()
 			if test.role != "" {
-				db.Exec("ALTER ROLE CURRENT_USER IN DATABASE " + database + " SET search_path = " + test.role)
+				db.Exec("ALTER ROLE CURRENT_USER IN DATABASE " + name + " SET search_path = " + test.role)
 			}
 			if test.database != "" {
-				db.Exec("ALTER DATABASE " + database + " SET search_path = " + test.database)
+				db.Exec("ALTER DATABASE " + name + " SET search_path = " + test.database)
 			}
 			onOwnPath(t, db, session, test.configured)
 			for id := range 2 { // Prepared, then not.
@@ -60,7 +58,7 @@ func TestTriggersFindNamesByTheirOwnPath(t *testing.T) {
 			}
 			require.EqualValues(t, 2, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM app.trail"))
 			path := pgtest.Scalar[string](t, session.Conn, "SHOW search_path")
-			require.Equal(t, ownPath, path, "the path ends with the batch")
+			require.Equal(t, database.OwnPath, path, "the path ends with the batch")
 		})
 	}
 }
@@ -76,7 +74,7 @@ func TestOwnStatementsRunUnderThePinnedPath(t *testing.T) {
 	asked := batch.Statement{SQL: "SELECT pg_catalog.current_setting('search_path')", Scan: batch.One(&path)}
 	for range 2 {
 		pgtest.Must(session.RunOwn(t.Context(), asked))(t)
-		require.Equal(t, ownPath, path)
+		require.Equal(t, database.OwnPath, path)
 		pgtest.Must(session.Run(t.Context(), asked))(t)
 		require.Equal(t, "app", path)
 	}

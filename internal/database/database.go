@@ -213,7 +213,7 @@ func (d Database) tryDirect(ctx context.Context) error {
 // PinPath is the SQL expression that sets the search path of Sexton's own statements until
 // the end of the transaction. Sessions start with this path, except through a transaction
 // pooler if the role lacks the setting.
-const PinPath = "pg_catalog.set_config('search_path', '" + ownPath + "', true)"
+const PinPath = "pg_catalog.set_config('search_path', '" + OwnPath + "', true)"
 
 // GenericPlan is the SQL expression that makes later statements of the transaction use the
 // plan that the connection keeps, under the path of PinPath. Otherwise Postgres plans a query
@@ -279,9 +279,9 @@ func Write(ctx context.Context, on Beginner, do func(tx pgx.Tx) error) error {
 	return err //nolint:wrapcheck // It is that of do, or of the server.
 }
 
-// ownPath is the search_path of direct sessions: a bare name in a statement of ours or of River's finds nothing that
+// OwnPath is the search path of direct sessions and of Sexton's own statements: a bare name in one of them finds nothing that
 // another role may have created.
-const ownPath = "pg_catalog, pg_temp"
+const OwnPath = "pg_catalog, pg_temp"
 
 const pathKey = "search_path"
 
@@ -304,7 +304,7 @@ func pin(settings *pgx.ConnConfig, isPooled bool) (asked string) {
 	if isPooled {
 		delete(settings.RuntimeParams, pathKey)
 	} else {
-		settings.RuntimeParams[pathKey] = ownPath
+		settings.RuntimeParams[pathKey] = OwnPath
 	}
 	return strings.TrimSpace(asked)
 }
