@@ -193,7 +193,7 @@ WITH bounded AS MATERIALIZED (
     SELECT bounded.at, bounded.at + pg_catalog.make_interval(secs => $5::pg_catalog.float8) AS until
     FROM bounded
     WHERE bounded.lock_timeout IS NOT NULL
-      AND $6::boolean
+      AND NOT $6::boolean
       AND ($7::pg_catalog.text = '' OR NOT EXISTS (
           SELECT FROM "sexton".fences AS fence WHERE fence.key = $8::pg_catalog.text AND fence.slot = 0 AND fence.digest <> $7::pg_catalog.text
       ))
@@ -205,7 +205,7 @@ WITH bounded AS MATERIALIZED (
         expires_at = fitting.until
     FROM fitting
     WHERE lease.key = $8::pg_catalog.text
-      AND (lease.expires_at <= pg_catalog.clock_timestamp() OR lease.holder = $4::pg_catalog.text)
+      AND (lease.expires_at <= pg_catalog.clock_timestamp() OR $9::boolean AND lease.holder = $4::pg_catalog.text)
     RETURNING lease.token, lease.acquired_at
 ), first AS (
     INSERT INTO "sexton".leases (key, token, holder, acquired_at, expires_at)
@@ -222,7 +222,7 @@ WITH bounded AS MATERIALIZED (
     SELECT lifted.token, lifted.digest
     FROM granted
     CROSS JOIN LATERAL "sexton".raise_fence($8::pg_catalog.text, granted.token, $1::pg_catalog.text) AS lifted (token, digest)
-    WHERE $9::boolean
+    WHERE $10::boolean
 )
 SELECT
     coalesce((SELECT run.id FROM run), 0)::bigint AS run_id,
@@ -238,9 +238,10 @@ type LeaseBeginParams struct {
 	Database    string
 	Holder      string
 	TtlSeconds  float64
-	Free        bool
+	Refused     bool
 	Digest      string
 	Key         string
+	Own         bool
 	Fenced      bool
 }
 
@@ -258,8 +259,8 @@ type LeaseBeginRow struct {
 //
 // The row outlives its holders: the token must never start again. A row that is there is updated,
 // since ON CONFLICT also locks it, which is a record of the log: only the first holder inserts, and
-// a race of two ends at the conflict. If the key is free in the caller's process, a lease of the
-// caller is left over from a lost answer or a crash of the server. A caller of another generation
+// a race of two ends at the conflict. If nothing is done under the key in the caller's process (own), a
+// lease of the caller is left over from a lost answer or a crash of the server. A caller of another generation
 // of definitions gets none. The fence decides, whose generation comes with its rows as they are
 // after the wait for an installation.
 func (q *Queries) LeaseBegin(ctx context.Context, arg LeaseBeginParams) (LeaseBeginRow, error) {
@@ -269,9 +270,10 @@ func (q *Queries) LeaseBegin(ctx context.Context, arg LeaseBeginParams) (LeaseBe
 		arg.Database,
 		arg.Holder,
 		arg.TtlSeconds,
-		arg.Free,
+		arg.Refused,
 		arg.Digest,
 		arg.Key,
+		arg.Own,
 		arg.Fenced,
 	)
 	var i LeaseBeginRow

@@ -59,8 +59,10 @@ type Manager struct {
 	StatementTimeout time.Duration
 
 	mu sync.Mutex
-	// working has, by key, the lease that is being acquired or worked under. Any other lease of this holder is left over.
-	working map[string]*Lease
+	// acquiring are the keys whose acquisition is under way. working has, by key, the lease that is worked under. Any other
+	// lease of this holder is left over.
+	acquiring map[string]bool
+	working   map[string]*Lease
 }
 
 // Lease is a granted lease.
@@ -110,14 +112,16 @@ func (m *Manager) Begin(ctx context.Context, run Run, key string, ttl time.Durat
 		Fenced: slices.ContainsFunc(fences, m.isJobs), LockTimeout: raiseTimeout.String(),
 	}
 	l := &Lease{manager: m, key: key, ttl: ttl}
-	begin.Free = m.claim(l)
+	var claimed bool
+	claimed, begin.Own = m.claim(key)
+	begin.Refused = !claimed
 	row, err := l.begin(ctx, begin)
 	if lockNotAvailable(err) {
 		begin.Fenced, begin.LockTimeout = false, "0" // An earlier holder's batch is open: Raise ends its session.
 		row, err = l.begin(ctx, begin)
 	}
-	if err != nil || row.Token == 0 {
-		l.Over()
+	if claimed {
+		m.settle(l, err == nil && row.Token != 0)
 	}
 	if err != nil {
 		return 0, nil, fmt.Errorf("acquire lease %s: %w", key, err)
@@ -154,18 +158,30 @@ func (l *Lease) begin(ctx context.Context, params dbsqlc.LeaseBeginParams) (row 
 	return l.manager.Jobs.Names.Queries(conn).LeaseBegin(ctx, params) //nolint:wrapcheck // likewise
 }
 
-// claim reports whether no other lease of the key is being acquired or worked under, and reserves the key for this one.
-func (m *Manager) claim(l *Lease) bool {
+// claim reserves a key for an acquisition, unless another one is under way. own reports that nothing is done under the key, so that a
+// lease of this holder is left over. A lease that is worked under can have ended for the database: the holder hangs, or an operator has
+// released it.
+func (m *Manager) claim(key string) (claimed, own bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.working[l.key] != nil {
-		return false
+	if m.acquiring[key] {
+		return false, false
 	}
-	if m.working == nil {
-		m.working = map[string]*Lease{}
+	if m.acquiring == nil {
+		m.acquiring, m.working = map[string]bool{}, map[string]*Lease{}
 	}
-	m.working[l.key] = l
-	return true
+	m.acquiring[key] = true
+	return true, m.working[key] == nil
+}
+
+// settle ends the acquisition of a lease.
+func (m *Manager) settle(l *Lease, granted bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.acquiring, l.key)
+	if granted {
+		m.working[l.key] = l
+	}
 }
 
 func (m *Manager) isJobs(db database.Database) bool { return db.Name == m.Jobs.Name }

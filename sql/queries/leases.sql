@@ -55,8 +55,8 @@ WHERE generation.digest <> EXCLUDED.digest;
 --
 -- The row outlives its holders: the token must never start again. A row that is there is updated,
 -- since ON CONFLICT also locks it, which is a record of the log: only the first holder inserts, and
--- a race of two ends at the conflict. If the key is free in the caller's process, a lease of the
--- caller is left over from a lost answer or a crash of the server. A caller of another generation
+-- a race of two ends at the conflict. If nothing is done under the key in the caller's process (own), a
+-- lease of the caller is left over from a lost answer or a crash of the server. A caller of another generation
 -- of definitions gets none. The fence decides, whose generation comes with its rows as they are
 -- after the wait for an installation.
 WITH bounded AS MATERIALIZED (
@@ -72,7 +72,7 @@ WITH bounded AS MATERIALIZED (
     SELECT bounded.at, bounded.at + pg_catalog.make_interval(secs => @ttl_seconds::pg_catalog.float8) AS until
     FROM bounded
     WHERE bounded.lock_timeout IS NOT NULL
-      AND @free::boolean
+      AND NOT @refused::boolean
       AND (@digest::pg_catalog.text = '' OR NOT EXISTS (
           SELECT FROM "sexton".fences AS fence WHERE fence.key = @key::pg_catalog.text AND fence.slot = 0 AND fence.digest <> @digest::pg_catalog.text
       ))
@@ -84,7 +84,7 @@ WITH bounded AS MATERIALIZED (
         expires_at = fitting.until
     FROM fitting
     WHERE lease.key = @key::pg_catalog.text
-      AND (lease.expires_at <= pg_catalog.clock_timestamp() OR lease.holder = @holder::pg_catalog.text)
+      AND (lease.expires_at <= pg_catalog.clock_timestamp() OR @own::boolean AND lease.holder = @holder::pg_catalog.text)
     RETURNING lease.token, lease.acquired_at
 ), first AS (
     INSERT INTO "sexton".leases (key, token, holder, acquired_at, expires_at)
