@@ -172,10 +172,12 @@ func (d *demoRun) shows(t *testing.T, pattern string) {
 	})
 }
 
-// endedByItself checks what a whole demo in a pipe has said, with its summary.
-func endedByItself(t *testing.T, d *demoRun) (s demoSummary) {
-	require.Zero(t, d.exit(t), "a demo that was killed early is not in the way")
+// testDemoEndsByItself runs it whole in a pipe and checks its lines and its summary.
+func testDemoEndsByItself(t *testing.T, p program) {
+	d := startDemo(t, p, false, "--exit", "--json")
+	require.Zero(t, d.exit(t))
 	d.nothingLeft(t)
+	var s demoSummary
 	require.NoError(t, json.Unmarshal([]byte(d.out.String()), &s), "standard output is one JSON document")
 	require.InDelta(t, 2000, s.RowsLoaded, 400)
 	require.Positive(t, s.Seconds)
@@ -212,7 +214,6 @@ func endedByItself(t *testing.T, d *demoRun) (s demoSummary) {
 	} {
 		require.Regexp(t, `^ *\d+ s \| `+want+`$`, last[i])
 	}
-	return s
 }
 
 // testDemoEndsByItselfInATerminal runs it whole in a pseudo-terminal.

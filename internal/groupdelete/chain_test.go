@@ -306,7 +306,7 @@ func TestRandomSchemas(t *testing.T) {
 			s := randomShape(rand.New(rand.NewPCG(seed, 0)))
 			b := setup(t, s.tables, s.rows)
 			want, refused := native(t, s.tables, s.rows)
-			engine := b.engine(t, 1)
+			engine := b.parallel(t, 1+int(seed)%3)
 			engine.Sizes.Rows = 3
 			stats := pgtest.Must(engine.Run(t.Context()))(t)
 			if refused != nil {

@@ -8,3 +8,6 @@ func (p *Plan) Tables() []string {
 	}
 	return labels
 }
+
+// Parallel reports whether several projects can be deleted at the same time.
+func (p *Plan) Parallel() bool { return p.parallel }
