@@ -135,7 +135,7 @@ func PrintGroups(w io.Writer, none string, groups []groupschedule.Group) {
 // groupFailures are groups whose destruction has failed, or about which nothing could be decided.
 func groupFailures() *Failures {
 	read := func(ctx context.Context, all *installation.Connections, limit int) ([]groupschedule.Group, error) {
-		return groupschedule.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit, nil)
+		return groupschedule.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit)
 	}
 	id := func(group groupschedule.Group) int64 { return group.GroupID }
 	ids := func(ctx context.Context, all *installation.Connections) ([]int64, error) {

@@ -24,7 +24,7 @@ import (
 func ghostUsers() *Component {
 	failures := Rows("users", "user", "due now", "is being worked on, or does not wait any more",
 		func(ctx context.Context, all *installation.Connections, limit int) ([]ghostuser.Waiting, error) {
-			return ghostuser.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit, nil)
+			return ghostuser.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit)
 		},
 		func(user ghostuser.Waiting) int64 { return user.UserID },
 		func(_ *installation.Connections, user ghostuser.Waiting) Failure {
@@ -118,7 +118,7 @@ const (
 // failingUsers reports users whose deletion fails again and again, as with a constraint that the ghost user does not meet:
 // only the application's people can say what is wrong with their rows.
 func failingUsers(ctx context.Context, x *Exam) (found []doctor.Finding, _ error) {
-	failed, err := ghostuser.ReadFailed(ctx, x.DB.Pool, x.DB.Names, failingRead, nil)
+	failed, err := ghostuser.ReadFailed(ctx, x.DB.Pool, x.DB.Names, failingRead)
 	if err != nil {
 		return nil, err
 	}

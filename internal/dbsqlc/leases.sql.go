@@ -259,10 +259,10 @@ type LeaseBeginRow struct {
 //
 // The row outlives its holders: the token must never start again. A row that is there is updated,
 // since ON CONFLICT also locks it, which is a record of the log: only the first holder inserts, and
-// a race of two ends at the conflict. If nothing is done under the key in the caller's process (own), a
-// lease of the caller is left over from a lost answer or a crash of the server. A caller of another generation
-// of definitions gets none. The fence decides, whose generation comes with its rows as they are
-// after the wait for an installation.
+// a race of two ends at the conflict. If the caller's process does not work under the key (own), a
+// lease of the caller is left over from a lost answer or a crash of the server. A caller of another
+// generation of definitions gets none. The fence decides, whose generation comes with its rows as
+// they are after the wait for an installation.
 func (q *Queries) LeaseBegin(ctx context.Context, arg LeaseBeginParams) (LeaseBeginRow, error) {
 	row := q.db.QueryRow(ctx, leaseBegin,
 		arg.LockTimeout,

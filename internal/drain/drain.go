@@ -48,8 +48,8 @@ type Pass struct {
 	// Left returns how many rows the pass may still change through an edge. If it is nil,
 	// there is no limit.
 	Left func(e *Edge) int64
-	// MarkUnkept, if set, is called with the sets of a chunk's parents before its rows are
-	// changed, because they are not kept.
+	// MarkUnkept is called before the first change to a chunk's rows, with the numbers of the
+	// deletions that its parents belong to. It is set if undo does not keep these rows.
 	MarkUnkept func(ctx context.Context, on *batch.Session, origins []int64) error
 	Pace       *pace.Run
 	Report     Report

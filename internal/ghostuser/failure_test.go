@@ -394,13 +394,13 @@ func TestRetryOfUsersThatFailed(t *testing.T) {
 		(1, now() + interval '20 minutes', 2, 'posts: 23503'), (2, now() - interval '1 minute', 0, NULL), (3, now() + interval '30 minutes', 1, 'likes: 23505'),
 		(4, now() + interval '1 hour', 0, NULL)`)
 	names := dbtest.Names()
-	failed, err := ghostuser.ReadFailed(t.Context(), db.Pool(), names, 10, nil)
+	failed, err := ghostuser.ReadFailed(t.Context(), db.Pool(), names, 10)
 	require.NoError(t, err)
 	require.Len(t, failed, 2)
 	require.EqualValues(t, 1, failed[0].UserID)
 	require.Equal(t, "posts: 23503", failed[0].LastError)
 	require.EqualValues(t, 3, failed[1].UserID)
-	failed, err = ghostuser.ReadFailed(t.Context(), db.Pool(), names, 1, nil)
+	failed, err = ghostuser.ReadFailed(t.Context(), db.Pool(), names, 1)
 	require.NoError(t, err)
 	require.Len(t, failed, 1)
 

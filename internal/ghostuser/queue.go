@@ -80,14 +80,10 @@ func ReadWaiting(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, lim
 // failedWindow is how many users are looked at from the end of the queue: failing puts a user there.
 const failedWindow = 1_000
 
-// ReadFailed returns users that failed, the ones that are tried again first before the others. It never reads a big queue as a whole. With an
-// id it returns that user, failed or not, and none where the user does not wait.
-func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, limit int, id *int64) ([]Waiting, error) {
-	if id == nil {
-		return list(ctx, db, names, "{failed}", limit, failedWindow)
-	}
-	const one = `(SELECT waiting.* FROM "public".` + QueueTable + ` AS waiting WHERE waiting.user_id OPERATOR(pg_catalog.=) $2) AS job`
-	return list(ctx, db, names, one, 1, *id)
+// ReadFailed returns users that failed, in the order in which they are retried. It reads
+// only the last failedWindow users of the queue.
+func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, limit int) ([]Waiting, error) {
+	return list(ctx, db, names, "{failed}", limit, failedWindow)
 }
 
 func list(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, from string, args ...any) ([]Waiting, error) {

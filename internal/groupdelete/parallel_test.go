@@ -1,7 +1,6 @@
 package groupdelete_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
@@ -127,35 +126,9 @@ func TestTableThatFailsAsAWholeInParallel(t *testing.T) {
 	require.LessOrEqual(t, stats.Errors[0].Count, int64(100))
 }
 
-// Whichever comes first, all of the group is left or nothing.
 func TestCancelRacesWithSessions(t *testing.T) {
 	t.Parallel()
-	b := setup(t, "", "")
-	for round := range 12 {
-		b.Exec("SELECT sexton.delete_group_now(1, 1)")
-		engine, calls := b.parallel(t, 2), 0
-		cancelled := make(chan error, 1)
-		engine.Progress = func(context.Context, *groupdelete.Stats) {
-			if calls++; calls == 1+round%2 {
-				go func() {
-					_, err := b.Pool().Exec(t.Context(), "SELECT sexton.cancel_group_deletion(1, 1)")
-					cancelled <- err
-				}()
-			}
-		}
-		stats := pgtest.Must(engine.Run(t.Context()))(t)
-		err := <-cancelled
-		end(t, engine)
-		if stats.Outcome == groupdelete.Destroyed {
-			require.ErrorContains(t, err, "group 1")
-			require.Equal(t, [][]string{{"9"}}, b.Rows("SELECT id FROM groups"))
-			return
-		}
-		require.Equal(t, groupdelete.Kept, stats.Outcome, "%+v", stats)
-		require.NoError(t, err)
-		require.Len(t, b.Rows("SELECT FROM groups"), 5)
-		require.Len(t, b.Rows("SELECT FROM projects"), 10)
-	}
+	setup(t, "", "").requireCancelsWhole(t, func(b bundle) *groupdelete.Engine { return b.parallel(t, 2) })
 }
 
 // Any session of a run may be killed after any batch. The next run continues, and each event is written once.

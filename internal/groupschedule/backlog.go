@@ -85,10 +85,10 @@ func ReadGroup(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, id in
 	return first(read(ctx, db, names, 1, &id, false))
 }
 
-// ReadFailed lists the first of the groups whose destruction has failed, or about which nothing could be decided, most often tried first. With
-// an id it returns that group, failed or not.
-func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, limit int, id *int64) ([]Group, error) {
-	return read(ctx, db, names, limit, id, id == nil)
+// ReadFailed returns groups whose destruction has failed, or about which nothing could be
+// decided. Groups with the most attempts come first.
+func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, limit int) ([]Group, error) {
+	return read(ctx, db, names, limit, nil, true)
 }
 
 func read(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, limit int, id *int64, failed bool) ([]Group, error) {

@@ -59,8 +59,8 @@ type Manager struct {
 	StatementTimeout time.Duration
 
 	mu sync.Mutex
-	// acquiring are the keys whose acquisition is under way. working has, by key, the lease that is worked under. Any other
-	// lease of this holder is left over.
+	// acquiring has the keys that are being acquired. working has, by key, the lease that this
+	// process works under. Any other lease of this holder is left over.
 	acquiring map[string]bool
 	working   map[string]*Lease
 }
@@ -158,9 +158,10 @@ func (l *Lease) begin(ctx context.Context, params dbsqlc.LeaseBeginParams) (row 
 	return l.manager.Jobs.Names.Queries(conn).LeaseBegin(ctx, params) //nolint:wrapcheck // likewise
 }
 
-// claim reserves a key for an acquisition, unless another one is under way. own reports that nothing is done under the key, so that a
-// lease of this holder is left over. A lease that is worked under can have ended for the database: the holder hangs, or an operator has
-// released it.
+// claim reserves a key for an acquisition, unless the key is already being acquired. own
+// reports that this process does not work under the key, so that a lease of this holder is
+// left over. A lease that the process works under may have expired, or an operator may have
+// released it. The process can then acquire the key again.
 func (m *Manager) claim(key string) (claimed, own bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -174,7 +175,7 @@ func (m *Manager) claim(key string) (claimed, own bool) {
 	return true, m.working[key] == nil
 }
 
-// settle ends the acquisition of a lease.
+// settle ends an acquisition. If it was granted, the process works under the lease.
 func (m *Manager) settle(l *Lease, granted bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

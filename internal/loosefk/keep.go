@@ -13,9 +13,10 @@ import (
 	"sexton/internal/problem"
 )
 
-// markUnkept marks the deletions of sets as incomplete. A worker that keeps no rows, such as one with an earlier configuration, calls it
-// before it changes a row: it may be killed after the first, and a worker that keeps rows may finish. Rows in other databases are
-// committed separately, so the mark must be on disk before.
+// markUnkept marks deletions as incomplete. A worker that keeps no rows, such as one with an
+// earlier configuration, calls it before it changes a row. It may be killed after the first
+// row, and a worker that keeps rows may finish the deletion. Rows in other databases are
+// committed separately, so the mark must be on disk before that.
 func markUnkept(ctx context.Context, on *batch.Session, origins []int64) error {
 	limits := on.Limits
 	limits.Own, limits.Durable = true, true

@@ -55,10 +55,10 @@ WHERE generation.digest <> EXCLUDED.digest;
 --
 -- The row outlives its holders: the token must never start again. A row that is there is updated,
 -- since ON CONFLICT also locks it, which is a record of the log: only the first holder inserts, and
--- a race of two ends at the conflict. If nothing is done under the key in the caller's process (own), a
--- lease of the caller is left over from a lost answer or a crash of the server. A caller of another generation
--- of definitions gets none. The fence decides, whose generation comes with its rows as they are
--- after the wait for an installation.
+-- a race of two ends at the conflict. If the caller's process does not work under the key (own), a
+-- lease of the caller is left over from a lost answer or a crash of the server. A caller of another
+-- generation of definitions gets none. The fence decides, whose generation comes with its rows as
+-- they are after the wait for an installation.
 WITH bounded AS MATERIALIZED (
     SELECT pg_catalog.set_config('lock_timeout', @lock_timeout::pg_catalog.text, true) AS lock_timeout, pg_catalog.clock_timestamp() AS at
 ), run AS (
