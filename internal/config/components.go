@@ -58,6 +58,14 @@ func Schema() yamlfile.Schema {
 // Has reports whether a component is enabled.
 func (c *Config) Has(component string) bool { return slices.Contains(c.Components(), component) }
 
+// TableKey names a table of the database's own schema and the column that other tables refer to.
+type TableKey struct {
+	// Table has no schema.
+	Table string `yaml:"table"`
+	// Key is a column with a unique index, of type bigint, integer, uuid or text.
+	Key string `default:"id" yaml:"key"`
+}
+
 // TableColumns names columns of one table that refer to a user.
 type TableColumns struct {
 	Table   string   `yaml:"table,required"`
