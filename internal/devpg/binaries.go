@@ -16,8 +16,8 @@ import (
 	"sexton/internal/problem"
 )
 
-// findBinaries returns the folder of initdb and postgres. An explicit folder must hold them. Otherwise it returns the first folder found. If there
-// is none, it fetches a server.
+// findBinaries returns the folder of initdb and postgres. An explicit folder must hold them.
+// Otherwise it returns the first folder found.
 func findBinaries(ctx context.Context, explicit string, env environment) (string, error) {
 	if explicit != "" {
 		dir, err := resolve(explicit)
@@ -28,16 +28,9 @@ func findBinaries(ctx context.Context, explicit string, env environment) (string
 			return dir, nil
 		}
 	}
-	dir, err := env.fetch(ctx, env.owner, newestMajor)
-	switch {
-	case err == nil:
-		return dir, nil
-	case ctx.Err() != nil:
-		return "", fmt.Errorf("fetch Postgres server binaries: %w", ctx.Err())
-	}
-	return "", fmt.Errorf("no Postgres server binaries (initdb, postgres) found and the download did not work (%w): "+
-		"install them with 'apt-get install postgresql' (Debian, Ubuntu), 'dnf install postgresql-server' (RHEL, Fedora) or "+
-		"'brew install postgresql' (macOS), or set SEXTON_PG_BIN to their folder", err)
+	return "", errors.New("no Postgres server binaries (initdb, postgres) found: " +
+		"install them with 'apt-get install postgresql' (Debian, Ubuntu), 'dnf install postgresql-server' (RHEL, Fedora) or " +
+		"'brew install postgresql' (macOS), or set SEXTON_PG_BIN to their folder")
 }
 
 // resolve follows the link of initdb to its real folder and checks that postgres lives there too: some images link only a few of
