@@ -2,11 +2,10 @@ package dbtest
 
 import (
 	"context"
-	"os"
-	"os/exec"
+	"math"
+	"runtime"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -24,6 +23,9 @@ type Victim struct {
 	at    int64
 	seen  atomic.Int64
 	close []func()
+
+	mu    sync.Mutex
+	conns []*pgx.Conn
 }
 
 // KilledAnywhere calls test with a victim that dies at its first message, with one that dies so many messages
@@ -47,6 +49,41 @@ func (d *DB) KilledAnywhere(tb testing.TB, step int64, test func(v *Victim)) (ki
 	}
 }
 
+// KilledAt runs work until it calls die, which does not return before the end of the test. The test fails if
+// work returns earlier.
+func (d *DB) KilledAt(tb testing.TB, work func(v *Victim, die func()) error) {
+	v := &Victim{db: d, at: math.MaxInt64 / 2}
+	died, buried, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	once := sync.OnceFunc(func() { v.die(); close(died) })
+	var err error
+	go func() {
+		defer close(ended)
+		err = work(v, func() { once(); <-buried; runtime.Goexit() })
+	}()
+	tb.Cleanup(func() {
+		close(buried)
+		<-ended
+		for _, end := range v.close {
+			end()
+		}
+	})
+	select {
+	case <-died:
+	case <-ended:
+		require.Fail(tb, "the work ended before it was killed", "%v", err)
+	}
+}
+
+// die closes all connections of the victim.
+func (v *Victim) die() {
+	v.seen.Store(v.at)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, conn := range v.conns {
+		_ = conn.PgConn().Conn().Close()
+	}
+}
+
 // Connect opens a connection of the victim.
 func (v *Victim) Connect(tb testing.TB) *pgx.Conn {
 	config := pgtest.Must(pgx.ParseConfig(v.db.URL))(tb)
@@ -60,6 +97,12 @@ func (v *Victim) Connect(tb testing.TB) *pgx.Conn {
 func (v *Victim) Connected(tb testing.TB) database.Database {
 	config := pgtest.Must(pgxpool.ParseConfig(v.db.URL))(tb)
 	config.ConnConfig.Tracer = v
+	config.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.conns = append(v.conns, conn)
+		return nil
+	}
 	pool := pgtest.Must(pgxpool.NewWithConfig(tb.Context(), config))(tb)
 	v.close = append(v.close, pool.Close)
 	own := v.db.Connected
@@ -117,20 +160,4 @@ func (v *Victim) TracePrepareEnd(_ context.Context, conn *pgx.Conn, _ pgx.TraceP
 // KillOnce returns a function that terminates the server's session of a connection when it is first called.
 func (d *DB) KillOnce(conn *pgx.Conn) func() {
 	return sync.OnceFunc(func() { d.Exec("SELECT pg_terminate_backend($1)", int32(conn.PgConn().PID())) })
-}
-
-// Suicide kills this process.
-func Suicide() {
-	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	select {}
-}
-
-// RunUntilKilled runs the test binary with variables by which its TestMain knows what to do, and expects that
-// the process calls Suicide.
-func RunUntilKilled(tb testing.TB, variables ...string) {
-	cmd := exec.CommandContext(tb.Context(), pgtest.Must(os.Executable())(tb))
-	cmd.Env = append(os.Environ(), variables...)
-	output, err := cmd.CombinedOutput()
-	status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
-	require.True(tb, ok && status.Signal() == syscall.SIGKILL, "%v: %s", err, output)
 }

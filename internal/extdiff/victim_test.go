@@ -4,65 +4,40 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/blobstore"
-	"sexton/internal/database"
 	"sexton/internal/dbtest"
 	"sexton/internal/extdiff"
 	"sexton/internal/pgtest"
 )
 
-// With these variables this test program is a worker that kills itself at a point of its work.
-const (
-	victimPoint    = "SEXTON_TEST_VICTIM_POINT"
-	victimWork     = "SEXTON_TEST_VICTIM_WORK"
-	victimDatabase = "SEXTON_TEST_VICTIM_DATABASE"
-	victimStore    = "SEXTON_TEST_VICTIM_STORE"
-)
-
-// victim is the main function of such a worker. It returns only where it has not come to the point.
-func victim() int {
-	err := func() error {
-		ctx := context.Background()
-		pool, err := pgxpool.New(ctx, os.Getenv(victimDatabase))
-		if err != nil {
-			return err
+// kill runs work up to a point and no further.
+func (b *bundle) kill(t *testing.T, at extdiff.Point, work func(*extdiff.Engine) error) {
+	b.KilledAt(t, func(v *dbtest.Victim, die func()) error {
+		engine := b.newEngine(t, "victim")
+		engine.DB = v.Connected(t)
+		engine.Reached = func(p extdiff.Point) {
+			if p == at {
+				die()
+			}
 		}
-		store, err := blobstore.Open(ctx, os.Getenv(victimStore), blobstore.Options{})
-		if err != nil {
-			return err
-		}
-		engine := &extdiff.Engine{
-			DB: database.Database{Name: "main", Pool: pool, Names: dbtest.Names()}, Store: store, Rule: extdiff.Always, Holder: "victim",
-			Reached: func(p extdiff.Point) {
-				if string(p) == os.Getenv(victimPoint) {
-					dbtest.Suicide()
-				}
-			},
-		}
-		switch os.Getenv(victimWork) {
-		case "move":
-			_, err = engine.Move(ctx, 1)
-		case "restore":
-			_, err = engine.Restore(ctx, 1)
-		case "remove":
-			_, err = engine.Remove(ctx, 10)
-		}
-		return errors.Join(err, errors.New("it was not killed"))
-	}()
-	fmt.Fprintln(os.Stderr, err)
-	return 1
+		return work(engine)
+	})
 }
 
-// kill has a worker do its work up to a point and no further.
-func (b *bundle) kill(t *testing.T, work string, at extdiff.Point) {
-	dbtest.RunUntilKilled(t, victimPoint+"="+string(at), victimWork+"="+work, victimDatabase+"="+b.URL, victimStore+"="+b.address)
+func move(ctx context.Context) func(*extdiff.Engine) error {
+	return func(e *extdiff.Engine) error { _, err := e.Move(ctx, 1); return err }
+}
+
+func restore(ctx context.Context) func(*extdiff.Engine) error {
+	return func(e *extdiff.Engine) error { _, err := e.Restore(ctx, 1); return err }
+}
+
+func remove(ctx context.Context) func(*extdiff.Engine) error {
+	return func(e *extdiff.Engine) error { _, err := e.Remove(ctx, 10); return err }
 }
 
 // expire stands for the time after which others may take over from a dead worker.
@@ -83,7 +58,7 @@ func TestKilledAtAnyPointOfAMove(t *testing.T) {
 		for _, point := range []extdiff.Point{
 			extdiff.PointClaimed, extdiff.PointReading, extdiff.PointUploaded, extdiff.PointVerified, extdiff.PointSwitched, extdiff.PointMoved,
 		} {
-			b.kill(t, "move", point)
+			b.kill(t, point, move(t.Context()))
 			require.Equal(t, before, b.texts(t, 1), "the diff is readable after a death at %s", point)
 			require.LessOrEqual(t, len(b.dangling(t)), 1, "objects after a death at %s", point)
 			if point == extdiff.PointMoved {
@@ -121,7 +96,7 @@ func TestKilledAtAnyPointOfARestore(t *testing.T) {
 			pgtest.Must(b.engine.Release(t.Context(), 1))(t)
 			_ = b.move(t, 1)
 			require.Equal(t, "t", b.stored(1)[0][0])
-			b.kill(t, "restore", point)
+			b.kill(t, point, restore(t.Context()))
 			require.Equal(t, before, b.texts(t, 1), "the diff is readable after a death at %s", point)
 			b.expire()
 			restored := pgtest.Must(b.engine.Restore(t.Context(), 1))(t)
@@ -140,7 +115,7 @@ func TestKilledAtAnyPointOfARemoval(t *testing.T) {
 	for _, point := range []extdiff.Point{extdiff.PointEntry, extdiff.PointUnused, extdiff.PointDeleted} {
 		b.moved(t, 1, threeFiles()...)
 		b.Exec("DELETE FROM merge_request_diffs")
-		b.kill(t, "remove", point)
+		b.kill(t, point, remove(t.Context()))
 		require.Len(t, b.Rows("SELECT FROM sexton.external_diff_removals"), 1)
 		b.expire()
 		require.Equal(t, extdiff.Removed{Objects: 1}, pgtest.Must(b.engine.Remove(t.Context(), 10))(t))
@@ -154,7 +129,7 @@ func TestADiffWhoseObjectsRemoverDiedIsNotMovedForAWhile(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	b.moved(t, 1, threeFiles()...)
-	b.kill(t, "restore", extdiff.PointUnused)
+	b.kill(t, extdiff.PointUnused, restore(t.Context()))
 	pgtest.Must(b.engine.Release(t.Context(), 1))(t)
 	_, err := b.engine.Move(t.Context(), 1)
 	var busy *extdiff.BusyError
