@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
-	"sexton/internal/doctor"
 	"sexton/internal/extdiff"
 	"sexton/internal/metrics"
 	"sexton/internal/pgtest"
@@ -333,7 +332,6 @@ func TestAlertsNameWhatThereIs(t *testing.T) {
 func TestAlertsHaveTheProgramsLimits(t *testing.T) {
 	t.Parallel()
 	alerts := readAlerts(t)
-	require.True(t, strings.HasSuffix(alerts["SextonNotifyQueueFills"].Expr, fmt.Sprintf(" > %v", doctor.QueueWarning)), "sexton doctor warns from the same usage on")
 	require.True(t, strings.HasSuffix(alerts["SextonGhostUsersBacklog"].Expr, fmt.Sprintf(" > %d", riverjobs.GhostBacklogAlert)), "runs warn from as many on")
 	// Runs warn of these themselves, and count it.
 	require.Contains(t, alerts["SextonGhostUsersFailing"].Expr, metrics.GhostErrorAlerts)

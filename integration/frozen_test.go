@@ -103,8 +103,8 @@ var (
 	frozenNumber = regexp.MustCompile(`(_seconds|^confirmed$|^pages$|^run_id|^token|^cost|bytes|^duration|_ms|_mib)$`)
 	// serverChecks say what others make of the server.
 	serverChecks = []string{
-		"version", "recovery", "clock", "listen", "notify_queue", "statistics", "transactions", "prepared_transactions", "settings", "search_path",
-		"connections", "autovacuum", "subscriptions",
+		"version", "recovery", "listen", "statistics", "transactions", "prepared_transactions", "settings", "search_path",
+		"connections",
 	}
 )
 

@@ -78,14 +78,3 @@ func (t Target) tombstones(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	})
 	return append(found, late...), err
 }
-
-// subscriptions looks for parents whose deletions come by logical replication and go unrecorded.
-func (t Target) subscriptions(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
-	schemas, tables := t.tables()
-	type row struct{ Subscription, Table string }
-	return query(ctx, tx, "look for subscriptions", sqlText("subscriptions"), []any{schemas, tables}, func(r row) []Finding {
-		return One(problem.Error, r.Table,
-			fmt.Sprintf("deletions that subscription %s applies are not recorded: logical replication fires no statement triggers", r.Subscription),
-			"run Sexton on the publisher and replicate the children, too; what is left here already: sexton audit")
-	})
-}

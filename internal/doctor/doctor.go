@@ -168,11 +168,9 @@ type Target struct {
 	// Grants are the rights that the worker's role needs, as migrate.Grants writes them for the schemas
 	// "sexton" and "public".
 	Grants string
-	// Connections is how many connections one worker may open to this database. Server and Role are what it may open to all
-	// databases on the same server, and as the same role there; zero where this is the only one.
-	Connections  int
-	PoolKeys     []string
-	Server, Role Share
+	// Connections is how many connections one worker may open to this database.
+	Connections int
+	PoolKeys    []string
 	// Parents are the tracked tables; nil where the definitions leave that open.
 	Parents []Parent
 
@@ -180,14 +178,6 @@ type Target struct {
 	OldTransaction time.Duration
 	// Hearing is how long a notification may take; 0 means 2 s.
 	Hearing time.Duration
-	// Now is this machine's clock; nil means time.Now.
-	Now func() time.Time
-}
-
-// Share is the part of one limit that several of the configured databases need.
-type Share struct {
-	Connections int
-	Databases   []string
 }
 
 // Parent is a table whose deletions are recorded.
@@ -216,20 +206,16 @@ func (t Target) checks() []check {
 	return []check{
 		{"version", reading(version), nil},
 		{"recovery", reading(recovery), nil},
-		{"clock", t.clock, nil},
 		{"listen", t.listen, hears},
-		{"notify_queue", reading(notifyQueue), nil},
 		{"statistics", reading(statistics), nil},
 		{"transactions", reading(t.transactions), nil},
 		{"prepared_transactions", reading(t.prepared), nil},
 		{"settings", reading(settings), nil},
 		{"search_path", t.path, nil},
 		{"connections", reading(t.room), nil},
-		{"autovacuum", reading(t.autovacuum), nil},
 		{"privileges", reading(t.privileges), nil},
 		{"partitions", reading(t.partitions), nil},
 		{"tombstones", reading(t.tombstones), known},
-		{"subscriptions", reading(t.subscriptions), known},
 	}
 }
 

@@ -27,7 +27,7 @@ func TestAHealthyDatabase(t *testing.T) {
 		}
 		require.Equal(t, doctor.OK, check.Result, check.Check)
 	}
-	require.Len(t, report.Checks, 16)
+	require.Len(t, report.Checks, 12)
 }
 
 // Before migrations, and with the role's rights on nothing, every check still has its say.

@@ -50,46 +50,6 @@ func statistics(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	})
 }
 
-const (
-	// QueueWarning and queueError are shares of the notification queue that are in use.
-	QueueWarning = 0.1
-	queueError   = 0.5
-)
-
-func notifyQueue(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
-	const sql = "SELECT pg_catalog.pg_notification_queue_usage()"
-	return query(ctx, tx, "read usage of the notification queue", sql, nil, func(r struct{ Usage float64 }) []Finding { return judgeQueue(r.Usage) })
-}
-
-func judgeQueue(usage float64) []Finding {
-	severity := problem.Warning
-	switch {
-	case usage <= QueueWarning:
-		return nil
-	case usage > queueError:
-		severity = problem.Error
-	}
-	return One(severity, "pg_notification_queue_usage",
-		fmt.Sprintf("the notification queue is %.0f %% full; once it is full, every commit that notifies fails", 100*usage),
-		"end the session that listens and has had a transaction open for long; the server's log names it")
-}
-
-// autovacuum looks for queue tables without vacuum. Nearly every row in them is a dead one before long.
-func (t Target) autovacuum(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
-	const effect = "dead rows stay in the queue tables, and every look at them steps over those"
-	const sql = `SELECT name FROM pg_catalog.pg_settings WHERE name IN ('autovacuum', 'track_counts') AND setting = 'off' ORDER BY name LIMIT 1`
-	off, err := query(ctx, tx, "read settings of autovacuum", sql, nil, func(r struct{ Off string }) []Finding {
-		return One(problem.Warning, r.Off, r.Off+" is off: "+effect, "ALTER SYSTEM SET "+r.Off+" = on; SELECT pg_catalog.pg_reload_conf()")
-	})
-	if err != nil || len(off) > 0 {
-		return off, err
-	}
-	args := []any{pgcatalog.Schema, t.Database.Names.Tracked}
-	return query(ctx, tx, "read options of queue tables", sqlText("autovacuum"), args, func(r struct{ Table string }) []Finding {
-		return One(problem.Warning, r.Table, "autovacuum is off for this table: "+effect, "ALTER TABLE "+r.Table+" RESET (autovacuum_enabled)")
-	})
-}
-
 // room asks whether a worker finds as many free connections as it may open.
 func (t Target) room(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	type row struct {
@@ -97,25 +57,14 @@ func (t Target) room(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 		Limit, Taken int
 	}
 	return query(ctx, tx, "count connections", sqlText("room"), nil, func(r row) []Finding {
-		need := Share{Connections: t.Connections}
-		switch {
-		case r.Object == "max_connections" && len(t.Server.Databases) > 1:
-			need = t.Server
-		case strings.HasPrefix(r.Object, "role ") && len(t.Role.Databases) > 1:
-			need = t.Role
-		}
-		if r.Limit-r.Taken >= need.Connections {
+		if r.Limit-r.Taken >= t.Connections {
 			return nil
 		}
 		if r.Object != "max_connections" {
-			r.Fix = fmt.Sprintf("%s %d", r.Fix, r.Taken+need.Connections)
+			r.Fix = fmt.Sprintf("%s %d", r.Fix, r.Taken+t.Connections)
 		}
-		together := ""
-		if len(need.Databases) > 0 {
-			together = " to databases " + strings.Join(need.Databases, ", ") + " together"
-		}
-		return One(problem.Warning, r.Object, fmt.Sprintf("of %d connections others have %d, and a worker may open %d%s",
-			r.Limit, r.Taken, need.Connections, together), r.Fix+"; or lower "+strings.Join(t.PoolKeys, " and "))
+		return One(problem.Warning, r.Object, fmt.Sprintf("of %d connections others have %d, and a worker may open %d",
+			r.Limit, r.Taken, t.Connections), r.Fix+"; or lower "+strings.Join(t.PoolKeys, " and "))
 	})
 }
 
@@ -144,7 +93,7 @@ func settings(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 		Milliseconds           int64
 		Source, Role, Database string
 	}
-	found, err := query(ctx, tx, "read timeouts", sqlText("settings"), []any{names}, func(r row) []Finding {
+	return query(ctx, tx, "read timeouts", sqlText("settings"), []any{names}, func(r row) []Finding {
 		timeout := tooShort[slices.Index(names, r.Name)]
 		value := time.Duration(r.Milliseconds) * time.Millisecond
 		if value >= timeout.least {
@@ -152,28 +101,6 @@ func settings(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 		}
 		return One(problem.Warning, r.Name, fmt.Sprintf("%s is %s for role %s, less than %s: %s", r.Name, value, r.Role, timeout.least, timeout.effect),
 			lift(r.Name, r.Source, r.Role, r.Database))
-	})
-	if err != nil {
-		return nil, err
-	}
-	level, err := isolation(ctx, tx)
-	return append(found, level...), err
-}
-
-// isolation asks for the level at which transactions begin. Batches and doors begin at the one that they need, single
-// statements do not.
-func isolation(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
-	const name, right = "default_transaction_isolation", "read committed"
-	const sql = `SELECT setting.reset_val, setting.source, pg_catalog.format('%I', current_user), pg_catalog.format('%I', pg_catalog.current_database())
-FROM pg_catalog.pg_settings AS setting WHERE setting.name = $1 AND setting.reset_val <> $2`
-	type row struct{ Value, Source, Role, Database string }
-	return query(ctx, tx, "read "+name, sql, []any{name, right}, func(r row) []Finding {
-		fix := lift(name, r.Source, r.Role, r.Database)
-		if strings.HasSuffix(fix, " = 0") {
-			fix = fmt.Sprintf("ALTER ROLE %s IN DATABASE %s SET %s = '%s'", r.Role, r.Database, name, right)
-		}
-		return One(problem.Warning, name, fmt.Sprintf("transactions of role %s begin at %s: statements on leases and jobs fail beside another session "+
-			"on the same rows", r.Role, r.Value), fix)
 	})
 }
 
@@ -189,48 +116,4 @@ func lift(name, source, role, database string) string {
 	default:
 		return fmt.Sprintf("ALTER ROLE %s IN DATABASE %s SET %s = 0", role, database, name)
 	}
-}
-
-// Offsets of the clock from which schedules are noticeably wrong.
-const (
-	clockWarning = time.Second
-	clockError   = 5 * time.Second
-)
-
-// clock compares this machine's clock with the server's. Of several round trips the shortest says most.
-func (t Target) clock(ctx context.Context) ([]Finding, error) {
-	now := t.Now
-	if now == nil {
-		now = time.Now
-	}
-	var offset, uncertain time.Duration
-	for i := range 3 {
-		var server time.Time
-		sent := now()
-		if err := t.Database.Pool.QueryRow(ctx, "SELECT pg_catalog.clock_timestamp()").Scan(&server); err != nil {
-			return nil, fmt.Errorf("ask for the server's time: %w", err)
-		}
-		half := now().Sub(sent) / 2
-		if i == 0 || half < uncertain {
-			offset, uncertain = server.Sub(sent.Add(half)), half
-		}
-	}
-	return judgeClock(offset, uncertain), nil
-}
-
-// judgeClock counts only what the round trip cannot explain. A positive offset means that the server is ahead.
-func judgeClock(offset, uncertain time.Duration) []Finding {
-	certain := offset.Abs() - uncertain
-	if certain <= clockWarning {
-		return nil
-	}
-	severity, direction := problem.Warning, "ahead of"
-	if certain > clockError {
-		severity = problem.Error
-	}
-	if offset > 0 {
-		direction = "behind"
-	}
-	return One(severity, "clock", fmt.Sprintf("this machine's clock is %s %s the server's: schedules follow the one, everything else the other",
-		offset.Abs().Round(100*time.Millisecond), direction), "have NTP keep both clocks")
 }

@@ -10,45 +10,30 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/robfig/cron/v3"
 
 	"sexton/internal/dbsqlc"
 	"sexton/internal/problem"
 )
 
-// Schedule is one schedule of a kind of job for a database.
-type Schedule struct {
-	Kind     string
-	Database string
-	Times    cron.Schedule
-}
-
-// missable is how many ticks may be missing before a schedule counts as stopped.
-const missable = 3
-
 // Workers are what the jobs database knows of those who do the work.
 type Workers struct {
 	Target
 	// Silence is how long a worker may be silent before it is taken for dead.
-	Silence   time.Duration
-	Schedules []Schedule
+	Silence time.Duration
 }
 
-// ExamineWorkers makes the checks of workers and schedules, if Sexton is installed.
+// ExamineWorkers makes the check of workers, if Sexton is installed.
 func ExamineWorkers(ctx context.Context, report *Report, w Workers) {
 	name := w.Database.Name
-	var alive []dbsqlc.ClientsAliveRow
 	report.RunIf(ctx, w.Installed, "workers", name, func(ctx context.Context) ([]Finding, error) {
-		return w.read(ctx, func(ctx context.Context, tx pgx.Tx) (_ []Finding, err error) {
-			if alive, err = w.Database.Names.Queries(tx).ClientsAlive(ctx, w.Silence.Seconds()); err != nil {
+		return w.read(ctx, func(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
+			alive, err := w.Database.Names.Queries(tx).ClientsAlive(ctx, w.Silence.Seconds())
+			if err != nil {
 				return nil, fmt.Errorf("read workers: %w", err)
 			}
 			slices.SortStableFunc(alive, func(a, b dbsqlc.ClientsAliveRow) int { return a.StartedAt.Compare(b.StartedAt) })
 			return judgeWorkers(alive), nil
 		})
-	})
-	report.RunIf(ctx, len(alive) > 0, "schedules", name, func(ctx context.Context) ([]Finding, error) {
-		return w.read(ctx, func(ctx context.Context, tx pgx.Tx) ([]Finding, error) { return w.schedules(ctx, tx, alive) })
 	})
 }
 
@@ -68,51 +53,6 @@ func judgeWorkers(alive []dbsqlc.ClientsAliveRow) []Finding {
 		}
 	}
 	return found
-}
-
-// schedules looks for schedules that do not tick although a worker lives. What was missed before it started it makes
-// up for within moments, so only ticks since then count.
-func (w Workers) schedules(ctx context.Context, tx pgx.Tx, alive []dbsqlc.ClientsAliveRow) ([]Finding, error) {
-	rows, err := w.Database.Names.Queries(tx).ScheduleTicks(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("read schedules: %w", err)
-	}
-	var now time.Time
-	if err := tx.QueryRow(ctx, "SELECT pg_catalog.clock_timestamp()").Scan(&now); err != nil {
-		return nil, fmt.Errorf("ask for the server's time: %w", err)
-	}
-	var found []Finding
-	for _, s := range w.Schedules {
-		var last time.Time
-		since := "never"
-		for _, row := range rows {
-			if row.Kind == s.Kind && row.Database == s.Database {
-				last, since = row.LastTick, "last at "+row.LastTick.UTC().Format(time.RFC3339)
-			}
-		}
-		if stopped(s.Times, last, alive[0].StartedAt, now) {
-			found = append(found, One(problem.Warning, s.Kind+"/"+s.Database,
-				fmt.Sprintf("%d ticks of the schedule and more are missing although a worker runs; it ticked %s", missable, since),
-				"look into the log of worker "+alive[0].ClientID+" for the schedule's error, or start it again")...)
-		}
-	}
-	return found, nil
-}
-
-// stopped reports whether a schedule has missed too many ticks since the last one and since a worker could have
-// followed it. All times are taken in UTC, as schedules are.
-func stopped(times cron.Schedule, last, started, now time.Time) bool {
-	at := last
-	if started.After(at) {
-		at = started
-	}
-	at = at.UTC()
-	for range missable {
-		if at = times.Next(at); at.IsZero() || at.After(now) {
-			return false
-		}
-	}
-	return true
 }
 
 const hearing = 2 * time.Second

@@ -184,11 +184,10 @@ func (c *Connections) apart(ctx context.Context) error {
 			continue
 		}
 		at := address{schema: db.Names.Tracked}
-		found, err := ServerOf(ctx, db)
-		if err == nil {
-			at.server = found.ID
-			err = db.Pool.QueryRow(ctx, "SELECT pg_catalog.current_database()").Scan(&at.database)
-		}
+		// No two servers on a machine have one port, and no two machines start theirs in the same microsecond.
+		err := db.Pool.QueryRow(ctx, "SELECT pg_catalog.current_database(), "+
+			"pg_catalog.format('%s %s', extract(epoch FROM pg_catalog.pg_postmaster_start_time()), pg_catalog.current_setting('port'))").
+			Scan(&at.database, &at.server)
 		switch {
 		case database.Lost(err) && db.Name != c.Config.Jobs.Database:
 			c.Down[db.Name] = Located(c.Config, db.Unreachable(err))
@@ -436,16 +435,4 @@ func (c *Connections) DownNames() []string {
 		}
 	}
 	return names
-}
-
-// Server is where a database is, and as which role.
-type Server struct{ ID, role string }
-
-// ServerOf tells servers apart by what every role may read. No two on a machine have one port, and no two machines start
-// theirs in the same microsecond.
-func ServerOf(ctx context.Context, db database.Database) (found Server, err error) {
-	const sql = `
-SELECT pg_catalog.format('%s %s', extract(epoch FROM pg_catalog.pg_postmaster_start_time()), pg_catalog.current_setting('port')), current_user::pg_catalog.text`
-	err = db.Pool.QueryRow(ctx, sql).Scan(&found.ID, &found.role)
-	return found, problem.Doing(err, "look up server of database %s", db.Name)
 }

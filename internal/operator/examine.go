@@ -27,8 +27,6 @@ type Examination struct {
 	Unreachable error
 	// undirected are the databases that their listen_url does not lead to.
 	undirected map[string]bool
-	// servers are where the databases are, by name.
-	servers map[string]installation.Server
 }
 
 // Examine makes all checks. Close it at the end.
@@ -45,7 +43,6 @@ func Examine(ctx context.Context, c *config.Config) *Examination {
 		x.Unreachable = cmp.Or(x.Unreachable, x.connect(ctx, settings))
 	}
 	x.bind(ctx)
-	x.findServers(ctx)
 	for _, schema := range x.Schemas() {
 		x.examineDatabase(ctx, x.Database(schema.Name), schema)
 	}
@@ -178,12 +175,7 @@ func (x *Examination) work(ctx context.Context, everywhere bool) {
 
 // examineJobs makes the checks that the jobs database alone has.
 func (x *Examination) examineJobs(ctx context.Context, target doctor.Target) {
-	workers := doctor.Workers{Target: target, Silence: x.Config.Jobs.Silence}
-	ticks, err := riverjobs.Ticks(x.Config)
-	for _, t := range ticks {
-		workers.Schedules = append(workers.Schedules, doctor.Schedule{Kind: t.Kind, Database: t.Database, Times: t.Schedule})
-	}
-	doctor.ExamineWorkers(ctx, x.Report, workers)
+	doctor.ExamineWorkers(ctx, x.Report, doctor.Workers{Target: target, Silence: x.Config.Jobs.Silence})
 	x.work(ctx, false)
 	x.checks(x.DB.Name, components.Disabled, func(_ *components.Component, check components.Check) {
 		if !x.Installed {
@@ -194,10 +186,7 @@ func (x *Examination) examineJobs(ctx context.Context, target doctor.Target) {
 			x.Report.Run(ctx, check.Name, x.DB.Name, func(context.Context) ([]doctor.Finding, error) { return found, err })
 		}
 	})
-	x.look(ctx, x.Installed, "pauses", func(ctx context.Context) ([]doctor.Finding, error) {
-		found, paused := x.pauses(ctx)
-		return found, cmp.Or(err, paused)
-	})
+	x.look(ctx, x.Installed, "pauses", x.pauses)
 	x.look(ctx, x.Installed, "stalled_jobs", x.stalledJobs)
 	x.look(ctx, x.Installed, "cron", x.unled)
 }
@@ -207,8 +196,6 @@ func (x *Examination) target(schema migrate.Database) doctor.Target {
 	t := doctor.Target{
 		Database: x.DB, Installed: x.Installed, Undirected: x.undirected[x.DB.Name], Grants: grantsOf(schema),
 		Connections: x.mostConnections(), PoolKeys: installation.PoolKeys(x.Config),
-		Server: x.share(func(s installation.Server) bool { return s.ID == x.servers[x.DB.Name].ID }),
-		Role:   x.share(func(s installation.Server) bool { return s == x.servers[x.DB.Name] }),
 	}
 	if x.Bound {
 		t.Parents = []doctor.Parent{}
@@ -339,32 +326,8 @@ func (x *Examination) unled(ctx context.Context) (found []doctor.Finding, _ erro
 	return found, err
 }
 
-// findServers finds out which databases share a server, and so its limits. One that does not say counts as alone.
-func (x *Examination) findServers(ctx context.Context) {
-	x.servers = map[string]installation.Server{}
-	for _, db := range x.Databases {
-		found, err := installation.ServerOf(ctx, db)
-		if err != nil {
-			found = installation.Server{ID: "of database " + db.Name}
-		}
-		x.servers[db.Name] = found
-	}
-}
-
 // mostConnections is the number that one worker may open to one database: its pool for work, the one for what an operator asks and changes,
 // and the connection that listens.
 func (x *Examination) mostConnections() int {
 	return 2*installation.PoolSize(x.Config) + 1
-}
-
-// share sums up what a worker may open to the databases on matching servers.
-func (x *Examination) share(matches func(installation.Server) bool) doctor.Share {
-	var share doctor.Share
-	for _, db := range x.Databases {
-		if matches(x.servers[db.Name]) {
-			share.Databases = append(share.Databases, db.Name)
-			share.Connections += x.mostConnections()
-		}
-	}
-	return share
 }

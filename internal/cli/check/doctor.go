@@ -18,8 +18,8 @@ func doctorCommand(env *cli.Env) *cobra.Command {
 	return env.Reports(&cobra.Command{
 		Use:   "doctor",
 		Short: "Look for what will keep the worker from its work; exits 5 where something needs attention",
-		Long: `Checks connections, server, settings, privileges, schema, definitions, indexes, triggers, notifications, clocks
-and workers, goes on where a check fails, and says of each finding how to put it right. Run it as the
+		Long: `Checks connections, server, settings, privileges, schema, definitions, indexes, triggers, notifications and
+workers, goes on where a check fails, and says of each finding how to put it right. Run it as the
 worker's role. It changes nothing. With an error or a warning it exits 5, with information only 0, and 4 if no database
 can be reached. Of several databases the reachable ones are examined, and the checks of
 the others count as skipped.`,

@@ -39,7 +39,7 @@ func TestDoctorBeforeTheInstallation(t *testing.T) {
 	_, lines := s.Diagnosis(report, "schema")
 	require.Equal(t, []string{"error | component base | schema of database main: component base is not installed; run `sexton migrate up` | sexton migrate up"}, lines)
 	require.Len(t, report.Findings, 1)
-	for _, check := range []string{"triggers", "tombstones", "workers", "schedules", "pauses"} {
+	for _, check := range []string{"triggers", "tombstones", "workers", "pauses"} {
 		result, _ := s.Diagnosis(report, check)
 		require.Equal(t, doctor.Skipped, result, check)
 	}
@@ -179,12 +179,6 @@ func TestDoctorOfWorkThatStandsStill(t *testing.T) {
 	require.Equal(t, doctor.OK, result, "it is meant to wait")
 	_, lines := s.Diagnosis(report, "pauses")
 	require.Equal(t, []string{"info | " + clitest.Kind + " | the job is paused since 2026-01-02T03:04:05Z | sexton resume " + clitest.Kind}, lines)
-
-	enter(s, "host:1:abc")
-	s.Exec("UPDATE sexton.clients SET started_at = now() - interval '10 minutes'")
-	s.Exec("INSERT INTO sexton.schedules VALUES ($1, 'main', '2026-01-02T03:04:05Z')", clitest.Kind)
-	requireFindings(s, 5, "schedules", "warning | "+clitest.Kind+"/main | 3 ticks of the schedule and more are missing although a worker runs; "+
-		"it ticked last at 2026-01-02T03:04:05Z | look into the log of worker host:1:abc for the schedule's error, or start it again")
 }
 
 func TestDoctorOfFailedTombstones(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/cli/clitest"
@@ -45,7 +44,7 @@ func TestDoctorOfTwoDatabases(t *testing.T) {
 		require.Empty(t, report.Findings)
 		other := map[string]string{"main": "ci", "ci": "main"}[jobs]
 		made := checks(report, other, doctor.OK)
-		require.Subset(t, checks(report, jobs, doctor.OK), append(made, "workers", "schedules", "pauses", "stalled_jobs", "cron"))
+		require.Subset(t, checks(report, jobs, doctor.OK), append(made, "workers", "pauses", "stalled_jobs", "cron"))
 		for _, c := range report.Checks {
 			require.Equal(t, doctor.OK, c.Result, c)
 		}
@@ -58,12 +57,12 @@ func TestDoctorOfTwoDatabases(t *testing.T) {
 			"no such file or directory | start it, or correct host and port"}, about(s, report, other))
 		require.Empty(t, about(s, report, jobs))
 		require.Equal(t, made[1:], checks(report, other, doctor.Skipped), "all but the connection itself")
-		require.Subset(t, checks(report, jobs, doctor.OK), append(made, "workers", "schedules", "pauses", "stalled_jobs", "cron"))
+		require.Subset(t, checks(report, jobs, doctor.OK), append(made, "workers", "pauses", "stalled_jobs", "cron"))
 
 		s.Without(jobs)
 		report, _ = s.Examined(5)
 		require.Len(t, report.Findings, 1)
-		require.Equal(t, append(made[1:], "workers", "schedules", "pauses", "stalled_jobs", "cron"), checks(report, jobs, doctor.Skipped))
+		require.Equal(t, append(made[1:], "workers", "pauses", "stalled_jobs", "cron"), checks(report, jobs, doctor.Skipped))
 		require.Equal(t, made, checks(report, other, doctor.OK))
 	})
 }
@@ -112,21 +111,4 @@ func TestDoctorOfTheSchemaInTheOtherDatabase(t *testing.T) {
 	report, _ = s.Examined(5)
 	require.Equal(t, []string{"error | schema | component base | schema of database ci: component base is not installed; run `sexton migrate up` | sexton migrate up"},
 		about(s, report, "ci"))
-}
-
-// Databases on one server share its limits: what fits each may be too much for both.
-func TestDoctorCountsConnectionsPerServer(t *testing.T) {
-	t.Parallel()
-	s := clitest.InstalledTwo(t, "main")
-	role := s.CreateRole()
-	s.Environ = append(s.Environ, "SEXTON_DATABASES__MAIN__URL="+s.AsRole(role))
-	s.Exec("ALTER ROLE " + pgx.Identifier{role}.Sanitize() + " CONNECTION LIMIT 36")
-	lines := findings(s.Site, 5, "connections")
-	require.Empty(t, lines, "35 for each, as two roles")
-	ci := (&clitest.Site{Database: s.Ci, Tb: t}).AsRole(role)
-	s.Environ = append(s.Environ, "SEXTON_DATABASES__CI__URL="+ci)
-	lines = findings(s.Site, 5, "connections")
-	want := "warning | role " + role + " | of 36 connections others have 0, and a worker may open 70 to databases main, ci together | " +
-		"ALTER ROLE " + role + " CONNECTION LIMIT 70; or lower jobs.max_workers and loose_foreign_keys.connections"
-	require.Equal(t, []string{want, want}, lines)
 }
