@@ -212,14 +212,13 @@ func TestHeadersAreLimited(t *testing.T) {
 
 func TestSlowHeadersAreNotWaitedFor(t *testing.T) {
 	t.Parallel()
-	slow, err := net.Dial("tcp", serve(t, config.HTTP{}, web.Readiness{}).address)
-	require.NoError(t, err)
-	defer slow.Close()
-	_, err = io.WriteString(slow, "GET /metrics HTTP/1.1\r\nHost: local")
-	require.NoError(t, err)
-	require.NoError(t, slow.SetReadDeadline(time.Now().Add(20*time.Second)))
-	_, err = io.ReadAll(slow)
-	require.NoError(t, err, "the server closes the connection")
+	s := serveWith(t, config.HTTP{}, web.Readiness{}, func(server *web.Server) {
+		server.Page = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			of, _ := r.Context().Value(http.ServerContextKey).(*http.Server)
+			_, _ = fmt.Fprint(w, of.ReadHeaderTimeout, " ", of.ReadTimeout, " ", of.MaxHeaderBytes)
+		})
+	})
+	require.Equal(t, "2s 10s 16384", s.ask(t, http.MethodGet, "/", nil).body)
 }
 
 // Connections that send their headers slowly, and requests that take long, keep no health check from its answer.
