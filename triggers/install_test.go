@@ -83,6 +83,20 @@ func TestInstallNamesWhoHoldsTheTable(t *testing.T) {
 	require.Len(t, b.install(id("parents"), id("others")).Triggers, 2, "the next run finishes the work")
 }
 
+// Every statement that locks a table of the application waits 2 s at most, because writers queue after it.
+func TestInstallWaitsTwoSecondsForLocks(t *testing.T) {
+	t.Parallel()
+	b := setup(t, parents)
+	b.LogLockTimeouts()
+	b.Exec("ALTER DATABASE " + pgx.Identifier{b.Name}.Sanitize() + " SET lock_timeout = '10s'")
+	b.conn = b.connect(b.URL)
+	b.install(id("parents"))
+	require.Equal(t, [][]string{{"ALTER TABLE", "2s"}, {"CREATE TRIGGER", "2s"}}, b.Rows("SELECT DISTINCT command, value FROM lock_timeouts ORDER BY 1"))
+	b.Exec("TRUNCATE lock_timeouts")
+	pgtest.Must(triggers.Uninstall(t.Context(), b.conn, b.cfg))(t)
+	require.Equal(t, [][]string{{"DROP TRIGGER", "2s"}}, b.Rows("SELECT DISTINCT command, value FROM lock_timeouts"))
+}
+
 func TestInstallTriesAgainUntilTheTableIsFree(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parents)

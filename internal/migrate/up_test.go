@@ -174,18 +174,38 @@ func TestUpGivesWayToWriters(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		_, err := migrate.Up(t.Context(), slog.New(slog.NewTextHandler(said, nil)), db)
+		close(said)
 		ended <- err
 	}()
 	pgtest.Await(t, d.Pool(), "the migration to wait for the table", "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted "+
 		"AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND relation = 'import_placeholder_user_details'::regclass)")
 	d.Exec("UPDATE import_placeholder_user_details SET namespace_id = 1") // It queues after the migration.
 	var waits string
-	for !strings.Contains(waits, "waits_for_lock") {
-		waits = <-said
+	for waits = range said {
+		if strings.Contains(waits, "waits_for_lock") {
+			break
+		}
 	}
 	require.Contains(t, waits, fmt.Sprintf("held_by=\"pid %d (importer, role ", holder.Conn().PgConn().PID()))
 	require.NoError(t, holder.Rollback(t.Context()))
 	require.NoError(t, <-ended)
+}
+
+// Every statement that locks a table of the application waits 2 s at most, because writers queue after it.
+func TestMigrationsWaitTwoSecondsForLocks(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	d.Exec(usersTable + detailsTable)
+	d.LogLockTimeouts()
+	d.Exec("ALTER DATABASE " + pgx.Identifier{d.Name}.Sanitize() + " SET lock_timeout = '10s'")
+	db := with(t, d, migrate.GhostUsers, migrate.PlaceholderUsers)
+	up(t, db)
+	for _, command := range []string{"CREATE TABLE", "ALTER TABLE", "CREATE INDEX"} {
+		require.Equal(t, [][]string{{"2s"}}, d.Rows("SELECT DISTINCT value FROM lock_timeouts WHERE command = $1", command), command)
+	}
+	d.Exec("TRUNCATE lock_timeouts")
+	down(t, db)
+	require.Equal(t, [][]string{{"2s"}}, d.Rows("SELECT DISTINCT value FROM lock_timeouts"))
 }
 
 // Whether the role's statement timeout is lifted shows where a statement has to wait, however fast the machine.

@@ -127,6 +127,17 @@ func (d *Database) Rows(sql string, args ...any) [][]string {
 	return result
 }
 
+// LogLockTimeouts logs the lock_timeout of each DDL command on tables, indexes and triggers from now on in public.lock_timeouts (command, value).
+func (d *Database) LogLockTimeouts() {
+	d.tb.Helper()
+	d.Exec(`CREATE TABLE public.lock_timeouts (command text, value text);
+		CREATE FUNCTION public.log_lock_timeout() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER AS
+			$$ BEGIN INSERT INTO public.lock_timeouts VALUES (tg_tag, pg_catalog.current_setting('lock_timeout')); END $$;
+		CREATE EVENT TRIGGER log_lock_timeouts ON ddl_command_end
+			WHEN tag IN ('CREATE TABLE', 'ALTER TABLE', 'DROP TABLE', 'CREATE INDEX', 'DROP INDEX', 'CREATE TRIGGER', 'DROP TRIGGER')
+			EXECUTE FUNCTION public.log_lock_timeout()`)
+}
+
 // Query lets Scalar and Await ask a database.
 func (d *Database) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	return d.Pool().Query(ctx, sql, args...)
