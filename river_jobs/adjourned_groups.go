@@ -93,26 +93,23 @@ func passAdjournedGroups(ctx context.Context, p *pass, _ AdjournedGroupDeletionA
 		},
 	}
 	stats, err := engine.Run(ctx)
-	if err == nil && stats.Cutoff == nil {
-		p.log.WarnContext(ctx, "no group is due, as application_settings.deletion_adjourned_period is not set to 1 to 90 days")
-	}
-	return adjournedResult(stats), err
-}
-
-// adjournedResult is the result of a pass for the history and the metrics.
-func adjournedResult(stats *groupschedule.Stats) jobrun.Result {
+	const noPeriod = "application_settings.deletion_adjourned_period is not set to 1 to 90 days"
 	result := jobrun.Result{
-		Outcome: jobrun.Done, Stats: stats, Changed: stats.Changed(), Processed: stats.GroupsEnqueued + stats.GroupsRestored, Failed: stats.GroupsFailed,
-		Faults: stats.Errors,
+		Stats: stats, Changed: stats.Changed(), Faults: stats.Errors,
+		Processed: stats.GroupsEnqueued + stats.GroupsRestored, Failed: stats.GroupsFailed,
+		Over: stats.OverLimit, Left: "due groups are left; the next run goes on at once", Stopped: stats.Interrupted,
+		Counts: jobrun.Counts{
+			metrics.GroupsEnqueued: {"": stats.GroupsEnqueued}, metrics.GroupsRestored: {"": stats.GroupsRestored},
+			metrics.GroupsFailed: {"": stats.GroupsFailed},
+		},
 	}
-	cutShort(&result, stats.OverLimit, stats.Interrupted, "due groups are left; the next run goes on at once")
 	if stats.Cutoff == nil {
-		result.Outcome, result.Reason = jobrun.Skipped, "application_settings.deletion_adjourned_period is not set to 1 to 90 days"
+		result.Skipped = noPeriod
+		if err == nil {
+			p.log.WarnContext(ctx, "no group is due, as "+noPeriod)
+		}
 	}
-	result.Counts = counted(map[string]int64{
-		metrics.GroupsEnqueued: stats.GroupsEnqueued, metrics.GroupsRestored: stats.GroupsRestored, metrics.GroupsFailed: stats.GroupsFailed,
-	}, nil)
-	return result
+	return result, err
 }
 
 // GroupDestroy is the kind of the job that takes one group down.
@@ -161,7 +158,29 @@ func passGroupDestroy(ctx context.Context, p *pass, args GroupDestroyArgs) (jobr
 	if err == nil && stats.Outcome == groupdelete.Stuck {
 		err = jobrun.Logged(fmt.Errorf("destroy group %d: %s", args.GroupID, stats.Reason)) // group_stuck is its line.
 	}
-	return destroyResult(stats), err
+	return groupResult(stats), err
+}
+
+// groupResult returns what a run on a group did.
+func groupResult(stats *groupdelete.Stats) jobrun.Result {
+	failed := int64(0)
+	if stats.Outcome == groupdelete.Stuck {
+		failed = 1
+	}
+	result := jobrun.Result{
+		Stats: stats, Changed: stats.Changed(), Faults: stats.Errors, Latency: stats.Latency,
+		Processed: stats.Groups, Failed: failed, Reason: stats.Reason,
+		Over: stats.Outcome == groupdelete.Unfinished, Left: "the group is not gone yet; the next run goes on at once",
+		Stopped: stats.Interrupted, Idle: stats.Bots == 0 && len(stats.Deleted)+len(stats.Nullified) == 0,
+		Counts: jobrun.Counts{
+			metrics.GroupsDestroyed: {"": stats.Groups}, metrics.ProjectsDestroyed: {"": stats.Projects},
+			metrics.GroupDestroysFailed: {"": failed}, metrics.GroupDeleted: stats.Deleted,
+		},
+	}
+	if !stats.Over() {
+		result.Waited = stats.Reason
+	}
+	return result
 }
 
 // destroyGroups runs the engine on one connection.
@@ -317,25 +336,4 @@ func (d *destroyer) other(ctx context.Context, args GroupDestroyArgs, due time.T
 	d.stats.Take(stats)
 	d.stats.Step, d.stats.WaitingFor = "", ""
 	return err == nil && stats.Over(), err
-}
-
-// destroyResult is the result of a run for the history and the metrics.
-func destroyResult(stats *groupdelete.Stats) jobrun.Result {
-	result := jobrun.Result{
-		Outcome: jobrun.Done, Reason: stats.Reason, Stats: stats, Changed: stats.Changed(), Processed: stats.Groups, Faults: stats.Errors,
-		Latency: stats.Latency,
-	}
-	switch stats.Outcome {
-	case groupdelete.Unfinished:
-		result.Outcome, result.Reason = jobrun.OverLimit, because("the group is not gone yet; the next run goes on at once", stats.Reason)
-	case groupdelete.Stuck:
-		result.Failed = 1
-	case groupdelete.Destroyed, groupdelete.Gone, groupdelete.Kept:
-	}
-	left := stats.Outcome == groupdelete.Unfinished && !stats.Interrupted
-	result.Held = heldUp(stats.Bots+total(stats.Deleted, stats.Nullified), left, stats.Reason, stats.Errors)
-	result.Counts = counted(map[string]int64{
-		metrics.GroupsDestroyed: stats.Groups, metrics.ProjectsDestroyed: stats.Projects, metrics.GroupDestroysFailed: result.Failed,
-	}, map[string]map[string]int64{metrics.GroupDeleted: stats.Deleted})
-	return result
 }

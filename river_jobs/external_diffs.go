@@ -132,12 +132,28 @@ func passScheduleDiffs(ctx context.Context, p *pass, _ ScheduleExternalDiffsArgs
 	if err == nil {
 		err = stats.remove(working, p)
 	}
-	result := scheduleResult(stats)
-	if working.Err() != nil {
-		cutShort(&result, ctx.Err() == nil, true, "reached its time limit; the next pass continues immediately")
-		err = nil
+	result := stats.result()
+	switch {
+	case ctx.Err() != nil:
+		result.Over, result.Stopped, err = false, true, nil
+	case working.Err() != nil:
+		result.Over, result.Left, err = true, "reached its time limit; the next pass continues immediately", nil
 	}
 	return result, err
+}
+
+// result returns what the pass did.
+func (s *scheduleStats) result() jobrun.Result {
+	done, failed := s.Inserted+s.Objects, s.Removed.Failed
+	result := jobrun.Result{
+		Stats: s, Changed: done+failed > 0, Processed: done, Failed: failed, Reason: s.WaitingFor,
+		Over: s.OverLimit || s.More, Left: "more diffs are due; the next pass continues immediately",
+		Counts: jobrun.Counts{metrics.DiffObjectsRemoved: {"": s.Objects}},
+	}
+	if s.OverLimit {
+		result.Left = "more diffs are due; the next tick continues"
+	}
+	return result
 }
 
 func (s *scheduleStats) schedule(ctx context.Context, p *pass) error {
@@ -173,19 +189,6 @@ func (s *scheduleStats) remove(ctx context.Context, p *pass) error {
 	s.WaitingFor = outage.Error()
 	p.log.WarnContext(ctx, "store_unavailable", "error", outage.Error())
 	return nil
-}
-
-func scheduleResult(stats *scheduleStats) jobrun.Result {
-	done, failed := stats.Inserted+stats.Objects, stats.Removed.Failed
-	result := jobrun.Result{Outcome: jobrun.Done, Stats: stats, Reason: stats.WaitingFor, Processed: done, Failed: failed, Changed: done+failed > 0}
-	switch {
-	case stats.OverLimit:
-		result.Outcome, result.Reason = jobrun.OverLimit, "more diffs are due; the next tick continues"
-	case stats.More:
-		result.Outcome, result.Reason = jobrun.OverLimit, "more diffs are due; the next pass continues immediately"
-	}
-	result.Counts = counted(map[string]int64{metrics.DiffObjectsRemoved: stats.Objects}, nil)
-	return result
 }
 
 // MigrateExternalDiff is the kind of the job that moves one diff out of the database.
@@ -273,6 +276,7 @@ func passMigrateDiff(ctx context.Context, p *pass, args MigrateExternalDiffArgs)
 	refused, no := errors.AsType[*blobstore.AccessError](err)
 	stats.Refused = no
 	first := false
+	result := jobrun.Result{Stats: stats}
 	switch {
 	case no:
 		p.later, first = p.Bindings.store.after(began, longestPause)
@@ -281,35 +285,26 @@ func passMigrateDiff(ctx context.Context, p *pass, args MigrateExternalDiffArgs)
 	}
 	switch {
 	case no && !first:
-		stats.WaitingFor = refused.Error()
+		result.Skipped = refused.Error()
 	case out:
-		stats.WaitingFor = outage.Error()
+		result.Skipped = outage.Error()
 		log.WarnContext(ctx, "store_unavailable", "error", outage.Error())
 	case taken:
 		p.later = min(max(busy.Left, busyRetry), longestBusy)
-		stats.WaitingFor, p.holder = busy.Error(), busy.Holder
+		result.Skipped, p.holder = busy.Error(), busy.Holder
 	case err != nil:
-		return jobrun.Result{Stats: stats, Failed: 1}, fmt.Errorf("diff %d: %w", args.DiffID, err)
+		result.Failed = 1
+		return result, fmt.Errorf("diff %d: %w", args.DiffID, err)
 	case stats.Skipped != "":
-		log.InfoContext(ctx, "diff_skipped", "reason", string(stats.Skipped))
+		result.Changed, result.Reason = true, string(stats.Skipped)
+		result.Counts = jobrun.Counts{metrics.DiffsSkipped: {result.Reason: 1}}
+		log.InfoContext(ctx, "diff_skipped", "reason", result.Reason)
 	default:
 		p.Bindings.store.end(time.Now())
+		result.Changed, result.Processed, result.Latency = true, 1, stats.Latency
+		result.Counts = jobrun.Counts{metrics.DiffsMoved: {"": 1}, metrics.DiffBytesMoved: {"": stats.Bytes}}
 		log.InfoContext(ctx, "diff_moved", "key", stats.Key, "bytes", stats.Bytes, "files", stats.Files)
 	}
-	return moveResult(stats), nil
-}
-
-func moveResult(stats *moveStats) jobrun.Result {
-	result := jobrun.Result{Outcome: jobrun.Done, Stats: stats, Changed: true}
-	switch {
-	case stats.WaitingFor != "":
-		result.Outcome, result.Reason, result.Changed = jobrun.Skipped, stats.WaitingFor, false
-	case stats.Skipped != "":
-		result.Reason = string(stats.Skipped)
-		result.Counts = []jobrun.Count{{Metric: metrics.DiffsSkipped, Reason: result.Reason, N: 1}}
-	default:
-		result.Processed, result.Latency = 1, stats.Latency
-		result.Counts = []jobrun.Count{{Metric: metrics.DiffsMoved, N: 1}, {Metric: metrics.DiffBytesMoved, N: stats.Bytes}}
-	}
-	return result
+	stats.WaitingFor = result.Skipped
+	return result, nil
 }

@@ -299,9 +299,9 @@ func TestAStopFailsNoWorkOnDiffs(t *testing.T) {
 func TestASearchWithoutTimeContinuesImmediately(t *testing.T) {
 	t.Parallel()
 	for more, reason := range map[bool]string{true: "the next pass continues immediately", false: "the next tick continues"} {
-		result := scheduleResult(&scheduleStats{Schedule: extdiff.Schedule{OverLimit: !more, More: more}})
-		require.Equal(t, jobrun.OverLimit, result.Outcome)
-		require.Equal(t, "more diffs are due; "+reason, result.Reason)
+		stats := scheduleStats{Schedule: extdiff.Schedule{OverLimit: !more, More: more}}
+		require.True(t, stats.result().Over)
+		require.Equal(t, "more diffs are due; "+reason, stats.result().Left)
 	}
 }
 

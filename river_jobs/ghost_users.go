@@ -118,9 +118,19 @@ func passGhostUsers(ctx context.Context, p *pass, _ MigrateRecordsToGhostUserArg
 	if stats == nil {
 		return jobrun.Result{}, err
 	}
-	result := ghostResult(stats)
-	result.Counts = append(result.Counts, ghostAlerts(ctx, p.log, p.db, stats)...)
-	return result, err
+	counts := jobrun.Counts{
+		metrics.GhostUsersDestroyed: {"": stats.UsersProcessed}, metrics.GhostUsersFailed: {"": stats.UsersFailed},
+		metrics.GhostMoved: stats.Moved, metrics.GhostDeleted: stats.Deleted, metrics.GhostNullified: stats.Nullified,
+	}
+	ghostAlerts(ctx, p.log, p.db, stats, counts)
+	return jobrun.Result{
+		Stats: stats, Changed: stats.Changed(), Faults: stats.Errors, Latency: stats.Latency, Counts: counts,
+		Processed: stats.UsersProcessed, Failed: stats.UsersFailed,
+		Over: stats.OverLimit, Left: "due users are left; the next run goes on at once", Stopped: stats.Interrupted,
+		Waited: stats.Held,
+		Idle: stats.UsersProcessed+stats.UsersDropped == 0 &&
+			len(stats.Moved)+len(stats.Deleted)+len(stats.Nullified) == 0,
+	}, err
 }
 
 func clearGhostUsers(ctx context.Context, p *pass) (*ghostuser.Stats, error) {
@@ -173,21 +183,6 @@ func logGhost(ctx context.Context, log *slog.Logger, item ghostuser.Item) {
 	log.InfoContext(ctx, "user_processed")
 }
 
-// ghostResult is the result of a pass for the history and the metrics.
-func ghostResult(stats *ghostuser.Stats) jobrun.Result {
-	result := jobrun.Result{
-		Outcome: jobrun.Done, Stats: stats, Changed: stats.Changed(), Processed: stats.UsersProcessed, Failed: stats.UsersFailed,
-		Faults: stats.Errors, Latency: stats.Latency,
-	}
-	cutShort(&result, stats.OverLimit, stats.Interrupted, because("due users are left; the next run goes on at once", stats.Held))
-	done := stats.UsersProcessed + stats.UsersDropped + total(stats.Moved, stats.Deleted, stats.Nullified)
-	result.Held = heldUp(done, stats.OverLimit || stats.Held != "", stats.Held, stats.Errors)
-	result.Counts = counted(
-		map[string]int64{metrics.GhostUsersDestroyed: stats.UsersProcessed, metrics.GhostUsersFailed: stats.UsersFailed},
-		map[string]map[string]int64{metrics.GhostMoved: stats.Moved, metrics.GhostDeleted: stats.Deleted, metrics.GhostNullified: stats.Nullified})
-	return result
-}
-
 const (
 	// GhostBacklogAlert is how many users may wait, put off ones included, before a person should know.
 	GhostBacklogAlert = 1000
@@ -198,13 +193,14 @@ const (
 	countTime = 2 * time.Second
 )
 
-// ghostAlerts warns, at a run's end, of what an operator should look into, and returns a count for each warning.
-func ghostAlerts(ctx context.Context, log *slog.Logger, db database.Database, stats *ghostuser.Stats) []jobrun.Count {
-	var raised []jobrun.Count
+// ghostAlerts logs and counts warnings about many failed and many pending users at the end of a run.
+func ghostAlerts(
+	ctx context.Context, log *slog.Logger, db database.Database, stats *ghostuser.Stats, counts jobrun.Counts,
+) {
 	if share, alarming := ghostErrorRate(stats); alarming {
 		log.WarnContext(ctx, "many users could not be deleted",
 			"processed", stats.UsersProcessed, "failed", stats.UsersFailed, "error_share", share, "alert_above", ghostErrorShare)
-		raised = append(raised, jobrun.Count{Metric: metrics.GhostErrorAlerts, N: 1})
+		counts[metrics.GhostErrorAlerts] = map[string]int64{"": 1}
 	}
 	counting, cancel := context.WithTimeout(ctx, countTime)
 	defer cancel()
@@ -218,9 +214,8 @@ func ghostAlerts(ctx context.Context, log *slog.Logger, db database.Database, st
 	case backlog.Pending > GhostBacklogAlert:
 		log.WarnContext(ctx, "many users wait to be deleted", "waiting", backlog.Pending, "capped", backlog.Capped,
 			"deferred", backlog.Deferred, "oldest_age_seconds", backlog.OldestAgeSeconds, "alert_above", GhostBacklogAlert)
-		raised = append(raised, jobrun.Count{Metric: metrics.GhostBacklogAlerts, N: 1})
+		counts[metrics.GhostBacklogAlerts] = map[string]int64{"": 1}
 	}
-	return raised
 }
 
 // ghostErrorRate is the share of failures among the users that a run is through with, and whether that is too many. Those

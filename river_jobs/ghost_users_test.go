@@ -113,15 +113,7 @@ func (b bundle) runGhosts(t *testing.T) (backlog, errors int64) {
 	b.deps.Runner.Observer = ended
 	b.log.Take()
 	require.Equal(t, jobrun.Done, b.ran(t, MigrateRecordsToGhostUserArgs{}).Outcome)
-	for _, count := range ended.last.Counts {
-		switch count.Metric {
-		case metrics.GhostBacklogAlerts:
-			backlog += count.N
-		case metrics.GhostErrorAlerts:
-			errors += count.N
-		}
-	}
-	return backlog, errors
+	return ended.last.Counts[metrics.GhostBacklogAlerts][""], ended.last.Counts[metrics.GhostErrorAlerts][""]
 }
 
 // endings keeps how the last run ended.

@@ -14,6 +14,7 @@ import (
 	"sexton/internal/jobrun"
 	"sexton/internal/loosefk"
 	"sexton/internal/loosefk/cleanup"
+	"sexton/internal/metrics"
 	"sexton/internal/migrate"
 	"sexton/triggers"
 )
@@ -71,20 +72,36 @@ func passLooseForeignKeys(ctx context.Context, p *pass, _ LooseForeignKeysCleanu
 		return jobrun.Result{}, err
 	}
 	result := jobrun.Result{
-		Outcome: jobrun.Done, Stats: stats, Changed: stats.Changed(), Processed: stats.Processed, Counts: countsOf(stats), Faults: stats.Errors,
-		Latency: stats.Latency,
+		Stats: stats, Changed: stats.Changed(), Faults: stats.Errors, Latency: stats.Latency, Counts: countsOf(stats),
+		Processed: stats.Processed, Waited: stats.Held,
+		Over:    stats.OverLimit || stats.Interrupted && ctx.Err() == nil,
+		Stopped: stats.Interrupted && ctx.Err() != nil,
+		Idle:    stats.DeleteCount+stats.UpdateCount+stats.Processed+stats.Revived == 0,
+	}
+	if stats.Interrupted {
+		result.Left = "its time was over before everything was done; the next run goes on at once"
 	}
 	for _, counts := range stats.Errors {
 		result.Failed += counts.Count
 	}
-	cutShort(&result, false, stats.Interrupted, "")
-	if stats.Interrupted && ctx.Err() == nil {
-		result.Reason = because("its time was over before everything was done; the next run goes on at once", stats.Held)
-	}
-	cutShort(&result, stats.OverLimit, false, "")
-	left := result.Outcome == jobrun.OverLimit && (ctx.Err() == nil || stats.Held != "")
-	result.Held = heldUp(stats.DeleteCount+stats.UpdateCount+stats.Processed+stats.Revived, left, stats.Held, stats.Errors)
 	return result, err
+}
+
+// countsOf returns the counts of a pass over tombstones.
+func countsOf(stats *loosefk.Stats) jobrun.Counts {
+	counts := jobrun.Counts{
+		metrics.Deletions: stats.DeleteCountByTable, metrics.Updates: stats.UpdateCountByTable,
+		metrics.ConfirmedRecords: {"": stats.Confirmed}, metrics.LateChildren: {"": stats.LateChildren},
+		metrics.ProcessedRecords: {}, metrics.RevivedRecords: {},
+		metrics.RescheduledRecords: {}, metrics.IncrementedRecords: {},
+	}
+	for table, parent := range stats.ByParent {
+		counts[metrics.ProcessedRecords][table] = parent.Processed
+		counts[metrics.RevivedRecords][table] = parent.Revived
+		counts[metrics.RescheduledRecords][table] = parent.Rescheduled
+		counts[metrics.IncrementedRecords][table] = parent.Incremented
+	}
+	return counts
 }
 
 // childrenIn are the tables of one database whose rows batches delete.

@@ -111,7 +111,15 @@ func passPlaceholderCleanup(ctx context.Context, p *pass, _ PlaceholderUserClean
 	case len(stats.Errors) > 0: // Others have rows locked, which stay due.
 		p.putOff()
 	}
-	return placeholderResult(stats), err
+	return jobrun.Result{
+		Stats: stats, Changed: stats.Scheduled+stats.Failed > 0, Faults: stats.Errors,
+		Processed: stats.Scheduled, Failed: stats.Failed,
+		Over: stats.OverLimit, Left: "due placeholder users are left; the next run goes on at once",
+		Stopped: stats.Interrupted,
+		Counts: jobrun.Counts{
+			metrics.PlaceholdersScheduled: {"": stats.Scheduled}, metrics.PlaceholdersFinal: {"": stats.FinalAttempts},
+		},
+	}, err
 }
 
 // offerPlaceholders runs the engine on one connection.
@@ -153,17 +161,6 @@ func logOffer(ctx context.Context, log *slog.Logger, most int, item placeholder.
 	log.InfoContext(ctx, "placeholder_user_scheduled", "scheduled_at", item.ScheduledAt.UTC())
 }
 
-// placeholderResult is the result of a pass for the history and the metrics.
-func placeholderResult(stats *placeholder.Stats) jobrun.Result {
-	result := jobrun.Result{
-		Outcome: jobrun.Done, Stats: stats, Failed: stats.Failed, Faults: stats.Errors, Processed: stats.Scheduled,
-	}
-	result.Changed = result.Processed+stats.Failed > 0
-	cutShort(&result, stats.OverLimit, stats.Interrupted, "due placeholder users are left; the next run goes on at once")
-	result.Counts = counted(map[string]int64{metrics.PlaceholdersScheduled: stats.Scheduled, metrics.PlaceholdersFinal: stats.FinalAttempts}, nil)
-	return result
-}
-
 // DeletePlaceholder is the kind of the jobs that hand one placeholder user over to those who delete users.
 const DeletePlaceholder = placeholder.DeleteKind
 
@@ -201,11 +198,27 @@ func passDeletePlaceholder(ctx context.Context, p *pass, args DeletePlaceholderU
 	if err != nil {
 		return jobrun.Result{}, err
 	}
-	if verdict.Outcome == placeholder.Delayed {
+	log := p.log.With("placeholder_user_id", verdict.UserID, "outcome", string(verdict.Outcome))
+	result := jobrun.Result{Reason: verdict.Reason, Stats: verdict}
+	switch verdict.Outcome {
+	case placeholder.Blocked:
+		log.WarnContext(ctx, "placeholder_user_kept", "reason", verdict.Reason, "references", verdict.Blockers)
+		blockers := map[string]int64{}
+		for _, blocker := range verdict.Blockers {
+			blockers[blocker.Column]++
+		}
+		result.Processed = 1
+		result.Counts = jobrun.Counts{metrics.PlaceholdersKept: {"": 1}, metrics.PlaceholderReferences: blockers}
+	case placeholder.Delayed:
+		log.InfoContext(ctx, "placeholder_user_delayed", "reason", verdict.Reason, "references", verdict.Blockers)
 		p.putOff()
+	case placeholder.Queued:
+		log.InfoContext(ctx, "placeholder_user_queued")
+		result.Changed, result.Processed, result.Counts = true, 1, jobrun.Counts{metrics.PlaceholdersQueued: {"": 1}}
+	case placeholder.Gone, placeholder.NoPlaceholder, placeholder.QueuedBefore:
+		log.DebugContext(ctx, "placeholder_user_left_alone")
 	}
-	logVerdict(ctx, p.log.With("placeholder_user_id", verdict.UserID, "outcome", string(verdict.Outcome)), verdict)
-	return verdictResult(verdict), nil
+	return result, nil
 }
 
 func (p *pass) removePlaceholder(ctx context.Context, userID int64, waits bool) (placeholder.Verdict, error) {
@@ -253,35 +266,4 @@ func (p *pass) pendingAbove(ctx context.Context, references *placeholder.Referen
 		pending = append(pending, found...)
 	}
 	return pending, nil
-}
-
-func logVerdict(ctx context.Context, log *slog.Logger, verdict placeholder.Verdict) {
-	switch verdict.Outcome {
-	case placeholder.Blocked:
-		log.WarnContext(ctx, "placeholder_user_kept", "reason", verdict.Reason, "references", verdict.Blockers)
-	case placeholder.Delayed:
-		log.InfoContext(ctx, "placeholder_user_delayed", "reason", verdict.Reason, "references", verdict.Blockers)
-	case placeholder.Queued:
-		log.InfoContext(ctx, "placeholder_user_queued")
-	case placeholder.Gone, placeholder.NoPlaceholder, placeholder.QueuedBefore:
-		log.DebugContext(ctx, "placeholder_user_left_alone")
-	}
-}
-
-// verdictResult is the result of a pass for the history and the metrics.
-func verdictResult(verdict placeholder.Verdict) jobrun.Result {
-	result := jobrun.Result{Outcome: jobrun.Done, Reason: verdict.Reason, Stats: verdict}
-	switch verdict.Outcome {
-	case placeholder.Queued:
-		result.Changed, result.Processed = true, 1
-		result.Counts = []jobrun.Count{{Metric: metrics.PlaceholdersQueued, N: 1}}
-	case placeholder.Blocked:
-		result.Processed = 1
-		result.Counts = []jobrun.Count{{Metric: metrics.PlaceholdersKept, N: 1}}
-		for _, blocker := range verdict.Blockers {
-			result.Counts = append(result.Counts, jobrun.Count{Metric: metrics.PlaceholderReferences, Table: blocker.Column, N: 1})
-		}
-	case placeholder.Gone, placeholder.NoPlaceholder, placeholder.QueuedBefore, placeholder.Delayed:
-	}
-	return result
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/batch"
 	"sexton/internal/groupdelete"
 	"sexton/internal/jobrun"
 	"sexton/internal/loosefk"
@@ -149,11 +148,9 @@ func TestPassIsObserved(t *testing.T) {
 	require.Equal(t, jobrun.Done, ended.Outcome)
 	require.NoError(t, ended.Err)
 	require.Positive(t, ended.Duration)
-	require.Subset(t, ended.Counts, []jobrun.Count{
-		{Metric: metrics.Deletions, Table: "children", N: 2},
-		{Metric: metrics.Updates, Table: "notes", N: 1},
-		{Metric: metrics.ProcessedRecords, Table: "parents", N: 1},
-		{Metric: metrics.IncrementedRecords, Table: "parents", N: 1},
+	require.Subset(t, ended.Counts, jobrun.Counts{
+		metrics.Deletions: {"children": 2}, metrics.Updates: {"notes": 1},
+		metrics.ProcessedRecords: {"parents": 1}, metrics.IncrementedRecords: {"parents": 1},
 	})
 	require.Len(t, ended.Faults, 1)
 	require.Equal(t, "ZZ001", ended.Faults[0].SQLState)
@@ -162,7 +159,7 @@ func TestPassIsObserved(t *testing.T) {
 	// At the third attempt it is put off.
 	pass()
 	pass()
-	require.Contains(t, o.ended[2].Counts, jobrun.Count{Metric: metrics.RescheduledRecords, Table: "parents", N: 1})
+	require.EqualValues(t, 1, o.ended[2].Counts[metrics.RescheduledRecords]["parents"])
 }
 
 // A run that gets nothing done although there is work is no success, whatever its outcome; one without work is.
@@ -201,16 +198,6 @@ func TestRunWithoutProgressIsNoSuccess(t *testing.T) {
 	pass()
 	require.Empty(t, o.ended[2].Held, "nothing to do")
 	require.Greater(t, successes()[0], changed[0])
-}
-
-func TestHeldUp(t *testing.T) {
-	t.Parallel()
-	met := []batch.FaultCounts{{Table: "notes", SQLState: "ZZ001", Message: "kept", Count: 2}}
-	require.Empty(t, heldUp(0, false, "", nil), "nothing to do")
-	require.Empty(t, heldUp(1, true, "row locked", met), "something was done")
-	require.Equal(t, "row locked", heldUp(0, true, "row locked", met))
-	require.Equal(t, "notes: SQLSTATE ZZ001: kept", heldUp(0, false, "", met))
-	require.Equal(t, "its time was over before anything was done", heldUp(0, true, "", nil))
 }
 
 func TestGhostUsersAreTriedOnceUnderTheirLease(t *testing.T) {

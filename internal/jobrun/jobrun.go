@@ -14,7 +14,6 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
-	"sexton/internal/batch"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/lease"
@@ -45,24 +44,6 @@ type Spec struct {
 	Long bool
 	// Fences are all databases that the pass may write to.
 	Fences []database.Database
-}
-
-// Result is the outcome of one pass. Stats becomes a JSON object.
-type Result struct {
-	Outcome Outcome
-	// Reason says why the pass ended as it did, where that is not obvious.
-	Reason  string
-	Stats   any
-	Changed bool
-	// Held is why a run that had work to do got nothing done; empty for all others. Such a run is no success.
-	Held      string
-	Processed int64
-	Failed    int64
-	// Counts and Faults are what the observer is told of the statistics.
-	Counts []Count
-	Faults []batch.FaultCounts
-	// Latency counts the items that the pass finished by the time since each came in. Its statistics have it under the key LatencyKey.
-	Latency Histogram
 }
 
 // LatencyKey is the key of the histogram in the statistics of all kinds.
@@ -166,8 +147,8 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 		report.Outcome, report.Error = Failed, err.Error()
 		err = logFailure(ctx, log, err)
 	case report.Outcome != Skipped:
-		if result.Held != "" {
-			log = log.With("held", result.Held)
+		if held := result.held(); held != "" {
+			log = log.With("held", held)
 		}
 		log.InfoContext(ctx, "run_ended", "outcome", report.Outcome)
 	}
@@ -248,7 +229,7 @@ func (*Runner) work(
 ) (Result, error) {
 	log.InfoContext(ctx, "run_started", "started_at", time.Now().UTC())
 	result, err := work(ctx, granted, progress(log, queries, report.RunID))
-	report.Outcome, report.Reason = result.Outcome, result.Reason
+	report.Outcome, report.Reason = result.outcome()
 	return result, err
 }
 
@@ -288,13 +269,15 @@ func (r *Runner) alive(runID int64) (over func()) {
 // record ends the run's row and its lease. Runs that changed nothing are folded, except where
 // something kept them from their work.
 func record(ctx context.Context, queries *dbsqlc.Queries, granted *lease.Lease, report Report, result Result) error {
-	changed := result.Changed || result.Held != ""
-	ended := dbsqlc.RunFinishParams{ID: report.RunID, Outcome: string(report.Outcome), Changed: changed, Stats: report.Stats}
+	held := result.held()
+	ended := dbsqlc.RunFinishParams{
+		ID: report.RunID, Outcome: string(report.Outcome), Changed: result.Changed || held != "", Stats: report.Stats,
+	}
 	if report.Error != "" {
 		ended.Error = &report.Error
 	}
-	if result.Held != "" {
-		ended.Held = &result.Held
+	if held != "" {
+		ended.Held = &held
 	}
 	if granted != nil {
 		ended.Key, ended.Holder, ended.AcquiredAt = granted.Key(), granted.Holder(), granted.AcquiredAt()

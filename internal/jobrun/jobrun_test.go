@@ -44,11 +44,11 @@ func setup(t *testing.T) bundle {
 }
 
 func idle(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
-	return jobrun.Result{Outcome: jobrun.Done, Stats: map[string]int{"processed": 0}}, nil
+	return jobrun.Result{Stats: map[string]int{"processed": 0}}, nil
 }
 
 func busy(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
-	return jobrun.Result{Outcome: jobrun.OverLimit, Stats: map[string]int{"processed": 7}, Changed: true, Processed: 7}, nil
+	return jobrun.Result{Over: true, Stats: map[string]int{"processed": 7}, Changed: true, Processed: 7}, nil
 }
 
 // buggy panics.
@@ -123,7 +123,7 @@ func TestAPassYieldsToAnUndo(t *testing.T) {
 		b := setup(t)
 		report, err := b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
 			b.db.Exec("UPDATE sexton.leases SET holder = $1, token = token + 1", holder)
-			return jobrun.Result{Outcome: jobrun.Done, Stats: map[string]int{"processed": 3}, Changed: true}, fmt.Errorf("batch: %w", lease.ErrLost)
+			return jobrun.Result{Stats: map[string]int{"processed": 3}, Changed: true}, fmt.Errorf("batch: %w", lease.ErrLost)
 		})
 		require.Equal(t, want, report.Outcome)
 		require.Equal(t, want == jobrun.Failed, err != nil)
@@ -137,7 +137,7 @@ func TestFailedPassKeepsItsStatistics(t *testing.T) {
 	b := setup(t)
 	broken := errors.New("broken")
 	report, err := b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
-		return jobrun.Result{Outcome: jobrun.Done, Stats: map[string]int{"processed": 3}, Changed: true}, broken
+		return jobrun.Result{Stats: map[string]int{"processed": 3}, Changed: true}, broken
 	})
 	require.ErrorIs(t, err, broken)
 	require.Equal(t, jobrun.Failed, report.Outcome)
@@ -174,7 +174,7 @@ func TestRunThatCouldNotBeEndedIsClosed(t *testing.T) {
 	b.pass(t, busy)
 	_, err := b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
 		b.db.Exec("ALTER TABLE sexton.runs RENAME TO away")
-		return jobrun.Result{Outcome: jobrun.Done}, nil
+		return jobrun.Result{}, nil
 	})
 	require.ErrorContains(t, err, "record end of run")
 	b.db.Exec("ALTER TABLE sexton.away RENAME TO runs")
@@ -190,7 +190,7 @@ func TestStoppedPassIsSettled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	pgtest.Must(b.runner.Do(ctx, b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
 		cancel()
-		return jobrun.Result{Outcome: jobrun.Done, Changed: true}, nil
+		return jobrun.Result{Changed: true}, nil
 	}))(t)
 	require.Equal(t, "done", b.runs()[0][0])
 	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, "SELECT count(*) FROM sexton.leases WHERE expires_at > clock_timestamp()"))
@@ -202,7 +202,7 @@ func TestALeaseThatACrashBroughtBackDoesNotRefuseTheNextPass(t *testing.T) {
 
 	b := setup(t)
 	b.pass(t, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
-		return jobrun.Result{Outcome: jobrun.Done}, nil
+		return jobrun.Result{}, nil
 	})
 	b.db.Exec("UPDATE sexton.leases SET expires_at = clock_timestamp() + interval '2 hours'")
 	require.Equal(t, jobrun.OverLimit, pgtest.Must(b.runner.Do(t.Context(), b.spec, busy))(t).Outcome)
@@ -272,7 +272,7 @@ func TestRunningPassShowsItsProgress(t *testing.T) {
 			return b.db.Rows(stats)[0][0] != "", nil
 		})
 		require.Greater(t, n, 1, "not every batch costs a statement")
-		return jobrun.Result{Outcome: jobrun.Done, Stats: map[string]int{"processed": -1}, Changed: true}, nil
+		return jobrun.Result{Stats: map[string]int{"processed": -1}, Changed: true}, nil
 	})
 	require.NoError(t, err)
 	require.Equal(t, [][]string{{"-1"}}, b.db.Rows(stats))
@@ -289,12 +289,12 @@ func TestEveryPassIsObserved(t *testing.T) {
 	b := setup(t)
 	var o observed
 	b.runner.Observer = &o
-	counts := []jobrun.Count{{Metric: "some", Table: "children", N: 3}}
+	counts := jobrun.Counts{"some": {"children": 3}}
 	faults := []batch.FaultCounts{{Table: "children", SQLState: "55P03", Count: 1}}
 	broken := errors.New("broken")
 	for _, fails := range []error{nil, broken} {
 		_, _ = b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
-			return jobrun.Result{Outcome: jobrun.OverLimit, Counts: counts, Faults: faults}, fails
+			return jobrun.Result{Over: true, Counts: counts, Faults: faults}, fails
 		})
 	}
 	pgtest.Must((&lease.Manager{Jobs: b.db.Connected, Holder: "somebody"}).Acquire(t.Context(), b.spec.LeaseKey, time.Minute))(t)
@@ -350,7 +350,7 @@ func TestPassesSideBySide(t *testing.T) {
 	b.spec.LeaseKey = ""
 	pgtest.Must(b.runner.Do(t.Context(), b.spec, func(_ context.Context, granted *lease.Lease, _ jobrun.Progress) (jobrun.Result, error) {
 		require.Nil(t, granted)
-		return jobrun.Result{Outcome: jobrun.Done, Changed: true}, nil
+		return jobrun.Result{Changed: true}, nil
 	}))(t)
 	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, "SELECT count(*) FROM sexton.leases WHERE key = ''"))
 	require.Equal(t, "done", b.runs()[5][0])
@@ -368,7 +368,7 @@ func TestALongRunOfTheProcessItselfIsNotClosed(t *testing.T) {
 			_, _ = b.runner.Do(t.Context(), b.spec, buggy)
 		})
 		b.pass(t, busy)
-		return jobrun.Result{Outcome: jobrun.Done, Changed: true}, nil
+		return jobrun.Result{Changed: true}, nil
 	})
 	require.Equal(t, [][]string{{"done", "t", "1", "", ""}, {"NULL", "f", "1", "", ""}, {"over_limit", "t", "1", "7", ""}}, b.runs())
 }

@@ -26,21 +26,15 @@ type Ended struct {
 	Err error
 	// Held is that of the result.
 	Held   string
-	Counts []Count
+	Counts Counts
 	Faults []batch.FaultCounts
 	// Latency is that of the result.
 	Latency Histogram
 }
 
-// Count is something that a pass did, counted by the name of its metric.
-type Count struct {
-	Metric string
-	// Table is empty where the metric has no such label.
-	Table string
-	// Reason is likewise.
-	Reason string
-	N      int64
-}
+// Counts are counts by the name of a metric and by the value of its table or reason label. The
+// value is empty if the metric has neither label.
+type Counts map[string]map[string]int64
 
 // observe also hears of a pass that panicked, which has no outcome.
 func (r *Runner) observe(report Report, result Result, duration time.Duration, err error) {
@@ -49,6 +43,7 @@ func (r *Runner) observe(report Report, result Result, duration time.Duration, e
 	}
 	r.Observer.RunEnded(Ended{
 		Kind: report.Kind, Database: report.Database, Outcome: cmp.Or(report.Outcome, Failed), LeaseTaken: report.Holder != "",
-		Duration: duration, Err: err, Held: result.Held, Counts: result.Counts, Faults: result.Faults, Latency: result.Latency,
+		Duration: duration, Err: err, Held: result.held(), Counts: result.Counts, Faults: result.Faults,
+		Latency: result.Latency,
 	})
 }

@@ -127,30 +127,31 @@ func (m *Metrics) RunEnded(ended jobrun.Ended) {
 	if ended.Err != nil && ended.Outcome != jobrun.Skipped { // A pass that was asked to stop before it began met no error.
 		m.add(runErrors, 1, ended.Kind, ended.Database, "", pgcatalog.SQLState(ended.Err))
 	}
-	for _, count := range ended.Counts {
-		m.count(ended.Kind, ended.Database, count)
+	for metric, counts := range ended.Counts {
+		for label, n := range counts {
+			if n > 0 {
+				m.count(ended, metric, label, n)
+			}
+		}
 	}
 }
 
-func (m *Metrics) count(kind, database string, count jobrun.Count) {
-	counter, ok := m.counters[count.Metric]
+func (m *Metrics) count(ended jobrun.Ended, metric, label string, n int64) {
+	counter, ok := m.counters[metric]
 	if !ok {
-		m.logger.Error("statistic has no metric", "kind", kind, "metric", count.Metric)
+		m.logger.Error("statistic has no metric", "kind", ended.Kind, "metric", metric)
 		return
 	}
-	labels := prometheus.Labels{"database": database}
-	if count.Table != "" {
-		labels["table"] = count.Table
+	labels := []string{ended.Database}
+	if label != "" {
+		labels = append(labels, label)
 	}
-	if count.Reason != "" {
-		labels["reason"] = count.Reason
-	}
-	series, err := counter.GetMetricWith(labels)
+	series, err := counter.GetMetricWithLabelValues(labels...)
 	if err != nil {
-		m.logger.Error("statistic does not fit its metric", "kind", kind, "metric", count.Metric, "error", err)
+		m.logger.Error("statistic does not fit its metric", "kind", ended.Kind, "metric", metric, "error", err)
 		return
 	}
-	series.Add(float64(count.N))
+	series.Add(float64(n))
 }
 
 // observeLatency counts what a run has finished. A duration counts as the upper bound of its bin, so that sums are a little high.

@@ -58,17 +58,20 @@ func page(t *testing.T, m *metrics.Metrics) string {
 func TestEveryMetricOfTheTableIsServedAndNoOther(t *testing.T) {
 	t.Parallel()
 	m := newMetrics(t, everything)
-	ended := jobrun.Ended{Kind: kind, Database: "main", Outcome: jobrun.Done, Faults: []batch.FaultCounts{{Table: "children", SQLState: "55P03", Count: 1}}}
+	ended := jobrun.Ended{
+		Kind: kind, Database: "main", Outcome: jobrun.Done, Counts: jobrun.Counts{},
+		Faults: []batch.FaultCounts{{Table: "children", SQLState: "55P03", Count: 1}},
+	}
 	for _, metric := range metrics.Table() {
-		count := jobrun.Count{Metric: metric.Name, N: 1}
+		label := ""
 		if slices.Contains(metric.Labels, "table") {
-			count.Table = "issues.author_id"
+			label = "issues.author_id"
 		}
 		if slices.Contains(metric.Labels, "reason") {
-			count.Reason = "inconsistent"
+			label = "inconsistent"
 		}
 		if metric.Type == metrics.Counter && !slices.Contains(metric.Labels, "kind") && !strings.Contains(metric.Name, "_sli_") {
-			ended.Counts = append(ended.Counts, count)
+			ended.Counts[metric.Name] = map[string]int64{label: 1}
 		}
 	}
 	m.RunEnded(ended)
@@ -107,14 +110,12 @@ func TestRunsAreCounted(t *testing.T) {
 		ended.Kind, ended.Database = kind, "main"
 		m.RunEnded(ended)
 	}
-	end(jobrun.Ended{Outcome: jobrun.Done, Duration: 3 * time.Second, Counts: []jobrun.Count{
-		{Metric: metrics.Deletions, Table: "issues", N: 5},
-		{Metric: metrics.ProcessedRecords, Table: "projects", N: 2},
-		{Metric: metrics.LateChildren, N: 1},
-		{Metric: metrics.DiffsSkipped, Reason: "inconsistent", N: 2},
+	end(jobrun.Ended{Outcome: jobrun.Done, Duration: 3 * time.Second, Counts: jobrun.Counts{
+		metrics.Deletions: {"issues": 5}, metrics.ProcessedRecords: {"projects": 2}, metrics.LateChildren: {"": 1},
+		metrics.DiffsSkipped: {"inconsistent": 2},
 	}})
 	end(jobrun.Ended{
-		Outcome: jobrun.OverLimit, Duration: 30 * time.Second, Counts: []jobrun.Count{{Metric: metrics.Deletions, Table: "issues", N: 7}},
+		Outcome: jobrun.OverLimit, Duration: 30 * time.Second, Counts: jobrun.Counts{metrics.Deletions: {"issues": 7}},
 		Faults: []batch.FaultCounts{{Table: "issues", SQLState: "55P03", Count: 4}}, Latency: jobrun.Histogram{"0.005": 3, "+Inf": 1},
 	})
 	end(jobrun.Ended{Outcome: jobrun.Done, Faults: []batch.FaultCounts{{Table: "notes", SQLState: "57014", Count: 1}}, Held: "notes: locked"}) // Kept from all of its work: no success.
@@ -167,8 +168,8 @@ func TestWhatDoesNotFitIsLeftOut(t *testing.T) {
 			{Metric: metrics.ReplicaLag, Value: 2, Labels: []string{"main", "twin"}},
 		}
 	})
-	m.RunEnded(jobrun.Ended{Kind: kind, Database: "main", Outcome: jobrun.Done, Counts: []jobrun.Count{
-		{Metric: "sexton_unheard_of", N: 1}, {Metric: metrics.LateChildren, Table: "no such label", N: 1}, {Metric: metrics.Deletions, Table: "issues", N: 1},
+	m.RunEnded(jobrun.Ended{Kind: kind, Database: "main", Outcome: jobrun.Done, Counts: jobrun.Counts{
+		"sexton_unheard_of": {"": 1}, metrics.LateChildren: {"no such label": 1}, metrics.Deletions: {"issues": 1},
 	}})
 	text := page(t, m)
 	require.Contains(t, text, "\nsexton_up{database=\"main\"} 1\n")

@@ -1,0 +1,45 @@
+package jobrun
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/batch"
+)
+
+func TestResults(t *testing.T) {
+	t.Parallel()
+	const stopped = "asked to stop before everything was done"
+	met := []batch.FaultCounts{{Table: "notes", SQLState: "ZZ001", Message: "kept", Count: 2}}
+	for _, test := range []struct {
+		name    string
+		result  Result
+		outcome Outcome
+		reason  string
+		held    string
+	}{
+		{"nothing to do", Result{Idle: true}, Done, "", ""},
+		{"done with a reason", Result{Reason: "gone already", Faults: met}, Done, "gone already", ""},
+		{"skipped", Result{Skipped: "paused", Over: true, Left: "rows"}, Skipped, "paused", ""},
+		{
+			"something was done",
+			Result{Over: true, Left: "rows are left", Waited: "row locked", Faults: met},
+			OverLimit, "rows are left; held up by row locked", "",
+		},
+		{"waited", Result{Idle: true, Over: true, Waited: "row locked", Faults: met}, OverLimit, "", "row locked"},
+		{"waited until it was stopped", Result{Idle: true, Stopped: true, Waited: "row locked"}, OverLimit, stopped, "row locked"},
+		{"stopped", Result{Idle: true, Stopped: true}, OverLimit, stopped, ""},
+		{"failed", Result{Idle: true, Faults: met}, Done, "", "notes: SQLSTATE ZZ001: kept"},
+		{
+			"no time",
+			Result{Idle: true, Over: true, Left: "rows are left"},
+			OverLimit, "rows are left", "its time was over before anything was done",
+		},
+	} {
+		outcome, reason := test.result.outcome()
+		require.Equal(t, test.outcome, outcome, test.name)
+		require.Equal(t, test.reason, reason, test.name)
+		require.Equal(t, test.held, test.result.held(), test.name)
+	}
+}
