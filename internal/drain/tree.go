@@ -369,10 +369,10 @@ func (t *Tree) remove(ctx context.Context, w *dml.Window) (dml.Rows, dml.Result,
 		var n, aside int64
 		var gone []dml.Tuple
 		var statements []batch.Statement
-		if !skip && (t.Waits || len(w.Table.RefsOf(w.Leaf)) > 0) {
-			// A session that is about to insert rows below has a lock on the row. If the DELETE itself waited for it, the key's
-			// action would delete all rows that it commits, since a statement does not look again at what it has seen.
-			statements = append(statements, batch.Statement{SQL: dml.LockStatement(w.Leaf), Args: piece.Args()})
+		if skip || t.Waits || len(w.Table.RefsOf(w.Leaf)) > 0 {
+			// A session that is about to insert rows below has a lock on the row. The DELETE needs a snapshot that is newer
+			// than its own lock: it must see the rows that this session commits.
+			statements = append(statements, batch.Statement{SQL: dml.LockStatement(w.Leaf, skip), Args: piece.Args()})
 		}
 		statements = append(statements, batch.Statement{
 			SQL: t.Owner.RemoveStatement(w.Table, w.Leaf, skip), Args: piece.Args(t.Owner.ID), Scan: batch.One(&n, &gone, &aside),
@@ -401,10 +401,14 @@ func (t *Tree) change(ctx context.Context, f *dml.Ref, w *dml.Window) (dml.Rows,
 	return t.pieces(ctx, w, w.Rows, name, func(ctx context.Context, piece dml.Rows, limits batch.Limits, skip bool) (dml.Rows, error) {
 		var old, moved, kept []dml.Tuple
 		var version []uint32
-		err := t.Alter(ctx, limits, batch.Statement{
+		var statements []batch.Statement
+		if skip {
+			statements = append(statements, batch.Statement{SQL: dml.LockStatement(w.Leaf, true), Args: piece.Args()})
+		}
+		statements = append(statements, batch.Statement{
 			SQL: t.Owner.ChangeStatement(f, w.Leaf, skip), Args: piece.Args(t.Owner.ID), Scan: batch.One(&old, &moved, &version, &kept),
 		})
-		if err != nil {
+		if err := t.Alter(ctx, limits, statements...); err != nil {
 			return nil, err
 		}
 		if n := int64(len(old) - len(kept)); n > 0 {

@@ -278,6 +278,30 @@ func TestRowsThatAreCommittedMeanwhile(t *testing.T) {
 	})
 }
 
+// A writer adds a member, to which no foreign key applies, and commits after the worker's statement began and before the
+// worker locks the row of the project.
+func TestMemberThatIsCommittedWhileLockedRowsAreSkippedIsDeleted(t *testing.T) {
+	t.Parallel()
+	const begun, ended = 71, 72 // advisory locks
+	b := setup(t, fmt.Sprintf(`CREATE FUNCTION await_writer() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+		PERFORM pg_catalog.pg_advisory_xact_lock(%d);
+		WHILE NOT pg_catalog.pg_try_advisory_xact_lock(%d) LOOP PERFORM pg_catalog.pg_sleep(0.001); END LOOP;
+		RETURN old;
+	END$$;
+	CREATE TRIGGER await_writer BEFORE DELETE ON projects FOR EACH ROW WHEN (old.id = 11) EXECUTE FUNCTION await_writer();`, begun, ended), "")
+	writer := b.Begin(t, "SELECT FROM projects WHERE id = 12 FOR KEY SHARE", fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", ended),
+		"INSERT INTO members (user_id, source_type, source_id, access_level) VALUES (2, 'Project', 12, 30)")
+	engine := b.engine(t, 1)
+	engine.Sizes.Target = 10 * time.Second // The statement must not time out before the commit.
+	wait := runWhile(t, engine)
+	pgtest.Await(t, b.Pool(), "the deletion of project 11", `SELECT EXISTS (SELECT FROM pg_locks
+		WHERE locktype = 'advisory' AND granted AND objid = $1 AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`, begun)
+	require.NoError(t, writer.Commit(t.Context()))
+	wait(groupdelete.Destroyed)
+	end(t, engine)
+	require.Empty(t, b.Rows("SELECT source_id FROM members WHERE source_type = 'Project'"))
+}
+
 // What comes in while the group goes is found, at the latest under the lock of the row that it refers to.
 func TestRowsThatComeInMeanwhile(t *testing.T) {
 	t.Parallel()

@@ -52,7 +52,8 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(tables)) {
 		at := tables[name]
 		leaf, refs := at.Leaves[0], at.RefsOf(at.Leaves[0])
-		add(name+" lock", LockStatement(leaf))
+		add(name+" lock", LockStatement(leaf, false))
+		add(name+" lock, skipping", LockStatement(leaf, true))
 		add(name+" remove", owner.RemoveStatement(at, leaf, false))
 		add(name+" remove, skipping", owner.RemoveStatement(at, leaf, true))
 		add(name+" cascade", owner.CascadeStatement(at, leaf))

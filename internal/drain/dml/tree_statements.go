@@ -176,15 +176,20 @@ func ShownStatement(t *Table, leaf pgcatalog.Table) string {
 	return fmt.Sprintf("SELECT %s FROM ONLY %s AS child WHERE child.ctid OPERATOR(pg_catalog.=) $1::pg_catalog.tid", t.Shown("child"), leaf.SQL())
 }
 
-// free returns a CTE of the wanted rows that no other session has locked.
-func free(leaf pgcatalog.Table) string {
-	return fmt.Sprintf("free AS MATERIALIZED (SELECT want.at, want.version FROM %s FOR UPDATE OF picked SKIP LOCKED)", joined("want", leaf, "picked"))
+// LockStatement locks the rows. It waits for other sessions that have locked them, or with skip leaves these rows out.
+func LockStatement(leaf pgcatalog.Table, skip bool) string {
+	lock := "FOR UPDATE OF target"
+	if skip {
+		lock += " SKIP LOCKED"
+	}
+	return fmt.Sprintf("%s,\nheld AS MATERIALIZED (SELECT FROM %s %s)\nSELECT pg_catalog.count(*) FROM held",
+		with(wantSQL), joined("want", leaf, "target"), lock)
 }
 
-// LockStatement locks the rows, and waits for other sessions that have locked them.
-func LockStatement(leaf pgcatalog.Table) string {
-	return fmt.Sprintf("%s,\nheld AS MATERIALIZED (SELECT FROM %s FOR UPDATE OF target)\nSELECT pg_catalog.count(*) FROM held",
-		with(wantSQL), joined("want", leaf, "target"))
+// locked is the condition for rows of an alias that LockStatement has locked in the same
+// transaction.
+func locked(alias string) string {
+	return fmt.Sprintf("\n\tAND %s.xmax OPERATOR(pg_catalog.=) pg_catalog.pg_current_xact_id()::pg_catalog.xid", alias)
 }
 
 // HoldStatement locks a window's rows by a clause. It fails with batch.Unmet
@@ -211,44 +216,43 @@ func GoneStatement(leaf pgcatalog.Table) string {
 // RemoveStatement deletes the wanted rows to which no row refers, or all of them if they
 // refer only to each other, and counts them for the owner $3. It returns how many it deleted,
 // their tuples unless that is all of them, and the number that the owner selects. With skip
-// it leaves out rows that other sessions have locked. The key's own action deletes a row below
-// only if it was inserted between the statement's snapshot and its lock.
+// it leaves out rows that LockStatement has not locked before. If it locked rows itself, its
+// snapshot could be older than a lock, and it would not see rows below that the lock's last
+// holder has inserted.
 func (o *Owner) RemoveStatement(t *Table, leaf pgcatalog.Table, skip bool) string {
-	from, unlocked := "want", ""
+	ctes, condition := []string{wantSQL}, ""
 	if skip {
-		from, unlocked = "free", free(leaf)
+		condition = locked("target")
 	}
-	ctes := []string{wantSQL, unlocked}
 	var childless, outside []string
 	for _, f := range t.RefsOf(leaf) {
 		childless, outside = append(childless, "NOT "+f.Exists("target")), append(outside, f.exists("target", f.Table == t && f.Action == Remove))
 	}
-	condition := ""
 	switch {
 	case t.Chains():
-		ctes = append(ctes, fmt.Sprintf("meant AS MATERIALIZED (SELECT %[1]s.at FROM %[2]s)", from, joined(from, leaf, "target")),
+		ctes = append(ctes, fmt.Sprintf("meant AS MATERIALIZED (SELECT want.at FROM %s WHERE true%s)", joined("want", leaf, "target"), condition),
 			fmt.Sprintf("outside AS MATERIALIZED (\n\tSELECT FROM meant JOIN ONLY %s AS target"+
 				" ON target.ctid OPERATOR(pg_catalog.=) meant.at\n\tWHERE %s\n\tLIMIT 1\n)",
 				leaf.SQL(), strings.Join(outside, "\n\t\tOR ")))
-		condition = fmt.Sprintf("\n\tAND (NOT EXISTS (SELECT FROM outside) OR %s)", strings.Join(childless, "\n\t\tAND "))
+		condition += fmt.Sprintf("\n\tAND (NOT EXISTS (SELECT FROM outside) OR %s)", strings.Join(childless, "\n\t\tAND "))
 	case len(childless) > 0:
-		condition = "\n\tAND " + strings.Join(childless, "\n\tAND ")
+		condition += "\n\tAND " + strings.Join(childless, "\n\tAND ")
 	}
-	return o.removing(t, leaf, ctes, from, condition, "")
+	return o.removing(t, leaf, ctes, condition, "")
 }
 
 // CascadeStatement deletes the rows, and leaves what is below them, $4 rows, to the actions of the keys.
 func (o *Owner) CascadeStatement(t *Table, leaf pgcatalog.Table) string {
-	return o.removing(t, leaf, []string{wantSQL}, "want", "", " OPERATOR(pg_catalog.+) $4::bigint")
+	return o.removing(t, leaf, []string{wantSQL}, "", " OPERATOR(pg_catalog.+) $4::bigint")
 }
 
-func (o *Owner) removing(t *Table, leaf pgcatalog.Table, ctes []string, from, condition, more string) string {
+func (o *Owner) removing(t *Table, leaf pgcatalog.Table, ctes []string, condition, more string) string {
 	extra := o.Extra(t)
 	ctes = append(ctes, fmt.Sprintf(`gone AS (
-	DELETE FROM ONLY %s AS target USING %s AS want
+	DELETE FROM ONLY %s AS target USING want
 	WHERE target.ctid OPERATOR(pg_catalog.=) want.at AND target.xmin OPERATOR(pg_catalog.=) want.version%s
 	RETURNING want.at%s
-)`, leaf.SQL(), from, condition, extra.Returning),
+)`, leaf.SQL(), condition, extra.Returning),
 		fmt.Sprintf("total AS MATERIALIZED (SELECT pg_catalog.count(*)%s AS rows FROM gone)", more), extra.CTE, o.Deleted)
 	return fmt.Sprintf(`%s
 SELECT total.rows, CASE WHEN total.rows OPERATOR(pg_catalog.<) pg_catalog.cardinality($1::pg_catalog.tid[]) THEN ARRAY(SELECT gone.at FROM gone) END, %s::bigint
@@ -264,21 +268,22 @@ func (o *Owner) ExtraStatement(t *Table, leaf pgcatalog.Table) string {
 }
 
 // ChangeStatement does to rows what the key's action says, and has the owner $3 count the ones that it changed. It returns
-// their old and new tuples and versions, and the new tuples of rows that have the same key as before.
+// their old and new tuples and versions, and the new tuples of rows that have the same key as before. With skip it leaves out
+// rows that LockStatement has not locked before.
 func (o *Owner) ChangeStatement(f *Ref, leaf pgcatalog.Table, skip bool) string {
-	from, unlocked := "want", ""
+	condition := ""
 	if skip {
-		from, unlocked = "free", free(leaf)
+		condition = locked("child")
 	}
 	// The texts are cast, as Postgres would compare two ROWs column by column, by operators of their types.
 	key := func(alias string) string {
 		return "ROW(" + strings.Join(Qualified(alias, f.Columns), ", ") + ")::pg_catalog.record"
 	}
-	return with(wantSQL, unlocked, fmt.Sprintf(`written AS (
-	%s FROM %s AS want JOIN ONLY %s AS was ON was.ctid OPERATOR(pg_catalog.=) want.at
-	WHERE child.ctid OPERATOR(pg_catalog.=) want.at AND child.xmin OPERATOR(pg_catalog.=) want.version
+	return with(wantSQL, fmt.Sprintf(`written AS (
+	%s FROM want JOIN ONLY %s AS was ON was.ctid OPERATOR(pg_catalog.=) want.at
+	WHERE child.ctid OPERATOR(pg_catalog.=) want.at AND child.xmin OPERATOR(pg_catalog.=) want.version%s
 	RETURNING want.at, child.ctid AS moved, child.xmin AS version, %s OPERATOR(pg_catalog.*=) %s AS kept
-)`, Change(f.Action, "ONLY "+leaf.SQL(), f.set, ""), from, leaf.SQL(), key("child"), key("was")),
+)`, Change(f.Action, "ONLY "+leaf.SQL(), f.set, ""), leaf.SQL(), condition, key("child"), key("was")),
 		"changed AS (SELECT FROM written WHERE NOT written.kept)", o.Changed) + `
 SELECT pg_catalog.array_agg(written.at), pg_catalog.array_agg(written.moved), pg_catalog.array_agg(written.version),
 	pg_catalog.array_agg(written.moved) FILTER (WHERE written.kept)
