@@ -41,6 +41,9 @@ external_diffs: {enabled: true, bucket: "file://`+t.TempDir()+`"}
 	s.wait(t, 90*time.Second, "five kinds to need few connections", few, 8)
 	restful()
 	five.stop(t)
+	if !pgtest.Long {
+		return
+	}
 
 	one := s.started(t, loopback, "SEXTON_GHOST_USERS__ENABLED=false", "SEXTON_PLACEHOLDER_USERS__ENABLED=false",
 		"SEXTON_ADJOURNED_GROUPS__ENABLED=false", "SEXTON_EXTERNAL_DIFFS__ENABLED=false")

@@ -22,6 +22,7 @@ func TestLockedRowsAreWaitedForLast(t *testing.T) {
 	pgtest.Each(t, map[string]ghostuser.Sizes{"alone": {}, "together": {Target: time.Second}}, func(t *testing.T, _ string, sizes ghostuser.Sizes) {
 		b := setupPeople(t, "")
 		b.engine.Sizes = sizes
+		b.engine.Session.Limits.LockTimeout = 700 * time.Millisecond
 		b.namesBlockers()
 		b.queue(false, numbers(1001, 1010)...)
 		tx := b.Begin(t, "SELECT FROM posts WHERE id = (SELECT min(id) FROM posts WHERE author_id = 1004) FOR UPDATE")

@@ -188,6 +188,7 @@ func TestWhatIsToldOfGoesBeforeWhatIsAbove(t *testing.T) {
 		}
 		left := [][]string{{c.left}}
 		if c.locked {
+			b.engine.Session.Limits.LockTimeout = 300 * time.Millisecond
 			tx := b.Begin(t, "SELECT FROM uploads WHERE id = 181 FOR UPDATE")
 			wait := b.runWhile(t.Context(), t)
 			pgtest.Await(t, b.Pool(), "the others to be deleted", "SELECT count(*) = 1 FROM users_ghost_user_migrations")

@@ -286,10 +286,10 @@ func TestAdaptivePointersToOtherRowsTouchNothing(t *testing.T) {
 func TestAdaptiveSizesDoNotCountTheNetwork(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, parentsAndChildren+overload+heavy(20_000), deleteChildren, "parents")
-	b.engine.Adaptive.Target = 5 * target
+	b.engine.Adaptive.Target = 2 * target
 	settings := b.Pool().Config().ConnConfig
 	network := &pgtest.Distance{}
-	network.Delay.Store(int64(3 * b.engine.Adaptive.Target))
+	network.Delay.Store(int64(2 * b.engine.Adaptive.Target))
 	settings.DialFunc = network.Dial
 	b.engine.Session.Conn = pgtest.ConnectAs(t, settings)
 	b.Exec("DELETE FROM parents")

@@ -212,7 +212,7 @@ func TestHopelesslySlowTableIsGivenUp(t *testing.T) {
 	atPaces(t, func(t *testing.T, pace string) {
 		b := setup(t, parentsAndChildren+others+dbtest.OnStatement("DELETE", "children", "PERFORM pg_sleep(600);"),
 			dbtest.Defined("async_delete", "children", "others"), "parents").at(pace)
-		b.engine.Session.Limits.StatementTimeout = time.Second
+		b.engine.Session.Limits.StatementTimeout = 500 * time.Millisecond
 		b.Exec("DELETE FROM parents")
 		stats := b.run(t)
 		require.Zero(t, stats.Processed)
