@@ -69,8 +69,12 @@ func (o *Owner) check(ctx context.Context) error {
 		return err
 	}
 	found, err := readMarker(ctx, o.Store)
-	if err == nil && found == nil && !known {
-		// Another worker may write it first, so read it again.
+	// Workers that write it at the same time disturb each other, and in a folder neither may have
+	// written it yet when this one reads it again.
+	for range mostWrites {
+		if err != nil || found != nil || known {
+			break
+		}
 		if err = writeMarker(ctx, o.Store, "", ours); err == nil || errors.Is(err, blobstore.ErrChanged) {
 			found, err = readMarker(ctx, o.Store)
 		}
@@ -107,6 +111,8 @@ func (o *Owner) know(ctx context.Context) error {
 const (
 	// MarkerKey is the object that names the owner of the others.
 	MarkerKey = rootPrefix + ".sexton.json"
+	// mostWrites is how often a worker tries to write the marker while others write it.
+	mostWrites = 20
 	// mostMarker is the largest accepted marker, in bytes.
 	mostMarker = 16 << 10
 	about      = "The other objects here belong to this database. Sexton deletes the objects of deleted diffs."

@@ -3,6 +3,7 @@ package extdiff_test
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -123,6 +124,26 @@ func TestManyWorkersWriteOneMarker(t *testing.T) {
 		require.Len(t, b.Rows("SELECT FROM sexton.external_diff_stores"), 1)
 		require.Equal(t, b.Rows("SELECT id FROM sexton.external_diff_installation")[0][0], b.marker(t).Installation)
 	})
+}
+
+// In a folder, a worker removes the unfinished marker of another, which may not take the store for one
+// whose marker was lost. The test is the other worker.
+func TestAWorkerWhoseMarkerIsRemovedRefusesNoStore(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	for range 40 {
+		folder := t.TempDir()
+		checked := make(chan error, 1)
+		owner := owned(b.engineOn(t, "file://"+folder, "worker")).Owner
+		go func() { checked <- owner.Check(t.Context()) }()
+		unfinished := filepath.Join(folder, extdiff.MarkerKey) + ".*.tmp"
+		for removed := false; !removed && len(checked) == 0; {
+			for _, name := range pgtest.Must(filepath.Glob(unfinished))(t) {
+				removed = os.Remove(name) == nil
+			}
+		}
+		require.NoError(t, <-checked)
+	}
 }
 
 func TestAStoreThatLostItsMarkerIsRefused(t *testing.T) {
