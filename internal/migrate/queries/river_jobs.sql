@@ -1,1 +1,0 @@
-SELECT pg_catalog.count(*) FROM "sexton".river_job;
