@@ -174,6 +174,7 @@ func TestShellOfTheDocumentsIsRun(t *testing.T) {
 	run := map[string]int{
 		"../README.md sh": known, "../README.md sql": 1, "operations.md sh": operationsBlocks, "operations.md sql": 2, "getting-started.md sh": 4, "definitions.md sql": 3,
 		"sql.md sh": 1, "sql.md sql": 2, "sql.md ruby": 1, "sql.md python": 1, "sql.md js": 1,
+		"events.md sql": 2, "events.md python": 1, "events.md js": 1,
 		"undo.md console": 1, "page.md sql": 2, // TestUndoGoesThroughTwoDatabases and TestTombstonesOfAReplacedTable of internal/cli/records have these and those of operations.md.
 	}
 	found := map[string]int{}
@@ -211,7 +212,7 @@ func TestConfigurationOfTheDocumentsIsRead(t *testing.T) {
 			continue
 		}
 		for _, block := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllStringSubmatch(text, -1) {
-			if regexp.MustCompile(`^(comments|global|scrape_configs):`).MatchString(block[1]) {
+			if regexp.MustCompile(`^(comments|attachments|global|scrape_configs):`).MatchString(block[1]) {
 				continue // Definitions, and Prometheus's own.
 			}
 			dir := t.TempDir()

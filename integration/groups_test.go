@@ -137,20 +137,25 @@ func newDoorSite(t *testing.T, p program) doorSite {
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "sexton.yaml"),
 		[]byte("databases: {main: {url: \"${DATABASE_URL}\"}}\nghost_users: {enabled: true}\nhttp: {listen: \"\"}\nlog: {format: json}\n"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "loose_foreign_keys.yml"),
-		[]byte("issues:\n  - {table: projects, column: project_id, on_delete: async_delete}\n"), 0o600))
+		[]byte("issues:\n  - {table: projects, column: project_id, on_delete: async_delete}\n"+docBlocks(t, "events.md", "yaml")[0]), 0o600))
 	s.exec(t, exampleapp.Schema())
 	s.exec(t, `
 		ALTER TABLE issues DROP CONSTRAINT IF EXISTS issues_project_id_fkey;
 		INSERT INTO users (id, username, email, name) VALUES (1, 'ada', 'ada@example.com', 'Ada'), (2, 'ben', 'ben@example.com', 'Ben');
 		INSERT INTO groups (id, name, path) VALUES (1, 'group', 'group');
 		INSERT INTO projects (id, group_id, name, path) VALUES (1, 1, 'one', 'one'), (2, 1, 'two', 'two');
-		INSERT INTO issues (id, project_id, title, author_id) VALUES (1, 1, 'by Ada', 1), (2, 2, 'by Ada', 1), (3, 2, 'by Ben', 2);`)
+		INSERT INTO issues (id, project_id, title, author_id) VALUES (1, 1, 'by Ada', 1), (2, 2, 'by Ada', 1), (3, 2, 'by Ben', 2);
+		CREATE TABLE attachments (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), project_id bigint NOT NULL, storage_key text, bucket text);
+		CREATE INDEX ON attachments (project_id);
+		INSERT INTO attachments (project_id, storage_key, bucket) VALUES (2, 'a/7', 'uploads');`)
 	p.run(t, s.dir, db.URL, 0, "migrate", "up")
 	p.run(t, s.dir, db.URL, 0, "triggers", "install")
 	s.exec(t, p.run(t, s.dir, db.URL, 0, "migrate", "up", "--print-grants", "--application", application, "--worker", worker, "--viewer", viewer))
 	s.exec(t, "GRANT SELECT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO "+worker)
 	s.exec(t, docBlocks(t, "sql.md", "sql")[0])
-	s.exec(t, "GRANT SELECT, DELETE ON projects TO "+application+"; GRANT SELECT, UPDATE ON outbox_places TO "+application)
+	s.exec(t, docBlocks(t, "events.md", "sql")[0])
+	s.exec(t, "GRANT SELECT, DELETE ON projects TO "+application+"; GRANT SELECT, UPDATE ON outbox_places, file_places TO "+application+
+		"; GRANT INSERT ON files_to_remove TO "+application)
 	s.worker = s.started(t, "DATABASE_URL="+db.AsRole(worker))
 	return s
 }
@@ -160,7 +165,6 @@ func (s doorSite) answered(t *testing.T) {
 	s.wait(t, stopLimit, "the work to be done", `NOT EXISTS (SELECT FROM sexton.backlog WHERE pending > 0) AND NOT EXISTS (SELECT FROM users WHERE id = 1)
 		AND NOT EXISTS (SELECT FROM issues WHERE project_id = 1)`)
 	require.EqualValues(t, 2, s.count(t, "SELECT count(*) FROM issues"))
-	s.worker.stop(t)
 }
 
 // testDoors does what docs/sql.md says for psql, with the three roles as they are printed.
@@ -188,4 +192,18 @@ func testDoors(t *testing.T, p program) {
 		pgtest.Exec(t, client, read)
 	}
 	s.answered(t)
+	s.deleteAttachments(t)
+	blocks := docBlocks(t, "events.md", "sql")
+	for range 2 { // The second time there is nothing new.
+		pgtest.Exec(t, client, blocks[1])
+		require.EqualValues(t, 1, s.count(t, "SELECT count(*) FROM files_to_remove WHERE bucket = 'uploads' AND storage_key = 'a/7'"))
+	}
+	s.worker.stop(t)
+}
+
+// deleteAttachments deletes rows with files and waits for their event.
+func (s doorSite) deleteAttachments(t *testing.T) {
+	s.exec(t, "DELETE FROM projects WHERE id = 2")
+	s.wait(t, stopLimit, "the event of the attachments",
+		"EXISTS (SELECT FROM sexton.events WHERE kind = 'rows_deleted' AND txid < pg_snapshot_xmin(pg_current_snapshot()))")
 }

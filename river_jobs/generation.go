@@ -46,7 +46,18 @@ func DefinitionEntry(c *config.Config, d definitions.Definition) string {
 	if d.CleanerClass != "" {
 		entry += fmt.Sprintf(" cleaner %q", d.CleanerClass)
 	}
+	if d.Event != nil {
+		entry += " event" + eventColumns(d.Event)
+	}
 	return entry
+}
+
+// eventColumns returns the columns of an event after a space, or "" if there are none.
+func eventColumns(columns []string) string {
+	if len(columns) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" %q", columns)
 }
 
 func conditionsEntry(conditions []definitions.Condition) string {

@@ -71,7 +71,9 @@ func ghostLists(c config.GhostUsers) ghostuser.Lists {
 		lists.Move = append(lists.Move, ghostuser.Move{Table: entry.Table, Columns: entry.Columns, Conditions: entry.Conditions, Always: entry.Always})
 	}
 	for _, entry := range c.Delete {
-		lists.Delete = append(lists.Delete, ghostuser.Columns{Table: entry.Table, Columns: entry.Columns, Event: entry.Tells()})
+		lists.Delete = append(lists.Delete, ghostuser.Columns{
+			Table: entry.Table, Columns: entry.Columns, Event: entry.Tells(), EventColumns: entry.Event,
+		})
 	}
 	for _, entry := range c.Nullify {
 		lists.Nullify = append(lists.Nullify, ghostuser.Columns{Table: entry.Table, Columns: entry.Columns})
@@ -95,7 +97,7 @@ func ghostEntries(c *config.Config) []string {
 		for _, column := range entry.Columns {
 			rest := ""
 			if entry.Tells() {
-				rest = " event"
+				rest = " event" + eventColumns(entry.Event)
 			}
 			entries = append(entries, listEntry(c, "delete", entry.Table, column)+rest)
 		}

@@ -10,20 +10,33 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// RowKey is an SQL expression of type jsonb: an object of the row's columns by name.
-func RowKey(row string, columns []string) string {
-	terms := each.Of(columns, func(column string) string { return row + "." + pgx.Identifier{column}.Sanitize() })
-	return "(SELECT pg_catalog.to_jsonb(keyed) FROM (SELECT " + strings.Join(terms, ", ") + ") AS keyed)"
+// RowKey returns an SQL expression of type jsonb: an object of the row's key columns by name.
+// With further columns it is an array of two objects, the key and these columns.
+func RowKey(row string, key, columns []string) string {
+	object := func(columns []string) string {
+		terms := each.Of(columns, func(column string) string { return row + "." + pgx.Identifier{column}.Sanitize() })
+		return "(SELECT pg_catalog.to_jsonb(keyed) FROM (SELECT " + strings.Join(terms, ", ") + ") AS keyed)"
+	}
+	if len(columns) == 0 {
+		return object(key)
+	}
+	return "pg_catalog.jsonb_build_array(" + object(key) + ", " + object(columns) + ")"
 }
 
-// OrphanedFiles is an INSERT of an event that names a table and keys of rows that are gone, for the owner of the files behind them. From has
-// a column key, made by RowKey; with more, an SQL list of names and values with a comma behind, the event says that as well. Behind comes what ends
-// the SELECT, such as GROUP BY.
+// DeletedRows returns an INSERT of the event for the deleted rows of a table, or of no event if there are none. The CTE from
+// has a column key, made by RowKey. Without further columns the event is files_orphaned with keys, with columns it is
+// rows_deleted with keys and rows. More is an SQL list of further names and values, with a comma after it.
 //
-// The name is text that the database's settings cannot change the meaning of.
-func OrphanedFiles(names pgcatalog.Names, table, more, from, behind string) string {
+// The table's name is decoded, so that the database's settings cannot change its meaning.
+func DeletedRows(names pgcatalog.Names, table, more, from string, columns []string) string {
+	kind, lists := "files_orphaned", fmt.Sprintf("'keys', pg_catalog.jsonb_agg(%s.key)", from)
+	if len(columns) > 0 {
+		kind = "rows_deleted"
+		lists = fmt.Sprintf("'keys', pg_catalog.jsonb_agg(%[1]s.key OPERATOR(pg_catalog.->) 0), "+
+			"'rows', pg_catalog.jsonb_agg(%[1]s.key OPERATOR(pg_catalog.->) 1)", from)
+	}
 	return fmt.Sprintf(`INSERT INTO %s (kind, payload)
-	SELECT 'files_orphaned', pg_catalog.jsonb_build_object(%s'table', pg_catalog.convert_from(pg_catalog.decode('%x', 'hex'), 'UTF8'),
-		'keys', pg_catalog.jsonb_agg(%s.key))
-	FROM %s %s`, names.Render(`"sexton".events`), more, table, from, from, behind)
+	SELECT '%s', pg_catalog.jsonb_build_object(%s'table', pg_catalog.convert_from(pg_catalog.decode('%x', 'hex'), 'UTF8'),
+		%s)
+	FROM %s HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0`, names.Render(`"sexton".events`), kind, more, table, lists, from)
 }

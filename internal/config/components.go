@@ -76,14 +76,14 @@ type TableColumns struct {
 type DeleteColumns struct {
 	Table   string   `yaml:"table,required"`
 	Columns []string `yaml:"columns,required"`
-	// Event asks for an event with the keys of the rows of each batch. CleanerClass asks for the same, by the name that definitions of
-	// loose foreign keys have for it.
-	Event        bool   `yaml:"event"`
-	CleanerClass string `yaml:"cleaner_class"`
+	// Event writes an event with the keys of the rows of each batch: true for the keys alone, or a list of further columns of
+	// the rows. CleanerClass is GitLab's name for event: true.
+	Event        yamlfile.Columns `yaml:"event"`
+	CleanerClass string           `yaml:"cleaner_class"`
 }
 
 // Tells reports whether the entry asks for an event.
-func (d DeleteColumns) Tells() bool { return d.Event || d.CleanerClass != "" }
+func (d DeleteColumns) Tells() bool { return d.Event != nil || d.CleanerClass != "" }
 
 // MoveColumns names columns whose rows pass to the ghost user.
 type MoveColumns struct {

@@ -83,8 +83,10 @@ func (c *checker) check() {
 	}
 	c.target()
 	c.conditions()
-	if c.sound("cleaner_class") && c.sound("on_delete") && c.OnDelete != Delete {
-		c.fail("cleaner_class", "goes with on_delete: async_delete only", "")
+	for _, field := range []string{"event", "cleaner_class"} {
+		if c.sound(field) && c.sound("on_delete") && c.OnDelete != Delete {
+			c.fail(field, "goes with on_delete: async_delete only", "")
+		}
 	}
 }
 

@@ -133,7 +133,10 @@ type Definition struct {
 	DeleteLimit int `check:"positive" yaml:"delete_limit"`
 	// WorkerClass is a label; one subscription per database serves all definitions.
 	WorkerClass WorkerClass `yaml:"worker_class"`
-	// CleanerClass deletes, and writes an event with the keys of the rows of each batch.
+	// Event deletes, and writes an event with the keys of the rows of each batch: true for the keys alone, or a list of
+	// further columns of the rows.
+	Event yamlfile.Columns `yaml:"event"`
+	// CleanerClass is GitLab's name for event: true.
 	CleanerClass CleanerClass `yaml:"cleaner_class"`
 	// Database is where the child is, if several databases have a table of its name.
 	Database string `yaml:"database"`
@@ -150,6 +153,9 @@ type Definition struct {
 func (d Definition) At(key string) problem.Position {
 	return d.positions.Of(d.Key + "." + key).Position
 }
+
+// EmitsEvent reports whether deleted rows are published as an event.
+func (d Definition) EmitsEvent() bool { return d.Event != nil || d.CleanerClass == ArtifactsCleaner }
 
 // ColumnList is the child's columns for people.
 func (d Definition) ColumnList() string { return strings.Join(d.Columns, ", ") }

@@ -339,6 +339,26 @@ func TestRowsBelowOthersAreToldOf(t *testing.T) {
 	})
 }
 
+// An event has the columns that its entry names, of rows of the list's column and of rows below others.
+func TestEventsOfUsersHaveColumns(t *testing.T) {
+	t.Parallel()
+	b := setup(t, topics+`
+		CREATE TABLE uploads (id bigint PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE, topic_id bigint REFERENCES topics ON DELETE CASCADE, path text);
+		CREATE INDEX ON uploads (user_id);
+		CREATE INDEX ON uploads (topic_id);
+		INSERT INTO uploads VALUES (1, 1, 2, 'a'), (2, 1, NULL, NULL), (3, 2, 1, 'c');`, lists())
+	l := lists()
+	l.Delete = append(l.Delete, ghostuser.Columns{Table: "topics", Columns: []string{"user_id"}},
+		ghostuser.Columns{Table: "uploads", Columns: []string{"user_id"}, Event: true, EventColumns: []string{"path"}})
+	b.engine.Plan = plan(t, b.DB, l)
+	b.queue(true, 1)
+	b.requireDone(t, b.run(t), 1)
+	require.Equal(t, [][]string{{"1", `{"id": 1}`, `{"path": "a"}`}, {"1", `{"id": 2}`, `{"path": null}`}, {"1", `{"id": 3}`, `{"path": "c"}`}},
+		b.Rows(`SELECT payload -> 'user_id', key, row FROM sexton.events,
+			ROWS FROM (jsonb_array_elements(payload -> 'keys'), jsonb_array_elements(payload -> 'rows')) AS of (key, row)
+			WHERE kind = 'rows_deleted' AND payload ->> 'table' = 'uploads' ORDER BY 2`))
+}
+
 func TestAnEventNeedsAPrimaryKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "CREATE TABLE heaps (user_id bigint); CREATE INDEX ON heaps (user_id);", lists())

@@ -14,9 +14,10 @@ import (
 type Columns struct {
 	Table   string
 	Columns []string
-	// Event requests an event with the keys of deleted rows, so that the application can
-	// delete their files.
-	Event bool
+	// Event requests an event with the keys of deleted rows and EventColumns, so that the
+	// application can delete their files.
+	Event        bool
+	EventColumns []string
 }
 
 // Move names columns whose rows pass to the ghost user.

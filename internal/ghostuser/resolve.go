@@ -75,8 +75,9 @@ type bound struct {
 	// listed is the action of the other two lists, keyed that of the foreign key.
 	listed dml.Action
 	keyed  dml.Action
-	// told asks for an event with the keys of rows that are deleted.
-	told bool
+	// told asks for an event with the keys of rows that are deleted, and these columns.
+	told         bool
+	eventColumns []string
 	// foreign is the name of a foreign key, if there is one.
 	foreign string
 	// refusal is why the users that have rows here cannot be deleted: a foreign key wants what cannot be done.
@@ -255,7 +256,7 @@ func (r *resolver) step(id pgcatalog.Key, b *bound, do dml.Action) *step {
 	return &step{
 		Edge: dml.Edge{
 			Child: b.relation.Table, Leaves: b.relation.Leaves, Columns: []string{b.column}, Compare: []pgcatalog.Comparison{compare}, Action: do,
-			PrimaryKey: b.relation.PrimaryKey(), EmitsEvent: b.told, Index: all, Indexed: indexed,
+			PrimaryKey: b.relation.PrimaryKey(), EmitsEvent: b.told, EventColumns: b.eventColumns, Index: all, Indexed: indexed,
 		},
 		otherwise: otherwise, label: b.label(), tableLabel: b.table, below: r.refersTo(b.relation), shown: b.relation.Shown("child"),
 	}

@@ -59,8 +59,7 @@ func (s *step) edge(names pgcatalog.Names, leaf Table, do dml.Action, ghost int6
 	WHERE job.user_id OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND EXISTS (SELECT FROM changed)
 )`, queueTable(names), counter(do))}
 	if edge.EmitsEvent {
-		edge.Extra = append(edge.Extra, "told AS ("+batch.OrphanedFiles(names, s.tableLabel, "'user_id', ($1::bigint[])[1], ", "changed",
-			"HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0")+")")
+		edge.Extra = append(edge.Extra, "told AS ("+batch.DeletedRows(names, s.tableLabel, "'user_id', ($1::bigint[])[1], ", "changed", edge.EventColumns)+")")
 	}
 	return &drain.Edge{Edge: &edge, Leaf: leaf}
 }

@@ -275,9 +275,8 @@ func (t *tree) owner(s *step, root *dml.Table) dml.Owner {
 			}
 			user := "(SELECT queued.user_id FROM " + queueTable(names) + " AS queued WHERE queued.id OPERATOR(pg_catalog.=) $3)"
 			return dml.Extra{
-				Returning: ", " + batch.RowKey("target", s.PrimaryKey) + " AS key",
-				CTE: "told AS (" + batch.OrphanedFiles(names, s.tableLabel, "'user_id', "+user+", ", "gone",
-					"HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0") + ")",
+				Returning: ", " + batch.RowKey("target", s.PrimaryKey, s.EventColumns) + " AS key",
+				CTE:       "told AS (" + batch.DeletedRows(names, s.tableLabel, "'user_id', "+user+", ", "gone", s.EventColumns) + ")",
 			}
 		},
 		Gone: func(of *dml.Table, rows, _ int64) {

@@ -128,3 +128,24 @@ artifacts: [{table: parents, column: parent_id, on_delete: async_delete, cleaner
 		require.Equal(t, "10000", b.Rows("SELECT sum(jsonb_array_length(payload -> 'keys')) FROM sexton.events WHERE kind = 'files_orphaned'")[0][0])
 	}
 }
+
+// An event has the columns of each deleted row that its definition names, in the order of the keys.
+func TestEventsHaveColumnsOfDeletedRows(t *testing.T) {
+	t.Parallel()
+	b := setupAdaptive(t, `
+		CREATE TABLE parents (id bigint PRIMARY KEY);
+		CREATE TABLE files (part int, id uuid, parent_id bigint, "storage Key" text, bytes bigint, PRIMARY KEY (part, id));
+		CREATE INDEX ON files (parent_id);
+		INSERT INTO parents SELECT generate_series(1, 20);
+		INSERT INTO files SELECT n % 3, gen_random_uuid(), 1 + n % 20, nullif('blob ' || n, 'blob 7'), n FROM generate_series(1, 400) AS n;
+		CREATE TABLE was AS SELECT * FROM files WHERE parent_id < 20`, `
+files: [{table: parents, column: parent_id, on_delete: async_delete, event: ["storage Key", bytes]}]
+`, "parents")
+	b.Exec("DELETE FROM parents WHERE id < 20")
+	require.EqualValues(t, 380, b.drained(t).DeleteCountByTable["files"])
+	require.Equal(t,
+		b.Rows(`SELECT jsonb_build_object('part', part, 'id', id), jsonb_build_object('storage Key', "storage Key", 'bytes', bytes) FROM was ORDER BY 1, 2`),
+		b.Rows(`SELECT key, row FROM sexton.events, ROWS FROM (jsonb_array_elements(payload -> 'keys'), jsonb_array_elements(payload -> 'rows')) AS of (key, row)
+			WHERE kind = 'rows_deleted' AND payload ->> 'table' = 'files' ORDER BY 1, 2`))
+	require.Equal(t, [][]string{{"rows_deleted"}}, b.Rows("SELECT DISTINCT kind FROM sexton.events"))
+}

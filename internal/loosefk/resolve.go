@@ -119,7 +119,7 @@ func named(name definitions.Name, schema string) Table {
 // edgeOf is the part of a definition's edge that the definition tells.
 func edgeOf(d definitions.Definition, child Table) dml.Edge {
 	actions := map[definitions.Action]dml.Action{definitions.Delete: dml.Remove, definitions.Nullify: dml.Nullify, definitions.UpdateColumn: dml.Assign}
-	return dml.Edge{Child: child, Columns: d.Columns, Action: actions[d.OnDelete], EmitsEvent: d.CleanerClass == definitions.ArtifactsCleaner}
+	return dml.Edge{Child: child, Columns: d.Columns, Action: actions[d.OnDelete], EmitsEvent: d.EmitsEvent(), EventColumns: d.Event}
 }
 
 // reference binds a definition to its child. What it returns is of use where no error was reported; without a parent
@@ -143,8 +143,12 @@ func (r *resolver) reference(d definitions.Definition, parent *Parent) *Referenc
 	reference.Child, reference.Leaves, reference.PrimaryKey = child.Table, child.Leaves, child.PrimaryKey()
 	ok := r.checkColumns(d, parent, child, home.catalog.operators, reference)
 	ok = r.bindValues(d, child, home.catalog.operators, reference) && ok
-	if why, fix := child.Untold(d.Child.String()); reference.EmitsEvent && why != "" {
-		ok = r.refuse(d, ".cleaner_class", fix+", or leave cleaner_class out", "%s", why)
+	if why, fix := child.Untold(d.Child.String(), d.Event); reference.EmitsEvent && why != "" {
+		key := "event"
+		if d.Event == nil {
+			key = "cleaner_class"
+		}
+		ok = r.refuse(d, "."+key, fix+", or leave "+key+" out", "%s", why)
 	}
 	if !ok {
 		return nil

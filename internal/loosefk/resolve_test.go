@@ -89,6 +89,8 @@ func TestResolveFindsWhatOnlyADatabaseCanTell(t *testing.T) {
 		"value that is cut":      {"children: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: code, target_value: 1234567890}]", `children[0].target_value: value "1234567890" does not fit column code of type character varying(9) (it would become "123456789")`},
 		"cleaner without key":    {`rowless: [{table: parents, column: parent_id, on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]`, "rowless[0].cleaner_class: table rowless has no primary key to name its rows by"},
 		"cleaner with a rule":    {`ruled: [{table: parents, column: parent_id, on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]`, "ruled[0].cleaner_class: table ruled has the rule stays, and Postgres lets no statement delete there and name the rows (write a trigger instead of the rule, or leave cleaner_class out)"},
+		"event, missing column":  {`children: [{table: parents, column: parent_id, on_delete: async_delete, event: [moods]}]`, "children[0].event: table children has no column moods (name one of its columns, or leave event out)"},
+		"event without key":      {`rowless: [{table: parents, column: parent_id, on_delete: async_delete, event: true}]`, "rowless[0].event: table rowless has no primary key to name its rows by"},
 		"cleaner, partition":     {`ruled_in_part: [{table: parents, column: parent_id, on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]`, "ruled_in_part[0].cleaner_class: table ruled_in_part has the rule also,"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -74,14 +74,20 @@ func (r *Relation) PrimaryKey() []string {
 	return nil
 }
 
-// Untold says why no statement can delete rows and write an event with their keys, and what would help; empty where one can.
-func (r *Relation) Untold(table string) (why, fix string) {
+// Untold reports why no statement can delete rows and write an event with their keys and these columns, and what would
+// help. It returns "" if one can.
+func (r *Relation) Untold(table string, columns []string) (why, fix string) {
 	switch {
 	case len(r.PrimaryKey()) == 0:
 		return "table " + table + " has no primary key to name its rows by", "add a primary key"
 	case len(r.Rules) > 0:
 		why = fmt.Sprintf("table %s has the rule %s, and Postgres lets no statement delete there and name the rows", table, strings.Join(r.Rules, ", "))
 		return why, "write a trigger instead of the rule"
+	}
+	for _, column := range columns {
+		if _, found := r.Columns[column]; !found {
+			return "table " + table + " has no column " + column, "name one of its columns"
+		}
 	}
 	return "", ""
 }

@@ -102,7 +102,7 @@ INSERT INTO files SELECT i, i % 2 + 1, 'k', 7, false, 1, 2, 3, 4, 'c', 5, 6 FROM
 INSERT INTO links SELECT i, i % 2 + 1, 3, 4, 5 FROM generate_series(1, 10) AS i;
 INSERT INTO native SELECT i, i, 9 FROM generate_series(1, 10) AS i;
 INSERT INTO pale SELECT i, i, 9 FROM generate_series(1, 10) AS i`, `
-files: [{table: folders, column: owner_id, on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]
+files: [{table: folders, column: owner_id, on_delete: async_delete, event: [key, rows]}]
 links: [{table: folders, column: owner_id, on_delete: async_nullify}]
 `, "folders")
 	b.keepBelow(t)
@@ -110,7 +110,7 @@ links: [{table: folders, column: owner_id, on_delete: async_nullify}]
 	before := b.all(tables...)
 	b.delete(t, "folders")
 	require.NotEqual(t, before, b.all(tables...))
-	require.NotEmpty(t, b.Rows("SELECT FROM sexton.events"))
+	require.Equal(t, [][]string{{`{"key": "k", "rows": 4}`}}, b.Rows("SELECT DISTINCT payload -> 'rows' -> 0 FROM sexton.events"))
 	id := b.last(t).ID
 	require.EqualValues(t, 42, pgtest.Must(b.engine.Restore(t.Context(), id, true))(t).Restored)
 	require.Empty(t, b.restore(t, id).Left)

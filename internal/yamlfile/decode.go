@@ -26,6 +26,9 @@ type Literal string
 // Texts is one text or a list of texts.
 type Texts []string
 
+// Columns is true, false, or a list of column names. It is nil for false, and empty for true.
+type Columns []string
+
 // Positions tells by path, such as "databases.main.pace" or "[2].column", where a value was written. Paths of
 // keys that were left out are missing.
 type Positions map[string]Position
@@ -50,7 +53,7 @@ func (p Positions) Of(path string) Position {
 //
 // A field's tag is `yaml:"key"`, with the options "required" (the key must be there) and "keyed" (on a slice
 // of structs: a mapping, whose keys land in the element's field Name). Types: string,
-// bool, int, time.Duration, Literal, Texts, Chooser, encoding.TextUnmarshaler, and structs and slices of these.
+// bool, int, time.Duration, Literal, Texts, Columns, Chooser, encoding.TextUnmarshaler, and structs and slices of these.
 func (d *Document) Decode(n *yaml.Node, path string, target any) (Positions, problem.List) {
 	decoder := decoder{Document: d, positions: Positions{}}
 	setDefaults(reflect.ValueOf(target).Elem())
@@ -82,6 +85,11 @@ func (d *decoder) value(n *yaml.Node, path string, v reflect.Value) {
 		// One text is a list of it.
 		v.Set(reflect.ValueOf(make(Texts, 1)))
 		d.scalar(n, path, v.Index(0))
+	case v.Type() == reflect.TypeFor[Columns]() && (n.Tag == tagBool || n.Tag == tagUntyped && !strings.Contains(n.Value, ",")):
+		var on bool
+		if d.scalar(n, path, reflect.ValueOf(&on).Elem()); on {
+			v.Set(reflect.ValueOf(Columns{}))
+		}
 	case v.Kind() == reflect.Slice:
 		d.list(n, path, v)
 	default:

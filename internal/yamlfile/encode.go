@@ -68,6 +68,9 @@ func encode(v reflect.Value) *yaml.Node {
 		}
 		return out
 	case reflect.Slice:
+		if columns, either := reflect.TypeAssert[Columns](v); either && len(columns) == 0 {
+			return scalar(tagBool, strconv.FormatBool(columns != nil))
+		}
 		out := &yaml.Node{Kind: yaml.SequenceNode}
 		for i := range v.Len() {
 			out.Content = append(out.Content, encode(v.Index(i)))
@@ -203,6 +206,8 @@ func value(field reflect.StructField) Schema {
 		return Schema{"type": []string{"string", "integer", "boolean"}}
 	case Texts:
 		return Schema{"type": []string{"string", "array"}, "items": Schema{"type": "string"}}
+	case Columns:
+		return Schema{"type": []string{"boolean", "array"}, "items": Schema{"type": "string"}}
 	case Chooser:
 		return Schema{"type": "string", "enum": of.Choices()}
 	case encoding.TextMarshaler:

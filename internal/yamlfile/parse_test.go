@@ -148,3 +148,33 @@ func TestDecodeTextsErrors(t *testing.T) {
 		require.EqualError(t, err, want)
 	}
 }
+
+func TestDecodeColumns(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]yamlfile.Columns{"false": nil, "true": {}, "[]": {}, "[b, a]": {"b", "a"}} {
+		var target struct {
+			Event yamlfile.Columns `yaml:"event"`
+		}
+		decode := func(text []byte) {
+			doc, problems := yamlfile.Parse("f.yml", text)
+			require.NoError(t, problems.Err())
+			_, problems = doc.Decode(doc.Root, "", &target)
+			require.NoError(t, problems.Err())
+			require.Equal(t, want, target.Event)
+		}
+		decode([]byte("event: " + value + "\n"))
+		decode(yamlfile.Encode(target).YAML())
+	}
+	for value, want := range map[string]string{
+		"~":      "f.yml:1:1: event: has no value (write [] for an empty list, or remove the key)",
+		"a":      "f.yml:1:8: event: must be a list, not a text (write it in square brackets)",
+		"{a: b}": "f.yml:1:8: event: must be a list, not a mapping (begin every entry with a dash)",
+		"[7]":    "f.yml:1:9: event[0]: must be a text, not a number (put it in quotes)",
+	} {
+		doc, _ := yamlfile.Parse("f.yml", []byte("event: "+value+"\n"))
+		_, problems := doc.Decode(doc.Root, "", &struct {
+			Event yamlfile.Columns `yaml:"event"`
+		}{})
+		require.EqualError(t, problems.Err(), want)
+	}
+}

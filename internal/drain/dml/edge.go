@@ -31,9 +31,11 @@ type Edge struct {
 	Count string
 	Extra []string
 	// PrimaryKey lists the child's key columns in order. It is empty if there is no key.
-	// EmitsEvent reports that deleted rows are published as an event with their keys.
-	PrimaryKey []string
-	EmitsEvent bool
+	// EmitsEvent reports that deleted rows are published as an event with their keys and
+	// EventColumns.
+	PrimaryKey   []string
+	EmitsEvent   bool
+	EventColumns []string
 	// Indexed are the leaves with an index on the columns. Index is false if a leaf has
 	// none: a statement then scans the whole table.
 	Index   bool

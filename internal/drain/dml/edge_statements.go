@@ -138,7 +138,7 @@ func (e *Edge) change(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, wh
 func (e *Edge) counting(change, kept string) string {
 	key := ""
 	if e.EmitsEvent && !e.Updates() {
-		key = batch.RowKey("child", e.PrimaryKey) + " AS key, "
+		key = batch.RowKey("child", e.PrimaryKey, e.EventColumns) + " AS key, "
 	}
 	ctes := append([]string{
 		fmt.Sprintf("written AS (%s RETURNING %s%s AS kept)", change, key, kept),
@@ -167,12 +167,12 @@ func Change(do Action, table string, columns []string, to string) string {
 // files behind the rows. The statement's affected rows are those of its INSERT, hence the count as a row.
 func (e *Edge) telling(names pgcatalog.Names, deletion string) string {
 	return fmt.Sprintf("WITH gone AS (%s RETURNING %s AS key),\nevent AS (%s)\nSELECT pg_catalog.count(*) FROM gone",
-		deletion, batch.RowKey("child", e.PrimaryKey), e.event(names, "gone"))
+		deletion, batch.RowKey("child", e.PrimaryKey, e.EventColumns), e.event(names, "gone"))
 }
 
 // event is the INSERT of that event, by the column key of a CTE.
 func (e *Edge) event(names pgcatalog.Names, from string) string {
-	return batch.OrphanedFiles(names, e.Child.Label(), "", from, "HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0")
+	return batch.DeletedRows(names, e.Child.Label(), "", from, e.EventColumns)
 }
 
 // Exists is true where the edge has a row with the key. OFFSET 0 keeps it a subquery of

@@ -74,7 +74,7 @@ func (e *Edge) keepingRemoved(names pgcatalog.Names, leaf pgcatalog.Table, keys 
 	}
 	returning, event := Qualified("child", k.Columns), ""
 	if e.EmitsEvent {
-		returning = append(returning, batch.RowKey("child", e.PrimaryKey)+" AS cmax")
+		returning = append(returning, batch.RowKey("child", e.PrimaryKey, e.EventColumns)+" AS cmax")
 		event = ",\nkeyed AS (SELECT gone.cmax AS key FROM gone),\nevent AS (" + e.event(names, "keyed") + ")"
 	}
 	if k.Size == "" {
