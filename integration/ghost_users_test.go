@@ -69,7 +69,7 @@ func testGhostStatus(t *testing.T, p program) {
 	require.EqualValues(t, 1, status.Tables[0].Pending)
 	require.Len(t, status.Tables[0].Users, 1)
 	user := status.Tables[0].Users[0]
-	require.EqualValues(t, 1, user.UserID)
+	require.EqualValues(t, 1, user.UserID.Number())
 	require.Positive(t, user.Moved)
 	require.NotNil(t, user.Remaining)
 	require.Positive(t, *user.Remaining)

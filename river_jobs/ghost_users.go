@@ -67,6 +67,9 @@ const ghostUsersLease = "users/migrate_records_to_ghost_user_in_batches_worker"
 // ghostLists are the configured lists, as the domain takes them.
 func ghostLists(c config.GhostUsers) ghostuser.Lists {
 	var lists ghostuser.Lists
+	if c.Users.Table != "" {
+		lists.Users = ghostuser.Users{Table: c.Users.Table, Key: c.Users.Key, Ghost: string(c.Ghost), MayDelete: c.MayDelete}
+	}
 	for _, entry := range c.Move {
 		lists.Move = append(lists.Move, ghostuser.Move{Table: entry.Table, Columns: entry.Columns, Conditions: entry.Conditions, Always: entry.Always})
 	}

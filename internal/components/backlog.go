@@ -6,13 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strconv"
 	"time"
 
 	"github.com/riverqueue/river/rivertype"
 
 	"sexton/internal/batch"
 	"sexton/internal/database"
+	"sexton/internal/drain/dml"
 	"sexton/internal/installation"
 	"sexton/internal/pace"
 	"sexton/internal/words"
@@ -167,9 +167,11 @@ type Failures struct {
 	Everywhere bool
 	// List returns at most limit failures, and whether there are more. Databases that are down are left out.
 	List func(ctx context.Context, all *installation.Connections, limit int) (failures []Failure, more bool, err error)
-	// Retry has the row id of a database tried again now, or as many as one look shows where id is 0, and says what came of it. What makes no
+	// Retry has the row id of a database tried again now, or as many as one look shows if id is empty, and says what came of it. What makes no
 	// sense is a *RefusedError.
-	Retry func(ctx context.Context, all *installation.Connections, db database.Database, id int64) (string, error)
+	Retry func(ctx context.Context, all *installation.Connections, db database.Database, id dml.ID) (string, error)
+	// Keyed reports that ids are keys of any type, and not numbers alone.
+	Keyed bool
 	// Shows, if set, returns which of River's jobs this list shows, so that they need no line among the jobs.
 	Shows func(ctx context.Context, all *installation.Connections) (func(*rivertype.JobRow) bool, error)
 }
@@ -244,10 +246,25 @@ func Rows[T any](
 	word func(*installation.Connections, T) Failure,
 	retry func(ctx context.Context, all *installation.Connections, id int64) (int64, error),
 ) *Failures {
+	failures := Keyed(name, unit, due, missing, read, func(row T) dml.ID { return dml.IntegerID(id(row)) }, word,
+		func(ctx context.Context, all *installation.Connections, id dml.ID) (int64, error) {
+			return retry(ctx, all, id.Number())
+		})
+	failures.Keyed = false
+	return failures
+}
+
+// Keyed is Rows for rows with keys of any type.
+func Keyed[T any](
+	name, unit, due, missing string,
+	read func(ctx context.Context, all *installation.Connections, limit int) ([]T, error), id func(T) dml.ID,
+	word func(*installation.Connections, T) Failure,
+	retry func(ctx context.Context, all *installation.Connections, id dml.ID) (int64, error),
+) *Failures {
 	one := func(all *installation.Connections, row T) Failure {
 		failure := word(all, row)
-		failure.Source, failure.ID = name, strconv.FormatInt(id(row), 10)
-		failure.What = fmt.Sprintf("%s %d%s", unit, id(row), failure.What)
+		failure.Source, failure.ID = name, id(row).Text
+		failure.What = fmt.Sprintf("%s %s%s", unit, id(row), failure.What)
 		return failure
 	}
 	list := func(ctx context.Context, all *installation.Connections, limit int) (failures []Failure, more bool, err error) {
@@ -260,15 +277,15 @@ func Rows[T any](
 		}
 		return failures, len(rows) > limit, nil
 	}
-	again := func(ctx context.Context, all *installation.Connections, _ database.Database, wanted int64) (string, error) {
+	again := func(ctx context.Context, all *installation.Connections, _ database.Database, wanted dml.ID) (string, error) {
 		count, err := retry(ctx, all, wanted)
 		switch {
 		case err != nil:
 			return "", err
-		case count == 0 && wanted != 0:
-			return "", Refuse("%s %d %s", unit, wanted, missing)
+		case count == 0 && wanted.Text != "":
+			return "", Refuse("%s %s %s", unit, wanted, missing)
 		}
 		return words.Counted(count, unit) + " " + due, nil
 	}
-	return &Failures{Name: name, List: list, Retry: again}
+	return &Failures{Name: name, List: list, Retry: again, Keyed: true}
 }

@@ -13,6 +13,7 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/doctor"
+	"sexton/internal/drain/dml"
 	"sexton/internal/ghostuser"
 	"sexton/internal/installation"
 	"sexton/internal/migrate"
@@ -22,11 +23,11 @@ import (
 )
 
 func ghostUsers() *Component {
-	failures := Rows("users", "user", "due now", "is being worked on, or does not wait any more",
+	failures := Keyed("users", "user", "due now", "is being worked on, or does not wait any more",
 		func(ctx context.Context, all *installation.Connections, limit int) ([]ghostuser.Waiting, error) {
 			return ghostuser.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit)
 		},
-		func(user ghostuser.Waiting) int64 { return user.UserID },
+		func(user ghostuser.Waiting) dml.ID { return user.UserID },
 		func(_ *installation.Connections, user ghostuser.Waiting) Failure {
 			return Failure{
 				Error: user.LastError, Attempts: user.Attempts, Next: user.ConsumeAfter.Time, Since: user.CreatedAt,
@@ -57,7 +58,7 @@ func ghostUsers() *Component {
 			for _, entry := range g.Config.GhostUsers.Nullify {
 				t.named(entry.Table, changesRows)
 			}
-			t.below("users", migrate.Directly)
+			t.below(g.Config.GhostUsers.UsersTable(), migrate.Directly)
 			return t.list
 		},
 		Checks: []Check{
@@ -95,13 +96,9 @@ func (d waitingUsers) Print(w io.Writer) {
 	})
 }
 
-func retryUsers(ctx context.Context, all *installation.Connections, id int64) (users int64, err error) {
-	var one *int64
-	if id != 0 {
-		one = &id
-	}
+func retryUsers(ctx context.Context, all *installation.Connections, id dml.ID) (users int64, err error) {
 	err = installation.Waking(ctx, all.Jobs(), riverjobs.GhostUsers, func(tx pgx.Tx) (err error) {
-		users, err = ghostuser.Retry(ctx, tx, all.Jobs().Names, one)
+		users, err = ghostuser.Retry(ctx, tx, all.Jobs().Names, id)
 		return err
 	})
 	return users, err
@@ -128,7 +125,7 @@ func failingUsers(ctx context.Context, x *Exam) (found []doctor.Finding, _ error
 			return append(found, doctor.One(problem.Warning, "table "+ghostuser.QueueTable,
 				fmt.Sprintf("it is the same with %s more", words.Counted(int64(len(failed)-i), "user")), "see the failures on the web page")...), nil
 		}
-		found = append(found, doctor.One(problem.Warning, fmt.Sprintf("user %d", user.UserID),
+		found = append(found, doctor.One(problem.Warning, fmt.Sprintf("user %s", user.UserID),
 			fmt.Sprintf("its deletion has failed %d times, and holds up no other: %s", user.Attempts, user.LastError),
 			"change the rows or the constraint that the error names; the next attempt is made by itself, or at once with retry on the web page")...)
 	}

@@ -14,6 +14,7 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/definitions"
 	"sexton/internal/doctor"
+	"sexton/internal/drain/dml"
 	"sexton/internal/installation"
 	"sexton/internal/loosefk"
 	"sexton/internal/migrate"
@@ -139,17 +140,17 @@ func tombstoneFailure(database string, t loosefk.PendingTombstone) Failure {
 	return failure
 }
 
-func retryTombstones(ctx context.Context, all *installation.Connections, db database.Database, id int64) (string, error) {
+func retryTombstones(ctx context.Context, all *installation.Connections, db database.Database, id dml.ID) (string, error) {
 	var options loosefk.RetryOptions
-	if id != 0 {
-		options.IDs = []int64{id}
+	if id.Text != "" {
+		options.IDs = []int64{id.Number()}
 	}
 	result, err := installation.TombstonesOf(all, db).Retry(ctx, options)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("database %s: %w", db.Name, err)
 	case len(result.Unknown) > 0:
-		return "", Refuse("tombstone %d does not wait any more", id)
+		return "", Refuse("tombstone %s does not wait any more", id)
 	case result.Busy > 0 && result.Retried == 0:
 		return "", Refuse("a worker has it in hand")
 	}

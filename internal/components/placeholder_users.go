@@ -8,6 +8,7 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/doctor"
+	"sexton/internal/drain/dml"
 	"sexton/internal/installation"
 	"sexton/internal/migrate"
 	"sexton/internal/placeholder"
@@ -63,15 +64,15 @@ func placeholderFailures() *Failures {
 		})
 	every := failures.Retry
 	// Of one it depends what it becomes.
-	failures.Retry = func(ctx context.Context, all *installation.Connections, db database.Database, id int64) (string, error) {
-		if id == 0 {
+	failures.Retry = func(ctx context.Context, all *installation.Connections, db database.Database, id dml.ID) (string, error) {
+		if id.Text == "" {
 			return every(ctx, all, db, id)
 		}
-		state, err := installation.GiveAttemptsBack(ctx, db, id)
+		state, err := installation.GiveAttemptsBack(ctx, db, id.Number())
 		if installation.Refused(err) {
 			return "", Refuse("%v", err)
 		}
-		return fmt.Sprintf("placeholder user %d: %s", id, installation.Becomes(state)), err
+		return fmt.Sprintf("placeholder user %s: %s", id, installation.Becomes(state)), err
 	}
 	return failures
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -60,10 +61,16 @@ func (c *Config) Has(component string) bool { return slices.Contains(c.Component
 
 // TableKey names a table of the database's own schema and the column that other tables refer to.
 type TableKey struct {
-	// Table has no schema.
+	// Table is in the database's own schema.
 	Table string `yaml:"table"`
 	// Key is a column with a unique index, of type bigint, integer, uuid or text.
 	Key string `default:"id" yaml:"key"`
+}
+
+// OnRequest is what queueing a user changes.
+type OnRequest struct {
+	// Set are columns of the user and the values that they get. Cancelling the deletion restores them.
+	Set map[string]yamlfile.Literal `yaml:"set"`
 }
 
 // TableColumns names columns of one table that refer to a user.
@@ -124,6 +131,16 @@ type GhostUsers struct {
 	Duty Duty `default:"auto" yaml:"duty"`
 	// Connections is how many users a run with a target deletes at the same time, while nothing else is there.
 	Connections int `check:"1..32" default:"2" yaml:"connections"`
+	// Users is the table of users. Without it, the table users has GitLab's columns and rules; with it, nothing but the key is required, and lists
+	// that are left out are empty.
+	Users TableKey `yaml:"users"`
+	// Ghost is the key of the row that moved rows pass to; needs users. GitLab's is found by its user type, or made.
+	Ghost yamlfile.Literal `yaml:"ghost"`
+	// MayDelete is an SQL function (key, initiator) that returns NULL, or as text why a user must not be deleted; needs users. It must be
+	// SECURITY DEFINER with a search_path of its own.
+	MayDelete string `yaml:"may_delete"`
+	// OnRequest is what sexton.delete_user changes; needs users.
+	OnRequest OnRequest `yaml:"on_request"`
 	// Move are the columns whose rows pass to the ghost user; by default GitLab's.
 	Move []MoveColumns `yaml:"move"`
 	// Delete are the columns whose rows are deleted with their user; by default GitLab's.
@@ -131,6 +148,9 @@ type GhostUsers struct {
 	// Nullify are the columns that are set to NULL; by default GitLab's.
 	Nullify []TableColumns `yaml:"nullify"`
 }
+
+// UsersTable is the table of users, in the database's own schema.
+func (g GhostUsers) UsersTable() string { return cmp.Or(g.Users.Table, "users") }
 
 // PlaceholderUsers configures the removal of placeholder users that an import left behind.
 type PlaceholderUsers struct {

@@ -104,7 +104,7 @@ func (d *documenter) rows(of reflect.Type, path string, values any) {
 		switch {
 		case option == "required":
 			standard = "required"
-		case field.Type.Kind() != reflect.Slice && value != "":
+		case field.Type.Kind() != reflect.Slice && field.Type.Kind() != reflect.Map && value != "":
 			standard = fmt.Sprintf("`%v`", value)
 		}
 		fmt.Fprintf(&d.out, "| `%s` | %s | %s | %s |\n", yamlfile.Join(path, key), allowed(field), standard, comment)
@@ -117,7 +117,7 @@ func allowed(field reflect.StructField) string {
 	if choice, ok := zero.(interface{ Choices() []string }); ok {
 		return "`" + strings.Join(choice.Choices(), "`, `") + "`"
 	}
-	kinds := map[reflect.Kind]string{reflect.Bool: "true or false", reflect.Slice: "list", reflect.Int: "number", reflect.String: "text"}
+	kinds := map[reflect.Kind]string{reflect.Bool: "true or false", reflect.Slice: "list", reflect.Int: "number", reflect.String: "text", reflect.Map: "mapping"}
 	kind, check := kinds[field.Type.Kind()], field.Tag.Get("check")
 	switch zero.(type) {
 	case time.Duration:

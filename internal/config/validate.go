@@ -236,6 +236,7 @@ func isLoopback(host string) bool {
 // components checks what the tags of the sections cannot say of the jobs that are off by default.
 func (v *validator) components() {
 	c := v.config
+	v.users()
 	for i, entry := range c.GhostUsers.Move {
 		v.tableColumns(fmt.Sprintf("ghost_users.move[%d]", i), TableColumns{Table: entry.Table, Columns: entry.Columns})
 	}
@@ -254,6 +255,42 @@ func (v *validator) components() {
 	_, err := blobstore.ParseURL(string(c.ExternalDiffs.Bucket))
 	if wrong, ok := errors.AsType[*blobstore.URLError](err); ok {
 		v.fail("external_diffs.bucket", wrong.Reason, wrong.Fix)
+	}
+}
+
+// users empties GitLab's lists for other users, and checks what only these may have.
+func (v *validator) users() {
+	g := &v.config.GhostUsers
+	if g.Users.Table == "" {
+		for key, given := range map[string]bool{
+			"users.key": g.Users.Key != "id", "ghost": g.Ghost != "", "may_delete": g.MayDelete != "", "on_request.set": len(g.OnRequest.Set) > 0,
+		} {
+			if given {
+				v.fail("ghost_users."+key, "needs ghost_users.users.table, as GitLab's users have rules of their own", "")
+			}
+		}
+		return
+	}
+	if !v.given("ghost_users.move") {
+		g.Move = nil
+	}
+	if !v.given("ghost_users.delete") {
+		g.Delete = nil
+	}
+	if !v.given("ghost_users.nullify") {
+		g.Nullify = nil
+	}
+	if strings.Contains(g.Users.Table, ".") {
+		v.fail("ghost_users.users.table", "must be a table of the database's own schema, without the schema's name", "set databases.NAME.schema")
+	}
+	if g.Users.Key == "" {
+		v.fail("ghost_users.users.key", "is empty", "")
+	}
+	if len(g.Move) > 0 && g.Ghost == "" {
+		v.fail("ghost_users.move", "needs ghost_users.ghost, the key of the row that the rows pass to", "")
+	}
+	if v.config.PlaceholderUsers.Enabled {
+		v.fail("placeholder_users.enabled", "works on GitLab's users only", "set placeholder_users.enabled: false, or remove ghost_users.users")
 	}
 }
 

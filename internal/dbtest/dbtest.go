@@ -136,6 +136,38 @@ func WithUsers(tb testing.TB, tables string, later ...string) *DB {
 	return connected(d)
 }
 
+// WithAccounts returns a database with tables of a test's own and the component that deletes the users among them. What comes later
+// runs in the copy.
+func WithAccounts(tb testing.TB, tables string, users migrate.Users, later ...string) *DB {
+	d := pgtest.FromTemplate(tb, fmt.Sprintf("accounts: %v %s", users, tables), func(ctx context.Context, url string) error {
+		err := onServer(ctx, url, func(conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, tables)
+			return err
+		})
+		if err == nil {
+			err = migrateWith(ctx, url, accounts(users), users)
+		}
+		return err
+	})
+	for _, sql := range later {
+		d.Exec(sql)
+	}
+	return connected(d)
+}
+
+// accounts are the components of WithAccounts. GitLab's users need their tables.
+func accounts(users migrate.Users) []string {
+	if users.Table == "" {
+		return []string{migrate.LooseForeignKeys}
+	}
+	return []string{migrate.LooseForeignKeys, migrate.GhostUsers}
+}
+
+// Migrate installs the component for users of another table.
+func (d *DB) Migrate(tb testing.TB, users migrate.Users) error {
+	return migrateWith(tb.Context(), d.URL, []string{migrate.LooseForeignKeys, migrate.GhostUsers}, users)
+}
+
 // WithGroups returns a database with tables of a test's own, users and groups among them, and the components for groups. Tests
 // that begin with the same tables share a template.
 func WithGroups(tb testing.TB, tables string) *DB {
@@ -180,13 +212,17 @@ func install(ctx context.Context, url string) error {
 }
 
 func migrateUp(ctx context.Context, url string, components []string) error {
+	return migrateWith(ctx, url, components, migrate.Users{})
+}
+
+func migrateWith(ctx context.Context, url string, components []string, users migrate.Users) error {
 	conn, err := pgx.ParseConfig(url)
 	if err != nil {
 		return err
 	}
 	names := Names()
 	_, err = migrate.Up(ctx, slog.New(slog.DiscardHandler), migrate.Database{
-		Name: "main", Conn: conn, TrackedSchema: names.Tracked, Jobs: true, Components: components,
+		Name: "main", Conn: conn, TrackedSchema: names.Tracked, Jobs: true, Components: components, Users: users,
 	})
 	return err
 }

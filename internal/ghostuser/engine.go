@@ -66,7 +66,7 @@ type run struct {
 
 	limits Limits
 	frame  *pace.Frame
-	ghost  int64
+	ghost  dml.ID
 	// parents are the users that are deleted softly, and the others.
 	parents [2]*drain.Parent
 	edges   map[*drain.Edge]*part
@@ -87,7 +87,8 @@ type part struct {
 
 // user is one whom the run has loaded.
 type user struct {
-	id, userID int64
+	id         int64
+	userID     dml.ID
 	hardDelete bool
 	queued     time.Time
 	// held reports that the pass has the user. begun reports that something has been done, over that the user's part has ended.
@@ -118,9 +119,8 @@ func (r *run) work(ctx context.Context, frame *pace.Frame) error {
 		case !due || frame.Ended():
 			return r.close(ctx)
 		}
-		_, err = r.Session.Run(ctx, batch.Statement{SQL: r.Session.Names.Render(`SELECT "sexton".ghost_user()`), Scan: batch.One(&r.ghost)})
-		if err != nil {
-			return fmt.Errorf("find ghost user: %w", err)
+		if err := r.findGhost(ctx); err != nil {
+			return err
 		}
 		r.bind()
 		switch err = r.pass().Run(ctx); {
@@ -130,6 +130,19 @@ func (r *run) work(ctx context.Context, frame *pace.Frame) error {
 			return err //nolint:wrapcheck // It names what it did.
 		}
 	}
+}
+
+// findGhost finds the ghost user, and makes GitLab's if there is none.
+func (r *run) findGhost(ctx context.Context) error {
+	const find = `SELECT coalesce(pg_catalog.to_jsonb("sexton".ghost_user()), '""')`
+	_, err := r.Session.Run(ctx, batch.Statement{SQL: r.Session.Names.Render(find), Scan: batch.One(&r.ghost)})
+	switch {
+	case err != nil:
+		return fmt.Errorf("find ghost user: %w", err)
+	case !r.Plan.gitlab && r.ghost != r.Plan.ghost:
+		return fmt.Errorf("the ghost user is %q in the database and %q in the configuration: run `sexton migrate up`", r.ghost, r.Plan.ghost)
+	}
+	return nil
 }
 
 func (r *run) pass() *drain.Pass {
@@ -168,7 +181,7 @@ func (r *run) bind() {
 				edge := r.edge(s, leaf, s.Action)
 				if s.Action == dml.Move {
 					edge.OnDuplicate = r.edge(s, leaf, s.otherwise)
-					if equal := s.equal(leaf, r.ghost); equal != "" {
+					if equal := s.equal(leaf, r.Plan.literal(r.ghost)); equal != "" {
 						edge.Duplicates = r.edge(s, leaf, s.otherwise)
 						edge.Duplicates.Where = equal
 					}
@@ -181,7 +194,7 @@ func (r *run) bind() {
 }
 
 func (r *run) edge(s *step, leaf Table, do dml.Action) *drain.Edge {
-	edge := s.edge(r.Session.Names, leaf, do, r.ghost)
+	edge := r.Plan.edge(r.Session.Names, s, leaf, do, r.ghost)
 	edge.Limit = r.Sizes.rows(do)
 	if do == dml.Remove && s.below {
 		edge.Tree = r.treeOf(s, leaf)

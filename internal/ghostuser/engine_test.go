@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/definitions"
+	"sexton/internal/drain/dml"
 	"sexton/internal/ghostuser"
 	"sexton/internal/jobrun"
 	"sexton/internal/pgtest"
@@ -41,7 +42,7 @@ func TestSoftDelete(t *testing.T) {
 		SELECT kind, payload ->> 'user_id', payload ->> 'username_sha256' = encode(sha256('user1'), 'hex'), payload ->> 'initiator_user_id',
 			payload ->> 'hard_delete', payload ->> 'moved', payload ->> 'deleted', payload ->> 'nullified'
 		FROM sexton.events`))
-	require.Equal(t, []ghostuser.Item{{UserID: 1, Outcome: ghostuser.Destroyed, Moved: 150, Deleted: 1500}}, b.items)
+	require.Equal(t, []ghostuser.Item{{UserID: dml.IntegerID(1), Outcome: ghostuser.Destroyed, Moved: 150, Deleted: 1500}}, b.items)
 
 	again := b.run(t)
 	require.False(t, again.Changed(), "the second run changes nothing")

@@ -11,6 +11,7 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/dbtest"
+	"sexton/internal/drain/dml"
 	"sexton/internal/ghostuser"
 	"sexton/internal/lease"
 	"sexton/internal/pgtest"
@@ -46,7 +47,7 @@ func TestLockedRowsAreWaitedForLast(t *testing.T) {
 		}
 		require.NoError(t, tx.Rollback(t.Context()))
 		b.requireDone(t, wait(), 10)
-		require.EqualValues(t, 1004, b.items[9].UserID)
+		require.EqualValues(t, 1004, b.items[9].UserID.Number())
 	})
 }
 
@@ -94,7 +95,7 @@ func TestErrorsPutOneUserOffAndNoOther(t *testing.T) {
 	require.Equal(t, [][]string{{"1", "1", "t", "receipts: " + restricted}, {"3", "1", "t", "posts: SQLSTATE 53100: not this one"}}, b.queued())
 	require.Equal(t, [][]string{{"t"}}, b.Rows(`SELECT bool_and(consume_after BETWEEN now() + '50 min' AND now() + '70 min') FROM users_ghost_user_migrations`))
 	for _, item := range b.items {
-		if item.UserID == 3 {
+		if item.UserID.Number() == 3 {
 			require.Equal(t, ghostuser.Failed, item.Outcome)
 			require.Contains(t, item.Stack, "PL/pgSQL function picky()")
 		}
@@ -398,14 +399,14 @@ func TestRetryOfUsersThatFailed(t *testing.T) {
 	failed, err := ghostuser.ReadFailed(t.Context(), db.Pool(), names, 10)
 	require.NoError(t, err)
 	require.Len(t, failed, 2)
-	require.EqualValues(t, 1, failed[0].UserID)
+	require.EqualValues(t, 1, failed[0].UserID.Number())
 	require.Equal(t, "posts: 23503", failed[0].LastError)
-	require.EqualValues(t, 3, failed[1].UserID)
+	require.EqualValues(t, 3, failed[1].UserID.Number())
 	failed, err = ghostuser.ReadFailed(t.Context(), db.Pool(), names, 1)
 	require.NoError(t, err)
 	require.Len(t, failed, 1)
 
-	retry := func(user *int64) (count int64) {
+	retry := func(user dml.ID) (count int64) {
 		require.NoError(t, pgx.BeginFunc(t.Context(), db.Pool(), func(tx pgx.Tx) (err error) {
 			count, err = ghostuser.Retry(t.Context(), tx, names, user)
 			return err
@@ -414,13 +415,11 @@ func TestRetryOfUsersThatFailed(t *testing.T) {
 	}
 	// A worker has the third in hand.
 	busy := db.Begin(t, "SELECT FROM users_ghost_user_migrations WHERE user_id = 3 FOR UPDATE")
-	two := int64(2)
-	require.Zero(t, retry(&two), "it has not failed")
-	require.EqualValues(t, 1, retry(nil))
-	require.Zero(t, retry(nil), "again changes nothing more")
+	require.Zero(t, retry(dml.IntegerID(2)), "it has not failed")
+	require.EqualValues(t, 1, retry(dml.ID{}))
+	require.Zero(t, retry(dml.ID{}), "again changes nothing more")
 	require.NoError(t, busy.Rollback(t.Context()))
-	three := int64(3)
-	require.EqualValues(t, 1, retry(&three))
+	require.EqualValues(t, 1, retry(dml.IntegerID(3)))
 	require.Equal(t, [][]string{{"1", "t", "0", "posts: 23503"}, {"2", "t", "0", "NULL"}, {"3", "t", "0", "likes: 23505"}, {"4", "f", "0", "NULL"}},
 		db.Rows("SELECT user_id, consume_after <= now(), attempts, last_error FROM users_ghost_user_migrations ORDER BY user_id"))
 }

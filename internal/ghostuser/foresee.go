@@ -2,17 +2,33 @@ package ghostuser
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/jackc/pgx/v5"
+
 	"sexton/internal/batch"
+	"sexton/internal/dbsqlc"
 	"sexton/internal/drain/dml"
 	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
+	"sexton/internal/problem"
 )
 
+// Find returns the key of the user with a key of this text form.
+func (p *Plan) Find(ctx context.Context, db dbsqlc.DBTX, key string) (found dml.ID, _ error) {
+	sql := fmt.Sprintf("SELECT pg_catalog.to_jsonb(%s) FROM %s AS leaving WHERE %s",
+		p.column("leaving"), p.users.SQL(), p.is("leaving", "$1::pg_catalog.text::"+p.key.KeyTypes[0]))
+	err := db.QueryRow(ctx, sql, key).Scan(&found)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return found, fmt.Errorf("there is no user %s", key)
+	}
+	return found, problem.Doing(err, "look for user %s", key)
+}
+
 // Foresee counts what refers to a user, what native cascades take along, and what loose references take later, in READ ONLY transactions.
-func (p *Plan) Foresee(ctx context.Context, db pgcatalog.Beginner, user int64, hardDelete bool, loose ...dml.Loose) (*dml.Foresight, error) {
+func (p *Plan) Foresee(ctx context.Context, db pgcatalog.Beginner, user dml.ID, hardDelete bool, loose ...dml.Loose) (*dml.Foresight, error) {
 	read, steps := dml.ReadOnly(db, dml.ForeseeTime), p.steps(hardDelete)
 	seen, all := dml.NewForesight(), dml.NewForesight()
 	err := p.below(ctx, db, read, seen, steps, user, nil)
@@ -27,7 +43,7 @@ func (p *Plan) Foresee(ctx context.Context, db pgcatalog.Beginner, user int64, h
 	for _, s := range steps {
 		args := &dml.Args{}
 		sql := fmt.Sprintf("SELECT pg_catalog.count(*) FROM (SELECT FROM %s WHERE %s LIMIT $%d) AS counted",
-			s.Whole(), s.rows(user, args), args.Add(dml.MostForeseen+1))
+			s.Whole(), p.rows(s, user, args), args.Add(dml.MostForeseen+1))
 		var n int64
 		if err := read(ctx, batch.Statement{SQL: sql, Args: args.Values, Scan: batch.One(&n)}); err != nil {
 			return nil, fmt.Errorf("count rows of %s: %w", s.label, err)
@@ -40,7 +56,7 @@ func (p *Plan) Foresee(ctx context.Context, db pgcatalog.Beginner, user int64, h
 // below counts what goes or changes with the rows of the steps that delete, and, by loose references, with the user.
 func (p *Plan) below(
 	ctx context.Context, db pgcatalog.Beginner, read dml.Reader, seen *dml.Foresight,
-	every []*step, user int64, loose []dml.Loose,
+	every []*step, user dml.ID, loose []dml.Loose,
 ) error {
 	steps := slices.DeleteFunc(slices.Clone(every), func(s *step) bool { return s.Action != dml.Remove })
 	oids := each.Of(steps, func(s *step) uint32 { return s.Child.OID })
@@ -54,7 +70,7 @@ func (p *Plan) below(
 	var windows []*dml.Window
 	for _, s := range steps {
 		for _, leaf := range s.Leaves {
-			sql, args := s.Window(leaf, "picked.ctid, picked.xmin", "", dml.Keys{Of: &p.key, Values: []int64{user}}, dml.MostForeseen)
+			sql, args := s.Window(leaf, "picked.ctid, picked.xmin", "", dml.Keys{Of: &p.key, Values: dml.KeysOf(p.key.Integer, user)}, dml.MostForeseen)
 			rows, err := dml.Select(ctx, read, dml.ScanRow, sql, args...)
 			if err != nil && batch.Judge(err).Verdict != batch.Timeout {
 				return err
@@ -75,8 +91,8 @@ func (p *Plan) below(
 			})
 		})
 		for _, leaf := range users.Leaves {
-			sql := fmt.Sprintf("SELECT leaving.ctid, leaving.xmin FROM ONLY %s AS leaving WHERE leaving.id OPERATOR(pg_catalog.=) $1", leaf.SQL())
-			rows, err := dml.Select(ctx, read, dml.ScanRow, sql, user)
+			sql := fmt.Sprintf("SELECT leaving.ctid, leaving.xmin FROM ONLY %s AS leaving WHERE %s", leaf.SQL(), p.is("leaving", p.value(1)))
+			rows, err := dml.Select(ctx, read, dml.ScanRow, sql, p.parameter(user))
 			if err != nil {
 				return err
 			}

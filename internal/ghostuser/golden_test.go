@@ -41,26 +41,26 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 	require.NoError(t, problems.Err())
 	g, names, key := &pgtest.Statements{}, dbtest.Names(), p.key
 	for _, hard := range []bool{false, true} {
-		u := &user{id: 1, userID: 2, hardDelete: hard}
+		u, ghost := &user{id: 1, userID: dml.IntegerID(2), hardDelete: hard}, dml.IntegerID(9)
 		named := func(name string) string { return fmt.Sprintf("hard=%t %s", hard, name) }
-		g.Add(named("destroy"))(p.destroyStatement(names, u, 9))
+		g.Add(named("destroy"))(p.destroyStatement(names, u, ghost))
 		g.Add(named("remaining"))(p.remainingStatement(names, u))
-		key.Queued = p.queued(names, hard, 9)
+		key.Queued = p.queued(names, hard, ghost)
 		keys := dml.Keys{Of: &key, Values: []int64{2}, Gone: true}
 		for _, s := range p.steps(hard) {
 			leaf := s.Leaves[0]
 			title := func(name string) string { return named(s.label + " " + name) }
-			g.Add(title("shown"))(s.shownStatement(2))
+			g.Add(title("shown"))(p.shownStatement(s, u.userID))
 			if s.Action == dml.Forbid {
 				continue
 			}
-			edge := s.edge(names, leaf, s.Action, 9)
+			edge := p.edge(names, s, leaf, s.Action, ghost)
 			g.Add(title("direct"))(edge.Direct(names, leaf, keys, false))
 			g.Add(title("piece"))(edge.Piece(names, leaf, keys, nil, false))
 			g.Add(title("piece, skipping"))(edge.Piece(names, leaf, keys, nil, true))
 			if s.Action == dml.Move {
-				double := s.edge(names, leaf, s.otherwise, 9)
-				double.Where = s.equal(leaf, 9)
+				double := p.edge(names, s, leaf, s.otherwise, ghost)
+				double.Where = s.equal(leaf, p.literal(ghost))
 				g.Add(title("doubles"))(double.Direct(names, leaf, keys, false))
 			}
 		}

@@ -106,7 +106,7 @@ func TestProgressTellsWhatRemains(t *testing.T) {
 	require.Nil(t, pgtest.Must(b.engine.Run(ctx))(t).Current)
 	waiting := pgtest.Must(ghostuser.ReadWaiting(t.Context(), b.Pool(), dbtest.Names(), 10))(t)
 	require.Len(t, waiting, 1)
-	require.EqualValues(t, 1, waiting[0].UserID)
+	require.EqualValues(t, 1, waiting[0].UserID.Number())
 	require.Positive(t, waiting[0].Moved)
 	require.NotNil(t, waiting[0].Remaining)
 	require.EqualValues(t, 10_000, *waiting[0].Remaining, "it counts no further")

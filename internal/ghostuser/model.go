@@ -2,6 +2,7 @@ package ghostuser
 
 import (
 	"cmp"
+	"fmt"
 	"time"
 
 	"sexton/internal/definitions"
@@ -34,10 +35,25 @@ type Move struct {
 // what becomes of rows that are not: on a hard delete, rows that conditions leave out, and rows that the ghost user
 // cannot have because it already has an equal one. Foreign keys that no list names follow their own action.
 type Lists struct {
+	Users   Users
 	Move    []Move
 	Delete  []Columns
 	Nullify []Columns
 }
+
+// Users names the table of users. Its zero value is GitLab's: the table users with the key id, and with GitLab's columns
+// and rules.
+type Users struct {
+	// Table is in the database's own schema.
+	Table, Key string
+	// Ghost is the key of the row that moved rows pass to.
+	Ghost string
+	// MayDelete is a function of the application, as the configuration names it.
+	MayDelete string
+}
+
+// gitlab reports that the users have GitLab's columns and rules.
+func (u Users) gitlab() bool { return u.Table == "" }
 
 // Table is a relation of the database.
 type Table = pgcatalog.Table
@@ -104,6 +120,10 @@ func (s *step) column() string { return s.Columns[0] }
 type Plan struct {
 	users Table
 	key   dml.Key
+	// gitlab reports that the users have GitLab's columns and rules.
+	gitlab bool
+	// ghost is the configured ghost user; empty with GitLab's users, where the database knows it.
+	ghost dml.ID
 	soft  []*step
 	hard  []*step
 }
@@ -113,6 +133,37 @@ func (p *Plan) steps(hardDelete bool) []*step {
 		return p.hard
 	}
 	return p.soft
+}
+
+// column is the users' key in SQL, and is compares it with a value.
+func (p *Plan) column(alias string) string { return alias + "." + pgcatalog.Quote(p.key.KeyColumns[0]) }
+
+func (p *Plan) is(alias, value string) string {
+	return p.key.KeyCompare[0].Equal(p.column(alias), value)
+}
+
+// value is a user's key in parameter n.
+func (p *Plan) value(n int) string {
+	if p.key.Integer {
+		return fmt.Sprintf("$%d::bigint", n)
+	}
+	return fmt.Sprintf("$%d::pg_catalog.text::%s", n, p.key.KeyTypes[0])
+}
+
+// literal is a user's key as a literal.
+func (p *Plan) literal(id dml.ID) string {
+	if p.key.Integer {
+		return id.Text
+	}
+	return fmt.Sprintf("%s::%s", pgcatalog.Literal(id.Text), p.key.KeyTypes[0])
+}
+
+// parameter is a user's key as a parameter of value.
+func (p *Plan) parameter(id dml.ID) any {
+	if p.key.Integer {
+		return id.Number()
+	}
+	return id.Text
 }
 
 // label is the name of a table for people.

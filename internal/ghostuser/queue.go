@@ -10,6 +10,7 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/drain/dml"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
@@ -58,7 +59,7 @@ func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (Ba
 
 // Waiting is one user in the queue.
 type Waiting struct {
-	UserID     int64     `json:"user_id"`
+	UserID     dml.ID    `json:"user_id"`
 	HardDelete bool      `json:"hard_delete"`
 	CreatedAt  time.Time `json:"created_at"`
 	// ConsumeAfter is the time before which the user is not taken; it may be infinite.
@@ -92,12 +93,12 @@ func list(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, from strin
 	return waiting, problem.Doing(err, "read users to be deleted")
 }
 
-// Retry makes a user that failed due now, as if it had never failed, or the last thousand of them where user is nil. The
+// Retry makes a user that failed due now, as if it had never failed, or the last thousand of them if user is empty. The
 // reason of the last failure stays until the next attempt. It returns how many there were, those apart that a worker has in hand.
-func Retry(ctx context.Context, tx pgx.Tx, names pgcatalog.Names, user *int64) (int64, error) {
+func Retry(ctx context.Context, tx pgx.Tx, names pgcatalog.Names, user dml.ID) (int64, error) {
 	if err := batch.UsePath(ctx, tx, names); err != nil {
 		return 0, err
 	}
-	tag, err := tx.Exec(ctx, names.Render(statement("retry")), user, failedWindow)
+	tag, err := tx.Exec(ctx, names.Render(statement("retry")), user.Text, failedWindow)
 	return tag.RowsAffected(), problem.Doing(err, "retry users")
 }

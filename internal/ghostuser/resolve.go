@@ -1,6 +1,7 @@
 package ghostuser
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -24,7 +25,7 @@ const QueueTable = "users_ghost_user_migrations"
 // foreign keys to users.
 //
 // Its findings carry keys such as ghost_users.move[3].columns[0] and no position. Errors: a missing table or column, a
-// type that is no integer, nullify on a NOT NULL column, a column that is listed twice, a ghost user that cannot be made.
+// type that is not the key's, nullify on a NOT NULL column, a column that is listed twice, a ghost user that cannot be made.
 // Warnings: a column without an index, rows for which nothing is said, and a foreign key that refuses the deletion of the users
 // with rows there, such as one without an action that no list answers for. The plan is nil if there is an error.
 func Resolve(ctx context.Context, db pgcatalog.Beginner, schema string, lists Lists) (*Plan, problem.List, error) {
@@ -38,7 +39,7 @@ func Resolve(ctx context.Context, db pgcatalog.Beginner, schema string, lists Li
 		if r.Catalog, err = dml.Read(ctx, tx, oids); err != nil {
 			return err
 		}
-		r.users = r.Named(schema, "users")
+		r.users, r.key = r.Named(schema, cmp.Or(lists.Users.Table, "users")), cmp.Or(lists.Users.Key, "id")
 		return r.resolve(ctx, tx)
 	})
 	if err != nil {
@@ -97,11 +98,14 @@ func (b *bound) label() string { return b.table + "." + b.column }
 type resolver struct {
 	*dml.Catalog
 
-	schema   string
-	users    *pgcatalog.Relation
-	lists    Lists
-	problems problem.List
-	columns  map[columnRef]*bound
+	schema string
+	users  *pgcatalog.Relation
+	// key is the users' key column, stored the type in which it is stored, and ghost the configured ghost user.
+	key, stored string
+	ghost       dml.ID
+	lists       Lists
+	problems    problem.List
+	columns     map[columnRef]*bound
 	// order has the columns as the lists and then the catalogue name them first, for moves and for the rest.
 	moves, deletes, nullifies, keys []*bound
 	// told are the tables whose rows are told of, those below others first.
@@ -133,7 +137,10 @@ func (r *resolver) resolve(ctx context.Context, tx pgx.Tx) error {
 	if !r.checkUsers() {
 		return nil
 	}
-	if err := r.checkGhost(ctx, tx); err != nil {
+	if err := r.checkGhost(ctx, tx); err != nil || r.problems.Err() != nil {
+		return err
+	}
+	if err := r.checkRule(ctx, tx); err != nil {
 		return err
 	}
 	for i, m := range r.lists.Move {
@@ -201,15 +208,16 @@ func (r *resolver) rest() []*bound {
 }
 
 func (r *resolver) plan() *Plan {
-	id := r.users.Key([]string{"id"})[0]
+	id := r.users.Key([]string{r.key})[0]
 	same, err := r.Operators.Parent(id)
 	if err != nil {
-		r.reportf(problem.Error, section, "", "users.id: %v", err)
+		r.reportf(problem.Error, section, "", "%s: %v", r.keyLabel(), err)
 	}
 	key := dml.Key{
-		Table: r.users.Table, KeyColumns: []string{"id"}, KeyTypes: []string{"bigint"}, KeyCompare: []pgcatalog.Comparison{same}, Integer: true,
+		Table: r.users.Table, KeyColumns: []string{r.key}, KeyTypes: []string{r.stored}, KeyCompare: []pgcatalog.Comparison{same},
+		Integer: r.stored == "bigint",
 	}
-	return &Plan{users: r.users.Table, key: key, soft: r.steps(id, false), hard: r.steps(id, true)}
+	return &Plan{users: r.users.Table, key: key, gitlab: r.lists.Users.gitlab(), ghost: r.ghost, soft: r.steps(id, false), hard: r.steps(id, true)}
 }
 
 // steps lists what is done on a soft or a hard delete. What is moved must not meet the deletion or nullification of the

@@ -1,13 +1,16 @@
 package ghostuser
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/batch"
 	"sexton/internal/drain/dml"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
@@ -18,7 +21,10 @@ func (r *resolver) checkUsers() bool {
 	users, queue := r.users, r.Named(r.schema, QueueTable)
 	switch {
 	case users == nil || !users.IsTable():
-		r.reportf(problem.Error, section, "point the database's schema to where it is", "there is no table users in schema %s", r.schema)
+		r.reportf(problem.Error, section, "point the database's schema to where it is", "there is no table %s in schema %s",
+			cmp.Or(r.lists.Users.Table, "users"), r.schema)
+	case !r.lists.Users.gitlab():
+		r.checkKey(queue)
 	case !r.integer("id") || !r.integer("user_type"): // Reported. Nothing else can be installed or asked.
 	case queue == nil || queue.Columns["attempts"].Base == "":
 		r.reportf(problem.Error, section, "run `sexton migrate up`", "the table %s is not installed", QueueTable)
@@ -34,7 +40,64 @@ func (r *resolver) checkUsers() bool {
 				"no index of %s begins with consume_after, so every look at it reads the whole table", QueueTable)
 		}
 	}
+	if users != nil && r.stored == "" {
+		r.stored = "bigint"
+	}
 	return r.problems.Err() == nil
+}
+
+// checkKey reports whether the table of users has a key that the queue has the type of.
+func (r *resolver) checkKey(queue *pgcatalog.Relation) {
+	const table = section + ".users"
+	column, found := r.users.Columns[r.key]
+	if !found {
+		r.reportf(problem.Error, table+".key", problem.Meant(r.key, r.users.ColumnNames(), "correct the name"),
+			"table %s has no column %s", r.users.In(r.schema), r.key)
+		return
+	}
+	stored, err := dml.IDType(column.Base)
+	unique := slices.ContainsFunc(r.users.Indexes[r.users.OID], func(i pgcatalog.Index) bool {
+		return i.Unique && i.Complete() && slices.Equal(i.Columns, []string{r.key})
+	})
+	switch {
+	case err != nil:
+		r.reportf(problem.Error, table+".key", "name another column", "%s %v", r.keyLabel(), err)
+	case !unique:
+		r.reportf(problem.Error, table+".key", "name a column with a unique index", "%s has no unique index", r.keyLabel())
+	case queue == nil || queue.Columns["attempts"].Base == "":
+		r.reportf(problem.Error, section, "run `sexton migrate up`", "the table %s is not installed", QueueTable)
+	case storedAs(queue.Columns["user_id"]) != stored || !r.queued(queue):
+		r.reportf(problem.Error, table, "run `sexton migrate up`", "the table %s does not refer to %s", QueueTable, r.keyLabel())
+	}
+	r.stored = stored
+}
+
+func storedAs(c pgcatalog.Column) string {
+	stored, _ := dml.IDType(c.Base)
+	return stored
+}
+
+// queued reports whether the queue refers to the users.
+func (r *resolver) queued(queue *pgcatalog.Relation) bool {
+	return slices.ContainsFunc(r.Keys, func(key pgcatalog.ForeignKey) bool {
+		return key.Table == queue.OID && key.Target == r.users.OID && slices.Equal(key.Columns, []string{"user_id"})
+	})
+}
+
+// keyLabel is the name of the users' key for people.
+func (r *resolver) keyLabel() string { return r.users.In(r.schema) + "." + r.key }
+
+// checkRule reports why the application's rule must not be called.
+func (r *resolver) checkRule(ctx context.Context, tx pgx.Tx) error {
+	rule := r.lists.Users.MayDelete
+	if rule == "" {
+		return nil
+	}
+	wrong, fix, err := pgcatalog.RuleProblem(ctx, tx, r.schema, rule, "text", r.stored, r.stored)
+	if wrong != "" {
+		r.reportf(problem.Error, section+".may_delete", fix, "%s", wrong)
+	}
+	return problem.Doing(err, "look at the function %s", rule)
 }
 
 // integer reports whether a column of the users is one, if it is there, and reports where it is not.
@@ -66,6 +129,9 @@ func (r *resolver) checkGroups() {
 
 // checkGhost finds out early whether "sexton".ghost_user() could make the ghost user.
 func (r *resolver) checkGhost(ctx context.Context, tx pgx.Tx) error {
+	if !r.lists.Users.gitlab() {
+		return r.readGhost(ctx, tx)
+	}
 	var unknown []string
 	for name, c := range r.users.Columns {
 		known := []string{"username", "email", "name", "state", "user_type", "admin", "created_at", "updated_at"}
@@ -89,6 +155,27 @@ func (r *resolver) checkGhost(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
+// readGhost reads the key of the configured ghost user.
+func (r *resolver) readGhost(ctx context.Context, tx pgx.Tx) error {
+	text := r.lists.Users.Ghost
+	if text == "" {
+		return nil
+	}
+	key := pgcatalog.Quote(r.key)
+	query := fmt.Sprintf("SELECT pg_catalog.to_jsonb(ghost.%s) FROM %s AS ghost WHERE ghost.%s OPERATOR(pg_catalog.=) $1::pg_catalog.text::%s",
+		key, r.users.SQL(), key, dml.KeyType(r.stored))
+	err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error { return nested.QueryRow(ctx, query, text).Scan(&r.ghost) })
+	switch state := batch.Judge(err).SQLState; {
+	case errors.Is(err, pgx.ErrNoRows):
+		r.reportf(problem.Error, section+".ghost", "insert it, or name another one", "table %s has no row with the %s %s", r.users.In(r.schema), r.key, text)
+	case err != nil && strings.HasPrefix(state, "22"):
+		r.reportf(problem.Error, section+".ghost", "", "%q is not a value of type %s", text, pgcatalog.Short(r.stored))
+	case err != nil:
+		return fmt.Errorf("look for the ghost user: %w", err)
+	}
+	return nil
+}
+
 // checkRest reports rows that nothing is done about. A foreign key that refuses to let users go concerns those with rows there.
 func (r *resolver) checkRest(b *bound) {
 	column := b.relation.Columns[b.column]
@@ -99,8 +186,12 @@ func (r *resolver) checkRest(b *bound) {
 		if b.moves {
 			said = "no list says what becomes of rows that are not moved, as on a hard delete"
 		}
-		r.refusef(b, fmt.Sprintf("add {table: %s, columns: [%s]} to ghost_users.nullify, delete or move", b.table, b.column),
-			"%s refers to users without an action (foreign key %s), and %s", b.label(), b.foreign, said)
+		fix := fmt.Sprintf("add {table: %s, columns: [%s]} to ghost_users.nullify, delete or move", b.table, b.column)
+		if said = fmt.Sprintf("%s refers to users without an action (foreign key %s), and %s", b.label(), b.foreign, said); !r.lists.Users.gitlab() {
+			r.reportf(problem.Error, b.where(), fix, "%s", said)
+			return
+		}
+		r.refusef(b, fix, "%s", said)
 	case b.rest() == dml.Forbid && b.moves && !last:
 		r.reportf(problem.Warning, b.where(), "add the column to ghost_users.nullify or delete",
 			"no list says what becomes of rows of %s that are not moved, as on a hard delete: they keep the id of a user that is gone", b.label())

@@ -60,12 +60,16 @@ func (r *resolver) at(key string, table *pgcatalog.Relation, name string) *bound
 		r.reportf(problem.Error, key, problem.Meant(name, table.ColumnNames(), "correct the name, or remove it"),
 			"table %s has no column %s", table.In(r.schema), name)
 		return nil
-	case !pgcatalog.Integer(found.Base):
-		r.reportf(problem.Error, key, "only integers can refer to users", "%s.%s is of type %s, but users.id is of type %s",
-			table.In(r.schema), name, found.Type, r.users.Columns["id"].Type)
+	case storedAs(found) != r.stored:
+		fix := "name a column of that type"
+		if r.stored == "bigint" {
+			fix = "only integers can refer to users"
+		}
+		r.reportf(problem.Error, key, fix, "%s.%s is of type %s, but %s is of type %s",
+			table.In(r.schema), name, found.Type, r.keyLabel(), r.users.Columns[r.key].Type)
 		return nil
-	case table == r.users && name == "id":
-		r.reportf(problem.Error, key, "remove it", "users.id is the user itself")
+	case table == r.users && name == r.key:
+		r.reportf(problem.Error, key, "remove it", "%s is the user itself", r.keyLabel())
 		return nil
 	}
 	b := r.columns[columnRef{table.OID, name}]
@@ -193,10 +197,10 @@ func (r *resolver) bindKey(key pgcatalog.ForeignKey) {
 	if relation == nil || relation.Schema == r.schema && relation.Name == QueueTable {
 		return
 	}
-	if !slices.Equal(key.TargetColumns, []string{"id"}) {
-		r.reportf(problem.Warning, section, "refer to users by their id alone",
-			"foreign key %s of %s does not refer to users by id alone: it is left to Postgres, in one statement, or stops the deletion",
-			key.Name, relation.In(r.schema))
+	if !slices.Equal(key.TargetColumns, []string{r.key}) {
+		r.reportf(problem.Warning, section, "refer to users by their "+r.key+" alone",
+			"foreign key %s of %s does not refer to users by %s alone: it is left to Postgres, in one statement, or stops the deletion",
+			key.Name, relation.In(r.schema), r.key)
 		return
 	}
 	b := r.columns[columnRef{relation.Root, column}]

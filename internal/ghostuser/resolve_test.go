@@ -116,7 +116,7 @@ func TestForeseesWhatADeletionDoes(t *testing.T) {
 		INSERT INTO posts VALUES (1, 1), (2, 2);`, lists())
 	p := plan(t, b.DB, lists())
 	foresee := func() *dml.Foresight {
-		return pgtest.Must(p.Foresee(t.Context(), b.Pool(), 1, false))(t)
+		return pgtest.Must(p.Foresee(t.Context(), b.Pool(), dml.IntegerID(1), false))(t)
 	}
 	require.Equal(t, &dml.Foresight{
 		Moved:   map[string]int64{"posts": 1},
@@ -132,7 +132,7 @@ func TestForeseesWhatADeletionDoes(t *testing.T) {
 		INSERT INTO heaps SELECT 50 FROM generate_series(1, 100100);
 		CREATE INDEX ON heaps (topic_id);
 		ALTER TABLE heaps ADD FOREIGN KEY (topic_id) REFERENCES topics ON DELETE CASCADE;`)
-	seen := pgtest.Must(plan(t, b.DB, lists()).Foresee(t.Context(), b.Pool(), 2, false))(t)
+	seen := pgtest.Must(plan(t, b.DB, lists()).Foresee(t.Context(), b.Pool(), dml.IntegerID(2), false))(t)
 	require.True(t, seen.Capped)
 	require.GreaterOrEqual(t, seen.Rows, int64(100_000))
 }
@@ -149,9 +149,9 @@ func TestForeseesLooseChildren(t *testing.T) {
 		INSERT INTO badges SELECT id, id FROM topics WHERE user_id = 1;`, lists())
 	p := plan(t, b.DB, lists())
 	public := func(table string) [2]string { return [2]string{"public", table} }
-	natively := pgtest.Must(p.Foresee(t.Context(), b.Pool(), 1, false))(t)
+	natively := pgtest.Must(p.Foresee(t.Context(), b.Pool(), dml.IntegerID(1), false))(t)
 	require.Nil(t, natively.Loose)
-	seen := pgtest.Must(p.Foresee(t.Context(), b.Pool(), 1, false,
+	seen := pgtest.Must(p.Foresee(t.Context(), b.Pool(), dml.IntegerID(1), false,
 		dml.Loose{Child: public("sightings"), Parent: public("users"), Columns: []string{"user_id"}, Action: dml.Remove, Only: [][2]string{{"kind", "web"}}},
 		dml.Loose{Child: public("traces"), Parent: public("sightings"), Columns: []string{"sighting_id"}, Action: dml.Remove},
 		dml.Loose{Child: public("badges"), Parent: public("topics"), Columns: []string{"topic_id"}, Action: dml.Nullify},

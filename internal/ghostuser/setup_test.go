@@ -129,7 +129,7 @@ func (b *bundle) namesBlockers() {
 // order are the users whose part in a run has ended, one after the other.
 func (b *bundle) order() (users []int64) {
 	for _, item := range b.items {
-		users = append(users, item.UserID)
+		users = append(users, item.UserID.Number())
 	}
 	return users
 }

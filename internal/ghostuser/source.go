@@ -41,7 +41,9 @@ func (r *run) Load(
 		}
 		if slices.ContainsFunc(from, func(spot drain.Spot) bool { return spot.Parent == parent }) {
 			u.held = true
-			found[parent] = append(found[parent], drain.Tombstone{Position: drain.Position{ID: u.id}, Integer: u.userID, Made: u.queued})
+			found[parent] = append(found[parent], drain.Tombstone{
+				Position: drain.Position{ID: u.id}, Integer: u.userID.Number(), Text: u.userID.Text, Made: u.queued,
+			})
 		}
 	}
 	for _, u := range r.users {
@@ -176,7 +178,7 @@ func (r *run) explain(ctx context.Context, on *batch.Session, u *user, f batch.F
 			continue
 		}
 		f.Table, f.Message = s.tableLabel, s.refusal
-		sql, args := s.shownStatement(u.userID)
+		sql, args := r.Plan.shownStatement(s, u.userID)
 		var shown string
 		_, err := on.Run(ctx, batch.Statement{SQL: sql, Args: args, Scan: batch.One(&shown)})
 		f.Detail = "row " + shown
@@ -206,10 +208,10 @@ func (r *run) fail(ctx context.Context, on *batch.Session, u *user, f batch.Faul
 		r.end(ctx, u, Cancelled, batch.Fault{})
 		return nil
 	case err != nil && batch.Judge(err).Verdict == batch.Fatal:
-		return fmt.Errorf("defer user %d: %w", u.userID, err)
+		return fmt.Errorf("defer user %s: %w", u.userID, err)
 	case err != nil:
 		// Another session has locked its row in the queue, for example. It stays due for the next run, and the others go on.
-		f.Message += fmt.Sprintf("; defer user %d: %v", u.userID, err)
+		f.Message += fmt.Sprintf("; defer user %s: %v", u.userID, err)
 	}
 	r.stats.UsersFailed++
 	r.stats.fail(f)

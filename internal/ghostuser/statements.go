@@ -28,63 +28,81 @@ func queueTable(names pgcatalog.Names) string { return names.Render(`"public".`)
 // queued returns the query for the users among {keys} that are queued for this kind of
 // deletion. Its lock on the queue makes a later cancellation fail. It finds none if the ghost
 // user no longer exists.
-func (p *Plan) queued(names pgcatalog.Names, hardDelete bool, ghost int64) string {
+func (p *Plan) queued(names pgcatalog.Names, hardDelete bool, ghost dml.ID) string {
 	return fmt.Sprintf("SELECT job.user_id FROM %s AS job WHERE job.user_id OPERATOR(pg_catalog.=) ANY ({keys})"+
 		" AND job.hard_delete OPERATOR(pg_catalog.=) %t AND (%s) OPERATOR(pg_catalog.=) ANY (%s) AND EXISTS (%s) FOR KEY SHARE OF job",
-		queueTable(names), hardDelete, p.userType("job.user_id"), deletableSQL, p.ghostLives(ghost))
+		queueTable(names), hardDelete, p.userType("job.user_id", ghost), deletableSQL, p.ghostLives(ghost))
 }
 
-func (p *Plan) ghostLives(ghost int64) string {
-	return fmt.Sprintf("SELECT FROM %s AS ghost WHERE ghost.id OPERATOR(pg_catalog.=) %d AND ghost.user_type OPERATOR(pg_catalog.=) %d",
-		p.users.SQL(), ghost, ghostType)
+// ghostLives selects the ghost user, or a row if there is none to move rows to.
+func (p *Plan) ghostLives(ghost dml.ID) string {
+	if ghost.Text == "" {
+		return "SELECT"
+	}
+	sql := fmt.Sprintf("SELECT FROM %s AS ghost WHERE %s", p.users.SQL(), p.is("ghost", p.literal(ghost)))
+	if p.gitlab {
+		sql += fmt.Sprintf(" AND ghost.user_type OPERATOR(pg_catalog.=) %d", ghostType)
+	}
+	return sql
 }
 
 // userType selects the type of a user, or NULL.
-func (p *Plan) userType(id string) string {
-	return fmt.Sprintf("SELECT coalesce(leaving.user_type, 0)::pg_catalog.int4 FROM %s AS leaving WHERE leaving.id OPERATOR(pg_catalog.=) %s",
-		p.users.SQL(), id)
+func (p *Plan) userType(id string, ghost dml.ID) string {
+	return fmt.Sprintf("SELECT %s FROM %s AS leaving WHERE %s", p.kind(ghost), p.users.SQL(), p.is("leaving", id))
+}
+
+// kind is the type of the user leaving. Users without GitLab's types are people, except the ghost user.
+func (p *Plan) kind(ghost dml.ID) string {
+	switch {
+	case p.gitlab:
+		return "coalesce(leaving.user_type, 0)::pg_catalog.int4"
+	case ghost.Text == "":
+		return "0"
+	}
+	return fmt.Sprintf("CASE WHEN %s THEN %d ELSE 0 END", p.is("leaving", p.literal(ghost)), ghostType)
 }
 
 // edge is the engine's edge for the step's rows in one leaf.
-func (s *step) edge(names pgcatalog.Names, leaf Table, do dml.Action, ghost int64) *drain.Edge {
+func (p *Plan) edge(names pgcatalog.Names, s *step, leaf Table, do dml.Action, ghost dml.ID) *drain.Edge {
 	edge := s.Edge
 	edge.Action, edge.EmitsEvent = do, s.EmitsEvent && do == dml.Remove
-	edge.Target = dml.Value{Type: "pg_catalog.int8", Value: fmt.Sprint(ghost)}
+	edge.Target = dml.Value{Type: dml.KeyType(p.key.KeyTypes[0]), Value: ghost.Text}
 	if do == dml.Forbid {
 		return &drain.Edge{Edge: &edge, Leaf: leaf, Refusal: s.refusal}
 	}
 	edge.Count = "pg_catalog.count(*)"
 	edge.Extra = []string{fmt.Sprintf(`counted AS (
 	UPDATE %s AS job SET %[2]s = job.%[2]s OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM changed), updated_at = pg_catalog.clock_timestamp()
-	WHERE job.user_id OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND EXISTS (SELECT FROM changed)
-)`, queueTable(names), counter(do))}
+	WHERE job.user_id OPERATOR(pg_catalog.=) ANY (%[3]s) AND EXISTS (SELECT FROM changed)
+)`, queueTable(names), counter(do), p.key.Parameter(1))}
 	if edge.EmitsEvent {
-		edge.Extra = append(edge.Extra, "told AS ("+batch.DeletedRows(names, s.tableLabel, "'user_id', ($1::bigint[])[1], ", "changed", edge.EventColumns)+")")
+		edge.Extra = append(edge.Extra, "told AS ("+
+			batch.DeletedRows(names, s.tableLabel, "'user_id', ("+p.key.Parameter(1)+")[1], ", "changed", edge.EventColumns)+")")
 	}
 	return &drain.Edge{Edge: &edge, Leaf: leaf}
 }
 
 // equal is true for rows of which the ghost user has an equal one in the leaf, by an index that is known. OFFSET 0 keeps it an
 // index lookup for each row: joined, it could read all that the ghost user has.
-func (s *step) equal(leaf Table, ghost int64) string {
+func (s *step) equal(leaf Table, ghost string) string {
 	return strings.Join(each.Of(s.twins[leaf.OID], func(twin string) string {
-		return fmt.Sprintf("EXISTS (SELECT FROM ONLY %s AS twin WHERE twin.%s OPERATOR(pg_catalog.=) %d AND %s OFFSET 0)",
+		return fmt.Sprintf("EXISTS (SELECT FROM ONLY %s AS twin WHERE twin.%s OPERATOR(pg_catalog.=) %s AND %s OFFSET 0)",
 			leaf.SQL(), pgcatalog.Quote(s.column()), ghost, twin)
 	}), " OR ")
 }
 
 // rows is the condition for the rows (child) of a user.
-func (s *step) rows(userID int64, args *dml.Args) string {
-	return s.Belongs("child", fmt.Sprintf("OPERATOR(pg_catalog.=) $%d::bigint", args.Add(userID)), args)
+func (p *Plan) rows(s *step, userID dml.ID, args *dml.Args) string {
+	return s.Belongs("child", "OPERATOR(pg_catalog.=) "+p.value(args.Add(p.parameter(userID))), args)
 }
 
 // live is an array of booleans, one per step: whether the user has rows of it. OFFSET 0 keeps each a subquery of its own: pulled
 // up into a join, fifty columns would be a join of fifty tables.
-func live(steps []*step, userID int64, args *dml.Args) string {
+func (p *Plan) live(steps []*step, userID dml.ID, args *dml.Args) string {
 	if len(steps) == 0 {
 		return "'{}'::boolean[]"
 	}
-	user := fmt.Sprintf("OPERATOR(pg_catalog.=) $%d::bigint", args.Add(userID))
+	user := "OPERATOR(pg_catalog.=) " + p.value(args.Add(p.parameter(userID)))
 	return "ARRAY[" + strings.Join(each.Of(steps, func(s *step) string {
 		return fmt.Sprintf("EXISTS (SELECT FROM %s WHERE %s OFFSET 0)", s.Whole(), s.Belongs("child", user, args))
 	}), ",\n") + "]"
@@ -96,19 +114,24 @@ func live(steps []*step, userID int64, args *dml.Args) string {
 // user, whether the ghost user lives, the user's type and whether that may be deleted, which
 // steps have rows, the kind of deletion in the queue or NULL, and what has been done for the
 // user. A reader of the event only needs to recognise a name that it knows already.
-func (p *Plan) destroyStatement(names pgcatalog.Names, u *user, ghost int64) (string, []any) {
+func (p *Plan) destroyStatement(names pgcatalog.Names, u *user, ghost dml.ID) (string, []any) {
 	args := &dml.Args{}
-	jobAt, userAt, hardAt := args.Add(u.id), args.Add(u.userID), args.Add(u.hardDelete)
+	name, hash := "", ""
+	if p.gitlab {
+		name = ", leaving.username"
+		hash = " 'username_sha256', pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(gone.username::pg_catalog.text, 'UTF8')), 'hex'),"
+	}
+	jobAt, userAt, hardAt := args.Add(u.id), args.Add(p.parameter(u.userID)), args.Add(u.hardDelete)
 	return fmt.Sprintf(`WITH looked AS MATERIALIZED (SELECT %s AS live),
 job AS MATERIALIZED (
 	SELECT queued.id, queued.initiator_user_id, queued.hard_delete, queued.moved_rows, queued.deleted_rows, queued.nullified_rows
-	FROM %[2]s AS queued WHERE queued.id OPERATOR(pg_catalog.=) $%[3]d AND queued.user_id OPERATOR(pg_catalog.=) $%[4]d FOR UPDATE
+	FROM %[2]s AS queued WHERE queued.id OPERATOR(pg_catalog.=) $%[3]d AND queued.user_id OPERATOR(pg_catalog.=) %[4]s FOR UPDATE
 ),
 gone AS (
 	DELETE FROM %[5]s AS leaving USING looked, job
-	WHERE leaving.id OPERATOR(pg_catalog.=) $%[4]d AND job.hard_delete OPERATOR(pg_catalog.=) $%[6]d AND NOT true OPERATOR(pg_catalog.=) ANY (looked.live)
-	AND coalesce(leaving.user_type, 0)::pg_catalog.int4 OPERATOR(pg_catalog.=) ANY (%[7]s)
-	RETURNING leaving.id, leaving.username
+	WHERE %[15]s AND job.hard_delete OPERATOR(pg_catalog.=) $%[6]d AND NOT true OPERATOR(pg_catalog.=) ANY (looked.live)
+	AND (%[12]s) OPERATOR(pg_catalog.=) ANY (%[7]s)
+	RETURNING %[11]s AS id%[13]s
 ),
 finished AS (
 	DELETE FROM %[2]s AS queued USING job
@@ -117,7 +140,7 @@ finished AS (
 event AS (
 	INSERT INTO %[8]s (kind, payload)
 	SELECT 'user_destroyed', pg_catalog.jsonb_build_object(
-		'user_id', gone.id, 'username_sha256', pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(gone.username::pg_catalog.text, 'UTF8')), 'hex'),
+		'user_id', gone.id,%[14]s
 		'initiator_user_id', job.initiator_user_id, 'hard_delete', job.hard_delete,
 		'moved', job.moved_rows, 'deleted', job.deleted_rows, 'nullified', job.nullified_rows)
 	FROM gone CROSS JOIN job
@@ -125,16 +148,16 @@ event AS (
 SELECT EXISTS (SELECT FROM gone), EXISTS (%[9]s), (%[10]s), (%[10]s) OPERATOR(pg_catalog.=) ANY (%[7]s), looked.live, job.hard_delete,
 	coalesce(job.moved_rows, 0), coalesce(job.deleted_rows, 0), coalesce(job.nullified_rows, 0)
 FROM looked LEFT JOIN job ON true`,
-		live(p.steps(u.hardDelete), u.userID, args), queueTable(names), jobAt, userAt, p.users.SQL(), hardAt,
+		p.live(p.steps(u.hardDelete), u.userID, args), queueTable(names), jobAt, p.value(userAt), p.users.SQL(), hardAt,
 		deletableSQL, names.Render(`"sexton".events`),
 		p.ghostLives(ghost),
-		p.userType(fmt.Sprintf("$%d::bigint", userAt))), args.Values
+		p.userType(p.value(userAt), ghost), p.column("leaving"), p.kind(ghost), name, hash, p.is("leaving", p.value(userAt))), args.Values
 }
 
 // shownStatement names one of the user's rows.
-func (s *step) shownStatement(userID int64) (string, []any) {
+func (p *Plan) shownStatement(s *step, userID dml.ID) (string, []any) {
 	args := &dml.Args{}
-	return fmt.Sprintf("SELECT %s FROM %s WHERE %s LIMIT 1", s.shown, s.Whole(), s.rows(userID, args)), args.Values
+	return fmt.Sprintf("SELECT %s FROM %s WHERE %s LIMIT 1", s.shown, s.Whole(), p.rows(s, userID, args)), args.Values
 }
 
 // remainingStatement estimates how many rows the steps have for the user. It counts no further than remainingCap each.
@@ -142,7 +165,7 @@ func (p *Plan) remainingStatement(names pgcatalog.Names, u *user) (string, []any
 	args := &dml.Args{}
 	capAt := args.Add(remainingCap)
 	terms := each.Of(p.steps(u.hardDelete), func(s *step) string {
-		return fmt.Sprintf("(SELECT pg_catalog.count(*) FROM (SELECT FROM %s WHERE %s LIMIT $%d) AS counted)", s.Whole(), s.rows(u.userID, args), capAt)
+		return fmt.Sprintf("(SELECT pg_catalog.count(*) FROM (SELECT FROM %s WHERE %s LIMIT $%d) AS counted)", s.Whole(), p.rows(s, u.userID, args), capAt)
 	})
 	return fmt.Sprintf("UPDATE %s AS job SET remaining_rows = least(%s, $%d) WHERE job.id OPERATOR(pg_catalog.=) $%d RETURNING job.remaining_rows",
 		queueTable(names), strings.Join(terms, "\n+ "), capAt, args.Add(u.id)), args.Values

@@ -43,7 +43,7 @@ type Stats struct {
 
 // Current is how far the run has come with one user.
 type Current struct {
-	UserID int64 `json:"user_id"`
+	UserID dml.ID `json:"user_id"`
 	// Moved, Deleted and Nullified count this run's rows.
 	Moved     int64 `json:"moved"`
 	Deleted   int64 `json:"deleted"`
@@ -73,7 +73,7 @@ const (
 
 // Item is one user of a run, for the log.
 type Item struct {
-	UserID     int64
+	UserID     dml.ID
 	HardDelete bool
 	Outcome    Outcome
 	// Moved, Deleted and Nullified count rows: of all runs where the user is destroyed, else of this one.

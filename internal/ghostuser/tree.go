@@ -50,7 +50,7 @@ func (r *run) treeOf(s *step, leaf Table) func(context.Context, *drain.TreeSessi
 				return fmt.Sprintf(`"(%d,%d)"`, at.BlockNumber, at.OffsetNumber)
 			}), ",") + "}'::pg_catalog.tid[])"
 		}
-		keys, before := dml.Keys{Of: &r.Plan.key, Values: []int64{t.Integer}}, tree.Changes
+		keys, before := dml.Keys{Of: &r.Plan.key, Values: dml.KeysOf(r.Plan.key.Integer, tree.u.userID)}, tree.Changes
 		err = tree.take(ctx, true, func() (*dml.Window, error) {
 			sql, args := edge.Window(leaf, "picked.ctid, picked.xmin", "", keys, treeRows)
 			return tree.window(ctx, root, leaf, sql, args)
@@ -62,7 +62,7 @@ func (r *run) treeOf(s *step, leaf Table) func(context.Context, *drain.TreeSessi
 	}
 }
 
-// clearUser deletes what refers to the user by keys that no step is about: those with more or other columns than its id.
+// clearUser deletes what refers to the user by keys that no step is about: those with more or other columns than its key.
 func (r *run) clearUser(ctx context.Context, in *drain.TreeSession, t drain.Tombstone) error {
 	users := r.Plan.users
 	tree, root, err := r.tree(ctx, in, t, nil, users)
@@ -71,7 +71,7 @@ func (r *run) clearUser(ctx context.Context, in *drain.TreeSession, t drain.Tomb
 	}
 	for _, leaf := range root.Leaves {
 		refs := slices.DeleteFunc(root.RefsOf(leaf), func(f *dml.Ref) bool {
-			return slices.Equal(f.Targets, []string{"id"}) || slices.ContainsFunc(r.Plan.steps(tree.u.hardDelete), func(s *step) bool {
+			return slices.Equal(f.Targets, r.Plan.key.KeyColumns) || slices.ContainsFunc(r.Plan.steps(tree.u.hardDelete), func(s *step) bool {
 				return s.Child.OID == f.Table.OID && slices.Contains(f.Columns, s.column())
 			})
 		})
@@ -80,7 +80,8 @@ func (r *run) clearUser(ctx context.Context, in *drain.TreeSession, t drain.Tomb
 		}
 		err := tree.take(ctx, false, func() (*dml.Window, error) {
 			return tree.window(ctx, root, leaf, fmt.Sprintf(
-				"SELECT picked.ctid, picked.xmin FROM ONLY %s AS picked WHERE picked.id OPERATOR(pg_catalog.=) $1", leaf.SQL()), []any{t.Integer})
+				"SELECT picked.ctid, picked.xmin FROM ONLY %s AS picked WHERE %s",
+				leaf.SQL(), r.Plan.is("picked", r.Plan.value(1))), []any{r.Plan.parameter(tree.u.userID)})
 		}, func(ctx context.Context, w *dml.Window) (dml.Rows, dml.Result, error) {
 			ended, err := tree.Clear(ctx, w, refs)
 			if ended == dml.Finished {

@@ -153,8 +153,21 @@ func (c *Connections) schema(db database.Database) migrate.Database {
 		Name: db.Name, Conn: db.Direct, Sessions: db.Sessions, TrackedSchema: db.Names.Tracked,
 		Jobs: db.Name == c.Config.Jobs.Database, Components: c.Config.ComponentsIn(db.Name),
 		Owner: c.Config.Jobs.Owner,
-		Kinds: riverjobs.Kinds(c.Config),
+		Kinds: riverjobs.Kinds(c.Config), Users: UsersOf(c.Config),
 	}
+}
+
+// UsersOf describes the configured table of users.
+func UsersOf(c *config.Config) migrate.Users {
+	users := migrate.Users{Table: c.GhostUsers.Users.Table}
+	if users.Table != "" {
+		g := c.GhostUsers
+		users = migrate.Users{Table: g.Users.Table, Key: g.Users.Key, Ghost: string(g.Ghost), MayDelete: g.MayDelete, OnRequest: map[string]string{}}
+		for column, value := range g.OnRequest.Set {
+			users.OnRequest[column] = string(value)
+		}
+	}
+	return users
 }
 
 // CheckSchemas returns a *migrate.SchemaError where the schema does not fit this binary.

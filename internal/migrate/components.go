@@ -28,10 +28,12 @@ type component struct {
 	pending pending
 }
 
-// need is a table of the application's with columns that it must have; integers are those of them that must be integers.
+// need is a table of the application's with columns that it must have; integers are those of them that must be integers, and key, if
+// set, is one that must have a type that keys may have.
 type need struct {
 	table             string
 	columns, integers []string
+	key               string
 }
 
 type right struct {
@@ -157,7 +159,7 @@ func ghostUsers() component {
 		name: GhostUsers, queue: ghostQueue, holds: "users to be deleted",
 		columns: []string{"id", "user_id", "initiator_user_id", "hard_delete", "consume_after", "created_at", "updated_at"},
 		needs: []need{{
-			users, []string{"id", "username", "email", "name", "state", "user_type", "admin"}, []string{"id", "user_type"},
+			table: users, columns: []string{"id", "username", "email", "name", "state", "user_type", "admin"}, integers: []string{"id", "user_type"},
 		}},
 		rights: []right{
 			{users, []string{"SELECT", "INSERT", "UPDATE"}},
@@ -245,7 +247,7 @@ func trackedTables() (names []string) {
 
 // components are the ones that belong into the database.
 func (db Database) components() []component {
-	return slices.DeleteFunc(allComponents(), func(c component) bool {
+	return slices.DeleteFunc(each.Of(allComponents(), db.Users.fit), func(c component) bool {
 		switch c.name {
 		case Base:
 			return false
@@ -293,6 +295,9 @@ func (db Database) requires(component string, n need, table relation) error {
 			if len(columns) == 0 && !table.integer(name) {
 				columns = []string{name + " (an integer)"}
 			}
+		}
+		if len(columns) == 0 && n.key != "" && db.userKeyType(inspection{tracked: map[string]relation{n.table: table}}) == "" {
+			columns = []string{n.key + " (of type bigint, integer, uuid or text)"}
 		}
 		if len(columns) == 0 {
 			return nil

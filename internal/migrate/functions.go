@@ -30,17 +30,20 @@ type function struct {
 	replaceable bool
 }
 
-// functions reads the component's folder.
-func (c component) functions(db Database) (found []function) {
+// functions reads the component's folder. For users without GitLab's shape, files of its folder any take the place of those of the same name.
+func (c component) functions(db Database, look inspection) (found []function) {
 	files, _ := fs.Glob(sqlfiles.Functions, path.Join("functions", c.name, "*.sql"))
-	replacer := db.replacer()
+	replacer := db.replacer(look)
 	for _, file := range files {
-		data, _ := fs.ReadFile(sqlfiles.Functions, file)
+		data, err := fs.ReadFile(sqlfiles.Functions, path.Join(path.Dir(file), "any", path.Base(file)))
+		if err != nil || db.Users.gitlab() {
+			data, _ = fs.ReadFile(sqlfiles.Functions, file)
+		}
 		text := strings.ReplaceAll(string(data), pgcatalog.TextClausesHere, pgcatalog.TextClauses)
 		f := function{name: strings.TrimSuffix(path.Base(file), ".sql"), text: replacer.Replace(text)}
 		_, comment, commented := strings.Cut(string(data), described)
 		if match := signature.FindStringSubmatch(comment); match != nil {
-			f.text += "\nREVOKE ALL ON FUNCTION " + match[1] + " FROM PUBLIC;\n"
+			f.text += replacer.Replace("\nREVOKE ALL ON FUNCTION " + match[1] + " FROM PUBLIC;\n")
 		}
 		f.replaceable = !commented
 		found = append(found, f)
@@ -50,7 +53,7 @@ func (c component) functions(db Database) (found []function) {
 
 // functionsDiffer reports whether one of the component's functions is missing or has another body than this release's.
 func (db Database) functionsDiffer(look inspection, c component) bool {
-	return slices.ContainsFunc(c.functions(db), func(f function) bool {
+	return slices.ContainsFunc(c.functions(db, look), func(f function) bool {
 		body, there := look.bodies[f.name]
 		return !there || !f.replaceable && !strings.Contains(f.text, body)
 	})
@@ -58,7 +61,7 @@ func (db Database) functionsDiffer(look inspection, c component) bool {
 
 // lackingFunctions names the functions of the component that do not exist.
 func (db Database) lackingFunctions(look inspection, c component) (missing []string) {
-	for _, f := range c.functions(db) {
+	for _, f := range c.functions(db, look) {
 		if _, there := look.bodies[f.name]; !there {
 			missing = append(missing, "function "+identity(schema, f.name))
 		}
@@ -84,7 +87,7 @@ func Grants(db Database) string {
 	for _, c := range db.components() {
 		names = append(names, c.name)
 	}
-	return db.replacer().Replace(readGrants(names...))
+	return db.replacer(inspection{}).Replace(readGrants(names...))
 }
 
 // Check refuses names that Postgres would cut or refuse, and names that would end the body of the block that creates them.

@@ -92,7 +92,7 @@ func (db Database) inspectIn(ctx context.Context, tx pgx.Tx) (inspection, error)
 	if err != nil {
 		return look, fmt.Errorf("look up schemas: %w", err)
 	}
-	rows, _ := tx.Query(ctx, sqlText("relations"), db.TrackedSchema, trackedTables())
+	rows, _ := tx.Query(ctx, sqlText("relations"), db.TrackedSchema, append(trackedTables(), db.Users.Table))
 	var space, name, comment string
 	var found relation
 	if _, err := pgx.ForEachRow(rows, []any{&space, &name, &found.kind, &comment, &found.columns, &found.types}, func() error {
@@ -283,18 +283,19 @@ func waits(ctx context.Context, log *slog.Logger) func(lock, holders string) {
 
 // replacer replaces the tracked schema's name in SQL of package sqlfiles. The first pattern is for names inside literals, the third for the
 // marks around function bodies, which a name may contain.
-func (db Database) replacer() *strings.Replacer {
+func (db Database) replacer(look inspection) *strings.Replacer {
+	texts := db.userTexts(look)
 	if db.TrackedSchema == "public" {
-		return strings.NewReplacer()
+		return strings.NewReplacer(texts...)
 	}
 	tag := "$sexton$"
 	for strings.Contains(db.TrackedSchema, tag) {
 		tag = tag[:len(tag)-1] + "_$"
 	}
 	tracked := pgx.Identifier{db.TrackedSchema}.Sanitize()
-	return strings.NewReplacer(
+	return strings.NewReplacer(append(texts,
 		`'"public".`, "'"+strings.ReplaceAll(tracked, "'", "''")+".",
 		`"public"`, tracked,
 		`$sexton$`, tag,
-	)
+	)...)
 }

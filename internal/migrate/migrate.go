@@ -35,6 +35,8 @@ type Database struct {
 	// Components are the optional ones that belong into this database. All but LooseForeignKeys belong into the jobs database alone,
 	// and need the application's tables in the tracked schema; PlaceholderUsers needs GhostUsers.
 	Components []string
+	// Users are those whom GhostUsers deletes.
+	Users Users
 	// Owner is the role that the objects belong to; empty means DefaultOwner.
 	Owner string
 	// Kinds are all jobs that enqueue accepts. Only the jobs database takes them.
@@ -79,7 +81,7 @@ func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 		if err != nil {
 			return err
 		}
-		if err := db.check(look); err != nil {
+		if err := errors.Join(db.check(look), db.checkRule(ctx, s.pool, look)); err != nil {
 			return err
 		}
 		if found := pgcatalog.Untested(look.server); found.Message != "" {
@@ -105,7 +107,7 @@ func (s *session) up(ctx context.Context, look inspection, report *Report) error
 		if err := s.handOver(ctx, tx, &own); err != nil {
 			return err
 		}
-		return s.grantOwner(ctx, tx, &own)
+		return errors.Join(s.grantOwner(ctx, tx, &own), s.db.grantRule(ctx, tx, look))
 	})
 	if err != nil {
 		return s.db.explain(look, err, asOwner)
@@ -136,7 +138,7 @@ func (db Database) plan(look inspection) (statements []string) {
 	if !look.hasSchema {
 		statements = append(statements, fmt.Sprintf("CREATE SCHEMA %s AUTHORIZATION %s", schema, quote(db.owner())))
 	}
-	replacer := db.replacer()
+	replacer := db.replacer(look)
 	for _, c := range db.components() {
 		if c.name == River {
 			continue
@@ -148,8 +150,14 @@ func (db Database) plan(look inspection) (statements []string) {
 	// Bodies may use what comes later.
 	statements = append(statements, "SET LOCAL check_function_bodies = off")
 	for _, c := range db.components() {
-		for _, f := range c.functions(db) {
+		if c.name == GhostUsers {
+			statements = append(statements, replacer.Replace(sqlText("before_user_doors")))
+		}
+		for _, f := range c.functions(db, look) {
 			statements = append(statements, f.text)
+		}
+		if c.name == GhostUsers {
+			statements = append(statements, replacer.Replace(sqlText("after_user_doors")))
 		}
 		if rows := replacer.Replace(c.rows()); rows != "" {
 			statements = append(statements, rows)
@@ -262,7 +270,7 @@ func Preview(ctx context.Context, log *slog.Logger, db Database) (string, error)
 	err := withSession(ctx, log, db, func(s *session) error {
 		look, err := db.inspect(ctx, s.pool)
 		if err == nil {
-			err = db.check(look)
+			err = errors.Join(db.check(look), db.checkRule(ctx, s.pool, look))
 		}
 		if err != nil {
 			return err

@@ -1,7 +1,6 @@
 package operator
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +15,7 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/drain/dml"
 	"sexton/internal/each"
 	"sexton/internal/installation"
 	"sexton/internal/jobrun"
@@ -85,11 +85,11 @@ func RetryFailures(ctx context.Context, all *installation.Connections, what comp
 }
 
 // named finds what a retry names. The only database needs no name.
-func named(all *installation.Connections, what *components.Retry) (source *components.Failures, db database.Database, id int64, err error) {
+func named(all *installation.Connections, what *components.Retry) (source *components.Failures, db database.Database, id dml.ID, err error) {
 	known := sources(all)
 	at := slices.IndexFunc(known, func(source *components.Failures) bool { return source.Name == what.Source })
 	if at < 0 {
-		return nil, db, 0, wrong("nothing called %q fails here; there are %s", what.Source, words.Listed(SourceNames(all.Config)))
+		return nil, db, id, wrong("nothing called %q fails here; there are %s", what.Source, words.Listed(SourceNames(all.Config)))
 	}
 	source, db = known[at], all.Jobs()
 	if source.Everywhere {
@@ -97,11 +97,12 @@ func named(all *installation.Connections, what *components.Retry) (source *compo
 			what.Database = all.Databases[0].Name
 		}
 		if db = all.Database(what.Database); db.Pool == nil {
-			return nil, db, 0, wrong("no database %q is configured", what.Database)
+			return nil, db, id, wrong("no database %q is configured", what.Database)
 		}
 	}
-	if id, err = strconv.ParseInt(cmp.Or(what.ID, "0"), 10, 64); err != nil || id < 0 || id == 0 && what.ID != "" {
-		return nil, db, 0, wrong("%q is no id", what.ID)
+	number, err := strconv.ParseInt(what.ID, 10, 64)
+	if id = (dml.ID{Text: what.ID, Integer: err == nil}); what.ID != "" && number < 1 && !source.Keyed {
+		return nil, db, id, wrong("%q is no id", what.ID)
 	}
 	return source, db, id, nil
 }
@@ -217,9 +218,9 @@ func jobFailure(all *installation.Connections, row *rivertype.JobRow) components
 	return failure
 }
 
-func retryJobs(ctx context.Context, all *installation.Connections, _ database.Database, id int64) (string, error) {
-	ids := []int64{id}
-	if id == 0 {
+func retryJobs(ctx context.Context, all *installation.Connections, _ database.Database, id dml.ID) (string, error) {
+	ids := []int64{id.Number()}
+	if id.Text == "" {
 		failures, _, err := listJobs(ctx, all, riverWindow)
 		if err != nil {
 			return "", err
@@ -243,8 +244,8 @@ func retryJobs(ctx context.Context, all *installation.Connections, _ database.Da
 			done++
 		}
 	}
-	if done == 0 && id != 0 {
-		return "", components.Refuse("there is no job %d any more", id)
+	if done == 0 && id.Text != "" {
+		return "", components.Refuse("there is no job %s any more", id)
 	}
 	return words.Counted(done, "job") + " due now", nil
 }

@@ -208,8 +208,8 @@ func (j PlannedJob) Text() string {
 
 // Foreseen is the output of `sexton group delete --plan --json` and `sexton user delete --plan --json`.
 type Foreseen struct {
-	GroupID int64 `json:"group_id,omitempty"`
-	UserID  int64 `json:"user_id,omitempty"`
+	GroupID int64   `json:"group_id,omitempty"`
+	UserID  *dml.ID `json:"user_id,omitempty"`
 	// Nullified rows of groups, and those below a user's deleted rows, are by table.column, and so are loose ones that stay.
 	*dml.Foresight //nolint:embeddedstructfieldcheck // the order is that of the document
 	// Remote counts definitions of loose foreign keys whose children, in other databases, are not counted.
@@ -285,7 +285,7 @@ func looseIn(all *installation.Connections, db database.Database) (loose []dml.L
 }
 
 // ForeseeUser counts what the deletion of a user would do. hard also deletes contributions.
-func ForeseeUser(ctx context.Context, all *installation.Connections, id int64, hard bool) (*Foreseen, error) {
+func ForeseeUser(ctx context.Context, all *installation.Connections, id string, hard bool) (*Foreseen, error) {
 	db := all.Jobs()
 	plan, problems, err := riverjobs.CheckGhostUsers(ctx, all.Config, db, db.Pool)
 	if err == nil {
@@ -294,23 +294,19 @@ func ForeseeUser(ctx context.Context, all *installation.Connections, id int64, h
 	if err != nil {
 		return nil, err
 	}
-	var exists bool
-	const user = `SELECT EXISTS (SELECT FROM "public".users WHERE users.id OPERATOR(pg_catalog.=) $1)`
-	if err := db.Pool.QueryRow(ctx, db.Names.Render(user), id).Scan(&exists); err != nil {
-		return nil, fmt.Errorf("look for user %d: %w", id, err)
-	}
-	if !exists {
-		return nil, fmt.Errorf("there is no user %d", id)
+	user, err := plan.Find(ctx, db.Pool, id)
+	if err != nil {
+		return nil, err
 	}
 	loose, remote, err := looseIn(all, db)
 	if err != nil {
 		return nil, err
 	}
-	seen, err := plan.Foresee(ctx, db.Pool, id, hard, loose...)
+	seen, err := plan.Foresee(ctx, db.Pool, user, hard, loose...)
 	if err != nil {
-		return nil, fmt.Errorf("plan the deletion of user %d: %w", id, err)
+		return nil, fmt.Errorf("plan the deletion of user %s: %w", id, err)
 	}
-	p := &Foreseen{UserID: id, Foresight: seen, Remote: remote}
+	p := &Foreseen{UserID: &user, Foresight: seen, Remote: remote}
 	return p, p.time(ctx, db, riverjobs.GhostUsers)
 }
 

@@ -53,7 +53,7 @@ func (p Positions) Of(path string) Position {
 //
 // A field's tag is `yaml:"key"`, with the options "required" (the key must be there) and "keyed" (on a slice
 // of structs: a mapping, whose keys land in the element's field Name). Types: string,
-// bool, int, time.Duration, Literal, Texts, Columns, Chooser, encoding.TextUnmarshaler, and structs and slices of these.
+// bool, int, time.Duration, Literal, Texts, Columns, Chooser, encoding.TextUnmarshaler, structs and slices of these, and maps of texts to them.
 func (d *Document) Decode(n *yaml.Node, path string, target any) (Positions, problem.List) {
 	decoder := decoder{Document: d, positions: Positions{}}
 	setDefaults(reflect.ValueOf(target).Elem())
@@ -92,6 +92,8 @@ func (d *decoder) value(n *yaml.Node, path string, v reflect.Value) {
 		}
 	case v.Kind() == reflect.Slice:
 		d.list(n, path, v)
+	case v.Kind() == reflect.Map:
+		d.mapping(n, path, v)
 	default:
 		d.scalar(n, path, v)
 	}
@@ -168,6 +170,20 @@ func (d *decoder) keyed(n *yaml.Node, path string, v reflect.Value) {
 		element.FieldByName("Name").SetString(key.Value)
 		d.value(n.Content[2*i+1], Join(path, key.Value), element)
 		d.positions[Join(path, key.Value)] = d.Position(key)
+	}
+}
+
+// mapping reads a mapping of names to scalars.
+func (d *decoder) mapping(n *yaml.Node, path string, v reflect.Value) {
+	if n.Kind != yaml.MappingNode {
+		d.fail(n, path, "must be a mapping of names, not "+describe(n), "")
+		return
+	}
+	v.Set(reflect.MakeMap(v.Type()))
+	for pair := range slices.Chunk(n.Content, 2) {
+		element := reflect.New(v.Type().Elem()).Elem()
+		d.value(pair[1], Join(path, pair[0].Value), element)
+		v.SetMapIndex(reflect.ValueOf(pair[0].Value), element)
 	}
 }
 
@@ -263,6 +279,7 @@ func Leaves(t reflect.Type, path ...string) []Leaf {
 			out = append(out, Leaves(field.Elem(), append(at, "*")...)...)
 		case field.Kind() == reflect.Struct:
 			out = append(out, Leaves(field, at...)...)
+		case field.Kind() == reflect.Map: // Its names are the file's.
 		default:
 			out = append(out, Leaf{Path: at, List: field.Kind() == reflect.Slice})
 		}

@@ -76,6 +76,12 @@ func encode(v reflect.Value) *yaml.Node {
 			out.Content = append(out.Content, encode(v.Index(i)))
 		}
 		return out
+	case reflect.Map:
+		out := &yaml.Node{Kind: yaml.MappingNode}
+		for _, name := range slices.SortedFunc(slices.Values(v.MapKeys()), func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) }) {
+			out.Content = append(out.Content, scalar(tagText, name.String()), encode(v.MapIndex(name)))
+		}
+		return out
 	case reflect.Bool:
 		return scalar(tagBool, strconv.FormatBool(v.Bool()))
 	case reflect.Int:
@@ -214,6 +220,8 @@ func value(field reflect.StructField) Schema {
 		return Schema{"type": []string{"string", "integer"}}
 	}
 	switch field.Type.Kind() {
+	case reflect.Map:
+		return Schema{"type": "object", "additionalProperties": value(reflect.StructField{Type: field.Type.Elem()})}
 	case reflect.Bool:
 		return Schema{"type": "boolean"}
 	case reflect.Int:

@@ -12,8 +12,8 @@ import (
 // ID is the value of a key of one column. In JSON it is a number if the key is an integer, and otherwise a string.
 type ID struct {
 	// Text is its text form.
-	Text    string
-	Integer bool
+	Text    string `json:"-"`
+	Integer bool   `json:"-"`
 }
 
 // IntegerID returns the ID of an integer key.

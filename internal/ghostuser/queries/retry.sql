@@ -1,8 +1,8 @@
--- Leaves alone what a worker has in hand. NULL in $1 stands for every user that failed.
+-- Leaves alone what a worker has in hand. An empty $1 stands for every user that failed.
 WITH free AS (
     SELECT job.id
     FROM "public".users_ghost_user_migrations AS job
-    WHERE job.attempts OPERATOR(pg_catalog.>) 0 AND ($1::bigint IS NULL OR job.user_id OPERATOR(pg_catalog.=) $1)
+    WHERE job.attempts OPERATOR(pg_catalog.>) 0 AND ($1::pg_catalog.text OPERATOR(pg_catalog.=) '' OR job.user_id::pg_catalog.text OPERATOR(pg_catalog.=) $1)
     ORDER BY job.consume_after DESC, job.id DESC
     LIMIT $2
     FOR UPDATE SKIP LOCKED

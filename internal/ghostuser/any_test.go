@@ -1,0 +1,232 @@
+package ghostuser_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/dbtest"
+	"sexton/internal/drain/dml"
+	"sexton/internal/ghostuser"
+	"sexton/internal/migrate"
+	"sexton/internal/pgtest"
+)
+
+// anyKeys are the types that keys of users may have, each with an expression for the key of number n.
+var anyKeys = map[string]string{
+	"bigint": "%d", "integer": "%d", "uuid": "'00000000-0000-0000-0000-%012d'", "text": "'Zoë %d''s'",
+}
+
+// accounts is an application with keys of one type. Accounts are 1 to 9, of which 9 takes over.
+func accounts(kind string) string {
+	key := func(n string) string {
+		return strings.NewReplacer("%d", "' || "+n+" || '", "%012d", "' || lpad("+n+"::text, 12, '0') || '").
+			Replace("('"+strings.Trim(anyKeys[kind], "'")+"')::") + kind
+	}
+	return strings.ReplaceAll(fmt.Sprintf(`
+CREATE TABLE accounts (id $ PRIMARY KEY, email text NOT NULL, state text NOT NULL DEFAULT 'active', account_id int);
+CREATE TABLE documents (id bigint PRIMARY KEY, author_id $ NOT NULL REFERENCES accounts, reviewer_id $ REFERENCES accounts ON DELETE RESTRICT);
+CREATE INDEX ON documents (author_id); CREATE INDEX ON documents (reviewer_id);
+CREATE TABLE sessions (id bigint PRIMARY KEY, account_id $);
+CREATE INDEX ON sessions (account_id);
+CREATE TABLE stars (account_id $ REFERENCES accounts ON DELETE CASCADE, document_id bigint, PRIMARY KEY (account_id, document_id));
+CREATE TABLE notes (id bigint PRIMARY KEY, account_id $ REFERENCES accounts ON DELETE SET NULL);
+CREATE INDEX ON notes (account_id);
+CREATE TABLE members (id int, name text);
+CREATE TABLE groups (id int);
+INSERT INTO accounts SELECT %[1]s, n || '@example.com' FROM generate_series(1, 9) AS n;
+INSERT INTO documents SELECT n, %[2]s, %[3]s FROM generate_series(1, 400) AS n;
+INSERT INTO sessions SELECT n, %[2]s FROM generate_series(1, 400) AS n;
+INSERT INTO stars SELECT %[2]s, n FROM generate_series(1, 400) AS n;
+INSERT INTO notes SELECT n, %[2]s FROM generate_series(1, 400) AS n;
+ANALYZE`, key("n"), key("(n % 4 + 1)"), key("((n + 1) % 4 + 1)")), "$", kind)
+}
+
+// anyUsers are the accounts with their rule, if it has one.
+func anyUsers(kind, rule string) migrate.Users {
+	return migrate.Users{
+		Table: "accounts", Key: "id", Ghost: anyKey(kind, 9), MayDelete: rule, OnRequest: map[string]string{"state": "blocked"},
+	}
+}
+
+// anyKey is the text form of a key.
+func anyKey(kind string, n int) string {
+	return strings.ReplaceAll(strings.Trim(fmt.Sprintf(anyKeys[kind], n), "'"), "''", "'")
+}
+
+func anyLists(kind string) ghostuser.Lists {
+	return ghostuser.Lists{
+		Users:   ghostuser.Users{Table: "accounts", Key: "id", Ghost: anyKey(kind, 9)},
+		Move:    []ghostuser.Move{{Table: "documents", Columns: []string{"author_id"}, Always: true}},
+		Delete:  []ghostuser.Columns{{Table: "sessions", Columns: []string{"account_id"}, Event: true}},
+		Nullify: []ghostuser.Columns{{Table: "documents", Columns: []string{"reviewer_id"}}},
+	}
+}
+
+func anyBundle(t *testing.T, kind string, later ...string) *bundle {
+	return onto(t, dbtest.WithAccounts(t, accounts(kind), anyUsers(kind, ""), later...), anyLists(kind))
+}
+
+// Users with keys of every type are queued, cancelled and deleted, and the rows of the others are left alone.
+func TestUsersOfAnyTable(t *testing.T) {
+	t.Parallel()
+	for kind := range anyKeys {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			b := anyBundle(t, kind)
+			one, two := anyKey(kind, 1), anyKey(kind, 2)
+			ask := func(door, key string) bool {
+				return pgtest.Scalar[bool](t, b.Database, "SELECT sexton."+door+"($1::"+kind+", $2::"+kind+")", key, two)
+			}
+			state := func(key string) [][]string { return b.Rows("SELECT state FROM accounts WHERE id::text = $1", key) }
+			require.True(t, ask("delete_user", one))
+			require.False(t, ask("delete_user", one), "it is queued already")
+			require.Equal(t, [][]string{{"blocked"}}, state(one))
+			require.True(t, ask("cancel_user_deletion", one))
+			require.Equal(t, [][]string{{"active"}}, state(one))
+			require.True(t, ask("delete_user", one))
+			b.Exec("SELECT sexton.delete_user($1::"+kind+", NULL, true)", two)
+
+			stats := b.run(t)
+			b.requireDone(t, stats, 2)
+			require.Equal(t, map[string]int64{"documents.author_id": 200}, stats.Moved)
+			require.Equal(t, map[string]int64{"sessions.account_id": 200, "stars.account_id": 200}, stats.Deleted)
+			require.Equal(t, map[string]int64{"documents.reviewer_id": 200, "notes.account_id": 200}, stats.Nullified)
+			require.Equal(t, [][]string{{"7"}}, b.Rows("SELECT count(*) FROM accounts"))
+			require.Equal(t, [][]string{{"200", "100", "100"}}, b.Rows(`SELECT count(*) FILTER (WHERE author_id::text = $1), count(*) FILTER (WHERE author_id::text = $2),
+				count(*) FILTER (WHERE author_id::text = $3) FROM documents`, anyKey(kind, 9), anyKey(kind, 3), anyKey(kind, 4)))
+			for _, table := range []string{"sessions", "stars", "notes WHERE account_id IS NOT NULL", "documents WHERE reviewer_id IS NOT NULL"} {
+				require.Equal(t, [][]string{{"200"}}, b.Rows("SELECT count(*) FROM "+table), table)
+			}
+			json := map[bool]string{true: "number", false: "string"}[kind == "bigint" || kind == "integer"]
+			require.Equal(t, [][]string{
+				{"files_orphaned", json, one},
+				{"files_orphaned", json, two},
+				{"user_deletion_cancelled", json, one},
+				{"user_destroyed", json, one},
+				{"user_destroyed", json, two},
+			}, b.Rows(`SELECT DISTINCT kind, jsonb_typeof(payload -> 'user_id'), payload ->> 'user_id' FROM sexton.events ORDER BY kind, 3`))
+		})
+	}
+}
+
+// The ghost user, and whom the rule refuses, stay. So does a user without a rule that may be called.
+func TestUsersOfAnyTableAreRefused(t *testing.T) {
+	t.Parallel()
+	const kind = "uuid"
+	d := dbtest.WithAccounts(t, accounts(kind), migrate.Users{})
+	d.Exec(`CREATE SCHEMA app; CREATE FUNCTION app.may_delete(uuid, uuid) RETURNS text LANGUAGE sql
+		AS $$ SELECT 'is an administrator' WHERE $1 = '00000000-0000-0000-0000-000000000003' $$`)
+	users := anyUsers(kind, "app.may_delete")
+	up := func() error { return d.Migrate(t, users) }
+	const alter = "ALTER FUNCTION app.may_delete(uuid, uuid) SECURITY DEFINER SET search_path = pg_catalog, pg_temp"
+	require.ErrorContains(t, up(), "would run with the rights of Sexton's owner; nothing was changed: "+strings.ReplaceAll(alter, "app.may_delete", `"app"."may_delete"`))
+	d.Exec("ALTER FUNCTION app.may_delete(uuid, uuid) SECURITY DEFINER")
+	require.ErrorContains(t, up(), "would run with the rights of Sexton's owner")
+	d.Exec(alter)
+	require.NoError(t, up())
+
+	refused := func(n int, code, message string) {
+		_, err := d.Pool().Exec(t.Context(), "SELECT sexton.delete_user($1::uuid, NULL)", anyKey(kind, n))
+		requireState(t, err, code, message)
+	}
+	refused(9, "SX011", "delete user 00000000-0000-0000-0000-000000000009: the ghost user cannot be deleted")
+	refused(3, "SX011", "delete user 00000000-0000-0000-0000-000000000003: is an administrator")
+	refused(10, "SX010", "delete user: there is no user 00000000-0000-0000-0000-000000000010")
+	d.Exec("SELECT sexton.delete_user($1, NULL)", anyKey(kind, 1))
+	d.Exec("ALTER FUNCTION app.may_delete(uuid, uuid) SECURITY INVOKER")
+	refused(2, "SX011", "delete user 00000000-0000-0000-0000-000000000002: "+
+		`the function "app"."may_delete"(uuid, uuid) is not SECURITY DEFINER with a search_path of its own`)
+
+	lists := anyLists(kind)
+	lists.Users.MayDelete = users.MayDelete
+	_, problems := resolve(t, d, lists)
+	require.ErrorContains(t, problems.Err(), "ghost_users.may_delete: the function \"app\".\"may_delete\"(uuid, uuid) would run with the rights of Sexton's owner")
+}
+
+// Another type of keys takes the place of the former one, with its grants, unless users wait.
+func TestKeysChangeTheirType(t *testing.T) {
+	t.Parallel()
+	d := dbtest.WithUsers(t, application)
+	role := d.CreateRole()
+	d.Exec("GRANT EXECUTE ON FUNCTION sexton.delete_user(bigint, bigint, boolean, boolean) TO " + role)
+	d.Exec(accounts("uuid"))
+	d.Exec("SELECT sexton.delete_user(1, NULL)")
+	require.ErrorContains(t, d.Migrate(t, anyUsers("uuid", "")), "users wait in public.users_ghost_user_migrations, which is to refer to public.accounts")
+	d.Exec("SELECT sexton.cancel_user_deletion(1, NULL)")
+	for range 2 {
+		require.NoError(t, d.Migrate(t, anyUsers("uuid", "")))
+	}
+	doors := func() [][]string {
+		return d.Rows(`SELECT oid::regprocedure, has_function_privilege($1, oid, 'EXECUTE') FROM pg_proc
+			WHERE pronamespace = 'sexton'::regnamespace AND proname LIKE '%delete_user' ORDER BY 1`, role)
+	}
+	require.Equal(t, [][]string{{"sexton.delete_user(uuid,uuid,boolean,boolean)", "t"}}, doors())
+	d.Exec("SELECT sexton.delete_user($1, NULL)", anyKey("uuid", 1))
+	b := onto(t, d, anyLists("uuid"))
+	b.requireDone(t, b.run(t), 1)
+	require.NoError(t, d.Migrate(t, migrate.Users{}))
+	require.Equal(t, [][]string{{"sexton.delete_user(bigint,bigint,boolean,boolean)", "t"}}, doors())
+	require.Equal(t, [][]string{{"users", "bigint"}}, d.Rows(`SELECT confrelid::regclass, format_type(atttypid, NULL) FROM pg_constraint
+		JOIN pg_attribute ON attrelid = conrelid AND attnum = ANY (conkey)
+		WHERE conrelid = 'users_ghost_user_migrations'::regclass AND contype = 'f'`))
+}
+
+// What does not fit is found at the start.
+func TestUsersOfAnyTableAreChecked(t *testing.T) {
+	t.Parallel()
+	db := dbtest.WithAccounts(t, accounts("uuid"), anyUsers("uuid", ""), "ALTER TABLE accounts ADD code varchar(5) UNIQUE, ADD other uuid")
+	for _, test := range []struct {
+		change func(*ghostuser.Lists)
+		says   string
+	}{
+		{func(l *ghostuser.Lists) { l.Users.Table = "people" }, "there is no table people in schema public"},
+		{func(l *ghostuser.Lists) { l.Users.Key = "uid" }, "ghost_users.users.key: table accounts has no column uid"},
+		{func(l *ghostuser.Lists) { l.Users.Key = "code" }, "accounts.code is of type varchar; keys may be of the types bigint, integer, uuid and text"},
+		{func(l *ghostuser.Lists) { l.Users.Key = "other" }, "accounts.other has no unique index"},
+		{func(l *ghostuser.Lists) { l.Users.Ghost = anyKey("uuid", 77) }, "ghost_users.ghost: table accounts has no row with the id"},
+		{func(l *ghostuser.Lists) { l.Users.Ghost = "me" }, `ghost_users.ghost: "me" is not a value of type uuid`},
+		{func(l *ghostuser.Lists) { l.Delete[0].Columns = []string{"id"} }, "sessions.id is of type bigint, but accounts.id is of type uuid"},
+		{func(l *ghostuser.Lists) { l.Nullify = nil }, "documents.reviewer_id refers to users without an action (foreign key documents_reviewer_id_fkey), and no list says what becomes of its rows (" +
+			"add {table: documents, columns: [reviewer_id]} to ghost_users.nullify, delete or move)"},
+		{func(l *ghostuser.Lists) { l.Users = ghostuser.Users{} }, "there is no table users in schema public"},
+	} {
+		lists := anyLists("uuid")
+		test.change(&lists)
+		_, problems := resolve(t, db, lists)
+		require.ErrorContains(t, problems.Err(), test.says)
+	}
+	_, problems := resolve(t, db, anyLists("uuid"))
+	require.Empty(t, problems)
+}
+
+// A plan counts the rows of a user by its key, whatever its text form.
+func TestPlanOfAnyUser(t *testing.T) {
+	t.Parallel()
+	b := anyBundle(t, "uuid")
+	p := plan(t, b.DB, anyLists("uuid"))
+	user := pgtest.Must(p.Find(t.Context(), b.Pool(), strings.ToUpper("{"+anyKey("uuid", 1)+"}")))(t)
+	require.Equal(t, dml.ID{Text: anyKey("uuid", 1)}, user)
+	seen := pgtest.Must(p.Foresee(t.Context(), b.Pool(), user, false))(t)
+	require.Equal(t, map[string]int64{"documents": 100}, seen.Moved)
+	require.Equal(t, map[string]int64{"sessions": 100, "stars": 100}, seen.Deleted)
+	_, err := p.Find(t.Context(), b.Pool(), anyKey("uuid", 77))
+	require.ErrorContains(t, err, "there is no user")
+}
+
+// A user whose rows need many statements, with trees below them, is deleted by small steps; its key is text.
+func TestUserOfAnyTableWithTree(t *testing.T) {
+	t.Parallel()
+	b := anyBundle(t, "text", `CREATE TABLE parts (id bigint PRIMARY KEY, session_id bigint REFERENCES sessions ON DELETE CASCADE);
+		CREATE INDEX ON parts (session_id);
+		INSERT INTO parts SELECT n, n % 400 + 1 FROM generate_series(1, 4000) AS n;
+		CREATE TABLE pairs (a text, b bigint, FOREIGN KEY (a) REFERENCES accounts ON DELETE CASCADE);
+		ANALYZE`)
+	b.engine.Sizes.Target = time.Millisecond
+	b.Exec("SELECT sexton.delete_user($1, NULL)", anyKey("text", 1))
+	b.requireDone(t, b.run(t), 1)
+	require.Equal(t, [][]string{{"3000", "300"}}, b.Rows("SELECT (SELECT count(*) FROM parts), (SELECT count(*) FROM sessions)"))
+}

@@ -1,0 +1,53 @@
+-- Makes the queue refer to the configured table of users, and renames functions whose key has another type, so that new ones can be
+-- created. A queue that the application has brought along is left alone.
+DO $sexton$
+DECLARE
+    queue CONSTANT regclass := pg_catalog.to_regclass('"public".users_ghost_user_migrations');
+    parent CONSTANT regclass := '"public"."{users}"';
+    object text;
+    other record;
+BEGIN
+    IF pg_catalog.starts_with(pg_catalog.obj_description(queue, 'pg_class'), 'Sexton:') AND NOT EXISTS (
+        SELECT
+        FROM pg_catalog.pg_constraint AS reference
+        JOIN pg_catalog.pg_attribute AS own ON own.attrelid = queue AND own.attname = 'user_id' AND reference.conkey = ARRAY[own.attnum]
+        JOIN pg_catalog.pg_attribute AS target
+            ON target.attrelid = parent AND target.attname = '{key}' AND reference.confkey = ARRAY[target.attnum]
+        WHERE reference.conrelid = queue AND reference.contype = 'f' AND reference.confrelid = parent
+          AND own.atttypid = '{type}'::pg_catalog.regtype
+    ) THEN
+        LOCK TABLE "public".users_ghost_user_migrations IN ACCESS EXCLUSIVE MODE;
+
+        IF EXISTS (SELECT FROM "public".users_ghost_user_migrations) THEN
+            RAISE EXCEPTION USING
+                ERRCODE = 'object_in_use',
+                MESSAGE = pg_catalog.format('users wait in %s, which is to refer to %s', queue, parent),
+                HINT = 'Restore the configuration of ghost_users.users until they are deleted, or cancel their deletion.';
+        END IF;
+
+        FOR object IN
+            SELECT reference.conname
+            FROM pg_catalog.pg_constraint AS reference
+            JOIN pg_catalog.pg_attribute AS own ON own.attrelid = queue AND own.attname = 'user_id' AND reference.conkey = ARRAY[own.attnum]
+            WHERE reference.conrelid = queue AND reference.contype = 'f'
+        LOOP
+            EXECUTE pg_catalog.format('ALTER TABLE %s DROP CONSTRAINT %I', queue, object);
+        END LOOP;
+
+        ALTER TABLE "public".users_ghost_user_migrations
+            ALTER COLUMN user_id TYPE "{type}" USING NULL,
+            ALTER COLUMN initiator_user_id TYPE "{type}" USING NULL,
+            ADD FOREIGN KEY (user_id) REFERENCES "public"."{users}" ("{key}") ON DELETE CASCADE;
+    END IF;
+
+    FOR other IN
+        SELECT function.oid::pg_catalog.regprocedure AS signature, 'replaced_' || function.proname AS name
+        FROM pg_catalog.pg_proc AS function
+        WHERE function.pronamespace = 'sexton'::pg_catalog.regnamespace
+          AND function.proname IN ('ghost_user', 'delete_user', 'cancel_user_deletion')
+          AND '{type}'::pg_catalog.regtype <> CASE function.proname WHEN 'ghost_user' THEN function.prorettype ELSE function.proargtypes[0] END
+    LOOP
+        EXECUTE pg_catalog.format('ALTER FUNCTION %s RENAME TO %I', other.signature, other.name);
+    END LOOP;
+END;
+$sexton$

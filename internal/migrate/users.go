@@ -1,0 +1,144 @@
+package migrate
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/dbsqlc"
+	"sexton/internal/each"
+	"sexton/internal/pgcatalog"
+	"sexton/internal/problem"
+)
+
+// Users names the table of users in the tracked schema. Its zero value is GitLab's, with GitLab's columns and rules.
+type Users struct {
+	Table, Key string
+	// Ghost is the key of the row that takes over; empty: none.
+	Ghost string
+	// MayDelete is a function of the application, with or without its schema; empty: none.
+	MayDelete string
+	// OnRequest has the values that columns get when a user is queued.
+	OnRequest map[string]string
+}
+
+func (u Users) gitlab() bool { return u.Table == "" }
+
+// userKeyType is the type in which the queue has the users' key; empty if it has none of the supported types.
+func (db Database) userKeyType(look inspection) string {
+	table := look.tracked[db.Users.Table]
+	at := slices.Index(table.columns, db.Users.Key)
+	switch {
+	case db.Users.gitlab():
+		return "bigint"
+	case at < 0:
+		return ""
+	case table.integer(db.Users.Key):
+		return "bigint"
+	case table.types[at] == "uuid" || table.types[at] == "text":
+		return table.types[at]
+	}
+	return ""
+}
+
+// fit returns the component with what it needs of the configured table of users.
+func (u Users) fit(c component) component {
+	if c.name == GhostUsers && !u.gitlab() {
+		c.needs = []need{{table: u.Table, columns: append(slices.Sorted(maps.Keys(u.OnRequest)), u.Key), key: u.Key}}
+		c.rights = []right{{u.Table, []string{"SELECT", "UPDATE"}}, {ghostQueue, []string{"SELECT", "INSERT", "UPDATE", "DELETE"}}}
+	}
+	return c
+}
+
+// userTexts are what stands for the users in SQL of package sqlfiles, each followed by its text.
+func (db Database) userTexts(look inspection) []string {
+	u := db.Users
+	if u.gitlab() {
+		return []string{`"{users}"`, users, `"{key}"`, "id", `'{key}'`, "'id'", `"{type}"`, "bigint", `'{type}'`, "'bigint'", `"{lock}"`, "state"}
+	}
+	key := db.userKeyType(look)
+	columns := slices.Sorted(maps.Keys(u.OnRequest))
+	joined := func(format, by string) string {
+		return strings.Join(each.Of(columns, func(column string) string {
+			return fmt.Sprintf(format, quote(column), pgcatalog.Literal(column), pgcatalog.Literal(u.OnRequest[column]))
+		}), by)
+	}
+	table, previous, set, reset, rule, ghost := identity(db.TrackedSchema, quote(u.Table)), "NULL", "", "", "", "NULL"
+	if len(columns) > 0 {
+		previous = "pg_catalog.jsonb_build_object(" + joined("%[2]s, account.%[1]s", ", ") + ")"
+		set = fmt.Sprintf("\n    UPDATE %s AS account SET %s WHERE account.%s = account_id;\n", table, joined("%[1]s = %[3]s", ", "), quote(u.Key))
+		reset = fmt.Sprintf("\n    UPDATE %[1]s AS account SET %[2]s\n"+
+			"    FROM pg_catalog.jsonb_populate_record(NULL::%[1]s, job.previous_state::pg_catalog.jsonb) AS previous\n"+
+			"    WHERE account.%[3]s = account_id AND %[4]s;\n",
+			table, joined("%[1]s = previous.%[1]s", ", "), quote(u.Key), joined("account.%[1]s IS NOT DISTINCT FROM %[3]s", " AND "))
+	}
+	if u.Ghost != "" {
+		ghost = pgcatalog.Literal(u.Ghost)
+	}
+	if u.MayDelete != "" {
+		schema, name := pgcatalog.SplitName(db.TrackedSchema, u.MayDelete)
+		function := identity(schema, quote(name))
+		rule = fmt.Sprintf(userRule, function, pgcatalog.Literal(function+"("+key+", "+key+")"))
+	}
+	var untyped []string
+	if key == "" { // Names alone, as the type is not known.
+		untyped = []string{`("{type}", "{type}", boolean, boolean)`, "", `("{type}", "{type}")`, ""}
+	}
+	return append(untyped,
+		`"{users}"`, quote(u.Table), `"{key}"`, quote(u.Key), `'{key}'`, pgcatalog.Literal(u.Key), `"{type}"`, key,
+		`'{type}'`, pgcatalog.Literal(key), `"{lock}"`, quote(u.Key),
+		`'{ghost}'`, ghost, `{previous}`, previous, "{set}\n", set, "{reset}\n", reset, "{rule}\n", rule)
+}
+
+// userRule calls the application's rule. It is checked at each call, because its owner may replace it at any time.
+const userRule = `
+    IF NOT EXISTS (
+        SELECT FROM pg_catalog.pg_proc AS function
+        WHERE function.oid = %[2]s::pg_catalog.regprocedure AND function.prosecdef
+          AND EXISTS (SELECT FROM pg_catalog.unnest(function.proconfig) AS setting (text) WHERE pg_catalog.starts_with(setting.text, 'search_path='))
+    ) THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'SX011',
+            MESSAGE = pg_catalog.format('delete user %%s: the function %%s is not SECURITY DEFINER with a search_path of its own', account_id, %[2]s);
+    END IF;
+
+    reason := %[1]s(account_id, delete_user.initiator_id);
+
+    IF reason IS NOT NULL THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'SX011',
+            MESSAGE = pg_catalog.format('delete user %%s: %%s', account_id, reason);
+    END IF;
+
+`
+
+// checkRule refuses a rule of the application that would run with the rights of Sexton's owner.
+func (db Database) checkRule(ctx context.Context, on dbsqlc.DBTX, look inspection) error {
+	if db.Users.MayDelete == "" || !slices.ContainsFunc(db.components(), func(c component) bool { return c.name == GhostUsers }) {
+		return nil
+	}
+	key := db.userKeyType(look)
+	wrong, fix, err := pgcatalog.RuleProblem(ctx, on, db.TrackedSchema, db.Users.MayDelete, "text", key, key)
+	if wrong != "" {
+		err = RequirementError(fmt.Sprintf("database %s: ghost_users.may_delete: %s; nothing was changed: %s", db.Name, wrong, fix))
+	}
+	return problem.Doing(err, "look at the function %s", db.Users.MayDelete)
+}
+
+// grantRule lets the owner's role call the application's rule.
+func (db Database) grantRule(ctx context.Context, tx pgx.Tx, look inspection) error {
+	if db.Users.MayDelete == "" {
+		return nil
+	}
+	schema, name := pgcatalog.SplitName(db.TrackedSchema, db.Users.MayDelete)
+	key := db.userKeyType(look)
+	err := attempt(ctx, tx, fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s", quote(schema), quote(db.owner())))
+	if err != nil {
+		return err
+	}
+	return attempt(ctx, tx, fmt.Sprintf("GRANT EXECUTE ON FUNCTION %s(%s, %s) TO %s", identity(schema, quote(name)), key, key, quote(db.owner())))
+}

@@ -1,0 +1,12 @@
+-- Whether the function $2 in schema $1 with arguments of the types $3 runs with its owner's rights, and with a search_path of its own, and
+-- what it returns.
+SELECT function.prosecdef,
+    EXISTS (SELECT FROM pg_catalog.unnest(function.proconfig) AS setting (text) WHERE pg_catalog.starts_with(setting.text, 'search_path=')),
+    pg_catalog.format_type(function.prorettype, NULL)
+FROM pg_catalog.pg_proc AS function
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = function.pronamespace
+WHERE namespace.nspname = $1 AND function.proname = $2 AND function.prokind = 'f'
+  AND pg_catalog.oidvectortypes(function.proargtypes) = (
+      SELECT pg_catalog.string_agg(pg_catalog.format_type(argument.name::pg_catalog.regtype, NULL), ', ')
+      FROM pg_catalog.unnest($3::pg_catalog.text[]) AS argument (name)
+  );

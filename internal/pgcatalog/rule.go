@@ -1,0 +1,43 @@
+package pgcatalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/dbsqlc"
+)
+
+// RuleProblem reports why a function of the application must not be called by a function of Sexton, and what to do about it; "" if
+// it may be called. The name may have a schema, else it is in the given one. Without SECURITY DEFINER and a search_path of its own
+// the function would run with the rights of Sexton's owner.
+func RuleProblem(ctx context.Context, db dbsqlc.DBTX, schema, name, result string, arguments ...string) (wrong, fix string, _ error) {
+	schema, name = SplitName(schema, name)
+	signature := fmt.Sprintf("%s.%s(%s)", Quote(schema), Quote(name), strings.ReplaceAll(strings.Join(arguments, ", "), "pg_catalog.", ""))
+	var definer, pinned bool
+	var returned string
+	err := db.QueryRow(ctx, text("rule"), schema, name, arguments).Scan(&definer, &pinned, &returned)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return "the function " + signature + " does not exist", "create it, or correct the name", nil
+	case err != nil:
+		return "", "", fmt.Errorf("look up function %s: %w", signature, err)
+	case returned != result:
+		return fmt.Sprintf("the function %s returns %s instead of %s", signature, returned, result), "change it", nil
+	case !definer || !pinned:
+		return fmt.Sprintf("the function %s would run with the rights of Sexton's owner", signature),
+			fmt.Sprintf("ALTER FUNCTION %s SECURITY DEFINER SET search_path = pg_catalog, pg_temp", signature), nil
+	}
+	return "", "", nil
+}
+
+// SplitName separates the schema from a name, with one for names without.
+func SplitName(schema, name string) (string, string) {
+	if before, after, qualified := strings.Cut(name, "."); qualified {
+		return before, after
+	}
+	return schema, name
+}

@@ -1,0 +1,62 @@
+-- Queues a user's deletion, in the caller's transaction, and changes the columns that ghost_users.on_request names. Returns true
+-- if it has done so, and false if the user is queued already; then nothing changes, hard_delete included.
+--
+-- With hard_delete contributions are deleted as well instead of passing to the ghost user.
+--
+-- Raises SX010 for a user that does not exist, SX011 for the ghost user and for one that the application's rule refuses, SX013
+-- with delete_groups, as these users own no groups.
+CREATE OR REPLACE FUNCTION "sexton".delete_user(
+    user_id "{type}",
+    initiator_id "{type}",
+    hard_delete boolean DEFAULT false,
+    delete_groups boolean DEFAULT false
+)
+RETURNS boolean
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET row_security = off
+AS $sexton$
+#variable_conflict use_variable
+DECLARE
+    -- As the table has it: a collation may take other texts for equal.
+    account_id "{type}";
+    previous text;
+    reason text;
+BEGIN
+    -- Two calls for one user take turns here.
+    SELECT account."{key}", {previous} INTO account_id, previous
+    FROM "public"."{users}" AS account
+    WHERE account."{key}" = delete_user.user_id
+    FOR NO KEY UPDATE;
+
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'SX010',
+            MESSAGE = pg_catalog.format('delete user: there is no user %s', coalesce(delete_user.user_id::pg_catalog.text, 'NULL'));
+    ELSIF account_id = '{ghost}' THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'SX011',
+            MESSAGE = pg_catalog.format('delete user %s: the ghost user cannot be deleted', account_id);
+    ELSIF delete_user.delete_groups THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'SX013',
+            MESSAGE = pg_catalog.format('delete user %s: groups cannot be deleted along', account_id),
+            HINT = 'Leave delete_groups out.';
+    END IF;
+{rule}
+    INSERT INTO "public".users_ghost_user_migrations
+        (user_id, initiator_user_id, hard_delete, consume_after, created_at, updated_at, previous_state)
+    VALUES
+        (account_id, delete_user.initiator_id, coalesce(delete_user.hard_delete, false), pg_catalog.now(), pg_catalog.now(), pg_catalog.now(), previous)
+    ON CONFLICT DO NOTHING;
+
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+{set}
+    RETURN true;
+END;
+$sexton$;
+
+COMMENT ON FUNCTION "sexton".delete_user("{type}", "{type}", boolean, boolean) IS 'Sexton: asks for the deletion of a user';
