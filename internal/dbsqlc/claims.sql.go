@@ -90,50 +90,6 @@ func (q *Queries) DiffKeep(ctx context.Context, diffID int64, token int64) error
 	return err
 }
 
-const diffLockUnchanged = `-- name: DiffLockUnchanged :execrows
-SELECT
-FROM "public".merge_request_diffs AS diff
-WHERE diff.id OPERATOR(pg_catalog.=) $1::bigint
-  AND diff.stored_externally
-  AND diff.merge_request_id OPERATOR(pg_catalog.=) $2::bigint
-  AND coalesce(diff.external_diff_store, 1) OPERATOR(pg_catalog.=) $3::integer
-  AND diff.external_diff::pg_catalog.text OPERATOR(pg_catalog.=) $4::pg_catalog.text
-FOR UPDATE
-`
-
-func (q *Queries) DiffLockUnchanged(ctx context.Context, diffID int64, mergeRequestID int64, store int, name string) (int64, error) {
-	result, err := q.db.Exec(ctx, diffLockUnchanged,
-		diffID,
-		mergeRequestID,
-		store,
-		name,
-	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
-const diffMark = `-- name: DiffMark :exec
-UPDATE "public".merge_request_diffs AS diff
-SET stored_externally = true,
-    external_diff = $1::pg_catalog.text,
-    external_diff_store = $2::integer,
-    files_count = least($3::bigint, 32767),
-    sorted = true
-WHERE diff.id OPERATOR(pg_catalog.=) $4::bigint
-`
-
-func (q *Queries) DiffMark(ctx context.Context, name string, store int, files int64, diffID int64) error {
-	_, err := q.db.Exec(ctx, diffMark,
-		name,
-		store,
-		files,
-		diffID,
-	)
-	return err
-}
-
 const diffOrphan = `-- name: DiffOrphan :exec
 INSERT INTO "sexton".external_diff_removals (diff_id, key, store)
 SELECT $1::bigint, $2::pg_catalog.text, $3::integer
@@ -247,18 +203,6 @@ func (q *Queries) DiffSkip(ctx context.Context, reason string, state string, dif
 	return err
 }
 
-const diffStepBack = `-- name: DiffStepBack :exec
-UPDATE "public".merge_request_diff_files AS file
-SET relative_order = -1 OPERATOR(pg_catalog.-) file.relative_order
-WHERE file.merge_request_diff_id OPERATOR(pg_catalog.=) $1::bigint
-  AND file.relative_order OPERATOR(pg_catalog.<) 0
-`
-
-func (q *Queries) DiffStepBack(ctx context.Context, diffID int64) error {
-	_, err := q.db.Exec(ctx, diffStepBack, diffID)
-	return err
-}
-
 const diffUnkeep = `-- name: DiffUnkeep :one
 WITH released AS (
     UPDATE "sexton".external_diffs SET kept = false WHERE diff_id OPERATOR(pg_catalog.=) $1::bigint AND kept RETURNING diff_id
@@ -277,18 +221,6 @@ func (q *Queries) DiffUnkeep(ctx context.Context, diffID int64) (DiffUnkeepRow, 
 	var i DiffUnkeepRow
 	err := row.Scan(&i.Released, &i.There)
 	return i, err
-}
-
-const diffUnmark = `-- name: DiffUnmark :exec
-UPDATE "public".merge_request_diffs AS diff
-SET stored_externally = false,
-    external_diff = NULL
-WHERE diff.id OPERATOR(pg_catalog.=) $1::bigint
-`
-
-func (q *Queries) DiffUnmark(ctx context.Context, diffID int64) error {
-	_, err := q.db.Exec(ctx, diffUnmark, diffID)
-	return err
 }
 
 const removeNext = `-- name: RemoveNext :one

@@ -99,10 +99,10 @@ func (e *Engine) bringBack(ctx context.Context, claimed *claim, restored *Restor
 		if put.RowsAffected() != int64(len(external.files)) {
 			return fmt.Errorf("put texts back: %d of %d files changed", put.RowsAffected(), len(external.files))
 		}
-		on := e.DB.Names.Queries(tx)
-		if err := on.DiffUnmark(ctx, claimed.diffID); err != nil {
+		if _, err := tx.Exec(ctx, e.DB.Names.Render(statement("unmark")), claimed.diffID); err != nil {
 			return fmt.Errorf("mark diff as in the database: %w", err)
 		}
+		on := e.DB.Names.Queries(tx)
 		if err := on.DiffKeep(ctx, claimed.diffID, claimed.token); err != nil {
 			return fmt.Errorf("note that the diff stays in the database: %w", err)
 		}
@@ -121,7 +121,7 @@ func (e *Engine) bringBack(ctx context.Context, claimed *claim, restored *Restor
 
 // unchanged locks the diff and ensures that it is still the one that was read.
 func (e *Engine) unchanged(ctx context.Context, tx pgx.Tx, was external) error {
-	locked, err := e.DB.Names.Queries(tx).DiffLockUnchanged(ctx, was.diffID, was.mergeRequestID, was.store, was.name)
+	locked, err := tx.Exec(ctx, e.DB.Names.Render(statement("lock_unchanged")), was.diffID, was.mergeRequestID, was.store, was.name)
 	if err != nil {
 		return fmt.Errorf("lock diff: %w", err)
 	}
@@ -129,7 +129,7 @@ func (e *Engine) unchanged(ctx context.Context, tx pgx.Tx, was external) error {
 	if err := tx.QueryRow(ctx, e.DB.Names.Render(statement("lock_files")), was.diffID).Scan(&fingerprint); err != nil {
 		return fmt.Errorf("lock files: %w", err)
 	}
-	if locked == 0 || fingerprint != was.fingerprint {
+	if locked.RowsAffected() == 0 || fingerprint != was.fingerprint {
 		return errChanged
 	}
 	return nil

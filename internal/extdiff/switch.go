@@ -82,14 +82,15 @@ func (e *Engine) change(ctx context.Context, tx pgx.Tx, claimed *claim, surveyed
 	if switched.RowsAffected() != surveyed.files {
 		return fmt.Errorf("take texts out of the database: %d of %d files changed", switched.RowsAffected(), surveyed.files)
 	}
-	on := e.DB.Names.Queries(tx)
-	if err := on.DiffStepBack(ctx, claimed.diffID); err != nil {
+	if _, err := tx.Exec(ctx, e.DB.Names.Render(statement("step_back")), claimed.diffID); err != nil {
 		return fmt.Errorf("put files in order: %w", err)
 	}
-	if err := on.DiffMark(ctx, objectName(claimed.diffID), int(e.Store.Kind()), surveyed.files, claimed.diffID); err != nil {
+	_, err = tx.Exec(ctx, e.DB.Names.Render(statement("mark")),
+		claimed.diffID, objectName(claimed.diffID), int(e.Store.Kind()), surveyed.files)
+	if err != nil {
 		return fmt.Errorf("mark diff as external: %w", err)
 	}
-	if err := on.DiffSettle(ctx, digest.Size, digest.SHA256[:], claimed.diffID, claimed.token); err != nil {
+	if err := e.DB.Names.Queries(tx).DiffSettle(ctx, digest.Size, digest.SHA256[:], claimed.diffID, claimed.token); err != nil {
 		return fmt.Errorf("note what was moved: %w", err)
 	}
 	e.reach(PointSwitched)

@@ -110,34 +110,3 @@ WITH released AS (
 )
 SELECT EXISTS (SELECT FROM released) AS released,
     EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) @diff_id::bigint) AS there;
-
--- name: DiffMark :exec
-UPDATE "public".merge_request_diffs AS diff
-SET stored_externally = true,
-    external_diff = @name::pg_catalog.text,
-    external_diff_store = @store::integer,
-    files_count = least(@files::bigint, 32767),
-    sorted = true
-WHERE diff.id OPERATOR(pg_catalog.=) @diff_id::bigint;
-
--- name: DiffUnmark :exec
-UPDATE "public".merge_request_diffs AS diff
-SET stored_externally = false,
-    external_diff = NULL
-WHERE diff.id OPERATOR(pg_catalog.=) @diff_id::bigint;
-
--- name: DiffLockUnchanged :execrows
-SELECT
-FROM "public".merge_request_diffs AS diff
-WHERE diff.id OPERATOR(pg_catalog.=) @diff_id::bigint
-  AND diff.stored_externally
-  AND diff.merge_request_id OPERATOR(pg_catalog.=) @merge_request_id::bigint
-  AND coalesce(diff.external_diff_store, 1) OPERATOR(pg_catalog.=) @store::integer
-  AND diff.external_diff::pg_catalog.text OPERATOR(pg_catalog.=) @name::pg_catalog.text
-FOR UPDATE;
-
--- name: DiffStepBack :exec
-UPDATE "public".merge_request_diff_files AS file
-SET relative_order = -1 OPERATOR(pg_catalog.-) file.relative_order
-WHERE file.merge_request_diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
-  AND file.relative_order OPERATOR(pg_catalog.<) 0;
