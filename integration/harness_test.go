@@ -82,6 +82,7 @@ func TestProgram(t *testing.T) {
 	if pgtest.Long {
 		t.Run("demo ends by itself", func(t *testing.T) { t.Parallel(); testDemoEndsByItself(t, p) })
 		t.Run("demo ends by itself in a terminal", func(t *testing.T) { t.Parallel(); testDemoEndsByItselfInATerminal(t, p) })
+		t.Run("demo on a downloaded server", func(t *testing.T) { t.Parallel(); testDemoOnADownloadedServer(t, p) })
 		// These build the program once more, or use a bucket.
 		t.Run("README's demo", func(t *testing.T) { t.Parallel(); testReadmeDemo(t) })
 		t.Run("upgrade beside old workers", func(t *testing.T) { t.Parallel(); testUpgradeBesideOldWorkers(t, p) })

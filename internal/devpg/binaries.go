@@ -56,7 +56,8 @@ func resolve(folder string) (string, error) {
 	return dir, nil
 }
 
-// binaryFolders lists the folders to search, best first: PATH, what pg_config says, the distributions' folders, newest first.
+// binaryFolders lists the folders to search, best first: PATH, what pg_config says, the distributions' folders, downloaded
+// servers, newest first.
 func binaryFolders(ctx context.Context) []string {
 	var folders []string
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
@@ -69,7 +70,19 @@ func binaryFolders(ctx context.Context) []string {
 	}
 	installed := installedFolders()
 	slices.SortStableFunc(installed, func(a, b string) int { return cmp.Compare(pathVersion(b), pathVersion(a)) })
-	return append(folders, installed...)
+	return slices.Concat(folders, installed, downloadedFolders())
+}
+
+// downloadedFolders lists the servers that .ci/postgres has downloaded, newest first.
+func downloadedFolders() []string {
+	var folders []string
+	user, _ := os.UserCacheDir()
+	for _, cache := range []string{user, "/var/cache"} {
+		matches, _ := filepath.Glob(filepath.Join(cache, "sexton", "postgres-*", "bin"))
+		slices.Reverse(matches)
+		folders = append(folders, matches...)
+	}
+	return folders
 }
 
 // installedFolders lists the existing folders into which the usual packages put the server's binaries.
