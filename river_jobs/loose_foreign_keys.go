@@ -16,6 +16,7 @@ import (
 	"sexton/internal/loosefk/cleanup"
 	"sexton/internal/metrics"
 	"sexton/internal/migrate"
+	"sexton/internal/pgcatalog"
 	"sexton/triggers"
 )
 
@@ -133,11 +134,17 @@ func Tracking(c *config.Config, db database.Database, all map[string][]*loosefk.
 	}
 	cfg := triggers.Config{TrackedSchema: db.Names.Tracked, Truncate: triggers.Policy(c.LooseForeignKeys.Truncate)}
 	if undo := c.LooseForeignKeys.Undo; undo.On() {
-		cfg.Undo = triggers.Undo{Exclude: undo.Exclude, MaxRow: undo.MaxRow, Children: childrenIn(db.Name, all)}
-		if people := (triggers.Table{Schema: db.Names.Tracked, Name: config.UsersTable}); undo.Spares(db.Names.Tracked, people.Schema, people.Name) {
-			cfg.Undo.Spared = people
-			cfg.Undo.Children = slices.DeleteFunc(cfg.Undo.Children, func(child triggers.Table) bool { return child == people })
+		cfg.Undo = triggers.Undo{Exclude: undo.ExcludeColumns, MaxRow: undo.MaxRow, Children: childrenIn(db.Name, all)}
+		if users := undo.SparedUsers(); users != "" {
+			cfg.Undo.Users = triggers.Table{Schema: db.Names.Tracked, Name: users}
 		}
+		for _, name := range undo.ExcludeTables {
+			schema, table := pgcatalog.SplitName(db.Names.Tracked, name)
+			cfg.Undo.Excluded = append(cfg.Undo.Excluded, triggers.Table{Schema: schema, Name: table})
+		}
+		cfg.Undo.Children = slices.DeleteFunc(cfg.Undo.Children, func(child triggers.Table) bool {
+			return undo.Spares(db.Names.Tracked, child.Schema, child.Name)
+		})
 	}
 	for _, job := range Jobs(c) {
 		if slices.Contains(job.Databases, db.Name) && !job.Inserted() {

@@ -70,8 +70,10 @@ func Cascades(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent)
 			one := Cascade{Table: c.Display, Constraint: c.Constraint, Above: c.Above, From: c.From, Action: action}
 			at := slices.IndexFunc(targets, func(t target) bool { return t.OID == c.OID && t.Trigger == c.trigger() })
 			switch {
-			case c.Spared:
+			case c.Spared && !slices.Contains(cfg.Undo.Excluded, Table{c.Schema, c.Table}):
 				one.Uncovered, one.Fix = "rows of users are not kept", "set loose_foreign_keys.undo.users: true where they are to come back"
+			case c.Spared:
+				one.Uncovered, one.Fix = "its rows are not kept", "remove it from loose_foreign_keys.undo.exclude_tables where they are to come back"
 			case c.Action != "c" && !c.Keyed:
 				one.Uncovered, one.Fix = "old values are kept for tables with a primary key", "give the table one, or make it a loose foreign key"
 			case at < 0 || cfg.upToDate(targets[at]):
@@ -104,7 +106,11 @@ func (c Config) keepTargets(ctx context.Context, tx pgx.Tx, parents []Parent) (f
 	if len(schemas) == 0 {
 		return nil, nil, nil
 	}
-	rows, _ := tx.Query(ctx, sqlText("queries/cascades"), schemas, tables, tracked, c.Undo.Spared.Schema, c.Undo.Spared.Name)
+	var sparedSchemas, spared []string
+	for _, table := range append(slices.Clone(c.Undo.Excluded), c.Undo.Users) {
+		sparedSchemas, spared = append(sparedSchemas, table.Schema), append(spared, table.Name)
+	}
+	rows, _ := tx.Query(ctx, sqlText("queries/cascades"), schemas, tables, tracked, sparedSchemas, spared)
 	if found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[cascade]); err != nil {
 		return nil, nil, fmt.Errorf("look up native foreign keys: %w", err)
 	}

@@ -70,8 +70,9 @@ type Undo struct {
 	MaxRow  int
 	// Children are the tables whose rows batches delete and keep.
 	Children []Table
-	// Spared is a table whose rows are never kept; empty for none.
-	Spared Table
+	// Users is the table of users if their rows are never kept, else empty. Excluded are further tables whose rows are never kept.
+	Users    Table
+	Excluded []Table
 }
 
 // Table names a table.

@@ -189,6 +189,11 @@ func examineTriggers(ctx context.Context, x *Exam) (found []doctor.Finding, err 
 		}
 		lost, err := Uncovered(ctx, conn, x.Config.LooseForeignKeys.Undo, cfg, tracked)
 		found = append(found, lost...)
+		if err != nil {
+			return err
+		}
+		personal, err := Personal(ctx, conn, x.Config.LooseForeignKeys.Undo, cfg, tracked)
+		found = append(found, personal...)
 		return err
 	})
 	return found, err

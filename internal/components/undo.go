@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -54,6 +55,38 @@ func keptGauges(b Backlog) []metrics.Sample {
 	return samples
 }
 
+// Personal names the columns that are kept and whose names look personal.
+func Personal(ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg triggers.Config, tracked []triggers.Parent) (found []doctor.Finding, _ error) {
+	if !settings.On() {
+		return nil, nil
+	}
+	cascades, err := triggers.Cascades(ctx, conn, cfg, tracked)
+	if err != nil {
+		return nil, err
+	}
+	var tables []string
+	for _, p := range tracked {
+		if p.Undo == triggers.KeepsAll {
+			tables = append(tables, pgx.Identifier{p.Schema, p.Table}.Sanitize())
+		}
+	}
+	for _, child := range cfg.Undo.Children {
+		tables = append(tables, pgx.Identifier{child.Schema, child.Name}.Sanitize())
+	}
+	for _, c := range cascades {
+		if c.Uncovered == "" {
+			tables = append(tables, c.Table)
+		}
+	}
+	personal, err := undo.Personal(ctx, conn, cfg.TrackedSchema, tables, settings.ExcludeColumns)
+	for _, one := range personal {
+		found = append(found, doctor.One(problem.Info, "table "+one.Table,
+			fmt.Sprintf("columns that look personal are kept for %s after a deletion: %s", settings.Keep, words.Listed(one.Columns)),
+			"add to loose_foreign_keys.undo: exclude_columns: ["+strings.Join(one.Names, ", ")+"]")...)
+	}
+	return found, err
+}
+
 // Uncovered names what `sexton undo` does not bring back: what native keys take along or change with rows that are kept, rows of tables with rules or with
 // tables that inherit from them, excluded columns, and tables that are larger than all that may be kept.
 func Uncovered(ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg triggers.Config, tracked []triggers.Parent) (found []doctor.Finding, _ error) {
@@ -83,7 +116,7 @@ func Uncovered(ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg tr
 	for _, child := range cfg.Undo.Children {
 		schemas, tables = append(schemas, child.Schema), append(tables, child.Name)
 	}
-	lacking, err := undo.Lacks(ctx, conn, schemas, tables, parents, settings.Exclude, settings.MaxSize)
+	lacking, err := undo.Lacks(ctx, conn, schemas, tables, parents, settings.ExcludeColumns, settings.MaxSize)
 	for _, one := range lacking {
 		if len(one.Rules) > 0 {
 			found = append(found, doctor.One(problem.Warning, "table "+one.Table,
@@ -101,7 +134,7 @@ func Uncovered(ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg tr
 		}
 		if len(one.Excluded) > 0 {
 			found = append(found, doctor.One(problem.Info, "table "+one.Table,
-				"rows come back with the default of "+words.Listed(one.Excluded)+", which loose_foreign_keys.undo.exclude names", "")...)
+				"rows come back with the default of "+words.Listed(one.Excluded)+", which loose_foreign_keys.undo.exclude_columns names", "")...)
 		}
 		if one.TooLarge > 0 {
 			found = append(found, doctor.One(problem.Info, "table "+one.Table,

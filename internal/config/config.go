@@ -148,12 +148,14 @@ type LooseForeignKeys struct {
 type Undo struct {
 	// Keep is how long the rows of a deletion are kept, in whole days; 0s keeps none.
 	Keep time.Duration `check:"not negative" default:"0s" yaml:"keep"`
-	// Tables are the parents whose deletions can be undone, named as in definitions; by default all but users.
+	// Tables are the parents whose deletions can be undone, named as in definitions; by default all but the users.
 	Tables []string `yaml:"tables"`
-	// Users has rows of the table users kept as well, with what goes with them, also where the job ghost_users deletes them.
+	// Users has rows of the table of users (ghost_users.users) kept as well, with what goes with them, also where the job ghost_users deletes them.
 	Users bool `yaml:"users"`
-	// Exclude are columns, as table.column, that are never kept.
-	Exclude []string `yaml:"exclude"`
+	// ExcludeTables are tables whose rows are never kept, nor what goes with them.
+	ExcludeTables []string `yaml:"exclude_tables"`
+	// ExcludeColumns are columns, as table.column, that are never kept.
+	ExcludeColumns []string `yaml:"exclude_columns"`
 	// MaxRow is the size in bytes, not compressed, above which a row is not kept.
 	MaxRow int `check:"positive" default:"16777216" yaml:"max_row"`
 	// LargeRows says what happens to such a row: it is left_out, so that the deletion counts as incomplete, or its clean-up waits.
@@ -164,23 +166,34 @@ type Undo struct {
 	WhenFull Overflow `default:"left_out" yaml:"when_full"`
 	// FireTriggers has the application's triggers fire for rows that come back.
 	FireTriggers bool `yaml:"fire_triggers"`
+
+	// usersTable is ghost_users.users.table.
+	usersTable string
 }
 
 // On reports whether rows are kept.
 func (u Undo) On() bool { return u.Keep > 0 }
 
-// UsersTable holds those whom ghost_users deletes.
-const UsersTable = "users"
-
 // Covers reports whether rows of a parent are kept. Names without a schema belong to tracked.
 func (u Undo) Covers(tracked, schema, table string) bool {
-	named := slices.Contains(u.Tables, schema+"."+table) || schema == tracked && slices.Contains(u.Tables, table)
-	return u.On() && (len(u.Tables) == 0 || named) && !u.Spares(tracked, schema, table)
+	return u.On() && (len(u.Tables) == 0 || names(u.Tables, tracked, schema, table)) && !u.Spares(tracked, schema, table)
 }
 
-// Spares reports whether the rows of a table are people's, of which nothing is kept unless that is asked for.
+func names(tables []string, tracked, schema, table string) bool {
+	return slices.Contains(tables, schema+"."+table) || schema == tracked && slices.Contains(tables, table)
+}
+
+// Spares reports whether nothing is kept of the rows of a table: it is excluded, or it has users.
 func (u Undo) Spares(tracked, schema, table string) bool {
-	return !u.Users && schema == tracked && table == UsersTable
+	return names(u.ExcludeTables, tracked, schema, table) || u.SparedUsers() == table && schema == tracked
+}
+
+// SparedUsers returns the table of users if nothing is kept of them, else "".
+func (u Undo) SparedUsers() string {
+	if u.Users {
+		return ""
+	}
+	return cmp.Or(u.usersTable, "users")
 }
 
 // Overflow says what happens to rows that are not kept.

@@ -187,9 +187,9 @@ func (v *validator) looseForeignKeys() {
 		}
 		seen[filepath.Clean(file)] = true
 	}
-	for i, column := range keys.Undo.Exclude {
+	for i, column := range keys.Undo.ExcludeColumns {
 		if !strings.Contains(column, ".") {
-			v.fail(fmt.Sprintf("loose_foreign_keys.undo.exclude[%d]", i), "is no table.column", "")
+			v.fail(fmt.Sprintf("loose_foreign_keys.undo.exclude_columns[%d]", i), "is no table.column", "")
 		}
 	}
 }
@@ -261,6 +261,7 @@ func (v *validator) components() {
 // users empties GitLab's lists for other users, and checks what only these may have.
 func (v *validator) users() {
 	g := &v.config.GhostUsers
+	v.config.LooseForeignKeys.Undo.usersTable = g.Users.Table
 	if g.Users.Table == "" {
 		for key, given := range map[string]bool{
 			"users.key": g.Users.Key != "id", "ghost": g.Ghost != "", "may_delete": g.MayDelete != "", "on_request.set": len(g.OnRequest.Set) > 0,

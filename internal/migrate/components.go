@@ -268,10 +268,10 @@ func (db Database) queueID(c component) string {
 }
 
 // requirements refuses to install what the application's tables do not fit. A component that is installed may
-// find the application changed; that is for the job to say.
+// find the application changed; that is for the job to say. The configured table of users may be another one each time.
 func (db Database) requirements(look inspection) error {
 	for _, c := range db.components() {
-		if look.versions[c.name] > 0 && len(db.lacking(look, c)) == 0 {
+		if look.versions[c.name] > 0 && len(db.lacking(look, c)) == 0 && (c.name != GhostUsers || db.Users.gitlab()) {
 			continue
 		}
 		for _, n := range c.needs {

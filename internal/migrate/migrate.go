@@ -81,7 +81,10 @@ func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(db.check(look), db.checkRule(ctx, s.pool, look)); err != nil {
+		if err := db.check(look); err != nil {
+			return err
+		}
+		if err := db.checkRule(ctx, s.pool, look); err != nil {
 			return err
 		}
 		if found := pgcatalog.Untested(look.server); found.Message != "" {
@@ -270,7 +273,10 @@ func Preview(ctx context.Context, log *slog.Logger, db Database) (string, error)
 	err := withSession(ctx, log, db, func(s *session) error {
 		look, err := db.inspect(ctx, s.pool)
 		if err == nil {
-			err = errors.Join(db.check(look), db.checkRule(ctx, s.pool, look))
+			err = db.check(look)
+		}
+		if err == nil {
+			err = db.checkRule(ctx, s.pool, look)
 		}
 		if err != nil {
 			return err

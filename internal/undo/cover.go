@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/problem"
 )
 
 // Lacking is a table of which something is not kept.
@@ -35,4 +37,18 @@ func Lacks(ctx context.Context, conn *pgx.Conn, schemas, tables []string, parent
 		}
 	}
 	return found, nil
+}
+
+// PersonalColumns are the columns of a table whose names look personal. Names has each as exclude_columns takes it.
+type PersonalColumns struct {
+	Table          string
+	Columns, Names []string
+}
+
+// Personal finds columns whose names look personal in tables, which are named as in SQL, except excluded ones. Names without a schema
+// are in the tracked one.
+func Personal(ctx context.Context, conn *pgx.Conn, tracked string, tables, exclude []string) ([]PersonalColumns, error) {
+	rows, _ := conn.Query(ctx, text("personal"), tables, append([]string{}, exclude...), tracked)
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[PersonalColumns])
+	return found, problem.Doing(err, "look for personal columns")
 }

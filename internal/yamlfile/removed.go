@@ -15,6 +15,7 @@ func removedKeys() map[string]string {
 		"loose_foreign_keys.statement_timeout": "use jobs.statement_timeout",
 		"loose_foreign_keys.replica_lag":       "use jobs.replica_lag",
 		"loose_foreign_keys.replica_lag_bytes": "use jobs.replica_lag_bytes",
+		"loose_foreign_keys.undo.exclude":      "use loose_foreign_keys.undo.exclude_columns",
 		"loose_foreign_keys.truncate=capture":  "use reject, and DELETE instead of TRUNCATE",
 		"external_diffs.limit_per_tick":        "raise external_diffs.limit",
 		"external_diffs.order":                 "remove it; diffs are moved in the order of their ids",

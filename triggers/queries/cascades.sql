@@ -1,7 +1,7 @@
 -- Native foreign keys by which rows go, or change, with rows that are kept: $1 schemas and $2 tables whose rows are kept as they are deleted, in
 -- parallel; $3 tells of each whether its own trigger keeps what goes with others. A key leads on from table to table as long as it deletes. Rows of a partition
 -- may go by a key of its own; a key that refers to the partitioned table then goes on.
--- from_tables are the ones of $2 that a path to the key begins at. Rows of table $5 in schema $4 are never kept.
+-- from_tables are the ones of $2 that a path to the key begins at. Rows of the tables $5 in the schemas $4, in parallel, are never kept.
 WITH RECURSIVE given AS (
     SELECT c.oid, c.oid::pg_catalog.regclass::pg_catalog.text AS name, w.tracked
     FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[]), pg_catalog.unnest($3::pg_catalog.bool[]))
@@ -11,8 +11,9 @@ WITH RECURSIVE given AS (
 ),
 spared AS (
     SELECT c.oid
-    FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE n.nspname = $4 AND c.relname = $5
+    FROM ROWS FROM (pg_catalog.unnest($4::pg_catalog.text[]), pg_catalog.unnest($5::pg_catalog.text[])) AS w (schema_name, table_name)
+    JOIN pg_catalog.pg_namespace AS n ON n.nspname = w.schema_name
+    JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = w.table_name
 ),
 kept AS (
     SELECT given.name, given.oid FROM given
@@ -31,7 +32,7 @@ kept AS (
         JOIN pg_catalog.pg_constraint AS key ON key.confrelid = target.oid
         WHERE key.contype = 'f' AND key.confdeltype = 'c' AND key.conparentid = 0
     ) AS further (oid)
-    WHERE further.oid IS DISTINCT FROM (SELECT spared.oid FROM spared)
+    WHERE NOT EXISTS (SELECT FROM spared WHERE spared.oid = further.oid)
 )
 SELECT
     c.oid,

@@ -24,7 +24,7 @@ func (p *pass) keep(ctx context.Context, parents []*loosefk.Parent) error {
 	if !settings.On() {
 		return nil
 	}
-	how := dml.Keep{Exclude: settings.Exclude, MaxRow: settings.MaxRow, Waits: settings.LargeRows == config.Waits}
+	how := dml.Keep{Exclude: settings.ExcludeColumns, MaxRow: settings.MaxRow, Waits: settings.LargeRows == config.Waits}
 	return p.everywhere(ctx, parents, func(db database.Database, conn *pgxpool.Conn) error {
 		err := loosefk.Keep(ctx, conn, db.Names, db.Name, parents, how)
 		if err == nil {

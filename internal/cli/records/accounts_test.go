@@ -1,0 +1,153 @@
+package records_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/cli/clitest"
+)
+
+// account is the key of account number n.
+func account(n int) string { return fmt.Sprintf("00000000-0000-0000-0000-%012d", n) }
+
+const accountSettings = `loose_foreign_keys: {enabled: true, undo: {keep: 72h, exclude_tables: [drafts], exclude_columns: [documents.title_name]}}
+ghost_users:
+  enabled: true
+  users: {table: accounts}
+  ghost: 00000000-0000-0000-0000-000000000009
+  may_delete: may_delete_account
+  on_request: {set: {state: blocked}}
+  move: [{table: documents, columns: [author_id], always: true}]
+  delete: [{table: sessions, columns: [account_id]}]
+  nullify: [{table: documents, columns: [reviewer_id]}]
+`
+
+// accountsSite is an application of accounts with uuid keys. Account 3 is an administrator, and 9 takes over. It has tables with
+// names of GitLab's and other columns.
+func accountsSite(t *testing.T) *clitest.Site {
+	tables := `
+		CREATE TABLE organizations (id uuid PRIMARY KEY, name text);
+		CREATE TABLE accounts (id uuid PRIMARY KEY, email text NOT NULL, full_name text, state text NOT NULL DEFAULT 'active', organization_id uuid);
+		CREATE INDEX ON accounts (organization_id);
+		CREATE TABLE documents (id bigint PRIMARY KEY, author_id uuid NOT NULL REFERENCES accounts, reviewer_id uuid REFERENCES accounts, title_name text, last_ip inet);
+		CREATE INDEX ON documents (author_id); CREATE INDEX ON documents (reviewer_id);
+		CREATE TABLE sessions (id bigint PRIMARY KEY, account_id uuid); CREATE INDEX ON sessions (account_id);
+		CREATE TABLE drafts (id bigint PRIMARY KEY, document_id bigint); CREATE INDEX ON drafts (document_id);
+		CREATE TABLE badges (id bigint PRIMARY KEY, account_id uuid); CREATE INDEX ON badges (account_id);
+		CREATE TABLE members (id int, role text); CREATE TABLE groups (id int); CREATE TABLE projects (name text); CREATE TABLE users (nick text);
+		CREATE FUNCTION may_delete_account(account uuid, initiator uuid) RETURNS text LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+			AS $$ SELECT 'it is an administrator' WHERE account = '` + account(3) + `' $$;
+		INSERT INTO organizations VALUES ('` + account(1) + `', 'one');
+		INSERT INTO accounts SELECT ('00000000-0000-0000-0000-' || lpad(n::text, 12, '0'))::uuid, 'person' || n || '@example.com', 'Person ' || n FROM generate_series(1, 9) AS n;
+		UPDATE accounts SET organization_id = '` + account(1) + `' WHERE id = '` + account(4) + `';
+		INSERT INTO documents SELECT n, '` + account(1) + `', '` + account(2) + `', 'title', '10.1.1.1' FROM generate_series(1, 3) AS n;
+		INSERT INTO sessions VALUES (1, '` + account(1) + `'); INSERT INTO drafts VALUES (1, 1), (2, 2); INSERT INTO badges VALUES (1, '` + account(4) + `');`
+	s := clitest.Prepared(t, tables, "loose_foreign_keys: {enabled: false}\n")
+	s.Configure(s.URL, accountSettings)
+	s.Write("loose_foreign_keys.yml", `drafts: [{table: documents, column: document_id, on_delete: async_delete}]
+accounts: [{table: organizations, column: organization_id, on_delete: async_delete}]
+badges: [{table: accounts, column: account_id, on_delete: async_delete}]
+`)
+	s.OK("migrate", "up")
+	s.OK("triggers", "install")
+	return s
+}
+
+// Accounts with uuid keys are deleted by commands, as GitLab's users are.
+func TestAccountsAreDeleted(t *testing.T) {
+	t.Parallel()
+	s := accountsSite(t)
+	plan := s.JSON(0, "user", "delete", "--plan", account(1)).(map[string]any)
+	require.Equal(t, account(1), plan["user_id"])
+	require.Equal(t, map[string]any{"documents": 3.0}, plan["moved"])
+	require.Equal(t, map[string]any{"user_id": account(1), "queued": true}, s.JSON(0, "user", "delete", account(1), "--by", account(2)))
+	require.Equal(t, "user "+account(1)+": is queued already, as it was asked for then\n", s.OK("user", "delete", account(1)))
+	require.Equal(t, [][]string{{"blocked"}}, s.Rows("SELECT state FROM accounts WHERE id = $1", account(1)))
+	require.Equal(t, map[string]any{"user_id": account(1), "cancelled": true}, s.JSON(0, "user", "cancel", account(1)))
+	require.Equal(t, [][]string{{"active"}}, s.Rows("SELECT state FROM accounts WHERE id = $1", account(1)))
+	for id, message := range map[string]string{
+		account(3): "delete user " + account(3) + ": it is an administrator", account(9): "the ghost user cannot be deleted",
+		account(5) + "0": "invalid input syntax for type uuid", account(77): "there is no user " + account(77),
+	} {
+		s.Says(1, message, "user", "delete", id)
+	}
+	require.Equal(t, "user "+account(1)+": queued for deletion\n", s.OK("user", "delete", account(1)))
+	require.Contains(t, s.OK("status"), "\n"+account(1)+" ")
+	report := s.JSON(0, "job", "run", ghostKind).(map[string]any)
+	require.EqualValues(t, 1, report["stats"].(map[string]any)["users_processed"])
+	require.Equal(t, [][]string{{account(9), account(2)}}, s.Rows("SELECT DISTINCT author_id, reviewer_id FROM documents"))
+	require.Empty(t, s.Rows("SELECT FROM sessions"))
+	require.Equal(t, [][]string{{account(1), "0"}}, s.Rows("SELECT payload ->> 'user_id', payload ->> 'nullified' FROM sexton.events WHERE kind = 'user_destroyed'"))
+}
+
+// A user that failed is retried by its key.
+func TestAccountsAreRetried(t *testing.T) {
+	t.Parallel()
+	s := accountsSite(t)
+	s.OK("user", "delete", account(1))
+	s.Exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not now'; END $$;
+		CREATE TRIGGER refuse BEFORE DELETE ON sessions FOR EACH ROW EXECUTE FUNCTION refuse()`)
+	s.OK("job", "run", ghostKind)
+	require.Contains(t, s.OK("status"), "not now")
+	s.Exec("DROP TRIGGER refuse ON sessions")
+	require.Contains(t, s.OK("failures", "retry", "users", account(1)), "1 user due now")
+	s.OK("job", "run", ghostKind)
+	require.Empty(t, s.Rows("SELECT FROM accounts WHERE id = $1", account(1)))
+}
+
+// Nothing is kept of accounts, of excluded tables and of excluded columns. Doctor names the others that look personal.
+func TestAccountsAreNotKept(t *testing.T) {
+	t.Parallel()
+	s := accountsSite(t)
+	s.Exec("DELETE FROM organizations; DELETE FROM documents WHERE id = 1")
+	s.Exec("DELETE FROM accounts WHERE id = $1", account(5))
+	s.OK("job", "run", clitest.Kind)
+	s.OK("job", "run", clitest.Kind)
+	require.Empty(t, s.Rows("SELECT FROM accounts WHERE id = $1", account(4)))
+	require.Empty(t, s.Rows("SELECT FROM badges"))
+	require.Equal(t, [][]string{{"2"}}, s.Rows("SELECT id FROM drafts"))
+	require.Equal(t, [][]string{{"public.accounts", "0", "1"}, {"public.documents", "1", "0"}, {"public.drafts", "0", "1"}, {"public.organizations", "1", "0"}},
+		s.Rows(`SELECT l.name, sum(u.rows)::text, sum(u.left_out)::text FROM sexton.undo AS u JOIN sexton.undo_layouts AS l ON l.id = u.layout GROUP BY 1 ORDER BY 1`))
+	require.Empty(t, s.Rows("SELECT FROM sexton.undo WHERE c::text ~ '(person|Person|title)'"))
+
+	report, _ := s.Examined(0)
+	var personal []string
+	for _, f := range report.Findings {
+		require.NotEqual(t, "ghost_users", f.Check, f)
+		if strings.Contains(f.Message, "personal") {
+			personal = append(personal, strings.Join([]string{string(f.Severity), f.Object, f.Message, f.Fix}, " | "))
+		}
+	}
+	require.Equal(t, []string{
+		"info | table public.documents | columns that look personal are kept for 72h0m0s after a deletion: last_ip | " +
+			"add to loose_foreign_keys.undo: exclude_columns: [documents.last_ip]",
+		"info | table public.organizations | columns that look personal are kept for 72h0m0s after a deletion: name | " +
+			"add to loose_foreign_keys.undo: exclude_columns: [organizations.name]",
+	}, personal)
+}
+
+// What does not fit is named with its place in the file, or by the installation before it changes anything.
+func TestAccountsAreChecked(t *testing.T) {
+	t.Parallel()
+	s := accountsSite(t)
+	for _, test := range []struct{ from, to, says string }{
+		{"table: accounts}", "table: people}", `component ghost_users needs the table "public".people, which`},
+		{"table: accounts}", "table: accounts, key: full_name2}", `needs the table "public".accounts with the columns full_name2`},
+		{"may_delete: may_delete_account", "may_delete: nothing", `ghost_users.may_delete: the function "public"."nothing"(uuid, uuid) does not exist`},
+		{"{table: accounts}", "{table: public.accounts}", "sexton.yaml:6:18: ghost_users.users.table: must be a table of the database's own schema"},
+		{"  ghost: ", "  limit: 5 # ", "ghost_users.move: needs ghost_users.ghost"},
+		{"users: {table: accounts}", "limit: 5", "ghost_users.ghost: needs ghost_users.users.table"},
+	} {
+		require.Contains(t, accountSettings, test.from)
+		s.Configure(s.URL, strings.Replace(accountSettings, test.from, test.to, 1))
+		r := s.Run("migrate", "up")
+		require.NotZero(t, r.Code, test.says)
+		require.Contains(t, r.Stderr, test.says)
+	}
+	s.Configure(s.URL, strings.Replace(accountSettings, "  nullify: [{table: documents, columns: [reviewer_id]}]\n", "", 1))
+	r := s.Run("job", "run", ghostKind)
+	require.Contains(t, r.Stdout+r.Stderr, "add {table: documents, columns: [reviewer_id]} to ghost_users.nullify, delete or move")
+}
