@@ -51,7 +51,7 @@ func benchNotifyCommand(env *cli.Env) *cobra.Command {
 	cmd := benchmark(env, "notify --clients 8 --rounds 25", "Commits per second of clients that delete, by how the worker is woken",
 		`Lets 1, 8 and 32 clients delete one parent per transaction: without a trigger, with tombstones only, with a
 NOTIFY each time, and with Sexton's triggers under a working worker. They take short turns in random order, and a turn is
-compared with that of tombstones only in the same round. CPU is that of the server, the clients and the worker.`,
+compared with that of tombstones only in the same round.`,
 		func(ctx context.Context, site *Site) (*Report, error) {
 			return Notify(ctx, site, NotifyOptions{Turn: seconds(length), Rounds: rounds, Clients: clients})
 		})

@@ -59,11 +59,10 @@ type NotifyOptions struct {
 // lead is the part of a turn ahead of what is measured: the worker has got into its rhythm, and does as much as comes in.
 func (o NotifyOptions) lead() time.Duration { return o.Turn / 2 }
 
-// turn has the figures of one measurement. CPU is per commit, in microseconds.
+// turn has the figures of one measurement: commits per second and notifications.
 type turn struct {
-	rate, clientCPU, cpu float64
-	seen                 bool
-	heard                int64
+	rate  float64
+	heard int64
 }
 
 // Notify measures the cost of waking the worker. A listener stays connected, as a notification
@@ -106,7 +105,7 @@ func Notify(ctx context.Context, s *Site, o NotifyOptions) (*Report, error) {
 	}}
 	r.show(figures...)
 	r.notef("medians of %d rounds, in each of which every variant has a turn of %g s; ratios are of turns of one round; "+
-		"one DELETE by primary key per transaction, CPU per commit; clients, server and worker share the machine; %s", o.Rounds, o.Turn.Seconds(), s.Server)
+		"one DELETE by primary key per transaction; clients, server and worker share the machine; %s", o.Rounds, o.Turn.Seconds(), s.Server)
 	return r, nil
 }
 
@@ -132,24 +131,14 @@ func (s *Site) compareStates(ctx context.Context, o NotifyOptions, clients int, 
 	return figures, nil
 }
 
-// commitFigures are the medians of a variant's turns, each beside that of the base in the same round; half of the ratios are between the quartiles.
-// The CPU of the clients' sessions, and of all sessions, clients and worker, is in microseconds per commit: a busy machine changes it less. It
-// is null where the server's processes cannot be seen. Notifications are those of all rounds that a listener of the same channel got.
+// commitFigures are the medians of a variant's turns, each beside that of the base in the same round; half of the ratios
+// are between the quartiles. Notifications are those of all rounds that a listener of the same channel got.
 func commitFigures(turns, base []turn) Row {
-	var rates, ratios, clientCPU, cpu, ratiosCPU []float64
+	var rates, ratios []float64
 	var heard int64
 	for i, t := range turns {
 		heard += t.heard
 		rates, ratios = append(rates, t.rate), append(ratios, ratio(t.rate, base[i].rate))
-		if t.seen && base[i].seen {
-			clientCPU, cpu, ratiosCPU = append(clientCPU, t.clientCPU), append(cpu, t.cpu), append(ratiosCPU, ratio(base[i].cpu, t.cpu))
-		}
-	}
-	seen := func(numbers []float64, digits int) any {
-		if len(cpu) < len(turns) {
-			return nil
-		}
-		return round(median(numbers), digits)
 	}
 	low, high := quantile(ratios, 0.25), quantile(ratios, 0.75)
 	return Row{
@@ -157,9 +146,6 @@ func commitFigures(turns, base []turn) Row {
 		{"ratio_to_tombstones_only", "ratio to tombstones only", "%.2f", median(ratios)},
 		{"ratio_quartiles", "", "", [2]float64{low, high}},
 		{"", "quartiles", "%s", fmt.Sprintf("%.2f to %.2f", low, high)},
-		{"client_session_cpu_us", "clients' sessions us", "%.1f", seen(clientCPU, 1)},
-		{"cpu_us", "all CPU us", "%.1f", seen(cpu, 1)},
-		{"ratio_of_cpu", "ratio of CPU", "%.2f", seen(ratiosCPU, 4)},
 		{"notifications", "notifications", "%d", heard},
 	}
 }
@@ -257,14 +243,13 @@ func (s *Site) deleteEach(ctx context.Context, table string, rows int64, clients
 	var ready, done sync.WaitGroup
 	var over atomic.Bool
 	start := make(chan struct{})
-	failures, sessions := make([]error, clients), make([]uint32, clients)
+	failures := make([]error, clients)
 	ready.Add(clients)
 	for i := range clients {
 		done.Go(func() {
 			conn, closeConn, err := connect(ctx, s.URL)
 			if err == nil {
 				defer closeConn()
-				sessions[i] = conn.PgConn().PID()
 				_, err = conn.Prepare(ctx, "delete", "DELETE FROM "+table+" WHERE id = $1")
 			}
 			ready.Done()
@@ -291,17 +276,11 @@ func (s *Site) deleteEach(ctx context.Context, table string, rows int64, clients
 	if err := pace.Sleep(ctx, o.lead()); err != nil {
 		return turn{}, err
 	}
-	before, err := s.spent(ctx, sessions)
-	if err != nil {
-		return turn{}, err
-	}
 	began, count := time.Now(), committed.Load()
 	if err := pace.Sleep(ctx, o.Turn); err != nil {
 		return turn{}, err
 	}
-	took, count := time.Since(began), committed.Load()-count
-	after, err := s.spent(ctx, sessions)
-	return after.since(before, count, took), err
+	return turn{rate: float64(committed.Load()-count) / time.Since(began).Seconds()}, nil
 }
 
 // listener counts notifications.
