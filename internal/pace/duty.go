@@ -62,9 +62,8 @@ type Neighbours struct {
 	// since holds the transactions of the last look, and when each was first seen.
 	since  map[string]time.Time
 	looked time.Time
-	// present is the moving average of looks that found others (0 to 1), many that of their number; of is their word, note what the looks lack.
+	// present is the moving average of looks that found others (0 to 1), many that of their number.
 	present, many float64
-	of, note      string
 	// blind is why no look is possible.
 	blind string
 }
@@ -85,29 +84,15 @@ func (n *Neighbours) Saw(now time.Time, transactions []string) {
 			young++
 		}
 	}
-	n.since = since
-	n.average(now, min(float64(young), 1), float64(young), "transactions in flight", "")
-}
-
-// Wrote takes in a look that saw only how many transactions per second write beside the run's own: a sign of others that does without pg_locks,
-// and that misses readers.
-func (n *Neighbours) Wrote(now time.Time, perSecond float64) {
-	// A worker writes a few itself, about jobs and leases.
-	const few, many = 20, 120
-	n.average(now, min(max((perSecond-few)/(many-few), 0), 1), perSecond, "writing transactions per second",
-		"; readers do not show: the role may not read pg_locks and pg_stat_activity")
+	weight := 1 - math.Exp(-now.Sub(n.looked).Seconds()/memory.Seconds())
+	n.present += weight * (min(float64(young), 1) - n.present)
+	n.many += weight * (float64(young) - n.many)
+	n.since, n.looked, n.blind = since, now, ""
 }
 
 // Blind takes in that no look is possible.
 func (n *Neighbours) Blind(now time.Time, why string) {
 	*n = Neighbours{looked: now, blind: why}
-}
-
-func (n *Neighbours) average(now time.Time, present, many float64, of, note string) {
-	weight := 1 - math.Exp(-now.Sub(n.looked).Seconds()/memory.Seconds())
-	n.present += weight * (present - n.present)
-	n.many += weight * (many - n.many)
-	n.looked, n.of, n.note, n.blind = now, of, note, ""
 }
 
 // Share returns all of the time if the server is otherwise idle, and leastShare if other
@@ -124,9 +109,9 @@ func (n *Neighbours) Share(locked bool) (float64, Duty) {
 	case locked:
 		told.Why = "lock wait"
 	case told.Percent == 100:
-		told.Why = "alone" + n.note
+		told.Why = "alone"
 	default:
-		told.Why = fmt.Sprintf("others: %.1f %s", n.many, n.of) + n.note
+		told.Why = fmt.Sprintf("others: %.1f transactions in flight", n.many)
 	}
 	return share, told
 }

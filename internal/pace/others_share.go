@@ -14,15 +14,12 @@ import (
 //go:embed queries/neighbours.sql
 var neighboursSQL string
 
-//go:embed queries/written.sql
-var writtenSQL string
-
 const (
 	// Two looks are lookEvery apart, or costly times as long as the last one took, but no more than lookSeldom.
 	lookEvery, lookSeldom = 50 * time.Millisecond, time.Second
 	costly                = 20
-	// Each question that is refused is a line in the server's log.
-	askAgain = time.Minute
+	// Each refused query is a line in the server's log.
+	lookAgain = time.Minute
 )
 
 // serverNeighbours are the others on one database's server, and its replicas. All passes of the process share the looks.
@@ -32,10 +29,6 @@ type serverNeighbours struct {
 	mu sync.Mutex
 	// looked is when the last look began, due when the next one may.
 	looked, due time.Time
-	// written counts the transactions of everybody at the last look that had to do with that, own those of passes since then. until is how long
-	// a look does without pg_locks once it could not be read.
-	written, own int64
-	until        time.Time
 	// clear is when no replica was too far behind, hidden reports that replicas hide their state.
 	clear  time.Time
 	hidden bool
@@ -76,46 +69,31 @@ func (m *OthersMemory) on(name string) *serverNeighbours {
 func (n *serverNeighbours) share(ctx context.Context, conn *pgx.Conn, looks, locked bool) (float64, Duty) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.own++
 	if began := time.Now(); looks && !conn.IsClosed() && !began.Before(n.due) {
 		n.due = began.Add(lookSeldom) // Another pass must not wait for this one's connection.
-		n.look(ctx, conn, began)
-		n.due = began.Add(min(max(lookEvery, costly*time.Since(began)), lookSeldom))
+		if n.look(ctx, conn, began) {
+			n.due = began.Add(min(max(lookEvery, costly*time.Since(began)), lookSeldom))
+		} else {
+			n.due = began.Add(lookAgain)
+		}
 	}
 	return n.Neighbours.Share(locked)
 }
 
-// look takes a look, without the lock meanwhile.
-func (n *serverNeighbours) look(ctx context.Context, conn *pgx.Conn, now time.Time) {
-	forbidden := now.Before(n.until)
+// look reads the transactions of other sessions, without the lock meanwhile. It reports false if the role may not read them.
+func (n *serverNeighbours) look(ctx context.Context, conn *pgx.Conn, now time.Time) bool {
 	n.mu.Unlock()
-	var others []string
-	var written int64
-	var until time.Time
-	var err error
-	if !forbidden {
-		rows, _ := conn.Query(ctx, neighboursSQL)
-		others, err = pgx.CollectRows(rows, pgx.RowTo[string])
-		if forbidden = pgcatalog.SQLState(err) == "42501"; forbidden {
-			until = now.Add(askAgain)
-		}
-	}
-	if forbidden {
-		err = conn.QueryRow(ctx, writtenSQL).Scan(&written)
-	}
+	rows, _ := conn.Query(ctx, neighboursSQL)
+	others, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	n.mu.Lock()
 	switch {
 	case err != nil && ctx.Err() != nil: // A pass that is asked to stop says nothing to others.
-		return
+		return true
 	case err != nil:
 		n.Blind(now, err.Error())
-	case !forbidden:
+	default:
 		n.Saw(now, others)
-	case n.written > 0:
-		n.Wrote(now, float64(written-n.written-n.own)/now.Sub(n.looked).Seconds())
 	}
-	n.looked, n.written, n.own = now, written, 0
-	if !forbidden || !until.IsZero() {
-		n.until = until
-	}
+	n.looked = now
+	return pgcatalog.SQLState(err) != "42501"
 }

@@ -115,26 +115,16 @@ func TestOldTransactionsAndSextonsOwnDoNotCount(t *testing.T) {
 }
 
 // A provider may keep the views from everybody.
-func TestARoleThatMayNotLookFallsBackAndSaysSo(t *testing.T) {
+func TestARoleThatMayNotLookSaysSo(t *testing.T) {
 	t.Parallel()
 	s := newStreet(t)
 	s.db.Exec("REVOKE ALL ON pg_catalog.pg_locks FROM PUBLIC")
-	s.look(t)
 	told := s.look(t)
-	require.Equal(t, Duty{Percent: 100, Why: "alone; readers do not show: the role may not read pg_locks and pg_stat_activity"}, told)
-	end := s.beside(t, "app", "SELECT pg_current_xact_id()")
-	told = s.until(t, "the share to fall", half)
-	require.Regexp(t, `^others: \d+\.\d writing transactions per second; readers do not show`, told.Why)
-	end()
-	s.until(t, "the share to come back", alone)
-
-	s.db.Exec("REVOKE ALL ON FUNCTION pg_catalog.pg_current_snapshot() FROM PUBLIC")
-	told = s.look(t)
 	require.Equal(t, 50, told.Percent)
-	require.Contains(t, told.Why, "cannot tell if others are there: ERROR: permission denied for function pg_current_snapshot")
+	require.Contains(t, told.Why, "cannot tell if others are there: ERROR: permission denied for")
+	require.Greater(t, time.Until(s.memory.on("main").due), lookAgain/2)
 
 	s.db.Exec("GRANT SELECT ON pg_catalog.pg_locks TO PUBLIC")
-	s.memory.on("main").until = time.Time{} // A minute later.
 	require.Equal(t, Duty{Percent: 100, Why: "alone"}, s.look(t))
 }
 
@@ -166,7 +156,6 @@ func TestLooksAreRationed(t *testing.T) {
 		s.share(t.Context(), false)
 	}
 	require.Equal(t, looked, n.looked)
-	require.EqualValues(t, 10, n.own)
 	n.due = time.Now()
 	s.share(t.Context(), false)
 	require.Greater(t, n.looked, looked)
