@@ -1,7 +1,6 @@
 package schema
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -49,10 +48,9 @@ func initCommand(env *cli.Env) *cobra.Command {
 		Short: "Propose definitions for the foreign keys of a database, and write the files",
 		Long: `Looks at the foreign keys of a database, says what a deletion costs today, and writes sexton.yaml (if there is none)
 and definitions (loose_foreign_keys.yml) that can stand for keys with ON DELETE CASCADE and SET NULL. Keys for which a definition would end a
-deletion in another way are kept, each with the reason. In a terminal it asks which keys to take; --tables chooses
-without asking. The database is not changed: the statements that do it are printed, in the order in which nothing is
-lost. "sexton definitions foreign-keys" prints the way back.`,
-		Example: "  sexton init                             # asks in a terminal\n  sexton init --tables issues,notes",
+deletion in another way are kept, each with the reason; with --tables, those of other children, too. The database is not
+changed: the statements that do it are printed, in the order in which nothing is lost. "sexton definitions foreign-keys" prints the way back.`,
+		Example: "  sexton init\n  sexton init --tables issues,notes",
 	}, func(ctx context.Context, _ []string) error {
 		return env.WithAll(ctx, func(all *installation.Connections) error {
 			name, err := cli.ChooseDatabase(all.Config, name)
@@ -77,7 +75,7 @@ func initialize(ctx context.Context, env *cli.Env, all *installation.Connections
 	if err != nil {
 		return err
 	}
-	if err := choose(ctx, env, keys, tables); err != nil {
+	if err := choose(keys, tables); err != nil {
 		return err
 	}
 	p := proposal{Database: db.Name, Chosen: Chosen(keys, nil), Kept: []*ForeignKey{}, Files: []string{}, Indexes: []string{}, Drops: []string{}}
@@ -107,82 +105,21 @@ func initialize(ctx context.Context, env *cli.Env, all *installation.Connections
 	return env.Print(p, p.print)
 }
 
-// choose gives the keys that people leave out a reason.
-func choose(ctx context.Context, env *cli.Env, keys []*ForeignKey, tables []string) error {
+// choose gives the keys of child tables that --tables does not name a reason.
+func choose(keys []*ForeignKey, tables []string) error {
 	offered := Chosen(keys, nil)
 	children := each.Of(offered, func(k *ForeignKey) string { return k.Child })
-	leaveOut := func(which func(at int, k *ForeignKey) bool) {
-		for at, k := range offered {
-			if which(at, k) {
-				k.Reason = notChosen
-			}
-		}
-	}
 	for _, table := range tables {
 		if !slices.Contains(children, table) {
 			return cli.Usage(fmt.Errorf("--tables %s: no foreign key of that table can be replaced by a definition%s", table, words.Meant(table, children)))
 		}
 	}
-	switch {
-	case len(tables) > 0:
-		leaveOut(func(_ int, k *ForeignKey) bool { return !slices.Contains(tables, k.Child) })
-	case !env.JSON && len(offered) > 0 && cli.IsTerminal(env.Stdout) && cli.IsTerminal(os.Stdin):
-		_ = env.Print(nil, func(w io.Writer) { printKeys(w, offered) })
-		taken, err := ask(ctx, env, len(offered))
-		leaveOut(func(at int, _ *ForeignKey) bool { return !slices.Contains(taken, at+1) })
-		return err
+	for _, k := range offered {
+		if len(tables) > 0 && !slices.Contains(tables, k.Child) {
+			k.Reason = notChosen
+		}
 	}
 	return nil
-}
-
-// ask asks on the terminal until the answer is understood.
-func ask(ctx context.Context, env *cli.Env, most int) ([]int, error) {
-	answers := make(chan string)
-	go func() { // No context ends a read of the terminal.
-		defer close(answers)
-		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-			answers <- lines.Text()
-		}
-	}()
-	for {
-		env.Printf("Which of them? Numbers such as 1,3-5; Enter for all, 0 for none: ")
-		var answer string
-		given := false
-		select {
-		case <-ctx.Done():
-		case answer, given = <-answers:
-		}
-		if !given {
-			return nil, errors.New("interrupted: nothing was written")
-		}
-		taken, err := numbers(answer, most)
-		if err == nil {
-			return taken, nil
-		}
-		env.Printf("%v\n", err)
-	}
-}
-
-// numbers reads an answer such as 1,3-5; none given are all, and 0 is none.
-func numbers(answer string, most int) (taken []int, err error) {
-	if answer = strings.TrimSpace(answer); answer == "" {
-		answer = fmt.Sprintf("1-%d", most)
-	}
-	for part := range strings.SplitSeq(answer, ",") {
-		low, high, ranged := strings.Cut(strings.TrimSpace(part), "-")
-		first, err := strconv.Atoi(low)
-		last := first
-		if ranged && err == nil {
-			last, err = strconv.Atoi(high)
-		}
-		if err != nil || first < 0 || last < first || last > most {
-			return nil, fmt.Errorf("%q is no number from 1 to %d, nor a range of them", part, most)
-		}
-		for n := first; n <= last; n++ {
-			taken = append(taken, n)
-		}
-	}
-	return taken, nil
 }
 
 // indexes are the statements for the indexes that deletions by these definitions would lack.
@@ -245,14 +182,12 @@ func configuration(c *config.Config) string {
 }
 
 func printKeys(w io.Writer, keys []*ForeignKey) {
-	number := 0
-	words.Table(w, "NO\tCHILD\tCOLUMN\tPARENT\tBECOMES\tROWS\tA DELETION TODAY", keys, func(k *ForeignKey) []any {
-		number++
+	words.Table(w, "CHILD\tCOLUMN\tPARENT\tBECOMES\tROWS\tA DELETION TODAY", keys, func(k *ForeignKey) []any {
 		rows := words.Grouped(k.Rows)
 		if k.Rows == 0 && k.Bytes > 0 {
 			rows = "unknown"
 		}
-		return []any{number, k.Child, words.Listed(k.Columns), k.Parent, k.OnDelete, rows, cost(k)}
+		return []any{k.Child, words.Listed(k.Columns), k.Parent, k.OnDelete, rows, cost(k)}
 	})
 	_, _ = fmt.Fprintln(w, "\nNothing was measured: rows are estimates of the last ANALYZE, for the child alone. What hangs below the child comes on top.")
 }
