@@ -1,0 +1,143 @@
+package loosefk_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/dbtest"
+	"sexton/internal/pgtest"
+	"sexton/internal/problem"
+)
+
+// rule is a definition on a child table, and the statement of a native key that does the same.
+type rule struct{ column, yaml, change, where string }
+
+// entry returns the rule as an entry of the file.
+func (r rule) entry() string {
+	return fmt.Sprintf("{table: parents, column: %s, %s}", r.column, r.yaml)
+}
+
+// native returns the statement for the deletion of one parent.
+func (r rule) native(table string, parent int) string {
+	return fmt.Sprintf(r.change, table) + fmt.Sprintf(" WHERE %s = %d%s;\n", r.column, parent, r.where)
+}
+
+// rules returns definitions with all actions, by two columns, on rows of some states and kinds.
+func rules() (all []rule) {
+	conditions := []struct{ yaml, where string }{
+		{"", ""},
+		{", conditions: [{column: state, value: done}]", " AND state = 'done'"},
+		{", conditions: [{column: state, value: open}]", " AND state = 'open'"},
+		{", conditions: [{column: kind, value: a}]", " AND kind = 'a'"},
+		{", conditions: [{column: kind, value: b}]", " AND kind = 'b'"},
+	}
+	for _, column := range []string{"parent_id", "other_id"} {
+		for _, action := range []struct{ yaml, change string }{
+			{"on_delete: async_delete", "DELETE FROM %s"},
+			{"on_delete: async_nullify", "UPDATE %s SET " + column + " = NULL"},
+			{"on_delete: update_column_to, target_column: state, target_value: done", "UPDATE %s SET state = 'done'"},
+			{"on_delete: update_column_to, target_column: kind, target_value: b", "UPDATE %s SET kind = 'b'"},
+		} {
+			for _, condition := range conditions {
+				all = append(all, rule{column, action.yaml + condition.yaml, action.change, condition.where})
+			}
+		}
+	}
+	return all
+}
+
+// pairs returns those rules in pairs whose order decides, and others in the order of a seed.
+func pairs(t *testing.T, random *rand.Rand) (refused, others [][2]rule) {
+	all := rules()
+	find := func(yaml string) rule {
+		at := slices.IndexFunc(all, func(r rule) bool { return strings.HasSuffix(r.yaml, yaml) })
+		require.GreaterOrEqual(t, at, 0, yaml)
+		return all[at]
+	}
+	done := find("async_delete, conditions: [{column: state, value: done}]")
+	for _, condition := range []string{"state, value: open", "kind, value: a"} {
+		update := find("value: done, conditions: [{column: " + condition + "}]")
+		refused = append(refused, [2]rule{done, update}, [2]rule{update, done})
+	}
+	for len(others) < 120 {
+		one, two := all[random.IntN(len(all))], all[random.IntN(len(all))]
+		if one.column != two.column || one.where != two.where { // Equal ones are refused as repeated.
+			others = append(others, [2]rule{one, two})
+		}
+	}
+	return refused, others
+}
+
+// Two definitions on one child either leave what native keys leave that fire in the order of
+// the definitions, or are refused. Each pair of rules has a child table of its own.
+func TestTwoDefinitionsOnOneChildLeaveWhatNativeOrderLeaves(t *testing.T) {
+	t.Parallel()
+	atPaces(t, func(t *testing.T, pace string) {
+		seed := rand.Uint64()
+		t.Logf("the seed is %d", seed)
+		random := rand.New(rand.NewPCG(seed, 0))
+		refused, others := pairs(t, random)
+		db := dbtest.Tracked(t, `CREATE TABLE parents (id bigint PRIMARY KEY);
+			INSERT INTO parents SELECT generate_series(1, 40)`, "parents")
+		var definitions, tables string
+		for i, pair := range append(refused, others...) {
+			definitions += fmt.Sprintf("child_%d: [%s, %s]\n", i, pair[0].entry(), pair[1].entry())
+			for _, table := range []string{"child", "native"} {
+				tables += fmt.Sprintf(`
+					CREATE TABLE %[1]s_%[2]d (id int PRIMARY KEY, parent_id bigint, other_id bigint, state text, kind text);
+					CREATE INDEX ON %[1]s_%[2]d (parent_id); CREATE INDEX ON %[1]s_%[2]d (other_id);
+					INSERT INTO %[1]s_%[2]d SELECT 10 * p + n, p, 1 + (7 * p) %% 40,
+						CASE n %% 2 WHEN 0 THEN 'open' ELSE 'done' END, substr('abc', 1 + n / 2, 1)
+					FROM generate_series(1, 40) AS p, generate_series(0, 5) AS n;`, table, i)
+			}
+		}
+		db.Exec(tables)
+
+		_, problems := resolve(t, db.Pool(), definitions)
+		wrong := map[string]bool{}
+		for _, found := range problems.Only(problem.Error) {
+			require.Contains(t, found.Message, "either may come first")
+			table, _, _ := strings.Cut(found.Key, "[")
+			wrong[table] = true
+		}
+		accepted, natively := "", map[string][2]rule{}
+		for line := range strings.Lines(definitions) {
+			table, _, _ := strings.Cut(line, ":")
+			number := strings.TrimPrefix(table, "child_")
+			i := pgtest.Must(strconv.Atoi(number))(t)
+			if i < len(refused) {
+				require.True(t, wrong[table], line)
+			} else if !wrong[table] {
+				accepted += line
+				natively[number] = others[i-len(refused)]
+			}
+		}
+		require.Greater(t, len(natively), 20)
+
+		b := bound(t, db, accepted).at(pace)
+		if pace == "adaptive" {
+			b.connections(t, 4)
+		}
+		for deleted := range slices.Chunk(random.Perm(40)[:30], 15) {
+			changes := ""
+			for _, n := range deleted {
+				db.Exec("DELETE FROM parents WHERE id = $1", n+1)
+				for number, pair := range natively {
+					changes += pair[0].native("native_"+number, n+1) + pair[1].native("native_"+number, n+1)
+				}
+			}
+			db.Exec(changes)
+			b.drained(t)
+		}
+		for number, pair := range natively {
+			require.Empty(t, db.Rows(fmt.Sprintf(`(TABLE child_%[1]s EXCEPT TABLE native_%[1]s)
+				UNION ALL (TABLE native_%[1]s EXCEPT TABLE child_%[1]s)`, number)), "%s, %s", pair[0].entry(), pair[1].entry())
+		}
+	})
+}
