@@ -2,7 +2,6 @@ package integration
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"syscall"
@@ -12,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/exampleapp"
-	"sexton/internal/ghostuser"
 	"sexton/internal/pgtest"
 )
 
@@ -42,43 +40,6 @@ func testGhostUsers(t *testing.T, p program) {
 	s.wait(t, time.Minute, "the dead worker to be buried", "(SELECT count(*) FROM sexton.clients) = 1")
 	second.stop(t)
 	s.settled(t, soft, hard)
-}
-
-// testGhostStatus looks at `sexton status` while a user's deletion stands in the middle.
-func testGhostStatus(t *testing.T, p program) {
-	s := newGhostSite(t, p, "")
-	// More than one turn has batches for: then what remains is estimated.
-	s.exec(t, `INSERT INTO notes (id, noteable_type, noteable_id, author_id, note) SELECT 20000 + n, 'Issue', 1, 1, 'note' FROM generate_series(1, 200) AS n`)
-	s.exec(t, "INSERT INTO expected.notes SELECT * FROM notes WHERE id > 20000")
-	_, release := s.shut(t, "delete")
-	s.leave(t, false, 1)
-	w := s.started(t)
-	s.wait(t, time.Minute, "the worker to stop in a deletion", atGate)
-
-	var status struct {
-		Tables []struct {
-			Table   string              `json:"table"`
-			Pending int64               `json:"pending"`
-			Users   []ghostuser.Waiting `json:"users"`
-		} `json:"deletion_tables"`
-	}
-	require.NoError(t, json.Unmarshal([]byte(p.run(t, s.dir, s.url, 0, "status", "--json")), &status))
-	human := p.run(t, s.dir, s.url, 0, "status")
-	release()
-	require.Len(t, status.Tables, 1)
-	require.EqualValues(t, 1, status.Tables[0].Pending)
-	require.Len(t, status.Tables[0].Users, 1)
-	user := status.Tables[0].Users[0]
-	require.EqualValues(t, 1, user.UserID.Number())
-	require.Positive(t, user.Moved)
-	require.NotNil(t, user.Remaining)
-	require.Positive(t, *user.Remaining)
-	require.Regexp(t, `USER +MOVED +DELETED +NULLIFIED +REMAINING +ATTEMPTS +NOT BEFORE +ERROR`, human)
-	require.Regexp(t, fmt.Sprintf(`(?m)^1 +%d +%d +%d +%d +0 +- +-$`, user.Moved, user.Deleted, user.Nullified, *user.Remaining), human)
-	s.wait(t, time.Minute, "the user to be gone", noUsersLeft)
-	s.sleeps(t)
-	w.stop(t)
-	s.settled(t, []int64{1}, nil)
 }
 
 // ghostPoint brings a worker to the point at which it is to die, and returns what makes the way free for others.

@@ -73,7 +73,6 @@ func TestProgram(t *testing.T) {
 	t.Run("definitions reference", func(t *testing.T) { t.Parallel(); testDefinitions(t, p) })
 	t.Run("doors in SQL", func(t *testing.T) { t.Parallel(); testDoors(t, p) })
 	t.Run("ghost users", func(t *testing.T) { t.Parallel(); testGhostUsers(t, p) })
-	t.Run("ghost users in status", func(t *testing.T) { t.Parallel(); testGhostStatus(t, p) })
 	t.Run("ghost users crash", func(t *testing.T) { t.Parallel(); testGhostCrashes(t, p) })
 	t.Run("placeholder users", func(t *testing.T) { t.Parallel(); testPlaceholderUsers(t, p) })
 	t.Run("adjourned groups", func(t *testing.T) { t.Parallel(); testAdjournedGroups(t, p) })

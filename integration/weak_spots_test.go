@@ -20,7 +20,7 @@ import (
 
 // The weak spots of GitLab's clean-up, and the tests that it would fail. Packages are relative to the module.
 //
-//	 1  a poisoned head batch is retried for ever and        internal/loosefk TestPoisonedRowStandsAlone
+//	 1  a poisoned head batch is retried for ever and        internal/drain   TestFailures
 //	    ends the run for all tables                          internal/loosefk TestDroppedChildTable, TestHopelesslySlowTableIsGivenUp
 //	 2  rescheduling re-orders and does not delay            internal/loosefk TestFailingTombstonesArePutOffLongerEachTime
 //	                                                         internal/loosefk TestTombstonesThatAreNotDueStay
@@ -32,7 +32,7 @@ import (
 //	 6  one lock for all databases                           internal/lease TestTakeOverSparesOtherLeases
 //	    a taken lock is a failed job                         river_jobs TestWorkerLeavesALeaseThatIsTaken
 //	 7  the queue is locked against deletes                  TestQueueIsNeverLocked
-//	 8  one old pending row keeps all later ones             internal/loosefk TestPoisonedRowStandsAlone
+//	 8  one old pending row keeps all later ones             internal/drain   TestFailures
 //	 9  invalid definitions discard tombstones               river_jobs TestWorkerGoesOnBesideADefinitionThatNoLongerFits
 //	                                                         internal/loosefk TestDroppedChildTable
 //	10  the second pass deletes a child that has moved       internal/loosefk TestChildMovedWhileWaitedForStays

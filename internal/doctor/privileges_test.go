@@ -86,17 +86,6 @@ func TestPartitionsThatTheWorkerCannotTrack(t *testing.T) {
 	require.Empty(t, p.findings("partitions"))
 }
 
-func TestTombstonesThatNobodyWorksOff(t *testing.T) {
-	t.Parallel()
-	p := healthy(t)
-	p.Exec(tombstone + "('public.parents', 1, now()), ('public.\"it''s\"', 2, now())")
-	f := p.one("tombstones")
-	require.Equal(t, problem.Warning, f.Severity)
-	require.Equal(t, `public."it's"`, f.Object)
-	require.Equal(t, `restore the definition, or give them up: DELETE FROM "public"."loose_foreign_keys_deleted_records"`+
-		` WHERE fully_qualified_table_name = 'public."it''s"' AND status = 1`, f.Fix)
-}
-
 func TestTombstonesThatAreOverdue(t *testing.T) {
 	t.Parallel()
 	p := healthy(t)
@@ -159,15 +148,4 @@ func TestNoWorker(t *testing.T) {
 	require.Len(t, found, 1)
 	require.Equal(t, problem.Info, found[0].Severity)
 	require.Equal(t, "sexton run", found[0].Fix)
-}
-
-func TestADeafWorker(t *testing.T) {
-	t.Parallel()
-	p := healthy(t)
-	p.Exec(enter + "('hears', 'h', 1, now(), now(), '{}'), ('deaf', 'h', 2, now(), now(), '{tidy/main}')")
-	found := pick(t, p.work(), "workers")
-	require.Len(t, found, 1)
-	require.Equal(t, problem.Warning, found[0].Severity)
-	require.Equal(t, "deaf", found[0].Object)
-	require.Contains(t, found[0].Message, "tidy/main")
 }

@@ -188,16 +188,6 @@ func TestNotificationsThatDoNotArrive(t *testing.T) {
 	require.Equal(t, "give listen_url a direct connection, past any pooler", f.Fix)
 }
 
-func TestListenURLOfAnotherDatabase(t *testing.T) {
-	t.Parallel()
-	p := healthy(t)
-	other := pgtest.New(t)
-	p.target.Database.Direct = pgtest.Must(pgx.ParseConfig(other.URL))(t)
-	f := p.one("listen")
-	require.Equal(t, problem.Error, f.Severity)
-	require.Contains(t, f.Message, "listen_url leads to another place (database "+other.Name+" ")
-}
-
 func TestListenURLThatIsMissing(t *testing.T) {
 	t.Parallel()
 	p := healthy(t)

@@ -17,40 +17,6 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// A row that another session has locked holds up its own user only, and progress names that session.
-func TestLockedRowsAreWaitedForLast(t *testing.T) {
-	t.Parallel()
-	pgtest.Each(t, map[string]ghostuser.Sizes{"alone": {}, "together": {Target: time.Second}}, func(t *testing.T, _ string, sizes ghostuser.Sizes) {
-		b := setupPeople(t, "")
-		b.engine.Sizes = sizes
-		b.engine.Session.Limits.LockTimeout = 700 * time.Millisecond
-		b.namesBlockers()
-		b.queue(false, numbers(1001, 1010)...)
-		tx := b.Begin(t, "SELECT FROM posts WHERE id = (SELECT min(id) FROM posts WHERE author_id = 1004) FOR UPDATE")
-		named := make(chan string, 1)
-		b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) {
-			if stats.WaitingFor == "" {
-				return
-			}
-			select {
-			case named <- stats.WaitingFor:
-			default: // The first one is enough.
-			}
-		}
-		wait := b.runWhile(t.Context(), t)
-		pgtest.Await(t, b.Pool(), "the others to be deleted", "SELECT count(*) = 1 FROM users_ghost_user_migrations")
-		select {
-		case reason := <-named:
-			require.Contains(t, reason, "row locked by pid")
-		case <-time.After(time.Minute):
-			require.Fail(t, "no progress names the lock")
-		}
-		require.NoError(t, tx.Rollback(t.Context()))
-		b.requireDone(t, wait(), 10)
-		require.EqualValues(t, 1004, b.items[9].UserID.Number())
-	})
-}
-
 // A row that the ghost user may not have by a rule of the table names table and constraint, however often its turn comes, and
 // stops nobody else.
 func TestConstraintThatAMoveViolates(t *testing.T) {

@@ -66,28 +66,6 @@ func TestBusyChildGoes(t *testing.T) {
 // poison makes every deletion of a child with this note fail.
 var poison = dbtest.OnRow("DELETE", "children", "old.note = 'poison'", "RAISE EXCEPTION 'child % is poisoned', old.id;")
 
-// The original retries a poisoned head batch for ever and stops all other tables with it.
-func TestPoisonedRowStandsAlone(t *testing.T) {
-	t.Parallel()
-	b := setup(t, parentsAndChildren+poison+others+"UPDATE children SET note = 'poison' WHERE id IN (15, 75);",
-		dbtest.Defined("async_delete", "children", "others"), "parents")
-	b.Exec("DELETE FROM parents")
-	require.EqualValues(t, 8, b.run(t).Processed)
-	require.Zero(t, b.count(t, "others"), "a poisoned table never stops the others")
-	require.Equal(t, [][]string{
-		{"1", "1", "f", "children: SQLSTATE P0001: child 15 is poisoned"},
-		{"7", "1", "f", "children: SQLSTATE P0001: child 75 is poisoned"},
-	}, b.tombstones())
-
-	b.Exec("CREATE TABLE grandchildren (child_id bigint CONSTRAINT kept REFERENCES children); UPDATE children SET note = NULL; INSERT INTO grandchildren VALUES (15)")
-	require.EqualValues(t, 1, b.run(t).Processed)
-	require.Equal(t, [][]string{{"1", "2", "f", `children: SQLSTATE 23503: update or delete on table "children" violates foreign key constraint ` +
-		`"kept" on table "grandchildren": Key (id)=(15) is still referenced from table "grandchildren".`}}, b.tombstones())
-
-	b.Exec("DROP TABLE grandchildren")
-	require.EqualValues(t, 1, b.drained(t).Processed, "once the cause is gone the rest follows")
-}
-
 func TestFailingTombstonesArePutOffLongerEachTime(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parentsAndChildren+poison+"UPDATE children SET note = 'poison' WHERE id = 15;", deleteChildren, "parents")

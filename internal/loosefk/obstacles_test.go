@@ -93,34 +93,6 @@ func awaitLeft(t *testing.T, holder pgx.Tx, rows int64) {
 	pgtest.Await(t, holder, "all that is not locked to go", "SELECT (SELECT count(*) FROM children) + (SELECT count(*) FROM others) = $1", rows)
 }
 
-// A lock that outlasts all timeouts, and several tries, costs no attempt and no other tombstone anything. Once it is gone,
-// its tombstone goes in the same run.
-func TestLocksAreNoFailures(t *testing.T) {
-	t.Parallel()
-	type example struct {
-		lock, reason string
-		left         int64
-	}
-	eachAtPaces(t, map[string]example{
-		"row":   {"SELECT FROM children WHERE id = 55 FOR UPDATE", "children: row locked by pid", 1},
-		"table": {"LOCK TABLE children", "table children locked by pid", 100},
-	}, func(t *testing.T, _, pace string, test example) {
-		b := setup(t, parentsAndChildren+others, dbtest.Defined("async_delete", "children", "others"), "parents").at(pace)
-		b.engine.Session.Limits.LockTimeout = 300 * time.Millisecond
-		b.namesBlockers()
-		reasons := make(chan string, 1000)
-		b.engine.Progress = func(_ context.Context, stats *loosefk.Stats) { reasons <- stats.WaitingFor }
-		b.Exec(innocent + "DELETE FROM parents")
-		tx := b.Begin(t, test.lock)
-		ended := b.runWhile(t.Context(), t)
-		for !strings.HasPrefix(<-reasons, test.reason) {
-		}
-		awaitLeft(t, tx, test.left)
-		require.NoError(t, tx.Rollback(t.Context()))
-		require.EqualValues(t, 10, b.clean(t, ended()).Processed)
-	})
-}
-
 // Without an index every statement that skips or waits by itself would read the whole table, and so would the removal of each
 // tombstone: a locked row made them time out, and cost attempts.
 func TestALockedRowOfATableWithoutAnIndexIsNoFailure(t *testing.T) {

@@ -235,24 +235,6 @@ func TestPlaceholdersThatAreKeptStandOnThePage(t *testing.T) {
 	}, failures[0])
 	require.Equal(t, "placeholder user 13", failures[1].What)
 	require.WithinDuration(t, time.Now().Add(47*time.Hour), failures[1].Next, time.Minute)
-
-	retry := func(id string) (string, error) {
-		return RetryFailures(t.Context(), all, components.Retry{Source: "placeholders", ID: id}, database.Change{Actor: "ann"})
-	}
-	said := pgtest.Must(retry("11"))(t)
-	require.Equal(t, "placeholder user 11: due now", said)
-	const left = "SELECT count(*) FROM import_placeholder_user_details WHERE deletion_attempts > 0"
-	require.EqualValues(t, 2, pgtest.Scalar[int64](t, db.Database, left))
-	said = pgtest.Must(retry(""))(t)
-	require.Equal(t, "2 placeholder users to be tried now", said, "the first one is due already")
-	require.Zero(t, pgtest.Scalar[int64](t, db.Database, left))
-
-	var refused *components.RefusedError
-	_, err = retry("4711")
-	require.ErrorAs(t, err, &refused)
-	_, err = retry("x")
-	require.ErrorAs(t, err, &refused)
-	require.Equal(t, [][]string{{"placeholders 11"}, {"all placeholders"}, {"placeholders 4711"}}, db.Rows("SELECT target FROM sexton.audit ORDER BY id"))
 }
 
 // sourceOf is one source of failures.

@@ -153,12 +153,12 @@ func TestDoctorOfTriggers(t *testing.T) {
 func TestDoctorOfTombstonesWithoutDefinition(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
-	s.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.gone', 1), ('public.projects', 1)")
+	s.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.\"it''s\"', 1), ('public.projects', 1)")
 	lines := findings(s, 5, "tombstones")
 	require.Len(t, lines, 1)
-	require.Contains(t, lines[0], "warning | public.gone | tombstones of public.gone wait, and no definition names it")
+	require.Contains(t, lines[0], `warning | public."it's" | tombstones of public."it's" wait, and no definition names it`)
 
-	require.Contains(t, s.OK("status"), "a definition for tombstones of public.gone\n")
+	require.Contains(t, s.OK("status"), "a definition for tombstones of public.\"it's\"\n")
 	_, statement, _ := strings.Cut(lines[0], "give them up: ")
 	s.Exec(statement)
 	require.Empty(t, findings(s, 0, "tombstones"))

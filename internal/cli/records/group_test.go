@@ -1,7 +1,6 @@
 package records_test
 
 import (
-	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -90,16 +89,6 @@ func TestStatusAndDoctorShowGroups(t *testing.T) {
 	require.Regexp(t, `(?m)^10 +root-deletion_scheduled-10 +stuck +1 +\S+ +\S+ +\S+ +70 of 100 +5 +issues: SQLSTATE 23503: kept$`, status)
 	require.Regexp(t, `(?m)^11 +child-deletion_scheduled-11 +put off +1 .* 1 +SQLSTATE 22023: enqueue: there is no kind 'group_destroy'$`, status)
 	require.Regexp(t, `(?m)^30 +marked +unscheduled +- `, status)
-	var document struct {
-		DeletionTables []struct {
-			Pending, Deferred int64
-			Groups            struct{ Adjourned, Stuck, Unscheduled int64 }
-		} `json:"deletion_tables"`
-	}
-	require.NoError(t, json.Unmarshal([]byte(s.OK("status", "--json")), &document))
-	require.Len(t, document.DeletionTables, 1)
-	require.EqualValues(t, 2, document.DeletionTables[0].Pending)
-	require.Equal(t, struct{ Adjourned, Stuck, Unscheduled int64 }{1, 1, 1}, document.DeletionTables[0].Groups)
 
 	s.Exec(`ALTER TABLE group_deletion_schedules ADD CONSTRAINT goes_along FOREIGN KEY (user_id) REFERENCES users ON DELETE CASCADE;
 		DROP TRIGGER sexton_group_schedule_lost ON group_deletion_schedules; ALTER TABLE members DROP requested_at; DELETE FROM application_settings`)
