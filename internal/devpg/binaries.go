@@ -16,8 +16,8 @@ import (
 	"sexton/internal/problem"
 )
 
-// findBinaries returns the folder of initdb and postgres. An explicit folder must hold them.
-// Otherwise it returns the first folder found.
+// findBinaries returns the folder of initdb and postgres. An explicit folder must hold them. Otherwise it returns the first folder found. If there
+// is none, it fetches a server.
 func findBinaries(ctx context.Context, explicit string, env environment) (string, error) {
 	if explicit != "" {
 		dir, err := resolve(explicit)
@@ -28,9 +28,16 @@ func findBinaries(ctx context.Context, explicit string, env environment) (string
 			return dir, nil
 		}
 	}
-	return "", errors.New("no Postgres server binaries (initdb, postgres) found: " +
-		"install them with 'apt-get install postgresql' (Debian, Ubuntu), 'dnf install postgresql-server' (RHEL, Fedora) or " +
-		"'brew install postgresql' (macOS), or set SEXTON_PG_BIN to their folder")
+	dir, err := env.fetch(ctx, env.owner, newestMajor)
+	switch {
+	case err == nil:
+		return dir, nil
+	case ctx.Err() != nil:
+		return "", fmt.Errorf("fetch Postgres server binaries: %w", ctx.Err())
+	}
+	return "", fmt.Errorf("no Postgres server binaries (initdb, postgres) found and the download did not work (%w): "+
+		"install them with 'apt-get install postgresql' (Debian, Ubuntu), 'dnf install postgresql-server' (RHEL, Fedora) or "+
+		"'brew install postgresql' (macOS), or set SEXTON_PG_BIN to their folder", err)
 }
 
 // resolve follows the link of initdb to its real folder and checks that postgres lives there too: some images link only a few of
@@ -56,8 +63,7 @@ func resolve(folder string) (string, error) {
 	return dir, nil
 }
 
-// binaryFolders lists the folders to search, best first: PATH, what pg_config says, the distributions' folders, downloaded
-// servers, newest first.
+// binaryFolders lists the folders to search, best first: PATH, what pg_config says, the distributions' folders, newest first.
 func binaryFolders(ctx context.Context) []string {
 	var folders []string
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
@@ -70,19 +76,7 @@ func binaryFolders(ctx context.Context) []string {
 	}
 	installed := installedFolders()
 	slices.SortStableFunc(installed, func(a, b string) int { return cmp.Compare(pathVersion(b), pathVersion(a)) })
-	return slices.Concat(folders, installed, downloadedFolders())
-}
-
-// downloadedFolders lists the servers that .ci/postgres has downloaded, newest first.
-func downloadedFolders() []string {
-	var folders []string
-	user, _ := os.UserCacheDir()
-	for _, cache := range []string{user, "/var/cache"} {
-		matches, _ := filepath.Glob(filepath.Join(cache, "sexton", "postgres-*", "bin"))
-		slices.Reverse(matches)
-		folders = append(folders, matches...)
-	}
-	return folders
+	return append(folders, installed...)
 }
 
 // installedFolders lists the existing folders into which the usual packages put the server's binaries.

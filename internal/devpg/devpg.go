@@ -29,8 +29,8 @@ const (
 
 // Options say which server to run. The zero value runs a temporary one from the first binaries found.
 type Options struct {
-	// BinDir is the folder that holds initdb and postgres. Empty: search PATH, pg_config and the
-	// distributions' folders, newest first.
+	// BinDir is the folder that holds initdb and postgres. Empty: search PATH, pg_config and the distributions' folders, newest
+	// first, and as a last resort download a server.
 	BinDir string
 	// DataDir is the folder of a cluster that exists, and that Stop keeps. Empty: a new one, which Stop removes.
 	DataDir string
@@ -81,6 +81,8 @@ type environment struct {
 	tempDir string
 	// folders lists the places that may hold server binaries, best first.
 	folders func(ctx context.Context) []string
+	// fetch downloads binaries of a major version and returns their folder.
+	fetch func(ctx context.Context, owner *account, major string) (string, error)
 }
 
 func hostEnvironment() environment {
@@ -88,6 +90,7 @@ func hostEnvironment() environment {
 		owner:   unprivileged(),
 		tempDir: os.TempDir(),
 		folders: binaryFolders,
+		fetch:   fetchBinaries,
 	}
 }
 

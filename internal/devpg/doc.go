@@ -1,6 +1,6 @@
 // Package devpg runs a private Postgres server for the demo and the tests. Its entry point is Start.
 //
-//	find binaries ─► initdb ─► postgres on a Unix socket ─► Server.URL
+//	find binaries, or fetch them ─► initdb ─► postgres on a Unix socket ─► Server.URL
 //
 // The server listens on a Unix socket only, in a folder that no other user can enter, and runs as an unprivileged user when the
 // caller is root, because Postgres refuses to run as root.

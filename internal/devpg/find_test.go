@@ -2,6 +2,7 @@ package devpg
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -30,11 +31,12 @@ func installProgram(t *testing.T, path string, content io.Reader) {
 	require.NoError(t, err, "%s", output)
 }
 
-// among is an environment whose only folders are the given ones.
+// among is an environment whose only folders are the given ones and whose download fails.
 func among(t *testing.T, folders ...string) environment {
 	env := hostEnvironment()
 	env.tempDir = openTemp(t)
 	env.folders = func(context.Context) []string { return folders }
+	env.fetch = func(context.Context, *account, string) (string, error) { return "", errors.New("no network") }
 	return env
 }
 
@@ -77,7 +79,7 @@ func TestNoBinariesSaysWhatToInstall(t *testing.T) {
 	t.Parallel()
 	_, err := start(t.Context(), Options{}, among(t))
 	for _, want := range []string{
-		"apt-get install postgresql", "dnf install postgresql-server", "brew install postgresql", "SEXTON_PG_BIN",
+		"no network", "apt-get install postgresql", "dnf install postgresql-server", "brew install postgresql", "SEXTON_PG_BIN",
 	} {
 		require.ErrorContains(t, err, want)
 	}

