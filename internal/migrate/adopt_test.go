@@ -40,7 +40,9 @@ func TestUpAdoptsAndMends(t *testing.T) {
 		"a dropped queue":                  "DROP TABLE loose_foreign_keys_deleted_records",
 		"all dropped queues":               "DROP TABLE loose_foreign_keys_deleted_records, group_deletion_schedules, users_ghost_user_migrations, import_placeholder_user_details",
 		"a dropped trigger and its schema": "DROP SCHEMA sexton CASCADE; DROP TABLE group_deletion_schedules",
+		"a dropped table of River's":       "DROP TABLE sexton.river_queue",
 		"River's versions alone missing":   "TRUNCATE sexton.river_migration",
+		"River dropped":                    "DROP TABLE sexton.river_job, sexton.river_migration",
 	}, func(t *testing.T, _, damage string) {
 		d := pgtest.New(t)
 		d.Exec(application)
@@ -56,13 +58,34 @@ func TestUpAdoptsAndMends(t *testing.T) {
 	})
 }
 
-func TestUpOfADamagedRiver(t *testing.T) {
+func TestUpKeepsJobsOfADamagedRiver(t *testing.T) {
 	t.Parallel()
 	d, db := installed(t)
-	d.Exec("DROP TABLE sexton.river_queue")
+	d.Exec("INSERT INTO sexton.river_job (args, kind, max_attempts, state) VALUES ('{}', 'cleanup', 1, 'available'); DROP TABLE sexton.river_queue")
 	_, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
-	require.ErrorContains(t, err, `lacks "sexton".river_queue of River's; restore it, or run`)
-	down(t, db)
+	require.ErrorContains(t, err, `lacks "sexton".river_queue of River's, and there are jobs (1)`)
+	d.Exec("TRUNCATE sexton.river_job")
 	up(t, db)
 	require.NoError(t, migrate.Check(t.Context(), db))
+}
+
+func TestSequencesThatLag(t *testing.T) {
+	t.Parallel()
+	d, db := installed(t)
+	require.Empty(t, pgtest.Must(migrate.LaggingSequences(t.Context(), db))(t))
+	d.Exec(`INSERT INTO sexton.events (id, kind, payload) OVERRIDING SYSTEM VALUE VALUES (7000, 'k', '{}');
+		INSERT INTO sexton.river_job (id, args, kind, max_attempts, state) VALUES (5, '{}', 'cleanup', 1, 'available');
+		INSERT INTO loose_foreign_keys_deleted_records (id, fully_qualified_table_name, primary_key_value) VALUES (9, 'a', 1)`)
+	lagging := pgtest.Must(migrate.LaggingSequences(t.Context(), db))(t)
+	require.Equal(t, []migrate.Sequence{
+		{Name: "public.loose_foreign_keys_deleted_records_id_seq", Table: "public.loose_foreign_keys_deleted_records", Max: 9},
+		{Name: "sexton.events_id_seq", Table: "sexton.events", Max: 7000},
+		{Name: "sexton.river_job_id_seq", Table: "sexton.river_job", Max: 5},
+	}, lagging)
+	require.NoError(t, migrate.RaiseSequences(t.Context(), db))
+	require.Empty(t, pgtest.Must(migrate.LaggingSequences(t.Context(), db))(t))
+	require.Equal(t, int64(8001), pgtest.Scalar[int64](t, d, "SELECT nextval('sexton.events_id_seq')"))
+	d.Exec("INSERT INTO sexton.events (id, kind, payload) OVERRIDING SYSTEM VALUE VALUES (20000, 'k', '{}')")
+	up(t, db)
+	require.Empty(t, pgtest.Must(migrate.LaggingSequences(t.Context(), db))(t))
 }

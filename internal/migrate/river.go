@@ -36,19 +36,19 @@ func riverTables() []string {
 	return []string{"river_migration", "river_job", "river_leader", "river_queue", "river_notification"}
 }
 
-// upRiver runs River's migrations, which commit one by one. Tables without recorded versions, as a schema dump leaves
-// them, get their versions. It does not create dropped tables again.
+// upRiver runs River's migrations, which commit one by one. Tables without recorded versions, as a schema dump leaves them, get their versions
+// if they are complete. Otherwise, and if a table was dropped, all are created again, provided that there are no jobs.
 func (s *session) upRiver(ctx context.Context, look inspection) ([]Migration, error) {
 	version, missing := look.versions[River], s.db.lacking(look, riverComponent())
 	present := slices.ContainsFunc(riverTables(), func(name string) bool { return look.own[name].there() })
 	switch latest := latest(riverComponent()); {
-	case (version == 0 && present || version == latest) && len(missing) > 0:
-		const fix = "restore it, or run `sexton migrate down` and `sexton migrate up`"
-		return nil, &SchemaError{Object: "component " + River, Fix: fix, text: fmt.Sprintf(
-			"database %s lacks %s of River's; %s", s.db.Name, strings.Join(missing, ", "), fix)}
-	case version == 0 && present:
+	case version == 0 && present && len(missing) == 0:
 		if _, err := s.pool.Exec(ctx, sqlText("river_versions"), latest); err != nil {
 			return nil, fmt.Errorf("record River's versions: %w", err)
+		}
+	case version == 0 && present, version == latest && len(missing) > 0:
+		if err := s.dropRiver(ctx, look, missing); err != nil {
+			return nil, err
 		}
 	}
 	migrator, err := newRiverMigrator(s.pool)
@@ -62,6 +62,25 @@ func (s *session) upRiver(ctx context.Context, look inspection) ([]Migration, er
 	return each.Of(result.Versions, func(v rivermigrate.MigrateVersion) Migration {
 		return Migration{Version: int64(v.Version), Name: v.Name}
 	}), nil
+}
+
+func (s *session) dropRiver(ctx context.Context, look inspection, missing []string) error {
+	if look.own["river_job"].there() {
+		var jobs int64
+		if err := s.pool.QueryRow(ctx, sqlText("river_jobs")).Scan(&jobs); err != nil {
+			return fmt.Errorf("count jobs: %w", err)
+		}
+		if jobs > 0 {
+			const fix = "restore it, or run `TRUNCATE sexton.river_job` and `sexton migrate up`"
+			return &SchemaError{Object: "component " + River, Fix: fix, text: fmt.Sprintf(
+				"database %s lacks %s of River's, and there are jobs (%d); %s", s.db.Name, strings.Join(missing, ", "), jobs, fix)}
+		}
+	}
+	statements, err := list(ctx, s.pool, "River's objects", pgx.RowTo[string], sqlText("river_drops"))
+	if err != nil {
+		return err
+	}
+	return s.change(ctx, func(tx pgx.Tx) error { return execAll(ctx, tx, statements) })
 }
 
 func (s *session) previewRiver(ctx context.Context) (statements []string, _ error) {

@@ -152,6 +152,7 @@ func (x *Examination) examineDatabase(ctx context.Context, db database.Database,
 	x.DB = db
 	x.Installed = x.look(ctx, db.Pool != nil, "schema", func(ctx context.Context) ([]doctor.Finding, error) { return schemaFindings(ctx, schema) })
 	x.look(ctx, x.Installed, "functions", func(ctx context.Context) ([]doctor.Finding, error) { return functionFindings(ctx, schema) })
+	x.look(ctx, x.Installed, "sequences", func(ctx context.Context) ([]doctor.Finding, error) { return sequenceFindings(ctx, schema) })
 	x.look(ctx, x.Installed, "owner", func(ctx context.Context) ([]doctor.Finding, error) { return ownerFindings(ctx, schema) })
 	x.checks(db.Name, components.Schema, func(_ *components.Component, check components.Check) { x.run(ctx, check, db.Name, db.Pool != nil) })
 	x.examineGenerations(ctx)
@@ -222,6 +223,16 @@ func functionFindings(ctx context.Context, schema migrate.Database) (found []doc
 	other, err := migrate.OtherFunctions(ctx, schema)
 	for _, name := range other {
 		found = append(found, doctor.One(problem.Info, "component "+name, migrate.OtherFunctionsText, "sexton migrate up")...)
+	}
+	return found, err
+}
+
+// sequenceFindings names sequences that lag, as after a restore of rows alone.
+func sequenceFindings(ctx context.Context, schema migrate.Database) (found []doctor.Finding, _ error) {
+	lagging, err := migrate.LaggingSequences(ctx, schema)
+	for _, s := range lagging {
+		found = append(found, doctor.One(problem.Error, s.Name,
+			fmt.Sprintf("the sequence is at %d, and %s has rows up to %d, so inserts fail", s.Last, s.Table, s.Max), "sexton migrate up")...)
 	}
 	return found, err
 }

@@ -1,0 +1,1 @@
+SELECT pg_catalog.count(*) FROM "sexton".river_job;
