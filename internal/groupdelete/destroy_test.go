@@ -3,10 +3,13 @@ package groupdelete_test
 import (
 	"context"
 	"fmt"
+	"reflect"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
@@ -46,6 +49,61 @@ func TestGroupIsDestroyed(t *testing.T) {
 		b.Rows("SELECT payload FROM sexton.events WHERE payload ->> 'project_id' = '31'"))
 	b.destroy(t, groupdelete.Gone)
 	require.Empty(t, b.Rows("SELECT key FROM sexton.leases UNION ALL SELECT key FROM sexton.fences"), "of a group that is gone")
+}
+
+// arrays are the statements that a connection has sent, each with the lengths of the arrays that it had as arguments.
+type arrays map[string][]int
+
+func (a arrays) note(sql string, args []any) {
+	longest := 0
+	for _, arg := range args {
+		if value := reflect.ValueOf(arg); value.Kind() == reflect.Slice {
+			longest = max(longest, value.Len())
+		}
+	}
+	a[sql] = append(a[sql], longest)
+}
+
+func (a arrays) TraceQueryStart(ctx context.Context, _ *pgx.Conn, query pgx.TraceQueryStartData) context.Context {
+	a.note(query.SQL, query.Args)
+	return ctx
+}
+
+func (arrays) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (arrays) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return ctx
+}
+
+func (a arrays) TraceBatchQuery(_ context.Context, _ *pgx.Conn, query pgx.TraceBatchQueryData) {
+	a.note(query.SQL, query.Args)
+}
+
+func (arrays) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+
+// Arguments that grew with the sub-groups that were tried had 2 GB for 20,000 of them.
+func TestArgumentsDoNotGrowWithSubgroups(t *testing.T) {
+	t.Parallel()
+	const subgroups = 30
+	b := setup(t, "", "")
+	b.Exec("INSERT INTO groups SELECT 1000 + n, 1, n, n FROM generate_series(1, $1::integer) AS n", subgroups)
+	engine := b.engine(t, 1)
+	require.NoError(t, engine.Session.Conn.Close(t.Context()))
+	settings := pgtest.Must(pgx.ParseConfig(b.URL))(t)
+	sent := arrays{}
+	settings.Tracer = sent
+	engine.Session.Conn = pgtest.ConnectAs(t, settings)
+	b.run(t, engine, groupdelete.Destroyed)
+	require.Equal(t, [][]string{{"9"}}, b.Rows("SELECT id FROM groups"))
+	frequent := 0
+	for sql, lengths := range sent {
+		if len(lengths) < subgroups {
+			continue
+		}
+		frequent++
+		require.Less(t, slices.Max(lengths), 10, "%s had arrays of %v", sql, lengths)
+	}
+	require.Greater(t, frequent, 3, "statements are sent for each sub-group")
 }
 
 // A sub-group that another session deletes while the run holds its lease leaves nothing behind either.
