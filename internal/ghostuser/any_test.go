@@ -1,6 +1,7 @@
 package ghostuser_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -229,4 +230,41 @@ func TestUserOfAnyTableWithTree(t *testing.T) {
 	b.Exec("SELECT sexton.delete_user($1, NULL)", anyKey("text", 1))
 	b.requireDone(t, b.run(t), 1)
 	require.Equal(t, [][]string{{"3000", "300"}}, b.Rows("SELECT (SELECT count(*) FROM parts), (SELECT count(*) FROM sessions)"))
+}
+
+// A session that is killed after any batch leaves what the next one goes on with, whatever the type of the keys.
+func TestUsersOfAnyTableAreKilledAndContinued(t *testing.T) {
+	t.Parallel()
+	for kind := range anyKeys {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			b := anyBundle(t, kind)
+			for n := 1; n <= 2; n++ {
+				b.Exec("SELECT sexton.delete_user($1::"+kind+", NULL)", anyKey(kind, n))
+			}
+			kills := 0
+			for done := false; !done; {
+				session, end := b.Session(t, leaseKey)
+				b.engine = &ghostuser.Engine{
+					Session: session, Plan: plan(t, b.DB, anyLists(kind)), Sizes: ghostuser.Sizes{Move: 40, Delete: 40, Nullify: 40},
+				}
+				kill := b.KillOnce(b.engine.Session.Conn)
+				b.engine.Progress = func(context.Context, *ghostuser.Stats) { kill() }
+				_, err := b.engine.Run(t.Context())
+				end()
+				if done = len(b.queued()) == 0; !done {
+					require.Error(t, err)
+				}
+				if err != nil {
+					kills++
+				}
+			}
+			require.GreaterOrEqual(t, kills, 2*5*2)
+			require.Equal(t, [][]string{{"100", "200", "200", "2"}}, b.Rows(`SELECT payload ->> 'moved', payload ->> 'deleted', payload ->> 'nullified', count(*)
+				FROM sexton.events WHERE kind = 'user_destroyed' GROUP BY 1, 2, 3`))
+			require.Equal(t, [][]string{{"200"}}, b.Rows("SELECT count(*) FROM documents WHERE author_id::text = $1", anyKey(kind, 9)))
+			require.Equal(t, [][]string{{"200"}}, b.Rows("SELECT sum(jsonb_array_length(payload -> 'keys')) FROM sexton.events WHERE kind = 'files_orphaned'"))
+			require.Equal(t, [][]string{{"200", "200", "200"}}, b.Rows("SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM stars), (SELECT count(account_id) FROM notes)"))
+		})
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/cli/clitest"
+	"sexton/internal/pgtest"
 )
 
 // account is the key of account number n.
@@ -95,6 +96,31 @@ func TestAccountsAreRetried(t *testing.T) {
 	s.Exec("DROP TRIGGER refuse ON sessions")
 	require.Contains(t, s.OK("failures", "retry", "users", account(1)), "1 user due now")
 	s.OK("job", "run", ghostKind)
+	require.Empty(t, s.Rows("SELECT FROM accounts WHERE id = $1", account(1)))
+}
+
+// The printed grants are enough for an application and a worker, before the accounts' type is known as well as later.
+func TestAccountsHaveTheirGrants(t *testing.T) {
+	t.Parallel()
+	s := accountsSite(t)
+	application, worker := s.CreateRole(), s.CreateRole()
+	offline := append([]string{"DATABASE_URL=postgres://unasked@/none?host=" + s.Dir}, s.Environ...)
+	printed := clitest.Run(offline, "migrate", "up", "--print-grants", "--tables", "--config", s.Path("sexton.yaml"),
+		"--application", application, "--worker", worker, "--viewer", worker)
+	require.Zero(t, printed.Code, printed.Stderr)
+	s.Exec(printed.Stdout)
+	as := func(role string) *clitest.Site {
+		other := *s
+		other.Environ = append([]string{"SEXTON_DATABASES__MAIN__URL=" + s.AsRole(role)}, s.Environ...)
+		return &other
+	}
+	conn := pgtest.Connect(t, s.AsRole(application))
+	_, err := conn.Exec(t.Context(), "SELECT sexton.delete_user($1, NULL)", account(1))
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), "SELECT FROM public.accounts")
+	require.ErrorContains(t, err, "permission denied")
+	report := as(worker).JSON(0, "job", "run", ghostKind).(map[string]any)
+	require.EqualValues(t, 1, report["stats"].(map[string]any)["users_processed"], report)
 	require.Empty(t, s.Rows("SELECT FROM accounts WHERE id = $1", account(1)))
 }
 
