@@ -130,14 +130,14 @@ func TestPlanNamesWhatUndoDoesNotCover(t *testing.T) {
 	s.Exec("CREATE RULE ruled AS ON DELETE TO issues WHERE old.id = 99 DO INSTEAD NOTHING; CREATE RULE ruled AS ON DELETE TO projects WHERE old.id = 99 " +
 		"DO INSTEAD NOTHING")
 	s.Environ = append(s.Environ, "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__KEEP=72h", "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__MAX_SIZE=1000",
-		"SEXTON_LOOSE_FOREIGN_KEYS__UNDO__EXCLUDE=issues.secret")
+		"SEXTON_LOOSE_FOREIGN_KEYS__UNDO__EXCLUDE_COLUMNS=issues.secret")
 	s.OK("migrate", "up")
 	s.OK("triggers", "install")
 	planned := s.OK("plan")
 	for _, want := range []string{
 		"table public.keyless: sexton undo does not bring back what foreign key keyless_issue_id_fkey deletes or changes with rows of public.issues: ",
 		"table public.issues: sexton undo does not bring back its rows: with the rules ruled they cannot be kept",
-		"table public.issues: rows come back with the default of secret, which loose_foreign_keys.undo.exclude names",
+		"table public.issues: rows come back with the default of secret, which loose_foreign_keys.undo.exclude_columns names",
 		"table public.projects: sexton undo brings back nothing that is deleted from it: rows of tables that inherit from it go along, and cannot be told " +
 			"from its own: public.old_projects",
 		"table public.projects: its 0.0 MB do not fit into loose_foreign_keys.undo.max_size, 0.0 MB",

@@ -29,7 +29,7 @@ func TestWrongUsage(t *testing.T) {
 		"surplus argument":      {[]string{"config", "check", "sexton.yaml"}, `unknown command "sexton.yaml" for "sexton config check"`},
 		"unknown flag":          {[]string{"status", "--jsno"}, "unknown flag: --jsno"},
 		"flag without value":    {[]string{"status", "--config"}, "flag needs an argument: --config"},
-		"flag of another type":  {[]string{"user", "cancel", "1", "--by", "x"}, `invalid argument "x" for "--by" flag`},
+		"flag of another type":  {[]string{"failures", "list", "--limit", "x"}, `invalid argument "x" for "--limit" flag`},
 		"flag that is a switch": {[]string{"placeholders", "retry", "--all=maybe"}, `invalid argument "maybe" for "--all" flag`},
 		"plan and now":          {[]string{"group", "delete", "1", "--plan", "--now"}, "sexton group delete needs either --now or --plan"},
 		"plan by nobody":        {[]string{"group", "delete", "1", "--plan", "--by", "0"}, "sexton group delete needs --by, the ID of the user"},
