@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/batch"
 	"sexton/internal/dbtest"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgtest"
@@ -68,91 +67,6 @@ func (b bundle) count(t *testing.T, sql string) int64 {
 func (b bundle) lockRows(t *testing.T, condition string) (pgx.Tx, uint32) {
 	tx := b.Begin(t, "SELECT FROM children WHERE "+condition+" FOR UPDATE")
 	return tx, tx.Conn().PgConn().PID()
-}
-
-// Everything that a definition can do, at either pace, with and without statements of so many rows.
-func TestActions(t *testing.T) {
-	t.Parallel()
-	atPaces(t, func(t *testing.T, pace string) {
-		b := setup(t, `
-		CREATE TABLE parents (id bigint PRIMARY KEY, parent_id bigint);
-		CREATE TABLE deleted (id bigint PRIMARY KEY, parent_id int, second_id bigint);
-		CREATE TABLE grandchildren (id bigint PRIMARY KEY, deleted_id bigint);
-		CREATE TABLE nullified (id bigint PRIMARY KEY, parent_id bigint);
-		CREATE TABLE updated (id bigint PRIMARY KEY, parent_id bigint, state text);
-		CREATE TABLE conditional (id bigint PRIMARY KEY, parent_id bigint, kind text);
-		CREATE TABLE few (id bigint PRIMARY KEY, parent_id bigint);
-		CREATE TABLE artifacts (id bigint, part int, parent_id bigint, PRIMARY KEY (id, part));
-		CREATE TABLE parted (id bigint, parent_id bigint) PARTITION BY RANGE (id);
-		CREATE TABLE parted_1 PARTITION OF parted FOR VALUES FROM (0) TO (50);
-		CREATE TABLE parted_2 PARTITION OF parted FOR VALUES FROM (50) TO (100) PARTITION BY RANGE (id);
-		CREATE TABLE parted_2a PARTITION OF parted_2 FOR VALUES FROM (50) TO (100);
-		CREATE INDEX ON parents (parent_id);
-		CREATE INDEX ON deleted (parent_id); CREATE INDEX ON deleted (second_id); CREATE INDEX ON grandchildren (deleted_id);
-		CREATE INDEX ON nullified (parent_id); CREATE INDEX ON updated (parent_id); CREATE INDEX ON conditional (parent_id);
-		CREATE INDEX ON few (parent_id); CREATE INDEX ON artifacts (parent_id); CREATE INDEX ON parted (parent_id);
-		INSERT INTO parents VALUES (1, NULL), (2, NULL), (3, 1), (4, 3), (5, 2);
-		INSERT INTO deleted VALUES (1, 1, 2), (2, 2, 2), (3, NULL, NULL), (4, 2, 1), (5, 4, 2);
-		INSERT INTO grandchildren VALUES (1, 1), (2, 2), (3, 5), (4, 5);
-		INSERT INTO nullified VALUES (1, 1), (2, 2), (3, NULL), (4, 1);
-		INSERT INTO updated VALUES (1, 1, 'new'), (2, 2, 'new'), (3, 1, 'gone'), (4, 1, NULL);
-		INSERT INTO conditional VALUES (1, 1, 'A'), (2, 1, 'B'), (3, 2, 'A');
-		INSERT INTO few SELECT n, 1 + n % 2 FROM generate_series(1, 20) AS n;
-		INSERT INTO artifacts SELECT n, 7, n % 2 + 1 FROM generate_series(1, 6) AS n;
-		INSERT INTO parted SELECT n, n % 2 + 1 FROM generate_series(0, 99) AS n;
-		CREATE TABLE statements (affected bigint);`+dbtest.OnStatement("DELETE", "few", "INSERT INTO public.statements SELECT count(*) FROM gone;"), `
-parents: [{table: parents, column: parent_id, on_delete: async_delete}]
-deleted:
-  - {table: parents, column: parent_id, on_delete: async_delete}
-  - {table: parents, column: second_id, on_delete: async_delete}
-grandchildren: [{table: deleted, column: deleted_id, on_delete: async_delete}]
-nullified: [{table: parents, column: parent_id, on_delete: async_nullify}]
-updated: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: state, target_value: gone}]
-conditional: [{table: parents, column: parent_id, on_delete: async_delete, conditions: [{column: kind, value: A}]}]
-few: [{table: parents, column: parent_id, on_delete: async_delete, delete_limit: 3}]
-artifacts: [{table: parents, column: parent_id, on_delete: async_delete, delete_limit: 2, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]
-parted: [{table: parents, column: parent_id, on_delete: async_delete}]
-`, "parents", "deleted").at(pace)
-		b.Exec(innocent)
-		b.Exec("DELETE FROM parents WHERE id = 1")
-		b.Exec("ALTER TABLE loose_foreign_keys_deleted_records DISABLE TRIGGER innocent; " +
-			"UPDATE loose_foreign_keys_deleted_records SET created_at = now() - interval '50 minutes'; " +
-			"ALTER TABLE loose_foreign_keys_deleted_records ENABLE TRIGGER innocent")
-
-		stats := b.run(t)
-		require.EqualValues(t, 1, stats.Latency["3600"], "%v", stats.Latency)
-		stats.Latency = nil
-		require.Equal(t, &loosefk.Stats{
-			Connection: "main", Pace: pace, DeleteCount: 2 + 3 + 3 + 1 + 10 + 3 + 50, UpdateCount: 4,
-			Processed: 3 + 3, Confirmed: 6, Errors: []batch.FaultCounts{},
-			DeleteCountByTable: map[string]int64{"parents": 2, "deleted": 3, "grandchildren": 3, "conditional": 1, "few": 10, "artifacts": 3, "parted": 50},
-			UpdateCountByTable: map[string]int64{"nullified": 2, "updated": 2},
-			ByParent:           map[string]loosefk.ParentCounts{"parents": {Processed: 3}, "deleted": {Processed: 3}},
-		}, stats)
-		require.Zero(t, b.Pending(t))
-		for sql, want := range map[string][]string{
-			"SELECT id FROM parents ORDER BY id":          {"2", "5"},
-			"SELECT id FROM deleted ORDER BY id":          {"2", "3"},
-			"SELECT id FROM grandchildren ORDER BY id":    {"2"},
-			"SELECT parent_id FROM nullified ORDER BY id": {"NULL", "2", "NULL", "NULL"},
-			"SELECT state FROM updated ORDER BY id":       {"gone", "new", "gone", "gone"},
-			"SELECT id FROM conditional ORDER BY id":      {"2", "3"},
-			"SELECT DISTINCT parent_id FROM few":          {"2"},
-			"SELECT id FROM artifacts ORDER BY id":        {"1", "3", "5"},
-			"SELECT DISTINCT parent_id FROM parted":       {"2"},
-			"SELECT max(affected) FROM statements":        {"3"},
-			"SELECT count(*) FROM sexton.events":          {"2"}, // one for each batch of artifacts
-			`SELECT kind || ' ' || (payload ->> 'table') || ' ' || (key ->> 'id') || ' ' || (key ->> 'part')
-		 FROM sexton.events, jsonb_array_elements(payload -> 'keys') AS key ORDER BY 1`: {
-				"files_orphaned artifacts 2 7", "files_orphaned artifacts 4 7", "files_orphaned artifacts 6 7",
-			},
-		} {
-			require.Equal(t, want, b.ids(sql), sql)
-		}
-		require.EqualValues(t, 50, b.count(t, "parted"))
-
-		require.False(t, b.run(t).Changed(), "the second run changes nothing")
-	})
 }
 
 // Everything that a definition can say, each on a parent that needs many statements.

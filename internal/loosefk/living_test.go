@@ -5,9 +5,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
+	"sexton/internal/loosefk"
+	"sexton/internal/pgtest"
+	"sexton/internal/problem"
 )
 
 var family = dbtest.Family(2, dbtest.Children{Each: 10})
@@ -211,4 +215,33 @@ func TestALostGrantOnTombstonesIsNoAttempt(t *testing.T) {
 		b.Exec("GRANT DELETE ON loose_foreign_keys_deleted_records TO " + role + "; UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
 		require.EqualValues(t, 2, b.run(t).Processed)
 	})
+}
+
+// The fix of each finding is all that it takes.
+func TestUnreadableParents(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	db.Exec(parentsAndChildren + `CREATE SCHEMA "My App"; CREATE TABLE "My App"."Users" (id bigint PRIMARY KEY)`)
+	parents := parentsOf(t, db.Pool(), `
+children:
+  - {table: parents, column: parent_id, on_delete: async_delete}
+  - {table: '"My App"."Users"', column: id, on_delete: async_delete}
+`)
+	pool := pgtest.Must(pgxpool.New(t.Context(), db.AsRole(db.CreateRole())))(t)
+	defer pool.Close()
+	unreadable := func() map[string]problem.Problem {
+		found := pgtest.Must(loosefk.UnreadableParents(t.Context(), pool, parents))(t)
+		byTable := map[string]problem.Problem{}
+		for _, p := range found {
+			require.Equal(t, problem.Error, p.Severity)
+			require.Contains(t, p.Message, "its tombstones are held")
+			byTable[p.Key] = p
+		}
+		return byTable
+	}
+	found := unreadable()
+	require.Len(t, found, 2)
+	db.Exec(found["public.parents"].Fix)
+	db.Exec(found[`"My App"."Users"`].Fix)
+	require.Empty(t, unreadable())
 }

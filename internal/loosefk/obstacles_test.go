@@ -8,13 +8,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgtest"
-	"sexton/internal/problem"
 )
 
 // everyObstacle gives 200 parents one child each in tables that are slow or locked in every way: children cost time by a trigger, no index leads
@@ -136,33 +134,4 @@ func TestTombstonesBehindManyLockedOnesGo(t *testing.T) {
 		b.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
 		require.EqualValues(t, 1200, stats.Processed+b.drained(t).Processed)
 	})
-}
-
-// The fix of each finding is all that it takes.
-func TestUnreadableParents(t *testing.T) {
-	t.Parallel()
-	db := dbtest.New(t)
-	db.Exec(parentsAndChildren + `CREATE SCHEMA "My App"; CREATE TABLE "My App"."Users" (id bigint PRIMARY KEY)`)
-	parents := parentsOf(t, db.Pool(), `
-children:
-  - {table: parents, column: parent_id, on_delete: async_delete}
-  - {table: '"My App"."Users"', column: id, on_delete: async_delete}
-`)
-	pool := pgtest.Must(pgxpool.New(t.Context(), db.AsRole(db.CreateRole())))(t)
-	defer pool.Close()
-	unreadable := func() map[string]problem.Problem {
-		found := pgtest.Must(loosefk.UnreadableParents(t.Context(), pool, parents))(t)
-		byTable := map[string]problem.Problem{}
-		for _, p := range found {
-			require.Equal(t, problem.Error, p.Severity)
-			require.Contains(t, p.Message, "its tombstones are held")
-			byTable[p.Key] = p
-		}
-		return byTable
-	}
-	found := unreadable()
-	require.Len(t, found, 2)
-	db.Exec(found["public.parents"].Fix)
-	db.Exec(found[`"My App"."Users"`].Fix)
-	require.Empty(t, unreadable())
 }

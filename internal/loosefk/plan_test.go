@@ -253,3 +253,23 @@ func TestPlanOfArtifactsThroughAPooler(t *testing.T) {
 	require.Empty(t, run.Definitions[0].Findings)
 	require.Equal(t, plan.AccessPath{Node: "Index Scan", Index: "children_parent_id_idx", UsesIndex: true, Table: "children", Pages: 1}, run.Definitions[0].Access)
 }
+
+func TestPlanOfCompositeKeys(t *testing.T) {
+	t.Parallel()
+	b := composites(t, compositeKinds()[1].tables("CASCADE", "CREATE INDEX keyed ON children (b, a);", ""),
+		byPair, "parents")
+	b.Exec("DELETE FROM parents WHERE number <= 7; ANALYZE children")
+	planned := planOn(t, b.DB, byPair, planLimits()).Definitions[0]
+	require.Equal(t, "a, b", planned.Column)
+	require.EqualValues(t, 21, planned.Rows)
+	require.Empty(t, planned.Findings)
+	require.Empty(t, planned.MissingIndexes)
+	require.Equal(t, plan.AccessPath{Node: "Index Scan", Index: "keyed", UsesIndex: true, Table: "children", Pages: planned.Access.Pages}, planned.Access)
+	require.EqualValues(t, 21, b.run(t).DeleteCount)
+
+	b.Exec("DROP INDEX keyed; DELETE FROM parents WHERE number <= 9")
+	planned = planOn(t, b.DB, byPair, planLimits()).Definitions[0]
+	require.EqualValues(t, 6, planned.Rows)
+	require.Equal(t, "Seq Scan", planned.Access.Node)
+	require.Equal(t, []string{"CREATE INDEX CONCURRENTLY IF NOT EXISTS children_a_b_idx ON public.children (a, b);"}, []string{planned.MissingIndexes[0].Create})
+}

@@ -10,7 +10,6 @@ import (
 	"sexton/internal/dbtest"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgtest"
-	"sexton/internal/problem"
 )
 
 func tombstonesOf(db *dbtest.DB) loosefk.Tombstones {
@@ -181,116 +180,6 @@ func TestRetryDoesNotWaitForTableLocks(t *testing.T) {
 	require.ErrorContains(t, err, "SQLSTATE 55P03")
 }
 
-// One MERGE inserts, changes and deletes parents, another one deletes children that are parents themselves.
-func TestMerge(t *testing.T) {
-	t.Parallel()
-	pgtest.Since(t, 15)
-	b := setup(t, `
-CREATE TABLE parents (id bigint PRIMARY KEY, n bigint);
-CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint) PARTITION BY RANGE (id);
-CREATE TABLE children_1 PARTITION OF children FOR VALUES FROM (1) TO (20);
-CREATE TABLE children_2 PARTITION OF children FOR VALUES FROM (20) TO (100);
-CREATE TABLE leaves (id bigint PRIMARY KEY, child_id bigint);
-CREATE INDEX ON children (parent_id); CREATE INDEX ON leaves (child_id);
-INSERT INTO parents SELECT generate_series(1, 4), 0;
-INSERT INTO children SELECT n, n / 10 FROM generate_series(10, 49) AS n;
-INSERT INTO leaves SELECT n, n FROM generate_series(10, 49) AS n;`, `
-children: [{table: parents, column: parent_id, on_delete: async_delete}]
-leaves: [{table: children, column: child_id, on_delete: async_delete}]`, "parents", "children")
-	returning := ""
-	if pgtest.Version(t) >= 17 {
-		returning = " RETURNING merge_action()"
-	}
-	b.Exec(`MERGE INTO parents AS p USING (VALUES (1, 'delete'), (2, 'update'), (3, 'delete'), (5, 'insert')) AS by (id, what) ON p.id = by.id
-		WHEN MATCHED AND what = 'delete' THEN DELETE WHEN MATCHED THEN UPDATE SET n = 1 WHEN NOT MATCHED THEN INSERT VALUES (by.id, 0)` + returning)
-	b.Exec(`MERGE INTO children AS c USING parents AS p ON p.id = c.parent_id WHEN MATCHED AND p.id = 4 AND c.id < 45 THEN DELETE` + returning)
-	require.Equal(t, int64(7), b.Pending(t))
-	b.run(t)
-	b.run(t) // The children that it deleted were parents.
-	require.Zero(t, b.Pending(t))
-	for _, table := range []string{"children", "leaves"} {
-		require.Equal(t, [][]string{{"15", "20", "49"}}, b.Rows("SELECT count(*), min(id), max(id) FROM "+table))
-	}
-}
-
-// Postgres computes a virtual column when it is read, has no index on one, and shows NULL for it to triggers.
-func TestVirtualColumns(t *testing.T) {
-	t.Parallel()
-	pgtest.Since(t, 18)
-	b := setup(t, `
-CREATE TABLE parents (id bigint PRIMARY KEY, twice bigint GENERATED ALWAYS AS (id * 2) VIRTUAL);
-CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint GENERATED ALWAYS AS (id / 10) VIRTUAL);
-INSERT INTO parents SELECT generate_series(1, 3);
-INSERT INTO children SELECT generate_series(10, 39);`, deleteChildren, "parents")
-	b.Exec("DELETE FROM parents WHERE id = 2")
-	b.drained(t)
-	require.Equal(t, [][]string{{"1", "10"}, {"3", "10"}}, b.Rows("SELECT parent_id, count(*) FROM children GROUP BY 1 ORDER BY 1"))
-
-	_, problems := resolve(t, b.Pool(), "children: [{table: parents, column: parent_id, parent_column: twice, on_delete: async_delete}]")
-	found := problems.Only(problem.Error)
-	require.Len(t, found, 1)
-	require.Contains(t, found[0].String(), "column twice of parent parents is not unique")
-	_, problems = resolve(t, b.Pool(), dbtest.Defined("async_nullify", "children"))
-	require.Contains(t, problems.Only(problem.Error)[0].String(), "children.parent_id is a generated column and cannot be set")
-}
-
-// A period is a part of the key like any other column: the children of the row that had exactly this one go.
-func TestPeriodsAsKeys(t *testing.T) {
-	t.Parallel()
-	pgtest.Since(t, 18)
-	b := composites(t, `
-CREATE TABLE parents (a int4range, b daterange, PRIMARY KEY (a, b WITHOUT OVERLAPS));
-CREATE TABLE children (id bigint PRIMARY KEY, a int4range, b daterange);
-CREATE INDEX ON children (a, b);
-INSERT INTO parents SELECT int4range(1, 2), daterange(make_date(n, 1, 1), make_date(n + 1, 1, 1)) FROM generate_series(2020, 2023) AS n;
-INSERT INTO children SELECT 1000 + lower(b) - '2020-01-01'::date, a, b FROM parents;
-INSERT INTO children VALUES (1, '[1,1]', '[2021-03-01,2021-04-01)');`,
-		byPair, "parents")
-	b.Exec("DELETE FROM parents WHERE b @> '2021-06-01'::date")
-	b.drained(t)
-	require.Equal(t, []string{"1", "1000", "1731", "2096"}, b.ids("SELECT id FROM children ORDER BY id"))
-}
-
 func (b bundle) fingerprint(t *testing.T) string {
 	return pgtest.Must(loosefk.Fingerprint(t.Context(), b.Pool(), "main", b.engine.Parents))(t)
-}
-
-func TestFingerprintFollowsDefinitionsAndNotData(t *testing.T) {
-	t.Parallel()
-	b := setup(t, `
-		CREATE TABLE parents (id bigint PRIMARY KEY);
-		CREATE TABLE children (id bigint, parent_id bigint) PARTITION BY LIST (id);
-		CREATE TABLE children_1 PARTITION OF children FOR VALUES IN (1);`, deleteChildren, "parents")
-	first := b.fingerprint(t)
-	b.Exec("INSERT INTO parents VALUES (1); INSERT INTO children VALUES (1, 1); ANALYZE parents, children_1")
-	require.Equal(t, first, b.fingerprint(t), "data and statistics change nothing")
-	for _, change := range []string{
-		"CREATE TABLE children_2 PARTITION OF children FOR VALUES IN (2)",
-		"ALTER TABLE children DETACH PARTITION children_2",
-		"CREATE INDEX ours ON children (parent_id)",
-		"DROP INDEX ours",
-		"ALTER TABLE children ADD COLUMN note text",
-		"ALTER TABLE parents RENAME id TO key",
-		"ALTER TABLE parents RENAME TO elders",
-		"DROP TABLE children_1",
-	} {
-		before := b.fingerprint(t)
-		b.Exec(change)
-		require.NotEqual(t, before, b.fingerprint(t), change)
-	}
-}
-
-// The run itself compares it, and has changed nothing where the tables are others by now.
-func TestRunEndsWhereTablesHaveChanged(t *testing.T) {
-	t.Parallel()
-	b := setup(t, dbtest.Family(1, dbtest.Children{Each: 1}), deleteChildren, "parents")
-	b.engine.Fingerprint = b.fingerprint(t)
-	b.Exec("DELETE FROM parents; ALTER TABLE children ADD note text")
-	_, err := b.engine.Run(t.Context())
-	require.ErrorIs(t, err, loosefk.ErrChanged)
-	require.EqualValues(t, 1, b.count(t, "children"))
-
-	b.engine.Fingerprint = b.fingerprint(t)
-	pgtest.Must(b.engine.Run(t.Context()))(t)
-	require.Zero(t, b.count(t, "children"))
 }

@@ -1,13 +1,17 @@
 package operator
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/heartbeat"
 	"sexton/internal/installation"
+	"sexton/internal/listen"
 	"sexton/internal/pgtest"
+	"sexton/internal/web"
 )
 
 func TestObstacleOfARunningPass(t *testing.T) {
@@ -27,3 +31,47 @@ func TestObstacleOfARunningPass(t *testing.T) {
 }
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
+
+func TestReadiness(t *testing.T) {
+	t.Parallel()
+	s := observe(t, "main", "ci!")
+	heart := beating(t, s.all.Databases[0])
+	stopping, stop := context.WithCancel(t.Context())
+	ready := NewReadiness(stopping, s.all, nil, heart)
+
+	got := ready.Check(t.Context())
+	require.True(t, got.Ready, "another database is down: %v", got)
+	require.Equal(t, web.DatabaseState{Name: "main", Ready: true, Required: true}, got.Databases[0])
+	require.False(t, got.Databases[1].Ready)
+	require.False(t, got.Databases[1].Required)
+	require.Len(t, got.Databases[1].Reasons, 1)
+	require.Contains(t, got.Databases[1].Reasons[0], "cannot be reached: ")
+
+	ready.Subscriptions = []*listen.Subscription{{Kind: cleanUp, Database: "main"}}
+	got = ready.Check(t.Context())
+	require.False(t, got.Ready)
+	require.Equal(t, []string{"the listener of loose_foreign_keys_cleanup has no connection"}, got.Databases[0].Reasons)
+
+	ready.Subscriptions = nil
+	s.servers["main"].Exec("DROP TABLE sexton.swept")
+	got = ready.Check(t.Context())
+	require.False(t, got.Ready)
+	require.Len(t, got.Databases[0].Reasons, 1)
+	require.Contains(t, got.Databases[0].Reasons[0], "swept")
+
+	stop()
+	got = ready.Check(t.Context())
+	require.Equal(t, []string{"the worker stops"}, got.Reasons)
+	require.False(t, got.Ready)
+}
+
+func TestNotReadyWithoutTheJobsDatabase(t *testing.T) {
+	t.Parallel()
+	s := observe(t, "main!", "ci")
+	ready := NewReadiness(t.Context(), s.all, nil, &heartbeat.Heart{DB: s.all.Databases[0], ClientID: "me"})
+	got := ready.Check(t.Context())
+	require.False(t, got.Ready)
+	require.Equal(t, []string{"no heartbeat got through lately, so other workers take this one for dead"}, got.Reasons)
+	require.False(t, got.Databases[0].Ready)
+	require.True(t, got.Databases[1].Ready, got.Databases[1].Reasons)
+}
