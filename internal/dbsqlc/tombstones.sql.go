@@ -9,21 +9,6 @@ import (
 	"context"
 )
 
-const sweptAdopt = `-- name: SweptAdopt :execrows
-UPDATE "sexton".swept AS swept
-SET database = $1
-WHERE swept.database <> ALL ($2::pg_catalog.text[]) AND swept.parent = ANY ($3::pg_catalog.text[])
-`
-
-// Takes over removed tombstones under a name that no configured database has.
-func (q *Queries) SweptAdopt(ctx context.Context, database string, configured []string, parents []string) (int64, error) {
-	result, err := q.db.Exec(ctx, sweptAdopt, database, configured, parents)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
 const sweptKeys = `-- name: SweptKeys :one
 SELECT coalesce(pg_catalog.sum(pg_catalog.cardinality(coalesce(counted.integer_keys::pg_catalog.text[], counted.text_keys))), 0)::bigint AS keys
 FROM (

@@ -13,9 +13,7 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/each"
 	"sexton/internal/lease"
-	"sexton/internal/loosefk"
 	"sexton/internal/migrate"
-	"sexton/internal/problem"
 	riverjobs "sexton/river_jobs"
 	"sexton/triggers"
 )
@@ -53,10 +51,7 @@ func InstallTriggers(ctx context.Context, b *Bound, set func(*triggers.Config)) 
 		set(&cfg)
 		report, err := triggers.Install(ctx, conn, cfg, parents)
 		reports = append(reports, TriggerReport{Database: db.Name, Report: report})
-		if err != nil {
-			return err
-		}
-		return b.adopt(ctx, db)
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -72,18 +67,6 @@ func InstallTriggers(ctx context.Context, b *Bound, set func(*triggers.Config)) 
 		reports[i].Audit = b.childrenOf(reports[i].Database, added)
 	}
 	return reports, nil
-}
-
-// adopt takes over the removed tombstones of a database that had another name in the configuration when they were removed.
-// No pass would recheck them otherwise. Two databases of the configuration may be one, with a schema each, so it takes
-// only tombstones of the database's own parents, and none with a name in use.
-func (b *Bound) adopt(ctx context.Context, db database.Database) error {
-	if !b.Config.Has(migrate.LooseForeignKeys) {
-		return nil
-	}
-	recorded := each.Of(b.Parents[db.Name], func(p *loosefk.Parent) string { return p.Recorded })
-	_, err := db.Queries().SweptAdopt(ctx, db.Name, b.Config.DatabaseNames(), recorded)
-	return problem.Doing(err, "take over removed tombstones of database %s", db.Name)
 }
 
 // childrenOf names the child tables of a database's parents whose definitions are among the entries.

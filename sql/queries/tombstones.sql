@@ -57,9 +57,3 @@ FROM (
     WHERE swept.database = @database
     LIMIT @cap::int
 ) AS counted;
-
--- name: SweptAdopt :execrows
--- Takes over removed tombstones under a name that no configured database has.
-UPDATE "sexton".swept AS swept
-SET database = @database
-WHERE swept.database <> ALL (@configured::pg_catalog.text[]) AND swept.parent = ANY (@parents::pg_catalog.text[]);

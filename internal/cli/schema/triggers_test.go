@@ -63,17 +63,6 @@ func TestTriggersWarnOfAMissingIndex(t *testing.T) {
 	require.Zero(t, s.Run("triggers", "status").Code)
 }
 
-// A database gets another name in the configuration while removed tombstones wait for their recheck.
-func TestTriggersInstallTakesOverRemovedTombstones(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	s.Exec(`INSERT INTO sexton.swept (database, parent, integer_keys, swept_at)
-		VALUES ('former', 'public.projects', '{1}', now()), ('former', 'public.others', '{1}', now())`)
-	s.OK("triggers", "install")
-	require.Equal(t, [][]string{{"former", "public.others"}, {"main", "public.projects"}},
-		s.Rows("SELECT database, parent FROM sexton.swept ORDER BY database"))
-}
-
 // Files that mean something else are another generation until they are installed.
 func TestTriggersStatusComparesTheDefinitions(t *testing.T) {
 	t.Parallel()
