@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -117,14 +116,6 @@ func (db Database) grants(ctx context.Context, on querier, has bool) ([]ownerGra
 		sqlText("owner_grants"), db.owner(), db.TrackedSchema, tables, privileges, has)
 }
 
-// bindingPolicies returns what the owner's role needs where row security hides rows from it. Up leaves it to a person: membership in
-// the role of an application's tables is more than any single right.
-func (db Database) bindingPolicies(ctx context.Context, on querier) ([]string, error) {
-	tables, _ := db.ownerNeeds()
-	return list(ctx, on, "row security for role "+db.owner(), pgx.RowTo[string], sqlText("owner_policies"),
-		db.owner(), db.TrackedSchema, slices.Compact(tables))
-}
-
 // grantOwner gives the role what it lacks on the application's tables. What the current role may not grant is left for a person.
 func (s *session) grantOwner(ctx context.Context, tx pgx.Tx, own *Ownership) error {
 	grants, err := s.db.grants(ctx, tx, false)
@@ -141,9 +132,7 @@ func (s *session) grantOwner(ctx context.Context, tx pgx.Tx, own *Ownership) err
 		return err
 	}
 	own.Todo = each.Of(grants, func(grant ownerGrant) string { return grant.grant(own.Role) })
-	policies, err := s.db.bindingPolicies(ctx, tx)
-	own.Todo = append(own.Todo, policies...)
-	return err
+	return nil
 }
 
 // revokeOwner takes back what grantOwner gave. The role is kept, because other databases use it.
@@ -226,19 +215,12 @@ func (db Database) ownerLacks(ctx context.Context, tx pgx.Tx) ([]OwnerRisk, erro
 	if err != nil {
 		return nil, err
 	}
-	found := each.Of(grants, func(grant ownerGrant) OwnerRisk {
+	return each.Of(grants, func(grant ownerGrant) OwnerRisk {
 		return OwnerRisk{
 			Object: grant.Object, Message: fmt.Sprintf("role %s, which owns Sexton's functions, lacks %s", db.owner(), grant.Privileges),
 			Fix: grant.grant(db.owner()),
 		}
-	})
-	policies, err := db.bindingPolicies(ctx, tx)
-	for _, statement := range policies {
-		found = append(found, OwnerRisk{
-			Object: "role " + db.owner(), Message: "row security binds Sexton's functions on the application's tables, so that they fail", Fix: statement,
-		})
-	}
-	return found, err
+	}), nil
 }
 
 func (db Database) unreadTables(ctx context.Context, tx pgx.Tx) ([]OwnerRisk, error) {

@@ -107,18 +107,13 @@ func TestRowSecurityNeedsTheRoleOfTheTablesOwner(t *testing.T) {
 	db := with(t, d, migrate.GhostUsers)
 	db.Owner = d.CreateRole()
 	d.Exec("ALTER TABLE users ENABLE ROW LEVEL SECURITY; CREATE POLICY one ON users USING (id = 2)")
-	report := up(t, db)
-	grant := "GRANT " + application + " TO " + db.Owner
-	require.Equal(t, &migrate.Ownership{Role: db.Owner, Todo: []string{grant}}, report.Owner)
-	require.Equal(t, grant, risks(t, db)[0].Fix)
+	up(t, db)
 	allowCalls(d, application)
 	var pgErr *pgconn.PgError
 	require.ErrorAs(t, as(t, d, application, "SELECT sexton.delete_user(1, 2)"), &pgErr)
 	require.Contains(t, pgErr.Message, "row-level security")
 
-	d.Exec(grant)
-	require.Empty(t, up(t, db).Owner.Todo)
-	require.Empty(t, risks(t, db))
+	d.Exec("GRANT " + application + " TO " + db.Owner)
 	require.NoError(t, as(t, d, application, "SELECT sexton.delete_user(1, 2)"))
 }
 
