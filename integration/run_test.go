@@ -121,6 +121,8 @@ func testRunHolds(t *testing.T, p program) {
 	require.Contains(t, status, "child table public.gone does not exist")
 	p.run(t, s.dir, s.url, 5, "doctor")
 
+	// A run that is under way has read the definitions without the table.
+	s.wait(t, time.Minute, "the recheck", "NOT EXISTS (SELECT FROM sexton.swept) AND NOT EXISTS (SELECT FROM sexton.river_job WHERE state = 'running')")
 	s.exec(t, "CREATE TABLE gone (id bigint PRIMARY KEY, other_id bigint); UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
 	p.run(t, s.dir, s.url, 0, "job", "enqueue", kind)
 	s.wait(t, time.Minute, "the parent that was held", "NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)")
