@@ -71,11 +71,12 @@ func (e *Engine) change(ctx context.Context, tx pgx.Tx, claimed *claim, surveyed
 	if err := tx.QueryRow(ctx, e.DB.Names.Render(statement("owned"))).Scan(&owned); err != nil {
 		return fmt.Errorf("look whether files have a project: %w", err)
 	}
-	project := ""
 	if owned {
-		project = "{with_project}"
+		if _, err := tx.Exec(ctx, e.DB.Names.Render(statement("fill_project")), claimed.diffID); err != nil {
+			return fmt.Errorf("give files a project: %w", err)
+		}
 	}
-	switched, err := tx.Exec(ctx, e.DB.Names.Render(statement("switch", "project", project)), claimed.diffID)
+	switched, err := tx.Exec(ctx, e.DB.Names.Render(statement("switch")), claimed.diffID)
 	if err != nil {
 		return fmt.Errorf("take texts out of the database: %w", err)
 	}

@@ -7,7 +7,7 @@ SET diff = NULL,
     "binary" = layout.encoded OR coalesce(file."binary", false),
     new_path = CASE WHEN nullable.new_path AND file.new_path OPERATOR(pg_catalog.=) file.old_path THEN NULL ELSE file.new_path END,
     relative_order = CASE WHEN layout.place OPERATOR(pg_catalog.=) file.relative_order THEN layout.place
-        ELSE -1 OPERATOR(pg_catalog.-) layout.place END{project}
+        ELSE -1 OPERATOR(pg_catalog.-) layout.place END
 FROM ({layout}) AS layout
 CROSS JOIN (
     SELECT NOT attribute.attnotnull AS new_path
