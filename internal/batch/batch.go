@@ -36,7 +36,8 @@ type Limits struct {
 	// Repeatable is for statements that must not follow a row which another session changes while they wait for it: they fail with
 	// 40001.
 	Repeatable bool
-	// Reads is for statements that write nothing: the server refuses others. The token is compared without a lock, which would be written.
+	// Reads is for statements that write nothing: the server refuses others. They use indexes, whatever the statistics say of their tables.
+	// The token is compared without a lock, which would be written.
 	Reads bool
 	// Own is for statements on Sexton's own tables and the catalogue alone, which use plain operators. They run under the pinned
 	// search_path and not under that of the application's triggers.
@@ -99,8 +100,6 @@ type Session struct {
 	Limits Limits
 	// Slot is the slot of the fence that its transactions lock, below lease.Slots. Sessions of one pass have different ones.
 	Slot int
-	// Plain leaves the planner's settings alone: the application's triggers are planned with them, too.
-	Plain bool
 	// Kept has triggers keep what the session's statements delete, for `sexton undo`, as they do for sessions of the application.
 	Kept bool
 
@@ -132,6 +131,14 @@ func (s *Session) RunOwn(ctx context.Context, statements ...Statement) ([]int64,
 	limits := s.Limits
 	limits.Own = true
 	return s.RunWithin(ctx, limits, statements...)
+}
+
+// Read is Run for statements that write nothing.
+func (s *Session) Read(ctx context.Context, statements ...Statement) error {
+	limits := s.Limits
+	limits.Reads = true
+	_, err := s.RunWithin(ctx, limits, statements...)
+	return err
 }
 
 // RunWithin is Run under other limits than the session's.
@@ -187,7 +194,7 @@ func (s *Session) run(ctx context.Context, limits Limits, statements []Statement
 	if s.Kept {
 		pipeline.Queue(keptSQL)
 	}
-	s.queuePath(pipeline, limits.Own)
+	s.queuePath(pipeline, limits)
 	frame := pipeline.Len()
 	all, found := s.explainFirst(limits, statements)
 	prepared, known := s.knows(all)

@@ -21,14 +21,17 @@ const (
 	// have to prepare two.
 	frameSQL = `SELECT pg_catalog.set_config('search_path', coalesce($1::pg_catalog.text, "sexton".application_path($2)), true),
     pg_catalog.set_config('sexton.run', '1', true), ` + policiesSQL
-	// scansSQL is frameSQL with planner settings that keep statements to nested loops over indexes.
-	scansSQL = `SELECT pg_catalog.set_config('search_path', coalesce($1::pg_catalog.text, "sexton".application_path($2)), true),
-    pg_catalog.concat(pg_catalog.set_config('sexton.run', '1', true),
-        pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true), pg_catalog.set_config('enable_seqscan', 'off', true),
-        pg_catalog.set_config('enable_bitmapscan', 'off', true), pg_catalog.set_config('enable_hashjoin', 'off', true),
-        pg_catalog.set_config('enable_mergejoin', 'off', true)), ` + policiesSQL
+	// readSQL is frameSQL with IndexScans.
+	readSQL = `SELECT pg_catalog.set_config('search_path', coalesce($1::pg_catalog.text, "sexton".application_path($2)), true),
+    pg_catalog.concat(pg_catalog.set_config('sexton.run', '1', true), ` + IndexScans + `), ` + policiesSQL
 	keptSQL = "SELECT pg_catalog.set_config('sexton.undo', 'users', true)"
 )
+
+// IndexScans is an SQL expression that makes the rest of a transaction use indexes, whatever
+// the statistics say of the tables. The application's triggers would be planned with these
+// settings, too, so it is for transactions that only read.
+const IndexScans = "(SELECT pg_catalog.string_agg(pg_catalog.set_config(setting.name, 'off', true), '') FROM pg_catalog.unnest(" +
+	"'{enable_seqscan,enable_bitmapscan,enable_sort,enable_hashjoin,enable_mergejoin,jit}'::pg_catalog.text[]) AS setting (name))"
 
 // pathLasts is how long a connection goes by the path that it has found: the role's setting may change.
 const pathLasts = time.Minute
@@ -41,17 +44,17 @@ type foundPath struct {
 
 // queuePath adds the statement that sets the path. The catalogue is asked for the path now and then on each connection, as a session of the
 // application would be given it, and again after a batch that failed: it may have been the path's fault.
-func (s *Session) queuePath(pipeline *pgx.Batch, own bool) {
+func (s *Session) queuePath(pipeline *pgx.Batch, limits Limits) {
 	path := s.knownPath()
 	switch {
-	case own:
+	case limits.Own:
 		path = database.OwnPath
 	case path == nil:
 		delete(s.Conn.PgConn().CustomData(), pathKey)
 	}
-	frame := scansSQL
-	if s.Plain {
-		frame = frameSQL
+	frame := frameSQL
+	if limits.Reads {
+		frame = readSQL
 	}
 	pipeline.Queue(s.Names.Render(frame), path, s.Names.Path)
 }

@@ -215,7 +215,7 @@ func (s *session) edgesWithRows(ctx context.Context, c *chunk, edges []*Edge) ([
 		}
 	}
 	var found []bool
-	_, err := s.run(ctx, s.readLimits(), batch.Statement{SQL: dml.IndexScans},
+	_, err := s.run(ctx, s.readLimits(),
 		batch.Statement{SQL: "SELECT ARRAY[" + strings.Join(terms, ",\n") + "]", Args: args.Values, Scan: batch.One(&found)})
 	if err != nil {
 		return nil, err

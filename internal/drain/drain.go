@@ -106,7 +106,7 @@ func (p *Pass) Run(ctx context.Context) error {
 	// first session gets a copy.
 	own := p.Session
 	p.startSession(ctx, &batch.Session{
-		Conn: own.Conn, Names: own.Names, Fence: own.Fence, Limits: own.Limits, Slot: own.Slot, Plain: own.Plain, Kept: own.Kept,
+		Conn: own.Conn, Names: own.Names, Fence: own.Fence, Limits: own.Limits, Slot: own.Slot, Kept: own.Kept,
 	})
 	p.sessions.Wait()
 	return p.err

@@ -9,17 +9,12 @@ import (
 	"sexton/internal/pace"
 )
 
-// connect returns another session that plans statements as the first one does, or nil. The
-// caller holds p.mu.
+// connect returns another session, or nil. The caller holds p.mu.
 func (p *Pass) connect(ctx context.Context) *batch.Session {
 	if p.Connect == nil {
 		return nil
 	}
-	on := p.Connect(ctx)
-	if on != nil {
-		on.Plain = p.Session.Plain
-	}
-	return on
+	return p.Connect(ctx)
 }
 
 // signal wakes the sessions that wait for a chunk. The caller holds p.mu.

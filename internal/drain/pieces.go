@@ -125,8 +125,7 @@ func (d *edgeDrain) readWindow(ctx context.Context) (pointers []pgtype.TID, last
 	keys := d.keys(d.c, d.e)
 	keys.Gone = !d.c.parent.lives() // A read-only transaction cannot lock the queue.
 	sql, args := d.e.Window(d.e.Leaf, "picked.ctid", "", keys, int(min(int64(limit), d.rowsLeft(d.e))))
-	_, err = d.run(ctx, d.readLimits(), batch.Statement{SQL: dml.IndexScans},
-		batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&pointers, pgx.RowTo[pgtype.TID])})
+	_, err = d.run(ctx, d.readLimits(), batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&pointers, pgx.RowTo[pgtype.TID])})
 	switch {
 	case err != nil:
 		return nil, false, withEdge(err, d.e)
@@ -289,10 +288,7 @@ func (s *session) treeSession() *TreeSession {
 			Throttle: pace.Throttle{Blocker: s.Pace.Blocker},
 		},
 		Send: func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
-			plain := s.on.Plain
-			s.on.Plain = false // Tree statements depend on planner settings.
 			_, err := s.run(ctx, limits, statements...)
-			s.on.Plain = plain
 			return err
 		},
 		Yields: func(ctx context.Context) bool {

@@ -262,7 +262,9 @@ func windowName(leaf pgcatalog.Table) string { return fmt.Sprint("below ", leaf.
 
 // Read runs statements that change nothing.
 func (t *Tree) Read(ctx context.Context, statements ...batch.Statement) error {
-	return t.Send(ctx, t.ShortWaits(), statements...)
+	limits := t.ShortWaits()
+	limits.Reads = true
+	return t.Send(ctx, limits, statements...)
 }
 
 // drain deletes or changes the rows of one leaf that refer to the window's rows by the key f,

@@ -310,3 +310,15 @@ func TestALostAnswerLeavesNoClaim(t *testing.T) {
 	require.Empty(t, b.Rows("SELECT FROM sexton.external_diffs WHERE busy_until IS NOT NULL"))
 	require.Empty(t, pgtest.Must(b.engine.Move(t.Context(), 1))(t).Skipped)
 }
+
+func TestTriggersSeeNoPlannerSettings(t *testing.T) {
+	t.Parallel()
+	b := inFolder(t)
+	b.add(1, file{path: "a", text: new("a")}, file{path: "b", text: new("b")})
+	b.Exec("UPDATE merge_request_diff_files SET project_id = NULL WHERE old_path = 'a'")
+	b.RecordPlannerSettings("merge_request_diffs", "merge_request_diff_files")
+	b.move(t, 1)
+	require.Equal(t, [][]string{{"1"}, {"1"}}, b.Rows("SELECT project_id FROM merge_request_diff_files"))
+	pgtest.Must(b.engine.Restore(t.Context(), 1))(t)
+	b.RequireOwnPlannerSettings(t, "merge_request_diffs", "merge_request_diff_files")
+}

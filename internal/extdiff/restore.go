@@ -63,8 +63,8 @@ func (e *Engine) Release(ctx context.Context, diffID int64) (released bool, err 
 // The pieces of a diff until they are put together, where the transaction alone sees them.
 const collectSQL = `CREATE TEMPORARY TABLE sexton_pieces (relative_order integer, number integer, body pg_catalog.bytea) ON COMMIT DROP`
 
-// Each file looks for its pieces.
-const indexSQL = `CREATE INDEX ON pg_temp.sexton_pieces (relative_order, number)`
+// Each file looks for its pieces. The planner uses the index because it counts them first.
+const indexSQL = `CREATE INDEX ON pg_temp.sexton_pieces (relative_order, number); ANALYZE pg_temp.sexton_pieces`
 
 // bringBack does all of it in one transaction, which locks nothing before the object has been read. Each of its statements has a limit,
 // the store gives up a connection over which no byte moves, and until it is confirmed the claim ends with a database that does not answer. It

@@ -90,6 +90,9 @@ func (r *Reading) find(ctx context.Context, tx pgx.Tx, limits Limits) (store int
 	if _, err := tx.Exec(ctx, r.db.Names.Render(statement("bound")), args...); err != nil {
 		return 0, false, fmt.Errorf("bound transaction: %w", err)
 	}
+	if _, err := tx.Exec(ctx, statement("index_scans")); err != nil {
+		return 0, false, fmt.Errorf("set planner: %w", err)
+	}
 	// No trigger fires here that would need the application's path.
 	if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog, pg_temp"); err != nil {
 		return 0, false, fmt.Errorf("set path: %w", err)

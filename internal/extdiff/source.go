@@ -38,13 +38,16 @@ func (s *source) open(ctx context.Context) error {
 	s.tx = tx
 	var q pgx.Batch
 	q.Queue(e.boundStatement(), e.boundArgs(e.snapshotLimit())...)
+	q.Queue(statement("index_scans"))
 	// The claim may have passed on since: texts that another has taken out would be read as empty ones.
 	q.Queue(e.lookStatement(""), s.found.diffID)
 	q.Queue(e.DB.Names.Render(statement("survey")), s.found.diffID)
 	results := tx.SendBatch(ctx, &q)
 	defer func() { _ = results.Close() }() // An error has been seen by then.
-	if _, err := results.Exec(); err != nil {
-		return fmt.Errorf("bound transaction: %w", err)
+	for range 2 {
+		if _, err := results.Exec(); err != nil {
+			return fmt.Errorf("bound transaction: %w", err)
+		}
 	}
 	again, err := scanLook(results.QueryRow(), s.found.diffID)
 	if err != nil {

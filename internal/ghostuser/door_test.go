@@ -242,7 +242,8 @@ func TestDeleteUserReadsWhatItNeeds(t *testing.T) {
 	var read, looks int64
 	require.NoError(t, tx.QueryRow(t.Context(), `SELECT sum(seq_tup_read), sum(idx_scan) FILTER (WHERE relname = 'members')
 		FROM pg_stat_xact_user_tables WHERE relname IN ('groups', 'members', 'users', 'group_deletion_schedules', 'users_ghost_user_migrations')`).Scan(&read, &looks))
-	require.Less(t, read, int64(10*groups), "rows that were read with whole tables")
+	// The table of schedules is read as a whole until it has a few pages. Read for each group it would be groups * groups / 2 rows.
+	require.Less(t, read, int64(100*groups), "rows that were read with whole tables")
 	require.GreaterOrEqual(t, looks, int64(groups), "looks for other owners, group by group")
 }
 

@@ -54,7 +54,6 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 		Users: cmp.Or(max(e.Limits.Users, 0), 1000), Runtime: cmp.Or(max(e.Limits.Runtime, 0), time.Minute),
 		RetryAfter: cmp.Or(max(e.Limits.RetryAfter, 0), 30*time.Minute),
 	}}
-	e.Session.Plain = true
 	err := pace.Under(ctx, e.Session, r.limits.Runtime, e.Session.Limits.StatementTimeout, r.work)
 	r.stats.Current, r.stats.Duty, r.stats.WaitingFor = nil, pace.Duty{}, ""
 	return r.stats, err

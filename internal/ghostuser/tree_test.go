@@ -58,6 +58,17 @@ func TestTreesAreDeletedChildrenFirst(t *testing.T) {
 		"SELECT payload ->> 'deleted', payload ->> 'nullified' FROM sexton.events WHERE payload ->> 'user_id' = '1'"))
 }
 
+func TestTriggersSeeNoPlannerSettings(t *testing.T) {
+	t.Parallel()
+	b := setup(t, topics+"INSERT INTO posts VALUES (1, 1); INSERT INTO likes VALUES (1, 1); INSERT INTO visits VALUES (1, 1);", lists())
+	tables := []string{"users", "users_ghost_user_migrations", "posts", "likes", "visits", "topics", "replies", "marks", "pins"}
+	b.RecordPlannerSettings(tables...)
+	b.queue(true, 1)
+	b.queue(false, 2)
+	b.requireDone(t, b.run(t), 2)
+	b.RequireOwnPlannerSettings(t, tables...)
+}
+
 // A kill loses no count.
 func TestTreesOutliveAKill(t *testing.T) {
 	t.Parallel()

@@ -376,6 +376,18 @@ func TestRowsThatComeInMeanwhile(t *testing.T) {
 	require.Greater(t, late, int64(100_020))
 }
 
+// Rows that refer to each other in a circle are deleted by other statements than the rest, and pins are changed.
+func TestTriggersSeeNoPlannerSettings(t *testing.T) {
+	t.Parallel()
+	const pins = "CREATE TABLE pins (id bigint PRIMARY KEY, issue_id bigint REFERENCES issues ON DELETE SET NULL); CREATE INDEX ON pins (issue_id);"
+	circle := shapes["ring through a project"]
+	b := setup(t, circle.tables+issues+pins, circle.rows+someIssues+"INSERT INTO pins SELECT id, id FROM issues;")
+	tables := []string{"groups", "projects", "issues", "notes", "members", "group_group_links", "group_deletion_schedules", "pins"}
+	b.RecordPlannerSettings(tables...)
+	b.destroy(t, groupdelete.Destroyed)
+	b.RequireOwnPlannerSettings(t, tables...)
+}
+
 // The project bots of groups and projects enter the queue of users who are deleted with their memberships, and placeholders lose their namespace.
 func TestBotsAndPlaceholders(t *testing.T) {
 	t.Parallel()

@@ -230,3 +230,13 @@ func TestDoorsAreForThoseWhoAreGranted(t *testing.T) {
 	require.Len(t, s.marked(), 1)
 	require.False(t, pgtest.Scalar[bool](t, s.Database, "SELECT has_table_privilege($1, 'groups', 'SELECT')", role))
 }
+
+func TestTriggersSeeNoPlannerSettings(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.RecordPlannerSettings("groups", "group_deletion_schedules")
+	s.scheduled(t, 1, 40, 10, 20)
+	s.Exec("UPDATE users SET admin = false")
+	require.EqualValues(t, 2, s.pass(t).GroupsRestored)
+	s.RequireOwnPlannerSettings(t, "groups", "group_deletion_schedules")
+}

@@ -87,7 +87,7 @@ func (r *run) open(ctx context.Context) error {
 
 func (r *run) page(ctx context.Context) (ids []int64, more bool, _ error) {
 	size := cmp.Or(r.Page, defaultPage)
-	_, err := r.Session.Run(ctx, batch.Statement{
+	err := r.Session.Read(ctx, batch.Statement{
 		SQL: r.Session.Names.Render(statement("page")), Args: []any{r.after, size}, Scan: batch.Collect(&ids, pgx.RowTo[int64]),
 	})
 	if err != nil {

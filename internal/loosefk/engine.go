@@ -103,7 +103,6 @@ type run struct {
 
 // through runs the pass.
 func (r *run) through(ctx context.Context, frame *pace.Frame) error {
-	r.Session.Plain = true
 	r.budget = budget{limits: r.Limits, stats: r.stats, until: frame.Until}
 	parents := r.bind()
 	r.source = &source{run: r, parents: parents}
@@ -128,9 +127,6 @@ func (r *run) through(ctx context.Context, frame *pace.Frame) error {
 		r.pass.Connections = max(1, r.Connections)
 	}
 	for name, remote := range r.Remotes {
-		if remote.Session != nil {
-			remote.Session.Plain = true
-		}
 		r.pass.Remotes[name] = &remote
 	}
 	if err := r.pass.Run(ctx); err != nil {

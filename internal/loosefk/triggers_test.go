@@ -45,3 +45,19 @@ func TestDeferredTriggersFindNamesByTheirOwnPath(t *testing.T) {
 		require.Equal(t, [][]string{{"40"}}, b.Rows("SELECT count(*) FROM app.trail"))
 	})
 }
+
+func TestTriggersSeeNoPlannerSettings(t *testing.T) {
+	t.Parallel()
+	atPaces(t, func(t *testing.T, pace string) {
+		b := setup(t, parentsAndChildren+others, deleteChildren+`
+others:
+  - table: parents
+    column: parent_id
+    on_delete: async_nullify
+`, "parents").at(pace)
+		b.RecordPlannerSettings("children", "others", "loose_foreign_keys_deleted_records")
+		b.Exec("DELETE FROM parents")
+		b.drained(t)
+		b.RequireOwnPlannerSettings(t, "children", "others", "loose_foreign_keys_deleted_records")
+	})
+}

@@ -111,12 +111,12 @@ func TestBeginBatch(t *testing.T) {
 		tx := pgtest.Must(begin(t, "subscription", 7, false))(t)
 		requireSettings(t, tx, map[string]string{
 			"statement_timeout": "5s", "lock_timeout": "200ms", "idle_in_transaction_session_timeout": "10s",
-			"synchronous_commit": "off", "jit": "off",
+			"synchronous_commit": "off",
 		})
 		conn := tx.Conn()
 		require.NoError(t, tx.Commit(t.Context()))
-		after := pgtest.Scalar[string](t, conn, "SHOW enable_seqscan")
-		require.Equal(t, "on", after, "the settings end with the transaction")
+		after := pgtest.Scalar[string](t, conn, "SHOW statement_timeout")
+		require.Equal(t, "0", after, "the settings end with the transaction")
 	})
 
 	t.Run("durable keeps the commit synchronous", func(t *testing.T) {

@@ -203,6 +203,15 @@ func (c Comparison) Between(column, value string) string {
 	return column + " " + c.atLeast + " " + value + " AND " + column + " " + c.atMost + " " + value
 }
 
+// InOrder is an ORDER BY clause for a subquery that ends at the first row with Between, or "". A scan of the table would
+// have to sort all rows first, so the planner uses an index however many rows it expects.
+func (c Comparison) InOrder(column string) string {
+	if !c.ordered() {
+		return ""
+	}
+	return " ORDER BY " + c.column(column)
+}
+
 // Bounds limits the column to the range of an array of keys, below and, if both is set, above. It excludes no row that
 // equals a key. Each condition begins with AND. It returns "" if the type has no such operators.
 func (c Comparison) Bounds(column, keys string, both bool) string {

@@ -287,3 +287,14 @@ func TestNoReferencesAtAll(t *testing.T) {
 	r := placeholder.Remover{DB: b.Pool(), Watched: b.Pool(), Names: dbtest.Names(), References: bound, Limits: batch.Limits{StatementTimeout: time.Minute, LockTimeout: time.Minute}}
 	require.Equal(t, placeholder.Queued, pgtest.Must(r.Remove(t.Context(), 1))(t).Outcome)
 }
+
+func TestTriggersSeeNoPlannerSettings(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.placeholders(1)
+	tables := []string{"import_placeholder_user_details", "users_ghost_user_migrations"}
+	b.RecordPlannerSettings(tables...)
+	require.EqualValues(t, 1, b.run(t).Scheduled)
+	require.Equal(t, placeholder.Queued, b.remove(t, 1).Outcome)
+	b.RequireOwnPlannerSettings(t, tables...)
+}

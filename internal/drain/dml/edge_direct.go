@@ -8,12 +8,8 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Statements of the engine. None of them depends on a planner setting: the application's triggers run in the same
-// transaction and would be planned with it.
-
-// IndexScans makes a transaction that only reads use indexes, whatever the statistics say of the table.
-const IndexScans = "SELECT pg_catalog.set_config(setting.name, 'off', true) FROM pg_catalog.unnest(" +
-	"'{enable_seqscan,enable_bitmapscan,enable_sort,enable_hashjoin,enable_mergejoin}'::pg_catalog.text[]) AS setting (name)"
+// Statements of the engine. Those that change rows do not depend on a planner setting: the application's triggers run in the
+// same transaction and would be planned with it.
 
 // Direct changes all rows of keys in one leaf. It is exact under REPEATABLE READ: a row that another session changed after
 // the snapshot is error 40001. The lower bound keeps the planner from a sequential scan if the statistics are wrong;
@@ -75,17 +71,8 @@ func (e *Edge) Remain(of *Key, key []string, keys string, args *Args) string {
 			keys, found, e.Compare[0].Equal("found.value", "given.key"))
 		return of.KeyCompare[0].Any(key[0], left)
 	}
-	return fmt.Sprintf("EXISTS (SELECT FROM %s WHERE %s%s OFFSET 0)", e.Whole(), e.between("child", key), e.Restrictions("child", args))
-}
-
-// between compares the edge's columns with a key, the last of them by two bounds.
-func (e *Edge) between(alias string, key []string) string {
-	columns, last := Qualified(alias, e.Columns), len(e.Columns)-1
-	bounded := e.Compare[last].Between(columns[last], key[last])
-	if last == 0 {
-		return bounded
-	}
-	return Pairwise(e.Compare[:last], columns[:last], key[:last]) + " AND " + bounded
+	return fmt.Sprintf("EXISTS (SELECT FROM %s WHERE %s)", e.Whole(),
+		firstBetween(e.Compare, Qualified("child", e.Columns), key, e.Restrictions("child", args)))
 }
 
 // bounds limits a single column to the range of the keys.

@@ -136,6 +136,17 @@ func Pairwise(by []pgcatalog.Comparison, a, b []string) string {
 	return strings.Join(terms, " AND ")
 }
 
+// firstBetween is the rest of a subquery for the first row whose columns equal values and that meets a further condition. An
+// index serves it whatever the statistics say: the last value is compared by two bounds, and the rows are ordered.
+func firstBetween(by []pgcatalog.Comparison, columns, values []string, further string) string {
+	last := len(columns) - 1
+	condition := by[last].Between(columns[last], values[last])
+	if last > 0 {
+		condition = Pairwise(by[:last], columns[:last], values[:last]) + " AND " + condition
+	}
+	return condition + further + by[last].InOrder(columns[last]) + " OFFSET 0"
+}
+
 // Qualified are quoted columns of alias.
 func Qualified(alias string, columns []string) []string {
 	return each.Of(columns, func(column string) string { return alias + "." + pgcatalog.Quote(column) })

@@ -98,9 +98,10 @@ type Owner struct {
 // that Returning adds with the alias target. Selected is an expression of type bigint, or "".
 type Extra struct{ CTE, Returning, Selected string }
 
-// wantSQL is a CTE of the rows that the first two parameters name.
+// wantSQL is a CTE of the rows that the first two parameters name. The subqueries hide their
+// number from the planner: it joins few rows with their leaf by a TID scan and not by a scan.
 const wantSQL = "want AS MATERIALIZED (SELECT wanted.at, wanted.version " +
-	"FROM unnest($1::pg_catalog.tid[], $2::pg_catalog.xid[]) AS wanted (at, version))"
+	"FROM unnest((SELECT $1::pg_catalog.tid[]), (SELECT $2::pg_catalog.xid[])) AS wanted (at, version))"
 
 // joined joins a relation of row versions with the leaf that they are in.
 func joined(want string, leaf pgcatalog.Table, alias string) string {
@@ -115,24 +116,28 @@ func with(ctes ...string) string {
 
 // On is the condition for rows of the key (alias child) that refer to a row (alias parent).
 func (f *Ref) On(child, parent string) string {
-	sql := Pairwise(f.compare, Qualified(child, f.Columns), Qualified(parent, f.Targets))
-	if f.Where != "" {
-		sql += " AND " + strings.ReplaceAll(f.Where, "child.", child+".")
-	}
-	return sql
+	return Pairwise(f.compare, Qualified(child, f.Columns), Qualified(parent, f.Targets)) + f.where(child)
 }
 
-// Exists is true if rows of the key refer to the row. OFFSET 0 makes it one index lookup per row, whatever the planner
-// estimates.
+// where is the condition of a key that not all rows of the table belong to. It begins with AND.
+func (f *Ref) where(child string) string {
+	if f.Where == "" {
+		return ""
+	}
+	return " AND " + strings.ReplaceAll(f.Where, "child.", child+".")
+}
+
+// Exists is true if rows of the key refer to the row. It is one index lookup per row, whatever the planner estimates.
 func (f *Ref) Exists(parent string) string { return f.exists(parent, false) }
 
 // exists is Exists, or leaves out rows that are in the CTE meant.
 func (f *Ref) exists(parent string, without bool) string {
-	condition := f.On("child", parent)
+	further := f.where("child")
 	if without {
-		condition += " AND NOT child.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT meant.at FROM meant))"
+		further += " AND NOT child.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT meant.at FROM meant))"
 	}
-	return fmt.Sprintf("EXISTS (SELECT FROM %s AS child WHERE %s OFFSET 0)", f.From, condition)
+	return fmt.Sprintf("EXISTS (SELECT FROM %s AS child WHERE %s)", f.From,
+		firstBetween(f.compare, Qualified("child", f.Columns), Qualified(parent, f.Targets), further))
 }
 
 // parents is a CTE of the window's rows, with the columns that the keys refer to.

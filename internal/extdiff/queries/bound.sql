@@ -1,14 +1,7 @@
--- Bounds a transaction in all its statements ($1, in ms) and waits ($2), and keeps the planner to the keys: small parts of
--- big tables are wanted. Memoize would keep texts that are asked for once. Triggers find names by their own path ($3).
+-- Bounds a transaction in all its statements ($1, in ms) and waits ($2). Triggers find names by their own path ($3).
 SELECT
     pg_catalog.set_config('statement_timeout', $1::bigint::pg_catalog.text, true),
     pg_catalog.set_config('lock_timeout', $2::bigint::pg_catalog.text, true),
     pg_catalog.set_config('idle_in_transaction_session_timeout', $1::bigint::pg_catalog.text, true),
-    pg_catalog.set_config('enable_seqscan', 'off', true),
-    pg_catalog.set_config('enable_hashjoin', 'off', true),
-    pg_catalog.set_config('enable_mergejoin', 'off', true),
-    pg_catalog.set_config('enable_memoize', 'off', true),
-    pg_catalog.set_config('enable_material', 'off', true),
-    pg_catalog.set_config('jit', 'off', true),
     pg_catalog.set_config('row_security', 'off', true),
     pg_catalog.set_config('search_path', "sexton".application_path($3), true)

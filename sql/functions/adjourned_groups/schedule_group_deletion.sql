@@ -5,18 +5,19 @@
 --
 -- Raises SX020 for a group that does not exist and SX021 for a user who may not remove it.
 --
--- It may be called for thousands of groups in one transaction, whose tables were empty when somebody counted them last: the
--- whole of such a table would be read for each.
+-- It may be called for thousands of groups in one transaction, with an empty table of schedules. A statement that was planned
+-- for that would read the whole table for each of them, so it is planned each time. A planner setting would reach the
+-- application's triggers.
 CREATE OR REPLACE FUNCTION "sexton".schedule_group_deletion(group_id bigint, user_id bigint)
 RETURNS boolean
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET row_security = off
-SET enable_seqscan = off
 AS $sexton$
 DECLARE
     today CONSTANT date := (pg_catalog.statement_timestamp() AT TIME ZONE 'UTC')::pg_catalog.date;
+    changed bigint;
     suffix text := '-deletion_scheduled-' || schedule_group_deletion.group_id;
     attempts CONSTANT integer := 10;
     own_name text;
@@ -73,11 +74,11 @@ BEGIN
     END LOOP;
 
     -- The caller holds the group's lock, so there is no race between the two statements.
-    UPDATE "public".group_deletion_schedules AS schedule
-    SET user_id = schedule_group_deletion.user_id, marked_for_deletion_on = today
-    WHERE schedule.group_id = schedule_group_deletion.group_id;
+    EXECUTE 'UPDATE "public".group_deletion_schedules AS schedule SET user_id = $2, marked_for_deletion_on = $3 WHERE schedule.group_id = $1'
+    USING schedule_group_deletion.group_id, schedule_group_deletion.user_id, today;
+    GET DIAGNOSTICS changed = ROW_COUNT;
 
-    IF NOT FOUND THEN
+    IF changed = 0 THEN
         INSERT INTO "public".group_deletion_schedules (group_id, user_id, marked_for_deletion_on)
         VALUES (schedule_group_deletion.group_id, schedule_group_deletion.user_id, today);
     END IF;

@@ -29,7 +29,6 @@ BEGIN
         pg_catalog.set_config('statement_timeout', statement_timeout_ms::pg_catalog.text, true),
         pg_catalog.set_config('lock_timeout', lock_timeout_ms::pg_catalog.text, true),
         pg_catalog.set_config('idle_in_transaction_session_timeout', '10s', true),
-        pg_catalog.set_config('jit', 'off', true),
         -- Policies would hide rows: what cannot be seen would count as gone. Off means an error instead.
         pg_catalog.set_config('row_security', 'off', true),
         pg_catalog.set_config('application_name', "sexton".session_name(fence_key) || '#' || fence_token, true),
