@@ -103,10 +103,10 @@ type Extra struct{ CTE, Returning, Selected string }
 const wantSQL = "want AS MATERIALIZED (SELECT wanted.at, wanted.version " +
 	"FROM unnest((SELECT $1::pg_catalog.tid[]), (SELECT $2::pg_catalog.xid[])) AS wanted (at, version))"
 
-// joined joins a relation of row versions with the leaf that they are in.
-func joined(want string, leaf pgcatalog.Table, alias string) string {
-	return fmt.Sprintf("%[1]s JOIN ONLY %[2]s AS %[3]s ON %[3]s.ctid OPERATOR(pg_catalog.=) %[1]s.at AND %[3]s.xmin OPERATOR(pg_catalog.=) %[1]s.version",
-		want, leaf.SQL(), alias)
+// joined joins the wanted rows with the leaf that they are in.
+func joined(leaf pgcatalog.Table, alias string) string {
+	return fmt.Sprintf("want JOIN ONLY %[1]s AS %[2]s ON %[2]s.ctid OPERATOR(pg_catalog.=) want.at AND %[2]s.xmin OPERATOR(pg_catalog.=) want.version",
+		leaf.SQL(), alias)
 }
 
 // with joins CTEs.
@@ -152,7 +152,7 @@ func parents(leaf pgcatalog.Table, refs []*Ref) string {
 			}
 		}
 	}
-	return fmt.Sprintf("parents AS MATERIALIZED (SELECT %s FROM %s)", strings.Join(columns, ", "), joined("want", leaf, "parent"))
+	return fmt.Sprintf("parents AS MATERIALIZED (SELECT %s FROM %s)", strings.Join(columns, ", "), joined(leaf, "parent"))
 }
 
 // lookStatement reports, as an array of booleans, which of the keys have rows that refer to any of the window's.
@@ -188,7 +188,7 @@ func LockStatement(leaf pgcatalog.Table, skip bool) string {
 		lock += " SKIP LOCKED"
 	}
 	return fmt.Sprintf("%s,\nheld AS MATERIALIZED (SELECT FROM %s %s)\nSELECT pg_catalog.count(*) FROM held",
-		with(wantSQL), joined("want", leaf, "target"), lock)
+		with(wantSQL), joined(leaf, "target"), lock)
 }
 
 // locked is the condition for rows of an alias that LockStatement has locked in the same
@@ -203,19 +203,19 @@ func HoldStatement(leaf pgcatalog.Table, lock string) string {
 	return fmt.Sprintf(`%s,
 held AS MATERIALIZED (SELECT FROM %s %s OF held)
 SELECT "sexton".require(pg_catalog.count(*) OPERATOR(pg_catalog.=) pg_catalog.cardinality($1::pg_catalog.tid[])) FROM held`,
-		with(wantSQL), joined("want", leaf, "held"), lock)
+		with(wantSQL), joined(leaf, "held"), lock)
 }
 
 // UnchangedStatement reports whether a window's rows are all as they were read.
 func UnchangedStatement(leaf pgcatalog.Table) string {
 	return fmt.Sprintf("%s\nSELECT pg_catalog.count(*) OPERATOR(pg_catalog.=) pg_catalog.cardinality($1::pg_catalog.tid[]) FROM %s",
-		with(wantSQL), joined("want", leaf, "held"))
+		with(wantSQL), joined(leaf, "held"))
 }
 
 // GoneStatement fails with batch.Unmet if one of the rows still exists.
 func GoneStatement(leaf pgcatalog.Table) string {
 	return fmt.Sprintf("%s\nSELECT \"sexton\".require(pg_catalog.count(*) OPERATOR(pg_catalog.=) 0) FROM %s",
-		with(wantSQL), joined("want", leaf, "target"))
+		with(wantSQL), joined(leaf, "target"))
 }
 
 // RemoveStatement deletes the wanted rows to which no row refers, or all of them if they
@@ -235,7 +235,7 @@ func (o *Owner) RemoveStatement(t *Table, leaf pgcatalog.Table, skip bool) strin
 	}
 	switch {
 	case t.Chains():
-		ctes = append(ctes, fmt.Sprintf("meant AS MATERIALIZED (SELECT want.at FROM %s WHERE true%s)", joined("want", leaf, "target"), condition),
+		ctes = append(ctes, fmt.Sprintf("meant AS MATERIALIZED (SELECT want.at FROM %s WHERE true%s)", joined(leaf, "target"), condition),
 			fmt.Sprintf("outside AS MATERIALIZED (\n\tSELECT FROM meant JOIN ONLY %s AS target"+
 				" ON target.ctid OPERATOR(pg_catalog.=) meant.at\n\tWHERE %s\n\tLIMIT 1\n)",
 				leaf.SQL(), strings.Join(outside, "\n\t\tOR ")))
@@ -269,7 +269,7 @@ FROM total`, with(ctes...), cmp.Or(extra.Selected, "0"))
 func (o *Owner) ExtraStatement(t *Table, leaf pgcatalog.Table) string {
 	extra := o.Extra(t)
 	return fmt.Sprintf("%s\nSELECT $3::bigint, %s::bigint", with(wantSQL,
-		fmt.Sprintf("gone AS (SELECT want.at%s FROM %s)", extra.Returning, joined("want", leaf, "target")), extra.CTE), cmp.Or(extra.Selected, "0"))
+		fmt.Sprintf("gone AS (SELECT want.at%s FROM %s)", extra.Returning, joined(leaf, "target")), extra.CTE), cmp.Or(extra.Selected, "0"))
 }
 
 // ChangeStatement does to rows what the key's action says, and has the owner $3 count the ones that it changed. It returns
