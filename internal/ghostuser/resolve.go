@@ -137,7 +137,7 @@ func (r *resolver) resolve(ctx context.Context, tx pgx.Tx) error {
 	if !r.checkUsers() {
 		return nil
 	}
-	if err := r.checkGhost(ctx, tx); err != nil || r.problems.Err() != nil {
+	if err := r.checkGhost(ctx, tx); err != nil {
 		return err
 	}
 	if err := r.checkRule(ctx, tx); err != nil {

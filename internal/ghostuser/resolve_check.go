@@ -24,7 +24,7 @@ func (r *resolver) checkUsers() bool {
 		r.reportf(problem.Error, section, "point the database's schema to where it is", "there is no table %s in schema %s",
 			cmp.Or(r.lists.Users.Table, "users"), r.schema)
 	case !r.lists.Users.gitlab():
-		r.checkKey(queue)
+		return r.checkKey(queue)
 	case !r.integer("id") || !r.integer("user_type"): // Reported. Nothing else can be installed or asked.
 	case queue == nil || queue.Columns["attempts"].Base == "":
 		r.reportf(problem.Error, section, "run `sexton migrate up`", "the table %s is not installed", QueueTable)
@@ -46,14 +46,14 @@ func (r *resolver) checkUsers() bool {
 	return r.problems.Err() == nil
 }
 
-// checkKey reports whether the table of users has a key that the queue has the type of.
-func (r *resolver) checkKey(queue *pgcatalog.Relation) {
+// checkKey reports whether the table of users has the key. That the queue does not refer to it is a problem that hides no other.
+func (r *resolver) checkKey(queue *pgcatalog.Relation) bool {
 	const table = section + ".users"
 	column, found := r.users.Columns[r.key]
 	if !found {
 		r.reportf(problem.Error, table+".key", problem.Meant(r.key, r.users.ColumnNames(), "correct the name"),
 			"table %s has no column %s", r.users.In(r.schema), r.key)
-		return
+		return false
 	}
 	stored, err := dml.IDType(column.Base)
 	unique := slices.ContainsFunc(r.users.Indexes[r.users.OID], func(i pgcatalog.Index) bool {
@@ -70,6 +70,7 @@ func (r *resolver) checkKey(queue *pgcatalog.Relation) {
 		r.reportf(problem.Error, table, "run `sexton migrate up`", "the table %s does not refer to %s", QueueTable, r.keyLabel())
 	}
 	r.stored = stored
+	return err == nil && unique
 }
 
 func storedAs(c pgcatalog.Column) string {

@@ -42,13 +42,15 @@ type foundProblem struct {
 }
 
 func configCheckCommand(env *cli.Env) *cobra.Command {
-	return env.Reports(&cobra.Command{
+	var connect bool
+	cmd := env.Reports(&cobra.Command{
 		Use:   "check",
 		Short: "Validate configuration and definitions; exits 2 and lists everything that is wrong",
 		Long: `Reads the configuration and the definitions, and lists everything that is wrong in them with file, line and column; the exit
 code is 2 then. It connects to no database, except if loose_foreign_keys.undo is on: it warns of what undo does not cover, or
-says that it could not look.`,
-		Example: "  sexton config check\n  sexton config check --config sexton.yaml --json",
+says that it could not look. With --connect it also looks for missing tables, columns and the like in the databases, in which
+Sexton need not be installed.`,
+		Example: "  sexton config check\n  sexton config check --connect\n  sexton config check --config sexton.yaml --json",
 	}, func(ctx context.Context, _ []string) error {
 		c, err := env.LoadConfig()
 		problems, _ := errors.AsType[problem.List](err)
@@ -57,6 +59,23 @@ says that it could not look.`,
 			defs, err = installation.LoadDefinitions(c)
 			found, _ := errors.AsType[problem.List](err)
 			problems.Add(found...)
+		}
+		if connect && c != nil && problems.Err() == nil {
+			all, err := installation.Open(ctx, c)
+			if err != nil {
+				return err
+			}
+			defer all.Close()
+			found, err := all.CheckShapes(ctx, defs)
+			if err != nil {
+				return err
+			}
+			problems.Add(found...)
+			for _, one := range found.Only(problem.Warning) {
+				if !env.JSON {
+					env.Warn(one)
+				}
+			}
 		}
 		wrong := problems.Err()
 		document := checkedConfig{Definitions: len(defs), Problems: []foundProblem{}}
@@ -82,6 +101,8 @@ says that it could not look.`,
 		return cmp.Or(env.Say(document, "ok: %s, %s\n",
 			words.Counted(document.Databases, "database"), words.Counted(len(defs), "definition")), wrong)
 	})
+	cmd.Flags().BoolVar(&connect, "connect", false, "also compare it with the databases")
+	return cmd
 }
 
 // concerns reports whether one of the findings is about the section.

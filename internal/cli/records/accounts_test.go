@@ -160,20 +160,28 @@ func TestAccountsAreChecked(t *testing.T) {
 	t.Parallel()
 	s := accountsSite(t)
 	for _, test := range []struct{ from, to, says string }{
-		{"table: accounts}", "table: people}", `component ghost_users needs the table "public".people, which`},
-		{"table: accounts}", "table: accounts, key: full_name2}", `needs the table "public".accounts with the columns full_name2`},
-		{"may_delete: may_delete_account", "may_delete: nothing", `ghost_users.may_delete: the function "public"."nothing"(uuid, uuid) does not exist`},
+		{"table: accounts}", "table: people}", "there is no table people in schema public"},
+		{"table: accounts}", "table: accounts, key: uid}", "sexton.yaml:6:33: ghost_users.users.key: table accounts has no column uid"},
+		{"table: accounts}", "table: accounts, key: email}", "accounts.email has no unique index"},
+		{"may_delete: may_delete_account", "may_delete: nothing", `sexton.yaml:8:15: ghost_users.may_delete: the function "public"."nothing"(uuid, uuid) does not exist`},
 		{"{table: accounts}", "{table: public.accounts}", "sexton.yaml:6:18: ghost_users.users.table: must be a table of the database's own schema"},
 		{"  ghost: ", "  limit: 5 # ", "ghost_users.move: needs ghost_users.ghost"},
 		{"users: {table: accounts}", "limit: 5", "ghost_users.ghost: needs ghost_users.users.table"},
+		{"  nullify: [{table: documents, columns: [reviewer_id]}]\n", "", "add {table: documents, columns: [reviewer_id]} to ghost_users.nullify, delete or move"},
+		{"[account_id]", "[id]", "sexton.yaml:11:40: ghost_users.delete[0].columns[0]: sessions.id is of type bigint, but accounts.id is of type uuid"},
 	} {
 		require.Contains(t, accountSettings, test.from)
 		s.Configure(s.URL, strings.Replace(accountSettings, test.from, test.to, 1))
-		r := s.Run("migrate", "up")
-		require.NotZero(t, r.Code, test.says)
-		require.Contains(t, r.Stderr, test.says)
+		for _, args := range [][]string{{"config", "check", "--connect"}, {"migrate", "up"}} {
+			s.Says(2, test.says, args...)
+		}
 	}
-	s.Configure(s.URL, strings.Replace(accountSettings, "  nullify: [{table: documents, columns: [reviewer_id]}]\n", "", 1))
-	r := s.Run("job", "run", ghostKind)
-	require.Contains(t, r.Stdout+r.Stderr, "add {table: documents, columns: [reviewer_id]} to ghost_users.nullify, delete or move")
+	s.Configure(s.URL, strings.Replace(strings.Replace(accountSettings, "[account_id]", "[id]", 1), "may_delete_account", "nothing", 1))
+	r := s.Run("config", "check", "--connect")
+	require.Contains(t, r.Stderr, "does not exist")
+	require.Contains(t, r.Stderr, "sessions.id is of type bigint", "all at the same time")
+	s.Configure(s.URL, accountSettings)
+	require.Equal(t, "ok: 1 database, 3 definitions\n", s.OK("config", "check", "--connect"))
+	s.OK("migrate", "down", "--force")
+	require.Equal(t, "ok: 1 database, 3 definitions\n", s.OK("config", "check", "--connect"), "before it is installed")
 }

@@ -155,6 +155,7 @@ func TestGhostUsersNeedTheirTables(t *testing.T) {
 	s := clitest.NewSite(t, pgtest.New(t))
 	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\n")
 	s.Says(2, "users", "migrate", "up")
+	s.Says(2, "there is no table users in schema public", "config", "check", "--connect")
 }
 
 func TestUserDeletionIsPlanned(t *testing.T) {

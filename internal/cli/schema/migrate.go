@@ -59,6 +59,12 @@ and from several machines at once. Application tables are not touched.`,
 			}
 		}
 		return migrateEach(ctx, env, nil, func(all *installation.Connections, db migrate.Database) (migrate.Report, error) {
+			if db.Jobs && db.Users.Table != "" {
+				found, err := all.CheckShapes(ctx, nil)
+				if err = cmp.Or(err, found.Err()); err != nil {
+					return migrate.Report{}, err
+				}
+			}
 			report, err := migrate.Up(ctx, env.Logger(all.Config), db)
 			if err == nil && granted {
 				err = grant(ctx, env, db, statements[db.Name])

@@ -1,0 +1,35 @@
+package installation
+
+import (
+	"context"
+	"slices"
+
+	"sexton/internal/definitions"
+	"sexton/internal/loosefk"
+	"sexton/internal/problem"
+	riverjobs "sexton/river_jobs"
+)
+
+// CheckShapes compares definitions and the lists of jobs with the databases. Sexton need not be installed: what only
+// `sexton migrate up` can mend is left out.
+func (c *Connections) CheckShapes(ctx context.Context, defs []definitions.Definition) (problem.List, error) {
+	var found problem.List
+	if len(defs) > 0 {
+		_, wrong, err := loosefk.Resolve(ctx, c.Sites(), defs)
+		if err != nil {
+			return nil, err //nolint:wrapcheck // It names what it read.
+		}
+		found.Add(wrong...)
+	}
+	for _, job := range riverjobs.Jobs(c.Config) {
+		if job.Check == nil {
+			continue
+		}
+		wrong, err := job.Check(ctx, c.Config, c.Jobs())
+		if err != nil {
+			return nil, err
+		}
+		found.Add(wrong...)
+	}
+	return slices.DeleteFunc(found, func(p problem.Problem) bool { return p.Fix == "run `sexton migrate up`" }), nil
+}
