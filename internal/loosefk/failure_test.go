@@ -63,6 +63,23 @@ func TestBusyChildGoes(t *testing.T) {
 	})
 }
 
+// A row that stays locked is waited for last, in READ COMMITTED, so that the wait ends with
+// the row deleted although its holder has changed it.
+func TestLockedChildIsWaitedForLast(t *testing.T) {
+	t.Parallel()
+	atPaces(t, func(t *testing.T, pace string) {
+		b := setup(t, parentsAndChildren, deleteChildren, "parents").at(pace)
+		b.Exec("DELETE FROM parents WHERE id = 1")
+		holder := pgtest.Begin(t, b.Pool(), "UPDATE children SET note = 'busy' WHERE id = 15")
+		wait := b.runWhile(t.Context(), t)
+		pgtest.Await(t, b.Database, "the engine to wait for the row", `SELECT EXISTS (
+			SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
+			AND query LIKE '%FOR UPDATE%' AND query NOT LIKE '%SKIP LOCKED%')`)
+		require.NoError(t, holder.Commit(t.Context()))
+		b.clean(t, wait())
+	})
+}
+
 // poison makes every deletion of a child with this note fail.
 var poison = dbtest.OnRow("DELETE", "children", "old.note = 'poison'", "RAISE EXCEPTION 'child % is poisoned', old.id;")
 
