@@ -20,7 +20,7 @@ const writersSQL = `
 SELECT DISTINCT writer.virtualtransaction
 FROM pg_catalog.pg_locks AS writer
 WHERE writer.locktype = 'relation'
-  AND writer.relation = ANY ($1::pg_catalog.text[]::pg_catalog.regclass[])
+  AND writer.relation = ANY ($1::pg_catalog.text[]::pg_catalog.regclass[]::pg_catalog.oid[])
   AND writer.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
   AND writer.mode = 'RowExclusiveLock'
   AND writer.granted`

@@ -11,7 +11,7 @@ WITH today (day, cutoff) AS (
     UNION
     SELECT failure.group_id FROM "sexton".group_deletion_failures AS failure WHERE $4
 ), jobs AS (
-    SELECT DISTINCT ON (1) (job.args ->> 'group_id')::bigint AS group_id, job.scheduled_at, job.id
+    SELECT DISTINCT ON (1) (job.args ->> 'group_id'::pg_catalog.text)::bigint AS group_id, job.scheduled_at, job.id
     FROM "sexton".river_job AS job
     WHERE job.queue = 'group_destroy' AND job.kind = 'group_destroy' AND job.state = ANY ('{available,pending,running,retryable,scheduled}')
     ORDER BY 1, job.scheduled_at
