@@ -31,8 +31,9 @@ SELECT
     END,
     jobs.scheduled_at, destruction.begun_at, coalesce(destruction.step, ''), coalesce(destruction.done, 0), destruction.total,
     CASE WHEN destruction.done > 0 AND destruction.total >= destruction.done
-        THEN extract(epoch FROM destruction.updated_at - destruction.begun_at) * (destruction.total - destruction.done) / destruction.done
-    END::pg_catalog.float8,
+        THEN extract(epoch FROM destruction.updated_at - destruction.begun_at)::pg_catalog.float8
+            * (destruction.total - destruction.done)::pg_catalog.float8 / destruction.done::pg_catalog.float8
+    END,
     last.attempts::bigint, coalesce(last.error, ''), coalesce(jobs.id, 0),
     CASE WHEN destruction.last_error IS NULL AND failure.retry_at < 'infinity' THEN failure.retry_at END
 FROM listed
