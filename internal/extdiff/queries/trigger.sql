@@ -1,4 +1,4 @@
 SELECT installed.tgenabled IN ('O', 'A')
 FROM pg_catalog.pg_trigger AS installed
-WHERE installed.tgrelid = '"public".merge_request_diffs'::pg_catalog.regclass
+WHERE installed.tgrelid = '"public".merge_request_diffs'::pg_catalog.regclass::pg_catalog.oid
   AND installed.tgname = $1

@@ -28,4 +28,4 @@ SELECT
         SELECT FROM pg_catalog.pg_index AS i
         JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] AND a.attname = 'marked_for_deletion_on'
         WHERE i.indrelid = pg_catalog.to_regclass('"public".groups') AND i.indisvalid
-    ) AND coalesce((SELECT reltuples FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass('"public".groups')), 0) >= 10000
+    ) AND coalesce((SELECT reltuples FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass('"public".groups')::pg_catalog.oid), 0) >= 10000::pg_catalog.float4

@@ -21,8 +21,8 @@ WITH wanted AS (
     SELECT 2, 'sequence', pg_catalog.format('%I.%I', namespace.nspname, sequence.relname), part.privilege
     FROM wanted
     JOIN pg_catalog.pg_depend AS depend
-        ON depend.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass AND depend.refobjid = wanted.oid
-        AND depend.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND depend.deptype IN ('a', 'i')
+        ON depend.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid AND depend.refobjid = wanted.oid
+        AND depend.classid = 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid AND depend.deptype IN ('a', 'i')
     JOIN pg_catalog.pg_class AS sequence ON sequence.oid = depend.objid AND sequence.relkind = 'S'
     JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = sequence.relnamespace
     CROSS JOIN (VALUES ('USAGE'), ('SELECT'), ('UPDATE')) AS part (privilege)

@@ -14,8 +14,8 @@ WITH owner AS (
       -- Sequences of columns follow their tables.
       AND (class.relkind <> 'S' OR NOT EXISTS (
           SELECT FROM pg_catalog.pg_depend AS depend
-          WHERE depend.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND depend.objid = class.oid AND depend.deptype IN ('a', 'i')
-            AND depend.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass
+          WHERE depend.classid = 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid AND depend.objid = class.oid AND depend.deptype IN ('a', 'i')
+            AND depend.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid
       ))
     UNION ALL
     SELECT 2, pg_catalog.format('ALTER ROUTINE %s OWNER TO %I', proc.oid::pg_catalog.regprocedure, $1)

@@ -5,8 +5,8 @@ SELECT pg_catalog.format('%I.%I', space.nspname, sequence.relname), pg_catalog.f
 FROM pg_catalog.pg_class AS class
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
 JOIN pg_catalog.pg_depend AS depend
-    ON depend.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass AND depend.refobjid = class.oid
-    AND depend.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND depend.deptype IN ('a', 'i')
+    ON depend.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid AND depend.refobjid = class.oid
+    AND depend.classid = 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid AND depend.deptype IN ('a', 'i')
 JOIN pg_catalog.pg_class AS sequence ON sequence.oid = depend.objid AND sequence.relkind = 'S'
 JOIN pg_catalog.pg_namespace AS space ON space.oid = sequence.relnamespace
 JOIN pg_catalog.pg_attribute AS column_ ON column_.attrelid = class.oid AND column_.attnum = depend.refobjsubid
