@@ -1,6 +1,7 @@
 package riverjobs
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -15,12 +16,14 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/config"
 	"sexton/internal/database"
+	"sexton/internal/drain/dml"
 	"sexton/internal/groupdelete"
 	"sexton/internal/groupschedule"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
 	"sexton/internal/metrics"
 	"sexton/internal/migrate"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 	"sexton/triggers"
 )
@@ -32,7 +35,16 @@ const AdjournedGroupDeletion = "adjourned_group_deletion"
 // markedEarlier is the condition for rows that wake the job, in groups and in their schedules. A mark of today makes nothing
 // due yet: there are many of them, and a timer is set for their midnight. A period that gets shorter wakes no worker either:
 // the subscription finds out when it looks again, in 10 s at most.
-const markedEarlier = "NEW.marked_for_deletion_on < (pg_catalog.now() AT TIME ZONE 'UTC')::pg_catalog.date"
+const markedEarlier = "NEW.%s < (pg_catalog.now() AT TIME ZONE 'UTC')::pg_catalog.date"
+
+// groupWakes are the tables whose rows are marked.
+func groupWakes(of config.Groups) []triggers.Wake {
+	if of.Table != "" {
+		return []triggers.Wake{{Table: of.Table, Due: fmt.Sprintf(markedEarlier, pgcatalog.Quote(of.MarkedOn))}}
+	}
+	due := fmt.Sprintf(markedEarlier, "marked_for_deletion_on")
+	return []triggers.Wake{{Table: groupschedule.Table, Due: due}, {Table: "groups", Due: due}}
+}
 
 // AdjournedGroupDeletionArgs are none: the job takes whatever is due.
 type AdjournedGroupDeletionArgs struct{}
@@ -55,7 +67,7 @@ func adjournedGroups(c *config.Config) kind[AdjournedGroupDeletionArgs] {
 			Cron:          c.AdjournedGroups.Schedule,
 			Summary:       "has groups destroyed whose deletion was asked for and whose period is over",
 			DeletionTable: groupschedule.Table,
-			Wakes:         []triggers.Wake{{Table: groupschedule.Table, Due: markedEarlier}, {Table: "groups", Due: markedEarlier}},
+			Wakes:         groupWakes(c.AdjournedGroups.Groups),
 		},
 		bounds: func(AdjournedGroupDeletionArgs) bounds {
 			return bounds{lease: "adjourned_group_deletion_worker", ttl: time.Minute, timeout: time.Minute + longer(c)}
@@ -121,8 +133,21 @@ const MostGroups = 2
 // GroupDestroyArgs name the group, and on whose behalf its destruction was asked for. What counts when it begins is who has
 // scheduled it then.
 type GroupDestroyArgs struct {
-	GroupID int64 `json:"group_id"`
-	UserID  int64 `json:"user_id"`
+	GroupID dml.ID `json:"group_id"`
+	UserID  dml.ID `json:"user_id"`
+}
+
+// GroupsOf describes the configured table of groups.
+func GroupsOf(c *config.Config) groupdelete.Groups {
+	of := c.AdjournedGroups.Groups
+	if of.Table == "" {
+		return groupdelete.Groups{}
+	}
+	groups := groupdelete.Groups{Table: of.Table, Key: of.Key, Parent: of.Parent}
+	if len(c.AdjournedGroups.Rename) > 0 {
+		groups.Path = c.AdjournedGroups.Rename[0]
+	}
+	return groups
 }
 
 // Kind is frozen: it stands in the rows of running installations.
@@ -132,11 +157,17 @@ func (GroupDestroyArgs) Kind() string { return GroupDestroy }
 func (GroupDestroyArgs) InsertOpts() river.InsertOpts { return once(GroupDestroy, 25) }
 
 func groupDestroy(c *config.Config) kind[GroupDestroyArgs] {
+	table, key, id := cmp.Or(c.AdjournedGroups.Groups.Table, "groups"), c.AdjournedGroups.Groups.Key, migrate.Bigint
+	var defaults map[string]any
+	if c.AdjournedGroups.Groups.Table != "" {
+		id, defaults = migrate.Key, map[string]any{"user_id": ""}
+	}
 	return kind[GroupDestroyArgs]{
 		Job: Job{
 			MaxWorkers:    MostGroups,
-			Args:          map[string]string{"group_id": migrate.Bigint, "user_id": migrate.Bigint},
-			Row:           migrate.Row{Table: "groups", Column: "id", Argument: "group_id"},
+			Args:          map[string]string{"group_id": id, "user_id": id},
+			Defaults:      defaults,
+			Row:           migrate.Row{Table: table, Column: key, Argument: "group_id"},
 			Summary:       "takes a group down in small steps: projects, sub-groups, memberships, the group",
 			DeletionTable: groupschedule.Table,
 		},
@@ -156,7 +187,7 @@ func passGroupDestroy(ctx context.Context, p *pass, args GroupDestroyArgs) (jobr
 		return jobrun.Result{}, err
 	}
 	if err == nil && stats.Outcome == groupdelete.Stuck {
-		err = jobrun.Logged(fmt.Errorf("destroy group %d: %s", args.GroupID, stats.Reason)) // group_stuck is its line.
+		err = jobrun.Logged(fmt.Errorf("destroy group %s: %s", args.GroupID, stats.Reason)) // group_stuck is its line.
 	}
 	return groupResult(stats), err
 }
@@ -193,7 +224,7 @@ func destroyGroups(ctx context.Context, p *pass, args GroupDestroyArgs, together
 	defer release()
 	d.conn = session.Conn
 	var problems problem.List
-	if d.plan, problems, err = groupdelete.Resolve(ctx, d.conn, p.db.Names, p.Config.Has(migrate.GhostUsers)); err != nil {
+	if d.plan, problems, err = groupdelete.Resolve(ctx, d.conn, p.db.Names, GroupsOf(p.Config), p.Config.Has(migrate.GhostUsers)); err != nil {
 		return nil, err
 	}
 	if err := problems.Err(); err != nil {
@@ -215,7 +246,7 @@ func destroyGroups(ctx context.Context, p *pass, args GroupDestroyArgs, together
 		// is deleted, and the other group has a job of its own. The error wraps nothing,
 		// because an error of the other group's lease says nothing about this one.
 		p.over = true
-		return stats, fmt.Errorf("after group %d was done: %s", args.GroupID, err) //nolint:errorlint // see above
+		return stats, fmt.Errorf("after group %s was done: %s", args.GroupID, err) //nolint:errorlint // see above
 	}
 	return stats, nil
 }
@@ -307,13 +338,13 @@ func (d *destroyer) others(ctx context.Context) error {
 		}
 		over, err := d.other(ctx, args, due)
 		if err != nil {
-			return fmt.Errorf("destroy group %d: %w", args.GroupID, err)
+			return fmt.Errorf("destroy group %s: %w", args.GroupID, err)
 		}
 		if !over {
 			return nil
 		}
 		if _, err := d.conn.Exec(ctx, d.db.Names.Render(groupDoneSQL), job, time.Since(began).Seconds()); err != nil {
-			return fmt.Errorf("complete the job of group %d: %w", args.GroupID, err)
+			return fmt.Errorf("complete the job of group %s: %w", args.GroupID, err)
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 
 	"sexton/internal/config"
 	"sexton/internal/dbtest"
+	"sexton/internal/drain/dml"
 	"sexton/internal/ghostuser"
 	"sexton/internal/jobrun"
 	"sexton/internal/listen"
@@ -225,7 +226,7 @@ func TestOneFailureIsLoggedOnce(t *testing.T) {
 			b.db.Exec(noBatch)
 			return b
 		}, "level=ERROR msg=run_failed", "begin_batch"},
-		GroupDestroy: {GroupDestroyArgs{GroupID: 10, UserID: 1}, func(t *testing.T) bundle {
+		GroupDestroy: {GroupDestroyArgs{GroupID: dml.IntegerID(10), UserID: dml.IntegerID(1)}, func(t *testing.T) bundle {
 			b := destroyBundle(t)
 			b.db.Exec("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept for ever'; END $$")
 			b.db.Exec("CREATE TRIGGER refuse BEFORE DELETE ON groups FOR EACH ROW EXECUTE FUNCTION refuse()")

@@ -11,10 +11,14 @@ import (
 	"github.com/riverqueue/river/rivertype"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/dbtest"
+	"sexton/internal/drain/dml"
+	"sexton/internal/each"
 	"sexton/internal/groupdelete"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
 	"sexton/internal/listen"
+	"sexton/internal/migrate"
 	"sexton/internal/pgtest"
 	"sexton/triggers"
 )
@@ -32,13 +36,13 @@ func destroyBundle(t *testing.T) bundle {
 func TestGroupDestroyWorker(t *testing.T) {
 	t.Parallel()
 	b := destroyBundle(t)
-	require.Equal(t, river.EventKindJobCompleted, b.workOne(t, GroupDestroyArgs{GroupID: 10, UserID: 1}).Kind)
+	require.Equal(t, river.EventKindJobCompleted, b.workOne(t, GroupDestroyArgs{GroupID: dml.IntegerID(10), UserID: dml.IntegerID(1)}).Kind)
 	require.Equal(t, [][]string{{"11"}}, b.db.Rows("SELECT id FROM groups"))
 	require.Empty(t, b.db.Rows("SELECT FROM issues"))
 	require.Equal(t, [][]string{{"group_destroy", "done", "destroyed", "1"}}, b.db.Rows("SELECT kind, outcome, stats ->> 'outcome', stats ->> 'projects' FROM sexton.runs"))
 	require.Contains(t, b.log.String(), "msg=group_processed kind=group_destroy database=main group_id=10 user_id=1 outcome=destroyed groups=1 projects=1")
 
-	require.Equal(t, river.EventKindJobCompleted, b.workOne(t, GroupDestroyArgs{GroupID: 10, UserID: 1}).Kind, "a group that is gone is no error")
+	require.Equal(t, river.EventKindJobCompleted, b.workOne(t, GroupDestroyArgs{GroupID: dml.IntegerID(10), UserID: dml.IntegerID(1)}).Kind, "a group that is gone is no error")
 	require.Len(t, b.db.Rows("SELECT FROM sexton.events WHERE kind = 'group_destroyed'"), 1)
 }
 
@@ -50,7 +54,7 @@ func TestGroupDestroyOfTwoUsers(t *testing.T) {
 	events, cancel := client.Subscribe(river.EventKindJobCompleted, river.EventKindJobFailed)
 	defer cancel()
 	for user := range int64(2) {
-		b.enqueue(t, GroupDestroyArgs{GroupID: 10, UserID: user + 1})
+		b.enqueue(t, GroupDestroyArgs{GroupID: dml.IntegerID(10), UserID: dml.IntegerID(user + 1)})
 	}
 	require.Len(t, b.db.Rows("SELECT FROM sexton.river_job WHERE kind = 'group_destroy'"), 2)
 	require.NoError(t, client.Start(t.Context()))
@@ -69,7 +73,7 @@ func TestGroupDestroyThatIsStuck(t *testing.T) {
 	b := destroyBundle(t)
 	b.db.Exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept' USING ERRCODE = 'ZZ001'; END $$;
 		CREATE TRIGGER refuse BEFORE DELETE ON projects FOR EACH ROW EXECUTE FUNCTION refuse()`)
-	event := b.workOne(t, GroupDestroyArgs{GroupID: 10, UserID: 1})
+	event := b.workOne(t, GroupDestroyArgs{GroupID: dml.IntegerID(10), UserID: dml.IntegerID(1)})
 	require.Equal(t, river.EventKindJobFailed, event.Kind)
 	require.Equal(t, 25, event.Job.MaxAttempts)
 	require.Equal(t, "destroy group 10: projects: SQLSTATE ZZ001: kept", event.Job.Errors[0].Error)
@@ -82,8 +86,8 @@ func TestGroupDestroyUnderALeaseThatIsTaken(t *testing.T) {
 	t.Parallel()
 	b := destroyBundle(t)
 	other := lease.Manager{Jobs: b.db.Connected, Holder: "other"}
-	pgtest.Must(other.Acquire(t.Context(), groupdelete.LeaseKey(10), groupdelete.LeaseTTL, b.db.Connected))(t)
-	require.Equal(t, river.EventKindJobSnoozed, b.workOne(t, GroupDestroyArgs{GroupID: 10, UserID: 1}).Kind)
+	pgtest.Must(other.Acquire(t.Context(), groupdelete.LeaseKey(dml.IntegerID(10)), groupdelete.LeaseTTL, b.db.Connected))(t)
+	require.Equal(t, river.EventKindJobSnoozed, b.workOne(t, GroupDestroyArgs{GroupID: dml.IntegerID(10), UserID: dml.IntegerID(1)}).Kind)
 	require.Len(t, b.db.Rows("SELECT FROM issues"), 1)
 }
 
@@ -92,7 +96,7 @@ func TestGroupDestroyInTheForeground(t *testing.T) {
 	t.Parallel()
 	b := destroyBundle(t)
 	at := slices.IndexFunc(Jobs(b.deps.Config), func(job Job) bool { return job.Kind == GroupDestroy })
-	args := pgtest.Must(json.Marshal(GroupDestroyArgs{GroupID: 10, UserID: 1}))(t)
+	args := pgtest.Must(json.Marshal(GroupDestroyArgs{GroupID: dml.IntegerID(10), UserID: dml.IntegerID(1)}))(t)
 	report := pgtest.Must(Jobs(b.deps.Config)[at].Run(t.Context(), b.deps, Pass{Database: "main", Args: args}))(t)
 	require.Equal(t, jobrun.Done, report.Outcome)
 	require.True(t, groupResult(&groupdelete.Stats{Outcome: groupdelete.Unfinished}).Over)
@@ -115,7 +119,7 @@ func TestSmallGroupsGoTogether(t *testing.T) {
 	b.db.Exec(due, nil, 28, 29)
 	// 28 is another worker's, and 26 has begun to be tried.
 	other := lease.Manager{Jobs: b.db.Connected, Holder: "somebody"}
-	pgtest.Must(other.Acquire(t.Context(), groupdelete.LeaseKey(28), time.Minute, b.db.Connected))(t)
+	pgtest.Must(other.Acquire(t.Context(), groupdelete.LeaseKey(dml.IntegerID(28)), time.Minute, b.db.Connected))(t)
 	b.db.Exec("UPDATE sexton.river_job SET attempt = 1 WHERE args ->> 'group_id' = '26'")
 
 	destroy := func(together bool) (stats groupdelete.Stats) {
@@ -125,7 +129,7 @@ func TestSmallGroupsGoTogether(t *testing.T) {
 		return stats
 	}
 	stats := destroy(true)
-	require.Equal(t, []int64{20, 21, 22, 23, 24, 25}, stats.Together, "it ends at 28, whose lease is taken")
+	require.Equal(t, []int64{20, 21, 22, 23, 24, 25}, each.Of(stats.Together, dml.ID.Number), "it ends at 28, whose lease is taken")
 	require.EqualValues(t, 6, stats.Groups, "10 and the five that are marked")
 	require.EqualValues(t, 6, stats.Projects)
 	require.EqualValues(t, 2, stats.Deleted["issues"])
@@ -149,7 +153,7 @@ func TestSmallGroupsGoTogether(t *testing.T) {
 	require.Equal(t, [][]string{{"1"}}, b.db.Rows("SELECT count(*) FROM sexton.runs WHERE kind = 'group_destroy'"))
 
 	require.Empty(t, destroy(false).Together)
-	require.Equal(t, []int64{29}, destroy(true).Together, "a group that is gone already is followed by others, too")
+	require.Equal(t, []int64{29}, each.Of(destroy(true).Together, dml.ID.Number), "a group that is gone already is followed by others, too")
 	b.db.Exec(due, nil, 26, 26)
 	b.db.Exec("UPDATE sexton.river_job SET attempt = 0")
 	b.db.Exec("INSERT INTO sexton.river_queue (name, paused_at, updated_at) VALUES ('group_destroy', now(), now())")
@@ -163,7 +167,7 @@ func (b bundle) destroy(t *testing.T, together bool) jobrun.Report {
 	if together {
 		p.job = &rivertype.JobRow{}
 	}
-	return pgtest.Must(groupDestroy(b.deps.Config).run(t.Context(), &p, GroupDestroyArgs{GroupID: 10, UserID: 1}))(t)
+	return pgtest.Must(groupDestroy(b.deps.Config).run(t.Context(), &p, GroupDestroyArgs{GroupID: dml.IntegerID(10), UserID: dml.IntegerID(1)}))(t)
 }
 
 // A run that dies, or finds a group in its way, leaves the group's job to come by itself, and the figures of the others stand.
@@ -196,7 +200,7 @@ func TestErrorOfAnotherGroupFailsTheRunAndNotTheJob(t *testing.T) {
 		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no release'; END $$;
 		CREATE TRIGGER refuse BEFORE UPDATE ON sexton.leases FOR EACH ROW
 			WHEN (NEW.key = 'groups/11' AND NEW.expires_at = '-infinity') EXECUTE FUNCTION refuse()`)
-	require.Equal(t, river.EventKindJobCompleted, b.workOne(t, GroupDestroyArgs{GroupID: 10, UserID: 1}).Kind)
+	require.Equal(t, river.EventKindJobCompleted, b.workOne(t, GroupDestroyArgs{GroupID: dml.IntegerID(10), UserID: dml.IntegerID(1)}).Kind)
 	require.Equal(t, [][]string{{"11"}}, b.db.Rows("SELECT id FROM groups"))
 	require.Equal(t, [][]string{{"10", "completed"}, {"11", "scheduled"}}, b.db.Rows("SELECT args ->> 'group_id', state FROM sexton.river_job ORDER BY 1"))
 	const message = "destroy group 11: release lease groups/11: ERROR: no release (SQLSTATE P0001)"
@@ -275,7 +279,7 @@ func TestAStopBetweenGroupsIsNoFailure(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		_, err := groupDestroy(b.deps.Config).run(ctx, &pass{Deps: b.deps, job: &rivertype.JobRow{}}, GroupDestroyArgs{GroupID: 10, UserID: 1})
+		_, err := groupDestroy(b.deps.Config).run(ctx, &pass{Deps: b.deps, job: &rivertype.JobRow{}}, GroupDestroyArgs{GroupID: dml.IntegerID(10), UserID: dml.IntegerID(1)})
 		ended <- err
 	}()
 	pgtest.Await(t, b.db.Database, "the look for the next group",
@@ -368,4 +372,36 @@ func TestAGroupAskedForStopsNoOther(t *testing.T) {
 	require.NoError(t, open.Rollback(t.Context()))
 	pgtest.Must(run(t.Context(), b.deps, AdjournedGroupDeletionArgs{}))(t)
 	require.Equal(t, [][]string{{"10"}, {"11"}}, b.db.Rows("SELECT args ->> 'group_id' FROM sexton.river_job ORDER BY 1"))
+}
+
+// Groups of another table, with keys of type uuid, go through both jobs, and a mark that the application sets wakes the first.
+func TestGroupsOfAnotherTable(t *testing.T) {
+	t.Parallel()
+	const id = "00000000-0000-0000-0000-00000000000a"
+	of := migrate.Groups{Table: "organizations", Key: "uid", MarkedOn: "deleted_on", MarkedBy: "deleted_by", Period: 30, Rename: []string{"slug"}}
+	db := dbtest.WithOrganizations(t, `
+		CREATE TABLE organizations (uid uuid PRIMARY KEY, slug text NOT NULL UNIQUE, deleted_on date, deleted_by bigint);
+		CREATE TABLE documents (id bigint PRIMARY KEY, organization uuid REFERENCES organizations ON DELETE CASCADE);
+		CREATE INDEX ON documents (organization);
+		INSERT INTO organizations VALUES ('`+id+`', 'ten');
+		INSERT INTO documents SELECT n, '`+id+`' FROM generate_series(1, 100) AS n`, of)
+	const key = "SEXTON_ADJOURNED_GROUPS__"
+	b := over(t, db, "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false", key+"ENABLED=true", key+"GROUPS__TABLE=organizations", key+"GROUPS__KEY=uid",
+		key+"GROUPS__MARKED_ON=deleted_on", key+"GROUPS__MARKED_BY=deleted_by", key+"PERIOD=30d", key+"RENAME=slug")
+	b.kinds()
+	conn := pgtest.Connect(t, db.URL)
+	cfg, parents := Tracking(b.deps.Config, db.Connected, nil)
+	pgtest.Must(triggers.Install(t.Context(), conn, cfg, parents))(t)
+	pgtest.Exec(t, conn, "LISTEN "+triggers.WakeChannel)
+	db.Exec("INSERT INTO sexton.river_queue (name, updated_at, paused_at) VALUES ('group_destroy', now(), now())")
+	require.False(t, b.due(t, AdjournedGroupDeletion).Now)
+	db.Exec("UPDATE organizations SET deleted_on = current_date - 40, deleted_by = 7")
+	require.Equal(t, AdjournedGroupDeletion, pgtest.Must(conn.WaitForNotification(t.Context()))(t).Payload)
+	require.True(t, b.due(t, AdjournedGroupDeletion).Now)
+	require.Equal(t, river.EventKindJobCompleted, b.workOne(t, AdjournedGroupDeletionArgs{}).Kind)
+	require.Equal(t, [][]string{{`{"user_id": 7, "group_id": "` + id + `"}`}}, db.Rows("SELECT args FROM sexton.river_job WHERE kind = 'group_destroy'"))
+	db.Exec("DELETE FROM sexton.river_job; DELETE FROM sexton.river_queue")
+	require.Equal(t, river.EventKindJobCompleted, b.workOne(t, GroupDestroyArgs{GroupID: dml.ID{Text: id}, UserID: dml.IntegerID(7)}).Kind)
+	require.Empty(t, db.Rows("SELECT FROM organizations UNION ALL SELECT FROM documents"))
+	require.Equal(t, [][]string{{`"` + id + `"`, "ten"}}, db.Rows("SELECT payload -> 'group_id', payload ->> 'path' FROM sexton.events WHERE kind = 'group_destroyed'"))
 }

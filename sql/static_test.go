@@ -185,7 +185,7 @@ func TestFunctionsAreInstalledAnew(t *testing.T) {
 			continue
 		}
 		require.Contains(t, text, `CREATE OR REPLACE FUNCTION "sexton".`+name+"(", file)
-		require.Regexp(t, `COMMENT ON FUNCTION "sexton"\.`+name+`\([a-z\[\], ]*\) IS`, text, file)
+		require.Regexp(t, `COMMENT ON FUNCTION "sexton"\.`+name+`\([a-z\[\], "{}]*\) IS`, text, file)
 		require.Equal(t, 1, strings.Count(text, "\nCREATE OR REPLACE FUNCTION"), file)
 		require.NotContains(t, text, "timestamptz) IS", "%s: write timestamp with time zone", file)
 	}

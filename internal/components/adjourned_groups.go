@@ -15,6 +15,7 @@ import (
 
 	"sexton/internal/database"
 	"sexton/internal/doctor"
+	"sexton/internal/drain/dml"
 	"sexton/internal/each"
 	"sexton/internal/groupdelete"
 	"sexton/internal/groupschedule"
@@ -45,8 +46,10 @@ func adjournedGroups() *Component {
 		},
 		Grants: func(g Granting) []migrate.TableGrant {
 			t := grants{schema: g.Database.Schema}
-			t.below("groups", migrate.Anyhow)
-			t.below("projects", migrate.Anyhow)
+			t.below(cmp.Or(g.Config.AdjournedGroups.Groups.Table, "groups"), migrate.Anyhow)
+			if g.Config.AdjournedGroups.Groups.Table == "" {
+				t.below("projects", migrate.Anyhow)
+			}
 			return t.list
 		},
 		Checks: []Check{{Name: "adjourned_groups", When: Binding, Look: examineGroups}},
@@ -60,7 +63,7 @@ func examineGroups(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 		return nil, err
 	}
 	// What hangs below groups, and the indexes without which it takes long to find.
-	plan, planned, err := groupdelete.Resolve(ctx, x.DB.Pool, x.DB.Names, x.Config.Has(migrate.GhostUsers))
+	plan, planned, err := groupdelete.Resolve(ctx, x.DB.Pool, x.DB.Names, riverjobs.GroupsOf(x.Config), x.Config.Has(migrate.GhostUsers))
 	if plan != nil {
 		for _, key := range plan.Blocking() {
 			planned = append(planned, problem.Problem{
@@ -137,12 +140,12 @@ func groupFailures() *Failures {
 	read := func(ctx context.Context, all *installation.Connections, limit int) ([]groupschedule.Group, error) {
 		return groupschedule.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit)
 	}
-	id := func(group groupschedule.Group) int64 { return group.GroupID }
-	ids := func(ctx context.Context, all *installation.Connections) ([]int64, error) {
+	id := func(group groupschedule.Group) dml.ID { return group.GroupID }
+	ids := func(ctx context.Context, all *installation.Connections) ([]dml.ID, error) {
 		failed, err := read(ctx, all, FailureWindow)
 		return each.Of(failed, id), err
 	}
-	failures := Rows("groups", "group", "to be tried now", "has not failed, or not any more", read, id,
+	failures := Keyed("groups", "group", "to be tried now", "has not failed, or not any more", read, id,
 		func(_ *installation.Connections, group groupschedule.Group) Failure {
 			failure := Failure{Error: group.LastError, Attempts: group.Attempts}
 			if group.Path != "" {
@@ -157,9 +160,9 @@ func groupFailures() *Failures {
 			}
 			return failure
 		},
-		func(ctx context.Context, all *installation.Connections, id int64) (retried int64, err error) {
-			wanted := []int64{id}
-			if id == 0 {
+		func(ctx context.Context, all *installation.Connections, id dml.ID) (retried int64, err error) {
+			wanted := []dml.ID{id}
+			if id.Text == "" {
 				wanted, err = ids(ctx, all)
 			}
 			for _, id := range wanted {
@@ -185,7 +188,7 @@ func groupFailures() *Failures {
 
 // retryGroup has a group tried at once by the next in line: the job that waits, one more where a destruction has begun, or else the
 // pass that decides.
-func retryGroup(ctx context.Context, all *installation.Connections, id int64) (found bool, err error) {
+func retryGroup(ctx context.Context, all *installation.Connections, id dml.ID) (found bool, err error) {
 	db := all.Jobs()
 	client, err := all.RiverClient()
 	if err != nil {
@@ -193,7 +196,7 @@ func retryGroup(ctx context.Context, all *installation.Connections, id int64) (f
 	}
 	// Inserting a unique job needs it.
 	err = pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		failed, err := groupschedule.Retry(ctx, tx, db.Names, id)
+		failed, err := groupschedule.Retry(ctx, tx, db.Names, id.Text)
 		if err != nil || failed == nil {
 			return err
 		}
@@ -202,13 +205,17 @@ func retryGroup(ctx context.Context, all *installation.Connections, id int64) (f
 		case failed.JobID != 0:
 			_, err = client.JobRetryTx(ctx, tx, failed.JobID)
 		case failed.BegunAt != nil:
-			_, err = tx.Exec(ctx, db.Names.Render(`SELECT "sexton".enqueue($1, pg_catalog.jsonb_build_object('group_id', $2::bigint, 'user_id', $3::bigint))`),
-				riverjobs.GroupDestroy, id, cmp.Or(failed.UserID, new(int64(0))))
+			nobody := dml.IntegerID(0)
+			if db.Names.GroupViews {
+				nobody = dml.ID{}
+			}
+			args := riverjobs.GroupDestroyArgs{GroupID: failed.GroupID, UserID: *cmp.Or(failed.UserID, &nobody)}
+			_, err = riverjobs.Enqueue(ctx, tx, db, riverjobs.GroupDestroy, args, nil)
 		default:
 			// An update wakes no worker by itself.
 			err = installation.Wake(ctx, tx, riverjobs.AdjournedGroupDeletion)
 		}
 		return err
 	})
-	return found, problem.Doing(err, "retry group %d", id)
+	return found, problem.Doing(err, "retry group %s", id)
 }

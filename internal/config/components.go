@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -169,6 +170,42 @@ type PlaceholderUsers struct {
 	References []TableColumns `yaml:"references"`
 }
 
+// Groups names the table of groups and its columns.
+type Groups struct {
+	// Table is in the database's own schema.
+	Table string `yaml:"table"`
+	// Key is a column with a unique index, of type bigint, integer, uuid or text.
+	Key string `default:"id" yaml:"key"`
+	// Parent is the column with the key of the group above; empty: there are no sub-groups.
+	Parent string `yaml:"parent"`
+	// MarkedOn is a column of type date. A date there asks for the group's deletion.
+	MarkedOn string `yaml:"marked_on"`
+	// MarkedBy is the column with the key of the user who asked for it, of type bigint, integer, uuid or text; empty: that is not recorded.
+	MarkedBy string `yaml:"marked_by"`
+}
+
+// Days is a number of days, such as 30d. 0 is none.
+type Days int
+
+// MarshalText is the number of days, or nothing for none.
+func (d Days) MarshalText() ([]byte, error) {
+	if d == 0 {
+		return nil, nil
+	}
+	return []byte(strconv.Itoa(int(d)) + "d"), nil
+}
+
+// UnmarshalText reads a number of days.
+func (d *Days) UnmarshalText(text []byte) error {
+	number, days := strings.CutSuffix(string(text), "d")
+	count, err := strconv.Atoi(number)
+	if string(text) != "" && (!days || err != nil || count < 1 || count > 3650) {
+		return errors.New("must be a number of days from 1d to 3650d")
+	}
+	*d = Days(count)
+	return nil
+}
+
 // AdjournedGroups configures the destruction of groups whose time has come.
 type AdjournedGroups struct {
 	// Enabled switches both jobs on.
@@ -186,6 +223,17 @@ type AdjournedGroups struct {
 	Duty Duty `default:"auto" yaml:"duty"`
 	// Connections is how many projects of a group a destruction deletes at the same time, while nothing else is there.
 	Connections int `check:"1..32" default:"2" yaml:"connections"`
+	// Groups is the table of groups. Without it, the table groups has GitLab's columns and rules, and tables around it.
+	Groups Groups `yaml:"groups"`
+	// Period is the time between mark and deletion, in days such as 30d; needs groups. GitLab's is in application_settings.
+	Period Days `yaml:"period"`
+	// PeriodColumn is an integer column of the group with its own number of days; NULL stands for period; needs groups.
+	PeriodColumn string `yaml:"period_column"`
+	// Rename are columns that get a suffix with the mark, so that their values are free for another group; needs groups.
+	Rename []string `yaml:"rename"`
+	// MayRemove is an SQL function (key, user) that returns NULL, or as text why the user must not remove the group; needs groups. It must be
+	// SECURITY DEFINER with a search_path of its own.
+	MayRemove string `yaml:"may_remove"`
 }
 
 // ExternalDiffs configures the move of diffs to object storage.

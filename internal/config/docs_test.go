@@ -124,6 +124,8 @@ func allowed(field reflect.StructField) string {
 		kind = "duration"
 	case config.Schedule:
 		kind = "cron expression"
+	case config.Days:
+		kind = "`1d` to `3650d`"
 	case encoding.TextMarshaler:
 		kind = "`auto`, or 1 to 100"
 	}

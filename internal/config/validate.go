@@ -237,6 +237,7 @@ func isLoopback(host string) bool {
 func (v *validator) components() {
 	c := v.config
 	v.users()
+	v.groups()
 	for i, entry := range c.GhostUsers.Move {
 		v.tableColumns(fmt.Sprintf("ghost_users.move[%d]", i), TableColumns{Table: entry.Table, Columns: entry.Columns})
 	}
@@ -292,6 +293,39 @@ func (v *validator) users() {
 	}
 	if v.config.PlaceholderUsers.Enabled {
 		v.fail("placeholder_users.enabled", "works on GitLab's users only", "set placeholder_users.enabled: false, or remove ghost_users.users")
+	}
+}
+
+// groups checks what only groups other than GitLab's may have, and what they must have.
+func (v *validator) groups() {
+	a := &v.config.AdjournedGroups
+	if a.Groups.Table == "" {
+		for key, given := range map[string]bool{
+			"groups.key": a.Groups.Key != "id", "groups.parent": a.Groups.Parent != "", "groups.marked_on": a.Groups.MarkedOn != "",
+			"groups.marked_by": a.Groups.MarkedBy != "", "period": a.Period != 0, "period_column": a.PeriodColumn != "", "rename": len(a.Rename) > 0,
+			"may_remove": a.MayRemove != "",
+		} {
+			if given {
+				v.fail("adjourned_groups."+key, "needs adjourned_groups.groups.table, as GitLab's groups have rules of their own", "")
+			}
+		}
+		return
+	}
+	if strings.Contains(a.Groups.Table, ".") {
+		v.fail("adjourned_groups.groups.table", "must be a table of the database's own schema, without the schema's name", "set databases.NAME.schema")
+	}
+	for _, missing := range []struct {
+		key  string
+		lack bool
+	}{{"groups.key", a.Groups.Key == ""}, {"groups.marked_on", a.Groups.MarkedOn == ""}, {"period", a.Period == 0}} {
+		if missing.lack {
+			v.fail("adjourned_groups."+missing.key, "is missing; groups of any table need it", "")
+		}
+	}
+	for i, column := range a.Rename {
+		if column == "" {
+			v.fail(fmt.Sprintf("adjourned_groups.rename[%d]", i), "is empty", "")
+		}
 	}
 }
 

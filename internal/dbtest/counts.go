@@ -24,7 +24,7 @@ func (d *DB) Session(tb testing.TB, key string) (session *batch.Session, end fun
 	})
 	tb.Cleanup(end)
 	return &batch.Session{
-		Conn: conn.Conn(), Names: Names(), Fence: granted, Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
+		Conn: conn.Conn(), Names: d.Connected.Names, Fence: granted, Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
 	}, end
 }
 

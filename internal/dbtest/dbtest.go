@@ -139,13 +139,30 @@ func WithUsers(tb testing.TB, tables string, later ...string) *DB {
 // WithAccounts returns a database with tables of a test's own and the component that deletes the users among them. What comes later
 // runs in the copy.
 func WithAccounts(tb testing.TB, tables string, users migrate.Users, later ...string) *DB {
-	d := pgtest.FromTemplate(tb, fmt.Sprintf("accounts: %v %s", users, tables), func(ctx context.Context, url string) error {
+	return withConfigured(tb, tables, migrate.Database{Components: accounts(users), Users: users}, later...)
+}
+
+// WithOrganizations returns a database with tables of a test's own and the component that deletes the groups among them. What comes
+// later runs in the copy.
+func WithOrganizations(tb testing.TB, tables string, groups migrate.Groups, later ...string) *DB {
+	d := withConfigured(tb, tables, organizations(groups), later...)
+	d.Connected.Names.GroupViews = true
+	return d
+}
+
+func organizations(groups migrate.Groups) migrate.Database {
+	return migrate.Database{Components: []string{migrate.LooseForeignKeys, migrate.AdjournedGroups}, Groups: groups}
+}
+
+func withConfigured(tb testing.TB, tables string, db migrate.Database, later ...string) *DB {
+	key := fmt.Sprintf("configured: %v %v %v %s", db.Components, db.Users, db.Groups, tables)
+	d := pgtest.FromTemplate(tb, key, func(ctx context.Context, url string) error {
 		err := onServer(ctx, url, func(conn *pgx.Conn) error {
 			_, err := conn.Exec(ctx, tables)
 			return err
 		})
 		if err == nil {
-			err = migrateWith(ctx, url, accounts(users), users)
+			err = migrateWith(ctx, url, db)
 		}
 		return err
 	})
@@ -165,7 +182,12 @@ func accounts(users migrate.Users) []string {
 
 // Migrate installs the component for users of another table.
 func (d *DB) Migrate(tb testing.TB, users migrate.Users) error {
-	return migrateWith(tb.Context(), d.URL, []string{migrate.LooseForeignKeys, migrate.GhostUsers}, users)
+	return migrateWith(tb.Context(), d.URL, migrate.Database{Components: []string{migrate.LooseForeignKeys, migrate.GhostUsers}, Users: users})
+}
+
+// MigrateGroups installs the component for groups of another table.
+func (d *DB) MigrateGroups(tb testing.TB, groups migrate.Groups) error {
+	return migrateWith(tb.Context(), d.URL, organizations(groups))
 }
 
 // WithGroups returns a database with tables of a test's own, users and groups among them, and the components for groups. Tests
@@ -212,18 +234,16 @@ func install(ctx context.Context, url string) error {
 }
 
 func migrateUp(ctx context.Context, url string, components []string) error {
-	return migrateWith(ctx, url, components, migrate.Users{})
+	return migrateWith(ctx, url, migrate.Database{Components: components})
 }
 
-func migrateWith(ctx context.Context, url string, components []string, users migrate.Users) error {
+func migrateWith(ctx context.Context, url string, db migrate.Database) error {
 	conn, err := pgx.ParseConfig(url)
 	if err != nil {
 		return err
 	}
-	names := Names()
-	_, err = migrate.Up(ctx, slog.New(slog.DiscardHandler), migrate.Database{
-		Name: "main", Conn: conn, TrackedSchema: names.Tracked, Jobs: true, Components: components, Users: users,
-	})
+	db.Name, db.Conn, db.TrackedSchema, db.Jobs = "main", conn, Names().Tracked, true
+	_, err = migrate.Up(ctx, slog.New(slog.DiscardHandler), db)
 	return err
 }
 

@@ -13,6 +13,7 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/dbtest"
 	"sexton/internal/definitions"
+	"sexton/internal/drain/dml"
 	"sexton/internal/ghostuser"
 	"sexton/internal/groupdelete"
 	"sexton/internal/lease"
@@ -125,11 +126,11 @@ func nativeKey(action, event string) verb {
 		},
 		run: func(t *testing.T, db *dbtest.DB, limits batch.Limits, then func(*pgx.Conn)) (n int64, all []batch.FaultCounts, _ error) {
 			for group := int64(1); group <= 2; group++ {
-				plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), db.Pool(), dbtest.Names(), false))(t)
+				plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), db.Pool(), dbtest.Names(), groupdelete.Groups{}, false))(t)
 				require.NoError(t, problems.Err())
-				s := session(t, db, groupdelete.LeaseKey(group), limits)
+				s := session(t, db, groupdelete.LeaseKey(dml.IntegerID(group)), limits)
 				stats, err := (&groupdelete.Engine{
-					Session: s, Plan: plan, GroupID: group, Database: db.Connected, Sizes: groupdelete.Sizes{Rows: 4},
+					Session: s, Plan: plan, GroupID: dml.IntegerID(group), Database: db.Connected, Sizes: groupdelete.Sizes{Rows: 4},
 					Progress: func(_ context.Context, stats *groupdelete.Stats) {
 						if stats.Batches > 0 {
 							then(s.Conn)

@@ -38,10 +38,11 @@ const refusedFor = 3600.0
 // begin ensures that the destruction has begun, and reports whether there is anything to do. The checks are made again in the
 // transaction that begins it, under the lock of the group that a session that restores it has to have as well.
 func (r *run) begin(ctx context.Context) (bool, error) {
-	names, groups := r.Session.Names, dml.Item(r.engine.Plan.groups.Relation)
+	plan := r.engine.Plan
+	names, groups := r.Session.Names, plan.marked(r.Session.Names)
 	const columns = "SELECT begun, marked, scheduled, due, undated, permitted, done, total, touched FROM "
 	sql := columns + "(" + statement(names, "standing", "{groups}", groups) + ") AS standing"
-	before, err := r.standing(ctx, batch.Statement{SQL: sql, Args: []any{r.engine.GroupID}})
+	before, err := r.standing(ctx, batch.Statement{SQL: sql, Args: []any{r.group()}})
 	if err != nil {
 		return false, err
 	}
@@ -57,7 +58,6 @@ func (r *run) begin(ctx context.Context) (bool, error) {
 		r.stats.Outcome, r.stats.Reason = Kept, reason
 		return false, nil
 	}
-	plan := r.engine.Plan
 	ids, err := plan.subtree(ctx, r.Read, r.engine.GroupID)
 	if err != nil {
 		return false, err
@@ -66,10 +66,8 @@ func (r *run) begin(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	lock := batch.Statement{SQL: fmt.Sprintf(
-		"SELECT FROM %s AS target WHERE target.id OPERATOR(pg_catalog.=) $1 FOR UPDATE", groups), Args: []any{r.engine.GroupID}}
-	begin := batch.Statement{SQL: statement(names, "begin", "{groups}", groups), Args: []any{r.engine.GroupID, total}}
-	after, err := r.standing(ctx, begin, lock)
+	begin := batch.Statement{SQL: statement(names, "begin", "{groups}", groups), Args: []any{r.group(), total}}
+	after, err := r.standing(ctx, begin, plan.lock(r.engine.GroupID))
 	switch {
 	case err != nil:
 		return false, err
@@ -102,7 +100,7 @@ func (r *run) alterBy(ctx context.Context, send sender, limits batch.Limits, at 
 	if final {
 		return send(ctx, limits, statements...)
 	}
-	confirm := batch.Statement{SQL: statement(r.Session.Names, "confirm"), Args: []any{r.engine.GroupID}}
+	confirm := batch.Statement{SQL: statement(r.Session.Names, "confirm"), Args: []any{r.group()}}
 	err := send(ctx, limits, slices.Insert(slices.Clone(statements), at, confirm)...)
 	if failed, ok := errors.AsType[*batch.StatementError](err); ok && failed.Index == at && batch.Judge(err).SQLState == batch.Unmet {
 		return drain.ErrCancelled
@@ -126,8 +124,8 @@ func (r *run) refuse(ctx context.Context, f batch.Fault) error {
 	r.stats.Outcome, r.stats.Reason = Stuck, f.Text()
 	names := r.Session.Names
 	return r.send(ctx, r.Session.Limits,
-		batch.Statement{SQL: statement(names, "blame"), Args: []any{r.engine.GroupID, f.Text()}},
-		batch.Statement{SQL: statement(names, "refuse"), Args: []any{r.engine.GroupID, f.Text(), refusedFor}})
+		batch.Statement{SQL: statement(names, "blame"), Args: []any{r.group(), f.Text()}},
+		batch.Statement{SQL: statement(names, "refuse", "{type}", r.engine.Plan.key.KeyTypes[0]), Args: []any{r.group(), f.Text(), refusedFor}})
 }
 
 // standing runs a statement that tells how the group stands, behind others; nil where there is no such group.
@@ -162,16 +160,22 @@ func (s *standing) kept() string {
 }
 
 // forget deletes the lease and the fence of a group that is gone. The session works under that lease, and does nothing after it.
-func (r *run) forget(ctx context.Context, g int64) error {
-	sql := statement(r.Session.Names, "forget", "{groups}", dml.Item(r.engine.Plan.groups.Relation))
-	err := r.send(ctx, r.Session.Limits, batch.Statement{SQL: sql, Args: []any{g, LeaseKey(g)}})
-	return problem.Doing(err, "forget the lease of group %d, which is gone", g)
+func (r *run) forget(ctx context.Context, g dml.ID) error {
+	p := r.engine.Plan
+	sql := statement(r.Session.Names, "forget", "{groups}", p.table(), "{id}", p.id("target"))
+	err := r.send(ctx, r.Session.Limits, batch.Statement{SQL: sql, Args: []any{p.parameter(g), LeaseKey(g)}})
+	return problem.Doing(err, "forget the lease of group %s, which is gone", g)
 }
 
 func (p *Plan) finishStatement(names pgcatalog.Names, refs []*ref) string {
 	terms := each.Of(refs, func(f *ref) string { return f.Exists("target") })
-	groups := dml.Item(p.groups.Relation)
-	return statement(names, "finish", "{live}", strings.Join(terms, ", "), "{line}", lineHolds(groups, "$2"), "{groups}", groups)
+	schedule := ""
+	if p.gitlab() {
+		schedule = statement(names, "unscheduled")
+	}
+	return statement(names, "finish", "{schedule}", schedule, "{live}", strings.Join(terms, ", "), "{line}", p.lineHolds(2),
+		"{marked}", p.marked(names), "{groups}", p.table(), "{id}", p.id("target"), "{parent}", p.parent("target"), "{path}", p.path("target"),
+		"{type}", p.key.KeyTypes[0])
 }
 
 //go:embed queries

@@ -160,9 +160,9 @@ func TestRunThatGetsNowhere(t *testing.T) {
 const notices = "CREATE TABLE notices (id bigint PRIMARY KEY, group_id bigint REFERENCES groups ON DELETE SET NULL); CREATE INDEX ON notices (group_id);"
 
 func (b bundle) foresee(t *testing.T, group int64) *dml.Foresight {
-	plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), false))(t)
+	plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), groupdelete.Groups{}, false))(t)
 	require.NoError(t, problems.Err())
-	return pgtest.Must(groupdelete.Foresee(t.Context(), b.Pool(), plan, nil, group))(t)
+	return pgtest.Must(groupdelete.Foresee(t.Context(), b.Pool(), plan, nil, dml.IntegerID(group)))(t)
 }
 
 func TestForeseesWhatADestructionDoes(t *testing.T) {
@@ -197,15 +197,15 @@ func TestForeseesLooseChildren(t *testing.T) {
 		INSERT INTO audits VALUES (1, 1);
 		INSERT INTO runners VALUES (1, 3), (2, 4), (3, 9)`)
 	public := func(table string) [2]string { return [2]string{"public", table} }
-	loose := pgtest.Must(groupdelete.ResolveLoose(t.Context(), b.Pool(), dbtest.Names(), false, []dml.Loose{
+	loose := pgtest.Must(groupdelete.ResolveLoose(t.Context(), b.Pool(), dbtest.Names(), groupdelete.Groups{}, false, []dml.Loose{
 		{Child: public("builds"), Columns: []string{"project_id"}, Parent: public("projects"), Action: dml.Remove, Only: [][2]string{{"kind", "it's"}}},
 		{Child: public("traces"), Columns: []string{"build_id"}, Parent: public("builds"), Targets: []string{"id"}, Action: dml.Remove},
 		{Child: public("runners"), Columns: []string{"group_id"}, Parent: public("groups"), Action: dml.Nullify},
 		{Child: public("missing"), Columns: []string{"group_id"}, Parent: public("groups"), Action: dml.Nullify},
 		{Child: public("notes"), Columns: []string{"missing"}, Parent: public("groups"), Action: dml.Nullify},
 	}))(t)
-	plan, _ := pgtest.Must2(groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), false))(t)
-	seen := pgtest.Must(groupdelete.Foresee(t.Context(), b.Pool(), plan, loose, 1))(t)
+	plan, _ := pgtest.Must2(groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), groupdelete.Groups{}, false))(t)
+	seen := pgtest.Must(groupdelete.Foresee(t.Context(), b.Pool(), plan, loose, dml.IntegerID(1)))(t)
 	require.Equal(t, map[string]int64{"builds": 4, "traces": 4, "stages": 3, "runners.group_id": 2}, seen.Loose)
 	natively := b.foresee(t, 1)
 	natively.Loose = seen.Loose

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -24,7 +23,7 @@ const (
 )
 
 // LeaseKey names the lease of one group.
-func LeaseKey(groupID int64) string { return fmt.Sprintf("groups/%d", groupID) }
+func LeaseKey(group dml.ID) string { return "groups/" + group.Text }
 
 // Sizes bound the statements. Zero values stand for 1000 rows, 20 ms and all of the time.
 type Sizes struct {
@@ -47,7 +46,7 @@ type Engine struct {
 	// Session works under the lease of the group.
 	Session *batch.Session
 	Plan    *Plan
-	GroupID int64
+	GroupID dml.ID
 	// Leases and Database are for the leases of sub-groups.
 	Leases   *lease.Manager
 	Database database.Database
@@ -77,14 +76,14 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 		err = r.record(work, r.Tree)
 	}
 	r.stats.Step, r.stats.ETASeconds, r.stats.Duty = "", nil, pace.Duty{}
-	return r.stats, problem.Doing(err, "destroy group %d", e.GroupID)
+	return r.stats, problem.Doing(err, "destroy group %s", e.GroupID)
 }
 
 // newRun is the state of a Run that begins now.
 func (e *Engine) newRun(ctx context.Context) *run {
 	r := &run{
 		engine: e, stop: ctx, stats: newStats(e.GroupID), leases: []*lease.Lease{e.Session.Fence}, renewed: time.Now(), began: time.Now(),
-		rounds: map[int64]int{},
+		rounds: map[dml.ID]int{},
 	}
 	r.until = r.began.Add(cmp.Or(max(e.Runtime, 0), DefaultRuntime))
 	r.Tree = &drain.Tree{
@@ -126,11 +125,11 @@ type run struct {
 	// leases are those of the group and of the sub-groups down to the one in hand.
 	leases []*lease.Lease
 	// line are the groups in hand, from the top down.
-	line []int64
+	line []dml.ID
 	// asked counts the queries whether what is in hand is still below the group.
 	asked int
 	// rounds is how often groups were found with rows again below which nothing had been left. More than mostRounds gives a group up.
-	rounds map[int64]int
+	rounds map[dml.ID]int
 	// busy is a sub-group that another run is destroying.
 	busy *lease.HeldError
 	// lock is the wait for others' locks, which grows with every one in a row.
@@ -198,7 +197,7 @@ func (r *run) mustRecord() bool {
 func (r *run) record(ctx context.Context, tree *drain.Tree) error {
 	r.mu.Lock()
 	r.recorded = time.Now()
-	args := []any{r.engine.GroupID, r.stats.Step, r.stats.Done}
+	args := []any{r.group(), r.stats.Step, r.stats.Done}
 	r.mu.Unlock()
 	return tree.Send(ctx, r.Session.Limits, batch.Statement{SQL: statement(r.Session.Names, "record"), Args: args})
 }

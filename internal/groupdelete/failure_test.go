@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/drain/dml"
 	"sexton/internal/groupdelete"
 	"sexton/internal/lease"
 	"sexton/internal/pgtest"
@@ -65,7 +66,7 @@ func TestParentAndChildAtOnce(t *testing.T) {
 	b.mark(2, 9)
 	one, two := &lease.Manager{Jobs: b.Connected, Holder: "one"}, &lease.Manager{Jobs: b.Connected, Holder: "two"}
 	parent, child := b.engineOf(t, 1, one, false), b.engineOf(t, 2, two, false)
-	_, err := two.Acquire(t.Context(), groupdelete.LeaseKey(1), groupdelete.LeaseTTL, b.Connected)
+	_, err := two.Acquire(t.Context(), groupdelete.LeaseKey(dml.IntegerID(1)), groupdelete.LeaseTTL, b.Connected)
 	held := &lease.HeldError{}
 	require.ErrorAs(t, err, &held)
 
@@ -189,7 +190,9 @@ func TestLostLeaseOfASubgroupEndsTheRun(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, someIssues)
 	engine := b.engine(t, 1)
-	once(engine, at("projects of group 2"), func() { b.Exec("UPDATE sexton.fences SET token = token + 1 WHERE key = $1", groupdelete.LeaseKey(2)) })
+	once(engine, at("projects of group 2"), func() {
+		b.Exec("UPDATE sexton.fences SET token = token + 1 WHERE key = $1", groupdelete.LeaseKey(dml.IntegerID(2)))
+	})
 	_, err := engine.Run(t.Context())
 	require.ErrorIs(t, err, lease.ErrLost)
 	require.Len(t, b.Rows("SELECT FROM notes"), 32)

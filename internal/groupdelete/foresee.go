@@ -10,7 +10,7 @@ import (
 
 // Foresee counts what hangs below a group, in READ ONLY transactions of a few seconds. loose is the plan of ResolveLoose, or nil. It
 // returns nil if there is no such group.
-func Foresee(ctx context.Context, db pgcatalog.Beginner, plan, loose *Plan, group int64) (*dml.Foresight, error) {
+func Foresee(ctx context.Context, db pgcatalog.Beginner, plan, loose *Plan, group dml.ID) (*dml.Foresight, error) {
 	seen, err := foresee(ctx, db, plan, group)
 	if err != nil || seen == nil || loose == nil {
 		return seen, err
@@ -23,9 +23,9 @@ func Foresee(ctx context.Context, db pgcatalog.Beginner, plan, loose *Plan, grou
 	return seen, nil
 }
 
-func foresee(ctx context.Context, db pgcatalog.Beginner, plan *Plan, group int64) (*dml.Foresight, error) {
+func foresee(ctx context.Context, db pgcatalog.Beginner, plan *Plan, group dml.ID) (*dml.Foresight, error) {
 	read := dml.ReadOnly(db, dml.ForeseeTime)
-	w, err := plan.groupWindow(ctx, read, group, []int64{group})
+	w, err := plan.groupWindow(ctx, read, group, []dml.ID{group})
 	if err != nil || w == nil {
 		return nil, err
 	}

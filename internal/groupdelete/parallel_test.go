@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/batch"
+	"sexton/internal/drain/dml"
 	"sexton/internal/groupdelete"
 	"sexton/internal/lease"
 	"sexton/internal/pgtest"
@@ -94,7 +95,7 @@ func TestLostLeaseStopsAllSessions(t *testing.T) {
 	engine.Sizes.Rows = 2
 	const rows = "SELECT concat((SELECT count(*) FROM projects), ' ', (SELECT count(*) FROM issues), ' ', (SELECT count(*) FROM notes))"
 	once(engine, func(stats *groupdelete.Stats) bool { return stats.Batches > 3 }, func() {
-		b.Exec("UPDATE sexton.fences SET token = token + 1 WHERE key = $1", groupdelete.LeaseKey(1))
+		b.Exec("UPDATE sexton.fences SET token = token + 1 WHERE key = $1", groupdelete.LeaseKey(dml.IntegerID(1)))
 		left = b.Rows(rows)[0][0]
 	})
 	_, err := engine.Run(t.Context())

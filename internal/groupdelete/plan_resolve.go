@@ -1,6 +1,7 @@
 package groupdelete
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,13 +21,13 @@ var errNoApplication = errors.New("the application's tables do not fit")
 // Resolve reads the plan from the catalogue. Problems of severity error mean that there is none: then the plan is nil.
 //
 // With ghostUsers there is the queue of users who are deleted, which the project bots of groups and projects enter.
-func Resolve(ctx context.Context, db pgcatalog.Beginner, names pgcatalog.Names, ghostUsers bool) (*Plan, problem.List, error) {
-	return (&resolver{names: names, ghostUsers: ghostUsers}).run(ctx, db)
+func Resolve(ctx context.Context, db pgcatalog.Beginner, names pgcatalog.Names, of Groups, ghostUsers bool) (*Plan, problem.List, error) {
+	return (&resolver{names: names, groups: of, ghostUsers: ghostUsers}).run(ctx, db)
 }
 
 // ResolveLoose reads a plan that is for Foresee alone: loose foreign keys count as foreign keys.
-func ResolveLoose(ctx context.Context, db pgcatalog.Beginner, names pgcatalog.Names, ghostUsers bool, loose []dml.Loose) (*Plan, error) {
-	plan, problems, err := (&resolver{names: names, ghostUsers: ghostUsers, loose: loose}).run(ctx, db)
+func ResolveLoose(ctx context.Context, db pgcatalog.Beginner, names pgcatalog.Names, of Groups, ghostUsers bool, loose []dml.Loose) (*Plan, error) {
+	plan, problems, err := (&resolver{names: names, groups: of, ghostUsers: ghostUsers, loose: loose}).run(ctx, db)
 	return plan, errors.Join(err, problems.Err())
 }
 
@@ -41,6 +42,7 @@ func (r *resolver) run(ctx context.Context, db pgcatalog.Beginner) (*Plan, probl
 // resolver builds one plan.
 type resolver struct {
 	names      pgcatalog.Names
+	groups     Groups
 	ghostUsers bool
 	loose      []dml.Loose
 	plan       *Plan
@@ -55,13 +57,16 @@ func (r *resolver) reportf(severity problem.Severity, fix, format string, args .
 }
 
 // applicationTables are the tables that are known by name.
-func applicationTables() []string {
+func (r *resolver) applicationTables() []string {
+	if r.groups.Table != "" {
+		return []string{r.groups.Table}
+	}
 	return []string{"groups", "projects", "members", "group_group_links", "group_deletion_schedules", "import_placeholder_user_details", "users"}
 }
 
 // read reads the catalogue.
 func (r *resolver) read(ctx context.Context, tx pgx.Tx) error {
-	wanted := applicationTables()
+	wanted := r.applicationTables()
 	schemas, tables := dml.LooseTables(r.loose)
 	schemas, tables = append(schemas, slices.Repeat([]string{r.names.Tracked}, len(wanted))...), append(tables, wanted...)
 	oids, err := pgcatalog.Named(ctx, tx, schemas, tables)
@@ -86,24 +91,49 @@ func (r *resolver) resolve(ctx context.Context, tx pgx.Tx) error {
 	if err := r.read(ctx, tx); err != nil {
 		return err
 	}
-	p := &Plan{}
-	if !r.fits("groups", "id", "parent_id", "path", "marked_for_deletion_on") || !r.fits("projects", "id", "group_id") {
-		return errNoApplication
+	p := &Plan{groups: groups{Groups: r.groups}}
+	roots, err := r.roots(p)
+	if err != nil {
+		return err
 	}
-	for name, table := range map[string]**table{"groups": &p.groups, "projects": &p.projects, "members": &p.members, "users": &p.users} {
-		*table = r.catalog.Table(r.named(name))
-	}
-	p.bots = r.ghostUsers && p.members != nil && p.users != nil
-	_, p.projectPath = p.projects.Columns["path"]
 	r.plan = p
-	p.reachable = dml.Order(r.catalog.Expand([]*table{p.groups, p.projects}, r.adapt, r.addColumns), p.groups)
-	p.parallel = parallel(p.projects, p.groups)
+	p.reachable = dml.Order(r.catalog.Expand(roots, r.adapt, r.addColumns), p.groups.table)
+	p.parallel = p.projects != nil && parallel(p.projects, p.groups.table)
 	for _, t := range p.reachable {
 		for _, f := range t.Refs {
 			r.checkRef(t, f)
 		}
 	}
 	return nil
+}
+
+// roots finds the tables that the plan begins with.
+func (r *resolver) roots(p *Plan) ([]*table, error) {
+	name, key := cmp.Or(r.groups.Table, "groups"), cmp.Or(r.groups.Key, "id")
+	columns := []string{"id", "parent_id", "path", "marked_for_deletion_on"}
+	if !p.gitlab() {
+		columns = slices.DeleteFunc([]string{key, r.groups.Parent}, func(column string) bool { return column == "" })
+	}
+	if !r.fits(name, columns...) || p.gitlab() && !r.fits("projects", "id", "group_id") {
+		return nil, errNoApplication
+	}
+	p.groups.table = r.catalog.Table(r.named(name))
+	column := p.groups.table.Columns[key]
+	stored, err := dml.IDType(column.Base)
+	if err != nil {
+		r.reportf(problem.Error, "", "%s.%s %v", name, key, err)
+		return nil, errNoApplication
+	}
+	p.key = dml.Key{Table: p.groups.table.Table, KeyColumns: []string{key}, KeyTypes: []string{stored}, Integer: pgcatalog.Integer(column.Base)}
+	if !p.gitlab() {
+		return []*table{p.groups.table}, nil
+	}
+	for name, table := range map[string]**table{"projects": &p.projects, "members": &p.members, "users": &p.users} {
+		*table = r.catalog.Table(r.named(name))
+	}
+	p.bots = r.ghostUsers && p.members != nil && p.users != nil
+	_, p.projectPath = p.projects.Columns["path"]
+	return []*table{p.groups.table, p.projects}, nil
 }
 
 // fits reports whether a table of the application's is there with these columns.
@@ -124,11 +154,15 @@ func (r *resolver) fits(name string, columns ...string) bool {
 // adapt gives the keys that the application is known for their parts, and leaves out Sexton's own.
 func (r *resolver) adapt(t *table, from *pgcatalog.Relation, f *ref) bool {
 	f.Part = restPart
-	single := slices.Equal(f.Targets, []string{"id"}) && f.Only == nil && from.Schema == r.names.Tracked
+	single := slices.Equal(f.Targets, r.plan.key.KeyColumns) && f.Only == nil && from.Schema == r.names.Tracked
 	switch {
 	case from.Schema == pgcatalog.Schema && from.Name == "group_destructions":
 		return false // The row for the group goes in the last transaction.
-	case !single || t != r.plan.groups:
+	case !single || t != r.plan.groups.table:
+	case !r.plan.gitlab():
+		if from.Name == r.groups.Table && slices.Equal(f.Columns, []string{r.groups.Parent}) {
+			f.Action, f.Part = dml.Remove, subgroupsPart
+		}
 	case from.Name == "group_deletion_schedules":
 		f.Action, f.Part = dml.Remove, lastPart
 	case from.Name == "projects" && slices.Equal(f.Columns, []string{"group_id"}):
@@ -144,6 +178,16 @@ func (r *resolver) adapt(t *table, from *pgcatalog.Relation, f *ref) bool {
 // addColumns adds what applications of this shape keep in columns without a foreign key.
 func (r *resolver) addColumns(to *table) {
 	r.catalog.AddLoose(to, restPart, r.loose...)
+	groups := r.plan.groups.table
+	if !r.plan.gitlab() {
+		if r.groups.Parent != "" && to == groups && !slices.ContainsFunc(to.Refs, func(f *ref) bool { return f.Part == subgroupsPart }) {
+			r.catalog.AddLoose(to, subgroupsPart, dml.Loose{
+				Child: [2]string{to.Schema, to.Name}, Parent: [2]string{to.Schema, to.Name}, Columns: []string{r.groups.Parent},
+				Targets: r.plan.key.KeyColumns, Action: dml.Remove,
+			})
+		}
+		return
+	}
 	for _, c := range []struct {
 		of           *table
 		name, column string
@@ -151,14 +195,14 @@ func (r *resolver) addColumns(to *table) {
 		action       dml.Action
 		only         [][2]string
 	}{
-		{r.plan.groups, "projects", "group_id", projectsPart, dml.Remove, nil},
-		{r.plan.groups, "groups", "parent_id", subgroupsPart, dml.Remove, nil},
-		{r.plan.groups, "members", "source_id", membershipsPart, dml.Remove, [][2]string{{"source_type", "Namespace"}}},
+		{groups, "projects", "group_id", projectsPart, dml.Remove, nil},
+		{groups, "groups", "parent_id", subgroupsPart, dml.Remove, nil},
+		{groups, "members", "source_id", membershipsPart, dml.Remove, [][2]string{{"source_type", "Namespace"}}},
 		{r.plan.projects, "members", "source_id", membershipsPart, dml.Remove, [][2]string{{"source_type", "Project"}}},
-		{r.plan.groups, "group_group_links", "shared_group_id", membershipsPart, dml.Remove, nil},
-		{r.plan.groups, "group_group_links", "shared_with_group_id", membershipsPart, dml.Remove, nil},
-		{r.plan.groups, "import_placeholder_user_details", "namespace_id", restPart, dml.Nullify, nil},
-		{r.plan.groups, "group_deletion_schedules", "group_id", lastPart, dml.Remove, nil},
+		{groups, "group_group_links", "shared_group_id", membershipsPart, dml.Remove, nil},
+		{groups, "group_group_links", "shared_with_group_id", membershipsPart, dml.Remove, nil},
+		{groups, "import_placeholder_user_details", "namespace_id", restPart, dml.Nullify, nil},
+		{groups, "group_deletion_schedules", "group_id", lastPart, dml.Remove, nil},
 	} {
 		keyed := slices.ContainsFunc(to.Refs, func(f *ref) bool {
 			return f.Table.Relation == r.named(c.name) && slices.Equal(f.Columns, []string{c.column})

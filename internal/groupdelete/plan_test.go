@@ -271,7 +271,7 @@ func TestGroupThatChangesWhileItsProjectsGo(t *testing.T) {
 
 func TestPlanOfTheReference(t *testing.T) {
 	t.Parallel()
-	plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), dbtest.Reference(t).Pool(), dbtest.Names(), true))(t)
+	plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), dbtest.Reference(t).Pool(), dbtest.Names(), groupdelete.Groups{}, true))(t)
 	require.Empty(t, problems)
 	tables := plan.Tables()
 	require.Contains(t, tables, "issues")
@@ -286,7 +286,7 @@ func TestPlanWithoutTheTables(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	d.Exec("CREATE TABLE groups (id bigint)")
-	plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), d.Pool(), dbtest.Names(), false))(t)
+	plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), d.Pool(), dbtest.Names(), groupdelete.Groups{}, false))(t)
 	require.Nil(t, plan)
 	require.Len(t, problems, 3)
 	require.Equal(t, "table groups has no column parent_id", problems[0].Message)
@@ -296,7 +296,7 @@ func TestPlanWithoutTheTables(t *testing.T) {
 func TestPlanNamesMissingIndexes(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "CREATE TABLE labels (id bigint PRIMARY KEY, project_id bigint REFERENCES projects ON DELETE CASCADE);", "INSERT INTO labels SELECT id, id FROM projects;")
-	_, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), false))(t)
+	_, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), groupdelete.Groups{}, false))(t)
 	require.NoError(t, problems.Err())
 	require.Len(t, problems, 1)
 	require.Contains(t, problems[0].String(), "no index of labels begins with project_id")

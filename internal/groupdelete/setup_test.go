@@ -11,6 +11,7 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/dbtest"
+	"sexton/internal/drain/dml"
 	"sexton/internal/groupdelete"
 	"sexton/internal/lease"
 	"sexton/internal/pgtest"
@@ -83,15 +84,15 @@ func (b bundle) engine(t *testing.T, group int64) *groupdelete.Engine {
 }
 
 func (b bundle) engineOf(t *testing.T, group int64, manager *lease.Manager, ghostUsers bool) *groupdelete.Engine {
-	granted := pgtest.Must(manager.Acquire(t.Context(), groupdelete.LeaseKey(group), groupdelete.LeaseTTL, b.Connected))(t)
-	plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), ghostUsers))(t)
+	granted := pgtest.Must(manager.Acquire(t.Context(), groupdelete.LeaseKey(dml.IntegerID(group)), groupdelete.LeaseTTL, b.Connected))(t)
+	plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), groupdelete.Groups{}, ghostUsers))(t)
 	require.NoError(t, problems.Err())
 	return &groupdelete.Engine{
 		Session: &batch.Session{
 			Conn: pgtest.Connect(t, b.URL), Names: dbtest.Names(), Fence: granted,
 			Limits: batch.Limits{StatementTimeout: 10 * time.Second, LockTimeout: 10 * time.Second},
 		},
-		Plan: plan, GroupID: group, Leases: manager, Database: b.Connected,
+		Plan: plan, GroupID: dml.IntegerID(group), Leases: manager, Database: b.Connected,
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"sexton/internal/batch"
+	"sexton/internal/drain/dml"
 	"sexton/internal/jobrun"
 	"sexton/internal/pace"
 )
@@ -26,7 +27,7 @@ type Stats struct {
 	// Duty is the share of its time at which it works.
 	pace.Duty
 
-	GroupID int64   `json:"group_id"`
+	GroupID dml.ID  `json:"group_id"`
 	Outcome Outcome `json:"outcome"`
 	// Reason says why the group is stuck or kept.
 	Reason string `json:"reason,omitempty"`
@@ -48,7 +49,7 @@ type Stats struct {
 	RowsPerSecond float64  `json:"rows_per_second"`
 	ETASeconds    *float64 `json:"eta_seconds,omitempty"`
 	// Together are the other groups that the same run has destroyed, or found gone; the counts are those of all of them.
-	Together []int64 `json:"together,omitempty"`
+	Together []dml.ID `json:"together,omitempty"`
 	// Batches counts transactions that were there to change rows.
 	Batches int64 `json:"batches"`
 	// Interrupted reports that the run was asked to stop.
@@ -59,7 +60,7 @@ type Stats struct {
 	WaitingFor string `json:"waiting_for,omitempty"`
 }
 
-func newStats(groupID int64) *Stats {
+func newStats(groupID dml.ID) *Stats {
 	return &Stats{GroupID: groupID, Deleted: map[string]int64{}, Nullified: map[string]int64{}, Errors: []batch.FaultCounts{}}
 }
 
@@ -106,7 +107,7 @@ func (s *Stats) count(p *Plan, t *table, n int64) {
 	switch t {
 	case p.projects:
 		s.Projects += n
-	case p.groups:
+	case p.groups.table:
 		s.Groups += n
 	}
 }

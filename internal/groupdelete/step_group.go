@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -21,7 +20,7 @@ const mostRounds = 20
 
 // destroyGroup takes down a group, as long as it is below the one that the run is about: its projects, its sub-groups,
 // memberships and shares, what else refers to it, itself.
-func (r *run) destroyGroup(ctx context.Context, g int64) (dml.Result, error) {
+func (r *run) destroyGroup(ctx context.Context, g dml.ID) (dml.Result, error) {
 	if r.rounds[g] > mostRounds {
 		return dml.Blocked, nil
 	}
@@ -71,9 +70,9 @@ func partName(p int) string {
 }
 
 // at records the step that the run begins.
-func (r *run) at(ctx context.Context, p int, groupID int64) error {
+func (r *run) at(ctx context.Context, p int, group dml.ID) error {
 	r.report(ctx, func(stats *Stats) bool {
-		stats.Step = fmt.Sprintf("%s of group %d", partName(p), groupID)
+		stats.Step = fmt.Sprintf("%s of group %s", partName(p), group)
 		return true
 	})
 	return r.record(ctx, r.Tree)
@@ -86,7 +85,7 @@ func (r *run) handle(err error) (dml.Result, error) { return r.Handle(err, "grou
 // group is in a circle of rows. A changed row of the group has nothing below it, so the row is
 // read again until it stays the same. An application may change it at any time, and triggers
 // on rows below it may change it with each batch.
-func (r *run) clearPart(ctx context.Context, g int64, p int) (_ dml.Result, circle bool, _ error) {
+func (r *run) clearPart(ctx context.Context, g dml.ID, p int) (_ dml.Result, circle bool, _ error) {
 	for changed := 0; changed <= mostRounds; {
 		w, err := r.groupWindow(ctx, g)
 		if err != nil {
@@ -123,58 +122,61 @@ func (r *run) clearPart(ctx context.Context, g int64, p int) (_ dml.Result, circ
 			changed++
 		}
 	}
-	r.Obstacle = batch.Fault{Table: "groups", Message: fmt.Sprintf("another session changes group %d all the time", g)}
+	r.Obstacle = batch.Fault{Table: "groups", Message: fmt.Sprintf("another session changes group %s all the time", g)}
 	return dml.Blocked, false, nil
 }
 
-func (r *run) groupWindow(ctx context.Context, g int64) (*window, error) {
+func (r *run) groupWindow(ctx context.Context, g dml.ID) (*window, error) {
 	return r.engine.Plan.groupWindow(ctx, r.Read, g, r.line)
 }
 
 // groupWindow is the row of a group below others, or nil if it is not there any more.
-func (p *Plan) groupWindow(ctx context.Context, read dml.Reader, g int64, line []int64) (*window, error) {
-	t := p.groups
+func (p *Plan) groupWindow(ctx context.Context, read dml.Reader, g dml.ID, line []dml.ID) (*window, error) {
+	t := p.groups.table
 	var leaf uint32
 	var one dml.Row
-	sql := fmt.Sprintf("SELECT target.tableoid, target.ctid, target.xmin FROM %s AS target WHERE target.id OPERATOR(pg_catalog.=) $1 AND %s",
-		dml.Item(t.Relation), lineHolds(dml.Item(t.Relation), "$2"))
+	sql := fmt.Sprintf("SELECT target.tableoid, target.ctid, target.xmin FROM %s AS target WHERE %s OPERATOR(pg_catalog.=) $1 AND %s",
+		p.table(), p.id("target"), p.lineHolds(2))
 	found, err := dml.Select(ctx, read, func(row pgx.CollectableRow) (struct{}, error) {
 		return struct{}{}, row.Scan(&leaf, &one.At, &one.Version)
-	}, sql, g, line)
+	}, sql, p.parameter(g), dml.KeysOf(p.key.Integer, line...))
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
 	w, known := t.Window(leaf, rows{one})
 	if !known {
-		return nil, fmt.Errorf("find group %d: its partition came after the run began", g)
+		return nil, fmt.Errorf("find group %s: its partition came after the run began", g)
 	}
 	return w, nil
 }
 
 // subgroups takes down the groups below one, each under its own lease. One that another run is at is passed over.
-func (r *run) subgroups(ctx context.Context, g int64) (dml.Result, error) {
-	groups := dml.Item(r.engine.Plan.groups.Relation)
-	sql := statement(r.Session.Names, "subgroup", "{groups}", groups, "{line}", lineHolds(groups, "$3"))
-	last := int64(math.MinInt64)
-	ended := dml.Finished
+func (r *run) subgroups(ctx context.Context, g dml.ID) (dml.Result, error) {
+	p, ended := r.engine.Plan, dml.Finished
+	if p.groups.Parent == "" && !p.gitlab() {
+		return ended, nil
+	}
+	sql := statement(r.Session.Names, "subgroup", "{groups}", p.table(), "{line}", p.lineHolds(3),
+		"{id}", p.id("above"), "{below}", p.id("below"), "{parent}", p.parent("below"))
+	var last any // All IDs are greater than NULL.
 	for {
 		if r.Paused(ctx) {
 			return dml.Yielded, nil
 		}
-		next, err := dml.Select(ctx, r.Read, pgx.RowTo[int64], sql, g, last, r.line)
+		next, err := dml.Select(ctx, r.Read, pgx.RowTo[dml.ID], sql, p.parameter(g), last, dml.KeysOf(p.key.Integer, r.line...))
 		switch {
 		case err != nil:
 			return r.handle(err)
 		case len(next) == 0:
 			return ended, nil
 		}
-		last = next[0]
-		if slices.Contains(r.line, last) {
-			r.Obstacle = batch.Fault{Table: "groups", Message: fmt.Sprintf("group %d is its own ancestor", last)}
+		last = p.parameter(next[0])
+		if slices.Contains(r.line, next[0]) {
+			r.Obstacle = batch.Fault{Table: "groups", Message: fmt.Sprintf("group %s is its own ancestor", next[0])}
 			ended = dml.Blocked
 			continue
 		}
-		result, err := r.underLease(ctx, last)
+		result, err := r.underLease(ctx, next[0])
 		if err != nil || result == dml.Yielded {
 			return result, err
 		}
@@ -185,7 +187,7 @@ func (r *run) subgroups(ctx context.Context, g int64) (dml.Result, error) {
 }
 
 // underLease destroys a sub-group under its own lease.
-func (r *run) underLease(ctx context.Context, g int64) (_ dml.Result, err error) {
+func (r *run) underLease(ctx context.Context, g dml.ID) (_ dml.Result, err error) {
 	outer := r.Session.Fence
 	granted, err := r.engine.Leases.Acquire(ctx, LeaseKey(g), LeaseTTL, r.engine.Database)
 	if held, ok := errors.AsType[*lease.HeldError](err); ok {
@@ -206,7 +208,7 @@ func (r *run) underLease(ctx context.Context, g int64) (_ dml.Result, err error)
 
 // finish deletes a group below which nothing is left, with everything that belongs to that moment in one transaction: its
 // row in the schedules, its lease, and the event. If the group is in a circle of rows, these are deleted with it.
-func (r *run) finish(ctx context.Context, g int64, inCircle bool) (dml.Result, error) {
+func (r *run) finish(ctx context.Context, g dml.ID, inCircle bool) (dml.Result, error) {
 	var circle *drain.Circle
 	if inCircle {
 		w, err := r.groupWindow(ctx, g)
@@ -217,14 +219,14 @@ func (r *run) finish(ctx context.Context, g int64, inCircle bool) (dml.Result, e
 			return r.handle(err)
 		}
 	}
-	t := r.engine.Plan.groups
+	p := r.engine.Plan
+	t := p.groups.table
 	refs := slices.DeleteFunc(slices.Clone(t.Refs), func(f *ref) bool { return f.Part == lastPart })
 	var gone bool
 	var live []bool
-	statements := []batch.Statement{{
-		SQL: fmt.Sprintf("SELECT FROM %s AS target WHERE target.id OPERATOR(pg_catalog.=) $1 FOR UPDATE", dml.Item(t.Relation)), Args: []any{g},
-	}, {
-		SQL: r.engine.Plan.finishStatement(r.Session.Names, refs), Args: []any{g, r.line, r.engine.GroupID, circle != nil, LeaseKey(g)},
+	statements := []batch.Statement{p.lock(g), {
+		SQL:  p.finishStatement(r.Session.Names, refs),
+		Args: []any{p.parameter(g), dml.KeysOf(p.key.Integer, r.line...), r.group(), circle != nil, LeaseKey(g)},
 		Scan: batch.One(&gone, &live),
 	}}
 	if circle != nil {
@@ -298,7 +300,7 @@ func (r *run) recordFailure(ctx context.Context) error {
 		f.Message = "rows stay although nothing refers to them"
 	}
 	r.stats.Outcome, r.stats.Reason = Stuck, f.Text()
-	return r.send(ctx, r.Session.Limits, batch.Statement{SQL: statement(r.Session.Names, "blame"), Args: []any{r.engine.GroupID, f.Text()}})
+	return r.send(ctx, r.Session.Limits, batch.Statement{SQL: statement(r.Session.Names, "blame"), Args: []any{r.group(), f.Text()}})
 }
 
 // escapeEvery is after how many batches a run looks whether what it has in hand still belongs to the group: what is moved
@@ -307,11 +309,11 @@ const escapeEvery = 8
 
 // lineHolds is the condition that each of the groups in an array (a parameter) is the parent of the next one. One that was
 // moved away has escaped with all that is below it, and so has what is in hand further down.
-func lineHolds(groups, parameter string) string {
+func (p *Plan) lineHolds(parameter int) string {
 	return fmt.Sprintf(`NOT EXISTS (
-	SELECT FROM unnest((%[2]s::bigint[])[:pg_catalog.cardinality(%[2]s::bigint[]) OPERATOR(pg_catalog.-) 1], (%[2]s::bigint[])[2:]) AS link (above, below)
-	WHERE NOT EXISTS (SELECT FROM %[1]s AS linked WHERE linked.id OPERATOR(pg_catalog.=) link.below AND linked.parent_id OPERATOR(pg_catalog.=) link.above)
-)`, groups, parameter)
+	SELECT FROM unnest((%[2]s)[:pg_catalog.cardinality(%[2]s) OPERATOR(pg_catalog.-) 1], (%[2]s)[2:]) AS link (above, below)
+	WHERE NOT EXISTS (SELECT FROM %[1]s AS linked WHERE %[3]s OPERATOR(pg_catalog.=) link.below AND %[4]s OPERATOR(pg_catalog.=) link.above)
+)`, p.table(), p.key.Parameter(parameter), p.id("linked"), p.parent("linked"))
 }
 
 // escaped looks, now and then, whether a group or a project in hand was moved away. Rows that were changed in some other way
@@ -324,7 +326,7 @@ func (r *run) escaped(ctx context.Context, tree *drain.Tree, asked *int, every i
 		return moved
 	}
 	if len(r.line) > 1 {
-		moved = !holds(ctx, tree, "SELECT "+lineHolds(dml.Item(r.engine.Plan.groups.Relation), "$1"), r.line)
+		moved = !holds(ctx, tree, "SELECT "+r.engine.Plan.lineHolds(1), dml.KeysOf(r.engine.Plan.key.Integer, r.line...))
 	}
 	for _, on := range tree.Stack {
 		if on.Table == r.engine.Plan.projects && !moved {

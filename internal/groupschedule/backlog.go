@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/dbsqlc"
-	"sexton/internal/each"
+	"sexton/internal/drain/dml"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
@@ -46,12 +46,12 @@ func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (Ba
 
 // Group is one group that is marked, scheduled or being destroyed, or has failed.
 type Group struct {
-	GroupID int64 `json:"group_id"`
+	GroupID dml.ID `json:"group_id"`
 	// Path is empty where only the destruction is left.
-	Path     string `json:"path"`
-	ParentID *int64 `json:"parent_id"`
+	Path     string  `json:"path"`
+	ParentID *dml.ID `json:"parent_id"`
 	// UserID is the user who scheduled the deletion; nil for a mark without a requester.
-	UserID *int64 `json:"user_id"`
+	UserID *dml.ID `json:"user_id"`
 	// MarkedOn and DueOn are dates (UTC): due is a group from the beginning of that day on.
 	MarkedOn *string `json:"marked_for_deletion_on"`
 	DueOn    *string `json:"due_on"`
@@ -81,7 +81,7 @@ func ReadGroups(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, limi
 }
 
 // ReadGroup returns one of them, or nil where the group is none.
-func ReadGroup(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, id int64) (*Group, error) {
+func ReadGroup(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, id string) (*Group, error) {
 	return first(read(ctx, db, names, 1, &id, false))
 }
 
@@ -91,7 +91,7 @@ func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, limi
 	return read(ctx, db, names, limit, nil, true)
 }
 
-func read(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, limit int, id *int64, failed bool) ([]Group, error) {
+func read(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, limit int, id *string, failed bool) ([]Group, error) {
 	rows, _ := db.Query(ctx, names.Render(statement("backlog_groups")), limit, stuckAttempts, id, failed)
 	groups, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Group])
 	return groups, problem.Doing(err, "list groups to be deleted")
@@ -106,9 +106,9 @@ func first(groups []Group, err error) (*Group, error) {
 
 // Retry lets the next pass decide about a failed group at once, and returns how it stands; nil where it has not failed, or not
 // any more. A job that waits is the caller's to pull forward, and where there is none for a destruction that has begun, to insert.
-func Retry(ctx context.Context, tx pgx.Tx, names pgcatalog.Names, id int64) (*Group, error) {
+func Retry(ctx context.Context, tx pgx.Tx, names pgcatalog.Names, id string) (*Group, error) {
 	if _, err := tx.Exec(ctx, names.Render(statement("retry")), id); err != nil {
-		return nil, fmt.Errorf("retry group %d: %w", id, err)
+		return nil, fmt.Errorf("retry group %s: %w", id, err)
 	}
 	return first(read(ctx, tx, names, 1, &id, true))
 }
@@ -163,7 +163,7 @@ func examineState(
 	if backlog.Unscheduled+backlog.Stuck == 0 {
 		return nil
 	}
-	var unscheduled, stuck []int64
+	var unscheduled, stuck []string
 	if err := db.QueryRow(ctx, names.Render(statement("examine_samples")), stuckAttempts).Scan(&unscheduled, &stuck); err != nil {
 		return fmt.Errorf("look up groups: %w", err)
 	}
@@ -179,8 +179,7 @@ func examineState(
 }
 
 // sample names three groups.
-func sample(ids []int64) string {
-	names := each.Of(ids, func(id int64) string { return fmt.Sprint(id) })
+func sample(names []string) string {
 	if len(names) > 3 {
 		names[3] = "…"
 	}

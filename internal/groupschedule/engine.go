@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/batch"
+	"sexton/internal/drain/dml"
 	"sexton/internal/pace"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
@@ -60,7 +61,7 @@ type run struct {
 	// blocker is the session that the last decision has waited for, if it is known.
 	blocker string
 	// after is the last group that was loaded, start when the next destruction may begin.
-	after int64
+	after any
 	start time.Time
 }
 
@@ -68,7 +69,7 @@ func (r *run) work(ctx context.Context, frame *pace.Frame) (err error) {
 	if err := r.open(ctx); err != nil || r.stats.Cutoff == nil {
 		return err
 	}
-	groups := pace.Items[int64]{Page: r.page, One: r.decide, Failed: r.putOff, Doing: func(id int64) string { return fmt.Sprintf("decide about group %d", id) }}
+	groups := pace.Items[dml.ID]{Page: r.page, One: r.decide, Failed: r.putOff, Doing: func(id dml.ID) string { return "decide about group " + id.Text }}
 	r.stats.OverLimit, r.stats.Interrupted, err = groups.Each(ctx, frame)
 	return err
 }
@@ -85,26 +86,26 @@ func (r *run) open(ctx context.Context) error {
 	return problem.Doing(err, "read period of groups")
 }
 
-func (r *run) page(ctx context.Context) (ids []int64, more bool, _ error) {
+func (r *run) page(ctx context.Context) (ids []dml.ID, more bool, _ error) {
 	size := cmp.Or(r.Page, defaultPage)
 	err := r.Session.Read(ctx, batch.Statement{
-		SQL: r.Session.Names.Render(statement("page")), Args: []any{r.after, size}, Scan: batch.Collect(&ids, pgx.RowTo[int64]),
+		SQL: r.Session.Names.Render(statement("page")), Args: []any{r.after, size}, Scan: batch.Collect(&ids, pgx.RowTo[dml.ID]),
 	})
 	if err != nil {
 		return nil, false, fmt.Errorf("load due groups: %w", err)
 	}
 	if len(ids) > 0 {
-		r.after = ids[len(ids)-1]
+		r.after = ids[len(ids)-1].Text
 	}
 	return ids, len(ids) == size, nil
 }
 
 // decide takes one transaction.
-func (r *run) decide(ctx context.Context, id int64) error {
+func (r *run) decide(ctx context.Context, id dml.ID) error {
 	decision := Decision{GroupID: id, RunAt: r.start}
 	end := (&pace.Run{Throttle: pace.Throttle{Blocker: r.Blocker}}).Watch(ctx, "")
 	_, err := r.Session.RunWithin(ctx, r.limits, batch.Statement{
-		SQL: r.Session.Names.Render(statement("decide")), Args: []any{id, r.start},
+		SQL: r.Session.Names.Render(statement("decide")), Args: []any{id.Text, r.start},
 		Scan: batch.One(&decision.Outcome, &decision.UserID, &decision.Path, &decision.Reason),
 	})
 	r.blocker = end()
@@ -120,7 +121,7 @@ func (r *run) decide(ctx context.Context, id int64) error {
 }
 
 // putOff counts no attempt where others were in the way, such as a transaction that asks for the same job and does not end.
-func (r *run) putOff(ctx context.Context, id int64, f batch.Fault, _ error) error {
+func (r *run) putOff(ctx context.Context, id dml.ID, f batch.Fault, _ error) error {
 	f.Table = "groups"
 	outcome, attempts := Failed, 1
 	if f.Lock() {
@@ -128,12 +129,12 @@ func (r *run) putOff(ctx context.Context, id int64, f batch.Fault, _ error) erro
 		outcome, attempts, r.limits.LockTimeout = Locked, 0, pace.LockAgain
 	}
 	_, err := r.Session.Run(ctx, batch.Statement{
-		SQL: r.Session.Names.Render(statement("put_off")), Args: []any{id, fmt.Sprintf("SQLSTATE %s: %s", f.SQLState, f.Message), attempts},
+		SQL: r.Session.Names.Render(statement("put_off")), Args: []any{id.Text, fmt.Sprintf("SQLSTATE %s: %s", f.SQLState, f.Message), attempts},
 	})
 	if err != nil {
 		return fmt.Errorf("put it off: %w", err)
 	}
-	r.tell(ctx, Decision{GroupID: id, RunAt: r.start, Outcome: outcome, Fault: f})
+	r.tell(ctx, Decision{GroupID: id, UserID: dml.IntegerID(0), RunAt: r.start, Outcome: outcome, Fault: f})
 	return nil
 }
 
@@ -164,9 +165,9 @@ const (
 
 // Decision is the decision about one group, for the log.
 type Decision struct {
-	GroupID int64
-	// UserID is who scheduled the deletion; 0 where that is not known.
-	UserID  int64
+	GroupID dml.ID
+	// UserID is who scheduled the deletion; 0 if that is not known.
+	UserID  dml.ID
 	Path    string
 	Outcome Outcome
 	// RunAt is when the destruction is to begin, for groups that were enqueued.

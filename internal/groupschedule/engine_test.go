@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/batch"
+	"sexton/internal/drain/dml"
 	"sexton/internal/groupschedule"
 	"sexton/internal/listen"
 	"sexton/internal/pgtest"
@@ -52,7 +53,7 @@ func TestDueGroupsAreEnqueuedInTheirTurn(t *testing.T) {
 	}, s.jobs(), "parent and child as well")
 	require.Len(t, decisions, 6)
 	require.Equal(t, groupschedule.Decision{
-		GroupID: 11, UserID: 2, Path: "child-deletion_scheduled-11", Outcome: groupschedule.Enqueued, RunAt: decisions[1].RunAt,
+		GroupID: dml.IntegerID(11), UserID: dml.IntegerID(2), Path: "child-deletion_scheduled-11", Outcome: groupschedule.Enqueued, RunAt: decisions[1].RunAt,
 	}, decisions[1])
 	require.Equal(t, 20*time.Second, decisions[1].RunAt.Sub(decisions[0].RunAt))
 
@@ -217,10 +218,10 @@ func TestTheRestOfADestructionIsEstimated(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	s.Exec("INSERT INTO sexton.group_destructions (group_id, user_id, done, total, begun_at, updated_at) VALUES (11, 2, 25, 100, now() - interval '10 s', now())")
-	group := pgtest.Must(groupschedule.ReadGroup(t.Context(), s.Pool(), s.Connected.Names, 11))(t)
+	group := pgtest.Must(groupschedule.ReadGroup(t.Context(), s.Pool(), s.Connected.Names, "11"))(t)
 	require.InDelta(t, 30, *group.ETASeconds, 0.001)
 	s.Exec("UPDATE sexton.group_destructions SET done = 0")
-	group = pgtest.Must(groupschedule.ReadGroup(t.Context(), s.Pool(), s.Connected.Names, 11))(t)
+	group = pgtest.Must(groupschedule.ReadGroup(t.Context(), s.Pool(), s.Connected.Names, "11"))(t)
 	require.Nil(t, group.ETASeconds)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/drain/dml"
 	"sexton/internal/groupschedule"
 	"sexton/internal/lease"
 	"sexton/internal/migrate"
@@ -156,7 +157,7 @@ func TestRestoredMeanwhile(t *testing.T) {
 		var outcomes []groupschedule.Outcome
 		e.Decided = func(_ context.Context, d groupschedule.Decision) {
 			outcomes = append(outcomes, d.Outcome)
-			if d.GroupID == 10 {
+			if d.GroupID == dml.IntegerID(10) {
 				require.True(t, s.ask(t, "cancel_group_deletion", 20, 1))
 			}
 		}

@@ -36,7 +36,7 @@ func Open(ctx context.Context, c *config.Config, options ...database.Option) (*C
 	all := &Connections{Config: c, Down: map[string]error{}}
 	size := int32(PoolSize(c))
 	for _, settings := range c.Databases {
-		names := pgcatalog.Names{Tracked: settings.Schema, Path: settings.TriggerPath()}
+		names := pgcatalog.Names{Tracked: settings.Schema, Path: settings.TriggerPath(), GroupViews: c.AdjournedGroups.Groups.Table != ""}
 		db, err := database.Open(ctx, settings.Name, string(settings.URL), string(settings.ListenURL), names, size, options...)
 		if db.Pool != nil {
 			all.Databases = append(all.Databases, db)
@@ -153,7 +153,19 @@ func (c *Connections) schema(db database.Database) migrate.Database {
 		Name: db.Name, Conn: db.Direct, Sessions: db.Sessions, TrackedSchema: db.Names.Tracked,
 		Jobs: db.Name == c.Config.Jobs.Database, Components: c.Config.ComponentsIn(db.Name),
 		Owner: c.Config.Jobs.Owner,
-		Kinds: riverjobs.Kinds(c.Config), Users: UsersOf(c.Config),
+		Kinds: riverjobs.Kinds(c.Config), Users: UsersOf(c.Config), Groups: GroupsOf(c.Config),
+	}
+}
+
+// GroupsOf describes the configured table of groups.
+func GroupsOf(c *config.Config) migrate.Groups {
+	a := c.AdjournedGroups
+	if a.Groups.Table == "" {
+		return migrate.Groups{}
+	}
+	return migrate.Groups{
+		Table: a.Groups.Table, Key: a.Groups.Key, Parent: a.Groups.Parent, MarkedOn: a.Groups.MarkedOn, MarkedBy: a.Groups.MarkedBy,
+		Period: int(a.Period), PeriodColumn: a.PeriodColumn, Rename: a.Rename, MayRemove: a.MayRemove,
 	}
 }
 

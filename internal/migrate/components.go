@@ -28,12 +28,11 @@ type component struct {
 	pending pending
 }
 
-// need is a table of the application's with columns that it must have; integers are those of them that must be integers, and key, if
-// set, is one that must have a type that keys may have.
+// need is a table of the application's with columns that it must have; integers, keys and dates are those of them that must have
+// such types.
 type need struct {
-	table             string
-	columns, integers []string
-	key               string
+	table                          string
+	columns, integers, keys, dates []string
 }
 
 type right struct {
@@ -247,7 +246,7 @@ func trackedTables() (names []string) {
 
 // components are the ones that belong into the database.
 func (db Database) components() []component {
-	return slices.DeleteFunc(each.Of(allComponents(), db.Users.fit), func(c component) bool {
+	return slices.DeleteFunc(each.Of(each.Of(allComponents(), db.Users.fit), db.Groups.fit), func(c component) bool {
 		switch c.name {
 		case Base:
 			return false
@@ -268,10 +267,10 @@ func (db Database) queueID(c component) string {
 }
 
 // requirements refuses to install what the application's tables do not fit. A component that is installed may
-// find the application changed; that is for the job to say. The configured table of users may be another one each time.
+// find the application changed; that is for the job to say. The configured tables of users and groups may be others each time.
 func (db Database) requirements(look inspection) error {
 	for _, c := range db.components() {
-		if look.versions[c.name] > 0 && len(db.lacking(look, c)) == 0 && (c.name != GhostUsers || db.Users.gitlab()) {
+		if db.gitlab(c.name) && look.versions[c.name] > 0 && len(db.lacking(look, c)) == 0 {
 			continue
 		}
 		for _, n := range c.needs {
@@ -291,13 +290,24 @@ func (db Database) requires(component string, n need, table relation) error {
 	needs := "the table " + identity(db.TrackedSchema, n.table)
 	if table.kind == "r" || table.kind == "p" {
 		columns := table.lacks(n.columns)
-		for _, name := range n.integers {
-			if len(columns) == 0 && !table.integer(name) {
-				columns = []string{name + " (an integer)"}
+		for _, typed := range []struct {
+			columns []string
+			fits    func(name string) bool
+			want    string
+		}{
+			{n.integers, table.integer, "an integer"},
+			{n.keys, func(name string) bool { return table.keyType(name) != "" }, "of type bigint, integer, uuid or text"},
+			{n.dates, func(name string) bool { return table.typeOf(name) == "date" }, "of type date"},
+		} {
+			for _, name := range typed.columns {
+				if table.typeOf(name) != "" && !typed.fits(name) {
+					wrong := typed.want
+					if strings.HasPrefix(wrong, "of type") {
+						wrong += ", not " + table.typeOf(name)
+					}
+					columns = append(columns, name+" ("+wrong+")")
+				}
 			}
-		}
-		if len(columns) == 0 && n.key != "" && db.userKeyType(inspection{tracked: map[string]relation{n.table: table}}) == "" {
-			columns = []string{n.key + " (of type bigint, integer, uuid or text)"}
 		}
 		if len(columns) == 0 {
 			return nil

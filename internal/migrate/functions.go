@@ -33,13 +33,16 @@ type function struct {
 // functions reads the component's folder. For users without GitLab's shape, files of its folder any take the place of those of the same name.
 func (c component) functions(db Database, look inspection) (found []function) {
 	files, _ := fs.Glob(sqlfiles.Functions, path.Join("functions", c.name, "*.sql"))
-	replacer := db.replacer(look)
+	replacer := db.replacer(look, c.name)
 	for _, file := range files {
 		data, err := fs.ReadFile(sqlfiles.Functions, path.Join(path.Dir(file), "any", path.Base(file)))
-		if err != nil || db.Users.gitlab() {
+		if err != nil || db.gitlab(c.name) {
 			data, _ = fs.ReadFile(sqlfiles.Functions, file)
 		}
 		text := strings.ReplaceAll(string(data), pgcatalog.TextClausesHere, pgcatalog.TextClauses)
+		if !strings.Contains(string(data), "CREATE") {
+			continue // Only GitLab's tables need it.
+		}
 		f := function{name: strings.TrimSuffix(path.Base(file), ".sql"), text: replacer.Replace(text)}
 		_, comment, commented := strings.Cut(string(data), described)
 		if match := signature.FindStringSubmatch(comment); match != nil {
@@ -87,7 +90,7 @@ func Grants(db Database) string {
 	for _, c := range db.components() {
 		names = append(names, c.name)
 	}
-	return db.replacer(inspection{}).Replace(readGrants(names...))
+	return readGrants(db, names...)
 }
 
 // Check refuses names that Postgres would cut or refuse, and names that would end the body of the block that creates them.
@@ -110,7 +113,7 @@ func GrantRoles(db Database, roles Roles) string {
 			`:'`+variable+`'`, pgcatalog.Literal(name))
 	}
 	header, rest, _ := strings.Cut(Grants(db), "\n\n")
-	return strings.NewReplacer(replacements...).Replace(header + "\n\n" + readGrants("roles") + "\n" + rest)
+	return strings.NewReplacer(replacements...).Replace(header + "\n\n" + readGrants(Database{TrackedSchema: "public"}, "roles") + "\n" + rest)
 }
 
 // The tables that refer to one by a foreign key, for TableGrant.
@@ -143,23 +146,25 @@ func GrantTables(tables []TableGrant, worker string) (string, error) {
 	// Within the body of the block nothing may look like its end.
 	names := strings.NewReplacer(`$`, `\u0024`).Replace(string(listed))
 	return strings.NewReplacer(`:'tables'`, pgcatalog.Literal(names), `:'worker'`, pgcatalog.Literal(worker)).
-		Replace(readGrants("tables")), nil
+		Replace(readGrants(Database{TrackedSchema: "public"}, "tables")), nil
 }
 
 // readGrants returns sections of the grants. The files are part of the program; a missing one shows in the tests.
-func readGrants(names ...string) string {
+func readGrants(db Database, names ...string) string {
 	sections := make([]string, 0, len(names))
 	for _, name := range names {
 		text, _ := sqlfiles.Grants.ReadFile("grants/" + name + ".sql")
-		sections = append(sections, string(text))
+		sections = append(sections, db.replacer(inspection{}, name).Replace(string(text)))
 	}
 	return strings.Join(sections, "\n")
 }
 
 // The types that an argument of a job can have in SQL.
 const (
-	Text    = "text"
-	Bigint  = "bigint"
+	Text   = "text"
+	Bigint = "bigint"
+	// Key is a bigint, or a text.
+	Key     = "key"
 	Boolean = "boolean"
 )
 

@@ -38,9 +38,24 @@ func (r relation) lacks(columns []string) []string {
 }
 
 // integer reports whether the column has one of Postgres's own integer types.
-func (r relation) integer(column string) bool {
-	at := slices.Index(r.columns, column)
-	return at >= 0 && slices.Contains([]string{"smallint", "integer", "bigint"}, r.types[at])
+func (r relation) integer(column string) bool { return r.keyType(column) == "bigint" }
+
+// keyType returns the type in which Sexton stores keys of a column, or "" if keys must not have the column's type.
+func (r relation) keyType(column string) string {
+	switch kind := r.typeOf(column); kind {
+	case "smallint", "integer", "bigint":
+		return "bigint"
+	case "uuid", "text":
+		return kind
+	}
+	return ""
+}
+
+func (r relation) typeOf(column string) string {
+	if at := slices.Index(r.columns, column); at >= 0 {
+		return r.types[at]
+	}
+	return ""
 }
 
 // identity is the name of an object in SQL.
@@ -92,7 +107,7 @@ func (db Database) inspectIn(ctx context.Context, tx pgx.Tx) (inspection, error)
 	if err != nil {
 		return look, fmt.Errorf("look up schemas: %w", err)
 	}
-	rows, _ := tx.Query(ctx, sqlText("relations"), db.TrackedSchema, append(trackedTables(), db.Users.Table))
+	rows, _ := tx.Query(ctx, sqlText("relations"), db.TrackedSchema, append(trackedTables(), db.Users.Table, db.Groups.Table))
 	var space, name, comment string
 	var found relation
 	if _, err := pgx.ForEachRow(rows, []any{&space, &name, &found.kind, &comment, &found.columns, &found.types}, func() error {
@@ -283,8 +298,11 @@ func waits(ctx context.Context, log *slog.Logger) func(lock, holders string) {
 
 // replacer replaces the tracked schema's name in SQL of package sqlfiles. The first pattern is for names inside literals, the third for the
 // marks around function bodies, which a name may contain.
-func (db Database) replacer(look inspection) *strings.Replacer {
+func (db Database) replacer(look inspection, component string) *strings.Replacer {
 	texts := db.userTexts(look)
+	if component == AdjournedGroups {
+		texts = append(texts, db.groupTexts(look)...)
+	}
 	if db.TrackedSchema == "public" {
 		return strings.NewReplacer(texts...)
 	}

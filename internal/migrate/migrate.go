@@ -37,6 +37,8 @@ type Database struct {
 	Components []string
 	// Users are those whom GhostUsers deletes.
 	Users Users
+	// Groups are those that AdjournedGroups deletes.
+	Groups Groups
 	// Owner is the role that the objects belong to; empty means DefaultOwner.
 	Owner string
 	// Kinds are all jobs that enqueue accepts. Only the jobs database takes them.
@@ -84,7 +86,7 @@ func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 		if err := db.check(look); err != nil {
 			return err
 		}
-		if err := db.checkRule(ctx, s.pool, look); err != nil {
+		if err := db.checkRules(ctx, s.pool, look); err != nil {
 			return err
 		}
 		if found := pgcatalog.Untested(look.server); found.Message != "" {
@@ -110,7 +112,7 @@ func (s *session) up(ctx context.Context, look inspection, report *Report) error
 		if err := s.handOver(ctx, tx, &own); err != nil {
 			return err
 		}
-		return errors.Join(s.grantOwner(ctx, tx, &own), s.db.grantRule(ctx, tx, look))
+		return errors.Join(s.grantOwner(ctx, tx, &own), s.db.grantRules(ctx, tx, look))
 	})
 	if err != nil {
 		return s.db.explain(look, err, asOwner)
@@ -141,26 +143,30 @@ func (db Database) plan(look inspection) (statements []string) {
 	if !look.hasSchema {
 		statements = append(statements, fmt.Sprintf("CREATE SCHEMA %s AUTHORIZATION %s", schema, quote(db.owner())))
 	}
-	replacer := db.replacer(look)
 	for _, c := range db.components() {
 		if c.name == River {
 			continue
 		}
 		for _, m := range db.due(look, c) {
-			statements = append(statements, fmt.Sprintf("-- migration %d of %s\n%s", m.Version, c.name, replacer.Replace(c.text(m))))
+			statements = append(statements, fmt.Sprintf("-- migration %d of %s\n%s", m.Version, c.name, db.replacer(look, c.name).Replace(c.text(m))))
 		}
 	}
 	// Bodies may use what comes later.
 	statements = append(statements, "SET LOCAL check_function_bodies = off")
 	for _, c := range db.components() {
-		if c.name == GhostUsers {
-			statements = append(statements, replacer.Replace(sqlText("before_user_doors")))
+		replacer := db.replacer(look, c.name)
+		doors := map[string]string{GhostUsers: "before_user_doors", AdjournedGroups: "before_group_doors"}[c.name]
+		if doors != "" {
+			statements = append(statements, replacer.Replace(sqlText(doors)))
+		}
+		if c.name == AdjournedGroups && !db.gitlab(c.name) {
+			statements = append(statements, replacer.Replace(sqlText("group_views")))
 		}
 		for _, f := range c.functions(db, look) {
 			statements = append(statements, f.text)
 		}
-		if c.name == GhostUsers {
-			statements = append(statements, replacer.Replace(sqlText("after_user_doors")))
+		if doors != "" {
+			statements = append(statements, sqlText("after_doors"))
 		}
 		if rows := replacer.Replace(c.rows()); rows != "" {
 			statements = append(statements, rows)
@@ -276,7 +282,7 @@ func Preview(ctx context.Context, log *slog.Logger, db Database) (string, error)
 			err = db.check(look)
 		}
 		if err == nil {
-			err = db.checkRule(ctx, s.pool, look)
+			err = db.checkRules(ctx, s.pool, look)
 		}
 		if err != nil {
 			return err

@@ -1,18 +1,13 @@
 package migrate
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
-
-	"sexton/internal/dbsqlc"
 	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
-	"sexton/internal/problem"
 )
 
 // Users names the table of users in the tracked schema. Its zero value is GitLab's, with GitLab's columns and rules.
@@ -30,25 +25,16 @@ func (u Users) gitlab() bool { return u.Table == "" }
 
 // userKeyType is the type in which the queue has the users' key; empty if it has none of the supported types.
 func (db Database) userKeyType(look inspection) string {
-	table := look.tracked[db.Users.Table]
-	at := slices.Index(table.columns, db.Users.Key)
-	switch {
-	case db.Users.gitlab():
+	if db.Users.gitlab() {
 		return "bigint"
-	case at < 0:
-		return ""
-	case table.integer(db.Users.Key):
-		return "bigint"
-	case table.types[at] == "uuid" || table.types[at] == "text":
-		return table.types[at]
 	}
-	return ""
+	return look.tracked[db.Users.Table].keyType(db.Users.Key)
 }
 
 // fit returns the component with what it needs of the configured table of users.
 func (u Users) fit(c component) component {
 	if c.name == GhostUsers && !u.gitlab() {
-		c.needs = []need{{table: u.Table, columns: append(slices.Sorted(maps.Keys(u.OnRequest)), u.Key), key: u.Key}}
+		c.needs = []need{{table: u.Table, columns: append(slices.Sorted(maps.Keys(u.OnRequest)), u.Key), keys: []string{u.Key}}}
 		c.rights = []right{{u.Table, []string{"SELECT", "UPDATE"}}, {ghostQueue, []string{"SELECT", "INSERT", "UPDATE", "DELETE"}}}
 	}
 	return c
@@ -115,30 +101,3 @@ const userRule = `
     END IF;
 
 `
-
-// checkRule refuses a rule of the application that would run with the rights of Sexton's owner.
-func (db Database) checkRule(ctx context.Context, on dbsqlc.DBTX, look inspection) error {
-	if db.Users.MayDelete == "" || !slices.ContainsFunc(db.components(), func(c component) bool { return c.name == GhostUsers }) {
-		return nil
-	}
-	key := db.userKeyType(look)
-	wrong, fix, err := pgcatalog.RuleProblem(ctx, on, db.TrackedSchema, db.Users.MayDelete, "text", key, key)
-	if wrong != "" {
-		err = RequirementError(fmt.Sprintf("database %s: ghost_users.may_delete: %s; nothing was changed: %s", db.Name, wrong, fix))
-	}
-	return problem.Doing(err, "look at the function %s", db.Users.MayDelete)
-}
-
-// grantRule lets the owner's role call the application's rule.
-func (db Database) grantRule(ctx context.Context, tx pgx.Tx, look inspection) error {
-	if db.Users.MayDelete == "" {
-		return nil
-	}
-	schema, name := pgcatalog.SplitName(db.TrackedSchema, db.Users.MayDelete)
-	key := db.userKeyType(look)
-	err := attempt(ctx, tx, fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s", quote(schema), quote(db.owner())))
-	if err != nil {
-		return err
-	}
-	return attempt(ctx, tx, fmt.Sprintf("GRANT EXECUTE ON FUNCTION %s(%s, %s) TO %s", identity(schema, quote(name)), key, key, quote(db.owner())))
-}

@@ -160,10 +160,11 @@ func TestRunNowAndCancelFromThePage(t *testing.T) {
 	require.ErrorAs(t, source.RunNow(t.Context(), ann, riverjobs.AdjournedGroupDeletion), &refused)
 
 	db.Exec("UPDATE users SET admin = true WHERE id = 10")
-	require.ErrorAs(t, source.CancelGroup(t.Context(), ann, 3, 9), &refused, "not a user who may remove it")
-	require.NoError(t, source.CancelGroup(t.Context(), ann, 3, 10))
+	require.ErrorAs(t, source.CancelGroup(t.Context(), ann, "3", "ann"), &refused, "not a number")
+	require.ErrorAs(t, source.CancelGroup(t.Context(), ann, "3", "9"), &refused, "not a user who may remove it")
+	require.NoError(t, source.CancelGroup(t.Context(), ann, "3", "10"))
 	require.Equal(t, [][]string{{"t"}}, db.Rows("SELECT marked_for_deletion_on IS NULL FROM groups WHERE id = 3"))
-	require.ErrorAs(t, source.CancelGroup(t.Context(), ann, 3, 10), &refused, "nothing is left to cancel")
+	require.ErrorAs(t, source.CancelGroup(t.Context(), ann, "3", "10"), &refused, "nothing is left to cancel")
 	require.Equal(t, [][]string{{"run"}, {"pause"}, {"cancel"}, {"cancel"}, {"cancel"}}, db.Rows("SELECT action FROM sexton.audit ORDER BY id"))
 }
 

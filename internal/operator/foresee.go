@@ -208,7 +208,7 @@ func (j PlannedJob) Text() string {
 
 // Foreseen is the output of `sexton group delete --plan --json` and `sexton user delete --plan --json`.
 type Foreseen struct {
-	GroupID int64   `json:"group_id,omitempty"`
+	GroupID *dml.ID `json:"group_id,omitempty"`
 	UserID  *dml.ID `json:"user_id,omitempty"`
 	// Nullified rows of groups, and those below a user's deleted rows, are by table.column, and so are loose ones that stay.
 	*dml.Foresight //nolint:embeddedstructfieldcheck // the order is that of the document
@@ -220,10 +220,10 @@ type Foreseen struct {
 	Measured      bool    `json:"measured"`
 }
 
-// ForeseeGroup looks at what a group's destruction would do. by, the user on whose behalf it is done, may be 0.
-func ForeseeGroup(ctx context.Context, all *installation.Connections, id, by int64) (*Foreseen, error) {
+// ForeseeGroup looks at what a group's destruction would do. by, the user on whose behalf it is done, may be empty.
+func ForeseeGroup(ctx context.Context, all *installation.Connections, text, by string) (*Foreseen, error) {
 	db, ghosts := all.Jobs(), all.Config.Has(migrate.GhostUsers)
-	plan, problems, err := groupdelete.Resolve(ctx, db.Pool, db.Names, ghosts)
+	plan, problems, err := groupdelete.Resolve(ctx, db.Pool, db.Names, riverjobs.GroupsOf(all.Config), ghosts)
 	if err == nil {
 		err = problems.Err()
 	}
@@ -236,26 +236,27 @@ func ForeseeGroup(ctx context.Context, all *installation.Connections, id, by int
 	}
 	var loose *groupdelete.Plan
 	if len(here) > 0 {
-		if loose, err = groupdelete.ResolveLoose(ctx, db.Pool, db.Names, ghosts, here); err != nil {
+		if loose, err = groupdelete.ResolveLoose(ctx, db.Pool, db.Names, riverjobs.GroupsOf(all.Config), ghosts, here); err != nil {
 			return nil, err
 		}
 	}
+	id := plan.ID(text)
 	seen, err := groupdelete.Foresee(ctx, db.Pool, plan, loose, id)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("plan the destruction of group %d: %w", id, err)
+		return nil, fmt.Errorf("plan the destruction of group %s: %w", id, err)
 	case seen == nil:
-		return nil, fmt.Errorf("there is no group %d", id)
+		return nil, fmt.Errorf("there is no group %s", id)
 	}
-	p := &Foreseen{GroupID: id, Foresight: seen, Remote: remote}
-	if by != 0 {
+	p := &Foreseen{GroupID: &id, Foresight: seen, Remote: remote}
+	if by != "" {
 		var may bool
 		const rule = `SELECT coalesce("sexton".may_remove_group($1, $2), false)`
-		if err := db.Pool.QueryRow(ctx, db.Names.Render(rule), by, id).Scan(&may); err != nil {
-			return nil, fmt.Errorf("ask whether user %d may remove group %d: %w", by, id, err)
+		if err := db.Pool.QueryRow(ctx, db.Names.Render(rule), by, text).Scan(&may); err != nil {
+			return nil, fmt.Errorf("ask whether user %s may remove group %s: %w", by, id, err)
 		}
 		if !may {
-			p.Forbidden = append(p.Forbidden, fmt.Sprintf("user %d may not remove it", by))
+			p.Forbidden = append(p.Forbidden, fmt.Sprintf("user %s may not remove it", by))
 		}
 	}
 	return p, p.time(ctx, db, riverjobs.GroupDestroy)

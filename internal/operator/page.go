@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -189,9 +190,12 @@ func (s *PageSource) RunNow(ctx context.Context, by web.Visitor, kind string) er
 }
 
 // CancelGroup restores a group that is marked for its deletion, on behalf of a user of the application who may do so.
-func (s *PageSource) CancelGroup(ctx context.Context, by web.Visitor, groupID, userID int64) error {
+func (s *PageSource) CancelGroup(ctx context.Context, by web.Visitor, groupID, userID string) error {
 	jobsDB := s.all.Jobs()
-	entry := database.Change{Actor: by.Actor, Remote: by.Remote, Action: "cancel", Target: fmt.Sprintf("group %d for user %d", groupID, userID)}
+	if _, err := strconv.ParseInt(userID, 10, 64); err != nil && !jobsDB.Names.GroupViews {
+		return components.Refuse("give the id of the user on whose behalf the group is to stay, a number")
+	}
+	entry := database.Change{Actor: by.Actor, Remote: by.Remote, Action: "cancel", Target: fmt.Sprintf("group %s for user %s", groupID, userID)}
 	if err := s.all.Record(ctx, entry); err != nil {
 		return err
 	}
@@ -201,9 +205,9 @@ func (s *PageSource) CancelGroup(ctx context.Context, by web.Visitor, groupID, u
 		return components.Refuse("%v", refused)
 	}
 	if err == nil && !cancelled {
-		return components.Refuse("group %d is not scheduled for deletion, so there is nothing to cancel", groupID)
+		return components.Refuse("group %s is not scheduled for deletion, so there is nothing to cancel", groupID)
 	}
-	return problem.Doing(err, "restore group %d", groupID)
+	return problem.Doing(err, "restore group %s", groupID)
 }
 
 // readFailures reads what there is; the log says what cannot be read.

@@ -22,10 +22,15 @@ type Names struct {
 	// Path is the search_path of the application's triggers (databases.<name>.search_path); empty means what their sessions
 	// would have had.
 	Path string
+	// GroupViews reports that groups and their schedules are views in Sexton's schema.
+	GroupViews bool
 }
 
 // Render replaces the placeholder by the quoted name.
 func (n Names) Render(sql string) string {
+	if n.GroupViews {
+		sql = strings.NewReplacer(`"public".groups`, `"sexton".groups`, `"public".group_deletion_schedules`, `"sexton".group_deletion_schedules`).Replace(sql)
+	}
 	if n.Tracked == "public" {
 		return sql
 	}

@@ -2,17 +2,16 @@
 -- jobs.owner, which "sexton migrate up" grants what it needs on groups, users, members, group_group_links and application_settings.
 GRANT USAGE ON SCHEMA "sexton", "public" TO :"application";
 GRANT EXECUTE
-    ON FUNCTION "sexton".schedule_group_deletion(bigint, bigint), "sexton".cancel_group_deletion(bigint, bigint),
-        "sexton".delete_group_now(bigint, bigint)
+    ON FUNCTION "sexton".schedule_group_deletion, "sexton".cancel_group_deletion, "sexton".delete_group_now
     TO :"application", :"worker";
 
 GRANT USAGE ON SCHEMA "public" TO :"worker";
 GRANT EXECUTE
-    ON FUNCTION "sexton".group_deletion_cutoff(), "sexton".decide_group_deletion(bigint, timestamptz),
-        "sexton".default_may_remove_group(bigint, bigint), "sexton".may_remove_group(bigint, bigint)
+    ON FUNCTION "sexton".group_deletion_cutoff(), "sexton".decide_group_deletion,
+        "sexton".default_may_remove_group, "sexton".may_remove_group
     TO :"worker";
 GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE "sexton".group_destructions, "sexton".group_deletion_failures TO :"worker";
-GRANT SELECT, UPDATE, DELETE ON TABLE "public".groups, "public".group_deletion_schedules TO :"worker";
+GRANT SELECT, UPDATE, DELETE ON TABLE {group_tables} TO :"worker";{group_views}
 
 -- The worker also needs, on each table that refers to groups or projects, directly or not:
 --     GRANT SELECT, UPDATE, DELETE ON TABLE child TO :"worker";
@@ -22,5 +21,5 @@ GRANT EXECUTE ON FUNCTION "sexton".group_deletion_cutoff() TO :"viewer";
 GRANT EXECUTE ON FUNCTION "sexton".backlog_of_adjourned_groups() TO :"worker", :"viewer";
 GRANT SELECT
     ON TABLE "sexton".group_destructions, "sexton".group_deletion_failures,
-        "public".groups, "public".group_deletion_schedules
+        {group_tables}
     TO :"viewer";

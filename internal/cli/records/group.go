@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
 	"sexton/internal/cli"
 	"sexton/internal/components"
+	"sexton/internal/drain/dml"
 	"sexton/internal/groupschedule"
 	"sexton/internal/installation"
 	"sexton/internal/operator"
@@ -23,7 +25,7 @@ func groupCommand(env *cli.Env) *cobra.Command {
 }
 
 // groupRequest is a command's request for a group.
-type groupRequest struct{ ID, By int64 }
+type groupRequest struct{ ID, By string }
 
 // groupDoor is one of the functions of the database that a group goes through.
 type groupDoor struct {
@@ -35,7 +37,7 @@ type groupDoor struct {
 
 // askedGroup is the output of these commands with --json.
 type askedGroup struct {
-	GroupID int64 `json:"group_id"`
+	GroupID dml.ID `json:"group_id"`
 	// Changed is false where the group was so before.
 	Changed bool `json:"changed"`
 	// Group is absent where it is not to be deleted.
@@ -70,7 +72,7 @@ func askGroup(env *cli.Env, cmd *cobra.Command, door groupDoor) *cobra.Command {
 	env.On(riverjobs.AdjournedGroupDeletion, cmd, func(ctx context.Context, all *installation.Connections) error {
 		return request.ask(ctx, env, all, door)
 	})
-	request.flags(cmd, nil)
+	request.flags(env, cmd, nil)
 	return cmd
 }
 
@@ -93,7 +95,7 @@ how long it would take. --by is optional then.`,
 		}
 		return request.ask(ctx, env, all, groupDoor{`SELECT "sexton".delete_group_now($1, $2)`, "to be deleted now", "is due already"})
 	})
-	request.flags(cmd, &plan)
+	request.flags(env, cmd, &plan)
 	cmd.Flags().BoolVar(&now, "now", false, "do not wait for the period")
 	cmd.Flags().BoolVar(&plan, "plan", false, "only count what would go, and say what forbids it")
 	cli.Demand(cmd, func() error {
@@ -108,11 +110,11 @@ how long it would take. --by is optional then.`,
 // ask goes through one of the doors.
 func (r groupRequest) ask(ctx context.Context, env *cli.Env, all *installation.Connections, door groupDoor) error {
 	said := door.unchanged
-	changed, err := ask(ctx, all, fmt.Sprintf("ask for group %d", r.ID), door.call, r.ID, r.By)
+	id, changed, err := askByKey(ctx, all, "ask for group "+r.ID, door.call, r.ID, r.By)
 	if err != nil {
 		return err
 	}
-	answer := askedGroup{GroupID: r.ID, Changed: changed}
+	answer := askedGroup{GroupID: id, Changed: changed}
 	if answer.Group, err = groupschedule.ReadGroup(ctx, all.Jobs().Pool, all.Jobs().Names, r.ID); err != nil {
 		return err
 	}
@@ -128,7 +130,7 @@ func (r groupRequest) ask(ctx context.Context, env *cli.Env, all *installation.C
 	default:
 		said += ", as " + answer.Group.Path
 	}
-	return env.Say(answer, "group %d: %s\n", r.ID, said)
+	return env.Say(answer, "group %s: %s\n", r.ID, said)
 }
 
 // groupsDocument is the output of `sexton group list --json`.
@@ -162,13 +164,21 @@ unscheduled: marked without a schedule, and never destroyed.`,
 }
 
 // flags has a command take the group, and the user without whom nothing is done, unless it only foresees.
-func (r *groupRequest) flags(cmd *cobra.Command, plan *bool) {
-	cmd.Flags().Int64Var(&r.By, "by", 0, "`ID` of the user on whose behalf this is done")
+func (r *groupRequest) flags(env *cli.Env, cmd *cobra.Command, plan *bool) {
+	cmd.Flags().StringVar(&r.By, "by", "", "`ID` of the user on whose behalf this is done")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if err := cli.OneID(&r.ID, "group")(cmd, args); err != nil {
-			return err
+		var group, user int64
+		c, err := env.LoadConfig()
+		if err != nil || c.AdjournedGroups.Groups.Table == "" || len(args) != 1 {
+			if err := cli.OneID(&group, "group")(cmd, args); err != nil {
+				return err
+			}
+			if user, _ = strconv.ParseInt(r.By, 10, 64); user < 1 {
+				r.By = ""
+			}
 		}
-		if r.By < 1 && (plan == nil || !*plan || cmd.Flags().Changed("by")) {
+		r.ID = args[0]
+		if r.By == "" && (plan == nil || !*plan || cmd.Flags().Changed("by")) {
 			return fmt.Errorf("%s needs --by, the ID of the user on whose behalf this is done", cmd.CommandPath())
 		}
 		return nil

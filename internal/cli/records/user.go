@@ -45,7 +45,7 @@ it changes nothing: it counts the rows per table, names the keys that stop the d
 			seen, err := operator.ForeseeUser(ctx, all, id.text, hard)
 			return printForeseen(env, seen, err)
 		}
-		user, queued, err := askUser(ctx, all, "queue user "+id.text, `SELECT "sexton".delete_user($1, $2, $3, $4)`, id.text, optional(by), hard, groups)
+		user, queued, err := askByKey(ctx, all, "queue user "+id.text, `SELECT "sexton".delete_user($1, $2, $3, $4)`, id.text, optional(by), hard, groups)
 		if err != nil {
 			return err
 		}
@@ -64,15 +64,6 @@ it changes nothing: it counts the rows per table, names the keys that stop the d
 	cmd.Flags().StringVar(&by, "by", "", "the same as --initiator, an `ID`")
 	cmd.Flags().BoolVar(&groups, "delete-groups", false, "also delete groups that the user alone owns")
 	return cmd
-}
-
-// ask calls one of the doors in the database, which reports whether anything has changed. What was asked for stands in errors.
-func ask(ctx context.Context, all *installation.Connections, what, call string, args ...any) (changed bool, err error) {
-	db := all.Jobs()
-	if err = db.Pool.QueryRow(ctx, db.Names.Render(call), args...).Scan(&changed); err != nil {
-		err = cmp.Or(batch.Refusal(err), fmt.Errorf("%s: %w", what, err))
-	}
-	return changed, err
 }
 
 // cancelledUser is the document of `sexton user cancel --json`.
@@ -94,7 +85,7 @@ the user stay so; sexton group cancel restores each.`,
 		Example: "  sexton user cancel 4711\n  sexton user cancel 4711 --by 1",
 		Args:    id.argument(env),
 	}, func(ctx context.Context, all *installation.Connections) error {
-		user, cancelled, err := askUser(ctx, all, "cancel the deletion of user "+id.text,
+		user, cancelled, err := askByKey(ctx, all, "cancel the deletion of user "+id.text,
 			`SELECT "sexton".cancel_user_deletion($1, $2)`, id.text, optional(by))
 		if err != nil {
 			return err
@@ -133,11 +124,11 @@ func (id *userID) argument(env *cli.Env) cobra.PositionalArgs {
 	}
 }
 
-// askUser calls one of the doors like ask. It also returns the user's key, which is the first of args.
-func askUser(ctx context.Context, all *installation.Connections, what, call string, args ...any) (user dml.ID, changed bool, err error) {
+// askByKey calls one of the doors like ask. It also returns the key that is the first of args.
+func askByKey(ctx context.Context, all *installation.Connections, what, call string, args ...any) (key dml.ID, changed bool, err error) {
 	db := all.Jobs()
-	if err = db.Pool.QueryRow(ctx, db.Names.Render(call+", pg_catalog.to_jsonb($1)"), args...).Scan(&changed, &user); err != nil {
+	if err = db.Pool.QueryRow(ctx, db.Names.Render(call+", pg_catalog.to_jsonb($1)"), args...).Scan(&changed, &key); err != nil {
 		err = cmp.Or(batch.Refusal(err), fmt.Errorf("%s: %w", what, err))
 	}
-	return user, changed, err
+	return key, changed, err
 }

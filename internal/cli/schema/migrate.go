@@ -242,7 +242,7 @@ func grantSQL(env *cli.Env, roles migrate.Roles, tables bool) (map[string]string
 		sql := migrate.GrantRoles(migrate.Database{
 			Name: settings.Name, TrackedSchema: settings.Schema,
 			Jobs: settings.Name == c.Jobs.Database, Components: c.ComponentsIn(settings.Name),
-			Users: installation.UsersOf(c),
+			Users: installation.UsersOf(c), Groups: installation.GroupsOf(c),
 		}, roles)
 		if tables {
 			onTables, err := migrate.GrantTables(components.Grants(components.Granting{Config: c, Database: settings, Definitions: defs}), roles.Worker)

@@ -80,8 +80,9 @@ type Window struct {
 // Owner is the group or user for which rows are deleted. It counts them and may add further
 // work to the transactions that delete them. Its texts are CTEs.
 type Owner struct {
-	// ID is $3 in all texts.
-	ID int64
+	// ID is $3 in all texts, of type IDType, by default bigint.
+	ID     any
+	IDType string
 	// Deleted records the number of rows in the CTE total (rows). Changed records the rows of
 	// the CTE changed, which are not deleted.
 	Deleted, Changed string
@@ -268,8 +269,9 @@ FROM total`, with(ctes...), cmp.Or(extra.Selected, "0"))
 // the action of a foreign key.
 func (o *Owner) ExtraStatement(t *Table, leaf pgcatalog.Table) string {
 	extra := o.Extra(t)
-	return fmt.Sprintf("%s\nSELECT $3::bigint, %s::bigint", with(wantSQL,
-		fmt.Sprintf("gone AS (SELECT want.at%s FROM %s)", extra.Returning, joined(leaf, "target")), extra.CTE), cmp.Or(extra.Selected, "0"))
+	return fmt.Sprintf("%s\nSELECT pg_catalog.num_nulls($3::%s)::bigint, %s::bigint", with(wantSQL,
+		fmt.Sprintf("gone AS (SELECT want.at%s FROM %s)", extra.Returning, joined(leaf, "target")), extra.CTE),
+		cmp.Or(o.IDType, "bigint"), cmp.Or(extra.Selected, "0"))
 }
 
 // ChangeStatement does to rows what the key's action says, and has the owner $3 count the ones that it changed. It returns

@@ -5,22 +5,22 @@ WITH RECURSIVE looked AS MATERIALIZED (
     SELECT ARRAY[{live}]::boolean[] AS live,
         (SELECT begun.user_id FROM "sexton".group_destructions AS begun WHERE begun.group_id OPERATOR(pg_catalog.=) $3) AS user_id
     FROM {groups} AS target
-    WHERE target.id OPERATOR(pg_catalog.=) $1 AND {line}
+    WHERE {id} OPERATOR(pg_catalog.=) $1 AND {line}
 ),
 above AS (
-    SELECT target.id, target.parent_id, target.path::pg_catalog.text AS path, 0 AS height FROM {groups} AS target WHERE target.id OPERATOR(pg_catalog.=) $1
+    SELECT target.id, target.parent_id, target.path::pg_catalog.text AS path, 0 AS height FROM {marked} AS target WHERE target.id OPERATOR(pg_catalog.=) $1
     UNION ALL
     SELECT parent.id, parent.parent_id, parent.path::pg_catalog.text, above.height OPERATOR(pg_catalog.+) 1
     FROM above
-    JOIN {groups} AS parent ON parent.id OPERATOR(pg_catalog.=) above.parent_id
+    JOIN {marked} AS parent ON parent.id OPERATOR(pg_catalog.=) above.parent_id
     WHERE above.height OPERATOR(pg_catalog.<) 100
 ),
 gone AS (
     DELETE FROM {groups} AS target USING looked
-    WHERE target.id OPERATOR(pg_catalog.=) $1 AND ($4 OR NOT true OPERATOR(pg_catalog.=) ANY (looked.live))
-    RETURNING target.id, target.parent_id, target.path, looked.user_id
+    WHERE {id} OPERATOR(pg_catalog.=) $1 AND ($4 OR NOT true OPERATOR(pg_catalog.=) ANY (looked.live))
+    RETURNING {id} AS id, {parent} AS parent_id, {path} AS path, looked.user_id
 ),
-unscheduled AS (DELETE FROM "public".group_deletion_schedules AS schedule USING gone WHERE schedule.group_id OPERATOR(pg_catalog.=) gone.id),
+{schedule}
 ended AS (DELETE FROM "sexton".group_destructions AS begun USING gone WHERE begun.group_id OPERATOR(pg_catalog.=) gone.id),
 relieved AS (DELETE FROM "sexton".group_deletion_failures AS failure USING gone WHERE failure.group_id OPERATOR(pg_catalog.=) gone.id),
 touched AS (
@@ -34,7 +34,7 @@ event AS (
     SELECT 'group_destroyed', pg_catalog.jsonb_build_object(
         'group_id', gone.id, 'parent_id', gone.parent_id, 'path', gone.path,
         'full_path', (SELECT pg_catalog.string_agg(above.path, '/' ORDER BY above.height DESC) FROM above),
-        'user_id', gone.user_id, 'destroyed_with', $3::bigint)
+        'user_id', gone.user_id, 'destroyed_with', $3::{type})
     FROM gone
 )
 SELECT EXISTS (SELECT FROM gone), looked.live

@@ -1,10 +1,10 @@
 -- How a group stands. The user who scheduled it last has to have the permission.
 SELECT begun.group_id IS NOT NULL AS begun,
     target.marked_for_deletion_on IS NOT NULL AS marked,
-    schedule.user_id IS NOT NULL AS scheduled,
+    schedule.group_id IS NOT NULL AS scheduled,
     coalesce(target.marked_for_deletion_on OPERATOR(pg_catalog.<) cutoff.date, false) AS due,
     cutoff.date IS NULL AS undated,
-    schedule.user_id IS NOT NULL AND coalesce("sexton".may_remove_group(schedule.user_id, target.id), false) AS permitted,
+    schedule.group_id IS NOT NULL AND coalesce("sexton".may_remove_group(schedule.user_id, target.id), false) AS permitted,
     coalesce(begun.done, 0) AS done, coalesce(begun.total, 0) AS total,
     coalesce(begun.done OPERATOR(pg_catalog.>) 0 OR begun.touched, false) AS touched, target.id, schedule.user_id
 FROM {groups} AS target

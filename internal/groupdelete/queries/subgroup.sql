@@ -1,7 +1,7 @@
--- The next group below $1 whose id is greater than $2, as long as the line $3 to it holds.
-SELECT below.id
+-- The next group below $1 whose id is greater than $2, or the first if $2 is NULL, as long as the line $3 to it holds.
+SELECT pg_catalog.to_jsonb({below})
 FROM {groups} AS above
-JOIN {groups} AS below ON below.parent_id OPERATOR(pg_catalog.=) above.id
-WHERE above.id OPERATOR(pg_catalog.=) $1 AND {line} AND below.id OPERATOR(pg_catalog.<>) above.id AND below.id OPERATOR(pg_catalog.>) $2::bigint
-ORDER BY below.id
+JOIN {groups} AS below ON {parent} OPERATOR(pg_catalog.=) {id}
+WHERE {id} OPERATOR(pg_catalog.=) $1 AND {line} AND {below} OPERATOR(pg_catalog.<>) {id} AND ({below} OPERATOR(pg_catalog.>) $2) IS NOT FALSE
+ORDER BY {below}
 LIMIT 1

@@ -11,13 +11,13 @@ WITH today (day, cutoff) AS (
     UNION
     SELECT failure.group_id FROM "sexton".group_deletion_failures AS failure WHERE $4
 ), jobs AS (
-    SELECT DISTINCT ON (1) (job.args ->> 'group_id'::pg_catalog.text)::bigint AS group_id, job.scheduled_at, job.id
+    SELECT DISTINCT ON (1) job.args ->> 'group_id'::pg_catalog.text AS group_id, job.scheduled_at, job.id
     FROM "sexton".river_job AS job
     WHERE job.queue = 'group_destroy' AND job.kind = 'group_destroy' AND job.state = ANY ('{available,pending,running,retryable,scheduled}')
     ORDER BY 1, job.scheduled_at
 )
 SELECT
-    listed.id, coalesce(groups.path, ''), groups.parent_id, coalesce(schedule.user_id, destruction.user_id),
+    pg_catalog.to_jsonb(listed.id), coalesce(groups.path, ''), pg_catalog.to_jsonb(groups.parent_id), pg_catalog.to_jsonb(coalesce(schedule.user_id, destruction.user_id)),
     groups.marked_for_deletion_on::pg_catalog.text,
     CASE WHEN schedule.group_id IS NOT NULL THEN (groups.marked_for_deletion_on + (today.day - today.cutoff) + 1)::pg_catalog.text END,
     CASE
@@ -42,14 +42,14 @@ LEFT JOIN "public".groups ON groups.id = listed.id
 LEFT JOIN "public".group_deletion_schedules AS schedule ON schedule.group_id = listed.id
 LEFT JOIN "sexton".group_destructions AS destruction ON destruction.group_id = listed.id
 LEFT JOIN "sexton".group_deletion_failures AS failure ON failure.group_id = listed.id
-LEFT JOIN jobs ON jobs.group_id = listed.id
+LEFT JOIN jobs ON jobs.group_id = listed.id::pg_catalog.text
 -- A failed destruction before what kept it from beginning.
 CROSS JOIN LATERAL (
     SELECT
         CASE WHEN destruction.last_error IS NULL THEN coalesce(failure.attempts, destruction.attempts, 0) ELSE destruction.attempts END AS attempts,
         coalesce(destruction.last_error, failure.last_error) AS error
 ) AS last
-WHERE $3::bigint IS NULL OR listed.id = $3
+WHERE $3::pg_catalog.text IS NULL OR listed.id::pg_catalog.text = $3
 ORDER BY CASE WHEN $4 THEN -last.attempts END, CASE WHEN NOT $4 THEN destruction.begun_at END NULLS LAST,
     CASE WHEN NOT $4 THEN groups.marked_for_deletion_on END, listed.id
 LIMIT $1

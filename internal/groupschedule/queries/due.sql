@@ -18,8 +18,8 @@ WHERE NOT EXISTS (
       SELECT FROM "sexton".group_deletion_failures AS failure
       WHERE failure.group_id OPERATOR(pg_catalog.=) due.id AND failure.retry_at OPERATOR(pg_catalog.>) pg_catalog.statement_timestamp()
   )
-  AND NOT due.id OPERATOR(pg_catalog.=) ANY (
-      SELECT (job.args OPERATOR(pg_catalog.->>) 'group_id')::bigint
+  AND NOT due.id::pg_catalog.text OPERATOR(pg_catalog.=) ANY (
+      SELECT job.args OPERATOR(pg_catalog.->>) 'group_id'
       FROM "sexton".river_job AS job
       WHERE job.queue OPERATOR(pg_catalog.=) 'group_destroy' AND job.kind OPERATOR(pg_catalog.=) 'group_destroy'
         AND job.state OPERATOR(pg_catalog.=) ANY ('{available,pending,running,retryable,scheduled}')

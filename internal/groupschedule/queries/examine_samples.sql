@@ -1,14 +1,14 @@
 -- The first groups with a mark and without a schedule, and the first that have failed $1 times or more.
 SELECT
     ARRAY(
-        SELECT groups.id FROM "public".groups
+        SELECT groups.id::pg_catalog.text FROM "public".groups
         WHERE groups.marked_for_deletion_on IS NOT NULL
           AND NOT EXISTS (SELECT FROM "public".group_deletion_schedules AS schedule WHERE schedule.group_id = groups.id)
         ORDER BY groups.marked_for_deletion_on, groups.id
         LIMIT 4
     ),
     ARRAY(
-        SELECT failed.group_id
+        SELECT failed.group_id::pg_catalog.text
         FROM (
             SELECT destruction.group_id, destruction.attempts FROM "sexton".group_destructions AS destruction
             UNION ALL

@@ -98,10 +98,9 @@ func (p *Page) undo(r *http.Request) (string, error) {
 
 // cancelGroup restores a group. The form names the user of the application on whose behalf.
 func (p *Page) cancelGroup(r *http.Request) (string, error) {
-	group, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
-	user, userErr := strconv.ParseInt(r.PostForm.Get("user"), 10, 64)
-	if err != nil || userErr != nil {
-		return "", components.Refuse("give the id of the user on whose behalf the group is to stay, a number")
+	group, user := r.PathValue("id"), r.PostForm.Get("user")
+	if user == "" {
+		return "", components.Refuse("give the id of the user on whose behalf the group is to stay")
 	}
-	return fmt.Sprintf("group %d stays", group), p.options.Source.CancelGroup(r.Context(), web.VisitorOf(r.Context()), group, user)
+	return fmt.Sprintf("group %s stays", group), p.options.Source.CancelGroup(r.Context(), web.VisitorOf(r.Context()), group, user)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/components"
+	"sexton/internal/drain/dml"
 	"sexton/internal/groupschedule"
 	"sexton/internal/operator"
 	"sexton/internal/undo"
@@ -31,7 +32,7 @@ func TestAddresses(t *testing.T) {
 	o.Failures.Failures = append(o.Failures.Failures, components.Failure{
 		Source: "tombstones", Database: "main", ID: "6", What: "locked one", Error: "notes: SQLSTATE 55P03: lock timeout (row locked by pid 17 (psql) since 2030-01-02T03:04:05Z)",
 	})
-	o.Groups = []groupschedule.Group{{GroupID: 44, Path: "a/b", State: "put_off", UserID: new(int64(10)), LastError: "x"}}
+	o.Groups = []groupschedule.Group{{GroupID: dml.IntegerID(44), Path: "a/b", State: "put_off", UserID: new(dml.IntegerID(10)), LastError: "x"}}
 	s := &source{overview: o}
 	p, _ := newPage(t, s, false)
 	whole := get(t, p, "/")
@@ -63,7 +64,7 @@ func TestAddresses(t *testing.T) {
 	post(t, p, "/jobs/clean/run", nil, false)
 	post(t, p, "/groups/44/cancel", url.Values{"user": {"10"}}, false)
 	post(t, p, "/failures/retry", url.Values{"reason": {key[1]}}, false)
-	require.Equal(t, http.StatusUnprocessableEntity, post(t, p, "/groups/44/cancel", url.Values{"user": {"ann"}}, false).Code)
+	require.Equal(t, http.StatusUnprocessableEntity, post(t, p, "/groups/44/cancel", url.Values{"user": {""}}, false).Code)
 	require.Equal(t, []string{"run clean by ", "cancel 44 for 10", "retry //" + key[1] + " by "}, s.done)
 }
 

@@ -45,7 +45,7 @@ type Source interface {
 	// RunNow has a kind with a schedule run without waiting for its tick.
 	RunNow(ctx context.Context, by web.Visitor, kind string) error
 	// CancelGroup restores a group on behalf of a user of the application.
-	CancelGroup(ctx context.Context, by web.Visitor, groupID, userID int64) error
+	CancelGroup(ctx context.Context, by web.Visitor, groupID, userID string) error
 	// Deletion is one that is kept, nil where it is not. Undo takes it back, and says what came of it by then.
 	Deletion(ctx context.Context, id int64) (*operator.Deletion, error)
 	Undo(ctx context.Context, by web.Visitor, id int64) (string, error)

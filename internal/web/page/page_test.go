@@ -65,8 +65,8 @@ func (s *source) RunNow(_ context.Context, by web.Visitor, kind string) error {
 	return s.do("run " + kind + " by " + by.Actor)
 }
 
-func (s *source) CancelGroup(_ context.Context, _ web.Visitor, group, user int64) error {
-	return s.do(fmt.Sprintf("cancel %d for %d", group, user))
+func (s *source) CancelGroup(_ context.Context, _ web.Visitor, group, user string) error {
+	return s.do(fmt.Sprintf("cancel %s for %s", group, user))
 }
 
 func (s *source) Deletion(_ context.Context, id int64) (*operator.Deletion, error) {

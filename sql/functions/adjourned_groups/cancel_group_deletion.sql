@@ -3,7 +3,7 @@
 --
 -- Raises SX020 for a group that does not exist, SX021 for a user who may not remove it, SX022 once the destruction of the
 -- group has removed or changed a row, or that of a group above it has begun.
-CREATE OR REPLACE FUNCTION "sexton".cancel_group_deletion(group_id bigint, user_id bigint)
+CREATE OR REPLACE FUNCTION "sexton".cancel_group_deletion(group_id "{group}", user_id "{user}")
 RETURNS boolean
 LANGUAGE plpgsql
 SECURITY DEFINER
@@ -11,7 +11,7 @@ SET search_path = pg_catalog, pg_temp
 SET row_security = off
 AS $sexton$
 DECLARE
-    begun bigint;
+    begun "{group}";
     stopped boolean := false;
 BEGIN
     PERFORM "sexton".open_group_door('cancel the deletion of group', cancel_group_deletion.group_id, cancel_group_deletion.user_id);
@@ -72,4 +72,4 @@ BEGIN
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".cancel_group_deletion(bigint, bigint) IS 'Sexton: restores a group that is marked for its deletion';
+COMMENT ON FUNCTION "sexton".cancel_group_deletion("{group}", "{user}") IS 'Sexton: restores a group that is marked for its deletion';

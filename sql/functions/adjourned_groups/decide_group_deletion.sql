@@ -6,8 +6,8 @@
 --   restored     reason says why: not_permitted, or user_missing
 --   undue        the group is gone, was restored, or has lost its schedule meanwhile
 CREATE OR REPLACE FUNCTION "sexton".decide_group_deletion(
-    group_id bigint, run_at timestamptz,
-    OUT outcome text, OUT user_id bigint, OUT path text, OUT reason text
+    group_id "{group}", run_at timestamptz,
+    OUT outcome text, OUT user_id "{user}", OUT path text, OUT reason text
 )
 LANGUAGE plpgsql
 SECURITY DEFINER
@@ -45,7 +45,7 @@ BEGIN
         outcome := 'waiting';
     ELSIF begun OR "sexton".may_remove_group(user_id, decide_group_deletion.group_id) THEN
         job_id := "sexton".enqueue('group_destroy',
-            pg_catalog.jsonb_build_object('group_id', decide_group_deletion.group_id, 'user_id', user_id), run_at);
+            pg_catalog.jsonb_build_object('group_id', decide_group_deletion.group_id, 'user_id', coalesce(pg_catalog.to_jsonb(user_id), {nobody})), run_at);
         -- The latency of the deletion begins with the day after the period.
         UPDATE "sexton".river_job AS job
         SET metadata = job.metadata || pg_catalog.jsonb_build_object('due_at', (groups.marked_for_deletion_on + 1
@@ -56,7 +56,7 @@ BEGIN
         outcome := 'enqueued';
     ELSE
         reason := CASE
-            WHEN EXISTS (SELECT FROM "public".users WHERE users.id = decide_group_deletion.user_id) THEN 'not_permitted'
+            WHEN {user_exists} THEN 'not_permitted'
             ELSE 'user_missing'
         END;
         PERFORM "sexton".restore_group(decide_group_deletion.group_id, NULL, reason);
@@ -65,4 +65,4 @@ BEGIN
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".decide_group_deletion(bigint, timestamp with time zone) IS 'Sexton: has a due group destroyed, or restores it';
+COMMENT ON FUNCTION "sexton".decide_group_deletion("{group}", timestamp with time zone) IS 'Sexton: has a due group destroyed, or restores it';

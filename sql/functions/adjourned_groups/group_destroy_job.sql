@@ -1,6 +1,6 @@
 -- Returns the job that waits to destroy a group on a user's behalf, or is at it, or NULL. It is found by the key that
 -- sexton.enqueue gives it: an index of the arguments has to be searched for what was added to it last.
-CREATE OR REPLACE FUNCTION "sexton".group_destroy_job(group_id bigint, user_id bigint)
+CREATE OR REPLACE FUNCTION "sexton".group_destroy_job(group_id "{group}", user_id "{user}")
 RETURNS bigint
 LANGUAGE sql
 STABLE
@@ -10,9 +10,11 @@ AS $sexton$
     SELECT job.id
     FROM "sexton".river_job AS job
     WHERE job.unique_key = pg_catalog.sha256(pg_catalog.convert_to(
-            pg_catalog.format('&kind=group_destroy&args={"group_id":%s,"user_id":%s}', group_destroy_job.group_id, group_destroy_job.user_id), 'UTF8'))
+            pg_catalog.format('&kind=group_destroy&args={"group_id":%s,"user_id":%s}', 
+                "sexton".job_argument('{argument}', pg_catalog.to_jsonb(group_destroy_job.group_id)),
+                "sexton".job_argument('{argument}', coalesce(pg_catalog.to_jsonb(group_destroy_job.user_id), {nobody}))), 'UTF8'))
       AND job.unique_states IS NOT NULL
       AND "sexton".river_job_state_in_bitmask(job.unique_states, job.state);
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".group_destroy_job(bigint, bigint) IS 'Sexton: the job that is to destroy a group';
+COMMENT ON FUNCTION "sexton".group_destroy_job("{group}", "{user}") IS 'Sexton: the job that is to destroy a group';

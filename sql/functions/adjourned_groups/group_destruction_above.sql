@@ -1,6 +1,6 @@
 -- Returns the group itself or the nearest above it whose destruction has begun, or NULL.
-CREATE OR REPLACE FUNCTION "sexton".group_destruction_above(group_id bigint)
-RETURNS bigint
+CREATE OR REPLACE FUNCTION "sexton".group_destruction_above(group_id "{group}")
+RETURNS "{group}"
 LANGUAGE sql
 STABLE
 SECURITY DEFINER
@@ -23,4 +23,4 @@ AS $sexton$
     LIMIT 1;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".group_destruction_above(bigint) IS 'Sexton: the group or ancestor whose destruction has begun';
+COMMENT ON FUNCTION "sexton".group_destruction_above("{group}") IS 'Sexton: the group or ancestor whose destruction has begun';

@@ -1,6 +1,6 @@
 -- Locks a group for one of the doors, and refuses on behalf of all: SX020 for a group that does not exist, SX021 for a
 -- user who may not remove it.
-CREATE OR REPLACE FUNCTION "sexton".open_group_door(door text, group_id bigint, user_id bigint)
+CREATE OR REPLACE FUNCTION "sexton".open_group_door(door text, group_id "{group}", user_id "{user}")
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -18,9 +18,9 @@ BEGIN
             ERRCODE = 'SX021',
             MESSAGE = pg_catalog.format('%s %s: user %s may not remove it', door, open_group_door.group_id,
                 coalesce(open_group_door.user_id::pg_catalog.text, 'NULL')),
-            HINT = 'Administrators may, and owners of the group or of one above it who are not blocked.';
+            HINT = {who_may};
     END IF;
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".open_group_door(text, bigint, bigint) IS 'Sexton: locks a group and checks who asks';
+COMMENT ON FUNCTION "sexton".open_group_door(text, "{group}", "{user}") IS 'Sexton: locks a group and checks who asks';

@@ -71,9 +71,9 @@ BEGIN
 
     IF job_kind.row_table IS NOT NULL THEN
         EXECUTE pg_catalog.format(
-            'SELECT EXISTS (SELECT FROM %s%I AS row WHERE row.%I = $1)', '"public".', job_kind.row_table, job_kind.row_column)
-        INTO row_exists
-        USING (encoded::pg_catalog.jsonb ->> job_kind.row_argument)::pg_catalog.int8;
+            'SELECT EXISTS (SELECT FROM %s%I AS row WHERE row.%I = %L)', '"public".', job_kind.row_table, job_kind.row_column,
+            encoded::pg_catalog.jsonb ->> job_kind.row_argument)
+        INTO row_exists;
 
         IF NOT row_exists THEN
             RAISE EXCEPTION USING

@@ -1,5 +1,5 @@
 -- Returns one argument as encoding/json writes it, or NULL where the value is not of the type. A number
--- without fraction is a bigint in whatever notation, as in JSON itself.
+-- without fraction is a bigint in whatever notation, as in JSON itself. A key is a bigint or a text.
 CREATE OR REPLACE FUNCTION "sexton".job_argument(type text, value jsonb)
 RETURNS text
 LANGUAGE plpgsql
@@ -9,6 +9,10 @@ AS $sexton$
 DECLARE
     encoded text := value::pg_catalog.text;
 BEGIN
+    IF type = 'key' THEN
+        type := CASE pg_catalog.jsonb_typeof(value) WHEN 'number' THEN 'bigint' ELSE 'text' END;
+    END IF;
+
     CASE type || ' ' || pg_catalog.jsonb_typeof(value)
     WHEN 'text string' THEN
         -- Postgres and Go escape alike except these, which Go keeps out of HTML and JavaScript. E'' means

@@ -2,7 +2,7 @@
 -- as it is.
 DO $sexton$
 BEGIN
-    IF pg_catalog.to_regclass('"public".group_deletion_schedules') IS NULL THEN
+    IF {brings_schedules} AND pg_catalog.to_regclass('"public".group_deletion_schedules') IS NULL THEN
         CREATE TABLE IF NOT EXISTS "public".group_deletion_schedules (
             group_id bigint PRIMARY KEY REFERENCES "public".groups ON DELETE CASCADE,
             -- No key: where that user goes first, the group is restored rather than left with its mark for ever.
@@ -22,8 +22,8 @@ $sexton$;
 -- The groups whose destruction has begun. The deletion can be cancelled until the first row has gone or changed. The row goes
 -- with the group.
 CREATE TABLE IF NOT EXISTS "sexton".group_destructions (
-    group_id bigint PRIMARY KEY,
-    user_id bigint NOT NULL,
+    group_id "{group}" PRIMARY KEY,
+    user_id "{user}"{required},
     begun_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
     -- What is being removed now.
     step text,
@@ -46,7 +46,7 @@ COMMENT ON TABLE "sexton".group_destructions IS 'Sexton: groups whose destructio
 -- The due groups about which nothing could be decided, or whose destruction cannot begin, with the reason. Such a group is
 -- put off, and delays no other. The row goes when the destruction begins, or with the mark.
 CREATE TABLE IF NOT EXISTS "sexton".group_deletion_failures (
-    group_id bigint PRIMARY KEY,
+    group_id "{group}" PRIMARY KEY,
     attempts integer NOT NULL DEFAULT 1,
     last_error text NOT NULL,
     retry_at timestamptz NOT NULL,

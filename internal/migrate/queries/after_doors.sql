@@ -10,7 +10,6 @@ BEGIN
         JOIN pg_catalog.pg_proc AS function
             ON function.pronamespace = former.pronamespace AND former.proname = 'replaced_' || function.proname
         WHERE former.pronamespace = 'sexton'::pg_catalog.regnamespace
-          AND function.proname IN ('ghost_user', 'delete_user', 'cancel_user_deletion')
     LOOP
         FOR statement IN
             SELECT pg_catalog.format('GRANT EXECUTE ON FUNCTION %s TO %I', other.successor, role.rolname)

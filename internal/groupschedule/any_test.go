@@ -1,0 +1,248 @@
+package groupschedule_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sexton/internal/batch"
+	"sexton/internal/dbtest"
+	"sexton/internal/drain/dml"
+	"sexton/internal/groupdelete"
+	"sexton/internal/groupschedule"
+	"sexton/internal/lease"
+	"sexton/internal/migrate"
+	"sexton/internal/pgtest"
+)
+
+// organizationKeys are the types that keys of groups may have, each with the text form of the key of number n.
+var organizationKeys = map[string]string{
+	"bigint": "%d", "integer": "%d", "uuid": "00000000-0000-0000-0000-%012d", "text": "Zoë/%d's <&>",
+}
+
+// organizations is an application with keys of one type. Its tables members, projects, users and application_settings are not
+// GitLab's. Organizations are 1 to 6: 2 and 3 are below 1, 4 is below 3.
+func organizations(kind string) string {
+	key := func(n string) string {
+		return "format('" + strings.NewReplacer("%d", "%s", "%012d", "%s", "'", "''").Replace(organizationKeys[kind]) + "', " +
+			map[bool]string{true: "lpad((" + n + ")::text, 12, '0')", false: n}[kind == "uuid"] + ")::" + kind
+	}
+	return strings.ReplaceAll(fmt.Sprintf(`
+CREATE TABLE organizations (
+	id $ PRIMARY KEY, above $ REFERENCES organizations, slug text NOT NULL UNIQUE, domain varchar(40) UNIQUE, days smallint,
+	deleted_on date, deleted_by uuid);
+CREATE INDEX ON organizations (above);
+CREATE TABLE memberships (organization_id $ REFERENCES organizations ON DELETE CASCADE, account_id uuid, PRIMARY KEY (organization_id, account_id));
+CREATE TABLE documents (id bigint PRIMARY KEY, organization_id $ NOT NULL REFERENCES organizations ON DELETE CASCADE);
+CREATE INDEX ON documents (organization_id);
+CREATE TABLE files (id bigint PRIMARY KEY, document_id bigint REFERENCES documents ON DELETE CASCADE);
+CREATE INDEX ON files (document_id);
+CREATE TABLE members (name text);
+CREATE TABLE projects (id uuid, title text);
+CREATE TABLE users (login text);
+CREATE TABLE application_settings (name text, value text);
+INSERT INTO organizations (id, above, slug, domain) SELECT %[1]s, NULL, 'org ' || n, n || '.example.com' FROM generate_series(1, 6) AS n;
+INSERT INTO memberships SELECT %[2]s, gen_random_uuid() FROM generate_series(1, 60) AS n;
+INSERT INTO documents SELECT n, %[2]s FROM generate_series(1, 300) AS n;
+INSERT INTO files SELECT n, n %% 300 + 1 FROM generate_series(1, 900) AS n;
+ANALYZE`, key("n"), key("n % 6 + 1")), "$", kind)
+}
+
+const account = "00000000-0000-0000-0000-00000000000a"
+
+// organization describes the table with all that may be configured.
+func organization() migrate.Groups {
+	return migrate.Groups{
+		Table: "organizations", Key: "id", Parent: "above", MarkedOn: "deleted_on", MarkedBy: "deleted_by", Period: 30, PeriodColumn: "days",
+		Rename: []string{"slug", "domain"},
+	}
+}
+
+// anySite is a site whose groups are organizations.
+type anySite struct {
+	site
+
+	kind   string
+	groups migrate.Groups
+}
+
+func setupAny(t *testing.T, kind string, groups migrate.Groups, later ...string) anySite {
+	d := dbtest.WithOrganizations(t, organizations(kind), groups, later...)
+	s := anySite{site{d}, kind, groups}
+	s.addKind()
+	return s
+}
+
+// addKind adds the kind of job that destroys a group.
+func (s anySite) addKind() {
+	s.Exec(`INSERT INTO sexton.job_kinds (kind, queue, cron, max_attempts, args, defaults, row_table, row_column, row_argument)
+		VALUES ('group_destroy', 'group_destroy', false, 25, '{"group_id": "key", "user_id": "key"}', '{"user_id": ""}', 'organizations', 'id', 'group_id')`)
+}
+
+func (s anySite) key(n int) string { return fmt.Sprintf(organizationKeys[s.kind], n) }
+
+func (s anySite) id(n int) dml.ID {
+	return dml.ID{Text: s.key(n), Integer: s.kind == "bigint" || s.kind == "integer"}
+}
+
+// below puts organizations 2 and 3 below 1, and 4 below 3.
+func (s anySite) below() {
+	for child, above := range map[int]int{2: 1, 3: 1, 4: 3} {
+		s.Exec("UPDATE organizations SET above = $1 WHERE id = $2", s.key(above), s.key(child))
+	}
+}
+
+// try returns the error of a statement.
+func (s anySite) try(t *testing.T, sql string, args ...any) error {
+	_, err := s.Pool().Exec(t.Context(), sql, args...)
+	return err
+}
+
+// destroy runs the engine until a group is gone, and kills its connection after some of the first batches.
+func (s anySite) destroy(t *testing.T, id dml.ID, kills int) *groupdelete.Stats {
+	of := groupdelete.Groups{Table: s.groups.Table, Key: s.groups.Key, Parent: s.groups.Parent, Path: "slug"}
+	for run := 0; ; run++ {
+		s.Exec("UPDATE sexton.leases SET expires_at = now()")
+		manager := &lease.Manager{Jobs: s.Connected, Holder: t.Name()}
+		granted := pgtest.Must(manager.Acquire(t.Context(), groupdelete.LeaseKey(id), groupdelete.LeaseTTL, s.Connected))(t)
+		plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), s.Pool(), s.Connected.Names, of, false))(t)
+		require.NoError(t, problems.Err())
+		conn := pgtest.Connect(t, s.URL)
+		engine := &groupdelete.Engine{
+			Session: &batch.Session{
+				Conn: conn, Names: s.Connected.Names, Fence: granted, Limits: batch.Limits{StatementTimeout: 10 * time.Second, LockTimeout: 10 * time.Second},
+			},
+			Plan: plan, GroupID: id, Leases: manager, Database: s.Connected, Sizes: groupdelete.Sizes{Rows: 10},
+		}
+		if run < kills {
+			batches := 0
+			kill := s.KillOnce(conn)
+			engine.Progress = func(context.Context, *groupdelete.Stats) {
+				if batches++; batches > 3*run {
+					kill()
+				}
+			}
+		}
+		stats, err := engine.Run(t.Context())
+		if err == nil {
+			return stats
+		}
+		require.Less(t, run, kills, "%v", err)
+	}
+}
+
+// An organization is marked by the door or by the application, restored, decided about and destroyed, with keys of every type.
+func TestGroupsOfAnyTable(t *testing.T) {
+	t.Parallel()
+	pgtest.Each(t, organizationKeys, func(t *testing.T, kind, _ string) {
+		s := setupAny(t, kind, organization())
+		s.below()
+		const shown = "SELECT slug, domain, deleted_on = (now() AT TIME ZONE 'UTC')::date, deleted_by FROM organizations WHERE id = $1"
+		before := s.Rows(shown, s.key(1))
+		require.True(t, s.ask(t, "schedule_group_deletion", s.key(1), account))
+		require.False(t, s.ask(t, "schedule_group_deletion", s.key(1), nil))
+		suffix := "-deletion_scheduled-" + s.key(1)
+		domain := "1.example.com" + suffix
+		if len([]rune(domain)) > 40 {
+			suffix, domain = "", "1.example.com"
+		}
+		require.Equal(t, [][]string{{"org 1" + suffix, domain, "t", account}}, s.Rows(shown, s.key(1)))
+		require.True(t, s.ask(t, "cancel_group_deletion", s.key(1), account))
+		require.False(t, s.ask(t, "cancel_group_deletion", s.key(1), account))
+		require.Equal(t, before, s.Rows(shown, s.key(1)))
+
+		// The application marks by itself: 1 is due, 5 by its own period, and 6 is not.
+		s.Exec("UPDATE organizations SET deleted_on = current_date - 40 WHERE id = ANY ($1)", []string{s.key(1), s.key(6)})
+		s.Exec("UPDATE organizations SET days = 60 WHERE id = $1", s.key(6))
+		s.Exec("UPDATE organizations SET deleted_on = current_date - 10, days = 5, deleted_by = $2 WHERE id = $1", s.key(5), account)
+		stats := s.pass(t)
+		require.EqualValues(t, 2, stats.GroupsEnqueued, "%v", stats.Errors)
+		require.False(t, s.pass(t).Changed(), "the second pass changes nothing")
+		listed := pgtest.Must(groupschedule.ReadGroups(t.Context(), s.Pool(), s.Connected.Names, 10))(t)
+		require.Len(t, listed, 3)
+		require.Equal(t, "enqueued", listed[0].State)
+		require.ElementsMatch(t, []dml.ID{s.id(1), s.id(5), s.id(6)}, []dml.ID{listed[0].GroupID, listed[1].GroupID, listed[2].GroupID})
+		type args struct {
+			Group dml.ID `json:"group_id"`
+			User  dml.ID `json:"user_id"`
+		}
+		require.ElementsMatch(t, []args{{s.id(1), dml.ID{}}, {s.id(5), dml.ID{Text: account}}},
+			pgtest.Scalar[[]args](t, s.Database, "SELECT jsonb_agg(args) FROM sexton.river_job WHERE kind = 'group_destroy'"))
+
+		done := s.destroy(t, s.id(1), 3)
+		require.Equal(t, groupdelete.Destroyed, done.Outcome, "%s %v", done.Reason, done.Errors)
+		require.Equal(t, [][]string{{s.key(5)}, {s.key(6)}}, s.Rows("SELECT id FROM organizations ORDER BY slug"))
+		require.Equal(t, [][]string{{"100", "300", "20"}}, s.Rows(
+			"SELECT (SELECT count(*) FROM documents), (SELECT count(*) FROM files), (SELECT count(*) FROM memberships)"))
+		require.Equal(t, [][]string{{"0", "0"}}, s.Rows("SELECT (SELECT count(*) FROM sexton.group_destructions), (SELECT count(*) FROM sexton.leases WHERE key ~ '^groups/')"))
+		require.ElementsMatch(t, []dml.ID{s.id(1), s.id(2), s.id(3), s.id(4)},
+			pgtest.Scalar[[]dml.ID](t, s.Database, "SELECT jsonb_agg(payload -> 'group_id') FROM sexton.events WHERE kind = 'group_destroyed'"))
+		require.Equal(t, groupdelete.Gone, s.destroy(t, s.id(1), 0).Outcome)
+	})
+}
+
+// Without a parent there are no sub-groups, and nothing but the key and the mark is needed. A destruction that waits can be cancelled, and
+// one that was asked for now is due.
+func TestGroupsWithoutParents(t *testing.T) {
+	t.Parallel()
+	s := setupAny(t, "uuid", migrate.Groups{Table: "organizations", Key: "id", MarkedOn: "deleted_on", Period: 30},
+		"ALTER TABLE organizations DROP above, DROP deleted_by, DROP days, DROP domain")
+	require.True(t, s.ask(t, "delete_group_now", s.key(2), s.key(9)))
+	require.False(t, s.ask(t, "delete_group_now", s.key(2), s.key(9)))
+	require.Equal(t, [][]string{{`{"user_id": "` + s.key(9) + `", "group_id": "` + s.key(2) + `"}`}}, s.Rows("SELECT args FROM sexton.river_job"))
+	require.True(t, s.ask(t, "cancel_group_deletion", s.key(2), nil))
+	require.Equal(t, groupdelete.Kept, s.destroy(t, s.id(2), 0).Outcome)
+	require.True(t, s.ask(t, "delete_group_now", s.key(2), nil))
+	require.Equal(t, groupdelete.Destroyed, s.destroy(t, s.id(2), 0).Outcome)
+	require.Equal(t, [][]string{{"5", "250"}}, s.Rows("SELECT (SELECT count(*) FROM organizations), (SELECT count(*) FROM documents)"))
+}
+
+// The application's rule decides, with its owner's rights, about marking and when the period is over.
+func TestARuleDecidesWhoRemovesGroups(t *testing.T) {
+	t.Parallel()
+	groups := organization()
+	groups.MayRemove = "may_remove"
+	const rule = `CREATE FUNCTION may_remove(key bigint, account uuid) RETURNS text LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+		AS $$ SELECT CASE WHEN account IS NULL THEN 'nobody asked' WHEN key = 2 THEN 'it is the second' END $$`
+	s := setupAny(t, "bigint", organization(), rule)
+	require.NoError(t, s.MigrateGroups(t, groups))
+	s.addKind()
+	require.ErrorContains(t, s.try(t, "SELECT sexton.schedule_group_deletion(2, $1)", account), "user "+account+" may not remove it (SQLSTATE SX021)")
+	require.True(t, s.ask(t, "schedule_group_deletion", 1, account))
+	s.Exec("UPDATE organizations SET deleted_on = current_date - 40 WHERE id IN (1, 2, 3)")
+	s.Exec("UPDATE organizations SET deleted_by = $1 WHERE id = 2", account)
+	stats := s.pass(t)
+	require.EqualValues(t, 1, stats.GroupsEnqueued, "%v", stats)
+	require.EqualValues(t, 2, stats.GroupsRestored, "2 by the rule, 3 as nobody is known who asked")
+	require.Equal(t, [][]string{{"2"}, {"3"}}, s.Rows("SELECT payload -> 'group_id' FROM sexton.events WHERE kind = 'group_restored' AND payload ->> 'reason' = 'not_permitted' ORDER BY 1"))
+
+	s.Exec("ALTER FUNCTION may_remove SECURITY INVOKER")
+	require.ErrorContains(t, s.try(t, "SELECT sexton.schedule_group_deletion(4, $1)", account), "is not SECURITY DEFINER with a search_path of its own")
+	require.ErrorContains(t, s.MigrateGroups(t, groups), `adjourned_groups.may_remove: the function "public"."may_remove"(bigint, uuid) would run with the rights of Sexton's owner`)
+}
+
+// Tables that do not fit are refused by name, and so is another type of key while a group is being destroyed.
+func TestGroupsThatDoNotFitAreRefused(t *testing.T) {
+	t.Parallel()
+	s := setupAny(t, "bigint", organization())
+	s.Exec("CREATE TABLE clubs (id numeric PRIMARY KEY, deleted_at timestamptz); CREATE TABLE teams (id uuid PRIMARY KEY, deleted_on date)")
+	require.ErrorContains(t, s.MigrateGroups(t, migrate.Groups{Table: "clubs", Key: "id", MarkedOn: "deleted_at", Period: 1}),
+		`the table "public".clubs with the columns id (of type bigint, integer, uuid or text, not numeric), deleted_at (of type date, not timestamp with time zone)`)
+	require.ErrorContains(t, s.MigrateGroups(t, migrate.Groups{Table: "clubs", Key: "uid", MarkedOn: "deleted_on", Period: 1}), `with the columns uid, deleted_on`)
+	teams := migrate.Groups{Table: "teams", Key: "id", MarkedOn: "deleted_on", Period: 1}
+	s.Exec("INSERT INTO sexton.group_destructions (group_id) VALUES (1)")
+	require.ErrorContains(t, s.MigrateGroups(t, teams), "groups are being destroyed, whose keys have another type")
+	s.Exec("DELETE FROM sexton.group_destructions")
+	role := s.CreateRole()
+	s.Exec("GRANT EXECUTE ON FUNCTION sexton.delete_group_now TO " + role)
+	require.NoError(t, s.MigrateGroups(t, teams))
+	require.NoError(t, s.MigrateGroups(t, teams))
+	s.Exec("INSERT INTO teams VALUES ($1)", account)
+	require.True(t, s.ask(t, "schedule_group_deletion", account, account))
+	require.Equal(t, [][]string{{"t"}}, s.Rows("SELECT has_function_privilege($1, 'sexton.delete_group_now(uuid, uuid)', 'EXECUTE')", role))
+	require.Equal(t, [][]string{{"1"}}, s.Rows("SELECT count(*) FROM pg_proc WHERE proname ~ 'schedule_group_deletion'"))
+}

@@ -1,0 +1,190 @@
+package migrate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/dbsqlc"
+	"sexton/internal/each"
+	"sexton/internal/pgcatalog"
+	"sexton/internal/problem"
+)
+
+// Groups names the table of groups in the tracked schema. Its zero value is GitLab's, with GitLab's columns and rules.
+type Groups struct {
+	Table, Key string
+	// Parent is the column of the key of the group above, MarkedBy that of the user who asked for the deletion; empty: none.
+	Parent, MarkedOn, MarkedBy string
+	// Period is the number of days between mark and deletion. PeriodColumn, if set, overrides it.
+	Period       int
+	PeriodColumn string
+	// Rename are columns that get a suffix with the mark.
+	Rename []string
+	// MayRemove is a function of the application, with or without its schema; empty: none.
+	MayRemove string
+}
+
+// gitlab reports whether the rows that a component deletes have GitLab's columns and rules.
+func (db Database) gitlab(component string) bool {
+	switch component {
+	case GhostUsers:
+		return db.Users.gitlab()
+	case AdjournedGroups:
+		return db.Groups.Table == ""
+	}
+	return true
+}
+
+// groupTypes are the types in which Sexton has the keys of groups, and of users who ask for their deletion.
+func (db Database) groupTypes(look inspection) (group, user string) {
+	g := db.Groups
+	if g.Table == "" {
+		return "bigint", "bigint"
+	}
+	table := look.tracked[g.Table]
+	if group = table.keyType(g.Key); g.MarkedBy == "" {
+		return group, group
+	}
+	return group, table.keyType(g.MarkedBy)
+}
+
+// fit returns the component with what it needs of the configured table of groups.
+func (g Groups) fit(c component) component {
+	if c.name != AdjournedGroups || g.Table == "" {
+		return c
+	}
+	given := func(columns ...string) []string {
+		return slices.DeleteFunc(columns, func(column string) bool { return column == "" })
+	}
+	c.queue, c.holds, c.columns = "", "", nil
+	c.needs = []need{{
+		table: g.Table, columns: append(given(g.Key, g.Parent, g.MarkedOn, g.MarkedBy, g.PeriodColumn), g.Rename...),
+		integers: given(g.PeriodColumn), keys: given(g.Key, g.Parent, g.MarkedBy), dates: []string{g.MarkedOn},
+	}}
+	c.rights = []right{{g.Table, []string{"SELECT", "UPDATE"}}}
+	return c
+}
+
+// groupTexts are what stands for the groups in SQL of package sqlfiles, each followed by its text. Groups of another table than GitLab's are
+// read through views with GitLab's columns.
+func (db Database) groupTexts(look inspection) []string {
+	g := db.Groups
+	group, user := db.groupTypes(look)
+	types := []string{`"{group}"`, group, `'{group}'`, pgcatalog.Literal(group), `"{user}"`, user, `'{user}'`, pgcatalog.Literal(user)}
+	if g.Table == "" {
+		return append(types, `'{argument}'`, "'bigint'", `{nobody}`, "'0'", `{required}`, " NOT NULL", `{brings_schedules}`, "true",
+			`{user_exists}`, `EXISTS (SELECT FROM `+identity(db.TrackedSchema, users)+` WHERE users.id = decide_group_deletion.user_id)`,
+			`{who_may}`, "'Administrators may, and owners of the group or of one above it who are not blocked.'",
+			`{group_tables}`, identity(db.TrackedSchema, groups)+", "+identity(db.TrackedSchema, "group_deletion_schedules"), `{group_views}`, "")
+	}
+	own := func(column, otherwise string) string {
+		if column == "" {
+			return otherwise
+		}
+		return "own." + quote(column)
+	}
+	marked := own(g.MarkedOn, "")
+	mark := "day"
+	if g.PeriodColumn != "" {
+		days := fmt.Sprintf("(coalesce(own.%s, %d) - %d)", quote(g.PeriodColumn), g.Period, g.Period)
+		marked, mark = marked+" + "+days, "day - "+days
+	}
+	set, requester := quote(g.MarkedOn)+" = "+mark, ""
+	if g.MarkedBy != "" {
+		requester = ", " + quote(g.MarkedBy) + " = requester"
+	}
+	suffixed := each.Of(g.Rename, func(column string) string {
+		return fmt.Sprintf(", %[1]s = CASE WHEN pg_catalog.right(own.%[1]s, pg_catalog.length(suffix)) = suffix "+
+			"THEN own.%[1]s ELSE own.%[1]s || tail || suffix END", quote(column))
+	})
+	restored := each.Of(g.Rename, func(column string) string {
+		return fmt.Sprintf(", %[1]s = CASE WHEN pg_catalog.right(own.%[1]s, pg_catalog.length(suffix)) = suffix "+
+			"THEN coalesce(nullif(pg_catalog.left(own.%[1]s, -pg_catalog.length(suffix)), ''), own.%[1]s) || tail ELSE own.%[1]s END", quote(column))
+	})
+	path := "own." + quote(g.Key) + "::pg_catalog.text"
+	if len(g.Rename) > 0 {
+		path = "own." + quote(g.Rename[0]) + "::pg_catalog.text"
+	}
+	table, rule, hint := identity(db.TrackedSchema, quote(g.Table)), "", "NULL"
+	if g.MayRemove != "" {
+		schema, name := pgcatalog.SplitName(db.TrackedSchema, g.MayRemove)
+		function := identity(schema, quote(name))
+		signature := pgcatalog.Literal(function + "(" + group + ", " + user + ")")
+		rule, hint = fmt.Sprintf(groupRule, function, signature), pgcatalog.Literal("The function "+function+" decides.")
+	}
+	return append(types, `'{argument}'`, "'key'", `{nobody}`, `'""'`, `{required}`, "", `{brings_schedules}`, "false", `{user_exists}`, "true",
+		`{who_may}`, hint, `{group_tables}`, table, `{group_views}`, "\nGRANT SELECT ON TABLE \"sexton\".groups, \"sexton\".group_deletion_schedules TO :\"worker\", :\"viewer\";",
+		`{table}`, table, `{id}`, "own."+quote(g.Key), `{parent}`, own(g.Parent, "NULL::"+group), `{by}`, own(g.MarkedBy, "NULL::"+user),
+		`{marked_on}`, quote(g.MarkedOn), `{marked}`, marked, `{path}`, path, `{set_mark}`, set, `{set_requester}`, requester,
+		`{suffixed}`, strings.Join(suffixed, ""), `{restored}`, strings.Join(restored, ""),
+		`{clear_requester}`, strings.ReplaceAll(requester, "requester", "NULL"), `{period}`, fmt.Sprint(g.Period), `{group_rule}`, rule,
+		`'"public".groups`, `'"sexton".groups`, `"public".groups`, `"sexton".groups`, `"public".group_deletion_schedules`, `"sexton".group_deletion_schedules`)
+}
+
+// groupRule calls the application's rule. It is checked at each call, because its owner may replace it at any time.
+const groupRule = `
+    IF NOT EXISTS (
+        SELECT FROM pg_catalog.pg_proc AS function
+        WHERE function.oid = %[2]s::pg_catalog.regprocedure AND function.prosecdef
+          AND EXISTS (SELECT FROM pg_catalog.unnest(function.proconfig) AS setting (text) WHERE pg_catalog.starts_with(setting.text, 'search_path='))
+    ) THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'SX021',
+            MESSAGE = pg_catalog.format('the function %%s is not SECURITY DEFINER with a search_path of its own', %[2]s);
+    ELSIF %[1]s(default_may_remove_group.group_id, default_may_remove_group.user_id) IS NOT NULL THEN
+        RETURN false;
+    END IF;
+
+`
+
+// rule is a function of the application that a component calls.
+type rule struct {
+	component, key, function string
+	arguments                []string
+}
+
+// rules are the functions of the application that the enabled components call.
+func (db Database) rules(look inspection) []rule {
+	key := db.userKeyType(look)
+	group, user := db.groupTypes(look)
+	return slices.DeleteFunc([]rule{
+		{GhostUsers, "ghost_users.may_delete", db.Users.MayDelete, []string{key, key}},
+		{AdjournedGroups, "adjourned_groups.may_remove", db.Groups.MayRemove, []string{group, user}},
+	}, func(r rule) bool {
+		return r.function == "" || !slices.ContainsFunc(db.components(), func(c component) bool { return c.name == r.component })
+	})
+}
+
+// checkRules refuses a rule of the application that would run with the rights of Sexton's owner.
+func (db Database) checkRules(ctx context.Context, on dbsqlc.DBTX, look inspection) error {
+	for _, r := range db.rules(look) {
+		wrong, fix, err := pgcatalog.RuleProblem(ctx, on, db.TrackedSchema, r.function, "text", r.arguments...)
+		if wrong != "" {
+			err = RequirementError(fmt.Sprintf("database %s: %s: %s; nothing was changed: %s", db.Name, r.key, wrong, fix))
+		}
+		if err != nil {
+			return problem.Doing(err, "look at the function %s", r.function)
+		}
+	}
+	return nil
+}
+
+// grantRules lets the owner's role call the application's rules.
+func (db Database) grantRules(ctx context.Context, tx pgx.Tx, look inspection) error {
+	for _, r := range db.rules(look) {
+		schema, name := pgcatalog.SplitName(db.TrackedSchema, r.function)
+		for _, statement := range []string{
+			fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s", quote(schema), quote(db.owner())),
+			fmt.Sprintf("GRANT EXECUTE ON FUNCTION %s(%s) TO %s", identity(schema, quote(name)), strings.Join(r.arguments, ", "), quote(db.owner())),
+		} {
+			if err := attempt(ctx, tx, statement); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,44 @@
+-- Gives Sexton's tables the types of the configured keys, and renames functions whose keys have other types, so that new ones can be
+-- created.
+DO $sexton$
+DECLARE
+    other record;
+BEGIN
+    IF NOT EXISTS (
+        SELECT
+        FROM pg_catalog.pg_attribute AS own
+        WHERE own.attrelid = pg_catalog.to_regclass('"sexton".group_destructions')
+          AND (own.attname = 'group_id' AND own.atttypid <> '{group}'::pg_catalog.regtype
+            OR own.attname = 'user_id' AND own.atttypid <> '{user}'::pg_catalog.regtype)
+    ) THEN
+        RETURN;
+    END IF;
+
+    LOCK TABLE "sexton".group_destructions, "sexton".group_deletion_failures IN ACCESS EXCLUSIVE MODE;
+
+    IF EXISTS (SELECT FROM "sexton".group_destructions) OR EXISTS (SELECT FROM "sexton".group_deletion_failures) THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'object_in_use',
+            MESSAGE = 'groups are being destroyed, whose keys have another type than the configured one',
+            HINT = 'Restore the configuration of adjourned_groups.groups until they are gone.';
+    END IF;
+
+    DROP VIEW IF EXISTS "sexton".groups, "sexton".group_deletion_schedules;
+
+    ALTER TABLE "sexton".group_destructions
+        ALTER COLUMN group_id TYPE "{group}" USING NULL,
+        ALTER COLUMN user_id TYPE "{user}" USING NULL,
+        ALTER COLUMN user_id DROP NOT NULL;
+    ALTER TABLE "sexton".group_deletion_failures ALTER COLUMN group_id TYPE "{group}" USING NULL;
+
+    FOR other IN
+        SELECT function.oid::pg_catalog.regprocedure AS signature, 'replaced_' || function.proname AS name
+        FROM pg_catalog.pg_proc AS function
+        WHERE function.pronamespace = 'sexton'::pg_catalog.regnamespace
+          AND function.proname IN ('cancel_group_deletion', 'decide_group_deletion', 'default_may_remove_group', 'delete_group_now', 'group_destroy_job',
+              'group_destruction_above', 'may_remove_group', 'open_group_door', 'restore_group', 'schedule_group_deletion')
+    LOOP
+        EXECUTE pg_catalog.format('ALTER FUNCTION %s RENAME TO %I', other.signature, other.name);
+    END LOOP;
+END;
+$sexton$

@@ -1,0 +1,25 @@
+-- Views of the configured table with GitLab's columns. A mark is moved by what the group's own period exceeds the configured one. They
+-- replace views of another table.
+DO $sexton$
+BEGIN
+    ALTER TABLE "sexton".group_destructions ALTER COLUMN user_id DROP NOT NULL;
+
+    FOR attempt IN 1..2 LOOP
+        BEGIN
+            CREATE OR REPLACE VIEW "sexton".groups AS
+            SELECT {id} AS id, {parent} AS parent_id, {path} AS name, {path} AS path, {marked} AS marked_for_deletion_on
+            FROM {table} AS own;
+
+            CREATE OR REPLACE VIEW "sexton".group_deletion_schedules AS
+            SELECT {id} AS group_id, {by} AS user_id, {marked} AS marked_for_deletion_on
+            FROM {table} AS own
+            WHERE own.{marked_on} IS NOT NULL;
+
+            EXIT;
+        EXCEPTION
+            WHEN invalid_table_definition THEN
+                DROP VIEW IF EXISTS "sexton".groups, "sexton".group_deletion_schedules;
+        END;
+    END LOOP;
+END;
+$sexton$

@@ -1,0 +1,16 @@
+-- Reports whether a user may remove a group: the configured function of the application decides, and without one everyone may who may
+-- call the doors.
+CREATE OR REPLACE FUNCTION "sexton".default_may_remove_group(user_id "{user}", group_id "{group}")
+RETURNS boolean
+LANGUAGE plpgsql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET row_security = off
+AS $sexton$
+BEGIN{group_rule}
+    RETURN true;
+END;
+$sexton$;
+
+COMMENT ON FUNCTION "sexton".default_may_remove_group("{user}", "{group}") IS 'Sexton: its own rule for who may remove a group';

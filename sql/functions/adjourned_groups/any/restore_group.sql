@@ -1,0 +1,47 @@
+-- Takes a locked group's mark and suffixes away, and says why in an event. user_id is NULL if no user asked for it. If another group has
+-- taken one of the old values meanwhile, "-" and five random characters are added to them.
+CREATE OR REPLACE FUNCTION "sexton".restore_group(group_id "{group}", user_id "{user}", reason text)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $sexton$
+#variable_conflict use_column
+DECLARE
+    suffix CONSTANT text := '-deletion_scheduled-' || restore_group.group_id;
+    attempts CONSTANT integer := 10;
+    tail text := '';
+    scheduled_by "{user}";
+BEGIN
+    SELECT schedule.user_id INTO scheduled_by
+    FROM "public".group_deletion_schedules AS schedule
+    WHERE schedule.group_id = restore_group.group_id;
+
+    FOR attempt IN 1..attempts LOOP
+        BEGIN
+            UPDATE {table} AS own
+            SET {marked_on} = NULL{clear_requester}{restored}
+            WHERE {id} = restore_group.group_id;
+
+            EXIT;
+        EXCEPTION
+            WHEN unique_violation THEN
+                IF attempt = attempts THEN
+                    RAISE;
+                END IF;
+
+                tail := '-' || "sexton".five_characters();
+        END;
+    END LOOP;
+
+    DELETE FROM "sexton".group_deletion_failures AS failure WHERE failure.group_id = restore_group.group_id;
+
+    INSERT INTO "sexton".events (kind, payload)
+    SELECT 'group_restored', pg_catalog.jsonb_build_object(
+        'group_id', groups.id, 'parent_id', groups.parent_id, 'path', groups.path,
+        'user_id', restore_group.user_id, 'scheduled_by', scheduled_by, 'reason', restore_group.reason)
+    FROM "public".groups
+    WHERE groups.id = restore_group.group_id;
+END;
+$sexton$;
+
+COMMENT ON FUNCTION "sexton".restore_group("{group}", "{user}", text) IS 'Sexton: takes mark and suffixes from a group';
