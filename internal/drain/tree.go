@@ -104,7 +104,7 @@ func (t *Tree) Take(ctx context.Context, w *dml.Window) (left dml.Rows, _ dml.Re
 		found, below, err := t.clear(ctx, w, refs)
 		switch {
 		case errors.Is(err, errHalve):
-			return t.halves(ctx, w)
+			return t.takeHalves(ctx, w)
 		case err != nil || below == dml.Yielded:
 			return w.Rows, below, err
 		}
@@ -125,7 +125,7 @@ func (t *Tree) Take(ctx context.Context, w *dml.Window) (left dml.Rows, _ dml.Re
 			t.refills[w.Table] = 0
 			if !t.forked { // Another fork may have deleted the rows.
 				t.Blame(ComesBack(found.Table.Label()))
-				t.fails(w.Leaf, left)
+				t.excludeRows(w.Leaf, left)
 			}
 			return left, dml.Blocked, nil
 		case none && below == dml.Finished && (found != nil || t.Waits && !again):
@@ -147,8 +147,8 @@ func (t *Tree) Take(ctx context.Context, w *dml.Window) (left dml.Rows, _ dml.Re
 	}
 }
 
-// halves calls Take for each half of a window whose children cannot be queried in time.
-func (t *Tree) halves(ctx context.Context, w *dml.Window) (left dml.Rows, _ dml.Result, _ error) {
+// takeHalves calls Take for each half of a window whose children cannot be queried in time.
+func (t *Tree) takeHalves(ctx context.Context, w *dml.Window) (left dml.Rows, _ dml.Result, _ error) {
 	half := len(w.Rows) / 2
 	for _, rows := range []dml.Rows{w.Rows[:half], w.Rows[half:]} {
 		some, result, err := t.Take(ctx, &dml.Window{Table: w.Table, Leaf: w.Leaf, Rows: rows})
@@ -196,8 +196,8 @@ func (t *Tree) clear(ctx context.Context, w *dml.Window, refs []*dml.Ref) (found
 	live, blocked := refs, false
 	if len(refs) > 1 {
 		var err error
-		if live, err = t.look(ctx, w, refs); err != nil {
-			result, err := t.tooMany(w, err)
+		if live, err = t.findRefs(ctx, w, refs); err != nil {
+			result, err := t.handleReadError(w, err)
 			return nil, result, err
 		}
 	}
@@ -220,16 +220,16 @@ func (t *Tree) clear(ctx context.Context, w *dml.Window, refs []*dml.Ref) (found
 		return found, dml.Finished, nil
 	}
 	// What is left may be below other rows.
-	live, err := t.look(ctx, w, refs)
+	live, err := t.findRefs(ctx, w, refs)
 	if err != nil {
-		result, err := t.tooMany(w, err)
+		result, err := t.handleReadError(w, err)
 		return nil, result, err
 	}
 	return found, blockedIf(len(live) > 0), nil
 }
 
-// look returns the keys by which rows refer to a window's rows.
-func (t *Tree) look(ctx context.Context, w *dml.Window, refs []*dml.Ref) ([]*dml.Ref, error) {
+// findRefs returns the keys by which rows refer to a window's rows.
+func (t *Tree) findRefs(ctx context.Context, w *dml.Window, refs []*dml.Ref) ([]*dml.Ref, error) {
 	live, err := w.Look(ctx, t.Read, refs)
 	if err == nil {
 		t.Sizes.learn(windowName(w.Leaf), len(w.Rows), t.Session.Took(), t.Target, largestWindow)
@@ -243,9 +243,9 @@ func ComesBack(table string) batch.Fault {
 		"a trigger inserts them again, or an application does not stop"}
 }
 
-// tooMany handles an error of a query for the children of a window. If it took too long,
+// handleReadError handles an error of a query for the children of a window. If it took too long,
 // it returns errHalve so that the caller retries with fewer rows.
-func (t *Tree) tooMany(w *dml.Window, err error) (dml.Result, error) {
+func (t *Tree) handleReadError(w *dml.Window, err error) (dml.Result, error) {
 	if n := len(w.Rows); n > 1 && batch.Judge(err).Verdict == batch.Timeout && !t.Pace.Ended() {
 		t.Sizes.shrink(windowName(w.Leaf), n)
 		return dml.Blocked, errHalve
@@ -285,19 +285,19 @@ func (t *Tree) drain(ctx context.Context, w *dml.Window, f *dml.Ref, leaf pgcata
 		}
 		found, err := w.Children(ctx, t.Read, f, leaf, slices.Concat(inCircle, t.stuck[leaf.OID]), limit)
 		if err != nil {
-			result, err := t.tooMany(w, err)
+			result, err := t.handleReadError(w, err)
 			return some, result, err
 		}
 		t.Sizes.learn(windowName(w.Leaf), len(w.Rows), t.Session.Took(), t.Target, largestWindow)
 		rows := found
 		if f.Action == dml.Remove || f.Action == dml.Forbid {
-			onStack := t.onStack(leaf, found)
+			onStack := t.findOnStack(leaf, found)
 			rows, inCircle = found.Without(onStack), append(inCircle, onStack...)
 		}
 		if f.Table.Chains() {
 			slices.Reverse(rows) // Rows that refer to others of the same table are usually read after these.
 		}
-		left, result, err := t.workOff(ctx, w, f, &dml.Window{Table: f.Table, Leaf: leaf, Rows: rows})
+		left, result, err := t.drainRows(ctx, w, f, &dml.Window{Table: f.Table, Leaf: leaf, Rows: rows})
 		if err != nil || result == dml.Yielded {
 			return some, result, err
 		}
@@ -311,22 +311,22 @@ func (t *Tree) drain(ctx context.Context, w *dml.Window, f *dml.Ref, leaf pgcata
 	return some, dml.Blocked, nil
 }
 
-// workOff deletes or changes rows of a key that refer to rows of the window above. It returns the ones that are left.
-func (t *Tree) workOff(ctx context.Context, above *dml.Window, f *dml.Ref, w *dml.Window) (dml.Rows, dml.Result, error) {
+// drainRows deletes or changes rows of a key that refer to rows of the window above. It returns the ones that are left.
+func (t *Tree) drainRows(ctx context.Context, above *dml.Window, f *dml.Ref, w *dml.Window) (dml.Rows, dml.Result, error) {
 	switch {
 	case len(w.Rows) == 0:
 		return nil, dml.Finished, nil
 	case f.Action == dml.Remove:
 		return t.Take(ctx, w)
 	case f.Action == dml.Forbid:
-		return nil, dml.Blocked, t.note(ctx, above, f, w)
+		return nil, dml.Blocked, t.recordForbidding(ctx, above, f, w)
 	}
 	return t.change(ctx, f, w)
 }
 
-// onStack returns the found rows that are on the stack, and marks them as part of a
+// findOnStack returns the found rows that are on the stack, and marks them as part of a
 // circle.
-func (t *Tree) onStack(leaf pgcatalog.Table, found dml.Rows) (tuples []dml.Tuple) {
+func (t *Tree) findOnStack(leaf pgcatalog.Table, found dml.Rows) (tuples []dml.Tuple) {
 	among := make(map[dml.Tuple]bool, len(found))
 	for _, row := range found {
 		among[row.At] = true
@@ -348,8 +348,8 @@ func (t *Tree) onStack(leaf pgcatalog.Table, found dml.Rows) (tuples []dml.Tuple
 	return tuples
 }
 
-// note records as the obstacle that a row with the action Forbid prevents the deletion.
-func (t *Tree) note(ctx context.Context, above *dml.Window, f *dml.Ref, w *dml.Window) error {
+// recordForbidding records as the obstacle that a row with the action Forbid prevents the deletion.
+func (t *Tree) recordForbidding(ctx context.Context, above *dml.Window, f *dml.Ref, w *dml.Window) error {
 	if t.Obstacle.Message != "" {
 		return nil
 	}
@@ -369,7 +369,7 @@ func (t *Tree) remove(ctx context.Context, w *dml.Window) (dml.Rows, dml.Result,
 	name := fmt.Sprint("remove ", w.Leaf.OID)
 	return t.pieces(ctx, w, w.Rows, name, func(ctx context.Context, piece dml.Rows, limits batch.Limits, skip bool) (dml.Rows, error) {
 		var n, aside int64
-		var gone []dml.Tuple
+		var deleted []dml.Tuple
 		var statements []batch.Statement
 		if skip || t.Waits || len(w.Table.RefsOf(w.Leaf)) > 0 {
 			// A session that is about to insert rows below has a lock on the row. The DELETE needs a snapshot that is newer
@@ -377,21 +377,21 @@ func (t *Tree) remove(ctx context.Context, w *dml.Window) (dml.Rows, dml.Result,
 			statements = append(statements, batch.Statement{SQL: dml.LockStatement(w.Leaf, skip), Args: piece.Args()})
 		}
 		statements = append(statements, batch.Statement{
-			SQL: t.Owner.RemoveStatement(w.Table, w.Leaf, skip), Args: piece.Args(t.Owner.ID), Scan: batch.One(&n, &gone, &aside),
+			SQL: t.Owner.RemoveStatement(w.Table, w.Leaf, skip), Args: piece.Args(t.Owner.ID), Scan: batch.One(&n, &deleted, &aside),
 		})
 		if err := t.Alter(ctx, limits, statements...); err != nil {
 			return nil, err
 		}
-		t.gone(w.Table, n, aside)
+		t.countDeleted(w.Table, n, aside)
 		if n == int64(len(piece)) {
 			return nil, nil
 		}
-		return piece.Without(gone), nil
+		return piece.Without(deleted), nil
 	})
 }
 
-// gone counts deleted rows of a table.
-func (t *Tree) gone(table *dml.Table, rows, aside int64) {
+// countDeleted counts deleted rows of a table.
+func (t *Tree) countDeleted(table *dml.Table, rows, aside int64) {
 	t.Changes += rows
 	t.Owner.Gone(table, rows, aside)
 }
@@ -421,7 +421,7 @@ func (t *Tree) change(ctx context.Context, f *dml.Ref, w *dml.Window) (dml.Rows,
 		if len(kept) > 0 {
 			rows := each.Of(kept, func(at dml.Tuple) dml.Row { return dml.Row{At: at} })
 			t.Blame(Keeps(f.Table.Label(), strings.Join(f.Columns, ", ")))
-			t.fails(w.Leaf, rows)
+			t.excludeRows(w.Leaf, rows)
 			stay = append(stay, rows...)
 		}
 		for _, on := range t.Stack {
@@ -457,16 +457,16 @@ func (t *Tree) cascade(ctx context.Context, w *dml.Window, left dml.Rows) (dml.R
 				return piece, err
 			}
 			var n, aside int64
-			var gone []dml.Tuple
+			var deleted []dml.Tuple
 			deletion := batch.Statement{
 				SQL:  t.Owner.CascadeStatement(w.Table, w.Leaf),
-				Args: piece.Args(t.Owner.ID, c.Rows-len(piece)), Scan: batch.One(&n, &gone, &aside),
+				Args: piece.Args(t.Owner.ID, c.Rows-len(piece)), Scan: batch.One(&n, &deleted, &aside),
 			}
 			if err = t.Alter(ctx, limits, c.Around(deletion)...); err != nil {
 				return piece, c.Failed(err)
 			}
-			t.gone(w.Table, int64(len(piece)), aside)
-			c.Gone()
+			t.countDeleted(w.Table, int64(len(piece)), aside)
+			c.CountDeleted()
 			return nil, nil
 		})
 	return append(rest, kept...), max(result, blockedIf(len(rest) > 0)), err
@@ -542,10 +542,10 @@ func (c *Circle) Failed(err error) error {
 	return err
 }
 
-// Gone counts the deleted rows below the top.
-func (c *Circle) Gone() {
+// CountDeleted counts the deleted rows below the top.
+func (c *Circle) CountDeleted() {
 	for i, w := range c.Windows[1:] {
-		c.tree.gone(w.Table, int64(len(w.Rows)), c.aside[i+1])
+		c.tree.countDeleted(w.Table, int64(len(w.Rows)), c.aside[i+1])
 	}
 }
 
@@ -595,7 +595,7 @@ func (t *Tree) pieces(ctx context.Context, w *dml.Window, rows dml.Rows, name st
 				t.Obstacle = f
 			} else {
 				t.Blame(f)
-				t.fails(w.Leaf, left[len(left)-1:])
+				t.excludeRows(w.Leaf, left[len(left)-1:])
 			}
 		}
 	}
@@ -636,8 +636,8 @@ func (t *Tree) Watch(ctx context.Context, limits batch.Limits) func(error) batch
 	}
 }
 
-// fails excludes rows until the end of the run.
-func (t *Tree) fails(leaf pgcatalog.Table, rows dml.Rows) {
+// excludeRows excludes rows until the end of the run.
+func (t *Tree) excludeRows(leaf pgcatalog.Table, rows dml.Rows) {
 	t.failed[leaf.OID] = append(t.failed[leaf.OID], rows.Tuples()...)
 }
 

@@ -248,7 +248,7 @@ func (r *run) finish(ctx context.Context, g dml.ID, inCircle bool) (dml.Result, 
 		r.Changes++
 		r.Owner.Gone(t, 1, 0)
 		if circle != nil {
-			circle.Gone()
+			circle.CountDeleted()
 		}
 	}
 	r.batchDone(ctx)
