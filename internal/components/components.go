@@ -207,7 +207,7 @@ func MissingIndexes(ctx context.Context, all *installation.Connections, db datab
 // WithoutIndexes leaves out what MissingIndexes says, knowing partitions and what is below a child.
 func WithoutIndexes(problems problem.List) (others problem.List) {
 	for _, p := range problems {
-		if !strings.HasPrefix(p.Fix, "CREATE INDEX ") && !strings.HasPrefix(p.Fix, "index each partition") {
+		if !strings.HasPrefix(p.Fix, "CREATE INDEX ") && !strings.HasPrefix(p.Fix, "REINDEX INDEX ") && !strings.HasPrefix(p.Fix, "index each partition") {
 			others.Add(p)
 		}
 	}

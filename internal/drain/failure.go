@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"sexton/internal/batch"
-	"sexton/internal/pgcatalog"
 )
 
 // ErrYield stops the work on a chunk because other chunks wait or the pass ends.
@@ -106,7 +105,7 @@ func (s *session) handleFault(ctx context.Context, c *chunk, e *Edge, f batch.Fa
 		s.returnFirst(c)
 		return nil
 	case f.Verdict == batch.Timeout && e != nil && !e.indexed():
-		f.Message = "takes longer than jobs.statement_timeout without an index: " + e.createIndex()
+		f.Message = "takes longer than jobs.statement_timeout without an index: " + e.CreateIndex[e.Leaf.OID]
 		s.hold(e, f)
 		s.returnFirst(c)
 		return nil
@@ -216,11 +215,6 @@ func (p *Pass) countTimeout(e *Edge, f batch.Fault) {
 	if tooMany {
 		p.hold(e, f)
 	}
-}
-
-// createIndex returns the statement that creates the missing index.
-func (e *Edge) createIndex() string {
-	return fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", e.Leaf.SQL(), pgcatalog.QuoteAll(e.Columns))
 }
 
 // deferChunk defers a chunk that has an edge which cannot be drained now.

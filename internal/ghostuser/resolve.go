@@ -256,15 +256,16 @@ func (r *resolver) step(id pgcatalog.Key, b *bound, do dml.Action) *step {
 	if err != nil {
 		r.reportf(problem.Error, b.where(), "", "%s: %v", b.label(), err)
 	}
-	indexed, all := map[uint32]bool{}, true
+	indexed, create, all := map[uint32]bool{}, map[uint32]string{}, true
 	for _, leaf := range b.relation.Leaves {
-		indexed[leaf.OID] = b.relation.Leads(leaf.OID, b.column)
+		indexed[leaf.OID], create[leaf.OID] = b.relation.Leads(leaf.OID, b.column), b.relation.CreateIndex(leaf, b.column)
 		all = all && indexed[leaf.OID]
 	}
 	return &step{
 		Edge: dml.Edge{
 			Child: b.relation.Table, Leaves: b.relation.Leaves, Columns: []string{b.column}, Compare: []pgcatalog.Comparison{compare}, Action: do,
 			PrimaryKey: b.relation.PrimaryKey(), EmitsEvent: b.told, EventColumns: b.eventColumns, Index: all, Indexed: indexed,
+			CreateIndex: create,
 		},
 		otherwise: otherwise, label: b.label(), tableLabel: b.table, below: r.refersTo(b.relation), shown: b.relation.Shown("child"),
 	}

@@ -36,7 +36,7 @@ func (r *resolver) checkUsers() bool {
 		}
 		r.checkGroups()
 		if !queue.Leads(queue.OID, "consume_after") {
-			r.reportf(problem.Warning, section, fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (consume_after, id)", queue.SQL()),
+			r.reportf(problem.Warning, section, queue.CreateIndex(queue.Table, "consume_after", "id"),
 				"no index of %s begins with consume_after, so every look at it reads the whole table", QueueTable)
 		}
 	}

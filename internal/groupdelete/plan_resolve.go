@@ -219,7 +219,7 @@ func (r *resolver) addColumns(to *table) {
 // checkRef reports what stands in the way of a key, or makes it slow.
 func (r *resolver) checkRef(t *table, f *ref) {
 	for _, leaf := range r.catalog.Unindexed(f) {
-		r.reportf(problem.Warning, fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", leaf.SQL(), strings.Join(f.Columns, ", ")),
+		r.reportf(problem.Warning, f.Table.CreateIndex(leaf, f.Columns...),
 			"no index of %s begins with %s, which refers to %s: every look reads the whole table", leaf.Label(), strings.Join(f.Columns, " or "), t.Label())
 	}
 }

@@ -300,7 +300,11 @@ func TestPlanNamesMissingIndexes(t *testing.T) {
 	require.NoError(t, problems.Err())
 	require.Len(t, problems, 1)
 	require.Contains(t, problems[0].String(), "no index of labels begins with project_id")
-	require.Contains(t, problems[0].Fix, `CREATE INDEX CONCURRENTLY ON "public"."labels" (project_id)`)
+	require.Equal(t, `CREATE INDEX CONCURRENTLY ON "public"."labels" ("project_id")`, problems[0].Fix)
+	b.Exec("CREATE INDEX broken ON labels (project_id); UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'broken'::regclass")
+	_, problems = pgtest.Must2(groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), groupdelete.Groups{}, false))(t)
+	require.Len(t, problems, 1)
+	require.Equal(t, "REINDEX INDEX CONCURRENTLY public.broken", problems[0].Fix)
 	b.run(t, b.engineOf(t, 1, &lease.Manager{Jobs: b.Connected, Holder: "b"}, false), groupdelete.Destroyed)
 	require.Len(t, b.Rows("SELECT FROM labels"), 2)
 }

@@ -80,9 +80,13 @@ func (r *Reference) bindIndexes(child *pgcatalog.Relation, operators *pgcatalog.
 		compared, by = append(compared, condition.Column), append(by, condition.Compare)
 	}
 	r.Index, r.Stepped, r.Indexed = true, true, map[uint32]bool{}
+	r.CreateIndex = map[uint32]string{}
 	for _, table := range tables {
 		r.Indexed[table.OID] = serves(ordered(child, table.OID, compared, by, operators), columns, given)
 		r.Index = r.Index && r.Indexed[table.OID]
+		if !r.Indexed[table.OID] {
+			r.CreateIndex[table.OID] = child.CreateIndex(table, columns...)
+		}
 		order, complete := indexOrder(ordered(child, table.OID, columns, r.Own, operators), columns, r.Order)
 		if r.Order == nil {
 			r.Order = order

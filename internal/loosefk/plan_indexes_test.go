@@ -83,6 +83,8 @@ func TestPlanKnowsWhichIndexesServe(t *testing.T) {
 			create := "CREATE INDEX CONCURRENTLY IF NOT EXISTS children_" + test.missing + "_idx ON public.children (" + test.missing + ");"
 			if name == "invalid" {
 				create = "REINDEX INDEX CONCURRENTLY public.x;"
+				require.Equal(t, "REINDEX INDEX CONCURRENTLY public.x", problems[0].Fix)
+				require.Equal(t, map[uint32]string{parents[0].References[0].Child.OID: problems[0].Fix}, parents[0].References[0].CreateIndex)
 			}
 			require.Equal(t, create, d.MissingIndexes[0].Create)
 			require.Contains(t, d.MissingIndexes[0].Why, test.why)

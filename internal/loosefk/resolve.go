@@ -159,7 +159,7 @@ func (r *resolver) reference(d definitions.Definition, parent *Parent) *Referenc
 	case reference.unserved != "":
 		r.report(d, problem.Warning, ".column", reference.unserved+", so every batch reads the whole table", "give both columns one type and collation")
 	default:
-		fix := fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", child.SQL(), pgcatalog.QuoteAll(d.Columns))
+		fix := child.CreateIndex(child.Table, d.Columns...)
 		if reference.Partitioned() {
 			fix = "index each partition, as sexton plan prints it" // Postgres refuses CONCURRENTLY on the table itself.
 		}

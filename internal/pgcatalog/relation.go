@@ -127,7 +127,18 @@ func (r *Relation) Unindexed(column string) string {
 		// Postgres refuses CONCURRENTLY on the table itself.
 		return fmt.Sprintf("CREATE INDEX CONCURRENTLY on each partition, then CREATE INDEX ON %s (%s)", r.SQL(), Quote(column))
 	}
-	return fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", r.SQL(), Quote(column))
+	return r.CreateIndex(r.Table, column)
+}
+
+// CreateIndex returns the statement that makes an index on columns of the table or of a leaf of it. If building one failed, it builds that again:
+// CREATE INDEX would add a second one, and the invalid one would cost each write.
+func (r *Relation) CreateIndex(of Table, columns ...string) string {
+	for _, i := range r.Indexes[of.OID] {
+		if !i.Valid && i.Method == "btree" && i.Predicate == "" && LeadsTo(i.Columns, columns, nil, false) {
+			return "REINDEX INDEX CONCURRENTLY " + i.Printed
+		}
+	}
+	return fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", of.SQL(), QuoteAll(columns))
 }
 
 // ColumnNames returns the names of its columns, sorted.

@@ -38,8 +38,10 @@ type Edge struct {
 	EventColumns []string
 	// Indexed are the leaves with an index on the columns. Index is false if a leaf has
 	// none: a statement then scans the whole table.
-	Index   bool
-	Indexed map[uint32]bool
+	// CreateIndex are the statements that make these indexes.
+	Index       bool
+	Indexed     map[uint32]bool
+	CreateIndex map[uint32]string
 	// Moves reports that the value which is written decides the partition, so that rows are written through the partitioned table.
 	Moves bool
 }
