@@ -74,6 +74,8 @@ func (s *session) withPace(do func(r *pace.Run)) {
 	}
 	s.paceMu.Lock()
 	defer s.paceMu.Unlock()
+	own := s.Session.Conn
+	defer func() { s.Session.Conn = own }()
 	s.Session.Conn = s.on.Conn
 	do(s.Pace)
 }

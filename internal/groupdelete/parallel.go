@@ -99,6 +99,8 @@ func (r *run) tree(w *window, session *batch.Session, of int) *drain.Tree {
 func (r *run) withPace(tree *drain.Tree, do func(p *pace.Run)) {
 	r.forks.paceMu.Lock()
 	defer r.forks.paceMu.Unlock()
+	own := r.Session.Conn
+	defer func() { r.Session.Conn = own }()
 	r.Session.Conn = tree.Session.Conn
 	do(r.Pace)
 }
