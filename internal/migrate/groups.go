@@ -117,7 +117,8 @@ func (db Database) groupTexts(look inspection) []string {
 		rule, hint = fmt.Sprintf(groupRule, function, signature), pgcatalog.Literal("The function "+function+" decides.")
 	}
 	return append(types, `'{argument}'`, "'key'", `{nobody}`, `'""'`, `{required}`, "", `{brings_schedules}`, "false", `{user_exists}`, "true",
-		`{who_may}`, hint, `{group_tables}`, table, `{group_views}`, "\nGRANT SELECT ON TABLE \"sexton\".groups, \"sexton\".group_deletion_schedules TO :\"worker\", :\"viewer\";",
+		`{who_may}`, hint, `{group_tables}`, table, `{group_views}`,
+		"\nGRANT SELECT ON TABLE \"sexton\".groups, \"sexton\".group_deletion_schedules TO :\"worker\", :\"viewer\";",
 		`{table}`, table, `{id}`, "own."+quote(g.Key), `{parent}`, own(g.Parent, "NULL::"+group), `{by}`, own(g.MarkedBy, "NULL::"+user),
 		`{marked_on}`, quote(g.MarkedOn), `{marked}`, marked, `{path}`, path, `{set_mark}`, set, `{set_requester}`, requester,
 		`{suffixed}`, strings.Join(suffixed, ""), `{restored}`, strings.Join(restored, ""),

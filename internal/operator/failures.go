@@ -101,7 +101,8 @@ func named(all *installation.Connections, what *components.Retry) (source *compo
 		}
 	}
 	number, err := strconv.ParseInt(what.ID, 10, 64)
-	if id = (dml.ID{Text: what.ID, Integer: err == nil}); what.ID != "" && number < 1 && !source.Keyed {
+	keyed := source.Keyed && (source.Name != "groups" || all.Jobs().Names.GroupViews)
+	if id = (dml.ID{Text: what.ID, Integer: err == nil}); what.ID != "" && number < 1 && !keyed {
 		return nil, db, id, wrong("%q is no id", what.ID)
 	}
 	return source, db, id, nil
