@@ -220,7 +220,7 @@ func diffsTexts(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 		SELECT pg_catalog.format_type(attribute.atttypid, attribute.atttypmod)
 		FROM pg_catalog.pg_attribute AS attribute
 		JOIN pg_catalog.pg_type AS type ON type.oid = attribute.atttypid
-		WHERE attribute.attrelid = pg_catalog.to_regclass('"public".merge_request_diff_files')
+		WHERE attribute.attrelid = pg_catalog.to_regclass('"public".merge_request_diff_files')::pg_catalog.oid
 		  AND attribute.attname = 'diff' AND NOT attribute.attisdropped AND type.typcategory <> 'S'`)).Scan(&kind)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil

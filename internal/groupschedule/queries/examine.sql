@@ -6,7 +6,7 @@ SELECT
         SELECT pg_catalog.string_agg(constraints.conname, ', ' ORDER BY constraints.conname)
         FROM pg_catalog.pg_constraint AS constraints
         JOIN pg_catalog.pg_attribute AS a ON a.attrelid = constraints.conrelid AND a.attnum = ANY (constraints.conkey) AND a.attname = 'user_id'
-        WHERE constraints.conrelid = pg_catalog.to_regclass('"public".group_deletion_schedules') AND constraints.contype = 'f' AND constraints.confdeltype = 'c'
+        WHERE constraints.conrelid = pg_catalog.to_regclass('"public".group_deletion_schedules')::pg_catalog.oid AND constraints.contype = 'f' AND constraints.confdeltype = 'c'
           AND NOT EXISTS (
               SELECT FROM pg_catalog.pg_trigger AS installed
               WHERE installed.tgrelid = constraints.conrelid AND installed.tgname = 'sexton_group_schedule_lost' AND installed.tgenabled IN ('O', 'A')
@@ -21,11 +21,11 @@ SELECT
             ('group_group_links', 'expires_at')
         ) AS wanted (name, attribute)
         JOIN pg_catalog.pg_class AS c ON c.relname = wanted.name
-            AND c.relnamespace = (SELECT relnamespace FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass('"public".groups'))
+            AND c.relnamespace = (SELECT relnamespace FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass('"public".groups')::pg_catalog.oid)
         WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = c.oid AND a.attname = wanted.attribute AND NOT a.attisdropped)
     ),
     NOT EXISTS (
         SELECT FROM pg_catalog.pg_index AS i
         JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] AND a.attname = 'marked_for_deletion_on'
-        WHERE i.indrelid = pg_catalog.to_regclass('"public".groups') AND i.indisvalid
+        WHERE i.indrelid = pg_catalog.to_regclass('"public".groups')::pg_catalog.oid AND i.indisvalid
     ) AND coalesce((SELECT reltuples FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass('"public".groups')::pg_catalog.oid), 0) >= 10000::pg_catalog.float4

@@ -7,9 +7,9 @@ BEGIN
     IF NOT EXISTS (
         SELECT
         FROM pg_catalog.pg_attribute AS own
-        WHERE own.attrelid = pg_catalog.to_regclass('"sexton".group_destructions')
-          AND (own.attname = 'group_id' AND own.atttypid <> '{group}'::pg_catalog.regtype
-            OR own.attname = 'user_id' AND own.atttypid <> '{user}'::pg_catalog.regtype)
+        WHERE own.attrelid = pg_catalog.to_regclass('"sexton".group_destructions')::pg_catalog.oid
+          AND (own.attname = 'group_id' AND own.atttypid <> '{group}'::pg_catalog.regtype::pg_catalog.oid
+            OR own.attname = 'user_id' AND own.atttypid <> '{user}'::pg_catalog.regtype::pg_catalog.oid)
     ) THEN
         RETURN;
     END IF;
@@ -34,7 +34,7 @@ BEGIN
     FOR other IN
         SELECT function.oid::pg_catalog.regprocedure AS signature, 'replaced_' || function.proname AS name
         FROM pg_catalog.pg_proc AS function
-        WHERE function.pronamespace = 'sexton'::pg_catalog.regnamespace
+        WHERE function.pronamespace = 'sexton'::pg_catalog.regnamespace::pg_catalog.oid
           AND function.proname IN ('cancel_group_deletion', 'decide_group_deletion', 'default_may_remove_group', 'delete_group_now', 'group_destroy_job',
               'group_destruction_above', 'may_remove_group', 'open_group_door', 'restore_group', 'schedule_group_deletion')
     LOOP

@@ -10,11 +10,12 @@ BEGIN
     IF pg_catalog.starts_with(pg_catalog.obj_description(queue, 'pg_class'), 'Sexton:') AND NOT EXISTS (
         SELECT
         FROM pg_catalog.pg_constraint AS reference
-        JOIN pg_catalog.pg_attribute AS own ON own.attrelid = queue AND own.attname = 'user_id' AND reference.conkey = ARRAY[own.attnum]
+        JOIN pg_catalog.pg_attribute AS own ON own.attrelid = queue::pg_catalog.oid AND own.attname = 'user_id'
+            AND own.attnum = reference.conkey[1] AND pg_catalog.cardinality(reference.conkey) = 1
         JOIN pg_catalog.pg_attribute AS target
-            ON target.attrelid = parent AND target.attname = '{key}' AND reference.confkey = ARRAY[target.attnum]
-        WHERE reference.conrelid = queue AND reference.contype = 'f' AND reference.confrelid = parent
-          AND own.atttypid = '{type}'::pg_catalog.regtype
+            ON target.attrelid = parent::pg_catalog.oid AND target.attname = '{key}' AND target.attnum = reference.confkey[1]
+        WHERE reference.conrelid = queue::pg_catalog.oid AND reference.contype = 'f' AND reference.confrelid = parent::pg_catalog.oid
+          AND own.atttypid = '{type}'::pg_catalog.regtype::pg_catalog.oid
     ) THEN
         LOCK TABLE "public".users_ghost_user_migrations IN ACCESS EXCLUSIVE MODE;
 
@@ -28,8 +29,9 @@ BEGIN
         FOR object IN
             SELECT reference.conname
             FROM pg_catalog.pg_constraint AS reference
-            JOIN pg_catalog.pg_attribute AS own ON own.attrelid = queue AND own.attname = 'user_id' AND reference.conkey = ARRAY[own.attnum]
-            WHERE reference.conrelid = queue AND reference.contype = 'f'
+            JOIN pg_catalog.pg_attribute AS own ON own.attrelid = queue::pg_catalog.oid AND own.attname = 'user_id'
+                AND own.attnum = reference.conkey[1] AND pg_catalog.cardinality(reference.conkey) = 1
+            WHERE reference.conrelid = queue::pg_catalog.oid AND reference.contype = 'f'
         LOOP
             EXECUTE pg_catalog.format('ALTER TABLE %s DROP CONSTRAINT %I', queue, object);
         END LOOP;
@@ -43,9 +45,9 @@ BEGIN
     FOR other IN
         SELECT function.oid::pg_catalog.regprocedure AS signature, 'replaced_' || function.proname AS name
         FROM pg_catalog.pg_proc AS function
-        WHERE function.pronamespace = 'sexton'::pg_catalog.regnamespace
+        WHERE function.pronamespace = 'sexton'::pg_catalog.regnamespace::pg_catalog.oid
           AND function.proname IN ('ghost_user', 'delete_user', 'cancel_user_deletion')
-          AND '{type}'::pg_catalog.regtype <> CASE function.proname WHEN 'ghost_user' THEN function.prorettype ELSE function.proargtypes[0] END
+          AND '{type}'::pg_catalog.regtype::pg_catalog.oid <> CASE function.proname WHEN 'ghost_user' THEN function.prorettype ELSE function.proargtypes[0] END
     LOOP
         EXECUTE pg_catalog.format('ALTER FUNCTION %s RENAME TO %I', other.signature, other.name);
     END LOOP;

@@ -8,7 +8,7 @@ SELECT class.oid, class.oid = $1 AS same, pg_catalog.format('%I.%I', namespace.n
         SELECT pg_catalog.min(key.conname::pg_catalog.text)
         FROM pg_catalog.pg_constraint AS key
         WHERE key.condeferrable AND key.contype IN ('p', 'u', 'x') AND (key.conrelid OPERATOR(pg_catalog.=) class.oid
-            OR key.conrelid IN (SELECT part.relid FROM pg_catalog.pg_partition_tree(class.oid) AS part))
+            OR key.conrelid IN (SELECT part.relid::pg_catalog.oid FROM pg_catalog.pg_partition_tree(class.oid) AS part))
     ), '') AS deferrable
 FROM pg_catalog.pg_class AS class
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace

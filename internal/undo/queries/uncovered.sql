@@ -14,7 +14,7 @@ SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) AS name,
         SELECT pg_catalog.array_agg(DISTINCT rule.rulename::pg_catalog.text)
         FROM pg_catalog.pg_rewrite AS rule
         WHERE rule.ev_type IN ('2', '4') AND pg_catalog.bool_or(w.place > $5::bigint)
-          AND (rule.ev_class = c.oid OR rule.ev_class IN (SELECT leaf.relid FROM pg_catalog.pg_partition_tree(c.oid) AS leaf))
+          AND (rule.ev_class = c.oid OR rule.ev_class IN (SELECT leaf.relid::pg_catalog.oid FROM pg_catalog.pg_partition_tree(c.oid) AS leaf))
     ), '{}') AS rules,
     coalesce((
         SELECT pg_catalog.array_agg(pg_catalog.format('%I.%I', home.nspname, heir.relname) ORDER BY home.nspname, heir.relname)
