@@ -393,7 +393,7 @@ func TestAnIdleLookIsOneStatement(t *testing.T) {
 func TestACopyWithoutTheLockSleeps(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	first, second := newProbe(b), newProbe(b)
+	first, second, third := newProbe(b), newProbe(b), newProbe(b)
 	working := make(chan struct{})
 	once := sync.OnceFunc(func() { close(working) })
 	first.work = func(ctx context.Context, _ int64) (time.Duration, error) {
@@ -402,11 +402,14 @@ func TestACopyWithoutTheLockSleeps(t *testing.T) {
 		return 0, ctx.Err()
 	}
 	second.Timing.Look = 20 * time.Millisecond
-	second.work = func(ctx context.Context, _ int64) (time.Duration, error) {
-		if second.waits.Load() == 0 {
-			return 0, nil
+	third.Timing.Look = time.Hour
+	for _, p := range []*probe{second, third} {
+		p.work = func(ctx context.Context, _ int64) (time.Duration, error) {
+			if p.waits.Load() == 0 {
+				return 0, nil
+			}
+			return p.erase(ctx)
 		}
-		return second.erase(ctx)
 	}
 	first.awaitSleep()
 	b.Exec(insert)
@@ -414,6 +417,11 @@ func TestACopyWithoutTheLockSleeps(t *testing.T) {
 	second.start()
 	second.await("looks", func() bool { return second.works.Load() >= 3 })
 	require.Zero(t, second.waits.Load())
+	third.start()
+	third.await("a request for the work", func() bool { return third.works.Load() >= 1 })
+	asked, looked := third.works.Load(), second.works.Load()
+	second.await("more looks", func() bool { return second.works.Load() >= looked+10 })
+	require.LessOrEqual(t, third.works.Load(), asked+1, "it sleeps; only the start of its listener may call it once more")
 	require.Len(t, b.Rows("SELECT FROM "+table), 1)
 	first.stop()
 	b.requireDrained()
