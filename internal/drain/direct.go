@@ -75,9 +75,9 @@ type directBatch struct {
 	rows   []int64
 }
 
-// changeDirect changes the rows of edges in one transaction and one round trip. With
-// complete it also removes the tombstones. It returns those removed and the number of
-// changed rows.
+// changeDirect changes the rows of edges in one transaction and one round trip. If
+// complete is set, it also removes the tombstones. It returns the removed ones and the
+// number of changed rows.
 func (s *session) changeDirect(ctx context.Context, c *chunk, edges []*Edge, complete bool, limits batch.Limits) (Done, int64, error) {
 	// The completion of a living parent needs a snapshot that is newer than the lock on the
 	// parent: it must see the rows of a writer that had the lock before.
@@ -112,8 +112,8 @@ func (s *session) changeDirect(ctx context.Context, c *chunk, edges []*Edge, com
 	return removed, sum, nil
 }
 
-// addEdges adds the statements of edges to a direct batch. The statements for duplicates
-// precede the moves that have met some.
+// addEdges adds the statements of edges to a direct batch. If a move of an edge has met
+// duplicates before, the statement that changes them precedes the move.
 func (s *session) addEdges(b *directBatch, c *chunk, edges []*Edge) {
 	s.mu.Lock()
 	upperBounded := s.upperBounded
@@ -131,6 +131,8 @@ func (s *session) addEdges(b *directBatch, c *chunk, edges []*Edge) {
 		}
 		keys := s.keys(c, e)
 		if keys.Keep != nil && !keys.Keep.Apart && !e.Updates() && !e.EmitsEvent {
+			// The statement reads the rows before it deletes them. RETURNING would fetch
+			// each of them once more.
 			keys.Keep.Ahead = e.Leaf.OID
 		}
 		b.statements = append(b.statements, e.statements(s.on.Names, keys, &b.rows[i], func(keys dml.Keys) (string, []any) {
@@ -171,15 +173,15 @@ func withEdge(err error, e *Edge) error {
 	return &edgeError{err, e}
 }
 
-// mayKeepRows reports whether rows may be left although the direct statements returned.
+// mayKeepRows reports whether rows may be left although the direct statements succeeded.
 func (p *Pass) mayKeepRows(parent *Parent) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.ContainsFunc(parent.Edges, func(e *Edge) bool { return e.MayKeep || parent.sharesChild(e) })
 }
 
-// sharesChild reports whether another edge updates the same child. Rows that it leaves may
-// belong to this edge.
+// sharesChild reports whether an edge of another definition updates the same child. Rows
+// that it changes after the statement of e may belong to e.
 func (p *Parent) sharesChild(e *Edge) bool {
 	for _, other := range p.Edges {
 		if other.Edge != e.Edge && other.Updates() && other.Child.OID == e.Child.OID && other.Database == e.Database {
@@ -189,8 +191,8 @@ func (p *Parent) sharesChild(e *Edge) bool {
 	return false
 }
 
-// lateStatement sets sexton.late to whether the snapshot has any child of the keys. The
-// completion in the same transaction reads it.
+// lateStatement sets the transaction's setting sexton.late to whether the snapshot has
+// any child of the keys. Source.Complete reads it later in the same transaction.
 func (p *Parent) lateStatement(c *chunk, edges []*Edge) batch.Statement {
 	args := &dml.Args{}
 	terms, keysAt := []string{"false"}, args.Once(c.keys())
@@ -229,9 +231,9 @@ func (s *session) edgesWithRows(ctx context.Context, c *chunk, edges []*Edge) ([
 	return some, nil
 }
 
-// keys returns the keys of a chunk as the parameter of a statement on the edge. A
-// statement in the parent's database skips keys whose row exists or, for queued rows,
-// that are no longer queued.
+// keys returns the keys of a chunk for a statement on the edge. In the parent's database
+// the statement skips keys whose row exists or, for living parents, that are no longer
+// queued. A statement in another database cannot check that.
 func (p *Pass) keys(c *chunk, e *Edge) dml.Keys {
 	return dml.Keys{Of: c.parent.Key, Values: c.keys(), Gone: !e.remote(), Keep: p.keepOf(c, e)}
 }
@@ -249,16 +251,17 @@ func (p *Pass) keepOf(c *chunk, e *Edge) *dml.Keep {
 	return &keep
 }
 
-// countsRows reports whether the edge's last statement returns the number of rows instead of
-// only affecting them.
+// countsRows reports whether the edge's last statement returns the number of changed rows
+// as its result. The statement then does more than change rows, so its affected rows are
+// not the changed ones.
 func (e *Edge) countsRows(keys dml.Keys) bool {
 	return e.Count != "" || keys.Keep != nil && !keys.Keep.Ruled || e.EmitsEvent && !e.Updates()
 }
 
 // statements returns the statements that change rows of keys. build returns the SQL of
-// the last one. If that returns a number of rows, it is scanned into rows. Rows of a
-// table with rules cannot be kept: a statement before the last one counts them as left
-// out.
+// the last one. If it returns a number of rows, that is scanned into rows. A table with
+// rules is an exception: its rows cannot be kept by the statement that changes them. A
+// statement before it counts them as left out of undo.
 func (e *Edge) statements(names pgcatalog.Names, keys dml.Keys, rows *int64, build func(dml.Keys) (string, []any)) (all []batch.Statement) {
 	counts := e.countsRows(keys)
 	if keys.Keep != nil {

@@ -48,8 +48,9 @@ type Pass struct {
 	// Left returns how many rows the pass may still change through an edge. If it is nil,
 	// there is no limit.
 	Left func(e *Edge) int64
-	// MarkUnkept is called before the first change to a chunk's rows, with the numbers of the
-	// deletions that its parents belong to. It is set if undo does not keep these rows.
+	// MarkUnkept, if set, is called before the first change to a chunk's rows. It is set
+	// if the pass does not keep rows for undo. origins are the sets in which the chunk's
+	// parents are kept.
 	MarkUnkept func(ctx context.Context, on *batch.Session, origins []int64) error
 	Pace       *pace.Run
 	Report     Report
@@ -59,7 +60,7 @@ type Pass struct {
 	active       int           // number of sessions that work on a chunk
 	started      int           // number of sessions that were started
 	alive        int           // number of sessions that have not returned
-	oneSession   bool          // only the first session continues: they locked rows of each other
+	oneSession   bool          // only the first session continues: the sessions kept locking rows of each other
 	loadedAt     time.Time
 	queueEmpty   bool                    // the last load read all queues from the start and found nothing
 	recheckDue   bool                    // tombstones marked for a recheck may be due
@@ -71,9 +72,9 @@ type Pass struct {
 	upperBounded bool                    // direct statements also have the upper bound: one of them has timed out
 	err          error
 
-	// paceMu guards Pace and the connection that it queries. While othersActive is set, other
-	// clients use the server, and a session holds turn during each transaction, so that
-	// only one runs at a time. remoteMu guards the sessions of Remotes.
+	// paceMu guards Pace and the connection that it queries. While othersActive is set,
+	// other clients use the server. A session then holds turn during each transaction, so
+	// that only one runs at a time. remoteMu guards the sessions of Remotes.
 	paceMu       sync.Mutex
 	turn         sync.Mutex
 	othersActive atomic.Bool
@@ -102,8 +103,8 @@ func (p *Pass) Run(ctx context.Context) error {
 	for _, parent := range p.Parents {
 		parent.loadedTo = Beginning()
 	}
-	// Pace queries the server over Session, whose connection withPace replaces. So the
-	// first session gets a copy.
+	// withPace replaces the connection of p.Session by that of the session that calls it.
+	// So the first session works with a copy.
 	own := p.Session
 	p.startSession(ctx, &batch.Session{
 		Conn: own.Conn, Names: own.Names, Fence: own.Fence, Limits: own.Limits, Slot: own.Slot, Kept: own.Kept,
@@ -178,11 +179,11 @@ func (s *session) leavePass(err error) error {
 	return err
 }
 
-// drainChunk drains one chunk. It first tries the direct statements. If they take too long
-// or meet a lock, it changes the rows in pieces and then runs the direct statements for the
-// rows that are left. A step is done if the chunk needs no further step in this session:
-// its tombstones were removed, deferred or returned to the queue. drainChunk returns an
-// error only if the session cannot continue.
+// drainChunk drains one chunk. It first tries the direct statements. If they take too
+// long or meet a lock, it changes the rows in pieces and then runs the direct statements
+// for the rows that are left. A step returns done if this session has nothing more to do
+// with the chunk: its tombstones were removed, deferred or returned to the queue.
+// drainChunk returns an error only if the session cannot continue.
 func (s *session) drainChunk(ctx context.Context, c *chunk) error {
 	edges, obstacle := s.usableEdges(c)
 	if obstacle != nil && len(edges) == 0 {
@@ -209,7 +210,8 @@ func (s *session) drainChunk(ctx context.Context, c *chunk) error {
 }
 
 // usableEdges returns the edges of the parent that can be drained now. If some cannot, it
-// also returns the reason.
+// also returns the reason. If there are several reasons, a broken edge comes first and a
+// lock last.
 func (s *session) usableEdges(c *chunk) (usable []*Edge, obstacle *batch.Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,7 +223,9 @@ func (s *session) usableEdges(c *chunk) (usable []*Edge, obstacle *batch.Fault) 
 		f := s.edgeObstacle(e)
 		eventsPending = eventsPending || f != nil && e.EmitsEvent
 		switch {
-		case f == nil && eventsPending && !e.Updates(): // ON DELETE CASCADE could delete rows without their event.
+		case f == nil && eventsPending && !e.Updates():
+			// An earlier edge emits events but cannot be drained. ON DELETE CASCADE from
+			// this edge could delete its rows without their event.
 		case f == nil:
 			usable = append(usable, e)
 		case obstacle == nil || e.Broken != "" || obstacle.Lock() && !f.Lock():
@@ -231,7 +235,8 @@ func (s *session) usableEdges(c *chunk) (usable []*Edge, obstacle *batch.Fault) 
 	return usable, obstacle
 }
 
-// edgeObstacle returns why an edge cannot be drained now, or nil. The caller holds p.mu.
+// edgeObstacle returns why an edge cannot be drained now, or nil. Locked rows are no
+// obstacle, a locked table is. The caller holds p.mu.
 func (p *Pass) edgeObstacle(e *Edge) *batch.Fault {
 	switch remote := p.Remotes[e.Database]; {
 	case e.Broken != "":
@@ -245,13 +250,13 @@ func (p *Pass) edgeObstacle(e *Edge) *batch.Fault {
 	return e.held
 }
 
-// manyEdges is the number of edges above which a chunk is first checked for edges that have
+// manyEdges is the number of edges above which a query first selects the edges that have
 // rows.
 const manyEdges = 10
 
-// selectEdges leaves out edges without rows if there are many, and always if the parent
-// still has its row. A row of an edge that refuses the deletion ends the chunk with an
-// attempt.
+// selectEdges returns the edges to drain. It leaves out edges without rows if there are
+// many edges, or if the parent is living. If an edge that refuses the deletion has rows,
+// the key has an attempt.
 func (s *session) selectEdges(ctx context.Context, c *chunk, edges []*Edge) (selected []*Edge, done bool, err error) {
 	if len(edges) > manyEdges || c.parent.lives() {
 		selected, err := s.edgesWithRows(ctx, c, edges)
@@ -262,7 +267,9 @@ func (s *session) selectEdges(ctx context.Context, c *chunk, edges []*Edge) (sel
 			return nil, true, s.postpone(ctx, c, s.tableHolder(ctx, c.parent, edges, f))
 		case c.parent.lives() || f.SQLState != noPrivilege && f.Verdict != batch.Timeout:
 			return nil, true, s.handleError(ctx, c, err)
-		default: // A statement on the edge itself shows which one lacks a privilege, or an index.
+		default:
+			// The query read all edges at once. The statements on each edge show which
+			// one lacks a privilege or an index.
 		}
 	}
 	if at := slices.IndexFunc(edges, func(e *Edge) bool { return e.Refusal != "" }); at >= 0 {
@@ -271,14 +278,17 @@ func (s *session) selectEdges(ctx context.Context, c *chunk, edges []*Edge) (sel
 	return edges, false, nil
 }
 
-// needsPieces reports whether direct statements would time out or wait for a lock.
+// needsPieces reports whether direct statements are unlikely to succeed: they timed out
+// before, an edge limits its rows, or rows are locked.
 func (s *session) needsPieces(c *chunk, edges []*Edge) bool {
 	return c.inPieces || slices.ContainsFunc(edges, func(e *Edge) bool { return s.limited(e) || s.blockedNow(e) })
 }
 
-// tryDirect runs the direct statements with a short timeout. It is not done if the chunk
-// must be drained in pieces.
+// tryDirect runs the direct statements with a short timeout. It returns false if the
+// chunk must be drained in pieces.
 func (s *session) tryDirect(ctx context.Context, c *chunk, edges []*Edge, obstacle *batch.Fault) (done bool, _ error) {
+	// The fixed part of the duration does not depend on the number of keys. It must not
+	// count as a timeout, which makes chunks smaller.
 	err := s.runDirect(ctx, c, edges, obstacle, cutoffs*s.directTarget(c.parent)+s.Sizes.fixed(c.parent.Name))
 	switch f := batch.Judge(err); {
 	case err == nil:
@@ -303,8 +313,9 @@ func (s *session) tryDirect(ctx context.Context, c *chunk, edges []*Edge, obstac
 	return true, nil
 }
 
-// shrinkDirect makes later chunks smaller after a direct statement timed out. It also adds
-// the upper bound to direct statements, which rules out a sequential scan.
+// shrinkDirect makes later chunks smaller after a direct statement timed out. The planner
+// may have chosen a sequential scan. So all later direct statements of the pass limit the
+// keys by an upper bound too, with which it never does.
 func (s *session) shrinkDirect(c *chunk) {
 	s.Sizes.shrink(c.parent.Name, len(c.tombstones))
 	s.mu.Lock()
@@ -320,13 +331,13 @@ func (s *session) drainPieces(ctx context.Context, c *chunk, edges []*Edge) (don
 	eventsPending, locked := false, ""
 	for _, e := range edges {
 		if eventsPending && !e.Updates() {
-			continue // ON DELETE CASCADE could delete rows of the earlier edge without their event.
+			continue // ON DELETE CASCADE could delete rows of the edge with events without their event.
 		}
 		left, err := s.drainEdge(ctx, c, e)
 		eventsPending = eventsPending || e.EmitsEvent && (left || err != nil)
 		switch f := batch.Judge(err); {
 		case err == nil:
-		case f.Verdict == batch.Conflict:
+		case f.Verdict == batch.Conflict: // finishChunk retries.
 		case f.Lock() && c.parent.lives():
 			locked = cmp.Or(locked, s.tableHolder(ctx, c.parent, []*Edge{e}, f))
 		case f.Lock():
@@ -346,15 +357,16 @@ func (s *session) drainPieces(ctx context.Context, c *chunk, edges []*Edge) (don
 	return failed != nil, s.handleError(ctx, c, failed)
 }
 
-// finishChunk runs the direct statements with the full statement timeout, for the rows that
-// pieces have left. If rows are locked, it waits for them edge by edge and then runs the
-// direct statements once more.
+// finishChunk runs the direct statements with the full statement timeout, for the rows
+// that the pieces left. If rows are locked, it waits for them edge by edge and then runs
+// the direct statements once more.
 func (s *session) finishChunk(ctx context.Context, c *chunk, edges []*Edge) error {
 	usable, obstacle := s.usableEdges(c)
 	if obstacle != nil {
 		return s.deferChunk(ctx, c, *obstacle)
 	}
 	if !c.parent.lives() {
+		// Rows may have been inserted into edges that selectEdges left out.
 		edges = usable
 	}
 	err := s.retryDirect(ctx, c, edges)
@@ -389,9 +401,9 @@ func (s *session) retryDirect(ctx context.Context, c *chunk, edges []*Edge) (err
 	return err
 }
 
-// runDirect drains the edges in other databases, runs the direct statements and removes the
-// tombstones that are finished. If obstacle is set, some edges cannot be drained now. The
-// tombstones are then kept and deferred.
+// runDirect drains the edges in other databases, runs the direct statements and removes
+// the tombstones that are finished. If obstacle is set, an edge of the parent is not
+// among edges. The tombstones are then kept and deferred.
 func (s *session) runDirect(ctx context.Context, c *chunk, edges []*Edge, obstacle *batch.Fault, timeout time.Duration) error {
 	var local []*Edge
 	for _, e := range edges {
@@ -416,14 +428,16 @@ func (s *session) runDirect(ctx context.Context, c *chunk, edges []*Edge, obstac
 	return s.dropRemoved(ctx, c, removed, rows)
 }
 
-// mostTries limits how often one pass retries a chunk whose rows reappear.
+// mostTries limits how often one pass retries a chunk of which a try left rows, or whose
+// error another try may avoid.
 const mostTries = 20
 
 // KeptRows is the error message if rows are left although no session has locked them.
 const KeptRows = "children remain that no session has locked: a trigger or rule of a child table keeps them or puts them back"
 
-// dropRemoved drops removed tombstones from the chunk. A tombstone that is left has rows that
-// something keeps or restores. It is retried, and after too many tries it has an attempt.
+// dropRemoved drops removed tombstones from the chunk. If some are left, something keeps
+// or restores their rows. They are retried, and after too many tries they have an
+// attempt. If no row changed, another try will hardly change one.
 func (s *session) dropRemoved(ctx context.Context, c *chunk, removed Done, rows int64) error {
 	if s.reportRemoved(ctx, c, removed); len(c.tombstones) == 0 {
 		return nil
@@ -432,7 +446,8 @@ func (s *session) dropRemoved(ctx context.Context, c *chunk, removed Done, rows 
 	if rows == 0 {
 		most = 1
 		if c.parent.lives() {
-			most = mostConflicts // The rows may be new ones of an edge that selectEdges left out.
+			// The rows may be new ones of an edge that selectEdges left out.
+			most = mostConflicts
 		}
 	}
 	if c.tries++; c.tries < most {

@@ -91,7 +91,8 @@ func (s *session) handleError(ctx context.Context, c *chunk, err error) error {
 func isNewChild(f batch.Fault) bool { return f.SQLState == "23503" || f.SQLState == "23001" }
 
 // handleFault handles a fault that the server reported. e is the edge of the failed
-// statement, or nil.
+// statement, or nil. A fault of a living parent's key always counts as an attempt, unless
+// it is a lock.
 func (s *session) handleFault(ctx context.Context, c *chunk, e *Edge, f batch.Fault) error {
 	switch {
 	case f.Lock():
@@ -147,8 +148,8 @@ func (s *session) reconnect(ctx context.Context, c *chunk, f batch.Fault, err er
 	return nil
 }
 
-// keepOtherwise handles an error that is caused by keeping rows. It reports whether it
-// changed how the edge keeps them, so that a retry makes sense.
+// keepOtherwise changes how an edge keeps rows if the way it keeps them caused the error.
+// It reports whether a retry makes sense.
 func (s *session) keepOtherwise(ctx context.Context, c *chunk, e *Edge, f batch.Fault) bool {
 	if e.Keep == nil || f.SQLState != rowsApart && f.SQLState != notWithRules {
 		return false
@@ -170,7 +171,8 @@ func (s *session) keepOtherwise(ctx context.Context, c *chunk, e *Edge, f batch.
 	changed := !e.Keep.Apart || ruled && !e.Keep.Ruled
 	e.Keep.Apart, e.Keep.Ruled = true, e.Keep.Ruled || ruled
 	if !changed && f.SQLState == rowsApart {
-		c.tries++ // Another session of the pass has changed it meanwhile.
+		// Another session of the pass has changed it since the statement was built.
+		c.tries++
 		return c.tries < mostTries
 	}
 	return changed

@@ -34,8 +34,9 @@ type block struct {
 
 func (b *block) lasts() bool { return b != nil && time.Now().Before(b.until) }
 
-// block records that other sessions hold locks on rows of the edge or, with table, on its
-// table. While an earlier block lasts, it only adds table to it.
+// block records that other sessions hold locks on rows of the edge or, if table is set,
+// on its table. While an earlier block lasts, it only adds table to it. Each block lasts
+// twice as long as the one before, until a row of the edge is changed.
 func (p *Pass) block(e *Edge, reason string, table bool) *block {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,7 +52,7 @@ func (p *Pass) block(e *Edge, reason string, table bool) *block {
 	return e.blocked
 }
 
-// blockedNow reports whether rows of the edge were locked a moment ago.
+// blockedNow reports whether a block of the edge lasts.
 func (p *Pass) blockedNow(e *Edge) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -77,8 +78,9 @@ func (s *session) tableHolder(ctx context.Context, p *Parent, edges []*Edge, f b
 	return label + ": " + f.Message
 }
 
-// removeFinished removes those tombstones of a chunk that have no rows left, while rows
-// of the others are locked. The statement cannot read rows of another database.
+// removeFinished removes the tombstones of a chunk that have no rows left, so that only
+// those whose rows are locked are deferred. It does nothing if an edge is in another
+// database, whose rows the statement cannot read.
 func (s *session) removeFinished(ctx context.Context, c *chunk) error {
 	if len(c.tombstones) == 1 || slices.ContainsFunc(c.parent.Edges, (*Edge).remote) {
 		return nil
@@ -89,13 +91,13 @@ func (s *session) removeFinished(ctx context.Context, c *chunk) error {
 	case err == nil:
 		s.reportRemoved(ctx, c, removed)
 	case f.Verdict != batch.Fatal:
-		return nil // The caller defers all of them.
+		return nil // The chunk keeps all its tombstones.
 	}
 	return err
 }
 
-// drainLocked waits for locked rows of the parent and of its edges and changes them. It
-// postpones the chunk if a lock is not released in time.
+// drainLocked waits for locked rows of the parent and of its edges and changes them. If a
+// lock is not released in time, it defers the chunk.
 func (s *session) drainLocked(ctx context.Context, c *chunk, edges []*Edge) (done bool, _ error) {
 	if c.parent.lives() {
 		holder, err := s.awaitParent(ctx, c)
@@ -144,7 +146,8 @@ func (s *session) awaitParent(ctx context.Context, c *chunk) (holder string, err
 // parent in it. If a lock is not released in time, it returns the name of its holder.
 func (s *session) awaitRows(ctx context.Context, c *chunk, e *Edge) (holder string, err error) {
 	limits := s.on.Limits
-	if s.blockedNow(e) { // Another session has just waited for it and timed out.
+	if s.blockedNow(e) {
+		// Another session has just waited for a lock in this edge without success.
 		limits.LockTimeout = min(limits.LockTimeout, lockWait)
 	}
 	for {
@@ -168,8 +171,8 @@ func (s *session) awaitRows(ctx context.Context, c *chunk, e *Edge) (holder stri
 	}
 }
 
-// watchHolder queries for the session that a transaction waits for. The function that it
-// returns stops that and returns the session's name.
+// watchHolder searches for the session that holds the lock a transaction waits for. The
+// returned function ends the search and returns that session's name, or "".
 func (s *session) watchHolder(ctx context.Context, database string) func() string {
 	watch := pace.Run{Throttle: pace.Throttle{Blocker: s.Pace.Blocker}, Waits: s.Pace.Waits}
 	return watch.Watch(ctx, database)
@@ -182,8 +185,8 @@ func (s *session) ownSession(holder string) bool {
 	return s.started > 1 && holder != "" && strings.Contains(holder, "("+s.on.Name()+")")
 }
 
-// returnAfterConflict returns a chunk to the queue that waited for another session of the
-// pass. After mostOwnConflicts the pass continues with one session.
+// returnAfterConflict returns a chunk that waited for another session of the same pass to
+// the queue. After mostOwnConflicts the pass continues with one session.
 func (s *session) returnAfterConflict(c *chunk) {
 	if c.ownConflicts++; c.ownConflicts >= mostOwnConflicts {
 		s.mu.Lock()
@@ -193,8 +196,8 @@ func (s *session) returnAfterConflict(c *chunk) {
 	s.returnLast(c)
 }
 
-// postpone defers tombstones because of a lock, without an attempt. They are loaded again
-// when they are due.
+// postpone defers tombstones because of a lock, without an attempt, each time for twice
+// as long. The pass waits until they are due again.
 func (s *session) postpone(ctx context.Context, c *chunk, reason string) error {
 	s.mu.Lock()
 	longest := time.Duration(0)

@@ -35,7 +35,8 @@ type Parent struct {
 	loadedTo Position
 	moreDue  bool
 	// servedAt is when a session last took a chunk, and resumedAt when it last took a
-	// returned one. newFirst makes the next chunk a new one even if some were returned.
+	// returned one. newFirst is set if the next chunk must be a new one even if some were
+	// returned.
 	servedAt, resumedAt time.Time
 	newFirst            bool
 	// held is why no tombstone of the parent can be finished in this pass.
@@ -145,14 +146,15 @@ type Source interface {
 	// instead.
 	Load(ctx context.Context, on *batch.Session, from []Spot, limit int, recheck bool) (map[*Parent][]Tombstone, error)
 	// Complete returns the statement that removes the tombstones whose rows are deleted
-	// or whose parent has a row. It runs in the transaction of the direct statements. If
-	// check is set, a trigger or rule may have kept rows, and the statement looks for
-	// them.
+	// or whose parent has a row. It runs in the transaction of the direct statements.
+	// check is set if the direct statements may have left rows, for example because of a
+	// trigger. The statement then queries for them.
 	Complete(p *Parent, tombstones []Tombstone, check bool, done *Done) batch.Statement
 	// Fail records an attempt for each tombstone. If after is positive, it defers them
 	// without an attempt instead.
 	Fail(ctx context.Context, on *batch.Session, p *Parent, tombstones []Tombstone, f batch.Fault, after time.Duration) error
-	// Recheck makes removed tombstones due again and returns their number.
+	// Recheck marks removed tombstones for a recheck, which makes them due again. It
+	// returns their number.
 	Recheck(ctx context.Context, on *batch.Session) (int64, error)
 	// Lacking returns which privilege on an edge's table the role lacks, with the SQL
 	// that grants it, or "".
@@ -194,11 +196,11 @@ type chunk struct {
 	parent     *Parent
 	tombstones []Tombstone
 	// inPieces is set after a direct statement took too long. The next try begins with
-	// pieces. begun is set if the chunk has a single key that was drained in pieces.
+	// pieces. begun is set if the chunk has a single key and was drained in pieces.
 	inPieces, begun bool
-	// tries counts transactions that changed rows but left some. ownConflicts counts lock
-	// conflicts with sessions of the same pass. lostConns counts connections that were lost
-	// in its statements.
+	// tries counts transactions that left rows, and errors that another try may avoid.
+	// ownConflicts counts lock conflicts with sessions of the same pass. lostConns counts
+	// connections that were lost in its statements.
 	tries, ownConflicts, lostConns int
 	// foundRows reports that a recheck changed rows.
 	foundRows bool
@@ -219,7 +221,7 @@ func (c *chunk) keys() any {
 	return keys
 }
 
-// origins returns the distinct sets that the parents are kept in.
+// origins returns the distinct sets in which the parents are kept. All of them have one.
 func (c *chunk) origins() (ids []int64) {
 	known := map[int64]bool{}
 	for _, t := range c.tombstones {

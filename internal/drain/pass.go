@@ -32,7 +32,8 @@ func (p *Pass) ended() bool {
 
 func (p *Pass) endedLocked() bool { return p.err != nil || p.Pace.Ended() }
 
-// Open reports whether a pass that has ended left due tombstones.
+// Open reports whether a pass that has ended left tombstones that are due now or, if they
+// were deferred for a lock, soon.
 func (p *Pass) Open() bool {
 	for _, parent := range p.Parents {
 		if parent.hasChunk() || parent.moreDue {
@@ -66,7 +67,8 @@ func (p *Pass) target() time.Duration {
 	return p.Pace.Shortened(p.Target)
 }
 
-// withPace calls do, which may query the server over the connection of this idle session.
+// withPace calls do, which may query the server over this session's connection. The
+// session must be idle.
 func (s *session) withPace(do func(r *pace.Run)) {
 	if len(s.Remotes) > 0 {
 		s.remoteMu.Lock()
@@ -107,7 +109,8 @@ func (p *Pass) rowsLeft(e *Edge) int64 {
 	return p.Left(e)
 }
 
-// reportChanged reports changed rows. It also ends the block and the timeouts of the edge.
+// reportChanged reports changed rows. Changed rows also end the edge's block and reset
+// its count of timeouts.
 func (p *Pass) reportChanged(ctx context.Context, c *chunk, e *Edge, rows int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

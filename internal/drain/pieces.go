@@ -23,13 +23,15 @@ const (
 	// slicePieces is the minimum number of pieces per slice. Over a slow network one
 	// piece can take the whole slice.
 	slicePieces = 4
-	// mostLastWindows limits how often the last rows of a chunk are read again because rows
-	// reappear.
+	// mostLastWindows limits how many windows that contain all remaining rows are read
+	// for a chunk. After one of them is changed, rows are left only if a trigger restores
+	// them.
 	mostLastWindows = 3
 )
 
-// limited reports whether rows of the edge must be changed in pieces. That is so if the pass
-// or the edge limits the rows of a statement, or if each statement scans the table.
+// limited reports whether the rows of an edge must be changed in pieces. That is so if
+// the pass or the edge limits the rows of a statement, or if each statement scans the
+// table.
 func (s *session) limited(e *Edge) bool {
 	return !e.remote() && (s.Target <= 0 || e.Limit > 0 || !e.indexed() || s.rowsLeft(e) < unlimited)
 }
@@ -46,6 +48,7 @@ func (s *session) rowsPerPiece(e *Edge) int {
 	return int(min(int64(rows), s.rowsLeft(e)))
 }
 
+// sizeName returns the name under which Sizes keeps the rows per piece.
 func (e *Edge) sizeName() string { return fmt.Sprintf("%s %d %d", e.Database, e.Leaf.OID, e.Action) }
 
 // learn adjusts the size of pieces after one with n rows.
@@ -56,7 +59,8 @@ func (s *session) learn(e *Edge, n int, took time.Duration) {
 }
 
 // errTooMany is returned if several keys together have more rows than the fixed limit of
-// a statement.
+// a statement. The chunk is then divided, so that keys with few rows are cleaned up
+// first.
 var errTooMany = errors.New("more rows than a statement may change")
 
 // edgeDrain changes the rows of a chunk in one edge, by row pointer.
@@ -74,9 +78,9 @@ type edgeDrain struct {
 	skipDuplicates bool
 }
 
-// drainEdge changes the rows of a chunk in one edge. It reads a window of row pointers and
-// changes their rows in pieces, until no row is left. If it returns no error, only locked
-// rows can be left. left reports whether rows may be left.
+// drainEdge changes the rows of a chunk in one edge. It reads a window of row pointers
+// and changes their rows in pieces, until no row is left. left reports whether rows may
+// be left. Without an error these are locked, or something restores them.
 func (s *session) drainEdge(ctx context.Context, c *chunk, e *Edge) (left bool, err error) {
 	switch {
 	case e.remote():
@@ -95,7 +99,7 @@ func (s *session) drainEdge(ctx context.Context, c *chunk, e *Edge) (left bool, 
 			return true, err
 		}
 		if last {
-			lastWindows++ // No row is left, unless a trigger restores some.
+			lastWindows++
 		}
 	}
 	return true, nil
@@ -111,8 +115,9 @@ func (d *edgeDrain) yield(ctx context.Context) error {
 	return err
 }
 
-// readWindow returns pointers to rows of the chunk. last reports that the window has all
-// rows that are left.
+// readWindow returns pointers to at most mostRows rows of the chunk. last reports that
+// the window has all rows that are left. With fixed sizes, a window of several keys has
+// at most as many rows as one statement may change.
 func (d *edgeDrain) readWindow(ctx context.Context) (pointers []pgtype.TID, last bool, err error) {
 	if d.awaitReplicas(ctx); d.ended() || d.rowsLeft(d.e) <= 0 {
 		return nil, false, ErrYield
@@ -130,8 +135,10 @@ func (d *edgeDrain) readWindow(ctx context.Context) (pointers []pgtype.TID, last
 	case err != nil:
 		return nil, false, withEdge(err, d.e)
 	case fixed && len(pointers) == limit:
-		return nil, false, errTooMany // The parents with few rows are cleaned up first.
+		return nil, false, errTooMany
 	case d.Target <= 0 && !d.c.inPieces && len(pointers) > rows:
+		// A single key with more rows than one statement may change is large. It yields
+		// to the chunks that wait.
 		d.c.inPieces = true
 		if waits, err := d.chunksWait(ctx); err != nil || waits {
 			return nil, false, cmp.Or(err, ErrYield)
@@ -207,6 +214,7 @@ func (d *edgeDrain) shrinkPiece(n int, err error) error {
 
 // changePiece changes the rows at pointers by the statement of an edge, in one transaction.
 func (d *edgeDrain) changePiece(ctx context.Context, e *Edge, pointers []pgtype.TID, skipLocked bool) (rows int64, err error) {
+	// A single row gets the full statement timeout, since nothing smaller can be tried.
 	limits := d.on.Limits
 	if len(pointers) > 1 && d.Target > 0 {
 		limits = d.shortLimits(max(cutoffs*d.target(), 2*shortestCutoff))
@@ -252,14 +260,14 @@ func (e *Edge) isDuplicate(err error) bool {
 	return e.OnDuplicate != nil && batch.DuplicateIn(err, e.Child, e.Leaf)
 }
 
-// isDuplicate reports whether err means that for an edge of the parent.
+// isDuplicate reports whether Edge.isDuplicate is true for an edge of the parent.
 func (p *Parent) isDuplicate(err error) bool {
 	return slices.ContainsFunc(p.Edges, func(e *Edge) bool { return e.isDuplicate(err) })
 }
 
-// changeDuplicatesFirst makes Edge.Duplicates run before further moves of each edge that err
-// names. It returns false if no edge changed: it has no Duplicates, or the move failed
-// although they were changed.
+// changeDuplicatesFirst makes Edge.Duplicates run before all further moves of each edge
+// that err concerns. It returns false if a retry makes no sense: the edge has no
+// Duplicates, or the move failed although they had run.
 func (s *session) changeDuplicatesFirst(c *chunk, err error) (again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

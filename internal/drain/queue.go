@@ -17,11 +17,11 @@ const (
 	// idleLoadEvery is how often a session loads new tombstones while all chunks are
 	// deferred for locks.
 	idleLoadEvery = 250 * time.Millisecond
-	// newChunksFor is how long new chunks of single keys are taken before chunks that were
-	// returned to the queue.
+	// newChunksFor is how long chunks of new keys of a living parent are preferred after
+	// a returned chunk was taken.
 	newChunksFor = time.Second
-	// firstLoad is the number of tombstones that are loaded per parent. mostLoad is that
-	// number if a single parent is loaded.
+	// firstLoad is the number of tombstones that are loaded per parent. mostLoad is the
+	// number if only one parent is loaded.
 	firstLoad, mostLoad = 500, 5000
 )
 
@@ -51,11 +51,14 @@ func (s *session) nextChunk(ctx context.Context) (*chunk, error) {
 	}
 }
 
-// loadAgain is the wait of takeChunk if tombstones must be loaded again without delay.
+// loadAgain is the wait that takeChunk returns if nextChunk must call it again
+// immediately to load more tombstones.
 const loadAgain = time.Nanosecond
 
-// takeChunk returns a chunk, or how long to wait for one. If it returns neither, no work is
-// left.
+// takeChunk returns a chunk, or how long to wait for one. If it returns neither, the pass
+// has no work left. It tries in turn: loaded and returned chunks, due tombstones after
+// the last position, due tombstones from the beginning, tombstones marked for a recheck,
+// tombstones to mark for a recheck, and tombstones that were deferred for a lock.
 func (s *session) takeChunk(ctx context.Context) (*chunk, time.Duration, error) {
 	if s.endedLocked() || s.oneSession && !s.first {
 		return nil, 0, nil
@@ -72,7 +75,7 @@ func (s *session) takeChunk(ctx context.Context) (*chunk, time.Duration, error) 
 	case s.active > 0:
 		return nil, loadEvery, nil
 	case !s.queueEmpty || s.recheckDue:
-		return nil, loadAgain, nil // From the beginning, or those marked for a recheck.
+		return nil, loadAgain, nil
 	}
 	moved, err := s.Source.Recheck(ctx, s.on)
 	switch {
@@ -84,7 +87,8 @@ func (s *session) takeChunk(ctx context.Context) (*chunk, time.Duration, error) 
 	}
 	if wait := time.Until(s.resumeAt); wait > 0 {
 		s.queueEmpty = false
-		return nil, min(wait, idleLoadEvery), nil // New tombstones must not wait for that lock.
+		// New tombstones must not wait for that lock.
+		return nil, min(wait, idleLoadEvery), nil
 	}
 	return nil, 0, nil
 }
@@ -102,7 +106,8 @@ func (s *session) startAnother(ctx context.Context) {
 	}
 }
 
-// pickChunk returns the next chunk of the parent that was served longest ago, or nil.
+// pickChunk returns the next chunk of the parent that was served longest ago, or nil. It
+// alternates returned chunks with new ones.
 func (p *Pass) pickChunk() *chunk {
 	var from *Parent
 	for _, parent := range p.Parents {
@@ -119,14 +124,15 @@ func (p *Pass) pickChunk() *chunk {
 		from.returned, from.newFirst, from.resumedAt = from.returned[1:], true, time.Now()
 		return c
 	}
-	// Living parents have many small chunks. They are not alternated with a large one.
+	// A living parent has one chunk per key. If its small keys alternated with one large
+	// key, which is returned after each time slice, they would take many times longer.
 	from.newFirst = from.lives() && time.Since(from.resumedAt) < newChunksFor
 	return from.newChunk(p.keysPerChunk(from))
 }
 
-// newChunk makes a chunk of the first loaded tombstones. It ends before a tombstone that is
-// rechecked or kept otherwise. It may exceed size, since two chunks with the same key would
-// lock the same rows.
+// newChunk makes a chunk of the first loaded tombstones. Its tombstones are all marked
+// for a recheck or all not, and their parents are all kept or all not. It may exceed
+// size, since two chunks with the same key would lock the same rows.
 func (p *Parent) newChunk(size int) *chunk {
 	size = min(size, len(p.loaded))
 	n, head := 1, p.loaded[0]
@@ -157,10 +163,11 @@ func (p *Pass) keysPerChunk(parent *Parent) int {
 	return p.Sizes.get(parent.Name, firstKeys)
 }
 
-// load reads due tombstones of all parents that have none loaded. It continues after the
-// last position if the last load of some parent was full. Otherwise, if no session works,
-// it starts again from the beginning. Transactions that committed late may have left
-// tombstones before the position.
+// load reads due tombstones of all parents that have none loaded, after the last position
+// of each. If no parent had more after its position and no session works, it starts again
+// from the beginning: transactions that committed late may have left tombstones before
+// the position. If recheckDue is set, it then reads the tombstones that are marked for a
+// recheck instead.
 func (s *session) load(ctx context.Context) error {
 	p := s.Pass
 	fromStart := p.active == 0 && !p.hasChunk() && !slices.ContainsFunc(p.Parents, func(parent *Parent) bool { return parent.moreDue })
@@ -210,6 +217,7 @@ func (s *session) load(ctx context.Context) error {
 	return nil
 }
 
+// compareOrigins orders tombstones of parents that are not kept before those that are.
 func compareOrigins(a, b Tombstone) int {
 	switch {
 	case (a.Origin == nil) == (b.Origin == nil):
@@ -238,8 +246,8 @@ func (p *Pass) loadIsOld() bool {
 	return time.Since(p.loadedAt) >= every
 }
 
-// chunksWait reports whether other chunks wait for this session. It also loads new
-// tombstones from time to time.
+// chunksWait reports whether the queue has another chunk. It loads new tombstones from
+// time to time, so that a long chunk does not delay them.
 func (s *session) chunksWait(ctx context.Context) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -251,7 +259,7 @@ func (s *session) chunksWait(ctx context.Context) (bool, error) {
 	return s.hasChunk(), nil
 }
 
-// returnFirst returns chunks of a parent to the front of its queue.
+// returnFirst returns chunks of one parent to the front of its queue.
 func (p *Pass) returnFirst(chunks ...*chunk) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -261,7 +269,7 @@ func (p *Pass) returnFirst(chunks ...*chunk) {
 	p.signal()
 }
 
-// returnLast returns chunks of a parent to the end of its queue.
+// returnLast returns chunks of one parent to the end of its queue.
 func (p *Pass) returnLast(chunks ...*chunk) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -280,7 +288,7 @@ func (p *Pass) divide(c *chunk) {
 }
 
 // splitIntoKeys returns each key of a chunk to the queue as a chunk of its own that is
-// drained in pieces, so that small keys do not wait for large ones.
+// drained in pieces. Small keys then do not wait for large ones.
 func (p *Pass) splitIntoKeys(c *chunk) {
 	if len(c.tombstones) == 1 {
 		c.inPieces = true

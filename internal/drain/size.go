@@ -6,6 +6,8 @@ import (
 	"time"
 )
 
+// firstKeys and firstRows are the sizes of transactions before a duration has been
+// measured. mostKeys and mostRows limit the sizes.
 const (
 	firstKeys, mostKeys = 8, 5000
 	firstRows, mostRows = 500, 50_000
@@ -27,12 +29,14 @@ type size struct {
 	took, fixed time.Duration
 }
 
+// get returns the number of keys or rows of the next transaction.
 func (s *Sizes) get(name string, first int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.of(name, first).n
 }
 
+// of returns the size of that name. It creates it with first if it is new.
 func (s *Sizes) of(name string, first int) *size {
 	if s.sizes == nil {
 		s.sizes = map[string]*size{}
