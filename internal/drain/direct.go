@@ -245,7 +245,7 @@ func (p *Pass) keepOf(c *chunk, e *Edge) *dml.Keep {
 		return nil
 	}
 	p.mu.Lock()
-	keep := *e.Keep // Another session may change it, see keepOtherwise.
+	keep := *e.Keep // Another session may change it, see changeKeep.
 	p.mu.Unlock()
 	keep.Origins = c.origins()
 	return &keep

@@ -293,7 +293,7 @@ func (s *session) tryDirect(ctx context.Context, c *chunk, edges []*Edge, obstac
 	switch f := batch.Judge(err); {
 	case err == nil:
 		return true, nil
-	case s.changeDuplicatesFirst(c, err):
+	case s.markDuplicatesFirst(c, err):
 		s.returnFirst(c)
 		return true, nil
 	case c.parent.isDuplicate(err), f.Lock():

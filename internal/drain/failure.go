@@ -62,7 +62,7 @@ func (s *session) handleError(ctx context.Context, c *chunk, err error) error {
 		return ErrChanged
 	case f.Verdict == batch.Fatal:
 		return s.reconnect(ctx, c, f, err)
-	case e != nil && s.keepOtherwise(ctx, c, e, f):
+	case e != nil && s.changeKeep(ctx, c, e, f):
 		s.returnFirst(c)
 		return nil
 	case f.SQLState == noPrivilege:
@@ -79,7 +79,7 @@ func (s *session) handleError(ctx context.Context, c *chunk, err error) error {
 	}
 	if c.tries < mostTries && (c.parent.isDuplicate(err) || c.parent.lives() && e == nil && isNewChild(f)) {
 		c.tries++
-		s.changeDuplicatesFirst(c, err)
+		s.markDuplicatesFirst(c, err)
 		s.returnFirst(c)
 		return nil
 	}
@@ -148,9 +148,9 @@ func (s *session) reconnect(ctx context.Context, c *chunk, f batch.Fault, err er
 	return nil
 }
 
-// keepOtherwise changes how an edge keeps rows if the way it keeps them caused the error.
+// changeKeep changes how an edge keeps rows if the way it keeps them caused the error.
 // It reports whether a retry makes sense.
-func (s *session) keepOtherwise(ctx context.Context, c *chunk, e *Edge, f batch.Fault) bool {
+func (s *session) changeKeep(ctx context.Context, c *chunk, e *Edge, f batch.Fault) bool {
 	if e.Keep == nil || f.SQLState != rowsApart && f.SQLState != notWithRules {
 		return false
 	}

@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// slice is how long a session works on the pieces of one chunk while other chunks
+	// timeSlice is how long a session works on the pieces of one chunk while other chunks
 	// wait.
-	slice = 250 * time.Millisecond
-	// slicePieces is the minimum number of pieces per slice. Over a slow network one
-	// piece can take the whole slice.
-	slicePieces = 4
+	timeSlice = 250 * time.Millisecond
+	// minSlicePieces is the minimum number of pieces per time slice. Over a slow network one
+	// piece can take the whole time slice.
+	minSlicePieces = 4
 	// mostLastWindows limits how many windows that contain all remaining rows are read
 	// for a chunk. After one of them is changed, rows are left only if a trigger restores
 	// them.
@@ -105,11 +105,11 @@ func (s *session) drainEdge(ctx context.Context, c *chunk, e *Edge) (left bool, 
 	return true, nil
 }
 
-// yield returns ErrYield if the pass ends, or if other chunks wait and the time
+// checkYield returns ErrYield if the pass ends, or if other chunks wait and the time
 // slice has expired.
-func (d *edgeDrain) yield(ctx context.Context) error {
+func (d *edgeDrain) checkYield(ctx context.Context) error {
 	waits, err := d.chunksWait(ctx)
-	if err == nil && (d.ended() || d.rowsLeft(d.e) <= 0 || waits && d.pieces >= slicePieces && time.Since(d.began) > slice) {
+	if err == nil && (d.ended() || d.rowsLeft(d.e) <= 0 || waits && d.pieces >= minSlicePieces && time.Since(d.began) > timeSlice) {
 		return ErrYield
 	}
 	return err
@@ -152,7 +152,7 @@ func (d *edgeDrain) readWindow(ctx context.Context) (pointers []pgtype.TID, last
 func (d *edgeDrain) changeWindow(ctx context.Context, pointers []pgtype.TID) (changed int64, _ error) {
 	skipLocked := d.blockedNow(d.e)
 	for len(pointers) > 0 {
-		if err := d.yield(ctx); err != nil {
+		if err := d.checkYield(ctx); err != nil {
 			return changed, err
 		}
 		n := min(d.rowsPerPiece(d.e), len(pointers), d.most)
@@ -198,7 +198,7 @@ func (d *edgeDrain) shrinkPiece(n int, err error) error {
 	case errors.Is(err, ErrYield):
 		return err
 	case n > 1 && d.e.isDuplicate(err):
-		d.changeDuplicatesFirst(d.c, err)
+		d.markDuplicatesFirst(d.c, err)
 		d.most = (n + 1) / 2
 	case timeout && n > 1 && d.Target > 0:
 		d.Sizes.shrink(d.e.sizeName(), n)
@@ -265,10 +265,10 @@ func (p *Parent) isDuplicate(err error) bool {
 	return slices.ContainsFunc(p.Edges, func(e *Edge) bool { return e.isDuplicate(err) })
 }
 
-// changeDuplicatesFirst makes Edge.Duplicates run before all further moves of each edge
+// markDuplicatesFirst makes Edge.Duplicates run before all further moves of each edge
 // that err concerns. It returns false if a retry makes no sense: the edge has no
 // Duplicates, or the move failed although they had run.
-func (s *session) changeDuplicatesFirst(c *chunk, err error) (again bool) {
+func (s *session) markDuplicatesFirst(c *chunk, err error) (again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range c.parent.Edges {
@@ -302,7 +302,7 @@ func (s *session) treeSession() *TreeSession {
 		Yields: func(ctx context.Context) bool {
 			s.awaitReplicas(ctx)
 			waits, err := s.chunksWait(ctx)
-			return err != nil || s.ended() || waits && time.Since(began) > slice
+			return err != nil || s.ended() || waits && time.Since(began) > timeSlice
 		},
 	}
 }

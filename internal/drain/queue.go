@@ -137,7 +137,7 @@ func (p *Parent) newChunk(size int) *chunk {
 	size = min(size, len(p.loaded))
 	n, head := 1, p.loaded[0]
 	for n < len(p.loaded) && (n < size || compareKeys(p.loaded[n-1], p.loaded[n]) == 0) {
-		if t := p.loaded[n]; t.Recheck != head.Recheck || compareOrigins(t, head) != 0 {
+		if t := p.loaded[n]; t.Recheck != head.Recheck || compareKept(t, head) != 0 {
 			break
 		}
 		n++
@@ -208,7 +208,7 @@ func (s *session) load(ctx context.Context) error {
 		}
 		loaded = slices.DeleteFunc(loaded, func(t Tombstone) bool { return p.attempted[t.ID] })
 		if !parent.lives() {
-			slices.SortFunc(loaded, func(a, b Tombstone) int { return cmp.Or(compareOrigins(a, b), compareKeys(a, b)) })
+			slices.SortFunc(loaded, func(a, b Tombstone) int { return cmp.Or(compareKept(a, b), compareKeys(a, b)) })
 		}
 		if parent.loaded = loaded; len(loaded) > 0 {
 			p.queueEmpty = false
@@ -217,8 +217,8 @@ func (s *session) load(ctx context.Context) error {
 	return nil
 }
 
-// compareOrigins orders tombstones of parents that are not kept before those that are.
-func compareOrigins(a, b Tombstone) int {
+// compareKept orders tombstones of parents that are not kept before those that are.
+func compareKept(a, b Tombstone) int {
 	switch {
 	case (a.Origin == nil) == (b.Origin == nil):
 		return 0

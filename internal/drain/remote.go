@@ -25,7 +25,7 @@ func (s *session) drainRemote(ctx context.Context, c *chunk, e *Edge) error {
 	d := &edgeDrain{session: s, c: c, e: e, began: time.Now()}
 	unchanged, awaitLocks := 0, false
 	for {
-		if err := d.yield(ctx); err != nil {
+		if err := d.checkYield(ctx); err != nil {
 			return err
 		}
 		rows, keys, err := d.readRemote(ctx)

@@ -27,8 +27,8 @@ const (
 	// mostExcluded limits the rows that a statement leaves out because they cannot be deleted
 	// now. The other rows of the table then wait.
 	mostExcluded = 10_000
-	// forbidding limits the rows of a window that only prevent a deletion.
-	forbidding = 100
+	// forbiddingRows limits the rows of a window that only prevent a deletion.
+	forbiddingRows = 100
 	// mostRefills limits how often new rows may appear below a window after all were deleted.
 	mostRefills = 20
 	// mostInCircle bounds the rows of a circle.
@@ -116,19 +116,19 @@ func (t *Tree) Take(ctx context.Context, w *dml.Window) (left dml.Rows, _ dml.Re
 				return left, result, err
 			}
 		}
-		none := len(left) == len(w.Rows)
-		if !none {
+		unchanged := len(left) == len(w.Rows)
+		if !unchanged {
 			t.refills[w.Table] = 0
 		}
 		switch {
-		case none && below == dml.Finished && found != nil && t.refills[w.Table] == mostRefills:
+		case unchanged && below == dml.Finished && found != nil && t.refills[w.Table] == mostRefills:
 			t.refills[w.Table] = 0
 			if !t.forked { // Another fork may have deleted the rows.
 				t.Blame(ComesBack(found.Table.Label()))
 				t.excludeRows(w.Leaf, left)
 			}
 			return left, dml.Blocked, nil
-		case none && below == dml.Finished && (found != nil || t.Waits && !again):
+		case unchanged && below == dml.Finished && (found != nil || t.Waits && !again):
 			// Rows were inserted below since, or the window's have changed: look again.
 			if found != nil {
 				t.refills[w.Table]++
@@ -136,7 +136,7 @@ func (t *Tree) Take(ctx context.Context, w *dml.Window) (left dml.Rows, _ dml.Re
 		case len(w.Circle) > 0 && t.Waits:
 			return t.cascade(ctx, w, left)
 		default:
-			if none && below == dml.Finished && t.Waits && t.Obstacle.Message == "" {
+			if unchanged && below == dml.Finished && t.Waits && t.Obstacle.Message == "" {
 				t.Obstacle = batch.Fault{
 					Table:   w.Table.Label(),
 					Message: "rows stay although no session has locked them: a trigger or rule of the table keeps them",
@@ -201,17 +201,17 @@ func (t *Tree) clear(ctx context.Context, w *dml.Window, refs []*dml.Ref) (found
 			return nil, result, err
 		}
 	}
-	for _, f := range live {
-		for _, leaf := range f.Leaves {
+	for _, ref := range live {
+		for _, leaf := range ref.Leaves {
 			if t.Paused(ctx) {
 				return nil, dml.Yielded, nil
 			}
-			some, result, err := t.drain(ctx, w, f, leaf)
+			hasRows, result, err := t.drainRef(ctx, w, ref, leaf)
 			if err != nil || result == dml.Yielded {
 				return nil, result, err
 			}
-			if some {
-				found = f
+			if hasRows {
+				found = ref
 			}
 			blocked = blocked || result == dml.Blocked
 		}
@@ -267,61 +267,61 @@ func (t *Tree) Read(ctx context.Context, statements ...batch.Statement) error {
 	return t.Send(ctx, limits, statements...)
 }
 
-// drain deletes or changes the rows of one leaf that refer to the window's rows by the key f,
+// drainRef deletes or changes the rows of one leaf that refer to the window's rows by the key f,
 // and reports whether there are any. It skips rows that cannot be deleted or changed now.
-func (t *Tree) drain(ctx context.Context, w *dml.Window, f *dml.Ref, leaf pgcatalog.Table) (some bool, _ dml.Result, _ error) {
+func (t *Tree) drainRef(ctx context.Context, w *dml.Window, ref *dml.Ref, leaf pgcatalog.Table) (hasRows bool, _ dml.Result, _ error) {
 	limit := windowRows
 	switch {
-	case f.Action == dml.Forbid:
-		limit = forbidding
-	case f.Action == dml.Remove && len(f.Table.RefsOf(leaf)) > 0:
+	case ref.Action == dml.Forbid:
+		limit = forbiddingRows
+	case ref.Action == dml.Remove && len(ref.Table.RefsOf(leaf)) > 0:
 		limit = t.windowRows(leaf)
 	}
 	blocked := len(t.stuck[leaf.OID]) > 0
 	var inCircle []dml.Tuple
 	for len(t.stuck[leaf.OID]) < mostExcluded {
 		if t.Paused(ctx) {
-			return some, dml.Yielded, nil
+			return hasRows, dml.Yielded, nil
 		}
-		found, err := w.Children(ctx, t.Read, f, leaf, slices.Concat(inCircle, t.stuck[leaf.OID]), limit)
+		found, err := w.Children(ctx, t.Read, ref, leaf, slices.Concat(inCircle, t.stuck[leaf.OID]), limit)
 		if err != nil {
 			result, err := t.handleReadError(w, err)
-			return some, result, err
+			return hasRows, result, err
 		}
 		t.Sizes.learn(windowName(w.Leaf), len(w.Rows), t.Session.Took(), t.Target, largestWindow)
 		rows := found
-		if f.Action == dml.Remove || f.Action == dml.Forbid {
+		if ref.Action == dml.Remove || ref.Action == dml.Forbid {
 			onStack := t.findOnStack(leaf, found)
 			rows, inCircle = found.Without(onStack), append(inCircle, onStack...)
 		}
-		if f.Table.Chains() {
+		if ref.Table.Chains() {
 			slices.Reverse(rows) // Rows that refer to others of the same table are usually read after these.
 		}
-		left, result, err := t.drainRows(ctx, w, f, &dml.Window{Table: f.Table, Leaf: leaf, Rows: rows})
+		left, result, err := t.drainRows(ctx, w, ref, &dml.Window{Table: ref.Table, Leaf: leaf, Rows: rows})
 		if err != nil || result == dml.Yielded {
-			return some, result, err
+			return hasRows, result, err
 		}
 		t.stuck[leaf.OID] = append(t.stuck[leaf.OID], left.Tuples()...)
-		some = some || len(found) > 0
+		hasRows = hasRows || len(found) > 0
 		blocked = blocked || result == dml.Blocked || len(inCircle) > 0
-		if len(found) < limit || f.Action == dml.Forbid && len(rows) > 0 {
-			return some, blockedIf(blocked), nil
+		if len(found) < limit || ref.Action == dml.Forbid && len(rows) > 0 {
+			return hasRows, blockedIf(blocked), nil
 		}
 	}
-	return some, dml.Blocked, nil
+	return hasRows, dml.Blocked, nil
 }
 
 // drainRows deletes or changes rows of a key that refer to rows of the window above. It returns the ones that are left.
-func (t *Tree) drainRows(ctx context.Context, above *dml.Window, f *dml.Ref, w *dml.Window) (dml.Rows, dml.Result, error) {
+func (t *Tree) drainRows(ctx context.Context, above *dml.Window, ref *dml.Ref, w *dml.Window) (dml.Rows, dml.Result, error) {
 	switch {
 	case len(w.Rows) == 0:
 		return nil, dml.Finished, nil
-	case f.Action == dml.Remove:
+	case ref.Action == dml.Remove:
 		return t.Take(ctx, w)
-	case f.Action == dml.Forbid:
-		return nil, dml.Blocked, t.recordForbidding(ctx, above, f, w)
+	case ref.Action == dml.Forbid:
+		return nil, dml.Blocked, t.recordForbidding(ctx, above, ref, w)
 	}
-	return t.change(ctx, f, w)
+	return t.change(ctx, ref, w)
 }
 
 // findOnStack returns the found rows that are on the stack, and marks them as part of a
@@ -349,17 +349,17 @@ func (t *Tree) findOnStack(leaf pgcatalog.Table, found dml.Rows) (tuples []dml.T
 }
 
 // recordForbidding records as the obstacle that a row with the action Forbid prevents the deletion.
-func (t *Tree) recordForbidding(ctx context.Context, above *dml.Window, f *dml.Ref, w *dml.Window) error {
+func (t *Tree) recordForbidding(ctx context.Context, above *dml.Window, ref *dml.Ref, w *dml.Window) error {
 	if t.Obstacle.Message != "" {
 		return nil
 	}
 	var shown []string
 	err := t.Read(ctx, batch.Statement{SQL: dml.ShownStatement(w.Table, w.Leaf), Args: []any{w.Rows[0].At}, Scan: batch.Collect(&shown, pgx.RowTo[string])})
 	if err != nil {
-		_, err = t.Handle(err, f.Table.Label())
+		_, err = t.Handle(err, ref.Table.Label())
 	}
 	if len(shown) > 0 {
-		t.Obstacle = batch.Fault{Table: f.Table.Label(), Message: f.Forbids(above.Table, shown[0])}
+		t.Obstacle = batch.Fault{Table: ref.Table.Label(), Message: ref.Forbids(above.Table, shown[0])}
 	}
 	return err
 }
@@ -398,8 +398,8 @@ func (t *Tree) countDeleted(table *dml.Table, rows, aside int64) {
 
 // change does to a window's rows what the key's action says. It follows rows that are on the stack as well to their new
 // versions.
-func (t *Tree) change(ctx context.Context, f *dml.Ref, w *dml.Window) (dml.Rows, dml.Result, error) {
-	name := fmt.Sprint("change ", w.Leaf.OID, f.Columns)
+func (t *Tree) change(ctx context.Context, ref *dml.Ref, w *dml.Window) (dml.Rows, dml.Result, error) {
+	name := fmt.Sprint("change ", w.Leaf.OID, ref.Columns)
 	return t.pieces(ctx, w, w.Rows, name, func(ctx context.Context, piece dml.Rows, limits batch.Limits, skip bool) (dml.Rows, error) {
 		var old, moved, kept []dml.Tuple
 		var version []uint32
@@ -408,28 +408,28 @@ func (t *Tree) change(ctx context.Context, f *dml.Ref, w *dml.Window) (dml.Rows,
 			statements = append(statements, batch.Statement{SQL: dml.LockStatement(w.Leaf, true), Args: piece.Args()})
 		}
 		statements = append(statements, batch.Statement{
-			SQL: t.Owner.ChangeStatement(f, w.Leaf, skip), Args: piece.Args(t.Owner.ID), Scan: batch.One(&old, &moved, &version, &kept),
+			SQL: t.Owner.ChangeStatement(ref, w.Leaf, skip), Args: piece.Args(t.Owner.ID), Scan: batch.One(&old, &moved, &version, &kept),
 		})
 		if err := t.Alter(ctx, limits, statements...); err != nil {
 			return nil, err
 		}
 		if n := int64(len(old) - len(kept)); n > 0 {
 			t.Changes += n
-			t.Owner.Altered(f, n)
+			t.Owner.Altered(ref, n)
 		}
-		stay := piece.Without(old)
+		remaining := piece.Without(old)
 		if len(kept) > 0 {
 			rows := each.Of(kept, func(at dml.Tuple) dml.Row { return dml.Row{At: at} })
-			t.Blame(Keeps(f.Table.Label(), strings.Join(f.Columns, ", ")))
+			t.Blame(Keeps(ref.Table.Label(), strings.Join(ref.Columns, ", ")))
 			t.excludeRows(w.Leaf, rows)
-			stay = append(stay, rows...)
+			remaining = append(remaining, rows...)
 		}
 		for _, on := range t.Stack {
 			if on.Leaf.OID == w.Leaf.OID {
 				on.Rows.Follow(old, moved, version)
 			}
 		}
-		return stay, nil
+		return remaining, nil
 	})
 }
 
@@ -447,8 +447,8 @@ func (t *Tree) cascade(ctx context.Context, w *dml.Window, left dml.Rows) (dml.R
 	for i := range w.Circle {
 		circle = append(circle, w.Rows[i])
 	}
-	rest := left.Without(circle.Tuples())
-	circle = left.Without(rest.Tuples())
+	outside := left.Without(circle.Tuples())
+	circle = left.Without(outside.Tuples())
 	kept, result, err := t.pieces(ctx, w, circle, fmt.Sprint("cascade ", w.Leaf.OID),
 		func(ctx context.Context, piece dml.Rows, limits batch.Limits, _ bool) (dml.Rows, error) {
 			top := &dml.Window{Table: w.Table, Leaf: w.Leaf, Rows: piece}
@@ -469,7 +469,7 @@ func (t *Tree) cascade(ctx context.Context, w *dml.Window, left dml.Rows) (dml.R
 			c.CountDeleted()
 			return nil, nil
 		})
-	return append(rest, kept...), max(result, blockedIf(len(rest) > 0)), err
+	return append(outside, kept...), max(result, blockedIf(len(outside) > 0)), err
 }
 
 // Circle are rows that are deleted with rows of a circle by the actions of the keys.
@@ -565,13 +565,13 @@ func (t *Tree) pieces(ctx context.Context, w *dml.Window, rows dml.Rows, name st
 		n := min(t.Sizes.get(name, cmp.Or(t.Rows, firstRows)), most, len(rows))
 		limits := t.limits(n)
 		judge := t.Watch(ctx, limits)
-		stay, err := do(ctx, rows[:n], limits, skip)
+		remaining, err := do(ctx, rows[:n], limits, skip)
 		f := judge(err)
 		f.Table = w.Table.Label()
 		switch {
 		case err == nil:
 			t.Sizes.learn(name, n, t.Session.Took(), t.Pace.Shortened(t.Target), mostRows)
-			left, rows = append(left, stay...), rows[n:]
+			left, rows = append(left, remaining...), rows[n:]
 			conflicts, most = 0, min(2*most, mostRows)
 			t.Progress(ctx)
 			t.Pace.Breathe(ctx, t.Session.Took())

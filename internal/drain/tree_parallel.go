@@ -89,9 +89,9 @@ func (q *rowQueue) failed() bool {
 // all rows below it. It divides the rows among forks, of which open returns at most that
 // number. It does nothing if there is only one. Clear then deletes the rows that are left. A
 // fork skips locked rows, whether they were locked by another fork or by another program.
-func (t *Tree) TakeParallel(ctx context.Context, w *dml.Window, f *dml.Ref, leaf pgcatalog.Table, open func(most int) []*Tree) error {
+func (t *Tree) TakeParallel(ctx context.Context, w *dml.Window, ref *dml.Ref, leaf pgcatalog.Table, open func(most int) []*Tree) error {
 	for len(t.stuck[leaf.OID]) < mostExcluded && !t.Paused(ctx) {
-		rows, err := w.Children(ctx, t.Read, f, leaf, t.stuck[leaf.OID], mostQueued)
+		rows, err := w.Children(ctx, t.Read, ref, leaf, t.stuck[leaf.OID], mostQueued)
 		switch {
 		case err != nil && batch.Judge(err).Verdict == batch.Fatal:
 			return err
@@ -107,7 +107,7 @@ func (t *Tree) TakeParallel(ctx context.Context, w *dml.Window, f *dml.Ref, leaf
 		for _, fork := range forks {
 			paused := fork.Paused
 			fork.Paused = func(ctx context.Context) bool { return queue.failed() || paused(ctx) }
-			running.Go(func() { fork.takeFrom(ctx, queue, f, leaf, len(forks)) })
+			running.Go(func() { fork.takeFrom(ctx, queue, ref, leaf, len(forks)) })
 		}
 		running.Wait()
 		for _, fork := range forks {
@@ -122,7 +122,7 @@ func (t *Tree) TakeParallel(ctx context.Context, w *dml.Window, f *dml.Ref, leaf
 }
 
 // takeFrom deletes rows of a queue until none is left or the fork must pause.
-func (t *Tree) takeFrom(ctx context.Context, queue *rowQueue, f *dml.Ref, leaf pgcatalog.Table, forks int) {
+func (t *Tree) takeFrom(ctx context.Context, queue *rowQueue, ref *dml.Ref, leaf pgcatalog.Table, forks int) {
 	defer func() {
 		if r := recover(); r != nil {
 			queue.finish(nil, fmt.Errorf("panic: %v\n\n%s", r, debug.Stack()))
@@ -133,7 +133,7 @@ func (t *Tree) takeFrom(ctx context.Context, queue *rowQueue, f *dml.Ref, leaf p
 		if len(rows) == 0 {
 			return
 		}
-		left, result, err := t.Take(ctx, &dml.Window{Table: f.Table, Leaf: leaf, Rows: rows})
+		left, result, err := t.Take(ctx, &dml.Window{Table: ref.Table, Leaf: leaf, Rows: rows})
 		if queue.finish(left, err); err != nil || result == dml.Yielded {
 			return
 		}
