@@ -53,7 +53,7 @@ func (s *session) drainRemote(ctx context.Context, c *chunk, e *Edge) error {
 }
 
 // readRemote returns versions of rows in another database. It also returns the keys whose
-// parents had no row before these were read, and have none after it.
+// parents had no row before these versions were read, and have none after that.
 func (d *edgeDrain) readRemote(ctx context.Context) (rows dml.Rows, keys dml.Keys, _ error) {
 	deleted, err := d.deletedKeys(ctx, d.c, d.c.keys())
 	if err != nil {

@@ -19,67 +19,87 @@ import (
 )
 
 const (
-	// windowRows limits the rows of one window if no table refers to theirs. Otherwise
+	// windowRows limits the rows of one window if no table refers to them. Otherwise
 	// windows begin with firstWindow rows and have at most largestWindow.
 	windowRows    = 10_000
 	firstWindow   = 50
 	largestWindow = 2000
-	// mostExcluded limits the rows that a statement leaves out because they cannot be deleted
-	// now. The other rows of the table then wait.
+	// mostExcluded limits the rows that a statement leaves out because they cannot be
+	// deleted now. Above it the other rows of the table are left for later.
 	mostExcluded = 10_000
-	// forbiddingRows limits the rows of a window that only prevent a deletion.
+	// forbiddingRows limits the rows of a window with the action Forbid, which only
+	// prevent a deletion.
 	forbiddingRows = 100
-	// mostRefills limits how often new rows may appear below a window after all were deleted.
+	// mostRefills limits how often in a row new rows may appear below a window after all
+	// were deleted.
 	mostRefills = 20
-	// mostInCircle bounds the rows of a circle.
+	// mostInCircle limits the rows that one statement deletes with a circle.
 	mostInCircle = 10_000
-	// MostFailures is how many single rows may fail in one run.
+	// MostFailures is the number of single rows that may fail in one run.
 	MostFailures = 100
 )
 
 // ErrCancelled is returned by Alter if the owner's rows must no longer be deleted.
 var ErrCancelled = errors.New("the deletion was cancelled")
 
-// errHalve is returned if a query for the children of several rows takes too long.
+// errHalve is returned if a query for the children of several rows takes too long. The
+// caller retries each half of the rows.
 var errHalve = errors.New("too many rows to look below")
 
-// Tree deletes rows after all rows that refer to them by native foreign keys, children first, in small transactions. Rows
-// that refer to each other in a circle are deleted by one statement and the actions of their keys.
+// Tree deletes rows after all rows that refer to them by native foreign keys, children
+// first, in small transactions. In this file a key is such a foreign key (Ref), and a row
+// is below another if it refers to it directly or through other rows.
 //
-// A statement decides by the tuples, versions and keys of rows in its own snapshot. Killed anywhere, the next Tree finds what
-// is left.
+// A Window is some rows of one leaf table. Take deletes a window: it clears the rows that
+// refer to the window, which are windows again, and then removes the window's own rows.
+// Stack has the windows on the way down. If a window refers to rows of the stack, these
+// rows form a circle. No order of single statements deletes them, so cascade uses one
+// statement and the actions of the keys.
+//
+// Each statement decides by the place, version and key of rows in its own snapshot. A run
+// can be killed at any point: the next Tree finds the rows that are left.
+//
+// A row can be left for three reasons. Locked rows are excluded until Restart (stuck).
+// Rows that cannot be deleted or changed are excluded until the end of the run (failed).
+// If a row below is left, so are the rows above it.
 type Tree struct {
 	Session *batch.Session
 	Owner   dml.Owner
-	// Target is the time that one statement should take, Rows the number of rows of the first ones. 0 stands for firstRows.
+	// Target is the time that one statement should take. Rows is the number of rows of
+	// the first statements. If it is 0, that is firstRows.
 	Target time.Duration
 	Rows   int
 	Sizes  *Sizes
 	Pace   *pace.Run
-	// Send runs a transaction, Alter one that deletes or changes rows.
+	// Send runs a transaction that only reads. Alter runs one that deletes or changes
+	// rows.
 	Send, Alter func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error
 	// Paused reports that no further batch may begin.
 	Paused func(ctx context.Context) bool
 	// Progress is called after every batch.
 	Progress func(ctx context.Context)
 
-	// Waits makes batches wait for rows that other sessions have locked. Without it these are left out.
+	// Waits makes batches wait for rows that other sessions have locked. Without it these
+	// rows are left out.
 	Waits bool
-	// Stack are the windows whose trees are being deleted, Deepest is the most of them so far, down to the table Lowest.
+	// Stack has the windows whose trees are being deleted. Deepest is the largest number
+	// of them so far, and Lowest the table of the last one then.
 	Stack   []*dml.Window
 	Deepest int
 	Lowest  *dml.Table
 	// Changes counts rows that were deleted or changed.
 	Changes int64
-	// Failures counts rows that cannot be deleted or changed, failed has them by leaf. stuck also has the rows that were left
-	// since Restart.
+	// Failures counts rows that cannot be deleted or changed. failed has these rows by
+	// leaf. stuck also has the rows that were left since Restart.
 	Failures      int
 	failed, stuck map[uint32][]dml.Tuple
-	// refills is how often in a row a table's rows had new rows below them when these had been deleted.
+	// refills counts by table how often in a row a window had new rows below it when the
+	// previous ones had been deleted.
 	refills map[*dml.Table]int
 	// forked reports that other sessions delete rows below the same window.
 	forked bool
-	// Fault is the first error that rows are to blame for, Obstacle is something weaker that is in the way.
+	// Fault is the first error that rows are to blame for. Obstacle is a weaker reason
+	// why rows are left, such as a lock.
 	Fault    *batch.Fault
 	Obstacle batch.Fault
 }
@@ -97,7 +117,7 @@ func (t *Tree) Restart() {
 }
 
 // Take deletes a window's rows after all rows below them. It returns the rows that are
-// left.
+// left. It repeats both steps while new rows appear below.
 func (t *Tree) Take(ctx context.Context, w *dml.Window) (left dml.Rows, _ dml.Result, _ error) {
 	refs := w.Table.RefsOf(w.Leaf)
 	for again := false; ; again = true {
@@ -123,13 +143,14 @@ func (t *Tree) Take(ctx context.Context, w *dml.Window) (left dml.Rows, _ dml.Re
 		switch {
 		case unchanged && below == dml.Finished && found != nil && t.refills[w.Table] == mostRefills:
 			t.refills[w.Table] = 0
-			if !t.forked { // Another fork may have deleted the rows.
+			if !t.forked { // In a fork the rows may be left because another fork deleted them.
 				t.Blame(ComesBack(found.Table.Label()))
 				t.excludeRows(w.Leaf, left)
 			}
 			return left, dml.Blocked, nil
 		case unchanged && below == dml.Finished && (found != nil || t.Waits && !again):
-			// Rows were inserted below since, or the window's have changed: look again.
+			// Rows were inserted below after the query, or the window's rows have changed.
+			// Repeat both steps.
 			if found != nil {
 				t.refills[w.Table]++
 			}
@@ -182,8 +203,8 @@ func (t *Tree) Clear(ctx context.Context, w *dml.Window, refs []*dml.Ref) (dml.R
 	}
 }
 
-// clear is Clear without a further query after the rows that it found were deleted. It
-// returns a key that had rows.
+// clear deletes or changes the rows that it finds by each key. It returns a key that had
+// rows, for which the caller may have to repeat the query.
 func (t *Tree) clear(ctx context.Context, w *dml.Window, refs []*dml.Ref) (found *dml.Ref, _ dml.Result, _ error) {
 	if t.stuck == nil {
 		t.Restart()
@@ -219,7 +240,7 @@ func (t *Tree) clear(ctx context.Context, w *dml.Window, refs []*dml.Ref) (found
 	if !blocked {
 		return found, dml.Finished, nil
 	}
-	// What is left may be below other rows.
+	// The rows that are left may by now refer to rows outside the window.
 	live, err := t.findRefs(ctx, w, refs)
 	if err != nil {
 		result, err := t.handleReadError(w, err)
@@ -243,8 +264,8 @@ func ComesBack(table string) batch.Fault {
 		"a trigger inserts them again, or an application does not stop"}
 }
 
-// handleReadError handles an error of a query for the children of a window. If it took too long,
-// it returns errHalve so that the caller retries with fewer rows.
+// handleReadError handles an error of a query for the children of a window. If it took
+// too long, it returns errHalve so that the caller retries with fewer rows.
 func (t *Tree) handleReadError(w *dml.Window, err error) (dml.Result, error) {
 	if n := len(w.Rows); n > 1 && batch.Judge(err).Verdict == batch.Timeout && !t.Pace.Ended() {
 		t.Sizes.shrink(windowName(w.Leaf), n)
@@ -258,6 +279,7 @@ func (t *Tree) windowRows(leaf pgcatalog.Table) int {
 	return min(largestWindow, t.Sizes.get(windowName(leaf), firstWindow))
 }
 
+// windowName returns the name under which Sizes keeps the rows per window.
 func windowName(leaf pgcatalog.Table) string { return fmt.Sprint("below ", leaf.OID) }
 
 // Read runs statements that change nothing.
@@ -267,8 +289,9 @@ func (t *Tree) Read(ctx context.Context, statements ...batch.Statement) error {
 	return t.Send(ctx, limits, statements...)
 }
 
-// drainRef deletes or changes the rows of one leaf that refer to the window's rows by the key f,
-// and reports whether there are any. It skips rows that cannot be deleted or changed now.
+// drainRef deletes or changes the rows of one leaf that refer to the window's rows by a
+// key. hasRows reports whether there were any. It skips rows that cannot be deleted or
+// changed now.
 func (t *Tree) drainRef(ctx context.Context, w *dml.Window, ref *dml.Ref, leaf pgcatalog.Table) (hasRows bool, _ dml.Result, _ error) {
 	limit := windowRows
 	switch {
@@ -295,7 +318,8 @@ func (t *Tree) drainRef(ctx context.Context, w *dml.Window, ref *dml.Ref, leaf p
 			rows, inCircle = found.Without(onStack), append(inCircle, onStack...)
 		}
 		if ref.Table.Chains() {
-			slices.Reverse(rows) // Rows that refer to others of the same table are usually read after these.
+			// Rows that refer to others of the same table are usually read after these.
+			slices.Reverse(rows)
 		}
 		left, result, err := t.drainRows(ctx, w, ref, &dml.Window{Table: ref.Table, Leaf: leaf, Rows: rows})
 		if err != nil || result == dml.Yielded {
@@ -311,7 +335,8 @@ func (t *Tree) drainRef(ctx context.Context, w *dml.Window, ref *dml.Ref, leaf p
 	return hasRows, dml.Blocked, nil
 }
 
-// drainRows deletes or changes rows of a key that refer to rows of the window above. It returns the ones that are left.
+// drainRows deletes or changes rows that refer to rows of the window above, as the
+// key's action requires. It returns the rows that are left.
 func (t *Tree) drainRows(ctx context.Context, above *dml.Window, ref *dml.Ref, w *dml.Window) (dml.Rows, dml.Result, error) {
 	switch {
 	case len(w.Rows) == 0:
@@ -324,7 +349,7 @@ func (t *Tree) drainRows(ctx context.Context, above *dml.Window, ref *dml.Ref, w
 	return t.change(ctx, ref, w)
 }
 
-// findOnStack returns the found rows that are on the stack, and marks them as part of a
+// findOnStack returns the found rows that are on the stack, and marks them there as part of a
 // circle.
 func (t *Tree) findOnStack(leaf pgcatalog.Table, found dml.Rows) (tuples []dml.Tuple) {
 	among := make(map[dml.Tuple]bool, len(found))
@@ -348,7 +373,8 @@ func (t *Tree) findOnStack(leaf pgcatalog.Table, found dml.Rows) (tuples []dml.T
 	return tuples
 }
 
-// recordForbidding records as the obstacle that a row with the action Forbid prevents the deletion.
+// recordForbidding records as the obstacle that a row prevents the deletion of a row of the
+// window above, since its key has the action Forbid. It names the first such row.
 func (t *Tree) recordForbidding(ctx context.Context, above *dml.Window, ref *dml.Ref, w *dml.Window) error {
 	if t.Obstacle.Message != "" {
 		return nil
@@ -372,8 +398,9 @@ func (t *Tree) remove(ctx context.Context, w *dml.Window) (dml.Rows, dml.Result,
 		var deleted []dml.Tuple
 		var statements []batch.Statement
 		if skip || t.Waits || len(w.Table.RefsOf(w.Leaf)) > 0 {
-			// A session that is about to insert rows below has a lock on the row. The DELETE needs a snapshot that is newer
-			// than its own lock: it must see the rows that this session commits.
+			// A session that is about to insert rows below has a lock on the row. The DELETE
+			// needs a snapshot that is newer than its own lock: it must see the rows that this
+			// session commits.
 			statements = append(statements, batch.Statement{SQL: dml.LockStatement(w.Leaf, skip), Args: piece.Args()})
 		}
 		statements = append(statements, batch.Statement{
@@ -396,8 +423,8 @@ func (t *Tree) countDeleted(table *dml.Table, rows, aside int64) {
 	t.Owner.Gone(table, rows, aside)
 }
 
-// change does to a window's rows what the key's action says. It follows rows that are on the stack as well to their new
-// versions.
+// change applies the key's action to a window's rows, for example sets their columns to
+// NULL. If such a row is also on the stack, the stack gets its new version.
 func (t *Tree) change(ctx context.Context, ref *dml.Ref, w *dml.Window) (dml.Rows, dml.Result, error) {
 	name := fmt.Sprint("change ", w.Leaf.OID, ref.Columns)
 	return t.pieces(ctx, w, w.Rows, name, func(ctx context.Context, piece dml.Rows, limits batch.Limits, skip bool) (dml.Rows, error) {
@@ -440,8 +467,10 @@ func Keeps(table, column string) batch.Fault {
 		"rows keep their %s although no session has locked them: a trigger, a rule or a default of the table causes it", column)}
 }
 
-// cascade deletes the rows of circles: rows of a window that refer to rows below themselves and, by the actions of the keys, all
-// that is below them. It returns the window's rows that are left. It is for a tree that waits, since little else is left then.
+// cascade deletes the rows of a window that are part of a circle, and all rows below them
+// by the actions of the keys. It returns the window's rows that are left. Only a tree
+// that waits for locks calls it: by then the other rows are deleted, so the circle is
+// small.
 func (t *Tree) cascade(ctx context.Context, w *dml.Window, left dml.Rows) (dml.Rows, dml.Result, error) {
 	var circle dml.Rows
 	for i := range w.Circle {
@@ -472,7 +501,8 @@ func (t *Tree) cascade(ctx context.Context, w *dml.Window, left dml.Rows) (dml.R
 	return append(outside, kept...), max(result, blockedIf(len(outside) > 0)), err
 }
 
-// Circle are rows that are deleted with rows of a circle by the actions of the keys.
+// Circle is a set of rows that one statement deletes with the rows of a circle, by the
+// actions of the keys.
 type Circle struct {
 	dml.Closure
 
@@ -480,8 +510,8 @@ type Circle struct {
 	aside []int64
 }
 
-// Circle finds all that is deleted with rows at the top of a circle. It returns nil if these are not the ones to begin with, as
-// rows on the stack are below them.
+// Circle finds all rows that are deleted with the rows of the window top. It returns nil
+// if a row of the stack is among them: the deletion must then begin further up.
 func (t *Tree) Circle(ctx context.Context, top *dml.Window) (*Circle, error) {
 	closure, err := top.Expand(ctx, t.Read, mostInCircle)
 	if err != nil {
@@ -498,10 +528,10 @@ func (t *Tree) Circle(ctx context.Context, top *dml.Window) (*Circle, error) {
 	return &Circle{Closure: closure, tree: t, aside: make([]int64, len(closure.Windows))}, nil
 }
 
-// Around returns deletion, which deletes the rows at the top, between further statements. The
-// statements before it fail unless all rows are as they were found and the keys' actions
-// delete all rows below them, and do the owner's further work. The statements after it fail
-// if a row is left.
+// Around returns deletion, which must delete the rows at the top, between further
+// statements. The statements before it fail unless all rows are as they were found and
+// the keys' actions delete all rows below them. They also do the owner's further work.
+// The statements after it fail if a row is left.
 func (c *Circle) Around(deletion ...batch.Statement) (all []batch.Statement) {
 	owner := &c.tree.Owner
 	for i, w := range c.Windows {
@@ -512,7 +542,7 @@ func (c *Circle) Around(deletion ...batch.Statement) (all []batch.Statement) {
 			})
 		}
 	}
-	// A session that the locks waited for may have inserted rows.
+	// A session that held one of the locks may have inserted rows.
 	all = append(append(all, c.RequireCascades()...), deletion...)
 	for _, w := range c.Windows {
 		all = append(all, batch.Statement{SQL: dml.GoneStatement(w.Leaf), Args: w.Rows.Args()})
@@ -620,8 +650,9 @@ func (t *Tree) ShortWaits() batch.Limits {
 	return t.Session.Limits.ShortWaits()
 }
 
-// Watch finds the session that a batch with such limits waits for, until the function that it returns is called with the
-// batch's error. That judges the error and names the session.
+// Watch searches for the session that a batch with such limits waits for. The returned
+// function must be called with the batch's error. It ends the search and returns the
+// fault, with the name of that session.
 func (t *Tree) Watch(ctx context.Context, limits batch.Limits) func(error) batch.Fault {
 	end := func() string { return "" }
 	if limits.LockTimeout > pace.WorthAWord {

@@ -85,10 +85,11 @@ func (q *rowQueue) failed() bool {
 	return q.err != nil
 }
 
-// TakeParallel deletes rows of one leaf that refer to a window's rows by the key f, each after
-// all rows below it. It divides the rows among forks, of which open returns at most that
-// number. It does nothing if there is only one. Clear then deletes the rows that are left. A
-// fork skips locked rows, whether they were locked by another fork or by another program.
+// TakeParallel deletes rows of one leaf that refer to a window's rows by a key, each
+// after all rows below it. It divides the rows among forks, of which open returns at most
+// the given number. If it returns fewer than two, TakeParallel does nothing. The caller's
+// Clear then deletes the rows that are left. A fork skips locked rows, whether another
+// fork or another program has locked them.
 func (t *Tree) TakeParallel(ctx context.Context, w *dml.Window, ref *dml.Ref, leaf pgcatalog.Table, open func(most int) []*Tree) error {
 	for len(t.stuck[leaf.OID]) < mostExcluded && !t.Paused(ctx) {
 		rows, err := w.Children(ctx, t.Read, ref, leaf, t.stuck[leaf.OID], mostQueued)
@@ -96,7 +97,7 @@ func (t *Tree) TakeParallel(ctx context.Context, w *dml.Window, ref *dml.Ref, le
 		case err != nil && batch.Judge(err).Verdict == batch.Fatal:
 			return err
 		case err != nil || len(rows) < 2:
-			return nil //nolint:nilerr // Clear handles the error.
+			return nil //nolint:nilerr // The caller's Clear handles the error.
 		}
 		forks := open(len(rows))
 		if len(forks) < 2 {
