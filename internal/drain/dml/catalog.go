@@ -14,21 +14,24 @@ import (
 //go:embed queries/roots.sql
 var rootsSQL string
 
-// Catalog is a state of the catalogue: all foreign keys of the database, and the relations that they are about. Its tables are made as they
-// are asked for.
+// Catalog is one state of the catalogue: all foreign keys of the database, and their
+// tables. Table creates a Table when it is first called for a relation.
 type Catalog struct {
-	// Relations are by OID.
+	// Relations has the tables of the foreign keys, and those that Read was called for,
+	// by OID.
 	Relations map[uint32]*pgcatalog.Relation
 	Operators *pgcatalog.Operators
 	Keys      []pgcatalog.ForeignKey
-	// Report, if set, learns of columns that cannot be compared.
+	// Report, if set, is called for columns that cannot be compared.
 	Report func(fix, format string, args ...any)
 
+	// roots has the top partitioned table of each relation, by OID.
 	roots  map[uint32]uint32
 	tables map[uint32]*Table
 }
 
-// Read reads all keys, and the relations that they are about or that are among oids.
+// Read reads all foreign keys, and the relations that they connect or that are among
+// oids.
 func Read(ctx context.Context, tx pgx.Tx, oids []uint32) (*Catalog, error) {
 	c := &Catalog{tables: map[uint32]*Table{}}
 	var err error

@@ -11,10 +11,10 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Reader runs statements that change nothing.
+// Reader runs statements that only read.
 type Reader func(ctx context.Context, statements ...batch.Statement) error
 
-// Select runs a statement that changes nothing and collects its rows.
+// Select runs a statement that only reads and collects its rows.
 func Select[T any](ctx context.Context, read Reader, to func(pgx.CollectableRow) (T, error), sql string, args ...any) (found []T, err error) {
 	err = read(ctx, batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&found, to)})
 	return found, err
@@ -34,7 +34,8 @@ func (w *Window) Look(ctx context.Context, read Reader, refs []*Ref) (live []*Re
 	return live, nil
 }
 
-// Children reads at most limit rows of a key, in one of its leaves, that refer to the window's, except those at some tuples.
+// Children reads at most limit rows that refer to the window's rows by a foreign key, in
+// one of the key's leaves. It leaves out the rows at the tuples except.
 func (w *Window) Children(ctx context.Context, read Reader, f *Ref, leaf pgcatalog.Table, except []Tuple, limit int) (Rows, error) {
 	return Select(ctx, read, ScanRow, childrenStatement(w.Leaf, f, leaf), w.Rows.childrenArgs(except, limit)...)
 }
@@ -62,19 +63,22 @@ func (c Closure) RequireCascades() (all []batch.Statement) {
 	return all
 }
 
-// Closure are rows and all rows below them that are deleted with them.
+// Closure is the rows of a window and all rows below them that are deleted with them.
 type Closure struct {
 	Windows []*Window
 	// Tuples are the tuples of the windows by leaf.
 	Tuples map[uint32][]Tuple
-	// Rows counts them and the rows that are changed, Changed the latter by key.
+	// Rows counts the deleted and the changed rows. Changed counts the changed ones by
+	// key.
 	Rows    int
 	Changed map[string]int64
-	// Most reports that there are more rows than were asked for. Then the windows are not all of it.
+	// Most reports that there are more rows than the limit of Expand. The windows are
+	// then incomplete.
 	Most bool
 }
 
-// Expand finds all rows that are deleted or changed with a window's rows, at most so many.
+// Expand finds all rows that are deleted or changed with a window's rows. It stops when
+// it has found more than most.
 func (w *Window) Expand(ctx context.Context, read Reader, most int) (Closure, error) {
 	c := Closure{
 		Windows: []*Window{w}, Tuples: map[uint32][]Tuple{w.Leaf.OID: w.Rows.Tuples()}, Rows: len(w.Rows), Changed: map[string]int64{},

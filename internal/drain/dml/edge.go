@@ -12,18 +12,21 @@ import (
 // Edge is one column list that refers to keys, on all leaf tables that hold its rows.
 type Edge struct {
 	Child pgcatalog.Table
-	// Leaves are the tables that statements address: the child itself, or the leaf partitions below it. Row pointers
-	// (ctid) mean nothing across partitions.
+	// Leaves are the tables that statements address: the child itself, or its leaf
+	// partitions. A row pointer (ctid) is only valid within one partition.
 	Leaves []pgcatalog.Table
-	// Columns refer to the key's; Compare is how each of them is compared with it.
+	// Columns refer to the columns of the key. Compare has the comparison for each of
+	// them.
 	Columns []string
 	Compare []pgcatalog.Comparison
 	Action  Action
-	// Conditions restrict the edge to rows that meet all of them, Except to rows that do not.
+	// Conditions restrict the edge to rows that meet all of them. Except restricts it to
+	// rows that do not meet all of its conditions.
 	Conditions, Except []Value
-	// Where restricts the edge further, with the alias child.
+	// Where restricts the edge further. It is SQL that names the row child.
 	Where string
-	// Target is the column that Assign changes, and its value. Of Move it is only the value.
+	// Target is the column that Assign changes, and its new value. For Move it is only
+	// the value.
 	Target Value
 	// Count, if set, is the aggregate over the CTE changed that statements return, such as
 	// the number of rows. Extra are further CTEs, which may read changed and the keys ($1).
@@ -36,57 +39,62 @@ type Edge struct {
 	PrimaryKey   []string
 	EmitsEvent   bool
 	EventColumns []string
-	// Indexed are the leaves with an index on the columns. Index is false if a leaf has
-	// none: a statement then scans the whole table.
-	// CreateIndex are the statements that make these indexes.
+	// Index reports that all leaves have an index on the columns, and Indexed which of
+	// them have one. Without an index a statement scans the whole table. CreateIndex has
+	// the statement that creates the missing index, by OID of the leaf.
 	Index       bool
 	Indexed     map[uint32]bool
 	CreateIndex map[uint32]string
-	// Moves reports that the value which is written decides the partition, so that rows are written through the partitioned table.
+	// Moves reports that the new value can move a row to another partition. Rows are then
+	// written through the partitioned table.
 	Moves bool
 }
 
-// Value is a value of a column: one that it is compared with, or one that it becomes.
+// Value is a column with a value that it is compared with or set to.
 type Value struct {
 	Column string
-	// Type is the column's declared type, Base the same without length, precision and domain.
+	// Type is the column's declared type. Base is that type without length, precision and
+	// domain.
 	Type, Base string
-	// Array reports that the type is one of arrays.
+	// Array reports that Type is an array.
 	Array   bool
 	Compare pgcatalog.Comparison
 	Value   string
 }
 
-// Equal is true for rows of alias whose column has the value.
+// Equal returns the condition that the column of the row alias has the value.
 func (v Value) Equal(alias string, args *Args) string {
 	return v.Compare.Equal(alias+"."+pgcatalog.Quote(v.Column), v.parameter(args))
 }
 
-// parameter is the value, in its text form, cast to the column's type.
+// parameter adds the value's text form as a parameter and returns it, cast to the
+// column's type.
 func (v Value) parameter(args *Args) string {
 	return fmt.Sprintf("$%d::pg_catalog.text::%s", args.Add(v.Value), v.Type)
 }
 
-// Kept is the text form that the function undo_text gives to the value as the session reads it. The session's settings, which decide what a date or a time
-// is, are not those of another session.
+// Kept returns the text form of the value as the function undo_text prints it. Only that
+// is the same in all sessions: how a date or time is printed depends on settings.
 func (v Value) Kept(names pgcatalog.Names, args *Args) string {
 	if v.Array {
 		return names.Render(`"sexton".undo_text(`) + v.parameter(args) + ")"
 	}
-	// Arrays of a few types have another delimiter, so that commas of theirs have no quotes.
+	// The delimiter of a few array types, such as box[], is a semicolon. Commas in their
+	// values have no quotes then: text[] splits the value there, and array_to_string joins it.
 	return fmt.Sprintf("pg_catalog.array_to_string(%s(ARRAY[%s])::pg_catalog.text[], ',')", names.Render(`"sexton".undo_text`), v.parameter(args))
 }
 
-// Args numbers the parameters of one statement.
+// Args collects the parameters of one statement.
 type Args struct{ Values []any }
 
-// Add returns the number of a new parameter.
+// Add adds a parameter and returns its number.
 func (a *Args) Add(value any) int {
 	a.Values = append(a.Values, value)
 	return len(a.Values)
 }
 
-// Once returns a function for the number of a parameter that is added when it is first asked for: Postgres refuses parameters that no term mentions.
+// Once returns a function that adds a parameter in its first call, and always returns its
+// number. Postgres rejects parameters that the statement does not contain.
 func (a *Args) Once(value any) func() int {
 	return sync.OnceValue(func() int { return a.Add(value) })
 }
@@ -97,8 +105,9 @@ func (e *Edge) Updates() bool { return e.Action != Remove }
 // Partitioned reports whether statements address partitions.
 func (e *Edge) Partitioned() bool { return len(e.Leaves) != 1 || e.Leaves[0].OID != e.Child.OID }
 
-// Whole is the child with all its partitions in a FROM clause. As with real foreign keys, tables that inherit from
-// a plain one are not its rows.
+// Whole returns the item of a FROM clause for the child with all its partitions. As with
+// native foreign keys, rows of tables that inherit from an ordinary table are not
+// included.
 func (e *Edge) Whole() string {
 	if e.Partitioned() {
 		return e.Child.SQL() + " AS child"
@@ -106,7 +115,8 @@ func (e *Edge) Whole() string {
 	return "ONLY " + e.Child.SQL() + " AS child"
 }
 
-// Restrictions are the terms beyond the columns that a row has to meet, each beginning with AND.
+// Restrictions returns the conditions that rows of alias must meet in addition to the
+// columns. Each begins with AND.
 func (e *Edge) Restrictions(alias string, args *Args) string {
 	var sql strings.Builder
 	for _, condition := range e.Conditions {
@@ -126,8 +136,10 @@ func (e *Edge) Restrictions(alias string, args *Args) string {
 	return sql.String()
 }
 
-// Attached keeps a statement from a partition that is detached while the run goes on: it is no part of the
-// child any more. The child may be a partition itself.
+// Attached returns a condition that is false if the leaf was detached from the child
+// since the run began: its rows are not the child's any more. The child may be a
+// partition itself. The condition begins with AND. It is empty if the child has no
+// partitions.
 func (e *Edge) Attached(leaf pgcatalog.Table, args *Args) string {
 	if !e.Partitioned() {
 		return ""
@@ -136,8 +148,8 @@ func (e *Edge) Attached(leaf pgcatalog.Table, args *Args) string {
 		" WHERE above.relid::pg_catalog.oid OPERATOR(pg_catalog.=) $%d::pg_catalog.oid)", args.Add(leaf.OID), args.Add(e.Child.OID))
 }
 
-// Lock is the clause that locks picked rows. An update that leaves keys alone takes the weaker lock, beside
-// which others may still insert rows that refer to the child.
+// Lock returns the clause that locks selected rows. An UPDATE that does not change keys
+// takes the weaker lock, which lets other sessions insert rows that refer to the child.
 func (e *Edge) Lock() string {
 	if e.Updates() {
 		return " FOR NO KEY UPDATE"
@@ -145,7 +157,8 @@ func (e *Edge) Lock() string {
 	return " FOR UPDATE"
 }
 
-// Belongs is the condition for rows of alias whose one column compares so, as "= $1", with a key.
+// Belongs returns the condition for rows of alias whose one column has a key. key is the
+// comparison, for example "= $1".
 func (e *Edge) Belongs(alias, key string, args *Args) string {
 	return fmt.Sprintf("%s.%s %s", alias, pgcatalog.Quote(e.Columns[0]), key) + e.Restrictions(alias, args)
 }

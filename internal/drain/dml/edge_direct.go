@@ -8,12 +8,13 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Statements of the engine. Those that change rows do not depend on a planner setting: the application's triggers run in the
-// same transaction and would be planned with it.
+// Statements that change rows do not depend on a planner setting: the application's triggers
+// run in the same transaction and would be planned with it.
 
-// Direct changes all rows of keys in one leaf. It is exact under REPEATABLE READ: a row that another session changed after
-// the snapshot is error 40001. The lower bound keeps the planner from a sequential scan if the statistics are wrong;
-// with both bounds it never chooses one.
+// Direct returns the statement that changes all rows of keys in one leaf. It needs
+// REPEATABLE READ: a row that another session changed after the snapshot is then error
+// 40001. The lower bound keeps the planner from a sequential scan if the statistics are
+// wrong. With both bounds it never chooses one.
 func (e *Edge) Direct(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, both bool) (string, []any) {
 	args := &Args{}
 	keysAt := args.Add(keys.Values)
@@ -26,8 +27,8 @@ func (e *Edge) Direct(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, bo
 	return e.change(names, leaf, keys, where, args), args.Values
 }
 
-// Window selects columns of at most limit rows of keys in one leaf. With a lock clause, and in front of another statement
-// of the transaction, it waits for locks.
+// Window returns the query for columns of at most limit rows of keys in one leaf. With a
+// lock clause, and before another statement of the transaction, it waits for locks.
 func (e *Edge) Window(leaf pgcatalog.Table, columns, lock string, keys Keys, limit int) (string, []any) {
 	args := &Args{}
 	keysAt, limitAt := args.Add(keys.Values), args.Add(limit)
@@ -39,9 +40,10 @@ func (e *Edge) Window(leaf pgcatalog.Table, columns, lock string, keys Keys, lim
 		e.Restrictions("picked", args), e.Attached(leaf, args), limitAt) + lock, args.Values
 }
 
-// Piece changes the rows behind pointers that still belong to keys. With skip it leaves out rows that another session has
-// locked or changed, for READ COMMITTED; without, it is for REPEATABLE READ. The subquery keeps the planner on the TID scan,
-// whatever the number of pointers.
+// Piece returns the statement that changes those rows at pointers that still belong to
+// keys. With skip it needs READ COMMITTED and leaves out rows that another session has
+// locked or changed. Without skip it needs REPEATABLE READ. The subquery makes the
+// planner choose a TID scan for any number of pointers.
 func (e *Edge) Piece(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, pointers []pgtype.TID, skip bool) (string, []any) {
 	args := &Args{}
 	keysAt, pointersAt := args.Add(keys.Values), args.Add(pointers)
@@ -56,13 +58,14 @@ func (e *Edge) Piece(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, poi
 	return e.change(names, leaf, keys, found("child"), args), args.Values
 }
 
-// Finds is true if a leaf has a row of keys, an SQL expression.
+// Finds returns the condition that a leaf has a row of keys. keys is an SQL expression.
 func (e *Edge) Finds(of *Key, leaf pgcatalog.Table, keys string, args *Args) string {
 	return "EXISTS (" + e.pick(of, leaf, "", "", keys, 0, args) + " OFFSET 0)"
 }
 
-// Remain is true if a row of the edge has the key, in any partition. An index serves it whatever the statistics say.
-// Without an index one scan serves all of keys, an SQL expression.
+// Remain returns the condition that a row of the edge has the key, in any partition. It
+// is one index lookup, whatever the statistics are. Without an index, one scan of the
+// child serves all of keys, an SQL expression.
 func (e *Edge) Remain(of *Key, key []string, keys string, args *Args) string {
 	if !e.Index && !of.Composite() {
 		column := "child." + pgcatalog.Quote(e.Columns[0])
@@ -75,7 +78,8 @@ func (e *Edge) Remain(of *Key, key []string, keys string, args *Args) string {
 		firstBetween(e.Compare, Qualified("child", e.Columns), key, e.Restrictions("child", args)))
 }
 
-// bounds limits a single column to the range of the keys.
+// bounds returns the condition that a single column is in the range of the keys: from the
+// lowest one, with both also up to the highest one.
 func (e *Edge) bounds(alias string, keys Keys, keysAt int, both bool) string {
 	if keys.Of.Composite() {
 		return ""

@@ -8,36 +8,43 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Key is the column list of a table that edges refer to. A key of one column is that column's value. A composite key is, in tombstones
-// and in parameters, the text form of an array with the text forms of its columns' values. An index finds no row by that, so statements take
-// keys apart and look up one after the other; the one-column forms leave a whole array to a single scan.
+// Key is the column list of a table that edges refer to. The value of a key of one column
+// is the column's value. The value of a composite key is, in tombstones and in
+// parameters, the text form of an array with the text forms of its columns. No index
+// finds a row by that text. So statements split composite keys and look up one after the
+// other, but compare an array of one-column keys in a single scan.
 type Key struct {
 	pgcatalog.Table
 
-	// KeyColumns are the columns, KeyTypes their types as Postgres prints them, KeyCompare how their unique index compares them.
+	// KeyColumns are the columns, and KeyTypes their types as Postgres prints them.
+	// KeyCompare has the comparisons of their unique index.
 	KeyColumns []string
 	KeyTypes   []string
 	KeyCompare []pgcatalog.Comparison
 	// Integer reports that keys are stored as bigint: the key is one column of an integer
 	// type. Other keys are stored as text.
 	Integer bool
-	// Queued is set if the keys' rows are deleted after the rows that refer to them. It is a
-	// query that returns which of {keys} are still queued, and locks their rows of the queue.
+	// Queued is set if the keys' rows are deleted after the rows that refer to them. It
+	// is a query that returns which of {keys} are still queued, and locks their rows in
+	// the queue.
 	Queued string
 }
 
-// Keys are the keys whose rows a statement changes: []int64 or []string. Gone leaves out
-// keys that still have a row or, if Of.Queued is set, keys that it does not return.
+// Keys are the keys of one statement: []int64 or []string. The statement changes the rows
+// that refer to them. With Gone it skips keys that still have a row or, if Of.Queued is
+// set, keys that are no longer queued.
 type Keys struct {
 	Of     *Key
 	Values any
 	Gone   bool
-	// Keep, if set, has statements keep what they delete or change.
+	// Keep, if set, describes how the statement keeps the rows that it deletes or
+	// changes.
 	Keep *Keep
 }
 
-// array is the expression for the keys in parameter n. The subselect refers to nothing outside, so it
-// is evaluated once per statement and an index on the child serves as it does for a parameter.
+// array returns the expression for the keys in parameter n. The subquery in it refers to
+// nothing outside. So it is evaluated once per statement, and an index on the child is
+// used as for a parameter.
 func (k Keys) array(n int) string {
 	switch {
 	case !k.Gone:
@@ -48,7 +55,8 @@ func (k Keys) array(n int) string {
 	return k.Of.WithoutParent(n)
 }
 
-// Lock locks the rows of keys of one column. Until the transaction ends no foreign key can begin to refer to them.
+// Lock returns the statement that locks the rows of one-column keys. Until the
+// transaction ends, no native foreign key can begin to refer to them.
 func (k *Key) Lock(keys any) (string, []any) {
 	args := &Args{}
 	column := "parent." + pgcatalog.Quote(k.KeyColumns[0])
@@ -58,8 +66,9 @@ func (k *Key) Lock(keys any) (string, []any) {
 // Composite reports whether keys have several columns.
 func (k *Key) Composite() bool { return len(k.KeyColumns) > 1 }
 
-// Parameter is the array of keys in parameter n, typed like the column, composite ones as they are stored. Integers of different width
-// share an operator family, so an index on an integer column serves a bigint array as well.
+// Parameter returns parameter n as an array of keys, with the type of the column.
+// Composite keys are text, as they are stored. Integers of different width share an
+// operator family, so an index on an integer column is used for a bigint array.
 func (k *Key) Parameter(n int) string {
 	if k.Integer {
 		return fmt.Sprintf("$%d::bigint[]", n)
@@ -70,7 +79,7 @@ func (k *Key) Parameter(n int) string {
 	return fmt.Sprintf("$%d::pg_catalog.text[]::%s[]", n, k.KeyTypes[0])
 }
 
-// Stored are the values of a key that is stored as text.
+// Stored returns the values of a key that is stored as text, one per column.
 func (k *Key) Stored(text string) []string {
 	if k.Composite() {
 		return k.Parts(text)
@@ -78,10 +87,10 @@ func (k *Key) Stored(text string) []string {
 	return []string{fmt.Sprintf("%s::%s", text, k.KeyTypes[0])}
 }
 
-// Parts are the columns' values of a composite key; key is an SQL expression.
+// Parts returns the columns' values of a composite key. key is an SQL expression.
 func (k *Key) Parts(key string) []string { return Parts(key, k.KeyTypes) }
 
-// Parts are the values of such types in the text form of an array.
+// Parts returns the values of the given types in the text form of an array.
 func Parts(key string, types []string) []string {
 	parts := make([]string, len(types))
 	for i, name := range types {
@@ -90,8 +99,9 @@ func Parts(key string, types []string) []string {
 	return parts
 }
 
-// KeyType is the type that values of a key's column are compared in. Integers of different width share an operator
-// family, so that an index on one serves values of another.
+// KeyType returns the type in which values of a key's column are compared. Integers of
+// different width share an operator family, so an index on one is used for values of
+// another.
 func KeyType(name string) string {
 	if pgcatalog.Integer(name) {
 		return "pg_catalog.int8"
@@ -99,14 +109,16 @@ func KeyType(name string) string {
 	return name
 }
 
-// Without is true for a key without a row. Rows of tables that inherit from the parent count as the parent's:
-// to take a living row for a gone one would cost its children.
+// Without returns the condition that a key has no row. Rows of tables that inherit from
+// the parent count as rows of the parent: if such a row were missed, its children would
+// be lost.
 func (k *Key) Without(key []string) string {
 	return fmt.Sprintf("NOT EXISTS (SELECT FROM %s AS parent WHERE %s OFFSET 0)", k.SQL(), Pairwise(k.KeyCompare, Qualified("parent", k.KeyColumns), key))
 }
 
-// WithoutParent is the array of the keys in parameter n that no row has. OFFSET 0 in Without makes it one index lookup
-// per key: joined with the parent, the planner would read all of that table.
+// WithoutParent returns the array of those keys in parameter n that have no row. OFFSET 0
+// in Without makes it one index lookup per key. In a join with the parent, the planner
+// would read the whole parent.
 func (k *Key) WithoutParent(n int) string {
 	key := []string{"target.key"}
 	if k.Composite() {
@@ -115,7 +127,8 @@ func (k *Key) WithoutParent(n int) string {
 	return fmt.Sprintf("ARRAY(SELECT target.key FROM pg_catalog.unnest(%s) AS target (key) WHERE %s)", k.Parameter(n), k.Without(key))
 }
 
-// Gone selects those of keys that no row has, in the form in which they came: the text of a value depends on the session.
+// Gone returns the query for those of keys that have no row. It returns them in the form
+// in which they were passed, since the text of a value depends on the session.
 func (k *Key) Gone(keys any) (string, []any) {
 	args := &Args{}
 	n := args.Add(keys)
@@ -127,7 +140,8 @@ FROM ROWS FROM (pg_catalog.unnest($%d::pg_catalog.text[]), pg_catalog.unnest(%s)
 WHERE %s`, n, k.Parameter(n), k.Without([]string{"wanted.key"})), args.Values
 }
 
-// Pairwise compares values with as many others.
+// Pairwise returns the condition that each of a is equal to the value of b at its
+// position.
 func Pairwise(by []pgcatalog.Comparison, a, b []string) string {
 	terms := make([]string, len(a))
 	for i := range a {
@@ -136,8 +150,9 @@ func Pairwise(by []pgcatalog.Comparison, a, b []string) string {
 	return strings.Join(terms, " AND ")
 }
 
-// firstBetween is the rest of a subquery for the first row whose columns equal values and that meets a further condition. An
-// index serves it whatever the statistics say: the last value is compared by two bounds, and the rows are ordered.
+// firstBetween returns the rest of a subquery for the first row whose columns equal
+// values and that meets a further condition. An index is used whatever the statistics
+// are: the last value is compared by two bounds, and the rows are ordered.
 func firstBetween(by []pgcatalog.Comparison, columns, values []string, further string) string {
 	last := len(columns) - 1
 	condition := by[last].Between(columns[last], values[last])
@@ -147,7 +162,7 @@ func firstBetween(by []pgcatalog.Comparison, columns, values []string, further s
 	return condition + further + by[last].InOrder(columns[last]) + " OFFSET 0"
 }
 
-// Qualified are quoted columns of alias.
+// Qualified returns the quoted columns of alias.
 func Qualified(alias string, columns []string) []string {
 	return each.Of(columns, func(column string) string { return alias + "." + pgcatalog.Quote(column) })
 }

@@ -9,13 +9,14 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// equal compares the edge's columns with the values of a key, one for each.
+// equal returns the condition that the edge's columns have the values of one key.
 func (e *Edge) equal(alias string, values []string) string {
 	return Pairwise(e.Compare, Qualified(alias, e.Columns), values)
 }
 
-// matches is true for rows of alias that have one of the keys in an array. For composite keys that is a filter, of which Postgres hashes the
-// keys: IS TRUE keeps the planner from making a join of it, which it would have to do in nested loops.
+// matches returns the condition that a row of alias has one of the keys in an array. For
+// composite keys it is a filter, for which Postgres hashes the keys. IS TRUE keeps the
+// planner from turning it into a join, which would need nested loops.
 func (e *Edge) matches(of *Key, alias, keys string) string {
 	if of.Composite() {
 		return fmt.Sprintf("EXISTS (SELECT FROM pg_catalog.unnest(%s) AS wanted (key) WHERE %s) IS TRUE", keys, e.equal(alias, of.Parts("wanted.key")))
@@ -23,21 +24,24 @@ func (e *Edge) matches(of *Key, alias, keys string) string {
 	return e.Compare[0].Any(alias+"."+pgcatalog.Quote(e.Columns[0]), keys)
 }
 
-// lookUps joins composite keys with what is found for each of them by lookUp, which speaks of wanted.key. OFFSET 0 and
-// LATERAL make the planner begin with the keys whatever statistics say of the table, where it could also read all of
-// an index and compare each entry with the keys.
+// lookUps returns a query that joins composite keys with the rows that lookUp finds for
+// each of them. lookUp refers to the key as wanted.key. OFFSET 0 and LATERAL make the
+// planner begin with the keys. Otherwise it could, depending on statistics, read a whole
+// index and compare each entry with the keys.
 func lookUps(columns, keys, lookUp, lock string) string {
 	return fmt.Sprintf("SELECT %s FROM pg_catalog.unnest(%s) AS wanted (key) CROSS JOIN LATERAL (%s OFFSET 0%s) AS picked WHERE true",
 		columns, keys, lookUp, lock)
 }
 
-// lookedUp reports whether a leaf's rows are found by looking up each composite key. Without an index each of them
-// would read the whole table, which can be read once for all.
+// lookedUp reports whether a leaf's rows are found by one lookup per composite key.
+// Without an index each lookup would read the whole table, so one scan serves all keys
+// instead.
 func (e *Edge) lookedUp(of *Key, leaf pgcatalog.Table) bool {
 	return of.Composite() && e.Indexed[leaf.OID]
 }
 
-// pick is the subquery for at most limit rows of keys, an SQL expression, locked by the clause lock. limitAt is 0 for no limit.
+// pick returns the subquery for rows of keys, an SQL expression, locked by the clause
+// lock. limitAt is the parameter with the maximum number of rows, or 0.
 func (e *Edge) pick(of *Key, leaf pgcatalog.Table, columns, lock, keys string, limitAt int, args *Args) string {
 	limit := ""
 	if limitAt > 0 {
@@ -52,14 +56,16 @@ func (e *Edge) pick(of *Key, leaf pgcatalog.Table, columns, lock, keys string, l
 		columns, leaf.SQL(), e.matches(of, "picked", keys), e.Restrictions("picked", args), e.Attached(leaf, args), limit) + lock
 }
 
-// here is true for rows of alias that belong to keys and meet the edge's restrictions. IS TRUE keeps the planner from serving that by the
-// index, where another term leads to the rows.
+// here returns the condition that a row of alias belongs to keys and meets the edge's
+// restrictions. IS TRUE keeps the planner from using an index for it. Another condition,
+// such as a row pointer, finds the row.
 func (e *Edge) here(alias string, leaf pgcatalog.Table, keys Keys, keysAt int, args *Args) string {
 	return fmt.Sprintf("(%s%s) IS TRUE%s", e.matches(keys.Of, alias, keys.array(keysAt)), e.Restrictions(alias, args), e.Attached(leaf, args))
 }
 
-// CleanStatement deletes or changes at most limit rows of keys in one leaf, without waiting for rows that another session has locked. It is
-// built around row pointers, as a LIMIT needs a subquery.
+// CleanStatement returns the statement that deletes or changes at most limit rows of keys
+// in one leaf. It skips rows that another session has locked. It uses row pointers, since
+// DELETE and UPDATE have no LIMIT.
 func (e *Edge) CleanStatement(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, limit int) (string, []any) {
 	args := &Args{}
 	keysAt, limitAt := args.Add(keys.Values), args.Add(limit)
@@ -67,15 +73,17 @@ func (e *Edge) CleanStatement(names pgcatalog.Names, leaf pgcatalog.Table, keys 
 	return e.change(names, leaf, keys, e.pointed(picked, keys, keysAt, args), args), args.Values
 }
 
-// pointed is true for the rows of child that picked has pointers to. The foreign-key condition is repeated on the
-// row itself; IS TRUE keeps the planner from serving that by the index, which would compare every child with every
+// pointed returns the condition that the query picked returns the pointer of a row of
+// child. It repeats the condition on the keys for the row itself. IS TRUE keeps the
+// planner from using an index for that, which would compare every child with every
 // pointer.
 func (e *Edge) pointed(picked string, keys Keys, keysAt int, args *Args) string {
 	return fmt.Sprintf("child.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(%s)) AND (%s%s) IS TRUE",
 		picked, e.matches(keys.Of, "child", keys.Of.Parameter(keysAt)), e.Restrictions("child", args))
 }
 
-// ExactStatement deletes or changes those versions of rows that belong to keys, locked by the clause lock.
+// ExactStatement returns the statement that deletes or changes those of the row versions
+// seen that belong to keys. It locks them by the clause lock.
 func (e *Edge) ExactStatement(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, seen Rows, lock string) (string, []any) {
 	args := &Args{}
 	keysAt, at := args.Add(keys.Values), seen.Args()
@@ -91,7 +99,8 @@ WHERE true%s`, args.Add(at[0]), args.Add(at[1]), leaf.SQL(), e.matches(keys.Of, 
 	return e.change(names, leaf, keys, e.pointed(picked, keys, keysAt, args), args), args.Values
 }
 
-// change is the statement that does to rows what the action says.
+// change returns the statement that applies the edge's action to the rows that meet
+// where.
 func (e *Edge) change(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, where string, args *Args) string {
 	if e.Action == Remove {
 		sql := Change(Remove, "ONLY "+leaf.SQL(), nil, "") + " WHERE " + where
@@ -109,7 +118,7 @@ func (e *Edge) change(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, wh
 	}
 	table, here := "ONLY "+leaf.SQL(), ""
 	if e.Moves {
-		// The partition itself takes no row that belongs into another one.
+		// An UPDATE of the partition itself fails if the row belongs to another one then.
 		table = e.Child.SQL()
 		here = fmt.Sprintf("child.tableoid OPERATOR(pg_catalog.=) $%d::pg_catalog.oid AND ", args.Add(leaf.OID))
 	}
@@ -134,7 +143,7 @@ func (e *Edge) change(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, wh
 	return sql
 }
 
-// counting adds Count to a statement. Rows that a trigger kept as they were do not count.
+// counting adds Count to a statement. Rows that a trigger left unchanged do not count.
 func (e *Edge) counting(change, kept string) string {
 	key := ""
 	if e.EmitsEvent && !e.Updates() {
@@ -147,8 +156,8 @@ func (e *Edge) counting(change, kept string) string {
 	return "WITH " + strings.Join(ctes, ",\n") + "\nSELECT " + e.Count + " FROM changed"
 }
 
-// Change is the beginning of a statement that changes rows, up to where it says which. The columns become NULL, their defaults, or the
-// expression to.
+// Change returns the beginning of a statement that changes rows, up to its WHERE clause.
+// It sets the columns to NULL, to their defaults or to the expression to.
 func Change(do Action, table string, columns []string, to string) string {
 	switch do {
 	case Remove:
@@ -157,31 +166,33 @@ func Change(do Action, table string, columns []string, to string) string {
 		to = "NULL"
 	case SetDefault:
 		to = "DEFAULT"
-	case Assign, Move, Forbid: // Nothing is sent for the last one.
+	case Assign, Move, Forbid: // There is no statement for Forbid.
 	}
 	set := each.Of(columns, func(column string) string { return pgcatalog.Quote(column) + " = " + to })
 	return fmt.Sprintf("UPDATE %s AS child SET %s", table, strings.Join(set, ", "))
 }
 
-// telling makes a DELETE also write one event that names table and keys, for the owner of the
-// files behind the rows. The statement's affected rows are those of its INSERT, hence the count as a row.
+// telling adds an event to a DELETE. The event has the table and the keys of the deleted
+// rows, for the owner of the files that belong to the rows. The statement returns the
+// number of rows, since its affected rows are those of the INSERT.
 func (e *Edge) telling(names pgcatalog.Names, deletion string) string {
 	return fmt.Sprintf("WITH gone AS (%s RETURNING %s AS key),\nevent AS (%s)\nSELECT pg_catalog.count(*) FROM gone",
 		deletion, batch.RowKey("child", e.PrimaryKey, e.EventColumns), e.event(names, "gone"))
 }
 
-// event is the INSERT of that event, by the column key of a CTE.
+// event returns the INSERT of that event. The keys are in the column key of a CTE.
 func (e *Edge) event(names pgcatalog.Names, from string) string {
 	return batch.DeletedRows(names, e.Child.Label(), "", from, e.EventColumns)
 }
 
-// Exists is true where the edge has a row with the key. OFFSET 0 keeps it a subquery of
-// its own: with it pulled up into a join, a hundred edges would be a join of a hundred tables.
+// Exists returns the condition that the edge has a row with the key. OFFSET 0 keeps it a
+// separate subquery. Otherwise a statement with a hundred edges would be a join of a
+// hundred tables.
 func (e *Edge) Exists(key []string, args *Args) string {
 	return fmt.Sprintf("EXISTS (SELECT FROM %s WHERE %s%s OFFSET 0)", e.Whole(), e.equal("child", key), e.Restrictions("child", args))
 }
 
-// Rows is the subquery for the rows of keys, an SQL expression, in all partitions.
+// Rows returns the subquery for the rows of keys, an SQL expression, in all partitions.
 func (e *Edge) Rows(of *Key, keys string, args *Args) string {
 	if of.Composite() && e.Index {
 		return lookUps("", keys, fmt.Sprintf("SELECT FROM %s WHERE %s%s",

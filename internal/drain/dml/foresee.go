@@ -8,35 +8,41 @@ import (
 )
 
 const (
-	// MostForeseen bounds the rows of one column that count, and all rows below others.
+	// MostForeseen limits the rows of one column that are counted, and all rows below
+	// others.
 	MostForeseen = 100_000
-	// ForeseeTime bounds a statement that counts.
+	// ForeseeTime is the timeout of a statement that counts.
 	ForeseeTime = 5 * time.Second
 )
 
-// Foresight foresees a deletion.
+// Foresight has the rows that a deletion would delete or change.
 type Foresight struct {
-	// Moved and Deleted count rows by table, Nullified rows that stay by table, or by table.column below deleted ones.
+	// Moved and Deleted count rows by table. Nullified counts rows that are kept, by
+	// table or, if they refer to deleted rows, by table.column.
 	Moved     map[string]int64 `json:"moved,omitempty"`
 	Deleted   map[string]int64 `json:"deleted"`
 	Nullified map[string]int64 `json:"nullified"`
-	// Loose are the rows that go or change later, by loose foreign keys; at least as many where Capped is set.
+	// Loose counts the rows that loose foreign keys delete or change later. If Capped is
+	// set, there may be more.
 	Loose map[string]int64 `json:"loose,omitempty"`
-	// Rows is all of them except the loose ones, an estimate where Capped reports that counting stopped before the end.
+	// Rows is the sum of all rows except the loose ones. Capped reports that counting
+	// stopped early, so that Rows is an estimate.
 	Rows   int64 `json:"rows"`
 	Capped bool  `json:"capped"`
-	// Forbidden says what stands in the way; empty where nothing was found.
+	// Forbidden lists what prevents the deletion. It is empty if nothing was found.
 	Forbidden []string `json:"forbidden"`
-	// Blocking are foreign keys whose rows stop the deletion unless they are deleted before.
+	// Blocking lists the foreign keys whose rows prevent the deletion unless they are
+	// deleted first.
 	Blocking []string `json:"blocking,omitempty"`
 }
 
-// NewForesight returns one that has counted nothing yet.
+// NewForesight returns an empty Foresight.
 func NewForesight() *Foresight {
 	return &Foresight{Moved: map[string]int64{}, Deleted: map[string]int64{}, Nullified: map[string]int64{}, Forbidden: []string{}}
 }
 
-// Later adds the rows that go or change by loose references alone, which the other foresight counts as well.
+// Later sets Loose to the rows that only loose references delete or change: those that
+// all counts and f does not.
 func (f *Foresight) Later(all *Foresight) {
 	f.Loose, f.Capped = map[string]int64{}, f.Capped || all.Capped
 	for _, counts := range [][2]map[string]int64{{all.Deleted, f.Deleted}, {all.Nullified, f.Nullified}} {
@@ -48,10 +54,12 @@ func (f *Foresight) Later(all *Foresight) {
 	}
 }
 
-// Below adds what goes or changes with windows' rows, which do not count themselves. A row that would go in several ways counts once.
+// Below adds the rows that are deleted or changed with the windows' rows. It does not
+// count the windows' rows themselves. It counts a deleted row once, even if several
+// references lead to it.
 func (f *Foresight) Below(ctx context.Context, read Reader, label func(*Table) string, windows ...*Window) error {
 	known := map[uint32]map[Tuple]bool{}
-	// fresh returns how many rows of a window were not known before, and notes them.
+	// fresh adds the rows of a window to known and returns how many were new.
 	fresh := func(w *Window) (n int64) {
 		if known[w.Leaf.OID] == nil {
 			known[w.Leaf.OID] = map[Tuple]bool{}

@@ -9,7 +9,8 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// ID is the value of a key of one column. In JSON it is a number if the key is an integer, and otherwise a string.
+// ID is the value of a key of one column. In JSON it is a number if the key is an
+// integer, and otherwise a string.
 type ID struct {
 	// Text is its text form.
 	Text    string `json:"-"`
@@ -62,8 +63,8 @@ func KeysOf(integer bool, ids ...ID) any {
 	return texts
 }
 
-// IDType returns the type in which Sexton stores keys of a column of type base, as pgcatalog.Column has it: bigint, uuid
-// or text. Other types are an error.
+// IDType returns the type in which Sexton stores keys of a column of type base: bigint,
+// uuid or text. base is as in pgcatalog.Column. For other types it returns an error.
 func IDType(base string) (string, error) {
 	switch {
 	case pgcatalog.Integer(base):

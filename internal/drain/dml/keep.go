@@ -10,45 +10,57 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Layout is how the rows of a table are kept, as the function undo_layout has it.
+// Layout describes how the rows of a table are stored in sexton.undo, as the function
+// undo_layout returns it.
 type Layout struct {
 	ID       int64
 	Relation uint32
-	// Columns are the table's, Types theirs, Terms the expression for each of them over the rows of gone, Size that of a row, in which %1$s is its alias.
+	// Columns and Types are those of the table. Terms has the expression for each of them
+	// over the rows of the CTE gone. Size is the expression for the size of a row, whose
+	// alias is %1$s.
 	Columns, Types, Terms []string
 	Size                  string
 	Key                   []string
 }
 
-// Keep says how rows are kept in sexton.undo by the statement that deletes or changes them.
+// Keep describes how a statement that deletes or changes rows keeps them in sexton.undo.
 type Keep struct {
 	*Layout
 
-	// Exclude are the columns that are not kept, MaxRow the size from which on a row is not; with Waits the statement then fails.
+	// Exclude lists the columns that are not kept. A row larger than MaxRow bytes is not
+	// kept. If Waits is set, the statement fails instead.
 	Exclude []string
 	MaxRow  int
 	Waits   bool
-	// Full has rows counted alone.
+	// Full makes the statement only count the rows.
 	Full bool
-	// Ahead, if set, is the leaf whose rows the statement reads and deletes by the same snapshot: RETURNING would fetch each of them once more. Others'
-	// changes have to be errors then. Apart says that a statement of this run could not.
+	// Ahead, if set, is the leaf whose rows the statement reads and deletes by the same
+	// snapshot. RETURNING would fetch each of them once more. A concurrent change must
+	// then be an error. Apart is set after a statement of this run failed because its
+	// rows do not fit that form.
 	Ahead uint32
 	Apart bool
-	// Ruled says that a rule of the table decides what the statement does, which Postgres refuses to one that keeps rows. The rows are counted as left
-	// out by a statement before it.
+	// Ruled is set if a rule rewrites statements on the table. Postgres rejects such
+	// statements with a CTE that keeps rows. A statement before them counts the rows as
+	// left out.
 	Ruled bool
-	// Origins are the sets that the deleted parents are in.
+	// Origins are the sets in which the deleted parents are kept.
 	Origins []int64
 }
 
-// Room makes room for arrays and texts, once in a session. The C library gives back what is freed above a size that grows with the largest piece ever freed,
-// and the kernel clears it anew for the next statement: without this, that takes a third of the time of keeping rows. Measured as page faults of a statement,
-// a piece of 4 MB serves 8,000 rows, and with 16,000 rows each statement has 2,200 more than with 8 MB; 16 MB saves none on top. To count its characters
-// would take longer than to make it.
+// Room enlarges the memory of the server process for arrays and texts, once per session.
+// The C library returns freed blocks to the kernel if they are larger than a limit, and
+// the kernel clears them for the next statement. That takes a third of the time of
+// keeping rows. The limit grows with the largest block that was ever freed, so Room
+// allocates and frees a large one. Measured in page faults per statement: 4 MB are enough
+// for 8,000 rows. With 16,000 rows there are 2,200 more page faults than with 8 MB, and
+// 16 MB saves no more. octet_length is used because counting the characters would take
+// longer than creating the text.
 const Room = `CASE WHEN pg_catalog.current_setting('sexton.room', true) IS NULL THEN pg_catalog.set_config('sexton.room', pg_catalog.octet_length(
 	pg_catalog.repeat(pg_catalog.repeat('x', pg_catalog.current_setting('block_size')::pg_catalog.int4), 1000))::pg_catalog.text, false) END`
 
-// Begin is the statement before: the trigger of a child that is a parent itself reads which set its rows are in.
+// Begin returns the statement that must run before. It sets the ID of the set that the
+// rows are kept in. If the child is a parent too, its trigger reads that ID.
 func (k *Keep) Begin(names pgcatalog.Names) batch.Statement {
 	return batch.Statement{
 		SQL: names.Render(`SELECT pg_catalog.set_config(
@@ -57,15 +69,18 @@ func (k *Keep) Begin(names pgcatalog.Names) batch.Statement {
 	}
 }
 
-// countingRows counts the rows that the next statement will find as left out.
+// countingRows returns a statement that counts the rows of the next statement as left
+// out.
 func (e *Edge) countingRows(names pgcatalog.Names, table string, keys Keys, where string, args *Args) string {
 	from := fmt.Sprintf("(SELECT FROM %s AS child WHERE %s) AS gone HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0", table, where)
 	return "WITH " + keys.Keep.insert("kept", from, names, e, keys, nil, nil, nil, "0", args) + "\n" + fmt.Sprintf(total, "kept")
 }
 
-// keepingRemoved has a DELETE keep its rows. What stands beside their columns has the name of a system column, which no column of a table may have: xmin
-// is true for rows that are kept, cmin the part that a row is kept in, cmax its key. The number of rows comes as a row, since the statement's affected rows
-// are the inserted ones.
+// keepingRemoved returns a DELETE that keeps its rows. In addition to the table's
+// columns, gone has columns with names of system columns, which no column of a table can
+// have: xmin is true for rows that are kept, cmin is the part that a row is kept in, and
+// cmax is its key. The statement returns the number of rows, since its affected rows are
+// the inserted ones.
 func (e *Edge) keepingRemoved(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, where string, args *Args) string {
 	k := keys.Keep
 	deletion := Change(Remove, "ONLY "+leaf.SQL(), nil, "") + " WHERE " + where
@@ -96,19 +111,22 @@ func (e *Edge) keepingRemoved(names pgcatalog.Names, leaf pgcatalog.Table, keys 
 		fmt.Sprintf(total, "(SELECT small.total FROM small UNION ALL SELECT large.total FROM large) AS kept"))
 }
 
-// size is that of a row.
+// size returns the expression for the size of a row.
 func (k *Keep) size(alias string) string {
 	return strings.NewReplacer("%1$s", alias, "%%", "%").Replace(k.Size)
 }
 
-// Separator stands before each value of a column that is kept as one text without quotes: an array of texts takes three times as long.
+// Separator precedes each value of a column that is kept as one text without quotes. An
+// array of texts would take three times as long.
 const Separator = `E'\x01'`
 
-// Null stands for NULL in such a text.
+// Null represents NULL in such a text.
 const Null = `E'\x02'`
 
-// keepingAhead has a DELETE keep its rows without a second look at them. The function undo_set refuses that where the table may let rows stay, some are
-// so large that their arrays may not fit into memory, or a text has a separator in it.
+// keepingAhead returns a DELETE that keeps its rows as the same snapshot reads them,
+// without RETURNING. The function undo_set raises an error if the table may keep rows, if
+// rows are so large that their arrays may not fit into memory, or if a text contains
+// Separator.
 func (e *Edge) keepingAhead(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, deletion, where string, args *Args) string {
 	k, small := keys.Keep, "true"
 	if k.Size != "" {
@@ -134,15 +152,18 @@ func (e *Edge) keepingAhead(names pgcatalog.Names, leaf pgcatalog.Table, keys Ke
 }
 
 const (
-	// mostAhead is the size of a row up to which many go into one array unseen.
+	// mostAhead is the size up to which rows are put into one array without a sum of
+	// their sizes.
 	mostAhead = 1000
-	// mostBytes is from where on the rows of a statement are kept in parts: a value has a limit of its own.
+	// mostBytes is the size above which the rows of a statement are kept in parts, since
+	// the size of a value is limited.
 	mostBytes = 64 << 20
 	total     = "SELECT coalesce(pg_catalog.sum(kept.total), 0)::pg_catalog.int8 FROM %s"
 )
 
-// keepingChanged has an UPDATE keep what its rows were: their keys and the columns that it sets. A row that another session changes meanwhile is left to
-// a later statement.
+// keepingChanged returns an UPDATE that keeps the keys of its rows and the old values of
+// the columns that it sets. A row that another session changes meanwhile is left for a
+// later statement.
 func (e *Edge) keepingChanged(names pgcatalog.Names, keys Keys, set []string, update, table, here, where string, args *Args) string {
 	k := keys.Keep
 	fields := slices.Clone(k.Key)
@@ -158,7 +179,7 @@ func (e *Edge) keepingChanged(names pgcatalog.Names, keys Keys, set []string, up
 		}
 	}
 	if len(terms) < len(fields) {
-		terms = nil // Without a key, or a column that is kept, nothing could be given back.
+		terms = nil // Without a key or without all columns, a row could not be restored.
 	}
 	return fmt.Sprintf(`WITH was AS MATERIALIZED (SELECT child.ctid AS ctid, %s FROM %s AS child WHERE %s%s%s),
 gone AS (%s FROM was WHERE %schild.ctid OPERATOR(pg_catalog.=) was.ctid RETURNING %s, true AS xmin),
@@ -168,8 +189,9 @@ gone AS (%s FROM was WHERE %schild.ctid OPERATOR(pg_catalog.=) was.ctid RETURNIN
 		fmt.Sprintf(total, "kept"))
 }
 
-// insert is the CTE that keeps the rows of gone. Of changed rows, columns are the ones that are kept, and set the ones that were changed.
-// More than 0 unfit values have the function undo_set refuse them.
+// insert returns the CTE that keeps the rows of gone. For changed rows, columns are the
+// kept columns and set the changed ones. If unfit is above 0, the function undo_set
+// raises an error.
 func (k *Keep) insert(cte, from string, names pgcatalog.Names, e *Edge, keys Keys, columns, set, terms []string, unfit string, args *Args) string {
 	rows, left, kept := "pg_catalog.count(*) FILTER (WHERE gone.xmin)", "pg_catalog.count(*) FILTER (WHERE NOT gone.xmin)",
 		"ARRAY["+strings.Join(terms, ", ")+"]"

@@ -6,18 +6,20 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Loose is a reference without a constraint: rows of Child whose Columns have the values of Targets in a row of Parent, or of its primary
-// key where there are none. Tables are schema and name.
+// Loose is a reference without a constraint. Rows of Child refer to the row of Parent
+// whose Targets have the values of their Columns. If there are no Targets, the primary
+// key is meant. Tables are given as schema and name.
 type Loose struct {
 	Child, Parent    [2]string
 	Columns, Targets []string
 	// Action is Remove or Nullify.
 	Action Action
-	// Only are columns of the rows that are meant, each followed by the text form of its value.
+	// Only restricts the reference to rows with given values: column names, each with the
+	// text form of its value.
 	Only [][2]string
 }
 
-// LooseTables are the schemas and names of the tables of loose references.
+// LooseTables returns the schemas and names of the tables of loose references.
 func LooseTables(all []Loose) (schemas, tables []string) {
 	for _, l := range all {
 		schemas, tables = append(schemas, l.Child[0], l.Parent[0]), append(tables, l.Child[1], l.Parent[1])
@@ -25,7 +27,8 @@ func LooseTables(all []Loose) (schemas, tables []string) {
 	return schemas, tables
 }
 
-// AddLoose has the loose references to a table count as keys, at this part. What does not fit the tables, or cannot be compared, is left out.
+// AddLoose adds the loose references to a table to its keys, with the given Part. It
+// leaves out references that do not fit the tables or cannot be compared.
 func (c *Catalog) AddLoose(to *Table, part int, all ...Loose) {
 	for _, l := range all {
 		child := c.Named(l.Child[0], l.Child[1])
@@ -49,7 +52,8 @@ func (c *Catalog) AddLoose(to *Table, part int, all ...Loose) {
 	}
 }
 
-// restrict restricts a key to the rows that are meant, and reports whether that can be done.
+// restrict restricts a key to rows with given values. It returns false if that is
+// impossible.
 func (c *Catalog) restrict(f *Ref, from *pgcatalog.Relation, only [][2]string) bool {
 	terms := make([]string, len(only))
 	for i, one := range only {

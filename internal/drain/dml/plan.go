@@ -8,47 +8,50 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Action says what to do with the rows that refer to a row which is to go.
+// Action is what happens to rows that refer to a row which is deleted.
 type Action int
 
 const (
-	// Forbid does nothing: while there are such rows, the row that they refer to stays.
+	// Forbid does nothing. While there are such rows, the row that they refer to is kept.
 	Forbid Action = iota
-	// Remove deletes them first, with all that hangs below them.
+	// Remove deletes them first, with all rows below them.
 	Remove
 	// Nullify sets their columns to NULL.
 	Nullify
 	// SetDefault sets their columns to the defaults.
 	SetDefault
-	// Assign sets another column of theirs to a value.
+	// Assign sets another column of these rows to a value.
 	Assign
-	// Move has them refer to another row.
+	// Move makes them refer to another row.
 	Move
 )
 
 // Ref is a foreign key, or a column that the application treats as one.
 type Ref struct {
-	// Constraint is the key's name; empty for a mere column.
+	// Constraint is the name of the foreign key. It is empty for a column without one.
 	Constraint string
-	// target is the relation that it refers to. If that is a partition, Only has the leaves below it.
+	// target is the relation that the key refers to. If it is a partition, Only has its
+	// leaves.
 	target uint32
 	Only   map[uint32]bool
-	// Table has the key, or has the partition that has it. Leaves and From are of the latter: the tables that statements
-	// address, and the item of a FROM clause for all of them.
+	// Table has the key, or one of its partitions has it. Leaves and From belong to the
+	// one that has it: the tables that statements address, and the item of a FROM clause
+	// for all of them.
 	Table            *Table
 	Leaves           []pgcatalog.Table
 	From             string
 	Columns, Targets []string
-	// compare is how each of Columns is compared with that of Targets.
+	// compare has the comparison of each of Columns with that of Targets.
 	compare []pgcatalog.Comparison
 	Action  Action
-	// set are the columns that the action changes. setNull reports that a forbidding key would set them to NULL, which they
-	// cannot be.
+	// set has the columns that the action changes. setNull reports that the action is
+	// Forbid only because it would set columns to NULL that are NOT NULL.
 	set     []string
 	setNull bool
-	// Where restricts the rows of a mere column further, with the alias child.
+	// Where restricts the rows of a key without a constraint. It is SQL that names the
+	// row child.
 	Where string
-	// Part orders the keys of a table for the caller.
+	// Part orders the keys of a table. The caller chooses its meaning.
 	Part int
 }
 
@@ -56,12 +59,12 @@ type Ref struct {
 type Table struct {
 	*pgcatalog.Relation
 
-	// Refs are the keys that refer to it, in the order in which their rows are deleted: tables that refer to other tables of
-	// the plan come before those.
+	// Refs are the keys that refer to the table, in the order in which their rows are
+	// deleted: a table that refers to other tables of the plan comes before these.
 	Refs []*Ref
 }
 
-// RefsOf are the keys that refer to rows in the leaf.
+// RefsOf returns the keys that refer to rows in the leaf.
 func (t *Table) RefsOf(leaf pgcatalog.Table) []*Ref {
 	var refs []*Ref
 	for _, f := range t.Refs {
@@ -72,12 +75,14 @@ func (t *Table) RefsOf(leaf pgcatalog.Table) []*Ref {
 	return refs
 }
 
-// Chains reports whether rows of the table can be deleted with others of the table that they refer to.
+// Chains reports whether rows of the table can be deleted in the same statement as rows
+// of the same table that they refer to.
 func (t *Table) Chains() bool {
 	return len(t.Leaves) == 1 && slices.ContainsFunc(t.Refs, func(f *Ref) bool { return f.Table == t && f.Action == Remove })
 }
 
-// Window returns rows of one of the table's leaves; false where the leaf is none of them.
+// Window returns a window of rows in one of the table's leaves. It returns false if the
+// table has no such leaf.
 func (t *Table) Window(leaf uint32, rows Rows) (*Window, bool) {
 	known := slices.IndexFunc(t.Leaves, func(l pgcatalog.Table) bool { return l.OID == leaf })
 	if known < 0 {
@@ -86,7 +91,7 @@ func (t *Table) Window(leaf uint32, rows Rows) (*Window, bool) {
 	return &Window{Table: t, Leaf: t.Leaves[known], Rows: rows}, true
 }
 
-// Label names the key for people: table.column, or table(column, column).
+// Label returns the key as shown to users: table.column, or table(column, column).
 func (f *Ref) Label() string {
 	if len(f.Columns) == 1 {
 		return f.Table.Label() + "." + f.Columns[0]
@@ -94,15 +99,15 @@ func (f *Ref) Label() string {
 	return f.Table.Label() + "(" + strings.Join(f.Columns, ", ") + ")"
 }
 
-// Result is how a part of the work ended.
+// Result is how a step ended.
 type Result int
 
 const (
-	// Finished means that nothing is left of it.
+	// Finished means that no row is left.
 	Finished Result = iota
 	// Yielded means that the run has used its time or was stopped.
 	Yielded
-	// Blocked means that the rows that are left cannot be deleted now.
+	// Blocked means that rows are left that cannot be deleted now.
 	Blocked
 )
 
@@ -116,7 +121,7 @@ func (f *Ref) Blocks(t *Table) string {
 	return fmt.Sprintf("%s refers to %s, and foreign key %s %s", f.Label(), t.Label(), f.Constraint, f.why())
 }
 
-// why says why the key forbids a deletion.
+// why returns why the key forbids a deletion.
 func (f *Ref) why() string {
 	if len(f.set) > 0 && f.setNull {
 		return "sets NULL what is NOT NULL"

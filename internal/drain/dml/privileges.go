@@ -12,19 +12,21 @@ import (
 	"sexton/internal/problem"
 )
 
-// Need is a privilege on a table. UPDATE is needed on a column or, where none is named, on any: a statement that locks a row needs that
-// much. By is the place of what needs it among the caller's things.
+// Need is a privilege on a table. UPDATE without a column means UPDATE on any column,
+// which a statement that locks a row needs. By is the index of the thing that needs the
+// privilege, for the caller.
 type Need struct {
 	By                int
 	Table             uint32
 	Privilege, Column string
 }
 
-// Needs are the privileges for the edge's statements with such actions, table by table.
+// Needs returns the privileges for the edge's statements with the given actions, table by
+// table.
 func (e *Edge) Needs(by int, actions ...Action) []Need {
 	var needs []Need
 	if e.Partitioned() {
-		needs = append(needs, Need{by, e.Child.OID, "SELECT", ""}) // looked through for rows that are left
+		needs = append(needs, Need{by, e.Child.OID, "SELECT", ""}) // for the query for rows that are left
 	}
 	if e.Moves { // Rows are written through the partitioned table.
 		needs = append(needs, Need{by, e.Child.OID, "UPDATE", ""})
@@ -51,7 +53,8 @@ func (e *Edge) Needs(by int, actions ...Action) []Need {
 //go:embed queries/lacks.sql
 var lacksSQL string
 
-// lack is a row of lacks.sql: what keeps the connected role from working on one table. Schema is empty where the role may use it.
+// lack is a row of lacks.sql: the privileges on one table that the connected role lacks.
+// Schema is empty if the role may use the schema.
 type lack struct {
 	By                  int
 	Table, Role, Schema string
@@ -60,7 +63,8 @@ type lack struct {
 	Hidden bool
 }
 
-// Lacking lists what the connected role lacks of needs, in their order, each as a problem about the thing that needs it.
+// Lacking returns the needs that the connected role lacks, in their order. Each is a
+// problem about the thing that needs it.
 func Lacking(ctx context.Context, db pgcatalog.Beginner, needs []Need, about func(by int) problem.Problem) (problems problem.List, err error) {
 	var by []int
 	var oids []uint32

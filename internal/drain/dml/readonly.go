@@ -10,7 +10,8 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// ReadOnly returns a reader that runs statements in READ ONLY transactions with a statement timeout.
+// ReadOnly returns a Reader that runs statements in READ ONLY transactions with a
+// statement timeout.
 func ReadOnly(db pgcatalog.Beginner, statementTime time.Duration) Reader {
 	return func(ctx context.Context, statements ...batch.Statement) error {
 		return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {

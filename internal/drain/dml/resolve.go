@@ -11,8 +11,10 @@ import (
 	"sexton/internal/problem"
 )
 
-// Below reads what hangs below the rows of some tables by foreign keys, for one state of the database: by OID, the tables, or the ones that
-// they are partitions of. Keys whose columns cannot be compared are left to Postgres. Loose references count as keys.
+// Below reads the tables below some tables by foreign keys, in one state of the database.
+// It returns the tables by OID. For a partition that is its top partitioned table. Keys
+// whose columns cannot be compared are left out, since Postgres applies them itself.
+// Loose references count as keys.
 func Below(ctx context.Context, db pgcatalog.Beginner, oids []uint32, loose ...Loose) (map[uint32]*Table, error) {
 	below := map[uint32]*Table{}
 	err := pgcatalog.Settled(ctx, db, func(tx pgx.Tx) error {
@@ -41,7 +43,8 @@ func Below(ctx context.Context, db pgcatalog.Beginner, oids []uint32, loose ...L
 	return below, problem.Doing(err, "read what hangs below rows")
 }
 
-// Table returns the one table for a relation, or for the partitioned table that it is a part of.
+// Table returns the Table of a relation. For a partition that is the one of its top
+// partitioned table. It always returns the same Table for a relation.
 func (c *Catalog) Table(of *pgcatalog.Relation) *Table {
 	if of == nil || !of.IsTable() {
 		return nil
@@ -54,8 +57,10 @@ func (c *Catalog) Table(of *pgcatalog.Relation) *Table {
 	return t
 }
 
-// Expand adds each key to the table that it refers to, for all tables that deletions reach from the roots. It returns the tables whose rows may go.
-// Adapt, if set, may change a key to a table, or return false if the key must be left out; more, if set, may add further keys to a table.
+// Expand adds each key to the table that it refers to, for all tables that deletions
+// reach from the roots. It returns the tables whose rows may be deleted. adapt, if set,
+// may change a key, and returns false if the key must be left out. more, if set, may add
+// keys to a table.
 func (c *Catalog) Expand(roots []*Table, adapt func(to *Table, from *pgcatalog.Relation, f *Ref) bool, more func(to *Table)) map[*Table]bool {
 	byTarget := map[uint32][]pgcatalog.ForeignKey{}
 	for _, k := range c.Keys {
@@ -87,7 +92,8 @@ func (c *Catalog) Expand(roots []*Table, adapt func(to *Table, from *pgcatalog.R
 	return deleted
 }
 
-// ref is the key of t's that the catalogue has as k; nil where there is nothing to be done about it.
+// ref returns the Ref for a foreign key of the catalogue that refers to t. It returns nil
+// if Sexton has nothing to do for the key.
 func (c *Catalog) ref(t *Table, k pgcatalog.ForeignKey) *Ref {
 	from := c.Relations[k.Table]
 	if from == nil || !from.IsTable() {
@@ -116,7 +122,7 @@ func (c *Catalog) ref(t *Table, k pgcatalog.ForeignKey) *Ref {
 		f.Action = Nullify
 		for _, column := range f.set {
 			if f.Table.Columns[column].NotNull {
-				f.Action, f.setNull = Forbid, true // As Postgres has it: the update would fail.
+				f.Action, f.setNull = Forbid, true // The UPDATE of the key's own action would fail too.
 			}
 		}
 	case pgcatalog.SetDefault:
@@ -130,8 +136,9 @@ func (c *Catalog) ref(t *Table, k pgcatalog.ForeignKey) *Ref {
 	return f
 }
 
-// compare finds how the columns of a table are compared with the columns that they refer to. One comparison that depends on the
-// session's time zone is made all the same, as the native key makes it.
+// compare finds the comparison of each column of a key with the column that it refers to.
+// A comparison that depends on the session's time zone is used too, since the native key
+// uses it.
 func (c *Catalog) compare(f *Ref, from *pgcatalog.Relation) bool {
 	for i, key := range c.Relations[f.target].Key(f.Targets) {
 		found, err := c.Operators.Compare(key, from.Columns[f.Columns[i]])
@@ -147,8 +154,8 @@ func (c *Catalog) compare(f *Ref, from *pgcatalog.Relation) bool {
 	return true
 }
 
-// Item is the text of a FROM clause for a relation. As with real foreign keys, tables that inherit from it are not
-// its rows.
+// Item returns the item of a FROM clause for a relation. As with native foreign keys,
+// rows of tables that inherit from it are not included.
 func Item(of *pgcatalog.Relation) string {
 	if of.Kind == "p" {
 		return of.SQL()
@@ -156,8 +163,10 @@ func Item(of *pgcatalog.Relation) string {
 	return "ONLY " + of.SQL()
 }
 
-// Order sorts the keys of each table: first those whose rows are deleted, what refers to other tables of the plan before
-// them, so that rows are not set to NULL first and deleted then. It returns the tables among deleted, children first.
+// Order sorts the keys of each table. Keys whose rows are deleted come first, so that no
+// row is first set to NULL and then deleted. Among these, tables that refer to other
+// tables of the plan come before them. Order returns the tables among deleted, children
+// first.
 func Order(deleted map[*Table]bool, roots ...*Table) []*Table {
 	var reachable []*Table
 	rank := map[*Table]int{}
@@ -166,7 +175,7 @@ func Order(deleted map[*Table]bool, roots ...*Table) []*Table {
 		if _, seen := rank[t]; seen {
 			return
 		}
-		rank[t] = 0 // Keys that form a ring have to be cut somewhere.
+		rank[t] = 0 // In a cycle of keys, the order must begin somewhere.
 		for _, f := range t.Refs {
 			if f.Action != Forbid {
 				visit(f.Table)
@@ -195,7 +204,7 @@ func Order(deleted map[*Table]bool, roots ...*Table) []*Table {
 	return slices.DeleteFunc(reachable, func(t *Table) bool { return !deleted[t] })
 }
 
-// Unindexed returns the leaves of the key that no index serves.
+// Unindexed returns the leaves of a key that have no index on its columns.
 func (c *Catalog) Unindexed(f *Ref) []pgcatalog.Table {
 	return slices.DeleteFunc(slices.Clone(f.Leaves), func(leaf pgcatalog.Table) bool {
 		return slices.ContainsFunc(f.Columns, func(column string) bool {

@@ -14,20 +14,21 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Only texts without a table of the application's in them go through pgcatalog.Render: such a table may itself live in a
-// schema called public.
+// pgcatalog.Render must only be called for SQL that contains no table of the application.
+// Such a table may be in a schema called public, which Render replaces.
 
-// Tuple is the place of a version of a row in its leaf.
+// Tuple is the position of a row version in its leaf (ctid).
 type Tuple = pgtype.TID
 
-// Row is a version of a row in one leaf: its place, and the transaction that wrote it. After a vacuum another row may have
-// the same place, but it was not written by the same transaction.
+// Row is a version of a row in one leaf: its position, and the transaction that wrote it
+// (xmin). After a vacuum another row can have the same position, but the same transaction
+// has not written it.
 type Row struct {
 	At      Tuple
 	Version uint32
 }
 
-// ScanRow reads a row of a statement that selects tuple and version.
+// ScanRow scans a row that has the columns tuple and version.
 func ScanRow(row pgx.CollectableRow) (one Row, err error) {
 	err = row.Scan(&one.At, &one.Version)
 	return one, err
@@ -36,15 +37,16 @@ func ScanRow(row pgx.CollectableRow) (one Row, err error) {
 // Rows are versions of rows in one leaf.
 type Rows []Row
 
-// Args are the arguments of a statement on the rows: their tuples, their versions, and more.
+// Args returns the arguments of a statement on the rows: their tuples, their versions,
+// and more.
 func (r Rows) Args(more ...any) []any {
 	return append([]any{r.Tuples(), each.Of(r, func(one Row) uint32 { return one.Version })}, more...)
 }
 
-// Tuples returns the places of the rows.
+// Tuples returns the positions of the rows.
 func (r Rows) Tuples() []Tuple { return each.Of(r, func(one Row) Tuple { return one.At }) }
 
-// Without returns the rows that are at none of these tuples.
+// Without returns the rows that are not at any of the tuples.
 func (r Rows) Without(tuples []Tuple) Rows {
 	excluded := make(map[Tuple]bool, len(tuples))
 	for _, at := range tuples {
@@ -66,14 +68,14 @@ func (r Rows) Follow(old, moved []Tuple, version []uint32) {
 	}
 }
 
-// Window is a number of rows in one leaf whose trees are deleted together.
+// Window is some rows of one leaf whose trees are deleted together.
 type Window struct {
 	Table *Table
 	Leaf  pgcatalog.Table
 	Rows  Rows
-	// Circle are the indexes of rows that refer to a row below themselves.
+	// Circle has the indexes of rows that refer to a row below them.
 	Circle map[int]bool
-	// Refilled reports that rows below come back as fast as they are deleted.
+	// Refilled reports that rows below reappear as fast as they are deleted.
 	Refilled bool
 }
 
@@ -95,32 +97,36 @@ type Owner struct {
 	Failed func(f batch.Fault)
 }
 
-// Extra is the further work of a statement that deletes rows of a table. CTE may read the CTE gone, which has the columns
-// that Returning adds with the alias target. Selected is an expression of type bigint, or "".
+// Extra is further work of a statement that deletes rows of a table. CTE may read the CTE
+// gone, which has the columns that Returning adds with the alias target. Selected is an
+// expression of type bigint, or "".
 type Extra struct{ CTE, Returning, Selected string }
 
-// wantSQL is a CTE of the rows that the first two parameters name. The subqueries hide their
-// number from the planner: it joins few rows with their leaf by a TID scan and not by a scan.
+// wantSQL is a CTE of the row versions in the first two parameters. The subqueries hide
+// their number from the planner, which then always joins them with the leaf by a TID
+// scan.
 const wantSQL = "want AS MATERIALIZED (SELECT wanted.at, wanted.version " +
 	"FROM unnest((SELECT $1::pg_catalog.tid[]), (SELECT $2::pg_catalog.xid[])) AS wanted (at, version))"
 
-// joined joins the wanted rows with the leaf that they are in.
+// joined returns the join of the wanted row versions with their leaf.
 func joined(leaf pgcatalog.Table, alias string) string {
 	return fmt.Sprintf("want JOIN ONLY %[1]s AS %[2]s ON %[2]s.ctid OPERATOR(pg_catalog.=) want.at AND %[2]s.xmin OPERATOR(pg_catalog.=) want.version",
 		leaf.SQL(), alias)
 }
 
-// with joins CTEs.
+// with returns the WITH clause of the CTEs that are not empty.
 func with(ctes ...string) string {
 	return "WITH " + strings.Join(slices.DeleteFunc(ctes, func(cte string) bool { return cte == "" }), ",\n")
 }
 
-// On is the condition for rows of the key (alias child) that refer to a row (alias parent).
+// On returns the condition that a row of the key (alias child) refers to a row (alias
+// parent).
 func (f *Ref) On(child, parent string) string {
 	return Pairwise(f.compare, Qualified(child, f.Columns), Qualified(parent, f.Targets)) + f.where(child)
 }
 
-// where is the condition of a key that not all rows of the table belong to. It begins with AND.
+// where returns the condition for the rows of a key that does not apply to all rows. It
+// begins with AND.
 func (f *Ref) where(child string) string {
 	if f.Where == "" {
 		return ""
@@ -128,10 +134,12 @@ func (f *Ref) where(child string) string {
 	return " AND " + strings.ReplaceAll(f.Where, "child.", child+".")
 }
 
-// Exists is true if rows of the key refer to the row. It is one index lookup per row, whatever the planner estimates.
+// Exists returns the condition that rows of the key refer to the row. It is one index
+// lookup per row, whatever the planner estimates.
 func (f *Ref) Exists(parent string) string { return f.exists(parent, false) }
 
-// exists is Exists, or leaves out rows that are in the CTE meant.
+// exists returns the condition of Exists. With without it ignores rows that are in the
+// CTE meant.
 func (f *Ref) exists(parent string, without bool) string {
 	further := f.where("child")
 	if without {
@@ -141,7 +149,7 @@ func (f *Ref) exists(parent string, without bool) string {
 		firstBetween(f.compare, Qualified("child", f.Columns), Qualified(parent, f.Targets), further))
 }
 
-// parents is a CTE of the window's rows, with the columns that the keys refer to.
+// parents returns a CTE of the window's rows, with the columns that the keys refer to.
 func parents(leaf pgcatalog.Table, refs []*Ref) string {
 	seen := map[string]bool{}
 	var columns []string
@@ -156,7 +164,8 @@ func parents(leaf pgcatalog.Table, refs []*Ref) string {
 	return fmt.Sprintf("parents AS MATERIALIZED (SELECT %s FROM %s)", strings.Join(columns, ", "), joined(leaf, "parent"))
 }
 
-// lookStatement reports, as an array of booleans, which of the keys have rows that refer to any of the window's.
+// lookStatement returns the query for an array of booleans: for each key, whether rows
+// refer to any of the window's rows by it.
 func lookStatement(leaf pgcatalog.Table, refs []*Ref) string {
 	terms := each.Of(refs, func(f *Ref) string {
 		return fmt.Sprintf("EXISTS (SELECT FROM parents AS parent CROSS JOIN LATERAL (SELECT FROM %s AS child WHERE %s LIMIT 1) AS found)",
@@ -165,8 +174,9 @@ func lookStatement(leaf pgcatalog.Table, refs []*Ref) string {
 	return fmt.Sprintf("%s\nSELECT ARRAY[%s]", with(wantSQL, parents(leaf, refs)), strings.Join(terms, ",\n"))
 }
 
-// childrenStatement reads at most $4 rows of the key, in one of its leaves, that refer to the window's, except the ones at
-// the tuples $3. The subquery leaves the planner one plan that does not depend on its statistics.
+// childrenStatement returns the query for at most $4 rows that refer to the window's rows
+// by a key, in one of its leaves. It leaves out the rows at the tuples $3. The subquery
+// leaves the planner one plan, which does not depend on statistics.
 func childrenStatement(leaf pgcatalog.Table, f *Ref, in pgcatalog.Table) string {
 	return fmt.Sprintf(`%s
 SELECT found.at, found.version
@@ -177,12 +187,14 @@ CROSS JOIN LATERAL (
 LIMIT $4`, with(wantSQL, parents(leaf, []*Ref{f})), in.SQL(), f.On("child", "parent"))
 }
 
-// ShownStatement shows to people the row of a leaf at the tuple $1.
+// ShownStatement returns the query for the text that describes the row at the tuple $1 to
+// users.
 func ShownStatement(t *Table, leaf pgcatalog.Table) string {
 	return fmt.Sprintf("SELECT %s FROM ONLY %s AS child WHERE child.ctid OPERATOR(pg_catalog.=) $1::pg_catalog.tid", t.Shown("child"), leaf.SQL())
 }
 
-// LockStatement locks the rows. It waits for other sessions that have locked them, or with skip leaves these rows out.
+// LockStatement returns the statement that locks the rows. It waits for other sessions
+// that have locked them. With skip it leaves these rows out.
 func LockStatement(leaf pgcatalog.Table, skip bool) string {
 	lock := "FOR UPDATE OF target"
 	if skip {
@@ -192,14 +204,14 @@ func LockStatement(leaf pgcatalog.Table, skip bool) string {
 		with(wantSQL), joined(leaf, "target"), lock)
 }
 
-// locked is the condition for rows of an alias that LockStatement has locked in the same
+// locked returns the condition that LockStatement has locked a row of alias in the same
 // transaction.
 func locked(alias string) string {
 	return fmt.Sprintf("\n\tAND %s.xmax OPERATOR(pg_catalog.=) pg_catalog.pg_current_xact_id()::pg_catalog.xid", alias)
 }
 
-// HoldStatement locks a window's rows by a clause. It fails with batch.Unmet
-// unless all of them are as they were read.
+// HoldStatement returns the statement that locks a window's rows by a clause. It fails
+// with batch.Unmet unless all of them are as they were read.
 func HoldStatement(leaf pgcatalog.Table, lock string) string {
 	return fmt.Sprintf(`%s,
 held AS MATERIALIZED (SELECT FROM %s %s OF held)
@@ -207,24 +219,26 @@ SELECT "sexton".require(pg_catalog.count(*) OPERATOR(pg_catalog.=) pg_catalog.ca
 		with(wantSQL), joined(leaf, "held"), lock)
 }
 
-// UnchangedStatement reports whether a window's rows are all as they were read.
+// UnchangedStatement returns the query whether all rows of a window are as they were
+// read.
 func UnchangedStatement(leaf pgcatalog.Table) string {
 	return fmt.Sprintf("%s\nSELECT pg_catalog.count(*) OPERATOR(pg_catalog.=) pg_catalog.cardinality($1::pg_catalog.tid[]) FROM %s",
 		with(wantSQL), joined(leaf, "held"))
 }
 
-// GoneStatement fails with batch.Unmet if one of the rows still exists.
+// GoneStatement returns a statement that fails with batch.Unmet if one of the rows still
+// exists.
 func GoneStatement(leaf pgcatalog.Table) string {
 	return fmt.Sprintf("%s\nSELECT \"sexton\".require(pg_catalog.count(*) OPERATOR(pg_catalog.=) 0) FROM %s",
 		with(wantSQL), joined(leaf, "target"))
 }
 
-// RemoveStatement deletes the wanted rows to which no row refers, or all of them if they
-// refer only to each other, and counts them for the owner $3. It returns how many it deleted,
-// their tuples unless that is all of them, and the number that the owner selects. With skip
-// it leaves out rows that LockStatement has not locked before. If it locked rows itself, its
-// snapshot could be older than a lock, and it would not see rows below that the lock's last
-// holder has inserted.
+// RemoveStatement returns the statement that deletes the wanted rows to which no row
+// refers. If they refer only to each other, it deletes all of them. It returns the number
+// of deleted rows, their tuples unless all were deleted, and the number that the owner
+// selects. With skip it leaves out rows that LockStatement has not locked before. It does
+// not lock rows itself: its snapshot could be older than the lock, so it would miss rows
+// below that the former lock holder has inserted.
 func (o *Owner) RemoveStatement(t *Table, leaf pgcatalog.Table, skip bool) string {
 	ctes, condition := []string{wantSQL}, ""
 	if skip {
@@ -247,7 +261,8 @@ func (o *Owner) RemoveStatement(t *Table, leaf pgcatalog.Table, skip bool) strin
 	return o.removing(t, leaf, ctes, condition, "")
 }
 
-// CascadeStatement deletes the rows, and leaves what is below them, $4 rows, to the actions of the keys.
+// CascadeStatement returns the statement that deletes the rows. The actions of the keys
+// delete the $4 rows below them.
 func (o *Owner) CascadeStatement(t *Table, leaf pgcatalog.Table) string {
 	return o.removing(t, leaf, []string{wantSQL}, "", " OPERATOR(pg_catalog.+) $4::bigint")
 }
@@ -265,8 +280,8 @@ SELECT total.rows, CASE WHEN total.rows OPERATOR(pg_catalog.<) pg_catalog.cardin
 FROM total`, with(ctes...), cmp.Or(extra.Selected, "0"))
 }
 
-// ExtraStatement does the owner's further work for rows that the next statement deletes by
-// the action of a foreign key.
+// ExtraStatement returns the statement with the owner's further work for rows that the
+// next statement deletes by the action of a foreign key.
 func (o *Owner) ExtraStatement(t *Table, leaf pgcatalog.Table) string {
 	extra := o.Extra(t)
 	return fmt.Sprintf("%s\nSELECT pg_catalog.num_nulls($3::%s)::bigint, %s::bigint", with(wantSQL,
@@ -274,15 +289,17 @@ func (o *Owner) ExtraStatement(t *Table, leaf pgcatalog.Table) string {
 		cmp.Or(o.IDType, "bigint"), cmp.Or(extra.Selected, "0"))
 }
 
-// ChangeStatement does to rows what the key's action says, and has the owner $3 count the ones that it changed. It returns
-// their old and new tuples and versions, and the new tuples of rows that have the same key as before. With skip it leaves out
-// rows that LockStatement has not locked before.
+// ChangeStatement returns the statement that applies the key's action to rows and counts
+// the changed ones for the owner $3. It returns their old and new tuples and versions,
+// and the new tuples of rows that still have the same key. With skip it leaves out rows
+// that LockStatement has not locked before.
 func (o *Owner) ChangeStatement(f *Ref, leaf pgcatalog.Table, skip bool) string {
 	condition := ""
 	if skip {
 		condition = locked("child")
 	}
-	// The texts are cast, as Postgres would compare two ROWs column by column, by operators of their types.
+	// Without the cast, Postgres would compare two ROWs column by column, by the operators of
+	// their types.
 	key := func(alias string) string {
 		return "ROW(" + strings.Join(Qualified(alias, f.Columns), ", ") + ")::pg_catalog.record"
 	}
