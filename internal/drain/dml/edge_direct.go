@@ -18,9 +18,9 @@ import (
 func (e *Edge) Direct(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, both bool) (string, []any) {
 	args := &Args{}
 	keysAt := args.Add(keys.Values)
-	if e.lookedUp(keys.Of, leaf) {
-		picked := e.pick(keys.Of, leaf, "picked.ctid", "", keys.array(keysAt), 0, args)
-		return e.change(names, leaf, keys, e.pointed(picked, keys, keysAt, args), args), args.Values
+	if e.usesLookups(keys.Of, leaf) {
+		picked := e.rowsQuery(keys.Of, leaf, "picked.ctid", "", keys.array(keysAt), 0, args)
+		return e.change(names, leaf, keys, e.atPointers(picked, keys, keysAt, args), args), args.Values
 	}
 	where := e.matches(keys.Of, "child", keys.array(keysAt)) + e.bounds("child", keys, keysAt, both) +
 		e.Restrictions("child", args) + e.Attached(leaf, args)
@@ -32,8 +32,8 @@ func (e *Edge) Direct(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, bo
 func (e *Edge) Window(leaf pgcatalog.Table, columns, lock string, keys Keys, limit int) (string, []any) {
 	args := &Args{}
 	keysAt, limitAt := args.Add(keys.Values), args.Add(limit)
-	if e.lookedUp(keys.Of, leaf) {
-		return e.pick(keys.Of, leaf, columns, lock, keys.array(keysAt), limitAt, args), args.Values
+	if e.usesLookups(keys.Of, leaf) {
+		return e.rowsQuery(keys.Of, leaf, columns, lock, keys.array(keysAt), limitAt, args), args.Values
 	}
 	return fmt.Sprintf("SELECT %s FROM ONLY %s AS picked WHERE %s%s%s%s LIMIT $%d", columns, leaf.SQL(),
 		e.matches(keys.Of, "picked", keys.array(keysAt)), e.bounds("picked", keys, keysAt, true),
@@ -49,18 +49,18 @@ func (e *Edge) Piece(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, poi
 	keysAt, pointersAt := args.Add(keys.Values), args.Add(pointers)
 	found := func(alias string) string {
 		return fmt.Sprintf("%s.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT pg_catalog.unnest($%d::pg_catalog.tid[]))) AND %s",
-			alias, pointersAt, e.here(alias, leaf, keys, keysAt, args))
+			alias, pointersAt, e.belong(alias, leaf, keys, keysAt, args))
 	}
 	if skip {
 		picked := fmt.Sprintf("SELECT picked.ctid FROM ONLY %s AS picked WHERE %s%s SKIP LOCKED", leaf.SQL(), found("picked"), e.Lock())
-		return e.change(names, leaf, keys, e.pointed(picked, keys, keysAt, args), args), args.Values
+		return e.change(names, leaf, keys, e.atPointers(picked, keys, keysAt, args), args), args.Values
 	}
 	return e.change(names, leaf, keys, found("child"), args), args.Values
 }
 
 // Finds returns the condition that a leaf has a row of keys. keys is an SQL expression.
 func (e *Edge) Finds(of *Key, leaf pgcatalog.Table, keys string, args *Args) string {
-	return "EXISTS (" + e.pick(of, leaf, "", "", keys, 0, args) + " OFFSET 0)"
+	return "EXISTS (" + e.rowsQuery(of, leaf, "", "", keys, 0, args) + " OFFSET 0)"
 }
 
 // Remain returns the condition that a row of the edge has the key, in any partition. It

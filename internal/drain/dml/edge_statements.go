@@ -24,42 +24,42 @@ func (e *Edge) matches(of *Key, alias, keys string) string {
 	return e.Compare[0].Any(alias+"."+pgcatalog.Quote(e.Columns[0]), keys)
 }
 
-// lookUps returns a query that joins composite keys with the rows that lookUp finds for
+// joinLookups returns a query that joins composite keys with the rows that lookUp finds for
 // each of them. lookUp refers to the key as wanted.key. OFFSET 0 and LATERAL make the
 // planner begin with the keys. Otherwise it could, depending on statistics, read a whole
 // index and compare each entry with the keys.
-func lookUps(columns, keys, lookUp, lock string) string {
+func joinLookups(columns, keys, lookUp, lock string) string {
 	return fmt.Sprintf("SELECT %s FROM pg_catalog.unnest(%s) AS wanted (key) CROSS JOIN LATERAL (%s OFFSET 0%s) AS picked WHERE true",
 		columns, keys, lookUp, lock)
 }
 
-// lookedUp reports whether a leaf's rows are found by one lookup per composite key.
+// usesLookups reports whether a leaf's rows are found by one lookup per composite key.
 // Without an index each lookup would read the whole table, so one scan serves all keys
 // instead.
-func (e *Edge) lookedUp(of *Key, leaf pgcatalog.Table) bool {
+func (e *Edge) usesLookups(of *Key, leaf pgcatalog.Table) bool {
 	return of.Composite() && e.Indexed[leaf.OID]
 }
 
-// pick returns the subquery for rows of keys, an SQL expression, locked by the clause
+// rowsQuery returns the subquery for rows of keys, an SQL expression, locked by the clause
 // lock. limitAt is the parameter with the maximum number of rows, or 0.
-func (e *Edge) pick(of *Key, leaf pgcatalog.Table, columns, lock, keys string, limitAt int, args *Args) string {
+func (e *Edge) rowsQuery(of *Key, leaf pgcatalog.Table, columns, lock, keys string, limitAt int, args *Args) string {
 	limit := ""
 	if limitAt > 0 {
 		limit = fmt.Sprintf(" LIMIT $%d", limitAt)
 	}
-	if e.lookedUp(of, leaf) {
+	if e.usesLookups(of, leaf) {
 		found := fmt.Sprintf("SELECT %s FROM ONLY %s AS picked WHERE %s%s",
 			columns, leaf.SQL(), e.equal("picked", of.Parts("wanted.key")), e.Restrictions("picked", args))
-		return lookUps(columns, keys, found, lock) + e.Attached(leaf, args) + limit
+		return joinLookups(columns, keys, found, lock) + e.Attached(leaf, args) + limit
 	}
 	return fmt.Sprintf("SELECT %s FROM ONLY %s AS picked WHERE %s%s%s%s",
 		columns, leaf.SQL(), e.matches(of, "picked", keys), e.Restrictions("picked", args), e.Attached(leaf, args), limit) + lock
 }
 
-// here returns the condition that a row of alias belongs to keys and meets the edge's
+// belong returns the condition that a row of alias belongs to keys and meets the edge's
 // restrictions. IS TRUE keeps the planner from using an index for it. Another condition,
 // such as a row pointer, finds the row.
-func (e *Edge) here(alias string, leaf pgcatalog.Table, keys Keys, keysAt int, args *Args) string {
+func (e *Edge) belong(alias string, leaf pgcatalog.Table, keys Keys, keysAt int, args *Args) string {
 	return fmt.Sprintf("(%s%s) IS TRUE%s", e.matches(keys.Of, alias, keys.array(keysAt)), e.Restrictions(alias, args), e.Attached(leaf, args))
 }
 
@@ -69,15 +69,15 @@ func (e *Edge) here(alias string, leaf pgcatalog.Table, keys Keys, keysAt int, a
 func (e *Edge) CleanStatement(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, limit int) (string, []any) {
 	args := &Args{}
 	keysAt, limitAt := args.Add(keys.Values), args.Add(limit)
-	picked := e.pick(keys.Of, leaf, "picked.ctid", e.Lock()+" SKIP LOCKED", keys.array(keysAt), limitAt, args)
-	return e.change(names, leaf, keys, e.pointed(picked, keys, keysAt, args), args), args.Values
+	picked := e.rowsQuery(keys.Of, leaf, "picked.ctid", e.Lock()+" SKIP LOCKED", keys.array(keysAt), limitAt, args)
+	return e.change(names, leaf, keys, e.atPointers(picked, keys, keysAt, args), args), args.Values
 }
 
-// pointed returns the condition that the query picked returns the pointer of a row of
+// atPointers returns the condition that the query picked returns the pointer of a row of
 // child. It repeats the condition on the keys for the row itself. IS TRUE keeps the
 // planner from using an index for that, which would compare every child with every
 // pointer.
-func (e *Edge) pointed(picked string, keys Keys, keysAt int, args *Args) string {
+func (e *Edge) atPointers(picked string, keys Keys, keysAt int, args *Args) string {
 	return fmt.Sprintf("child.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(%s)) AND (%s%s) IS TRUE",
 		picked, e.matches(keys.Of, "child", keys.Of.Parameter(keysAt)), e.Restrictions("child", args))
 }
@@ -96,7 +96,7 @@ CROSS JOIN LATERAL (
 ) AS picked
 WHERE true%s`, args.Add(at[0]), args.Add(at[1]), leaf.SQL(), e.matches(keys.Of, "picked", keys.Of.Parameter(keysAt)),
 		e.Restrictions("picked", args), lock, e.Attached(leaf, args))
-	return e.change(names, leaf, keys, e.pointed(picked, keys, keysAt, args), args), args.Values
+	return e.change(names, leaf, keys, e.atPointers(picked, keys, keysAt, args), args), args.Values
 }
 
 // change returns the statement that applies the edge's action to the rows that meet
@@ -106,13 +106,13 @@ func (e *Edge) change(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, wh
 		sql := Change(Remove, "ONLY "+leaf.SQL(), nil, "") + " WHERE " + where
 		switch {
 		case keys.Keep != nil && keys.Keep.Ruled:
-			return e.countingRows(names, "ONLY "+leaf.SQL(), keys, where, args)
+			return e.countLeftOut(names, "ONLY "+leaf.SQL(), keys, where, args)
 		case keys.Keep != nil:
-			return e.keepingRemoved(names, leaf, keys, where, args)
+			return e.keepRemoved(names, leaf, keys, where, args)
 		case e.Count != "":
-			return e.counting(sql, "false")
+			return e.withCount(sql, "false")
 		case e.EmitsEvent:
-			return e.telling(names, sql)
+			return e.withEvent(names, sql)
 		}
 		return sql
 	}
@@ -123,7 +123,7 @@ func (e *Edge) change(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, wh
 		here = fmt.Sprintf("child.tableoid OPERATOR(pg_catalog.=) $%d::pg_catalog.oid AND ", args.Add(leaf.OID))
 	}
 	if keys.Keep != nil && keys.Keep.Ruled {
-		return e.countingRows(names, table, keys, here+where, args)
+		return e.countLeftOut(names, table, keys, here+where, args)
 	}
 	columns, to := e.Columns, ""
 	switch e.Action { //nolint:exhaustive // The others have no value.
@@ -134,17 +134,17 @@ func (e *Edge) change(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, wh
 	}
 	sql := Change(e.Action, table, columns, to)
 	if keys.Keep != nil {
-		return e.keepingChanged(names, keys, columns, sql, table, here, where, args)
+		return e.keepChanged(names, keys, columns, sql, table, here, where, args)
 	}
 	sql += " WHERE " + here + where
 	if e.Count != "" {
-		return e.counting(sql, fmt.Sprintf("(%s%s) IS TRUE", e.matches(keys.Of, "child", keys.Of.Parameter(1)), e.Restrictions("child", args)))
+		return e.withCount(sql, fmt.Sprintf("(%s%s) IS TRUE", e.matches(keys.Of, "child", keys.Of.Parameter(1)), e.Restrictions("child", args)))
 	}
 	return sql
 }
 
-// counting adds Count to a statement. Rows that a trigger left unchanged do not count.
-func (e *Edge) counting(change, kept string) string {
+// withCount adds Count to a statement. Rows that a trigger left unchanged do not count.
+func (e *Edge) withCount(change, kept string) string {
 	key := ""
 	if e.EmitsEvent && !e.Updates() {
 		key = batch.RowKey("child", e.PrimaryKey, e.EventColumns) + " AS key, "
@@ -172,10 +172,10 @@ func Change(do Action, table string, columns []string, to string) string {
 	return fmt.Sprintf("UPDATE %s AS child SET %s", table, strings.Join(set, ", "))
 }
 
-// telling adds an event to a DELETE. The event has the table and the keys of the deleted
+// withEvent adds an event to a DELETE. The event has the table and the keys of the deleted
 // rows, for the owner of the files that belong to the rows. The statement returns the
 // number of rows, since its affected rows are those of the INSERT.
-func (e *Edge) telling(names pgcatalog.Names, deletion string) string {
+func (e *Edge) withEvent(names pgcatalog.Names, deletion string) string {
 	return fmt.Sprintf("WITH gone AS (%s RETURNING %s AS key),\nevent AS (%s)\nSELECT pg_catalog.count(*) FROM gone",
 		deletion, batch.RowKey("child", e.PrimaryKey, e.EventColumns), e.event(names, "gone"))
 }
@@ -195,7 +195,7 @@ func (e *Edge) Exists(key []string, args *Args) string {
 // Rows returns the subquery for the rows of keys, an SQL expression, in all partitions.
 func (e *Edge) Rows(of *Key, keys string, args *Args) string {
 	if of.Composite() && e.Index {
-		return lookUps("", keys, fmt.Sprintf("SELECT FROM %s WHERE %s%s",
+		return joinLookups("", keys, fmt.Sprintf("SELECT FROM %s WHERE %s%s",
 			e.Whole(), e.equal("child", of.Parts("wanted.key")), e.Restrictions("child", args)), "")
 	}
 	return fmt.Sprintf("SELECT FROM %s WHERE %s%s", e.Whole(), e.matches(of, "child", keys), e.Restrictions("child", args))

@@ -69,23 +69,23 @@ func (k *Keep) Begin(names pgcatalog.Names) batch.Statement {
 	}
 }
 
-// countingRows returns a statement that counts the rows of the next statement as left
+// countLeftOut returns a statement that counts the rows of the next statement as left
 // out.
-func (e *Edge) countingRows(names pgcatalog.Names, table string, keys Keys, where string, args *Args) string {
+func (e *Edge) countLeftOut(names pgcatalog.Names, table string, keys Keys, where string, args *Args) string {
 	from := fmt.Sprintf("(SELECT FROM %s AS child WHERE %s) AS gone HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0", table, where)
 	return "WITH " + keys.Keep.insert("kept", from, names, e, keys, nil, nil, nil, "0", args) + "\n" + fmt.Sprintf(total, "kept")
 }
 
-// keepingRemoved returns a DELETE that keeps its rows. In addition to the table's
+// keepRemoved returns a DELETE that keeps its rows. In addition to the table's
 // columns, gone has columns with names of system columns, which no column of a table can
 // have: xmin is true for rows that are kept, cmin is the part that a row is kept in, and
 // cmax is its key. The statement returns the number of rows, since its affected rows are
 // the inserted ones.
-func (e *Edge) keepingRemoved(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, where string, args *Args) string {
+func (e *Edge) keepRemoved(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, where string, args *Args) string {
 	k := keys.Keep
 	deletion := Change(Remove, "ONLY "+leaf.SQL(), nil, "") + " WHERE " + where
 	if k.Ahead != 0 {
-		return e.keepingAhead(names, leaf, keys, deletion, where, args)
+		return e.keepAhead(names, leaf, keys, deletion, where, args)
 	}
 	returning, event := Qualified("child", k.Columns), ""
 	if e.EmitsEvent {
@@ -123,11 +123,11 @@ const Separator = `E'\x01'`
 // Null represents NULL in such a text.
 const Null = `E'\x02'`
 
-// keepingAhead returns a DELETE that keeps its rows as the same snapshot reads them,
+// keepAhead returns a DELETE that keeps its rows as the same snapshot reads them,
 // without RETURNING. The function undo_set raises an error if the table may keep rows, if
 // rows are so large that their arrays may not fit into memory, or if a text contains
 // Separator.
-func (e *Edge) keepingAhead(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, deletion, where string, args *Args) string {
+func (e *Edge) keepAhead(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, deletion, where string, args *Args) string {
 	k, small := keys.Keep, "true"
 	if k.Size != "" {
 		small = fmt.Sprintf("%s OPERATOR(pg_catalog.<=) %d", k.size("child"), min(k.MaxRow, mostAhead))
@@ -161,10 +161,10 @@ const (
 	total     = "SELECT coalesce(pg_catalog.sum(kept.total), 0)::pg_catalog.int8 FROM %s"
 )
 
-// keepingChanged returns an UPDATE that keeps the keys of its rows and the old values of
+// keepChanged returns an UPDATE that keeps the keys of its rows and the old values of
 // the columns that it sets. A row that another session changes meanwhile is left for a
 // later statement.
-func (e *Edge) keepingChanged(names pgcatalog.Names, keys Keys, set []string, update, table, here, where string, args *Args) string {
+func (e *Edge) keepChanged(names pgcatalog.Names, keys Keys, set []string, update, table, here, where string, args *Args) string {
 	k := keys.Keep
 	fields := slices.Clone(k.Key)
 	for _, column := range slices.Concat(set, e.Columns) {

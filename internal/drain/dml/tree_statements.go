@@ -258,16 +258,16 @@ func (o *Owner) RemoveStatement(t *Table, leaf pgcatalog.Table, skip bool) strin
 	case len(childless) > 0:
 		condition += "\n\tAND " + strings.Join(childless, "\n\tAND ")
 	}
-	return o.removing(t, leaf, ctes, condition, "")
+	return o.deletion(t, leaf, ctes, condition, "")
 }
 
 // CascadeStatement returns the statement that deletes the rows. The actions of the keys
 // delete the $4 rows below them.
 func (o *Owner) CascadeStatement(t *Table, leaf pgcatalog.Table) string {
-	return o.removing(t, leaf, []string{wantSQL}, "", " OPERATOR(pg_catalog.+) $4::bigint")
+	return o.deletion(t, leaf, []string{wantSQL}, "", " OPERATOR(pg_catalog.+) $4::bigint")
 }
 
-func (o *Owner) removing(t *Table, leaf pgcatalog.Table, ctes []string, condition, more string) string {
+func (o *Owner) deletion(t *Table, leaf pgcatalog.Table, ctes []string, condition, more string) string {
 	extra := o.Extra(t)
 	ctes = append(ctes, fmt.Sprintf(`gone AS (
 	DELETE FROM ONLY %s AS target USING want
