@@ -10,7 +10,7 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// catalog is the part of a database that a set of definitions speaks of.
+// catalog is the tables of a database that a set of definitions names.
 type catalog struct {
 	schema    string
 	relations map[definitions.Name]*pgcatalog.Relation
@@ -29,7 +29,7 @@ func (c *catalog) qualified(name definitions.Name) definitions.Name {
 	return name
 }
 
-// readCatalog reads everything about the named tables in a handful of statements, however many there are.
+// readCatalog reads the named tables in a fixed number of statements.
 func readCatalog(ctx context.Context, tx pgx.Tx, schema string, names []definitions.Name) (*catalog, error) {
 	c := &catalog{schema: schema, relations: map[definitions.Name]*pgcatalog.Relation{}}
 	schemas, tables := make([]string, len(names)), make([]string, len(names))
@@ -54,8 +54,9 @@ func readCatalog(ctx context.Context, tx pgx.Tx, schema string, names []definiti
 	return c, nil
 }
 
-// defaultKey is the column that definitions refer to where they name none: the primary key, or id where
-// that identifies a row by itself, as in partitioned tables keyed by (id, partition).
+// defaultKey returns the column that definitions refer to if they name none. It is the
+// primary key, or id if that alone identifies a row, as in partitioned tables with the
+// key (id, partition).
 func defaultKey(r *pgcatalog.Relation) string {
 	key := r.PrimaryKey()
 	switch {
@@ -68,8 +69,8 @@ func defaultKey(r *pgcatalog.Relation) string {
 	}
 }
 
-// identifies reports whether the column is unique. A partitioned table can have no unique index without its
-// partition key, so there a part of the primary key has to do.
+// identifies reports whether the column is unique. A unique index of a partitioned table
+// must contain its partition key, so there a column of the primary key is accepted.
 func identifies(r *pgcatalog.Relation, column string) bool {
 	return r.Unique(column) || r.Kind == "p" && slices.Contains(r.PrimaryKey(), column)
 }

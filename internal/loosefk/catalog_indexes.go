@@ -6,8 +6,9 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// ordered returns the indexes of a relation's tables that keep an order and can be used, with only those of their columns
-// named that find rows by the comparisons, which belong to columns.
+// ordered returns the usable B-tree indexes of one of a relation's tables. by has the
+// comparison of each of columns. An index column that cannot be used for its comparison
+// gets the name "".
 func ordered(r *pgcatalog.Relation, table uint32, columns []string, by []pgcatalog.Comparison, operators *pgcatalog.Operators) []pgcatalog.Index {
 	var found []pgcatalog.Index
 	for _, i := range r.Indexes[table] {
@@ -25,9 +26,10 @@ func ordered(r *pgcatalog.Relation, table uint32, columns []string, by []pgcatal
 	return found
 }
 
-// serves reports whether one of the indexes leads straight to the rows with values of columns: it begins with them, in any
-// order, with none but the given ones in between, which the same statements compare with one value. One that is unique on
-// some of them does so as well: the others only filter one row.
+// serves reports whether one of the indexes leads directly to the rows with values of
+// columns. It must begin with them in any order. Only given columns may be in between,
+// which the same statements compare with one value. An index that is unique on some of
+// the columns is sufficient too: the other columns only filter one row.
 func serves(indexes []pgcatalog.Index, columns, given []string) bool {
 	return slices.ContainsFunc(indexes, func(i pgcatalog.Index) bool {
 		compared := slices.Concat(columns, given)
@@ -38,7 +40,7 @@ func serves(indexes []pgcatalog.Index, columns, given []string) bool {
 	})
 }
 
-// Unserved says why no index on the columns can serve, or "".
+// Unserved returns why statements could not use an index on the columns, or "".
 func (r *Reference) Unserved() string {
 	if r.Index {
 		return ""
@@ -46,14 +48,15 @@ func (r *Reference) Unserved() string {
 	return r.unserved
 }
 
-// identified reports whether exactly these columns, in any order, make a unique index of the table.
+// identified reports whether the table has a unique index on exactly these columns, in
+// any order.
 func identified(r *pgcatalog.Relation, columns []string) bool {
 	return slices.ContainsFunc(r.Indexes[r.OID], func(i pgcatalog.Index) bool {
 		return i.Unique && i.Complete() && len(i.Columns) == len(columns) && i.Order(columns) != nil
 	})
 }
 
-// deferrable reports that only deferrable constraints keep the key unique.
+// deferrable reports whether only deferrable constraints keep the key unique.
 func deferrable(r *pgcatalog.Relation, columns []string) (only bool) {
 	for _, i := range r.Indexes[r.OID] {
 		if !i.Unique || !i.Complete() || i.Order(columns) == nil || !i.Primary && len(i.Columns) != len(columns) {
@@ -66,7 +69,7 @@ func deferrable(r *pgcatalog.Relation, columns []string) (only bool) {
 	return only
 }
 
-// bindIndexes tells the reference which of its tables have an index on its columns.
+// bindIndexes finds out which of the reference's tables have an index on its columns.
 func (r *Reference) bindIndexes(child *pgcatalog.Relation, operators *pgcatalog.Operators) {
 	columns := r.Definition.Columns
 	tables := child.Leaves
@@ -95,8 +98,9 @@ func (r *Reference) bindIndexes(child *pgcatalog.Relation, operators *pgcatalog.
 	}
 }
 
-// indexOrder is the order in which an index that has all rows with a key goes through columns: the wanted one, if that is
-// not nil and there is such an index. complete is false where there is none.
+// indexOrder returns the order in which an index with all keys has the columns. If wanted
+// is not nil, the index must have that order. complete is false if there is no such
+// index.
 func indexOrder(indexes []pgcatalog.Index, columns []string, wanted []int) (order []int, complete bool) {
 	for _, i := range indexes {
 		found := i.Order(columns)

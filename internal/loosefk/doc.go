@@ -1,23 +1,34 @@
-// Package loosefk cleans up the children of deleted parents: the asynchronous counterpart of ON DELETE CASCADE and ON DELETE SET NULL. Its
-// entry points are Resolve and Engine.Run.
+// Package loosefk cleans up the children of deleted parents. It does asynchronously what
+// ON DELETE CASCADE and ON DELETE SET NULL do. Its entry points are Resolve and
+// Engine.Run.
 //
-//	DELETE of a parent ─► trigger ─► tombstone
-//	                                    │  Run: loaded with others of its parent, worked off together
-//	                                    ▼
-//	                   children deleted or changed, batch by batch ─► tombstone removed with the last of them
-//	                                                                      │  until all transactions of that time have ended
-//	                                                                      ▼
-//	                                                   recheck ─► no children: done
-//	                                                            └► children that came late: a tombstone again
+//	DELETE of a parent row ─► trigger ─► tombstone (status 1)
+//	                                         │  Run: loaded in chunks
+//	                                         ▼
+//	              children deleted or changed ─► tombstone removed, key stored in swept
+//	                                                 │  when all transactions of that time have ended
+//	                                                 ▼
+//	                                             marked tombstone (status 2, the recheck)
+//	                                                 ├─► no children: removed, done
+//	                                                 └─► children inserted late: deleted or changed,
+//	                                                     tombstone removed, key stored in swept again
 //
-// To recheck is to take the second look at the children of removed tombstones, which wait in the table swept. A horizon is the time before which
-// no transaction is open.
+// A tombstone is the row that a trigger on the parent inserts for each deleted row.
+// Resolve checks the definitions against the databases and binds them to their tables. A
+// Reference is a bound definition. Engine.Run passes the parents and their references to
+// package drain, which decides the order of the statements.
 //
-// A tombstone is the row that a trigger on the parent leaves per deleted row. Resolve checks the definitions against the databases and binds
-// them to their tables.
+// A transaction that was open when the tombstone was removed can still insert a child. So
+// the keys of removed tombstones are stored in the table swept and rechecked when no such
+// transaction is open. The horizon of a database is the time before which no transaction
+// is open there.
 //
-// Its one invariant: a tombstone goes only in a transaction that finds none of its children left in that database, after those in others
-// are gone. So a run may be killed anywhere, and two may run at once: the lease's fence lets one of them commit.
+// Invariant: a tombstone is only removed in a transaction that finds none of its children
+// left in that database, after those in other databases were deleted or changed. The
+// exception is a key that the parent has again: its tombstone is removed and its children
+// are kept. A run can be killed at any point, and two can run at the same time: the
+// lease's fence lets only one of them commit.
 //
-// Packages below: cleanup runs a pass, plan foresees one, orphans finds children that no tombstone leads to.
+// Sub-packages: cleanup runs a pass, plan shows what a pass would do, orphans finds
+// children of deleted parents without a tombstone.
 package loosefk

@@ -15,8 +15,8 @@ import (
 	"sexton/internal/pace"
 )
 
-// chunkSize is the number of tombstones that the paces with fixed sizes clean up together. Those with limits of rows change so many in a
-// statement, as in GitLab.
+// The paces with fixed sizes clean up chunkSize tombstones together. They change
+// deleteLimit or updateLimit rows in one statement, as GitLab does.
 const (
 	chunkSize   = 500
 	deleteLimit = 1000
@@ -33,11 +33,13 @@ var ErrChanged = drain.ErrChanged
 // Remote is another database in which parents have children.
 type Remote = drain.Remote
 
-// Adaptive is how the pace without row limits steers itself. The zero value is a pace with fixed limits.
+// Adaptive configures the pace that chooses its sizes itself. With the zero value the
+// pace has fixed sizes.
 type Adaptive struct {
 	// Target is the time that one transaction should take.
 	Target time.Duration
-	// Duty is the share of its time that a run works, above 0 and at most 1; the rest it leaves to others.
+	// Duty is the share of its time that a run works, above 0 and at most 1. It pauses
+	// for the rest.
 	Duty float64
 }
 
@@ -49,27 +51,32 @@ type Engine struct {
 	Database string
 	Pace     string
 	Limits   Limits
-	// Adaptive is set for the pace that steers itself. Limits then bound its run time alone, unless they name more.
+	// Adaptive is set for the pace that chooses its sizes itself. Limits then limit its
+	// run time, and rows only if they name a number.
 	Adaptive Adaptive
 	Throttle pace.Throttle
 	Parents  []*Parent
-	// Fingerprint, if set, is that of the parents' tables when they were bound. The run compares it first, and ends with ErrChanged.
+	// Fingerprint, if set, is the fingerprint of the parents' tables when they were
+	// bound. If it has changed, the run ends with ErrChanged.
 	Fingerprint string
 	Session     *batch.Session
-	// Connections is how many sessions the pace that steers itself may use at once. More returns another one under the same lease, or nil.
+	// Connections is the maximum number of sessions of the adaptive pace. More returns
+	// another session under the same lease, or nil.
 	Connections int
 	More        func(ctx context.Context) *batch.Session
 	// Remotes are the other databases in which parents have children, by name.
 	Remotes map[string]Remote
-	// Lost, if set, is called with another database that the run has lost.
+	// Lost, if set, is called when the connection to another database is lost.
 	Lost func(database string, err error)
-	// ConfirmAfter is the age from which on a removed tombstone is rechecked; 0 is 10 minutes.
+	// ConfirmAfter is the age at which a removed tombstone is rechecked. 0 stands for
+	// Confirm.
 	ConfirmAfter time.Duration
 	// Sizes holds the sizes that earlier runs of the process have learned.
 	Sizes *drain.Sizes
-	// Undo makes batches keep the rows that they delete or change for kept parents.
+	// Undo makes batches keep the rows that they delete or change, if the parent is kept.
 	Undo bool
-	// Progress, if set, is called with the statistics after every batch and when what the run waits for changes. It must not keep them.
+	// Progress, if set, is called with the statistics after every batch, and when the
+	// reason why the run waits changes. It must not keep the statistics.
 	Progress func(ctx context.Context, stats *Stats)
 }
 
@@ -78,7 +85,7 @@ type Engine struct {
 // with an error. The error wraps lease.ErrLost if another worker has taken the lease.
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	r := &run{Engine: e, stats: newStats(e.Database, e.Pace), references: map[*drain.Edge]*Reference{}}
-	// The last statement has to end under the lease.
+	// The last statement must end under the lease.
 	err := pace.Under(ctx, e.Session, e.Limits.Runtime, e.Session.Limits.StatementTimeout, r.through)
 	return r.stats, err
 }
@@ -91,12 +98,13 @@ type run struct {
 	source     *source
 	references map[*drain.Edge]*Reference
 	budget     budget
-	// rowsOver reports that a limit of rows was met.
+	// rowsOver reports that a limit of rows was reached.
 	rowsOver atomic.Bool
-	// origins reports that tombstones of the database have the column origin.
+	// origins reports that the tombstones' table has the column origin.
 	origins atomic.Bool
 
-	// mu guards the statistics: sessions and the search for lock holders report at any time.
+	// mu guards the statistics. The sessions and the search for lock holders update them
+	// in parallel.
 	mu    sync.Mutex
 	stats *Stats
 }
@@ -135,7 +143,8 @@ func (r *run) through(ctx context.Context, frame *pace.Frame) error {
 	return r.end(ctx)
 }
 
-// end completes the statistics. A run that met its limits records an attempt for tombstones that have more children than fit.
+// end completes the statistics. If the run reached its limits, it records an attempt for
+// each key that was drained in part.
 func (r *run) end(ctx context.Context) error {
 	r.mu.Lock()
 	r.stats.Duty, r.stats.WaitingFor, r.stats.WaitingClass = pace.Duty{}, "", ""
@@ -156,8 +165,10 @@ func (r *run) end(ctx context.Context) error {
 	return nil
 }
 
-// bind returns the parents with an edge for each leaf of their references, in the order in which statements take them: rows in
-// other databases first, and then those whose end is an event, as native cascades of other tables would leave none.
+// bind returns the parents, with an edge for each leaf of their references. The order of
+// the edges is the order of their statements. Edges in other databases come first. Then
+// come edges with events: a native cascade from another table would delete their rows
+// without an event.
 func (r *run) bind() []*drain.Parent {
 	parents := make([]*drain.Parent, len(r.Parents))
 	for i, parent := range r.Parents {
@@ -181,6 +192,8 @@ func (r *run) bind() []*drain.Parent {
 	return parents
 }
 
+// edges returns an edge for each leaf of a reference. If the leaves are not known, it
+// returns a single broken one.
 func (r *run) edges(reference *Reference) []*drain.Edge {
 	edge := drain.Edge{Edge: &reference.Edge, Broken: reference.Broken, Keep: reference.Keep, Limit: reference.limit(r.Adaptive.on())}
 	if reference.Remote {
@@ -201,7 +214,7 @@ func (r *run) edges(reference *Reference) []*drain.Edge {
 	return edges
 }
 
-// limit is the rows of one statement; 0 leaves it to the engine.
+// limit returns the number of rows of one statement. If it is 0, the engine chooses.
 func (r *Reference) limit(adaptive bool) int {
 	switch {
 	case r.Definition.DeleteLimit > 0 && !r.Updates():
@@ -215,13 +228,14 @@ func (r *Reference) limit(adaptive bool) int {
 	}
 }
 
-// worksAt records at which share of its time the run works.
+// worksAt records the share of its time that the run works now.
 func (r *run) worksAt(duty pace.Duty) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stats.Duty = duty
 }
 
+// left returns how many rows the run may still change through an edge.
 func (r *run) left(e *drain.Edge) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -278,7 +292,7 @@ func (r *run) progress(ctx context.Context) {
 	r.Progress(ctx, r.stats)
 }
 
-// waits records what the run waits for, or "".
+// waits records why the run waits. reason is "" if it does not.
 func (r *run) waits(ctx context.Context, class pace.WaitClass, reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

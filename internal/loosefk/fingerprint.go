@@ -7,10 +7,13 @@ import (
 	"sexton/internal/database"
 )
 
-// Fingerprint changes where the tables of the parents that are in one database, or what their tombstones record, are changed, so that what Resolve found may
-// hold no longer. It is much cheaper than resolving again: a table's row in pg_class gets a new xmin with nearly every change of its definition, and
-// statistics are written into it in place; a column's new name and an index do not, so the tables' columns and indexes are looked at, too. Partitions that
-// come or go change the tree itself. Another key in the tombstones shows in the function that records them.
+// Fingerprint returns a text that changes if the parents' tables in one database change,
+// or the columns that their tombstones record. What Resolve found may then be wrong. It
+// is much cheaper than Resolve: a table's row in pg_class gets a new xmin with nearly
+// every change of its definition, but not with new statistics, which are written in
+// place. A renamed column and an index do not change that row, so the fingerprint also
+// has the columns and indexes. Attached and detached partitions change the tree of
+// tables. Another recorded key changes the function that records it.
 func Fingerprint(ctx context.Context, db database.Sender, name string, parents []*Parent) (string, error) {
 	var fingerprint string
 	row := database.Behind(ctx, db, "SELECT "+database.GenericPlan, nil, []any{new(string)}, statement("fingerprint"), tablesIn(name, parents))
@@ -20,7 +23,7 @@ func Fingerprint(ctx context.Context, db database.Sender, name string, parents [
 	return fingerprint, nil
 }
 
-// tablesIn are the tables of parents that are in one database.
+// tablesIn returns the tables of parents and children that are in one database.
 func tablesIn(name string, parents []*Parent) (oids []uint32) {
 	for _, parent := range parents {
 		if parent.Database == name {

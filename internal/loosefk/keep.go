@@ -24,9 +24,10 @@ func markUnkept(ctx context.Context, on *batch.Session, origins []int64) error {
 	return err //nolint:wrapcheck // The pass names it.
 }
 
-// Keep has the references to children in one database keep what they take.
+// Keep makes the references to children in one database keep the rows that they delete or
+// change.
 func Keep(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, database string, parents []*Parent, how dml.Keep) error {
-	how.Exclude = append([]string{}, how.Exclude...) // Never NULL.
+	how.Exclude = append([]string{}, how.Exclude...) // A nil slice would be NULL.
 	for _, reference := range UsableIn(database, parents) {
 		layout, err := LayoutOf(ctx, db, names, reference.Child.OID, how.Exclude, reference.Updates())
 		if err != nil {
@@ -39,10 +40,12 @@ func Keep(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, database s
 	return nil
 }
 
-// LayoutOf reads how rows of a table are kept: deleted ones as those of its root, as triggers keep them, and changed ones by its own key.
+// LayoutOf reads how rows of a table are kept. Deleted rows are kept in the layout of the
+// table's root, as triggers keep them. Changed rows are kept by the table's own key.
 func LayoutOf(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, table uint32, exclude []string, changed bool) (*dml.Layout, error) {
 	on := names.On(db)
-	var id int64 // First, since the next statement sees no row that it has made itself.
+	// A statement cannot read a row that it inserts itself, so the layout is inserted first.
+	var id int64
 	if err := on.QueryRow(ctx, statement("make_layout"), table, exclude, changed).Scan(&id); err != nil {
 		return nil, fmt.Errorf("note the columns to keep: %w", err)
 	}

@@ -17,12 +17,12 @@ type Table = pgcatalog.Table
 type Parent struct {
 	dml.Key
 
-	// Database is the configured name of the one that it lives in.
+	// Database is the configured name of the parent's database.
 	Database string
 	// Recorded is the name that the tracking trigger writes into tombstones.
 	Recorded   string
 	References []*Reference
-	// keys are the columns as their unique index compares them.
+	// keys are the columns with the comparisons of their unique index.
 	keys []pgcatalog.Key
 }
 
@@ -36,29 +36,34 @@ type Reference struct {
 	dml.Edge
 
 	Definition definitions.Definition
-	// Database is the configured name of the one that the child lives in, Remote that it is not the parent's.
+	// Database is the configured name of the child's database. Remote reports that it is
+	// not the parent's.
 	Database string
 	Remote   bool
-	// Broken is why the definition does not fit its database; Unreachable reports that the child's database could not be asked.
-	// Either way nothing but the definition is known, and none of the parent's tombstones can be finished.
+	// Broken is why the definition does not fit its database. Unreachable reports that
+	// the child's database could not be reached. In both cases only the definition is
+	// known, and no tombstone of the parent can be finished.
 	Broken      string
 	Unreachable bool
-	// BrokenLeaves are the leaves that the role may not work on, by OID, with what it lacks. The others are cleaned up.
+	// BrokenLeaves has the leaves on which the role lacks privileges, by OID, with the
+	// reason. The other leaves are cleaned up.
 	BrokenLeaves map[uint32]string
-	// Keep, if set, says how statements keep what they take.
+	// Keep, if set, describes how statements keep the rows that they delete or change.
 	Keep *dml.Keep
-	// unserved is why no ordinary index on the columns can serve, or "".
+	// unserved is why statements could not use an index on the columns, or "".
 	unserved string
-	// Order are the positions of the columns in the order of an index that an audit can go through, and Stepped reports that there is one with all
-	// keys in that order, in all leaves.
+	// Order has the positions of the columns in the order of an index. Stepped reports
+	// that all leaves have an index in that order with all keys, so that an audit can
+	// read it key by key.
 	Order   []int
 	Stepped bool
-	// Own is how each of the columns is compared with values of its own type; Types are the declared ones, Bases the ones that those are built on.
+	// Own is how each column is compared with values of its own type. Types has the
+	// declared types, and Bases the same without length, precision and domain.
 	Own          []pgcatalog.Comparison
 	Types, Bases []string
 }
 
-// References goes through those of all parents.
+// References iterates over the references of all parents.
 func References(parents []*Parent) iter.Seq2[*Parent, *Reference] {
 	return func(yield func(*Parent, *Reference) bool) {
 		for _, parent := range parents {
@@ -71,7 +76,8 @@ func References(parents []*Parent) iter.Seq2[*Parent, *Reference] {
 	}
 }
 
-// UsableIn are the parents' references to children in one database for which statements can be made.
+// UsableIn returns the parents' references to children in one database for which
+// statements can be built.
 func UsableIn(database string, parents []*Parent) (usable []*Reference) {
 	for _, reference := range References(parents) {
 		if reference.Database == database && reference.Usable() {
@@ -81,8 +87,8 @@ func UsableIn(database string, parents []*Parent) (usable []*Reference) {
 	return usable
 }
 
-// Usable reports whether statements can be made for it.
+// Usable reports whether statements can be built for the reference.
 func (r *Reference) Usable() bool { return r.Broken == "" && !r.Unreachable }
 
-// label is the key's columns for people.
+// label returns the key's columns as shown to users.
 func (p *Parent) label() string { return strings.Join(p.KeyColumns, ", ") }

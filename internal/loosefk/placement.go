@@ -15,15 +15,16 @@ import (
 // Site is one configured database as Resolve sees it.
 type Site struct {
 	Name string
-	// Schema is where tables live whose names have none.
+	// Schema is the schema of tables that are named without one.
 	Schema string
-	// Tables are shell patterns of the tables that live here, whatever other databases have under the same names.
+	// Tables are shell patterns of the tables of this database. Other databases may have
+	// tables with the same names.
 	Tables []string
-	// DB is nil while the database cannot be reached.
+	// DB is nil if the database cannot be reached.
 	DB pgcatalog.Beginner
 }
 
-// SiteError is an error of one of several databases, while the others answer.
+// SiteError is an error of one of several databases.
 type SiteError struct {
 	Database string
 	Err      error
@@ -35,7 +36,8 @@ func (e *SiteError) Error() string {
 
 func (e *SiteError) Unwrap() error { return e.Err }
 
-// site is a database with the part of its catalogue that the definitions speak of; nil while it cannot be reached.
+// site is a database with the tables that the definitions name. catalog is nil if the
+// database cannot be reached.
 type site struct {
 	Site
 
@@ -61,8 +63,9 @@ func (s *site) has(name definitions.Name) bool {
 	return s.catalog != nil && s.catalog.lookup(name) != nil
 }
 
-// home finds the database in which a table lives: the one whose patterns match or, where there is none, the one among those
-// without patterns that has it. Where none has it, it may be in one that cannot be reached.
+// home returns the database of a table: the one whose patterns match. If no pattern
+// matches, it is the database without patterns that has the table. If none has it, the
+// table may be in a database that cannot be reached.
 func (r *resolver) home(name definitions.Name) (*site, *problem.Problem) {
 	if len(r.sites) == 1 {
 		return r.sites[0], nil

@@ -9,15 +9,18 @@ import (
 	"sexton/internal/problem"
 )
 
-// MissingPrivileges lists what the connected role lacks to clean up those children of parents that are in one database.
-// Only passes need it: triggers are installed and compared without.
+// MissingPrivileges lists the privileges that the connected role lacks to clean up the
+// parents' children in one database. Only passes need them. Triggers are installed and
+// compared without them.
 func MissingPrivileges(ctx context.Context, db pgcatalog.Beginner, database string, parents []*Parent) (problem.List, error) {
 	missing, _, err := missingPrivileges(ctx, db, database, parents)
 	return missing, err
 }
 
-// BreakUnprivileged is MissingPrivileges, and breaks the leaves that the role may not work on, or references without a right on the child
-// itself. The other partitions of a child are cleaned up while a new one lacks its grants.
+// BreakUnprivileged lists the same as MissingPrivileges. It also marks the leaves on
+// which the role lacks privileges as broken, or the reference if a privilege on the child
+// itself is missing. So the other partitions of a child are cleaned up while a new one
+// lacks its grants.
 func BreakUnprivileged(ctx context.Context, db pgcatalog.Beginner, database string, parents []*Parent) (problem.List, error) {
 	missing, tables, err := missingPrivileges(ctx, db, database, parents)
 	for i, lack := range missing {
@@ -34,13 +37,14 @@ func BreakUnprivileged(ctx context.Context, db pgcatalog.Beginner, database stri
 	return missing, err
 }
 
-// neededTable is a table that statements for a reference need privileges on: the child or one of its leaves.
+// neededTable is a table on which the statements for a reference need privileges: the
+// child or one of its leaves.
 type neededTable struct {
 	reference *Reference
 	oid       uint32
 }
 
-// missingPrivileges returns what is missing, with the table for each.
+// missingPrivileges returns the missing privileges, each with its table.
 func missingPrivileges(
 	ctx context.Context, db pgcatalog.Beginner, database string, parents []*Parent,
 ) (missing problem.List, of []neededTable, err error) {

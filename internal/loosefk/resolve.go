@@ -16,13 +16,16 @@ import (
 	"sexton/internal/problem"
 )
 
-// Resolve binds definitions to the tables of the databases they live in and returns each database's parents, sorted, by
-// its name. Names without a schema belong to the database's own.
+// Resolve binds definitions to the tables of their databases. It returns each database's
+// parents, sorted, by the name of the database. Names without a schema belong to the
+// database's schema.
 //
-// Its findings are all that only a database can tell: errors (a missing table or column, types that do not
-// compare, NOT NULL under async_nullify, a partition named as parent) and warnings (a foreign-key column without an
-// index). A definition with an error leaves its parent a reference that is Broken, so that a worker that goes on all the
-// same works off none of the parent's tombstones; so does one whose child cannot be reached. The error is a *SiteError.
+// The problems are those that only a database can show. Errors are a missing table or
+// column, types that cannot be compared, NOT NULL with async_nullify, and a partition as
+// parent. A warning is a foreign-key column without an index. A definition with an error
+// becomes a Reference of its parent that is Broken. So a worker that continues does not
+// process tombstones of that parent. The same applies if the child's database cannot be
+// reached. The error is a *SiteError.
 func Resolve(ctx context.Context, sites []Site, defs []definitions.Definition) (map[string][]*Parent, problem.List, error) {
 	names := make([]definitions.Name, 0, 2*len(defs))
 	for _, d := range defs {
@@ -61,13 +64,14 @@ func Resolve(ctx context.Context, sites []Site, defs []definitions.Definition) (
 
 type resolver struct {
 	sites []*site
-	// parents are by database and by the name that tombstones carry.
+	// parents are by database and by recorded name.
 	parents  map[string]map[string]*Parent
 	broken   []*Reference
 	problems problem.List
 }
 
-// report adds a finding about one key of a definition, such as ".column", or about all of it.
+// report adds a problem with one key of a definition, such as ".column", or with all of
+// it.
 func (r *resolver) report(d definitions.Definition, severity problem.Severity, key, message, fix string) {
 	r.problems.Add(problem.Problem{Severity: severity, Position: d.At(strings.TrimPrefix(key, ".")), Key: d.Key + key, Message: message, Fix: fix})
 }
@@ -97,7 +101,8 @@ func (r *resolver) bind(d definitions.Definition) {
 	}
 }
 
-// attachBroken gives the broken definitions to the parents that they are about, whichever other definition made those.
+// attachBroken adds the broken definitions to their parents, which other definitions have
+// created.
 func (r *resolver) attachBroken() {
 	for _, reference := range r.broken {
 		for _, s := range r.sites {
@@ -111,19 +116,20 @@ func (r *resolver) attachBroken() {
 	}
 }
 
-// named is a table of which nothing but the name is known, in schema where it names none.
+// named returns a table of which only the name is known. schema is used if the name has
+// none.
 func named(name definitions.Name, schema string) Table {
 	return Table{Schema: cmp.Or(name.Schema, schema), Name: name.Table}
 }
 
-// edgeOf is the part of a definition's edge that the definition tells.
+// edgeOf returns the part of an edge that its definition contains.
 func edgeOf(d definitions.Definition, child Table) dml.Edge {
 	actions := map[definitions.Action]dml.Action{definitions.Delete: dml.Remove, definitions.Nullify: dml.Nullify, definitions.UpdateColumn: dml.Assign}
 	return dml.Edge{Child: child, Columns: d.Columns, Action: actions[d.OnDelete], EmitsEvent: d.EmitsEvent(), EventColumns: d.Event}
 }
 
-// reference binds a definition to its child. What it returns is of use where no error was reported; without a parent
-// the child is checked all the same.
+// reference binds a definition to its child. The result is only valid if no error was
+// reported. Without a parent it still checks the child.
 func (r *resolver) reference(d definitions.Definition, parent *Parent) *Reference {
 	home := r.childSite(d)
 	if home == nil {
@@ -161,14 +167,16 @@ func (r *resolver) reference(d definitions.Definition, parent *Parent) *Referenc
 	default:
 		fix := child.CreateIndex(child.Table, d.Columns...)
 		if reference.Partitioned() {
-			fix = "index each partition, as sexton plan prints it" // Postgres refuses CONCURRENTLY on the table itself.
+			// Postgres rejects CONCURRENTLY on the partitioned table itself.
+			fix = "index each partition, as sexton plan prints it"
 		}
 		r.report(d, problem.Warning, ".column",
 			fmt.Sprintf("no index of %s begins with %s, so every batch reads the whole table", d.Child, d.ColumnList()), fix)
 	}
 	for _, other := range parent.References {
 		if other.same(reference) {
-			// Spelt differently, with the schema and without it, or the definitions' own check had found it.
+			// One names the schema and the other does not. The check of the definitions alone finds
+			// all other equal ones.
 			r.refuse(d, "", "remove one of them", "the same definition stands at %s", other.Definition.Position)
 		} else if other.contradicts(reference) {
 			r.refuse(d, ".on_delete", "give both of them conditions on one column, with different values",
@@ -179,7 +187,8 @@ func (r *resolver) reference(d definitions.Definition, parent *Parent) *Referenc
 	return reference
 }
 
-// childSite is the database that the definition names for its child, or the one in which the child is found.
+// childSite returns the database that the definition names for its child, or the one that
+// has the child.
 func (r *resolver) childSite(d definitions.Definition) *site {
 	if d.Database != "" {
 		if at := slices.IndexFunc(r.sites, func(s *site) bool { return s.Name == d.Database }); at >= 0 {
@@ -196,14 +205,15 @@ func (r *resolver) childSite(d definitions.Definition) *site {
 	return home
 }
 
-// same reports whether two references of one parent are one.
+// same reports whether two references of one parent are equal.
 func (r *Reference) same(other *Reference) bool {
 	return r.Database == other.Database && r.Child.OID == other.Child.OID &&
 		slices.Equal(r.Definition.Columns, other.Definition.Columns) && slices.Equal(r.Conditions, other.Conditions)
 }
 
-// contradicts reports whether two references of one parent may do different things to one row, of a partition that both have or after one of them
-// has changed it.
+// contradicts reports whether two references of one parent may change one row
+// differently, depending on their order. The row is in a partition that both have, or
+// meets the second one only after the first one changed it.
 func (r *Reference) contradicts(other *Reference) bool {
 	shared := slices.ContainsFunc(r.Leaves, func(leaf Table) bool {
 		return slices.ContainsFunc(other.Leaves, func(l Table) bool { return l.OID == leaf.OID })
@@ -216,7 +226,7 @@ func (r *Reference) contradicts(other *Reference) bool {
 	sameTarget := r.Target.Column == other.Target.Column && r.Target.Value == other.Target.Value
 	switch {
 	case sameAction && sameTarget && (sameColumns || r.Action != dml.Nullify):
-		return false // The row ends alike, whichever comes first.
+		return false // The result is the same in both orders.
 	case sameColumns && !sameAction:
 	case !r.spoils(other) && !other.spoils(r):
 		return false
@@ -228,7 +238,8 @@ func (r *Reference) contradicts(other *Reference) bool {
 	})
 }
 
-// spoils reports whether the reference sets a column by which the other one finds its rows, or which that sets to another value.
+// spoils reports whether the reference sets a column by which the other one finds its
+// rows, or a column that the other one sets to another value.
 func (r *Reference) spoils(other *Reference) bool {
 	set := []string{r.Target.Column}
 	if r.Action == dml.Nullify {
@@ -240,12 +251,13 @@ func (r *Reference) spoils(other *Reference) bool {
 	})
 }
 
-// assigns reports whether the reference gives rows a value that a condition asks for.
+// assigns reports whether the reference sets the value that a condition requires.
 func (r *Reference) assigns(asked dml.Value) bool {
 	return r.Target.Column == asked.Column && r.Target.Value == asked.Value
 }
 
-// parent returns the parent's entry, or nil where it is unusable or out of reach.
+// parent returns the parent of a definition. It returns nil if the parent cannot be used
+// or reached.
 func (r *resolver) parent(d definitions.Definition) *Parent {
 	home, wrong := r.home(d.Parent)
 	switch {
@@ -323,7 +335,7 @@ func (r *resolver) child(d definitions.Definition, home *site) *pgcatalog.Relati
 	return nil
 }
 
-// bindValues gives conditions and target the types of their columns.
+// bindValues sets the reference's conditions and target, with the types of their columns.
 func (r *resolver) bindValues(d definitions.Definition, child *pgcatalog.Relation, operators *pgcatalog.Operators, reference *Reference) bool {
 	ok := true
 	typed := func(key string, column pgcatalog.Column, value string) dml.Value {
@@ -370,8 +382,8 @@ func (r *resolver) missingColumn(d definitions.Definition, key string, name defi
 	return r.refuse(d, key, fix, "table %s has no column %s", name, column)
 }
 
-// reportCycles tells of deletes that can come back to their own table. They end, as each row can go only
-// once, but their author should know.
+// reportCycles reports deletes that lead back to their own table. They end, since each
+// row is deleted only once, but the author of the definitions should know.
 func (r *resolver) reportCycles() {
 	type node struct{ database, table string }
 	next := map[node][]*Reference{}

@@ -9,7 +9,8 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// key returns the columns of the parent that a definition refers to, or reports why there are none.
+// key returns the columns of the parent that a definition refers to. If there are none,
+// it reports why.
 func (r *resolver) key(d definitions.Definition, table *pgcatalog.Relation) []string {
 	key, ok := d.ParentColumns, true
 	if len(key) == 0 {
@@ -41,7 +42,7 @@ func (r *resolver) key(d definitions.Definition, table *pgcatalog.Relation) []st
 	return nil
 }
 
-// primaryKey is the key that a definition means which names no columns of the parent.
+// primaryKey returns the key of a definition that names no columns of the parent.
 func (r *resolver) primaryKey(d definitions.Definition, table *pgcatalog.Relation) []string {
 	key := table.PrimaryKey()
 	switch {
@@ -61,7 +62,7 @@ func (r *resolver) primaryKey(d definitions.Definition, table *pgcatalog.Relatio
 	return nil
 }
 
-// checkColumns looks how the child's columns compare with those of the key, one by one.
+// checkColumns finds the comparison of each of the child's columns with the key's column.
 func (r *resolver) checkColumns(
 	d definitions.Definition, parent *Parent, child *pgcatalog.Relation, operators *pgcatalog.Operators, reference *Reference,
 ) bool {
@@ -99,7 +100,8 @@ func (r *resolver) checkColumn(d definitions.Definition, i int, parent *Parent, 
 	return true
 }
 
-// element is the path of one item of a key that takes one name or a list of names.
+// element returns the path of one item of a key whose value is one name or a list of
+// names.
 func element(key string, names []string, i int) string {
 	if len(names) == 1 {
 		return key

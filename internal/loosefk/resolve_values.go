@@ -15,9 +15,9 @@ import (
 	"sexton/internal/problem"
 )
 
-// checkValues casts every condition and target value once, and holds what references write against the child's constraints,
-// so that a value which does not fit its column, or only after being cut or rounded, is found here and not in the middle of a
-// batch.
+// checkValues casts every condition and target value once, and checks the values that
+// references write against the child's constraints. So a value that does not fit its
+// column, or only shortened or rounded, is found here and not during a batch.
 func (r *resolver) checkValues(ctx context.Context) error {
 	for _, s := range r.sites {
 		if s.DB == nil {
@@ -68,9 +68,9 @@ func (r *resolver) checkValuesOf(ctx context.Context, tx pgx.Tx, reference *Refe
 
 type constraint struct{ Label, Expression string }
 
-// readConstraints finds the constraints, of a table or of its partitions, that speak of the given columns alone. It reads
-// nothing of a table that another session holds: to show a constraint is to lock its table, and the statements of a pass
-// meet it all the same.
+// readConstraints reads the constraints of a table or of its partitions that only depend
+// on the given columns. To print a constraint is to lock its table, so it reads none of a
+// table that another session has locked. The statements of a pass find a violation too.
 func readConstraints(ctx context.Context, tx pgx.Tx, reference *Reference, columns []string) (found []constraint, err error) {
 	tables := []uint32{reference.Child.OID}
 	for _, leaf := range reference.Leaves {
@@ -87,8 +87,8 @@ func readConstraints(ctx context.Context, tx pgx.Tx, reference *Reference, colum
 	return found, err
 }
 
-// checkConstraints tries what a reference writes on the constraints that speak of nothing else. What those of several columns
-// say depends on the row.
+// checkConstraints checks the values that a reference writes against the constraints that
+// only depend on them. The result of other constraints depends on the row.
 func (r *resolver) checkConstraints(ctx context.Context, tx pgx.Tx, reference *Reference) error {
 	columns, values, written := reference.Definition.Columns, make([]any, len(reference.Definition.Columns)), reference.Types
 	what, key := "NULL", ".on_delete"
@@ -115,7 +115,7 @@ func (r *resolver) checkConstraints(ctx context.Context, tx pgx.Tx, reference *R
 			if f.SQLState == "" || f.Verdict == batch.Fatal {
 				return fmt.Errorf("try %s of %s: %w", c.Label, reference.Child.Label(), err)
 			}
-			refused = strings.HasPrefix(f.SQLState, "22") || strings.HasPrefix(f.SQLState, "23") // All other errors are the expression's.
+			refused = strings.HasPrefix(f.SQLState, "22") || strings.HasPrefix(f.SQLState, "23") // All other errors come from the expression itself.
 		}
 		if refused {
 			reference.Broken = fmt.Sprintf("%s refuses %s in %s.%s", c.Label, what, reference.Child.Label(), strings.Join(columns, ", "))
@@ -126,8 +126,9 @@ func (r *resolver) checkConstraints(ctx context.Context, tx pgx.Tx, reference *R
 	return nil
 }
 
-// checkValue reports a value that does not fit its column. One that fits becomes the text that it has under Settled, which
-// means the same value in every batch, whatever settings the role has.
+// checkValue reports a value that does not fit its column. It replaces a value that fits
+// by its text form under Settled, which means the same value in every batch, whatever
+// settings the role has.
 func (r *resolver) checkValue(ctx context.Context, tx pgx.Tx, reference *Reference, key string, value *dml.Value) error {
 	var becomes string
 	var same bool

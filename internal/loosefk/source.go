@@ -22,12 +22,13 @@ import (
 //go:embed queries
 var queries embed.FS
 
-// statement is a text of the folder queries, to be rendered for the configured schemas.
+// statement returns a text of the folder queries, to be rendered for the configured
+// schemas.
 func statement(name string, more ...string) string {
 	return pgcatalog.Texts{Files: queries}.Statement(name, more...)
 }
 
-// source is the queue of tombstones of one database.
+// source is the queue of tombstones of one database. It implements drain.Source.
 type source struct {
 	*run
 
@@ -46,7 +47,8 @@ func (s *source) text(name string, more ...string) string {
 func (s *source) confirmAfter() time.Duration { return cmp.Or(s.ConfirmAfter, Confirm) }
 
 // Load returns due tombstones. A tombstone whose key does not fit the parent's key
-// columns has an attempt. The first call also compares the fingerprint of the tables.
+// columns has an attempt. The first call also compares the fingerprint of the tables, and
+// reads which of them have a trigger, rule or policy that may keep rows.
 func (s *source) Load(ctx context.Context, on *batch.Session, from []drain.Spot, limit int, recheck bool) (map[*drain.Parent][]drain.Tombstone, error) {
 	query, fingerprint, keeps, origins := "load", s.Fingerprint, []uint32{}, s.origins.Load()
 	if recheck {
@@ -110,7 +112,8 @@ func (s *source) names() []string {
 	return each.Of(s.parents, func(p *drain.Parent) string { return p.Name })
 }
 
-// undo returns sql if the columns exist that it names, or "".
+// undo returns sql, which is about columns of undo, if these columns exist. Otherwise it
+// returns "".
 func (s *source) undo(sql string) string {
 	if s.origins.Load() {
 		return sql
@@ -128,6 +131,7 @@ func (s *source) leaves() (oids []uint32) {
 	return oids
 }
 
+// scan reads tombstones into found, or into foreign if their key does not fit the parent.
 func (s *source) scan(rows pgx.Rows, at map[string]*drain.Parent, recheck, origins bool, found, foreign map[*drain.Parent][]drain.Tombstone) error {
 	var name string
 	var id int64
@@ -165,8 +169,10 @@ func (s *source) scan(rows pgx.Rows, at map[string]*drain.Parent, recheck, origi
 	return err
 }
 
-// fits reports whether a tombstone has a key of the parent's shape. With another one it was written when the definitions named
-// other columns. The table allows both columns and neither, as each DELETE of a parent would pay for a CHECK.
+// fits reports whether a tombstone's key has the type and number of columns of the
+// parent's key. Otherwise it was written when the definitions named other columns. The
+// table has no CHECK that exactly one of the two key columns is set, since each DELETE of
+// a parent would pay for it.
 func fits(parent *drain.Parent, integer *int64, text *string, types *pgtype.Map) bool {
 	if (integer != nil) != parent.Integer || (text != nil) == parent.Integer {
 		return false
@@ -185,9 +191,12 @@ func positions(tombstones []drain.Tombstone) (ids []int64, times []pgtype.Timest
 	return ids, each.Of(tombstones, func(t drain.Tombstone) pgtype.Timestamptz { return t.ConsumeAfter })
 }
 
-// Complete removes the tombstones whose children are gone, or whose parent has a row, and remembers the former for a recheck.
-// The direct statements of the same transaction have changed every row of its snapshot. Only with check it looks for rows that
-// a trigger or rule has kept or written. A marked tombstone is remembered again only if there was a child.
+// Complete removes the tombstones whose children are deleted or changed, or whose parent
+// has a row. It stores the keys of the former in the table swept for a recheck. The
+// direct statements of the same transaction have changed every row of its snapshot. If
+// check is set, a trigger or rule may have kept or inserted rows, and the statement
+// queries for them. The key of a marked tombstone is only stored again if the recheck
+// found a child (setting sexton.late).
 func (s *source) Complete(p *drain.Parent, tombstones []drain.Tombstone, check bool, done *drain.Done) batch.Statement {
 	args := &dml.Args{}
 	names := s.Session.Names
@@ -249,7 +258,7 @@ SELECT removed.id, removed.lives FROM removed`, table, idsAt, timesAt, nameAt, w
 	}}
 }
 
-// tombstoneKey is the key of a tombstone row, one value per column.
+// tombstoneKey returns the key of a tombstone row, one value per column.
 func tombstoneKey(p *drain.Parent, tombstone string) []string {
 	if p.Integer {
 		return []string{tombstone + ".primary_key_value"}
@@ -257,6 +266,7 @@ func tombstoneKey(p *drain.Parent, tombstone string) []string {
 	return p.Stored(tombstone + ".primary_key_text")
 }
 
+// keysOf returns the keys as a parameter: []int64 or []string.
 func keysOf(p *drain.Parent, tombstones []drain.Tombstone) any {
 	if p.Integer {
 		return each.Of(tombstones, func(t drain.Tombstone) int64 { return t.Integer })
@@ -286,8 +296,9 @@ func (s *source) Fail(ctx context.Context, on *batch.Session, p *drain.Parent, t
 	return nil
 }
 
-// Recheck makes removed tombstones due again if no transaction is open that may still
-// insert a child. It returns their number.
+// Recheck marks the keys of removed tombstones for a recheck if no transaction is open
+// that may still insert a child. It returns the number of marked tombstones, including
+// those that were marked before.
 func (s *source) Recheck(ctx context.Context, on *batch.Session) (int64, error) {
 	if s.marked {
 		s.marked = false
@@ -322,8 +333,10 @@ func (s *source) Recheck(ctx context.Context, on *batch.Session) (int64, error) 
 	return moved, err //nolint:wrapcheck // The pass names it.
 }
 
-// horizons are, for each other database with children, the time before which no transaction is open there, by this server's clock.
-// The clocks of two servers cannot be compared, but lengths of time can. Of a database that is away nothing is known.
+// horizons returns the horizon of each other database with children, by this server's
+// clock. It subtracts the age of the oldest transaction there from the time here, since
+// the clocks of two servers cannot be compared. The horizon of an unreachable database is
+// the zero time.
 func (s *source) horizons(ctx context.Context, on *batch.Session) (map[string]time.Time, error) {
 	found := map[string]time.Time{}
 	for _, name := range s.remoteNames() {
@@ -361,7 +374,8 @@ func (s *source) Lacking(ctx context.Context, on *batch.Session, e *drain.Edge) 
 	return ""
 }
 
-// Unreadable returns the SQL that would let the role read the parent, or "".
+// Unreadable returns why the role cannot read the parent, with the SQL that allows it, or
+// "".
 func (s *source) Unreadable(ctx context.Context, on *batch.Session, p *drain.Parent) (why string, err error) {
 	at := slices.IndexFunc(s.Parents, func(parent *Parent) bool { return parent.Recorded == p.Name })
 	_, err = on.RunOwn(ctx, batch.Statement{SQL: statement("unreadable"), Args: unreadableArgs(s.Parents[at : at+1]), Scan: func(rows pgx.Rows) error {

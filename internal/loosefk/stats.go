@@ -11,7 +11,7 @@ import (
 	"sexton/internal/pace"
 )
 
-// Limits end a run. Rows are those of children, over all tables; 0 is no limit.
+// Limits end a run. Deletes and Updates count rows of all child tables. 0 is no limit.
 type Limits struct {
 	Deletes int
 	Updates int
@@ -20,25 +20,25 @@ type Limits struct {
 
 // Stats are the statistics of one run.
 type Stats struct {
-	// Duty is the share of its time at which a run that has not ended works.
+	// Duty is the share of its time that a running pass works.
 	pace.Duty
 
-	// Connection is the database.
+	// Connection is the name of the database.
 	Connection string `json:"connection"`
 	TurboMode  bool   `json:"turbo_mode"`
 	Pace       string `json:"pace"`
 	OverLimit  bool   `json:"over_limit"`
-	// Interrupted reports that the run was asked to stop before it was through, or that its time was over and the
-	// next one goes on at once.
+	// Interrupted reports that the run was stopped before it had finished, or that its
+	// time was used up and the next run continues immediately.
 	Interrupted        bool             `json:"interrupted,omitempty"`
 	DeleteCount        int64            `json:"delete_count"`
 	UpdateCount        int64            `json:"update_count"`
 	DeleteCountByTable map[string]int64 `json:"delete_count_by_table"`
 	UpdateCountByTable map[string]int64 `json:"update_count_by_table"`
-	// Processed counts tombstones removed, Rescheduled those put off to a later time.
+	// Processed counts removed tombstones, and Rescheduled deferred ones.
 	Processed   int64 `json:"processed"`
 	Rescheduled int64 `json:"rescheduled"`
-	// Revived counts tombstones whose parents live, so that their children stay.
+	// Revived counts tombstones whose parent has a row again. Their children are kept.
 	Revived int64 `json:"revived"`
 	// RevivedKeys are the first of them, as table and key.
 	RevivedKeys []string `json:"-"`
@@ -50,23 +50,25 @@ type Stats struct {
 	Errors  []batch.FaultCounts `json:"errors"`
 	// ByParent counts tombstones by the label of their parent table.
 	ByParent map[string]ParentCounts `json:"-"`
-	// WaitingFor is why a run that has not ended does nothing at the moment.
+	// WaitingFor is why a running pass is waiting.
 	WaitingFor string `json:"waiting_for,omitempty"`
-	// Held is why a run left something undone that others were in the way of, or that takes too long.
+	// Held is why a run left tombstones: a lock of another session, or a statement that
+	// takes too long.
 	Held string `json:"held,omitempty"`
-	// WaitingClass says of what sort that is, for readers that count and compare.
+	// WaitingClass is the class of that reason, for programs that count or compare it.
 	WaitingClass pace.WaitClass `json:"waiting_class,omitempty"`
 }
 
-// ParentCounts are the tombstones of one parent table.
+// ParentCounts counts the tombstones of one parent table.
 type ParentCounts struct {
-	// Processed were removed, Rescheduled put off; Incremented failed and stay due.
+	// Processed tombstones were removed, and Rescheduled ones deferred. Incremented ones
+	// have an attempt and are still due.
 	Processed, Rescheduled, Incremented int64
-	// Revived have a parent that lives.
+	// Revived tombstones have a parent with a row.
 	Revived int64
 }
 
-// Changed reports whether the run did anything worth a line of its own in the history.
+// Changed reports whether the history should show the run.
 func (s *Stats) Changed() bool {
 	return s.DeleteCount+s.UpdateCount+s.Processed+s.Rescheduled+s.Revived+s.LateChildren > 0 ||
 		len(s.Errors) > 0 || s.OverLimit || s.Interrupted
@@ -93,16 +95,17 @@ func (s *Stats) count(label string, more ParentCounts) {
 	s.ByParent[label] = sum
 }
 
-// mostRevivedKeys is how many keys of parents that live a run's log line has.
+// mostRevivedKeys is the number of keys of revived parents in a run's log line.
 const mostRevivedKeys = 5
 
-// noteRevived notes the first keys of parents that live.
+// noteRevived records the first keys of revived parents.
 func (s *Stats) noteRevived(p *drain.Parent, tombstones []drain.Tombstone) {
 	for _, t := range tombstones[:min(len(tombstones), mostRevivedKeys-len(s.RevivedKeys))] {
 		s.RevivedKeys = append(s.RevivedKeys, p.Label()+" "+t.Key(p))
 	}
 }
 
+// clean counts changed rows by table.
 func (s *Stats) clean(r *Reference, rows int64) {
 	if rows == 0 {
 		return
@@ -118,7 +121,7 @@ func (s *Stats) clean(r *Reference, rows int64) {
 
 func (s *Stats) fail(f batch.Fault) { s.Errors = batch.CountFault(s.Errors, f) }
 
-// budget is the work that a run may still do.
+// budget is the number of rows and the time that a run has left.
 type budget struct {
 	limits Limits
 	stats  *Stats
@@ -127,10 +130,10 @@ type budget struct {
 
 func (b *budget) over() bool { return b.rowsOver() || !time.Now().Before(b.until) }
 
-// rowsOver reports whether a limit of rows is met.
+// rowsOver reports whether a limit of rows was reached.
 func (b *budget) rowsOver() bool { return b.left(false) <= 0 || b.left(true) <= 0 }
 
-// left is how many rows a run may still update or delete.
+// left returns how many rows a run may still update or delete.
 func (b *budget) left(updates bool) int64 {
 	limit, count := b.limits.Deletes, b.stats.DeleteCount
 	if updates {
@@ -142,7 +145,7 @@ func (b *budget) left(updates bool) int64 {
 	return int64(limit) - count
 }
 
-// reason names the limit that was met.
+// reason returns the limit that was reached, as an error message.
 func (b *budget) reason() string {
 	limit := b.limits.Runtime.String()
 	switch {

@@ -14,16 +14,19 @@ import (
 )
 
 const (
-	// listWindow is how many tombstones of a parent are looked at from the head of its queue, and as many of those
-	// that are put off. What has failed stands in one of the two: a run begins with the oldest, and failing
-	// moves a tombstone behind the present moment only.
+	// listWindow is how many tombstones List reads of each parent: that number from the
+	// head of its queue, and that number of deferred ones. Failed tombstones are in one
+	// of these two parts. A run begins with the oldest tombstones, and a failure moves a
+	// tombstone past the current time only.
 	listWindow = 10_000
-	// pageSize is how many tombstones one statement of a retry reads, changeSize how many one transaction changes.
+	// pageSize is how many tombstones one statement of a retry reads. changeSize is how
+	// many one transaction changes.
 	pageSize   = 10_000
 	changeSize = 1_000
 )
 
-// Tombstones shows the waiting tombstones of one database and has failed ones tried again, beside workers.
+// Tombstones lists the pending tombstones of one database and retries failed ones. It may
+// be used while workers run.
 type Tombstones struct {
 	DB     pgcatalog.Beginner
 	Names  pgcatalog.Names
@@ -32,12 +35,12 @@ type Tombstones struct {
 	Wake Waker
 }
 
-// in runs do in one bounded transaction; an error names what was done.
+// in runs do in one bounded transaction. what describes it in errors.
 func (t Tombstones) in(ctx context.Context, what string, do func(q *dbsqlc.Queries, tx pgx.Tx) error) error {
 	return problem.Doing(t.Bounds.Run(ctx, t.DB, "", func(tx pgx.Tx) error { return do(t.Names.Queries(tx), tx) }), "%s", what)
 }
 
-// asked is the answer to one question, in a bounded transaction.
+// asked returns the result of one query in a bounded transaction.
 func asked[T any](ctx context.Context, t Tombstones, what string, question func(q *dbsqlc.Queries) (T, error)) (answer T, err error) {
 	err = t.in(ctx, what, func(q *dbsqlc.Queries, _ pgx.Tx) (err error) {
 		answer, err = question(q)
@@ -49,45 +52,51 @@ func asked[T any](ctx context.Context, t Tombstones, what string, question func(
 // PendingTombstone is one deleted parent whose children have not been cleaned up yet.
 type PendingTombstone struct {
 	ID int64 `json:"id"`
-	// Table is the parent as the tombstone names it, schema-qualified and quoted where needed.
+	// Table is the parent as the tombstone names it, schema-qualified and quoted if
+	// necessary.
 	Table string `json:"table"`
 	// Key is the deleted row's key in text form.
 	Key string `json:"key"`
-	// Attempts counts the runs that could not finish it since it was last put back.
+	// Attempts counts the runs that could not finish it since it was last retried.
 	Attempts int64 `json:"attempts"`
-	// Failed is true for tombstones with attempts and for tombstones that are put off.
+	// Failed is true for tombstones with attempts and for deferred tombstones.
 	Failed bool `json:"failed"`
-	// LastError is table, SQLSTATE and message of the last attempt; nil before the first one.
+	// LastError is table, SQLSTATE and message of the last attempt. It is nil before the
+	// first one.
 	LastError *string `json:"last_error"`
-	// ConsumeAfter is when it falls, or fell, due. It may be infinite, which is how an operator reorders the queue.
+	// ConsumeAfter is when it is or was due. It may be infinite: an operator can use it
+	// to reorder the queue.
 	ConsumeAfter pgtype.Timestamptz `json:"consume_after"`
-	// Deferred reports that ConsumeAfter lies ahead.
+	// Deferred reports that ConsumeAfter is in the future.
 	Deferred   bool    `json:"deferred"`
 	AgeSeconds float64 `json:"age_seconds"`
 	Total      int64   `json:"-"`
 }
 
-// ListOptions choose tombstones. The zero value is not useful: Limit has to be positive.
+// ListOptions selects tombstones. Limit must be positive.
 type ListOptions struct {
-	// Parent is the recorded name of one parent; empty means all.
+	// Parent is the recorded name of one parent. "" selects all parents.
 	Parent string
-	// FailedOnly leaves out what has not failed.
+	// FailedOnly leaves out tombstones that have not failed.
 	FailedOnly bool
 	Limit      int
-	// Window is how many tombstones of a parent are looked at in each of the two parts of the queue where failed ones stand; 0 means 10,000.
+	// Window is how many tombstones of a parent are read in each part of the queue that
+	// has failed ones. 0 stands for listWindow.
 	Window int
 }
 
 // TombstoneList is the beginning of a queue.
 type TombstoneList struct {
 	Tombstones []PendingTombstone
-	// More counts tombstones that the limit left out. Capped reports that counting stopped, so there are at least as many.
+	// More counts tombstones that Limit left out. Capped reports that there may be more
+	// than that.
 	More   int64
 	Capped bool
 }
 
-// List returns the first tombstones, failed ones before all others, and else by parent and in the order
-// in which they are worked off. However long the queue is, it reads a bounded part of it.
+// List returns the first tombstones: failed ones first, then by parent and in the order
+// in which they are processed. It reads a limited part of the queue, however long that
+// is.
 func (t Tombstones) List(ctx context.Context, options ListOptions) (TombstoneList, error) {
 	var list TombstoneList
 	parents, err := t.parents(ctx, options.Parent)
@@ -116,27 +125,28 @@ func (t Tombstones) read(ctx context.Context, params dbsqlc.TombstonesListParams
 	return found, total, err
 }
 
-// RetryOptions choose the tombstones to try again: by their ids, or of one parent, or all.
+// RetryOptions selects the tombstones to retry: by ID, of one parent, or all.
 type RetryOptions struct {
 	Parent string
-	// IDs restrict the retry to these tombstones; empty means no restriction.
+	// IDs selects these tombstones. If it is empty, all are selected.
 	IDs []int64
 }
 
-// Retried is the outcome for the tombstones that a retry was meant for.
+// Retried is the result of a retry.
 type Retried struct {
-	// Retried were made due. Due were so already and did not fail; they are counted where they were asked for by id.
+	// Retried counts tombstones that were made due. Due counts those that already were
+	// due and had not failed. It only counts tombstones that were selected by ID.
 	Retried int64 `json:"retried"`
 	Due     int64 `json:"due"`
-	// Busy are tombstones that a worker had in hand at that moment. They were left alone.
+	// Busy counts tombstones that a worker was processing. They were not changed.
 	Busy int64 `json:"busy"`
-	// Unknown are the ids that no waiting tombstone has.
+	// Unknown has the IDs for which there is no pending tombstone.
 	Unknown []int64 `json:"unknown"`
 }
 
-// Retry makes failed tombstones due now, as if they had never failed. Done twice it changes nothing more. It
-// reads the queue page by page, and never waits for a row that another session has locked. The counts are valid beside
-// an error, too.
+// Retry makes failed tombstones due now and resets their attempts. A second call changes
+// nothing more. It reads the queue in pages and skips rows that another session has
+// locked. The counts are also valid with an error.
 func (t Tombstones) Retry(ctx context.Context, options RetryOptions) (Retried, error) {
 	result := Retried{Unknown: slices.Compact(slices.Sorted(slices.Values(options.IDs)))}
 	parents, err := t.parents(ctx, options.Parent)
@@ -181,7 +191,7 @@ func (t Tombstones) retryParent(ctx context.Context, parent string, ids []int64,
 			switch {
 			case one.Failed:
 				failed = append(failed, one)
-			case unmet: // Or this very retry has put it behind its position.
+			case unmet: // It may also be due because this retry made it due at a later position.
 				result.Due++
 			}
 			if unmet {
@@ -213,7 +223,8 @@ func (t Tombstones) retryParent(ctx context.Context, parent string, ids []int64,
 	return nil
 }
 
-// change runs do in a transaction of its own, and wakes workers where it has changed tombstones.
+// change runs do in a transaction of its own, and wakes workers if it has changed
+// tombstones.
 func (t Tombstones) change(ctx context.Context, what string, do func(q *dbsqlc.Queries) (int64, error)) (changed int64, err error) {
 	err = t.in(ctx, what, func(q *dbsqlc.Queries, tx pgx.Tx) error {
 		if changed, err = do(q); err != nil || changed == 0 {
@@ -227,7 +238,7 @@ func (t Tombstones) change(ctx context.Context, what string, do func(q *dbsqlc.Q
 	return changed, nil
 }
 
-// parents are the recorded names of one parent or of all that have tombstones.
+// parents returns the recorded name of one parent or of all that have tombstones.
 func (t Tombstones) parents(ctx context.Context, one string) ([]string, error) {
 	if one != "" {
 		return []string{one}, nil
@@ -235,7 +246,7 @@ func (t Tombstones) parents(ctx context.Context, one string) ([]string, error) {
 	return asked(ctx, t, "look for tombstones", func(q *dbsqlc.Queries) ([]string, error) { return q.TombstoneParents(ctx) })
 }
 
-// Count counts the waiting tombstones of a parent, up to most.
+// Count counts the pending tombstones of a parent, up to most.
 func (t Tombstones) Count(ctx context.Context, parent string, most int64) (int64, error) {
 	return asked(ctx, t, "count tombstones of "+parent, func(q *dbsqlc.Queries) (int64, error) { return q.TombstonesCount(ctx, parent, most) })
 }

@@ -11,17 +11,18 @@ import (
 	"sexton/internal/problem"
 )
 
-// unreadableArgs are those of the statement that returns one row per parent that the role may not read, in the order given: schemas, tables, JSON arrays
+// unreadableArgs returns the arguments of unreadable.sql, which returns one row per
+// parent that the role may not read, in the given order: schemas, tables, and JSON arrays
 // of the key columns.
 func unreadableArgs(parents []*Parent) []any {
 	schemas, names := namesOf(parents)
 	return []any{schemas, names, each.Of(parents, func(p *Parent) string {
-		columns, _ := json.Marshal(p.KeyColumns) // Strings never fail.
+		columns, _ := json.Marshal(p.KeyColumns) // Marshal of strings never fails.
 		return string(columns)
 	})}
 }
 
-// eachUnreadable scans the rows.
+// eachUnreadable calls do for each row of unreadable.sql.
 func eachUnreadable(rows pgx.Rows, do func(table, fix string)) error {
 	var table, fix string
 	_, err := pgx.ForEachRow(rows, []any{&table, &fix}, func() error {
@@ -31,13 +32,13 @@ func eachUnreadable(rows pgx.Rows, do func(table, fix string)) error {
 	return err
 }
 
-// namesOf are the parents' schemas and tables.
+// namesOf returns the parents' schemas and tables.
 func namesOf(parents []*Parent) (schemas, names []string) {
 	return each.Of(parents, func(p *Parent) string { return p.Schema }), each.Of(parents, func(p *Parent) string { return p.Name })
 }
 
-// UnreadableParents lists parents whose keys the connected role may not read. Nothing is cleaned up after those: a row that
-// cannot be seen is not a row that is gone.
+// UnreadableParents lists parents whose keys the connected role may not read. They are
+// not cleaned up: a row that cannot be read does not count as deleted.
 func UnreadableParents(ctx context.Context, db pgcatalog.Beginner, parents []*Parent) (problem.List, error) {
 	var problems problem.List
 	err := pgcatalog.Settled(ctx, db, func(tx pgx.Tx) error {
