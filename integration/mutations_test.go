@@ -60,7 +60,7 @@ func mutations() []mutation {
 		},
 		{
 			name: "without the recheck",
-			file: "internal/loosefk/source.go", old: "	if !s.removed {\n", new: "	if true || !s.removed {\n",
+			file: "internal/loosefk/source.go", old: "	if !s.recheckDue {\n", new: "	if true || !s.recheckDue {\n",
 			message: "parents that still wait for their second look",
 			suite:   confirming,
 		},

@@ -86,7 +86,7 @@ type Engine struct {
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	r := &run{Engine: e, stats: newStats(e.Database, e.Pace), references: map[*drain.Edge]*Reference{}}
 	// The last statement must end under the lease.
-	err := pace.Under(ctx, e.Session, e.Limits.Runtime, e.Session.Limits.StatementTimeout, r.through)
+	err := pace.Under(ctx, e.Session, e.Limits.Runtime, e.Session.Limits.StatementTimeout, r.runPass)
 	return r.stats, err
 }
 
@@ -98,8 +98,8 @@ type run struct {
 	source     *source
 	references map[*drain.Edge]*Reference
 	budget     budget
-	// rowsOver reports that a limit of rows was reached.
-	rowsOver atomic.Bool
+	// rowLimitReached reports that a limit of rows was reached.
+	rowLimitReached atomic.Bool
 	// origins reports that the tombstones' table has the column origin.
 	origins atomic.Bool
 
@@ -109,20 +109,20 @@ type run struct {
 	stats *Stats
 }
 
-// through runs the pass.
-func (r *run) through(ctx context.Context, frame *pace.Frame) error {
+// runPass runs the pass.
+func (r *run) runPass(ctx context.Context, frame *pace.Frame) error {
 	r.budget = budget{limits: r.Limits, stats: r.stats, until: frame.Until}
 	parents := r.bind()
 	r.source = &source{run: r, parents: parents}
 	throttle := r.Throttle
-	throttle.Share = throttle.Share.Configured(r.Adaptive.Duty, r.worksAt)
+	throttle.Share = throttle.Share.Configured(r.Adaptive.Duty, r.recordDuty)
 	r.pass = &drain.Pass{
 		Source: r.source, Parents: parents, Session: r.Session, Connections: 1, Connect: r.More,
 		Remotes: map[string]*Remote{}, Target: r.Adaptive.Target, Chunk: chunkSize, Sizes: r.Sizes, Left: r.left,
 		Pace: &pace.Run{
 			Until: frame.Until, Stop: frame.Stop, Target: r.Adaptive.Target, Throttle: throttle,
-			Ended: func() bool { return frame.Ended() || r.rowsOver.Load() },
-			Waits: r.waits,
+			Ended: func() bool { return frame.Ended() || r.rowLimitReached.Load() },
+			Waits: r.recordWait,
 		},
 		Report: drain.Report{
 			Changed: r.changed, Removed: r.removed, Late: r.late, Failed: r.failed, Progress: r.progress, Lost: r.Lost,
@@ -140,16 +140,16 @@ func (r *run) through(ctx context.Context, frame *pace.Frame) error {
 	if err := r.pass.Run(ctx); err != nil {
 		return err
 	}
-	return r.end(ctx)
+	return r.finishStats(ctx)
 }
 
-// end completes the statistics. If the run reached its limits, it records an attempt for
+// finishStats completes the statistics. If the run reached its limits, it records an attempt for
 // each key that was drained in part.
-func (r *run) end(ctx context.Context) error {
+func (r *run) finishStats(ctx context.Context) error {
 	r.mu.Lock()
 	r.stats.Duty, r.stats.WaitingFor, r.stats.WaitingClass = pace.Duty{}, "", ""
 	left := r.pass.Open()
-	over := r.rowsOver.Load() || !r.Adaptive.on() && r.budget.over()
+	over := r.rowLimitReached.Load() || !r.Adaptive.on() && r.budget.used()
 	r.stats.OverLimit, r.stats.Interrupted = left && over, left && !over
 	r.stats.Held = r.pass.Held()
 	reason := batch.Fault{Message: r.budget.reason(), Verdict: batch.Unfinished}
@@ -228,8 +228,8 @@ func (r *Reference) limit(adaptive bool) int {
 	}
 }
 
-// worksAt records the share of its time that the run works now.
-func (r *run) worksAt(duty pace.Duty) {
+// recordDuty records the share of its time that the run works now.
+func (r *run) recordDuty(duty pace.Duty) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stats.Duty = duty
@@ -245,8 +245,8 @@ func (r *run) left(e *drain.Edge) int64 {
 func (r *run) changed(e *drain.Edge, _ []drain.Tombstone, rows int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stats.clean(r.references[e], rows)
-	r.rowsOver.Store(r.budget.rowsOver())
+	r.stats.countRows(r.references[e], rows)
+	r.rowLimitReached.Store(r.budget.rowLimitReached())
 }
 
 func (r *run) removed(p *drain.Parent, tombstones []drain.Tombstone, lives bool) {
@@ -279,7 +279,7 @@ func (r *run) late(rows int64) {
 func (r *run) failed(f batch.Fault) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stats.fail(f)
+	r.stats.countFault(f)
 }
 
 func (r *run) progress(ctx context.Context) {
@@ -292,8 +292,8 @@ func (r *run) progress(ctx context.Context) {
 	r.Progress(ctx, r.stats)
 }
 
-// waits records why the run waits. reason is "" if it does not.
-func (r *run) waits(ctx context.Context, class pace.WaitClass, reason string) {
+// recordWait records why the run waits. reason is "" if it does not.
+func (r *run) recordWait(ctx context.Context, class pace.WaitClass, reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if reason == "" {

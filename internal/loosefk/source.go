@@ -33,11 +33,11 @@ type source struct {
 	*run
 
 	parents []*drain.Parent
-	// looked reports that the first load has compared the fingerprint.
-	looked bool
-	// removed reports that a removed tombstone is old enough for a recheck. marked
+	// loadedOnce reports that the first load has compared the fingerprint.
+	loadedOnce bool
+	// recheckDue reports that a removed tombstone is old enough for a recheck. marked
 	// reports that one is marked for a recheck now.
-	removed, marked bool
+	recheckDue, marked bool
 }
 
 func (s *source) text(name string, more ...string) string {
@@ -54,26 +54,26 @@ func (s *source) Load(ctx context.Context, on *batch.Session, from []drain.Spot,
 	if recheck {
 		query = "load_rechecks"
 	}
-	at := map[string]*drain.Parent{}
+	byName := map[string]*drain.Parent{}
 	names, times, ids := make([]string, len(from)), make([]pgtype.Timestamptz, len(from)), make([]int64, len(from))
 	for i, spot := range from {
-		at[spot.Parent.Name] = spot.Parent
+		byName[spot.Parent.Name] = spot.Parent
 		names[i], times[i], ids[i] = spot.Parent.Name, spot.After.ConsumeAfter, spot.After.ID
 	}
-	found, foreign := map[*drain.Parent][]drain.Tombstone{}, map[*drain.Parent][]drain.Tombstone{}
+	found, misfits := map[*drain.Parent][]drain.Tombstone{}, map[*drain.Parent][]drain.Tombstone{}
 	var installed bool
 	statements := []batch.Statement{
 		{SQL: s.text(query, "origin", s.undo(", tombstone.origin")), Args: []any{names, times, ids, limit}, Scan: func(rows pgx.Rows) error {
 			clear(found)
-			clear(foreign)
-			return s.scan(rows, at, recheck, origins, found, foreign)
+			clear(misfits)
+			return s.scan(rows, byName, recheck, origins, found, misfits)
 		}},
 		{
 			SQL: s.text("recheckable"), Args: []any{s.Database, s.confirmAfter().Seconds(), s.names()},
-			Scan: batch.One(&s.removed, &s.marked, &installed),
+			Scan: batch.One(&s.recheckDue, &s.marked, &installed),
 		},
 	}
-	if !s.looked {
+	if !s.loadedOnce {
 		statements = append(statements, batch.Statement{SQL: statement("may_keep"), Args: []any{s.leaves()}, Scan: batch.Collect(&keeps, pgx.RowTo[uint32])})
 		if s.Fingerprint != "" {
 			tables := tablesIn(s.Database, s.Parents)
@@ -91,13 +91,13 @@ func (s *source) Load(ctx context.Context, on *batch.Session, from []drain.Spot,
 	if fingerprint != s.Fingerprint {
 		return nil, ErrChanged
 	}
-	if !s.looked {
-		s.looked = true
+	if !s.loadedOnce {
+		s.loadedOnce = true
 		for e := range s.references {
 			e.MayKeep = e.Database == "" && slices.Contains(keeps, e.Leaf.OID)
 		}
 	}
-	for parent, tombstones := range foreign {
+	for parent, tombstones := range misfits {
 		f := batch.Fault{Table: parent.Label(), Message: "the tombstone's key is not of the type of column " + strings.Join(parent.KeyColumns, ", ")}
 		s.failed(f)
 		if err := s.Fail(ctx, on, parent, tombstones, f, 0); err != nil {
@@ -131,8 +131,8 @@ func (s *source) leaves() (oids []uint32) {
 	return oids
 }
 
-// scan reads tombstones into found, or into foreign if their key does not fit the parent.
-func (s *source) scan(rows pgx.Rows, at map[string]*drain.Parent, recheck, origins bool, found, foreign map[*drain.Parent][]drain.Tombstone) error {
+// scan reads tombstones into found, or into misfits if their key does not fit the parent.
+func (s *source) scan(rows pgx.Rows, byName map[string]*drain.Parent, recheck, origins bool, found, misfits map[*drain.Parent][]drain.Tombstone) error {
 	var name string
 	var id int64
 	var after pgtype.Timestamptz
@@ -145,7 +145,7 @@ func (s *source) scan(rows pgx.Rows, at map[string]*drain.Parent, recheck, origi
 		row = append(row, &origin)
 	}
 	_, err := pgx.ForEachRow(rows, row, func() error {
-		parent := at[name]
+		parent := byName[name]
 		t := drain.Tombstone{
 			Position: drain.Position{ConsumeAfter: after, ID: id}, Recheck: recheck, Made: time.Now().Add(-time.Duration(age * float64(time.Second))),
 		}
@@ -162,7 +162,7 @@ func (s *source) scan(rows pgx.Rows, at map[string]*drain.Parent, recheck, origi
 		if fits(parent, integer, text, rows.Conn().TypeMap()) {
 			found[parent] = append(found[parent], t)
 		} else {
-			foreign[parent] = append(foreign[parent], t)
+			misfits[parent] = append(misfits[parent], t)
 		}
 		return nil
 	})
@@ -278,21 +278,21 @@ func keysOf(p *drain.Parent, tombstones []drain.Tombstone) any {
 // without an attempt.
 func (s *source) Fail(ctx context.Context, on *batch.Session, p *drain.Parent, tombstones []drain.Tombstone, f batch.Fault, after time.Duration) error {
 	ids, times := positions(tombstones)
-	var putOff, recorded int64
+	var deferred, recorded int64
 	var wait *float64
 	if after > 0 {
 		seconds := after.Seconds()
 		wait = &seconds
 	}
 	_, err := on.RunOwn(ctx, batch.Statement{
-		SQL: s.text("record_failure"), Args: []any{p.Name, ids, times, f.Text(), f.Verdict == batch.Unfinished, wait}, Scan: batch.One(&putOff, &recorded),
+		SQL: s.text("record_failure"), Args: []any{p.Name, ids, times, f.Text(), f.Verdict == batch.Unfinished, wait}, Scan: batch.One(&deferred, &recorded),
 	})
 	if err != nil {
 		return err //nolint:wrapcheck // The pass names it.
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stats.count(p.Label(), ParentCounts{Rescheduled: putOff, Incremented: recorded - putOff})
+	s.stats.count(p.Label(), ParentCounts{Rescheduled: deferred, Incremented: recorded - deferred})
 	return nil
 }
 
@@ -304,10 +304,10 @@ func (s *source) Recheck(ctx context.Context, on *batch.Session) (int64, error) 
 		s.marked = false
 		return 1, nil
 	}
-	if !s.removed {
+	if !s.recheckDue {
 		return 0, nil
 	}
-	s.removed = false
+	s.recheckDue = false
 	horizons, err := s.horizons(ctx, on)
 	if err != nil {
 		return 0, err

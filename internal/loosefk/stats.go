@@ -105,8 +105,8 @@ func (s *Stats) noteRevived(p *drain.Parent, tombstones []drain.Tombstone) {
 	}
 }
 
-// clean counts changed rows by table.
-func (s *Stats) clean(r *Reference, rows int64) {
+// countRows counts changed rows by table.
+func (s *Stats) countRows(r *Reference, rows int64) {
 	if rows == 0 {
 		return
 	}
@@ -119,7 +119,7 @@ func (s *Stats) clean(r *Reference, rows int64) {
 	s.DeleteCountByTable[r.Child.Label()] += rows
 }
 
-func (s *Stats) fail(f batch.Fault) { s.Errors = batch.CountFault(s.Errors, f) }
+func (s *Stats) countFault(f batch.Fault) { s.Errors = batch.CountFault(s.Errors, f) }
 
 // budget is the number of rows and the time that a run has left.
 type budget struct {
@@ -128,10 +128,10 @@ type budget struct {
 	until  time.Time // monotonic
 }
 
-func (b *budget) over() bool { return b.rowsOver() || !time.Now().Before(b.until) }
+func (b *budget) used() bool { return b.rowLimitReached() || !time.Now().Before(b.until) }
 
-// rowsOver reports whether a limit of rows was reached.
-func (b *budget) rowsOver() bool { return b.left(false) <= 0 || b.left(true) <= 0 }
+// rowLimitReached reports whether a limit of rows was reached.
+func (b *budget) rowLimitReached() bool { return b.left(false) <= 0 || b.left(true) <= 0 }
 
 // left returns how many rows a run may still update or delete.
 func (b *budget) left(updates bool) int64 {

@@ -35,14 +35,14 @@ type Tombstones struct {
 	Wake Waker
 }
 
-// in runs do in one bounded transaction. what describes it in errors.
-func (t Tombstones) in(ctx context.Context, what string, do func(q *dbsqlc.Queries, tx pgx.Tx) error) error {
+// inTx runs do in one bounded transaction. what describes it in errors.
+func (t Tombstones) inTx(ctx context.Context, what string, do func(q *dbsqlc.Queries, tx pgx.Tx) error) error {
 	return problem.Doing(t.Bounds.Run(ctx, t.DB, "", func(tx pgx.Tx) error { return do(t.Names.Queries(tx), tx) }), "%s", what)
 }
 
-// asked returns the result of one query in a bounded transaction.
-func asked[T any](ctx context.Context, t Tombstones, what string, question func(q *dbsqlc.Queries) (T, error)) (answer T, err error) {
-	err = t.in(ctx, what, func(q *dbsqlc.Queries, _ pgx.Tx) (err error) {
+// queryResult returns the result of one query in a bounded transaction.
+func queryResult[T any](ctx context.Context, t Tombstones, what string, question func(q *dbsqlc.Queries) (T, error)) (answer T, err error) {
+	err = t.inTx(ctx, what, func(q *dbsqlc.Queries, _ pgx.Tx) (err error) {
 		answer, err = question(q)
 		return err
 	})
@@ -115,7 +115,7 @@ func (t Tombstones) List(ctx context.Context, options ListOptions) (TombstoneLis
 
 func (t Tombstones) read(ctx context.Context, params dbsqlc.TombstonesListParams) (found []PendingTombstone, total int64, err error) {
 	found = []PendingTombstone{}
-	err = t.in(ctx, "list tombstones", func(q *dbsqlc.Queries, _ pgx.Tx) error {
+	err = t.inTx(ctx, "list tombstones", func(q *dbsqlc.Queries, _ pgx.Tx) error {
 		rows, err := q.TombstonesList(ctx, params)
 		for _, row := range rows {
 			found, total = append(found, PendingTombstone(row)), row.Total
@@ -175,7 +175,7 @@ func (t Tombstones) retryParent(ctx context.Context, parent string, ids []int64,
 	next := dbsqlc.TombstonesPageParams{Ids: ids, Size: pageSize, Parent: parent, After: "-infinity"}
 	for more := true; more; {
 		more = false
-		page, err := asked(ctx, t, what, func(q *dbsqlc.Queries) ([]dbsqlc.TombstonesPageRow, error) { return q.TombstonesPage(ctx, next) })
+		page, err := queryResult(ctx, t, what, func(q *dbsqlc.Queries) ([]dbsqlc.TombstonesPageRow, error) { return q.TombstonesPage(ctx, next) })
 		if err != nil {
 			return err
 		}
@@ -226,7 +226,7 @@ func (t Tombstones) retryParent(ctx context.Context, parent string, ids []int64,
 // change runs do in a transaction of its own, and wakes workers if it has changed
 // tombstones.
 func (t Tombstones) change(ctx context.Context, what string, do func(q *dbsqlc.Queries) (int64, error)) (changed int64, err error) {
-	err = t.in(ctx, what, func(q *dbsqlc.Queries, tx pgx.Tx) error {
+	err = t.inTx(ctx, what, func(q *dbsqlc.Queries, tx pgx.Tx) error {
 		if changed, err = do(q); err != nil || changed == 0 {
 			return err
 		}
@@ -243,10 +243,10 @@ func (t Tombstones) parents(ctx context.Context, one string) ([]string, error) {
 	if one != "" {
 		return []string{one}, nil
 	}
-	return asked(ctx, t, "look for tombstones", func(q *dbsqlc.Queries) ([]string, error) { return q.TombstoneParents(ctx) })
+	return queryResult(ctx, t, "look for tombstones", func(q *dbsqlc.Queries) ([]string, error) { return q.TombstoneParents(ctx) })
 }
 
 // Count counts the pending tombstones of a parent, up to most.
 func (t Tombstones) Count(ctx context.Context, parent string, most int64) (int64, error) {
-	return asked(ctx, t, "count tombstones of "+parent, func(q *dbsqlc.Queries) (int64, error) { return q.TombstonesCount(ctx, parent, most) })
+	return queryResult(ctx, t, "count tombstones of "+parent, func(q *dbsqlc.Queries) (int64, error) { return q.TombstonesCount(ctx, parent, most) })
 }
