@@ -16,27 +16,32 @@ import (
 	"sexton/triggers"
 )
 
-// bindingAge is how long definitions stay bound to a database without being checked anew. Changes of the tables, their privileges and
-// indexes are seen at once, those of roles, NOT NULL and the like by then. To bind costs six transactions, which is not for every tick.
+// bindingAge is how long definitions stay bound to a database without a new check.
+// Changes of the tables, their privileges and indexes are found by the fingerprint in the
+// next pass. Other changes, such as of roles, are found when the binding is this old.
+// Binding takes six transactions, which is too much for every tick.
 const bindingAge = 5 * time.Minute
 
-// binding holds the tools of a pass: definitions bound to tables, with what passes have learned about them.
+// binding is definitions bound to tables.
 type binding struct {
 	parents []*loosefk.Parent
 	// fingerprints are those of the tables, by database.
 	fingerprints map[string]string
 	checked      time.Time
-	// expected is the fingerprint that the pass compares in its own first look; empty where the tables have just been looked at.
+	// expected is the fingerprint that the pass compares when it first loads tombstones.
+	// It is empty if the fingerprint has just been taken.
 	expected string
-	// partial reports that some definitions could not be bound, or not be checked: the next pass tries again.
+	// partial reports that some definitions could not be bound or checked. The next pass
+	// then tries again.
 	partial bool
-	// wrong lists the findings about that.
+	// wrong lists the problems of these definitions.
 	wrong []string
 }
 
-// bind returns the binding to work with: the kept one if nothing has changed, or a new one, for which
-// definitions, keys, privileges and the triggers of new partitions are seen to. Definitions that do not fit stop only the
-// tombstones that they are about.
+// bind returns the binding of the pass: the kept one if nothing has changed, or a new
+// one. For a new one it checks definitions, keys and privileges, and installs the
+// triggers of new partitions. A definition that does not fit only stops the tombstones of
+// its parent.
 func (p *pass) bind(ctx context.Context) (*binding, error) {
 	if kept := p.Memory.take(p.db.Name); kept != nil && time.Since(kept.checked) < bindingAge {
 		if kept.expected = ""; len(p.needed(kept.parents)) == 0 {
@@ -79,14 +84,15 @@ func (p *pass) bind(ctx context.Context) (*binding, error) {
 	return bound, nil
 }
 
-// news notes what is wrong with a definition, and reports whether it is new since the binding before: passes come every
-// few seconds.
+// news records a problem with a definition. It reports whether the previous binding did
+// not have it, since passes run every few seconds and must not log it each time.
 func (b *binding) news(p *pass, reason string) bool {
 	b.wrong = append(b.wrong, reason)
 	return !p.Held.WasWrong(Kind, p.db.Name, reason)
 }
 
-// resolve binds the definitions anew. partial reports that a database could not be asked.
+// resolve binds the definitions again. partial reports that a database could not be
+// reached.
 func (p *pass) resolve(ctx context.Context) (parents []*loosefk.Parent, problems problem.List, partial bool, err error) {
 	for {
 		sites := make([]loosefk.Site, len(p.Databases))
@@ -110,13 +116,14 @@ func (p *pass) resolve(ctx context.Context) (parents []*loosefk.Parent, problems
 		if !ok || failed.Database == p.db.Name || ctx.Err() != nil {
 			return resolved[p.db.Name], problems, partial, err
 		}
-		// It was there a moment ago: once more without it.
+		// The connection was lost just now. Resolve again without that database.
 		other := p.database(failed.Database)
 		_ = p.markDown(ctx, other, other.Unreachable(failed.Err))
 	}
 }
 
-// checkPrivileges breaks the references and leaves that the role may not work on.
+// checkPrivileges marks the references and leaves as broken on which the role lacks
+// privileges.
 func (b *binding) checkPrivileges(ctx context.Context, p *pass) error {
 	var missing problem.List
 	if err := p.everywhere(ctx, b.parents, func(db database.Database, conn *pgxpool.Conn) error {
@@ -135,8 +142,9 @@ func (b *binding) checkPrivileges(ctx context.Context, p *pass) error {
 	return nil
 }
 
-// holds reports whether the tables are as they were when the definitions were bound. Where a database cannot be reached,
-// nothing will be done there either.
+// holds reports whether the tables are unchanged since the definitions were bound. A
+// database that cannot be reached counts as unchanged, since the pass cannot use it
+// either.
 func (b *binding) holds(ctx context.Context, p *pass) (bool, error) {
 	before := b.fingerprints
 	b.fingerprints = maps.Clone(before)
@@ -146,7 +154,7 @@ func (b *binding) holds(ctx context.Context, p *pass) (bool, error) {
 	return maps.Equal(before, b.fingerprints), nil
 }
 
-// look takes the fingerprints.
+// look reads the fingerprints of all databases.
 func (b *binding) look(ctx context.Context, p *pass) error {
 	return p.everywhere(ctx, b.parents, func(db database.Database, conn *pgxpool.Conn) error {
 		taken, err := loosefk.Fingerprint(ctx, conn, db.Name, b.parents)
@@ -157,8 +165,9 @@ func (b *binding) look(ctx context.Context, p *pass) error {
 	})
 }
 
-// checkKeys breaks the references of parents whose triggers record another key than the definitions name. Tombstones do not
-// say what their key is: read as the wrong one they would cost the children of parents that live.
+// checkKeys marks the references of parents as broken whose triggers record another key
+// than the definitions name. A tombstone does not contain the columns of its key. If it
+// were read as another key, children of parents that exist would be deleted.
 func (b *binding) checkKeys(ctx context.Context, p *pass) error {
 	cfg, tracked := p.Track(p.db, b.parents)
 	other, err := triggers.OtherKeys(ctx, p.conn.Conn(), cfg, tracked)

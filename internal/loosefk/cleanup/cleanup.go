@@ -20,13 +20,14 @@ import (
 	"sexton/triggers"
 )
 
-// Kind is the kind of the job that cleans up after deleted parents. It is frozen.
+// Kind is the job kind of the clean-up after deleted parents. It must not change.
 const Kind = "loose_foreign_keys_cleanup"
 
-// Work has all that passes need.
+// Work is the configuration and the memory that passes share.
 type Work struct {
 	Config *config.Config
-	// Databases are connected, in the configured order; Jobs is the one with the jobs' tables.
+	// Databases are connected, in the configured order. Jobs is the one with the tables
+	// of the jobs.
 	Databases   []database.Database
 	Jobs        database.Database
 	Definitions []definitions.Definition
@@ -34,11 +35,11 @@ type Work struct {
 	Memory      *Memory
 	Pauses      *pace.OthersMemory
 	Held        Held
-	// Track says which triggers parents need.
+	// Track returns which triggers parents need.
 	Track func(db database.Database, parents []*loosefk.Parent) (triggers.Config, []triggers.Parent)
 }
 
-// Held remembers what in the definitions does not fit a database.
+// Held remembers the problems of definitions with a database.
 type Held interface {
 	NoteWrong(kind, database string, wrong []string)
 	WasWrong(kind, database, reason string) bool
@@ -56,7 +57,8 @@ func (w *Work) database(name string) database.Database {
 	return database.Database{}
 }
 
-// throttle has a pass wait for the databases that it writes to. Replicas count for the pace adaptive alone.
+// throttle returns the conditions under which a pass pauses, for all databases that it
+// writes to. Replicas only count for the adaptive pace.
 func (w *Work) throttle(db database.Database, how config.Pace, session *batch.Session, remotes map[string]loosefk.Remote) pace.Throttle {
 	var limits pace.ReplicaLimits
 	if how == config.Adaptive {
@@ -71,7 +73,8 @@ func (w *Work) throttle(db database.Database, how config.Pace, session *batch.Se
 	return pace.NewOthers(w.Logger.With("kind", Kind, "database", db.Name), w.Pauses, limits, targets...).For(w.Config.LooseForeignKeys.Duty.Fixed())
 }
 
-// reporter hands on the statistics of a running pass: at once where what it waits for has changed.
+// reporter returns a function that passes on the statistics of a running pass. It does so
+// immediately if the reason for waiting has changed.
 func reporter(progress jobrun.Progress) func(context.Context, *loosefk.Stats) {
 	said := ""
 	return func(ctx context.Context, stats *loosefk.Stats) {
@@ -81,7 +84,8 @@ func reporter(progress jobrun.Progress) func(context.Context, *loosefk.Stats) {
 	}
 }
 
-// Run runs one pass for a database, under its lease. After errors the definitions are bound again.
+// Run runs one pass for a database, under its lease. If tables have changed, it binds the
+// definitions again and runs the pass once more.
 func (w *Work) Run(ctx context.Context, db database.Database, granted *lease.Lease, progress jobrun.Progress) (*loosefk.Stats, error) {
 	conn, err := db.Async().Acquire(ctx)
 	if err != nil {
@@ -134,7 +138,7 @@ func (p *pass) run(ctx context.Context, granted *lease.Lease, progress jobrun.Pr
 	}
 	stats, err := engine.Run(ctx)
 	if errors.Is(err, loosefk.ErrChanged) {
-		return nil, err //nolint:wrapcheck // Run goes on.
+		return nil, err //nolint:wrapcheck // Run handles it.
 	}
 	if stats.Revived > 0 {
 		p.log.WarnContext(ctx, "deleted rows live under their keys: their children are kept", "revived", stats.Revived, "first_keys", stats.RevivedKeys)
@@ -145,7 +149,7 @@ func (p *pass) run(ctx context.Context, granted *lease.Lease, progress jobrun.Pr
 	return stats, err
 }
 
-// adaptive are the settings of the pace that steers itself, and none for the others.
+// adaptive returns the settings of the adaptive pace, and the zero value for other paces.
 func adaptive(pace config.Pace, settings config.LooseForeignKeys) loosefk.Adaptive {
 	if pace != config.Adaptive {
 		return loosefk.Adaptive{}
@@ -153,8 +157,9 @@ func adaptive(pace config.Pace, settings config.LooseForeignKeys) loosefk.Adapti
 	return loosefk.Adaptive{Target: settings.Target, Duty: settings.Duty.Fixed()}
 }
 
-// trackNewPartitions puts triggers on partitions of tracked parents that came later. Where that is not
-// possible the pass goes on: the rest of the work does not depend on it, and triggers status tells.
+// trackNewPartitions installs triggers on new partitions of tracked parents. If that
+// fails, the pass continues, since the rest of the work does not depend on it. `sexton
+// triggers status` reports the partitions.
 func (p *pass) trackNewPartitions(ctx context.Context, parents []*loosefk.Parent) {
 	cfg, tracked := p.Track(p.db, parents)
 	installed, err := triggers.EnsurePartitions(ctx, p.conn.Conn(), cfg, tracked)

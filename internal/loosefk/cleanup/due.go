@@ -12,38 +12,42 @@ import (
 	"sexton/internal/problem"
 )
 
-// dueSQL returns whether there are tombstones that the kind may take now, in how many seconds the next one falls due, and whether a
-// removed one can be rechecked. $1 is the kind, $2 the database, $3 are the parents that definitions name, $4 is confirm_after in
-// seconds. {barred} is the part that is asked of the jobs database: paused, or cut short by this tick's limits. Another database is
-// queried first, and the jobs database only if something is due.
+// dueSQL returns whether the kind has tombstones to process now, in how many seconds the
+// next one is due, and whether a removed one can be rechecked. $1 is the kind, $2 the
+// database, $3 the parents of the definitions, and $4 confirm_after in seconds. {barred}
+// is a condition on the jobs database: the kind is paused, or the limits of this tick
+// were reached. If the tombstones are in another database, that one is queried first, and
+// the jobs database only if something is due.
 //
-// clock_timestamp() is volatile and bounds no index: with it every query reads all due tombstones, or all that are deferred.
-// The order keeps the planner from reading the table for the first that is due.
+// clock_timestamp() is volatile, so it does not limit an index scan: with it every query
+// would read all due tombstones, or all deferred ones. The order keeps the planner from
+// reading the table for the first due one.
 //
 //go:embed queries/due.sql
 var dueSQL string
 
-// waitingSQL is the part of it about tombstones, with the same parameters.
+// waitingSQL is the part of dueSQL about tombstones, with the same parameters.
 //
 //go:embed queries/waiting.sql
 var waitingSQL string
 
-// recheckEvery is how often a worker without other work rechecks removed tombstones. Nothing notifies it of the end of the transactions
-// that a recheck waits for.
+// recheckEvery is how often a worker without other work rechecks removed tombstones.
+// Nothing notifies it when the transactions end that a recheck waits for.
 const recheckEvery = 30 * time.Second
 
-// dueText is dueSQL with all parts but {barred}.
+// dueText is dueSQL without placeholders except {barred}.
 var dueText = strings.Replace(dueSQL, "{waiting}", waitingSQL, 1) //nolint:gochecknoglobals // a constant
 
-// Called reports whether the jobs database has tombstones that may be taken now.
+// Called reports whether the jobs database has tombstones that may be processed now.
 func (w *Work) Called(ctx context.Context, on listen.Querier, db database.Database, barredSQL string) (now bool, err error) {
 	sql := "SELECT " + waitingSQL + " AND NOT (" + barredSQL + ") AS now"
 	err = on.QueryRow(ctx, db.Names.Render(sql), Kind, db.Name, w.Memory.Noted(db.Name)).Scan(&now)
 	return now, problem.Doing(err, "look for new tombstones")
 }
 
-// Due returns when the next pass is due, on any connection or transaction of the database. barredSQL reports, of kind $1 and database
-// $2 in the jobs database, whether nothing may be done now.
+// Due returns when the next pass is due. It may use any connection or transaction of the
+// database. barredSQL is a condition on the jobs database, with the kind $1 and the
+// database $2: no pass may run now.
 func (w *Work) Due(ctx context.Context, on listen.Querier, db database.Database, barredSQL string) (listen.Due, error) {
 	args := []any{Kind, db.Name, w.Memory.Noted(db.Name), w.Config.LooseForeignKeys.ConfirmAfter.Seconds()}
 	condition, jobs := barredSQL, w.Jobs

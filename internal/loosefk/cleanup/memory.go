@@ -9,7 +9,8 @@ import (
 	"sexton/internal/loosefk"
 )
 
-// Memory keeps what passes and looks of one process have learned. The zero value is ready to use.
+// Memory keeps what passes and due queries of one process have learned. The zero value is
+// ready to use.
 type Memory struct {
 	mu      sync.Mutex
 	learned map[string]*learned
@@ -17,20 +18,21 @@ type Memory struct {
 	outages outages
 }
 
-// learned holds what passes have learned of one database.
+// learned is what passes have learned about one database.
 type learned struct {
 	bound *binding
 	names []string
 	sizes drain.Sizes
 	// ran is when the last pass ended.
 	ran time.Time
-	// rotated is when partitions by day were last made.
+	// rotated is when daily partitions were last created.
 	rotated time.Time
-	// clean reports that a look has found no rows that were kept before undo was switched off.
+	// clean reports that no rows are left that were kept before undo was turned off.
 	clean bool
 }
 
-// rotates reports whether it is time to make partitions by day, and whether there may be some although nothing is kept.
+// rotates reports whether daily partitions must be created now, and whether some may be
+// left although undo is turned off.
 func (m *Memory) rotates(name string) (due, left bool) {
 	m.at(name, func(p *learned) {
 		left = !p.clean
@@ -41,7 +43,7 @@ func (m *Memory) rotates(name string) (due, left bool) {
 	return due, left
 }
 
-// at calls do with what was learned of a database, one caller at a time.
+// at calls do with what was learned about a database. Only one do runs at a time.
 func (m *Memory) at(name string, do func(p *learned)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -54,26 +56,27 @@ func (m *Memory) at(name string, do func(p *learned)) {
 	do(m.learned[name])
 }
 
-// take removes the binding of a database, so that no two passes share one. It returns nil where there is none.
+// take removes the binding of a database and returns it, so that no two passes share it.
+// It returns nil if there is none.
 func (m *Memory) take(name string) (kept *binding) {
 	m.at(name, func(p *learned) { kept, p.bound = p.bound, nil })
 	return kept
 }
 
-// keep is for the next pass, unless that had better look for itself.
+// keep stores a binding for the next pass, unless it is partial.
 func (m *Memory) keep(name string, kept *binding) {
 	if !kept.partial {
 		m.at(name, func(p *learned) { p.bound = kept })
 	}
 }
 
-// Sizes are those that passes on a database have found.
+// Sizes returns the sizes that passes on a database have learned.
 func (m *Memory) Sizes(name string) (sizes *drain.Sizes) {
 	m.at(name, func(p *learned) { sizes = &p.sizes })
 	return sizes
 }
 
-// Ran notes that a pass on a database has ended now. Since returns how long ago that was.
+// Ran records that a pass on a database has ended now.
 func (m *Memory) Ran(name string) { m.at(name, func(p *learned) { p.ran = time.Now() }) }
 
 // Since returns the time since the last pass on a database.
@@ -82,25 +85,26 @@ func (m *Memory) Since(name string) (since time.Duration) {
 	return since
 }
 
-// Note remembers which parents a database has.
+// Note stores the names of the parents of a database.
 func (m *Memory) Note(name string, parents []*loosefk.Parent) {
 	m.at(name, func(p *learned) { p.names = Recorded(parents) })
 }
 
-// Noted are the parents of a database as its tombstones name them; nil while that is not known.
+// Noted returns the parents of a database as its tombstones name them, or nil if they are
+// not known yet.
 func (m *Memory) Noted(name string) (names []string) {
 	m.at(name, func(p *learned) { names = p.names })
 	return names
 }
 
-// ForgetOutages has the next pass try all databases again, as after the pause between two tries.
+// ForgetOutages makes the next pass try all databases again without a pause.
 func (m *Memory) ForgetOutages() {
 	m.outages.mu.Lock()
 	defer m.outages.mu.Unlock()
 	m.outages.known = nil
 }
 
-// Recorded are the names that tombstones of the parents carry.
+// Recorded returns the names of the parents in tombstones.
 func Recorded(parents []*loosefk.Parent) []string {
 	return each.Of(parents, func(parent *loosefk.Parent) string { return parent.Recorded })
 }

@@ -16,16 +16,18 @@ import (
 )
 
 const (
-	// reachTimeout bounds the dialling of another database than the pass's own, and its first answer: what does not depend on
-	// it must not wait.
+	// reachTimeout limits the time to connect to another database and to get its first
+	// answer. Tombstones that do not depend on it must not wait.
 	reachTimeout = 2 * time.Second
-	// reachAgain is the pause between two tries to reach a database.
+	// reachAgain is the pause between two attempts to reach a database.
 	reachAgain = 5 * time.Second
-	// fenceTimeout bounds the raising of a fence there, which may have to end an earlier holder's transaction.
+	// fenceTimeout limits the time to raise a fence there. That may have to end the
+	// transaction of an earlier lease holder.
 	fenceTimeout = 5 * time.Second
 )
 
-// outages are the databases that could not be reached lately. The zero value is ready to use.
+// outages has the databases that could not be reached recently. The zero value is ready
+// to use.
 type outages struct {
 	mu    sync.Mutex
 	known map[string]outage
@@ -44,7 +46,8 @@ func (o *outages) of(name string) (found outage, early bool) {
 	return found, known && time.Since(found.tried) < reachAgain
 }
 
-// note remembers how a try ended, and reports whether that is news.
+// note records the result of an attempt. It reports whether it differs from the previous
+// one.
 func (o *outages) note(name string, err error) (news bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -65,7 +68,8 @@ func (o *outages) note(name string, err error) (news bool) {
 	return !known
 }
 
-// pass is one pass for a database on one connection, with connections to the databases beside it, dialled when they are first needed.
+// pass is one pass for a database over one connection. It opens connections to other
+// databases when they are first needed.
 type pass struct {
 	*Work
 
@@ -83,8 +87,8 @@ func (p *pass) release() {
 	p.conn.Release()
 }
 
-// reach returns a connection to a database that is not the pass's own. A failure is remembered for the pass, and for a
-// while for all of them.
+// reach returns a connection to another database. It remembers a failure for the rest of
+// the pass, and for reachAgain for all passes.
 func (p *pass) reach(ctx context.Context, db database.Database) (*pgxpool.Conn, error) {
 	if conn, open := p.conns[db.Name]; open {
 		return conn, nil
@@ -100,8 +104,8 @@ func (p *pass) reach(ctx context.Context, db database.Database) (*pgxpool.Conn, 
 	defer cancel()
 	conn, err := db.Pool.Acquire(dialling)
 	if err == nil {
-		// The pool asks no connection that was in use a moment ago, and one that is stalled would hold up the pass until
-		// its lease ends.
+		// The pool does not check connections that were used recently. A stalled one would
+		// block the pass until its lease ends.
 		if err = conn.Ping(dialling); err != nil {
 			conn.Release()
 		}
@@ -116,7 +120,8 @@ func (p *pass) reach(ctx context.Context, db database.Database) (*pgxpool.Conn, 
 	return conn, nil
 }
 
-// markDown notes that a database cannot be reached, or not be written to, and returns why.
+// markDown records why a database cannot be reached or written to, and returns that
+// error.
 func (p *pass) markDown(ctx context.Context, db database.Database, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -133,8 +138,9 @@ func (p *pass) markDown(ctx context.Context, db database.Database, err error) er
 	return err
 }
 
-// everywhere calls do for the pass's database, and for the others that its parents have children in and that can be reached. Another database
-// that fails is lost.
+// everywhere calls do for the pass's database, and for the other databases with children
+// of the parents that can be reached. If do fails for another database, that is marked as
+// down.
 func (p *pass) everywhere(ctx context.Context, parents []*loosefk.Parent, do func(db database.Database, conn *pgxpool.Conn) error) error {
 	if err := do(p.db, p.conn); err != nil {
 		return err
@@ -151,7 +157,7 @@ func (p *pass) everywhere(ctx context.Context, parents []*loosefk.Parent, do fun
 	return nil
 }
 
-// needed are the databases beside their own in which parents have children.
+// needed returns the other databases in which parents have children.
 func (w *Work) needed(parents []*loosefk.Parent) []database.Database {
 	var found []database.Database
 	for _, db := range w.Databases {
@@ -165,8 +171,8 @@ func (w *Work) needed(parents []*loosefk.Parent) []database.Database {
 	return found
 }
 
-// open opens a session on each database that parents need beside their own. The fence there is raised first: no session
-// may write behind the back of an earlier holder of the lease.
+// open opens a session on each other database that parents need. It raises the fence
+// there first: an earlier holder of the lease must not be able to write any more.
 func (p *pass) open(ctx context.Context, granted *lease.Lease, parents []*loosefk.Parent, limits batch.Limits) (map[string]loosefk.Remote, error) {
 	found := map[string]loosefk.Remote{}
 	for _, db := range p.needed(parents) {

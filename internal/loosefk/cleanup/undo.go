@@ -15,10 +15,12 @@ import (
 	"sexton/internal/undo"
 )
 
-// rotateEvery is how often a process makes the partitions of coming days and drops those of past ones.
+// rotateEvery is how often a process creates the partitions of the coming days and drops
+// those of past days.
 const rotateEvery = 10 * time.Minute
 
-// keep has the references keep what they take, where the configuration says so.
+// keep makes the references keep the rows that they delete or change, if undo is turned
+// on.
 func (p *pass) keep(ctx context.Context, parents []*loosefk.Parent) error {
 	settings := p.Config.LooseForeignKeys.Undo
 	if !settings.On() {
@@ -34,7 +36,8 @@ func (p *pass) keep(ctx context.Context, parents []*loosefk.Parent) error {
 	})
 }
 
-// full notes of which tables of a database rows are only counted: of all that have reached the limit together, and of users unless they are to be kept.
+// full sets for which tables of a database rows are only counted: for all if the kept
+// rows have reached their limit, and for users unless they must be kept.
 func (p *pass) full(db database.Database, parents []*loosefk.Parent, all bool) {
 	for _, reference := range loosefk.References(parents) {
 		if child := reference.Child; reference.Keep != nil && reference.Database == db.Name {
@@ -44,8 +47,9 @@ func (p *pass) full(db database.Database, parents []*loosefk.Parent, all bool) {
 	}
 }
 
-// rotate makes and drops partitions now and then, and notes where what is kept has reached its limit. What was kept before undo was switched off
-// still expires: one look of the process finds it.
+// rotate creates and drops daily partitions from time to time, and checks the limit of
+// kept rows. Rows that were kept before undo was turned off still expire. One check per
+// process finds out whether there are any.
 func (p *pass) rotate(ctx context.Context, parents []*loosefk.Parent) error {
 	keys := p.Config.LooseForeignKeys
 	due, left := p.Memory.rotates(p.db.Name)
@@ -79,7 +83,8 @@ func (p *pass) rotate(ctx context.Context, parents []*loosefk.Parent) error {
 			return err
 		}
 		most := int64(keys.Undo.MaxSize)
-		// While the clean-up waits, triggers still keep as much again: these parents have to come back with their children.
+		// While the clean-up waits, triggers may keep the same amount again: these parents must
+		// be restored together with their children.
 		triggers := most
 		if keys.Undo.WhenFull == config.Waits {
 			triggers = 2 * most
@@ -103,6 +108,6 @@ func (p *pass) rotate(ctx context.Context, parents []*loosefk.Parent) error {
 
 const rotateSQL = `SELECT "sexton".undo_rotate('undo', $1, $2)`
 
-// fullSQL tells triggers whether as much is kept as may be.
+// fullSQL records for the triggers whether the limit of kept rows was reached.
 const fullSQL = `UPDATE "sexton".undo_state AS state SET full_since = CASE WHEN $1::boolean THEN pg_catalog.clock_timestamp() END
 WHERE (state.full_since IS NULL) OPERATOR(pg_catalog.=) $1::boolean`

@@ -14,63 +14,73 @@ import (
 )
 
 const (
-	// Batch is the usual number of keys that one statement of an audit reads.
+	// Batch is the default number of keys that one statement of an audit reads.
 	Batch       = 1_000
 	mostBacklog = 1_000_000
-	// mostRows is where the counting of a batch's rows ends, mostSamples how many keys a report names.
+	// mostRows limits the rows that are counted per batch, and mostSamples the keys in a
+	// report.
 	mostRows    = 10_000
 	mostSamples = 10
 )
 
-// Auditor looks for orphans. It reads the child's column value by value, at most Batch of them in a statement and each statement in a
-// transaction of its own. What changes behind its position while it goes on is not looked at again.
+// Auditor searches for orphans. It reads the child's column value by value, at most Batch
+// of them in one statement, and runs each statement in its own transaction. It does not
+// read values again that change after it has read them.
 type Auditor struct {
-	// DB is the parents' database. Remotes are the others, by name, if they can be reached.
+	// DB is the parents' database. Remotes are the other databases that can be reached,
+	// by name.
 	DB      pgcatalog.Beginner
 	Remotes map[string]pgcatalog.Beginner
 	Names   pgcatalog.Names
 	Bounds  loosefk.Bounds
 	// Batch is the number of keys per statement.
 	Batch int
-	// Backlog is the number of waiting tombstones of one parent beyond which it is not audited; 0 means a million.
-	// They have no index by key, as every deletion of a parent would have to pay for it, so each batch with
-	// suspects reads all of them: some tenths of a second for a million.
+	// Backlog is the number of pending tombstones above which a parent is not audited. 0
+	// stands for mostBacklog. Tombstones have no index by key, since every deletion of a
+	// parent would pay for it. So each batch with suspects reads all of them, which takes
+	// some tenths of a second for a million.
 	Backlog int64
-	// Repair leaves tombstones for the orphaned keys. A key of which several definitions have orphans gets one, and
-	// counts with the definition that is audited first.
+	// Repair inserts tombstones for the orphaned keys. A key with orphans of several
+	// definitions gets one tombstone, and counts for the definition that is audited
+	// first.
 	Repair bool
-	// Wake is called in each transaction that left tombstones.
+	// Wake is called in each transaction that inserted tombstones.
 	Wake loosefk.Waker
 }
 
 // Report is the result of an audit for one definition.
 type Report struct {
-	// Definition is its key in the file, such as issues[0]; Child and Parent are for people.
+	// Definition is its key in the file, such as issues[0]. Child and Parent are shown to
+	// users.
 	Definition string `json:"definition"`
 	Child      string `json:"child"`
-	// ChildDatabase is where the child lives, if that is not the parent's database.
+	// ChildDatabase is the child's database if it is not the parent's.
 	ChildDatabase string `json:"child_database,omitempty"`
 	Column        string `json:"column"`
 	Parent        string `json:"parent"`
 	// CheckedKeys counts distinct values of the column, without NULL.
 	CheckedKeys  int64 `json:"checked_keys"`
 	OrphanedKeys int64 `json:"orphaned_keys"`
-	// OrphanedRows stops at 10,000 per batch of keys; RowsCapped reports that there are more.
+	// OrphanedRows counts at most mostRows per batch of keys. RowsCapped reports that
+	// there are more.
 	OrphanedRows int64 `json:"orphaned_rows"`
 	RowsCapped   bool  `json:"rows_capped"`
 	// Samples are the first orphaned keys, in text form.
 	Samples []string `json:"samples"`
-	// UncheckedKeys have no parent, but their children could not be read within the statement timeout.
+	// UncheckedKeys have no parent, but their children could not be read within the
+	// statement timeout.
 	UncheckedKeys int64 `json:"unchecked_keys"`
 	// RepairedKeys got a tombstone.
 	RepairedKeys int64 `json:"repaired_keys"`
-	// Skipped is why the definition cannot be audited: it does not fit its table, or a database cannot be reached.
+	// Skipped is why the definition cannot be audited: it does not fit its table, or a
+	// database cannot be reached.
 	Skipped string `json:"skipped,omitempty"`
-	// Error is the cause that ended this audit early: table, SQLSTATE and message. Others go on.
+	// Error is why this audit ended early: table, SQLSTATE and message. Other audits
+	// continue.
 	Error string `json:"error,omitempty"`
 }
 
-// NewReport is the report of a definition that nothing is known about yet.
+// NewReport returns an empty report of a definition.
 func NewReport(parent *loosefk.Parent, reference *loosefk.Reference) Report {
 	d := reference.Definition
 	report := Report{Definition: d.Key, Child: reference.Child.Label(), Column: d.ColumnList(), Parent: parent.Label(), Samples: []string{}}
@@ -80,8 +90,8 @@ func NewReport(parent *loosefk.Parent, reference *loosefk.Reference) Report {
 	return report
 }
 
-// Audit audits one definition. What is wrong with its tables stands in the report; the error is for the connection
-// or ctx, and the report is valid beside it.
+// Audit audits one definition. Errors of its tables are in the report. The returned error
+// is one of the connection or of ctx. The report is also valid with an error.
 func (a Auditor) Audit(ctx context.Context, parent *loosefk.Parent, reference *loosefk.Reference) (Report, error) {
 	r := run{Auditor: a, parent: keyed{parent}, reference: reference, report: NewReport(parent, reference)}
 	if r.report.Skipped = a.unfit(reference); r.report.Skipped != "" {
@@ -104,13 +114,14 @@ type run struct {
 	parent    keyed
 	reference *loosefk.Reference
 	report    Report
-	// measured reports that the parent's backlog was looked at.
+	// measured reports that the parent's backlog was counted.
 	measured bool
-	// holder is the session that kept the audit from repairing.
+	// holder is the session that holds the lock which a repair waited for.
 	holder string
 }
 
-// walk goes through the column. A statement that times out is tried with fewer keys; later ones keep to it.
+// walk reads the column from its beginning to its end. After a timeout it uses fewer keys
+// for all further statements.
 func (r *run) walk(ctx context.Context) error {
 	var after *string
 	for size := r.Batch; ; {
@@ -135,9 +146,10 @@ func (r *run) walk(ctx context.Context) error {
 	}
 }
 
-// stretch is a part of the column that was walked through.
+// stretch is a part of the column that one statement has read.
 type stretch struct {
-	// stops are the steps, last is the position of the last one. Of composite keys, stops with a NULL are no keys.
+	// stops is the number of steps, and last the position of the last one. A step of a
+	// composite key with a NULL is not a key.
 	stops int
 	last  string
 	keys  int64
@@ -145,7 +157,7 @@ type stretch struct {
 	suspects []string
 }
 
-// next walks through the next keys.
+// next reads the next keys.
 func (r *run) next(ctx context.Context, after *string, size int) (found stretch, err error) {
 	err = r.inChildren(ctx, byIndex, func(tx pgx.Tx) error {
 		sql, args := r.parent.walkStatement(r.reference, after, size)
@@ -172,8 +184,8 @@ func (r *run) next(ctx context.Context, after *string, size int) (found stretch,
 	return found, err
 }
 
-// suspect counts, and repairs, those of keys without a parent that are orphaned. Where that takes too long it is
-// done by halves, down to single keys, which are then left unchecked.
+// suspect counts and repairs those of keys without a parent that are orphaned. After a
+// timeout it retries each half. A single key that times out is left unchecked.
 func (r *run) suspect(ctx context.Context, keys []string) error {
 	if !r.measured {
 		if err := r.measure(ctx); err != nil || r.report.Error != "" {
@@ -205,7 +217,7 @@ func (r *run) suspect(ctx context.Context, keys []string) error {
 	return nil
 }
 
-// measure ends the audit where the parent has more tombstones than a batch can look through.
+// measure ends the audit if the parent has more tombstones than a batch can read.
 func (r *run) measure(ctx context.Context) error {
 	most := cmp.Or(r.Backlog, mostBacklog)
 	waiting, err := loosefk.Tombstones{DB: r.DB, Names: r.Names, Bounds: r.Bounds}.Count(ctx, r.parent.Recorded, most+1)
@@ -215,22 +227,25 @@ func (r *run) measure(ctx context.Context) error {
 	return err
 }
 
-// rowsOf counts the rows of keys, up to one more than the cap.
+// rowsOf counts the rows of keys, up to mostRows + 1.
 func (r *run) rowsOf(ctx context.Context, tx pgx.Tx, keys []string) (rows int64, err error) {
 	sql, args := r.parent.orphanRowsStatement(r.reference, keys, mostRows+1)
 	err = tx.QueryRow(ctx, sql, args...).Scan(&rows)
 	return rows, err
 }
 
-// byIndex makes a walk one step in the index per key, whatever statistics say of a table that has none yet.
+// byIndex makes a walk one step in the index per key, also if a table has no statistics
+// yet.
 const byIndex = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off"
 
-// byHash keeps the comparison with the tombstones to one reading of them: they may have come in since the last
-// statistics. Children and parents are looked up in subplans, which are not joins.
+// byHash makes a statement read the tombstones only once for the comparison. They may
+// have been inserted after the last statistics. Children and parents are found in
+// subplans, which are not joins.
 const byHash = "SET LOCAL enable_nestloop = off; SET LOCAL enable_seqscan = off"
 
-// repair leaves tombstones for keys. Audits that repair go one at a time, so that no two leave one for the same
-// key; the lock is taken by a statement of its own, for the next one's snapshot to have what the other audit left.
+// repair inserts tombstones for keys. Only one audit repairs at a time, so that no two
+// insert a tombstone for the same key. A separate statement takes the lock: the snapshot
+// of the next one must have the tombstones of the other audit.
 func (r *run) repair(ctx context.Context, keys []string) error {
 	var repaired int64
 	lock, waits := "sexton audit of "+r.Names.Tracked, false
@@ -241,7 +256,8 @@ func (r *run) repair(ctx context.Context, keys []string) error {
 		}
 		waits = false
 		if r.reference.Remote {
-			// Another audit may have left tombstones since, whose pass has not left the children.
+			// Another audit may have inserted tombstones meanwhile, and a pass may have deleted
+			// the children.
 			var err error
 			if keys, err = r.settled(ctx, tx, keys); err == nil && len(keys) > 0 {
 				keys, err = r.withChild(ctx, keys)

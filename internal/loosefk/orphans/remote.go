@@ -11,20 +11,21 @@ import (
 	"sexton/internal/loosefk"
 )
 
-// A child in another database than its parent is never seen in one snapshot with it. The looks go in this order, each
-// after the one before has returned:
+// No snapshot has both a parent and its child in another database. So these queries run one
+// after the other:
 //
 //  1. children: there is a child of the key;
 //  2. parents: in one snapshot, the key has neither parent nor tombstone;
-//  3. children: the child is there still;
-//  4. parents: the key has neither parent nor tombstone still.
+//  3. children: the child still exists;
+//  4. parents: the key still has neither parent nor tombstone.
 //
-// A parent that is deleted after 1 has left its tombstone by 2, unless the pass is through already; then its child, which
-// goes before the tombstone, is gone by 3. A parent that is inserted before its child was committed before 1 and is seen
-// at 2; one that comes after its child, as where data is loaded children first, is seen at 4 if it came meanwhile. What
-// comes later than that looks like an orphan as long as it is one.
+// If a parent is deleted after 1, query 2 finds its tombstone. If a pass has already removed
+// that, the pass has deleted the child before, and query 3 does not find it. A parent that is
+// inserted before its child was committed before 1, and query 2 finds it. A parent that is
+// inserted after its child, for example by a load that begins with children, is found by query
+// 4. Until it is inserted, the child is an orphan.
 
-// unfit is why a definition cannot be audited, or "".
+// unfit returns why a definition cannot be audited, or "".
 func (a Auditor) unfit(reference *loosefk.Reference) string {
 	switch {
 	case reference.Broken != "":
@@ -35,8 +36,9 @@ func (a Auditor) unfit(reference *loosefk.Reference) string {
 	return ""
 }
 
-// inChildren runs do in one bounded transaction of the children's database. Where that is another one and it goes away, or
-// does not answer, only the definitions with children there are concerned.
+// inChildren runs do in one bounded transaction of the children's database. If another
+// database fails or does not answer, that is only an error of the definitions with
+// children there.
 func (r *run) inChildren(ctx context.Context, more string, do func(tx pgx.Tx) error) error {
 	if !r.reference.Remote {
 		return r.Bounds.Run(ctx, r.DB, more, do)
@@ -50,14 +52,16 @@ func (r *run) inChildren(ctx context.Context, more string, do func(tx pgx.Tx) er
 	return &batch.FaultError{Fault: batch.Fault{Message: fmt.Sprintf("database %s: %s", r.reference.Database, batch.Gist(err)), Verdict: batch.Unavailable}}
 }
 
-// stallAfter is how long another database may take beyond its statements' own timeouts.
+// stallAfter is how long another database may take in addition to the timeouts of its
+// statements.
 const stallAfter = 5 * time.Second
 
-// longestRemote is how long the statements of one transaction in another database may take. There are two at most, and
-// the ones that open and end it.
+// longestRemote returns how long one transaction in another database may take. It has at
+// most two statements, and the ones that begin and end it.
 func (r *run) longestRemote() time.Duration { return 2*r.Bounds.StatementTimeout + stallAfter }
 
-// patience keeps the parents' database from ending a transaction that waits for the children's.
+// patience returns the setting that keeps the parents' database from ending a transaction
+// that waits for the children's.
 func (r *run) patience() string {
 	if !r.reference.Remote {
 		return ""
@@ -65,7 +69,7 @@ func (r *run) patience() string {
 	return fmt.Sprintf("; SET LOCAL idle_in_transaction_session_timeout = %d", (r.longestRemote() + stallAfter).Milliseconds())
 }
 
-// withoutParent returns those of keys that have no parent, whether tombstones wait for them or not.
+// withoutParent returns those of keys that have no parent, with or without a tombstone.
 func (r *run) withoutParent(ctx context.Context, keys []string) (found []string, err error) {
 	sql, args := r.parent.withoutParentStatement(keys)
 	err = r.Bounds.Run(ctx, r.DB, "", func(tx pgx.Tx) error {
@@ -75,7 +79,8 @@ func (r *run) withoutParent(ctx context.Context, keys []string) (found []string,
 	return found, err
 }
 
-// orphans returns those of keys that are orphaned, and the number of their rows, counted last and up to one more than the cap.
+// orphans returns those of keys that are orphaned, and the number of their rows. It
+// counts the rows last, up to mostRows + 1.
 func (r *run) orphans(ctx context.Context, keys []string) (orphans []string, rows int64, err error) {
 	settled := func(ctx context.Context, keys []string) (found []string, err error) {
 		err = r.Bounds.Run(ctx, r.DB, byHash, func(tx pgx.Tx) error {

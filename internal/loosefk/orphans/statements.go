@@ -9,13 +9,14 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Keys travel in text form, whatever their type: a key that was read under boundedSettings and is cast back under
-// them is the same value.
+// Keys of all types are passed in text form. A key that was read under boundedSettings and is
+// cast back under them is the same value.
 
-// keyed is a parent with the statements that look for orphans of its children.
+// keyed adds to a parent the statements that search for orphans of its children.
 type keyed struct{ *loosefk.Parent }
 
-// auditKeys is the array of keys, typed for comparing.
+// auditKeys returns the array of keys in parameter n, with the type in which they are
+// compared.
 func (p keyed) auditKeys(n int) string {
 	if p.Composite() {
 		return p.Parameter(n)
@@ -23,7 +24,7 @@ func (p keyed) auditKeys(n int) string {
 	return fmt.Sprintf("$%d::pg_catalog.text[]::%s[]", n, dml.KeyType(p.KeyTypes[0]))
 }
 
-// auditKey are the values of one of auditKeys.
+// auditKey returns the values of one of auditKeys.
 func (p keyed) auditKey(key string) []string {
 	if p.Composite() {
 		return p.Parts(key)
@@ -31,8 +32,8 @@ func (p keyed) auditKey(key string) []string {
 	return []string{key}
 }
 
-// mayBeGone is gone as it can be told beside the child, whose columns have the values: where the parent is in
-// another database, each may be.
+// mayBeGone returns the condition that no parent has the values of the child's columns.
+// If the parent is in another database, each key may have none.
 func (p keyed) mayBeGone(r *loosefk.Reference, values []string) string {
 	if r.Remote {
 		return "true"
@@ -46,10 +47,12 @@ func (p keyed) mayBeGone(r *loosefk.Reference, values []string) string {
 	return p.Without(key)
 }
 
-// orphans is the part of a statement, from WITH to WHERE, that picks those of keys which are orphaned: a child meets
-// the definition, no parent has the key, and no tombstone waits for it. One snapshot answers all three; a parent
-// that goes between two would look as if it had left no tombstone. A child in another database is left for its own
-// statements, with snapshots of their own; run.orphans has them in an order that is safe all the same.
+// orphans returns the part of a statement, from WITH to WHERE, that selects the orphaned
+// ones of keys: a child meets the definition, no parent has the key, and there is no
+// tombstone for it. All three must be in one snapshot. Otherwise a parent that is deleted
+// between two of them would seem to have no tombstone. For a child in another database
+// only the last two are checked. run.orphans queries for the child in an order that is
+// safe without a common snapshot.
 func (p keyed) orphans(names pgcatalog.Names, r *loosefk.Reference, keysAt int, args *dml.Args) (with, from string) {
 	with = fmt.Sprintf(`WITH tombstoned AS MATERIALIZED (
 	SELECT wanted.key
@@ -72,17 +75,18 @@ AND NOT EXISTS (SELECT FROM tombstoned WHERE %s)`,
 	return with, from
 }
 
-// withoutParentStatement returns the ones of keys that have no parent.
+// withoutParentStatement returns the query for those of keys that have no parent.
 func (p keyed) withoutParentStatement(keys []string) (string, []any) {
 	return p.some(keys, func(key []string, _ *dml.Args) string { return p.Without(key) })
 }
 
-// withChildStatement returns the ones of keys that have a child which meets the definition.
+// withChildStatement returns the query for those of keys that have a child which meets
+// the definition.
 func (p keyed) withChildStatement(r *loosefk.Reference, keys []string) (string, []any) {
 	return p.some(keys, r.Exists)
 }
 
-// some returns the ones of keys for which a condition holds, in their order.
+// some returns the query for those of keys for which a condition holds, in their order.
 func (p keyed) some(keys []string, holds func(key []string, args *dml.Args) string) (string, []any) {
 	args := &dml.Args{}
 	from := p.auditKeys(args.Add(keys))
@@ -92,22 +96,24 @@ WHERE %s
 ORDER BY candidate.position`, from, holds(p.auditKey("candidate.key"), args)), args.Values
 }
 
-// orphansStatement returns those of keys that are orphaned.
+// orphansStatement returns the query for those of keys that are orphaned.
 func (p keyed) orphansStatement(names pgcatalog.Names, r *loosefk.Reference, keys []string) (string, []any) {
 	args := &dml.Args{}
 	with, from := p.orphans(names, r, args.Add(keys), args)
 	return with + "\nSELECT candidate.key::pg_catalog.text\n" + from + "\nORDER BY " + strings.Join(p.auditKey("candidate.key"), ", "), args.Values
 }
 
-// orphanRowsStatement counts the children of orphaned keys, up to limit.
+// orphanRowsStatement returns the query that counts the children of orphaned keys, up to
+// limit.
 func (p keyed) orphanRowsStatement(r *loosefk.Reference, keys []string, limit int) (string, []any) {
 	args := &dml.Args{}
 	keysAt, limitAt := args.Add(keys), args.Add(limit)
 	return fmt.Sprintf("SELECT pg_catalog.count(*) FROM (%s LIMIT $%d) AS counted", r.Rows(&p.Key, p.auditKeys(keysAt), args), limitAt), args.Values
 }
 
-// repairStatement writes the tombstones that the parent's trigger would have written for those of keys that are
-// orphaned still: meanwhile a parent may have been made anew, or another session may have left a tombstone.
+// repairStatement returns the statement that inserts tombstones as the parent's trigger
+// does, for those of keys that are still orphaned. Meanwhile a parent may have been
+// inserted again, or another session may have inserted a tombstone.
 func (p keyed) repairStatement(names pgcatalog.Names, r *loosefk.Reference, keys []string) (string, []any) {
 	args := &dml.Args{}
 	with, from := p.orphans(names, r, args.Add(keys), args)
@@ -121,7 +127,7 @@ func (p keyed) repairStatement(names pgcatalog.Names, r *loosefk.Reference, keys
 	return sql.String(), args.Values
 }
 
-// tombstoneKey is the key of a tombstone row, one value per column.
+// tombstoneKey returns the key of a tombstone row, one value per column.
 func tombstoneKey(p *loosefk.Parent, tombstone string) []string {
 	if p.Integer {
 		return []string{tombstone + ".primary_key_value"}

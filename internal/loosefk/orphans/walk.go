@@ -9,10 +9,12 @@ import (
 	"sexton/internal/loosefk"
 )
 
-// walkStatement returns the next distinct keys of children behind a position, and whether each may have no parent. It goes from one key
-// to the next through the index, so that a parent with a million children costs one step. The conditions are left for later: a step that
-// looks for a row that meets them may have far to go. A position is the text form of a key. That of a composite key may have NULL in it: a
-// stop without a key, for which the second column is NULL.
+// walkStatement returns the query for the next distinct keys of children after a
+// position, and whether each may have no parent. It follows the index from one key to the
+// next, so a parent with a million children takes one step. It does not check the
+// definition's conditions: a step that searches for a row that meets them could read many
+// rows. A position is the text form of a key. In a position of a composite key, columns
+// may be NULL. It is then a stop without a key, for which the second column is NULL.
 func (p keyed) walkStatement(r *loosefk.Reference, after *string, limit int) (string, []any) {
 	w := walk{reference: r, columns: dml.Qualified("child", r.Definition.Columns)}
 	w.keys = make([]string, len(w.columns))
@@ -44,11 +46,12 @@ func (p keyed) walkStatement(r *loosefk.Reference, after *string, limit int) (st
 
 type walk struct {
 	reference *loosefk.Reference
-	// columns are the child's, keys the names of their values; both in the order of the key.
+	// columns are the child's columns, and keys the names of their values. Both are in
+	// the order of the key.
 	columns, keys []string
 }
 
-// ordered are names in the order of the index.
+// ordered returns names in the order of the index.
 func (w walk) ordered(names []string) []string {
 	ordered := make([]string, len(names))
 	for i, at := range w.reference.Order {
@@ -57,7 +60,7 @@ func (w walk) ordered(names []string) []string {
 	return ordered
 }
 
-// named are the child's columns under the names of the keys.
+// named returns the child's columns under the names of the keys.
 func (w walk) named() string {
 	named := make([]string, len(w.columns))
 	for i, column := range w.columns {
@@ -66,7 +69,7 @@ func (w walk) named() string {
 	return strings.Join(named, ", ")
 }
 
-// all reads and sorts what is behind a position.
+// all returns the query that reads and sorts all keys after a position.
 func (w walk) all(position []string, limitAt int) string {
 	where := strings.Join(w.columns, " IS NOT NULL AND ") + " IS NOT NULL"
 	if position != nil {
@@ -80,7 +83,7 @@ func (w walk) all(position []string, limitAt int) string {
 		w.named(), w.reference.Whole(), where, strings.Join(w.ordered(w.keys), ", "), limitAt)
 }
 
-// steps goes from one key to the next through the index.
+// steps returns the recursive query that follows the index from one key to the next.
 func (w walk) steps(position []string, limitAt int) string {
 	first := w.jump(1, nil)
 	if position != nil {
@@ -95,9 +98,11 @@ WHERE walk.step OPERATOR(pg_catalog.<) $%d`,
 		strings.Join(w.keys, ", first."), first, strings.Join(w.keys, ", next."), w.next(prefixed("walk.", w.keys)), limitAt)
 }
 
-// next is the nearest stop behind a position. It is searched for with the same value in all columns of the index but
-// the last, then in all but the last two, and so on, as each of these is one look-up: one condition for all would
-// walk over every child with NULL in a later column. Where there are such children alone, the stop has that NULL.
+// next returns the query for the first stop after a position. It searches with the
+// position's values in all columns of the index but the last, then in all but the last
+// two, and so on. Each search is one lookup. A single condition for all would read every
+// child with NULL in a later column. If there are only such children, the stop has that
+// NULL.
 func (w walk) next(position []string) string {
 	if len(w.columns) == 1 {
 		return w.jump(1, position)
@@ -110,8 +115,9 @@ func (w walk) next(position []string) string {
 	return fmt.Sprintf("SELECT * FROM (%s) AS stop ORDER BY stop.place LIMIT 1", strings.Join(jumps, "\nUNION ALL "))
 }
 
-// jump is the first stop with another value than the position's in the index's column number length, and the same
-// values in those before; without a position, the very first stop.
+// jump returns the query for the first stop that has a greater value than the position in
+// the index's column number length, and the same values in the columns before. Without a
+// position it is the very first stop.
 func (w walk) jump(length int, position []string) string {
 	columns := w.ordered(w.columns)
 	where := []string{columns[0] + " IS NOT NULL"}
@@ -122,8 +128,7 @@ func (w walk) jump(length int, position []string) string {
 		strings.Join(where, " AND "), strings.Join(columns[length-1:], ", "))
 }
 
-// jumped are the terms for rows with another value than the position's in the index's column number length, and the same
-// values in those before.
+// jumped returns the conditions of jump for a position.
 func (w walk) jumped(length int, position []string) []string {
 	terms := make([]string, length)
 	for i, at := range w.reference.Order[:length] {

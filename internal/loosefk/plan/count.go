@@ -15,20 +15,23 @@ import (
 	"sexton/internal/loosefk"
 )
 
-// keysPerCount bounds the keys of one counting statement, so that the time is looked at in between.
+// keysPerCount limits the keys of one counting statement, so that the time is checked
+// between two statements.
 const keysPerCount = 1000
 
-// pendingKeys are a parent's tombstones, up to the cap of the look.
+// pendingKeys has the tombstones of a parent, up to the cap.
 type pendingKeys struct {
 	Backlog
 
-	// chunks are the distinct keys of due tombstones, oldest first, in the form that statements take.
+	// chunks has the distinct keys of due tombstones, oldest first, as parameters of
+	// statements.
 	chunks []any
-	// more reports that there are due ones beyond these.
+	// more reports that there are due tombstones above the cap.
 	more bool
 }
 
-// inChunks divides keys among counting statements. A key may have been deleted, inserted and deleted again.
+// inChunks divides keys among counting statements. It drops equal ones: a row may have
+// been deleted, inserted and deleted again.
 func inChunks[T comparable](keys []*T) (chunks []any) {
 	known, distinct := map[T]bool{}, []T{}
 	for _, key := range keys {
@@ -43,13 +46,15 @@ func inChunks[T comparable](keys []*T) (chunks []any) {
 	return chunks
 }
 
-// readOnly is readOnly in the planner's database. The search path stays the session's where a statement compares keys: operators of extension types
-// are found through it.
+// readOnly calls the function readOnly for the planner's database. A statement that
+// compares keys needs the session's search path, through which operators of extension
+// types are found.
 func (p *planner) readOnly(ctx context.Context, settings string, do func(pgx.Tx) error) error {
 	return readOnly(ctx, p.db, p.limits.StatementTimeout, settings, do)
 }
 
-// Planned with their values: a generic plan for a thousand keys could read a whole table by the index.
+// countSettings makes Postgres plan with the values. A generic plan for a thousand keys
+// could read a whole table by the index.
 const countSettings = "SET LOCAL plan_cache_mode = force_custom_plan"
 
 // backlog counts the parent's tombstones and loads the keys of the due ones, oldest first.
@@ -77,9 +82,9 @@ func (p *planner) backlog(ctx context.Context, parent *loosefk.Parent) (pending 
 	return pending, err
 }
 
-// countRows counts the children that the definition would meet now.
+// countRows counts the children that the definition would delete or change now.
 func (p *planner) countRows(ctx context.Context, parent *loosefk.Parent, reference *loosefk.Reference, pending pendingKeys, planned *Definition) error {
-	planned.RowsCapped = pending.more // they may have children, too
+	planned.RowsCapped = pending.more // they may have children too
 	begun := time.Now()
 	for i, some := range pending.chunks {
 		counted, err := p.countChildren(ctx, parent, reference, some, int64(p.limits.Rows)+1-planned.Rows)
@@ -113,8 +118,8 @@ func (p *planner) countChildren(ctx context.Context, parent *loosefk.Parent, ref
 	return counted, err
 }
 
-// note makes an error of a single table a finding, and returns all others: those of the context, of the
-// connection and of a server that goes down.
+// note makes an error of a single table a finding. It returns all other errors: those of
+// the context, of the connection and of a server that shuts down.
 func (d *Definition) note(ctx context.Context, what string, err error) error {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	if ctx.Err() != nil || !ok || batch.EndsSession(pgErr) {

@@ -1,10 +1,13 @@
-// Package plan foresees what passes over loose foreign keys would do now. Its entry points are Plan and MissingIndexes.
+// Package plan shows what passes over loose foreign keys would do now. Its entry points
+// are Plan and MissingIndexes.
 //
 //	tombstones ─► keys of each parent ─► statements of the engine ─► EXPLAIN ─► access path, missing index
 //	                                └──► children counted up to a cap ────────► Definition, Totals
 //
-// Its one invariant: it changes nothing. All of it happens in short READ ONLY transactions, bounded by Limits.
+// The statements are those of passes: the same Edge of package drain builds them. An
+// error on a single table, such as a missing privilege, is a finding of its definition.
+// The others are still planned.
 //
-// The statements are the ones that passes send, made by the same Edge of package drain, so a plan shows what a pass would do. What goes wrong
-// with a single table, such as a missing privilege, is a finding of its definition and ends nothing.
+// Invariant: it changes nothing. It only uses short READ ONLY transactions with the
+// timeouts of Limits.
 package plan

@@ -15,16 +15,18 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// engineSettings show which index can serve a statement. Without them Postgres would scan a small table.
+// engineSettings make a plan show which index can be used for a statement. Without them
+// Postgres would scan a small table.
 const engineSettings = "SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; " +
 	"SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
 
-// fewPages is the size that a table may have before reading all of it with every statement is worth a finding.
+// fewPages is the size of a table up to which it is no finding that each statement reads
+// all of it.
 const fewPages = 8
 
-// findAccess explains the definition's statement on the child or, of a partitioned one, on the biggest
-// partition. It returns the partitions in which Postgres itself uses an index whose use no look at the
-// catalogue can foretell, as it is partial.
+// findAccess explains the definition's statement on the child or, if it is partitioned,
+// on its largest partition. It returns the partitions in which Postgres uses a partial
+// index. Only EXPLAIN shows that.
 func (p *planner) findAccess(ctx context.Context, parent *loosefk.Parent, reference *loosefk.Reference, planned *Definition) (map[uint32]bool, error) {
 	own, proven := p.survey.childNeed(reference, nil), map[uint32]bool{}
 	if own.table == nil || len(reference.Leaves) == 0 {
@@ -64,7 +66,8 @@ func (p *planner) findAccess(ctx context.Context, parent *loosefk.Parent, refere
 	return proven, nil
 }
 
-// biggest is the leaf with the most pages as of the last vacuum or analyze: asking for the true ones waits for locks.
+// biggest returns the leaf with the most pages at the last VACUUM or ANALYZE. A query for
+// the current sizes would wait for locks.
 func (p *planner) biggest(ctx context.Context, reference *loosefk.Reference) (oid uint32, err error) {
 	oids := each.Of(reference.Leaves, func(leaf pgcatalog.Table) uint32 { return leaf.OID })
 	const sql = `SELECT leaf.oid FROM pg_catalog.unnest($1::pg_catalog.oid[]) WITH ORDINALITY AS leaf (oid, position)
@@ -81,8 +84,9 @@ type scan struct {
 	pages       int64
 }
 
-// explain asks for the generic plan. The values stay unknown that way, as they are for the engine: with them,
-// Postgres would find use for partial indexes that the engine's statements cannot use.
+// explain returns the scan of the generic plan. The generic plan does not depend on
+// values, as in the engine. With values, Postgres could use partial indexes that the
+// engine's statements cannot use.
 func (p *planner) explain(ctx context.Context, parent *loosefk.Parent, reference *loosefk.Reference, leaf pgcatalog.Table) (scan, error) {
 	sql, args := reference.Direct(p.names, leaf, dml.Keys{Of: &parent.Key}, false)
 	values := strings.Join(slices.Repeat([]string{"NULL"}, len(args)), ", ")
@@ -92,7 +96,8 @@ func (p *planner) explain(ctx context.Context, parent *loosefk.Parent, reference
 		if _, err := tx.Exec(ctx, "PREPARE sexton_plan AS "+sql); err != nil {
 			return err
 		}
-		// In a savepoint, as the prepared statement outlives the transaction and has to go whatever happens.
+		// The prepared statement outlives the transaction and must be deallocated after an error
+		// too, hence the savepoint.
 		err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error {
 			return nested.QueryRow(ctx, "EXPLAIN (FORMAT JSON) EXECUTE sexton_plan ("+values+")", pgx.QueryExecModeExec).Scan(&plan)
 		})
@@ -125,8 +130,8 @@ type planNode struct {
 	Plans     []planNode `json:"Plans"`
 }
 
-// scan is the first scan of a table, in the order of the plan, except going to rows by pointers that another one
-// found. That of a bitmap has its index in the node below.
+// scan returns the first scan of a table in the order of the plan. It skips scans by row
+// pointers that another scan has found. The index of a bitmap scan is in the node below.
 func (n planNode) scan(table string) scan {
 	if strings.HasSuffix(n.NodeType, "Scan") && n.NodeType != "Tid Scan" && n.Relation == table {
 		return scan{node: n.NodeType, index: n.firstIndex()}

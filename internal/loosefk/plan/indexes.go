@@ -17,7 +17,8 @@ import (
 	"sexton/internal/problem"
 )
 
-// usable reports whether the table or leaf has an index that leads straight to the rows, whatever the values.
+// usable reports whether the table or leaf has an index that leads directly to the rows,
+// for all values.
 func (n need) usable(table uint32) bool {
 	if n.indexed != nil {
 		return n.indexed[table] || n.proven[table]
@@ -25,19 +26,21 @@ func (n need) usable(table uint32) bool {
 	return slices.ContainsFunc(n.table.Indexes[table], func(i pgcatalog.Index) bool { return n.fits(i) && i.Valid && n.complete(i) })
 }
 
-// partial reports whether an index of a leaf would be of use if its predicate were met: only Postgres can tell.
+// partial reports whether an index of a leaf could be used if its predicate were met.
+// Only Postgres can decide that.
 func (n need) partial(table uint32) bool {
 	return slices.ContainsFunc(n.table.Indexes[table], func(i pgcatalog.Index) bool { return n.fits(i) && i.Valid && !n.complete(i) })
 }
 
-// leads reports whether the index of that name leads straight to the rows.
+// leads reports whether the index of that name leads directly to the rows.
 func (n need) leads(table uint32, name string) bool {
 	return slices.ContainsFunc(n.table.Indexes[table], func(i pgcatalog.Index) bool { return i.Name == name && n.fits(i) })
 }
 
-// fits reports whether the index begins with the columns, in any order, with none but given ones in
-// between. A unique index on some of them serves as well: the others only filter one row. An index compares by its own collation, and serves no
-// other.
+// fits reports whether the index begins with the columns, in any order. Only given
+// columns may be in between. A unique index on some of them is sufficient too: the others
+// only filter one row. An index compares by its own collation and cannot be used for
+// another one.
 func (n need) fits(i pgcatalog.Index) bool {
 	columns := slices.Clone(i.Columns)
 	for at, name := range columns {
@@ -54,14 +57,17 @@ func (n need) fits(i pgcatalog.Index) bool {
 	return false
 }
 
-// complete reports whether the index has all rows that an equality can find: all of them, or all but those with
-// NULL in a column that is compared. What else a predicate says about a row is unknown where plans are made.
+// complete reports whether the index has all rows that an equality can find: all rows, or
+// all but those with NULL in a compared column. Whether rows meet other predicates is not
+// known when the statement is planned.
 func (n need) complete(i pgcatalog.Index) bool {
 	return i.Predicate == "" || pgcatalog.ExcludesNullsOf(i.Predicate, slices.Concat(n.columns, n.given))
 }
 
-// MissingIndexes lists the indexes without which clean-ups in a database read whole tables: those of children first, then those of
-// the foreign keys below children whose rows are deleted, each with its first definition. Sites are all that have parents.
+// MissingIndexes lists the indexes without which clean-ups in a database read whole
+// tables. Those of children come first. Then come those of the foreign keys below
+// children whose rows are deleted. Each is listed with the first definition that needs
+// it. sites must have all databases with parents.
 func MissingIndexes(ctx context.Context, site Site, sites []Site, timeout time.Duration) (problem.List, error) {
 	s, err := readSurvey(ctx, site, sites, timeout)
 	if err != nil {
@@ -91,7 +97,8 @@ func MissingIndexes(ctx context.Context, site Site, sites []Site, timeout time.D
 	return found, problem.Doing(err, "look for indexes")
 }
 
-// lacking are the indexes that a definition lacks, its own first, and the tables that lose rows by it.
+// lacking returns the indexes that a definition lacks, its own first, and the tables
+// whose rows it deletes.
 func (s survey) lacking(
 	ctx context.Context, tx pgx.Tx, reference *loosefk.Reference, proven map[uint32]bool,
 ) (missing []MissingIndex, gone []*pgcatalog.Relation, _ error) {
@@ -116,19 +123,20 @@ func (s survey) lacking(
 	return missing, gone, nil
 }
 
-// createSQL are the statements that an operator has to run for a missing index, without a lock that holds writers up.
+// createSQL returns the statements that an operator must run for a missing index. They
+// take no lock that blocks writers.
 //
 //go:embed queries/create.sql
 var createSQL string
 
-// missing describes the index that is needed, or returns nil where there is one.
+// missing describes the index that is needed. It returns nil if there is one.
 func (n need) missing(ctx context.Context, tx pgx.Tx) (*MissingIndex, error) {
 	if n.table == nil {
-		return nil, nil //nolint:nilnil // There is nothing to be said of a table that is gone.
+		return nil, nil //nolint:nilnil // The table was dropped.
 	}
 	lacking := slices.DeleteFunc(slices.Clone(n.table.Leaves), func(leaf pgcatalog.Table) bool { return n.usable(leaf.OID) })
 	if len(n.table.Leaves) == 0 && !n.usable(n.table.OID) {
-		lacking = []pgcatalog.Table{n.table.Table} // partitions to come would have none
+		lacking = []pgcatalog.Table{n.table.Table} // new partitions would have no index
 	}
 	if len(lacking) == 0 {
 		return nil, nil //nolint:nilnil // There is an index.
@@ -153,7 +161,7 @@ func (n need) missing(ctx context.Context, tx pgx.Tx) (*MissingIndex, error) {
 		return index, nil
 	}
 	oids := each.Of(lacking, func(table pgcatalog.Table) uint32 { return table.OID })
-	// Where some partitions have an index of their own, only the others get one.
+	// If some partitions have an index, only the others get one.
 	whole := n.table.Kind == "p" && len(lacking) >= len(n.table.Leaves)
 	if err := tx.QueryRow(ctx, createSQL, n.table.OID, n.columns, oids, whole).Scan(&index.Create); err != nil {
 		return nil, err
@@ -162,7 +170,8 @@ func (n need) missing(ctx context.Context, tx pgx.Tx) (*MissingIndex, error) {
 	return index, nil
 }
 
-// why says what reads the whole table, by which way it is reached, and what stands there in place of an index.
+// why returns which statement reads the whole table, by which keys it is reached, and
+// which unusable indexes it has.
 func (n need) why(ctx context.Context, tx pgx.Tx, lacking []pgcatalog.Table) (string, error) {
 	of, all := "", n.table.Label()
 	if lacking[0] != n.table.Table {
@@ -198,7 +207,7 @@ func (n need) why(ctx context.Context, tx pgx.Tx, lacking []pgcatalog.Table) (st
 	return why, nil
 }
 
-// labels lists tables, of many the first.
+// labels lists tables. If there are many, it lists the first ones.
 func labels(tables []pgcatalog.Table) string {
 	const most = 3
 	names := each.Of(tables[:min(len(tables), most)], pgcatalog.Table.Label)

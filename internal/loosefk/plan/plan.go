@@ -16,45 +16,50 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Result is the foreseen result of a pass now, had it no limits.
+// Result is what a pass without limits would do now.
 type Result struct {
-	// Definitions are in the order of child, column and parent.
+	// Definitions are ordered by child, column and parent.
 	Definitions []Definition `json:"definitions"`
 	Totals      Totals       `json:"totals"`
 }
 
-// Definition is one definition with its work and how Postgres would do it.
+// Definition is one definition with its pending work and the way in which Postgres would
+// do it.
 type Definition struct {
 	Named
 
 	Conditions []Condition `json:"conditions"`
 	Backlog                //nolint:embeddedstructfieldcheck // the order is that of the document
-	// Rows are the children of the due tombstones that the action would meet. RowsCapped reports that there are
-	// more, or may be: counting stopped at a cap, ran out of time or met an error, which Findings tell.
+	// Rows counts the children of due tombstones that the action would delete or change.
+	// RowsCapped reports that there are more, or may be: counting stopped at a cap, at a
+	// timeout or at an error, which is in Findings.
 	Rows       int64      `json:"rows"`
 	RowsCapped bool       `json:"rows_capped"`
 	Access     AccessPath `json:"plan"`
-	// Findings are what is wrong beside missing indexes, in sentences.
+	// Findings are all other problems except missing indexes, as sentences.
 	Findings []string `json:"findings"`
-	// MissingIndexes are those of the child first, then those of the foreign keys below it.
+	// MissingIndexes are those of the child first, then those of the foreign keys below
+	// it.
 	MissingIndexes []MissingIndex `json:"missing_indexes"`
-	// Then are the definitions that follow on, as the rows that go are tombstones' parents themselves.
+	// Then lists the definitions whose parents are among the tables whose rows are
+	// deleted.
 	Then []Named `json:"then"`
 }
 
 // Named names a definition.
 type Named struct {
-	// Child and Parent are schema.table; "public." is left out as in definitions. Column lists the columns of a
-	// composite key, with commas.
+	// Child and Parent are schema.table. "public." is left out as in definitions. Column
+	// lists the columns of a composite key, separated by commas.
 	Child string `json:"child"`
-	// ChildDatabase is where the child lives, and indexes are missing, if that is not the database that is planned for.
+	// ChildDatabase is the child's database, in which indexes are missing, if that is not
+	// the planned one.
 	ChildDatabase string             `json:"child_database,omitempty"`
 	Column        string             `json:"column"`
 	Parent        string             `json:"parent"`
 	Action        definitions.Action `json:"action"`
 }
 
-// named names a definition from the place of the database that is planned for.
+// named returns the name of a definition. home is the planned database.
 func named(parent *loosefk.Parent, reference *loosefk.Reference, home string) Named {
 	d := reference.Definition
 	n := Named{Child: reference.Child.Label(), Column: d.ColumnList(), Parent: parent.Label(), Action: d.OnDelete}
@@ -64,7 +69,8 @@ func named(parent *loosefk.Parent, reference *loosefk.Reference, home string) Na
 	return n
 }
 
-// Condition restricts a definition to children whose column has the value, in its text form.
+// Condition restricts a definition to children whose column has the value, in its text
+// form.
 type Condition struct {
 	Column string `json:"column"`
 	Value  string `json:"value"`
@@ -72,25 +78,28 @@ type Condition struct {
 
 // Backlog counts the tombstones of one parent, each number up to a cap.
 type Backlog struct {
-	// Pending is Due and Deferred together. PendingCapped reports that there are more of one of the two.
+	// Pending is the sum of Due and Deferred. PendingCapped reports that one of the two
+	// is higher.
 	Pending       int64 `json:"pending"`
 	PendingCapped bool  `json:"pending_capped"`
 	Due           int64 `json:"due"`
-	// Deferred ones failed before and are put off: a pass would leave them alone now.
+	// Deferred tombstones failed before. A pass would not process them now.
 	Deferred int64 `json:"deferred"`
 }
 
 // AccessPath is how a statement of the engine finds its rows.
 type AccessPath struct {
-	// Node is Postgres's name of the scan, as EXPLAIN prints it; empty where the plan could not be had.
+	// Node is the name of the scan, as EXPLAIN prints it. It is empty if there is no
+	// plan.
 	Node string `json:"node"`
-	// Index is the index that the scan goes through, in the table's schema; empty where it reads the table.
+	// Index is the index of the scan, in the table's schema. It is empty if the scan
+	// reads the table.
 	Index string `json:"index"`
-	// UsesIndex reports that the index leads straight to the rows: a scan through an index that does not begin with
-	// the column reads all of it.
+	// UsesIndex reports that the index leads directly to the rows. A scan of an index
+	// that does not begin with the column reads the whole index.
 	UsesIndex bool `json:"uses_index"`
-	// Table is the one that the plan is for: the child, or the biggest of its partitions. Pages is its size in
-	// blocks of the server.
+	// Table is the explained table: the child, or its largest partition. Pages is its
+	// size in blocks of the server.
 	Table string `json:"table"`
 	Pages int64  `json:"pages"`
 }
@@ -99,14 +108,16 @@ type AccessPath struct {
 type MissingIndex struct {
 	Table   string   `json:"table"`
 	Columns []string `json:"columns"`
-	// Why says what is there instead and, for a table below the child, which keys lead to it.
+	// Why describes which indexes there are instead and, for a table below the child,
+	// which keys lead to it.
 	Why string `json:"why"`
-	// Create is one statement or, for a partitioned table, one per line: ready for psql, outside a transaction.
+	// Create is one statement or, for a partitioned table, one per line. psql can run it
+	// outside a transaction.
 	Create string `json:"create"`
 }
 
-// Totals sum the definitions up. A tombstone counts once however many definitions it has, and so does an
-// index that several definitions miss.
+// Totals sums up the definitions. A tombstone of several definitions counts once, and so
+// does an index that several definitions lack.
 type Totals struct {
 	Definitions    int   `json:"definitions"`
 	Backlog              //nolint:embeddedstructfieldcheck // the order is that of the document
@@ -117,29 +128,33 @@ type Totals struct {
 	Findings       int   `json:"findings"`
 }
 
-// Limits bound what a dry run reads.
+// Limits limits what a dry run reads.
 type Limits struct {
-	// Tombstones caps the counts of each parent, and how many due ones have their children counted.
+	// Tombstones caps the counts of each parent, and the number of due tombstones whose
+	// children are counted.
 	Tombstones int
 	// Rows caps the count of each definition.
 	Rows int
-	// StatementTimeout bounds each statement, and the counting for one definition. It is above zero.
+	// StatementTimeout limits each statement, and the counting for one definition. It
+	// must be positive.
 	StatementTimeout time.Duration
 }
 
 // Site is one configured database as Plan sees it.
 type Site struct {
 	Name string
-	// DB is nil while the database cannot be reached.
+	// DB is nil if the database cannot be reached.
 	DB    pgcatalog.Beginner
 	Names pgcatalog.Names
-	// Parents are the ones that live here.
+	// Parents are the parents in this database.
 	Parents []*loosefk.Parent
 }
 
-// Plan looks at what passes over the databases would do now, and returns that by their names, without the ones that cannot be
-// reached. All of it happens in short READ ONLY transactions. What goes wrong with a single table (no privilege, no time)
-// or with the database of a parent's children is a finding of its definition; the error is for a parent's own database.
+// Plan returns what passes over the databases would do now, by the name of the database.
+// It leaves out databases that cannot be reached. It only uses short READ ONLY
+// transactions. An error on a single table (no privilege, a timeout), or of the database
+// of a parent's children, is a finding of its definition. Plan returns an error of a
+// parent's own database.
 func Plan(ctx context.Context, sites []Site, limits Limits) (map[string]*Result, error) {
 	planners := map[string]*planner{}
 	for _, site := range sites {
@@ -166,7 +181,7 @@ func Plan(ctx context.Context, sites []Site, limits Limits) (map[string]*Result,
 	return runs, nil
 }
 
-// planner looks at one database.
+// planner plans for one database.
 type planner struct {
 	db      pgcatalog.Beginner
 	names   pgcatalog.Names
@@ -175,7 +190,8 @@ type planner struct {
 	parents []*loosefk.Parent
 }
 
-// plan plans for the database of that name. The others are asked about the children that they hold.
+// plan plans for the database of that name. planners of other databases count the
+// children there.
 func (p *planner) plan(ctx context.Context, name string, planners map[string]*planner) (*Result, error) {
 	run := &Result{Definitions: []Definition{}}
 	for _, parent := range p.parents {
@@ -210,7 +226,8 @@ func newPlanned(parent *loosefk.Parent, reference *loosefk.Reference, pending pe
 	}
 }
 
-// fill asks the children's database, if it can be reached. home is the name of the parent's.
+// fill adds what the children's database shows, if it can be reached. home is the name of
+// the parent's database.
 func (d *Definition) fill(
 	ctx context.Context, home string, children *planner, parent *loosefk.Parent, reference *loosefk.Reference, pending pendingKeys,
 ) error {
@@ -253,7 +270,8 @@ func (p *planner) definition(
 	})
 }
 
-// followOns are the definitions whose parents are among the tables that lose rows.
+// followOns returns the definitions whose parents are among the tables gone, whose rows
+// are deleted.
 func (p *planner) followOns(home string, gone []*pgcatalog.Relation) []Named {
 	found := []Named{}
 	for _, parent := range p.parents {
@@ -268,7 +286,7 @@ func (p *planner) followOns(home string, gone []*pgcatalog.Relation) []Named {
 	return found
 }
 
-// sum fills what the totals have from the definitions.
+// sum sets the totals that depend on the definitions.
 func (run *Result) sum() {
 	run.Totals.Definitions = len(run.Definitions)
 	creates := map[string]bool{}

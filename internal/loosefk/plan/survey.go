@@ -15,16 +15,17 @@ import (
 	"sexton/internal/problem"
 )
 
-// survey holds the catalogue's facts about the children of definitions, and about all tables with foreign keys.
+// survey has the part of the catalogue about the children of definitions and about all
+// tables with foreign keys.
 type survey struct{ *dml.Catalog }
 
-// readOnly runs do in a transaction that can change nothing, with further settings.
+// readOnly runs do in a READ ONLY transaction with further settings.
 func readOnly(ctx context.Context, db pgcatalog.Beginner, timeout time.Duration, settings string, do func(pgx.Tx) error) error {
-	timeout = max(timeout, time.Millisecond) // 0 would be none
+	timeout = max(timeout, time.Millisecond) // 0 would mean no timeout
 	return loosefk.Bounds{StatementTimeout: timeout, LockTimeout: timeout}.Run(ctx, db, "SET TRANSACTION READ ONLY; "+settings, do)
 }
 
-// readSurvey reads the catalogue in a handful of statements, whatever the number of definitions.
+// readSurvey reads the catalogue in a fixed number of statements.
 func readSurvey(ctx context.Context, site Site, sites []Site, timeout time.Duration) (s survey, err error) {
 	var oids []uint32
 	for _, home := range sites {
@@ -44,25 +45,30 @@ func readSurvey(ctx context.Context, site Site, sites []Site, timeout time.Durat
 	return s, problem.Doing(err, "read the catalogue")
 }
 
-// need is an index that deletions need: equality of columns, in one table.
+// need is an index that deletions need: for the equality of columns of one table.
 type need struct {
 	table   *pgcatalog.Relation
 	columns []string
-	// list reports that columns are compared with a list of values, which a hash index cannot look up.
+	// list reports that columns are compared with a list of values, for which a hash
+	// index cannot be used.
 	list bool
-	// given are columns that the same statements compare as well, so that an index may have them in front.
+	// given are columns that the same statements compare too, so an index may have them
+	// before the others.
 	given []string
-	// indexed are the tables of a definition's child in which an index serves its statements; nil where these are Postgres's own.
+	// indexed has the tables of a definition's child with an index for its statements. It
+	// is nil for statements of native foreign keys.
 	indexed map[uint32]bool
-	// proven are partitions in which Postgres uses a partial index for it.
+	// proven has the partitions in which Postgres uses a partial index.
 	proven map[uint32]bool
-	// path is the way from the child, for people; "" for the child itself.
+	// path shows users the way from the child to the table. It is "" for the child
+	// itself.
 	path string
-	// reader names the statement that reads a whole table without the index.
+	// reader names the statement that reads the whole table without the index.
 	reader string
 }
 
-// childNeed is the need of a definition's own statements. Its table is nil where that was dropped in this moment.
+// childNeed returns the index that a definition's own statements need. Its table is nil
+// if the child was dropped just now.
 func (s survey) childNeed(reference *loosefk.Reference, proven map[uint32]bool) need {
 	n := need{table: s.Relations[reference.Child.OID], columns: reference.Definition.Columns, list: true, indexed: reference.Indexed, proven: proven}
 	n.reader = "every statement"
@@ -72,9 +78,10 @@ func (s survey) childNeed(reference *loosefk.Reference, proven map[uint32]bool) 
 	return n
 }
 
-// below walks the real foreign keys from a table whose rows are deleted: Postgres looks for referring rows by
-// each of them, and ON DELETE CASCADE deletes these in turn. It returns what that needs, the shortest ways
-// first, and the tables that lose rows.
+// below follows the native foreign keys from a table whose rows are deleted. Postgres
+// searches for referencing rows by each of them, and ON DELETE CASCADE deletes these in
+// turn. It returns the needed indexes, the shortest ways first, and the tables whose rows
+// are deleted.
 func (s survey) below(child *pgcatalog.Relation) (needs []need, gone []*pgcatalog.Relation) {
 	actions := map[pgcatalog.Action]string{
 		pgcatalog.Cascade: "CASCADE", pgcatalog.SetNull: "SET NULL", pgcatalog.SetDefault: "SET DEFAULT",
@@ -110,7 +117,8 @@ func (s survey) below(child *pgcatalog.Relation) (needs []need, gone []*pgcatalo
 	return needs, gone
 }
 
-// related reports whether rows of one table may be rows of the other: it is the same one, or one is a partition of the other.
+// related reports whether a row can be in both tables: they are equal, or one is a
+// partition of the other.
 func related(a, b *pgcatalog.Relation) bool {
 	return a.OID == b.OID || a.Root == b.Root && slices.ContainsFunc(a.Leaves, func(leaf pgcatalog.Table) bool { return slices.Contains(b.Leaves, leaf) })
 }
