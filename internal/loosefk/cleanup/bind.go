@@ -48,11 +48,11 @@ func (p *pass) bind(ctx context.Context) (*binding, error) {
 			kept.expected = kept.fingerprints[p.db.Name]
 			return kept, nil
 		}
-		unchanged, err := kept.holds(ctx, p)
+		same, err := kept.unchanged(ctx, p)
 		if err != nil {
 			return nil, err
 		}
-		if unchanged {
+		if same {
 			return kept, nil
 		}
 	}
@@ -62,7 +62,7 @@ func (p *pass) bind(ctx context.Context) (*binding, error) {
 	}
 	bound := &binding{parents: resolved, fingerprints: map[string]string{}, checked: time.Now(), partial: partial || problems.Err() != nil}
 	for _, wrong := range problems.Only(problem.Error) {
-		if bound.news(p, wrong.String()) {
+		if bound.addProblem(p, wrong.String()) {
 			p.log.ErrorContext(ctx, "definition does not fit the database: tombstones of its parent wait", "error", wrong.String())
 		}
 	}
@@ -78,15 +78,15 @@ func (p *pass) bind(ctx context.Context) (*binding, error) {
 	p.Held.NoteWrong(Kind, p.db.Name, bound.wrong)
 	p.Memory.Note(p.db.Name, bound.parents)
 	p.trackNewPartitions(ctx, bound.parents)
-	if err := bound.look(ctx, p); err != nil {
+	if err := bound.readFingerprints(ctx, p); err != nil {
 		return nil, err
 	}
 	return bound, nil
 }
 
-// news records a problem with a definition. It reports whether the previous binding did
+// addProblem records a problem with a definition. It reports whether the previous binding did
 // not have it, since passes run every few seconds and must not log it each time.
-func (b *binding) news(p *pass, reason string) bool {
+func (b *binding) addProblem(p *pass, reason string) bool {
 	b.wrong = append(b.wrong, reason)
 	return !p.Held.WasWrong(Kind, p.db.Name, reason)
 }
@@ -135,27 +135,27 @@ func (b *binding) checkPrivileges(ctx context.Context, p *pass) error {
 	}
 	for _, lacking := range missing {
 		b.partial = true
-		if b.news(p, lacking.String()) {
+		if b.addProblem(p, lacking.String()) {
 			p.log.ErrorContext(ctx, "a privilege is missing: tombstones of its parent wait", "error", lacking.String())
 		}
 	}
 	return nil
 }
 
-// holds reports whether the tables are unchanged since the definitions were bound. A
+// unchanged reports whether the tables are unchanged since the definitions were bound. A
 // database that cannot be reached counts as unchanged, since the pass cannot use it
 // either.
-func (b *binding) holds(ctx context.Context, p *pass) (bool, error) {
+func (b *binding) unchanged(ctx context.Context, p *pass) (bool, error) {
 	before := b.fingerprints
 	b.fingerprints = maps.Clone(before)
-	if err := b.look(ctx, p); err != nil {
+	if err := b.readFingerprints(ctx, p); err != nil {
 		return false, err
 	}
 	return maps.Equal(before, b.fingerprints), nil
 }
 
-// look reads the fingerprints of all databases.
-func (b *binding) look(ctx context.Context, p *pass) error {
+// readFingerprints reads the fingerprints of all databases.
+func (b *binding) readFingerprints(ctx context.Context, p *pass) error {
 	return p.everywhere(ctx, b.parents, func(db database.Database, conn *pgxpool.Conn) error {
 		taken, err := loosefk.Fingerprint(ctx, conn, db.Name, b.parents)
 		if err == nil {
@@ -181,7 +181,7 @@ func (b *binding) checkKeys(ctx context.Context, p *pass) error {
 		if found.TypeOnly {
 			reason = fmt.Sprintf("the key of %s has another type now: run `sexton triggers install`, which converts the tombstones that wait", found.Table)
 		}
-		if b.news(p, reason) {
+		if b.addProblem(p, reason) {
 			p.log.ErrorContext(ctx, "definitions and triggers differ: tombstones of the parent wait", "parent", b.parents[at].Recorded, "error", reason)
 		}
 		for _, reference := range b.parents[at].References {

@@ -76,10 +76,10 @@ func (w *Work) throttle(db database.Database, how config.Pace, session *batch.Se
 // reporter returns a function that passes on the statistics of a running pass. It does so
 // immediately if the reason for waiting has changed.
 func reporter(progress jobrun.Progress) func(context.Context, *loosefk.Stats) {
-	said := ""
+	lastReason := ""
 	return func(ctx context.Context, stats *loosefk.Stats) {
-		changed := stats.WaitingFor != said
-		said = stats.WaitingFor
+		changed := stats.WaitingFor != lastReason
+		lastReason = stats.WaitingFor
 		progress(ctx, stats, changed)
 	}
 }

@@ -104,8 +104,8 @@ func (p *pass) reach(ctx context.Context, db database.Database) (*pgxpool.Conn, 
 	defer cancel()
 	conn, err := db.Pool.Acquire(dialling)
 	if err == nil {
-		// The pool does not check connections that were used recently. A stalled one would
-		// block the pass until its lease ends.
+		// The pool does not check connections that were used recently. A stalled one
+		// would block the pass until its lease ends.
 		if err = conn.Ping(dialling); err != nil {
 			conn.Release()
 		}

@@ -83,8 +83,8 @@ func (p *pass) rotate(ctx context.Context, parents []*loosefk.Parent) error {
 			return err
 		}
 		most := int64(keys.Undo.MaxSize)
-		// While the clean-up waits, triggers may keep the same amount again: these parents must
-		// be restored together with their children.
+		// While the clean-up waits, triggers may keep the same amount again: these
+		// parents must be restored together with their children.
 		triggers := most
 		if keys.Undo.WhenFull == config.Waits {
 			triggers = 2 * most

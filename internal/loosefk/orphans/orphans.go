@@ -114,8 +114,8 @@ type run struct {
 	parent    keyed
 	reference *loosefk.Reference
 	report    Report
-	// measured reports that the parent's backlog was counted.
-	measured bool
+	// backlogChecked reports that the parent's backlog was counted.
+	backlogChecked bool
 	// holder is the session that holds the lock which a repair waited for.
 	holder string
 }
@@ -187,11 +187,11 @@ func (r *run) next(ctx context.Context, after *string, size int) (found stretch,
 // suspect counts and repairs those of keys without a parent that are orphaned. After a
 // timeout it retries each half. A single key that times out is left unchecked.
 func (r *run) suspect(ctx context.Context, keys []string) error {
-	if !r.measured {
-		if err := r.measure(ctx); err != nil || r.report.Error != "" {
+	if !r.backlogChecked {
+		if err := r.checkBacklog(ctx); err != nil || r.report.Error != "" {
 			return err
 		}
-		r.measured = true
+		r.backlogChecked = true
 	}
 	orphans, rows, err := r.orphans(ctx, keys)
 	if err == nil && r.Repair && len(orphans) > 0 {
@@ -217,8 +217,8 @@ func (r *run) suspect(ctx context.Context, keys []string) error {
 	return nil
 }
 
-// measure ends the audit if the parent has more tombstones than a batch can read.
-func (r *run) measure(ctx context.Context) error {
+// checkBacklog ends the audit if the parent has more tombstones than a batch can read.
+func (r *run) checkBacklog(ctx context.Context) error {
 	most := cmp.Or(r.Backlog, mostBacklog)
 	waiting, err := loosefk.Tombstones{DB: r.DB, Names: r.Names, Bounds: r.Bounds}.Count(ctx, r.parent.Recorded, most+1)
 	if waiting > most {
@@ -249,15 +249,15 @@ const byHash = "SET LOCAL enable_nestloop = off; SET LOCAL enable_seqscan = off"
 func (r *run) repair(ctx context.Context, keys []string) error {
 	var repaired int64
 	lock, waits := "sexton audit of "+r.Names.Tracked, false
-	err := r.Bounds.Run(ctx, r.DB, byHash+r.patience(), func(tx pgx.Tx) error {
+	err := r.Bounds.Run(ctx, r.DB, byHash+r.idleTimeout(), func(tx pgx.Tx) error {
 		waits = true
 		if _, err := tx.Exec(ctx, "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended($1, 0))", lock); err != nil {
 			return err
 		}
 		waits = false
 		if r.reference.Remote {
-			// Another audit may have inserted tombstones meanwhile, and a pass may have deleted
-			// the children.
+			// Another audit may have inserted tombstones meanwhile, and a pass may have
+			// deleted the children.
 			var err error
 			if keys, err = r.settled(ctx, tx, keys); err == nil && len(keys) > 0 {
 				keys, err = r.withChild(ctx, keys)

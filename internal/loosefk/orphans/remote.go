@@ -11,19 +11,19 @@ import (
 	"sexton/internal/loosefk"
 )
 
-// No snapshot has both a parent and its child in another database. So these queries run one
-// after the other:
+// No snapshot has both a parent and its child in another database. So these queries run
+// one after the other:
 //
 //  1. children: there is a child of the key;
 //  2. parents: in one snapshot, the key has neither parent nor tombstone;
 //  3. children: the child still exists;
 //  4. parents: the key still has neither parent nor tombstone.
 //
-// If a parent is deleted after 1, query 2 finds its tombstone. If a pass has already removed
-// that, the pass has deleted the child before, and query 3 does not find it. A parent that is
-// inserted before its child was committed before 1, and query 2 finds it. A parent that is
-// inserted after its child, for example by a load that begins with children, is found by query
-// 4. Until it is inserted, the child is an orphan.
+// If a parent is deleted after 1, query 2 finds its tombstone. If a pass has already
+// removed that, the pass has deleted the child before, and query 3 does not find it. A
+// parent that is inserted before its child was committed before 1, and query 2 finds it.
+// A parent that is inserted after its child, for example by a load that begins with
+// children, is found by query 4. Until it is inserted, the child is an orphan.
 
 // unfit returns why a definition cannot be audited, or "".
 func (a Auditor) unfit(reference *loosefk.Reference) string {
@@ -60,9 +60,9 @@ const stallAfter = 5 * time.Second
 // most two statements, and the ones that begin and end it.
 func (r *run) longestRemote() time.Duration { return 2*r.Bounds.StatementTimeout + stallAfter }
 
-// patience returns the setting that keeps the parents' database from ending a transaction
+// idleTimeout returns the setting that keeps the parents' database from ending a transaction
 // that waits for the children's.
-func (r *run) patience() string {
+func (r *run) idleTimeout() string {
 	if !r.reference.Remote {
 		return ""
 	}
@@ -89,12 +89,12 @@ func (r *run) orphans(ctx context.Context, keys []string) (orphans []string, row
 		})
 		return found, err
 	}
-	looks := []func(context.Context, []string) ([]string, error){settled, r.withChild, settled}
+	queries := []func(context.Context, []string) ([]string, error){settled, r.withChild, settled}
 	if !r.reference.Remote {
-		looks = looks[:1] // One snapshot shows both tables.
+		queries = queries[:1] // One snapshot shows both tables.
 	}
-	for _, look := range looks {
-		if keys, err = look(ctx, keys); err != nil || len(keys) == 0 {
+	for _, query := range queries {
+		if keys, err = query(ctx, keys); err != nil || len(keys) == 0 {
 			return nil, 0, err
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Keys of all types are passed in text form. A key that was read under boundedSettings and is
-// cast back under them is the same value.
+// Keys of all types are passed in text form. A key that was read under boundedSettings
+// and is cast back under them is the same value.
 
 // keyed adds to a parent the statements that search for orphans of its children.
 type keyed struct{ *loosefk.Parent }
@@ -32,9 +32,9 @@ func (p keyed) auditKey(key string) []string {
 	return []string{key}
 }
 
-// mayBeGone returns the condition that no parent has the values of the child's columns.
+// mayLackParent returns the condition that no parent has the values of the child's columns.
 // If the parent is in another database, each key may have none.
-func (p keyed) mayBeGone(r *loosefk.Reference, values []string) string {
+func (p keyed) mayLackParent(r *loosefk.Reference, values []string) string {
 	if r.Remote {
 		return "true"
 	}

@@ -41,7 +41,7 @@ func (p keyed) walkStatement(r *loosefk.Reference, after *string, limit int) (st
 	}
 	return fmt.Sprintf("WITH RECURSIVE walk (%s, step) AS (\n%s\n)\nSELECT %s, "+
 		"CASE WHEN pg_catalog.num_nulls(%s) OPERATOR(pg_catalog.=) 0 THEN %s END\nFROM walk ORDER BY %s",
-		strings.Join(w.keys, ", "), steps, key, strings.Join(keys, ", "), p.mayBeGone(r, keys), strings.Join(w.ordered(keys), ", ")), args.Values
+		strings.Join(w.keys, ", "), steps, key, strings.Join(keys, ", "), p.mayLackParent(r, keys), strings.Join(w.ordered(keys), ", ")), args.Values
 }
 
 type walk struct {
