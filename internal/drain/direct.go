@@ -79,8 +79,8 @@ type directBatch struct {
 // complete is set, it also removes the tombstones. It returns the removed ones and the
 // number of changed rows.
 func (s *session) changeDirect(ctx context.Context, c *chunk, edges []*Edge, complete bool, limits batch.Limits) (Done, int64, error) {
-	// The completion of a living parent needs a snapshot that is newer than the lock on the
-	// parent: it must see the rows of a writer that had the lock before.
+	// The completion of a living parent needs a snapshot that is newer than the lock on
+	// the parent: it must see the rows of a writer that had the lock before.
 	limits.Repeatable = !c.parent.lives()
 	b, removed := &directBatch{limits: limits}, Done{}
 	if c.recheck() && complete {
@@ -205,8 +205,8 @@ func (p *Parent) lateStatement(c *chunk, edges []*Edge) batch.Statement {
 	return batch.Statement{SQL: "SELECT pg_catalog.set_config('sexton.late', (" + strings.Join(terms, " OR ") + ")::pg_catalog.text, true)", Args: args.Values}
 }
 
-// edgesWithRows returns the edges that have rows of the chunk's keys, and all edges in other
-// databases. It uses a read-only transaction.
+// edgesWithRows returns the edges that have rows of the chunk's keys, and all edges in
+// other databases. It uses a read-only transaction.
 func (s *session) edgesWithRows(ctx context.Context, c *chunk, edges []*Edge) ([]*Edge, error) {
 	args := &dml.Args{}
 	keysAt := args.Once(c.keys())
@@ -238,8 +238,8 @@ func (p *Pass) keys(c *chunk, e *Edge) dml.Keys {
 	return dml.Keys{Of: c.parent.Key, Values: c.keys(), Gone: !e.remote(), Keep: p.keepOf(c, e)}
 }
 
-// keepOf returns how a statement for the chunk keeps its rows, or nil. Rows are kept in the
-// sets of their parents.
+// keepOf returns how a statement for the chunk keeps its rows, or nil. Rows are kept in
+// the sets of their parents.
 func (p *Pass) keepOf(c *chunk, e *Edge) *dml.Keep {
 	if e.Keep == nil || c.tombstones[0].Origin == nil {
 		return nil

@@ -24,10 +24,10 @@ const (
 	heldFor = time.Minute
 )
 
-// SQLSTATEs with a reaction of their own. The function undo_set raises otherColumns if the
-// table's columns have changed, rowTooLarge if a row is too large to keep, and rowsApart if
-// a statement must read the rows before another one deletes them. Postgres raises
-// notWithRules if a statement that keeps rows changes a table with rules.
+// SQLSTATEs with a reaction of their own. The function undo_set raises otherColumns if
+// the table's columns have changed, rowTooLarge if a row is too large to keep, and
+// rowsApart if a statement must read the rows before another one deletes them. Postgres
+// raises notWithRules if a statement that keeps rows changes a table with rules.
 const (
 	noPrivilege  = "42501"
 	otherColumns = "SX005"
@@ -86,8 +86,8 @@ func (s *session) handleError(ctx context.Context, c *chunk, err error) error {
 	return s.handleFault(ctx, c, e, f)
 }
 
-// isNewChild reports whether f is a foreign key violation: a row began to refer to the key
-// after the snapshot of the completion.
+// isNewChild reports whether f is a foreign key violation: a row began to refer to the
+// key after the snapshot of the completion.
 func isNewChild(f batch.Fault) bool { return f.SQLState == "23503" || f.SQLState == "23001" }
 
 // handleFault handles a fault that the server reported. e is the edge of the failed
@@ -121,9 +121,9 @@ func (s *session) handleFault(ctx context.Context, c *chunk, e *Edge, f batch.Fa
 	return s.recordAttempt(ctx, c, f)
 }
 
-// reconnect replaces a lost connection. The statement may be the cause, because it crashes
-// its server process or a pooler cuts it off. So the chunk is divided, and a single key
-// that loses the connection twice has an attempt.
+// reconnect replaces a lost connection. The statement may be the cause, because it
+// crashes its server process or a pooler cuts it off. So the chunk is divided, and a
+// single key that loses the connection twice has an attempt.
 func (s *session) reconnect(ctx context.Context, c *chunk, f batch.Fault, err error) error {
 	if !s.on.Conn.IsClosed() || ctx.Err() != nil || s.ended() {
 		return err

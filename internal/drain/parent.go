@@ -30,8 +30,8 @@ type Parent struct {
 	// returned to the queue.
 	loaded   []Tombstone
 	returned []*chunk
-	// loadedTo is the position of the last loaded tombstone. moreDue reports that the last
-	// load was full.
+	// loadedTo is the position of the last loaded tombstone. moreDue reports that the
+	// last load was full.
 	loadedTo Position
 	moreDue  bool
 	// servedAt is when a session last took a chunk, and resumedAt when it last took a
@@ -83,8 +83,8 @@ type Edge struct {
 	blocked *block
 	// timeouts counts consecutive single keys whose statements timed out.
 	timeouts int
-	// duplicatesFirst is set after a move met a duplicate. Duplicates then runs before each
-	// further move.
+	// duplicatesFirst is set after a move met a duplicate. Duplicates then runs before
+	// each further move.
 	duplicatesFirst bool
 }
 

@@ -20,8 +20,8 @@ const (
 	// timeSlice is how long a session works on the pieces of one chunk while other chunks
 	// wait.
 	timeSlice = 250 * time.Millisecond
-	// minSlicePieces is the minimum number of pieces per time slice. Over a slow network one
-	// piece can take the whole time slice.
+	// minSlicePieces is the minimum number of pieces per time slice. Over a slow network
+	// one piece can take the whole time slice.
 	minSlicePieces = 4
 	// mostLastWindows limits how many windows that contain all remaining rows are read
 	// for a chunk. After one of them is changed, rows are left only if a trigger restores
@@ -172,7 +172,8 @@ func (d *edgeDrain) changeWindow(ctx context.Context, pointers []pgtype.TID) (ch
 }
 
 // tryPiece changes the rows at pointers. If some are locked, it skips these. A single row
-// that cannot be moved because the target has an equal row is changed by Edge.OnDuplicate.
+// that cannot be moved because the target has an equal row is changed by
+// Edge.OnDuplicate.
 func (d *edgeDrain) tryPiece(ctx context.Context, pointers []pgtype.TID, skipLocked bool) (int64, error) {
 	rows, err := d.changePiece(ctx, d.e, pointers, skipLocked)
 	if !skipLocked && batch.Judge(err).Lock() {
@@ -190,8 +191,8 @@ func (d *edgeDrain) tryPiece(ctx context.Context, pointers []pgtype.TID, skipLoc
 	return rows, err
 }
 
-// shrinkPiece makes further pieces smaller after an error with n rows. If that cannot help,
-// it returns the error.
+// shrinkPiece makes further pieces smaller after an error with n rows. If that cannot
+// help, it returns the error.
 func (d *edgeDrain) shrinkPiece(n int, err error) error {
 	timeout := batch.Judge(err).Verdict == batch.Timeout
 	switch {
@@ -212,7 +213,8 @@ func (d *edgeDrain) shrinkPiece(n int, err error) error {
 	return nil
 }
 
-// changePiece changes the rows at pointers by the statement of an edge, in one transaction.
+// changePiece changes the rows at pointers by the statement of an edge, in one
+// transaction.
 func (d *edgeDrain) changePiece(ctx context.Context, e *Edge, pointers []pgtype.TID, skipLocked bool) (rows int64, err error) {
 	// A single row gets the full statement timeout, since nothing smaller can be tried.
 	limits := d.on.Limits
@@ -242,8 +244,8 @@ func (d *edgeDrain) changePiece(ctx context.Context, e *Edge, pointers []pgtype.
 	return rows + duplicates, nil
 }
 
-// changeRows runs one transaction: the statements in before, then the statements of build.
-// It returns the number of rows that the latter changed.
+// changeRows runs one transaction: the statements in before, then the statements of
+// build. It returns the number of rows that the latter changed.
 func (s *session) changeRows(
 	ctx context.Context, e *Edge, limits batch.Limits, keys dml.Keys, build func(dml.Keys) (string, []any), before ...batch.Statement,
 ) (rows int64, err error) {

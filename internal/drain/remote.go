@@ -84,8 +84,8 @@ func (s *session) deletedKeys(ctx context.Context, c *chunk, keys any) (any, err
 	return found, err
 }
 
-// changeRemote changes row versions in another database and returns their number. It skips
-// locked rows unless awaitLocks is set.
+// changeRemote changes row versions in another database and returns their number. It
+// skips locked rows unless awaitLocks is set.
 func (d *edgeDrain) changeRemote(ctx context.Context, rows dml.Rows, keys dml.Keys, awaitLocks bool) (changed int64, _ error) {
 	names := d.on.Names
 	if remote := d.remoteSession(d.e); remote != nil {
@@ -142,8 +142,8 @@ func (s *session) tookRemote(e *Edge) time.Duration {
 	return 0
 }
 
-// remoteSession returns the session in the database of an edge, or nil. Another session of
-// the pass may find at any time that it is lost.
+// remoteSession returns the session in the database of an edge, or nil. Another session
+// of the pass may find at any time that it is lost.
 func (p *Pass) remoteSession(e *Edge) *batch.Session {
 	p.mu.Lock()
 	defer p.mu.Unlock()

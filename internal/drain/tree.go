@@ -149,8 +149,8 @@ func (t *Tree) Take(ctx context.Context, w *dml.Window) (left dml.Rows, _ dml.Re
 			}
 			return left, dml.Blocked, nil
 		case unchanged && below == dml.Finished && (found != nil || t.Waits && !again):
-			// Rows were inserted below after the query, or the window's rows have changed.
-			// Repeat both steps.
+			// Rows were inserted below after the query, or the window's rows have
+			// changed. Repeat both steps.
 			if found != nil {
 				t.refills[w.Table]++
 			}
@@ -398,9 +398,9 @@ func (t *Tree) remove(ctx context.Context, w *dml.Window) (dml.Rows, dml.Result,
 		var deleted []dml.Tuple
 		var statements []batch.Statement
 		if skip || t.Waits || len(w.Table.RefsOf(w.Leaf)) > 0 {
-			// A session that is about to insert rows below has a lock on the row. The DELETE
-			// needs a snapshot that is newer than its own lock: it must see the rows that this
-			// session commits.
+			// A session that is about to insert rows below has a lock on the row. The
+			// DELETE needs a snapshot that is newer than its own lock: it must see the
+			// rows that this session commits.
 			statements = append(statements, batch.Statement{SQL: dml.LockStatement(w.Leaf, skip), Args: piece.Args()})
 		}
 		statements = append(statements, batch.Statement{

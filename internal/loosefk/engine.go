@@ -143,8 +143,8 @@ func (r *run) runPass(ctx context.Context, frame *pace.Frame) error {
 	return r.finishStats(ctx)
 }
 
-// finishStats completes the statistics. If the run reached its limits, it records an attempt for
-// each key that was drained in part.
+// finishStats completes the statistics. If the run reached its limits, it records an
+// attempt for each key that was drained in part.
 func (r *run) finishStats(ctx context.Context) error {
 	r.mu.Lock()
 	r.stats.Duty, r.stats.WaitingFor, r.stats.WaitingClass = pace.Duty{}, "", ""

@@ -13,10 +13,10 @@ import (
 	"sexton/internal/problem"
 )
 
-// markUnkept marks deletions as incomplete. A worker that keeps no rows, such as one with an
-// earlier configuration, calls it before it changes a row. It may be killed after the first
-// row, and a worker that keeps rows may finish the deletion. Rows in other databases are
-// committed separately, so the mark must be on disk before that.
+// markUnkept marks deletions as incomplete. A worker that keeps no rows, such as one with
+// an earlier configuration, calls it before it changes a row. It may be killed after the
+// first row, and a worker that keeps rows may finish the deletion. Rows in other
+// databases are committed separately, so the mark must be on disk before that.
 func markUnkept(ctx context.Context, on *batch.Session, origins []int64) error {
 	limits := on.Limits
 	limits.Own, limits.Durable = true, true
@@ -44,7 +44,8 @@ func Keep(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, database s
 // table's root, as triggers keep them. Changed rows are kept by the table's own key.
 func LayoutOf(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, table uint32, exclude []string, changed bool) (*dml.Layout, error) {
 	on := names.On(db)
-	// A statement cannot read a row that it inserts itself, so the layout is inserted first.
+	// A statement cannot read a row that it inserts itself, so the layout is inserted
+	// first.
 	var id int64
 	if err := on.QueryRow(ctx, statement("make_layout"), table, exclude, changed).Scan(&id); err != nil {
 		return nil, fmt.Errorf("note the columns to keep: %w", err)

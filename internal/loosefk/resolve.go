@@ -175,8 +175,8 @@ func (r *resolver) reference(d definitions.Definition, parent *Parent) *Referenc
 	}
 	for _, other := range parent.References {
 		if other.same(reference) {
-			// One names the schema and the other does not. The check of the definitions alone finds
-			// all other equal ones.
+			// One names the schema and the other does not. The check of the definitions
+			// alone finds all other equal ones.
 			r.refuse(d, "", "remove one of them", "the same definition stands at %s", other.Definition.Position)
 		} else if other.contradicts(reference) {
 			r.refuse(d, ".on_delete", "give both of them conditions on one column, with different values",

@@ -42,7 +42,8 @@ type Stats struct {
 	Revived int64 `json:"revived"`
 	// RevivedKeys are the first of them, as table and key.
 	RevivedKeys []string `json:"-"`
-	// Confirmed counts rechecks of removed tombstones, LateChildren the rows that they found.
+	// Confirmed counts rechecks of removed tombstones, LateChildren the rows that they
+	// found.
 	Confirmed    int64 `json:"confirmed"`
 	LateChildren int64 `json:"late_children"`
 	// Latency counts removed tombstones by their age at that time.

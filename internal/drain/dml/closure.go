@@ -44,8 +44,9 @@ func (r Rows) childrenArgs(except []Tuple, limit int) []any {
 	return r.Args(append([]Tuple{}, except...), limit)
 }
 
-// RequireCascades returns statements that fail with batch.Unmet if a row outside the closure
-// refers to one of its rows without a foreign key. No key's action would delete it.
+// RequireCascades returns statements that fail with batch.Unmet if a row outside the
+// closure refers to one of its rows without a foreign key. No key's action would delete
+// it.
 func (c Closure) RequireCascades() (all []batch.Statement) {
 	for _, w := range c.Windows {
 		for _, f := range w.Table.RefsOf(w.Leaf) {

@@ -28,9 +28,9 @@ type Edge struct {
 	// Target is the column that Assign changes, and its new value. For Move it is only
 	// the value.
 	Target Value
-	// Count, if set, is the aggregate over the CTE changed that statements return, such as
-	// the number of rows. Extra are further CTEs, which may read changed and the keys ($1).
-	// With EmitsEvent, changed has the column key.
+	// Count, if set, is the aggregate over the CTE changed that statements return, such
+	// as the number of rows. Extra are further CTEs, which may read changed and the keys
+	// ($1). With EmitsEvent, changed has the column key.
 	Count string
 	Extra []string
 	// PrimaryKey lists the child's key columns in order. It is empty if there is no key.
@@ -80,7 +80,8 @@ func (v Value) Kept(names pgcatalog.Names, args *Args) string {
 		return names.Render(`"sexton".undo_text(`) + v.parameter(args) + ")"
 	}
 	// The delimiter of a few array types, such as box[], is a semicolon. Commas in their
-	// values have no quotes then: text[] splits the value there, and array_to_string joins it.
+	// values have no quotes then: text[] splits the value there, and array_to_string
+	// joins it.
 	return fmt.Sprintf("pg_catalog.array_to_string(%s(ARRAY[%s])::pg_catalog.text[], ',')", names.Render(`"sexton".undo_text`), v.parameter(args))
 }
 

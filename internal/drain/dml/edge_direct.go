@@ -8,8 +8,8 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Statements that change rows do not depend on a planner setting: the application's triggers
-// run in the same transaction and would be planned with it.
+// Statements that change rows do not depend on a planner setting: the application's
+// triggers run in the same transaction and would be planned with it.
 
 // Direct returns the statement that changes all rows of keys in one leaf. It needs
 // REPEATABLE READ: a row that another session changed after the snapshot is then error

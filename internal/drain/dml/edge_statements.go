@@ -24,8 +24,8 @@ func (e *Edge) matches(of *Key, alias, keys string) string {
 	return e.Compare[0].Any(alias+"."+pgcatalog.Quote(e.Columns[0]), keys)
 }
 
-// joinLookups returns a query that joins composite keys with the rows that lookUp finds for
-// each of them. lookUp refers to the key as wanted.key. OFFSET 0 and LATERAL make the
+// joinLookups returns a query that joins composite keys with the rows that lookUp finds
+// for each of them. lookUp refers to the key as wanted.key. OFFSET 0 and LATERAL make the
 // planner begin with the keys. Otherwise it could, depending on statistics, read a whole
 // index and compare each entry with the keys.
 func joinLookups(columns, keys, lookUp, lock string) string {
@@ -40,8 +40,8 @@ func (e *Edge) usesLookups(of *Key, leaf pgcatalog.Table) bool {
 	return of.Composite() && e.Indexed[leaf.OID]
 }
 
-// rowsQuery returns the subquery for rows of keys, an SQL expression, locked by the clause
-// lock. limitAt is the parameter with the maximum number of rows, or 0.
+// rowsQuery returns the subquery for rows of keys, an SQL expression, locked by the
+// clause lock. limitAt is the parameter with the maximum number of rows, or 0.
 func (e *Edge) rowsQuery(of *Key, leaf pgcatalog.Table, columns, lock, keys string, limitAt int, args *Args) string {
 	limit := ""
 	if limitAt > 0 {
@@ -172,9 +172,9 @@ func Change(do Action, table string, columns []string, to string) string {
 	return fmt.Sprintf("UPDATE %s AS child SET %s", table, strings.Join(set, ", "))
 }
 
-// withEvent adds an event to a DELETE. The event has the table and the keys of the deleted
-// rows, for the owner of the files that belong to the rows. The statement returns the
-// number of rows, since its affected rows are those of the INSERT.
+// withEvent adds an event to a DELETE. The event has the table and the keys of the
+// deleted rows, for the owner of the files that belong to the rows. The statement returns
+// the number of rows, since its affected rows are those of the INSERT.
 func (e *Edge) withEvent(names pgcatalog.Names, deletion string) string {
 	return fmt.Sprintf("WITH gone AS (%s RETURNING %s AS key),\nevent AS (%s)\nSELECT pg_catalog.count(*) FROM gone",
 		deletion, batch.RowKey("child", e.PrimaryKey, e.EventColumns), e.event(names, "gone"))

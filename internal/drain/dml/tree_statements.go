@@ -79,14 +79,14 @@ type Window struct {
 	Refilled bool
 }
 
-// Owner is the group or user for which rows are deleted. It counts them and may add further
-// work to the transactions that delete them. Its texts are CTEs.
+// Owner is the group or user for which rows are deleted. It counts them and may add
+// further work to the transactions that delete them. Its texts are CTEs.
 type Owner struct {
 	// ID is $3 in all texts, of type IDType, by default bigint.
 	ID     any
 	IDType string
-	// Deleted records the number of rows in the CTE total (rows). Changed records the rows of
-	// the CTE changed, which are not deleted.
+	// Deleted records the number of rows in the CTE total (rows). Changed records the
+	// rows of the CTE changed, which are not deleted.
 	Deleted, Changed string
 	// Extra returns the further work of a statement that deletes rows of a table.
 	Extra func(t *Table) Extra
@@ -298,8 +298,8 @@ func (o *Owner) ChangeStatement(f *Ref, leaf pgcatalog.Table, skip bool) string 
 	if skip {
 		condition = locked("child")
 	}
-	// Without the cast, Postgres would compare two ROWs column by column, by the operators of
-	// their types.
+	// Without the cast, Postgres would compare two ROWs column by column, by the
+	// operators of their types.
 	key := func(alias string) string {
 		return "ROW(" + strings.Join(Qualified(alias, f.Columns), ", ") + ")::pg_catalog.record"
 	}

@@ -57,7 +57,8 @@ func (p *planner) readOnly(ctx context.Context, settings string, do func(pgx.Tx)
 // could read a whole table by the index.
 const countSettings = "SET LOCAL plan_cache_mode = force_custom_plan"
 
-// backlog counts the parent's tombstones and loads the keys of the due ones, oldest first.
+// backlog counts the parent's tombstones and loads the keys of the due ones, oldest
+// first.
 func (p *planner) backlog(ctx context.Context, parent *loosefk.Parent) (pending pendingKeys, err error) {
 	err = p.readOnly(ctx, countSettings, func(tx pgx.Tx) error {
 		most, q := int64(p.limits.Tombstones), p.names.Queries(tx)

@@ -96,8 +96,8 @@ func (p *planner) explain(ctx context.Context, parent *loosefk.Parent, reference
 		if _, err := tx.Exec(ctx, "PREPARE sexton_plan AS "+sql); err != nil {
 			return err
 		}
-		// The prepared statement outlives the transaction and must be deallocated after an error
-		// too, hence the savepoint.
+		// The prepared statement outlives the transaction and must be deallocated after
+		// an error too, hence the savepoint.
 		err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error {
 			return nested.QueryRow(ctx, "EXPLAIN (FORMAT JSON) EXECUTE sexton_plan ("+values+")", pgx.QueryExecModeExec).Scan(&plan)
 		})

@@ -146,7 +146,8 @@ func (n need) missing(ctx context.Context, tx pgx.Tx) (*MissingIndex, error) {
 		return nil, err
 	}
 	index := &MissingIndex{Table: n.table.Label(), Columns: n.columns, Why: why}
-	// CREATE INDEX IF NOT EXISTS skips an index that a failed CREATE INDEX CONCURRENTLY left.
+	// CREATE INDEX IF NOT EXISTS skips an index that a failed CREATE INDEX CONCURRENTLY
+	// left.
 	var lines []string
 	lacking = slices.DeleteFunc(lacking, func(leaf pgcatalog.Table) bool {
 		broken := slices.IndexFunc(n.table.Indexes[leaf.OID], func(i pgcatalog.Index) bool { return n.fits(i) && !i.Valid && n.complete(i) })
