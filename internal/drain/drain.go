@@ -103,7 +103,7 @@ func (p *Pass) Run(ctx context.Context) error {
 	for _, parent := range p.Parents {
 		parent.loadedTo = Beginning()
 	}
-	// withPace replaces the connection of p.Session by that of the session that calls it.
+	// withPace uses p.Session with the connection of the session that calls it.
 	// So the first session works with a copy.
 	own := p.Session
 	p.startSession(ctx, &batch.Session{
