@@ -52,9 +52,9 @@ var errHalve = errors.New("too many rows to look below")
 //
 // A Window is some rows of one leaf table. Take deletes a window: it clears the rows that
 // refer to the window, which are windows again, and then removes the window's own rows.
-// Stack has the windows on the way down. If a window refers to rows of the stack, these
-// rows form a circle. No order of single statements deletes them, so cascade uses one
-// statement and the actions of the keys.
+// Stack has the windows on the way down. If rows below a window are also on the stack,
+// these rows form a circle. No order of single statements deletes them, so cascade uses
+// one statement and the actions of the keys.
 //
 // Each statement decides by the place, version and key of rows in its own snapshot. A run
 // can be killed at any point: the next Tree finds the rows that are left.
@@ -71,8 +71,8 @@ type Tree struct {
 	Rows   int
 	Sizes  *Sizes
 	Pace   *pace.Run
-	// Send runs a transaction that only reads. Alter runs one that deletes or changes
-	// rows.
+	// Send runs a transaction as it is. Alter runs one that deletes or changes
+	// application rows, and may add statements to it.
 	Send, Alter func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error
 	// Paused reports that no further batch may begin.
 	Paused func(ctx context.Context) bool
