@@ -77,7 +77,11 @@ func (s *session) withPace(do func(r *pace.Run)) {
 	s.paceMu.Lock()
 	defer s.paceMu.Unlock()
 	own := s.Session.Conn
-	defer func() { s.Session.Conn = own }()
+	defer func() {
+		if !own.IsClosed() { // Otherwise the pass goes on over the other connection.
+			s.Session.Conn = own
+		}
+	}()
 	s.Session.Conn = s.on.Conn
 	do(s.Pace)
 }

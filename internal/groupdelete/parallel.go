@@ -100,7 +100,11 @@ func (r *run) withPace(tree *drain.Tree, do func(p *pace.Run)) {
 	r.forks.paceMu.Lock()
 	defer r.forks.paceMu.Unlock()
 	own := r.Session.Conn
-	defer func() { r.Session.Conn = own }()
+	defer func() {
+		if !own.IsClosed() { // Otherwise the pass goes on over the other connection.
+			r.Session.Conn = own
+		}
+	}()
 	r.Session.Conn = tree.Session.Conn
 	do(r.Pace)
 }
