@@ -246,3 +246,19 @@ func TestGroupsThatDoNotFitAreRefused(t *testing.T) {
 	require.Equal(t, [][]string{{"t"}}, s.Rows("SELECT has_function_privilege($1, 'sexton.delete_group_now(uuid, uuid)', 'EXECUTE')", role))
 	require.Equal(t, [][]string{{"1"}}, s.Rows("SELECT count(*) FROM pg_proc WHERE proname ~ 'schedule_group_deletion'"))
 }
+
+// The door marks a group as of today, so that the group's own period counts from today, whether it is longer or shorter than the
+// configured one.
+func TestTheDoorMarksTodayWhateverTheGroupsPeriod(t *testing.T) {
+	t.Parallel()
+	s := setupAny(t, "bigint", organization())
+	for id, days := range map[int]int{5: 90, 6: 5} {
+		s.Exec("UPDATE organizations SET days = $2 WHERE id = $1", id, days)
+		require.True(t, s.ask(t, "schedule_group_deletion", id, account))
+	}
+	const shown = `SELECT id, deleted_on - (now() AT TIME ZONE 'UTC')::date, (SELECT marked_for_deletion_on - sexton.group_deletion_cutoff()
+		FROM sexton.groups WHERE groups.id = organizations.id) FROM organizations WHERE deleted_on IS NOT NULL ORDER BY id`
+	require.Equal(t, [][]string{{"5", "0", "90"}, {"6", "0", "5"}}, s.Rows(shown))
+	require.True(t, s.ask(t, "delete_group_now", 5, account))
+	require.Equal(t, [][]string{{"5", "-91", "-1"}, {"6", "0", "5"}}, s.Rows(shown))
+}

@@ -34,7 +34,7 @@ BEGIN
     FOR attempt IN 1..attempts LOOP
         BEGIN
             UPDATE {table} AS own
-            SET {set_mark}{set_requester}{suffixed}
+            SET {marked_on} = day{set_requester}{suffixed}
             WHERE {id} = schedule_group_deletion.group_id;
 
             EXIT;
