@@ -262,3 +262,21 @@ func TestTheDoorMarksTodayWhateverTheGroupsPeriod(t *testing.T) {
 	require.True(t, s.ask(t, "delete_group_now", 5, account))
 	require.Equal(t, [][]string{{"5", "-91", "-1"}, {"6", "0", "5"}}, s.Rows(shown))
 }
+
+// The doors work with columns that have the names of their variables.
+func TestColumnsMayHaveTheNamesOfTheDoorsVariables(t *testing.T) {
+	t.Parallel()
+	s := setupAny(t, "bigint", organization(), `ALTER TABLE organizations ADD suffix text, ADD tail text, ADD day date DEFAULT '2000-01-01',
+		ADD requester uuid, ADD due date, ADD attempt integer, ADD scheduled_by uuid`)
+	const shown = "SELECT slug, deleted_on = (now() AT TIME ZONE 'UTC')::date, deleted_by FROM organizations WHERE id = 2"
+	s.Exec("INSERT INTO organizations (id, slug) VALUES (7, 'org 2-deletion_scheduled-2')")
+	require.True(t, s.ask(t, "schedule_group_deletion", 2, account))
+	scheduled := s.Rows(shown)
+	require.Regexp(t, "^org 2-.{5}-deletion_scheduled-2$", scheduled[0][0])
+	require.Equal(t, []string{"t", account}, scheduled[0][1:])
+	require.True(t, s.ask(t, "delete_group_now", 2, account))
+	require.Equal(t, [][]string{{"-1"}}, s.Rows("SELECT deleted_on - sexton.group_deletion_cutoff() FROM organizations WHERE id = 2"))
+	require.True(t, s.ask(t, "cancel_group_deletion", 2, account))
+	require.Equal(t, "NULL", s.Rows(shown)[0][1])
+	require.Regexp(t, "^org 2-.{5}$", s.Rows(shown)[0][0])
+}

@@ -10,7 +10,7 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET row_security = off
 AS $sexton$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
     day CONSTANT date := "sexton".group_deletion_cutoff() - 1;
     requester CONSTANT "{user}" := delete_group_now.user_id;

@@ -5,7 +5,7 @@ RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $sexton$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
     suffix CONSTANT text := '-deletion_scheduled-' || restore_group.group_id;
     attempts CONSTANT integer := 10;

@@ -11,7 +11,7 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET row_security = off
 AS $sexton$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
     day CONSTANT date := (pg_catalog.statement_timestamp() AT TIME ZONE 'UTC')::pg_catalog.date;
     suffix text := '-deletion_scheduled-' || schedule_group_deletion.group_id;
