@@ -225,6 +225,51 @@ func TestARuleDecidesWhoRemovesGroups(t *testing.T) {
 	require.ErrorContains(t, s.MigrateGroups(t, groups), `adjourned_groups.may_remove: the function "public"."may_remove"(bigint, uuid) would run with the rights of Sexton's owner`)
 }
 
+const notTheConfigured = "groups are being destroyed, which are not those of the configured table and key"
+
+// Another table, another key and another parent are refused while a group is being destroyed, even if the types of the keys are the same:
+// what has begun goes on by its key alone.
+func TestOtherGroupsAreRefusedWhileOneIsBeingDestroyed(t *testing.T) {
+	t.Parallel()
+	s := setupAny(t, "bigint", organization(), `ALTER TABLE organizations ADD number bigint UNIQUE;
+		CREATE TABLE companies (LIKE organizations INCLUDING ALL)`)
+	of := func(change func(*migrate.Groups)) migrate.Groups {
+		groups := organization()
+		change(&groups)
+		return groups
+	}
+	companies := of(func(g *migrate.Groups) { g.Table = "companies" })
+	s.Exec("INSERT INTO sexton.group_destructions (group_id) VALUES (5)")
+	for _, other := range []migrate.Groups{
+		companies, of(func(g *migrate.Groups) { g.Key = "number" }), of(func(g *migrate.Groups) { g.Parent = "number" }),
+	} {
+		require.ErrorContains(t, s.MigrateGroups(t, other), notTheConfigured)
+	}
+	require.NoError(t, s.MigrateGroups(t, of(func(g *migrate.Groups) { g.Period = 7 })))
+	role := s.CreateRole()
+	s.Exec("GRANT SELECT ON sexton.groups TO " + role)
+	s.Exec("DELETE FROM sexton.group_destructions")
+	require.NoError(t, s.MigrateGroups(t, companies))
+	require.NoError(t, s.MigrateGroups(t, companies))
+	require.Equal(t, [][]string{{"0", "t"}}, s.Rows("SELECT count(*), has_table_privilege($1, 'sexton.groups', 'SELECT') FROM sexton.groups", role))
+}
+
+// GitLab's groups take the place of an application's, and the other way round, only when none is being destroyed.
+func TestGitLabsGroupsAreOtherGroups(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	clubs := migrate.Groups{Table: "clubs", Key: "id", MarkedOn: "deleted_on", Period: 30}
+	s.Exec("CREATE TABLE clubs (id bigint PRIMARY KEY, deleted_on date); INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (10, 1)")
+	require.ErrorContains(t, s.MigrateGroups(t, clubs), notTheConfigured)
+	s.Exec("DELETE FROM sexton.group_destructions")
+	require.NoError(t, s.MigrateGroups(t, clubs))
+	s.Exec("INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (10, 1)")
+	require.ErrorContains(t, s.MigrateGroups(t, migrate.Groups{}), notTheConfigured)
+	s.Exec("DELETE FROM sexton.group_destructions")
+	require.NoError(t, s.MigrateGroups(t, migrate.Groups{}))
+	require.Equal(t, [][]string{{"t"}}, s.Rows("SELECT to_regclass('sexton.groups') IS NULL"))
+}
+
 // Tables that do not fit are refused by name, and so is another type of key while a group is being destroyed.
 func TestGroupsThatDoNotFitAreRefused(t *testing.T) {
 	t.Parallel()
@@ -235,7 +280,7 @@ func TestGroupsThatDoNotFitAreRefused(t *testing.T) {
 	require.ErrorContains(t, s.MigrateGroups(t, migrate.Groups{Table: "clubs", Key: "uid", MarkedOn: "deleted_on", Period: 1}), `with the columns uid, deleted_on`)
 	teams := migrate.Groups{Table: "teams", Key: "id", MarkedOn: "deleted_on", Period: 1}
 	s.Exec("INSERT INTO sexton.group_destructions (group_id) VALUES (1)")
-	require.ErrorContains(t, s.MigrateGroups(t, teams), "groups are being destroyed, whose keys have another type")
+	require.ErrorContains(t, s.MigrateGroups(t, teams), notTheConfigured)
 	s.Exec("DELETE FROM sexton.group_destructions")
 	role := s.CreateRole()
 	s.Exec("GRANT EXECUTE ON FUNCTION sexton.delete_group_now TO " + role)

@@ -79,7 +79,8 @@ func (db Database) groupTexts(look inspection) []string {
 		return append(types, `'{argument}'`, "'bigint'", `{nobody}`, "'0'", `{required}`, " NOT NULL", `{brings_schedules}`, "true",
 			`{user_exists}`, `EXISTS (SELECT FROM `+identity(db.TrackedSchema, users)+` WHERE users.id = decide_group_deletion.user_id)`,
 			`{who_may}`, "'Administrators may, and owners of the group or of one above it who are not blocked.'",
-			`{group_tables}`, identity(db.TrackedSchema, groups)+", "+identity(db.TrackedSchema, "group_deletion_schedules"), `{group_views}`, "")
+			`{group_tables}`, identity(db.TrackedSchema, groups)+", "+identity(db.TrackedSchema, "group_deletion_schedules"), `{group_views}`, "",
+			`{described}`, "NULL")
 	}
 	own := func(column, otherwise string) string {
 		if column == "" {
@@ -119,6 +120,7 @@ func (db Database) groupTexts(look inspection) []string {
 	return append(types, `'{argument}'`, "'key'", `{nobody}`, `'""'`, `{required}`, "", `{brings_schedules}`, "false", `{user_exists}`, "true",
 		`{who_may}`, hint, `{group_tables}`, table, `{group_views}`,
 		"\nGRANT SELECT ON TABLE \"sexton\".groups, \"sexton\".group_deletion_schedules TO :\"worker\", :\"viewer\";",
+		`{described}`, pgcatalog.Literal(pgcatalog.GroupsComment(db.TrackedSchema, g.Table, g.Key, g.Parent)),
 		`{table}`, table, `{id}`, "own."+quote(g.Key), `{parent}`, own(g.Parent, "NULL::"+group), `{by}`, own(g.MarkedBy, "NULL::"+user),
 		`{marked_on}`, quote(g.MarkedOn), `{marked}`, marked, `{path}`, path, `{set_mark}`, set, `{set_requester}`, requester,
 		`{suffixed}`, strings.Join(suffixed, ""), `{restored}`, strings.Join(restored, ""),

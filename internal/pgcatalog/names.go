@@ -26,6 +26,16 @@ type Names struct {
 	GroupViews bool
 }
 
+// GroupsComment returns the comment of the view of groups. It names the table, the key and, if there is one, the parent column that the
+// view was created for.
+func GroupsComment(schema, table, key, parent string) string {
+	text := "Sexton: groups of " + Quote(schema) + "." + Quote(table) + " by " + Quote(key)
+	if parent != "" {
+		text += " below " + Quote(parent)
+	}
+	return text
+}
+
 // Render replaces the placeholder by the quoted name.
 func (n Names) Render(sql string) string {
 	if n.GroupViews {

@@ -1,16 +1,21 @@
--- Gives Sexton's tables the types of the configured keys, and renames functions whose keys have other types, so that new ones can be
--- created.
+-- Refuses another table of groups while groups are being destroyed. Gives Sexton's tables the types of the configured keys, and renames
+-- functions whose keys have other types, so that new ones can be created.
 DO $sexton$
 DECLARE
+    described CONSTANT text := {described};
+    moved CONSTANT boolean := pg_catalog.obj_description(pg_catalog.to_regclass('"sexton".groups')::pg_catalog.oid, 'pg_class') IS DISTINCT FROM described;
+    typed boolean;
     other record;
 BEGIN
-    IF NOT EXISTS (
+    typed := NOT EXISTS (
         SELECT
         FROM pg_catalog.pg_attribute AS own
         WHERE own.attrelid = pg_catalog.to_regclass('"sexton".group_destructions')::pg_catalog.oid
           AND (own.attname = 'group_id' AND own.atttypid <> '{group}'::pg_catalog.regtype::pg_catalog.oid
             OR own.attname = 'user_id' AND own.atttypid <> '{user}'::pg_catalog.regtype::pg_catalog.oid)
-    ) THEN
+    );
+
+    IF typed AND NOT moved OR pg_catalog.to_regclass('"sexton".group_destructions') IS NULL THEN
         RETURN;
     END IF;
 
@@ -19,11 +24,18 @@ BEGIN
     IF EXISTS (SELECT FROM "sexton".group_destructions) OR EXISTS (SELECT FROM "sexton".group_deletion_failures) THEN
         RAISE EXCEPTION USING
             ERRCODE = 'object_in_use',
-            MESSAGE = 'groups are being destroyed, whose keys have another type than the configured one',
+            MESSAGE = 'groups are being destroyed, which are not those of the configured table and key',
             HINT = 'Restore the configuration of adjourned_groups.groups until they are gone.';
     END IF;
 
-    DROP VIEW IF EXISTS "sexton".groups, "sexton".group_deletion_schedules;
+    -- Views of another table with keys of the same types are replaced, and keep their grants.
+    IF NOT typed OR described IS NULL THEN
+        DROP VIEW IF EXISTS "sexton".groups, "sexton".group_deletion_schedules;
+    END IF;
+
+    IF typed THEN
+        RETURN;
+    END IF;
 
     ALTER TABLE "sexton".group_destructions
         ALTER COLUMN group_id TYPE "{group}" USING NULL,

@@ -21,5 +21,7 @@ BEGIN
                 DROP VIEW IF EXISTS "sexton".groups, "sexton".group_deletion_schedules;
         END;
     END LOOP;
+
+    COMMENT ON VIEW "sexton".groups IS {described};
 END;
 $sexton$
