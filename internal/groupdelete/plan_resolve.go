@@ -96,6 +96,9 @@ func (r *resolver) resolve(ctx context.Context, tx pgx.Tx) error {
 	if err != nil {
 		return err
 	}
+	if err := r.checkView(ctx, tx); err != nil {
+		return err
+	}
 	r.plan = p
 	p.reachable = dml.Order(r.catalog.Expand(roots, r.adapt, r.addColumns), p.groups.table)
 	p.parallel = p.projects != nil && parallel(p.projects, p.groups.table)
@@ -134,6 +137,23 @@ func (r *resolver) roots(p *Plan) ([]*table, error) {
 	p.bots = r.ghostUsers && p.members != nil && p.users != nil
 	_, p.projectPath = p.projects.Columns["path"]
 	return []*table{p.groups.table, p.projects}, nil
+}
+
+// checkView reports a view of groups that was created for other groups. Marks and permissions are read through it, and rows are deleted
+// from the configured table.
+func (r *resolver) checkView(ctx context.Context, tx pgx.Tx) error {
+	found, wanted := "", ""
+	if r.groups.Table != "" {
+		wanted = pgcatalog.GroupsComment(r.names.Tracked, r.groups.Table, r.groups.Key, r.groups.Parent)
+	}
+	const query = `SELECT coalesce(pg_catalog.obj_description(pg_catalog.to_regclass('"sexton".groups')::pg_catalog.oid, 'pg_class'), '')`
+	if err := tx.QueryRow(ctx, query).Scan(&found); err != nil {
+		return fmt.Errorf("look up the view of groups: %w", err)
+	}
+	if found != wanted {
+		r.reportf(problem.Error, "run `sexton migrate up`", "the schema sexton was migrated for other groups than those of the configured table and columns")
+	}
+	return nil
 }
 
 // fits reports whether a table of the application's is there with these columns.

@@ -270,6 +270,37 @@ func TestGitLabsGroupsAreOtherGroups(t *testing.T) {
 	require.Equal(t, [][]string{{"t"}}, s.Rows("SELECT to_regclass('sexton.groups') IS NULL"))
 }
 
+// A worker that was restarted with another configuration deletes no group before the migration: the marks are still those of the
+// former table.
+func TestNoGroupIsDestroyedBeforeTheMigration(t *testing.T) {
+	t.Parallel()
+	s := setupAny(t, "bigint", organization(), `ALTER TABLE organizations ADD number bigint UNIQUE;
+		CREATE TABLE companies (LIKE organizations INCLUDING ALL)`)
+	configured := groupdelete.Groups{Table: "organizations", Key: "id", Parent: "above", Path: "slug"}
+	resolve := func(change func(*groupdelete.Groups)) error {
+		groups := configured
+		change(&groups)
+		names := s.Connected.Names
+		names.GroupViews = groups.Table != ""
+		_, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), s.Pool(), names, groups, false))(t)
+		return problems.Err()
+	}
+	require.NoError(t, resolve(func(*groupdelete.Groups) {}))
+	for _, change := range []func(*groupdelete.Groups){
+		func(g *groupdelete.Groups) { g.Table = "companies" }, func(g *groupdelete.Groups) { g.Key = "number" },
+		func(g *groupdelete.Groups) { g.Parent = "" },
+	} {
+		require.ErrorContains(t, resolve(change), "the schema sexton was migrated for other groups")
+	}
+	s.Exec("DROP TABLE projects; CREATE TABLE groups (id bigint, parent_id bigint, path text, marked_for_deletion_on date); CREATE TABLE projects (id bigint, group_id bigint)")
+	require.ErrorContains(t, resolve(func(g *groupdelete.Groups) { *g = groupdelete.Groups{} }), "the schema sexton was migrated for other groups")
+	companies := organization()
+	companies.Table = "companies"
+	require.NoError(t, s.MigrateGroups(t, companies))
+	require.NoError(t, resolve(func(g *groupdelete.Groups) { g.Table = "companies" }))
+	require.Error(t, resolve(func(*groupdelete.Groups) {}))
+}
+
 // Tables that do not fit are refused by name, and so is another type of key while a group is being destroyed.
 func TestGroupsThatDoNotFitAreRefused(t *testing.T) {
 	t.Parallel()
