@@ -129,6 +129,10 @@ func (r *resolver) roots(p *Plan) ([]*table, error) {
 	}
 	p.key = dml.Key{Table: p.groups.table.Table, KeyColumns: []string{key}, KeyTypes: []string{stored}, Integer: pgcatalog.Integer(column.Base)}
 	if !p.gitlab() {
+		if !p.groups.table.Unique(key) {
+			r.reportf(problem.Error, "name a column with a unique index", "%s.%s has no unique index", name, key)
+			return nil, errNoApplication
+		}
 		return []*table{p.groups.table}, nil
 	}
 	for name, table := range map[string]**table{"projects": &p.projects, "members": &p.members, "users": &p.users} {

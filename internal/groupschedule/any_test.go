@@ -301,6 +301,21 @@ func TestNoGroupIsDestroyedBeforeTheMigration(t *testing.T) {
 	require.Error(t, resolve(func(*groupdelete.Groups) {}))
 }
 
+// A key that several groups may have is refused: the destruction of one would delete the others.
+func TestGroupsNeedAUniqueKey(t *testing.T) {
+	t.Parallel()
+	s := setupAny(t, "bigint", migrate.Groups{Table: "organizations", Key: "id", MarkedOn: "deleted_on", Period: 30})
+	resolve := func() error {
+		_, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), s.Pool(), s.Connected.Names, groupdelete.Groups{Table: "organizations", Key: "id"}, false))(t)
+		return problems.Err()
+	}
+	require.NoError(t, resolve())
+	s.Exec("ALTER TABLE organizations DROP CONSTRAINT organizations_pkey CASCADE; CREATE INDEX ON organizations (id); CREATE UNIQUE INDEX ON organizations (id) WHERE days > 1")
+	require.ErrorContains(t, resolve(), "organizations.id has no unique index")
+	s.Exec("CREATE UNIQUE INDEX ON organizations (id)")
+	require.NoError(t, resolve())
+}
+
 // Tables that do not fit are refused by name, and so is another type of key while a group is being destroyed.
 func TestGroupsThatDoNotFitAreRefused(t *testing.T) {
 	t.Parallel()
