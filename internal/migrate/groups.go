@@ -91,7 +91,7 @@ func (db Database) groupTexts(look inspection) []string {
 	marked := own(g.MarkedOn, "")
 	mark := "day"
 	if g.PeriodColumn != "" {
-		days := fmt.Sprintf("(coalesce(own.%s, %d) - %d)", quote(g.PeriodColumn), g.Period, g.Period)
+		days := fmt.Sprintf("(coalesce(own.%s, %d)::integer - %d)", quote(g.PeriodColumn), g.Period, g.Period)
 		marked, mark = marked+" + "+days, "day - "+days
 	}
 	set, requester := quote(g.MarkedOn)+" = "+mark, ""
