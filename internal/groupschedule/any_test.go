@@ -337,6 +337,9 @@ func TestGroupsThatDoNotFitAreRefused(t *testing.T) {
 	require.ErrorContains(t, s.MigrateGroups(t, migrate.Groups{Table: "clubs", Key: "id", MarkedOn: "deleted_at", Period: 1}),
 		`the table "public".clubs with the columns id (of type bigint, integer, uuid or text, not numeric), deleted_at (of type date, not timestamp with time zone)`)
 	require.ErrorContains(t, s.MigrateGroups(t, migrate.Groups{Table: "clubs", Key: "uid", MarkedOn: "deleted_on", Period: 1}), `with the columns uid, deleted_on`)
+	s.Exec("CREATE TABLE squads (id uuid PRIMARY KEY, above text, deleted_on date)")
+	require.ErrorContains(t, s.MigrateGroups(t, migrate.Groups{Table: "squads", Key: "id", Parent: "above", MarkedOn: "deleted_on", Period: 1}),
+		`the table "public".squads with the columns above (of the same type as the key)`)
 	teams := migrate.Groups{Table: "teams", Key: "id", MarkedOn: "deleted_on", Period: 1}
 	s.Exec("INSERT INTO sexton.group_destructions (group_id) VALUES (1)")
 	require.ErrorContains(t, s.MigrateGroups(t, teams), notTheConfigured)

@@ -29,10 +29,10 @@ type component struct {
 }
 
 // need is a table of the application's with columns that it must have; integers, keys and dates are those of them that must have
-// such types.
+// such types, and alike those whose values are keys of one type.
 type need struct {
-	table                          string
-	columns, integers, keys, dates []string
+	table                                 string
+	columns, integers, keys, alike, dates []string
 }
 
 type right struct {
@@ -297,6 +297,10 @@ func (db Database) requires(component string, n need, table relation) error {
 		}{
 			{n.integers, table.integer, "an integer"},
 			{n.keys, func(name string) bool { return table.keyType(name) != "" }, "of type bigint, integer, uuid or text"},
+			{n.alike, func(name string) bool {
+				kind := table.keyType(name)
+				return kind == "" || kind == table.keyType(n.alike[0])
+			}, "of the same type as the key"},
 			{n.dates, func(name string) bool { return table.typeOf(name) == "date" }, "of type date"},
 		} {
 			for _, name := range typed.columns {

@@ -63,7 +63,8 @@ func (g Groups) fit(c component) component {
 	c.queue, c.holds, c.columns = "", "", nil
 	c.needs = []need{{
 		table: g.Table, columns: append(given(g.Key, g.Parent, g.MarkedOn, g.MarkedBy, g.PeriodColumn), g.Rename...),
-		integers: given(g.PeriodColumn), keys: given(g.Key, g.Parent, g.MarkedBy), dates: []string{g.MarkedOn},
+		integers: given(g.PeriodColumn), keys: given(g.Key, g.Parent, g.MarkedBy), alike: given(g.Key, g.Parent),
+		dates: []string{g.MarkedOn},
 	}}
 	c.rights = []right{{g.Table, []string{"SELECT", "UPDATE"}}}
 	return c
