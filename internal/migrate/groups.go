@@ -177,16 +177,27 @@ func (db Database) checkRules(ctx context.Context, on dbsqlc.DBTX, look inspecti
 	return nil
 }
 
-// grantRules lets the owner's role call the application's rules.
-func (db Database) grantRules(ctx context.Context, tx pgx.Tx, look inspection) error {
+// grantRules lets the owner's role call the application's rules. What the current role may not grant is left for a person.
+func (db Database) grantRules(ctx context.Context, tx pgx.Tx, look inspection, own *Ownership) error {
 	for _, r := range db.rules(look) {
 		schema, name := pgcatalog.SplitName(db.TrackedSchema, r.function)
-		for _, statement := range []string{
+		arguments := strings.Join(r.arguments, ", ")
+		statements := [2]string{
 			fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s", quote(schema), quote(db.owner())),
-			fmt.Sprintf("GRANT EXECUTE ON FUNCTION %s(%s) TO %s", identity(schema, quote(name)), strings.Join(r.arguments, ", "), quote(db.owner())),
-		} {
+			fmt.Sprintf("GRANT EXECUTE ON FUNCTION %s(%s) TO %s", identity(schema, quote(name)), arguments, quote(db.owner())),
+		}
+		for _, statement := range statements {
 			if err := attempt(ctx, tx, statement); err != nil {
 				return err
+			}
+		}
+		var granted [2]bool
+		if err := tx.QueryRow(ctx, sqlText("rule_rights"), db.owner(), schema, name, arguments).Scan(&granted[0], &granted[1]); err != nil {
+			return fmt.Errorf("look up rights on the function %s: %w", r.function, err)
+		}
+		for i, statement := range statements {
+			if !granted[i] {
+				own.Todo = append(own.Todo, statement)
 			}
 		}
 	}

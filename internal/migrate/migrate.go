@@ -112,7 +112,7 @@ func (s *session) up(ctx context.Context, look inspection, report *Report) error
 		if err := s.handOver(ctx, tx, &own); err != nil {
 			return err
 		}
-		return errors.Join(s.grantOwner(ctx, tx, &own), s.db.grantRules(ctx, tx, look))
+		return errors.Join(s.grantOwner(ctx, tx, &own), s.db.grantRules(ctx, tx, look, &own))
 	})
 	if err != nil {
 		return s.db.explain(look, err, asOwner)

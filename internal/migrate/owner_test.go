@@ -117,6 +117,29 @@ func TestRowSecurityNeedsTheRoleOfTheTablesOwner(t *testing.T) {
 	require.NoError(t, as(t, d, application, "SELECT sexton.delete_user(1, 2)"))
 }
 
+// A rule of the application that the migrating role may not grant is left for a person, not passed over.
+func TestRulesThatTheMigratorMayNotGrantAreLeftToDo(t *testing.T) {
+	t.Parallel()
+	d := pgtest.New(t)
+	migrator, owner := d.CreateRole(), d.CreateRole()
+	d.Exec("GRANT CREATE ON DATABASE " + quoted(d.Name) + " TO " + quoted(migrator) + "; GRANT USAGE, CREATE ON SCHEMA public TO " + quoted(migrator) +
+		"; GRANT " + quoted(owner) + " TO " + quoted(migrator) + `; CREATE SCHEMA rules;
+		CREATE TABLE clubs (id bigint PRIMARY KEY, deleted_on date); ALTER TABLE clubs OWNER TO ` + quoted(migrator) + `;
+		CREATE FUNCTION rules.may_remove(bigint, bigint) RETURNS text LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'SELECT NULL';
+		REVOKE ALL ON FUNCTION rules.may_remove FROM PUBLIC`)
+	db := with(t, d, migrate.AdjournedGroups)
+	db.Groups = migrate.Groups{Table: "clubs", Key: "id", MarkedOn: "deleted_on", Period: 30, MayRemove: "rules.may_remove"}
+	db.Conn, db.Owner = connConfig(t, d.AsRole(migrator)), owner
+	todo := []string{
+		`GRANT USAGE ON SCHEMA "rules" TO ` + quoted(owner), `GRANT EXECUTE ON FUNCTION "rules"."may_remove"(bigint, bigint) TO ` + quoted(owner),
+	}
+	require.Equal(t, todo, up(t, db).Owner.Todo)
+	for _, statement := range todo {
+		d.Exec(statement)
+	}
+	require.Empty(t, up(t, db).Owner.Todo)
+}
+
 func TestARoleThatMayMakeNoRoles(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
