@@ -179,7 +179,7 @@ func TestKeysChangeTheirType(t *testing.T) {
 // What does not fit is found at the start.
 func TestUsersOfAnyTableAreChecked(t *testing.T) {
 	t.Parallel()
-	db := dbtest.WithAccounts(t, accounts("uuid"), anyUsers("uuid", ""), "ALTER TABLE accounts ADD code varchar(5) UNIQUE, ADD other uuid")
+	db := dbtest.WithAccounts(t, accounts("uuid"), anyUsers("uuid", ""), "ALTER TABLE accounts ADD code varchar(5) UNIQUE, ADD other uuid, ADD number uuid UNIQUE")
 	for _, test := range []struct {
 		change func(*ghostuser.Lists)
 		says   string
@@ -188,6 +188,7 @@ func TestUsersOfAnyTableAreChecked(t *testing.T) {
 		{func(l *ghostuser.Lists) { l.Users.Key = "uid" }, "ghost_users.users.key: table accounts has no column uid"},
 		{func(l *ghostuser.Lists) { l.Users.Key = "code" }, "accounts.code is of type varchar; keys may be of the types bigint, integer, uuid and text"},
 		{func(l *ghostuser.Lists) { l.Users.Key = "other" }, "accounts.other has no unique index"},
+		{func(l *ghostuser.Lists) { l.Users.Key = "number" }, "the table users_ghost_user_migrations does not refer to accounts.number"},
 		{func(l *ghostuser.Lists) { l.Users.Ghost = anyKey("uuid", 77) }, "ghost_users.ghost: table accounts has no row with the id"},
 		{func(l *ghostuser.Lists) { l.Users.Ghost = "me" }, `ghost_users.ghost: "me" is not a value of type uuid`},
 		{func(l *ghostuser.Lists) { l.Delete[0].Columns = []string{"id"} }, "sessions.id is of type bigint, but accounts.id is of type uuid"},

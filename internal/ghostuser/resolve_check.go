@@ -78,10 +78,11 @@ func storedAs(c pgcatalog.Column) string {
 	return stored
 }
 
-// queued reports whether the queue refers to the users.
+// queued reports whether the queue refers to the users by their key.
 func (r *resolver) queued(queue *pgcatalog.Relation) bool {
 	return slices.ContainsFunc(r.Keys, func(key pgcatalog.ForeignKey) bool {
-		return key.Table == queue.OID && key.Target == r.users.OID && slices.Equal(key.Columns, []string{"user_id"})
+		return key.Table == queue.OID && key.Target == r.users.OID &&
+			slices.Equal(key.Columns, []string{"user_id"}) && slices.Equal(key.TargetColumns, []string{r.key})
 	})
 }
 
