@@ -138,7 +138,7 @@ type GhostUsers struct {
 	// Ghost is the key of the row that moved rows pass to; needs users. GitLab's is found by its user type, or made.
 	Ghost yamlfile.Literal `yaml:"ghost"`
 	// MayDelete is an SQL function (key, initiator) that returns NULL, or as text why a user must not be deleted; needs users. It must be
-	// SECURITY DEFINER with a search_path of its own.
+	// SECURITY DEFINER with a search_path of its own, and not STRICT.
 	MayDelete string `yaml:"may_delete"`
 	// OnRequest is what sexton.delete_user changes; needs users.
 	OnRequest OnRequest `yaml:"on_request"`
@@ -232,7 +232,7 @@ type AdjournedGroups struct {
 	// Rename are columns that get a suffix with the mark, so that their values are free for another group; needs groups.
 	Rename []string `yaml:"rename"`
 	// MayRemove is an SQL function (key, user) that returns NULL, or as text why the user must not remove the group; needs groups. It must be
-	// SECURITY DEFINER with a search_path of its own.
+	// SECURITY DEFINER with a search_path of its own, and not STRICT.
 	MayRemove string `yaml:"may_remove"`
 }
 

@@ -128,6 +128,10 @@ func TestUsersOfAnyTableAreRefused(t *testing.T) {
 	d.Exec("ALTER FUNCTION app.may_delete(uuid, uuid) SECURITY DEFINER")
 	require.ErrorContains(t, up(), "would run with the rights of Sexton's owner")
 	d.Exec(alter)
+	const strict = `the function "app"."may_delete"(uuid, uuid) is STRICT: it would allow everything if an argument is NULL`
+	d.Exec("ALTER FUNCTION app.may_delete(uuid, uuid) STRICT")
+	require.ErrorContains(t, up(), strict+`; nothing was changed: ALTER FUNCTION "app"."may_delete"(uuid, uuid) CALLED ON NULL INPUT`)
+	d.Exec("ALTER FUNCTION app.may_delete(uuid, uuid) CALLED ON NULL INPUT")
 	require.NoError(t, up())
 
 	refused := func(n int, code, message string) {
@@ -138,14 +142,22 @@ func TestUsersOfAnyTableAreRefused(t *testing.T) {
 	refused(3, "SX011", "delete user 00000000-0000-0000-0000-000000000003: is an administrator")
 	refused(10, "SX010", "delete user: there is no user 00000000-0000-0000-0000-000000000010")
 	d.Exec("SELECT sexton.delete_user($1, NULL)", anyKey(kind, 1))
-	d.Exec("ALTER FUNCTION app.may_delete(uuid, uuid) SECURITY INVOKER")
-	refused(2, "SX011", "delete user 00000000-0000-0000-0000-000000000002: "+
-		`the function "app"."may_delete"(uuid, uuid) is not SECURITY DEFINER with a search_path of its own`)
+	const unfit = "delete user 00000000-0000-0000-0000-000000000002: " +
+		`the function "app"."may_delete"(uuid, uuid) is not SECURITY DEFINER with a search_path of its own, or is STRICT or returns a set`
+	d.Exec("ALTER FUNCTION app.may_delete(uuid, uuid) STRICT")
+	refused(2, "SX011", unfit)
+	d.Exec("ALTER FUNCTION app.may_delete(uuid, uuid) CALLED ON NULL INPUT SECURITY INVOKER")
+	refused(2, "SX011", unfit)
 
 	lists := anyLists(kind)
 	lists.Users.MayDelete = users.MayDelete
 	_, problems := resolve(t, d, lists)
 	require.ErrorContains(t, problems.Err(), "ghost_users.may_delete: the function \"app\".\"may_delete\"(uuid, uuid) would run with the rights of Sexton's owner")
+
+	d.Exec(`DROP FUNCTION app.may_delete; CREATE FUNCTION app.may_delete(uuid, uuid) RETURNS SETOF text LANGUAGE sql
+		SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$ SELECT 'nobody' WHERE false $$`)
+	require.ErrorContains(t, up(), `the function "app"."may_delete"(uuid, uuid) returns SETOF text instead of text`)
+	refused(2, "SX011", unfit)
 }
 
 // Another type of keys takes the place of the former one, with its grants, unless users wait.

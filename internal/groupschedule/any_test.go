@@ -220,7 +220,10 @@ func TestARuleDecidesWhoRemovesGroups(t *testing.T) {
 	require.EqualValues(t, 2, stats.GroupsRestored, "2 by the rule, 3 as nobody is known who asked")
 	require.Equal(t, [][]string{{"2"}, {"3"}}, s.Rows("SELECT payload -> 'group_id' FROM sexton.events WHERE kind = 'group_restored' AND payload ->> 'reason' = 'not_permitted' ORDER BY 1"))
 
-	s.Exec("ALTER FUNCTION may_remove SECURITY INVOKER")
+	s.Exec("ALTER FUNCTION may_remove STRICT")
+	require.ErrorContains(t, s.try(t, "SELECT sexton.schedule_group_deletion(4, NULL)"), "or is STRICT or returns a set")
+	require.ErrorContains(t, s.MigrateGroups(t, groups), `adjourned_groups.may_remove: the function "public"."may_remove"(bigint, uuid) is STRICT`)
+	s.Exec("ALTER FUNCTION may_remove CALLED ON NULL INPUT SECURITY INVOKER")
 	require.ErrorContains(t, s.try(t, "SELECT sexton.schedule_group_deletion(4, $1)", account), "is not SECURITY DEFINER with a search_path of its own")
 	require.ErrorContains(t, s.MigrateGroups(t, groups), `adjourned_groups.may_remove: the function "public"."may_remove"(bigint, uuid) would run with the rights of Sexton's owner`)
 }

@@ -134,11 +134,13 @@ const groupRule = `
     IF NOT EXISTS (
         SELECT FROM pg_catalog.pg_proc AS function
         WHERE function.oid = %[2]s::pg_catalog.regprocedure AND function.prosecdef
+          AND NOT function.proisstrict AND NOT function.proretset
           AND EXISTS (SELECT FROM pg_catalog.unnest(function.proconfig) AS setting (text) WHERE pg_catalog.starts_with(setting.text, 'search_path='))
     ) THEN
         RAISE EXCEPTION USING
             ERRCODE = 'SX021',
-            MESSAGE = pg_catalog.format('the function %%s is not SECURITY DEFINER with a search_path of its own', %[2]s);
+            MESSAGE = pg_catalog.format('the function %%s is not SECURITY DEFINER with a search_path of its own, or is STRICT or returns a set',
+                %[2]s);
     ELSIF %[1]s(default_may_remove_group.group_id, default_may_remove_group.user_id) IS NOT NULL THEN
         RETURN false;
     END IF;

@@ -85,11 +85,13 @@ const userRule = `
     IF NOT EXISTS (
         SELECT FROM pg_catalog.pg_proc AS function
         WHERE function.oid = %[2]s::pg_catalog.regprocedure AND function.prosecdef
+          AND NOT function.proisstrict AND NOT function.proretset
           AND EXISTS (SELECT FROM pg_catalog.unnest(function.proconfig) AS setting (text) WHERE pg_catalog.starts_with(setting.text, 'search_path='))
     ) THEN
         RAISE EXCEPTION USING
             ERRCODE = 'SX011',
-            MESSAGE = pg_catalog.format('delete user %%s: the function %%s is not SECURITY DEFINER with a search_path of its own', account_id, %[2]s);
+            MESSAGE = pg_catalog.format('delete user %%s: the function %%s is not SECURITY DEFINER with a search_path of its own, or is STRICT or returns a set',
+                account_id, %[2]s);
     END IF;
 
     reason := %[1]s(account_id, delete_user.initiator_id);

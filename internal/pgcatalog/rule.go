@@ -13,13 +13,13 @@ import (
 
 // RuleProblem reports why a function of the application must not be called by a function of Sexton, and what to do about it; "" if
 // it may be called. The name may have a schema, else it is in the given one. Without SECURITY DEFINER and a search_path of its own
-// the function would run with the rights of Sexton's owner.
+// the function would run with the rights of Sexton's owner. STRICT would return NULL, which allows the deletion, without calling it.
 func RuleProblem(ctx context.Context, db dbsqlc.DBTX, schema, name, result string, arguments ...string) (wrong, fix string, _ error) {
 	schema, name = SplitName(schema, name)
 	signature := fmt.Sprintf("%s.%s(%s)", Quote(schema), Quote(name), strings.ReplaceAll(strings.Join(arguments, ", "), "pg_catalog.", ""))
-	var definer, pinned bool
+	var strict, definer, pinned bool
 	var returned string
-	err := db.QueryRow(ctx, text("rule"), schema, name, arguments).Scan(&definer, &pinned, &returned)
+	err := db.QueryRow(ctx, text("rule"), schema, name, arguments).Scan(&strict, &definer, &pinned, &returned)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return "the function " + signature + " does not exist", "create it, or correct the name", nil
@@ -27,6 +27,9 @@ func RuleProblem(ctx context.Context, db dbsqlc.DBTX, schema, name, result strin
 		return "", "", fmt.Errorf("look up function %s: %w", signature, err)
 	case returned != result:
 		return fmt.Sprintf("the function %s returns %s instead of %s", signature, returned, result), "change it", nil
+	case strict:
+		return fmt.Sprintf("the function %s is STRICT: it would allow everything if an argument is NULL", signature),
+			fmt.Sprintf("ALTER FUNCTION %s CALLED ON NULL INPUT", signature), nil
 	case !definer || !pinned:
 		return fmt.Sprintf("the function %s would run with the rights of Sexton's owner", signature),
 			fmt.Sprintf("ALTER FUNCTION %s SECURITY DEFINER SET search_path = pg_catalog, pg_temp", signature), nil

@@ -1,8 +1,9 @@
--- Whether the function $2 in schema $1 with arguments of the types $3 runs with its owner's rights, and with a search_path of its own, and
--- what it returns.
-SELECT function.prosecdef,
+-- Whether the function $2 in schema $1 with arguments of the types $3 is STRICT, runs with its owner's rights, and with a search_path of
+-- its own, and what it returns.
+SELECT function.proisstrict,
+    function.prosecdef,
     EXISTS (SELECT FROM pg_catalog.unnest(function.proconfig) AS setting (text) WHERE pg_catalog.starts_with(setting.text, 'search_path=')),
-    pg_catalog.format_type(function.prorettype, NULL)
+    CASE WHEN function.proretset THEN 'SETOF ' ELSE '' END || pg_catalog.format_type(function.prorettype, NULL)
 FROM pg_catalog.pg_proc AS function
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = function.pronamespace
 WHERE namespace.nspname = $1 AND function.proname = $2 AND function.prokind = 'f'
