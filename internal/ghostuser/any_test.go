@@ -188,6 +188,27 @@ func TestKeysChangeTheirType(t *testing.T) {
 		WHERE conrelid = 'users_ghost_user_migrations'::regclass AND contype = 'f'`))
 }
 
+// Cancelling restores the columns that the request has changed, whatever domains the other columns have.
+func TestCancellingLeavesOtherColumnsAlone(t *testing.T) {
+	t.Parallel()
+	users := anyUsers("bigint", "")
+	users.OnRequest["email"] = "none"
+	d := dbtest.WithAccounts(t, accounts("bigint"), users,
+		"CREATE DOMAIN handle AS text NOT NULL; ALTER TABLE accounts ADD handle handle DEFAULT 'x', ADD account text")
+	for _, change := range []struct{ sql, state, email string }{
+		{"", "active", "1@example.com"},
+		{"UPDATE accounts SET state = 'banned' WHERE id = 1", "banned", "none"},
+		{"UPDATE users_ghost_user_migrations SET previous_state = NULL", "blocked", "none"},
+	} {
+		d.Exec("UPDATE accounts SET state = 'active', email = '1@example.com' WHERE id = 1")
+		d.Exec("SELECT sexton.delete_user(1, NULL)")
+		require.Equal(t, [][]string{{"blocked", "none"}}, d.Rows("SELECT state, email FROM accounts WHERE id = 1"))
+		d.Exec(change.sql)
+		d.Exec("SELECT sexton.cancel_user_deletion(1, NULL)")
+		require.Equal(t, [][]string{{change.state, change.email, "x"}}, d.Rows("SELECT state, email, handle FROM accounts WHERE id = 1"))
+	}
+}
+
 // What does not fit is found at the start.
 func TestUsersOfAnyTableAreChecked(t *testing.T) {
 	t.Parallel()

@@ -57,10 +57,13 @@ func (db Database) userTexts(look inspection) []string {
 	if len(columns) > 0 {
 		previous = "pg_catalog.jsonb_build_object(" + joined("%[2]s, account.%[1]s", ", ") + ")"
 		set = fmt.Sprintf("\n    UPDATE %s AS account SET %s WHERE account.%s = account_id;\n", table, joined("%[1]s = %[3]s", ", "), quote(u.Key))
-		reset = fmt.Sprintf("\n    UPDATE %[1]s AS account SET %[2]s\n"+
-			"    FROM pg_catalog.jsonb_populate_record(NULL::%[1]s, job.previous_state::pg_catalog.jsonb) AS previous\n"+
-			"    WHERE account.%[3]s = account_id AND %[4]s;\n",
-			table, joined("%[1]s = previous.%[1]s", ", "), quote(u.Key), joined("account.%[1]s IS NOT DISTINCT FROM %[3]s", " AND "))
+		// The row itself is the base, as NULL would have to fit the domains of all its columns.
+		reset = fmt.Sprintf("\n    UPDATE %[1]s AS account SET (%[2]s) = (\n"+
+			"        SELECT %[3]s FROM pg_catalog.jsonb_populate_record(account.*, job.previous_state::pg_catalog.jsonb) AS previous\n"+
+			"    )\n"+
+			"    WHERE account.%[4]s = account_id AND %[5]s;\n",
+			table, joined("%[1]s", ", "), joined("previous.%[1]s", ", "), quote(u.Key),
+			joined("account.%[1]s IS NOT DISTINCT FROM %[3]s", " AND "))
 	}
 	if u.Ghost != "" {
 		ghost = pgcatalog.Literal(u.Ghost)
