@@ -145,6 +145,11 @@ func TestLoadErrors(t *testing.T) {
 			with("ghost_users:\n  delete:\n    - {table: keys, columns: [user_id], cleaner_class: Broom}\n"),
 			"sexton.yaml:4:56: ghost_users.delete[0].cleaner_class: must be Ci::JobArtifacts::LooseForeignKeyCleanerService (write event: true, which does the same)",
 		},
+		"GitLab's groups with other users": {
+			with("ghost_users: {users: {table: accounts}}\nadjourned_groups: {enabled: true}\n"),
+			"sexton.yaml:3:29: adjourned_groups.enabled: works on GitLab's users only, as groups of GitLab's shape refer to them " +
+				"(set adjourned_groups.groups.table, or remove ghost_users.users)",
+		},
 		"event of what stays": {
 			with("ghost_users:\n  nullify:\n    - {table: keys, columns: [user_id], event: true}\n"),
 			"sexton.yaml:4:41: ghost_users.nullify[0].event: unknown key (known keys: table, columns)",
@@ -183,6 +188,8 @@ func TestLoadAllowsWhatIsReasonable(t *testing.T) {
 		"http: {listen: \"\"}", "http: {listen: \"[::1]:0\"}", "http: {listen: \"localhost:80\"}", "http: {listen: \":80\", token: x}",
 		"http: {listen: \"0.0.0.0:80\", user: a, password: b}", "http:", "loose_foreign_keys: {enabled: false}",
 		"loose_foreign_keys: {schedule: \"CRON_TZ=UTC 0 0 29 2 *\"}", "loose_foreign_keys: {schedule: \"@every 90s\"}",
+		"ghost_users: {users: {table: accounts}}\nadjourned_groups: {enabled: false}", "adjourned_groups: {enabled: true}",
+		"ghost_users: {users: {table: accounts}}\nadjourned_groups: {enabled: true, groups: {table: clubs, marked_on: day}, period: 30d}",
 	} {
 		_, err := load(t, "databases: {main: {url: \""+url+"\", schema: 'Öl \"x'}}\n"+rest+"\n")
 		require.NoError(t, err, rest)

@@ -300,6 +300,10 @@ func (v *validator) users() {
 func (v *validator) groups() {
 	a := &v.config.AdjournedGroups
 	if a.Groups.Table == "" {
+		if a.Enabled && v.config.GhostUsers.Users.Table != "" {
+			v.fail("adjourned_groups.enabled", "works on GitLab's users only, as groups of GitLab's shape refer to them",
+				"set adjourned_groups.groups.table, or remove ghost_users.users")
+		}
 		for key, given := range map[string]bool{
 			"groups.key": a.Groups.Key != "id", "groups.parent": a.Groups.Parent != "", "groups.marked_on": a.Groups.MarkedOn != "",
 			"groups.marked_by": a.Groups.MarkedBy != "", "period": a.Period != 0, "period_column": a.PeriodColumn != "", "rename": len(a.Rename) > 0,
