@@ -4,6 +4,9 @@ DECLARE
     other record;
     statement text;
 BEGIN
+    -- A pooler drops the path that the connection asks for.
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+
     FOR other IN
         SELECT former.oid, former.oid::pg_catalog.regprocedure AS signature, function.oid::pg_catalog.regprocedure AS successor
         FROM pg_catalog.pg_proc AS former

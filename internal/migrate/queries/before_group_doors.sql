@@ -7,6 +7,9 @@ DECLARE
     typed boolean;
     other record;
 BEGIN
+    -- A pooler drops the path that the connection asks for.
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+
     typed := NOT EXISTS (
         SELECT
         FROM pg_catalog.pg_attribute AS own

@@ -7,6 +7,9 @@ DECLARE
     object text;
     other record;
 BEGIN
+    -- A pooler drops the path that the connection asks for.
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+
     IF pg_catalog.starts_with(pg_catalog.obj_description(queue, 'pg_class'), 'Sexton:') AND NOT EXISTS (
         SELECT
         FROM pg_catalog.pg_constraint AS reference
