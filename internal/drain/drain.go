@@ -105,11 +105,16 @@ func (p *Pass) Run(ctx context.Context) error {
 	}
 	// withPace uses p.Session with the connection of the session that calls it.
 	// So the first session works with a copy.
-	own := p.Session
+	own, conn := p.Session, p.Session.Conn
 	p.startSession(ctx, &batch.Session{
-		Conn: own.Conn, Names: own.Names, Fence: own.Fence, Limits: own.Limits, Slot: own.Slot, Kept: own.Kept,
+		Conn: conn, Names: own.Names, Fence: own.Fence, Limits: own.Limits, Slot: own.Slot, Kept: own.Kept,
 	})
 	p.sessions.Wait()
+	// A pause leaves the connection of the session that paused, which may be in use elsewhere
+	// by the next run. If the pass lost its own connection, the other one stays.
+	if !conn.IsClosed() {
+		own.Conn = conn
+	}
 	return p.err
 }
 

@@ -76,12 +76,6 @@ func (s *session) withPace(do func(r *pace.Run)) {
 	}
 	s.paceMu.Lock()
 	defer s.paceMu.Unlock()
-	own := s.Session.Conn
-	defer func() {
-		if !own.IsClosed() { // Otherwise the pass goes on over the other connection.
-			s.Session.Conn = own
-		}
-	}()
 	s.Session.Conn = s.on.Conn
 	do(s.Pace)
 }

@@ -99,12 +99,6 @@ func (r *run) tree(w *window, session *batch.Session, of int) *drain.Tree {
 func (r *run) withPace(tree *drain.Tree, do func(p *pace.Run)) {
 	r.forks.paceMu.Lock()
 	defer r.forks.paceMu.Unlock()
-	own := r.Session.Conn
-	defer func() {
-		if !own.IsClosed() { // Otherwise the pass goes on over the other connection.
-			r.Session.Conn = own
-		}
-	}()
 	r.Session.Conn = tree.Session.Conn
 	do(r.Pace)
 }
