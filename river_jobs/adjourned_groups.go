@@ -68,6 +68,7 @@ func adjournedGroups(c *config.Config) kind[AdjournedGroupDeletionArgs] {
 			Summary:       "has groups destroyed whose deletion was asked for and whose period is over",
 			DeletionTable: groupschedule.Table,
 			Wakes:         groupWakes(c.AdjournedGroups.Groups),
+			Check:         checkGroups,
 		},
 		bounds: func(AdjournedGroupDeletionArgs) bounds {
 			return bounds{lease: "adjourned_group_deletion_worker", ttl: time.Minute, timeout: time.Minute + longer(c)}
