@@ -332,6 +332,26 @@ func TestPeriodsMayBeOfAnyIntegerType(t *testing.T) {
 	}
 }
 
+// A key has one spelling in jobs, that of its row, so that two runs on one group exclude each other.
+func TestJobsHaveTheSpellingOfTheRowsKey(t *testing.T) {
+	t.Parallel()
+	pgtest.Each(t, map[string][]string{
+		"bigint": {`5`, `"5"`, `"05"`, `" 5 "`}, "uuid": {`"00000000-0000-0000-0000-00000000000a"`, `"00000000-0000-0000-0000-00000000000A"`, `"{0000000000000000000000000000000a}"`},
+		"text": {`"Zoë/5's <&>"`},
+	}, func(t *testing.T, kind string, spellings []string) {
+		s := setupAny(t, kind, organization())
+		if kind == "uuid" {
+			s.Exec("INSERT INTO organizations (id, slug) VALUES ($1, 'a')", account)
+		}
+		for _, spelling := range spellings {
+			s.Exec(`SELECT sexton.enqueue('group_destroy', jsonb_build_object('group_id', $1::jsonb))`, spelling)
+		}
+		require.Equal(t, [][]string{{spellings[0]}}, s.Rows("SELECT args -> 'group_id' FROM sexton.river_job"))
+		require.ErrorContains(t, s.try(t, `SELECT sexton.enqueue('group_destroy', '{"group_id": "00000000-0000-0000-0000-0000000000ff"}')`),
+			map[bool]string{true: "invalid input syntax", false: "there is no row of organizations"}[kind == "bigint"])
+	})
+}
+
 // Tables that do not fit are refused by name, and so is another type of key while a group is being destroyed.
 func TestGroupsThatDoNotFitAreRefused(t *testing.T) {
 	t.Parallel()

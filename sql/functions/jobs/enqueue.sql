@@ -32,7 +32,7 @@ DECLARE
     job_id bigint;
     job_is_late boolean;
     job_is_ours boolean := false;
-    row_exists boolean;
+    row_key jsonb;
     most_waiting CONSTANT integer := 10000;
 BEGIN
     SELECT k.* INTO job_kind FROM "sexton".job_kinds AS k WHERE k.kind = enqueue.kind;
@@ -67,22 +67,25 @@ BEGIN
                 pg_catalog.array_to_string(job_kind.databases, ', '));
     END IF;
 
-    key := pg_catalog.sha256(pg_catalog.convert_to('&kind=' || kind || '&args=' || encoded, 'UTF8'));
-
     IF job_kind.row_table IS NOT NULL THEN
         EXECUTE pg_catalog.format(
-            'SELECT EXISTS (SELECT FROM %s%I AS row WHERE row.%I = %L)', '"public".', job_kind.row_table, job_kind.row_column,
+            'SELECT pg_catalog.to_jsonb(row.%2$I) FROM %3$s%1$I AS row WHERE row.%2$I = %4$L', job_kind.row_table, job_kind.row_column, '"public".',
             encoded::pg_catalog.jsonb ->> job_kind.row_argument)
-        INTO row_exists;
+        INTO row_key;
 
-        IF NOT row_exists THEN
+        IF row_key IS NULL THEN
             RAISE EXCEPTION USING
                 ERRCODE = '22023',
                 MESSAGE = pg_catalog.format('enqueue %s: there is no row of %s with the %s of %s', kind, job_kind.row_table, job_kind.row_column,
                     encoded::pg_catalog.jsonb ->> job_kind.row_argument),
                 HINT = 'A row of another open transaction does not count.';
+        ELSIF job_kind.args ->> job_kind.row_argument = 'key' THEN
+            -- Jobs and leases are unique by the key's text, and a key may be written in several ways, such as a uuid in capital letters.
+            encoded := "sexton".job_args(kind, job_kind.args, job_kind.defaults, args || pg_catalog.jsonb_build_object(job_kind.row_argument, row_key));
         END IF;
     END IF;
+
+    key := pg_catalog.sha256(pg_catalog.convert_to('&kind=' || kind || '&args=' || encoded, 'UTF8'));
 
     -- A job in the way may end before it is looked at. Ten in a row are not bad luck.
     FOR attempt IN 1..10 LOOP
