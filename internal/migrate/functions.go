@@ -218,7 +218,7 @@ func (s *session) writeKinds(ctx context.Context, tx pgx.Tx) error {
 	}
 	var changed int64
 	for _, statement := range []string{sqlText("delete_kinds"), sqlText("upsert_kinds")} {
-		tag, err := tx.Exec(ctx, statement, list)
+		tag, err := tx.Exec(ctx, statement, string(list)) // Bytes would become a bytea in the simple protocol.
 		if err != nil {
 			return fmt.Errorf("write job kinds: %w", err)
 		}
