@@ -110,8 +110,8 @@ func (p *Pass) Run(ctx context.Context) error {
 		Conn: conn, Names: own.Names, Fence: own.Fence, Limits: own.Limits, Slot: own.Slot, Kept: own.Kept,
 	})
 	p.sessions.Wait()
-	// A pause leaves the connection of the session that paused, which may be in use elsewhere
-	// by the next run. If the pass lost its own connection, the other one stays.
+	// withPace left another session's connection in p.Session, which is back in its pool by now.
+	// If the pass lost its own connection, the other one stays.
 	if !conn.IsClosed() {
 		own.Conn = conn
 	}

@@ -39,7 +39,8 @@ func (db Database) gitlab(component string) bool {
 	return true
 }
 
-// groupTypes are the types in which Sexton has the keys of groups, and of users who ask for their deletion.
+// groupTypes returns the types that Sexton's tables use for the keys of groups, and of the users who
+// ask for their deletion.
 func (db Database) groupTypes(look inspection) (group, user string) {
 	g := db.Groups
 	if g.Table == "" {
@@ -52,7 +53,7 @@ func (db Database) groupTypes(look inspection) (group, user string) {
 	return group, table.keyType(g.MarkedBy)
 }
 
-// fit returns the component with what it needs of the configured table of groups.
+// fit returns the component with its needs replaced by those of the configured table of groups.
 func (g Groups) fit(c component) component {
 	if c.name != AdjournedGroups || g.Table == "" {
 		return c
@@ -70,8 +71,9 @@ func (g Groups) fit(c component) component {
 	return c
 }
 
-// groupTexts are what stands for the groups in SQL of package sqlfiles, each followed by its text. Groups of another table than GitLab's are
-// read through views with GitLab's columns.
+// groupTexts returns the placeholders for groups in the SQL of package sqlfiles, each followed by
+// its replacement. Groups in a table other than GitLab's are read through views with GitLab's
+// columns.
 func (db Database) groupTexts(look inspection) []string {
 	g := db.Groups
 	group, user := db.groupTypes(look)
@@ -129,14 +131,19 @@ func (db Database) groupTexts(look inspection) []string {
 		`'"public".groups`, `'"sexton".groups`, `"public".groups`, `"sexton".groups`, `"public".group_deletion_schedules`, `"sexton".group_deletion_schedules`)
 }
 
-// groupRule calls the application's rule. It is checked at each call, because its owner may replace it at any time.
-const groupRule = `
+// unsafeRule begins an IF for a rule %[2]s that could run somebody else's code with the rights of
+// Sexton's owner, or allow what it was not asked about. A rule is checked at each call, because
+// its owner may replace it at any time.
+const unsafeRule = `
     IF NOT EXISTS (
         SELECT FROM pg_catalog.pg_proc AS function
         WHERE function.oid = %[2]s::pg_catalog.regprocedure AND function.prosecdef
           AND NOT function.proisstrict AND NOT function.proretset
           AND EXISTS (SELECT FROM pg_catalog.unnest(function.proconfig) AS setting (text) WHERE pg_catalog.starts_with(setting.text, 'search_path='))
-    ) THEN
+    ) THEN`
+
+// groupRule calls the application's rule about groups.
+const groupRule = unsafeRule + `
         RAISE EXCEPTION USING
             ERRCODE = 'SX021',
             MESSAGE = pg_catalog.format('the function %%s is not SECURITY DEFINER with a search_path of its own, or is STRICT or returns a set',
@@ -179,7 +186,8 @@ func (db Database) checkRules(ctx context.Context, on dbsqlc.DBTX, look inspecti
 	return nil
 }
 
-// grantRules lets the owner's role call the application's rules. What the current role may not grant is left for a person.
+// grantRules lets the owner's role call the application's rules. It adds grants that the current
+// role may not make to own.Todo.
 func (db Database) grantRules(ctx context.Context, tx pgx.Tx, look inspection, own *Ownership) error {
 	for _, r := range db.rules(look) {
 		schema, name := pgcatalog.SplitName(db.TrackedSchema, r.function)

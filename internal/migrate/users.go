@@ -23,7 +23,7 @@ type Users struct {
 
 func (u Users) gitlab() bool { return u.Table == "" }
 
-// userKeyType is the type in which the queue has the users' key; empty if it has none of the supported types.
+// userKeyType returns the type of the users' key in the queue, or "" if it is not a supported type.
 func (db Database) userKeyType(look inspection) string {
 	if db.Users.gitlab() {
 		return "bigint"
@@ -31,7 +31,7 @@ func (db Database) userKeyType(look inspection) string {
 	return look.tracked[db.Users.Table].keyType(db.Users.Key)
 }
 
-// fit returns the component with what it needs of the configured table of users.
+// fit returns the component with its needs replaced by those of the configured table of users.
 func (u Users) fit(c component) component {
 	if c.name == GhostUsers && !u.gitlab() {
 		c.needs = []need{{table: u.Table, columns: append(slices.Sorted(maps.Keys(u.OnRequest)), u.Key), keys: []string{u.Key}}}
@@ -40,7 +40,8 @@ func (u Users) fit(c component) component {
 	return c
 }
 
-// userTexts are what stands for the users in SQL of package sqlfiles, each followed by its text.
+// userTexts returns the placeholders for users in the SQL of package sqlfiles, each followed by its
+// replacement.
 func (db Database) userTexts(look inspection) []string {
 	u := db.Users
 	if u.gitlab() {
@@ -83,14 +84,8 @@ func (db Database) userTexts(look inspection) []string {
 		`'{ghost}'`, ghost, `{previous}`, previous, "{set}\n", set, "{reset}\n", reset, "{rule}\n", rule)
 }
 
-// userRule calls the application's rule. It is checked at each call, because its owner may replace it at any time.
-const userRule = `
-    IF NOT EXISTS (
-        SELECT FROM pg_catalog.pg_proc AS function
-        WHERE function.oid = %[2]s::pg_catalog.regprocedure AND function.prosecdef
-          AND NOT function.proisstrict AND NOT function.proretset
-          AND EXISTS (SELECT FROM pg_catalog.unnest(function.proconfig) AS setting (text) WHERE pg_catalog.starts_with(setting.text, 'search_path='))
-    ) THEN
+// userRule calls the application's rule about users.
+const userRule = unsafeRule + `
         RAISE EXCEPTION USING
             ERRCODE = 'SX011',
             MESSAGE = pg_catalog.format(
