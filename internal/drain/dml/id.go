@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
 )
 
@@ -50,17 +51,9 @@ func (id *ID) UnmarshalJSON(data []byte) error {
 // KeysOf returns the IDs as parameters of statements: []int64 or []string.
 func KeysOf(integer bool, ids ...ID) any {
 	if integer {
-		numbers := make([]int64, len(ids))
-		for i, id := range ids {
-			numbers[i] = id.Number()
-		}
-		return numbers
+		return each.Of(ids, ID.Number)
 	}
-	texts := make([]string, len(ids))
-	for i, id := range ids {
-		texts[i] = id.Text
-	}
-	return texts
+	return each.Of(ids, ID.String)
 }
 
 // IDType returns the type in which Sexton stores keys of a column of type base: bigint,
