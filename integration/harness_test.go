@@ -70,6 +70,7 @@ func TestProgram(t *testing.T) {
 	t.Run("getting started", func(t *testing.T) { t.Parallel(); testGettingStarted(t, p) })
 	t.Run("operations", func(t *testing.T) { t.Parallel(); testOperations(t, p) })
 	t.Run("copies", func(t *testing.T) { t.Parallel(); testCopies(t, p) })
+	t.Run("pg_upgrade", func(t *testing.T) { t.Parallel(); testServerUpgrade(t, p) })
 	t.Run("definitions reference", func(t *testing.T) { t.Parallel(); testDefinitions(t, p) })
 	t.Run("doors in SQL", func(t *testing.T) { t.Parallel(); testDoors(t, p) })
 	t.Run("ghost users", func(t *testing.T) { t.Parallel(); testGhostUsers(t, p) })

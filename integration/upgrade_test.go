@@ -3,16 +3,22 @@ package integration
 import (
 	"compress/gzip"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/devpg"
 	"sexton/internal/exampleapp"
 	"sexton/internal/pgtest"
 )
@@ -30,13 +36,13 @@ func waiting() map[string]string {
 	}
 }
 
-// restored is the site of an older release with work of all kinds, to which the program has migrated it.
-func (p program) restored(t *testing.T) workSite {
+// restored is the site of an older release with work of all kinds, to which the program has migrated it, in an empty database.
+func (p program) restored(t *testing.T, url string) workSite {
 	file := pgtest.Must(os.Open("../internal/migrate/testdata/waiting.sql.gz"))(t)
 	defer file.Close()
 	dump := pgtest.Must(io.ReadAll(pgtest.Must(gzip.NewReader(file))(t)))(t)
 	p.environ = append(slices.Clone(p.environ), "BUCKET=file://"+t.TempDir())
-	s := p.site(t, pgtest.New(t).URL, onMain(`
+	s := p.site(t, url, onMain(`
 ghost_users: {enabled: true}
 placeholder_users: {enabled: true, spacing: 0s}
 adjourned_groups: {enabled: true, spacing: 0s}
@@ -81,7 +87,7 @@ func (s workSite) clean(t *testing.T, issue int) {
 
 // testUpgrade restores the dump, migrates, and has a worker finish the work.
 func testUpgrade(t *testing.T, p program) {
-	s := p.restored(t)
+	s := p.restored(t, pgtest.New(t).URL)
 	worker := s.started(t, loopback)
 	s.finish(t)
 	worker.stop(t)
@@ -92,7 +98,7 @@ func testUpgrade(t *testing.T, p program) {
 func testUpgradeBesideOldWorkers(t *testing.T, p program) {
 	older := p
 	older.path = buildCommit(t, dumpedBy)
-	oldSite := older.restored(t)
+	oldSite := older.restored(t, pgtest.New(t).URL)
 	newSite := oldSite
 	newSite.program.path = p.path
 	const users = "users_migrate_records_to_ghost_user_in_batches"
@@ -137,6 +143,87 @@ func testUpgradeBesideOldWorkers(t *testing.T, p program) {
 		INSERT INTO notes (id, noteable_type, noteable_id, note) VALUES (91, 'Issue', 5, '')`)
 	oldSite.clean(t, 5)
 	oldWorker.stop(t)
+}
+
+// withPgUpgrade returns the folders of the servers that come with pg_upgrade, oldest version first. Servers of npm lack it.
+func withPgUpgrade(t *testing.T) (folders []string, versions []int) {
+	found := map[int]string{}
+	for _, pattern := range []string{"/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/usr/libexec/postgresql*", os.Getenv("SEXTON_PG_BIN")} {
+		for _, folder := range pgtest.Must(filepath.Glob(pattern))(t) {
+			out, err := exec.CommandContext(t.Context(), filepath.Join(folder, "pg_upgrade"), "--version").Output()
+			if version := regexp.MustCompile(`\d+`).Find(out); err == nil && version != nil {
+				found[pgtest.Must(strconv.Atoi(string(version)))(t)] = folder
+			}
+		}
+	}
+	for _, version := range slices.Sorted(maps.Keys(found)) {
+		folders, versions = append(folders, found[version]), append(versions, version)
+	}
+	return folders, versions
+}
+
+// testServerUpgrade has pg_upgrade move a server with work of all kinds from the oldest version that is installed to the newest one, which may be the
+// same: it creates another cluster in any case. Then come the commands of docs/operations.md, and a worker finishes the work.
+func testServerUpgrade(t *testing.T, p program) {
+	requirePsql(t)
+	folders, versions := withPgUpgrade(t)
+	if len(folders) == 0 {
+		t.Skip("NOT RUN: pg_upgrade is not installed")
+	}
+	last := len(folders) - 1
+	t.Logf("from Postgres %d to %d", versions[0], versions[last])
+	settings := map[string]string{"max_prepared_transactions": "10", "max_locks_per_transaction": "128"}
+	primary := pgtest.Must(devpg.Start(t.Context(), devpg.Options{BinDir: folders[0], Settings: settings}))(t)
+	t.Cleanup(func() { require.NoError(t, primary.Stop()) })
+	pgtest.Exec(t, pgtest.Connect(t, primary.URL("postgres")), "CREATE DATABASE app")
+	s := p.restored(t, primary.URL("app"))
+	checksums := pgtest.Scalar[string](t, pgtest.Connect(t, primary.URL("app")), "SHOW data_checksums")
+	// A base backup: the primary's own folder goes with it.
+	old := pgtest.Standby(t, primary, "upgraded")
+	pgtest.Exec(t, pgtest.Connect(t, old.URL("app")), "SELECT pg_promote()")
+	require.NoError(t, old.Stop())
+
+	dir := pgtest.Must(os.MkdirTemp("", "sexton-upgrade-"))(t)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	owner, ok := pgtest.Must(os.Stat(old.DataDir()))(t).Sys().(*syscall.Stat_t)
+	require.True(t, ok)
+	require.NoError(t, os.Chown(dir, int(owner.Uid), int(owner.Gid)))
+	data := filepath.Join(dir, "data")
+	tool := func(name string, args ...string) {
+		cmd := exec.CommandContext(t.Context(), filepath.Join(folders[last], name), args...)
+		cmd.Dir, cmd.Env = dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "LC_ALL=C.UTF-8"}
+		if os.Getuid() == 0 {
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}}
+		}
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s: %s", name, out)
+	}
+	initdb := []string{"-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"}
+	switch {
+	case checksums == "on":
+		initdb = append(initdb, "--data-checksums")
+	case versions[last] >= 18:
+		initdb = append(initdb, "--no-data-checksums")
+	}
+	tool("initdb", initdb...)
+	tool("pg_upgrade", "--old-bindir", folders[0], "--new-bindir", folders[last], "--old-datadir", old.DataDir(), "--new-datadir", data,
+		"--username", "postgres", "--socketdir", dir)
+
+	upgraded := pgtest.Must(devpg.Start(t.Context(), devpg.Options{BinDir: folders[last], DataDir: data, Settings: settings}))(t)
+	t.Cleanup(func() { require.NoError(t, upgraded.Stop()) })
+	s.url = upgraded.URL("app")
+	s.pool = pgtest.Must(pgxpool.New(t.Context(), s.url))(t)
+	t.Cleanup(s.pool.Close)
+	blocks := docBlocks(t, "operations.md", "sh")
+	cmd := exec.CommandContext(t.Context(), "bash", "-eu", "-o", "pipefail", "-c", blocks[len(blocks)-1])
+	cmd.Dir = s.dir
+	cmd.Env = append([]string{"DATABASE_URL=" + primary.URL("app"), "NEW_URL=" + s.url, "PATH=" + filepath.Dir(p.path) + ":" + os.Getenv("PATH"), "HOME=" + s.dir}, s.program.environ...)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	worker := s.started(t, loopback)
+	s.finish(t)
+	require.Contains(t, s.run(t, 0, "doctor"), " 0 errors, ")
+	worker.stop(t)
 }
 
 // buildCommit builds the program as it was at a commit.

@@ -58,11 +58,7 @@ func (r *run) begin(ctx context.Context) (bool, error) {
 		r.stats.Outcome, r.stats.Reason = Kept, reason
 		return false, nil
 	}
-	ids, err := plan.subtree(ctx, r.Read, r.engine.GroupID)
-	if err != nil {
-		return false, err
-	}
-	total, err := plan.estimate(ctx, r.Read, ids)
+	total, err := plan.estimate(ctx, r.Read, r.engine.GroupID)
 	if err != nil {
 		return false, err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/batch"
 	"sexton/internal/dbtest"
 	"sexton/internal/drain/dml"
 	"sexton/internal/groupdelete"
@@ -227,6 +228,29 @@ func TestForeseesThatThereIsMuch(t *testing.T) {
 	seen := b.foresee(t, 1)
 	require.True(t, seen.Capped)
 	require.Greater(t, seen.Rows, int64(20_000))
+}
+
+// Before a destruction begins, the ids of its groups are not sent with each query: 100,000 of them are a megabyte.
+func TestTheEstimateSendsNoIDsOfGroups(t *testing.T) {
+	t.Parallel()
+	b := setup(t, issues, someIssues+`
+		INSERT INTO groups (id, parent_id, name, path) SELECT n, 2, n, n FROM generate_series(1001, 1300) AS n;
+		INSERT INTO projects SELECT n, n, n FROM generate_series(1001, 1300) AS n`)
+	plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), groupdelete.Groups{}, false))(t)
+	require.NoError(t, problems.Err())
+	read := dml.ReadOnly(b.Pool(), dml.ForeseeTime)
+	total := pgtest.Must(plan.Estimate(t.Context(), func(ctx context.Context, statements ...batch.Statement) error {
+		for _, statement := range statements {
+			for _, arg := range statement.Args {
+				ids, _ := arg.([]int64)
+				require.Less(t, len(ids), 10, statement.SQL)
+			}
+		}
+		return read(ctx, statements...)
+	}, dml.IntegerID(1)))(t)
+	// The rows below a project are a guess.
+	require.GreaterOrEqual(t, total, int64(304+308))
+	require.Zero(t, pgtest.Must(plan.Estimate(t.Context(), read, dml.IntegerID(77)))(t), "there is no such group")
 }
 
 // seeds are how many random schemas are tried.

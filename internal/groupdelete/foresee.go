@@ -40,11 +40,7 @@ func foresee(ctx context.Context, db pgcatalog.Beginner, plan *Plan, group dml.I
 		seen.Rows += n
 	}
 	if seen.Capped {
-		ids, err := plan.subtree(ctx, read, group)
-		if err != nil {
-			return nil, err
-		}
-		guessed, err := plan.estimate(ctx, read, ids)
+		guessed, err := plan.estimate(ctx, read, group)
 		if err != nil && batch.Judge(err).Verdict != batch.Timeout {
 			return nil, err
 		}

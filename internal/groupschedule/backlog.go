@@ -115,8 +115,9 @@ func Retry(ctx context.Context, tx pgx.Tx, names pgcatalog.Names, id string) (*G
 
 // Examine reports what keeps groups from being deleted, or has them forgotten. Keys name what a finding is about.
 func Examine(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (problem.List, error) {
-	var installed, unindexed bool
+	var installed bool
 	var cascades string
+	var unindexed uint32
 	var lacking []string
 	if err := db.QueryRow(ctx, names.Render(statement("examine"))).Scan(&installed, &cascades, &lacking, &unindexed); err != nil {
 		return nil, fmt.Errorf("look up tables of groups: %w", err)
@@ -139,9 +140,16 @@ func Examine(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (proble
 			`DROP TRIGGER IF EXISTS sexton_group_schedule_lost ON "public".group_deletion_schedules; CREATE TRIGGER sexton_group_schedule_lost `+
 				`AFTER DELETE ON "public".group_deletion_schedules FOR EACH ROW EXECUTE FUNCTION "sexton".group_schedule_lost()`)
 	}
-	if unindexed {
-		add(problem.Warning, "groups", "marked groups are looked for without an index",
-			`CREATE INDEX CONCURRENTLY ON "public".groups (marked_for_deletion_on) WHERE marked_for_deletion_on IS NOT NULL`)
+	if unindexed != 0 {
+		read, err := pgcatalog.Read(ctx, db, []uint32{unindexed})
+		if err != nil {
+			return nil, err
+		}
+		if groups := read[unindexed]; groups != nil {
+			if fix := groups.Unindexed("marked_for_deletion_on"); fix != "" {
+				add(problem.Warning, "groups", "marked groups are looked for without an index", fix)
+			}
+		}
 	}
 	err := examineState(ctx, db, names, add)
 	return found, err

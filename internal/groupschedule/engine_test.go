@@ -11,9 +11,11 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain/dml"
+	"sexton/internal/each"
 	"sexton/internal/groupschedule"
 	"sexton/internal/listen"
 	"sexton/internal/pgtest"
+	"sexton/internal/problem"
 )
 
 // due asks the predicate.
@@ -302,4 +304,22 @@ func TestDecisionsLookAgain(t *testing.T) {
 	s.Exec("DELETE FROM members")
 	require.Equal(t, []string{"waiting", "2", "child-deletion_scheduled-11", ""}, decide(11), "it is the destruction that asks for the permission now")
 	require.Len(t, s.jobs(), 2)
+}
+
+// If a CREATE INDEX CONCURRENTLY failed, the fix is to build that index again: a second one would leave the invalid one behind.
+func TestGroupsWithoutAnIndexOfTheirMarks(t *testing.T) {
+	t.Parallel()
+	s := setup(t, "DROP INDEX groups_marked_for_deletion_on_id_idx", "INSERT INTO groups (id, name, path) SELECT n, n, n FROM generate_series(100001, 110000) AS n", "ANALYZE groups")
+	fixes := func() []string {
+		problems := pgtest.Must(groupschedule.Examine(t.Context(), s.Pool(), s.Connected.Names))(t)
+		return each.Of(problems, func(p problem.Problem) string { return p.Fix })
+	}
+	create := `CREATE INDEX CONCURRENTLY ON "public"."groups" ("marked_for_deletion_on")`
+	require.Equal(t, []string{create}, fixes())
+	s.Exec(create)
+	require.Empty(t, fixes())
+	s.Exec("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'groups_marked_for_deletion_on_idx'::regclass")
+	require.Equal(t, []string{"REINDEX INDEX CONCURRENTLY public.groups_marked_for_deletion_on_idx"}, fixes())
+	s.Exec(fixes()[0])
+	require.Empty(t, fixes())
 }

@@ -1,6 +1,7 @@
 package pgcatalog
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -133,12 +134,20 @@ func (r *Relation) Unindexed(column string) string {
 // CreateIndex returns the statement that makes an index on columns of the table or of a leaf of it. If building one failed, it builds that again:
 // CREATE INDEX would add a second one, and the invalid one would cost each write.
 func (r *Relation) CreateIndex(of Table, columns ...string) string {
-	for _, i := range r.Indexes[of.OID] {
-		if !i.Valid && i.Method == "btree" && i.Predicate == "" && LeadsTo(i.Columns, columns, nil, false) {
+	again := r.Reindex(of.OID, func(i Index) bool {
+		return i.Method == "btree" && i.Predicate == "" && LeadsTo(i.Columns, columns, nil, false)
+	})
+	return cmp.Or(again, fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", of.SQL(), QuoteAll(columns)))
+}
+
+// Reindex returns the statement that builds a failed index of a table again, or "" if no failed index is usable.
+func (r *Relation) Reindex(table uint32, usable func(Index) bool) string {
+	for _, i := range r.Indexes[table] {
+		if !i.Valid && usable(i) {
 			return "REINDEX INDEX CONCURRENTLY " + i.Printed
 		}
 	}
-	return fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", of.SQL(), QuoteAll(columns))
+	return ""
 }
 
 // ColumnNames returns the names of its columns, sorted.

@@ -38,18 +38,39 @@ func begin(t *testing.T, s *clitest.Site, args ...string) (p initialized) {
 	if len(p.Chosen) == 0 {
 		return p
 	}
-	for _, indexes := range p.Indexes {
-		for statement := range strings.Lines(indexes) {
+	// Each step may be repeated.
+	repeated := func(step func()) {
+		step()
+		once := s.Rows(schemaObjects)
+		step()
+		require.Equal(t, once, s.Rows(schemaObjects))
+	}
+	repeated(func() {
+		for _, indexes := range p.Indexes {
+			for statement := range strings.Lines(indexes) {
+				s.Exec(statement)
+			}
+		}
+	})
+	repeated(func() { s.OK("migrate", "up") })
+	repeated(func() { s.OK("triggers", "install") })
+	repeated(func() {
+		for _, statement := range p.Drops {
 			s.Exec(statement)
 		}
-	}
-	s.OK("migrate", "up")
-	s.OK("triggers", "install")
-	for _, statement := range p.Drops {
-		s.Exec(statement)
-	}
+	})
+	s.OK("audit")
+	s.OK("audit")
 	return p
 }
+
+// schemaObjects are the tables, indexes, functions, triggers and constraints of the application and of Sexton.
+const schemaObjects = `
+SELECT 'relation', oid::regclass::text, relkind::text FROM pg_class WHERE relnamespace IN (SELECT oid FROM pg_namespace WHERE nspname IN ('public', 'sexton'))
+UNION ALL SELECT 'function', oid::regprocedure::text, '' FROM pg_proc WHERE pronamespace IN (SELECT oid FROM pg_namespace WHERE nspname IN ('public', 'sexton'))
+UNION ALL SELECT 'trigger', tgname, tgrelid::regclass::text FROM pg_trigger WHERE NOT tgisinternal
+UNION ALL SELECT 'constraint', conname, conrelid::regclass::text FROM pg_constraint WHERE connamespace = 'public'::regnamespace
+ORDER BY 1, 2, 3`
 
 // drain runs the job until no tombstone is left.
 func drain(t *testing.T, s *clitest.Site) {

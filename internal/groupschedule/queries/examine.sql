@@ -1,5 +1,5 @@
 -- Is the component installed; which keys delete schedules with their users while the trigger that hands such groups over does not fire; which
--- columns does the default rule miss; have many groups no index by their marks.
+-- columns does the default rule miss; which table has many groups and no index by their marks.
 SELECT
     pg_catalog.to_regclass('"sexton".group_destructions') IS NOT NULL,
     coalesce((
@@ -24,8 +24,12 @@ SELECT
             AND c.relnamespace = (SELECT relnamespace FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass('"public".groups')::pg_catalog.oid)
         WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = c.oid AND a.attname = wanted.attribute AND NOT a.attisdropped)
     ),
-    NOT EXISTS (
-        SELECT FROM pg_catalog.pg_index AS i
-        JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] AND a.attname = 'marked_for_deletion_on'
-        WHERE i.indrelid = pg_catalog.to_regclass('"public".groups')::pg_catalog.oid AND i.indisvalid
-    ) AND coalesce((SELECT reltuples FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass('"public".groups')::pg_catalog.oid), 0) >= 10000::pg_catalog.float4
+    coalesce((
+        SELECT c.oid FROM pg_catalog.pg_class AS c
+        WHERE c.oid = pg_catalog.to_regclass('"public".groups')::pg_catalog.oid AND c.reltuples >= 10000::pg_catalog.float4
+          AND NOT EXISTS (
+              SELECT FROM pg_catalog.pg_index AS i
+              JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] AND a.attname = 'marked_for_deletion_on'
+              WHERE i.indrelid = c.oid AND i.indisvalid
+          )
+    ), 0::pg_catalog.oid)

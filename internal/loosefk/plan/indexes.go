@@ -150,11 +150,11 @@ func (n need) missing(ctx context.Context, tx pgx.Tx) (*MissingIndex, error) {
 	// left.
 	var lines []string
 	lacking = slices.DeleteFunc(lacking, func(leaf pgcatalog.Table) bool {
-		broken := slices.IndexFunc(n.table.Indexes[leaf.OID], func(i pgcatalog.Index) bool { return n.fits(i) && !i.Valid && n.complete(i) })
-		if broken < 0 || n.table.Kind == "p" && leaf.OID == n.table.OID {
+		again := n.table.Reindex(leaf.OID, func(i pgcatalog.Index) bool { return n.fits(i) && n.complete(i) })
+		if again == "" || n.table.Kind == "p" && leaf.OID == n.table.OID {
 			return false
 		}
-		lines = append(lines, "REINDEX INDEX CONCURRENTLY "+n.table.Indexes[leaf.OID][broken].Printed+";")
+		lines = append(lines, again+";")
 		return true
 	})
 	if len(lacking) == 0 {
