@@ -223,21 +223,28 @@ func (s *session) usableEdges(c *chunk) (usable []*Edge, obstacle *batch.Fault) 
 	if c.parent.held != nil {
 		return nil, c.parent.held
 	}
-	eventsPending := false
+	var unusable []*Edge
 	for _, e := range c.parent.Edges {
 		f := s.edgeObstacle(e)
-		eventsPending = eventsPending || f != nil && e.EmitsEvent
-		switch {
-		case f == nil && eventsPending && !e.Updates():
-			// An earlier edge emits events but cannot be drained. ON DELETE CASCADE from
-			// this edge could delete its rows without their event.
-		case f == nil:
-			usable = append(usable, e)
-		case obstacle == nil || e.Broken != "" || obstacle.Lock() && !f.Lock():
+		if f == nil {
+			if !mustAwaitEvents(e, unusable) {
+				usable = append(usable, e)
+			}
+			continue
+		}
+		unusable = append(unusable, e)
+		if obstacle == nil || e.Broken != "" || obstacle.Lock() && !f.Lock() {
 			obstacle = f
 		}
 	}
 	return usable, obstacle
+}
+
+// mustAwaitEvents reports whether an edge must wait for earlier edges that have
+// rows left: ON DELETE CASCADE from its rows could delete rows that emit events, without
+// their event.
+func mustAwaitEvents(e *Edge, left []*Edge) bool {
+	return !e.Updates() && slices.ContainsFunc(left, func(earlier *Edge) bool { return earlier.EmitsEvent })
 }
 
 // edgeObstacle returns why an edge cannot be drained now, or nil. Locked rows are no
@@ -333,13 +340,16 @@ func (s *session) shrinkDirect(c *chunk) {
 func (s *session) drainPieces(ctx context.Context, c *chunk, edges []*Edge) (done bool, _ error) {
 	c.begun = len(c.tombstones) == 1
 	var failed error
-	eventsPending, locked := false, ""
+	var unfinished []*Edge
+	locked := ""
 	for _, e := range edges {
-		if eventsPending && !e.Updates() {
-			continue // ON DELETE CASCADE could delete rows of the edge with events without their event.
+		if mustAwaitEvents(e, unfinished) {
+			continue
 		}
 		left, err := s.drainEdge(ctx, c, e)
-		eventsPending = eventsPending || e.EmitsEvent && (left || err != nil)
+		if left || err != nil {
+			unfinished = append(unfinished, e)
+		}
 		switch f := batch.Judge(err); {
 		case err == nil:
 		case f.Verdict == batch.Conflict: // finishChunk retries.
