@@ -235,7 +235,7 @@ func (s *session) edgesWithRows(ctx context.Context, c *chunk, edges []*Edge) ([
 // the statement skips keys whose row exists or, for living parents, that are no longer
 // queued. A statement in another database cannot check that.
 func (p *Pass) keys(c *chunk, e *Edge) dml.Keys {
-	return dml.Keys{Of: c.parent.Key, Values: c.keys(), Gone: !e.remote(), Keep: p.keepOf(c, e)}
+	return dml.Keys{Of: c.parent.Key, Values: c.keys(), CheckParent: !e.remote(), Keep: p.keepOf(c, e)}
 }
 
 // keepOf returns how a statement for the chunk keeps its rows, or nil. Rows are kept in

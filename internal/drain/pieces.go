@@ -128,7 +128,7 @@ func (d *edgeDrain) readWindow(ctx context.Context) (pointers []pgtype.TID, last
 		limit = rows + 1
 	}
 	keys := d.keys(d.c, d.e)
-	keys.Gone = !d.c.parent.lives() // A read-only transaction cannot lock the queue.
+	keys.CheckParent = !d.c.parent.lives() // A read-only transaction cannot lock the queue.
 	sql, args := d.e.Window(d.e.Leaf, "picked.ctid", "", keys, int(min(int64(limit), d.rowsLeft(d.e))))
 	_, err = d.run(ctx, d.readLimits(), batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&pointers, pgx.RowTo[pgtype.TID])})
 	switch {

@@ -71,7 +71,7 @@ func (d *edgeDrain) readRemote(ctx context.Context) (rows dml.Rows, keys dml.Key
 
 // deletedKeys returns the keys without a row.
 func (s *session) deletedKeys(ctx context.Context, c *chunk, keys any) (any, error) {
-	sql, args := c.parent.Gone(keys)
+	sql, args := c.parent.Missing(keys)
 	limits := s.on.Limits
 	limits.Reads = true
 	if c.parent.Integer {

@@ -420,7 +420,7 @@ func (t *Tree) remove(ctx context.Context, w *dml.Window) (dml.Rows, dml.Result,
 // countDeleted counts deleted rows of a table.
 func (t *Tree) countDeleted(table *dml.Table, rows, aside int64) {
 	t.Changes += rows
-	t.Owner.Gone(table, rows, aside)
+	t.Owner.OnDeleted(table, rows, aside)
 }
 
 // change applies the key's action to a window's rows, for example sets their columns to
@@ -442,7 +442,7 @@ func (t *Tree) change(ctx context.Context, ref *dml.Ref, w *dml.Window) (dml.Row
 		}
 		if n := int64(len(old) - len(kept)); n > 0 {
 			t.Changes += n
-			t.Owner.Altered(ref, n)
+			t.Owner.OnChanged(ref, n)
 		}
 		remaining := piece.Without(old)
 		if len(kept) > 0 {
@@ -545,7 +545,7 @@ func (c *Circle) Around(deletion ...batch.Statement) (all []batch.Statement) {
 	// A session that held one of the locks may have inserted rows.
 	all = append(append(all, c.RequireCascades()...), deletion...)
 	for _, w := range c.Windows {
-		all = append(all, batch.Statement{SQL: dml.GoneStatement(w.Leaf), Args: w.Rows.Args()})
+		all = append(all, batch.Statement{SQL: dml.RequireDeletedStatement(w.Leaf), Args: w.Rows.Args()})
 	}
 	return all
 }

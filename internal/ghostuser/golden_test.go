@@ -46,7 +46,7 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 		g.Add(named("destroy"))(p.destroyStatement(names, u, ghost))
 		g.Add(named("remaining"))(p.remainingStatement(names, u))
 		key.Queued = p.queued(names, hard, ghost)
-		keys := dml.Keys{Of: &key, Values: []int64{2}, Gone: true}
+		keys := dml.Keys{Of: &key, Values: []int64{2}, CheckParent: true}
 		for _, s := range p.steps(hard) {
 			leaf := s.Leaves[0]
 			title := func(name string) string { return named(s.label + " " + name) }

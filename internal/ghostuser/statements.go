@@ -119,7 +119,7 @@ func (p *Plan) destroyStatement(names pgcatalog.Names, u *user, ghost dml.ID) (s
 	name, hash := "", ""
 	if p.gitlab {
 		name = ", leaving.username"
-		hash = " 'username_sha256', pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(gone.username::pg_catalog.text, 'UTF8')), 'hex'),"
+		hash = " 'username_sha256', pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(deleted.username::pg_catalog.text, 'UTF8')), 'hex'),"
 	}
 	jobAt, userAt, hardAt := args.Add(u.id), args.Add(p.parameter(u.userID)), args.Add(u.hardDelete)
 	return fmt.Sprintf(`WITH looked AS MATERIALIZED (SELECT %s AS live),
@@ -127,7 +127,7 @@ job AS MATERIALIZED (
 	SELECT queued.id, queued.initiator_user_id, queued.hard_delete, queued.moved_rows, queued.deleted_rows, queued.nullified_rows
 	FROM %[2]s AS queued WHERE queued.id OPERATOR(pg_catalog.=) $%[3]d AND queued.user_id OPERATOR(pg_catalog.=) %[4]s FOR UPDATE
 ),
-gone AS (
+deleted AS (
 	DELETE FROM %[5]s AS leaving USING looked, job
 	WHERE %[15]s AND job.hard_delete OPERATOR(pg_catalog.=) $%[6]d AND NOT true OPERATOR(pg_catalog.=) ANY (looked.live)
 	AND (%[12]s) OPERATOR(pg_catalog.=) ANY (%[7]s)
@@ -135,17 +135,17 @@ gone AS (
 ),
 finished AS (
 	DELETE FROM %[2]s AS queued USING job
-	WHERE queued.id OPERATOR(pg_catalog.=) job.id AND (EXISTS (SELECT FROM gone) OR (%[10]s) IS NULL)
+	WHERE queued.id OPERATOR(pg_catalog.=) job.id AND (EXISTS (SELECT FROM deleted) OR (%[10]s) IS NULL)
 ),
 event AS (
 	INSERT INTO %[8]s (kind, payload)
 	SELECT 'user_destroyed', pg_catalog.jsonb_build_object(
-		'user_id', gone.id,%[14]s
+		'user_id', deleted.id,%[14]s
 		'initiator_user_id', job.initiator_user_id, 'hard_delete', job.hard_delete,
 		'moved', job.moved_rows, 'deleted', job.deleted_rows, 'nullified', job.nullified_rows)
-	FROM gone CROSS JOIN job
+	FROM deleted CROSS JOIN job
 )
-SELECT EXISTS (SELECT FROM gone), EXISTS (%[9]s), (%[10]s), (%[10]s) OPERATOR(pg_catalog.=) ANY (%[7]s), looked.live, job.hard_delete,
+SELECT EXISTS (SELECT FROM deleted), EXISTS (%[9]s), (%[10]s), (%[10]s) OPERATOR(pg_catalog.=) ANY (%[7]s), looked.live, job.hard_delete,
 	coalesce(job.moved_rows, 0), coalesce(job.deleted_rows, 0), coalesce(job.nullified_rows, 0)
 FROM looked LEFT JOIN job ON true`,
 		p.live(p.steps(u.hardDelete), u.userID, args), queueTable(names), jobAt, p.value(userAt), p.users.SQL(), hardAt,

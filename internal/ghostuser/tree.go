@@ -277,14 +277,14 @@ func (t *tree) owner(s *step, root *dml.Table) dml.Owner {
 			user := "(SELECT queued.user_id FROM " + queueTable(names) + " AS queued WHERE queued.id OPERATOR(pg_catalog.=) $3)"
 			return dml.Extra{
 				Returning: ", " + batch.RowKey("target", s.PrimaryKey, s.EventColumns) + " AS key",
-				CTE:       "told AS (" + batch.DeletedRows(names, s.tableLabel, "'user_id', "+user+", ", "gone", s.EventColumns) + ")",
+				CTE:       "told AS (" + batch.DeletedRows(names, s.tableLabel, "'user_id', "+user+", ", "deleted", s.EventColumns) + ")",
 			}
 		},
-		Gone: func(of *dml.Table, rows, _ int64) {
+		OnDeleted: func(of *dml.Table, rows, _ int64) {
 			t.count(dml.Remove, label(of), rows, s != nil && of == root && s.Action != dml.Remove)
 		},
-		Altered: func(f *dml.Ref, rows int64) { t.count(dml.Nullify, f.Label(), rows, false) },
-		Failed:  func(batch.Fault) {}, // The user fails with it.
+		OnChanged: func(f *dml.Ref, rows int64) { t.count(dml.Nullify, f.Label(), rows, false) },
+		Failed:    func(batch.Fault) {}, // The user fails with it.
 	}
 }
 

@@ -131,11 +131,11 @@ func (p *Plan) extra(names pgcatalog.Names, t *table) dml.Extra {
 	}
 	var payload, returning strings.Builder
 	for _, c := range columns {
-		fmt.Fprintf(&payload, "'%[1]s', gone.%[1]s, ", c[0])
+		fmt.Fprintf(&payload, "'%[1]s', deleted.%[1]s, ", c[0])
 		fmt.Fprintf(&returning, ", %s AS %s", c[1], c[0])
 	}
 	return dml.Extra{Returning: returning.String(), CTE: fmt.Sprintf(
-		"event AS (INSERT INTO %s (kind, payload) SELECT '%s', pg_catalog.jsonb_build_object(%s'destroyed_with', $3::%s) FROM gone)",
+		"event AS (INSERT INTO %s (kind, payload) SELECT '%s', pg_catalog.jsonb_build_object(%s'destroyed_with', $3::%s) FROM deleted)",
 		names.Render(`"sexton".events`), kind, payload.String(), p.key.KeyTypes[0])}
 }
 
@@ -144,16 +144,16 @@ func (r *run) owner() dml.Owner {
 	plan, names := r.engine.Plan, r.engine.Session.Names
 	return dml.Owner{
 		ID: r.group(), IDType: plan.key.KeyTypes[0],
-		Deleted: statement(names, "touched", "{changed}", "gone"), Changed: statement(names, "touched", "{changed}", "changed"),
+		Deleted: statement(names, "touched", "{changed}", "deleted"), Changed: statement(names, "touched", "{changed}", "changed"),
 		Extra: func(t *table) dml.Extra { return plan.extra(names, t) },
-		Gone: func(t *table, n, bots int64) {
+		OnDeleted: func(t *table, n, bots int64) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.final = r.final || n > 0
 			r.stats.Bots += bots
 			r.stats.count(plan, t, n)
 		},
-		Altered: func(f *ref, n int64) {
+		OnChanged: func(f *ref, n int64) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.final = true

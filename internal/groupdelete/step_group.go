@@ -222,12 +222,12 @@ func (r *run) finish(ctx context.Context, g dml.ID, inCircle bool) (dml.Result, 
 	p := r.engine.Plan
 	t := p.groups.table
 	refs := slices.DeleteFunc(slices.Clone(t.Refs), func(f *ref) bool { return f.Part == lastPart })
-	var gone bool
+	var deleted bool
 	var live []bool
 	statements := []batch.Statement{p.lock(g), {
 		SQL:  p.finishStatement(r.Session.Names, refs),
 		Args: []any{p.parameter(g), dml.KeysOf(p.key.Integer, r.line...), r.group(), circle != nil, LeaseKey(g)},
-		Scan: batch.One(&gone, &live),
+		Scan: batch.One(&deleted, &live),
 	}}
 	if circle != nil {
 		statements = append(statements[:1], circle.Around(statements[1])...)
@@ -244,16 +244,16 @@ func (r *run) finish(ctx context.Context, g dml.ID, inCircle bool) (dml.Result, 
 	if err != nil {
 		return r.HandleFault(f, err, "groups")
 	}
-	if gone {
+	if deleted {
 		r.Changes++
-		r.Owner.Gone(t, 1, 0)
+		r.Owner.OnDeleted(t, 1, 0)
 		if circle != nil {
 			circle.CountDeleted()
 		}
 	}
 	r.batchDone(ctx)
 	switch {
-	case gone:
+	case deleted:
 		return dml.Finished, nil
 	case len(live) == 0:
 		// There is no such group, or it belongs to another one.

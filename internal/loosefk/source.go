@@ -221,8 +221,8 @@ func (s *source) Complete(p *drain.Parent, tombstones []drain.Tombstone, check b
 	}
 	table := names.Render(`"public".loose_foreign_keys_deleted_records`)
 	sql := fmt.Sprintf(`WITH removed AS (
-DELETE FROM %[1]s AS gone
-WHERE gone.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
+DELETE FROM %[1]s AS target
+WHERE target.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
 	SELECT tombstone.ctid
 	FROM ROWS FROM (pg_catalog.unnest($%[2]d::bigint[]), pg_catalog.unnest($%[3]d::pg_catalog.timestamptz[])) AS finished (id, consume_after)
 	CROSS JOIN LATERAL (
@@ -235,7 +235,7 @@ WHERE gone.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
 	) AS tombstone
 	WHERE %[5]s
 ))
-RETURNING gone.id, gone.status, gone.primary_key_value, gone.primary_key_text%[6]s, NOT %[7]s AS lives
+RETURNING target.id, target.status, target.primary_key_value, target.primary_key_text%[6]s, NOT %[7]s AS lives
 ), remembered AS (
 INSERT INTO %[8]s (database, parent, parent_oid, integer_keys, text_keys%[9]s)
 SELECT $%[10]d::pg_catalog.text, $%[4]d::pg_catalog.text, $%[11]d::pg_catalog.oid,
@@ -245,7 +245,7 @@ FROM removed
 WHERE NOT removed.lives AND (removed.status OPERATOR(pg_catalog.=) 1 OR pg_catalog.current_setting('sexton.late', true) OPERATOR(pg_catalog.=) 'true')
 HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0
 )
-SELECT removed.id, removed.lives FROM removed`, table, idsAt, timesAt, nameAt, where, s.undo(", gone.origin"), p.Without(tombstoneKey(p, "gone")),
+SELECT removed.id, removed.lives FROM removed`, table, idsAt, timesAt, nameAt, where, s.undo(", target.origin"), p.Without(tombstoneKey(p, "target")),
 		names.Render(`"sexton".swept`), s.undo(", origins"), args.Add(s.Database), args.Add(p.OID),
 		s.undo(", pg_catalog.array_agg(removed.origin)"))
 	return batch.Statement{SQL: sql, Args: args.Values, Scan: func(rows pgx.Rows) error {
@@ -324,7 +324,7 @@ func (s *source) Recheck(ctx context.Context, on *batch.Session) (int64, error) 
 		}
 		names, oids, times = append(names, p.Name), append(oids, p.OID), append(times, horizon)
 	}
-	sql := s.text("recheck", "origins", s.undo(", removed.origins"), "column", s.undo(", origin"), "origin", s.undo(", gone.origin"),
+	sql := s.text("recheck", "origins", s.undo(", removed.origins"), "column", s.undo(", origin"), "origin", s.undo(", key.origin"),
 		"unnested", s.undo(", pg_catalog.unnest(taken.origins)"), "origin_name", s.undo(", origin"))
 	var moved int64
 	_, err = on.RunOwn(ctx,

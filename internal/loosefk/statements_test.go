@@ -50,7 +50,7 @@ func (g *golden) parent(p *Parent) {
 	s, bound := sourceOf(p, schemas)
 	var done drain.Done
 	keys := keysOf(bound, nil)
-	g.Add(p.Recorded + " gone")(p.Gone(keys))
+	g.Add(p.Recorded + " missing")(p.Missing(keys))
 	statement := s.Complete(bound, nil, false, &done)
 	g.Add(p.Recorded+" complete")(statement.SQL, statement.Args)
 	statement = s.Complete(bound, nil, true, &done)
@@ -60,7 +60,7 @@ func (g *golden) parent(p *Parent) {
 func (g *golden) reference(p *Parent, r *Reference) {
 	leaf := r.Leaves[0]
 	title := func(name string) string { return fmt.Sprintf("%s %s %s", r.Definition.Key, leaf.Name, name) }
-	keys := dml.Keys{Of: &p.Key, Values: []string{}, Gone: true}
+	keys := dml.Keys{Of: &p.Key, Values: []string{}, CheckParent: true}
 	if p.Integer {
 		keys.Values = []int64{}
 	}
@@ -71,7 +71,7 @@ func (g *golden) reference(p *Parent, r *Reference) {
 	g.Add(title("piece, skipping"))(r.Piece(schemas, leaf, keys, nil, true))
 	g.Add(title("wait"))(r.Window(leaf, "", r.Lock(), keys, 10))
 	g.Add(title("locked"))(r.CleanStatement(schemas, leaf, keys, 10))
-	keys.Gone = false
+	keys.CheckParent = false
 	g.Add(title("exact"))(r.ExactStatement(schemas, leaf, keys, dml.Rows{}, r.Lock()))
 }
 
@@ -132,7 +132,7 @@ func TestPlansDoNotDependOnStatistics(t *testing.T) {
 			for i := range tombstones {
 				tombstones[i] = drain.Tombstone{Position: drain.Position{ID: int64(i), ConsumeAfter: pgtype.Timestamptz{Valid: true}}, Integer: int64(i + 1)}
 			}
-			keys := dml.Keys{Of: &p.Key, Values: keysOf(bound, tombstones), Gone: true}
+			keys := dml.Keys{Of: &p.Key, Values: keysOf(bound, tombstones), CheckParent: true}
 			var done drain.Done
 			complete := s.Complete(bound, tombstones, true, &done)
 			check := func(name, sql string, args []any, settings ...string) {

@@ -31,12 +31,12 @@ type Key struct {
 }
 
 // Keys are the keys of one statement: []int64 or []string. The statement changes the rows
-// that refer to them. With Gone it skips keys that still have a row or, if Of.Queued is
-// set, keys that are no longer queued.
+// that refer to them. With CheckParent it skips keys that still have a row or, if
+// Of.Queued is set, keys that are no longer queued.
 type Keys struct {
-	Of     *Key
-	Values any
-	Gone   bool
+	Of          *Key
+	Values      any
+	CheckParent bool
 	// Keep, if set, describes how the statement keeps the rows that it deletes or
 	// changes.
 	Keep *Keep
@@ -47,7 +47,7 @@ type Keys struct {
 // used as for a parameter.
 func (k Keys) array(n int) string {
 	switch {
-	case !k.Gone:
+	case !k.CheckParent:
 		return k.Of.Parameter(n)
 	case k.Of.Queued != "":
 		return "ARRAY(" + strings.ReplaceAll(k.Of.Queued, "{keys}", k.Of.Parameter(n)) + ")"
@@ -127,13 +127,13 @@ func (k *Key) WithoutParent(n int) string {
 	return fmt.Sprintf("ARRAY(SELECT target.key FROM pg_catalog.unnest(%s) AS target (key) WHERE %s)", k.Parameter(n), k.Without(key))
 }
 
-// Gone returns the query for those of keys that have no row. It returns them in the form
+// Missing returns the query for those of keys that have no row. It returns them in the form
 // in which they were passed, since the text of a value depends on the session.
-func (k *Key) Gone(keys any) (string, []any) {
+func (k *Key) Missing(keys any) (string, []any) {
 	args := &Args{}
 	n := args.Add(keys)
 	if k.Integer || k.Composite() {
-		return fmt.Sprintf("SELECT gone.key FROM pg_catalog.unnest(%s) AS gone (key)", k.WithoutParent(n)), args.Values
+		return fmt.Sprintf("SELECT missing.key FROM pg_catalog.unnest(%s) AS missing (key)", k.WithoutParent(n)), args.Values
 	}
 	return fmt.Sprintf(`SELECT wanted.stored
 FROM ROWS FROM (pg_catalog.unnest($%d::pg_catalog.text[]), pg_catalog.unnest(%s)) AS wanted (stored, key)

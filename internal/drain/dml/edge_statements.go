@@ -176,8 +176,8 @@ func Change(do Action, table string, columns []string, to string) string {
 // deleted rows, for the owner of the files that belong to the rows. The statement returns
 // the number of rows, since its affected rows are those of the INSERT.
 func (e *Edge) withEvent(names pgcatalog.Names, deletion string) string {
-	return fmt.Sprintf("WITH gone AS (%s RETURNING %s AS key),\nevent AS (%s)\nSELECT pg_catalog.count(*) FROM gone",
-		deletion, batch.RowKey("child", e.PrimaryKey, e.EventColumns), e.event(names, "gone"))
+	return fmt.Sprintf("WITH deleted AS (%s RETURNING %s AS key),\nevent AS (%s)\nSELECT pg_catalog.count(*) FROM deleted",
+		deletion, batch.RowKey("child", e.PrimaryKey, e.EventColumns), e.event(names, "deleted"))
 }
 
 // event returns the INSERT of that event. The keys are in the column key of a CTE.

@@ -58,7 +58,7 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 		add(name+" remove, skipping", owner.RemoveStatement(at, leaf, true))
 		add(name+" cascade", owner.CascadeStatement(at, leaf))
 		add(name+" tell", owner.ExtraStatement(at, leaf))
-		add(name+" gone", GoneStatement(leaf))
+		add(name+" require deleted", RequireDeletedStatement(leaf))
 		add(name+" unchanged", UnchangedStatement(leaf))
 		add(name+" hold", HoldStatement(leaf, "FOR UPDATE"))
 		add(name+" shown", ShownStatement(at, leaf))

@@ -90,15 +90,16 @@ type Owner struct {
 	Deleted, Changed string
 	// Extra returns the further work of a statement that deletes rows of a table.
 	Extra func(t *Table) Extra
-	// Gone and Altered report committed rows. aside is the number that Extra selected.
-	Gone    func(t *Table, rows, aside int64)
-	Altered func(f *Ref, rows int64)
+	// OnDeleted and OnChanged report committed rows. aside is the number that Extra
+	// selected.
+	OnDeleted func(t *Table, rows, aside int64)
+	OnChanged func(f *Ref, rows int64)
 	// Failed reports errors that rows are to blame for.
 	Failed func(f batch.Fault)
 }
 
 // Extra is further work of a statement that deletes rows of a table. CTE may read the CTE
-// gone, which has the columns that Returning adds with the alias target. Selected is an
+// deleted, which has the columns that Returning adds with the alias target. Selected is an
 // expression of type bigint, or "".
 type Extra struct{ CTE, Returning, Selected string }
 
@@ -226,9 +227,9 @@ func UnchangedStatement(leaf pgcatalog.Table) string {
 		with(wantSQL), joined(leaf, "held"))
 }
 
-// GoneStatement returns a statement that fails with batch.Unmet if one of the rows still
+// RequireDeletedStatement returns a statement that fails with batch.Unmet if one of the rows still
 // exists.
-func GoneStatement(leaf pgcatalog.Table) string {
+func RequireDeletedStatement(leaf pgcatalog.Table) string {
 	return fmt.Sprintf("%s\nSELECT \"sexton\".require(pg_catalog.count(*) OPERATOR(pg_catalog.=) 0) FROM %s",
 		with(wantSQL), joined(leaf, "target"))
 }
@@ -269,14 +270,14 @@ func (o *Owner) CascadeStatement(t *Table, leaf pgcatalog.Table) string {
 
 func (o *Owner) deletion(t *Table, leaf pgcatalog.Table, ctes []string, condition, more string) string {
 	extra := o.Extra(t)
-	ctes = append(ctes, fmt.Sprintf(`gone AS (
+	ctes = append(ctes, fmt.Sprintf(`deleted AS (
 	DELETE FROM ONLY %s AS target USING want
 	WHERE target.ctid OPERATOR(pg_catalog.=) want.at AND target.xmin OPERATOR(pg_catalog.=) want.version%s
 	RETURNING want.at%s
 )`, leaf.SQL(), condition, extra.Returning),
-		fmt.Sprintf("total AS MATERIALIZED (SELECT pg_catalog.count(*)%s AS rows FROM gone)", more), extra.CTE, o.Deleted)
+		fmt.Sprintf("total AS MATERIALIZED (SELECT pg_catalog.count(*)%s AS rows FROM deleted)", more), extra.CTE, o.Deleted)
 	return fmt.Sprintf(`%s
-SELECT total.rows, CASE WHEN total.rows OPERATOR(pg_catalog.<) pg_catalog.cardinality($1::pg_catalog.tid[]) THEN ARRAY(SELECT gone.at FROM gone) END, %s::bigint
+SELECT total.rows, CASE WHEN total.rows OPERATOR(pg_catalog.<) pg_catalog.cardinality($1::pg_catalog.tid[]) THEN ARRAY(SELECT deleted.at FROM deleted) END, %s::bigint
 FROM total`, with(ctes...), cmp.Or(extra.Selected, "0"))
 }
 
@@ -285,7 +286,7 @@ FROM total`, with(ctes...), cmp.Or(extra.Selected, "0"))
 func (o *Owner) ExtraStatement(t *Table, leaf pgcatalog.Table) string {
 	extra := o.Extra(t)
 	return fmt.Sprintf("%s\nSELECT pg_catalog.num_nulls($3::%s)::bigint, %s::bigint", with(wantSQL,
-		fmt.Sprintf("gone AS (SELECT want.at%s FROM %s)", extra.Returning, joined(leaf, "target")), extra.CTE),
+		fmt.Sprintf("deleted AS (SELECT want.at%s FROM %s)", extra.Returning, joined(leaf, "target")), extra.CTE),
 		cmp.Or(o.IDType, "bigint"), cmp.Or(extra.Selected, "0"))
 }
 

@@ -1,7 +1,7 @@
--- Passes the project bots (user type 6) among the members in gone to the queue of users to be deleted, on behalf of the user who asked
+-- Passes the project bots (user type 6) among the members in deleted to the queue of users to be deleted, on behalf of the user who asked
 -- for the destruction $3. A bot belongs to its group or project, and has no use without it.
 bot AS MATERIALIZED (
-	SELECT gone.user_id FROM gone JOIN {users} AS users ON users.id OPERATOR(pg_catalog.=) gone.user_id AND users.user_type OPERATOR(pg_catalog.=) 6
+	SELECT deleted.user_id FROM deleted JOIN {users} AS users ON users.id OPERATOR(pg_catalog.=) deleted.user_id AND users.user_type OPERATOR(pg_catalog.=) 6
 ),
 stopped AS (
 	UPDATE {users} AS users SET state = 'blocked' FROM bot

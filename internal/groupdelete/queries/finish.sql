@@ -15,27 +15,27 @@ above AS (
     JOIN {marked} AS parent ON parent.id OPERATOR(pg_catalog.=) above.parent_id
     WHERE above.height OPERATOR(pg_catalog.<) 100
 ),
-gone AS (
+deleted AS (
     DELETE FROM {groups} AS target USING looked
     WHERE {id} OPERATOR(pg_catalog.=) $1 AND ($4 OR NOT true OPERATOR(pg_catalog.=) ANY (looked.live))
     RETURNING {id} AS id, {parent} AS parent_id, {path} AS path, looked.user_id
 ),
 {schedule}
-ended AS (DELETE FROM "sexton".group_destructions AS begun USING gone WHERE begun.group_id OPERATOR(pg_catalog.=) gone.id),
-relieved AS (DELETE FROM "sexton".group_deletion_failures AS failure USING gone WHERE failure.group_id OPERATOR(pg_catalog.=) gone.id),
+ended AS (DELETE FROM "sexton".group_destructions AS begun USING deleted WHERE begun.group_id OPERATOR(pg_catalog.=) deleted.id),
+relieved AS (DELETE FROM "sexton".group_deletion_failures AS failure USING deleted WHERE failure.group_id OPERATOR(pg_catalog.=) deleted.id),
 touched AS (
     UPDATE "sexton".group_destructions AS progress SET touched = true
-    FROM gone WHERE progress.group_id OPERATOR(pg_catalog.=) $3 AND progress.group_id OPERATOR(pg_catalog.<>) gone.id AND NOT progress.touched
+    FROM deleted WHERE progress.group_id OPERATOR(pg_catalog.=) $3 AND progress.group_id OPERATOR(pg_catalog.<>) deleted.id AND NOT progress.touched
 ),
-unleased AS (DELETE FROM "sexton".leases AS lease USING gone WHERE lease.key OPERATOR(pg_catalog.=) $5),
-unfenced AS (DELETE FROM "sexton".fences AS fence USING gone WHERE fence.key OPERATOR(pg_catalog.=) $5),
+unleased AS (DELETE FROM "sexton".leases AS lease USING deleted WHERE lease.key OPERATOR(pg_catalog.=) $5),
+unfenced AS (DELETE FROM "sexton".fences AS fence USING deleted WHERE fence.key OPERATOR(pg_catalog.=) $5),
 event AS (
     INSERT INTO "sexton".events (kind, payload)
     SELECT 'group_destroyed', pg_catalog.jsonb_build_object(
-        'group_id', gone.id, 'parent_id', gone.parent_id, 'path', gone.path,
+        'group_id', deleted.id, 'parent_id', deleted.parent_id, 'path', deleted.path,
         'full_path', (SELECT pg_catalog.string_agg(above.path, '/' ORDER BY above.height DESC) FROM above),
-        'user_id', gone.user_id, 'destroyed_with', $3::{type})
-    FROM gone
+        'user_id', deleted.user_id, 'destroyed_with', $3::{type})
+    FROM deleted
 )
-SELECT EXISTS (SELECT FROM gone), looked.live
+SELECT EXISTS (SELECT FROM deleted), looked.live
 FROM looked

@@ -165,13 +165,13 @@ func (r *run) next(ctx context.Context, after *string, size int) (found stretch,
 		if err != nil {
 			return err
 		}
-		var gone *bool
-		_, err = pgx.ForEachRow(rows, []any{&found.last, &gone}, func() error {
+		var lacksParent *bool
+		_, err = pgx.ForEachRow(rows, []any{&found.last, &lacksParent}, func() error {
 			found.stops++
-			if gone != nil {
+			if lacksParent != nil {
 				found.keys++
 			}
-			if gone != nil && *gone {
+			if lacksParent != nil && *lacksParent {
 				found.suspects = append(found.suspects, found.last)
 			}
 			return nil

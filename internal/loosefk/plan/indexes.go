@@ -101,14 +101,14 @@ func MissingIndexes(ctx context.Context, site Site, sites []Site, timeout time.D
 // whose rows it deletes.
 func (s survey) lacking(
 	ctx context.Context, tx pgx.Tx, reference *loosefk.Reference, proven map[uint32]bool,
-) (missing []MissingIndex, gone []*pgcatalog.Relation, _ error) {
+) (missing []MissingIndex, deletedFrom []*pgcatalog.Relation, _ error) {
 	var needs, below []need
 	own := s.childNeed(reference, proven)
 	if reference.Unserved() == "" {
 		needs = []need{own}
 	}
 	if reference.Definition.OnDelete == definitions.Delete {
-		below, gone = s.below(own.table)
+		below, deletedFrom = s.below(own.table)
 	}
 	missing = []MissingIndex{}
 	for _, n := range append(needs, below...) {
@@ -120,7 +120,7 @@ func (s survey) lacking(
 			missing = append(missing, *index)
 		}
 	}
-	return missing, gone, nil
+	return missing, deletedFrom, nil
 }
 
 // createSQL returns the statements that an operator must run for a missing index. They

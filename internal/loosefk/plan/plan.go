@@ -264,19 +264,19 @@ func (p *planner) definition(
 		planned.Findings = append(planned.Findings, unserved)
 	}
 	return p.readOnly(ctx, pgcatalog.Pinned(), func(tx pgx.Tx) error {
-		missing, gone, err := p.survey.lacking(ctx, tx, reference, proven)
-		planned.MissingIndexes, planned.Then = missing, p.followOns(home, gone)
+		missing, deletedFrom, err := p.survey.lacking(ctx, tx, reference, proven)
+		planned.MissingIndexes, planned.Then = missing, p.followOns(home, deletedFrom)
 		return err
 	})
 }
 
-// followOns returns the definitions whose parents are among the tables gone, whose rows
-// are deleted.
-func (p *planner) followOns(home string, gone []*pgcatalog.Relation) []Named {
+// followOns returns the definitions whose parents are among the tables whose rows are
+// deleted.
+func (p *planner) followOns(home string, deletedFrom []*pgcatalog.Relation) []Named {
 	found := []Named{}
 	for _, parent := range p.parents {
 		table := p.survey.Relations[parent.OID]
-		if table == nil || !slices.ContainsFunc(gone, func(t *pgcatalog.Relation) bool { return related(t, table) }) {
+		if table == nil || !slices.ContainsFunc(deletedFrom, func(t *pgcatalog.Relation) bool { return related(t, table) }) {
 			continue
 		}
 		for _, reference := range parent.References {

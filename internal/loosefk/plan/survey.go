@@ -82,7 +82,7 @@ func (s survey) childNeed(reference *loosefk.Reference, proven map[uint32]bool) 
 // searches for referencing rows by each of them, and ON DELETE CASCADE deletes these in
 // turn. It returns the needed indexes, the shortest ways first, and the tables whose rows
 // are deleted.
-func (s survey) below(child *pgcatalog.Relation) (needs []need, gone []*pgcatalog.Relation) {
+func (s survey) below(child *pgcatalog.Relation) (needs []need, deletedFrom []*pgcatalog.Relation) {
 	actions := map[pgcatalog.Action]string{
 		pgcatalog.Cascade: "CASCADE", pgcatalog.SetNull: "SET NULL", pgcatalog.SetDefault: "SET DEFAULT",
 		pgcatalog.Restrict: "RESTRICT", pgcatalog.NoAction: "NO ACTION",
@@ -94,10 +94,10 @@ func (s survey) below(child *pgcatalog.Relation) (needs []need, gone []*pgcatalo
 	queue := []need{{table: child, path: child.Label()}}
 	for ; len(queue) > 0; queue = queue[1:] {
 		at := queue[0]
-		if slices.Contains(gone, at.table) {
+		if slices.Contains(deletedFrom, at.table) {
 			continue // reached by a shorter way, or in a cycle
 		}
-		gone = append(gone, at.table)
+		deletedFrom = append(deletedFrom, at.table)
 		for _, key := range s.Keys {
 			from, to := s.Relations[key.Table], s.Relations[key.Target]
 			if from == nil || to == nil || !related(at.table, to) {
@@ -114,7 +114,7 @@ func (s survey) below(child *pgcatalog.Relation) (needs []need, gone []*pgcatalo
 			}
 		}
 	}
-	return needs, gone
+	return needs, deletedFrom
 }
 
 // related reports whether a row can be in both tables: they are equal, or one is a

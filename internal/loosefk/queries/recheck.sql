@@ -54,9 +54,9 @@ WITH open AS MATERIALIZED (
 ), marked AS (
     INSERT INTO "public".loose_foreign_keys_deleted_records
         (fully_qualified_table_name, status, consume_after, primary_key_value, primary_key_text{column})
-    SELECT taken.name, 2, 'infinity', gone.integer_key, gone.text_key{origin}
+    SELECT taken.name, 2, 'infinity', key.integer_key, key.text_key{origin}
     FROM taken
-    CROSS JOIN LATERAL ROWS FROM (pg_catalog.unnest(taken.integer_keys), pg_catalog.unnest(taken.text_keys){unnested}) AS gone (integer_key, text_key{origin_name})
+    CROSS JOIN LATERAL ROWS FROM (pg_catalog.unnest(taken.integer_keys), pg_catalog.unnest(taken.text_keys){unnested}) AS key (integer_key, text_key{origin_name})
     RETURNING 1
 )
 SELECT pg_catalog.count(*) FROM marked
