@@ -117,54 +117,62 @@ func (t *Tree) Restart() {
 }
 
 // Take deletes a window's rows after all rows below them. It returns the rows that are
-// left. It repeats both steps while new rows appear below.
-func (t *Tree) Take(ctx context.Context, w *dml.Window) (left dml.Rows, _ dml.Result, _ error) {
+// left.
+func (t *Tree) Take(ctx context.Context, w *dml.Window) (left dml.Rows, result dml.Result, err error) {
+	left, kept, result, err := t.clearAndRemove(ctx, w)
+	switch {
+	case errors.Is(err, errHalve):
+		return t.takeHalves(ctx, w)
+	case err != nil || result != dml.Blocked || !t.Waits || w.Refilled:
+	case len(w.Circle) > 0:
+		return t.cascade(ctx, w, left)
+	case kept && t.Obstacle.Message == "":
+		t.Obstacle = batch.Fault{
+			Table:   w.Table.Label(),
+			Message: "rows stay although no session has locked them: a trigger or rule of the table keeps them",
+		}
+	}
+	return left, result, err
+}
+
+// clearAndRemove deletes the rows below a window and then the window's own rows. It
+// returns the rows that are left. kept reports that it deleted none of them although the
+// rows below were deleted. It then repeats both steps if rows were inserted below
+// meanwhile or, once and with Waits, if the window's rows have changed.
+func (t *Tree) clearAndRemove(ctx context.Context, w *dml.Window) (left dml.Rows, kept bool, result dml.Result, err error) {
 	refs := w.Table.RefsOf(w.Leaf)
 	for again := false; ; again = true {
 		found, below, err := t.clear(ctx, w, refs)
-		switch {
-		case errors.Is(err, errHalve):
-			return t.takeHalves(ctx, w)
-		case err != nil || below == dml.Yielded:
-			return w.Rows, below, err
+		left, result = w.Rows, below
+		if err == nil && (below == dml.Finished || below == dml.Blocked && len(w.Rows) > 1) {
+			left, result, err = t.remove(ctx, w)
 		}
-		left = w.Rows
-		if below == dml.Finished || len(w.Rows) > 1 {
-			var result dml.Result
-			if left, result, err = t.remove(ctx, w); err != nil || result == dml.Yielded || len(left) == 0 {
-				t.refills[w.Table] = 0
-				return left, result, err
-			}
-		}
-		unchanged := len(left) == len(w.Rows)
-		if !unchanged {
+		if len(left) < len(w.Rows) {
 			t.refills[w.Table] = 0
 		}
+		kept = below == dml.Finished && len(left) == len(w.Rows)
 		switch {
-		case unchanged && below == dml.Finished && found != nil && t.refills[w.Table] == mostRefills:
-			t.refills[w.Table] = 0
-			if !t.forked { // In a fork the rows may be left because another fork deleted them.
-				t.Blame(ComesBack(found.Table.Label()))
-				t.excludeRows(w.Leaf, left)
-			}
-			return left, dml.Blocked, nil
-		case unchanged && below == dml.Finished && (found != nil || t.Waits && !again):
-			// Rows were inserted below after the query, or the window's rows have
-			// changed. Repeat both steps.
-			if found != nil {
-				t.refills[w.Table]++
-			}
-		case len(w.Circle) > 0 && t.Waits:
-			return t.cascade(ctx, w, left)
-		default:
-			if unchanged && below == dml.Finished && t.Waits && t.Obstacle.Message == "" {
-				t.Obstacle = batch.Fault{
-					Table:   w.Table.Label(),
-					Message: "rows stay although no session has locked them: a trigger or rule of the table keeps them",
-				}
-			}
-			return left, dml.Blocked, nil
+		case err != nil || result != dml.Blocked || !kept:
+			return left, kept, result, err
+		case found != nil && t.refills[w.Table] < mostRefills:
+			t.refills[w.Table]++
+		case found != nil:
+			t.giveUpRefilled(w, found)
+			return left, kept, result, nil
+		case again || !t.Waits:
+			return left, kept, result, nil
 		}
+	}
+}
+
+// giveUpRefilled excludes the rows of a window below which a key finds new rows as fast
+// as they are deleted. In a fork, another fork may have deleted the window's rows, so they
+// are only left.
+func (t *Tree) giveUpRefilled(w *dml.Window, found *dml.Ref) {
+	w.Refilled, t.refills[w.Table] = true, 0
+	if !t.forked {
+		t.Blame(ComesBack(found.Table.Label()))
+		t.excludeRows(w.Leaf, w.Rows)
 	}
 }
 
