@@ -96,6 +96,10 @@ type Tree struct {
 	// refills counts by table how often in a row a window had new rows below it when the
 	// previous ones had been deleted.
 	refills map[*dml.Table]int
+	// leftCircle reports that a circle was left since Restart because its rows had changed,
+	// and circleRetries counts how often in a row RetryCircle returned true.
+	leftCircle    bool
+	circleRetries int
 	// forked reports that other sessions delete rows below the same window.
 	forked bool
 	// Fault is the first error that rows are to blame for. Obstacle is a weaker reason
@@ -110,7 +114,7 @@ func (t *Tree) Restart() {
 	if t.Sizes == nil {
 		t.Sizes, t.failed, t.refills = &Sizes{}, map[uint32][]dml.Tuple{}, map[*dml.Table]int{}
 	}
-	t.Obstacle, t.stuck = batch.Fault{}, map[uint32][]dml.Tuple{}
+	t.Obstacle, t.stuck, t.leftCircle = batch.Fault{}, map[uint32][]dml.Tuple{}, false
 	for leaf, tuples := range t.failed {
 		t.stuck[leaf] = append(t.stuck[leaf], tuples...)
 	}
@@ -564,6 +568,7 @@ func (c *Circle) Around(deletion ...batch.Statement) (all []batch.Statement) {
 func (c *Circle) Failed(err error) error {
 	switch f := batch.Judge(err); {
 	case f.SQLState == batch.Unmet:
+		c.tree.leftCircle = true
 		c.tree.Obstacle = batch.Fault{
 			Table: c.Windows[0].Table.Label(), Message: "rows that refer to each other in a circle change all the time, or a trigger or rule keeps them",
 		}
@@ -580,8 +585,20 @@ func (c *Circle) Failed(err error) error {
 	return err
 }
 
+// RetryCircle reports whether a circle should be tried again immediately: it was left
+// because a row of it changed, or one was inserted, after they were read. A trigger or
+// rule that keeps rows looks the same, so the number of retries in a row is limited.
+func (t *Tree) RetryCircle() bool {
+	if !t.leftCircle || t.circleRetries >= mostConflicts {
+		return false
+	}
+	t.circleRetries++
+	return true
+}
+
 // CountDeleted counts the deleted rows below the top.
 func (c *Circle) CountDeleted() {
+	c.tree.circleRetries = 0
 	for i, w := range c.Windows[1:] {
 		c.tree.countDeleted(w.Table, int64(len(w.Rows)), c.aside[i+1])
 	}

@@ -165,6 +165,7 @@ func (t *tree) take(
 		case held && !top.lock():
 		case !t.Waits:
 			t.Waits, first = true, t.Obstacle
+		case t.RetryCircle():
 		case first.Verdict == batch.Timeout: // What follows it names the rows above.
 			return fault(first)
 		case t.Obstacle.Message != "":

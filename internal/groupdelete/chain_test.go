@@ -368,3 +368,16 @@ func TestMembersThatComeLateInACircleAreDeleted(t *testing.T) {
 		})
 	}
 }
+
+// A writer changes a row of the circle while the worker waits for its lock on the row. The run reads the circle again.
+func TestRowOfACircleChangesBeforeItsDeletion(t *testing.T) {
+	t.Parallel()
+	ring := shapes["ring through a project"]
+	b := setup(t, ring.tables, ring.rows)
+	tx := b.Begin(t, "UPDATE projects SET path = 'changed' WHERE id = 11")
+	wait := runWhile(t, b.engine(t, 1))
+	pgtest.Await(t, b.Pool(), "the deletion of the circle waits for the writer", `SELECT EXISTS (
+		SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%OF held)%require%')`)
+	require.NoError(t, tx.Commit(t.Context()))
+	wait(groupdelete.Destroyed)
+}

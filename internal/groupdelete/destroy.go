@@ -243,6 +243,7 @@ func (r *run) work(ctx context.Context) error {
 			r.Waits = false
 		case !r.Waits:
 			r.Waits = true
+		case r.Fault == nil && r.RetryCircle():
 		case r.busy != nil && r.Fault == nil:
 			r.waitsFor(ctx, "sub-group: "+r.busy.Error())
 			r.Pace.Pause(ctx, busyPause)
