@@ -240,15 +240,13 @@ func (p *Pass) keys(c *chunk, e *Edge) dml.Keys {
 
 // keepOf returns how a statement for the chunk keeps its rows, or nil. Rows are kept in
 // the sets of their parents.
-func (p *Pass) keepOf(c *chunk, e *Edge) *dml.Keep {
+func (p *Pass) keepOf(c *chunk, e *Edge) *dml.Kept {
 	if e.Keep == nil || c.tombstones[0].Origin == nil {
 		return nil
 	}
 	p.mu.Lock()
-	keep := *e.Keep // Another session may change it, see changeKeep.
-	p.mu.Unlock()
-	keep.Origins = c.origins()
-	return &keep
+	defer p.mu.Unlock()
+	return &dml.Kept{Keep: e.Keep, KeepForm: *e.KeepForm, Origins: c.origins()}
 }
 
 // countsRows reports whether the edge's last statement returns the number of changed rows

@@ -62,7 +62,7 @@ func (s *session) handleError(ctx context.Context, c *chunk, err error) error {
 		return ErrChanged
 	case f.Verdict == batch.Fatal:
 		return s.reconnect(ctx, c, f, err)
-	case e != nil && s.changeKeep(ctx, c, e, f):
+	case e != nil && s.changeKeepForm(ctx, c, e, f):
 		s.returnFirst(c)
 		return nil
 	case f.SQLState == noPrivilege:
@@ -148,9 +148,9 @@ func (s *session) reconnect(ctx context.Context, c *chunk, f batch.Fault, err er
 	return nil
 }
 
-// changeKeep changes how an edge keeps rows if the way it keeps them caused the error.
-// It reports whether a retry makes sense.
-func (s *session) changeKeep(ctx context.Context, c *chunk, e *Edge, f batch.Fault) bool {
+// changeKeepForm changes the form in which an edge keeps rows if that form caused the
+// error. It reports whether a retry makes sense.
+func (s *session) changeKeepForm(ctx context.Context, c *chunk, e *Edge, f batch.Fault) bool {
 	if e.Keep == nil || f.SQLState != rowsApart && f.SQLState != notWithRules {
 		return false
 	}
@@ -168,8 +168,9 @@ func (s *session) changeKeep(ctx context.Context, c *chunk, e *Edge, f batch.Fau
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	changed := !e.Keep.Apart || ruled && !e.Keep.Ruled
-	e.Keep.Apart, e.Keep.Ruled = true, e.Keep.Ruled || ruled
+	form := e.KeepForm
+	changed := !form.Apart || ruled && !form.Ruled
+	form.Apart, form.Ruled = true, form.Ruled || ruled
 	if !changed && f.SQLState == rowsApart {
 		// Another session of the pass has changed it since the statement was built.
 		c.tries++

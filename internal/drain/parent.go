@@ -59,8 +59,10 @@ type Edge struct {
 	// Broken is why the edge can never be drained, for example because its definition
 	// does not fit the table.
 	Broken string
-	// Keep, if set, describes how deleted rows are kept for undo.
-	Keep *dml.Keep
+	// Keep, if set, describes how deleted rows are kept for undo. KeepForm is what passes
+	// have learned about it.
+	Keep     *dml.Keep
+	KeepForm *dml.KeepForm
 	// Limit is the maximum number of rows of one statement. If it is 0, the engine
 	// chooses.
 	Limit int

@@ -195,7 +195,9 @@ func (r *run) bind() []*drain.Parent {
 // edges returns an edge for each leaf of a reference. If the leaves are not known, it
 // returns a single broken one.
 func (r *run) edges(reference *Reference) []*drain.Edge {
-	edge := drain.Edge{Edge: &reference.Edge, Broken: reference.Broken, Keep: reference.Keep, Limit: reference.limit(r.Adaptive.on())}
+	edge := drain.Edge{
+		Edge: &reference.Edge, Broken: reference.Broken, Keep: reference.Keep, KeepForm: &reference.keepForm, Limit: reference.limit(r.Adaptive.on()),
+	}
 	if reference.Remote {
 		edge.Database = reference.Database
 	}

@@ -34,7 +34,7 @@ func Keep(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, database s
 			return err
 		}
 		keep := how
-		keep.Layout, keep.Apart = layout, reference.Keep != nil && reference.Keep.Apart
+		keep.Layout = layout
 		reference.Keep = &keep
 	}
 	return nil

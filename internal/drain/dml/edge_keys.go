@@ -39,7 +39,7 @@ type Keys struct {
 	CheckParent bool
 	// Keep, if set, describes how the statement keeps the rows that it deletes or
 	// changes.
-	Keep *Keep
+	Keep *Kept
 }
 
 // array returns the expression for the keys in parameter n. The subquery in it refers to

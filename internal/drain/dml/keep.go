@@ -23,7 +23,8 @@ type Layout struct {
 	Key                   []string
 }
 
-// Keep describes how a statement that deletes or changes rows keeps them in sexton.undo.
+// Keep configures how rows of a table that are deleted or changed are kept in
+// sexton.undo.
 type Keep struct {
 	*Layout
 
@@ -32,18 +33,31 @@ type Keep struct {
 	Exclude []string
 	MaxRow  int
 	Waits   bool
-	// Full makes the statement only count the rows.
+	// Full makes statements only count the rows.
 	Full bool
-	// Ahead, if set, is the leaf whose rows the statement reads and deletes by the same
-	// snapshot. RETURNING would fetch each of them once more. A concurrent change must
-	// then be an error. Apart is set after a statement of this run failed because its
-	// rows do not fit that form.
-	Ahead uint32
+}
+
+// KeepForm is what failed statements have shown about a table. The zero value is the form
+// to try first.
+type KeepForm struct {
+	// Apart is set if rows do not fit a statement that reads them before it deletes them
+	// (Kept.Ahead).
 	Apart bool
 	// Ruled is set if a rule rewrites statements on the table. Postgres rejects such
 	// statements with a CTE that keeps rows. A statement before them counts the rows as
 	// left out.
 	Ruled bool
+}
+
+// Kept describes how one statement keeps its rows.
+type Kept struct {
+	*Keep
+	KeepForm
+
+	// Ahead, if set, is the leaf whose rows the statement reads and deletes by the same
+	// snapshot. RETURNING would fetch each of them once more. A concurrent change must
+	// then be an error.
+	Ahead uint32
 	// Origins are the sets in which the deleted parents are kept.
 	Origins []int64
 }
@@ -61,7 +75,7 @@ const Room = `CASE WHEN pg_catalog.current_setting('sexton.room', true) IS NULL 
 
 // Begin returns the statement that must run before. It sets the ID of the set that the
 // rows are kept in. If the child is a parent too, its trigger reads that ID.
-func (k *Keep) Begin(names pgcatalog.Names) batch.Statement {
+func (k *Kept) Begin(names pgcatalog.Names) batch.Statement {
 	return batch.Statement{
 		SQL: names.Render(`SELECT pg_catalog.set_config(
 	'sexton.undo', pg_catalog.concat(pg_catalog.nextval('"sexton".undo_ids'), '/', $1::pg_catalog.oid), true), ` + Room),
@@ -192,7 +206,7 @@ gone AS (%s FROM was WHERE %schild.ctid OPERATOR(pg_catalog.=) was.ctid RETURNIN
 // insert returns the CTE that keeps the rows of gone. For changed rows, columns are the
 // kept columns and set the changed ones. If unfit is above 0, the function undo_set
 // raises an error.
-func (k *Keep) insert(cte, from string, names pgcatalog.Names, e *Edge, keys Keys, columns, set, terms []string, unfit string, args *Args) string {
+func (k *Kept) insert(cte, from string, names pgcatalog.Names, e *Edge, keys Keys, columns, set, terms []string, unfit string, args *Args) string {
 	rows, left, kept := "pg_catalog.count(*) FILTER (WHERE gone.xmin)", "pg_catalog.count(*) FILTER (WHERE NOT gone.xmin)",
 		"ARRAY["+strings.Join(terms, ", ")+"]"
 	if k.Full || terms == nil {
