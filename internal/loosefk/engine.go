@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -100,8 +98,6 @@ type run struct {
 	budget     budget
 	// rowLimitReached reports that a limit of rows was reached.
 	rowLimitReached atomic.Bool
-	// origins reports that the tombstones' table has the column origin.
-	origins atomic.Bool
 
 	// mu guards the statistics. The sessions and the search for lock holders update them
 	// in parallel.
@@ -112,13 +108,20 @@ type run struct {
 // runPass runs the pass.
 func (r *run) runPass(ctx context.Context, frame *pace.Frame) error {
 	r.budget = budget{limits: r.Limits, stats: r.stats, until: frame.Until}
-	parents := r.bind()
-	r.source = &source{run: r, parents: parents}
+	bound := r.bind()
+	remotes := map[string]*Remote{}
+	for name, remote := range r.Remotes {
+		remotes[name] = &remote
+	}
+	r.source = &source{
+		names: r.Session.Names, database: r.Database, remotes: remotes, parents: r.Parents, bound: bound, references: r.references,
+		fingerprint: r.Fingerprint, confirmAfter: cmp.Or(r.ConfirmAfter, Confirm), failed: r.failed, counted: r.counted,
+	}
 	throttle := r.Throttle
 	throttle.Share = throttle.Share.Configured(r.Adaptive.Duty, r.recordDuty)
 	r.pass = &drain.Pass{
-		Source: r.source, Parents: parents, Session: r.Session, Connections: 1, Connect: r.More,
-		Remotes: map[string]*Remote{}, Target: r.Adaptive.Target, Chunk: chunkSize, Sizes: r.Sizes, Left: r.left,
+		Source: r.source, Parents: bound, Session: r.Session, Connections: 1, Connect: r.More,
+		Remotes: remotes, Target: r.Adaptive.Target, Chunk: chunkSize, Sizes: r.Sizes, Left: r.left,
 		Pace: &pace.Run{
 			Until: frame.Until, Stop: frame.Stop, Target: r.Adaptive.Target, Throttle: throttle,
 			Ended: func() bool { return frame.Ended() || r.rowLimitReached.Load() },
@@ -128,14 +131,11 @@ func (r *run) runPass(ctx context.Context, frame *pace.Frame) error {
 			Changed: r.changed, Removed: r.removed, Late: r.late, Failed: r.failed, Progress: r.progress, Lost: r.Lost,
 		},
 	}
-	if r.origins.Store(r.Undo); !r.Undo {
+	if r.source.origins.Store(r.Undo); !r.Undo {
 		r.pass.MarkUnkept = markUnkept
 	}
 	if r.Adaptive.on() {
 		r.pass.Connections = max(1, r.Connections)
-	}
-	for name, remote := range r.Remotes {
-		r.pass.Remotes[name] = &remote
 	}
 	if err := r.pass.Run(ctx); err != nil {
 		return err
@@ -278,6 +278,12 @@ func (r *run) late(rows int64) {
 	r.stats.LateChildren += rows
 }
 
+func (r *run) counted(parent string, more ParentCounts) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stats.count(parent, more)
+}
+
 func (r *run) failed(f batch.Fault) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -308,15 +314,4 @@ func (r *run) recordWait(ctx context.Context, class pace.WaitClass, reason strin
 	if r.Progress != nil {
 		r.Progress(ctx, r.stats)
 	}
-}
-
-// remoteNames returns the sorted names of the other databases with children.
-func (r *run) remoteNames() []string {
-	names := map[string]bool{}
-	for e := range r.references {
-		if e.Database != "" {
-			names[e.Database] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(names))
 }

@@ -1,12 +1,12 @@
 package loosefk
 
 import (
-	"cmp"
 	"context"
 	"embed"
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -30,9 +30,24 @@ func statement(name string, more ...string) string {
 
 // source is the queue of tombstones of one database. It implements drain.Source.
 type source struct {
-	*run
+	names pgcatalog.Names
+	// database is the name of the database, and remotes are the others with children.
+	database string
+	remotes  map[string]*Remote
+	// parents are the resolved parents, and bound the same parents with an edge for each
+	// leaf of their references. references has the reference of each edge.
+	parents    []*Parent
+	bound      []*drain.Parent
+	references map[*drain.Edge]*Reference
+	// fingerprint and confirmAfter are those of the Engine.
+	fingerprint  string
+	confirmAfter time.Duration
+	// failed and counted record errors and the counts of tombstones in the statistics.
+	failed  func(f batch.Fault)
+	counted func(parent string, more ParentCounts)
 
-	parents []*drain.Parent
+	// origins reports that the tombstones' table has the column origin.
+	origins atomic.Bool
 	// loadedOnce reports that the first load has compared the fingerprint.
 	loadedOnce bool
 	// recheckDue reports that a removed tombstone is old enough for a recheck. marked
@@ -41,16 +56,14 @@ type source struct {
 }
 
 func (s *source) text(name string, more ...string) string {
-	return s.Session.Names.Render(statement(name, more...))
+	return s.names.Render(statement(name, more...))
 }
-
-func (s *source) confirmAfter() time.Duration { return cmp.Or(s.ConfirmAfter, Confirm) }
 
 // Load returns due tombstones. A tombstone whose key does not fit the parent's key
 // columns has an attempt. The first call also compares the fingerprint of the tables, and
 // reads which of them have a trigger, rule or policy that may keep rows.
 func (s *source) Load(ctx context.Context, on *batch.Session, from []drain.Spot, limit int, recheck bool) (map[*drain.Parent][]drain.Tombstone, error) {
-	query, fingerprint, keeps, origins := "load", s.Fingerprint, []uint32{}, s.origins.Load()
+	query, fingerprint, keeps, origins := "load", s.fingerprint, []uint32{}, s.origins.Load()
 	if recheck {
 		query = "load_rechecks"
 	}
@@ -69,14 +82,14 @@ func (s *source) Load(ctx context.Context, on *batch.Session, from []drain.Spot,
 			return s.scan(rows, byName, recheck, origins, found, misfits)
 		}},
 		{
-			SQL: s.text("recheckable"), Args: []any{s.Database, s.confirmAfter().Seconds(), s.names()},
+			SQL: s.text("recheckable"), Args: []any{s.database, s.confirmAfter.Seconds(), s.parentNames()},
 			Scan: batch.One(&s.recheckDue, &s.marked, &installed),
 		},
 	}
 	if !s.loadedOnce {
 		statements = append(statements, batch.Statement{SQL: statement("may_keep"), Args: []any{s.leaves()}, Scan: batch.Collect(&keeps, pgx.RowTo[uint32])})
-		if s.Fingerprint != "" {
-			tables := tablesIn(s.Database, s.Parents)
+		if s.fingerprint != "" {
+			tables := tablesIn(s.database, s.parents)
 			statements = append(statements, batch.Statement{SQL: statement("fingerprint"), Args: []any{tables}, Scan: batch.One(&fingerprint)})
 		}
 	}
@@ -88,7 +101,7 @@ func (s *source) Load(ctx context.Context, on *batch.Session, from []drain.Spot,
 	if s.origins.Store(installed); installed != origins {
 		return s.Load(ctx, on, from, limit, recheck)
 	}
-	if fingerprint != s.Fingerprint {
+	if fingerprint != s.fingerprint {
 		return nil, ErrChanged
 	}
 	if !s.loadedOnce {
@@ -107,9 +120,9 @@ func (s *source) Load(ctx context.Context, on *batch.Session, from []drain.Spot,
 	return found, nil
 }
 
-// names returns the parents' names as tombstones record them.
-func (s *source) names() []string {
-	return each.Of(s.parents, func(p *drain.Parent) string { return p.Name })
+// parentNames returns the parents' names as tombstones record them.
+func (s *source) parentNames() []string {
+	return each.Of(s.bound, func(p *drain.Parent) string { return p.Name })
 }
 
 // undo returns sql, which is about columns of undo, if these columns exist. Otherwise it
@@ -199,7 +212,6 @@ func positions(tombstones []drain.Tombstone) (ids []int64, times []pgtype.Timest
 // found a child (setting sexton.late).
 func (s *source) Complete(p *drain.Parent, tombstones []drain.Tombstone, check bool, done *drain.Done) batch.Statement {
 	args := &dml.Args{}
-	names := s.Session.Names
 	ids, times := positions(tombstones)
 	nameAt, idsAt, timesAt := args.Add(p.Name), args.Add(ids), args.Add(times)
 	key := tombstoneKey(p, "tombstone")
@@ -219,7 +231,7 @@ func (s *source) Complete(p *drain.Parent, tombstones []drain.Tombstone, check b
 		}
 		where = "NOT " + p.Without(key) + "\n\tOR " + where
 	}
-	table := names.Render(`"public".loose_foreign_keys_deleted_records`)
+	table := s.names.Render(`"public".loose_foreign_keys_deleted_records`)
 	sql := fmt.Sprintf(`WITH removed AS (
 DELETE FROM %[1]s AS target
 WHERE target.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
@@ -246,7 +258,7 @@ WHERE NOT removed.lives AND (removed.status OPERATOR(pg_catalog.=) 1 OR pg_catal
 HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0
 )
 SELECT removed.id, removed.lives FROM removed`, table, idsAt, timesAt, nameAt, where, s.undo(", target.origin"), p.Without(tombstoneKey(p, "target")),
-		names.Render(`"sexton".swept`), s.undo(", origins"), args.Add(s.Database), args.Add(p.OID),
+		s.names.Render(`"sexton".swept`), s.undo(", origins"), args.Add(s.database), args.Add(p.OID),
 		s.undo(", pg_catalog.array_agg(removed.origin)"))
 	return batch.Statement{SQL: sql, Args: args.Values, Scan: func(rows pgx.Rows) error {
 		found := drain.Done{}
@@ -290,9 +302,7 @@ func (s *source) Fail(ctx context.Context, on *batch.Session, p *drain.Parent, t
 	if err != nil {
 		return err //nolint:wrapcheck // The pass names it.
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.stats.count(p.Label(), ParentCounts{Rescheduled: deferred, Incremented: recorded - deferred})
+	s.counted(p.Label(), ParentCounts{Rescheduled: deferred, Incremented: recorded - deferred})
 	return nil
 }
 
@@ -315,7 +325,7 @@ func (s *source) Recheck(ctx context.Context, on *batch.Session) (int64, error) 
 	var names []string
 	var oids []uint32
 	var times []pgtype.Timestamptz
-	for _, p := range s.parents {
+	for _, p := range s.bound {
 		horizon := pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}
 		for _, e := range p.Edges {
 			if at, remote := horizons[e.Database]; remote && (horizon.InfinityModifier == pgtype.Infinity || at.Before(horizon.Time)) {
@@ -328,8 +338,8 @@ func (s *source) Recheck(ctx context.Context, on *batch.Session) (int64, error) 
 		"unnested", s.undo(", pg_catalog.unnest(taken.origins)"), "origin_name", s.undo(", origin"))
 	var moved int64
 	_, err = on.RunOwn(ctx,
-		batch.Statement{SQL: sql, Args: []any{s.Database, s.confirmAfter().Seconds(), names, oids, times}, Scan: batch.One(&moved)},
-		batch.Statement{SQL: s.text("forget"), Args: []any{s.Database}})
+		batch.Statement{SQL: sql, Args: []any{s.database, s.confirmAfter.Seconds(), names, oids, times}, Scan: batch.One(&moved)},
+		batch.Statement{SQL: s.text("forget"), Args: []any{s.database}})
 	return moved, err //nolint:wrapcheck // The pass names it.
 }
 
@@ -339,8 +349,12 @@ func (s *source) Recheck(ctx context.Context, on *batch.Session) (int64, error) 
 // the zero time.
 func (s *source) horizons(ctx context.Context, on *batch.Session) (map[string]time.Time, error) {
 	found := map[string]time.Time{}
-	for _, name := range s.remoteNames() {
-		remote := s.pass.Remotes[name]
+	for e := range s.references {
+		name := e.Database
+		if _, known := found[name]; known || name == "" {
+			continue
+		}
+		remote := s.remotes[name]
 		found[name] = time.Time{}
 		if remote == nil || remote.Session == nil {
 			continue
@@ -350,7 +364,7 @@ func (s *source) horizons(ctx context.Context, on *batch.Session) (map[string]ti
 			return nil, err //nolint:wrapcheck // The pass names it.
 		}
 		var seconds float64
-		_, err := remote.Session.RunOwn(ctx, batch.Statement{SQL: statement("open"), Args: []any{s.confirmAfter().Seconds()}, Scan: batch.One(&seconds)})
+		_, err := remote.Session.RunOwn(ctx, batch.Statement{SQL: statement("open"), Args: []any{s.confirmAfter.Seconds()}, Scan: batch.One(&seconds)})
 		if err == nil {
 			found[name] = now.Add(-time.Duration(seconds * float64(time.Second)))
 		}
@@ -362,7 +376,7 @@ func (s *source) horizons(ctx context.Context, on *batch.Session) (map[string]ti
 // grants it, or "".
 func (s *source) Lacking(ctx context.Context, on *batch.Session, e *drain.Edge) string {
 	reference := s.references[e]
-	missing, tables, err := missingPrivileges(ctx, on.Conn, reference.Database, s.Parents)
+	missing, tables, err := missingPrivileges(ctx, on.Conn, reference.Database, s.parents)
 	if err != nil {
 		return "" // The error of the statement is reported as it is.
 	}
@@ -377,8 +391,8 @@ func (s *source) Lacking(ctx context.Context, on *batch.Session, e *drain.Edge) 
 // Unreadable returns why the role cannot read the parent, with the SQL that allows it, or
 // "".
 func (s *source) Unreadable(ctx context.Context, on *batch.Session, p *drain.Parent) (why string, err error) {
-	at := slices.IndexFunc(s.Parents, func(parent *Parent) bool { return parent.Recorded == p.Name })
-	_, err = on.RunOwn(ctx, batch.Statement{SQL: statement("unreadable"), Args: unreadableArgs(s.Parents[at : at+1]), Scan: func(rows pgx.Rows) error {
+	at := slices.IndexFunc(s.parents, func(parent *Parent) bool { return parent.Recorded == p.Name })
+	_, err = on.RunOwn(ctx, batch.Statement{SQL: statement("unreadable"), Args: unreadableArgs(s.parents[at : at+1]), Scan: func(rows pgx.Rows) error {
 		return eachUnreadable(rows, func(_, fix string) {
 			why = "the database role may not read this parent: " + strings.ReplaceAll(fix, "\n", " ")
 		})

@@ -81,8 +81,8 @@ func sourceOf(p *Parent, names pgcatalog.Names) (*source, *drain.Parent) {
 		Engine:     &Engine{Database: "main", Parents: []*Parent{p}, Session: &batch.Session{Names: names}},
 		references: map[*drain.Edge]*Reference{},
 	}
-	parents := r.bind()
-	return &source{run: r, parents: parents}, parents[0]
+	bound := r.bind()
+	return &source{names: names, database: "main", parents: r.Parents, bound: bound, references: r.references}, bound[0]
 }
 
 // node is a node of a plan.
