@@ -214,7 +214,7 @@ func (s *source) Complete(p *drain.Parent, tombstones []drain.Tombstone, check b
 	args := &dml.Args{}
 	ids, times := positions(tombstones)
 	nameAt, idsAt, timesAt := args.Add(p.Name), args.Add(ids), args.Add(times)
-	key := tombstoneKey(p, "tombstone")
+	key := p.OfTombstone("tombstone")
 	where := "true"
 	if check {
 		keysAt, checked := args.Once(keysOf(p, tombstones)), map[*dml.Edge]bool{}
@@ -257,7 +257,7 @@ FROM removed
 WHERE NOT removed.lives AND (removed.status OPERATOR(pg_catalog.=) 1 OR pg_catalog.current_setting('sexton.late', true) OPERATOR(pg_catalog.=) 'true')
 HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0
 )
-SELECT removed.id, removed.lives FROM removed`, table, idsAt, timesAt, nameAt, where, s.undo(", target.origin"), p.Without(tombstoneKey(p, "target")),
+SELECT removed.id, removed.lives FROM removed`, table, idsAt, timesAt, nameAt, where, s.undo(", target.origin"), p.Without(p.OfTombstone("target")),
 		s.names.Render(`"sexton".swept`), s.undo(", origins"), args.Add(s.database), args.Add(p.OID),
 		s.undo(", pg_catalog.array_agg(removed.origin)"))
 	return batch.Statement{SQL: sql, Args: args.Values, Scan: func(rows pgx.Rows) error {
@@ -268,14 +268,6 @@ SELECT removed.id, removed.lives FROM removed`, table, idsAt, timesAt, nameAt, w
 		*done = found
 		return err
 	}}
-}
-
-// tombstoneKey returns the key of a tombstone row, one value per column.
-func tombstoneKey(p *drain.Parent, tombstone string) []string {
-	if p.Integer {
-		return []string{tombstone + ".primary_key_value"}
-	}
-	return p.Stored(tombstone + ".primary_key_text")
 }
 
 // keysOf returns the keys as a parameter: []int64 or []string.

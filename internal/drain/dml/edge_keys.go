@@ -79,12 +79,16 @@ func (k *Key) Parameter(n int) string {
 	return fmt.Sprintf("$%d::pg_catalog.text[]::%s[]", n, k.KeyTypes[0])
 }
 
-// Stored returns the values of a key that is stored as text, one per column.
-func (k *Key) Stored(text string) []string {
-	if k.Composite() {
+// OfTombstone returns the key in a row of tombstones, one value per column.
+func (k *Key) OfTombstone(alias string) []string {
+	switch text := alias + ".primary_key_text"; {
+	case k.Integer:
+		return []string{alias + ".primary_key_value"}
+	case k.Composite():
 		return k.Parts(text)
+	default:
+		return []string{text + "::" + k.KeyTypes[0]}
 	}
-	return []string{fmt.Sprintf("%s::%s", text, k.KeyTypes[0])}
 }
 
 // Parts returns the columns' values of a composite key. key is an SQL expression.

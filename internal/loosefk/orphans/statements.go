@@ -60,7 +60,7 @@ func (p keyed) orphans(names pgcatalog.Names, r *loosefk.Reference, keysAt int, 
 	JOIN %s AS tombstone ON %s
 	WHERE tombstone.fully_qualified_table_name OPERATOR(pg_catalog.=) $%d AND tombstone.status OPERATOR(pg_catalog.=) 1
 )`, p.auditKeys(keysAt), names.Render(`"public".loose_foreign_keys_deleted_records`),
-		dml.Pairwise(p.KeyCompare, tombstoneKey(p.Parent, "tombstone"), p.auditKey("wanted.key")), args.Add(p.Recorded))
+		dml.Pairwise(p.KeyCompare, p.OfTombstone("tombstone"), p.auditKey("wanted.key")), args.Add(p.Recorded))
 	same := "tombstoned.key OPERATOR(pg_catalog.=) candidate.key" // the text forms of composite keys
 	if !p.Composite() {
 		same = p.KeyCompare[0].Equal("tombstoned.key", "candidate.key")
@@ -125,12 +125,4 @@ func (p keyed) repairStatement(names pgcatalog.Names, r *loosefk.Reference, keys
 	fmt.Fprintf(&sql, "INSERT INTO %s (fully_qualified_table_name, %s)\n", names.Render(`"public".loose_foreign_keys_deleted_records`), column)
 	fmt.Fprintf(&sql, "%s\nSELECT $%d::pg_catalog.text, candidate.key::%s\n%s", with, args.Add(p.Recorded), form, from)
 	return sql.String(), args.Values
-}
-
-// tombstoneKey returns the key of a tombstone row, one value per column.
-func tombstoneKey(p *loosefk.Parent, tombstone string) []string {
-	if p.Integer {
-		return []string{tombstone + ".primary_key_value"}
-	}
-	return p.Stored(tombstone + ".primary_key_text")
 }
