@@ -548,7 +548,7 @@ func (c *Circle) Around(deletion ...batch.Statement) (all []batch.Statement) {
 	owner := &c.tree.Owner
 	for i, w := range c.Windows {
 		all = append(all, batch.Statement{SQL: dml.HoldStatement(w.Leaf, "FOR UPDATE"), Args: w.Rows.Args()})
-		if extra := owner.Extra(w.Table); i > 0 && extra != (dml.Extra{}) {
+		if extra := owner.Extra(w.Table); i > 0 && extra.CTE != "" {
 			all = append(all, batch.Statement{
 				SQL: owner.ExtraStatement(w.Table, w.Leaf), Args: w.Rows.Args(owner.ID), Scan: batch.One(new(int64), &c.aside[i]),
 			})

@@ -116,10 +116,10 @@ func (p *Plan) live(steps []*step, userID dml.ID, args *dml.Args) string {
 // user. A reader of the event only needs to recognise a name that it knows already.
 func (p *Plan) destroyStatement(names pgcatalog.Names, u *user, ghost dml.ID) (string, []any) {
 	args := &dml.Args{}
-	name, hash := "", ""
+	returned, payload := []string{p.column("leaving") + " AS id"}, []string{"'user_id', deleted.id"}
 	if p.gitlab {
-		name = ", leaving.username"
-		hash = " 'username_sha256', pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(deleted.username::pg_catalog.text, 'UTF8')), 'hex'),"
+		returned = append(returned, "leaving.username")
+		payload = append(payload, "'username_sha256', pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(deleted.username::pg_catalog.text, 'UTF8')), 'hex')")
 	}
 	jobAt, userAt, hardAt := args.Add(u.id), args.Add(p.parameter(u.userID)), args.Add(u.hardDelete)
 	return fmt.Sprintf(`WITH looked AS MATERIALIZED (SELECT %s AS live),
@@ -129,9 +129,9 @@ job AS MATERIALIZED (
 ),
 deleted AS (
 	DELETE FROM %[5]s AS leaving USING looked, job
-	WHERE %[15]s AND job.hard_delete OPERATOR(pg_catalog.=) $%[6]d AND NOT true OPERATOR(pg_catalog.=) ANY (looked.live)
+	WHERE %[14]s AND job.hard_delete OPERATOR(pg_catalog.=) $%[6]d AND NOT true OPERATOR(pg_catalog.=) ANY (looked.live)
 	AND (%[12]s) OPERATOR(pg_catalog.=) ANY (%[7]s)
-	RETURNING %[11]s AS id%[13]s
+	RETURNING %[11]s
 ),
 finished AS (
 	DELETE FROM %[2]s AS queued USING job
@@ -140,7 +140,7 @@ finished AS (
 event AS (
 	INSERT INTO %[8]s (kind, payload)
 	SELECT 'user_destroyed', pg_catalog.jsonb_build_object(
-		'user_id', deleted.id,%[14]s
+		%[13]s,
 		'initiator_user_id', job.initiator_user_id, 'hard_delete', job.hard_delete,
 		'moved', job.moved_rows, 'deleted', job.deleted_rows, 'nullified', job.nullified_rows)
 	FROM deleted CROSS JOIN job
@@ -151,7 +151,7 @@ FROM looked LEFT JOIN job ON true`,
 		p.live(p.steps(u.hardDelete), u.userID, args), queueTable(names), jobAt, p.value(userAt), p.users.SQL(), hardAt,
 		deletableSQL, names.Render(`"sexton".events`),
 		p.ghostLives(ghost),
-		p.userType(p.value(userAt), ghost), p.column("leaving"), p.kind(ghost), name, hash, p.is("leaving", p.value(userAt))), args.Values
+		p.userType(p.value(userAt), ghost), strings.Join(returned, ", "), p.kind(ghost), strings.Join(payload, ", "), p.is("leaving", p.value(userAt))), args.Values
 }
 
 // shownStatement names one of the user's rows.

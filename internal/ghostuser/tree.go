@@ -277,7 +277,7 @@ func (t *tree) owner(s *step, root *dml.Table) dml.Owner {
 			}
 			user := "(SELECT queued.user_id FROM " + queueTable(names) + " AS queued WHERE queued.id OPERATOR(pg_catalog.=) $3)"
 			return dml.Extra{
-				Returning: ", " + batch.RowKey("target", s.PrimaryKey, s.EventColumns) + " AS key",
+				Returning: []string{batch.RowKey("target", s.PrimaryKey, s.EventColumns) + " AS key"},
 				CTE:       "told AS (" + batch.DeletedRows(names, s.tableLabel, "'user_id', "+user+", ", "deleted", s.EventColumns) + ")",
 			}
 		},

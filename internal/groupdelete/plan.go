@@ -7,6 +7,7 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain/dml"
+	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
 )
 
@@ -115,7 +116,7 @@ func (r *run) group() any { return r.engine.Plan.parameter(r.engine.GroupID) }
 func (p *Plan) extra(names pgcatalog.Names, t *table) dml.Extra {
 	if p.bots && t == p.members {
 		return dml.Extra{
-			CTE: statement(names, "bots", "{users}", p.users.SQL()), Returning: ", target.user_id", Selected: "(SELECT pg_catalog.count(*) FROM bot)",
+			CTE: statement(names, "bots", "{users}", p.users.SQL()), Returning: []string{"target.user_id"}, Selected: "(SELECT pg_catalog.count(*) FROM bot)",
 		}
 	}
 	kind, columns := "project_destroyed", [][2]string{{"project_id", "target.id"}, {"group_id", "target.group_id"}, {"path", "target.path"}}
@@ -129,14 +130,13 @@ func (p *Plan) extra(names pgcatalog.Names, t *table) dml.Extra {
 	case !p.projectPath:
 		columns = columns[:2]
 	}
-	var payload, returning strings.Builder
-	for _, c := range columns {
-		fmt.Fprintf(&payload, "'%[1]s', deleted.%[1]s, ", c[0])
-		fmt.Fprintf(&returning, ", %s AS %s", c[1], c[0])
+	payload := each.Of(columns, func(c [2]string) string { return fmt.Sprintf("'%[1]s', deleted.%[1]s", c[0]) })
+	return dml.Extra{
+		Returning: each.Of(columns, func(c [2]string) string { return c[1] + " AS " + c[0] }),
+		CTE: fmt.Sprintf(
+			"event AS (INSERT INTO %s (kind, payload) SELECT '%s', pg_catalog.jsonb_build_object(%s, 'destroyed_with', $3::%s) FROM deleted)",
+			names.Render(`"sexton".events`), kind, strings.Join(payload, ", "), p.key.KeyTypes[0]),
 	}
-	return dml.Extra{Returning: returning.String(), CTE: fmt.Sprintf(
-		"event AS (INSERT INTO %s (kind, payload) SELECT '%s', pg_catalog.jsonb_build_object(%s'destroyed_with', $3::%s) FROM deleted)",
-		names.Render(`"sexton".events`), kind, payload.String(), p.key.KeyTypes[0])}
 }
 
 // owner returns the Owner that counts rows for the group.

@@ -76,10 +76,10 @@ func (s *source) Load(ctx context.Context, on *batch.Session, from []drain.Spot,
 	found, misfits := map[*drain.Parent][]drain.Tombstone{}, map[*drain.Parent][]drain.Tombstone{}
 	var installed bool
 	statements := []batch.Statement{
-		{SQL: s.text(query, "origin", s.undo(", tombstone.origin")), Args: []any{names, times, ids, limit}, Scan: func(rows pgx.Rows) error {
+		{SQL: s.text(query, "origin", undoColumns(origins).value("tombstone.origin", "bigint")), Args: []any{names, times, ids, limit}, Scan: func(rows pgx.Rows) error {
 			clear(found)
 			clear(misfits)
-			return s.scan(rows, byName, recheck, origins, found, misfits)
+			return scan(rows, byName, recheck, found, misfits)
 		}},
 		{
 			SQL: s.text("recheckable"), Args: []any{s.database, s.confirmAfter.Seconds(), s.parentNames()},
@@ -125,13 +125,23 @@ func (s *source) parentNames() []string {
 	return each.Of(s.bound, func(p *drain.Parent) string { return p.Name })
 }
 
-// undo returns sql, which is about columns of undo, if these columns exist. Otherwise it
-// returns "".
-func (s *source) undo(sql string) string {
-	if s.origins.Load() {
-		return sql
+// undoColumns reports that tables of tombstones have undo's columns of origins.
+type undoColumns bool
+
+// value returns an expression that names such a column, or NULL of a type.
+func (exist undoColumns) value(origin, kind string) string {
+	if exist {
+		return origin
 	}
-	return ""
+	return "NULL::" + kind
+}
+
+// list returns a list of columns or values. It ends with the one for origins.
+func (exist undoColumns) list(list, origin string) string {
+	if exist {
+		return list + ", " + origin
+	}
+	return list
 }
 
 // leaves returns the OIDs of the edges' tables in this database.
@@ -145,7 +155,7 @@ func (s *source) leaves() (oids []uint32) {
 }
 
 // scan reads tombstones into found, or into misfits if their key does not fit the parent.
-func (s *source) scan(rows pgx.Rows, byName map[string]*drain.Parent, recheck, origins bool, found, misfits map[*drain.Parent][]drain.Tombstone) error {
+func scan(rows pgx.Rows, byName map[string]*drain.Parent, recheck bool, found, misfits map[*drain.Parent][]drain.Tombstone) error {
 	var name string
 	var id int64
 	var after pgtype.Timestamptz
@@ -153,11 +163,7 @@ func (s *source) scan(rows pgx.Rows, byName map[string]*drain.Parent, recheck, o
 	var text *string
 	var age float64
 	var origin *int64
-	row := []any{&name, &id, &after, &integer, &text, &age}
-	if origins {
-		row = append(row, &origin)
-	}
-	_, err := pgx.ForEachRow(rows, row, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&name, &id, &after, &integer, &text, &age, &origin}, func() error {
 		parent := byName[name]
 		t := drain.Tombstone{
 			Position: drain.Position{ConsumeAfter: after, ID: id}, Recheck: recheck, Made: time.Now().Add(-time.Duration(age * float64(time.Second))),
@@ -232,6 +238,14 @@ func (s *source) Complete(p *drain.Parent, tombstones []drain.Tombstone, check b
 		where = "NOT " + p.Without(key) + "\n\tOR " + where
 	}
 	table := s.names.Render(`"public".loose_foreign_keys_deleted_records`)
+	undo := undoColumns(s.origins.Load())
+	returned := undo.list("target.id, target.status, target.primary_key_value, target.primary_key_text, NOT "+
+		p.Without(p.OfTombstone("target"))+" AS lives", "target.origin")
+	columns := undo.list("database, parent, parent_oid, integer_keys, text_keys", "origins")
+	values := undo.list(fmt.Sprintf(`$%d::pg_catalog.text, $%d::pg_catalog.text, $%d::pg_catalog.oid,
+	pg_catalog.array_agg(removed.primary_key_value) FILTER (WHERE removed.primary_key_value IS NOT NULL),
+	pg_catalog.array_agg(removed.primary_key_text) FILTER (WHERE removed.primary_key_text IS NOT NULL)`,
+		args.Add(s.database), nameAt, args.Add(p.OID)), "pg_catalog.array_agg(removed.origin)")
 	sql := fmt.Sprintf(`WITH removed AS (
 DELETE FROM %[1]s AS target
 WHERE target.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
@@ -247,19 +261,15 @@ WHERE target.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
 	) AS tombstone
 	WHERE %[5]s
 ))
-RETURNING target.id, target.status, target.primary_key_value, target.primary_key_text%[6]s, NOT %[7]s AS lives
+RETURNING %[6]s
 ), remembered AS (
-INSERT INTO %[8]s (database, parent, parent_oid, integer_keys, text_keys%[9]s)
-SELECT $%[10]d::pg_catalog.text, $%[4]d::pg_catalog.text, $%[11]d::pg_catalog.oid,
-	pg_catalog.array_agg(removed.primary_key_value) FILTER (WHERE removed.primary_key_value IS NOT NULL),
-	pg_catalog.array_agg(removed.primary_key_text) FILTER (WHERE removed.primary_key_text IS NOT NULL)%[12]s
+INSERT INTO %[7]s (%[8]s)
+SELECT %[9]s
 FROM removed
 WHERE NOT removed.lives AND (removed.status OPERATOR(pg_catalog.=) 1 OR pg_catalog.current_setting('sexton.late', true) OPERATOR(pg_catalog.=) 'true')
 HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0
 )
-SELECT removed.id, removed.lives FROM removed`, table, idsAt, timesAt, nameAt, where, s.undo(", target.origin"), p.Without(p.OfTombstone("target")),
-		s.names.Render(`"sexton".swept`), s.undo(", origins"), args.Add(s.database), args.Add(p.OID),
-		s.undo(", pg_catalog.array_agg(removed.origin)"))
+SELECT removed.id, removed.lives FROM removed`, table, idsAt, timesAt, nameAt, where, returned, s.names.Render(`"sexton".swept`), columns, values)
 	return batch.Statement{SQL: sql, Args: args.Values, Scan: func(rows pgx.Rows) error {
 		found := drain.Done{}
 		var id int64
@@ -326,8 +336,10 @@ func (s *source) Recheck(ctx context.Context, on *batch.Session) (int64, error) 
 		}
 		names, oids, times = append(names, p.Name), append(oids, p.OID), append(times, horizon)
 	}
-	sql := s.text("recheck", "origins", s.undo(", removed.origins"), "column", s.undo(", origin"), "origin", s.undo(", key.origin"),
-		"unnested", s.undo(", pg_catalog.unnest(taken.origins)"), "origin_name", s.undo(", origin"))
+	undo := undoColumns(s.origins.Load())
+	sql := s.text("recheck", "origins", undo.value("removed.origins", "bigint[]"),
+		"columns", undo.list("fully_qualified_table_name, status, consume_after, primary_key_value, primary_key_text", "origin"),
+		"values", undo.list("taken.name, 2, 'infinity', key.integer_key, key.text_key", "key.origin"))
 	var moved int64
 	_, err = on.RunOwn(ctx,
 		batch.Statement{SQL: sql, Args: []any{s.database, s.confirmAfter.Seconds(), names, oids, times}, Scan: batch.One(&moved)},

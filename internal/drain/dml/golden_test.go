@@ -44,7 +44,7 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 	owner := Owner{
 		Deleted: "counted AS (SELECT)", Changed: "noted AS (SELECT)",
 		Extra: func(*Table) Extra {
-			return Extra{CTE: "event AS (SELECT)", Returning: ", target.id", Selected: "1"}
+			return Extra{CTE: "event AS (SELECT)", Returning: []string{"target.id"}, Selected: "1"}
 		},
 	}
 	var got strings.Builder

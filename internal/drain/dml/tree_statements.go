@@ -99,9 +99,17 @@ type Owner struct {
 }
 
 // Extra is further work of a statement that deletes rows of a table. CTE may read the CTE
-// deleted, which has the columns that Returning adds with the alias target. Selected is an
-// expression of type bigint, or "".
-type Extra struct{ CTE, Returning, Selected string }
+// deleted, which has the columns that Returning lists with the alias target. Selected is
+// an expression of type bigint, or "".
+type Extra struct {
+	CTE, Selected string
+	Returning     []string
+}
+
+// returning returns the list of the columns of the CTE deleted.
+func (e Extra) returning() string {
+	return strings.Join(append([]string{"want.at"}, e.Returning...), ", ")
+}
 
 // wantSQL is a CTE of the row versions in the first two parameters. The subqueries hide
 // their number from the planner, which then always joins them with the leaf by a TID
@@ -273,8 +281,8 @@ func (o *Owner) deletion(t *Table, leaf pgcatalog.Table, ctes []string, conditio
 	ctes = append(ctes, fmt.Sprintf(`deleted AS (
 	DELETE FROM ONLY %s AS target USING want
 	WHERE target.ctid OPERATOR(pg_catalog.=) want.at AND target.xmin OPERATOR(pg_catalog.=) want.version%s
-	RETURNING want.at%s
-)`, leaf.SQL(), condition, extra.Returning),
+	RETURNING %s
+)`, leaf.SQL(), condition, extra.returning()),
 		fmt.Sprintf("total AS MATERIALIZED (SELECT pg_catalog.count(*)%s AS rows FROM deleted)", more), extra.CTE, o.Deleted)
 	return fmt.Sprintf(`%s
 SELECT total.rows, CASE WHEN total.rows OPERATOR(pg_catalog.<) pg_catalog.cardinality($1::pg_catalog.tid[]) THEN ARRAY(SELECT deleted.at FROM deleted) END, %s::bigint
@@ -286,7 +294,7 @@ FROM total`, with(ctes...), cmp.Or(extra.Selected, "0"))
 func (o *Owner) ExtraStatement(t *Table, leaf pgcatalog.Table) string {
 	extra := o.Extra(t)
 	return fmt.Sprintf("%s\nSELECT pg_catalog.num_nulls($3::%s)::bigint, %s::bigint", with(wantSQL,
-		fmt.Sprintf("deleted AS (SELECT want.at%s FROM %s)", extra.Returning, joined(leaf, "target")), extra.CTE),
+		fmt.Sprintf("deleted AS (SELECT %s FROM %s)", extra.returning(), joined(leaf, "target")), extra.CTE),
 		cmp.Or(o.IDType, "bigint"), cmp.Or(extra.Selected, "0"))
 }
 

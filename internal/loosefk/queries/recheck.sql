@@ -50,13 +50,13 @@ WITH open AS MATERIALIZED (
     DELETE FROM "sexton".swept AS removed
     USING ready
     WHERE removed.database = $1 AND removed.id = ready.id
-    RETURNING ready.name, removed.integer_keys, removed.text_keys{origins}
+    RETURNING ready.name, removed.integer_keys, removed.text_keys, {origins} AS origins
 ), marked AS (
-    INSERT INTO "public".loose_foreign_keys_deleted_records
-        (fully_qualified_table_name, status, consume_after, primary_key_value, primary_key_text{column})
-    SELECT taken.name, 2, 'infinity', key.integer_key, key.text_key{origin}
+    INSERT INTO "public".loose_foreign_keys_deleted_records ({columns})
+    SELECT {values}
     FROM taken
-    CROSS JOIN LATERAL ROWS FROM (pg_catalog.unnest(taken.integer_keys), pg_catalog.unnest(taken.text_keys){unnested}) AS key (integer_key, text_key{origin_name})
+    CROSS JOIN LATERAL ROWS FROM (pg_catalog.unnest(taken.integer_keys), pg_catalog.unnest(taken.text_keys), pg_catalog.unnest(taken.origins))
+        AS key (integer_key, text_key, origin)
     RETURNING 1
 )
 SELECT pg_catalog.count(*) FROM marked
