@@ -465,7 +465,7 @@ func (s *session) dropRemoved(ctx context.Context, c *chunk, removed Done, rows 
 			most = mostConflicts
 		}
 	}
-	if c.tries++; c.tries < most {
+	if c.leftRows++; c.leftRows < most {
 		s.returnFirst(c)
 		return nil
 	}

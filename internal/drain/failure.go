@@ -77,8 +77,8 @@ func (s *session) handleError(ctx context.Context, c *chunk, err error) error {
 			f.Message = cmp.Or(s.missingPrivilege(ctx, e), f.Message)
 		}
 	}
-	if c.tries < mostTries && (c.parent.isDuplicate(err) || c.parent.lives() && e == nil && isNewChild(f)) {
-		c.tries++
+	if c.avoidable < mostTries && (c.parent.isDuplicate(err) || c.parent.lives() && e == nil && isNewChild(f)) {
+		c.avoidable++
 		s.markDuplicatesFirst(c, err)
 		s.returnFirst(c)
 		return nil
@@ -173,8 +173,8 @@ func (s *session) changeKeepForm(ctx context.Context, c *chunk, e *Edge, f batch
 	form.Apart, form.Ruled = true, form.Ruled || ruled
 	if !changed && f.SQLState == rowsApart {
 		// Another session of the pass has changed it since the statement was built.
-		c.tries++
-		return c.tries < mostTries
+		c.avoidable++
+		return c.avoidable < mostTries
 	}
 	return changed
 }

@@ -200,10 +200,10 @@ type chunk struct {
 	// inPieces is set after a direct statement took too long. The next try begins with
 	// pieces. begun is set if the chunk has a single key and was drained in pieces.
 	inPieces, begun bool
-	// tries counts transactions that left rows, and errors that another try may avoid.
-	// ownConflicts counts lock conflicts with sessions of the same pass. lostConns counts
-	// connections that were lost in its statements.
-	tries, ownConflicts, lostConns int
+	// leftRows counts direct transactions that left rows. avoidable counts errors that
+	// another try may avoid. ownConflicts counts lock conflicts with sessions of the same
+	// pass. lostConns counts connections that were lost in its statements.
+	leftRows, avoidable, ownConflicts, lostConns int
 	// foundRows reports that a recheck changed rows.
 	foundRows bool
 }
