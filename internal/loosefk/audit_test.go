@@ -336,6 +336,18 @@ func TestRepairWakes(t *testing.T) {
 	require.Equal(t, 3, heard(), "once per batch with orphans, and never for looking alone")
 }
 
+// An application may have triggers on the tombstones: no planner setting of a command reaches them.
+func TestCommandsPlanNoTriggers(t *testing.T) {
+	t.Parallel()
+	b := orphaned(t, "id <= 5")
+	b.RecordPlannerSettings("loose_foreign_keys_deleted_records")
+	b.audit(t, b.auditor(2, true))
+	b.RequireOwnPlannerSettings(t, "loose_foreign_keys_deleted_records")
+	b.Exec("UPDATE loose_foreign_keys_deleted_records SET cleanup_attempts = 3; TRUNCATE strangers.settings")
+	require.Positive(t, retry(t, tombstonesOf(b.DB), loosefk.RetryOptions{}).Retried)
+	b.RequireOwnPlannerSettings(t, "loose_foreign_keys_deleted_records")
+}
+
 // listening returns what counts the notifications since then.
 func listening(t *testing.T, b bundle) func() int {
 	conn := pgtest.Acquire(t, b.Pool()).Conn()

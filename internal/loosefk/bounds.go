@@ -31,14 +31,23 @@ SET LOCAL statement_timeout = %d;
 SET LOCAL lock_timeout = %d;
 SET LOCAL idle_in_transaction_session_timeout = '10s';
 SET LOCAL row_security = off;
-SET LOCAL jit = off;
 `
 
-// Run runs do in one bounded transaction. more may add settings as complete SET LOCAL
-// commands.
-func (b Bounds) Run(ctx context.Context, db pgcatalog.Beginner, more string, do func(tx pgx.Tx) error) error {
+// Read runs do in a bounded transaction that only reads. settings are complete SET LOCAL
+// commands, for example for the planner.
+func (b Bounds) Read(ctx context.Context, db pgcatalog.Beginner, settings string, do func(tx pgx.Tx) error) error {
+	return b.run(ctx, db, "SET TRANSACTION READ ONLY;\nSET LOCAL jit = off;\n"+settings, do)
+}
+
+// Write runs do in a bounded transaction. The application's triggers run in it, so it sets
+// nothing that would change their plans.
+func (b Bounds) Write(ctx context.Context, db pgcatalog.Beginner, do func(tx pgx.Tx) error) error {
+	return b.run(ctx, db, "", do)
+}
+
+func (b Bounds) run(ctx context.Context, db pgcatalog.Beginner, settings string, do func(tx pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		script := fmt.Sprintf(boundedSettings, b.StatementTimeout.Milliseconds(), b.LockTimeout.Milliseconds()) + pgcatalog.SetTexts() + more
+		script := fmt.Sprintf(boundedSettings, b.StatementTimeout.Milliseconds(), b.LockTimeout.Milliseconds()) + pgcatalog.SetTexts() + settings
 		if _, err := tx.Exec(ctx, script); err != nil {
 			return fmt.Errorf("settle session: %w", err)
 		}

@@ -35,18 +35,14 @@ type Tombstones struct {
 	Wake Waker
 }
 
-// inTx runs do in one bounded transaction. what describes it in errors.
-func (t Tombstones) inTx(ctx context.Context, what string, do func(q *dbsqlc.Queries, tx pgx.Tx) error) error {
-	return problem.Doing(t.Bounds.Run(ctx, t.DB, "", func(tx pgx.Tx) error { return do(t.Names.Queries(tx), tx) }), "%s", what)
-}
-
-// queryResult returns the result of one query in a bounded transaction.
-func queryResult[T any](ctx context.Context, t Tombstones, what string, question func(q *dbsqlc.Queries) (T, error)) (answer T, err error) {
-	err = t.inTx(ctx, what, func(q *dbsqlc.Queries, _ pgx.Tx) (err error) {
-		answer, err = question(q)
+// queryResult returns the result of one query in a bounded transaction. what describes it
+// in errors.
+func queryResult[T any](ctx context.Context, t Tombstones, what string, query func(q *dbsqlc.Queries) (T, error)) (result T, err error) {
+	err = t.Bounds.Read(ctx, t.DB, "", func(tx pgx.Tx) (err error) {
+		result, err = query(t.Names.Queries(tx))
 		return err
 	})
-	return answer, err
+	return result, problem.Doing(err, "%s", what)
 }
 
 // PendingTombstone is one deleted parent whose children have not been cleaned up yet.
@@ -114,14 +110,11 @@ func (t Tombstones) List(ctx context.Context, options ListOptions) (TombstoneLis
 }
 
 func (t Tombstones) read(ctx context.Context, params dbsqlc.TombstonesListParams) (found []PendingTombstone, total int64, err error) {
+	rows, err := queryResult(ctx, t, "list tombstones", func(q *dbsqlc.Queries) ([]dbsqlc.TombstonesListRow, error) { return q.TombstonesList(ctx, params) })
 	found = []PendingTombstone{}
-	err = t.inTx(ctx, "list tombstones", func(q *dbsqlc.Queries, _ pgx.Tx) error {
-		rows, err := q.TombstonesList(ctx, params)
-		for _, row := range rows {
-			found, total = append(found, PendingTombstone(row)), row.Total
-		}
-		return err
-	})
+	for _, row := range rows {
+		found, total = append(found, PendingTombstone(row)), row.Total
+	}
 	return found, total, err
 }
 
@@ -226,14 +219,14 @@ func (t Tombstones) retryParent(ctx context.Context, parent string, ids []int64,
 // change runs do in a transaction of its own, and wakes workers if it has changed
 // tombstones.
 func (t Tombstones) change(ctx context.Context, what string, do func(q *dbsqlc.Queries) (int64, error)) (changed int64, err error) {
-	err = t.inTx(ctx, what, func(q *dbsqlc.Queries, tx pgx.Tx) error {
-		if changed, err = do(q); err != nil || changed == 0 {
+	err = t.Bounds.Write(ctx, t.DB, func(tx pgx.Tx) error {
+		if changed, err = do(t.Names.Queries(tx)); err != nil || changed == 0 {
 			return err
 		}
 		return t.Wake(ctx, tx)
 	})
 	if err != nil {
-		return 0, err
+		return 0, problem.Doing(err, "%s", what)
 	}
 	return changed, nil
 }

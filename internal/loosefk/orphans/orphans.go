@@ -243,30 +243,47 @@ const byIndex = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = o
 // subplans, which are not joins.
 const byHash = "SET LOCAL enable_nestloop = off; SET LOCAL enable_seqscan = off"
 
+// settledAgain is settled in a transaction that then writes. Its savepoint ends before
+// that, and the planner settings with it: they must not reach the application's triggers.
+func (r *run) settledAgain(ctx context.Context, tx pgx.Tx, keys []string) ([]string, error) {
+	savepoint, err := tx.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := savepoint.Exec(ctx, byHash); err != nil {
+		return nil, err
+	}
+	if keys, err = r.settled(ctx, savepoint, keys); err != nil {
+		return nil, err
+	}
+	return keys, savepoint.Rollback(ctx)
+}
+
 // repair inserts tombstones for keys. Only one audit repairs at a time, so that no two
 // insert a tombstone for the same key. A separate statement takes the lock: the snapshot
 // of the next one must have the tombstones of the other audit.
 func (r *run) repair(ctx context.Context, keys []string) error {
 	var repaired int64
 	lock, waits := "sexton audit of "+r.Names.Tracked, false
-	err := r.Bounds.Run(ctx, r.DB, byHash+r.idleTimeout(), func(tx pgx.Tx) error {
+	err := r.Bounds.Write(ctx, r.DB, func(tx pgx.Tx) error {
+		if err := r.extendIdleTimeout(ctx, tx); err != nil {
+			return err
+		}
 		waits = true
 		if _, err := tx.Exec(ctx, "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended($1, 0))", lock); err != nil {
 			return err
 		}
 		waits = false
-		if r.reference.Remote {
-			// Another audit may have inserted tombstones meanwhile, and a pass may have
-			// deleted the children.
-			var err error
-			if keys, err = r.settled(ctx, tx, keys); err == nil && len(keys) > 0 {
-				keys, err = r.withChild(ctx, keys)
-			}
-			if err != nil || len(keys) == 0 {
-				return err
-			}
+		// Another audit may have inserted tombstones meanwhile, and a pass may have deleted
+		// the children.
+		keys, err := r.settledAgain(ctx, tx, keys)
+		if err == nil && len(keys) > 0 && r.reference.Remote {
+			keys, err = r.withChild(ctx, keys)
 		}
-		sql, args := r.parent.repairStatement(r.Names, r.reference, keys)
+		if err != nil || len(keys) == 0 {
+			return err
+		}
+		sql, args := r.parent.repairStatement(r.Names, keys)
 		tag, err := tx.Exec(ctx, sql, args...)
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
@@ -278,7 +295,7 @@ func (r *run) repair(ctx context.Context, keys []string) error {
 	case err == nil:
 		r.report.RepairedKeys += repaired
 	case waits && batch.Judge(err).Lock():
-		return errors.Join(err, r.Bounds.Run(ctx, r.DB, "", func(tx pgx.Tx) (err error) {
+		return errors.Join(err, r.Bounds.Read(ctx, r.DB, "", func(tx pgx.Tx) (err error) {
 			r.holder, err = batch.Holder(ctx, tx, lock)
 			return err
 		}))

@@ -41,11 +41,11 @@ func (a Auditor) unfit(reference *loosefk.Reference) string {
 // children there.
 func (r *run) inChildren(ctx context.Context, more string, do func(tx pgx.Tx) error) error {
 	if !r.reference.Remote {
-		return r.Bounds.Run(ctx, r.DB, more, do)
+		return r.Bounds.Read(ctx, r.DB, more, do)
 	}
 	calling, cancel := context.WithTimeout(ctx, r.longestRemote())
 	defer cancel()
-	err := r.Bounds.Run(calling, r.Remotes[r.reference.Database], more, do)
+	err := r.Bounds.Read(calling, r.Remotes[r.reference.Database], more, do)
 	if err == nil || ctx.Err() != nil || batch.Judge(err).Verdict != batch.Fatal {
 		return err
 	}
@@ -60,19 +60,20 @@ const stallAfter = 5 * time.Second
 // most two statements, and the ones that begin and end it.
 func (r *run) longestRemote() time.Duration { return 2*r.Bounds.StatementTimeout + stallAfter }
 
-// idleTimeout returns the setting that keeps the parents' database from ending a transaction
-// that waits for the children's.
-func (r *run) idleTimeout() string {
+// extendIdleTimeout keeps the parents' database from ending a transaction that waits for
+// the children's.
+func (r *run) extendIdleTimeout(ctx context.Context, tx pgx.Tx) error {
 	if !r.reference.Remote {
-		return ""
+		return nil
 	}
-	return fmt.Sprintf("; SET LOCAL idle_in_transaction_session_timeout = %d", (r.longestRemote() + stallAfter).Milliseconds())
+	_, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL idle_in_transaction_session_timeout = %d", (r.longestRemote()+stallAfter).Milliseconds()))
+	return err
 }
 
 // withoutParent returns those of keys that have no parent, with or without a tombstone.
 func (r *run) withoutParent(ctx context.Context, keys []string) (found []string, err error) {
 	sql, args := r.parent.withoutParentStatement(keys)
-	err = r.Bounds.Run(ctx, r.DB, "", func(tx pgx.Tx) error {
+	err = r.Bounds.Read(ctx, r.DB, "", func(tx pgx.Tx) error {
 		found, err = pick(ctx, tx, sql, args)
 		return err
 	})
@@ -83,7 +84,7 @@ func (r *run) withoutParent(ctx context.Context, keys []string) (found []string,
 // counts the rows last, up to mostRows + 1.
 func (r *run) orphans(ctx context.Context, keys []string) (orphans []string, rows int64, err error) {
 	settled := func(ctx context.Context, keys []string) (found []string, err error) {
-		err = r.Bounds.Run(ctx, r.DB, byHash, func(tx pgx.Tx) error {
+		err = r.Bounds.Read(ctx, r.DB, byHash, func(tx pgx.Tx) error {
 			found, err = r.settled(ctx, tx, keys)
 			return err
 		})

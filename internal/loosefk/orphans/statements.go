@@ -47,34 +47,6 @@ func (p keyed) mayLackParent(r *loosefk.Reference, values []string) string {
 	return p.Without(key)
 }
 
-// orphans returns the part of a statement, from WITH to WHERE, that selects the orphaned
-// ones of keys: a child meets the definition, no parent has the key, and there is no
-// tombstone for it. All three must be in one snapshot. Otherwise a parent that is deleted
-// between two of them would seem to have no tombstone. For a child in another database
-// only the last two are checked. run.orphans queries for the child in an order that is
-// safe without a common snapshot.
-func (p keyed) orphans(names pgcatalog.Names, r *loosefk.Reference, keysAt int, args *dml.Args) (with, from string) {
-	with = fmt.Sprintf(`WITH tombstoned AS MATERIALIZED (
-	SELECT wanted.key
-	FROM pg_catalog.unnest(%s) AS wanted (key)
-	JOIN %s AS tombstone ON %s
-	WHERE tombstone.fully_qualified_table_name OPERATOR(pg_catalog.=) $%d AND tombstone.status OPERATOR(pg_catalog.=) 1
-)`, p.auditKeys(keysAt), names.Render(`"public".loose_foreign_keys_deleted_records`),
-		dml.Pairwise(p.KeyCompare, p.OfTombstone("tombstone"), p.auditKey("wanted.key")), args.Add(p.Recorded))
-	same := "tombstoned.key OPERATOR(pg_catalog.=) candidate.key" // the text forms of composite keys
-	if !p.Composite() {
-		same = p.KeyCompare[0].Equal("tombstoned.key", "candidate.key")
-	}
-	from = fmt.Sprintf(`FROM pg_catalog.unnest(%s) AS candidate (key)
-WHERE %s
-AND NOT EXISTS (SELECT FROM tombstoned WHERE %s)`,
-		p.auditKeys(keysAt), p.Without(p.auditKey("candidate.key")), same)
-	if !r.Remote {
-		from += "\nAND " + r.Exists(p.auditKey("candidate.key"), args)
-	}
-	return with, from
-}
-
 // withoutParentStatement returns the query for those of keys that have no parent.
 func (p keyed) withoutParentStatement(keys []string) (string, []any) {
 	return p.some(keys, func(key []string, _ *dml.Args) string { return p.Without(key) })
@@ -96,11 +68,33 @@ WHERE %s
 ORDER BY candidate.position`, from, holds(p.auditKey("candidate.key"), args)), args.Values
 }
 
-// orphansStatement returns the query for those of keys that are orphaned.
+// orphansStatement returns the query for those of keys that are orphaned: a child meets
+// the definition, no parent has the key, and there is no tombstone for it. All three must
+// be in one snapshot. Otherwise a parent that is deleted between two of them would seem to
+// have no tombstone. For a child in another database only the last two are checked.
+// run.orphans queries for the child in an order that is safe without a common snapshot.
 func (p keyed) orphansStatement(names pgcatalog.Names, r *loosefk.Reference, keys []string) (string, []any) {
 	args := &dml.Args{}
-	with, from := p.orphans(names, r, args.Add(keys), args)
-	return with + "\nSELECT candidate.key::pg_catalog.text\n" + from + "\nORDER BY " + strings.Join(p.auditKey("candidate.key"), ", "), args.Values
+	from, candidate := p.auditKeys(args.Add(keys)), p.auditKey("candidate.key")
+	same := "tombstoned.key OPERATOR(pg_catalog.=) candidate.key" // the text forms of composite keys
+	if !p.Composite() {
+		same = p.KeyCompare[0].Equal("tombstoned.key", "candidate.key")
+	}
+	sql := fmt.Sprintf(`WITH tombstoned AS MATERIALIZED (
+	SELECT wanted.key
+	FROM pg_catalog.unnest(%[1]s) AS wanted (key)
+	JOIN %[2]s AS tombstone ON %[3]s
+	WHERE tombstone.fully_qualified_table_name OPERATOR(pg_catalog.=) $%[4]d AND tombstone.status OPERATOR(pg_catalog.=) 1
+)
+SELECT candidate.key::pg_catalog.text
+FROM pg_catalog.unnest(%[1]s) AS candidate (key)
+WHERE %[5]s
+AND NOT EXISTS (SELECT FROM tombstoned WHERE %[6]s)`, from, names.Render(`"public".loose_foreign_keys_deleted_records`),
+		dml.Pairwise(p.KeyCompare, p.OfTombstone("tombstone"), p.auditKey("wanted.key")), args.Add(p.Recorded), p.Without(candidate), same)
+	if !r.Remote {
+		sql += "\nAND " + r.Exists(candidate, args)
+	}
+	return sql + "\nORDER BY " + strings.Join(candidate, ", "), args.Values
 }
 
 // orphanRowsStatement returns the query that counts the children of orphaned keys, up to
@@ -111,18 +105,14 @@ func (p keyed) orphanRowsStatement(r *loosefk.Reference, keys []string, limit in
 	return fmt.Sprintf("SELECT pg_catalog.count(*) FROM (%s LIMIT $%d) AS counted", r.Rows(&p.Key, p.auditKeys(keysAt), args), limitAt), args.Values
 }
 
-// repairStatement returns the statement that inserts tombstones as the parent's trigger
-// does, for those of keys that are still orphaned. Meanwhile a parent may have been
-// inserted again, or another session may have inserted a tombstone.
-func (p keyed) repairStatement(names pgcatalog.Names, r *loosefk.Reference, keys []string) (string, []any) {
-	args := &dml.Args{}
-	with, from := p.orphans(names, r, args.Add(keys), args)
+// repairStatement returns the statement that inserts tombstones of keys as the parent's
+// trigger does.
+func (p keyed) repairStatement(names pgcatalog.Names, keys []string) (string, []any) {
 	column, form := "primary_key_text", "text"
 	if p.Integer {
 		column, form = "primary_key_value", "bigint"
 	}
-	var sql strings.Builder
-	fmt.Fprintf(&sql, "INSERT INTO %s (fully_qualified_table_name, %s)\n", names.Render(`"public".loose_foreign_keys_deleted_records`), column)
-	fmt.Fprintf(&sql, "%s\nSELECT $%d::pg_catalog.text, candidate.key::%s\n%s", with, args.Add(p.Recorded), form, from)
-	return sql.String(), args.Values
+	return fmt.Sprintf(`INSERT INTO %s (fully_qualified_table_name, %s)
+SELECT $1::pg_catalog.text, orphaned.key::%s FROM pg_catalog.unnest(%s) AS orphaned (key)`,
+		names.Render(`"public".loose_foreign_keys_deleted_records`), column, form, p.auditKeys(2)), []any{p.Recorded, keys}
 }

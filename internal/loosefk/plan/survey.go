@@ -22,7 +22,7 @@ type survey struct{ *dml.Catalog }
 // readOnly runs do in a READ ONLY transaction with further settings.
 func readOnly(ctx context.Context, db pgcatalog.Beginner, timeout time.Duration, settings string, do func(pgx.Tx) error) error {
 	timeout = max(timeout, time.Millisecond) // 0 would mean no timeout
-	return loosefk.Bounds{StatementTimeout: timeout, LockTimeout: timeout}.Run(ctx, db, "SET TRANSACTION READ ONLY; "+settings, do)
+	return loosefk.Bounds{StatementTimeout: timeout, LockTimeout: timeout}.Read(ctx, db, settings, do)
 }
 
 // readSurvey reads the catalogue in a fixed number of statements.
