@@ -48,7 +48,7 @@ func TestBusyChildGoes(t *testing.T) {
 		for range clients {
 			go func() {
 				for {
-					tag, err := b.Pool().Exec(t.Context(), "UPDATE children SET note = clock_timestamp()::text WHERE id = 15")
+					tag, err := b.Pool().Exec(t.Context(), "UPDATE children SET note = clock_timestamp()::text WHERE id = 15 RETURNING pg_sleep(0.02)")
 					if err != nil || tag.RowsAffected() == 0 {
 						busy <- err
 						return
@@ -56,7 +56,8 @@ func TestBusyChildGoes(t *testing.T) {
 				}
 			}()
 		}
-		b.drained(t)
+		stats := b.drained(t)
+		require.Zero(t, stats.Rescheduled, "the run gets its turn for the lock: %s", stats.Held)
 		for range clients {
 			require.NoError(t, <-busy, "the updates end when the row is deleted")
 		}
