@@ -238,24 +238,32 @@ func (s *session) deferHeld(ctx context.Context, c *chunk, f batch.Fault) error 
 		s.Report.Failed(f)
 	}
 	s.mu.Unlock()
-	return s.recordFailure(ctx, c, f, heldFor)
+	_, err := s.recordFailure(ctx, c, f, heldFor)
+	return err
 }
 
 // recordAttempt records a failed attempt for the chunk's tombstones. They are not tried
-// again in this pass.
+// again in this pass. If none exists any more, there is no failure: a connection was lost
+// after the COMMIT that removed them.
 func (s *session) recordAttempt(ctx context.Context, c *chunk, f batch.Fault) error {
 	s.mu.Lock()
 	for _, t := range c.tombstones {
 		s.attempted[t.ID] = true
 	}
-	s.Report.Failed(f)
 	s.mu.Unlock()
-	return s.recordFailure(ctx, c, f, 0)
+	recorded, err := s.recordFailure(ctx, c, f, 0)
+	if recorded > 0 {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.Report.Failed(f)
+	}
+	return err
 }
 
-func (s *session) recordFailure(ctx context.Context, c *chunk, f batch.Fault, after time.Duration) error {
-	if err := s.Source.Fail(ctx, s.on, c.parent, c.tombstones, f, after); err != nil {
-		return fmt.Errorf("record failed attempts: %w", err)
+func (s *session) recordFailure(ctx context.Context, c *chunk, f batch.Fault, after time.Duration) (recorded int64, _ error) {
+	recorded, err := s.Source.Fail(ctx, s.on, c.parent, c.tombstones, f, after)
+	if err != nil {
+		return 0, fmt.Errorf("record failed attempts: %w", err)
 	}
-	return nil
+	return recorded, nil
 }

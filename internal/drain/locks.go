@@ -208,7 +208,7 @@ func (s *session) postpone(ctx context.Context, c *chunk, reason string) error {
 	s.deferReason = reason
 	s.Pace.Waits(ctx, pace.WaitLock, reason)
 	s.mu.Unlock()
-	err := s.recordFailure(ctx, c, batch.Fault{Message: reason, Verdict: batch.LockTimeout}, longest)
+	_, err := s.recordFailure(ctx, c, batch.Fault{Message: reason, Verdict: batch.LockTimeout}, longest)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if resumeAt := time.Now().Add(longest + loadEvery); resumeAt.After(s.resumeAt) {

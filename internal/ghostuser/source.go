@@ -155,19 +155,19 @@ func (r *run) Complete(_ *drain.Parent, tombstones []drain.Tombstone, _ bool, do
 // Fail defers a user with an attempt. One that waits for a lock stays due, and is loaded again later.
 func (r *run) Fail(
 	ctx context.Context, on *batch.Session, _ *drain.Parent, tombstones []drain.Tombstone, f batch.Fault, after time.Duration,
-) error {
+) (int64, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	u := r.users[tombstones[0].ID]
 	if f.Lock() && after > 0 {
 		u.held, u.waits, u.due = false, f.Message, time.Now().Add(after)
-		return nil
+		return 1, nil
 	}
 	f, err := r.explain(ctx, on, u, f)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return r.fail(ctx, on, u, f)
+	return 1, r.fail(ctx, on, u, f)
 }
 
 // explain says more about a fault: which rows are left or prevent the deletion.

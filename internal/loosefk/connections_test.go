@@ -3,6 +3,8 @@ package loosefk_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -108,6 +110,47 @@ func TestAParentThatCostsTheConnectionIsPutOff(t *testing.T) {
 			b.tombstones())
 		require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT last_value <= 6 FROM cuts"), "three divisions by eight, and two tries alone")
 	})
+}
+
+// cutConn loses the first answer for which cut returns true, and the connection with it.
+type cutConn struct {
+	net.Conn
+
+	cut func() bool
+}
+
+func (c *cutConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err == nil && c.cut() {
+		_ = c.Close()
+		return 0, io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// A connection that is lost after COMMIT loses only the answer. The tombstone is removed, so it has not failed.
+func TestALostAnswerToCommitIsNoFailure(t *testing.T) {
+	t.Parallel()
+	b := setupAdaptive(t, parentsAndChildren, deleteChildren, "parents")
+	b.Exec("DELETE FROM parents WHERE id = 1")
+	settings, cut := b.Pool().Config().ConnConfig, false
+	settings.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		return &cutConn{conn, func() bool {
+			if cut || b.Pending(t) > 0 {
+				return false
+			}
+			cut = true
+			return true
+		}}, err
+	}
+	b.engine.Session.Conn = pgtest.ConnectAs(t, settings)
+	b.engine.More = func(context.Context) *batch.Session {
+		s := b.engine.Session
+		return &batch.Session{Conn: pgtest.Acquire(t, b.Pool()).Conn(), Names: s.Names, Fence: s.Fence, Limits: s.Limits}
+	}
+	b.drained(t)
+	require.True(t, cut)
 }
 
 // Rows of which an event tells go by their own statements, before those of other tables: a native cascade would take them along without one.

@@ -158,7 +158,7 @@ func (r *run) finishStats(ctx context.Context) error {
 		return nil
 	}
 	for parent, tombstones := range r.pass.Unfinished() {
-		if err := r.source.Fail(ctx, r.Session, parent, tombstones, reason, 0); err != nil {
+		if _, err := r.source.Fail(ctx, r.Session, parent, tombstones, reason, 0); err != nil {
 			return fmt.Errorf("record failed attempts: %w", err)
 		}
 	}

@@ -113,7 +113,7 @@ func (s *source) Load(ctx context.Context, on *batch.Session, from []drain.Spot,
 	for parent, tombstones := range misfits {
 		f := batch.Fault{Table: parent.Label(), Message: "the tombstone's key is not of the type of column " + strings.Join(parent.KeyColumns, ", ")}
 		s.failed(f)
-		if err := s.Fail(ctx, on, parent, tombstones, f, 0); err != nil {
+		if _, err := s.Fail(ctx, on, parent, tombstones, f, 0); err != nil {
 			return nil, err
 		}
 	}
@@ -289,10 +289,12 @@ func keysOf(p *drain.Parent, tombstones []drain.Tombstone) any {
 }
 
 // Fail records why tombstones are unfinished. If after is positive, it defers them
-// without an attempt.
-func (s *source) Fail(ctx context.Context, on *batch.Session, p *drain.Parent, tombstones []drain.Tombstone, f batch.Fault, after time.Duration) error {
+// without an attempt. It returns how many of them still exist.
+func (s *source) Fail(
+	ctx context.Context, on *batch.Session, p *drain.Parent, tombstones []drain.Tombstone, f batch.Fault, after time.Duration,
+) (recorded int64, _ error) {
 	ids, times := positions(tombstones)
-	var deferred, recorded int64
+	var deferred int64
 	var wait *float64
 	if after > 0 {
 		seconds := after.Seconds()
@@ -302,10 +304,10 @@ func (s *source) Fail(ctx context.Context, on *batch.Session, p *drain.Parent, t
 		SQL: s.text("record_failure"), Args: []any{p.Name, ids, times, f.Text(), f.Verdict == batch.Unfinished, wait}, Scan: batch.One(&deferred, &recorded),
 	})
 	if err != nil {
-		return err //nolint:wrapcheck // The pass names it.
+		return 0, err //nolint:wrapcheck // The pass names it.
 	}
 	s.counted(p.Label(), ParentCounts{Rescheduled: deferred, Incremented: recorded - deferred})
-	return nil
+	return recorded, nil
 }
 
 // Recheck marks the keys of removed tombstones for a recheck if no transaction is open
