@@ -45,107 +45,107 @@ func metric(name string, kind Type, labels []string, help string) string {
 //nolint:gochecknoglobals // declared as Prometheus's own are
 var (
 	runs = counter("sexton_runs_total",
-		"Runs that ended in this process, by outcome: done, over_limit, skipped or failed.", "kind", "database", "outcome")
+		"Runs that ended in this process, by outcome: done, over_limit, skipped, failed.", "kind", "database", "outcome")
 	runDuration    = histogram("sexton_run_duration_seconds", "Duration of runs in this process, without skipped ones.", "kind", "database")
 	cleanUpLatency = histogram("sexton_clean_up_latency_seconds",
-		"Time from a deletion to the end of its clean-up, of what runs of this process finished.", "kind", "database")
+		"Time from a deletion to the end of its clean-up, for what this process finished.", "kind", "database")
 	leaseSkips = counter("sexton_lease_skips_total", "Runs skipped because another worker holds the lease.", "kind", "database")
 	runErrors  = counter("sexton_errors_total",
-		"Errors of runs; no table: of the whole run; no SQLSTATE: not the server's.", "kind", "database", "table", "sqlstate")
+		"Errors of runs. Without table: of the run as a whole. Without SQLSTATE: not reported by the server.", "kind", "database", "table", "sqlstate")
 
 	Deletions        = counter("sexton_loose_foreign_key_deletions_total", "Rows deleted, by child table.", "database", "table")
 	Updates          = counter("sexton_loose_foreign_key_updates_total", "Rows updated, by child table.", "database", "table")
 	ProcessedRecords = counter("sexton_loose_foreign_key_processed_deleted_records_total", "Tombstones finished, by parent table.", "database", "table")
 	RevivedRecords   = counter("sexton_loose_foreign_key_revived_deleted_records_total",
-		"Tombstones whose row lives under its key, so that its children stay, by parent table.", "database", "table")
+		"Tombstones whose parent row exists again, so that its children are kept, by parent table.", "database", "table")
 	RescheduledRecords = counter("sexton_loose_foreign_key_rescheduled_deleted_records_total",
-		"Tombstones put off to a later time, by parent table.", "database", "table")
+		"Tombstones deferred, by parent table.", "database", "table")
 	IncrementedRecords = counter("sexton_loose_foreign_key_incremented_deleted_records_total",
-		"Tombstones that failed and stay due, by parent table.", "database", "table")
+		"Tombstones that failed and remain due, by parent table.", "database", "table")
 	ConfirmedRecords = counter("sexton_loose_foreign_key_confirmed_deleted_records_total",
 		"Finished tombstones that were rechecked for children.", "database")
 	LateChildren = counter("sexton_loose_foreign_key_late_children_total",
 		"Children that a recheck found.", "database")
-	apdex        = counter("sexton_sli_loose_foreign_key_clean_ups_apdex_total", "Runs of the loose foreign keys clean-up that did not fail.", "database")
+	apdex        = counter("sexton_sli_loose_foreign_key_clean_ups_apdex_total", "Clean-up runs that did not fail.", "database")
 	apdexSuccess = counter("sexton_sli_loose_foreign_key_clean_ups_apdex_success_total",
-		"Those of them that ended under their limits and were not kept from all of their work.", "database")
-	sliTotal = counter("sexton_sli_loose_foreign_key_clean_ups_total", "Runs of the loose foreign keys clean-up, without skipped ones.", "database")
-	sliError = counter("sexton_sli_loose_foreign_key_clean_ups_error_total", "Those of them that failed.", "database")
+		"Those that ended under their limits and were not kept from all of their work.", "database")
+	sliTotal = counter("sexton_sli_loose_foreign_key_clean_ups_total", "Clean-up runs, without skipped ones.", "database")
+	sliError = counter("sexton_sli_loose_foreign_key_clean_ups_error_total", "Clean-up runs that failed.", "database")
 
-	GhostUsersDestroyed = counter("sexton_ghost_users_destroyed_total", "Users deleted, whose contributions have passed to the ghost user.", "database")
-	GhostUsersFailed    = counter("sexton_ghost_users_failed_total", "Users put off with an error.", "database")
-	GhostMoved          = counter("sexton_ghost_user_moved_rows_total", "Rows that passed to the ghost user, by table.column.", "database", "table")
+	GhostUsersDestroyed = counter("sexton_ghost_users_destroyed_total", "Users deleted.", "database")
+	GhostUsersFailed    = counter("sexton_ghost_users_failed_total", "Users deferred with an error.", "database")
+	GhostMoved          = counter("sexton_ghost_user_moved_rows_total", "Rows moved to the ghost user, by table.column.", "database", "table")
 	GhostDeleted        = counter("sexton_ghost_user_deleted_rows_total", "Rows deleted with their user, by table.column.", "database", "table")
-	GhostNullified      = counter("sexton_ghost_user_nullified_rows_total", "Rows that lost their user, by table.column.", "database", "table")
+	GhostNullified      = counter("sexton_ghost_user_nullified_rows_total", "Rows whose reference to the user was set to NULL, by table.column.", "database", "table")
 	GhostBacklogAlerts  = counter("sexton_ghost_users_backlog_alerts_total",
-		"Runs at whose end more than 1,000 users waited, put off ones included.", "database")
-	GhostErrorAlerts = counter("sexton_ghost_users_error_alerts_total", "Runs in which more than a tenth of the users failed, of 10 or more.", "database")
+		"Runs that ended with more than 1,000 pending users, deferred ones included.", "database")
+	GhostErrorAlerts = counter("sexton_ghost_users_error_alerts_total", "Runs of 10 or more users in which more than a tenth failed.", "database")
 
 	PlaceholdersScheduled = counter("sexton_placeholder_users_scheduled_total",
-		"Placeholder users offered for deletion: attempts, each with a job.", "database")
-	PlaceholdersFinal     = counter("sexton_placeholder_users_final_attempts_total", "Last attempts of placeholder users.", "database")
-	PlaceholdersQueued    = counter("sexton_placeholder_users_queued_total", "Placeholder users that nothing referred to, queued for deletion.", "database")
-	PlaceholdersKept      = counter("sexton_placeholder_users_kept_total", "Placeholder users kept because something refers to them.", "database")
+		"Attempts at placeholder users, each with a job.", "database")
+	PlaceholdersFinal     = counter("sexton_placeholder_users_final_attempts_total", "Last attempts at placeholder users.", "database")
+	PlaceholdersQueued    = counter("sexton_placeholder_users_queued_total", "Placeholder users without references, queued for deletion.", "database")
+	PlaceholdersKept      = counter("sexton_placeholder_users_kept_total", "Placeholder users kept because rows refer to them.", "database")
 	PlaceholderReferences = counter("sexton_placeholder_user_references_total",
-		"References that kept them, by table.column; one user may have several.", "database", "table")
+		"References that kept them, by table.column. One user may have several.", "database", "table")
 
-	GroupsEnqueued = counter("sexton_adjourned_groups_enqueued_total", "Due groups that were passed on for their destruction.", "database")
+	GroupsEnqueued = counter("sexton_adjourned_groups_enqueued_total", "Due groups for which a job group_destroy was inserted.", "database")
 	GroupsRestored = counter("sexton_adjourned_groups_restored_total",
-		"Due groups that were restored, as their requester may no longer remove them.", "database")
-	GroupsFailed        = counter("sexton_adjourned_groups_failed_total", "Due groups put off with an error.", "database")
-	GroupsDestroyed     = counter("sexton_groups_destroyed_total", "Groups that are gone, sub-groups included.", "database")
-	ProjectsDestroyed   = counter("sexton_projects_destroyed_total", "Projects that went with their group.", "database")
-	GroupDestroysFailed = counter("sexton_group_destroys_failed_total", "Runs that something stood in the way of, as recorded with the group.", "database")
+		"Due groups restored because their requester may no longer remove them.", "database")
+	GroupsFailed        = counter("sexton_adjourned_groups_failed_total", "Due groups deferred with an error.", "database")
+	GroupsDestroyed     = counter("sexton_groups_destroyed_total", "Groups deleted, sub-groups included.", "database")
+	ProjectsDestroyed   = counter("sexton_projects_destroyed_total", "Projects deleted with their group.", "database")
+	GroupDestroysFailed = counter("sexton_group_destroys_failed_total", "Runs that could not continue a destruction, as recorded with the group.", "database")
 	GroupDeleted        = counter("sexton_group_deleted_rows_total", "Rows deleted with a group, by table.", "database", "table")
 
-	DiffsMoved         = counter("sexton_external_diffs_moved_total", "Diffs whose texts were moved to object storage.", "database")
-	DiffBytesMoved     = counter("sexton_external_diff_moved_bytes_total", "Bytes of those texts.", "database")
-	DiffsSkipped       = counter("sexton_external_diffs_skipped_total", "Diffs that were looked at and stay in the database, by reason.", "database", "reason")
+	DiffsMoved         = counter("sexton_external_diffs_moved_total", "Diffs moved to object storage.", "database")
+	DiffBytesMoved     = counter("sexton_external_diff_moved_bytes_total", "Bytes of the texts of those diffs.", "database")
+	DiffsSkipped       = counter("sexton_external_diffs_skipped_total", "Diffs left in the database, by reason.", "database", "reason")
 	DiffObjectsRemoved = counter("sexton_external_diff_objects_removed_total", "Objects of deleted and restored diffs that were removed.", "database")
 
-	Up             = gauge("sexton_up", "Whether the database answers and accepts writes. If it does not answer, it has no other gauge.", "database")
-	ScrapeComplete = gauge("sexton_scrape_complete", "Whether all gauges of a database that answers could be read in time.", "database")
-	ReloadFailed   = gauge("sexton_reload_failed", "Whether the last reload found configuration or definitions that are wrong, so that the old ones stay.")
+	Up             = gauge("sexton_up", "1 if the database answers and accepts writes. A database that does not answer has no other gauge.", "database")
+	ScrapeComplete = gauge("sexton_scrape_complete", "1 if all gauges of the database could be read in time.", "database")
+	ReloadFailed   = gauge("sexton_reload_failed", "1 if the last reload found wrong configuration or definitions and kept the old ones.")
 	BacklogRows    = gauge("sexton_backlog_rows",
-		"Rows that wait in a deletion table, put off ones included. Counting stops at 10,000.", "database", "deletion_table")
-	BacklogCapped = gauge("sexton_backlog_capped", "Whether there are more rows than were counted.", "database", "deletion_table")
+		"Pending rows of a deletion table, deferred ones included. Counting stops at 10,000.", "database", "deletion_table")
+	BacklogCapped = gauge("sexton_backlog_capped", "1 if there are more rows than were counted.", "database", "deletion_table")
 	BacklogOldest = gauge("sexton_backlog_oldest_age_seconds",
-		"Age of the oldest row at the head of a parent table's queue, 0 where none waits.", "database", "deletion_table")
+		"Age of the oldest row at the head of a queue, 0 if none is pending.", "database", "deletion_table")
 	BacklogDeferred = gauge("sexton_backlog_deferred_rows",
-		"Rows that failed before and are put off. Counting stops at 10,000.", "database", "deletion_table")
+		"Rows that failed and are deferred. Counting stops at 10,000.", "database", "deletion_table")
 	BacklogConfirming = gauge("sexton_backlog_confirming_rows",
-		"Finished rows that wait for a second look; no backlog. Counting stops at 10,000.", "database", "deletion_table")
+		"Finished rows that wait for a recheck. They are no backlog. Counting stops at 10,000.", "database", "deletion_table")
 	ParentRows = gauge("sexton_backlog_parent_rows",
-		"Tombstones that wait for one parent table, up to 1,000; absent where none waits.", "database", "parent_table")
+		"Pending tombstones of one parent table, up to 1,000. Absent if none is pending.", "database", "parent_table")
 	ParentOldest = gauge("sexton_backlog_parent_oldest_age_seconds",
-		"Age of the row at the head of a parent table's queue; absent where none waits.", "database", "parent_table")
-	BacklogUndefined = gauge("sexton_backlog_undefined_tables", "Parent tables with waiting rows that no definition names.", "database", "deletion_table")
+		"Age of the row at the head of a parent table's queue. Absent if none is pending.", "database", "parent_table")
+	BacklogUndefined = gauge("sexton_backlog_undefined_tables", "Parent tables with pending rows and no definition.", "database", "deletion_table")
 	BacklogGivenUp   = gauge("sexton_backlog_given_up_rows",
-		"Rows tried as often as may be, that are left. Counting stops at 10,000.", "database", "deletion_table")
-	UndoBytes         = gauge("sexton_undo_bytes", "Size of the deleted rows that are kept to be restored.", "database")
-	UndoLimit         = gauge("sexton_undo_limit_bytes", "Size from which on no more of them are kept, or deletions wait; absent without a limit.", "database")
-	UndoAge           = gauge("sexton_undo_oldest_age_seconds", "Age of the oldest deletion that is kept.", "database")
-	GroupsAdjourned   = gauge("sexton_groups_adjourned", "Groups marked for their deletion whose period is not over. Counting stops at 10,000.", "database")
+		"Rows whose attempts are used up. Counting stops at 10,000.", "database", "deletion_table")
+	UndoBytes         = gauge("sexton_undo_bytes", "Size of the rows kept for undo.", "database")
+	UndoLimit         = gauge("sexton_undo_limit_bytes", "Size above which no more rows are kept, or deletions wait. Absent without a limit.", "database")
+	UndoAge           = gauge("sexton_undo_oldest_age_seconds", "Age of the oldest kept deletion.", "database")
+	GroupsAdjourned   = gauge("sexton_groups_adjourned", "Marked groups whose period has not ended. Counting stops at 10,000.", "database")
 	GroupsDestroying  = gauge("sexton_groups_destroying", "Groups whose destruction has begun.", "database")
-	GroupsStuck       = gauge("sexton_groups_stuck", "Groups whose destruction, or what comes before it, has failed 5 times or more.", "database")
+	GroupsStuck       = gauge("sexton_groups_stuck", "Groups whose deletion has failed 5 times or more.", "database")
 	GroupsUnscheduled = gauge("sexton_groups_unscheduled", "Groups with a mark and no schedule, which are never destroyed.", "database")
-	Waiting           = gauge("sexton_waiting", "1 for the reason why a job does not work although it might, 0 for all others.", "kind", "database", "reason")
-	Running           = gauge("sexton_running", "Whether a run is at work, in any process.", "kind", "database")
+	Waiting           = gauge("sexton_waiting", "1 for the reason why a job has work and does nothing, 0 for all other reasons.", "kind", "database", "reason")
+	Running           = gauge("sexton_running", "1 while a run is in progress, in any process.", "kind", "database")
 	Duty              = gauge("sexton_duty_ratio",
-		"Share of its time that the run at work takes now; absent without a run, or where it steers to no target.", "kind", "database")
+		"Share of its time that the current run works. Absent without a run or without a target.", "kind", "database")
 	LastSuccess = gauge("sexton_last_success_timestamp_seconds",
-		"End of the last run that neither failed nor was kept from all work; 0: none of the last 10,000.", "kind", "database")
+		"End of the last run that neither failed nor was kept from all of its work. 0: none of the last 10,000.", "kind", "database")
 	SuccessDue = gauge("sexton_success_due_timestamp_seconds",
-		"Third tick of its schedule after that, or after its queue was made: then it is late.", "kind", "database")
-	Paused    = gauge("sexton_paused", "Whether the kind's queue is paused.", "kind")
+		"Third tick of the schedule after that, or after the queue was created. Later is late.", "kind", "database")
+	Paused    = gauge("sexton_paused", "1 if the kind's queue is paused.", "kind")
 	QueueJobs = gauge("sexton_queue_jobs", "Jobs in the kind's queue, by state. Counting stops at 10,000.", "kind", "state")
-	Workers   = gauge("sexton_workers", "Workers that are alive, by their heartbeat.")
+	Workers   = gauge("sexton_workers", "Workers with a recent heartbeat.")
 	Listener  = gauge("sexton_listener",
 		"1 for the state of this process's listener (listening, polling, disconnected), else 0.", "kind", "database", "state")
 	NotifyQueueUsage = gauge("sexton_notify_queue_usage_ratio",
-		"Share of the server's notification queue that is in use. A full queue fails commits that notify.", "database")
+		"Used share of the server's notification queue. A full queue fails commits that notify.", "database")
 	ReplicaLag = gauge("sexton_replica_lag_seconds",
-		"How far a connected standby's replay is behind. Missing without pg_read_all_stats.", "database", "replica")
-	ReplicaLagBytes = gauge("sexton_replica_lag_bytes", "Bytes of the write-ahead log that a connected standby has not replayed.", "database", "replica")
-	buildInfo       = gauge("sexton_build_info", "Always 1; the versions are in the labels.", "version", "go_version", "river_version")
+		"Replay lag of a connected standby. Absent without pg_read_all_stats.", "database", "replica")
+	ReplicaLagBytes = gauge("sexton_replica_lag_bytes", "Write-ahead log that a connected standby has not replayed.", "database", "replica")
+	buildInfo       = gauge("sexton_build_info", "Always 1. The versions are in the labels.", "version", "go_version", "river_version")
 )
