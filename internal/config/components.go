@@ -62,7 +62,7 @@ func (c *Config) Has(component string) bool { return slices.Contains(c.Component
 
 // TableKey names a table of the database's own schema and the column that other tables refer to.
 type TableKey struct {
-	// Table is in the database's own schema.
+	// Table is the table, in the database's own schema.
 	Table string `yaml:"table"`
 	// Key is a column with a unique index, of type bigint, integer, uuid or text.
 	Key string `default:"id" yaml:"key"`
@@ -70,7 +70,8 @@ type TableKey struct {
 
 // OnRequest is what queueing a user changes.
 type OnRequest struct {
-	// Set are columns of the user and the values that they get. Cancelling the deletion restores them.
+	// Set are columns of the user and the values set when the user is queued. A cancellation restores the
+	// former values.
 	Set map[string]yamlfile.Literal `yaml:"set"`
 }
 
@@ -105,48 +106,51 @@ type MoveColumns struct {
 
 // Batches are rows of one statement without a target.
 type Batches struct {
-	// Move is how many rows a statement moves without a target.
+	// Move is how many rows a statement without a target moves.
 	Move int `check:"positive" default:"50" yaml:"move"`
-	// Delete is the same for statements that delete.
+	// Delete is how many rows a statement without a target deletes.
 	Delete int `check:"positive" default:"1000" yaml:"delete"`
-	// Nullify is the same for statements that set columns to NULL.
+	// Nullify is how many rows a statement without a target sets to NULL.
 	Nullify int `check:"positive" default:"100" yaml:"nullify"`
 }
 
 // GhostUsers configures the removal of users whose records pass to a ghost user.
 type GhostUsers struct {
-	// Enabled switches the job on.
+	// Enabled enables the job.
 	Enabled bool `yaml:"enabled"`
 	// Schedule is when the job looks for work, in UTC; commits wake it as well.
 	Schedule Schedule `default:"*/2 * * * *" yaml:"schedule"`
-	// Limit is how many users one run takes on.
+	// Limit is how many users one run handles.
 	Limit int `check:"positive" default:"1000" yaml:"limit"`
-	// MaxRuntime is how long a run works; its lease is 10 s longer, and no kind runs longer than a minute.
+	// MaxRuntime is the time limit of a run. Its lease is 10 s longer.
 	MaxRuntime time.Duration `check:"10s..1m0s" default:"1m" yaml:"max_runtime"`
-	// RetryAfter is how long a user is put off after an error.
+	// RetryAfter is how long a user is deferred after an error.
 	RetryAfter time.Duration `check:"positive" default:"30m" yaml:"retry_after"`
 	Batches    Batches       `yaml:"batches"`
-	// Target is how long a statement should take; 0s keeps the fixed sizes of batches.
+	// Target is how long a statement should take; 0s uses the fixed sizes of batches.
 	Target time.Duration `check:"0s, or 1ms..1s" default:"20ms" yaml:"target"`
-	// Duty is the share of its time, in percent, that a run with a target works; auto follows the load of the server.
+	// Duty is the share of its time, in percent, that a run with a target works; auto follows the load of
+	// the server.
 	Duty Duty `default:"auto" yaml:"duty"`
-	// Connections is how many users a run with a target deletes at the same time, while nothing else is there.
+	// Connections is how many users a run with a target deletes in parallel while the server is otherwise
+	// idle.
 	Connections int `check:"1..32" default:"2" yaml:"connections"`
 	// Users is the table of users. Without it, the table users has GitLab's columns and rules; with it, nothing but the key is required, and lists
 	// that are left out are empty.
 	Users TableKey `yaml:"users"`
-	// Ghost is the key of the row that moved rows pass to; needs users. GitLab's is found by its user type, or made.
+	// Ghost is the key of the row that moved rows are given to; needs users. GitLab's is found by its user
+	// type, or created.
 	Ghost yamlfile.Literal `yaml:"ghost"`
-	// MayDelete is an SQL function (key, initiator) that returns NULL, or as text why a user must not be deleted; needs users. It must be
-	// SECURITY DEFINER with a search_path of its own, and not STRICT.
+	// MayDelete is an SQL function (key, initiator) that returns NULL, or as text why a user must not be
+	// deleted; needs users.
 	MayDelete string `yaml:"may_delete"`
 	// OnRequest is what sexton.delete_user changes; needs users.
 	OnRequest OnRequest `yaml:"on_request"`
-	// Move are the columns whose rows pass to the ghost user; by default GitLab's.
+	// Move are the columns whose rows are moved to the ghost user; default GitLab's.
 	Move []MoveColumns `yaml:"move"`
-	// Delete are the columns whose rows are deleted with their user; by default GitLab's.
+	// Delete are the columns whose rows are deleted with their user; default GitLab's.
 	Delete []DeleteColumns `yaml:"delete"`
-	// Nullify are the columns that are set to NULL; by default GitLab's.
+	// Nullify are the columns that are set to NULL; default GitLab's.
 	Nullify []TableColumns `yaml:"nullify"`
 }
 
@@ -155,32 +159,32 @@ func (g GhostUsers) UsersTable() string { return cmp.Or(g.Users.Table, "users") 
 
 // PlaceholderUsers configures the removal of placeholder users that an import left behind.
 type PlaceholderUsers struct {
-	// Enabled switches both jobs on; it needs ghost_users.enabled.
+	// Enabled enables both jobs; needs ghost_users.enabled.
 	Enabled bool `yaml:"enabled"`
 	// Schedule is when the job looks for work, in UTC; commits wake it as well.
 	Schedule Schedule `default:"0 0 * * *" yaml:"schedule"`
-	// MaxAttempts is how often a removal is tried; then the placeholder is listed as given up. It bounds the stretches of the index
-	// of placeholder users that are looked at one by one.
+	// MaxAttempts is how often a removal is tried before the placeholder is given up.
 	MaxAttempts int `check:"1..100" default:"15" yaml:"max_attempts"`
 	// RetryPeriod is the time between two attempts.
 	RetryPeriod time.Duration `check:"positive" default:"48h" yaml:"retry_period"`
-	// Spacing is the time between the starts of two removals. With 0s all that are due begin at once, as workers are free.
+	// Spacing is the time between the starts of two removals; 0s: as workers are free.
 	Spacing time.Duration `check:"not negative" default:"1s" yaml:"spacing"`
-	// References are the columns that keep a placeholder user alive; by default GitLab's.
+	// References are the columns that keep a placeholder user; default GitLab's.
 	References []TableColumns `yaml:"references"`
 }
 
 // Groups names the table of groups and its columns.
 type Groups struct {
-	// Table is in the database's own schema.
+	// Table is the table, in the database's own schema.
 	Table string `yaml:"table"`
 	// Key is a column with a unique index, of type bigint, integer, uuid or text.
 	Key string `default:"id" yaml:"key"`
-	// Parent is the column with the key of the group above; empty: there are no sub-groups.
+	// Parent is the column with the key of the parent group; empty: no sub-groups.
 	Parent string `yaml:"parent"`
-	// MarkedOn is a column of type date. A date there asks for the group's deletion.
+	// MarkedOn is a column of type date. A date requests the group's deletion.
 	MarkedOn string `yaml:"marked_on"`
-	// MarkedBy is the column with the key of the user who asked for it, of type bigint, integer, uuid or text; empty: that is not recorded.
+	// MarkedBy is the column with the key of the user who requested it, of type bigint, integer, uuid or
+	// text; empty: not recorded.
 	MarkedBy string `yaml:"marked_by"`
 }
 
@@ -208,31 +212,35 @@ func (d *Days) UnmarshalText(text []byte) error {
 
 // AdjournedGroups configures the destruction of groups whose time has come.
 type AdjournedGroups struct {
-	// Enabled switches both jobs on.
+	// Enabled enables both jobs.
 	Enabled bool `yaml:"enabled"`
-	// Schedule is when the job looks for groups that are due, in UTC; marks that make a group due wake it as well.
+	// Schedule is when the job looks for due groups, in UTC; marks that make a group due wake it as well.
 	Schedule Schedule `default:"0 2 * * *" yaml:"schedule"`
 	// BatchSize is how many groups are looked up at a time.
 	BatchSize int `check:"positive" default:"100" yaml:"batch_size"`
-	// Spacing is the time between the starts of two destructions: 20s makes 4,320 a day. With 0s they begin as workers are free, and
-	// one run destroys many.
+	// Spacing is the time between the starts of two destructions: 20s makes 4,320 a day. 0s: as workers
+	// are free, and one run destroys many.
 	Spacing time.Duration `check:"not negative" default:"20s" yaml:"spacing"`
-	// Target is how long a statement of a destruction should take.
+	// Target is how long a statement should take.
 	Target time.Duration `check:"1ms..1s" default:"20ms" yaml:"target"`
-	// Duty is the share of its time, in percent, that a destruction works; auto follows the load of the server.
+	// Duty is the share of its time, in percent, that a destruction works; auto follows the load of the
+	// server.
 	Duty Duty `default:"auto" yaml:"duty"`
-	// Connections is how many projects of a group a destruction deletes at the same time, while nothing else is there.
+	// Connections is how many projects of a group are deleted in parallel while the server is otherwise
+	// idle.
 	Connections int `check:"1..32" default:"2" yaml:"connections"`
 	// Groups is the table of groups. Without it, the table groups has GitLab's columns and rules, and tables around it.
 	Groups Groups `yaml:"groups"`
-	// Period is the time between mark and deletion, in days such as 30d; needs groups. GitLab's is in application_settings.
+	// Period is the time between mark and deletion, such as 30d; needs groups. GitLab's is in
+	// application_settings.
 	Period Days `yaml:"period"`
-	// PeriodColumn is an integer column of the group with its own number of days; NULL stands for period; needs groups.
+	// PeriodColumn is an integer column of the group with its own number of days, NULL for Period; needs
+	// groups.
 	PeriodColumn string `yaml:"period_column"`
-	// Rename are columns that get a suffix with the mark, so that their values are free for another group; needs groups.
+	// Rename are columns that get a suffix with the mark, so that their values become free; needs groups.
 	Rename []string `yaml:"rename"`
-	// MayRemove is an SQL function (key, user) that returns NULL, or as text why the user must not remove the group; needs groups. It must be
-	// SECURITY DEFINER with a search_path of its own, and not STRICT.
+	// MayRemove is an SQL function (key, user) that returns NULL, or as text why the user must not remove
+	// the group; needs groups.
 	MayRemove string `yaml:"may_remove"`
 }
 
@@ -242,13 +250,15 @@ type ExternalDiffs struct {
 	Enabled bool `yaml:"enabled"`
 	// Schedule is when the job searches for diffs, in UTC; commits wake it as well.
 	Schedule Schedule `default:"15 * * * *" yaml:"schedule"`
-	// When is which diffs move: all, or outdated ones: all versions but the latest, and diffs merged or closed for more than 7 days.
+	// When is which diffs move: all, or outdated ones: all versions but the latest, and diffs merged or
+	// closed for more than 7 days.
 	When DiffRule `default:"always" yaml:"when"`
 	// Limit is for how many diffs one pass inserts jobs; the next tick continues.
 	Limit int `check:"positive" default:"1000" yaml:"limit"`
-	// MaxWorkers is how many diffs one process moves in parallel. At most three diffs larger than 128 KiB are uploaded to a bucket in parallel.
+	// MaxWorkers is how many diffs one process moves in parallel, at most three larger than 128 KiB.
 	MaxWorkers int `check:"1..64" default:"8" yaml:"max_workers"`
-	// Bucket is the store of the objects, an s3:// or file:// URL. A relative path starts from the folder of the file that names it.
+	// Bucket is the store, an s3:// or file:// URL. A relative path starts from the folder of the file
+	// that names it.
 	Bucket URL `default:"file:///var/lib/sexton/diffs" yaml:"bucket"`
 }
 

@@ -34,17 +34,21 @@ type Config struct {
 type Database struct {
 	// Name appears in job arguments, lease keys and metrics: lower-case letters, digits and underscores.
 	Name string `yaml:"-"`
-	// URL is the address of the database, postgres://… or a connection string of libpq. The variable DATABASE_URL alone gives the database main.
+	// URL is the address of the database, postgres://… or a libpq connection string. The variable
+	// DATABASE_URL alone defines the database main.
 	URL URL `yaml:"url,required"`
-	// ListenURL is a direct connection for LISTEN if URL goes through a transaction pooler; empty means URL.
+	// ListenURL is a direct connection for LISTEN if URL goes through a transaction pooler; default URL.
 	ListenURL URL `yaml:"listen_url"`
-	// Schema is where the tables are whose names have no schema.
+	// Schema is the schema of tables named without one.
 	Schema string `default:"public" yaml:"schema"`
-	// SearchPath is the path by which the application's triggers find names in batches; auto is the path of the role or the database.
+	// SearchPath is the path by which the application's triggers find names in batches; auto is that of
+	// the role or the database.
 	SearchPath string `default:"auto" yaml:"search_path"`
-	// Tables are shell patterns of the tables that live here, if several databases have a table of one name; none means all.
+	// Tables are shell patterns of the tables that are in this database, if several have a table of that
+	// name; default all.
 	Tables []string `yaml:"tables"`
-	// Pace is how much one run of the loose foreign keys may do: adaptive has no limit of rows and steers its statements to a time.
+	// Pace is how much one run of the loose foreign keys may do: adaptive has no limit of rows and steers
+	// its statements to a time.
 	Pace Pace `default:"adaptive" yaml:"pace"`
 	// Limits override the pace's own.
 	Limits Limits `yaml:"limits"`
@@ -63,11 +67,12 @@ func (d Database) TriggerPath() string {
 
 // Limits bound one run of the loose foreign keys clean-up. In a Database zero means the pace's own.
 type Limits struct {
-	// Deletes is how many rows one run deletes at most; 0 is the pace's own: 100,000 (normal), 200,000 (turbo), no limit (adaptive).
+	// Deletes is how many rows one run deletes at most; 0: 100,000 (normal), 200,000 (turbo), no limit
+	// (adaptive).
 	Deletes int `check:"not negative; 0 is the pace's own" yaml:"deletes"`
-	// Updates is the same for updates; 0 is the pace's own: 50,000 (normal), 150,000 (turbo), no limit (adaptive).
+	// Updates is the same for updates; 0: 50,000 (normal), 150,000 (turbo), no limit (adaptive).
 	Updates int `check:"not negative; 0 is the pace's own" yaml:"updates"`
-	// Runtime is the longest time of a run, which ends before its lease does; by default the pace's own: 30s, turbo 45s.
+	// Runtime is the time limit of a run; default 30s, turbo 45s.
 	Runtime time.Duration `check:"1s..50s" yaml:"runtime"`
 }
 
@@ -99,47 +104,55 @@ func (p Pace) Limits() Limits {
 
 // Jobs says where River's and Sexton's own tables are.
 type Jobs struct {
-	// Database is the name of the database with jobs, leases and history; the first one by default.
+	// Database is the database with jobs, leases and history; default the first one.
 	Database string `yaml:"database"`
-	// Owner is the role that Sexton's objects belong to, in every database. It must be no superuser: functions run with its rights.
+	// Owner is the role that owns Sexton's objects in every database. It must not be a superuser:
+	// functions run with its rights.
 	Owner string `default:"sexton_owner" yaml:"owner"`
-	// MaxWorkers is how many jobs of one kind a process works on at once, if the kind has no number of its own.
+	// MaxWorkers is how many jobs of one kind a process works in parallel, if the kind has no limit of its
+	// own.
 	MaxWorkers int `check:"1..10000" default:"10" yaml:"max_workers"`
-	// Silence is how long a worker may be silent before others take it for dead; the same for all. A worker beats and looks
-	// three times within it, and waits a third of it for an answer.
+	// Silence is after how long without heartbeat a worker counts as dead; the same for all workers. A
+	// worker beats three times within it.
 	Silence time.Duration `check:"2s..10m" default:"15s" yaml:"silence"`
-	// Reindex is when River rebuilds the indexes of its tables. It waits for old transactions of the whole database: choose a quiet hour.
+	// Reindex is when River rebuilds the indexes of its tables. It waits for old transactions of the whole
+	// database: choose a quiet hour.
 	Reindex Schedule `default:"0 3 * * *" yaml:"reindex"`
-	// LockTimeout is how long a statement on the application's tables waits for one lock; at most StatementTimeout, of whose time it gets two thirds
-	// at most.
+	// LockTimeout is how long a statement on the application's tables waits for one lock; at most
+	// StatementTimeout, and capped at two thirds of it.
 	LockTimeout time.Duration `check:"positive" default:"1s" yaml:"lock_timeout"`
-	// StatementTimeout is how long such a statement may take, at most 1m0s; leases and jobs last longer accordingly.
+	// StatementTimeout is how long such a statement may take, at most 1m0s. Leases and jobs last longer
+	// accordingly.
 	StatementTimeout time.Duration `check:"positive" default:"5s" yaml:"statement_timeout"`
-	// ReplicaLag is how far a replica may be behind before passes that steer their statements wait for it; 0s is no limit, as a
-	// standby with recovery_min_apply_delay needs.
+	// ReplicaLag is how far a replica may be behind before passes with a target wait for it; 0s is no
+	// limit, as a standby with recovery_min_apply_delay needs.
 	ReplicaLag time.Duration `check:"not negative; 0s is no limit" default:"10s" yaml:"replica_lag"`
-	// ReplicaLagBytes is the same in bytes of the write-ahead log; 0 is no limit.
+	// ReplicaLagBytes is the same in bytes of write-ahead log; 0 is no limit.
 	ReplicaLagBytes int `check:"not negative; 0 is no limit" default:"268435456" yaml:"replica_lag_bytes"`
 }
 
 // LooseForeignKeys configures the clean-up of children whose parent is gone.
 type LooseForeignKeys struct {
-	// Enabled switches the job on.
+	// Enabled enables the job.
 	Enabled bool `default:"true" yaml:"enabled"`
 	// Schedule is when the job looks for work, in UTC; commits wake it as well.
 	Schedule Schedule `default:"* * * * *" yaml:"schedule"`
-	// Definitions are paths of files, relative to the folder of the file that names them; by default loose_foreign_keys.yml.
+	// Definitions are the files with the definitions, relative to the file that names them; default
+	// loose_foreign_keys.yml.
 	Definitions []string `yaml:"definitions"`
-	// Truncate says how TRUNCATE of a tracked table ends: it fails with a hint, or it passes unrecorded.
+	// Truncate is what TRUNCATE of a tracked table does: it fails with a hint, or it runs and is not
+	// recorded.
 	Truncate TruncatePolicy `default:"reject" yaml:"truncate"`
-	// Target is how long a statement of the pace adaptive should take. A statement shorter than its round trip cannot be steered, and
-	// one longer than a second is no small step.
+	// Target is how long a statement of the pace adaptive should take.
 	Target time.Duration `check:"1ms..1s" default:"20ms" yaml:"target"`
-	// Duty is the share of its time, in percent, that a pass of the pace adaptive works; auto follows the load of the server.
+	// Duty is the share of its time, in percent, that a pass of the pace adaptive works; auto follows the
+	// load of the server.
 	Duty Duty `default:"auto" yaml:"duty"`
-	// Connections is how many a pass of the pace adaptive uses at once in one database, while nothing else is there.
+	// Connections is how many connections of one database a pass of the pace adaptive uses while the
+	// server is otherwise idle.
 	Connections int `check:"1..32" default:"2" yaml:"connections"`
-	// ConfirmAfter is the age from which on a removed tombstone is rechecked: transactions that were open may have inserted children.
+	// ConfirmAfter is after how long a removed tombstone is rechecked for children that open transactions
+	// inserted.
 	ConfirmAfter time.Duration `check:"positive" default:"10m" yaml:"confirm_after"`
 	Undo         Undo          `yaml:"undo"`
 }
@@ -148,23 +161,26 @@ type LooseForeignKeys struct {
 type Undo struct {
 	// Keep is how long the rows of a deletion are kept, in whole days; 0s keeps none.
 	Keep time.Duration `check:"not negative" default:"0s" yaml:"keep"`
-	// Tables are the parents whose deletions can be undone, named as in definitions; by default all but the users.
+	// Tables are the parents whose deletions can be undone, named as in definitions; default all but the
+	// users.
 	Tables []string `yaml:"tables"`
-	// Users has rows of the table of users (ghost_users.users) kept as well, with what goes with them, also where the job ghost_users deletes them.
+	// Users keeps rows of the table of users and what is deleted with them, also if the job ghost_users
+	// deletes them.
 	Users bool `yaml:"users"`
-	// ExcludeTables are tables whose rows are never kept, nor what goes with them.
+	// ExcludeTables are tables whose rows are never kept, nor what is deleted with them.
 	ExcludeTables []string `yaml:"exclude_tables"`
 	// ExcludeColumns are columns, as table.column, that are never kept.
 	ExcludeColumns []string `yaml:"exclude_columns"`
-	// MaxRow is the size in bytes, not compressed, above which a row is not kept.
+	// MaxRow is the size in bytes, uncompressed, above which a row is not kept.
 	MaxRow int `check:"positive" default:"16777216" yaml:"max_row"`
-	// LargeRows says what happens to such a row: it is left_out, so that the deletion counts as incomplete, or its clean-up waits.
+	// LargeRows is what happens to such a row: it is left_out and the deletion is incomplete, or its
+	// clean-up waits.
 	LargeRows Overflow `default:"left_out" yaml:"large_rows"`
 	// MaxSize is how many bytes may be kept in each database; 0 is no limit.
 	MaxSize int `check:"not negative" default:"0" yaml:"max_size"`
-	// WhenFull says what happens beyond it: rows are left_out, or the clean-up waits.
+	// WhenFull is what happens beyond MaxSize: rows are left_out, or the clean-up waits.
 	WhenFull Overflow `default:"left_out" yaml:"when_full"`
-	// FireTriggers has the application's triggers fire for rows that come back.
+	// FireTriggers fires the application's triggers for restored rows.
 	FireTriggers bool `yaml:"fire_triggers"`
 
 	// usersTable is ghost_users.users.table.
@@ -254,21 +270,21 @@ func (TruncatePolicy) Choices() []string {
 
 // HTTP configures the web page, the metrics and the health checks.
 type HTTP struct {
-	// Listen is host:port of the page, the metrics and the health checks; empty disables the server. Beyond loopback it needs User and
-	// Password, or Token.
+	// Listen is host:port of the page, the metrics and the health checks; empty disables the server.
+	// Beyond loopback it needs User and Password, or Token.
 	Listen string `default:"127.0.0.1:8686" yaml:"listen"`
 	// User is the name for basic authentication, with Password.
 	User string `yaml:"user"`
 	// Password is for basic authentication, with User.
 	Password Secret `yaml:"password"`
-	// Token is a bearer token, for Prometheus and other programs; browsers cannot send it.
+	// Token is a bearer token for Prometheus and other programs; browsers cannot send it.
 	Token Secret `yaml:"token"`
-	// PasswordFile is a file that holds Password instead, in one line.
+	// PasswordFile is a file with Password in one line.
 	PasswordFile string `yaml:"password_file"`
-	// TokenFile is a file that holds Token instead, in one line.
+	// TokenFile is a file with Token in one line.
 	TokenFile string `yaml:"token_file"`
-	// ReadOnly refuses every request that could change something. It is true by default without credentials, as the worker cannot
-	// know who asks, and false with them.
+	// ReadOnly refuses every request that could change something. Default true without credentials, false
+	// with them.
 	ReadOnly bool `yaml:"read_only"`
 	// ShowArgs lets River UI show the arguments of jobs, which may hold personal data.
 	ShowArgs bool `yaml:"show_args"`
@@ -281,7 +297,7 @@ func (h HTTP) protected() bool { return h.Token != "" || h.User != "" && h.Passw
 type Log struct {
 	// Level is the lowest level that is logged.
 	Level Level `default:"info" yaml:"level"`
-	// Format is the form of log lines: auto is coloured text on a terminal and JSON otherwise.
+	// Format is the format of log lines: auto is colored text on a terminal, else JSON.
 	Format Format `default:"auto" yaml:"format"`
 }
 

@@ -85,7 +85,7 @@ type documenter struct {
 func (d *documenter) rows(of reflect.Type, path string, values any) {
 	for field := range of.Fields() {
 		key, option, _ := strings.Cut(field.Tag.Get("yaml"), ",")
-		if key == "-" {
+		if key == "-" || !field.IsExported() {
 			continue
 		}
 		value := values.(map[string]any)[key]
