@@ -269,7 +269,7 @@ func TestLinksOfTheDocumentsLeadSomewhere(t *testing.T) {
 
 func TestTheTestsOfSecurityExist(t *testing.T) {
 	t.Parallel()
-	text := pgtest.Must(os.ReadFile(filepath.Join("..", "docs", "security.md")))(t)
+	text := pgtest.Must(os.ReadFile(filepath.Join("..", "docs", "contributing", "promises.md")))(t)
 	there := map[string]bool{}
 	require.NoError(t, filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, "_test.go") {
@@ -284,7 +284,7 @@ func TestTheTestsOfSecurityExist(t *testing.T) {
 	named := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(string(text), -1)
 	require.Greater(t, len(named), 40)
 	for _, match := range named {
-		require.True(t, there[match[1]], "docs/security.md names %s, which no package has", match[1])
+		require.True(t, there[match[1]], "docs/contributing/promises.md names %s, which no package has", match[1])
 	}
 }
 
