@@ -38,7 +38,6 @@ func TestSnippets(t *testing.T) {
 		out, err := snippet(t.Context(), t, s, "sql.md", language).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		require.Contains(t, string(out), "job: completed")
-		require.Contains(t, string(out), "event: user_destroyed ")
 		s.answered(t)
 		s.worker.stop(t)
 	})
