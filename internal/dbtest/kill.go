@@ -28,13 +28,18 @@ type Victim struct {
 	conns []*pgx.Conn
 }
 
-// KilledAnywhere calls test with a victim that dies at its first message, with one that dies so many messages
-// later, and so on, until a victim survives. It returns the number of victims that died. If step is odd, half of
-// the messages are sent and half of them are answers. With Long no message is left out.
+// KilledAnywhere is KilledEvery that leaves no message out with Long.
 func (d *DB) KilledAnywhere(tb testing.TB, step int64, test func(v *Victim)) (kills int) {
 	if pgtest.Long {
 		step = 1
 	}
+	return d.KilledEvery(tb, step, test)
+}
+
+// KilledEvery calls test with a victim that dies at its first message, with one that dies so many messages
+// later, and so on, until a victim survives. It returns the number of victims that died. If step is odd, half of
+// the messages are sent and half of them are answers.
+func (d *DB) KilledEvery(tb testing.TB, step int64, test func(v *Victim)) (kills int) {
 	for at := int64(1); ; at += step {
 		v := &Victim{db: d, at: at}
 		test(v)

@@ -1,0 +1,1 @@
+-- Ada's documents pass to the ghost, or are deleted with their files. Her audit events pass to the ghost in either case.

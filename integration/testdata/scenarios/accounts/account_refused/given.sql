@@ -1,0 +1,1 @@
+-- The application's rule refuses the only owner of an organization.

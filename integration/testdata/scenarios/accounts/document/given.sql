@@ -1,0 +1,1 @@
+-- A deleted document is undone: its attachments, comments and references of audit events are restored.

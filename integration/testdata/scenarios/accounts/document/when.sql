@@ -1,0 +1,1 @@
+DELETE FROM documents WHERE id = key_of(11);

@@ -1,0 +1,2 @@
+SELECT sexton.delete_user(key_of(1), key_of(2));
+DELETE FROM organizations WHERE id = 1;

@@ -1,0 +1,1 @@
+-- The application deletes an organization and, later, a document of the other one. Both are undone, last in, first out.

@@ -1,0 +1,5 @@
+SELECT (SELECT count(*) FROM organizations), (SELECT count(*) FROM memberships), (SELECT string_agg(title, ' ' ORDER BY title) FROM documents),
+    (SELECT count(*) FROM attachments), (SELECT count(*) FROM comments), (SELECT count(*) FROM audit_events), (SELECT count(document_id) FROM audit_events);
+
+-- any:
+--   2 | 4 | Budget Minutes Plan Report | 8 | 8 | 8 | 8
