@@ -266,11 +266,14 @@ func TestGitLabsGroupsAreOtherGroups(t *testing.T) {
 	require.ErrorContains(t, s.MigrateGroups(t, clubs), notTheConfigured)
 	s.Exec("DELETE FROM sexton.group_destructions")
 	require.NoError(t, s.MigrateGroups(t, clubs))
+	const trigger = "SELECT count(*) FROM pg_trigger WHERE tgname = 'sexton_group_schedule_lost'"
+	require.Equal(t, [][]string{{"0"}}, s.Rows(trigger), "it would act on groups that are not configured")
 	s.Exec("INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (10, 1)")
 	require.ErrorContains(t, s.MigrateGroups(t, migrate.Groups{}), notTheConfigured)
 	s.Exec("DELETE FROM sexton.group_destructions")
 	require.NoError(t, s.MigrateGroups(t, migrate.Groups{}))
 	require.Equal(t, [][]string{{"t"}}, s.Rows("SELECT to_regclass('sexton.groups') IS NULL"))
+	require.Equal(t, [][]string{{"1"}}, s.Rows(trigger))
 }
 
 // A worker that was restarted with another configuration deletes no group before the migration: the marks are still those of the
@@ -409,4 +412,42 @@ func TestColumnsMayHaveTheNamesOfTheDoorsVariables(t *testing.T) {
 	require.True(t, s.ask(t, "cancel_group_deletion", 2, account))
 	require.Equal(t, "NULL", s.Rows(shown)[0][1])
 	require.Regexp(t, "^org 2-.{5}$", s.Rows(shown)[0][0])
+}
+
+// Columns that get another type, as those of an optional column and of another type of key, cost the views no grants.
+func TestViewsKeepTheirGrants(t *testing.T) {
+	t.Parallel()
+	without := migrate.Groups{Table: "organizations", Key: "id", MarkedOn: "deleted_on", Period: 30}
+	s := setupAny(t, "integer", without, "CREATE TABLE teams (id uuid PRIMARY KEY, deleted_on date)")
+	role := s.CreateRole()
+	s.Exec("GRANT SELECT ON sexton.groups TO " + role + " WITH GRANT OPTION; GRANT SELECT, DELETE ON sexton.group_deletion_schedules TO " + role + ", PUBLIC")
+	grants := func() [][]string {
+		return s.Rows(`SELECT relname, grantee::regrole, privilege_type, is_grantable FROM pg_class, aclexplode(relacl)
+			WHERE relnamespace = 'sexton'::regnamespace AND relkind = 'v' AND relname ~ '^group' ORDER BY 1, 2, 3`)
+	}
+	before := grants()
+	teams := without
+	teams.Table = "teams"
+	for _, groups := range []migrate.Groups{organization(), without, teams} {
+		require.NoError(t, s.MigrateGroups(t, groups))
+		require.Equal(t, before, grants())
+	}
+}
+
+// A rule of the application's own is not dropped for Sexton's when the keys get another type.
+func TestARuleOfTheApplicationOutlivesOtherKeys(t *testing.T) {
+	t.Parallel()
+	s := setupAny(t, "bigint", organization(), `CREATE TABLE teams (id uuid PRIMARY KEY, deleted_on date);
+		CREATE OR REPLACE FUNCTION sexton.may_remove_group(user_id uuid, group_id bigint) RETURNS boolean LANGUAGE sql AS 'SELECT false'`)
+	s.Exec("INSERT INTO teams VALUES ($1)", account)
+	teams := migrate.Groups{Table: "teams", Key: "id", MarkedOn: "deleted_on", Period: 1}
+	require.ErrorContains(t, s.MigrateGroups(t, teams), `sexton.may_remove_group(uuid,bigint) is a rule of the application's own, and the keys get other types`)
+	require.ErrorContains(t, s.MigrateGroups(t, teams), `(Create "sexton".may_remove_group(uuid, uuid) with that rule, or drop the former function to have Sexton's rule.)`)
+	s.Exec("CREATE FUNCTION sexton.may_remove_group(user_id uuid, group_id uuid) RETURNS boolean LANGUAGE sql AS 'SELECT false'")
+	require.NoError(t, s.MigrateGroups(t, teams))
+	require.ErrorContains(t, s.try(t, "SELECT sexton.schedule_group_deletion($1, $1)", account), "may not remove it")
+	require.ErrorContains(t, s.MigrateGroups(t, organization()), "sexton.may_remove_group(uuid,uuid) is a rule")
+	s.Exec("DROP FUNCTION sexton.may_remove_group")
+	require.NoError(t, s.MigrateGroups(t, organization()))
+	require.True(t, s.ask(t, "schedule_group_deletion", 1, account))
 }

@@ -185,10 +185,13 @@ const (
 	asOwner       = "the command again as a role that may, such as the one that ran `sexton migrate up` before"
 )
 
-// explain turns a missing privilege into what to do about it.
+// explain turns a missing privilege into what to do about it, and adds the hint of other errors.
 func (db Database) explain(look inspection, err error, grant string) error {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
-	if !ok || pgErr.Code != insufficientPrivilege {
+	switch {
+	case ok && pgErr.Code != insufficientPrivilege && pgErr.Hint != "":
+		return fmt.Errorf("%w (%s)", err, pgErr.Hint)
+	case !ok || pgErr.Code != insufficientPrivilege:
 		return err
 	}
 	return &PrivilegeError{Database: db.Name, Role: look.role, Missing: pgErr.Message, Grant: grant}

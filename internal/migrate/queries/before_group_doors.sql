@@ -1,10 +1,12 @@
 -- Refuses another table of groups while groups are being destroyed. Gives Sexton's tables the types of the configured keys, and renames
--- functions whose keys have other types, so that new ones can be created.
+-- functions whose keys have other types, so that new ones can be created. Refuses to drop a rule of the application's own.
 DO $sexton$
 DECLARE
     described CONSTANT text := {described};
     moved CONSTANT boolean := pg_catalog.obj_description(pg_catalog.to_regclass('"sexton".groups')::pg_catalog.oid, 'pg_class') IS DISTINCT FROM described;
+    rule CONSTANT text := '"sexton".may_remove_group("{user}", "{group}")';
     typed boolean;
+    former regprocedure;
     other record;
 BEGIN
     -- A pooler drops the path that the connection asks for.
@@ -31,13 +33,26 @@ BEGIN
             HINT = 'Restore the configuration of adjourned_groups.groups until they are gone.';
     END IF;
 
-    -- Views of another table with keys of the same types are replaced, and keep their grants.
-    IF NOT typed OR described IS NULL THEN
+    IF described IS NULL THEN
         DROP VIEW IF EXISTS "sexton".groups, "sexton".group_deletion_schedules;
     END IF;
 
     IF typed THEN
         RETURN;
+    END IF;
+
+    IF pg_catalog.to_regprocedure(rule) IS NULL THEN
+        SELECT function.oid INTO former
+        FROM pg_catalog.pg_proc AS function
+        WHERE function.pronamespace = 'sexton'::pg_catalog.regnamespace::pg_catalog.oid AND function.proname = 'may_remove_group'
+          AND function.prosrc <> 'SELECT "sexton".default_may_remove_group(user_id, group_id)';
+
+        IF former IS NOT NULL THEN
+            RAISE EXCEPTION USING
+                ERRCODE = 'object_in_use',
+                MESSAGE = pg_catalog.format('%s is a rule of the application''s own, and the keys get other types', former),
+                HINT = pg_catalog.format('Create %s with that rule, or drop the former function to have Sexton''s rule.', rule);
+        END IF;
     END IF;
 
     ALTER TABLE "sexton".group_destructions
@@ -50,6 +65,7 @@ BEGIN
         SELECT function.oid::pg_catalog.regprocedure AS signature, 'replaced_' || function.proname AS name
         FROM pg_catalog.pg_proc AS function
         WHERE function.pronamespace = 'sexton'::pg_catalog.regnamespace::pg_catalog.oid
+          AND function.oid IS DISTINCT FROM pg_catalog.to_regprocedure(rule)::pg_catalog.oid
           AND function.proname IN ('cancel_group_deletion', 'decide_group_deletion', 'default_may_remove_group', 'delete_group_now', 'group_destroy_job',
               'group_destruction_above', 'may_remove_group', 'open_group_door', 'restore_group', 'schedule_group_deletion')
     LOOP
