@@ -213,3 +213,19 @@ func (db Database) grantRules(ctx context.Context, tx pgx.Tx, look inspection, o
 	}
 	return nil
 }
+
+// ruleRevokes returns the statements that take back what grantRules granted on the rules that Sexton's functions call.
+func (db Database) ruleRevokes(ctx context.Context, on querier) ([]string, error) {
+	return list(ctx, on, "rules", pgx.RowTo[string], sqlText("rule_grants"), db.owner())
+}
+
+// revokeRules takes back what grantRules granted on rules that are not called any more.
+func (db Database) revokeRules(ctx context.Context, tx pgx.Tx, before []string) error {
+	called, err := db.ruleRevokes(ctx, tx)
+	for _, statement := range before {
+		if err == nil && !slices.Contains(called, statement) {
+			err = attempt(ctx, tx, statement)
+		}
+	}
+	return err
+}

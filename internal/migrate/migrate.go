@@ -102,7 +102,11 @@ func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 
 func (s *session) up(ctx context.Context, look inspection, report *Report) error {
 	own := Ownership{Role: s.db.owner(), Todo: []string{}}
-	err := s.change(ctx, func(tx pgx.Tx) (err error) {
+	err := s.change(ctx, func(tx pgx.Tx) error {
+		rules, err := s.db.ruleRevokes(ctx, tx)
+		if err != nil {
+			return err
+		}
 		if err := execAll(ctx, tx, s.db.plan(look)); err != nil {
 			return err
 		}
@@ -112,7 +116,7 @@ func (s *session) up(ctx context.Context, look inspection, report *Report) error
 		if err := s.handOver(ctx, tx, &own); err != nil {
 			return err
 		}
-		return errors.Join(s.grantOwner(ctx, tx, &own), s.db.grantRules(ctx, tx, look, &own))
+		return errors.Join(s.grantOwner(ctx, tx, &own), s.db.grantRules(ctx, tx, look, &own), s.db.revokeRules(ctx, tx, rules))
 	})
 	if err != nil {
 		return s.db.explain(look, err, asOwner)
