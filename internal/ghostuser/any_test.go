@@ -7,12 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/dbtest"
 	"sexton/internal/drain/dml"
 	"sexton/internal/ghostuser"
 	"sexton/internal/migrate"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/pgtest"
 )
 
@@ -160,6 +162,27 @@ func TestUsersOfAnyTableAreRefused(t *testing.T) {
 	refused(2, "SX011", unfit)
 }
 
+// Sexton's owner may execute the rules that are configured, and no others.
+func TestRightsOnRulesAreRevoked(t *testing.T) {
+	t.Parallel()
+	d := dbtest.WithAccounts(t, accounts("uuid"), migrate.Users{}, `CREATE SCHEMA "a\pp";
+		CREATE FUNCTION "a\pp"."one's ""first"""(uuid, uuid) RETURNS text LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'SELECT NULL';
+		CREATE FUNCTION two(uuid, uuid) RETURNS text LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'SELECT NULL';
+		CREATE FUNCTION helper(uuid, uuid) RETURNS text LANGUAGE sql AS 'SELECT NULL'; GRANT EXECUTE ON FUNCTION helper TO sexton_owner`)
+	for _, rule := range []string{`a\pp.one's "first"`, "two", "", "two"} {
+		require.NoError(t, d.Migrate(t, anyUsers("uuid", rule)))
+		_, name := pgcatalog.SplitName("", rule)
+		want := [][]string{{"helper"}, {name}}
+		require.Equal(t, want[:1+min(len(name), 1)], d.Rows(`SELECT proname FROM pg_proc, aclexplode(proacl) AS entry
+			WHERE pronamespace <> 'sexton'::regnamespace AND grantee = 'sexton_owner'::regrole ORDER BY proname`))
+	}
+	_, err := migrate.Down(t.Context(), pgtest.Logger(t), migrate.Database{
+		Name: "main", Conn: pgtest.Must(pgx.ParseConfig(d.URL))(t), TrackedSchema: "public", Jobs: true,
+	}, true)
+	require.NoError(t, err)
+	require.Equal(t, [][]string{{"0"}}, d.Rows("SELECT count(*) FROM pg_proc, aclexplode(proacl) WHERE proname = 'two' AND grantee = 'sexton_owner'::regrole"))
+}
+
 // Another type of keys takes the place of the former one, with its grants, unless users wait.
 func TestKeysChangeTheirType(t *testing.T) {
 	t.Parallel()
@@ -236,6 +259,26 @@ func TestUsersOfAnyTableAreChecked(t *testing.T) {
 	}
 	_, problems := resolve(t, db, anyLists("uuid"))
 	require.Empty(t, problems)
+}
+
+// GitLab's users are not deleted for a queue that refers to another table. A queue that the application has brought along may do without
+// the foreign key.
+func TestAQueueOfOtherUsersIsRefused(t *testing.T) {
+	t.Parallel()
+	d := dbtest.WithUsers(t, application, accounts("bigint"), "DROP TABLE members, groups")
+	check := func() error {
+		_, problems := resolve(t, d, ghostuser.Lists{})
+		return problems.Err()
+	}
+	require.NoError(t, check())
+	require.NoError(t, d.Migrate(t, anyUsers("bigint", "")))
+	require.ErrorContains(t, check(), "the table users_ghost_user_migrations does not refer to users.id (run `sexton migrate up`)")
+	require.NoError(t, d.Migrate(t, migrate.Users{}))
+	require.NoError(t, check())
+	d.Exec("ALTER TABLE users_ghost_user_migrations DROP CONSTRAINT users_ghost_user_migrations_user_id_fkey")
+	require.NoError(t, check())
+	d.Exec("ALTER TABLE users_ghost_user_migrations ALTER user_id TYPE text")
+	require.ErrorContains(t, check(), "the table users_ghost_user_migrations does not refer to users.id")
 }
 
 // A plan counts the rows of a user by its key, whatever its text form.

@@ -35,6 +35,9 @@ func (r *resolver) checkUsers() bool {
 			}
 		}
 		r.checkGroups()
+		if !r.queued(queue, "bigint") {
+			r.reportf(problem.Error, section, "run `sexton migrate up`", "the table %s does not refer to %s", QueueTable, r.keyLabel())
+		}
 		if !queue.Leads(queue.OID, "consume_after") {
 			r.reportf(problem.Warning, section, queue.CreateIndex(queue.Table, "consume_after", "id"),
 				"no index of %s begins with consume_after, so every look at it reads the whole table", QueueTable)
@@ -66,24 +69,22 @@ func (r *resolver) checkKey(queue *pgcatalog.Relation) bool {
 		r.reportf(problem.Error, table+".key", "name a column with a unique index", "%s has no unique index", r.keyLabel())
 	case queue == nil || queue.Columns["attempts"].Base == "":
 		r.reportf(problem.Error, section, "run `sexton migrate up`", "the table %s is not installed", QueueTable)
-	case storedAs(queue.Columns["user_id"]) != stored || !r.queued(queue):
+	case !r.queued(queue, stored):
 		r.reportf(problem.Error, table, "run `sexton migrate up`", "the table %s does not refer to %s", QueueTable, r.keyLabel())
 	}
 	r.stored = stored
 	return err == nil && unique
 }
 
-func storedAs(c pgcatalog.Column) string {
-	stored, _ := dml.IDType(c.Base)
-	return stored
-}
-
-// queued reports whether the queue refers to the users by their key.
-func (r *resolver) queued(queue *pgcatalog.Relation) bool {
-	return slices.ContainsFunc(r.Keys, func(key pgcatalog.ForeignKey) bool {
-		return key.Table == queue.OID && key.Target == r.users.OID &&
-			slices.Equal(key.Columns, []string{"user_id"}) && slices.Equal(key.TargetColumns, []string{r.key})
+// queued reports whether the queue refers to the users by their key of this type. GitLab's may do so without a foreign key.
+func (r *resolver) queued(queue *pgcatalog.Relation, stored string) bool {
+	found, err := dml.IDType(queue.Columns["user_id"].Base)
+	keys := slices.DeleteFunc(slices.Clone(r.Keys), func(key pgcatalog.ForeignKey) bool {
+		return key.Table != queue.OID || !slices.Equal(key.Columns, []string{"user_id"})
 	})
+	return err == nil && found == stored && (len(keys) == 0 && r.lists.Users.gitlab() || slices.ContainsFunc(keys, func(key pgcatalog.ForeignKey) bool {
+		return key.Target == r.users.OID && slices.Equal(key.TargetColumns, []string{r.key})
+	}))
 }
 
 // keyLabel is the name of the users' key for people.
