@@ -51,6 +51,7 @@ func scheduleDiffs(c *config.Config) kind[ScheduleExternalDiffsArgs] {
 			DeletionTable: extdiff.Table,
 			Wakes:         externalDiffsWakes(c),
 			LimitedByTick: true,
+			Check:         checkDiffs,
 		},
 		bounds: func(ScheduleExternalDiffsArgs) bounds { return bounds{lease: scheduleLease, ttl: scheduleLeaseTTL} },
 		pass:   passScheduleDiffs,

@@ -35,7 +35,7 @@ func ghostUsers(c *config.Config) kind[MigrateRecordsToGhostUserArgs] {
 		Job: Job{
 			Cron: c.GhostUsers.Schedule, Summary: "deletes users and moves what they wrote to the ghost user", DeletionTable: ghostuser.QueueTable,
 			Check: func(ctx context.Context, c *config.Config, jobs database.Database) (problem.List, error) {
-				_, problems, err := CheckGhostUsers(ctx, c, jobs, jobs.Pool)
+				_, problems, err := CheckGhostUsers(ctx, c, jobs)
 				return problems, err
 			},
 			entries: func([]definitions.Definition) []string { return ghostEntries(c) },
@@ -68,7 +68,7 @@ const ghostUsersLease = "users/migrate_records_to_ghost_user_in_batches_worker"
 func ghostLists(c config.GhostUsers) ghostuser.Lists {
 	var lists ghostuser.Lists
 	if c.Users.Table != "" {
-		lists.Users = ghostuser.Users{Table: c.Users.Table, Key: c.Users.Key, Ghost: string(c.Ghost), MayDelete: c.MayDelete}
+		lists.Users = ghostuser.Users{Table: c.Users.Table, Key: c.Users.Key, Ghost: string(c.Ghost)}
 	}
 	for _, entry := range c.Move {
 		lists.Move = append(lists.Move, ghostuser.Move{Table: entry.Table, Columns: entry.Columns, Conditions: entry.Conditions, Always: entry.Always})
@@ -84,13 +84,23 @@ func ghostLists(c config.GhostUsers) ghostuser.Lists {
 	return lists
 }
 
-// CheckGhostUsers binds the lists to the database, which names what does not fit at the place of the file where it stands.
-func CheckGhostUsers(ctx context.Context, c *config.Config, db database.Database, on pgcatalog.Beginner) (*ghostuser.Plan, problem.List, error) {
+// CheckGhostUsers binds the lists to the database. It returns what does not fit, with its place in the file, and what the table of users and the
+// rule lack.
+func CheckGhostUsers(ctx context.Context, c *config.Config, db database.Database) (*ghostuser.Plan, problem.List, error) {
+	plan, found, err := bindGhostUsers(ctx, c, db, db.Pool)
+	if err == nil {
+		found, err = withUnmet(ctx, c, db, migrate.GhostUsers, found)
+	}
+	return plan, found, err
+}
+
+// bindGhostUsers binds the lists to the database.
+func bindGhostUsers(ctx context.Context, c *config.Config, db database.Database, on pgcatalog.Beginner) (*ghostuser.Plan, problem.List, error) {
 	plan, found, err := ghostuser.Resolve(ctx, on, db.Names.Tracked, ghostLists(c.GhostUsers))
 	if err != nil {
 		return nil, nil, err
 	}
-	return plan, placed(c, found), nil
+	return plan, Placed(c, found), nil
 }
 
 // ghostEntries are the lists, a line for each column.
@@ -148,7 +158,7 @@ func clearGhostUsers(ctx context.Context, p *pass) (*ghostuser.Stats, error) {
 	var plan *ghostuser.Plan
 	var problems problem.List
 	if err := p.granted.During(ctx, func() (err error) {
-		plan, problems, err = CheckGhostUsers(ctx, p.Config, p.db, session.Conn)
+		plan, problems, err = bindGhostUsers(ctx, p.Config, p.db, session.Conn)
 		return err
 	}); err != nil {
 		return nil, err

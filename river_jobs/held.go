@@ -79,8 +79,8 @@ func (b *Bindings) Held() []string {
 	return held
 }
 
-// placed are problems of a kind's lists at the places of the file where those stand.
-func placed(c *config.Config, found problem.List) problem.List {
+// Placed returns problems with the places of their keys in the file.
+func Placed(c *config.Config, found problem.List) problem.List {
 	at := make(problem.List, len(found))
 	for i, p := range found {
 		at[i] = c.Problem(p.Key, p.Message, p.Fix)

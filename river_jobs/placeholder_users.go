@@ -96,7 +96,7 @@ func CheckPlaceholderUsers(
 	if err != nil {
 		return nil, nil, err
 	}
-	return bound, placed(c, found), nil
+	return bound, Placed(c, found), nil
 }
 
 func passPlaceholderCleanup(ctx context.Context, p *pass, _ PlaceholderUserCleanupArgs) (jobrun.Result, error) {

@@ -115,8 +115,6 @@ func (env *Env) Exit(cmd *cobra.Command, err error) int {
 		return exitUsage
 	case is[*migrate.SchemaError](err):
 		code = exitSchema
-	case is[migrate.RequirementError](err):
-		code = exitUsage
 	case database.Lost(err):
 		code = exitUnreachable
 	case batch.Judge(err).Verdict == batch.LockTimeout && !is[*triggers.LockError](err):

@@ -64,7 +64,7 @@ func ghostUsers() *Component {
 		Checks: []Check{
 			// The lists of users' columns are held against the jobs database.
 			{Name: "ghost_users", When: Binding, Look: func(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
-				plan, found, err := riverjobs.CheckGhostUsers(ctx, x.Config, x.DB, x.DB.Pool)
+				plan, found, err := riverjobs.CheckGhostUsers(ctx, x.Config, x.DB)
 				if err != nil || plan == nil {
 					return doctor.Findings(found), err
 				}

@@ -126,13 +126,13 @@ func TestUsersOfAnyTableAreRefused(t *testing.T) {
 	users := anyUsers(kind, "app.may_delete")
 	up := func() error { return d.Migrate(t, users) }
 	const alter = "ALTER FUNCTION app.may_delete(uuid, uuid) SECURITY DEFINER SET search_path = pg_catalog, pg_temp"
-	require.ErrorContains(t, up(), "would run with the rights of Sexton's owner; nothing was changed: "+strings.ReplaceAll(alter, "app.may_delete", `"app"."may_delete"`))
+	require.ErrorContains(t, up(), "would run with the rights of Sexton's owner ("+strings.ReplaceAll(alter, "app.may_delete", `"app"."may_delete"`))
 	d.Exec("ALTER FUNCTION app.may_delete(uuid, uuid) SECURITY DEFINER")
 	require.ErrorContains(t, up(), "would run with the rights of Sexton's owner")
 	d.Exec(alter)
 	const strict = `the function "app"."may_delete"(uuid, uuid) is STRICT: it would allow everything if an argument is NULL`
 	d.Exec("ALTER FUNCTION app.may_delete(uuid, uuid) STRICT")
-	require.ErrorContains(t, up(), strict+`; nothing was changed: ALTER FUNCTION "app"."may_delete"(uuid, uuid) CALLED ON NULL INPUT`)
+	require.ErrorContains(t, up(), strict+` (ALTER FUNCTION "app"."may_delete"(uuid, uuid) CALLED ON NULL INPUT`)
 	d.Exec("ALTER FUNCTION app.may_delete(uuid, uuid) CALLED ON NULL INPUT")
 	require.NoError(t, up())
 
@@ -150,11 +150,6 @@ func TestUsersOfAnyTableAreRefused(t *testing.T) {
 	refused(2, "SX011", unfit)
 	d.Exec("ALTER FUNCTION app.may_delete(uuid, uuid) CALLED ON NULL INPUT SECURITY INVOKER")
 	refused(2, "SX011", unfit)
-
-	lists := anyLists(kind)
-	lists.Users.MayDelete = users.MayDelete
-	_, problems := resolve(t, d, lists)
-	require.ErrorContains(t, problems.Err(), "ghost_users.may_delete: the function \"app\".\"may_delete\"(uuid, uuid) would run with the rights of Sexton's owner")
 
 	d.Exec(`DROP FUNCTION app.may_delete; CREATE FUNCTION app.may_delete(uuid, uuid) RETURNS SETOF text LANGUAGE sql
 		SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$ SELECT 'nobody' WHERE false $$`)

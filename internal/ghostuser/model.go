@@ -48,8 +48,6 @@ type Users struct {
 	Table, Key string
 	// Ghost is the key of the row that moved rows pass to.
 	Ghost string
-	// MayDelete is a function of the application, as the configuration names it.
-	MayDelete string
 }
 
 // gitlab reports that the users have GitLab's columns and rules.

@@ -140,9 +140,6 @@ func (r *resolver) resolve(ctx context.Context, tx pgx.Tx) error {
 	if err := r.checkGhost(ctx, tx); err != nil {
 		return err
 	}
-	if err := r.checkRule(ctx, tx); err != nil {
-		return err
-	}
 	for i, m := range r.lists.Move {
 		if err := r.bindMove(ctx, tx, fmt.Sprintf("%s.move[%d]", section, i), m); err != nil {
 			return err

@@ -16,61 +16,44 @@ import (
 	"sexton/internal/problem"
 )
 
-// checkUsers reports whether the application has the tables that all the rest is built on.
+// checkUsers reports whether the application has the tables that all the rest is built on. Other columns of GitLab's users are for migrations
+// to check. That the queue does not refer to the users is a problem that hides no other.
 func (r *resolver) checkUsers() bool {
-	users, queue := r.users, r.Named(r.schema, QueueTable)
-	switch {
-	case users == nil || !users.IsTable():
-		r.reportf(problem.Error, section, "point the database's schema to where it is", "there is no table %s in schema %s",
-			cmp.Or(r.lists.Users.Table, "users"), r.schema)
-	case !r.lists.Users.gitlab():
-		return r.checkKey(queue)
-	case !r.integer("id") || !r.integer("user_type"): // Reported. Nothing else can be installed or asked.
-	case queue == nil || queue.Columns["attempts"].Base == "":
-		r.reportf(problem.Error, section, "run `sexton migrate up`", "the table %s is not installed", QueueTable)
-	default:
-		for _, name := range []string{"id", "username", "email", "name", "state", "user_type", "admin"} {
-			if _, found := users.Columns[name]; !found {
-				r.reportf(problem.Error, section, "add it", "table users has no column %s", name)
-			}
-		}
-		r.checkGroups()
-		if !r.queued(queue, "bigint") {
-			r.reportf(problem.Error, section, "run `sexton migrate up`", "the table %s does not refer to %s", QueueTable, r.keyLabel())
-		}
-		if !queue.Leads(queue.OID, "consume_after") {
-			r.reportf(problem.Warning, section, queue.CreateIndex(queue.Table, "consume_after", "id"),
-				"no index of %s begins with consume_after, so every look at it reads the whole table", QueueTable)
-		}
-	}
-	if users != nil && r.stored == "" {
-		r.stored = "bigint"
-	}
-	return r.problems.Err() == nil
-}
-
-// checkKey reports whether the table of users has the key. That the queue does not refer to it is a problem that hides no other.
-func (r *resolver) checkKey(queue *pgcatalog.Relation) bool {
 	const table = section + ".users"
-	column, found := r.users.Columns[r.key]
+	users, queue := r.users, r.Named(r.schema, QueueTable)
+	where, key := table+".table", table+".key"
+	if r.lists.Users.gitlab() {
+		where, key = section, section
+	}
+	if users == nil || !users.IsTable() {
+		r.reportf(problem.Error, where, "set the schema of the database to where it is", "there is no table %s in schema %s",
+			cmp.Or(r.lists.Users.Table, "users"), r.schema)
+		return false
+	}
+	column, found := users.Columns[r.key]
 	if !found {
-		r.reportf(problem.Error, table+".key", problem.Meant(r.key, r.users.ColumnNames(), "correct the name"),
-			"table %s has no column %s", r.users.In(r.schema), r.key)
+		r.reportf(problem.Error, key, problem.Meant(r.key, users.ColumnNames(), "correct the name"), "table %s has no column %s", users.In(r.schema), r.key)
 		return false
 	}
 	stored, err := dml.IDType(column.Base)
-	unique := slices.ContainsFunc(r.users.Indexes[r.users.OID], func(i pgcatalog.Index) bool {
+	unique := slices.ContainsFunc(users.Indexes[users.OID], func(i pgcatalog.Index) bool {
 		return i.Unique && i.Complete() && slices.Equal(i.Columns, []string{r.key})
 	})
 	switch {
 	case err != nil:
-		r.reportf(problem.Error, table+".key", "name another column", "%s %v", r.keyLabel(), err)
+		r.reportf(problem.Error, key, "name another column", "%s %v", r.keyLabel(), err)
+	case r.lists.Users.gitlab() && stored != "bigint":
+		r.reportf(problem.Error, key, "name the table in ghost_users.users", "%s is of type %s instead of integer", r.keyLabel(), column.Type)
+		return false
 	case !unique:
-		r.reportf(problem.Error, table+".key", "name a column with a unique index", "%s has no unique index", r.keyLabel())
+		r.reportf(problem.Error, key, "name a column with a unique index", "%s has no unique index", r.keyLabel())
 	case queue == nil || queue.Columns["attempts"].Base == "":
 		r.reportf(problem.Error, section, "run `sexton migrate up`", "the table %s is not installed", QueueTable)
 	case !r.queued(queue, stored):
 		r.reportf(problem.Error, table, "run `sexton migrate up`", "the table %s does not refer to %s", QueueTable, r.keyLabel())
+	case !queue.Leads(queue.OID, "consume_after"):
+		r.reportf(problem.Warning, section, queue.CreateIndex(queue.Table, "consume_after", "id"),
+			"no index of %s begins with consume_after, so every look at it reads the whole table", QueueTable)
 	}
 	r.stored = stored
 	return err == nil && unique
@@ -78,57 +61,22 @@ func (r *resolver) checkKey(queue *pgcatalog.Relation) bool {
 
 // queued reports whether the queue refers to the users by their key of this type. GitLab's may do so without a foreign key.
 func (r *resolver) queued(queue *pgcatalog.Relation, stored string) bool {
-	found, err := dml.IDType(queue.Columns["user_id"].Base)
 	keys := slices.DeleteFunc(slices.Clone(r.Keys), func(key pgcatalog.ForeignKey) bool {
 		return key.Table != queue.OID || !slices.Equal(key.Columns, []string{"user_id"})
 	})
-	return err == nil && found == stored && (len(keys) == 0 && r.lists.Users.gitlab() || slices.ContainsFunc(keys, func(key pgcatalog.ForeignKey) bool {
-		return key.Target == r.users.OID && slices.Equal(key.TargetColumns, []string{r.key})
-	}))
+	return storedAs(queue.Columns["user_id"]) == stored && (len(keys) == 0 && r.lists.Users.gitlab() ||
+		slices.ContainsFunc(keys, func(key pgcatalog.ForeignKey) bool {
+			return key.Target == r.users.OID && slices.Equal(key.TargetColumns, []string{r.key})
+		}))
+}
+
+func storedAs(c pgcatalog.Column) string {
+	stored, _ := dml.IDType(c.Base)
+	return stored
 }
 
 // keyLabel is the name of the users' key for people.
 func (r *resolver) keyLabel() string { return r.users.In(r.schema) + "." + r.key }
-
-// checkRule reports why the application's rule must not be called.
-func (r *resolver) checkRule(ctx context.Context, tx pgx.Tx) error {
-	rule := r.lists.Users.MayDelete
-	if rule == "" {
-		return nil
-	}
-	wrong, fix, err := pgcatalog.RuleProblem(ctx, tx, r.schema, rule, "text", r.stored, r.stored)
-	if wrong != "" {
-		r.reportf(problem.Error, section+".may_delete", fix, "%s", wrong)
-	}
-	return problem.Doing(err, "look at the function %s", rule)
-}
-
-// integer reports whether a column of the users is one, if it is there, and reports where it is not.
-func (r *resolver) integer(name string) bool {
-	c, found := r.users.Columns[name]
-	if !found || pgcatalog.Integer(c.Base) {
-		return true
-	}
-	r.reportf(problem.Error, section, "only integers are supported", "users.%s is of type %s", name, c.Type)
-	return false
-}
-
-// checkGroups reports whether "sexton".delete_user could look for groups that would be left without an owner.
-func (r *resolver) checkGroups() {
-	groups, members := r.Named(r.schema, "groups"), r.Named(r.schema, "members")
-	if groups == nil || members == nil {
-		return
-	}
-	check := func(table *pgcatalog.Relation, columns ...string) {
-		for _, name := range columns {
-			if _, found := table.Columns[name]; !found {
-				r.reportf(problem.Error, section, "add it", "table %s has no column %s", table.In(r.schema), name)
-			}
-		}
-	}
-	check(groups, "id", "parent_id", "path")
-	check(members, "user_id", "source_type", "source_id", "access_level", "state", "requested_at", "expires_at")
-}
 
 // checkGhost finds out early whether "sexton".ghost_user() could make the ghost user.
 func (r *resolver) checkGhost(ctx context.Context, tx pgx.Tx) error {
@@ -142,7 +90,7 @@ func (r *resolver) checkGhost(ctx context.Context, tx pgx.Tx) error {
 			unknown = append(unknown, name)
 		}
 	}
-	if len(unknown) == 0 {
+	if _, found := r.users.Columns["user_type"]; len(unknown) == 0 || !found {
 		return nil
 	}
 	var there bool

@@ -359,13 +359,17 @@ func TestJobsHaveTheSpellingOfTheRowsKey(t *testing.T) {
 func TestGroupsThatDoNotFitAreRefused(t *testing.T) {
 	t.Parallel()
 	s := setupAny(t, "bigint", organization())
-	s.Exec("CREATE TABLE clubs (id numeric PRIMARY KEY, deleted_at timestamptz); CREATE TABLE teams (id uuid PRIMARY KEY, deleted_on date)")
-	require.ErrorContains(t, s.MigrateGroups(t, migrate.Groups{Table: "clubs", Key: "id", MarkedOn: "deleted_at", Period: 1}),
-		`the table "public".clubs with the columns id (of type bigint, integer, uuid or text, not numeric), deleted_at (of type date, not timestamp with time zone)`)
-	require.ErrorContains(t, s.MigrateGroups(t, migrate.Groups{Table: "clubs", Key: "uid", MarkedOn: "deleted_on", Period: 1}), `with the columns uid, deleted_on`)
-	s.Exec("CREATE TABLE squads (id uuid PRIMARY KEY, above text, deleted_on date)")
-	require.ErrorContains(t, s.MigrateGroups(t, migrate.Groups{Table: "squads", Key: "id", Parent: "above", MarkedOn: "deleted_on", Period: 1}),
-		`the table "public".squads with the columns above (of the same type as the key)`)
+	s.Exec(`CREATE TABLE clubs (id numeric PRIMARY KEY, deleted_at timestamptz); CREATE TABLE teams (id uuid PRIMARY KEY, deleted_on date);
+		CREATE TABLE squads (id uuid PRIMARY KEY, above text, deleted_on date)`)
+	for says, groups := range map[string]migrate.Groups{
+		"adjourned_groups.groups.key: clubs.id is of type numeric instead of bigint, integer, uuid or text (name another column, or change its type)\n" +
+			"adjourned_groups.groups.marked_on: clubs.deleted_at is of type timestamp with time zone instead of date": {Table: "clubs", Key: "id", MarkedOn: "deleted_at"},
+		"adjourned_groups.groups.key: table clubs has no column uid (did you mean id?)\n" +
+			"adjourned_groups.groups.marked_on: table clubs has no column deleted_on (did you mean deleted_at?)": {Table: "clubs", Key: "uid", MarkedOn: "deleted_on"},
+		"adjourned_groups.groups.parent: squads.above is of type text instead of that of the key": {Table: "squads", Key: "id", Parent: "above", MarkedOn: "deleted_on"},
+	} {
+		require.ErrorContains(t, s.MigrateGroups(t, groups), says)
+	}
 	teams := migrate.Groups{Table: "teams", Key: "id", MarkedOn: "deleted_on", Period: 1}
 	s.Exec("INSERT INTO sexton.group_destructions (group_id) VALUES (1)")
 	require.ErrorContains(t, s.MigrateGroups(t, teams), notTheConfigured)

@@ -153,33 +153,8 @@ func (c *Connections) schema(db database.Database) migrate.Database {
 		Name: db.Name, Conn: db.Direct, Sessions: db.Sessions, TrackedSchema: db.Names.Tracked,
 		Jobs: db.Name == c.Config.Jobs.Database, Components: c.Config.ComponentsIn(db.Name),
 		Owner: c.Config.Jobs.Owner,
-		Kinds: riverjobs.Kinds(c.Config), Users: UsersOf(c.Config), Groups: GroupsOf(c.Config),
+		Kinds: riverjobs.Kinds(c.Config), Users: riverjobs.TableOfUsers(c.Config), Groups: riverjobs.TableOfGroups(c.Config),
 	}
-}
-
-// GroupsOf describes the configured table of groups.
-func GroupsOf(c *config.Config) migrate.Groups {
-	a := c.AdjournedGroups
-	if a.Groups.Table == "" {
-		return migrate.Groups{}
-	}
-	return migrate.Groups{
-		Table: a.Groups.Table, Key: a.Groups.Key, Parent: a.Groups.Parent, MarkedOn: a.Groups.MarkedOn, MarkedBy: a.Groups.MarkedBy,
-		Period: int(a.Period), PeriodColumn: a.PeriodColumn, Rename: a.Rename, MayRemove: a.MayRemove,
-	}
-}
-
-// UsersOf describes the configured table of users.
-func UsersOf(c *config.Config) migrate.Users {
-	users := migrate.Users{Table: c.GhostUsers.Users.Table}
-	if users.Table != "" {
-		g := c.GhostUsers
-		users = migrate.Users{Table: g.Users.Table, Key: g.Users.Key, Ghost: string(g.Ghost), MayDelete: g.MayDelete, OnRequest: map[string]string{}}
-		for column, value := range g.OnRequest.Set {
-			users.OnRequest[column] = string(value)
-		}
-	}
-	return users
 }
 
 // CheckSchemas returns a *migrate.SchemaError where the schema does not fit this binary.

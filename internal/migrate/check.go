@@ -57,20 +57,6 @@ func (db Database) fits(look inspection) error {
 	return nil
 }
 
-// fitsQueue reports why a deletion table that the application has created cannot be used.
-func (db Database) fitsQueue(c component, table relation) error {
-	if !table.there() {
-		return nil
-	}
-	if table.kind != "r" {
-		return db.conflict("it is not an ordinary table; rename it", db.queueID(c))
-	}
-	if lacking := table.lacks(c.columns); len(lacking) > 0 {
-		return db.conflict("it lacks the columns "+strings.Join(lacking, ", ")+"; add them, or rename the table", db.queueID(c))
-	}
-	return nil
-}
-
 // conflict reports names that Sexton needs and that other objects have.
 func (db Database) conflict(fix string, objects ...string) error {
 	return fmt.Errorf("database %s holds %s, not created by Sexton; nothing was changed: %s", db.Name, strings.Join(objects, ", "), fix)

@@ -21,18 +21,11 @@ type component struct {
 	queue, holds string
 	columns      []string
 	// needs are tables of the application's.
-	needs []need
+	needs []Need
 	// rights are what functions need on tables of the tracked schema, as they work with their owner's rights.
 	rights []right
 	// pending is the work that Down would throw away.
 	pending pending
-}
-
-// need is a table of the application's with columns that it must have; integers, keys and dates are those of them that must have
-// such types, and alike those whose values are keys of one type.
-type need struct {
-	table                                 string
-	columns, integers, keys, alike, dates []string
 }
 
 type right struct {
@@ -117,6 +110,9 @@ const (
 	ghostQueue = "users_ghost_user_migrations"
 	users      = "users"
 	groups     = "groups"
+	members    = "members"
+	links      = "group_group_links"
+	settings   = "application_settings"
 )
 
 // allComponents are all there are, in the order of their installation.
@@ -157,13 +153,15 @@ func ghostUsers() component {
 	return component{
 		name: GhostUsers, queue: ghostQueue, holds: "users to be deleted",
 		columns: []string{"id", "user_id", "initiator_user_id", "hard_delete", "consume_after", "created_at", "updated_at"},
-		needs: []need{{
-			table: users, columns: []string{"id", "username", "email", "name", "state", "user_type", "admin"}, integers: []string{"id", "user_type"},
-		}},
+		needs: []Need{
+			{Table: users, Columns: slices.Concat(columns(Integer, "id", "user_type"), columns("", "username", "email", "name", "state", "admin"))},
+			{Table: groups, With: []string{groups, members}, Columns: columns("", "id", "parent_id", "path")},
+			{Table: members, With: []string{groups, members}, Columns: columns("", membership...)},
+		},
 		rights: []right{
 			{users, []string{"SELECT", "INSERT", "UPDATE"}},
 			{ghostQueue, []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
-			{"members", []string{"SELECT"}},
+			{members, []string{"SELECT"}},
 			{groups, []string{"SELECT"}},
 		},
 		pending: pending{ghostQueue, "true", "users to be deleted (%d); " +
@@ -187,18 +185,23 @@ func adjournedGroups() component {
 	return component{
 		name: AdjournedGroups, queue: schedules, holds: "groups to be deleted",
 		columns: []string{"group_id", "user_id", "marked_for_deletion_on"},
-		needs: []need{
-			{table: groups, columns: []string{"id", "parent_id", "name", "path", "marked_for_deletion_on"}},
-			{table: users, columns: []string{"id", "state", "admin"}},
+		needs: []Need{
+			{Table: groups, Columns: slices.Concat(
+				columns(Integer, "id", "parent_id"), columns("", "name", "path"), columns(Date, "marked_for_deletion_on"))},
+			{Table: "projects", Columns: columns(Integer, "id", "group_id")},
+			{Table: users, Columns: slices.Concat(columns(Integer, "id"), columns("", "state", "admin"))},
+			{Table: members, With: []string{members}, Columns: columns("", membership...)},
+			{Table: links, With: []string{links}, Columns: columns("", "shared_group_id", "shared_with_group_id", "group_access", "expires_at")},
+			{Table: settings, With: []string{settings}, Columns: []Column{{Name: "deletion_adjourned_period", Type: Integer, Optional: true}}},
 		},
 		rights: []right{
 			{users, []string{"SELECT"}},
 			{groups, []string{"SELECT", "UPDATE"}},
 			{schedules, []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
 			{ghostQueue, []string{"SELECT"}},
-			{"members", []string{"SELECT"}},
-			{"group_group_links", []string{"SELECT"}},
-			{"application_settings", []string{"SELECT"}},
+			{members, []string{"SELECT"}},
+			{links, []string{"SELECT"}},
+			{settings, []string{"SELECT"}},
 		},
 		pending: pending{destructions, "true", "groups that are being destroyed (%d); " +
 			"let the jobs group_destroy finish, or pass --force to leave what is left of these groups"},
@@ -209,15 +212,16 @@ func externalDiffs() component {
 	const removals = "external_diff_removals"
 	return component{
 		name: ExternalDiffs,
-		needs: []need{
-			{table: "merge_request_diff_files", columns: []string{
-				"merge_request_diff_id", "relative_order", "binary", "external_diff_offset", "external_diff_size", "old_path", "new_path", "diff",
-			}},
-			{table: "merge_request_diffs", columns: []string{
-				"id", "merge_request_id", "diff_type", "files_count", "stored_externally", "external_diff", "external_diff_store", "sorted",
-			}},
-			{table: "merge_request_metrics", columns: []string{"merge_request_id", "merged_at", "latest_closed_at"}},
-			{table: "merge_requests", columns: []string{"id", "state_id", "latest_merge_request_diff_id"}},
+		needs: []Need{
+			{Table: "merge_request_diff_files", Columns: slices.Concat(columns("",
+				"merge_request_diff_id", "relative_order", "binary", "external_diff_offset", "external_diff_size", "old_path", "new_path", "diff"),
+				[]Column{{Name: "project_id", Optional: true}})},
+			{Table: "merge_request_diffs", Columns: slices.Concat(columns("",
+				"id", "merge_request_id", "diff_type", "files_count", "stored_externally", "external_diff", "external_diff_store", "sorted"),
+				[]Column{{Name: "project_id", Optional: true}})},
+			{Table: "merge_request_metrics", Columns: columns("", "merge_request_id", "merged_at", "latest_closed_at")},
+			{Table: "merge_requests", Columns: slices.Concat(columns("", "id", "state_id", "latest_merge_request_diff_id"),
+				[]Column{{Name: "target_project_id", Optional: true}})},
 		},
 		rights: []right{{"merge_request_diffs", []string{"SELECT"}}, {"merge_request_diff_files", []string{"SELECT"}}},
 		pending: pending{removals, "true", "objects of deleted diffs to be removed (%d); " +
@@ -228,7 +232,7 @@ func externalDiffs() component {
 // optionalTables are the application's tables that functions read where they are there. The functions believe what migrations have
 // noted, not a name: anybody may put a view of a free name into a schema in which all may create.
 func optionalTables() []string {
-	return []string{"application_settings", "group_group_links", groups, "members", ghostQueue}
+	return []string{settings, links, groups, members, ghostQueue}
 }
 
 // trackedTables are all tables of the tracked schema that components share with the application.
@@ -238,7 +242,7 @@ func trackedTables() (names []string) {
 			names = append(names, c.queue)
 		}
 		for _, n := range c.needs {
-			names = append(names, n.table)
+			names = append(names, n.Table)
 		}
 	}
 	return names
@@ -264,62 +268,6 @@ func (db Database) queueID(c component) string {
 		return ""
 	}
 	return identity(db.TrackedSchema, c.queue)
-}
-
-// requirements refuses to install what the application's tables do not fit. A component that is installed may
-// find the application changed; that is for the job to say. The configured tables of users and groups may be others each time.
-func (db Database) requirements(look inspection) error {
-	for _, c := range db.components() {
-		if db.gitlab(c.name) && look.versions[c.name] > 0 && len(db.lacking(look, c)) == 0 {
-			continue
-		}
-		for _, n := range c.needs {
-			if err := db.requires(c.name, n, look.tracked[n.table]); err != nil {
-				return err
-			}
-		}
-		if err := db.fitsQueue(c, look.tracked[c.queue]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// requires reports what a table of the application's lacks for a component.
-func (db Database) requires(component string, n need, table relation) error {
-	needs := "the table " + identity(db.TrackedSchema, n.table)
-	if table.kind == "r" || table.kind == "p" {
-		columns := table.lacks(n.columns)
-		for _, typed := range []struct {
-			columns []string
-			fits    func(name string) bool
-			want    string
-		}{
-			{n.integers, table.integer, "an integer"},
-			{n.keys, func(name string) bool { return table.keyType(name) != "" }, "of type bigint, integer, uuid or text"},
-			{n.alike, func(name string) bool {
-				kind := table.keyType(name)
-				return kind == "" || kind == table.keyType(n.alike[0])
-			}, "of the same type as the key"},
-			{n.dates, func(name string) bool { return table.typeOf(name) == "date" }, "of type date"},
-		} {
-			for _, name := range typed.columns {
-				if table.typeOf(name) != "" && !typed.fits(name) {
-					wrong := typed.want
-					if strings.HasPrefix(wrong, "of type") {
-						wrong += ", not " + table.typeOf(name)
-					}
-					columns = append(columns, name+" ("+wrong+")")
-				}
-			}
-		}
-		if len(columns) == 0 {
-			return nil
-		}
-		needs += " with the columns " + strings.Join(columns, ", ")
-	}
-	return RequirementError(fmt.Sprintf("database %s: component %s needs %s, which the application has to bring along; nothing was changed: "+
-		"create it, point the database's schema to where it is, or disable the component", db.Name, component, needs))
 }
 
 // ownerNeeds are the application's tables that functions work on with their owner's rights, with one privilege each.

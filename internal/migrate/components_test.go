@@ -46,7 +46,8 @@ func columnsOf(d *pgtest.Database, table string) [][]string {
 
 const groupsTables = `
 CREATE TABLE users (id bigint PRIMARY KEY, state text, admin boolean);
-CREATE TABLE groups (id bigint PRIMARY KEY, parent_id bigint, name text, path text, marked_for_deletion_on date);`
+CREATE TABLE groups (id bigint PRIMARY KEY, parent_id bigint, name text, path text, marked_for_deletion_on date);
+CREATE TABLE projects (id bigint PRIMARY KEY, group_id bigint);`
 
 // A table that the application has brought along, as in the original.
 const groupSchedules = `CREATE TABLE group_deletion_schedules (

@@ -17,11 +17,6 @@ func (db Database) unfit(component, fix, format string, args ...any) error {
 	return &SchemaError{Object: "component " + component, Fix: fix, text: text}
 }
 
-// RequirementError says that the application lacks what a component works with.
-type RequirementError string
-
-func (e RequirementError) Error() string { return string(e) }
-
 // PrivilegeError says that the role in use lacks a privilege.
 type PrivilegeError struct {
 	Database string

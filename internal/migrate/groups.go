@@ -58,15 +58,15 @@ func (g Groups) fit(c component) component {
 	if c.name != AdjournedGroups || g.Table == "" {
 		return c
 	}
-	given := func(columns ...string) []string {
-		return slices.DeleteFunc(columns, func(column string) bool { return column == "" })
-	}
 	c.queue, c.holds, c.columns = "", "", nil
-	c.needs = []need{{
-		table: g.Table, columns: append(given(g.Key, g.Parent, g.MarkedOn, g.MarkedBy, g.PeriodColumn), g.Rename...),
-		integers: given(g.PeriodColumn), keys: given(g.Key, g.Parent, g.MarkedBy), alike: given(g.Key, g.Parent),
-		dates: []string{g.MarkedOn},
-	}}
+	list := []Column{
+		{g.Key, "groups.key", AnyKey, false}, {g.MarkedOn, "groups.marked_on", Date, false}, {g.MarkedBy, "groups.marked_by", AnyKey, true},
+		{g.Parent, "groups.parent", SameKey, true}, {g.PeriodColumn, "period_column", Integer, true},
+	}
+	for i, name := range g.Rename {
+		list = append(list, Column{name, fmt.Sprintf("rename[%d]", i), "", true})
+	}
+	c.needs = []Need{{Table: g.Table, Key: "groups.table", Columns: configured(list...)}}
 	c.rights = []right{{g.Table, []string{"SELECT", "UPDATE"}}}
 	return c
 }
@@ -154,7 +154,7 @@ const groupRule = unsafeRule + `
 
 `
 
-// rule is a function of the application that a component calls.
+// rule is a function of the application that a component calls, and its key below the component's.
 type rule struct {
 	component, key, function string
 	arguments                []string
@@ -165,25 +165,11 @@ func (db Database) rules(look inspection) []rule {
 	key := db.userKeyType(look)
 	group, user := db.groupTypes(look)
 	return slices.DeleteFunc([]rule{
-		{GhostUsers, "ghost_users.may_delete", db.Users.MayDelete, []string{key, key}},
-		{AdjournedGroups, "adjourned_groups.may_remove", db.Groups.MayRemove, []string{group, user}},
+		{GhostUsers, "may_delete", db.Users.MayDelete, []string{key, key}},
+		{AdjournedGroups, "may_remove", db.Groups.MayRemove, []string{group, user}},
 	}, func(r rule) bool {
 		return r.function == "" || !slices.ContainsFunc(db.components(), func(c component) bool { return c.name == r.component })
 	})
-}
-
-// checkRules refuses a rule of the application that would run with the rights of Sexton's owner.
-func (db Database) checkRules(ctx context.Context, on dbsqlc.DBTX, look inspection) error {
-	for _, r := range db.rules(look) {
-		wrong, fix, err := pgcatalog.RuleProblem(ctx, on, db.TrackedSchema, r.function, "text", r.arguments...)
-		if wrong != "" {
-			err = RequirementError(fmt.Sprintf("database %s: %s: %s; nothing was changed: %s", db.Name, r.key, wrong, fix))
-		}
-		if err != nil {
-			return problem.Doing(err, "look at the function %s", r.function)
-		}
-	}
-	return nil
 }
 
 // grantRules lets the owner's role call the application's rules. It adds grants that the current

@@ -32,14 +32,6 @@ type relation struct {
 
 func (r relation) there() bool { return r.kind != "" }
 
-// lacks returns those of the columns that the relation does not have.
-func (r relation) lacks(columns []string) []string {
-	return slices.DeleteFunc(slices.Clone(columns), func(c string) bool { return slices.Contains(r.columns, c) })
-}
-
-// integer reports whether the column has one of Postgres's own integer types.
-func (r relation) integer(column string) bool { return r.keyType(column) == "bigint" }
-
 // keyType returns the type in which Sexton stores keys of a column, or "" if keys must not have the column's type.
 func (r relation) keyType(column string) string {
 	switch kind := r.typeOf(column); kind {
@@ -82,6 +74,8 @@ type inspection struct {
 	bodies map[string]string
 	// versions has the installed version per component; absent is 0.
 	versions map[string]int64
+	// unmet has what the application's tables and rules lack, per component.
+	unmet map[string]problem.List
 }
 
 // inspect uses the connections of a session or its own.
@@ -135,6 +129,9 @@ func (db Database) inspectIn(ctx context.Context, tx pgx.Tx) (inspection, error)
 	}
 	for _, part := range versionPart.FindAllStringSubmatch(look.comment, -1) {
 		look.versions[part[1]], _ = strconv.ParseInt(part[2], 10, 64)
+	}
+	if look.unmet, err = db.readUnmet(ctx, tx, look); err != nil {
+		return look, err
 	}
 	return look, db.explain(look, readRiverVersion(ctx, tx, look), printedGrants)
 }

@@ -74,8 +74,8 @@ type Report struct {
 // configured kinds and no others. It is idempotent and may run on several machines at the same time.
 //
 // It changes nothing if it returns *SchemaError (a schema newer than this program, a deletion table in another schema than the configured
-// one), *PrivilegeError (a missing right, among them membership in the owner's role) or RequirementError (the application lacks a
-// table or column that a component needs). River's tables come last and are committed by themselves.
+// one), *PrivilegeError (a missing right, among them membership in the owner's role) or problem.List (what the
+// application's tables and rules lack for the components). River's tables come last and are committed by themselves.
 func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 	report := Report{Database: db.Name, Components: []ComponentReport{}}
 	err := withSession(ctx, log, db, func(s *session) error {
@@ -84,9 +84,6 @@ func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 			return err
 		}
 		if err := db.check(look); err != nil {
-			return err
-		}
-		if err := db.checkRules(ctx, s.pool, look); err != nil {
 			return err
 		}
 		if found := pgcatalog.Untested(look.server); found.Message != "" {
@@ -284,9 +281,6 @@ func Preview(ctx context.Context, log *slog.Logger, db Database) (string, error)
 		look, err := db.inspect(ctx, s.pool)
 		if err == nil {
 			err = db.check(look)
-		}
-		if err == nil {
-			err = db.checkRules(ctx, s.pool, look)
 		}
 		if err != nil {
 			return err

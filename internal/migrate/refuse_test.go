@@ -189,46 +189,47 @@ func TestUpRefusesTablesThatAComponentCannotWorkWith(t *testing.T) {
 		tables, message string
 	}
 	pgtest.Each(t, map[string]example{
-		"no users":             {[]string{migrate.GhostUsers}, "", `component ghost_users needs the table "public".users, which`},
-		"a view of users":      {[]string{migrate.GhostUsers}, "CREATE VIEW users AS SELECT 1 AS id", `needs the table "public".users, which`},
-		"users without fields": {[]string{migrate.GhostUsers}, "CREATE TABLE users (id bigint PRIMARY KEY, name text, state text, admin boolean)", `the table "public".users with the columns username, email, user_type, which`},
+		"no users":             {[]string{migrate.GhostUsers}, "", "ghost_users: there is no table users in schema public (create it, disable the component, or set databases.main.schema to its schema)"},
+		"a view of users":      {[]string{migrate.GhostUsers}, "CREATE VIEW users AS SELECT 1 AS id", "there is no table users in schema public"},
+		"users without fields": {[]string{migrate.GhostUsers}, "CREATE TABLE users (id bigint PRIMARY KEY, name text, state text, admin boolean)", "ghost_users: table users has no column user_type (add it)\nghost_users: table users has no column username (did you mean name?)\nghost_users: table users has no column email (add it)"},
 		"users without numbers": {
 			[]string{migrate.GhostUsers},
 			"CREATE TABLE users (id uuid PRIMARY KEY, username text, email text, name text, state text, user_type int, admin boolean)",
-			`the table "public".users with the columns id (an integer), which`,
+			"users.id is of type uuid instead of integer",
 		},
 		"another queue": {
 			[]string{migrate.GhostUsers},
 			usersTable + "CREATE TABLE users_ghost_user_migrations (id bigint, user_id bigint)",
-			`holds "public".users_ghost_user_migrations, not created by Sexton; nothing was changed: it lacks the columns initiator_user_id, hard_delete,`,
+			"ghost_users: table users_ghost_user_migrations has no column initiator_user_id (add it)\nghost_users: table users_ghost_user_migrations has no column hard_delete",
 		},
 		"a view as the queue": {[]string{migrate.GhostUsers}, usersTable + usersQueue + `ALTER TABLE users_ghost_user_migrations RENAME TO queue;
-			CREATE VIEW users_ghost_user_migrations AS SELECT * FROM queue`, "it is not an ordinary table"},
-		"no table of groups":    {[]string{migrate.AdjournedGroups}, "", `component adjourned_groups needs the table "public".groups, which`},
-		"groups without fields": {[]string{migrate.AdjournedGroups}, "CREATE TABLE groups (id bigint, name text, path text)", `the table "public".groups with the columns parent_id, marked_for_deletion_on, which`},
+			CREATE VIEW users_ghost_user_migrations AS SELECT * FROM queue`, "is not an ordinary table (rename it)"},
+		"no table of groups":    {[]string{migrate.AdjournedGroups}, "", "adjourned_groups: there is no table groups in schema public"},
+		"groups without fields": {[]string{migrate.AdjournedGroups}, "CREATE TABLE groups (id bigint, name text, path text)", "adjourned_groups: table groups has no column parent_id (add it)\nadjourned_groups: table groups has no column marked_for_deletion_on (add it)\n" +
+			"adjourned_groups: there is no table projects in schema public"},
 		"groups without users": {
 			[]string{migrate.AdjournedGroups},
 			"CREATE TABLE groups (id bigint PRIMARY KEY, parent_id bigint, name text, path text, marked_for_deletion_on date)",
-			`component adjourned_groups needs the table "public".users, which`,
+			"adjourned_groups: there is no table users in schema public",
 		},
 		"another table of schedules": {
 			[]string{migrate.AdjournedGroups},
 			groupsTables + "CREATE TABLE group_deletion_schedules (group_id bigint)",
-			`holds "public".group_deletion_schedules, not created by Sexton; nothing was changed: it lacks the columns user_id, marked_for_deletion_on;`,
+			"table group_deletion_schedules has no column user_id (add it)\nadjourned_groups: table group_deletion_schedules has no column marked_for_deletion_on",
 		},
-		"a view of schedules": {[]string{migrate.AdjournedGroups}, groupsTables + "CREATE VIEW group_deletion_schedules AS SELECT 1 AS group_id", "it is not an ordinary table"},
+		"a view of schedules": {[]string{migrate.AdjournedGroups}, groupsTables + "CREATE VIEW group_deletion_schedules AS SELECT 1 AS group_id", "is not an ordinary table (rename it)"},
 		"details that lack columns": {
 			[]string{migrate.GhostUsers, migrate.PlaceholderUsers},
 			usersTable + "CREATE TABLE import_placeholder_user_details (id bigint, namespace_id bigint)",
-			`holds "public".import_placeholder_user_details, not created by Sexton; nothing was changed: it lacks the columns placeholder_user_id, deletion_attempts,`,
+			"table import_placeholder_user_details has no column placeholder_user_id (add it)\nplaceholder_users: table import_placeholder_user_details has no column deletion_attempts",
 		},
-		"a view of details": {[]string{migrate.GhostUsers, migrate.PlaceholderUsers}, usersTable + "CREATE VIEW import_placeholder_user_details AS SELECT 1 AS id", "it is not an ordinary table"},
-		"no files":          {[]string{migrate.ExternalDiffs}, exampleapp.Schema() + "DROP TABLE merge_request_diff_files", `component external_diffs needs the table "public".merge_request_diff_files, which`},
-		"no metrics":        {[]string{migrate.ExternalDiffs}, exampleapp.Schema() + "ALTER TABLE merge_request_metrics RENAME TO elsewhere", `needs the table "public".merge_request_metrics, which`},
+		"a view of details": {[]string{migrate.GhostUsers, migrate.PlaceholderUsers}, usersTable + "CREATE VIEW import_placeholder_user_details AS SELECT 1 AS id", "is not an ordinary table (rename it)"},
+		"no files":          {[]string{migrate.ExternalDiffs}, exampleapp.Schema() + "DROP TABLE merge_request_diff_files", "external_diffs: there is no table merge_request_diff_files in schema public"},
+		"no metrics":        {[]string{migrate.ExternalDiffs}, exampleapp.Schema() + "ALTER TABLE merge_request_metrics RENAME TO elsewhere", "there is no table merge_request_metrics"},
 		"no count": {
 			[]string{migrate.ExternalDiffs},
 			exampleapp.Schema() + "ALTER TABLE merge_request_diffs DROP files_count, DROP sorted",
-			`the table "public".merge_request_diffs with the columns files_count, sorted, which`,
+			"external_diffs: table merge_request_diffs has no column files_count (add it)\nexternal_diffs: table merge_request_diffs has no column sorted",
 		},
 	}, func(t *testing.T, _ string, test example) {
 		d := pgtest.New(t)

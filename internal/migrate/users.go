@@ -34,7 +34,11 @@ func (db Database) userKeyType(look inspection) string {
 // fit returns the component with its needs replaced by those of the configured table of users.
 func (u Users) fit(c component) component {
 	if c.name == GhostUsers && !u.gitlab() {
-		c.needs = []need{{table: u.Table, columns: append(slices.Sorted(maps.Keys(u.OnRequest)), u.Key), keys: []string{u.Key}}}
+		list := []Column{{u.Key, "users.key", AnyKey, false}}
+		for _, name := range slices.Sorted(maps.Keys(u.OnRequest)) {
+			list = append(list, Column{name, "on_request.set", "", true})
+		}
+		c.needs = []Need{{Table: u.Table, Key: "users.table", Columns: configured(list...)}}
 		c.rights = []right{{u.Table, []string{"SELECT", "UPDATE"}}, {ghostQueue, []string{"SELECT", "INSERT", "UPDATE", "DELETE"}}}
 	}
 	return c

@@ -288,7 +288,7 @@ func looseIn(all *installation.Connections, db database.Database) (loose []dml.L
 // ForeseeUser counts what the deletion of a user would do. hard also deletes contributions.
 func ForeseeUser(ctx context.Context, all *installation.Connections, id string, hard bool) (*Foreseen, error) {
 	db := all.Jobs()
-	plan, problems, err := riverjobs.CheckGhostUsers(ctx, all.Config, db, db.Pool)
+	plan, problems, err := riverjobs.CheckGhostUsers(ctx, all.Config, db)
 	if err == nil {
 		err = problems.Err()
 	}

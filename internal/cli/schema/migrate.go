@@ -19,6 +19,7 @@ import (
 	"sexton/internal/migrate"
 	"sexton/internal/problem"
 	"sexton/internal/words"
+	riverjobs "sexton/river_jobs"
 )
 
 func migrateCommand(env *cli.Env) *cobra.Command {
@@ -47,7 +48,7 @@ and from several machines at once. Application tables are not touched.`,
 			return env.WithAll(ctx, func(all *installation.Connections) error {
 				return preview(env, all.Schemas(), func(db migrate.Database) (string, string, error) {
 					sql, err := migrate.Preview(ctx, env.Logger(all.Config), db)
-					return db.Name, sql, err
+					return db.Name, sql, placed(all, err)
 				})
 			})
 		}
@@ -59,7 +60,7 @@ and from several machines at once. Application tables are not touched.`,
 			}
 		}
 		return migrateEach(ctx, env, nil, func(all *installation.Connections, db migrate.Database) (migrate.Report, error) {
-			if db.Jobs && db.Users.Table != "" {
+			if db.Jobs && (db.Users.Table != "" || db.Groups.Table != "") {
 				found, err := all.CheckShapes(ctx, nil)
 				if err = cmp.Or(err, found.Err()); err != nil {
 					return migrate.Report{}, err
@@ -69,7 +70,7 @@ and from several machines at once. Application tables are not touched.`,
 			if err == nil && granted {
 				err = grant(ctx, env, db, statements[db.Name])
 			}
-			return report, err
+			return report, placed(all, err)
 		})
 	})
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "print the SQL that it would run, and change nothing")
@@ -81,6 +82,14 @@ and from several machines at once. Application tables are not touched.`,
 	cmd.Flags().StringVar(&roles.Viewer, "viewer", "sexton_viewer", "the viewer's `ROLE` in the grants")
 	cmd.MarkFlagsMutuallyExclusive("dry-run", "print-grants", "grant")
 	return cmd
+}
+
+// placed adds their places in the file to findings.
+func placed(all *installation.Connections, err error) error {
+	if found, listed := errors.AsType[problem.List](err); listed {
+		return riverjobs.Placed(all.Config, found)
+	}
+	return err
 }
 
 // previewed is one entry of what --dry-run --json prints.
@@ -242,7 +251,7 @@ func grantSQL(env *cli.Env, roles migrate.Roles, tables bool) (map[string]string
 		sql := migrate.GrantRoles(migrate.Database{
 			Name: settings.Name, TrackedSchema: settings.Schema,
 			Jobs: settings.Name == c.Jobs.Database, Components: c.ComponentsIn(settings.Name),
-			Users: installation.UsersOf(c), Groups: installation.GroupsOf(c),
+			Users: riverjobs.TableOfUsers(c), Groups: riverjobs.TableOfGroups(c),
 		}, roles)
 		if tables {
 			onTables, err := migrate.GrantTables(components.Grants(components.Granting{Config: c, Database: settings, Definitions: defs}), roles.Worker)
