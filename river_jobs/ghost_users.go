@@ -14,6 +14,7 @@ import (
 	"sexton/internal/ghostuser"
 	"sexton/internal/jobrun"
 	"sexton/internal/metrics"
+	"sexton/internal/migrate"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )

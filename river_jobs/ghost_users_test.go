@@ -64,9 +64,9 @@ func TestGhostListsAreCheckedWhereTheyStand(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Reference(t)
 	c := configuration(t, "SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_GHOST_USERS__MOVE=[{table: isues, columns: [author_id]}]")
-	_, found := pgtest.Must2(CheckGhostUsers(t.Context(), c, db.Connected, db.Pool()))(t)
+	_, found := pgtest.Must2(CheckGhostUsers(t.Context(), c, db.Connected))(t)
 	require.ErrorContains(t, found.Err(), "SEXTON_GHOST_USERS__MOVE[0].table")
-	_, found = pgtest.Must2(CheckGhostUsers(t.Context(), configuration(t, "SEXTON_GHOST_USERS__ENABLED=true"), db.Connected, db.Pool()))(t)
+	_, found = pgtest.Must2(CheckGhostUsers(t.Context(), configuration(t, "SEXTON_GHOST_USERS__ENABLED=true"), db.Connected))(t)
 	require.Empty(t, found, "the default lists fit the reference application")
 }
 

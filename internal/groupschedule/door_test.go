@@ -182,10 +182,11 @@ func TestNamesGivenMeanwhileStay(t *testing.T) {
 	require.Empty(t, s.marked())
 }
 
-// An application may have no more than groups and users.
+// An application may have no more than groups, projects and users.
 const bare = `
 CREATE TABLE users (id bigint PRIMARY KEY, state text, admin boolean);
 CREATE TABLE groups (id bigint PRIMARY KEY, parent_id bigint, name text, path text, marked_for_deletion_on date);
+CREATE TABLE projects (id bigint PRIMARY KEY, group_id bigint);
 INSERT INTO users VALUES (1, NULL, true), (2, 'active', NULL);
 INSERT INTO groups VALUES (1, NULL, NULL, 'one');`
 

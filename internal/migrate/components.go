@@ -1,7 +1,6 @@
 package migrate
 
 import (
-	"fmt"
 	"io/fs"
 	"path"
 	"slices"

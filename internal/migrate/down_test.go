@@ -235,7 +235,7 @@ func TestCheckDownLooksAtEveryComponent(t *testing.T) {
 		"adjourned groups":   func(db *migrate.Database) { db.Components = append(db.Components, migrate.AdjournedGroups) },
 	}, func(t *testing.T, _ string, enable func(*migrate.Database)) {
 		d := pgtest.New(t)
-		d.Exec(usersTable + "CREATE TABLE groups (id bigint PRIMARY KEY, parent_id bigint, name text, path text, marked_for_deletion_on date); CREATE SCHEMA app")
+		d.Exec(usersTable + "CREATE TABLE groups (id bigint PRIMARY KEY, parent_id bigint, name text, path text, marked_for_deletion_on date); CREATE TABLE projects (id bigint, group_id bigint); CREATE SCHEMA app")
 		db := migrate.Database{Name: "main", Conn: connConfig(t, d.URL), TrackedSchema: "public", Jobs: true}
 		installed := db
 		enable(&installed)

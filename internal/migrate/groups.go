@@ -8,10 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/dbsqlc"
 	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
-	"sexton/internal/problem"
 )
 
 // Groups names the table of groups in the tracked schema. Its zero value is GitLab's, with GitLab's columns and rules.
@@ -77,13 +75,8 @@ func (g Groups) fit(c component) component {
 func (db Database) groupTexts(look inspection) []string {
 	g := db.Groups
 	group, user := db.groupTypes(look)
-	types := []string{`"{group}"`, group, `'{group}'`, pgcatalog.Literal(group), `"{user}"`, user, `'{user}'`, pgcatalog.Literal(user)}
-	if g.Table == "" {
-		return append(types, `'{argument}'`, "'bigint'", `{nobody}`, "'0'", `{required}`, " NOT NULL", `{brings_schedules}`, "true",
-			`{user_exists}`, `EXISTS (SELECT FROM `+identity(db.TrackedSchema, users)+` WHERE users.id = decide_group_deletion.user_id)`,
-			`{who_may}`, "'Administrators may, and owners of the group or of one above it who are not blocked.'",
-			`{group_tables}`, identity(db.TrackedSchema, groups)+", "+identity(db.TrackedSchema, "group_deletion_schedules"), `{group_views}`, "",
-			`{described}`, "NULL")
+	if db.gitlab(AdjournedGroups) {
+		g = Groups{Table: groups, Key: "id", Parent: "parent_id", MarkedOn: "marked_for_deletion_on", Rename: []string{"name", "path"}}
 	}
 	own := func(column, otherwise string) string {
 		if column == "" {
@@ -109,25 +102,36 @@ func (db Database) groupTexts(look inspection) []string {
 		return fmt.Sprintf(", %[1]s = CASE WHEN pg_catalog.right(own.%[1]s, pg_catalog.length(suffix)) = suffix "+
 			"THEN coalesce(nullif(pg_catalog.left(own.%[1]s, -pg_catalog.length(suffix)), ''), own.%[1]s) || tail ELSE own.%[1]s END", quote(column))
 	})
-	path := "own." + quote(g.Key) + "::pg_catalog.text"
+	table := identity(db.TrackedSchema, quote(g.Table))
+	texts := []string{
+		`"{group}"`, group, `'{group}'`, pgcatalog.Literal(group), `"{user}"`, user, `'{user}'`, pgcatalog.Literal(user),
+		`{table}`, table, `{id}`, "own." + quote(g.Key), `{parent}`, own(g.Parent, "NULL::"+group), `{by}`, own(g.MarkedBy, "NULL::"+user),
+		`{marked_on}`, quote(g.MarkedOn), `{marked}`, marked, `{set_mark}`, set, `{set_requester}`, requester,
+		`{suffixed}`, strings.Join(suffixed, ""), `{restored}`, strings.Join(restored, ""),
+		`{clear_requester}`, strings.ReplaceAll(requester, "requester", "NULL"),
+	}
+	if db.gitlab(AdjournedGroups) {
+		return append(texts, `'{argument}'`, "'bigint'", `{nobody}`, "'0'", `{required}`, " NOT NULL", `{brings_schedules}`, "true",
+			`{user_exists}`, `EXISTS (SELECT FROM `+identity(db.TrackedSchema, users)+` WHERE users.id = decide_group_deletion.user_id)`,
+			`{who_may}`, "'Administrators may, and owners of the group or of one above it who are not blocked.'",
+			`{group_tables}`, identity(db.TrackedSchema, groups)+", "+identity(db.TrackedSchema, "group_deletion_schedules"), `{group_views}`, "",
+			`{described}`, "NULL")
+	}
+	path, rule, hint := "own."+quote(g.Key)+"::pg_catalog.text", "", "'The function \"sexton\".may_remove_group decides.'"
 	if len(g.Rename) > 0 {
 		path = "own." + quote(g.Rename[0]) + "::pg_catalog.text"
 	}
-	table, rule, hint := identity(db.TrackedSchema, quote(g.Table)), "", "NULL"
 	if g.MayRemove != "" {
 		schema, name := pgcatalog.SplitName(db.TrackedSchema, g.MayRemove)
 		function := identity(schema, quote(name))
 		signature := pgcatalog.Literal(function + "(" + group + ", " + user + ")")
 		rule, hint = fmt.Sprintf(groupRule, function, signature), pgcatalog.Literal("The function "+function+" decides.")
 	}
-	return append(types, `'{argument}'`, "'key'", `{nobody}`, `'""'`, `{required}`, "", `{brings_schedules}`, "false", `{user_exists}`, "true",
+	return append(texts, `'{argument}'`, "'key'", `{nobody}`, `'""'`, `{required}`, "", `{brings_schedules}`, "false", `{user_exists}`, "true",
 		`{who_may}`, hint, `{group_tables}`, table, `{group_views}`,
 		"\nGRANT SELECT ON TABLE \"sexton\".groups, \"sexton\".group_deletion_schedules TO :\"worker\", :\"viewer\";",
 		`{described}`, pgcatalog.Literal(pgcatalog.GroupsComment(db.TrackedSchema, g.Table, g.Key, g.Parent)),
-		`{table}`, table, `{id}`, "own."+quote(g.Key), `{parent}`, own(g.Parent, "NULL::"+group), `{by}`, own(g.MarkedBy, "NULL::"+user),
-		`{marked_on}`, quote(g.MarkedOn), `{marked}`, marked, `{path}`, path, `{set_mark}`, set, `{set_requester}`, requester,
-		`{suffixed}`, strings.Join(suffixed, ""), `{restored}`, strings.Join(restored, ""),
-		`{clear_requester}`, strings.ReplaceAll(requester, "requester", "NULL"), `{period}`, fmt.Sprint(g.Period), `{group_rule}`, rule,
+		`{path}`, path, `{period}`, fmt.Sprint(g.Period), `{group_rule}`, rule,
 		`'"public".groups`, `'"sexton".groups`, `"public".groups`, `"sexton".groups`, `"public".group_deletion_schedules`, `"sexton".group_deletion_schedules`)
 }
 

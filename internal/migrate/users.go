@@ -47,9 +47,11 @@ func (u Users) fit(c component) component {
 // userTexts returns the placeholders for users in the SQL of package sqlfiles, each followed by its
 // replacement.
 func (db Database) userTexts(look inspection) []string {
-	u := db.Users
+	u, lock := db.Users, "state"
 	if u.gitlab() {
-		return []string{`"{users}"`, users, `"{key}"`, "id", `'{key}'`, "'id'", `"{type}"`, "bigint", `'{type}'`, "'bigint'", `"{lock}"`, "state"}
+		u = Users{Table: users, Key: "id", OnRequest: map[string]string{"state": "blocked"}}
+	} else {
+		lock = u.Key
 	}
 	key := db.userKeyType(look)
 	columns := slices.Sorted(maps.Keys(u.OnRequest))
@@ -84,7 +86,7 @@ func (db Database) userTexts(look inspection) []string {
 	}
 	return append(untyped,
 		`"{users}"`, quote(u.Table), `"{key}"`, quote(u.Key), `'{key}'`, pgcatalog.Literal(u.Key), `"{type}"`, key,
-		`'{type}'`, pgcatalog.Literal(key), `"{lock}"`, quote(u.Key),
+		`'{type}'`, pgcatalog.Literal(key), `"{lock}"`, quote(lock),
 		`'{ghost}'`, ghost, `{previous}`, previous, "{set}\n", set, "{reset}\n", reset, "{rule}\n", rule)
 }
 

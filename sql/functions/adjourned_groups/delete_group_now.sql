@@ -3,19 +3,21 @@
 -- the group was due, or its destruction had begun, before.
 --
 -- Raises SX020 for a group that does not exist, SX021 for a user who may not remove it, SX023 where no period is set.
-CREATE OR REPLACE FUNCTION "sexton".delete_group_now(group_id bigint, user_id bigint)
+CREATE OR REPLACE FUNCTION "sexton".delete_group_now(group_id "{group}", user_id "{user}")
 RETURNS boolean
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET row_security = off
 AS $sexton$
+#variable_conflict use_variable
 DECLARE
-    due CONSTANT date := "sexton".group_deletion_cutoff() - 1;
+    day CONSTANT date := "sexton".group_deletion_cutoff() - 1;
+    requester CONSTANT "{user}" := delete_group_now.user_id;
 BEGIN
-    PERFORM "sexton".schedule_group_deletion(delete_group_now.group_id, delete_group_now.user_id);
+    PERFORM "sexton".schedule_group_deletion(delete_group_now.group_id, requester);
 
-    IF due IS NULL THEN
+    IF day IS NULL THEN
         RAISE EXCEPTION USING
             ERRCODE = 'SX023',
             MESSAGE = pg_catalog.format('delete group %s now: the application''s settings have no period of 1 to 90 days', delete_group_now.group_id),
@@ -24,32 +26,33 @@ BEGIN
         RETURN false;
     END IF;
 
-    UPDATE "public".groups
-    SET marked_for_deletion_on = due
-    WHERE groups.id = delete_group_now.group_id AND groups.marked_for_deletion_on > due;
+    UPDATE {table} AS own
+    SET {set_mark}{set_requester}
+    WHERE {id} = delete_group_now.group_id AND {marked} > day;
 
     IF NOT FOUND THEN
         RETURN false;
     END IF;
 
-    UPDATE "public".group_deletion_schedules AS schedule
-    SET user_id = delete_group_now.user_id, marked_for_deletion_on = due
-    WHERE schedule.group_id = delete_group_now.group_id;
+    IF {brings_schedules} THEN
+        UPDATE "public".group_deletion_schedules AS schedule
+        SET user_id = requester, marked_for_deletion_on = day
+        WHERE schedule.group_id = delete_group_now.group_id;
+    END IF;
 
     DELETE FROM "sexton".group_deletion_failures AS failure WHERE failure.group_id = delete_group_now.group_id;
 
     INSERT INTO "sexton".events (kind, payload) VALUES (
-        'group_deletion_hastened',
-        pg_catalog.jsonb_build_object('group_id', delete_group_now.group_id, 'user_id', delete_group_now.user_id));
+        'group_deletion_hastened', pg_catalog.jsonb_build_object('group_id', delete_group_now.group_id, 'user_id', requester));
 
     -- Without the kind, the daily job takes the group up.
     IF EXISTS (SELECT FROM "sexton".job_kinds WHERE job_kinds.kind = 'group_destroy') THEN
-        PERFORM "sexton".enqueue('group_destroy',
-            pg_catalog.jsonb_build_object('group_id', delete_group_now.group_id, 'user_id', delete_group_now.user_id));
+        PERFORM "sexton".enqueue('group_destroy', pg_catalog.jsonb_build_object(
+            'group_id', delete_group_now.group_id, 'user_id', coalesce(pg_catalog.to_jsonb(requester), {nobody})));
     END IF;
 
     RETURN true;
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".delete_group_now(bigint, bigint) IS 'Sexton: has a group destroyed without waiting for its period';
+COMMENT ON FUNCTION "sexton".delete_group_now("{group}", "{user}") IS 'Sexton: has a group destroyed without waiting for its period';

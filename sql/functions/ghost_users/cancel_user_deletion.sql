@@ -1,19 +1,24 @@
--- Takes a user out of the queue again and gives it the state that it had before, in the caller's transaction, on behalf of
--- a user that the event user_deletion_cancelled names. Returns false where the user is not in the queue. A state that the
--- application has set meanwhile stays, and so do marks of groups that were scheduled along.
+-- Takes a user out of the queue again, in the caller's transaction, on behalf of a user that the event user_deletion_cancelled
+-- names. Columns that delete_user has set get their values back, unless the application has changed one of them; marks of groups that were
+-- scheduled along stay. Returns false if the user is not in the queue.
 --
--- Raises SX010 for a user that does not exist, SX017 where rows of the user have been changed already.
-CREATE OR REPLACE FUNCTION "sexton".cancel_user_deletion(user_id bigint, by_user_id bigint)
+-- Raises SX010 for a user that does not exist, SX017 if rows of the user have been changed already.
+CREATE OR REPLACE FUNCTION "sexton".cancel_user_deletion(user_id "{type}", by_user_id "{type}")
 RETURNS boolean
 LANGUAGE plpgsql
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET row_security = off
 AS $sexton$
+#variable_conflict use_variable
 DECLARE
+    account_id "{type}";
     job record;
 BEGIN
-    PERFORM FROM "public".users WHERE users.id = cancel_user_deletion.user_id FOR NO KEY UPDATE;
+    SELECT account."{key}" INTO account_id
+    FROM "public"."{users}" AS account
+    WHERE account."{key}" = cancel_user_deletion.user_id
+    FOR NO KEY UPDATE;
 
     IF NOT FOUND THEN
         RAISE EXCEPTION USING
@@ -24,7 +29,7 @@ BEGIN
     -- Each batch of a worker locks this row before it changes the first of the user's rows, and counts them in it.
     SELECT queued.id, queued.previous_state, queued.moved_rows, queued.deleted_rows, queued.nullified_rows INTO job
     FROM "public".users_ghost_user_migrations AS queued
-    WHERE queued.user_id = cancel_user_deletion.user_id
+    WHERE queued.user_id = account_id
     FOR UPDATE;
 
     IF NOT FOUND THEN
@@ -33,24 +38,17 @@ BEGIN
         RAISE EXCEPTION USING
             ERRCODE = 'SX017',
             MESSAGE = pg_catalog.format('cancel the deletion of user %s: it has begun, with %s rows moved, %s deleted and %s nullified',
-                cancel_user_deletion.user_id, job.moved_rows, job.deleted_rows, job.nullified_rows),
+                account_id, job.moved_rows, job.deleted_rows, job.nullified_rows),
             HINT = 'What is gone cannot be brought back; let the deletion end, or restore the user from a backup.';
     END IF;
 
     DELETE FROM "public".users_ghost_user_migrations AS queued WHERE queued.id = job.id;
-
-    IF job.previous_state IS NOT NULL THEN
-        -- As literals: the column may be of an enumerated type.
-        EXECUTE pg_catalog.format('UPDATE "public".users SET state = %L WHERE users.id = $1 AND users.state = %L', job.previous_state, 'blocked')
-        USING cancel_user_deletion.user_id;
-    END IF;
-
+{reset}
     INSERT INTO "sexton".events (kind, payload) VALUES
-        ('user_deletion_cancelled', pg_catalog.jsonb_build_object(
-            'user_id', cancel_user_deletion.user_id, 'by_user_id', cancel_user_deletion.by_user_id));
+        ('user_deletion_cancelled', pg_catalog.jsonb_build_object('user_id', account_id, 'by_user_id', cancel_user_deletion.by_user_id));
 
     RETURN true;
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".cancel_user_deletion(bigint, bigint) IS 'Sexton: takes back the deletion of a user that has not begun';
+COMMENT ON FUNCTION "sexton".cancel_user_deletion("{type}", "{type}") IS 'Sexton: takes back the deletion of a user that has not begun';

@@ -58,7 +58,8 @@ BEGIN
     INSERT INTO "public".users_ghost_user_migrations
         (user_id, initiator_user_id, hard_delete, consume_after, created_at, updated_at, previous_state)
     VALUES
-        (delete_user.user_id, delete_user.initiator_id, coalesce(delete_user.hard_delete, false), pg_catalog.now(), pg_catalog.now(), pg_catalog.now(), previous)
+        (delete_user.user_id, delete_user.initiator_id, coalesce(delete_user.hard_delete, false), pg_catalog.now(), pg_catalog.now(), pg_catalog.now(),
+            CASE WHEN previous IS NOT NULL THEN pg_catalog.jsonb_build_object('state', previous)::pg_catalog.text END)
     ON CONFLICT DO NOTHING;
 
     IF NOT FOUND THEN

@@ -53,7 +53,7 @@ BEGIN
         ADD COLUMN IF NOT EXISTS nullified_rows bigint NOT NULL DEFAULT 0,
         -- An estimate that stops at 10,000; NULL until the user has taken a while.
         ADD COLUMN IF NOT EXISTS remaining_rows bigint,
-        -- The user's state before "sexton".delete_user; NULL where that has left it as it was.
+        -- The columns that "sexton".delete_user has changed, as JSON with their former values; NULL if it has changed none.
         ADD COLUMN IF NOT EXISTS previous_state text;
 
     FOREACH one IN ARRAY added LOOP
