@@ -104,6 +104,7 @@ func TestStatusAndDoctorShowGroups(t *testing.T) {
 	} {
 		require.Contains(t, r.Stdout, finding)
 	}
+	s.Exec("ALTER TABLE members ADD requested_at date")
 	report := s.JSON(0, "job", "run", adjournedKind).(map[string]any)
 	require.Equal(t, "skipped", report["outcome"])
 	require.Equal(t, "application_settings.deletion_adjourned_period is not set to 1 to 90 days", report["reason"])

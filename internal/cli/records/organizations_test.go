@@ -39,7 +39,7 @@ func TestGroupsThatDoNotFitAreReported(t *testing.T) {
 			{"deleted_on,", "number,", "adjourned_groups.groups.marked_on: organizations.number is of type bigint instead of date"},
 			{"deleted_by}", "days_on}", "adjourned_groups.groups.marked_by: table organizations has no column days_on"},
 			{"deleted_by}", "deleted_on}", "adjourned_groups.groups.marked_by: organizations.deleted_on is of type date instead of bigint, integer, uuid or text"},
-			{"period_column: days", "period_column: slug", "adjourned_groups.period_column: organizations.slug is of type text instead of an integer"},
+			{"period_column: days", "period_column: slug", "adjourned_groups.period_column: organizations.slug is of type text instead of integer"},
 			{"[slug]", "[name]", "adjourned_groups.rename[0]: table organizations has no column name"},
 			{"may_remove: may_remove", "may_remove: nothing", `adjourned_groups.may_remove: the function "public"."nothing"(uuid, bigint) does not exist`},
 		} {
