@@ -58,8 +58,11 @@ func (g Groups) fit(c component) component {
 	}
 	c.queue, c.holds, c.columns = "", "", nil
 	list := []Column{
-		{g.Key, "groups.key", AnyKey, false}, {g.MarkedOn, "groups.marked_on", Date, false}, {g.MarkedBy, "groups.marked_by", AnyKey, true},
-		{g.Parent, "groups.parent", SameKey, true}, {g.PeriodColumn, "period_column", Integer, true},
+		{g.Key, "groups.key", AnyKey, false},
+		{g.MarkedOn, "groups.marked_on", Date, false},
+		{g.MarkedBy, "groups.marked_by", AnyKey, true},
+		{g.Parent, "groups.parent", SameKey, true},
+		{g.PeriodColumn, "period_column", Integer, true},
 	}
 	for i, name := range g.Rename {
 		list = append(list, Column{name, fmt.Sprintf("rename[%d]", i), "", true})

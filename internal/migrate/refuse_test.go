@@ -204,7 +204,7 @@ func TestUpRefusesTablesThatAComponentCannotWorkWith(t *testing.T) {
 		},
 		"a view as the queue": {[]string{migrate.GhostUsers}, usersTable + usersQueue + `ALTER TABLE users_ghost_user_migrations RENAME TO queue;
 			CREATE VIEW users_ghost_user_migrations AS SELECT * FROM queue`, "is not an ordinary table (rename it)"},
-		"no table of groups":    {[]string{migrate.AdjournedGroups}, "", "adjourned_groups: there is no table groups in schema public"},
+		"no table of groups": {[]string{migrate.AdjournedGroups}, "", "adjourned_groups: there is no table groups in schema public"},
 		"groups without fields": {[]string{migrate.AdjournedGroups}, "CREATE TABLE groups (id bigint, name text, path text)", "adjourned_groups: table groups has no column parent_id (add it)\nadjourned_groups: table groups has no column marked_for_deletion_on (add it)\n" +
 			"adjourned_groups: there is no table projects in schema public"},
 		"groups without users": {
