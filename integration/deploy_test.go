@@ -165,6 +165,7 @@ func asConfigured(t *testing.T, p program, folder, url string, environment map[s
 
 // testPageUnit reads the drop-in that opens the page, and hands the password over as systemd does.
 func testPageUnit(t *testing.T, p program) {
+	require.Contains(t, deployed(t, "systemd/sexton.service"), "\nExecReload=/bin/kill -HUP $MAINPID\n", "as docs/operations.md says")
 	unit := deployed(t, "systemd/page.conf")
 	environment := map[string]string{}
 	for _, line := range regexp.MustCompile(`(?m)^Environment=(\w+)=(.*)$`).FindAllStringSubmatch(unit, -1) {

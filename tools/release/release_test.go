@@ -245,6 +245,9 @@ func TestManifestsAreWhatKubernetesReads(t *testing.T) {
 	if _, found := secret.StringData[credentials.Key]; !found || credentials.Name != secret.Name {
 		t.Errorf("the monitor's credentials are nowhere: %+v", credentials)
 	}
+	if install.Name != "" || install.GenerateName == "" {
+		t.Error("the next release could not change the job, so it must have no name of its own")
+	}
 	for _, spec := range []core.PodSpec{pod.Spec, install.Spec.Template.Spec} {
 		if *spec.SecurityContext.RunAsUser != 65532 || spec.Volumes[0].ConfigMap.Name != config.Name {
 			t.Errorf("%+v", spec)
