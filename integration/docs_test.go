@@ -267,6 +267,14 @@ func TestLinksOfTheDocumentsLeadSomewhere(t *testing.T) {
 	}
 }
 
+// Nothing is published: documents promise a build from a clone, and what deploy/release makes.
+func TestNoDocumentPromisesARegistry(t *testing.T) {
+	t.Parallel()
+	for file, text := range everyDocument(t) {
+		require.NotRegexp(t, `go install sexton|@latest|(docker|podman) pull|(apt|apt-get|dnf|brew|helm) install sexton`, text, file)
+	}
+}
+
 func TestTheTestsOfSecurityExist(t *testing.T) {
 	t.Parallel()
 	text := pgtest.Must(os.ReadFile(filepath.Join("..", "docs", "contributing", "promises.md")))(t)

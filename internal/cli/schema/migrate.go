@@ -122,7 +122,7 @@ func migrateDownCommand(env *cli.Env) *cobra.Command {
 		Short: "Remove everything that Sexton created, triggers included",
 		Long: `Removes the schema sexton with everything in it, the triggers, and in the application's schema the tables, columns
 and indexes whose comment begins with "Sexton:", from every database. It refuses while work is pending or deletions
-are kept for undo in one of them.`,
+are kept for undo in one of them. It does not bring foreign keys back: "sexton definitions foreign-keys" prints them.`,
 		Example: "  sexton migrate down",
 	}, func(ctx context.Context, _ []string) error {
 		refuse := func(all *installation.Connections, db migrate.Database) error {
