@@ -12,6 +12,7 @@ import (
 
 	"sexton/internal/components"
 	"sexton/internal/jobrun"
+	"sexton/internal/words"
 )
 
 // shownTables is how many tables of a run are named.
@@ -77,11 +78,25 @@ func DigestOf(raw json.RawMessage, unit string) Digest {
 	return d
 }
 
+// NoProgress is the ending of a run that went through and met nothing but errors in single rows.
+const NoProgress = "no_progress"
+
+// Ending is the outcome of a run for people.
+func Ending(outcome *string, stats json.RawMessage) string {
+	if outcome == nil {
+		return ""
+	}
+	if digest := DigestOf(stats, ""); *outcome == string(jobrun.Done) && digest.Items+digest.Rows == 0 && len(toldBy(stats).Errors) > 0 {
+		return NoProgress
+	}
+	return *outcome
+}
+
 // notSaid are figures of a pass itself, and the ones that are reported on their own.
 var notSaid = regexp.MustCompile("^(batches|total|connection|pace|holder|waiting_.*|.*_percent|.*_seconds|.*_per_second|.*_count|(.*_)?processed)$")
 
 // said are numbers of statistics that are not 0, and short texts, by their names.
-func said(stats map[string]json.RawMessage) (words []string) {
+func said(stats map[string]json.RawMessage) (figures []string) {
 	for _, key := range slices.Sorted(maps.Keys(stats)) {
 		var value any
 		if notSaid.MatchString(key) || json.Unmarshal(stats[key], &value) != nil {
@@ -90,16 +105,18 @@ func said(stats map[string]json.RawMessage) (words []string) {
 		name := strings.ReplaceAll(key, "_", " ")
 		switch value := value.(type) {
 		case float64:
-			if value != 0 {
-				words = append(words, name+" "+strconv.FormatFloat(value, 'f', -1, 64))
+			if whole := int64(value); value != 0 && float64(whole) == value && !strings.HasSuffix(key, "_id") {
+				figures = append(figures, name+" "+words.Grouped(whole))
+			} else if value != 0 {
+				figures = append(figures, name+" "+strconv.FormatFloat(value, 'f', -1, 64))
 			}
 		case string:
 			if value != "" {
-				words = append(words, name+" "+strings.ReplaceAll(value, "_", " "))
+				figures = append(figures, name+" "+strings.ReplaceAll(value, "_", " "))
 			}
 		}
 	}
-	return words
+	return figures
 }
 
 // Pace is how fast a pass goes.
@@ -113,7 +130,7 @@ type Pace struct {
 	Whole int64
 }
 
-// PaceOf compares what a pass has done with what is left. A backlog that was not counted to its end gives no time.
+// PaceOf compares what a pass has done with what is left. A backlog that was not counted to its end gives no time, nor does a pass that waits.
 func PaceOf(run Pass, left components.Backlog, unit string, now time.Time) Pace {
 	out := Pace{Digest: DigestOf(run.Stats, unit)}
 	ran := now.Sub(run.StartedAt)
@@ -121,7 +138,7 @@ func PaceOf(run Pass, left components.Backlog, unit string, now time.Time) Pace 
 		return out
 	}
 	out.RowsPerSecond = int64(float64(out.Digest.Rows) / ran.Seconds())
-	if left.Capped {
+	if left.Capped || toldBy(run.Stats).WaitingFor != "" {
 		return out
 	}
 	pending := max(0, left.Pending-left.Deferred) // What is put off is not for this pass.

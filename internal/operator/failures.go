@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
 
@@ -78,10 +80,20 @@ func RetryFailures(ctx context.Context, all *installation.Connections, what comp
 	if what.Database != "" {
 		by.Target += " of " + what.Database
 	}
-	if err := all.Record(ctx, by); err != nil {
-		return "", err
-	}
-	return source.Retry(ctx, all, db, id)
+	var said string
+	var failed error
+	// What cannot be recorded is not done, and what is refused is not recorded.
+	err = pgx.BeginFunc(ctx, all.Jobs().Pool, func(tx pgx.Tx) error {
+		if err := database.RecordChange(ctx, all.Jobs(), tx, by); err != nil {
+			return err
+		}
+		said, failed = source.Retry(ctx, all, db, id)
+		if _, refused := errors.AsType[*components.RefusedError](failed); refused {
+			return failed
+		}
+		return nil
+	})
+	return said, cmp.Or(failed, err)
 }
 
 // named finds what a retry names. The only database needs no name.

@@ -47,6 +47,8 @@ type JobState struct {
 	Job riverjobs.Job `json:"-"`
 	// LastEnded is when the last run ended; nil while it goes on. Runs without any change share a row that began with the first.
 	LastEnded *time.Time `json:"-"`
+	// ending is that of the last run for people.
+	ending string
 	// turnedBack is why the last pass could not do its work then, where that was no failure.
 	turnedBack string
 	// readOnly names the database that accepts no writes, its own or the jobs database, and why; empty if both accept them.
@@ -60,6 +62,9 @@ type JobState struct {
 func (s *JobState) Notable() bool {
 	return s.WaitingFor != nil && s.class != components.WaitDeferred && s.class != waitTick && s.class != pace.WaitBackOff
 }
+
+// Ending is how the last run ended, for people.
+func (s *JobState) Ending() string { return s.ending }
 
 // Pass is a pass that has not ended, with its statistics of half a second ago at most.
 type Pass struct {
@@ -126,7 +131,7 @@ func (k *shared) job(job riverjobs.Job, database string) JobState {
 			continue
 		}
 		state.LastRun, state.LastOutcome, state.LastError, state.LastEnded = &run.StartedAt, run.Outcome, lastError(run), run.EndedAt
-		state.turnedBack = turnedBack(run)
+		state.turnedBack, state.ending = turnedBack(run), Ending(run.Outcome, run.Stats)
 		if run.EndedAt == nil && slices.ContainsFunc(k.workers, func(c dbsqlc.ClientsAliveRow) bool { return c.ClientID == run.Holder }) {
 			state.Running = &Pass{RunID: run.ID, Holder: run.Holder, StartedAt: run.StartedAt, Stats: run.Stats}
 		}

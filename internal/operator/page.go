@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"sexton/internal/batch"
 	"sexton/internal/components"
 	"sexton/internal/database"
@@ -196,11 +198,14 @@ func (s *PageSource) CancelGroup(ctx context.Context, by web.Visitor, groupID, u
 		return components.Refuse("give the id of the user on whose behalf the group is to stay, a number")
 	}
 	entry := database.Change{Actor: by.Actor, Remote: by.Remote, Action: "cancel", Target: fmt.Sprintf("group %s for user %s", groupID, userID)}
-	if err := s.all.Record(ctx, entry); err != nil {
-		return err
-	}
 	var cancelled bool
-	err := jobsDB.Pool.QueryRow(ctx, jobsDB.Names.Render(`SELECT "sexton".cancel_group_deletion($1, $2)`), groupID, userID).Scan(&cancelled)
+	err := pgx.BeginFunc(ctx, jobsDB.Pool, func(tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, jobsDB.Names.Render(`SELECT "sexton".cancel_group_deletion($1, $2)`), groupID, userID).Scan(&cancelled)
+		if err != nil || !cancelled {
+			return err
+		}
+		return database.RecordChange(ctx, jobsDB, tx, entry)
+	})
 	if refused := batch.Refusal(err); refused != nil {
 		return components.Refuse("%v", refused)
 	}

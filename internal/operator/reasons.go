@@ -27,6 +27,8 @@ type Reason struct {
 	Text string
 	// Locked reports that rows only wait for locks of other sessions: these are no failures.
 	Locked bool
+	// GivenUp reports that none of them is tried again.
+	GivenUp bool
 	// More reports that there are more rows of the source than were looked at, perhaps of this reason.
 	More bool
 	// First and Last are when the first and the last of them came in or, where that is known, failed; zero where it is unknown.
@@ -51,7 +53,11 @@ func cause(text string) string {
 func (f Failures) Reasons() (reasons []Reason) {
 	at := map[string]int{}
 	for _, failure := range f.Failures {
-		sum := sha256.Sum256([]byte(failure.Source + "\x00" + failure.Database + "\x00" + cause(failure.Error)))
+		text := failure.Source + "\x00" + failure.Database + "\x00" + cause(failure.Error)
+		if failure.GivenUp {
+			text += "\x00given up"
+		}
+		sum := sha256.Sum256([]byte(text))
 		key := hex.EncodeToString(sum[:6])
 		i, known := at[key]
 		if !known {
@@ -59,7 +65,7 @@ func (f Failures) Reasons() (reasons []Reason) {
 			at[key] = i
 			reasons = append(reasons, Reason{
 				Key: key, Source: failure.Source, Database: failure.Database, Text: failure.Error,
-				Locked: failure.Locked(), More: slices.Contains(f.Capped, failure.Source),
+				Locked: failure.Locked(), GivenUp: failure.GivenUp, More: slices.Contains(f.Capped, failure.Source),
 			})
 		}
 		reason := &reasons[i]

@@ -157,6 +157,8 @@ func (p *Page) functions() template.FuncMap {
 		"rows":    func(r operator.Reason) string { return words.Capped(int64(len(r.Failures)), r.More) },
 		"words":   func(state string) string { return strings.ReplaceAll(state, "_", " ") },
 		"digest":  operator.DigestOf,
+		"ending":  operator.Ending,
+		"full":    func(n int64) bool { return n >= components.PendingCap },
 		"outcome": outcomeText, "parts": func(name string) []string { return strings.Split(name, "_") },
 	}
 }

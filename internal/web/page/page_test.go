@@ -237,7 +237,7 @@ func TestEmptyStatesSayWhatIsThere(t *testing.T) {
 	shown := text(get(t, p, "/").Body.String())
 	for _, want := range []string{
 		"clean_ up_ all", "Nothing waits Everything that was deleted has been cleaned up after.", "0 tombstones", "Has not run yet.", "Runs when another job asks for it.",
-		"Nothing has failed that is not done by now.", "No run has changed anything yet.", "No worker is alive.", "None is held", "No change in the last 90 days",
+		"No unresolved failures.", "No run has changed anything yet.", "No worker is alive.", "None is held", "No change in the last 90 days",
 	} {
 		require.Contains(t, shown, want)
 	}
@@ -359,9 +359,37 @@ func TestButtons(t *testing.T) {
 func TestRunsAlwaysSayWhatTheyDid(t *testing.T) {
 	t.Parallel()
 	o := busy()
-	o.Runs[0].Stats = []byte(`{"diff_id": 17, "key": "mr-7/diff-17", "bytes": 512, "files": 3, "latency_seconds": {"0.1": 1}}`)
+	o.Runs[0].Stats = []byte(`{"diff_id": 1700, "key": "mr-7/diff-17", "bytes": 51200, "files": 3, "latency_seconds": {"0.1": 1}}`)
 	p, _ := newPage(t, &source{overview: o}, false)
-	require.Contains(t, text(get(t, p, "/").Body.String()), "bytes 512, diff id 17, files 3, key mr-7/diff-17")
+	require.Contains(t, text(get(t, p, "/").Body.String()), "bytes 51,200, diff id 1700, files 3, key mr-7/diff-17")
+}
+
+// A pass that waits has no time left, and no bar that is nearly full.
+func TestPassesThatWaitSaySo(t *testing.T) {
+	t.Parallel()
+	o := busy()
+	works := &o.Jobs[0]
+	works.WaitingFor = new("row of issues locked by pid 7")
+	works.Running.Stats = []byte(`{"processed": 100, "waiting_for": "row of issues locked by pid 7", "delete_count_by_table": {"issues": 2000}}`)
+	works.Running.Estimate(components.Backlog{Table: tombs, Pending: 1})
+	p, _ := newPage(t, &source{overview: o}, false)
+	html := get(t, p, "/jobs/clean").Body.String()
+	require.Contains(t, text(html), "Waits for row of issues locked by pid 7")
+	require.NotContains(t, html, " left")
+	require.NotContains(t, html, "<progress")
+}
+
+func TestRunsWithFailuresAloneAreNotDone(t *testing.T) {
+	t.Parallel()
+	o := busy()
+	o.Runs[0].Stats = []byte(`{"processed": 0, "errors": [{"table": "issues", "sqlstate": "23503", "count": 1}]}`)
+	o.DeletionTables[0].Confirming = components.PendingCap
+	p, _ := newPage(t, &source{overview: o}, false)
+	html := get(t, p, "/").Body.String()
+	require.Contains(t, html, `<span class="tag no_progress">no progress</span>`)
+	require.NotContains(t, html, `<span class="tag done">`)
+	require.Regexp(t, `(?s)<h3>Tried again</h3>.*public\.projects.*<h3>Given up</h3>.*job 9`, html)
+	require.Contains(t, text(html), "Confirming 10,000+")
 }
 
 func TestReadOnlyHasNoButtons(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"sexton/internal/operator"
 	"sexton/internal/words"
 )
 
@@ -97,8 +98,11 @@ func brief(text string) string {
 
 // outcomeText words how a run ended.
 func outcomeText(outcome string) string {
-	if outcome == "over_limit" {
+	switch outcome {
+	case "over_limit":
 		return "met its limit"
+	case operator.NoProgress:
+		return "no progress"
 	}
 	return outcome
 }

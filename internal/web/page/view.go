@@ -271,6 +271,31 @@ func (v *view) AllPaused() bool {
 	return !slices.ContainsFunc(v.Jobs, func(job jobView) bool { return !job.Paused })
 }
 
+// failureList are failures that are tried again, or that were given up.
+type failureList struct {
+	Title   string
+	Reasons []operator.Reason
+}
+
+// FailureLists separates failures that are tried again from the ones that were given up.
+func (v *view) FailureLists() (lists []failureList) {
+	for _, givenUp := range []bool{false, true} {
+		list := failureList{Title: "Tried again"}
+		if givenUp {
+			list.Title = "Given up"
+		}
+		for _, reason := range v.Reasons {
+			if reason.GivenUp == givenUp {
+				list.Reasons = append(list.Reasons, reason)
+			}
+		}
+		if len(list.Reasons) > 0 {
+			lists = append(lists, list)
+		}
+	}
+	return lists
+}
+
 func verb(n int64, one, many string) string {
 	if n == 1 {
 		return one
