@@ -2,10 +2,12 @@ package loosefk
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/database"
 	"sexton/internal/definitions"
 	"sexton/internal/pgcatalog"
 )
@@ -73,4 +75,147 @@ func defaultKey(r *pgcatalog.Relation) string {
 // must contain its partition key, so there a column of the primary key is accepted.
 func identifies(r *pgcatalog.Relation, column string) bool {
 	return r.Unique(column) || r.Kind == "p" && slices.Contains(r.PrimaryKey(), column)
+}
+
+// ordered returns the usable B-tree indexes of one of a relation's tables. by has the
+// comparison of each of columns. An index column that cannot be used for its comparison
+// gets the name "".
+func ordered(r *pgcatalog.Relation, table uint32, columns []string, by []pgcatalog.Comparison, operators *pgcatalog.Operators) []pgcatalog.Index {
+	var found []pgcatalog.Index
+	for _, i := range r.Indexes[table] {
+		if i.Method != "btree" || !i.Valid {
+			continue
+		}
+		i.Columns = slices.Clone(i.Columns)
+		for position, column := range i.Columns {
+			if at := slices.Index(columns, column); at >= 0 && !operators.Serves(i, position, by[at]) {
+				i.Columns[position] = ""
+			}
+		}
+		found = append(found, i)
+	}
+	return found
+}
+
+// serves reports whether one of the indexes leads directly to the rows with values of
+// columns. It must begin with them in any order. Only given columns may be in between,
+// which the same statements compare with one value. An index that is unique on some of
+// the columns is sufficient too: the other columns only filter one row.
+func serves(indexes []pgcatalog.Index, columns, given []string) bool {
+	return slices.ContainsFunc(indexes, func(i pgcatalog.Index) bool {
+		compared := slices.Concat(columns, given)
+		if i.Predicate != "" && !pgcatalog.ExcludesNullsOf(i.Predicate, compared) {
+			return false
+		}
+		return pgcatalog.LeadsTo(i.Columns, columns, given, i.Unique)
+	})
+}
+
+// Unserved returns why statements could not use an index on the columns, or "".
+func (r *Reference) Unserved() string {
+	if r.Index {
+		return ""
+	}
+	return r.unserved
+}
+
+// identified reports whether the table has a unique index on exactly these columns, in
+// any order.
+func identified(r *pgcatalog.Relation, columns []string) bool {
+	return slices.ContainsFunc(r.Indexes[r.OID], func(i pgcatalog.Index) bool {
+		return i.Unique && i.Complete() && len(i.Columns) == len(columns) && i.Order(columns) != nil
+	})
+}
+
+// deferrable reports whether only deferrable constraints keep the key unique.
+func deferrable(r *pgcatalog.Relation, columns []string) (only bool) {
+	for _, i := range r.Indexes[r.OID] {
+		if !i.Unique || !i.Complete() || i.Order(columns) == nil || !i.Primary && len(i.Columns) != len(columns) {
+			continue
+		}
+		if only = i.Deferrable; !only {
+			return false
+		}
+	}
+	return only
+}
+
+// bindIndexes finds out which of the reference's tables have an index on its columns.
+func (r *Reference) bindIndexes(child *pgcatalog.Relation, operators *pgcatalog.Operators) {
+	columns := r.Definition.Columns
+	tables := child.Leaves
+	if len(tables) == 0 {
+		tables = []Table{child.Table}
+	}
+	compared, by := slices.Clone(columns), slices.Clone(r.Compare)
+	var given []string
+	for _, condition := range r.Conditions {
+		given = append(given, condition.Column)
+		compared, by = append(compared, condition.Column), append(by, condition.Compare)
+	}
+	r.Index, r.Stepped, r.Indexed = true, true, map[uint32]bool{}
+	r.CreateIndex = map[uint32]string{}
+	for _, table := range tables {
+		r.Indexed[table.OID] = serves(ordered(child, table.OID, compared, by, operators), columns, given)
+		r.Index = r.Index && r.Indexed[table.OID]
+		if !r.Indexed[table.OID] {
+			r.CreateIndex[table.OID] = child.CreateIndex(table, columns...)
+		}
+		order, complete := indexOrder(ordered(child, table.OID, columns, r.Own, operators), columns, r.Order)
+		if r.Order == nil {
+			r.Order = order
+		}
+		r.Stepped = r.Stepped && complete
+	}
+}
+
+// indexOrder returns the order in which an index with all keys has the columns. If wanted
+// is not nil, the index must have that order. complete is false if there is no such
+// index.
+func indexOrder(indexes []pgcatalog.Index, columns []string, wanted []int) (order []int, complete bool) {
+	for _, i := range indexes {
+		found := i.Order(columns)
+		all := i.Complete() || len(columns) == 1 && pgcatalog.ExcludesNullsOf(i.Predicate, columns)
+		if found != nil && all && (wanted == nil || slices.Equal(found, wanted)) {
+			return found, true
+		}
+	}
+	if wanted == nil {
+		wanted = make([]int, len(columns))
+		for i := range wanted {
+			wanted[i] = i
+		}
+	}
+	return wanted, false
+}
+
+// Fingerprint returns a text that changes if the parents' tables in one database change,
+// or the columns that their tombstones record. What Resolve found may then be wrong. It
+// is much cheaper than Resolve: a table's row in pg_class gets a new xmin with nearly
+// every change of its definition, but not with new statistics, which are written in
+// place. A renamed column and an index do not change that row, so the fingerprint also
+// has the columns and indexes. Attached and detached partitions change the tree of
+// tables. Another recorded key changes the function that records it.
+func Fingerprint(ctx context.Context, db database.Sender, name string, parents []*Parent) (string, error) {
+	var fingerprint string
+	row := database.Behind(ctx, db, "SELECT "+database.GenericPlan, nil, []any{new(string)}, statement("fingerprint"), tablesIn(name, parents))
+	if err := row.Scan(&fingerprint); err != nil {
+		return "", fmt.Errorf("take fingerprint of tables: %w", err)
+	}
+	return fingerprint, nil
+}
+
+// tablesIn returns the tables of parents and children that are in one database.
+func tablesIn(name string, parents []*Parent) (oids []uint32) {
+	for _, parent := range parents {
+		if parent.Database == name {
+			oids = append(oids, parent.OID)
+		}
+		for _, reference := range parent.References {
+			if reference.Database == name {
+				oids = append(oids, reference.Child.OID)
+			}
+		}
+	}
+	return oids
 }
