@@ -188,8 +188,8 @@ func (i inserter) JobSetStateIfRunningMany(ctx context.Context, params *riverdri
 // ownJobsSQL locks the jobs $1 that the client $2 works on still, and tells the server's time.
 const ownJobsSQL = `WITH own AS (
     SELECT job.id FROM "sexton".river_job AS job
-    WHERE job.id OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND job.state::pg_catalog.text OPERATOR(pg_catalog.=) 'running'
-        AND job.attempted_by[pg_catalog.array_upper(job.attempted_by, 1)] OPERATOR(pg_catalog.=) $2
+    WHERE job.id = ANY ($1::bigint[]) AND job.state::pg_catalog.text = 'running'
+        AND job.attempted_by[pg_catalog.array_upper(job.attempted_by, 1)] = $2
     FOR UPDATE
 ) SELECT pg_catalog.clock_timestamp(), coalesce(pg_catalog.array_agg(own.id), '{}') FROM own`
 

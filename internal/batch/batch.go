@@ -40,8 +40,8 @@ type Limits struct {
 	// Reads is for statements that write nothing: the server refuses others. They use indexes, whatever the statistics say of their tables.
 	// The token is compared without a lock, which would be written.
 	Reads bool
-	// Own is for statements on Sexton's own tables and the catalogue alone, which use plain operators. They run under the pinned
-	// search_path and not under that of the application's triggers.
+	// Own is for statements that fire no trigger of the application: they only read its tables, and write Sexton's own ones. They use plain
+	// operators, under the pinned search_path and not under that of the application's triggers.
 	Own bool
 }
 
@@ -134,10 +134,10 @@ func (s *Session) RunOwn(ctx context.Context, statements ...Statement) ([]int64,
 	return s.RunWithin(ctx, limits, statements...)
 }
 
-// Read is Run for statements that write nothing.
-func (s *Session) Read(ctx context.Context, statements ...Statement) error {
+// ReadOwn is RunOwn for statements that write nothing.
+func (s *Session) ReadOwn(ctx context.Context, statements ...Statement) error {
 	limits := s.Limits
-	limits.Reads = true
+	limits.Reads, limits.Own = true, true
 	_, err := s.RunWithin(ctx, limits, statements...)
 	return err
 }

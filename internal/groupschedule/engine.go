@@ -77,7 +77,7 @@ func (r *run) work(ctx context.Context, frame *pace.Frame) (err error) {
 // open reads the cutoff and when the first destruction may begin, and tidies up.
 func (r *run) open(ctx context.Context) error {
 	names := r.Session.Names
-	_, err := r.Session.Run(ctx,
+	_, err := r.Session.RunOwn(ctx,
 		batch.Statement{SQL: names.Render(statement("forget"))},
 		batch.Statement{SQL: names.Render(statement("forget_gone"))},
 		batch.Statement{
@@ -88,7 +88,7 @@ func (r *run) open(ctx context.Context) error {
 
 func (r *run) page(ctx context.Context) (ids []dml.ID, more bool, _ error) {
 	size := cmp.Or(r.Page, defaultPage)
-	err := r.Session.Read(ctx, batch.Statement{
+	err := r.Session.ReadOwn(ctx, batch.Statement{
 		SQL: r.Session.Names.Render(statement("page")), Args: []any{r.after, size}, Scan: batch.Collect(&ids, pgx.RowTo[dml.ID]),
 	})
 	if err != nil {
@@ -128,7 +128,7 @@ func (r *run) putOff(ctx context.Context, id dml.ID, f batch.Fault, _ error) err
 		f = f.By(r.blocker)
 		outcome, attempts, r.limits.LockTimeout = Locked, 0, pace.LockAgain
 	}
-	_, err := r.Session.Run(ctx, batch.Statement{
+	_, err := r.Session.RunOwn(ctx, batch.Statement{
 		SQL: r.Session.Names.Render(statement("put_off")), Args: []any{id.Text, fmt.Sprintf("SQLSTATE %s: %s", f.SQLState, f.Message), attempts},
 	})
 	if err != nil {

@@ -71,7 +71,7 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 // last id, because those rows stay eligible.
 func (r *run) page(ctx context.Context) (free []row, more bool, err error) {
 	var loaded []row
-	err = r.Session.Read(ctx, batch.Statement{
+	err = r.Session.ReadOwn(ctx, batch.Statement{
 		SQL: r.Session.Names.Render(statement("load")), Args: append(r.Rules.args(), r.after, batchRows),
 		Scan: batch.Collect(&loaded, func(found pgx.CollectableRow) (one row, err error) {
 			err = found.Scan(&one.id, &one.userID, &one.waits)

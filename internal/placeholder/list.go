@@ -47,9 +47,9 @@ func List(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, rules Rule
 	// Of placeholders that can be tried again none is given up; their states need not be known.
 	const from = `(
     SELECT detail.* FROM {detail}
-    WHERE detail.namespace_id IS NULL AND ($3::pg_catalog.text OPERATOR(pg_catalog.<>) 'given_up' OR detail.deletion_attempts OPERATOR(pg_catalog.>=) $1)
+    WHERE detail.namespace_id IS NULL AND ($3::pg_catalog.text <> 'given_up' OR detail.deletion_attempts >= $1)
 )`
-	const those = "\nWHERE $3::pg_catalog.text OPERATOR(pg_catalog.=) '' OR tried.state OPERATOR(pg_catalog.=) $3::pg_catalog.text ORDER BY tried.id LIMIT $4"
+	const those = "\nWHERE $3::pg_catalog.text = '' OR tried.state = $3::pg_catalog.text ORDER BY tried.id LIMIT $4"
 	return read[Placeholder](ctx, db, names, statement("list", "from", from)+those, rules, string(state), limit)
 }
 
@@ -105,7 +105,7 @@ func RetryAll(ctx context.Context, tx pgx.Tx, names pgcatalog.Names) (int64, err
 // table may allow it, and each is offered more often than the rules say.
 func CountNegative(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (rows int64, _ error) {
 	const sql = `SELECT pg_catalog.count(*) FROM (
-		SELECT FROM {detail} WHERE detail.namespace_id IS NULL AND detail.deletion_attempts OPERATOR(pg_catalog.<) 0 LIMIT 10000) AS counted`
+		SELECT FROM {detail} WHERE detail.namespace_id IS NULL AND detail.deletion_attempts < 0 LIMIT 10000) AS counted`
 	err := db.QueryRow(ctx, names.Render(statements().Fill(sql))).Scan(&rows)
 	return rows, problem.Doing(err, "count negative attempts")
 }

@@ -2,20 +2,20 @@
 -- or the group is not gone by its end.
 UPDATE "sexton".river_job AS taken
 SET state = 'scheduled',
-    scheduled_at = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) interval '1 minute'
-WHERE taken.id OPERATOR(pg_catalog.=) (
+    scheduled_at = pg_catalog.clock_timestamp() + interval '1 minute'
+WHERE taken.id = (
     SELECT job.id
     FROM "sexton".river_job AS job
-    WHERE job.kind OPERATOR(pg_catalog.=) $1
-      AND job.queue OPERATOR(pg_catalog.=) $1
-      AND job.state OPERATOR(pg_catalog.=) 'available'
-      AND job.scheduled_at OPERATOR(pg_catalog.<=) pg_catalog.statement_timestamp()
-      AND job.attempt OPERATOR(pg_catalog.=) 0
+    WHERE job.kind = $1
+      AND job.queue = $1
+      AND job.state = 'available'
+      AND job.scheduled_at <= pg_catalog.statement_timestamp()
+      AND job.attempt = 0
       AND NOT EXISTS (
-          SELECT FROM "sexton".river_queue AS queue WHERE queue.name OPERATOR(pg_catalog.=) $1 AND queue.paused_at IS NOT NULL
+          SELECT FROM "sexton".river_queue AS queue WHERE queue.name = $1 AND queue.paused_at IS NOT NULL
       )
     ORDER BY job.priority, job.scheduled_at, job.id
     LIMIT 1
     FOR UPDATE SKIP LOCKED
 )
-RETURNING taken.id, taken.args, coalesce((taken.metadata OPERATOR(pg_catalog.->>) 'due_at')::pg_catalog.timestamptz, taken.created_at);
+RETURNING taken.id, taken.args, coalesce((taken.metadata ->> 'due_at')::pg_catalog.timestamptz, taken.created_at);

@@ -10,7 +10,7 @@ SELECT
         LIMIT 10000
     ) AS counted),
     least(due.deferred, 10000),
-    due.deferred OPERATOR(pg_catalog.>) 10000,
+    due.deferred > 10000,
     (SELECT pg_catalog.count(*) FROM (SELECT FROM "sexton".group_destructions LIMIT 10000) AS counted),
     (SELECT pg_catalog.count(*) FROM (
         SELECT FROM "sexton".group_destructions AS destruction WHERE destruction.attempts >= $1

@@ -13,7 +13,7 @@ SELECT
           )
     ), ''),
     ARRAY(
-        SELECT wanted.name OPERATOR(pg_catalog.||) '.' OPERATOR(pg_catalog.||) wanted.attribute
+        SELECT wanted.name || '.' || wanted.attribute
         FROM (VALUES
             ('members', 'user_id'), ('members', 'source_type'), ('members', 'source_id'), ('members', 'access_level'), ('members', 'state'),
             ('members', 'requested_at'), ('members', 'expires_at'),

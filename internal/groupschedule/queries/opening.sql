@@ -6,22 +6,22 @@
 WITH line AS (
     SELECT
         job.scheduled_at,
-        job.scheduled_at OPERATOR(pg_catalog.-)
+        job.scheduled_at -
             greatest(pg_catalog.statement_timestamp(), pg_catalog.lag(job.scheduled_at) OVER (ORDER BY job.scheduled_at)) AS gap
     FROM "sexton".river_job AS job
-    WHERE job.queue OPERATOR(pg_catalog.=) 'group_destroy' AND job.kind OPERATOR(pg_catalog.=) 'group_destroy'
-      AND job.state OPERATOR(pg_catalog.=) ANY ('{available,running,scheduled,completed}')
-      AND $1::pg_catalog.float8 OPERATOR(pg_catalog.>) 0
+    WHERE job.queue = 'group_destroy' AND job.kind = 'group_destroy'
+      AND job.state = ANY ('{available,running,scheduled,completed}')
+      AND $1::pg_catalog.float8 > 0
 )
 SELECT
     "sexton".group_deletion_cutoff(),
     greatest(pg_catalog.statement_timestamp(), (
-        SELECT pg_catalog.max(line.scheduled_at) OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $1::pg_catalog.float8)
+        SELECT pg_catalog.max(line.scheduled_at) + pg_catalog.make_interval(secs => $1::pg_catalog.float8)
         FROM line
-        WHERE line.scheduled_at OPERATOR(pg_catalog.<) coalesce((
+        WHERE line.scheduled_at < coalesce((
             SELECT pg_catalog.min(line.scheduled_at)
             FROM line
-            WHERE line.gap OPERATOR(pg_catalog.>)
-                greatest(interval '1 hour', pg_catalog.make_interval(secs => 3::pg_catalog.float8 OPERATOR(pg_catalog.*) $1::pg_catalog.float8))
+            WHERE line.gap >
+                greatest(interval '1 hour', pg_catalog.make_interval(secs => 3::pg_catalog.float8 * $1::pg_catalog.float8))
         ), 'infinity')
     ))

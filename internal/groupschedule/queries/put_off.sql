@@ -1,12 +1,12 @@
 -- Records why nothing could be decided about group $1, and puts it off: for 1, 2, 4 and so on minutes, at most a day. Where $3
 -- is 0 instead of 1, that counts no attempt, and a minute is enough.
 INSERT INTO "sexton".group_deletion_failures AS failure (group_id, last_error, attempts, retry_at)
-VALUES ($1, $2, $3, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) interval '1 minute')
+VALUES ($1, $2, $3, pg_catalog.clock_timestamp() + interval '1 minute')
 ON CONFLICT (group_id) DO UPDATE
-SET attempts = failure.attempts OPERATOR(pg_catalog.+) excluded.attempts,
+SET attempts = failure.attempts + excluded.attempts,
     last_error = excluded.last_error,
     retry_at = pg_catalog.clock_timestamp()
-        OPERATOR(pg_catalog.+) least(
-            interval '1 minute' OPERATOR(pg_catalog.*) pg_catalog.power(2, least(failure.attempts OPERATOR(pg_catalog.*) excluded.attempts, 20)),
+        + least(
+            interval '1 minute' * pg_catalog.power(2, least(failure.attempts * excluded.attempts, 20)),
             interval '1 day'),
     updated_at = pg_catalog.clock_timestamp()

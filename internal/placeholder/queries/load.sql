@@ -3,10 +3,10 @@
 SELECT detail.id, detail.placeholder_user_id, {waits}
 FROM (
     SELECT * FROM (
-        SELECT detail.id FROM {detail} WHERE {untried} AND detail.id OPERATOR(pg_catalog.>) $3 AND {unqueued}
+        SELECT detail.id FROM {detail} WHERE {untried} AND detail.id > $3 AND {unqueued}
         UNION
-        SELECT detail.id FROM {detail} WHERE {tried} AND detail.id OPERATOR(pg_catalog.>) $3 AND {unqueued}
+        SELECT detail.id FROM {detail} WHERE {tried} AND detail.id > $3 AND {unqueued}
     ) AS eligible ORDER BY eligible.id LIMIT $4
 -- The jobs are looked up after the limit.
-) AS page JOIN {detail} ON detail.id OPERATOR(pg_catalog.=) page.id
+) AS page JOIN {detail} ON detail.id = page.id
 ORDER BY detail.id

@@ -1,6 +1,6 @@
 -- Groups the first rows with an error by what keeps them. One with several references counts for each.
-SELECT why.reason, pg_catalog.count(*), pg_catalog.count(*) FILTER (WHERE tried.deletion_attempts OPERATOR(pg_catalog.>=) $1),
-    pg_catalog.min({next_attempt}) FILTER (WHERE tried.deletion_attempts OPERATOR(pg_catalog.<) $1)
+SELECT why.reason, pg_catalog.count(*), pg_catalog.count(*) FILTER (WHERE tried.deletion_attempts >= $1),
+    pg_catalog.min({next_attempt}) FILTER (WHERE tried.deletion_attempts < $1)
 FROM (
     SELECT detail.* FROM {detail}
     WHERE detail.namespace_id IS NULL AND {unqueued}
