@@ -145,7 +145,7 @@ func Jobs(c *config.Config) []Job {
 			jobs = append(jobs, family.jobs()...)
 		}
 	}
-	return append(jobs, declared...)
+	return jobs
 }
 
 // ComponentOf is the component that a kind belongs to, be it enabled or not; "" if there is no such kind.
@@ -172,15 +172,6 @@ func families(c *config.Config) []family {
 		{migrate.AdjournedGroups, func() []Job { return []Job{adjournedGroups(c).job(c), groupDestroy(c).job(c)} }},
 		{migrate.ExternalDiffs, func() []Job { return []Job{scheduleDiffs(c).job(c), migrateDiff(c).job(c)} }},
 	}
-}
-
-var declared []Job //nolint:gochecknoglobals // a test declares a kind; nothing else changes it
-
-// Declare adds a kind for as long as a test runs.
-func Declare(job Job) (remove func()) {
-	before := declared
-	declared = append(slices.Clip(declared), job)
-	return func() { declared = before }
 }
 
 // Register adds the workers of all enabled kinds.

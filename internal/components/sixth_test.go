@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/riverqueue/river"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/components"
@@ -29,10 +28,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-const (
-	sixthKind  = "shred_documents"
-	sixthTable = "shredder"
-)
+const sixthTable = "shredder"
 
 // sixth is a family of jobs that shreds documents.
 func sixth() *components.Component {
@@ -59,7 +55,6 @@ func sixth() *components.Component {
 				tag, err := all.Jobs().Pool.Exec(ctx, "UPDATE public.shredder SET error = '' WHERE error <> '' AND ($1 OR id = $2)", id == 0, id)
 				return tag.RowsAffected(), err
 			}),
-		Plan: map[string]components.Planner{sixthKind: components.Counting("(SELECT count(*) FROM public.shredder WHERE error = ''), 0::float8", nil)},
 		Gauges: func(b components.Backlog) []metrics.Sample {
 			return []metrics.Sample{{Metric: "sexton_shredders", Value: float64(b.Details.(sixthDetails).Shredders), Labels: []string{b.Database}}}
 		},
@@ -75,8 +70,7 @@ func sixth() *components.Component {
 }
 
 type (
-	sixthArgs struct{}
-	sixthRow  struct {
+	sixthRow struct {
 		ID    int64
 		Error string
 	}
@@ -84,8 +78,6 @@ type (
 		Shredders int `json:"shredders"`
 	}
 )
-
-func (sixthArgs) Kind() string { return sixthKind }
 
 func (d sixthDetails) Print(w io.Writer) { _, _ = fmt.Fprintln(w, d.Shredders) }
 
@@ -95,39 +87,22 @@ func sixthFinding(message string) func(context.Context, *components.Exam) ([]doc
 	}
 }
 
-// A family of jobs that is in the two lists shows wherever an operator looks, without any other edit. It runs alone: it changes the lists.
+// A component that is in the list shows wherever an operator looks, without any other edit. It runs alone: it changes the list.
 //
 //nolint:paralleltest // see above
 func TestASixthFamilyShowsEverywhere(t *testing.T) {
 	db := dbtest.New(t)
 	db.Exec("CREATE TABLE shredder (id bigint PRIMARY KEY, error text NOT NULL); INSERT INTO shredder VALUES (1, ''), (2, ''), (3, 'paper jam')")
 	t.Cleanup(components.Add(sixth()))
-	t.Cleanup(riverjobs.Declare(riverjobs.Job{
-		Kind: sixthKind, Queue: sixthKind, Schedule: "0 3 * * *", Cron: "0 3 * * *", Summary: "shreds documents", DeletionTable: sixthTable,
-		Databases: []string{"main"}, LeaseKey: func(string) string { return sixthKind },
-		ArgsOf: func(string) river.JobArgs { return sixthArgs{} },
-	}))
 	c := &config.Config{Databases: []config.Database{{Name: "main", URL: config.URL(db.URL), Schema: "public"}}}
 	c.Jobs.Database, c.Jobs.Silence = "main", heartbeat.DefaultSilence
 	all := &installation.Connections{Config: c, Databases: []database.Database{db.Connected}, Down: map[string]error{}}
 	bound := &installation.Bound{Connections: all}
 
-	jobs, err := operator.ReadJobs(t.Context(), all)
-	require.NoError(t, err, "job list")
-	require.Len(t, jobs, 1)
-	require.Equal(t, "shreds documents", jobs[0].Job.Summary)
-
 	reading, err := operator.Read(t.Context(), operator.Bound(bound))
 	require.NoError(t, err, "status")
 	require.JSONEq(t, `[{"table": "shredder", "database": "main", "pending": 3, "capped": false, "oldest_age_seconds": 0, "deferred": 1, "deferred_capped": false,
 		"confirming": 0, "shredders": 2}]`, string(pgtest.Must(json.Marshal(reading.DeletionTables))(t)))
-	require.Equal(t, "a worker: none is running (start one with sexton run)", *reading.Jobs[0].WaitingFor)
-	require.NotNil(t, reading.Jobs[0].NextTick)
-
-	plans, err := operator.Plan(t.Context(), bound)
-	require.NoError(t, err, "plan")
-	require.Len(t, plans[0].Jobs, 1)
-	require.Equal(t, "2 documents", plans[0].Jobs[0].Text())
 
 	failed, err := operator.ReadFailures(t.Context(), all, 10)
 	require.NoError(t, err, "failures")
@@ -136,7 +111,6 @@ func TestASixthFamilyShowsEverywhere(t *testing.T) {
 	page, err := operator.NewPageSource(&installation.Bound{Connections: all}, &riverjobs.Bindings{}, slog.New(slog.DiscardHandler)).Overview(t.Context())
 	require.NoError(t, err, "page")
 	require.Equal(t, "document", page.DeletionTables[0].Unit)
-	require.Equal(t, sixthKind, page.Jobs[0].Kind)
 	require.Equal(t, failed, page.Failures)
 
 	gauges := operator.Gauges{All: all, Noted: &riverjobs.Bindings{}, Log: slog.New(slog.DiscardHandler)}
@@ -144,7 +118,6 @@ func TestASixthFamilyShowsEverywhere(t *testing.T) {
 	for _, want := range []metrics.Sample{
 		{Metric: metrics.BacklogRows, Value: 3, Labels: []string{"main", sixthTable}},
 		{Metric: "sexton_shredders", Value: 2, Labels: []string{"main"}},
-		{Metric: metrics.Waiting, Value: 1, Labels: []string{sixthKind, "main", "worker"}},
 	} {
 		require.Contains(t, samples, want, "metrics")
 	}
