@@ -154,7 +154,7 @@ func (c Config) dropUnused(ctx context.Context, conn *pgx.Conn, look inspection,
 		if wanted || runs {
 			continue
 		}
-		err := c.write(ctx, conn, func(tx pgx.Tx) error {
+		err := inTx(ctx, conn, pgx.ReadWrite, func(tx pgx.Tx) error {
 			return execAll(ctx, tx, "drop function "+name, []string{
 				fmt.Sprintf("DROP FUNCTION %s()", pgx.Identifier{pgcatalog.Schema, name}.Sanitize()),
 			})

@@ -121,7 +121,7 @@ func (c Config) installFunctions(ctx context.Context, conn *pgx.Conn, look inspe
 	for _, finding := range look.functionFindings {
 		differs[finding.Trigger] = true
 	}
-	return c.write(ctx, conn, func(tx pgx.Tx) error {
+	return inTx(ctx, conn, pgx.ReadWrite, func(tx pgx.Tx) error {
 		for _, f := range look.functions {
 			if !differs[f.name] {
 				continue

@@ -189,7 +189,7 @@ func (c Config) rekey(ctx context.Context, conn *pgx.Conn, targets []target, cha
 		sql := fmt.Sprintf(`UPDATE %[1]s SET %[2]s WHERE ctid = ANY (ARRAY(
 			SELECT ctid FROM %[1]s WHERE fully_qualified_table_name = $1 AND status = 1 AND %[3]s LIMIT 5000 FOR UPDATE))`, c.tombstones(), set, where)
 		for changed := int64(1); changed > 0; {
-			err := c.write(ctx, conn, func(tx pgx.Tx) error {
+			err := inTx(ctx, conn, pgx.ReadWrite, func(tx pgx.Tx) error {
 				tag, err := tx.Exec(ctx, sql, t.parent.recorded)
 				changed = tag.RowsAffected()
 				return err

@@ -11,8 +11,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-
-	"sexton/internal/pgcatalog"
 )
 
 //go:embed functions parts queries tables
@@ -53,34 +51,6 @@ func inTx(ctx context.Context, conn *pgx.Conn, mode pgx.TxAccessMode, do func(pg
 		}
 		return do(tx)
 	})
-}
-
-// write runs do in a transaction that may write. With Record it changes nothing, and the statements go there.
-func (c Config) write(ctx context.Context, conn *pgx.Conn, do func(pgx.Tx) error) error {
-	if c.Record == nil {
-		return inTx(ctx, conn, pgx.ReadWrite, do)
-	}
-	var statements []string
-	err := inTx(ctx, conn, pgx.ReadOnly, func(tx pgx.Tx) error { return do(recorder{tx, &statements}) })
-	if len(statements) > 0 {
-		c.Record("BEGIN;\n" + strings.Join(statements, ";\n") + ";\nCOMMIT;\n")
-	}
-	return err
-}
-
-// recorder is a transaction whose statements are written down; its queries are asked.
-type recorder struct {
-	pgx.Tx
-
-	statements *[]string
-}
-
-func (r recorder) Exec(_ context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	for i, arg := range args {
-		sql = strings.ReplaceAll(sql, fmt.Sprintf("$%d", i+1), pgcatalog.Literal(fmt.Sprint(arg)))
-	}
-	*r.statements = append(*r.statements, strings.TrimSuffix(strings.TrimSpace(sql), ";"))
-	return pgconn.CommandTag{}, nil
 }
 
 // locked runs do while no other installer works on the database. The lock belongs to the session, since
@@ -166,7 +136,7 @@ func (c Config) onTable(ctx context.Context, conn *pgx.Conn, r relation, exclusi
 				return fmt.Errorf("lock table %s: %w", r.Display, waitErr)
 			}
 		}
-		err = c.write(ctx, conn, func(tx pgx.Tx) error {
+		err = inTx(ctx, conn, pgx.ReadWrite, func(tx pgx.Tx) error {
 			timeout := fmt.Sprintf("SET LOCAL lock_timeout = %d", max(1, c.LockTimeout.Milliseconds()))
 			if _, err := tx.Exec(ctx, timeout); err != nil {
 				return err

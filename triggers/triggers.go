@@ -44,8 +44,6 @@ type Config struct {
 	LockTimeout time.Duration
 	// LockAttempts bounds how often one table is tried; 0 means 5.
 	LockAttempts int
-	// Record, if set, has Install change nothing: it is given the statements of each transaction instead.
-	Record func(sql string)
 	// Waits, if set, is called when Install or Uninstall waits for a lock, with its name and the sessions that hold it.
 	Waits func(lock, holders string)
 }

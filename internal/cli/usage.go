@@ -34,6 +34,8 @@ func Removed(cmd *cobra.Command, word string) error {
 		"sexton diffs --to":                     move,
 		"sexton diffs adopt --other":            "there is one store, external_diffs.bucket",
 		"sexton diffs verify --remove-dangling": "use --remove",
+		"sexton migrate up --dry-run":           "migrate status lists what is missing",
+		"sexton triggers install --dry-run":     "triggers status lists what is missing",
 	}[cmd.CommandPath()+" "+word]
 	if !removed {
 		return nil

@@ -82,18 +82,3 @@ func (s *session) dropRiver(ctx context.Context, look inspection, missing []stri
 	}
 	return s.change(ctx, func(tx pgx.Tx) error { return execAll(ctx, tx, statements) })
 }
-
-func (s *session) previewRiver(ctx context.Context) (statements []string, _ error) {
-	migrator, err := newRiverMigrator(s.pool)
-	if err != nil {
-		return nil, err
-	}
-	result, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, &rivermigrate.MigrateOpts{DryRun: true})
-	if err != nil {
-		return nil, fmt.Errorf("look up River's migrations: %w", err)
-	}
-	for _, v := range result.Versions {
-		statements = append(statements, fmt.Sprintf("-- River's migration %d\n%s", v.Version, v.SQL))
-	}
-	return statements, nil
-}

@@ -28,14 +28,14 @@ func migrateCommand(env *cli.Env) *cobra.Command {
 }
 
 func migrateUpCommand(env *cli.Env) *cobra.Command {
-	var printed, granted, tables, dry bool
+	var printed, granted, tables bool
 	var roles migrate.Roles
 	cmd := env.Reports(&cobra.Command{
 		Use:   "up",
 		Short: "Install what is missing and bring it to this version",
 		Long: `Installs the tables of every enabled component, River's included. It may be run again at any time,
 and from several machines at once. Application tables are not touched.`,
-		Example: "  sexton migrate up --dry-run | less\n  sexton migrate up\n  sexton migrate up --print-grants | psql \"$DATABASE_URL\"\n" +
+		Example: "  sexton migrate up\n  sexton migrate up --print-grants | psql \"$DATABASE_URL\"\n" +
 			"  sexton migrate up --print-grants --tables --worker deleter",
 	}, func(ctx context.Context, _ []string) error {
 		if printed {
@@ -43,14 +43,6 @@ and from several machines at once. Application tables are not touched.`,
 		}
 		if tables && !granted {
 			return cli.Usage(errors.New("--tables needs --grant or --print-grants"))
-		}
-		if dry {
-			return env.WithAll(ctx, func(all *installation.Connections) error {
-				return preview(env, all.Schemas(), func(db migrate.Database) (string, string, error) {
-					sql, err := migrate.Preview(ctx, env.Logger(all.Config), db)
-					return db.Name, sql, placed(all, err)
-				})
-			})
 		}
 		var statements map[string]string
 		if granted {
@@ -73,14 +65,13 @@ and from several machines at once. Application tables are not touched.`,
 			return report, placed(all, err)
 		})
 	})
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "print the SQL that it would run, and change nothing")
 	cmd.Flags().BoolVar(&granted, "grant", false, "afterwards run the statements that --print-grants prints")
 	cmd.Flags().BoolVar(&printed, "print-grants", false, "print SQL that creates roles for application, worker and viewer with their grants; change nothing")
 	cmd.Flags().BoolVar(&tables, "tables", false, "with --grant or --print-grants, grant the worker also what it needs on the application's tables")
 	cmd.Flags().StringVar(&roles.Application, "application", "sexton_app", "the application's `ROLE` in the grants")
 	cmd.Flags().StringVar(&roles.Worker, "worker", "sexton_worker", "the worker's `ROLE` in the grants")
 	cmd.Flags().StringVar(&roles.Viewer, "viewer", "sexton_viewer", "the viewer's `ROLE` in the grants")
-	cmd.MarkFlagsMutuallyExclusive("dry-run", "print-grants", "grant")
+	cmd.MarkFlagsMutuallyExclusive("print-grants", "grant")
 	return cmd
 }
 
@@ -90,29 +81,6 @@ func placed(all *installation.Connections, err error) error {
 		return riverjobs.Placed(all.Config, found)
 	}
 	return err
-}
-
-// previewed is one entry of what --dry-run --json prints.
-type previewed struct {
-	Database string `json:"database"`
-	SQL      string `json:"sql"`
-}
-
-// preview prints the SQL that a command would run in each database.
-func preview[D any](env *cli.Env, databases []D, read func(D) (name, sql string, err error)) error {
-	document := []previewed{}
-	for _, db := range databases {
-		name, sql, err := read(db)
-		if err != nil {
-			return err
-		}
-		document = append(document, previewed{name, sql})
-	}
-	return env.Print(document, func(w io.Writer) {
-		for _, one := range document {
-			_, _ = fmt.Fprintf(w, "-- database %s\n%s", one.Database, cmp.Or(one.SQL, "-- nothing to do\n"))
-		}
-	})
 }
 
 func migrateDownCommand(env *cli.Env) *cobra.Command {

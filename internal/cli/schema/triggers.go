@@ -26,7 +26,7 @@ func triggersCommand(env *cli.Env) *cobra.Command {
 }
 
 func triggersInstallCommand(env *cli.Env) *cobra.Command {
-	var sameKey, dry bool
+	var sameKey bool
 	cmd := env.Reports(&cobra.Command{
 		Use:   "install",
 		Short: "Install what the definitions need",
@@ -44,13 +44,10 @@ of the one before: install refuses, unless --same-key says that the values are t
 
 Partitions that are created later get their triggers from the worker's next pass if its role may put triggers on them, and
 from install otherwise. Until then rows that are deleted by naming the partition are not recorded.`,
-		Example: "  sexton triggers install --dry-run\n  sexton triggers install\n  sexton triggers install --same-key",
+		Example: "  sexton triggers install\n  sexton triggers install --same-key",
 	}, func(ctx context.Context, _ []string) error {
 		set := func(cfg *triggers.Config) { cfg.SameKey, cfg.Waits = sameKey, waits(env) }
 		return onTracked(ctx, env, func(all *installation.Bound) error {
-			if dry {
-				return previewTriggers(ctx, env, all, set)
-			}
 			reports, err := installation.InstallTriggers(ctx, all, set)
 			if err != nil {
 				return err
@@ -67,7 +64,6 @@ from install otherwise. Until then rows that are deleted by naming the partition
 			})
 		})
 	})
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "print the SQL that it would run, and change nothing")
 	cmd.Flags().BoolVar(&sameKey, "same-key", false, "a key that is another column now has the same values: tombstones that wait fit")
 	return cmd
 }
@@ -75,21 +71,6 @@ from install otherwise. Until then rows that are deleted by naming the partition
 // waits warns of a lock that a command waits for.
 func waits(env *cli.Env) func(lock, holders string) {
 	return func(lock, holders string) { env.Warn("waits for " + lock + ", which is held by " + holders) }
-}
-
-// previewTriggers prints what an installation would run, apart from the rows by which it notes the generation of definitions.
-func previewTriggers(ctx context.Context, env *cli.Env, all *installation.Bound, set func(*triggers.Config)) error {
-	sql := map[string]string{}
-	err := all.OnTracked(ctx, func(db database.Database, conn *pgx.Conn, cfg triggers.Config, parents []triggers.Parent) error {
-		set(&cfg)
-		cfg.Record = func(statements string) { sql[db.Name] += statements }
-		_, err := triggers.Install(ctx, conn, cfg, parents)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	return preview(env, all.Databases, func(db database.Database) (string, string, error) { return db.Name, sql[db.Name], nil })
 }
 
 func triggersUninstallCommand(env *cli.Env) *cobra.Command {
