@@ -35,12 +35,7 @@ func Install(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) 
 		if err := cfg.installFunctions(ctx, conn, look, &report); err != nil {
 			return err
 		}
-		if err := cfg.rekey(ctx, conn, look.targets, rewritten); err != nil {
-			return err
-		}
-		return errors.Join(cfg.installTriggers(ctx, conn, look.targets, &report),
-			cfg.rekey(ctx, conn, look.targets, func(*resolved) string { return comeAtOnce }),
-			cfg.dropUnused(ctx, conn, look, &report))
+		return errors.Join(cfg.installTriggers(ctx, conn, look.targets, &report), cfg.dropUnused(ctx, conn, look, &report))
 	})
 	if err != nil {
 		return report, fmt.Errorf("install triggers: %w", err)

@@ -165,43 +165,6 @@ func (c Config) otherKeys(ctx context.Context, tx pgx.Tx, parents []Parent) (map
 	return other, err
 }
 
-// comeAtOnce has the failed tombstones of a key whose type has changed tried again: the type may be why. The trigger has to be renewed before.
-const comeAtOnce = "consume_after = pg_catalog.now() WHERE consume_after > pg_catalog.now() AND pg_catalog.isfinite(consume_after) AND last_error IS NOT NULL"
-
-// rewritten brings the waiting tombstones of a key whose type has changed to the form that the function now writes. It comes before
-// the trigger is renewed, by which the change is known: killed in between, the next run does the rest.
-func rewritten(parent *resolved) string {
-	if parent.class == bigintKey {
-		// What is no integer stays, and fails with its reason.
-		return `primary_key_value = primary_key_text::pg_catalog.int8, primary_key_text = NULL WHERE CASE WHEN primary_key_text ~ '^-?[0-9]{1,19}$'
-			THEN primary_key_text::pg_catalog.numeric BETWEEN -9223372036854775808 AND 9223372036854775807 END`
-	}
-	return "primary_key_text = primary_key_value::pg_catalog.text, primary_key_value = NULL WHERE primary_key_value IS NOT NULL"
-}
-
-// rekey makes a change to all waiting tombstones of the targets whose keys have another type now.
-func (c Config) rekey(ctx context.Context, conn *pgx.Conn, targets []target, changeOf func(*resolved) string) error {
-	for _, t := range targets {
-		if !t.otherClass() {
-			continue
-		}
-		set, where, _ := strings.Cut(changeOf(t.parent), " WHERE ")
-		sql := fmt.Sprintf(`UPDATE %[1]s SET %[2]s WHERE ctid = ANY (ARRAY(
-			SELECT ctid FROM %[1]s WHERE fully_qualified_table_name = $1 AND status = 1 AND %[3]s LIMIT 5000 FOR UPDATE))`, c.tombstones(), set, where)
-		for changed := int64(1); changed > 0; {
-			err := inTx(ctx, conn, pgx.ReadWrite, func(tx pgx.Tx) error {
-				tag, err := tx.Exec(ctx, sql, t.parent.recorded)
-				changed = tag.RowsAffected()
-				return err
-			})
-			if err != nil {
-				return fmt.Errorf("convert the tombstones of %s to the new type of its key: %w", t.parent.recorded, err)
-			}
-		}
-	}
-	return nil
-}
-
 // records reports whether a function is one that records these columns, whatever their types are.
 func records(function string, keyColumns []string) bool {
 	for _, class := range []keyClass{bigintKey, textKey, compositeKey} {

@@ -39,8 +39,8 @@ read others leaves the job alone until it reads these, or these are replaced by 
 before are not recorded for definitions that are new; sexton audit --repair finds the children that they have left.
 
 Where the key column of a parent has been renamed, or has another type, deletions go on being recorded; install renews
-the triggers, and converts tombstones that wait. Where the key is another column now, tombstones that wait carry the values
-of the one before: install refuses, unless --same-key says that the values are the same (as after two columns were swapped).
+the triggers. Where the key is another column now, tombstones that wait carry the values of the one before: install
+refuses, unless --same-key says that the values are the same (as after two columns were swapped).
 
 Partitions that are created later get their triggers from the worker's next pass if its role may put triggers on them, and
 from install otherwise. Until then rows that are deleted by naming the partition are not recorded.`,

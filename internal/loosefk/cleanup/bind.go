@@ -179,7 +179,7 @@ func (b *binding) checkKeys(ctx context.Context, p *pass) error {
 		reason := fmt.Sprintf("the trigger on %s records another key: name that key in the definitions (parent_column) until its tombstones are worked off, "+
 			"then run `sexton triggers install`; where both keys have the same values, run `sexton triggers install --same-key` now", found.Table)
 		if found.TypeOnly {
-			reason = fmt.Sprintf("the key of %s has another type now: run `sexton triggers install`, which converts the tombstones that wait", found.Table)
+			reason = fmt.Sprintf("the key of %s has another type now: run `sexton triggers install`", found.Table)
 		}
 		if b.addProblem(p, reason) {
 			p.log.ErrorContext(ctx, "definitions and triggers differ: tombstones of the parent wait", "parent", b.parents[at].Recorded, "error", reason)
