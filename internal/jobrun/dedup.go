@@ -12,10 +12,9 @@ import (
 // LeftOut is the key of the number of lines with the same message that were left out since the one before.
 const LeftOut = "left_out"
 
-// Dedup keeps a log readable while something fails many times a second. It writes the first of the warnings and errors with one message at
-// once. Others that follow within the period are
-// counted, and at its end the last of them is written with their number, so that the log also tells when it was over.
-// Lower levels pass as they are. Messages must be literal, as each that is new takes memory for a period.
+// Dedup keeps a log readable while something fails many times a second. It writes the first record of a group immediately. It counts
+// others that follow within the period, and at its end writes the last of them with their number, so that the log also shows when it ended.
+// Each new group takes memory for a period.
 type Dedup struct {
 	next slog.Handler
 	// windows are shared with the handlers derived from this one.
@@ -24,11 +23,11 @@ type Dedup struct {
 
 var _ slog.Handler = (*Dedup)(nil)
 
-// windows are the periods that run, by message.
+// windows are the periods that run, by group.
 type windows struct {
 	every time.Duration
-	// always tells which records are written whatever came before; nil: none.
-	always func(slog.Record) bool
+	// group returns the group of a record; "" for one that is always written.
+	group func(slog.Record) string
 
 	mu   sync.Mutex
 	open map[string]*window
@@ -44,9 +43,17 @@ type window struct {
 	last    slog.Record
 }
 
-// NewDedup returns a handler that writes to next one line per message and period. Records that always is true of pass.
-func NewDedup(next slog.Handler, every time.Duration, always func(slog.Record) bool) *Dedup {
-	return &Dedup{next: next, windows: &windows{every: every, always: always, open: map[string]*window{}}}
+// NewDedup returns a handler that writes to next one line per group and period.
+func NewDedup(next slog.Handler, every time.Duration, group func(slog.Record) string) *Dedup {
+	return &Dedup{next: next, windows: &windows{every: every, group: group, open: map[string]*window{}}}
+}
+
+// ByMessage groups warnings and errors by their messages, which must be literal. Lower levels are always written.
+func ByMessage(record slog.Record) string {
+	if record.Level < slog.LevelWarn {
+		return ""
+	}
+	return record.Message
 }
 
 // Enabled implements slog.Handler.
@@ -66,35 +73,34 @@ func (h *Dedup) WithGroup(name string) slog.Handler {
 
 // Handle implements slog.Handler.
 func (h *Dedup) Handle(ctx context.Context, record slog.Record) error {
-	if record.Level < slog.LevelWarn || h.windows.always != nil && h.windows.always(record) || !h.windows.leaveOut(ctx, h.next, record) {
-		return h.next.Handle(ctx, record)
+	if group := h.windows.group(record); group != "" && h.windows.leaveOut(ctx, h.next, group, record) {
+		return nil
 	}
-	return nil
+	return h.next.Handle(ctx, record)
 }
 
-// leaveOut counts a record whose message has a period, and opens one otherwise.
-func (w *windows) leaveOut(ctx context.Context, next slog.Handler, record slog.Record) bool {
+// leaveOut counts a record whose group has a period, and opens one otherwise.
+func (w *windows) leaveOut(ctx context.Context, next slog.Handler, group string, record slog.Record) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	message := record.Message
-	if open := w.open[message]; open != nil {
+	if open := w.open[group]; open != nil {
 		open.leftOut++
 		open.ctx, open.handler, open.last = context.WithoutCancel(ctx), next, record.Clone()
 		return true
 	}
-	w.open[message] = &window{end: time.AfterFunc(w.every, func() { w.ended(message) })}
+	w.open[group] = &window{end: time.AfterFunc(w.every, func() { w.ended(group) })}
 	return false
 }
 
 // ended writes what a period left out, which begins another one.
-func (w *windows) ended(message string) {
+func (w *windows) ended(group string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	window := w.open[message]
+	window := w.open[group]
 	switch {
 	case window == nil: // Flush was faster.
 	case window.leftOut == 0:
-		delete(w.open, message)
+		delete(w.open, group)
 	default:
 		window.write()
 		window.end.Reset(w.every)
@@ -114,12 +120,12 @@ func (h *Dedup) Flush() {
 	w := h.windows
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, message := range slices.Sorted(maps.Keys(w.open)) {
-		window := w.open[message]
+	for _, group := range slices.Sorted(maps.Keys(w.open)) {
+		window := w.open[group]
 		window.end.Stop()
 		if window.leftOut > 0 {
 			window.write()
 		}
-		delete(w.open, message)
+		delete(w.open, group)
 	}
 }

@@ -29,13 +29,15 @@ func taken(t *testing.T, j *pgtest.Journal) []string {
 }
 
 func logger(j *pgtest.Journal) (*slog.Logger, *jobrun.Dedup) {
-	handler := jobrun.NewDedup(slog.NewJSONHandler(j, nil), every, func(record slog.Record) bool {
-		special := false
+	handler := jobrun.NewDedup(slog.NewJSONHandler(j, nil), every, func(record slog.Record) string {
+		group := jobrun.ByMessage(record)
 		record.Attrs(func(a slog.Attr) bool {
-			special = special || a.Key == "job_id"
+			if a.Key == "job_id" {
+				group = ""
+			}
 			return true
 		})
-		return special
+		return group
 	})
 	return slog.New(handler), handler
 }

@@ -83,7 +83,8 @@ type Runner struct {
 
 	mu     sync.Mutex
 	tidied map[string]tidied
-	held   map[holding]*heldLine
+	// held logs which leases other processes hold.
+	held *Dedup
 	// live are the IDs of the runs under way.
 	live map[int64]bool
 }
@@ -128,7 +129,7 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 	result, err = r.underLease(ctx, log, queries, spec, &report, granted, err, work)
 	if outdated, ok := errors.AsType[*lease.GenerationError](err); ok {
 		report.Outcome, report.Outdated, report.Reason, err = Skipped, true, outdated.Error(), nil
-		r.logOutdated(ctx, log, outdated)
+		r.logOutdated(ctx, spec, runID, outdated)
 	}
 	if result.Stats != nil {
 		stats, marshalErr := json.Marshal(result.Stats)
@@ -200,7 +201,7 @@ func (r *Runner) underLease(
 	}
 	if held, ok := errors.AsType[*lease.HeldError](refused); ok {
 		report.Outcome, report.Holder, report.Reason = Skipped, held.Holder, held.Error()
-		r.logHeld(ctx, log, held)
+		r.logHeld(ctx, spec, report.RunID, held)
 		return Result{}, nil
 	}
 	if refused != nil {

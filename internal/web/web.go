@@ -59,7 +59,7 @@ func (s *Server) Run(ctx context.Context) {
 	if listener == nil {
 		return
 	}
-	refusals := jobrun.NewDedup(s.Logger.Handler(), refusedEvery, nil)
+	refusals := jobrun.NewDedup(s.Logger.Handler(), refusedEvery, jobrun.ByMessage)
 	defer refusals.Flush()
 	slots := limit(listener)
 	server := &http.Server{

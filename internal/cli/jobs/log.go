@@ -38,12 +38,14 @@ const riverEvery = 30 * time.Second
 // dampenRiver writes one line of River's per message and half-minute. What it says about one job is written every time: there is one
 // line per job, and another would not do for it.
 func dampenRiver(log *slog.Logger) *jobrun.Dedup {
-	return jobrun.NewDedup(talk{log.Handler()}, riverEvery, func(record slog.Record) bool {
-		ofOneJob := false
+	return jobrun.NewDedup(talk{log.Handler()}, riverEvery, func(record slog.Record) string {
+		group := jobrun.ByMessage(record)
 		record.Attrs(func(attr slog.Attr) bool {
-			ofOneJob = attr.Key == "job_id"
-			return !ofOneJob
+			if attr.Key == "job_id" {
+				group = ""
+			}
+			return true
 		})
-		return ofOneJob
+		return group
 	})
 }
