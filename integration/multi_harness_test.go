@@ -197,7 +197,7 @@ func (s *multiSite) settled(t *testing.T) {
 }
 
 // hurried is cleaned for tombstones that are put off, perhaps more than once: it stands for that time, and wakes the worker
-// as `sexton tombstones retry` does.
+// as `sexton failures retry tombstones` does.
 func (s *multiSite) hurried(t *testing.T) {
 	var last time.Time
 	waitUntil(t, "tombstones of main to be worked off", func() bool {

@@ -213,13 +213,13 @@ func testMultiBroken(t *testing.T, p program) {
 			WHERE status = 1 AND consume_after > clock_timestamp() AND last_error IS NOT NULL)`)
 		_, _, reason := s.main.waitingTombstones(t, "parents")
 		require.Contains(t, reason, change.reason)
-		require.Contains(t, s.run(t, 0, "tombstones", "list", "--failed"), change.reason)
+		require.Contains(t, s.run(t, 0, "failures", "list"), change.reason)
 		for _, at := range []*home{&s.ci, &s.sec} {
 			at.wait(t, soon, "tombstones of "+at.name+" to be worked off", "NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)")
 		}
 
 		inCI(change.mends)
-		s.run(t, 0, "tombstones", "retry", "--all")
+		s.run(t, 0, "failures", "retry", "tombstones", "--all", "--database", s.main.name)
 		s.cleaned(t)
 	}
 	w.stop(t)

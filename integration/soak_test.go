@@ -240,7 +240,7 @@ func soakLooseKeys(t *testing.T, p program, seed uint64, length time.Duration) {
 	t.Logf("%d statements, %d rows cleaned, %d tombstones to go", w.steps, site.count(t, "SELECT count(*) FROM changes WHERE "+changedUnder("%")),
 		site.count(t, "SELECT count(*) FROM loose_foreign_keys_deleted_records"))
 	// What failed in a trigger waits for minutes, or for an operator.
-	p.run(t, site.dir, site.url, 0, "tombstones", "retry", "--all")
+	p.run(t, site.dir, site.url, 0, "failures", "retry", "tombstones", "--all")
 	site.rests(t, s.survivor(t))
 }
 

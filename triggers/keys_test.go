@@ -308,7 +308,7 @@ func TestChangedTypeOfKeyIsRecorded(t *testing.T) {
 	requireForms(1, 2)
 	require.Empty(t, b.status(id("plain")))
 	b.Exec("ALTER TABLE plain ALTER id TYPE bigint; DELETE FROM plain WHERE id = 3; ALTER TABLE plain ALTER id TYPE text; DELETE FROM plain")
-	require.Equal(t, []string{"public.plain 1", "public.plain 2", "public.plain 3", "public.plain 4", "public.plain 5.5"}, b.tombstones())
+	require.ElementsMatch(t, []string{"public.plain 1", "public.plain 2", "public.plain 3", "public.plain 4", "public.plain 5.5"}, b.tombstones())
 }
 
 // Two columns that changed their names are two columns: their values are the same only if somebody says so.

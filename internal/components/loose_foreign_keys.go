@@ -112,20 +112,19 @@ func listTombstones(ctx context.Context, all *installation.Connections, limit in
 		if all.Down[db.Name] != nil {
 			continue
 		}
-		options := loosefk.ListOptions{FailedOnly: true, Limit: limit, Window: max(limit, FailureWindow)}
-		list, err := installation.TombstonesOf(all, db).List(ctx, options)
+		list, err := installation.TombstonesOf(all, db).Failed(ctx, limit, max(limit, FailureWindow))
 		if err != nil {
 			return failures, more, fmt.Errorf("database %s: %w", db.Name, err)
 		}
 		more = more || list.More > 0 || list.Capped
-		for _, t := range list.Tombstones {
+		for _, t := range list.First {
 			failures = append(failures, tombstoneFailure(db.Name, t))
 		}
 	}
 	return failures, more, nil
 }
 
-func tombstoneFailure(database string, t loosefk.PendingTombstone) Failure {
+func tombstoneFailure(database string, t loosefk.FailedTombstone) Failure {
 	failure := Failure{
 		Source: "tombstones", Database: database, ID: strconv.FormatInt(t.ID, 10), What: t.Table + ", key " + t.Key,
 		Attempts: t.Attempts, GivenUp: t.ConsumeAfter.InfinityModifier == pgtype.Infinity,
@@ -141,18 +140,14 @@ func tombstoneFailure(database string, t loosefk.PendingTombstone) Failure {
 }
 
 func retryTombstones(ctx context.Context, all *installation.Connections, db database.Database, id dml.ID) (string, error) {
-	var options loosefk.RetryOptions
-	if id.Text != "" {
-		options.IDs = []int64{id.Number()}
-	}
-	result, err := installation.TombstonesOf(all, db).Retry(ctx, options)
+	result, err := installation.TombstonesOf(all, db).Retry(ctx, id.Number())
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("database %s: %w", db.Name, err)
-	case len(result.Unknown) > 0:
-		return "", Refuse("tombstone %s does not wait any more", id)
 	case result.Busy > 0 && result.Retried == 0:
 		return "", Refuse("a worker has it in hand")
+	case id.Text != "" && result.Retried+result.Due == 0:
+		return "", Refuse("tombstone %s does not wait any more", id)
 	}
 	return words.Counted(result.Retried+result.Due, "tombstone") + " due now", nil
 }
@@ -201,20 +196,20 @@ func examineTriggers(ctx context.Context, x *Exam) (found []doctor.Finding, err 
 
 // failedTombstones names failed tombstones, the first of them each, as a definition or a constraint may have to change.
 func failedTombstones(ctx context.Context, x *Exam) (found []doctor.Finding, _ error) {
-	options := loosefk.ListOptions{FailedOnly: true, Limit: failingShown, Window: FailureWindow}
-	list, err := installation.TombstonesOf(x.Connections, x.DB).List(ctx, options)
-	for _, t := range list.Tombstones {
+	list, err := installation.TombstonesOf(x.Connections, x.DB).Failed(ctx, failingShown, FailureWindow)
+	for _, t := range list.First {
 		reason := "for a reason that was not kept"
 		if t.LastError != nil {
 			reason = *t.LastError
 		}
 		found = append(found, doctor.One(problem.Warning, fmt.Sprintf("%s, key %s", t.Table, t.Key),
 			fmt.Sprintf("the clean-up after this row has failed, %s so far: %s", words.Counted(t.Attempts, "attempt"), reason),
-			fmt.Sprintf("remove the reason; the next attempt is made by itself, or at once with `sexton tombstones retry --id %d`", t.ID))...)
+			fmt.Sprintf("remove the reason; the next attempt is made by itself, or at once with `sexton failures retry tombstones %d --database %s`",
+				t.ID, x.DB.Name))...)
 	}
 	if list.More > 0 {
 		found = append(found, doctor.One(problem.Warning, "table "+triggers.TombstoneTable,
-			words.Counted(list.More, "more tombstone")+" failed", "see `sexton tombstones list --failed`")...)
+			words.Counted(list.More, "more tombstone")+" failed", "see `sexton failures list`")...)
 	}
 	return found, err
 }

@@ -106,12 +106,11 @@ func (d keptPlaceholders) Print(w io.Writer) {
 	if len(d.Placeholders) > 0 {
 		_, _ = fmt.Fprintln(w)
 	}
-	PrintPlaceholders(w, "", d.Placeholders)
+	printPlaceholders(w, d.Placeholders)
 }
 
-// PrintPlaceholders lists placeholders, or writes the text none.
-func PrintPlaceholders(w io.Writer, none string, placeholders []placeholder.Placeholder) {
-	words.List(w, none, "PLACEHOLDER\tSTATE\tATTEMPTS\tLAST ATTEMPT\tNEXT ATTEMPT\tREASON", placeholders, func(p placeholder.Placeholder) []any {
+func printPlaceholders(w io.Writer, placeholders []placeholder.Placeholder) {
+	words.List(w, "", "PLACEHOLDER\tSTATE\tATTEMPTS\tLAST ATTEMPT\tNEXT ATTEMPT\tREASON", placeholders, func(p placeholder.Placeholder) []any {
 		last, next := words.Age(p.LastAttemptAt), words.Moment(p.NextAttemptAt)
 		if p.LastAttemptAt == nil && p.Attempts > 0 {
 			last = "unknown" // The row says infinity.
@@ -148,5 +147,5 @@ func givenUpPlaceholders(ctx context.Context, x *Exam) ([]doctor.Finding, error)
 	}
 	return doctor.One(problem.Warning, "table "+placeholder.DetailsTable,
 		fmt.Sprintf("%s given up after %d attempts", words.Counted(backlog.GivenUp, "placeholder user"), x.Config.PlaceholderUsers.MaxAttempts),
-		"see `sexton placeholders list --given-up` for what refers to them, remove that, and run `sexton placeholders retry ID`, or with --all"), nil
+		"see `sexton failures list` for what refers to them, remove that, and run `sexton failures retry placeholders --all`"), nil
 }

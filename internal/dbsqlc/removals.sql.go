@@ -85,32 +85,3 @@ func (q *Queries) RemovalTake(ctx context.Context, seconds float64) (RemovalTake
 	)
 	return i, err
 }
-
-const removalsQueued = `-- name: RemovalsQueued :one
-SELECT pg_catalog.count(*), coalesce(extract(epoch FROM pg_catalog.clock_timestamp() - pg_catalog.min(queued.queued_at)), 0)::pg_catalog.float8 AS seconds
-FROM (SELECT removal.queued_at FROM "sexton".external_diff_removals AS removal ORDER BY removal.id LIMIT $1) AS queued
-`
-
-type RemovalsQueuedRow struct {
-	Count   int64
-	Seconds float64
-}
-
-// Entries come in the order of their ids, as good as.
-func (q *Queries) RemovalsQueued(ctx context.Context, most int32) (RemovalsQueuedRow, error) {
-	row := q.db.QueryRow(ctx, removalsQueued, most)
-	var i RemovalsQueuedRow
-	err := row.Scan(&i.Count, &i.Seconds)
-	return i, err
-}
-
-const removalsReadable = `-- name: RemovalsReadable :one
-SELECT coalesce(pg_catalog.has_table_privilege(pg_catalog.to_regclass('"sexton".external_diff_removals'), 'SELECT'), false)::boolean AS readable
-`
-
-func (q *Queries) RemovalsReadable(ctx context.Context) (bool, error) {
-	row := q.db.QueryRow(ctx, removalsReadable)
-	var readable bool
-	err := row.Scan(&readable)
-	return readable, err
-}

@@ -91,56 +91,39 @@ func (q *Queries) TombstonesDueKeys(ctx context.Context, parent string, most int
 	return items, nil
 }
 
-const tombstonesList = `-- name: TombstonesList :many
+const tombstonesFailed = `-- name: TombstonesFailed :many
 SELECT
     pending.id,
     pending.fully_qualified_table_name::pg_catalog.text AS "table",
     coalesce(pending.primary_key_value::pg_catalog.text, pending.primary_key_text, '')::pg_catalog.text AS key,
     pending.cleanup_attempts::bigint AS attempts,
-    (pending.cleanup_attempts > 0 OR pending.consume_after > pg_catalog.now())::boolean AS failed,
     pending.last_error,
     pending.consume_after,
     (pending.consume_after > pg_catalog.now())::boolean AS deferred,
     extract(epoch FROM pg_catalog.now() - pending.created_at)::pg_catalog.float8 AS age_seconds,
     pg_catalog.count(*) OVER () AS total
-FROM (
-    SELECT tombstone.id, tombstone.partition, tombstone.primary_key_value, tombstone.status, tombstone.created_at, tombstone.fully_qualified_table_name, tombstone.consume_after, tombstone.cleanup_attempts, tombstone.primary_key_text, tombstone.last_error, tombstone.parent_oid, tombstone.tracked_as
-    FROM pg_catalog.unnest($1::pg_catalog.text[]) AS parent (name)
-    CROSS JOIN (
-        VALUES ('-infinity'::pg_catalog.timestamptz, pg_catalog.now()), (pg_catalog.now() + interval '1 microsecond', 'infinity'::pg_catalog.timestamptz)
-    ) AS stretch (first, last)
-    CROSS JOIN LATERAL (
-        SELECT waiting.id, waiting.partition, waiting.primary_key_value, waiting.status, waiting.created_at, waiting.fully_qualified_table_name, waiting.consume_after, waiting.cleanup_attempts, waiting.primary_key_text, waiting.last_error, waiting.parent_oid, waiting.tracked_as
-        FROM "public".loose_foreign_keys_deleted_records AS waiting
-        WHERE waiting.fully_qualified_table_name = parent.name AND waiting.status = 1
-          AND waiting.consume_after >= stretch.first AND waiting.consume_after <= stretch.last
-        ORDER BY waiting.consume_after, waiting.id
-        LIMIT $2::bigint
-    ) AS tombstone
-    UNION ALL
-    SELECT named.id, named.partition, named.primary_key_value, named.status, named.created_at, named.fully_qualified_table_name, named.consume_after, named.cleanup_attempts, named.primary_key_text, named.last_error, named.parent_oid, named.tracked_as
-    FROM "public".loose_foreign_keys_deleted_records AS named
-    WHERE $3::bigint <> 0 AND named.id = $3::bigint AND named.status = 1
+FROM pg_catalog.unnest($1::pg_catalog.text[]) AS parent (name)
+CROSS JOIN (
+    VALUES ('-infinity'::pg_catalog.timestamptz, pg_catalog.now()), (pg_catalog.now() + interval '1 microsecond', 'infinity'::pg_catalog.timestamptz)
+) AS stretch (first, last)
+CROSS JOIN LATERAL (
+    SELECT waiting.id, waiting.partition, waiting.primary_key_value, waiting.status, waiting.created_at, waiting.fully_qualified_table_name, waiting.consume_after, waiting.cleanup_attempts, waiting.primary_key_text, waiting.last_error, waiting.parent_oid, waiting.tracked_as
+    FROM "public".loose_foreign_keys_deleted_records AS waiting
+    WHERE waiting.fully_qualified_table_name = parent.name AND waiting.status = 1
+      AND waiting.consume_after >= stretch.first AND waiting.consume_after <= stretch.last
+    ORDER BY waiting.consume_after, waiting.id
+    LIMIT $2::bigint
 ) AS pending
-WHERE NOT $4::boolean OR pending.cleanup_attempts > 0 OR pending.consume_after > pg_catalog.now()
-ORDER BY failed DESC, pending.fully_qualified_table_name, pending.consume_after, pending.id
-LIMIT $5::bigint
+WHERE pending.cleanup_attempts > 0 OR pending.consume_after > pg_catalog.now()
+ORDER BY pending.fully_qualified_table_name, pending.consume_after, pending.id
+LIMIT $3::bigint
 `
 
-type TombstonesListParams struct {
-	Parents    []string
-	Span       int64
-	ID         int64
-	FailedOnly bool
-	Most       int64
-}
-
-type TombstonesListRow struct {
+type TombstonesFailedRow struct {
 	ID           int64
 	Table        string
 	Key          string
 	Attempts     int64
-	Failed       bool
 	LastError    *string
 	ConsumeAfter pgtype.Timestamptz
 	Deferred     bool
@@ -148,29 +131,22 @@ type TombstonesListRow struct {
 	Total        int64
 }
 
-// The tombstones of some parents, failed ones first, in the order of the index, and how many there are. Per parent it reads two stretches of
-// the index of at most so many rows: of what is due, and of what is put off. Where an id is given, which is never 0, also its tombstone.
-func (q *Queries) TombstonesList(ctx context.Context, arg TombstonesListParams) ([]TombstonesListRow, error) {
-	rows, err := q.db.Query(ctx, tombstonesList,
-		arg.Parents,
-		arg.Span,
-		arg.ID,
-		arg.FailedOnly,
-		arg.Most,
-	)
+// The failed tombstones of some parents, in the order of the index, and how many there are. Per parent it reads two stretches of
+// the index of at most so many rows: of what is due, and of what is put off.
+func (q *Queries) TombstonesFailed(ctx context.Context, parents []string, span int64, most int64) ([]TombstonesFailedRow, error) {
+	rows, err := q.db.Query(ctx, tombstonesFailed, parents, span, most)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []TombstonesListRow
+	var items []TombstonesFailedRow
 	for rows.Next() {
-		var i TombstonesListRow
+		var i TombstonesFailedRow
 		if err := rows.Scan(
 			&i.ID,
 			&i.Table,
 			&i.Key,
 			&i.Attempts,
-			&i.Failed,
 			&i.LastError,
 			&i.ConsumeAfter,
 			&i.Deferred,
@@ -192,7 +168,7 @@ SELECT page.at, page.id, page.failed, page.wanted, page.last
 FROM (
     SELECT tombstone.consume_after::pg_catalog.text AS at, tombstone.id,
            (tombstone.cleanup_attempts > 0 OR tombstone.consume_after > pg_catalog.now())::boolean AS failed,
-           ($1::bigint[] IS NULL OR tombstone.id = ANY ($1::bigint[]))::boolean AS wanted,
+           ($1::bigint IN (0, tombstone.id))::boolean AS wanted,
            (pg_catalog.row_number() OVER (ORDER BY tombstone.consume_after, tombstone.id) = $2::bigint)::boolean AS last
     FROM "public".loose_foreign_keys_deleted_records AS tombstone
     WHERE tombstone.fully_qualified_table_name = $3
@@ -201,12 +177,12 @@ FROM (
     ORDER BY tombstone.consume_after, tombstone.id
     LIMIT $2::bigint
 ) AS page
-WHERE page.wanted AND (page.failed OR $1::bigint[] IS NOT NULL) OR page.last
+WHERE page.wanted AND (page.failed OR $1::bigint <> 0) OR page.last
 ORDER BY page.last, page.at::pg_catalog.timestamptz, page.id
 `
 
 type TombstonesPageParams struct {
-	Ids    []int64
+	Wanted int64
 	Size   int64
 	Parent string
 	After  string
@@ -221,11 +197,11 @@ type TombstonesPageRow struct {
 	Last   bool
 }
 
-// Of so many tombstones of a parent behind a position, the ones with some ids, or, where these are NULL, the failed ones. The last one of a full
+// Of so many tombstones of a parent behind a position, the failed ones, or the one with an id, which is never 0. The last one of a full
 // page comes as well: there may be more behind it. Times are texts since they may be infinite.
 func (q *Queries) TombstonesPage(ctx context.Context, arg TombstonesPageParams) ([]TombstonesPageRow, error) {
 	rows, err := q.db.Query(ctx, tombstonesPage,
-		arg.Ids,
+		arg.Wanted,
 		arg.Size,
 		arg.Parent,
 		arg.After,

@@ -344,7 +344,7 @@ func TestCommandsPlanNoTriggers(t *testing.T) {
 	b.audit(t, b.auditor(2, true))
 	b.RequireOwnPlannerSettings(t, "loose_foreign_keys_deleted_records")
 	b.Exec("UPDATE loose_foreign_keys_deleted_records SET cleanup_attempts = 3; TRUNCATE strangers.settings")
-	require.Positive(t, retry(t, tombstonesOf(b.DB), loosefk.RetryOptions{}).Retried)
+	require.Positive(t, retry(t, tombstonesOf(b.DB), 0).Retried)
 	b.RequireOwnPlannerSettings(t, "loose_foreign_keys_deleted_records")
 }
 

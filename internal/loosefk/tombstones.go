@@ -1,10 +1,8 @@
 package loosefk
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,18 +14,13 @@ import (
 )
 
 const (
-	// listWindow is how many tombstones List reads of each parent: that number from the
-	// head of its queue, and that number of deferred ones. Failed tombstones are in one
-	// of these two parts. A run begins with the oldest tombstones, and a failure moves a
-	// tombstone past the current time only.
-	listWindow = 10_000
 	// pageSize is how many tombstones one statement of a retry reads. changeSize is how
 	// many one transaction changes.
 	pageSize   = 10_000
 	changeSize = 1_000
 )
 
-// Tombstones lists the pending tombstones of one database and retries failed ones. It may
+// Tombstones lists the failed tombstones of one database and retries them. It may
 // be used while workers run.
 type Tombstones struct {
 	DB     pgcatalog.Beginner
@@ -47,161 +40,114 @@ func queryResult[T any](ctx context.Context, t Tombstones, what string, query fu
 	return result, problem.Doing(err, "%s", what)
 }
 
-// PendingTombstone is one deleted parent whose children have not been cleaned up yet.
-type PendingTombstone struct {
-	ID int64 `json:"id"`
+// FailedTombstone is a tombstone with attempts, or a deferred one.
+type FailedTombstone struct {
+	ID int64
 	// Table is the parent as the tombstone names it, schema-qualified and quoted if
 	// necessary.
-	Table string `json:"table"`
+	Table string
 	// Key is the deleted row's key in text form.
-	Key string `json:"key"`
+	Key string
 	// Attempts counts the runs that could not finish it since it was last retried.
-	Attempts int64 `json:"attempts"`
-	// Failed is true for tombstones with attempts and for deferred tombstones.
-	Failed bool `json:"failed"`
+	Attempts int64
 	// LastError is table, SQLSTATE and message of the last attempt. It is nil before the
 	// first one.
-	LastError *string `json:"last_error"`
+	LastError *string
 	// ConsumeAfter is when it is or was due. It may be infinite: an operator can use it
 	// to reorder the queue.
-	ConsumeAfter pgtype.Timestamptz `json:"consume_after"`
+	ConsumeAfter pgtype.Timestamptz
 	// Deferred reports that ConsumeAfter is in the future.
-	Deferred   bool    `json:"deferred"`
-	AgeSeconds float64 `json:"age_seconds"`
-	Total      int64   `json:"-"`
+	Deferred   bool
+	AgeSeconds float64
+	Total      int64
 }
 
-// ListOptions selects tombstones. Limit must be positive.
-type ListOptions struct {
-	// Parent is the recorded name of one parent. "" selects all parents.
-	Parent string
-	// FailedOnly leaves out tombstones that have not failed.
-	FailedOnly bool
-	Limit      int
-	// Window is how many tombstones of a parent are read in each part of the queue that
-	// has failed ones. 0 stands for listWindow.
-	Window int
-}
-
-// TombstoneList is the beginning of a queue.
-type TombstoneList struct {
-	Tombstones []PendingTombstone
-	// More counts tombstones that Limit left out. Capped reports that there may be more
-	// than that.
+// FailedTombstones are the first failed tombstones of a database.
+type FailedTombstones struct {
+	First []FailedTombstone
+	// More counts tombstones that the limit left out. Capped reports that there may be
+	// more than that.
 	More   int64
 	Capped bool
 }
 
-// List returns the first tombstones: failed ones first, then by parent and in the order
-// in which they are processed. It reads a limited part of the queue, however long that
-// is.
-func (t Tombstones) List(ctx context.Context, options ListOptions) (TombstoneList, error) {
-	var list TombstoneList
-	parents, err := t.parents(ctx, options.Parent)
-	if err != nil {
-		return list, err
-	}
-	window := int64(cmp.Or(options.Window, listWindow))
+// Failed returns at most limit failed tombstones, by parent and in the order in which
+// they are processed. It reads at most window tombstones from the head of each parent's
+// queue, and that number of deferred ones. Failed tombstones are in one of these two
+// parts: a run begins with the oldest tombstones, and a failure moves a tombstone past
+// the current time only.
+func (t Tombstones) Failed(ctx context.Context, limit, window int) (list FailedTombstones, err error) {
 	var total int64
-	list.Tombstones, total, err = t.read(ctx, dbsqlc.TombstonesListParams{
-		Parents: parents, Span: window + 1, FailedOnly: options.FailedOnly, Most: int64(options.Limit),
+	rows, err := queryResult(ctx, t, "list tombstones", func(q *dbsqlc.Queries) ([]dbsqlc.TombstonesFailedRow, error) {
+		parents, err := q.TombstoneParents(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return q.TombstonesFailed(ctx, parents, int64(window)+1, int64(limit))
 	})
-	list.Capped = total > window
-	list.More = max(0, min(total, window)-int64(len(list.Tombstones)))
-	return list, err
-}
-
-func (t Tombstones) read(ctx context.Context, params dbsqlc.TombstonesListParams) (found []PendingTombstone, total int64, err error) {
-	rows, err := queryResult(ctx, t, "list tombstones", func(q *dbsqlc.Queries) ([]dbsqlc.TombstonesListRow, error) { return q.TombstonesList(ctx, params) })
-	found = []PendingTombstone{}
 	for _, row := range rows {
-		found, total = append(found, PendingTombstone(row)), row.Total
+		list.First, total = append(list.First, FailedTombstone(row)), row.Total
 	}
-	return found, total, err
-}
-
-// RetryOptions selects the tombstones to retry: by ID, of one parent, or all.
-type RetryOptions struct {
-	Parent string
-	// IDs selects these tombstones. If it is empty, all are selected.
-	IDs []int64
+	list.Capped = total > int64(window)
+	list.More = max(0, min(total, int64(window))-int64(len(list.First)))
+	return list, err
 }
 
 // Retried is the result of a retry.
 type Retried struct {
-	// Retried counts tombstones that were made due. Due counts those that already were
-	// due and had not failed. It only counts tombstones that were selected by ID.
-	Retried int64 `json:"retried"`
-	Due     int64 `json:"due"`
+	// Retried counts tombstones that were made due. Due is 1 if the tombstone that was
+	// named was due and had not failed.
+	Retried, Due int64
 	// Busy counts tombstones that a worker was processing. They were not changed.
-	Busy int64 `json:"busy"`
-	// Unknown has the IDs for which there is no pending tombstone.
-	Unknown []int64 `json:"unknown"`
+	Busy int64
 }
 
-// Retry makes failed tombstones due now and resets their attempts. A second call changes
-// nothing more. It reads the queue in pages and skips rows that another session has
-// locked. The counts are also valid with an error.
-func (t Tombstones) Retry(ctx context.Context, options RetryOptions) (Retried, error) {
-	result := Retried{Unknown: slices.Compact(slices.Sorted(slices.Values(options.IDs)))}
-	parents, err := t.parents(ctx, options.Parent)
+// Retry makes a failed tombstone due now, or all if id is 0, and resets the attempts. A
+// second call changes nothing more. It reads the queue in pages and skips rows that
+// another session has locked. The counts are also valid with an error.
+func (t Tombstones) Retry(ctx context.Context, id int64) (result Retried, err error) {
+	parents, err := queryResult(ctx, t, "look for tombstones", func(q *dbsqlc.Queries) ([]string, error) { return q.TombstoneParents(ctx) })
 	if err != nil {
 		return result, err
 	}
-	if result.Unknown == nil {
-		result.Unknown = []int64{}
-	}
 	for _, parent := range parents {
-		if err := t.retryParent(ctx, parent, options.IDs, &result); err != nil {
+		if err := t.retryParent(ctx, parent, id, &result); err != nil {
 			return result, err
 		}
-		if len(options.IDs) > 0 && len(result.Unknown) == 0 {
+		if id != 0 && result != (Retried{}) {
 			break
 		}
 	}
 	return result, nil
 }
 
-func (t Tombstones) retryParent(ctx context.Context, parent string, ids []int64, result *Retried) error {
+func (t Tombstones) retryParent(ctx context.Context, parent string, id int64, result *Retried) error {
 	what := "retry tombstones of " + parent
-	if len(ids) == 0 {
-		ids = nil
-	}
-	next := dbsqlc.TombstonesPageParams{Ids: ids, Size: pageSize, Parent: parent, After: "-infinity"}
+	next := dbsqlc.TombstonesPageParams{Wanted: id, Size: pageSize, Parent: parent, After: "-infinity"}
 	for more := true; more; {
 		more = false
 		page, err := queryResult(ctx, t, what, func(q *dbsqlc.Queries) ([]dbsqlc.TombstonesPageRow, error) { return q.TombstonesPage(ctx, next) })
 		if err != nil {
 			return err
 		}
-		failed := page[:0]
+		var ids []int64
+		var times []string
 		for _, one := range page {
 			if one.Last {
 				next.After, next.ID, more = one.At, one.ID, true
 			}
-			if !one.Wanted {
-				continue
-			}
-			at, unmet := slices.BinarySearch(result.Unknown, one.ID)
 			switch {
-			case one.Failed:
-				failed = append(failed, one)
-			case unmet: // It may also be due because this retry made it due at a later position.
+			case one.Wanted && one.Failed:
+				ids, times = append(ids, one.ID), append(times, one.At)
+			case one.Wanted && id != 0:
 				result.Due++
 			}
-			if unmet {
-				result.Unknown = slices.Delete(result.Unknown, at, at+1)
-			}
 		}
-		for part := range slices.Chunk(failed, changeSize) {
-			var ids []int64
-			var times []string
-			for _, one := range part {
-				ids, times = append(ids, one.ID), append(times, one.At)
-			}
+		for begin := 0; begin < len(ids); begin += changeSize {
+			end := min(begin+changeSize, len(ids))
 			var found int64
 			retried, err := t.change(ctx, what, func(q *dbsqlc.Queries) (int64, error) {
-				row, err := q.TombstonesRetry(ctx, ids, times, parent)
+				row, err := q.TombstonesRetry(ctx, ids[begin:end], times[begin:end], parent)
 				found = row.Found
 				return row.Retried, err
 			})
@@ -211,8 +157,8 @@ func (t Tombstones) retryParent(ctx context.Context, parent string, ids []int64,
 			result.Retried += retried
 			result.Busy += found - retried
 		}
-		if ids != nil && len(result.Unknown) == 0 {
-			return nil
+		if id != 0 && *result != (Retried{}) {
+			break // It has another position now.
 		}
 	}
 	return nil
@@ -231,14 +177,6 @@ func (t Tombstones) change(ctx context.Context, what string, do func(q *dbsqlc.Q
 		return 0, problem.Doing(err, "%s", what)
 	}
 	return changed, nil
-}
-
-// parents returns the recorded name of one parent or of all that have tombstones.
-func (t Tombstones) parents(ctx context.Context, one string) ([]string, error) {
-	if one != "" {
-		return []string{one}, nil
-	}
-	return queryResult(ctx, t, "look for tombstones", func(q *dbsqlc.Queries) ([]string, error) { return q.TombstoneParents(ctx) })
 }
 
 // Count counts the pending tombstones of a parent, up to most.

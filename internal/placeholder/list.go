@@ -42,17 +42,6 @@ type Placeholder struct {
 	BlockedBy []string `json:"blocked_by,omitempty"`
 }
 
-// List returns ownerless placeholders by the ids of their rows: those of one state, or of all where state is empty.
-func List(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, rules Rules, state State, limit int) ([]Placeholder, error) {
-	// Of placeholders that can be tried again none is given up; their states need not be known.
-	const from = `(
-    SELECT detail.* FROM {detail}
-    WHERE detail.namespace_id IS NULL AND ($3::pg_catalog.text <> 'given_up' OR detail.deletion_attempts >= $1)
-)`
-	const those = "\nWHERE $3::pg_catalog.text = '' OR tried.state = $3::pg_catalog.text ORDER BY tried.id LIMIT $4"
-	return read[Placeholder](ctx, db, names, statement("list", "from", from)+those, rules, string(state), limit)
-}
-
 // ReadKept returns the first of the placeholders that something keeps, most often tried first.
 func ReadKept(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, rules Rules, limit int) ([]Placeholder, error) {
 	const from = `(
@@ -71,24 +60,6 @@ func read[T any](ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, sql
 	rows, _ := db.Query(ctx, names.Render(sql), append(rules.args(), args...)...)
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[T])
 	return found, problem.Doing(err, "read placeholder users")
-}
-
-// Reason says what keeps placeholders that may still be offered or are given up.
-type Reason struct {
-	// Reason is a column, as table.column, or Refused.
-	Reason       string `json:"reason"`
-	Placeholders int64  `json:"placeholders"`
-	GivenUp      int64  `json:"given_up"`
-	// NextAttemptAt is the earliest time of the next attempt of one of them; absent where all are given up or put off for ever.
-	NextAttemptAt *time.Time `json:"next_attempt_at,omitempty"`
-}
-
-// Refused is the reason of placeholders that no reference keeps: the database has refused them, or a rule of the deletion.
-const Refused = "refused"
-
-// ReadReasons returns what keeps most placeholders, of the first 10,000.
-func ReadReasons(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, rules Rules, limit int) ([]Reason, error) {
-	return read[Reason](ctx, db, names, statement("reasons"), rules, limit)
 }
 
 // RetryAll gives all placeholders that are put off or given up their attempts back, 10,000 at most. Placeholders whose job waits
@@ -112,7 +83,7 @@ func CountNegative(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (
 
 // Why a placeholder cannot be tried again.
 var (
-	ErrUnknown  = errors.New("there are no details of a placeholder user with this id; see sexton placeholders list")
+	ErrUnknown  = errors.New("there are no details of a placeholder user with this id")
 	ErrOwned    = errors.New("the group of its import is still there")
 	ErrQueued   = errors.New("it is queued for deletion already")
 	ErrObsolete = errors.New("the user is gone, or no placeholder any more")

@@ -121,7 +121,7 @@ const (
 func statements() pgcatalog.Texts {
 	return pgcatalog.Texts{Files: queries, Parts: map[string]string{
 		"detail": `"public".` + DetailsTable + ` AS detail`, "since": since, "untried": untried, "tried": tried, "unqueued": unqueued, "waits": waits,
-		"placeholder": isPlaceholder, "next_attempt": nextAttempt, "kind": DeleteKind, "refused": Refused,
+		"placeholder": isPlaceholder, "next_attempt": nextAttempt, "kind": DeleteKind,
 	}}
 }
 

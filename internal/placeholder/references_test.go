@@ -163,47 +163,42 @@ func states(t *testing.T) *bundle {
 	return b
 }
 
-func (b *bundle) list(t *testing.T, state placeholder.State, limit int) (ids []int64, listed []placeholder.Placeholder) {
-	listed = pgtest.Must(placeholder.List(t.Context(), b.Pool(), dbtest.Names(), rules(), state, limit))(t)
-	for _, p := range listed {
-		ids = append(ids, p.UserID)
-	}
-	return ids, listed
-}
-
-func TestListSaysWhereEachStands(t *testing.T) {
+func TestKeptSaysWhereEachStands(t *testing.T) {
 	t.Parallel()
 	b := states(t)
-	_, listed := b.list(t, "", 100)
+	kept := func(limit int) map[int64]placeholder.Placeholder {
+		found := map[int64]placeholder.Placeholder{}
+		for _, p := range pgtest.Must(placeholder.ReadKept(t.Context(), b.Pool(), dbtest.Names(), rules(), limit))(t) {
+			found[p.UserID] = p
+		}
+		return found
+	}
+	stuck := pgtest.Must(placeholder.ReadKept(t.Context(), b.Pool(), dbtest.Names(), rules(), 2))(t)
+	require.Len(t, stuck, 2)
+	require.Equal(t, placeholder.GivenUp, stuck[0].State)
+	require.Equal(t, "two", stuck[1].LastError)
+
+	b.Exec("UPDATE import_placeholder_user_details SET last_error = coalesce(last_error, 'kept')")
 	got := map[int64]placeholder.State{}
-	for _, p := range listed {
-		got[p.UserID] = p.State
+	listed := kept(100)
+	for id, p := range listed {
+		got[id] = p.State
 	}
 	require.Equal(t, map[int64]placeholder.State{
 		1: placeholder.Due, 2: placeholder.PutOff, 3: placeholder.GivenUp, 4: placeholder.Scheduled, 5: placeholder.InQueue,
 		6: placeholder.Obsolete, 7: placeholder.Due, 8: placeholder.Scheduled,
 	}, got)
-	require.Equal(t, "two", listed[1].LastError)
-	require.EqualValues(t, 2, listed[1].Attempts)
-	require.WithinDuration(t, listed[1].LastAttemptAt.Add(48*time.Hour), *listed[1].NextAttemptAt, time.Millisecond)
-	require.Nil(t, listed[0].LastAttemptAt)
-	require.Nil(t, listed[2].NextAttemptAt)
+	require.EqualValues(t, 2, listed[2].Attempts)
+	require.WithinDuration(t, listed[2].LastAttemptAt.Add(48*time.Hour), *listed[2].NextAttemptAt, time.Millisecond)
+	require.Nil(t, listed[1].LastAttemptAt)
+	require.Nil(t, listed[3].NextAttemptAt)
 
-	ids, _ := b.list(t, placeholder.GivenUp, 100)
-	require.Equal(t, []int64{3}, ids)
-	ids, _ = b.list(t, "", 2)
-	require.Equal(t, []int64{1, 2}, ids)
 	b.Exec("UPDATE import_placeholder_user_details SET last_deletion_attempt_at = 'infinity' WHERE id = 2")
 	b.Exec("UPDATE import_placeholder_user_details SET last_deletion_attempt_at = '-infinity', created_at = '-infinity' WHERE id IN (1, 7)")
-	_, listed = b.list(t, "", 2)
-	require.Equal(t, placeholder.PutOff, listed[1].State, "for ever")
-	require.Nil(t, listed[1].NextAttemptAt)
+	listed = kept(100)
+	require.Equal(t, placeholder.PutOff, listed[2].State, "for ever")
+	require.Nil(t, listed[2].NextAttemptAt)
 	pgtest.Must(placeholder.ReadBacklog(t.Context(), b.Pool(), dbtest.Names(), rules()))(t)
-
-	stuck := pgtest.Must(placeholder.ReadKept(t.Context(), b.Pool(), dbtest.Names(), rules(), 2))(t)
-	require.Len(t, stuck, 2)
-	require.Equal(t, placeholder.GivenUp, stuck[0].State)
-	require.Equal(t, "two", stuck[1].LastError)
 }
 
 func TestBacklog(t *testing.T) {
@@ -257,8 +252,6 @@ func TestRetryGivesAttemptsBack(t *testing.T) {
 	require.Equal(t, placeholder.Due, pgtest.Must(retry(3))(t))
 	require.Equal(t, [][]string{{"3", "0", "NULL", "three"}, {"30", "0", "NULL", "NULL"}}, b.Rows(`
 		SELECT id, deletion_attempts, last_deletion_attempt_at, last_error FROM import_placeholder_user_details WHERE placeholder_user_id = 3 ORDER BY id`))
-	ids, _ := b.list(t, placeholder.Due, 100)
-	require.Equal(t, []int64{1, 3, 7, 3}, ids)
 	for id, refusal := range map[int64]error{
 		99: placeholder.ErrUnknown, 9: placeholder.ErrOwned, 5: placeholder.ErrQueued, 6: placeholder.ErrObsolete,
 	} {
@@ -286,30 +279,4 @@ func TestRetryStartsTheJobThatWaits(t *testing.T) {
 	require.Equal(t, [][]string{{"4", "1", "t"}, {"8", "1", "t"}}, b.Rows(`
 		SELECT id, deletion_attempts, last_deletion_attempt_at > now() - interval '1 minute'
 		FROM import_placeholder_user_details WHERE id IN (4, 8) ORDER BY id`), "an attempt is a job")
-}
-
-func TestReasonsAreCounted(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.placeholders(1, 2, 3, 4, 5, 6)
-	b.Exec(`
-		INSERT INTO issues (id, project_id, title, author_id) SELECT id, 1, 'imported', id FROM users WHERE id % 2 = 0;
-		INSERT INTO notes (id, project_id, noteable_type, noteable_id, author_id, note) SELECT id, 1, 'Issue', id, id, 'n' FROM users WHERE id IN (2, 4)`)
-	b.run(t)
-	for _, id := range []int64{2, 4, 6} {
-		b.remove(t, id)
-	}
-	b.Exec("UPDATE import_placeholder_user_details SET last_error = 'remove placeholder user 1: no' WHERE id = 1")
-	b.Exec("UPDATE import_placeholder_user_details SET deletion_attempts = 15 WHERE id = 4")
-	b.Exec("UPDATE import_placeholder_user_details SET deletion_attempts = 4 WHERE id = 6")
-	reasons, err := placeholder.ReadReasons(t.Context(), b.Pool(), dbtest.Names(), rules(), 10)
-	require.NoError(t, err)
-	require.Len(t, reasons, 3)
-	for i, want := range []placeholder.Reason{
-		{Reason: "issues.author_id", Placeholders: 3, GivenUp: 1}, {Reason: "notes.author_id", Placeholders: 2, GivenUp: 1}, {Reason: placeholder.Refused, Placeholders: 1},
-	} {
-		require.WithinDuration(t, time.Now().Add(48*time.Hour), *reasons[i].NextAttemptAt, time.Hour)
-		reasons[i].NextAttemptAt = nil
-		require.Equal(t, want, reasons[i])
-	}
 }

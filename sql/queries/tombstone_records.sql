@@ -1,48 +1,40 @@
--- name: TombstonesList :many
--- The tombstones of some parents, failed ones first, in the order of the index, and how many there are. Per parent it reads two stretches of
--- the index of at most so many rows: of what is due, and of what is put off. Where an id is given, which is never 0, also its tombstone.
+-- name: TombstonesFailed :many
+-- The failed tombstones of some parents, in the order of the index, and how many there are. Per parent it reads two stretches of
+-- the index of at most so many rows: of what is due, and of what is put off.
 SELECT
     pending.id,
     pending.fully_qualified_table_name::pg_catalog.text AS "table",
     coalesce(pending.primary_key_value::pg_catalog.text, pending.primary_key_text, '')::pg_catalog.text AS key,
     pending.cleanup_attempts::bigint AS attempts,
-    (pending.cleanup_attempts > 0 OR pending.consume_after > pg_catalog.now())::boolean AS failed,
     pending.last_error,
     pending.consume_after,
     (pending.consume_after > pg_catalog.now())::boolean AS deferred,
     extract(epoch FROM pg_catalog.now() - pending.created_at)::pg_catalog.float8 AS age_seconds,
     pg_catalog.count(*) OVER () AS total
-FROM (
-    SELECT tombstone.*
-    FROM pg_catalog.unnest(@parents::pg_catalog.text[]) AS parent (name)
-    CROSS JOIN (
-        VALUES ('-infinity'::pg_catalog.timestamptz, pg_catalog.now()), (pg_catalog.now() + interval '1 microsecond', 'infinity'::pg_catalog.timestamptz)
-    ) AS stretch (first, last)
-    CROSS JOIN LATERAL (
-        SELECT waiting.*
-        FROM "public".loose_foreign_keys_deleted_records AS waiting
-        WHERE waiting.fully_qualified_table_name = parent.name AND waiting.status = 1
-          AND waiting.consume_after >= stretch.first AND waiting.consume_after <= stretch.last
-        ORDER BY waiting.consume_after, waiting.id
-        LIMIT @span::bigint
-    ) AS tombstone
-    UNION ALL
-    SELECT named.*
-    FROM "public".loose_foreign_keys_deleted_records AS named
-    WHERE @id::bigint <> 0 AND named.id = @id::bigint AND named.status = 1
+FROM pg_catalog.unnest(@parents::pg_catalog.text[]) AS parent (name)
+CROSS JOIN (
+    VALUES ('-infinity'::pg_catalog.timestamptz, pg_catalog.now()), (pg_catalog.now() + interval '1 microsecond', 'infinity'::pg_catalog.timestamptz)
+) AS stretch (first, last)
+CROSS JOIN LATERAL (
+    SELECT waiting.*
+    FROM "public".loose_foreign_keys_deleted_records AS waiting
+    WHERE waiting.fully_qualified_table_name = parent.name AND waiting.status = 1
+      AND waiting.consume_after >= stretch.first AND waiting.consume_after <= stretch.last
+    ORDER BY waiting.consume_after, waiting.id
+    LIMIT @span::bigint
 ) AS pending
-WHERE NOT @failed_only::boolean OR pending.cleanup_attempts > 0 OR pending.consume_after > pg_catalog.now()
-ORDER BY failed DESC, pending.fully_qualified_table_name, pending.consume_after, pending.id
+WHERE pending.cleanup_attempts > 0 OR pending.consume_after > pg_catalog.now()
+ORDER BY pending.fully_qualified_table_name, pending.consume_after, pending.id
 LIMIT @most::bigint;
 
 -- name: TombstonesPage :many
--- Of so many tombstones of a parent behind a position, the ones with some ids, or, where these are NULL, the failed ones. The last one of a full
+-- Of so many tombstones of a parent behind a position, the failed ones, or the one with an id, which is never 0. The last one of a full
 -- page comes as well: there may be more behind it. Times are texts since they may be infinite.
 SELECT page.at, page.id, page.failed, page.wanted, page.last
 FROM (
     SELECT tombstone.consume_after::pg_catalog.text AS at, tombstone.id,
            (tombstone.cleanup_attempts > 0 OR tombstone.consume_after > pg_catalog.now())::boolean AS failed,
-           (sqlc.narg(ids)::bigint[] IS NULL OR tombstone.id = ANY (sqlc.narg(ids)::bigint[]))::boolean AS wanted,
+           (@wanted::bigint IN (0, tombstone.id))::boolean AS wanted,
            (pg_catalog.row_number() OVER (ORDER BY tombstone.consume_after, tombstone.id) = @size::bigint)::boolean AS last
     FROM "public".loose_foreign_keys_deleted_records AS tombstone
     WHERE tombstone.fully_qualified_table_name = @parent
@@ -51,7 +43,7 @@ FROM (
     ORDER BY tombstone.consume_after, tombstone.id
     LIMIT @size::bigint
 ) AS page
-WHERE page.wanted AND (page.failed OR sqlc.narg(ids)::bigint[] IS NOT NULL) OR page.last
+WHERE page.wanted AND (page.failed OR @wanted::bigint <> 0) OR page.last
 ORDER BY page.last, page.at::pg_catalog.timestamptz, page.id;
 
 -- name: TombstonesRetry :one

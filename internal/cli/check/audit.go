@@ -33,19 +33,34 @@ type auditedDefinition struct {
 	orphans.Report        //nolint:embeddedstructfieldcheck // the order is that of the document
 }
 
-// maxAuditBatch keeps statements small whatever is asked for.
-const maxAuditBatch = 10_000
-
 // auditRequest holds the arguments of `sexton audit`.
 type auditRequest struct {
-	cli.Scope
+	database, table string
+	repair          bool
+}
 
-	repair bool
-	batch  int
+// child reads --table as definitions do.
+func (r auditRequest) child() (name definitions.Name, err error) {
+	if r.table == "" {
+		return name, nil
+	}
+	if name, err = definitions.ParseName(r.table); err != nil {
+		return name, cli.Usage(fmt.Errorf("--table %s %w", r.table, err))
+	}
+	return name, nil
+}
+
+// databases returns the databases whose parents are audited. A database that is named must be reachable.
+func (r auditRequest) databases(all *installation.Bound) ([]database.Database, error) {
+	if r.database == "" {
+		return all.Databases, nil
+	}
+	name, err := cli.ChooseDatabase(all.Config, r.database)
+	return []database.Database{all.Database(name)}, cmp.Or(err, all.Down[name])
 }
 
 func auditCommand(env *cli.Env) *cobra.Command {
-	request := auditRequest{batch: orphans.Batch}
+	var request auditRequest
 	cmd := env.Reports(&cobra.Command{
 		Use:   "audit",
 		Short: "Look for children whose parent is gone and has no tombstone; exits 5 if there are any",
@@ -60,29 +75,22 @@ children are then deleted or changed as the definitions say. A key counts with t
 Look at the report first, and do not repair while data is loaded children first, or where keys of deleted parents are
 used again: what is inserted for a new parent under an orphaned key goes while that key's tombstone waits.`,
 		Example: "  sexton audit\n  sexton audit --table issues --json\n  sexton audit --repair",
-	}, func(ctx context.Context, _ []string) error {
-		if request.batch < 1 || request.batch > maxAuditBatch {
-			return cli.Usage(fmt.Errorf("--batch %d must be between 1 and %d", request.batch, maxAuditBatch))
-		}
-		return audit(ctx, env, request)
-	})
-	request.Flags(cmd, "`CHILD` whose definitions to audit, named as in definitions")
+	}, func(ctx context.Context, _ []string) error { return audit(ctx, env, request) })
+	cmd.Flags().StringVar(&request.database, "database", "", "`NAME` of one configured database (default: all)")
+	cmd.Flags().StringVar(&request.table, "table", "", "`CHILD` whose definitions to audit, named as in definitions")
 	cmd.Flags().BoolVar(&request.repair, "repair", false, "leave tombstones for orphaned keys")
-	cmd.Flags().IntVar(&request.batch, "batch", request.batch, "read `N` keys per statement at most")
 	return cmd
 }
 
 func audit(ctx context.Context, env *cli.Env, request auditRequest) error {
-	child, err := request.Name()
+	child, err := request.child()
 	if err != nil {
 		return err
 	}
 	return env.WithBound(ctx, riverjobs.LooseForeignKeys, installation.BindReachable, func(all *installation.Bound) error {
-		databases := all.Databases
-		if request.Database != "" {
-			if databases, err = request.Chosen(all.Connections); err != nil {
-				return err
-			}
+		databases, err := request.databases(all)
+		if err != nil {
+			return err
 		}
 		if err := checkChild(all, child); err != nil {
 			return err
@@ -91,7 +99,7 @@ func audit(ctx context.Context, env *cli.Env, request auditRequest) error {
 		for _, db := range databases {
 			auditor := orphans.Auditor{
 				DB: db.Pool, Remotes: all.Remotes(db), Names: db.Names,
-				Bounds: installation.BoundsOf(all.Connections), Batch: request.batch, Repair: request.repair, Wake: installation.WakeLooseForeignKeys,
+				Bounds: installation.BoundsOf(all.Connections), Batch: orphans.Batch, Repair: request.repair, Wake: installation.WakeLooseForeignKeys,
 			}
 			for _, one := range audited(all, db, child) {
 				report, err := auditor.Audit(ctx, one.parent, one.reference)
@@ -105,7 +113,7 @@ func audit(ctx context.Context, env *cli.Env, request auditRequest) error {
 				document.add(db.Name, report)
 			}
 		}
-		if request.Database == "" {
+		if request.database == "" {
 			document.addUnbound(all, child)
 		}
 		if err := env.Print(document, func(w io.Writer) { document.print(w, request.repair) }); err != nil {

@@ -41,7 +41,7 @@ $`, s.OK("audit"))
 	}
 	want := map[string]any{"orphaned_keys": 3.0, "orphaned_rows": 30.0, "repaired_keys": 0.0, "definitions": []any{found}}
 	require.Equal(t, want, s.JSON(5, "audit"))
-	require.Equal(t, want, s.JSON(5, "audit", "--table", "issues", "--database", "main", "--batch", "1"))
+	require.Equal(t, want, s.JSON(5, "audit", "--table", "issues", "--database", "main"))
 	require.Equal(t, before, s.Snapshot(), "looking changes nothing")
 
 	current := pgtest.Must(user.Current())(t)
@@ -91,8 +91,6 @@ func TestAuditWrongUsage(t *testing.T) {
 		want string
 		args []string
 	}{
-		{"--batch 0 must be between 1 and 10000", []string{"--batch", "0"}},
-		{"--batch 10001 must be between 1 and 10000", []string{"--batch", "10001"}},
 		{"no definition has the child table isues", []string{"--table", "isues", "--repair"}},
 		{"no definition has the child table other.issues", []string{"--table", "other.issues"}},
 		{"--table . is empty", []string{"--table", "."}},

@@ -1,8 +1,7 @@
-// Package records holds the commands about data: tombstones, users, groups, placeholder users, diffs and kept deletions. Its entry point is Commands.
+// Package records holds the commands about data: users, groups, diffs and kept deletions. Its entry point is Commands.
 //
-//	tombstones ─► loosefk                        placeholders ─► placeholder
-//	group ──────► groupschedule, groupdelete     diffs ────────► extdiff
-//	user ───────► functions of the database      undo ─────────► undo
+//	group ─► groupschedule, groupdelete     diffs ─► extdiff
+//	user ──► functions of the database      undo ──► undo
 package records
 
 import (
@@ -13,5 +12,5 @@ import (
 
 // Commands are the commands of this area.
 func Commands(env *cli.Env) []*cobra.Command {
-	return []*cobra.Command{tombstonesCommand(env), userCommand(env), groupCommand(env), placeholdersCommand(env), diffsCommand(env), undoCommand(env)}
+	return []*cobra.Command{userCommand(env), groupCommand(env), diffsCommand(env), undoCommand(env)}
 }

@@ -79,50 +79,6 @@ func TestStatusNamesWhatKeepsPlaceholders(t *testing.T) {
 	require.Regexp(t, deletionKind+` +main +- `, s.OK("job", "list"))
 }
 
-func TestPlaceholdersList(t *testing.T) {
-	t.Parallel()
-	s := placeholderSite(t)
-	require.Regexp(t, `^PLACEHOLDER +STATE .*\n11 +due +0 +never +- +-\n12 +due .*\n14 +given_up +15 .*\n\nKEPT BY +PLACEHOLDERS +GIVEN UP +NEXT ATTEMPT\nissues.updated_by_id +1 +1 +-\n2 may still be offered, 0 of them put off; 1 given up\n$`, s.OK("placeholders", "list"))
-	require.Regexp(t, `^PLACEHOLDER +STATE .*\n14 +given_up +15 .* still referenced by issues.updated_by_id \(id 1\)\n\nKEPT BY .*\n.*\n2 may .*\n$`, s.OK("placeholders", "list", "--given-up"))
-	require.Contains(t, s.OK("placeholders", "list", "--limit", "1"), "and more; --limit shows them\n")
-	document := s.JSON(0, "placeholders", "list", "--limit", "2").(map[string]any)
-	require.Equal(t, true, document["more"])
-	require.Equal(t, map[string]any{"detail_id": 11.0, "user_id": 11.0, "state": "due", "attempts": 0.0, "last_attempt_at": nil}, document["placeholders"].([]any)[0])
-	s.Exec("UPDATE import_placeholder_user_details SET deletion_attempts = 2, last_deletion_attempt_at = 'infinity' WHERE id = 12")
-	require.Regexp(t, `\n12 +put_off +2 +unknown +never +-\n(.*\n)+2 may still be offered, 1 of them put off; 1 given up\n$`, s.OK("placeholders", "list"))
-	s.Exec("UPDATE import_placeholder_user_details SET namespace_id = 1")
-	require.Equal(t, "no placeholder user is without an owner\n", s.OK("placeholders", "list"))
-	require.Equal(t, "no placeholder user is given up\n", s.OK("placeholders", "list", "--given-up"))
-	require.Equal(t, map[string]any{
-		"placeholders": []any{}, "more": false, "counts": map[string]any{"pending": 0.0, "deferred": 0.0, "given_up": 0.0, "reasons": []any{}},
-	}, s.JSON(0, "placeholders", "list"))
-	require.Equal(t, 2, s.Run("placeholders", "list", "--limit", "0").Code)
-}
-
-func TestPlaceholdersRetry(t *testing.T) {
-	t.Parallel()
-	s := placeholderSite(t)
-	require.Equal(t, "placeholder user 14: due now\n", s.OK("placeholders", "retry", "14"))
-	require.Equal(t, [][]string{{"0", "NULL"}}, s.Rows("SELECT deletion_attempts, last_deletion_attempt_at FROM import_placeholder_user_details WHERE id = 14"))
-	require.Equal(t, map[string]any{"user_id": 14.0, "state": "due"}, s.JSON(0, "placeholders", "retry", "14"))
-	s.OK("job", "run", placeholderKind)
-	s.OK("job", "run", deletionKind, "--args", `{"user_id": 12}`)
-	s.Exec("UPDATE sexton.river_job SET state = 'completed', finalized_at = now() WHERE args ->> 'user_id' = '12'")
-	require.Equal(t, "placeholder user 12: due now\n", s.OK("placeholders", "retry", "12"))
-	require.Equal(t, "placeholder user 11: its job starts now\n", s.OK("placeholders", "retry", "11"))
-	require.Equal(t, map[string]any{"user_id": 11.0, "state": "scheduled"}, s.JSON(0, "placeholders", "retry", "11"))
-	s.OK("user", "delete", "11")
-	for id, message := range map[string]string{
-		"99": "placeholder user 99: there are no details of a placeholder user with this id", "13": "placeholder user 13: the group of its import is still there",
-		"11": "placeholder user 11: it is queued for deletion already",
-	} {
-		s.Says(1, message, "placeholders", "retry", id)
-	}
-	for _, args := range [][]string{{}, {"x"}, {"1", "2"}, {"0"}} {
-		require.Equal(t, 2, s.Run(append([]string{"placeholders", "retry"}, args...)...).Code, args)
-	}
-}
-
 func TestPlaceholderReferencesThatDoNotFit(t *testing.T) {
 	t.Parallel()
 	s := placeholderSite(t)
@@ -169,35 +125,11 @@ func TestDoctorLooksAtPlaceholders(t *testing.T) {
 	}, found)
 }
 
-// All are tried again in one statement, those apart whose job waits.
-func TestPlaceholdersRetryAll(t *testing.T) {
-	t.Parallel()
-	s := placeholderSite(t)
-	s.OK("job", "run", placeholderKind)
-	s.OK("job", "run", deletionKind, "--args", `{"user_id": 12}`)
-	s.Exec("UPDATE sexton.river_job SET state = 'completed', finalized_at = now() WHERE args ->> 'user_id' = '12'")
-	counts := s.JSON(0, "placeholders", "list").(map[string]any)["counts"].(map[string]any)
-	next := counts["next_attempt_at"].(string)
-	kept := counts["reasons"].([]any)[0].(map[string]any)["next_attempt_at"].(string) // 12 was offered after 11.
-	require.Equal(t, map[string]any{"pending": 2.0, "deferred": 2.0, "given_up": 1.0, "next_attempt_at": next, "reasons": []any{
-		map[string]any{"reason": "issues.author_id", "placeholders": 1.0, "given_up": 0.0, "next_attempt_at": kept},
-		map[string]any{"reason": "issues.updated_by_id", "placeholders": 1.0, "given_up": 1.0},
-		map[string]any{"reason": "notes.author_id", "placeholders": 1.0, "given_up": 0.0, "next_attempt_at": kept},
-	}}, counts)
-	require.Contains(t, s.OK("placeholders", "list"), "\n2 may still be offered, 2 of them put off; 1 given up\n")
-	require.Equal(t, "2 placeholder users to be tried now\n", s.OK("placeholders", "retry", "--all"))
-	require.Equal(t, [][]string{{"11", "1"}, {"12", "0"}, {"14", "0"}},
-		s.Rows("SELECT id, deletion_attempts FROM import_placeholder_user_details WHERE namespace_id IS NULL ORDER BY id"))
-	require.Equal(t, map[string]any{"retried": 0.0}, s.JSON(0, "placeholders", "retry", "--all"))
-	require.Equal(t, 2, s.Run("placeholders", "retry", "--all", "14").Code)
-	require.Equal(t, [][]string{{"all placeholders"}, {"all placeholders"}}, s.Rows("SELECT target FROM sexton.audit WHERE action = 'retry'"))
-}
-
 func TestPlaceholdersWithoutTheirComponent(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewSite(t, pgtest.New(t))
 	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\n")
-	s.Says(2, "import_placeholder_user_cleanup is not enabled; set placeholder_users.enabled: true", "placeholders", "list")
+	s.Says(2, "import_placeholder_user_cleanup is not enabled; set placeholder_users.enabled: true", "job", "run", placeholderKind)
 }
 
 const adjournedKind = "adjourned_group_deletion"

@@ -186,12 +186,10 @@ notes: [{table: parts, column: id, on_delete: async_delete}]
 		{"what undo does not cover was not looked for: .*lock timeout", []string{"config", "check"}},
 		{"", []string{"migrate", "status"}},
 		{"", []string{"job", "list"}},
-		{"", []string{"tombstones", "list"}},
 		{"", []string{"triggers", "status"}},
 		{"check failed: count groups to be deleted.*lock timeout", []string{"doctor"}},
 		{regexp.QuoteMeta(gaveUp), []string{"status"}},
 		{regexp.QuoteMeta(gaveUp), []string{"failures", "list"}},
-		{regexp.QuoteMeta(gaveUp), []string{"placeholders", "list"}},
 		{regexp.QuoteMeta(gaveUp), []string{"group", "list"}},
 	} {
 		ended := make(chan clitest.Result, 1)

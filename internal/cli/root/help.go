@@ -20,8 +20,7 @@ func exitCodes() *cobra.Command {
 
 // completeValues has the flags --database and --table of all commands complete to what the configuration and its definitions name.
 func completeValues(env *cli.Env, cmd *cobra.Command) {
-	ofAudit := cmd.Name() == "audit" // It looks at children.
-	for flag, names := range map[string]func(*config.Config) []string{"database": (*config.Config).DatabaseNames, "table": tables(ofAudit)} {
+	for flag, names := range map[string]func(*config.Config) []string{"database": (*config.Config).DatabaseNames, "table": children} {
 		if cmd.Flags().Lookup(flag) == nil {
 			continue
 		}
@@ -39,20 +38,14 @@ func completeValues(env *cli.Env, cmd *cobra.Command) {
 	}
 }
 
-// tables are the parents, or the children, of the definitions that can be read.
-func tables(children bool) func(*config.Config) []string {
-	return func(c *config.Config) (names []string) {
-		defs, _ := installation.LoadDefinitions(c)
-		for _, d := range defs {
-			name := d.Parent
-			if children {
-				name = d.Child
-			}
-			names = append(names, name.String())
-		}
-		slices.Sort(names)
-		return slices.Compact(names)
+// children are the child tables of the definitions that can be read.
+func children(c *config.Config) (names []string) {
+	defs, _ := installation.LoadDefinitions(c)
+	for _, d := range defs {
+		names = append(names, d.Child.String())
 	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // flagError returns what to do instead of a removed flag, and other errors as they are.

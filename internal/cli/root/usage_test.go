@@ -30,7 +30,7 @@ func TestWrongUsage(t *testing.T) {
 		"unknown flag":          {[]string{"status", "--jsno"}, "unknown flag: --jsno"},
 		"flag without value":    {[]string{"status", "--config"}, "flag needs an argument: --config"},
 		"flag of another type":  {[]string{"failures", "list", "--limit", "x"}, `invalid argument "x" for "--limit" flag`},
-		"flag that is a switch": {[]string{"placeholders", "retry", "--all=maybe"}, `invalid argument "maybe" for "--all" flag`},
+		"flag that is a switch": {[]string{"failures", "retry", "--all=maybe"}, `invalid argument "maybe" for "--all" flag`},
 		"plan and now":          {[]string{"group", "delete", "1", "--plan", "--now"}, "sexton group delete needs either --now or --plan"},
 		"plan by nobody":        {[]string{"group", "delete", "1", "--plan", "--by", "0"}, "sexton group delete needs --by, the ID of the user"},
 		"limit of nothing":      {[]string{"group", "list", "--limit", "0"}, "--limit 0 must be at least 1"},
@@ -48,7 +48,7 @@ func TestWrongUsage(t *testing.T) {
 			[]string{"job", "run", clitest.Kind, "--database", "main", "--args", `{"database": "ci"}`},
 			`--database main and --args {"database": "ci"} name different databases`,
 		},
-		"disabled kind":    {[]string{"placeholders", "list"}, "import_placeholder_user_cleanup is not enabled; set placeholder_users.enabled: true"},
+		"disabled kind":    {[]string{"job", "run", "import_placeholder_user_cleanup"}, "import_placeholder_user_cleanup is not enabled; set placeholder_users.enabled: true"},
 		"no such source":   {[]string{"failures", "retry", "nope", "1"}, `nothing called "nope" fails here; there are tombstones, jobs`},
 		"rows of a word":   {[]string{"demo", "--rows", "x"}, `invalid argument "x" for "--rows" flag`},
 		"args not JSON":    {[]string{"job", "run", clitest.Kind, "--args", "main"}, `--args main: must be a JSON object; loose_foreign_keys_cleanup takes {"database": text}`},
@@ -82,8 +82,7 @@ func TestCompletionOffersKindsAndCommands(t *testing.T) {
 	require.Contains(t, s.Run("stauts").Stderr, "Did you mean this?\n\tstatus\n")
 	s.Configure("${NO_URL}", "")
 	require.Equal(t, "main\n:4\n", s.OK("__complete", "job", "run", "--database", ""))
-	require.Equal(t, "main\n:4\n", s.OK("__complete", "tombstones", "list", "--database", ""))
-	require.Equal(t, "projects\n:4\n", s.OK("__complete", "tombstones", "list", "--table", ""))
+	require.Equal(t, "main\n:4\n", s.OK("__complete", "audit", "--database", ""))
 	require.Equal(t, "issues\n:4\n", s.OK("__complete", "audit", "--table", ""))
 	require.Equal(t, "tombstones\njobs\n:4\n", s.OK("__complete", "failures", "retry", ""))
 	require.Equal(t, "wide\nfanout\nskew\nnullify\nslow\nall\n:4\n", s.OK("__complete", "bench", "drain", "--set", ""))
