@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/components"
-	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/definitions"
 	"sexton/internal/drain/dml"
@@ -18,7 +17,6 @@ import (
 	"sexton/internal/installation"
 	"sexton/internal/loosefk/plan"
 	"sexton/internal/migrate"
-	"sexton/internal/problem"
 	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
 )
@@ -63,49 +61,6 @@ type PlannedLoss struct {
 	Object  string `json:"object"`
 	Message string `json:"message"`
 	Fix     string `json:"fix,omitempty"`
-
-	severity problem.Severity
-}
-
-// lookTimeout bounds the look of a command that otherwise connects nowhere.
-const lookTimeout = 10 * time.Second
-
-// Losses lists what `sexton undo` would not bring back, by database, and the reason where that cannot be known. None of it is an error.
-func Losses(ctx context.Context, c *config.Config) (found problem.List) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
-	unknown := func(where string, err error) {
-		found.Add(problem.Problem{
-			Severity: problem.Warning, Key: "loose_foreign_keys.undo", Message: where + "what undo does not cover was not looked for: " + err.Error(),
-			Fix: "mend that, then run `sexton config check` or `sexton plan`",
-		})
-	}
-	all, err := installation.BindReachable(ctx, c)
-	if err != nil {
-		unknown("", err)
-		return found
-	}
-	defer all.Close()
-	for _, db := range all.Databases {
-		err := all.Down[db.Name]
-		var losses []PlannedLoss
-		if err == nil {
-			losses, err = planLosses(ctx, all, db)
-		}
-		if err != nil {
-			unknown("database "+db.Name+": ", err)
-		}
-		for _, loss := range losses {
-			if loss.severity != problem.Warning {
-				continue // It is as configured.
-			}
-			found.Add(problem.Problem{
-				Severity: problem.Warning, Key: "loose_foreign_keys.undo",
-				Message: "database " + db.Name + ", " + loss.Object + ": " + loss.Message, Fix: loss.Fix,
-			})
-		}
-	}
-	return found
 }
 
 func planLosses(ctx context.Context, all *installation.Bound, db database.Database) (losses []PlannedLoss, _ error) {
@@ -117,7 +72,7 @@ func planLosses(ctx context.Context, all *installation.Bound, db database.Databa
 		cfg, tracked := riverjobs.Tracking(all.Config, db, all.Parents)
 		found, err := components.Uncovered(ctx, conn, settings, cfg, tracked)
 		for _, f := range found {
-			losses = append(losses, PlannedLoss{f.Object, f.Message, f.Fix, f.Severity})
+			losses = append(losses, PlannedLoss{f.Object, f.Message, f.Fix})
 		}
 		return err
 	})

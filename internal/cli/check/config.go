@@ -13,7 +13,6 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/definitions"
 	"sexton/internal/installation"
-	"sexton/internal/operator"
 	"sexton/internal/problem"
 	"sexton/internal/words"
 )
@@ -47,9 +46,8 @@ func configCheckCommand(env *cli.Env) *cobra.Command {
 		Use:   "check",
 		Short: "Validate configuration and definitions; exits 2 and lists everything that is wrong",
 		Long: `Reads the configuration and the definitions, and lists everything that is wrong in them with file, line and column; the exit
-code is 2 then. It connects to no database, except if loose_foreign_keys.undo is on: it warns of what undo does not cover, or
-says that it could not look. With --connect it also looks for missing tables, columns and the like in the databases, in which
-Sexton need not be installed.`,
+code is 2 then. It connects to no database. With --connect it also looks for missing tables, columns and the like in the
+databases, in which Sexton need not be installed.`,
 		Example: "  sexton config check\n  sexton config check --connect\n  sexton config check --config sexton.yaml --json",
 	}, func(ctx context.Context, _ []string) error {
 		c, err := env.LoadConfig()
@@ -81,15 +79,6 @@ Sexton need not be installed.`,
 		document := checkedConfig{Definitions: len(defs), Problems: []foundProblem{}}
 		if c != nil {
 			document.Databases = len(c.Databases)
-		}
-		if wrong == nil && c != nil && c.LooseForeignKeys.Enabled && c.LooseForeignKeys.Undo.On() {
-			found := operator.Losses(ctx, c)
-			problems.Add(found...)
-			for _, one := range found {
-				if !env.JSON {
-					env.Warn(one)
-				}
-			}
 		}
 		for _, p := range problems {
 			document.Problems = append(document.Problems,

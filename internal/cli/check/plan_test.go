@@ -126,7 +126,6 @@ func TestPlanNamesWhatUndoDoesNotCover(t *testing.T) {
 		"CREATE TABLE keyless (issue_id bigint REFERENCES issues ON DELETE SET NULL);" +
 		"CREATE TABLE old_projects () INHERITS (projects)")
 	require.NotContains(t, s.OK("plan"), "undo")
-	require.Empty(t, s.Run("config", "check").Stderr)
 	s.Exec("CREATE RULE ruled AS ON DELETE TO issues WHERE old.id = 99 DO INSTEAD NOTHING; CREATE RULE ruled AS ON DELETE TO projects WHERE old.id = 99 " +
 		"DO INSTEAD NOTHING")
 	s.Environ = append(s.Environ, "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__KEEP=72h", "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__MAX_SIZE=1000",
@@ -146,15 +145,6 @@ func TestPlanNamesWhatUndoDoesNotCover(t *testing.T) {
 		require.Contains(t, s.Run("doctor").Stdout, strings.SplitN(want, ": ", 2)[1])
 	}
 	require.NotContains(t, planned, "public.pins: sexton undo")
-	checked := s.Run("config", "check")
-	require.Zero(t, checked.Code)
-	require.Contains(t, checked.Stderr, "database main, table public.keyless: sexton undo does not bring back what foreign key keyless_issue_id_fkey ")
-	require.Contains(t, checked.Stderr, "table public.issues: sexton undo does not bring back its rows")
-	require.NotContains(t, checked.Stderr, "table public.projects: sexton undo does not bring back its rows")
-	require.NotContains(t, checked.Stderr, "secret", "that is as configured")
-	checked = s.Run("config", "check", "--database-url", "postgres://127.0.0.1:1/none")
-	require.Zero(t, checked.Code)
-	require.Contains(t, checked.Stderr, "what undo does not cover was not looked for: ")
 	losses := s.JSON(0, "plan").([]any)[0].(map[string]any)["undo_uncovered"].([]any)
 	require.Equal(t, "table public.keyless", losses[0].(map[string]any)["object"])
 	require.Equal(t, "table public.issues", losses[1].(map[string]any)["object"])

@@ -183,7 +183,6 @@ notes: [{table: parts, column: id, on_delete: async_delete}]
 		says    string
 		command []string
 	}{
-		{"what undo does not cover was not looked for: .*lock timeout", []string{"config", "check"}},
 		{"", []string{"migrate", "status"}},
 		{"", []string{"job", "list"}},
 		{"", []string{"triggers", "status"}},
