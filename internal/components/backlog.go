@@ -47,8 +47,6 @@ type Backlog struct {
 	Confirming int64 `json:"confirming"`
 	// GivenUp counts rows that will not be tried any more; absent for tables whose rows are never given up. It stops at the cap.
 	GivenUp *int64 `json:"given_up,omitempty"`
-	// Disabled is the configuration key that has to be true for a worker to work this off.
-	Disabled string `json:"disabled,omitempty"`
 	// Unreachable is why nothing is known of the database.
 	Unreachable string `json:"unreachable,omitempty"`
 

@@ -46,23 +46,21 @@ func Unit(table string) string {
 
 // Backlogs reads what waits in one database, for all enabled components that work there.
 func Backlogs(ctx context.Context, at Source, db database.Database) ([]Backlog, error) {
-	return read(ctx, at, []database.Database{db}, false)
+	return read(ctx, at, []database.Database{db})
 }
 
-// AllBacklogs reads what waits in all databases, and what disabled components have left, component by component.
+// AllBacklogs reads what waits in all databases, component by component.
 func AllBacklogs(ctx context.Context, at Source) ([]Backlog, error) {
-	return read(ctx, at, at.Databases, true)
+	return read(ctx, at, at.Databases)
 }
 
-func read(ctx context.Context, at Source, databases []database.Database, left bool) ([]Backlog, error) {
+func read(ctx context.Context, at Source, databases []database.Database) ([]Backlog, error) {
 	found := []Backlog{}
 	for _, one := range all {
 		for _, db := range databases {
 			var tables []Backlog
 			var err error
 			switch down := at.Down[db.Name]; {
-			case !one.On(at.Config) && left && one.Left != nil && db.Name == at.Jobs().Name:
-				tables, err = one.Left(ctx, db)
 			case !one.In(at.Config, db.Name):
 			case down != nil:
 				for table := range one.Units {

@@ -2,7 +2,6 @@ package components
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -30,13 +29,10 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// diffsSwitch is the configuration key that has diffs moved, and the objects of deleted ones removed.
-const diffsSwitch = "external_diffs.enabled"
-
 func externalDiffs() *Component {
 	return &Component{
 		Key: migrate.ExternalDiffs, Units: map[string]string{extdiff.Table: "diff", extdiff.RemovalTable: "object"},
-		Backlog: readDiffs, Left: readUnattended, Failures: diffFailures(), Checks: diffChecks(),
+		Backlog: readDiffs, Failures: diffFailures(), Checks: diffChecks(),
 		Plan: map[string]Planner{riverjobs.ScheduleExternalDiffs: planDiffs},
 		Measure: func(o *metrics.Options) {
 			for _, reason := range extdiff.Skips() {
@@ -55,21 +51,6 @@ func readDiffs(ctx context.Context, _ Source, db database.Database) ([]Backlog, 
 	diffs := Backlog{Table: extdiff.Table, Database: db.Name, Pending: backlog.Pending, Capped: backlog.Capped, Details: waitingDiffs{&backlog}}
 	removals, err := ReadBacklog(ctx, db, extdiff.RemovalTable)
 	return []Backlog{diffs, removals}, err
-}
-
-// readUnattended reads what the trigger on diffs goes on queuing although no job removes objects any more; none where nothing waits.
-func readUnattended(ctx context.Context, db database.Database) ([]Backlog, error) {
-	queued, err := extdiff.ReadQueued(ctx, db.Pool, db.Names)
-	if err != nil {
-		return nil, err
-	}
-	if queued.Objects == 0 {
-		return nil, nil
-	}
-	return []Backlog{{
-		Table: extdiff.RemovalTable, Database: db.Name, Pending: queued.Objects, Capped: queued.Capped, OldestAgeSeconds: queued.Oldest.Seconds(),
-		Disabled: diffsSwitch,
-	}}, nil
 }
 
 // planDiffs counts diffs that a run that begins now would hand on, and objects that it would remove.
@@ -150,40 +131,7 @@ func diffChecks() []Check {
 		{Name: "diffs_trigger", When: Work, Look: diffsTrigger},
 		{Name: "diffs_texts", When: Work, Look: diffsTexts},
 		{Name: "skipped_diffs", When: Work, Look: skippedDiffs},
-		// The probe says so of a store that refuses this command, too.
-		{
-			Name: "refused_workers", When: Work, Look: refusedWorkers,
-			Needs: func(x *Exam) bool { return x.Installed && x.Passed["external_diffs"] },
-		},
-		{Name: "unattended_removals", When: Disabled, Look: unattended},
 	}
-}
-
-// refusedWorkers reports a store that has refused a worker last. The probe says so of what this command meets; a worker may have
-// other credentials.
-func refusedWorkers(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
-	runs, err := x.DB.Queries().RunsLast(ctx, []string{riverjobs.MigrateExternalDiff}, []string{x.DB.Name})
-	if err != nil {
-		return nil, fmt.Errorf("read the last run: %w", err)
-	}
-	for _, run := range runs {
-		var stats struct {
-			WaitingFor string `json:"waiting_for"`
-			Refused    bool   `json:"refused"`
-		}
-		if json.Unmarshal(run.Stats, &stats) != nil || !stats.Refused {
-			continue
-		}
-		reason := stats.WaitingFor
-		if run.Error != nil {
-			reason = *run.Error
-		}
-		return doctor.One(problem.Error, "external_diffs.bucket",
-			fmt.Sprintf("the store has refused the worker %s at %s, but not this command: %s",
-				run.Holder, run.StartedAt.UTC().Format(time.RFC3339), reason),
-			"give the worker the credentials that this command has and start it anew; where the cause is gone, it tries again within 15 minutes"), nil
-	}
-	return nil, nil
 }
 
 // manySkipped is the number of diffs from which their failures to move likely have one cause.
@@ -278,24 +226,4 @@ func installed(err error) error {
 		return nil
 	}
 	return err
-}
-
-// unattended reports objects that were to be removed and stay, as external diffs are no longer enabled. To most installations
-// that is no check at all: they have never been.
-func unattended(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
-	queued, err := extdiff.ReadQueued(ctx, x.DB.Pool, x.DB.Names)
-	if err != nil || queued.Objects == 0 {
-		return nil, err
-	}
-	count := words.Counted(queued.Objects, "object")
-	if queued.Capped {
-		count = "more than " + count
-	}
-	drop := fmt.Sprintf(`DROP TRIGGER %s ON "public".%s; DELETE FROM "sexton".%s`, extdiff.TriggerName, extdiff.Table, extdiff.RemovalTable)
-	return doctor.One(problem.Warning, "table "+extdiff.RemovalTable,
-		fmt.Sprintf("%s of deleted diffs to be removed, the oldest for %s, but %s is false: no worker removes them, and their trigger goes on queuing",
-			count, words.Span(queued.Oldest), diffsSwitch),
-		fmt.Sprintf("set %s: true, and `sexton pause %s` where no more diffs are to be moved; or, where objects may stay for ever: ",
-			diffsSwitch, riverjobs.MigrateExternalDiff)+
-			x.DB.Names.Render(drop)), nil
 }

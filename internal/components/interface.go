@@ -28,8 +28,6 @@ type Component struct {
 	Units map[string]string
 	// Backlog reads what waits in one database.
 	Backlog func(context.Context, Source, database.Database) ([]Backlog, error)
-	// Left reads what waits although the component is disabled, in the jobs database.
-	Left func(context.Context, database.Database) ([]Backlog, error)
 	// Gauges are the metrics of a backlog beside those of every deletion table.
 	Gauges func(Backlog) []metrics.Sample
 	// Failures are the rows that failed.
@@ -78,13 +76,11 @@ func (c *Component) In(settings *config.Config, database string) bool {
 type Phase int
 
 // The phases. Binding comes first, in the jobs database or, for a component that works everywhere, once for all. Schema comes when it is
-// known whether the database's schema fits, Work after all that concerns the server, both only where the component works. Disabled is for a
-// component that is not enabled; it is reported only where it finds something.
+// known whether the database's schema fits, Work after all that concerns the server, both only where the component works.
 const (
 	Binding Phase = iota
 	Schema
 	Work
-	Disabled
 )
 
 // Check is one of doctor's.
@@ -111,8 +107,6 @@ type Exam struct {
 	// Parents are by the name of their database; complete only where Bound reports so.
 	Parents map[string][]*loosefk.Parent
 	Bound   bool
-	// Passed has the names of the checks that found nothing.
-	Passed map[string]bool
 }
 
 // Planned foresees the work of a kind. Counts stop at PendingCap.

@@ -59,36 +59,6 @@ func ReadSkipped(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (ma
 	return skipped, nil
 }
 
-// Queued are the objects that wait to be removed.
-type Queued struct {
-	// Objects stops at 10,000; Capped reports that there are more.
-	Objects int64
-	Capped  bool
-	// Oldest is how long the first of them has been waiting.
-	Oldest time.Duration
-}
-
-// ReadQueued reads how many objects wait to be removed where external diffs are not enabled: their trigger queues objects all the
-// same, and the functions of the newest version may be missing. There are none where the component was never installed, or the role
-// may not know.
-func ReadQueued(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (Queued, error) {
-	var queued Queued
-	on := names.Queries(db)
-	var found dbsqlc.RemovalsQueuedRow
-	readable, err := on.RemovalsReadable(ctx)
-	if err == nil && readable {
-		found, err = on.RemovalsQueued(ctx, backlogCap+1)
-	}
-	if err != nil {
-		return queued, fmt.Errorf("count objects to be removed: %w", err)
-	}
-	queued.Objects = found.Count
-	queued.Capped = queued.Objects > backlogCap
-	queued.Objects = min(queued.Objects, backlogCap)
-	queued.Oldest = time.Duration(max(0, found.Seconds) * float64(time.Second))
-	return queued, nil
-}
-
 // MoveKind is the kind of the jobs that move one diff each, with the argument diff_id. It is frozen.
 const MoveKind = "migrate_external_diff"
 

@@ -32,7 +32,7 @@ type Examination struct {
 // Examine makes all checks. Close it at the end.
 func Examine(ctx context.Context, c *config.Config) *Examination {
 	x := &Examination{Report: doctor.NewReport(), undirected: map[string]bool{}}
-	x.Connections, x.Passed = &installation.Connections{Config: c}, map[string]bool{}
+	x.Connections = &installation.Connections{Config: c}
 	x.Report.Run(ctx, "definitions", "", func(context.Context) ([]doctor.Finding, error) {
 		defs, err := installation.LoadDefinitions(c)
 		problems, _ := errors.AsType[problem.List](err)
@@ -56,8 +56,8 @@ func Examine(ctx context.Context, c *config.Config) *Examination {
 
 // checks are those of the components that work in a database, of one phase.
 func (x *Examination) checks(name string, phase components.Phase, do func(*components.Component, components.Check)) {
-	for _, one := range components.All() {
-		if one.On(x.Config) == (phase == components.Disabled) || name != x.Config.Jobs.Database && !one.Everywhere {
+	for _, one := range components.Enabled(x.Config) {
+		if !one.In(x.Config, name) {
 			continue
 		}
 		for _, check := range one.Checks {
@@ -73,10 +73,7 @@ func (x *Examination) run(ctx context.Context, check components.Check, database 
 	if check.Needs != nil {
 		may = check.Needs(&x.Exam)
 	}
-	passed := x.Report.RunIf(ctx, may, check.Name, database, func(ctx context.Context) ([]doctor.Finding, error) { return check.Look(ctx, &x.Exam) })
-	if may {
-		x.Passed[check.Name] = passed
-	}
+	x.Report.RunIf(ctx, may, check.Name, database, func(ctx context.Context) ([]doctor.Finding, error) { return check.Look(ctx, &x.Exam) })
 }
 
 // look makes a check of the database at hand, if it may.
@@ -177,15 +174,6 @@ func (x *Examination) work(ctx context.Context, everywhere bool) {
 func (x *Examination) examineJobs(ctx context.Context, target doctor.Target) {
 	doctor.ExamineWorkers(ctx, x.Report, doctor.Workers{Target: target, Silence: x.Config.Jobs.Silence})
 	x.work(ctx, false)
-	x.checks(x.DB.Name, components.Disabled, func(_ *components.Component, check components.Check) {
-		if !x.Installed {
-			return
-		}
-		found, err := check.Look(ctx, &x.Exam)
-		if err != nil || len(found) > 0 {
-			x.Report.Run(ctx, check.Name, x.DB.Name, func(context.Context) ([]doctor.Finding, error) { return found, err })
-		}
-	})
 	x.look(ctx, x.Installed, "pauses", x.pauses)
 	x.look(ctx, x.Installed, "stalled_jobs", x.stalledJobs)
 	x.look(ctx, x.Installed, "cron", x.unled)

@@ -84,9 +84,6 @@ func printStatus(w io.Writer, document operator.Reading) {
 			given := words.AtLeast(*t.GivenUp >= components.PendingCap) + words.Counted(*t.GivenUp, "row")
 			_, _ = fmt.Fprintf(w, "\n%s of %s given up; see sexton failures list\n", given, t.Table)
 		}
-		if t.Disabled != "" {
-			_, _ = fmt.Fprintf(w, "\n%s is not worked off: %s is false\n", t.Table, t.Disabled)
-		}
 		if t.Details != nil {
 			t.Details.Print(w)
 		}

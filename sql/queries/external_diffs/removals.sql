@@ -34,11 +34,3 @@ SELECT EXISTS (
       AND pg_catalog.format('merge_request_diffs/mr-%s/%s', diff.merge_request_id, diff.external_diff) = @key::pg_catalog.text
       AND (sqlc.narg('store')::integer IS NULL OR coalesce(diff.external_diff_store, 1) = sqlc.narg('store')::integer)
 );
-
--- name: RemovalsReadable :one
-SELECT coalesce(pg_catalog.has_table_privilege(pg_catalog.to_regclass('"sexton".external_diff_removals'), 'SELECT'), false)::boolean AS readable;
-
--- name: RemovalsQueued :one
--- Entries come in the order of their ids, as good as.
-SELECT pg_catalog.count(*), coalesce(extract(epoch FROM pg_catalog.clock_timestamp() - pg_catalog.min(queued.queued_at)), 0)::pg_catalog.float8 AS seconds
-FROM (SELECT removal.queued_at FROM "sexton".external_diff_removals AS removal ORDER BY removal.id LIMIT @most) AS queued;
