@@ -2,26 +2,18 @@ package jobs
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"sexton/internal/cli"
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/installation"
 	"sexton/internal/pace"
-)
-
-const (
-	// slowRead is after how long a worker logs that it still reads its files.
-	slowRead     = 10 * time.Second
-	stillReading = "configuration is still being read: one of its files hangs"
 )
 
 // worker holds the flags of `sexton run`.
@@ -57,13 +49,8 @@ func runWorker(ctx context.Context, env *cli.Env, flags worker) error {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
-	c, err := patiently(ctx, env, flags, hangups, func() {
-		_, _ = fmt.Fprintln(env.Stderr, "sexton:", stillReading)
-	})
-	switch {
-	case ctx.Err() != nil:
-		return nil
-	case err != nil:
+	c, err := readWorker(env, flags)
+	if err != nil {
 		return err
 	}
 	log := env.Logger(c.Config)
@@ -83,39 +70,6 @@ func runWorker(ctx context.Context, env *cli.Env, flags worker) error {
 		default:
 			return err
 		}
-	}
-}
-
-// patiently reads the configuration in a goroutine: a file on a mount that hangs, or a pipe, must not keep the process
-// from ending. It calls say if reading takes long, and at each signal meanwhile. It puts the last signal back.
-func patiently(ctx context.Context, env *cli.Env, flags worker, hangups chan os.Signal, say func()) (*loaded, error) {
-	var got *loaded
-	var err error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		got, err = readWorker(env, flags)
-	}()
-	var signalled os.Signal
-	defer func() {
-		if signalled != nil {
-			select {
-			case hangups <- signalled:
-			default:
-			}
-		}
-	}()
-	late := time.After(slowRead)
-	for {
-		select {
-		case <-done:
-			return got, err
-		case <-ctx.Done():
-			return nil, ctx.Err() //nolint:wrapcheck // the caller's own
-		case <-late:
-		case signalled = <-hangups:
-		}
-		say()
 	}
 }
 
@@ -161,10 +115,7 @@ func awaitReload(ctx context.Context, env *cli.Env, flags worker, hangups chan o
 			return nil
 		case <-hangups:
 		}
-		fresh, err := patiently(ctx, env, flags, hangups, func() {
-			flags.refused.set(stillReading)
-			log.WarnContext(ctx, stillReading)
-		})
+		fresh, err := readWorker(env, flags)
 		if err == nil {
 			err = fresh.fits(ctx)
 		}

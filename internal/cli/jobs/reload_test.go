@@ -2,59 +2,15 @@ package jobs
 
 import (
 	"bytes"
-	"context"
-	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/cli"
 	riverjobs "sexton/river_jobs"
 )
-
-// A file that hangs keeps neither a signal without an answer nor the process from its end.
-func TestAFileThatHangsIsSaid(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	file := filepath.Join(dir, "sexton.yaml")
-	require.NoError(t, os.WriteFile(file, []byte("loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\n"), 0o600))
-	a := &cli.Env{ConfigPath: file, DatabaseURL: "postgres://nobody@nowhere.invalid/none"}
-	flags := worker{refused: &refusal{}}
-	hanging, writer, err := os.Pipe()
-	require.NoError(t, err)
-	defer hanging.Close()
-	defer writer.Close()
-	definitions := fmt.Sprintf("loose_foreign_keys: {definitions: [/dev/fd/%d]}\n", hanging.Fd())
-	require.NoError(t, os.WriteFile(file, []byte(definitions), 0o600))
-
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	hangups := make(chan os.Signal)
-	said := make(chan string, 9)
-	log := slog.New(slog.NewTextHandler(lines(said), nil))
-	ended := make(chan *loaded)
-	go func() { ended <- awaitReload(ctx, a, flags, hangups, log) }()
-	for range 2 {
-		hangups <- os.Interrupt
-	}
-	require.Contains(t, <-said, stillReading)
-	require.Equal(t, stillReading, flags.refused.text())
-	stop()
-	require.Nil(t, <-ended)
-}
-
-// lines are a log that is read line by line.
-type lines chan<- string
-
-func (l lines) Write(line []byte) (int, error) {
-	l <- string(line)
-	return len(line), nil
-}
 
 // Without its database each of River's queues says so several times a second; what concerns one job is said each time.
 func TestRiverIsDampened(t *testing.T) {
