@@ -157,46 +157,13 @@ func aligned(rows []table.Row, width int) string {
 	writer.SuppressTrailingSpaces()
 	writer.AppendRows(rows)
 	if width > 0 {
-		columns, fits := fit(rows, width)
-		if !fits {
-			return upright(rows, width)
-		}
-		writer.SetColumnConfigs(columns)
+		writer.SetColumnConfigs(fit(rows, width))
 	}
 	return writer.Render()
 }
 
-// upright writes each row as a list of its cells below each other, as psql does with \x auto: below the first, each with the heading of its
-// column. It leaves empty cells out.
-func upright(rows []table.Row, width int) string {
-	heading := rows[0]
-	titled := !slices.ContainsFunc(heading, func(cell any) bool { text := fmt.Sprint(cell); return text != strings.ToUpper(text) })
-	if titled {
-		rows = rows[1:]
-	}
-	blocks := make([]string, len(rows))
-	for i, row := range rows {
-		var lines []string
-		for column, cell := range row {
-			text := fmt.Sprint(cell)
-			if text == "" || text == "-" {
-				continue
-			}
-			if titled && column > 0 && column < len(heading) {
-				text = fmt.Sprintf("%s: %s", strings.ToLower(fmt.Sprint(heading[column])), text)
-			}
-			for line := range strings.SplitSeq(cells.WrapSoft(text, max(1, width-len(columnGap))), "\n") {
-				lines = append(lines, strings.TrimRight(line, " "))
-			}
-		}
-		blocks[i] = strings.Join(lines, "\n"+columnGap)
-	}
-	return strings.Join(blocks, "\n")
-}
-
 // fit narrows the widest columns, none below its longest word, until the rows fit or no column can be narrower.
-func fit(rows []table.Row, width int) (_ []table.ColumnConfig, fits bool) {
-	var columns []table.ColumnConfig
+func fit(rows []table.Row, width int) (columns []table.ColumnConfig) {
 	excess := -width
 	for _, row := range rows {
 		for i, cell := range row {
@@ -223,11 +190,11 @@ func fit(rows []table.Row, width int) (_ []table.ColumnConfig, fits bool) {
 			}
 		}
 		if widest < 0 {
-			return nil, false
+			break // The terminal wraps the rows.
 		}
 		columns[widest].WidthMax--
 	}
-	return columns, true
+	return columns
 }
 
 // NewLogger writes coloured lines on a terminal and JSON in all other places, unless the configuration says which. On a terminal a short text stands

@@ -41,24 +41,6 @@ and more
 `, tables(lines, 32))
 }
 
-// Where not even the longest words of all columns fit beside each other, each row takes several lines.
-func TestTablesTooWideForTheTerminal(t *testing.T) {
-	t.Parallel()
-
-	lines := strings.ReplaceAll("TABLE\tROWS\tNEXT\nusers_migrate_records\t7\t-\na_table\t8\tthe next tick of its schedule\n\nmain\tis_missing_everywhere_else\n", "\t", words.Separator)
-	require.Equal(t, `users_migrate_records
-  rows: 7
-a_table
-  rows: 8
-  next: the next tick of
-  its schedule
-
-main
-  is_missing_everywhere_
-  else
-`, tables(lines, 24))
-}
-
 func TestTablesKeepWordsAndWidth(t *testing.T) {
 	t.Parallel()
 

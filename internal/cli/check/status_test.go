@@ -155,38 +155,37 @@ func TestStatusIsWatchedOnATerminal(t *testing.T) {
 	s := clitest.Installed(t)
 	s.Exec(`INSERT INTO sexton.runs (kind, database, holder, ended_at, outcome, error, stats)
 		VALUES ($1, 'main', 'me', now(), 'failed', repeat('a long reason ', 30), '{}')`, clitest.Kind)
-	for _, width := range []uint16{80, 40} {
-		terminal, tty, err := pty.Open()
-		require.NoError(t, err)
-		require.NoError(t, pty.Setsize(tty, &pty.Winsize{Rows: 24, Cols: width}))
-		ctx, interrupt := context.WithCancel(t.Context())
-		read := make(chan string, 1)
-		go func() {
-			var all strings.Builder
-			for piece := make([]byte, 1<<16); ; {
-				n, err := terminal.Read(piece)
-				all.Write(piece[:n])
-				if strings.Count(all.String(), "\ncron is led") == 2 {
-					interrupt()
-				}
-				if err != nil {
-					read <- all.String()
-					return
-				}
+	const width = 80
+	terminal, tty, err := pty.Open()
+	require.NoError(t, err)
+	require.NoError(t, pty.Setsize(tty, &pty.Winsize{Rows: 24, Cols: width}))
+	ctx, interrupt := context.WithCancel(t.Context())
+	read := make(chan string, 1)
+	go func() {
+		var all strings.Builder
+		for piece := make([]byte, 1<<16); ; {
+			n, err := terminal.Read(piece)
+			all.Write(piece[:n])
+			if strings.Count(all.String(), "\ncron is led") == 2 {
+				interrupt()
 			}
-		}()
-		program := &cobra.Command{}
-		program.AddCommand(check.Commands(&cli.Env{Environ: s.Environ, Stdout: tty, Stderr: io.Discard})...)
-		program.SetArgs([]string{"status", "--watch"})
-		require.NoError(t, program.ExecuteContext(ctx))
-		require.NoError(t, tty.Close())
-		pictures := strings.Split(<-read, "\x1b[H\x1b[2J")
-		require.NoError(t, terminal.Close())
-		require.GreaterOrEqual(t, len(pictures), 3, "before the first, and two")
-		require.Contains(t, pictures[2], "long reason")
-		for line := range strings.Lines(pictures[1]) {
-			require.LessOrEqual(t, len(strings.TrimRight(line, "\r\n")), int(width), pictures[1])
+			if err != nil {
+				read <- all.String()
+				return
+			}
 		}
+	}()
+	program := &cobra.Command{}
+	program.AddCommand(check.Commands(&cli.Env{Environ: s.Environ, Stdout: tty, Stderr: io.Discard})...)
+	program.SetArgs([]string{"status", "--watch"})
+	require.NoError(t, program.ExecuteContext(ctx))
+	require.NoError(t, tty.Close())
+	pictures := strings.Split(<-read, "\x1b[H\x1b[2J")
+	require.NoError(t, terminal.Close())
+	require.GreaterOrEqual(t, len(pictures), 3, "before the first, and two")
+	require.Contains(t, pictures[2], "long reason")
+	for line := range strings.Lines(pictures[1]) {
+		require.LessOrEqual(t, len(strings.TrimRight(line, "\r\n")), width, pictures[1])
 	}
 }
 
