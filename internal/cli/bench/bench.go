@@ -88,8 +88,8 @@ func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Se
 // benchmark is a command that makes a site, measures and prints, and removes the site again.
 func benchmark(env *cli.Env, example, short, long string, measure func(context.Context, *Site) (*Report, error)) *cobra.Command {
 	return measuring(env, example, short, long, func(ctx context.Context) (*Report, error) {
-		return onCluster(ctx, env, siteSettings(), func(server *Cluster, g installer) (*Report, error) {
-			return onSite(ctx, server, g, measure)
+		return onCluster(ctx, env, siteSettings(), func(g *Cluster) (*Report, error) {
+			return onSite(ctx, g, measure)
 		})
 	})
 }
@@ -131,10 +131,8 @@ func siteSettings() map[string]string {
 }
 
 // onSite makes a database on the server, with tables and all of Sexton's objects.
-func onSite(
-	ctx context.Context, server *Cluster, g installer, do func(context.Context, *Site) (*Report, error),
-) (_ *Report, err error) {
-	own, drop, err := server.CreateDatabase(ctx)
+func onSite(ctx context.Context, g *Cluster, do func(context.Context, *Site) (*Report, error)) (_ *Report, err error) {
+	own, drop, err := g.CreateDatabase(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +152,7 @@ func onSite(
 	defer all.Close()
 
 	site := &Site{
-		Cluster: server, URL: own, Pool: application,
+		Cluster: g, URL: own, Pool: application,
 		Work: func(ctx context.Context) error {
 			return jobs.Work(ctx, all, g.Logger(all.Config), jobs.Endpoint{})
 		},

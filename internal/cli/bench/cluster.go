@@ -12,23 +12,27 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"sexton/internal/cli"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
 // Cluster is a server on which benchmarks create databases of their own.
 type Cluster struct {
+	*cli.Env
+
 	// Admin and AdminURL lead to a database of the server that no benchmark changes.
 	Admin    *pgxpool.Pool
 	AdminURL string
 	// Server is the result of ReadServer.
 	Server Server
-	// Install installs Sexton in the database at url, which has its tables already.
-	Install func(ctx context.Context, url, definitions string) error
-	// Open connects a worker to a database in which Install has run.
-	Open func(ctx context.Context, url, definitions string, o WorkerOptions) (*Worker, error)
-	// Progress prints what the benchmark does at the moment.
-	Progress func(format string, args ...any)
+	// dir contains the configuration files.
+	dir string
+}
+
+// progressf prints what the benchmark does at the moment.
+func (g *Cluster) progressf(format string, args ...any) {
+	_, _ = fmt.Fprintf(g.Stderr, format+"\n", args...)
 }
 
 // WorkerOptions are the settings of a worker that a benchmark varies.
@@ -107,9 +111,11 @@ func (g *Cluster) fill(ctx context.Context, url string, s dataSet) error {
 	if _, err := conn.Exec(ctx, s.render("children.sql")); err != nil {
 		return fmt.Errorf("create tables: %w", err)
 	}
-	if err := g.Install(ctx, url, s.definitions()); err != nil {
+	all, err := g.install(ctx, url, s.definitions())
+	if err != nil {
 		return err
 	}
+	all.Close()
 	for _, statement := range append(s.fillStatements(), "VACUUM (FREEZE, ANALYZE)") {
 		if _, err := conn.Exec(ctx, statement); err != nil {
 			return fmt.Errorf("fill tables: %w", err)

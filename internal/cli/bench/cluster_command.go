@@ -20,9 +20,7 @@ import (
 )
 
 // onCluster calls do with the given server or, without one, with a private server that has the settings.
-func onCluster(
-	ctx context.Context, env *cli.Env, settings map[string]string, do func(*Cluster, installer) (*Report, error),
-) (_ *Report, err error) {
+func onCluster(ctx context.Context, env *cli.Env, settings map[string]string, do func(*Cluster) (*Report, error)) (_ *Report, err error) {
 	url := env.DatabaseURL
 	if url == "" {
 		server, err := devpg.Start(ctx, devpg.Options{BinDir: env.Getenv("SEXTON_PG_BIN"), Settings: settings})
@@ -37,7 +35,7 @@ func onCluster(
 		return nil, fmt.Errorf("create folder for the benchmark: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	g := installer{Env: env, dir: dir}
+	g := &Cluster{Env: env, AdminURL: url, dir: dir}
 	c, err := g.config(url, Definitions)
 	if err != nil {
 		return nil, err
@@ -47,25 +45,15 @@ func onCluster(
 		return nil, err
 	}
 	defer admin.Close()
-	server, err := ReadServer(ctx, admin.Jobs().Pool)
-	if err != nil {
+	g.Admin = admin.Jobs().Pool
+	if g.Server, err = ReadServer(ctx, g.Admin); err != nil {
 		return nil, err
 	}
-	return do(&Cluster{
-		Admin: admin.Jobs().Pool, AdminURL: url, Server: server, Install: g.installed, Open: g.open,
-		Progress: func(format string, args ...any) { _, _ = fmt.Fprintf(env.Stderr, format+"\n", args...) },
-	}, g)
-}
-
-// installer installs Sexton in the benchmark's databases and runs passes there.
-type installer struct {
-	*cli.Env
-	// dir contains the configuration files.
-	dir string
+	return do(g)
 }
 
 // config returns a configuration for one database.
-func (g installer) config(url, definitions string, environ ...string) (*config.Config, error) {
+func (g *Cluster) config(url, definitions string, environ ...string) (*config.Config, error) {
 	path := filepath.Join(g.dir, config.DefaultFile)
 	for name, content := range map[string]string{
 		path:                                    "loose_foreign_keys: {definitions: [definitions.yml]}\nlog: {level: warn}\n",
@@ -78,7 +66,7 @@ func (g installer) config(url, definitions string, environ ...string) (*config.C
 	return config.Load(config.Options{Path: path, Environ: append(environ, "SEXTON_DATABASES__MAIN__URL="+url)})
 }
 
-func (g installer) install(ctx context.Context, url, definitions string) (*installation.Bound, error) {
+func (g *Cluster) install(ctx context.Context, url, definitions string) (*installation.Bound, error) {
 	c, err := g.config(url, definitions)
 	if err != nil {
 		return nil, err
@@ -87,16 +75,8 @@ func (g installer) install(ctx context.Context, url, definitions string) (*insta
 	return all, problem.Doing(err, "install")
 }
 
-func (g installer) installed(ctx context.Context, url, definitions string) error {
-	all, err := g.install(ctx, url, definitions)
-	if err == nil {
-		all.Close()
-	}
-	return err
-}
-
 // open connects a worker.
-func (g installer) open(ctx context.Context, url, definitions string, o WorkerOptions) (*Worker, error) {
+func (g *Cluster) open(ctx context.Context, url, definitions string, o WorkerOptions) (*Worker, error) {
 	c, err := g.config(url, definitions, append(connections(o.Connections), "SEXTON_DATABASES__MAIN__LIMITS__RUNTIME="+o.Runtime.String())...)
 	if err != nil {
 		return nil, err

@@ -161,14 +161,14 @@ func (m measured) rowsPerSecond() float64 { return round(float64(m.rows)/m.took.
 // compare measures all contenders on copies of the same data.
 func (g *Cluster) compare(ctx context.Context, s dataSet, o DrainOptions) (comparison, error) {
 	found := comparison{set: s}
-	g.Progress("%s: inserting the rows", s.Name)
+	g.progressf("%s: inserting the rows", s.Name)
 	err := g.withTemplate(ctx, s, func(template string) error {
 		all := o.contenders(s)
 		rounds := make([][]measured, len(all))
 		for round := range o.Rounds {
 			for i := range all {
 				at := (i + round) % len(all)
-				g.Progress("%s: round %d of %d, %s", s.Name, round+1, o.Rounds, all[at].name)
+				g.progressf("%s: round %d of %d, %s", s.Name, round+1, o.Rounds, all[at].name)
 				m, rows, err := g.measure(ctx, template, s, all[at])
 				if err != nil {
 					return fmt.Errorf("%s: %w", all[at].name, err)
@@ -205,7 +205,7 @@ type dataCopy struct {
 }
 
 func (c *dataCopy) openWorker(ctx context.Context, o WorkerOptions) (err error) {
-	c.worker, err = c.cluster.Open(ctx, c.url, c.set.definitions(), o)
+	c.worker, err = c.cluster.open(ctx, c.url, c.set.definitions(), o)
 	return err
 }
 

@@ -32,12 +32,12 @@ that are deleted in a fixed time, and compares with one connection).`,
 				o.Sets = DrainSets()
 			}
 			o.Limit = seconds(limit)
-			return onCluster(ctx, env, ServerSettings(), func(cluster *Cluster, g installer) (*Report, error) {
+			return onCluster(ctx, env, ServerSettings(), func(g *Cluster) (*Report, error) {
 				// A wrong number is refused before the rows are inserted.
-				if _, err := g.config(cluster.AdminURL, Definitions, connections(o.Connections)...); err != nil {
+				if _, err := g.config(g.AdminURL, Definitions, connections(o.Connections)...); err != nil {
 					return nil, err
 				}
-				return o.Drain(ctx, cluster)
+				return o.Drain(ctx, g)
 			})
 		})
 	choices := append(DrainSets(), allSets)

@@ -22,7 +22,7 @@ func Idle(ctx context.Context, s *Site, length time.Duration) (*Report, error) {
 	var resident, anonymous *int64
 	before := rss()
 	err := s.withWorker(ctx, func(ctx context.Context) error {
-		s.Progress("waiting %s for the worker to settle", settled)
+		s.progressf("waiting %s for the worker to settle", settled)
 		if err := pace.Sleep(ctx, min(settled, 2*length)); err != nil {
 			return err
 		}
@@ -30,7 +30,7 @@ func Idle(ctx context.Context, s *Site, length time.Duration) (*Report, error) {
 		if err != nil {
 			return err
 		}
-		s.Progress("watching the idle worker for %s", length)
+		s.progressf("watching the idle worker for %s", length)
 		began := time.Now()
 		if err := pace.Sleep(ctx, length); err != nil {
 			return err

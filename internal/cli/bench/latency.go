@@ -47,7 +47,7 @@ func Latency(ctx context.Context, s *Site, events, children int) (*Report, error
 		}
 	}
 
-	s.Progress("%d parents by ON DELETE CASCADE", events)
+	s.progressf("%d parents by ON DELETE CASCADE", events)
 	native := make([]time.Duration, events)
 	nativeWAL, err := s.walPer(ctx, events, func(i int) error {
 		began := time.Now()
@@ -59,7 +59,7 @@ func Latency(ctx context.Context, s *Site, events, children int) (*Report, error
 		return nil, err
 	}
 
-	s.Progress("%d parents under a worker, one at a time", events)
+	s.progressf("%d parents under a worker, one at a time", events)
 	whole, commits, deletes := make([]time.Duration, events), make([]time.Duration, events), make([]time.Duration, events)
 	var wal int64
 	err = s.withWorker(ctx, func(ctx context.Context) (err error) {

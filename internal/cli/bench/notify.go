@@ -116,7 +116,7 @@ func (s *Site) compareStates(ctx context.Context, o NotifyOptions, clients int, 
 	for round := range o.Rounds {
 		for _, i := range rand.Perm(len(states)) {
 			v := states[i]
-			s.Progress("%d clients, round %d of %d, %s", clients, round+1, o.Rounds, v.name)
+			s.progressf("%d clients, round %d of %d, %s", clients, round+1, o.Rounds, v.name)
 			found, err := s.commits(ctx, v, clients, o, listener)
 			if err != nil {
 				return nil, fmt.Errorf("measure %s: %w", v.name, err)
