@@ -66,7 +66,7 @@ func (s *Server) initdb(ctx context.Context) error {
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.WaitDelay = hardStopTimeout
-	p, err := startProcess(cmd, Fast)
+	p, err := startProcess(cmd)
 	if err != nil {
 		return fmt.Errorf("start initdb as user %s: %w", s.userName(), err)
 	}
@@ -96,7 +96,7 @@ func (s *Server) launch(ctx context.Context) error {
 	defer log.Close()
 	cmd := s.command("postgres", s.args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	p, err := startProcess(cmd, Fast)
+	p, err := startProcess(cmd)
 	if err != nil {
 		return fmt.Errorf("start postgres as user %s: %w", s.userName(), err)
 	}

@@ -109,7 +109,7 @@ func patient(t *testing.T, argument string) *process {
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	cmd.SysProcAttr = (*account)(nil).attributes()
-	p, err := startProcess(cmd, Fast)
+	p, err := startProcess(cmd)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		_ = stdin.Close()
@@ -118,7 +118,6 @@ func patient(t *testing.T, argument string) *process {
 	return p
 }
 
-// Where the kernel does not tell the server of its parent's end, the janitor alone has to do.
 func TestJanitorEndsTheServer(t *testing.T) {
 	t.Parallel()
 	runDir, err := makeRunDir("/tmp")

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,7 +18,7 @@ import (
 	"sexton/internal/problem"
 )
 
-// process is a running child that dies with this process where the system can do that.
+// process is a running child.
 type process struct {
 	pid  int
 	cmd  *exec.Cmd
@@ -27,43 +26,17 @@ type process struct {
 	err  error // result of Wait, valid once done is closed
 }
 
-// startProcess starts cmd and waits for it in the background. The kernel's parent-death signal belongs to the thread that forked,
-// not to the process, and the runtime may end idle threads: so one goroutine keeps its thread locked from fork to wait. It never
-// unlocks, which makes the runtime end that thread afterwards.
-func startProcess(cmd *exec.Cmd, death syscall.Signal) (*process, error) {
-	setDeathSignal(cmd.SysProcAttr, death)
-	p := &process{cmd: cmd, done: make(chan struct{})}
-	started := make(chan error)
+// startProcess starts cmd and waits for its end in the background.
+func startProcess(cmd *exec.Cmd) (*process, error) {
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	p := &process{pid: cmd.Process.Pid, cmd: cmd, done: make(chan struct{})}
 	go func() {
-		runtime.LockOSThread()
-		err := cmd.Start()
-		if err == nil {
-			p.pid = cmd.Process.Pid
-		}
-		started <- err
-		if err != nil {
-			return
-		}
+		defer close(p.done)
 		p.err = cmd.Wait()
-		close(p.done)
 	}()
-	if err := <-started; err != nil {
-		return nil, err
-	}
 	return p, nil
-}
-
-// Spawn starts another program as the server is started: where the system can do that, it gets the signal when this process dies. Ended is
-// closed when it has ended.
-func Spawn(cmd *exec.Cmd, death syscall.Signal) (ended <-chan struct{}, err error) {
-	if cmd.SysProcAttr == nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{}
-	}
-	p, err := startProcess(cmd, death)
-	if err != nil {
-		return nil, err
-	}
-	return p.done, nil
 }
 
 // end asks the process to end by signal and waits. A server that does not obey in time is ended harder.

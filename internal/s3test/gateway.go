@@ -13,13 +13,10 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"sexton/internal/devpg"
 )
 
 const (
@@ -108,7 +105,7 @@ func (g *Gateway) run(tb testing.TB, args []string, secret string, diskBytes int
 	cmd.Env = []string{"ROOT_ACCESS_KEY=" + accessKey, "ROOT_SECRET_KEY=" + secret, "PATH=" + os.Getenv("PATH")}
 	cmd.Stdout, cmd.Stderr = &output, &output
 	// The kernel ends it with this process, even where that is killed.
-	ended, err := devpg.Spawn(cmd, syscall.SIGKILL)
+	ended, err := spawn(cmd)
 	require.NoError(tb, err, "start versitygw")
 	tb.Cleanup(func() {
 		_ = cmd.Process.Kill()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"syscall"
 	"testing"
@@ -21,4 +22,24 @@ func OnSmallDisk(tb testing.TB, folder string, bytes int64, args ...string) *exe
 		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
 	}
 	return cmd
+}
+
+// spawn starts a program, which the kernel ends with this process, even if this process is killed. That signal belongs to the thread that
+// forked, so one goroutine keeps its thread from fork to wait. Ended is closed when the program has ended.
+func spawn(cmd *exec.Cmd) (ended <-chan struct{}, err error) {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	done, started := make(chan struct{}), make(chan error)
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait()
+		}
+	}()
+	return done, <-started
 }

@@ -13,3 +13,16 @@ func OnSmallDisk(tb testing.TB, _ string, _ int64, _ ...string) *exec.Cmd {
 	tb.Fatal("a small disk needs Linux")
 	return nil
 }
+
+// spawn starts a program. Ended is closed when it has ended.
+func spawn(cmd *exec.Cmd) (ended <-chan struct{}, err error) {
+	done := make(chan struct{})
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		defer close(done)
+		_ = cmd.Wait()
+	}()
+	return done, nil
+}
