@@ -3,13 +3,10 @@ package riverjobs
 import (
 	"cmp"
 	"context"
-	_ "embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
 
@@ -20,11 +17,9 @@ import (
 	"sexton/internal/groupdelete"
 	"sexton/internal/groupschedule"
 	"sexton/internal/jobrun"
-	"sexton/internal/lease"
 	"sexton/internal/metrics"
 	"sexton/internal/migrate"
 	"sexton/internal/pgcatalog"
-	"sexton/internal/problem"
 	"sexton/triggers"
 )
 
@@ -180,10 +175,9 @@ func groupDestroy(c *config.Config) kind[GroupDestroyArgs] {
 	}
 }
 
-// passGroupDestroy runs once under the lease of the group. A group that something stands in the way of is an error. As a job without
-// spacing it goes on with the groups that wait.
+// passGroupDestroy runs once under the lease of the group. A group that something stands in the way of is an error.
 func passGroupDestroy(ctx context.Context, p *pass, args GroupDestroyArgs) (jobrun.Result, error) {
-	stats, err := destroyGroups(ctx, p, args, p.job != nil && p.Config.AdjournedGroups.Spacing == 0)
+	stats, err := destroyGroup(ctx, p, args)
 	if stats == nil {
 		return jobrun.Result{}, err
 	}
@@ -215,43 +209,6 @@ func groupResult(stats *groupdelete.Stats) jobrun.Result {
 	return result
 }
 
-// destroyGroups runs the engine on one connection.
-func destroyGroups(ctx context.Context, p *pass, args GroupDestroyArgs, together bool) (*groupdelete.Stats, error) {
-	d := destroyer{pass: p, until: time.Now().Add(groupdelete.DefaultRuntime)}
-	session, release, err := p.session(ctx, false)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	d.conn = session.Conn
-	var problems problem.List
-	if d.plan, problems, err = groupdelete.Resolve(ctx, d.conn, p.db.Names, GroupsOf(p.Config), p.Config.Has(migrate.GhostUsers)); err != nil {
-		return nil, err
-	}
-	if err := problems.Err(); err != nil {
-		return nil, err
-	}
-	stats, err := d.destroy(ctx, p.granted, args)
-	if stats.Outcome == groupdelete.Destroyed && p.job != nil {
-		stats.Latency.Add(time.Since(dueAt(p.job)))
-	}
-	if err != nil || !together || !stats.Over() {
-		return stats, err
-	}
-	d.stats = stats
-	if err := d.others(ctx); err != nil && ctx.Err() == nil { // A stop on request is no failure.
-		f := batch.Judge(err)
-		f.Message = err.Error()
-		stats.Errors = batch.CountFault(stats.Errors, f)
-		// The run fails, so that the history has the error. The job does not: its own group
-		// is deleted, and the other group has a job of its own. The error wraps nothing,
-		// because an error of the other group's lease says nothing about this one.
-		p.over = true
-		return stats, fmt.Errorf("after group %s was done: %s", args.GroupID, err) //nolint:errorlint // see above
-	}
-	return stats, nil
-}
-
 // dueAt is when the period of a job's group was over. A deletion that was asked for at once begins with its job.
 func dueAt(job *rivertype.JobRow) time.Time {
 	var told struct {
@@ -263,42 +220,41 @@ func dueAt(job *rivertype.JobRow) time.Time {
 	return told.DueAt
 }
 
-// destroyer destroys groups on one connection, one after the other.
-type destroyer struct {
-	*pass
-
-	conn  *pgx.Conn
-	plan  *groupdelete.Plan
-	until time.Time
-	// stats are those of the run, once the first group is done.
-	stats *groupdelete.Stats
-}
-
-// destroy runs the engine on one group.
-func (d *destroyer) destroy(ctx context.Context, granted *lease.Lease, args GroupDestroyArgs) (*groupdelete.Stats, error) {
-	settings := d.Config.AdjournedGroups
-	session := &batch.Session{Conn: d.conn, Names: d.db.Names, Fence: granted, Limits: d.timeouts()}
+// destroyGroup runs the engine on the group.
+func destroyGroup(ctx context.Context, p *pass, args GroupDestroyArgs) (*groupdelete.Stats, error) {
+	session, release, err := p.session(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	plan, problems, err := groupdelete.Resolve(ctx, session.Conn, p.db.Names, GroupsOf(p.Config), p.Config.Has(migrate.GhostUsers))
+	if err == nil {
+		err = problems.Err()
+	}
+	if err != nil {
+		return nil, err
+	}
+	settings := p.Config.AdjournedGroups
 	said, step := "", ""
-	more := &batch.More{Pool: d.db.Pool, Like: session}
+	more := &batch.More{Pool: p.db.Pool, Like: session}
 	defer more.Release()
 	engine := groupdelete.Engine{
-		Session: session, Plan: d.plan, GroupID: args.GroupID, Leases: d.Runner.Leases, Database: d.db,
+		Session: session, Plan: plan, GroupID: args.GroupID, Leases: p.Runner.Leases, Database: p.db,
 		Connections: settings.Connections, More: more.Session,
-		Runtime:  time.Until(d.until),
+		Runtime:  groupdelete.DefaultRuntime,
 		Sizes:    groupdelete.Sizes{Target: settings.Target, Duty: settings.Duty.Fixed()},
-		Throttle: d.throttle(session, settings.Duty),
+		Throttle: p.throttle(session, settings.Duty),
 		Progress: func(ctx context.Context, stats *groupdelete.Stats) {
 			changed := stats.WaitingFor != said || stats.Step != step
 			said, step = stats.WaitingFor, stats.Step
-			if d.stats != nil {
-				d.stats.Step, d.stats.WaitingFor = step, said
-				stats = d.stats
-			}
-			d.progress(ctx, stats, changed)
+			p.progress(ctx, stats, changed)
 		},
 	}
 	stats, err := engine.Run(ctx)
-	log := d.log.With("group_id", args.GroupID, "user_id", args.UserID)
+	if stats.Outcome == groupdelete.Destroyed && p.job != nil {
+		stats.Latency.Add(time.Since(dueAt(p.job)))
+	}
+	log := p.log.With("group_id", args.GroupID, "user_id", args.UserID)
 	attributes := []any{"outcome", string(stats.Outcome), "groups", stats.Groups, "projects", stats.Projects, "done", stats.Done, "total", stats.Total}
 	switch {
 	case err != nil: // It is logged as that of the whole run.
@@ -308,64 +264,4 @@ func (d *destroyer) destroy(ctx context.Context, granted *lease.Lease, args Grou
 		log.InfoContext(ctx, "group_processed", append(attributes, "reason", stats.Reason)...)
 	}
 	return stats, err
-}
-
-//go:embed queries/next_group.sql
-var nextGroupSQL string
-
-//go:embed queries/group_done.sql
-var groupDoneSQL string
-
-const (
-	// mostTogether bounds the groups of one run, leastTogether the time that one needs to begin.
-	mostTogether  = 1000
-	leastTogether = 5 * time.Second
-)
-
-// others destroys further groups whose jobs wait, in the time that is left. A group that is not gone then is left to its own job.
-func (d *destroyer) others(ctx context.Context) error {
-	for n := 0; n < mostTogether && ctx.Err() == nil && time.Until(d.until) >= leastTogether; n++ {
-		began := time.Now()
-		var job int64
-		var args GroupDestroyArgs
-		var due time.Time
-		rows, _ := d.conn.Query(ctx, d.db.Names.Render(nextGroupSQL), GroupDestroy)
-		taken, err := pgx.ForEachRow(rows, []any{&job, &args, &due}, func() error { return nil })
-		if err != nil {
-			return fmt.Errorf("take the next group: %w", err)
-		}
-		if taken.RowsAffected() == 0 {
-			return nil
-		}
-		over, err := d.other(ctx, args, due)
-		if err != nil {
-			return fmt.Errorf("destroy group %s: %w", args.GroupID, err)
-		}
-		if !over {
-			return nil
-		}
-		if _, err := d.conn.Exec(ctx, d.db.Names.Render(groupDoneSQL), job, time.Since(began).Seconds()); err != nil {
-			return fmt.Errorf("complete the job of group %s: %w", args.GroupID, err)
-		}
-	}
-	return nil
-}
-
-// other destroys one more group under its own lease, and reports whether its job has nothing left to do.
-func (d *destroyer) other(ctx context.Context, args GroupDestroyArgs, due time.Time) (over bool, err error) {
-	granted, err := d.Runner.Leases.Acquire(ctx, groupdelete.LeaseKey(args.GroupID), groupdelete.LeaseTTL, d.db)
-	if _, held := errors.AsType[*lease.HeldError](err); held {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	defer func() { err = errors.Join(err, granted.Release(context.WithoutCancel(ctx))) }()
-	stats, err := d.destroy(ctx, granted, args)
-	if stats.Outcome == groupdelete.Destroyed {
-		stats.Latency.Add(time.Since(due))
-	}
-	d.stats.Take(stats)
-	d.stats.Step, d.stats.WaitingFor = "", ""
-	return err == nil && stats.Over(), err
 }

@@ -13,7 +13,6 @@ import (
 
 	"sexton/internal/dbtest"
 	"sexton/internal/drain/dml"
-	"sexton/internal/each"
 	"sexton/internal/groupdelete"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
@@ -102,113 +101,6 @@ func TestGroupDestroyInTheForeground(t *testing.T) {
 	require.True(t, groupResult(&groupdelete.Stats{Outcome: groupdelete.Unfinished}).Over)
 }
 
-// Without spacing one run destroys the groups that wait, under a lease and with counts for each, and completes their jobs.
-func TestSmallGroupsGoTogether(t *testing.T) {
-	t.Parallel()
-	b := destroyBundle(t)
-	b.deps.Config.AdjournedGroups.Spacing = 0
-	b.db.Exec(`
-		INSERT INTO groups (id, name, path, marked_for_deletion_on) SELECT n, 'g' || n, 'g' || n, '2020-01-01' FROM generate_series(20, 29) AS n;
-		INSERT INTO group_deletion_schedules (group_id, user_id, marked_for_deletion_on) SELECT n, 1, '2020-01-01' FROM generate_series(20, 29) AS n;
-		INSERT INTO projects (id, group_id, name, path) SELECT n, n, 'p' || n, 'p' FROM generate_series(20, 29) AS n;
-		INSERT INTO issues (project_id, title) VALUES (20, 'one'), (29, 'two');
-		UPDATE groups SET marked_for_deletion_on = NULL WHERE id = 25`)
-	const due = "SELECT sexton.enqueue('group_destroy', jsonb_build_object('group_id', n, 'user_id', 1), $1) FROM generate_series($2::int, $3::int) AS n"
-	b.db.Exec(due, nil, 20, 26)
-	b.db.Exec(due, time.Now().Add(time.Hour), 27, 27)
-	b.db.Exec(due, nil, 28, 29)
-	// 28 is another worker's, and 26 has begun to be tried.
-	other := lease.Manager{Jobs: b.db.Connected, Holder: "somebody"}
-	pgtest.Must(other.Acquire(t.Context(), groupdelete.LeaseKey(dml.IntegerID(28)), time.Minute, b.db.Connected))(t)
-	b.db.Exec("UPDATE sexton.river_job SET attempt = 1 WHERE args ->> 'group_id' = '26'")
-
-	destroy := func(together bool) (stats groupdelete.Stats) {
-		report := b.destroy(t, together)
-		require.Equal(t, jobrun.Done, report.Outcome)
-		require.NoError(t, json.Unmarshal(report.Stats, &stats))
-		return stats
-	}
-	stats := destroy(true)
-	require.Equal(t, []int64{20, 21, 22, 23, 24, 25}, each.Of(stats.Together, dml.ID.Number), "it ends at 28, whose lease is taken")
-	require.EqualValues(t, 6, stats.Groups, "10 and the five that are marked")
-	require.EqualValues(t, 6, stats.Projects)
-	require.EqualValues(t, 2, stats.Deleted["issues"])
-	require.Equal(t, [][]string{{"11"}, {"25"}, {"26"}, {"27"}, {"28"}, {"29"}}, b.db.Rows("SELECT id FROM groups ORDER BY id"))
-	require.Equal(t, [][]string{
-		{"20", "completed"},
-		{"21", "completed"},
-		{"22", "completed"},
-		{"23", "completed"},
-		{"24", "completed"},
-		{"25", "completed"},
-		{"26", "available"},
-		{"27", "scheduled"},
-		{"28", "scheduled"},
-		{"29", "available"},
-	}, b.db.Rows("SELECT args ->> 'group_id', state FROM sexton.river_job ORDER BY 1"))
-	require.Equal(t, [][]string{{"t"}}, b.db.Rows(
-		"SELECT scheduled_at < now() + interval '1 minute' FROM sexton.river_job WHERE args ->> 'group_id' = '28'"), "it comes by itself")
-	require.Equal(t, [][]string{{"6"}}, b.db.Rows("SELECT count(*) FROM sexton.events WHERE kind = 'group_destroyed'"))
-	require.Equal(t, [][]string{{"groups/25"}, {"groups/28"}}, b.db.Rows("SELECT key FROM sexton.leases ORDER BY 1"), "those of groups that are there")
-	require.Equal(t, [][]string{{"1"}}, b.db.Rows("SELECT count(*) FROM sexton.runs WHERE kind = 'group_destroy'"))
-
-	require.Empty(t, destroy(false).Together)
-	require.Equal(t, []int64{29}, each.Of(destroy(true).Together, dml.ID.Number), "a group that is gone already is followed by others, too")
-	b.db.Exec(due, nil, 26, 26)
-	b.db.Exec("UPDATE sexton.river_job SET attempt = 0")
-	b.db.Exec("INSERT INTO sexton.river_queue (name, paused_at, updated_at) VALUES ('group_destroy', now(), now())")
-	require.Empty(t, destroy(true).Together, "paused")
-}
-
-// destroy destroys the group 10, as a job together with the groups whose jobs wait.
-func (b bundle) destroy(t *testing.T, together bool) jobrun.Report {
-	b.deps.Config.AdjournedGroups.Spacing = 0
-	p := pass{Deps: b.deps}
-	if together {
-		p.job = &rivertype.JobRow{}
-	}
-	return pgtest.Must(groupDestroy(b.deps.Config).run(t.Context(), &p, GroupDestroyArgs{GroupID: dml.IntegerID(10), UserID: dml.IntegerID(1)}))(t)
-}
-
-// A run that dies, or finds a group in its way, leaves the group's job to come by itself, and the figures of the others stand.
-func TestGroupThatIsStuckEndsTheRunOfMany(t *testing.T) {
-	t.Parallel()
-	b := destroyBundle(t)
-	b.db.Exec("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept'; END $$")
-	b.db.Exec("CREATE TRIGGER refuse BEFORE DELETE ON groups FOR EACH ROW WHEN (OLD.id = 11) EXECUTE FUNCTION refuse()")
-	b.db.Exec("SELECT sexton.enqueue('group_destroy', '{\"group_id\": 11, \"user_id\": 1}')")
-	report := b.destroy(t, true)
-	require.Contains(t, string(report.Stats), `"outcome":"destroyed"`)
-	require.Contains(t, string(report.Stats), `"together":[11]`)
-	require.Equal(t, [][]string{{"11", "1"}}, b.db.Rows("SELECT group_id, attempts FROM sexton.group_destructions"))
-	require.Equal(t, [][]string{{"scheduled"}}, b.db.Rows("SELECT state FROM sexton.river_job"))
-	require.Contains(t, b.log.String(), "level=ERROR msg=group_stuck kind=group_destroy database=main group_id=11")
-}
-
-// The job of a group that is gone does not fail by the error of another group, whose own job is left to try it.
-func TestErrorOfAnotherGroupFailsTheRunAndNotTheJob(t *testing.T) {
-	t.Parallel()
-	b := destroyBundle(t)
-	b.deps.Config.AdjournedGroups.Spacing = 0
-	// The job of 11 waits from the moment in which 10 goes. 11 is kept, and its lease cannot be released.
-	b.db.Exec(`UPDATE groups SET marked_for_deletion_on = NULL WHERE id = 11;
-		SELECT sexton.enqueue('group_destroy', '{"group_id": 11, "user_id": 1}', now() + interval '1 hour');
-		CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-			UPDATE sexton.river_job SET state = 'available', scheduled_at = now() WHERE state = 'scheduled'; RETURN NULL;
-		END $$;
-		CREATE TRIGGER wait AFTER DELETE ON groups FOR EACH ROW EXECUTE FUNCTION wait();
-		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no release'; END $$;
-		CREATE TRIGGER refuse BEFORE UPDATE ON sexton.leases FOR EACH ROW
-			WHEN (NEW.key = 'groups/11' AND NEW.expires_at = '-infinity') EXECUTE FUNCTION refuse()`)
-	require.Equal(t, river.EventKindJobCompleted, b.workOne(t, GroupDestroyArgs{GroupID: dml.IntegerID(10), UserID: dml.IntegerID(1)}).Kind)
-	require.Equal(t, [][]string{{"11"}}, b.db.Rows("SELECT id FROM groups"))
-	require.Equal(t, [][]string{{"10", "completed"}, {"11", "scheduled"}}, b.db.Rows("SELECT args ->> 'group_id', state FROM sexton.river_job ORDER BY 1"))
-	const message = "destroy group 11: release lease groups/11: ERROR: no release (SQLSTATE P0001)"
-	require.Equal(t, [][]string{{"failed", "after group 10 was done: " + message, "[11]", "1", "1", message}}, b.db.Rows(`
-		SELECT outcome, error, stats ->> 'together', stats ->> 'groups', stats ->> 'projects', stats #>> '{errors,0,message}' FROM sexton.runs`))
-	require.Contains(t, b.log.String(), "level=ERROR msg=run_failed")
-}
-
 // groupBundle is the reference application with an administrator (1), Ada (2), the groups 10 and 11, which the administrator
 // and Ada have scheduled, and what jobs need to work on it. Nobody works on the destructions.
 func groupBundle(t *testing.T) bundle {
@@ -268,26 +160,6 @@ func TestAdjournedGroupsAreNotDueWhilePausedOrPutOff(t *testing.T) {
 	require.InDelta(t, 3000, rest().Seconds(), 60, "a job that waits for days would keep out those of the ticks")
 	b.db.Exec("UPDATE sexton.river_job SET scheduled_at = now()")
 	require.Zero(t, rest())
-}
-
-// A worker that is asked to stop as it looks for the next group has done its own.
-func TestAStopBetweenGroupsIsNoFailure(t *testing.T) {
-	t.Parallel()
-	b := destroyBundle(t)
-	b.deps.Config.AdjournedGroups.Spacing = 0
-	locked := pgtest.Begin(t, b.db.Pool(), "LOCK TABLE sexton.river_job")
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		_, err := groupDestroy(b.deps.Config).run(ctx, &pass{Deps: b.deps, job: &rivertype.JobRow{}}, GroupDestroyArgs{GroupID: dml.IntegerID(10), UserID: dml.IntegerID(1)})
-		ended <- err
-	}()
-	pgtest.Await(t, b.db.Database, "the look for the next group",
-		"SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query ~ 'UPDATE .*river_job')")
-	stop()
-	require.NoError(t, <-ended)
-	require.NoError(t, locked.Rollback(t.Context()))
-	require.Equal(t, [][]string{{"done", "destroyed"}}, b.db.Rows("SELECT outcome, stats ->> 'outcome' FROM sexton.runs"))
 }
 
 func TestFailedPassIsTriedAgain(t *testing.T) {

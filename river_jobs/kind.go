@@ -91,8 +91,6 @@ type pass struct {
 	cuts int
 	// holder is set by a pass that waits for another process.
 	holder string
-	// over is set by a pass that is through with its own item: an error then fails the pass, and not the job.
-	over bool
 }
 
 // session opens a connection of the pass. Durable transactions wait until a standby or the disk has them.
@@ -296,9 +294,6 @@ func (w *worker[T]) Work(ctx context.Context, job *river.Job[T]) error {
 	defer cancel()
 	p := passOf(w.deps, job.JobRow)
 	report, err := w.kind.run(stopping, p, job.Args)
-	if p.over {
-		err = nil
-	}
 	f := batch.Judge(err)
 	// What a deadline of the job itself has broken off looks like a lost connection.
 	cut := f.Verdict == batch.Fatal && database.Lost(err) && ctx.Err() == nil && stopping.Err() == nil

@@ -219,7 +219,7 @@ type AdjournedGroups struct {
 	// BatchSize is how many groups are looked up at a time.
 	BatchSize int `check:"positive" default:"100" yaml:"batch_size"`
 	// Spacing is the time between the starts of two destructions: 20s makes 4,320 a day. 0s: as workers
-	// are free, and one run destroys many.
+	// are free.
 	Spacing time.Duration `check:"not negative" default:"20s" yaml:"spacing"`
 	// Target is how long a statement should take.
 	Target time.Duration `check:"1ms..1s" default:"20ms" yaml:"target"`

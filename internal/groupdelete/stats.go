@@ -48,8 +48,6 @@ type Stats struct {
 	Total         int64    `json:"total"`
 	RowsPerSecond float64  `json:"rows_per_second"`
 	ETASeconds    *float64 `json:"eta_seconds,omitempty"`
-	// Together are the other groups that the same run has destroyed, or found gone; the counts are those of all of them.
-	Together []dml.ID `json:"together,omitempty"`
 	// Batches counts transactions that were there to change rows.
 	Batches int64 `json:"batches"`
 	// Interrupted reports that the run was asked to stop.
@@ -71,29 +69,6 @@ func (s *Stats) Changed() bool {
 
 // Over reports whether nothing is left to do for the group.
 func (s *Stats) Over() bool { return s.Outcome == Destroyed || s.Outcome == Gone || s.Outcome == Kept }
-
-// Take adds the counts of another group that the same run was at.
-func (s *Stats) Take(other *Stats) {
-	s.Together = append(s.Together, other.GroupID)
-	s.Groups += other.Groups
-	s.Projects += other.Projects
-	s.Bots += other.Bots
-	s.Latency.Take(other.Latency)
-	s.Done += other.Done
-	s.Total += other.Total
-	s.Batches += other.Batches
-	s.Interrupted = s.Interrupted || other.Interrupted
-	for _, counts := range []struct{ of, from map[string]int64 }{{s.Deleted, other.Deleted}, {s.Nullified, other.Nullified}} {
-		for label, n := range counts.from {
-			counts.of[label] += n
-		}
-	}
-	for _, e := range other.Errors {
-		for range e.Count {
-			s.fail(batch.Fault{Table: e.Table, SQLState: e.SQLState, Message: e.Message})
-		}
-	}
-}
 
 func (s *Stats) fail(f batch.Fault) { s.Errors = batch.CountFault(s.Errors, f) }
 
