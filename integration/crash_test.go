@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/dbtest"
 	"sexton/internal/devpg"
 	"sexton/internal/pgtest"
 )
@@ -42,7 +43,7 @@ func inFirstBatch(t *testing.T, s twinSite) (w *runningWorker, pass, release fun
 	pass, release = s.shut(t, "children")
 	s.deleteParents(t, someParents)
 	w = s.started(t)
-	s.wait(t, time.Minute, "the worker to stop behind a DELETE", atGate)
+	s.wait(t, time.Minute, "the worker to stop behind a DELETE", dbtest.AtGate)
 	require.Zero(t, s.count(t, "SELECT count(*) FROM changes"), "changes committed")
 	return w, pass, release
 }
@@ -54,7 +55,7 @@ func beforeRemoval(t *testing.T, s twinSite) (*runningWorker, func()) {
 	w := s.started(t)
 	// The direct transaction fails at the gate after a short wait. Then pieces of the first table are committed.
 	s.wait(t, time.Minute, "the worker to stop in the second table",
-		"EXISTS (SELECT FROM changes WHERE at_table = 'children') AND "+atGate)
+		"EXISTS (SELECT FROM changes WHERE at_table = 'children') AND "+dbtest.AtGate)
 	require.Equal(t, int64(5), s.count(t, "SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE fully_qualified_table_name = 'public.parents'"))
 	return w, pass
 }
@@ -95,6 +96,32 @@ func testCrashes(t *testing.T, p program) {
 		t.Run("worker killed "+name, func(t *testing.T) { t.Parallel(); testKilledAt(t, false, open, reach) })
 		t.Run("server crashes with the worker "+name, func(t *testing.T) { t.Parallel(); testKilledAt(t, true, open, reach) })
 	}
+}
+
+// killable is a site whose work another worker can finish.
+type killable interface {
+	kill(t *testing.T, w *runningWorker)
+	wait(t *testing.T, limit time.Duration, what, condition string, args ...any)
+	recovers(t *testing.T)
+}
+
+// testKilledAt kills a worker at a point of its work, or crashes the server there as well. Another worker must finish.
+func testKilledAt[S killable](t *testing.T, crash bool, open func(url string) S, reach func(*testing.T, S) (w *runningWorker, pass func())) {
+	t.Helper()
+	url, restart := "", func() {}
+	if crash {
+		server := pgtest.Server(t)
+		url, restart = server.URL("postgres"), func() { require.NoError(t, server.Restart(t.Context(), devpg.Immediate)) }
+	}
+	s := open(url)
+	dbtest.Killed(func() (kill, pass func()) {
+		w, pass := reach(t, s)
+		return func() {
+			restart()
+			s.wait(t, time.Minute, "the server", "true")
+			s.kill(t, w)
+		}, pass
+	}, func() { s.recovers(t) })
 }
 
 // recovers lets a second worker do what a dead one has left, and more.
@@ -154,7 +181,7 @@ func (s twinSite) takenOver(t *testing.T, first *runningWorker, release func()) 
 // twinTables are the same four tables twice: in public, where a worker cleans up, and in the schema native,
 // whose foreign keys are Postgres's own. A trigger notes every row that goes or changes in public, and in whose
 // session, and stops that session while the gate of its table is closed.
-const twinTables = closableGates + `
+const twinTables = dbtest.Gates + `
 CREATE FUNCTION pg_temp.make(place text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     EXECUTE format('SET LOCAL search_path = %I', place);
@@ -291,7 +318,7 @@ func testRunServerCrash(t *testing.T, p program) {
 	// The crash leaves the worker's lease behind, which it has to wait for: 13 s long instead of 40.
 	w := s.started(t, "SEXTON_DATABASES__MAIN__LIMITS__RUNTIME=3s")
 	s.exec(t, "DELETE FROM parents WHERE id <= 5")
-	s.wait(t, time.Minute, "the worker to stop in its batch", atGate)
+	s.wait(t, time.Minute, "the worker to stop in its batch", dbtest.AtGate)
 	require.NoError(t, server.Restart(t.Context(), devpg.Immediate))
 	s.wait(t, time.Minute, "the server", "true")
 	s.exec(t, "DELETE FROM closed_gate")

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/dbtest"
 	"sexton/internal/exampleapp"
 	"sexton/internal/pgtest"
 	"sexton/internal/s3test"
@@ -75,7 +76,7 @@ func (s diffSite) killedInUpload(t *testing.T, first *runningWorker) *runningWor
 	const key = "merge_request_diffs/mr-3/diff-1000"
 	pass, _ := s.shut(t, "gated")
 	s.exec(t, addBigDiff)
-	s.wait(t, time.Minute, "the worker to stop in the upload", atGate)
+	s.wait(t, time.Minute, "the worker to stop in the upload", dbtest.AtGate)
 	pgtest.WaitFor(t, "the upload to begin", func(context.Context) (bool, error) { return s.store.begun(key), nil })
 	pass()
 	second := s.started(t)
@@ -166,7 +167,7 @@ func diffsIn(t *testing.T, gateway *s3test.Gateway) diffStore {
 }
 
 // diffGate stops whoever reads the text "gated" for an upload while the gate is closed. Tables in original keep the texts.
-const diffGate = closableGates + `
+const diffGate = dbtest.Gates + `
 CREATE SCHEMA original;
 CREATE TABLE original.files (diff_id bigint, path text, diff text, PRIMARY KEY (diff_id, path));
 ALTER FUNCTION sexton.external_diff_body(text) RENAME TO external_diff_ungated;

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/dbtest"
 	"sexton/internal/exampleapp"
 	"sexton/internal/pgtest"
 )
@@ -43,7 +44,7 @@ INSERT INTO p_ci_builds (id, partition_id, commit_id, project_id, user_id, name,
 
 // ghostGates are the points at which a worker can be stopped, by a trigger that notes who was there: behind a change and
 // before its commit.
-const ghostGates = closableGates + `
+const ghostGates = dbtest.Gates + `
 CREATE TABLE changes (point text, session text);
 CREATE FUNCTION pass_gate() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '1min' AS $$
 BEGIN

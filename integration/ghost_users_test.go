@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/dbtest"
 	"sexton/internal/exampleapp"
 	"sexton/internal/pgtest"
 )
@@ -52,7 +53,7 @@ func atPoint(point string) ghostPoint {
 		w := s.started(t)
 		s.leave(t, false, 1, 2, 3)
 		s.leave(t, true, 4)
-		s.wait(t, time.Minute, "the worker to stop at "+point, atGate)
+		s.wait(t, time.Minute, "the worker to stop at "+point, dbtest.AtGate)
 		return w, pass
 	}
 }
@@ -94,7 +95,7 @@ func ghostPoints() map[string]ghostPoint {
 		w := s.started(t)
 		s.leave(t, false, 1, 2, 3)
 		s.leave(t, true, 4)
-		s.wait(t, time.Minute, "the worker to stop in the history", atGate)
+		s.wait(t, time.Minute, "the worker to stop in the history", dbtest.AtGate)
 		// That session has no lease, by which others could find and end it.
 		return w, release
 	}
@@ -148,7 +149,7 @@ func testGhostStopped(t *testing.T, p program, inBatch bool) {
 	first := s.started(t)
 	s.leave(t, false, 1, 2, 3)
 	s.leave(t, true, 4)
-	s.wait(t, time.Minute, "the worker to stop in a move", atGate)
+	s.wait(t, time.Minute, "the worker to stop in a move", dbtest.AtGate)
 	first.signal(t, syscall.SIGSTOP)
 	if inBatch {
 		pass() // The session is ended then, and the fence refuses the next one.

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/dbtest"
 	"sexton/internal/exampleapp"
 	"sexton/internal/pgtest"
 )
@@ -54,7 +55,7 @@ http: {listen: ""}
 
 // grove is a tree of three levels with 50 projects, each with issues, and a group beside it that stays. A trigger stops
 // whoever deletes rows of a table while its gate is closed.
-const grove = closableGates + `
+const grove = dbtest.Gates + `
 INSERT INTO application_settings (deletion_adjourned_period) VALUES (7);
 INSERT INTO users (id, username, email, name, admin) VALUES (1, 'ada', 'ada@example.com', 'Ada', true);
 INSERT INTO groups (id, parent_id, name, path) VALUES
@@ -81,14 +82,14 @@ loose_foreign_keys: {enabled: false, target: 1s}
 adjourned_groups: {enabled: true}
 http: {listen: ""}
 `, exampleapp.Schema()+grove, ""))
-	pgtest.Exec(t, connect(t, s.url), "SELECT pg_advisory_lock($1)", gate)
+	pass, _ := s.shut(t, "issues")
 	s.exec(t, "SELECT sexton.delete_group_now(1, 1)")
 	for _, table := range []string{"issues", "projects", "groups"} {
 		s.exec(t, "INSERT INTO closed_gate VALUES ($1)", table)
 		w := s.started(t)
-		s.wait(t, time.Minute, "the worker to stop while it deletes "+table, atGate)
+		s.wait(t, time.Minute, "the worker to stop while it deletes "+table, dbtest.AtGate)
 		s.kill(t, w)
-		s.exec(t, "DELETE FROM closed_gate")
+		pass()
 	}
 	require.EqualValues(t, 1, s.count(t, "SELECT count(*) FROM sexton.group_destructions"))
 	first, second := s.started(t), s.started(t)

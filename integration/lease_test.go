@@ -30,7 +30,7 @@ const leaseKey = "loose_foreign_keys/cleanup_worker:main"
 
 // gatedTables has a trigger that runs between the DELETE of children and its COMMIT: it notes which session
 // deleted which child and, while the gate is closed, stops.
-const gatedTables = closableGates + `
+const gatedTables = dbtest.Gates + `
 CREATE TABLE parents (id bigint PRIMARY KEY);
 CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint);
 CREATE INDEX ON children (parent_id);

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/dbtest"
 	"sexton/internal/pgtest"
 )
 
@@ -98,7 +99,7 @@ func betweenCommitAndRemoval(t *testing.T, s *multiSite) (w *runningWorker, pass
 	pass, release = s.main.shut(t, tombstones)
 	s.deleteParents(t, someParents)
 	w = s.started(t)
-	s.main.wait(t, time.Minute, "the worker to stop in the removal", atGate)
+	s.main.wait(t, time.Minute, "the worker to stop in the removal", dbtest.AtGate)
 	require.Equal(t, int64(20), s.ci.count(t, buildsGone), "deletions committed in ci")
 	require.Equal(t, int64(5), s.main.count(t, backlogOf), "tombstones in main")
 	return w, pass, release
@@ -145,7 +146,7 @@ func inBatchElsewhere(t *testing.T, s *multiSite) (w *runningWorker, pass, relea
 	pass, release = s.ci.shut(t, "builds")
 	s.deleteParents(t, someParents)
 	w = s.started(t)
-	s.ci.wait(t, time.Minute, "the worker to stop behind a DELETE", atGate)
+	s.ci.wait(t, time.Minute, "the worker to stop behind a DELETE", dbtest.AtGate)
 	require.Zero(t, s.ci.count(t, "SELECT count(*) FROM changes"), "changes committed")
 	return w, pass, release
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/dbtest"
 	"sexton/internal/pgtest"
 	"sexton/triggers"
 )
@@ -147,12 +148,25 @@ func (s workSite) sleeps(t *testing.T) {
 	s.wait(t, time.Minute, "the workers to sleep", asleep, int64(uint32(k1)), int64(uint32(k2)))
 }
 
+// shut closes the gate of one point, at which workers stop then.
+func (s workSite) shut(t *testing.T, point string) (pass, release func()) {
+	return dbtest.ShutGate(t, s.pool, point)
+}
+
+// kill ends a worker, unless it has ended by itself as one that has just begun does when the server crashes, and makes it one that has been
+// silent for long.
+func (s workSite) kill(t *testing.T, w *runningWorker) {
+	_ = w.cmd.Process.Kill()
+	require.NotZero(t, w.exit(t, stopLimit), "exit code of a killed worker")
+	s.exec(t, "UPDATE sexton.clients SET seen_at = '-infinity' WHERE pid = $1", w.cmd.Process.Pid)
+}
+
 // inBatch starts a worker that stops in the middle of its first batch.
 func (s workSite) inBatch(t *testing.T, parents string, environ ...string) (w *runningWorker, pass, release func()) {
 	pass, release = s.shut(t, "children")
 	w = s.started(t, environ...)
 	s.exec(t, "DELETE FROM parents WHERE "+parents)
-	s.wait(t, time.Minute, "the worker to stop in its batch", atGate)
+	s.wait(t, time.Minute, "the worker to stop in its batch", dbtest.AtGate)
 	return w, pass, release
 }
 

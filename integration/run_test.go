@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"sexton/internal/dbtest"
 	"sexton/internal/exampleapp"
 	"sexton/internal/pgtest"
 )
@@ -222,7 +223,7 @@ func testRunReloads(t *testing.T, p program) {
 	// What becomes of files that were right, while the worker stops for them, is for the next time.
 	_, release := s.shut(t, "children")
 	s.exec(t, "DELETE FROM parents WHERE id = 3")
-	s.wait(t, stopLimit, "a batch", atGate)
+	s.wait(t, stopLimit, "a batch", dbtest.AtGate)
 	require.NoError(t, os.WriteFile(file, []byte("# right\n"+gatedDefinitions), 0o600))
 	w.signal(t, syscall.SIGHUP)
 	w.logged(t, `"msg":"configuration is reloaded: the worker stops and starts with it"`)

@@ -166,3 +166,43 @@ func (v *Victim) TracePrepareEnd(_ context.Context, conn *pgx.Conn, _ pgx.TraceP
 func (d *DB) KillOnce(conn *pgx.Conn) func() {
 	return sync.OnceFunc(func() { d.Exec("SELECT pg_terminate_backend($1)", int32(conn.PgConn().PID())) })
 }
+
+// gate is the advisory lock at which work stops.
+const gate = 4711
+
+// Gates has the function that triggers call between a change and its COMMIT. It stops the session while the gate of the point is closed.
+const Gates = `
+CREATE TABLE closed_gate (point text);
+CREATE FUNCTION stop_at_gate(at text) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '1min' SET search_path FROM CURRENT AS $$
+BEGIN
+    IF EXISTS (SELECT FROM closed_gate WHERE point = at) THEN
+        PERFORM pg_catalog.pg_advisory_xact_lock(4711);
+    END IF;
+END $$;
+`
+
+// AtGate holds while a session has stopped at the gate.
+const AtGate = `EXISTS (SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
+	WHERE datname = current_database() AND locktype = 'advisory' AND objid = 4711 AND NOT granted)`
+
+// ShutGate closes the gate of one point of a database with Gates. The function pass opens it for work that comes later, after a crash of
+// the server too, release also for the work that has stopped there.
+func ShutGate(tb testing.TB, pool *pgxpool.Pool, point string) (pass, release func()) {
+	keeper := pgtest.ConnectAs(tb, pool.Config().ConnConfig.Copy())
+	pgtest.Exec(tb, keeper, "SELECT pg_advisory_lock($1)", gate)
+	pgtest.Exec(tb, pool, "INSERT INTO closed_gate VALUES ($1)", point)
+	pass = func() { pgtest.Exec(tb, pool, "DELETE FROM closed_gate") }
+	return pass, func() {
+		pass()
+		pgtest.Exec(tb, keeper, "SELECT pg_advisory_unlock($1)", gate)
+	}
+}
+
+// Killed brings work to a point, kills it there, opens the gate at which it has stopped, and has other work finish it. What is killed is the
+// caller's: sessions, a process, or a process with its server.
+func Killed(reach func() (kill, pass func()), recovers func()) {
+	kill, pass := reach()
+	kill()
+	pass()
+	recovers()
+}
