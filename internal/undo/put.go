@@ -23,7 +23,6 @@ const (
 const (
 	keyTaken     = "its primary key is taken"
 	keptOut      = "a trigger or a rule kept it out"
-	uniqueTaken  = "a value that must be unique is taken, or a trigger kept it out"
 	changedSince = "the row has gone, or was changed since"
 )
 
@@ -35,8 +34,6 @@ type putting struct {
 	checks []check
 	// parts are still to be tried, each in one statement.
 	parts [][]int32
-	// skipping has statements skip rows that conflict with others; unskippable reports that the table does not allow that.
-	skipping, unskippable bool
 	// waiting are rows that a foreign key refused, by reason.
 	waiting map[string][]int32
 }
@@ -103,11 +100,7 @@ func (p *putting) part(ctx context.Context, rows []int32) error {
 		if len(back.rows) > 0 {
 			out = without(rows, there)
 		}
-		reason := keptOut
-		if p.skipping {
-			reason = uniqueTaken
-		}
-		p.leave(reason, out...)
+		p.leave(keptOut, out...)
 		p.again(rows, out)
 	case missing: // It cannot be told which ones came.
 		p.halve(rows)
@@ -157,13 +150,9 @@ func (p *putting) insert() string {
 			names, values, columns = append(names, pgcatalog.Quote(name)), append(values, p.value(p.table, column, kind)), append(columns, column)
 		}
 	}
-	skip := ""
-	if p.skipping {
-		skip = " ON CONFLICT DO NOTHING"
-	}
-	return fmt.Sprintf("INSERT INTO %s AS child (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM %s WHERE %s%s "+
+	return fmt.Sprintf("INSERT INTO %s AS child (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM %s WHERE %s "+
 		"RETURNING 0, child.tableoid, child.ctid::pg_catalog.text",
-		p.table.Name, strings.Join(names, ", "), strings.Join(values, ", "), p.from(columns...), among, skip)
+		p.table.Name, strings.Join(names, ", "), strings.Join(values, ", "), p.from(columns...), among)
 }
 
 // update is the statement that gives the rows of the mask their former values, if they still have the ones that were written.
@@ -254,16 +243,10 @@ func (p *putting) divide(ctx context.Context, rows []int32, err error) error {
 			return err
 		}
 		p.leave(keyTaken, taken...)
-		if len(taken) > 0 || !p.skipping && !p.unskippable && len(rows) > 1 {
-			p.skipping = p.skipping || len(taken) == 0
+		if len(taken) > 0 {
 			p.again(rows, taken)
 			return nil
 		}
-	}
-	if p.skipping && (pgErr.Code == "0A000" || pgErr.Code == "55000") { // Rules and deferrable constraints do not allow it.
-		p.skipping, p.unskippable = false, true
-		p.again(rows, nil)
-		return nil
 	}
 	if pgErr.Code == "0A000" { // A rule would hide which rows came.
 		p.leave(keptOut, rows...)
