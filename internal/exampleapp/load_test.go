@@ -3,9 +3,7 @@ package exampleapp
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,7 +14,6 @@ import (
 	"sexton/internal/each"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgtest"
-	sqlfiles "sexton/sql"
 )
 
 // today is the day that the tests' data is seen from.
@@ -119,23 +116,6 @@ func TestLoadNamesTheFileThatFails(t *testing.T) {
 
 	_, err = Load(t.Context(), d.Pool(), 1_000, nil)
 	require.ErrorContains(t, err, "load organizations: rows 1 to 1: ", "the schema is no longer empty")
-}
-
-func TestEveryFileHasItsUse(t *testing.T) {
-	t.Parallel()
-	want := []string{"data/session.sql", "schema.sql", "loose_foreign_keys.yml"}
-	for _, s := range newPlan(1_000) {
-		want = append(want, "data/"+s.file+".sql")
-	}
-	var got []string
-	require.NoError(t, fs.WalkDir(sqlfiles.Reference, "reference", func(name string, entry fs.DirEntry, err error) error {
-		if err == nil && !entry.IsDir() {
-			got = append(got, strings.TrimPrefix(name, "reference/"))
-			require.NotEmpty(t, file(got[len(got)-1]), name)
-		}
-		return err
-	}))
-	require.ElementsMatch(t, want, got)
 }
 
 func TestSchemaIsThatOfAnApplication(t *testing.T) {
