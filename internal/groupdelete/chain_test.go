@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/batch"
@@ -369,15 +370,27 @@ func TestMembersThatComeLateInACircleAreDeleted(t *testing.T) {
 	}
 }
 
-// A writer changes a row of the circle while the worker waits for its lock on the row. The run reads the circle again.
+// Writers change a row of the circle while the worker waits for its lock on the row, also when nothing else is left to delete. The run reads
+// the circle again.
 func TestRowOfACircleChangesBeforeItsDeletion(t *testing.T) {
 	t.Parallel()
 	ring := shapes["ring through a project"]
 	b := setup(t, ring.tables, ring.rows)
-	tx := b.Begin(t, "UPDATE projects SET path = 'changed' WHERE id = 11")
-	wait := runWhile(t, b.engine(t, 1))
-	pgtest.Await(t, b.Pool(), "the deletion of the circle waits for the writer", `SELECT EXISTS (
-		SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%OF held)%require%')`)
-	require.NoError(t, tx.Commit(t.Context()))
+	const change = "UPDATE projects SET path = path || '!' WHERE id = 11"
+	waits := func(sessions int) {
+		pgtest.Await(t, b.Pool(), "the deletion of the circle waits for a writer", `SELECT count(*) = $1 AND coalesce(bool_or(query LIKE '%OF held)%require%'), false)
+			FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`, sessions)
+	}
+	first, second := b.Begin(t, change), pgtest.Begin(t, b.Pool())
+	engine := b.engine(t, 1)
+	engine.Session.Limits.LockTimeout = 2 * time.Second // Another statement waits in vain before the one on the circle.
+	wait := runWhile(t, engine)
+	waits(1)
+	changed := dbtest.Meanwhile(func() (pgconn.CommandTag, error) { return second.Exec(t.Context(), change) })
+	waits(2)
+	require.NoError(t, first.Commit(t.Context()))
+	pgtest.Must(changed())(t)
+	waits(1)
+	require.NoError(t, second.Commit(t.Context()))
 	wait(groupdelete.Destroyed)
 }
