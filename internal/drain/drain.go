@@ -240,9 +240,8 @@ func (s *session) usableEdges(c *chunk) (usable []*Edge, obstacle *batch.Fault) 
 	return usable, obstacle
 }
 
-// mustAwaitEvents reports whether an edge must wait for earlier edges that have
-// rows left: ON DELETE CASCADE from its rows could delete rows that emit events, without
-// their event.
+// mustAwaitEvents reports whether an edge must wait for earlier edges that have rows left:
+// ON DELETE CASCADE from its rows could delete rows that emit events, without their event.
 func mustAwaitEvents(e *Edge, left []*Edge) bool {
 	return !e.Updates() && slices.ContainsFunc(left, func(earlier *Edge) bool { return earlier.EmitsEvent })
 }

@@ -287,7 +287,7 @@ func (r *run) counted(parent string, more ParentCounts) {
 func (r *run) failed(f batch.Fault) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stats.countFault(f)
+	r.stats.Errors = batch.CountFault(r.stats.Errors, f)
 }
 
 func (r *run) progress(ctx context.Context) {

@@ -76,11 +76,14 @@ func (s *source) Load(ctx context.Context, on *batch.Session, from []drain.Spot,
 	found, misfits := map[*drain.Parent][]drain.Tombstone{}, map[*drain.Parent][]drain.Tombstone{}
 	var installed bool
 	statements := []batch.Statement{
-		{SQL: s.text(query, "origin", undoColumns(origins).value("tombstone.origin", "bigint")), Args: []any{names, times, ids, limit}, Scan: func(rows pgx.Rows) error {
-			clear(found)
-			clear(misfits)
-			return scan(rows, byName, recheck, found, misfits)
-		}},
+		{
+			SQL: s.text(query, "origin", undoColumns(origins).value("tombstone.origin", "bigint")), Args: []any{names, times, ids, limit},
+			Scan: func(rows pgx.Rows) error {
+				clear(found)
+				clear(misfits)
+				return scan(rows, byName, recheck, found, misfits)
+			},
+		},
 		{
 			SQL: s.text("recheckable"), Args: []any{s.database, s.confirmAfter.Seconds(), s.parentNames()},
 			Scan: batch.One(&s.recheckDue, &s.marked, &installed),

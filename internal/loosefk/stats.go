@@ -120,8 +120,6 @@ func (s *Stats) countRows(r *Reference, rows int64) {
 	s.DeleteCountByTable[r.Child.Label()] += rows
 }
 
-func (s *Stats) countFault(f batch.Fault) { s.Errors = batch.CountFault(s.Errors, f) }
-
 // budget is the number of rows and the time that a run has left.
 type budget struct {
 	limits Limits

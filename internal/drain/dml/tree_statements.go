@@ -285,7 +285,8 @@ func (o *Owner) deletion(t *Table, leaf pgcatalog.Table, ctes []string, conditio
 )`, leaf.SQL(), condition, extra.returning()),
 		fmt.Sprintf("total AS MATERIALIZED (SELECT pg_catalog.count(*)%s AS rows FROM deleted)", more), extra.CTE, o.Deleted)
 	return fmt.Sprintf(`%s
-SELECT total.rows, CASE WHEN total.rows OPERATOR(pg_catalog.<) pg_catalog.cardinality($1::pg_catalog.tid[]) THEN ARRAY(SELECT deleted.at FROM deleted) END, %s::bigint
+SELECT total.rows, CASE WHEN total.rows OPERATOR(pg_catalog.<) pg_catalog.cardinality($1::pg_catalog.tid[]) THEN ARRAY(SELECT deleted.at FROM deleted) END,
+	%s::bigint
 FROM total`, with(ctes...), cmp.Or(extra.Selected, "0"))
 }
 
