@@ -1,0 +1,519 @@
+package retention
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/batch"
+	"sexton/internal/drain"
+	"sexton/internal/drain/dml"
+	"sexton/internal/each"
+	"sexton/internal/pace"
+	"sexton/internal/pgcatalog"
+)
+
+const (
+	// windowRows is the number of due rows that one query returns. It is topRows if rows
+	// refer to them: each batch below locks all of these.
+	windowRows, topRows = 10_000, 500
+	// lastRows is the number of rows of a window that waits for locks, each for lockWait
+	// at most.
+	lastRows, lockWait = 20, 500 * time.Millisecond
+	// smallWindow is the number of rows below which a query that takes too long is not
+	// tried with fewer rows.
+	smallWindow = 100
+	// mostExcluded limits the rows with one value that a query leaves out.
+	mostExcluded = 10_000
+	// mostChanges is how often in a row a single row may have changed since it was read.
+	mostChanges = 20
+	// slice is how long a rule is worked on while other rules wait.
+	slice = 5 * time.Second
+	// reserve is the part of its lease that a pass leaves for its last statements.
+	reserve = time.Second
+	// defaultTarget is the time of a statement if the engine has no target.
+	defaultTarget = 20 * time.Millisecond
+)
+
+// Engine deletes the due rows of one database.
+type Engine struct {
+	Session *batch.Session
+	Plan    *Plan
+	// Runtime ends a pass. It also ends before its lease does.
+	Runtime time.Duration
+	// Target is the time that one statement should take. Duty is the share of its time
+	// that a pass works, 0 for all of it.
+	Target   time.Duration
+	Duty     float64
+	Throttle pace.Throttle
+	// Progress, if set, is called with the statistics after every batch and when what the
+	// pass waits for changes. It must not keep them.
+	Progress func(ctx context.Context, stats *Stats)
+	// PartlyCleared, if set, is called for a row that was restored while rows below it
+	// were deleted.
+	PartlyCleared func(ctx context.Context, rule, table, row string)
+}
+
+// run is the state of one pass.
+type run struct {
+	*Engine
+
+	frame *pace.Frame
+	pace  *pace.Run
+	stats *Stats
+	// now is the server's time at the beginning.
+	now time.Time
+	// sliceEnd is when the rule must yield to others.
+	sliceEnd time.Time
+}
+
+// task is the work of a pass on one rule.
+type task struct {
+	*rule
+
+	tree   *drain.Tree
+	cutoff any
+	// resumed is the value after which the task began. The rows before it are read at its end.
+	resumed any
+	// leaves are those with due rows, the oldest first. at is the position in the first
+	// of them, read the last value there, and size the number of rows of a window.
+	leaves []pgcatalog.Table
+	begun  bool
+	at     position
+	size   int
+	// again is set in the second round over a leaf, which waits for locks and deletes
+	// rows that refer to each other in a circle.
+	again bool
+	// changes counts reads in a row of a single row that had changed.
+	changes int
+	// left counts rows of the leaf that could not be deleted in this round, kept those of
+	// all leaves. obstacle is why.
+	left, kept int64
+	obstacle   batch.Fault
+	// stopped reports that too many rows failed, or that the table cannot be changed.
+	stopped bool
+}
+
+// Run deletes due rows until none is left, its time is used up or ctx ends. A batch that
+// is running when ctx ends is finished first. A row or a rule with an error is left for
+// the next pass, and the others continue. The statistics are valid with an error, too.
+// The error wraps lease.ErrLost if the lease has passed on.
+func (e *Engine) Run(ctx context.Context) (*Stats, error) {
+	r := &run{Engine: e, stats: newStats()}
+	e.Session.Limits.LockTimeout = min(e.Session.Limits.LockTimeout, lockWait)
+	err := pace.Under(ctx, e.Session, e.Runtime, max(reserve, e.Session.Limits.StatementTimeout), r.work)
+	r.stats.Rule, r.stats.WaitingFor, r.stats.Duty = "", "", pace.Duty{}
+	return r.stats, err
+}
+
+func (r *run) work(ctx context.Context, frame *pace.Frame) error {
+	r.frame = frame
+	throttle := r.Throttle
+	throttle.Share = throttle.Share.Configured(r.Duty, func(d pace.Duty) { r.stats.Duty = d })
+	r.pace = &pace.Run{
+		Until: frame.Until, Stop: frame.Stop, Ended: frame.Ended, Target: cmp.Or(r.Target, defaultTarget), Throttle: throttle, Waits: r.waits,
+	}
+	waiting, err := r.begin(ctx)
+	if err != nil {
+		return err
+	}
+	for len(waiting) > 0 && !frame.Ended() {
+		t := waiting[0]
+		waiting = waiting[1:]
+		r.stats.Rule = t.String()
+		r.sliceEnd = time.Time{}
+		if len(waiting) > 0 {
+			r.sliceEnd = time.Now().Add(slice)
+		}
+		done, err := r.clean(ctx, t)
+		switch {
+		case err != nil:
+			return fmt.Errorf("delete rows of %s: %w", t, err)
+		case !done:
+			waiting = append(waiting, t)
+			continue
+		}
+		r.stats.Rules++
+		if err := r.finish(ctx, t, true); err != nil {
+			return err
+		}
+	}
+	for _, t := range waiting {
+		if err := r.finish(ctx, t, false); err != nil {
+			return err
+		}
+	}
+	r.stats.Interrupted = len(waiting) > 0 && frame.Stop.Err() != nil
+	r.stats.OverLimit = len(waiting) > 0 && !r.stats.Interrupted
+	return nil
+}
+
+func (r *run) waits(ctx context.Context, class pace.WaitClass, reason string) {
+	if class == pace.WaitLock && reason != "" {
+		r.stats.Held = reason
+	}
+	if r.stats.WaitingFor != reason {
+		r.stats.WaitingFor = reason
+		r.progress(ctx)
+	}
+}
+
+func (r *run) progress(ctx context.Context) {
+	if r.Progress != nil {
+		r.Progress(ctx, r.stats)
+	}
+}
+
+// paused reports that no further batch of the rule may begin now.
+func (r *run) paused(ctx context.Context) bool {
+	r.pace.Await(ctx)
+	return r.frame.Ended() || !r.sliceEnd.IsZero() && time.Now().After(r.sliceEnd)
+}
+
+func (r *run) send(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
+	_, err := r.Session.RunWithin(ctx, pace.Within(limits, r.frame.Deadline), statements...)
+	return err
+}
+
+// newTask returns the task of a rule, which begins after a value.
+func (r *run) newTask(of *rule, after any) *task {
+	t := &task{rule: of, cutoff: of.cutoff(r.now), resumed: after}
+	t.tree = &drain.Tree{
+		Session: r.Session, Owner: r.owner(t), Target: r.pace.Target, Pace: r.pace, Send: r.send, Paused: r.paused,
+		Alter: func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
+			return r.alter(ctx, t, limits, statements...)
+		},
+		Progress: func(ctx context.Context) {
+			r.stats.Batches++
+			r.progress(ctx)
+		},
+	}
+	return t
+}
+
+// owner returns the Owner that counts rows for the statistics and writes the event of
+// the rule.
+func (r *run) owner(t *task) dml.Owner {
+	const untyped = "owner AS (SELECT $3::bigint)" // Postgres rejects parameters without a type.
+	return dml.Owner{
+		ID: int64(0), Deleted: untyped, Changed: untyped,
+		Extra: func(of *dml.Table) dml.Extra {
+			if of != t.table || !t.Event {
+				return dml.Extra{}
+			}
+			return dml.Extra{
+				Returning: []string{batch.RowKey("target", t.edge.PrimaryKey, t.EventColumns) + " AS key"},
+				CTE:       "event AS (" + batch.DeletedRows(r.Session.Names, of.Label(), "", "deleted", t.EventColumns) + ")",
+			}
+		},
+		OnDeleted: func(of *dml.Table, rows, _ int64) { r.stats.Deleted[of.Label()] += rows },
+		OnChanged: func(f *dml.Ref, rows int64) { r.stats.Nullified[f.Label()] += rows },
+		Failed: func(f batch.Fault) {
+			f.Table = cmp.Or(f.Table, t.table.Label())
+			r.stats.Errors = batch.CountFault(r.stats.Errors, f)
+		},
+	}
+}
+
+// topError means that a due row has changed since it was read, or that another session
+// has locked it. No row below may be deleted then.
+type topError struct{ batch.Fault }
+
+func (e *topError) Error() string { return e.Message }
+
+// alter runs a transaction that deletes or changes rows. If they are below due rows, it
+// first locks these and checks that they are as they were read. That lock comes after the
+// locks of rows below, as in an application or trigger that counts these.
+func (r *run) alter(ctx context.Context, t *task, limits batch.Limits, statements ...batch.Statement) error {
+	top := -1
+	if stack := t.tree.Stack; len(stack) > 0 {
+		top = slices.IndexFunc(statements, func(s batch.Statement) bool { return s.Scan != nil })
+		statements = slices.Insert(slices.Clone(statements), top, batch.Statement{
+			SQL: dml.HoldStatement(stack[0].Leaf, "FOR NO KEY UPDATE"), Args: stack[0].Rows.Args(),
+		})
+	}
+	err := r.send(ctx, limits, statements...)
+	f := batch.Judge(err)
+	if failed, ok := errors.AsType[*batch.StatementError](err); ok && top >= 0 && failed.Index == top && (f.SQLState == batch.Unmet || f.Lock()) {
+		f.Table = t.table.Label()
+		return &topError{f}
+	}
+	return err
+}
+
+// clean works on a rule. It returns false if rows are left because the pass ends or other
+// rules wait.
+func (r *run) clean(ctx context.Context, t *task) (done bool, _ error) {
+	if t.DryRun {
+		return true, nil
+	}
+	if !t.begun {
+		if err := r.findLeaves(ctx, t); err != nil {
+			return false, err
+		}
+	}
+	for len(t.leaves) > 0 || t.resumed != nil {
+		if len(t.leaves) == 0 {
+			// The rows before the value that the task began after.
+			t.resumed, t.kept = nil, 0
+			if err := r.findLeaves(ctx, t); err != nil {
+				return false, err
+			}
+			continue
+		}
+		if r.paused(ctx) {
+			return false, nil
+		}
+		rows, err := r.read(ctx, t)
+		if err != nil {
+			if err := r.readFailed(ctx, t, err); err != nil {
+				return false, err
+			}
+			continue
+		}
+		if len(rows) == 0 {
+			t.endRound()
+			continue
+		}
+		full := len(rows) == t.size
+		yielded, err := r.take(ctx, t, rows)
+		switch {
+		case err != nil:
+			return false, err
+		case yielded:
+			return false, nil
+		case t.tree.Failures >= drain.MostFailures, t.tree.Fault != nil && t.tree.Fault.Verdict == batch.Hopeless:
+			t.kept, t.stopped = t.kept+t.left, true
+			return true, nil
+		case t.again && t.obstacle.Lock():
+			// The next pass tries the rows that are locked, and those after them.
+			t.endLeaf()
+		case !full && t.changes == 0:
+			t.endRound()
+		}
+	}
+	return true, nil
+}
+
+// findLeaves finds the leaves with due rows, and sorts them by the oldest one.
+func (r *run) findLeaves(ctx context.Context, t *task) error {
+	t.begun = true
+	t.restart()
+	if len(t.edge.Leaves) == 1 {
+		t.leaves = slices.Clone(t.edge.Leaves)
+		return nil
+	}
+	oldest := map[uint32]any{}
+	for _, leaf := range t.edge.Leaves {
+		if r.frame.Ended() {
+			break
+		}
+		sql, args := t.oldest(leaf, t.cutoff, t.at)
+		found, err := dml.Select(ctx, t.tree.Read, pgx.RowTo[any], sql, args...)
+		switch {
+		case err != nil:
+			t.leaves = []pgcatalog.Table{leaf}
+			if err := r.readFailed(ctx, t, err); err != nil {
+				return err
+			}
+		case len(found) > 0:
+			oldest[leaf.OID] = found[0]
+		}
+	}
+	t.leaves = slices.DeleteFunc(slices.Clone(t.edge.Leaves), func(leaf pgcatalog.Table) bool { _, due := oldest[leaf.OID]; return !due })
+	slices.SortStableFunc(t.leaves, func(a, b pgcatalog.Table) int { return compare(finite(oldest[a.OID]), finite(oldest[b.OID])) })
+	return nil
+}
+
+// restart begins a round over the first leaf.
+func (t *task) restart() {
+	t.at = position{value: t.resumed, after: t.resumed != nil}
+	t.size, t.left, t.changes = t.mostRows(), 0, 0
+}
+
+// mostRows returns the number of rows of a window at most.
+func (t *task) mostRows() int {
+	switch {
+	case t.again:
+		return lastRows
+	case len(t.table.Refs) > 0:
+		return topRows
+	}
+	return windowRows
+}
+
+// endRound ends a round over the first leaf. If rows are left for no known reason, the
+// second round waits for locks and deletes rows that refer to each other in a circle.
+func (t *task) endRound() {
+	if t.left > 0 && !t.again && t.obstacle.Message == "" && t.tree.Fault == nil {
+		t.again, t.tree.Waits = true, true
+		t.restart()
+		return
+	}
+	t.endLeaf()
+}
+
+func (t *task) endLeaf() {
+	t.kept += t.left
+	t.leaves = t.leaves[1:]
+	t.again, t.tree.Waits = false, false
+	t.restart()
+}
+
+// read returns the next due rows of the first leaf.
+func (r *run) read(ctx context.Context, t *task) ([]row, error) {
+	sql, args := t.window(t.leaves[0], t.cutoff, t.at, t.size)
+	return dml.Select(ctx, t.tree.Read, scanRow, sql, args...)
+}
+
+// readFailed handles an error of a query for due rows. It tries fewer rows after a
+// timeout, if the leaf has an index, and otherwise ends the work on the leaf.
+func (r *run) readFailed(ctx context.Context, t *task, err error) error {
+	leaf, f := t.leaves[0], batch.Judge(err)
+	f.Table = leaf.Label()
+	switch {
+	case f.Verdict == batch.Fatal:
+		return err
+	case f.Verdict == batch.Timeout && !r.frame.Ended():
+		index, err := t.index(ctx, t.tree.Read, leaf, t.cutoff)
+		if err != nil && batch.Judge(err).Verdict == batch.Fatal {
+			return err
+		}
+		if index != "" && t.size > smallWindow {
+			t.size = max(t.size/8, smallWindow)
+			return nil
+		}
+		f.Message = "finding due rows takes longer than jobs.statement_timeout: " + t.createIndex(leaf)
+	}
+	if f.Lock() {
+		r.stats.Held = f.Text()
+	} else {
+		t.tree.Owner.Failed(f)
+	}
+	t.obstacle, t.left = f, max(t.left, 1)
+	t.endLeaf()
+	return nil
+}
+
+// take deletes rows after all rows below them, and moves the position past them. yielded
+// reports that the work was not finished.
+func (r *run) take(ctx context.Context, t *task, rows []row) (yielded bool, _ error) {
+	leaf, tree := t.leaves[0], t.tree
+	w, known := t.table.Window(leaf.OID, each.Of(rows, func(one row) dml.Row { return one.Row }))
+	if !known {
+		return false, fmt.Errorf("%s is not a partition of %s", leaf.Label(), t.table.Label())
+	}
+	tree.Restart()
+	before := tree.Changes
+	left, result, err := tree.Take(ctx, w)
+	top, held := errors.AsType[*topError](err)
+	if err != nil && !held {
+		return false, err
+	}
+	if len(left) > 0 && tree.Changes > before && len(t.table.RefsOf(leaf)) > 0 {
+		if err := r.findRestored(ctx, t, leaf, rows, left); err != nil {
+			return false, err
+		}
+	}
+	switch {
+	case held && len(rows) > 1:
+		// One of the rows is in use. The next window has fewer of them.
+		t.size, t.changes = max(1, len(rows)/2), 1
+		return false, nil
+	case held && !top.Lock() && t.changes < mostChanges:
+		t.changes++
+		return false, nil
+	case held:
+		t.obstacle = top.Fault
+		if !top.Lock() {
+			t.obstacle.Message = "another session changes the row all the time: " + rows[0].shown
+		}
+	case result == dml.Yielded:
+		return true, nil
+	case tree.RetryCircle():
+		t.changes++
+		return false, nil
+	case tree.Obstacle.Message != "":
+		t.obstacle = tree.Obstacle
+	}
+	if tree.Obstacle.Lock() || held && top.Lock() {
+		r.stats.Held = t.obstacle.Text()
+	}
+	t.changes, t.size, t.left = 0, min(2*t.size, t.mostRows()), t.left+int64(len(left))
+	t.advance(rows, left)
+	return false, nil
+}
+
+// advance moves the position to the last value of rows. The next query leaves out the
+// rows with that value that are left.
+func (t *task) advance(rows []row, left dml.Rows) {
+	last := finite(rows[len(rows)-1].value)
+	if compare(last, t.at.value) != 0 {
+		t.at.except = nil
+	}
+	t.at.value, t.at.after = last, false
+	remains := map[dml.Tuple]bool{}
+	for _, one := range left {
+		remains[one.At] = true
+	}
+	for _, one := range rows {
+		if remains[one.At] && compare(finite(one.value), last) == 0 {
+			t.at.except = append(t.at.except, one.At)
+		}
+	}
+	if len(t.at.except) >= mostExcluded {
+		t.at.after, t.at.except = true, nil
+	}
+}
+
+// findRestored reports rows that are left and not due any more. Rows below them may have
+// been deleted.
+func (r *run) findRestored(ctx context.Context, t *task, leaf pgcatalog.Table, rows []row, left dml.Rows) error {
+	same, err := dml.Select(ctx, t.tree.Read, pgx.RowTo[dml.Tuple], unchangedSQL(leaf), left.Args()...)
+	if err != nil {
+		return r.unknown(err)
+	}
+	changed := map[dml.Tuple]bool{}
+	for _, one := range left.Without(same) {
+		changed[one.At] = true
+	}
+	for _, one := range rows {
+		if !changed[one.At] || len(one.key) == 0 {
+			continue
+		}
+		sql, args := t.stillDue(leaf, t.cutoff, one.key)
+		due, err := dml.Select(ctx, t.tree.Read, pgx.RowTo[bool], sql, args...)
+		if err != nil {
+			return r.unknown(err)
+		}
+		if len(due) == 0 || due[0] {
+			continue
+		}
+		r.stats.PartlyCleared++
+		if r.PartlyCleared != nil {
+			r.PartlyCleared(ctx, t.String(), t.table.Label(), one.shown)
+		}
+	}
+	return nil
+}
+
+// unchangedSQL returns the query for the tuples of rows that are as they were read.
+func unchangedSQL(leaf pgcatalog.Table) string {
+	return fmt.Sprintf(`SELECT target.ctid FROM ONLY %s AS target
+JOIN unnest($1::pg_catalog.tid[], $2::pg_catalog.xid[]) AS wanted (at, version)
+	ON target.ctid OPERATOR(pg_catalog.=) wanted.at AND target.xmin OPERATOR(pg_catalog.=) wanted.version
+WHERE target.ctid OPERATOR(pg_catalog.=) ANY ($1)`, leaf.SQL())
+}
+
+// unknown drops an error that only prevents a report.
+func (r *run) unknown(err error) error {
+	if batch.Judge(err).Verdict == batch.Fatal {
+		return err
+	}
+	return nil
+}

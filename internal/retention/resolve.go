@@ -1,0 +1,255 @@
+package retention
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/batch"
+	"sexton/internal/definitions"
+	"sexton/internal/drain/dml"
+	"sexton/internal/pgcatalog"
+	"sexton/internal/problem"
+)
+
+// section is the key of the configuration that the rules are in.
+const section = "retention"
+
+// Plan is rules that are bound to the tables of a database.
+type Plan struct{ rules []*rule }
+
+// Resolve binds rules to the tables of a database, whose own schema is the given one.
+//
+// Its findings carry keys such as retention.rules[3].column and no position. Errors: a
+// missing table or column, a type that is not supported, a value that does not fit, and
+// two rules that contradict each other. Warnings: a foreign key that refuses deletions, and one without an
+// index. The plan is nil if there is an error.
+func Resolve(ctx context.Context, db pgcatalog.Beginner, schema string, rules []Rule) (*Plan, problem.List, error) {
+	r := &resolver{schema: schema}
+	err := pgcatalog.Settled(ctx, db, func(tx pgx.Tx) error {
+		var schemas, names []string
+		for _, one := range rules {
+			if name, err := definitions.ParseName(one.Table); err == nil {
+				schemas, names = append(schemas, r.in(name)), append(names, name.Table)
+			}
+		}
+		oids, err := pgcatalog.Named(ctx, tx, schemas, names)
+		if err != nil {
+			return err
+		}
+		if r.Catalog, err = dml.Read(ctx, tx, oids); err != nil {
+			return err
+		}
+		for i, one := range rules {
+			if err := r.bind(ctx, tx, fmt.Sprintf("%s.rules[%d]", section, i), one); err != nil {
+				return err
+			}
+		}
+		r.compareRules()
+		r.expand()
+		return nil
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("bind rules of %s: %w", section, err)
+	}
+	if r.problems.Err() != nil {
+		return nil, r.problems, nil
+	}
+	return &Plan{r.rules}, r.problems, nil
+}
+
+type resolver struct {
+	*dml.Catalog
+
+	schema   string
+	rules    []*rule
+	problems problem.List
+}
+
+func (r *resolver) in(name definitions.Name) string {
+	if name.Schema == "" {
+		return r.schema
+	}
+	return name.Schema
+}
+
+func (r *resolver) reportf(severity problem.Severity, key, fix, format string, args ...any) {
+	r.problems.Add(problem.Problem{Severity: severity, Key: key, Message: fmt.Sprintf(format, args...), Fix: fix})
+}
+
+// find returns the table of a rule, or nil.
+func (r *resolver) find(key, text string) *pgcatalog.Relation {
+	key += ".table"
+	name, err := definitions.ParseName(text)
+	if err != nil {
+		r.reportf(problem.Error, key, "", "table %q %v", text, err)
+		return nil
+	}
+	table := r.Named(r.in(name), name.Table)
+	switch {
+	case table == nil:
+		r.reportf(problem.Error, key, "create it, or remove the rule", "table %s does not exist", text)
+	case !table.IsTable():
+		r.reportf(problem.Error, key, "name the table", "%s is not a table", text)
+	case table.IsPartition():
+		r.reportf(problem.Error, key, "name the partitioned table", "%s is a partition", text)
+	case table.Foreign != nil:
+		r.reportf(problem.Error, key, "detach it, or remove the rule", "partition %s of %s is a foreign table", table.Foreign.SQL(), text)
+	case table.Schema == pgcatalog.Schema:
+		r.reportf(problem.Error, key, "remove the rule", "%s is a table of Sexton", text)
+	default:
+		return table
+	}
+	return nil
+}
+
+func (r *resolver) bind(ctx context.Context, tx pgx.Tx, key string, of Rule) error {
+	table := r.find(key, of.Table)
+	if table == nil {
+		return nil
+	}
+	name := table.In(r.schema)
+	column, found := table.Columns[of.Column]
+	if !found {
+		r.reportf(problem.Error, key+".column", problem.Meant(of.Column, table.ColumnNames(), "correct the name"), "table %s has no column %s", name, of.Column)
+		return nil
+	}
+	base, integer := pgcatalog.Short(column.Base), pgcatalog.Integer(column.Base)
+	switch {
+	case !integer && !slices.Contains([]string{"timestamptz", "timestamp", "date"}, base), base == "int2":
+		r.reportf(problem.Error, key+".column", "name a column of type timestamptz, timestamp, date, integer or bigint",
+			"%s.%s is of type %s", name, of.Column, column.Type)
+	case integer && of.Unit == "":
+		r.reportf(problem.Error, key+".column", "set unit to s or ms", "%s.%s is of type %s and needs a unit", name, of.Column, column.Type)
+	case !integer && of.Unit != "":
+		r.reportf(problem.Error, key+".unit", "remove it", "%s.%s is of type %s, which has no unit", name, of.Column, column.Type)
+	}
+	if why, fix := table.Untold(name, of.EventColumns); of.Event && why != "" {
+		r.reportf(problem.Error, key+".event", fix+", or remove event", "%s", why)
+	}
+	bound := &rule{Rule: of, key: key, table: r.Catalog.Table(table), base: base, edge: dml.Edge{
+		Child: table.Table, Leaves: table.Leaves, Action: dml.Remove, PrimaryKey: table.PrimaryKey(), EmitsEvent: of.Event, EventColumns: of.EventColumns,
+	}}
+	for _, name := range table.PrimaryKey() {
+		c := table.Columns[name]
+		same, err := r.Operators.Own(c)
+		if err != nil { // A primary key has an order.
+			return fmt.Errorf("compare column %s: %w", name, err)
+		}
+		bound.id = append(bound.id, dml.Value{Column: name, Type: c.Type, Compare: same})
+	}
+	for i, condition := range of.Conditions {
+		value, err := r.condition(ctx, tx, fmt.Sprintf("%s.conditions[%d]", key, i), table, condition)
+		if err != nil {
+			return err
+		}
+		bound.edge.Conditions = append(bound.edge.Conditions, value)
+	}
+	r.rules = append(r.rules, bound)
+	return nil
+}
+
+// condition binds a condition. It casts the value, so that one that does not fit is found
+// before a pass.
+func (r *resolver) condition(ctx context.Context, tx pgx.Tx, key string, table *pgcatalog.Relation, c definitions.Condition) (v dml.Value, _ error) {
+	column, found := table.Columns[c.Column]
+	if !found {
+		r.reportf(problem.Error, key+".column", problem.Meant(c.Column, table.ColumnNames(), "correct the name"),
+			"table %s has no column %s", table.In(r.schema), c.Column)
+		return v, nil
+	}
+	v = dml.Value{Column: c.Column, Type: column.Type}
+	err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error {
+		return nested.QueryRow(ctx, fmt.Sprintf("SELECT $1::pg_catalog.text::%s::pg_catalog.text", column.Type), c.Value).Scan(&v.Value)
+	})
+	switch f := batch.Judge(err); {
+	case err == nil:
+	case strings.HasPrefix(f.SQLState, "22") || strings.HasPrefix(f.SQLState, "23"):
+		r.reportf(problem.Error, key+".value", "give a value of that type", "value %q does not fit column %s of type %s", c.Value, c.Column, column.Type)
+		return v, nil
+	default:
+		return v, fmt.Errorf("check value of column %s: %w", c.Column, err)
+	}
+	if v.Compare, err = r.Operators.Own(column); err != nil {
+		r.reportf(problem.Error, key+".column", "name another column", "column %s: %v", c.Column, err)
+	}
+	return v, nil
+}
+
+// compareRules reports a rule that can never delete a row before another rule of the same
+// column does: that one keeps rows for the same time or shorter, and has no condition that the rule does not have.
+func (r *resolver) compareRules() {
+	for i, one := range r.rules {
+		for _, other := range slices.Concat(r.rules[:i], r.rules[i+1:]) {
+			if one.table == other.table && one.Column == other.Column && one.Unit != other.Unit && one.Unit != "" && other.Unit != "" {
+				r.reportf(problem.Error, one.key+".unit", "a column has one unit", "%s has another unit for the same column", other.key)
+				break
+			}
+			if one.table != other.table || one.Column != other.Column || other.Keep > one.Keep || !covers(other, one) {
+				continue
+			}
+			if equal := covers(one, other) && one.Keep == other.Keep; equal && other.key > one.key {
+				continue // Only the later one of two equal rules is reported.
+			}
+			r.reportf(problem.Error, one.key, "remove one of them",
+				"keeps rows of %s for %s, but %s deletes the same rows after %s", one.table.In(r.schema), one.Keep, other.key, other.Keep)
+			break
+		}
+	}
+}
+
+// covers reports whether all rows that meet the conditions of the second rule meet those
+// of the first.
+func covers(first, second *rule) bool {
+	return !slices.ContainsFunc(first.edge.Conditions, func(c dml.Value) bool {
+		return !slices.ContainsFunc(second.edge.Conditions, func(other dml.Value) bool { return c.Column == other.Column && c.Value == other.Value })
+	})
+}
+
+// expand finds the tables whose rows are deleted or changed with rows of the rules.
+func (r *resolver) expand() {
+	var roots []*dml.Table
+	for _, one := range r.rules {
+		if !slices.Contains(roots, one.table) {
+			roots = append(roots, one.table)
+		}
+	}
+	deleted := r.Expand(roots, nil, nil)
+	dml.Order(deleted, roots...)
+	for _, one := range r.rules {
+		one.below = reach(one.table)
+		for _, t := range append([]*dml.Table{one.table}, one.below...) {
+			for _, f := range t.Refs {
+				r.checkRef(one, t, f)
+			}
+		}
+	}
+}
+
+// reach returns the tables whose rows are deleted with rows of a table.
+func reach(t *dml.Table) (below []*dml.Table) {
+	for todo := []*dml.Table{t}; len(todo) > 0; todo = todo[1:] {
+		for _, f := range todo[0].Refs {
+			if f.Action == dml.Remove && f.Table != t && !slices.Contains(below, f.Table) {
+				below, todo = append(below, f.Table), append(todo, f.Table)
+			}
+		}
+	}
+	return below
+}
+
+func (r *resolver) checkRef(one *rule, t *dml.Table, f *dml.Ref) {
+	if f.Action == dml.Forbid {
+		r.reportf(problem.Warning, one.key, "delete these rows first, by a rule of their own, or give the key ON DELETE CASCADE or SET NULL",
+			"rows with such rows are kept: %s", f.Blocks(t))
+	}
+	for _, leaf := range r.Unindexed(f) {
+		if f.Table.Relation != nil {
+			r.reportf(problem.Warning, one.key, f.Table.CreateIndex(leaf, f.Columns...),
+				"no index of %s begins with %s, so every batch reads the whole table", leaf.In(r.schema), f.Columns[0])
+		}
+	}
+}

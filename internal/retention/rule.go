@@ -1,0 +1,258 @@
+package retention
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/definitions"
+	"sexton/internal/drain/dml"
+	"sexton/internal/pgcatalog"
+)
+
+// Rule is a rule of the configuration.
+type Rule struct {
+	Table, Column string
+	Keep          time.Duration
+	// Unit is s or ms if the column is an integer, and otherwise empty.
+	Unit       string
+	Conditions []definitions.Condition
+	// Event writes an event with the keys of deleted rows and EventColumns.
+	Event        bool
+	EventColumns []string
+	// DryRun counts the due rows and deletes none.
+	DryRun bool
+}
+
+// String returns the name of the rule: table.column, with the conditions.
+func (r Rule) String() string {
+	var conditions []string
+	for _, c := range r.Conditions {
+		conditions = append(conditions, fmt.Sprintf("%s = %s", c.Column, c.Value))
+	}
+	name := r.Table + "." + r.Column
+	if len(conditions) > 0 {
+		name += " (" + strings.Join(conditions, ", ") + ")"
+	}
+	return name
+}
+
+// rule is a rule that is bound to its table.
+type rule struct {
+	Rule
+
+	// key is the place in the configuration.
+	key   string
+	table *dml.Table
+	// edge has the leaves and the conditions.
+	edge dml.Edge
+	// base is the column's type, such as timestamptz.
+	base string
+	// id has the columns of the primary key, without values.
+	id []dml.Value
+	// below has the tables whose rows are deleted with a row.
+	below []*dml.Table
+}
+
+// epoch reports whether the column is an integer.
+func (r *rule) epoch() bool { return r.Unit != "" }
+
+// column returns the column of the row alias.
+func (r *rule) column(alias string) string { return alias + "." + pgcatalog.Quote(r.Column) }
+
+// value returns the column as timestamptz or, if it is an integer, as bigint.
+func (r *rule) value(alias string) string {
+	switch r.base {
+	case "timestamptz":
+		return r.column(alias)
+	case "timestamp", "date":
+		return "pg_catalog.timezone('UTC', " + r.column(alias) + "::pg_catalog.timestamp)"
+	}
+	return r.column(alias) + "::pg_catalog.int8"
+}
+
+// bound returns an expression of the type of value as one that an index on the column can
+// compare with it.
+func (r *rule) bound(value string) string {
+	if r.base == "timestamp" || r.base == "date" {
+		return "pg_catalog.timezone('UTC', " + value + ")"
+	}
+	return value
+}
+
+// cutoff returns the value below which rows are due at a time.
+func (r *rule) cutoff(now time.Time) any {
+	at := now.Add(-r.Keep)
+	switch r.Unit {
+	case "s":
+		return ceil(at.UnixMicro(), 1_000_000)
+	case "ms":
+		return ceil(at.UnixMicro(), 1000)
+	}
+	return at
+}
+
+func ceil(n, by int64) int64 {
+	if n > 0 {
+		return (n + by - 1) / by
+	}
+	return n / by
+}
+
+// dueAt returns the time at which a row with the value became due. It returns the zero
+// time if the value is infinite or not a plausible time.
+func (r *rule) dueAt(value any) time.Time {
+	var at time.Time
+	switch value := value.(type) {
+	case time.Time:
+		at = value
+	case int64:
+		if value < 0 || value > math.MaxInt32*1000 {
+			return at
+		}
+		if at = time.Unix(value, 0); r.Unit == "ms" {
+			at = time.UnixMilli(value)
+		}
+	default:
+		return at
+	}
+	if at.Year() < 1 {
+		return time.Time{}
+	}
+	return at.Add(r.Keep)
+}
+
+// finite returns a value of the column, or nil if it is infinite. Only -infinity can be
+// due.
+func finite(value any) any {
+	switch value.(type) {
+	case time.Time, int64:
+		return value
+	}
+	return nil
+}
+
+// compare orders values of the column. nil is the first.
+func compare(a, b any) int {
+	switch {
+	case a == nil && b == nil:
+		return 0
+	case a == nil:
+		return -1
+	case b == nil:
+		return 1
+	}
+	if x, integer := a.(int64); integer {
+		y, _ := b.(int64)
+		return cmp.Compare(x, y)
+	}
+	x, _ := a.(time.Time)
+	y, _ := b.(time.Time)
+	return x.Compare(y)
+}
+
+// due returns the condition that a row of alias is due, for the cutoff.
+func (r *rule) due(alias string, cutoff any, args *dml.Args) string {
+	return fmt.Sprintf("%s OPERATOR(pg_catalog.<) %s%s", r.column(alias), r.bound(r.parameter(cutoff, args)), r.edge.Restrictions(alias, args))
+}
+
+func (r *rule) parameter(value any, args *dml.Args) string {
+	if r.epoch() {
+		return fmt.Sprintf("$%d::pg_catalog.int8", args.Add(value))
+	}
+	return fmt.Sprintf("$%d::pg_catalog.timestamptz", args.Add(value))
+}
+
+// from returns the condition that a row of alias is not before a value, or is after it.
+// The statement is the same if there is no such value yet.
+func (r *rule) from(alias string, value any, after bool, args *dml.Args) string {
+	operator, least := ">=", "'-infinity'"
+	if after {
+		operator = ">"
+	}
+	if r.epoch() {
+		least = "'-9223372036854775808'"
+	}
+	return fmt.Sprintf("%s OPERATOR(pg_catalog.%s) %s", r.column(alias), operator, r.bound("coalesce("+r.parameter(value, args)+", "+least+")"))
+}
+
+// row is a due row, with its value and its key for people.
+type row struct {
+	dml.Row
+
+	value any
+	shown string
+	key   []string
+}
+
+func scanRow(from pgx.CollectableRow) (one row, err error) {
+	return one, from.Scan(&one.At, &one.Version, &one.value, &one.shown, &one.key)
+}
+
+// position is where the next window of a leaf begins.
+type position struct {
+	// value is the last value that was read, nil before. If after is set, rows with that
+	// value are left out.
+	value any
+	after bool
+	// except are rows with that value that could not be deleted.
+	except []dml.Tuple
+}
+
+// window returns the query for at most limit due rows of a leaf, in the order of the
+// column. If rows refer to the table, it also returns the keys.
+func (r *rule) window(leaf pgcatalog.Table, cutoff any, at position, limit int) (sql string, args []any) {
+	list := &dml.Args{}
+	shown := "'', NULL::pg_catalog.text[]"
+	if len(r.table.RefsOf(leaf)) > 0 {
+		key := make([]string, len(r.id))
+		for i, column := range r.id {
+			key[i] = "target." + pgcatalog.Quote(column.Column) + "::pg_catalog.text"
+		}
+		shown = fmt.Sprintf("%s, ARRAY[%s]::pg_catalog.text[]", r.table.Shown("target"), strings.Join(key, ", "))
+	}
+	except := at.except
+	if except == nil {
+		except = []dml.Tuple{}
+	}
+	sql = fmt.Sprintf(`SELECT target.ctid, target.xmin, %s, %s FROM ONLY %s AS target
+WHERE %s AND %s%s AND target.ctid OPERATOR(pg_catalog.<>) ALL ($%d::pg_catalog.tid[])
+ORDER BY %s LIMIT $%d`, r.value("target"), shown, leaf.SQL(), r.from("target", at.value, at.after, list), r.due("target", cutoff, list),
+		r.edge.Attached(leaf, list), list.Add(except), r.column("target"), list.Add(limit))
+	return sql, list.Values
+}
+
+// oldest returns the query for the first value of the due rows of a leaf.
+func (r *rule) oldest(leaf pgcatalog.Table, cutoff any, at position) (sql string, args []any) {
+	list := &dml.Args{}
+	sql = fmt.Sprintf("SELECT %s FROM ONLY %s AS target WHERE %s AND %s%s ORDER BY %s LIMIT 1", r.value("target"), leaf.SQL(),
+		r.from("target", at.value, at.after, list), r.due("target", cutoff, list), r.edge.Attached(leaf, list), r.column("target"))
+	return sql, list.Values
+}
+
+// stillDue returns the query whether the row with a key is due. It has no row if the row
+// was deleted.
+func (r *rule) stillDue(leaf pgcatalog.Table, cutoff any, key []string) (sql string, args []any) {
+	list := &dml.Args{}
+	terms := make([]string, len(r.id))
+	for i, column := range r.id {
+		column.Value = key[i]
+		terms[i] = column.Equal("target", list)
+	}
+	sql = fmt.Sprintf("SELECT (%s) IS TRUE FROM ONLY %s AS target WHERE %s", r.due("target", cutoff, list), leaf.SQL(), strings.Join(terms, " AND "))
+	return sql, list.Values
+}
+
+// createIndex returns the statement that creates the index by which due rows of a leaf
+// are found.
+func (r *rule) createIndex(leaf pgcatalog.Table) string {
+	var columns []string
+	for _, condition := range r.edge.Conditions {
+		columns = append(columns, condition.Column)
+	}
+	return r.table.CreateIndex(leaf, append(columns, r.Column)...)
+}

@@ -1,0 +1,203 @@
+package retention
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/batch"
+	"sexton/internal/dbsqlc"
+	"sexton/internal/drain/dml"
+	"sexton/internal/each"
+	"sexton/internal/problem"
+)
+
+// Table is the table in Sexton's schema with the results of rules.
+const Table = "retention_rules"
+
+// DueSQL is a condition: the last pass left due rows, or an operator retries a rule.
+const DueSQL = `EXISTS (SELECT FROM "sexton".` + Table + ` AS rule WHERE rule.due)`
+
+// countTime is the timeout of a statement that only counts rows.
+const countTime = 2 * time.Second
+
+// mostCounted limits the rows that are counted, one more than PendingCap of components.
+const mostCounted = 10_001
+
+// begin reads the server's time and the results of the last pass. It returns the tasks,
+// first those of rules that were processed longest ago.
+func (r *run) begin(ctx context.Context) ([]*task, error) {
+	type past struct {
+		Rule   string
+		At     *time.Time
+		Number *int64
+	}
+	var known []past
+	names := each.Of(r.Plan.rules, func(one *rule) string { return one.String() })
+	_, err := r.Session.RunOwn(ctx,
+		batch.Statement{SQL: `SELECT pg_catalog.statement_timestamp()`, Scan: batch.One(&r.now)},
+		batch.Statement{SQL: `DELETE FROM "sexton".` + Table + ` WHERE rule <> ALL ($1)`, Args: []any{names}},
+		batch.Statement{
+			SQL:  `SELECT rule, resume_at, resume_number FROM "sexton".` + Table + ` ORDER BY checked_at NULLS FIRST, rule`,
+			Scan: batch.Collect(&known, pgx.RowToStructByPos[past]),
+		})
+	if err != nil {
+		return nil, fmt.Errorf("read results of the last pass: %w", err)
+	}
+	rank := map[string]int{}
+	after := map[string]any{}
+	for i, one := range known {
+		rank[one.Rule] = i + 1
+		switch {
+		case one.At != nil:
+			after[one.Rule] = *one.At
+		case one.Number != nil:
+			after[one.Rule] = *one.Number
+		}
+	}
+	tasks := each.Of(r.Plan.rules, func(one *rule) *task { return r.newTask(one, after[one.String()]) })
+	slices.SortStableFunc(tasks, func(a, b *task) int { return rank[a.String()] - rank[b.String()] })
+	return tasks, nil
+}
+
+// finish records the result of a rule. done reports that all of its due rows were
+// processed.
+func (r *run) finish(ctx context.Context, t *task, done bool) error {
+	if t.kept > 0 {
+		r.stats.Kept[t.String()] = t.kept
+	}
+	pending, capped, moved := t.kept, false, t.tree.Changes > 0
+	if t.DryRun || !done || t.stopped {
+		var err error
+		if pending, capped, err = r.count(ctx, t); err != nil {
+			return err
+		}
+	}
+	if t.DryRun {
+		r.stats.Due[t.String()] = pending
+	}
+	fault := t.obstacle
+	if t.tree.Fault != nil {
+		fault = *t.tree.Fault
+	}
+	text := fault.Text()
+	if fault.Message == "" {
+		if text = ""; t.kept > 0 {
+			text = "rows stay although nothing refers to them"
+		}
+	}
+	// If nothing was deleted, the next pass begins with the next tick. It begins after the
+	// rows that this one could not delete.
+	again := !done && moved
+	var resume any
+	if !done || t.stopped {
+		resume = t.at.value
+	}
+	var resumeAt *time.Time
+	var resumeNumber *int64
+	switch resume := resume.(type) {
+	case time.Time:
+		resumeAt = &resume
+	case int64:
+		resumeNumber = &resume
+	}
+	var since *time.Time
+	if pending > 0 {
+		var err error
+		if since, err = r.since(ctx, t); err != nil {
+			return err
+		}
+	}
+	_, err := r.Session.RunOwn(ctx, batch.Statement{
+		SQL: `
+INSERT INTO "sexton".` + Table + ` AS rule (rule, due, pending, capped, due_since, dry_run, kept, last_error, attempts, resume_at, resume_number, checked_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, nullif($8, ''), CASE WHEN $8 <> '' THEN 1 ELSE 0 END, $9, $10, pg_catalog.statement_timestamp())
+ON CONFLICT (rule) DO UPDATE SET
+	due = excluded.due, pending = excluded.pending, capped = excluded.capped, due_since = excluded.due_since, dry_run = excluded.dry_run,
+	kept = excluded.kept, last_error = excluded.last_error, attempts = CASE WHEN $8 <> '' THEN rule.attempts + 1 ELSE 0 END,
+	resume_at = excluded.resume_at, resume_number = excluded.resume_number, checked_at = excluded.checked_at`,
+		Args: []any{t.String(), again, min(pending, mostCounted-1), capped, since, t.DryRun, t.kept, text, resumeAt, resumeNumber},
+	})
+	return problem.Doing(err, "record the result of %s", t)
+}
+
+// count counts the due rows of a rule, up to mostCounted. A rule whose rows cannot be
+// counted in time has at least one.
+func (r *run) count(ctx context.Context, t *task) (rows int64, capped bool, _ error) {
+	args := &dml.Args{}
+	limits := r.Session.Limits.ShortWaits()
+	limits.Reads, limits.StatementTimeout = true, min(limits.StatementTimeout, countTime)
+	err := r.send(ctx, limits, batch.Statement{SQL: t.countSQL(t.cutoff, args), Args: args.Values, Scan: batch.One(&rows)})
+	if err != nil {
+		return 1, true, r.unknown(err)
+	}
+	return rows, rows >= mostCounted, nil
+}
+
+func (r *rule) countSQL(cutoff any, args *dml.Args) string {
+	return fmt.Sprintf("SELECT pg_catalog.count(*) FROM (SELECT FROM %s WHERE %s LIMIT %d) AS counted",
+		r.edge.Whole(), r.due("child", cutoff, args), mostCounted)
+}
+
+// since returns when the oldest due row of a rule became due, or nil if that is unknown.
+func (r *run) since(ctx context.Context, t *task) (*time.Time, error) {
+	limits := r.Session.Limits.ShortWaits()
+	limits.Reads, limits.StatementTimeout = true, min(limits.StatementTimeout, countTime)
+	var first any
+	for _, leaf := range t.edge.Leaves {
+		sql, args := t.oldest(leaf, t.cutoff, position{})
+		var found []any
+		if err := r.send(ctx, limits, batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&found, pgx.RowTo[any])}); err != nil {
+			return nil, r.unknown(err)
+		}
+		if len(found) > 0 && finite(found[0]) != nil && (first == nil || compare(found[0], first) < 0) {
+			first = found[0]
+		}
+	}
+	if at := t.dueAt(first); !at.IsZero() {
+		return &at, nil
+	}
+	return nil, nil //nolint:nilnil // documented
+}
+
+// State is the result of a rule in the last pass.
+type State struct {
+	Rule string `json:"rule"`
+	// Pending counts the due rows that the pass left, up to 10,000.
+	Pending   int64      `json:"pending"`
+	Capped    bool       `json:"capped"`
+	DueSince  *time.Time `json:"due_since,omitempty"`
+	DryRun    bool       `json:"dry_run,omitempty"`
+	Kept      int64      `json:"kept,omitempty"`
+	LastError string     `json:"last_error,omitempty"`
+	Attempts  int64      `json:"attempts,omitempty"`
+	CheckedAt time.Time  `json:"checked_at"`
+}
+
+const stateSQL = `SELECT rule, pending, capped, due_since, dry_run, kept, coalesce(last_error, ''), attempts, checked_at FROM "sexton".` + Table
+
+// ReadStates returns the results of all rules.
+func ReadStates(ctx context.Context, db dbsqlc.DBTX) ([]State, error) {
+	return states(ctx, db, stateSQL+" ORDER BY rule")
+}
+
+// ReadFailed returns the rules that have failed in the last pass, at most limit.
+func ReadFailed(ctx context.Context, db dbsqlc.DBTX, limit int) ([]State, error) {
+	return states(ctx, db, stateSQL+" WHERE last_error IS NOT NULL ORDER BY rule LIMIT $1", limit)
+}
+
+func states(ctx context.Context, db dbsqlc.DBTX, sql string, args ...any) ([]State, error) {
+	rows, _ := db.Query(ctx, sql, args...)
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[State])
+	return found, problem.Doing(err, "read results of rules")
+}
+
+// Retry makes a rule that failed due now, or all of them if rule is empty. It returns
+// their number.
+func Retry(ctx context.Context, db dbsqlc.DBTX, rule string) (int64, error) {
+	tag, err := db.Exec(ctx, `UPDATE "sexton".`+Table+` SET due = true WHERE last_error IS NOT NULL AND ($1 = '' OR rule = $1)`, rule)
+	return tag.RowsAffected(), problem.Doing(err, "retry rules")
+}

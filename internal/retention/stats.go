@@ -1,0 +1,55 @@
+package retention
+
+import (
+	"sexton/internal/batch"
+	"sexton/internal/pace"
+)
+
+// Stats are the statistics of one pass.
+type Stats struct {
+	// Duty is the share of its time at which it works.
+	pace.Duty
+
+	// Deleted counts rows by table, Nullified rows by table.column that refer to nothing
+	// any more. Due counts the due rows of rules with dry_run, up to 10,000.
+	Deleted   map[string]int64 `json:"deleted"`
+	Nullified map[string]int64 `json:"nullified"`
+	Due       map[string]int64 `json:"due,omitempty"`
+	// Kept counts due rows, by rule, that could not be deleted.
+	Kept map[string]int64 `json:"kept,omitempty"`
+	// PartlyCleared counts rows that were restored while rows below them were deleted.
+	PartlyCleared int64 `json:"partly_cleared,omitempty"`
+	// Rules counts the rules whose due rows were all processed.
+	Rules int64 `json:"rules"`
+	// Batches counts transactions that changed rows.
+	Batches int64 `json:"batches"`
+	// OverLimit reports that due rows are left, Interrupted that the pass was asked to
+	// stop.
+	OverLimit   bool                `json:"over_limit"`
+	Interrupted bool                `json:"interrupted,omitempty"`
+	Errors      []batch.FaultCounts `json:"errors"`
+	// Rule is the rule of a pass that has not ended, WaitingFor why it does nothing now.
+	Rule       string `json:"rule,omitempty"`
+	WaitingFor string `json:"waiting_for,omitempty"`
+	// Held is the lock that the pass last waited for.
+	Held string `json:"held_up_by,omitempty"`
+}
+
+func newStats() *Stats {
+	return &Stats{
+		Deleted: map[string]int64{}, Nullified: map[string]int64{}, Due: map[string]int64{}, Kept: map[string]int64{}, Errors: []batch.FaultCounts{},
+	}
+}
+
+// Changed reports whether the pass has changed rows or met errors.
+func (s *Stats) Changed() bool { return s.Rows() > 0 || len(s.Errors) > 0 || s.PartlyCleared > 0 }
+
+// Rows returns the number of deleted and changed rows.
+func (s *Stats) Rows() (rows int64) {
+	for _, counts := range []map[string]int64{s.Deleted, s.Nullified} {
+		for _, n := range counts {
+			rows += n
+		}
+	}
+	return rows
+}

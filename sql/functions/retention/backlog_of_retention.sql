@@ -1,0 +1,30 @@
+-- The backlog of retention rules; see "sexton".backlog. It is that of the last pass: rows that fall due later are not counted. Rows of rules with
+-- dry_run are no backlog. Deferred are rows that could not be deleted.
+CREATE OR REPLACE FUNCTION "sexton".backlog_of_retention()
+RETURNS TABLE (
+    deletion_table text,
+    pending bigint,
+    capped boolean,
+    oldest_age_seconds double precision,
+    deferred bigint,
+    deferred_until timestamptz,
+    deferred_reason text
+)
+LANGUAGE sql
+STABLE
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $sexton$
+    SELECT
+        'retention_rules',
+        least(coalesce(pg_catalog.sum(rule.pending), 0), 10000)::bigint,
+        coalesce(pg_catalog.bool_or(rule.capped) OR pg_catalog.sum(rule.pending) > 10000, false),
+        coalesce(greatest(extract(epoch FROM pg_catalog.clock_timestamp() - pg_catalog.min(rule.due_since)), 0), 0)::double precision,
+        least(coalesce(pg_catalog.sum(rule.kept), 0), coalesce(pg_catalog.sum(rule.pending), 0))::bigint,
+        NULL::pg_catalog.timestamptz,
+        "sexton".reasons(coalesce(pg_catalog.array_agg(rule.last_error) FILTER (WHERE rule.last_error IS NOT NULL), '{}'))
+    FROM "sexton".retention_rules AS rule
+    WHERE NOT rule.dry_run;
+$sexton$;
+
+COMMENT ON FUNCTION "sexton".backlog_of_retention() IS 'Sexton: due rows that the last pass of the retention rules left';
