@@ -311,16 +311,17 @@ func TestKilledAnywhereAndContinued(t *testing.T) {
 	type example struct {
 		target time.Duration
 		two    bool
+		users  int64
 		// least is the number of batches on the run's own connection.
 		least int
 	}
 	pgtest.Each(t, map[string]example{
-		"in pieces":                   {0, false, 4 * (1 + 1 + 1 + 1)},
-		"directly, on one connection": {time.Second, false, 4},
-		"directly, on two":            {time.Second, true, 0},
+		"in pieces":                   {0, false, 2, 2 * (1 + 1 + 1 + 1)},
+		"directly, on one connection": {time.Second, false, 4, 4},
+		"directly, on two":            {time.Second, true, 4, 0},
 	}, func(t *testing.T, _ string, c example) {
 		b := setupPeople(t, "")
-		b.queue(false, numbers(1001, 1004)...)
+		b.queue(false, numbers(1001, 1000+c.users)...)
 		kills := 0
 		for done := false; !done; {
 			b.engine = b.newEngineOver(t)
@@ -344,8 +345,8 @@ func TestKilledAnywhereAndContinued(t *testing.T) {
 		} else {
 			require.GreaterOrEqual(t, kills, c.least)
 		}
-		require.Equal(t, [][]string{{"25", "30", "4"}}, b.Rows("SELECT payload ->> 'moved', payload ->> 'deleted', count(*) FROM sexton.events GROUP BY 1, 2"))
-		require.Equal(t, [][]string{{"80"}}, b.Rows("SELECT count(*) FROM posts WHERE author_id = 9"))
+		require.Equal(t, [][]string{{"25", "30", fmt.Sprint(c.users)}}, b.Rows("SELECT payload ->> 'moved', payload ->> 'deleted', count(*) FROM sexton.events GROUP BY 1, 2"))
+		require.Equal(t, 20*c.users, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM posts WHERE author_id = 9"))
 	})
 }
 

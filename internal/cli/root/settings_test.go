@@ -149,6 +149,9 @@ func TestEveryCommandUnderOtherSettings(t *testing.T) {
 		INSERT INTO loose_foreign_keys_deleted_records (id, primary_key_value, fully_qualified_table_name, status, consume_after)
 		OVERRIDING SYSTEM VALUE VALUES (4711, 3, 'public.projects', 3, 'infinity')`)
 	for _, command := range everyCommand(pgtest.Scalar[string](t, s.Database, "SELECT min(id)::text FROM sexton.undo")) {
+		if command[0] == "job" && command[1] == "enqueue" && !pgtest.Long {
+			break // The rest changes much and shows little of values.
+		}
 		if command[0] == "init" {
 			require.NoError(t, os.Remove(s.Path("loose_foreign_keys.yml"))) // It writes this file.
 		}
