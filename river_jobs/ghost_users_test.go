@@ -79,7 +79,7 @@ func TestGhostUsersBackOff(t *testing.T) {
 	subscription := ghostUsers(b.deps.Config).subscription(b.deps, b.db.Connected)
 	_, err := run(t.Context(), b.deps, MigrateRecordsToGhostUserArgs{})
 	require.ErrorContains(t, err, "table isues does not exist")
-	require.Greater(t, pgtest.Must(subscription.Work(t.Context(), b.db.Connected.Pool, 0, true))(t), failedRetry)
+	require.Greater(t, pgtest.Must(subscription.Work(t.Context(), b.db.Connected.Pool, true))(t), failedRetry)
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.river_job"), "no job while the pause lasts")
 
 	b.deps.Config = configuration(t, "SEXTON_GHOST_USERS__ENABLED=true")

@@ -44,9 +44,6 @@ type kind[T river.JobArgs] struct {
 
 	// due is the one predicate of a kind with a schedule: whether there is work for it now, and in how long the next falls due.
 	due predicate
-	// called, if set, is a cheaper predicate for what a writer may have called for. Its query has the one column now, so that a subscription may ask for the
-	// job in the same round trip.
-	called func(ctx context.Context, deps Deps, on listen.Querier, db database.Database) (bool, error)
 	// rest, if set, is how long wake-ups leave the kind alone, since it has failed.
 	rest func(ctx context.Context, deps Deps, db database.Database) (time.Duration, error)
 	// before, if set, is how long a job waits before it begins at all.
@@ -206,12 +203,12 @@ func (k kind[T]) subscription(deps Deps, db database.Database) *listen.Subscript
 			tables = append(tables, table)
 		}
 	}
-	subscription := &listen.Subscription{
+	return &listen.Subscription{
 		Kind: job.Kind, Database: db.Name, Key1: key1, Key2: key2, Tables: tables,
 		Due: func(ctx context.Context, on listen.Querier, fresh bool) (listen.Due, error) {
 			return k.due(ctx, deps, on, db, fresh)
 		},
-		Work: func(ctx context.Context, on dbsqlc.DBTX, asked int64, wait bool) (time.Duration, error) {
+		Work: func(ctx context.Context, on dbsqlc.DBTX, wait bool) (time.Duration, error) {
 			if k.rest != nil {
 				if left, err := k.rest(ctx, deps, db); left > 0 || err != nil {
 					return left, err
@@ -220,16 +217,9 @@ func (k kind[T]) subscription(deps Deps, db database.Database) *listen.Subscript
 			if jobs := deps.jobsDB(); db.Name != jobs.Name || db.Sessions != jobs.Async() {
 				on = jobs.Async()
 			}
-			return workThroughRiver(ctx, deps, on, job, k.args(db.Name), asked, wait)
+			return workThroughRiver(ctx, deps, on, job, k.args(db.Name), wait)
 		},
 	}
-	if jobs := deps.jobsDB(); k.called != nil && db.Name == jobs.Name && db.Sessions == jobs.Async() {
-		if args, err := askArgs(job, k.args(db.Name), uniqueKey); err == nil {
-			subscription.Called = func(ctx context.Context, on listen.Querier) (bool, error) { return k.called(ctx, deps, on, db) }
-			subscription.Ask, subscription.AskArgs = jobs.Names.Render(askSQL), args
-		}
-	}
-	return subscription
 }
 
 // foreground runs a pass outside River.

@@ -56,9 +56,8 @@ func looseForeignKeys(c *config.Config) kind[LooseForeignKeysCleanupArgs] {
 			ttl := settings.EffectiveLimits().Runtime + 10*time.Second
 			return bounds{database: args.Database, lease: LooseForeignKeysLease(args.Database), ttl: ttl, timeout: ttl + longer(c) + slowNetwork}
 		},
-		pass:   passLooseForeignKeys,
-		due:    looseForeignKeysDue,
-		called: looseForeignKeysCalled,
+		pass: passLooseForeignKeys,
+		due:  looseForeignKeysDue,
 	}
 }
 

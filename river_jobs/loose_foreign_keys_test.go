@@ -2,7 +2,6 @@ package riverjobs
 
 import (
 	"encoding/json"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -45,34 +44,6 @@ func TestWorkerCleansUp(t *testing.T) {
 	require.Equal(t, [][]string{{"t", "1"}, {"f", "1"}}, b.db.Rows("SELECT changed, folded FROM sexton.runs ORDER BY id"))
 }
 
-// A subscription's look inserts the same job as the SQL function, and leaves one that is there to it.
-func TestALookAsksAsEnqueueDoes(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.kinds()
-	subscription := jobOf(b.deps, LooseForeignKeys).Subscription(b.deps, b.db.Connected)
-	conn := pgtest.Connect(t, b.db.URL)
-	pgtest.Exec(t, conn, `LISTEN "sexton.river_insert"`)
-	asked := func(now string) [][]string {
-		rows := b.db.Rows("WITH due AS (SELECT "+now+" AS now), asked AS ("+subscription.Ask+") SELECT id FROM asked", subscription.AskArgs...)
-		return append(rows, b.db.Rows("SELECT to_jsonb(job) - '{id,created_at,scheduled_at}'::text[], scheduled_at = created_at FROM sexton.river_job AS job")...)
-	}
-	require.Empty(t, asked("false"))
-	byLook := asked("true")
-	require.Len(t, byLook, 2)
-	require.Len(t, asked("true"), 1, "it is there already")
-	args := LooseForeignKeysCleanupArgs{Database: "main"}
-	id := pgtest.Must(Enqueue(t.Context(), b.db.Pool(), b.db.Connected, LooseForeignKeys, args, nil))(t)
-	require.Equal(t, byLook[0][0], strconv.FormatInt(id, 10))
-	require.Equal(t, byLook[1:], asked("false"))
-	b.db.Exec("DELETE FROM sexton.river_job")
-	b.enqueue(t, args)
-	require.Equal(t, byLook[1:], asked("false"))
-	heard := func() string { return pgtest.Must(conn.WaitForNotification(t.Context()))(t).Payload }
-	first, second := heard(), heard()
-	require.Equal(t, first, second)
-}
-
 // A role that may enqueue may leave its transaction open: its job cannot be seen then, and keeps out every equal one.
 func TestWorkGoesOnBesideATransactionThatAsksForTheSame(t *testing.T) {
 	t.Parallel()
@@ -91,7 +62,7 @@ func TestWorkGoesOnBesideATransactionThatAsksForTheSame(t *testing.T) {
 			b.start(t)
 			for parent := range 2 {
 				b.db.Exec("DELETE FROM parents WHERE id = $1", parent+1)
-				require.Zero(t, pgtest.Must(subscription.Work(t.Context(), b.db.Pool(), 0, true))(t))
+				require.Zero(t, pgtest.Must(subscription.Work(t.Context(), b.db.Pool(), true))(t))
 				require.Zero(t, b.db.Pending(t))
 			}
 			_, err := Enqueue(t.Context(), b.db.Pool(), b.db.Connected, LooseForeignKeys, LooseForeignKeysCleanupArgs{Database: "main"}, nil)

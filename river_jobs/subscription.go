@@ -98,19 +98,18 @@ func Subscriptions(deps Deps) (subscriptions []*listen.Subscription, ears []*lis
 
 // workThroughRiver ensures that a job exists and, if wait is true, waits for its end. It returns how long to leave the work
 // alone where it could not be done now. It asks on the subscription's own connection where that will do: another one would be missing where the pass needs
-// one that has its statements prepared. id is the job's, if the subscription's look has asked for it already.
-func workThroughRiver(ctx context.Context, deps Deps, on dbsqlc.DBTX, job Job, args any, id int64, wait bool) (_ time.Duration, err error) {
+// one that has its statements prepared.
+func workThroughRiver(ctx context.Context, deps Deps, on dbsqlc.DBTX, job Job, args any, wait bool) (time.Duration, error) {
 	db := deps.jobsDB()
-	if id == 0 {
-		if id, err = Enqueue(ctx, on, db, job.Kind, args, nil); batch.Judge(err).Lock() {
-			id, err = askBeside(ctx, on, db, job, args)
-		}
-		switch {
-		case errors.Is(err, pgx.ErrNoRows): // Another worker's is there.
-			return busyRetry, nil
-		case err != nil:
-			return 0, err
-		}
+	id, err := Enqueue(ctx, on, db, job.Kind, args, nil)
+	if batch.Judge(err).Lock() {
+		id, err = askBeside(ctx, on, db, job, args)
+	}
+	switch {
+	case errors.Is(err, pgx.ErrNoRows): // Another worker's is there.
+		return busyRetry, nil
+	case err != nil:
+		return 0, err
 	}
 	if !wait {
 		return 0, nil
@@ -148,36 +147,24 @@ func workThroughRiver(ctx context.Context, deps Deps, on dbsqlc.DBTX, job Job, a
 	}
 }
 
-// askSQL does for a row of due what "sexton".enqueue does, in a quarter of its time. A job in the way, which may wait for its time, is left to that:
-// there is no row then.
-const askSQL = `
+const besideSQL = `
 INSERT INTO "sexton".river_job AS job (args, kind, max_attempts, queue, scheduled_at, state, tags, unique_key, unique_states)
-SELECT $2::pg_catalog.jsonb, $1::pg_catalog.text, $3::pg_catalog.int2, $4::pg_catalog.text, pg_catalog.now(), 'available', '{}',
-    $5::pg_catalog.bytea, B'11110001'
-FROM due
-WHERE due.now
+VALUES ($2::pg_catalog.jsonb, $1::pg_catalog.text, $3::pg_catalog.int2, $4::pg_catalog.text, pg_catalog.now(), 'available', '{}',
+    $5::pg_catalog.bytea, B'11110001')
 ON CONFLICT (unique_key)
     WHERE unique_key IS NOT NULL AND unique_states IS NOT NULL AND "sexton".river_job_state_in_bitmask(unique_states, state)
 DO NOTHING
 RETURNING job.id, pg_catalog.pg_notify($6, pg_catalog.format('{"queue": %s}', pg_catalog.to_json(job.queue)))`
 
-// askArgs are the arguments of askSQL.
-func askArgs(job Job, args any, keyOf func(kind string, encoded []byte) []byte) ([]any, error) {
-	encoded, err := json.Marshal(args)
-	if err != nil {
-		return nil, fmt.Errorf("encode arguments of %s: %w", job.Kind, err)
-	}
-	return []any{job.Kind, string(encoded), job.MaxAttempts, job.Queue, keyOf(job.Kind, encoded), insertedTopic()}, nil
-}
-
 // askBeside asks for a job beside the one that a transaction has asked for that does not end: nothing waits for that. Only one is there at a
 // time.
 func askBeside(ctx context.Context, on dbsqlc.DBTX, db database.Database, job Job, args any) (id int64, err error) {
-	asked, err := askArgs(job, args, func(kind string, encoded []byte) []byte { return besideKey(uniqueKey(kind, encoded)) })
+	encoded, err := json.Marshal(args)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("encode arguments of %s: %w", job.Kind, err)
 	}
-	err = on.QueryRow(ctx, db.Names.Render("WITH due (now) AS (VALUES (true))"+askSQL), asked...).Scan(&id, nil)
+	key := besideKey(uniqueKey(job.Kind, encoded))
+	err = on.QueryRow(ctx, db.Names.Render(besideSQL), job.Kind, string(encoded), job.MaxAttempts, job.Queue, key, insertedTopic()).Scan(&id, nil)
 	return id, problem.Doing(err, "enqueue %s beside another one", job.Kind)
 }
 
@@ -267,11 +254,6 @@ func dueBy[T river.JobArgs](what, due, next string, args ...any) predicate {
 // looseForeignKeysDue is the kind's one predicate.
 func looseForeignKeysDue(ctx context.Context, deps Deps, on listen.Querier, db database.Database, _ bool) (listen.Due, error) {
 	return deps.cleanup().Due(ctx, on, db, barredSQL)
-}
-
-// looseForeignKeysCalled is the part of it that a writer's call is about.
-func looseForeignKeysCalled(ctx context.Context, deps Deps, on listen.Querier, db database.Database) (bool, error) {
-	return deps.cleanup().Called(ctx, on, db, barredSQL)
 }
 
 // cleanup returns what passes and looks of the loose foreign keys need.

@@ -223,7 +223,7 @@ const GenericPlan = "pg_catalog.concat_ws(' ', " + PinPath + ", pg_catalog.set_c
 
 // Pinned runs a query under the path of Sexton's own statements.
 func Pinned(ctx context.Context, on Sender, sql string, args ...any) pgx.Row {
-	return Behind(ctx, on, "SELECT "+PinPath, nil, []any{new(string)}, sql, args...)
+	return Behind(ctx, on, PinPath, sql, args...)
 }
 
 // Sender sends pipelines.
@@ -231,13 +231,14 @@ type Sender interface {
 	SendBatch(ctx context.Context, pipeline *pgx.Batch) pgx.BatchResults
 }
 
-// Behind runs a query in the round trip of the one ahead of it, whose row goes into into.
-func Behind(ctx context.Context, on Sender, ahead string, aheadArgs, into []any, sql string, args ...any) pgx.Row {
+// Behind runs a query in the round trip of an expression that prepares it.
+func Behind(ctx context.Context, on Sender, ahead, sql string, args ...any) pgx.Row {
 	pipeline := &pgx.Batch{}
-	pipeline.Queue(ahead, aheadArgs...)
+	pipeline.Queue("SELECT " + ahead)
 	pipeline.Queue(sql, args...)
 	results := on.SendBatch(ctx, pipeline)
-	return lastRow{results, results.QueryRow().Scan(into...)}
+	_, err := results.Exec()
+	return lastRow{results, err}
 }
 
 // lastRow is the last result of a pipeline, which its Scan closes.

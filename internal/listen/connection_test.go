@@ -323,25 +323,6 @@ func TestADeafEarThatCannotDialSaysSo(t *testing.T) {
 	require.Regexp(t, lost+`.* error=.*no route to host`, p.log.String())
 }
 
-// An application may ask for the same job in a transaction that it leaves open. The look must not fail for that, again and again.
-func TestALookDoesNotWaitForOthersWhoAsk(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.Exec(`CREATE FUNCTION ask() RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_catalog.pg_advisory_xact_lock(4711); RETURN 1; END $$`)
-	p := newProbe(b)
-	p.Timing.Answer, p.Subscription.Ask = 2*time.Second, "SELECT public.ask() AS id FROM due WHERE due.now"
-	p.Subscription.Called = func(ctx context.Context, on listen.Querier) (now bool, err error) {
-		err = on.QueryRow(ctx, `SELECT EXISTS (SELECT FROM public.`+table+`) AS now`).Scan(&now)
-		return now, err
-	}
-	p.awaitSleep()
-	execute(t, b.connect(), "SELECT pg_advisory_lock(4711)")
-	b.Exec(insert)
-	b.requireDrained()
-	require.Equal(t, int64(1), p.works.Load())
-	require.Zero(t, p.logged("looking for work fails"))
-}
-
 // An application may have the table locked for longer than a subscription waits for its awake lock. The look has its own time.
 func TestALookWaitsForALockedTable(t *testing.T) {
 	t.Parallel()

@@ -17,13 +17,9 @@
 //	   │                                  └────────┘                             │         │
 //	   └─────────────────────────────────────────────────────────────────────────┘◄────────┘
 //
-// A subscription that was called takes the lock in the round trip of its look, ahead of it: where nothing is due after all, it falls asleep
-// the same way. If another session has the lock, as another copy of the worker does, the subscription asks for the work and sleeps without
+// If another session has the lock, as another copy of the worker does, the subscription asks for the work and sleeps without
 // waiting for it: the holder looks again after it has dropped the lock, and sees all rows that were seen before. If the holder dies, the look
 // every 10 s finds its rows and takes the lock.
-// That look may ask for less than Subscription.Due does, namely what a writer can have called for (Subscription.Called), and for the work as
-// well (Subscription.Ask): the job is inserted behind the look, as in a round trip of its own. Where it finds nothing, Subscription.Due is
-// asked.
 //
 // The barrier waits for every transaction that held a write lock on the deletion table just after the awake
 // lock was dropped, prepared transactions included. Why no wake-up is lost, for a writer W: it takes its table lock, writes

@@ -83,13 +83,7 @@ func (e *explorer) subscription(i int) {
 	switch me.Subscription {
 	case asleep:
 		if me.Called {
-			woken := func(me *worker) { me.Subscription, me.Called = looks, !e.guards.TokenBeforeLook }
-			do("is woken", func(_ *world, me *worker) { woken(me) })
-			do("is woken and takes the awake lock before it looks", func(w *world, me *worker) {
-				if woken(me); w.Awake == none {
-					w.Awake = int8(i)
-				}
-			})
+			do("is woken", func(_ *world, me *worker) { me.Subscription, me.Called = looks, !e.guards.TokenBeforeLook })
 		}
 	case looks:
 		if !due {

@@ -133,7 +133,7 @@ func newProbe(b *bundle) *probe {
 	p.Subscription = &listen.Subscription{
 		Kind: kind, Database: "main", Key1: b.key1, Key2: b.key2, Tables: []string{"public.idle", "public." + table},
 		Due: p.due,
-		Work: func(ctx context.Context, _ dbsqlc.DBTX, _ int64, wait bool) (time.Duration, error) {
+		Work: func(ctx context.Context, _ dbsqlc.DBTX, wait bool) (time.Duration, error) {
 			call := p.works.Add(1)
 			if wait {
 				p.waits.Add(1)

@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"regexp"
-	"slices"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -45,16 +42,9 @@ type Subscription struct {
 	// Due is the kind's one predicate, in one query. It runs on the connection that the subscription is awake on. With fresh it may rely on
 	// nothing that it remembers: this is the look before the subscription sleeps.
 	Due func(ctx context.Context, on Querier, fresh bool) (Due, error)
-	// Called, if set, is a cheaper predicate for a look that a writer has called for, whose query has the one column now. Where it finds nothing, Due
-	// is asked. Ask is a query that asks for the work in the same round trip, for a row of due, the predicate's; it returns the ID of the job as
-	// id, or no row. AskArgs are its arguments.
-	Called  func(ctx context.Context, on Querier) (bool, error)
-	Ask     string
-	AskArgs []any
 	// Work asks for the work. With wait it returns when the work is done or cannot be done now, and
-	// returns how long the subscription should leave the work alone: 0 to look again. The connection is the one that the subscription is awake on;
-	// job is the one that was asked for already, 0 for none.
-	Work func(ctx context.Context, on dbsqlc.DBTX, job int64, wait bool) (time.Duration, error)
+	// returns how long the subscription should leave the work alone: 0 to look again. The connection is the one that the subscription is awake on.
+	Work func(ctx context.Context, on dbsqlc.DBTX, wait bool) (time.Duration, error)
 
 	timing Timing
 	// woken holds a token from a notification until a look consumes it.
@@ -79,11 +69,10 @@ func (l *Subscription) run(ctx context.Context) {
 		log:  l.Ear.Logger.With("kind", l.Kind, "database", l.Database),
 		lost: "looking for work fails and is tried again", back: "looking for work succeeds again",
 	}
-	called := false
 	for ctx.Err() == nil {
-		rest, err := l.watch(ctx, called, func() { failing.note(ctx, nil) })
+		rest, err := l.watch(ctx, func() { failing.note(ctx, nil) })
 		if err == nil {
-			called = l.rest(ctx, rest)
+			l.rest(ctx, rest)
 			continue
 		}
 		l.looking.Store(false)
@@ -97,25 +86,25 @@ func (l *Subscription) run(ctx context.Context) {
 
 // rest sleeps without the awake lock. When the time is over it queries on the ear's pool what is due, and sleeps
 // on if nothing is. No barrier is needed for that: the subscription waited at one when it fell asleep.
-func (l *Subscription) rest(ctx context.Context, d time.Duration) (called bool) {
+func (l *Subscription) rest(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	for {
 		select {
 		case <-timer.C:
 		case <-l.woken:
-			return true
+			return
 		case <-ctx.Done():
-			return false
+			return
 		}
 		if !l.Ear.hears() {
-			return false
+			return
 		}
 		looking, cancel := context.WithTimeout(ctx, l.timing.Answer)
 		due, err := l.Due(looking, l.Ear.Pool, true)
 		cancel()
 		if err != nil || due.Now {
-			return false // A failed query is repeated, and logged, on the subscription's own connection.
+			return // A failed query is repeated, and logged, on the subscription's own connection.
 		}
 		timer.Reset(l.longest(due))
 	}
@@ -140,16 +129,16 @@ func (l *Subscription) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// watch looks and works on one connection until there is nothing to do. It returns for how long the subscription may sleep. called says that
-// it was a call that ended its sleep; well is called after each round.
-func (l *Subscription) watch(ctx context.Context, called bool, well func()) (rest time.Duration, err error) {
+// watch looks and works on one connection until there is nothing to do. It returns for how long the subscription may sleep. well is
+// called after each round.
+func (l *Subscription) watch(ctx context.Context, well func()) (rest time.Duration, err error) {
 	acquiring, cancel := context.WithTimeout(ctx, l.timing.Answer)
 	conn, err := l.Ear.Sessions.Acquire(acquiring)
 	cancel()
 	if err != nil {
 		return 0, fmt.Errorf("connect: %w", err)
 	}
-	s := &session{subscription: l, conn: conn, called: called}
+	s := &session{subscription: l, conn: conn}
 	defer s.end(ctx)
 	for ctx.Err() == nil {
 		leave, err := s.drain(ctx)
@@ -178,10 +167,6 @@ func (l *Subscription) watch(ctx context.Context, called bool, well func()) (res
 type session struct {
 	subscription *Subscription
 	conn         *pgxpool.Conn
-	// called is true until the first look of a subscription that was called.
-	called bool
-	// job is the one that the last look has asked for, nil for none.
-	job *int64
 	// awake is true from before the connection is sent for the awake lock until it is known not to hold it.
 	awake bool
 	// otherAwake is true if another session held the awake lock exclusively after this one
@@ -215,25 +200,15 @@ var errOtherAwake = errors.New("another session has the awake lock")
 // where nothing is due. If another session has the awake lock, it asks for the work and returns errOtherAwake.
 func (s *session) drain(ctx context.Context) (time.Duration, error) {
 	for {
-		look := s.due
-		if s.called && s.subscription.Ear.hears() {
-			look = s.wakeAndLook
-		}
-		s.called = false
-		s.job = nil
-		due, err := look(ctx, false)
+		due, err := s.due(ctx, false)
 		if err != nil || !due.Now {
 			return 0, err
 		}
 		if err := s.wake(ctx); err != nil {
 			return 0, err
 		}
-		job := int64(0)
-		if s.job != nil {
-			job = *s.job
-		}
 		wait := s.awake || !s.otherAwake
-		leave, err := s.subscription.Work(ctx, s.conn, job, wait)
+		leave, err := s.subscription.Work(ctx, s.conn, wait)
 		if err != nil {
 			return 0, fmt.Errorf("get work done: %w", err)
 		}
@@ -247,13 +222,9 @@ func (s *session) drain(ctx context.Context) (time.Duration, error) {
 }
 
 func (s *session) due(ctx context.Context, fresh bool) (Due, error) {
-	return s.look(ctx, behind{conn: s.conn.Conn(), sql: "SELECT " + database.GenericPlan, into: []any{new(string)}}, fresh)
-}
-
-func (s *session) look(ctx context.Context, on Querier, fresh bool) (Due, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.subscription.timing.Answer)
 	defer cancel()
-	due, err := s.subscription.Due(ctx, on, fresh)
+	due, err := s.subscription.Due(ctx, generic{s.conn.Conn()}, fresh)
 	if err != nil {
 		return Due{}, fmt.Errorf("look what is due: %w", err)
 	}
@@ -314,67 +285,11 @@ func (s *session) dropLate(ctx context.Context) (late bool, err error) {
 	return late, err //nolint:wrapcheck // wake adds the context
 }
 
-// wakeAndLook tries to take the lock in the round trip of the look, since a writer has called and something is likely to be due. Where nothing
-// is, the subscription falls asleep as after any work: the lock is dropped, and the barrier waits for the writers that have found it held.
-func (s *session) wakeAndLook(ctx context.Context, fresh bool) (Due, error) {
-	s.awake = true
-	ahead := behind{
-		conn: s.conn.Conn(), sql: "SELECT pg_catalog.pg_try_advisory_lock($1::int, $2::int), " + database.GenericPlan,
-		args: []any{s.subscription.Key1, s.subscription.Key2}, into: []any{&s.awake, new(string)},
-	}
-	if s.subscription.Called == nil {
-		return s.look(ctx, ahead, fresh)
-	}
-	ahead.asks = s
-	ahead.sql += ", pg_catalog.set_config('lock_timeout', $3::bigint::pg_catalog.text, true)"
-	ahead.args, ahead.into = append(ahead.args, s.subscription.timing.LockTimeout.Milliseconds()), append(ahead.into, new(string))
-	looking, cancel := context.WithTimeout(ctx, s.subscription.timing.Answer)
-	now, err := s.subscription.Called(looking, ahead)
-	cancel()
-	switch {
-	case pgcatalog.SQLState(err) == "55P03": // A transaction that is still open has asked, too: that is for the work to wait for.
-	case err != nil:
-		return Due{}, fmt.Errorf("look what is due: %w", err)
-	case now:
-		s.subscription.looking.Store(true)
-		return Due{Now: true}, nil
-	}
-	return s.due(ctx, fresh)
-}
+// generic has a query planned for any parameters, in the same round trip.
+type generic struct{ conn *pgx.Conn }
 
-// behind sends a query in the round trip of another one.
-type behind struct {
-	conn *pgx.Conn
-	sql  string
-	args []any
-	into []any
-	// asks, if set, is the session that asks for the work in the same round trip.
-	asks *session
-}
-
-var parameter = regexp.MustCompile(`\$[0-9]+`)
-
-func (b behind) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	if b.asks == nil {
-		return database.Behind(ctx, b.conn, b.sql, b.args, b.into, sql, args...)
-	}
-	ask := parameter.ReplaceAllStringFunc(b.asks.subscription.Ask, func(number string) string {
-		n, _ := strconv.Atoi(number[1:])
-		return fmt.Sprint("$", len(args)+n)
-	})
-	sql = "WITH due AS MATERIALIZED (" + sql + "), asked AS (" + ask + ") SELECT due.*, (SELECT asked.id FROM asked) FROM due"
-	return asking{database.Behind(ctx, b.conn, b.sql, b.args, b.into, sql, slices.Concat(args, b.asks.subscription.AskArgs)...), &b.asks.job}
-}
-
-// asking is the row of a look with the job behind its columns.
-type asking struct {
-	pgx.Row
-
-	job **int64
-}
-
-func (a asking) Scan(into ...any) error {
-	return a.Row.Scan(append(slices.Clip(into), a.job)...) //nolint:wrapcheck // the subscription words it
+func (g generic) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	return database.Behind(ctx, g.conn, database.GenericPlan, sql, args...)
 }
 
 // fallAsleep drops the awake lock, waits at the barrier and looks once more. It returns again where

@@ -9,7 +9,6 @@ import (
 
 	"sexton/internal/database"
 	"sexton/internal/listen"
-	"sexton/internal/problem"
 )
 
 // dueSQL returns whether the kind has tombstones to process now, in how many seconds the
@@ -26,24 +25,9 @@ import (
 //go:embed queries/due.sql
 var dueSQL string
 
-// waitingSQL is the part of dueSQL about tombstones, with the same parameters.
-//
-//go:embed queries/waiting.sql
-var waitingSQL string
-
 // recheckEvery is how often a worker without other work rechecks removed tombstones.
 // Nothing notifies it when the transactions end that a recheck waits for.
 const recheckEvery = 30 * time.Second
-
-// dueText is dueSQL without placeholders except {barred}.
-var dueText = strings.Replace(dueSQL, "{waiting}", waitingSQL, 1) //nolint:gochecknoglobals // a constant
-
-// Called reports whether the jobs database has tombstones that may be processed now.
-func (w *Work) Called(ctx context.Context, on listen.Querier, db database.Database, barredSQL string) (now bool, err error) {
-	sql := "SELECT " + waitingSQL + " AND NOT (" + barredSQL + ") AS now"
-	err = on.QueryRow(ctx, db.Names.Render(sql), Kind, db.Name, w.Memory.Noted(db.Name)).Scan(&now)
-	return now, problem.Doing(err, "look for new tombstones")
-}
 
 // Due returns when the next pass is due. It may use any connection or transaction of the
 // database. barredSQL is a condition on the jobs database, with the kind $1 and the
@@ -57,7 +41,7 @@ func (w *Work) Due(ctx context.Context, on listen.Querier, db database.Database,
 	var due listen.Due
 	var seconds float64
 	var recheck bool
-	sql := strings.Replace(dueText, "{barred}", condition, 1)
+	sql := strings.Replace(dueSQL, "{barred}", condition, 1)
 	err := on.QueryRow(ctx, db.Names.Render(sql), args...).Scan(&due.Now, &seconds, &recheck)
 	if err != nil {
 		return listen.Due{}, fmt.Errorf("look for due tombstones: %w", err)
