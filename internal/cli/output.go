@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -49,40 +48,6 @@ func width(w io.Writer) (columns int) {
 		columns, _, _ = term.GetSize(int(file.Fd()))
 	}
 	return columns
-}
-
-// Wrapped fits a text to the width of a terminal.
-func Wrapped(w io.Writer, text string) string { return wrapped(text, width(w)) }
-
-// columnOne is the first column of a line of two, with the space around it.
-var columnOne = regexp.MustCompile(`^ *\S+( \S+)* {2,}`)
-
-// wrapped breaks lines between words that are wider than so many columns, where 0 is no width. Paragraphs flow; the second column of a line is kept.
-func wrapped(text string, columns int) string {
-	tooWide := func(line string) bool { return columns > 0 && cells.StringWidth(line) > columns }
-	paragraphs := strings.Split(text, "\n\n")
-	for i, paragraph := range paragraphs {
-		lines := strings.Split(paragraph, "\n")
-		if slices.ContainsFunc(lines, tooWide) && !strings.Contains(paragraph, "  ") {
-			lines = []string{strings.Join(lines, " ")}
-		}
-		for at, line := range lines {
-			if !tooWide(line) {
-				continue
-			}
-			indent := len(columnOne.FindString(line))
-			if indent == 0 || indent > columns/2 {
-				indent = len(line) - len(strings.TrimLeft(line, " "))
-			}
-			rest := strings.Split(cells.WrapSoft(line[indent:], columns-indent), "\n")
-			for i := range rest {
-				rest[i] = strings.TrimRight(rest[i], " ")
-			}
-			lines[at] = line[:indent] + strings.Join(rest, "\n"+strings.Repeat(" ", indent))
-		}
-		paragraphs[i] = strings.Join(lines, "\n")
-	}
-	return strings.Join(paragraphs, "\n\n")
 }
 
 // Erase empties a terminal for what is printed next. Where there is none, an empty line comes before it.

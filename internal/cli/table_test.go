@@ -60,14 +60,6 @@ func TestTablesKeepWordsAndWidth(t *testing.T) {
 	})
 }
 
-func TestTextsAreWrapped(t *testing.T) {
-	t.Parallel()
-	const text = "One two three four five\nsix.\n\n  --all   each kind of them\n  --a-longer-flag  unlike\nlast"
-	require.Equal(t, text, wrapped(text, 0))
-	require.Equal(t, text, wrapped(text, 80))
-	require.Equal(t, "One two three four\nfive six.\n\n  --all   each kind\n          of them\n  --a-longer-flag\n  unlike\nlast", wrapped(text, 20))
-}
-
 const statistics = `{"connection":"main","over_limit":false,"delete_count":7,"delete_count_by_table":{"notes":5,"todos":2,"gone":0},"processed":3,"confirmed":3,"errors":[{"count":1}]}`
 
 // logged is the line that the end of a run has on a terminal, or in a file.

@@ -42,7 +42,6 @@ that are deleted in a fixed time, and compares with one connection).`,
 		})
 	choices := append(DrainSets(), allSets)
 	cmd.Flags().StringVar(&set, "set", allSets, "data set `NAME`: "+strings.Join(choices, ", "))
-	_ = cmd.RegisterFlagCompletionFunc("set", cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().Float64Var(&o.Scale, "scale", 1, "`FRACTION` of the full size")
 	cmd.Flags().IntVar(&o.Rounds, "rounds", 3, "how often to measure each, `N`; the median counts")
 	cmd.Flags().IntVar(&o.Connections, "connections", 0, "`N` sessions of each pass (default: loose_foreign_keys.connections)")

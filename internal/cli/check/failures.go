@@ -83,14 +83,6 @@ database numbers its own. --all takes as many as one look shows. The change is r
 			}
 			return nil
 		},
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			env.WithoutURL = true
-			c, err := env.LoadConfig()
-			if err != nil || len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return operator.SourceNames(c), cobra.ShellCompDirectiveNoFileComp
-		},
 	}, func(ctx context.Context, all *installation.Connections) error {
 		said, err := operator.RetryFailures(ctx, all, what, database.Change{Actor: installation.Actor()})
 		if refused, ok := errors.AsType[*components.RefusedError](err); ok && refused.Wrong {

@@ -87,14 +87,14 @@ func play(ctx context.Context, env *cli.Env, flags demoFlags) (err error) {
 	}
 	forgetLibpq()
 	began := time.Now()
-	_, _ = io.WriteString(out, cli.Wrapped(out, demoIntroduction))
+	_, _ = io.WriteString(out, demoIntroduction)
 	server, err := devpg.Start(ctx, devpg.Options{BinDir: env.Getenv("SEXTON_PG_BIN")})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
 	started := fmt.Sprintf("private Postgres in %d ms; look at it with:\n", time.Since(began).Milliseconds())
-	_, _ = fmt.Fprintf(out, "%s  psql '%s'\n\n", cli.Wrapped(out, started), server.URL(demoDatabase))
+	_, _ = fmt.Fprintf(out, "%s  psql '%s'\n\n", started, server.URL(demoDatabase))
 	err = playOn(ctx, env, server, flags, out)
 	if !flags.exit && ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil // That is how it ends.
@@ -162,7 +162,7 @@ func playOn(ctx context.Context, env *cli.Env, server *devpg.Server, flags demoF
 	if env.JSON {
 		return errors.Join(err, env.PrintJSON(summary))
 	}
-	_, printErr := io.WriteString(out, cli.Wrapped(out, summary.Text()))
+	_, printErr := io.WriteString(out, summary.Text())
 	return errors.Join(err, printErr)
 }
 

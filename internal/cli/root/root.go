@@ -98,12 +98,11 @@ that in the same transaction. Sexton then deletes or changes the rows that refer
 			root.AddCommand(cmd)
 		}
 	}
-	completeValues(env, root)
 	// A group of commands does nothing by itself.
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .DisableFlagsInUseLine)}}", 1))
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		out := cmd.OutOrStdout()
-		_, _ = io.WriteString(out, cli.Wrapped(out, strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short))+"\n\n"+cmd.UsageString()))
+		_, _ = io.WriteString(out, strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short))+"\n\n"+cmd.UsageString())
 	})
 	root.AddCommand(exitCodes())
 	root.SetHelpCommandGroupID("tools")

@@ -80,12 +80,6 @@ func TestCompletionOffersKindsAndCommands(t *testing.T) {
 	require.Equal(t, ":4\n", s.OK("__complete", "help", "jib", ""))
 	require.Contains(t, s.OK("help", "exit-codes"), cli.ExitCodes[:40])
 	require.Contains(t, s.Run("stauts").Stderr, "Did you mean this?\n\tstatus\n")
-	s.Configure("${NO_URL}", "")
-	require.Equal(t, "main\n:4\n", s.OK("__complete", "job", "run", "--database", ""))
-	require.Equal(t, "main\n:4\n", s.OK("__complete", "audit", "--database", ""))
-	require.Equal(t, "issues\n:4\n", s.OK("__complete", "audit", "--table", ""))
-	require.Equal(t, "tombstones\njobs\n:4\n", s.OK("__complete", "failures", "retry", ""))
-	require.Equal(t, "wide\nfanout\nskew\nnullify\nslow\nall\n:4\n", s.OK("__complete", "bench", "drain", "--set", ""))
 	require.Equal(t, ":4\n", clitest.Run(nil, "__complete", "job", "run", "").Stdout, "without a configuration there is nothing to offer")
 }
 
