@@ -26,9 +26,6 @@ var all = []*Component{ //nolint:gochecknoglobals // a test adds one; nothing el
 	looseForeignKeys(), ghostUsers(), placeholderUsers(), adjournedGroups(), externalDiffs(),
 }
 
-// All returns every component.
-func All() []*Component { return all }
-
 // Enabled returns the components that the configuration enables.
 func Enabled(c *config.Config) []*Component {
 	return slices.DeleteFunc(slices.Clone(all), func(one *Component) bool { return !one.On(c) })

@@ -95,12 +95,6 @@ func (s *TwoSites) Snapshots() [][]string {
 	return append(s.At("main").Snapshot(), s.At("ci").Snapshot()...)
 }
 
-// Untracked deletes projects without leaving tombstones.
-func (s *TwoSites) Untracked(condition string) {
-	s.Exec("ALTER TABLE projects DISABLE TRIGGER sexton_track; DELETE FROM projects WHERE " + condition +
-		"; ALTER TABLE projects ENABLE ALWAYS TRIGGER sexton_track")
-}
-
 // Unreached returns the text of a command about a database that is down.
 func (s *TwoSites) Unreached(name string) string {
 	line, column := 2, 15
