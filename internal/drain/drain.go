@@ -22,11 +22,9 @@ var ErrChanged = errors.New("tables have changed since definitions were bound to
 // Remote is another database that has children. Changes there are committed durably
 // before the tombstones are removed.
 type Remote struct {
-	// Session is nil if the database is unreachable. Err is then the reason, and Down is
-	// how long it has been unreachable.
+	// Session is nil if the database is unreachable. Err is then the reason.
 	Session *batch.Session
 	Err     error
-	Down    time.Duration
 }
 
 // Pass drains the edges of parents whose rows were deleted. All its sessions work under

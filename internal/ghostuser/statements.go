@@ -119,7 +119,8 @@ func (p *Plan) destroyStatement(names pgcatalog.Names, u *user, ghost dml.ID) (s
 	returned, payload := []string{p.column("leaving") + " AS id"}, []string{"'user_id', deleted.id"}
 	if p.gitlab {
 		returned = append(returned, "leaving.username")
-		payload = append(payload, "'username_sha256', pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(deleted.username::pg_catalog.text, 'UTF8')), 'hex')")
+		payload = append(payload, "'username_sha256', "+
+			"pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(deleted.username::pg_catalog.text, 'UTF8')), 'hex')")
 	}
 	jobAt, userAt, hardAt := args.Add(u.id), args.Add(p.parameter(u.userID)), args.Add(u.hardDelete)
 	return fmt.Sprintf(`WITH looked AS MATERIALIZED (SELECT %s AS live),
@@ -151,7 +152,8 @@ FROM looked LEFT JOIN job ON true`,
 		p.live(p.steps(u.hardDelete), u.userID, args), queueTable(names), jobAt, p.value(userAt), p.users.SQL(), hardAt,
 		deletableSQL, names.Render(`"sexton".events`),
 		p.ghostLives(ghost),
-		p.userType(p.value(userAt), ghost), strings.Join(returned, ", "), p.kind(ghost), strings.Join(payload, ", "), p.is("leaving", p.value(userAt))), args.Values
+		p.userType(p.value(userAt), ghost), strings.Join(returned, ", "), p.kind(ghost), strings.Join(payload, ", "),
+		p.is("leaving", p.value(userAt))), args.Values
 }
 
 // shownStatement names one of the user's rows.

@@ -34,8 +34,8 @@ type outages struct {
 }
 
 type outage struct {
-	since, tried time.Time
-	err          error
+	tried time.Time
+	err   error
 }
 
 // of returns a database's outage, and whether it is too early to try again.
@@ -51,7 +51,7 @@ func (o *outages) of(name string) (found outage, early bool) {
 func (o *outages) note(name string, err error) (news bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	found, known := o.known[name]
+	_, known := o.known[name]
 	if err == nil {
 		delete(o.known, name)
 		return known
@@ -59,12 +59,7 @@ func (o *outages) note(name string, err error) (news bool) {
 	if o.known == nil {
 		o.known = map[string]outage{}
 	}
-	now := time.Now()
-	if !known {
-		found.since = now
-	}
-	found.tried, found.err = now, err
-	o.known[name] = found
+	o.known[name] = outage{time.Now(), err}
 	return !known
 }
 
@@ -186,8 +181,7 @@ func (p *pass) open(ctx context.Context, granted *lease.Lease, parents []*loosef
 		case errors.Is(err, lease.ErrLost):
 			return nil, err
 		case err != nil:
-			down, _ := p.Memory.outages.of(db.Name)
-			found[db.Name] = loosefk.Remote{Err: err, Down: time.Since(down.since)}
+			found[db.Name] = loosefk.Remote{Err: err}
 		default:
 			found[db.Name] = loosefk.Remote{Session: &batch.Session{Conn: conn.Conn(), Names: db.Names, Fence: granted, Limits: limits}}
 		}
