@@ -36,8 +36,7 @@ func Open(ctx context.Context, c *config.Config, options ...database.Option) (*C
 	all := &Connections{Config: c, Down: map[string]error{}}
 	size := int32(PoolSize(c))
 	for _, settings := range c.Databases {
-		names := pgcatalog.Names{Tracked: settings.Schema, Path: settings.TriggerPath(), GroupViews: c.AdjournedGroups.Groups.Table != ""}
-		db, err := database.Open(ctx, settings.Name, string(settings.URL), string(settings.ListenURL), names, size, options...)
+		db, err := database.Open(ctx, settings.Name, string(settings.URL), string(settings.ListenURL), NamesOf(c, settings), size, options...)
 		if db.Pool != nil {
 			all.Databases = append(all.Databases, db)
 		}
@@ -52,6 +51,11 @@ func Open(ctx context.Context, c *config.Config, options ...database.Option) (*C
 		}
 	}
 	return all, nil
+}
+
+// NamesOf returns the names that statements for a database have.
+func NamesOf(c *config.Config, settings config.Database) pgcatalog.Names {
+	return pgcatalog.Names{Tracked: settings.Schema, Path: settings.TriggerPath(), GroupViews: c.AdjournedGroups.Groups.Table != ""}
 }
 
 // PoolSize is how many connections a database's pool has at most. A worker has one in a pass, the further ones of a pass, one for each other subscription

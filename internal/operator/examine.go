@@ -13,7 +13,6 @@ import (
 	"sexton/internal/doctor"
 	"sexton/internal/installation"
 	"sexton/internal/migrate"
-	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 	riverjobs "sexton/river_jobs"
 )
@@ -102,9 +101,8 @@ func (x *Examination) bind(ctx context.Context) {
 
 // connect opens a database. Where only its listen_url is wrong, everything else is still worth a look.
 func (x *Examination) connect(ctx context.Context, settings config.Database) (failed error) {
-	names := pgcatalog.Names{Tracked: settings.Schema, Path: settings.TriggerPath()}
 	open := func(direct string) error {
-		db, err := database.Open(ctx, settings.Name, string(settings.URL), direct, names, 2)
+		db, err := database.Open(ctx, settings.Name, string(settings.URL), direct, installation.NamesOf(x.Config, settings), 2)
 		switch {
 		case err == nil:
 			x.Databases = append(x.Databases, db)
