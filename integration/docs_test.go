@@ -1,6 +1,8 @@
 package integration
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"io/fs"
 	"os"
@@ -9,7 +11,9 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -158,6 +162,42 @@ func testGettingStarted(t *testing.T, p program) {
 	require.Contains(t, string(out), "ON DELETE CASCADE NOT VALID;\n")
 }
 
+// tutorialBlocks is the number of blocks of docs/tutorial.md.
+const tutorialBlocks = 12
+
+// testTutorial runs the blocks of docs/tutorial.md in one shell.
+func testTutorial(t *testing.T, p program) {
+	requirePsql(t)
+	blocks := docBlocks(t, "tutorial.md", "sh")
+	require.Len(t, blocks, tutorialBlocks)
+	// Roles belong to the server, so it is one of the test's own.
+	server := pgtest.Server(t).URL("postgres")
+	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer stop()
+	cmd := exec.CommandContext(ctx, "bash", "-eu", "-o", "pipefail", "-c", strings.Join(blocks, "\n"))
+	cmd.Dir = t.TempDir()
+	cmd.Env = []string{
+		"DATABASE_URL=" + server, "WORKER_URL=" + strings.Replace(server, "//postgres@", "//documents_worker:secret@", 1),
+		"SEXTON_HTTP__LISTEN=", "PATH=" + filepath.Dir(p.path) + ":" + os.Getenv("PATH"), "HOME=" + cmd.Dir,
+	}
+	// The worker is in the group of the shell.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	require.NoError(t, cmd.Start())
+	pgtest.Guard(t, -cmd.Process.Pid)
+	t.Cleanup(func() { _ = cmd.Cancel() })
+	err := cmd.Wait()
+	log, _ := os.ReadFile(filepath.Join(cmd.Dir, "sexton.log"))
+	require.NoError(t, err, "%s\n%s", &out, log)
+	for _, want := range []string{
+		"ok: 1 database, 3 definitions", " 0 errors, ", "ghost@example.com |         6", `{"bucket": "uploads", "storage_key": "files/1"}`, "3 rows restored",
+	} {
+		require.Contains(t, out.String(), want)
+	}
+}
+
 // runTroubleshooting runs the commands that docs/troubleshooting.md gives for symptoms, except the list of groups, whose tables the site lacks.
 func runTroubleshooting(t *testing.T, shell func(string) string) {
 	text := pgtest.Must(os.ReadFile(filepath.Join("..", "docs", "troubleshooting.md")))(t)
@@ -180,7 +220,7 @@ func TestShellOfTheDocumentsIsRun(t *testing.T) {
 	run := map[string]int{
 		"../README.md sh": known, "../README.md sql": 1, "operations.md sh": operationsBlocks, "operations.md sql": 2, "getting-started.md sh": 4, "definitions.md sql": 3,
 		"sql.md sh": 1, "sql.md sql": 2, "sql.md ruby": 1, "sql.md python": 1, "sql.md js": 1,
-		"events.md sql": 2, "events.md python": 1, "events.md js": 1,
+		"tutorial.md sh": tutorialBlocks, "events.md sql": 2, "events.md python": 1, "events.md js": 1,
 		"undo.md console": 1, "page.md sql": 2, // TestUndoGoesThroughTwoDatabases and TestTombstonesOfAReplacedTable of internal/cli/records have these and those of operations.md.
 	}
 	found := map[string]int{}
