@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"slices"
-	"strings"
 
 	"riverqueue.com/riverui"
 
@@ -99,21 +97,5 @@ func riverPages(all *installation.Connections, log *slog.Logger) (http.Handler, 
 	if err != nil {
 		return nil, fmt.Errorf("make River's pages: %w", err)
 	}
-	return wakingAfterResume(all, log, pages), nil
-}
-
-// wakingAfterResume wakes the workers of a kind whose queue has been resumed: River does not know that what came in meanwhile
-// woke no worker.
-func wakingAfterResume(all *installation.Connections, log *slog.Logger, pages http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		pages.ServeHTTP(w, r)
-		queue, resumed := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, web.RiverPath+"api/queues/"), "/resume")
-		if !resumed || r.Method != http.MethodPut || !slices.Contains(all.Kinds(), queue) {
-			return
-		}
-		// There is one queue per kind, of its name. Without the wake-up the schedule is the floor.
-		if err := installation.Wake(r.Context(), all.Jobs().Pool, queue); err != nil {
-			log.WarnContext(r.Context(), "workers are not woken after a queue was resumed", "queue", queue, "error", err)
-		}
-	})
+	return pages, nil
 }
