@@ -32,7 +32,7 @@ func mutations() []mutation {
 	return []mutation{
 		{
 			name: "tombstones removed although children were left out",
-			file: "internal/drain/dml/edge_direct.go", old: "e.Restrictions(\"child\", args) + e.Attached(leaf, args)\n",
+			file: "internal/drain/dml/edge_statements.go", old: "e.Restrictions(\"child\", args) + e.Attached(leaf, args)\n",
 			new: "e.Restrictions(\"child\", args) + e.Attached(leaf, args) + \" AND false\"\n",
 			// A late child that is found and never deleted is rechecked until the run's time ends.
 			message: differs + "|a run was over_limit",
