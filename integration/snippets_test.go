@@ -15,9 +15,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// interpreters run the examples of documents in other languages, word for word. Each needs its library: ruby-pg and
+// interpreters run the examples of documents in other languages, word for word. Each needs its library:
 // python3-psycopg of Debian, and pg of npm in NODE_PATH. Debian's libraries are those of Debian's interpreter.
-var interpreters = map[string][]string{"ruby": {"ruby", "-"}, "python": {"/usr/bin/python3", "-"}, "js": {"node", "-"}}
+var interpreters = map[string][]string{"python": {"/usr/bin/python3", "-"}, "js": {"node", "-"}}
 
 // snippet is a program in the documents that runs against a site.
 func snippet(ctx context.Context, t *testing.T, s doorSite, file, language string) *exec.Cmd {
@@ -29,25 +29,11 @@ func snippet(ctx context.Context, t *testing.T, s doorSite, file, language strin
 	return client
 }
 
-// TestSnippets runs the examples of docs/sql.md.
-func TestSnippets(t *testing.T) {
-	t.Parallel()
-	p := build(t)
-	pgtest.Each(t, interpreters, func(t *testing.T, language string, _ []string) {
-		s := newDoorSite(t, p)
-		out, err := snippet(t.Context(), t, s, "sql.md", language).CombinedOutput()
-		require.NoError(t, err, "%s", out)
-		require.Contains(t, string(out), "job: completed")
-		s.answered(t)
-		s.worker.stop(t)
-	})
-}
-
 // TestEventLoops runs the loops of docs/events.md, which do not end, until they have removed a file.
 func TestEventLoops(t *testing.T) {
 	t.Parallel()
 	p := build(t)
-	pgtest.Each(t, map[string]bool{"python": true, "js": true}, func(t *testing.T, language string, _ bool) {
+	pgtest.Each(t, interpreters, func(t *testing.T, language string, _ []string) {
 		s := newDoorSite(t, p)
 		ctx, stop := context.WithTimeout(t.Context(), stopLimit)
 		defer stop()

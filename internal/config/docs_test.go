@@ -26,20 +26,20 @@ import (
 	"sexton/internal/yamlfile"
 )
 
-// reference is the page whose tables are made of the structs, their tags and comments.
+// reference is the page whose blocks are made of the structs, their tags and comments.
 const (
 	reference = "../../docs/configuration.md"
 	generated = "\n## All keys\n"
 )
 
-var update = flag.Bool("update", false, "write the tables of docs/configuration.md anew")
+var update = flag.Bool("update", false, "write the blocks of docs/configuration.md")
 
 func TestConfigurationIsDocumented(t *testing.T) {
 	t.Parallel()
 	page := string(pgtest.Must(os.ReadFile(reference))(t))
 	head, _, found := strings.Cut(page, generated)
-	require.True(t, found, "docs/configuration.md has a section for the tables")
-	want := head + generated + keyTables(t)
+	require.True(t, found, "docs/configuration.md has a section for the blocks")
+	want := head + generated + keyBlocks(t)
 	if *update {
 		require.NoError(t, os.WriteFile(reference, []byte(want), 0o600))
 		return
@@ -47,8 +47,8 @@ func TestConfigurationIsDocumented(t *testing.T) {
 	require.Equal(t, want, page, "docs/configuration.md differs from the structs: go test ./internal/config -run TestConfigurationIsDocumented -update")
 }
 
-// keyTables has one table for each part of the configuration, and a row for each key.
-func keyTables(t *testing.T) string {
+// keyBlocks has one block of YAML for each part of the configuration, with each key, its default and its comment.
+func keyBlocks(t *testing.T) string {
 	d := documenter{test: t, comments: yamlfile.Comments(sources(t))}
 	c := pgtest.Must(config.Load(config.Options{DatabaseURL: "postgres://localhost/app"}))(t)
 	require.NoError(t, yaml.Unmarshal(c.Show().YAML(), &d.defaults))
@@ -57,12 +57,14 @@ func keyTables(t *testing.T) string {
 		if key == "" {
 			continue
 		}
-		fmt.Fprintf(&d.out, "\n### %s\n\n| key | values | default | meaning |\n| --- | --- | --- | --- |\n", key)
+		fmt.Fprintf(&d.out, "\n### %s\n\n```yaml\n%s:\n", key, key)
 		if part.Type.Kind() == reflect.Slice {
-			d.rows(part.Type.Elem(), key+".<name>", d.defaults[key].(map[string]any)["main"])
-			continue
+			d.out.WriteString("  main:\n")
+			d.rows(part.Type.Elem(), "    ", d.defaults[key].(map[string]any)["main"])
+		} else {
+			d.rows(part.Type, "  ", d.defaults[key])
 		}
-		d.rows(part.Type, key, d.defaults[key])
+		d.out.WriteString("```\n")
 	}
 	return d.out.String()
 }
@@ -82,7 +84,7 @@ type documenter struct {
 	out      strings.Builder
 }
 
-func (d *documenter) rows(of reflect.Type, path string, values any) {
+func (d *documenter) rows(of reflect.Type, indent string, values any) {
 	for field := range of.Fields() {
 		key, option, _ := strings.Cut(field.Tag.Get("yaml"), ",")
 		if key == "-" || !field.IsExported() {
@@ -90,55 +92,76 @@ func (d *documenter) rows(of reflect.Type, path string, values any) {
 		}
 		value := values.(map[string]any)[key]
 		if field.Type.Kind() == reflect.Struct {
-			d.rows(field.Type, yamlfile.Join(path, key), value)
+			fmt.Fprintf(&d.out, "%s%s:\n", indent, key)
+			d.rows(field.Type, indent+"  ", value)
 			continue
 		}
 		comment := d.comments[of.Name()+"."+field.Name]
 		require.NotEmpty(d.test, comment, "%s.%s needs a comment, which docs/configuration.md shows", of.Name(), field.Name)
 		for other := range of.Fields() {
 			name, _, _ := strings.Cut(other.Tag.Get("yaml"), ",")
-			comment = regexp.MustCompile(`\b`+other.Name+`\b`).ReplaceAllString(comment, "`"+name+"`")
+			comment = regexp.MustCompile(`\b`+other.Name+`\b`).ReplaceAllString(comment, name)
 		}
-		comment = regexp.MustCompile("^`"+key+"` (?:is|are) ").ReplaceAllString(strings.TrimSuffix(comment, "."), "")
-		standard := ""
-		switch {
-		case option == "required":
-			standard = "required"
-		case field.Type.Kind() != reflect.Slice && field.Type.Kind() != reflect.Map && value != "":
-			standard = fmt.Sprintf("`%v`", value)
+		comment = regexp.MustCompile("^"+key+" (?:(?:is|are) )?").ReplaceAllString(strings.TrimSuffix(comment, "."), "")
+		if limits := allowed(field); limits != "" {
+			comment += " (" + limits + ")"
 		}
-		fmt.Fprintf(&d.out, "| `%s` | %s | %s | %s |\n", yamlfile.Join(path, key), allowed(field), standard, comment)
+		d.comment(indent, comment)
+		d.out.WriteString(indent + shown(key, option, value) + "\n")
 	}
 }
 
-// allowed says what a key may be set to.
+// comment writes a comment in lines of at most 120 characters.
+func (d *documenter) comment(indent, text string) {
+	const width = 120
+	line := indent + "#"
+	for word := range strings.FieldsSeq(text) {
+		if len(line)+1+len(word) > width {
+			d.out.WriteString(line + "\n")
+			line = indent + "#"
+		}
+		line += " " + word
+	}
+	d.out.WriteString(line + "\n")
+}
+
+// shown is the line of a key with its default. Defaults that depend on the application are left out.
+func shown(key, option string, value any) string {
+	switch list, isList := value.([]any); {
+	case option == "required":
+		return key + `: "${DATABASE_URL}"`
+	case isList && len(list) > 0:
+		return "# " + key + ":"
+	case isList:
+		return key + ": []"
+	}
+	if text, isText := value.(string); isText && (text == "" || strings.Contains(text, "*")) {
+		return fmt.Sprintf("%s: %q", key, text)
+	}
+	if _, isMap := value.(map[string]any); isMap {
+		return key + ": {}"
+	}
+	return fmt.Sprintf("%s: %v", key, value)
+}
+
+// allowed says what a key may be set to, if its default does not show that.
 func allowed(field reflect.StructField) string {
 	zero := reflect.Zero(field.Type).Interface()
 	if choice, ok := zero.(interface{ Choices() []string }); ok {
-		return "`" + strings.Join(choice.Choices(), "`, `") + "`"
+		return strings.Join(choice.Choices(), ", ")
 	}
-	kinds := map[reflect.Kind]string{reflect.Bool: "true or false", reflect.Slice: "list", reflect.Int: "number", reflect.String: "text", reflect.Map: "mapping"}
-	kind, check := kinds[field.Type.Kind()], field.Tag.Get("check")
 	switch zero.(type) {
-	case time.Duration:
-		kind = "duration"
-	case config.Schedule:
-		kind = "cron expression"
+	case time.Duration, config.Schedule:
 	case config.Days:
-		kind = "`1d` to `3650d`"
+		return "1d to 3650d"
 	case encoding.TextMarshaler:
-		kind = "`auto`, or 1 to 100"
+		return "auto, or 1 to 100"
 	}
-	bounds, _, _ := strings.Cut(check, ";")
-	switch {
-	case strings.Contains(check, ".."):
+	bounds, _, _ := strings.Cut(field.Tag.Get("check"), ";")
+	if strings.Contains(bounds, "..") {
 		return strings.ReplaceAll(bounds, "..", " to ")
-	case check == "positive":
-		return kind + " above 0"
-	case check != "":
-		return kind + ", " + bounds
 	}
-	return kind
+	return ""
 }
 
 // What editors say about the examples is what the program says. The defaults, of which every key is shown, fit as well.
