@@ -42,7 +42,7 @@ func TestReferenceHasTheFactsOfEachKind(t *testing.T) {
 		require.Equal(t, job.Summary, overview[i][2], job.Kind)
 
 		facts := map[string]string{}
-		for _, row := range text.section(t, job.Kind).table("fact") {
+		for _, row := range text.section(t, job.Kind).list("Facts") {
 			facts[row[0]] = row[1]
 		}
 		schedule, lease := "none: ", "none: "
@@ -78,15 +78,15 @@ func TestReferenceHasEachStatistic(t *testing.T) {
 		ScheduleExternalDiffs: scheduleStats{}, MigrateExternalDiff: moveStats{},
 	}
 	jobs := everyJob(t)
-	common := named(text.table("statistic of several kinds"))
+	common := named(text.list("Statistics of several kinds"))
 	require.NotEmpty(t, common)
 	for _, job := range jobs {
 		require.Contains(t, statistics, job.Kind, "the statistics of %s are not checked", job.Kind)
 		want := slices.DeleteFunc(jsonKeys(reflect.TypeOf(statistics[job.Kind]), ""), func(key string) bool { return slices.Contains(common, key) })
-		require.ElementsMatch(t, want, named(text.section(t, job.Kind).table("statistic")), "statistics of %s", job.Kind)
+		require.ElementsMatch(t, want, named(text.section(t, job.Kind).list("Statistics")), "statistics of %s", job.Kind)
 	}
-	require.ElementsMatch(t, jsonKeys(reflect.TypeFor[jobrun.Report](), ""), named(text.table("key of a report")))
-	require.ElementsMatch(t, jsonKeys(reflect.TypeFor[batch.FaultCounts](), ""), named(text.table("key of an error")))
+	require.ElementsMatch(t, jsonKeys(reflect.TypeFor[jobrun.Report](), ""), named(text.list("Keys of a report")))
+	require.ElementsMatch(t, jsonKeys(reflect.TypeFor[batch.FaultCounts](), ""), named(text.list("Keys of an error")))
 }
 
 // An event has the same keys wherever it is described.
@@ -101,7 +101,7 @@ func TestReferenceHasTheEventsOfTheOutbox(t *testing.T) {
 	jobs := everyJob(t)
 	told := 0
 	for _, job := range jobs {
-		for _, row := range text.section(t, job.Kind).table("fact") {
+		for _, row := range text.section(t, job.Kind).list("Facts") {
 			if row[0] != "events" {
 				continue
 			}
@@ -185,6 +185,24 @@ func (r reference) table(title string) [][]string {
 	return rows
 }
 
+// list are the items of the list with this title, each with its name and what is said of it.
+func (r reference) list(title string) [][]string {
+	_, rest, found := strings.Cut(string(r), "\n"+title+":\n\n")
+	if !found {
+		return nil
+	}
+	var items [][]string
+	for line := range strings.SplitSeq(rest, "\n") {
+		item, listed := strings.CutPrefix(line, "- ")
+		if !listed {
+			break
+		}
+		name, meaning, _ := strings.Cut(item, ": ")
+		items = append(items, []string{name, meaning})
+	}
+	return items
+}
+
 // coded are the texts in backticks.
 func coded(text string) []string {
 	var found []string
@@ -194,7 +212,7 @@ func coded(text string) []string {
 	return found
 }
 
-// named are the keys that the rows of a table are about.
+// named are the keys that rows or items are about.
 func named(rows [][]string) []string {
 	var names []string
 	for _, row := range rows {

@@ -106,11 +106,11 @@ type MoveColumns struct {
 
 // Batches are rows of one statement without a target.
 type Batches struct {
-	// Move is how many rows a statement without a target moves.
+	// Move is how many rows a statement moves with target 0s.
 	Move int `check:"positive" default:"50" yaml:"move"`
-	// Delete is how many rows a statement without a target deletes.
+	// Delete is how many rows it deletes.
 	Delete int `check:"positive" default:"1000" yaml:"delete"`
-	// Nullify is how many rows a statement without a target sets to NULL.
+	// Nullify is how many rows it sets to NULL.
 	Nullify int `check:"positive" default:"100" yaml:"nullify"`
 }
 
@@ -129,11 +129,9 @@ type GhostUsers struct {
 	Batches    Batches       `yaml:"batches"`
 	// Target is how long a statement should take; 0s uses the fixed sizes of batches.
 	Target time.Duration `check:"0s, or 1ms..1s" default:"20ms" yaml:"target"`
-	// Duty is the share of its time, in percent, that a run with a target works; auto follows the load of
-	// the server.
+	// Duty is the share of its time, in percent, that a run works; auto follows the load of the server.
 	Duty Duty `default:"auto" yaml:"duty"`
-	// Connections is how many users a run with a target deletes in parallel while the server is otherwise
-	// idle.
+	// Connections is how many users are deleted in parallel while the server is otherwise idle.
 	Connections int `check:"1..32" default:"2" yaml:"connections"`
 	// Users is the table of users. Without it, the table users has GitLab's columns and rules; with it, nothing but the key is required, and lists
 	// that are left out are empty.
@@ -141,8 +139,8 @@ type GhostUsers struct {
 	// Ghost is the key of the row that moved rows are given to; needs users. GitLab's is found by its user
 	// type, or created.
 	Ghost yamlfile.Literal `yaml:"ghost"`
-	// MayDelete is an SQL function (key, initiator) that returns NULL, or as text why a user must not be
-	// deleted; needs users.
+	// MayDelete is an SQL function (key, initiator) that returns NULL, or why a user must not be deleted;
+	// needs users.
 	MayDelete string `yaml:"may_delete"`
 	// OnRequest is what sexton.delete_user changes; needs users.
 	OnRequest OnRequest `yaml:"on_request"`
@@ -183,8 +181,7 @@ type Groups struct {
 	Parent string `yaml:"parent"`
 	// MarkedOn is a column of type date. A date requests the group's deletion.
 	MarkedOn string `yaml:"marked_on"`
-	// MarkedBy is the column with the key of the user who requested it, of type bigint, integer, uuid or
-	// text; empty: not recorded.
+	// MarkedBy is the column with the key of the user who requested it; empty: not recorded.
 	MarkedBy string `yaml:"marked_by"`
 }
 
@@ -212,9 +209,9 @@ func (d *Days) UnmarshalText(text []byte) error {
 
 // AdjournedGroups configures the destruction of groups whose time has come.
 type AdjournedGroups struct {
-	// Enabled enables both jobs.
+	// Enabled enables the job.
 	Enabled bool `yaml:"enabled"`
-	// Schedule is when the job looks for due groups, in UTC; marks that make a group due wake it as well.
+	// Schedule is when the job looks for work, in UTC; commits wake it as well.
 	Schedule Schedule `default:"0 2 * * *" yaml:"schedule"`
 	// BatchSize is how many groups are looked up at a time.
 	BatchSize int `check:"positive" default:"100" yaml:"batch_size"`
@@ -223,8 +220,7 @@ type AdjournedGroups struct {
 	Spacing time.Duration `check:"not negative" default:"20s" yaml:"spacing"`
 	// Target is how long a statement should take.
 	Target time.Duration `check:"1ms..1s" default:"20ms" yaml:"target"`
-	// Duty is the share of its time, in percent, that a destruction works; auto follows the load of the
-	// server.
+	// Duty is the share of its time, in percent, that a run works; auto follows the load of the server.
 	Duty Duty `default:"auto" yaml:"duty"`
 	// Connections is how many projects of a group are deleted in parallel while the server is otherwise
 	// idle.
@@ -239,16 +235,16 @@ type AdjournedGroups struct {
 	PeriodColumn string `yaml:"period_column"`
 	// Rename are columns that get a suffix with the mark, so that their values become free; needs groups.
 	Rename []string `yaml:"rename"`
-	// MayRemove is an SQL function (key, user) that returns NULL, or as text why the user must not remove
-	// the group; needs groups.
+	// MayRemove is an SQL function (key, user) that returns NULL, or why the user must not remove the
+	// group; needs groups.
 	MayRemove string `yaml:"may_remove"`
 }
 
 // ExternalDiffs configures the move of diffs to object storage.
 type ExternalDiffs struct {
-	// Enabled enables both jobs.
+	// Enabled enables the job.
 	Enabled bool `yaml:"enabled"`
-	// Schedule is when the job searches for diffs, in UTC; commits wake it as well.
+	// Schedule is when the job looks for work, in UTC; commits wake it as well.
 	Schedule Schedule `default:"15 * * * *" yaml:"schedule"`
 	// When is which diffs move: all, or outdated ones: all versions but the latest, and diffs merged or
 	// closed for more than 7 days.
@@ -257,8 +253,7 @@ type ExternalDiffs struct {
 	Limit int `check:"positive" default:"1000" yaml:"limit"`
 	// MaxWorkers is how many diffs one process moves in parallel, at most three larger than 128 KiB.
 	MaxWorkers int `check:"1..64" default:"8" yaml:"max_workers"`
-	// Bucket is the store, an s3:// or file:// URL. A relative path starts from the folder of the file
-	// that names it.
+	// Bucket is the store, an s3:// or file:// URL.
 	Bucket URL `default:"file:///var/lib/sexton/diffs" yaml:"bucket"`
 }
 

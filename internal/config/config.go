@@ -34,21 +34,19 @@ type Config struct {
 type Database struct {
 	// Name appears in job arguments, lease keys and metrics: lower-case letters, digits and underscores.
 	Name string `yaml:"-"`
-	// URL is the address of the database, postgres://… or a libpq connection string. The variable
-	// DATABASE_URL alone defines the database main.
+	// URL is the address, postgres://… or a libpq connection string. DATABASE_URL alone defines the
+	// database main.
 	URL URL `yaml:"url,required"`
 	// ListenURL is a direct connection for LISTEN if URL goes through a transaction pooler; default URL.
 	ListenURL URL `yaml:"listen_url"`
 	// Schema is the schema of tables named without one.
 	Schema string `default:"public" yaml:"schema"`
-	// SearchPath is the path by which the application's triggers find names in batches; auto is that of
-	// the role or the database.
+	// SearchPath is the path of the application's triggers in batches; auto is that of the role or the
+	// database.
 	SearchPath string `default:"auto" yaml:"search_path"`
-	// Tables are shell patterns of the tables that are in this database, if several have a table of that
-	// name; default all.
+	// Tables are shell patterns of the tables in this database, if several have a table of that name.
 	Tables []string `yaml:"tables"`
-	// Pace is how much one run of the loose foreign keys may do: adaptive has no limit of rows and steers
-	// its statements to a time.
+	// Pace is how much one run of the loose foreign keys may do: adaptive has no limit of rows.
 	Pace Pace `default:"adaptive" yaml:"pace"`
 	// Limits override the pace's own.
 	Limits Limits `yaml:"limits"`
@@ -106,26 +104,23 @@ func (p Pace) Limits() Limits {
 type Jobs struct {
 	// Database is the database with jobs, leases and history; default the first one.
 	Database string `yaml:"database"`
-	// Owner is the role that owns Sexton's objects in every database. It must not be a superuser:
-	// functions run with its rights.
+	// Owner is the role that owns Sexton's objects; not a superuser, because functions run with its
+	// rights.
 	Owner string `default:"sexton_owner" yaml:"owner"`
 	// MaxWorkers is how many jobs of one kind a process works in parallel, if the kind has no limit of its
 	// own.
 	MaxWorkers int `check:"1..10000" default:"10" yaml:"max_workers"`
-	// Silence is after how long without heartbeat a worker counts as dead; the same for all workers. A
-	// worker beats three times within it.
+	// Silence is after how long without heartbeat a worker counts as dead; the same for all workers.
 	Silence time.Duration `check:"2s..10m" default:"15s" yaml:"silence"`
-	// Reindex is when River rebuilds the indexes of its tables. It waits for old transactions of the whole
-	// database: choose a quiet hour.
+	// Reindex is when River rebuilds the indexes of its tables: choose a quiet hour.
 	Reindex Schedule `default:"0 3 * * *" yaml:"reindex"`
-	// LockTimeout is how long a statement on the application's tables waits for one lock; at most
-	// StatementTimeout, and capped at two thirds of it.
+	// LockTimeout is how long a statement on the application's tables waits for one lock; capped at two
+	// thirds of StatementTimeout.
 	LockTimeout time.Duration `check:"positive" default:"1s" yaml:"lock_timeout"`
-	// StatementTimeout is how long such a statement may take, at most 1m0s. Leases and jobs last longer
+	// StatementTimeout is how long such a statement may take, at most 1m0s; leases last longer
 	// accordingly.
 	StatementTimeout time.Duration `check:"positive" default:"5s" yaml:"statement_timeout"`
-	// ReplicaLag is how far a replica may be behind before passes with a target wait for it; 0s is no
-	// limit, as a standby with recovery_min_apply_delay needs.
+	// ReplicaLag is how far a replica may be behind before passes with a target wait; 0s is no limit.
 	ReplicaLag time.Duration `check:"not negative; 0s is no limit" default:"10s" yaml:"replica_lag"`
 	// ReplicaLagBytes is the same in bytes of write-ahead log; 0 is no limit.
 	ReplicaLagBytes int `check:"not negative; 0 is no limit" default:"268435456" yaml:"replica_lag_bytes"`
@@ -143,16 +138,13 @@ type LooseForeignKeys struct {
 	// Truncate is what TRUNCATE of a tracked table does: it fails with a hint, or it runs and is not
 	// recorded.
 	Truncate TruncatePolicy `default:"reject" yaml:"truncate"`
-	// Target is how long a statement of the pace adaptive should take.
+	// Target is how long a statement should take.
 	Target time.Duration `check:"1ms..1s" default:"20ms" yaml:"target"`
-	// Duty is the share of its time, in percent, that a pass of the pace adaptive works; auto follows the
-	// load of the server.
+	// Duty is the share of its time, in percent, that a run works; auto follows the load of the server.
 	Duty Duty `default:"auto" yaml:"duty"`
-	// Connections is how many connections of one database a pass of the pace adaptive uses while the
-	// server is otherwise idle.
+	// Connections is how many connections a pass uses while the server is otherwise idle.
 	Connections int `check:"1..32" default:"2" yaml:"connections"`
-	// ConfirmAfter is after how long a removed tombstone is rechecked for children that open transactions
-	// inserted.
+	// ConfirmAfter is after how long a removed tombstone is rechecked for late children.
 	ConfirmAfter time.Duration `check:"positive" default:"10m" yaml:"confirm_after"`
 	Undo         Undo          `yaml:"undo"`
 }
@@ -164,8 +156,7 @@ type Undo struct {
 	// Tables are the parents whose deletions can be undone, named as in definitions; default all but the
 	// users.
 	Tables []string `yaml:"tables"`
-	// Users keeps rows of the table of users and what is deleted with them, also if the job ghost_users
-	// deletes them.
+	// Users keeps rows of users and what is deleted with them.
 	Users bool `yaml:"users"`
 	// ExcludeTables are tables whose rows are never kept, nor what is deleted with them.
 	ExcludeTables []string `yaml:"exclude_tables"`
@@ -173,12 +164,12 @@ type Undo struct {
 	ExcludeColumns []string `yaml:"exclude_columns"`
 	// MaxRow is the size in bytes, uncompressed, above which a row is not kept.
 	MaxRow int `check:"positive" default:"16777216" yaml:"max_row"`
-	// LargeRows is what happens to such a row: it is left_out and the deletion is incomplete, or its
-	// clean-up waits.
+	// LargeRows is what happens to it: it is left_out and the deletion is incomplete, or its clean-up
+	// waits.
 	LargeRows Overflow `default:"left_out" yaml:"large_rows"`
 	// MaxSize is how many bytes may be kept in each database; 0 is no limit.
 	MaxSize int `check:"not negative" default:"0" yaml:"max_size"`
-	// WhenFull is what happens beyond MaxSize: rows are left_out, or the clean-up waits.
+	// WhenFull is the same beyond MaxSize.
 	WhenFull Overflow `default:"left_out" yaml:"when_full"`
 	// FireTriggers fires the application's triggers for restored rows.
 	FireTriggers bool `yaml:"fire_triggers"`
@@ -270,8 +261,8 @@ func (TruncatePolicy) Choices() []string {
 
 // HTTP configures the web page, the metrics and the health checks.
 type HTTP struct {
-	// Listen is host:port of the page, the metrics and the health checks; empty disables the server.
-	// Beyond loopback it needs User and Password, or Token.
+	// Listen is host:port of the server; empty disables it. Beyond loopback it needs User and Password, or
+	// Token.
 	Listen string `default:"127.0.0.1:8686" yaml:"listen"`
 	// User is the name for basic authentication, with Password.
 	User string `yaml:"user"`

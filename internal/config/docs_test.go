@@ -49,7 +49,7 @@ func TestConfigurationIsDocumented(t *testing.T) {
 
 // keyBlocks has one block of YAML for each part of the configuration, with each key, its default and its comment.
 func keyBlocks(t *testing.T) string {
-	d := documenter{test: t, comments: yamlfile.Comments(sources(t))}
+	d := documenter{test: t, comments: yamlfile.Comments(sources(t)), written: map[string]bool{}}
 	c := pgtest.Must(config.Load(config.Options{DatabaseURL: "postgres://localhost/app"}))(t)
 	require.NoError(t, yaml.Unmarshal(c.Show().YAML(), &d.defaults))
 	for part := range reflect.TypeFor[config.Config]().Fields() {
@@ -81,7 +81,9 @@ type documenter struct {
 	test     *testing.T
 	comments map[string]string
 	defaults map[string]any
-	out      strings.Builder
+	// written are the comments so far: keys of the same name and meaning have it once.
+	written map[string]bool
+	out     strings.Builder
 }
 
 func (d *documenter) rows(of reflect.Type, indent string, values any) {
@@ -106,7 +108,10 @@ func (d *documenter) rows(of reflect.Type, indent string, values any) {
 		if limits := allowed(field); limits != "" {
 			comment += " (" + limits + ")"
 		}
-		d.comment(indent, comment)
+		if !d.written[key+comment] {
+			d.comment(indent, comment)
+			d.written[key+comment] = true
+		}
 		d.out.WriteString(indent + shown(key, option, value) + "\n")
 	}
 }

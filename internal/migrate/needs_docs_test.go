@@ -1,9 +1,7 @@
 package migrate
 
 import (
-	"cmp"
 	"flag"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -14,7 +12,7 @@ import (
 	"sexton/internal/each"
 )
 
-var update = flag.Bool("update", false, "write the tables of needed tables and columns in docs/ again")
+var update = flag.Bool("update", false, "write the lists of needed tables and columns in docs/")
 
 // The pages list the tables and columns that Up and `sexton config check --connect` require.
 func TestNeedsAreDocumented(t *testing.T) {
@@ -42,36 +40,40 @@ func TestNeedsAreDocumented(t *testing.T) {
 		page, err := os.ReadFile(file)
 		require.NoError(t, err)
 		head, rest, begun := strings.Cut(string(page), begin)
-		table, tail, ended := strings.Cut(rest, end)
+		list, tail, ended := strings.Cut(rest, end)
 		require.True(t, begun && ended, "%s has marks for the needs of %s", file, part.name)
-		want := tableOfNeeds(part.component)
+		want := listOfNeeds(part.component)
 		if *update {
 			require.NoError(t, os.WriteFile(file, []byte(head+begin+want+end+tail), 0o600))
 			continue
 		}
-		require.Equal(t, want, table, "%s differs from the checks: go test ./internal/migrate -run TestNeedsAreDocumented -update", file)
+		require.Equal(t, want, list, "%s differs from the checks: go test ./internal/migrate -run TestNeedsAreDocumented -update", file)
 	}
 }
 
 func named(name string) component {
-	list := allComponents()
-	return list[slices.IndexFunc(list, func(c component) bool { return c.name == name })]
+	all := allComponents()
+	return all[slices.IndexFunc(all, func(c component) bool { return c.name == name })]
 }
 
-// tableOfNeeds has a row for each run of columns of one type.
-func tableOfNeeds(c component) string {
+// listOfNeeds has an item for each run of columns of one type.
+func listOfNeeds(c component) string {
 	var text strings.Builder
-	text.WriteString("| table | columns | type | needed |\n| --- | --- | --- | --- |\n")
-	row := func(table string, columns []Column, needed string) {
-		names := strings.Join(each.Of(columns, func(c Column) string { return "`" + c.Name + "`" }), ", ")
-		kind := ""
+	item := func(table string, columns []Column, note string) {
+		words := []string{"- `" + table + "`"}
 		if len(columns) > 0 {
-			kind = cmp.Or(columns[0].Type, "any")
+			words[0] += ": " + strings.Join(each.Of(columns, func(c Column) string { return "`" + c.Name + "`" }), ", ")
+			if columns[0].Type != "" {
+				words[0] += " (" + columns[0].Type + ")"
+			}
 		}
-		fmt.Fprintf(&text, "| `%s` | %s | %s | %s |\n", table, names, kind, needed)
+		if note != "" {
+			words = append(words, note)
+		}
+		text.WriteString(strings.Join(words, "; ") + "\n")
 	}
 	for _, n := range c.needs {
-		needed := "yes"
+		needed := ""
 		if len(n.With) == 1 {
 			needed = "if the table exists"
 		} else if len(n.With) > 1 {
@@ -82,20 +84,20 @@ func tableOfNeeds(c component) string {
 			for to < len(n.Columns) && n.Columns[to].Type == first.Type && n.Columns[to].Optional == first.Optional {
 				to++
 			}
-			said := needed
+			note := needed
 			if first.Optional {
-				said = "no"
+				note = "optional"
 			}
-			row(n.Table, n.Columns[from:to], said)
+			item(n.Table, n.Columns[from:to], note)
 			from = to
 		}
 	}
 	if c.queue != "" {
-		said := "no: `sexton migrate up` creates the table; one of the application needs these columns"
+		note := "created by `sexton migrate up`; one of the application needs these columns"
 		if len(c.columns) == 0 {
-			said = "no: `sexton migrate up` creates the table; the application must not have one of that name"
+			note = "created by `sexton migrate up`; the application must not have one of that name"
 		}
-		row(c.queue, columns("", c.columns...), said)
+		item(c.queue, columns("", c.columns...), note)
 	}
 	return text.String()
 }
