@@ -90,7 +90,7 @@ func TestVersion(t *testing.T) {
 	require.Len(t, newest, 2)
 	require.True(t, strings.HasPrefix(r.Stdout, "sexton "+newest[1]), r.Stdout)
 	require.Zero(t, r.Code)
-	require.Regexp(t, `^sexton .+ \(`+runtime.Version()+`, river .+\)\nschema base \d+\nschema jobs \d+\nschema river \d+\nschema loose_foreign_keys \d+\nschema ghost_users \d+\nschema placeholder_users \d+\nschema adjourned_groups \d+\nschema external_diffs \d+\nschema undo \d+\n$`, r.Stdout)
+	require.Regexp(t, `^sexton .+ \(`+runtime.Version()+`, river .+\)\nschema base \d+\nschema jobs \d+\nschema river \d+\nschema loose_foreign_keys \d+\nschema ghost_users \d+\nschema placeholder_users \d+\nschema adjourned_groups \d+\nschema external_diffs \d+\nschema undo \d+\nschema retention \d+\n$`, r.Stdout)
 
 	var document struct {
 		Version, Go, River string
@@ -102,7 +102,7 @@ func TestVersion(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(clitest.Run(nil, "version", "--json").Stdout), &document))
 	require.Equal(t, runtime.Version(), document.Go)
 	require.NotEmpty(t, document.Version)
-	require.Len(t, document.Schema, 9)
+	require.Len(t, document.Schema, 10)
 	for _, c := range document.Schema {
 		require.Positive(t, c.Version, c.Component)
 	}
