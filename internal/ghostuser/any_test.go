@@ -18,17 +18,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// anyKeys are the types that keys of users may have, each with an expression for the key of number n.
-var anyKeys = map[string]string{
-	"bigint": "%d", "integer": "%d", "uuid": "'00000000-0000-0000-0000-%012d'", "text": "'Zoë %d''s'",
-}
-
 // accounts is an application with keys of one type. Accounts are 1 to 9, of which 9 takes over.
 func accounts(kind string) string {
-	key := func(n string) string {
-		return strings.NewReplacer("%d", "' || "+n+" || '", "%012d", "' || lpad("+n+"::text, 12, '0') || '").
-			Replace("('"+strings.Trim(anyKeys[kind], "'")+"')::") + kind
-	}
 	return strings.ReplaceAll(fmt.Sprintf(`
 CREATE TABLE accounts (id $ PRIMARY KEY, email text NOT NULL, state text NOT NULL DEFAULT 'active', account_id int);
 CREATE TABLE documents (id bigint PRIMARY KEY, author_id $ NOT NULL REFERENCES accounts, reviewer_id $ REFERENCES accounts ON DELETE RESTRICT);
@@ -45,24 +36,19 @@ INSERT INTO documents SELECT n, %[2]s, %[3]s FROM generate_series(1, 400) AS n;
 INSERT INTO sessions SELECT n, %[2]s FROM generate_series(1, 400) AS n;
 INSERT INTO stars SELECT %[2]s, n FROM generate_series(1, 400) AS n;
 INSERT INTO notes SELECT n, %[2]s FROM generate_series(1, 400) AS n;
-ANALYZE`, key("n"), key("(n % 4 + 1)"), key("((n + 1) % 4 + 1)")), "$", kind)
+ANALYZE`, dbtest.KeySQL(kind, "n"), dbtest.KeySQL(kind, "n % 4 + 1"), dbtest.KeySQL(kind, "(n + 1) % 4 + 1")), "$", kind)
 }
 
 // anyUsers are the accounts with their rule, if it has one.
 func anyUsers(kind, rule string) migrate.Users {
 	return migrate.Users{
-		Table: "accounts", Key: "id", Ghost: anyKey(kind, 9), MayDelete: rule, OnRequest: map[string]string{"state": "blocked"},
+		Table: "accounts", Key: "id", Ghost: dbtest.Key(kind, 9), MayDelete: rule, OnRequest: map[string]string{"state": "blocked"},
 	}
-}
-
-// anyKey is the text form of a key.
-func anyKey(kind string, n int) string {
-	return strings.ReplaceAll(strings.Trim(fmt.Sprintf(anyKeys[kind], n), "'"), "''", "'")
 }
 
 func anyLists(kind string) ghostuser.Lists {
 	return ghostuser.Lists{
-		Users:   ghostuser.Users{Table: "accounts", Key: "id", Ghost: anyKey(kind, 9)},
+		Users:   ghostuser.Users{Table: "accounts", Key: "id", Ghost: dbtest.Key(kind, 9)},
 		Move:    []ghostuser.Move{{Table: "documents", Columns: []string{"author_id"}, Always: true}},
 		Delete:  []ghostuser.Columns{{Table: "sessions", Columns: []string{"account_id"}, Event: true}},
 		Nullify: []ghostuser.Columns{{Table: "documents", Columns: []string{"reviewer_id"}}},
@@ -76,11 +62,11 @@ func anyBundle(t *testing.T, kind string, later ...string) *bundle {
 // Users with keys of every type are queued, cancelled and deleted, and the rows of the others are left alone.
 func TestUsersOfAnyTable(t *testing.T) {
 	t.Parallel()
-	for kind := range anyKeys {
+	for kind := range dbtest.Keys {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			b := anyBundle(t, kind)
-			one, two := anyKey(kind, 1), anyKey(kind, 2)
+			one, two := dbtest.Key(kind, 1), dbtest.Key(kind, 2)
 			ask := func(door, key string) bool {
 				return pgtest.Scalar[bool](t, b.Database, "SELECT sexton."+door+"($1::"+kind+", $2::"+kind+")", key, two)
 			}
@@ -100,7 +86,7 @@ func TestUsersOfAnyTable(t *testing.T) {
 			require.Equal(t, map[string]int64{"documents.reviewer_id": 200, "notes.account_id": 200}, stats.Nullified)
 			require.Equal(t, [][]string{{"7"}}, b.Rows("SELECT count(*) FROM accounts"))
 			require.Equal(t, [][]string{{"200", "100", "100"}}, b.Rows(`SELECT count(*) FILTER (WHERE author_id::text = $1), count(*) FILTER (WHERE author_id::text = $2),
-				count(*) FILTER (WHERE author_id::text = $3) FROM documents`, anyKey(kind, 9), anyKey(kind, 3), anyKey(kind, 4)))
+				count(*) FILTER (WHERE author_id::text = $3) FROM documents`, dbtest.Key(kind, 9), dbtest.Key(kind, 3), dbtest.Key(kind, 4)))
 			for _, table := range []string{"sessions", "stars", "notes WHERE account_id IS NOT NULL", "documents WHERE reviewer_id IS NOT NULL"} {
 				require.Equal(t, [][]string{{"200"}}, b.Rows("SELECT count(*) FROM "+table), table)
 			}
@@ -137,13 +123,13 @@ func TestUsersOfAnyTableAreRefused(t *testing.T) {
 	require.NoError(t, up())
 
 	refused := func(n int, code, message string) {
-		_, err := d.Pool().Exec(t.Context(), "SELECT sexton.delete_user($1::uuid, NULL)", anyKey(kind, n))
+		_, err := d.Pool().Exec(t.Context(), "SELECT sexton.delete_user($1::uuid, NULL)", dbtest.Key(kind, n))
 		requireState(t, err, code, message)
 	}
 	refused(9, "SX011", "delete user 00000000-0000-0000-0000-000000000009: the ghost user cannot be deleted")
 	refused(3, "SX011", "delete user 00000000-0000-0000-0000-000000000003: is an administrator")
 	refused(10, "SX010", "delete user: there is no user 00000000-0000-0000-0000-000000000010")
-	d.Exec("SELECT sexton.delete_user($1, NULL)", anyKey(kind, 1))
+	d.Exec("SELECT sexton.delete_user($1, NULL)", dbtest.Key(kind, 1))
 	const unfit = "delete user 00000000-0000-0000-0000-000000000002: " +
 		`the function "app"."may_delete"(uuid, uuid) is not SECURITY DEFINER with a search_path of its own, or is STRICT or returns a set`
 	d.Exec("ALTER FUNCTION app.may_delete(uuid, uuid) STRICT")
@@ -163,6 +149,7 @@ func TestRightsOnRulesAreRevoked(t *testing.T) {
 	d := dbtest.WithAccounts(t, accounts("uuid"), migrate.Users{}, `CREATE SCHEMA "a\pp";
 		CREATE FUNCTION "a\pp"."one's ""first"""(uuid, uuid) RETURNS text LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'SELECT NULL';
 		CREATE FUNCTION two(uuid, uuid) RETURNS text LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'SELECT NULL';
+		REVOKE ALL ON FUNCTION "a\pp"."one's ""first""" FROM PUBLIC; REVOKE ALL ON FUNCTION two FROM PUBLIC;
 		CREATE FUNCTION helper(uuid, uuid) RETURNS text LANGUAGE sql AS 'SELECT NULL'; GRANT EXECUTE ON FUNCTION helper TO sexton_owner`)
 	for _, rule := range []string{`a\pp.one's "first"`, "two", "", "two"} {
 		require.NoError(t, d.Migrate(t, anyUsers("uuid", rule)))
@@ -196,7 +183,7 @@ func TestKeysChangeTheirType(t *testing.T) {
 			WHERE pronamespace = 'sexton'::regnamespace AND proname LIKE '%delete_user' ORDER BY 1`, role)
 	}
 	require.Equal(t, [][]string{{"sexton.delete_user(uuid,uuid,boolean,boolean)", "t"}}, doors())
-	d.Exec("SELECT sexton.delete_user($1, NULL)", anyKey("uuid", 1))
+	d.Exec("SELECT sexton.delete_user($1, NULL)", dbtest.Key("uuid", 1))
 	b := onto(t, d, anyLists("uuid"))
 	b.requireDone(t, b.run(t), 1)
 	require.NoError(t, d.Migrate(t, migrate.Users{}))
@@ -240,7 +227,7 @@ func TestUsersOfAnyTableAreChecked(t *testing.T) {
 		{func(l *ghostuser.Lists) { l.Users.Key = "code" }, "accounts.code is of type varchar; keys may be of the types bigint, integer, uuid and text"},
 		{func(l *ghostuser.Lists) { l.Users.Key = "other" }, "accounts.other has no unique index"},
 		{func(l *ghostuser.Lists) { l.Users.Key = "number" }, "the table users_ghost_user_migrations does not refer to accounts.number"},
-		{func(l *ghostuser.Lists) { l.Users.Ghost = anyKey("uuid", 77) }, "ghost_users.ghost: table accounts has no row with the id"},
+		{func(l *ghostuser.Lists) { l.Users.Ghost = dbtest.Key("uuid", 77) }, "ghost_users.ghost: table accounts has no row with the id"},
 		{func(l *ghostuser.Lists) { l.Users.Ghost = "me" }, `ghost_users.ghost: "me" is not a value of type uuid`},
 		{func(l *ghostuser.Lists) { l.Delete[0].Columns = []string{"id"} }, "sessions.id is of type bigint, but accounts.id is of type uuid"},
 		{func(l *ghostuser.Lists) { l.Nullify = nil }, "documents.reviewer_id refers to users without an action (foreign key documents_reviewer_id_fkey), and no list says what becomes of its rows (" +
@@ -281,12 +268,12 @@ func TestPlanOfAnyUser(t *testing.T) {
 	t.Parallel()
 	b := anyBundle(t, "uuid")
 	p := plan(t, b.DB, anyLists("uuid"))
-	user := pgtest.Must(p.Find(t.Context(), b.Pool(), strings.ToUpper("{"+anyKey("uuid", 1)+"}")))(t)
-	require.Equal(t, dml.ID{Text: anyKey("uuid", 1)}, user)
+	user := pgtest.Must(p.Find(t.Context(), b.Pool(), strings.ToUpper("{"+dbtest.Key("uuid", 1)+"}")))(t)
+	require.Equal(t, dml.ID{Text: dbtest.Key("uuid", 1)}, user)
 	seen := pgtest.Must(p.Foresee(t.Context(), b.Pool(), user, false))(t)
 	require.Equal(t, map[string]int64{"documents": 100}, seen.Moved)
 	require.Equal(t, map[string]int64{"sessions": 100, "stars": 100}, seen.Deleted)
-	_, err := p.Find(t.Context(), b.Pool(), anyKey("uuid", 77))
+	_, err := p.Find(t.Context(), b.Pool(), dbtest.Key("uuid", 77))
 	require.ErrorContains(t, err, "there is no user")
 }
 
@@ -299,7 +286,7 @@ func TestUserOfAnyTableWithTree(t *testing.T) {
 		CREATE TABLE pairs (a text, b bigint, FOREIGN KEY (a) REFERENCES accounts ON DELETE CASCADE);
 		ANALYZE`)
 	b.engine.Sizes.Target = time.Millisecond
-	b.Exec("SELECT sexton.delete_user($1, NULL)", anyKey("text", 1))
+	b.Exec("SELECT sexton.delete_user($1, NULL)", dbtest.Key("text", 1))
 	b.requireDone(t, b.run(t), 1)
 	require.Equal(t, [][]string{{"3000", "300"}}, b.Rows("SELECT (SELECT count(*) FROM parts), (SELECT count(*) FROM sessions)"))
 }
@@ -307,12 +294,12 @@ func TestUserOfAnyTableWithTree(t *testing.T) {
 // A session that is killed after any batch leaves what the next one goes on with, whatever the type of the keys.
 func TestUsersOfAnyTableAreKilledAndContinued(t *testing.T) {
 	t.Parallel()
-	for kind := range anyKeys {
+	for kind := range dbtest.Keys {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			b := anyBundle(t, kind)
 			for n := 1; n <= 2; n++ {
-				b.Exec("SELECT sexton.delete_user($1::"+kind+", NULL)", anyKey(kind, n))
+				b.Exec("SELECT sexton.delete_user($1::"+kind+", NULL)", dbtest.Key(kind, n))
 			}
 			kills := 0
 			for done := false; !done; {
@@ -334,7 +321,7 @@ func TestUsersOfAnyTableAreKilledAndContinued(t *testing.T) {
 			require.GreaterOrEqual(t, kills, 2*5*2)
 			require.Equal(t, [][]string{{"100", "200", "200", "2"}}, b.Rows(`SELECT payload ->> 'moved', payload ->> 'deleted', payload ->> 'nullified', count(*)
 				FROM sexton.events WHERE kind = 'user_destroyed' GROUP BY 1, 2, 3`))
-			require.Equal(t, [][]string{{"200"}}, b.Rows("SELECT count(*) FROM documents WHERE author_id::text = $1", anyKey(kind, 9)))
+			require.Equal(t, [][]string{{"200"}}, b.Rows("SELECT count(*) FROM documents WHERE author_id::text = $1", dbtest.Key(kind, 9)))
 			require.Equal(t, [][]string{{"200"}}, b.Rows("SELECT sum(jsonb_array_length(payload -> 'keys')) FROM sexton.events WHERE kind = 'files_orphaned'"))
 			require.Equal(t, [][]string{{"200", "200", "200"}}, b.Rows("SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM stars), (SELECT count(account_id) FROM notes)"))
 		})

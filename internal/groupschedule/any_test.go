@@ -19,18 +19,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// organizationKeys are the types that keys of groups may have, each with the text form of the key of number n.
-var organizationKeys = map[string]string{
-	"bigint": "%d", "integer": "%d", "uuid": "00000000-0000-0000-0000-%012d", "text": "Zoë/%d's <&>",
-}
-
 // organizations is an application with keys of one type. Its tables members, projects, users and application_settings are not
 // GitLab's. Organizations are 1 to 6: 2 and 3 are below 1, 4 is below 3.
 func organizations(kind string) string {
-	key := func(n string) string {
-		return "format('" + strings.NewReplacer("%d", "%s", "%012d", "%s", "'", "''").Replace(organizationKeys[kind]) + "', " +
-			map[bool]string{true: "lpad((" + n + ")::text, 12, '0')", false: n}[kind == "uuid"] + ")::" + kind
-	}
 	return strings.ReplaceAll(fmt.Sprintf(`
 CREATE TABLE organizations (
 	id $ PRIMARY KEY, above $ REFERENCES organizations, slug text NOT NULL UNIQUE, domain varchar(40) UNIQUE, days smallint,
@@ -49,7 +40,7 @@ INSERT INTO organizations (id, above, slug, domain) SELECT %[1]s, NULL, 'org ' |
 INSERT INTO memberships SELECT %[2]s, gen_random_uuid() FROM generate_series(1, 60) AS n;
 INSERT INTO documents SELECT n, %[2]s FROM generate_series(1, 300) AS n;
 INSERT INTO files SELECT n, n %% 300 + 1 FROM generate_series(1, 900) AS n;
-ANALYZE`, key("n"), key("n % 6 + 1")), "$", kind)
+ANALYZE`, dbtest.KeySQL(kind, "n"), dbtest.KeySQL(kind, "n % 6 + 1")), "$", kind)
 }
 
 const account = "00000000-0000-0000-0000-00000000000a"
@@ -83,7 +74,7 @@ func (s anySite) addKind() {
 		VALUES ('group_destroy', 'group_destroy', false, 25, '{"group_id": "key", "user_id": "key"}', '{"user_id": ""}', 'organizations', 'id', 'group_id')`)
 }
 
-func (s anySite) key(n int) string { return fmt.Sprintf(organizationKeys[s.kind], n) }
+func (s anySite) key(n int) string { return dbtest.Key(s.kind, n) }
 
 func (s anySite) id(n int) dml.ID {
 	return dml.ID{Text: s.key(n), Integer: s.kind == "bigint" || s.kind == "integer"}
@@ -138,7 +129,7 @@ func (s anySite) destroy(t *testing.T, id dml.ID, kills int) *groupdelete.Stats 
 // An organization is marked by the door or by the application, restored, decided about and destroyed, with keys of every type.
 func TestGroupsOfAnyTable(t *testing.T) {
 	t.Parallel()
-	pgtest.Each(t, organizationKeys, func(t *testing.T, kind, _ string) {
+	pgtest.Each(t, dbtest.Keys, func(t *testing.T, kind, _ string) {
 		s := setupAny(t, kind, organization())
 		s.below()
 		const shown = "SELECT slug, domain, deleted_on = (now() AT TIME ZONE 'UTC')::date, deleted_by FROM organizations WHERE id = $1"
