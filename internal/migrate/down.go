@@ -74,17 +74,14 @@ func (s *session) down(ctx context.Context, force bool, report *Report) error {
 			return err
 		}
 		removed = look.hasSchema || len(statements) > 0
-		rules, err := s.db.ruleRevokes(ctx, tx)
-		if err != nil {
+		// Before the functions that call the rules are gone.
+		if err := s.revokeOwner(ctx, tx); err != nil {
 			return err
 		}
 		if look.hasSchema {
 			statements = append(statements, "DROP SCHEMA "+schema+" CASCADE")
 		}
-		if err := execAll(ctx, tx, statements); err != nil {
-			return err
-		}
-		return errors.Join(s.revokeOwner(ctx, tx), s.db.revokeRules(ctx, tx, rules))
+		return execAll(ctx, tx, statements)
 	})
 	if err != nil || !removed {
 		return s.db.explain(look, err, asOwner)

@@ -1,12 +1,9 @@
 package migrate
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
@@ -177,48 +174,4 @@ func (db Database) rules(look inspection) []rule {
 	}, func(r rule) bool {
 		return r.function == "" || !slices.ContainsFunc(db.components(), func(c component) bool { return c.name == r.component })
 	})
-}
-
-// grantRules lets the owner's role call the application's rules. It adds grants that the current
-// role may not make to own.Todo.
-func (db Database) grantRules(ctx context.Context, tx pgx.Tx, look inspection, own *Ownership) error {
-	for _, r := range db.rules(look) {
-		schema, name := pgcatalog.SplitName(db.TrackedSchema, r.function)
-		arguments := strings.Join(r.arguments, ", ")
-		statements := [2]string{
-			fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s", quote(schema), quote(db.owner())),
-			fmt.Sprintf("GRANT EXECUTE ON FUNCTION %s(%s) TO %s", identity(schema, quote(name)), arguments, quote(db.owner())),
-		}
-		for _, statement := range statements {
-			if err := attempt(ctx, tx, statement); err != nil {
-				return err
-			}
-		}
-		var granted [2]bool
-		if err := tx.QueryRow(ctx, sqlText("rule_rights"), db.owner(), schema, name, arguments).Scan(&granted[0], &granted[1]); err != nil {
-			return fmt.Errorf("look up rights on the function %s: %w", r.function, err)
-		}
-		for i, statement := range statements {
-			if !granted[i] {
-				own.Todo = append(own.Todo, statement)
-			}
-		}
-	}
-	return nil
-}
-
-// ruleRevokes returns the statements that take back what grantRules granted on the rules that Sexton's functions call.
-func (db Database) ruleRevokes(ctx context.Context, on querier) ([]string, error) {
-	return list(ctx, on, "rules", pgx.RowTo[string], sqlText("rule_grants"), db.owner())
-}
-
-// revokeRules takes back what grantRules granted on rules that are not called any more.
-func (db Database) revokeRules(ctx context.Context, tx pgx.Tx, before []string) error {
-	called, err := db.ruleRevokes(ctx, tx)
-	for _, statement := range before {
-		if err == nil && !slices.Contains(called, statement) {
-			err = attempt(ctx, tx, statement)
-		}
-	}
-	return err
 }

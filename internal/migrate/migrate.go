@@ -100,7 +100,7 @@ func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 func (s *session) up(ctx context.Context, look inspection, report *Report) error {
 	own := Ownership{Role: s.db.owner(), Todo: []string{}}
 	err := s.change(ctx, func(tx pgx.Tx) error {
-		rules, err := s.db.ruleRevokes(ctx, tx)
+		before, err := s.db.grants(ctx, tx, true)
 		if err != nil {
 			return err
 		}
@@ -113,7 +113,7 @@ func (s *session) up(ctx context.Context, look inspection, report *Report) error
 		if err := s.handOver(ctx, tx, &own); err != nil {
 			return err
 		}
-		return errors.Join(s.grantOwner(ctx, tx, &own), s.db.grantRules(ctx, tx, look, &own), s.db.revokeRules(ctx, tx, rules))
+		return errors.Join(s.grantOwner(ctx, tx, &own), s.revokeRules(ctx, tx, before))
 	})
 	if err != nil {
 		return s.db.explain(look, err, asOwner)

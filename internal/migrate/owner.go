@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -109,7 +110,7 @@ func (g ownerGrant) revoke(owner string) string {
 	return fmt.Sprintf("REVOKE %s ON %s %s FROM %s", g.Privileges, g.Kind, g.Object, quote(owner))
 }
 
-// grants returns what the owner's role needs on the application's tables: what it has, or what it lacks.
+// grants returns what the owner's role needs on the application's tables and rules: what it has, or what it lacks.
 func (db Database) grants(ctx context.Context, on querier, has bool) ([]ownerGrant, error) {
 	tables, privileges := db.ownerNeeds()
 	return list(ctx, on, "rights of role "+db.owner(), pgx.RowToStructByPos[ownerGrant],
@@ -144,6 +145,17 @@ func (s *session) revokeOwner(ctx context.Context, tx pgx.Tx) error {
 	grants, err := s.db.grants(ctx, tx, true)
 	for _, grant := range grants {
 		err = errors.Join(err, attempt(ctx, tx, grant.revoke(s.db.owner())))
+	}
+	return err
+}
+
+// revokeRules takes back the rights on rules that are not called any more, of those that it had before.
+func (s *session) revokeRules(ctx context.Context, tx pgx.Tx, before []ownerGrant) error {
+	needed, err := s.db.grants(ctx, tx, true)
+	for _, grant := range before {
+		if err == nil && grant.Kind == "function" && !slices.Contains(needed, grant) {
+			err = attempt(ctx, tx, grant.revoke(s.db.owner()))
+		}
 	}
 	return err
 }

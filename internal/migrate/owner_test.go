@@ -131,7 +131,7 @@ func TestRulesThatTheMigratorMayNotGrantAreLeftToDo(t *testing.T) {
 	db.Groups = migrate.Groups{Table: "clubs", Key: "id", MarkedOn: "deleted_on", Period: 30, MayRemove: "rules.may_remove"}
 	db.Conn, db.Owner = connConfig(t, d.AsRole(migrator)), owner
 	todo := []string{
-		`GRANT USAGE ON SCHEMA "rules" TO ` + quoted(owner), `GRANT EXECUTE ON FUNCTION "rules"."may_remove"(bigint, bigint) TO ` + quoted(owner),
+		"GRANT USAGE ON schema rules TO " + quoted(owner), "GRANT EXECUTE ON function rules.may_remove(bigint, bigint) TO " + quoted(owner),
 	}
 	require.Equal(t, todo, up(t, db).Owner.Todo)
 	for _, statement := range todo {

@@ -1,5 +1,5 @@
 -- Of the rights that the role $1 needs on tables ($3, with the privileges $4 at the same places) of the application's schema $2: the ones that it has
--- ($5), or lacks. Returns the kind of object, the object, and the privileges. Only plain tables count: a view would run its own code with
+-- ($5), or lacks; and the same of the application's rules. Returns the kind of object, the object, and the privileges. Only plain tables count: a view would run its own code with
 -- the role's rights.
 WITH wanted AS (
     SELECT class.oid, class.relname, namespace.nspname, wanted.privilege
@@ -7,6 +7,21 @@ WITH wanted AS (
     JOIN pg_catalog.pg_namespace AS namespace ON namespace.nspname = $2::pg_catalog.text
     JOIN pg_catalog.pg_class AS class
         ON class.relnamespace = namespace.oid AND class.relname = wanted.name AND class.relkind IN ('r', 'p')
+), rule AS (
+    -- The functions of the application that functions of Sexton call, which name them in full.
+    SELECT function.oid, namespace.oid AS schema, namespace.nspname, function.proname, pg_catalog.oidvectortypes(function.proargtypes) AS arguments
+    FROM pg_catalog.pg_proc AS function
+    JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = function.pronamespace
+    WHERE namespace.nspname NOT IN ('sexton', 'pg_catalog', 'information_schema')
+      AND function.pronargs = 2 AND function.prorettype = 'text'::pg_catalog.regtype::pg_catalog.oid
+      AND EXISTS (
+          SELECT
+          FROM pg_catalog.pg_proc AS door
+          WHERE door.pronamespace = pg_catalog.to_regnamespace('sexton')::pg_catalog.oid
+            AND pg_catalog.strpos(door.prosrc, pg_catalog.quote_literal(pg_catalog.format('"%s"."%s"(%s)',
+                pg_catalog.replace(namespace.nspname, '"', '""'), pg_catalog.replace(function.proname, '"', '""'),
+                pg_catalog.oidvectortypes(function.proargtypes)))) > 0
+      )
 ), needed (place, kind, object, privilege) AS (
     SELECT 0, 'schema', pg_catalog.quote_ident(namespace.nspname), 'USAGE'
     FROM pg_catalog.pg_namespace AS namespace
@@ -28,6 +43,14 @@ WITH wanted AS (
     CROSS JOIN (VALUES ('USAGE'), ('SELECT'), ('UPDATE')) AS part (privilege)
     WHERE wanted.privilege = 'INSERT' AND wanted.relname <> 'loose_foreign_keys_deleted_records'
       AND pg_catalog.has_sequence_privilege($1::pg_catalog.name, sequence.oid, part.privilege) = $5
+    UNION
+    SELECT 0, 'schema', pg_catalog.quote_ident(rule.nspname), 'USAGE'
+    FROM rule
+    WHERE pg_catalog.has_schema_privilege($1::pg_catalog.name, rule.schema, 'USAGE') = $5
+    UNION
+    SELECT 3, 'function', pg_catalog.format('%I.%I(%s)', rule.nspname, rule.proname, rule.arguments), 'EXECUTE'
+    FROM rule
+    WHERE pg_catalog.has_function_privilege($1::pg_catalog.name, rule.oid, 'EXECUTE') = $5
 )
 SELECT needed.kind, needed.object, pg_catalog.string_agg(needed.privilege, ', ' ORDER BY needed.privilege)
 FROM needed
