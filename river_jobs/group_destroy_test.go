@@ -184,6 +184,23 @@ func TestFailedGroupIsLogged(t *testing.T) {
 	require.InDelta(t, time.Minute, b.due(t, AdjournedGroupDeletion).In, float64(10*time.Second))
 }
 
+// A kind whose tables did not fit at the start waits until they do.
+func TestTablesThatDidNotFitAreCheckedAgain(t *testing.T) {
+	t.Parallel()
+	b := groupBundle(t)
+	b.db.Exec(markedLongAgo + "; ALTER TABLE members RENAME requested_at TO asked_at")
+	b.deps.Bindings.NoteWrong(AdjournedGroupDeletion, "main", []string{"found at the start"})
+	const wrong = "table members has no column requested_at (add it)"
+	_, err := run(t.Context(), b.deps, AdjournedGroupDeletionArgs{})
+	require.ErrorContains(t, err, wrong)
+	require.Len(t, b.deps.Bindings.Held(), 1)
+	require.Contains(t, b.deps.Bindings.Held()[0], wrong)
+	b.db.Exec("ALTER TABLE members RENAME asked_at TO requested_at")
+	b.ran(t, AdjournedGroupDeletionArgs{})
+	require.Empty(t, b.deps.Bindings.Held())
+	require.Len(t, b.db.Rows("SELECT FROM sexton.river_job WHERE kind = 'group_destroy'"), 2)
+}
+
 func TestWithoutAPeriodTheJobIsSkipped(t *testing.T) {
 	t.Parallel()
 	b := groupBundle(t)

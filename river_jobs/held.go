@@ -56,6 +56,13 @@ func (b *Bindings) WasWrong(kind, name, reason string) bool {
 	return slices.Contains(b.wrong[kind+"/"+name], reason)
 }
 
+// isWrong reports whether something did not fit the last time.
+func (b *Bindings) isWrong(kind, name string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.wrong[kind+"/"+name]) > 0
+}
+
 // NoteWrong remembers what in a kind's configuration does not fit a database.
 func (b *Bindings) NoteWrong(kind, name string, wrong []string) {
 	b.mu.Lock()

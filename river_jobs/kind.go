@@ -235,6 +235,15 @@ func (k kind[T]) foreground(ctx context.Context, deps Deps, of Pass) (jobrun.Rep
 	return k.run(ctx, &pass{Deps: deps}, args)
 }
 
+// recheck checks the kind's configuration again if it did not fit the database before.
+func (k kind[T]) recheck(ctx context.Context, p *pass, args T) error {
+	if k.Check == nil || !p.Bindings.isWrong(args.Kind(), p.db.Name) {
+		return nil
+	}
+	found, err := k.Check(ctx, p.Config, p.db)
+	return cmp.Or(err, p.fits(ctx, args.Kind(), p.db, found))
+}
+
 // run runs one pass: under its lease, where it has one.
 func (k kind[T]) run(ctx context.Context, p *pass, args T) (jobrun.Report, error) {
 	limits := k.bounds(args)
@@ -252,6 +261,9 @@ func (k kind[T]) run(ctx context.Context, p *pass, args T) (jobrun.Report, error
 	}
 	report, err := p.Runner.Do(ctx, spec, func(ctx context.Context, granted *lease.Lease, progress jobrun.Progress) (jobrun.Result, error) {
 		p.granted, p.progress = granted, progress
+		if err := k.recheck(ctx, p, args); err != nil {
+			return jobrun.Result{}, err
+		}
 		return k.pass(ctx, p, args)
 	})
 	report.Holder = cmp.Or(report.Holder, p.holder)

@@ -159,8 +159,12 @@ func TestAccountsAreNotKept(t *testing.T) {
 func TestAccountsAreChecked(t *testing.T) {
 	t.Parallel()
 	s := accountsSite(t)
+	s.Exec("CREATE SCHEMA app; CREATE TABLE app.people (id uuid PRIMARY KEY)")
 	for _, test := range []struct{ from, to, says string }{
-		{"table: accounts}", "table: people}", "there is no table people in schema public"},
+		{
+			"table: accounts}", "table: people}",
+			"sexton.yaml:6:18: ghost_users.users.table: there is no table people in schema public (correct the name, or set databases.main.schema to its schema)",
+		},
 		{"table: accounts}", "table: accounts, key: uid}", "sexton.yaml:6:33: ghost_users.users.key: table accounts has no column uid"},
 		{"table: accounts}", "table: accounts, key: email}", "accounts.email has no unique index"},
 		{"may_delete: may_delete_account", "may_delete: nothing", `sexton.yaml:8:15: ghost_users.may_delete: the function "public"."nothing"(uuid, uuid) does not exist`},
