@@ -94,7 +94,7 @@ func TestReferenceHasTheEventsOfTheOutbox(t *testing.T) {
 	t.Parallel()
 	doors := pgtest.Must(os.ReadFile("../docs/sql.md"))(t)
 	payloads := map[string][]string{}
-	for _, row := range reference(doors).section(t, "sexton.events, the outbox").table("kind") {
+	for _, row := range reference(doors).section(t, "sexton.events, the outbox").list("Kinds") {
 		payloads[coded(row[0])[0]] = coded(row[1])
 	}
 	text := readReference(t)

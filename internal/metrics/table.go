@@ -107,25 +107,25 @@ var (
 	ScrapeComplete = gauge("sexton_scrape_complete", "1 if all gauges of the database could be read in time.", "database")
 	ReloadFailed   = gauge("sexton_reload_failed", "1 if the last reload found wrong configuration or definitions and kept the old ones.")
 	BacklogRows    = gauge("sexton_backlog_rows",
-		"Pending rows of a deletion table, deferred ones included. Counting stops at 10,000.", "database", "deletion_table")
+		"Pending rows of a deletion table, deferred ones included.", "database", "deletion_table")
 	BacklogCapped = gauge("sexton_backlog_capped", "1 if there are more rows than were counted.", "database", "deletion_table")
 	BacklogOldest = gauge("sexton_backlog_oldest_age_seconds",
 		"Age of the oldest row at the head of a queue, 0 if none is pending.", "database", "deletion_table")
 	BacklogDeferred = gauge("sexton_backlog_deferred_rows",
-		"Rows that failed and are deferred. Counting stops at 10,000.", "database", "deletion_table")
+		"Rows that failed and are deferred.", "database", "deletion_table")
 	BacklogConfirming = gauge("sexton_backlog_confirming_rows",
-		"Finished rows that wait for a recheck. They are no backlog. Counting stops at 10,000.", "database", "deletion_table")
+		"Finished rows that wait for a recheck. They are no backlog.", "database", "deletion_table")
 	ParentRows = gauge("sexton_backlog_parent_rows",
 		"Pending tombstones of one parent table, up to 1,000. Absent if none is pending.", "database", "parent_table")
 	ParentOldest = gauge("sexton_backlog_parent_oldest_age_seconds",
 		"Age of the row at the head of a parent table's queue. Absent if none is pending.", "database", "parent_table")
 	BacklogUndefined = gauge("sexton_backlog_undefined_tables", "Parent tables with pending rows and no definition.", "database", "deletion_table")
 	BacklogGivenUp   = gauge("sexton_backlog_given_up_rows",
-		"Rows whose attempts are used up. Counting stops at 10,000.", "database", "deletion_table")
+		"Rows whose attempts are used up.", "database", "deletion_table")
 	UndoBytes         = gauge("sexton_undo_bytes", "Size of the rows kept for undo.", "database")
 	UndoLimit         = gauge("sexton_undo_limit_bytes", "Size above which no more rows are kept, or deletions wait. Absent without a limit.", "database")
 	UndoAge           = gauge("sexton_undo_oldest_age_seconds", "Age of the oldest kept deletion.", "database")
-	GroupsAdjourned   = gauge("sexton_groups_adjourned", "Marked groups whose period has not ended. Counting stops at 10,000.", "database")
+	GroupsAdjourned   = gauge("sexton_groups_adjourned", "Marked groups whose period has not ended.", "database")
 	GroupsDestroying  = gauge("sexton_groups_destroying", "Groups whose destruction has begun.", "database")
 	GroupsStuck       = gauge("sexton_groups_stuck", "Groups whose deletion has failed 5 times or more.", "database")
 	GroupsUnscheduled = gauge("sexton_groups_unscheduled", "Groups with a mark and no schedule, which are never destroyed.", "database")
@@ -138,7 +138,7 @@ var (
 	SuccessDue = gauge("sexton_success_due_timestamp_seconds",
 		"Third tick of the schedule after that, or after the queue was created. Later is late.", "kind", "database")
 	Paused    = gauge("sexton_paused", "1 if the kind's queue is paused.", "kind")
-	QueueJobs = gauge("sexton_queue_jobs", "Jobs in the kind's queue, by state. Counting stops at 10,000.", "kind", "state")
+	QueueJobs = gauge("sexton_queue_jobs", "Jobs in the kind's queue, by state.", "kind", "state")
 	Workers   = gauge("sexton_workers", "Workers with a recent heartbeat.")
 	Listener  = gauge("sexton_listener",
 		"1 for the state of this process's listener (listening, polling, disconnected), else 0.", "kind", "database", "state")
