@@ -42,7 +42,7 @@ func benchmarkRows(t *testing.T) []benchmarkRow {
 			rows = append(rows, row)
 		}
 	}
-	require.GreaterOrEqual(t, len(rows), 10)
+	require.GreaterOrEqual(t, len(rows), 8)
 	return rows
 }
 
