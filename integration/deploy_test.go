@@ -74,7 +74,7 @@ func testExample(t *testing.T, p program) {
 		Secrets map[string]struct{ File string }
 	}
 	require.NoError(t, yaml.Unmarshal([]byte(deployed(t, "compose.yml")), &compose))
-	for _, name := range []string{"migrate", "triggers", "worker"} {
+	for _, name := range []string{"migrate", "triggers", "grants", "worker"} {
 		require.True(t, compose.Services[name].ReadOnly, name)
 		require.Equal(t, []string{"ALL"}, compose.Services[name].CapDrop, name)
 	}
@@ -82,14 +82,12 @@ func testExample(t *testing.T, p program) {
 	db.Exec(deployed(t, "example/schema.sql"))
 	folder := filepath.Join("..", "deploy", "example")
 	role := db.CreateRole() // Roles belong to the server, so the test has its own.
-	for _, name := range []string{"migrate", "triggers"} {
+	for _, name := range []string{"migrate", "grants", "triggers"} {
 		command := compose.Services[name].Command
 		require.Contains(t, compose.Services[name].Environment["DATABASE_URL"], "postgres://postgres:", name)
 		if at := slices.Index(command, "--worker"); at > 0 {
 			require.Contains(t, compose.Services["worker"].Environment["DATABASE_URL"], "postgres://"+command[at+1]+":")
 			require.Contains(t, deployed(t, "example/roles.sql"), "CREATE ROLE "+command[at+1]+" LOGIN ")
-			require.Contains(t, deployed(t, "example/roles.sql"), "GRANT pg_read_all_stats TO "+command[at+1]+";")
-			db.Exec("GRANT pg_read_all_stats TO " + role)
 			command[at+1] = role
 		}
 		p.run(t, folder, db.URL, 0, command...)
@@ -117,7 +115,7 @@ func testKubernetes(t *testing.T, p program) {
 	p.environ = append(slices.Clone(p.environ), "SEXTON_HTTP__LISTEN=0.0.0.0:8686")
 	require.Contains(t, deployed(t, "kubernetes/worker.yaml"), `{name: SEXTON_HTTP__LISTEN, value: "0.0.0.0:8686"}`)
 	require.Contains(t, deployed(t, "kubernetes/worker.yaml"), "DATABASE_URL: postgres://sexton:")
-	require.Contains(t, deployed(t, "kubernetes/install.yaml"), "args: [migrate, up, --grant, --tables, --worker, sexton]\n")
+	require.Contains(t, deployed(t, "kubernetes/install.yaml"), "args: [grants, --worker, sexton, --apply]\n")
 	for document := range strings.SplitSeq(deployed(t, "kubernetes/worker.yaml"), "\n---\n") {
 		var object struct {
 			Data       map[string]string

@@ -55,9 +55,11 @@ func testOperations(t *testing.T, p program) {
 		return string(out)
 	}
 	shell(`psql -X -q -v ON_ERROR_STOP=1 "$DATABASE_URL" -c 'CREATE TABLE projects (id bigint PRIMARY KEY)' \
-		-c 'CREATE TABLE issues (id bigint PRIMARY KEY, project_id bigint)' -c 'CREATE INDEX ON issues (project_id)'`)
+		-c 'CREATE TABLE issues (id bigint PRIMARY KEY, project_id bigint)' -c 'CREATE INDEX ON issues (project_id)' \
+		-c 'CREATE ROLE sexton_worker LOGIN' -c 'CREATE ROLE app LOGIN'`)
 	shell(blocks[0])
-	require.Equal(t, "sexton_app\nsexton_owner\nsexton_viewer\nsexton_worker\n", shell(`psql -X -At "$DATABASE_URL" -c "SELECT rolname FROM pg_roles WHERE rolname LIKE 'sexton%' ORDER BY 1"`))
+	require.Equal(t, "t|t|f\n", shell(`psql -X -At "$DATABASE_URL" -c "SELECT has_table_privilege('sexton_worker', 'issues', 'DELETE'),
+		has_function_privilege('app', 'sexton.job_status(bigint)', 'EXECUTE'), has_table_privilege('app', 'issues', 'DELETE')"`))
 
 	// An earlier version: a function is missing.
 	shell(`psql -X -q -v ON_ERROR_STOP=1 "$DATABASE_URL" -c 'DROP FUNCTION sexton.job_status(bigint)'`)

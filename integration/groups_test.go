@@ -151,8 +151,7 @@ func newDoorSite(t *testing.T, p program) doorSite {
 		INSERT INTO attachments (project_id, storage_key, bucket) VALUES (2, 'a/7', 'uploads');`)
 	p.run(t, s.dir, db.URL, 0, "migrate", "up")
 	p.run(t, s.dir, db.URL, 0, "triggers", "install")
-	s.exec(t, p.run(t, s.dir, db.URL, 0, "migrate", "up", "--print-grants", "--application", application, "--worker", worker, "--viewer", viewer))
-	s.exec(t, "GRANT SELECT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO "+worker)
+	p.run(t, s.dir, db.URL, 0, "grants", "--app", application, "--worker", worker, "--viewer", viewer, "--apply")
 	s.exec(t, docBlocks(t, "sql.md", "sql")[0])
 	s.exec(t, docBlocks(t, "events.md", "sql")[0])
 	s.exec(t, "GRANT SELECT, DELETE ON projects TO "+application+"; GRANT SELECT, UPDATE ON outbox_places, file_places TO "+application+

@@ -229,13 +229,7 @@ func testMultiBroken(t *testing.T, p program) {
 
 // grant gives a role in ci what the program prints for a worker there.
 func (s *multiSite) grant(t *testing.T, role string) {
-	_, grants, found := strings.Cut(
-		s.run(t, 0, "migrate", "up", "--print-grants", "--application", role, "--worker", role, "--viewer", role), "-- database ci\n")
-	require.True(t, found)
-	grants, _, _ = strings.Cut(grants, "-- database sec\n")
-	quoted := pgx.Identifier{role}.Sanitize()
-	s.ci.exec(t, grants)
-	s.ci.exec(t, `GRANT USAGE ON SCHEMA "Ci" TO `+quoted+`; GRANT SELECT, UPDATE, DELETE ON builds, badges TO `+quoted)
+	s.run(t, 0, "grants", "--database", "ci", "--worker", role, "--apply")
 }
 
 // testMulti holds what the program does with several databases.

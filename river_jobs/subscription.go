@@ -81,7 +81,10 @@ func Enqueue(ctx context.Context, on listen.Querier, db database.Database, kind 
 // due there is known once its parents are noted in the bindings.
 func Subscriptions(deps Deps) (subscriptions []*listen.Subscription, ears []*listen.Ear) {
 	for _, db := range deps.Databases {
-		ear := &listen.Ear{Database: db.Name, Conn: db.Direct, Pool: db.Async(), Sessions: db.Sessions, Logger: deps.Logger}
+		// By the name of this session doctor knows the worker's role.
+		direct := db.Direct.Copy()
+		direct.RuntimeParams["application_name"] += " (worker)"
+		ear := &listen.Ear{Database: db.Name, Conn: direct, Pool: db.Async(), Sessions: db.Sessions, Logger: deps.Logger}
 		before := len(subscriptions)
 		for _, job := range Jobs(deps.Config) {
 			if !job.Inserted() && slices.Contains(job.Databases, db.Name) {

@@ -19,8 +19,8 @@ var Migrations embed.FS
 //go:embed functions
 var Functions embed.FS
 
-// Grants holds the folder grants: header.sql, roles.sql, which creates the roles, tables.sql for the application's tables, and a file
-// per component, with psql's variables application, worker and viewer, and tables.
+// Grants holds the folder grants: per component a file of GRANT statements
+// with the variables application, worker and viewer of psql. Package migrate reads from them what the roles need.
 //
 //go:embed grants
 var Grants embed.FS

@@ -30,6 +30,7 @@ const ExitCodes = `The exit codes of sexton:
   4  a database cannot be reached
   5  triggers status, doctor or audit found something
   6  undo left rows that could not be restored
+  7  a right is missing, and the role may not grant it: the SQL for a role that may is printed
 `
 
 const (
@@ -41,6 +42,7 @@ const (
 	exitUnreachable = 4
 	exitFindings    = 5
 	exitLeft        = 6
+	exitRights      = 7
 )
 
 // ErrFindings ends a check that found something; the findings themselves are its output.
@@ -48,6 +50,9 @@ var ErrFindings = errors.New("findings")
 
 // ErrLeft ends an undo that left rows; its output names them.
 var ErrLeft = errors.New("rows left")
+
+// ErrRights ends a command that left statements for another role; its output has them.
+var ErrRights = errors.New("rights missing")
 
 // usageError is a command line that cannot be meant.
 type usageError struct{ error }
@@ -105,6 +110,8 @@ func (env *Env) Exit(cmd *cobra.Command, err error) int {
 		return exitFindings
 	case errors.Is(err, ErrLeft):
 		return exitLeft
+	case errors.Is(err, ErrRights):
+		return exitRights
 	case is[usageError](err):
 		_, _ = fmt.Fprintf(env.Stderr, "sexton: %v\nRun \"%s --help\" for what it takes.\n", err, cmd.CommandPath())
 		return exitUsage
@@ -115,6 +122,8 @@ func (env *Env) Exit(cmd *cobra.Command, err error) int {
 		return exitUsage
 	case is[*migrate.SchemaError](err):
 		code = exitSchema
+	case is[*migrate.PrivilegeError](err):
+		code = exitRights
 	case database.Lost(err):
 		code = exitUnreachable
 	case batch.Judge(err).Verdict == batch.LockTimeout && !is[*triggers.LockError](err):

@@ -28,7 +28,10 @@ func Group(use, short, example string, commands ...*cobra.Command) *cobra.Comman
 
 // Removed returns an error that says what to do instead of a removed command or flag below a command, or nil.
 func Removed(cmd *cobra.Command, word string) error {
-	const move = "copy the objects with a tool of the store and set external_diff_store of the rows"
+	const (
+		grants = "use sexton grants, for roles that exist"
+		move   = "copy the objects with a tool of the store and set external_diff_store of the rows"
+	)
 	fix, removed := map[string]string{
 		"sexton diffs move":                     move,
 		"sexton diffs --to":                     move,
@@ -36,6 +39,12 @@ func Removed(cmd *cobra.Command, word string) error {
 		"sexton diffs verify --remove-dangling": "use --remove",
 		"sexton migrate up --dry-run":           "migrate status lists what is missing",
 		"sexton triggers install --dry-run":     "triggers status lists what is missing",
+		"sexton migrate up --print-grants":      grants,
+		"sexton migrate up --grant":             grants + ", with --apply",
+		"sexton migrate up --tables":            grants + ": they include the application's tables",
+		"sexton migrate up --application":       grants + ": --app",
+		"sexton migrate up --worker":            grants,
+		"sexton migrate up --viewer":            grants,
 	}[cmd.CommandPath()+" "+word]
 	if !removed {
 		return nil

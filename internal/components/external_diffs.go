@@ -177,9 +177,8 @@ func diffsTexts(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 		return nil, fmt.Errorf("look up the type of diffs: %w", err)
 	}
 	return doctor.One(problem.Error, "merge_request_diff_files.diff",
-		fmt.Sprintf("the column is of type %s, so no diff can be moved: only texts can", kind),
-		x.DB.Names.Render(`ALTER TABLE "public".merge_request_diff_files ALTER diff TYPE text USING pg_catalog.convert_from(diff, 'UTF8'),`+
-			` or external_diffs: {enabled: false}`)), nil
+		fmt.Sprintf("the column is of type %s, so no diff can be moved, only texts can: change it, or disable external_diffs", kind),
+		x.DB.Names.Render(`ALTER TABLE "public".merge_request_diff_files ALTER diff TYPE text USING pg_catalog.convert_from(diff, 'UTF8')`)), nil
 }
 
 // diffsTrigger reports where deleted diffs leave their objects behind. An application that replaces its table, by a partitioned one,

@@ -68,7 +68,7 @@ func ghostUsers() *Component {
 				if err != nil || plan == nil {
 					return doctor.Findings(found), err
 				}
-				missing, err := ghostuser.MissingPrivileges(ctx, x.DB.Pool, plan)
+				missing, err := ghostuser.MissingPrivileges(ctx, x.As(), plan)
 				return doctor.Findings(append(found, missing...)), err
 			}},
 			{Name: "failing_users", When: Work, Look: failingUsers},

@@ -14,6 +14,7 @@ import (
 	"sexton/internal/loosefk"
 	"sexton/internal/metrics"
 	"sexton/internal/migrate"
+	"sexton/internal/pgcatalog"
 )
 
 // Component is one family of jobs. All but Key, Units and Backlog may be missing.
@@ -99,6 +100,8 @@ type Exam struct {
 	// DB is the database that is looked at. It has no pool while a component that works everywhere binds, nor where the jobs database cannot
 	// be reached.
 	DB database.Database
+	// Roles are the ones whose rights are checked, by database.
+	Roles map[string]doctor.Role
 	// Installed reports that the schema of DB fits this program.
 	Installed bool
 	// Definitions are those of the loose foreign keys; Whole reports that all could be read.
@@ -107,6 +110,11 @@ type Exam struct {
 	// Parents are by the name of their database; complete only where Bound reports so.
 	Parents map[string][]*loosefk.Parent
 	Bound   bool
+}
+
+// As is the database whose privileges are those of the role that is checked.
+func (x *Exam) As() pgcatalog.As {
+	return pgcatalog.As{Beginner: x.DB.Pool, Role: x.Roles[x.DB.Name].Name}
 }
 
 // Planned foresees the work of a kind. Counts stop at PendingCap.

@@ -34,10 +34,10 @@ func looseForeignKeys() *Component {
 		Checks: []Check{
 			{Name: "tables", When: Binding, Needs: func(x *Exam) bool { return len(x.Databases) > 0 }, Look: bindDefinitions},
 			{Name: "child_privileges", When: Schema, Look: judged(func(ctx context.Context, x *Exam) (problem.List, error) {
-				return installation.ChildPrivileges(ctx, x.DB, x.Parents)
+				return installation.ChildPrivileges(ctx, x.As(), x.DB.Name, x.Parents)
 			})},
 			{Name: "parent_privileges", When: Schema, Look: judged(func(ctx context.Context, x *Exam) (problem.List, error) {
-				return loosefk.UnreadableParents(ctx, x.DB.Pool, x.Parents[x.DB.Name])
+				return loosefk.UnreadableParents(ctx, x.As(), x.Parents[x.DB.Name])
 			})},
 			{Name: "indexes", When: Schema, Look: judged(func(ctx context.Context, x *Exam) (problem.List, error) {
 				return MissingIndexes(ctx, x.Connections, x.DB, x.Parents)
@@ -182,7 +182,7 @@ func examineTriggers(ctx context.Context, x *Exam) (found []doctor.Finding, err 
 		if err != nil {
 			return err
 		}
-		lost, err := Uncovered(ctx, conn, x.Config.LooseForeignKeys.Undo, cfg, tracked)
+		lost, err := Uncovered(ctx, conn, x.Config.LooseForeignKeys.Undo, cfg, tracked, x.Roles[x.DB.Name].Name)
 		found = append(found, lost...)
 		if err != nil {
 			return err

@@ -124,7 +124,7 @@ func printPlaceholders(w io.Writer, placeholders []placeholder.Placeholder) {
 
 // bindPlaceholders holds the columns that keep placeholders against the jobs database.
 func bindPlaceholders(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
-	_, problems, err := riverjobs.CheckPlaceholderUsers(ctx, x.Config, x.DB, x.DB.Pool)
+	_, problems, err := riverjobs.CheckPlaceholderUsers(ctx, x.Config, x.DB, x.As())
 	if err != nil {
 		return nil, err
 	}
@@ -135,8 +135,8 @@ func bindPlaceholders(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	}
 	return append(found, doctor.One(problem.Warning, "table "+placeholder.DetailsTable,
 		words.Counted(negative, "row")+" with a negative number of attempts: they would be offered too often",
-		"UPDATE "+placeholder.DetailsTable+" SET deletion_attempts = 0 WHERE deletion_attempts < 0, "+
-			"then ALTER TABLE "+placeholder.DetailsTable+" ADD CHECK (deletion_attempts >= 0)")...), nil
+		"UPDATE "+placeholder.DetailsTable+" SET deletion_attempts = 0 WHERE deletion_attempts < 0; "+
+			"ALTER TABLE "+placeholder.DetailsTable+" ADD CHECK (deletion_attempts >= 0)")...), nil
 }
 
 // givenUpPlaceholders reports placeholders that no worker will try again.

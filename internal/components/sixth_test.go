@@ -122,7 +122,7 @@ func TestASixthFamilyShowsEverywhere(t *testing.T) {
 		require.Contains(t, samples, want, "metrics")
 	}
 
-	examined := operator.Examine(t.Context(), c)
+	examined := operator.Examine(t.Context(), c, "")
 	defer examined.Close()
 	var messages []string
 	for _, finding := range examined.Report.Findings {

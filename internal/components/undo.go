@@ -88,8 +88,10 @@ func Personal(ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg tri
 }
 
 // Uncovered names what `sexton undo` does not bring back: what native keys take along or change with rows that are kept, rows of tables with rules or with
-// tables that inherit from them, excluded columns, and tables that are larger than all that may be kept.
-func Uncovered(ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg triggers.Config, tracked []triggers.Parent) (found []doctor.Finding, _ error) {
+// tables that inherit from them, excluded columns, tables that are larger than all that may be kept, and what the role, "" for the connected one, may not do.
+func Uncovered(
+	ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg triggers.Config, tracked []triggers.Parent, role string,
+) (found []doctor.Finding, _ error) {
 	if !settings.On() {
 		return nil, nil
 	}
@@ -116,7 +118,7 @@ func Uncovered(ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg tr
 	for _, child := range cfg.Undo.Children {
 		schemas, tables = append(schemas, child.Schema), append(tables, child.Name)
 	}
-	lacking, err := undo.Lacks(ctx, conn, schemas, tables, parents, settings.ExcludeColumns, settings.MaxSize)
+	lacking, err := undo.Lacks(ctx, conn, schemas, tables, parents, settings.ExcludeColumns, settings.MaxSize, role)
 	for _, one := range lacking {
 		if len(one.Rules) > 0 {
 			found = append(found, doctor.One(problem.Warning, "table "+one.Table,
@@ -146,7 +148,7 @@ func Uncovered(ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg tr
 	if err != nil {
 		return nil, err
 	}
-	may, grant, err := undo.MaySilence(ctx, conn)
+	may, grant, err := undo.MaySilence(ctx, conn, role)
 	if err == nil && !may {
 		found = append(found, doctor.One(problem.Info, "loose_foreign_keys.undo",
 			"the role may not silence triggers: sexton undo fires those of the application, and --dry-run is refused", grant)...)

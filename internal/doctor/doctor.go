@@ -6,13 +6,16 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/migrate"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
@@ -60,12 +63,16 @@ type Check struct {
 
 // Report collects checks and findings in the order in which they were made.
 type Report struct {
-	Findings []Finding `json:"findings"`
-	Checks   []Check   `json:"checks"`
+	// Roles are the ones whose rights were checked, by database.
+	Roles    map[string]Role `json:"roles"`
+	Findings []Finding       `json:"findings"`
+	Checks   []Check         `json:"checks"`
 }
 
 // NewReport returns an empty report, whose lists are JSON arrays also where they stay empty.
-func NewReport() *Report { return &Report{Findings: []Finding{}, Checks: []Check{}} }
+func NewReport() *Report {
+	return &Report{Roles: map[string]Role{}, Findings: []Finding{}, Checks: []Check{}}
+}
 
 // patience bounds one check: a catalogue that another session has locked must not hold up the others for ever.
 const patience = 20 * time.Second
@@ -90,6 +97,9 @@ func Findings(problems problem.List) []Finding {
 	return found
 }
 
+// sqlStart matches a fix that is SQL.
+var sqlStart = regexp.MustCompile(`^(ALTER|COMMIT|CREATE|DELETE|DROP|GRANT|REINDEX|REVOKE|SELECT|UPDATE) `)
+
 // Run makes a check and reports whether it found nothing.
 func (r *Report) Run(ctx context.Context, check, database string, look func(context.Context) ([]Finding, error)) bool {
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -105,6 +115,9 @@ func (r *Report) Run(ctx context.Context, check, database string, look func(cont
 	}
 	for _, f := range found {
 		f.Check, f.Database = check, database
+		if sqlStart.MatchString(f.Fix) {
+			f.Fix = strings.TrimRight(f.Fix, "; ") + ";"
+		}
 		r.Findings = append(r.Findings, f)
 	}
 	r.Checks = append(r.Checks, Check{Check: check, Database: database, Result: result})
@@ -141,7 +154,7 @@ func (r *Report) Sick() bool {
 func fixFor(err error) string {
 	switch {
 	case pgcatalog.SQLState(err) == "42501":
-		return "run the statements that `sexton migrate up --print-grants` prints"
+		return "run the statements that `sexton grants` prints"
 	case errors.Is(err, context.DeadlineExceeded):
 		return "look what the server is busy with or who holds locks, and run `sexton doctor` again"
 	default:
@@ -165,9 +178,10 @@ type Target struct {
 	Installed bool
 	// Undirected reports that the direct connection is not to be had, so that nothing can be heard on it.
 	Undirected bool
-	// Grants are the rights that the worker's role needs, as migrate.Grants writes them for the schemas
-	// "sexton" and "public".
-	Grants string
+	// Schema is what is to be installed, for the rights that the worker's role needs.
+	Schema migrate.Database
+	// Role is the one whose rights are checked.
+	Role Role
 	// Connections is how many connections one worker may open to this database.
 	Connections int
 	PoolKeys    []string
@@ -179,6 +193,22 @@ type Target struct {
 	// Hearing is how long a notification may take; 0 means 2 s.
 	Hearing time.Duration
 }
+
+// Role is a database role whose rights are checked.
+type Role struct {
+	Name string `json:"role"`
+	// Other reports that the connections of the checks have another role.
+	Other bool `json:"other"`
+	// Source says why it is this one.
+	Source string `json:"source"`
+}
+
+// The sources of a role.
+const (
+	Named  = "named by --role"
+	Worker = "the newest running worker's"
+	OfURL  = "the configured URL's, as no worker is running"
+)
 
 // Parent is a table whose deletions are recorded.
 type Parent struct {
@@ -202,16 +232,18 @@ func (t Target) checks() []check {
 	}
 	// LISTEN is not allowed during recovery.
 	hears := func(passed map[string]bool) bool { return !t.Undirected && passed["recovery"] }
+	own := func(map[string]bool) bool { return !t.Role.Other }
 	known := func(map[string]bool) bool { return t.Installed && t.Parents != nil }
 	return []check{
 		{"version", reading(version), nil},
 		{"recovery", reading(recovery), nil},
 		{"listen", t.listen, hears},
-		{"statistics", reading(statistics), nil},
+		{"statistics", reading(t.statistics), nil},
 		{"transactions", reading(t.transactions), nil},
 		{"prepared_transactions", reading(t.prepared), nil},
-		{"settings", reading(settings), nil},
-		{"search_path", t.path, nil},
+		{"settings", reading(settings), own},
+		{"superusers", reading(t.superusers), nil},
+		{"search_path", t.path, own},
 		{"connections", reading(t.room), nil},
 		{"privileges", reading(t.privileges), nil},
 		{"partitions", reading(t.partitions), nil},

@@ -6,30 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/pgcatalog"
 	"sexton/internal/pgtest"
 )
-
-func TestNeeds(t *testing.T) {
-	t.Parallel()
-	const sql = `-- worker: GRANT ALL ON TABLE "sexton".no TO :"worker";
-GRANT USAGE ON SCHEMA "sexton" TO :"worker";
-GRANT SELECT, UPDATE
-    ON TABLE "sexton".leases, "public".tombstones
-    TO :"viewer", :"worker";
-GRANT EXECUTE ON FUNCTION "sexton".enqueue(text, jsonb), "sexton".other() TO :"worker";
-GRANT SELECT ON TABLE "sexton".viewed TO :"viewer";
-`
-	require.Equal(t, []right{
-		{"SCHEMA", "sexton", "", "USAGE"},
-		{"TABLE", "sexton", "leases", "SELECT"},
-		{"TABLE", "sexton", "leases", "UPDATE"},
-		{"TABLE", "it's; odd", "tombstones", "SELECT"},
-		{"TABLE", "it's; odd", "tombstones", "UPDATE"},
-		{"FUNCTION", "sexton", "enqueue", "EXECUTE"},
-		{"FUNCTION", "sexton", "other", "EXECUTE"},
-	}, needs(sql, pgcatalog.Names{Tracked: "it's; odd"}))
-}
 
 func TestLift(t *testing.T) {
 	t.Parallel()

@@ -2,120 +2,113 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/database"
+	"sexton/internal/migrate"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 )
 
-// right is one privilege on one object of Sexton's.
-type right struct{ kind, schema, name, privilege string }
-
-var (
-	remarks = regexp.MustCompile(`(?m)^--.*$`)
-	grants  = regexp.MustCompile(`(?s)GRANT ([A-Z, ]+?)\s+ON (TABLE|SCHEMA|SEQUENCE|FUNCTION) (.+?)\s+TO ([^;]+);`)
-	objects = regexp.MustCompile(`"(sexton|public)"(?:\.(\w+)(?:\([^)]*\))?)?`)
-)
-
-// needs reads the worker's rights out of the statements that grant them, so that there is one list of them.
-func needs(sql string, names pgcatalog.Names) []right {
-	var rights []right
-	for _, grant := range grants.FindAllStringSubmatch(remarks.ReplaceAllString(sql, ""), -1) {
-		if !strings.Contains(grant[4], `:"worker"`) {
-			continue
-		}
-		for _, object := range objects.FindAllStringSubmatch(grant[3], -1) {
-			schema := pgcatalog.Schema
-			if object[1] == "public" {
-				schema = names.Tracked
-			}
-			for privilege := range strings.SplitSeq(grant[1], ",") {
-				rights = append(rights, right{kind: grant[2], schema: schema, name: object[2], privilege: strings.TrimSpace(privilege)})
-			}
+// privileges compares what the role may do with Sexton's own tables with what a worker does.
+func (t Target) privileges(ctx context.Context, tx pgx.Tx) (found []Finding, _ error) {
+	role, err := t.role(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	lacks, err := t.Schema.Lacks(ctx, tx, migrate.Roles{Worker: role}, nil)
+	for _, l := range lacks {
+		if !l.Optional {
+			found = append(found, One(problem.Error, l.Object, fmt.Sprintf("role %s lacks %s on %s %s", l.Role, l.Privileges, l.Kind, l.Object), l.Statement)...)
 		}
 	}
-	return rights
+	if err != nil {
+		return nil, err
+	}
+	type row struct{ Object, Role string }
+	hidden, err := query(ctx, tx, "read privileges", sqlText("hidden"), []any{role, t.Database.Names.Tracked}, func(r row) []Finding {
+		return One(problem.Error, r.Object, fmt.Sprintf("row-level security hides rows of %s from role %s", r.Object, r.Role),
+			fmt.Sprintf("ALTER ROLE %s BYPASSRLS", r.Role))
+	})
+	return append(found, hidden...), err
 }
 
-// privileges compares what the role may do with Sexton's own tables with what a worker does.
-func (t Target) privileges(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
-	var kinds, schemas, names, wanted []string
-	// Subscriptions go to sleep only once the writers that pg_locks shows have ended. Everybody may read it, unless that was taken away.
-	rights := append(needs(t.Grants, t.Database.Names), right{kind: "TABLE", schema: "pg_catalog", name: "pg_locks", privilege: "SELECT"})
-	for _, r := range rights {
-		kinds, schemas, names, wanted = append(kinds, r.kind), append(schemas, r.schema), append(names, r.name), append(wanted, r.privilege)
+// FindRole returns the role whose rights are checked: the named one, else that of the newest running worker, else the connected one.
+func FindRole(ctx context.Context, db database.Database, named string) (role Role, found []Finding, err error) {
+	var connected string
+	var works bool
+	role.Name = named
+	err = db.Pool.QueryRow(ctx, sqlText("role"), named).Scan(&role.Name, &connected, &works)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return role, One(problem.Error, "role "+quote(named), "the role does not exist", "CREATE ROLE "+quote(named)+" LOGIN"), nil
 	}
-	type row struct {
-		Kind, Object, Missing string
-		Hidden                bool
-		Role                  string
+	role.Other, role.Source = role.Name != connected, OfURL
+	switch {
+	case named != "":
+		role.Source = Named
+	case works:
+		role.Source = Worker
 	}
-	return query(ctx, tx, "read privileges", sqlText("privileges"), []any{kinds, schemas, names, wanted}, func(r row) (found []Finding) {
-		if r.Missing != "" {
-			found = One(problem.Error, r.Object, fmt.Sprintf("role %s lacks %s on %s %s", r.Role, r.Missing, r.Kind, r.Object),
-				fmt.Sprintf("GRANT %s ON %s %s TO %s", r.Missing, strings.ToUpper(r.Kind), r.Object, r.Role))
-		}
-		if r.Hidden {
-			found = append(found, One(problem.Error, r.Object, fmt.Sprintf("row-level security hides rows of %s from role %s", r.Object, r.Role),
-				fmt.Sprintf("ALTER ROLE %s BYPASSRLS", r.Role))...)
-		}
-		return found
-	})
+	return role, nil, problem.Doing(err, "look for the worker's role")
+}
+
+// role returns the role that is checked.
+func (t Target) role(ctx context.Context, tx pgx.Tx) (name string, err error) {
+	if t.Role.Name != "" {
+		return t.Role.Name, nil
+	}
+	err = tx.QueryRow(ctx, "SELECT current_user").Scan(&name)
+	return name, problem.Doing(err, "look up the role")
 }
 
 // partitions asks whether workers can track the partitions that come later.
 func (t Target) partitions(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	schemas, tables := t.tables()
 	type row struct{ Table, Grant, Role string }
-	args := []any{schemas, tables, pgcatalog.Schema}
+	args := []any{schemas, tables, pgcatalog.Schema, t.Role.Name}
 	return query(ctx, tx, "look at partitioned parents", sqlText("partitions"), args, func(r row) []Finding {
 		return One(problem.Warning, r.Table, fmt.Sprintf("role %s cannot put triggers on new partitions of %s, "+
-			"so what is deleted by naming one of them goes unrecorded", r.Role, r.Table),
-			r.Grant+", or run `sexton triggers install` as the owner after each new partition")
+			"so what is deleted by naming one of them goes unrecorded until `sexton triggers install` is run as the owner", r.Role, r.Table), r.Grant)
 	})
 }
 
 // path finds sessions that would find other people's functions by the names of Postgres's own. Direct ones begin with a path of
 // their own; a pooler takes none.
 func (t Target) path(ctx context.Context) ([]Finding, error) {
-	found, err := t.superusers(ctx)
-	if err != nil {
-		return nil, err
-	}
 	type row struct {
 		Path, Role string
 		Open       []string
 	}
-	open, err := query(ctx, t.Database.Pool, "read the search_path", sqlText("path"), nil, func(r row) []Finding {
+	return query(ctx, t.Database.Pool, "read the search_path", sqlText("path"), nil, func(r row) []Finding {
 		if len(r.Open) == 0 {
 			return nil
 		}
 		return One(problem.Error, "search_path",
-			fmt.Sprintf("sessions of role %s begin with search_path %s, and other roles may create functions in %s, which then run with its rights",
+			fmt.Sprintf("sessions of role %s begin with search_path %s, and other roles may create functions in %s, which then run with its rights: "+
+				"set the path, and have the pooler reconnect",
 				r.Role, r.Path, strings.Join(r.Open, ", ")),
-			fmt.Sprintf("ALTER ROLE %s SET search_path = pg_catalog, pg_temp, and have the pooler reconnect", r.Role))
+			fmt.Sprintf("ALTER ROLE %s SET search_path = pg_catalog, pg_temp", r.Role))
 	})
-	return append(found, open...), err
 }
 
-// superusers finds workers with whose rights the triggers of tracked tables could do anything. That the operator is a superuser is
-// normal for an installation, and only worth a line.
-func (t Target) superusers(ctx context.Context) ([]Finding, error) {
+// superusers finds workers with whose rights the triggers of tracked tables could do anything. That the role which is checked is a superuser may only
+// be the operator's choice.
+func (t Target) superusers(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	type row struct {
 		Role  string
 		Works bool
 	}
-	return query(ctx, t.Database.Pool, "look for superusers", sqlText("superusers"), nil, func(r row) []Finding {
+	return query(ctx, tx, "look for superusers", sqlText("superusers"), []any{t.Role.Name}, func(r row) []Finding {
 		severity, message := problem.Info,
 			r.Role+" is a superuser: a worker that connects as this role runs triggers of the application's tables with all its rights"
 		if r.Works {
 			severity = problem.Warning
 			message = fmt.Sprintf("a worker connects as %s, a superuser: triggers of the application's tables run with all its rights", r.Role)
 		}
-		return One(severity, "role "+r.Role, message, "connect workers as a role of their own, with the rights that sexton migrate up --print-grants prints")
+		return One(severity, "role "+r.Role, message, "connect workers as a role of their own, with the rights that `sexton grants --worker ROLE` prints")
 	})
 }

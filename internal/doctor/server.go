@@ -42,9 +42,8 @@ func recovery(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 }
 
 // statistics asks whether the role sees when other roles' transactions began.
-func statistics(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
-	const sql = "SELECT pg_catalog.format('%I', current_user) WHERE NOT pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE')"
-	return query(ctx, tx, "look up memberships", sql, nil, func(r struct{ Role string }) []Finding {
+func (t Target) statistics(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
+	return query(ctx, tx, "look up memberships", sqlText("statistics"), []any{t.Role.Name, t.Role.Source == OfURL}, func(r struct{ Role string }) []Finding {
 		return One(problem.Warning, r.Role, "the role does not see when the transactions of other roles began: children that are inserted late can only "+
 			"be waited for by the clock, and old transactions and replicas that are far behind go unnoticed", "GRANT pg_read_all_stats TO "+r.Role)
 	})
@@ -56,15 +55,15 @@ func (t Target) room(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 		Object, Fix  string
 		Limit, Taken int
 	}
-	return query(ctx, tx, "count connections", sqlText("room"), nil, func(r row) []Finding {
+	return query(ctx, tx, "count connections", sqlText("room"), []any{t.Role.Name}, func(r row) []Finding {
 		if r.Limit-r.Taken >= t.Connections {
 			return nil
 		}
 		if r.Object != "max_connections" {
 			r.Fix = fmt.Sprintf("%s %d", r.Fix, r.Taken+t.Connections)
 		}
-		return One(problem.Warning, r.Object, fmt.Sprintf("of %d connections others have %d, and a worker may open %d",
-			r.Limit, r.Taken, t.Connections), r.Fix+"; or lower "+strings.Join(t.PoolKeys, " and "))
+		return One(problem.Warning, r.Object, fmt.Sprintf("of %d connections others have %d, and a worker may open %d, by %s",
+			r.Limit, r.Taken, t.Connections, strings.Join(t.PoolKeys, " and ")), r.Fix)
 	})
 }
 

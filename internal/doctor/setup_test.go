@@ -37,7 +37,7 @@ func healthy(t *testing.T) *patient {
 	p.Exec(patientTables)
 	p.target = doctor.Target{
 		Installed: true, Connections: 5, PoolKeys: []string{"external_diffs.max_workers", "loose_foreign_keys.connections"},
-		Grants:  migrate.Grants(migrate.Database{TrackedSchema: "public", Jobs: true, Components: []string{migrate.LooseForeignKeys}}),
+		Schema:  migrate.Database{TrackedSchema: "public", Jobs: true, Components: []string{migrate.LooseForeignKeys}},
 		Parents: []doctor.Parent{{Schema: "public", Table: "parents", Recorded: "public.parents"}},
 	}
 	p.connect(p.URL)
@@ -70,7 +70,7 @@ func (p *patient) findings(check string) []doctor.Finding {
 
 // others are all findings but the one about the tests' own role, a superuser.
 func others(report *doctor.Report) []doctor.Finding {
-	return slices.DeleteFunc(slices.Clone(report.Findings), func(f doctor.Finding) bool { return f.Severity == problem.Info && f.Check == "search_path" })
+	return slices.DeleteFunc(slices.Clone(report.Findings), func(f doctor.Finding) bool { return f.Severity == problem.Info && f.Check == "superusers" })
 }
 
 func pick(t *testing.T, report *doctor.Report, check string) []doctor.Finding {

@@ -9,7 +9,7 @@ import (
 	"sexton/internal/problem"
 )
 
-// MissingPrivileges lists what the connected role lacks to delete users by the plan. A run meets it only with users who have
+// MissingPrivileges lists what the role of db lacks to delete users by the plan. A run meets it only with users who have
 // rows there, and puts those off.
 func MissingPrivileges(ctx context.Context, db pgcatalog.Beginner, plan *Plan) (problem.List, error) {
 	users := plan.users.OID

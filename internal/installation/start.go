@@ -43,11 +43,11 @@ func MissingPrivileges(ctx context.Context, all *Bound, name string) (problem.Li
 	return slices.DeleteFunc(missing, func(lacking problem.Problem) bool { return !broken[lacking.Key] }), nil
 }
 
-// ChildPrivileges are what the role lacks in one database for the children of all these parents.
-func ChildPrivileges(ctx context.Context, db database.Database, parents map[string][]*loosefk.Parent) (problem.List, error) {
+// ChildPrivileges are what the role of db lacks in one database for the children of all these parents.
+func ChildPrivileges(ctx context.Context, db pgcatalog.Beginner, name string, parents map[string][]*loosefk.Parent) (problem.List, error) {
 	var missing problem.List
 	for _, bound := range parents {
-		found, err := loosefk.MissingPrivileges(ctx, db.Pool, db.Name, bound)
+		found, err := loosefk.MissingPrivileges(ctx, db, name, bound)
 		if err != nil {
 			return nil, err
 		}

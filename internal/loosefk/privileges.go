@@ -13,7 +13,7 @@ import (
 	"sexton/internal/problem"
 )
 
-// MissingPrivileges lists the privileges that the connected role lacks to clean up the
+// MissingPrivileges lists the privileges that the role of db lacks to clean up the
 // parents' children in one database. Only passes need them. Triggers are installed and
 // compared without them.
 func MissingPrivileges(ctx context.Context, db pgcatalog.Beginner, database string, parents []*Parent) (problem.List, error) {
@@ -73,14 +73,14 @@ func missingPrivileges(
 }
 
 // unreadableArgs returns the arguments of unreadable.sql, which returns one row per
-// parent that the role may not read, in the given order: schemas, tables, and JSON arrays
-// of the key columns.
-func unreadableArgs(parents []*Parent) []any {
+// parent that a role may not read, in the given order: schemas, tables, JSON arrays of
+// the key columns, and the role, "" for the connected one.
+func unreadableArgs(parents []*Parent, role string) []any {
 	schemas, names := namesOf(parents)
 	return []any{schemas, names, each.Of(parents, func(p *Parent) string {
 		columns, _ := json.Marshal(p.KeyColumns) // Marshal of strings never fails.
 		return string(columns)
-	})}
+	}), role}
 }
 
 // eachUnreadable calls do for each row of unreadable.sql.
@@ -98,12 +98,12 @@ func namesOf(parents []*Parent) (schemas, names []string) {
 	return each.Of(parents, func(p *Parent) string { return p.Schema }), each.Of(parents, func(p *Parent) string { return p.Name })
 }
 
-// UnreadableParents lists parents whose keys the connected role may not read. They are
+// UnreadableParents lists parents whose keys the role of db may not read. They are
 // not cleaned up: a row that cannot be read does not count as deleted.
 func UnreadableParents(ctx context.Context, db pgcatalog.Beginner, parents []*Parent) (problem.List, error) {
 	var problems problem.List
 	err := pgcatalog.Settled(ctx, db, func(tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, statement("unreadable"), unreadableArgs(parents)...)
+		rows, _ := tx.Query(ctx, statement("unreadable"), unreadableArgs(parents, pgcatalog.RoleOf(db))...)
 		return eachUnreadable(rows, func(table, fix string) {
 			problems.Add(problem.Problem{Key: table, Message: "the database role may not read this parent, so its tombstones are held", Fix: fix})
 		})

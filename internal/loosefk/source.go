@@ -401,7 +401,7 @@ func (s *source) Lacking(ctx context.Context, on *batch.Session, e *drain.Edge) 
 // "".
 func (s *source) Unreadable(ctx context.Context, on *batch.Session, p *drain.Parent) (why string, err error) {
 	at := slices.IndexFunc(s.parents, func(parent *Parent) bool { return parent.Recorded == p.Name })
-	_, err = on.RunOwn(ctx, batch.Statement{SQL: statement("unreadable"), Args: unreadableArgs(s.parents[at : at+1]), Scan: func(rows pgx.Rows) error {
+	_, err = on.RunOwn(ctx, batch.Statement{SQL: statement("unreadable"), Args: unreadableArgs(s.parents[at:at+1], ""), Scan: func(rows pgx.Rows) error {
 		return eachUnreadable(rows, func(_, fix string) {
 			why = "the database role may not read this parent: " + strings.ReplaceAll(fix, "\n", " ")
 		})

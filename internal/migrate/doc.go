@@ -14,5 +14,5 @@
 //
 // Each migration can be run again. Up runs those of a component if the version is older than this program's or a table is missing. It replaces
 // functions and adds missing rows each time. Everything but River's tables is one transaction. An advisory lock per database keeps two migrations
-// apart. Package triggers installs the triggers on tracked tables. Grants and GrantRoles write the SQL for the roles.
+// apart. Package triggers installs the triggers on tracked tables. Database.Grant compares the rights of roles with Grants.
 package migrate

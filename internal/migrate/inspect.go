@@ -178,7 +178,7 @@ func (db Database) reading(ctx context.Context, do func(on beginner) error) erro
 
 // What to run where the role lacks a right: to look, and to change what another role owns.
 const (
-	printedGrants = "the statements that `sexton migrate up --print-grants` prints"
+	printedGrants = "the statements that `sexton grants` prints"
 	asOwner       = "the command again as a role that may, such as the one that ran `sexton migrate up` before"
 )
 

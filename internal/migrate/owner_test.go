@@ -305,7 +305,7 @@ func TestGrants(t *testing.T) {
 	db.Conn = connConfig(t, d.AsRole(application))
 	var privilege *migrate.PrivilegeError
 	require.ErrorAs(t, migrate.Check(t.Context(), db), &privilege)
-	require.ErrorContains(t, privilege, "--print-grants")
+	require.ErrorContains(t, privilege, "sexton grants")
 }
 
 // Statements name the operators of a key by their schema, which takes USAGE there.
@@ -315,14 +315,17 @@ func TestTheWorkerMayUseTheOperatorsOfItsTables(t *testing.T) {
 	worker := d.CreateRole()
 	d.Exec(`CREATE SCHEMA extensions; CREATE EXTENSION citext SCHEMA extensions; CREATE SCHEMA types; CREATE DOMAIN types.login AS extensions.citext;
 		CREATE SCHEMA unused; CREATE SCHEMA app; CREATE TABLE app.children (login types.login)`)
-	grants := pgtest.Must(migrate.GrantTables([]migrate.TableGrant{{Table: `"app"."children"`, Privileges: "SELECT, DELETE"}}, worker))(t)
+	db := migrate.Database{Name: "main", TrackedSchema: "app", Conn: connConfig(t, d.URL)}
+	tables := []migrate.TableGrant{{Table: `"app"."children"`, Privileges: "SELECT, DELETE"}}
 	const sql = "DELETE FROM app.children WHERE login OPERATOR(extensions.=) ANY ($1::pg_catalog.text[]::types.login[])"
 	conn := pgtest.Connect(t, d.AsRole(worker))
 	d.Exec("GRANT USAGE ON SCHEMA app TO " + pgx.Identifier{worker}.Sanitize())
 	_, err := conn.Exec(t.Context(), sql, []string{"ALICE"})
 	require.Error(t, err, "a right is missing")
 
-	d.Exec(grants)
+	left, done := pgtest.Must2(db.Grant(t.Context(), pgtest.Logger(t), migrate.Roles{Worker: worker}, tables, true))(t)
+	require.Empty(t, left)
+	require.NotZero(t, done)
 	pgtest.Exec(t, conn, sql, []string{"ALICE"})
 	require.Equal(t, [][]string{{"false"}}, d.Rows("SELECT pg_catalog.has_schema_privilege($1, 'unused', 'USAGE')::pg_catalog.text", worker))
 }

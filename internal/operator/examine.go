@@ -28,9 +28,10 @@ type Examination struct {
 	undirected map[string]bool
 }
 
-// Examine makes all checks. Close it at the end.
-func Examine(ctx context.Context, c *config.Config) *Examination {
+// Examine makes all checks, of the rights of a role, or of the worker's if role is empty. Close it at the end.
+func Examine(ctx context.Context, c *config.Config, role string) *Examination {
 	x := &Examination{Report: doctor.NewReport(), undirected: map[string]bool{}}
+	x.Roles = x.Report.Roles
 	x.Connections = &installation.Connections{Config: c}
 	x.Report.Run(ctx, "definitions", "", func(context.Context) ([]doctor.Finding, error) {
 		defs, err := installation.LoadDefinitions(c)
@@ -40,6 +41,13 @@ func Examine(ctx context.Context, c *config.Config) *Examination {
 	})
 	for _, settings := range c.Databases {
 		x.Unreachable = cmp.Or(x.Unreachable, x.connect(ctx, settings))
+	}
+	for _, settings := range c.Databases {
+		db := x.Database(settings.Name)
+		x.Report.RunIf(ctx, db.Pool != nil, "role", settings.Name, func(ctx context.Context) (found []doctor.Finding, err error) {
+			x.Roles[db.Name], found, err = doctor.FindRole(ctx, db, role)
+			return found, err
+		})
 	}
 	x.bind(ctx)
 	for _, schema := range x.Schemas() {
@@ -180,7 +188,7 @@ func (x *Examination) examineJobs(ctx context.Context, target doctor.Target) {
 // target collects what the checks of a database have to know of the rest of the program.
 func (x *Examination) target(schema migrate.Database) doctor.Target {
 	t := doctor.Target{
-		Database: x.DB, Installed: x.Installed, Undirected: x.undirected[x.DB.Name], Grants: grantsOf(schema),
+		Database: x.DB, Installed: x.Installed, Undirected: x.undirected[x.DB.Name], Schema: schema, Role: x.Roles[x.DB.Name],
 		Connections: x.mostConnections(), PoolKeys: installation.PoolKeys(x.Config),
 	}
 	if x.Bound {

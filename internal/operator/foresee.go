@@ -70,7 +70,7 @@ func planLosses(ctx context.Context, all *installation.Bound, db database.Databa
 	}
 	err := installation.OnConnection(ctx, db, func(conn *pgx.Conn) error {
 		cfg, tracked := riverjobs.Tracking(all.Config, db, all.Parents)
-		found, err := components.Uncovered(ctx, conn, settings, cfg, tracked)
+		found, err := components.Uncovered(ctx, conn, settings, cfg, tracked, "")
 		for _, f := range found {
 			losses = append(losses, PlannedLoss{f.Object, f.Message, f.Fix})
 		}

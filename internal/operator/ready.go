@@ -82,9 +82,3 @@ func (r *Readiness) reasons(ctx context.Context, at int, schema migrate.Database
 func readOnly(database, refusal string) string {
 	return fmt.Sprintf("database %s accepts no writes: %s", database, refusal)
 }
-
-// grantsOf are the rights that a worker needs, with the names that doctor reads them by.
-func grantsOf(schema migrate.Database) string {
-	schema.TrackedSchema = "public"
-	return migrate.Grants(schema)
-}

@@ -67,6 +67,19 @@ type Beginner interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
+// As is a database whose privileges are looked up for another role than the connected one.
+type As struct {
+	Beginner
+
+	Role string
+}
+
+// RoleOf returns the role whose privileges are looked up; "" stands for the connected one.
+func RoleOf(db Beginner) string {
+	as, _ := db.(As)
+	return as.Role
+}
+
 // Settled runs do in a transaction in which names are resolved, and names and values are printed and read, alike
 // wherever it runs, whatever database and role have set.
 func Settled(ctx context.Context, db Beginner, do func(pgx.Tx) error) error {

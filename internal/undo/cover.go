@@ -25,8 +25,8 @@ type Lacking struct {
 
 // Lacks finds what is not kept of tables, of which so many are parents and the others children, given the excluded columns and the limit in bytes; 0 is
 // none.
-func Lacks(ctx context.Context, conn *pgx.Conn, schemas, tables []string, parents int, exclude []string, limit int) (found []Lacking, _ error) {
-	rows, _ := conn.Query(ctx, text("uncovered"), schemas, tables, append([]string{}, exclude...), limit, parents)
+func Lacks(ctx context.Context, conn *pgx.Conn, schemas, tables []string, parents int, exclude []string, limit int, role string) (found []Lacking, _ error) {
+	rows, _ := conn.Query(ctx, text("uncovered"), schemas, tables, append([]string{}, exclude...), limit, parents, role)
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Lacking])
 	if err != nil {
 		return nil, fmt.Errorf("look what is not kept: %w", err)

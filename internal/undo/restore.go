@@ -102,7 +102,7 @@ func (e *Engine) Restore(ctx context.Context, id int64, dryRun bool) (report *Re
 	report = &Report{Left: []Left{}, Notes: []string{}, DryRun: dryRun}
 	silent := map[string]bool{}
 	for _, db := range e.Databases {
-		may, grant, err := MaySilence(ctx, db.Pool)
+		may, grant, err := MaySilence(ctx, db.Pool, "")
 		if err != nil {
 			return nil, fmt.Errorf("database %s: %w", db.Name, err)
 		}
@@ -142,12 +142,12 @@ func (e *Engine) Restore(ctx context.Context, id int64, dryRun bool) (report *Re
 	return report, err
 }
 
-// MaySilence reports whether the role may silence triggers, and what allows it to.
-func MaySilence(ctx context.Context, on dbsqlc.DBTX) (may bool, grant string, err error) {
+// MaySilence reports whether a role, "" for the connected one, may silence triggers, and what allows it to.
+func MaySilence(ctx context.Context, on dbsqlc.DBTX, role string) (may bool, grant string, err error) {
 	var older bool
-	err = on.QueryRow(ctx, text("superuser")).Scan(&older, &may, &grant)
+	err = on.QueryRow(ctx, text("superuser"), role).Scan(&older, &may, &grant)
 	if err == nil && !older {
-		err = on.QueryRow(ctx, text("may_replicate")).Scan(&may)
+		err = on.QueryRow(ctx, text("may_replicate"), role).Scan(&may)
 	}
 	return may, grant, problem.Doing(err, "look whether the role may silence triggers")
 }

@@ -13,9 +13,6 @@ GRANT EXECUTE
 GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE "sexton".group_destructions, "sexton".group_deletion_failures TO :"worker";
 GRANT SELECT, UPDATE, DELETE ON TABLE {group_tables} TO :"worker";{group_views}
 
--- The worker also needs, on each table that refers to groups or projects, directly or not:
---     GRANT SELECT, UPDATE, DELETE ON TABLE child TO :"worker";
-
 GRANT USAGE ON SCHEMA "public" TO :"viewer";
 GRANT EXECUTE ON FUNCTION "sexton".group_deletion_cutoff() TO :"viewer";
 GRANT EXECUTE ON FUNCTION "sexton".backlog_of_adjourned_groups() TO :"worker", :"viewer";

@@ -1,7 +1,3 @@
--- worker: the role of "sexton run". Direct sessions set this path themselves; through a transaction pooler they cannot. A setting is not
--- inherited: a user of its own that is a member of this role needs it, too.
-ALTER ROLE :"worker" SET search_path = pg_catalog, pg_temp;
-
 GRANT USAGE ON SCHEMA "sexton" TO :"worker";
 GRANT SELECT ON TABLE "sexton".application_tables TO :"worker";
 GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE "sexton".fences, "sexton".events TO :"worker";

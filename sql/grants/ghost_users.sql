@@ -12,10 +12,5 @@ GRANT EXECUTE ON FUNCTION "sexton".backlog_of_ghost_users() TO :"worker", :"view
 -- Who may update no column may not lock a row.
 GRANT SELECT, UPDATE ("{lock}"), DELETE ON TABLE "public"."{users}" TO :"worker";
 
--- The worker also needs, on each table that refers to users:
---     GRANT SELECT, UPDATE, DELETE ON TABLE child TO :"worker";
--- and on each table that hangs below one of these by ON DELETE CASCADE or SET NULL, where a row has more below it than one statement
--- can delete.
-
 GRANT USAGE ON SCHEMA "public" TO :"viewer";
 GRANT SELECT ON TABLE "public".users_ghost_user_migrations TO :"viewer";

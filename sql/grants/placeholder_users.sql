@@ -8,9 +8,6 @@ GRANT EXECUTE
     ON FUNCTION "sexton".backlog_of_placeholder_users(), "sexton".placeholder_backlog(integer, double precision)
     TO :"worker", :"viewer";
 
--- The worker also needs, on each table of placeholder_users.references:
---     GRANT SELECT ON TABLE child TO :"worker";
-
 GRANT USAGE ON SCHEMA "public" TO :"viewer";
 GRANT SELECT
     ON TABLE "sexton".placeholder_rules, "public".import_placeholder_user_details

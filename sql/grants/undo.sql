@@ -6,8 +6,5 @@ GRANT EXECUTE ON FUNCTION
     "sexton".undo_text(anyarray), "sexton".undo_value(text, anyelement), "sexton".undo_layout(oid, text[]), "sexton".undo_rotate(text, interval, boolean),
     "sexton".undo_set(oid, bigint, text[], bigint, boolean, oid)
     TO :"worker";
--- Kept rows are for the worker alone. The viewer sees since when there are some. To restore without the application's triggers, from Postgres 15 on:
---     GRANT SET ON PARAMETER session_replication_role TO :"worker";
--- and on each other table that foreign keys of restored rows refer to:
---     GRANT SELECT ON TABLE other TO :"worker";
+-- Kept rows are for the worker alone. The viewer sees since when there are some.
 GRANT SELECT (kept_at, origins) ON TABLE "sexton".undo TO :"viewer";

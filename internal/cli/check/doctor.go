@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -15,21 +17,22 @@ import (
 )
 
 func doctorCommand(env *cli.Env) *cobra.Command {
-	return env.Reports(&cobra.Command{
+	var role string
+	cmd := env.Reports(&cobra.Command{
 		Use:   "doctor",
 		Short: "Look for what will keep the worker from its work; exits 5 where something needs attention",
 		Long: `Checks connections, server, settings, privileges, schema, definitions, indexes, triggers, notifications and
-workers, goes on where a check fails, and says of each finding how to put it right. Run it as the
-worker's role. It changes nothing. With an error or a warning it exits 5, with information only 0, and 4 if no database
+workers, goes on where a check fails, and says of each finding how to put it right. It checks the rights of the worker's role: the one that --role names, else
+that of the newest running worker, else that of the configured URL. Settings of sessions are checked for the role of the URL alone. It changes nothing. With an error or a warning it exits 5, with information only 0, and 4 if no database
 can be reached. Of several databases the reachable ones are examined, and the checks of
 the others count as skipped.`,
-		Example: "  sexton doctor\n  sexton doctor --json | jq -r '.findings[].fix'",
+		Example: "  sexton doctor\n  sexton doctor --role sexton_worker\n  sexton doctor --json | jq -r '.findings[].fix'",
 	}, func(ctx context.Context, _ []string) error {
 		c, err := env.LoadConfig()
 		if err != nil {
 			return err
 		}
-		x := operator.Examine(ctx, c)
+		x := operator.Examine(ctx, c, role)
 		defer x.Close()
 		if err := ctx.Err(); err != nil {
 			return err
@@ -45,10 +48,16 @@ the others count as skipped.`,
 		}
 		return nil
 	})
+	cmd.Flags().StringVar(&role, "role", "", "check the rights of this `ROLE` (default: the newest running worker's, else the configured URL's)")
+	return cmd
 }
 
 // printExamination prints what was found, each with its way out below.
 func printExamination(w io.Writer, report *doctor.Report) {
+	for _, database := range slices.Sorted(maps.Keys(report.Roles)) {
+		role := report.Roles[database]
+		_, _ = fmt.Fprintf(w, "%s: checking the rights of role %s, %s\n", database, role.Name, role.Source)
+	}
 	for _, f := range report.Findings {
 		place := f.Check
 		if f.Database != "" {

@@ -209,23 +209,59 @@ func TestDoctorOfTheWorkersRole(t *testing.T) {
 	report, _ := s.Examined(5)
 	_, lines := s.Diagnosis(report, "schema")
 	require.Equal(t, []string{"error | schema sexton | role " + role + ": permission denied for schema sexton" +
-		" | run the statements that `sexton migrate up --print-grants` prints"}, lines)
+		" | run the statements that `sexton grants` prints"}, lines)
 	_, lines = s.Diagnosis(report, "child_privileges")
 	require.Equal(t, []string{"error | issues[0] | DIR/loose_foreign_keys.yml:2:5: the database role lacks DELETE, SELECT, UPDATE on table public.issues" +
-		" | GRANT DELETE, SELECT, UPDATE ON public.issues TO " + role}, lines)
+		" | GRANT DELETE, SELECT, UPDATE ON public.issues TO " + role + ";"}, lines)
 	_, lines = s.Diagnosis(report, "privileges")
 	require.Greater(t, len(lines), 10)
 
-	s.Exec(s.OK("migrate", "up", "--print-grants", "--application", role, "--worker", role, "--viewer", role, "--database-url", s.URL))
-	s.Exec("GRANT SELECT, UPDATE, DELETE ON issues TO " + quoted)
+	s.OK("grants", "--app", role, "--worker", role, "--viewer", role, "--apply", "--database-url", s.URL)
+	s.Exec("REVOKE ALL ON projects FROM " + quoted)
 	requireFindings(s, 5, "parent_privileges", "error | public.projects | "+
-		"the database role may not read this parent, so its tombstones are held | GRANT SELECT (id) ON public.projects TO "+role)
-	s.Exec("GRANT SELECT (id) ON projects TO " + quoted + "; GRANT pg_read_all_stats TO " + quoted)
+		"the database role may not read this parent, so its tombstones are held | GRANT SELECT (id) ON public.projects TO "+role+";")
+	s.Exec("GRANT SELECT (id) ON projects TO " + quoted)
 	requireFindings(s, 0, "workers", "info | workers | no worker is running | sexton run")
 	report, _ = s.Examined(0)
 	require.Len(t, report.Findings, 1)
 
 	s.Exec("ALTER TABLE issues ENABLE ROW LEVEL SECURITY")
 	requireFindings(s, 5, "child_privileges", "error | issues[0] | DIR/loose_foreign_keys.yml:2:5: "+
-		"row-level security hides rows of public.issues from the database role | ALTER ROLE "+role+" BYPASSRLS")
+		"row-level security hides rows of public.issues from the database role | ALTER ROLE "+role+" BYPASSRLS;")
+}
+
+// Whoever runs it, it checks the rights of the role that works.
+func TestDoctorChecksTheRoleThatWorks(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	worker, installer := s.CreateRole(), s.CreateRole()
+	s.Exec("GRANT sexton_owner TO " + pgx.Identifier{installer}.Sanitize() + "; GRANT ALL ON ALL TABLES IN SCHEMA public TO " + pgx.Identifier{installer}.Sanitize())
+	s.Configure(s.AsRole(installer), "")
+	report, _ := s.Examined(0)
+	require.Equal(t, map[string]doctor.Role{"main": {Name: installer, Source: doctor.OfURL}}, report.Roles)
+	_, lines := s.Diagnosis(report, "statistics")
+	require.Empty(t, lines, "no advice for the role that installs")
+
+	lacks := func(source string, args ...string) {
+		r := s.Run(append([]string{"doctor"}, args...)...)
+		require.Equal(t, 5, r.Code, r.Stderr)
+		require.Regexp(t, "^main: checking the rights of role "+worker+", "+source+"\n", r.Stdout)
+		require.Contains(t, r.Stdout, "\n  fix: GRANT USAGE ON SCHEMA sexton TO "+worker+";\n")
+		require.Contains(t, r.Stdout, "\n  fix: GRANT DELETE, SELECT, UPDATE ON public.issues TO "+worker+";\n")
+		require.Contains(t, r.Stdout, "\n  fix: GRANT SELECT (id) ON public.projects TO "+worker+";\n")
+		require.Contains(t, r.Stdout, "\n  fix: GRANT pg_read_all_stats TO "+worker+";\n")
+	}
+	lacks(doctor.Named, "--role", worker)
+	pgtest.Connect(t, s.AsRole(worker)+"&application_name=sexton+%28worker%29")
+	lacks(doctor.Worker)
+	s.OK("grants", "--worker", worker, "--apply", "--database-url", s.URL)
+	report, _ = s.Examined(0)
+	require.Equal(t, map[string]doctor.Role{"main": {Name: worker, Other: true, Source: doctor.Worker}}, report.Roles)
+	for _, check := range []string{"settings", "search_path"} {
+		result, _ := s.Diagnosis(report, check)
+		require.Equal(t, doctor.Skipped, result, check)
+	}
+	s.Exec("ALTER TABLE issues ENABLE ROW LEVEL SECURITY")
+	require.Contains(t, s.Run("doctor").Stdout, "ALTER ROLE "+worker+" BYPASSRLS;\n")
+	require.Contains(t, s.Run("doctor", "--role", "nobody").Stdout, `error: main role: role "nobody": the role does not exist`)
 }

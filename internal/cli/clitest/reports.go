@@ -40,10 +40,10 @@ func (s *Site) Examined(code int) (doctor.Report, Result) {
 	require.NoError(s.Tb, json.Unmarshal([]byte(r.Stdout), &report), r.Stdout)
 	// The tests connect as a superuser, which doctor says of each database.
 	report.Findings = slices.DeleteFunc(report.Findings, func(f doctor.Finding) bool {
-		return f.Severity == problem.Info && f.Check == "search_path" && strings.Contains(f.Message, "is a superuser")
+		return f.Severity == problem.Info && f.Check == "superusers" && strings.Contains(f.Message, "is a superuser")
 	})
 	for i, c := range report.Checks {
-		if c.Check == "search_path" && c.Result == doctor.Found &&
+		if c.Check == "superusers" && c.Result == doctor.Found &&
 			!slices.ContainsFunc(report.Findings, func(f doctor.Finding) bool { return f.Check == c.Check }) {
 			report.Checks[i].Result = doctor.OK
 		}

@@ -99,16 +99,12 @@ func TestAccountsAreRetried(t *testing.T) {
 	require.Empty(t, s.Rows("SELECT FROM accounts WHERE id = $1", account(1)))
 }
 
-// The printed grants are enough for an application and a worker, before the accounts' type is known as well as later.
+// The grants are enough for an application and a worker.
 func TestAccountsHaveTheirGrants(t *testing.T) {
 	t.Parallel()
 	s := accountsSite(t)
 	application, worker := s.CreateRole(), s.CreateRole()
-	offline := append([]string{"DATABASE_URL=postgres://unasked@/none?host=" + s.Dir}, s.Environ...)
-	printed := clitest.Run(offline, "migrate", "up", "--print-grants", "--tables", "--config", s.Path("sexton.yaml"),
-		"--application", application, "--worker", worker, "--viewer", worker)
-	require.Zero(t, printed.Code, printed.Stderr)
-	s.Exec(printed.Stdout)
+	s.OK("grants", "--app", application, "--worker", worker, "--viewer", worker, "--apply")
 	as := func(role string) *clitest.Site {
 		other := *s
 		other.Environ = append([]string{"SEXTON_DATABASES__MAIN__URL=" + s.AsRole(role)}, s.Environ...)

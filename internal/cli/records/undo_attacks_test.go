@@ -148,10 +148,10 @@ func TestUndoWithoutRightsOrDatabase(t *testing.T) {
 		u.Host = "127.0.0.1:1"
 	})
 	for _, command := range [][]string{{"undo", "list"}, {"undo", s.id}, {"undo", s.id, "--dry-run"}, {"undo", "show", s.id}, {"undo", "forget", s.id}} {
-		s.Refused(t, 1, [][]string{append(command, "--database-url", s.AsRole(role))}, "migrate up --print-grants")
+		s.Refused(t, 7, [][]string{append(command, "--database-url", s.AsRole(role))}, "`sexton grants` prints")
 		s.Refused(t, 4, [][]string{append(command, "--database-url", nowhere)}, "database main cannot be reached")
 	}
-	printed := s.OK("migrate", "up", "--print-grants", "--tables", "--worker", role, "--application", role, "--viewer", role)
+	printed := s.OK("grants", "--worker", role, "--app", role, "--viewer", role)
 	s.Exec(printed)
 	s.Says(1, "the role may not silence triggers; ", "undo", s.id, "--dry-run", "--database-url", s.AsRole(role))
 	// Without INSERT the rows stay, and each names the right. The doctor names it before.

@@ -48,7 +48,7 @@ func TestTheApplicationsRole(t *testing.T) {
 	require.Len(t, s.Rows("SELECT FROM users_ghost_user_migrations"), 1)
 
 	s.Forbidden(t, s.Application, append(append([]string{"SELECT FROM users", "UPDATE projects SET name = ''", "DELETE FROM issues"}, insides...), changes...)...)
-	s.Says(1, "--print-grants", "status", "--database-url", s.AsRole(s.Application))
+	s.Says(7, "`sexton grants` prints", "status", "--database-url", s.AsRole(s.Application))
 }
 
 func TestTheWorkersRole(t *testing.T) {
@@ -105,12 +105,20 @@ func TestTheWorkersTables(t *testing.T) {
 gone:
   - {table: projects, column: project_id, on_delete: async_delete}
 `)
-	printed := s.OK("migrate", "up", "--print-grants", "--tables", "--application", s.Application, "--worker", s.Viewer, "--viewer", s.Viewer)
-	block := printed[strings.LastIndex(printed, "-- worker: the tables"):]
-	s.As(t, granting, block)
+	// Whoever owns the tables has a block.
+	installer := s.CreateRole()
+	s.Exec("GRANT sexton_owner TO " + quoted(installer))
+	printed := s.Run("grants", "--worker", s.Viewer, "--apply", "--database-url", s.AsRole(installer))
+	require.Equal(t, 7, printed.Code, printed.Stderr)
+	_, block, found := strings.Cut(printed.Stdout, "-- database main, to be run by role "+granting+"\n")
+	require.True(t, found, printed.Stdout)
+	block, _, _ = strings.Cut(block, "-- database")
+	s.As(t, granting, strings.Split(strings.TrimSpace(block), "\n")...)
 	require.Equal(t, [][]string{{"t", "f", "t", "f"}}, s.Rows(`SELECT has_table_privilege($1, 'away.part', 'UPDATE'), has_table_privilege($1, 'away.part', 'DELETE'),
 		has_schema_privilege($1, 'away', 'USAGE'), has_table_privilege($1, 'issues', 'DELETE')`, s.Viewer))
-	require.Equal(t, 2, s.Run("migrate", "up", "--tables").Code)
+	s.Exec(`ALTER SCHEMA away OWNER TO ` + quoted(granting))
+	s.As(t, granting, `CREATE TABLE away.later PARTITION OF away."o'$sexton$" FOR VALUES IN (7)`)
+	require.Equal(t, [][]string{{"t"}}, s.Rows("SELECT has_table_privilege($1, 'away.later', 'UPDATE')", s.Viewer), "new partitions have the rights of the others")
 }
 
 func TestTheViewersRole(t *testing.T) {
@@ -177,25 +185,31 @@ func TestTheBacklogIsTheSameEverywhere(t *testing.T) {
 		FROM sexton.backlog WHERE deletion_table = 'loose_foreign_keys_deleted_records'`))
 }
 
-func TestRolesHaveNames(t *testing.T) {
+func TestGrantsNeedRolesThatExist(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
-	printed := s.OK("migrate", "up", "--print-grants")
-	for _, name := range []string{`"sexton_app"`, `"sexton_worker"`, `"sexton_viewer"`, "ARRAY['sexton_app', 'sexton_worker', 'sexton_viewer']"} {
-		require.Contains(t, printed, name)
+	s.Says(2, "name at least one role", "grants")
+	s.Says(2, `role "no ""such""": the role does not exist in database main (CREATE ROLE "no ""such""" LOGIN)`, "grants", "--worker", `no "such"`)
+	s.Says(2, "no database", "grants", "--worker", "x", "--database", "away")
+	for _, removed := range []string{"print-grants", "grant", "tables", "worker", "application", "viewer"} {
+		s.Says(2, "sexton migrate up --"+removed+" was removed: use sexton grants", "migrate", "up", "--"+removed)
 	}
-	require.NotContains(t, printed, `:"`)
-	require.NotContains(t, printed, `:'`)
-	require.Contains(t, s.OK("migrate", "up", "--print-grants", "--worker", `O'Hara "x"`), `TO "O'Hara ""x""";`)
-	for _, name := range []string{"", strings.Repeat("x", 64), "pg_worker", "a$sexton$b"} {
-		s.Says(2, "role of the worker: ", "migrate", "up", "--print-grants", "--worker", name)
-	}
+	role := s.CreateRole()
+	quoted := pgx.Identifier{role}.Sanitize()
+	grants := []string{"grants", "--worker", role, "--app", role, "--viewer", role}
+	require.Equal(t, 5, s.Run(append(grants, "--check")...).Code)
+	blocks, _ := s.JSON(0, grants...).([]any)
+	require.Len(t, blocks, 2, "what is needed, and what is optional")
+	require.Equal(t, true, blocks[1].(map[string]any)["optional"])
+	require.Contains(t, s.OK(append(grants, "--apply")...), "-- database main, applied: ")
+	require.Equal(t, "-- no rights are missing\n", s.OK(append(grants, "--check")...))
+	require.Equal(t, [][]string{{"t", "search_path=pg_catalog, pg_temp"}}, s.Rows("SELECT pg_has_role($1, 'pg_read_all_stats', 'USAGE'), rolconfig[1] FROM pg_roles WHERE rolname = $1", role))
 
-	// The roles are made where they are missing. They belong to the server, so the test's own names are used, and removed.
-	made := s.CreateRole() + "_made"
-	t.Cleanup(func() {
-		s.Exec("DROP OWNED BY " + pgx.Identifier{made}.Sanitize() + "; DROP ROLE " + pgx.Identifier{made}.Sanitize())
-	})
-	s.Exec(s.OK("migrate", "up", "--print-grants", "--application", made, "--worker", made, "--viewer", made))
-	require.Equal(t, [][]string{{"f", "f"}}, s.Rows("SELECT rolcanlogin, rolsuper FROM pg_roles WHERE rolname = $1", made))
+	// A right that is missing is named alone; what is optional fails no check.
+	s.Exec("REVOKE DELETE ON issues FROM " + quoted + "; REVOKE pg_read_all_stats FROM " + quoted)
+	me := s.Rows("SELECT current_user::text")[0][0]
+	require.Equal(t, "-- database main, to be run by role "+me+"\nGRANT DELETE ON TABLE public.issues TO "+role+";\n"+
+		"-- database main, to be run by role "+me+", optional\n-- GRANT pg_read_all_stats TO "+role+";\n", s.OK(grants...))
+	s.Exec("GRANT DELETE ON issues TO " + quoted)
+	require.Zero(t, s.Run(append(grants, "--check")...).Code)
 }

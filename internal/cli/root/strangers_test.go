@@ -272,6 +272,7 @@ func everyCommand(kept string) [][]string {
 		{"job", "run", "import_delete_placeholder_user", "--args", `{"user_id": 22}`},
 		{"job", "list"},
 		{"migrate", "status"},
+		{"grants", "--worker", "sexton_owner"},
 		{"triggers", "status"},
 		{"failures", "list"},
 		{"lease", "list"},

@@ -6,15 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
 	"sexton/internal/cli"
-	"sexton/internal/components"
-	"sexton/internal/definitions"
 	"sexton/internal/installation"
 	"sexton/internal/migrate"
 	"sexton/internal/problem"
@@ -28,29 +25,15 @@ func migrateCommand(env *cli.Env) *cobra.Command {
 }
 
 func migrateUpCommand(env *cli.Env) *cobra.Command {
-	var printed, granted, tables bool
-	var roles migrate.Roles
 	cmd := env.Reports(&cobra.Command{
 		Use:   "up",
 		Short: "Install what is missing and bring it to this version",
 		Long: `Installs the tables of every enabled component, River's included. It may be run again at any time,
-and from several machines at once. Application tables are not touched.`,
-		Example: "  sexton migrate up\n  sexton migrate up --print-grants | psql \"$DATABASE_URL\"\n" +
-			"  sexton migrate up --print-grants --tables --worker deleter",
+and from several machines at once. Rows and triggers of the application's tables are not touched; the role that owns Sexton's functions
+(jobs.owner) gets rights on some of these tables. If this role may not create that role or grant these rights, it prints the SQL for a role that may, and
+exits with 7. "sexton grants" then grants the worker and others what they need.`,
+		Example: "  sexton migrate up",
 	}, func(ctx context.Context, _ []string) error {
-		if printed {
-			return printGrants(env, roles, tables)
-		}
-		if tables && !granted {
-			return cli.Usage(errors.New("--tables needs --grant or --print-grants"))
-		}
-		var statements map[string]string
-		if granted {
-			var err error
-			if statements, err = grantSQL(env, roles, tables); err != nil {
-				return err
-			}
-		}
 		return migrateEach(ctx, env, nil, func(all *installation.Connections, db migrate.Database) (migrate.Report, error) {
 			if db.Jobs && (db.Users.Table != "" || db.Groups.Table != "") {
 				found, err := all.CheckShapes(ctx, nil)
@@ -59,19 +42,9 @@ and from several machines at once. Application tables are not touched.`,
 				}
 			}
 			report, err := migrate.Up(ctx, env.Logger(all.Config), db)
-			if err == nil && granted {
-				err = grant(ctx, env, db, statements[db.Name])
-			}
 			return report, placed(all, err)
 		})
 	})
-	cmd.Flags().BoolVar(&granted, "grant", false, "afterwards run the statements that --print-grants prints")
-	cmd.Flags().BoolVar(&printed, "print-grants", false, "print SQL that creates roles for application, worker and viewer with their grants; change nothing")
-	cmd.Flags().BoolVar(&tables, "tables", false, "with --grant or --print-grants, grant the worker also what it needs on the application's tables")
-	cmd.Flags().StringVar(&roles.Application, "application", "sexton_app", "the application's `ROLE` in the grants")
-	cmd.Flags().StringVar(&roles.Worker, "worker", "sexton_worker", "the worker's `ROLE` in the grants")
-	cmd.Flags().StringVar(&roles.Viewer, "viewer", "sexton_viewer", "the viewer's `ROLE` in the grants")
-	cmd.MarkFlagsMutuallyExclusive("print-grants", "grant")
 	return cmd
 }
 
@@ -126,11 +99,15 @@ func migrateEach(
 			}
 			reports = append(reports, report)
 		}
-		return env.Print(reports, func(w io.Writer) {
+		err := env.Print(reports, func(w io.Writer) {
 			for _, report := range reports {
 				printMigrated(w, report)
 			}
 		})
+		if err == nil && slices.ContainsFunc(reports, func(r migrate.Report) bool { return r.Owner != nil && len(r.Owner.Todo) > 0 }) {
+			return cli.ErrRights
+		}
+		return err
 	})
 }
 
@@ -197,70 +174,4 @@ func printMigrateStatus(w io.Writer, statuses []databaseStatus) {
 			return []any{status.Database, c.Component, c.Current, c.Latest, len(c.Pending), functions}
 		})
 	}
-}
-
-// grantSQL returns the statements for the roles, by database.
-func grantSQL(env *cli.Env, roles migrate.Roles, tables bool) (map[string]string, error) {
-	if err := roles.Check(); err != nil {
-		return nil, cli.Usage(err)
-	}
-	c, err := env.LoadConfig()
-	if err != nil {
-		return nil, err
-	}
-	var defs []definitions.Definition
-	if tables {
-		if defs, err = installation.LoadDefinitions(c); err != nil {
-			return nil, err
-		}
-	}
-	statements := map[string]string{}
-	for _, settings := range c.Databases {
-		sql := migrate.GrantRoles(migrate.Database{
-			Name: settings.Name, TrackedSchema: settings.Schema,
-			Jobs: settings.Name == c.Jobs.Database, Components: c.ComponentsIn(settings.Name),
-			Users: riverjobs.TableOfUsers(c), Groups: riverjobs.TableOfGroups(c),
-		}, roles)
-		if tables {
-			onTables, err := migrate.GrantTables(components.Grants(components.Granting{Config: c, Database: settings, Definitions: defs}), roles.Worker)
-			if err != nil {
-				return nil, err
-			}
-			sql += "\n" + onTables
-		}
-		statements[settings.Name] = sql
-	}
-	return statements, nil
-}
-
-func printGrants(env *cli.Env, roles migrate.Roles, tables bool) error {
-	statements, err := grantSQL(env, roles, tables)
-	if err != nil {
-		return err
-	}
-	c, err := env.LoadConfig()
-	if err != nil {
-		return err
-	}
-	for _, settings := range c.Databases {
-		env.Printf("-- database %s\n%s", settings.Name, statements[settings.Name])
-	}
-	return nil
-}
-
-// grant runs the statements in one transaction. The server's warnings name what the role may not grant.
-func grant(ctx context.Context, env *cli.Env, db migrate.Database, statements string) (err error) {
-	settings := db.Conn.Copy()
-	settings.OnNotice = func(_ *pgconn.PgConn, notice *pgconn.Notice) {
-		if notice.SeverityUnlocalized == "WARNING" {
-			env.Warn(fmt.Sprintf("database %s: %s", db.Name, notice.Message))
-		}
-	}
-	conn, err := pgx.ConnectConfig(ctx, settings)
-	if err != nil {
-		return fmt.Errorf("grant in database %s: %w", db.Name, err)
-	}
-	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
-	_, err = conn.PgConn().Exec(ctx, "SET LOCAL lock_timeout = '2s';\n"+statements).ReadAll()
-	return problem.Doing(err, "grant in database %s", db.Name)
 }

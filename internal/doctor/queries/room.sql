@@ -1,13 +1,14 @@
--- One row per limit on connections that holds for the role: what it is, its name, its value, how many are taken by
+-- One row per limit on connections that holds for the role $1, or the current one if that is empty: what it is, its name, its value, how many are taken by
 -- others than workers. Limits of roles and databases do not hold for superusers. Of sessions of other roles
 -- pg_stat_activity still shows database, user and application_name.
-WITH session AS (
+WITH role AS (
+    SELECT oid, rolname, rolconnlimit, rolsuper FROM pg_catalog.pg_roles
+    WHERE rolname = CASE $1::pg_catalog.text WHEN '' THEN current_user ELSE $1 END
+), session AS (
     SELECT activity.datid, activity.usesysid, activity.application_name
     FROM pg_catalog.pg_stat_activity AS activity
     WHERE activity.datid IS NOT NULL AND activity.usesysid IS NOT NULL
-      AND NOT (activity.usename = current_user AND pg_catalog.starts_with(activity.application_name, 'sexton'))
-), role AS (
-    SELECT oid, rolname, rolconnlimit, rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user
+      AND NOT (activity.usesysid = (SELECT oid FROM role) AND pg_catalog.starts_with(activity.application_name, 'sexton'))
 ), database AS (
     SELECT oid, datname, datconnlimit FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()
 )

@@ -1,13 +1,13 @@
--- The superusers among the role that asks and those of workers, whose sessions listen.
+-- The superusers among the role $1, or the current one if that is empty, and those of workers.
 SELECT found.name, found.works
 FROM (
-    SELECT pg_catalog.format('%I', role.rolname) AS name, role.rolname OPERATOR(pg_catalog.=) current_user AS asks, EXISTS (
-        SELECT FROM pg_catalog.pg_stat_activity AS worker
-        WHERE worker.usesysid OPERATOR(pg_catalog.=) role.oid
-          AND worker.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
-          AND pg_catalog.starts_with(worker.application_name, 'sexton')
-          AND pg_catalog.lower(worker.query) OPERATOR(pg_catalog.=) 'listen "sexton_wake"'
-    ) AS works
+    SELECT pg_catalog.format('%I', role.rolname) AS name,
+        role.rolname = CASE $1::pg_catalog.text WHEN '' THEN current_user ELSE $1 END AS asks,
+        EXISTS (
+            SELECT FROM pg_catalog.pg_stat_activity AS worker
+            WHERE worker.usesysid = role.oid AND worker.datname = pg_catalog.current_database()
+              AND worker.application_name LIKE 'sexton%(worker)'
+        ) AS works
     FROM pg_catalog.pg_roles AS role
     WHERE role.rolsuper
 ) AS found

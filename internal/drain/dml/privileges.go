@@ -53,7 +53,7 @@ func (e *Edge) Needs(by int, actions ...Action) []Need {
 //go:embed queries/lacks.sql
 var lacksSQL string
 
-// lack is a row of lacks.sql: the privileges on one table that the connected role lacks.
+// lack is a row of lacks.sql: the privileges on one table that the role lacks.
 // Schema is empty if the role may use the schema.
 type lack struct {
 	By                  int
@@ -63,7 +63,7 @@ type lack struct {
 	Hidden bool
 }
 
-// Lacking returns the needs that the connected role lacks, in their order. Each is a
+// Lacking returns the needs that the role of the database lacks, in their order. Each is a
 // problem about the thing that needs it.
 func Lacking(ctx context.Context, db pgcatalog.Beginner, needs []Need, about func(by int) problem.Problem) (problems problem.List, err error) {
 	var by []int
@@ -74,7 +74,7 @@ func Lacking(ctx context.Context, db pgcatalog.Beginner, needs []Need, about fun
 	}
 	var lacks []lack
 	err = pgcatalog.Settled(ctx, db, func(tx pgx.Tx) (err error) {
-		rows, _ := tx.Query(ctx, lacksSQL, by, oids, wanted, columns)
+		rows, _ := tx.Query(ctx, lacksSQL, by, oids, wanted, columns, pgcatalog.RoleOf(db))
 		lacks, err = pgx.CollectRows(rows, pgx.RowToStructByPos[lack])
 		return err
 	})

@@ -1,2 +1,2 @@
--- Returns whether the role may silence triggers, from Postgres 15 on, which has the function.
-SELECT pg_catalog.has_parameter_privilege('session_replication_role', 'SET')
+-- Returns whether the role $1, or the current one if that is empty, may silence triggers, from Postgres 15 on, which has the function.
+SELECT pg_catalog.has_parameter_privilege(CASE $1::pg_catalog.text WHEN '' THEN current_user ELSE $1 END, 'session_replication_role', 'SET')

@@ -1,22 +1,29 @@
--- Row-level security is asked for apart, as no grant helps against it.
-WITH judged AS (
+-- The privileges that the role $5, or the current one if it is empty, lacks. Row-level security is asked for apart, as no grant helps against it.
+WITH role AS (
+    SELECT role.rolname, role.rolsuper OR role.rolbypassrls AS mighty
+    FROM pg_catalog.pg_roles AS role
+    WHERE role.rolname = CASE $5::pg_catalog.text WHEN '' THEN current_user ELSE $5 END
+), judged AS (
     SELECT wanted.*, CASE
-        WHEN wanted.privilege <> 'UPDATE' THEN pg_catalog.has_table_privilege(wanted.oid, wanted.privilege)
-        WHEN wanted.name = '' THEN pg_catalog.has_any_column_privilege(wanted.oid, 'UPDATE')
-        ELSE pg_catalog.has_column_privilege(wanted.oid, wanted.name, 'UPDATE')
+        WHEN wanted.privilege <> 'UPDATE' THEN pg_catalog.has_table_privilege(role.rolname, wanted.oid, wanted.privilege)
+        WHEN wanted.name = '' THEN pg_catalog.has_any_column_privilege(role.rolname, wanted.oid, 'UPDATE')
+        ELSE pg_catalog.has_column_privilege(role.rolname, wanted.oid, wanted.name, 'UPDATE')
     END AS granted
-    FROM unnest($1::pg_catalog.int8[], $2::pg_catalog.oid[], $3::pg_catalog.text[], $4::pg_catalog.text[])
+    FROM role, unnest($1::pg_catalog.int8[], $2::pg_catalog.oid[], $3::pg_catalog.text[], $4::pg_catalog.text[])
         WITH ORDINALITY AS wanted (by, oid, privilege, name, position)
 ), looked AS (
-    SELECT judged.by, class.oid, class.relname, namespace.nspname, pg_catalog.has_schema_privilege(class.relnamespace, 'USAGE') AS usage,
+    SELECT judged.by, class.oid, class.relname, namespace.nspname, role.rolname,
+        pg_catalog.has_schema_privilege(role.rolname, class.relnamespace, 'USAGE') AS usage,
         coalesce(pg_catalog.array_agg(DISTINCT judged.privilege ORDER BY judged.privilege) FILTER (WHERE NOT judged.granted), '{}') AS missing,
-        pg_catalog.row_security_active(class.oid) AS hidden, pg_catalog.min(judged.position) AS position
-    FROM judged
+        class.relrowsecurity AND NOT role.mighty AND (class.relforcerowsecurity OR NOT pg_catalog.pg_has_role(role.rolname, class.relowner, 'USAGE')) AS hidden,
+        pg_catalog.min(judged.position) AS position
+    FROM role, judged
     JOIN pg_catalog.pg_class AS class ON class.oid = judged.oid
     JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
-    GROUP BY judged.by, class.oid, class.relname, class.relnamespace, namespace.nspname
+    GROUP BY judged.by, class.oid, class.relname, class.relnamespace, class.relrowsecurity, class.relforcerowsecurity, class.relowner,
+        namespace.nspname, role.rolname, role.mighty
 )
-SELECT looked.by, pg_catalog.format('%I.%I', looked.nspname, looked.relname), pg_catalog.format('%I', current_user),
+SELECT looked.by, pg_catalog.format('%I.%I', looked.nspname, looked.relname), pg_catalog.format('%I', looked.rolname),
     CASE WHEN looked.usage THEN '' ELSE pg_catalog.format('%I', looked.nspname) END, looked.missing, looked.hidden
 FROM looked
 WHERE NOT looked.usage OR looked.missing <> '{}' OR looked.hidden

@@ -1,0 +1,9 @@
+-- The role $1, or the current one if that is empty, if it does not see other roles' transactions. If $2, no worker is known to have it: then not
+-- the role that installs, or will.
+SELECT pg_catalog.format('%I', role.rolname)
+FROM pg_catalog.pg_roles AS role
+WHERE role.rolname = CASE $1::pg_catalog.text WHEN '' THEN current_user ELSE $1 END
+  AND NOT pg_catalog.pg_has_role(role.oid, 'pg_read_all_stats', 'USAGE')
+  AND (NOT $2::boolean OR EXISTS (
+      SELECT FROM pg_catalog.pg_namespace AS own WHERE own.nspname = 'sexton' AND NOT pg_catalog.pg_has_role(role.oid, own.nspowner, 'USAGE')
+  ));

@@ -1,9 +1,0 @@
--- Rights for the roles that work with Sexton. Run it as the role that ran "sexton migrate up", once more after each upgrade.
--- To log in, a user of its own becomes a member of one of them:
---
---     GRANT :"worker" TO some_user;
---
--- To delete, the application needs nothing of this: the triggers run with the rights of their owner, so
--- a role that may delete a parent may leave a tombstone.
---
--- What the worker needs on the application's tables stands below in comments; with --tables it is granted at the end.
