@@ -4,15 +4,15 @@ WITH skipped AS (
     WHERE ledger.skip_reason IS NOT NULL
     LIMIT $2
 ), jobs AS (
-    SELECT (job.args ->> 'diff_id')::bigint AS diff_id, job.id, job.attempt, job.state, job.scheduled_at,
-        job.errors[pg_catalog.array_upper(job.errors, 1)] ->> 'error' AS error
+    SELECT (job.args OPERATOR(pg_catalog.->>) 'diff_id')::bigint AS diff_id, job.id, job.attempt, job.state, job.scheduled_at,
+        job.errors[pg_catalog.array_upper(job.errors, 1)] OPERATOR(pg_catalog.->>) 'error' AS error
     FROM "sexton".river_job AS job
-    WHERE job.kind = $3 AND job.queue = $3 AND job.state = ANY ('{retryable,discarded}')
+    WHERE job.kind = $3 AND job.queue = $3 AND job.state OPERATOR(pg_catalog.=) ANY ('{retryable,discarded}')
     ORDER BY job.id DESC
     LIMIT $2
 ), failed AS (
     SELECT DISTINCT ON (jobs.diff_id) jobs.diff_id, '' AS skip, coalesce(jobs.error, '') AS error, jobs.attempt::integer AS attempts,
-        CASE WHEN jobs.state = 'retryable' THEN jobs.scheduled_at END AS next
+        CASE WHEN jobs.state OPERATOR(pg_catalog.=) 'retryable' THEN jobs.scheduled_at END AS next
     FROM jobs
     -- A later attempt may have moved it.
     JOIN "public".merge_request_diffs AS diff ON diff.id = jobs.diff_id AND {in_database}

@@ -4,7 +4,7 @@ coalesce((
             SELECT (pg_catalog.min(groups.marked_for_deletion_on)
                 + (today.day - today.cutoff) + 1)::timestamp AT TIME ZONE 'UTC'
             FROM "public".group_deletion_schedules AS schedule
-            JOIN "public".groups ON groups.id = schedule.group_id
+            JOIN "public".groups ON groups.id OPERATOR(pg_catalog.=) schedule.group_id
             WHERE groups.marked_for_deletion_on >= today.cutoff
         ),
         (SELECT pg_catalog.min(failure.retry_at) FROM "sexton".group_deletion_failures AS failure

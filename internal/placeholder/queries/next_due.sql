@@ -2,7 +2,7 @@
 -- own. Infinity is how an operator may put a row off for ever: there is no next time.
 coalesce((
     SELECT extract(epoch FROM pg_catalog.min(next.last_deletion_attempt_at) - pg_catalog.statement_timestamp())
-        + $2::pg_catalog.float8
+        OPERATOR(pg_catalog.+) $2::pg_catalog.float8
     FROM pg_catalog.generate_series(0, $1 - 1) AS tried (times)
     CROSS JOIN LATERAL (
         SELECT detail.last_deletion_attempt_at
