@@ -129,6 +129,79 @@ func (q *Queries) DiffPresent(ctx context.Context, ids []int64) ([]int64, error)
 	return items, nil
 }
 
+const diffQuarantine = `-- name: DiffQuarantine :exec
+UPDATE "sexton".external_diffs
+SET busy_until = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $1::pg_catalog.float8),
+    holder = 'a deletion that may still arrive'
+WHERE diff_id = $2::bigint
+  AND token = $3::bigint
+`
+
+func (q *Queries) DiffQuarantine(ctx context.Context, seconds float64, diffID int64, token int64) error {
+	_, err := q.db.Exec(ctx, diffQuarantine, seconds, diffID, token)
+	return err
+}
+
+const diffRelease = `-- name: DiffRelease :exec
+WITH idle AS (
+    DELETE FROM "sexton".external_diffs
+    WHERE diff_id = $1::bigint
+      AND token = $2::bigint
+      AND (
+          sha256 IS NULL AND skip_reason IS NULL AND NOT kept
+          OR NOT EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id = $1::bigint)
+      )
+    RETURNING diff_id
+)
+UPDATE "sexton".external_diffs AS ledger
+SET busy_until = NULL, holder = NULL
+WHERE ledger.diff_id = $1::bigint
+  AND ledger.token = $2::bigint
+  AND NOT EXISTS (SELECT FROM idle)
+`
+
+// A row that says nothing goes with the claim, and so does that of a deleted diff. No later claim has its token, so a worker that is late
+// ends no claim but its own.
+func (q *Queries) DiffRelease(ctx context.Context, diffID int64, token int64) error {
+	_, err := q.db.Exec(ctx, diffRelease, diffID, token)
+	return err
+}
+
+const diffRenew = `-- name: DiffRenew :execrows
+UPDATE "sexton".external_diffs
+SET busy_until = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $1::pg_catalog.float8)
+WHERE diff_id = $2::bigint
+  AND token = $3::bigint
+  AND busy_until > pg_catalog.clock_timestamp()
+`
+
+func (q *Queries) DiffRenew(ctx context.Context, seconds float64, diffID int64, token int64) (int64, error) {
+	result, err := q.db.Exec(ctx, diffRenew, seconds, diffID, token)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const diffSkip = `-- name: DiffSkip :exec
+UPDATE "sexton".external_diffs
+SET skip_reason = $1::pg_catalog.text,
+    skip_state = $2::pg_catalog.text,
+    skipped_at = pg_catalog.clock_timestamp()
+WHERE diff_id = $3::bigint
+  AND token = $4::bigint
+`
+
+func (q *Queries) DiffSkip(ctx context.Context, reason string, state string, diffID int64, token int64) error {
+	_, err := q.db.Exec(ctx, diffSkip,
+		reason,
+		state,
+		diffID,
+		token,
+	)
+	return err
+}
+
 const diffSkipped = `-- name: DiffSkipped :many
 SELECT skipped.skip_reason::pg_catalog.text AS reason, pg_catalog.count(*)
 FROM (SELECT ledger.skip_reason FROM "sexton".external_diffs AS ledger WHERE ledger.skip_reason IS NOT NULL LIMIT $1) AS skipped
@@ -158,4 +231,24 @@ func (q *Queries) DiffSkipped(ctx context.Context, most int32) ([]DiffSkippedRow
 		return nil, err
 	}
 	return items, nil
+}
+
+const diffUnkeep = `-- name: DiffUnkeep :one
+WITH released AS (
+    UPDATE "sexton".external_diffs SET kept = false WHERE diff_id = $1::bigint AND kept RETURNING diff_id
+)
+SELECT EXISTS (SELECT FROM released) AS released,
+    EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id = $1::bigint) AS there
+`
+
+type DiffUnkeepRow struct {
+	Released bool
+	There    bool
+}
+
+func (q *Queries) DiffUnkeep(ctx context.Context, diffID int64) (DiffUnkeepRow, error) {
+	row := q.db.QueryRow(ctx, diffUnkeep, diffID)
+	var i DiffUnkeepRow
+	err := row.Scan(&i.Released, &i.There)
+	return i, err
 }

@@ -72,7 +72,7 @@ func (r *run) due(ctx context.Context, on *batch.Session, limit int, kinds []boo
 		return nil, nil
 	}
 	known := slices.AppendSeq([]int64{}, maps.Keys(r.users))
-	_, err := on.Run(ctx, batch.Statement{
+	_, err := on.RunOwn(ctx, batch.Statement{
 		SQL: r.statement("load"), Args: []any{known, limit, kinds},
 		Scan: batch.Collect(&fresh, func(row pgx.CollectableRow) (*user, error) {
 			u := &user{}

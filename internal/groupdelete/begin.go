@@ -119,7 +119,7 @@ func (r *run) refuse(ctx context.Context, f batch.Fault) error {
 	r.stats.fail(f)
 	r.stats.Outcome, r.stats.Reason = Stuck, f.Text()
 	names := r.Session.Names
-	return r.send(ctx, r.Session.Limits,
+	return r.sendOwn(ctx,
 		batch.Statement{SQL: statement(names, "blame"), Args: []any{r.group(), f.Text()}},
 		batch.Statement{SQL: statement(names, "refuse", "{type}", r.engine.Plan.key.KeyTypes[0]), Args: []any{r.group(), f.Text(), refusedFor}})
 }
@@ -159,7 +159,7 @@ func (s *standing) kept() string {
 func (r *run) forget(ctx context.Context, g dml.ID) error {
 	p := r.engine.Plan
 	sql := statement(r.Session.Names, "forget", "{groups}", p.table(), "{id}", p.id("target"))
-	err := r.send(ctx, r.Session.Limits, batch.Statement{SQL: sql, Args: []any{p.parameter(g), LeaseKey(g)}})
+	err := r.sendOwn(ctx, batch.Statement{SQL: sql, Args: []any{p.parameter(g), LeaseKey(g)}})
 	return problem.Doing(err, "forget the lease of group %s, which is gone", g)
 }
 

@@ -199,7 +199,9 @@ func (r *run) record(ctx context.Context, tree *drain.Tree) error {
 	r.recorded = time.Now()
 	args := []any{r.group(), r.stats.Step, r.stats.Done}
 	r.mu.Unlock()
-	return tree.Send(ctx, r.Session.Limits, batch.Statement{SQL: statement(r.Session.Names, "record"), Args: args})
+	limits := r.Session.Limits
+	limits.Own = true
+	return tree.Send(ctx, limits, batch.Statement{SQL: statement(r.Session.Names, "record"), Args: args})
 }
 
 // busyPause is how long a run waits that can do nothing until another run on a sub-group is over.
@@ -282,6 +284,13 @@ func (r *run) waitForLock(ctx context.Context) error {
 // send runs one transaction, bounded by the lease that the session works under.
 func (r *run) send(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
 	return r.sendOver(ctx, r.Session, limits, statements...)
+}
+
+// sendOwn is send for statements that fire no trigger of the application.
+func (r *run) sendOwn(ctx context.Context, statements ...batch.Statement) error {
+	limits := r.Session.Limits
+	limits.Own = true
+	return r.send(ctx, limits, statements...)
 }
 
 func (r *run) sendOver(ctx context.Context, session *batch.Session, limits batch.Limits, statements ...batch.Statement) error {

@@ -300,7 +300,7 @@ func (r *run) recordFailure(ctx context.Context) error {
 		f.Message = "rows stay although nothing refers to them"
 	}
 	r.stats.Outcome, r.stats.Reason = Stuck, f.Text()
-	return r.send(ctx, r.Session.Limits, batch.Statement{SQL: statement(r.Session.Names, "blame"), Args: []any{r.group(), f.Text()}})
+	return r.sendOwn(ctx, batch.Statement{SQL: statement(r.Session.Names, "blame"), Args: []any{r.group(), f.Text()}})
 }
 
 // escapeEvery is after how many batches a run looks whether what it has in hand still belongs to the group: what is moved

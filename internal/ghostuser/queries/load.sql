@@ -1,9 +1,9 @@
 -- Due users with one of the kinds of deletion $3, those with the oldest claim first, except the ones that the run knows ($1).
 SELECT job.id, pg_catalog.to_jsonb(job.user_id), job.hard_delete,
-    coalesce(extract(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) job.created_at), 0)::pg_catalog.float8 AS age
+    coalesce(extract(epoch FROM pg_catalog.clock_timestamp() - job.created_at), 0)::pg_catalog.float8 AS age
 FROM "public".users_ghost_user_migrations AS job
-WHERE job.consume_after OPERATOR(pg_catalog.<=) pg_catalog.statement_timestamp()
-  AND job.id OPERATOR(pg_catalog.<>) ALL ($1::bigint[])
-  AND job.hard_delete OPERATOR(pg_catalog.=) ANY ($3::boolean[])
+WHERE job.consume_after <= pg_catalog.statement_timestamp()
+  AND job.id <> ALL ($1::bigint[])
+  AND job.hard_delete = ANY ($3::boolean[])
 ORDER BY job.consume_after, job.id
 LIMIT $2

@@ -1,7 +1,7 @@
 -- Records why a destruction cannot begin, unless it has. The group is put off for $3 seconds.
 INSERT INTO "sexton".group_deletion_failures AS failure (group_id, last_error, retry_at)
-SELECT $1::{type}, $2::pg_catalog.text, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => $3)
-WHERE NOT EXISTS (SELECT FROM "sexton".group_destructions AS begun WHERE begun.group_id OPERATOR(pg_catalog.=) $1)
+SELECT $1::{type}, $2::pg_catalog.text, pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $3)
+WHERE NOT EXISTS (SELECT FROM "sexton".group_destructions AS begun WHERE begun.group_id = $1)
 ON CONFLICT (group_id) DO UPDATE
-SET attempts = failure.attempts OPERATOR(pg_catalog.+) 1, last_error = excluded.last_error, retry_at = excluded.retry_at,
+SET attempts = failure.attempts + 1, last_error = excluded.last_error, retry_at = excluded.retry_at,
     updated_at = pg_catalog.clock_timestamp()

@@ -16,13 +16,6 @@ SELECT coalesce(holder, '')::pg_catalog.text AS holder, coalesce(busy_until, pg_
 FROM "sexton".external_diffs
 WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint;
 
--- name: DiffRenew :execrows
-UPDATE "sexton".external_diffs
-SET busy_until = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => @seconds::pg_catalog.float8)
-WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
-  AND token OPERATOR(pg_catalog.=) @token::bigint
-  AND busy_until OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp();
-
 -- name: DiffConfirm :execrows
 -- Locks the claim: from then on no other worker can take it before the transaction ends.
 SELECT
@@ -31,32 +24,6 @@ WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
   AND token OPERATOR(pg_catalog.=) @token::bigint
   AND busy_until OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()
 FOR UPDATE;
-
--- name: DiffRelease :exec
--- A row that says nothing goes with the claim, and so does that of a deleted diff. No later claim has its token, so a worker that is late
--- ends no claim but its own.
-WITH idle AS (
-    DELETE FROM "sexton".external_diffs
-    WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
-      AND token OPERATOR(pg_catalog.=) @token::bigint
-      AND (
-          sha256 IS NULL AND skip_reason IS NULL AND NOT kept
-          OR NOT EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) @diff_id::bigint)
-      )
-    RETURNING diff_id
-)
-UPDATE "sexton".external_diffs AS ledger
-SET busy_until = NULL, holder = NULL
-WHERE ledger.diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
-  AND ledger.token OPERATOR(pg_catalog.=) @token::bigint
-  AND NOT EXISTS (SELECT FROM idle);
-
--- name: DiffQuarantine :exec
-UPDATE "sexton".external_diffs
-SET busy_until = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => @seconds::pg_catalog.float8),
-    holder = 'a deletion that may still arrive'
-WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
-  AND token OPERATOR(pg_catalog.=) @token::bigint;
 
 -- name: DiffSettle :exec
 -- Notes a diff that is moved, and ends the claim.
@@ -69,14 +36,6 @@ SET size = @size::bigint,
     skipped_at = NULL,
     busy_until = NULL,
     holder = NULL
-WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
-  AND token OPERATOR(pg_catalog.=) @token::bigint;
-
--- name: DiffSkip :exec
-UPDATE "sexton".external_diffs
-SET skip_reason = @reason::pg_catalog.text,
-    skip_state = @state::pg_catalog.text,
-    skipped_at = pg_catalog.clock_timestamp()
 WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
   AND token OPERATOR(pg_catalog.=) @token::bigint;
 
@@ -103,10 +62,3 @@ WHERE NOT EXISTS (SELECT FROM "sexton".external_diff_removals AS queued
 INSERT INTO "sexton".external_diff_removals (diff_id, key, store)
 VALUES (@diff_id, @key, @store::integer)
 RETURNING id;
-
--- name: DiffUnkeep :one
-WITH released AS (
-    UPDATE "sexton".external_diffs SET kept = false WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint AND kept RETURNING diff_id
-)
-SELECT EXISTS (SELECT FROM released) AS released,
-    EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) @diff_id::bigint) AS there;

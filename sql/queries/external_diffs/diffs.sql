@@ -32,3 +32,51 @@ SELECT EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id OP
 SELECT pg_catalog.format('merge_request_diffs/mr-%s/%s', diff.merge_request_id, diff.external_diff)::pg_catalog.text AS key
 FROM "public".merge_request_diffs AS diff
 WHERE diff.id = ANY (@ids::bigint[]) AND diff.stored_externally;
+
+-- name: DiffRenew :execrows
+UPDATE "sexton".external_diffs
+SET busy_until = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => @seconds::pg_catalog.float8)
+WHERE diff_id = @diff_id::bigint
+  AND token = @token::bigint
+  AND busy_until > pg_catalog.clock_timestamp();
+
+-- name: DiffRelease :exec
+-- A row that says nothing goes with the claim, and so does that of a deleted diff. No later claim has its token, so a worker that is late
+-- ends no claim but its own.
+WITH idle AS (
+    DELETE FROM "sexton".external_diffs
+    WHERE diff_id = @diff_id::bigint
+      AND token = @token::bigint
+      AND (
+          sha256 IS NULL AND skip_reason IS NULL AND NOT kept
+          OR NOT EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id = @diff_id::bigint)
+      )
+    RETURNING diff_id
+)
+UPDATE "sexton".external_diffs AS ledger
+SET busy_until = NULL, holder = NULL
+WHERE ledger.diff_id = @diff_id::bigint
+  AND ledger.token = @token::bigint
+  AND NOT EXISTS (SELECT FROM idle);
+
+-- name: DiffQuarantine :exec
+UPDATE "sexton".external_diffs
+SET busy_until = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => @seconds::pg_catalog.float8),
+    holder = 'a deletion that may still arrive'
+WHERE diff_id = @diff_id::bigint
+  AND token = @token::bigint;
+
+-- name: DiffSkip :exec
+UPDATE "sexton".external_diffs
+SET skip_reason = @reason::pg_catalog.text,
+    skip_state = @state::pg_catalog.text,
+    skipped_at = pg_catalog.clock_timestamp()
+WHERE diff_id = @diff_id::bigint
+  AND token = @token::bigint;
+
+-- name: DiffUnkeep :one
+WITH released AS (
+    UPDATE "sexton".external_diffs SET kept = false WHERE diff_id = @diff_id::bigint AND kept RETURNING diff_id
+)
+SELECT EXISTS (SELECT FROM released) AS released,
+    EXISTS (SELECT FROM "public".merge_request_diffs AS diff WHERE diff.id = @diff_id::bigint) AS there;
