@@ -20,14 +20,15 @@ import (
 	"sexton/internal/loosefk"
 	"sexton/internal/pgtest"
 	"sexton/internal/placeholder"
+	"sexton/internal/retention"
 )
 
 // everyJob are the jobs with all components enabled.
 func everyJob(t *testing.T) []Job {
 	c := configuration(t, "SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_PLACEHOLDER_USERS__ENABLED=true",
-		"SEXTON_ADJOURNED_GROUPS__ENABLED=true", "SEXTON_EXTERNAL_DIFFS__ENABLED=true")
+		"SEXTON_ADJOURNED_GROUPS__ENABLED=true", "SEXTON_EXTERNAL_DIFFS__ENABLED=true", "SEXTON_RETENTION__ENABLED=true")
 	jobs := Jobs(c)
-	require.Len(t, jobs, 8)
+	require.Len(t, jobs, 9)
 	return jobs
 }
 
@@ -75,7 +76,7 @@ func TestReferenceHasEachStatistic(t *testing.T) {
 	statistics := map[string]any{
 		LooseForeignKeys: loosefk.Stats{}, GhostUsers: ghostuser.Stats{}, PlaceholderCleanup: placeholder.Stats{},
 		DeletePlaceholder: placeholder.Verdict{}, AdjournedGroupDeletion: groupschedule.Stats{}, GroupDestroy: groupdelete.Stats{},
-		ScheduleExternalDiffs: scheduleStats{}, MigrateExternalDiff: moveStats{},
+		ScheduleExternalDiffs: scheduleStats{}, MigrateExternalDiff: moveStats{}, RetentionCleanup: retention.Stats{},
 	}
 	jobs := everyJob(t)
 	common := named(text.list("Statistics of several kinds"))
@@ -150,7 +151,7 @@ type reference string
 
 func readReference(t *testing.T) reference {
 	var text strings.Builder
-	for _, name := range []string{"jobs", "loose-foreign-keys", "users", "placeholder-users", "groups", "external-diffs"} {
+	for _, name := range []string{"jobs", "loose-foreign-keys", "users", "placeholder-users", "groups", "external-diffs", "retention"} {
 		text.Write(pgtest.Must(os.ReadFile("../docs/" + name + ".md"))(t))
 		text.WriteString("\n## \n")
 	}

@@ -197,7 +197,7 @@ func (k kind[T]) args(database string) (args T) {
 func (k kind[T]) subscription(deps Deps, db database.Database) *listen.Subscription {
 	job := k.job(deps.Config)
 	key1, key2 := triggers.AwakeKey(job.Kind)
-	tables := []string{pgx.Identifier{db.Names.Tracked, job.DeletionTable}.Sanitize()}
+	var tables []string
 	for _, wake := range job.wakesIn(db.Names.Tracked) {
 		if table := (pgx.Identifier{wake.Schema, wake.Table}).Sanitize(); !slices.Contains(tables, table) {
 			tables = append(tables, table)

@@ -171,6 +171,7 @@ func families(c *config.Config) []family {
 		{migrate.PlaceholderUsers, func() []Job { return []Job{placeholderCleanup(c).job(c), deletePlaceholder(c).job(c)} }},
 		{migrate.AdjournedGroups, func() []Job { return []Job{adjournedGroups(c).job(c), groupDestroy(c).job(c)} }},
 		{migrate.ExternalDiffs, func() []Job { return []Job{scheduleDiffs(c).job(c), migrateDiff(c).job(c)} }},
+		{"retention", func() []Job { return []Job{retentionCleanup(c).job(c)} }},
 	}
 }
 

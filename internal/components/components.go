@@ -23,7 +23,7 @@ import (
 
 // all are the components in the order in which they are shown.
 var all = []*Component{ //nolint:gochecknoglobals // a test adds one; nothing else changes it
-	looseForeignKeys(), ghostUsers(), placeholderUsers(), adjournedGroups(), externalDiffs(),
+	looseForeignKeys(), ghostUsers(), placeholderUsers(), adjournedGroups(), externalDiffs(), retentionRules(),
 }
 
 // Enabled returns the components that the configuration enables.

@@ -129,6 +129,8 @@ type Planned struct {
 	RemovalsDue int64 `json:"removals_due,omitempty"`
 	// NextDueAt is the time when the next one falls due that is not yet; nil where none does.
 	NextDueAt *time.Time `json:"next_due_at"`
+	// Details are of this component alone.
+	Details Details `json:"details,omitempty"`
 }
 
 // Planner counts what a pass of one kind would do now.

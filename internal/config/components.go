@@ -263,6 +263,82 @@ type DiffRule string
 // Choices lists the rules.
 func (DiffRule) Choices() []string { return []string{"always", "outdated"} }
 
+// Retention configures the deletion of rows whose time is over.
+type Retention struct {
+	// Enabled enables the job.
+	Enabled bool `yaml:"enabled"`
+	// Schedule is when the job searches for due rows, in UTC.
+	Schedule Schedule `default:"*/10 * * * *" yaml:"schedule"`
+	// Target is how long a statement should take.
+	Target time.Duration `check:"1ms..1s" default:"20ms" yaml:"target"`
+	// Duty is the share of its time, in percent, that a pass works; auto follows the load of the server.
+	Duty Duty `default:"auto" yaml:"duty"`
+	// Rules are the tables with rows to delete, in the jobs database.
+	Rules []RetentionRule `yaml:"rules"`
+}
+
+// RetentionRule says how long rows of a table are kept.
+type RetentionRule struct {
+	Table string `yaml:"table,required"`
+	// Column is of type timestamptz, timestamp (UTC), date, integer or bigint. Rows with NULL are kept.
+	Column string `yaml:"column,required"`
+	// Keep is how long a row is kept after the time in the column, such as 90d or 12h.
+	Keep Age `yaml:"keep,required"`
+	// Unit is s or ms if the column is an integer: the time since 1970.
+	Unit EpochUnit `yaml:"unit"`
+	// Conditions, all of which must hold, say which rows are deleted; the others are kept.
+	Conditions []definitions.Condition `yaml:"conditions"`
+	// Event writes an event with the keys of the rows of each batch: true for the keys alone, or a list of further columns of the rows.
+	Event yamlfile.Columns `yaml:"event"`
+	// DryRun counts the due rows and deletes none.
+	DryRun bool `yaml:"dry_run"`
+}
+
+// Age is a duration in days, such as 90d, or with Go's units.
+type Age time.Duration
+
+// longestAge is far below what a time.Duration holds.
+const longestAge = 36_500 * 24 * time.Hour
+
+// MarshalText is the number of days, or the duration if it is not whole days.
+func (a Age) MarshalText() ([]byte, error) {
+	if d := time.Duration(a); d == 0 || d%(24*time.Hour) != 0 {
+		return []byte(d.String()), nil
+	}
+	return append(strconv.AppendInt(nil, int64(time.Duration(a)/(24*time.Hour)), 10), 'd'), nil
+}
+
+// UnmarshalText reads a number of days or a duration.
+func (a *Age) UnmarshalText(text []byte) error {
+	number, days := strings.CutSuffix(string(text), "d")
+	age, err := time.ParseDuration(string(text))
+	if days {
+		var count uint64
+		count, err = strconv.ParseUint(number, 10, 16)
+		age = time.Duration(count) * 24 * time.Hour
+	}
+	if err != nil || age < 0 || age > longestAge {
+		return errors.New("must be a number of days or a duration from 0s to 36500d, such as 90d, 12h or 0s")
+	}
+	*a = Age(age)
+	return nil
+}
+
+// EpochUnit is the unit of an integer that is a time since 1970, or empty.
+type EpochUnit string
+
+// MarshalText is the unit.
+func (u EpochUnit) MarshalText() ([]byte, error) { return []byte(u), nil }
+
+// UnmarshalText reads a unit.
+func (u *EpochUnit) UnmarshalText(text []byte) error {
+	if unit := string(text); unit != "" && unit != "s" && unit != "ms" {
+		return errors.New("must be s or ms")
+	}
+	*u = EpochUnit(text)
+	return nil
+}
+
 // Schedule is a cron expression with five fields (minute, hour, day of month, month, day of week), or one
 // of @hourly, @daily, @every 90s and the like.
 type Schedule string

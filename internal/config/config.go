@@ -22,6 +22,7 @@ type Config struct {
 	PlaceholderUsers PlaceholderUsers `yaml:"placeholder_users"`
 	AdjournedGroups  AdjournedGroups  `yaml:"adjourned_groups"`
 	ExternalDiffs    ExternalDiffs    `yaml:"external_diffs"`
+	Retention        Retention        `yaml:"retention"`
 	HTTP             HTTP             `yaml:"http"`
 	Log              Log              `yaml:"log"`
 

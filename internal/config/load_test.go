@@ -136,7 +136,7 @@ func TestLoadErrors(t *testing.T) {
 		"empty databases":   {"databases:\n", "sexton.yaml: databases" + noDatabase},
 		"no mapping":        {"- databases\n", "sexton.yaml:1:1: the top level must be a mapping of keys"},
 		"databases as list": {"databases: [main]\n", "sexton.yaml:1:12: databases: must be a mapping of names, not a list"},
-		"no database, and":  {"foo_bar: 1\n", "sexton.yaml: databases" + noDatabase + "\nsexton.yaml:1:1: foo_bar: unknown key (known keys: databases, jobs, loose_foreign_keys, ghost_users, placeholder_users, adjourned_groups, external_diffs, http, log)"},
+		"no database, and":  {"foo_bar: 1\n", "sexton.yaml: databases" + noDatabase + "\nsexton.yaml:1:1: foo_bar: unknown key (known keys: databases, jobs, loose_foreign_keys, ghost_users, placeholder_users, adjourned_groups, external_diffs, retention, http, log)"},
 		"empty database":    {"databases:\n  main:\n", "sexton.yaml:2:3: databases.main.url: is missing"},
 		"empty url":         {"databases: {main: {url: \"\"}}\n", "sexton.yaml:1:25: databases.main.url: is empty (write postgres://user:password@host:5432/database)"},
 		"unset variable":    {"databases: {main: {url: \"${NO_URL}\"}}\n", "sexton.yaml:1:25: databases.main.url: the environment variable NO_URL is not set"},

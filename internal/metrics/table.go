@@ -103,6 +103,10 @@ var (
 	DiffsSkipped       = counter("sexton_external_diffs_skipped_total", "Diffs left in the database, by reason.", "database", "reason")
 	DiffObjectsRemoved = counter("sexton_external_diff_objects_removed_total", "Objects of deleted and restored diffs that were removed.", "database")
 
+	RetentionDeleted       = counter("sexton_retention_deleted_rows_total", "Rows deleted by retention rules, with rows below them, by table.", "database", "table")
+	RetentionPartlyCleared = counter("sexton_retention_partly_cleared_rows_total",
+		"Rows restored while rows below them were deleted.", "database")
+
 	Up             = gauge("sexton_up", "1 if the database answers and accepts writes. A database that does not answer has no other gauge.", "database")
 	ScrapeComplete = gauge("sexton_scrape_complete", "1 if all gauges of the database could be read in time.", "database")
 	ReloadFailed   = gauge("sexton_reload_failed", "1 if the last reload found wrong configuration or definitions and kept the old ones.")

@@ -33,7 +33,9 @@ func (r *rule) index(ctx context.Context, read dml.Reader, leaf pgcatalog.Table,
 	if err != nil {
 		return "", err
 	}
-	var plans []struct{ Plan explained }
+	var plans []struct {
+		Plan explained `json:"Plan"`
+	}
 	if err := json.Unmarshal(text, &plans); err != nil || len(plans) == 0 {
 		return "", fmt.Errorf("read the plan of a query: %w", err)
 	}
@@ -179,8 +181,8 @@ func shownValue(value any) string {
 func (r *rule) allDue(ctx context.Context, read dml.Reader, from string, cutoff any) (bool, error) {
 	args := &dml.Args{}
 	due := r.due("child", cutoff, args)
-	sql := fmt.Sprintf("SELECT NOT EXISTS (SELECT FROM %[1]s WHERE %[2]s OPERATOR(pg_catalog.>=) %[3]s) AND NOT EXISTS (SELECT FROM %[1]s WHERE (%[4]s) IS NOT TRUE) "+
-		"AND EXISTS (SELECT FROM %[1]s)", from, r.column("child"), r.bound(r.parameter(cutoff, args)), due)
+	sql := fmt.Sprintf("SELECT NOT EXISTS (SELECT FROM %[1]s WHERE %[2]s OPERATOR(pg_catalog.>=) %[3]s) "+
+		"AND NOT EXISTS (SELECT FROM %[1]s WHERE (%[4]s) IS NOT TRUE) AND EXISTS (SELECT FROM %[1]s)", from, r.column("child"), r.bound(r.parameter(cutoff, args)), due)
 	found, err := dml.Select(ctx, read, pgx.RowTo[bool], sql, args.Values...)
 	return err == nil && found[0], err
 }

@@ -98,6 +98,11 @@ func printPlan(w io.Writer, planned operator.PlannedDatabase) {
 		}
 		return []any{job.Kind, due, job.NextRun, job.NextDueAt, job.WaitingFor}
 	})
+	for _, job := range planned.Jobs {
+		if job.Details != nil {
+			job.Details.Print(w)
+		}
+	}
 }
 
 // printMissing prints each missing index once, with its reason as an SQL comment, so that all of it can be

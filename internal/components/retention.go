@@ -1,0 +1,140 @@
+package components
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/dbsqlc"
+	"sexton/internal/doctor"
+	"sexton/internal/drain/dml"
+	"sexton/internal/installation"
+	"sexton/internal/migrate"
+	"sexton/internal/retention"
+	"sexton/internal/words"
+	riverjobs "sexton/river_jobs"
+)
+
+const retentionKey = "retention"
+
+func retentionRules() *Component {
+	return &Component{
+		Key: retentionKey, Units: map[string]string{retention.Table: "row"},
+		Backlog: func(ctx context.Context, _ Source, db database.Database) ([]Backlog, error) {
+			backlog, err := ReadBacklog(ctx, db, retentionKey)
+			if err != nil {
+				return nil, err
+			}
+			rules, err := retention.ReadStates(ctx, db.Pool)
+			backlog.Details = ruleStates{rules}
+			return []Backlog{backlog}, err
+		},
+		Failures: Keyed("retention", "rule", "due now", "has not failed",
+			func(ctx context.Context, all *installation.Connections, limit int) ([]retention.State, error) {
+				return retention.ReadFailed(ctx, all.Jobs().Pool, limit)
+			},
+			func(rule retention.State) dml.ID { return dml.ID{Text: rule.Rule} },
+			func(all *installation.Connections, rule retention.State) Failure {
+				failure := Failure{Error: rule.LastError, Attempts: rule.Attempts, Since: rule.CheckedAt}
+				if cron, err := all.Config.Retention.Schedule.Parse(); err == nil {
+					failure.Next = cron.Next(time.Now().UTC())
+				}
+				return failure
+			},
+			func(ctx context.Context, all *installation.Connections, rule dml.ID) (rules int64, err error) {
+				err = installation.Waking(ctx, all.Jobs(), riverjobs.RetentionCleanup, func(tx pgx.Tx) (err error) {
+					rules, err = retention.Retry(ctx, tx, rule.Text)
+					return err
+				})
+				return rules, err
+			}),
+		Plan: map[string]Planner{riverjobs.RetentionCleanup: planRetention},
+		Grants: func(g Granting) []migrate.TableGrant {
+			t := grants{schema: g.Database.Schema}
+			for _, rule := range g.Config.Retention.Rules {
+				t.named(rule.Table, deletesRows)
+			}
+			return t.list
+		},
+		Checks: []Check{{Name: "retention", When: Binding, Look: func(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
+			plan, found, err := riverjobs.CheckRetention(ctx, x.Config, x.DB, x.DB.Pool)
+			if err != nil || plan == nil {
+				return doctor.Findings(found), err
+			}
+			missing, err := retention.MissingPrivileges(ctx, x.DB.Pool, plan)
+			if err != nil {
+				return nil, err
+			}
+			seen, err := plan.Foresee(ctx, x.DB.Pool, PlanLimits().StatementTimeout)
+			return doctor.Findings(append(found, riverjobs.Placed(x.Config, append(missing, retention.Findings(seen)...))...)), err
+		}}},
+	}
+}
+
+// planRetention counts the due rows of all rules.
+func planRetention(ctx context.Context, _ dbsqlc.DBTX, c *config.Config, db database.Database) (planned Planned, err error) {
+	plan, problems, err := riverjobs.CheckRetention(ctx, c, db, db.Pool)
+	if err == nil {
+		err = problems.Err()
+	}
+	if err != nil {
+		return planned, err
+	}
+	seen, err := plan.Foresee(ctx, db.Pool, PlanLimits().StatementTimeout)
+	for _, rule := range seen {
+		if !rule.DryRun {
+			planned.Due, planned.Capped = planned.Due+rule.Due, planned.Capped || rule.Capped || rule.Unknown != ""
+		}
+	}
+	planned.Capped, planned.Due = planned.Capped || planned.Due > PendingCap, min(planned.Due, PendingCap)
+	planned.Details = foreseenRules{seen}
+	return planned, err
+}
+
+// foreseenRules is what a pass would do for each rule.
+type foreseenRules struct {
+	Rules []retention.Foreseen `json:"rules"`
+}
+
+// Print lists the rules.
+func (d foreseenRules) Print(w io.Writer) {
+	words.List(w, "", "\nRULE\tDUE\tOLDEST\tINDEX\tDELETES BELOW", d.Rules, func(r retention.Foreseen) []any {
+		due := words.Capped(r.Due, r.Capped)
+		if r.DryRun {
+			due += " (dry run)"
+		}
+		if r.Unknown != "" {
+			due = words.Cell(&r.Unknown)
+		}
+		return []any{r.Rule, due, words.Cell(&r.Oldest), words.Cell(&r.Index), words.Cell(new(words.Listed(r.Below)))}
+	})
+	for _, r := range d.Rules {
+		for _, key := range r.Blocking {
+			_, _ = fmt.Fprintf(w, "%s: %s\n", r.Rule, key)
+		}
+	}
+	for _, p := range retention.Findings(d.Rules) {
+		_, _ = fmt.Fprintf(w, "%s (%s)\n", p.Message, p.Fix)
+	}
+}
+
+// ruleStates are the results of the rules in the last pass.
+type ruleStates struct {
+	Rules []retention.State `json:"rules,omitempty"`
+}
+
+// Print lists the rules.
+func (d ruleStates) Print(w io.Writer) {
+	words.List(w, "", "\nRULE\tLEFT\tNOT DELETED\tLAST PASS\tERROR", d.Rules, func(r retention.State) []any {
+		left := words.Capped(r.Pending, r.Capped)
+		if r.DryRun {
+			left += " (dry run)"
+		}
+		return []any{r.Rule, left, r.Kept, words.Age(&r.CheckedAt), &r.LastError}
+	})
+}

@@ -1,0 +1,148 @@
+package riverjobs
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/riverqueue/river"
+
+	"sexton/internal/config"
+	"sexton/internal/database"
+	"sexton/internal/definitions"
+	"sexton/internal/each"
+	"sexton/internal/jobrun"
+	"sexton/internal/metrics"
+	"sexton/internal/migrate"
+	"sexton/internal/pgcatalog"
+	"sexton/internal/problem"
+	"sexton/internal/retention"
+	"sexton/triggers"
+)
+
+// RetentionCleanup is the kind of the job that deletes rows whose time is over.
+const RetentionCleanup = "retention_cleanup"
+
+const (
+	retentionTTL     = time.Minute
+	retentionRuntime = 50 * time.Second
+)
+
+// RetentionCleanupArgs names the database.
+type RetentionCleanupArgs struct {
+	Database string `json:"database" river:"unique"`
+}
+
+// Kind is frozen: it stands in the rows of running installations.
+func (RetentionCleanupArgs) Kind() string { return RetentionCleanup }
+
+// InsertOpts make the job unique while one is waiting or running. It is tried once: the next tick is the retry.
+func (RetentionCleanupArgs) InsertOpts() river.InsertOpts { return once(RetentionCleanup, 1) }
+
+func retentionCleanup(c *config.Config) kind[RetentionCleanupArgs] {
+	return kind[RetentionCleanupArgs]{
+		Job: Job{
+			Cron: c.Retention.Schedule, Summary: "deletes rows that are older than their rule keeps them",
+			Args: map[string]string{"database": migrate.Text}, Defaults: map[string]any{"database": c.Jobs.Database},
+			DeletionTable: retention.Table,
+			Wakes:         []triggers.Wake{{Schema: pgcatalog.Schema, Table: retention.Table, Due: "NEW.due"}},
+			Check: func(ctx context.Context, c *config.Config, jobs database.Database) (problem.List, error) {
+				_, problems, err := CheckRetention(ctx, c, jobs, jobs.Pool)
+				return problems, err
+			},
+			entries: func([]definitions.Definition) []string { return retentionEntries(c) },
+		},
+		argsOf: func(database string) RetentionCleanupArgs { return RetentionCleanupArgs{Database: database} },
+		bounds: func(args RetentionCleanupArgs) bounds {
+			return bounds{
+				database: args.Database, lease: "retention/cleanup_worker:" + args.Database, ttl: retentionTTL, timeout: retentionTTL + longer(c) + slowNetwork,
+			}
+		},
+		pass: passRetention,
+		due:  dueBy[RetentionCleanupArgs]("retention rules", retention.DueSQL, "0::pg_catalog.float8"),
+		rest: func(ctx context.Context, _ Deps, db database.Database) (time.Duration, error) {
+			return untilRetried(ctx, db, RetentionCleanup, retryPause)
+		},
+	}
+}
+
+// retentionRules returns the configured rules as the domain takes them.
+func retentionRules(c *config.Config) []retention.Rule {
+	return each.Of(c.Retention.Rules, func(r config.RetentionRule) retention.Rule {
+		return retention.Rule{
+			Table: r.Table, Column: r.Column, Keep: time.Duration(r.Keep), Unit: string(r.Unit), Conditions: r.Conditions,
+			Event: r.Event != nil, EventColumns: r.Event, DryRun: r.DryRun,
+		}
+	})
+}
+
+// retentionEntries are the rules, a line for each.
+func retentionEntries(c *config.Config) []string {
+	return each.Of(c.Retention.Rules, func(r config.RetentionRule) string {
+		entry := fmt.Sprintf("%s keep %s%s%s dry_run=%t", listEntry(c, "retention", r.Table, r.Column), time.Duration(r.Keep), r.Unit,
+			conditionsEntry(r.Conditions), r.DryRun)
+		if r.Event != nil {
+			entry += " event" + eventColumns(r.Event)
+		}
+		return entry
+	})
+}
+
+// CheckRetention binds the rules to the database, which names what does not fit at the place of the file where it stands.
+func CheckRetention(ctx context.Context, c *config.Config, db database.Database, on pgcatalog.Beginner) (*retention.Plan, problem.List, error) {
+	plan, found, err := retention.Resolve(ctx, on, db.Names.Tracked, retentionRules(c))
+	if err != nil {
+		return nil, nil, err
+	}
+	return plan, Placed(c, found), nil
+}
+
+func passRetention(ctx context.Context, p *pass, _ RetentionCleanupArgs) (jobrun.Result, error) {
+	stats, err := runRetention(ctx, p)
+	if stats == nil {
+		return jobrun.Result{}, err
+	}
+	result := jobrun.Result{
+		Stats: stats, Changed: stats.Changed(), Faults: stats.Errors, Processed: stats.Rows(), Waited: stats.Held,
+		Over: stats.OverLimit, Left: "due rows are left", Stopped: stats.Interrupted, Idle: stats.Rows() == 0,
+		Counts: jobrun.Counts{metrics.RetentionDeleted: stats.Deleted, metrics.RetentionPartlyCleared: {"": stats.PartlyCleared}},
+	}
+	for _, counts := range stats.Errors {
+		result.Failed += counts.Count
+	}
+	return result, err
+}
+
+func runRetention(ctx context.Context, p *pass) (*retention.Stats, error) {
+	session, release, err := p.session(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	session.Kept = p.Config.LooseForeignKeys.Undo.On()
+	var plan *retention.Plan
+	var problems problem.List
+	if err := p.granted.During(ctx, func() (err error) {
+		plan, problems, err = CheckRetention(ctx, p.Config, p.db, session.Conn)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	if err := p.fits(ctx, RetentionCleanup, p.db, problems); err != nil {
+		return nil, err
+	}
+	settings, said := p.Config.Retention, ""
+	engine := retention.Engine{
+		Session: session, Plan: plan, Runtime: retentionRuntime, Target: settings.Target, Duty: settings.Duty.Fixed(),
+		Throttle: p.throttle(session, settings.Duty),
+		Progress: func(ctx context.Context, stats *retention.Stats) {
+			changed := stats.WaitingFor != said
+			said = stats.WaitingFor
+			p.progress(ctx, stats, changed)
+		},
+		PartlyCleared: func(ctx context.Context, rule, table, row string) {
+			p.log.WarnContext(ctx, "row_partly_cleared", "rule", rule, "table", table, "row", row)
+		},
+	}
+	return engine.Run(ctx)
+}
