@@ -1,11 +1,14 @@
 package schema
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +26,7 @@ import (
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
 	"sexton/internal/words"
+	"sexton/internal/yamlfile"
 )
 
 // proposal is the output of `sexton init --json`.
@@ -32,6 +36,8 @@ type proposal struct {
 	Chosen []*ForeignKey `json:"chosen"`
 	Kept   []*ForeignKey `json:"kept"`
 	Files  []string      `json:"files"`
+	// Definitions is the text of the file of definitions; Files are empty if it was not written.
+	Definitions string `json:"definitions"`
 	// Indexes are the statements for missing indexes, Drops the statements that end the constraints.
 	Indexes []string `json:"indexes"`
 	Drops   []string `json:"drops"`
@@ -42,31 +48,40 @@ const notChosen = "not chosen"
 
 func initCommand(env *cli.Env) *cobra.Command {
 	var name string
-	var tables []string
+	var o initOptions
 	cmd := env.Reports(&cobra.Command{
 		Use:   "init",
 		Short: "Propose definitions for the foreign keys of a database, and write the files",
 		Long: `Looks at the foreign keys of a database, says what a deletion costs today, and writes sexton.yaml (if there is none)
 and definitions (loose_foreign_keys.yml) that can stand for keys with ON DELETE CASCADE and SET NULL. Keys for which a definition would end a
 deletion in another way are kept, each with the reason; with --tables, those of other children, too. The database is not
-changed: the statements that do it are printed, in the order in which nothing is lost. "sexton definitions foreign-keys" prints the way back.`,
-		Example: "  sexton init\n  sexton init --tables issues,notes",
+changed: the steps that follow are printed in their order, SQL and shell apart. --dry-run writes no file, and prints the definitions instead. --add adds keys
+without a definition to files that exist; it keeps their comments.`,
+		Example: "  sexton init --dry-run\n  sexton init --tables issues,notes\n  sexton init --tables labels --add",
 	}, func(ctx context.Context, _ []string) error {
 		return env.WithAll(ctx, func(all *installation.Connections) error {
 			name, err := cli.ChooseDatabase(all.Config, name)
 			if err != nil {
 				return err
 			}
-			return initialize(ctx, env, all, all.Database(name), tables)
+			return initialize(ctx, env, all, all.Database(name), o)
 		})
 	})
 	cmd.Flags().StringVar(&name, "database", "", "`NAME` of the database to look at (default: the first)")
-	cmd.Flags().StringSliceVar(&tables, "tables", nil, "take the keys of these `CHILDREN` only, named as in definitions")
+	cmd.Flags().BoolVar(&o.dry, "dry-run", false, "write no file, and print the definitions")
+	cmd.Flags().BoolVar(&o.add, "add", false, "add keys to files that exist")
+	cmd.Flags().StringSliceVar(&o.tables, "tables", nil, "take the keys of these `CHILDREN` only, named as in definitions")
 	return cmd
 }
 
-func initialize(ctx context.Context, env *cli.Env, all *installation.Connections, db database.Database, tables []string) error {
-	files, err := outputs(all.Config)
+// initOptions are the flags of init.
+type initOptions struct {
+	tables   []string
+	dry, add bool
+}
+
+func initialize(ctx context.Context, env *cli.Env, all *installation.Connections, db database.Database, o initOptions) error {
+	files, existing, err := outputs(all.Config, o)
 	if err != nil {
 		return err
 	}
@@ -75,7 +90,10 @@ func initialize(ctx context.Context, env *cli.Env, all *installation.Connections
 	if err != nil {
 		return err
 	}
-	if err := choose(keys, tables); err != nil {
+	if err := defined(keys, existing, all.Config); err != nil {
+		return err
+	}
+	if err := choose(keys, o.tables); err != nil {
 		return err
 	}
 	p := proposal{Database: db.Name, Chosen: Chosen(keys, nil), Kept: []*ForeignKey{}, Files: []string{}, Indexes: []string{}, Drops: []string{}}
@@ -98,10 +116,20 @@ func initialize(ctx context.Context, env *cli.Env, all *installation.Connections
 	if p.Indexes, err = indexes(ctx, all, db, text); err != nil {
 		return err
 	}
-	if err := writeFiles(files, text, all.Config); err != nil {
-		return err
+	if len(existing) > 0 {
+		if text, err = add(ctx, all, files[0], existing, text); err != nil {
+			return err
+		}
+	} else {
+		text = append([]byte("# Written by sexton init. All keys: docs/definitions.md\n"), text...)
 	}
-	p.Files = files
+	p.Definitions = string(text)
+	if !o.dry {
+		if err := writeFiles(files, text, all.Config); err != nil {
+			return err
+		}
+		p.Files = files
+	}
 	return env.Print(p, p.print)
 }
 
@@ -136,33 +164,76 @@ func indexes(ctx context.Context, all *installation.Connections, db database.Dat
 	return each.Of(missing, func(p problem.Problem) string { return p.Fix }), err
 }
 
-// outputs are the files to write: the definitions where the configuration looks for them, and a configuration if there is none.
-func outputs(c *config.Config) ([]string, error) {
-	if len(c.LooseForeignKeys.Definitions) == 0 {
-		return nil, cli.Usage(errors.New("loose_foreign_keys.definitions names no file to write; remove the key, or name one"))
+// defined gives the keys that have a definition a reason.
+func defined(keys []*ForeignKey, existing []byte, c *config.Config) error {
+	if len(existing) == 0 {
+		return nil
 	}
-	paths := c.LooseForeignKeys.Definitions[:1:1]
+	defs, err := installation.LoadDefinitions(c)
+	for _, k := range Chosen(keys, nil) {
+		child, _ := definitions.ParseName(k.Child)
+		parent, _ := definitions.ParseName(k.Parent)
+		if slices.ContainsFunc(defs, func(d definitions.Definition) bool {
+			return d.Child == child && d.Parent == parent && slices.Equal(slices.Sorted(slices.Values(d.Columns)), slices.Sorted(slices.Values(k.Columns)))
+		}) {
+			k.Reason = "it has a definition"
+		}
+	}
+	return err
+}
+
+// add returns a file of definitions with those of text added. It refuses what does not fit the other definitions, or the databases.
+func add(ctx context.Context, all *installation.Connections, path string, existing, text []byte) ([]byte, error) {
+	merged, err := merge(existing, text)
+	if err != nil {
+		return nil, problem.Doing(err, "add to %s", path)
+	}
+	files := []definitions.File{{Name: path, Data: merged}}
+	for _, other := range all.Config.LooseForeignKeys.Definitions[1:] {
+		data, err := yamlfile.ReadFile(other)
+		if err != nil {
+			return nil, problem.Doing(err, "read %s", other)
+		}
+		files = append(files, definitions.File{Name: other, Data: data})
+	}
+	defs, err := definitions.Parse(files...)
+	if err != nil {
+		return nil, err
+	}
+	_, problems, err := loosefk.Resolve(ctx, all.Sites(), defs)
+	return merged, cmp.Or(err, problems.Err())
+}
+
+// outputs are the files to write: the definitions where the configuration looks for them, with the text that is there if keys are added, and a configuration
+// if there is none.
+func outputs(c *config.Config, o initOptions) (paths []string, existing []byte, err error) {
+	if len(c.LooseForeignKeys.Definitions) == 0 {
+		return nil, nil, cli.Usage(errors.New("loose_foreign_keys.definitions names no file to write; remove the key, or name one"))
+	}
+	paths = c.LooseForeignKeys.Definitions[:1:1]
+	if existing, err = os.ReadFile(paths[0]); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, err
+	}
+	if len(existing) > 0 && !o.add && !o.dry {
+		return nil, nil, cli.Usage(fmt.Errorf("%s exists: --add adds keys to it, --dry-run prints what would be added", paths[0]))
+	}
 	if c.Path == "" {
 		paths = append(paths, config.DefaultFile)
 	}
-	for _, path := range paths {
-		if _, err := os.Lstat(path); err == nil {
-			return nil, cli.Usage(fmt.Errorf("%s is there already: move it away, run init again, and put the two together", path))
-		}
-	}
-	return paths, nil
+	return paths, existing, nil
 }
 
 func writeFiles(paths []string, text []byte, c *config.Config) error {
-	contents := []string{
-		"# Written by sexton init. All keys: docs/definitions.md\n" + string(text),
-		"# Written by sexton init. All keys: docs/configuration.md\n" + configuration(c),
-	}
+	contents := []string{string(text), "# Written by sexton init. All keys: docs/configuration.md\n" + configuration(c)}
 	for i, path := range paths {
-		file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // They hold no secrets, and others run the worker.
+		if target, err := filepath.EvalSymlinks(path); err == nil {
+			path = target
+		}
+		// A reader sees the old file or the new one.
+		next := path + ".new"
+		err := os.WriteFile(next, []byte(contents[i]), 0o644) //nolint:gosec // They hold no secrets, and others run the worker.
 		if err == nil {
-			_, err = file.WriteString(contents[i])
-			err = errors.Join(err, file.Close())
+			err = os.Rename(next, path)
 		}
 		if err != nil {
 			return problem.Doing(err, "write %s", path)
@@ -215,12 +286,19 @@ func (p *proposal) print(w io.Writer) {
 		return
 	}
 	printKeys(w, p.Chosen)
-	said("\nwritten: %s\n\nNow, in this order; each step may be repeated:\n", words.Listed(p.Files))
-	if len(p.Indexes) > 0 {
-		said("-- Indexes that deletions lack. If one of these fails, sexton plan prints how to repair its index\n%s\n", strings.Join(p.Indexes, "\n"))
+	if len(p.Files) == 0 {
+		said("\nNo file was written. The definitions:\n\n%s", p.Definitions)
+	} else {
+		said("\nwritten: %s", words.Listed(p.Files))
 	}
-	said("-- Deletions are recorded beside the foreign keys: nothing changes yet\nsexton migrate up\nsexton triggers install\n")
-	said("-- With a worker (sexton run) ready, the keys go, one by one. What waits longer than 2 s for a lock fails: repeat it")
+	said("\nNow, in this order; each step may be repeated:\n")
+	if len(p.Indexes) > 0 {
+		said("-- SQL: indexes that deletions lack. If one of these fails, sexton plan prints how to repair its index\n%s\n", strings.Join(p.Indexes, "\n"))
+	}
+	said("# Shell: Sexton's tables, the rights of your roles, triggers. Deletions are recorded while the foreign keys exist: nothing changes yet")
+	said("sexton migrate up\nsexton grants --worker WORKER --app APP --apply\nsexton triggers install\n")
+	said("-- SQL: while a worker (sexton run) is running, drop the foreign keys. A statement that waits longer than 2 s for a lock fails: repeat it")
 	said("SET lock_timeout = '2s';\n%s\n", strings.Join(p.Drops, "\n"))
-	said("-- Then children that were inserted meanwhile without their parent: none\nsexton audit")
+	said("# Shell: find children that were inserted without their parent meanwhile\nsexton audit\n")
+	said("# Shell: the way back. It prints SQL that adds the foreign keys again\nsexton definitions foreign-keys")
 }

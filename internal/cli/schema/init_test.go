@@ -195,14 +195,19 @@ func TestInitTakesTheTablesThatAreNamed(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewSite(t, pgtest.New(t))
 	s.Exec(string(pgtest.Must(os.ReadFile("testdata/chinook.sql"))(t)) + "ANALYZE")
-	s.Says(2, "is there already", "init")
+	s.Says(2, "loose_foreign_keys.yml exists: --add adds keys to it", "init")
 	require.NoError(t, os.Remove(s.Path("loose_foreign_keys.yml")))
 	s.Says(2, "did you mean invoice?", "init", "--tables", "invoce")
 	out := s.OK("init", "--tables", "invoice,track")
 	require.Regexp(t, `(?m)^invoice_line +invoice_id +invoice +not chosen$`, out)
 	require.Regexp(t, `(?m)^invoice +customer_id +customer +async_delete +60 +waits for about 3 rows, for the biggest parent 3$`, out)
 	require.Regexp(t, `(?m)^track +album_id .* as no index leads to them$`, out)
-	require.Regexp(t, `(?s)CREATE INDEX CONCURRENTLY.*sexton triggers install.*lock_timeout.*DROP CONSTRAINT`, out)
+	require.Regexp(t, `(?s)CREATE INDEX CONCURRENTLY.*sexton migrate up.*sexton grants .*sexton triggers install.*lock_timeout.*DROP CONSTRAINT.*sexton definitions foreign-keys`, out)
+	for block := range strings.SplitSeq(out, "\n\n") {
+		shell, sql := strings.HasPrefix(block, "# Shell: "), strings.HasPrefix(block, "-- SQL: ")
+		require.Equal(t, shell, strings.Contains(block, "\nsexton "), block)
+		require.Equal(t, sql, strings.Contains(block, ";\n") || strings.HasSuffix(block, ";"), block)
+	}
 	require.Equal(t, `# Written by sexton init. All keys: docs/definitions.md
 invoice:
   - table: customer
@@ -242,9 +247,10 @@ loose_foreign_keys: {definitions: ["loose_foreign_keys.yml"]}
 	for range 2 {
 		for line := range strings.Lines(steps) {
 			switch line = strings.TrimSpace(line); {
+			case strings.HasPrefix(line, "sexton grants "): // The roles are people's.
 			case strings.HasPrefix(line, "sexton "):
 				run(strings.Fields(line)[1:]...)
-			case line != "" && !strings.HasPrefix(line, "--"):
+			case line != "" && !strings.HasPrefix(line, "--") && !strings.HasPrefix(line, "#"):
 				shop.Exec(line)
 			}
 		}
@@ -253,4 +259,41 @@ loose_foreign_keys: {definitions: ["loose_foreign_keys.yml"]}
 	}
 	require.Len(t, indexes, 2*5)
 	require.Equal(t, indexes[:5], indexes[5:])
+}
+
+// A dry run writes nothing. Keys are added to files that exist, whose comments stay; what has a definition is left alone.
+func TestInitAddsToFilesThatExist(t *testing.T) {
+	t.Parallel()
+	s := clitest.NewSite(t, pgtest.New(t))
+	s.Exec(string(pgtest.Must(os.ReadFile("testdata/chinook.sql"))(t)) + "ANALYZE")
+	path := s.Path("loose_foreign_keys.yml")
+	require.NoError(t, os.Remove(path))
+	text := func() string { return string(pgtest.Must(os.ReadFile(path))(t)) }
+	out := s.OK("init", "--dry-run", "--tables", "invoice")
+	require.Contains(t, out, "No file was written. The definitions:\n\n# Written by sexton init.")
+	require.Contains(t, out, "\ninvoice:\n  - table: customer\n")
+	require.NoFileExists(t, path)
+
+	s.OK("init", "--tables", "invoice")
+	written := strings.Replace(text(), "invoice:", "# Bills.\ninvoice: # by customer", 1)
+	require.NoError(t, os.WriteFile(path, []byte(written), 0o600))
+	require.Contains(t, s.OK("init", "--dry-run", "--tables", "track"), "\ntrack:\n")
+	require.Equal(t, written, text())
+	s.Says(2, "--tables invoice: no foreign key of that table can be replaced", "init", "--add", "--tables", "invoice")
+	out = s.OK("init", "--add", "--tables", "track")
+	require.Regexp(t, `(?m)^invoice +customer_id +customer +it has a definition$`, out)
+	require.NotContains(t, out, `"invoice_customer_id_fkey"`)
+	require.Contains(t, text(), "# Bills.\ninvoice: # by customer\n  - table: customer\n")
+	s.OK("config", "check")
+
+	// A table of the file gets more entries, and one that does not fit is refused before anything is written.
+	before := text()
+	s.Exec("ALTER TABLE invoice ADD support int REFERENCES employee ON DELETE SET NULL; CREATE INDEX ON invoice (support)")
+	s.OK("init", "--add", "--tables", "invoice")
+	require.Equal(t, 1, strings.Count(text(), "invoice: # by customer\n"))
+	require.Contains(t, text(), "column: support")
+	s.OK("config", "check", "--connect")
+	require.NoError(t, os.WriteFile(path, []byte(before+"gone: [{table: artist, column: artist_id, on_delete: async_delete}]\n"), 0o600))
+	require.Equal(t, 2, s.Run("init", "--add", "--tables", "invoice").Code)
+	require.NotContains(t, text(), "support")
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -71,6 +72,32 @@ func write(keys []*ForeignKey) (text []byte, entries map[string]*ForeignKey, err
 	encoder.SetIndent(2)
 	err = errors.Join(encoder.Encode(document), encoder.Close())
 	return out.Bytes(), entries, err
+}
+
+// merge adds the definitions of a file to another one, and keeps the comments of that.
+func merge(file, more []byte) ([]byte, error) {
+	var into, from yaml.Node
+	if err := errors.Join(yaml.Unmarshal(file, &into), yaml.Unmarshal(more, &from)); err != nil {
+		return nil, err
+	}
+	if into.Kind == 0 { // It has comments only.
+		return append(file, more...), nil
+	}
+	tables := into.Content[0]
+	for i := 0; i < len(from.Content[0].Content); i += 2 {
+		name, list := from.Content[0].Content[i], from.Content[0].Content[i+1]
+		at := slices.IndexFunc(tables.Content, func(n *yaml.Node) bool { return n.Value == name.Value })
+		if at < 0 {
+			tables.Content = append(tables.Content, name, list)
+			continue
+		}
+		tables.Content[at+1].Content = append(tables.Content[at+1].Content, list.Content...)
+	}
+	var out bytes.Buffer
+	encoder := yaml.NewEncoder(&out)
+	encoder.SetIndent(2)
+	err := errors.Join(encoder.Encode(&into), encoder.Close())
+	return out.Bytes(), err
 }
 
 // one is a list, or its only element.
