@@ -90,7 +90,7 @@ func TestKeptDeletions(t *testing.T) {
 	require.Contains(t, text(html), "public.projects , key 7, <b> and 7 more main 5,009 incomplete still running in")
 	require.Contains(t, text(html), "5.0 MB of deleted rows are kept, the oldest for 2h0m0s")
 	shown := text(get(t, p, "/deletions/4711").Body.String())
-	for _, want := range []string{"app deleted from public.projects", "issues changed 5,000 1 3", "Bring 5,008 rows back", "stays deleted and is listed here"} {
+	for _, want := range []string{"app deleted from public.projects", "issues changed 5,000 1 3", "Restore 5,008 rows", "is not restored and is listed here"} {
 		require.Contains(t, shown, want)
 	}
 	require.NotContains(t, shown, "Last runs")
@@ -104,15 +104,15 @@ func TestKeptDeletions(t *testing.T) {
 
 	s.kept[0].Undone = &operator.Undone{By: "ann", Since: time.Now()}
 	shown = text(get(t, p, "/deletions/4711").Body.String())
-	require.Contains(t, shown, "Comes back: asked for by ann just now")
-	require.NotContains(t, shown, "Bring")
+	require.Contains(t, shown, "Is being restored: requested by ann just now")
+	require.NotContains(t, shown, "Restore ")
 	s.kept[0].Undone.Report = &undo.Report{Restored: 4, LeftRows: 1, Triggers: true, Left: []undo.Left{{Table: "public.issues", Key: "8", Reason: "its key is taken"}}}
 	shown = text(get(t, p, "/deletions/4711").Body.String())
-	for _, want := range []string{"4 rows restored, 1 row left: asked for by ann", "triggers fired", "public.issues 8 its key is taken", "Bring"} {
+	for _, want := range []string{"4 rows restored, 1 row left: requested by ann", "triggers fired", "public.issues 8 its key is taken", "Restore "} {
 		require.Contains(t, shown, want)
 	}
 	p, _ = newPage(t, s, true)
 	require.NotContains(t, get(t, p, "/deletions/4711").Body.String(), "<form")
 	s.fail(errors.New("the table is gone"))
-	require.Contains(t, text(get(t, p, "/deletions/4711").Body.String()), "It cannot be read: the table is gone")
+	require.Contains(t, text(get(t, p, "/deletions/4711").Body.String()), "The deletion cannot be read: the table is gone")
 }

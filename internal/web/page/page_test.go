@@ -236,8 +236,8 @@ func TestEmptyStatesSayWhatIsThere(t *testing.T) {
 	}}}, false)
 	shown := text(get(t, p, "/").Body.String())
 	for _, want := range []string{
-		"clean_ up_ all", "Nothing waits Everything that was deleted has been cleaned up after.", "0 tombstones", "Has not run yet.", "Runs when another job asks for it.",
-		"No unresolved failures.", "No run has changed anything yet.", "No worker is alive.", "None is held", "No change in the last 90 days",
+		"clean_ up_ all", "Nothing waits All deletions are cleaned up.", "0 tombstones", "Has not run yet.", "Runs when another job inserts it.",
+		"No unresolved failures.", "No run has changed anything yet.", "No worker is alive.", "No lease is held.", "No change in the last 90 days",
 	} {
 		require.Contains(t, shown, want)
 	}

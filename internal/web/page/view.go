@@ -194,7 +194,7 @@ func jobState(job operator.JobState) state {
 // headline says in one sentence how things are.
 func (v *view) headline() headline {
 	if v.Trouble != "" {
-		return headline{State: failed, Title: "The state cannot be read", Text: "What you see is old."}
+		return headline{State: failed, Title: "The state cannot be read", Text: "The figures are old."}
 	}
 	var pending, putOff int64
 	var more bool
@@ -227,7 +227,7 @@ func (v *view) headline() headline {
 	held, runs := v.held()
 	switch {
 	case len(down) > 0:
-		return headline{State: failed, Title: "Database " + strings.Join(down, ", ") + " cannot be reached", Text: "The others go on."}
+		return headline{State: failed, Title: "Database " + strings.Join(down, ", ") + " cannot be reached", Text: "Jobs of other databases continue."}
 	case len(held) > 0 && runs > 0:
 		return headline{State: working, Title: "Working", Text: backlog, Held: held}
 	case len(held) > 0 && pending > 0:
@@ -238,11 +238,11 @@ func (v *view) headline() headline {
 		if failing > 0 {
 			return headline{State: waiting, Title: "Look at what failed", Text: backlog}
 		}
-		return headline{State: idle, Title: "Nothing is due", Text: backlog + " All of it is put off."}
+		return headline{State: idle, Title: "Nothing is due", Text: backlog + " All of it is deferred."}
 	case runs > 0 || pending > 0: // It works, or is about to.
 		return headline{State: working, Title: "Working", Text: backlog}
 	default:
-		return headline{State: idle, Title: "Nothing waits", Text: "Everything that was deleted has been cleaned up after. The next commit wakes a worker."}
+		return headline{State: idle, Title: "Nothing waits", Text: "All deletions are cleaned up. The next commit wakes a worker."}
 	}
 }
 
