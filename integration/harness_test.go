@@ -68,6 +68,7 @@ func TestProgram(t *testing.T) {
 	t.Run("manifests of Kubernetes", func(t *testing.T) { t.Parallel(); testKubernetes(t, p) })
 	t.Run("example of the compose file", func(t *testing.T) { t.Parallel(); testExample(t, p) })
 	t.Run("getting started", func(t *testing.T) { t.Parallel(); testGettingStarted(t, p) })
+	t.Run("whole way", func(t *testing.T) { t.Parallel(); testWholeWay(t, p) })
 	t.Run("tutorial", func(t *testing.T) { t.Parallel(); testTutorial(t, p) })
 	t.Run("operations", func(t *testing.T) { t.Parallel(); testOperations(t, p) })
 	t.Run("copies", func(t *testing.T) { t.Parallel(); testCopies(t, p) })
