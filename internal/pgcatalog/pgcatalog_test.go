@@ -146,6 +146,18 @@ func TestForeignPartition(t *testing.T) {
 	})
 }
 
+// A constant means the same under any standard_conforming_strings.
+func TestLiteral(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	for _, conforming := range []string{"on", "off"} {
+		tx := pgtest.Begin(t, db.Pool(), "SET LOCAL standard_conforming_strings = "+conforming)
+		for _, value := range []string{"", "'", `a\b`, `\'`, `'\`, "日本"} {
+			require.Equal(t, value, pgtest.Scalar[string](t, tx, "SELECT "+pgcatalog.Literal(value)+"::text"), conforming)
+		}
+	}
+}
+
 func TestIndexes(t *testing.T) {
 	t.Parallel()
 	_, found := read(t)
