@@ -2,6 +2,7 @@ package root_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -20,9 +21,15 @@ var otherSettings = map[string]string{
 	"bytea_output": "escape", "extra_float_digits": "-3", "array_nulls": "off", "client_encoding": "LATIN1",
 }
 
-// useOtherSettings makes them the defaults of the database's sessions.
-func useOtherSettings(s *clitest.Site) {
-	for name, value := range otherSettings {
+// workersSettings are further ones: a text that a session with the others writes has another value for a session with these.
+var workersSettings = map[string]string{
+	"standard_conforming_strings": "off", "DateStyle": "SQL, MDY", "IntervalStyle": "postgres", "TimeZone": "America/New_York",
+	"bytea_output": "hex", "extra_float_digits": "-2", "array_nulls": "off", "client_encoding": "LATIN1",
+}
+
+// use makes settings the defaults of the database's sessions.
+func use(s *clitest.Site, settings map[string]string) {
+	for name, value := range settings {
 		s.Exec("ALTER DATABASE " + pgx.Identifier{s.Name}.Sanitize() + " SET " + name + " = '" + value + "'")
 	}
 	s.Pool().Reset()
@@ -32,16 +39,20 @@ func useOtherSettings(s *clitest.Site) {
 const witness = `
 CREATE TABLE seen (relation name, settings text);
 CREATE FUNCTION witness() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
-	INSERT INTO public.seen SELECT TG_TABLE_NAME, pg_catalog.string_agg(pg_catalog.concat(name, '=', setting), ' ' ORDER BY name) FROM pg_catalog.pg_settings
+	INSERT INTO public.seen SELECT TG_TABLE_NAME, pg_catalog.string_agg(pg_catalog.concat(name, '=', setting), ' ' ORDER BY name COLLATE "C") FROM pg_catalog.pg_settings
 	WHERE name IN ('standard_conforming_strings', 'DateStyle', 'IntervalStyle', 'TimeZone', 'bytea_output', 'extra_float_digits', 'array_nulls');
 	RETURN NULL; END $$;`
 
 // requireOwnSettings requires that triggers of those tables ran, and that they saw the database's settings only.
-func requireOwnSettings(t *testing.T, s *clitest.Site, tables ...string) {
+func requireOwnSettings(t *testing.T, s *clitest.Site, settings map[string]string, tables ...string) {
 	t.Helper()
-	require.Equal(t, [][]string{{
-		"DateStyle=German, DMY IntervalStyle=sql_standard TimeZone=Asia/Kolkata array_nulls=off bytea_output=escape extra_float_digits=-3 standard_conforming_strings=off",
-	}}, s.Rows("SELECT DISTINCT settings COLLATE \"C\" FROM seen"))
+	var want []string
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		if name != "client_encoding" {
+			want = append(want, name+"="+settings[name])
+		}
+	}
+	require.Equal(t, [][]string{{strings.Join(want, " ")}}, s.Rows("SELECT DISTINCT settings COLLATE \"C\" FROM seen"))
 	require.Equal(t, fmt.Sprint(tables), fmt.Sprint(pgtest.Scalar[[]string](t, s.Database, "SELECT array_agg(DISTINCT relation::text ORDER BY relation::text) FROM seen")))
 }
 
@@ -49,14 +60,15 @@ func requireOwnSettings(t *testing.T, s *clitest.Site, tables ...string) {
 var keyTypes = map[string][2]string{
 	"date":            {"2026-02-01", "2026-01-02"},
 	"timestamptz":     {"2026-02-01 03:04:05.678+00", "2026-01-02 03:04:05+00"},
-	"interval":        {"-1 day +02:00:00", "1 mon -3 days"},
+	"interval":        {"-1 day -02:00:00", "-1 day +02:00:00"},
 	"float8":          {"0.30000000000000004", "0.3"},
 	"bytea":           {`\x5c00ff`, `\x5c`},
 	"text":            {`a\b`, `日本'\'`},
 	"\"odd \\ type\"": {`c\d`, "NULL"},
 }
 
-// Passes, plan, audit and undo read back the values that were deleted, whatever settings the sessions have.
+// Passes, plan, audit and undo read back the values that were deleted, whatever settings the sessions have: those of the application, of the worker
+// and of an undo differ.
 func TestValuesUnderOtherSettings(t *testing.T) {
 	t.Parallel()
 	for name, mode := range map[string]string{"prepared statements": "", "as through a pooler": "&default_query_exec_mode=cache_describe"} {
@@ -106,19 +118,20 @@ func testValues(t *testing.T, mode string) {
 		}
 	}
 	rows("2 2 2 3 0")
-	useOtherSettings(s)
+	use(s, otherSettings)
 	for name, keys := range keyTypes {
 		table := strings.NewReplacer(`"`, "", " ", "_", `\`, "").Replace(name)
 		conn := pgtest.Connect(t, s.URL+"&client_encoding=UTF8")
 		pgtest.Exec(t, conn, fmt.Sprintf("DELETE FROM p_%s WHERE id = $1::text::%s", table, name), keys[0])
 	}
+	use(s, workersSettings)
 	require.NotContains(t, s.OK("plan"), "could not be")
 	s.OK("job", "run", clitest.Kind)
 	s.Exec("ALTER DATABASE " + pgx.Identifier{s.Name}.Sanitize() + " RESET ALL")
 	s.Pool().Reset()
 	rows("1 1 1 3 1")
-	requireOwnSettings(t, s, slices.Sorted(slices.Values(all))...)
-	useOtherSettings(s)
+	requireOwnSettings(t, s, workersSettings, slices.Sorted(slices.Values(all))...)
+	use(s, otherSettings)
 	s.OK("audit")
 	for _, id := range s.Rows("SELECT DISTINCT id::text FROM sexton.undo WHERE origins IS NULL") {
 		s.OK("undo", id[0])
@@ -140,7 +153,7 @@ func TestEveryCommandUnderOtherSettings(t *testing.T) {
 	for _, table := range watched {
 		s.Exec("CREATE TRIGGER witness AFTER DELETE OR UPDATE ON " + table + " FOR EACH ROW EXECUTE FUNCTION witness()")
 	}
-	useOtherSettings(s.Site)
+	use(s.Site, otherSettings)
 	s.Environ = append(s.Environ, "SEXTON_HTTP__LISTEN=127.0.0.1:0")
 	s.Exec("DELETE FROM seen")
 	work(t, s, s.URL)
@@ -160,5 +173,5 @@ func TestEveryCommandUnderOtherSettings(t *testing.T) {
 			t.Errorf("%v: exit %d\n%s\n%s", command, r.Code, r.Stdout, r.Stderr)
 		}
 	}
-	requireOwnSettings(t, s.Site, watched...)
+	requireOwnSettings(t, s.Site, otherSettings, watched...)
 }
