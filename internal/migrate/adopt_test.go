@@ -1,6 +1,7 @@
 package migrate_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -56,6 +57,29 @@ func TestUpAdoptsAndMends(t *testing.T) {
 		require.True(t, pgtest.Scalar[bool](t, d, "SELECT nextval('sexton.undo_ids') >= 1000000000"))
 		down(t, db)
 	})
+}
+
+// pg_dump --no-comments leaves out how Sexton's tables are known. Those that have the form of Sexton's are.
+func TestUpAdoptsTablesWithoutComments(t *testing.T) {
+	t.Parallel()
+	d, db := installed(t)
+	want := describe(d, nothing)
+	const uncommented = "DELETE FROM pg_description WHERE objoid >= 16384"
+	d.Exec(emptied + ";" + uncommented)
+	require.Error(t, migrate.Check(t.Context(), db))
+	up(t, db)
+	require.NoError(t, migrate.Check(t.Context(), db))
+	require.Equal(t, want, describe(d, nothing))
+
+	for table, change := range map[string]string{
+		`"sexton".leases`: "ALTER TABLE sexton.leases RENAME holder TO other",
+		`"public".loose_foreign_keys_deleted_records`: "ALTER TABLE loose_foreign_keys_deleted_records RENAME status TO other",
+	} {
+		d.Exec(uncommented + ";" + change)
+		_, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
+		require.ErrorContains(t, err, "database main holds "+table+", not created by Sexton; nothing was changed: ")
+		d.Exec(strings.NewReplacer("RENAME holder TO other", "RENAME other TO holder", "RENAME status TO other", "RENAME other TO status").Replace(change))
+	}
 }
 
 func TestUpKeepsJobsOfADamagedRiver(t *testing.T) {

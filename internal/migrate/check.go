@@ -62,14 +62,15 @@ func (db Database) conflict(fix string, objects ...string) error {
 	return fmt.Errorf("database %s holds %s, not created by Sexton; nothing was changed: %s", db.Name, strings.Join(objects, ", "), fix)
 }
 
-// conflicts refuses tables without Sexton's comment. In the schema sexton that is for tables of a component that was not installed yet.
+// conflicts refuses tables that have neither Sexton's comment nor the form of Sexton's. In the schema sexton that is for tables of a component that was
+// not installed yet.
 func (db Database) conflicts(look inspection) error {
 	var taken []string
 	for _, c := range db.components() {
 		for _, e := range c.tables() {
 			there := look.own[e.name]
 			if table := slices.Contains([]string{"r", "p", "v", "m", "f"}, there.kind); table && !e.tracked && !there.ours && look.versions[c.name] == 0 &&
-				c.name != River {
+				c.name != River && !e.adopts(there) {
 				taken = append(taken, identity(schema, e.name))
 			}
 		}
@@ -78,7 +79,9 @@ func (db Database) conflicts(look inspection) error {
 		return db.conflict("schema "+schema+" belongs to Sexton; move what others have there", slices.Compact(taken)...)
 	}
 	for _, c := range db.components() {
-		if queue := look.tracked[c.queue]; queue.there() && len(c.columns) == 0 && !queue.ours {
+		if queue := look.tracked[c.queue]; queue.there() && len(c.columns) == 0 && !queue.ours && !slices.ContainsFunc(c.tables(), func(e expected) bool {
+			return e.name == c.queue && e.adopts(queue)
+		}) {
 			return db.conflict("rename that table, or point the database's schema elsewhere", db.queueID(c))
 		}
 	}

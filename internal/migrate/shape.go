@@ -3,17 +3,28 @@ package migrate
 import (
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 )
 
-// expected is a table that a component's migrations create.
+// expected is a table that a component's migrations create. Partitions have no columns of their own.
 type expected struct {
 	tracked bool
 	name    string
+	columns []string
 }
 
-// createdTable is the statement that creates a table, as the migrations of this program write it.
-var createdTable = regexp.MustCompile(`CREATE TABLE IF NOT EXISTS "(\w+)"\.(\w+)`)
+// createdTable is the statement that creates a table, as the migrations of this program write it: indentation, schema, table and columns. A column
+// has a line of its own, and createdColumn finds it.
+var (
+	createdTable  = regexp.MustCompile(`(?m)^( *)CREATE TABLE IF NOT EXISTS "(\w+)"\.(\w+)( \(\n)?`)
+	createdColumn = regexp.MustCompile(`(?m)^ *([a-z]\w*) `)
+)
+
+// adopts reports whether a table without Sexton's comment has the form of Sexton's, as after a dump without comments.
+func (e expected) adopts(there relation) bool {
+	return (there.kind == "r" || there.kind == "p") && !slices.ContainsFunc(e.columns, func(column string) bool { return there.typeOf(column) == "" })
+}
 
 // tables returns the tables of the newest version of the component. They are read from the SQL files, so there is no second list.
 func (c component) tables() []expected {
@@ -32,8 +43,16 @@ var createdTables = sync.OnceValue(func() map[string][]expected {
 	all := map[string][]expected{}
 	for _, c := range allComponents() {
 		for _, m := range c.migrations() {
-			for _, found := range createdTable.FindAllStringSubmatch(c.text(m), -1) {
-				all[c.name] = append(all[c.name], expected{tracked: found[1] == "public", name: found[2]})
+			text := c.text(m)
+			for _, at := range createdTable.FindAllStringSubmatchIndex(text, -1) {
+				found := expected{tracked: text[at[4]:at[5]] == "public", name: text[at[6]:at[7]]}
+				if at[8] >= 0 {
+					body, _, _ := strings.Cut(text[at[1]:], "\n"+text[at[2]:at[3]]+")")
+					for _, column := range createdColumn.FindAllStringSubmatch(body, -1) {
+						found.columns = append(found.columns, column[1])
+					}
+				}
+				all[c.name] = append(all[c.name], found)
 			}
 		}
 	}
