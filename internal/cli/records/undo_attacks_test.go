@@ -3,6 +3,7 @@ package records_test
 import (
 	"fmt"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 
@@ -76,6 +77,20 @@ func TestUndoOfWhatIsNoDeletion(t *testing.T) {
 	for _, command := range [][]string{{"undo"}, {"undo", "show"}, {"undo", "forget"}} {
 		s.Says(1, "no deletion of this number is kept", append(command, s.id)...)
 	}
+}
+
+// A definition whose table is gone ends no undo of a deletion that is not about it.
+func TestUndoBesideADefinitionWithoutItsTable(t *testing.T) {
+	t.Parallel()
+	s := attack(t)
+	s.OK("job", "run", clitest.Kind)
+	s.Exec("CREATE TABLE gone (id bigint PRIMARY KEY, project_id bigint); CREATE INDEX ON gone (project_id)")
+	s.Write("loose_foreign_keys.yml", string(pgtest.Must(os.ReadFile(s.Path("loose_foreign_keys.yml")))(t))+"gone: [{table: projects, column: project_id, on_delete: async_delete}]\n")
+	s.OK("triggers", "install")
+	s.Exec("DROP TABLE gone")
+	s.Says(2, "gone", "job", "run", clitest.Kind)
+	require.Contains(t, s.OK("undo", s.id), "33 rows restored")
+	require.Equal(t, s.rows, s.Rows(allRows))
 }
 
 // While one command works, another is refused, and a worker passes. It begins again after its session is killed.
