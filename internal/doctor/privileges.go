@@ -23,7 +23,8 @@ func (t Target) privileges(ctx context.Context, tx pgx.Tx) (found []Finding, _ e
 	lacks, err := t.Schema.Lacks(ctx, tx, migrate.Roles{Worker: role}, nil)
 	for _, l := range lacks {
 		if !l.Optional {
-			found = append(found, One(problem.Error, l.Object, fmt.Sprintf("role %s lacks %s on %s %s", l.Role, l.Privileges, l.Kind, l.Object), l.Statement)...)
+			message := fmt.Sprintf("role %s lacks %s on %s %s", l.Role, l.Privileges, l.Kind, l.Object)
+			found = append(found, One(problem.Error, l.Object, message, l.Statement)...)
 		}
 	}
 	if err != nil {

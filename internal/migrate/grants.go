@@ -137,7 +137,9 @@ func (db Database) Grant(ctx context.Context, log *slog.Logger, roles Roles, tab
 		var missing []string
 		err = tx.QueryRow(ctx, sqlText("missing_roles"), []string{roles.Application, roles.Worker, roles.Viewer}).Scan(&role, &missing)
 		if err == nil && len(missing) > 0 {
-			err = problem.List{{Key: "role " + missing[0], Message: "the role does not exist in database " + db.Name, Fix: "CREATE ROLE " + missing[0] + " LOGIN"}}
+			err = problem.List{{
+				Key: "role " + missing[0], Message: "the role does not exist in database " + db.Name, Fix: "CREATE ROLE " + missing[0] + " LOGIN",
+			}}
 		}
 		if err == nil {
 			lacks, err = db.Lacks(ctx, tx, roles, tables)

@@ -22,10 +22,11 @@ func doctorCommand(env *cli.Env) *cobra.Command {
 		Use:   "doctor",
 		Short: "Look for what will keep the worker from its work; exits 5 where something needs attention",
 		Long: `Checks connections, server, settings, privileges, schema, definitions, indexes, triggers, notifications and
-workers, goes on where a check fails, and says of each finding how to put it right. It checks the rights of the worker's role: the one that --role names, else
-that of the newest running worker, else that of the configured URL. Settings of sessions are checked for the role of the URL alone. It changes nothing. With an error or a warning it exits 5, with information only 0, and 4 if no database
-can be reached. Of several databases the reachable ones are examined, and the checks of
-the others count as skipped.`,
+workers, goes on where a check fails, and says of each finding how to put it right. It checks the rights of the worker's
+role: the one that --role names, else that of the newest running worker, else that of the configured URL. Settings of
+sessions are checked for the role of the URL alone. It changes nothing. With an error or a warning it exits 5, with
+information only 0, and 4 if no database can be reached. Of several databases the reachable ones are examined, and the
+checks of the others count as skipped.`,
 		Example: "  sexton doctor\n  sexton doctor --role sexton_worker\n  sexton doctor --json | jq -r '.findings[].fix'",
 	}, func(ctx context.Context, _ []string) error {
 		c, err := env.LoadConfig()
