@@ -32,6 +32,10 @@ const (
 	mostExcluded = 10_000
 	// mostChanges is how often in a row a single row may have changed since it was read.
 	mostChanges = 20
+	// firstDirect and mostDirect are the rows of a direct statement. It is cut off after
+	// cutoffs targets, but not before shortestCutoff.
+	firstDirect, mostDirect = 1000, 50_000
+	cutoffs, shortestCutoff = 5, 100 * time.Millisecond
 	// slice is how long a rule is worked on while other rules wait.
 	slice = 5 * time.Second
 	// reserve is the part of its lease that a pass leaves for its last statements.
@@ -86,6 +90,9 @@ type task struct {
 	begun  bool
 	at     position
 	size   int
+	// direct reports that the rows of the leaf were deleted by direct statements, as far
+	// as these could.
+	direct bool
 	// again is set in the second round over a leaf, which waits for locks and deletes
 	// rows that refer to each other in a circle.
 	again bool
@@ -269,6 +276,11 @@ func (r *run) clean(ctx context.Context, t *task) (done bool, _ error) {
 		if r.paused(ctx) {
 			return false, nil
 		}
+		if !t.direct && len(t.table.RefsOf(t.leaves[0])) == 0 {
+			if yielded, err := r.deleteDirectly(ctx, t); yielded || err != nil {
+				return false, err
+			}
+		}
 		rows, err := r.read(ctx, t)
 		if err != nil {
 			if err := r.readFailed(ctx, t, err); err != nil {
@@ -361,8 +373,51 @@ func (t *task) endRound() {
 func (t *task) endLeaf() {
 	t.kept += t.left
 	t.leaves = t.leaves[1:]
-	t.again, t.tree.Waits = false, false
+	t.again, t.tree.Waits, t.direct = false, false, false
 	t.restart()
+}
+
+// deleteDirectly deletes the due rows of the first leaf, to which no row refers, by one
+// statement per batch. It stops at an error. The rows that are left are then read and
+// deleted by the tree, which handles locks and failing rows.
+func (r *run) deleteDirectly(ctx context.Context, t *task) (yielded bool, _ error) {
+	leaf, target := t.leaves[0], r.pace.Target
+	limits := r.Session.Limits.ShortWaits()
+	limits.StatementTimeout = min(limits.StatementTimeout, max(cutoffs*target, shortestCutoff))
+	for size := firstDirect; ; {
+		if r.paused(ctx) {
+			return true, nil
+		}
+		var found, deleted int64
+		var last any
+		sql, args := t.rule.direct(r.Session.Names, leaf, t.cutoff, t.at, size)
+		err := r.send(ctx, limits, batch.Statement{SQL: sql, Args: args, Scan: batch.One(&found, &deleted, &last)})
+		switch f := batch.Judge(err); {
+		case err != nil && f.Verdict == batch.Fatal:
+			return false, err
+		case f.Verdict == batch.Timeout && err != nil && size > smallWindow:
+			size /= 8
+			continue
+		case err != nil:
+			found = 0
+		case deleted > 0:
+			t.tree.Changes += deleted
+			t.tree.Owner.OnDeleted(t.table, deleted, 0)
+			t.tree.Progress(ctx)
+		}
+		if found < int64(size) || deleted == 0 {
+			t.direct = true
+			t.restart()
+			return false, nil
+		}
+		if value := finite(last); value != nil {
+			t.at.value, t.at.after = value, false
+		}
+		took := r.Session.Took()
+		aim := r.pace.Shortened(target)
+		size = min(max(int(float64(size)*min(max(float64(aim)/float64(max(took, 1)), 0.5), 2)), smallWindow), mostDirect)
+		r.pace.Breathe(ctx, took)
+	}
 }
 
 // read returns the next due rows of the first leaf.

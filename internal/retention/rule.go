@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sexton/internal/batch"
 	"sexton/internal/definitions"
 	"sexton/internal/drain/dml"
 	"sexton/internal/pgcatalog"
@@ -224,6 +225,25 @@ WHERE %s AND %s%s AND target.ctid OPERATOR(pg_catalog.<>) ALL ($%d::pg_catalog.t
 ORDER BY %s LIMIT $%d`, r.value("target"), shown, leaf.SQL(), r.from("target", at.value, at.after, list), r.due("target", cutoff, list),
 		r.edge.Attached(leaf, list), list.Add(except), r.column("target"), list.Add(limit))
 	return sql, list.Values
+}
+
+// direct returns the statement that deletes the first due rows of a leaf, at most limit.
+// It returns the number of rows that it found and that it deleted, and the last value. No
+// row may refer to the leaf.
+func (r *rule) direct(names pgcatalog.Names, leaf pgcatalog.Table, cutoff any, at position, limit int) (sql string, args []any) {
+	list := &dml.Args{}
+	due := fmt.Sprintf("SELECT target.ctid AS at, %s AS value FROM ONLY %s AS target\n\tWHERE %s AND %s%s ORDER BY %s LIMIT $%d", r.value("target"), leaf.SQL(),
+		r.from("target", at.value, at.after, list), r.due("target", cutoff, list), r.edge.Attached(leaf, list), r.column("target"), list.Add(limit))
+	key, event := "true AS key", ""
+	if r.Event {
+		key = batch.RowKey("target", r.edge.PrimaryKey, r.EventColumns) + " AS key"
+		event = ",\nevent AS (" + batch.DeletedRows(names, r.table.Label(), "", "gone", r.EventColumns) + ")"
+	}
+	return fmt.Sprintf(`WITH due AS MATERIALIZED (%s),
+gone AS (DELETE FROM ONLY %s AS target
+	WHERE target.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT due.at FROM due)) AND %s RETURNING %s)%s
+SELECT (SELECT pg_catalog.count(*) FROM due), (SELECT pg_catalog.count(*) FROM gone), (SELECT pg_catalog.max(due.value) FROM due)`,
+		due, leaf.SQL(), r.due("target", cutoff, list), key, event), list.Values
 }
 
 // oldest returns the query for the first value of the due rows of a leaf.
