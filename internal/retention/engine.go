@@ -388,29 +388,37 @@ func (r *run) deleteDirectly(ctx context.Context, t *task) (yielded bool, _ erro
 		if r.paused(ctx) {
 			return true, nil
 		}
-		var found, deleted int64
-		var last any
-		sql, args := t.rule.direct(r.Session.Names, leaf, t.cutoff, t.at, size)
-		err := r.send(ctx, limits, batch.Statement{SQL: sql, Args: args, Scan: batch.One(&found, &deleted, &last)})
+		var last []any
+		var deleted int64
+		bound, deletion := t.last(leaf, t.cutoff, t.at, size), t.rule.direct(r.Session.Names, leaf, t.cutoff, t.at, size)
+		bound.Scan = batch.Collect(&last, pgx.RowTo[any])
+		if t.Event {
+			deletion.Scan = batch.One(&deleted)
+		}
+		affected, err := r.Session.RunWithin(ctx, pace.Within(limits, r.frame.Deadline), bound, deletion)
+		switch {
+		case err != nil:
+			deleted = 0
+		case !t.Event:
+			deleted = affected[1]
+		}
 		switch f := batch.Judge(err); {
 		case err != nil && f.Verdict == batch.Fatal:
 			return false, err
 		case f.Verdict == batch.Timeout && err != nil && size > smallWindow:
 			size /= 8
 			continue
-		case err != nil:
-			found = 0
 		case deleted > 0:
 			t.tree.Changes += deleted
 			t.tree.Owner.OnDeleted(t.table, deleted, 0)
 			t.tree.Progress(ctx)
 		}
-		if found < int64(size) || deleted == 0 {
+		if deleted == 0 || len(last) == 0 {
 			t.direct = true
 			t.restart()
 			return false, nil
 		}
-		if value := finite(last); value != nil {
+		if value := finite(last[0]); value != nil {
 			t.at.value, t.at.after = value, false
 		}
 		took := r.Session.Took()

@@ -227,23 +227,27 @@ ORDER BY %s LIMIT $%d`, r.value("target"), shown, leaf.SQL(), r.from("target", a
 	return sql, list.Values
 }
 
-// direct returns the statement that deletes the first due rows of a leaf, at most limit.
-// It returns the number of rows that it found and that it deleted, and the last value. No
-// row may refer to the leaf.
-func (r *rule) direct(names pgcatalog.Names, leaf pgcatalog.Table, cutoff any, at position, limit int) (sql string, args []any) {
+// last returns the query for the value of the due row of a leaf with the number n.
+func (r *rule) last(leaf pgcatalog.Table, cutoff any, at position, n int) batch.Statement {
 	list := &dml.Args{}
-	due := fmt.Sprintf("SELECT target.ctid AS at, %s AS value FROM ONLY %s AS target\n\tWHERE %s AND %s%s ORDER BY %s LIMIT $%d", r.value("target"), leaf.SQL(),
-		r.from("target", at.value, at.after, list), r.due("target", cutoff, list), r.edge.Attached(leaf, list), r.column("target"), list.Add(limit))
-	key, event := "true AS key", ""
+	sql := fmt.Sprintf("SELECT %s FROM ONLY %s AS target WHERE %s AND %s ORDER BY %s OFFSET $%d LIMIT 1", r.value("target"), leaf.SQL(),
+		r.from("target", at.value, at.after, list), r.due("target", cutoff, list), r.column("target"), list.Add(n-1))
+	return batch.Statement{SQL: sql, Args: list.Values}
+}
+
+// direct returns the statement that deletes the first due rows of a leaf, at most limit.
+// With an event it returns their number. No row may refer to the leaf.
+func (r *rule) direct(names pgcatalog.Names, leaf pgcatalog.Table, cutoff any, at position, limit int) batch.Statement {
+	list := &dml.Args{}
+	sql := fmt.Sprintf(`DELETE FROM ONLY %[1]s AS target WHERE target.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
+	SELECT found.ctid FROM ONLY %[1]s AS found WHERE %[2]s AND %[3]s%[4]s ORDER BY %[5]s LIMIT $%[6]d
+)) AND %[7]s`, leaf.SQL(), r.from("found", at.value, at.after, list), r.due("found", cutoff, list), r.edge.Attached(leaf, list),
+		r.column("found"), list.Add(limit), r.due("target", cutoff, list))
 	if r.Event {
-		key = batch.RowKey("target", r.edge.PrimaryKey, r.EventColumns) + " AS key"
-		event = ",\nevent AS (" + batch.DeletedRows(names, r.table.Label(), "", "gone", r.EventColumns) + ")"
+		sql = fmt.Sprintf("WITH gone AS (%s RETURNING %s AS key),\nevent AS (%s)\nSELECT pg_catalog.count(*) FROM gone", sql,
+			batch.RowKey("target", r.edge.PrimaryKey, r.EventColumns), batch.DeletedRows(names, r.table.Label(), "", "gone", r.EventColumns))
 	}
-	return fmt.Sprintf(`WITH due AS MATERIALIZED (%s),
-gone AS (DELETE FROM ONLY %s AS target
-	WHERE target.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT due.at FROM due)) AND %s RETURNING %s)%s
-SELECT (SELECT pg_catalog.count(*) FROM due), (SELECT pg_catalog.count(*) FROM gone), (SELECT pg_catalog.max(due.value) FROM due)`,
-		due, leaf.SQL(), r.due("target", cutoff, list), key, event), list.Values
+	return batch.Statement{SQL: sql, Args: list.Values}
 }
 
 // oldest returns the query for the first value of the due rows of a leaf.
