@@ -100,5 +100,5 @@ retention:
 		}
 	}
 	require.Contains(t, findings, "5:7: sessions.expires_at: every row of the table is due")
-	require.Contains(t, findings, "6:7: visits.at: no index finds due rows in their order, so each query reads the whole table")
+	require.Contains(t, findings, "6:7: visits.at: no index returns due rows in order, so each query reads the whole table")
 }

@@ -133,7 +133,7 @@ func (t *Tree) Take(ctx context.Context, w *dml.Window) (left dml.Rows, result d
 	case kept && t.Obstacle.Message == "":
 		t.Obstacle = batch.Fault{
 			Table:   w.Table.Label(),
-			Message: "rows stay although no session has locked them: a trigger or rule of the table keeps them",
+			Message: "rows are left although no session has locked them: a trigger or rule of the table keeps them",
 		}
 	}
 	return left, result, err

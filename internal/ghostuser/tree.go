@@ -174,7 +174,7 @@ func (t *tree) take(
 			}
 			return fault(t.Obstacle)
 		default:
-			return fault(batch.Fault{Table: w.Table.Label(), Verdict: batch.Row, Message: "rows stay although nothing refers to them"})
+			return fault(batch.Fault{Table: w.Table.Label(), Verdict: batch.Row, Message: "rows are left although nothing refers to them"})
 		}
 	}
 	return drain.ErrYield

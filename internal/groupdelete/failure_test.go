@@ -251,7 +251,7 @@ func TestTableThatFailsAsAWhole(t *testing.T) {
 	require.Contains(t, b.destroy(t, groupdelete.Stuck).Reason, "notes: SQLSTATE")
 	b.Exec(`DROP RULE keep ON notes; CREATE FUNCTION stay() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
 		CREATE TRIGGER stay BEFORE DELETE ON notes FOR EACH ROW EXECUTE FUNCTION stay()`)
-	require.Contains(t, b.destroy(t, groupdelete.Stuck).Reason, "notes: rows stay although no session has locked them")
+	require.Contains(t, b.destroy(t, groupdelete.Stuck).Reason, "notes: rows are left although no session has locked them")
 	require.Equal(t, [][]string{{"3"}}, b.Rows("SELECT attempts FROM sexton.group_destructions"))
 }
 

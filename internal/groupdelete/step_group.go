@@ -297,7 +297,7 @@ func (r *run) recordFailure(ctx context.Context) error {
 	case r.ended():
 		f = r.overdue()
 	default:
-		f.Message = "rows stay although nothing refers to them"
+		f.Message = "rows are left although nothing refers to them"
 	}
 	r.stats.Outcome, r.stats.Reason = Stuck, f.Text()
 	return r.sendOwn(ctx, batch.Statement{SQL: statement(r.Session.Names, "blame"), Args: []any{r.group(), f.Text()}})

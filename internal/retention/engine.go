@@ -19,28 +19,26 @@ import (
 )
 
 const (
-	// windowRows is the number of due rows that one query returns. It is topRows if rows
-	// refer to them: each batch below locks all of these.
+	// windowRows limits the due rows that one query returns. topRows is the limit if other
+	// tables reference them, because each batch below locks all rows of the window.
 	windowRows, topRows = 10_000, 500
-	// lastRows is the number of rows of a window that waits for locks, each for lockWait
-	// at most.
+	// lastRows limits a window that waits for locks. lockWait limits each of these waits.
 	lastRows, lockWait = 20, 500 * time.Millisecond
-	// smallWindow is the number of rows below which a query that takes too long is not
-	// tried with fewer rows.
+	// smallWindow is the smallest limit that is tried after a query has timed out.
 	smallWindow = 100
-	// mostExcluded limits the rows with one value that a query leaves out.
+	// mostExcluded limits the rows with the same value that a query excludes.
 	mostExcluded = 10_000
-	// mostChanges is how often in a row a single row may have changed since it was read.
+	// mostChanges limits consecutive retries of a single row that has changed since the read.
 	mostChanges = 20
-	// firstDirect and mostDirect are the rows of a direct statement. It is cut off after
-	// cutoffs targets, but not before shortestCutoff.
+	// firstDirect and mostDirect are the first and the largest row limit of a direct
+	// statement. Its timeout is cutoffs targets, at least shortestCutoff.
 	firstDirect, mostDirect = 1000, 50_000
 	cutoffs, shortestCutoff = 5, 100 * time.Millisecond
-	// slice is how long a rule is worked on while other rules wait.
+	// slice limits the time for one rule while other rules wait.
 	slice = 5 * time.Second
-	// reserve is the part of its lease that a pass leaves for its last statements.
+	// reserve is the part of the lease that is left for the last statements of a pass.
 	reserve = time.Second
-	// defaultTarget is the time of a statement if the engine has no target.
+	// defaultTarget is the target if the engine has none.
 	defaultTarget = 20 * time.Millisecond
 )
 
@@ -48,15 +46,15 @@ const (
 type Engine struct {
 	Session *batch.Session
 	Plan    *Plan
-	// Runtime ends a pass. It also ends before its lease does.
+	// Runtime limits a pass. A pass also ends before its lease expires.
 	Runtime time.Duration
-	// Target is the time that one statement should take. Duty is the share of its time
-	// that a pass works, 0 for all of it.
+	// Target is the time that one statement should take. Duty is the share of time in
+	// which a pass works. 0 means all of it.
 	Target   time.Duration
 	Duty     float64
 	Throttle pace.Throttle
-	// Progress, if set, is called with the statistics after every batch and when what the
-	// pass waits for changes. It must not keep them.
+	// Progress, if set, is called with the statistics after every batch, and when the
+	// reason to wait changes. It must not retain them.
 	Progress func(ctx context.Context, stats *Stats)
 	// PartlyCleared, if set, is called for a row that was restored while rows below it
 	// were deleted.
@@ -70,9 +68,9 @@ type run struct {
 	frame *pace.Frame
 	pace  *pace.Run
 	stats *Stats
-	// now is the server's time at the beginning.
+	// now is the server's time at the start of the pass.
 	now time.Time
-	// sliceEnd is when the rule must yield to others.
+	// sliceEnd is when the current rule yields to other rules, zero for never.
 	sliceEnd time.Time
 }
 
@@ -82,34 +80,33 @@ type task struct {
 
 	tree   *drain.Tree
 	cutoff any
-	// resumed is the value after which the task began. The rows before it are read at its end.
+	// resumed is the value after which the task began. The rows before it are read last.
 	resumed any
-	// leaves are those with due rows, the oldest first. at is the position in the first
-	// of them, read the last value there, and size the number of rows of a window.
+	// leaves are the leaves with due rows, the oldest rows first. at is the position in
+	// the first leaf, and size the row limit of the next window.
 	leaves []pgcatalog.Table
 	begun  bool
 	at     position
 	size   int
-	// direct reports that the rows of the leaf were deleted by direct statements, as far
-	// as these could.
+	// direct reports that no further direct statement is tried on the leaf.
 	direct bool
-	// again is set in the second round over a leaf, which waits for locks and deletes
-	// rows that refer to each other in a circle.
+	// again is set in the second round over a leaf. That round waits for locks and
+	// deletes rows that refer to each other in a circle.
 	again bool
-	// changes counts reads in a row of a single row that had changed.
+	// changes counts consecutive reads of a single row that had changed.
 	changes int
-	// left counts rows of the leaf that could not be deleted in this round, kept those of
-	// all leaves. obstacle is why.
+	// left counts rows of the leaf that could not be deleted in this round. kept counts
+	// those of all leaves. obstacle is the reason.
 	left, kept int64
 	obstacle   batch.Fault
 	// stopped reports that too many rows failed, or that the table cannot be changed.
 	stopped bool
 }
 
-// Run deletes due rows until none is left, its time is used up or ctx ends. A batch that
-// is running when ctx ends is finished first. A row or a rule with an error is left for
-// the next pass, and the others continue. The statistics are valid with an error, too.
-// The error wraps lease.ErrLost if the lease has passed on.
+// Run deletes due rows until none is left, the runtime has expired, or ctx ends. It first
+// finishes a batch that is running when ctx ends. A row or rule that fails is left for
+// the next pass, and the others continue. The statistics are also valid with an error.
+// The error wraps lease.ErrLost if another worker has taken the lease.
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	r := &run{Engine: e, stats: newStats()}
 	e.Session.Limits.LockTimeout = min(e.Session.Limits.LockTimeout, lockWait)
@@ -176,7 +173,7 @@ func (r *run) progress(ctx context.Context) {
 	}
 }
 
-// paused reports that no further batch of the rule may begin now.
+// paused waits for the throttle. It then reports whether the rule must stop.
 func (r *run) paused(ctx context.Context) bool {
 	r.pace.Await(ctx)
 	return r.frame.Ended() || !r.sliceEnd.IsZero() && time.Now().After(r.sliceEnd)
@@ -187,7 +184,7 @@ func (r *run) send(ctx context.Context, limits batch.Limits, statements ...batch
 	return err
 }
 
-// newTask returns the task of a rule, which begins after a value.
+// newTask returns the task for a rule. It begins after the given value.
 func (r *run) newTask(of *rule, after any) *task {
 	t := &task{rule: of, cutoff: of.cutoff(r.now), resumed: after}
 	t.tree = &drain.Tree{
@@ -203,8 +200,7 @@ func (r *run) newTask(of *rule, after any) *task {
 	return t
 }
 
-// owner returns the Owner that counts rows for the statistics and writes the event of
-// the rule.
+// owner returns the Owner that counts rows in the statistics and writes the rule's event.
 func (r *run) owner(t *task) dml.Owner {
 	const untyped = "owner AS (SELECT $3::bigint)" // Postgres rejects parameters without a type.
 	return dml.Owner{
@@ -227,15 +223,16 @@ func (r *run) owner(t *task) dml.Owner {
 	}
 }
 
-// topError means that a due row has changed since it was read, or that another session
-// has locked it. No row below may be deleted then.
+// topError reports that a due row has changed since it was read, or that another session
+// has locked it. No row below it may be deleted then.
 type topError struct{ batch.Fault }
 
 func (e *topError) Error() string { return e.Message }
 
-// alter runs a transaction that deletes or changes rows. If they are below due rows, it
-// first locks these and checks that they are as they were read. That lock comes after the
-// locks of rows below, as in an application or trigger that counts these.
+// alter runs a transaction that deletes or changes rows. If the rows are below due rows,
+// it also locks the due rows and checks that they are unchanged since they were read. It
+// takes that lock after those of the rows below. Applications and triggers that maintain
+// counters lock in the same order.
 func (r *run) alter(ctx context.Context, t *task, limits batch.Limits, statements ...batch.Statement) error {
 	top := -1
 	if stack := t.tree.Stack; len(stack) > 0 {
@@ -253,8 +250,8 @@ func (r *run) alter(ctx context.Context, t *task, limits batch.Limits, statement
 	return err
 }
 
-// clean works on a rule. It returns false if rows are left because the pass ends or other
-// rules wait.
+// clean deletes the due rows of a rule. It returns false if rows are left because the
+// pass ends or other rules wait.
 func (r *run) clean(ctx context.Context, t *task) (done bool, _ error) {
 	if t.DryRun {
 		return true, nil
@@ -266,7 +263,7 @@ func (r *run) clean(ctx context.Context, t *task) (done bool, _ error) {
 	}
 	for len(t.leaves) > 0 || t.resumed != nil {
 		if len(t.leaves) == 0 {
-			// The rows before the value that the task began after.
+			// Now read the rows before the value after which the task began.
 			t.resumed, t.kept = nil, 0
 			if err := r.findLeaves(ctx, t); err != nil {
 				return false, err
@@ -303,7 +300,7 @@ func (r *run) clean(ctx context.Context, t *task) (done bool, _ error) {
 			t.kept, t.stopped = t.kept+t.left, true
 			return true, nil
 		case t.again && t.obstacle.Lock():
-			// The next pass tries the rows that are locked, and those after them.
+			// The next pass retries the locked rows and the rows after them.
 			t.endLeaf()
 		case !full && t.changes == 0:
 			t.endRound()
@@ -312,7 +309,7 @@ func (r *run) clean(ctx context.Context, t *task) (done bool, _ error) {
 	return true, nil
 }
 
-// findLeaves finds the leaves with due rows, and sorts them by the oldest one.
+// findLeaves finds the leaves with due rows and sorts them by their oldest due row.
 func (r *run) findLeaves(ctx context.Context, t *task) error {
 	t.begun = true
 	t.restart()
@@ -348,7 +345,7 @@ func (t *task) restart() {
 	t.size, t.left, t.changes = t.mostRows(), 0, 0
 }
 
-// mostRows returns the number of rows of a window at most.
+// mostRows returns the maximum number of rows in a window.
 func (t *task) mostRows() int {
 	switch {
 	case t.again:
@@ -359,8 +356,8 @@ func (t *task) mostRows() int {
 	return windowRows
 }
 
-// endRound ends a round over the first leaf. If rows are left for no known reason, the
-// second round waits for locks and deletes rows that refer to each other in a circle.
+// endRound ends a round over the first leaf. If rows are left for an unknown reason, it
+// starts the second round.
 func (t *task) endRound() {
 	if t.left > 0 && !t.again && t.obstacle.Message == "" && t.tree.Fault == nil {
 		t.again, t.tree.Waits = true, true
@@ -434,8 +431,8 @@ func (r *run) read(ctx context.Context, t *task) ([]row, error) {
 	return dml.Select(ctx, t.tree.Read, scanRow, sql, args...)
 }
 
-// readFailed handles an error of a query for due rows. It tries fewer rows after a
-// timeout, if the leaf has an index, and otherwise ends the work on the leaf.
+// readFailed handles an error of a query for due rows. After a timeout it lowers the row
+// limit if the leaf has an index. Otherwise it ends the work on the leaf.
 func (r *run) readFailed(ctx context.Context, t *task, err error) error {
 	leaf, f := t.leaves[0], batch.Judge(err)
 	f.Table = leaf.Label()
@@ -451,7 +448,7 @@ func (r *run) readFailed(ctx context.Context, t *task, err error) error {
 			t.size = max(t.size/8, smallWindow)
 			return nil
 		}
-		f.Message = "finding due rows takes longer than jobs.statement_timeout: " + t.createIndex(leaf)
+		f.Message = "the query for due rows exceeds jobs.statement_timeout: " + t.createIndex(leaf)
 	}
 	if f.Lock() {
 		r.stats.Held = f.Text()
@@ -463,8 +460,8 @@ func (r *run) readFailed(ctx context.Context, t *task, err error) error {
 	return nil
 }
 
-// take deletes rows after all rows below them, and moves the position past them. yielded
-// reports that the work was not finished.
+// take deletes the rows below a window, then the window's rows, and advances the
+// position. yielded reports that work is left because the rule was paused.
 func (r *run) take(ctx context.Context, t *task, rows []row) (yielded bool, _ error) {
 	leaf, tree := t.leaves[0], t.tree
 	w, known := t.table.Window(leaf.OID, each.Of(rows, func(one row) dml.Row { return one.Row }))
@@ -485,7 +482,7 @@ func (r *run) take(ctx context.Context, t *task, rows []row) (yielded bool, _ er
 	}
 	switch {
 	case held && len(rows) > 1:
-		// One of the rows is in use. The next window has fewer of them.
+		// One of the rows is in use. Retry with a smaller window to isolate it.
 		t.size, t.changes = max(1, len(rows)/2), 1
 		return false, nil
 	case held && !top.Lock() && t.changes < mostChanges:
@@ -494,7 +491,7 @@ func (r *run) take(ctx context.Context, t *task, rows []row) (yielded bool, _ er
 	case held:
 		t.obstacle = top.Fault
 		if !top.Lock() {
-			t.obstacle.Message = "another session changes the row all the time: " + rows[0].shown
+			t.obstacle.Message = "other sessions keep changing the row: " + rows[0].shown
 		}
 	case result == dml.Yielded:
 		return true, nil
@@ -512,8 +509,8 @@ func (r *run) take(ctx context.Context, t *task, rows []row) (yielded bool, _ er
 	return false, nil
 }
 
-// advance moves the position to the last value of rows. The next query leaves out the
-// rows with that value that are left.
+// advance moves the position to the last value of rows. The next query excludes the rows
+// with that value that are left.
 func (t *task) advance(rows []row, left dml.Rows) {
 	last := finite(rows[len(rows)-1].value)
 	if compare(last, t.at.value) != 0 {
@@ -534,7 +531,7 @@ func (t *task) advance(rows []row, left dml.Rows) {
 	}
 }
 
-// findRestored reports rows that are left and not due any more. Rows below them may have
+// findRestored reports rows that are left and are no longer due. Rows below them may have
 // been deleted.
 func (r *run) findRestored(ctx context.Context, t *task, leaf pgcatalog.Table, rows []row, left dml.Rows) error {
 	same, err := dml.Select(ctx, t.tree.Read, pgx.RowTo[dml.Tuple], unchangedSQL(leaf), left.Args()...)
@@ -565,7 +562,8 @@ func (r *run) findRestored(ctx context.Context, t *task, leaf pgcatalog.Table, r
 	return nil
 }
 
-// unchangedSQL returns the query for the tuples of rows that are as they were read.
+// unchangedSQL returns the query for the pointers of rows that are unchanged since they
+// were read.
 func unchangedSQL(leaf pgcatalog.Table) string {
 	return fmt.Sprintf(`SELECT target.ctid FROM ONLY %s AS target
 JOIN unnest($1::pg_catalog.tid[], $2::pg_catalog.xid[]) AS wanted (at, version)
@@ -573,7 +571,7 @@ JOIN unnest($1::pg_catalog.tid[], $2::pg_catalog.xid[]) AS wanted (at, version)
 WHERE target.ctid OPERATOR(pg_catalog.=) ANY ($1)`, leaf.SQL())
 }
 
-// unknown drops an error that only prevents a report.
+// unknown ignores an error that only prevents a report, unless it is fatal.
 func (r *run) unknown(err error) error {
 	if batch.Judge(err).Verdict == batch.Fatal {
 		return err

@@ -13,7 +13,8 @@ import (
 	"sexton/internal/retention"
 )
 
-// Rows are due by each type of column as by the plain comparison. NULL and infinity are kept.
+// Each column type selects the rows that a plain comparison selects. Rows with NULL or
+// infinity are kept.
 func TestTypesOfColumns(t *testing.T) {
 	t.Parallel()
 	type example struct {
@@ -105,7 +106,8 @@ func TestDryRunCountsAndDeletesNothing(t *testing.T) {
 	require.Equal(t, [][]string{{"retention_rules", "0", "0"}}, db.Rows("SELECT deletion_table, pending, oldest_age_seconds FROM sexton.backlog_of_retention()"))
 }
 
-// What hangs below due rows is deleted or changed by the actions of the keys, at any depth.
+// Rows below due rows are deleted or changed by the actions of the foreign keys, at any
+// depth.
 func TestRowsBelowAreDeletedFirst(t *testing.T) {
 	t.Parallel()
 	db := setup(t, sessions+`
@@ -130,7 +132,7 @@ func TestRowsBelowAreDeletedFirst(t *testing.T) {
 	require.Equal(t, [][]string{{"89", "890", "2670"}}, db.Rows("SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM pages), (SELECT count(*) FROM clicks)"))
 }
 
-// A RESTRICT key that blocks is named, and the other rows are deleted.
+// A RESTRICT key that prevents a deletion is reported, and the other rows are deleted.
 func TestRestrictingKeysAreNamed(t *testing.T) {
 	t.Parallel()
 	db := setup(t, sessions+`CREATE TABLE pages (id bigint PRIMARY KEY, session_id bigint REFERENCES sessions); CREATE INDEX ON pages (session_id); INSERT INTO pages VALUES (1, 95), (2, 2)`)
@@ -146,7 +148,8 @@ func TestRestrictingKeysAreNamed(t *testing.T) {
 	require.Equal(t, [][]string{{"0", "NULL", "0"}}, db.Rows("SELECT pending, last_error, attempts FROM sexton.retention_rules"))
 }
 
-// Rows that a trigger refuses are left, and the others are deleted. However many there are at the beginning, the next pass continues after them.
+// Rows whose deletion a trigger rejects are left, and the others are deleted. The next
+// pass continues after the rejected rows, whatever their number.
 func TestFailingRowsHoldUpNoOther(t *testing.T) {
 	t.Parallel()
 	db := setup(t, `
@@ -163,7 +166,8 @@ func TestFailingRowsHoldUpNoOther(t *testing.T) {
 	require.Equal(t, [][]string{{"150"}}, db.Rows("SELECT count(*) FROM events"))
 }
 
-// Rows that another session has locked are left to the next pass, and its other rows are deleted.
+// Rows that another session has locked are left for the next pass, and the other rows are
+// deleted.
 func TestLockedRowsAreLeft(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{"alone": "", "with rows below": `
@@ -182,7 +186,8 @@ func TestLockedRowsAreLeft(t *testing.T) {
 	})
 }
 
-// A row that is restored while rows below it are deleted is kept, with what is left below it, and reported.
+// A row that is restored while rows below it are deleted is kept and reported. The
+// remaining rows below it are kept too.
 func TestRestoredRowsAreKept(t *testing.T) {
 	t.Parallel()
 	db := setup(t, `
@@ -205,7 +210,8 @@ func TestRestoredRowsAreKept(t *testing.T) {
 	require.Equal(t, [][]string{{"10000"}}, db.Rows("SELECT count(*) FROM pages WHERE document_id = 4"))
 }
 
-// Partitions are emptied one after the other, the oldest first, whatever their order.
+// Partitions are emptied one after the other. The one with the oldest rows is first,
+// whatever their order in the table.
 func TestLeavesGoOldestFirst(t *testing.T) {
 	t.Parallel()
 	db := setup(t, `
@@ -228,7 +234,7 @@ func TestLeavesGoOldestFirst(t *testing.T) {
 	require.Equal(t, [][]string{{"100"}}, db.Rows("SELECT count(*) FROM events"))
 }
 
-// Many rows may have one value.
+// All rows are deleted even if many of them have the same value.
 func TestManyRowsWithOneValue(t *testing.T) {
 	t.Parallel()
 	db := setup(t, `
@@ -256,7 +262,8 @@ CREATE OPERATOR >= (LEFTARG = slow, RIGHTARG = slow, FUNCTION = slow_lt);
 CREATE OPERATOR CLASS slow_ops DEFAULT FOR TYPE slow USING btree AS
 	OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 slow_cmp(slow, slow);`
 
-// A rule whose rows cannot be found in time is held with the statement that helps. Other rules continue.
+// A rule whose query times out is deferred with the CREATE INDEX statement as the reason.
+// Other rules continue.
 func TestRuleWithoutIndexIsHeld(t *testing.T) {
 	t.Parallel()
 	db := setup(t, sessions+slowText+`
@@ -268,5 +275,5 @@ func TestRuleWithoutIndexIsHeld(t *testing.T) {
 	require.Equal(t, map[string]int64{"sessions": 10}, stats.Deleted)
 	require.Len(t, stats.Errors, 1)
 	require.Contains(t, db.Rows("SELECT last_error FROM sexton.retention_rules WHERE rule LIKE 'events%'")[0][0],
-		`finding due rows takes longer than jobs.statement_timeout: CREATE INDEX CONCURRENTLY ON "public"."events" ("state", "at")`)
+		`the query for due rows exceeds jobs.statement_timeout: CREATE INDEX CONCURRENTLY ON "public"."events" ("state", "at")`)
 }

@@ -12,8 +12,8 @@ import (
 	"sexton/internal/retention"
 )
 
-// Due rows of three partitions are deleted in bounded statements, by two replicas of which one is held up and the other is killed. Nothing newer
-// is touched.
+// Two replicas delete due rows of three partitions in bounded statements. One replica is
+// delayed and the other is killed. Newer rows are kept.
 func TestReplicasDeleteManyRows(t *testing.T) {
 	t.Parallel()
 	rows := 60_000
@@ -38,7 +38,7 @@ func TestReplicasDeleteManyRows(t *testing.T) {
 	first, second := engine(t, db, rule), (*retention.Engine)(nil)
 	first.Runtime = 4 * time.Minute
 	once(first, func() {
-		// The first replica is held up for so long that the second one gets the lease.
+		// Delay the first replica until the second one gets the lease.
 		db.Exec("UPDATE sexton.leases SET expires_at = now()")
 		second = engine(t, db, rule)
 		left, kill := 5, db.KillOnce(second.Session.Conn)

@@ -15,15 +15,15 @@ import (
 	"sexton/internal/problem"
 )
 
-// explained is a node of a plan as EXPLAIN returns it.
+// explained is a node of a plan in EXPLAIN's JSON format.
 type explained struct {
 	Index string      `json:"Index Name"`
 	Node  string      `json:"Node Type"`
 	Plans []explained `json:"Plans"`
 }
 
-// index returns the name of the index by which due rows of a leaf are found in their
-// order, or "".
+// index returns the name of the index that returns due rows of a leaf in order, or "" if
+// the planner uses none.
 func (r *rule) index(ctx context.Context, read dml.Reader, leaf pgcatalog.Table, cutoff any) (string, error) {
 	sql, args := r.window(leaf, cutoff, position{}, 1)
 	var text []byte
@@ -44,12 +44,12 @@ func (r *rule) index(ctx context.Context, read dml.Reader, leaf pgcatalog.Table,
 		case node.Node == "Index Scan" || node.Node == "Index Only Scan":
 			return node.Index, nil
 		case node.Node != "Limit" && node.Node != "Result" && node.Node != "LockRows" || len(node.Plans) == 0:
-			return "", nil // The rows are sorted, or a bitmap or sequential scan reads them.
+			return "", nil // The plan sorts, or has a bitmap or sequential scan.
 		}
 	}
 }
 
-// Foreseen is what the next pass would do for a rule.
+// Foreseen describes what the next pass would do for a rule.
 type Foreseen struct {
 	Rule string `json:"rule"`
 	// Due counts due rows, up to 10,000.
@@ -57,18 +57,18 @@ type Foreseen struct {
 	Capped bool  `json:"due_capped"`
 	// Oldest is the column's value in the oldest due row, as text.
 	Oldest string `json:"oldest,omitempty"`
-	// Index is the index by which rows are found. It is empty if a leaf has none.
+	// Index is the index that finds due rows. It is empty if a leaf has none.
 	Index string `json:"index,omitempty"`
-	// Below are the tables whose rows are deleted with the rows, Blocking the foreign keys
-	// whose rows prevent that.
+	// Below are the tables whose rows are also deleted. Blocking are the foreign keys
+	// whose rows prevent deletions.
 	Below    []string `json:"deletes_below,omitempty"`
 	Blocking []string `json:"blocking,omitempty"`
 	// Whole reports that all rows of the table are due. OldLeaves are the partitions in
-	// which all rows are, with the statements that drop them.
+	// which all rows are due.
 	Whole     bool      `json:"whole_table,omitempty"`
 	OldLeaves []OldLeaf `json:"old_partitions,omitempty"`
 	DryRun    bool      `json:"dry_run,omitempty"`
-	// Unknown is why some of this is unknown.
+	// Unknown is the error because of which fields are missing.
 	Unknown string `json:"unknown,omitempty"`
 
 	key    string
@@ -81,8 +81,8 @@ type OldLeaf struct {
 	SQL       string `json:"sql"`
 }
 
-// Foresee returns what a pass that begins now would do. It only reads, and a query that
-// takes too long leaves something unknown.
+// Foresee returns what a pass would do if it began now. It only reads. If a query takes
+// too long, its result is missing.
 func (p *Plan) Foresee(ctx context.Context, db pgcatalog.Beginner, statementTime time.Duration) ([]Foreseen, error) {
 	read := dml.ReadOnly(db, statementTime)
 	now, err := dml.Select(ctx, read, pgx.RowTo[time.Time], "SELECT pg_catalog.statement_timestamp()")
@@ -93,7 +93,7 @@ func (p *Plan) Foresee(ctx context.Context, db pgcatalog.Beginner, statementTime
 	for _, r := range p.rules {
 		seen, err := r.foresee(ctx, read, now[0])
 		if f := batch.Judge(err); err != nil && (f.Verdict == batch.Fatal || ctx.Err() != nil) {
-			return nil, fmt.Errorf("look at %s: %w", r, err)
+			return nil, fmt.Errorf("examine %s: %w", r, err)
 		} else if err != nil {
 			seen.Unknown = f.Text()
 		}
@@ -176,8 +176,8 @@ func shownValue(value any) string {
 	return fmt.Sprint(value)
 }
 
-// allDue reports whether a table has rows, and all of them are due. The first term is a
-// lookup in the index, and false for most tables.
+// allDue reports whether a table has rows and all of them are due. The first term is an
+// index lookup, which is false for most tables.
 func (r *rule) allDue(ctx context.Context, read dml.Reader, from string, cutoff any) (bool, error) {
 	args := &dml.Args{}
 	due := r.due("child", cutoff, args)
@@ -187,8 +187,8 @@ func (r *rule) allDue(ctx context.Context, read dml.Reader, from string, cutoff 
 	return err == nil && found[0], err
 }
 
-// dropSQL returns the statements that drop the partition $1. A table with a default
-// partition cannot detach one concurrently.
+// dropSQL is the query for the statements that drop partition $1. DETACH CONCURRENTLY
+// fails if the table has a default partition.
 const dropSQL = `
 SELECT pg_catalog.format('ALTER TABLE %s DETACH PARTITION %s%s; DROP TABLE %2$s', above.inhparent::pg_catalog.regclass, $1::pg_catalog.oid::pg_catalog.regclass,
 	CASE WHEN parted.partdefid OPERATOR(pg_catalog.=) 0 THEN ' CONCURRENTLY' ELSE '' END)
@@ -201,7 +201,7 @@ const (
 	mostShown = 5
 )
 
-// Findings returns what an operator should know of foreseen rules.
+// Findings returns warnings about foreseen rules.
 func Findings(all []Foreseen) (found problem.List) {
 	for _, seen := range all {
 		report := func(fix, format string, args ...any) {
@@ -212,13 +212,13 @@ func Findings(all []Foreseen) (found problem.List) {
 		}
 		for i, leaf := range seen.OldLeaves {
 			if i == mostShown {
-				report("see sexton plan --json", "%s: the same holds for %d more partitions", seen.Rule, len(seen.OldLeaves)-i)
+				report("see sexton plan --json", "%s: every row of %d more partitions is due", seen.Rule, len(seen.OldLeaves)-i)
 				break
 			}
 			report(leaf.SQL+"; this fires no triggers", "%s: every row of partition %s is due, and dropping it is cheaper", seen.Rule, leaf.Partition)
 		}
 		for _, create := range slices.Compact(seen.create) {
-			report(create, "%s: no index finds due rows in their order, so each query reads the whole table", seen.Rule)
+			report(create, "%s: no index returns due rows in order, so each query reads the whole table", seen.Rule)
 		}
 		if seen.Unknown != "" {
 			report("", "%s: %s", seen.Rule, seen.Unknown)
@@ -227,7 +227,7 @@ func Findings(all []Foreseen) (found problem.List) {
 	return found
 }
 
-// MissingPrivileges returns what the connected role lacks for the rules.
+// MissingPrivileges returns the privileges that the connected role lacks for the rules.
 func MissingPrivileges(ctx context.Context, db pgcatalog.Beginner, plan *Plan) (problem.List, error) {
 	var needs []dml.Need
 	for i, r := range plan.rules {

@@ -16,7 +16,8 @@ import (
 	"sexton/internal/retention"
 )
 
-// drawnSchema has tables with rules, t0 and so on, and tables below them, c0 and so on.
+// drawnSchema describes tables with rules, t0 and so on, and tables below them, c0 and so
+// on.
 type drawnSchema struct {
 	ddl    strings.Builder
 	tables []string
@@ -96,7 +97,8 @@ func drawSchema(t *rapid.T) *drawnSchema {
 	return s
 }
 
-// Each rule leaves what one DELETE would leave, although the worker is killed and an application updates rows.
+// Each rule leaves the rows that one DELETE would leave, although workers are killed and
+// an application updates rows.
 func TestAnySchemaAsByOneDelete(t *testing.T) {
 	t.Parallel()
 	db := setup(t, "")
@@ -127,7 +129,7 @@ func TestAnySchemaAsByOneDelete(t *testing.T) {
 			if again = kills > 0; !again {
 				require.NoError(rt, err)
 				require.Empty(rt, stats.Errors)
-				// Rows that the application was updating are left to the next pass.
+				// Rows that the application was updating are left for the next pass.
 				again = len(stats.Kept) > 0
 			}
 			end()

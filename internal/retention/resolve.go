@@ -15,18 +15,18 @@ import (
 	"sexton/internal/problem"
 )
 
-// section is the key of the configuration that the rules are in.
+// section is the configuration key of the rules.
 const section = "retention"
 
-// Plan is rules that are bound to the tables of a database.
+// Plan holds rules that are bound to the tables of a database.
 type Plan struct{ rules []*rule }
 
-// Resolve binds rules to the tables of a database, whose own schema is the given one.
+// Resolve binds rules to the tables of a database. schema is that of tables without one.
 //
-// Its findings carry keys such as retention.rules[3].column and no position. Errors: a
-// missing table or column, a type that is not supported, a value that does not fit, and
-// two rules that contradict each other. Warnings: a foreign key that refuses deletions, and one without an
-// index. The plan is nil if there is an error.
+// The problems have keys such as retention.rules[3].column and no position. Errors are a
+// missing table or column, an unsupported type, a value that does not fit, and two rules
+// that contradict each other. Warnings are a foreign key that prevents deletions, and one
+// without an index. The plan is nil if there is an error.
 func Resolve(ctx context.Context, db pgcatalog.Beginner, schema string, rules []Rule) (*Plan, problem.List, error) {
 	r := &resolver{schema: schema}
 	err := pgcatalog.Settled(ctx, db, func(tx pgx.Tx) error {
@@ -152,8 +152,8 @@ func (r *resolver) bind(ctx context.Context, tx pgx.Tx, key string, of Rule) err
 	return nil
 }
 
-// condition binds a condition. It casts the value, so that one that does not fit is found
-// before a pass.
+// condition binds a condition. It casts the value in the database, so that a value of the
+// wrong type is reported before a pass.
 func (r *resolver) condition(ctx context.Context, tx pgx.Tx, key string, table *pgcatalog.Relation, c definitions.Condition) (v dml.Value, _ error) {
 	column, found := table.Columns[c.Column]
 	if !found {
@@ -179,8 +179,9 @@ func (r *resolver) condition(ctx context.Context, tx pgx.Tx, key string, table *
 	return v, nil
 }
 
-// compareRules reports a rule that can never delete a row before another rule of the same
-// column does: that one keeps rows for the same time or shorter, and has no condition that the rule does not have.
+// compareRules reports a rule that never deletes a row because another rule of the same
+// column always deletes it first. The other rule keeps rows no longer, and all of its
+// conditions are conditions of the first rule.
 func (r *resolver) compareRules() {
 	for i, one := range r.rules {
 		for _, other := range slices.Concat(r.rules[:i], r.rules[i+1:]) {
@@ -192,7 +193,7 @@ func (r *resolver) compareRules() {
 				continue
 			}
 			if equal := covers(one, other) && one.Keep == other.Keep; equal && other.key > one.key {
-				continue // Only the later one of two equal rules is reported.
+				continue // Of two equal rules only the later one is reported.
 			}
 			r.reportf(problem.Error, one.key, "remove one of them",
 				"keeps rows of %s for %s, but %s deletes the same rows after %s", one.table.In(r.schema), one.Keep, other.key, other.Keep)
@@ -201,15 +202,16 @@ func (r *resolver) compareRules() {
 	}
 }
 
-// covers reports whether all rows that meet the conditions of the second rule meet those
-// of the first.
+// covers reports whether all rows that meet the conditions of second also meet those of
+// first.
 func covers(first, second *rule) bool {
 	return !slices.ContainsFunc(first.edge.Conditions, func(c dml.Value) bool {
 		return !slices.ContainsFunc(second.edge.Conditions, func(other dml.Value) bool { return c.Column == other.Column && c.Value == other.Value })
 	})
 }
 
-// expand finds the tables whose rows are deleted or changed with rows of the rules.
+// expand finds the tables whose rows are deleted or changed by the rules, and checks
+// their foreign keys.
 func (r *resolver) expand() {
 	var roots []*dml.Table
 	for _, one := range r.rules {
@@ -229,7 +231,7 @@ func (r *resolver) expand() {
 	}
 }
 
-// reach returns the tables whose rows are deleted with rows of a table.
+// reach returns the tables whose rows are deleted together with rows of t.
 func reach(t *dml.Table) (below []*dml.Table) {
 	for todo := []*dml.Table{t}; len(todo) > 0; todo = todo[1:] {
 		for _, f := range todo[0].Refs {
@@ -243,8 +245,8 @@ func reach(t *dml.Table) (below []*dml.Table) {
 
 func (r *resolver) checkRef(one *rule, t *dml.Table, f *dml.Ref) {
 	if f.Action == dml.Forbid {
-		r.reportf(problem.Warning, one.key, "delete these rows first, by a rule of their own, or give the key ON DELETE CASCADE or SET NULL",
-			"rows with such rows are kept: %s", f.Blocks(t))
+		r.reportf(problem.Warning, one.key, "add a rule that deletes these rows first, or change the key to ON DELETE CASCADE or SET NULL",
+			"rows with references are kept: %s", f.Blocks(t))
 	}
 	for _, leaf := range r.Unindexed(f) {
 		if f.Table.Relation != nil {

@@ -89,7 +89,7 @@ func TestWarnings(t *testing.T) {
 		said = append(said, p.Message)
 	}
 	require.ElementsMatch(t, []string{
-		"rows with such rows are kept: pages.session_id refers to sessions, and foreign key pages_session_id_fkey has no action for it",
+		"rows with references are kept: pages.session_id refers to sessions, and foreign key pages_session_id_fkey has no action for it",
 		"no index of pages begins with session_id, so every batch reads the whole table",
 		"no index of clicks begins with session_id, so every batch reads the whole table",
 	}, said)
@@ -121,8 +121,8 @@ func TestForesee(t *testing.T) {
 	require.Equal(t, []string{
 		"retention.rules[1]: events.at: every row of partition events_old is due, and dropping it is cheaper " +
 			"(ALTER TABLE public.events DETACH PARTITION public.events_old CONCURRENTLY; DROP TABLE public.events_old; this fires no triggers)",
-		`retention.rules[1]: events.at: no index finds due rows in their order, so each query reads the whole table (CREATE INDEX CONCURRENTLY ON "public"."events_old" ("at"))`,
-		`retention.rules[1]: events.at: no index finds due rows in their order, so each query reads the whole table (CREATE INDEX CONCURRENTLY ON "public"."events_new" ("at"))`,
+		`retention.rules[1]: events.at: no index returns due rows in order, so each query reads the whole table (CREATE INDEX CONCURRENTLY ON "public"."events_old" ("at"))`,
+		`retention.rules[1]: events.at: no index returns due rows in order, so each query reads the whole table (CREATE INDEX CONCURRENTLY ON "public"."events_new" ("at"))`,
 	}, said)
 	db.Exec("DELETE FROM sessions WHERE id <= 90")
 	seen = pgtest.Must(plan.Foresee(t.Context(), db.Pool(), 5*time.Second))(t)

@@ -15,17 +15,18 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Rule is a rule of the configuration.
+// Rule is one retention rule of the configuration.
 type Rule struct {
 	Table, Column string
 	Keep          time.Duration
 	// Unit is s or ms if the column is an integer, and otherwise empty.
 	Unit       string
 	Conditions []definitions.Condition
-	// Event writes an event with the keys of deleted rows and EventColumns.
+	// Event reports whether an event is written with the primary keys and EventColumns of
+	// deleted rows.
 	Event        bool
 	EventColumns []string
-	// DryRun counts the due rows and deletes none.
+	// DryRun reports whether due rows are only counted.
 	DryRun bool
 }
 
@@ -42,30 +43,30 @@ func (r Rule) String() string {
 	return name
 }
 
-// rule is a rule that is bound to its table.
+// rule is a Rule that is bound to its table.
 type rule struct {
 	Rule
 
-	// key is the place in the configuration.
+	// key is the rule's key in the configuration.
 	key   string
 	table *dml.Table
 	// edge has the leaves and the conditions.
 	edge dml.Edge
-	// base is the column's type, such as timestamptz.
+	// base is the column's type, such as timestamptz, without its domains.
 	base string
-	// id has the columns of the primary key, without values.
+	// id are the columns of the primary key, without values.
 	id []dml.Value
-	// below has the tables whose rows are deleted with a row.
+	// below are the tables whose rows are deleted together with a row.
 	below []*dml.Table
 }
 
 // epoch reports whether the column is an integer.
 func (r *rule) epoch() bool { return r.Unit != "" }
 
-// column returns the column of the row alias.
+// column returns the SQL of the column in alias.
 func (r *rule) column(alias string) string { return alias + "." + pgcatalog.Quote(r.Column) }
 
-// value returns the column as timestamptz or, if it is an integer, as bigint.
+// value returns the SQL of the column as timestamptz or, if it is an integer, as bigint.
 func (r *rule) value(alias string) string {
 	switch r.base {
 	case "timestamptz":
@@ -76,8 +77,8 @@ func (r *rule) value(alias string) string {
 	return r.column(alias) + "::pg_catalog.int8"
 }
 
-// bound returns an expression of the type of value as one that an index on the column can
-// compare with it.
+// bound converts a value, an SQL expression, to a type that an index on the column can be
+// compared with.
 func (r *rule) bound(value string) string {
 	if r.base == "timestamp" || r.base == "date" {
 		return "pg_catalog.timezone('UTC', " + value + ")"
@@ -85,7 +86,7 @@ func (r *rule) bound(value string) string {
 	return value
 }
 
-// cutoff returns the value below which rows are due at a time.
+// cutoff returns the value below which rows are due at the time now.
 func (r *rule) cutoff(now time.Time) any {
 	at := now.Add(-r.Keep)
 	switch r.Unit {
@@ -137,7 +138,7 @@ func finite(value any) any {
 	return nil
 }
 
-// compare orders values of the column. nil is the first.
+// compare orders values of the column. nil sorts first.
 func compare(a, b any) int {
 	switch {
 	case a == nil && b == nil:
@@ -156,7 +157,7 @@ func compare(a, b any) int {
 	return x.Compare(y)
 }
 
-// due returns the condition that a row of alias is due, for the cutoff.
+// due returns the condition that a row of alias is due at the cutoff.
 func (r *rule) due(alias string, cutoff any, args *dml.Args) string {
 	return fmt.Sprintf("%s OPERATOR(pg_catalog.<) %s%s", r.column(alias), r.bound(r.parameter(cutoff, args)), r.edge.Restrictions(alias, args))
 }
@@ -168,8 +169,9 @@ func (r *rule) parameter(value any, args *dml.Args) string {
 	return fmt.Sprintf("$%d::pg_catalog.timestamptz", args.Add(value))
 }
 
-// from returns the condition that a row of alias is not before a value, or is after it.
-// The statement is the same if there is no such value yet.
+// from returns the condition that a row of alias is at or after a value or, if after is
+// set, after it. nil is the lowest value. The text of the condition does not depend on
+// value.
 func (r *rule) from(alias string, value any, after bool, args *dml.Args) string {
 	operator, least := ">=", "'-infinity'"
 	if after {
@@ -181,7 +183,7 @@ func (r *rule) from(alias string, value any, after bool, args *dml.Args) string 
 	return fmt.Sprintf("%s OPERATOR(pg_catalog.%s) %s", r.column(alias), operator, r.bound("coalesce("+r.parameter(value, args)+", "+least+")"))
 }
 
-// row is a due row, with its value and its key for people.
+// row is a due row, with its value and its key as text.
 type row struct {
 	dml.Row
 
@@ -196,16 +198,16 @@ func scanRow(from pgx.CollectableRow) (one row, err error) {
 
 // position is where the next window of a leaf begins.
 type position struct {
-	// value is the last value that was read, nil before. If after is set, rows with that
-	// value are left out.
+	// value is the last value that was read, nil at the start. If after is set, rows with
+	// that value are excluded.
 	value any
 	after bool
-	// except are rows with that value that could not be deleted.
+	// except are the rows with that value that could not be deleted.
 	except []dml.Tuple
 }
 
-// window returns the query for at most limit due rows of a leaf, in the order of the
-// column. If rows refer to the table, it also returns the keys.
+// window returns the query for at most limit due rows of a leaf, ordered by the column.
+// If other rows reference the leaf, it also returns the primary keys.
 func (r *rule) window(leaf pgcatalog.Table, cutoff any, at position, limit int) (sql string, args []any) {
 	list := &dml.Args{}
 	shown := "'', NULL::pg_catalog.text[]"
@@ -227,7 +229,7 @@ ORDER BY %s LIMIT $%d`, r.value("target"), shown, leaf.SQL(), r.from("target", a
 	return sql, list.Values
 }
 
-// last returns the query for the value of the due row of a leaf with the number n.
+// last returns the query for the value of the nth due row of a leaf.
 func (r *rule) last(leaf pgcatalog.Table, cutoff any, at position, n int) batch.Statement {
 	list := &dml.Args{}
 	sql := fmt.Sprintf("SELECT %s FROM ONLY %s AS target WHERE %s AND %s ORDER BY %s OFFSET $%d LIMIT 1", r.value("target"), leaf.SQL(),
@@ -236,7 +238,8 @@ func (r *rule) last(leaf pgcatalog.Table, cutoff any, at position, n int) batch.
 }
 
 // direct returns the statement that deletes the first due rows of a leaf, at most limit.
-// With an event it returns their number. No row may refer to the leaf.
+// If the rule writes an event, the statement returns the number of rows. No row may
+// reference the leaf.
 func (r *rule) direct(names pgcatalog.Names, leaf pgcatalog.Table, cutoff any, at position, limit int) batch.Statement {
 	list := &dml.Args{}
 	sql := fmt.Sprintf(`DELETE FROM ONLY %[1]s AS target WHERE target.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
@@ -250,7 +253,7 @@ func (r *rule) direct(names pgcatalog.Names, leaf pgcatalog.Table, cutoff any, a
 	return batch.Statement{SQL: sql, Args: list.Values}
 }
 
-// oldest returns the query for the first value of the due rows of a leaf.
+// oldest returns the query for the lowest value of the due rows of a leaf.
 func (r *rule) oldest(leaf pgcatalog.Table, cutoff any, at position) (sql string, args []any) {
 	list := &dml.Args{}
 	sql = fmt.Sprintf("SELECT %s FROM ONLY %s AS target WHERE %s AND %s%s ORDER BY %s LIMIT 1", r.value("target"), leaf.SQL(),
@@ -258,8 +261,8 @@ func (r *rule) oldest(leaf pgcatalog.Table, cutoff any, at position) (sql string
 	return sql, list.Values
 }
 
-// stillDue returns the query whether the row with a key is due. It has no row if the row
-// was deleted.
+// stillDue returns the query that reports whether the row with a key is due. It returns
+// no row if that row was deleted.
 func (r *rule) stillDue(leaf pgcatalog.Table, cutoff any, key []string) (sql string, args []any) {
 	list := &dml.Args{}
 	terms := make([]string, len(r.id))
@@ -271,8 +274,8 @@ func (r *rule) stillDue(leaf pgcatalog.Table, cutoff any, key []string) (sql str
 	return sql, list.Values
 }
 
-// createIndex returns the statement that creates the index by which due rows of a leaf
-// are found.
+// createIndex returns the statement that creates the index for the query for due rows of
+// a leaf.
 func (r *rule) createIndex(leaf pgcatalog.Table) string {
 	var columns []string
 	for _, condition := range r.edge.Conditions {

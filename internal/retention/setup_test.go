@@ -52,7 +52,7 @@ func resolve(t require.TestingT, db *dbtest.DB, rules ...retention.Rule) (*reten
 	return pgtest.Must2(retention.Resolve(context.Background(), db.Pool(), "public", rules))(t)
 }
 
-// engine returns an engine for rules that must bind.
+// engine returns an engine for rules, which must bind without errors.
 func engine(t *testing.T, db *dbtest.DB, rules ...retention.Rule) *retention.Engine {
 	session, _ := db.Session(t, "retention")
 	return engineOn(t, db, session, rules...)

@@ -15,20 +15,22 @@ import (
 	"sexton/internal/problem"
 )
 
-// Table is the table in Sexton's schema with the results of rules.
+// Table is the name of the table in Sexton's schema that stores the results of rules.
 const Table = "retention_rules"
 
-// DueSQL is a condition: the last pass left due rows, or an operator retries a rule.
+// DueSQL is the condition that a rule is due: its last pass left due rows, or an operator
+// retries it.
 const DueSQL = `EXISTS (SELECT FROM "sexton".` + Table + ` AS rule WHERE rule.due)`
 
 // countTime is the timeout of a statement that only counts rows.
 const countTime = 2 * time.Second
 
-// mostCounted limits the rows that are counted, one more than PendingCap of components.
+// mostCounted limits the rows that are counted. It is one more than PendingCap of
+// components.
 const mostCounted = 10_001
 
-// begin reads the server's time and the results of the last pass. It returns the tasks,
-// first those of rules that were processed longest ago.
+// begin reads the server's time and the results of the last pass. It returns one task per
+// rule, the rules that were processed longest ago first.
 func (r *run) begin(ctx context.Context) ([]*task, error) {
 	type past struct {
 		Rule   string
@@ -86,11 +88,11 @@ func (r *run) finish(ctx context.Context, t *task, done bool) error {
 	text := fault.Text()
 	if fault.Message == "" {
 		if text = ""; t.kept > 0 {
-			text = "rows stay although nothing refers to them"
+			text = "rows are left although nothing refers to them"
 		}
 	}
-	// If nothing was deleted, the next pass begins with the next tick. It begins after the
-	// rows that this one could not delete.
+	// If nothing was deleted, the next pass starts with the next tick. It continues after
+	// the rows that this pass could not delete.
 	again := !done && moved
 	var resume any
 	if !done || t.stopped {
@@ -124,8 +126,8 @@ ON CONFLICT (rule) DO UPDATE SET
 	return problem.Doing(err, "record the result of %s", t)
 }
 
-// count counts the due rows of a rule, up to mostCounted. A rule whose rows cannot be
-// counted in time has at least one.
+// count returns the number of due rows of a rule, up to mostCounted. If the query times
+// out, it returns 1 and capped.
 func (r *run) count(ctx context.Context, t *task) (rows int64, capped bool, _ error) {
 	args := &dml.Args{}
 	limits := r.Session.Limits.ShortWaits()
@@ -163,7 +165,7 @@ func (r *run) since(ctx context.Context, t *task) (*time.Time, error) {
 	return nil, nil //nolint:nilnil // documented
 }
 
-// State is the result of a rule in the last pass.
+// State is the result of the last pass for a rule.
 type State struct {
 	Rule string `json:"rule"`
 	// Pending counts the due rows that the pass left, up to 10,000.
@@ -184,7 +186,7 @@ func ReadStates(ctx context.Context, db dbsqlc.DBTX) ([]State, error) {
 	return states(ctx, db, stateSQL+" ORDER BY rule")
 }
 
-// ReadFailed returns the rules that have failed in the last pass, at most limit.
+// ReadFailed returns at most limit rules that failed in the last pass.
 func ReadFailed(ctx context.Context, db dbsqlc.DBTX, limit int) ([]State, error) {
 	return states(ctx, db, stateSQL+" WHERE last_error IS NOT NULL ORDER BY rule LIMIT $1", limit)
 }
@@ -195,7 +197,7 @@ func states(ctx context.Context, db dbsqlc.DBTX, sql string, args ...any) ([]Sta
 	return found, problem.Doing(err, "read results of rules")
 }
 
-// Retry makes a rule that failed due now, or all of them if rule is empty. It returns
+// Retry makes a failed rule due now, or all failed rules if rule is empty. It returns
 // their number.
 func Retry(ctx context.Context, db dbsqlc.DBTX, rule string) (int64, error) {
 	tag, err := db.Exec(ctx, `UPDATE "sexton".`+Table+` SET due = true WHERE last_error IS NOT NULL AND ($1 = '' OR rule = $1)`, rule)

@@ -7,15 +7,16 @@ import (
 
 // Stats are the statistics of one pass.
 type Stats struct {
-	// Duty is the share of its time at which it works.
+	// Duty is the share of time in which the pass works.
 	pace.Duty
 
-	// Deleted counts rows by table, Nullified rows by table.column that refer to nothing
-	// any more. Due counts the due rows of rules with dry_run, up to 10,000.
+	// Deleted counts deleted rows by table. Nullified counts rows whose references were
+	// changed, by table.column. Due counts the due rows of rules with dry_run, up to
+	// 10,000.
 	Deleted   map[string]int64 `json:"deleted"`
 	Nullified map[string]int64 `json:"nullified"`
 	Due       map[string]int64 `json:"due,omitempty"`
-	// Kept counts due rows, by rule, that could not be deleted.
+	// Kept counts due rows that could not be deleted, by rule.
 	Kept map[string]int64 `json:"kept,omitempty"`
 	// PartlyCleared counts rows that were restored while rows below them were deleted.
 	PartlyCleared int64 `json:"partly_cleared,omitempty"`
@@ -23,12 +24,13 @@ type Stats struct {
 	Rules int64 `json:"rules"`
 	// Batches counts transactions that changed rows.
 	Batches int64 `json:"batches"`
-	// OverLimit reports that due rows are left, Interrupted that the pass was asked to
-	// stop.
+	// OverLimit reports that the runtime expired before all rules were processed.
+	// Interrupted reports that the pass was stopped.
 	OverLimit   bool                `json:"over_limit"`
 	Interrupted bool                `json:"interrupted,omitempty"`
 	Errors      []batch.FaultCounts `json:"errors"`
-	// Rule is the rule of a pass that has not ended, WaitingFor why it does nothing now.
+	// Rule is the rule that a running pass is processing. WaitingFor is why the pass
+	// waits.
 	Rule       string `json:"rule,omitempty"`
 	WaitingFor string `json:"waiting_for,omitempty"`
 	// Held is the lock that the pass last waited for.
