@@ -3,6 +3,7 @@ package integration
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,7 +43,7 @@ func testWholeWay(t *testing.T, p program) {
 	before := db.Rows(keys)
 
 	dir, url := t.TempDir(), db.AsRole(owner)
-	p.environ = append(p.environ[:len(p.environ):len(p.environ)], "SEXTON_JOBS__OWNER="+own, "SEXTON_HTTP__LISTEN=")
+	p.environ = append(slices.Clip(p.environ), "SEXTON_JOBS__OWNER="+own, "SEXTON_HTTP__LISTEN=")
 	run := func(code int, args ...string) string { return p.run(t, dir, url, code, args...) }
 	// steps does what init prints after its heading. It leaves out installation commands, whose roles are the test's.
 	steps := func(printed string) {

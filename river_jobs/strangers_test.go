@@ -3,7 +3,6 @@ package riverjobs
 import (
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/drain/dml"
@@ -53,7 +52,7 @@ func TestLooksRunNoStrangersOperator(t *testing.T) {
 			continue
 		}
 		_, err := job.Subscription(b.deps, b.db.Connected).Due(t.Context(), conn, true)
-		assert.NoError(t, err, job.Kind)
+		require.NoError(t, err, job.Kind)
 		looks++
 	}
 	require.GreaterOrEqual(t, looks, 3)

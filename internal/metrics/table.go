@@ -76,8 +76,9 @@ var (
 	GhostUsersFailed    = counter("sexton_ghost_users_failed_total", "Users deferred with an error.", "database")
 	GhostMoved          = counter("sexton_ghost_user_moved_rows_total", "Rows moved to the ghost user, by table.column.", "database", "table")
 	GhostDeleted        = counter("sexton_ghost_user_deleted_rows_total", "Rows deleted with their user, by table.column.", "database", "table")
-	GhostNullified      = counter("sexton_ghost_user_nullified_rows_total", "Rows whose reference to the user was set to NULL, by table.column.", "database", "table")
-	GhostBacklogAlerts  = counter("sexton_ghost_users_backlog_alerts_total",
+	GhostNullified      = counter("sexton_ghost_user_nullified_rows_total",
+		"Rows whose reference to the user was set to NULL, by table.column.", "database", "table")
+	GhostBacklogAlerts = counter("sexton_ghost_users_backlog_alerts_total",
 		"Runs that ended with more than 1,000 pending users, deferred ones included.", "database")
 	GhostErrorAlerts = counter("sexton_ghost_users_error_alerts_total", "Runs of 10 or more users in which more than a tenth failed.", "database")
 
@@ -103,7 +104,8 @@ var (
 	DiffsSkipped       = counter("sexton_external_diffs_skipped_total", "Diffs left in the database, by reason.", "database", "reason")
 	DiffObjectsRemoved = counter("sexton_external_diff_objects_removed_total", "Objects of deleted and restored diffs that were removed.", "database")
 
-	RetentionDeleted       = counter("sexton_retention_deleted_rows_total", "Rows deleted by retention rules, with rows below them, by table.", "database", "table")
+	RetentionDeleted = counter("sexton_retention_deleted_rows_total",
+		"Rows deleted by retention rules, with rows below them, by table.", "database", "table")
 	RetentionPartlyCleared = counter("sexton_retention_partly_cleared_rows_total",
 		"Rows restored while rows below them were deleted.", "database")
 

@@ -182,7 +182,8 @@ func (r *rule) allDue(ctx context.Context, read dml.Reader, from string, cutoff 
 	args := &dml.Args{}
 	due := r.due("child", cutoff, args)
 	sql := fmt.Sprintf("SELECT NOT EXISTS (SELECT FROM %[1]s WHERE %[2]s OPERATOR(pg_catalog.>=) %[3]s) "+
-		"AND NOT EXISTS (SELECT FROM %[1]s WHERE (%[4]s) IS NOT TRUE) AND EXISTS (SELECT FROM %[1]s)", from, r.column("child"), r.bound(r.parameter(cutoff, args)), due)
+		"AND NOT EXISTS (SELECT FROM %[1]s WHERE (%[4]s) IS NOT TRUE) AND EXISTS (SELECT FROM %[1]s)",
+		from, r.column("child"), r.bound(r.parameter(cutoff, args)), due)
 	found, err := dml.Select(ctx, read, pgx.RowTo[bool], sql, args.Values...)
 	return err == nil && found[0], err
 }

@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 const day = 24 * time.Hour
 
 // setup returns a database with the retention component and tables.
-func setup(t testing.TB, tables string) *dbtest.DB {
-	d := pgtest.FromTemplate(t, "retention", func(ctx context.Context, url string) error {
+func setup(tb testing.TB, tables string) *dbtest.DB {
+	d := pgtest.FromTemplate(tb, "retention", func(ctx context.Context, url string) error {
 		conn, err := pgx.ParseConfig(url)
 		if err != nil {
 			return err
