@@ -111,7 +111,7 @@ func (g *Cluster) fill(ctx context.Context, url string, s dataSet) error {
 	if _, err := conn.Exec(ctx, s.render("children.sql")); err != nil {
 		return fmt.Errorf("create tables: %w", err)
 	}
-	all, err := g.install(ctx, url, s.definitions())
+	all, err := g.install(ctx, url, s.definitions(), s.environ()...)
 	if err != nil {
 		return err
 	}

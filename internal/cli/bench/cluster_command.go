@@ -66,8 +66,8 @@ func (g *Cluster) config(url, definitions string, environ ...string) (*config.Co
 	return config.Load(config.Options{Path: path, Environ: append(environ, "SEXTON_DATABASES__MAIN__URL="+url)})
 }
 
-func (g *Cluster) install(ctx context.Context, url, definitions string) (*installation.Bound, error) {
-	c, err := g.config(url, definitions)
+func (g *Cluster) install(ctx context.Context, url, definitions string, environ ...string) (*installation.Bound, error) {
+	c, err := g.config(url, definitions, environ...)
 	if err != nil {
 		return nil, err
 	}
@@ -75,13 +75,18 @@ func (g *Cluster) install(ctx context.Context, url, definitions string) (*instal
 	return all, problem.Doing(err, "install")
 }
 
-// open connects a worker.
-func (g *Cluster) open(ctx context.Context, url, definitions string, o WorkerOptions) (*Worker, error) {
-	c, err := g.config(url, definitions, append(connections(o.Connections), "SEXTON_DATABASES__MAIN__LIMITS__RUNTIME="+o.Runtime.String())...)
+// open connects a worker for a data set.
+func (g *Cluster) open(ctx context.Context, url string, s dataSet, o WorkerOptions) (*Worker, error) {
+	environ := append(connections(o.Connections), "SEXTON_DATABASES__MAIN__LIMITS__RUNTIME="+o.Runtime.String())
+	c, err := g.config(url, s.definitions(), append(environ, s.environ()...)...)
 	if err != nil {
 		return nil, err
 	}
-	job, err := cli.FindJob(c, riverjobs.LooseForeignKeys)
+	kind := riverjobs.LooseForeignKeys
+	if s.Name == Retention {
+		kind = riverjobs.RetentionCleanup
+	}
+	job, err := cli.FindJob(c, kind)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +127,11 @@ func passOf(report jobrun.Report) (Pass, error) {
 	if report.Outcome == jobrun.Skipped {
 		return Pass{Trouble: "skipped: " + report.Reason}, nil
 	}
-	var stats loosefk.Stats
+	var stats struct {
+		loosefk.Stats
+
+		Deleted map[string]int64 `json:"deleted"` // Those of retention_cleanup.
+	}
 	if err := json.Unmarshal(report.Stats, &stats); err != nil {
 		return Pass{}, fmt.Errorf("decode statistics: %w", err)
 	}
@@ -130,6 +139,9 @@ func passOf(report jobrun.Report) (Pass, error) {
 		// A pass leaves what failed in it to the next one.
 		More: report.Outcome == jobrun.OverLimit || len(stats.Errors) > 0,
 		Rows: stats.DeleteCount + stats.UpdateCount, Finished: stats.Processed,
+	}
+	for _, rows := range stats.Deleted {
+		pass.Rows += rows
 	}
 	if stats.Rescheduled > 0 {
 		pass.Trouble = fmt.Sprintf("%d tombstones were deferred", stats.Rescheduled)

@@ -20,10 +20,12 @@ const (
 	Nullify = "nullify"
 	// Slow has 20,000 parents with one child each. A trigger makes the deletion of each child take 20 ms.
 	Slow = "slow"
+	// Retention has a million children whose time is over, and 100,000 that are new. No parent is deleted.
+	Retention = "retention"
 )
 
 // DrainSets returns the names of all data sets.
-func DrainSets() []string { return []string{Wide, Fanout, Skew, Nullify, Slow} }
+func DrainSets() []string { return []string{Wide, Fanout, Skew, Nullify, Slow, Retention} }
 
 // dataSet has parents 1 … Targets+Spared and their children in one or more tables. Adjacent children belong to
 // different parents, which is the bad case for locality. The targets are deleted. The spared parents and their
@@ -58,6 +60,10 @@ func newDataSet(name string, scale float64) (dataSet, error) {
 		step := s.Rows / few
 		s.ParentOf = fmt.Sprintf("CASE WHEN n %% %[1]d = 0 AND n / %[1]d <= %[2]d THEN 2 + (n / %[1]d - 1) %% %[3]d ELSE 1 END", step, few, small+s.Spared)
 		return s, nil
+	case Retention:
+		s.Spared = sized(100_000)
+		s.Rows, s.ParentOf = 11*s.Spared, "CASE WHEN n % 11 = 0 THEN n / 11 ELSE 0 END"
+		return s, nil
 	case Slow:
 		s.Targets, perParent = sized(20_000), 1
 	default:
@@ -86,6 +92,14 @@ func (s dataSet) definitions() string {
 		fmt.Fprintf(&out, "%s: [{table: parents, column: parent_id, on_delete: %s}]\n", table, action)
 	}
 	return out.String()
+}
+
+// environ returns the variables of the configuration that the data set needs.
+func (s dataSet) environ() []string {
+	if s.Name != Retention {
+		return nil
+	}
+	return []string{"SEXTON_RETENTION__ENABLED=true", "SEXTON_RETENTION__RULES=[{table: children, column: at, keep: 30d}]"}
 }
 
 // fillStatements returns the statements that insert the rows.

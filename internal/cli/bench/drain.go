@@ -30,7 +30,7 @@ type DrainOptions struct {
 
 // Drain deletes parents and measures how fast their children are deleted: by Sexton, by one statement, and by
 // ON DELETE CASCADE or SET NULL. On the set Slow it compares the rows that Sexton deletes in a fixed time with
-// the rows that it deletes with one connection. After each measurement it checks that exactly the right rows
+// the rows that it deletes with one connection. The set Retention has no deleted parents: old rows are deleted. After each measurement it checks that exactly the right rows
 // have been deleted or changed.
 func (o *DrainOptions) Drain(ctx context.Context, g *Cluster) (*Report, error) {
 	var found []comparison
@@ -80,8 +80,11 @@ func (o DrainOptions) contenders(s dataSet) []contender {
 			drain:   func(ctx context.Context, c *dataCopy) error { return c.worker.drain(ctx, limit) },
 		}
 	}
-	if s.Name == Slow {
+	switch s.Name {
+	case Slow:
 		return []contender{worker(oneConnection, 1), worker(sexton, o.Connections)}
+	case Retention:
+		return []contender{{name: oneStatement, drain: deleteOld}, worker(sexton, o.Connections)}
 	}
 	return []contender{
 		{name: oneStatement, ready: analyzeTombstones, drain: drainByOneStatement},
@@ -111,6 +114,12 @@ func drainByOneStatement(ctx context.Context, c *dataCopy) error {
 		}
 		return nil
 	})
+}
+
+// deleteOld deletes the rows whose time is over.
+func deleteOld(ctx context.Context, c *dataCopy) error {
+	_, err := c.conn.Exec(ctx, "DELETE FROM children WHERE at < now() - interval '30 days'")
+	return problem.Doing(err, "delete old rows")
 }
 
 // addForeignKeys adds native foreign keys and disables the tracking trigger.
@@ -205,7 +214,7 @@ type dataCopy struct {
 }
 
 func (c *dataCopy) openWorker(ctx context.Context, o WorkerOptions) (err error) {
-	c.worker, err = c.cluster.open(ctx, c.url, c.set.definitions(), o)
+	c.worker, err = c.cluster.open(ctx, c.url, c.set, o)
 	return err
 }
 

@@ -25,7 +25,8 @@ of Sexton, by one DELETE joined to the tombstones, and by ON DELETE CASCADE or S
 exactly the right rows are deleted. Data sets: wide (10,000 parents with 100 children), fanout (2,000 parents with
 50 children in each of 20 tables), skew (one parent with a million children, 1,000 with 10), nullify (wide with three
 more indexes, and children that are kept), slow (children that a trigger makes take 20 ms each: counts the rows
-that are deleted in a fixed time, and compares with one connection).`,
+that are deleted in a fixed time, and compares with one connection), retention (a million rows that a rule of
+retention deletes because of their age, beside 100,000 new ones, against one DELETE).`,
 		func(ctx context.Context) (*Report, error) {
 			o.Sets = []string{set}
 			if set == allSets {

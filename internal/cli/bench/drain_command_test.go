@@ -1,6 +1,7 @@
 package bench_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,9 +19,10 @@ func TestBenchDrain(t *testing.T) {
 		{"skew", 11.0, 1_100.0},
 		{"nullify", 10.0, 1_000.0},
 		{"slow", 20.0, 20.0},
+		{"retention", 0.0, 1_000.0},
 	}
 	if !pgtest.Long {
-		args, want = append(args, "--set", "wide"), want[:1]
+		args, want = append(args, "--set", "retention"), want[5:]
 	}
 	document := benchmark(t, args...)
 	require.Equal(t, []string{"benchmark", "connections", "rounds", "scale", "server", "sets"}, keys(document))
@@ -33,8 +35,11 @@ func TestBenchDrain(t *testing.T) {
 			"ratio_to_one_statement", "ratio_wal_to_native", "rows", "set",
 		}, keys(set))
 		contenders := [][]any{{"one_statement", set["rows"]}, {"native", set["rows"]}, {"sexton", set["rows"]}}
-		if set["set"] == bench.Slow {
+		switch set["set"] {
+		case bench.Slow:
 			contenders = [][]any{{"sexton_1_connection", set["rows"]}, {"sexton", set["rows"]}}
+		case bench.Retention:
+			contenders = slices.Delete(contenders, 1, 2)
 		}
 		require.Equal(t, contenders, cells(set["contenders"], "contender", "rows"))
 		for _, contender := range set["contenders"].([]any) {
@@ -81,7 +86,7 @@ func TestBenchDrainWithWrongArguments(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--set", "deep"}, "--set must be one of wide, fanout, skew, nullify, slow, all"},
+		{[]string{"--set", "deep"}, "--set must be one of wide, fanout, skew, nullify, slow, retention, all"},
 		{[]string{"--scale", "0"}, "--scale must be more than 0"},
 		{[]string{"--rounds", "-1"}, "--rounds must be more than 0"},
 		{[]string{"--connections", "0"}, "--connections must be more than 0"},

@@ -38,6 +38,7 @@ func TestDataSets(t *testing.T) {
 		{name: Skew, parents: 12, tables: 1, first: 10_000, each: 10, targets: 10_000 + 10*10, indexes: 2},
 		{name: Nullify, parents: 110, tables: 1, first: 100, each: 100, targets: 100 * 100, indexes: 5},
 		{name: Slow, parents: 220, tables: 1, first: 1, each: 1, targets: 200, indexes: 2},
+		{name: Retention, parents: 1000, tables: 1, first: 1, each: 1, targets: 10_000, indexes: 2},
 	} {
 		set, db, conn := filled(t, test.name, 0.01)
 		before := pgtest.Must(set.count(t.Context(), conn))(t)

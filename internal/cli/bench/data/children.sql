@@ -1,7 +1,7 @@
 CREATE TABLE parents (id bigint PRIMARY KEY, filler text);
 {{range .Tables -}}
-CREATE TABLE {{.}} (id bigint PRIMARY KEY, parent_id bigint, filler text{{if $.Nullifies}}, a bigint, b bigint, c bigint{{end}});
-CREATE INDEX ON {{.}} (parent_id);
+CREATE TABLE {{.}} (id bigint PRIMARY KEY, parent_id bigint, filler text{{if $.Nullifies}}, a bigint, b bigint, c bigint{{end}}{{if eq $.Name "retention"}}, at timestamptz{{end}});
+CREATE INDEX ON {{.}} ({{if eq $.Name "retention"}}at{{else}}parent_id{{end}});
 {{if $.Nullifies}}CREATE INDEX ON {{.}} (a); CREATE INDEX ON {{.}} (b); CREATE INDEX ON {{.}} (c);{{end}}
 {{end}}
 {{if eq .Name "slow" -}}
