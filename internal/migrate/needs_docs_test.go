@@ -93,9 +93,9 @@ func listOfNeeds(c component) string {
 		}
 	}
 	if c.queue != "" {
-		note := "created by `sexton migrate up`; one of the application needs these columns"
+		note := "created by `sexton migrate up`; if the application has its own, it needs these columns"
 		if len(c.columns) == 0 {
-			note = "created by `sexton migrate up`; the application must not have one of that name"
+			note = "created by `sexton migrate up`; the application must not have a table of that name"
 		}
 		item(c.queue, columns("", c.columns...), note)
 	}
