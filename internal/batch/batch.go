@@ -40,8 +40,9 @@ type Limits struct {
 	// Reads is for statements that write nothing: the server refuses others. They use indexes, whatever the statistics say of their tables.
 	// The token is compared without a lock, which would be written.
 	Reads bool
-	// Own is for statements that fire no trigger of the application: they only read its tables, and write Sexton's own ones. They use plain
-	// operators, under the pinned search_path and not under that of the application's triggers.
+	// Own is for statements that fire no trigger of the application. They read its tables
+	// and write only Sexton's own tables. They use plain operators under the pinned
+	// search_path, not under that of the application's triggers.
 	Own bool
 }
 
@@ -127,14 +128,14 @@ func (s *Session) Run(ctx context.Context, statements ...Statement) ([]int64, er
 	return s.RunWithin(ctx, s.Limits, statements...)
 }
 
-// RunOwn is Run for statements on Sexton's own tables and the catalogue alone.
+// RunOwn runs statements on Sexton's own tables and the catalogue only.
 func (s *Session) RunOwn(ctx context.Context, statements ...Statement) ([]int64, error) {
 	limits := s.Limits
 	limits.Own = true
 	return s.RunWithin(ctx, limits, statements...)
 }
 
-// ReadOwn is RunOwn for statements that write nothing.
+// ReadOwn runs statements like RunOwn in a READ ONLY transaction.
 func (s *Session) ReadOwn(ctx context.Context, statements ...Statement) error {
 	limits := s.Limits
 	limits.Reads, limits.Own = true, true
@@ -349,7 +350,7 @@ func (s *Session) send(ctx context.Context, pipeline *pgx.Batch, frame int, stat
 	return affected, nil
 }
 
-// Collect is a Scan that replaces found by the rows.
+// Collect returns a Scan that replaces found with the rows.
 func Collect[T any](found *[]T, to pgx.RowToFunc[T]) func(pgx.Rows) error {
 	return func(rows pgx.Rows) (err error) {
 		*found, err = pgx.CollectRows(rows, to)
@@ -357,12 +358,12 @@ func Collect[T any](found *[]T, to pgx.RowToFunc[T]) func(pgx.Rows) error {
 	}
 }
 
-// One is a Scan that reads the only row, if there is one.
+// One returns a Scan that reads the only row, if there is one.
 func One(into ...any) func(pgx.Rows) error {
 	return Each(func() {}, into...)
 }
 
-// Each is a Scan that calls do with every row.
+// Each returns a Scan that calls do for every row.
 func Each(do func(), into ...any) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, into, func() error { do(); return nil })
@@ -370,7 +371,7 @@ func Each(do func(), into ...any) func(pgx.Rows) error {
 	}
 }
 
-// More connects further sessions beside the one of a pass, under the same lease.
+// More opens further sessions for a pass, under the same lease.
 type More struct {
 	Pool *pgxpool.Pool
 	// Like is the pass's own session.
@@ -380,13 +381,15 @@ type More struct {
 }
 
 const (
-	// moreWithin bounds the wait for a connection. A pass that gets none goes on with what it has.
+	// moreWithin bounds the wait for a connection. If it expires, the pass continues with
+	// the sessions that it has.
 	moreWithin = 500 * time.Millisecond
-	// spare are the connections that others must still find in the pool: leases are renewed and history is written there.
+	// spare is the number of connections that are left in the pool, for lease renewal and
+	// history.
 	spare = 2
 )
 
-// Session returns a further session, or nil where the pool has no connection to spare.
+// Session returns a further session, or nil if the pool has no connection to spare.
 func (m *More) Session(ctx context.Context) *Session {
 	if stat := m.Pool.Stat(); stat.AcquiredConns()+spare >= stat.MaxConns() {
 		return nil
@@ -398,14 +401,16 @@ func (m *More) Session(ctx context.Context) *Session {
 		return nil
 	}
 	m.conns = append(m.conns, conn)
-	// On a connection that knows the texts the first round trip is a batch: taken for the quickest, it would have lasted no time.
+	// If the connection has the statements prepared, its first round trip is a batch and
+	// must not count as the quickest one. The new session therefore starts with the value
+	// of the first session.
 	return &Session{
 		Conn: conn.Conn(), Names: m.Like.Names, Fence: m.Like.Fence, Limits: m.Like.Limits, Kept: m.Like.Kept,
 		Slot: len(m.conns) % lease.Slots, quickest: m.Like.quickest,
 	}
 }
 
-// Release gives the connections back.
+// Release returns the connections to the pool.
 func (m *More) Release() {
 	for _, conn := range m.conns {
 		conn.Release()

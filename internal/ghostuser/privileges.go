@@ -9,8 +9,9 @@ import (
 	"sexton/internal/problem"
 )
 
-// MissingPrivileges lists what the role of db lacks to delete users by the plan. A run meets it only with users who have
-// rows there, and puts those off.
+// MissingPrivileges lists the privileges that the role of db lacks to delete users.
+// Without them a run fails only for users with rows in those tables, and defers these
+// users.
 func MissingPrivileges(ctx context.Context, db pgcatalog.Beginner, plan *Plan) (problem.List, error) {
 	users := plan.users.OID
 	needs := []dml.Need{{Table: users, Privilege: "SELECT"}, {Table: users, Privilege: "UPDATE"}, {Table: users, Privilege: "DELETE"}}

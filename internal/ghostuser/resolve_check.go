@@ -16,8 +16,9 @@ import (
 	"sexton/internal/problem"
 )
 
-// checkUsers reports whether the application has the tables that all the rest is built on. Other columns of GitLab's users are for migrations
-// to check. That the queue does not refer to the users is a problem that hides no other.
+// checkUsers reports whether the application has a usable table of users. It does not
+// check the other columns of GitLab's users, because migrations do. A queue that does not
+// reference the users is a problem, but the remaining checks continue.
 func (r *resolver) checkUsers() bool {
 	const table = section + ".users"
 	users, queue := r.users, r.Named(r.schema, QueueTable)
@@ -59,7 +60,8 @@ func (r *resolver) checkUsers() bool {
 	return err == nil && unique
 }
 
-// queued reports whether the queue refers to the users by their key of this type. GitLab's may do so without a foreign key.
+// queued reports whether the queue references the users by their key of this type.
+// GitLab's queue may have no foreign key.
 func (r *resolver) queued(queue *pgcatalog.Relation, stored string) bool {
 	keys := slices.DeleteFunc(slices.Clone(r.Keys), func(key pgcatalog.ForeignKey) bool {
 		return key.Table != queue.OID || !slices.Equal(key.Columns, []string{"user_id"})

@@ -286,7 +286,7 @@ func (r *run) send(ctx context.Context, limits batch.Limits, statements ...batch
 	return r.sendOver(ctx, r.Session, limits, statements...)
 }
 
-// sendOwn is send for statements that fire no trigger of the application.
+// sendOwn sends statements that fire no trigger of the application.
 func (r *run) sendOwn(ctx context.Context, statements ...batch.Statement) error {
 	limits := r.Session.Limits
 	limits.Own = true

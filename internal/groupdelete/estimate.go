@@ -12,15 +12,16 @@ import (
 const (
 	// mostGroups bounds the groups that are counted before a destruction begins.
 	mostGroups = 100_000
-	// sampled is the number of projects below which the estimate counts, mostSampled bounds the rows below them, mostProjects
-	// the projects.
+	// sampled is the number of projects below which rows are counted. mostSampled limits
+	// the rows below them. mostProjects limits the projects.
 	sampled      = 5
 	mostSampled  = 20_000
 	mostProjects = 10_000
 )
 
-// estimate estimates how many rows are deleted: the groups, and for each project as many as hang below a few of them. The
-// ids of the groups stay in the server: there may be mostGroups of them.
+// estimate returns an estimate of the rows that will be deleted. It counts the groups,
+// and multiplies the projects by the rows below a few of them. The ids of the groups are
+// not sent to the client, because there may be mostGroups of them.
 func (p *Plan) estimate(ctx context.Context, read dml.Reader, group dml.ID) (int64, error) {
 	if p.groups.Parent == "" && !p.gitlab() {
 		return 1, nil

@@ -189,7 +189,7 @@ func (r *Run) waits(ctx context.Context, class WaitClass, reason string) {
 	}
 }
 
-// Sleep sleeps for d, and returns the context's error if that ends before.
+// Sleep waits for d. It returns the context's error if ctx ends earlier.
 func Sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -203,14 +203,17 @@ func Sleep(ctx context.Context, d time.Duration) error {
 type Frame struct {
 	// Stop asks the run to end early. What runs then is finished first.
 	Stop context.Context //nolint:containedctx // asked between batches; the batches themselves outlive it
-	// Until is when the run ends; zero: with Stop alone.
+	// Until is when the run ends. Zero means that only Stop ends it.
 	Until time.Time
-	// Deadline is when the lease ends; zero: never. Both are monotonic.
+	// Deadline is when the lease expires, zero for never. Until and Deadline are
+	// monotonic.
 	Deadline time.Time
 }
 
-// Under runs work under the session's lease: for the runtime, or without one as long as the lease lasts, less a reserve for what is running
-// then. The context that work gets ends with the lease and not with ctx. An error is joined with that of the lease, if that has passed on.
+// Under runs work under the session's lease. The frame ends after runtime, and a reserve
+// before the lease expires. If runtime is 0, only the lease limits it. The context of
+// work ends with the lease, not with ctx. If the lease was lost, the returned error also
+// wraps the lease's error.
 func Under(ctx context.Context, session *batch.Session, runtime, reserve time.Duration, work func(context.Context, *Frame) error) error {
 	hard, cancel := session.Fence.Context(context.WithoutCancel(ctx))
 	defer cancel()
@@ -236,23 +239,26 @@ func (f *Frame) Ended() bool {
 	return f.Stop.Err() != nil || !f.Until.IsZero() && !time.Now().Before(f.Until)
 }
 
-// Items are what a run works on, one after the other.
+// Items describes the items that a run processes one after the other.
 type Items[T any] struct {
-	// Page returns the next ones, and whether more may follow.
+	// Page returns the next items, and whether more may follow.
 	Page func(context.Context) (items []T, more bool, err error)
-	// One works on an item, in one transaction.
+	// One processes an item in one transaction.
 	One func(context.Context, T) error
-	// Failed puts off an item that the database does not let through, so that it stops no other. Its error ends the run.
+	// Failed defers an item after an error that concerns only that item. An error of
+	// Failed ends the run.
 	Failed func(context.Context, T, batch.Fault, error) error
-	// Doing says in errors what the run did with an item.
+	// Doing describes the processing of an item, for errors.
 	Doing func(T) string
 }
 
-// LockAgain is how long an item waits for a lock behind one that has met one: there may be many of them.
+// LockAgain is the lock timeout of items after one that met a lock. Many items may be
+// locked.
 const LockAgain = time.Millisecond
 
-// Each works on items until none is left or the frame has ended: interrupted reports that the run was asked to stop, overLimit that its time
-// was over before all items were done. An error that says nothing about the item alone ends the run.
+// Each processes items until none is left or the frame has ended. interrupted reports
+// that the run was stopped. overLimit reports that its time expired before all items were
+// processed. An error that concerns more than one item ends the run.
 func (i Items[T]) Each(ctx context.Context, f *Frame) (overLimit, interrupted bool, _ error) {
 	for more := true; more; {
 		var page []T
@@ -281,13 +287,15 @@ func (i Items[T]) Each(ctx context.Context, f *Frame) (overLimit, interrupted bo
 }
 
 const (
-	// settling is the part of the lease that a statement near its end leaves, shortest the least time that it gets.
+	// settling is the part of the lease that a statement near its end must leave.
+	// shortest is the least timeout of a statement.
 	settling = 300 * time.Millisecond
 	shortest = 50 * time.Millisecond
 )
 
-// Within cuts the timeout to what is left of a lease that ends at deadline: a statement that it ends under would count as a
-// loss. The zero time is no deadline.
+// Within shortens the statement timeout to the rest of a lease that expires at deadline.
+// A statement that is still running then would count as a lost lease. A zero deadline
+// changes nothing.
 func Within(limits batch.Limits, deadline time.Time) batch.Limits {
 	if deadline.IsZero() {
 		return limits
