@@ -124,7 +124,8 @@ const (
 	readsRows   = "SELECT"
 	changesRows = "SELECT, UPDATE"
 	// A deleted row has been locked before, which needs UPDATE.
-	deletesRows = "SELECT, UPDATE, DELETE"
+	deletesRows  = "SELECT, UPDATE, DELETE"
+	restoresRows = "SELECT, INSERT"
 )
 
 // Grants are the application's tables of one database that the worker works on, as the configuration has them: whether

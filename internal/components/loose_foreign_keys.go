@@ -15,6 +15,7 @@ import (
 	"sexton/internal/definitions"
 	"sexton/internal/doctor"
 	"sexton/internal/drain/dml"
+	"sexton/internal/ghostuser"
 	"sexton/internal/installation"
 	"sexton/internal/loosefk"
 	"sexton/internal/migrate"
@@ -234,20 +235,32 @@ func grantDefinitions(g Granting) []migrate.TableGrant {
 		}
 		return true
 	}
-	restores := "" // An undo inserts rows.
-	if g.Config.LooseForeignKeys.Undo.On() {
-		restores = ", INSERT"
+	settings, restores := g.Config.LooseForeignKeys.Undo, ""
+	mark := func(name definitions.Name, mark string) {
+		if settings.On() {
+			t.list = append(t.list, migrate.TableGrant{Table: t.quoted(name), Referring: mark})
+		}
+	}
+	if settings.On() {
+		restores = ", INSERT" // An undo inserts rows.
+		for _, table := range append(slices.Clone(settings.ExcludeTables), settings.SparedUsers(), ghostuser.QueueTable) {
+			if name, err := definitions.ParseName(table); err == nil {
+				mark(name, migrate.Spared)
+			}
+		}
 	}
 	for _, d := range g.Definitions {
 		if livesHere(d.Child, d.Database) {
 			if d.OnDelete == definitions.Delete {
 				t.add(d.Child, deletesRows+restores)
+				mark(d.Child, migrate.Restored)
 			} else {
 				t.add(d.Child, changesRows)
 			}
 		}
 		if livesHere(d.Parent, "") {
 			t.add(d.Parent, readsRows+restores)
+			mark(d.Parent, migrate.Restored)
 		}
 	}
 	return t.list

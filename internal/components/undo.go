@@ -99,8 +99,14 @@ func Uncovered(
 	if err != nil {
 		return nil, err
 	}
+	restored, privileges := []string{}, []string{}
 	for _, c := range cascades {
 		if c.Uncovered == "" {
+			needs := restoresRows
+			if c.Action != "CASCADE" {
+				needs = changesRows
+			}
+			restored, privileges = append(restored, c.Table), append(privileges, needs)
 			continue
 		}
 		found = append(found, doctor.One(problem.Warning, "table "+c.Table,
@@ -118,7 +124,7 @@ func Uncovered(
 	for _, child := range cfg.Undo.Children {
 		schemas, tables = append(schemas, child.Schema), append(tables, child.Name)
 	}
-	lacking, err := undo.Lacks(ctx, conn, schemas, tables, parents, settings.ExcludeColumns, settings.MaxSize, role)
+	lacking, err := undo.Lacks(ctx, conn, schemas, tables, parents, settings.ExcludeColumns, settings.MaxSize)
 	for _, one := range lacking {
 		if len(one.Rules) > 0 {
 			found = append(found, doctor.One(problem.Warning, "table "+one.Table,
@@ -130,10 +136,6 @@ func Uncovered(
 				"sexton undo brings back nothing that is deleted from it: rows of tables that inherit from it go along, and cannot be told from its own: "+
 					words.Listed(one.Heirs), "make them partitions of it where such rows are to come back")...)
 		}
-		if one.Grant != "" {
-			const message = "sexton undo restores none of its rows: the role may not insert them"
-			found = append(found, doctor.One(problem.Warning, "table "+one.Table, message, one.Grant)...)
-		}
 		if len(one.Excluded) > 0 {
 			found = append(found, doctor.One(problem.Info, "table "+one.Table,
 				"rows come back with the default of "+words.Listed(one.Excluded)+", which loose_foreign_keys.undo.exclude_columns names", "")...)
@@ -144,6 +146,17 @@ func Uncovered(
 					"a deletion of most rows is kept in part, or waits (when_full)", float64(one.TooLarge)/1e6, float64(settings.MaxSize)/1e6),
 				"raise loose_foreign_keys.undo.max_size where such deletions are to come back")...)
 		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i, table := range tables {
+		restored, privileges = append(restored, pgx.Identifier{schemas[i], table}.Sanitize()), append(privileges, "INSERT")
+	}
+	rights, err := undo.LacksRights(ctx, conn, restored, privileges, role)
+	for _, one := range rights {
+		found = append(found, doctor.One(problem.Warning, "table "+one.Table,
+			"sexton undo restores none of its rows: the role lacks "+one.Privileges, one.Grant)...)
 	}
 	if err != nil {
 		return nil, err

@@ -44,6 +44,10 @@ const (
 	// Directly is by a key of their own, Anyhow through others, too.
 	Directly = "direct"
 	Anyhow   = "all"
+	// Restored is by native keys that delete or change rows, through any number of them. The keys decide on the privileges: what undo needs.
+	Restored = "undo"
+	// Spared is a table at which Restored stops.
+	Spared = "spared"
 )
 
 // TableGrant is a right that the worker needs on a table of the application's.
@@ -52,7 +56,7 @@ type TableGrant struct {
 	Table string `json:"name"`
 	// Privileges are those of a GRANT, such as "SELECT, UPDATE".
 	Privileges string `json:"privileges"`
-	// Referring grants them on the tables that refer to this one instead, Directly or Anyhow; empty: on this one.
+	// Referring grants them on the tables that refer to this one instead, by one of the constants above; empty: on this one.
 	Referring string `json:"referring"`
 }
 

@@ -144,6 +144,46 @@ func TestTheDayOfADeletionEndsDuringItsUndo(t *testing.T) {
 	s.Says(1, "no deletion of this number is kept", "undo", s.id)
 }
 
+// What native keys delete and change below a definition's child is restored with the grants that are printed. Without them, doctor names each.
+func TestUndoWithoutRightsOnNativeKeys(t *testing.T) {
+	t.Parallel()
+	s := attacked{Site: clitest.Plain(t)}
+	s.Environ = append(s.Environ, "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__KEEP=72h")
+	s.Exec(`
+		CREATE TABLE users (id bigint PRIMARY KEY, issue_id bigint REFERENCES issues ON DELETE CASCADE);
+		CREATE TABLE badges (id bigint PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE);
+		CREATE TABLE notes (id bigint PRIMARY KEY, issue_id bigint REFERENCES issues ON DELETE CASCADE);
+		CREATE TABLE lines (id bigint, note_id bigint REFERENCES notes ON DELETE CASCADE, PRIMARY KEY (id)) PARTITION BY LIST (id);
+		CREATE TABLE lines_1 PARTITION OF lines DEFAULT;
+		CREATE TABLE tags (id bigint PRIMARY KEY, line_id bigint REFERENCES lines ON DELETE SET NULL);
+		INSERT INTO notes SELECT id, id FROM generate_series(1, 100) AS id;
+		INSERT INTO lines SELECT id, id FROM generate_series(1, 100) AS id;
+		INSERT INTO tags SELECT id, id FROM generate_series(1, 100) AS id`)
+	s.OK("migrate", "up")
+	s.OK("triggers", "install")
+	role := s.CreateRole()
+	printed := s.OK("grants", "--worker", role, "--app", role, "--viewer", role)
+	require.NotContains(t, printed, "users TO")
+	require.NotContains(t, printed, "badges TO")
+	s.Exec(printed)
+	const rows = "SELECT n::text FROM notes AS n UNION ALL SELECT l::text FROM lines AS l UNION ALL SELECT t::text FROM tags AS t ORDER BY 1"
+	was := s.Rows(rows)
+	const lacks = "sexton undo restores none of its rows: the role lacks "
+	require.NotContains(t, s.Run("doctor", "--database-url", s.AsRole(role)).Stdout, lacks)
+	quoted := pgx.Identifier{role}.Sanitize()
+	s.Exec("REVOKE INSERT ON notes, lines, lines_1 FROM " + quoted + "; REVOKE UPDATE ON tags FROM " + quoted)
+	doctor := s.Run("doctor", "--database-url", s.AsRole(role)).Stdout
+	for table, privilege := range map[string]string{"notes": "INSERT", "lines": "INSERT", "tags": "UPDATE"} {
+		require.Contains(t, doctor, "GRANT "+privilege+" ON TABLE public."+table+" TO")
+	}
+	s.Exec("DELETE FROM projects WHERE id <= 3")
+	s.OK("job", "run", clitest.Kind, "--database-url", s.AsRole(role))
+	s.id = pgtest.Scalar[string](t, s.Database, "SELECT min(id)::text FROM sexton.undo")
+	s.Exec(s.OK("grants", "--worker", role))
+	require.Contains(t, s.OK("undo", s.id, "--database-url", s.AsRole(role)), " rows restored")
+	require.Equal(t, was, s.Rows(rows))
+}
+
 // A worker that hangs with the lease loses it, and an unfinished deletion is stopped.
 func TestUndoOfARunningDeletion(t *testing.T) {
 	t.Parallel()

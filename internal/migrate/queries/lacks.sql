@@ -12,17 +12,36 @@ WITH RECURSIVE listed AS (
 ), below (relation, privileges, referring, depth) AS (
     SELECT listed.relation, listed.privileges, listed.referring, 0
     FROM listed
-    WHERE listed.referring <> ''
+    WHERE listed.referring IN ('direct', 'all')
     UNION
     -- One depth for all that is below: this ends where no further table is found.
     SELECT reference.conrelid, below.privileges, below.referring, 1
     FROM below
     JOIN pg_catalog.pg_constraint AS reference ON reference.contype = 'f' AND reference.confrelid = below.relation
     WHERE below.depth = 0 OR below.referring = 'all'
+), kept (relation) AS (
+    SELECT listed.relation
+    FROM listed
+    WHERE listed.referring = 'undo' AND NOT EXISTS (SELECT FROM listed AS spared WHERE spared.relation = listed.relation AND spared.referring = 'spared')
+    UNION
+    SELECT further.relation
+    FROM kept
+    CROSS JOIN LATERAL (
+        SELECT inherits.inhrelid FROM pg_catalog.pg_inherits AS inherits WHERE inherits.inhparent = kept.relation
+        UNION ALL
+        SELECT key.conrelid FROM pg_catalog.pg_constraint AS key WHERE key.contype = 'f' AND key.confrelid = kept.relation AND key.confdeltype = 'c'
+    ) AS further (relation)
+    WHERE NOT EXISTS (SELECT FROM listed WHERE listed.relation = further.relation AND listed.referring = 'spared')
 ), leaf (relation, privileges) AS (
     SELECT listed.relation, listed.privileges FROM listed WHERE listed.referring = ''
     UNION
     SELECT below.relation, below.privileges FROM below WHERE below.depth = 1
+    UNION
+    -- Undo inserts the rows that a native key deleted, and updates the ones that it changed.
+    SELECT key.conrelid, CASE key.confdeltype WHEN 'c' THEN 'SELECT, INSERT' ELSE 'SELECT, UPDATE' END
+    FROM kept
+    JOIN pg_catalog.pg_constraint AS key ON key.contype = 'f' AND key.confrelid = kept.relation AND key.confdeltype IN ('c', 'n', 'd')
+    WHERE key.confdeltype <> 'c' OR NOT EXISTS (SELECT FROM listed WHERE listed.relation = key.conrelid AND listed.referring = 'spared')
     UNION
     -- Not pg_partition_tree, which waits for the locks of other sessions.
     SELECT part.oid, leaf.privileges

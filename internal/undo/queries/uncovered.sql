@@ -1,7 +1,6 @@
 -- What is not kept of the tables $1 (schemas) and $2 (names), in parallel: columns among $3, and tables of more than $4 bytes with their parts, 0
 -- for any size. Of the first $5, which are parents, also the tables that inherit from them, and of the others, which are children, the rules that decide
--- what a DELETE or UPDATE does. The last column is what
--- the role $6, or the current one if it is empty, needs to insert rows, empty if it may.
+-- what a DELETE or UPDATE does.
 SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) AS name,
     coalesce((
         SELECT pg_catalog.array_agg(a.attname::pg_catalog.text ORDER BY a.attnum)
@@ -23,12 +22,8 @@ SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) AS name,
         JOIN pg_catalog.pg_class AS heir ON heir.oid = below.inhrelid AND NOT heir.relispartition
         JOIN pg_catalog.pg_namespace AS home ON home.oid = heir.relnamespace
         WHERE below.inhparent = c.oid AND pg_catalog.bool_or(w.place <= $5::bigint)
-    ), '{}') AS heirs,
-    CASE WHEN pg_catalog.has_table_privilege(r.rolname, c.oid, 'INSERT') THEN ''
-        ELSE pg_catalog.format('GRANT INSERT ON TABLE %I.%I TO %I', n.nspname, c.relname, r.rolname) END
-        AS lacking
-FROM pg_catalog.pg_roles AS r
-CROSS JOIN ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[]))
+    ), '{}') AS heirs
+FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[]))
     WITH ORDINALITY AS w (schema_name, table_name, place)
 JOIN pg_catalog.pg_namespace AS n ON n.nspname = w.schema_name
 JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = w.table_name
@@ -39,6 +34,5 @@ CROSS JOIN LATERAL (
     ORDER BY bytes DESC NULLS LAST
     LIMIT 1
 ) AS size
-WHERE r.rolname = CASE $6::pg_catalog.text WHEN '' THEN current_user ELSE $6 END
-GROUP BY r.rolname, c.oid, n.nspname, c.relname, size.bytes
+GROUP BY c.oid, n.nspname, c.relname, size.bytes
 ORDER BY name
