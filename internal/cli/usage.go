@@ -29,22 +29,40 @@ func Group(use, short, example string, commands ...*cobra.Command) *cobra.Comman
 // Removed returns an error that says what to do instead of a removed command or flag below a command, or nil.
 func Removed(cmd *cobra.Command, word string) error {
 	const (
-		grants = "use sexton grants, for roles that exist"
-		move   = "copy the objects with a tool of the store and set external_diff_store of the rows"
+		defaults = "the worker has the default configuration"
+		bench    = "there are drain, latency, notify and idle"
+		failed   = "failures list and failures retry handle the failed ones, status counts the others"
+		grants   = "use sexton grants, for roles that exist"
+		move     = "copy the objects with a tool of the store and set external_diff_store of the rows"
 	)
 	fix, removed := map[string]string{
-		"sexton diffs move":                     move,
-		"sexton diffs --to":                     move,
-		"sexton diffs adopt --other":            "there is one store, external_diffs.bucket",
-		"sexton diffs verify --remove-dangling": "use --remove",
-		"sexton migrate up --dry-run":           "migrate status lists what is missing",
-		"sexton triggers install --dry-run":     "triggers status lists what is missing",
-		"sexton migrate up --print-grants":      grants,
-		"sexton migrate up --grant":             grants + ", with --apply",
-		"sexton migrate up --tables":            grants + ": they include the application's tables",
-		"sexton migrate up --application":       grants + ": --app",
-		"sexton migrate up --worker":            grants,
-		"sexton migrate up --viewer":            grants,
+		"sexton placeholders":                     failed,
+		"sexton tombstones":                       failed,
+		"sexton bench drain --duty":               defaults,
+		"sexton bench drain --foreground":         "run pgbench while it runs, with --database-url",
+		"sexton bench drain --pace":               defaults,
+		"sexton audit --batch":                    "the size of its statements follows from their times",
+		"sexton bench diffs":                      bench,
+		"sexton bench ghost":                      bench,
+		"sexton bench group":                      bench,
+		"sexton bench scale":                      bench,
+		"sexton bench trigger":                    bench,
+		"sexton bench undo":                       bench,
+		"sexton bench workers":                    bench,
+		"sexton demo --keep":                      "run the worker on your own database, as docs/getting-started.md shows",
+		"sexton diffs move":                       move,
+		"sexton diffs --to":                       move,
+		"sexton diffs adopt --other":              "there is one store, external_diffs.bucket",
+		"sexton diffs verify --remove-dangling":   "use --remove",
+		"sexton migrate up --dry-run":             "migrate status lists what is missing",
+		"sexton triggers install --dry-run":       "triggers status lists what is missing",
+		"sexton triggers install --event-trigger": "run triggers install after new partitions",
+		"sexton migrate up --print-grants":        grants,
+		"sexton migrate up --grant":               grants + ", with --apply",
+		"sexton migrate up --tables":              grants + ": they include the application's tables",
+		"sexton migrate up --application":         grants + ": --app",
+		"sexton migrate up --worker":              grants,
+		"sexton migrate up --viewer":              grants,
 	}[cmd.CommandPath()+" "+word]
 	if !removed {
 		return nil

@@ -39,6 +39,9 @@ func Main(args, environ []string, stdout, stderr io.Writer) int {
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err != nil && !a.Began {
+		if cmd == root && len(args) > 0 {
+			err = cmp.Or(cli.Removed(root, args[0]), err)
+		}
 		err = cli.Usage(err)
 	}
 	return a.Exit(cmd, err)
