@@ -52,8 +52,8 @@ func DigestOf(raw json.RawMessage, unit string) Digest {
 			d.Items += items
 		}
 		var counts map[string]int64
-		// What is under way now has counts that are in the others as well.
-		if key == "current" || key == jobrun.LatencyKey || json.Unmarshal(value, &counts) != nil {
+		// What is under way now has counts that are in the others as well. Kept and due rows are there still.
+		if key == "current" || key == "kept" || key == "due" || key == jobrun.LatencyKey || json.Unmarshal(value, &counts) != nil {
 			continue
 		}
 		for table, rows := range counts {

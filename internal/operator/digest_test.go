@@ -18,6 +18,8 @@ func TestDigest(t *testing.T) {
 	require.Equal(t, operator.Digest{Items: 3, Rows: 12, Tables: []operator.TableCount{{"a", 5}, {"c", 3}, {"b", 2}, {"d", 1}}, MoreTables: 1}, keys)
 	users := operator.DigestOf(json.RawMessage(`{"users_processed": 2, "moved": {"issues.author_id": 7}, "deleted": {}, "nullified": {}, "current": {"user_id": 4711, "moved": 3}}`), "")
 	require.Equal(t, operator.Digest{Items: 2, Rows: 7, Tables: []operator.TableCount{{"issues.author_id", 7}}}, users)
+	rules := operator.DigestOf(json.RawMessage(`{"deleted": {"sessions": 10}, "kept": {"sessions.at": 1}, "due": {"visits.at": 5}}`), "")
+	require.Equal(t, operator.Digest{Rows: 10, Tables: []operator.TableCount{{"sessions", 10}}}, rules)
 	for _, text := range []string{"", "[]", `"x"`, "{", `{"processed": "many", "moved": [1]}`} {
 		require.Equal(t, operator.Digest{}, operator.DigestOf(json.RawMessage(text), ""), text)
 	}
