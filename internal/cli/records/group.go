@@ -49,8 +49,8 @@ func groupScheduleCommand(env *cli.Env) *cobra.Command {
 		Use:   "schedule ID",
 		Short: "Mark a group, to be deleted when its period is over",
 		Long: `Does what sexton.schedule_group_deletion does in SQL: marks the group with today's date and renames it, so that its name
-and path are free. When application_settings.deletion_adjourned_period days have gone by, the job
-adjourned_group_deletion has it destroyed, if the user may still remove it then, or else restores it.`,
+and path are free. When its period is over, the job adjourned_group_deletion has it destroyed, if the user may still
+remove it then, or else restores it.`,
 		Example: "  sexton group schedule 4711 --by 1",
 	}, groupDoor{`SELECT "sexton".schedule_group_deletion($1, $2)`, "to be deleted", "is to be deleted already"})
 }
