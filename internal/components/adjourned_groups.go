@@ -14,6 +14,7 @@ import (
 	"github.com/riverqueue/river/rivertype"
 
 	"sexton/internal/database"
+	"sexton/internal/definitions"
 	"sexton/internal/doctor"
 	"sexton/internal/drain/dml"
 	"sexton/internal/each"
@@ -46,9 +47,9 @@ func adjournedGroups() *Component {
 		},
 		Grants: func(g Granting) []migrate.TableGrant {
 			t := grants{schema: g.Database.Schema}
-			t.below(cmp.Or(g.Config.AdjournedGroups.Groups.Table, "groups"), migrate.Anyhow)
+			t.below(definitions.Name{Table: cmp.Or(g.Config.AdjournedGroups.Groups.Table, "groups")}, migrate.Anyhow)
 			if g.Config.AdjournedGroups.Groups.Table == "" {
-				t.below("projects", migrate.Anyhow)
+				t.below(definitions.Name{Table: "projects"}, migrate.Anyhow)
 			}
 			return t.list
 		},

@@ -168,8 +168,8 @@ func (t *grants) named(text, privileges string) {
 	}
 }
 
-func (t *grants) below(table, referring string) {
-	t.list = append(t.list, migrate.TableGrant{Table: t.quoted(definitions.Name{Table: table}), Privileges: deletesRows, Referring: referring})
+func (t *grants) below(name definitions.Name, referring string) {
+	t.list = append(t.list, migrate.TableGrant{Table: t.quoted(name), Privileges: deletesRows, Referring: referring})
 }
 
 // PlanLimits keep a dry run short on any backlog: beyond them counts read "more than".

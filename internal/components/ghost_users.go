@@ -12,6 +12,7 @@ import (
 
 	"sexton/internal/config"
 	"sexton/internal/database"
+	"sexton/internal/definitions"
 	"sexton/internal/doctor"
 	"sexton/internal/drain/dml"
 	"sexton/internal/ghostuser"
@@ -58,7 +59,7 @@ func ghostUsers() *Component {
 			for _, entry := range g.Config.GhostUsers.Nullify {
 				t.named(entry.Table, changesRows)
 			}
-			t.below(g.Config.GhostUsers.UsersTable(), migrate.Directly)
+			t.below(definitions.Name{Table: g.Config.GhostUsers.UsersTable()}, migrate.Directly)
 			return t.list
 		},
 		Checks: []Check{

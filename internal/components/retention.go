@@ -11,6 +11,7 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
+	"sexton/internal/definitions"
 	"sexton/internal/doctor"
 	"sexton/internal/drain/dml"
 	"sexton/internal/installation"
@@ -58,6 +59,9 @@ func retentionRules() *Component {
 			t := grants{schema: g.Database.Schema}
 			for _, rule := range g.Config.Retention.Rules {
 				t.named(rule.Table, deletesRows)
+				if name, err := definitions.ParseName(rule.Table); err == nil {
+					t.below(name, migrate.Cascading)
+				}
 			}
 			return t.list
 		},
@@ -66,7 +70,7 @@ func retentionRules() *Component {
 			if err != nil || plan == nil {
 				return doctor.Findings(found), err
 			}
-			missing, err := retention.MissingPrivileges(ctx, x.DB.Pool, plan)
+			missing, err := retention.MissingPrivileges(ctx, x.As(), plan)
 			if err != nil {
 				return nil, err
 			}

@@ -48,6 +48,9 @@ const (
 	Restored = "undo"
 	// Spared is a table at which Restored stops.
 	Spared = "spared"
+	// Cascading is as far as keys delete rows. On tables whose rows a key changes, or which keep a row from being deleted, it grants no more than
+	// that needs.
+	Cascading = "cascade"
 )
 
 // TableGrant is a right that the worker needs on a table of the application's.

@@ -228,14 +228,16 @@ func Findings(all []Foreseen) (found problem.List) {
 	return found
 }
 
-// MissingPrivileges returns the privileges that the connected role lacks for the rules.
+// MissingPrivileges returns the privileges that the role of db lacks for the rules.
 func MissingPrivileges(ctx context.Context, db pgcatalog.Beginner, plan *Plan) (problem.List, error) {
 	var needs []dml.Need
 	for i, r := range plan.rules {
 		needs = append(needs, r.edge.Needs(i, dml.Remove)...)
-		for _, t := range r.below {
-			below := dml.Edge{Child: t.Table, Leaves: t.Leaves}
-			needs = append(needs, below.Needs(i, dml.Remove)...)
+		for _, t := range append([]*dml.Table{r.table}, r.below...) {
+			for _, f := range t.Refs {
+				below := dml.Edge{Child: f.Table.Table, Leaves: f.Leaves, Columns: f.Columns}
+				needs = append(needs, below.Needs(i, f.Action)...)
+			}
 		}
 	}
 	return dml.Lacking(ctx, db, needs, func(by int) problem.Problem { return problem.Problem{Severity: problem.Error, Key: plan.rules[by].key} })

@@ -121,6 +121,57 @@ gone:
 	require.Equal(t, [][]string{{"t"}}, s.Rows("SELECT has_table_privilege($1, 'away.later', 'UPDATE')", s.Viewer), "new partitions have the rights of the others")
 }
 
+// The rights reach down as far as deletions do.
+func TestTheWorkersRightsBelowRules(t *testing.T) {
+	t.Parallel()
+	s := clitest.Plain(t)
+	s.Exec(`CREATE TABLE sessions (id bigint PRIMARY KEY, expires_at timestamptz); CREATE INDEX ON sessions (expires_at);
+		CREATE TABLE pages (id bigint PRIMARY KEY, session_id bigint REFERENCES sessions ON DELETE CASCADE); CREATE INDEX ON pages (session_id);
+		CREATE TABLE words (page_id bigint REFERENCES pages ON DELETE CASCADE); CREATE INDEX ON words (page_id);
+		CREATE TABLE marks (id bigint PRIMARY KEY, page_id bigint REFERENCES pages ON DELETE SET NULL); CREATE INDEX ON marks (page_id);
+		CREATE TABLE stars (mark_id bigint REFERENCES marks ON DELETE CASCADE);
+		CREATE TABLE bills (id bigint PRIMARY KEY, session_id bigint REFERENCES sessions); CREATE INDEX ON bills (session_id);
+		CREATE TABLE sums (bill_id bigint REFERENCES bills ON DELETE CASCADE);
+		INSERT INTO sessions SELECT n, now() - interval '1 day' FROM generate_series(1, 3) AS n;
+		INSERT INTO pages VALUES (7, 2); INSERT INTO words VALUES (7); INSERT INTO marks VALUES (1, 7); INSERT INTO stars VALUES (1)`)
+	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\nretention: {enabled: true, rules: [{table: sessions, column: expires_at, keep: 0s}]}\n")
+	s.OK("migrate", "up")
+	s.OK("triggers", "install")
+	worker := s.CreateRole()
+	below := []string{
+		`the database role lacks DELETE, SELECT, UPDATE on table public.pages`, `the database role lacks DELETE, SELECT, UPDATE on table public.words`,
+		`the database role lacks SELECT, UPDATE on table public.marks`, `the database role lacks SELECT on table public.bills`,
+	}
+	report := s.Run("doctor", "--role", worker).Stdout
+	for _, lack := range below {
+		require.Contains(t, report, lack, "whoever runs doctor")
+	}
+	s.OK("grants", "--worker", worker, "--apply")
+	require.NotContains(t, s.Run("doctor", "--role", worker).Stdout, "lacks")
+	s.OK("job", "run", "retention_cleanup", "--database-url", s.AsRole(worker))
+	require.Equal(t, [][]string{{"0", "0", "0", "1", "1"}}, s.Rows(`SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM pages), (SELECT count(*) FROM words),
+		(SELECT count(*) FROM marks WHERE page_id IS NULL), (SELECT count(*) FROM stars)`))
+	require.Equal(t, [][]string{{"f", "f", "f", "f"}}, s.Rows(`SELECT has_table_privilege($1, 'marks', 'DELETE'), has_table_privilege($1, 'stars', 'SELECT'),
+		has_any_column_privilege($1, 'bills', 'UPDATE'), has_table_privilege($1, 'sums', 'SELECT')`, worker), "no more than that")
+}
+
+// A name that ends a comment of the printed SQL must not have the rest of it run.
+func TestGrantsOfRolesWithStrangeNames(t *testing.T) {
+	t.Parallel()
+	s := clitest.Installed(t)
+	base := s.CreateRole()
+	strange := base[:30] + "\r\n\"DROP; --"
+	quoted := pgx.Identifier{strange}.Sanitize()
+	s.Exec("CREATE ROLE " + quoted + "; ALTER TABLE issues OWNER TO " + quoted)
+	t.Cleanup(func() { s.Exec("DROP OWNED BY " + quoted + " CASCADE; DROP ROLE " + quoted) })
+	installer := s.CreateRole()
+	s.Exec("GRANT sexton_owner TO " + installer)
+	printed := s.OK("grants", "--worker", base, "--database-url", s.AsRole(installer))
+	require.Contains(t, printed, "to be run by role "+base[:30]+"  \"DROP; --\n")
+	s.Exec(s.OK("grants", "--worker", strange, "--app", strange, "--viewer", strange))
+	require.NotRegexp(t, "(?m)^GRANT", s.OK("grants", "--worker", strange, "--app", strange, "--viewer", strange, "--check"))
+}
+
 func TestTheViewersRole(t *testing.T) {
 	t.Parallel()
 	s := clitest.Roles(t)

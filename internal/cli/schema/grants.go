@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -109,21 +110,27 @@ func tableGrants(all *installation.Connections, name string, defs []definitions.
 	return nil
 }
 
+// lineEnds would end a comment within the name of a role, and what follows would be run.
+var lineEnds = strings.NewReplacer("\n", " ", "\r", " ")
+
 func printRights(w io.Writer, blocks []rightsBlock) {
 	if len(blocks) == 0 {
 		_, _ = fmt.Fprintln(w, "-- no rights are missing")
 	}
 	for _, block := range blocks {
-		role, begin := "role "+block.Role, ""
+		role := "role " + block.Role
 		if block.Role == "" {
 			role = "a superuser"
 		}
 		if block.Optional {
-			role, begin = role+", optional", "-- "
+			role += ", optional"
 		}
-		_, _ = fmt.Fprintf(w, "-- database %s, to be run by %s\n", block.Database, role)
+		_, _ = fmt.Fprintf(w, "-- database %s, to be run by %s\n", block.Database, lineEnds.Replace(role))
 		for _, statement := range block.Statements {
-			_, _ = fmt.Fprintln(w, begin+statement)
+			if block.Optional {
+				statement = "-- " + lineEnds.Replace(statement)
+			}
+			_, _ = fmt.Fprintln(w, statement)
 		}
 	}
 }

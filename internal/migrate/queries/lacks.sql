@@ -12,13 +12,16 @@ WITH RECURSIVE listed AS (
 ), below (relation, privileges, referring, depth) AS (
     SELECT listed.relation, listed.privileges, listed.referring, 0
     FROM listed
-    WHERE listed.referring IN ('direct', 'all')
+    WHERE listed.referring IN ('direct', 'all', 'cascade')
     UNION
     -- One depth for all that is below: this ends where no further table is found.
-    SELECT reference.conrelid, below.privileges, below.referring, 1
+    SELECT reference.conrelid,
+        CASE WHEN NOT ends.here THEN below.privileges WHEN reference.confdeltype IN ('n', 'd') THEN 'SELECT, UPDATE' ELSE 'SELECT' END,
+        CASE WHEN ends.here THEN 'direct' ELSE below.referring END, 1
     FROM below
     JOIN pg_catalog.pg_constraint AS reference ON reference.contype = 'f' AND reference.confrelid = below.relation
-    WHERE below.depth = 0 OR below.referring = 'all'
+    CROSS JOIN LATERAL (SELECT below.referring = 'cascade' AND reference.confdeltype <> 'c') AS ends (here)
+    WHERE below.depth = 0 OR below.referring IN ('all', 'cascade')
 ), kept (relation) AS (
     SELECT listed.relation
     FROM listed
