@@ -166,7 +166,7 @@ func indexes(ctx context.Context, all *installation.Connections, db database.Dat
 
 // defined gives the keys that have a definition a reason.
 func defined(keys []*ForeignKey, existing []byte, c *config.Config) error {
-	if len(existing) == 0 {
+	if blank(existing) {
 		return nil
 	}
 	defs, err := installation.LoadDefinitions(c)
@@ -229,9 +229,13 @@ func writeFiles(paths []string, text []byte, c *config.Config) error {
 		if target, err := filepath.EvalSymlinks(path); err == nil {
 			path = target
 		}
+		mode := fs.FileMode(0o644) // They hold no secrets, and others run the worker.
+		if info, err := os.Stat(path); err == nil {
+			mode = info.Mode().Perm()
+		}
 		// A reader sees the old file or the new one.
 		next := path + ".new"
-		err := os.WriteFile(next, []byte(contents[i]), 0o644) //nolint:gosec // They hold no secrets, and others run the worker.
+		err := os.WriteFile(next, []byte(contents[i]), mode)
 		if err == nil {
 			err = os.Rename(next, path)
 		}

@@ -296,4 +296,12 @@ func TestInitAddsToFilesThatExist(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte(before+"gone: [{table: artist, column: artist_id, on_delete: async_delete}]\n"), 0o600))
 	require.Equal(t, 2, s.Run("init", "--add", "--tables", "invoice").Code)
 	require.NotContains(t, text(), "support")
+
+	// A file without definitions yet.
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, os.WriteFile(path, []byte("# Of our tables."), 0o600))
+	s.OK("init", "--add", "--tables", "invoice")
+	require.True(t, strings.HasPrefix(text(), "# Of our tables.\ninvoice:\n"), text())
+	require.Equal(t, os.FileMode(0o600), pgtest.Must(os.Stat(path))(t).Mode())
+	s.OK("config", "check")
 }

@@ -74,14 +74,20 @@ func write(keys []*ForeignKey) (text []byte, entries map[string]*ForeignKey, err
 	return out.Bytes(), entries, err
 }
 
+// blank reports that a file is empty, or has comments only.
+func blank(file []byte) bool {
+	var node yaml.Node
+	return yaml.Unmarshal(file, &node) == nil && node.Kind == 0
+}
+
 // merge adds the definitions of a file to another one, and keeps the comments of that.
 func merge(file, more []byte) ([]byte, error) {
 	var into, from yaml.Node
 	if err := errors.Join(yaml.Unmarshal(file, &into), yaml.Unmarshal(more, &from)); err != nil {
 		return nil, err
 	}
-	if into.Kind == 0 { // It has comments only.
-		return append(file, more...), nil
+	if blank(file) {
+		return slices.Concat(bytes.TrimSuffix(file, []byte("\n")), []byte("\n"), more), nil
 	}
 	tables := into.Content[0]
 	for i := 0; i < len(from.Content[0].Content); i += 2 {
