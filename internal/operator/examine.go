@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"sexton/internal/components"
@@ -46,6 +47,11 @@ func Examine(ctx context.Context, c *config.Config, role string) *Examination {
 		db := x.Database(settings.Name)
 		x.Report.RunIf(ctx, db.Pool != nil, "role", settings.Name, func(ctx context.Context) (found []doctor.Finding, err error) {
 			x.Roles[db.Name], found, err = doctor.FindRole(ctx, db, role)
+			if len(found) > 0 { // Every check of rights would only say again that there is no such role.
+				delete(x.Roles, db.Name)
+				x.Databases = slices.DeleteFunc(x.Databases, func(other database.Database) bool { return other.Name == db.Name })
+				db.Close()
+			}
 			return found, err
 		})
 	}
