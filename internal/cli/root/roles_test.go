@@ -90,7 +90,7 @@ func TestTheWorkersTables(t *testing.T) {
 			WHERE has_table_privilege($1, $2, name)`, s.Worker, table)
 	}
 	require.Equal(t, "DELETE INSERT SELECT UPDATE", privileges("issues"), "moved to the ghost user, and restored by undo")
-	require.Equal(t, "DELETE SELECT UPDATE", privileges("merge_request_diff_files"), "below projects")
+	require.Equal(t, "DELETE INSERT SELECT UPDATE", privileges("merge_request_diff_files"), "below projects, and restored by undo")
 	require.Equal(t, [][]string{{"f"}}, s.Rows("SELECT has_table_privilege($1, 'organizations', 'DELETE')", s.Worker), "nothing is done there")
 
 	// A name that looks like the end of the block, a partition, another schema; and tables of which the role that grants has no say.
