@@ -122,6 +122,11 @@ func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more
 		if err != nil {
 			return fmt.Errorf("insert jobs: %w", err)
 		}
+		// COMMIT waits for the lock on NOTIFY, which all databases of the server share. The
+		// short timeout of the insert must not make it fail.
+		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = 0"); err != nil {
+			return fmt.Errorf("reset the lock timeout: %w", err)
+		}
 		stats.Looked += looked
 		stats.Due += int64(len(due))
 		stats.Inserted += int64(inserted)
