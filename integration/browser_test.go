@@ -31,8 +31,9 @@ import (
 // browserWait is how long a browser may take for any one thing.
 const browserWait = time.Minute
 
-// browserData is an application with children that take their time to go, and browserPast what has happened there: an hour of samples, runs, a tombstone and a
-// user that failed, and a job of River's that was given up.
+// browserData is an application with children that take their time to go, and browserPast
+// what has happened there: an hour of samples, runs, a tombstone and a user that failed,
+// and a job of River's that was given up.
 const browserData = `
 INSERT INTO users (id, username, email, name) SELECT n, 'user' || n, n || '@example.com', 'User ' || n FROM generate_series(1, 9) AS n;
 CREATE TABLE tenants (id bigint PRIMARY KEY);
@@ -61,7 +62,8 @@ SELECT now() - n * interval '15 seconds', 'main', table_name, greatest(0, (peak 
 FROM generate_series(6, 238) AS n, (VALUES ('loose_foreign_keys_deleted_records', 1400, 120, 26.0, 12), ('users_ghost_user_migrations', 620, 60, 16.0, 5))
 	AS shape (table_name, peak, middle, width, noise)`
 
-// startBrowserSite makes the site and starts a worker on it. It returns the page's address.
+// startBrowserSite makes the site and starts a worker on it. It returns the page's
+// address.
 func startBrowserSite(t *testing.T) (s workSite, address string) {
 	s = build(t).site(t, pgtest.New(t).URL, onMain(`
 ghost_users: {enabled: true, schedule: "0 0 1 1 *"}
@@ -86,7 +88,8 @@ func openBrowser(t *testing.T, address string) *browser {
 		}
 	}
 	require.NotEmpty(t, path, "chromium is needed; Debian: apt-get install chromium")
-	allocated, free := chromedp.NewExecAllocator(t.Context(), append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path))...)
+	allocated, free := chromedp.NewExecAllocator(t.Context(),
+		append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path))...)
 	t.Cleanup(free)
 	tab, leave := chromedp.NewContext(allocated)
 	t.Cleanup(leave)
@@ -160,7 +163,10 @@ func (b *browser) text(t *testing.T) string {
 func (b *browser) look(t *testing.T, width int64, colours string) {
 	b.do(t, chromedp.EmulateViewport(width, 900), chromedp.Func(func(ctx context.Context, tab *chromedp.Target) error {
 		_, err := cdp.Call(ctx, tab, cdpemulation.SetEmulatedMedia, cdpemulation.SetEmulatedMediaParams{
-			Features: []*cdpemulation.MediaFeature{{Name: "prefers-color-scheme", Value: colours}, {Name: "prefers-reduced-motion", Value: "reduce"}},
+			Features: []*cdpemulation.MediaFeature{
+				{Name: "prefers-color-scheme", Value: colours},
+				{Name: "prefers-reduced-motion", Value: "reduce"},
+			},
 		})
 		return err
 	}))
@@ -169,7 +175,8 @@ func (b *browser) look(t *testing.T, width int64, colours string) {
 // cardNumber is the number on the card, by JavaScript.
 const cardNumber = `document.querySelector('[data-table="loose_foreign_keys_deleted_records"] .n')?.textContent`
 
-// TestBrowser looks at the page as people do. Its screenshots are artifacts: go test -artifacts -outputdir DIR.
+// TestBrowser looks at the page as people do. Its screenshots are artifacts: go test
+// -artifacts -outputdir DIR.
 func TestBrowser(t *testing.T) {
 	t.Parallel()
 	s, address := startBrowserSite(t)
@@ -177,7 +184,8 @@ func TestBrowser(t *testing.T) {
 	b.look(t, 1280, "light")
 	b.do(t, chromedp.Navigate(address+"/"))
 	b.wait(t, "the state", `document.querySelector("h1").textContent.trim() !== ""`)
-	b.wait(t, "the chart to be drawn", `document.querySelector("#history canvas") && Number(document.querySelector("#history").dataset.drawn) > 100`)
+	b.wait(t, "the chart to be drawn",
+		`document.querySelector("#history canvas") && Number(document.querySelector("#history").dataset.drawn) > 100`)
 	b.wait(t, "two lines in it", `document.querySelectorAll("#chart-legend li").length === 2`)
 	b.testChart(t)
 	b.everyLook(t, address, "failing", "/", "/failures", "/jobs/"+kind)
@@ -197,7 +205,8 @@ func TestBrowser(t *testing.T) {
 	require.Empty(t, b.faults, "errors in the console, and requests that leave the origin")
 }
 
-// everyLook keeps pictures of addresses in all widths and colours, and has axe look at them.
+// everyLook keeps pictures of addresses in all widths and colours, and has axe look at
+// them.
 func (b *browser) everyLook(t *testing.T, address, name string, paths ...string) {
 	for _, colours := range []string{"light", "dark"} {
 		for _, width := range []int64{390, 768, 1280} {
@@ -206,13 +215,16 @@ func (b *browser) everyLook(t *testing.T, address, name string, paths ...string)
 				b.do(t, chromedp.Navigate(address+path))
 				b.wait(t, "the page", `document.querySelector("#rest section")`)
 				if path == "/" {
-					b.wait(t, "the chart to be drawn", `document.querySelector("#history canvas") && document.querySelectorAll("#chart-legend li").length > 0`)
+					b.wait(t, "the chart to be drawn",
+						`document.querySelector("#history canvas") && document.querySelectorAll("#chart-legend li").length > 0`)
 				}
-				b.wait(t, "nothing to be wider than the screen", `document.documentElement.scrollWidth <= window.innerWidth`)
+				b.wait(t, "nothing to be wider than the screen",
+					`document.documentElement.scrollWidth <= window.innerWidth`)
 				b.shoot(t, fmt.Sprintf("%s-%d-%d-%s", name, i, width, colours))
 				b.testAccess(t)
 				if width == 390 && path == "/" {
-					b.wait(t, "the jobs near the top", `document.getElementById("jobs").getBoundingClientRect().top + scrollY < 1400`)
+					b.wait(t, "the jobs near the top",
+						`document.getElementById("jobs").getBoundingClientRect().top + scrollY < 1400`)
 				}
 			}
 		}
@@ -251,7 +263,8 @@ func (b *browser) testAccess(t *testing.T) {
 // testChart draws other stretches and the other measure.
 func (b *browser) testChart(t *testing.T) {
 	for _, choice := range []string{"24h", "7d", "1h"} {
-		b.do(t, chromedp.Evaluate[chromedp.Void](`document.querySelector("input[name=span][value='`+choice+`']").click()`))
+		b.do(t, chromedp.Evaluate[chromedp.Void](`document.querySelector("input[name=span][value='`+choice+
+			`']").click()`))
 		b.wait(t, "the stretch "+choice, `document.querySelector("#history canvas")`)
 	}
 	b.do(t, chromedp.Evaluate[chromedp.Void](`document.querySelector("input[name=measure][value=oldest]").click()`))
@@ -260,8 +273,10 @@ func (b *browser) testChart(t *testing.T) {
 	b.wait(t, "rates in the legend", `/[/]s$|–/.test(document.querySelector("#chart-legend b").textContent)`)
 	b.do(t, chromedp.Evaluate[chromedp.Void](`document.querySelector("input[name=measure][value=pending]").click(); document.querySelector("input[name=log]").click()`))
 	b.do(t, chromedp.Evaluate[chromedp.Void](`document.querySelector("#chart-legend button").click()`))
-	b.wait(t, "one line to be left out", `document.querySelectorAll("#chart-legend button[aria-pressed=false]").length === 1`)
-	b.wait(t, "the values in a table", `document.querySelectorAll("#chart-table tbody tr").length > 8 && document.querySelectorAll("#chart-table thead th").length === 3`)
+	b.wait(t, "one line to be left out",
+		`document.querySelectorAll("#chart-legend button[aria-pressed=false]").length === 1`)
+	b.wait(t, "the values in a table",
+		`document.querySelectorAll("#chart-table tbody tr").length > 8 && document.querySelectorAll("#chart-table thead th").length === 3`)
 }
 
 // testPause pauses by keyboard, sees a deletion arrive, and resumes.
@@ -279,11 +294,14 @@ func (b *browser) testPause(t *testing.T, s workSite) {
 	b.wait(t, "the page to ask twice", fmt.Sprintf("%s >= %d", polls, seen+2))
 	b.wait(t, "what was typed to stay", `document.activeElement.value === "nightly backup"`)
 	b.do(t, chromedp.KeyEvent("\r"))
-	b.wait(t, "the pause to show", `/Paused by page since .*: nightly backup/.test(document.getElementById("job-`+kind+`").innerText)`)
+	b.wait(t, "the pause to show", `/Paused by page since .*: nightly backup/.test(document.getElementById("job-`+kind+
+		`").innerText)`)
 	b.wait(t, "what came of it", `document.getElementById("notice").innerText.includes("Paused `+kind+`")`)
 	b.shoot(t, "paused-1280-light")
-	require.EqualValues(t, 1, s.count(t, "SELECT count(*) FROM sexton.river_queue WHERE name = $1 AND paused_at IS NOT NULL", kind))
-	require.EqualValues(t, 1, s.count(t, "SELECT count(*) FROM sexton.audit WHERE actor = 'page' AND action = 'pause' AND target = $1 AND reason = 'nightly backup'", kind))
+	require.EqualValues(t, 1,
+		s.count(t, "SELECT count(*) FROM sexton.river_queue WHERE name = $1 AND paused_at IS NOT NULL", kind))
+	require.EqualValues(t, 1,
+		s.count(t, "SELECT count(*) FROM sexton.audit WHERE actor = 'page' AND action = 'pause' AND target = $1 AND reason = 'nightly backup'", kind))
 
 	s.exec(t, "DELETE FROM tenants WHERE id <= 3")
 	b.wait(t, "the deletion to show", fmt.Sprintf("%s === %q", cardNumber, fmt.Sprint(before+3)))
@@ -305,29 +323,35 @@ func (b *browser) testRetry(t *testing.T, s workSite) {
 	require.Contains(t, b.text(t), "violates foreign key constraint")
 	b.do(t, chromedp.Click(chromedp.ID(button)))
 	b.wait(t, "what came of it", `document.getElementById("notice").innerText.includes("1 tombstone due now")`)
-	s.wait(t, browserWait, "the tombstone to be worked off", "NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)")
+	s.wait(t, browserWait, "the tombstone to be worked off",
+		"NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)")
 	b.wait(t, "the failure to be gone", `!document.getElementById("`+button+`")`)
-	require.EqualValues(t, 1, s.count(t, "SELECT count(*) FROM sexton.audit WHERE action = 'retry' AND target = $1", fmt.Sprintf("tombstones %d of main", id)))
+	require.EqualValues(t, 1, s.count(t, "SELECT count(*) FROM sexton.audit WHERE action = 'retry' AND target = $1",
+		fmt.Sprintf("tombstones %d of main", id)))
 }
 
 // testProgress follows a pass that takes a while.
 func (b *browser) testProgress(t *testing.T, s workSite) {
 	s.exec(t, "DELETE FROM tenants")
-	b.wait(t, "the pass to show with its rate and what is left", `/Works since .*: [0-9,]+ rows for [0-9]+ tombstones, [0-9]+ per second, about .* left/.test(document.getElementById("job-`+kind+`").innerText)`)
-	b.wait(t, "the progress", `document.querySelector("progress").value > 20 && document.querySelector("progress").max > 300`)
+	b.wait(t, "the pass to show with its rate and what is left",
+		`/Works since .*: [0-9,]+ rows for [0-9]+ tombstones, [0-9]+ per second, about .* left/.test(document.getElementById("job-`+kind+`").innerText)`)
+	b.wait(t, "the progress",
+		`document.querySelector("progress").value > 20 && document.querySelector("progress").max > 300`)
 	for _, colours := range []string{"light", "dark"} {
 		b.look(t, 1280, colours)
 		b.shoot(t, "working-1280-"+colours)
 	}
 	s.exec(t, "DROP TRIGGER slow ON invoices")
-	b.wait(t, "the end of the pass", fmt.Sprintf(`%s === "0" && document.querySelector("progress") === null`, cardNumber))
+	b.wait(t, "the end of the pass", fmt.Sprintf(`%s === "0" && document.querySelector("progress") === null`,
+		cardNumber))
 }
 
 // testRiver opens River's pages under their prefix.
 func (b *browser) testRiver(t *testing.T, s workSite, address string) {
 	b.look(t, 1280, "light")
 	b.do(t, chromedp.Click(chromedp.CSS(`nav a[href="/river/"]`)))
-	b.wait(t, "River's list of jobs", `location.pathname.startsWith("/river/") && document.body.innerText.includes("Discarded")`)
+	b.wait(t, "River's list of jobs",
+		`location.pathname.startsWith("/river/") && document.body.innerText.includes("Discarded")`)
 	b.do(t, chromedp.Navigate(address+"/river/jobs?state=completed"))
 	b.wait(t, "the jobs that ended", `document.body.innerText.includes("`+kind+`")`)
 	b.shoot(t, "river-1280-light")
@@ -343,7 +367,8 @@ func (b *browser) testRiver(t *testing.T, s workSite, address string) {
 func (b *browser) testWithoutScripts(t *testing.T, address string) {
 	scripts := func(disabled bool) chromedp.Action[chromedp.Void] {
 		return chromedp.Func(func(ctx context.Context, tab *chromedp.Target) error {
-			_, err := cdp.Call(ctx, tab, cdpemulation.SetScriptExecutionDisabled, cdpemulation.SetScriptExecutionDisabledParams{Value: disabled})
+			_, err := cdp.Call(ctx, tab, cdpemulation.SetScriptExecutionDisabled,
+				cdpemulation.SetScriptExecutionDisabledParams{Value: disabled})
 			return err
 		})
 	}

@@ -25,11 +25,12 @@ const (
 	crashTime = 20 * time.Second
 )
 
-// testRandomCrashes runs a random workload while two workers are killed at random moments and begun anew, and the
-// server crashes once. In the end the tables must be what native foreign keys have left.
+// testRandomCrashes runs a random workload while two workers are killed at random moments
+// and begun anew, and the server crashes once. In the end the tables must be what native
+// foreign keys have left.
 //
-// The seed decides on the workload and on whom death meets after how much of the work; what the worker is doing
-// just then is the machine's part.
+// The seed decides on the workload and on whom death meets after how much of the work;
+// what the worker is doing just then is the machine's part.
 func testRandomCrashes(t *testing.T, p program) {
 	t.Helper()
 	seed := rand.Uint64()
@@ -41,7 +42,10 @@ func testRandomCrashes(t *testing.T, p program) {
 	t.Logf("to replay this, set %s=%d", crashSeed, seed)
 	server := pgtest.Server(t)
 	s := newTwinSite(t, p, server.URL("postgres"), "")
-	w := &crashWorkload{twinSite: s, random: rand.New(rand.NewPCG(seed, 0)), made: map[string]int{"parents": 40, "children": 400, "leaves": 800, "links": 400}}
+	w := &crashWorkload{
+		twinSite: s, random: rand.New(rand.NewPCG(seed, 0)),
+		made: map[string]int{"parents": 40, "children": 400, "leaves": 800, "links": 400},
+	}
 
 	workers := []*runningWorker{s.begin(t), s.begin(t)}
 	crashAt := w.random.IntN(crashRounds / 2)
@@ -62,7 +66,8 @@ func testRandomCrashes(t *testing.T, p program) {
 		workers[dying] = s.begin(t)
 	}
 	t.Logf("%d rounds, %d statements, %d rows cleaned, %d runs of which %d did not end", round, w.steps,
-		s.count(t, "SELECT count(*) FROM changes WHERE "+changedUnder("%")), s.count(t, "SELECT count(*) FROM sexton.runs"),
+		s.count(t, "SELECT count(*) FROM changes WHERE "+changedUnder("%")),
+		s.count(t, "SELECT count(*) FROM sexton.runs"),
 		s.count(t, "SELECT count(*) FROM sexton.runs WHERE error LIKE 'the worker died%' OR ended_at IS NULL"))
 	for _, each := range workers {
 		s.kill(t, each)
@@ -75,8 +80,8 @@ func (s twinSite) begin(t *testing.T) *runningWorker {
 	return s.start(t, []string{cronOff})
 }
 
-// crashWorkload is a client that does the same to both schemas, in one transaction. It refers to living rows only,
-// as the native foreign keys see them.
+// crashWorkload is a client that does the same to both schemas, in one transaction. It
+// refers to living rows only, as the native foreign keys see them.
 type crashWorkload struct {
 	twinSite
 
@@ -115,17 +120,20 @@ func (w *crashWorkload) statement() string {
 		child := w.draw("children")
 		from := w.made["leaves"] + 1
 		w.made["leaves"] += 10
-		return fmt.Sprintf("INSERT INTO %%[1]s.leaves SELECT number, %d FROM generate_series(%d, %d) AS number", child, from, w.made["leaves"])
+		return fmt.Sprintf("INSERT INTO %%[1]s.leaves SELECT number, %d FROM generate_series(%d, %d) AS number", child,
+			from, w.made["leaves"])
 	case 7:
 		return fmt.Sprintf("INSERT INTO %%[1]s.links VALUES (%d, %d)", w.fresh("links"), w.draw("parents"))
 	case 8:
-		return fmt.Sprintf("UPDATE %%[1]s.children SET parent_id = %d WHERE id = %d", w.draw("parents"), w.draw("children"))
+		return fmt.Sprintf("UPDATE %%[1]s.children SET parent_id = %d WHERE id = %d", w.draw("parents"),
+			w.draw("children"))
 	default:
 		return fmt.Sprintf("UPDATE %%[1]s.links SET parent_id = %d WHERE id = %d", w.draw("parents"), w.draw("links"))
 	}
 }
 
-// step runs one statement, or none where the native foreign keys refuse it or it would find nothing natively.
+// step runs one statement, or none where the native foreign keys refuse it or it would
+// find nothing natively.
 func (w *crashWorkload) step(t *testing.T) {
 	if w.conn == nil {
 		w.conn = connect(t, w.url)
@@ -157,7 +165,8 @@ func (w *crashWorkload) step(t *testing.T) {
 	w.steps++
 }
 
-// await waits, most of the time, until the workers have changed some more rows or nothing is left to be done.
+// await waits, most of the time, until the workers have changed some more rows or nothing
+// is left to be done.
 func (w *crashWorkload) await(t *testing.T) {
 	more := w.random.IntN(150) - 50
 	if more <= 0 {

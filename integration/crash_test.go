@@ -18,8 +18,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// crashPoint brings a worker to the point at which it is to die, and returns what makes the way free for others
-// while the dead one's session still stands there.
+// crashPoint brings a worker to the point at which it is to die, and returns what makes
+// the way free for others while the dead one's session still stands there.
 type crashPoint func(t *testing.T, s twinSite) (w *runningWorker, pass func())
 
 func crashPoints() map[string]crashPoint {
@@ -48,20 +48,23 @@ func inFirstBatch(t *testing.T, s twinSite) (w *runningWorker, pass, release fun
 	return w, pass, release
 }
 
-// beforeRemoval stops a worker that has cleaned one child table of a tombstone and committed that, in the second.
+// beforeRemoval stops a worker that has cleaned one child table of a tombstone and
+// committed that, in the second.
 func beforeRemoval(t *testing.T, s twinSite) (*runningWorker, func()) {
 	pass, _ := s.shut(t, "links")
 	s.deleteParents(t, someParents)
 	w := s.started(t)
-	// The direct transaction fails at the gate after a short wait. Then pieces of the first table are committed.
+	// The direct transaction fails at the gate after a short wait. Then pieces of the
+	// first table are committed.
 	s.wait(t, time.Minute, "the worker to stop in the second table",
 		"EXISTS (SELECT FROM changes WHERE at_table = 'children') AND "+dbtest.AtGate)
-	require.Equal(t, int64(5), s.count(t, "SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE fully_qualified_table_name = 'public.parents'"))
+	require.Equal(t, int64(5),
+		s.count(t, "SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE fully_qualified_table_name = 'public.parents'"))
 	return w, pass
 }
 
-// beforeFirstBatch stops a worker in the statement that takes the lease, before it raises the token in the fence. Its session goes on
-// without it.
+// beforeFirstBatch stops a worker in the statement that takes the lease, before it raises
+// the token in the fence. Its session goes on without it.
 func beforeFirstBatch(t *testing.T, s twinSite) (*runningWorker, func()) {
 	s.deleteParents(t, someParents)
 	keeper := connect(t, s.url)
@@ -82,8 +85,9 @@ func whileAsleep(t *testing.T, s twinSite) (*runningWorker, func()) {
 	return w, func() {}
 }
 
-// testCrashes lets a worker die at each of these points, alone or together with the server; other tests let it die
-// anywhere or stand still. Another one has to finish, and the end must be the one under native foreign keys.
+// testCrashes lets a worker die at each of these points, alone or together with the
+// server; other tests let it die anywhere or stand still. Another one has to finish, and
+// the end must be the one under native foreign keys.
 func testCrashes(t *testing.T, p program) {
 	t.Run("at random moments", func(t *testing.T) { t.Parallel(); testRandomCrashes(t, p) })
 	t.Run("process stopped between batches", func(t *testing.T) { t.Parallel(); testStoppedBetweenBatches(t, p) })
@@ -94,7 +98,11 @@ func testCrashes(t *testing.T, p program) {
 	for name, reach := range crashPoints() {
 		open := func(url string) twinSite { return newTwinSite(t, p, url, patientPace) }
 		t.Run("worker killed "+name, func(t *testing.T) { t.Parallel(); testKilledAt(t, false, open, reach) })
-		t.Run("server crashes with the worker "+name, func(t *testing.T) { t.Parallel(); testKilledAt(t, true, open, reach) })
+		t.Run("server crashes with the worker "+name, func(t *testing.T) {
+			t.Parallel()
+			testKilledAt(t, true, open,
+				reach)
+		})
 	}
 }
 
@@ -105,13 +113,19 @@ type killable interface {
 	recovers(t *testing.T)
 }
 
-// testKilledAt kills a worker at a point of its work, or crashes the server there as well. Another worker must finish.
-func testKilledAt[S killable](t *testing.T, crash bool, open func(url string) S, reach func(*testing.T, S) (w *runningWorker, pass func())) {
+// testKilledAt kills a worker at a point of its work, or crashes the server there as
+// well. Another worker must finish.
+func testKilledAt[S killable](t *testing.T, crash bool, open func(url string) S,
+	reach func(*testing.T, S) (w *runningWorker, pass func()),
+) {
 	t.Helper()
 	url, restart := "", func() {}
 	if crash {
 		server := pgtest.Server(t)
-		url, restart = server.URL("postgres"), func() { require.NoError(t, server.Restart(t.Context(), devpg.Immediate)) }
+		url, restart = server.URL("postgres"), func() {
+			require.NoError(t,
+				server.Restart(t.Context(), devpg.Immediate))
+		}
 	}
 	s := open(url)
 	dbtest.Killed(func() (kill, pass func()) {
@@ -134,19 +148,21 @@ func (s twinSite) recovers(t *testing.T) {
 	s.rests(t, second)
 }
 
-// testStoppedInBatch stops a process while its session is between DELETE and COMMIT. Another one ends that
-// session; what the first finds when it goes on is a dead connection.
+// testStoppedInBatch stops a process while its session is between DELETE and COMMIT.
+// Another one ends that session; what the first finds when it goes on is a dead
+// connection.
 func testStoppedInBatch(t *testing.T, p program) {
 	s := newTwinSite(t, p, "", patientPace)
 	first, pass, release := inFirstBatch(t, s)
 	first.signal(t, syscall.SIGSTOP)
 	pass()
 	s.takenOver(t, first, release) // Its session was terminated, and the fence refuses its next connection.
-	require.Zero(t, s.count(t, "SELECT count(*) FROM changes WHERE "+changedUnder("1")), "changes of the worker that stood still in its first batch")
+	require.Zero(t, s.count(t, "SELECT count(*) FROM changes WHERE "+changedUnder("1")),
+		"changes of the worker that stood still in its first batch")
 }
 
-// testStoppedBetweenBatches stops a process whose session then is idle and stays alive: only the fence keeps it
-// from going on.
+// testStoppedBetweenBatches stops a process whose session then is idle and stays alive:
+// only the fence keeps it from going on.
 func testStoppedBetweenBatches(t *testing.T, p program) {
 	s := newTwinSite(t, p, "", patientPace)
 	first, _, release := inFirstBatch(t, s)
@@ -154,11 +170,13 @@ func testStoppedBetweenBatches(t *testing.T, p program) {
 	release()
 	s.wait(t, time.Minute, "the stopped worker's batch to end", "EXISTS (SELECT FROM changes)")
 	s.takenOver(t, first, func() {})
-	require.NotZero(t, s.count(t, "SELECT count(*) FROM changes WHERE "+changedUnder("1")), "changes before the worker stood still")
+	require.NotZero(t, s.count(t, "SELECT count(*) FROM changes WHERE "+changedUnder("1")),
+		"changes before the worker stood still")
 }
 
-// takenOver expires the lease of a worker that stands still, lets another one finish, and the first one go on
-// where there is new work. Its pass must fail, as its lease is lost; what it does then has another token.
+// takenOver expires the lease of a worker that stands still, lets another one finish, and
+// the first one go on where there is new work. Its pass must fail, as its lease is lost;
+// what it does then has another token.
 func (s twinSite) takenOver(t *testing.T, first *runningWorker, release func()) {
 	s.exec(t, "UPDATE sexton.leases SET expires_at = clock_timestamp() WHERE key = $1", leaseKey)
 	require.Equal(t, "done", s.program.pass(t, s.dir, s.url).Outcome)
@@ -172,15 +190,17 @@ func (s twinSite) takenOver(t *testing.T, first *runningWorker, release func()) 
 	first.logged(t, "lease lost")
 	s.drained(t)
 	s.sleeps(t)
-	require.Equal(t, before, s.count(t, "SELECT count(*) FROM changes WHERE "+changedUnder("1")), "changes under a token whose lease has passed on")
+	require.Equal(t, before, s.count(t, "SELECT count(*) FROM changes WHERE "+changedUnder("1")),
+		"changes under a token whose lease has passed on")
 	require.Equal(t, s.rows(t, "native"), s.rows(t, "public"))
 	first.stop(t)
 	s.settled(t)
 }
 
-// twinTables are the same four tables twice: in public, where a worker cleans up, and in the schema native,
-// whose foreign keys are Postgres's own. A trigger notes every row that goes or changes in public, and in whose
-// session, and stops that session while the gate of its table is closed.
+// twinTables are the same four tables twice: in public, where a worker cleans up, and in
+// the schema native, whose foreign keys are Postgres's own. A trigger notes every row
+// that goes or changes in public, and in whose session, and stops that session while the
+// gate of its table is closed.
 const twinTables = dbtest.Gates + `
 CREATE FUNCTION pg_temp.make(place text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -224,11 +244,12 @@ links:
   - {table: parents, column: parent_id, on_delete: async_nullify}
 `
 
-// patientPace is the default pace with the longest target, which gives a statement 3 s: time to act while one
-// stands at a gate.
+// patientPace is the default pace with the longest target, which gives a statement 3 s:
+// time to act while one stands at a gate.
 const patientPace = "loose_foreign_keys: {target: 1s}\n"
 
-// twinSite is a database with the tables above, on which the program has installed itself.
+// twinSite is a database with the tables above, on which the program has installed
+// itself.
 type twinSite struct{ workSite }
 
 func newTwinSite(t *testing.T, p program, url, settings string) twinSite {
@@ -261,7 +282,8 @@ func (s twinSite) drained(t *testing.T) {
 	s.wait(t, time.Minute, "everything to be cleaned up", "NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)")
 }
 
-// rests waits until a worker has nothing left to do, not even to bury others, and stops it.
+// rests waits until a worker has nothing left to do, not even to bury others, and stops
+// it.
 func (s twinSite) rests(t *testing.T, w *runningWorker) {
 	s.drained(t)
 	s.sleeps(t)
@@ -270,8 +292,8 @@ func (s twinSite) rests(t *testing.T, w *runningWorker) {
 	s.settled(t)
 }
 
-// settled expects, once all workers have stopped, what native foreign keys have left, and that no row went
-// twice.
+// settled expects, once all workers have stopped, what native foreign keys have left, and
+// that no row went twice.
 func (s twinSite) settled(t *testing.T) {
 	require.Equal(t, s.rows(t, "native"), s.rows(t, "public"), "rows differ from what native foreign keys leave")
 	require.Zero(t, s.count(t, `SELECT count(*) FROM (
@@ -291,8 +313,8 @@ func (s twinSite) token(t *testing.T) string {
 // changedUnder is what a session with a token noted, as a condition on changes.
 func changedUnder(token string) string { return "session LIKE 'sexton%#" + token + "'" }
 
-// testRunKilled kills a worker in the middle of a batch. Its session in the server lives on and holds locks.
-// With cron off, another copy must notice and finish.
+// testRunKilled kills a worker in the middle of a batch. Its session in the server lives
+// on and holds locks. With cron off, another copy must notice and finish.
 func testRunKilled(t *testing.T, p program) {
 	t.Helper()
 	s := newWorkSite(t, p)
@@ -309,13 +331,14 @@ func testRunKilled(t *testing.T, p program) {
 	s.cleanedUp(t)
 }
 
-// testRunServerCrash restarts the server under a worker, as after a crash, in the middle of a batch and again
-// while the worker sleeps.
+// testRunServerCrash restarts the server under a worker, as after a crash, in the middle
+// of a batch and again while the worker sleeps.
 func testRunServerCrash(t *testing.T, p program) {
 	server := pgtest.Server(t)
 	s := p.site(t, server.URL("postgres"), gated())
 	s.shut(t, "children")
-	// The crash leaves the worker's lease behind, which it has to wait for: 13 s long instead of 40.
+	// The crash leaves the worker's lease behind, which it has to wait for: 13 s long
+	// instead of 40.
 	w := s.started(t, "SEXTON_DATABASES__MAIN__LIMITS__RUNTIME=3s")
 	s.exec(t, "DELETE FROM parents WHERE id <= 5")
 	s.wait(t, time.Minute, "the worker to stop in its batch", dbtest.AtGate)
@@ -355,7 +378,8 @@ func testRunBeforeServer(t *testing.T, p program) {
 
 	w := late.start(t, []string{cronOff})
 	w.logged(t, `"msg":"database cannot be reached, trying again","database":"main"`)
-	require.NoError(t, os.Symlink(filepath.Join(server.SocketDir(), ".s.PGSQL.5432"), filepath.Join(elsewhere, ".s.PGSQL.5432")))
+	require.NoError(t, os.Symlink(filepath.Join(server.SocketDir(), ".s.PGSQL.5432"),
+		filepath.Join(elsewhere, ".s.PGSQL.5432")))
 	s.wait(t, time.Minute, "the worker to come and work", noWork)
 	w.stop(t)
 	s.cleanedUp(t)

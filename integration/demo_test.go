@@ -49,7 +49,8 @@ const (
 // demoRun is a demo that has been started, with a temporary folder of its own.
 type demoRun struct {
 	cmd *exec.Cmd
-	// out is what it printed: on both streams in a pseudo-terminal, on standard output otherwise.
+	// out is what it printed: on both streams in a pseudo-terminal, on standard output
+	// otherwise.
 	out, stderr *pgtest.Journal
 	terminal    *os.File
 	tmp         string
@@ -68,7 +69,10 @@ func newDemoRun(t *testing.T, name string, args ...string) *demoRun {
 func startDemo(t *testing.T, p program, inTerminal bool, args ...string) *demoRun {
 	d := newDemoRun(t, p.path, append([]string{"demo", "--rows", demoRows}, args...)...)
 	d.cmd.Dir = d.tmp
-	d.cmd.Env = []string{"TMPDIR=" + d.tmp, "PATH=" + os.Getenv("PATH"), "TERM=xterm", "SEXTON_PG_BIN=" + os.Getenv("SEXTON_PG_BIN")}
+	d.cmd.Env = []string{
+		"TMPDIR=" + d.tmp, "PATH=" + os.Getenv("PATH"), "TERM=xterm",
+		"SEXTON_PG_BIN=" + os.Getenv("SEXTON_PG_BIN"),
+	}
 	if inTerminal {
 		d.inTerminal(t)
 		return d
@@ -90,7 +94,8 @@ func (d *demoRun) inTerminal(t *testing.T) {
 	d.started(t, copied)
 }
 
-// started waits in the background for the end, and for that of the output where copied says when that is.
+// started waits in the background for the end, and for that of the output where copied
+// says when that is.
 func (d *demoRun) started(t *testing.T, copied <-chan struct{}) {
 	t.Helper()
 	pgtest.Guard(t, d.cmd.Process.Pid)
@@ -112,8 +117,8 @@ func (d *demoRun) started(t *testing.T, copied <-chan struct{}) {
 	})
 }
 
-// openFolder makes a folder that the private server's user can enter, with a path that is short enough for a
-// socket in it.
+// openFolder makes a folder that the private server's user can enter, with a path that is
+// short enough for a socket in it.
 func openFolder(t *testing.T) string {
 	dir := pgtest.Must(os.MkdirTemp("", "d"))(t)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
@@ -133,8 +138,8 @@ func (d *demoRun) exit(t *testing.T) int {
 	return d.cmd.ProcessState.ExitCode()
 }
 
-// nothingLeft waits until neither a file of the demo nor a process that names its folder is there: after a
-// kill others clean up.
+// nothingLeft waits until neither a file of the demo nor a process that names its folder
+// is there: after a kill others clean up.
 func (d *demoRun) nothingLeft(t *testing.T) {
 	pgtest.WaitFor(t, "an empty folder "+d.tmp, func(context.Context) (bool, error) {
 		entries, err := os.ReadDir(d.tmp)
@@ -196,7 +201,10 @@ func testDemoEndsByItself(t *testing.T, p program) {
 			counts[c.Text] = c.Count
 		}
 	}
-	require.Equal(t, []string{"loose foreign keys", "ghost users", "placeholder users", "groups", "external diffs", "undo"}, titles)
+	require.Equal(t, []string{
+		"loose foreign keys", "ghost users", "placeholder users", "groups", "external diffs",
+		"undo",
+	}, titles)
 	require.EqualValues(t, 5001, counts["rows restored"])
 
 	require.Regexp(t, `(?m)^loading sample data: [0-9,]+ of [0-9,]+ rows$`, d.stderr.String())
@@ -216,7 +224,8 @@ func testDemoEndsByItself(t *testing.T, p program) {
 	}
 }
 
-// testDemoOnADownloadedServer hides the servers that are installed, and those that were downloaded before.
+// testDemoOnADownloadedServer hides the servers that are installed, and those that were
+// downloaded before.
 func testDemoOnADownloadedServer(t *testing.T, p program) {
 	for _, needed := range [][]string{{"unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"}, {"npm", "ping"}} {
 		if out, err := exec.CommandContext(t.Context(), needed[0], needed[1:]...).CombinedOutput(); err != nil {
@@ -229,7 +238,10 @@ func testDemoOnADownloadedServer(t *testing.T, p program) {
 		done
 		exec "$0" demo --rows 2000 --exit --json`
 	d := newDemoRun(t, "unshare", "-m", "bash", "-eu", "-c", script, p.path)
-	d.cmd.Env = []string{"TMPDIR=" + d.tmp, "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "XDG_CACHE_HOME=" + openFolder(t)}
+	d.cmd.Env = []string{
+		"TMPDIR=" + d.tmp, "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"),
+		"XDG_CACHE_HOME=" + openFolder(t),
+	}
 	d.cmd.Stdout, d.cmd.Stderr = d.out, d.stderr
 	require.NoError(t, d.cmd.Start())
 	d.started(t, nil)
@@ -244,15 +256,18 @@ func testDemoEndsByItselfInATerminal(t *testing.T, p program) {
 	d.nothingLeft(t)
 	shown := d.out.String()
 	for _, want := range []string{
-		"loading sample data", "loose foreign keys", "parents deleted", "tombstones wait", "ghost users", "users deleted",
+		"loading sample data", "loose foreign keys", "parents deleted", "tombstones wait", "ghost users",
+		"users deleted",
 		"Ctrl-C stops and removes everything.", "  0 orphans left", "  0 deleted users left", "  0 rows missing",
 	} {
 		require.Contains(t, shown, want)
 	}
 	require.Contains(t, shown, "\x1b[", "a panel is painted over and over")
-	_, panel, _ := strings.Cut(regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`).ReplaceAllString(shown, ""), "loading sample data")
+	_, panel, _ := strings.Cut(regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`).ReplaceAllString(shown, ""),
+		"loading sample data")
 	for line := range strings.SplitSeq(panel, "\n") {
-		require.LessOrEqual(t, len([]rune(strings.Trim(line, "\r"))), 100, "a line that is wider than the terminal spoils the panel: %q", line)
+		require.LessOrEqual(t, len([]rune(strings.Trim(line, "\r"))), 100,
+			"a line that is wider than the terminal spoils the panel: %q", line)
 	}
 }
 

@@ -24,7 +24,8 @@ func deployed(t *testing.T, name string) string {
 	return string(pgtest.Must(os.ReadFile(filepath.Join("..", "deploy", name)))(t))
 }
 
-// The image and the released binaries are built in the same way, with the compiler that the module asks for.
+// The image and the released binaries are built in the same way, with the compiler that
+// the module asks for.
 func TestReleasesAreBuiltAlike(t *testing.T) {
 	t.Parallel()
 	flags := regexp.MustCompile(`go build -trimpath -ldflags "-s -w -X (sexton/internal/cli\.version)=\$(?:VERSION|version)" -o \S+ \./cmd/worker`)
@@ -34,10 +35,12 @@ func TestReleasesAreBuiltAlike(t *testing.T) {
 	language := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(string(module))
 	require.Len(t, language, 2)
 	require.Contains(t, deployed(t, "Dockerfile"), " golang:"+language[1]+" AS build")
-	require.Contains(t, deployed(t, "Dockerfile"), "\nUSER 65532:65532\n", "not root, by number: an empty image has no names")
+	require.Contains(t, deployed(t, "Dockerfile"), "\nUSER 65532:65532\n",
+		"not root, by number: an empty image has no names")
 }
 
-// A version that would end up as further flags of the linker is refused before anything is built.
+// A version that would end up as further flags of the linker is refused before anything
+// is built.
 func TestReleaseRefusesAStrangeVersion(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"v1 -X other=1", "$(id)", "a/b"} {
@@ -52,7 +55,8 @@ func TestReleaseRefusesAStrangeVersion(t *testing.T) {
 // A stamped binary says its version.
 func testVersionIsStamped(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sexton")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-X sexton/internal/cli.version=v7.8.9", "-o", path, "./cmd/worker")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags",
+		"-X sexton/internal/cli.version=v7.8.9", "-o", path, "./cmd/worker")
 	cmd.Dir = ".."
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -104,12 +108,14 @@ func testExample(t *testing.T, p program) {
 	require.Contains(t, deployed(t, "Dockerfile"), "\nEXPOSE 8686\n")
 	require.Len(t, worker.Secrets, 1)
 	require.Equal(t, "/run/secrets/"+worker.Secrets[0], worker.Environment["SEXTON_HTTP__PASSWORD_FILE"])
-	require.Contains(t, compose.Secrets[worker.Secrets[0]].File, "${PAGE_PASSWORD_FILE:?", "no password that everybody knows")
+	require.Contains(t, compose.Secrets[worker.Secrets[0]].File, "${PAGE_PASSWORD_FILE:?",
+		"no password that everybody knows")
 	require.NotEmpty(t, worker.Environment["DATABASE_URL"])
 	asConfigured(t, p, folder, db.URL, worker.Environment)
 }
 
-// testKubernetes has the program read what a pod of deploy/kubernetes has in its files and environment. tools/release decodes the manifests.
+// testKubernetes has the program read what a pod of deploy/kubernetes has in its files
+// and environment. tools/release decodes the manifests.
 func testKubernetes(t *testing.T, p program) {
 	dir := t.TempDir()
 	p.environ = append(slices.Clone(p.environ), "SEXTON_HTTP__LISTEN=0.0.0.0:8686")
@@ -134,7 +140,8 @@ func testKubernetes(t *testing.T, p program) {
 	p.run(t, dir, "postgres://ann@localhost/app", 0, "config", "check")
 }
 
-// asConfigured takes the program's own variables from a deployment, and has the program read its configuration with them.
+// asConfigured takes the program's own variables from a deployment, and has the program
+// read its configuration with them.
 func asConfigured(t *testing.T, p program, folder, url string, environment map[string]string) {
 	password := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(password, []byte("geheim\n"), 0o600))
@@ -161,9 +168,11 @@ func asConfigured(t *testing.T, p program, folder, url string, environment map[s
 	require.Equal(t, password, shown.HTTP.PasswordFile)
 }
 
-// testPageUnit reads the drop-in that opens the page, and hands the password over as systemd does.
+// testPageUnit reads the drop-in that opens the page, and hands the password over as
+// systemd does.
 func testPageUnit(t *testing.T, p program) {
-	require.Contains(t, deployed(t, "systemd/sexton.service"), "\nExecReload=/bin/kill -HUP $MAINPID\n", "as docs/operations.md says")
+	require.Contains(t, deployed(t, "systemd/sexton.service"), "\nExecReload=/bin/kill -HUP $MAINPID\n",
+		"as docs/operations.md says")
 	unit := deployed(t, "systemd/page.conf")
 	environment := map[string]string{}
 	for _, line := range regexp.MustCompile(`(?m)^Environment=(\w+)=(.*)$`).FindAllStringSubmatch(unit, -1) {
@@ -180,7 +189,8 @@ func testPageUnit(t *testing.T, p program) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, credential[1]), []byte("geheim\n"), 0o600))
 	path := filepath.Join(dir, "sexton.yaml")
 	definitions := pgtest.Must(filepath.Abs(filepath.Join(folder, "loose_foreign_keys.yml")))(t)
-	settings := "databases: {main: {url: \"${DATABASE_URL}\"}}\nloose_foreign_keys: {definitions: [\"" + definitions + "\"]}\n" +
+	settings := "databases: {main: {url: \"${DATABASE_URL}\"}}\nloose_foreign_keys: {definitions: [\"" + definitions +
+		"\"]}\n" +
 		"http: {listen: \":8686\", user: ops, password_file: \"${CREDENTIALS_DIRECTORY}/" + credential[1] + "\"}\n"
 	require.NoError(t, os.WriteFile(path, []byte(settings), 0o600))
 	p.environ = append(slices.Clone(p.environ), "CREDENTIALS_DIRECTORY="+dir)
@@ -217,13 +227,17 @@ var (
 	groupPattern    = regexp.MustCompile(`\b(?:by|on) \(([^)]*)\)`)
 )
 
-// labelValues are those that the program gives, by metric and label. Others come from the configuration.
+// labelValues are those that the program gives, by metric and label. Others come from the
+// configuration.
 func labelValues() map[string]map[string][]string {
 	states := []string{"listening", "polling", "disconnected"}
 	return map[string]map[string][]string{
-		"sexton_runs_total":                   {"outcome": {"done", "over_limit", "skipped", "failed"}},
-		"sexton_listener":                     {"state": states},
-		"sexton_queue_jobs":                   {"state": {"available", "pending", "running", "retryable", "scheduled", "discarded"}},
+		"sexton_runs_total": {"outcome": {"done", "over_limit", "skipped", "failed"}},
+		"sexton_listener":   {"state": states},
+		"sexton_queue_jobs": {"state": {
+			"available", "pending", "running", "retryable", "scheduled",
+			"discarded",
+		}},
 		"sexton_waiting":                      {"reason": documentedReasons()},
 		"sexton_external_diffs_skipped_total": {"reason": skipReasons()},
 		"sexton_backlog_": {"deletion_table": {
@@ -265,7 +279,8 @@ func checkExpression(expr string) []string {
 		if metric.Type == metrics.Histogram {
 			bucket := metric
 			bucket.Labels = append(slices.Clone(metric.Labels), "le")
-			known[metric.Name+"_bucket"], known[metric.Name+"_sum"], known[metric.Name+"_count"] = bucket, metric, metric
+			known[metric.Name+"_bucket"], known[metric.Name+"_sum"], known[metric.Name+"_count"] = bucket, metric,
+				metric
 		}
 	}
 	var labels []string
@@ -300,7 +315,8 @@ func checkMatcher(metric metrics.Metric, label, value string) []string {
 	var findings []string
 	for prefix, byLabel := range labelValues() {
 		for one := range strings.SplitSeq(value, "|") {
-			if strings.HasPrefix(metric.Name, prefix) && byLabel[label] != nil && !slices.Contains(byLabel[label], one) {
+			if strings.HasPrefix(metric.Name, prefix) && byLabel[label] != nil &&
+				!slices.Contains(byLabel[label], one) {
 				findings = append(findings, fmt.Sprintf("label %s of metric %s is never %q", label, metric.Name, one))
 			}
 		}
@@ -318,7 +334,8 @@ func TestAlertsNameWhatThereIs(t *testing.T) {
 		require.Contains(t, []string{"critical", "warning", "info"}, alert.Labels["severity"], name)
 		require.NotEmpty(t, alert.Annotations["summary"], name)
 		require.NotEmpty(t, alert.Annotations["description"], name)
-		require.Equal(t, `{{ or $externalLabels.sexton_docs "file:///usr/share/doc/sexton/docs" }}/alerts.md#`+strings.ToLower(name), alert.Annotations["runbook_url"], name)
+		require.Equal(t, `{{ or $externalLabels.sexton_docs "file:///usr/share/doc/sexton/docs" }}/alerts.md#`+
+			strings.ToLower(name), alert.Annotations["runbook_url"], name)
 		require.Contains(t, string(guide), "\n## "+name+"\n", "a section of docs/alerts.md")
 		require.Contains(t, string(rules), "\n        alertname: "+name+"\n", "a test of the alert")
 	}
@@ -331,7 +348,8 @@ func TestAlertsNameWhatThereIs(t *testing.T) {
 func TestAlertsHaveTheProgramsLimits(t *testing.T) {
 	t.Parallel()
 	alerts := readAlerts(t)
-	require.True(t, strings.HasSuffix(alerts["SextonGhostUsersBacklog"].Expr, fmt.Sprintf(" > %d", riverjobs.GhostBacklogAlert)), "runs warn from as many on")
+	require.True(t, strings.HasSuffix(alerts["SextonGhostUsersBacklog"].Expr,
+		fmt.Sprintf(" > %d", riverjobs.GhostBacklogAlert)), "runs warn from as many on")
 	// Runs warn of these themselves, and count it.
 	require.Contains(t, alerts["SextonGhostUsersFailing"].Expr, metrics.GhostErrorAlerts)
 	require.Contains(t, alerts["SextonTombstonesOld"].Expr, " > 600")
@@ -358,9 +376,11 @@ func TestDashboardNamesWhatThereIs(t *testing.T) {
 	require.Equal(t, "sexton", dashboard.UID)
 	require.NotEmpty(t, dashboard.Panels)
 	for _, metric := range metrics.Table() {
-		if strings.Contains(metric.Name, "placeholder") || strings.Contains(metric.Name, "_groups_") || strings.Contains(metric.Name, "_diffs_") ||
+		if strings.Contains(metric.Name, "placeholder") || strings.Contains(metric.Name, "_groups_") ||
+			strings.Contains(metric.Name, "_diffs_") ||
 			slices.Contains([]string{
-				"sexton_clean_up_latency_seconds", metrics.Listener, metrics.BacklogDeferred, metrics.BacklogConfirming, metrics.BacklogGivenUp,
+				"sexton_clean_up_latency_seconds", metrics.Listener, metrics.BacklogDeferred, metrics.BacklogConfirming,
+				metrics.BacklogGivenUp,
 				metrics.GhostUsersDestroyed, metrics.Deletions,
 			}, metric.Name) {
 			require.Contains(t, string(text), metric.Name, "each job has its panel")

@@ -14,18 +14,21 @@ import (
 	"sexton/internal/loosefk"
 )
 
-// interleaving is the course of the transactions that overlap a deletion, and of the worker's runs between them.
+// interleaving is the course of the transactions that overlap a deletion, and of the
+// worker's runs between them.
 type interleaving struct {
 	*scenario
 
 	sessions []*session
 	// deleting are the transactions of the last deletions.
 	deleting []*session
-	// behind reports that tombstones may have been committed behind what a run had come to.
+	// behind reports that tombstones may have been committed behind what a run had come
+	// to.
 	behind bool
 }
 
-// drawInterleaving draws the sessions and the last deletions and runs all of that in the twin.
+// drawInterleaving draws the sessions and the last deletions and runs all of that in the
+// twin.
 func (c *scenario) drawInterleaving() *interleaving {
 	x := &interleaving{scenario: c}
 	f := c.drawDeletes()
@@ -84,8 +87,9 @@ func (x *interleaving) run() {
 	x.finish()
 }
 
-// expectNoOrphans expects that no row has lost a parent, whoever had it locked, unless there are late children already:
-// those wait for the second look, which comes when all older transactions have ended.
+// expectNoOrphans expects that no row has lost a parent, whoever had it locked, unless
+// there are late children already: those wait for the second look, which comes when all
+// older transactions have ended.
 func (x *interleaving) expectNoOrphans() {
 	if slices.ContainsFunc(x.all(), func(s *session) bool { return s.arrived && len(s.late) > 0 }) {
 		return
@@ -95,8 +99,9 @@ func (x *interleaving) expectNoOrphans() {
 	require.Equal(x.rt, "0", string(found[0].Rows[0][0]), "children are left after the run")
 }
 
-// finish runs the worker when everybody has gone. One run is enough, but for tombstones behind an earlier one, and where
-// something that is not of this test had a transaction open in the database while the run looked at its horizons.
+// finish runs the worker when everybody has gone. One run is enough, but for tombstones
+// behind an earlier one, and where something that is not of this test had a transaction
+// open in the database while the run looked at its horizons.
 func (x *interleaving) finish() {
 	x.pass(nil)
 	const most = 3
@@ -210,7 +215,8 @@ func (c *scenario) pass(open []*session) *loosefk.Stats {
 	require.NoError(c.rt, end.err)
 	stats := &loosefk.Stats{}
 	require.NoError(c.rt, json.Unmarshal(end.report.Stats, stats))
-	if end.report.Outcome != jobrun.Done || len(stats.Errors) > 0 { // Where rapid cannot make the case fail again it leaves out what is told to it.
+	// Where rapid cannot make the case fail again it leaves out what is told to it.
+	if end.report.Outcome != jobrun.Done || len(stats.Errors) > 0 {
 		c.logf("a run was %s: %s, statistics %s", end.report.Outcome, end.report.Reason, end.report.Stats)
 	}
 	require.Equal(c.rt, jobrun.Done, end.report.Outcome)
@@ -220,17 +226,20 @@ func (c *scenario) pass(open []*session) *loosefk.Stats {
 	return stats
 }
 
-// watchEvery is how soon somebody looks whether the worker waits; if it does not, the next look takes twice as long, up to
-// watchSeldom. A wait of the worker lasts 200 ms and comes back after seconds: on a busy machine all looks may fall between two
-// waits, so that the sessions end after watchFor. That is before a statement has waited for its whole time, which is an error of the
-// run: the settings of the test give a lock no less time than the statement, so that Postgres cannot say that it was a lock.
+// watchEvery is how soon somebody looks whether the worker waits; if it does not, the
+// next look takes twice as long, up to watchSeldom. A wait of the worker lasts 200 ms and
+// comes back after seconds: on a busy machine all looks may fall between two waits, so
+// that the sessions end after watchFor. That is before a statement has waited for its
+// whole time, which is an error of the run: the settings of the test give a lock no less
+// time than the statement, so that Postgres cannot say that it was a lock.
 const (
 	watchEvery  = 2 * time.Millisecond
 	watchSeldom = 100 * time.Millisecond
 	watchFor    = 3 * time.Second
 )
 
-// blockersSQL lists the sessions that others in this database wait for; 0 is a prepared transaction.
+// blockersSQL lists the sessions that others in this database wait for; 0 is a prepared
+// transaction.
 const blockersSQL = `
 SELECT DISTINCT blocker
 FROM pg_locks AS wanted

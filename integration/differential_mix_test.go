@@ -15,7 +15,8 @@ import (
 	"sexton/internal/config"
 )
 
-// shutOut counts parents that the first run after everybody's end has not confirmed. It may happen, but seldom.
+// shutOut counts parents that the first run after everybody's end has not confirmed. It
+// may happen, but seldom.
 const shutOut = "run for parents that were not confirmed at once"
 
 // mix counts what was drawn, and the time that it took.
@@ -113,11 +114,12 @@ func (m *mix) report(t *testing.T) {
 		total += m.spent[phase]
 		t.Logf("%8.2f ms per case: %s", m.spent[phase].Seconds()*1000/float64(m.cases), phase)
 	}
-	t.Logf("%d schemas, %d cases, %d runs of the worker, %.1f cases/s", m.schemas, m.cases, m.runs, float64(m.cases)/total.Seconds())
+	t.Logf("%d schemas, %d cases, %d runs of the worker, %.1f cases/s", m.schemas, m.cases, m.runs,
+		float64(m.cases)/total.Seconds())
 }
 
-// check logs what all shapes were made of, and expects that nothing is missing where that cannot be chance: with all
-// shapes and enough cases.
+// check logs what all shapes were made of, and expects that nothing is missing where that
+// cannot be chance: with all shapes and enough cases.
 func (m *mix) check(t *testing.T) {
 	t.Helper()
 	for _, what := range slices.Sorted(maps.Keys(m.counts)) {
@@ -129,9 +131,12 @@ func (m *mix) check(t *testing.T) {
 		return
 	}
 	for _, what := range []string{
-		"late children found", "session prepared, COMMIT", "session in repeatable read", "deletions overlap", "worker waits for a session",
-		"table partitioned, parent", "table in a cycle", "table with unique key", "reference to itself", "reference with condition",
-		"reference of several columns", "reference across schemas", "reference to a parent that another column refers to", "reference with delete limit",
+		"late children found", "session prepared, COMMIT", "session in repeatable read", "deletions overlap",
+		"worker waits for a session",
+		"table partitioned, parent", "table in a cycle", "table with unique key", "reference to itself",
+		"reference with condition",
+		"reference of several columns", "reference across schemas",
+		"reference to a parent that another column refers to", "reference with delete limit",
 		"session statement undone", "ROLLBACK TO here", "key used again", "row that lives with a key used again",
 	} {
 		require.Positive(t, m.counts[what], "%s: the draws have lost it", what)
@@ -139,9 +144,11 @@ func (m *mix) check(t *testing.T) {
 	require.LessOrEqual(t, m.counts[shutOut], m.cases/100, shutOut)
 }
 
-// reused is a case in which keys that were deleted are inserted again before the worker comes by: the one difference from
-// native foreign keys. Those have removed the old rows' children by then; a worker that comes later cannot tell old children from
-// new ones, and keeps all. So the twin's rows have to be among ours, and each surplus row of ours has parents that live.
+// reused is a case in which keys that were deleted are inserted again before the worker
+// comes by: the one difference from native foreign keys. Those have removed the old rows'
+// children by then; a worker that comes later cannot tell old children from new ones, and
+// keeps all. So the twin's rows have to be among ours, and each surplus row of ours has
+// parents that live.
 //
 // Afterwards both databases begin anew, as the tables differ.
 func (c *scenario) reused() {
@@ -181,7 +188,8 @@ func (c *scenario) reused() {
 	}
 	c.both("TRUNCATE " + strings.Join(tables, ", "))
 	c.script.Reset()
-	c.exec(c.main, "ours", "SET sexton.truncate = 'ignore'; TRUNCATE "+strings.Join(tables, ", ")+"; RESET sexton.truncate;"+
+	c.exec(c.main, "ours", "SET sexton.truncate = 'ignore'; TRUNCATE "+strings.Join(tables, ", ")+
+		"; RESET sexton.truncate;"+
 		"DELETE FROM public.loose_foreign_keys_deleted_records")
 	c.look()
 }
@@ -200,7 +208,8 @@ func (c *scenario) compareReused() {
 	c.mix.add("row that lives with a key used again", len(ours))
 }
 
-// fill adds rows to the tables. References may point anywhere, so the native checks are off meanwhile.
+// fill adds rows to the tables. References may point anywhere, so the native checks are
+// off meanwhile.
 func (c *scenario) fill() {
 	numbers := make([][]int, len(c.schema.tables))
 	more := make([]int, len(c.schema.tables))
@@ -221,7 +230,8 @@ func (c *scenario) fill() {
 			script.WriteString(t.insert(rows...) + ";\n")
 		}
 	}
-	c.exec(c.native, "native", "SET session_replication_role = replica;\n"+script.String()+"RESET session_replication_role")
+	c.exec(c.native, "native", "SET session_replication_role = replica;\n"+script.String()+
+		"RESET session_replication_role")
 	// Statements of one script share a transaction with those before the first BEGIN.
 	c.ours("BEGIN;\n" + script.String() + "COMMIT")
 	c.look()
@@ -291,7 +301,10 @@ func (c *scenario) savepoint() {
 func (c *scenario) statement() {
 	at := rapid.IntRange(0, len(c.schema.tables)-1).Draw(c.rt, "table")
 	t, numbers := c.schema.tables[at], c.numbers(at)
-	kind := rapid.SampledFrom([]string{"delete", "delete some", "move", "delete in two tables", "insert", "delete in partition", "update"}).Draw(c.rt, "statement")
+	kind := rapid.SampledFrom([]string{
+		"delete", "delete some", "move", "delete in two tables", "insert",
+		"delete in partition", "update",
+	}).Draw(c.rt, "statement")
 	var sql string
 	switch kind {
 	case "delete":

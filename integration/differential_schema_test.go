@@ -10,15 +10,17 @@ import (
 	"sexton/internal/definitions"
 )
 
-// schemaNames are those that the tables of a case are spread over. The first needs quotes, as most names of these
-// tests do.
+// schemaNames are those that the tables of a case are spread over. The first needs
+// quotes, as most names of these tests do.
 func schemaNames() []string { return []string{`App "Data"`, "other"} }
 
-// keyKind is a family of types that a key and the columns that refer to it may have, column by column.
+// keyKind is a family of types that a key and the columns that refer to it may have,
+// column by column.
 type keyKind struct {
 	types   []string
 	columns [][]string
-	// value makes the key of row number n, as texts. A column alone does not identify a row.
+	// value makes the key of row number n, as texts. A column alone does not identify a
+	// row.
 	value func(n int) []string
 }
 
@@ -29,8 +31,14 @@ func keyKinds() []keyKind {
 		{types: []string{"bigint"}, columns: integers, value: plain},
 		{types: []string{"integer"}, columns: integers, value: plain},
 		{types: []string{"smallint"}, columns: integers, value: plain},
-		{types: []string{"text"}, columns: [][]string{{"text", "varchar(40)"}}, value: func(n int) []string { return []string{fmt.Sprintf(`Key '%d" \ é, {}`, n)} }},
-		{types: []string{"uuid"}, columns: [][]string{{"uuid"}}, value: func(n int) []string { return []string{fmt.Sprintf("00000000-0000-4000-8000-%012d", n)} }},
+		{
+			types: []string{"text"}, columns: [][]string{{"text", "varchar(40)"}},
+			value: func(n int) []string { return []string{fmt.Sprintf(`Key '%d" \ é, {}`, n)} },
+		},
+		{
+			types: []string{"uuid"}, columns: [][]string{{"uuid"}},
+			value: func(n int) []string { return []string{fmt.Sprintf("00000000-0000-4000-8000-%012d", n)} },
+		},
 		{
 			types: []string{"integer", "integer"}, columns: [][]string{{"bigint", "integer"}, {"integer", "smallint"}},
 			value: func(n int) []string { return []string{fmt.Sprint(n % 3), fmt.Sprint(n / 3)} },
@@ -42,13 +50,17 @@ func keyKinds() []keyKind {
 		{
 			types: []string{"uuid", "text", "smallint"}, columns: [][]string{{"uuid"}, {"text"}, {"smallint"}},
 			value: func(n int) []string {
-				return []string{fmt.Sprintf("00000000-0000-4000-8000-%012d", n%2), []string{"", ",", `\`}[n%3], fmt.Sprint(n / 6)}
+				return []string{
+					fmt.Sprintf("00000000-0000-4000-8000-%012d", n%2), []string{"", ",", `\`}[n%3],
+					fmt.Sprint(n / 6),
+				}
 			},
 		},
 	}
 }
 
-// reference is one foreign key: a native one or its like in one database, a definition in the other.
+// reference is one foreign key: a native one or its like in one database, a definition in
+// the other.
 type reference struct {
 	columns     []string
 	types       []string
@@ -105,7 +117,8 @@ type shape struct {
 	partitions bool
 }
 
-// drawSchema draws tables that refer to each other at will: chains, cycles, themselves, several times to one parent.
+// drawSchema draws tables that refer to each other at will: chains, cycles, themselves,
+// several times to one parent.
 func drawSchema(rt *rapid.T, s shape) *schema {
 	names := []string{"Mixed Case", "plain", `quo"ted`, "select", "näh", "dot.ted"}
 	drawn := &schema{}

@@ -7,27 +7,31 @@ import (
 	"pgregory.net/rapid"
 )
 
-// session is a transaction that begins before parents are deleted and ends later. Natively it comes before that
-// deletion as a whole.
+// session is a transaction that begins before parents are deleted and ends later.
+// Natively it comes before that deletion as a whole.
 type session struct {
 	conn  *pgx.Conn
 	begin string
-	// early statements run before the deletion, late ones, which may bring late children, after it.
+	// early statements run before the deletion, late ones, which may bring late children,
+	// after it.
 	early, late []string
-	// end is COMMIT or ROLLBACK, of the session itself or of the transaction that it has prepared under a name.
+	// end is COMMIT or ROLLBACK, of the session itself or of the transaction that it has
+	// prepared under a name.
 	end  string
 	name string
 	// lateAt and endAt are stages of the interleaving.
 	lateAt, endAt int
-	// deletes reports that it leaves tombstones of its own. They bear the time at which the transaction began, so they
-	// may come to stand behind others that a run has loaded already and wait for the next run.
+	// deletes reports that it leaves tombstones of its own. They bear the time at which
+	// the transaction began, so they may come to stand behind others that a run has
+	// loaded already and wait for the next run.
 	deletes bool
 
 	// arrived and over are how far it is.
 	arrived, over bool
 }
 
-// stages of the interleaving: before the first run of the worker, after it, and after the second one.
+// stages of the interleaving: before the first run of the worker, after it, and after the
+// second one.
 const stages = 3
 
 // forecast is what the last deletions are going to do, before any session has run.
@@ -35,13 +39,14 @@ type forecast struct {
 	deletes []string
 	// doomed are the rows that go, by table.
 	doomed [][]int
-	// affected are rows that go or change with their parents, unreached the ones that nothing happens to and that
-	// nothing refers to.
+	// affected are rows that go or change with their parents, unreached the ones that
+	// nothing happens to and that nothing refers to.
 	affected, unreached []place
 	claimed             map[place]bool
 }
 
-// drawDeletes draws statements that delete rows by their keys, and the forecast of what they do.
+// drawDeletes draws statements that delete rows by their keys, and the forecast of what
+// they do.
 func (c *scenario) drawDeletes() *forecast {
 	f := &forecast{claimed: map[place]bool{}, doomed: make([][]int, len(c.schema.tables))}
 	direct := map[place]bool{}
@@ -51,7 +56,8 @@ func (c *scenario) drawDeletes() *forecast {
 		if len(numbers) == 0 || !c.schema.isParent(t) {
 			continue
 		}
-		drawn := rapid.SliceOfNDistinct(rapid.SampledFrom(numbers), 0, (len(numbers)+1)/2, rapid.ID).Draw(c.rt, "last deletes")
+		drawn := rapid.SliceOfNDistinct(rapid.SampledFrom(numbers), 0, (len(numbers)+1)/2, rapid.ID).Draw(c.rt,
+			"last deletes")
 		if len(drawn) > 0 {
 			f.deletes = append(f.deletes, t.delete(drawn...))
 		}
@@ -125,7 +131,8 @@ func (c *scenario) drawSession(f *forecast, conn *pgx.Conn, name string) *sessio
 
 // drawStep draws one statement, which may be taken back at once.
 func (c *scenario) drawStep(s *session, draw func() string) []string {
-	// It would be natural to draw the statement alone, but what is taken back must not count as done.
+	// It would be natural to draw the statement alone, but what is taken back must not
+	// count as done.
 	undone := rapid.IntRange(0, 5).Draw(c.rt, "undone") == 5
 	alive, deletes := c.alive, s.deletes
 	if undone {
@@ -151,7 +158,8 @@ func (c *scenario) drawStep(s *session, draw func() string) []string {
 	return []string{sql}
 }
 
-// drawEarly draws a statement on a row that the deletion reaches. It runs before that, and the worker meets its lock.
+// drawEarly draws a statement on a row that the deletion reaches. It runs before that,
+// and the worker meets its lock.
 func (c *scenario) drawEarly(f *forecast, s *session) string {
 	candidates := c.free(f, f.affected)
 	if len(candidates) == 0 {
@@ -160,7 +168,10 @@ func (c *scenario) drawEarly(f *forecast, s *session) string {
 	p := rapid.SampledFrom(candidates).Draw(c.rt, "affected row")
 	f.claimed[p] = true
 	t := c.schema.tables[p.table]
-	kind := rapid.SampledFrom([]string{"early move", "early lock", "early delete", "early share", "early update"}).Draw(c.rt, "early statement")
+	kind := rapid.SampledFrom([]string{
+		"early move", "early lock", "early delete", "early share",
+		"early update",
+	}).Draw(c.rt, "early statement")
 	if kind == "early delete" && !slices.Contains(f.doomed[p.table], p.number) {
 		// Others may count on what is below a row that would stay.
 		kind = "early update"
@@ -172,7 +183,8 @@ func (c *scenario) drawEarly(f *forecast, s *session) string {
 	case "early share":
 		return "SELECT FROM " + t.sql() + " WHERE " + t.is(p.number) + " FOR KEY SHARE"
 	case "early move":
-		// To rows that stay: else the deletion might reach what is below this row, and others count on that too.
+		// To rows that stay: else the deletion might reach what is below this row, and
+		// others count on that too.
 		return t.point(p.number, c.drawRow(t, c.without(f.doomed)).targets)
 	case "early delete":
 		s.deletes = true
@@ -181,12 +193,17 @@ func (c *scenario) drawEarly(f *forecast, s *session) string {
 	return t.renote(p.number, 100+p.number)
 }
 
-// drawLate draws a statement that runs when the parents are gone already: mostly a child of one of them.
+// drawLate draws a statement that runs when the parents are gone already: mostly a child
+// of one of them.
 func (c *scenario) drawLate(f *forecast, s *session) string {
-	kind := rapid.SampledFrom([]string{"late insert", "late move", "late insert", "late delete", "late update"}).Draw(c.rt, "late statement")
+	kind := rapid.SampledFrom([]string{
+		"late insert", "late move", "late insert", "late delete",
+		"late update",
+	}).Draw(c.rt, "late statement")
 	candidates := c.free(f, f.unreached)
 	if len(candidates) == 0 || s.begin != "BEGIN" {
-		// With a snapshot of its own it would fail on rows that the worker has changed meanwhile for older deletions.
+		// With a snapshot of its own it would fail on rows that the worker has changed
+		// meanwhile for older deletions.
 		kind = "late insert"
 	}
 	if kind == "late insert" {
@@ -214,7 +231,8 @@ func (c *scenario) drawLate(f *forecast, s *session) string {
 // drawBereft draws a table, if there is one, with a reference to doomed parents.
 func (c *scenario) drawBereft(f *forecast) *table {
 	tables := slices.DeleteFunc(slices.Clone(c.schema.tables), func(t *table) bool {
-		return !slices.ContainsFunc(t.references, func(r *reference) bool { return len(f.doomed[slices.Index(c.schema.tables, r.parent)]) > 0 })
+		return !slices.ContainsFunc(t.references,
+			func(r *reference) bool { return len(f.doomed[slices.Index(c.schema.tables, r.parent)]) > 0 })
 	})
 	if len(tables) == 0 {
 		tables = c.schema.tables
@@ -222,11 +240,13 @@ func (c *scenario) drawBereft(f *forecast) *table {
 	return rapid.SampledFrom(tables).Draw(c.rt, "table")
 }
 
-// fated are the living rows of each table, those that are doomed alone where there are any and the draw is so.
+// fated are the living rows of each table, those that are doomed alone where there are
+// any and the draw is so.
 func (c *scenario) fated(f *forecast) [][]int {
 	numbers := c.living()
 	for i := range numbers {
-		doomed := slices.DeleteFunc(slices.Clone(numbers[i]), func(n int) bool { return !slices.Contains(f.doomed[i], n) })
+		doomed := slices.DeleteFunc(slices.Clone(numbers[i]),
+			func(n int) bool { return !slices.Contains(f.doomed[i], n) })
 		if len(doomed) > 0 && rapid.IntRange(0, 3).Draw(c.rt, "fated") < 3 {
 			numbers[i] = doomed
 		}

@@ -12,7 +12,8 @@ import (
 	"sexton/internal/definitions"
 )
 
-// create is the script that makes the tables, without foreign keys, in place of those of the case before.
+// create is the script that makes the tables, without foreign keys, in place of those of
+// the case before.
 func (s *schema) create() string {
 	var sql strings.Builder
 	quoted := make([]string, len(schemaNames()))
@@ -24,7 +25,8 @@ func (s *schema) create() string {
 		fmt.Fprintf(&sql, "CREATE SCHEMA %s;\n", name)
 	}
 	for _, t := range s.tables {
-		fmt.Fprintf(&sql, "CREATE TABLE %s (number integer NOT NULL, note integer NOT NULL, kind text NOT NULL", t.sql())
+		fmt.Fprintf(&sql, "CREATE TABLE %s (number integer NOT NULL, note integer NOT NULL, kind text NOT NULL",
+			t.sql())
 		for i, name := range t.key {
 			fmt.Fprintf(&sql, ", %s %s NOT NULL", quoteName(name), t.kind.types[i])
 		}
@@ -49,7 +51,8 @@ func (s *schema) create() string {
 		}
 		sql.WriteString(";\n")
 		for i := range t.partitions {
-			fmt.Fprintf(&sql, "CREATE TABLE %s PARTITION OF %s FOR VALUES WITH (MODULUS %d, REMAINDER %d);\n", t.partition(i), t.sql(), len(t.partitions), i)
+			fmt.Fprintf(&sql, "CREATE TABLE %s PARTITION OF %s FOR VALUES WITH (MODULUS %d, REMAINDER %d);\n",
+				t.partition(i), t.sql(), len(t.partitions), i)
 		}
 		for _, r := range t.references {
 			if r.indexed {
@@ -109,15 +112,16 @@ func oneOrMore(names []string) any {
 	return names
 }
 
-// emulation is a function for triggers that do on the deletion of a parent what no foreign key of Postgres does.
+// emulation is a function for triggers that do on the deletion of a parent what no
+// foreign key of Postgres does.
 const emulation = `CREATE FUNCTION public.emulate() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
 	EXECUTE TG_ARGV[0] USING OLD;
 	RETURN NULL;
 END $$`
 
-// constrain is the script with the native foreign keys, and with triggers in the place of those that Postgres does
-// not have: conditional ones, and such as set another column.
+// constrain is the script with the native foreign keys, and with triggers in the place of
+// those that Postgres does not have: conditional ones, and such as set another column.
 func (s *schema) constrain() string {
 	var sql strings.Builder
 	for _, t := range s.tables {
@@ -131,7 +135,8 @@ func (s *schema) constrain() string {
 					t.sql(), quoteNames(r.columns), r.parent.sql(), quoteNames(r.parent.key), action)
 				continue
 			}
-			fmt.Fprintf(&sql, "CREATE TRIGGER %s AFTER DELETE ON %s FOR EACH ROW EXECUTE FUNCTION public.emulate(%s);\n",
+			fmt.Fprintf(&sql,
+				"CREATE TRIGGER %s AFTER DELETE ON %s FOR EACH ROW EXECUTE FUNCTION public.emulate(%s);\n",
 				quoteName(fmt.Sprintf("%s %s %d", t.schema, t.name, i)), r.parent.sql(), quoteText(t.emulate(r)))
 		}
 	}
@@ -201,7 +206,8 @@ func (t *table) value(n int) []string {
 	return values
 }
 
-// value is what refers to row number n of the parent. A reference of several columns is none with NULL in one of them.
+// value is what refers to row number n of the parent. A reference of several columns is
+// none with NULL in one of them.
 func (r *reference) value(n int) []string {
 	if n < 0 {
 		values := r.parent.value(0)
@@ -239,7 +245,8 @@ func (t *table) is(numbers ...int) string {
 	return fmt.Sprintf("(%s) IN (%s)", quoteNames(t.key), strings.Join(keys, ", "))
 }
 
-// orphans prepares a query that counts the references of rows that something should have been done about.
+// orphans prepares a query that counts the references of rows that something should have
+// been done about.
 func (s *schema) orphans() string {
 	counts := []string{"0"}
 	for _, t := range s.tables {
@@ -255,15 +262,16 @@ func (s *schema) orphans() string {
 			if r.state != "" {
 				refers = append(refers, fmt.Sprintf("child.%s <> %s", quoteName(r.state), gone))
 			}
-			counts = append(counts, fmt.Sprintf("(SELECT count(*) FROM %s AS child WHERE %s AND NOT EXISTS (SELECT FROM %s AS parent WHERE %s))",
-				t.sql(), strings.Join(refers, " AND "), r.parent.sql(), strings.Join(is, " AND ")))
+			counts = append(counts,
+				fmt.Sprintf("(SELECT count(*) FROM %s AS child WHERE %s AND NOT EXISTS (SELECT FROM %s AS parent WHERE %s))",
+					t.sql(), strings.Join(refers, " AND "), r.parent.sql(), strings.Join(is, " AND ")))
 		}
 	}
 	return "PREPARE orphans AS SELECT " + strings.Join(counts, " + ")
 }
 
-// content prepares a query for all rows: number of the table, number of the row, whether a parent's deletion has changed
-// its state, the whole row.
+// content prepares a query for all rows: number of the table, number of the row, whether
+// a parent's deletion has changed its state, the whole row.
 func (s *schema) content() string {
 	queries := make([]string, len(s.tables))
 	for i, t := range s.tables {
@@ -273,7 +281,8 @@ func (s *schema) content() string {
 				marked = append(marked, fmt.Sprintf("%s = %s", quoteName(r.state), gone))
 			}
 		}
-		queries[i] = fmt.Sprintf("SELECT %d, entry.number, %s, entry::text FROM %s AS entry", i, strings.Join(marked, " OR "), t.sql())
+		queries[i] = fmt.Sprintf("SELECT %d, entry.number, %s, entry::text FROM %s AS entry", i,
+			strings.Join(marked, " OR "), t.sql())
 	}
 	return "PREPARE content AS " + strings.Join(queries, " UNION ALL ") + " ORDER BY 1, 2"
 }

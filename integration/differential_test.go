@@ -20,21 +20,30 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// TestDifferential draws schemas, rows and workloads and runs them in two databases: one whose foreign keys are
-// Postgres's own, and one with definitions and a worker. While it runs, other sessions hold locks on rows that it has
-// to clean, and insert children of parents that it has cleaned up after already. When all have gone, both databases
-// must be equal and nothing left to do. The type scenario says what that means for late children.
+// TestDifferential draws schemas, rows and workloads and runs them in two databases: one
+// whose foreign keys are Postgres's own, and one with definitions and a worker. While it
+// runs, other sessions hold locks on rows that it has to clean, and insert children of
+// parents that it has cleaned up after already. When all have gone, both databases must
+// be equal and nothing left to do. The type scenario says what that means for late
+// children.
 //
-// A failure prints the flags that replay it: -run with the name of its shape, and -rapid.seed.
+// A failure prints the flags that replay it: -run with the name of its shape, and
+// -rapid.seed.
 func TestDifferential(t *testing.T) {
 	t.Parallel()
 	ownNumber := drawMore(t)
 	total := newMix()
 	t.Cleanup(func() { total.check(t) })
 	pgtest.Each(t, map[string]shape{
-		"integer keys":                     {share: 3, tables: []int{3, 2, 4, 5}, keys: keyKinds()[:3]},
-		"partitions and keys of all types": {share: 2, tables: []int{3, 4, 2, 5, 6}, keys: keyKinds(), partitions: true},
-		"up to 12 tables":                  {share: 1, tables: []int{7, 8, 9, 10, 11, 12}, keys: keyKinds(), partitions: true},
+		"integer keys": {share: 3, tables: []int{3, 2, 4, 5}, keys: keyKinds()[:3]},
+		"partitions and keys of all types": {
+			share: 2, tables: []int{3, 4, 2, 5, 6}, keys: keyKinds(),
+			partitions: true,
+		},
+		"up to 12 tables": {
+			share: 1, tables: []int{7, 8, 9, 10, 11, 12}, keys: keyKinds(),
+			partitions: true,
+		},
 	}, func(t *testing.T, _ string, s shape) {
 		l := newLane(t)
 		for n := 0; n == 0 || n < s.share && ownNumber; n++ {
@@ -45,7 +54,8 @@ func TestDifferential(t *testing.T) {
 	})
 }
 
-// drawMore sets the number of schemas, unless flags say how many or which, and reports whether it has.
+// drawMore sets the number of schemas, unless flags say how many or which, and reports
+// whether it has.
 func drawMore(t *testing.T) bool {
 	given := false
 	flag.Visit(func(f *flag.Flag) {
@@ -57,7 +67,8 @@ func drawMore(t *testing.T) bool {
 	return !given
 }
 
-// lane is a pair of databases, used for one schema after the other, with the sessions on them.
+// lane is a pair of databases, used for one schema after the other, with the sessions on
+// them.
 type lane struct {
 	ctx    context.Context //nolint:containedctx // the test's, for code that has no test at hand
 	name   string
@@ -77,40 +88,47 @@ func newLane(t *testing.T) *lane {
 	ours, native := dbtest.New(t).Database, pgtest.New(t)
 	l := &lane{
 		ctx: t.Context(), name: ours.Name, worker: newWorker(t, ours, "worker", slog.New(slog.DiscardHandler), nil),
-		main: connectQuietly(t, ours.URL), native: connectQuietly(t, native.URL), watcher: connectQuietly(t, ours.URL), mix: newMix(), logf: t.Logf,
+		main: connectQuietly(t, ours.URL), native: connectQuietly(t, native.URL), watcher: connectQuietly(t, ours.URL),
+		mix: newMix(), logf: t.Logf,
 	}
-	// Rests between statements change no outcome. Who waits for a session of the test waits as long as may be: how soon the test
-	// gets to end the session is the machine's affair.
+	// Rests between statements change no outcome. Who waits for a session of the test
+	// waits as long as may be: how soon the test gets to end the session is the machine's
+	// affair.
 	l.worker.config.LooseForeignKeys.Duty = 100
-	l.worker.config.Jobs.StatementTimeout *= 4 // A machine that is busy gives the test's own sessions no time for as long as the default.
+	// A machine that is busy gives the test's own sessions no time for as long as the default.
+	l.worker.config.Jobs.StatementTimeout *= 4
 	l.worker.config.Jobs.LockTimeout = l.worker.config.Jobs.StatementTimeout
-	l.worker.config.Databases[0].Limits.Runtime = 50 * time.Second // A run ends by the time of a statement before its lease does.
+	// A run ends by the time of a statement before its lease does.
+	l.worker.config.Databases[0].Limits.Runtime = 50 * time.Second
 	for range 4 {
 		l.others = append(l.others, connectQuietly(t, ours.URL))
 	}
 	var most int
-	require.NoError(t, l.main.QueryRow(l.ctx, "SELECT current_setting('max_prepared_transactions')::integer").Scan(&most))
+	require.NoError(t,
+		l.main.QueryRow(l.ctx, "SELECT current_setting('max_prepared_transactions')::integer").Scan(&most))
 	l.twoPhase = most > 0
 	pgtest.Must(l.native.Exec(l.ctx, emulation))(t)
 	return l
 }
 
-// connect opens a session that the test closes at its end. Statements go out as plain text, since each case
-// has tables of its own.
+// connect opens a session that the test closes at its end. Statements go out as plain
+// text, since each case has tables of its own.
 func connect(t *testing.T, url string) *pgx.Conn {
 	settings := pgtest.Must(pgx.ParseConfig(url))(t)
 	settings.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
 	return pgtest.ConnectAs(t, settings)
 }
 
-// connectQuietly is connect without notices, of which dropping a schema sends one for each table.
+// connectQuietly is connect without notices, of which dropping a schema sends one for
+// each table.
 func connectQuietly(t *testing.T, url string) *pgx.Conn {
 	conn := connect(t, url)
 	pgtest.Exec(t, conn, "SET client_min_messages = warning")
 	return conn
 }
 
-// check draws a schema and runs some cases on it, each with more rows, a workload and the worker.
+// check draws a schema and runs some cases on it, each with more rows, a workload and the
+// worker.
 func (l *lane) check(rt *rapid.T, s shape) {
 	c := &scenario{lane: l, rt: rt, schema: drawSchema(rt, s), referred: map[place]bool{}}
 	l.clear(c)
@@ -121,7 +139,10 @@ func (l *lane) check(rt *rapid.T, s shape) {
 	for _, conn := range []*pgx.Conn{l.main, l.native} {
 		c.exec(conn, "prepare", "DEALLOCATE ALL;\n"+c.schema.content()+";\n"+c.schema.orphans())
 	}
-	l.worker.config.Databases[0].Pace = rapid.SampledFrom([]config.Pace{config.Adaptive, config.Normal, config.Turbo}).Draw(rt, "pace")
+	l.worker.config.Databases[0].Pace = rapid.SampledFrom([]config.Pace{
+		config.Adaptive, config.Normal,
+		config.Turbo,
+	}).Draw(rt, "pace")
 	l.worker.config.LooseForeignKeys.Connections = rapid.IntRange(1, 4).Draw(rt, "connections")
 	l.worker.bindings = &riverjobs.Bindings{}
 	l.defs = c.schema.definitions(rt)
@@ -152,7 +173,8 @@ func (l *lane) check(rt *rapid.T, s shape) {
 	l.mix.describe(c.schema, l.worker.config.Databases[0].Pace)
 }
 
-// drawCases draws how many cases a schema is good for. Making it costs as much as running some.
+// drawCases draws how many cases a schema is good for. Making it costs as much as running
+// some.
 func drawCases(rt *rapid.T) int {
 	cases := 1
 	// By digits, as ranges favour small numbers.
@@ -164,15 +186,17 @@ func drawCases(rt *rapid.T) int {
 	return cases
 }
 
-// clear takes away what a case that failed half-way has left. Statements that the worker has prepared for the tables
-// of earlier cases go from time to time, as every change of a table is weighed against each of them.
+// clear takes away what a case that failed half-way has left. Statements that the worker
+// has prepared for the tables of earlier cases go from time to time, as every change of a
+// table is weighed against each of them.
 func (l *lane) clear(c *scenario) {
 	for _, conn := range append([]*pgx.Conn{l.main, l.native}, l.others...) {
 		if conn.PgConn().TxStatus() != 'I' {
 			c.exec(conn, "clear", "ROLLBACK")
 		}
 	}
-	found := pgtest.Must(l.main.Query(l.ctx, "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"))(c.rt)
+	found := pgtest.Must(l.main.Query(l.ctx,
+		"SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"))(c.rt)
 	for _, name := range pgtest.Must(pgx.CollectRows(found, pgx.RowTo[string]))(c.rt) {
 		c.exec(l.main, "clear", "ROLLBACK PREPARED "+quoteText(name))
 	}

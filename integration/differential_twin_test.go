@@ -18,20 +18,24 @@ import (
 
 // scenario is one schema with its cases while they run.
 //
-// The oracle is a twin: a database with native foreign keys (and triggers for what Postgres has no foreign key for),
-// in which the same transactions run one after the other. Every statement is drawn from what is alive in the twin,
-// because that is what an application may still refer to; without foreign keys nothing else stops it.
+// The oracle is a twin: a database with native foreign keys (and triggers for what
+// Postgres has no foreign key for), in which the same transactions run one after the
+// other. Every statement is drawn from what is alive in the twin, because that is what an
+// application may still refer to; without foreign keys nothing else stops it.
 //
-// Transactions that overlap a deletion come before it in the twin, whatever the order in which they really insert,
-// commit and delete. Postgres itself would bring them into that order: a child's insertion holds a lock on the parent
-// until its transaction ends, and the DELETE waits. So a late child of a deleted parent must be gone, or its column
-// NULL or its state changed, exactly as if the parent had been deleted after it was there. That is stricter than it
-// would have to be, as natively the insertion might also come too late and be refused; there is one right outcome, so
-// rows can be compared one by one.
+// Transactions that overlap a deletion come before it in the twin, whatever the order in
+// which they really insert, commit and delete. Postgres itself would bring them into that
+// order: a child's insertion holds a lock on the parent until its transaction ends, and
+// the DELETE waits. So a late child of a deleted parent must be gone, or its column NULL
+// or its state changed, exactly as if the parent had been deleted after it was there.
+// That is stricter than it would have to be, as natively the insertion might also come
+// too late and be refused; there is one right outcome, so rows can be compared one by
+// one.
 //
-// For there to be one, overlapping transactions keep out of each other's way but for parents and children. No two of
-// them touch the same row; those with a rank in the twin do not refer to what one of a lower rank has deleted; and once
-// the worker may have come by, they touch only rows that nobody's deletion reaches.
+// For there to be one, overlapping transactions keep out of each other's way but for
+// parents and children. No two of them touch the same row; those with a rank in the twin
+// do not refer to what one of a lower rank has deleted; and once the worker may have come
+// by, they touch only rows that nobody's deletion reaches.
 type scenario struct {
 	*lane
 
@@ -52,8 +56,9 @@ type place struct{ table, number int }
 type row struct {
 	place
 
-	// marked reports that the deletion of a parent has changed its state. It still refers to that parent, and our
-	// database may not have noticed yet: there, giving it another one would spare it the mark.
+	// marked reports that the deletion of a parent has changed its state. It still refers
+	// to that parent, and our database may not have noticed yet: there, giving it another
+	// one would spare it the mark.
 	marked bool
 	text   string
 }
@@ -91,9 +96,9 @@ func (c *scenario) both(sql string) {
 	}
 }
 
-// natively runs a statement in the native database and reports whether that took it. Where a row is set to NULL in one
-// column before it is deleted for another one, within one cascade, Postgres checks the second column again and refuses
-// the whole.
+// natively runs a statement in the native database and reports whether that took it.
+// Where a row is set to NULL in one column before it is deleted for another one, within
+// one cascade, Postgres checks the second column again and refuses the whole.
 func (c *scenario) natively(sql string) bool {
 	attempt := sql
 	open := c.native.PgConn().TxStatus() == 'T'

@@ -23,8 +23,9 @@ import (
 	"sexton/internal/s3test"
 )
 
-// testDiffs moves diffs as they come in, with two workers and passes in the foreground at once and one worker killed in the
-// middle of an upload, and has objects removed with their merge request. Nothing but the triggers wakes the workers.
+// testDiffs moves diffs as they come in, with two workers and passes in the foreground at
+// once and one worker killed in the middle of an upload, and has objects removed with
+// their merge request. Nothing but the triggers wakes the workers.
 func testDiffs(t *testing.T, p program, store diffStore) {
 	s := newDiffSite(t, p, store)
 	first, second := s.started(t), s.started(t)
@@ -43,7 +44,8 @@ func testDiffs(t *testing.T, p program, store diffStore) {
 	third := s.killedInUpload(t, first)
 	s.wait(t, time.Minute, "another worker to move the big diff", allMoved)
 	s.sleeps(t)
-	require.Zero(t, s.count(t, `SELECT count(*) FROM sexton.runs WHERE kind = $1 AND outcome = 'failed'`, moveDiff), "failed moves")
+	require.Zero(t, s.count(t, `SELECT count(*) FROM sexton.runs WHERE kind = $1 AND outcome = 'failed'`, moveDiff),
+		"failed moves")
 	diffs, _ := s.readable(t)
 	require.Equal(t, 42, diffs)
 
@@ -58,7 +60,8 @@ func testDiffs(t *testing.T, p program, store diffStore) {
 		s.program.run(t, s.dir, s.url, 0, "diffs", "verify", "--grace", "0s"))
 }
 
-// wakes runs a statement that has to wake a sleeping worker. Without that it would look by itself, later.
+// wakes runs a statement that has to wake a sleeping worker. Without that it would look
+// by itself, later.
 func (s diffSite) wakes(t *testing.T, sql string, args ...any) {
 	listener := connect(t, s.url)
 	pgtest.Exec(t, listener, "LISTEN sexton_wake")
@@ -70,8 +73,8 @@ func (s diffSite) wakes(t *testing.T, sql string, args ...any) {
 	require.Equal(t, scheduleDiffs, woken.Payload)
 }
 
-// killedInUpload kills a worker in the middle of the upload of a big diff and returns another one, which has to finish it. The
-// diff is as it was meanwhile.
+// killedInUpload kills a worker in the middle of the upload of a big diff and returns
+// another one, which has to finish it. The diff is as it was meanwhile.
 func (s diffSite) killedInUpload(t *testing.T, first *runningWorker) *runningWorker {
 	const key = "merge_request_diffs/mr-3/diff-1000"
 	pass, _ := s.shut(t, "gated")
@@ -83,15 +86,18 @@ func (s diffSite) killedInUpload(t *testing.T, first *runningWorker) *runningWor
 	// As if the time had passed after which the claim of a dead worker ends.
 	s.kill(t, first)
 	s.exec(t, "UPDATE sexton.external_diffs SET busy_until = clock_timestamp() WHERE diff_id = 1000")
-	// What a dead worker did is noted by a move that comes minutes later, as several run at once.
-	s.exec(t, "DELETE FROM sexton.runs WHERE kind = $1 AND ended_at IS NULL AND holder LIKE $2", moveDiff, fmt.Sprintf("%%:%d:%%", first.cmd.Process.Pid))
+	// What a dead worker did is noted by a move that comes minutes later, as several run
+	// at once.
+	s.exec(t, "DELETE FROM sexton.runs WHERE kind = $1 AND ended_at IS NULL AND holder LIKE $2", moveDiff,
+		fmt.Sprintf("%%:%d:%%", first.cmd.Process.Pid))
 	require.NoFileExists(t, s.store.path(key), "an object of which a part is missing")
 	const texts = "SELECT count(*) FROM merge_request_diff_files WHERE merge_request_diff_id = 1000 AND diff IS NOT NULL"
 	require.EqualValues(t, 2, s.count(t, texts), "texts in the database")
 	return second
 }
 
-// removedWithItsRequest deletes a merge request. Its objects are there as long as the deletion can be taken back, and no longer.
+// removedWithItsRequest deletes a merge request. Its objects are there as long as the
+// deletion can be taken back, and no longer.
 func (s diffSite) removedWithItsRequest(t *testing.T) {
 	deleter := connect(t, s.url)
 	for _, end := range []string{"ROLLBACK", "COMMIT"} {
@@ -115,7 +121,8 @@ func (s diffSite) removedWithItsRequest(t *testing.T) {
 func (s diffSite) changesNothingMore(t *testing.T) {
 	s.exec(t, "UPDATE sexton.external_diff_cursors SET after_id = 0")
 	before := s.rows(t)
-	require.Equal(t, "done", parseReport(t, s.program.run(t, s.dir, s.url, 0, "job", "run", scheduleDiffs, "--json")).Outcome)
+	require.Equal(t, "done", parseReport(t, s.program.run(t, s.dir, s.url, 0, "job", "run", scheduleDiffs,
+		"--json")).Outcome)
 	var again struct {
 		Outcome, Reason string
 	}
@@ -166,7 +173,8 @@ func diffsIn(t *testing.T, gateway *s3test.Gateway) diffStore {
 	}
 }
 
-// diffGate stops whoever reads the text "gated" for an upload while the gate is closed. Tables in original keep the texts.
+// diffGate stops whoever reads the text "gated" for an upload while the gate is closed.
+// Tables in original keep the texts.
 const diffGate = dbtest.Gates + `
 CREATE SCHEMA original;
 CREATE TABLE original.files (diff_id bigint, path text, diff text, PRIMARY KEY (diff_id, path));
@@ -183,7 +191,8 @@ INSERT INTO projects (id, group_id, name, path) VALUES (1, 1, 'project', 'projec
 INSERT INTO merge_requests (id, target_project_id, title, source_branch, target_branch)
 SELECT n, 1, 'title', 'branch', 'main' FROM generate_series(1, 3) AS n;`
 
-// addDiffs inserts the diffs $1 to $2 of merge request 1 + id % 2, three files each, in an order that is not that of the tree.
+// addDiffs inserts the diffs $1 to $2 of merge request 1 + id % 2, three files each, in
+// an order that is not that of the tree.
 const addDiffs = `
 WITH texts AS (
     SELECT id, file, (ARRAY['z', 'b/ä', 'b/a'])[file + 1] AS path,
@@ -198,7 +207,8 @@ WITH texts AS (
 )
 INSERT INTO original.files SELECT id, path, diff FROM texts`
 
-// addBigDiff inserts diff 1000 of merge request 3. Its upload has begun for certain when its last text is read.
+// addBigDiff inserts diff 1000 of merge request 3. Its upload has begun for certain when
+// its last text is read.
 const addBigDiff = `
 WITH texts AS (
     SELECT file, 'part-' || file AS path, CASE file WHEN 0 THEN repeat('0123456789abcdef', 720000) ELSE 'gated' END AS diff FROM generate_series(0, 1) AS file
@@ -210,7 +220,8 @@ diffs AS (INSERT INTO merge_request_diffs (id, merge_request_id, project_id, fil
 )
 INSERT INTO original.files SELECT 1000, path, diff FROM texts`
 
-// diffSite is the reference application with three merge requests, whose diffs go to a store. No tick comes while a test runs.
+// diffSite is the reference application with three merge requests, whose diffs go to a
+// store. No tick comes while a test runs.
 type diffSite struct {
 	workSite
 
@@ -232,7 +243,8 @@ http: {listen: ""}
 	return diffSite{site, store}
 }
 
-// rows are the diffs, their files and what Sexton knows of them, each with the transaction that wrote it last.
+// rows are the diffs, their files and what Sexton knows of them, each with the
+// transaction that wrote it last.
 func (s diffSite) rows(t *testing.T) []string {
 	rows, err := s.pool.Query(t.Context(), `
 		SELECT diff.xmin || diff::text FROM merge_request_diffs AS diff UNION ALL
@@ -243,8 +255,8 @@ func (s diffSite) rows(t *testing.T) []string {
 	return pgtest.Must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
 }
 
-// readable cuts every text out of its object, as another service would by the layout, and compares it with the original. It
-// returns how many diffs there are, and their bytes.
+// readable cuts every text out of its object, as another service would by the layout, and
+// compares it with the original. It returns how many diffs there are, and their bytes.
 func (s diffSite) readable(t *testing.T) (diffs, size int) {
 	rows, err := s.pool.Query(t.Context(), `
 		SELECT layout.object_key, layout.offset_bytes, layout.size_bytes, layout.path, original.diff
@@ -262,11 +274,13 @@ func (s diffSite) readable(t *testing.T) (diffs, size int) {
 			size += len(content)
 		}
 		require.LessOrEqual(t, offset+length, len(objects[key]), "end of %s in %s", path, key)
-		require.Equal(t, sha256.Sum256([]byte(text)), sha256.Sum256(objects[key][offset:offset+length]), "text of %s in %s", path, key)
+		require.Equal(t, sha256.Sum256([]byte(text)), sha256.Sum256(objects[key][offset:offset+length]),
+			"text of %s in %s", path, key)
 		files++
 		return nil
 	})
 	require.NoError(t, err)
-	require.EqualValues(t, s.count(t, "SELECT count(*) FROM merge_request_diff_files WHERE diff IS NULL"), files, "files that are in objects")
+	require.EqualValues(t, s.count(t, "SELECT count(*) FROM merge_request_diff_files WHERE diff IS NULL"), files,
+		"files that are in objects")
 	return len(objects), size
 }

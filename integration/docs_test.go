@@ -22,8 +22,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// requirePsql skips a test of shell commands if psql is not installed: a downloaded server comes without it. Debian's psql is a script that fails
-// where no version of the client is installed.
+// requirePsql skips a test of shell commands if psql is not installed: a downloaded
+// server comes without it. Debian's psql is a script that fails where no version of the
+// client is installed.
 func requirePsql(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "psql", "--version").CombinedOutput(); err != nil {
 		t.Skipf("psql is not installed: %s %s", err, out)
@@ -36,7 +37,8 @@ const (
 	firstCopy        = 3
 )
 
-// testOperations runs the commands of docs/operations.md, word for word: install, upgrade, roll back.
+// testOperations runs the commands of docs/operations.md, word for word: install,
+// upgrade, roll back.
 func testOperations(t *testing.T, p program) {
 	requirePsql(t)
 	blocks := docBlocks(t, "operations.md", "sh")
@@ -49,7 +51,10 @@ func testOperations(t *testing.T, p program) {
 	shell := func(script string) string {
 		cmd := exec.CommandContext(t.Context(), "bash", "-eu", "-o", "pipefail", "-c", script)
 		cmd.Dir = dir
-		cmd.Env = []string{"DATABASE_URL=" + server, "PATH=" + filepath.Dir(p.path) + ":" + os.Getenv("PATH"), "HOME=" + dir}
+		cmd.Env = []string{
+			"DATABASE_URL=" + server, "PATH=" + filepath.Dir(p.path) + ":" + os.Getenv("PATH"),
+			"HOME=" + dir,
+		}
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s: %s", script, out)
 		return string(out)
@@ -64,14 +69,16 @@ func testOperations(t *testing.T, p program) {
 	// An earlier version: a function is missing.
 	shell(`psql -X -q -v ON_ERROR_STOP=1 "$DATABASE_URL" -c 'DROP FUNCTION sexton.job_status(bigint)'`)
 	require.Contains(t, shell(blocks[1]), "run `sexton migrate up`")
-	require.Equal(t, "t\n", shell(`psql -X -At "$DATABASE_URL" -c "SELECT to_regprocedure('sexton.job_status(bigint)') IS NOT NULL"`))
+	require.Equal(t, "t\n",
+		shell(`psql -X -At "$DATABASE_URL" -c "SELECT to_regprocedure('sexton.job_status(bigint)') IS NOT NULL"`))
 	runTroubleshooting(t, shell)
 	shell(blocks[2])
 	require.Contains(t, shell("sexton migrate down"), "nothing is installed")
 }
 
-// testCopies runs the commands of docs/operations.md that copy, restore and move a database, word for word. Each copy cleans up what is
-// pending, and what is deleted there.
+// testCopies runs the commands of docs/operations.md that copy, restore and move a
+// database, word for word. Each copy cleans up what is pending, and what is deleted
+// there.
 func testCopies(t *testing.T, p program) {
 	blue, green := pgtest.Server(t, map[string]string{"wal_level": "logical"}), pgtest.Server(t)
 	path := filepath.Dir(p.path) + ":" + blue.BinDir() + ":" + os.Getenv("PATH")
@@ -81,7 +88,10 @@ func testCopies(t *testing.T, p program) {
 	shell := func(from, to, script string) string {
 		cmd := exec.CommandContext(t.Context(), "bash", "-eu", "-o", "pipefail", "-c", script)
 		cmd.Dir = dir
-		cmd.Env = []string{"DATABASE_URL=" + from, "NEW_URL=" + to, "ADMIN_URL=" + blue.URL("postgres"), "PATH=" + path, "HOME=" + dir}
+		cmd.Env = []string{
+			"DATABASE_URL=" + from, "NEW_URL=" + to, "ADMIN_URL=" + blue.URL("postgres"), "PATH=" + path,
+			"HOME=" + dir,
+		}
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s: %s", script, out)
 		return string(out)
@@ -92,8 +102,10 @@ func testCopies(t *testing.T, p program) {
 		}
 	}
 	// pg_dump refuses a server that is newer than itself.
-	client := pgtest.Must(strconv.Atoi(strings.TrimSpace(shell("", "", `pg_dump --version | grep -oE '[0-9]+' | head -1`))))(t)
-	if server := pgtest.Scalar[int](t, pgtest.Connect(t, blue.URL("postgres")), "SELECT current_setting('server_version_num')::int / 10000"); client < server {
+	client := pgtest.Must(strconv.Atoi(strings.TrimSpace(shell("", "",
+		`pg_dump --version | grep -oE '[0-9]+' | head -1`))))(t)
+	if server := pgtest.Scalar[int](t, pgtest.Connect(t, blue.URL("postgres")),
+		"SELECT current_setting('server_version_num')::int / 10000"); client < server {
 		t.Skipf("pg_dump %d is older than the server, %d", client, server)
 	}
 	create := func(server *devpg.Server, name string) string {
@@ -116,13 +128,16 @@ func testCopies(t *testing.T, p program) {
 		copied := pgtest.Connect(t, url)
 		pgtest.Exec(t, copied, "INSERT INTO projects VALUES (9); INSERT INTO issues VALUES (99, 9)")
 		pgtest.Exec(t, copied, "DELETE FROM projects WHERE id = 9")
-		require.Contains(t, shell(url, "", "sexton job run loose_foreign_keys_cleanup"), fmt.Sprintf("tombstones %d processed", pending+1), what)
-		require.Zero(t, pgtest.Scalar[int64](t, copied, "SELECT count(*) FROM issues WHERE project_id NOT IN (SELECT id FROM projects)"), what)
+		require.Contains(t, shell(url, "", "sexton job run loose_foreign_keys_cleanup"),
+			fmt.Sprintf("tombstones %d processed", pending+1), what)
+		require.Zero(t, pgtest.Scalar[int64](t, copied,
+			"SELECT count(*) FROM issues WHERE project_id NOT IN (SELECT id FROM projects)"), what)
 		require.Contains(t, shell(url, "", "sexton doctor"), " 0 errors, ", what)
 		require.NoError(t, copied.Close(t.Context()))
 	}
 	blocks := docBlocks(t, "operations.md", "sh")[firstCopy:]
-	roles, structure, backup, template, promotion, replicate, change, whole := blocks[0], blocks[1], blocks[2], blocks[3], blocks[4], blocks[5], blocks[6], blocks[7]
+	roles, structure, backup, template, promotion, replicate, change, whole := blocks[0], blocks[1], blocks[2],
+		blocks[3], blocks[4], blocks[5], blocks[6], blocks[7]
 
 	url := create(blue, "structure")
 	shell(app, url, structure)
@@ -148,14 +163,19 @@ func testCopies(t *testing.T, p program) {
 	works("promotion", standby.URL("app"), 2)
 }
 
-// testGettingStarted runs the commands of docs/getting-started.md on a database that has foreign keys and nothing of Sexton.
+// testGettingStarted runs the commands of docs/getting-started.md on a database that has
+// foreign keys and nothing of Sexton.
 func testGettingStarted(t *testing.T, p program) {
 	requirePsql(t)
 	db := pgtest.New(t)
 	db.Exec(string(pgtest.Must(os.ReadFile("../internal/cli/schema/testdata/chinook.sql"))(t)) + "ANALYZE")
-	cmd := exec.CommandContext(t.Context(), "bash", "-eu", "-o", "pipefail", "-c", strings.Join(docBlocks(t, "getting-started.md", "sh"), "\n"))
+	cmd := exec.CommandContext(t.Context(), "bash", "-eu", "-o", "pipefail", "-c",
+		strings.Join(docBlocks(t, "getting-started.md", "sh"), "\n"))
 	cmd.Dir = t.TempDir()
-	cmd.Env = []string{"DATABASE_URL=" + db.URL, "PATH=" + filepath.Dir(p.path) + ":" + os.Getenv("PATH"), "HOME=" + cmd.Dir}
+	cmd.Env = []string{
+		"DATABASE_URL=" + db.URL, "PATH=" + filepath.Dir(p.path) + ":" + os.Getenv("PATH"),
+		"HOME=" + cmd.Dir,
+	}
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Contains(t, string(out), "written: loose_foreign_keys.yml, sexton.yaml\n")
@@ -179,7 +199,8 @@ func testTutorial(t *testing.T, p program) {
 	cmd := exec.CommandContext(ctx, "bash", "-eu", "-o", "pipefail", "-c", strings.Join(blocks, "\n"))
 	cmd.Dir = t.TempDir()
 	cmd.Env = []string{
-		"DATABASE_URL=" + server, "WORKER_URL=" + strings.Replace(server, "//postgres@", "//documents_worker:secret@", 1),
+		"DATABASE_URL=" + server, "WORKER_URL=" + strings.Replace(server, "//postgres@", "//documents_worker:secret@",
+			1),
 		"SEXTON_HTTP__LISTEN=", "PATH=" + filepath.Dir(p.path) + ":" + os.Getenv("PATH"), "HOME=" + cmd.Dir,
 	}
 	// The worker is in the group of the shell.
@@ -194,13 +215,15 @@ func testTutorial(t *testing.T, p program) {
 	log, _ := os.ReadFile(filepath.Join(cmd.Dir, "sexton.log"))
 	require.NoError(t, err, "%s\n%s", &out, log)
 	for _, want := range []string{
-		"ok: 1 database, 3 definitions", " 0 errors, ", "ghost@example.com |         6", `{"bucket": "uploads", "storage_key": "files/1"}`, "3 rows restored",
+		"ok: 1 database, 3 definitions", " 0 errors, ", "ghost@example.com |         6",
+		`{"bucket": "uploads", "storage_key": "files/1"}`, "3 rows restored",
 	} {
 		require.Contains(t, out.String(), want)
 	}
 }
 
-// runTroubleshooting runs the commands that docs/troubleshooting.md gives for symptoms, except the list of groups, whose tables the site lacks.
+// runTroubleshooting runs the commands that docs/troubleshooting.md gives for symptoms,
+// except the list of groups, whose tables the site lacks.
 func runTroubleshooting(t *testing.T, shell func(string) string) {
 	text := pgtest.Must(os.ReadFile(filepath.Join("..", "docs", "troubleshooting.md")))(t)
 	commands := regexp.MustCompile("(?m)^\\| [^|]+ \\| `(sexton [a-z -]+)` \\|").FindAllStringSubmatch(string(text), -1)
@@ -212,7 +235,8 @@ func runTroubleshooting(t *testing.T, shell func(string) string) {
 	}
 }
 
-// Every block of commands in docs is one that a test runs, by file and language. Blocks of sexton.yaml and of definitions are read by tests of their own.
+// Every block of commands in docs is one that a test runs, by file and language. Blocks
+// of sexton.yaml and of definitions are read by tests of their own.
 func TestShellOfTheDocumentsIsRun(t *testing.T) {
 	t.Parallel()
 	known := 0
@@ -220,10 +244,12 @@ func TestShellOfTheDocumentsIsRun(t *testing.T) {
 		known += len(readmeShell(t, heading))
 	}
 	run := map[string]int{
-		"../README.md sh": known, "../README.md sql": 1, "operations.md sh": operationsBlocks, "operations.md sql": 2, "getting-started.md sh": 4, "definitions.md sql": 2,
+		"../README.md sh": known, "../README.md sql": 1, "operations.md sh": operationsBlocks, "operations.md sql": 2,
+		"getting-started.md sh": 4, "definitions.md sql": 2,
 		"sql.md sh": 1, "sql.md sql": 2,
 		"tutorial.md sh": tutorialBlocks, "events.md sql": 2, "events.md python": 1, "events.md js": 1,
-		"undo.md console": 1, "page.md sql": 2, // TestUndoGoesThroughTwoDatabases and TestTombstonesOfAReplacedTable of internal/cli/records have these and those of operations.md.
+		// TestUndoGoesThroughTwoDatabases and TestTombstonesOfAReplacedTable of internal/cli/records have these and those of operations.md.
+		"undo.md console": 1, "page.md sql": 2,
 	}
 	found := map[string]int{}
 	for name, text := range everyDocument(t) {
@@ -244,14 +270,15 @@ func everyDocument(t *testing.T) map[string]string {
 		files := pgtest.Must(filepath.Glob(filepath.Join("..", "docs", pattern)))(t)
 		require.NotEmpty(t, files, pattern)
 		for _, file := range files {
-			texts[filepath.ToSlash(pgtest.Must(filepath.Rel(filepath.Join("..", "docs"), file))(t))] = string(pgtest.Must(os.ReadFile(file))(t))
+			texts[filepath.ToSlash(pgtest.Must(filepath.Rel(filepath.Join("..", "docs"),
+				file))(t))] = string(pgtest.Must(os.ReadFile(file))(t))
 		}
 	}
 	return texts
 }
 
-// What is shown of sexton.yaml is read by the program, with every key at its place. Those of docs/definitions.md have a test of
-// their own.
+// What is shown of sexton.yaml is read by the program, with every key at its place. Those
+// of docs/definitions.md have a test of their own.
 func TestConfigurationOfTheDocumentsIsRead(t *testing.T) {
 	t.Parallel()
 	read := 0
@@ -269,7 +296,10 @@ func TestConfigurationOfTheDocumentsIsRead(t *testing.T) {
 			}
 			path := filepath.Join(dir, "sexton.yaml")
 			require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(block[1], "/etc/sexton/", dir+"/")), 0o600))
-			_, err := config.Load(config.Options{Path: path, Environ: []string{"DATABASE_URL=postgres://h/main", "CI_DATABASE_URL=postgres://h/ci"}})
+			_, err := config.Load(config.Options{
+				Path:    path,
+				Environ: []string{"DATABASE_URL=postgres://h/main", "CI_DATABASE_URL=postgres://h/ci"},
+			})
 			require.NoError(t, err, "%s: %s", file, block[1])
 			read++
 		}
@@ -308,11 +338,13 @@ func TestLinksOfTheDocumentsLeadSomewhere(t *testing.T) {
 	}
 }
 
-// Nothing is published: documents promise a build from a clone, and what deploy/release makes.
+// Nothing is published: documents promise a build from a clone, and what deploy/release
+// makes.
 func TestNoDocumentPromisesARegistry(t *testing.T) {
 	t.Parallel()
 	for file, text := range everyDocument(t) {
-		require.NotRegexp(t, `go install sexton|@latest|(docker|podman) pull|(apt|apt-get|dnf|brew|helm) install sexton`, text, file)
+		require.NotRegexp(t,
+			`go install sexton|@latest|(docker|podman) pull|(apt|apt-get|dnf|brew|helm) install sexton`, text, file)
 	}
 }
 
@@ -380,7 +412,10 @@ func testReadmeSteps(t *testing.T, p program) {
 
 	cmd := exec.CommandContext(t.Context(), "bash", "-eu", "-o", "pipefail", "-c", strings.Join(blocks, "\n"))
 	cmd.Dir = t.TempDir()
-	cmd.Env = []string{"DATABASE_URL=" + db.URL, "PATH=" + filepath.Dir(p.path) + ":" + os.Getenv("PATH"), "HOME=" + cmd.Dir}
+	cmd.Env = []string{
+		"DATABASE_URL=" + db.URL, "PATH=" + filepath.Dir(p.path) + ":" + os.Getenv("PATH"),
+		"HOME=" + cmd.Dir,
+	}
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "the README's steps: %s", out)
 	require.Contains(t, string(out), "ok: 1 database, 1 definition")
@@ -393,10 +428,12 @@ func testReadmeSteps(t *testing.T, p program) {
 	sql := readmeBlocks(t, readmeWorker, "sql")
 	require.Len(t, sql, 1)
 	db.Exec(sql[0])
-	require.EqualValues(t, 1, pgtest.Scalar[int64](t, db, "SELECT count(*) FROM sexton.river_job"), "the job is there already")
+	require.EqualValues(t, 1, pgtest.Scalar[int64](t, db, "SELECT count(*) FROM sexton.river_job"),
+		"the job is there already")
 }
 
-// testReadmeDemo runs the first of the two commands, word for word, in a terminal, until somebody has seen enough.
+// testReadmeDemo runs the first of the two commands, word for word, in a terminal, until
+// somebody has seen enough.
 func testReadmeDemo(t *testing.T) {
 	words := strings.Fields(readmeShell(t, readmeCommands)[0])
 	d := newDemoRun(t, words[0], words[1:]...)
@@ -414,7 +451,8 @@ func testReadmeDemo(t *testing.T) {
 type example struct {
 	// file is sexton.yaml or loose_foreign_keys.yml, as its first line says.
 	file, text string
-	// tables are those of the database that is asked; without, the files alone are. config is a sexton.yaml beside it.
+	// tables are those of the database that is asked; without, the files alone are.
+	// config is a sexton.yaml beside it.
 	tables, config string
 	// complaints is what the program says of it, and nothing of one that is sound.
 	complaints string

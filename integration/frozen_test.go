@@ -46,8 +46,9 @@ const frozenWork = `
 	INSERT INTO sexton.external_diff_removals (diff_id, key, not_before, attempts, last_error) VALUES (8, 'a', now(), 0, NULL), (9, 'b', '2100-01-02', 2, 'gone away');
 	SELECT sexton.enqueue('migrate_external_diff', '{"diff_id": 1}')`
 
-// testFrozen compares what the program says of one database with files. They change only where a change is meant:
-// `go test ./integration -run TestProgram/frozen -args -thaw` writes them anew.
+// testFrozen compares what the program says of one database with files. They change only
+// where a change is meant: `go test ./integration -run TestProgram/frozen -args -thaw`
+// writes them anew.
 func testFrozen(t *testing.T, p program) {
 	p.environ = append(slices.Clone(p.environ), "BUCKET=file://"+t.TempDir())
 	s := p.site(t, "", onMain(`
@@ -103,7 +104,8 @@ var (
 	frozenNumber = regexp.MustCompile(`(_seconds|^confirmed$|^pages$|^run_id|^token|^cost|bytes|^duration|_ms|_mib)$`)
 	// serverChecks say what others make of the server.
 	serverChecks = []string{
-		"version", "recovery", "listen", "statistics", "transactions", "prepared_transactions", "settings", "search_path", "superusers",
+		"version", "recovery", "listen", "statistics", "transactions", "prepared_transactions", "settings",
+		"search_path", "superusers",
 		"connections",
 	}
 )
@@ -153,13 +155,15 @@ func (s workSite) masked(t *testing.T, text string) string {
 	return string(pgtest.Must(json.MarshalIndent(mask("", document), "", "  "))(t)) + "\n"
 }
 
-// maskedMetrics are the program's own metrics, with values where the database alone makes them.
+// maskedMetrics are the program's own metrics, with values where the database alone makes
+// them.
 func maskedMetrics(text string) string {
 	keep := regexp.MustCompile(`^sexton_(backlog_(rows|capped|deferred|confirming|undefined|given)|groups_|paused|waiting|queue_jobs|up|scrape_complete|workers|running)`)
 	var lines []string
 	for line := range strings.Lines(text) {
 		name, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(line, "# HELP "), "# TYPE "), " ")
-		if !strings.HasPrefix(name, "sexton_") || strings.HasPrefix(name, "sexton_replica") || strings.HasPrefix(name, "sexton_build_info{") ||
+		if !strings.HasPrefix(name, "sexton_") || strings.HasPrefix(name, "sexton_replica") ||
+			strings.HasPrefix(name, "sexton_build_info{") ||
 			strings.Contains(name, "_bucket{") {
 			continue
 		}

@@ -21,8 +21,9 @@ const (
 	noUsersLeft = "NOT EXISTS (SELECT FROM users_ghost_user_migrations)"
 )
 
-// contributions are those of twelve users, of whom 11 and 12 stay. No row refers to two who leave, so that what is counted
-// does not depend on the order. All users have given the same emoji, of which the ghost can have one.
+// contributions are those of twelve users, of whom 11 and 12 stay. No row refers to two
+// who leave, so that what is counted does not depend on the order. All users have given
+// the same emoji, of which the ghost can have one.
 const contributions = `
 INSERT INTO users (username, email, name) SELECT 'user' || n, n || '@example.com', 'User ' || n FROM generate_series(1, 12) AS n;
 INSERT INTO groups (id, name, path) VALUES (1, 'group', 'group');
@@ -42,8 +43,8 @@ INSERT INTO snippets (id, project_id, author_id, type, title) SELECT n, 1, n % 1
 INSERT INTO snippets (id, author_id, type, title) SELECT 1000 + n, n % 12 + 1, 'PersonalSnippet', 's' FROM generate_series(1, 36) AS n;
 INSERT INTO p_ci_builds (id, partition_id, commit_id, project_id, user_id, name, stage, status) SELECT n, 100 + n % 2, 1, 1, n % 12 + 1, 'b', 's', 'ok' FROM generate_series(1, 120) AS n`
 
-// ghostGates are the points at which a worker can be stopped, by a trigger that notes who was there: behind a change and
-// before its commit.
+// ghostGates are the points at which a worker can be stopped, by a trigger that notes who
+// was there: behind a change and before its commit.
 const ghostGates = dbtest.Gates + `
 CREATE TABLE changes (point text, session text);
 CREATE FUNCTION pass_gate() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '1min' AS $$
@@ -66,25 +67,30 @@ const refusal = `
 CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not this one'; END $$;
 CREATE TRIGGER refuse BEFORE UPDATE ON issues FOR EACH ROW WHEN (old.author_id = 1) EXECUTE FUNCTION refuse();`
 
-// ghostTables are those whose rows are compared, each with the columns that count, where not all do.
+// ghostTables are those whose rows are compared, each with the columns that count, where
+// not all do.
 func ghostTables() map[string]string {
 	return map[string]string{
-		"projects": "entry::text", "issues": "entry::text", "issue_assignees": "entry::text", "approvals": "entry::text", "notes": "entry::text",
+		"projects": "entry::text", "issues": "entry::text", "issue_assignees": "entry::text",
+		"approvals": "entry::text", "notes": "entry::text",
 		"todos": "entry::text", "events": "entry::text", "snippets": "entry::text", "p_ci_builds": "entry::text",
 		// Which of the same emoji the ghost keeps does not matter.
 		"award_emoji": "user_id || awardable_type || awardable_id || name",
 	}
 }
 
-// ghostSite is the reference application with these contributions, and with a copy of the tables in the schema expected.
+// ghostSite is the reference application with these contributions, and with a copy of the
+// tables in the schema expected.
 type ghostSite struct{ workSite }
 
 func newGhostSite(t *testing.T, p program, url string) ghostSite {
-	before := exampleapp.Schema() + contributions + "; ALTER TABLE notes ALTER id RESTART WITH 100000; CREATE SCHEMA expected"
+	before := exampleapp.Schema() + contributions +
+		"; ALTER TABLE notes ALTER id RESTART WITH 100000; CREATE SCHEMA expected"
 	for _, table := range slices.Sorted(maps.Keys(ghostTables())) {
 		before += "; CREATE TABLE expected." + table + " AS TABLE public." + table
 	}
-	// Small batches, so that there is a middle, and no target: a statement has 5 s, time to act while it stands at a gate.
+	// Small batches, so that there is a middle, and no target: a statement has 5 s, time
+	// to act while it stands at a gate.
 	site := p.site(t, url, onMain(`
 loose_foreign_keys: {enabled: false}
 ghost_users: {enabled: true, schedule: "0 0 1 1 *", target: 0s, batches: {move: 4, delete: 5, nullify: 3}}
@@ -99,7 +105,8 @@ func (s ghostSite) leave(t *testing.T, hard bool, users ...int64) {
 	s.exec(t, "SELECT sexton.delete_user(leaving, 12, $2) FROM unnest($1::bigint[]) AS leaving", users, hard)
 }
 
-// write has a user write notes, although it may be on its way out; one who is gone writes nothing.
+// write has a user write notes, although it may be on its way out; one who is gone writes
+// nothing.
 func (s ghostSite) write(t *testing.T, user int64, notes int) {
 	const sql = `
 		WITH living AS (SELECT id FROM public.users WHERE id = $1 FOR KEY SHARE),
@@ -112,8 +119,8 @@ func (s ghostSite) write(t *testing.T, user int64, notes int) {
 	s.exec(t, sql, user, notes)
 }
 
-// expect computes in plain SQL what the deletion of these users has to leave of the copied tables, and returns for each user
-// how many rows referred to it.
+// expect computes in plain SQL what the deletion of these users has to leave of the
+// copied tables, and returns for each user how many rows referred to it.
 func (s ghostSite) expect(t *testing.T, soft, hard []int64) map[int64]int64 {
 	const references = `
 		SELECT u, count(*) FROM (
@@ -145,8 +152,10 @@ func (s ghostSite) expect(t *testing.T, soft, hard []int64) map[int64]int64 {
 		s.exec(t, strings.ReplaceAll(sql, "GHOST", ghost), soft)
 	}
 	for _, sql := range []string{
-		"DELETE FROM expected.issues WHERE author_id = ANY ($1)", "DELETE FROM expected.notes WHERE author_id = ANY ($1)",
-		"DELETE FROM expected.todos WHERE author_id = ANY ($1)", "DELETE FROM expected.award_emoji WHERE user_id = ANY ($1)",
+		"DELETE FROM expected.issues WHERE author_id = ANY ($1)",
+		"DELETE FROM expected.notes WHERE author_id = ANY ($1)",
+		"DELETE FROM expected.todos WHERE author_id = ANY ($1)",
+		"DELETE FROM expected.award_emoji WHERE user_id = ANY ($1)",
 		"UPDATE expected.issues SET last_edited_by_id = NULL WHERE last_edited_by_id = ANY ($1)",
 		"UPDATE expected.p_ci_builds SET user_id = NULL WHERE user_id = ANY ($1)",
 	} {
@@ -154,7 +163,8 @@ func (s ghostSite) expect(t *testing.T, soft, hard []int64) map[int64]int64 {
 	}
 	for _, sql := range []string{
 		"DELETE FROM expected.todos WHERE user_id = ANY ($1)", "DELETE FROM expected.events WHERE author_id = ANY ($1)",
-		"DELETE FROM expected.issue_assignees WHERE user_id = ANY ($1)", "DELETE FROM expected.approvals WHERE user_id = ANY ($1)",
+		"DELETE FROM expected.issue_assignees WHERE user_id = ANY ($1)",
+		"DELETE FROM expected.approvals WHERE user_id = ANY ($1)",
 		"DELETE FROM expected.snippets WHERE author_id = ANY ($1)",
 		"UPDATE expected.issues SET updated_by_id = NULL WHERE updated_by_id = ANY ($1)",
 		"UPDATE expected.projects SET creator_id = NULL WHERE creator_id = ANY ($1)",
@@ -164,8 +174,9 @@ func (s ghostSite) expect(t *testing.T, soft, hard []int64) map[int64]int64 {
 	return counts
 }
 
-// settled expects, once all workers have stopped, that the users are gone, each announced once with all that was done for it,
-// and that the tables are what plain SQL makes of them. A run more changes nothing.
+// settled expects, once all workers have stopped, that the users are gone, each announced
+// once with all that was done for it, and that the tables are what plain SQL makes of
+// them. A run more changes nothing.
 func (s ghostSite) settled(t *testing.T, soft, hard []int64) {
 	counts := s.expect(t, soft, hard)
 	s.asExpected(t)
@@ -195,7 +206,8 @@ func (s ghostSite) settled(t *testing.T, soft, hard []int64) {
 func (s ghostSite) asExpected(t *testing.T) {
 	for table, columns := range ghostTables() {
 		lines := func(schema string) []string {
-			rows := pgtest.Must(s.pool.Query(t.Context(), "SELECT "+columns+" FROM "+schema+"."+table+" AS entry ORDER BY 1"))(t)
+			rows := pgtest.Must(s.pool.Query(t.Context(),
+				"SELECT "+columns+" FROM "+schema+"."+table+" AS entry ORDER BY 1"))(t)
 			return pgtest.Must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
 		}
 		require.Equal(t, lines("expected"), lines("public"), "rows of %s differ from what plain SQL leaves", table)

@@ -15,8 +15,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// testGhostUsers deletes users one after the other while two workers and passes in the foreground are at it, of which one
-// worker is killed in the middle, and while the users go on writing.
+// testGhostUsers deletes users one after the other while two workers and passes in the
+// foreground are at it, of which one worker is killed in the middle, and while the users
+// go on writing.
 func testGhostUsers(t *testing.T, p program) {
 	s := newGhostSite(t, p, "")
 	first, second := s.started(t), s.started(t)
@@ -43,7 +44,8 @@ func testGhostUsers(t *testing.T, p program) {
 	s.settled(t, soft, hard)
 }
 
-// ghostPoint brings a worker to the point at which it is to die, and returns what makes the way free for others.
+// ghostPoint brings a worker to the point at which it is to die, and returns what makes
+// the way free for others.
 type ghostPoint func(t *testing.T, s ghostSite) (w *runningWorker, pass func())
 
 // atPoint stops a worker behind a change of that sort and before its commit.
@@ -100,7 +102,8 @@ func ghostPoints() map[string]ghostPoint {
 		return w, release
 	}
 	for name, point := range map[string]string{
-		"making the ghost user": "ghost", "in a move": "move", "in a deletion": "delete", "in a nullification": "nullify",
+		"making the ghost user": "ghost", "in a move": "move", "in a deletion": "delete",
+		"in a nullification":                      "nullify",
 		"in the rows of a key that no list names": "key", "in the last transaction of a user": "end",
 	} {
 		points[name] = atPoint(point)
@@ -108,14 +111,19 @@ func ghostPoints() map[string]ghostPoint {
 	return points
 }
 
-// testGhostCrashes lets a worker die at each of these points, alone or together with the server. Another one has to finish.
+// testGhostCrashes lets a worker die at each of these points, alone or together with the
+// server. Another one has to finish.
 func testGhostCrashes(t *testing.T, p program) {
 	open := func(url string) ghostSite { return newGhostSite(t, p, url) }
 	for name, reach := range pgtest.Few(t, ghostPoints(), "putting a user off") {
 		t.Run("worker killed "+name, func(t *testing.T) { t.Parallel(); testKilledAt(t, false, open, reach) })
 	}
 	for _, name := range []string{"in the last transaction of a user", "in a move"} {
-		t.Run("server crashes with the worker "+name, func(t *testing.T) { t.Parallel(); testKilledAt(t, true, open, ghostPoints()[name]) })
+		t.Run("server crashes with the worker "+name, func(t *testing.T) {
+			t.Parallel()
+			testKilledAt(t, true, open,
+				ghostPoints()[name])
+		})
 		if !pgtest.Long {
 			break
 		}
@@ -127,8 +135,8 @@ func testGhostCrashes(t *testing.T, p program) {
 	}
 }
 
-// recovers lets a second worker do what a dead one has left, and more: what one has written since who was in the middle, and
-// two users who come later.
+// recovers lets a second worker do what a dead one has left, and more: what one has
+// written since who was in the middle, and two users who come later.
 func (s ghostSite) recovers(t *testing.T) {
 	s.write(t, 2, 3)
 	second := s.started(t)
@@ -141,8 +149,8 @@ func (s ghostSite) recovers(t *testing.T) {
 	s.settled(t, []int64{1, 2, 3, 5}, []int64{4, 6})
 }
 
-// testGhostStopped stops a process until its lease is over: in a batch, whose session another one ends, or between two, where
-// only the fence keeps it from going on.
+// testGhostStopped stops a process until its lease is over: in a batch, whose session
+// another one ends, or between two, where only the fence keeps it from going on.
 func testGhostStopped(t *testing.T, p program, inBatch bool) {
 	s := newGhostSite(t, p, "")
 	pass, release := s.shut(t, "move")
@@ -177,8 +185,9 @@ func testGhostStopped(t *testing.T, p program, inBatch bool) {
 	s.settled(t, []int64{1, 2, 3, 5}, []int64{4})
 }
 
-// testPlaceholderUsers deletes the groups of an import while two workers and foreground passes are at it, of which one worker
-// is killed: placeholders that have written nothing go, the others stay with a reason, and nobody is tried twice.
+// testPlaceholderUsers deletes the groups of an import while two workers and foreground
+// passes are at it, of which one worker is killed: placeholders that have written nothing
+// go, the others stay with a reason, and nobody is tried twice.
 func testPlaceholderUsers(t *testing.T, p program) {
 	s := p.site(t, pgtest.New(t).URL, onMain(`
 loose_foreign_keys: {enabled: false}
@@ -216,25 +225,35 @@ http: {listen: ""}
 	p.run(t, s.dir, s.url, 0, "job", "run", "import_delete_placeholder_user", "--args", `{"user_id": 32}`)
 	p.run(t, s.dir, s.url, 0, "job", "run", "import_delete_placeholder_user", "--args", `{"user_id": 4711}`)
 	s.wait(t, time.Minute, "all that may go to be gone", "NOT EXISTS (SELECT FROM users WHERE id <= 60 AND id % 5 > 0)")
-	s.wait(t, time.Minute, "all others to be looked at once", "NOT EXISTS (SELECT FROM import_placeholder_user_details WHERE namespace_id IS NULL AND last_error IS NULL)")
+	s.wait(t, time.Minute, "all others to be looked at once",
+		"NOT EXISTS (SELECT FROM import_placeholder_user_details WHERE namespace_id IS NULL AND last_error IS NULL)")
 	p.run(t, s.dir, s.url, 0, "job", "run", "import_placeholder_user_cleanup")
-	s.wait(t, time.Minute, "all others to be looked at by each of their rows", "NOT EXISTS (SELECT FROM import_placeholder_user_details WHERE namespace_id IS NULL AND (last_error IS NULL OR deletion_attempts = 0))")
+	s.wait(t, time.Minute, "all others to be looked at by each of their rows",
+		"NOT EXISTS (SELECT FROM import_placeholder_user_details WHERE namespace_id IS NULL AND (last_error IS NULL OR deletion_attempts = 0))")
 	s.wait(t, time.Minute, "all jobs to end", "NOT EXISTS (SELECT FROM sexton.river_job WHERE finalized_at IS NULL)")
 	left.stop(t)
 
-	require.EqualValues(t, 22, s.count(t, "SELECT count(*) FROM users WHERE user_type = 15"), "12 that wrote something, 10 with an owner")
+	require.EqualValues(t, 22, s.count(t, "SELECT count(*) FROM users WHERE user_type = 15"),
+		"12 that wrote something, 10 with an owner")
 	require.EqualValues(t, 14, s.count(t, "SELECT count(*) FROM issues"))
-	require.Zero(t, s.count(t, "SELECT count(*) FROM issues JOIN users ON users.id = author_id WHERE user_type = 5"), "no author was lost")
-	require.EqualValues(t, 48, s.count(t, "SELECT count(*) FROM ci_pipelines JOIN users ON users.id = user_id WHERE user_type = 5"), "contributions have passed")
-	require.EqualValues(t, 48, s.count(t, "SELECT count(*) FROM sexton.events WHERE kind = 'user_destroyed'"), "each is announced once")
+	require.Zero(t, s.count(t, "SELECT count(*) FROM issues JOIN users ON users.id = author_id WHERE user_type = 5"),
+		"no author was lost")
+	require.EqualValues(t, 48,
+		s.count(t, "SELECT count(*) FROM ci_pipelines JOIN users ON users.id = user_id WHERE user_type = 5"),
+		"contributions have passed")
+	require.EqualValues(t, 48, s.count(t, "SELECT count(*) FROM sexton.events WHERE kind = 'user_destroyed'"),
+		"each is announced once")
 	require.Zero(t, s.count(t, `SELECT count(*) FROM import_placeholder_user_details
 		WHERE namespace_id IS NULL AND last_error <> format('still referenced by issues.author_id (id %s)', placeholder_user_id)`))
-	// Each row was tried once, and every attempt was a job. Users that could be deleted needed one job each.
-	require.Zero(t, s.count(t, "SELECT count(*) FROM import_placeholder_user_details WHERE deletion_attempts <> CASE WHEN namespace_id IS NULL THEN 1 ELSE 0 END"))
+	// Each row was tried once, and every attempt was a job. Users that could be deleted
+	// needed one job each.
+	require.Zero(t,
+		s.count(t, "SELECT count(*) FROM import_placeholder_user_details WHERE deletion_attempts <> CASE WHEN namespace_id IS NULL THEN 1 ELSE 0 END"))
 	require.Zero(t, s.count(t, `SELECT count(*) FROM (
 			SELECT args ->> 'user_id', count(*) FROM sexton.river_job WHERE kind = 'import_delete_placeholder_user' GROUP BY 1
 		) AS job (user_id, jobs)
 		WHERE jobs <> CASE WHEN user_id::bigint % 5 > 0 THEN 1
 			ELSE (SELECT sum(deletion_attempts) FROM import_placeholder_user_details WHERE placeholder_user_id = user_id::bigint) END`))
-	require.Zero(t, s.count(t, "SELECT count(*) FROM sexton.river_job WHERE state <> 'completed'"), "jobs that did not complete")
+	require.Zero(t, s.count(t, "SELECT count(*) FROM sexton.river_job WHERE state <> 'completed'"),
+		"jobs that did not complete")
 }

@@ -21,8 +21,9 @@ type forest struct {
 	byName map[string]*tree
 }
 
-// tree is one table. Those whose names begin with p_ are partitioned by partition_id, as in GitLab; of the
-// others that nothing refers to by key, every second has no primary key.
+// tree is one table. Those whose names begin with p_ are partitioned by partition_id, as
+// in GitLab; of the others that nothing refers to by key, every second has no primary
+// key.
 type tree struct {
 	name        string
 	partitioned bool
@@ -34,7 +35,8 @@ type tree struct {
 	rows          []*leaf
 }
 
-// leaf is one row. Its id is unique in its table and recurs in all others, so that a mix-up of tables shows.
+// leaf is one row. Its id is unique in its table and recurs in all others, so that a
+// mix-up of tables shows.
 type leaf struct {
 	id int64
 	// parents, texts and states are values by column; a missing parent is NULL.
@@ -43,7 +45,8 @@ type leaf struct {
 	states  map[string]int64
 	note    string
 
-	// Filled by the oracle: dead rows are gone, changed ones have other values than at the beginning.
+	// Filled by the oracle: dead rows are gone, changed ones have other values than at
+	// the beginning.
 	dead, changed bool
 	// xmin is the transaction that last wrote the row before the worker came.
 	xmin string
@@ -51,7 +54,8 @@ type leaf struct {
 
 const parentRows = 40
 
-// plant makes the tables of the definitions and fills them. Every row that has a parent has a living one.
+// plant makes the tables of the definitions and fills them. Every row that has a parent
+// has a living one.
 func plant(defs []definitions.Definition, random *rand.Rand) *forest {
 	f := &forest{byName: map[string]*tree{}}
 	for _, d := range defs {
@@ -202,7 +206,8 @@ func (f *forest) create(t *testing.T, db *pgtest.Database) {
 	}
 }
 
-// content returns every row of every table as text, and whether it was written since the beginning.
+// content returns every row of every table as text, and whether it was written since the
+// beginning.
 func (f *forest) content(db *pgtest.Database) map[string][][]string {
 	content := map[string][][]string{}
 	for _, table := range f.tables {
@@ -210,7 +215,8 @@ func (f *forest) content(db *pgtest.Database) map[string][][]string {
 		for i, column := range table.columns() {
 			columns[i] = quoteName(column)
 		}
-		rows := db.Rows(fmt.Sprintf("SELECT %s, xmin FROM %s ORDER BY id", strings.Join(columns, ", "), quoteName(table.name)))
+		rows := db.Rows(fmt.Sprintf("SELECT %s, xmin FROM %s ORDER BY id", strings.Join(columns, ", "),
+			quoteName(table.name)))
 		for _, row := range rows {
 			id, _ := strconv.Atoi(row[0])
 			written := "untouched"

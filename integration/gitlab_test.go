@@ -34,15 +34,17 @@ UNION ALL SELECT 'type', nspname || '.' || typname FROM pg_type JOIN named ON na
 UNION ALL SELECT 'trigger', tgrelid::regclass || ' ' || tgname FROM pg_trigger
 ORDER BY 1, 2`
 
-// testGitLab runs the program on GitLab's own definitions, from migrate up to migrate down, with half of all
-// parents deleted in between, and compares every row with what an oracle makes of the definitions.
+// testGitLab runs the program on GitLab's own definitions, from migrate up to migrate
+// down, with half of all parents deleted in between, and compares every row with what an
+// oracle makes of the definitions.
 func testGitLab(t *testing.T, p program) {
 	path := pgtest.Must(filepath.Abs("../internal/definitions/testdata/gitlab_loose_foreign_keys.yml"))(t)
 	defs := pgtest.Must(definitions.Load([]string{path}))(t)
 	require.Len(t, defs, 340)
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "sexton.yaml"),
-		fmt.Appendf(nil, "databases:\n  main: {url: \"${DATABASE_URL}\"}\nloose_foreign_keys:\n  definitions: [%s]\n", strconv.Quote(path)), 0o600))
+		fmt.Appendf(nil, "databases:\n  main: {url: \"${DATABASE_URL}\"}\nloose_foreign_keys:\n  definitions: [%s]\n",
+			strconv.Quote(path)), 0o600))
 
 	random := rand.New(rand.NewPCG(1, 2))
 	f := plant(defs, random)
@@ -81,15 +83,17 @@ func testGitLab(t *testing.T, p program) {
 	require.Equal(t, before, db.Rows(inventorySQL), "what migrate down left or took")
 }
 
-// TestOneGitLabDeletion deletes a project without children, with all of GitLab's definitions.
-// The number of round trips and statements must not grow with the number of definitions.
+// TestOneGitLabDeletion deletes a project without children, with all of GitLab's
+// definitions. The number of round trips and statements must not grow with the number of
+// definitions.
 func TestOneGitLabDeletion(t *testing.T) {
 	t.Parallel()
 	defs := pgtest.Must(definitions.Load([]string{"../internal/definitions/testdata/gitlab_loose_foreign_keys.yml"}))(t)
 	f := plant(defs, rand.New(rand.NewPCG(1, 2)))
 	db := dbtest.New(t)
 	f.create(t, db.Database)
-	parents, problems := pgtest.Must2(loosefk.Resolve(t.Context(), []loosefk.Site{{Name: "main", Schema: "public", DB: db.Pool()}}, defs))(t)
+	parents, problems := pgtest.Must2(loosefk.Resolve(t.Context(),
+		[]loosefk.Site{{Name: "main", Schema: "public", DB: db.Pool()}}, defs))(t)
 	require.NoError(t, problems.Err())
 	db.Track(t, "projects")
 	session, _ := db.Session(t, "loose_foreign_keys/cleanup_worker:main")
@@ -137,12 +141,13 @@ func drain(t *testing.T, p program, dir string, db *pgtest.Database) report {
 		}
 		require.Equal(t, "over_limit", one.Outcome, "outcome of a run that leaves something")
 	}
-	require.Failf(t, "the backlog is not drained", "after %d runs: %v", most, db.Rows("SELECT * FROM public.loose_foreign_keys_deleted_records LIMIT 10"))
+	require.Failf(t, "the backlog is not drained", "after %d runs: %v", most,
+		db.Rows("SELECT * FROM public.loose_foreign_keys_deleted_records LIMIT 10"))
 	return total
 }
 
-// condemn marks half of each parent's rows dead and returns statements that delete them: some by one key,
-// some by many, some from a partition.
+// condemn marks half of each parent's rows dead and returns statements that delete them:
+// some by one key, some by many, some from a partition.
 func (f *forest) condemn(random *rand.Rand) []string {
 	var statements []string
 	for _, t := range f.tables {
@@ -234,8 +239,9 @@ func artifactKeys(f *forest) [][]string {
 	return keys
 }
 
-// settle works out from the definitions what has to become of the rows once those marked dead are deleted:
-// first which others have to go, and those that these take along, then which of the rest change.
+// settle works out from the definitions what has to become of the rows once those marked
+// dead are deleted: first which others have to go, and those that these take along, then
+// which of the rest change.
 func (f *forest) settle() {
 	for again := true; again; {
 		again = false
@@ -265,7 +271,8 @@ func (f *forest) settle() {
 	}
 }
 
-// concerned returns the definitions of one action by which a row depends on a dead parent.
+// concerned returns the definitions of one action by which a row depends on a dead
+// parent.
 func (f *forest) concerned(t *tree, row *leaf, action definitions.Action) []definitions.Definition {
 	var found []definitions.Definition
 	for _, d := range t.definitions {
@@ -273,7 +280,8 @@ func (f *forest) concerned(t *tree, row *leaf, action definitions.Action) []defi
 		if d.OnDelete != action || !refers || !f.byName[d.Parent.String()].rows[parent-1].dead {
 			continue
 		}
-		if !slices.ContainsFunc(d.Conditions, func(c definitions.Condition) bool { return row.texts[c.Column] != string(c.Value) }) {
+		if !slices.ContainsFunc(d.Conditions,
+			func(c definitions.Condition) bool { return row.texts[c.Column] != string(c.Value) }) {
 			found = append(found, d)
 		}
 	}

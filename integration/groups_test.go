@@ -17,8 +17,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// testAdjournedGroups marks groups while two workers and a foreground pass are at it, of which one worker is killed in the
-// middle: every group is passed on for its destruction once, 20 s after the one before, or restored.
+// testAdjournedGroups marks groups while two workers and a foreground pass are at it, of
+// which one worker is killed in the middle: every group is passed on for its destruction
+// once, 20 s after the one before, or restored.
 func testAdjournedGroups(t *testing.T, p program) {
 	s := p.site(t, pgtest.New(t).URL, onMain(`
 loose_foreign_keys: {enabled: false}
@@ -34,27 +35,36 @@ http: {listen: ""}
 		INSERT INTO sexton.river_queue (name, updated_at, paused_at) VALUES ('group_destroy', now(), now())`))
 	first, second := s.started(t, soonDead), s.started(t, soonDead)
 	s.exec(t, "SELECT sexton.schedule_group_deletion(id, 1) FROM groups")
-	// Every third was scheduled by somebody who may not remove it, every sixth by somebody who is gone.
+	// Every third was scheduled by somebody who may not remove it, every sixth by
+	// somebody who is gone.
 	s.exec(t, `UPDATE group_deletion_schedules SET user_id = CASE WHEN group_id % 2 = 0 THEN 404 ELSE 2 END WHERE group_id % 3 = 0;
 		UPDATE groups SET marked_for_deletion_on = marked_for_deletion_on - 8`)
-	s.wait(t, time.Minute, "the first groups to be passed on", "EXISTS (SELECT FROM sexton.river_job WHERE kind = 'group_destroy')")
+	s.wait(t, time.Minute, "the first groups to be passed on",
+		"EXISTS (SELECT FROM sexton.river_job WHERE kind = 'group_destroy')")
 	require.NoError(t, first.cmd.Process.Kill())
 	p.run(t, s.dir, s.url, 0, "job", "run", "adjourned_group_deletion")
-	s.wait(t, time.Minute, "all groups to be decided about", "600 = (SELECT count(*) FROM sexton.river_job WHERE kind = 'group_destroy') + (SELECT count(*) FROM groups WHERE marked_for_deletion_on IS NULL)")
+	s.wait(t, time.Minute, "all groups to be decided about",
+		"600 = (SELECT count(*) FROM sexton.river_job WHERE kind = 'group_destroy') + (SELECT count(*) FROM groups WHERE marked_for_deletion_on IS NULL)")
 	second.stop(t)
-	require.EqualValues(t, 400, s.count(t, "SELECT count(DISTINCT args ->> 'group_id') FROM sexton.river_job WHERE kind = 'group_destroy'"))
-	require.EqualValues(t, 400, s.count(t, "SELECT count(*) FROM sexton.river_job WHERE kind = 'group_destroy'"), "once each")
+	require.EqualValues(t, 400,
+		s.count(t, "SELECT count(DISTINCT args ->> 'group_id') FROM sexton.river_job WHERE kind = 'group_destroy'"))
+	require.EqualValues(t, 400, s.count(t, "SELECT count(*) FROM sexton.river_job WHERE kind = 'group_destroy'"),
+		"once each")
 	require.EqualValues(t, 20, s.count(t, `SELECT min(gap)::bigint FROM (
 		SELECT round(extract(epoch FROM scheduled_at - lag(scheduled_at) OVER (ORDER BY scheduled_at))) AS gap FROM sexton.river_job WHERE kind = 'group_destroy'
 	) AS line`))
-	require.EqualValues(t, 200, s.count(t, "SELECT count(*) FROM sexton.events WHERE kind = 'group_restored' AND payload -> 'user_id' = 'null'"), "each is announced once")
-	require.EqualValues(t, 100, s.count(t, "SELECT count(*) FROM sexton.events WHERE kind = 'group_restored' AND payload ->> 'reason' = 'user_missing'"))
-	require.EqualValues(t, 0, s.count(t, "SELECT count(*) FROM groups WHERE (marked_for_deletion_on IS NULL) <> (path = 'group-' || id)"))
+	require.EqualValues(t, 200,
+		s.count(t, "SELECT count(*) FROM sexton.events WHERE kind = 'group_restored' AND payload -> 'user_id' = 'null'"), "each is announced once")
+	require.EqualValues(t, 100,
+		s.count(t, "SELECT count(*) FROM sexton.events WHERE kind = 'group_restored' AND payload ->> 'reason' = 'user_missing'"))
+	require.EqualValues(t, 0,
+		s.count(t, "SELECT count(*) FROM groups WHERE (marked_for_deletion_on IS NULL) <> (path = 'group-' || id)"))
 	require.EqualValues(t, 0, s.count(t, "SELECT count(*) FROM sexton.group_deletion_failures"))
 }
 
-// grove is a tree of three levels with 50 projects, each with issues, and a group beside it that stays. A trigger stops
-// whoever deletes rows of a table while its gate is closed.
+// grove is a tree of three levels with 50 projects, each with issues, and a group beside
+// it that stays. A trigger stops whoever deletes rows of a table while its gate is
+// closed.
 const grove = dbtest.Gates + `
 INSERT INTO application_settings (deletion_adjourned_period) VALUES (7);
 INSERT INTO users (id, username, email, name, admin) VALUES (1, 'ada', 'ada@example.com', 'Ada', true);
@@ -74,8 +84,9 @@ CREATE TRIGGER stop_at_gate AFTER DELETE ON issues FOR EACH STATEMENT EXECUTE FU
 CREATE TRIGGER stop_at_gate AFTER DELETE ON projects FOR EACH STATEMENT EXECUTE FUNCTION stop_after_change();
 CREATE TRIGGER stop_at_gate AFTER DELETE ON groups FOR EACH STATEMENT EXECUTE FUNCTION stop_after_change();`
 
-// testGroupDestroy asks for a group's deletion and kills the worker in the tree of a project, while projects go, and as a
-// sub-group goes: the last worker leaves exactly what is not below the group, and each end has been told once.
+// testGroupDestroy asks for a group's deletion and kills the worker in the tree of a
+// project, while projects go, and as a sub-group goes: the last worker leaves exactly
+// what is not below the group, and each end has been told once.
 func testGroupDestroy(t *testing.T, p program) {
 	s := p.site(t, pgtest.New(t).URL, onMain(`
 loose_foreign_keys: {enabled: false, target: 1s}
@@ -98,11 +109,14 @@ http: {listen: ""}
 	second.stop(t)
 	require.EqualValues(t, 1, s.count(t, "SELECT sum(id - 8) FROM groups"), "only group 9 is left")
 	require.EqualValues(t, 90, s.count(t, "SELECT sum(id) FROM projects"))
-	require.EqualValues(t, 20, s.count(t, "SELECT count(*) FROM issues WHERE project_id = 90 AND milestone_id IS NOT NULL"))
+	require.EqualValues(t, 20,
+		s.count(t, "SELECT count(*) FROM issues WHERE project_id = 90 AND milestone_id IS NOT NULL"))
 	require.EqualValues(t, 20, s.count(t, "SELECT count(*) FROM issues"))
 	require.EqualValues(t, 50, s.count(t, "SELECT count(*) FROM sexton.events WHERE kind = 'project_destroyed'"))
-	require.EqualValues(t, 50, s.count(t, "SELECT count(DISTINCT payload) FROM sexton.events WHERE kind = 'project_destroyed'"))
-	require.EqualValues(t, 4, s.count(t, "SELECT count(DISTINCT payload) FROM sexton.events WHERE kind = 'group_destroyed'"))
+	require.EqualValues(t, 50,
+		s.count(t, "SELECT count(DISTINCT payload) FROM sexton.events WHERE kind = 'project_destroyed'"))
+	require.EqualValues(t, 4,
+		s.count(t, "SELECT count(DISTINCT payload) FROM sexton.events WHERE kind = 'group_destroyed'"))
 	require.EqualValues(t, 4, s.count(t, "SELECT count(*) FROM sexton.events WHERE kind = 'group_destroyed'"))
 	require.EqualValues(t, 0, s.count(t, "SELECT count(*) FROM sexton.group_destructions"))
 }
@@ -112,20 +126,21 @@ func docBlocks(t *testing.T, file, language string) []string {
 	text := pgtest.Must(os.ReadFile(filepath.Join("..", "docs", file)))(t)
 	var blocks []string
 	// Blocks inside a list are indented as a whole.
-	for _, match := range regexp.MustCompile("(?ms)^( *)```"+language+"\n(.*?)\n *```$").FindAllStringSubmatch(string(text), -1) {
+	for _, match := range regexp.MustCompile("(?ms)^( *)```"+language+
+		"\n(.*?)\n *```$").FindAllStringSubmatch(string(text), -1) {
 		blocks = append(blocks, strings.ReplaceAll("\n"+match[2], "\n"+match[1], "\n")[1:])
 	}
 	return blocks
 }
 
-// doorSite is the reference application with a worker that has the worker's role and nothing more, as the documents
-// describe the set-up.
+// doorSite is the reference application with a worker that has the worker's role and
+// nothing more, as the documents describe the set-up.
 type doorSite struct {
 	workSite
 
 	worker *runningWorker
-	// application is the URL of a member of the application's role that may also delete projects and keeps its place in the
-	// outbox.
+	// application is the URL of a member of the application's role that may also delete
+	// projects and keeps its place in the outbox.
 	application string
 }
 
@@ -134,11 +149,15 @@ func newDoorSite(t *testing.T, p program) doorSite {
 	application, worker, viewer := db.CreateRole(), db.CreateRole(), db.CreateRole()
 	pool := pgtest.Must(pgxpool.New(t.Context(), db.URL))(t)
 	t.Cleanup(pool.Close)
-	s := doorSite{workSite: workSite{program: p, url: db.URL, dir: t.TempDir(), pool: pool}, application: db.AsRole(application)}
+	s := doorSite{
+		workSite:    workSite{program: p, url: db.URL, dir: t.TempDir(), pool: pool},
+		application: db.AsRole(application),
+	}
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "sexton.yaml"),
 		[]byte("databases: {main: {url: \"${DATABASE_URL}\"}}\nghost_users: {enabled: true}\nhttp: {listen: \"\"}\nlog: {format: json}\n"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "loose_foreign_keys.yml"),
-		[]byte("issues:\n  - {table: projects, column: project_id, on_delete: async_delete}\n"+docBlocks(t, "events.md", "yaml")[0]), 0o600))
+		[]byte("issues:\n  - {table: projects, column: project_id, on_delete: async_delete}\n"+docBlocks(t, "events.md",
+			"yaml")[0]), 0o600))
 	s.exec(t, exampleapp.Schema())
 	s.exec(t, `
 		ALTER TABLE issues DROP CONSTRAINT IF EXISTS issues_project_id_fkey;
@@ -154,7 +173,8 @@ func newDoorSite(t *testing.T, p program) doorSite {
 	p.run(t, s.dir, db.URL, 0, "grants", "--app", application, "--worker", worker, "--viewer", viewer, "--apply")
 	s.exec(t, docBlocks(t, "sql.md", "sql")[0])
 	s.exec(t, docBlocks(t, "events.md", "sql")[0])
-	s.exec(t, "GRANT SELECT, DELETE ON projects TO "+application+"; GRANT SELECT, UPDATE ON outbox_places, file_places TO "+application+
+	s.exec(t, "GRANT SELECT, DELETE ON projects TO "+application+
+		"; GRANT SELECT, UPDATE ON outbox_places, file_places TO "+application+
 		"; GRANT INSERT ON files_to_remove TO "+application)
 	s.worker = s.started(t, "DATABASE_URL="+db.AsRole(worker))
 	return s
@@ -167,12 +187,16 @@ func (s doorSite) answered(t *testing.T) {
 	require.EqualValues(t, 2, s.count(t, "SELECT count(*) FROM issues"))
 }
 
-// testDoors does what docs/sql.md says for psql, with the three roles as they are printed.
+// testDoors does what docs/sql.md says for psql, with the three roles as they are
+// printed.
 func testDoors(t *testing.T, p program) {
 	requirePsql(t)
 	s := newDoorSite(t, p)
 	shell := exec.CommandContext(t.Context(), "bash", "-eu", "-o", "pipefail", "-c", docBlocks(t, "sql.md", "sh")[0])
-	shell.Dir, shell.Env = s.dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.dir, "DATABASE_URL=" + s.application}
+	shell.Dir, shell.Env = s.dir, []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + s.dir,
+		"DATABASE_URL=" + s.application,
+	}
 	out, err := shell.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Regexp(t, `(?m)^ +(available|running|completed) +\|`, string(out))
@@ -180,15 +204,18 @@ func testDoors(t *testing.T, p program) {
 		SELECT FROM sexton.river_job AS job, sexton.job_status(job.id) AS status
 		WHERE job.kind = 'loose_foreign_keys_cleanup' AND status.state = 'completed' AND status.outcome = 'done' AND status.finalized_at IS NOT NULL
 		  AND status.run_id > 0 AND status.last_error IS NULL)`)
-	s.wait(t, stopLimit, "the user's event", `EXISTS (SELECT FROM sexton.events WHERE kind = 'user_destroyed' AND txid < pg_snapshot_xmin(pg_current_snapshot()))`)
+	s.wait(t, stopLimit, "the user's event",
+		`EXISTS (SELECT FROM sexton.events WHERE kind = 'user_destroyed' AND txid < pg_snapshot_xmin(pg_current_snapshot()))`)
 
 	client := pgtest.Must(pgxpool.New(t.Context(), s.application))(t)
 	t.Cleanup(client.Close)
 	outbox := docBlocks(t, "sql.md", "sql")
 	require.Len(t, outbox, 2)
-	read := strings.NewReplacer(":txid", "(SELECT txid FROM sexton.events ORDER BY txid DESC LIMIT 1)", ":id", "(SELECT max(id) FROM sexton.events)").Replace(outbox[1])
+	read := strings.NewReplacer(":txid", "(SELECT txid FROM sexton.events ORDER BY txid DESC LIMIT 1)", ":id",
+		"(SELECT max(id) FROM sexton.events)").Replace(outbox[1])
 	for _, events := range []int64{1, 0} { // The second time there is nothing new.
-		require.Equal(t, events, s.count(t, `SELECT count(*) FROM sexton.events AS event, outbox_places AS place WHERE (event.txid, event.id) > (place.txid, place.id)`))
+		require.Equal(t, events,
+			s.count(t, `SELECT count(*) FROM sexton.events AS event, outbox_places AS place WHERE (event.txid, event.id) > (place.txid, place.id)`))
 		pgtest.Exec(t, client, read)
 	}
 	s.answered(t)
@@ -196,7 +223,8 @@ func testDoors(t *testing.T, p program) {
 	blocks := docBlocks(t, "events.md", "sql")
 	for range 2 { // The second time there is nothing new.
 		pgtest.Exec(t, client, blocks[1])
-		require.EqualValues(t, 1, s.count(t, "SELECT count(*) FROM files_to_remove WHERE bucket = 'uploads' AND storage_key = 'a/7'"))
+		require.EqualValues(t, 1,
+			s.count(t, "SELECT count(*) FROM files_to_remove WHERE bucket = 'uploads' AND storage_key = 'a/7'"))
 	}
 	s.worker.stop(t)
 }

@@ -1,5 +1,5 @@
-// Package integration tests Sexton as a whole: the built binary and the jobs in process, against real
-// Postgres, compared with what Postgres's own foreign keys would have left.
+// Package integration tests Sexton as a whole: the built binary and the jobs in process,
+// against real Postgres, compared with what Postgres's own foreign keys would have left.
 package integration
 
 import (
@@ -24,7 +24,8 @@ func TestMain(m *testing.M) {
 
 const kind = "loose_foreign_keys_cleanup"
 
-// TestProgram holds the tests of the built binary. They share one build, which goes with this test's folder.
+// TestProgram holds the tests of the built binary. They share one build, which goes with
+// this test's folder.
 func TestProgram(t *testing.T) {
 	t.Parallel()
 	p := build(t)
@@ -37,7 +38,8 @@ func TestProgram(t *testing.T) {
 	t.Run("run wakes up", func(t *testing.T) { t.Parallel(); testRunWakes(t, p) })
 	t.Run("run reloads", func(t *testing.T) { t.Parallel(); testRunReloads(t, p) })
 	t.Run("run in a rolling deploy", func(t *testing.T) { t.Parallel(); testRunDeploy(t, p) })
-	t.Run("run loses a connection while it starts", func(t *testing.T) { t.Parallel(); testRunLosesAConnectionWhileItStarts(t, p) })
+	t.Run("run loses a connection while it starts",
+		func(t *testing.T) { t.Parallel(); testRunLosesAConnectionWhileItStarts(t, p) })
 	t.Run("run stops", func(t *testing.T) { t.Parallel(); testRunStops(t, p) })
 	t.Run("frozen", func(t *testing.T) { t.Parallel(); testFrozen(t, p) })
 	t.Run("run needs few connections", func(t *testing.T) { t.Parallel(); testRunConnections(t, p) })
@@ -48,7 +50,8 @@ func TestProgram(t *testing.T) {
 	t.Run("run in several copies", func(t *testing.T) { t.Parallel(); testRunCopies(t, p) })
 	t.Run("run serves over HTTP", func(t *testing.T) { t.Parallel(); testRunServes(t, p) })
 	t.Run("run shows the page", func(t *testing.T) { t.Parallel(); testRunShowsThePage(t, p) })
-	t.Run("run serves while its database is away", func(t *testing.T) { t.Parallel(); testRunServesWhileTheDatabaseIsAway(t, p) })
+	t.Run("run serves while its database is away",
+		func(t *testing.T) { t.Parallel(); testRunServesWhileTheDatabaseIsAway(t, p) })
 	for how, stop := range stopDemoBy() {
 		code := 0
 		if how == "SIGKILL" {
@@ -58,7 +61,8 @@ func TestProgram(t *testing.T) {
 			t.Run("demo ended by "+how, func(t *testing.T) { t.Parallel(); testDemoIsStopped(t, p, false, stop, code) })
 		}
 		if pgtest.Long || how == "Ctrl-C" {
-			t.Run("demo ended by "+how+" in a terminal", func(t *testing.T) { t.Parallel(); testDemoIsStopped(t, p, true, stop, code) })
+			t.Run("demo ended by "+how+" in a terminal",
+				func(t *testing.T) { t.Parallel(); testDemoIsStopped(t, p, true, stop, code) })
 		}
 	}
 	t.Run("demo interrupted before its end", func(t *testing.T) { t.Parallel(); testDemoInterruptedBeforeItsEnd(t, p) })
@@ -83,7 +87,11 @@ func TestProgram(t *testing.T) {
 	t.Run("diffs in a folder", func(t *testing.T) { t.Parallel(); testDiffs(t, p, diffsInFolder(t)) })
 	if pgtest.Long {
 		t.Run("demo ends by itself", func(t *testing.T) { t.Parallel(); testDemoEndsByItself(t, p) })
-		t.Run("demo ends by itself in a terminal", func(t *testing.T) { t.Parallel(); testDemoEndsByItselfInATerminal(t, p) })
+		t.Run("demo ends by itself in a terminal", func(t *testing.T) {
+			t.Parallel()
+			testDemoEndsByItselfInATerminal(t,
+				p)
+		})
 		t.Run("demo on a downloaded server", func(t *testing.T) { t.Parallel(); testDemoOnADownloadedServer(t, p) })
 		// These build the program once more, or use a bucket.
 		t.Run("README's demo", func(t *testing.T) { t.Parallel(); testReadmeDemo(t) })
@@ -121,7 +129,8 @@ type process struct {
 	stdout, stderr bytes.Buffer
 }
 
-// start starts the program in dir, with nothing of this process's environment. The end of the test kills it.
+// start starts the program in dir, with nothing of this process's environment. The end of
+// the test kills it.
 func (p program) start(t *testing.T, dir, url string, args ...string) *process {
 	started := &process{cmd: exec.CommandContext(t.Context(), p.path, args...)}
 	started.cmd.Dir, started.cmd.Env = dir, append([]string{"DATABASE_URL=" + url}, p.environ...)
@@ -147,7 +156,8 @@ func (p *process) wait(t *testing.T) int {
 // run runs the program to its end, expects the exit code and returns what it printed.
 func (p program) run(t *testing.T, dir, url string, code int, args ...string) string {
 	started := p.start(t, dir, url, args...)
-	require.Equal(t, code, started.wait(t), "exit code of sexton %v\nstdout: %s\nstderr: %s", args, &started.stdout, &started.stderr)
+	require.Equal(t, code, started.wait(t), "exit code of sexton %v\nstdout: %s\nstderr: %s", args, &started.stdout,
+		&started.stderr)
 	return started.stdout.String()
 }
 

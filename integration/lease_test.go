@@ -28,8 +28,8 @@ import (
 
 const leaseKey = "loose_foreign_keys/cleanup_worker:main"
 
-// gatedTables has a trigger that runs between the DELETE of children and its COMMIT: it notes which session
-// deleted which child and, while the gate is closed, stops.
+// gatedTables has a trigger that runs between the DELETE of children and its COMMIT: it
+// notes which session deleted which child and, while the gate is closed, stops.
 const gatedTables = dbtest.Gates + `
 CREATE TABLE parents (id bigint PRIMARY KEY);
 CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint);
@@ -50,12 +50,12 @@ const gatedDefinitions = `children:
   - {table: parents, column: parent_id, on_delete: async_delete, delete_limit: 3}
 `
 
-// gatedConfig chooses a pace that does not time out soon: a batch stays at the gate. Workers of one machine would contend for the
-// usual port.
+// gatedConfig chooses a pace that does not time out soon: a batch stays at the gate.
+// Workers of one machine would contend for the usual port.
 const gatedConfig = "databases: {main: {url: \"${DATABASE_URL}\", pace: normal}}\nhttp: {listen: \"\"}\n"
 
-// gatedSite is a database with the tables above and parents 1 to 5 deleted, and a folder with the
-// configuration for the program.
+// gatedSite is a database with the tables above and parents 1 to 5 deleted, and a folder
+// with the configuration for the program.
 type gatedSite struct {
 	db   *pgtest.Database
 	dir  string
@@ -74,13 +74,14 @@ func newGatedSite(t *testing.T) gatedSite {
 	return s
 }
 
-// expireLease stands for the time that has to pass until the lease of a worker that does not answer is over.
+// expireLease stands for the time that has to pass until the lease of a worker that does
+// not answer is over.
 func (s gatedSite) expireLease() {
 	s.db.Exec("UPDATE sexton.leases SET expires_at = clock_timestamp() WHERE key = $1", leaseKey)
 }
 
-// pause is a tracer that stops a worker before the second batch in which it would delete children. Its
-// session is idle then and holds nothing by which the server could tell.
+// pause is a tracer that stops a worker before the second batch in which it would delete
+// children. Its session is idle then and holds nothing by which the server could tell.
 type pause struct {
 	ctx              context.Context //nolint:containedctx // the test's: its end ends the pause
 	deletions        int
@@ -112,8 +113,9 @@ func (*pause) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQuery
 }
 func (*pause) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// TestFenceStopsFormerHolder pauses a worker between two batches until its lease is over and another worker
-// has finished the work. Resumed, it must not begin another batch, although there is new work by then.
+// TestFenceStopsFormerHolder pauses a worker between two batches until its lease is over
+// and another worker has finished the work. Resumed, it must not begin another batch,
+// although there is new work by then.
 func TestFenceStopsFormerHolder(t *testing.T) {
 	t.Parallel()
 	s := newGatedSite(t)
@@ -142,7 +144,8 @@ func TestFenceStopsFormerHolder(t *testing.T) {
 
 	require.Equal(t, jobrun.Failed, report.Outcome, "a worker whose lease has passed on must fail")
 	require.ErrorIs(t, failure, lease.ErrLost)
-	require.Equal(t, int64(1), pgtest.Scalar[int64](t, s.db, backlogSQL), "the tombstone that came later is the next holder's")
+	require.Equal(t, int64(1), pgtest.Scalar[int64](t, s.db, backlogSQL),
+		"the tombstone that came later is the next holder's")
 	require.Equal(t, int64(10), pgtest.Scalar[int64](t, s.db, "SELECT count(*) FROM children WHERE parent_id = 6"))
 	require.Equal(t, [][]string{{"#1", "3"}, {"#2", "47"}},
 		s.db.Rows("SELECT right(session, 2), count(*) FROM deletions GROUP BY 1 ORDER BY 1"), "deletions per token")
@@ -158,8 +161,9 @@ type worker struct {
 	logger   *slog.Logger
 }
 
-// newWorker connects a worker to the database. Its lock timeout is long enough for locks that the test gives
-// up as soon as it sees the worker wait. The tracer, which may be nil, sees all that it sends.
+// newWorker connects a worker to the database. Its lock timeout is long enough for locks
+// that the test gives up as soon as it sees the worker wait. The tracer, which may be
+// nil, sees all that it sends.
 func newWorker(t *testing.T, db *pgtest.Database, holder string, log *slog.Logger, tracer pgx.QueryTracer) *worker {
 	c := pgtest.Must(config.Load(config.Options{Dir: t.TempDir(), Environ: []string{
 		"DATABASE_URL=" + db.URL, "SEXTON_JOBS__LOCK_TIMEOUT=4s", "SEXTON_LOOSE_FOREIGN_KEYS__CONFIRM_AFTER=1ns",
@@ -182,7 +186,8 @@ func newWorker(t *testing.T, db *pgtest.Database, holder string, log *slog.Logge
 func (w *worker) track(ctx context.Context, t require.TestingT, defs []definitions.Definition) {
 	conn := pgtest.Must(w.db.Pool.Acquire(ctx))(t)
 	defer conn.Release()
-	parents, problems := pgtest.Must2(loosefk.Resolve(ctx, []loosefk.Site{{Name: w.db.Name, Schema: w.db.Names.Tracked, DB: conn}}, defs))(t)
+	parents, problems := pgtest.Must2(loosefk.Resolve(ctx,
+		[]loosefk.Site{{Name: w.db.Name, Schema: w.db.Names.Tracked, DB: conn}}, defs))(t)
 	require.NoError(t, problems.Err())
 	cfg, tracked := riverjobs.Tracking(w.config, w.db, parents)
 	pgtest.Must(triggers.Install(ctx, conn.Conn(), cfg, tracked))(t)
@@ -190,12 +195,16 @@ func (w *worker) track(ctx context.Context, t require.TestingT, defs []definitio
 
 // run runs one pass of the clean-up.
 func (w *worker) run(ctx context.Context, defs []definitions.Definition) (jobrun.Report, error) {
-	deps := riverjobs.Deps{Bindings: cmp.Or(w.bindings, &riverjobs.Bindings{}), Config: w.config, Databases: []database.Database{w.db}, Definitions: defs, Runner: w.runner, Logger: w.logger}
+	deps := riverjobs.Deps{
+		Bindings: cmp.Or(w.bindings, &riverjobs.Bindings{}), Config: w.config,
+		Databases: []database.Database{w.db}, Definitions: defs, Runner: w.runner, Logger: w.logger,
+	}
 	return riverjobs.Jobs(w.config)[0].Run(ctx, deps, riverjobs.Pass{Database: w.db.Name})
 }
 
-// testForegroundKilled kills a pass in the foreground, whose lease would last for two hours. Once it has been silent, the next
-// pass in the foreground goes on, without any worker.
+// testForegroundKilled kills a pass in the foreground, whose lease would last for two
+// hours. Once it has been silent, the next pass in the foreground goes on, without any
+// worker.
 func testForegroundKilled(t *testing.T, p program) {
 	s := newDiffSite(t, p, diffsInFolder(t))
 	s.exec(t, addDiffs, 1, 3)

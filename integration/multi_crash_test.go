@@ -16,13 +16,15 @@ import (
 )
 
 const (
-	// killRounds is how many rounds of work and death there are, killTime the time after which no other begins.
+	// killRounds is how many rounds of work and death there are, killTime the time after
+	// which no other begins.
 	killRounds = 20
 	killTime   = 5 * time.Second
 )
 
-// testMultiKills lets two workers that are killed at random moments, and passes in the foreground that are not, work on
-// one stream of deletions in three databases. crashSeed replays the statements and the order of the kills.
+// testMultiKills lets two workers that are killed at random moments, and passes in the
+// foreground that are not, work on one stream of deletions in three databases. crashSeed
+// replays the statements and the order of the kills.
 func testMultiKills(t *testing.T, p program) {
 	t.Helper()
 	seed := rand.Uint64()
@@ -52,7 +54,8 @@ func testMultiKills(t *testing.T, p program) {
 		s.jobs.kill(t, workers[dying])
 		workers[dying] = s.jobs.begin(t)
 		require.Zero(t, foreground.wait(t), "exit code of a pass in the foreground\n%s", &foreground.stderr)
-		require.Contains(t, []string{"done", "skipped"}, parseReport(t, foreground.stdout.String()).Outcome, "beside two workers")
+		require.Contains(t, []string{"done", "skipped"}, parseReport(t, foreground.stdout.String()).Outcome,
+			"beside two workers")
 	}
 	t.Logf("%d rounds, %d runs of which %d did not end", round, s.jobs.count(t, "SELECT count(*) FROM sexton.runs"),
 		s.jobs.count(t, "SELECT count(*) FROM sexton.runs WHERE error LIKE 'the worker died%' OR ended_at IS NULL"))
@@ -73,7 +76,11 @@ func (s *multiSite) plant(t *testing.T, id int) {
 		at     *home
 		first  chainTable
 		second int
-	}{{at: &s.main, first: chain()[0]}, {at: &s.ci, first: chain()[1], second: 4}, {at: &s.sec, first: chain()[3], second: 8}} {
+	}{
+		{at: &s.main, first: chain()[0]},
+		{at: &s.ci, first: chain()[1], second: 4},
+		{at: &s.sec, first: chain()[3], second: 8},
+	} {
 		for _, at := range []*home{&s.native, into.at} {
 			switch into.second {
 			case 0:
@@ -92,10 +99,11 @@ const (
 	buildsGone = "SELECT count(*) FROM changes WHERE at_table = 'builds'"
 )
 
-// betweenCommitAndRemoval stops a worker that has committed the deletion of five parents' builds in ci before it removes the
-// tombstones in main.
+// betweenCommitAndRemoval stops a worker that has committed the deletion of five parents'
+// builds in ci before it removes the tombstones in main.
 func betweenCommitAndRemoval(t *testing.T, s *multiSite) (w *runningWorker, pass, release func()) {
-	s.main.exec(t, "CREATE TRIGGER note_change AFTER DELETE ON "+tombstones+" FOR EACH ROW EXECUTE FUNCTION note_change()")
+	s.main.exec(t, "CREATE TRIGGER note_change AFTER DELETE ON "+tombstones+
+		" FOR EACH ROW EXECUTE FUNCTION note_change()")
 	pass, release = s.main.shut(t, tombstones)
 	s.deleteParents(t, someParents)
 	w = s.started(t)
@@ -105,8 +113,8 @@ func betweenCommitAndRemoval(t *testing.T, s *multiSite) (w *runningWorker, pass
 	return w, pass, release
 }
 
-// testMultiKilledBetween kills a worker between the two commits. Whoever comes next finds the tombstones and nothing left
-// to be done.
+// testMultiKilledBetween kills a worker between the two commits. Whoever comes next finds
+// the tombstones and nothing left to be done.
 func testMultiKilledBetween(t *testing.T, p program) {
 	s := newMultiSite(t, p, layout{})
 	first, pass, _ := betweenCommitAndRemoval(t, s)
@@ -119,9 +127,9 @@ func testMultiKilledBetween(t *testing.T, p program) {
 	s.settled(t)
 }
 
-// testMultiCommitIsDurable crashes the server of ci between the two commits: what is gone there must stay gone, although the
-// server writes its log to the disk only when it is asked to. What a database does to its own children need not wait for
-// the disk.
+// testMultiCommitIsDurable crashes the server of ci between the two commits: what is gone
+// there must stay gone, although the server writes its log to the disk only when it is
+// asked to. What a database does to its own children need not wait for the disk.
 func testMultiCommitIsDurable(t *testing.T, p program) {
 	server := pgtest.Server(t)
 	s := newMultiSite(t, p, layout{urls: map[string]string{"ci": pgtest.NewOn(t, server).URL}})
@@ -136,9 +144,12 @@ func testMultiCommitIsDurable(t *testing.T, p program) {
 	w.stop(t)
 	s.settled(t)
 	for _, at := range s.places() {
-		require.Zero(t, at.count(t, "SELECT count(*) FROM changes WHERE at_table NOT IN ('links', $1) AND commits <> 'on'", tombstones), "batches for other databases in %s", at.name)
+		require.Zero(t,
+			at.count(t, "SELECT count(*) FROM changes WHERE at_table NOT IN ('links', $1) AND commits <> 'on'",
+				tombstones), "batches for other databases in %s", at.name)
 	}
-	require.NotZero(t, s.sec.count(t, "SELECT count(*) FROM changes WHERE at_table = 'links' AND commits = 'off'"), "batches of sec for itself")
+	require.NotZero(t, s.sec.count(t, "SELECT count(*) FROM changes WHERE at_table = 'links' AND commits = 'off'"),
+		"batches of sec for itself")
 }
 
 // inBatchElsewhere stops a worker behind its first DELETE in ci, for parents in main.
@@ -151,18 +162,20 @@ func inBatchElsewhere(t *testing.T, s *multiSite) (w *runningWorker, pass, relea
 	return w, pass, release
 }
 
-// testMultiStoppedInBatch stops a process whose session in ci is between DELETE and COMMIT until its lease is over.
+// testMultiStoppedInBatch stops a process whose session in ci is between DELETE and
+// COMMIT until its lease is over.
 func testMultiStoppedInBatch(t *testing.T, p program) {
 	s := newMultiSite(t, p, layout{jobs: "sec"})
 	first, pass, release := inBatchElsewhere(t, s)
 	first.signal(t, syscall.SIGSTOP)
 	pass()
 	s.takenOver(t, first, release)
-	require.Zero(t, s.ci.count(t, "SELECT count(*) FROM changes WHERE "+changedUnder("1")), "changes of the worker that stood still in its first batch")
+	require.Zero(t, s.ci.count(t, "SELECT count(*) FROM changes WHERE "+changedUnder("1")),
+		"changes of the worker that stood still in its first batch")
 }
 
-// testMultiStoppedBetweenBatches stops a process whose session in ci then is idle and stays alive: only the fence there keeps
-// it from going on.
+// testMultiStoppedBetweenBatches stops a process whose session in ci then is idle and
+// stays alive: only the fence there keeps it from going on.
 func testMultiStoppedBetweenBatches(t *testing.T, p program) {
 	s := newMultiSite(t, p, layout{jobs: "sec"})
 	first, _, release := inBatchElsewhere(t, s)
@@ -170,17 +183,19 @@ func testMultiStoppedBetweenBatches(t *testing.T, p program) {
 	release()
 	s.ci.wait(t, time.Minute, "the stopped worker's batch to end", "EXISTS (SELECT FROM changes)")
 	s.takenOver(t, first, func() {})
-	require.NotZero(t, s.ci.count(t, "SELECT count(*) FROM changes WHERE "+changedUnder("1")), "changes before the worker stood still")
+	require.NotZero(t, s.ci.count(t, "SELECT count(*) FROM changes WHERE "+changedUnder("1")),
+		"changes before the worker stood still")
 }
 
-// takenOver expires main's lease of a worker that stands still, lets passes in the foreground finish, and the first one go
-// on where there is new work.
+// takenOver expires main's lease of a worker that stands still, lets passes in the
+// foreground finish, and the first one go on where there is new work.
 func (s *multiSite) takenOver(t *testing.T, first *runningWorker, release func()) {
 	s.jobs.exec(t, "UPDATE sexton.leases SET expires_at = clock_timestamp() WHERE key = $1", leaseKey)
 	require.Equal(t, "done", s.pass(t, "main").Outcome)
 	require.Zero(t, s.main.count(t, backlogOf), "tombstones in main")
 	for _, at := range []*home{&s.main, &s.ci} {
-		require.Equal(t, int64(2), at.count(t, "SELECT DISTINCT token FROM sexton.fences WHERE key = $1", leaseKey), "fence of main's lease in %s", at.name)
+		require.Equal(t, int64(2), at.count(t, "SELECT DISTINCT token FROM sexton.fences WHERE key = $1", leaseKey),
+			"fence of main's lease in %s", at.name)
 	}
 	release()
 	earlier := "SELECT count(*) FROM changes WHERE " + changedUnder("1")

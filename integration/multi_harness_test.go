@@ -33,19 +33,23 @@ type layout struct {
 	urls map[string]string
 	// jobs is the database with the jobs, main by default.
 	jobs string
-	// everywhere makes all tables in all databases, filled alike; claimed tells the databases' tables by patterns.
+	// everywhere makes all tables in all databases, filled alike; claimed tells the
+	// databases' tables by patterns.
 	everywhere, claimed bool
-	// twice makes the last tables of the chain also where they do not belong, and names their databases in the definitions.
+	// twice makes the last tables of the chain also where they do not belong, and names
+	// their databases in the definitions.
 	twice    bool
 	settings string
 }
 
-// multiSite are three databases with one configuration, on which the program has installed itself.
+// multiSite are three databases with one configuration, on which the program has
+// installed itself.
 type multiSite struct {
 	program       program
 	dir           string
 	main, ci, sec home
-	// jobs is one of those, native a database of its own in which Postgres's foreign keys do the same.
+	// jobs is one of those, native a database of its own in which Postgres's foreign keys
+	// do the same.
 	jobs, native home
 }
 
@@ -55,7 +59,10 @@ func openHome(t *testing.T, p program, dir, name, schema, address string) home {
 	settings.ConnConfig.RuntimeParams["search_path"] = quoted
 	pool := pgtest.Must(pgxpool.NewWithConfig(t.Context(), settings))(t)
 	t.Cleanup(pool.Close)
-	made := home{twinSite: twinSite{workSite{program: p, url: address, dir: dir, pool: pool}}, name: name, schema: schema}
+	made := home{
+		twinSite: twinSite{workSite{program: p, url: address, dir: dir, pool: pool}}, name: name,
+		schema: schema,
+	}
 	made.exec(t, "CREATE SCHEMA IF NOT EXISTS "+quoted)
 	return made
 }
@@ -69,7 +76,8 @@ func newMultiSite(t *testing.T, p program, l layout) *multiSite {
 		}
 		return openHome(t, p, s.dir, name, schema, address)
 	}
-	s.main, s.ci, s.sec, s.native = open("main", "app"), open("ci", "Ci"), open("sec", "public"), open("native", "public")
+	s.main, s.ci, s.sec, s.native = open("main", "app"), open("ci", "Ci"), open("sec", "public"),
+		open("native", "public")
 	s.jobs = *s.home(cmp.Or(l.jobs, "main"))
 
 	definitions := ""
@@ -150,11 +158,13 @@ func (s *multiSite) deleteParents(t *testing.T, condition string) {
 	}
 }
 
-// rows are all rows of the chain, each table from its home, or of those tables that are where they do not belong.
+// rows are all rows of the chain, each table from its home, or of those tables that are
+// where they do not belong.
 func (s *multiSite) rows(t *testing.T, astray bool) []string {
 	var lines []string
 	for _, at := range s.places() {
-		lines = append(lines, at.chainRows(t, func(table chainTable) bool { return (table.home != at.name) == astray })...)
+		lines = append(lines,
+			at.chainRows(t, func(table chainTable) bool { return (table.home != at.name) == astray })...)
 	}
 	slices.Sort(lines)
 	return lines
@@ -172,13 +182,16 @@ func (s *multiSite) asNative(t *testing.T) {
 	}
 }
 
-// backlogOf counts tombstones that wait. Marked ones are rechecks, which a worker that stops leaves to the next.
+// backlogOf counts tombstones that wait. Marked ones are rechecks, which a worker that
+// stops leaves to the next.
 const backlogOf = "SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE status = 1"
 
-// cleaned waits until workers have finished everything everywhere: work of one database makes work in the next.
+// cleaned waits until workers have finished everything everywhere: work of one database
+// makes work in the next.
 func (s *multiSite) cleaned(t *testing.T) {
 	for _, at := range []*home{&s.main, &s.ci, &s.sec} {
-		at.wait(t, time.Minute, "tombstones of "+at.name+" to be worked off", "NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)")
+		at.wait(t, time.Minute, "tombstones of "+at.name+" to be worked off",
+			"NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)")
 	}
 }
 
@@ -189,21 +202,22 @@ func (s *multiSite) confirmed(t *testing.T) {
 	}
 }
 
-// settled expects, once all workers have stopped, that the end is that of native foreign keys and that nobody has to wait
-// for what they left.
+// settled expects, once all workers have stopped, that the end is that of native foreign
+// keys and that nobody has to wait for what they left.
 func (s *multiSite) settled(t *testing.T) {
 	s.asNative(t)
 	s.jobs.cleanedUp(t)
 }
 
-// hurried is cleaned for tombstones that are put off, perhaps more than once: it stands for that time, and wakes the worker
-// as `sexton failures retry tombstones` does.
+// hurried is cleaned for tombstones that are put off, perhaps more than once: it stands
+// for that time, and wakes the worker as `sexton failures retry tombstones` does.
 func (s *multiSite) hurried(t *testing.T) {
 	var last time.Time
 	waitUntil(t, "tombstones of main to be worked off", func() bool {
 		if time.Since(last) > time.Second {
 			last = time.Now()
-			s.main.exec(t, "UPDATE loose_foreign_keys_deleted_records SET consume_after = clock_timestamp() WHERE consume_after > clock_timestamp()")
+			s.main.exec(t,
+				"UPDATE loose_foreign_keys_deleted_records SET consume_after = clock_timestamp() WHERE consume_after > clock_timestamp()")
 			s.main.exec(t, "SELECT pg_notify('sexton_wake', $1)", kind)
 		}
 		return s.main.count(t, backlogOf) == 0
@@ -211,7 +225,8 @@ func (s *multiSite) hurried(t *testing.T) {
 	s.cleaned(t)
 }
 
-// waitingTombstones are those of a database that have a reason: how many, the most attempts, and one of the reasons.
+// waitingTombstones are those of a database that have a reason: how many, the most
+// attempts, and one of the reasons.
 func (p *home) waitingTombstones(t *testing.T, parent string) (waiting, attempts int64, reason string) {
 	err := p.pool.QueryRow(t.Context(), `SELECT count(*), coalesce(max(cleanup_attempts), 0), coalesce(max(last_error), '')
 		FROM loose_foreign_keys_deleted_records WHERE status = 1 AND fully_qualified_table_name LIKE '%' || $1`, parent).Scan(&waiting, &attempts, &reason)
@@ -226,7 +241,8 @@ func crash(t *testing.T, server *devpg.Server) {
 	waitUntil(t, "the server to be gone", func() bool { return syscall.Kill(pid, 0) != nil })
 }
 
-// restart starts a server that is down, or ends it as a crash would first, and forgets the connections to it.
+// restart starts a server that is down, or ends it as a crash would first, and forgets
+// the connections to it.
 func (p *home) restart(t *testing.T, server *devpg.Server) {
 	require.NoError(t, server.Restart(t.Context(), devpg.Immediate))
 	p.pool.Reset()

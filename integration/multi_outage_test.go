@@ -25,7 +25,8 @@ func newOutageSite(t *testing.T, p program, alone, jobs string) (*multiSite, *de
 	return newMultiSite(t, p, layout{jobs: jobs, urls: map[string]string{alone: pgtest.NewOn(t, server).URL}}), server
 }
 
-// soon is how long work may take on a busy machine that depends on no database that is down.
+// soon is how long work may take on a busy machine that depends on no database that is
+// down.
 const soon = time.Minute
 
 // deleteScans makes work of which ci has no part.
@@ -35,11 +36,13 @@ func (s *multiSite) deleteScans(t *testing.T, condition string) {
 	}
 }
 
-// waitsForCI expects that tombstones in main wait for ci without blame, and that what sec and main have to do goes on.
+// waitsForCI expects that tombstones in main wait for ci without blame, and that what sec
+// and main have to do goes on.
 func (s *multiSite) waitsForCI(t *testing.T, parents int64, scans string) {
 	s.deleteScans(t, scans)
 	s.sec.wait(t, soon, "work without ci to be done", "NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)")
-	s.main.wait(t, soon, "tombstones to be put off", `NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records WHERE last_error IS NULL OR consume_after <= clock_timestamp())`)
+	s.main.wait(t, soon, "tombstones to be put off",
+		`NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records WHERE last_error IS NULL OR consume_after <= clock_timestamp())`)
 	waiting, attempts, reason := s.main.waitingTombstones(t, "parents")
 	require.Equal(t, parents, waiting, "tombstones that wait for ci")
 	require.Zero(t, attempts, "attempts")
@@ -55,7 +58,8 @@ func (s *multiSite) waitsForCI(t *testing.T, parents int64, scans string) {
 	require.NoError(t, json.Unmarshal([]byte(s.run(t, 0, "status", "--json")), &document))
 	require.Len(t, document.Tables, 3)
 	for _, table := range document.Tables {
-		require.Equal(t, table.Database == "ci", table.Unreachable != "", "what status says of %s: %q", table.Database, table.Unreachable)
+		require.Equal(t, table.Database == "ci", table.Unreachable != "", "what status says of %s: %q", table.Database,
+			table.Unreachable)
 	}
 	for _, job := range document.Jobs {
 		if job.Database == "ci" {
@@ -80,8 +84,10 @@ func testMultiDownAtStart(t *testing.T, p program) {
 	w := s.started(t)
 	s.waitsForCI(t, 5, "id <= 10")
 	s.waitsForCI(t, 5, "id <= 20")
-	require.Equal(t, 1, w.lines(`"level":"WARN"`, `"database":"ci"`, "it and what depends on it waits"), "lines about the subscription of ci")
-	require.LessOrEqual(t, w.lines(`"level":"WARN"`, `"database":"ci"`, "cannot be reached: what depends on it waits"), 1, "lines about those that need ci")
+	require.Equal(t, 1, w.lines(`"level":"WARN"`, `"database":"ci"`, "it and what depends on it waits"),
+		"lines about the subscription of ci")
+	require.LessOrEqual(t, w.lines(`"level":"WARN"`, `"database":"ci"`, "cannot be reached: what depends on it waits"),
+		1, "lines about those that need ci")
 	s.ci.restart(t, server)
 	w.logged(t, `"msg":"database can be reached"`)
 	s.cleaned(t)
@@ -103,9 +109,11 @@ func testMultiDownMeanwhile(t *testing.T, p program) {
 		at.exec(t, "DELETE FROM builds WHERE id = 100")
 	}
 	s.hurried(t)
-	require.Equal(t, 1, w.lines(`"msg":"wake-up connection lost`, `"database":"ci"`), "lines about the subscription of ci")
+	require.Equal(t, 1, w.lines(`"msg":"wake-up connection lost`, `"database":"ci"`),
+		"lines about the subscription of ci")
 	require.Equal(t, 1, w.lines(`"msg":"wake-up connection is back"`, `"database":"ci"`), "lines about its end")
-	require.LessOrEqual(t, w.lines(`"level":"WARN"`, `"database":"ci"`, "cannot be reached: what depends on it waits"), 1, "lines about those that need ci")
+	require.LessOrEqual(t, w.lines(`"level":"WARN"`, `"database":"ci"`, "cannot be reached: what depends on it waits"),
+		1, "lines about those that need ci")
 	w.stop(t)
 	s.settled(t)
 }
@@ -116,7 +124,8 @@ func testMultiJobsDown(t *testing.T, p program) {
 	w := s.started(t)
 	s.deleteParents(t, "id = 40")
 	s.cleaned(t)
-	s.jobs.wait(t, soon, "the ends of runs to be recorded", "NOT EXISTS (SELECT FROM sexton.runs WHERE ended_at IS NULL)")
+	s.jobs.wait(t, soon, "the ends of runs to be recorded",
+		"NOT EXISTS (SELECT FROM sexton.runs WHERE ended_at IS NULL)")
 	crash(t, server)
 	s.deleteParents(t, "id <= 5")
 	w.logged(t, `"msg":"wake-up connection lost`)
@@ -124,7 +133,8 @@ func testMultiJobsDown(t *testing.T, p program) {
 	s.run(t, 4, "status")
 	s.sec.restart(t, server)
 	s.cleaned(t)
-	require.LessOrEqual(t, w.lines(`"level":"WARN"`, `"msg":"wake-up connection lost`), 3, "lines about lost connections, at most one per subscription")
+	require.LessOrEqual(t, w.lines(`"level":"WARN"`, `"msg":"wake-up connection lost`), 3,
+		"lines about lost connections, at most one per subscription")
 	w.stop(t)
 	s.settled(t)
 }
@@ -136,7 +146,8 @@ func testMultiHangs(t *testing.T, p program) {
 	w := s.started(t)
 	s.deleteParents(t, "id = 40")
 	s.cleaned(t)
-	rows := pgtest.Must(s.ci.pool.Query(t.Context(), "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"))(t)
+	rows := pgtest.Must(s.ci.pool.Query(t.Context(),
+		"SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"))(t)
 	pids := pgtest.Must(pgx.CollectRows(rows, pgx.RowTo[int]))(t)
 	pids = append(pids, server.PID())
 	signal := func(signal syscall.Signal) {
@@ -217,7 +228,8 @@ func testMultiBroken(t *testing.T, p program) {
 		require.Contains(t, reason, change.reason)
 		require.Contains(t, s.run(t, 0, "failures", "list"), change.reason)
 		for _, at := range []*home{&s.ci, &s.sec} {
-			at.wait(t, soon, "tombstones of "+at.name+" to be worked off", "NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)")
+			at.wait(t, soon, "tombstones of "+at.name+" to be worked off",
+				"NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)")
 		}
 
 		inCI(change.mends)
@@ -279,7 +291,10 @@ func chain() []chainTable {
 
 func (c chainTable) rowsOfParent() int {
 	all := chain()
-	return all[slices.IndexFunc(all, func(other chainTable) bool { return other.name == cmp.Or(c.parent, c.name) })].rows
+	return all[slices.IndexFunc(all, func(other chainTable) bool {
+		return other.name == cmp.Or(c.parent,
+			c.name)
+	})].rows
 }
 
 // create is the table with its rows in the schema that comes first in the search path.
@@ -296,7 +311,8 @@ func (c chainTable) native() string {
 		return ""
 	}
 	action := map[string]string{"async_delete": "CASCADE", "async_nullify": "SET NULL"}[c.action]
-	return fmt.Sprintf("ALTER TABLE %s ADD FOREIGN KEY (parent_id) REFERENCES %s ON DELETE %s;\n", c.name, c.parent, action)
+	return fmt.Sprintf("ALTER TABLE %s ADD FOREIGN KEY (parent_id) REFERENCES %s ON DELETE %s;\n", c.name, c.parent,
+		action)
 }
 
 // watched notes every row that goes or changes, in whose session and how durably, and stops that session while the gate of
@@ -306,7 +322,8 @@ func (c chainTable) watched() string {
 		return ""
 	}
 	event := map[string]string{"async_delete": "DELETE", "async_nullify": "UPDATE"}[c.action]
-	return fmt.Sprintf("CREATE TRIGGER note_change AFTER %s ON %s FOR EACH ROW EXECUTE FUNCTION note_change();\n", event, c.name)
+	return fmt.Sprintf("CREATE TRIGGER note_change AFTER %s ON %s FOR EACH ROW EXECUTE FUNCTION note_change();\n",
+		event, c.name)
 }
 
 const chainWatch = dbtest.Gates + `
@@ -343,8 +360,10 @@ func testMultiChain(t *testing.T, p program) {
 		for _, at := range s.places() {
 			again := s.pass(t, at.name)
 			require.Zero(t, again.Processed+again.DeleteCount+again.UpdateCount, "a second pass must change nothing")
-			require.Zero(t, at.count(t, "SELECT count(*) FROM changes WHERE session NOT LIKE 'sexton%#%'"), "changes outside of batches")
-			require.Equal(t, at.name == s.jobs.name, at.count(t, "SELECT count(*) FROM pg_tables WHERE tablename = 'river_job'") > 0, "jobs in %s", at.name)
+			require.Zero(t, at.count(t, "SELECT count(*) FROM changes WHERE session NOT LIKE 'sexton%#%'"),
+				"changes outside of batches")
+			require.Equal(t, at.name == s.jobs.name, at.count(t,
+				"SELECT count(*) FROM pg_tables WHERE tablename = 'river_job'") > 0, "jobs in %s", at.name)
 		}
 		s.run(t, 0, "triggers", "status")
 	})
@@ -354,11 +373,13 @@ func testMultiChain(t *testing.T, p program) {
 func (p *home) chainRows(t *testing.T, wanted func(chainTable) bool) []string {
 	var lines []string
 	for _, table := range chain() {
-		there := p.count(t, "SELECT count(*) FROM pg_tables WHERE schemaname = $1 AND tablename = $2", p.schema, table.name) > 0
+		there := p.count(t, "SELECT count(*) FROM pg_tables WHERE schemaname = $1 AND tablename = $2", p.schema,
+			table.name) > 0
 		if !there || !wanted(table) {
 			continue
 		}
-		found := pgtest.Must(p.pool.Query(t.Context(), "SELECT '"+table.name+" ' || entry::text FROM "+table.name+" AS entry"))(t)
+		found := pgtest.Must(p.pool.Query(t.Context(), "SELECT '"+table.name+" ' || entry::text FROM "+table.name+
+			" AS entry"))(t)
 		read := pgtest.Must(pgx.CollectRows(found, pgx.RowTo[string]))(t)
 		lines = append(lines, read...)
 	}

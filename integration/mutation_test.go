@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMutations breaks the program in one place at a time and expects the tests to fail for it. They run
-// one after the other, since each builds packages anew.
+// TestMutations breaks the program in one place at a time and expects the tests to fail
+// for it. They run one after the other, since each builds packages anew.
 func TestMutations(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.Abs("..")
@@ -34,9 +34,13 @@ func TestMutations(t *testing.T) {
 	testReplay(t, root)
 }
 
-// testReplay takes what a failing differential test prints, and nothing else, to make it fail again at once.
+// testReplay takes what a failing differential test prints, and nothing else, to make it
+// fail again at once.
 func testReplay(t *testing.T, root string) {
-	drawn := withoutLook(suite{"./integration", "^TestDifferential$/^integer_keys$", "-rapid.checks=168 -rapid.shrinktime=0s -rapid.nofailfile"})
+	drawn := withoutLook(suite{
+		"./integration", "^TestDifferential$/^integer_keys$",
+		"-rapid.checks=168 -rapid.shrinktime=0s -rapid.nofailfile",
+	})
 	seed := regexp.MustCompile(`To reproduce, specify -run="(.+)" (-rapid.seed=[0-9]+)\n`)
 	// A case that depends on who came first is no good: another one is drawn.
 	var printed []string
@@ -47,7 +51,8 @@ func testReplay(t *testing.T, root string) {
 	withoutLook(suite{"./integration", printed[1], printed[2] + " -rapid.checks=1 -rapid.nofailfile"}).fails(t, root)
 }
 
-// fails runs the mutation's tests and expects them to fail for it. It returns what they print.
+// fails runs the mutation's tests and expects them to fail for it. It returns what they
+// print.
 func (m mutation) fails(t *testing.T, root string) string {
 	path := filepath.Join(root, m.file)
 	mutated := filepath.Join(t.TempDir(), filepath.Base(path))
@@ -56,11 +61,13 @@ func (m mutation) fails(t *testing.T, root string) string {
 	out, err := m.suite.runMutated(t, root, map[string]string{path: mutated})
 	var exit *exec.ExitError
 	require.ErrorAs(t, err, &exit, "%s: the tests must fail, but pass", m.name)
-	// If the same case does not fail again, because the worker came before a session instead of after it, rapid omits the
-	// message and prints only where it failed. On a busy machine a mutated run may also reach its time limit.
+	// If the same case does not fail again, because the worker came before a session
+	// instead of after it, rapid omits the message and prints only where it failed. On a
+	// busy machine a mutated run may also reach its time limit.
 	flaky := strings.Contains(out, "[rapid] flaky test, can not reproduce a failure") &&
 		(strings.Contains(out, "(*scenario).compare") || strings.Contains(out, "(*scenario).pass"))
-	require.True(t, regexp.MustCompile(m.message).MatchString(out) || flaky && m.message == differs, "%s: the tests fail for another reason: %s", m.name, out)
+	require.True(t, regexp.MustCompile(m.message).MatchString(out) || flaky && m.message == differs,
+		"%s: the tests fail for another reason: %s", m.name, out)
 	return out
 }
 
@@ -70,7 +77,8 @@ func (s suite) runMutated(t *testing.T, root string, replace map[string]string) 
 	document, err := json.Marshal(map[string]any{"Replace": replace})
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(overlay, document, 0o600))
-	args := append([]string{"test", "-count=1", "-vet=off", "-overlay=" + overlay, "-run=" + s.run, s.folder}, strings.Fields(s.flags)...)
+	args := append([]string{"test", "-count=1", "-vet=off", "-overlay=" + overlay, "-run=" + s.run, s.folder},
+		strings.Fields(s.flags)...)
 	cmd := exec.CommandContext(t.Context(), "go", args...)
 	cmd.Dir = root
 	out, err := cmd.CombinedOutput()

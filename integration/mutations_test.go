@@ -26,15 +26,23 @@ type suite struct {
 }
 
 func mutations() []mutation {
-	engine := suite{"./integration", "^(TestDifferential|TestFenceStopsFormerHolder)$/^integer_keys$", "-rapid.seed=2 -rapid.checks=30 -rapid.shrinktime=0s -rapid.nofailfile"}
-	wakeUps := suite{folder: "./internal/listen", run: "^TestBarrierWaitsForWriters$/^READ_COMMITTED$/^open$|^TestStress$"}
+	engine := suite{
+		"./integration", "^(TestDifferential|TestFenceStopsFormerHolder)$/^integer_keys$",
+		"-rapid.seed=2 -rapid.checks=30 -rapid.shrinktime=0s -rapid.nofailfile",
+	}
+	wakeUps := suite{
+		folder: "./internal/listen",
+		run:    "^TestBarrierWaitsForWriters$/^READ_COMMITTED$/^open$|^TestStress$",
+	}
 	confirming := suite{folder: "./internal/loosefk", run: "^TestLateChildOfAnOlderTransaction$"}
 	return []mutation{
 		{
 			name: "tombstones removed although children were left out",
-			file: "internal/drain/dml/edge_statements.go", old: "e.Restrictions(\"child\", args) + e.Attached(leaf, args)\n",
-			new: "e.Restrictions(\"child\", args) + e.Attached(leaf, args) + \" AND false\"\n",
-			// A late child that is found and never deleted is rechecked until the run's time ends.
+			file: "internal/drain/dml/edge_statements.go",
+			old:  "e.Restrictions(\"child\", args) + e.Attached(leaf, args)\n",
+			new:  "e.Restrictions(\"child\", args) + e.Attached(leaf, args) + \" AND false\"\n",
+			// A late child that is found and never deleted is rechecked until the run's
+			// time ends.
 			message: differs + "|a run was over_limit",
 			suite:   engine,
 		},
@@ -48,19 +56,22 @@ func mutations() []mutation {
 		withoutLook(engine),
 		{
 			name: "rechecked while older transactions are open",
-			file: "internal/loosefk/queries/recheck.sql", old: "least(open.began, known.horizon)", new: "'infinity'::pg_catalog.timestamptz",
+			file: "internal/loosefk/queries/recheck.sql", old: "least(open.began, known.horizon)",
+			new:     "'infinity'::pg_catalog.timestamptz",
 			message: differs,
 			suite:   engine,
 		},
 		{
 			name: "rechecked while transactions are prepared",
-			file: "internal/loosefk/queries/recheck.sql", old: "WHERE prepared.database =", new: "WHERE prepared.database <>",
+			file: "internal/loosefk/queries/recheck.sql", old: "WHERE prepared.database =",
+			new:     "WHERE prepared.database <>",
 			message: differs,
 			suite:   engine,
 		},
 		{
 			name: "without the recheck",
-			file: "internal/loosefk/source.go", old: "	if !s.recheckDue {\n", new: "	if true || !s.recheckDue {\n",
+			file: "internal/loosefk/source.go", old: "	if !s.recheckDue {\n",
+			new:     "	if true || !s.recheckDue {\n",
 			message: "parents that still wait for their second look",
 			suite:   confirming,
 		},
@@ -81,13 +92,15 @@ const differs = "rows differ from what native foreign keys leave"
 func withoutLook(s suite) mutation {
 	return mutation{
 		name: "removed tombstones are not remembered",
-		file: "internal/loosefk/source.go", old: "WHERE NOT removed.lives AND (", new: "WHERE false AND NOT removed.lives AND (",
+		file: "internal/loosefk/source.go", old: "WHERE NOT removed.lives AND (",
+		new:     "WHERE false AND NOT removed.lives AND (",
 		message: differs,
 		suite:   s,
 	}
 }
 
-// TestMutationsFit finds the one place that each mutation changes: the tests that break the program there take long.
+// TestMutationsFit finds the one place that each mutation changes: the tests that break
+// the program there take long.
 func TestMutationsFit(t *testing.T) {
 	t.Parallel()
 	for _, m := range mutations() {
@@ -99,6 +112,7 @@ func TestMutationsFit(t *testing.T) {
 func (m mutation) mutated(t *testing.T, root string) string {
 	text, err := os.ReadFile(filepath.Join(root, m.file))
 	require.NoError(t, err)
-	require.Equal(t, 1, strings.Count(string(text), m.old), "places in %s that the mutation %q applies to", m.file, m.name)
+	require.Equal(t, 1, strings.Count(string(text), m.old), "places in %s that the mutation %q applies to", m.file,
+		m.name)
 	return strings.Replace(string(text), m.old, m.new, 1)
 }

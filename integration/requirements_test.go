@@ -24,8 +24,9 @@ const (
 	beyond = "Beyond"
 )
 
-// requirement is one table row, step or bullet point: the document's number, the heading above it, and its
-// text. Of a row that is its leading cells, as many as tell it from the others of its table.
+// requirement is one table row, step or bullet point: the document's number, the heading
+// above it, and its text. Of a row that is its leading cells, as many as tell it from the
+// others of its table.
 type requirement struct{ document, section, key string }
 
 func (r requirement) String() string { return r.document + ", " + r.section + ", " + r.key }
@@ -57,8 +58,8 @@ func heading(line string) (string, bool) {
 	return strings.TrimSpace(text), text != line && strings.HasPrefix(text, " ")
 }
 
-// requirementsOf reads one document: rows and bullet points wherever they are, and the numbered steps, which
-// stand in a code block.
+// requirementsOf reads one document: rows and bullet points wherever they are, and the
+// numbered steps, which stand in a code block.
 func requirementsOf(document, text string) []requirement {
 	var all []requirement
 	var section string
@@ -94,7 +95,8 @@ func requirementsOf(document, text string) []requirement {
 	return all
 }
 
-// keysOf are the identifiers of a table's rows; its first two lines are header and separator.
+// keysOf are the identifiers of a table's rows; its first two lines are header and
+// separator.
 func keysOf(table [][]string) []string {
 	const head = 2
 	if len(table) <= head {
@@ -118,7 +120,8 @@ func keysOf(table [][]string) []string {
 	return keys
 }
 
-// tracesOf reads the page: `## 004 …` begins a document, `### heading (in English)` a section of it.
+// tracesOf reads the page: `## 004 …` begins a document, `### heading (in English)` a
+// section of it.
 func tracesOf(text string) (all []trace, findings []string) {
 	var at requirement
 	inTable := false
@@ -272,8 +275,9 @@ func (c *tracing) declares(files []string, name string) bool {
 	})
 }
 
-// declarations are the names that a Go file declares for its package, methods as Type.Method and subtests as
-// Test/Subtest. Subtests are known where the name is a text: in t.Run, or as a key of a table of cases.
+// declarations are the names that a Go file declares for its package, methods as
+// Type.Method and subtests as Test/Subtest. Subtests are known where the name is a text:
+// in t.Run, or as a key of a table of cases.
 func (c *tracing) declarations(file string) map[string]bool {
 	found := map[string]bool{}
 	text, err := fs.ReadFile(c.repository, file)
@@ -354,6 +358,7 @@ func TestRequirementsAreTraced(t *testing.T) {
 	for _, r := range c.requirements {
 		count[r.document]++
 	}
-	require.Equal(t, map[string]int{"000": 53, "001": 43, "002": 46, "003": 44, "004": 48}, count, "rows, steps and bullet points per document")
+	require.Equal(t, map[string]int{"000": 53, "001": 43, "002": 46, "003": 44, "004": 48}, count,
+		"rows, steps and bullet points per document")
 	require.Empty(t, c.findings(c.read(t, traces)))
 }

@@ -43,8 +43,8 @@ type workSite struct {
 	kind string
 }
 
-// kit is what a site begins with: files of the program's folder, and what runs in the database before and after the program
-// installs itself.
+// kit is what a site begins with: files of the program's folder, and what runs in the
+// database before and after the program installs itself.
 type kit struct {
 	files         map[string]string
 	before, after string
@@ -52,7 +52,10 @@ type kit struct {
 
 // onMain is a kit with a sexton.yaml for one database.
 func onMain(settings, before, after string) kit {
-	return kit{files: map[string]string{"sexton.yaml": "databases: {main: {url: \"${DATABASE_URL}\"}}\n" + settings}, before: before, after: after}
+	return kit{
+		files:  map[string]string{"sexton.yaml": "databases: {main: {url: \"${DATABASE_URL}\"}}\n" + settings},
+		before: before, after: after,
+	}
 }
 
 // defining adds definitions of loose foreign keys.
@@ -65,8 +68,8 @@ func gated() kit {
 	return kit{files: map[string]string{"sexton.yaml": gatedConfig}, before: gatedTables}.defining(gatedDefinitions)
 }
 
-// site makes a site in the database, or without one in a copy of a database on the tests' server that has been filled once: that
-// takes a tenth of the time.
+// site makes a site in the database, or without one in a copy of a database on the tests'
+// server that has been filled once: that takes a tenth of the time.
 func (p program) site(t *testing.T, url string, k kit) workSite {
 	s := workSite{program: p, url: url, dir: t.TempDir()}
 	for name, text := range k.files {
@@ -153,8 +156,8 @@ func (s workSite) shut(t *testing.T, point string) (pass, release func()) {
 	return dbtest.ShutGate(t, s.pool, point)
 }
 
-// kill ends a worker, unless it has ended by itself as one that has just begun does when the server crashes, and makes it one that has been
-// silent for long.
+// kill ends a worker, unless it has ended by itself as one that has just begun does when
+// the server crashes, and makes it one that has been silent for long.
 func (s workSite) kill(t *testing.T, w *runningWorker) {
 	_ = w.cmd.Process.Kill()
 	require.NotZero(t, w.exit(t, stopLimit), "exit code of a killed worker")
@@ -177,11 +180,16 @@ type runningWorker struct {
 	ended chan struct{}
 }
 
-// start starts `sexton run` with more variables in its environment. The end of the test kills it.
+// start starts `sexton run` with more variables in its environment. The end of the test
+// kills it.
 func (s workSite) start(t *testing.T, environ []string, args ...string) *runningWorker {
 	t.Helper()
-	w := &runningWorker{cmd: exec.CommandContext(t.Context(), s.program.path, append([]string{"run"}, args...)...), log: &pgtest.Journal{}, ended: make(chan struct{})}
-	w.cmd.Dir, w.cmd.Env = s.dir, slices.Concat([]string{"DATABASE_URL=" + s.url, confirmSoon}, s.program.environ, environ)
+	w := &runningWorker{
+		cmd: exec.CommandContext(t.Context(), s.program.path, append([]string{"run"}, args...)...),
+		log: &pgtest.Journal{}, ended: make(chan struct{}),
+	}
+	w.cmd.Dir, w.cmd.Env = s.dir, slices.Concat([]string{"DATABASE_URL=" + s.url, confirmSoon}, s.program.environ,
+		environ)
 	w.cmd.Stdout, w.cmd.Stderr = w.log, w.log
 	require.NoError(t, w.cmd.Start())
 	go func() {
@@ -207,14 +215,19 @@ func (s workSite) started(t *testing.T, environ ...string) *runningWorker {
 
 // logged waits until the log has a text.
 func (w *runningWorker) logged(t *testing.T, want string) {
-	pgtest.WaitFor(t, "log line "+want, func(context.Context) (bool, error) { return strings.Contains(w.log.String(), want), nil })
+	pgtest.WaitFor(t, "log line "+want, func(context.Context) (bool,
+		error,
+	) {
+		return strings.Contains(w.log.String(), want), nil
+	})
 }
 
 func (w *runningWorker) signal(t *testing.T, signal os.Signal) {
 	require.NoError(t, w.cmd.Process.Signal(signal))
 }
 
-// exit waits until the process has ended and returns its exit code; -1 stands for the end by a signal.
+// exit waits until the process has ended and returns its exit code; -1 stands for the end
+// by a signal.
 func (w *runningWorker) exit(t *testing.T, limit time.Duration) int {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()

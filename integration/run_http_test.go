@@ -72,19 +72,22 @@ func readyWorker(t *testing.T, address string) string {
 	return said
 }
 
-// testRunServes follows a deletion in the metrics of a worker, and has a second copy configured for the same port.
+// testRunServes follows a deletion in the metrics of a worker, and has a second copy
+// configured for the same port.
 func testRunServes(t *testing.T, p program) {
 	s := newWorkSite(t, p)
 	first := s.started(t, loopback)
 	address := first.httpAddress(t)
-	require.JSONEq(t, `{"ready": true, "databases": [{"name": "main", "ready": true, "required": true}]}`, readyWorker(t, address))
+	require.JSONEq(t, `{"ready": true, "databases": [{"name": "main", "ready": true, "required": true}]}`,
+		readyWorker(t, address))
 	code, body := ask(t.Context(), address, "/healthz")
 	require.Equal(t, http.StatusOK, code)
 	require.Equal(t, "ok\n", body)
 	shown(t, address,
 		`sexton_up{database="main"} 1`, `sexton_scrape_complete{database="main"} 1`,
 		`sexton_listener{database="main",kind="loose_foreign_keys_cleanup",state="listening"} 1`,
-		`sexton_workers 1`, `sexton_backlog_rows{database="main",deletion_table="loose_foreign_keys_deleted_records"} 0`,
+		`sexton_workers 1`,
+		`sexton_backlog_rows{database="main",deletion_table="loose_foreign_keys_deleted_records"} 0`,
 	)
 
 	s.exec(t, "DELETE FROM parents WHERE id <= 2")
@@ -117,7 +120,8 @@ func testRunServes(t *testing.T, p program) {
 	s.cleanedUp(t)
 }
 
-// testRunServesWhileTheDatabaseIsAway asks through an outage: every scrape is answered, and says what is down.
+// testRunServesWhileTheDatabaseIsAway asks through an outage: every scrape is answered,
+// and says what is down.
 func testRunServesWhileTheDatabaseIsAway(t *testing.T, p program) {
 	s := newWorkSite(t, p)
 	began := time.Now()
@@ -130,7 +134,8 @@ func testRunServesWhileTheDatabaseIsAway(t *testing.T, p program) {
 	elsewhere.Path = "/postgres"
 	admin := pgtest.Connect(t, elsewhere.String())
 	allow := func(connections bool) {
-		pgtest.Exec(t, admin, fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS %t", pgx.Identifier{name}.Sanitize(), connections))
+		pgtest.Exec(t, admin, fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS %t", pgx.Identifier{name}.Sanitize(),
+			connections))
 	}
 	allow(false)
 	pgtest.Exec(t, admin, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name)
@@ -160,9 +165,11 @@ func testRunServesWhileTheDatabaseIsAway(t *testing.T, p program) {
 	require.LessOrEqual(t, strings.Count(w.log.String(), "Error fetching jobs"), most, "River's complaints")
 }
 
-// send asks a worker for a page as Ann does, whose password is in a file, and returns code and body.
+// send asks a worker for a page as Ann does, whose password is in a file, and returns
+// code and body.
 func send(ctx context.Context, t *testing.T, method, address, path string, form url.Values) (int, string) {
-	request := pgtest.Must(http.NewRequestWithContext(ctx, method, "http://"+address+path, strings.NewReader(form.Encode())))(t)
+	request := pgtest.Must(http.NewRequestWithContext(ctx, method, "http://"+address+path,
+		strings.NewReader(form.Encode())))(t)
 	request.SetBasicAuth("ann", "pass word")
 	if form != nil {
 		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -175,17 +182,20 @@ func send(ctx context.Context, t *testing.T, method, address, path string, form 
 	return response.StatusCode, string(pgtest.Must(io.ReadAll(response.Body))(t))
 }
 
-// testRunShowsThePage pauses and resumes by the page of a worker, with River's pages beside it, and finds those changes recorded.
-// A second worker, which is read-only, refuses all of them.
+// testRunShowsThePage pauses and resumes by the page of a worker, with River's pages
+// beside it, and finds those changes recorded. A second worker, which is read-only,
+// refuses all of them.
 func testRunShowsThePage(t *testing.T, p program) {
 	s := newWorkSite(t, p)
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "password"), []byte("pass word\n"), 0o600))
 	credentials := []string{loopback, "SEXTON_HTTP__USER=ann", "SEXTON_HTTP__PASSWORD_FILE=password"}
 	w := s.started(t, credentials...)
 	address := w.httpAddress(t)
-	s.wait(t, stopLimit, "the first sample", "EXISTS (SELECT FROM sexton.samples WHERE database = 'main' AND deletion_table = 'loose_foreign_keys_deleted_records')")
+	s.wait(t, stopLimit, "the first sample",
+		"EXISTS (SELECT FROM sexton.samples WHERE database = 'main' AND deletion_table = 'loose_foreign_keys_deleted_records')")
 
-	code, body := send(t.Context(), t, http.MethodPost, address, "/jobs/"+kind+"/pause", url.Values{"reason": {"long backup"}})
+	code, body := send(t.Context(), t, http.MethodPost, address, "/jobs/"+kind+"/pause",
+		url.Values{"reason": {"long backup"}})
 	require.Equal(t, http.StatusOK, code, body)
 	require.Contains(t, body, "Paused by ann since ", "the browser is sent back to the page")
 	require.Contains(t, body, "long backup")
@@ -208,7 +218,10 @@ func testRunShowsThePage(t *testing.T, p program) {
 	readOnly := s.start(t, append([]string{cronOff}, credentials...), "--read-only")
 	readOnly.logged(t, `"msg":"worker started"`)
 	address = readOnly.httpAddress(t)
-	for _, path := range []string{"/jobs/" + kind + "/pause", "/failures/retry", "/river/api/jobs/retry", "/river/api/queues/" + kind + "/pause"} {
+	for _, path := range []string{
+		"/jobs/" + kind + "/pause", "/failures/retry", "/river/api/jobs/retry",
+		"/river/api/queues/" + kind + "/pause",
+	} {
 		code, body := send(t.Context(), t, http.MethodPost, address, path, nil)
 		require.Equal(t, http.StatusForbidden, code, path)
 		require.Contains(t, body, "read-only")

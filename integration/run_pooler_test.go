@@ -12,11 +12,13 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// testRunPooler runs a worker whose only way to the server is a transaction pooler: LISTEN delivers nothing.
+// testRunPooler runs a worker whose only way to the server is a transaction pooler:
+// LISTEN delivers nothing.
 func testRunPooler(t *testing.T, p program) {
 	server := pgtest.Server(t)
 	s := p.site(t, server.URL("postgres"), gated())
-	// A trigger that finds its table by the path of the sessions that the application has.
+	// A trigger that finds its table by the path of the sessions that the application
+	// has.
 	s.exec(t, `CREATE SCHEMA app; CREATE TABLE app.trail (child bigint); ALTER DATABASE postgres SET search_path = app, public;
 		CREATE FUNCTION app.note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO trail VALUES (OLD.id); RETURN NULL; END $$;
 		CREATE TRIGGER note AFTER DELETE ON children FOR EACH ROW EXECUTE FUNCTION app.note()`)
@@ -36,11 +38,13 @@ func testRunPooler(t *testing.T, p program) {
 	s.cleanedUp(t)
 
 	// What a session keeps would be the next client's of the pooler.
-	require.Zero(t, s.count(t, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"), "locks left in the pooler's connections")
+	require.Zero(t, s.count(t, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"),
+		"locks left in the pooler's connections")
 	for range 10 {
 		conn := connect(t, pooled.url)
 		var timeout string
-		_, err := conn.Exec(t.Context(), "BEGIN") // Until the end of the test: each gets another connection of the pooler.
+		// Until the end of the test: each gets another connection of the pooler.
+		_, err := conn.Exec(t.Context(), "BEGIN")
 		require.NoError(t, err)
 		require.NoError(t, conn.QueryRow(t.Context(), "SHOW lock_timeout").Scan(&timeout))
 		require.Equal(t, "0", timeout, "a setting left in the pooler's connections")
@@ -49,8 +53,8 @@ func testRunPooler(t *testing.T, p program) {
 	}
 }
 
-// testRunPoolerListenURL gives the worker a direct connection beside the pooler. See testRunWakes for how the
-// deadline tells notifications from polling.
+// testRunPoolerListenURL gives the worker a direct connection beside the pooler. See
+// testRunWakes for how the deadline tells notifications from polling.
 func testRunPoolerListenURL(t *testing.T, p program) {
 	server := pgtest.Server(t)
 	s := p.site(t, server.URL("postgres"), gated())

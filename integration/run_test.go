@@ -18,8 +18,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// testRunConnections counts the connections of a worker that has nothing to do, and those that it opens while its heart beats for longer than two sleeps
-// of a subscription: to have more of them now and then would be to open some again and again.
+// testRunConnections counts the connections of a worker that has nothing to do, and those
+// that it opens while its heart beats for longer than two sleeps of a subscription: to
+// have more of them now and then would be to open some again and again.
 func testRunConnections(t *testing.T, p program) {
 	s := p.site(t, pgtest.New(t).URL, onMain(`
 loose_foreign_keys: {definitions: [loose_foreign_keys.yml]}
@@ -32,8 +33,10 @@ external_diffs: {enabled: true, bucket: "file://`+t.TempDir()+`"}
 	restful := func() {
 		t.Helper()
 		const opened = "SELECT sessions FROM pg_stat_database WHERE datname = current_database()"
-		before, since := s.count(t, opened), s.count(t, "SELECT extract(epoch FROM max(seen_at))::bigint FROM sexton.clients")
-		s.wait(t, 2*time.Minute, "the heart to beat", "(SELECT extract(epoch FROM max(seen_at)) FROM sexton.clients) > $1 + 24", since)
+		before, since := s.count(t, opened), s.count(t,
+			"SELECT extract(epoch FROM max(seen_at))::bigint FROM sexton.clients")
+		s.wait(t, 2*time.Minute, "the heart to beat",
+			"(SELECT extract(epoch FROM max(seen_at)) FROM sexton.clients) > $1 + 24", since)
 		require.LessOrEqual(t, s.count(t, opened)-before, int64(3), "sessions of a worker at rest")
 	}
 
@@ -59,7 +62,8 @@ const streamTables = `
 INSERT INTO parents SELECT generate_series(11, 400);
 INSERT INTO children SELECT number, number % 390 + 11 FROM generate_series(100, 3999) AS number;`
 
-// testRunCopies lets two workers and passes in the foreground work on one stream of deletes.
+// testRunCopies lets two workers and passes in the foreground work on one stream of
+// deletes.
 func testRunCopies(t *testing.T, p program) {
 	s := newWorkSite(t, p)
 	s.exec(t, streamTables)
@@ -84,7 +88,8 @@ func testRunCopies(t *testing.T, p program) {
 		}
 	}
 	s.wait(t, time.Minute, "everything to be finished", noWork)
-	// Deleting a child twice would violate the primary key of deletions, and fail the pass.
+	// Deleting a child twice would violate the primary key of deletions, and fail the
+	// pass.
 	require.Equal(t, int64(4000), s.count(t, "SELECT count(*) FROM deletions"))
 	require.Zero(t, s.count(t, "SELECT count(*) FROM children"))
 	// A worker that is asked to stop while its pass begins counts that as failed.
@@ -92,16 +97,19 @@ func testRunCopies(t *testing.T, p program) {
 	first.stop(t)
 	second.stop(t)
 	require.Zero(t, s.count(t, "SELECT count(*) FROM sexton.runs WHERE outcome = 'failed'"), "failed runs")
-	require.Zero(t, s.count(t, "SELECT count(*) FROM sexton.river_job WHERE state <> 'completed'"), "jobs that did not complete")
+	require.Zero(t, s.count(t, "SELECT count(*) FROM sexton.river_job WHERE state <> 'completed'"),
+		"jobs that did not complete")
 	s.cleanedUp(t)
 }
 
-// One definition whose table is gone, and lists that do not fit, keep the worker from nothing else, and everybody is told.
+// One definition whose table is gone, and lists that do not fit, keep the worker from
+// nothing else, and everybody is told.
 func testRunHolds(t *testing.T, p program) {
 	s := newWorkSite(t, p)
 	s.exec(t, "CREATE TABLE others (id bigint PRIMARY KEY); CREATE TABLE gone (id bigint PRIMARY KEY, other_id bigint)")
 	file := filepath.Join(s.dir, "loose_foreign_keys.yml")
-	require.NoError(t, os.WriteFile(file, []byte(gatedDefinitions+"gone: [{table: others, column: other_id, on_delete: async_delete}]\n"), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte(gatedDefinitions+
+		"gone: [{table: others, column: other_id, on_delete: async_delete}]\n"), 0o600))
 	p.run(t, s.dir, s.url, 0, "triggers", "install")
 	s.exec(t, `CREATE TABLE users (id bigint PRIMARY KEY, username text UNIQUE, email text UNIQUE, name text, state text, user_type smallint,
 		admin boolean NOT NULL DEFAULT false)`)
@@ -114,7 +122,8 @@ func testRunHolds(t *testing.T, p program) {
 	w.logged(t, "child table public.gone does not exist")
 	s.wait(t, time.Minute, "the other parent", `NOT EXISTS (SELECT FROM children WHERE parent_id = 1)
 		AND NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records WHERE fully_qualified_table_name = 'public.parents')`)
-	require.EqualValues(t, 1, s.count(t, "SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE fully_qualified_table_name = 'public.others'"))
+	require.EqualValues(t, 1,
+		s.count(t, "SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE fully_qualified_table_name = 'public.others'"))
 	s.wait(t, time.Minute, "what is held in the worker's row", `EXISTS (SELECT FROM sexton.clients, unnest(held) AS h WHERE h LIKE 'loose_foreign_keys_cleanup/main: %gone%')
 		AND EXISTS (SELECT FROM sexton.clients, unnest(held) AS h WHERE h LIKE 'users_migrate_records_to_ghost_user_in_batches/main: %')`)
 	status := p.run(t, s.dir, s.url, 0, "status")
@@ -123,15 +132,17 @@ func testRunHolds(t *testing.T, p program) {
 	p.run(t, s.dir, s.url, 5, "doctor")
 
 	// A run that is under way has read the definitions without the table.
-	s.wait(t, time.Minute, "the recheck", "NOT EXISTS (SELECT FROM sexton.swept) AND NOT EXISTS (SELECT FROM sexton.river_job WHERE state = 'running')")
+	s.wait(t, time.Minute, "the recheck",
+		"NOT EXISTS (SELECT FROM sexton.swept) AND NOT EXISTS (SELECT FROM sexton.river_job WHERE state = 'running')")
 	s.exec(t, "CREATE TABLE gone (id bigint PRIMARY KEY, other_id bigint); UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
 	p.run(t, s.dir, s.url, 0, "job", "enqueue", kind)
 	s.wait(t, time.Minute, "the parent that was held", "NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)")
 	w.stop(t)
 }
 
-// testRunLateChild inserts a child in a transaction that is older than its parent's deletion, after everything
-// was cleaned up. Nobody notifies the two workers of its commit, and there is no tick.
+// testRunLateChild inserts a child in a transaction that is older than its parent's
+// deletion, after everything was cleaned up. Nobody notifies the two workers of its
+// commit, and there is no tick.
 func testRunLateChild(t *testing.T, p program) {
 	s := newWorkSite(t, p)
 	first, second := s.started(t), s.started(t)
@@ -153,13 +164,15 @@ func testRunLateChild(t *testing.T, p program) {
 	exec("COMMIT")
 	s.wait(t, 2*time.Minute, "the late child to be gone", "NOT EXISTS (SELECT FROM children WHERE parent_id = 1)")
 	s.wait(t, 2*time.Minute, "nothing to be left to confirm", "NOT EXISTS (SELECT FROM sexton.swept)")
-	s.wait(t, 2*time.Minute, "the run to be recorded", "(SELECT sum((stats ->> 'late_children')::bigint) = 1 FROM sexton.runs)")
+	s.wait(t, 2*time.Minute, "the run to be recorded",
+		"(SELECT sum((stats ->> 'late_children')::bigint) = 1 FROM sexton.runs)")
 	first.stop(t)
 	second.stop(t)
 	s.cleanedUp(t)
 }
 
-// testRunLeaderKilled kills the worker that leads cron just before a tick: another worker leads, and gives the tick its one job.
+// testRunLeaderKilled kills the worker that leads cron just before a tick: another worker
+// leads, and gives the tick its one job.
 func testRunLeaderKilled(t *testing.T, p program) {
 	s := newWorkSite(t, p)
 	workers := []*runningWorker{s.started(t), s.started(t)}
@@ -175,7 +188,8 @@ func testRunLeaderKilled(t *testing.T, p program) {
 	follower := workers[1-leader]
 	// As a worker would that has another configuration.
 	s.exec(t, "UPDATE sexton.clients SET schedules = '{}' WHERE client_id = (SELECT leader_id FROM sexton.river_leader)")
-	require.Contains(t, p.run(t, s.dir, s.url, 0, "status"), "loose_foreign_keys_cleanup of main has no ticks: the leader's configuration lacks it")
+	require.Contains(t, p.run(t, s.dir, s.url, 0, "status"),
+		"loose_foreign_keys_cleanup of main has no ticks: the leader's configuration lacks it")
 	workers[leader].signal(t, syscall.SIGKILL)
 	s.exec(t, "UPDATE sexton.schedules SET last_tick = '2019-12-31 12:00:00+00'")
 	killed := time.Now()
@@ -187,7 +201,8 @@ func testRunLeaderKilled(t *testing.T, p program) {
 	require.Equal(t, int64(1), s.count(t, "SELECT count(*) FROM sexton.river_job"), "jobs")
 }
 
-// testRunReloads has a worker read its files again: broken ones leave it as it was, good ones are worked with.
+// testRunReloads has a worker read its files again: broken ones leave it as it was, good
+// ones are worked with.
 func testRunReloads(t *testing.T, p program) {
 	s := newWorkSite(t, p)
 	w := s.started(t, loopback)
@@ -220,7 +235,8 @@ func testRunReloads(t *testing.T, p program) {
 	s.exec(t, "DELETE FROM parents WHERE id = 2")
 	s.wait(t, stopLimit, "the new definitions to be worked with", noWork)
 
-	// What becomes of files that were right, while the worker stops for them, is for the next time.
+	// What becomes of files that were right, while the worker stops for them, is for the
+	// next time.
 	_, release := s.shut(t, "children")
 	s.exec(t, "DELETE FROM parents WHERE id = 3")
 	s.wait(t, stopLimit, "a batch", dbtest.AtGate)
@@ -240,7 +256,8 @@ func testRunReloads(t *testing.T, p program) {
 	require.Zero(t, s.count(t, "SELECT count(*) FROM sexton.leases WHERE expires_at > now()"), "no lease is left")
 }
 
-// testRunLosesAConnectionWhileItStarts has the server end a worker's session at its first beat.
+// testRunLosesAConnectionWhileItStarts has the server end a worker's session at its first
+// beat.
 func testRunLosesAConnectionWhileItStarts(t *testing.T, p program) {
 	s := newWorkSite(t, p)
 	s.exec(t, `CREATE SEQUENCE beats;
@@ -254,8 +271,9 @@ func testRunLosesAConnectionWhileItStarts(t *testing.T, p program) {
 	w.stop(t)
 }
 
-// testRunDeploy has two copies work with different files, as in a rolling deploy, and then the one that has not read the installed
-// files alone, until it reads them after SIGHUP.
+// testRunDeploy has two copies work with different files, as in a rolling deploy, and
+// then the one that has not read the installed files alone, until it reads them after
+// SIGHUP.
 func testRunDeploy(t *testing.T, p program) {
 	s := newWorkSite(t, p)
 	s.exec(t, `CREATE TABLE notes (id bigint PRIMARY KEY, parent_id bigint);
@@ -283,7 +301,8 @@ func testRunDeploy(t *testing.T, p program) {
 		return s.count(t, "SELECT count(*) FROM sexton.clients") == 1, nil
 	})
 	require.Contains(t, p.run(t, s.dir, s.url, 0, "status"), "the installed definitions: 1 of 1 worker read others")
-	require.EqualValues(t, 15, s.count(t, "SELECT count(*) FROM loose_foreign_keys_deleted_records"), "tombstones wait for the worker's new files")
+	require.EqualValues(t, 15, s.count(t, "SELECT count(*) FROM loose_foreign_keys_deleted_records"),
+		"tombstones wait for the worker's new files")
 	require.NoError(t, os.WriteFile(file, []byte(both), 0o600))
 	earlier.signal(t, syscall.SIGHUP)
 	s.wait(t, stopLimit, "the worker to read the files and go on", gone)
@@ -291,8 +310,9 @@ func testRunDeploy(t *testing.T, p program) {
 	earlier.stop(t)
 }
 
-// testRunWakes deletes parents one at a time, each while the worker sleeps. Without notifications it would
-// look every ten seconds, and the rounds together would take far longer than the deadline.
+// testRunWakes deletes parents one at a time, each while the worker sleeps. Without
+// notifications it would look every ten seconds, and the rounds together would take far
+// longer than the deadline.
 func testRunWakes(t *testing.T, p program) {
 	s := newWorkSite(t, p)
 	w := s.started(t)
@@ -310,14 +330,16 @@ func testRunWakes(t *testing.T, p program) {
 
 // cleanedUp expects that a worker has left nothing that others would have to wait for.
 func (s workSite) cleanedUp(t *testing.T) {
-	require.Zero(t, s.count(t, "SELECT count(*) FROM sexton.leases WHERE expires_at > clock_timestamp()"), "leases held")
+	require.Zero(t, s.count(t, "SELECT count(*) FROM sexton.leases WHERE expires_at > clock_timestamp()"),
+		"leases held")
 	require.Zero(t, s.count(t, "SELECT count(*) FROM sexton.clients"), "clients")
 	require.Zero(t, s.count(t, "SELECT count(*) FROM sexton.river_job WHERE state = 'running'"), "running jobs")
 	require.Zero(t, s.count(t, "SELECT count(*) FROM sexton.runs WHERE ended_at IS NULL"), "runs without an end")
 }
 
-// testRunStops asks workers to stop in the middle of a batch: one whose batch does not end by itself, one whose batch ends, after which
-// no other begins, and one that is asked twice.
+// testRunStops asks workers to stop in the middle of a batch: one whose batch does not
+// end by itself, one whose batch ends, after which no other begins, and one that is asked
+// twice.
 func testRunStops(t *testing.T, p program) {
 	s := newWorkSite(t, p)
 	stuck, _, release := s.inBatch(t, "id <= 5")
@@ -333,7 +355,8 @@ func testRunStops(t *testing.T, p program) {
 	release()
 	require.Zero(t, first.exit(t, stopLimit), "exit code after SIGTERM")
 	s.cleanedUp(t)
-	require.Equal(t, int64(3), s.count(t, "SELECT count(*) FROM deletions"), "the running batch is committed, and no other")
+	require.Equal(t, int64(3), s.count(t, "SELECT count(*) FROM deletions"),
+		"the running batch is committed, and no other")
 
 	second := s.started(t)
 	s.wait(t, time.Minute, "another worker to finish", noWork)

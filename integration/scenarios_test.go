@@ -35,7 +35,8 @@ import (
 
 const ghostKind = "users_migrate_records_to_ghost_user_in_batches"
 
-// scenarios has a folder per component, and in it a folder per scenario. Of given.sql and when.sql both run, the component's first.
+// scenarios has a folder per component, and in it a folder per scenario. Of given.sql and
+// when.sql both run, the component's first.
 //
 //	given.sql        rows, or tables
 //	when.sql         what is asked for; $1, if it is there, is true in a hard delete
@@ -46,25 +47,30 @@ const ghostKind = "users_migrate_records_to_ghost_user_in_batches"
 //	undone.sql       of the scenario: the same after all deletions that were kept have been undone, the last one first
 //	error.txt        in place of then.sql: why nothing was done
 //
-// The folder accounts has scenarios of an application with other tables, on which all its jobs run. Its tables are in schema.sql,
-// and sexton.yaml and definitions.yml belong to the folder.
+// The folder accounts has scenarios of an application with other tables, on which all its
+// jobs run. Its tables are in schema.sql, and sexton.yaml and definitions.yml belong to
+// the folder.
 const scenarios = "testdata/scenarios"
 
 // family is a component with scenarios.
 type family struct {
-	// kinds are those of the passes that a scenario runs. The first one is that of the component. After each pass the jobs run that it
-	// has inserted.
+	// kinds are those of the passes that a scenario runs. The first one is that of the
+	// component. After each pass the jobs run that it has inserted.
 	kinds   []string
 	environ []string
-	// begin makes the database that scenarios share; a scenario that creates or alters tables gets one of its own.
+	// begin makes the database that scenarios share; a scenario that creates or alters
+	// tables gets one of its own.
 	begin func(testing.TB) *dbtest.DB
-	// deletions are the sorts of deletion; the last one is tried in the long tests alone, if there are several.
+	// deletions are the sorts of deletion; the last one is tried in the long tests alone,
+	// if there are several.
 	deletions []string
 	// refusal is a query for the reason why nothing was done.
 	refusal string
-	// installed reports that begin has installed the component's sexton.yaml and definitions.yml.
+	// installed reports that begin has installed the component's sexton.yaml and
+	// definitions.yml.
 	installed bool
-	// killed reports that the long tests also play the scenarios with workers that are killed.
+	// killed reports that the long tests also play the scenarios with workers that are
+	// killed.
 	killed bool
 	// seen, if set, learns the statistics of each pass over the default settings.
 	seen func(t *testing.T, deletion string, stats json.RawMessage)
@@ -75,14 +81,16 @@ func families(covered *coverage) map[string]family {
 	without := func(environ ...string) []string { return append(environ, "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false") }
 	return map[string]family{
 		"accounts": {
-			kinds: []string{ghostKind, riverjobs.AdjournedGroupDeletion, kind}, begin: beginAccounts, deletions: []string{"soft", "hard"},
+			kinds: []string{ghostKind, riverjobs.AdjournedGroupDeletion, kind}, begin: beginAccounts,
+			deletions: []string{"soft", "hard"},
 			installed: true, killed: true,
 		},
 		"loose_foreign_keys": {kinds: []string{kind}, begin: dbtest.New, deletions: []string{"any"}},
 		"ghost_users": {
-			kinds: []string{ghostKind}, environ: without("SEXTON_GHOST_USERS__ENABLED=true"), begin: dbtest.Reference, deletions: []string{"soft", "hard"},
-			refusal: `SELECT last_error FROM users_ghost_user_migrations WHERE 2 = (SELECT count(*) FROM users WHERE username IN ('ada', 'ben'))`,
-			seen:    covered.note,
+			kinds: []string{ghostKind}, environ: without("SEXTON_GHOST_USERS__ENABLED=true"), begin: dbtest.Reference,
+			deletions: []string{"soft", "hard"},
+			refusal:   `SELECT last_error FROM users_ghost_user_migrations WHERE 2 = (SELECT count(*) FROM users WHERE username IN ('ada', 'ben'))`,
+			seen:      covered.note,
 		},
 		"placeholder_users": {
 			kinds: []string{riverjobs.PlaceholderCleanup}, begin: dbtest.Reference, deletions: []string{"any"},
@@ -110,7 +118,8 @@ func TestScenarios(t *testing.T) {
 			}
 			folder := filepath.Join(scenarios, component)
 			given := pgtest.Must(fs.Glob(os.DirFS(folder), "*/given.sql"))(t)
-			require.Len(t, given, len(pgtest.Must(fs.Glob(os.DirFS(folder), "*/then.sql"))(t))+len(pgtest.Must(fs.Glob(os.DirFS(folder), "*/error.txt"))(t)),
+			require.Len(t, given, len(pgtest.Must(fs.Glob(os.DirFS(folder), "*/then.sql"))(t))+
+				len(pgtest.Must(fs.Glob(os.DirFS(folder), "*/error.txt"))(t)),
 				"each scenario of %s has a given.sql, and either a then.sql or an error.txt", component)
 			require.NotEmpty(t, given, "scenarios of %s", component)
 			for _, deletion := range f.deletions {
@@ -120,7 +129,8 @@ func TestScenarios(t *testing.T) {
 					for _, given := range given {
 						t.Run(filepath.Dir(given), func(t *testing.T) {
 							s := newScenario(t, f, folder, filepath.Dir(given), shared)
-							if deletion != f.deletions[0] && !strings.Contains(strings.Join(s.text(t, "when.sql"), ""), "$1") {
+							if deletion != f.deletions[0] &&
+								!strings.Contains(strings.Join(s.text(t, "when.sql"), ""), "$1") {
 								t.Skip("it is the same as " + f.deletions[0])
 							}
 							s.play(t, deletion)
@@ -139,7 +149,8 @@ func TestScenarios(t *testing.T) {
 	require.Empty(t, unseen, "what is done to contributions by default and no scenario shows")
 }
 
-// coverage collects what scenarios of ghost users with the default lists have seen done, as "soft moved issues.author_id".
+// coverage collects what scenarios of ghost users with the default lists have seen done,
+// as "soft moved issues.author_id".
 type coverage struct {
 	mu   sync.Mutex
 	seen map[string]bool
@@ -151,16 +162,23 @@ func (c *coverage) note(t *testing.T, deletion string, text json.RawMessage) {
 	require.EqualValues(t, 1, stats.UsersProcessed)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for did, columns := range map[string]map[string]int64{" moved ": stats.Moved, " deleted ": stats.Deleted, " nullified ": stats.Nullified} {
+	for did, columns := range map[string]map[string]int64{
+		" moved ": stats.Moved, " deleted ": stats.Deleted,
+		" nullified ": stats.Nullified,
+	} {
 		for column := range columns {
 			c.seen[deletion+did+column] = true
 		}
 	}
 }
 
-// defaultFates is all that the default lists, and the keys of the reference application that none of them names, have done.
+// defaultFates is all that the default lists, and the keys of the reference application
+// that none of them names, have done.
 func defaultFates(t *testing.T) []string {
-	c := pgtest.Must(config.Load(config.Options{DatabaseURL: "postgres://nobody@nowhere.invalid/none", Dir: t.TempDir()}))(t)
+	c := pgtest.Must(config.Load(config.Options{
+		DatabaseURL: "postgres://nobody@nowhere.invalid/none",
+		Dir:         t.TempDir(),
+	}))(t)
 	var fates []string
 	moved := map[string]bool{}
 	for _, entry := range c.GhostUsers.Move {
@@ -208,7 +226,8 @@ func defaultFates(t *testing.T) []string {
 // killStep is the number of messages between two kills of [scenarioRun.playKilled].
 const killStep = 11
 
-// scenarioRun is a database in the state of given.sql, and the program's own way to run a pass on it.
+// scenarioRun is a database in the state of given.sql, and the program's own way to run a
+// pass on it.
 type scenarioRun struct {
 	family
 
@@ -219,14 +238,18 @@ type scenarioRun struct {
 	bound *installation.Bound
 }
 
-// beginAccounts makes a database of the application with accounts, as its configuration installs it.
+// beginAccounts makes a database of the application with accounts, as its configuration
+// installs it.
 func beginAccounts(tb testing.TB) *dbtest.DB {
 	folder := filepath.Join(scenarios, "accounts")
 	return &dbtest.DB{Database: pgtest.FromTemplate(tb, folder, func(ctx context.Context, url string) error {
 		if err := execute(ctx, url, filepath.Join(folder, "schema.sql")); err != nil {
 			return err
 		}
-		c, err := config.Load(config.Options{Path: filepath.Join(folder, "sexton.yaml"), Environ: []string{"DATABASE_URL=" + url}})
+		c, err := config.Load(config.Options{
+			Path:    filepath.Join(folder, "sexton.yaml"),
+			Environ: []string{"DATABASE_URL=" + url},
+		})
 		if err != nil {
 			return err
 		}
@@ -274,8 +297,8 @@ END $$`
 
 var changesSchema = regexp.MustCompile(`(CREATE|ALTER) TABLE`)
 
-// newScenario takes the shared database, as a copy of its own costs more than the whole scenario, unless given.sql
-// changes the schema.
+// newScenario takes the shared database, as a copy of its own costs more than the whole
+// scenario, unless given.sql changes the schema.
 func newScenario(t *testing.T, f family, component, name string, shared func() *dbtest.DB) *scenarioRun {
 	s := &scenarioRun{family: f, folders: [2]string{component, filepath.Join(component, name)}}
 	given := s.text(t, "given.sql")
@@ -303,10 +326,16 @@ func newScenario(t *testing.T, f family, component, name string, shared func() *
 		return s
 	}
 	if yaml := s.text(t, "definitions.yml")[1]; yaml != "" {
-		s.deps.Definitions = pgtest.Must(definitions.Parse(definitions.File{Name: "definitions.yml", Data: []byte(yaml)}))(t)
+		s.deps.Definitions = pgtest.Must(definitions.Parse(definitions.File{
+			Name: "definitions.yml",
+			Data: []byte(yaml),
+		}))(t)
 	}
 	for _, d := range s.deps.Definitions {
-		s.db.TrackKeys(t, triggers.Parent{Schema: cmp.Or(d.Parent.Schema, "public"), Table: d.Parent.Table, KeyColumns: []string{"id"}})
+		s.db.TrackKeys(t, triggers.Parent{
+			Schema: cmp.Or(d.Parent.Schema, "public"), Table: d.Parent.Table,
+			KeyColumns: []string{"id"},
+		})
 	}
 	for _, k := range riverjobs.Kinds(c) {
 		s.db.Exec(`INSERT INTO sexton.job_kinds (kind, queue, cron, max_attempts, args, defaults) VALUES ($1, $1, $2, $3, $4, $5) ON CONFLICT DO NOTHING`,
@@ -332,7 +361,8 @@ func read(t *testing.T, path string) string {
 	return string(pgtest.Must(os.ReadFile(path))(t))
 }
 
-// text returns the texts of the component's and of the scenario's file; one that is not there is empty.
+// text returns the texts of the component's and of the scenario's file; one that is not
+// there is empty.
 func (s *scenarioRun) text(t *testing.T, name string) []string {
 	return each.Of(s.folders[:], func(folder string) string {
 		if !exists(filepath.Join(folder, name)) {
@@ -342,7 +372,8 @@ func (s *scenarioRun) text(t *testing.T, name string) []string {
 	})
 }
 
-// play has the work done and expects the rows of then.sql, or the reason why nothing was done.
+// play has the work done and expects the rows of then.sql, or the reason why nothing was
+// done.
 func (s *scenarioRun) play(t *testing.T, deletion string) {
 	s.ask(t, deletion)
 	reports := s.worked(t)
@@ -365,7 +396,8 @@ func (s *scenarioRun) play(t *testing.T, deletion string) {
 	}
 }
 
-// playKilled is play with a worker, and then an undo, that is killed anywhere. Another process continues.
+// playKilled is play with a worker, and then an undo, that is killed anywhere. Another
+// process continues.
 func (s *scenarioRun) playKilled(t *testing.T, deletion string) {
 	undone := s.text(t, "undone.sql")[1] != ""
 	kills := s.db.KilledEvery(t, killStep, func(v *dbtest.Victim) {
@@ -410,7 +442,8 @@ func (s *scenarioRun) check(t *testing.T, deletion string) {
 	require.Equal(t, expected, s.lines(query), "rows of %s", query)
 	require.Empty(t, s.lines(s.text(t, "left.sql")[0]))
 	for _, again := range s.worked(t) {
-		require.Empty(t, s.db.Rows("SELECT kind FROM sexton.runs WHERE id = $1 AND changed", again.RunID), "the second run")
+		require.Empty(t, s.db.Rows("SELECT kind FROM sexton.runs WHERE id = $1 AND changed", again.RunID),
+			"the second run")
 	}
 	require.Equal(t, expected, s.lines(query), "rows after the second run")
 }
@@ -443,7 +476,8 @@ func (s *scenarioRun) worked(t *testing.T) []jobrun.Report {
 	return reports
 }
 
-// passes runs a pass of each kind and the jobs that it has inserted. A job is removed once it is done.
+// passes runs a pass of each kind and the jobs that it has inserted. A job is removed
+// once it is done.
 func (s *scenarioRun) passes(t *testing.T, db database.Database, holder string) (reports []jobrun.Report, err error) {
 	deps := s.deps
 	deps.Bindings, deps.Databases = &riverjobs.Bindings{}, []database.Database{db}
@@ -496,7 +530,8 @@ func (s *scenarioRun) lines(query string) []string {
 	return each.Of(s.db.Rows(query), func(row []string) string { return strings.Join(row, " | ") })
 }
 
-// expectation takes a then.sql apart: the query, and the rows that are expected after that sort of deletion.
+// expectation takes a then.sql apart: the query, and the rows that are expected after
+// that sort of deletion.
 func expectation(t *testing.T, text, deletion string) (query string, rows []string) {
 	rows = []string{}
 	applies, found := false, false

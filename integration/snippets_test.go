@@ -15,8 +15,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// interpreters run the examples of documents in other languages, word for word. Each needs its library:
-// python3-psycopg of Debian, and pg of npm in NODE_PATH. Debian's libraries are those of Debian's interpreter.
+// interpreters run the examples of documents in other languages, word for word. Each
+// needs its library: python3-psycopg of Debian, and pg of npm in NODE_PATH. Debian's
+// libraries are those of Debian's interpreter.
 var interpreters = map[string][]string{"python": {"/usr/bin/python3", "-"}, "js": {"node", "-"}}
 
 // snippet is a program in the documents that runs against a site.
@@ -29,7 +30,8 @@ func snippet(ctx context.Context, t *testing.T, s doorSite, file, language strin
 	return client
 }
 
-// TestEventLoops runs the loops of docs/events.md, which do not end, until they have removed a file.
+// TestEventLoops runs the loops of docs/events.md, which do not end, until they have
+// removed a file.
 func TestEventLoops(t *testing.T) {
 	t.Parallel()
 	p := build(t)
@@ -44,7 +46,8 @@ func TestEventLoops(t *testing.T) {
 		s.deleteAttachments(t)
 		require.True(t, out.Scan(), "the loop ended")
 		require.Equal(t, "remove uploads a/7", out.Text())
-		s.wait(t, stopLimit, "the place", "EXISTS (SELECT FROM file_places WHERE id = (SELECT max(id) FROM sexton.events))")
+		s.wait(t, stopLimit, "the place",
+			"EXISTS (SELECT FROM file_places WHERE id = (SELECT max(id) FROM sexton.events))")
 		stop()
 		require.Error(t, client.Wait(), "it was killed")
 		s.worker.stop(t)

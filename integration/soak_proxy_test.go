@@ -44,7 +44,10 @@ func newSoakProxy(t *testing.T, direct string) (*soakProxy, string) {
 	u := pgtest.Must(url.Parse(direct))(t)
 	listener := pgtest.Must((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	query := u.Query()
-	p := &soakProxy{listener: listener, socket: query.Get("host") + "/.s.PGSQL." + query.Get("port"), links: map[*soakLink]bool{}}
+	p := &soakProxy{
+		listener: listener, socket: query.Get("host") + "/.s.PGSQL." + query.Get("port"),
+		links: map[*soakLink]bool{},
+	}
 	p.running.Go(p.accept)
 	t.Cleanup(func() {
 		_ = listener.Close()
@@ -75,7 +78,8 @@ func (p *soakProxy) accept() {
 	}
 }
 
-// forward ends both connections with the one that it reads from, or in place of the answer to a COMMIT.
+// forward ends both connections with the one that it reads from, or in place of the
+// answer to a COMMIT.
 func (p *soakProxy) forward(l *soakLink, to, from net.Conn, answers bool) {
 	defer p.end(l)
 	buffer := make([]byte, 1<<16)
@@ -129,7 +133,8 @@ func (p *soakProxy) cut(nth int) {
 // stall lets nothing through any more, and tells neither side.
 func (p *soakProxy) stall(nth int) { p.some(nth, func(l *soakLink) { l.stalled = true }) }
 
-// heal ends the connections that are stalled, as the first packet does that a server gets which has forgotten its client.
+// heal ends the connections that are stalled, as the first packet does that a server gets
+// which has forgotten its client.
 func (p *soakProxy) heal() {
 	p.some(1, func(l *soakLink) {
 		if l.stalled {
@@ -145,15 +150,18 @@ func (p *soakProxy) lose(commits int) {
 	p.unanswered = commits
 }
 
-// wrongest is by how many seconds a worker's clock may be wrong, jumpsWithin the time within which it is set anew.
+// wrongest is by how many seconds a worker's clock may be wrong, jumpsWithin the time
+// within which it is set anew.
 const (
 	wrongest    = 3600
 	jumpsWithin = 60
 )
 
-// skewGo and skewAssembly are added to the program for the workers of the soak: they stand between Go and the function of the kernel that
-// tells the time. The standard library stays as it is, as with a package time of its own everything would have to be compiled anew. The
-// variable has by how many seconds the clock is wrong at first, for how many, and from then on.
+// skewGo and skewAssembly are added to the program for the workers of the soak: they
+// stand between Go and the function of the kernel that tells the time. The standard
+// library stays as it is, as with a package time of its own everything would have to be
+// compiled anew. The variable has by how many seconds the clock is wrong at first, for
+// how many, and from then on.
 const skewGo = `package main
 
 import (
@@ -189,7 +197,8 @@ func init() {
 }
 `
 
-// skewAssembly is called as the kernel's function is: the clock in DI, where the time goes in SI.
+// skewAssembly is called as the kernel's function is: the clock in DI, where the time
+// goes in SI.
 const skewAssembly = `#include "textflag.h"
 
 TEXT ·between(SB), NOSPLIT|NOFRAME, $0
@@ -213,9 +222,11 @@ TEXT ·skewed(SB), NOSPLIT, $0-8
 	RET
 `
 
-// buildSkewed builds the program with a clock that the environment sets. The monotonic clock, and so each timer, stays as it is.
+// buildSkewed builds the program with a clock that the environment sets. The monotonic
+// clock, and so each timer, stays as it is.
 func buildSkewed(t *testing.T) program {
-	require.Equal(t, "linux/amd64", runtime.GOOS+"/"+runtime.GOARCH, "workers with a wrong clock are for this system only")
+	require.Equal(t, "linux/amd64", runtime.GOOS+"/"+runtime.GOARCH,
+		"workers with a wrong clock are for this system only")
 	source, dir := pgtest.Must(filepath.Abs("../cmd/worker"))(t), t.TempDir()
 	replace := map[string]string{}
 	for name, content := range map[string]string{"skew.go": skewGo, "skew_amd64.s": skewAssembly} {
@@ -225,14 +236,16 @@ func buildSkewed(t *testing.T) program {
 	overlay := pgtest.Must(json.Marshal(map[string]any{"Replace": replace}))(t)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600))
 	p := program{path: filepath.Join(dir, "sexton")}
-	command := exec.CommandContext(t.Context(), "go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", p.path, "./cmd/worker")
+	command := exec.CommandContext(t.Context(), "go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o",
+		p.path, "./cmd/worker")
 	command.Dir = ".."
 	out, err := command.CombinedOutput()
 	require.NoError(t, err, "build the binary: %s", out)
 	return p
 }
 
-// clock is a variable that has a worker's clock be wrong, and be set to another wrong time while it runs.
+// clock is a variable that has a worker's clock be wrong, and be set to another wrong
+// time while it runs.
 func clock(random *rand.Rand) string {
 	wrong := func() int { return random.IntN(2*wrongest+1) - wrongest }
 	return fmt.Sprintf("SEXTON_SOAK_CLOCK=%d,%d,%d", wrong(), random.IntN(jumpsWithin), wrong())

@@ -21,14 +21,16 @@ import (
 )
 
 const (
-	// soakTime and soakSeed are the variables for how long faults happen, and for the seed that replays them.
+	// soakTime and soakSeed are the variables for how long faults happen, and for the
+	// seed that replays them.
 	soakTime = "SEXTON_SOAK_TIME"
 	soakSeed = "SEXTON_SOAK_SEED"
 	// mostFaults is how many may last at a time, longestFault how long each.
 	mostFaults   = 3
 	longestFault = 8 * time.Second
-	// longestStall outlasts the time after which a worker gives up a connection that nothing acknowledges. The proxy's kernel
-	// acknowledges all the same, so what ends these are the workers' own limits, and not those of TCP.
+	// longestStall outlasts the time after which a worker gives up a connection that
+	// nothing acknowledges. The proxy's kernel acknowledges all the same, so what ends
+	// these are the workers' own limits, and not those of TCP.
 	longestStall = 20 * time.Second
 )
 
@@ -46,15 +48,18 @@ CREATE TRIGGER raise_at_workers BEFORE DELETE ON children FOR EACH ROW EXECUTE F
 CREATE TRIGGER raise_at_workers BEFORE DELETE ON leaves FOR EACH ROW EXECUTE FUNCTION raise_at_workers();
 CREATE TRIGGER raise_at_workers BEFORE UPDATE ON links FOR EACH ROW EXECUTE FUNCTION raise_at_workers();`
 
-// forgedNotifications are what any role may send on River's channels: pause all queues, cancel what runs, and have the leader resign.
+// forgedNotifications are what any role may send on River's channels: pause all queues,
+// cancel what runs, and have the leader resign.
 const forgedNotifications = `
 SELECT pg_notify('sexton.river_control', '{"action":"pause","queue":"*"}'), pg_notify('sexton.river_leadership', '{"action":"request_resign"}');
 SELECT pg_notify('sexton.river_control', json_build_object('action', 'cancel', 'queue', job.queue, 'job_id', job.id)::text)
 FROM sexton.river_job AS job WHERE job.state = 'running'`
 
-// TestSoak runs a random workload on the tables with definitions and on their twins with native foreign keys, while random faults
-// meet two workers, whose clocks are wrong, and their connections, and while forged notifications come. Once the faults are over, the
-// workers must come to an end of their work, and the tables must be equal. Beside it, others move diffs.
+// TestSoak runs a random workload on the tables with definitions and on their twins with
+// native foreign keys, while random faults meet two workers, whose clocks are wrong, and
+// their connections, and while forged notifications come. Once the faults are over, the
+// workers must come to an end of their work, and the tables must be equal. Beside it,
+// others move diffs.
 func TestSoak(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -106,7 +111,10 @@ func (s *soak) run(t *testing.T, length time.Duration, more map[string]fault, wo
 		end   func()
 		until time.Time
 	}
-	faults := map[string]fault{"kill": s.kill, "stop": s.stop, "cut": s.cut, "lost commits": s.loseCommits, blackHole: s.stall}
+	faults := map[string]fault{
+		"kill": s.kill, "stop": s.stop, "cut": s.cut, "lost commits": s.loseCommits,
+		blackHole: s.stall,
+	}
 	maps.Copy(faults, more)
 	names := slices.Sorted(maps.Keys(faults))
 	active := map[string]lasting{}
@@ -185,7 +193,8 @@ func (s *soak) stall(*testing.T) func() {
 	return s.network.heal
 }
 
-// session runs statements in a transaction that the server ends after a while, whatever became of the test. They may be refused.
+// session runs statements in a transaction that the server ends after a while, whatever
+// became of the test. They may be refused.
 func (s *soak) session(t *testing.T, sql string) func() {
 	conn := connect(t, s.direct.url)
 	_, _ = conn.Exec(t.Context(), fmt.Sprintf(`BEGIN; SET LOCAL lock_timeout = '300ms';
@@ -207,7 +216,10 @@ func soakLooseKeys(t *testing.T, p program, seed uint64, length time.Duration) {
 	site := newTwinSite(t, p, pgtest.New(t).URL, "")
 	site.exec(t, soakTables)
 	s := newSoak(t, site.workSite, seed)
-	w := &crashWorkload{twinSite: site, random: s.random, made: map[string]int{"parents": 40, "children": 400, "leaves": 800, "links": 400}}
+	w := &crashWorkload{
+		twinSite: site, random: s.random,
+		made: map[string]int{"parents": 40, "children": 400, "leaves": 800, "links": 400},
+	}
 	w.conn = connect(t, site.url)
 	// Who holds the lock may be a stopped worker, which goes on only when this test does.
 	pgtest.Exec(t, w.conn, "SET lock_timeout = '300ms'")
@@ -217,7 +229,8 @@ func soakLooseKeys(t *testing.T, p program, seed uint64, length time.Duration) {
 			return s.session(t, "LOCK TABLE public."+tables[s.random.IntN(4)]+" IN ACCESS EXCLUSIVE MODE")
 		},
 		"locks of rows": func(t *testing.T) func() {
-			return s.session(t, "SELECT FROM public."+tables[s.random.IntN(4)]+fmt.Sprintf(" WHERE id %% 10 = %d FOR UPDATE", s.random.IntN(10)))
+			return s.session(t, "SELECT FROM public."+tables[s.random.IntN(4)]+
+				fmt.Sprintf(" WHERE id %% 10 = %d FOR UPDATE", s.random.IntN(10)))
 		},
 		"long transaction": func(t *testing.T) func() {
 			return s.session(t, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SELECT pg_current_xact_id()")
@@ -235,9 +248,12 @@ func soakLooseKeys(t *testing.T, p program, seed uint64, length time.Duration) {
 			w.step(t)
 		}
 	})
-	require.Zero(t, site.count(t, "SELECT count(*) FROM sexton.river_queue WHERE paused_at IS NOT NULL"), "forged notifications pause no queue")
-	require.Zero(t, site.count(t, "SELECT count(*) FROM sexton.river_job WHERE state = 'cancelled'"), "forged notifications cancel no job")
-	t.Logf("%d statements, %d rows cleaned, %d tombstones to go", w.steps, site.count(t, "SELECT count(*) FROM changes WHERE "+changedUnder("%")),
+	require.Zero(t, site.count(t, "SELECT count(*) FROM sexton.river_queue WHERE paused_at IS NOT NULL"),
+		"forged notifications pause no queue")
+	require.Zero(t, site.count(t, "SELECT count(*) FROM sexton.river_job WHERE state = 'cancelled'"),
+		"forged notifications cancel no job")
+	t.Logf("%d statements, %d rows cleaned, %d tombstones to go", w.steps,
+		site.count(t, "SELECT count(*) FROM changes WHERE "+changedUnder("%")),
 		site.count(t, "SELECT count(*) FROM loose_foreign_keys_deleted_records"))
 	// What failed in a trigger waits for minutes, or for an operator.
 	p.run(t, site.dir, site.url, 0, "failures", "retry", "tombstones", "--all")
@@ -264,7 +280,8 @@ func soakDiffs(t *testing.T, p program, seed uint64, length time.Duration) {
 	site.sleeps(t)
 	site.wait(t, time.Minute, "dead workers to be buried", "(SELECT count(*) FROM sexton.clients) <= 2")
 	s.survivor(t).stop(t)
-	// What a dead worker did is noted by a move that comes minutes later, as several run at once.
+	// What a dead worker did is noted by a move that comes minutes later, as several run
+	// at once.
 	site.exec(t, "DELETE FROM sexton.runs WHERE kind = $1 AND ended_at IS NULL", moveDiff)
 	site.cleanedUp(t)
 	diffs, _ := site.readable(t)

@@ -29,14 +29,18 @@ const dumpedBy = "99c7dff56d48dae1e94a244c21bd64255eb9a619"
 // waiting are the tables with work in the dump, by what a row of each stands for.
 func waiting() map[string]string {
 	return map[string]string{
-		"tombstones": "loose_foreign_keys_deleted_records", "parents to be rechecked": "sexton.swept", "users": "users_ghost_user_migrations",
-		"placeholders": "import_placeholder_user_details", "groups": "group_deletion_schedules", "destructions": "sexton.group_destructions",
-		"failures": "sexton.group_deletion_failures", "diffs": "(SELECT FROM merge_request_diffs WHERE stored_externally IS NOT TRUE)",
-		"objects": "sexton.external_diff_removals",
+		"tombstones": "loose_foreign_keys_deleted_records", "parents to be rechecked": "sexton.swept",
+		"users":        "users_ghost_user_migrations",
+		"placeholders": "import_placeholder_user_details", "groups": "group_deletion_schedules",
+		"destructions": "sexton.group_destructions",
+		"failures":     "sexton.group_deletion_failures",
+		"diffs":        "(SELECT FROM merge_request_diffs WHERE stored_externally IS NOT TRUE)",
+		"objects":      "sexton.external_diff_removals",
 	}
 }
 
-// restored is the site of an older release with work of all kinds, to which the program has migrated it, in an empty database.
+// restored is the site of an older release with work of all kinds, to which the program
+// has migrated it, in an empty database.
 func (p program) restored(t *testing.T, url string) workSite {
 	file := pgtest.Must(os.Open("../internal/migrate/testdata/waiting.sql.gz"))(t)
 	defer file.Close()
@@ -56,7 +60,10 @@ external_diffs: {enabled: true, bucket: "${BUCKET}"}
 
 // finish has the workers that run finish all work.
 func (s workSite) finish(t *testing.T) {
-	for _, kind := range []string{"adjourned_group_deletion", "import_placeholder_user_cleanup", "schedule_migrate_external_diffs"} {
+	for _, kind := range []string{
+		"adjourned_group_deletion", "import_placeholder_user_cleanup",
+		"schedule_migrate_external_diffs",
+	} {
 		s.run(t, 0, "job", "enqueue", kind)
 	}
 	// At one moment: the end of one kind of work leaves tombstones.
@@ -93,8 +100,9 @@ func testUpgrade(t *testing.T, p program) {
 	worker.stop(t)
 }
 
-// testUpgradeBesideOldWorkers upgrades while a worker of the older release is at work, has workers of both share the work, and goes back. The
-// older program is built of the history; a copy of the repository without it cannot run this test.
+// testUpgradeBesideOldWorkers upgrades while a worker of the older release is at work,
+// has workers of both share the work, and goes back. The older program is built of the
+// history; a copy of the repository without it cannot run this test.
 func testUpgradeBesideOldWorkers(t *testing.T, p program) {
 	older := p
 	older.path = buildCommit(t, dumpedBy)
@@ -103,7 +111,8 @@ func testUpgradeBesideOldWorkers(t *testing.T, p program) {
 	newSite.program.path = p.path
 	const users = "users_migrate_records_to_ghost_user_in_batches"
 	others := []string{
-		"import_placeholder_user_cleanup", "import_delete_placeholder_user", "adjourned_group_deletion", "group_destroy", "schedule_migrate_external_diffs",
+		"import_placeholder_user_cleanup", "import_delete_placeholder_user", "adjourned_group_deletion",
+		"group_destroy", "schedule_migrate_external_diffs",
 		"migrate_external_diff",
 	}
 	for _, kind := range append([]string{users}, others...) {
@@ -145,10 +154,14 @@ func testUpgradeBesideOldWorkers(t *testing.T, p program) {
 	oldWorker.stop(t)
 }
 
-// withPgUpgrade returns the folders of the servers that come with pg_upgrade, oldest version first. Servers of npm lack it.
+// withPgUpgrade returns the folders of the servers that come with pg_upgrade, oldest
+// version first. Servers of npm lack it.
 func withPgUpgrade(t *testing.T) (folders []string, versions []int) {
 	found := map[int]string{}
-	for _, pattern := range []string{"/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/usr/libexec/postgresql*", os.Getenv("SEXTON_PG_BIN")} {
+	for _, pattern := range []string{
+		"/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/usr/libexec/postgresql*",
+		os.Getenv("SEXTON_PG_BIN"),
+	} {
 		for _, folder := range pgtest.Must(filepath.Glob(pattern))(t) {
 			out, err := exec.CommandContext(t.Context(), filepath.Join(folder, "pg_upgrade"), "--version").Output()
 			if version := regexp.MustCompile(`\d+`).Find(out); err == nil && version != nil {
@@ -162,8 +175,10 @@ func withPgUpgrade(t *testing.T) (folders []string, versions []int) {
 	return folders, versions
 }
 
-// testServerUpgrade has pg_upgrade move a server with work of all kinds from the oldest version that is installed to the newest one, which may be the
-// same: it creates another cluster in any case. Then come the commands of docs/operations.md, and a worker finishes the work.
+// testServerUpgrade has pg_upgrade move a server with work of all kinds from the oldest
+// version that is installed to the newest one, which may be the same: it creates another
+// cluster in any case. Then come the commands of docs/operations.md, and a worker
+// finishes the work.
 func testServerUpgrade(t *testing.T, p program) {
 	requirePsql(t)
 	folders, versions := withPgUpgrade(t)
@@ -206,10 +221,14 @@ func testServerUpgrade(t *testing.T, p program) {
 		initdb = append(initdb, "--no-data-checksums")
 	}
 	tool("initdb", initdb...)
-	tool("pg_upgrade", "--old-bindir", folders[0], "--new-bindir", folders[last], "--old-datadir", old.DataDir(), "--new-datadir", data,
+	tool("pg_upgrade", "--old-bindir", folders[0], "--new-bindir", folders[last], "--old-datadir", old.DataDir(),
+		"--new-datadir", data,
 		"--username", "postgres", "--socketdir", dir)
 
-	upgraded := pgtest.Must(devpg.Start(t.Context(), devpg.Options{BinDir: folders[last], DataDir: data, Settings: settings}))(t)
+	upgraded := pgtest.Must(devpg.Start(t.Context(), devpg.Options{
+		BinDir: folders[last], DataDir: data,
+		Settings: settings,
+	}))(t)
 	t.Cleanup(func() { require.NoError(t, upgraded.Stop()) })
 	s.url = upgraded.URL("app")
 	s.pool = pgtest.Must(pgxpool.New(t.Context(), s.url))(t)
@@ -217,7 +236,10 @@ func testServerUpgrade(t *testing.T, p program) {
 	blocks := docBlocks(t, "operations.md", "sh")
 	cmd := exec.CommandContext(t.Context(), "bash", "-eu", "-o", "pipefail", "-c", blocks[len(blocks)-1])
 	cmd.Dir = s.dir
-	cmd.Env = append([]string{"DATABASE_URL=" + primary.URL("app"), "NEW_URL=" + s.url, "PATH=" + filepath.Dir(p.path) + ":" + os.Getenv("PATH"), "HOME=" + s.dir}, s.program.environ...)
+	cmd.Env = append([]string{
+		"DATABASE_URL=" + primary.URL("app"), "NEW_URL=" + s.url,
+		"PATH=" + filepath.Dir(p.path) + ":" + os.Getenv("PATH"), "HOME=" + s.dir,
+	}, s.program.environ...)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	worker := s.started(t, loopback)
@@ -230,12 +252,14 @@ func testServerUpgrade(t *testing.T, p program) {
 // buildCommit builds the program as it was at a commit.
 func buildCommit(t *testing.T, commit string) string {
 	t.Helper()
-	if out, err := exec.CommandContext(t.Context(), "git", "cat-file", "-e", commit+"^{commit}").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "git", "cat-file", "-e",
+		commit+"^{commit}").CombinedOutput(); err != nil {
 		t.Skipf("NOT RUN: the history of this copy lacks the older release, fetch commit %s: %s", commit, out)
 	}
 	dir := t.TempDir()
 	script := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c",
-		`git -C .. archive "$1" | tar -x -C "$2"; cd "$2"; go build -o sexton ./cmd/worker; chmod -R u+w .`, "bash", commit, dir)
+		`git -C .. archive "$1" | tar -x -C "$2"; cd "$2"; go build -o sexton ./cmd/worker; chmod -R u+w .`, "bash",
+		commit, dir)
 	out, err := script.CombinedOutput()
 	require.NoError(t, err, "build commit %s: %s", commit, out)
 	return filepath.Join(dir, "sexton")

@@ -32,7 +32,8 @@ func (t trip) String() string {
 	return strings.Join(short, "\n    ")
 }
 
-// tripCounter stands between a worker and the server's socket, and notes each round trip with its statements.
+// tripCounter stands between a worker and the server's socket, and notes each round trip
+// with its statements.
 type tripCounter struct {
 	mu    sync.Mutex
 	trips []trip
@@ -65,7 +66,8 @@ func (c *tripCounter) listen(t *testing.T, to string) string {
 			links.Go(func() { defer done(); _ = c.forward(server, client) })
 		}
 	})
-	return fmt.Sprintf("postgres://%s@/%s?host=%s&sslmode=disable", url.PathEscape(config.User), url.PathEscape(config.Database), url.QueryEscape(dir))
+	return fmt.Sprintf("postgres://%s@/%s?host=%s&sslmode=disable", url.PathEscape(config.User),
+		url.PathEscape(config.Database), url.QueryEscape(dir))
 }
 
 // forward copies a client's messages. A Sync or a simple query ends a trip.
@@ -121,8 +123,10 @@ func (c *tripCounter) take() []trip {
 // deletions are so many that a flush of somebody else's, now and then, does not count.
 const deletions = 100
 
-// testWakeUpCost counts what a single deletion costs, with the settings that users get: the round trips from the COMMIT of the deletion to that of the
-// batch that takes its children away, and how often the server flushes its log, for the application's own COMMIT and for all that follows.
+// testWakeUpCost counts what a single deletion costs, with the settings that users get:
+// the round trips from the COMMIT of the deletion to that of the batch that takes its
+// children away, and how often the server flushes its log, for the application's own
+// COMMIT and for all that follows.
 func testWakeUpCost(t *testing.T, p program) {
 	t.Helper()
 	// A vacuum of the catalogue would count, too.
@@ -156,16 +160,19 @@ func testWakeUpCost(t *testing.T, p program) {
 	}
 	w.stop(t)
 	s.pool.Reset() // The statistics of a session are complete once it has ended.
-	s.wait(t, time.Minute, "sessions to end", "(SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') = 1")
+	s.wait(t, time.Minute, "sessions to end",
+		"(SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') = 1")
 	written := float64(s.count(t, walRecords)-records) / deletions
 	perDeletion := float64(s.flushes(t)-before) / deletions
-	t.Logf("%d round trips, %.2f batches, %.2f flushes, %.1f records", len(fewest), float64(batches)/deletions, perDeletion, written)
+	t.Logf("%d round trips, %.2f batches, %.2f flushes, %.1f records", len(fewest), float64(batches)/deletions,
+		perDeletion, written)
 	for _, each := range fewest {
 		t.Log(each)
 	}
 	require.NotEmpty(t, fewest)
 	require.LessOrEqual(t, len(fewest), 7, "round trips of the deletion with the fewest of others between its own")
-	require.LessOrEqual(t, float64(batches)/deletions, 4.0, "fenced transactions per deletion until the worker sleeps again")
+	require.LessOrEqual(t, float64(batches)/deletions, 4.0,
+		"fenced transactions per deletion until the worker sleeps again")
 	require.LessOrEqual(t, written, 95.0, "records of the log per deletion with one child")
 	require.LessOrEqual(t, perDeletion, 2.3, "flushes per deletion, that of its own COMMIT included")
 }
@@ -173,7 +180,10 @@ func testWakeUpCost(t *testing.T, p program) {
 // cleans reports whether the children went with it.
 func cleans(t trip) bool {
 	return slices.Contains(t.statements, "COMMIT") &&
-		slices.ContainsFunc(t.statements, func(sql string) bool { return strings.Contains(sql, `DELETE FROM ONLY "public"."children"`) })
+		slices.ContainsFunc(t.statements, func(sql string) bool {
+			return strings.Contains(sql,
+				`DELETE FROM ONLY "public"."children"`)
+		})
 }
 
 const walRecords = "SELECT wal_records FROM pg_stat_wal"

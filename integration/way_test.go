@@ -14,7 +14,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// wholeWay adds what init replaces to the application with accounts: organizations take their documents, files and events along.
+// wholeWay adds what init replaces to the application with accounts: organizations take
+// their documents, files and events along.
 const wholeWay = `
 	ALTER TABLE documents ADD FOREIGN KEY (organization_id) REFERENCES organizations ON DELETE CASCADE;
 	ALTER TABLE attachments ADD FOREIGN KEY (document_id) REFERENCES documents ON DELETE CASCADE;
@@ -26,18 +27,21 @@ const wholeWay = `
 	INSERT INTO audit_events SELECT n, '2026-10-05', n % 3 + 1, NULL, key_of(9) FROM generate_series(1, 9) AS n;
 	INSERT INTO notes SELECT n, n % 3 + 1 FROM generate_series(1, 9) AS n`
 
-// testWholeWay installs Sexton and takes it away again with three roles: the owner of the tables, who may make no roles, the worker and the application.
-// All that the program prints is run as it is printed.
+// testWholeWay installs Sexton and takes it away again with three roles: the owner of the
+// tables, who may make no roles, the worker and the application. All that the program
+// prints is run as it is printed.
 func testWholeWay(t *testing.T, p program) {
 	db := pgtest.New(t)
 	owner, worker, app, own := db.CreateRole(), db.CreateRole(), db.CreateRole(), db.CreateRole()+"_own"
 	quoted := func(name string) string { return pgx.Identifier{name}.Sanitize() }
-	db.Exec("ALTER DATABASE " + quoted(db.Name) + " OWNER TO " + quoted(owner) + "; ALTER SCHEMA public OWNER TO " + quoted(owner))
+	db.Exec("ALTER DATABASE " + quoted(db.Name) + " OWNER TO " + quoted(owner) + "; ALTER SCHEMA public OWNER TO " +
+		quoted(owner))
 	t.Cleanup(func() { db.Exec("DROP OWNED BY " + quoted(own) + " CASCADE; DROP ROLE " + quoted(own)) })
 	asOwner := pgtest.Connect(t, db.AsRole(owner)+"&search_path=public")
 	pgtest.Exec(t, asOwner, string(pgtest.Must(os.ReadFile(filepath.Join(scenarios, "accounts", "schema.sql")))(t)))
 	pgtest.Exec(t, asOwner, wholeWay)
-	pgtest.Exec(t, asOwner, "GRANT USAGE ON SCHEMA public TO "+quoted(app)+"; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO "+quoted(app))
+	pgtest.Exec(t, asOwner, "GRANT USAGE ON SCHEMA public TO "+quoted(app)+
+		"; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO "+quoted(app))
 	const keys = `SELECT conrelid::regclass::text, conname::text, pg_get_constraintdef(oid) FROM pg_constraint
 		WHERE contype = 'f' AND conparentid = 0 AND convalidated AND connamespace = 'public'::regnamespace ORDER BY 1, 2`
 	before := db.Rows(keys)
@@ -45,7 +49,8 @@ func testWholeWay(t *testing.T, p program) {
 	dir, url := t.TempDir(), db.AsRole(owner)
 	p.environ = append(slices.Clip(p.environ), "SEXTON_JOBS__OWNER="+own, "SEXTON_HTTP__LISTEN=")
 	run := func(code int, args ...string) string { return p.run(t, dir, url, code, args...) }
-	// steps does what init prints after its heading. It leaves out installation commands, whose roles are the test's.
+	// steps does what init prints after its heading. It leaves out installation commands,
+	// whose roles are the test's.
 	steps := func(printed string) {
 		_, printed, found := strings.Cut(printed, "each step may be repeated:\n")
 		require.True(t, found)
@@ -62,7 +67,8 @@ func testWholeWay(t *testing.T, p program) {
 
 	dry := run(0, "init", "--dry-run", "--tables", "documents,attachments,audit_events")
 	require.Contains(t, dry, "No file was written.")
-	require.Contains(t, dry, "audit_events:\n  - table: organizations\n    column: organization_id\n    on_delete: async_delete\n")
+	require.Contains(t, dry,
+		"audit_events:\n  - table: organizations\n    column: organization_id\n    on_delete: async_delete\n")
 	require.Empty(t, pgtest.Must(os.ReadDir(dir))(t))
 	printed := run(0, "init", "--tables", "documents,attachments,audit_events")
 
@@ -72,12 +78,15 @@ func testWholeWay(t *testing.T, p program) {
 	_, statements, found := strings.Cut(lacking.stderr.String(), "; run: ")
 	require.True(t, found, lacking.stderr.String())
 	db.Exec(statements)
-	// The steps as they are printed. The worker comes between the installation and the end of the foreign keys.
+	// The steps as they are printed. The worker comes between the installation and the
+	// end of the foreign keys.
 	install, drop, found := strings.Cut(printed, "-- SQL: while a worker")
 	require.True(t, found)
 	steps(install)
-	require.Contains(t, run(0, "grants", "--worker", worker, "--app", app, "--check"), "to be run by a superuser, optional\n-- GRANT pg_read_all_stats TO "+worker+";\n")
-	require.Contains(t, run(5, "doctor", "--role", worker), "main: checking the rights of role "+worker+", named by --role\n")
+	require.Contains(t, run(0, "grants", "--worker", worker, "--app", app, "--check"),
+		"to be run by a superuser, optional\n-- GRANT pg_read_all_stats TO "+worker+";\n")
+	require.Contains(t, run(5, "doctor", "--role", worker),
+		"main: checking the rights of role "+worker+", named by --role\n")
 	db.Exec("GRANT pg_read_all_stats TO " + quoted(worker))
 	run(0, "doctor", "--role", worker)
 
@@ -99,7 +108,8 @@ func testWholeWay(t *testing.T, p program) {
 	// One more key, into files that exist and have comments.
 	definitions := filepath.Join(dir, "loose_foreign_keys.yml")
 	text := string(pgtest.Must(os.ReadFile(definitions))(t))
-	require.NoError(t, os.WriteFile(definitions, []byte(strings.Replace(text, "documents:", "# What people write.\ndocuments:", 1)), 0o600))
+	require.NoError(t, os.WriteFile(definitions, []byte(strings.Replace(text, "documents:",
+		"# What people write.\ndocuments:", 1)), 0o600))
 	w.stop(t)
 	steps(run(0, "init", "--add", "--tables", "notes"))
 	text = string(pgtest.Must(os.ReadFile(definitions))(t))
@@ -114,6 +124,7 @@ func testWholeWay(t *testing.T, p program) {
 	w.stop(t)
 	run(0, "audit")
 	run(0, "migrate", "down")
-	require.Equal(t, [][]string{{"0"}}, db.Rows(`SELECT count(*) FROM pg_trigger AS t WHERE NOT tgisinternal AND tgname LIKE 'sexton%'`))
+	require.Equal(t, [][]string{{"0"}},
+		db.Rows(`SELECT count(*) FROM pg_trigger AS t WHERE NOT tgisinternal AND tgname LIKE 'sexton%'`))
 	require.Equal(t, before, db.Rows(keys))
 }

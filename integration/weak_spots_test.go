@@ -18,7 +18,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// The weak spots of GitLab's clean-up, and the tests that it would fail. Packages are relative to the module.
+// The weak spots of GitLab's clean-up, and the tests that it would fail. Packages are
+// relative to the module.
 //
 //	 1  a poisoned head batch is retried for ever and        internal/drain   TestFailures
 //	    ends the run for all tables                          internal/loosefk TestDroppedChildTable, TestHopelesslySlowTableIsGivenUp
@@ -109,8 +110,9 @@ func (*roundTrips) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndDa
 func (*roundTrips) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 func (*roundTrips) TracePrepareEnd(context.Context, *pgx.Conn, pgx.TracePrepareEndData) {}
 
-// TestEmptyDefinitionsCostNothing deletes childless parents of 153 child tables, as many as GitLab's projects have.
-// There that takes 306 statements, here hardly more round trips than with one child table.
+// TestEmptyDefinitionsCostNothing deletes childless parents of 153 child tables, as many
+// as GitLab's projects have. There that takes 306 statements, here hardly more round
+// trips than with one child table.
 func TestEmptyDefinitionsCostNothing(t *testing.T) {
 	t.Parallel()
 	one, many := tripsOfEmptyPass(t, 1), tripsOfEmptyPass(t, 153)
@@ -118,8 +120,8 @@ func TestEmptyDefinitionsCostNothing(t *testing.T) {
 	require.LessOrEqual(t, many-one, one, "more round trips for 152 more definitions: one for each chunk")
 }
 
-// tripsOfEmptyPass returns the round trips of a pass over 500 deleted parents, none of which has children in any
-// of so many tables.
+// tripsOfEmptyPass returns the round trips of a pass over 500 deleted parents, none of
+// which has children in any of so many tables.
 func tripsOfEmptyPass(t *testing.T, children int) int64 {
 	tables := "CREATE TABLE parents (id bigint PRIMARY KEY); INSERT INTO parents SELECT generate_series(1, 500);"
 	var yaml strings.Builder
@@ -135,8 +137,8 @@ func tripsOfEmptyPass(t *testing.T, children int) int64 {
 	return trips.sent.Load()
 }
 
-// TestQueueIsNeverLocked runs a pass beside a transaction that has deleted a parent: a lock on the queue that
-// conflicts with a delete's would have to wait for it.
+// TestQueueIsNeverLocked runs a pass beside a transaction that has deleted a parent: a
+// lock on the queue that conflicts with a delete's would have to wait for it.
 func TestQueueIsNeverLocked(t *testing.T) {
 	t.Parallel()
 	s := newSpot(t, parentsAndChildrenTables, deleteChildren, nil)
@@ -153,8 +155,9 @@ func TestQueueIsNeverLocked(t *testing.T) {
 	require.Zero(t, pgtest.Scalar[int64](t, s.db, "SELECT count(*) FROM children"))
 }
 
-// TestTombstonesAreReadInOrder has more tombstones than one load takes, the oldest of which bears the highest key
-// and number, 9, 99 and 999 among them. A run that ends early must have done the oldest.
+// TestTombstonesAreReadInOrder has more tombstones than one load takes, the oldest of
+// which bears the highest key and number, 9, 99 and 999 among them. A run that ends early
+// must have done the oldest.
 func TestTombstonesAreReadInOrder(t *testing.T) {
 	t.Parallel()
 	s := newSpot(t, `
@@ -167,11 +170,13 @@ func TestTombstonesAreReadInOrder(t *testing.T) {
 	s.db.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() - primary_key_value * interval '1 minute'")
 	s.limit(500)
 	require.EqualValues(t, 500, s.pass(t).DeleteCount)
-	require.Equal(t, [][]string{{"1", "600", "600"}}, s.db.Rows("SELECT min(parent_id), max(parent_id), count(*) FROM children"))
+	require.Equal(t, [][]string{{"1", "600", "600"}},
+		s.db.Rows("SELECT min(parent_id), max(parent_id), count(*) FROM children"))
 }
 
-// heavyTables have one parent with 200,000 children and fifty with ten each. A trigger numbers the statements that
-// delete children and notes how many of which parent each took.
+// heavyTables have one parent with 200,000 children and fifty with ten each. A trigger
+// numbers the statements that delete children and notes how many of which parent each
+// took.
 const heavyTables = `
 CREATE TABLE parents (id bigint PRIMARY KEY);
 CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint);
@@ -189,11 +194,12 @@ BEGIN
 END $$;
 CREATE TRIGGER note_statement AFTER DELETE ON children REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION note_statement();`
 
-// testFairness deletes a heavy parent and right after it small ones. All of these must be clean before it, and
-// it must have had no more turns than they by then.
+// testFairness deletes a heavy parent and right after it small ones. All of these must be
+// clean before it, and it must have had no more turns than they by then.
 func testFairness(t *testing.T, p program) {
 	t.Helper()
-	s := p.site(t, pgtest.New(t).URL, onMain("", heavyTables, "").defining("children: [{table: parents, column: parent_id, on_delete: async_delete}]\n"))
+	s := p.site(t, pgtest.New(t).URL, onMain("", heavyTables,
+		"").defining("children: [{table: parents, column: parent_id, on_delete: async_delete}]\n"))
 	s.exec(t, "DELETE FROM parents WHERE id = 1")
 	s.exec(t, "DELETE FROM parents WHERE id > 1")
 
@@ -204,11 +210,15 @@ func testFairness(t *testing.T, p program) {
 	require.Zero(t, s.count(t, "SELECT count(*) FROM children"))
 	require.Equal(t, int64(200_500), s.count(t, "SELECT sum(children) FROM changes"), "children deleted")
 	const lastSmall = "(SELECT max(statement) FROM changes WHERE parent_id <> 1)"
-	require.Greater(t, s.count(t, "SELECT max(statement) FROM changes WHERE parent_id = 1"), s.count(t, "SELECT "+lastSmall),
+	require.Greater(t, s.count(t, "SELECT max(statement) FROM changes WHERE parent_id = 1"),
+		s.count(t, "SELECT "+lastSmall),
 		"the heavy parent's last statement comes after the small ones'")
 	early := s.count(t, "SELECT count(*) FROM changes WHERE parent_id = 1 AND statement < "+lastSmall)
 	small := s.count(t, "SELECT count(DISTINCT statement) FROM changes WHERE parent_id <> 1")
-	t.Logf("%d of the heavy parent's %d statements came before the last small one's", early, s.count(t, "SELECT count(*) FROM changes WHERE parent_id = 1"))
-	// A statement on small parents that runs into its timeout on a busy machine has had a turn, too, and is not counted.
-	require.LessOrEqual(t, early, small+3, "statements of the heavy parent before the last small one's: it has every second turn")
+	t.Logf("%d of the heavy parent's %d statements came before the last small one's", early,
+		s.count(t, "SELECT count(*) FROM changes WHERE parent_id = 1"))
+	// A statement on small parents that runs into its timeout on a busy machine has had a
+	// turn, too, and is not counted.
+	require.LessOrEqual(t, early, small+3,
+		"statements of the heavy parent before the last small one's: it has every second turn")
 }

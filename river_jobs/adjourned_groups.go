@@ -23,13 +23,14 @@ import (
 	"sexton/triggers"
 )
 
-// AdjournedGroupDeletion is the kind of the job that decides about groups whose period is over: it has them destroyed, or
-// restores them.
+// AdjournedGroupDeletion is the kind of the job that decides about groups whose period is
+// over: it has them destroyed, or restores them.
 const AdjournedGroupDeletion = "adjourned_group_deletion"
 
-// markedEarlier is the condition for rows that wake the job, in groups and in their schedules. A mark of today makes nothing
-// due yet: there are many of them, and a timer is set for their midnight. A period that gets shorter wakes no worker either:
-// the subscription finds out when it looks again, in 10 s at most.
+// markedEarlier is the condition for rows that wake the job, in groups and in their
+// schedules. A mark of today makes nothing due yet: there are many of them, and a timer
+// is set for their midnight. A period that gets shorter wakes no worker either: the
+// subscription finds out when it looks again, in 10 s at most.
 const markedEarlier = "NEW.%s < (pg_catalog.now() AT TIME ZONE 'UTC')::pg_catalog.date"
 
 // groupWakes are the tables whose rows are marked.
@@ -47,13 +48,14 @@ type AdjournedGroupDeletionArgs struct{}
 // Kind is frozen: it stands in the rows of running installations.
 func (AdjournedGroupDeletionArgs) Kind() string { return AdjournedGroupDeletion }
 
-// InsertOpts make the job unique while one is waiting or running. What goes wrong with a single group does not fail it; what
-// does is tried again with growing pauses.
+// InsertOpts make the job unique while one is waiting or running. What goes wrong with a
+// single group does not fail it; what does is tried again with growing pauses.
 func (AdjournedGroupDeletionArgs) InsertOpts() river.InsertOpts {
 	return once(AdjournedGroupDeletion, 25)
 }
 
-// longestRetry bounds River's pauses between failed passes: they grow to days, and the job that waits keeps out those of the ticks.
+// longestRetry bounds River's pauses between failed passes: they grow to days, and the
+// job that waits keeps out those of the ticks.
 const longestRetry = time.Hour
 
 func adjournedGroups(c *config.Config) kind[AdjournedGroupDeletionArgs] {
@@ -77,7 +79,8 @@ func adjournedGroups(c *config.Config) kind[AdjournedGroupDeletionArgs] {
 }
 
 func passAdjournedGroups(ctx context.Context, p *pass, _ AdjournedGroupDeletionArgs) (jobrun.Result, error) {
-	session, release, err := p.session(ctx, true) // A group that was reported as restored must be so after a crash of the server, too.
+	// A group that was reported as restored must be so after a crash of the server, too.
+	session, release, err := p.session(ctx, true)
 	if err != nil {
 		return jobrun.Result{}, err
 	}
@@ -94,7 +97,8 @@ func passAdjournedGroups(ctx context.Context, p *pass, _ AdjournedGroupDeletionA
 			case groupschedule.Restored:
 				item.InfoContext(ctx, "group_restored", "reason", d.Reason)
 			case groupschedule.Failed:
-				item.ErrorContext(ctx, "group_failed", "sqlstate", d.Fault.SQLState, "error", d.Fault.Message, "stack", d.Fault.Stack)
+				item.ErrorContext(ctx, "group_failed", "sqlstate", d.Fault.SQLState, "error", d.Fault.Message, "stack",
+					d.Fault.Stack)
 			default:
 				item.DebugContext(ctx, "group_passed_over", "outcome", string(d.Outcome))
 			}
@@ -123,11 +127,12 @@ func passAdjournedGroups(ctx context.Context, p *pass, _ AdjournedGroupDeletionA
 // GroupDestroy is the kind of the job that takes one group down.
 const GroupDestroy = "group_destroy"
 
-// MostGroups is how many groups one process destroys at the same time. Each takes its share of the server's time.
+// MostGroups is how many groups one process destroys at the same time. Each takes its
+// share of the server's time.
 const MostGroups = 2
 
-// GroupDestroyArgs name the group, and on whose behalf its destruction was asked for. What counts when it begins is who has
-// scheduled it then.
+// GroupDestroyArgs name the group, and on whose behalf its destruction was asked for.
+// What counts when it begins is who has scheduled it then.
 type GroupDestroyArgs struct {
 	GroupID dml.ID `json:"group_id"`
 	UserID  dml.ID `json:"user_id"`
@@ -149,7 +154,8 @@ func GroupsOf(c *config.Config) groupdelete.Groups {
 // Kind is frozen: it stands in the rows of running installations.
 func (GroupDestroyArgs) Kind() string { return GroupDestroy }
 
-// InsertOpts make the job unique while one is waiting or running. With River's pauses it is tried for some weeks.
+// InsertOpts make the job unique while one is waiting or running. With River's pauses it
+// is tried for some weeks.
 func (GroupDestroyArgs) InsertOpts() river.InsertOpts { return once(GroupDestroy, 25) }
 
 func groupDestroy(c *config.Config) kind[GroupDestroyArgs] {
@@ -167,15 +173,20 @@ func groupDestroy(c *config.Config) kind[GroupDestroyArgs] {
 			Summary:       "takes a group down in small steps: projects, sub-groups, memberships, the group",
 			DeletionTable: groupschedule.Table,
 		},
-		// The time of a job is longer than a run's, and shorter than that after which its worker is taken for dead.
+		// The time of a job is longer than a run's, and shorter than that after which its
+		// worker is taken for dead.
 		bounds: func(args GroupDestroyArgs) bounds {
-			return bounds{lease: groupdelete.LeaseKey(args.GroupID), ttl: groupdelete.LeaseTTL, timeout: groupdelete.LeaseTTL + longer(c)}
+			return bounds{
+				lease: groupdelete.LeaseKey(args.GroupID), ttl: groupdelete.LeaseTTL,
+				timeout: groupdelete.LeaseTTL + longer(c),
+			}
 		},
 		pass: passGroupDestroy,
 	}
 }
 
-// passGroupDestroy runs once under the lease of the group. A group that something stands in the way of is an error.
+// passGroupDestroy runs once under the lease of the group. A group that something stands
+// in the way of is an error.
 func passGroupDestroy(ctx context.Context, p *pass, args GroupDestroyArgs) (jobrun.Result, error) {
 	stats, err := destroyGroup(ctx, p, args)
 	if stats == nil {
@@ -209,7 +220,8 @@ func groupResult(stats *groupdelete.Stats) jobrun.Result {
 	return result
 }
 
-// dueAt is when the period of a job's group was over. A deletion that was asked for at once begins with its job.
+// dueAt is when the period of a job's group was over. A deletion that was asked for at
+// once begins with its job.
 func dueAt(job *rivertype.JobRow) time.Time {
 	var told struct {
 		DueAt time.Time `json:"due_at"`
@@ -227,7 +239,8 @@ func destroyGroup(ctx context.Context, p *pass, args GroupDestroyArgs) (*groupde
 		return nil, err
 	}
 	defer release()
-	plan, problems, err := groupdelete.Resolve(ctx, session.Conn, p.db.Names, GroupsOf(p.Config), p.Config.Has(migrate.GhostUsers))
+	plan, problems, err := groupdelete.Resolve(ctx, session.Conn, p.db.Names, GroupsOf(p.Config),
+		p.Config.Has(migrate.GhostUsers))
 	if err == nil {
 		err = problems.Err()
 	}
@@ -255,7 +268,10 @@ func destroyGroup(ctx context.Context, p *pass, args GroupDestroyArgs) (*groupde
 		stats.Latency.Add(time.Since(dueAt(p.job)))
 	}
 	log := p.log.With("group_id", args.GroupID, "user_id", args.UserID)
-	attributes := []any{"outcome", string(stats.Outcome), "groups", stats.Groups, "projects", stats.Projects, "done", stats.Done, "total", stats.Total}
+	attributes := []any{
+		"outcome", string(stats.Outcome), "groups", stats.Groups, "projects", stats.Projects, "done",
+		stats.Done, "total", stats.Total,
+	}
 	switch {
 	case err != nil: // It is logged as that of the whole run.
 	case stats.Outcome == groupdelete.Stuck:

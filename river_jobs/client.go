@@ -25,23 +25,26 @@ import (
 )
 
 const (
-	// maxJobTime bounds every kind, besides the time of long statements; longer work commits what it has and goes on in a successor.
+	// maxJobTime bounds every kind, besides the time of long statements; longer work
+	// commits what it has and goes on in a successor.
 	maxJobTime = 60 * time.Second
-	// slowNetwork is the time that round trips of a second add to a pass: a hundred of them prepare its first statements, bind
-	// definitions, and record how it ended.
+	// slowNetwork is the time that round trips of a second add to a pass: a hundred of
+	// them prepare its first statements, bind definitions, and record how it ended.
 	slowNetwork = 90 * time.Second
-	// fetchCooldown is short because River drops the notifications of a second insert within it, which would
-	// then wait for the poll.
+	// fetchCooldown is short because River drops the notifications of a second insert
+	// within it, which would then wait for the poll.
 	fetchCooldown = 2 * time.Millisecond
-	// fetchPoll may be long: the driver looks for waiting jobs every 2 s. If that query fails, they wait for the poll. Behind a
-	// transaction pooler no notification arrives, and River polls as subscriptions do.
+	// fetchPoll may be long: the driver looks for waiting jobs every 2 s. If that query
+	// fails, they wait for the poll. Behind a transaction pooler no notification arrives,
+	// and River polls as subscriptions do.
 	fetchPoll, pooledFetchPoll = 30 * time.Second, time.Second
 	// softStop is how long running jobs may take to end once River is told to stop.
 	softStop = 8 * time.Second
 )
 
-// NewClient returns River's client for one process, with one queue per kind. The id is the one that the
-// process's heartbeat is known by. Of inserted jobs the client hears by the ear of the jobs database.
+// NewClient returns River's client for one process, with one queue per kind. The id is
+// the one that the process's heartbeat is known by. Of inserted jobs the client hears by
+// the ear of the jobs database.
 func NewClient(deps Deps, id string, ears ...*listen.Ear) (*river.Client[pgx.Tx], error) {
 	reindex, err := deps.Config.Jobs.Reindex.Parse()
 	if err != nil {
@@ -55,7 +58,10 @@ func NewClient(deps Deps, id string, ears ...*listen.Ear) (*river.Client[pgx.Tx]
 	}
 	for _, job := range Jobs(deps.Config) {
 		workers := cmp.Or(job.MaxWorkers, deps.Config.Jobs.MaxWorkers)
-		queues[job.Queue] = river.QueueConfig{MaxWorkers: workers, FetchCooldown: fetchCooldown, FetchPollInterval: poll}
+		queues[job.Queue] = river.QueueConfig{
+			MaxWorkers: workers, FetchCooldown: fetchCooldown,
+			FetchPollInterval: poll,
+		}
 	}
 	ticks, err := Ticks(deps.Config)
 	if err != nil {
@@ -79,11 +85,12 @@ func NewClient(deps Deps, id string, ears ...*listen.Ear) (*river.Client[pgx.Tx]
 		Schema: pgcatalog.Schema,
 		Logger: log,
 		Queues: queues, Workers: workers,
-		// A client sends one notification about its inserts within this time and drops the others, while a job
-		// may have a successor within milliseconds.
+		// A client sends one notification about its inserts within this time and drops
+		// the others, while a job may have a successor within milliseconds.
 		FetchCooldown: river.FetchCooldownMin,
 		JobTimeout:    maxJobTime + longer(deps.Config),
-		// The heartbeat gives a dead client's jobs back within seconds; this is only its floor.
+		// The heartbeat gives a dead client's jobs back within seconds; this is only its
+		// floor.
 		RescueStuckJobsAfter:        2 * (maxJobTime + longer(deps.Config) + slowNetwork),
 		CompletedJobRetentionPeriod: 2 * time.Hour,
 		ErrorHandler:                failures{log},
@@ -107,7 +114,9 @@ func (d Deps) middleware() []rivertype.Middleware {
 
 // working tells of each job that this process works on.
 func (d Deps) working() rivertype.Middleware {
-	return river.WorkerMiddlewareFunc(func(ctx context.Context, job *rivertype.JobRow, work func(context.Context) error) error {
+	return river.WorkerMiddlewareFunc(func(ctx context.Context, job *rivertype.JobRow,
+		work func(context.Context) error,
+	) error {
 		if d.Working != nil {
 			defer d.Working(job.ID)()
 		}
@@ -116,7 +125,8 @@ func (d Deps) working() rivertype.Middleware {
 	})
 }
 
-// failures logs errors of jobs that have no line in the log yet: of all that is not the pass itself.
+// failures logs errors of jobs that have no line in the log yet: of all that is not the
+// pass itself.
 type failures struct{ log *slog.Logger }
 
 func (f failures) HandleError(ctx context.Context, job *rivertype.JobRow, err error) *river.ErrorHandlerResult {
@@ -131,7 +141,8 @@ func (failures) HandlePanic(context.Context, *rivertype.JobRow, any, string) *ri
 	return nil
 }
 
-// reticent leaves out what River says of a failed job, at level info, beside the line that the failure has.
+// reticent leaves out what River says of a failed job, at level info, beside the line
+// that the failure has.
 type reticent struct{ slog.Handler }
 
 func (h reticent) WithAttrs(attrs []slog.Attr) slog.Handler {

@@ -26,7 +26,8 @@ import (
 // everyJob are the jobs with all components enabled.
 func everyJob(t *testing.T) []Job {
 	c := configuration(t, "SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_PLACEHOLDER_USERS__ENABLED=true",
-		"SEXTON_ADJOURNED_GROUPS__ENABLED=true", "SEXTON_EXTERNAL_DIFFS__ENABLED=true", "SEXTON_RETENTION__ENABLED=true")
+		"SEXTON_ADJOURNED_GROUPS__ENABLED=true", "SEXTON_EXTERNAL_DIFFS__ENABLED=true",
+		"SEXTON_RETENTION__ENABLED=true")
 	jobs := Jobs(c)
 	require.Len(t, jobs, 9)
 	return jobs
@@ -75,7 +76,8 @@ func TestReferenceHasEachStatistic(t *testing.T) {
 	text := readReference(t)
 	statistics := map[string]any{
 		LooseForeignKeys: loosefk.Stats{}, GhostUsers: ghostuser.Stats{}, PlaceholderCleanup: placeholder.Stats{},
-		DeletePlaceholder: placeholder.Verdict{}, AdjournedGroupDeletion: groupschedule.Stats{}, GroupDestroy: groupdelete.Stats{},
+		DeletePlaceholder: placeholder.Verdict{}, AdjournedGroupDeletion: groupschedule.Stats{},
+		GroupDestroy:          groupdelete.Stats{},
 		ScheduleExternalDiffs: scheduleStats{}, MigrateExternalDiff: moveStats{}, RetentionCleanup: retention.Stats{},
 	}
 	jobs := everyJob(t)
@@ -83,8 +85,10 @@ func TestReferenceHasEachStatistic(t *testing.T) {
 	require.NotEmpty(t, common)
 	for _, job := range jobs {
 		require.Contains(t, statistics, job.Kind, "the statistics of %s are not checked", job.Kind)
-		want := slices.DeleteFunc(jsonKeys(reflect.TypeOf(statistics[job.Kind]), ""), func(key string) bool { return slices.Contains(common, key) })
-		require.ElementsMatch(t, want, named(text.section(t, job.Kind).list("Statistics")), "statistics of %s", job.Kind)
+		want := slices.DeleteFunc(jsonKeys(reflect.TypeOf(statistics[job.Kind]), ""),
+			func(key string) bool { return slices.Contains(common, key) })
+		require.ElementsMatch(t, want, named(text.section(t, job.Kind).list("Statistics")), "statistics of %s",
+			job.Kind)
 	}
 	require.ElementsMatch(t, jsonKeys(reflect.TypeFor[jobrun.Report](), ""), named(text.list("Keys of a report")))
 	require.ElementsMatch(t, jsonKeys(reflect.TypeFor[batch.FaultCounts](), ""), named(text.list("Keys of an error")))
@@ -111,7 +115,8 @@ func TestReferenceHasTheEventsOfTheOutbox(t *testing.T) {
 				keys, _, _ := strings.Cut(event[2], ":")
 				// Not every job that writes an event knows all of its keys.
 				require.NotEmpty(t, coded(keys), event[1])
-				require.Subset(t, payloads[event[1]], coded(keys), "keys of %s in docs/sql.md and in the page of its job", event[1])
+				require.Subset(t, payloads[event[1]], coded(keys),
+					"keys of %s in docs/sql.md and in the page of its job", event[1])
 				told++
 			}
 		}
@@ -119,7 +124,8 @@ func TestReferenceHasTheEventsOfTheOutbox(t *testing.T) {
 	require.GreaterOrEqual(t, told, 5)
 }
 
-// jsonKeys are the keys of a type's JSON object, with those of objects in it behind a dot. Errors are described once for all.
+// jsonKeys are the keys of a type's JSON object, with those of objects in it behind a
+// dot. Errors are described once for all.
 func jsonKeys(of reflect.Type, prefix string) []string {
 	var found []string
 	for field := range of.Fields() {
@@ -139,7 +145,8 @@ func jsonKeys(of reflect.Type, prefix string) []string {
 			}
 			inner = inner.Elem()
 		}
-		if inner.Kind() == reflect.Struct && inner != reflect.TypeFor[batch.FaultCounts]() && inner != reflect.TypeFor[time.Time]() {
+		if inner.Kind() == reflect.Struct && inner != reflect.TypeFor[batch.FaultCounts]() &&
+			inner != reflect.TypeFor[time.Time]() {
 			found = append(found, jsonKeys(inner, prefix+name+dot)...)
 		}
 	}
@@ -151,7 +158,10 @@ type reference string
 
 func readReference(t *testing.T) reference {
 	var text strings.Builder
-	for _, name := range []string{"jobs", "loose-foreign-keys", "users", "placeholder-users", "groups", "external-diffs", "retention"} {
+	for _, name := range []string{
+		"jobs", "loose-foreign-keys", "users", "placeholder-users", "groups",
+		"external-diffs", "retention",
+	} {
 		text.Write(pgtest.Must(os.ReadFile("../docs/" + name + ".md"))(t))
 		text.WriteString("\n## \n")
 	}
@@ -186,7 +196,8 @@ func (r reference) table(title string) [][]string {
 	return rows
 }
 
-// list are the items of the list with this title, each with its name and what is said of it.
+// list are the items of the list with this title, each with its name and what is said of
+// it.
 func (r reference) list(title string) [][]string {
 	_, rest, found := strings.Cut(string(r), "\n"+title+":\n\n")
 	if !found {

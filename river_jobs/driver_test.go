@@ -15,7 +15,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// Whoever may connect may notify. None of it pauses a queue, cancels a job or moves the leader.
+// Whoever may connect may notify. None of it pauses a queue, cancels a job or moves the
+// leader.
 func TestForgedNotificationsChangeNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -51,7 +52,8 @@ func TestForgedNotificationsChangeNothing(t *testing.T) {
 	require.Equal(t, leader, b.db.Rows("SELECT leader_id, elected_at FROM sexton.river_leader"))
 }
 
-// River UI cancels as any client does: by a mark on the job's row, and a notification that is not believed. The next reading of the queues stops the job.
+// River UI cancels as any client does: by a mark on the job's row, and a notification
+// that is not believed. The next reading of the queues stops the job.
 func TestAJobCancelledElsewhereStops(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -74,7 +76,8 @@ func TestAJobCancelledElsewhereStops(t *testing.T) {
 	pgtest.Must(other.JobCancel(t.Context(), id))(t)
 	state("cancelled")
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.leases WHERE expires_at > now()"))
-	require.Equal(t, [][]string{{"f", "t"}}, b.db.Rows("SELECT outcome = 'running', ended_at IS NOT NULL FROM sexton.runs"))
+	require.Equal(t, [][]string{{"f", "t"}},
+		b.db.Rows("SELECT outcome = 'running', ended_at IS NOT NULL FROM sexton.runs"))
 	require.EqualValues(t, 1, b.db.Pending(t))
 
 	require.NoError(t, blocker.Rollback(t.Context()))
@@ -87,7 +90,8 @@ func TestAJobCancelledElsewhereStops(t *testing.T) {
 
 func newListener(t *testing.T, b bundle, queues ...string) (*driver, *listener) {
 	on := &driver{
-		Driver: riverpgxv5.New(b.db.Connected.Pool), jobs: b.db.Connected, look: dbsqlc.QueueLooksParams{Queues: queues}, log: slog.New(slog.NewTextHandler(b.log, nil)),
+		Driver: riverpgxv5.New(b.db.Connected.Pool), jobs: b.db.Connected,
+		look: dbsqlc.QueueLooksParams{Queues: queues}, log: slog.New(slog.NewTextHandler(b.log, nil)),
 		inserted: make(chan string, 1),
 	}
 	heard, ok := on.GetListener(&riverdriver.GetListenenerParams{Schema: "sexton"}).(*listener)
@@ -110,19 +114,26 @@ func TestPausesAreReadFromTheQueues(t *testing.T) {
 
 	b.db.Exec("INSERT INTO sexton.river_queue (name, updated_at, paused_at) VALUES ('a', now(), now())")
 	both := []string{next(), next()}
-	require.ElementsMatch(t, []string{`river_control{"action":"pause","queue":"a"}`, `river_control{"action":"resume","queue":"b"}`}, both)
+	require.ElementsMatch(t, []string{
+		`river_control{"action":"pause","queue":"a"}`,
+		`river_control{"action":"resume","queue":"b"}`,
+	}, both)
 
 	on.hear(`{"queue":"b"}`)
 	on.hear(`{"queue":"b"}`) // There is no room for it.
 	require.Equal(t, `river_insert{"queue":"b"}`, next())
 
 	b.db.Exec("INSERT INTO sexton.river_job (kind, args, queue, max_attempts, scheduled_at) SELECT 'x', '{}', queue, 1, now() FROM unnest('{a,b,c}'::text[]) AS queue")
-	require.ElementsMatch(t, append(both, `river_insert{"queue":"b"}`), []string{next(), next(), next()}, "a job waits whose notification was lost")
+	require.ElementsMatch(t, append(both, `river_insert{"queue":"b"}`), []string{next(), next(), next()},
+		"a job waits whose notification was lost")
 	b.db.Exec("UPDATE sexton.river_job SET scheduled_at = now() + interval '1 hour'")
 
 	b.db.Exec("UPDATE sexton.river_queue SET paused_at = NULL; UPDATE sexton.river_leader SET elected_at = now() - interval '2 hours', expires_at = now() - interval '1 hour'")
 	both = []string{next(), next()}
-	require.Equal(t, []string{`river_control{"action":"resume","queue":"*"}`, `river_leadership{"action":"resigned","leader_id":""}`}, both, "without a leader")
+	require.Equal(t, []string{
+		`river_control{"action":"resume","queue":"*"}`,
+		`river_leadership{"action":"resigned","leader_id":""}`,
+	}, both, "without a leader")
 
 	b.db.Exec(`UPDATE sexton.river_job SET id = 7, state = 'running', attempt = 1, attempted_at = now(), metadata = '{"cancel_attempted_at": "2026-01-01"}' WHERE queue = 'a'`)
 	require.Equal(t, `river_control{"action":"cancel","queue":"a","job_id":7}`, next())
@@ -136,8 +147,9 @@ func TestPausesAreReadFromTheQueues(t *testing.T) {
 	require.Equal(t, "river_insert{}", next(), "what River inserts is heard although that fails")
 }
 
-// River's client inserts jobs that need not be unique while they wait for their next attempt. Of equal ones whose time has come one is left, and
-// none of them keeps another job waiting, not even where they must be unique once they are discarded.
+// River's client inserts jobs that need not be unique while they wait for their next
+// attempt. Of equal ones whose time has come one is left, and none of them keeps another
+// job waiting, not even where they must be unique once they are discarded.
 func TestOneJobInTheWayStopsNoOther(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -168,7 +180,8 @@ func TestOneJobInTheWayStopsNoOther(t *testing.T) {
 	}, b.db.Rows("SELECT queue, state, count(*) FROM sexton.river_job GROUP BY queue, state ORDER BY queue"))
 }
 
-// What River believes of a notification, and how its listener is used, are no promise of River's.
+// What River believes of a notification, and how its listener is used, are no promise of
+// River's.
 func TestDriverIsTheOneThatWasRead(t *testing.T) {
 	t.Parallel()
 	file := pgtest.Must(os.ReadFile("../go.mod"))(t)

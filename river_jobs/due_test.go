@@ -52,7 +52,8 @@ func TestBackOffHoldsForRowsFromTheFuture(t *testing.T) {
 	require.InDelta(t, 1800, b.due(t, GhostUsers).In.Seconds(), 60, "the first look has changed nothing")
 }
 
-// Removed tombstones are rechecked once they are old enough, and then every half minute while something holds them.
+// Removed tombstones are rechecked once they are old enough, and then every half minute
+// while something holds them.
 func TestRemovedTombstonesAreDueForARecheck(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -101,7 +102,8 @@ func TestDueDoesNotReadTheQueue(t *testing.T) {
 	require.Empty(t, read(), "rows read with 20,000 due as well")
 }
 
-// setupTwo adds the database ci to a bundle, with builds of main's parents and with artifacts of builds. The jobs are in main.
+// setupTwo adds the database ci to a bundle, with builds of main's parents and with
+// artifacts of builds. The jobs are in main.
 func setupTwo(t *testing.T) (b bundle, ci *dbtest.DB) {
 	b = setup(t)
 	ci = dbtest.New(t)
@@ -153,13 +155,15 @@ func TestWorkersOfTwoDatabases(t *testing.T) {
 	require.Equal(t, [][]string{{"ci", "1"}, {"main", "1"}},
 		b.db.Rows("SELECT database, stats ->> 'processed' FROM sexton.runs WHERE changed ORDER BY database"))
 	require.Equal(t, [][]string{{LooseForeignKeysLease("ci")}, {LooseForeignKeysLease("main")}},
-		ci.Rows("SELECT DISTINCT key FROM sexton.fences ORDER BY key"), "both subscriptions write here, each behind a fence")
+		ci.Rows("SELECT DISTINCT key FROM sexton.fences ORDER BY key"),
+		"both subscriptions write here, each behind a fence")
 	require.Equal(t, [][]string{{LooseForeignKeysLease("main")}}, b.db.Rows("SELECT DISTINCT key FROM sexton.fences"))
 }
 
 // nowhere is a database that refuses connections.
 func nowhere(t *testing.T) database.Database {
-	db, err := database.Open(t.Context(), "ci", "postgres:///ci?host="+t.TempDir(), "", pgcatalog.Names{Tracked: "public"}, 2)
+	db, err := database.Open(t.Context(), "ci", "postgres:///ci?host="+t.TempDir(), "",
+		pgcatalog.Names{Tracked: "public"}, 2)
 	require.True(t, database.Lost(err))
 	t.Cleanup(db.Pool.Close)
 	return db
@@ -196,7 +200,8 @@ func TestTicksTakeTurns(t *testing.T) {
 	epoch := time.Unix(0, 0).UTC()
 	for i, tick := range ticks {
 		require.Equal(t, deps.Databases[i].Name, tick.Database)
-		require.Equal(t, epoch.Add(time.Duration(i+2)*time.Minute), tick.Schedule.Next(epoch.Add(time.Duration(i)*time.Minute)))
+		require.Equal(t, epoch.Add(time.Duration(i+2)*time.Minute),
+			tick.Schedule.Next(epoch.Add(time.Duration(i)*time.Minute)))
 	}
 	require.Len(t, ticks, 2)
 }

@@ -25,14 +25,17 @@ func TestJobsHaveTheServersTimes(t *testing.T) {
 	b := setup(t)
 	on := &driver{Driver: riverpgxv5.New(b.db.Connected.Pool), jobs: b.db.Connected, client: "own", ticker: &ticker{}}
 	minutes := func(sql string) int64 {
-		return pgtest.Scalar[int64](t, b.db.Database, "SELECT round(extract(epoch FROM "+sql+" - now()) / 60)::bigint FROM sexton.river_job")
+		return pgtest.Scalar[int64](t, b.db.Database, "SELECT round(extract(epoch FROM "+sql+
+			" - now()) / 60)::bigint FROM sexton.river_job")
 	}
 	b.db.Exec("INSERT INTO sexton.river_job (kind, args, queue, max_attempts, state, attempted_at, attempted_by) VALUES ('x', '{}', 'x', 5, 'running', now(), '{own}')")
 	id := pgtest.Scalar[int64](t, b.db.Database, "SELECT id FROM sexton.river_job")
 	byWorker := time.Now().Add(5 * time.Minute)
 	pgtest.Must(on.GetExecutor().JobSetStateIfRunningMany(t.Context(), &riverdriver.JobSetStateIfRunningManyParams{
-		ID: []int64{id}, Attempt: []*int{nil}, ErrData: [][]byte{nil}, FinalizedAt: []*time.Time{nil}, MetadataDoMerge: []bool{false},
-		MetadataUpdates: [][]byte{nil}, ScheduledAt: []*time.Time{&byWorker}, Schema: "sexton", State: []rivertype.JobState{rivertype.JobStateScheduled},
+		ID: []int64{id}, Attempt: []*int{nil}, ErrData: [][]byte{nil}, FinalizedAt: []*time.Time{nil},
+		MetadataDoMerge: []bool{false},
+		MetadataUpdates: [][]byte{nil}, ScheduledAt: []*time.Time{&byWorker}, Schema: "sexton",
+		State: []rivertype.JobState{rivertype.JobStateScheduled},
 	}))(t)
 	require.EqualValues(t, 5, minutes("scheduled_at"))
 
@@ -40,7 +43,8 @@ func TestJobsHaveTheServersTimes(t *testing.T) {
 		tx := pgtest.Must(on.GetExecutor().Begin(t.Context()))(t)
 		defer func() { require.NoError(t, tx.Commit(t.Context())) }()
 		ahead := time.Now().Add(time.Hour)
-		moved := pgtest.Must(tx.JobSchedule(t.Context(), &riverdriver.JobScheduleParams{Max: 10, Now: &ahead, Schema: "sexton"}))(t)
+		moved := pgtest.Must(tx.JobSchedule(t.Context(),
+			&riverdriver.JobScheduleParams{Max: 10, Now: &ahead, Schema: "sexton"}))(t)
 		return len(moved)
 	}
 	require.Zero(t, schedule(), "it is not due by the server's clock")
@@ -55,9 +59,13 @@ func TestJobsHaveTheServersTimes(t *testing.T) {
 	ctx := t.Context()
 	insert := func(tx riverdriver.ExecutorTx, at *time.Time) {
 		b.db.Exec("DELETE FROM sexton.river_job")
-		pgtest.Must(tx.JobInsertFastMany(ctx, &riverdriver.JobInsertFastManyParams{Schema: "sexton", Jobs: []*riverdriver.JobInsertFastParams{{
-			EncodedArgs: []byte("{}"), Kind: "x", MaxAttempts: 1, Priority: 1, Queue: "x", ScheduledAt: at, State: rivertype.JobStateAvailable, Tags: []string{},
-		}}}))(t)
+		pgtest.Must(tx.JobInsertFastMany(ctx, &riverdriver.JobInsertFastManyParams{
+			Schema: "sexton",
+			Jobs: []*riverdriver.JobInsertFastParams{{
+				EncodedArgs: []byte("{}"), Kind: "x", MaxAttempts: 1, Priority: 1, Queue: "x", ScheduledAt: at,
+				State: rivertype.JobStateAvailable, Tags: []string{},
+			}},
+		}))(t)
 		require.NoError(t, tx.Commit(ctx))
 	}
 	insert(pgtest.Must(on.GetExecutor().Begin(ctx))(t), &byWorker)
@@ -66,7 +74,8 @@ func TestJobsHaveTheServersTimes(t *testing.T) {
 	require.Zero(t, minutes("scheduled_at"), "as all else that is inserted")
 }
 
-// A job ends itself, and River ends it once more: also one that was taken from its worker meanwhile, which another one works on.
+// A job ends itself, and River ends it once more: also one that was taken from its worker
+// meanwhile, which another one works on.
 func TestRiverEndsNoJobThatEndsItself(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -79,9 +88,11 @@ func TestRiverEndsNoJobThatEndsItself(t *testing.T) {
 	end := func(on riverdriver.Executor, states map[int64]rivertype.JobState, want ...int64) {
 		params := &riverdriver.JobSetStateIfRunningManyParams{Schema: "sexton"}
 		for id, state := range states {
-			params.ID, params.State, params.Attempt, params.ErrData = append(params.ID, id), append(params.State, state), append(params.Attempt, nil), append(params.ErrData, nil)
+			params.ID, params.State, params.Attempt, params.ErrData = append(params.ID, id),
+				append(params.State, state), append(params.Attempt, nil), append(params.ErrData, nil)
 			params.FinalizedAt, params.ScheduledAt = append(params.FinalizedAt, &now), append(params.ScheduledAt, nil)
-			params.MetadataDoMerge, params.MetadataUpdates = append(params.MetadataDoMerge, true), append(params.MetadataUpdates, []byte(`{"output": 1}`))
+			params.MetadataDoMerge, params.MetadataUpdates = append(params.MetadataDoMerge, true),
+				append(params.MetadataUpdates, []byte(`{"output": 1}`))
 		}
 		rows := pgtest.Must(on.JobSetStateIfRunningMany(ctx, params))(t)
 		found := []int64{}
@@ -92,7 +103,8 @@ func TestRiverEndsNoJobThatEndsItself(t *testing.T) {
 		require.ElementsMatch(t, want, found)
 	}
 	versions := func() string {
-		return pgtest.Scalar[string](t, b.db.Database, "SELECT string_agg(xmin::text || ctid::text, ' ' ORDER BY id) FROM sexton.river_job WHERE id < $1", ids[2])
+		return pgtest.Scalar[string](t, b.db.Database,
+			"SELECT string_agg(xmin::text || ctid::text, ' ' ORDER BY id) FROM sexton.river_job WHERE id < $1", ids[2])
 	}
 	completed := func(ids ...int64) map[int64]rivertype.JobState {
 		states := map[int64]rivertype.JobState{}
@@ -111,7 +123,8 @@ func TestRiverEndsNoJobThatEndsItself(t *testing.T) {
 	end(on.GetExecutor(), completed(ids[0]), ids[0])
 	end(on.GetExecutor(), completed(ids[1]))
 	after := b.db.Connected.Pool.Stat().AcquireCount()
-	require.Equal(t, acquired, after, "River needs no connection: its own would keep one from a pass that comes meanwhile")
+	require.Equal(t, acquired, after,
+		"River needs no connection: its own would keep one from a pass that comes meanwhile")
 	require.Equal(t, before, versions())
 
 	itself()
@@ -120,11 +133,12 @@ func TestRiverEndsNoJobThatEndsItself(t *testing.T) {
 	beside[ids[2]], beside[ids[3]] = rivertype.JobStateDiscarded, rivertype.JobStateRetryable
 	end(on.GetExecutor(), beside, ids[0], ids[2])
 	require.Equal(t, before, versions())
-	require.Equal(t, [][]string{{"completed"}, {"running"}, {"discarded"}, {"running"}}, b.db.Rows("SELECT state::text FROM sexton.river_job ORDER BY id"))
+	require.Equal(t, [][]string{{"completed"}, {"running"}, {"discarded"}, {"running"}},
+		b.db.Rows("SELECT state::text FROM sexton.river_job ORDER BY id"))
 }
 
-// TestEverySuccessorIsAnnounced has a job followed by successors at once. Where River leaves out one
-// notification, that successor waits for the next poll, a second later.
+// TestEverySuccessorIsAnnounced has a job followed by successors at once. Where River
+// leaves out one notification, that successor waits for the next poll, a second later.
 func TestEverySuccessorIsAnnounced(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -141,7 +155,8 @@ func TestEverySuccessorIsAnnounced(t *testing.T) {
 		require.NoError(t, err, "notification of job %d", i+1)
 		// River's shortest interval between notifications, with a margin.
 		inserted := pgtest.Scalar[time.Time](t, b.db.Database, "SELECT clock_timestamp()")
-		pgtest.Await(t, b.db.Database, "the next millisecond", "SELECT clock_timestamp() > $1::timestamptz + interval '3 ms'", inserted)
+		pgtest.Await(t, b.db.Database, "the next millisecond",
+			"SELECT clock_timestamp() > $1::timestamptz + interval '3 ms'", inserted)
 		id := pgtest.Scalar[int64](t, b.db.Database, `
 			UPDATE sexton.river_job SET state = 'running', attempt = 1, attempted_at = now(), attempted_by = '{this client}'
 			WHERE state = 'available' RETURNING id`)
@@ -195,7 +210,8 @@ func TestWorkerDoesNotReadOneKeyAsAnother(t *testing.T) {
 	require.Empty(t, b.db.Rows("SELECT FROM children WHERE parent_id = 1"))
 }
 
-// Neither waits for the other: the worker goes on by the new name at once, and the triggers can be renewed while tombstones wait.
+// Neither waits for the other: the worker goes on by the new name at once, and the
+// triggers can be renewed while tombstones wait.
 func TestWorkerFollowsARenamedKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -211,7 +227,8 @@ func TestWorkerFollowsARenamedKey(t *testing.T) {
 	require.Empty(t, b.db.Rows("SELECT FROM children"))
 }
 
-// A worker that goes on with earlier definitions after the triggers were installed for others looks again.
+// A worker that goes on with earlier definitions after the triggers were installed for
+// others looks again.
 func TestWorkerNoticesThatTriggersRecordAnotherKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -20,8 +20,8 @@ import (
 	"sexton/triggers"
 )
 
-// ScheduleExternalDiffs is the kind of the job that searches for diffs to be moved out of the database, and removes the objects of
-// deleted ones.
+// ScheduleExternalDiffs is the kind of the job that searches for diffs to be moved out of
+// the database, and removes the objects of deleted ones.
 const ScheduleExternalDiffs = "schedule_migrate_external_diffs"
 
 const (
@@ -40,7 +40,8 @@ type ScheduleExternalDiffsArgs struct{}
 // Kind is frozen: it stands in the rows of running installations.
 func (ScheduleExternalDiffsArgs) Kind() string { return ScheduleExternalDiffs }
 
-// InsertOpts make the job unique while one is waiting or running. It is tried once: the next tick or wake-up is the retry.
+// InsertOpts make the job unique while one is waiting or running. It is tried once: the
+// next tick or wake-up is the retry.
 func (ScheduleExternalDiffsArgs) InsertOpts() river.InsertOpts { return once(ScheduleExternalDiffs, 1) }
 
 func scheduleDiffs(c *config.Config) kind[ScheduleExternalDiffsArgs] {
@@ -61,14 +62,16 @@ func scheduleDiffs(c *config.Config) kind[ScheduleExternalDiffsArgs] {
 	}
 }
 
-// externalDiffsWakes are an object to be removed and, where all diffs are moved, a diff that comes to be one with files. One becomes
-// outdated by the passing of time or by a newer version. Neither wakes the job: its id is lower than those looked at already, and
+// externalDiffsWakes are an object to be removed and, where all diffs are moved, a diff
+// that comes to be one with files. One becomes outdated by the passing of time or by a
+// newer version. Neither wakes the job: its id is lower than those looked at already, and
 // only the next round, of a tick, finds it.
 func externalDiffsWakes(c *config.Config) []triggers.Wake {
 	wakes := []triggers.Wake{{Schema: pgcatalog.Schema, Table: extdiff.RemovalTable}}
 	if c.ExternalDiffs.When == config.DiffRule(extdiff.Always) {
 		wakes = append(wakes, triggers.Wake{
-			Table: extdiff.Table, Due: "NEW.files_count > 0 AND (NOT NEW.stored_externally OR NEW.stored_externally IS NULL)",
+			Table: extdiff.Table,
+			Due:   "NEW.files_count > 0 AND (NOT NEW.stored_externally OR NEW.stored_externally IS NULL)",
 		})
 	}
 	return wakes
@@ -76,15 +79,19 @@ func externalDiffsWakes(c *config.Config) []triggers.Wake {
 
 func diffRule(c *config.Config) extdiff.Rule { return extdiff.Rule(c.ExternalDiffs.When) }
 
-// externalDiffsDue is the kind's predicate: whether there is a diff that the next pass would find, or an object to be removed now, and in how
-// long the next deferred removal is due. It reports false while the queue is paused and after the tick's limit was reached.
+// externalDiffsDue is the kind's predicate: whether there is a diff that the next pass
+// would find, or an object to be removed now, and in how long the next deferred removal
+// is due. It reports false while the queue is paused and after the tick's limit was
+// reached.
 func externalDiffsDue(ctx context.Context, on listen.Querier, deps Deps) (listen.Due, error) {
 	db := deps.jobsDB()
 	var due listen.Due
 	var barred bool
 	var seconds float64
-	sql := "SELECT " + extdiff.RemovalDueSQL + " OR " + diffRule(deps.Config).DueSQL() + ", " + barredSQL + ", " + extdiff.NextRemovalSQL
-	if err := on.QueryRow(ctx, db.Names.Render(sql), ScheduleExternalDiffs, db.Name).Scan(&due.Now, &barred, &seconds); err != nil {
+	sql := "SELECT " + extdiff.RemovalDueSQL + " OR " + diffRule(deps.Config).DueSQL() + ", " + barredSQL + ", " +
+		extdiff.NextRemovalSQL
+	if err := on.QueryRow(ctx, db.Names.Render(sql), ScheduleExternalDiffs, db.Name).Scan(&due.Now, &barred,
+		&seconds); err != nil {
 		return listen.Due{}, fmt.Errorf("search for due diffs: %w", err)
 	}
 	due.Now = due.Now && !barred
@@ -99,12 +106,14 @@ func (d Deps) useDiffs(ctx context.Context, do func(*extdiff.Engine) error) erro
 	}, do)
 }
 
-// OpenDiffStore opens the configured store of diffs. The error is a *blobstore.AccessError.
+// OpenDiffStore opens the configured store of diffs. The error is a
+// *blobstore.AccessError.
 func OpenDiffStore(ctx context.Context, c *config.Config) (*blobstore.Store, error) {
 	return blobstore.Open(ctx, string(c.ExternalDiffs.Bucket), blobstore.Options{Key: "external_diffs.bucket"})
 }
 
-// OpenDiffs returns an engine that moves diffs to the configured store. The error is a *blobstore.AccessError.
+// OpenDiffs returns an engine that moves diffs to the configured store. The error is a
+// *blobstore.AccessError.
 func OpenDiffs(ctx context.Context, c *config.Config, db database.Database, holder string) (*extdiff.Engine, error) {
 	store, err := OpenDiffStore(ctx, c)
 	if err != nil {
@@ -164,7 +173,8 @@ func (s *scheduleStats) schedule(ctx context.Context, p *pass) error {
 	}
 	defer conn.Release()
 	scheduler := extdiff.Scheduler{
-		Conn: conn.Conn(), Names: p.db.Names, Fence: p.granted, Rule: diffRule(p.Config), Limit: p.Config.ExternalDiffs.Limit,
+		Conn: conn.Conn(), Names: p.db.Names, Fence: p.granted, Rule: diffRule(p.Config),
+		Limit: p.Config.ExternalDiffs.Limit,
 	}
 	found, err := scheduler.Run(ctx)
 	if found != nil {
@@ -173,10 +183,12 @@ func (s *scheduleStats) schedule(ctx context.Context, p *pass) error {
 	return err
 }
 
-// remove removes objects. A store that is not available is not a failure of the pass, which has done everything else.
+// remove removes objects. A store that is not available is not a failure of the pass,
+// which has done everything else.
 func (s *scheduleStats) remove(ctx context.Context, p *pass) error {
 	var waiting bool
-	if err := p.db.Pool.QueryRow(ctx, p.db.Names.Render("SELECT "+extdiff.RemovalDueSQL)).Scan(&waiting); err != nil || !waiting {
+	if err := p.db.Pool.QueryRow(ctx, p.db.Names.Render("SELECT "+extdiff.RemovalDueSQL)).Scan(&waiting); err != nil ||
+		!waiting {
 		return err
 	}
 	err := p.useDiffs(ctx, func(engine *extdiff.Engine) (err error) {
@@ -198,8 +210,8 @@ const MigrateExternalDiff = extdiff.MoveKind
 const (
 	// longestTransfer bounds each statement that puts an object back into rows.
 	longestTransfer = 100 * time.Second
-	// Pauses begin with firstPause, and each is twice as long as the one before, up to longestPause, or longestOutage for a store that passes
-	// requests again by itself.
+	// Pauses begin with firstPause, and each is twice as long as the one before, up to
+	// longestPause, or longestOutage for a store that passes requests again by itself.
 	firstPause    = 10 * time.Second
 	longestPause  = 15 * time.Minute
 	longestOutage = time.Minute
@@ -228,8 +240,9 @@ func migrateDiff(c *config.Config) kind[MigrateExternalDiffArgs] {
 
 			DeletionTable: extdiff.Table,
 		},
-		// Without a timeout River's rescuer leaves the job alone, too: a move ends once no byte moves, and the heartbeat gives back the jobs of
-		// dead workers. Instead of a lease it has the diff's own claim.
+		// Without a timeout River's rescuer leaves the job alone, too: a move ends once
+		// no byte moves, and the heartbeat gives back the jobs of dead workers. Instead
+		// of a lease it has the diff's own claim.
 		bounds: func(MigrateExternalDiffArgs) bounds { return bounds{timeout: -1, long: true} },
 		pass:   passMigrateDiff,
 		before: func(deps Deps) time.Duration { return deps.Bindings.store.wait(time.Now()) },
@@ -245,16 +258,18 @@ type moveStats struct {
 
 	// WaitingFor is why the diff could not be moved now.
 	WaitingFor string `json:"waiting_for,omitempty"`
-	// Refused reports that the store cannot be used as it is configured, or not with this process's credentials.
+	// Refused reports that the store cannot be used as it is configured, or not with this
+	// process's credentials.
 	Refused bool `json:"refused,omitempty"`
 	// Latency is the time since a diff that was moved fell due.
 	Latency jobrun.Histogram `json:"latency_seconds,omitempty"`
 }
 
-// passMigrateDiff moves one diff. It is skipped where it has to wait, and done where there was nothing to do. Where the store is not
-// available or refuses, or another process works on the diff, the job comes back later, which costs no attempt: with the end of the other's
-// claim. Of the runs that the store refuses, the first one of a pause fails, and one during which another
-// diff was moved.
+// passMigrateDiff moves one diff. It is skipped where it has to wait, and done where
+// there was nothing to do. Where the store is not available or refuses, or another
+// process works on the diff, the job comes back later, which costs no attempt: with the
+// end of the other's claim. Of the runs that the store refuses, the first one of a pause
+// fails, and one during which another diff was moved.
 func passMigrateDiff(ctx context.Context, p *pass, args MigrateExternalDiffArgs) (jobrun.Result, error) {
 	began := time.Now()
 	stats, log := &moveStats{Moved: extdiff.Moved{DiffID: args.DiffID}}, p.log.With("diff_id", args.DiffID)
@@ -270,7 +285,8 @@ func passMigrateDiff(ctx context.Context, p *pass, args MigrateExternalDiffArgs)
 		return nil
 	})
 	if err != nil && ctx.Err() != nil {
-		return jobrun.Result{}, fmt.Errorf("diff %d: %w", args.DiffID, err) // A stop on request is no failure, and says nothing of the store.
+		// A stop on request is no failure, and says nothing of the store.
+		return jobrun.Result{}, fmt.Errorf("diff %d: %w", args.DiffID, err)
 	}
 	outage, out := errors.AsType[*blobstore.OutageError](err)
 	busy, taken := errors.AsType[*extdiff.BusyError](err)

@@ -21,7 +21,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// diffBundle is the reference application with a merge request of three diffs, and a folder for them.
+// diffBundle is the reference application with a merge request of three diffs, and a
+// folder for them.
 func diffBundle(t *testing.T, environ ...string) (b bundle, folder string) {
 	folder = t.TempDir()
 	db := dbtest.Reference(t)
@@ -34,7 +35,8 @@ func diffBundle(t *testing.T, environ ...string) (b bundle, folder string) {
 			merge_request_diff_id, relative_order, new_file, renamed_file, deleted_file, too_large, a_mode, b_mode, old_path, diff
 		) SELECT n, 0, false, false, false, false, '0', '0', 'a', 'text ' || n FROM generate_series(1, 3) AS n`)
 	b = over(t, db, append([]string{
-		"SEXTON_EXTERNAL_DIFFS__ENABLED=true", "SEXTON_EXTERNAL_DIFFS__BUCKET=file://" + folder, "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false",
+		"SEXTON_EXTERNAL_DIFFS__ENABLED=true", "SEXTON_EXTERNAL_DIFFS__BUCKET=file://" + folder,
+		"SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false",
 	}, environ...)...)
 	conn := pgtest.Must(db.Connected.Pool.Acquire(t.Context()))(t)
 	settings := conn.Conn().Config()
@@ -61,7 +63,8 @@ func TestExternalDiffsWorkers(t *testing.T) {
 	b.db.Exec(`UPDATE sexton.external_diff_installation SET created_at = now() - interval '2 hours';
 		UPDATE merge_request_diffs SET created_at = now() AT TIME ZONE 'UTC' - CASE WHEN id = 1 THEN interval '40 min' ELSE interval '9 years' END`)
 	b.enqueue(t, ScheduleExternalDiffsArgs{})
-	b.workUntil(t, "all diffs to be moved", "NOT EXISTS (SELECT FROM sexton.river_job WHERE state <> 'completed') AND (SELECT count(*) FROM sexton.river_job) = 4")
+	b.workUntil(t, "all diffs to be moved",
+		"NOT EXISTS (SELECT FROM sexton.river_job WHERE state <> 'completed') AND (SELECT count(*) FROM sexton.river_job) = 4")
 	require.Equal(t, [][]string{{"3"}}, b.db.Rows("SELECT count(*) FROM merge_request_diffs WHERE stored_externally"))
 	content := pgtest.Must(os.ReadFile(filepath.Join(folder, "merge_request_diffs/mr-7/diff-2")))(t)
 	require.Equal(t, "text 2", string(content))
@@ -75,7 +78,8 @@ func TestExternalDiffsWorkers(t *testing.T) {
 	b.db.Exec("DELETE FROM merge_requests")
 	require.True(t, b.due(t, ScheduleExternalDiffs).Now, "objects are to be removed")
 	b.enqueue(t, ScheduleExternalDiffsArgs{})
-	b.workUntil(t, "all objects to be removed", "NOT EXISTS (SELECT FROM sexton.external_diff_removals) AND NOT EXISTS (SELECT FROM sexton.river_job WHERE state <> 'completed')")
+	b.workUntil(t, "all objects to be removed",
+		"NOT EXISTS (SELECT FROM sexton.external_diff_removals) AND NOT EXISTS (SELECT FROM sexton.river_job WHERE state <> 'completed')")
 	require.NoDirExists(t, filepath.Join(folder, "merge_request_diffs/mr-7"))
 	require.False(t, b.due(t, ScheduleExternalDiffs).Now)
 }
@@ -83,7 +87,8 @@ func TestExternalDiffsWorkers(t *testing.T) {
 func TestDiffsThatAreDeletedSinceTheScanAreLeftOut(t *testing.T) {
 	t.Parallel()
 	b, _ := diffBundle(t)
-	granted := pgtest.Must(b.deps.Runner.Leases.Acquire(t.Context(), scheduleLease, scheduleLeaseTTL, b.db.Connected))(t)
+	granted := pgtest.Must(b.deps.Runner.Leases.Acquire(t.Context(), scheduleLease, scheduleLeaseTTL,
+		b.db.Connected))(t)
 	scheduler := extdiff.Scheduler{
 		Conn: pgtest.Acquire(t, b.db.Pool()).Conn(), Names: b.db.Connected.Names, Fence: granted, Rule: extdiff.Always,
 	}
@@ -112,8 +117,9 @@ func TestAnOutageCostsNoAttempt(t *testing.T) {
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.external_diffs"), "nothing is said about the diff")
 }
 
-// However often a job was put off, it comes back soon after the store does. Of all jobs one asks the store in the meantime, and one diff that the
-// store does not take holds no other up.
+// However often a job was put off, it comes back soon after the store does. Of all jobs
+// one asks the store in the meantime, and one diff that the store does not take holds no
+// other up.
 func TestDiffsComeSoonAfterAnOutage(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "key")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
@@ -124,22 +130,26 @@ func TestDiffsComeSoonAfterAnOutage(t *testing.T) {
 	b.db.Exec(`UPDATE sexton.river_job SET metadata = '{"snoozes": 1000, "output": {"pauses": 1000}}'`)
 	b.deps.Bindings.store.pause = longestPause
 	b.workUntil(t, "the jobs to be put off", "(SELECT count(*) = 3 FROM sexton.river_job WHERE state = 'scheduled')")
-	require.Equal(t, [][]string{{"3"}}, b.db.Rows("SELECT count(*) FROM sexton.river_job WHERE scheduled_at < attempted_at + interval '2 minutes'"))
+	require.Equal(t, [][]string{{"3"}},
+		b.db.Rows("SELECT count(*) FROM sexton.river_job WHERE scheduled_at < attempted_at + interval '2 minutes'"))
 
 	store := &b.deps.Bindings.store
 	require.NotZero(t, store.wait(time.Now()))
 	before := b.db.Rows("SELECT count(*) FROM sexton.runs")
 	b.db.Exec("UPDATE sexton.river_job SET state = 'available', scheduled_at = now(), metadata = '{}'")
-	b.workUntil(t, "the jobs to be put off again", "(SELECT count(*) = 3 FROM sexton.river_job WHERE state = 'scheduled' AND metadata ? 'snoozes')")
+	b.workUntil(t, "the jobs to be put off again",
+		"(SELECT count(*) = 3 FROM sexton.river_job WHERE state = 'scheduled' AND metadata ? 'snoozes')")
 	require.Equal(t, before, b.db.Rows("SELECT count(*) FROM sexton.runs"), "none of them has begun")
 
 	store.end(time.Now().Add(time.Hour)) // As if others went through.
 	b.db.Exec("UPDATE sexton.river_job SET state = 'available', scheduled_at = now(), metadata = '{}' WHERE args ->> 'diff_id' = '1'")
-	b.workUntil(t, "the job to be put off", "(SELECT count(*) = 3 FROM sexton.river_job WHERE state = 'scheduled' AND metadata ? 'snoozes')")
+	b.workUntil(t, "the job to be put off",
+		"(SELECT count(*) = 3 FROM sexton.river_job WHERE state = 'scheduled' AND metadata ? 'snoozes')")
 	require.Zero(t, store.wait(time.Now()))
 }
 
-// putOffForNoTime has jobs that are put off come at once, instead of when River next looks for them.
+// putOffForNoTime has jobs that are put off come at once, instead of when River next
+// looks for them.
 const putOffForNoTime = `
 	CREATE FUNCTION at_once() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		NEW.state = 'available'; NEW.scheduled_at = now();
@@ -149,7 +159,8 @@ const putOffForNoTime = `
 	CREATE TRIGGER at_once BEFORE UPDATE ON sexton.river_job FOR EACH ROW
 	WHEN (OLD.state = 'running' AND NEW.state IN ('available', 'scheduled') AND NEW.errors IS NOT DISTINCT FROM OLD.errors) EXECUTE FUNCTION at_once();`
 
-// The server ends the sessions in which a diff is to be switched: more of them than a job has attempts.
+// The server ends the sessions in which a diff is to be switched: more of them than a job
+// has attempts.
 func TestALostConnectionCostsNoAttempt(t *testing.T) {
 	t.Parallel()
 	b, _ := diffBundle(t)
@@ -160,11 +171,14 @@ func TestALostConnectionCostsNoAttempt(t *testing.T) {
 		END $$;
 		CREATE TRIGGER cut BEFORE UPDATE ON merge_request_diff_files FOR EACH ROW EXECUTE FUNCTION cut()`)
 	b.enqueue(t, MigrateExternalDiffArgs{DiffID: 1})
-	b.workUntil(t, "the diff to be moved", "(SELECT stored_externally FROM merge_request_diffs WHERE id = 1) AND (SELECT state = 'completed' FROM sexton.river_job WHERE kind = 'migrate_external_diff')")
-	require.Equal(t, [][]string{{"0", "1"}}, b.db.Rows("SELECT coalesce(array_length(errors, 1), 0), attempt FROM sexton.river_job WHERE kind = 'migrate_external_diff'"))
+	b.workUntil(t, "the diff to be moved",
+		"(SELECT stored_externally FROM merge_request_diffs WHERE id = 1) AND (SELECT state = 'completed' FROM sexton.river_job WHERE kind = 'migrate_external_diff')")
+	require.Equal(t, [][]string{{"0", "1"}},
+		b.db.Rows("SELECT coalesce(array_length(errors, 1), 0), attempt FROM sexton.river_job WHERE kind = 'migrate_external_diff'"))
 }
 
-// A job may lose its connections by what it does, as where a trigger crashes the server: that is not repeated for ever.
+// A job may lose its connections by what it does, as where a trigger crashes the server:
+// that is not repeated for ever.
 func TestAJobThatAlwaysLosesItsConnectionFails(t *testing.T) {
 	t.Parallel()
 	b, _ := diffBundle(t)
@@ -172,7 +186,8 @@ func TestAJobThatAlwaysLosesItsConnectionFails(t *testing.T) {
 		CREATE TRIGGER cut BEFORE UPDATE ON merge_request_diff_files FOR EACH ROW EXECUTE FUNCTION cut()`)
 	b.enqueue(t, MigrateExternalDiffArgs{DiffID: 1})
 	b.db.Exec(`UPDATE sexton.river_job SET metadata = '{"output": {"cuts": 19}}' WHERE kind = 'migrate_external_diff'`)
-	b.workUntil(t, "the job to fail", "(SELECT attempt > 1 OR errors IS NOT NULL FROM sexton.river_job WHERE kind = 'migrate_external_diff')")
+	b.workUntil(t, "the job to fail",
+		"(SELECT attempt > 1 OR errors IS NOT NULL FROM sexton.river_job WHERE kind = 'migrate_external_diff')")
 	require.Equal(t, [][]string{{"1", "21", "1"}},
 		b.db.Rows("SELECT array_length(errors, 1), metadata -> 'output' -> 'cuts', metadata -> 'snoozes' FROM sexton.river_job WHERE kind = 'migrate_external_diff'"))
 }
@@ -192,7 +207,8 @@ func TestARefusalIsToldOnceAndCostsNoAttempt(t *testing.T) {
 	require.Equal(t, [][]string{{"1", "t"}}, b.db.Rows(`
 		SELECT count(*), bool_and(error LIKE '%create the folder%' AND (stats ->> 'refused')::boolean) FROM sexton.runs WHERE outcome = 'failed'`))
 	require.Equal(t, 1, strings.Count(b.log.String(), "create the folder"), b.log)
-	require.Empty(t, b.db.Rows("SELECT FROM sexton.external_diffs WHERE skip_reason IS NOT NULL"), "nothing is said about the diffs")
+	require.Empty(t, b.db.Rows("SELECT FROM sexton.external_diffs WHERE skip_reason IS NOT NULL"),
+		"nothing is said about the diffs")
 
 	require.NoError(t, os.Mkdir(folder, 0o750))
 	b.deps.Bindings.store.until = time.Now()
@@ -209,13 +225,15 @@ func TestARefusalPausesNoOthersThatGoThrough(t *testing.T) {
 	b.enqueue(t, MigrateExternalDiffArgs{DiffID: 1})
 	b.workUntil(t, "the job to be put off", "(SELECT count(*) = 1 FROM sexton.river_job WHERE state = 'scheduled')")
 	require.Zero(t, b.deps.Bindings.store.wait(time.Now()))
-	require.Equal(t, [][]string{{"1"}}, b.db.Rows("SELECT count(*) FROM sexton.runs WHERE outcome = 'failed' AND error LIKE '%create the folder%'"))
+	require.Equal(t, [][]string{{"1"}},
+		b.db.Rows("SELECT count(*) FROM sexton.runs WHERE outcome = 'failed' AND error LIKE '%create the folder%'"))
 }
 
 func TestPausesGrow(t *testing.T) {
 	t.Parallel()
 	for metadata, want := range map[string]time.Duration{
-		``: 10 * time.Second, `{"output": {"pauses": 1}}`: 20 * time.Second, `{"output": {"pauses": 1000}}`: 15 * time.Minute,
+		``: 10 * time.Second, `{"output": {"pauses": 1}}`: 20 * time.Second,
+		`{"output": {"pauses": 1000}}`:                                   15 * time.Minute,
 		`{"snoozes": 1000, "output": {"reason": "another works on it"}}`: 10 * time.Second,
 	} {
 		p := passOf(Deps{}, &rivertype.JobRow{Metadata: []byte(metadata)})
@@ -224,7 +242,8 @@ func TestPausesGrow(t *testing.T) {
 	}
 }
 
-// Another's claim ends at a known time, however often the job was put off before. A claim that may end early is looked at again in between.
+// Another's claim ends at a known time, however often the job was put off before. A claim
+// that may end early is looked at again in between.
 func TestAMoveWaitsNoLongerThanForTheClaim(t *testing.T) {
 	t.Parallel()
 	b, _ := diffBundle(t)
@@ -290,7 +309,8 @@ func TestAStopFailsNoWorkOnDiffs(t *testing.T) {
 		<-ended
 		require.NoError(t, locked.Rollback(t.Context()))
 		require.NotContains(t, b.log.String(), "level=ERROR")
-		require.Equal(t, [][]string{{"0"}}, b.db.Rows("SELECT count(*) FROM sexton.runs WHERE outcome = 'failed' OR outcome IS NULL"))
+		require.Equal(t, [][]string{{"0"}},
+			b.db.Rows("SELECT count(*) FROM sexton.runs WHERE outcome = 'failed' OR outcome IS NULL"))
 		require.Empty(t, b.db.Rows("SELECT FROM sexton.external_diff_removals WHERE last_error IS NOT NULL"))
 	})
 }
@@ -298,7 +318,10 @@ func TestAStopFailsNoWorkOnDiffs(t *testing.T) {
 // A search whose time was over continues in the next pass, not at the next tick.
 func TestASearchWithoutTimeContinuesImmediately(t *testing.T) {
 	t.Parallel()
-	for more, reason := range map[bool]string{true: "the next pass continues immediately", false: "the next tick continues"} {
+	for more, reason := range map[bool]string{
+		true:  "the next pass continues immediately",
+		false: "the next tick continues",
+	} {
 		stats := scheduleStats{Schedule: extdiff.Schedule{OverLimit: !more, More: more}}
 		require.True(t, stats.result().Over)
 		require.Equal(t, "more diffs are due; "+reason, stats.result().Left)

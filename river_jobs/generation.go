@@ -36,9 +36,11 @@ func Generations(c *config.Config, defs []definitions.Definition) (found []Gener
 	return found
 }
 
-// DefinitionEntry says in one line what a definition means. Limits and labels of workers are no part of it.
+// DefinitionEntry says in one line what a definition means. Limits and labels of workers
+// are no part of it.
 func DefinitionEntry(c *config.Config, d definitions.Definition) string {
-	entry := fmt.Sprintf("%s %q -> %s %q %s", tableEntry(c, d.Child, d.Database), d.Columns, tableEntry(c, d.Parent, ""), d.ParentColumns, d.OnDelete)
+	entry := fmt.Sprintf("%s %q -> %s %q %s", tableEntry(c, d.Child, d.Database), d.Columns,
+		tableEntry(c, d.Parent, ""), d.ParentColumns, d.OnDelete)
 	if d.OnDelete == definitions.UpdateColumn {
 		entry += fmt.Sprintf(" %q=%q", d.TargetColumn, d.TargetValue)
 	}
@@ -71,7 +73,8 @@ func conditionsEntry(conditions []definitions.Condition) string {
 	return " where " + strings.Join(terms, " and ")
 }
 
-// tableEntry names a table with its schema and, where configuration alone says in which of several databases it is, with that one.
+// tableEntry names a table with its schema and, where configuration alone says in which
+// of several databases it is, with that one.
 func tableEntry(c *config.Config, name definitions.Name, database string) string {
 	var claims, schemas []string
 	for _, db := range c.Databases {

@@ -7,17 +7,20 @@ import (
 	"strings"
 )
 
-// generationVersion is the version of the form of entries. It changes with what an entry says, never with a release
-// alone: workers of two releases with the same definitions have the same digest.
+// generationVersion is the version of the form of entries. It changes with what an entry
+// says, never with a release alone: workers of two releases with the same definitions
+// have the same digest.
 const generationVersion = "1"
 
-// Generation is the meaning of a job's definitions or lists: what is done to which columns of which tables. It comes from the files
-// alone. What only a catalogue says is the same for all workers, and changes under them all at once.
+// Generation is the meaning of a job's definitions or lists: what is done to which
+// columns of which tables. It comes from the files alone. What only a catalogue says is
+// the same for all workers, and changes under them all at once.
 type Generation struct {
 	// Kind is the job's, Kinds are all that work with it.
 	Kind  string
 	Kinds []string
-	// Keys are the keys of the leases that its work goes on under; Prefix begins them where each database has one.
+	// Keys are the keys of the leases that its work goes on under; Prefix begins them
+	// where each database has one.
 	Keys   []string
 	Prefix string
 	// Databases are the configured names of the ones that have these leases' fences.

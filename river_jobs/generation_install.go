@@ -10,8 +10,9 @@ import (
 	"sexton/internal/database"
 )
 
-// installLockTimeout is how long an installation waits for batches of an earlier generation, which hold their fence until they commit.
-// One that hangs is ended by the server after 10 s.
+// installLockTimeout is how long an installation waits for batches of an earlier
+// generation, which hold their fence until they commit. One that hangs is ended by the
+// server after 10 s.
 const installLockTimeout = "20s"
 
 // MovedGeneration is a generation of definitions that an installation has replaced.
@@ -26,12 +27,14 @@ func (m MovedGeneration) String() string {
 	return fmt.Sprintf("definitions of %s: installed %s, was %s", m.Kind, m.Installed, m.Was)
 }
 
-// InstallGenerations makes the generations the installed ones, in every database, and returns which of their entries the last
-// installation did not have, and which generations it moved. Each is recorded as the actor's change; the first one moves none. From
-// its commit in a database on, no batch of another generation commits there.
+// InstallGenerations makes the generations the installed ones, in every database, and
+// returns which of their entries the last installation did not have, and which
+// generations it moved. Each is recorded as the actor's change; the first one moves none.
+// From its commit in a database on, no batch of another generation commits there.
 //
-// No transaction spans databases. While some of them have the one generation and some the other, passes that need both wait. The
-// jobs database comes last: an installation that breaks off before is found undone by the next one, which then says the same.
+// No transaction spans databases. While some of them have the one generation and some the
+// other, passes that need both wait. The jobs database comes last: an installation that
+// breaks off before is found undone by the next one, which then says the same.
 func InstallGenerations(
 	ctx context.Context, jobs database.Database, databases []database.Database, generations []Generation, actor string,
 ) (_ map[string]bool, moved []MovedGeneration, _ error) {
@@ -58,7 +61,10 @@ func InstallGenerations(
 			found, err := InstallGenerationsIn(ctx, tx, db, db.Name == jobs.Name, generations)
 			for _, m := range found {
 				if err == nil {
-					entry := database.Change{Actor: actor, Action: "install", Target: "definitions of " + m.Kind, Reason: m.Installed + ", was " + m.Was}
+					entry := database.Change{
+						Actor: actor, Action: "install", Target: "definitions of " + m.Kind,
+						Reason: m.Installed + ", was " + m.Was,
+					}
 					err = database.RecordChange(ctx, jobs, tx, entry)
 				}
 			}
@@ -66,17 +72,22 @@ func InstallGenerations(
 			return err
 		})
 		if err != nil {
-			return nil, nil, fmt.Errorf("install definitions in database %s: %w; until then their jobs wait: run `sexton triggers install` again",
-				db.Name, err)
+			return nil, nil,
+				fmt.Errorf("install definitions in database %s: %w; until then their jobs wait: run `sexton triggers install` again",
+					db.Name, err)
 		}
 	}
 	return added, moved, nil
 }
 
-// InstallGenerationsIn records the digests of the definitions that a transaction installs, raises the fences of kinds whose digests move, and
-// returns those. described is true in the database of the jobs, which alone describes generations.
-func InstallGenerationsIn(ctx context.Context, tx pgx.Tx, db database.Database, described bool, generations []Generation) (moved []MovedGeneration, _ error) {
-	if _, err := tx.Exec(ctx, "SELECT pg_catalog.set_config('lock_timeout', $1, true)", installLockTimeout); err != nil {
+// InstallGenerationsIn records the digests of the definitions that a transaction
+// installs, raises the fences of kinds whose digests move, and returns those. described
+// is true in the database of the jobs, which alone describes generations.
+func InstallGenerationsIn(ctx context.Context, tx pgx.Tx, db database.Database, described bool,
+	generations []Generation,
+) (moved []MovedGeneration, _ error) {
+	if _, err := tx.Exec(ctx, "SELECT pg_catalog.set_config('lock_timeout', $1, true)",
+		installLockTimeout); err != nil {
 		return nil, err
 	}
 	queries := db.Names.Queries(tx)
@@ -90,7 +101,8 @@ func InstallGenerationsIn(ctx context.Context, tx pgx.Tx, db database.Database, 
 		if !described {
 			continue
 		}
-		// Behind the fences that this transaction has locked, no other installation is between the two.
+		// Behind the fences that this transaction has locked, no other installation is
+		// between the two.
 		before, err := queries.GenerationRead(ctx, g.Kind)
 		if err != nil {
 			return nil, fmt.Errorf("read what is installed of %s: %w", g.Kind, err)
@@ -105,8 +117,11 @@ func InstallGenerationsIn(ctx context.Context, tx pgx.Tx, db database.Database, 
 	return moved, nil
 }
 
-// CompareGenerations says by kind how what a database has installed differs from the generations; a kind that is missing fits.
-func CompareGenerations(ctx context.Context, db database.Database, generations []Generation) (map[string]string, error) {
+// CompareGenerations says by kind how what a database has installed differs from the
+// generations; a kind that is missing fits.
+func CompareGenerations(ctx context.Context, db database.Database,
+	generations []Generation,
+) (map[string]string, error) {
 	differs := map[string]string{}
 	for _, g := range generations {
 		if !slices.Contains(g.Databases, db.Name) {

@@ -56,7 +56,8 @@ children:
 	all := Generations(lists, nil)
 	require.Len(t, all, 3)
 	moved := *lists
-	moved.GhostUsers.Move = append([]config.MoveColumns{{Table: "drafts", Columns: []string{"user_id"}}}, lists.GhostUsers.Move...)
+	moved.GhostUsers.Move = append([]config.MoveColumns{{Table: "drafts", Columns: []string{"user_id"}}},
+		lists.GhostUsers.Move...)
 	moved.PlaceholderUsers.References = lists.PlaceholderUsers.References[1:]
 	changed := Generations(&moved, nil)
 	require.Equal(t, all[0].Digest, changed[0].Digest)
@@ -81,7 +82,8 @@ func (b bundle) install(t *testing.T, defs []definitions.Definition, parents ...
 		tracked[i] = triggers.Parent{Schema: "public", Table: table, KeyColumns: []string{"id"}}
 	}
 	b.db.TrackKeys(t, tracked...)
-	added, _ := pgtest.Must2(InstallGenerations(t.Context(), b.db.Connected, b.deps.Databases, Generations(b.deps.Config, defs), "ann"))(t)
+	added, _ := pgtest.Must2(InstallGenerations(t.Context(), b.db.Connected, b.deps.Databases,
+		Generations(b.deps.Config, defs), "ann"))(t)
 	return added
 }
 
@@ -97,7 +99,8 @@ func TestAWorkerWithOtherDefinitionsLeavesTheJobAlone(t *testing.T) {
 	both, one := b.deps.Definitions, parsed(t, onlyChildren)
 	earlier, later := b.reading("earlier", one), b.reading("later", both)
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
-	require.Equal(t, jobrun.Done, b.passOf(t, earlier, "main").Outcome, "as long as none is recorded, any is let through")
+	require.Equal(t, jobrun.Done, b.passOf(t, earlier, "main").Outcome,
+		"as long as none is recorded, any is let through")
 
 	require.Len(t, b.install(t, one, "parents"), 1)
 	added := b.install(t, both, "parents")
@@ -113,13 +116,16 @@ func TestAWorkerWithOtherDefinitionsLeavesTheJobAlone(t *testing.T) {
 	require.True(t, report.Outdated)
 	require.Contains(t, report.Reason, "other definitions are installed in database main than this process has read")
 	b.passOf(t, earlier, "main")
-	require.Equal(t, 1, strings.Count(b.log.String(), "other definitions are installed: the job waits"), "once a minute")
-	require.Equal(t, tokens, b.db.Rows("SELECT token FROM sexton.leases UNION ALL SELECT token FROM sexton.fences"), "it takes no lease")
+	require.Equal(t, 1, strings.Count(b.log.String(), "other definitions are installed: the job waits"),
+		"once a minute")
+	require.Equal(t, tokens, b.db.Rows("SELECT token FROM sexton.leases UNION ALL SELECT token FROM sexton.fences"),
+		"it takes no lease")
 	require.EqualValues(t, 1, b.db.Pending(t), "the tombstone waits")
 
 	require.Equal(t, jobrun.Done, b.passOf(t, later, "main").Outcome)
 	require.Zero(t, b.db.Pending(t))
-	require.Equal(t, [][]string{{"1", "1"}, {"2", "NULL"}, {"3", "3"}}, b.db.Rows("SELECT id, parent_id FROM notes ORDER BY id"),
+	require.Equal(t, [][]string{{"1", "1"}, {"2", "NULL"}, {"3", "3"}},
+		b.db.Rows("SELECT id, parent_id FROM notes ORDER BY id"),
 		"a parent that was deleted before is for an audit")
 }
 
@@ -135,7 +141,8 @@ func TestAHalfDoneInstallationLetsNeitherGenerationThrough(t *testing.T) {
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
 
 	// The jobs database comes last, and is not reached.
-	pgtest.Must2(InstallGenerations(t.Context(), b.db.Connected, []database.Database{ci.Connected}, Generations(b.deps.Config, some), "ann"))(t)
+	pgtest.Must2(InstallGenerations(t.Context(), b.db.Connected, []database.Database{ci.Connected},
+		Generations(b.deps.Config, some), "ann"))(t)
 	require.NoError(t, pgx.BeginFunc(t.Context(), ci.Pool(), func(tx pgx.Tx) error {
 		_, err := InstallGenerationsIn(t.Context(), tx, ci.Connected, false, Generations(b.deps.Config, every))
 		return err
@@ -148,7 +155,8 @@ func TestAHalfDoneInstallationLetsNeitherGenerationThrough(t *testing.T) {
 	b.install(t, every, "parents")
 	b.db.Exec("DELETE FROM parents WHERE id = 2")
 	ci.Exec("UPDATE sexton.fences SET digest = '1:other'")
-	require.Equal(t, jobrun.Skipped, b.passOf(t, after, "main").Outcome, "it has children in a database where others are installed")
+	require.Equal(t, jobrun.Skipped, b.passOf(t, after, "main").Outcome,
+		"it has children in a database where others are installed")
 	require.Equal(t, [][]string{{"1"}, {"2"}, {"3"}}, ci.Rows("SELECT id FROM builds ORDER BY id"))
 	require.Equal(t, []string{"main", "ci"}, []string{b.deps.Databases[0].Name, b.deps.Databases[1].Name})
 	differs := pgtest.Must(CompareGenerations(t.Context(), ci.Connected, Generations(b.deps.Config, every)))(t)
@@ -163,7 +171,10 @@ func TestAHalfDoneInstallationLetsNeitherGenerationThrough(t *testing.T) {
 func TestQueuesAreLeftToWorkersWithTheInstalledDefinitions(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	on := &driver{jobs: b.db.Connected, look: dbsqlc.QueueLooksParams{Queues: []string{LooseForeignKeys, "other"}}, log: b.deps.Logger}
+	on := &driver{
+		jobs: b.db.Connected, look: dbsqlc.QueueLooksParams{Queues: []string{LooseForeignKeys, "other"}},
+		log: b.deps.Logger,
+	}
 	on.setGenerations(Generations(b.deps.Config, b.deps.Definitions))
 	told := func() []string {
 		var payloads []string
@@ -178,7 +189,10 @@ func TestQueuesAreLeftToWorkersWithTheInstalledDefinitions(t *testing.T) {
 	require.Equal(t, resumed, told())
 	b.install(t, parsed(t, onlyChildren), "parents")
 	for range 2 {
-		require.ElementsMatch(t, []string{`{"action":"pause","queue":"` + LooseForeignKeys + `"}`, `{"action":"resume","queue":"other"}`}, told())
+		require.ElementsMatch(t, []string{
+			`{"action":"pause","queue":"` + LooseForeignKeys + `"}`,
+			`{"action":"resume","queue":"other"}`,
+		}, told())
 	}
 	require.Equal(t, 1, strings.Count(b.log.String(), "other definitions are installed: the job waits"))
 	b.install(t, b.deps.Definitions, "parents")
@@ -186,8 +200,9 @@ func TestQueuesAreLeftToWorkersWithTheInstalledDefinitions(t *testing.T) {
 	require.Contains(t, b.log.String(), "the installed definitions are this worker's again")
 }
 
-// Two workers of different files, and deletes, reloads and installations in any order and at the same time, beside native foreign
-// keys that are added with each installation: what those have removed is gone, and nothing else.
+// Two workers of different files, and deletes, reloads and installations in any order and
+// at the same time, beside native foreign keys that are added with each installation:
+// what those have removed is gone, and nothing else.
 func TestNoInterleavingOfARollingDeployLeavesAnOrphan(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3) {
@@ -222,7 +237,8 @@ type deploy struct {
 	bundle
 
 	random *rand.Rand
-	// generations are what may be installed, with their parents and the native key that each adds.
+	// generations are what may be installed, with their parents and the native key that
+	// each adds.
 	generations [][]definitions.Definition
 	parents     [][]string
 	keys        []string
@@ -236,8 +252,11 @@ func newDeploy(t *testing.T, seed uint64) *deploy {
 	const labels = "\nlabels: [{table: children, column: child_id, on_delete: async_delete}]"
 	d := &deploy{
 		bundle: b, random: rand.New(rand.NewPCG(seed, 7)),
-		generations: [][]definitions.Definition{parsed(t, onlyChildren), parsed(t, definitionsFile), parsed(t, definitionsFile+labels)},
-		parents:     [][]string{{"parents"}, {"parents"}, {"parents", "children"}},
+		generations: [][]definitions.Definition{
+			parsed(t, onlyChildren), parsed(t, definitionsFile),
+			parsed(t, definitionsFile+labels),
+		},
+		parents: [][]string{{"parents"}, {"parents"}, {"parents", "children"}},
 		keys: []string{
 			"ALTER TABLE native.children ADD FOREIGN KEY (parent_id) REFERENCES native.parents ON DELETE CASCADE NOT VALID",
 			"ALTER TABLE native.notes ADD FOREIGN KEY (parent_id) REFERENCES native.parents ON DELETE SET NULL NOT VALID",
@@ -252,7 +271,8 @@ func newDeploy(t *testing.T, seed uint64) *deploy {
 	return d
 }
 
-// installNext installs the next generation. Native keys come once it is through: what is deleted until then may stay.
+// installNext installs the next generation. Native keys come once it is through: what is
+// deleted until then may stay.
 func (d *deploy) installNext(t *testing.T) {
 	if d.installed+1 == len(d.generations) {
 		return

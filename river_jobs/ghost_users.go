@@ -19,7 +19,8 @@ import (
 	"sexton/internal/problem"
 )
 
-// GhostUsers is the kind of the job that deletes users, whose contributions pass to the ghost user.
+// GhostUsers is the kind of the job that deletes users, whose contributions pass to the
+// ghost user.
 const GhostUsers = "users_migrate_records_to_ghost_user_in_batches"
 
 // MigrateRecordsToGhostUserArgs are none: the job takes every user who is due.
@@ -28,13 +29,15 @@ type MigrateRecordsToGhostUserArgs struct{}
 // Kind is frozen: it stands in the rows of running installations.
 func (MigrateRecordsToGhostUserArgs) Kind() string { return GhostUsers }
 
-// InsertOpts make the job unique while one is waiting or running. It is tried once: the next tick or wake-up is the retry.
+// InsertOpts make the job unique while one is waiting or running. It is tried once: the
+// next tick or wake-up is the retry.
 func (MigrateRecordsToGhostUserArgs) InsertOpts() river.InsertOpts { return once(GhostUsers, 1) }
 
 func ghostUsers(c *config.Config) kind[MigrateRecordsToGhostUserArgs] {
 	return kind[MigrateRecordsToGhostUserArgs]{
 		Job: Job{
-			Cron: c.GhostUsers.Schedule, Summary: "deletes users and moves what they wrote to the ghost user", DeletionTable: ghostuser.QueueTable,
+			Cron: c.GhostUsers.Schedule, Summary: "deletes users and moves what they wrote to the ghost user",
+			DeletionTable: ghostuser.QueueTable,
 			Check: func(ctx context.Context, c *config.Config, jobs database.Database) (problem.List, error) {
 				_, problems, err := CheckGhostUsers(ctx, c, jobs)
 				return problems, err
@@ -44,7 +47,10 @@ func ghostUsers(c *config.Config) kind[MigrateRecordsToGhostUserArgs] {
 		bounds: func(MigrateRecordsToGhostUserArgs) bounds {
 			// The lease is for the statements that are running at the end, too.
 			length := c.GhostUsers.MaxRuntime
-			return bounds{lease: ghostUsersLease, ttl: length + 10*time.Second, timeout: length + longer(c) + slowNetwork}
+			return bounds{
+				lease: ghostUsersLease, ttl: length + 10*time.Second,
+				timeout: length + longer(c) + slowNetwork,
+			}
 		},
 		pass: passGhostUsers,
 		ended: func(ctx context.Context, p *pass, report jobrun.Report, err error) {
@@ -72,7 +78,10 @@ func ghostLists(c config.GhostUsers) ghostuser.Lists {
 		lists.Users = ghostuser.Users{Table: c.Users.Table, Key: c.Users.Key, Ghost: string(c.Ghost)}
 	}
 	for _, entry := range c.Move {
-		lists.Move = append(lists.Move, ghostuser.Move{Table: entry.Table, Columns: entry.Columns, Conditions: entry.Conditions, Always: entry.Always})
+		lists.Move = append(lists.Move, ghostuser.Move{
+			Table: entry.Table, Columns: entry.Columns,
+			Conditions: entry.Conditions, Always: entry.Always,
+		})
 	}
 	for _, entry := range c.Delete {
 		lists.Delete = append(lists.Delete, ghostuser.Columns{
@@ -85,9 +94,11 @@ func ghostLists(c config.GhostUsers) ghostuser.Lists {
 	return lists
 }
 
-// CheckGhostUsers binds the lists to the database. It returns what does not fit, with its place in the file, and what the table of users and the
-// rule lack.
-func CheckGhostUsers(ctx context.Context, c *config.Config, db database.Database) (*ghostuser.Plan, problem.List, error) {
+// CheckGhostUsers binds the lists to the database. It returns what does not fit, with its
+// place in the file, and what the table of users and the rule lack.
+func CheckGhostUsers(ctx context.Context, c *config.Config,
+	db database.Database,
+) (*ghostuser.Plan, problem.List, error) {
 	plan, found, err := bindGhostUsers(ctx, c, db, db.Pool)
 	if err == nil {
 		found, err = withUnmet(ctx, c, db, migrate.GhostUsers, found)
@@ -96,7 +107,9 @@ func CheckGhostUsers(ctx context.Context, c *config.Config, db database.Database
 }
 
 // bindGhostUsers binds the lists to the database.
-func bindGhostUsers(ctx context.Context, c *config.Config, db database.Database, on pgcatalog.Beginner) (*ghostuser.Plan, problem.List, error) {
+func bindGhostUsers(ctx context.Context, c *config.Config, db database.Database,
+	on pgcatalog.Beginner,
+) (*ghostuser.Plan, problem.List, error) {
 	plan, found, err := ghostuser.Resolve(ctx, on, db.Names.Tracked, ghostLists(c.GhostUsers))
 	if err != nil {
 		return nil, nil, err
@@ -193,29 +206,35 @@ func logGhost(ctx context.Context, log *slog.Logger, item ghostuser.Item) {
 	log = log.With("user_id", item.UserID, "hard_delete", item.HardDelete, "outcome", string(item.Outcome),
 		"moved", item.Moved, "deleted", item.Deleted, "nullified", item.Nullified)
 	if item.Outcome == ghostuser.Failed {
-		log.ErrorContext(ctx, "user_failed", "table", item.Table, "sqlstate", item.SQLState, "error", item.Message, "stack", item.Stack)
+		log.ErrorContext(ctx, "user_failed", "table", item.Table, "sqlstate", item.SQLState, "error", item.Message,
+			"stack", item.Stack)
 		return
 	}
 	log.InfoContext(ctx, "user_processed")
 }
 
 const (
-	// GhostBacklogAlert is how many users may wait, put off ones included, before a person should know.
+	// GhostBacklogAlert is how many users may wait, put off ones included, before a
+	// person should know.
 	GhostBacklogAlert = 1000
-	// ghostErrorShare is the share of a run's users that may fail, ghostErrorsFrom how many users a share says something about.
+	// ghostErrorShare is the share of a run's users that may fail, ghostErrorsFrom how
+	// many users a share says something about.
 	ghostErrorShare = 0.1
 	ghostErrorsFrom = 10
-	// countTime bounds the look at what waits: a run does not end later because it is slow.
+	// countTime bounds the look at what waits: a run does not end later because it is
+	// slow.
 	countTime = 2 * time.Second
 )
 
-// ghostAlerts logs and counts warnings about many failed and many pending users at the end of a run.
+// ghostAlerts logs and counts warnings about many failed and many pending users at the
+// end of a run.
 func ghostAlerts(
 	ctx context.Context, log *slog.Logger, db database.Database, stats *ghostuser.Stats, counts jobrun.Counts,
 ) {
 	if share, alarming := ghostErrorRate(stats); alarming {
 		log.WarnContext(ctx, "many users could not be deleted",
-			"processed", stats.UsersProcessed, "failed", stats.UsersFailed, "error_share", share, "alert_above", ghostErrorShare)
+			"processed", stats.UsersProcessed, "failed", stats.UsersFailed, "error_share", share, "alert_above",
+			ghostErrorShare)
 		counts[metrics.GhostErrorAlerts] = map[string]int64{"": 1}
 	}
 	counting, cancel := context.WithTimeout(ctx, countTime)
@@ -229,13 +248,14 @@ func ghostAlerts(
 		}
 	case backlog.Pending > GhostBacklogAlert:
 		log.WarnContext(ctx, "many users wait to be deleted", "waiting", backlog.Pending, "capped", backlog.Capped,
-			"deferred", backlog.Deferred, "oldest_age_seconds", backlog.OldestAgeSeconds, "alert_above", GhostBacklogAlert)
+			"deferred", backlog.Deferred, "oldest_age_seconds", backlog.OldestAgeSeconds, "alert_above",
+			GhostBacklogAlert)
 		counts[metrics.GhostBacklogAlerts] = map[string]int64{"": 1}
 	}
 }
 
-// ghostErrorRate is the share of failures among the users that a run is through with, and whether that is too many. Those
-// that its end came before say nothing yet.
+// ghostErrorRate is the share of failures among the users that a run is through with, and
+// whether that is too many. Those that its end came before say nothing yet.
 func ghostErrorRate(stats *ghostuser.Stats) (share float64, alarming bool) {
 	through := stats.UsersProcessed + stats.UsersFailed
 	if through == 0 {

@@ -19,7 +19,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// ghostBundle is the reference application with Ada (1), who wrote an issue, and what jobs need to work on it.
+// ghostBundle is the reference application with Ada (1), who wrote an issue, and what
+// jobs need to work on it.
 func ghostBundle(t *testing.T) bundle {
 	return application(t, `
 		INSERT INTO users (id, username, email, name) VALUES (1, 'ada', 'ada@example.com', 'Ada'), (2, 'ben', 'ben@example.com', 'Ben');
@@ -39,7 +40,8 @@ func TestGhostUsersWorker(t *testing.T) {
 	require.Equal(t, [][]string{{"1", "ghost", "NULL"}, {"2", "ben", "2"}},
 		b.db.Rows("SELECT issues.id, users.username, issues.updated_by_id FROM issues JOIN users ON users.id = issues.author_id ORDER BY issues.id"))
 	require.Empty(t, b.db.Rows("SELECT FROM users WHERE id = 1"))
-	require.Equal(t, [][]string{{"done", "1"}}, b.db.Rows("SELECT outcome, stats ->> 'users_processed' FROM sexton.runs WHERE changed"))
+	require.Equal(t, [][]string{{"done", "1"}},
+		b.db.Rows("SELECT outcome, stats ->> 'users_processed' FROM sexton.runs WHERE changed"))
 	require.Contains(t, b.log.String(), "msg=user_processed")
 	require.Contains(t, b.log.String(), "user_id=1")
 	require.Equal(t, listen.Due{}, b.due(t, GhostUsers))
@@ -63,18 +65,22 @@ func TestGhostUsersAreDueByTheirTime(t *testing.T) {
 func TestGhostListsAreCheckedWhereTheyStand(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Reference(t)
-	c := configuration(t, "SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_GHOST_USERS__MOVE=[{table: isues, columns: [author_id]}]")
+	c := configuration(t, "SEXTON_GHOST_USERS__ENABLED=true",
+		"SEXTON_GHOST_USERS__MOVE=[{table: isues, columns: [author_id]}]")
 	_, found := pgtest.Must2(CheckGhostUsers(t.Context(), c, db.Connected))(t)
 	require.ErrorContains(t, found.Err(), "SEXTON_GHOST_USERS__MOVE[0].table")
-	_, found = pgtest.Must2(CheckGhostUsers(t.Context(), configuration(t, "SEXTON_GHOST_USERS__ENABLED=true"), db.Connected))(t)
+	_, found = pgtest.Must2(CheckGhostUsers(t.Context(), configuration(t, "SEXTON_GHOST_USERS__ENABLED=true"),
+		db.Connected))(t)
 	require.Empty(t, found, "the default lists fit the reference application")
 }
 
-// A kind that fails as a whole is left alone by the wake-ups, longer each time, until a pass succeeds.
+// A kind that fails as a whole is left alone by the wake-ups, longer each time, until a
+// pass succeeds.
 func TestGhostUsersBackOff(t *testing.T) {
 	t.Parallel()
 	b := ghostBundle(t)
-	b.deps.Config = configuration(t, "SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_GHOST_USERS__MOVE=[{table: isues, columns: [author_id]}]")
+	b.deps.Config = configuration(t, "SEXTON_GHOST_USERS__ENABLED=true",
+		"SEXTON_GHOST_USERS__MOVE=[{table: isues, columns: [author_id]}]")
 	b.db.Exec("SELECT sexton.delete_user(1, 2, false)")
 	subscription := ghostUsers(b.deps.Config).subscription(b.deps, b.db.Connected)
 	_, err := run(t.Context(), b.deps, MigrateRecordsToGhostUserArgs{})
@@ -102,7 +108,10 @@ func TestGhostErrorRate(t *testing.T) {
 		{90, 10, 0, 0.1, false},
 		{89, 11, 0, 0.11, true},
 	} {
-		share, alarming := ghostErrorRate(&ghostuser.Stats{UsersProcessed: test.processed, UsersFailed: test.failed, UsersUnfinished: test.unfinished})
+		share, alarming := ghostErrorRate(&ghostuser.Stats{
+			UsersProcessed: test.processed, UsersFailed: test.failed,
+			UsersUnfinished: test.unfinished,
+		})
 		require.InDelta(t, test.share, share, 1e-9, "%+v", test)
 		require.Equal(t, test.alarming, alarming, "%+v", test)
 	}
@@ -139,11 +148,14 @@ func TestGhostErrorAlertAndFailures(t *testing.T) {
 	backlog, errors := b.runGhosts(t)
 	require.Equal(t, []int64{0, 1}, []int64{backlog, errors})
 	log := b.log.String()
-	require.Contains(t, log, errorWarning+" kind="+GhostUsers+" database=main processed=8 failed=2 error_share=0.2 alert_above=0.1")
+	require.Contains(t, log, errorWarning+" kind="+GhostUsers+
+		" database=main processed=8 failed=2 error_share=0.2 alert_above=0.1")
 	require.NotContains(t, log, backlogWarning)
 	for _, user := range []int{11, 12} {
-		require.Regexp(t, fmt.Sprintf(`level=ERROR msg=user_failed kind=%s database=main user_id=%d hard_delete=false outcome=failed moved=0 deleted=0 nullified=0 `+
-			`table=issues sqlstate=P0042 error="not this one" stack="PL/pgSQL function .*refuse\(\) line 1 at RAISE`, GhostUsers, user), log)
+		require.Regexp(t,
+			fmt.Sprintf(`level=ERROR msg=user_failed kind=%s database=main user_id=%d hard_delete=false outcome=failed moved=0 deleted=0 nullified=0 `+
+				`table=issues sqlstate=P0042 error="not this one" stack="PL/pgSQL function .*refuse\(\) line 1 at RAISE`,
+				GhostUsers, user), log)
 	}
 	require.Regexp(t, `msg=run_ended .*processed=8 failed=2`, log)
 
@@ -163,7 +175,9 @@ func TestGhostBacklogAlert(t *testing.T) {
 		SELECT id, now() + '1 hour', now() - '90 s'::interval FROM users WHERE id > 1000;`)
 	backlog, errors := b.runGhosts(t)
 	require.Equal(t, []int64{1, 0}, []int64{backlog, errors}, "put off ones wait, too")
-	require.Regexp(t, backlogWarning+` kind=`+GhostUsers+` database=main waiting=1001 capped=false deferred=1001 oldest_age_seconds=9\d\.\d+ alert_above=1000`, b.log.String())
+	require.Regexp(t, backlogWarning+` kind=`+GhostUsers+
+		` database=main waiting=1001 capped=false deferred=1001 oldest_age_seconds=9\d\.\d+ alert_above=1000`,
+		b.log.String())
 
 	b.db.Exec("DELETE FROM users_ghost_user_migrations WHERE user_id = 2001")
 	backlog, errors = b.runGhosts(t)
@@ -181,10 +195,12 @@ func TestGhostUsersNameTheSessionInTheWay(t *testing.T) {
 	require.Equal(t, jobrun.OverLimit, b.ran(t, MigrateRecordsToGhostUserArgs{}).Outcome)
 	reason := fmt.Sprintf(`row locked by pid %d\b`, tx.Conn().PgConn().PID())
 	require.Regexp(t, `msg=run_ended .*held\\":\\"issues: `+reason, b.log.String())
-	require.Equal(t, "0", pgtest.Scalar[string](t, b.db.Database, "SELECT attempts::text FROM users_ghost_user_migrations"))
+	require.Equal(t, "0", pgtest.Scalar[string](t, b.db.Database,
+		"SELECT attempts::text FROM users_ghost_user_migrations"))
 }
 
-// TestOneFailureIsLoggedOnce has a pass of each kind fail, and looks at the lines that name the cause: of jobrun, of the kind and of River.
+// TestOneFailureIsLoggedOnce has a pass of each kind fail, and looks at the lines that
+// name the cause: of jobrun, of the kind and of River.
 func TestOneFailureIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	const noBatch = "ALTER FUNCTION sexton.begin_batch RENAME TO gone"
@@ -208,7 +224,8 @@ func TestOneFailureIsLoggedOnce(t *testing.T) {
 		}, "level=ERROR msg=run_failed", "begin_batch"},
 		"configuration": {MigrateRecordsToGhostUserArgs{}, func(t *testing.T) bundle {
 			b := ghostBundle(t)
-			b.deps.Config = configuration(t, "SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_GHOST_USERS__MOVE=[{table: isues, columns: [author_id]}]")
+			b.deps.Config = configuration(t, "SEXTON_GHOST_USERS__ENABLED=true",
+				"SEXTON_GHOST_USERS__MOVE=[{table: isues, columns: [author_id]}]")
 			return b
 		}, `level=ERROR msg="configuration does not fit the database: the kind waits"`, "isues does not exist"},
 		PlaceholderCleanup: {PlaceholderUserCleanupArgs{}, func(t *testing.T) bundle {
@@ -226,12 +243,15 @@ func TestOneFailureIsLoggedOnce(t *testing.T) {
 			b.db.Exec(noBatch)
 			return b
 		}, "level=ERROR msg=run_failed", "begin_batch"},
-		GroupDestroy: {GroupDestroyArgs{GroupID: dml.IntegerID(10), UserID: dml.IntegerID(1)}, func(t *testing.T) bundle {
-			b := destroyBundle(t)
-			b.db.Exec("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept for ever'; END $$")
-			b.db.Exec("CREATE TRIGGER refuse BEFORE DELETE ON groups FOR EACH ROW EXECUTE FUNCTION refuse()")
-			return b
-		}, "level=ERROR msg=group_stuck", "kept for ever"},
+		GroupDestroy: {
+			GroupDestroyArgs{GroupID: dml.IntegerID(10), UserID: dml.IntegerID(1)},
+			func(t *testing.T) bundle {
+				b := destroyBundle(t)
+				b.db.Exec("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept for ever'; END $$")
+				b.db.Exec("CREATE TRIGGER refuse BEFORE DELETE ON groups FOR EACH ROW EXECUTE FUNCTION refuse()")
+				return b
+			}, "level=ERROR msg=group_stuck", "kept for ever",
+		},
 		ScheduleExternalDiffs: {ScheduleExternalDiffsArgs{}, func(t *testing.T) bundle {
 			b, _ := diffBundle(t)
 			b.db.Exec(noBatch)
@@ -256,7 +276,8 @@ func TestOneFailureIsLoggedOnce(t *testing.T) {
 		for line := range strings.Lines(b.log.String()) {
 			// Statistics are part of the run's line, whatever its outcome.
 			line, _, _ = strings.Cut(line, " stats=")
-			if strings.Contains(line, c.cause) || strings.Contains(line, "run_failed") || strings.Contains(line, "Job errored") {
+			if strings.Contains(line, c.cause) || strings.Contains(line, "run_failed") ||
+				strings.Contains(line, "Job errored") {
 				lines = append(lines, line)
 			}
 		}
@@ -267,7 +288,10 @@ func TestOneFailureIsLoggedOnce(t *testing.T) {
 
 func TestGhostUsersHaveOneDatabase(t *testing.T) {
 	t.Parallel()
-	c := &config.Config{Databases: []config.Database{{Name: "main"}, {Name: "ci"}}, Jobs: config.Jobs{Database: "ci"}, GhostUsers: config.GhostUsers{Enabled: true}}
+	c := &config.Config{
+		Databases: []config.Database{{Name: "main"}, {Name: "ci"}}, Jobs: config.Jobs{Database: "ci"},
+		GhostUsers: config.GhostUsers{Enabled: true},
+	}
 	jobs := Jobs(c)
 	require.Len(t, jobs, 1)
 	require.Equal(t, []string{"ci"}, jobs[0].Databases)

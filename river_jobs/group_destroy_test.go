@@ -35,17 +35,23 @@ func destroyBundle(t *testing.T) bundle {
 func TestGroupDestroyWorker(t *testing.T) {
 	t.Parallel()
 	b := destroyBundle(t)
-	require.Equal(t, river.EventKindJobCompleted, b.workOne(t, GroupDestroyArgs{GroupID: dml.IntegerID(10), UserID: dml.IntegerID(1)}).Kind)
+	require.Equal(t, river.EventKindJobCompleted, b.workOne(t,
+		GroupDestroyArgs{GroupID: dml.IntegerID(10), UserID: dml.IntegerID(1)}).Kind)
 	require.Equal(t, [][]string{{"11"}}, b.db.Rows("SELECT id FROM groups"))
 	require.Empty(t, b.db.Rows("SELECT FROM issues"))
-	require.Equal(t, [][]string{{"group_destroy", "done", "destroyed", "1"}}, b.db.Rows("SELECT kind, outcome, stats ->> 'outcome', stats ->> 'projects' FROM sexton.runs"))
-	require.Contains(t, b.log.String(), "msg=group_processed kind=group_destroy database=main group_id=10 user_id=1 outcome=destroyed groups=1 projects=1")
+	require.Equal(t, [][]string{{"group_destroy", "done", "destroyed", "1"}},
+		b.db.Rows("SELECT kind, outcome, stats ->> 'outcome', stats ->> 'projects' FROM sexton.runs"))
+	require.Contains(t, b.log.String(),
+		"msg=group_processed kind=group_destroy database=main group_id=10 user_id=1 outcome=destroyed groups=1 projects=1")
 
-	require.Equal(t, river.EventKindJobCompleted, b.workOne(t, GroupDestroyArgs{GroupID: dml.IntegerID(10), UserID: dml.IntegerID(1)}).Kind, "a group that is gone is no error")
+	require.Equal(t, river.EventKindJobCompleted, b.workOne(t,
+		GroupDestroyArgs{GroupID: dml.IntegerID(10), UserID: dml.IntegerID(1)}).Kind,
+		"a group that is gone is no error")
 	require.Len(t, b.db.Rows("SELECT FROM sexton.events WHERE kind = 'group_destroyed'"), 1)
 }
 
-// Two users may each have asked for it. Whoever comes second finds the group in hand or gone, and all is told once.
+// Two users may each have asked for it. Whoever comes second finds the group in hand or
+// gone, and all is told once.
 func TestGroupDestroyOfTwoUsers(t *testing.T) {
 	t.Parallel()
 	b := destroyBundle(t)
@@ -63,7 +69,8 @@ func TestGroupDestroyOfTwoUsers(t *testing.T) {
 	require.Equal(t, river.EventKindJobCompleted, (<-events).Kind)
 	require.Equal(t, [][]string{{"11"}}, b.db.Rows("SELECT id FROM groups"))
 	require.Len(t, b.db.Rows("SELECT FROM sexton.events WHERE kind = 'group_destroyed'"), 1)
-	require.Equal(t, [][]string{{"1"}}, b.db.Rows("SELECT count(*) FROM sexton.runs WHERE kind = 'group_destroy' AND stats ->> 'outcome' = 'destroyed'"))
+	require.Equal(t, [][]string{{"1"}},
+		b.db.Rows("SELECT count(*) FROM sexton.runs WHERE kind = 'group_destroy' AND stats ->> 'outcome' = 'destroyed'"))
 }
 
 // A group that something stands in the way of is tried again, with the reason recorded.
@@ -76,21 +83,26 @@ func TestGroupDestroyThatIsStuck(t *testing.T) {
 	require.Equal(t, river.EventKindJobFailed, event.Kind)
 	require.Equal(t, 25, event.Job.MaxAttempts)
 	require.Equal(t, "destroy group 10: projects: SQLSTATE ZZ001: kept", event.Job.Errors[0].Error)
-	require.Equal(t, [][]string{{"1", "projects: SQLSTATE ZZ001: kept"}}, b.db.Rows("SELECT attempts, last_error FROM sexton.group_destructions"))
+	require.Equal(t, [][]string{{"1", "projects: SQLSTATE ZZ001: kept"}},
+		b.db.Rows("SELECT attempts, last_error FROM sexton.group_destructions"))
 	require.Contains(t, b.log.String(), "msg=group_stuck")
 }
 
-// Whoever holds the lease is at it already; the job comes back without having lost an attempt.
+// Whoever holds the lease is at it already; the job comes back without having lost an
+// attempt.
 func TestGroupDestroyUnderALeaseThatIsTaken(t *testing.T) {
 	t.Parallel()
 	b := destroyBundle(t)
 	other := lease.Manager{Jobs: b.db.Connected, Holder: "other"}
-	pgtest.Must(other.Acquire(t.Context(), groupdelete.LeaseKey(dml.IntegerID(10)), groupdelete.LeaseTTL, b.db.Connected))(t)
-	require.Equal(t, river.EventKindJobSnoozed, b.workOne(t, GroupDestroyArgs{GroupID: dml.IntegerID(10), UserID: dml.IntegerID(1)}).Kind)
+	pgtest.Must(other.Acquire(t.Context(), groupdelete.LeaseKey(dml.IntegerID(10)), groupdelete.LeaseTTL,
+		b.db.Connected))(t)
+	require.Equal(t, river.EventKindJobSnoozed, b.workOne(t,
+		GroupDestroyArgs{GroupID: dml.IntegerID(10), UserID: dml.IntegerID(1)}).Kind)
 	require.Len(t, b.db.Rows("SELECT FROM issues"), 1)
 }
 
-// In the foreground the job runs under the same lease; what is not done goes on in a successor.
+// In the foreground the job runs under the same lease; what is not done goes on in a
+// successor.
 func TestGroupDestroyInTheForeground(t *testing.T) {
 	t.Parallel()
 	b := destroyBundle(t)
@@ -101,8 +113,9 @@ func TestGroupDestroyInTheForeground(t *testing.T) {
 	require.True(t, groupResult(&groupdelete.Stats{Outcome: groupdelete.Unfinished}).Over)
 }
 
-// groupBundle is the reference application with an administrator (1), Ada (2), the groups 10 and 11, which the administrator
-// and Ada have scheduled, and what jobs need to work on it. Nobody works on the destructions.
+// groupBundle is the reference application with an administrator (1), Ada (2), the groups
+// 10 and 11, which the administrator and Ada have scheduled, and what jobs need to work
+// on it. Nobody works on the destructions.
 func groupBundle(t *testing.T) bundle {
 	b := application(t, `
 		INSERT INTO application_settings (deletion_adjourned_period) VALUES (30);
@@ -125,20 +138,26 @@ func TestAdjournedGroupsWorker(t *testing.T) {
 	b.db.Exec(markedLongAgo + "; DELETE FROM members")
 	require.True(t, b.due(t, AdjournedGroupDeletion).Now)
 	require.Equal(t, river.EventKindJobCompleted, b.workOne(t, AdjournedGroupDeletionArgs{}).Kind)
-	require.Equal(t, [][]string{{"10", "1"}}, b.db.Rows("SELECT args ->> 'group_id', args ->> 'user_id' FROM sexton.river_job WHERE kind = 'group_destroy'"))
+	require.Equal(t, [][]string{{"10", "1"}},
+		b.db.Rows("SELECT args ->> 'group_id', args ->> 'user_id' FROM sexton.river_job WHERE kind = 'group_destroy'"))
 	fell := pgtest.Scalar[time.Time](t, b.db.Database, `SELECT (marked_for_deletion_on + 1)::timestamp AT TIME ZONE 'UTC'
 		+ make_interval(days => (now() AT TIME ZONE 'UTC')::date - sexton.group_deletion_cutoff()) FROM groups WHERE id = 10`)
-	job := rivertype.JobRow{CreatedAt: time.Now(), Metadata: pgtest.Scalar[[]byte](t, b.db.Database, "SELECT metadata::text::bytea FROM sexton.river_job WHERE kind = 'group_destroy'")}
+	job := rivertype.JobRow{CreatedAt: time.Now(), Metadata: pgtest.Scalar[[]byte](t, b.db.Database,
+		"SELECT metadata::text::bytea FROM sexton.river_job WHERE kind = 'group_destroy'")}
 	require.True(t, fell.Equal(dueAt(&job)), "%s: latency begins when the period is over, at %s", dueAt(&job), fell)
 	job.Metadata = []byte(`{}`)
 	require.Equal(t, job.CreatedAt, dueAt(&job))
 	require.Equal(t, [][]string{{"eleven"}}, b.db.Rows("SELECT path FROM groups WHERE marked_for_deletion_on IS NULL"))
-	require.Equal(t, [][]string{{"done", "1", "1"}}, b.db.Rows("SELECT outcome, stats ->> 'groups_enqueued', stats ->> 'groups_restored' FROM sexton.runs WHERE changed"))
-	require.Regexp(t, `level=INFO msg=group_enqueued kind=adjourned_group_deletion database=main group_id=10 namespace=ten-deletion_scheduled-10 user_id=1 destroy_at=`, b.log.String())
-	require.Contains(t, b.log.String(), "level=INFO msg=group_restored kind=adjourned_group_deletion database=main group_id=11 namespace=eleven-deletion_scheduled-11 user_id=2 reason=not_permitted")
+	require.Equal(t, [][]string{{"done", "1", "1"}},
+		b.db.Rows("SELECT outcome, stats ->> 'groups_enqueued', stats ->> 'groups_restored' FROM sexton.runs WHERE changed"))
+	require.Regexp(t,
+		`level=INFO msg=group_enqueued kind=adjourned_group_deletion database=main group_id=10 namespace=ten-deletion_scheduled-10 user_id=1 destroy_at=`, b.log.String())
+	require.Contains(t, b.log.String(),
+		"level=INFO msg=group_restored kind=adjourned_group_deletion database=main group_id=11 namespace=eleven-deletion_scheduled-11 user_id=2 reason=not_permitted")
 	require.Equal(t, listen.Due{}, b.due(t, AdjournedGroupDeletion))
 	b.workOne(t, AdjournedGroupDeletionArgs{})
-	require.Len(t, b.db.Rows("SELECT FROM sexton.events WHERE kind = 'group_restored'"), 1, "the second run changes nothing")
+	require.Len(t, b.db.Rows("SELECT FROM sexton.events WHERE kind = 'group_restored'"), 1,
+		"the second run changes nothing")
 	require.Len(t, b.db.Rows("SELECT FROM sexton.river_job WHERE kind = 'group_destroy'"), 1)
 }
 
@@ -147,7 +166,8 @@ func TestAdjournedGroupsAreNotDueWhilePausedOrPutOff(t *testing.T) {
 	b := groupBundle(t)
 	b.db.Exec(markedLongAgo)
 	require.True(t, b.due(t, AdjournedGroupDeletion).Now)
-	b.db.Exec("INSERT INTO sexton.river_queue (name, updated_at, paused_at) VALUES ($1, now(), now())", AdjournedGroupDeletion)
+	b.db.Exec("INSERT INTO sexton.river_queue (name, updated_at, paused_at) VALUES ($1, now(), now())",
+		AdjournedGroupDeletion)
 	require.False(t, b.due(t, AdjournedGroupDeletion).Now, "paused")
 	b.db.Exec("DELETE FROM sexton.river_queue")
 	b.db.Exec(`INSERT INTO sexton.river_job (args, kind, max_attempts, queue, scheduled_at, state)
@@ -168,7 +188,8 @@ func TestFailedPassIsTriedAgain(t *testing.T) {
 	b.db.Exec(markedLongAgo + "; DROP FUNCTION sexton.decide_group_deletion")
 	require.Equal(t, river.EventKindJobFailed, b.workOne(t, AdjournedGroupDeletionArgs{}).Kind)
 	require.Equal(t, [][]string{{"f", "1", "25"}}, b.db.Rows(
-		"SELECT finalized_at IS NOT NULL, attempt, max_attempts FROM sexton.river_job WHERE kind = $1", AdjournedGroupDeletion))
+		"SELECT finalized_at IS NOT NULL, attempt, max_attempts FROM sexton.river_job WHERE kind = $1",
+		AdjournedGroupDeletion))
 	require.Contains(t, b.log.String(), "msg=run_failed")
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.group_deletion_failures"), "no group is to blame")
 }
@@ -178,8 +199,9 @@ func TestFailedGroupIsLogged(t *testing.T) {
 	b := groupBundle(t)
 	b.db.Exec(markedLongAgo + "; DELETE FROM sexton.job_kinds WHERE kind = 'group_destroy'")
 	require.Equal(t, river.EventKindJobCompleted, b.workOne(t, AdjournedGroupDeletionArgs{}).Kind)
-	require.Contains(t, b.log.String(), "level=ERROR msg=group_failed kind=adjourned_group_deletion database=main group_id=10 namespace=\"\" user_id=0 "+
-		"sqlstate=22023 error=\"enqueue: there is no kind 'group_destroy'\" stack=\"PL/pgSQL function")
+	require.Contains(t, b.log.String(),
+		"level=ERROR msg=group_failed kind=adjourned_group_deletion database=main group_id=10 namespace=\"\" user_id=0 "+
+			"sqlstate=22023 error=\"enqueue: there is no kind 'group_destroy'\" stack=\"PL/pgSQL function")
 	require.Len(t, b.db.Rows("SELECT FROM sexton.group_deletion_failures"), 2)
 	require.InDelta(t, time.Minute, b.due(t, AdjournedGroupDeletion).In, float64(10*time.Second))
 }
@@ -207,11 +229,13 @@ func TestWithoutAPeriodTheJobIsSkipped(t *testing.T) {
 	b.db.Exec(markedLongAgo + "; DELETE FROM application_settings")
 	require.Equal(t, river.EventKindJobCompleted, b.workOne(t, AdjournedGroupDeletionArgs{}).Kind)
 	require.Equal(t, [][]string{{"skipped"}}, b.db.Rows("SELECT outcome FROM sexton.runs"))
-	require.Contains(t, b.log.String(), "level=WARN msg=\"no group is due, as application_settings.deletion_adjourned_period is not set to 1 to 90 days\"")
+	require.Contains(t, b.log.String(),
+		"level=WARN msg=\"no group is due, as application_settings.deletion_adjourned_period is not set to 1 to 90 days\"")
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.river_job WHERE state <> 'completed'"), "no successor")
 }
 
-// Marks that make something due wake a sleeping worker, wherever they are set; all others wake nobody.
+// Marks that make something due wake a sleeping worker, wherever they are set; all others
+// wake nobody.
 func TestMarksWakeTheJob(t *testing.T) {
 	t.Parallel()
 	b := groupBundle(t)
@@ -228,7 +252,10 @@ func TestMarksWakeTheJob(t *testing.T) {
 		{"SELECT sexton.schedule_group_deletion(12, 1)", false},
 		{"UPDATE groups SET marked_for_deletion_on = marked_for_deletion_on - 31 WHERE id = 12", true},
 		{"UPDATE groups SET name = 'x' WHERE id = 12", false},
-		{"UPDATE group_deletion_schedules SET marked_for_deletion_on = marked_for_deletion_on - 31 WHERE group_id = 12", true},
+		{
+			"UPDATE group_deletion_schedules SET marked_for_deletion_on = marked_for_deletion_on - 31 WHERE group_id = 12",
+			true,
+		},
 		{"SELECT sexton.cancel_group_deletion(12, 1)", false},
 		{"SELECT sexton.delete_group_now(12, 1)", true},
 		{"INSERT INTO groups (id, name, path, marked_for_deletion_on) VALUES (13, 'Thirteen', 'thirteen', current_date - 99)", true},
@@ -245,7 +272,8 @@ func TestMarksWakeTheJob(t *testing.T) {
 	require.EqualValues(t, 3, pgtest.Scalar[int64](t, b.db.Database, "SELECT count(*) FROM group_deletion_schedules"))
 }
 
-// A transaction that asks for the destruction of one group and does not end is no failed attempt of that group, and stops no other.
+// A transaction that asks for the destruction of one group and does not end is no failed
+// attempt of that group, and stops no other.
 func TestAGroupAskedForStopsNoOther(t *testing.T) {
 	t.Parallel()
 	b := groupBundle(t)
@@ -260,14 +288,19 @@ func TestAGroupAskedForStopsNoOther(t *testing.T) {
 	}
 	require.NoError(t, open.Rollback(t.Context()))
 	pgtest.Must(run(t.Context(), b.deps, AdjournedGroupDeletionArgs{}))(t)
-	require.Equal(t, [][]string{{"10"}, {"11"}}, b.db.Rows("SELECT args ->> 'group_id' FROM sexton.river_job ORDER BY 1"))
+	require.Equal(t, [][]string{{"10"}, {"11"}},
+		b.db.Rows("SELECT args ->> 'group_id' FROM sexton.river_job ORDER BY 1"))
 }
 
-// Groups of another table, with keys of type uuid, go through both jobs, and a mark that the application sets wakes the first.
+// Groups of another table, with keys of type uuid, go through both jobs, and a mark that
+// the application sets wakes the first.
 func TestGroupsOfAnotherTable(t *testing.T) {
 	t.Parallel()
 	const id = "00000000-0000-0000-0000-00000000000a"
-	of := migrate.Groups{Table: "organizations", Key: "uid", MarkedOn: "deleted_on", MarkedBy: "deleted_by", Period: 30, Rename: []string{"slug"}}
+	of := migrate.Groups{
+		Table: "organizations", Key: "uid", MarkedOn: "deleted_on", MarkedBy: "deleted_by", Period: 30,
+		Rename: []string{"slug"},
+	}
 	db := dbtest.WithOrganizations(t, `
 		CREATE TABLE organizations (uid uuid PRIMARY KEY, slug text NOT NULL UNIQUE, deleted_on date, deleted_by bigint);
 		CREATE TABLE documents (id bigint PRIMARY KEY, organization uuid REFERENCES organizations ON DELETE CASCADE);
@@ -275,7 +308,8 @@ func TestGroupsOfAnotherTable(t *testing.T) {
 		INSERT INTO organizations VALUES ('`+id+`', 'ten');
 		INSERT INTO documents SELECT n, '`+id+`' FROM generate_series(1, 100) AS n`, of)
 	const key = "SEXTON_ADJOURNED_GROUPS__"
-	b := over(t, db, "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false", key+"ENABLED=true", key+"GROUPS__TABLE=organizations", key+"GROUPS__KEY=uid",
+	b := over(t, db, "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false", key+"ENABLED=true", key+"GROUPS__TABLE=organizations",
+		key+"GROUPS__KEY=uid",
 		key+"GROUPS__MARKED_ON=deleted_on", key+"GROUPS__MARKED_BY=deleted_by", key+"PERIOD=30d", key+"RENAME=slug")
 	b.kinds()
 	conn := pgtest.Connect(t, db.URL)
@@ -288,9 +322,12 @@ func TestGroupsOfAnotherTable(t *testing.T) {
 	require.Equal(t, AdjournedGroupDeletion, pgtest.Must(conn.WaitForNotification(t.Context()))(t).Payload)
 	require.True(t, b.due(t, AdjournedGroupDeletion).Now)
 	require.Equal(t, river.EventKindJobCompleted, b.workOne(t, AdjournedGroupDeletionArgs{}).Kind)
-	require.Equal(t, [][]string{{`{"user_id": 7, "group_id": "` + id + `"}`}}, db.Rows("SELECT args FROM sexton.river_job WHERE kind = 'group_destroy'"))
+	require.Equal(t, [][]string{{`{"user_id": 7, "group_id": "` + id + `"}`}},
+		db.Rows("SELECT args FROM sexton.river_job WHERE kind = 'group_destroy'"))
 	db.Exec("DELETE FROM sexton.river_job; DELETE FROM sexton.river_queue")
-	require.Equal(t, river.EventKindJobCompleted, b.workOne(t, GroupDestroyArgs{GroupID: dml.ID{Text: id}, UserID: dml.IntegerID(7)}).Kind)
+	require.Equal(t, river.EventKindJobCompleted, b.workOne(t,
+		GroupDestroyArgs{GroupID: dml.ID{Text: id}, UserID: dml.IntegerID(7)}).Kind)
 	require.Empty(t, db.Rows("SELECT FROM organizations UNION ALL SELECT FROM documents"))
-	require.Equal(t, [][]string{{`"` + id + `"`, "ten"}}, db.Rows("SELECT payload -> 'group_id', payload ->> 'path' FROM sexton.events WHERE kind = 'group_destroyed'"))
+	require.Equal(t, [][]string{{`"` + id + `"`, "ten"}},
+		db.Rows("SELECT payload -> 'group_id', payload ->> 'path' FROM sexton.events WHERE kind = 'group_destroyed'"))
 }

@@ -17,7 +17,8 @@ import (
 	"sexton/internal/problem"
 )
 
-// Bindings keeps what the passes of one process have learned. The zero value is ready to use.
+// Bindings keeps what the passes of one process have learned. The zero value is ready to
+// use.
 type Bindings struct {
 	// Foreground is for a process that ends with its pass.
 	Foreground bool
@@ -31,7 +32,8 @@ type Bindings struct {
 
 	// store pauses the moves of diffs while the store refuses them, or is not there.
 	store backOff
-	// ghosts pauses the wake-ups of the kind that deletes users while it fails as a whole.
+	// ghosts pauses the wake-ups of the kind that deletes users while it fails as a
+	// whole.
 	ghosts backOff
 	diffs  extdiff.Opened
 	// ends tells subscriptions of jobs whose work this process has ended.
@@ -43,11 +45,12 @@ func (b *Bindings) memory() *cleanup.Memory { return &b.tombstones }
 // Note remembers which parents a database has.
 func (b *Bindings) Note(name string, parents []*loosefk.Parent) { b.tombstones.Note(name, parents) }
 
-// Noted are the parents of a database as its tombstones name them; nil while that is not known.
+// Noted are the parents of a database as its tombstones name them; nil while that is not
+// known.
 func (b *Bindings) Noted(name string) []string { return b.tombstones.Noted(name) }
 
-// What does not fit the database is held: tombstones of the parents that a definition is about, or all of a kind whose lists
-// cannot be bound. Everything else goes on.
+// What does not fit the database is held: tombstones of the parents that a definition is
+// about, or all of a kind whose lists cannot be bound. Everything else goes on.
 
 // WasWrong reports whether the last look had the same to say.
 func (b *Bindings) WasWrong(kind, name, reason string) bool {
@@ -96,22 +99,25 @@ func Placed(c *config.Config, found problem.List) problem.List {
 	return at
 }
 
-// fits notes, and logs once, what in a kind's lists does not fit, and returns it as an error.
+// fits notes, and logs once, what in a kind's lists does not fit, and returns it as an
+// error.
 func (d Deps) fits(ctx context.Context, kind string, db database.Database, problems problem.List) error {
 	wrong := []string{}
 	for _, p := range problems.Only(problem.Error) {
 		wrong = append(wrong, p.String())
 		if !d.Bindings.WasWrong(kind, db.Name, p.String()) {
-			d.Logger.ErrorContext(ctx, "configuration does not fit the database: the kind waits", "kind", kind, "database", db.Name, "error", p.String())
+			d.Logger.ErrorContext(ctx, "configuration does not fit the database: the kind waits", "kind", kind,
+				"database", db.Name, "error", p.String())
 		}
 	}
 	d.Bindings.NoteWrong(kind, db.Name, wrong)
 	return jobrun.Logged(problems.Err())
 }
 
-// backOff is a process's pause after a failure that the next attempt would meet, too: a store that cannot be used as it is
-// configured or is not there, or a kind that fails as a whole. After the first failure all jobs of the process wait together, and one of
-// them reports it. The zero value is ready to use.
+// backOff is a process's pause after a failure that the next attempt would meet, too: a
+// store that cannot be used as it is configured or is not there, or a kind that fails as
+// a whole. After the first failure all jobs of the process wait together, and one of them
+// reports it. The zero value is ready to use.
 type backOff struct {
 	mu    sync.Mutex
 	pause time.Duration
@@ -126,8 +132,9 @@ func (r *backOff) wait(now time.Time) time.Duration {
 	return max(0, r.until.Sub(now))
 }
 
-// begin begins a pause after a failure: firstPause, twice as long each time, longest at most. It returns false where one is
-// under way: a job at work when it began has met the cause of it.
+// begin begins a pause after a failure: firstPause, twice as long each time, longest at
+// most. It returns false where one is under way: a job at work when it began has met the
+// cause of it.
 func (r *backOff) begin(now time.Time, longest time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,8 +153,9 @@ func (r *backOff) end(now time.Time) {
 	r.pause, r.until, r.ended = 0, time.Time{}, now
 }
 
-// after returns how long work that began then and failed is to wait, and whether it is the first to report its failure. It waits a while where
-// another attempt has succeeded since: others go through.
+// after returns how long work that began then and failed is to wait, and whether it is
+// the first to report its failure. It waits a while where another attempt has succeeded
+// since: others go through.
 func (r *backOff) after(then time.Time, longest time.Duration) (pause time.Duration, first bool) {
 	r.mu.Lock()
 	others := r.ended.After(then)

@@ -26,10 +26,12 @@ import (
 	"sexton/triggers"
 )
 
-// kind declares one kind of jobs, whose arguments are of type T. Its file says what is its own; all kinds share what is here.
+// kind declares one kind of jobs, whose arguments are of type T. Its file says what is
+// its own; all kinds share what is here.
 //
-// A kind with a schedule has a pass per tick or wake-up, and goes on while something is due. A kind without one has a job per item, which
-// another kind inserts, and goes on until the item is done.
+// A kind with a schedule has a pass per tick or wake-up, and goes on while something is
+// due. A kind without one has a job per item, which another kind inserts, and goes on
+// until the item is done.
 type kind[T river.JobArgs] struct {
 	Job
 
@@ -42,7 +44,8 @@ type kind[T river.JobArgs] struct {
 	// ended, if set, learns how a pass ended, of one too that could not begin.
 	ended func(context.Context, *pass, jobrun.Report, error)
 
-	// due is the one predicate of a kind with a schedule: whether there is work for it now, and in how long the next falls due.
+	// due is the one predicate of a kind with a schedule: whether there is work for it
+	// now, and in how long the next falls due.
 	due predicate
 	// rest, if set, is how long wake-ups leave the kind alone, since it has failed.
 	rest func(ctx context.Context, deps Deps, db database.Database) (time.Duration, error)
@@ -50,14 +53,18 @@ type kind[T river.JobArgs] struct {
 	before func(Deps) time.Duration
 }
 
-// predicate looks at a database on a connection. With fresh it relies on nothing that it remembers.
-type predicate func(ctx context.Context, deps Deps, on listen.Querier, db database.Database, fresh bool) (listen.Due, error)
+// predicate looks at a database on a connection. With fresh it relies on nothing that it
+// remembers.
+type predicate func(ctx context.Context, deps Deps, on listen.Querier, db database.Database, fresh bool) (listen.Due,
+	error)
 
 // bounds are the limits that a pass runs in.
 type bounds struct {
-	// database is the configured name of the one that it serves; empty: the jobs database.
+	// database is the configured name of the one that it serves; empty: the jobs
+	// database.
 	database string
-	// lease is the key of its lease, and ttl the length. Without a key a pass must be safe beside another one of the same item.
+	// lease is the key of its lease, and ttl the length. Without a key a pass must be
+	// safe beside another one of the same item.
 	lease string
 	ttl   time.Duration
 	// timeout is when River ends the job; 0: after maxJobTime; negative: never.
@@ -66,7 +73,8 @@ type bounds struct {
 	long bool
 }
 
-// longer is how much longer leases and jobs last if statements may take longer than by default.
+// longer is how much longer leases and jobs last if statements may take longer than by
+// default.
 func longer(c *config.Config) time.Duration { return lease.Extension(c.Jobs.StatementTimeout) }
 
 // pass is one pass at work.
@@ -80,7 +88,8 @@ type pass struct {
 	// job is nil in the foreground.
 	job *rivertype.JobRow
 
-	// later is set by a pass whose job has to come back after that time, which costs no attempt.
+	// later is set by a pass whose job has to come back after that time, which costs no
+	// attempt.
 	later time.Duration
 	// pauses is how often the job has been put off by putOff.
 	pauses int
@@ -90,7 +99,8 @@ type pass struct {
 	holder string
 }
 
-// session opens a connection of the pass. Durable transactions wait until a standby or the disk has them.
+// session opens a connection of the pass. Durable transactions wait until a standby or
+// the disk has them.
 func (p *pass) session(ctx context.Context, durable bool) (*batch.Session, func(), error) {
 	conn, err := p.db.Pool.Acquire(ctx)
 	if err != nil {
@@ -115,8 +125,9 @@ type output struct {
 	Cuts   int `json:"cuts,omitempty"`
 }
 
-// mostCuts is how many lost connections cost a job no attempt. More of them may be the work of its own statements: one that crashes the server, or
-// one that a pooler never lets end.
+// mostCuts is how many lost connections cost a job no attempt. More of them may be the
+// work of its own statements: one that crashes the server, or one that a pooler never
+// lets end.
 const mostCuts = 20
 
 // passOf is a pass of a job that may have been worked on before.
@@ -128,8 +139,8 @@ func passOf(deps Deps, job *rivertype.JobRow) *pass {
 	return &pass{Deps: deps, job: job, pauses: max(before.Output.Pauses, 0), cuts: max(before.Output.Cuts, 0)}
 }
 
-// putOff has the job come back after a pause that grows each time. Whatever else River calls a snooze does not count: a stop, a lock, another's
-// work on the same.
+// putOff has the job come back after a pause that grows each time. Whatever else River
+// calls a snooze does not count: a stop, a lock, another's work on the same.
 func (p *pass) putOff() {
 	p.later = pauseAfter(p.pauses)
 	p.pauses++
@@ -146,8 +157,8 @@ func (p *pass) snoozes() int {
 	return max(counted.Snoozes, 0)
 }
 
-// once are the options of jobs of which only one waits or runs for the same arguments. `completed` is not among the states: what falls
-// due afterwards needs a new one.
+// once are the options of jobs of which only one waits or runs for the same arguments.
+// `completed` is not among the states: what falls due afterwards needs a new one.
 func once(kind string, attempts int) river.InsertOpts {
 	return river.InsertOpts{Queue: kind, MaxAttempts: attempts, UniqueOpts: river.UniqueOpts{
 		ByArgs: true,
@@ -227,7 +238,8 @@ func (k kind[T]) foreground(ctx context.Context, deps Deps, of Pass) (jobrun.Rep
 	args := k.args(of.Database)
 	if k.due != nil {
 		if served := cmp.Or(k.bounds(args).database, deps.jobsDB().Name); of.Database != served {
-			return jobrun.Report{}, fmt.Errorf("run %s: it works in the jobs database, which is %s", args.Kind(), served)
+			return jobrun.Report{}, fmt.Errorf("run %s: it works in the jobs database, which is %s", args.Kind(),
+				served)
 		}
 	} else if err := json.Unmarshal(of.Args, &args); err != nil {
 		return jobrun.Report{}, fmt.Errorf("read arguments of %s: %w", args.Kind(), err)
@@ -254,12 +266,15 @@ func (k kind[T]) run(ctx context.Context, p *pass, args T) (jobrun.Report, error
 	}
 	p.log = p.Logger.With("kind", args.Kind(), "database", p.db.Name)
 	spec := jobrun.Spec{
-		Kind: args.Kind(), Database: p.db.Name, LeaseKey: limits.lease, LeaseTTL: limits.ttl, Shared: k.due == nil, Long: limits.long,
+		Kind: args.Kind(), Database: p.db.Name, LeaseKey: limits.lease, LeaseTTL: limits.ttl, Shared: k.due == nil,
+		Long: limits.long,
 	}
 	if limits.lease != "" {
 		spec.Fences = []database.Database{p.db}
 	}
-	report, err := p.Runner.Do(ctx, spec, func(ctx context.Context, granted *lease.Lease, progress jobrun.Progress) (jobrun.Result, error) {
+	report, err := p.Runner.Do(ctx, spec, func(ctx context.Context, granted *lease.Lease,
+		progress jobrun.Progress,
+	) (jobrun.Result, error) {
 		p.granted, p.progress = granted, progress
 		if err := k.recheck(ctx, p, args); err != nil {
 			return jobrun.Result{}, err
@@ -284,8 +299,9 @@ type worker[T river.JobArgs] struct {
 // Timeout is the kind's: mostly the length of its lease, under which all writing ends.
 func (w *worker[T]) Timeout(job *river.Job[T]) time.Duration { return w.kind.bounds(job.Args).timeout }
 
-// Work runs one pass and ends the job. It goes on in a successor where something is left. A lease that is taken, a lock that others hold,
-// mostCuts lost connections, a stop and whatever the pass puts off cost no attempt.
+// Work runs one pass and ends the job. It goes on in a successor where something is left.
+// A lease that is taken, a lock that others hold, mostCuts lost connections, a stop and
+// whatever the pass puts off cost no attempt.
 func (w *worker[T]) Work(ctx context.Context, job *river.Job[T]) error {
 	if w.kind.before != nil {
 		if wait := w.kind.before(w.deps); wait > 0 {
@@ -336,23 +352,28 @@ func (w *worker[T]) Work(ctx context.Context, job *river.Job[T]) error {
 	})
 }
 
-// finish ends a unique job without losing what came in meanwhile. River goes on calling a job running for a
-// quarter of a second after its Work has returned, and skips a second one for as long. So the job completes
-// itself, in a transaction that first locks its row: an insert that came before has its work committed, and
-// the look at due sees it; one that comes later waits for the row and finds the key free. Where something is
-// due, the successor is inserted here.
-func finish[T river.JobArgs](ctx context.Context, deps Deps, job *river.Job[T], due func(context.Context, pgx.Tx) (bool, error)) error {
+// finish ends a unique job without losing what came in meanwhile. River goes on calling a
+// job running for a quarter of a second after its Work has returned, and skips a second
+// one for as long. So the job completes itself, in a transaction that first locks its
+// row: an insert that came before has its work committed, and the look at due sees it;
+// one that comes later waits for the row and finds the key free. Where something is due,
+// the successor is inserted here.
+func finish[T river.JobArgs](ctx context.Context, deps Deps, job *river.Job[T],
+	due func(context.Context, pgx.Tx) (bool, error),
+) error {
 	db := deps.jobsDB()
 	return pgx.BeginTxFunc(ctx, db.Async(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		client := river.ClientFromContext[pgx.Tx](ctx)
 		var own bool
-		const lock = `SELECT state = 'running' AND attempted_by[pg_catalog.array_upper(attempted_by, 1)] = $2, ` + database.GenericPlan +
+		const lock = `SELECT state = 'running' AND attempted_by[pg_catalog.array_upper(attempted_by, 1)] = $2, ` +
+			database.GenericPlan +
 			` FROM "sexton".river_job WHERE id = $1 FOR UPDATE`
 		if err := tx.QueryRow(ctx, db.Names.Render(lock), job.ID, client.ID()).Scan(&own, new(string)); err != nil {
 			return fmt.Errorf("lock own job: %w", err)
 		}
 		if !own {
-			// This worker was taken for dead and the job given to another one, which will finish it.
+			// This worker was taken for dead and the job given to another one, which will
+			// finish it.
 			return nil
 		}
 		more, err := due(ctx, tx)
@@ -362,7 +383,8 @@ func finish[T river.JobArgs](ctx context.Context, deps Deps, job *river.Job[T], 
 		if _, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job); err != nil {
 			return fmt.Errorf("complete own job: %w", err)
 		}
-		// One that is there beside another has no successor: the transaction in the way may still be there. The subscription goes on.
+		// One that is there beside another has no successor: the transaction in the way
+		// may still be there. The subscription goes on.
 		if !more || besides(job.JobRow, job.Args) {
 			return nil
 		}

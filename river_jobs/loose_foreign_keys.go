@@ -23,7 +23,8 @@ import (
 // LooseForeignKeys is the kind of the job that cleans up after deleted parents.
 const LooseForeignKeys = cleanup.Kind
 
-// LooseForeignKeysCleanupArgs names the database whose deleted parents are cleaned up after.
+// LooseForeignKeysCleanupArgs names the database whose deleted parents are cleaned up
+// after.
 type LooseForeignKeysCleanupArgs struct {
 	Database string `json:"database" river:"unique"`
 }
@@ -31,15 +32,16 @@ type LooseForeignKeysCleanupArgs struct {
 // Kind is frozen: it stands in the rows of running installations.
 func (LooseForeignKeysCleanupArgs) Kind() string { return LooseForeignKeys }
 
-// InsertOpts make the job unique per database while one is waiting or running. It is tried once: the next
-// tick or wake-up is the retry.
+// InsertOpts make the job unique per database while one is waiting or running. It is
+// tried once: the next tick or wake-up is the retry.
 func (LooseForeignKeysCleanupArgs) InsertOpts() river.InsertOpts { return once(LooseForeignKeys, 1) }
 
 func looseForeignKeys(c *config.Config) kind[LooseForeignKeysCleanupArgs] {
 	return kind[LooseForeignKeysCleanupArgs]{
 		Job: Job{
-			Cron: c.LooseForeignKeys.Schedule,
-			Args: map[string]string{"database": migrate.Text}, Defaults: map[string]any{"database": c.Databases[0].Name},
+			Cron:          c.LooseForeignKeys.Schedule,
+			Args:          map[string]string{"database": migrate.Text},
+			Defaults:      map[string]any{"database": c.Databases[0].Name},
 			Summary:       "deletes or changes the children of deleted parents",
 			DeletionTable: triggers.TombstoneTable,
 			LimitedByTick: true,
@@ -54,7 +56,10 @@ func looseForeignKeys(c *config.Config) kind[LooseForeignKeysCleanupArgs] {
 		bounds: func(args LooseForeignKeysCleanupArgs) bounds {
 			settings, _ := c.Database(args.Database)
 			ttl := settings.EffectiveLimits().Runtime + 10*time.Second
-			return bounds{database: args.Database, lease: LooseForeignKeysLease(args.Database), ttl: ttl, timeout: ttl + longer(c) + slowNetwork}
+			return bounds{
+				database: args.Database, lease: LooseForeignKeysLease(args.Database), ttl: ttl,
+				timeout: ttl + longer(c) + slowNetwork,
+			}
 		},
 		pass: passLooseForeignKeys,
 		due:  looseForeignKeysDue,
@@ -110,7 +115,8 @@ func childrenIn(name string, all map[string][]*loosefk.Parent) (children []trigg
 		for _, parent := range parents {
 			for _, reference := range parent.References {
 				child := triggers.Table{Schema: reference.Child.Schema, Name: reference.Child.Name}
-				if reference.Usable() && reference.Database == name && !reference.Updates() && !slices.Contains(children, child) {
+				if reference.Usable() && reference.Database == name && !reference.Updates() &&
+					!slices.Contains(children, child) {
 					children = append(children, child)
 				}
 			}
@@ -119,8 +125,11 @@ func childrenIn(name string, all map[string][]*loosefk.Parent) (children []trigg
 	return children
 }
 
-// Tracking says which triggers a database needs, given the parents of all databases by name.
-func Tracking(c *config.Config, db database.Database, all map[string][]*loosefk.Parent) (triggers.Config, []triggers.Parent) {
+// Tracking says which triggers a database needs, given the parents of all databases by
+// name.
+func Tracking(c *config.Config, db database.Database,
+	all map[string][]*loosefk.Parent,
+) (triggers.Config, []triggers.Parent) {
 	parents := all[db.Name]
 	tracked := make([]triggers.Parent, len(parents))
 	for i, parent := range parents {
@@ -128,7 +137,8 @@ func Tracking(c *config.Config, db database.Database, all map[string][]*loosefk.
 		if undo := c.LooseForeignKeys.Undo; undo.Covers(db.Names.Tracked, parent.Schema, parent.Name) {
 			tracked[i].Undo = triggers.KeepsAll
 		} else if undo.On() && !undo.Spares(db.Names.Tracked, parent.Schema, parent.Name) {
-			tracked[i].Undo = triggers.KeepsBelow // Rows of tables that are kept may go with it, through any number of others.
+			// Rows of tables that are kept may go with it, through any number of others.
+			tracked[i].Undo = triggers.KeepsBelow
 		}
 	}
 	cfg := triggers.Config{TrackedSchema: db.Names.Tracked, Truncate: triggers.Policy(c.LooseForeignKeys.Truncate)}

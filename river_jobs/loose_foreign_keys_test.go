@@ -14,7 +14,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// worked lets a real client work one job, which does not fail, and returns how that ended.
+// worked lets a real client work one job, which does not fail, and returns how that
+// ended.
 func (b bundle) worked(t *testing.T, database string) *river.Event {
 	event := b.workOne(t, LooseForeignKeysCleanupArgs{Database: database})
 	require.Empty(t, event.Job.Errors)
@@ -33,7 +34,13 @@ func TestWorkerCleansUp(t *testing.T) {
 	result := b.worked(t, "main")
 	require.Equal(t, river.EventKindJobCompleted, result.Kind)
 	require.Equal(t, LooseForeignKeys, result.Job.Queue)
-	after := [][]string{{"child", "2", "3"}, {"child", "5", "3"}, {"note", "1", "NULL"}, {"note", "2", "NULL"}, {"note", "3", "3"}}
+	after := [][]string{
+		{"child", "2", "3"},
+		{"child", "5", "3"},
+		{"note", "1", "NULL"},
+		{"note", "2", "NULL"},
+		{"note", "3", "3"},
+	}
 	require.Equal(t, after, b.state())
 	require.Zero(t, b.db.Pending(t))
 	require.Equal(t, [][]string{{"done", "2", "4", "2"}},
@@ -41,10 +48,12 @@ func TestWorkerCleansUp(t *testing.T) {
 
 	b.worked(t, "main")
 	require.Equal(t, after, b.state(), "the second run changes nothing")
-	require.Equal(t, [][]string{{"t", "1"}, {"f", "1"}}, b.db.Rows("SELECT changed, folded FROM sexton.runs ORDER BY id"))
+	require.Equal(t, [][]string{{"t", "1"}, {"f", "1"}},
+		b.db.Rows("SELECT changed, folded FROM sexton.runs ORDER BY id"))
 }
 
-// A role that may enqueue may leave its transaction open: its job cannot be seen then, and keeps out every equal one.
+// A role that may enqueue may leave its transaction open: its job cannot be seen then,
+// and keeps out every equal one.
 func TestWorkGoesOnBesideATransactionThatAsksForTheSame(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]string{
@@ -57,7 +66,8 @@ func TestWorkGoesOnBesideATransactionThatAsksForTheSame(t *testing.T) {
 			b.kinds()
 			b.enqueue(t, LooseForeignKeysCleanupArgs{Database: "main"})
 			b.db.Exec(before)
-			open := pgtest.Begin(t, b.db.Pool(), `SELECT sexton.enqueue('loose_foreign_keys_cleanup', '{"database": "main"}')`)
+			open := pgtest.Begin(t, b.db.Pool(),
+				`SELECT sexton.enqueue('loose_foreign_keys_cleanup', '{"database": "main"}')`)
 			subscription := jobOf(b.deps, LooseForeignKeys).Subscription(b.deps, b.db.Connected)
 			b.start(t)
 			for parent := range 2 {
@@ -65,7 +75,8 @@ func TestWorkGoesOnBesideATransactionThatAsksForTheSame(t *testing.T) {
 				require.Zero(t, pgtest.Must(subscription.Work(t.Context(), b.db.Pool(), true))(t))
 				require.Zero(t, b.db.Pending(t))
 			}
-			_, err := Enqueue(t.Context(), b.db.Pool(), b.db.Connected, LooseForeignKeys, LooseForeignKeysCleanupArgs{Database: "main"}, nil)
+			_, err := Enqueue(t.Context(), b.db.Pool(), b.db.Connected, LooseForeignKeys,
+				LooseForeignKeysCleanupArgs{Database: "main"}, nil)
 			require.ErrorContains(t, err, "another transaction asks for the same job and has not ended")
 			require.NoError(t, open.Rollback(t.Context()))
 		})
@@ -90,13 +101,15 @@ func TestWorkerRefusesAnUnknownDatabase(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	result := b.workOne(t, LooseForeignKeysCleanupArgs{Database: "ci"})
-	require.Equal(t, `run loose_foreign_keys_cleanup: no database is configured under the name "ci"`, result.Job.Errors[0].Error)
+	require.Equal(t, `run loose_foreign_keys_cleanup: no database is configured under the name "ci"`,
+		result.Job.Errors[0].Error)
 	require.Equal(t, river.EventKindJobFailed, result.Kind)
 	require.Equal(t, rivertype.JobStateDiscarded, result.Job.State, "one try and no more")
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.runs"))
 }
 
-// One table that is changed under a definition stops neither other tables nor other parents, and nothing is forgotten.
+// One table that is changed under a definition stops neither other tables nor other
+// parents, and nothing is forgotten.
 func TestWorkerGoesOnBesideADefinitionThatNoLongerFits(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -107,7 +120,8 @@ func TestWorkerGoesOnBesideADefinitionThatNoLongerFits(t *testing.T) {
 	const reason = "table notes has no column parent_id"
 	b.db.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
 	b.worked(t, "main")
-	require.Equal(t, 1, strings.Count(b.log.String(), "definitions.yml:5:30: notes[0].column: "+reason+" (did you mean parent?)"), "once is enough")
+	require.Equal(t, 1, strings.Count(b.log.String(), "definitions.yml:5:30: notes[0].column: "+reason+
+		" (did you mean parent?)"), "once is enough")
 	require.Equal(t, [][]string{{"done", "notes", reason}},
 		b.db.Rows("SELECT DISTINCT outcome, stats -> 'errors' -> 0 ->> 'table', stats -> 'errors' -> 0 ->> 'message' FROM sexton.runs"))
 	require.Empty(t, b.db.Rows("SELECT FROM children WHERE parent_id = 1"), "the other table is cleaned")
@@ -141,7 +155,8 @@ func TestWorkerTracksNewPartitions(t *testing.T) {
 	require.NotContains(t, b.state(), []string{"child", "7", "11"})
 }
 
-// What comes in while a job ends must not wait for the next tick: the job's last act looks once more.
+// What comes in while a job ends must not wait for the next tick: the job's last act
+// looks once more.
 func TestSuccessorIsInsertedWhereSomethingIsDue(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -181,7 +196,8 @@ func TestReclaimedJobIsNotFinished(t *testing.T) {
 	pgtest.Must(client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: "main"}, nil))(t)
 	<-done
 	stop()
-	require.Equal(t, [][]string{{"running", "{test,other}"}}, b.db.Rows("SELECT state, attempted_by FROM sexton.river_job"), "no successor either")
+	require.Equal(t, [][]string{{"running", "{test,other}"}},
+		b.db.Rows("SELECT state, attempted_by FROM sexton.river_job"), "no successor either")
 }
 
 func TestArgsAreFrozen(t *testing.T) {
@@ -195,7 +211,8 @@ func TestArgsAreFrozen(t *testing.T) {
 func TestJobsAreUniquePerDatabaseUntilCompleted(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	client := pgtest.Must(river.NewClient(riverpgxv5.New(b.db.Pool()), &river.Config{Schema: "sexton", Logger: pgtest.Logger(t)}))(t)
+	client := pgtest.Must(river.NewClient(riverpgxv5.New(b.db.Pool()),
+		&river.Config{Schema: "sexton", Logger: pgtest.Logger(t)}))(t)
 	insert := func(database string) *rivertype.JobInsertResult {
 		return pgtest.Must(client.Insert(t.Context(), LooseForeignKeysCleanupArgs{Database: database}, nil))(t)
 	}
@@ -208,7 +225,8 @@ func TestJobsAreUniquePerDatabaseUntilCompleted(t *testing.T) {
 	require.False(t, insert("main").UniqueSkippedAsDuplicate)
 }
 
-// A worker tells triggers that the limit is reached, and waits where it is to; what was kept expires once undo is off.
+// A worker tells triggers that the limit is reached, and waits where it is to; what was
+// kept expires once undo is off.
 func TestWorkerBoundsWhatIsKept(t *testing.T) {
 	t.Parallel()
 	const undo, on = "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__", "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__KEEP=72h"
@@ -236,7 +254,8 @@ func TestWorkerBoundsWhatIsKept(t *testing.T) {
 
 	b.db.Exec("UPDATE sexton.undo_state SET keep = '-3 days'")
 	with(b).worked(t, "main")
-	require.Equal(t, [][]string{{"sexton.undo_rest"}}, b.db.Rows("SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'sexton.undo'::regclass"))
+	require.Equal(t, [][]string{{"sexton.undo_rest"}},
+		b.db.Rows("SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'sexton.undo'::regclass"))
 }
 
 func TestInsertOptions(t *testing.T) {
@@ -246,6 +265,7 @@ func TestInsertOptions(t *testing.T) {
 	require.Equal(t, 1, options.MaxAttempts)
 	require.True(t, options.UniqueOpts.ByArgs)
 	require.ElementsMatch(t, []rivertype.JobState{
-		rivertype.JobStateAvailable, rivertype.JobStatePending, rivertype.JobStateRunning, rivertype.JobStateRetryable, rivertype.JobStateScheduled,
+		rivertype.JobStateAvailable, rivertype.JobStatePending, rivertype.JobStateRunning, rivertype.JobStateRetryable,
+		rivertype.JobStateScheduled,
 	}, options.UniqueOpts.ByState, "a completed job must not keep the next one away")
 }

@@ -34,8 +34,8 @@ notes:
   - {table: parents, column: parent_id, on_delete: async_nullify}
 `
 
-// bundle is a database with three parents, of which each has two children and a note, and what jobs need to
-// work on it.
+// bundle is a database with three parents, of which each has two children and a note, and
+// what jobs need to work on it.
 type bundle struct {
 	db   *dbtest.DB
 	deps Deps
@@ -68,12 +68,14 @@ func over(t *testing.T, db *dbtest.DB, environ ...string) bundle {
 	log := &pgtest.Journal{}
 	logger := log.Logger()
 	return bundle{db: db, log: log, deps: Deps{
-		Bindings: &Bindings{}, Config: configuration(t, environ...), Databases: []database.Database{db.Connected}, Logger: logger,
+		Bindings: &Bindings{}, Config: configuration(t, environ...), Databases: []database.Database{db.Connected},
+		Logger: logger,
 		Runner: &jobrun.Runner{Leases: &lease.Manager{Jobs: db.Connected, Holder: "test"}, Logger: logger},
 	}}
 }
 
-// application is the reference application with these rows, for some kinds without the loose foreign keys.
+// application is the reference application with these rows, for some kinds without the
+// loose foreign keys.
 func application(t *testing.T, rows string, environ ...string) bundle {
 	db := dbtest.Reference(t)
 	db.Exec(rows)
@@ -112,7 +114,10 @@ func (b bundle) start(t *testing.T) (client *river.Client[pgx.Tx], stop func()) 
 
 // newClient is River's client with an ear that hears for it.
 func (b bundle) newClient(t *testing.T, id string) *river.Client[pgx.Tx] {
-	ear := &listen.Ear{Database: "main", Conn: pgtest.Must(pgx.ParseConfig(b.db.URL))(t), Pool: b.db.Pool(), Logger: pgtest.Logger(t)}
+	ear := &listen.Ear{
+		Database: "main", Conn: pgtest.Must(pgx.ParseConfig(b.db.URL))(t), Pool: b.db.Pool(),
+		Logger: pgtest.Logger(t),
+	}
 	client := pgtest.Must(NewClient(b.deps, id, ear))(t)
 	hear, heard := ear.Heard, make(chan struct{}, 1)
 	ear.Heard = func(payload string) {
@@ -148,7 +153,10 @@ func (b bundle) ran(t *testing.T, args river.JobArgs) jobrun.Report {
 
 func configuration(t *testing.T, environ ...string) *config.Config {
 	// The tests hand over connected databases, so nobody dials this address.
-	return pgtest.Must(config.Load(config.Options{DatabaseURL: "postgres://nobody@nowhere.invalid/none", Dir: t.TempDir(), Environ: environ}))(t)
+	return pgtest.Must(config.Load(config.Options{
+		DatabaseURL: "postgres://nobody@nowhere.invalid/none",
+		Dir:         t.TempDir(), Environ: environ,
+	}))(t)
 }
 
 // run runs one pass in the foreground.

@@ -18,15 +18,18 @@ import (
 )
 
 const (
-	// recheck is the longest pause between two looks at a schedule: the clock may be set, and an insertion may fail.
+	// recheck is the longest pause between two looks at a schedule: the clock may be set,
+	// and an insertion may fail.
 	recheck = time.Minute
-	// early is by how much River may come before a tick: it takes along what falls due within that time.
+	// early is by how much River may come before a tick: it takes along what falls due
+	// within that time.
 	early = 100 * time.Millisecond
 	// tickAnswer bounds the statements of one tick.
 	tickAnswer = 5 * time.Second
 )
 
-// Skipped ends the line that River writes at level info for each look at a schedule that has no tick just then.
+// Skipped ends the line that River writes at level info for each look at a schedule that
+// has no tick just then.
 const Skipped = "nil returned from periodic job constructor, skipping"
 
 // Tick is one schedule of a kind. Database may be empty.
@@ -39,7 +42,8 @@ type Tick struct {
 	ticker *ticker
 
 	mu sync.Mutex
-	// last is the last tick that has its job, as it was last read; offered is the one that River has been given a job for.
+	// last is the last tick that has its job, as it was last read; offered is the one
+	// that River has been given a job for.
 	last, offered time.Time
 }
 
@@ -76,8 +80,9 @@ func Schedules(c *config.Config) (schedules []string) {
 	return schedules
 }
 
-// Next implements river.PeriodicSchedule. River gives the time that it last aimed at, which may be long ago: however many ticks have
-// passed since, one job makes up for all. An interval is counted from the last tick, no matter which client led then.
+// Next implements river.PeriodicSchedule. River gives the time that it last aimed at,
+// which may be long ago: however many ticks have passed since, one job makes up for all.
+// An interval is counted from the last tick, no matter which client led then.
 func (t *Tick) Next(at time.Time) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -99,18 +104,21 @@ func (t *Tick) Next(at time.Time) time.Time {
 	return next
 }
 
-// offer is the constructor of River's periodic job: the job of the latest tick that has none yet, if there is such a tick.
+// offer is the constructor of River's periodic job: the job of the latest tick that has
+// none yet, if there is such a tick.
 func (t *Tick) offer() (river.JobArgs, *river.InsertOpts) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.offered = t.due(); t.offered.IsZero() {
 		return nil, nil
 	}
-	// A leader that was suspended may not know yet that another one leads, and has had this tick.
+	// A leader that was suspended may not know yet that another one leads, and has had
+	// this tick.
 	ctx, cancel := context.WithTimeout(context.Background(), tickAnswer)
 	defer cancel()
 	if err := t.ticker.look(ctx, t); err != nil {
-		t.ticker.deps.Logger.ErrorContext(ctx, "schedule fails and is retried", "kind", t.Kind, "database", t.Database, "error", err)
+		t.ticker.deps.Logger.ErrorContext(ctx, "schedule fails and is retried", "kind", t.Kind, "database", t.Database,
+			"error", err)
 		return nil, nil
 	}
 	if t.offered = t.due(); t.offered.IsZero() {
@@ -129,8 +137,9 @@ func (t *Tick) due() time.Time {
 // id is the schedule's name in the metadata of its jobs.
 func (t *Tick) id() string { return t.Kind + ":" + t.Database }
 
-// ticker makes River's leader follow the schedules from where they stand in sexton.schedules, regardless of when the last leader was
-// there. The row is written in the transaction in which River inserts the job: it is never durable without its job.
+// ticker makes River's leader follow the schedules from where they stand in
+// sexton.schedules, regardless of when the last leader was there. The row is written in
+// the transaction in which River inserts the job: it is never durable without its job.
 type ticker struct {
 	river.PluginDefaults
 
@@ -141,7 +150,8 @@ type ticker struct {
 
 var _ rivertype.HookPeriodicJobsStart = (*ticker)(nil)
 
-// newTicker returns the schedules as River's periodic jobs, and the plugin that they need.
+// newTicker returns the schedules as River's periodic jobs, and the plugin that they
+// need.
 func newTicker(deps Deps, ticks []*Tick) (*ticker, []*river.PeriodicJob) {
 	k := &ticker{deps: deps, now: time.Now, ticks: map[string]*Tick{}}
 	jobs := make([]*river.PeriodicJob, len(ticks))
@@ -153,8 +163,9 @@ func newTicker(deps Deps, ticks []*Tick) (*ticker, []*river.PeriodicJob) {
 	return k, jobs
 }
 
-// Start is called by a new leader before it follows the schedules. A schedule without a row is new, and waits for its next tick. An
-// error ends the term, so that another client may lead.
+// Start is called by a new leader before it follows the schedules. A schedule without a
+// row is new, and waits for its next tick. An error ends the term, so that another client
+// may lead.
 func (k *ticker) Start(ctx context.Context, _ *rivertype.HookPeriodicJobsStartParams) error {
 	ctx, cancel := context.WithTimeout(ctx, tickAnswer)
 	defer cancel()
@@ -189,8 +200,9 @@ func (k *ticker) look(ctx context.Context, t *Tick) error {
 	return nil
 }
 
-// record advances the schedules whose jobs a transaction inserts, or finds there already: tick and job are committed together, or neither. The
-// next look at a schedule reads what became of it, and one whose insertion failed keeps its tick.
+// record advances the schedules whose jobs a transaction inserts, or finds there already:
+// tick and job are committed together, or neither. The next look at a schedule reads what
+// became of it, and one whose insertion failed keeps its tick.
 func (k *ticker) record(ctx context.Context, on riverdriver.Executor, jobs []*riverdriver.JobInsertFastParams) error {
 	for _, job := range jobs {
 		var of struct {
@@ -203,7 +215,8 @@ func (k *ticker) record(ctx context.Context, on riverdriver.Executor, jobs []*ri
 		t.mu.Lock()
 		offered := t.offered
 		t.mu.Unlock()
-		if err := k.deps.jobsDB().Names.Queries(riverTx{on: on}).ScheduleAdvance(ctx, offered, t.Kind, t.Database); err != nil {
+		if err := k.deps.jobsDB().Names.Queries(riverTx{on: on}).ScheduleAdvance(ctx, offered, t.Kind,
+			t.Database); err != nil {
 			return fmt.Errorf("record tick of %s: %w", t.Kind, err)
 		}
 	}

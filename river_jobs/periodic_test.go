@@ -17,8 +17,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// term does what River's leader does in one term, on a clock that stands still until it is told otherwise: it calls the hook, then
-// each constructor, and then the constructors whose time has come.
+// term does what River's leader does in one term, on a clock that stands still until it
+// is told otherwise: it calls the hook, then each constructor, and then the constructors
+// whose time has come.
 type term struct {
 	*testing.T
 
@@ -57,7 +58,8 @@ func (m *term) construct(tick *Tick) {
 	}
 	tx := pgtest.Must(riverpgxv5.New(m.b.db.Connected.Pool).GetExecutor().Begin(m.Context()))(m)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(m.Context())) }()
-	require.NoError(m, tx.Exec(m.Context(), "INSERT INTO public.ticked VALUES ($1, $2, $3)", tick.Kind, tick.Database, tick.offered))
+	require.NoError(m, tx.Exec(m.Context(), "INSERT INTO public.ticked VALUES ($1, $2, $3)", tick.Kind, tick.Database,
+		tick.offered))
 	metadata := []byte(`{"river:periodic_job_id": "` + tick.id() + `", "periodic": true}`)
 	require.NoError(m, m.k.record(m.Context(), tx, []*riverdriver.JobInsertFastParams{{Metadata: metadata}}))
 	if !m.refused {
@@ -98,7 +100,10 @@ func times(t *testing.T, spec string) cron.Schedule {
 }
 
 func tickOf(t *testing.T, spec string) *Tick {
-	return &Tick{Kind: "k", Database: "main", Schedule: times(t, spec), Args: LooseForeignKeysCleanupArgs{Database: "main"}}
+	return &Tick{
+		Kind: "k", Database: "main", Schedule: times(t, spec),
+		Args: LooseForeignKeysCleanupArgs{Database: "main"},
+	}
 }
 
 func setupTicks(t *testing.T) bundle {
@@ -188,7 +193,8 @@ func TestAClockThatIsSetForwardCausesOneRun(t *testing.T) {
 	require.Equal(t, [][]string{{"k", "03-02 09:00:00"}}, b.ticked())
 }
 
-// Leaders whose terms and clocks differ count an interval from the recorded tick, not each from its own beginning.
+// Leaders whose terms and clocks differ count an interval from the recorded tick, not
+// each from its own beginning.
 func TestLeadersShareOneInterval(t *testing.T) {
 	t.Parallel()
 	b := setupTicks(t)
@@ -207,8 +213,10 @@ func TestSchedulesAreIndependent(t *testing.T) {
 	t.Parallel()
 	b := setupTicks(t)
 	args := LooseForeignKeysCleanupArgs{}
-	m := lead(t, b, "2026-03-01 12:00:00", tickOf(t, "* * * * *"), &Tick{Kind: "k", Database: "ci", Schedule: times(t, "*/2 * * * *"), Args: args},
-		&Tick{Kind: "other", Schedule: times(t, "2 * * * *"), Args: args}, &Tick{Kind: "never", Schedule: times(t, "0 0 31 2 *"), Args: args})
+	m := lead(t, b, "2026-03-01 12:00:00", tickOf(t, "* * * * *"),
+		&Tick{Kind: "k", Database: "ci", Schedule: times(t, "*/2 * * * *"), Args: args},
+		&Tick{Kind: "other", Schedule: times(t, "2 * * * *"), Args: args},
+		&Tick{Kind: "never", Schedule: times(t, "0 0 31 2 *"), Args: args})
 	m.pass(2*time.Minute + time.Second)
 	require.Equal(t, [][]string{{"k", "ci", "2"}, {"k", "main", "1"}, {"k", "main", "2"}, {"other", "", "2"}},
 		b.db.Rows("SELECT kind, database, extract(minute FROM at) FROM ticked ORDER BY 1, 2, 3"))
@@ -243,7 +251,8 @@ func TestALostTable(t *testing.T) {
 	require.Equal(t, [][]string{{"k", "03-01 12:05:00"}}, b.ticked(), "one run for the ticks since 12:00")
 }
 
-// A leader that was suspended does not know yet that another one leads, and has had its tick.
+// A leader that was suspended does not know yet that another one leads, and has had its
+// tick.
 func TestASuspendedLeaderRepeatsNothing(t *testing.T) {
 	t.Parallel()
 	b := setupTicks(t)
@@ -267,7 +276,8 @@ func startClient(t *testing.T, b bundle, id string) *river.Client[pgx.Tx] {
 
 const periodicJobs = "SELECT count(*) FROM sexton.river_job WHERE metadata ->> 'river:periodic_job_id' = 'loose_foreign_keys_cleanup:main'"
 
-// Of several copies the leader alone makes up for the ticks that were missed, once; a clean stop hands the lead over.
+// Of several copies the leader alone makes up for the ticks that were missed, once; a
+// clean stop hands the lead over.
 func TestOfManyCopiesOneRuns(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "SEXTON_LOOSE_FOREIGN_KEYS__SCHEDULE=0 0 1 1 *")
@@ -286,12 +296,18 @@ func TestOfManyCopiesOneRuns(t *testing.T) {
 		rows := b.db.Rows("SELECT leader_id FROM sexton.river_leader")
 		return len(rows) == 1 && rows[0][0] != leader, nil
 	})
-	pgtest.WaitFor(t, "its first look", func(context.Context) (bool, error) { return strings.Contains(b.log.String(), Skipped), nil })
+	pgtest.WaitFor(t, "its first look", func(context.Context) (bool,
+		error,
+	) {
+		return strings.Contains(b.log.String(), Skipped), nil
+	})
 	require.EqualValues(t, 1, pgtest.Scalar[int64](t, b.db.Database, periodicJobs))
-	require.Equal(t, [][]string{{"t"}}, b.db.Rows("SELECT last_tick = date_trunc('year', now(), 'UTC') FROM sexton.schedules"))
+	require.Equal(t, [][]string{{"t"}},
+		b.db.Rows("SELECT last_tick = date_trunc('year', now(), 'UTC') FROM sexton.schedules"))
 }
 
-// The commit of River's insertion fails, as in a crash of the server: tick and job are lost together, and come again together.
+// The commit of River's insertion fails, as in a crash of the server: tick and job are
+// lost together, and come again together.
 func TestTheCommitOfATickFails(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "SEXTON_LOOSE_FOREIGN_KEYS__SCHEDULE=0 0 1 1 *")
@@ -305,17 +321,20 @@ func TestTheCommitOfATickFails(t *testing.T) {
 		return strings.Contains(b.log.String(), "Error committing transaction"), nil
 	})
 	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, periodicJobs))
-	require.Equal(t, [][]string{{"t"}}, b.db.Rows("SELECT last_tick < now() - interval '2 years' FROM sexton.schedules"), "the tick is kept")
+	require.Equal(t, [][]string{{"t"}},
+		b.db.Rows("SELECT last_tick < now() - interval '2 years' FROM sexton.schedules"), "the tick is kept")
 	b.db.Exec("DROP FUNCTION refuse CASCADE")
 	require.NoError(t, leader.Stop(t.Context()))
 	startClient(t, b, "b")
 	pgtest.WaitFor(t, "the tick's job", func(context.Context) (bool, error) {
 		return pgtest.Scalar[int64](t, b.db.Database, periodicJobs) == 1, nil
 	})
-	require.Equal(t, [][]string{{"t"}}, b.db.Rows("SELECT last_tick = date_trunc('year', now(), 'UTC') FROM sexton.schedules"))
+	require.Equal(t, [][]string{{"t"}},
+		b.db.Rows("SELECT last_tick = date_trunc('year', now(), 'UTC') FROM sexton.schedules"))
 }
 
-// An application that has enqueued the job of a schedule and does not commit keeps no tick from being worked on.
+// An application that has enqueued the job of a schedule and does not commit keeps no
+// tick from being worked on.
 func TestATickComesBesideATransactionThatDoesNotEnd(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "SEXTON_LOOSE_FOREIGN_KEYS__SCHEDULE=0 0 1 1 *")
@@ -327,10 +346,12 @@ func TestATickComesBesideATransactionThatDoesNotEnd(t *testing.T) {
 	pgtest.WaitFor(t, "the run of the tick", func(context.Context) (bool, error) {
 		return len(b.db.Rows("SELECT FROM sexton.runs WHERE outcome = 'done'")) == 1, nil
 	})
-	require.Equal(t, [][]string{{"t"}}, b.db.Rows("SELECT last_tick > now() - interval '2 years' FROM sexton.schedules"))
+	require.Equal(t, [][]string{{"t"}},
+		b.db.Rows("SELECT last_tick > now() - interval '2 years' FROM sexton.schedules"))
 }
 
-// Two ticks fall due together. The job of the one waits already and is not there twice, though that of the other is kept out.
+// Two ticks fall due together. The job of the one waits already and is not there twice,
+// though that of the other is kept out.
 func TestATickComesBesideWhatKeepsItOutAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -339,7 +360,8 @@ func TestATickComesBesideWhatKeepsItOutAlone(t *testing.T) {
 		params := &riverdriver.JobInsertFastManyParams{Schema: "sexton"}
 		for _, kind := range kinds {
 			params.Jobs = append(params.Jobs, &riverdriver.JobInsertFastParams{
-				EncodedArgs: []byte(`{}`), Kind: kind, MaxAttempts: 1, Priority: 1, Queue: kind, State: rivertype.JobStateAvailable, Tags: []string{},
+				EncodedArgs: []byte(`{}`), Kind: kind, MaxAttempts: 1, Priority: 1, Queue: kind,
+				State: rivertype.JobStateAvailable, Tags: []string{},
 				UniqueKey: uniqueKey(kind, []byte(`{}`)), UniqueStates: 0b11110001,
 			})
 		}
@@ -353,5 +375,6 @@ func TestATickComesBesideWhatKeepsItOutAlone(t *testing.T) {
 		VALUES ('asked', '{}', 'asked', 1, $1, B'11110001')`, uniqueKey("asked", []byte(`{}`)))
 	insert("asked", "waits")
 	require.NoError(t, open.Rollback(t.Context()))
-	require.Equal(t, [][]string{{"asked", "1"}, {"waits", "1"}}, b.db.Rows("SELECT kind, count(*) FROM sexton.river_job GROUP BY kind ORDER BY kind"))
+	require.Equal(t, [][]string{{"asked", "1"}, {"waits", "1"}},
+		b.db.Rows("SELECT kind, count(*) FROM sexton.river_job GROUP BY kind ORDER BY kind"))
 }

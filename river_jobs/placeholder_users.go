@@ -23,7 +23,8 @@ import (
 	"sexton/triggers"
 )
 
-// PlaceholderCleanup is the kind of the job that offers ownerless placeholder users for deletion.
+// PlaceholderCleanup is the kind of the job that offers ownerless placeholder users for
+// deletion.
 const PlaceholderCleanup = "import_placeholder_user_cleanup"
 
 const placeholderLease = "import/placeholder_user_cleanup_worker"
@@ -64,7 +65,8 @@ func placeholderCleanup(c *config.Config) kind[PlaceholderUserCleanupArgs] {
 		},
 		pass: passPlaceholderCleanup,
 		due: dueBy[PlaceholderUserCleanupArgs](
-			"placeholder users", placeholder.DueSQL(), placeholder.NextDueSQL(), rules.MaxAttempts, rules.RetryPeriod.Seconds()),
+			"placeholder users", placeholder.DueSQL(), placeholder.NextDueSQL(), rules.MaxAttempts,
+			rules.RetryPeriod.Seconds()),
 		rest: func(ctx context.Context, _ Deps, db database.Database) (time.Duration, error) {
 			return untilRetried(ctx, db, PlaceholderCleanup, retryPause)
 		},
@@ -76,22 +78,27 @@ func PlaceholderRules(c *config.Config) placeholder.Rules {
 	return placeholder.Rules{MaxAttempts: c.PlaceholderUsers.MaxAttempts, RetryPeriod: c.PlaceholderUsers.RetryPeriod}
 }
 
-// retryPause is how long the wake-ups leave a kind alone that has failed. River's own retries take ever longer.
+// retryPause is how long the wake-ups leave a kind alone that has failed. River's own
+// retries take ever longer.
 const retryPause = time.Minute
 
-// untilRetried returns how long a failed job of the kind is to be left alone, the longest time at most: what is due was so before, and asking for it at
-// once would only fail again.
-func untilRetried(ctx context.Context, db database.Database, kind string, longest time.Duration) (time.Duration, error) {
+// untilRetried returns how long a failed job of the kind is to be left alone, the longest
+// time at most: what is due was so before, and asking for it at once would only fail
+// again.
+func untilRetried(ctx context.Context, db database.Database, kind string,
+	longest time.Duration,
+) (time.Duration, error) {
 	seconds, err := db.Queries().JobsRetryIn(ctx, longest.Seconds(), kind)
 	return max(0, time.Duration(seconds*float64(time.Second))), problem.Doing(err, "look for failed jobs of %s", kind)
 }
 
-// CheckPlaceholderUsers binds the references to the database, which names what does not fit at the place of the file where
-// it stands.
+// CheckPlaceholderUsers binds the references to the database, which names what does not
+// fit at the place of the file where it stands.
 func CheckPlaceholderUsers(
 	ctx context.Context, c *config.Config, db database.Database, on pgcatalog.Beginner,
 ) (*placeholder.References, problem.List, error) {
-	entries := each.Of(c.PlaceholderUsers.References, func(entry config.TableColumns) placeholder.Reference { return placeholder.Reference(entry) })
+	entries := each.Of(c.PlaceholderUsers.References,
+		func(entry config.TableColumns) placeholder.Reference { return placeholder.Reference(entry) })
 	bound, found, err := placeholder.Bind(ctx, on, db.Names, entries)
 	if err != nil {
 		return nil, nil, err
@@ -107,7 +114,8 @@ func passPlaceholderCleanup(ctx context.Context, p *pass, _ PlaceholderUserClean
 	switch {
 	case err != nil:
 	case stats.Failed > 0:
-		err = fmt.Errorf("offer %d placeholder users: SQLSTATE %s: %s", stats.Failed, stats.Errors[0].SQLState, stats.Errors[0].Message)
+		err = fmt.Errorf("offer %d placeholder users: SQLSTATE %s: %s", stats.Failed, stats.Errors[0].SQLState,
+			stats.Errors[0].Message)
 	case len(stats.Errors) > 0: // Others have rows locked, which stay due.
 		p.putOff()
 	}
@@ -129,7 +137,8 @@ func offerPlaceholders(ctx context.Context, p *pass) (*placeholder.Stats, error)
 		return nil, err
 	}
 	defer release()
-	// If the references do not fit the database, each job would fail and its attempt would be lost.
+	// If the references do not fit the database, each job would fail and its attempt
+	// would be lost.
 	_, problems, err := CheckPlaceholderUsers(ctx, p.Config, p.db, session.Conn)
 	if err != nil {
 		return nil, err
@@ -161,7 +170,8 @@ func logOffer(ctx context.Context, log *slog.Logger, most int, item placeholder.
 	log.InfoContext(ctx, "placeholder_user_scheduled", "scheduled_at", item.ScheduledAt.UTC())
 }
 
-// DeletePlaceholder is the kind of the jobs that hand one placeholder user over to those who delete users.
+// DeletePlaceholder is the kind of the jobs that hand one placeholder user over to those
+// who delete users.
 const DeletePlaceholder = placeholder.DeleteKind
 
 // DeletePlaceholderUserArgs name the user.
@@ -178,20 +188,26 @@ func (DeletePlaceholderUserArgs) InsertOpts() river.InsertOpts { return once(Del
 func deletePlaceholder(*config.Config) kind[DeletePlaceholderUserArgs] {
 	return kind[DeletePlaceholderUserArgs]{
 		Job: Job{
-			MaxWorkers:    20,
-			Args:          map[string]string{"user_id": migrate.Bigint},
-			Row:           migrate.Row{Table: placeholder.DetailsTable, Column: "placeholder_user_id", Argument: "user_id"},
+			MaxWorkers: 20,
+			Args:       map[string]string{"user_id": migrate.Bigint},
+			Row: migrate.Row{
+				Table: placeholder.DetailsTable, Column: "placeholder_user_id",
+				Argument: "user_id",
+			},
 			Summary:       "has one placeholder user deleted, unless something refers to it",
 			DeletionTable: placeholder.DetailsTable,
 			listsOf:       PlaceholderCleanup,
 		},
-		bounds: func(DeletePlaceholderUserArgs) bounds { return bounds{} }, // It is one transaction, which locks the user.
+		// It is one transaction, which locks the user.
+		bounds: func(DeletePlaceholderUserArgs) bounds { return bounds{} },
 		pass:   passDeletePlaceholder,
 	}
 }
 
-// passDeletePlaceholder looks at one placeholder. One whose references may go with tombstones comes back later, which costs no attempt, of
-// the job or of the placeholder. After the retry period the references count all the same, as tombstones may wait for ever.
+// passDeletePlaceholder looks at one placeholder. One whose references may go with
+// tombstones comes back later, which costs no attempt, of the job or of the placeholder.
+// After the retry period the references count all the same, as tombstones may wait for
+// ever.
 func passDeletePlaceholder(ctx context.Context, p *pass, args DeletePlaceholderUserArgs) (jobrun.Result, error) {
 	waits := p.job == nil || time.Since(p.job.CreatedAt) < p.Config.PlaceholderUsers.RetryPeriod
 	verdict, err := p.removePlaceholder(ctx, args.UserID, waits)
@@ -232,7 +248,10 @@ func (p *pass) removePlaceholder(ctx context.Context, userID int64, waits bool) 
 	}
 	remover := placeholder.Remover{
 		DB: p.db.Pool, Watched: p.db.Pool, Names: p.db.Names, References: references, Limits: p.timeouts(),
-		Current: func(ctx context.Context, tx pgx.Tx) error { return p.Runner.Leases.Current(ctx, tx, placeholderLease) },
+		Current: func(ctx context.Context, tx pgx.Tx) error {
+			return p.Runner.Leases.Current(ctx, tx,
+				placeholderLease)
+		},
 	}
 	verdict, err := remover.Remove(ctx, userID)
 	if err != nil || !waits || len(verdict.Blockers) == 0 || !p.Config.Has(migrate.LooseForeignKeys) {
@@ -252,8 +271,11 @@ func (p *pass) removePlaceholder(ctx context.Context, userID int64, waits bool) 
 	return remover.Remove(ctx, userID)
 }
 
-// pendingAbove returns the tables with tombstones that may take rows of the columns along, wherever they are tracked.
-func (p *pass) pendingAbove(ctx context.Context, references *placeholder.References, columns []string) (pending []string, _ error) {
+// pendingAbove returns the tables with tombstones that may take rows of the columns
+// along, wherever they are tracked.
+func (p *pass) pendingAbove(ctx context.Context, references *placeholder.References,
+	columns []string,
+) (pending []string, _ error) {
 	above, err := references.Above(ctx, p.db.Pool, p.db.Names, p.Definitions, columns)
 	if err != nil {
 		return nil, err

@@ -16,8 +16,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// placeholderBundle is the reference application with the placeholders 11 (who has written nothing), 12 (who has), and 13,
-// whose group 2 is still there, and what jobs need to work on it.
+// placeholderBundle is the reference application with the placeholders 11 (who has
+// written nothing), 12 (who has), and 13, whose group 2 is still there, and what jobs
+// need to work on it.
 func placeholderBundle(t *testing.T, environ ...string) bundle {
 	return application(t, `
 		INSERT INTO organizations (id, name, path) VALUES (1, 'o', 'o');
@@ -31,7 +32,8 @@ func placeholderBundle(t *testing.T, environ ...string) bundle {
 		INSERT INTO ci_pipelines (id, partition_id, project_id, user_id, ref, sha, status) VALUES (1, 100, 1, 11, 'main', 'x', 'success');
 		INSERT INTO import_placeholder_user_details (id, placeholder_user_id, namespace_id, organization_id)
 			SELECT id, id, CASE id WHEN 13 THEN 2 END, 1 FROM generate_series(11, 13) AS id;`, append([]string{
-		"SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_PLACEHOLDER_USERS__ENABLED=true", "SEXTON_PLACEHOLDER_USERS__SPACING=1ms",
+		"SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_PLACEHOLDER_USERS__ENABLED=true",
+		"SEXTON_PLACEHOLDER_USERS__SPACING=1ms",
 	}, environ...)...)
 }
 
@@ -45,15 +47,18 @@ func (b bundle) waitFor(t *testing.T, what, condition string) {
 	pgtest.Await(t, b.db.Pool(), what, "SELECT "+condition)
 }
 
-// From the row without an owner to the user that is gone, through all three kinds in one process.
+// From the row without an owner to the user that is gone, through all three kinds in one
+// process.
 func TestPlaceholdersFromEndToEnd(t *testing.T) {
 	t.Parallel()
 	b := placeholderBundle(t)
 	require.True(t, b.due(t, PlaceholderCleanup).Now)
 	b.client(t)
 	b.enqueue(t, PlaceholderUserCleanupArgs{})
-	b.waitFor(t, "placeholder 11 to be queued", "EXISTS (SELECT FROM users_ghost_user_migrations WHERE user_id = 11 AND initiator_user_id = 11 AND NOT hard_delete)")
-	b.waitFor(t, "placeholder 12 to be looked at", "EXISTS (SELECT FROM import_placeholder_user_details WHERE last_error IS NOT NULL)")
+	b.waitFor(t, "placeholder 11 to be queued",
+		"EXISTS (SELECT FROM users_ghost_user_migrations WHERE user_id = 11 AND initiator_user_id = 11 AND NOT hard_delete)")
+	b.waitFor(t, "placeholder 12 to be looked at",
+		"EXISTS (SELECT FROM import_placeholder_user_details WHERE last_error IS NOT NULL)")
 	b.enqueue(t, MigrateRecordsToGhostUserArgs{})
 	b.waitFor(t, "placeholder 11 to be gone", "NOT EXISTS (SELECT FROM users WHERE id = 11)")
 	b.waitFor(t, "all jobs to end", "NOT EXISTS (SELECT FROM sexton.river_job WHERE finalized_at IS NULL)")
@@ -61,10 +66,13 @@ func TestPlaceholdersFromEndToEnd(t *testing.T) {
 	require.Equal(t, [][]string{
 		{"12", "1", "still referenced by issues.author_id (id 1)"}, {"13", "0", "NULL"},
 	}, b.db.Rows("SELECT placeholder_user_id, deletion_attempts, last_error FROM import_placeholder_user_details ORDER BY id"), "the row of 11 went with it")
-	require.Equal(t, [][]string{{"ghost"}}, b.db.Rows("SELECT users.username FROM ci_pipelines JOIN users ON users.id = user_id"), "its contributions have passed")
+	require.Equal(t, [][]string{{"ghost"}},
+		b.db.Rows("SELECT users.username FROM ci_pipelines JOIN users ON users.id = user_id"),
+		"its contributions have passed")
 	require.Equal(t, [][]string{{"12"}}, b.db.Rows("SELECT author_id FROM issues"))
 	require.Empty(t, b.db.Rows("SELECT FROM events"))
-	require.Equal(t, [][]string{{"11"}}, b.db.Rows("SELECT payload ->> 'initiator_user_id' FROM sexton.events WHERE kind = 'user_destroyed'"))
+	require.Equal(t, [][]string{{"11"}},
+		b.db.Rows("SELECT payload ->> 'initiator_user_id' FROM sexton.events WHERE kind = 'user_destroyed'"))
 	require.False(t, b.due(t, PlaceholderCleanup).Now)
 	require.InDelta(t, 48*time.Hour, b.due(t, PlaceholderCleanup).In, float64(time.Minute), "for 12")
 
@@ -88,10 +96,13 @@ func TestLastAttemptIsWarnedOf(t *testing.T) {
 	b.db.Exec("UPDATE import_placeholder_user_details SET deletion_attempts = id + 2")
 	report := b.ran(t, PlaceholderUserCleanupArgs{})
 	require.Contains(t, string(report.Stats), `"scheduled":2,"final_attempts":1,`)
-	require.Contains(t, b.log.String(), `level=WARN msg="Maximum deletion attempts (15) reached for deletion of placeholder user. Making final deletion attempt." `+
-		"kind=import_placeholder_user_cleanup database=main placeholder_user_id=12 attempt=15")
-	require.NotContains(t, b.log.String(), `reached for deletion of placeholder user. Making final deletion attempt." kind=import_placeholder_user_cleanup database=main placeholder_user_id=11`)
-	require.Equal(t, [][]string{{"14"}, {"15"}}, b.db.Rows("SELECT deletion_attempts FROM import_placeholder_user_details WHERE namespace_id IS NULL ORDER BY 1"))
+	require.Contains(t, b.log.String(),
+		`level=WARN msg="Maximum deletion attempts (15) reached for deletion of placeholder user. Making final deletion attempt." `+
+			"kind=import_placeholder_user_cleanup database=main placeholder_user_id=12 attempt=15")
+	require.NotContains(t, b.log.String(),
+		`reached for deletion of placeholder user. Making final deletion attempt." kind=import_placeholder_user_cleanup database=main placeholder_user_id=11`)
+	require.Equal(t, [][]string{{"14"}, {"15"}},
+		b.db.Rows("SELECT deletion_attempts FROM import_placeholder_user_details WHERE namespace_id IS NULL ORDER BY 1"))
 }
 
 func TestFirstStart(t *testing.T) {
@@ -153,32 +164,41 @@ func TestFailedRowsAreRetriedInTime(t *testing.T) {
 	require.InDelta(t, time.Minute, until(), float64(10*time.Second), "though the server's clock was set back")
 }
 
-// One that the database does not let through is tried again by River, and burns no attempt.
+// One that the database does not let through is tried again by River, and burns no
+// attempt.
 func TestDeletionThatFailsIsRetried(t *testing.T) {
 	t.Parallel()
 	b := placeholderBundle(t)
 	b.db.Exec("ALTER TABLE notes RENAME TO away")
 	_, err := run(t.Context(), b.deps, DeletePlaceholderUserArgs{UserID: 11})
 	require.ErrorContains(t, err, "table public.notes does not exist")
-	require.Empty(t, b.db.Rows("SELECT FROM users_ghost_user_migrations"), "what cannot be looked at may refer to anybody")
+	require.Empty(t, b.db.Rows("SELECT FROM users_ghost_user_migrations"),
+		"what cannot be looked at may refer to anybody")
 	b.db.Exec("ALTER TABLE away RENAME TO notes")
 	b.db.Exec("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not yet'; END $$")
 	b.db.Exec("CREATE TRIGGER refuse BEFORE INSERT ON users_ghost_user_migrations FOR EACH ROW EXECUTE FUNCTION refuse()")
 	b.client(t)
 	b.enqueue(t, DeletePlaceholderUserArgs{UserID: 11})
-	b.waitFor(t, "the job to fail", "EXISTS (SELECT FROM sexton.river_job WHERE kind = 'import_delete_placeholder_user' AND state IN ('retryable', 'available') AND cardinality(errors) > 0)")
+	b.waitFor(t, "the job to fail",
+		"EXISTS (SELECT FROM sexton.river_job WHERE kind = 'import_delete_placeholder_user' AND state IN ('retryable', 'available') AND cardinality(errors) > 0)")
 	b.db.Exec("DROP FUNCTION refuse CASCADE")
 	b.db.Exec("UPDATE sexton.river_job SET scheduled_at = now(), state = 'available' WHERE finalized_at IS NULL")
 	b.waitFor(t, "the second try", "EXISTS (SELECT FROM users_ghost_user_migrations WHERE user_id = 11)")
-	require.Equal(t, [][]string{{"0"}}, b.db.Rows("SELECT deletion_attempts FROM import_placeholder_user_details WHERE id = 11"), "attempts are the other job's")
+	require.Equal(t, [][]string{{"0"}},
+		b.db.Rows("SELECT deletion_attempts FROM import_placeholder_user_details WHERE id = 11"),
+		"attempts are the other job's")
 }
 
-// What refers to a placeholder may go with tombstones that wait: then the job comes back, and no attempt is lost.
+// What refers to a placeholder may go with tombstones that wait: then the job comes back,
+// and no attempt is lost.
 func TestTombstonesDelayADeletion(t *testing.T) {
 	t.Parallel()
 	b := placeholderBundle(t, "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=true")
 	name := func(table string) definitions.Name { return definitions.Name{Table: table} }
-	b.deps.Definitions = []definitions.Definition{{Child: name("projects"), Columns: []string{"group_id"}, Parent: name("groups"), OnDelete: definitions.Delete}}
+	b.deps.Definitions = []definitions.Definition{{
+		Child: name("projects"), Columns: []string{"group_id"},
+		Parent: name("groups"), OnDelete: definitions.Delete,
+	}}
 	run := func() (outcome, reason string) {
 		report := b.ran(t, DeletePlaceholderUserArgs{UserID: 12})
 		var stats struct{ Outcome, Reason string }
@@ -215,7 +235,8 @@ func TestTombstonesDelayADeletionForSomeTime(t *testing.T) {
 	b.db.Exec("UPDATE sexton.river_job SET created_at = now() - interval '49 hours'")
 	b.client(t)
 	b.waitFor(t, "the job to end", "EXISTS (SELECT FROM sexton.river_job WHERE state = 'completed')")
-	require.Equal(t, [][]string{{"blocked"}}, b.db.Rows("SELECT stats ->> 'outcome' FROM sexton.runs WHERE kind = 'import_delete_placeholder_user'"))
+	require.Equal(t, [][]string{{"blocked"}},
+		b.db.Rows("SELECT stats ->> 'outcome' FROM sexton.runs WHERE kind = 'import_delete_placeholder_user'"))
 }
 
 func TestDeletionsThatHaveNothingToDo(t *testing.T) {
@@ -235,7 +256,8 @@ func TestDeletionsThatHaveNothingToDo(t *testing.T) {
 func TestPausedPlaceholdersAreNotDue(t *testing.T) {
 	t.Parallel()
 	b := placeholderBundle(t)
-	b.db.Exec("INSERT INTO sexton.river_queue (name, paused_at, updated_at) VALUES ($1, now(), now())", PlaceholderCleanup)
+	b.db.Exec("INSERT INTO sexton.river_queue (name, paused_at, updated_at) VALUES ($1, now(), now())",
+		PlaceholderCleanup)
 	require.False(t, b.due(t, PlaceholderCleanup).Now)
 }
 
@@ -252,21 +274,25 @@ func TestPlaceholderLeaseIsRespected(t *testing.T) {
 	require.ErrorContains(t, err, "it works in the jobs database, which is main")
 }
 
-// A transaction that asks for the job of one placeholder and does not end makes no pass fail. A later one finds it.
+// A transaction that asks for the job of one placeholder and does not end makes no pass
+// fail. A later one finds it.
 func TestAPlaceholderAskedForIsNoFailure(t *testing.T) {
 	t.Parallel()
 	b := placeholderBundle(t)
 	open := pgtest.Begin(t, b.db.Pool(), `SELECT sexton.enqueue('import_delete_placeholder_user', '{"user_id": 11}')`)
 	require.Equal(t, jobrun.Done, pgtest.Must(run(t.Context(), b.deps, PlaceholderUserCleanupArgs{}))(t).Outcome)
-	require.Equal(t, [][]string{{"0", "1"}}, b.db.Rows("SELECT stats ->> 'failed', stats ->> 'changed' FROM sexton.runs"))
+	require.Equal(t, [][]string{{"0", "1"}},
+		b.db.Rows("SELECT stats ->> 'failed', stats ->> 'changed' FROM sexton.runs"))
 	require.NoError(t, open.Rollback(t.Context()))
 	pgtest.Must(run(t.Context(), b.deps, PlaceholderUserCleanupArgs{}))(t)
-	require.Equal(t, [][]string{{"1"}}, b.db.Rows("SELECT count(*) FROM sexton.river_job WHERE args ->> 'user_id' = '11'"))
+	require.Equal(t, [][]string{{"1"}},
+		b.db.Rows("SELECT count(*) FROM sexton.river_job WHERE args ->> 'user_id' = '11'"))
 }
 
 func TestPlaceholderKinds(t *testing.T) {
 	t.Parallel()
-	c := configuration(t, "SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_PLACEHOLDER_USERS__ENABLED=true", "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false")
+	c := configuration(t, "SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_PLACEHOLDER_USERS__ENABLED=true",
+		"SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false")
 	jobs := Jobs(c)
 	require.Len(t, jobs, 3)
 	cleanup, child := jobs[1], jobs[2]
@@ -275,10 +301,18 @@ func TestPlaceholderKinds(t *testing.T) {
 	require.True(t, child.Inserted())
 	require.Equal(t, 20, child.MaxWorkers)
 	require.Equal(t, []migrate.Kind{
-		{Kind: "import_placeholder_user_cleanup", Queue: "import_placeholder_user_cleanup", Cron: true, MaxAttempts: 25, Args: map[string]string{}, Defaults: map[string]any{}},
 		{
-			Kind: "import_delete_placeholder_user", Queue: "import_delete_placeholder_user", MaxAttempts: 25, Args: map[string]string{"user_id": "bigint"}, Defaults: map[string]any{},
-			Row: migrate.Row{Table: "import_placeholder_user_details", Column: "placeholder_user_id", Argument: "user_id"},
+			Kind: "import_placeholder_user_cleanup", Queue: "import_placeholder_user_cleanup", Cron: true,
+			MaxAttempts: 25,
+			Args:        map[string]string{}, Defaults: map[string]any{},
+		},
+		{
+			Kind: "import_delete_placeholder_user", Queue: "import_delete_placeholder_user", MaxAttempts: 25,
+			Args: map[string]string{"user_id": "bigint"}, Defaults: map[string]any{},
+			Row: migrate.Row{
+				Table: "import_placeholder_user_details", Column: "placeholder_user_id",
+				Argument: "user_id",
+			},
 		},
 	}, Kinds(c)[1:])
 	require.Empty(t, Jobs(&config.Config{}))

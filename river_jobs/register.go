@@ -33,10 +33,11 @@ type Deps struct {
 	Logger      *slog.Logger
 	// RiverLogger is the log of River itself; nil: Logger.
 	RiverLogger *slog.Logger
-	// Working is told of each job before it is worked on, and calls back when its row says how it ended. May be nil.
+	// Working is told of each job before it is worked on, and calls back when its row
+	// says how it ended. May be nil.
 	Working func(id int64) (done func())
-	// Stopping ends when the process is asked to stop: passes end after their running batch. Nil means that
-	// only a pass's own context ends it.
+	// Stopping ends when the process is asked to stop: passes end after their running
+	// batch. Nil means that only a pass's own context ends it.
 	Stopping context.Context //nolint:containedctx // the process's, beside that of each job
 }
 
@@ -71,8 +72,8 @@ func (d Deps) database(name string) (database.Database, bool) {
 type Pass struct {
 	// Database is the configured name of the one that it serves.
 	Database string
-	// Args are the arguments as JSON, complete and of the declared types. Kinds that have none beside the database do not
-	// look at them.
+	// Args are the arguments as JSON, complete and of the declared types. Kinds that have
+	// none beside the database do not look at them.
 	Args json.RawMessage
 }
 
@@ -81,28 +82,34 @@ type Job struct {
 	Kind string
 	// Queue is River's; there is one per kind.
 	Queue string
-	// Schedule is empty for a kind whose jobs another one inserts: it has no ticks, no subscription and no lease of the whole kind,
-	// and ArgsOf, Subscription and LeaseKey are nil.
+	// Schedule is empty for a kind whose jobs another one inserts: it has no ticks, no
+	// subscription and no lease of the whole kind, and ArgsOf, Subscription and LeaseKey
+	// are nil.
 	Schedule string
 	Cron     config.Schedule
-	// MaxWorkers bounds the kind's jobs that one process works on at once; 0 stands for jobs.max_workers.
+	// MaxWorkers bounds the kind's jobs that one process works on at once; 0 stands for
+	// jobs.max_workers.
 	MaxWorkers int
-	// Args are the types of the arguments, Defaults their values where they are left out, for enqueue by SQL.
+	// Args are the types of the arguments, Defaults their values where they are left out,
+	// for enqueue by SQL.
 	Args        map[string]string
 	Defaults    map[string]any
 	MaxAttempts int
-	// Row is the row that an argument names, which must exist for enqueue to accept a job.
+	// Row is the row that an argument names, which must exist for enqueue to accept a
+	// job.
 	Row migrate.Row
 	// Summary says in one line what the job does.
 	Summary string
 	// DeletionTable is where its work waits, in the tracked tables' schema.
 	DeletionTable string
-	// Wakes are the tables of that schema whose rows wake the kind, which fills in schema and kind. None stands for every
-	// new row of DeletionTable.
+	// Wakes are the tables of that schema whose rows wake the kind, which fills in schema
+	// and kind. None stands for every new row of DeletionTable.
 	Wakes []triggers.Wake
-	// LimitedByTick reports that a pass which met its limits leaves the rest to the next tick.
+	// LimitedByTick reports that a pass which met its limits leaves the rest to the next
+	// tick.
 	LimitedByTick bool
-	// Databases are the configured names of the databases that it serves, each in passes of its own.
+	// Databases are the configured names of the databases that it serves, each in passes
+	// of its own.
 	Databases []string
 	// ArgsOf are the arguments of a pass for one of them.
 	ArgsOf func(database string) river.JobArgs
@@ -115,7 +122,8 @@ type Job struct {
 	// Run runs one pass in the foreground.
 	Run func(ctx context.Context, deps Deps, pass Pass) (jobrun.Report, error)
 
-	// entries, if set, are the kind's definitions or lists, one line each; listsOf is the kind whose lists it works with.
+	// entries, if set, are the kind's definitions or lists, one line each; listsOf is the
+	// kind whose lists it works with.
 	entries func([]definitions.Definition) []string
 	listsOf string
 	// register adds the kind's worker.
@@ -148,7 +156,8 @@ func Jobs(c *config.Config) []Job {
 	return jobs
 }
 
-// ComponentOf is the component that a kind belongs to, be it enabled or not; "" if there is no such kind.
+// ComponentOf is the component that a kind belongs to, be it enabled or not; "" if there
+// is no such kind.
 func ComponentOf(c *config.Config, kind string) string {
 	for _, family := range families(c) {
 		if slices.ContainsFunc(family.jobs(), func(job Job) bool { return job.Kind == kind }) {
@@ -168,7 +177,12 @@ func families(c *config.Config) []family {
 	return []family{
 		{migrate.LooseForeignKeys, func() []Job { return []Job{looseForeignKeys(c).job(c)} }},
 		{migrate.GhostUsers, func() []Job { return []Job{ghostUsers(c).job(c)} }},
-		{migrate.PlaceholderUsers, func() []Job { return []Job{placeholderCleanup(c).job(c), deletePlaceholder(c).job(c)} }},
+		{migrate.PlaceholderUsers, func() []Job {
+			return []Job{
+				placeholderCleanup(c).job(c),
+				deletePlaceholder(c).job(c),
+			}
+		}},
 		{migrate.AdjournedGroups, func() []Job { return []Job{adjournedGroups(c).job(c), groupDestroy(c).job(c)} }},
 		{migrate.ExternalDiffs, func() []Job { return []Job{scheduleDiffs(c).job(c), migrateDiff(c).job(c)} }},
 		{"retention", func() []Job { return []Job{retentionCleanup(c).job(c)} }},

@@ -20,13 +20,19 @@ import (
 
 // everyArgs has the arguments of every kind that this package knows.
 func everyArgs() []river.JobArgs {
-	return []river.JobArgs{LooseForeignKeysCleanupArgs{Database: "main"}, MigrateRecordsToGhostUserArgs{}, AdjournedGroupDeletionArgs{}, GroupDestroyArgs{}}
+	return []river.JobArgs{
+		LooseForeignKeysCleanupArgs{Database: "main"},
+		MigrateRecordsToGhostUserArgs{},
+		AdjournedGroupDeletionArgs{},
+		GroupDestroyArgs{},
+	}
 }
 
 func TestRegisterAddsExactlyTheJobs(t *testing.T) {
 	t.Parallel()
 	for _, setting := range []string{
-		"SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=true", "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false", "SEXTON_GHOST_USERS__ENABLED=true",
+		"SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=true", "SEXTON_LOOSE_FOREIGN_KEYS__ENABLED=false",
+		"SEXTON_GHOST_USERS__ENABLED=true",
 		"SEXTON_ADJOURNED_GROUPS__ENABLED=true",
 	} {
 		b := setup(t, setting)
@@ -36,7 +42,8 @@ func TestRegisterAddsExactlyTheJobs(t *testing.T) {
 		}
 		workers := river.NewWorkers()
 		Register(workers, b.deps)
-		client := pgtest.Must(river.NewClient(riverpgxv5.New(b.db.Pool()), &river.Config{Schema: "sexton", Workers: workers, Logger: pgtest.Logger(t)}))(t)
+		client := pgtest.Must(river.NewClient(riverpgxv5.New(b.db.Pool()),
+			&river.Config{Schema: "sexton", Workers: workers, Logger: pgtest.Logger(t)}))(t)
 		for _, args := range everyArgs() {
 			// A client takes only kinds that it has a worker for.
 			_, err := client.Insert(t.Context(), args, nil)
@@ -50,7 +57,8 @@ func TestRegisterAddsExactlyTheJobs(t *testing.T) {
 func TestJobsAreComplete(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
-	for _, job := range Jobs(configuration(t, "SEXTON_GHOST_USERS__ENABLED=true", "SEXTON_ADJOURNED_GROUPS__ENABLED=true")) {
+	for _, job := range Jobs(configuration(t, "SEXTON_GHOST_USERS__ENABLED=true",
+		"SEXTON_ADJOURNED_GROUPS__ENABLED=true")) {
 		require.Equal(t, job.Kind, job.Queue, "one queue per kind")
 		require.NotEmpty(t, job.Summary, job.Kind)
 		require.NotEmpty(t, job.DeletionTable, job.Kind)
@@ -87,28 +95,37 @@ func TestTimeoutsAreThoseOfTheLeases(t *testing.T) {
 		"SEXTON_DATABASES__MAIN__LIMITS__RUNTIME=50s": 60 * time.Second,
 	} {
 		c := configuration(t, "SEXTON_DATABASES__MAIN__URL=postgres://nobody@nowhere.invalid/none", setting)
-		require.Equal(t, want+slowNetwork, timeout(looseForeignKeys(c), LooseForeignKeysCleanupArgs{Database: "main"}), setting)
+		require.Equal(t, want+slowNetwork, timeout(looseForeignKeys(c), LooseForeignKeysCleanupArgs{Database: "main"}),
+			setting)
 	}
 	c := configuration(t)
-	require.Equal(t, time.Minute+slowNetwork, timeout(ghostUsers(c), MigrateRecordsToGhostUserArgs{}), "a slow network comes on top")
+	require.Equal(t, time.Minute+slowNetwork, timeout(ghostUsers(c), MigrateRecordsToGhostUserArgs{}),
+		"a slow network comes on top")
 	require.Equal(t, time.Minute, timeout(placeholderCleanup(c), PlaceholderUserCleanupArgs{}))
 	require.Equal(t, time.Minute, timeout(adjournedGroups(c), AdjournedGroupDeletionArgs{}))
 	require.Equal(t, groupdelete.LeaseTTL, timeout(groupDestroy(c), GroupDestroyArgs{}))
 	require.Zero(t, timeout(deletePlaceholder(c), DeletePlaceholderUserArgs{}), "River's own: it has no lease")
 	require.Zero(t, timeout(scheduleDiffs(c), ScheduleExternalDiffsArgs{}), "its lease is longer than any job")
-	require.Negative(t, timeout(migrateDiff(c), MigrateExternalDiffArgs{}), "an upload is as long as bytes move: neither River's limit nor its rescuer may end it")
+	require.Negative(t, timeout(migrateDiff(c), MigrateExternalDiffArgs{}),
+		"an upload is as long as bytes move: neither River's limit nor its rescuer may end it")
 }
 
 // Every count of a pass has a metric with its labels: what has none is only logged.
 func TestPassesMoveTheCounters(t *testing.T) {
 	t.Parallel()
 	m := pgtest.Must(metrics.New(metrics.Options{CleanUp: LooseForeignKeys, Logger: slog.New(slog.DiscardHandler)}))(t)
-	m.RunEnded(jobrun.Ended{Kind: LooseForeignKeys, Database: "main", Outcome: jobrun.Done, Counts: countsOf(&loosefk.Stats{
-		DeleteCountByTable: map[string]int64{"children": 1, "others": 2, "none": 0},
-		UpdateCountByTable: map[string]int64{"notes": 3},
-		ByParent:           map[string]loosefk.ParentCounts{"parents": {Processed: 4, Rescheduled: 5, Incremented: 6}},
-		Confirmed:          7, LateChildren: 9,
-	})})
+	m.RunEnded(jobrun.Ended{
+		Kind: LooseForeignKeys, Database: "main", Outcome: jobrun.Done,
+		Counts: countsOf(&loosefk.Stats{
+			DeleteCountByTable: map[string]int64{"children": 1, "others": 2, "none": 0},
+			UpdateCountByTable: map[string]int64{"notes": 3},
+			ByParent: map[string]loosefk.ParentCounts{"parents": {
+				Processed: 4, Rescheduled: 5,
+				Incremented: 6,
+			}},
+			Confirmed: 7, LateChildren: 9,
+		}),
+	})
 	recorder := httptest.NewRecorder()
 	m.Handler().ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
 	text := recorder.Body.String()
@@ -162,7 +179,8 @@ func TestPassIsObserved(t *testing.T) {
 	require.EqualValues(t, 1, o.ended[2].Counts[metrics.RescheduledRecords]["parents"])
 }
 
-// A run that gets nothing done although there is work is no success, whatever its outcome; one without work is.
+// A run that gets nothing done although there is work is no success, whatever its
+// outcome; one without work is.
 func TestRunWithoutProgressIsNoSuccess(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -36,7 +36,8 @@ type RetentionCleanupArgs struct {
 // Kind is frozen: it stands in the rows of running installations.
 func (RetentionCleanupArgs) Kind() string { return RetentionCleanup }
 
-// InsertOpts make the job unique while one is waiting or running. It is tried once: the next tick is the retry.
+// InsertOpts make the job unique while one is waiting or running. It is tried once: the
+// next tick is the retry.
 func (RetentionCleanupArgs) InsertOpts() river.InsertOpts { return once(RetentionCleanup, 1) }
 
 func retentionCleanup(c *config.Config) kind[RetentionCleanupArgs] {
@@ -55,7 +56,8 @@ func retentionCleanup(c *config.Config) kind[RetentionCleanupArgs] {
 		argsOf: func(database string) RetentionCleanupArgs { return RetentionCleanupArgs{Database: database} },
 		bounds: func(args RetentionCleanupArgs) bounds {
 			return bounds{
-				database: args.Database, lease: "retention/cleanup_worker:" + args.Database, ttl: retentionTTL, timeout: retentionTTL + longer(c) + slowNetwork,
+				database: args.Database, lease: "retention/cleanup_worker:" + args.Database, ttl: retentionTTL,
+				timeout: retentionTTL + longer(c) + slowNetwork,
 			}
 		},
 		pass: passRetention,
@@ -70,8 +72,9 @@ func retentionCleanup(c *config.Config) kind[RetentionCleanupArgs] {
 func retentionRules(c *config.Config) []retention.Rule {
 	return each.Of(c.Retention.Rules, func(r config.RetentionRule) retention.Rule {
 		return retention.Rule{
-			Table: r.Table, Column: r.Column, Keep: time.Duration(r.Keep), Unit: string(r.Unit), Conditions: r.Conditions,
-			Event: r.Event != nil, EventColumns: r.Event, DryRun: r.DryRun,
+			Table: r.Table, Column: r.Column, Keep: time.Duration(r.Keep), Unit: string(r.Unit),
+			Conditions: r.Conditions,
+			Event:      r.Event != nil, EventColumns: r.Event, DryRun: r.DryRun,
 		}
 	})
 }
@@ -79,7 +82,8 @@ func retentionRules(c *config.Config) []retention.Rule {
 // retentionEntries are the rules, a line for each.
 func retentionEntries(c *config.Config) []string {
 	return each.Of(c.Retention.Rules, func(r config.RetentionRule) string {
-		entry := fmt.Sprintf("%s keep %s%s%s dry_run=%t", listEntry(c, "retention", r.Table, r.Column), time.Duration(r.Keep), r.Unit,
+		entry := fmt.Sprintf("%s keep %s%s%s dry_run=%t", listEntry(c, "retention", r.Table, r.Column),
+			time.Duration(r.Keep), r.Unit,
 			conditionsEntry(r.Conditions), r.DryRun)
 		if r.Event != nil {
 			entry += " event" + eventColumns(r.Event)
@@ -88,8 +92,11 @@ func retentionEntries(c *config.Config) []string {
 	})
 }
 
-// CheckRetention binds the rules to the database, which names what does not fit at the place of the file where it stands.
-func CheckRetention(ctx context.Context, c *config.Config, db database.Database, on pgcatalog.Beginner) (*retention.Plan, problem.List, error) {
+// CheckRetention binds the rules to the database, which names what does not fit at the
+// place of the file where it stands.
+func CheckRetention(ctx context.Context, c *config.Config, db database.Database,
+	on pgcatalog.Beginner,
+) (*retention.Plan, problem.List, error) {
 	plan, found, err := retention.Resolve(ctx, on, db.Names.Tracked, retentionRules(c))
 	if err != nil {
 		return nil, nil, err
@@ -105,7 +112,10 @@ func passRetention(ctx context.Context, p *pass, _ RetentionCleanupArgs) (jobrun
 	result := jobrun.Result{
 		Stats: stats, Changed: stats.Changed(), Faults: stats.Errors, Processed: stats.Rows(), Waited: stats.Held,
 		Over: stats.OverLimit, Left: "due rows are left", Stopped: stats.Interrupted, Idle: stats.Rows() == 0,
-		Counts: jobrun.Counts{metrics.RetentionDeleted: stats.Deleted, metrics.RetentionPartlyCleared: {"": stats.PartlyCleared}},
+		Counts: jobrun.Counts{
+			metrics.RetentionDeleted:       stats.Deleted,
+			metrics.RetentionPartlyCleared: {"": stats.PartlyCleared},
+		},
 	}
 	for _, counts := range stats.Errors {
 		result.Failed += counts.Count

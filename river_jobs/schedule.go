@@ -6,15 +6,15 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// LatestTick returns the last time of the schedule that is later than after and not later than now, and the zero
-// time if there is none.
+// LatestTick returns the last time of the schedule that is later than after and not later
+// than now, and the zero time if there is none.
 func LatestTick(s cron.Schedule, after, now time.Time) time.Time {
 	tick := upTo(s, after, now)
 	if tick.IsZero() {
 		return tick
 	}
-	// Schedules only look forward. Searching backwards in growing steps spares a machine that was switched off
-	// for a year the walk over half a million minutes.
+	// Schedules only look forward. Searching backwards in growing steps spares a machine
+	// that was switched off for a year the walk over half a million minutes.
 	for back := time.Minute; now.Add(-back).After(tick); back *= 2 {
 		if found := upTo(s, now.Add(-back), now); !found.IsZero() {
 			tick = found
@@ -27,7 +27,8 @@ func LatestTick(s cron.Schedule, after, now time.Time) time.Time {
 	return tick
 }
 
-// upTo is the schedule's first time after a moment, unless that is later than now or never.
+// upTo is the schedule's first time after a moment, unless that is later than now or
+// never.
 func upTo(s cron.Schedule, after, now time.Time) time.Time {
 	next := s.Next(after)
 	if next.After(now) {
@@ -36,9 +37,10 @@ func upTo(s cron.Schedule, after, now time.Time) time.Time {
 	return next
 }
 
-// Rotate returns the ticks of a schedule that are for number index of so many that take turns: those in whose minute, counted
-// from the epoch, it is that one's turn. Where the schedule's next tick is more than a minute away, all are served at once:
-// with a tick every five minutes and five to serve, the same one would have its turn for ever.
+// Rotate returns the ticks of a schedule that are for number index of so many that take
+// turns: those in whose minute, counted from the epoch, it is that one's turn. Where the
+// schedule's next tick is more than a minute away, all are served at once: with a tick
+// every five minutes and five to serve, the same one would have its turn for ever.
 func Rotate(s cron.Schedule, index, of int) cron.Schedule {
 	if of < 2 {
 		return s

@@ -13,12 +13,16 @@ import (
 func TestLatestIsTheLastTick(t *testing.T) {
 	t.Parallel()
 
-	expressions := []string{"* * * * *", "*/7 * * * *", "0 0 * * *", "* 3 * * *", "15 * * * *", "0 2 * * 1", "30 4 1 * *", "0 0 31 12 *", "CRON_TZ=Europe/Berlin 30 2 * * *"}
+	expressions := []string{
+		"* * * * *", "*/7 * * * *", "0 0 * * *", "* 3 * * *", "15 * * * *", "0 2 * * 1",
+		"30 4 1 * *", "0 0 31 12 *", "CRON_TZ=Europe/Berlin 30 2 * * *",
+	}
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	rapid.Check(t, func(t *rapid.T) {
 		expression := rapid.SampledFrom(expressions).Draw(t, "expression")
 		after := start.Add(time.Duration(rapid.Int64Range(0, int64(400*24*time.Hour)).Draw(t, "after")))
-		gap := rapid.SampledFrom([]time.Duration{time.Minute, time.Hour, 50 * time.Hour, 60 * 24 * time.Hour}).Draw(t, "scale")
+		gap := rapid.SampledFrom([]time.Duration{time.Minute, time.Hour, 50 * time.Hour, 60 * 24 * time.Hour}).Draw(t,
+			"scale")
 		now := after.Add(time.Duration(rapid.Int64Range(-int64(time.Minute), int64(gap)).Draw(t, "gap")))
 		s, err := cron.ParseStandard(expression)
 		require.NoError(t, err)
@@ -53,14 +57,16 @@ func TestLatestOfAScheduleThatNeverComes(t *testing.T) {
 	require.Zero(t, LatestTick(s, start, start.AddDate(20, 0, 0)))
 }
 
-// ticks are the minutes of the day at which a schedule ticks within an hour and a half of midnight.
+// ticks are the minutes of the day at which a schedule ticks within an hour and a half of
+// midnight.
 func ticks(t *testing.T, spec string, index, of int) []int {
 	parsed, err := cron.ParseStandard(spec)
 	require.NoError(t, err)
 	rotated := Rotate(parsed, index, of)
 	start := time.Unix(0, 0).UTC() // Minute 0 of the epoch.
 	var minutes []int
-	for at := rotated.Next(start.Add(-time.Second)); !at.IsZero() && at.Before(start.Add(12*time.Minute)); at = rotated.Next(at) {
+	for at := rotated.Next(start.Add(-time.Second)); !at.IsZero() &&
+		at.Before(start.Add(12*time.Minute)); at = rotated.Next(at) {
 		minutes = append(minutes, int(at.Sub(start)/time.Minute))
 	}
 	return minutes
@@ -68,11 +74,13 @@ func ticks(t *testing.T, spec string, index, of int) []int {
 
 func TestRotate(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, ticks(t, "* * * * *", 0, 1), "alone it has every turn")
+	require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, ticks(t, "* * * * *", 0, 1),
+		"alone it has every turn")
 	require.Equal(t, []int{0, 3, 6, 9}, ticks(t, "* * * * *", 0, 3))
 	require.Equal(t, []int{1, 4, 7, 10}, ticks(t, "* * * * *", 1, 3))
 	require.Equal(t, []int{2, 5, 8, 11}, ticks(t, "* * * * *", 2, 3))
-	require.Equal(t, []int{0, 5, 10}, ticks(t, "*/5 * * * *", 1, 5), "a rare tick serves all, or it would always be the same one's turn")
+	require.Equal(t, []int{0, 5, 10}, ticks(t, "*/5 * * * *", 1, 5),
+		"a rare tick serves all, or it would always be the same one's turn")
 	require.Equal(t, []int{0, 2, 3}, ticks(t, "0-3 * * * *", 0, 2), "so does the last one before a pause")
 
 	never, err := cron.ParseStandard("0 0 30 2 *")

@@ -10,7 +10,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// operandsSQL makes operators in public for all pairs of types for which Postgres has none. They raise.
+// operandsSQL makes operators in public for all pairs of types for which Postgres has
+// none. They raise.
 const operandsSQL = `DO $do$
 DECLARE
     trap record;
@@ -29,8 +30,9 @@ BEGIN
     END LOOP;
 END $do$`
 
-// A query outside of a transaction runs under the path of the session, which a transaction pooler decides. Operators of another role
-// must not fit its operands better than those of Postgres.
+// A query outside of a transaction runs under the path of the session, which a
+// transaction pooler decides. Operators of another role must not fit its operands better
+// than those of Postgres.
 func TestLooksRunNoStrangersOperator(t *testing.T) {
 	t.Parallel()
 	b := placeholderBundle(t, "SEXTON_ADJOURNED_GROUPS__ENABLED=true")

@@ -31,13 +31,15 @@ import (
 )
 
 const (
-	// busyRetry is the pause where another holder has the lease, failedRetry that after a failed pass.
+	// busyRetry is the pause where another holder has the lease, failedRetry that after a
+	// failed pass.
 	busyRetry   = time.Second
 	failedRetry = 5 * time.Second
-	// unfetched is how long a job may wait to be fetched before the subscription looks at what is due again: its
-	// queue may have been paused meanwhile.
+	// unfetched is how long a job may wait to be fetched before the subscription looks at
+	// what is due again: its queue may have been paused meanwhile.
 	unfetched = 5 * time.Second
-	// The state of a job that is waited for is looked at when its work has ended in this process, and ever less often before.
+	// The state of a job that is waited for is looked at when its work has ended in this
+	// process, and ever less often before.
 	watchFirst   = 25 * time.Millisecond
 	watchLongest = 100 * time.Millisecond
 )
@@ -56,13 +58,15 @@ func Kinds(c *config.Config) []migrate.Kind {
 	})
 }
 
-// askLock bounds how long it is waited for another transaction that asks for the same job and has not ended: any role that may enqueue may
-// leave one open.
+// askLock bounds how long it is waited for another transaction that asks for the same job
+// and has not ended: any role that may enqueue may leave one open.
 const askLock = "100ms"
 
-// Enqueue puts a job into River, or finds the one that is there, and returns its id. On a transaction it must
-// be at READ COMMITTED.
-func Enqueue(ctx context.Context, on listen.Querier, db database.Database, kind string, args any, runAt *time.Time) (int64, error) {
+// Enqueue puts a job into River, or finds the one that is there, and returns its id. On a
+// transaction it must be at READ COMMITTED.
+func Enqueue(ctx context.Context, on listen.Querier, db database.Database, kind string, args any,
+	runAt *time.Time,
+) (int64, error) {
 	encoded, err := json.Marshal(args)
 	if err != nil {
 		return 0, fmt.Errorf("encode arguments of %s: %w", kind, err)
@@ -77,14 +81,18 @@ func Enqueue(ctx context.Context, on listen.Querier, db database.Database, kind 
 	return id, problem.Doing(err, "enqueue %s", kind)
 }
 
-// Subscriptions are what wakes up for the enabled kinds, by database and kind, and the ears that hear for them and for River, one per database. What is
-// due there is known once its parents are noted in the bindings.
+// Subscriptions are what wakes up for the enabled kinds, by database and kind, and the
+// ears that hear for them and for River, one per database. What is due there is known
+// once its parents are noted in the bindings.
 func Subscriptions(deps Deps) (subscriptions []*listen.Subscription, ears []*listen.Ear) {
 	for _, db := range deps.Databases {
 		// By the name of this session doctor knows the worker's role.
 		direct := db.Direct.Copy()
 		direct.RuntimeParams["application_name"] += " (worker)"
-		ear := &listen.Ear{Database: db.Name, Conn: direct, Pool: db.Async(), Sessions: db.Sessions, Logger: deps.Logger}
+		ear := &listen.Ear{
+			Database: db.Name, Conn: direct, Pool: db.Async(), Sessions: db.Sessions,
+			Logger: deps.Logger,
+		}
 		before := len(subscriptions)
 		for _, job := range Jobs(deps.Config) {
 			if !job.Inserted() && slices.Contains(job.Databases, db.Name) {
@@ -99,10 +107,13 @@ func Subscriptions(deps Deps) (subscriptions []*listen.Subscription, ears []*lis
 	return subscriptions, ears
 }
 
-// workThroughRiver ensures that a job exists and, if wait is true, waits for its end. It returns how long to leave the work
-// alone where it could not be done now. It asks on the subscription's own connection where that will do: another one would be missing where the pass needs
-// one that has its statements prepared.
-func workThroughRiver(ctx context.Context, deps Deps, on dbsqlc.DBTX, job Job, args any, wait bool) (time.Duration, error) {
+// workThroughRiver ensures that a job exists and, if wait is true, waits for its end. It
+// returns how long to leave the work alone where it could not be done now. It asks on the
+// subscription's own connection where that will do: another one would be missing where
+// the pass needs one that has its statements prepared.
+func workThroughRiver(ctx context.Context, deps Deps, on dbsqlc.DBTX, job Job, args any,
+	wait bool,
+) (time.Duration, error) {
 	db := deps.jobsDB()
 	id, err := Enqueue(ctx, on, db, job.Kind, args, nil)
 	if batch.Judge(err).Lock() {
@@ -159,15 +170,16 @@ ON CONFLICT (unique_key)
 DO NOTHING
 RETURNING job.id, pg_catalog.pg_notify($6, pg_catalog.format('{"queue": %s}', pg_catalog.to_json(job.queue)))`
 
-// askBeside asks for a job beside the one that a transaction has asked for that does not end: nothing waits for that. Only one is there at a
-// time.
+// askBeside asks for a job beside the one that a transaction has asked for that does not
+// end: nothing waits for that. Only one is there at a time.
 func askBeside(ctx context.Context, on dbsqlc.DBTX, db database.Database, job Job, args any) (id int64, err error) {
 	encoded, err := json.Marshal(args)
 	if err != nil {
 		return 0, fmt.Errorf("encode arguments of %s: %w", job.Kind, err)
 	}
 	key := besideKey(uniqueKey(job.Kind, encoded))
-	err = on.QueryRow(ctx, db.Names.Render(besideSQL), job.Kind, string(encoded), job.MaxAttempts, job.Queue, key, insertedTopic()).Scan(&id, nil)
+	err = on.QueryRow(ctx, db.Names.Render(besideSQL), job.Kind, string(encoded), job.MaxAttempts, job.Queue, key,
+		insertedTopic()).Scan(&id, nil)
 	return id, problem.Doing(err, "enqueue %s beside another one", job.Kind)
 }
 
@@ -177,7 +189,8 @@ func uniqueKey(kind string, encoded []byte) []byte {
 	return sum[:]
 }
 
-// besideKey is the unique key of the job beside another one. No caller of "sexton".enqueue gets hold of it.
+// besideKey is the unique key of the job beside another one. No caller of
+// "sexton".enqueue gets hold of it.
 func besideKey(key []byte) []byte {
 	sum := sha256.Sum256(append(slices.Clip(key), " beside"...))
 	return sum[:]
@@ -192,7 +205,8 @@ func besides(job *rivertype.JobRow, args river.JobArgs) bool {
 // ends are the jobs, by ID, whose work subscriptions of this process wait for.
 type ends struct{ waited sync.Map }
 
-// of returns a channel that is closed when this process ends the work of a job. One that has ended before is found by its state.
+// of returns a channel that is closed when this process ends the work of a job. One that
+// has ended before is found by its state.
 func (e *ends) of(id int64) (ended <-chan struct{}, forget func()) {
 	c := make(chan struct{})
 	e.waited.Store(id, c)
@@ -205,8 +219,10 @@ func (e *ends) end(id int64) {
 	}
 }
 
-// tickSpentSQL reports whether the last pass of kind $1 for database $2 met its limits after the last tick.
-const tickSpentSQL = `coalesce((SELECT (run.stats ->> 'over_limit'::pg_catalog.text)::boolean AND ` + inTickSQL + passesSQL + lastSQL + `), false)`
+// tickSpentSQL reports whether the last pass of kind $1 for database $2 met its limits
+// after the last tick.
+const tickSpentSQL = `coalesce((SELECT (run.stats ->> 'over_limit'::pg_catalog.text)::boolean AND ` + inTickSQL +
+	passesSQL + lastSQL + `), false)`
 
 const (
 	inTickSQL = `run.ended_at > (
@@ -224,8 +240,8 @@ const (
         LIMIT 1`
 )
 
-// TickSpent reports whether a kind has used up its limits for the named database until the next tick. The
-// history is in jobs.
+// TickSpent reports whether a kind has used up its limits for the named database until
+// the next tick. The history is in jobs.
 func TickSpent(ctx context.Context, jobs database.Database, kind, name string) (bool, error) {
 	var spent bool
 	err := jobs.Async().QueryRow(ctx, jobs.Names.Render("SELECT "+tickSpentSQL), kind, name).Scan(&spent)
@@ -235,16 +251,20 @@ func TickSpent(ctx context.Context, jobs database.Database, kind, name string) (
 // pausedSQL reports whether the queue of kind $1 is paused.
 const pausedSQL = `EXISTS (SELECT FROM "sexton".river_queue AS queue WHERE queue.name = $1 AND queue.paused_at IS NOT NULL)`
 
-// barredSQL tells of kind $1 and database $2 whether nothing may be done now, whatever there is to do.
+// barredSQL tells of kind $1 and database $2 whether nothing may be done now, whatever
+// there is to do.
 const barredSQL = pausedSQL + ` OR ` + tickSpentSQL
 
-// dueBy is the predicate of a kind by SQL: due is whether there is something that it may take now, which it may not while its queue is paused,
-// and next in how many seconds something falls due. Their parameters are args, and the kind behind them.
+// dueBy is the predicate of a kind by SQL: due is whether there is something that it may
+// take now, which it may not while its queue is paused, and next in how many seconds
+// something falls due. Their parameters are args, and the kind behind them.
 func dueBy[T river.JobArgs](what, due, next string, args ...any) predicate {
 	var of T
 	args = append(slices.Clip(args), of.Kind())
 	sql := "SELECT " + due + " AND NOT " + strings.ReplaceAll(pausedSQL, "$1", fmt.Sprint("$", len(args))) + ", " + next
-	return func(ctx context.Context, _ Deps, on listen.Querier, db database.Database, _ bool) (found listen.Due, err error) {
+	return func(ctx context.Context, _ Deps, on listen.Querier, db database.Database, _ bool) (found listen.Due,
+		err error,
+	) {
 		var seconds float64
 		if err := on.QueryRow(ctx, db.Names.Render(sql), args...).Scan(&found.Now, &seconds); err != nil {
 			return listen.Due{}, fmt.Errorf("look for due %s: %w", what, err)
@@ -255,7 +275,9 @@ func dueBy[T river.JobArgs](what, due, next string, args ...any) predicate {
 }
 
 // looseForeignKeysDue is the kind's one predicate.
-func looseForeignKeysDue(ctx context.Context, deps Deps, on listen.Querier, db database.Database, _ bool) (listen.Due, error) {
+func looseForeignKeysDue(ctx context.Context, deps Deps, on listen.Querier, db database.Database,
+	_ bool,
+) (listen.Due, error) {
 	return deps.cleanup().Due(ctx, on, db, barredSQL)
 }
 

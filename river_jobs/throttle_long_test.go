@@ -28,7 +28,8 @@ func TestPassThatHeldIsGoneOnWith(t *testing.T) {
 	require.Contains(t, report.Reason, "the next run goes on at once")
 	require.Contains(t, string(report.Stats), `"over_limit":false`)
 	require.NotContains(t, string(report.Stats), "waiting_for")
-	require.Equal(t, [][]string{{"0", "NULL"}, {"0", "NULL"}, {"0", "NULL"}}, r.db.Rows("SELECT cleanup_attempts, last_error FROM loose_foreign_keys_deleted_records"))
+	require.Equal(t, [][]string{{"0", "NULL"}, {"0", "NULL"}, {"0", "NULL"}},
+		r.db.Rows("SELECT cleanup_attempts, last_error FROM loose_foreign_keys_deleted_records"))
 	require.True(t, r.due(t, LooseForeignKeys).Now)
 	require.Empty(t, r.db.Rows("SELECT FROM sexton.leases WHERE expires_at > now()"))
 
@@ -61,7 +62,8 @@ func TestPassOfABlindRoleSaysSoOnce(t *testing.T) {
 	role := r.db.CreateRole()
 	for _, schema := range []string{"public", "sexton"} {
 		r.db.Exec(fmt.Sprintf("GRANT ALL ON SCHEMA %[1]s TO %[2]s; GRANT ALL ON ALL TABLES IN SCHEMA %[1]s TO %[2]s; "+
-			"GRANT ALL ON ALL SEQUENCES IN SCHEMA %[1]s TO %[2]s; GRANT ALL ON ALL FUNCTIONS IN SCHEMA %[1]s TO %[2]s", schema, role))
+			"GRANT ALL ON ALL SEQUENCES IN SCHEMA %[1]s TO %[2]s; GRANT ALL ON ALL FUNCTIONS IN SCHEMA %[1]s TO %[2]s",
+			schema, role))
 	}
 	as := pgtest.Must(database.Open(t.Context(), "main", r.db.AsRole(role), "", dbtest.Names(), 5))(t)
 	defer as.Pool.Close()
@@ -75,7 +77,8 @@ func TestPassOfABlindRoleSaysSoOnce(t *testing.T) {
 	require.Contains(t, r.log.String(), "GRANT pg_read_all_stats")
 }
 
-// The network is so slow that the lease would end before the definitions are bound. The pass binds them all the same, and the next one need not.
+// The network is so slow that the lease would end before the definitions are bound. The
+// pass binds them all the same, and the next one need not.
 func TestPassOverASlowNetworkMakesProgress(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

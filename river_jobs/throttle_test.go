@@ -19,7 +19,8 @@ const (
 	shortLog = "SEXTON_JOBS__REPLICA_LAG_BYTES=100000"
 )
 
-// replicated is a bundle on a primary whose standby r1 does not replay what comes from now on.
+// replicated is a bundle on a primary whose standby r1 does not replay what comes from
+// now on.
 type replicated struct {
 	bundle
 
@@ -48,7 +49,8 @@ func (r replicated) resume(t *testing.T) {
 }
 
 func (r replicated) await(t *testing.T, condition string) {
-	pgtest.Await(t, r.db.Pool(), "the standby: "+condition, "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE application_name = 'r1' AND "+condition+")")
+	pgtest.Await(t, r.db.Pool(), "the standby: "+condition,
+		"SELECT EXISTS (SELECT FROM pg_stat_replication WHERE application_name = 'r1' AND "+condition+")")
 }
 
 // pass runs one pass in the background and returns what waits for its report.
@@ -70,7 +72,8 @@ func (b bundle) pass(t *testing.T) func() jobrun.Report {
 func (b bundle) waitsFor(t *testing.T) string {
 	var reason string
 	pgtest.WaitFor(t, "the pass to say what it waits for", func(ctx context.Context) (bool, error) {
-		err := b.db.Pool().QueryRow(ctx, "SELECT coalesce(max(stats ->> 'waiting_for'), '') FROM sexton.runs WHERE ended_at IS NULL").Scan(&reason)
+		err := b.db.Pool().QueryRow(ctx,
+			"SELECT coalesce(max(stats ->> 'waiting_for'), '') FROM sexton.runs WHERE ended_at IS NULL").Scan(&reason)
 		return reason != "", err
 	})
 	return reason
@@ -82,7 +85,8 @@ func TestPassHoldsForAReplicaAndGoesOn(t *testing.T) {
 	ended := r.pass(t)
 	require.Regexp(t, `^replica r1 \d+ [KM]iB behind$`, r.waitsFor(t))
 	require.EqualValues(t, 1, r.db.Pending(t))
-	require.EqualValues(t, 6, pgtest.Scalar[int64](t, r.db.Database, "SELECT count(*) FROM children"), "nothing is deleted meanwhile")
+	require.EqualValues(t, 6, pgtest.Scalar[int64](t, r.db.Database, "SELECT count(*) FROM children"),
+		"nothing is deleted meanwhile")
 
 	r.resume(t)
 	report := ended()

@@ -16,7 +16,8 @@ func checkGroups(ctx context.Context, c *config.Config, jobs database.Database) 
 	var found problem.List
 	if c.AdjournedGroups.Groups.Table != "" { // What hangs below GitLab's groups is for doctor to report.
 		var err error
-		if _, found, err = groupdelete.Resolve(ctx, jobs.Pool, jobs.Names, GroupsOf(c), c.Has(migrate.GhostUsers)); err != nil {
+		if _, found, err = groupdelete.Resolve(ctx, jobs.Pool, jobs.Names, GroupsOf(c),
+			c.Has(migrate.GhostUsers)); err != nil {
 			return nil, err
 		}
 	}
@@ -28,14 +29,21 @@ func checkDiffs(ctx context.Context, c *config.Config, jobs database.Database) (
 	return withUnmet(ctx, c, jobs, migrate.ExternalDiffs, nil)
 }
 
-// withUnmet adds findings to what the component's tables and rule lack. All get their places in the file, and what is found twice is returned once.
-func withUnmet(ctx context.Context, c *config.Config, db database.Database, component string, more problem.List) (problem.List, error) {
+// withUnmet adds findings to what the component's tables and rule lack. All get their
+// places in the file, and what is found twice is returned once.
+func withUnmet(ctx context.Context, c *config.Config, db database.Database, component string,
+	more problem.List,
+) (problem.List, error) {
 	found, err := migrate.Unmet(ctx, migrate.Database{
-		Name: db.Name, Conn: db.Direct, Sessions: db.Sessions, TrackedSchema: db.Names.Tracked, Jobs: true, Components: []string{component},
-		Users: TableOfUsers(c), Groups: TableOfGroups(c),
+		Name: db.Name, Conn: db.Direct, Sessions: db.Sessions, TrackedSchema: db.Names.Tracked, Jobs: true,
+		Components: []string{component},
+		Users:      TableOfUsers(c), Groups: TableOfGroups(c),
 	})
 	for _, p := range more {
-		if !slices.ContainsFunc(found, func(other problem.Problem) bool { return other.Key == p.Key && other.Message == p.Message }) {
+		if !slices.ContainsFunc(found, func(other problem.Problem) bool {
+			return other.Key == p.Key &&
+				other.Message == p.Message
+		}) {
 			found = append(found, p)
 		}
 	}
@@ -49,8 +57,9 @@ func TableOfGroups(c *config.Config) migrate.Groups {
 		return migrate.Groups{}
 	}
 	return migrate.Groups{
-		Table: a.Groups.Table, Key: a.Groups.Key, Parent: a.Groups.Parent, MarkedOn: a.Groups.MarkedOn, MarkedBy: a.Groups.MarkedBy,
-		Period: int(a.Period), PeriodColumn: a.PeriodColumn, Rename: a.Rename, MayRemove: a.MayRemove,
+		Table: a.Groups.Table, Key: a.Groups.Key, Parent: a.Groups.Parent, MarkedOn: a.Groups.MarkedOn,
+		MarkedBy: a.Groups.MarkedBy,
+		Period:   int(a.Period), PeriodColumn: a.PeriodColumn, Rename: a.Rename, MayRemove: a.MayRemove,
 	}
 }
 
@@ -59,7 +68,10 @@ func TableOfUsers(c *config.Config) migrate.Users {
 	users := migrate.Users{Table: c.GhostUsers.Users.Table}
 	if users.Table != "" {
 		g := c.GhostUsers
-		users = migrate.Users{Table: g.Users.Table, Key: g.Users.Key, Ghost: string(g.Ghost), MayDelete: g.MayDelete, OnRequest: map[string]string{}}
+		users = migrate.Users{
+			Table: g.Users.Table, Key: g.Users.Key, Ghost: string(g.Ghost), MayDelete: g.MayDelete,
+			OnRequest: map[string]string{},
+		}
 		for column, value := range g.OnRequest.Set {
 			users.OnRequest[column] = string(value)
 		}

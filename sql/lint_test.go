@@ -17,8 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lexeme matches one token of SQL. Comments and constants come first, so that no rule reads what is inside. The delimiters of a
-// dollar-quoted body are tokens of their own: its text is linted, too.
+// lexeme matches one token of SQL. Comments and constants come first, so that no rule
+// reads what is inside. The delimiters of a dollar-quoted body are tokens of their own:
+// its text is linted, too.
 var lexeme = regexp.MustCompile(`(?s)` + strings.Join([]string{
 	`--[^\n]*`,
 	`/\*.*?\*/`,
@@ -34,8 +35,8 @@ var lexeme = regexp.MustCompile(`(?s)` + strings.Join([]string{
 	`.`,
 }, "|"))
 
-// The grammar gives these their meaning, whatever the search_path: words before a parenthesis, functions with a syntax of their own, and
-// types that are keywords.
+// The grammar gives these their meaning, whatever the search_path: words before a
+// parenthesis, functions with a syntax of their own, and types that are keywords.
 var (
 	beforeParenthesis = words(`all and any array as between by check conflict distinct else except exists filter from group having in include into is
 		join key lateral like limit not null offset on only operator or order over partition primary references returning row rows select set some
@@ -71,16 +72,18 @@ type finding struct {
 // tokens are those of a statement without comments and space.
 func tokens(sql string) (found []finding) {
 	for _, at := range lexeme.FindAllStringIndex(sql, -1) {
-		if text := sql[at[0]:at[1]]; strings.TrimSpace(text) != "" && !strings.HasPrefix(text, "--") && !strings.HasPrefix(text, "/*") {
+		if text := sql[at[0]:at[1]]; strings.TrimSpace(text) != "" && !strings.HasPrefix(text, "--") &&
+			!strings.HasPrefix(text, "/*") {
 			found = append(found, finding{offset: at[0], text: text})
 		}
 	}
 	return append(found, finding{})
 }
 
-// lint finds what the search_path decides. With batched, operators are among it: in a batch the path is the application's, which may have
-// other schemas before pg_catalog. Elsewhere it begins with pg_catalog, whose operators fit the types of Sexton's tables and of
-// Postgres's catalogues exactly.
+// lint finds what the search_path decides. With batched, operators are among it: in a
+// batch the path is the application's, which may have other schemas before pg_catalog.
+// Elsewhere it begins with pg_catalog, whose operators fit the types of Sexton's tables
+// and of Postgres's catalogues exactly.
 func lint(sql string, batched bool) (found []finding) {
 	all := tokens(sql)
 	var before, last string
@@ -107,13 +110,16 @@ func lint(sql string, batched bool) (found []finding) {
 				found = append(found, inside)
 			}
 		}
-		assigned := text == "=" && (depth == assigns && (before == "set" || before == "local" || before == ",") || strings.EqualFold(next.text, "null"))
+		assigned := text == "=" && (depth == assigns && (before == "set" || before == "local" || before == ",") ||
+			strings.EqualFold(next.text, "null"))
 		switch {
 		case last == ".":
-		case strings.HasPrefix(text, "pg_") && text != "pg_catalog" && text != "pg_temp", last == "::" && isWord.MatchString(text) &&
+		case strings.HasPrefix(text, "pg_") && text != "pg_catalog" && text != "pg_temp", last == "::" &&
+			isWord.MatchString(text) &&
 			next.text != "." && !grammarTypes[text]:
 			at.fix = "write pg_catalog." + at.text
-		case called && isWord.MatchString(text) && !beforeParenthesis[text] && !grammarTypes[text] && !special(text, all[i+1:]):
+		case called && isWord.MatchString(text) && !beforeParenthesis[text] && !grammarTypes[text] &&
+			!special(text, all[i+1:]):
 			at.fix = "write pg_catalog." + at.text
 		case batched && !assigned:
 			at.fix = operators(text, last, next.text)
@@ -126,8 +132,8 @@ func lint(sql string, batched bool) (found []finding) {
 	return found
 }
 
-// special reports whether a call has a syntax of its own: unnest of several arrays, which works without a schema only, and
-// substring(a FROM b).
+// special reports whether a call has a syntax of its own: unnest of several arrays, which
+// works without a schema only, and substring(a FROM b).
 func special(name string, rest []finding) bool {
 	depth, several := 0, false
 	for _, at := range rest {
@@ -146,7 +152,8 @@ func special(name string, rest []finding) bool {
 	return name == "unnest" && several || name == "substring" && !several
 }
 
-// operators says what to write in the place of an operator, or of a form that Postgres makes of operators which it looks up.
+// operators says what to write in the place of an operator, or of a form that Postgres
+// makes of operators which it looks up.
 func operators(text, last, next string) string {
 	switch {
 	case text == "in" && next == "(":
@@ -171,8 +178,9 @@ func operators(text, last, next string) string {
 // private programs work on databases of their own; dbsqlc is generated from sql/queries.
 var private = regexp.MustCompile(`internal/(dbtest|pgtest|exampleapp|devpg|dbsqlc|s3test|cli/(bench|clitest|demo))/|/reference/|/testdata/`)
 
-// batched matches the files whose statements run in a batch under the application's path. Sexton's own statements, which run under the
-// pinned path (batch.Limits.Own), are left out.
+// batched matches the files whose statements run in a batch under the application's path.
+// Sexton's own statements, which run under the pinned path (batch.Limits.Own), are left
+// out.
 var (
 	batched = regexp.MustCompile(`internal/((batch|loosefk|ghostuser|groupdelete|drain|groupschedule|placeholder)/` +
 		`|extdiff/((switch|claim|layout|restore|marker|schedule)\.` +
@@ -195,16 +203,19 @@ func lintFile(path string, data []byte) (found []string, err error) {
 	inBatch := batched.MatchString(path) && !notBatched.MatchString(path)
 	report := func(at int, text string) {
 		for _, f := range append(lint(text, inBatch), ambiguous(text)...) {
-			found = append(found, fmt.Sprintf("%s:%d: %s: %s", path, 1+strings.Count(string(data[:at+f.offset]), "\n"), f.text, f.fix))
+			found = append(found, fmt.Sprintf("%s:%d: %s: %s", path, 1+strings.Count(string(data[:at+f.offset]), "\n"),
+				f.text, f.fix))
 		}
 	}
 	if filepath.Ext(path) == ".sql" {
 		report(0, string(data))
 		if at := bytes.IndexFunc(data, func(r rune) bool { return r > unicode.MaxASCII }); at >= 0 {
-			found = append(found, fmt.Sprintf("%s:%d: a character that not every database can store: write ASCII", path, 1+bytes.Count(data[:at], []byte("\n"))))
+			found = append(found, fmt.Sprintf("%s:%d: a character that not every database can store: write ASCII", path,
+				1+bytes.Count(data[:at], []byte("\n"))))
 		}
 		for _, at := range unpinned(string(data)) {
-			found = append(found, fmt.Sprintf("%s:%d: a function without SET search_path = pg_catalog, pg_temp", path, at))
+			found = append(found, fmt.Sprintf("%s:%d: a function without SET search_path = pg_catalog, pg_temp", path,
+				at))
 		}
 		return found, nil
 	}
@@ -247,13 +258,15 @@ func unpinned(sql string) (lines []int) {
 	return lines
 }
 
-// Statements name what they use by schema: another role's function, type or operator is none of theirs.
+// Statements name what they use by schema: another role's function, type or operator is
+// none of theirs.
 func TestStatementsNameTheSchema(t *testing.T) {
 	t.Parallel()
 	files := 0
 	for _, root := range []string{"../internal", "../river_jobs", "../triggers", "../sql"} {
 		require.NoError(t, filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
-			if ext := filepath.Ext(path); err != nil || private.MatchString(path) || ext != ".sql" && ext != ".go" || strings.HasSuffix(path, "_test.go") {
+			if ext := filepath.Ext(path); err != nil || private.MatchString(path) || ext != ".sql" && ext != ".go" ||
+				strings.HasSuffix(path, "_test.go") {
 				return err
 			}
 			data, err := os.ReadFile(path)
@@ -274,9 +287,12 @@ func TestStatementsNameTheSchema(t *testing.T) {
 func TestTheLintFindsWhatThePathDecides(t *testing.T) {
 	t.Parallel()
 	for sql, want := range map[string]string{
-		"SELECT now()": "now", "SELECT 1 WHERE format('%s', x) IS NULL": "format", "SELECT x::text": "text", `SELECT x::"char"`: `"char"`,
-		"SELECT x::pg_catalog.text::regclass": "regclass", "SELECT FROM pg_class": "pg_class", "SELECT unnest(x)": "unnest",
-		"SELECT substring(a, 1)": "substring", "EXECUTE 'SELECT now()'": "now", "SELECT $1::text[]": "text", "SELECT COUNT(*) FROM x": "COUNT",
+		"SELECT now()": "now", "SELECT 1 WHERE format('%s', x) IS NULL": "format", "SELECT x::text": "text",
+		`SELECT x::"char"`:                    `"char"`,
+		"SELECT x::pg_catalog.text::regclass": "regclass", "SELECT FROM pg_class": "pg_class",
+		"SELECT unnest(x)":       "unnest",
+		"SELECT substring(a, 1)": "substring", "EXECUTE 'SELECT now()'": "now", "SELECT $1::text[]": "text",
+		"SELECT COUNT(*) FROM x":            "COUNT",
 		"DO $$ BEGIN PERFORM now(); END $$": "now",
 	} {
 		found := lint(sql, false)
@@ -285,11 +301,15 @@ func TestTheLintFindsWhatThePathDecides(t *testing.T) {
 		require.Equal(t, "write pg_catalog."+want, found[0].fix, sql)
 	}
 	for sql, want := range map[string]string{
-		"SELECT a = b": "=", "SELECT a <> ALL ($1)": "<>", "SELECT a IN (1, 2)": "IN", "SELECT a NOT IN (SELECT b FROM c)": "IN",
-		"SELECT a IS DISTINCT FROM b": "DISTINCT", "SELECT a IS NOT DISTINCT FROM b": "DISTINCT", "SELECT nullif(a, b)": "nullif",
-		"SELECT CASE a WHEN 1 THEN 2 END": "CASE", "SELECT FROM a JOIN b USING (c)": "USING", "SELECT FROM a NATURAL JOIN b": "NATURAL",
-		"SELECT a LIKE 'b'": "LIKE", "SELECT a BETWEEN 1 AND 2": "BETWEEN", "UPDATE a SET b = c + 1": "+", "UPDATE a SET b = 1 WHERE c = 2": "=",
-		"SELECT a - 1": "-", "SELECT a || b": "||", "SELECT (a, b) < (c, d)": "<",
+		"SELECT a = b": "=", "SELECT a <> ALL ($1)": "<>", "SELECT a IN (1, 2)": "IN",
+		"SELECT a NOT IN (SELECT b FROM c)": "IN",
+		"SELECT a IS DISTINCT FROM b":       "DISTINCT", "SELECT a IS NOT DISTINCT FROM b": "DISTINCT",
+		"SELECT nullif(a, b)":             "nullif",
+		"SELECT CASE a WHEN 1 THEN 2 END": "CASE", "SELECT FROM a JOIN b USING (c)": "USING",
+		"SELECT FROM a NATURAL JOIN b": "NATURAL",
+		"SELECT a LIKE 'b'":            "LIKE", "SELECT a BETWEEN 1 AND 2": "BETWEEN", "UPDATE a SET b = c + 1": "+",
+		"UPDATE a SET b = 1 WHERE c = 2": "=",
+		"SELECT a - 1":                   "-", "SELECT a || b": "||", "SELECT (a, b) < (c, d)": "<",
 		"UPDATE a SET b = (SELECT c FROM d WHERE e = 1), f = 2": "=",
 	} {
 		found := lint(sql, true)
@@ -299,19 +319,25 @@ func TestTheLintFindsWhatThePathDecides(t *testing.T) {
 	}
 	for _, sql := range []string{
 		"SELECT pg_catalog.now(), a.*, coalesce(b, -1), x::pg_catalog.text, y::bigint[], ARRAY[-1] -- now()",
-		"SELECT FROM unnest($1::bigint[], $2::bigint[]) AS a (b, c)", "SELECT substring(a FROM 1 FOR 2), extract(epoch FROM pg_catalog.now())",
-		"UPDATE a SET b = 1, c = d OPERATOR(pg_catalog.+) 1 WHERE e OPERATOR(pg_catalog.=) 'now()'", "DELETE FROM a USING b",
-		"SELECT pg_catalog.sum(a) OVER (ORDER BY b ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)", `SELECT "sexton".enqueue($1)`,
-		"SELECT pg_catalog.make_interval(secs => 1)", "SELECT CASE WHEN a OPERATOR(pg_catalog.<>) '' THEN a END /* a = b */",
+		"SELECT FROM unnest($1::bigint[], $2::bigint[]) AS a (b, c)",
+		"SELECT substring(a FROM 1 FOR 2), extract(epoch FROM pg_catalog.now())",
+		"UPDATE a SET b = 1, c = d OPERATOR(pg_catalog.+) 1 WHERE e OPERATOR(pg_catalog.=) 'now()'",
+		"DELETE FROM a USING b",
+		"SELECT pg_catalog.sum(a) OVER (ORDER BY b ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)",
+		`SELECT "sexton".enqueue($1)`,
+		"SELECT pg_catalog.make_interval(secs => 1)",
+		"SELECT CASE WHEN a OPERATOR(pg_catalog.<>) '' THEN a END /* a = b */",
 	} {
 		require.Empty(t, lint(sql, true), sql)
 	}
 
 	require.Len(t, ambiguous(`SELECT '\d', E'\\d', 'd'`), 1)
-	found, err := lintFile("../internal/loosefk/planted.go", []byte("package x\n\nconst a = `\nSELECT 1\nWHERE b = 1`\n\nvar c = now(d)\n"))
+	found, err := lintFile("../internal/loosefk/planted.go",
+		[]byte("package x\n\nconst a = `\nSELECT 1\nWHERE b = 1`\n\nvar c = now(d)\n"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"../internal/loosefk/planted.go:5: =: " + operators("=", "", "")}, found)
-	found, err = lintFile("planted.sql", []byte("CREATE FUNCTION s.f()\nRETURNS void\nLANGUAGE sql\nAS $$ SELECT $$;\n"))
+	found, err = lintFile("planted.sql",
+		[]byte("CREATE FUNCTION s.f()\nRETURNS void\nLANGUAGE sql\nAS $$ SELECT $$;\n"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"planted.sql:1: a function without SET search_path = pg_catalog, pg_temp"}, found)
 }

@@ -17,13 +17,15 @@ import (
 	sqlfiles "sexton/sql"
 )
 
-// Since Postgres 18 log_lock_failures writes a line for each lock that NOWAIT does not get. SKIP LOCKED and lock_timeout leave the log alone.
+// Since Postgres 18 log_lock_failures writes a line for each lock that NOWAIT does not
+// get. SKIP LOCKED and lock_timeout leave the log alone.
 func TestNoStatementSaysNowait(t *testing.T) {
 	t.Parallel()
 	var files int
 	for _, root := range []string{".", "../internal", "../river_jobs", "../triggers"} {
 		require.NoError(t, filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
-			if err != nil || !slices.Contains([]string{".go", ".sql"}, filepath.Ext(path)) || strings.HasSuffix(path, "_test.go") {
+			if err != nil || !slices.Contains([]string{".go", ".sql"}, filepath.Ext(path)) ||
+				strings.HasSuffix(path, "_test.go") {
 				return err
 			}
 			files++
@@ -55,7 +57,8 @@ func TestMigrationsCountFromOne(t *testing.T) {
 	}
 }
 
-// Each file can be run again: tables in the schema sexton have Sexton's comment, by which a later installation recognizes them.
+// Each file can be run again: tables in the schema sexton have Sexton's comment, by which
+// a later installation recognizes them.
 func TestMigrationsCanBeRunAgain(t *testing.T) {
 	t.Parallel()
 	files, err := fs.Glob(sqlfiles.Migrations, "migrations/*/*.up.sql")
@@ -65,7 +68,8 @@ func TestMigrationsCanBeRunAgain(t *testing.T) {
 		require.NoError(t, err)
 		require.NotRegexp(t, `CREATE (TABLE|INDEX|UNIQUE INDEX|SEQUENCE) [^I]`, string(data), file)
 		require.NotRegexp(t, `ADD COLUMN [^I]`, string(data), file)
-		for _, table := range regexp.MustCompile(`CREATE TABLE IF NOT EXISTS (\S+)`).FindAllStringSubmatch(string(data), -1) {
+		for _, table := range regexp.MustCompile(`CREATE TABLE IF NOT EXISTS (\S+)`).FindAllStringSubmatch(string(data),
+			-1) {
 			require.Regexp(t, `COMMENT ON TABLE `+regexp.QuoteMeta(table[1])+` IS\s+'Sexton: `, string(data), file)
 		}
 	}

@@ -11,7 +11,8 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// keepFunction is the function of a trigger that keeps what native foreign keys do, and empty for the others.
+// keepFunction is the function of a trigger that keeps what native foreign keys do, and
+// empty for the others.
 func keepFunction(trigger string) string {
 	switch trigger {
 	case KeepTrigger:
@@ -25,14 +26,17 @@ func keepFunction(trigger string) string {
 // keepsRows distinguishes these triggers from the ones that record deletions.
 func (t target) keepsRows() bool { return keepFunction(t.Trigger) != "" }
 
-// Cascade is a native foreign key by which rows of Table go, or change, with rows of Above, which are kept for `sexton undo`.
+// Cascade is a native foreign key by which rows of Table go, or change, with rows of
+// Above, which are kept for `sexton undo`.
 type Cascade struct {
 	Table, Constraint, Above string
-	// From are the tracked parents, and the children of definitions, with whose rows these go, over any number of native keys.
+	// From are the tracked parents, and the children of definitions, with whose rows
+	// these go, over any number of native keys.
 	From []string
 	// Action is CASCADE, SET NULL or SET DEFAULT.
 	Action string
-	// Uncovered is why the rows do not come back; empty where a trigger keeps them. Fix says what helps.
+	// Uncovered is why the rows do not come back; empty where a trigger keeps them. Fix
+	// says what helps.
 	Uncovered, Fix string
 }
 
@@ -48,7 +52,8 @@ type cascade struct {
 	Spared bool
 }
 
-// trigger is the one that keeps what the key does; empty where the table's tracking trigger does, or none can.
+// trigger is the one that keeps what the key does; empty where the table's tracking
+// trigger does, or none can.
 func (c cascade) trigger() string {
 	switch {
 	case c.Spared:
@@ -60,8 +65,9 @@ func (c cascade) trigger() string {
 	return ""
 }
 
-// Cascades lists the native foreign keys below the tables whose rows are kept: parents with Undo, and the tables of cfg.Undo.Children. Those with an
-// Uncovered do not come back by `sexton undo`. It changes nothing.
+// Cascades lists the native foreign keys below the tables whose rows are kept: parents
+// with Undo, and the tables of cfg.Undo.Children. Those with an Uncovered do not come
+// back by `sexton undo`. It changes nothing.
 func Cascades(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) (list []Cascade, err error) {
 	err = inTx(ctx, conn, pgx.ReadOnly, func(tx pgx.Tx) error {
 		found, targets, err := cfg.keepTargets(ctx, tx, parents)
@@ -71,11 +77,14 @@ func Cascades(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent)
 			at := slices.IndexFunc(targets, func(t target) bool { return t.OID == c.OID && t.Trigger == c.trigger() })
 			switch {
 			case c.Spared && !slices.Contains(cfg.Undo.Excluded, Table{c.Schema, c.Table}):
-				one.Uncovered, one.Fix = "rows of users are not kept", "set loose_foreign_keys.undo.users: true where they are to come back"
+				one.Uncovered, one.Fix = "rows of users are not kept",
+					"set loose_foreign_keys.undo.users: true where they are to come back"
 			case c.Spared:
-				one.Uncovered, one.Fix = "its rows are not kept", "remove it from loose_foreign_keys.undo.exclude_tables where they are to come back"
+				one.Uncovered, one.Fix = "its rows are not kept",
+					"remove it from loose_foreign_keys.undo.exclude_tables where they are to come back"
 			case c.Action != "c" && !c.Keyed:
-				one.Uncovered, one.Fix = "old values are kept for tables with a primary key", "give the table one, or make it a loose foreign key"
+				one.Uncovered, one.Fix = "old values are kept for tables with a primary key",
+					"give the table one, or make it a loose foreign key"
 			case at < 0 || cfg.upToDate(targets[at]):
 			case !targets[at].mayTrigger:
 				one.Uncovered = "the role may not put a trigger there"
@@ -83,7 +92,8 @@ func Cascades(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent)
 					c.Display)
 			default:
 				finding, _ := cfg.compare(targets[at])
-				one.Uncovered, one.Fix = strings.Join([]string{"trigger", string(finding.Kind) + ":", finding.Trigger}, " "), finding.Fix
+				one.Uncovered, one.Fix = strings.Join([]string{"trigger", string(finding.Kind) + ":", finding.Trigger},
+					" "), finding.Fix
 			}
 			list = append(list, one)
 		}
@@ -92,8 +102,11 @@ func Cascades(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent)
 	return list, err
 }
 
-// keepTargets returns the native keys below rows that are kept, and the triggers that their tables need.
-func (c Config) keepTargets(ctx context.Context, tx pgx.Tx, parents []Parent) (found []cascade, targets []target, err error) {
+// keepTargets returns the native keys below rows that are kept, and the triggers that
+// their tables need.
+func (c Config) keepTargets(ctx context.Context, tx pgx.Tx,
+	parents []Parent,
+) (found []cascade, targets []target, err error) {
 	schemas, tables, tracked := []string{}, []string{}, []bool{}
 	for _, p := range parents {
 		if p.Undo != KeepsNone {
@@ -121,7 +134,10 @@ func (c Config) keepTargets(ctx context.Context, tx pgx.Tx, parents []Parent) (f
 	var oids []uint32
 	var names []string
 	for i, one := range found {
-		known := slices.ContainsFunc(found[:i], func(other cascade) bool { return other.OID == one.OID && other.trigger() == one.trigger() })
+		known := slices.ContainsFunc(found[:i], func(other cascade) bool {
+			return other.OID == one.OID &&
+				other.trigger() == one.trigger()
+		})
 		if one.trigger() != "" && !known {
 			oids, names = append(oids, one.OID), append(names, one.trigger())
 		}
@@ -130,8 +146,9 @@ func (c Config) keepTargets(ctx context.Context, tx pgx.Tx, parents []Parent) (f
 	return found, targets, err
 }
 
-// dropUnused drops the triggers that keep rows where nothing is kept any more, and then the functions that are not wanted and that no trigger runs
-// any more. What another role owns stays, and is reported.
+// dropUnused drops the triggers that keep rows where nothing is kept any more, and then
+// the functions that are not wanted and that no trigger runs any more. What another role
+// owns stays, and is reported.
 func (c Config) dropUnused(ctx context.Context, conn *pgx.Conn, look inspection, report *Report) error {
 	surplus := slices.DeleteFunc(slices.Clone(look.triggers), func(t target) bool {
 		return !t.keepsRows() || slices.ContainsFunc(look.targets, func(w target) bool { return w.slot() == t.slot() })
@@ -139,7 +156,8 @@ func (c Config) dropUnused(ctx context.Context, conn *pgx.Conn, look inspection,
 	for _, t := range surplus {
 		err := c.eachTable(ctx, conn, []target{t}, true, dropTriggers, func(t target) {
 			report.Triggers = append(report.Triggers, Change{Table: t.Display, Trigger: t.Trigger, Action: Dropped})
-			report.Surplus = slices.DeleteFunc(report.Surplus, func(f Finding) bool { return f.Table == t.Display && f.Trigger == t.Trigger })
+			report.Surplus = slices.DeleteFunc(report.Surplus,
+				func(f Finding) bool { return f.Table == t.Display && f.Trigger == t.Trigger })
 		})
 		if err != nil && sqlState(err) != "42501" {
 			return err
@@ -148,7 +166,8 @@ func (c Config) dropUnused(ctx context.Context, conn *pgx.Conn, look inspection,
 	for _, name := range look.registered {
 		wanted := slices.ContainsFunc(look.functions, func(f function) bool { return f.name == name })
 		runs := slices.ContainsFunc(look.triggers, func(t target) bool {
-			moved := slices.ContainsFunc(report.Triggers, func(change Change) bool { return change.Table == t.Display && change.Trigger == t.Trigger })
+			moved := slices.ContainsFunc(report.Triggers,
+				func(change Change) bool { return change.Table == t.Display && change.Trigger == t.Trigger })
 			return t.functionName == name && !moved
 		})
 		if wanted || runs {

@@ -18,7 +18,8 @@ type resolved struct {
 	oid      uint32
 	recorded string
 	class    keyClass
-	// keyNumbers is the text form of the array of the columns' attribute numbers; keyType is the type of the first.
+	// keyNumbers is the text form of the array of the columns' attribute numbers; keyType
+	// is the type of the first.
 	keyNumbers string
 	keyType    uint32
 }
@@ -42,15 +43,18 @@ type target struct {
 	enabled        string
 	functionSchema string
 	functionName   string
-	// installedInteger is true where the trigger that is there was installed for one column of integers.
+	// installedInteger is true where the trigger that is there was installed for one
+	// column of integers.
 	installedInteger bool
 	// arguments are the expected ones.
 	arguments []string
-	// runs, if set, is a function that the trigger is to run in place of the one that belongs there.
+	// runs, if set, is a function that the trigger is to run in place of the one that
+	// belongs there.
 	runs         string
 	eventMatches bool
 	argsMatch    bool
-	// tracks is the recorded name that a trigger found by its function was installed with.
+	// tracks is the recorded name that a trigger found by its function was installed
+	// with.
 	tracks string
 }
 
@@ -78,9 +82,11 @@ func (t target) function() string {
 	}
 }
 
-// otherClass reports that the trigger was installed for a key of one column, of another kind of type.
+// otherClass reports that the trigger was installed for a key of one column, of another
+// kind of type.
 func (t target) otherClass() bool {
-	if t.Trigger != TrackTrigger || t.parent.class == compositeKey || t.functionName == "" || t.functionName == t.function() {
+	if t.Trigger != TrackTrigger || t.parent.class == compositeKey || t.functionName == "" ||
+		t.functionName == t.function() {
 		return false
 	}
 	return t.installedInteger != (t.parent.class == bigintKey)
@@ -91,12 +97,15 @@ func (t target) wakesWorkers() bool {
 	return t.Trigger == WakeTrigger || t.Trigger == WakeUpdateTrigger
 }
 
-// look returns the triggers that a query wants, with what is installed there now; what names them in an error.
+// look returns the triggers that a query wants, with what is installed there now; what
+// names them in an error.
 func look(ctx context.Context, tx pgx.Tx, what, query string, args ...any) ([]target, error) {
 	rows, _ := tx.Query(ctx, sqlText("queries/"+query)+sqlText("queries/look"), args...)
 	targets, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t target, err error) {
-		err = row.Scan(&t.position, &t.OID, &t.Schema, &t.Table, &t.Display, &t.relkind, &t.owned, &t.owner, &t.mayTrigger,
-			&t.Trigger, &t.present, &t.enabled, &t.functionSchema, &t.functionName, &t.installedInteger, &t.arguments, &t.eventMatches, &t.argsMatch)
+		err = row.Scan(&t.position, &t.OID, &t.Schema, &t.Table, &t.Display, &t.relkind, &t.owned, &t.owner,
+			&t.mayTrigger,
+			&t.Trigger, &t.present, &t.enabled, &t.functionSchema, &t.functionName, &t.installedInteger, &t.arguments,
+			&t.eventMatches, &t.argsMatch)
 		return t, err
 	})
 	if err != nil {
@@ -122,8 +131,9 @@ func (c Config) footing(ctx context.Context, tx pgx.Tx) (f footing, err error) {
 	return f, nil
 }
 
-// usable reports as an error that a table which the triggers write to is missing, or, where functions are to be written, the
-// privilege without which that would fail, or the functions later.
+// usable reports as an error that a table which the triggers write to is missing, or,
+// where functions are to be written, the privilege without which that would fail, or the
+// functions later.
 func (c Config) usable(f footing, parents []Parent, installs bool) error {
 	switch {
 	case !f.Schema:
@@ -137,7 +147,8 @@ func (c Config) usable(f footing, parents []Parent, installs bool) error {
 			Grant: `GRANT USAGE, CREATE ON SCHEMA "sexton" TO ` + quoteIdent(f.Role),
 		}
 	case !f.MayInsert && c.records(parents):
-		// The functions run as their owner, so without it every DELETE on a parent would fail.
+		// The functions run as their owner, so without it every DELETE on a parent would
+		// fail.
 		return &PrivilegeError{
 			Role: f.Owner, Missing: "INSERT on table " + c.tombstones(),
 			Grant: fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s; GRANT INSERT ON TABLE %s TO %[2]s",
@@ -154,7 +165,8 @@ func (c Config) usable(f footing, parents []Parent, installs bool) error {
 	return nil
 }
 
-// records reports whether there is anything to do with tombstones: without the loose foreign keys there are none.
+// records reports whether there is anything to do with tombstones: without the loose
+// foreign keys there are none.
 func (c Config) records(parents []Parent) bool {
 	return len(parents) > 0 || slices.ContainsFunc(c.Wake, func(w Wake) bool { return w.Table == TombstoneTable })
 }
@@ -166,8 +178,8 @@ func (c Config) tombstones() string {
 	return pgx.Identifier{c.TrackedSchema, TombstoneTable}.Sanitize()
 }
 
-// resolve looks the parents up. It returns the parents that can be tracked, without repetitions, and one
-// problem for each that cannot.
+// resolve looks the parents up. It returns the parents that can be tracked, without
+// repetitions, and one problem for each that cannot.
 func resolve(ctx context.Context, tx pgx.Tx, parents []Parent) (found []*resolved, problems []error, err error) {
 	unique := unrepeated(parents)
 	schemas, tables, columns := columnsOf(unique)
@@ -179,7 +191,8 @@ func resolve(ctx context.Context, tx pgx.Tx, parents []Parent) (found []*resolve
 	keys := map[uint32]string{}
 	for _, p := range unique {
 		if len(p.KeyColumns) == 0 {
-			problems = append(problems, fmt.Errorf("track table %s: no key column is given", pgx.Identifier{p.Schema, p.Table}.Sanitize()))
+			problems = append(problems, fmt.Errorf("track table %s: no key column is given",
+				pgx.Identifier{p.Schema, p.Table}.Sanitize()))
 			continue
 		}
 		parent, problem := p.resolved(looks[:len(p.KeyColumns)])
@@ -189,8 +202,9 @@ func resolve(ctx context.Context, tx pgx.Tx, parents []Parent) (found []*resolve
 			continue
 		}
 		if other, taken := keys[parent.oid]; taken {
-			problems = append(problems, fmt.Errorf("track table %s: it has the two key columns %s and %s; a tombstone carries one key",
-				parent.recorded, other, parent.keyLabel()))
+			problems = append(problems,
+				fmt.Errorf("track table %s: it has the two key columns %s and %s; a tombstone carries one key",
+					parent.recorded, other, parent.keyLabel()))
 			continue
 		}
 		keys[parent.oid] = parent.keyLabel()
@@ -199,7 +213,8 @@ func resolve(ctx context.Context, tx pgx.Tx, parents []Parent) (found []*resolve
 	return found, problems, nil
 }
 
-// keyLook holds the catalogue's facts about one key column and its table: a row of parents.sql.
+// keyLook holds the catalogue's facts about one key column and its table: a row of
+// parents.sql.
 type keyLook struct {
 	OID                 uint32
 	Relkind             string
@@ -211,7 +226,8 @@ type keyLook struct {
 	Type   uint32
 }
 
-// resolved binds a parent to what the catalogue says about its columns, or says why it cannot be tracked.
+// resolved binds a parent to what the catalogue says about its columns, or says why it
+// cannot be tracked.
 func (p Parent) resolved(columns []keyLook) (*resolved, error) {
 	table := columns[0]
 	numbers := make([]string, len(columns))
@@ -269,8 +285,8 @@ func (p Parent) keyLabel() string {
 	return fmt.Sprintf("%q", p.KeyColumns)
 }
 
-// problem says why triggers cannot be installed on a parent, or returns nil. missing is the place of a key column
-// that does not exist, or -1.
+// problem says why triggers cannot be installed on a parent, or returns nil. missing is
+// the place of a key column that does not exist, or -1.
 func (r *resolved) problem(relkind, partitionOf string, temporary bool, missing int) error {
 	name := pgx.Identifier{r.Schema, r.Table}.Sanitize()
 	switch {
@@ -309,7 +325,8 @@ func (t target) foreignTable() error {
 		t.parent.recorded, t.Display)
 }
 
-// wantedFunctions returns the functions that parents, the triggers that keep rows below them, and wake triggers need, each once.
+// wantedFunctions returns the functions that parents, the triggers that keep rows below
+// them, and wake triggers need, each once.
 func (c Config) wantedFunctions(parents []*resolved, kept []target) []function {
 	var wanted []function
 	if len(parents) > 0 {
@@ -319,7 +336,8 @@ func (c Config) wantedFunctions(parents []*resolved, kept []target) []function {
 		wanted = append(wanted, c.trackFunction(p))
 	}
 	for _, t := range kept {
-		if f := c.keepFunction(t.Trigger); !slices.ContainsFunc(wanted, func(other function) bool { return other.name == f.name }) {
+		if f := c.keepFunction(t.Trigger); !slices.ContainsFunc(wanted,
+			func(other function) bool { return other.name == f.name }) {
 			wanted = append(wanted, f)
 		}
 	}
@@ -348,7 +366,10 @@ func (c Config) compareFunctions(ctx context.Context, tx pgx.Tx, wanted []functi
 		detail := ""
 		switch want := wanted[i]; {
 		case !look.There:
-			findings = append(findings, Finding{Trigger: want.name, Kind: Missing, Detail: "the function does not exist", Fix: fixInstall})
+			findings = append(findings, Finding{
+				Trigger: want.name, Kind: Missing,
+				Detail: "the function does not exist", Fix: fixInstall,
+			})
 		case look.Body != want.body:
 			detail = "its body differs"
 		case !slices.EqualFunc(look.Settings, want.settings, strings.EqualFold):
@@ -362,7 +383,10 @@ func (c Config) compareFunctions(ctx context.Context, tx pgx.Tx, wanted []functi
 				look.Owner, c.tombstones(), `"sexton".is_as_installed`)
 		}
 		if detail != "" {
-			findings = append(findings, Finding{Trigger: names[i], Kind: Altered, Detail: "the function is not as installed: " + detail, Fix: fixInstall})
+			findings = append(findings, Finding{
+				Trigger: names[i], Kind: Altered,
+				Detail: "the function is not as installed: " + detail, Fix: fixInstall,
+			})
 		}
 	}
 	return findings, nil

@@ -11,8 +11,8 @@ import (
 	"sexton/triggers"
 )
 
-// elsewhere makes the database look as if its dump had been restored where tables have other OIDs: triggers and functions are about tables of
-// other numbers.
+// elsewhere makes the database look as if its dump had been restored where tables have
+// other OIDs: triggers and functions are about tables of other numbers.
 func (b *bundle) elsewhere() {
 	b.t.Helper()
 	b.Exec(`DO $$
@@ -38,21 +38,26 @@ func (b *bundle) functions() [][]string {
 		FROM pg_proc AS p WHERE p.pronamespace = 'sexton'::regnamespace AND p.proname ~ '^track_[0-9a-f]{12}' ORDER BY 1`)
 }
 
-// Between a restore and the next installation triggers run other functions than the ones that belong there.
+// Between a restore and the next installation triggers run other functions than the ones
+// that belong there.
 func TestPartitionsAreTrackedBeforeTheNextInstallation(t *testing.T) {
 	t.Parallel()
-	b := setup(t, partitioned, "CREATE TABLE others (key bigint PRIMARY KEY); INSERT INTO others SELECT generate_series(1, 5)")
+	b := setup(t, partitioned,
+		"CREATE TABLE others (key bigint PRIMARY KEY); INSERT INTO others SELECT generate_series(1, 5)")
 	b.install(id("events"), pair("others", "key"))
 	before := b.functions()
 	b.elsewhere()
 	b.Exec("CREATE TABLE events_new PARTITION OF events FOR VALUES FROM (20) TO (40); INSERT INTO events (id) VALUES (21), (22)")
-	installed := pgtest.Must(triggers.EnsurePartitions(t.Context(), b.conn, b.cfg, []triggers.Parent{id("events"), pair("others", "key")}))(t)
+	installed := pgtest.Must(triggers.EnsurePartitions(t.Context(), b.conn, b.cfg,
+		[]triggers.Parent{id("events"), pair("others", "key")}))(t)
 	require.Equal(t, []string{"public.events_new"}, installed)
 	require.Empty(t, pgtest.Must(triggers.OtherKeys(t.Context(), b.conn, b.cfg, []triggers.Parent{id("events")}))(t))
 	b.Exec("DELETE FROM events_new WHERE id = 21; DELETE FROM events WHERE id = 22; DELETE FROM events_low WHERE id = 1; DELETE FROM others WHERE key = 1")
-	require.Equal(t, []string{"public.events 1", "public.events 21", "public.events 22", "public.others 1"}, b.tombstones())
+	require.Equal(t, []string{"public.events 1", "public.events 21", "public.events 22", "public.others 1"},
+		b.tombstones())
 
-	// The function of a table that no definition names any more has a trigger that runs it.
+	// The function of a table that no definition names any more has a trigger that runs
+	// it.
 	b.install(id("events"))
 	require.Len(t, b.functions(), 2)
 	require.Empty(t, slices.DeleteFunc(b.functions(), func(f []string) bool { return f[1] == "true" }))
@@ -64,8 +69,8 @@ func TestPartitionsAreTrackedBeforeTheNextInstallation(t *testing.T) {
 	require.Empty(t, b.status(id("events"), pair("others", "key")))
 }
 
-// A partition that comes after a change of its root's key, and before the next installation, is neither to fail deletions nor to record
-// another key than its root.
+// A partition that comes after a change of its root's key, and before the next
+// installation, is neither to fail deletions nor to record another key than its root.
 func TestNewPartitionsOfAChangedKey(t *testing.T) {
 	t.Parallel()
 	const (
@@ -90,8 +95,10 @@ func TestNewPartitionsOfAChangedKey(t *testing.T) {
 		b.install(id("events"))
 		b.Exec(more)
 		_, err := triggers.EnsurePartitions(t.Context(), b.conn, b.cfg, []triggers.Parent{pair("events", "code")})
-		require.ErrorContains(t, err, "track partition public.events_new: the trigger on public.events records another key")
-		require.Zero(t, pgtest.Scalar[int](t, b.Database, "SELECT count(*)::int FROM pg_trigger WHERE tgrelid = 'events_new'::regclass"))
+		require.ErrorContains(t, err,
+			"track partition public.events_new: the trigger on public.events records another key")
+		require.Zero(t, pgtest.Scalar[int](t, b.Database,
+			"SELECT count(*)::int FROM pg_trigger WHERE tgrelid = 'events_new'::regclass"))
 	})
 }
 

@@ -11,15 +11,18 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Install creates or corrects the functions and triggers that the parents need, partitions included, and
-// the wake triggers. Unneeded triggers that record deletions or wake workers are reported and left: they may hold work back, they lose
-// none. Triggers that keep rows for nothing are dropped, as are functions that no trigger runs any more.
+// Install creates or corrects the functions and triggers that the parents need,
+// partitions included, and the wake triggers. Unneeded triggers that record deletions or
+// wake workers are reported and left: they may hold work back, they lose none. Triggers
+// that keep rows for nothing are dropped, as are functions that no trigger runs any more.
 //
-// It is idempotent, and safe when several installers run at once. Every table has a transaction of its
-// own; one that cannot be locked is reported as *LockError after the others are done. A parent that
-// cannot be tracked, or a trigger of another installation in the way, stops it before anything changes.
+// It is idempotent, and safe when several installers run at once. Every table has a
+// transaction of its own; one that cannot be locked is reported as *LockError after the
+// others are done. A parent that cannot be tracked, or a trigger of another installation
+// in the way, stops it before anything changes.
 //
-// The connection must be direct, since a transaction pooler would lose the session's advisory lock.
+// The connection must be direct, since a transaction pooler would lose the session's
+// advisory lock.
 func Install(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) (Report, error) {
 	report := newReport()
 	cfg, err := cfg.withDefaults()
@@ -35,7 +38,8 @@ func Install(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) 
 		if err := cfg.installFunctions(ctx, conn, look, &report); err != nil {
 			return err
 		}
-		return errors.Join(cfg.installTriggers(ctx, conn, look.targets, &report), cfg.dropUnused(ctx, conn, look, &report))
+		return errors.Join(cfg.installTriggers(ctx, conn, look.targets, &report),
+			cfg.dropUnused(ctx, conn, look, &report))
 	})
 	if err != nil {
 		return report, fmt.Errorf("install triggers: %w", err)
@@ -80,8 +84,8 @@ func (c Config) refuse(ctx context.Context, tx pgx.Tx, t target, role string) er
 	return nil
 }
 
-// refuseOtherKey keeps a parent's key from changing while tombstones wait: they carry the old one, and read as the new one
-// they would lead to the children of rows that live.
+// refuseOtherKey keeps a parent's key from changing while tombstones wait: they carry the
+// old one, and read as the new one they would lead to the children of rows that live.
 func (c Config) refuseOtherKey(ctx context.Context, tx pgx.Tx, t target) error {
 	if t.Trigger != TrackTrigger || t.functionSchema != pgcatalog.Schema || t.functionName == "" || c.SameKey {
 		return nil
@@ -103,8 +107,8 @@ func (c Config) refuseOtherKey(ctx context.Context, tx pgx.Tx, t target) error {
 	return nil
 }
 
-// upToDate reports whether a table can be left unlocked: nothing differs, or only what a role that does
-// not own the table cannot change.
+// upToDate reports whether a table can be left unlocked: nothing differs, or only what a
+// role that does not own the table cannot change.
 func (c Config) upToDate(t target) bool {
 	finding, differs := c.compare(t)
 	return !differs || finding.Kind == Plain && !t.owned
@@ -128,7 +132,8 @@ func (c Config) installFunctions(ctx context.Context, conn *pgx.Conn, look inspe
 				fmt.Sprintf("REVOKE ALL ON FUNCTION %s() FROM PUBLIC", name),
 			}
 			if look.Owner != look.Role {
-				statements = append(statements, fmt.Sprintf("ALTER FUNCTION %s() OWNER TO %s", name, quoteIdent(look.Owner)))
+				statements = append(statements, fmt.Sprintf("ALTER FUNCTION %s() OWNER TO %s", name,
+					quoteIdent(look.Owner)))
 			}
 			if err := execAll(ctx, tx, "create function "+name, statements); err != nil {
 				return err
@@ -152,14 +157,16 @@ func (c Config) installTriggers(ctx context.Context, conn *pgx.Conn, targets []t
 	})
 }
 
-// eachTable changes the triggers of one table after the other, and goes on where one of them fails. Done is called for each trigger of
-// the tables that are done.
+// eachTable changes the triggers of one table after the other, and goes on where one of
+// them fails. Done is called for each trigger of the tables that are done.
 func (c Config) eachTable(
-	ctx context.Context, conn *pgx.Conn, triggers []target, exclusive bool, change func(context.Context, pgx.Tx, []target) error, done func(target),
+	ctx context.Context, conn *pgx.Conn, triggers []target, exclusive bool,
+	change func(context.Context, pgx.Tx, []target) error, done func(target),
 ) error {
 	var problems []error
 	for _, group := range byTable(triggers) {
-		err := c.onTable(ctx, conn, group[0].relation, exclusive, func(tx pgx.Tx) error { return change(ctx, tx, group) })
+		err := c.onTable(ctx, conn, group[0].relation, exclusive,
+			func(tx pgx.Tx) error { return change(ctx, tx, group) })
 		if err != nil {
 			problems = append(problems, err)
 			if ctx.Err() != nil {
@@ -174,7 +181,8 @@ func (c Config) eachTable(
 	return errors.Join(problems...)
 }
 
-// create installs triggers of one table. Replacing in place leaves no moment without a trigger.
+// create installs triggers of one table. Replacing in place leaves no moment without a
+// trigger.
 func (c Config) create(ctx context.Context, tx pgx.Tx, triggers []target) error {
 	for _, t := range triggers {
 		if _, err := tx.Exec(ctx, c.createTrigger(t)); err != nil {
@@ -183,7 +191,8 @@ func (c Config) create(ctx context.Context, tx pgx.Tx, triggers []target) error 
 		if !t.owned {
 			continue
 		}
-		// ONLY: Postgres 14 would look for the trigger on partitions too, which get theirs one by one.
+		// ONLY: Postgres 14 would look for the trigger on partitions too, which get
+		// theirs one by one.
 		enable := fmt.Sprintf("ALTER TABLE ONLY %s ENABLE ALWAYS TRIGGER %s",
 			pgx.Identifier{t.Schema, t.Table}.Sanitize(), quoteIdent(t.Trigger))
 		if _, err := tx.Exec(ctx, enable); err != nil {
@@ -209,11 +218,12 @@ func byTable(targets []target) [][]target {
 	return groups
 }
 
-// Uninstall drops every trigger that runs one of our functions, on whatever table, and then the
-// functions. From its return on deletions go unrecorded; tombstones already written stay.
+// Uninstall drops every trigger that runs one of our functions, on whatever table, and
+// then the functions. From its return on deletions go unrecorded; tombstones already
+// written stay.
 //
-// A table that cannot be locked is reported as *LockError after the others are done, and keeps the
-// functions alive. Where Sexton is not installed, nothing happens.
+// A table that cannot be locked is reported as *LockError after the others are done, and
+// keeps the functions alive. Where Sexton is not installed, nothing happens.
 func Uninstall(ctx context.Context, conn *pgx.Conn, cfg Config) (Report, error) {
 	report := newReport()
 	cfg, err := cfg.withDefaults()
@@ -248,7 +258,8 @@ func (c Config) uninstall(ctx context.Context, conn *pgx.Conn, report *Report) e
 
 func dropTriggers(ctx context.Context, tx pgx.Tx, triggers []target) error {
 	for _, t := range triggers {
-		statement := fmt.Sprintf("DROP TRIGGER IF EXISTS %s ON %s", quoteIdent(t.Trigger), pgx.Identifier{t.Schema, t.Table}.Sanitize())
+		statement := fmt.Sprintf("DROP TRIGGER IF EXISTS %s ON %s", quoteIdent(t.Trigger),
+			pgx.Identifier{t.Schema, t.Table}.Sanitize())
 		if _, err := tx.Exec(ctx, statement); err != nil {
 			fix := ""
 			if sqlState(err) == "42501" {

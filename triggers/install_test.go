@@ -65,7 +65,8 @@ func TestInstallNamesWhoHoldsTheTable(t *testing.T) {
 	b := setup(t, parents, "CREATE TABLE others (id int)")
 	holder := b.connect(b.URL)
 	pgtest.Exec(t, holder, "SET application_name = 'importer'; BEGIN; LOCK TABLE parents IN ROW EXCLUSIVE MODE")
-	held := fmt.Sprintf("pid %d (importer, role %s)", holder.PgConn().PID(), pgtest.Scalar[string](t, b.Database, "SELECT current_user::text"))
+	held := fmt.Sprintf("pid %d (importer, role %s)", holder.PgConn().PID(),
+		pgtest.Scalar[string](t, b.Database, "SELECT current_user::text"))
 
 	b.cfg = short(b.cfg)
 	var told []string
@@ -83,7 +84,8 @@ func TestInstallNamesWhoHoldsTheTable(t *testing.T) {
 	require.Len(t, b.install(id("parents"), id("others")).Triggers, 2, "the next run finishes the work")
 }
 
-// Every statement that locks a table of the application waits 2 s at most, because writers queue after it.
+// Every statement that locks a table of the application waits 2 s at most, because
+// writers queue after it.
 func TestInstallWaitsTwoSecondsForLocks(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parents)
@@ -91,7 +93,8 @@ func TestInstallWaitsTwoSecondsForLocks(t *testing.T) {
 	b.Exec("ALTER DATABASE " + pgx.Identifier{b.Name}.Sanitize() + " SET lock_timeout = '10s'")
 	b.conn = b.connect(b.URL)
 	b.install(id("parents"))
-	require.Equal(t, [][]string{{"ALTER TABLE", "2s"}, {"CREATE TRIGGER", "2s"}}, b.Rows("SELECT DISTINCT command, value FROM lock_timeouts ORDER BY 1"))
+	require.Equal(t, [][]string{{"ALTER TABLE", "2s"}, {"CREATE TRIGGER", "2s"}},
+		b.Rows("SELECT DISTINCT command, value FROM lock_timeouts ORDER BY 1"))
 	b.Exec("TRUNCATE lock_timeouts")
 	pgtest.Must(triggers.Uninstall(t.Context(), b.conn, b.cfg))(t)
 	require.Equal(t, [][]string{{"DROP TRIGGER", "2s"}}, b.Rows("SELECT DISTINCT command, value FROM lock_timeouts"))
@@ -123,10 +126,16 @@ func TestInstallFollowsTheConfiguration(t *testing.T) {
 	b.install(id("parents"))
 
 	b.cfg.Truncate = triggers.Ignore
-	require.Equal(t, []triggers.Change{{Table: "public.parents", Trigger: triggers.TruncateTrigger, Action: triggers.Replaced}}, b.install(id("parents")).Triggers)
+	require.Equal(t, []triggers.Change{{
+		Table: "public.parents", Trigger: triggers.TruncateTrigger,
+		Action: triggers.Replaced,
+	}}, b.install(id("parents")).Triggers)
 
 	key := triggers.Parent{Schema: "public", Table: "parents", KeyColumns: []string{"iid"}}
-	require.Equal(t, []triggers.Change{{Table: "public.parents", Trigger: triggers.TrackTrigger, Action: triggers.Replaced}}, b.install(key).Triggers)
+	require.Equal(t, []triggers.Change{{
+		Table: "public.parents", Trigger: triggers.TrackTrigger,
+		Action: triggers.Replaced,
+	}}, b.install(key).Triggers)
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	require.Equal(t, []string{"public.parents 100"}, b.tombstones())
 
@@ -199,7 +208,8 @@ func TestInstallLeavesForeignTriggersAndFunctions(t *testing.T) {
 			CREATE TRIGGER sexton_track AFTER DELETE ON parents FOR EACH STATEMENT EXECUTE FUNCTION other.track_a()`)
 		before := b.catalogue()
 		_, err := triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{id("parents")})
-		require.ErrorContains(t, err, `create trigger sexton_track on public.parents: a trigger of this name runs "other"."track_a", which is not ours`)
+		require.ErrorContains(t, err,
+			`create trigger sexton_track on public.parents: a trigger of this name runs "other"."track_a", which is not ours`)
 		require.Equal(t, before, b.catalogue())
 		require.Equal(t, triggers.Altered, b.status(id("parents"))[2].Kind)
 		pgtest.Must(triggers.Uninstall(t.Context(), b.conn, b.cfg))(t)
@@ -224,7 +234,8 @@ func TestInstallNeedsMigrationsFirst(t *testing.T) {
 
 	b := setup(t, parents, "DROP FUNCTION sexton.is_as_installed")
 	_, err = triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{id("parents")})
-	require.EqualError(t, err, "install triggers: find function \"sexton\".is_as_installed: it does not exist; run `sexton migrate up` first")
+	require.EqualError(t, err,
+		"install triggers: find function \"sexton\".is_as_installed: it does not exist; run `sexton migrate up` first")
 }
 
 func TestWakeIsInstalledComparedAndRemoved(t *testing.T) {
@@ -234,7 +245,8 @@ func TestWakeIsInstalledComparedAndRemoved(t *testing.T) {
 	missing := b.status()
 	require.Len(t, missing, 2)
 	require.Equal(t, triggers.Finding{
-		Trigger: "wake_inserted", Kind: triggers.Missing, Detail: "the function does not exist", Fix: "run `sexton triggers install`",
+		Trigger: "wake_inserted", Kind: triggers.Missing, Detail: "the function does not exist",
+		Fix: "run `sexton triggers install`",
 	}, missing[0])
 	require.Equal(t, triggers.Finding{
 		Table: "public.loose_foreign_keys_deleted_records", Trigger: triggers.WakeTrigger, Kind: triggers.Missing,

@@ -26,7 +26,8 @@ func TestOtherKeys(t *testing.T) {
 	require.Empty(t, other(parents...))
 
 	parents[1].KeyColumns, parents[2].KeyColumns = []string{"code"}, []string{"b", "a"}
-	require.Equal(t, map[int]triggers.OtherKey{1: {Table: "public.plain"}, 2: {Table: "public.two"}}, other(parents...), "another column, and another order")
+	require.Equal(t, map[int]triggers.OtherKey{1: {Table: "public.plain"}, 2: {Table: "public.two"}}, other(parents...),
+		"another column, and another order")
 
 	// A partition that was left out of a change of the key.
 	function := b.Rows("SELECT tgfoid::regproc FROM pg_trigger WHERE tgrelid = 'two'::regclass AND tgname = 'sexton_track'")[0][0]
@@ -35,7 +36,8 @@ func TestOtherKeys(t *testing.T) {
 	require.Equal(t, map[int]triggers.OtherKey{0: {Table: "public.events_low"}}, other(id("events")))
 }
 
-// Tombstones that wait carry the key that the trigger records, and would be read as the new one.
+// Tombstones that wait carry the key that the trigger records, and would be read as the
+// new one.
 func TestKeyStaysWhileTombstonesWait(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "CREATE TABLE plain (id int PRIMARY KEY, code int UNIQUE); INSERT INTO plain VALUES (1, 2), (2, 1)")
@@ -44,7 +46,8 @@ func TestKeyStaysWhileTombstonesWait(t *testing.T) {
 	other := id("plain")
 	other.KeyColumns = []string{"code"}
 	_, err := triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{other})
-	require.ErrorContains(t, err, "create trigger sexton_track on public.plain: tombstones with another key than \"code\" wait")
+	require.ErrorContains(t, err,
+		"create trigger sexton_track on public.plain: tombstones with another key than \"code\" wait")
 	b.install(id("plain"))
 	b.Exec("DELETE FROM loose_foreign_keys_deleted_records")
 	b.install(other)
@@ -64,8 +67,14 @@ func TestCompositeKeysOfEveryType(t *testing.T) {
 		given string
 		want  [][]string
 	}{
-		"integers": {"CREATE TABLE p (a int, b bigint); INSERT INTO p VALUES (1, -2)", [][]string{{"{1,-2}", "1", "-2"}}},
-		"nulls":    {"CREATE TABLE p (a int, b int); INSERT INTO p VALUES (1, NULL), (NULL, 1), (NULL, NULL), (1, 1)", [][]string{{"{1,1}", "1", "1"}}},
+		"integers": {
+			"CREATE TABLE p (a int, b bigint); INSERT INTO p VALUES (1, -2)",
+			[][]string{{"{1,-2}", "1", "-2"}},
+		},
+		"nulls": {
+			"CREATE TABLE p (a int, b int); INSERT INTO p VALUES (1, NULL), (NULL, 1), (NULL, NULL), (1, 1)",
+			[][]string{{"{1,1}", "1", "1"}},
+		},
 		"uuid and text": {
 			"CREATE TABLE p (a uuid, b text); INSERT INTO p VALUES ('A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11', 'x y')",
 			[][]string{{`{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11,"x y"}`, "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "x y"}},
@@ -129,9 +138,11 @@ func TestStatusTellsKeysApart(t *testing.T) {
 	require.Equal(t, []string{"public.p {2,1}"}, b.tombstones())
 
 	_, err := triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{
-		pair("p", "a", "b"), pair("p", "a", "b"), pair("p", "b", "a"), pair("q", "a", "c", "d"), pair("q"), pair("missing", "a", "b"),
+		pair("p", "a", "b"), pair("p", "a", "b"), pair("p", "b", "a"), pair("q", "a", "c", "d"), pair("q"),
+		pair("missing", "a", "b"),
 	})
-	require.ErrorContains(t, err, `track table public.p: it has the two key columns ["a" "b"] and ["b" "a"]; a tombstone carries one key`)
+	require.ErrorContains(t, err,
+		`track table public.p: it has the two key columns ["a" "b"] and ["b" "a"]; a tombstone carries one key`)
 	require.ErrorContains(t, err, `track table "public"."q": it has no column "c"`)
 	require.ErrorContains(t, err, `track table "public"."q": no key column is given`)
 	require.ErrorContains(t, err, `track table "public"."missing": it does not exist`)
@@ -147,7 +158,8 @@ func TestAnyIdentifiersMakeACompositeKey(t *testing.T) {
 		if name == "x" || strings.EqualFold(name, "loose_foreign_keys_deleted_records") {
 			continue
 		}
-		b.Exec("CREATE TABLE " + table + " (" + first + " int, " + pgx.Identifier{parent.KeyColumns[1]}.Sanitize() + " int)")
+		b.Exec("CREATE TABLE " + table + " (" + first + " int, " + pgx.Identifier{parent.KeyColumns[1]}.Sanitize() +
+			" int)")
 		b.Exec("INSERT INTO "+table+" VALUES (1, $1), (2, $1)", i)
 		b.install(parent)
 		b.Exec("DELETE FROM " + table)
@@ -159,9 +171,12 @@ func TestAnyIdentifiersMakeACompositeKey(t *testing.T) {
 
 func hostileNames() []string {
 	return []string{
-		"MixedCase", "with space", "select", "order", `quo"te`, "apo'strophe", `"; DROP TABLE x; --`, "'); DROP TABLE x; --",
-		"dots.in.it", `back\slash`, `\000`, "%I %s %1$I %", "$sexton$", "$$", "$sexton_$ $sexton$", "új tábla", "表", "new\nline", "-- comment", "/* open",
-		"tg_argv", "gone", "sexton_deleted", "key_column", strings.Repeat("x", 63), strings.Repeat("ü", 31), strings.Repeat(`"`, 63),
+		"MixedCase", "with space", "select", "order", `quo"te`, "apo'strophe", `"; DROP TABLE x; --`,
+		"'); DROP TABLE x; --",
+		"dots.in.it", `back\slash`, `\000`, "%I %s %1$I %", "$sexton$", "$$", "$sexton_$ $sexton$", "új tábla", "表",
+		"new\nline", "-- comment", "/* open",
+		"tg_argv", "gone", "sexton_deleted", "key_column", strings.Repeat("x", 63), strings.Repeat("ü", 31),
+		strings.Repeat(`"`, 63),
 		`"public"`, `"track_function"`, "recorded_name",
 	}
 }
@@ -173,10 +188,14 @@ func TestAnyIdentifierWorksAndNoneExecutes(t *testing.T) {
 	var all []triggers.Parent
 	for i, name := range names {
 		// Neighbours in the list meet in one table.
-		parent := triggers.Parent{Schema: names[(i+1)%len(names)], Table: name, KeyColumns: []string{names[(i+2)%len(names)]}}
+		parent := triggers.Parent{
+			Schema: names[(i+1)%len(names)], Table: name,
+			KeyColumns: []string{names[(i+2)%len(names)]},
+		}
 		all = append(all, parent)
 		b.Exec("CREATE SCHEMA " + pgx.Identifier{parent.Schema}.Sanitize())
-		table, key := pgx.Identifier{parent.Schema, parent.Table}.Sanitize(), pgx.Identifier{parent.KeyColumns[0]}.Sanitize()
+		table, key := pgx.Identifier{parent.Schema, parent.Table}.Sanitize(),
+			pgx.Identifier{parent.KeyColumns[0]}.Sanitize()
 		b.Exec("CREATE TABLE " + table + " (" + key + " bigint)")
 		b.Exec("INSERT INTO "+table+" VALUES ($1), ($2)", i, -i-1)
 	}
@@ -188,7 +207,8 @@ func TestAnyIdentifierWorksAndNoneExecutes(t *testing.T) {
 		table := pgx.Identifier{parent.Schema, parent.Table}.Sanitize()
 		b.Exec("DELETE FROM "+table+" WHERE "+pgx.Identifier{parent.KeyColumns[0]}.Sanitize()+" = $1", i)
 		b.Exec("DELETE FROM " + table)
-		want := pgtest.Scalar[string](t, b.Database, "SELECT format('%I.%I', $1::text, $2::text)", parent.Schema, parent.Table)
+		want := pgtest.Scalar[string](t, b.Database, "SELECT format('%I.%I', $1::text, $2::text)", parent.Schema,
+			parent.Table)
 		got := b.Rows("SELECT fully_qualified_table_name, primary_key_value FROM loose_foreign_keys_deleted_records ORDER BY id DESC LIMIT 2")
 		require.Equal(t, want, got[0][0], "%+v", parent)
 		require.Equal(t, want, got[1][0], "%+v", parent)
@@ -202,16 +222,19 @@ func TestAnyIdentifierWorksAndNoneExecutes(t *testing.T) {
 func TestAnySchemaOfTheTombstonesWorks(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "CREATE TABLE p (id int); CREATE TABLE q (id text)")
-	track := slices.DeleteFunc(b.install(id("p"), id("q")).Functions, func(name string) bool { return name == "track_truncate" })
+	track := slices.DeleteFunc(b.install(id("p"), id("q")).Functions,
+		func(name string) bool { return name == "track_truncate" })
 	for i, name := range hostileNames() {
 		schema := pgx.Identifier{name}.Sanitize()
 		b.Exec("CREATE SCHEMA " + schema + "; GRANT USAGE ON SCHEMA " + schema + " TO PUBLIC")
-		b.Exec("ALTER TABLE " + pgx.Identifier{b.cfg.TrackedSchema}.Sanitize() + ".loose_foreign_keys_deleted_records SET SCHEMA " + schema)
+		b.Exec("ALTER TABLE " + pgx.Identifier{b.cfg.TrackedSchema}.Sanitize() +
+			".loose_foreign_keys_deleted_records SET SCHEMA " + schema)
 		b.cfg.TrackedSchema = name
 		require.Subset(t, b.install(id("p"), id("q")).Functions, track, "every function follows into schema %q", name)
 		require.Empty(t, b.status(id("p"), id("q")), name)
 		b.Exec("INSERT INTO p VALUES (1), (2); INSERT INTO q VALUES ('a'); DELETE FROM p WHERE id = 1; DELETE FROM q; DELETE FROM p")
-		require.Equal(t, 3*(i+1), pgtest.Scalar[int](t, b.Database, "SELECT count(*)::int FROM "+schema+".loose_foreign_keys_deleted_records"), name)
+		require.Equal(t, 3*(i+1), pgtest.Scalar[int](t, b.Database,
+			"SELECT count(*)::int FROM "+schema+".loose_foreign_keys_deleted_records"), name)
 	}
 }
 
@@ -219,15 +242,17 @@ func TestAnySchemaOfTheTombstonesWorks(t *testing.T) {
 func TestHostileSettingsOfTheInstaller(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `CREATE TABLE "a\b'c" (id int); INSERT INTO "a\b'c" VALUES (1)`)
-	pgtest.Exec(t, b.conn, "SET standard_conforming_strings = off; SET quote_all_identifiers = on; SET search_path = ''; "+
-		"SET default_transaction_isolation = serializable")
+	pgtest.Exec(t, b.conn,
+		"SET standard_conforming_strings = off; SET quote_all_identifiers = on; SET search_path = ''; "+
+			"SET default_transaction_isolation = serializable")
 	b.install(id(`a\b'c`))
 	b.Exec(`DELETE FROM "a\b'c"`)
 	require.Equal(t, []string{`public."a\b'c" 1`}, b.tombstones())
 	require.Empty(t, b.status(id(`a\b'c`)))
 }
 
-// Whether the installer's statement timeout is lifted shows where it has to wait, however fast the machine.
+// Whether the installer's statement timeout is lifted shows where it has to wait, however
+// fast the machine.
 func TestInstallOutlastsTheStatementTimeoutOfTheSession(t *testing.T) {
 	t.Parallel()
 	const timeout = 200 * time.Millisecond
@@ -236,7 +261,8 @@ func TestInstallOutlastsTheStatementTimeoutOfTheSession(t *testing.T) {
 	blocker := pgtest.Begin(t, b.Pool(), "LOCK TABLE parents IN ROW EXCLUSIVE MODE")
 	ended := make(chan error, 1)
 	go func() {
-		_, err := triggers.Install(t.Context(), b.conn, triggers.Config{TrackedSchema: "public"}, []triggers.Parent{id("parents")})
+		_, err := triggers.Install(t.Context(), b.conn, triggers.Config{TrackedSchema: "public"},
+			[]triggers.Parent{id("parents")})
 		ended <- err
 	}()
 	pgtest.Outlast(t, b.Database, blocker.Conn().PgConn().PID(), 2*timeout)
@@ -244,7 +270,8 @@ func TestInstallOutlastsTheStatementTimeoutOfTheSession(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// Columns that were dropped, and partitions with another order, move what a column's number means.
+// Columns that were dropped, and partitions with another order, move what a column's
+// number means.
 const shifted = `
 CREATE TABLE plain (gone int, id int PRIMARY KEY, note text); ALTER TABLE plain DROP COLUMN gone;
 CREATE TABLE pairs (a int, b text, PRIMARY KEY (a, b));
@@ -292,8 +319,10 @@ func TestChangedTypeOfKeyIsRecorded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "CREATE TABLE plain (id int PRIMARY KEY); INSERT INTO plain SELECT generate_series(1, 4)")
 	forms := func() (integers, texts int) {
-		return pgtest.Scalar[int](t, b.Database, "SELECT count(primary_key_value)::int FROM loose_foreign_keys_deleted_records"),
-			pgtest.Scalar[int](t, b.Database, "SELECT count(primary_key_text)::int FROM loose_foreign_keys_deleted_records")
+		return pgtest.Scalar[int](t, b.Database,
+				"SELECT count(primary_key_value)::int FROM loose_foreign_keys_deleted_records"),
+			pgtest.Scalar[int](t, b.Database,
+				"SELECT count(primary_key_text)::int FROM loose_foreign_keys_deleted_records")
 	}
 	requireForms := func(integers, texts int) {
 		i, s := forms()
@@ -308,13 +337,18 @@ func TestChangedTypeOfKeyIsRecorded(t *testing.T) {
 	requireForms(1, 2)
 	require.Empty(t, b.status(id("plain")))
 	b.Exec("ALTER TABLE plain ALTER id TYPE bigint; DELETE FROM plain WHERE id = 3; ALTER TABLE plain ALTER id TYPE text; DELETE FROM plain")
-	require.ElementsMatch(t, []string{"public.plain 1", "public.plain 2", "public.plain 3", "public.plain 4", "public.plain 5.5"}, b.tombstones())
+	require.ElementsMatch(t, []string{
+		"public.plain 1", "public.plain 2", "public.plain 3", "public.plain 4",
+		"public.plain 5.5",
+	}, b.tombstones())
 }
 
-// Two columns that changed their names are two columns: their values are the same only if somebody says so.
+// Two columns that changed their names are two columns: their values are the same only if
+// somebody says so.
 func TestSwappedKeyColumns(t *testing.T) {
 	t.Parallel()
-	b := setup(t, "CREATE TABLE plain (id int PRIMARY KEY, big bigint NOT NULL UNIQUE); INSERT INTO plain VALUES (1, 1), (2, 2), (3, 3), (4, 4)")
+	b := setup(t,
+		"CREATE TABLE plain (id int PRIMARY KEY, big bigint NOT NULL UNIQUE); INSERT INTO plain VALUES (1, 1), (2, 2), (3, 3), (4, 4)")
 	b.install(id("plain"))
 	b.Exec("ALTER TABLE plain RENAME id TO small; ALTER TABLE plain RENAME big TO id; UPDATE plain SET small = -id; DELETE FROM plain WHERE id = 2")
 	other := pgtest.Must(triggers.OtherKeys(t.Context(), b.conn, b.cfg, []triggers.Parent{id("plain")}))(t)

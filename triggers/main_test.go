@@ -55,7 +55,8 @@ func (b *bundle) install(parents ...triggers.Parent) triggers.Report {
 	return pgtest.Must(triggers.Install(b.t.Context(), b.conn, b.cfg, parents))(b.t)
 }
 
-// fresh makes tables for a further case in the same database, where nothing is recorded yet, and installs.
+// fresh makes tables for a further case in the same database, where nothing is recorded
+// yet, and installs.
 func (b *bundle) fresh(tables string, of ...triggers.Parent) triggers.Report {
 	b.t.Helper()
 	b.Exec("DROP TABLE IF EXISTS parents, events, events_low, owners, p CASCADE; DELETE FROM loose_foreign_keys_deleted_records;" + tables)

@@ -12,12 +12,16 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// EnsurePartitions adds triggers to partitions that lack one which their root has, for the root's function, and returns the names
-// of those partitions. It is made to be called often: where nothing is to do, it costs one catalogue
-// query and no lock; where another installer is at work, it says so and leaves the work to that one.
+// EnsurePartitions adds triggers to partitions that lack one which their root has, for
+// the root's function, and returns the names of those partitions. It is made to be called
+// often: where nothing is to do, it costs one catalogue query and no lock; where another
+// installer is at work, it says so and leaves the work to that one.
 //
-// It corrects nothing else. Parents that do not exist or have no triggers yet are passed over.
-func EnsurePartitions(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) (installed []string, err error) {
+// It corrects nothing else. Parents that do not exist or have no triggers yet are passed
+// over.
+func EnsurePartitions(ctx context.Context, conn *pgx.Conn, cfg Config,
+	parents []Parent,
+) (installed []string, err error) {
 	cfg, err = cfg.withDefaults()
 	if err != nil {
 		return nil, err
@@ -58,10 +62,13 @@ func EnsurePartitions(ctx context.Context, conn *pgx.Conn, cfg Config, parents [
 	return installed, nil
 }
 
-// lackingTargets returns the triggers that partitions lack and their roots have. A parent that cannot
-// be tracked is no reason to leave the others' partitions alone: what is wrong with partitions comes
-// back as problems, what is wrong with parents is for Status to tell.
-func (c Config) lackingTargets(ctx context.Context, conn *pgx.Conn, parents []Parent) (lacking []target, problems []error, err error) {
+// lackingTargets returns the triggers that partitions lack and their roots have. A parent
+// that cannot be tracked is no reason to leave the others' partitions alone: what is
+// wrong with partitions comes back as problems, what is wrong with parents is for Status
+// to tell.
+func (c Config) lackingTargets(ctx context.Context, conn *pgx.Conn,
+	parents []Parent,
+) (lacking []target, problems []error, err error) {
 	err = inTx(ctx, conn, pgx.ReadOnly, func(tx pgx.Tx) error {
 		found, _, err := resolve(ctx, tx, parents)
 		if err != nil {
@@ -90,7 +97,8 @@ func (c Config) lackingTargets(ctx context.Context, conn *pgx.Conn, parents []Pa
 			case t.relkind == "f":
 				problems = append(problems, t.foreignTable())
 			case key.Table == root.Display && !key.TypeOnly:
-				problems = append(problems, fmt.Errorf("track partition %s: the trigger on %s records another key", t.Display, root.Display))
+				problems = append(problems, fmt.Errorf("track partition %s: the trigger on %s records another key",
+					t.Display, root.Display))
 			default:
 				lacking = append(lacking, t.like(root))
 			}
@@ -100,12 +108,14 @@ func (c Config) lackingTargets(ctx context.Context, conn *pgx.Conn, parents []Pa
 	return lacking, problems, err
 }
 
-// like has a partition's trigger run the function that its root's runs, which need not be the one that belongs there: after a restore, for one,
-// that does not exist before the next Install.
+// like has a partition's trigger run the function that its root's runs, which need not be
+// the one that belongs there: after a restore, for one, that does not exist before the
+// next Install.
 func (t target) like(root target) target {
 	t.runs = root.functionName
 	if root.otherClass() {
-		// No type at all: the function is for another kind of keys, and puts its statement together by the catalogue.
+		// No type at all: the function is for another kind of keys, and puts its
+		// statement together by the catalogue.
 		t.arguments[2] = "0"
 	}
 	return t
@@ -115,13 +125,16 @@ func (t target) like(root target) target {
 type OtherKey struct {
 	// Table is the one with the trigger: the parent, or one of its partitions.
 	Table string
-	// TypeOnly reports that it is the parent's columns, whose type has become another since.
+	// TypeOnly reports that it is the parent's columns, whose type has become another
+	// since.
 	TypeOnly bool
 }
 
-// OtherKeys returns, by the place of the parent, a table whose trigger records other columns than the parent's key: that
-// of an earlier definition, or of a later one. Read as the parent's key, its tombstones would lead to the children of
-// rows that live. A column that has only been renamed is the same one. Tables without a trigger record nothing and are passed over.
+// OtherKeys returns, by the place of the parent, a table whose trigger records other
+// columns than the parent's key: that of an earlier definition, or of a later one. Read
+// as the parent's key, its tombstones would lead to the children of rows that live. A
+// column that has only been renamed is the same one. Tables without a trigger record
+// nothing and are passed over.
 func OtherKeys(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) (map[int]OtherKey, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -165,7 +178,8 @@ func (c Config) otherKeys(ctx context.Context, tx pgx.Tx, parents []Parent) (map
 	return other, err
 }
 
-// records reports whether a function is one that records these columns, whatever their types are.
+// records reports whether a function is one that records these columns, whatever their
+// types are.
 func records(function string, keyColumns []string) bool {
 	for _, class := range []keyClass{bigintKey, textKey, compositeKey} {
 		for _, keeps := range []Keeps{KeepsNone, KeepsAll, KeepsBelow} {

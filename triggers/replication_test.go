@@ -13,7 +13,8 @@ import (
 	"sexton/triggers"
 )
 
-// A subscription applies the rows that a publisher deleted without triggers of statements: the publisher records them.
+// A subscription applies the rows that a publisher deleted without triggers of
+// statements: the publisher records them.
 func TestLogicalReplication(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t, map[string]string{"wal_level": "logical"})

@@ -11,7 +11,8 @@ import (
 	"sexton/triggers"
 )
 
-// application is a role that may do what applications do, and nothing with Sexton's tables.
+// application is a role that may do what applications do, and nothing with Sexton's
+// tables.
 func (b *bundle) application(tables string) *pgx.Conn {
 	b.t.Helper()
 	role := b.CreateRole()
@@ -36,10 +37,12 @@ func TestDeletingRoleNeedsNoRights(t *testing.T) {
 		requireState(t, err, "42501")
 	}
 	// Nor can it forge tombstones with a trigger of its own.
-	function := pgtest.Scalar[string](t, b.Database, "SELECT proname::text FROM pg_proc WHERE proname ~ '^track_[0-9a-f]{12}_' LIMIT 1")
+	function := pgtest.Scalar[string](t, b.Database,
+		"SELECT proname::text FROM pg_proc WHERE proname ~ '^track_[0-9a-f]{12}_' LIMIT 1")
 	b.Exec("GRANT USAGE ON SCHEMA sexton TO PUBLIC")
 	_, err = app.Exec(t.Context(), "CREATE TEMP TABLE fake (id bigint); CREATE TRIGGER forged AFTER DELETE ON fake "+
-		"REFERENCING OLD TABLE AS sexton_deleted FOR EACH STATEMENT EXECUTE FUNCTION sexton."+function+"('public.parents')")
+		"REFERENCING OLD TABLE AS sexton_deleted FOR EACH STATEMENT EXECUTE FUNCTION sexton."+function+
+		"('public.parents')")
 	requireState(t, err, "42501")
 }
 
@@ -64,7 +67,8 @@ func TestShadowingNamesChangesNothing(t *testing.T) {
 		DELETE FROM public.parents WHERE id = 1;
 		DELETE FROM public.tags`)
 	_, err := app.Exec(t.Context(), "TRUNCATE public.tags")
-	require.Equal(t, "truncate of public.tags is refused: its deletions are tracked", requireState(t, err, "SX002").Message)
+	require.Equal(t, "truncate of public.tags is refused: its deletions are tracked",
+		requireState(t, err, "SX002").Message)
 	require.Equal(t, []string{"public.parents 1", "public.tags a"}, b.tombstones())
 	require.Zero(t, pgtest.Scalar[int](t, app, "SELECT count(*) FROM pg_temp.loose_foreign_keys_deleted_records"))
 }
@@ -82,7 +86,8 @@ func (b *bundle) installer(grants ...string) (role string, conn *pgx.Conn) {
 func TestInstallWithoutOwnership(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parents)
-	role, conn := b.installer("CREATE, USAGE ON SCHEMA sexton", "INSERT ON loose_foreign_keys_deleted_records", "TRIGGER ON parents",
+	role, conn := b.installer("CREATE, USAGE ON SCHEMA sexton", "INSERT ON loose_foreign_keys_deleted_records",
+		"TRIGGER ON parents",
 		"EXECUTE ON FUNCTION sexton.is_as_installed")
 	pgtest.Must(triggers.Install(t.Context(), conn, b.cfg, []triggers.Parent{id("parents")}))(t)
 	before := b.catalogue()
@@ -100,7 +105,8 @@ func TestInstallWithoutOwnership(t *testing.T) {
 	b.Exec("DELETE FROM parents WHERE id = 1; SET session_replication_role = replica; DELETE FROM parents WHERE id = 2; RESET session_replication_role")
 	require.Equal(t, []string{"public.parents 1"}, b.tombstones())
 
-	// The function works with its owner's rights, so it fails with them too, and status sees it coming.
+	// The function works with its owner's rights, so it fails with them too, and status
+	// sees it coming.
 	b.Exec("REVOKE INSERT ON loose_foreign_keys_deleted_records FROM " + pgx.Identifier{role}.Sanitize())
 	require.Contains(t, b.status(id("parents"))[0].Detail, "may not insert into")
 }
@@ -139,7 +145,8 @@ func TestInstallNamesTheMissingPrivilege(t *testing.T) {
 	}
 }
 
-// The session that deletes says by standard_conforming_strings how the text of a function is read.
+// The session that deletes says by standard_conforming_strings how the text of a function
+// is read.
 func TestBackslashesInNames(t *testing.T) {
 	t.Parallel()
 	tables := []string{`x\'`, `a\b`, `q"\`, `\', 1, 2 FROM pg_sleep(0); --`}
@@ -155,7 +162,8 @@ func TestBackslashesInNames(t *testing.T) {
 		_, err := session.Exec(t.Context(), "SET standard_conforming_strings = "+setting)
 		require.NoError(t, err)
 		for _, table := range tables {
-			_, err := session.Exec(t.Context(), fmt.Sprintf(`DELETE FROM %s WHERE "l\" = %d`, pgx.Identifier{table}.Sanitize(), at+1))
+			_, err := session.Exec(t.Context(), fmt.Sprintf(`DELETE FROM %s WHERE "l\" = %d`,
+				pgx.Identifier{table}.Sanitize(), at+1))
 			require.NoError(t, err, table)
 		}
 		require.Len(t, b.tombstones(), len(tables)*(at+1), setting)

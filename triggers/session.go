@@ -30,8 +30,8 @@ const (
 	deadlockDetected = "40P01"
 )
 
-// settled makes a transaction independent of the role's and the database's settings: names mean what
-// they say, and literals are quoted as pgcatalog.Literal does.
+// settled makes a transaction independent of the role's and the database's settings:
+// names mean what they say, and literals are quoted as pgcatalog.Literal does.
 const settled = `
 SET LOCAL search_path = pg_catalog, pg_temp;
 SET LOCAL standard_conforming_strings = on;
@@ -53,8 +53,8 @@ func inTx(ctx context.Context, conn *pgx.Conn, mode pgx.TxAccessMode, do func(pg
 	})
 }
 
-// locked runs do while no other installer works on the database. The lock belongs to the session, since
-// every table has a transaction of its own.
+// locked runs do while no other installer works on the database. The lock belongs to the
+// session, since every table has a transaction of its own.
 func (c Config) locked(ctx context.Context, conn *pgx.Conn, do func() error) error {
 	says := func(holders string) { c.waits("the lock of another installation of triggers", holders) }
 	if err := AwaitLock(ctx, conn, installLock, says); err != nil {
@@ -64,11 +64,13 @@ func (c Config) locked(ctx context.Context, conn *pgx.Conn, do func() error) err
 	return do()
 }
 
-// lockPause is the time between two tries. A session that waits in the server's queue could not say for whom.
+// lockPause is the time between two tries. A session that waits in the server's queue
+// could not say for whom.
 const lockPause = 200 * time.Millisecond
 
-// AwaitLock takes an advisory lock for the session, however long that lasts. Where it is not to be had within a moment, says is told
-// which sessions hold it, and told again when others do.
+// AwaitLock takes an advisory lock for the session, however long that lasts. Where it is
+// not to be had within a moment, says is told which sessions hold it, and told again when
+// others do.
 func AwaitLock(ctx context.Context, conn *pgx.Conn, key int64, says func(holders string)) error {
 	said := ""
 	for try := 0; ; try++ {
@@ -94,7 +96,8 @@ func tryLock(ctx context.Context, conn *pgx.Conn, key int64) (holders string, er
 	return holders, err
 }
 
-// unlock ends the lock also where ctx is over. Where the connection is gone, so is the lock.
+// unlock ends the lock also where ctx is over. Where the connection is gone, so is the
+// lock.
 func unlock(ctx context.Context, conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
@@ -125,8 +128,9 @@ type relation struct {
 	Display string
 }
 
-// onTable runs do in one transaction under the lock timeout and tries again while others hold the
-// table. The waits are short and apart: the application queues behind a waiting CREATE TRIGGER.
+// onTable runs do in one transaction under the lock timeout and tries again while others
+// hold the table. The waits are short and apart: the application queues behind a waiting
+// CREATE TRIGGER.
 func (c Config) onTable(ctx context.Context, conn *pgx.Conn, r relation, exclusive bool, do func(pgx.Tx) error) error {
 	var err error
 	var holders string
@@ -149,7 +153,10 @@ func (c Config) onTable(ctx context.Context, conn *pgx.Conn, r relation, exclusi
 		holders = cmp.Or(blockers(ctx, conn, r, exclusive), holders)
 		c.waits("table "+r.Display, cmp.Or(holders, unknownHolders))
 	}
-	return &LockError{Table: r.Display, Attempts: c.LockAttempts, Timeout: c.LockTimeout, Holders: cmp.Or(holders, unknownHolders), Err: err}
+	return &LockError{
+		Table: r.Display, Attempts: c.LockAttempts, Timeout: c.LockTimeout,
+		Holders: cmp.Or(holders, unknownHolders), Err: err,
+	}
 }
 
 const unknownHolders = "sessions that have just ended"
@@ -161,8 +168,8 @@ func (c Config) waits(lock, holders string) {
 	}
 }
 
-// blockers names the sessions in the way. It is a second look, so it may find none, and it must not hide
-// the error that it explains.
+// blockers names the sessions in the way. It is a second look, so it may find none, and
+// it must not hide the error that it explains.
 func blockers(ctx context.Context, conn *pgx.Conn, r relation, exclusive bool) string {
 	rows, _ := conn.Query(ctx, sqlText("queries/blockers"), r.OID, exclusive)
 	holders, err := pgx.CollectRows(rows, pgx.RowTo[string])

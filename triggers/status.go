@@ -14,8 +14,8 @@ import (
 
 const fixInstall = "run `sexton triggers install`"
 
-// Status compares the database with what the parents need and returns every difference, functions first.
-// It changes nothing, and fails where Install would refuse a parent.
+// Status compares the database with what the parents need and returns every difference,
+// functions first. It changes nothing, and fails where Install would refuse a parent.
 func Status(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) ([]Finding, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -43,7 +43,8 @@ type inspection struct {
 
 	functions        []function
 	functionFindings []Finding
-	// registered are the functions that Sexton created, and triggers the ones that run them.
+	// registered are the functions that Sexton created, and triggers the ones that run
+	// them.
 	registered []string
 	triggers   []target
 	targets    []target
@@ -59,7 +60,8 @@ func (c Config) present(ctx context.Context, tx pgx.Tx, look *inspection) (err e
 	return err
 }
 
-// inspect looks at everything that the parents need. Where installs is set, it also asks whether the role may install.
+// inspect looks at everything that the parents need. Where installs is set, it also asks
+// whether the role may install.
 func (c Config) inspect(ctx context.Context, tx pgx.Tx, look *inspection, parents []Parent, installs bool) (err error) {
 	if look.footing, err = c.footing(ctx, tx); err != nil {
 		return err
@@ -122,14 +124,16 @@ func surplus(triggers, targets []target) []Finding {
 			found = append(found, Finding{
 				Table: t.Display, Trigger: t.Trigger, Kind: Swapped,
 				Detail: fmt.Sprintf("the trigger is from the time when this table was %s or a part of it; deletions here are looked up there", t.tracks),
-				Fix:    fmt.Sprintf("%s for %s, and on this table: DROP TRIGGER %s ON %s", fixInstall, t.tracks, quoteIdent(t.Trigger), t.Display),
+				Fix: fmt.Sprintf("%s for %s, and on this table: DROP TRIGGER %s ON %s", fixInstall, t.tracks,
+					quoteIdent(t.Trigger), t.Display),
 			})
 			continue
 		}
 		detail, restore := "no definition names this table as parent", "restore the definition"
 		switch {
 		case t.keepsRows():
-			detail, restore = "nothing that is kept for sexton undo goes with this table's rows", "run `sexton triggers install` as the table's owner"
+			detail, restore = "nothing that is kept for sexton undo goes with this table's rows",
+				"run `sexton triggers install` as the table's owner"
 		case t.wakesWorkers():
 			detail, restore = "no enabled job works on this table", "enable the job"
 		}
@@ -157,7 +161,8 @@ func (c Config) compare(t target) (Finding, bool) {
 		}
 	case c.foreign(t):
 		finding.Kind = Altered
-		finding.Detail = fmt.Sprintf("a trigger of this name runs %s.%s, which is not ours", quoteIdent(t.functionSchema), quoteIdent(t.functionName))
+		finding.Detail = fmt.Sprintf("a trigger of this name runs %s.%s, which is not ours",
+			quoteIdent(t.functionSchema), quoteIdent(t.functionName))
 		finding.Fix = "remove that trigger, or uninstall the other installation first"
 	case t.enabled == "D":
 		finding.Kind, finding.Detail = Disabled, "the trigger is disabled"
@@ -168,7 +173,8 @@ func (c Config) compare(t target) (Finding, bool) {
 	case t.enabled == "O":
 		finding.Kind, finding.Detail = Plain, "the trigger does not fire under session_replication_role = replica"
 		if !t.owned {
-			finding.Fix = fmt.Sprintf("as role %s run: ALTER TABLE ONLY %s ENABLE ALWAYS TRIGGER %s", quoteIdent(t.owner), t.Display, t.Trigger)
+			finding.Fix = fmt.Sprintf("as role %s run: ALTER TABLE ONLY %s ENABLE ALWAYS TRIGGER %s",
+				quoteIdent(t.owner), t.Display, t.Trigger)
 		}
 	default:
 		return Finding{}, false

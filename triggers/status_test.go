@@ -20,10 +20,17 @@ func TestStatusFindsEveryDifferenceAndInstallRepairsIt(t *testing.T) {
 		"dropped":  {"DROP TRIGGER sexton_track ON parents", triggers.Missing, "deletions go unrecorded"},
 		"disabled": {"ALTER TABLE parents DISABLE TRIGGER sexton_track", triggers.Disabled, "the trigger is disabled"},
 		"all disabled, as pg_restore may leave it": {
-			"ALTER TABLE parents DISABLE TRIGGER ALL; ALTER TABLE parents ENABLE ALWAYS TRIGGER sexton_truncate", triggers.Disabled, "the trigger is disabled",
+			"ALTER TABLE parents DISABLE TRIGGER ALL; ALTER TABLE parents ENABLE ALWAYS TRIGGER sexton_truncate",
+			triggers.Disabled, "the trigger is disabled",
 		},
-		"replica only": {"ALTER TABLE parents ENABLE REPLICA TRIGGER sexton_track", triggers.Disabled, "the trigger fires only under session_replication_role = replica"},
-		"plain":        {"ALTER TABLE parents ENABLE TRIGGER sexton_track", triggers.Plain, "the trigger does not fire under session_replication_role = replica"},
+		"replica only": {
+			"ALTER TABLE parents ENABLE REPLICA TRIGGER sexton_track", triggers.Disabled,
+			"the trigger fires only under session_replication_role = replica",
+		},
+		"plain": {
+			"ALTER TABLE parents ENABLE TRIGGER sexton_track", triggers.Plain,
+			"the trigger does not fire under session_replication_role = replica",
+		},
 		"other arguments": {
 			`DO $$ BEGIN EXECUTE format('CREATE OR REPLACE TRIGGER sexton_track AFTER DELETE ON parents REFERENCING OLD TABLE AS sexton_deleted ` +
 				`FOR EACH STATEMENT EXECUTE FUNCTION sexton.%I(''x'')', (SELECT proname FROM pg_proc WHERE proname ~ '^track_[0-9a-f]{12}_')); END $$; ` +
@@ -49,7 +56,8 @@ func TestStatusFindsEveryDifferenceAndInstallRepairsIt(t *testing.T) {
 		before := b.catalogue()
 		findings := b.status(id("parents"))
 		require.Equal(t, []triggers.Finding{{
-			Table: "public.parents", Trigger: triggers.TrackTrigger, Kind: test.want, Detail: test.detail, Fix: "run `sexton triggers install`",
+			Table: "public.parents", Trigger: triggers.TrackTrigger, Kind: test.want, Detail: test.detail,
+			Fix: "run `sexton triggers install`",
 		}}, findings)
 		require.Equal(t, test.want != triggers.Plain, findings[0].Drift())
 		require.Equal(t, before, b.catalogue(), "status changes nothing")
@@ -69,9 +77,18 @@ func TestStatusFindsAlteredFunctions(t *testing.T) {
 			"CREATE OR REPLACE FUNCTION sexton.track_truncate() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS 'BEGIN RETURN NULL; END'",
 			"the function is not as installed: its body differs",
 		},
-		"settings":         {"ALTER FUNCTION sexton.track_truncate() RESET search_path", `the function is not as installed: its settings are`},
-		"security invoker": {"ALTER FUNCTION sexton.track_truncate() SECURITY INVOKER", "the function is not as installed: it is not a SECURITY DEFINER trigger function in plpgsql"},
-		"public":           {"GRANT EXECUTE ON FUNCTION sexton.track_truncate() TO PUBLIC", "the function is not as installed: PUBLIC may execute it"},
+		"settings": {
+			"ALTER FUNCTION sexton.track_truncate() RESET search_path",
+			`the function is not as installed: its settings are`,
+		},
+		"security invoker": {
+			"ALTER FUNCTION sexton.track_truncate() SECURITY INVOKER",
+			"the function is not as installed: it is not a SECURITY DEFINER trigger function in plpgsql",
+		},
+		"public": {
+			"GRANT EXECUTE ON FUNCTION sexton.track_truncate() TO PUBLIC",
+			"the function is not as installed: PUBLIC may execute it",
+		},
 	}
 	b := setup(t, parents)
 	b.install(id("parents"))
@@ -123,7 +140,8 @@ func TestSurplusIsReportedAndLeft(t *testing.T) {
 
 func TestUninstallLeavesNothing(t *testing.T) {
 	t.Parallel()
-	b := setup(t, parents, partitioned, "CREATE TABLE tags (id uuid)", "CREATE SCHEMA far", "CREATE TABLE far.away (id int)")
+	b := setup(t, parents, partitioned, "CREATE TABLE tags (id uuid)", "CREATE SCHEMA far",
+		"CREATE TABLE far.away (id int)")
 	names := func() [][]string {
 		return b.Rows(`
 			SELECT 'trigger', tgrelid::regclass || '.' || tgname FROM pg_trigger
@@ -132,7 +150,10 @@ func TestUninstallLeavesNothing(t *testing.T) {
 			ORDER BY 1, 2`)
 	}
 	before := names()
-	b.install(id("parents"), id("events"), id("tags"), triggers.Parent{Schema: "far", Table: "away", KeyColumns: []string{"id"}})
+	b.install(id("parents"), id("events"), id("tags"), triggers.Parent{
+		Schema: "far", Table: "away",
+		KeyColumns: []string{"id"},
+	})
 	b.Exec("ALTER TABLE events DETACH PARTITION events_high; DELETE FROM parents WHERE id = 1")
 	report := pgtest.Must(triggers.Uninstall(t.Context(), b.conn, b.cfg))(t)
 	require.Len(t, report.Triggers, 16, "wherever they went")
@@ -155,17 +176,22 @@ func TestUninstallKeepsTheFunctionsOfALockedTable(t *testing.T) {
 	report, err := triggers.Uninstall(t.Context(), b.conn, short(b.cfg))
 	var locked *triggers.LockError
 	require.ErrorAs(t, err, &locked)
-	require.Contains(t, locked.Holders, fmt.Sprintf("pid %d (", reader.PgConn().PID()), "readers are in the way of DROP TRIGGER")
+	require.Contains(t, locked.Holders, fmt.Sprintf("pid %d (", reader.PgConn().PID()),
+		"readers are in the way of DROP TRIGGER")
 	require.Len(t, report.Triggers, 2)
 	pgtest.Exec(t, reader, "COMMIT; DELETE FROM parents WHERE id = 1")
 	require.Equal(t, []string{"public.parents 1"}, b.tombstones(), "a table either records or is free")
-	require.Equal(t, 2, pgtest.Scalar[int](t, b.Database, "SELECT count(*)::int FROM pg_trigger WHERE tgname ~ '^sexton_'"))
+	require.Equal(t, 2, pgtest.Scalar[int](t, b.Database,
+		"SELECT count(*)::int FROM pg_trigger WHERE tgname ~ '^sexton_'"))
 }
 
 func TestStatusNamesTablesThatWereSwapped(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ given, table, when, old string }{
-		"swapped":  {parents, "parents", "ALTER TABLE parents RENAME TO old; CREATE TABLE parents (id bigint PRIMARY KEY)", "public.old"},
+		"swapped": {
+			parents, "parents",
+			"ALTER TABLE parents RENAME TO old; CREATE TABLE parents (id bigint PRIMARY KEY)", "public.old",
+		},
 		"detached": {partitioned, "events", "ALTER TABLE events DETACH PARTITION events_low", "public.events_low"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -179,8 +205,10 @@ func TestStatusNamesTablesThatWereSwapped(t *testing.T) {
 			for i, trigger := range []string{triggers.TrackTrigger, triggers.TruncateTrigger} {
 				require.Equal(t, triggers.Finding{
 					Table: test.old, Trigger: trigger, Kind: triggers.Swapped,
-					Detail: "the trigger is from the time when this table was public." + test.table + " or a part of it; deletions here are looked up there",
-					Fix:    "run `sexton triggers install` for public." + test.table + ", and on this table: DROP TRIGGER " + `"` + trigger + `" ON ` + test.old,
+					Detail: "the trigger is from the time when this table was public." + test.table +
+						" or a part of it; deletions here are looked up there",
+					Fix: "run `sexton triggers install` for public." + test.table +
+						", and on this table: DROP TRIGGER " + `"` + trigger + `" ON ` + test.old,
 				}, found[i])
 				require.True(t, found[i].Drift())
 			}

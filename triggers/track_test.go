@@ -18,7 +18,10 @@ func TestDeletesAreRecorded(t *testing.T) {
 		when string
 		want []string
 	}{
-		"delete":                  {"DELETE FROM parents WHERE id < 3", []string{"public.parents 1", "public.parents 2"}},
+		"delete": {
+			"DELETE FROM parents WHERE id < 3",
+			[]string{"public.parents 1", "public.parents 2"},
+		},
 		"delete of nothing":       {"DELETE FROM parents WHERE id < 0", []string{}},
 		"delete in a CTE":         {"WITH gone AS (DELETE FROM parents WHERE id = 4 RETURNING id) SELECT count(*) FROM gone", []string{"public.parents 4"}},
 		"delete rolled back":      {"BEGIN; DELETE FROM parents; ROLLBACK", []string{}},
@@ -34,12 +37,18 @@ func TestDeletesAreRecorded(t *testing.T) {
 			"SET session_replication_role = replica; DELETE FROM parents WHERE id = 5; RESET session_replication_role",
 			[]string{"public.parents 5"},
 		},
-		"empty search path": {"SET search_path = ''; DELETE FROM public.parents WHERE id = 1; RESET search_path", []string{"public.parents 1"}},
+		"empty search path": {
+			"SET search_path = ''; DELETE FROM public.parents WHERE id = 1; RESET search_path",
+			[]string{"public.parents 1"},
+		},
 		"function with the rights of its owner": {
 			"CREATE FUNCTION wipe() RETURNS void LANGUAGE sql SECURITY DEFINER AS 'DELETE FROM parents WHERE id = 2'; SELECT wipe()",
 			[]string{"public.parents 2"},
 		},
-		"column added later": {"ALTER TABLE parents ADD extra int; DELETE FROM parents WHERE id = 1", []string{"public.parents 1"}},
+		"column added later": {
+			"ALTER TABLE parents ADD extra int; DELETE FROM parents WHERE id = 1",
+			[]string{"public.parents 1"},
+		},
 	}
 	b := setup(t)
 	for name, test := range tests {
@@ -83,21 +92,51 @@ func TestKeysOfEveryType(t *testing.T) {
 		want  []string
 		text  bool
 	}{
-		"smallint":           {"CREATE TABLE p (id smallint); INSERT INTO p VALUES (-1)", "id", []string{"public.p -1"}, false},
-		"integer":            {"CREATE TABLE p (id int); INSERT INTO p VALUES (2)", "id", []string{"public.p 2"}, false},
-		"bigint":             {"CREATE TABLE p (id bigint); INSERT INTO p VALUES (9223372036854775807)", "id", []string{"public.p 9223372036854775807"}, false},
+		"smallint": {
+			"CREATE TABLE p (id smallint); INSERT INTO p VALUES (-1)", "id",
+			[]string{"public.p -1"},
+			false,
+		},
+		"integer": {
+			"CREATE TABLE p (id int); INSERT INTO p VALUES (2)", "id",
+			[]string{"public.p 2"},
+			false,
+		},
+		"bigint": {
+			"CREATE TABLE p (id bigint); INSERT INTO p VALUES (9223372036854775807)", "id",
+			[]string{"public.p 9223372036854775807"},
+			false,
+		},
 		"domain over bigint": {"CREATE DOMAIN key1 AS bigint; CREATE DOMAIN key2 AS key1; CREATE TABLE p (id key2); INSERT INTO p VALUES (3)", "id", []string{"public.p 3"}, false},
-		"null":               {"CREATE TABLE p (id int, k int); INSERT INTO p VALUES (1, NULL), (2, 7)", "k", []string{"public.p 7"}, false},
-		"other column":       {"CREATE TABLE p (id int, project_id int); INSERT INTO p VALUES (1, 70)", "project_id", []string{"public.p 70"}, false},
+		"null": {
+			"CREATE TABLE p (id int, k int); INSERT INTO p VALUES (1, NULL), (2, 7)", "k",
+			[]string{"public.p 7"},
+			false,
+		},
+		"other column": {
+			"CREATE TABLE p (id int, project_id int); INSERT INTO p VALUES (1, 70)", "project_id",
+			[]string{"public.p 70"},
+			false,
+		},
 		"uuid": {
 			"CREATE TABLE p (id uuid); INSERT INTO p VALUES ('A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11')", "id",
 			[]string{"public.p a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"},
 			true,
 		},
-		"text": {"CREATE TABLE p (id text); INSERT INTO p VALUES ('1'), (''), (' x')", "id", []string{"public.p ", "public.p  x", "public.p 1"}, true},
-		"enum": {"CREATE TYPE mood AS ENUM ('sad'); CREATE TABLE p (id mood); INSERT INTO p VALUES ('sad')", "id", []string{"public.p sad"}, true},
+		"text": {
+			"CREATE TABLE p (id text); INSERT INTO p VALUES ('1'), (''), (' x')", "id",
+			[]string{"public.p ", "public.p  x", "public.p 1"},
+			true,
+		},
+		"enum": {
+			"CREATE TYPE mood AS ENUM ('sad'); CREATE TABLE p (id mood); INSERT INTO p VALUES ('sad')", "id",
+			[]string{"public.p sad"},
+			true,
+		},
 		"date, deleted under another style": {
-			"CREATE TABLE p (id date); INSERT INTO p VALUES ('2026-02-01'); SET DateStyle = 'German'", "id", []string{"public.p 2026-02-01"}, true,
+			"CREATE TABLE p (id date); INSERT INTO p VALUES ('2026-02-01'); SET DateStyle = 'German'", "id",
+			[]string{"public.p 2026-02-01"},
+			true,
 		},
 		"timestamptz, deleted under another zone": {
 			"CREATE TABLE p (id timestamptz); INSERT INTO p VALUES ('2026-02-01 00:00+00'); SET TimeZone = 'Asia/Tokyo'", "id",
@@ -105,7 +144,9 @@ func TestKeysOfEveryType(t *testing.T) {
 			true,
 		},
 		"bytea, deleted under another output": {
-			`CREATE TABLE p (id bytea); INSERT INTO p VALUES ('\x5c00'); SET bytea_output = 'escape'`, "id", []string{`public.p \x5c00`}, true,
+			`CREATE TABLE p (id bytea); INSERT INTO p VALUES ('\x5c00'); SET bytea_output = 'escape'`, "id",
+			[]string{`public.p \x5c00`},
+			true,
 		},
 	}
 	b := setup(t)
@@ -124,8 +165,12 @@ func TestKeysOfEveryType(t *testing.T) {
 
 func TestOneFunctionPerParent(t *testing.T) {
 	t.Parallel()
-	b := setup(t, "CREATE TABLE a (id int); CREATE TABLE b (id bigint); CREATE TABLE c (id uuid); CREATE TABLE d (other int)")
-	report := b.install(id("a"), id("b"), id("c"), triggers.Parent{Schema: "public", Table: "d", KeyColumns: []string{"other"}})
+	b := setup(t,
+		"CREATE TABLE a (id int); CREATE TABLE b (id bigint); CREATE TABLE c (id uuid); CREATE TABLE d (other int)")
+	report := b.install(id("a"), id("b"), id("c"), triggers.Parent{
+		Schema: "public", Table: "d",
+		KeyColumns: []string{"other"},
+	})
 	require.Len(t, report.Functions, 5, "four for keys, one for TRUNCATE: %v", report.Functions)
 	require.Equal(t, []string{
 		`Sexton: decides about TRUNCATE of tracked tables`,
@@ -145,21 +190,28 @@ func column(rows [][]string) []string {
 	return values
 }
 
-// The name is that of the moment; where the trigger was installed under another one, that is kept beside it. A session that has deleted
-// before sees what another one changes.
+// The name is that of the moment; where the trigger was installed under another one, that
+// is kept beside it. A session that has deleted before sees what another one changes.
 func TestTombstonesNameTheTableAsItIsCalledNow(t *testing.T) {
 	t.Parallel()
 	const swapped = "ALTER TABLE parents RENAME TO old; CREATE TABLE parents (id bigint)"
 	for name, test := range map[string]struct{ given, change, when, want string }{
-		"renamed": {parents, `ALTER TABLE parents RENAME TO "Old ones"`, `DELETE FROM "Old ones" WHERE id = 1`, `public."Old ones" was public.parents`},
+		"renamed": {
+			parents, `ALTER TABLE parents RENAME TO "Old ones"`, `DELETE FROM "Old ones" WHERE id = 1`,
+			`public."Old ones" was public.parents`,
+		},
 		"renamed, and back": {
-			parents, "ALTER TABLE parents RENAME TO old; ALTER TABLE old RENAME TO parents", "DELETE FROM parents WHERE id = 1", "public.parents was now",
+			parents, "ALTER TABLE parents RENAME TO old; ALTER TABLE old RENAME TO parents",
+			"DELETE FROM parents WHERE id = 1", "public.parents was now",
 		},
 		"renamed for a moment": {
-			parents, "SELECT 1", "BEGIN; ALTER TABLE parents RENAME TO old; DELETE FROM old; ROLLBACK; DELETE FROM parents WHERE id = 1", "public.parents was now",
+			parents, "SELECT 1",
+			"BEGIN; ALTER TABLE parents RENAME TO old; DELETE FROM old; ROLLBACK; DELETE FROM parents WHERE id = 1",
+			"public.parents was now",
 		},
 		"moved": {
-			parents, "CREATE SCHEMA attic; ALTER TABLE parents SET SCHEMA attic", "DELETE FROM attic.parents WHERE id = 1",
+			parents, "CREATE SCHEMA attic; ALTER TABLE parents SET SCHEMA attic",
+			"DELETE FROM attic.parents WHERE id = 1",
 			"attic.parents was public.parents",
 		},
 		"schema renamed": {
@@ -167,16 +219,24 @@ func TestTombstonesNameTheTableAsItIsCalledNow(t *testing.T) {
 				"ALTER TABLE attic.loose_foreign_keys_deleted_records SET SCHEMA public",
 			"DELETE FROM attic.parents WHERE id = 1", "attic.parents was public.parents",
 		},
-		"swapped":  {parents, swapped, "DELETE FROM old WHERE id = 1", "public.old was public.parents"},
-		"detached": {partitioned, "ALTER TABLE events DETACH PARTITION events_low", "DELETE FROM events_low WHERE id = 1", "public.events_low was public.events"},
+		"swapped": {parents, swapped, "DELETE FROM old WHERE id = 1", "public.old was public.parents"},
+		"detached": {
+			partitioned, "ALTER TABLE events DETACH PARTITION events_low",
+			"DELETE FROM events_low WHERE id = 1", "public.events_low was public.events",
+		},
 		"attached": {
 			"CREATE TABLE events (id bigint); INSERT INTO events VALUES (1)",
 			"CREATE TABLE whole (id bigint) PARTITION BY RANGE (id); ALTER TABLE whole ATTACH PARTITION events FOR VALUES FROM (0) TO (10)",
 			"DELETE FROM events WHERE id = 1", "public.whole was public.events",
 		},
-		"a renamed root's leaf": {partitioned, "ALTER TABLE events RENAME TO log", "DELETE FROM events_high_11", "public.log was public.events"},
+		"a renamed root's leaf": {
+			partitioned, "ALTER TABLE events RENAME TO log", "DELETE FROM events_high_11",
+			"public.log was public.events",
+		},
 		"swapped, and names quoted": {
-			parents, swapped, "SET quote_all_identifiers = on; DELETE FROM old WHERE id = 1; RESET quote_all_identifiers", "public.old was public.parents",
+			parents, swapped,
+			"SET quote_all_identifiers = on; DELETE FROM old WHERE id = 1; RESET quote_all_identifiers",
+			"public.old was public.parents",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -228,7 +288,10 @@ func TestPartitionsRecordTheirRootOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for statement, want := range map[string][]string{
-		"DELETE FROM events":                             {"public.events 1", "public.events 2", "public.events 11", "public.events 12"},
+		"DELETE FROM events": {
+			"public.events 1", "public.events 2", "public.events 11",
+			"public.events 12",
+		},
 		"DELETE FROM events_low WHERE id = 1":            {"public.events 1"},
 		"DELETE FROM events_high":                        {"public.events 11", "public.events 12"},
 		"DELETE FROM events_high_12":                     {"public.events 12"},
@@ -248,7 +311,8 @@ func TestEnsurePartitions(t *testing.T) {
 	t.Parallel()
 	b := setup(t, partitioned, parents)
 	ensure := func() []string {
-		return pgtest.Must(triggers.EnsurePartitions(t.Context(), b.conn, b.cfg, []triggers.Parent{id("events"), id("parents"), id("nowhere")}))(t)
+		return pgtest.Must(triggers.EnsurePartitions(t.Context(), b.conn, b.cfg,
+			[]triggers.Parent{id("events"), id("parents"), id("nowhere")}))(t)
 	}
 	require.Empty(t, ensure(), "what was never installed stays alone")
 	b.install(id("events"))
@@ -279,7 +343,8 @@ func TestEnsurePartitionsLeavesTheWorkToAnotherInstaller(t *testing.T) {
 	require.Empty(t, installed)
 }
 
-// Any role may take the lock: who waits for it says for whom, and goes on once it is free.
+// Any role may take the lock: who waits for it says for whom, and goes on once it is
+// free.
 func TestInstallSaysWhoHoldsItsLock(t *testing.T) {
 	t.Parallel()
 	b := setup(t, partitioned)
@@ -294,7 +359,8 @@ func TestInstallSaysWhoHoldsItsLock(t *testing.T) {
 		_, err := triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{id("events")})
 		installed <- err
 	}()
-	require.Equal(t, fmt.Sprintf("the lock of another installation of triggers pid %d (stranger, role %s)", holder.PgConn().PID(), pgtest.Scalar[string](t, b.Database, "SELECT current_user::text")), <-said)
+	require.Equal(t, fmt.Sprintf("the lock of another installation of triggers pid %d (stranger, role %s)",
+		holder.PgConn().PID(), pgtest.Scalar[string](t, b.Database, "SELECT current_user::text")), <-said)
 	require.NotEmpty(t, meanwhile.status(id("events")))
 	pgtest.Exec(t, holder, "SELECT pg_advisory_unlock_all()")
 	require.NoError(t, <-installed)

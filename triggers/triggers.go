@@ -7,19 +7,21 @@ import (
 	"time"
 )
 
-// The names of the triggers: the first two on every tracked table, the third on deletion tables, the fourth on those among
-// them whose rows become work by a change.
+// The names of the triggers: the first two on every tracked table, the third on deletion
+// tables, the fourth on those among them whose rows become work by a change.
 const (
 	TrackTrigger      = "sexton_track"
 	TruncateTrigger   = "sexton_truncate"
 	WakeTrigger       = "sexton_wake"
 	WakeUpdateTrigger = "sexton_wake_update"
-	// KeepTrigger and KeepUpdateTrigger are on tables below rows that are kept, where native foreign keys delete or change rows.
+	// KeepTrigger and KeepUpdateTrigger are on tables below rows that are kept, where
+	// native foreign keys delete or change rows.
 	KeepTrigger       = "sexton_keep"
 	KeepUpdateTrigger = "sexton_keep_update"
 )
 
-// Policy says what TRUNCATE of a tracked parent does. The session setting sexton.truncate overrides it.
+// Policy says what TRUNCATE of a tracked parent does. The session setting sexton.truncate
+// overrides it.
 type Policy string
 
 // The policies.
@@ -38,13 +40,16 @@ type Config struct {
 	Wake []Wake
 	// Undo says how deleted rows of parents with Undo are kept.
 	Undo Undo
-	// SameKey says that a key which is another column now has the values of the one before, so that waiting tombstones fit.
+	// SameKey says that a key which is another column now has the values of the one
+	// before, so that waiting tombstones fit.
 	SameKey bool
-	// LockTimeout bounds one wait for one table's lock, behind which the application queues; 0 means 2 s.
+	// LockTimeout bounds one wait for one table's lock, behind which the application
+	// queues; 0 means 2 s.
 	LockTimeout time.Duration
 	// LockAttempts bounds how often one table is tried; 0 means 5.
 	LockAttempts int
-	// Waits, if set, is called when Install or Uninstall waits for a lock, with its name and the sessions that hold it.
+	// Waits, if set, is called when Install or Uninstall waits for a lock, with its name
+	// and the sessions that hold it.
 	Waits func(lock, holders string)
 }
 
@@ -63,12 +68,14 @@ func (c Config) withDefaults() (Config, error) {
 
 // Undo says which rows and columns the trigger keeps.
 type Undo struct {
-	// Exclude are columns that are never kept, MaxRow is the size from which on a row is not.
+	// Exclude are columns that are never kept, MaxRow is the size from which on a row is
+	// not.
 	Exclude []string
 	MaxRow  int
 	// Children are the tables whose rows batches delete and keep.
 	Children []Table
-	// Users is the table of users if their rows are never kept, else empty. Excluded are further tables whose rows are never kept.
+	// Users is the table of users if their rows are never kept, else empty. Excluded are
+	// further tables whose rows are never kept.
 	Users    Table
 	Excluded []Table
 }
@@ -76,8 +83,8 @@ type Undo struct {
 // Table names a table.
 type Table struct{ Schema, Name string }
 
-// Parent is a table whose deletions are recorded, with the columns whose values name its rows, in the order of
-// recorded keys.
+// Parent is a table whose deletions are recorded, with the columns whose values name its
+// rows, in the order of recorded keys.
 type Parent struct {
 	Schema     string
 	Table      string
@@ -86,7 +93,8 @@ type Parent struct {
 	Undo Keeps
 }
 
-// Keeps says which deleted rows of a parent its trigger keeps: none, all, or the ones that go on account of rows that are kept.
+// Keeps says which deleted rows of a parent its trigger keeps: none, all, or the ones
+// that go on account of rows that are kept.
 type Keeps string
 
 // The choices.
@@ -105,17 +113,18 @@ const (
 	Surplus  Kind = "surplus"
 	Altered  Kind = "altered"
 	Disabled Kind = "disabled"
-	// Swapped marks triggers of a table that had a parent's name, or was its partition, when they were installed, and is
-	// another table now.
+	// Swapped marks triggers of a table that had a parent's name, or was its partition,
+	// when they were installed, and is another table now.
 	Swapped Kind = "swapped"
-	// Plain marks a trigger that works but does not fire under session_replication_role = replica. It
-	// is no drift: a role that does not own the table cannot do better.
+	// Plain marks a trigger that works but does not fire under session_replication_role =
+	// replica. It is no drift: a role that does not own the table cannot do better.
 	Plain Kind = "plain"
 )
 
 // Finding is one difference between the database and what the parents need.
 type Finding struct {
-	// Table is schema.table, quoted where needed; empty if the finding concerns a function.
+	// Table is schema.table, quoted where needed; empty if the finding concerns a
+	// function.
 	Table string `json:"table,omitempty"`
 	// Trigger is the trigger's name, or that of the function.
 	Trigger string `json:"trigger"`
@@ -149,7 +158,8 @@ type Report struct {
 	// Functions are the names of the functions written or dropped.
 	Functions []string `json:"functions"`
 	Triggers  []Change `json:"triggers"`
-	// Unchanged counts the triggers that were as they should be; their tables were not locked.
+	// Unchanged counts the triggers that were as they should be; their tables were not
+	// locked.
 	Unchanged int `json:"unchanged"`
 	// Surplus are triggers of ours that nothing asks for (any more). Install leaves them.
 	Surplus []Finding `json:"surplus"`
@@ -159,8 +169,8 @@ func newReport() Report {
 	return Report{Functions: []string{}, Triggers: []Change{}, Surplus: []Finding{}}
 }
 
-// LockError says that a table could not be locked because others hold it. Nothing of that table was
-// changed.
+// LockError says that a table could not be locked because others hold it. Nothing of that
+// table was changed.
 type LockError struct {
 	Table    string
 	Attempts int
@@ -179,7 +189,8 @@ func (e *LockError) Error() string {
 // Unwrap returns the error of the last attempt.
 func (e *LockError) Unwrap() error { return e.Err }
 
-// NotMigratedError says that the tables which the triggers write to are missing, or a function that they call.
+// NotMigratedError says that the tables which the triggers write to are missing, or a
+// function that they call.
 type NotMigratedError struct {
 	// Missing is the table or function, schema-qualified.
 	Missing string

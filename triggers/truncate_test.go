@@ -55,7 +55,8 @@ func TestTruncateErrorSaysHowToGoOn(t *testing.T) {
 
 func TestTruncateReachesTheParentByCascade(t *testing.T) {
 	t.Parallel()
-	b := setup(t, parents, "CREATE TABLE owners (id int PRIMARY KEY); ALTER TABLE parents ADD owner int REFERENCES owners")
+	b := setup(t, parents,
+		"CREATE TABLE owners (id int PRIMARY KEY); ALTER TABLE parents ADD owner int REFERENCES owners")
 	b.install(id("parents"))
 	_, err := b.Pool().Exec(t.Context(), "TRUNCATE owners CASCADE")
 	requireState(t, err, "SX002")

@@ -13,8 +13,8 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// WakeChannel is the channel on which writers tell a sleeping worker that there is work. The payload is the
-// job kind.
+// WakeChannel is the channel on which writers tell a sleeping worker that there is work.
+// The payload is the job kind.
 const WakeChannel = "sexton_wake"
 
 const (
@@ -30,14 +30,16 @@ type Wake struct {
 	Schema string
 	Table  string
 	Kind   string
-	// Due is an SQL condition on the row NEW, such as NEW.namespace_id IS NULL, for a table of the application: a row wakes
-	// the worker where it comes in so, or becomes so by an UPDATE. Where it is empty, every new row does.
+	// Due is an SQL condition on the row NEW, such as NEW.namespace_id IS NULL, for a
+	// table of the application: a row wakes the worker where it comes in so, or becomes
+	// so by an UPDATE. Where it is empty, every new row does.
 	Due string
 }
 
-// AwakeKey returns the two keys of the session advisory lock that a worker holds exclusively while it is
-// awake for a job kind in the connected database. They stand in the triggers of running installations, so
-// they never change. Two kinds of one key would only notify each other's workers too often.
+// AwakeKey returns the two keys of the session advisory lock that a worker holds
+// exclusively while it is awake for a job kind in the connected database. They stand in
+// the triggers of running installations, so they never change. Two kinds of one key would
+// only notify each other's workers too often.
 func AwakeKey(kind string) (k1, k2 int32) {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte("sexton\x00" + kind)) // It never fails.
@@ -48,10 +50,12 @@ func AwakeKey(kind string) (k1, k2 int32) {
 func (c Config) wakeFunctions() []function {
 	var wanted []function
 	if slices.ContainsFunc(c.Wake, func(w Wake) bool { return w.Due == "" }) {
-		wanted = append(wanted, c.render(wakeInsertedFunction, sqlText("functions/wake"), "Sexton: wakes a sleeping worker when work comes in", nil))
+		wanted = append(wanted, c.render(wakeInsertedFunction, sqlText("functions/wake"),
+			"Sexton: wakes a sleeping worker when work comes in", nil))
 	}
 	if slices.ContainsFunc(c.Wake, func(w Wake) bool { return w.Due != "" }) {
-		wanted = append(wanted, c.render(wakeChangedFunction, sqlText("functions/wake"), "Sexton: wakes a sleeping worker when a row becomes work", nil))
+		wanted = append(wanted, c.render(wakeChangedFunction, sqlText("functions/wake"),
+			"Sexton: wakes a sleeping worker when a row becomes work", nil))
 	}
 	return wanted
 }
@@ -64,7 +68,8 @@ func (w Wake) function() string {
 	return wakeChangedFunction
 }
 
-// template is the statement that creates or replaces a wake trigger, without what all triggers have.
+// template is the statement that creates or replaces a wake trigger, without what all
+// triggers have.
 func (w Wake) template(trigger string) string {
 	event, each, due := "INSERT", "FOR EACH ROW", "("+w.Due+")\n    AND "
 	switch {
@@ -77,12 +82,13 @@ func (w Wake) template(trigger string) string {
 	k1, k2 := AwakeKey(w.Kind)
 	return strings.NewReplacer(
 		`"trigger_name"`, trigger, `"event"`, event, `"for_each"`, each, `"due"`, due,
-		`'awake_key_1'`, pgcatalog.Literal(strconv.Itoa(int(k1))), `'awake_key_2'`, pgcatalog.Literal(strconv.Itoa(int(k2))),
+		`'awake_key_1'`, pgcatalog.Literal(strconv.Itoa(int(k1))), `'awake_key_2'`,
+		pgcatalog.Literal(strconv.Itoa(int(k2))),
 	).Replace(sqlText("tables/sexton_wake"))
 }
 
-// wakeTargets returns the wake trigger of every table that needs one, and one problem for each table that
-// cannot have it.
+// wakeTargets returns the wake trigger of every table that needs one, and one problem for
+// each table that cannot have it.
 func (c Config) wakeTargets(ctx context.Context, tx pgx.Tx) (targets []target, problems []error, err error) {
 	schemas, tables, kinds, first, second, due := []string{}, []string{}, []string{}, []int32{}, []int32{}, []string{}
 	for _, w := range c.Wake {
@@ -111,14 +117,16 @@ func (c Config) wakeTargets(ctx context.Context, tx pgx.Tx) (targets []target, p
 	return targets, problems, nil
 }
 
-// checkWake refuses what cannot be installed: the trigger has one name, so a table wakes one kind.
+// checkWake refuses what cannot be installed: the trigger has one name, so a table wakes
+// one kind.
 func (c Config) checkWake() error {
 	type slot struct{ schema, table string }
 	kinds := map[slot]bool{}
 	for _, w := range c.Wake {
 		switch {
 		case w.Schema == "" || w.Table == "" || w.Kind == "":
-			return fmt.Errorf("configure triggers: wake on table %q.%q for kind %q: a name is empty", w.Schema, w.Table, w.Kind)
+			return fmt.Errorf("configure triggers: wake on table %q.%q for kind %q: a name is empty", w.Schema, w.Table,
+				w.Kind)
 		case kinds[slot{w.Schema, w.Table}]:
 			return fmt.Errorf("configure triggers: table %s.%s wakes two kinds", w.Schema, w.Table)
 		}

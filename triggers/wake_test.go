@@ -124,7 +124,8 @@ func TestWakeLeavesAWorkerThatIsAwake(t *testing.T) {
 	require.Equal(t, []string{kind}, l.heard(), "writers do not silence each other")
 }
 
-// The lock is tested once the rows are in: a worker that goes to sleep meanwhile is woken.
+// The lock is tested once the rows are in: a worker that goes to sleep meanwhile is
+// woken.
 func TestWakeTestsTheLockAfterTheRows(t *testing.T) {
 	t.Parallel()
 	l := setupWake(t)
@@ -135,11 +136,13 @@ func TestWakeTestsTheLockAfterTheRows(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		// The second row waits at the gate.
-		_, err := writer.Exec(t.Context(), "INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) "+
-			"SELECT CASE WHEN n = 2 THEN (SELECT 'x' FROM pg_advisory_xact_lock(1)) ELSE 'x' END, n FROM generate_series(1, 2) AS n")
+		_, err := writer.Exec(t.Context(),
+			"INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) "+
+				"SELECT CASE WHEN n = 2 THEN (SELECT 'x' FROM pg_advisory_xact_lock(1)) ELSE 'x' END, n FROM generate_series(1, 2) AS n")
 		ended <- err
 	}()
-	pgtest.Await(t, l.Pool(), "the writer to stand at the gate", "SELECT EXISTS (SELECT FROM pg_locks WHERE pid = $1 AND NOT granted)", writer.PgConn().PID())
+	pgtest.Await(t, l.Pool(), "the writer to stand at the gate",
+		"SELECT EXISTS (SELECT FROM pg_locks WHERE pid = $1 AND NOT granted)", writer.PgConn().PID())
 	pgtest.Exec(t, worker, "SELECT pg_advisory_unlock_all()")
 	pgtest.Exec(t, gate, "SELECT pg_advisory_unlock_all()")
 	require.NoError(t, <-ended)
@@ -153,7 +156,8 @@ func TestWakeSeesTheLockAtEveryIsolationLevel(t *testing.T) {
 	for _, level := range []string{"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"} {
 		worker := l.hold("")
 		writer := l.connect(l.URL)
-		pgtest.Exec(t, writer, "BEGIN ISOLATION LEVEL "+level+"; SELECT FROM loose_foreign_keys_deleted_records; "+addRows)
+		pgtest.Exec(t, writer, "BEGIN ISOLATION LEVEL "+level+"; SELECT FROM loose_foreign_keys_deleted_records; "+
+			addRows)
 		pgtest.Exec(t, worker, "SELECT pg_advisory_unlock_all()")
 		pgtest.Exec(t, writer, addRows+"; COMMIT")
 		require.Equal(t, []string{kind}, l.heard(), level)
@@ -168,13 +172,19 @@ func TestWakeGoesWithItsTransaction(t *testing.T) {
 	}{
 		"rolled back":                {"BEGIN; " + addRows + "; ROLLBACK", []string{}},
 		"rolled back to a savepoint": {"BEGIN; SAVEPOINT s; " + addRows + "; ROLLBACK TO s; COMMIT", []string{}},
-		"kept beside a savepoint":    {"BEGIN; " + addRows + "; SAVEPOINT s; " + addRows + "; ROLLBACK TO s; COMMIT", []string{kind}},
-		"within a savepoint":         {"BEGIN; SAVEPOINT s; " + addRows + "; RELEASE s; COMMIT", []string{kind}},
-		"several statements":         {"BEGIN; " + addRows + "; " + addRows + "; " + addRows + "; COMMIT", []string{kind}},
-		"several transactions":       {addRows + "; COMMIT; " + addRows, []string{kind, kind}},
-		"switched off":               {"BEGIN; SET LOCAL sexton.notify = off; " + addRows + "; COMMIT", []string{}},
-		"switched on":                {"BEGIN; SET LOCAL sexton.notify = on; " + addRows + "; COMMIT", []string{kind}},
-		"empty setting":              {"SET sexton.notify = off; RESET sexton.notify; " + addRows, []string{kind}},
+		"kept beside a savepoint": {
+			"BEGIN; " + addRows + "; SAVEPOINT s; " + addRows + "; ROLLBACK TO s; COMMIT",
+			[]string{kind},
+		},
+		"within a savepoint": {"BEGIN; SAVEPOINT s; " + addRows + "; RELEASE s; COMMIT", []string{kind}},
+		"several statements": {
+			"BEGIN; " + addRows + "; " + addRows + "; " + addRows + "; COMMIT",
+			[]string{kind},
+		},
+		"several transactions": {addRows + "; COMMIT; " + addRows, []string{kind, kind}},
+		"switched off":         {"BEGIN; SET LOCAL sexton.notify = off; " + addRows + "; COMMIT", []string{}},
+		"switched on":          {"BEGIN; SET LOCAL sexton.notify = on; " + addRows + "; COMMIT", []string{kind}},
+		"empty setting":        {"SET sexton.notify = off; RESET sexton.notify; " + addRows, []string{kind}},
 	}
 	l := setupWake(t)
 	for name, test := range tests {
@@ -184,7 +194,8 @@ func TestWakeGoesWithItsTransaction(t *testing.T) {
 	}
 }
 
-// A session that kept the lock would silence the wake-ups of every writer as soon as a worker waits for it.
+// A session that kept the lock would silence the wake-ups of every writer as soon as a
+// worker waits for it.
 func TestWakeLeaksNoLockWhenCancelled(t *testing.T) {
 	t.Parallel()
 	l := setupWake(t)
@@ -259,7 +270,8 @@ func TestWakeUnderAttack(t *testing.T) {
 		DELETE FROM parents WHERE id = 1`)
 	require.Equal(t, []string{kind}, l.heard())
 	var refusal *pgconn.PgError
-	_, err := app.Exec(t.Context(), "CREATE TRIGGER mine AFTER INSERT ON sexton_added FOR EACH STATEMENT EXECUTE FUNCTION sexton.wake_inserted('x')")
+	_, err := app.Exec(t.Context(),
+		"CREATE TRIGGER mine AFTER INSERT ON sexton_added FOR EACH STATEMENT EXECUTE FUNCTION sexton.wake_inserted('x')")
 	require.ErrorAs(t, err, &refusal)
 	require.Equal(t, "42501", refusal.Code, "nor may it forge wake-ups")
 }
@@ -272,7 +284,10 @@ func setupOrphans(t *testing.T) listening {
 		CREATE TABLE "De""tails" (id bigint PRIMARY KEY, owner_id bigint REFERENCES owners ON DELETE SET NULL, note text);
 		INSERT INTO owners SELECT generate_series(1, 9);
 		INSERT INTO "De""tails" SELECT id, id FROM owners`)
-	b.cfg.Wake = []triggers.Wake{{Schema: "public", Table: `De"tails`, Kind: orphansKind, Due: "NEW.owner_id IS NULL AND coalesce(NEW.note, '') <> 'it''s kept'"}}
+	b.cfg.Wake = []triggers.Wake{{
+		Schema: "public", Table: `De"tails`, Kind: orphansKind,
+		Due: "NEW.owner_id IS NULL AND coalesce(NEW.note, '') <> 'it''s kept'",
+	}}
 	b.install()
 	return listening{bundle: b, listener: listen(t, b.connect(b.URL))}
 }
@@ -305,7 +320,9 @@ func TestRowsWakeOnceTheyBecomeWork(t *testing.T) {
 	pgtest.Exec(t, l.connect(l.URL), "SELECT pg_advisory_lock($1::int, $2::int)", k1, k2)
 	l.Exec(`INSERT INTO "De""tails" VALUES (14, NULL); UPDATE "De""tails" SET owner_id = NULL WHERE id = 12`)
 	require.Empty(t, l.heard(), "a worker is awake")
-	require.Zero(t, pgtest.Scalar[int](t, l.Database, "SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock'"))
+	require.Zero(t,
+		pgtest.Scalar[int](t, l.Database,
+			"SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock'"))
 }
 
 func TestRowWakesAreComparedAndRemoved(t *testing.T) {
@@ -345,7 +362,11 @@ func TestRowWakesAreComparedAndRemoved(t *testing.T) {
 func TestRowWakesNeedAPlainTable(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "CREATE VIEW seen AS SELECT 1 AS id")
-	b.cfg.Wake = []triggers.Wake{{Schema: "public", Table: "seen", Kind: "a", Due: "NEW.id = 1"}, {Schema: "public", Table: "gone", Kind: "b", Due: "NEW.id = 1"}}
+	b.cfg.Wake = []triggers.Wake{
+		{Schema: "public", Table: "seen", Kind: "a", Due: "NEW.id = 1"},
+		{Schema: "public", Table: "gone", Kind: "b", Due: "NEW.id = 1"},
+	}
 	_, err := triggers.Install(t.Context(), b.conn, b.cfg, nil)
-	require.EqualError(t, err, "install triggers: wake on table public.seen: it is no plain table\nwake on table public.gone: it does not exist")
+	require.EqualError(t, err,
+		"install triggers: wake on table public.seen: it is no plain table\nwake on table public.gone: it does not exist")
 }

@@ -1,4 +1,5 @@
-// Command sexton is the program under its own name, for go install. Command worker is the same.
+// Command sexton is the program under its own name, for go install. Command worker is the
+// same.
 package main
 
 import (

@@ -30,15 +30,16 @@ type Limits struct {
 	StatementTimeout time.Duration
 	// LockTimeout bounds each wait for a lock.
 	LockTimeout time.Duration
-	// Durable makes COMMIT wait for the disk. It may be false where all that a transaction writes lives in
-	// one database: the log keeps the order, so a crash can lose the last batches but never the rows behind
-	// an earlier tombstone's removal.
+	// Durable makes COMMIT wait for the disk. It may be false where all that a
+	// transaction writes lives in one database: the log keeps the order, so a crash can
+	// lose the last batches but never the rows behind an earlier tombstone's removal.
 	Durable bool
-	// Repeatable is for statements that must not follow a row which another session changes while they wait for it: they fail with
-	// 40001.
+	// Repeatable is for statements that must not follow a row which another session
+	// changes while they wait for it: they fail with 40001.
 	Repeatable bool
-	// Reads is for statements that write nothing: the server refuses others. They use indexes, whatever the statistics say of their tables.
-	// The token is compared without a lock, which would be written.
+	// Reads is for statements that write nothing: the server refuses others. They use
+	// indexes, whatever the statistics say of their tables. The token is compared without
+	// a lock, which would be written.
 	Reads bool
 	// Own is for statements that fire no trigger of the application. They read its tables
 	// and write only Sexton's own tables. They use plain operators under the pinned
@@ -55,8 +56,9 @@ func (l Limits) ShortWaits() Limits {
 	return l
 }
 
-// Timeouts are those of a statement and of one wait for a lock as the server takes them, in milliseconds. A wait ends before its statement: of two
-// that end together the server reports the statement's, and one that was held up would pass for one that is too big.
+// Timeouts are those of a statement and of one wait for a lock as the server takes them,
+// in milliseconds. A wait ends before its statement: of two that end together the server
+// reports the statement's, and one that was held up would pass for one that is too big.
 func (l Limits) Timeouts() (statement, lock int64) {
 	wait := l.LockTimeout
 	if most := l.StatementTimeout * 2 / 3; most > 0 && wait > most {
@@ -76,10 +78,11 @@ type Statement struct {
 // Frame is the index of an error that no statement of the caller's caused.
 const Frame = -1
 
-// StatementError says which statement of a transaction failed. Nothing of that transaction remains.
+// StatementError says which statement of a transaction failed. Nothing of that
+// transaction remains.
 type StatementError struct {
-	// Index counts the caller's statements from 0. Frame precedes them; one more than the last
-	// is the COMMIT, where deferred constraints speak up.
+	// Index counts the caller's statements from 0. Frame precedes them; one more than the
+	// last is the COMMIT, where deferred constraints speak up.
 	Index int
 	Err   error
 }
@@ -94,36 +97,42 @@ func (e *StatementError) Error() string {
 
 func (e *StatementError) Unwrap() error { return e.Err }
 
-// Session runs transactions on one connection under one lease. It is not safe for concurrent use.
+// Session runs transactions on one connection under one lease. It is not safe for
+// concurrent use.
 type Session struct {
 	Conn   *pgx.Conn
 	Names  pgcatalog.Names
 	Fence  *lease.Lease
 	Limits Limits
-	// Slot is the slot of the fence that its transactions lock, below lease.Slots. Sessions of one pass have different ones.
+	// Slot is the slot of the fence that its transactions lock, below lease.Slots.
+	// Sessions of one pass have different ones.
 	Slot int
-	// Kept has triggers keep what the session's statements delete, for `sexton undo`, as they do for sessions of the application.
+	// Kept has triggers keep what the session's statements delete, for `sexton undo`, as
+	// they do for sessions of the application.
 	Kept bool
 
 	// seen is the last one that Blocker found.
 	seen atomic.Pointer[Obstacle]
-	// took is how long the last transaction's round trip lasted, quickest the shortest of all.
+	// took is how long the last transaction's round trip lasted, quickest the shortest of
+	// all.
 	took, quickest time.Duration
 }
 
-// Name is what the session's transactions call themselves in pg_stat_activity: the same as the function session_name, and the token.
+// Name is what the session's transactions call themselves in pg_stat_activity: the same
+// as the function session_name, and the token.
 func (s *Session) Name() string {
 	key := s.Fence.Key()
 	short, sum := []rune(key), md5.Sum([]byte(key)) //nolint:gosec // No secret.
 	return fmt.Sprintf("sexton %s %x#%d", string(short[:min(len(short), 24)]), sum[:4], s.Fence.Token())
 }
 
-// Took returns how long the last transaction kept the server busy. The network is not counted: the session's quickest round
-// trip stands for it. Statements would be made smaller and smaller over a slow one.
+// Took returns how long the last transaction kept the server busy. The network is not
+// counted: the session's quickest round trip stands for it. Statements would be made
+// smaller and smaller over a slow one.
 func (s *Session) Took() time.Duration { return s.took - s.quickest }
 
-// Run executes the statements in one transaction and returns the rows that each affected. An error is a
-// *StatementError, or lease.ErrLost where the fence refused.
+// Run executes the statements in one transaction and returns the rows that each affected.
+// An error is a *StatementError, or lease.ErrLost where the fence refused.
 func (s *Session) Run(ctx context.Context, statements ...Statement) ([]int64, error) {
 	return s.RunWithin(ctx, s.Limits, statements...)
 }
@@ -147,7 +156,8 @@ func (s *Session) ReadOwn(ctx context.Context, statements ...Statement) error {
 func (s *Session) RunWithin(ctx context.Context, limits Limits, statements ...Statement) ([]int64, error) {
 	affected, err := s.run(ctx, limits, statements)
 	if s.stale(err) && !s.Conn.IsClosed() {
-		// A column's type has changed since, say. Nothing of the transaction remains, so it may go again.
+		// A column's type has changed since, say. Nothing of the transaction remains, so
+		// it may go again.
 		if err := s.forget(ctx); err != nil {
 			return nil, err
 		}
@@ -163,9 +173,11 @@ func (s *Session) RunWithin(ctx context.Context, limits Limits, statements ...St
 		}
 	}
 	failed, _ := errors.AsType[*StatementError](err)
-	// A fence that was raised after the snapshot cannot be locked in a repeatable transaction.
+	// A fence that was raised after the snapshot cannot be locked in a repeatable
+	// transaction.
 	raised := limits.Repeatable && failed != nil && failed.Index == Frame
-	// On a busy server the time of a small statement is over before it begins. That is its own timeout, and no fault of the pass.
+	// On a busy server the time of a small statement is over before it begins. That is
+	// its own timeout, and no fault of the pass.
 	if failed != nil && failed.Index == Frame && len(statements) > 0 && timedOut(err) {
 		failed.Index = 0
 	}
@@ -180,8 +192,8 @@ func (s *Session) run(ctx context.Context, limits Limits, statements []Statement
 		return nil, err //nolint:wrapcheck // It names the lease.
 	}
 	pipeline := &pgx.Batch{}
-	// Whatever the database's default: with the transaction's snapshot, statements would see nothing of those whom the ones
-	// before them have waited for.
+	// Whatever the database's default: with the transaction's snapshot, statements would
+	// see nothing of those whom the ones before them have waited for.
 	begin := "BEGIN ISOLATION LEVEL READ COMMITTED"
 	if limits.Repeatable {
 		begin = "BEGIN ISOLATION LEVEL REPEATABLE READ"
@@ -201,7 +213,8 @@ func (s *Session) run(ctx context.Context, limits Limits, statements []Statement
 	all, found := s.explainFirst(limits, statements)
 	prepared, known := s.knows(all)
 	if !found || !known {
-		// The others are prepared in one round trip, behind the frame: under its path, and within its timeouts.
+		// The others are prepared in one round trip, behind the frame: under its path,
+		// and within its timeouts.
 		if _, err := s.send(ctx, pipeline, frame, nil); err != nil {
 			return nil, err
 		}
@@ -223,10 +236,12 @@ func (s *Session) run(ctx context.Context, limits Limits, statements []Statement
 	return afterExplain(len(all)-len(statements), affected, err)
 }
 
-// preparedLimit bounds what a connection keeps prepared: texts change with definitions, and connections live for an hour.
+// preparedLimit bounds what a connection keeps prepared: texts change with definitions,
+// and connections live for an hour.
 const preparedLimit = 500
 
-// A connection carries the names of its prepared statements, and the path of triggers, so that they outlast a pass.
+// A connection carries the names of its prepared statements, and the path of triggers, so
+// that they outlast a pass.
 const (
 	preparedKey = "sexton.batch.prepared"
 	pathKey     = "sexton.batch.path"
@@ -240,11 +255,13 @@ func unprepare(conn *pgx.Conn) {
 
 func timedOut(err error) bool { return pgcatalog.SQLState(err) == "57014" }
 
-// stale reports whether Postgres refused a statement because the connection has prepared it for tables as they were ("cached plan
-// must not change result type"), or has lost it. An application's trigger may raise 0A000 too: that goes to the caller.
+// stale reports whether Postgres refused a statement because the connection has prepared
+// it for tables as they were ("cached plan must not change result type"), or has lost it.
+// An application's trigger may raise 0A000 too: that goes to the caller.
 func (s *Session) stale(err error) bool {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && s.prepares() && (pgErr.Code == "26000" || pgErr.Code == "0A000" && pgErr.Routine == "RevalidateCachedQuery")
+	return ok && s.prepares() && (pgErr.Code == "26000" || pgErr.Code == "0A000" &&
+		pgErr.Routine == "RevalidateCachedQuery")
 }
 
 // prepares reports whether the connection's query mode keeps prepared statements.
@@ -261,7 +278,8 @@ func (s *Session) forget(ctx context.Context) error {
 	return problem.Doing(s.Conn.DeallocateAll(ctx), "drop prepared statements")
 }
 
-// knows reports whether statements can be sent without preparing them first, and what the connection has prepared.
+// knows reports whether statements can be sent without preparing them first, and what the
+// connection has prepared.
 func (s *Session) knows(statements []Statement) (prepared map[string]bool, known bool) {
 	if !s.prepares() {
 		return nil, true
@@ -280,8 +298,11 @@ func (s *Session) knows(statements []Statement) (prepared map[string]bool, known
 	return prepared, true
 }
 
-// send runs a pipeline that has the frame's statements in it already. With statements it ends in COMMIT.
-func (s *Session) send(ctx context.Context, pipeline *pgx.Batch, frame int, statements []Statement) (affected []int64, err error) {
+// send runs a pipeline that has the frame's statements in it already. With statements it
+// ends in COMMIT.
+func (s *Session) send(ctx context.Context, pipeline *pgx.Batch, frame int,
+	statements []Statement,
+) (affected []int64, err error) {
 	for _, statement := range statements {
 		pipeline.Queue(statement.SQL, statement.Args...)
 	}
@@ -332,9 +353,11 @@ func (s *Session) send(ctx context.Context, pipeline *pgx.Batch, frame int, stat
 			}
 		}
 		if err != nil {
-			if unprepared, ok := errors.AsType[pgx.ErrPreprocessingBatch](err); ok { // It comes ahead of all results, whichever it is about.
+			// It comes ahead of all results, whichever it is about.
+			if unprepared, ok := errors.AsType[pgx.ErrPreprocessingBatch](err); ok {
 				err = unprepared.Unwrap()
-				if at := slices.IndexFunc(statements, func(one Statement) bool { return one.SQL == unprepared.SQL() }); at >= 0 {
+				if at := slices.IndexFunc(statements,
+					func(one Statement) bool { return one.SQL == unprepared.SQL() }); at >= 0 {
 					i = at
 				}
 			}

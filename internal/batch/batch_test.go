@@ -44,10 +44,13 @@ func TestRunReturnsRowsPerStatement(t *testing.T) {
 	var ids []int64
 	affected := pgtest.Must(session.Run(t.Context(),
 		batch.Statement{SQL: "DELETE FROM items WHERE id <= $1", Args: []any{3}},
-		batch.Statement{SQL: "DELETE FROM items WHERE id = $1 RETURNING id", Args: []any{4}, Scan: func(rows pgx.Rows) (err error) {
-			ids, err = pgx.CollectRows(rows, pgx.RowTo[int64])
-			return err
-		}}))(t)
+		batch.Statement{
+			SQL: "DELETE FROM items WHERE id = $1 RETURNING id", Args: []any{4},
+			Scan: func(rows pgx.Rows) (err error) {
+				ids, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+				return err
+			},
+		}))(t)
 	require.Equal(t, []int64{3, 1}, affected)
 	require.Equal(t, []int64{4}, ids)
 	require.EqualValues(t, 6, count(t, db))
@@ -70,7 +73,8 @@ func TestFailureLeavesNothingAndNamesItsStatement(t *testing.T) {
 	db.Exec("CREATE TABLE checked (id bigint REFERENCES items DEFERRABLE INITIALLY DEFERRED)")
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM items WHERE id < 10"}, batch.Statement{SQL: test.statement})
+			_, err := session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM items WHERE id < 10"},
+				batch.Statement{SQL: test.statement})
 			var failed *batch.StatementError
 			require.ErrorAs(t, err, &failed)
 			require.Equal(t, test.index, failed.Index)
@@ -98,7 +102,8 @@ func TestTimeouts(t *testing.T) {
 	requireCode(t, err, "55P03")
 }
 
-// RunWithin's limits hold for its own transaction alone, whether they are narrower or wider than the session's.
+// RunWithin's limits hold for its own transaction alone, whether they are narrower or
+// wider than the session's.
 func TestRunWithinItsOwnLimits(t *testing.T) {
 	t.Parallel()
 
@@ -113,16 +118,26 @@ func TestRunWithinItsOwnLimits(t *testing.T) {
 		}))(t)
 		return got
 	}
-	require.Equal(t, []string{"4s", "2666ms", "off"}, settings(batch.Limits{StatementTimeout: 4 * time.Second, LockTimeout: 3 * time.Second}))
-	require.Equal(t, []string{"20s", "13s", "on"}, settings(batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 13 * time.Second, Durable: true}))
+	require.Equal(t, []string{"4s", "2666ms", "off"}, settings(batch.Limits{
+		StatementTimeout: 4 * time.Second,
+		LockTimeout:      3 * time.Second,
+	}))
+	require.Equal(t, []string{"20s", "13s", "on"}, settings(batch.Limits{
+		StatementTimeout: 20 * time.Second,
+		LockTimeout:      13 * time.Second, Durable: true,
+	}))
 	require.Equal(t, []string{"10s", "6666ms", "off"}, settings(session.Limits), "the session's are as before")
 
-	_, err := session.RunWithin(t.Context(), batch.Limits{StatementTimeout: 20 * time.Millisecond, LockTimeout: 10 * time.Second}, batch.Statement{SQL: "SELECT pg_sleep(60)"})
+	_, err := session.RunWithin(t.Context(), batch.Limits{
+		StatementTimeout: 20 * time.Millisecond,
+		LockTimeout:      10 * time.Second,
+	}, batch.Statement{SQL: "SELECT pg_sleep(60)"})
 	requireCode(t, err, "57014")
 
 	pgtest.Begin(t, db.Pool(), "SELECT FROM items WHERE id = 1 FOR UPDATE")
 	short := batch.Limits{StatementTimeout: 10 * time.Second, LockTimeout: 20 * time.Millisecond}
-	_, err = session.RunWithin(t.Context(), short, batch.Statement{SQL: "DELETE FROM items WHERE id = 2"}, batch.Statement{SQL: "DELETE FROM items WHERE id = 1"})
+	_, err = session.RunWithin(t.Context(), short, batch.Statement{SQL: "DELETE FROM items WHERE id = 2"},
+		batch.Statement{SQL: "DELETE FROM items WHERE id = 1"})
 	requireCode(t, err, "55P03")
 	require.EqualValues(t, 10, count(t, db), "a failed batch leaves nothing")
 	equal := batch.Limits{StatementTimeout: 300 * time.Millisecond, LockTimeout: 300 * time.Millisecond}
@@ -133,14 +148,16 @@ func TestRunWithinItsOwnLimits(t *testing.T) {
 	require.Equal(t, []int64{1}, affected)
 }
 
-// Preparing a statement waits for table locks like running it, and before any BEGIN nothing would end that.
+// Preparing a statement waits for table locks like running it, and before any BEGIN
+// nothing would end that.
 func TestTimeoutsBindPreparing(t *testing.T) {
 	t.Parallel()
 
 	db, session := setup(t)
 	session.Limits.LockTimeout = 20 * time.Millisecond
 	pgtest.Begin(t, db.Pool(), "LOCK TABLE items")
-	_, err := session.Run(t.Context(), batch.Statement{SQL: "SELECT 1"}, batch.Statement{SQL: "DELETE FROM items WHERE id = 1"})
+	_, err := session.Run(t.Context(), batch.Statement{SQL: "SELECT 1"},
+		batch.Statement{SQL: "DELETE FROM items WHERE id = 1"})
 	requireCode(t, err, "55P03")
 	var failed *batch.StatementError
 	require.ErrorAs(t, err, &failed)
@@ -158,18 +175,25 @@ func TestSettingsEndWithTheTransaction(t *testing.T) {
 
 	_, session := setup(t)
 	var inside string
-	_, err := session.Run(t.Context(), batch.Statement{SQL: "SELECT current_setting('application_name')", Scan: func(rows pgx.Rows) (err error) {
-		inside, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[string])
-		return err
-	}})
+	_, err := session.Run(t.Context(), batch.Statement{
+		SQL: "SELECT current_setting('application_name')",
+		Scan: func(rows pgx.Rows) (err error) {
+			inside, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[string])
+			return err
+		},
+	})
 	require.NoError(t, err)
 	require.Regexp(t, "^sexton items [0-9a-f]{8}#1$", inside)
-	for setting, want := range map[string]string{"statement_timeout": "0", "lock_timeout": "0", "enable_seqscan": "on", "plan_cache_mode": "auto", "synchronous_commit": "on"} {
+	for setting, want := range map[string]string{
+		"statement_timeout": "0", "lock_timeout": "0", "enable_seqscan": "on",
+		"plan_cache_mode": "auto", "synchronous_commit": "on",
+	} {
 		require.Equal(t, want, pgtest.Scalar[string](t, session.Conn, "SELECT current_setting($1)", setting), setting)
 	}
 }
 
-// An application's trigger may set something for the whole session: it must not outlast the batch, whose connection goes on.
+// An application's trigger may set something for the whole session: it must not outlast
+// the batch, whose connection goes on.
 func TestSettingsOfTriggersEndWithTheBatch(t *testing.T) {
 	t.Parallel()
 
@@ -182,7 +206,8 @@ CREATE TRIGGER meddle AFTER DELETE ON items FOR EACH STATEMENT EXECUTE FUNCTION 
 	const path = "SELECT pg_catalog.current_setting('search_path')"
 	before := pgtest.Scalar[string](t, session.Conn, path)
 	for id := range 3 {
-		affected := pgtest.Must(session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM items WHERE id = $1", Args: []any{id + 1}}))(t)
+		affected := pgtest.Must(session.Run(t.Context(),
+			batch.Statement{SQL: "DELETE FROM items WHERE id = $1", Args: []any{id + 1}}))(t)
 		require.Equal(t, []int64{1}, affected)
 	}
 	require.Equal(t, before, pgtest.Scalar[string](t, session.Conn, path))
@@ -194,10 +219,13 @@ func TestBatchesReadWhatIsCommittedWhateverTheDefault(t *testing.T) {
 	_, session := setup(t)
 	pgtest.Exec(t, session.Conn, "SET default_transaction_isolation = 'serializable'")
 	var level string
-	_, err := session.Run(t.Context(), batch.Statement{SQL: "SELECT current_setting('transaction_isolation')", Scan: func(rows pgx.Rows) (err error) {
-		level, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[string])
-		return err
-	}})
+	_, err := session.Run(t.Context(), batch.Statement{
+		SQL: "SELECT current_setting('transaction_isolation')",
+		Scan: func(rows pgx.Rows) (err error) {
+			level, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[string])
+			return err
+		},
+	})
 	require.NoError(t, err)
 	require.Equal(t, "read committed", level)
 }
@@ -235,7 +263,8 @@ func TestNothingIsPreparedWhereTheQueryModeDoesWithout(t *testing.T) {
 	conn := pgtest.ConnectAs(t, settings)
 	session.Conn = conn
 	for _, id := range []int64{1, 2} {
-		affected := pgtest.Must(session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM items WHERE id = ANY ($1)", Args: []any{[]int64{id}}}))(t)
+		affected := pgtest.Must(session.Run(t.Context(),
+			batch.Statement{SQL: "DELETE FROM items WHERE id = ANY ($1)", Args: []any{[]int64{id}}}))(t)
 		require.Equal(t, []int64{1}, affected)
 	}
 	require.Zero(t, pgtest.Scalar[int64](t, conn, "SELECT count(*) FROM pg_prepared_statements"))
@@ -254,7 +283,8 @@ func (s sends) Write(b []byte) (int, error) {
 	return s.Conn.Write(b)
 }
 
-// On a new connection a transaction takes four round trips, however many statements it has: its frame is prepared and sent, and then they are.
+// On a new connection a transaction takes four round trips, however many statements it
+// has: its frame is prepared and sent, and then they are.
 func TestStatementsArePreparedTogether(t *testing.T) {
 	t.Parallel()
 
@@ -278,18 +308,22 @@ func TestStatementsArePreparedTogether(t *testing.T) {
 	require.Zero(t, count(t, db))
 }
 
-// What a pass has prepared serves the next one on the connection, until a column changes its type.
+// What a pass has prepared serves the next one on the connection, until a column changes
+// its type.
 func TestPreparedStatementsOutlastASession(t *testing.T) {
 	t.Parallel()
 
 	db, session := setup(t)
 	text := ""
-	statement := batch.Statement{SQL: "DELETE FROM items WHERE id = (SELECT min(id) FROM items) RETURNING parent", Scan: func(rows pgx.Rows) error {
-		for rows.Next() {
-			text = string(rows.RawValues()[0])
-		}
-		return rows.Err()
-	}}
+	statement := batch.Statement{
+		SQL: "DELETE FROM items WHERE id = (SELECT min(id) FROM items) RETURNING parent",
+		Scan: func(rows pgx.Rows) error {
+			for rows.Next() {
+				text = string(rows.RawValues()[0])
+			}
+			return rows.Err()
+		},
+	}
 	prepared := func() (at time.Time) {
 		require.NoError(t, session.Conn.QueryRow(t.Context(),
 			"SELECT prepare_time FROM pg_prepared_statements WHERE statement = $1", statement.SQL).Scan(&at))
@@ -322,7 +356,8 @@ func TestAnApplicationsUnsupportedFeatureIsNoStalePlan(t *testing.T) {
 	require.EqualValues(t, 1, pgtest.Scalar[int64](t, db.Database, "SELECT last_value FROM tries"))
 }
 
-// A server may be so busy that what comes before the first statement takes all of its time.
+// A server may be so busy that what comes before the first statement takes all of its
+// time.
 func TestATimeoutBeforeTheFirstStatementIsItsOwn(t *testing.T) {
 	t.Parallel()
 
@@ -344,8 +379,8 @@ func TestErrorsNameTheirStatement(t *testing.T) {
 	require.EqualError(t, &batch.StatementError{Index: batch.Frame, Err: because}, "batch: refused")
 }
 
-// A crash of the server has taken a lease back and its token has been given again: the first holder's pass commits nothing on a connection
-// that came after the crash.
+// A crash of the server has taken a lease back and its token has been given again: the
+// first holder's pass commits nothing on a connection that came after the crash.
 func TestATokenThatACrashTookBack(t *testing.T) {
 	t.Parallel()
 
@@ -354,10 +389,12 @@ func TestATokenThatACrashTookBack(t *testing.T) {
 	_, err := session.Run(t.Context(), remove)
 	require.NoError(t, err, "the connection is younger than the lease, and the lease is there")
 
-	// What a crash does: the commits of the lease and of its fence are gone, and so is every connection.
+	// What a crash does: the commits of the lease and of its fence are gone, and so is
+	// every connection.
 	db.Exec("DELETE FROM sexton.leases; DELETE FROM sexton.fences")
 	require.NoError(t, session.Conn.Close(t.Context()))
-	again := pgtest.Must((&lease.Manager{Jobs: db.Connected, Holder: "other"}).Acquire(t.Context(), "items", time.Minute, db.Connected))(t)
+	again := pgtest.Must((&lease.Manager{Jobs: db.Connected, Holder: "other"}).Acquire(t.Context(), "items",
+		time.Minute, db.Connected))(t)
 	require.Equal(t, session.Fence.Token(), again.Token(), "the token has two holders")
 	session.Conn = pgtest.Acquire(t, db.Pool()).Conn()
 	_, err = session.Run(t.Context(), remove)

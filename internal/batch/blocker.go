@@ -19,9 +19,10 @@ const program = `coalesce(
         ' (' || CASE WHEN holder.application_name <> '' THEN holder.application_name
             ELSE holder.usename::pg_catalog.text END || ')', '')`
 
-// The session is found by the name that begin_batch gave it: behind a transaction pooler the process id that its connection
-// knows is not the server's. Of several holders the one with the oldest transaction is named. A prepared transaction
-// has the process id 0 and no row in pg_stat_activity, and the time is null where the role may not see it.
+// The session is found by the name that begin_batch gave it: behind a transaction pooler
+// the process id that its connection knows is not the server's. Of several holders the
+// one with the oldest transaction is named. A prepared transaction has the process id 0
+// and no row in pg_stat_activity, and the time is null where the role may not see it.
 const blockerSQL = `
 SELECT CASE
         WHEN waiting.wait_event = ANY ('{transactionid,tuple}') THEN 'row locked'
@@ -49,8 +50,8 @@ LIMIT 1`
 // askTimeout bounds the question who blocks a transaction: it must not hold up the pass.
 const askTimeout = time.Second
 
-// Blocker asks on a connection of the pool whom the session's running transaction waits for. Unlike the other methods it may be called while a
-// transaction runs.
+// Blocker asks on a connection of the pool whom the session's running transaction waits
+// for. Unlike the other methods it may be called while a transaction runs.
 func (s *Session) Blocker(ctx context.Context, pool *pgxpool.Pool) (string, error) {
 	found, err := Blocker(ctx, pool, s.Names, s.Fence.Key(), s.Fence.Token())
 	if found.Text != "" {
@@ -59,10 +60,14 @@ func (s *Session) Blocker(ctx context.Context, pool *pgxpool.Pool) (string, erro
 	return found.Text, err
 }
 
-// Blocker asks whom the running transaction of a session waits for, which has the name that session_name gives the key, and the token behind it: "row
-// locked by pid 4711 (psql) since 14:02:03Z", in UTC. It is "" where the transaction waits for no other. It waits for a connection until ctx ends; a
-// question that is on its way then is not broken off, which would cost its connection.
-func Blocker(ctx context.Context, pool *pgxpool.Pool, names pgcatalog.Names, key string, token int64) (found Obstacle, _ error) {
+// Blocker asks whom the running transaction of a session waits for, which has the name
+// that session_name gives the key, and the token behind it: "row locked by pid 4711
+// (psql) since 14:02:03Z", in UTC. It is "" where the transaction waits for no other. It
+// waits for a connection until ctx ends; a question that is on its way then is not broken
+// off, which would cost its connection.
+func Blocker(ctx context.Context, pool *pgxpool.Pool, names pgcatalog.Names, key string,
+	token int64,
+) (found Obstacle, _ error) {
 	on, err := pool.Acquire(ctx)
 	if err != nil {
 		return found, fmt.Errorf("look who blocks %s: %w", key, err)
@@ -77,7 +82,8 @@ func Blocker(ctx context.Context, pool *pgxpool.Pool, names pgcatalog.Names, key
 	return found, nil
 }
 
-// holderSQL finds the session that holds the advisory lock on the hash of a name. Any role may take one.
+// holderSQL finds the session that holds the advisory lock on the hash of a name. Any
+// role may take one.
 const holderSQL = `
 SELECT pg_catalog.concat('lock held by ', coalesce('pid ' || held.pid::pg_catalog.text, 'a prepared transaction'), ` + program + `)
 FROM pg_catalog.pg_locks AS held
@@ -89,7 +95,8 @@ WHERE held.locktype = 'advisory' AND held.granted AND held.objsubid = 1
       = pg_catalog.hashtextextended($1, 0)
 LIMIT 1`
 
-// Holder returns who holds the advisory lock on the hash of a name, as Blocker words it, or "".
+// Holder returns who holds the advisory lock on the hash of a name, as Blocker words it,
+// or "".
 func Holder(ctx context.Context, tx pgx.Tx, name string) (holder string, err error) {
 	if err = tx.QueryRow(ctx, holderSQL, name).Scan(&holder); errors.Is(err, pgx.ErrNoRows) {
 		err = nil
@@ -99,10 +106,12 @@ func Holder(ctx context.Context, tx pgx.Tx, name string) (holder string, err err
 
 // Obstacle is a transaction that was in the way of another one.
 type Obstacle struct {
-	// Text names it to people, as Blocker does. Table is the one that it has locked as a whole, 0 where that is not known.
+	// Text names it to people, as Blocker does. Table is the one that it has locked as a
+	// whole, 0 where that is not known.
 	Text  string
 	Table uint32
-	// Transaction is its virtual transaction, which no later one has; "" where it cannot be told.
+	// Transaction is its virtual transaction, which no later one has; "" where it cannot
+	// be told.
 	Transaction string
 }
 
@@ -114,7 +123,8 @@ func (s *Session) Seen() Obstacle {
 	return Obstacle{}
 }
 
-// tableLocksSQL finds sessions that hold, or wait for, a lock on one of some tables beside which none of its rows can be changed.
+// tableLocksSQL finds sessions that hold, or wait for, a lock on one of some tables
+// beside which none of its rows can be changed.
 const tableLocksSQL = `
 SELECT held.relation,
     'table ' || (SELECT class.relname FROM pg_catalog.pg_class AS class WHERE class.oid = held.relation)::pg_catalog.text || ' locked by '
@@ -134,14 +144,18 @@ ORDER BY held.granted DESC`
 
 // TableLocks returns who has locked some of the tables as a whole.
 func (s *Session) TableLocks(ctx context.Context, tables []uint32) (found []Obstacle, err error) {
-	_, err = s.RunOwn(ctx, Statement{SQL: tableLocksSQL, Args: []any{tables}, Scan: Collect(&found, func(row pgx.CollectableRow) (o Obstacle, err error) {
-		err = row.Scan(&o.Table, &o.Text, &o.Transaction)
-		return o, err
-	})})
+	_, err = s.RunOwn(ctx, Statement{
+		SQL: tableLocksSQL, Args: []any{tables},
+		Scan: Collect(&found, func(row pgx.CollectableRow) (o Obstacle, err error) {
+			err = row.Scan(&o.Table, &o.Text, &o.Transaction)
+			return o, err
+		}),
+	})
 	return found, err
 }
 
-// Over reports whether a transaction that was seen has ended: each holds a lock on itself.
+// Over reports whether a transaction that was seen has ended: each holds a lock on
+// itself.
 func (s *Session) Over(ctx context.Context, transaction string) (over bool, err error) {
 	const sql = `SELECT NOT EXISTS (SELECT FROM pg_catalog.pg_locks AS held WHERE held.virtualtransaction = $1)`
 	_, err = s.RunOwn(ctx, Statement{SQL: sql, Args: []any{transaction}, Scan: One(&over)})

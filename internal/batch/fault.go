@@ -19,11 +19,13 @@ import (
 type Verdict int
 
 const (
-	// Fatal ends the run: the connection, the lease or the server is gone, and nothing in hand is to blame.
+	// Fatal ends the run: the connection, the lease or the server is gone, and nothing in
+	// hand is to blame.
 	Fatal Verdict = iota
 	// Hopeless concerns the table or the statement, so that fewer rows would fail alike.
 	Hopeless
-	// Conflict comes from running beside others; the same statement may succeed the next time.
+	// Conflict comes from running beside others; the same statement may succeed the next
+	// time.
 	Conflict
 	// Timeout is a statement that took too long.
 	Timeout
@@ -33,8 +35,8 @@ const (
 	Row
 	// Unfinished is no error: the run's limits came first. Judge does not return it.
 	Unfinished
-	// Unavailable is another database that cannot be reached, or something that does not fit for now; nothing in hand is to
-	// blame. Judge does not return it.
+	// Unavailable is another database that cannot be reached, or something that does not
+	// fit for now; nothing in hand is to blame. Judge does not return it.
 	Unavailable
 )
 
@@ -45,7 +47,8 @@ type Fault struct {
 	// SQLState is empty where the server has not spoken.
 	SQLState string
 	Message  string
-	// Detail is the key that a foreign key of another table still needs. Details of other errors show whole rows.
+	// Detail is the key that a foreign key of another table still needs. Details of other
+	// errors show whole rows.
 	Detail string
 	// Stack is the server's account of functions and statements on the way to the error.
 	Stack   string
@@ -57,7 +60,8 @@ type FaultError struct{ Fault }
 
 func (e *FaultError) Error() string { return e.Text() }
 
-// LostConnection begins the message of what fails because its statements cost the connection.
+// LostConnection begins the message of what fails because its statements cost the
+// connection.
 const LostConnection = "the connection was lost: "
 
 // FaultIn judges an error of a statement on a table.
@@ -67,8 +71,9 @@ func FaultIn(err error, table string) Fault {
 	return f
 }
 
-// Judge classifies an error of a batch by its SQLSTATE. What a function on the way raised, a trigger's above all, may carry
-// any SQLSTATE and says nothing about table or server: it counts as a row's error.
+// Judge classifies an error of a batch by its SQLSTATE. What a function on the way
+// raised, a trigger's above all, may carry any SQLSTATE and says nothing about table or
+// server: it counts as a row's error.
 func Judge(err error) Fault {
 	var pgErr *pgconn.PgError
 	var failed *StatementError
@@ -78,7 +83,8 @@ func Judge(err error) Fault {
 		return Fault{}
 	case errors.As(err, &own):
 		return own.Fault
-	case errors.Is(err, lease.ErrLost), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), !errors.As(err, &pgErr):
+	case errors.Is(err, lease.ErrLost), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
+		!errors.As(err, &pgErr):
 		return Fault{Message: err.Error()}
 	}
 	f := Fault{SQLState: pgErr.Code, Message: pgErr.Message + PathHint(err), Stack: pgErr.Where, Verdict: Row}
@@ -99,15 +105,16 @@ func Judge(err error) Fault {
 	return f
 }
 
-// EndsSession reports whether the server closed the connection after an error. Poolers send only the other severity, and
-// do not translate it.
+// EndsSession reports whether the server closed the connection after an error. Poolers
+// send only the other severity, and do not translate it.
 func EndsSession(err *pgconn.PgError) bool {
 	severity := cmp.Or(err.SeverityUnlocalized, err.Severity)
 	return severity == "FATAL" || severity == "PANIC"
 }
 
-// inFunction reports whether an error came up in a function. The context is in the language of the server, which leaves
-// the names PL/pgSQL and SQL as they are. The queries of foreign keys also have a line with SQL in it.
+// inFunction reports whether an error came up in a function. The context is in the
+// language of the server, which leaves the names PL/pgSQL and SQL as they are. The
+// queries of foreign keys also have a line with SQL in it.
 func inFunction(err *pgconn.PgError) bool {
 	for line := range strings.Lines(err.Where) {
 		if strings.Contains(line, "PL/") || strings.Contains(line, "SQL") && !strings.Contains(line, "OPERATOR(") {
@@ -117,8 +124,8 @@ func inFunction(err *pgconn.PgError) bool {
 	return false
 }
 
-// Lock reports that others were in the way: a lock, a deadlock, a change of theirs. It is no failure of what was tried, and may go
-// through once they are done.
+// Lock reports that others were in the way: a lock, a deadlock, a change of theirs. It is
+// no failure of what was tried, and may go through once they are done.
 func (f Fault) Lock() bool { return f.Verdict == LockTimeout || f.Verdict == Conflict }
 
 // By adds to the message which session was in the way, if that is known.
@@ -179,18 +186,22 @@ func ofServer(err *pgconn.PgError) Verdict {
 	}
 }
 
-// DuplicateIn reports whether a row could not be written because one of the tables has its like already. The same error of
-// any other table, as from a trigger that writes into another table, is none.
+// DuplicateIn reports whether a row could not be written because one of the tables has
+// its like already. The same error of any other table, as from a trigger that writes into
+// another table, is none.
 func DuplicateIn(err error, tables ...pgcatalog.Table) bool {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok || pgErr.Code != "23505" && pgErr.Code != "23P01" {
 		return false
 	}
-	return slices.ContainsFunc(tables, func(t pgcatalog.Table) bool { return pgErr.SchemaName == t.Schema && pgErr.TableName == t.Name })
+	return slices.ContainsFunc(tables, func(t pgcatalog.Table) bool {
+		return pgErr.SchemaName == t.Schema &&
+			pgErr.TableName == t.Name
+	})
 }
 
-// Refusal is the answer of one of the functions in the database that delete things to a request that it does not grant, and nil where the
-// error is another one.
+// Refusal is the answer of one of the functions in the database that delete things to a
+// request that it does not grant, and nil where the error is another one.
 func Refusal(err error) error {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	switch {
@@ -202,7 +213,8 @@ func Refusal(err error) error {
 	return errors.New(pgErr.Message)
 }
 
-// Gist is the short form of an error of a connection: its text names addresses and may have several lines.
+// Gist is the short form of an error of a connection: its text names addresses and may
+// have several lines.
 func Gist(err error) string {
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return fmt.Sprintf("%s (SQLSTATE %s)", pgErr.Message, pgErr.Code)
@@ -213,8 +225,8 @@ func Gist(err error) string {
 	return "the connection failed"
 }
 
-// FirstLine is the first line of an error, after the name of the thing that it is about. The text of a server that is down
-// names addresses and may have several lines.
+// FirstLine is the first line of an error, after the name of the thing that it is about.
+// The text of a server that is down names addresses and may have several lines.
 func FirstLine(err error, about string) string {
 	first, _, _ := strings.Cut(err.Error(), "\n")
 	if strings.Contains(first, about) {
@@ -247,10 +259,12 @@ type FaultCounts struct {
 	Count    int64  `json:"count"`
 }
 
-// mostCounts bounds a run's list: messages can name single rows, and a run over thousands of them must not list them all.
+// mostCounts bounds a run's list: messages can name single rows, and a run over thousands
+// of them must not list them all.
 const mostCounts = 20
 
-// CountFault adds a fault to a run's list and returns it, as append does. What there is no room for counts with the last one.
+// CountFault adds a fault to a run's list and returns it, as append does. What there is
+// no room for counts with the last one.
 func CountFault(list []FaultCounts, f Fault) []FaultCounts {
 	at := slices.IndexFunc(list, func(c FaultCounts) bool {
 		return c.Table == f.Table && c.SQLState == f.SQLState && c.Message == f.Message

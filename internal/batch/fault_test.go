@@ -69,12 +69,17 @@ func TestVerdicts(t *testing.T) {
 		"a trigger's missing table":   {in(0, raised("42P01", `SQL function "keep" statement 1`)), batch.Row},
 		"a function in German":        {in(0, raised("42P01", "SQL-Funktion »keep« Anweisung 1")), batch.Row},
 		"a function in Korean":        {in(0, raised("42P01", `SQL 함수 "keep"의 문 1`)), batch.Row},
-		"a trigger in French":         {in(0, raised("42P01", "fonction PL/pgSQL keep(), ligne 3 à instruction SQL")), batch.Row},
+		"a trigger in French": {
+			in(0, raised("42P01", "fonction PL/pgSQL keep(), ligne 3 à instruction SQL")),
+			batch.Row,
+		},
 		"a foreign key's query": {
-			in(0, raised("42501", `SQL statement "DELETE FROM ONLY "public"."c" WHERE $1 OPERATOR(pg_catalog.=) "p""`)), batch.Hopeless,
+			in(0, raised("42501", `SQL statement "DELETE FROM ONLY "public"."c" WHERE $1 OPERATOR(pg_catalog.=) "p""`)),
+			batch.Hopeless,
 		},
 		"a foreign key's in Swedish": {
-			in(0, raised("42501", `SQL-sats: "DELETE FROM "public"."c" WHERE $1 OPERATOR(pg_catalog.=) "p""`)), batch.Hopeless,
+			in(0, raised("42501", `SQL-sats: "DELETE FROM "public"."c" WHERE $1 OPERATOR(pg_catalog.=) "p""`)),
+			batch.Hopeless,
 		},
 		"a deadlock in a trigger": {in(0, raised("40P01", "PL/pgSQL function keep() line 3 at RAISE")), batch.Conflict},
 	}, func(t *testing.T, _ string, test example) {
@@ -90,7 +95,8 @@ func TestFaultTellsWhatTheServerSaid(t *testing.T) {
 	raised := said("P0001")
 	raised.Message, raised.Where = "not this one", "PL/pgSQL function keep() line 3 at RAISE"
 	f := batch.Judge(in(0, raised))
-	require.Equal(t, batch.Fault{SQLState: "P0001", Message: "not this one", Stack: raised.Where, Verdict: batch.Row}, f)
+	require.Equal(t, batch.Fault{SQLState: "P0001", Message: "not this one", Stack: raised.Where, Verdict: batch.Row},
+		f)
 	require.Equal(t, "SQLSTATE P0001: not this one", f.Text())
 	f.Table = "notes"
 	require.Equal(t, "notes: SQLSTATE P0001: not this one", f.Text())
@@ -127,7 +133,8 @@ func TestDuplicatesAreThoseOfTheTableItself(t *testing.T) {
 	require.False(t, batch.DuplicateIn(nil, likes))
 }
 
-// The session that held a lock is named behind a wait that was too long. A deadlock names its own.
+// The session that held a lock is named behind a wait that was too long. A deadlock names
+// its own.
 func TestTheSessionInTheWayIsNamedByOneRule(t *testing.T) {
 	t.Parallel()
 	for code, named := range map[string]bool{"55P03": true, "40P01": false, "40001": false, "23503": false} {
@@ -135,7 +142,8 @@ func TestTheSessionInTheWayIsNamedByOneRule(t *testing.T) {
 		by := batch.AddBlocker(err, "row locked by pid 1")
 		require.ErrorIs(t, by, err)
 		require.Equal(t, named, strings.HasSuffix(by.Error(), " (row locked by pid 1)"), code)
-		require.Equal(t, named, strings.HasSuffix(batch.Judge(err).By("row locked by pid 1").Message, " (row locked by pid 1)"), code)
+		require.Equal(t, named, strings.HasSuffix(batch.Judge(err).By("row locked by pid 1").Message,
+			" (row locked by pid 1)"), code)
 		require.Equal(t, err, batch.AddBlocker(err, ""))
 	}
 }
@@ -145,7 +153,10 @@ func TestCountsAreBounded(t *testing.T) {
 	list := []batch.FaultCounts{}
 	for n := range 30 {
 		for range n {
-			list = batch.CountFault(list, batch.Fault{Table: "notes", SQLState: "P0001", Message: fmt.Sprint(n), Stack: fmt.Sprint("line ", n)})
+			list = batch.CountFault(list, batch.Fault{
+				Table: "notes", SQLState: "P0001", Message: fmt.Sprint(n),
+				Stack: fmt.Sprint("line ", n),
+			})
 		}
 	}
 	require.Len(t, list, 20)

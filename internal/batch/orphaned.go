@@ -10,8 +10,8 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// RowKey returns an SQL expression of type jsonb: an object of the row's key columns by name.
-// With further columns it is an array of two objects, the key and these columns.
+// RowKey returns an SQL expression of type jsonb: an object of the row's key columns by
+// name. With further columns it is an array of two objects, the key and these columns.
 func RowKey(row string, key, columns []string) string {
 	object := func(columns []string) string {
 		terms := each.Of(columns, func(column string) string { return row + "." + pgx.Identifier{column}.Sanitize() })
@@ -23,9 +23,10 @@ func RowKey(row string, key, columns []string) string {
 	return "pg_catalog.jsonb_build_array(" + object(key) + ", " + object(columns) + ")"
 }
 
-// DeletedRows returns an INSERT of the event for the deleted rows of a table, or of no event if there are none. The CTE from
-// has a column key, made by RowKey. Without further columns the event is files_orphaned with keys, with columns it is
-// rows_deleted with keys and rows. More is an SQL list of further names and values, with a comma after it.
+// DeletedRows returns an INSERT of the event for the deleted rows of a table, or of no
+// event if there are none. The CTE from has a column key, made by RowKey. Without further
+// columns the event is files_orphaned with keys, with columns it is rows_deleted with
+// keys and rows. More is an SQL list of further names and values, with a comma after it.
 //
 // The table's name is decoded, so that the database's settings cannot change its meaning.
 func DeletedRows(names pgcatalog.Names, table, more, from string, columns []string) string {

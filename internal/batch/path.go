@@ -27,23 +27,26 @@ const (
 	keptSQL = "SELECT pg_catalog.set_config('sexton.undo', 'users', true)"
 )
 
-// IndexScans is an SQL expression that makes the rest of a transaction use indexes, whatever
-// the statistics say of the tables. The application's triggers would be planned with these
-// settings, too, so it is for transactions that only read.
+// IndexScans is an SQL expression that makes the rest of a transaction use indexes,
+// whatever the statistics say of the tables. The application's triggers would be planned
+// with these settings, too, so it is for transactions that only read.
 const IndexScans = "(SELECT pg_catalog.string_agg(pg_catalog.set_config(setting.name, 'off', true), '') FROM pg_catalog.unnest(" +
 	"'{enable_seqscan,enable_bitmapscan,enable_sort,enable_hashjoin,enable_mergejoin,jit}'::pg_catalog.text[]) AS setting (name))"
 
-// pathLasts is how long a connection goes by the path that it has found: the role's setting may change.
+// pathLasts is how long a connection goes by the path that it has found: the role's
+// setting may change.
 const pathLasts = time.Minute
 
-// foundPath is a path of the application's triggers, and when the catalogue was asked for it.
+// foundPath is a path of the application's triggers, and when the catalogue was asked for
+// it.
 type foundPath struct {
 	path string
 	at   time.Time
 }
 
-// queuePath adds the statement that sets the path. The catalogue is asked for the path now and then on each connection, as a session of the
-// application would be given it, and again after a batch that failed: it may have been the path's fault.
+// queuePath adds the statement that sets the path. The catalogue is asked for the path
+// now and then on each connection, as a session of the application would be given it, and
+// again after a batch that failed: it may have been the path's fault.
 func (s *Session) queuePath(pipeline *pgx.Batch, limits Limits) {
 	path := s.knownPath()
 	switch {
@@ -67,7 +70,8 @@ func (s *Session) knownPath() any {
 	return nil
 }
 
-// UsePath gives the application's triggers their search_path for the length of a transaction without a fence.
+// UsePath gives the application's triggers their search_path for the length of a
+// transaction without a fence.
 func UsePath(ctx context.Context, tx pgx.Tx, names pgcatalog.Names) error {
 	_, err := tx.Exec(ctx, names.Render(pathSQL), names.Path)
 	return problem.Doing(err, "set the search_path of triggers")
@@ -78,8 +82,8 @@ func QueuePath(pipeline *pgx.Batch, names pgcatalog.Names) {
 	pipeline.Queue(names.Render(pathSQL), names.Path)
 }
 
-// PathHint names the key to look at where a function, such as a trigger's, found no table, function, type or schema by its name; otherwise
-// it is empty.
+// PathHint names the key to look at where a function, such as a trigger's, found no
+// table, function, type or schema by its name; otherwise it is empty.
 func PathHint(err error) string {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	missing := []string{"42P01", "42883", "42704", "3F000"}
@@ -89,8 +93,8 @@ func PathHint(err error) string {
 	return " (triggers find names by databases.<name>.search_path)"
 }
 
-// Batches begin with row_security = off: a policy on a table that their statements name is
-// an error, and no row is mistaken for deleted because a policy hides it. The
+// Batches begin with row_security = off: a policy on a table that their statements name
+// is an error, and no row is mistaken for deleted because a policy hides it. The
 // application's triggers must run with the default, on, because they may read tables with
 // policies. If the database has policies, EXPLAIN therefore precedes the statements. It
 // raises the error, and it locks the tables until COMMIT, so that no policy is added.
@@ -100,8 +104,8 @@ const (
 	policiesOnSQL = "SELECT pg_catalog.set_config('row_security', 'on', true)"
 )
 
-// explainFirst adds EXPLAIN statements to those of a batch if the database has policies. It
-// returns false if the connection has not looked for policies yet.
+// explainFirst adds EXPLAIN statements to those of a batch if the database has policies.
+// It returns false if the connection has not looked for policies yet.
 func (s *Session) explainFirst(limits Limits, statements []Statement) (all []Statement, found bool) {
 	if limits.Own || limits.Reads || len(statements) == 0 {
 		return statements, true

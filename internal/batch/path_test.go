@@ -15,7 +15,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// audited has a trigger that finds its table by a bare name, in a schema that is not public.
+// audited has a trigger that finds its table by a bare name, in a schema that is not
+// public.
 const audited = `
 CREATE SCHEMA app;
 CREATE TABLE app.trail (item bigint);
@@ -54,7 +55,10 @@ func TestTriggersFindNamesByTheirOwnPath(t *testing.T) {
 			}
 			onOwnPath(t, db, session, test.configured)
 			for id := range 2 { // Prepared, then not.
-				pgtest.Must(session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM public.items WHERE id = $1", Args: []any{id + 1}}))(t)
+				pgtest.Must(session.Run(t.Context(), batch.Statement{
+					SQL:  "DELETE FROM public.items WHERE id = $1",
+					Args: []any{id + 1},
+				}))(t)
 			}
 			require.EqualValues(t, 2, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM app.trail"))
 			path := pgtest.Scalar[string](t, session.Conn, "SHOW search_path")
@@ -63,7 +67,8 @@ func TestTriggersFindNamesByTheirOwnPath(t *testing.T) {
 	}
 }
 
-// As behind a transaction pooler whose role lacks the setting: the session begins with another path.
+// As behind a transaction pooler whose role lacks the setting: the session begins with
+// another path.
 func TestOwnStatementsRunUnderThePinnedPath(t *testing.T) {
 	t.Parallel()
 	db, session := setup(t)
@@ -78,7 +83,8 @@ func TestOwnStatementsRunUnderThePinnedPath(t *testing.T) {
 		pgtest.Must(session.Run(t.Context(), asked))(t)
 		require.Equal(t, "app", path)
 	}
-	found := pgtest.Must(batch.Blocker(t.Context(), db.Pool(), dbtest.Names(), session.Fence.Key(), session.Fence.Token()))(t)
+	found := pgtest.Must(batch.Blocker(t.Context(), db.Pool(), dbtest.Names(), session.Fence.Key(),
+		session.Fence.Token()))(t)
 	require.Empty(t, found.Text)
 }
 
@@ -88,10 +94,13 @@ func TestAPathIsAskedForAnew(t *testing.T) {
 	db, session := setup(t)
 	onOwnPath(t, db, session, "")
 	path := func() (path string) {
-		_, err := session.Run(t.Context(), batch.Statement{SQL: "SELECT pg_catalog.current_setting('search_path')", Scan: func(rows pgx.Rows) (err error) {
-			path, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[string])
-			return err
-		}})
+		_, err := session.Run(t.Context(), batch.Statement{
+			SQL: "SELECT pg_catalog.current_setting('search_path')",
+			Scan: func(rows pgx.Rows) (err error) {
+				path, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[string])
+				return err
+			},
+		})
 		require.NoError(t, err)
 		return path
 	}
@@ -103,17 +112,22 @@ func TestAPathIsAskedForAnew(t *testing.T) {
 	require.Equal(t, "app", path())
 }
 
-// A connection that has lost its statements prepares them again, and goes by no path that it did not get.
+// A connection that has lost its statements prepares them again, and goes by no path that
+// it did not get.
 func TestALostStatementLosesNoPath(t *testing.T) {
 	t.Parallel()
 	db, session := setup(t)
 	db.Exec(audited)
 	onOwnPath(t, db, session, "app")
 	remove := func(id int) {
-		pgtest.Must(session.Run(t.Context(), batch.Statement{SQL: "DELETE FROM public.items WHERE id = $1", Args: []any{id}}))(t)
+		pgtest.Must(session.Run(t.Context(), batch.Statement{
+			SQL:  "DELETE FROM public.items WHERE id = $1",
+			Args: []any{id},
+		}))(t)
 	}
 	remove(1)
-	lost := pgtest.Scalar[string](t, session.Conn, "SELECT name FROM pg_prepared_statements WHERE statement LIKE $1", "%application_path%")
+	lost := pgtest.Scalar[string](t, session.Conn, "SELECT name FROM pg_prepared_statements WHERE statement LIKE $1",
+		"%application_path%")
 	pgtest.Exec(t, session.Conn, "DEALLOCATE "+pgx.Identifier{lost}.Sanitize())
 	batch.AgePath(session.Conn)
 	remove(2)
@@ -125,10 +139,13 @@ func TestTriggersFindNamesInPublicByDefault(t *testing.T) {
 	db, session := setup(t)
 	onOwnPath(t, db, session, "")
 	var path string
-	_, err := session.Run(t.Context(), batch.Statement{SQL: "SELECT pg_catalog.current_setting('search_path')", Scan: func(rows pgx.Rows) (err error) {
-		path, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[string])
-		return err
-	}})
+	_, err := session.Run(t.Context(), batch.Statement{
+		SQL: "SELECT pg_catalog.current_setting('search_path')",
+		Scan: func(rows pgx.Rows) (err error) {
+			path, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[string])
+			return err
+		},
+	})
 	require.NoError(t, err)
 	require.Equal(t, `"$user", public`, path)
 }
@@ -159,7 +176,8 @@ func execOn(t *testing.T, conn *pgx.Conn, sql string) {
 	pgtest.Exec(t, conn, sql)
 }
 
-// blockerOf runs a deletion that has to wait and returns whom it waits for once that is known.
+// blockerOf runs a deletion that has to wait and returns whom it waits for once that is
+// known.
 func blockerOf(t *testing.T, db *dbtest.DB, session *batch.Session, release func()) string {
 	ended := make(chan error, 1)
 	go func() {
@@ -191,7 +209,8 @@ func TestBlockerNamesWhoHoldsARowOrTable(t *testing.T) {
 		execOn(t, holder, sql)
 		since := pgtest.Scalar[string](t, holder, `SELECT to_char(now() AT TIME ZONE 'UTC', 'HH24:MI:SS"Z"')`)
 		blocker := blockerOf(t, db, session, func() { execOn(t, holder, "COMMIT") })
-		require.Equal(t, fmt.Sprintf("%s locked by pid %d (psql) since %s", kind, holder.PgConn().PID(), since), blocker)
+		require.Equal(t, fmt.Sprintf("%s locked by pid %d (psql) since %s", kind, holder.PgConn().PID(), since),
+			blocker)
 
 		nobody = pgtest.Must(session.Blocker(t.Context(), db.Pool()))(t)
 		require.Empty(t, nobody)
@@ -210,12 +229,14 @@ func TestBlockerMayBeAPreparedTransaction(t *testing.T) {
 	require.Equal(t, "row locked by a prepared transaction", blocker)
 }
 
-// Without pg_read_all_stats nobody sees since when, but still who. The batch and the question are the same role's.
+// Without pg_read_all_stats nobody sees since when, but still who. The batch and the
+// question are the same role's.
 func TestBlockerIsNamedWithoutRights(t *testing.T) {
 	t.Parallel()
 	db, session := setup(t)
 	role := db.CreateRole()
-	db.Exec("GRANT USAGE ON SCHEMA public, sexton TO " + role + "; GRANT ALL ON ALL TABLES IN SCHEMA public, sexton TO " + role +
+	db.Exec("GRANT USAGE ON SCHEMA public, sexton TO " + role +
+		"; GRANT ALL ON ALL TABLES IN SCHEMA public, sexton TO " + role +
 		"; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO " + role)
 	session.Conn = psql(t, db.AsRole(role))
 	asking := pgtest.Must(pgxpool.New(t.Context(), db.AsRole(role)))(t)
@@ -257,7 +278,8 @@ func TestNobodyWaitsToAskForABlocker(t *testing.T) {
 	require.ErrorIs(t, <-asked, context.Canceled)
 }
 
-// However many are asked for, the pool keeps connections for others, and gets all of them back.
+// However many are asked for, the pool keeps connections for others, and gets all of them
+// back.
 func TestMoreSessionsLeaveConnectionsToOthers(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
@@ -277,7 +299,8 @@ func TestMoreSessionsLeaveConnectionsToOthers(t *testing.T) {
 	require.Zero(t, db.Pool().Stat().AcquiredConns())
 }
 
-// A further session that begins with work, on a connection that knows the texts already, does not take that for the way to the server and back.
+// A further session that begins with work, on a connection that knows the texts already,
+// does not take that for the way to the server and back.
 func TestMoreSessionsTellHowLongTheyTook(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)

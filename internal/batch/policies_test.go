@@ -22,7 +22,8 @@ CREATE FUNCTION look() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO 
 // unprivileged makes the session one of a role that policies apply to.
 func unprivileged(t *testing.T, db *dbtest.DB, session *batch.Session, mode pgx.QueryExecMode) (role string) {
 	role = db.CreateRole()
-	db.Exec("GRANT USAGE ON SCHEMA public, sexton TO " + role + "; GRANT ALL ON ALL TABLES IN SCHEMA public, sexton TO " + role +
+	db.Exec("GRANT USAGE ON SCHEMA public, sexton TO " + role +
+		"; GRANT ALL ON ALL TABLES IN SCHEMA public, sexton TO " + role +
 		"; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO " + role)
 	settings := pgtest.Must(pgx.ParseConfig(db.AsRole(role)))(t)
 	settings.DefaultQueryExecMode = mode
@@ -38,9 +39,12 @@ func TestTriggersReadTablesWithPolicies(t *testing.T) {
 		mode    pgx.QueryExecMode
 		seen    int64
 	}{
-		"of rows":                        {row, pgx.QueryExecModeCacheStatement, 2},
-		"of rows, through a pooler":      {row, pgx.QueryExecModeExec, 2},
-		"before a statement":             {"CREATE TRIGGER look BEFORE DELETE ON items EXECUTE FUNCTION look()", pgx.QueryExecModeCacheStatement, 2},
+		"of rows":                   {row, pgx.QueryExecModeCacheStatement, 2},
+		"of rows, through a pooler": {row, pgx.QueryExecModeExec, 2},
+		"before a statement": {
+			"CREATE TRIGGER look BEFORE DELETE ON items EXECUTE FUNCTION look()",
+			pgx.QueryExecModeCacheStatement, 2,
+		},
 		"at the end of the transactions": {"CREATE CONSTRAINT TRIGGER look AFTER DELETE ON items INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION look()", pgx.QueryExecModeCacheStatement, 2},
 	}
 	for name, test := range tests {
@@ -63,12 +67,14 @@ func TestTriggersReadTablesWithPolicies(t *testing.T) {
 			}
 			require.Equal(t, [][]string{{"own"}, {"own"}}, db.Rows("SELECT name FROM seen"))
 
-			// A policy on the table itself is an error, which names its statement, from the same connection's next batch on.
+			// A policy on the table itself is an error, which names its statement, from
+			// the same connection's next batch on.
 			db.Exec("ALTER TABLE items ENABLE ROW LEVEL SECURITY; CREATE POLICY few ON items USING (id > 5)")
 			for _, id := range []int{3, 7} {
 				err := remove(id)
 				requireCode(t, err, "42501")
-				require.ErrorContains(t, err, `statement 1: ERROR: query would be affected by row-level security policy for table "items"`)
+				require.ErrorContains(t, err,
+					`statement 1: ERROR: query would be affected by row-level security policy for table "items"`)
 			}
 			db.Exec("ALTER TABLE items DISABLE ROW LEVEL SECURITY")
 			require.NoError(t, remove(7))

@@ -20,7 +20,8 @@ type bucket struct {
 	name   string
 	// prefix is prepended to all keys in the bucket.
 	prefix string
-	// buffers holds one buffer for each object that may be uploaded in parts at the same time. A nil one is not allocated yet.
+	// buffers holds one buffer for each object that may be uploaded in parts at the same
+	// time. A nil one is not allocated yet.
 	buffers chan []byte
 }
 
@@ -92,7 +93,8 @@ func (b *bucket) list(ctx context.Context, prefix string) iter.Seq2[Info, error]
 			}
 			for _, object := range page.Contents {
 				key := strings.TrimPrefix(aws.ToString(object.Key), b.prefix)
-				if !yield(Info{Key: key, Size: aws.ToInt64(object.Size), ModTime: aws.ToTime(object.LastModified)}, nil) {
+				if !yield(Info{Key: key, Size: aws.ToInt64(object.Size), ModTime: aws.ToTime(object.LastModified)},
+					nil) {
 					return
 				}
 			}

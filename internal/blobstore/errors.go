@@ -23,10 +23,12 @@ var ErrNotFound = errors.New("no such object")
 // ErrChanged says that another writer has written the object in the meantime.
 var ErrChanged = errors.New("another writer has written the object meanwhile")
 
-// OutageError says that the store cannot do its work for now: it is not reachable, overloaded or full. The configuration
-// needs no change, and the same request will succeed later.
+// OutageError says that the store cannot do its work for now: it is not reachable,
+// overloaded or full. The configuration needs no change, and the same request will
+// succeed later.
 type OutageError struct {
-	// Store is the URL without its parameters, Reason what went wrong, both fit for every eye.
+	// Store is the URL without its parameters, Reason what went wrong, both fit for every
+	// eye.
 	Store, Reason string
 	// Operation is such as "write merge_request_diffs/mr-1/diff-2".
 	Operation string
@@ -56,7 +58,8 @@ func (e *AccessError) Error() string {
 
 func (e *AccessError) Unwrap() error { return e.Err }
 
-// Refuse is an AccessError of this store, for callers, too, that find in it that it must not be used.
+// Refuse is an AccessError of this store, for callers, too, that find in it that it must
+// not be used.
 func (s *Store) Refuse(reason, fix string, err error) *AccessError {
 	return &AccessError{Key: s.key, Store: s.label, Reason: reason, Fix: fix, Err: err}
 }
@@ -67,15 +70,20 @@ func fixes() map[string]string {
 	const rights = "allow this key to list the bucket, and to get, put and delete its objects"
 	const region = "correct region and endpoint in the URL"
 	return map[string]string{
-		"InvalidAccessKeyId": keys, "XAdminUserNotFound": keys, "SignatureDoesNotMatch": keys, "ExpiredToken": keys, "InvalidToken": keys,
-		"TokenRefreshRequired": keys, "AccessDenied": rights, "AllAccessDisabled": rights, "AccountProblem": rights, "Forbidden": rights,
+		"InvalidAccessKeyId": keys, "XAdminUserNotFound": keys, "SignatureDoesNotMatch": keys, "ExpiredToken": keys,
+		"InvalidToken":         keys,
+		"TokenRefreshRequired": keys, "AccessDenied": rights, "AllAccessDisabled": rights, "AccountProblem": rights,
+		"Forbidden":    rights,
 		"NoSuchBucket": "create the bucket, or correct its name", "InvalidBucketName": "correct the bucket's name",
-		"RequestTimeTooSkewed": "set this machine's clock", "PermanentRedirect": region, "AuthorizationHeaderMalformed": region,
-		"MethodNotAllowed": region, "NotImplemented": "use a service that speaks S3 with conditional writes",
+		"RequestTimeTooSkewed": "set this machine's clock", "PermanentRedirect": region,
+		"AuthorizationHeaderMalformed": region,
+		"MethodNotAllowed":             region,
+		"NotImplemented":               "use a service that speaks S3 with conditional writes",
 	}
 }
 
-// judge turns what an operation on a key ended with into one of this package's errors. An end of ctx remains what it is.
+// judge turns what an operation on a key ended with into one of this package's errors. An
+// end of ctx remains what it is.
 func (s *Store) judge(ctx context.Context, verb, key string, err error) error {
 	if err == nil {
 		return nil
@@ -114,16 +122,19 @@ func (s *Store) judge(ctx context.Context, verb, key string, err error) error {
 	return fmt.Errorf("%s in %s: %w", operation, s.label, err)
 }
 
-// passes reports whether an error is one of the moment: of the network, of a busy, broken or full server, or of a full disk.
+// passes reports whether an error is one of the moment: of the network, of a busy, broken
+// or full server, or of a full disk.
 func passes(status int, err error) bool {
 	switch {
-	case status >= http.StatusInternalServerError, status == http.StatusTooManyRequests, status == http.StatusRequestTimeout:
+	case status >= http.StatusInternalServerError, status == http.StatusTooManyRequests,
+		status == http.StatusRequestTimeout:
 		return true
 	case status != 0 && status != http.StatusOK && status != http.StatusPartialContent:
 		return false
 	}
 	for _, passing := range []error{
-		syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.ESTALE, syscall.EMFILE, syscall.ENFILE, syscall.ENODEV, syscall.ENOMEM,
+		syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.ESTALE, syscall.EMFILE, syscall.ENFILE, syscall.ENODEV,
+		syscall.ENOMEM,
 		syscall.ECONNRESET, syscall.ECONNREFUSED, syscall.ECONNABORTED, syscall.EPIPE, syscall.ETIMEDOUT,
 		syscall.EHOSTUNREACH, syscall.ENETUNREACH, io.ErrUnexpectedEOF, context.DeadlineExceeded, net.ErrClosed,
 	} {
@@ -140,7 +151,8 @@ func passes(status int, err error) bool {
 	return unsent || garbled
 }
 
-// reasonOf is the heart of an error: what the service or the system said, without addresses, request ids and headers.
+// reasonOf is the heart of an error: what the service or the system said, without
+// addresses, request ids and headers.
 func reasonOf(err error) string {
 	if api, ok := errors.AsType[smithy.APIError](err); ok {
 		reason := strings.TrimSpace(api.ErrorCode() + ": " + strings.TrimSpace(api.ErrorMessage()))
@@ -155,7 +167,8 @@ func reasonOf(err error) string {
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return path.Err.Error()
 	}
-	// The same end of a connection: whether a read or a write sees it first, or the one that the other closed it on, is chance.
+	// The same end of a connection: whether a read or a write sees it first, or the one
+	// that the other closed it on, is chance.
 	if errors.Is(err, syscall.EPIPE) || errors.Is(err, net.ErrClosed) {
 		return syscall.ECONNRESET.Error()
 	}

@@ -18,7 +18,8 @@ import (
 // folder keeps objects as files. It is its absolute path.
 type folder string
 
-// path returns the file of an object. A key that leads out of the folder, or to a folder, is no key.
+// path returns the file of an object. A key that leads out of the folder, or to a folder,
+// is no key.
 func (f folder) path(key string) (string, error) {
 	if err := CheckKey(key); err != nil {
 		return "", err
@@ -88,7 +89,8 @@ func (f folder) write(ctx context.Context, key string, over Version) (writer, er
 	if err := os.MkdirAll(filepath.Dir(name), 0o750); err != nil {
 		return nil, err
 	}
-	// It is in the same folder as the object, because a rename works within one file system only.
+	// It is in the same folder as the object, because a rename works within one file
+	// system only.
 	file, err := os.OpenFile(name+"."+rand.Text()+".tmp", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666) //nolint:gosec // The umask decides.
 	if err != nil {
 		return nil, err
@@ -96,10 +98,12 @@ func (f folder) write(ctx context.Context, key string, over Version) (writer, er
 	return &unfinished{File: file, folder: f, ctx: ctx, key: key, over: over}, nil
 }
 
-// removeUnfinished removes the temporary files of earlier writers of the object. A writer that is still running then fails.
+// removeUnfinished removes the temporary files of earlier writers of the object. A writer
+// that is still running then fails.
 func (f folder) removeUnfinished(name string) {
 	around, base := filepath.Split(name)
-	left, _ := os.ReadDir(around) // A folder that cannot be read, or a file that cannot be removed, is no obstacle to the new one.
+	// A folder that cannot be read, or a file that cannot be removed, is no obstacle to the new one.
+	left, _ := os.ReadDir(around)
 	for _, file := range left {
 		if strings.HasPrefix(file.Name(), base+".") && strings.HasSuffix(file.Name(), ".tmp") {
 			_ = os.Remove(filepath.Join(around, file.Name()))
@@ -123,7 +127,8 @@ func (u *unfinished) abort() {
 	_ = os.Remove(u.Name())
 }
 
-// commit implements writer. It syncs the file and its folders: a rename alone may be lost in a power failure.
+// commit implements writer. It syncs the file and its folders: a rename alone may be lost
+// in a power failure.
 func (u *unfinished) commit() (err error) {
 	defer func() {
 		if err != nil {
@@ -136,8 +141,8 @@ func (u *unfinished) commit() (err error) {
 	if err := errors.Join(u.Sync(), u.File.Close()); err != nil {
 		return err
 	}
-	// The rename checks no version. Only writers on different machines with the same file system can get between this check and the rename, and
-	// leases exclude those.
+	// The rename checks no version. Only writers on different machines with the same file
+	// system can get between this check and the rename, and leases exclude those.
 	found, err := u.folder.version(u.ctx, u.key)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -208,7 +213,8 @@ func (f folder) list(ctx context.Context, prefix string) iter.Seq2[Info, error] 
 	}
 }
 
-// unusable returns what is wrong with the folder as it is configured, and what to do about it; "" where an error has another cause.
+// unusable returns what is wrong with the folder as it is configured, and what to do
+// about it; "" where an error has another cause.
 func (f folder) unusable(err error) (reason, fix string) {
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):

@@ -25,15 +25,17 @@ const (
 	defaultAttempts = 3
 	// maxBackoff is the longest pause between two attempts of one request.
 	maxBackoff = 2 * time.Second
-	// credentialsTimeout bounds the search for credentials, which may send requests to services that do not exist.
+	// credentialsTimeout bounds the search for credentials, which may send requests to
+	// services that do not exist.
 	credentialsTimeout = 5 * time.Second
 	// writeBuffer is how much of a request the system holds at most.
 	writeBuffer = 512 << 10
 )
 
-// Open opens the store at a URL: file:///folder with prefix, or s3://bucket with region, endpoint (any S3-compatible service) and prefix.
-// Credentials and all other settings come from the environment and the shared files of the AWS SDK. The error is an *AccessError. Open sends no
-// request to the service; see Probe.
+// Open opens the store at a URL: file:///folder with prefix, or s3://bucket with region,
+// endpoint (any S3-compatible service) and prefix. Credentials and all other settings
+// come from the environment and the shared files of the AWS SDK. The error is an
+// *AccessError. Open sends no request to the service; see Probe.
 func Open(ctx context.Context, address string, options Options) (*Store, error) {
 	if options.Stall <= 0 {
 		options.Stall = defaultStall
@@ -83,7 +85,8 @@ func (s *Store) openFolder(u *url.URL, prefix string) error {
 	s.objects = s.folder
 	// That of the prefix is made: the one around it shows that the disk is there.
 	if err := os.MkdirAll(string(s.folder), 0o750); err != nil {
-		return s.Refuse(reasonOf(err), "let this user write to the folder, or create the one that the prefix names", err)
+		return s.Refuse(reasonOf(err), "let this user write to the folder, or create the one that the prefix names",
+			err)
 	}
 	return nil
 }
@@ -92,7 +95,8 @@ func (s *Store) openBucket(ctx context.Context, name string, parameters url.Valu
 	endpoint := parameters.Get("endpoint")
 	settings, err := config.LoadDefaultConfig(ctx, func(o *config.LoadOptions) error {
 		o.Region = parameters.Get("region")
-		// Many services do not support the SDK's checksums. Callers of a Store compare digests anyway.
+		// Many services do not support the SDK's checksums. Callers of a Store compare
+		// digests anyway.
 		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
 		o.Retryer = func() aws.Retryer {
@@ -124,7 +128,8 @@ func (s *Store) openBucket(ctx context.Context, name string, parameters url.Valu
 	return nil
 }
 
-// findCredentials returns an error if there are no credentials. Otherwise each request would return its own error.
+// findCredentials returns an error if there are no credentials. Otherwise each request
+// would return its own error.
 func (s *Store) findCredentials(ctx context.Context, settings aws.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, credentialsTimeout)
 	defer cancel()
@@ -134,10 +139,12 @@ func (s *Store) findCredentials(ctx context.Context, settings aws.Config) error 
 	return nil
 }
 
-// idleConns are kept for the next request: with fewer than there are uploads at once, each request would make a connection.
+// idleConns are kept for the next request: with fewer than there are uploads at once,
+// each request would make a connection.
 const idleConns = 64
 
-// httpClient gives up on connections that are stuck. It bounds no request as a whole, as objects are of any size.
+// httpClient gives up on connections that are stuck. It bounds no request as a whole, as
+// objects are of any size.
 func httpClient(stall time.Duration) *awshttp.BuildableClient {
 	dialer := &net.Dialer{Timeout: min(stall, 10*time.Second)}
 	return awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
@@ -149,7 +156,8 @@ func httpClient(stall time.Duration) *awshttp.BuildableClient {
 			if err != nil {
 				return nil, err
 			}
-			// Bytes that the system holds count as moved: without a limit their way could take longer than an answer may.
+			// Bytes that the system holds count as moved: without a limit their way could
+			// take longer than an answer may.
 			if tcp, ok := conn.(*net.TCPConn); ok {
 				_ = tcp.SetWriteBuffer(writeBuffer)
 			}
@@ -158,8 +166,8 @@ func httpClient(stall time.Duration) *awshttp.BuildableClient {
 	})
 }
 
-// watchedConn fails where no byte moves for too long. Each call puts off both deadlines: while a long body is sent, the
-// transport waits in Read for the answer.
+// watchedConn fails where no byte moves for too long. Each call puts off both deadlines:
+// while a long body is sent, the transport waits in Read for the answer.
 type watchedConn struct {
 	net.Conn
 
@@ -185,8 +193,9 @@ func (c *watchedConn) watch(move func([]byte) (int, error), p []byte) (int, erro
 	return n, err
 }
 
-// FolderInfo is the folder of a local store as it is now, for os.SameFile: another one where a disk has been mounted over it, or taken
-// away. It is nil for a bucket, and where the folder is gone.
+// FolderInfo is the folder of a local store as it is now, for os.SameFile: another one
+// where a disk has been mounted over it, or taken away. It is nil for a bucket, and where
+// the folder is gone.
 func (s *Store) FolderInfo() os.FileInfo {
 	if s.kind != Local {
 		return nil

@@ -97,11 +97,13 @@ func TestWrongCredentialsAreOneClearError(t *testing.T) {
 	gateway := s3test.New(t, s3test.Options{Secret: "another"})
 	store := open(t, gateway.URL("diffs"), blobstore.Options{})
 	_, err := put(t, store, "", []byte("content"))
-	requireRefused(t, err, "SignatureDoesNotMatch", "(correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile)")
+	requireRefused(t, err, "SignatureDoesNotMatch",
+		"(correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile)")
 	_, err = store.Digest(t.Context(), key)
 	requireRefused(t, err, "SignatureDoesNotMatch", "(correct AWS_ACCESS_KEY_ID")
 	requireRefused(t, store.Probe(t.Context(), "probe"), "SignatureDoesNotMatch", "(correct AWS_ACCESS_KEY_ID")
-	require.Len(t, gateway.Proxy.Seen(), 4, "nobody tries again what cannot succeed, but an answer without a word is asked for its cause")
+	require.Len(t, gateway.Proxy.Seen(), 4,
+		"nobody tries again what cannot succeed, but an answer without a word is asked for its cause")
 }
 
 func TestAWrongRegionIsOneClearError(t *testing.T) {
@@ -116,7 +118,8 @@ func TestAMissingBucketIsOneClearError(t *testing.T) {
 	t.Parallel()
 	store := open(t, s3test.New(t, s3test.Options{}).URL("elsewhere"), blobstore.Options{})
 	_, err := put(t, store, "", []byte("content"))
-	requireRefused(t, err, "external_diffs.bucket s3://elsewhere: 404 NoSuchBucket", "(create the bucket, or correct its name)")
+	requireRefused(t, err, "external_diffs.bucket s3://elsewhere: 404 NoSuchBucket",
+		"(create the bucket, or correct its name)")
 	requireRefused(t, store.Probe(t.Context(), "probe"), "NoSuchBucket", "(create the bucket, or correct its name)")
 }
 
@@ -200,7 +203,10 @@ func TestListReturnsAllObjects(t *testing.T) {
 		write(t, open(t, address, blobstore.Options{}), "a/mr-0/diff-0", "a/mr-0/diff-0")
 		store := open(t, prefixed, blobstore.Options{})
 		require.Empty(t, listed(t, store, "a/"))
-		keys := []string{"a/.marker", "a/mr-1/diff-1", "a/mr-1/diff-10", "a/mr-1/diff-2", "a/mr-10/diff-3", "a/mr-2/diff-4", "a/z"}
+		keys := []string{
+			"a/.marker", "a/mr-1/diff-1", "a/mr-1/diff-10", "a/mr-1/diff-2", "a/mr-10/diff-3",
+			"a/mr-2/diff-4", "a/z",
+		}
 		for _, key := range append(keys, "b/mr-1/diff-1") {
 			write(t, store, key, key)
 		}
@@ -256,8 +262,11 @@ func TestAPrefixIsAFolder(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "content", string(content))
 	for _, prefix := range []string{"x", "../x/", "/x/", "x/../../y/"} {
-		_, err := blobstore.Open(t.Context(), "file://"+folder+"?prefix="+prefix, blobstore.Options{Key: "external_diffs.bucket"})
-		require.ErrorContains(t, err, fmt.Sprintf("has the prefix %q, which is not a subfolder (write prefix=name/, with a trailing slash)", prefix))
+		_, err := blobstore.Open(t.Context(), "file://"+folder+"?prefix="+prefix,
+			blobstore.Options{Key: "external_diffs.bucket"})
+		require.ErrorContains(t, err,
+			fmt.Sprintf("has the prefix %q, which is not a subfolder (write prefix=name/, with a trailing slash)",
+				prefix))
 	}
 	require.NoDirExists(t, folder+"/../y")
 	_, err = blobstore.Open(t.Context(), "file://"+folder+"/missing?prefix=x/", blobstore.Options{})

@@ -58,9 +58,11 @@ type Info struct {
 type Options struct {
 	// Key is the configuration key that messages name.
 	Key string
-	// Stall is how long a connection may move no byte, and how long an answer may take to begin; 0 means 30 s.
+	// Stall is how long a connection may move no byte, and how long an answer may take to
+	// begin; 0 means 30 s.
 	Stall time.Duration
-	// Attempts is how often the S3 client tries a request before it reports an outage; 0 means 3.
+	// Attempts is how often the S3 client tries a request before it reports an outage; 0
+	// means 3.
 	Attempts int
 }
 
@@ -79,20 +81,24 @@ type backend interface {
 // writer writes one object. Exactly one of commit and abort is called.
 type writer interface {
 	io.Writer
-	// commit ends the write. After an error it leaves nothing behind, unless an answer of the service was lost.
+	// commit ends the write. After an error it leaves nothing behind, unless an answer of
+	// the service was lost.
 	commit() error
 	abort()
 }
 
-// CheckKey refuses a key that is none in a folder, or that a client or service would write in another way.
+// CheckKey refuses a key that is none in a folder, or that a client or service would
+// write in another way.
 func CheckKey(key string) error {
-	if key == "." || !filepath.IsLocal(filepath.FromSlash(key)) || path.Clean(key) != key || strings.ContainsFunc(key, unicode.IsControl) {
+	if key == "." || !filepath.IsLocal(filepath.FromSlash(key)) || path.Clean(key) != key ||
+		strings.ContainsFunc(key, unicode.IsControl) {
 		return fmt.Errorf("%q is no key of an object", key)
 	}
 	return nil
 }
 
-// Store is one folder or bucket. It is safe for concurrent use. Connections end by themselves once they have been idle for Options.Stall.
+// Store is one folder or bucket. It is safe for concurrent use. Connections end by
+// themselves once they have been idle for Options.Stall.
 type Store struct {
 	objects backend
 	kind    Kind
@@ -111,8 +117,8 @@ func (s *Store) Kind() Kind { return s.kind }
 // String names the store.
 func (s *Store) String() string { return s.label }
 
-// Identity names the store as String does, with the prefix and the endpoint: two stores have the same only where they are one. It
-// holds nothing secret.
+// Identity names the store as String does, with the prefix and the endpoint: two stores
+// have the same only where they are one. It holds nothing secret.
 func (s *Store) Identity() string { return s.identity }
 
 // Version returns the state that the object is in.
@@ -128,8 +134,9 @@ func (s *Store) Version(ctx context.Context, key string) (Version, error) {
 	return found, nil
 }
 
-// explain looks for the cause of a refusal that a service gave without a word, as it answers the question for an object's version
-// with a status alone: a list of no objects is refused for the same cause, with its name.
+// explain looks for the cause of a refusal that a service gave without a word, as it
+// answers the question for an object's version with a status alone: a list of no objects
+// is refused for the same cause, with its name.
 func (s *Store) explain(ctx context.Context, vague error) error {
 	if _, passing := errors.AsType[*OutageError](vague); passing || s.kind == Local || ctx.Err() != nil {
 		return vague
@@ -143,9 +150,10 @@ func (s *Store) explain(ctx context.Context, vague error) error {
 	return vague
 }
 
-// Put writes an object: the bytes that write sends to its writer, under the key, over a version. It returns ErrChanged if the object has
-// another version. An error of write is returned as it is. After an error the object is as before or, if an answer was lost, as written. It is
-// never incomplete.
+// Put writes an object: the bytes that write sends to its writer, under the key, over a
+// version. It returns ErrChanged if the object has another version. An error of write is
+// returned as it is. After an error the object is as before or, if an answer was lost, as
+// written. It is never incomplete.
 func (s *Store) Put(ctx context.Context, key string, over Version, write func(io.Writer) error) (Digest, error) {
 	to, err := s.objects.write(ctx, key, over)
 	if err != nil {
@@ -167,7 +175,8 @@ func (s *Store) Put(ctx context.Context, key string, over Version, write func(io
 	filled = true
 	if err := to.commit(); err != nil {
 		err = s.displaced(key, over, s.judge(ctx, "write", key, err))
-		// If an answer was lost, the client has repeated the request and found its own object.
+		// If an answer was lost, the client has repeated the request and found its own
+		// object.
 		if errors.Is(err, ErrChanged) && s.kind == Object {
 			if found, readErr := s.Digest(ctx, key); readErr == nil && found == into.digest() {
 				return found, nil
@@ -178,8 +187,9 @@ func (s *Store) Put(ctx context.Context, key string, over Version, write func(io
 	return into.digest(), nil
 }
 
-// displaced turns "not found" of a write into ErrChanged: the version to be replaced was deleted or, in a folder, another process has removed
-// the temporary file, or the folder that it is in.
+// displaced turns "not found" of a write into ErrChanged: the version to be replaced was
+// deleted or, in a folder, another process has removed the temporary file, or the folder
+// that it is in.
 func (s *Store) displaced(key string, over Version, err error) error {
 	if (over != "" || s.kind == Local) && errors.Is(err, ErrNotFound) {
 		return fmt.Errorf("write %s to %s: %w", key, s.label, ErrChanged)
@@ -240,8 +250,9 @@ func (s *Store) Digest(ctx context.Context, key string) (Digest, error) {
 	return into.digest(), nil
 }
 
-// Range reads size bytes from offset on, or all of them where size is negative. Errors of the reader are judged like the others;
-// an object that ends before is io.ErrUnexpectedEOF.
+// Range reads size bytes from offset on, or all of them where size is negative. Errors of
+// the reader are judged like the others; an object that ends before is
+// io.ErrUnexpectedEOF.
 func (s *Store) Range(ctx context.Context, key string, offset, size int64) (io.ReadCloser, error) {
 	reader, err := s.objects.read(ctx, key, offset, size)
 	if err != nil {
@@ -278,12 +289,14 @@ func (r *judgedReader) Read(p []byte) (int, error) {
 
 func (r *judgedReader) Close() error { return r.from.Close() }
 
-// Delete removes an object; ErrNotFound where a folder has none. (S3 says nothing about that.)
+// Delete removes an object; ErrNotFound where a folder has none. (S3 says nothing about
+// that.)
 func (s *Store) Delete(ctx context.Context, key string) error {
 	return s.judge(ctx, "delete", key, s.objects.remove(ctx, key))
 }
 
-// List returns the objects whose keys begin with prefix, page by page. It ends at the first error.
+// List returns the objects whose keys begin with prefix, page by page. It ends at the
+// first error.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		for object, err := range s.objects.list(ctx, prefix) {

@@ -228,8 +228,8 @@ func isWrite(request string) bool {
 	return !strings.HasPrefix(request, "GET") && !strings.HasPrefix(request, "HEAD")
 }
 
-// An upload that waits for its content must not keep others from theirs: as many as may hold a part at once do, and one more
-// small object goes all the same.
+// An upload that waits for its content must not keep others from theirs: as many as may
+// hold a part at once do, and one more small object goes all the same.
 func TestUploadsShareTheirMemory(t *testing.T) {
 	t.Parallel()
 	store := open(t, s3test.New(t, s3test.Options{}).URL("diffs"), blobstore.Options{})
@@ -297,7 +297,8 @@ func TestAKeyLeadsNowhereElse(t *testing.T) {
 	})
 }
 
-// What an earlier writer of an object has left goes, whatever the object is called; another's stays.
+// What an earlier writer of an object has left goes, whatever the object is called;
+// another's stays.
 func TestAWriteRemovesWhatAnEarlierOneHasLeft(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -314,7 +315,8 @@ func TestAWriteRemovesWhatAnEarlierOneHasLeft(t *testing.T) {
 func TestAListingThatGoesInCirclesEnds(t *testing.T) {
 	t.Parallel()
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, `<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>again</NextContinuationToken></ListBucketResult>`)
+		_, _ = io.WriteString(w,
+			`<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>again</NextContinuationToken></ListBucketResult>`)
 	}))
 	t.Cleanup(service.Close)
 	store := open(t, "s3://diffs?endpoint="+service.URL, blobstore.Options{})
@@ -338,7 +340,8 @@ func parts(t *testing.T, gateway *s3test.Gateway) (found []string) {
 	return found
 }
 
-// However an upload in parts ends, it leaves no parts and returns its buffer: each case comes more often than there are buffers.
+// However an upload in parts ends, it leaves no parts and returns its buffer: each case
+// comes more often than there are buffers.
 func TestAnUploadInPartsLeavesNone(t *testing.T) {
 	t.Parallel()
 	gateway := s3test.New(t, s3test.Options{})
@@ -348,7 +351,8 @@ func TestAnUploadInPartsLeavesNone(t *testing.T) {
 	require.FileExists(t, gateway.File(t, "our/"+key))
 	require.Equal(t, digest(content), over)
 	before := version(t, store)
-	again := append([]byte("again"), content...) // The same content would be held for ours, of which the answer got lost.
+	// The same content would be held for ours, of which the answer got lost.
+	again := append([]byte("again"), content...)
 
 	broken := errors.New("the source is broken")
 	begin := func(w io.Writer) {

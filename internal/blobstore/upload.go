@@ -10,25 +10,30 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 )
 
-// PartSize is the smallest part that S3 accepts. With at most 10,000 parts an object has at most 50 GB. A larger object is sent in parts.
+// PartSize is the smallest part that S3 accepts. With at most 10,000 parts an object has
+// at most 50 GB. A larger object is sent in parts.
 const PartSize = 5 << 20
 
 const (
-	// largeUploads is how many objects larger than smallSize are uploaded at the same time. Each needs a buffer of PartSize.
+	// largeUploads is how many objects larger than smallSize are uploaded at the same
+	// time. Each needs a buffer of PartSize.
 	largeUploads = 3
-	// smallSize is the largest object that is uploaded without such a buffer. Most objects are smaller.
+	// smallSize is the largest object that is uploaded without such a buffer. Most
+	// objects are smaller.
 	smallSize = 128 << 10
-	// abortTimeout limits the time to abort a failed upload. If that fails, the bucket's lifecycle rules remove its parts.
+	// abortTimeout limits the time to abort a failed upload. If that fails, the bucket's
+	// lifecycle rules remove its parts.
 	abortTimeout = 5 * time.Second
 	contentType  = "application/octet-stream"
-	// gcPercent replaces Go's default of 100: with 15 MiB of buffers the process would otherwise grow beyond 64 MiB.
+	// gcPercent replaces Go's default of 100: with 15 MiB of buffers the process would
+	// otherwise grow beyond 64 MiB.
 	gcPercent = 50
 )
 
 // upload writes one object. An object that fits into one part is sent in one request.
 //
-// It sends parts in sequence from one buffer. The SDK's transfer manager needs three buffers per object, and logs to the standard error by
-// itself.
+// It sends parts in sequence from one buffer. The SDK's transfer manager needs three
+// buffers per object, and logs to the standard error by itself.
 type upload struct {
 	*bucket
 
@@ -136,8 +141,9 @@ func (u *upload) commit() error {
 	err := u.sendPart()
 	if err == nil {
 		_, err = u.client.CompleteMultipartUpload(u.ctx, &s3.CompleteMultipartUploadInput{
-			Bucket: &u.name, Key: &u.key, UploadId: u.id, MultipartUpload: &types.CompletedMultipartUpload{Parts: u.sent},
-			IfMatch: match, IfNoneMatch: noneMatch,
+			Bucket: &u.name, Key: &u.key, UploadId: u.id,
+			MultipartUpload: &types.CompletedMultipartUpload{Parts: u.sent},
+			IfMatch:         match, IfNoneMatch: noneMatch,
 		})
 	}
 	if err != nil {
@@ -157,5 +163,8 @@ func (u *upload) abort() {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(u.ctx), abortTimeout)
 	defer cancel()
-	_, _ = u.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &u.name, Key: &u.key, UploadId: u.id})
+	_, _ = u.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{
+		Bucket: &u.name, Key: &u.key,
+		UploadId: u.id,
+	})
 }

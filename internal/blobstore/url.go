@@ -12,13 +12,14 @@ import (
 
 const example = "write file:///folder or s3://bucket?region=…"
 
-// URLError reports what is wrong with the URL of a store, and the fix. Neither contains anything secret.
+// URLError reports what is wrong with the URL of a store, and the fix. Neither contains
+// anything secret.
 type URLError struct{ Reason, Fix string }
 
 func (e *URLError) Error() string { return e.Reason + " (" + e.Fix + ")" }
 
-// ParseURL parses the URL of a store without opening the store. It returns a *URLError for a URL that no store can have. The URL is nil only if
-// it cannot be parsed.
+// ParseURL parses the URL of a store without opening the store. It returns a *URLError
+// for a URL that no store can have. The URL is nil only if it cannot be parsed.
 func ParseURL(address string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -26,7 +27,10 @@ func ParseURL(address string) (*url.URL, error) {
 		return nil, &URLError{Reason: "is not a URL", Fix: example}
 	}
 	if u.User != nil {
-		return u, &URLError{Reason: "contains credentials", Fix: "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment instead"}
+		return u, &URLError{
+			Reason: "contains credentials",
+			Fix:    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment instead",
+		}
 	}
 	parameters, err := url.ParseQuery(u.RawQuery)
 	switch {
@@ -37,7 +41,10 @@ func ParseURL(address string) (*url.URL, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(parameters)) {
 		if len(parameters[name]) > 1 {
-			return u, &URLError{Reason: fmt.Sprintf("has the parameter %q more than once", name), Fix: "remove all but one"}
+			return u, &URLError{
+				Reason: fmt.Sprintf("has the parameter %q more than once", name),
+				Fix:    "remove all but one",
+			}
 		}
 	}
 	switch u.Scheme {
@@ -52,21 +59,30 @@ func ParseURL(address string) (*url.URL, error) {
 
 func checkFolder(u *url.URL, parameters url.Values) error {
 	if name := unknownParameter(parameters, "prefix"); name != "" {
-		return &URLError{Reason: fmt.Sprintf("has the unknown parameter %q", name), Fix: "remove it; the only parameter of a folder is prefix"}
+		return &URLError{
+			Reason: fmt.Sprintf("has the unknown parameter %q", name),
+			Fix:    "remove it; the only parameter of a folder is prefix",
+		}
 	}
 	if u.Host != "" && u.Host != "localhost" || !filepath.IsAbs(u.Path) {
 		return &URLError{Reason: "does not contain an absolute path", Fix: "write file:///folder, with three slashes"}
 	}
 	prefix := parameters.Get("prefix")
 	if prefix != "" && (!strings.HasSuffix(prefix, "/") || !filepath.IsLocal(filepath.FromSlash(prefix))) {
-		return &URLError{Reason: fmt.Sprintf("has the prefix %q, which is not a subfolder", prefix), Fix: "write prefix=name/, with a trailing slash"}
+		return &URLError{
+			Reason: fmt.Sprintf("has the prefix %q, which is not a subfolder", prefix),
+			Fix:    "write prefix=name/, with a trailing slash",
+		}
 	}
 	return nil
 }
 
 func checkBucket(u *url.URL, parameters url.Values) error {
 	if u.Host == "" || strings.Trim(u.Path, "/") != "" {
-		return &URLError{Reason: "does not name a bucket", Fix: "write s3://bucket?region=…, and a folder in it as prefix=folder/"}
+		return &URLError{
+			Reason: "does not name a bucket",
+			Fix:    "write s3://bucket?region=…, and a folder in it as prefix=folder/",
+		}
 	}
 	if name := unknownParameter(parameters, "endpoint", "prefix", "region"); name != "" {
 		return &URLError{
@@ -74,13 +90,18 @@ func checkBucket(u *url.URL, parameters url.Values) error {
 			Fix:    "remove it; a bucket has endpoint, prefix and region, and everything else is set by the variables of the AWS SDK, such as AWS_PROFILE",
 		}
 	}
-	// Clients and services normalize such names differently, so objects would be written to another place.
+	// Clients and services normalize such names differently, so objects would be written
+	// to another place.
 	prefix := parameters.Get("prefix")
-	if strings.Contains(prefix, "//") || strings.Contains(prefix, "../") || strings.ContainsFunc(prefix, unicode.IsControl) {
+	if strings.Contains(prefix, "//") || strings.Contains(prefix, "../") ||
+		strings.ContainsFunc(prefix, unicode.IsControl) {
 		return &URLError{Reason: "has a prefix with //, ../ or control characters", Fix: "write prefix=folder/"}
 	}
 	if endpoint := parameters.Get("endpoint"); endpoint != "" && !isServer(endpoint) {
-		return &URLError{Reason: "has an endpoint that is not the URL of a server", Fix: "write endpoint=https://host, with a port if it needs one"}
+		return &URLError{
+			Reason: "has an endpoint that is not the URL of a server",
+			Fix:    "write endpoint=https://host, with a port if it needs one",
+		}
 	}
 	return nil
 }

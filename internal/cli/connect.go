@@ -15,8 +15,9 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// With opens the databases for do and closes them after it. All but the one with the jobs may be down; the schemas of the others fit this
-// binary. A job of the kind, if one is named, is enabled.
+// With opens the databases for do and closes them after it. All but the one with the jobs
+// may be down; the schemas of the others fit this binary. A job of the kind, if one is
+// named, is enabled.
 func (env *Env) With(ctx context.Context, kind string, do func(*installation.Connections) error) error {
 	return env.open(ctx, kind, func(all *installation.Connections) error {
 		if err := all.CheckSchemas(ctx); err != nil {
@@ -49,7 +50,8 @@ func (env *Env) open(ctx context.Context, kind string, do func(*installation.Con
 	return do(all)
 }
 
-// Binder is one of the ways in which package installation holds definitions against databases.
+// Binder is one of the ways in which package installation holds definitions against
+// databases.
 type Binder func(context.Context, *config.Config) (*installation.Bound, error)
 
 // WithBound is With for commands that need the definitions, bound to the databases.
@@ -66,7 +68,8 @@ func (env *Env) WithBound(ctx context.Context, kind string, bind Binder, do func
 	return do(all)
 }
 
-// configFor reads the configuration, in which a job of the kind, if one is named, is enabled.
+// configFor reads the configuration, in which a job of the kind, if one is named, is
+// enabled.
 func (env *Env) configFor(kind string) (*config.Config, error) {
 	c, err := env.LoadConfig()
 	if err == nil && kind != "" {
@@ -91,7 +94,8 @@ func FindJob(c *config.Config, kind string) (riverjobs.Job, error) {
 	if len(kinds) == 0 {
 		return riverjobs.Job{}, Usage(errors.New("no job is enabled; set loose_foreign_keys.enabled: true"))
 	}
-	return riverjobs.Job{}, Usage(fmt.Errorf("no job of kind %q is enabled; there is %s%s", kind, words.Listed(kinds), words.Meant(kind, kinds)))
+	return riverjobs.Job{}, Usage(fmt.Errorf("no job of kind %q is enabled; there is %s%s", kind, words.Listed(kinds),
+		words.Meant(kind, kinds)))
 }
 
 // ChooseDatabase takes the database of a name, or the first one where there is none.
@@ -101,7 +105,8 @@ func ChooseDatabase(c *config.Config, name string) (string, error) {
 	}
 	names := c.DatabaseNames()
 	if !slices.Contains(names, name) {
-		return "", Usage(fmt.Errorf("no database %q is configured; there is %s%s", name, words.Listed(names), words.Meant(name, names)))
+		return "", Usage(fmt.Errorf("no database %q is configured; there is %s%s", name, words.Listed(names),
+			words.Meant(name, names)))
 	}
 	return name, nil
 }

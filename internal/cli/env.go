@@ -20,7 +20,8 @@ import (
 	"sexton/triggers"
 )
 
-// ExitCodes is the text of `sexton help exit-codes`; docs/troubleshooting.md has the same.
+// ExitCodes is the text of `sexton help exit-codes`; docs/troubleshooting.md has the
+// same.
 const ExitCodes = `The exit codes of sexton:
 
   0  done, also if a pass deferred rows or was skipped: its lease was taken, its kind is paused, or other definitions are installed than it has read
@@ -74,7 +75,8 @@ type Env struct {
 	Began bool
 }
 
-// Command completes a command by its work. Unless it says otherwise, it takes flags only. Errors before its work are about usage.
+// Command completes a command by its work. Unless it says otherwise, it takes flags only.
+// Errors before its work are about usage.
 func (env *Env) Command(cmd *cobra.Command, do func(ctx context.Context, args []string) error) *cobra.Command {
 	if cmd.Args == nil {
 		cmd.Args = cobra.NoArgs
@@ -93,7 +95,9 @@ func (env *Env) Reports(cmd *cobra.Command, do func(ctx context.Context, args []
 }
 
 // On is Reports for commands that need the databases, as With opens them.
-func (env *Env) On(kind string, cmd *cobra.Command, do func(context.Context, *installation.Connections) error) *cobra.Command {
+func (env *Env) On(kind string, cmd *cobra.Command, do func(context.Context,
+	*installation.Connections) error,
+) *cobra.Command {
 	return env.Reports(cmd, func(ctx context.Context, _ []string) error {
 		return env.With(ctx, kind, func(all *installation.Connections) error { return do(ctx, all) })
 	})
@@ -143,7 +147,10 @@ func is[E error](err error) bool {
 
 // LoadConfig reads the configuration that flags and environment name.
 func (env *Env) LoadConfig() (*config.Config, error) {
-	return config.Load(config.Options{Path: env.ConfigPath, DatabaseURL: env.DatabaseURL, Environ: env.Environ, WithoutURL: env.WithoutURL})
+	return config.Load(config.Options{
+		Path: env.ConfigPath, DatabaseURL: env.DatabaseURL, Environ: env.Environ,
+		WithoutURL: env.WithoutURL,
+	})
 }
 
 // Logger writes to standard error, as the configuration says.
@@ -159,7 +166,8 @@ func (env *Env) Getenv(name string) string {
 	return ""
 }
 
-// FailedRun ends a command whose pass failed. The exit code is that of a failure whatever the cause, so the cause is not wrapped.
+// FailedRun ends a command whose pass failed. The exit code is that of a failure whatever
+// the cause, so the cause is not wrapped.
 func FailedRun(kind string, cause error) error {
 	return errors.New("run of " + kind + " failed: " + cause.Error())
 }

@@ -15,11 +15,15 @@ import (
 	"sexton/internal/database"
 )
 
-// A server that goes away while a command is running ends it with the code of a server that cannot be reached.
+// A server that goes away while a command is running ends it with the code of a server
+// that cannot be reached.
 func TestExitCodeOfALostConnection(t *testing.T) {
 	t.Parallel()
 	for want, errs := range map[int][]error{
-		4: {&database.UnreachableError{Err: io.EOF}, io.ErrUnexpectedEOF, &pgconn.PgError{Code: "57P01"}, pgconn.ErrConnClosed},
+		4: {
+			&database.UnreachableError{Err: io.EOF}, io.ErrUnexpectedEOF, &pgconn.PgError{Code: "57P01"},
+			pgconn.ErrConnClosed,
+		},
 		6: {cli.ErrLeft},
 		1: {errors.New("no"), &pgconn.PgError{Code: "23514"}},
 	} {

@@ -28,7 +28,8 @@ func (env *Env) PrintJSON(value any) error {
 	return encoder.Encode(value)
 }
 
-// Print writes a document with --json, and else what text writes for people, with the tables of package words aligned.
+// Print writes a document with --json, and else what text writes for people, with the
+// tables of package words aligned.
 func (env *Env) Print(document any, text func(w io.Writer)) error {
 	if env.JSON {
 		return env.PrintJSON(document)
@@ -50,7 +51,8 @@ func width(w io.Writer) (columns int) {
 	return columns
 }
 
-// Erase empties a terminal for what is printed next. Where there is none, an empty line comes before it.
+// Erase empties a terminal for what is printed next. Where there is none, an empty line
+// comes before it.
 func (env *Env) Erase() {
 	if IsTerminal(env.Stdout) && !env.Dumb() {
 		env.Printf("\x1b[H\x1b[2J")
@@ -85,8 +87,8 @@ func ChildText(child, database string) string {
 // columnGap is the space between two columns.
 const columnGap = "  "
 
-// tables aligns the cells of each run of lines with separators. A width above 0 is the width of the terminal: cells that do not fit
-// continue below, between words only.
+// tables aligns the cells of each run of lines with separators. A width above 0 is the
+// width of the terminal: cells that do not fit continue below, between words only.
 func tables(lines string, width int) string {
 	var out strings.Builder
 	var rows []table.Row
@@ -127,7 +129,8 @@ func aligned(rows []table.Row, width int) string {
 	return writer.Render()
 }
 
-// fit narrows the widest columns, none below its longest word, until the rows fit or no column can be narrower.
+// fit narrows the widest columns, none below its longest word, until the rows fit or no
+// column can be narrower.
 func fit(rows []table.Row, width int) (columns []table.ColumnConfig) {
 	excess := -width
 	for _, row := range rows {
@@ -162,8 +165,9 @@ func fit(rows []table.Row, width int) (columns []table.ColumnConfig) {
 	return columns
 }
 
-// NewLogger writes coloured lines on a terminal and JSON in all other places, unless the configuration says which. On a terminal a short text stands
-// for the statistics of a run.
+// NewLogger writes coloured lines on a terminal and JSON in all other places, unless the
+// configuration says which. On a terminal a short text stands for the statistics of a
+// run.
 func (env *Env) NewLogger(w io.Writer, settings config.Log) *slog.Logger {
 	level := slog.LevelInfo
 	// The configuration was checked; its names are slog's.

@@ -48,7 +48,8 @@ func TestTablesKeepWordsAndWidth(t *testing.T) {
 		cell := rapid.StringMatching(`([a-zé日_.]{1,9} ){0,6}[a-z]{1,9}`)
 		var rows []string
 		for range rapid.IntRange(1, 5).Draw(t, "rows") {
-			rows = append(rows, strings.Join([]string{cell.Draw(t, "a"), cell.Draw(t, "b"), cell.Draw(t, "c")}, words.Separator))
+			rows = append(rows, strings.Join([]string{cell.Draw(t, "a"), cell.Draw(t, "b"), cell.Draw(t, "c")},
+				words.Separator))
 		}
 		// The longest words and two gaps need this much.
 		width := rapid.IntRange(3*18+4, 200).Draw(t, "width")
@@ -56,7 +57,8 @@ func TestTablesKeepWordsAndWidth(t *testing.T) {
 		for line := range strings.Lines(shown) {
 			require.LessOrEqual(t, cells.StringWidth(strings.TrimSuffix(line, "\n")), width, shown)
 		}
-		require.ElementsMatch(t, strings.Fields(strings.ReplaceAll(strings.Join(rows, " "), words.Separator, " ")), strings.Fields(shown), "no word is broken")
+		require.ElementsMatch(t, strings.Fields(strings.ReplaceAll(strings.Join(rows, " "), words.Separator, " ")),
+			strings.Fields(shown), "no word is broken")
 	})
 }
 

@@ -18,7 +18,8 @@ func Group(use, short, example string, commands ...*cobra.Command) *cobra.Comman
 			}
 			return cmp.Or(Removed(cmd, args[0]), cobra.NoArgs(cmd, args))
 		},
-		// Without it cobra would show the help instead of asking Args. Its usage has no line for the command alone.
+		// Without it cobra would show the help instead of asking Args. Its usage has no
+		// line for the command alone.
 		RunE:                  func(*cobra.Command, []string) error { return nil },
 		DisableFlagsInUseLine: true,
 	}
@@ -26,7 +27,8 @@ func Group(use, short, example string, commands ...*cobra.Command) *cobra.Comman
 	return cmd
 }
 
-// Removed returns an error that says what to do instead of a removed command or flag below a command, or nil.
+// Removed returns an error that says what to do instead of a removed command or flag
+// below a command, or nil.
 func Removed(cmd *cobra.Command, word string) error {
 	const (
 		defaults = "the worker has the default configuration"

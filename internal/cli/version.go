@@ -9,10 +9,12 @@ import (
 	"sexton/internal/migrate"
 )
 
-// version is that of a release, set by the linker: -ldflags "-X sexton/internal/cli.version=v1.2.3".
+// version is that of a release, set by the linker: -ldflags "-X
+// sexton/internal/cli.version=v1.2.3".
 var version string
 
-// release is the newest section of CHANGELOG.md. A build that the linker gave no version is that release and its commit, if it knows one.
+// release is the newest section of CHANGELOG.md. A build that the linker gave no version
+// is that release and its commit, if it knows one.
 const release = "v0.1.0"
 
 // Versions is the output of `sexton version --json`.
@@ -26,7 +28,10 @@ type Versions struct {
 
 // ReadVersions reads them from this binary.
 func ReadVersions() Versions {
-	v := Versions{Version: cmp.Or(version, release), Go: runtime.Version(), River: "unknown", Schema: migrate.Versions()}
+	v := Versions{
+		Version: cmp.Or(version, release), Go: runtime.Version(), River: "unknown",
+		Schema: migrate.Versions(),
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v

@@ -38,12 +38,15 @@ func adjournedGroups() *Component {
 				return metrics.Sample{Metric: metric, Value: float64(value), Labels: []string{b.Database}}
 			}
 			return []metrics.Sample{
-				sample(metrics.GroupsAdjourned, groups.Groups.Adjourned), sample(metrics.GroupsDestroying, groups.Groups.Destroying),
-				sample(metrics.GroupsStuck, groups.Groups.Stuck), sample(metrics.GroupsUnscheduled, groups.Groups.Unscheduled),
+				sample(metrics.GroupsAdjourned, groups.Groups.Adjourned),
+				sample(metrics.GroupsDestroying, groups.Groups.Destroying),
+				sample(metrics.GroupsStuck, groups.Groups.Stuck),
+				sample(metrics.GroupsUnscheduled, groups.Groups.Unscheduled),
 			}
 		},
 		Plan: map[string]Planner{
-			riverjobs.AdjournedGroupDeletion: Counting(groupschedule.CountDueSQL()+", "+groupschedule.NextDueSQL(), nil),
+			riverjobs.AdjournedGroupDeletion: Counting(groupschedule.CountDueSQL()+", "+groupschedule.NextDueSQL(),
+				nil),
 		},
 		Grants: func(g Granting) []migrate.TableGrant {
 			t := grants{schema: g.Database.Schema}
@@ -64,23 +67,27 @@ func examineGroups(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 		return nil, err
 	}
 	// What hangs below groups, and the indexes without which it takes long to find.
-	plan, planned, err := groupdelete.Resolve(ctx, x.DB.Pool, x.DB.Names, riverjobs.GroupsOf(x.Config), x.Config.Has(migrate.GhostUsers))
+	plan, planned, err := groupdelete.Resolve(ctx, x.DB.Pool, x.DB.Names, riverjobs.GroupsOf(x.Config),
+		x.Config.Has(migrate.GhostUsers))
 	if plan != nil {
 		for _, key := range plan.Blocking() {
 			planned = append(planned, problem.Problem{
-				Severity: problem.Info, Key: migrate.AdjournedGroups, Message: key + ": a row that is not deleted before stops the deletion of its group",
+				Severity: problem.Info, Key: migrate.AdjournedGroups,
+				Message: key + ": a row that is not deleted before stops the deletion of its group",
 			})
 		}
 	}
 	return doctor.Findings(append(found, planned...)), err
 }
 
-// waitingGroups is status's account of groups to be deleted, beside that of every deletion table.
+// waitingGroups is status's account of groups to be deleted, beside that of every
+// deletion table.
 type waitingGroups struct {
 	Groups struct {
 		groupschedule.Backlog
 
-		// First are the groups that are being destroyed, then the others as they fall due.
+		// First are the groups that are being destroyed, then the others as they fall
+		// due.
 		First []groupschedule.Group `json:"first"`
 	} `json:"groups"`
 }
@@ -111,32 +118,38 @@ func (d waitingGroups) Print(w io.Writer) {
 	if len(b.First) == 0 {
 		return
 	}
-	_, _ = fmt.Fprintf(w, "\nGroups to be deleted: %d in their period, %d due, %d put off, %d being destroyed (%d stuck), %d with a mark and no schedule\n",
+	_, _ = fmt.Fprintf(w,
+		"\nGroups to be deleted: %d in their period, %d due, %d put off, %d being destroyed (%d stuck), %d with a mark and no schedule\n",
 		b.Adjourned, b.Due, b.Failed, b.Destroying, b.Stuck, b.Unscheduled)
 	PrintGroups(w, "", b.First)
 }
 
 // PrintGroups lists groups, or writes the text none.
 func PrintGroups(w io.Writer, none string, groups []groupschedule.Group) {
-	words.List(w, none, "GROUP\tPATH\tSTATE\tUSER\tMARKED\tDUE\tBEGINS\tDONE\tATTEMPTS\tERROR", groups, func(g groupschedule.Group) []any {
-		user, done, begins := "-", "-", g.DestroyAt
-		if g.UserID != nil {
-			user = fmt.Sprint(*g.UserID)
-		}
-		if g.BegunAt != nil {
-			begins, done = g.BegunAt, fmt.Sprint(g.Done)
-			if g.Total != nil {
-				done += fmt.Sprintf(" of %d", *g.Total)
+	words.List(w, none, "GROUP\tPATH\tSTATE\tUSER\tMARKED\tDUE\tBEGINS\tDONE\tATTEMPTS\tERROR", groups,
+		func(g groupschedule.Group) []any {
+			user, done, begins := "-", "-", g.DestroyAt
+			if g.UserID != nil {
+				user = fmt.Sprint(*g.UserID)
 			}
-			if g.ETASeconds != nil && g.State == "destroying" {
-				done += fmt.Sprintf(", %s left", words.Span(time.Duration(*g.ETASeconds*float64(time.Second))))
+			if g.BegunAt != nil {
+				begins, done = g.BegunAt, fmt.Sprint(g.Done)
+				if g.Total != nil {
+					done += fmt.Sprintf(" of %d", *g.Total)
+				}
+				if g.ETASeconds != nil && g.State == "destroying" {
+					done += fmt.Sprintf(", %s left", words.Span(time.Duration(*g.ETASeconds*float64(time.Second))))
+				}
 			}
-		}
-		return []any{g.GroupID, &g.Path, strings.ReplaceAll(g.State, "_", " "), user, g.MarkedOn, g.DueOn, begins, done, g.Attempts, &g.LastError}
-	})
+			return []any{
+				g.GroupID, &g.Path, strings.ReplaceAll(g.State, "_", " "), user, g.MarkedOn, g.DueOn, begins, done,
+				g.Attempts, &g.LastError,
+			}
+		})
 }
 
-// groupFailures are groups whose destruction has failed, or about which nothing could be decided.
+// groupFailures are groups whose destruction has failed, or about which nothing could be
+// decided.
 func groupFailures() *Failures {
 	read := func(ctx context.Context, all *installation.Connections, limit int) ([]groupschedule.Group, error) {
 		return groupschedule.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit)
@@ -181,14 +194,15 @@ func groupFailures() *Failures {
 		listed, err := ids(ctx, all)
 		return func(row *rivertype.JobRow) bool {
 			var args riverjobs.GroupDestroyArgs
-			return row.Kind == riverjobs.GroupDestroy && json.Unmarshal(row.EncodedArgs, &args) == nil && slices.Contains(listed, args.GroupID)
+			return row.Kind == riverjobs.GroupDestroy && json.Unmarshal(row.EncodedArgs, &args) == nil &&
+				slices.Contains(listed, args.GroupID)
 		}, err
 	}
 	return failures
 }
 
-// retryGroup has a group tried at once by the next in line: the job that waits, one more where a destruction has begun, or else the
-// pass that decides.
+// retryGroup has a group tried at once by the next in line: the job that waits, one more
+// where a destruction has begun, or else the pass that decides.
 func retryGroup(ctx context.Context, all *installation.Connections, id dml.ID) (found bool, err error) {
 	db := all.Jobs()
 	client, err := all.RiverClient()

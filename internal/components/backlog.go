@@ -24,11 +24,13 @@ const PendingCap = 10_000
 // Shown is how many rows of a deletion table status lists.
 const Shown = 10
 
-// Backlog counts the rows that wait in one deletion table, as status, page and metrics show them.
+// Backlog counts the rows that wait in one deletion table, as status, page and metrics
+// show them.
 type Backlog struct {
 	Table    string `json:"table"`
 	Database string `json:"database"`
-	// Pending and Deferred stop counting at PendingCap; Capped reports that more are pending, DeferredCapped that more are deferred.
+	// Pending and Deferred stop counting at PendingCap; Capped reports that more are
+	// pending, DeferredCapped that more are deferred.
 	Pending          int64   `json:"pending"`
 	Capped           bool    `json:"capped"`
 	OldestAgeSeconds float64 `json:"oldest_age_seconds"`
@@ -36,25 +38,30 @@ type Backlog struct {
 	DeferredCapped   bool    `json:"deferred_capped"`
 	// DeferredUntil is when the first of the deferred ones falls due.
 	DeferredUntil *time.Time `json:"deferred_until,omitempty"`
-	// DeferredReason is why they were put off: each cause with the number of its rows, if there are several.
+	// DeferredReason is why they were put off: each cause with the number of its rows, if
+	// there are several.
 	DeferredReason string `json:"deferred_reason,omitempty"`
 	// Parents are the parents with tombstones, the oldest first.
 	Parents []Parent `json:"parents,omitempty"`
-	// Undefined are parents with tombstones that no definition names: nothing will ever work them off.
+	// Undefined are parents with tombstones that no definition names: nothing will ever
+	// work them off.
 	Undefined []string `json:"undefined,omitempty"`
-	// Confirming counts parents that are cleaned up after and wait for a second look, until every transaction that
-	// was open then has ended. They are no backlog.
+	// Confirming counts parents that are cleaned up after and wait for a second look,
+	// until every transaction that was open then has ended. They are no backlog.
 	Confirming int64 `json:"confirming"`
-	// GivenUp counts rows that will not be tried any more; absent for tables whose rows are never given up. It stops at the cap.
+	// GivenUp counts rows that will not be tried any more; absent for tables whose rows
+	// are never given up. It stops at the cap.
 	GivenUp *int64 `json:"given_up,omitempty"`
 	// Unreachable is why nothing is known of the database.
 	Unreachable string `json:"unreachable,omitempty"`
 
 	// Unit names one row.
 	Unit string `json:"-"`
-	// Lacks names what the application has to provide before anything is due; empty where nothing is missing.
+	// Lacks names what the application has to provide before anything is due; empty where
+	// nothing is missing.
 	Lacks string `json:"-"`
-	// Details are of this component alone: their JSON keys stand beside the others, and status prints them below the table.
+	// Details are of this component alone: their JSON keys stand beside the others, and
+	// status prints them below the table.
 	Details Details `json:"-"`
 }
 
@@ -85,7 +92,8 @@ func (b Backlog) Oldest() time.Duration {
 // PutOff is Deferred for people.
 func (b Backlog) PutOff() string { return words.Capped(b.Deferred, b.DeferredCapped) }
 
-// AllPutOff reports whether nothing else waits. Where both counts have stopped that is not known, and taken to be so.
+// AllPutOff reports whether nothing else waits. Where both counts have stopped that is
+// not known, and taken to be so.
 func (b Backlog) AllPutOff() bool {
 	return b.Deferred > 0 && b.Deferred == b.Pending && b.DeferredCapped == b.Capped
 }
@@ -127,8 +135,8 @@ func (b Backlog) Obstacle() (reason string, class pace.WaitClass) {
 	return "", ""
 }
 
-// ReadBacklog reads what waits by the function backlog_of_NAME() of the database, which is the one definition of a component's backlog:
-// "sexton".backlog shows the same.
+// ReadBacklog reads what waits by the function backlog_of_NAME() of the database, which
+// is the one definition of a component's backlog: "sexton".backlog shows the same.
 func ReadBacklog(ctx context.Context, db database.Database, name string) (Backlog, error) {
 	b := Backlog{Database: db.Name}
 	// The name is a constant of the caller.
@@ -154,29 +162,34 @@ const (
 	WaitDeferred   pace.WaitClass = "deferred"
 )
 
-// FailureWindow bounds the look for failures: a page that is left open must not read a big backlog again and again.
+// FailureWindow bounds the look for failures: a page that is left open must not read a
+// big backlog again and again.
 const FailureWindow = 500
 
 // Failures are what failed in the tables of one component, or in River.
 type Failures struct {
 	// Name is for people, and for a retry to name it, such as tombstones.
 	Name string
-	// Everywhere reports that each database has rows of its own, so that a retry names the database.
+	// Everywhere reports that each database has rows of its own, so that a retry names
+	// the database.
 	Everywhere bool
-	// List returns at most limit failures, and whether there are more. Databases that are down are left out.
+	// List returns at most limit failures, and whether there are more. Databases that are
+	// down are left out.
 	List func(ctx context.Context, all *installation.Connections, limit int) (failures []Failure, more bool, err error)
-	// Retry has the row id of a database tried again now, or as many as one look shows if id is empty, and says what came of it. What makes no
-	// sense is a *RefusedError.
+	// Retry has the row id of a database tried again now, or as many as one look shows if
+	// id is empty, and says what came of it. What makes no sense is a *RefusedError.
 	Retry func(ctx context.Context, all *installation.Connections, db database.Database, id dml.ID) (string, error)
 	// Keyed reports that ids are keys of any type, and not numbers alone.
 	Keyed bool
-	// Shows, if set, returns which of River's jobs this list shows, so that they need no line among the jobs.
+	// Shows, if set, returns which of River's jobs this list shows, so that they need no
+	// line among the jobs.
 	Shows func(ctx context.Context, all *installation.Connections) (func(*rivertype.JobRow) bool, error)
 }
 
 // Failure is a row, or a job of River's, that failed and was put off or given up.
 type Failure struct {
-	// Source names where it is, for a retry; Database is empty where there is one place only.
+	// Source names where it is, for a retry; Database is empty where there is one place
+	// only.
 	Source   string `json:"source"`
 	Database string `json:"database,omitempty"`
 	ID       string `json:"id"`
@@ -188,7 +201,8 @@ type Failure struct {
 	Next time.Time `json:"-"`
 	// GivenUp reports that it is not tried again by itself.
 	GivenUp bool `json:"given_up"`
-	// Since is when it came in or, where that is known, failed last; zero where neither is.
+	// Since is when it came in or, where that is known, failed last; zero where neither
+	// is.
 	Since time.Time `json:"-"`
 }
 
@@ -217,14 +231,16 @@ type Retry struct {
 	Database string
 	// ID is that of one row; empty stands for all.
 	ID string
-	// Reason, if set, is the key of one reason, and nothing else is: all rows that fail for it.
+	// Reason, if set, is the key of one reason, and nothing else is: all rows that fail
+	// for it.
 	Reason string
 }
 
 // RefusedError is a change that makes no sense, or cannot be made now.
 type RefusedError struct {
 	Reason string
-	// Wrong is true of a change that no state of the databases could allow, as what was asked for does not exist.
+	// Wrong is true of a change that no state of the databases could allow, as what was
+	// asked for does not exist.
 	Wrong bool
 }
 
@@ -235,9 +251,10 @@ func Refuse(format string, args ...any) error {
 	return &RefusedError{Reason: fmt.Sprintf(format, args...)}
 }
 
-// Rows are failures of rows with a number in the jobs database, which the component names by unit. read returns at most limit
-// of them. word describes one behind its unit and number, and its ID is taken from id. retry returns how many
-// are due now; of one row 0 means that it is refused as missing.
+// Rows are failures of rows with a number in the jobs database, which the component names
+// by unit. read returns at most limit of them. word describes one behind its unit and
+// number, and its ID is taken from id. retry returns how many are due now; of one row 0
+// means that it is refused as missing.
 func Rows[T any](
 	name, unit, due, missing string,
 	read func(ctx context.Context, all *installation.Connections, limit int) ([]T, error), id func(T) int64,
@@ -265,7 +282,9 @@ func Keyed[T any](
 		failure.What = fmt.Sprintf("%s %s%s", unit, id(row), failure.What)
 		return failure
 	}
-	list := func(ctx context.Context, all *installation.Connections, limit int) (failures []Failure, more bool, err error) {
+	list := func(ctx context.Context, all *installation.Connections, limit int) (failures []Failure, more bool,
+		err error,
+	) {
 		rows, err := read(ctx, all, limit+1)
 		if err != nil {
 			return nil, false, err
@@ -275,7 +294,9 @@ func Keyed[T any](
 		}
 		return failures, len(rows) > limit, nil
 	}
-	again := func(ctx context.Context, all *installation.Connections, _ database.Database, wanted dml.ID) (string, error) {
+	again := func(ctx context.Context, all *installation.Connections, _ database.Database, wanted dml.ID) (string,
+		error,
+	) {
 		count, err := retry(ctx, all, wanted)
 		switch {
 		case err != nil:

@@ -78,7 +78,8 @@ func read(ctx context.Context, at Source, databases []database.Database) ([]Back
 	return found, nil
 }
 
-// Gauges are the metrics that a component has of its backlog, beside those of every deletion table.
+// Gauges are the metrics that a component has of its backlog, beside those of every
+// deletion table.
 func Gauges(b Backlog) []metrics.Sample {
 	for _, one := range all {
 		if one.Units[b.Table] != "" && one.Gauges != nil {
@@ -128,8 +129,8 @@ const (
 	restoresRows = "SELECT, INSERT"
 )
 
-// Grants are the application's tables of one database that the worker works on, as the configuration has them: whether
-// they are there, only the database knows.
+// Grants are the application's tables of one database that the worker works on, as the
+// configuration has them: whether they are there, only the database knows.
 func Grants(g Granting) (list []migrate.TableGrant) {
 	for _, one := range all {
 		if !one.In(g.Config, g.Database.Name) || one.Grants == nil {
@@ -190,7 +191,9 @@ func PlanSites(all *installation.Connections, parents map[string][]*loosefk.Pare
 }
 
 // MissingIndexes are the indexes that clean-ups in one database lack.
-func MissingIndexes(ctx context.Context, all *installation.Connections, db database.Database, parents map[string][]*loosefk.Parent) (problem.List, error) {
+func MissingIndexes(ctx context.Context, all *installation.Connections, db database.Database,
+	parents map[string][]*loosefk.Parent,
+) (problem.List, error) {
 	sites := PlanSites(all, parents)
 	for _, site := range sites {
 		if site.Name == db.Name {
@@ -200,10 +203,12 @@ func MissingIndexes(ctx context.Context, all *installation.Connections, db datab
 	return nil, nil
 }
 
-// WithoutIndexes leaves out what MissingIndexes says, knowing partitions and what is below a child.
+// WithoutIndexes leaves out what MissingIndexes says, knowing partitions and what is
+// below a child.
 func WithoutIndexes(problems problem.List) (others problem.List) {
 	for _, p := range problems {
-		if !strings.HasPrefix(p.Fix, "CREATE INDEX ") && !strings.HasPrefix(p.Fix, "REINDEX INDEX ") && !strings.HasPrefix(p.Fix, "index each partition") {
+		if !strings.HasPrefix(p.Fix, "CREATE INDEX ") && !strings.HasPrefix(p.Fix, "REINDEX INDEX ") &&
+			!strings.HasPrefix(p.Fix, "index each partition") {
 			others.Add(p)
 		}
 	}

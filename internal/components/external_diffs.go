@@ -42,19 +42,26 @@ func externalDiffs() *Component {
 	}
 }
 
-// readDiffs reads what is left to be moved, and to be removed, a bounded part of it. Nothing tells since when a diff waits.
+// readDiffs reads what is left to be moved, and to be removed, a bounded part of it.
+// Nothing tells since when a diff waits.
 func readDiffs(ctx context.Context, _ Source, db database.Database) ([]Backlog, error) {
 	backlog, err := extdiff.ReadBacklog(ctx, db.Pool, db.Names)
 	if err != nil {
 		return nil, err
 	}
-	diffs := Backlog{Table: extdiff.Table, Database: db.Name, Pending: backlog.Pending, Capped: backlog.Capped, Details: waitingDiffs{&backlog}}
+	diffs := Backlog{
+		Table: extdiff.Table, Database: db.Name, Pending: backlog.Pending, Capped: backlog.Capped,
+		Details: waitingDiffs{&backlog},
+	}
 	removals, err := ReadBacklog(ctx, db, extdiff.RemovalTable)
 	return []Backlog{diffs, removals}, err
 }
 
-// planDiffs counts diffs that a run that begins now would hand on, and objects that it would remove.
-func planDiffs(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Database) (planned Planned, err error) {
+// planDiffs counts diffs that a run that begins now would hand on, and objects that it
+// would remove.
+func planDiffs(ctx context.Context, on dbsqlc.DBTX, c *config.Config,
+	db database.Database,
+) (planned Planned, err error) {
 	planned.PerRun = c.ExternalDiffs.Limit
 	sql := extdiff.Rule(c.ExternalDiffs.When).CountDueSQL()
 	if err := on.QueryRow(ctx, db.Names.Render(sql)).Scan(&planned.Due, &planned.Capped); err != nil {
@@ -66,7 +73,8 @@ func planDiffs(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db databas
 	return planned, err
 }
 
-// diffFailures are diffs that are due and stay in the database: they cannot be moved, or moving them has failed.
+// diffFailures are diffs that are due and stay in the database: they cannot be moved, or
+// moving them has failed.
 func diffFailures() *Failures {
 	read := func(ctx context.Context, all *installation.Connections, limit int) ([]extdiff.Failure, error) {
 		return extdiff.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit)
@@ -117,8 +125,10 @@ func (d waitingDiffs) Print(w io.Writer) {
 	if b.BytesCapped {
 		more = ", in the first of them"
 	}
-	words.Table(w, "\nDIFFS IN THE DATABASE\tBYTES"+more+"\tOBJECTS TO BE REMOVED", []any{b}, func(any) []any { return []any{b.Pending, b.Bytes, b.Removals} })
-	words.Rows(w, slices.Sorted(maps.Keys(b.Skipped)), func(reason extdiff.Skip) []any { return []any{fmt.Sprintf("of these %s", reason), b.Skipped[reason]} })
+	words.Table(w, "\nDIFFS IN THE DATABASE\tBYTES"+more+"\tOBJECTS TO BE REMOVED", []any{b},
+		func(any) []any { return []any{b.Pending, b.Bytes, b.Removals} })
+	words.Rows(w, slices.Sorted(maps.Keys(b.Skipped)),
+		func(reason extdiff.Skip) []any { return []any{fmt.Sprintf("of these %s", reason), b.Skipped[reason]} })
 }
 
 // probeTimeout bounds doctor's look at the store.
@@ -134,10 +144,12 @@ func diffChecks() []Check {
 	}
 }
 
-// manySkipped is the number of diffs from which their failures to move likely have one cause.
+// manySkipped is the number of diffs from which their failures to move likely have one
+// cause.
 const manySkipped = 100
 
-// skippedDiffs reports diffs that stay in the database although they are due. They are left alone until they change.
+// skippedDiffs reports diffs that stay in the database although they are due. They are
+// left alone until they change.
 func skippedDiffs(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	skipped, err := extdiff.ReadSkipped(ctx, x.DB.Pool, x.DB.Names)
 	if err != nil {
@@ -157,11 +169,13 @@ func skippedDiffs(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 		severity = problem.Warning
 	}
 	return doctor.One(severity, extdiff.Table,
-		fmt.Sprintf("%s cannot be moved and stay in the database: %s", words.Counted(total, "diff"), strings.Join(reasons, ", ")),
+		fmt.Sprintf("%s cannot be moved and stay in the database: %s", words.Counted(total, "diff"),
+			strings.Join(reasons, ", ")),
 		x.DB.Names.Render(`look at SELECT diff_id, skip_reason FROM "sexton".external_diffs WHERE skip_reason IS NOT NULL`)), nil
 }
 
-// diffsTexts refuses texts of another type than text: bytes have no encoding by which to tell what is base64.
+// diffsTexts refuses texts of another type than text: bytes have no encoding by which to
+// tell what is base64.
 func diffsTexts(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	var kind string
 	err := x.DB.Pool.QueryRow(ctx, x.DB.Names.Render(`
@@ -181,18 +195,21 @@ func diffsTexts(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 		x.DB.Names.Render(`ALTER TABLE "public".merge_request_diff_files ALTER diff TYPE text USING pg_catalog.convert_from(diff, 'UTF8')`)), nil
 }
 
-// diffsTrigger reports where deleted diffs leave their objects behind. An application that replaces its table, by a partitioned one,
-// say, or loads it from a dump, loses triggers without a word.
+// diffsTrigger reports where deleted diffs leave their objects behind. An application
+// that replaces its table, by a partitioned one, say, or loads it from a dump, loses
+// triggers without a word.
 func diffsTrigger(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	state, fix, err := extdiff.LostTrigger(ctx, x.DB.Pool, x.DB.Names)
 	if err != nil || state == "" {
 		return nil, err
 	}
 	return doctor.One(problem.Warning, extdiff.Table,
-		fmt.Sprintf("the trigger %s is %s: the objects of deleted diffs are not removed", extdiff.TriggerName, state), x.DB.Names.Render(fix)), nil
+		fmt.Sprintf("the trigger %s is %s: the objects of deleted diffs are not removed", extdiff.TriggerName, state),
+		x.DB.Names.Render(fix)), nil
 }
 
-// probeDiffStore writes an object to the store, reads it back and deletes it. Then it checks the owner of the store's objects.
+// probeDiffStore writes an object to the store, reads it back and deletes it. Then it
+// checks the owner of the store's objects.
 func probeDiffStore(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -206,7 +223,8 @@ func probeDiffStore(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	if err == nil {
 		return nil, nil
 	}
-	found := x.Config.Problem("external_diffs.bucket", err.Error(), "check that the store is running and that this machine can reach it")
+	found := x.Config.Problem("external_diffs.bucket", err.Error(),
+		"check that the store is running and that this machine can reach it")
 	if refused, ok := errors.AsType[*blobstore.AccessError](err); ok {
 		found = x.Config.Problem(refused.Key, refused.Store+": "+refused.Reason, refused.Fix)
 	}

@@ -90,7 +90,8 @@ func (d waitingUsers) Print(w io.Writer) {
 		if u.Remaining != nil {
 			remaining = fmt.Sprint(*u.Remaining)
 		}
-		if at := u.ConsumeAfter; at.InfinityModifier == pgtype.Infinity || at.InfinityModifier == pgtype.Finite && at.Time.After(time.Now()) {
+		if at := u.ConsumeAfter; at.InfinityModifier == pgtype.Infinity || at.InfinityModifier == pgtype.Finite &&
+			at.Time.After(time.Now()) {
 			after = words.Instant(at)
 		}
 		return []any{u.UserID, u.Moved, u.Deleted, u.Nullified, remaining, u.Attempts, after, &u.LastError}
@@ -108,13 +109,15 @@ func retryUsers(ctx context.Context, all *installation.Connections, id dml.ID) (
 const (
 	// failingAfter is how many attempts tell a reason that stays from one that passes.
 	failingAfter = 3
-	// failingRead and failingShown are how many users are looked at, and how many are findings of their own.
+	// failingRead and failingShown are how many users are looked at, and how many are
+	// findings of their own.
 	failingRead  = 1000
 	failingShown = 10
 )
 
-// failingUsers reports users whose deletion fails again and again, as with a constraint that the ghost user does not meet:
-// only the application's people can say what is wrong with their rows.
+// failingUsers reports users whose deletion fails again and again, as with a constraint
+// that the ghost user does not meet: only the application's people can say what is wrong
+// with their rows.
 func failingUsers(ctx context.Context, x *Exam) (found []doctor.Finding, _ error) {
 	failed, err := ghostuser.ReadFailed(ctx, x.DB.Pool, x.DB.Names, failingRead)
 	if err != nil {
@@ -124,7 +127,8 @@ func failingUsers(ctx context.Context, x *Exam) (found []doctor.Finding, _ error
 	for i, user := range failed {
 		if i == failingShown {
 			return append(found, doctor.One(problem.Warning, "table "+ghostuser.QueueTable,
-				fmt.Sprintf("it is the same with %s more", words.Counted(int64(len(failed)-i), "user")), "see the failures on the web page")...), nil
+				fmt.Sprintf("it is the same with %s more", words.Counted(int64(len(failed)-i), "user")),
+				"see the failures on the web page")...), nil
 		}
 		found = append(found, doctor.One(problem.Warning, fmt.Sprintf("user %s", user.UserID),
 			fmt.Sprintf("its deletion has failed %d times, and holds up no other: %s", user.Attempts, user.LastError),

@@ -23,7 +23,8 @@ type Component struct {
 	Key string
 	// Enabled reports whether the configuration enables it; nil: its key says so.
 	Enabled func(*config.Config) bool
-	// Everywhere reports that it works in every database, and not in the jobs database alone.
+	// Everywhere reports that it works in every database, and not in the jobs database
+	// alone.
 	Everywhere bool
 	// Units name one row of each of its deletion tables.
 	Units map[string]string
@@ -33,7 +34,8 @@ type Component struct {
 	Gauges func(Backlog) []metrics.Sample
 	// Failures are the rows that failed.
 	Failures *Failures
-	// Plan counts what a pass of one of its kinds would do now, for kinds with a schedule. It only reads.
+	// Plan counts what a pass of one of its kinds would do now, for kinds with a
+	// schedule. It only reads.
 	Plan map[string]Planner
 	// Checks are doctor's.
 	Checks []Check
@@ -49,11 +51,13 @@ type Component struct {
 type Source struct {
 	*installation.Connections
 
-	// Defined returns the parents that definitions name in a database; nil where that cannot be told.
+	// Defined returns the parents that definitions name in a database; nil where that
+	// cannot be told.
 	Defined func(context.Context, database.Database) ([]string, error)
 }
 
-// Granting is the database that rights are granted in, with what the configuration says of it.
+// Granting is the database that rights are granted in, with what the configuration says
+// of it.
 type Granting struct {
 	Config      *config.Config
 	Database    config.Database
@@ -76,8 +80,9 @@ func (c *Component) In(settings *config.Config, database string) bool {
 // Phase is when doctor makes a check.
 type Phase int
 
-// The phases. Binding comes first, in the jobs database or, for a component that works everywhere, once for all. Schema comes when it is
-// known whether the database's schema fits, Work after all that concerns the server, both only where the component works.
+// The phases. Binding comes first, in the jobs database or, for a component that works
+// everywhere, once for all. Schema comes when it is known whether the database's schema
+// fits, Work after all that concerns the server, both only where the component works.
 const (
 	Binding Phase = iota
 	Schema
@@ -88,7 +93,8 @@ const (
 type Check struct {
 	Name string
 	When Phase
-	// Needs reports whether the check can be made; nil stands for always in the phases Binding and Schema, and for an installed schema in Work.
+	// Needs reports whether the check can be made; nil stands for always in the phases
+	// Binding and Schema, and for an installed schema in Work.
 	Needs func(*Exam) bool
 	Look  func(context.Context, *Exam) ([]doctor.Finding, error)
 }
@@ -97,14 +103,15 @@ type Check struct {
 type Exam struct {
 	*installation.Connections
 
-	// DB is the database that is looked at. It has no pool while a component that works everywhere binds, nor where the jobs database cannot
-	// be reached.
+	// DB is the database that is looked at. It has no pool while a component that works
+	// everywhere binds, nor where the jobs database cannot be reached.
 	DB database.Database
 	// Roles are the ones whose rights are checked, by database.
 	Roles map[string]doctor.Role
 	// Installed reports that the schema of DB fits this program.
 	Installed bool
-	// Definitions are those of the loose foreign keys; Whole reports that all could be read.
+	// Definitions are those of the loose foreign keys; Whole reports that all could be
+	// read.
 	Definitions []definitions.Definition
 	Whole       bool
 	// Parents are by the name of their database; complete only where Bound reports so.
@@ -119,15 +126,17 @@ func (x *Exam) As() pgcatalog.As {
 
 // Planned foresees the work of a kind. Counts stop at PendingCap.
 type Planned struct {
-	// Due counts the rows that a pass may take now, by the predicate that wakes it; for kinds whose jobs another one inserts, the
-	// jobs whose time has come. Capped reports that there are more, or may be.
+	// Due counts the rows that a pass may take now, by the predicate that wakes it; for
+	// kinds whose jobs another one inserts, the jobs whose time has come. Capped reports
+	// that there are more, or may be.
 	Due    int64 `json:"due"`
 	Capped bool  `json:"due_capped"`
 	// PerRun is how many of them one pass takes at most; 0 where only its time bounds it.
 	PerRun int `json:"per_run,omitempty"`
 	// RemovalsDue counts objects that the pass would remove from the store.
 	RemovalsDue int64 `json:"removals_due,omitempty"`
-	// NextDueAt is the time when the next one falls due that is not yet; nil where none does.
+	// NextDueAt is the time when the next one falls due that is not yet; nil where none
+	// does.
 	NextDueAt *time.Time `json:"next_due_at"`
 	// Details are of this component alone.
 	Details Details `json:"details,omitempty"`
@@ -136,8 +145,9 @@ type Planned struct {
 // Planner counts what a pass of one kind would do now.
 type Planner func(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Database) (Planned, error)
 
-// Counting reads two expressions into Due and NextDueAt: how many are due, and in how many seconds the next falls due, 0 where none does.
-// settings, if there are any, are PerRun and the arguments of the expressions.
+// Counting reads two expressions into Due and NextDueAt: how many are due, and in how
+// many seconds the next falls due, 0 where none does. settings, if there are any, are
+// PerRun and the arguments of the expressions.
 func Counting(expressions string, settings func(*config.Config) (perRun int, args []any)) Planner {
 	return func(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Database) (p Planned, err error) {
 		var args []any
@@ -156,7 +166,9 @@ func (p *Planned) CountRemovals(ctx context.Context, on dbsqlc.DBTX, db database
 	return err
 }
 
-func (p *Planned) next(ctx context.Context, on dbsqlc.DBTX, db database.Database, expressions string, args ...any) (due int64, err error) {
+func (p *Planned) next(ctx context.Context, on dbsqlc.DBTX, db database.Database, expressions string,
+	args ...any,
+) (due int64, err error) {
 	var seconds float64
 	if err := on.QueryRow(ctx, db.Names.Render("SELECT "+expressions), args...).Scan(&due, &seconds); err != nil {
 		return 0, fmt.Errorf("count what is due: %w", err)
@@ -168,7 +180,8 @@ func (p *Planned) next(ctx context.Context, on dbsqlc.DBTX, db database.Database
 	return min(due, PendingCap), nil
 }
 
-// waitingJobs are expressions of the jobs of the kind $1: how many wait, and in how many seconds the next one's time comes.
+// waitingJobs are expressions of the jobs of the kind $1: how many wait, and in how many
+// seconds the next one's time comes.
 const waitingJobs = `
     (SELECT pg_catalog.count(*) FROM (
         SELECT FROM "sexton".river_job AS job

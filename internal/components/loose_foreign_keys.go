@@ -33,25 +33,38 @@ func looseForeignKeys() *Component {
 		Failures: &Failures{Name: "tombstones", Everywhere: true, List: listTombstones, Retry: retryTombstones},
 		Grants:   grantDefinitions,
 		Checks: []Check{
-			{Name: "tables", When: Binding, Needs: func(x *Exam) bool { return len(x.Databases) > 0 }, Look: bindDefinitions},
-			{Name: "child_privileges", When: Schema, Look: judged(func(ctx context.Context, x *Exam) (problem.List, error) {
+			{
+				Name: "tables", When: Binding, Needs: func(x *Exam) bool { return len(x.Databases) > 0 },
+				Look: bindDefinitions,
+			},
+			{Name: "child_privileges", When: Schema, Look: judged(func(ctx context.Context, x *Exam) (problem.List,
+				error,
+			) {
 				return installation.ChildPrivileges(ctx, x.As(), x.DB.Name, x.Parents)
 			})},
-			{Name: "parent_privileges", When: Schema, Look: judged(func(ctx context.Context, x *Exam) (problem.List, error) {
+			{Name: "parent_privileges", When: Schema, Look: judged(func(ctx context.Context, x *Exam) (problem.List,
+				error,
+			) {
 				return loosefk.UnreadableParents(ctx, x.As(), x.Parents[x.DB.Name])
 			})},
 			{Name: "indexes", When: Schema, Look: judged(func(ctx context.Context, x *Exam) (problem.List, error) {
 				return MissingIndexes(ctx, x.Connections, x.DB, x.Parents)
 			})},
-			// Against half of the definitions, the triggers of the others would seem to be surplus.
-			{Name: "triggers", When: Schema, Needs: func(x *Exam) bool { return x.Installed && x.Bound }, Look: examineTriggers},
+			// Against half of the definitions, the triggers of the others would seem to
+			// be surplus.
+			{
+				Name: "triggers", When: Schema, Needs: func(x *Exam) bool { return x.Installed && x.Bound },
+				Look: examineTriggers,
+			},
 			{Name: "failed_tombstones", When: Work, Look: failedTombstones},
 		},
 	}
 }
 
 // judged makes a check of a search for problems.
-func judged(look func(context.Context, *Exam) (problem.List, error)) func(context.Context, *Exam) ([]doctor.Finding, error) {
+func judged(look func(context.Context, *Exam) (problem.List,
+	error),
+) func(context.Context, *Exam) ([]doctor.Finding, error) {
 	return func(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 		found, err := look(ctx, x)
 		return doctor.Findings(found), err
@@ -59,12 +72,14 @@ func judged(look func(context.Context, *Exam) (problem.List, error)) func(contex
 }
 
 const (
-	// shownParents bounds what is counted by parent table, parentCap the count of each: every scrape of the metrics counts anew.
+	// shownParents bounds what is counted by parent table, parentCap the count of each:
+	// every scrape of the metrics counts anew.
 	shownParents = 100
 	parentCap    = 1000
 )
 
-// readTombstones reads the backlog of the loose foreign keys in one database, a bounded part of it.
+// readTombstones reads the backlog of the loose foreign keys in one database, a bounded
+// part of it.
 func readTombstones(ctx context.Context, at Source, db database.Database) ([]Backlog, error) {
 	backlog, err := ReadBacklog(ctx, db, migrate.LooseForeignKeys)
 	if err != nil {
@@ -92,7 +107,8 @@ func readTombstones(ctx context.Context, at Source, db database.Database) ([]Bac
 		return nil, err
 	}
 	if defined != nil {
-		backlog.Undefined = slices.DeleteFunc(slices.Clone(parents), func(name string) bool { return slices.Contains(defined, name) })
+		backlog.Undefined = slices.DeleteFunc(slices.Clone(parents),
+			func(name string) bool { return slices.Contains(defined, name) })
 	}
 	rows, err := db.Queries().TombstoneBacklogs(ctx, parents[:min(len(parents), shownParents)], parentCap+1)
 	if err != nil {
@@ -100,15 +116,21 @@ func readTombstones(ctx context.Context, at Source, db database.Database) ([]Bac
 	}
 	for _, row := range rows {
 		backlog.Parents = append(backlog.Parents, Parent{
-			Parent: row.Name, Pending: min(row.Pending, parentCap), Capped: row.Pending > parentCap, OldestAgeSeconds: row.OldestAgeSeconds,
+			Parent: row.Name, Pending: min(row.Pending, parentCap), Capped: row.Pending > parentCap,
+			OldestAgeSeconds: row.OldestAgeSeconds,
 		})
 	}
-	slices.SortStableFunc(backlog.Parents, func(a, b Parent) int { return cmp.Compare(b.OldestAgeSeconds, a.OldestAgeSeconds) })
+	slices.SortStableFunc(backlog.Parents, func(a, b Parent) int {
+		return cmp.Compare(b.OldestAgeSeconds,
+			a.OldestAgeSeconds)
+	})
 	return []Backlog{backlog}, nil
 }
 
 // listTombstones lists tombstones that failed.
-func listTombstones(ctx context.Context, all *installation.Connections, limit int) (failures []Failure, more bool, err error) {
+func listTombstones(ctx context.Context, all *installation.Connections,
+	limit int,
+) (failures []Failure, more bool, err error) {
 	for _, db := range all.Databases {
 		if all.Down[db.Name] != nil {
 			continue
@@ -140,7 +162,9 @@ func tombstoneFailure(database string, t loosefk.FailedTombstone) Failure {
 	return failure
 }
 
-func retryTombstones(ctx context.Context, all *installation.Connections, db database.Database, id dml.ID) (string, error) {
+func retryTombstones(ctx context.Context, all *installation.Connections, db database.Database,
+	id dml.ID,
+) (string, error) {
 	result, err := installation.TombstonesOf(all, db).Retry(ctx, id.Number())
 	switch {
 	case err != nil:
@@ -195,7 +219,8 @@ func examineTriggers(ctx context.Context, x *Exam) (found []doctor.Finding, err 
 	return found, err
 }
 
-// failedTombstones names failed tombstones, the first of them each, as a definition or a constraint may have to change.
+// failedTombstones names failed tombstones, the first of them each, as a definition or a
+// constraint may have to change.
 func failedTombstones(ctx context.Context, x *Exam) (found []doctor.Finding, _ error) {
 	list, err := installation.TombstonesOf(x.Connections, x.DB).Failed(ctx, failingShown, FailureWindow)
 	for _, t := range list.First {
@@ -204,7 +229,8 @@ func failedTombstones(ctx context.Context, x *Exam) (found []doctor.Finding, _ e
 			reason = *t.LastError
 		}
 		found = append(found, doctor.One(problem.Warning, fmt.Sprintf("%s, key %s", t.Table, t.Key),
-			fmt.Sprintf("the clean-up after this row has failed, %s so far: %s", words.Counted(t.Attempts, "attempt"), reason),
+			fmt.Sprintf("the clean-up after this row has failed, %s so far: %s", words.Counted(t.Attempts, "attempt"),
+				reason),
 			fmt.Sprintf("remove the reason; the next attempt is made by itself, or at once with `sexton failures retry tombstones %d --database %s`",
 				t.ID, x.DB.Name))...)
 	}
@@ -243,7 +269,8 @@ func grantDefinitions(g Granting) []migrate.TableGrant {
 	}
 	if settings.On() {
 		restores = ", INSERT" // An undo inserts rows.
-		for _, table := range append(slices.Clone(settings.ExcludeTables), settings.SparedUsers(), ghostuser.QueueTable) {
+		for _, table := range append(slices.Clone(settings.ExcludeTables), settings.SparedUsers(),
+			ghostuser.QueueTable) {
 			if name, err := definitions.ParseName(table); err == nil {
 				mark(name, migrate.Spared)
 			}

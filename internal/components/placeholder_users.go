@@ -21,7 +21,8 @@ func placeholderUsers() *Component {
 	return &Component{
 		Key: migrate.PlaceholderUsers, Units: map[string]string{placeholder.DetailsTable: "placeholder user"},
 		Backlog: readPlaceholders, Failures: placeholderFailures(), Start: installation.SaveRules,
-		Plan: map[string]Planner{riverjobs.PlaceholderCleanup: Counting(placeholder.CountDueSQL()+", "+placeholder.NextDueSQL(),
+		Plan: map[string]Planner{riverjobs.PlaceholderCleanup: Counting(placeholder.CountDueSQL()+", "+
+			placeholder.NextDueSQL(),
 			func(c *config.Config) (int, []any) {
 				rules := riverjobs.PlaceholderRules(c)
 				return 0, []any{rules.MaxAttempts, rules.RetryPeriod.Seconds()}
@@ -40,11 +41,13 @@ func placeholderUsers() *Component {
 	}
 }
 
-// placeholderFailures are placeholder users that something keeps, the given-up ones among them.
+// placeholderFailures are placeholder users that something keeps, the given-up ones among
+// them.
 func placeholderFailures() *Failures {
 	failures := Rows("placeholders", "placeholder user", "to be tried now", "does not wait any more",
 		func(ctx context.Context, all *installation.Connections, limit int) ([]placeholder.Placeholder, error) {
-			return placeholder.ReadKept(ctx, all.Jobs().Pool, all.Jobs().Names, riverjobs.PlaceholderRules(all.Config), limit)
+			return placeholder.ReadKept(ctx, all.Jobs().Pool, all.Jobs().Names, riverjobs.PlaceholderRules(all.Config),
+				limit)
 		},
 		func(p placeholder.Placeholder) int64 { return p.UserID },
 		func(_ *installation.Connections, p placeholder.Placeholder) Failure {
@@ -64,7 +67,9 @@ func placeholderFailures() *Failures {
 		})
 	every := failures.Retry
 	// Of one it depends what it becomes.
-	failures.Retry = func(ctx context.Context, all *installation.Connections, db database.Database, id dml.ID) (string, error) {
+	failures.Retry = func(ctx context.Context, all *installation.Connections, db database.Database, id dml.ID) (string,
+		error,
+	) {
 		if id.Text == "" {
 			return every(ctx, all, db, id)
 		}
@@ -77,7 +82,8 @@ func placeholderFailures() *Failures {
 	return failures
 }
 
-// readPlaceholders reads the backlog of placeholder users, by the rules of this configuration.
+// readPlaceholders reads the backlog of placeholder users, by the rules of this
+// configuration.
 func readPlaceholders(ctx context.Context, at Source, db database.Database) ([]Backlog, error) {
 	rules := riverjobs.PlaceholderRules(at.Config)
 	backlog, err := placeholder.ReadBacklog(ctx, db.Pool, db.Names, rules)
@@ -110,16 +116,17 @@ func (d keptPlaceholders) Print(w io.Writer) {
 }
 
 func printPlaceholders(w io.Writer, placeholders []placeholder.Placeholder) {
-	words.List(w, "", "PLACEHOLDER\tSTATE\tATTEMPTS\tLAST ATTEMPT\tNEXT ATTEMPT\tREASON", placeholders, func(p placeholder.Placeholder) []any {
-		last, next := words.Age(p.LastAttemptAt), words.Moment(p.NextAttemptAt)
-		if p.LastAttemptAt == nil && p.Attempts > 0 {
-			last = "unknown" // The row says infinity.
-		}
-		if p.State == placeholder.PutOff && p.NextAttemptAt == nil {
-			next = "never"
-		}
-		return []any{p.UserID, p.State, p.Attempts, last, next, &p.LastError}
-	})
+	words.List(w, "", "PLACEHOLDER\tSTATE\tATTEMPTS\tLAST ATTEMPT\tNEXT ATTEMPT\tREASON", placeholders,
+		func(p placeholder.Placeholder) []any {
+			last, next := words.Age(p.LastAttemptAt), words.Moment(p.NextAttemptAt)
+			if p.LastAttemptAt == nil && p.Attempts > 0 {
+				last = "unknown" // The row says infinity.
+			}
+			if p.State == placeholder.PutOff && p.NextAttemptAt == nil {
+				next = "never"
+			}
+			return []any{p.UserID, p.State, p.Attempts, last, next, &p.LastError}
+		})
 }
 
 // bindPlaceholders holds the columns that keep placeholders against the jobs database.
@@ -146,6 +153,7 @@ func givenUpPlaceholders(ctx context.Context, x *Exam) ([]doctor.Finding, error)
 		return nil, err
 	}
 	return doctor.One(problem.Warning, "table "+placeholder.DetailsTable,
-		fmt.Sprintf("%s given up after %d attempts", words.Counted(backlog.GivenUp, "placeholder user"), x.Config.PlaceholderUsers.MaxAttempts),
+		fmt.Sprintf("%s given up after %d attempts", words.Counted(backlog.GivenUp, "placeholder user"),
+			x.Config.PlaceholderUsers.MaxAttempts),
 		"see `sexton failures list` for what refers to them, remove that, and run `sexton failures retry placeholders --all`"), nil
 }

@@ -65,23 +65,29 @@ func retentionRules() *Component {
 			}
 			return t.list
 		},
-		Checks: []Check{{Name: "retention", When: Binding, Look: func(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
-			plan, found, err := riverjobs.CheckRetention(ctx, x.Config, x.DB, x.DB.Pool)
-			if err != nil || plan == nil {
-				return doctor.Findings(found), err
-			}
-			missing, err := retention.MissingPrivileges(ctx, x.As(), plan)
-			if err != nil {
-				return nil, err
-			}
-			seen, err := plan.Foresee(ctx, x.DB.Pool, PlanLimits().StatementTimeout)
-			return doctor.Findings(append(found, riverjobs.Placed(x.Config, append(missing, retention.Findings(seen)...))...)), err
-		}}},
+		Checks: []Check{{
+			Name: "retention", When: Binding,
+			Look: func(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
+				plan, found, err := riverjobs.CheckRetention(ctx, x.Config, x.DB, x.DB.Pool)
+				if err != nil || plan == nil {
+					return doctor.Findings(found), err
+				}
+				missing, err := retention.MissingPrivileges(ctx, x.As(), plan)
+				if err != nil {
+					return nil, err
+				}
+				seen, err := plan.Foresee(ctx, x.DB.Pool, PlanLimits().StatementTimeout)
+				return doctor.Findings(append(found, riverjobs.Placed(x.Config,
+					append(missing, retention.Findings(seen)...))...)), err
+			},
+		}},
 	}
 }
 
 // planRetention counts the due rows of all rules.
-func planRetention(ctx context.Context, _ dbsqlc.DBTX, c *config.Config, db database.Database) (planned Planned, err error) {
+func planRetention(ctx context.Context, _ dbsqlc.DBTX, c *config.Config,
+	db database.Database,
+) (planned Planned, err error) {
 	plan, problems, err := riverjobs.CheckRetention(ctx, c, db, db.Pool)
 	if err == nil {
 		err = problems.Err()

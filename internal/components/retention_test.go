@@ -24,14 +24,16 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// An operator sees rules in plan, doctor, status and among the failures, and the kind's reports.
+// An operator sees rules in plan, doctor, status and among the failures, and the kind's
+// reports.
 func TestRetentionIsShown(t *testing.T) {
 	t.Parallel()
 	d := pgtest.FromTemplate(t, "retention in components", func(ctx context.Context, url string) error {
 		conn, err := pgx.ParseConfig(url)
 		if err == nil {
 			_, err = migrate.Up(ctx, slog.New(slog.DiscardHandler), migrate.Database{
-				Name: "main", Conn: conn, TrackedSchema: "public", Jobs: true, Components: []string{migrate.LooseForeignKeys, "retention"},
+				Name: "main", Conn: conn, TrackedSchema: "public", Jobs: true,
+				Components: []string{migrate.LooseForeignKeys, "retention"},
 			})
 		}
 		return err
@@ -63,12 +65,17 @@ retention:
 	plans[0].Jobs[0].Details.Print(&text)
 	require.Regexp(t, `sessions.expires_at\W+3\W+\S+Z\W+sessions_expires_at_idx\W+-\n`, text.String())
 	require.Regexp(t, `visits.at\W+1 \(dry run\)\W+2019-01-01T00:00:00Z\W+-\n`, text.String())
-	require.Contains(t, text.String(), "pages.session_id refers to sessions, and foreign key pages_session_id_fkey has no action for it")
-	require.Contains(t, string(pgtest.Must(json.Marshal(plans[0].Jobs[0]))(t)), `"details":{"rules":[{"rule":"sessions.expires_at","due":3,`)
+	require.Contains(t, text.String(),
+		"pages.session_id refers to sessions, and foreign key pages_session_id_fkey has no action for it")
+	require.Contains(t, string(pgtest.Must(json.Marshal(plans[0].Jobs[0]))(t)),
+		`"details":{"rules":[{"rule":"sessions.expires_at","due":3,`)
 
 	job := riverjobs.Jobs(c)[0]
 	runner := &jobrun.Runner{Leases: bound.Leases("test"), Logger: slog.New(slog.DiscardHandler)}
-	deps := riverjobs.Deps{Config: c, Databases: all.Databases, Bindings: &riverjobs.Bindings{}, Logger: slog.New(slog.DiscardHandler), Runner: runner}
+	deps := riverjobs.Deps{
+		Config: c, Databases: all.Databases, Bindings: &riverjobs.Bindings{},
+		Logger: slog.New(slog.DiscardHandler), Runner: runner,
+	}
 	report := pgtest.Must(job.Run(t.Context(), deps, riverjobs.Pass{Database: "main"}))(t)
 	require.Equal(t, jobrun.Done, report.Outcome)
 	require.Contains(t, string(report.Stats), `"deleted":{"sessions":2}`)
@@ -86,9 +93,11 @@ retention:
 	require.Len(t, failed.Failures, 1)
 	require.Equal(t, "rule sessions.expires_at", failed.Failures[0].What)
 	d.Exec("DELETE FROM pages")
-	said := pgtest.Must(operator.RetryFailures(t.Context(), all, components.Retry{Source: "retention", ID: "sessions.expires_at"}, database.Change{Actor: "ann"}))(t)
+	said := pgtest.Must(operator.RetryFailures(t.Context(), all,
+		components.Retry{Source: "retention", ID: "sessions.expires_at"}, database.Change{Actor: "ann"}))(t)
 	require.Equal(t, "1 rule due now", said)
-	require.Equal(t, [][]string{{"t"}}, d.Rows("SELECT due FROM sexton.retention_rules WHERE rule = 'sessions.expires_at'"))
+	require.Equal(t, [][]string{{"t"}},
+		d.Rows("SELECT due FROM sexton.retention_rules WHERE rule = 'sessions.expires_at'"))
 
 	examined := operator.Examine(t.Context(), c, "")
 	defer examined.Close()
@@ -100,5 +109,6 @@ retention:
 		}
 	}
 	require.Contains(t, findings, "5:7: sessions.expires_at: every row of the table is due")
-	require.Contains(t, findings, "6:7: visits.at: no index returns due rows in order, so each query reads the whole table")
+	require.Contains(t, findings,
+		"6:7: visits.at: no index returns due rows in order, so each query reads the whole table")
 }

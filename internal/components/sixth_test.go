@@ -33,15 +33,19 @@ const sixthTable = "shredder"
 // sixth is a family of jobs that shreds documents.
 func sixth() *components.Component {
 	return &components.Component{
-		Key: "documents", Enabled: func(*config.Config) bool { return true }, Units: map[string]string{sixthTable: "document"},
+		Key: "documents", Enabled: func(*config.Config) bool { return true },
+		Units: map[string]string{sixthTable: "document"},
 		Backlog: func(ctx context.Context, _ components.Source, db database.Database) ([]components.Backlog, error) {
 			b := components.Backlog{Table: sixthTable, Database: db.Name, Details: sixthDetails{Shredders: 2}}
-			err := db.Pool.QueryRow(ctx, "SELECT count(*), count(*) FILTER (WHERE error <> '') FROM public.shredder").Scan(&b.Pending, &b.Deferred)
+			err := db.Pool.QueryRow(ctx,
+				"SELECT count(*), count(*) FILTER (WHERE error <> '') FROM public.shredder").Scan(&b.Pending,
+				&b.Deferred)
 			return []components.Backlog{b}, err
 		},
 		Failures: components.Rows("documents", "document", "to be tried now", "has not failed",
 			func(ctx context.Context, all *installation.Connections, limit int) ([]sixthRow, error) {
-				rows, err := all.Jobs().Pool.Query(ctx, "SELECT id, error FROM public.shredder WHERE error <> '' ORDER BY id LIMIT $1", limit)
+				rows, err := all.Jobs().Pool.Query(ctx,
+					"SELECT id, error FROM public.shredder WHERE error <> '' ORDER BY id LIMIT $1", limit)
 				if err != nil {
 					return nil, err
 				}
@@ -52,11 +56,15 @@ func sixth() *components.Component {
 				return components.Failure{Error: row.Error}
 			},
 			func(ctx context.Context, all *installation.Connections, id int64) (int64, error) {
-				tag, err := all.Jobs().Pool.Exec(ctx, "UPDATE public.shredder SET error = '' WHERE error <> '' AND ($1 OR id = $2)", id == 0, id)
+				tag, err := all.Jobs().Pool.Exec(ctx,
+					"UPDATE public.shredder SET error = '' WHERE error <> '' AND ($1 OR id = $2)", id == 0, id)
 				return tag.RowsAffected(), err
 			}),
 		Gauges: func(b components.Backlog) []metrics.Sample {
-			return []metrics.Sample{{Metric: "sexton_shredders", Value: float64(b.Details.(sixthDetails).Shredders), Labels: []string{b.Database}}}
+			return []metrics.Sample{{
+				Metric: "sexton_shredders", Value: float64(b.Details.(sixthDetails).Shredders),
+				Labels: []string{b.Database},
+			}}
 		},
 		Grants: func(components.Granting) []migrate.TableGrant {
 			return []migrate.TableGrant{{Table: "public.documents", Privileges: "SELECT"}}
@@ -87,7 +95,8 @@ func sixthFinding(message string) func(context.Context, *components.Exam) ([]doc
 	}
 }
 
-// A component that is in the list shows wherever an operator looks, without any other edit. It runs alone: it changes the list.
+// A component that is in the list shows wherever an operator looks, without any other
+// edit. It runs alone: it changes the list.
 //
 //nolint:paralleltest // see above
 func TestASixthFamilyShowsEverywhere(t *testing.T) {
@@ -106,9 +115,11 @@ func TestASixthFamilyShowsEverywhere(t *testing.T) {
 
 	failed, err := operator.ReadFailures(t.Context(), all, 10)
 	require.NoError(t, err, "failures")
-	require.Equal(t, []components.Failure{{Source: "documents", ID: "3", What: "document 3", Error: "paper jam"}}, failed.Failures)
+	require.Equal(t, []components.Failure{{Source: "documents", ID: "3", What: "document 3", Error: "paper jam"}},
+		failed.Failures)
 
-	page, err := operator.NewPageSource(&installation.Bound{Connections: all}, &riverjobs.Bindings{}, slog.New(slog.DiscardHandler)).Overview(t.Context())
+	page, err := operator.NewPageSource(&installation.Bound{Connections: all}, &riverjobs.Bindings{},
+		slog.New(slog.DiscardHandler)).Overview(t.Context())
 	require.NoError(t, err, "page")
 	require.Equal(t, "document", page.DeletionTables[0].Unit)
 	require.Equal(t, failed, page.Failures)
@@ -130,11 +141,13 @@ func TestASixthFamilyShowsEverywhere(t *testing.T) {
 			messages = append(messages, finding.Check+" "+finding.Object+" "+finding.Message)
 		}
 	}
-	require.Equal(t, []string{"shredder_there main bound", "shredder_fits main fits", "shredder_full main full"}, messages, "doctor")
+	require.Equal(t, []string{"shredder_there main bound", "shredder_fits main fits", "shredder_full main full"},
+		messages, "doctor")
 	require.Contains(t, components.Grants(components.Granting{Config: c, Database: c.Databases[0]}),
 		migrate.TableGrant{Table: "public.documents", Privileges: "SELECT"}, "grants")
 
-	said := pgtest.Must(operator.RetryFailures(t.Context(), all, components.Retry{Source: "documents", ID: "3"}, database.Change{Actor: "ann"}))(t)
+	said := pgtest.Must(operator.RetryFailures(t.Context(), all, components.Retry{Source: "documents", ID: "3"},
+		database.Change{Actor: "ann"}))(t)
 	require.Equal(t, "1 document to be tried now", said)
 	require.Equal(t, [][]string{{"documents 3"}}, db.Rows("SELECT target FROM sexton.audit"))
 }

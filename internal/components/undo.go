@@ -29,7 +29,8 @@ type keptRows struct {
 }
 
 func (k keptRows) Print(w io.Writer) {
-	_, _ = fmt.Fprintf(w, "\n%s; see sexton undo list\n", undo.Sized(k.Undo.Bytes, time.Duration(k.Undo.OldestAgeSeconds*float64(time.Second))))
+	_, _ = fmt.Fprintf(w, "\n%s; see sexton undo list\n",
+		undo.Sized(k.Undo.Bytes, time.Duration(k.Undo.OldestAgeSeconds*float64(time.Second))))
 }
 
 func readKept(ctx context.Context, db database.Database, settings config.Undo) (Details, error) {
@@ -50,13 +51,18 @@ func keptGauges(b Backlog) []metrics.Sample {
 		{Metric: metrics.UndoAge, Value: kept.Undo.OldestAgeSeconds, Labels: []string{b.Database}},
 	}
 	if kept.most > 0 {
-		samples = append(samples, metrics.Sample{Metric: metrics.UndoLimit, Value: float64(kept.most), Labels: []string{b.Database}})
+		samples = append(samples, metrics.Sample{
+			Metric: metrics.UndoLimit, Value: float64(kept.most),
+			Labels: []string{b.Database},
+		})
 	}
 	return samples
 }
 
 // Personal names the columns that are kept and whose names look personal.
-func Personal(ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg triggers.Config, tracked []triggers.Parent) (found []doctor.Finding, _ error) {
+func Personal(ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg triggers.Config,
+	tracked []triggers.Parent,
+) (found []doctor.Finding, _ error) {
 	if !settings.On() {
 		return nil, nil
 	}
@@ -81,16 +87,20 @@ func Personal(ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg tri
 	personal, err := undo.Personal(ctx, conn, cfg.TrackedSchema, tables, settings.ExcludeColumns)
 	for _, one := range personal {
 		found = append(found, doctor.One(problem.Info, "table "+one.Table,
-			fmt.Sprintf("columns that look personal are kept for %s after a deletion: %s", settings.Keep, words.Listed(one.Columns)),
+			fmt.Sprintf("columns that look personal are kept for %s after a deletion: %s", settings.Keep,
+				words.Listed(one.Columns)),
 			"add to loose_foreign_keys.undo: exclude_columns: ["+strings.Join(one.Names, ", ")+"]")...)
 	}
 	return found, err
 }
 
-// Uncovered names what `sexton undo` does not bring back: what native keys take along or change with rows that are kept, rows of tables with rules or with
-// tables that inherit from them, excluded columns, tables that are larger than all that may be kept, and what the role, "" for the connected one, may not do.
+// Uncovered names what `sexton undo` does not bring back: what native keys take along or
+// change with rows that are kept, rows of tables with rules or with tables that inherit
+// from them, excluded columns, tables that are larger than all that may be kept, and what
+// the role, "" for the connected one, may not do.
 func Uncovered(
-	ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg triggers.Config, tracked []triggers.Parent, role string,
+	ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg triggers.Config, tracked []triggers.Parent,
+	role string,
 ) (found []doctor.Finding, _ error) {
 	if !settings.On() {
 		return nil, nil
@@ -128,7 +138,8 @@ func Uncovered(
 	for _, one := range lacking {
 		if len(one.Rules) > 0 {
 			found = append(found, doctor.One(problem.Warning, "table "+one.Table,
-				"sexton undo does not bring back its rows: with the rules "+words.Listed(one.Rules)+" they cannot be kept",
+				"sexton undo does not bring back its rows: with the rules "+words.Listed(one.Rules)+
+					" they cannot be kept",
 				"write triggers instead of the rules where such rows are to come back")...)
 		}
 		if len(one.Heirs) > 0 {
@@ -138,12 +149,14 @@ func Uncovered(
 		}
 		if len(one.Excluded) > 0 {
 			found = append(found, doctor.One(problem.Info, "table "+one.Table,
-				"rows come back with the default of "+words.Listed(one.Excluded)+", which loose_foreign_keys.undo.exclude_columns names", "")...)
+				"rows come back with the default of "+words.Listed(one.Excluded)+
+					", which loose_foreign_keys.undo.exclude_columns names", "")...)
 		}
 		if one.TooLarge > 0 {
 			found = append(found, doctor.One(problem.Info, "table "+one.Table,
 				fmt.Sprintf("its %.1f MB do not fit into loose_foreign_keys.undo.max_size, %.1f MB: "+
-					"a deletion of most rows is kept in part, or waits (when_full)", float64(one.TooLarge)/1e6, float64(settings.MaxSize)/1e6),
+					"a deletion of most rows is kept in part, or waits (when_full)", float64(one.TooLarge)/1e6,
+					float64(settings.MaxSize)/1e6),
 				"raise loose_foreign_keys.undo.max_size where such deletions are to come back")...)
 		}
 	}
@@ -151,7 +164,8 @@ func Uncovered(
 		return nil, err
 	}
 	for i, table := range tables {
-		restored, privileges = append(restored, pgx.Identifier{schemas[i], table}.Sanitize()), append(privileges, "INSERT")
+		restored, privileges = append(restored, pgx.Identifier{schemas[i], table}.Sanitize()),
+			append(privileges, "INSERT")
 	}
 	rights, err := undo.LacksRights(ctx, conn, restored, privileges, role)
 	for _, one := range rights {
@@ -164,7 +178,8 @@ func Uncovered(
 	may, grant, err := undo.MaySilence(ctx, conn, role)
 	if err == nil && !may {
 		found = append(found, doctor.One(problem.Info, "loose_foreign_keys.undo",
-			"the role may not silence triggers: sexton undo fires those of the application, and --dry-run is refused", grant)...)
+			"the role may not silence triggers: sexton undo fires those of the application, and --dry-run is refused",
+			grant)...)
 	}
 	return found, err
 }

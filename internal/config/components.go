@@ -17,7 +17,8 @@ import (
 	"sexton/internal/yamlfile"
 )
 
-// Components are the keys of the enabled components, in the order of Config: the parts of it that have a switch.
+// Components are the keys of the enabled components, in the order of Config: the parts of
+// it that have a switch.
 func (c *Config) Components() []string {
 	var keys []string
 	all := reflect.ValueOf(c).Elem()
@@ -35,7 +36,8 @@ func (c *Config) Components() []string {
 	return keys
 }
 
-// ComponentsIn are the keys of the enabled components that work in a database: outside the jobs database, only loose foreign keys and what they keep.
+// ComponentsIn are the keys of the enabled components that work in a database: outside
+// the jobs database, only loose foreign keys and what they keep.
 func (c *Config) ComponentsIn(database string) []string {
 	keys := c.Components()
 	if database != c.Jobs.Database {
@@ -60,7 +62,8 @@ func Schema() yamlfile.Schema {
 // Has reports whether a component is enabled.
 func (c *Config) Has(component string) bool { return slices.Contains(c.Components(), component) }
 
-// TableKey names a table of the database's own schema and the column that other tables refer to.
+// TableKey names a table of the database's own schema and the column that other tables
+// refer to.
 type TableKey struct {
 	// Table is the table, in the database's own schema.
 	Table string `yaml:"table"`
@@ -70,8 +73,8 @@ type TableKey struct {
 
 // OnRequest is what queueing a user changes.
 type OnRequest struct {
-	// Set are columns of the user and the values set when the user is queued. A cancellation restores the
-	// former values.
+	// Set are columns of the user and the values set when the user is queued. A
+	// cancellation restores the former values.
 	Set map[string]yamlfile.Literal `yaml:"set"`
 }
 
@@ -81,12 +84,14 @@ type TableColumns struct {
 	Columns []string `yaml:"columns,required"`
 }
 
-// DeleteColumns names columns of one table that refer to a user, with whom its rows are deleted.
+// DeleteColumns names columns of one table that refer to a user, with whom its rows are
+// deleted.
 type DeleteColumns struct {
 	Table   string   `yaml:"table,required"`
 	Columns []string `yaml:"columns,required"`
-	// Event writes an event with the keys of the rows of each batch: true for the keys alone, or a list of further columns of
-	// the rows. CleanerClass is GitLab's name for event: true.
+	// Event writes an event with the keys of the rows of each batch: true for the keys
+	// alone, or a list of further columns of the rows. CleanerClass is GitLab's name for
+	// event: true.
 	Event        yamlfile.Columns `yaml:"event"`
 	CleanerClass string           `yaml:"cleaner_class"`
 }
@@ -100,7 +105,8 @@ type MoveColumns struct {
 	Columns []string `yaml:"columns,required"`
 	// Always moves the rows on a hard delete as well.
 	Always bool `yaml:"always"`
-	// Conditions, all of which must hold, say which rows are moved; the others are treated as on a hard delete.
+	// Conditions, all of which must hold, say which rows are moved; the others are
+	// treated as on a hard delete.
 	Conditions []definitions.Condition `yaml:"conditions"`
 }
 
@@ -129,18 +135,21 @@ type GhostUsers struct {
 	Batches    Batches       `yaml:"batches"`
 	// Target is how long a statement should take; 0s uses the fixed sizes of batches.
 	Target time.Duration `check:"0s, or 1ms..1s" default:"20ms" yaml:"target"`
-	// Duty is the share of its time, in percent, that a run works; auto follows the load of the server.
+	// Duty is the share of its time, in percent, that a run works; auto follows the load
+	// of the server.
 	Duty Duty `default:"auto" yaml:"duty"`
-	// Connections is how many users are deleted in parallel while the server is otherwise idle.
+	// Connections is how many users are deleted in parallel while the server is otherwise
+	// idle.
 	Connections int `check:"1..32" default:"2" yaml:"connections"`
-	// Users is the table of users. Without it, the table users has GitLab's columns and rules; with it, nothing but the key is required, and lists
-	// that are left out are empty.
+	// Users is the table of users. Without it, the table users has GitLab's columns and
+	// rules; with it, nothing but the key is required, and lists that are left out are
+	// empty.
 	Users TableKey `yaml:"users"`
-	// Ghost is the key of the row that moved rows are given to; needs users. GitLab's is found by its user
-	// type, or created.
+	// Ghost is the key of the row that moved rows are given to; needs users. GitLab's is
+	// found by its user type, or created.
 	Ghost yamlfile.Literal `yaml:"ghost"`
-	// MayDelete is an SQL function (key, initiator) that returns NULL, or why a user must not be deleted;
-	// needs users.
+	// MayDelete is an SQL function (key, initiator) that returns NULL, or why a user must
+	// not be deleted; needs users.
 	MayDelete string `yaml:"may_delete"`
 	// OnRequest is what sexton.delete_user changes; needs users.
 	OnRequest OnRequest `yaml:"on_request"`
@@ -155,7 +164,8 @@ type GhostUsers struct {
 // UsersTable is the table of users, in the database's own schema.
 func (g GhostUsers) UsersTable() string { return cmp.Or(g.Users.Table, "users") }
 
-// PlaceholderUsers configures the removal of placeholder users that an import left behind.
+// PlaceholderUsers configures the removal of placeholder users that an import left
+// behind.
 type PlaceholderUsers struct {
 	// Enabled enables both jobs; needs ghost_users.enabled.
 	Enabled bool `yaml:"enabled"`
@@ -181,7 +191,8 @@ type Groups struct {
 	Parent string `yaml:"parent"`
 	// MarkedOn is a column of type date. A date requests the group's deletion.
 	MarkedOn string `yaml:"marked_on"`
-	// MarkedBy is the column with the key of the user who requested it; empty: not recorded.
+	// MarkedBy is the column with the key of the user who requested it; empty: not
+	// recorded.
 	MarkedBy string `yaml:"marked_by"`
 }
 
@@ -215,28 +226,31 @@ type AdjournedGroups struct {
 	Schedule Schedule `default:"0 2 * * *" yaml:"schedule"`
 	// BatchSize is how many groups are looked up at a time.
 	BatchSize int `check:"positive" default:"100" yaml:"batch_size"`
-	// Spacing is the time between the starts of two destructions: 20s makes 4,320 a day. 0s: as workers
-	// are free.
+	// Spacing is the time between the starts of two destructions: 20s makes 4,320 a day.
+	// 0s: as workers are free.
 	Spacing time.Duration `check:"not negative" default:"20s" yaml:"spacing"`
 	// Target is how long a statement should take.
 	Target time.Duration `check:"1ms..1s" default:"20ms" yaml:"target"`
-	// Duty is the share of its time, in percent, that a run works; auto follows the load of the server.
+	// Duty is the share of its time, in percent, that a run works; auto follows the load
+	// of the server.
 	Duty Duty `default:"auto" yaml:"duty"`
-	// Connections is how many projects of a group are deleted in parallel while the server is otherwise
-	// idle.
+	// Connections is how many projects of a group are deleted in parallel while the
+	// server is otherwise idle.
 	Connections int `check:"1..32" default:"2" yaml:"connections"`
-	// Groups is the table of groups. Without it, the table groups has GitLab's columns and rules, and tables around it.
+	// Groups is the table of groups. Without it, the table groups has GitLab's columns
+	// and rules, and tables around it.
 	Groups Groups `yaml:"groups"`
-	// Period is the time between mark and deletion, such as 30d; needs groups. GitLab's is in
-	// application_settings.
+	// Period is the time between mark and deletion, such as 30d; needs groups. GitLab's
+	// is in application_settings.
 	Period Days `yaml:"period"`
-	// PeriodColumn is an integer column of the group with its own number of days, NULL for Period; needs
-	// groups.
+	// PeriodColumn is an integer column of the group with its own number of days, NULL
+	// for Period; needs groups.
 	PeriodColumn string `yaml:"period_column"`
-	// Rename are columns that get a suffix with the mark, so that their values become free; needs groups.
+	// Rename are columns that get a suffix with the mark, so that their values become
+	// free; needs groups.
 	Rename []string `yaml:"rename"`
-	// MayRemove is an SQL function (key, user) that returns NULL, or why the user must not remove the
-	// group; needs groups.
+	// MayRemove is an SQL function (key, user) that returns NULL, or why the user must
+	// not remove the group; needs groups.
 	MayRemove string `yaml:"may_remove"`
 }
 
@@ -246,12 +260,13 @@ type ExternalDiffs struct {
 	Enabled bool `yaml:"enabled"`
 	// Schedule is when the job looks for work, in UTC; commits wake it as well.
 	Schedule Schedule `default:"15 * * * *" yaml:"schedule"`
-	// When is which diffs move: all, or outdated ones: all versions but the latest, and diffs merged or
-	// closed for more than 7 days.
+	// When is which diffs move: all, or outdated ones: all versions but the latest, and
+	// diffs merged or closed for more than 7 days.
 	When DiffRule `default:"always" yaml:"when"`
 	// Limit is for how many diffs one pass inserts jobs; the next tick continues.
 	Limit int `check:"positive" default:"1000" yaml:"limit"`
-	// MaxWorkers is how many diffs one process moves in parallel, at most three larger than 128 KiB.
+	// MaxWorkers is how many diffs one process moves in parallel, at most three larger
+	// than 128 KiB.
 	MaxWorkers int `check:"1..64" default:"8" yaml:"max_workers"`
 	// Bucket is the store, an s3:// or file:// URL.
 	Bucket URL `default:"file:///var/lib/sexton/diffs" yaml:"bucket"`
@@ -271,7 +286,8 @@ type Retention struct {
 	Schedule Schedule `default:"*/10 * * * *" yaml:"schedule"`
 	// Target is how long a statement should take.
 	Target time.Duration `check:"1ms..1s" default:"20ms" yaml:"target"`
-	// Duty is the share of its time, in percent, that a pass works; auto follows the load of the server.
+	// Duty is the share of its time, in percent, that a pass works; auto follows the load
+	// of the server.
 	Duty Duty `default:"auto" yaml:"duty"`
 	// Rules are the tables with rows to delete, in the jobs database.
 	Rules []RetentionRule `yaml:"rules"`
@@ -280,15 +296,18 @@ type Retention struct {
 // RetentionRule says how long rows of a table are kept.
 type RetentionRule struct {
 	Table string `yaml:"table,required"`
-	// Column is of type timestamptz, timestamp (UTC), date, integer or bigint. Rows with NULL are kept.
+	// Column is of type timestamptz, timestamp (UTC), date, integer or bigint. Rows with
+	// NULL are kept.
 	Column string `yaml:"column,required"`
 	// Keep is how long a row is kept after the time in the column, such as 90d or 12h.
 	Keep Age `yaml:"keep,required"`
 	// Unit is s or ms if the column is an integer: the time since 1970.
 	Unit EpochUnit `yaml:"unit"`
-	// Conditions, all of which must hold, say which rows are deleted; the others are kept.
+	// Conditions, all of which must hold, say which rows are deleted; the others are
+	// kept.
 	Conditions []definitions.Condition `yaml:"conditions"`
-	// Event writes an event with the keys of the rows of each batch: true for the keys alone, or a list of further columns of the rows.
+	// Event writes an event with the keys of the rows of each batch: true for the keys
+	// alone, or a list of further columns of the rows.
 	Event yamlfile.Columns `yaml:"event"`
 	// DryRun counts the due rows and deletes none.
 	DryRun bool `yaml:"dry_run"`
@@ -339,12 +358,12 @@ func (u *EpochUnit) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Schedule is a cron expression with five fields (minute, hour, day of month, month, day of week), or one
-// of @hourly, @daily, @every 90s and the like.
+// Schedule is a cron expression with five fields (minute, hour, day of month, month, day
+// of week), or one of @hourly, @daily, @every 90s and the like.
 type Schedule string
 
-// Parse returns the times of the schedule, or an error that says which part of it is wrong. A schedule that
-// never comes, such as 31 February, is an error.
+// Parse returns the times of the schedule, or an error that says which part of it is
+// wrong. A schedule that never comes, such as 31 February, is an error.
 func (s Schedule) Parse() (cron.Schedule, error) {
 	parsed, err := parseCron(string(s))
 	if err != nil {
@@ -357,7 +376,8 @@ func (s Schedule) Parse() (cron.Schedule, error) {
 	return parsed, nil
 }
 
-// parseCron guards the library, which slices a time zone up to the first space without looking for one.
+// parseCron guards the library, which slices a time zone up to the first space without
+// looking for one.
 func parseCron(text string) (cron.Schedule, error) {
 	if strings.Contains(text, "TZ=") && !strings.Contains(text, " ") {
 		return nil, errors.New("a time zone alone")
@@ -378,7 +398,8 @@ func explainCron(text string) error {
 		fields = fields[1:]
 	}
 	if len(fields) != 5 {
-		return fmt.Errorf("has %d fields; a cron expression has five: minute, hour, day of month, month, day of week", len(fields))
+		return fmt.Errorf("has %d fields; a cron expression has five: minute, hour, day of month, month, day of week",
+			len(fields))
 	}
 	for i, name := range []string{"minute", "hour", "day of month", "month", "day of week"} {
 		alone := []string{"*", "*", "*", "*", "*"}

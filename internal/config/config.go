@@ -12,7 +12,8 @@ import (
 	"sexton/internal/yamlfile"
 )
 
-// Config is the effective configuration. Load has checked it; nothing changes it afterwards.
+// Config is the effective configuration. Load has checked it; nothing changes it
+// afterwards.
 type Config struct {
 	// Databases are in the order of the file; there is at least one.
 	Databases        []Database       `yaml:"databases,keyed"`
@@ -33,21 +34,25 @@ type Config struct {
 
 // Database is one database whose rows Sexton deletes.
 type Database struct {
-	// Name appears in job arguments, lease keys and metrics: lower-case letters, digits and underscores.
+	// Name appears in job arguments, lease keys and metrics: lower-case letters, digits
+	// and underscores.
 	Name string `yaml:"-"`
-	// URL is the address, postgres://… or a libpq connection string. DATABASE_URL alone defines the
-	// database main.
+	// URL is the address, postgres://… or a libpq connection string. DATABASE_URL alone
+	// defines the database main.
 	URL URL `yaml:"url,required"`
-	// ListenURL is a direct connection for LISTEN if URL goes through a transaction pooler; default URL.
+	// ListenURL is a direct connection for LISTEN if URL goes through a transaction
+	// pooler; default URL.
 	ListenURL URL `yaml:"listen_url"`
 	// Schema is the schema of tables named without one.
 	Schema string `default:"public" yaml:"schema"`
-	// SearchPath is the path of the application's triggers in batches; auto is that of the role or the
-	// database.
+	// SearchPath is the path of the application's triggers in batches; auto is that of
+	// the role or the database.
 	SearchPath string `default:"auto" yaml:"search_path"`
-	// Tables are shell patterns of the tables in this database, if several have a table of that name.
+	// Tables are shell patterns of the tables in this database, if several have a table
+	// of that name.
 	Tables []string `yaml:"tables"`
-	// Pace is how much one run of the loose foreign keys may do: adaptive has no limit of rows.
+	// Pace is how much one run of the loose foreign keys may do: adaptive has no limit of
+	// rows.
 	Pace Pace `default:"adaptive" yaml:"pace"`
 	// Limits override the pace's own.
 	Limits Limits `yaml:"limits"`
@@ -64,12 +69,14 @@ func (d Database) TriggerPath() string {
 	return d.SearchPath
 }
 
-// Limits bound one run of the loose foreign keys clean-up. In a Database zero means the pace's own.
+// Limits bound one run of the loose foreign keys clean-up. In a Database zero means the
+// pace's own.
 type Limits struct {
-	// Deletes is how many rows one run deletes at most; 0: 100,000 (normal), 200,000 (turbo), no limit
-	// (adaptive).
+	// Deletes is how many rows one run deletes at most; 0: 100,000 (normal), 200,000
+	// (turbo), no limit (adaptive).
 	Deletes int `check:"not negative; 0 is the pace's own" yaml:"deletes"`
-	// Updates is the same for updates; 0: 50,000 (normal), 150,000 (turbo), no limit (adaptive).
+	// Updates is the same for updates; 0: 50,000 (normal), 150,000 (turbo), no limit
+	// (adaptive).
 	Updates int `check:"not negative; 0 is the pace's own" yaml:"updates"`
 	// Runtime is the time limit of a run; default 30s, turbo 45s.
 	Runtime time.Duration `check:"1s..50s" yaml:"runtime"`
@@ -82,7 +89,8 @@ type Pace string
 const (
 	Normal Pace = "normal"
 	Turbo  Pace = "turbo"
-	// Adaptive has no limit of rows: it steers its statements to a time, and leaves others their share.
+	// Adaptive has no limit of rows: it steers its statements to a time, and leaves
+	// others their share.
 	Adaptive Pace = "adaptive"
 )
 
@@ -105,23 +113,25 @@ func (p Pace) Limits() Limits {
 type Jobs struct {
 	// Database is the database with jobs, leases and history; default the first one.
 	Database string `yaml:"database"`
-	// Owner is the role that owns Sexton's objects; not a superuser, because functions run with its
-	// rights.
+	// Owner is the role that owns Sexton's objects; not a superuser, because functions
+	// run with its rights.
 	Owner string `default:"sexton_owner" yaml:"owner"`
-	// MaxWorkers is how many jobs of one kind a process works in parallel, if the kind has no limit of its
-	// own.
+	// MaxWorkers is how many jobs of one kind a process works in parallel, if the kind
+	// has no limit of its own.
 	MaxWorkers int `check:"1..10000" default:"10" yaml:"max_workers"`
-	// Silence is after how long without heartbeat a worker counts as dead; the same for all workers.
+	// Silence is after how long without heartbeat a worker counts as dead; the same for
+	// all workers.
 	Silence time.Duration `check:"2s..10m" default:"15s" yaml:"silence"`
 	// Reindex is when River rebuilds the indexes of its tables: choose a quiet hour.
 	Reindex Schedule `default:"0 3 * * *" yaml:"reindex"`
-	// LockTimeout is how long a statement on the application's tables waits for one lock; capped at two
-	// thirds of StatementTimeout.
+	// LockTimeout is how long a statement on the application's tables waits for one lock;
+	// capped at two thirds of StatementTimeout.
 	LockTimeout time.Duration `check:"positive" default:"1s" yaml:"lock_timeout"`
-	// StatementTimeout is how long such a statement may take, at most 1m0s; leases last longer
-	// accordingly.
+	// StatementTimeout is how long such a statement may take, at most 1m0s; leases last
+	// longer accordingly.
 	StatementTimeout time.Duration `check:"positive" default:"5s" yaml:"statement_timeout"`
-	// ReplicaLag is how far a replica may be behind before passes with a target wait; 0s is no limit.
+	// ReplicaLag is how far a replica may be behind before passes with a target wait; 0s
+	// is no limit.
 	ReplicaLag time.Duration `check:"not negative; 0s is no limit" default:"10s" yaml:"replica_lag"`
 	// ReplicaLagBytes is the same in bytes of write-ahead log; 0 is no limit.
 	ReplicaLagBytes int `check:"not negative; 0 is no limit" default:"268435456" yaml:"replica_lag_bytes"`
@@ -133,15 +143,16 @@ type LooseForeignKeys struct {
 	Enabled bool `default:"true" yaml:"enabled"`
 	// Schedule is when the job looks for work, in UTC; commits wake it as well.
 	Schedule Schedule `default:"* * * * *" yaml:"schedule"`
-	// Definitions are the files with the definitions, relative to the file that names them; default
-	// loose_foreign_keys.yml.
+	// Definitions are the files with the definitions, relative to the file that names
+	// them; default loose_foreign_keys.yml.
 	Definitions []string `yaml:"definitions"`
-	// Truncate is what TRUNCATE of a tracked table does: it fails with a hint, or it runs and is not
-	// recorded.
+	// Truncate is what TRUNCATE of a tracked table does: it fails with a hint, or it runs
+	// and is not recorded.
 	Truncate TruncatePolicy `default:"reject" yaml:"truncate"`
 	// Target is how long a statement should take.
 	Target time.Duration `check:"1ms..1s" default:"20ms" yaml:"target"`
-	// Duty is the share of its time, in percent, that a run works; auto follows the load of the server.
+	// Duty is the share of its time, in percent, that a run works; auto follows the load
+	// of the server.
 	Duty Duty `default:"auto" yaml:"duty"`
 	// Connections is how many connections a pass uses while the server is otherwise idle.
 	Connections int `check:"1..32" default:"2" yaml:"connections"`
@@ -154,8 +165,8 @@ type LooseForeignKeys struct {
 type Undo struct {
 	// Keep is how long the rows of a deletion are kept, in whole days; 0s keeps none.
 	Keep time.Duration `check:"not negative" default:"0s" yaml:"keep"`
-	// Tables are the parents whose deletions can be undone, named as in definitions; default all but the
-	// users.
+	// Tables are the parents whose deletions can be undone, named as in definitions;
+	// default all but the users.
 	Tables []string `yaml:"tables"`
 	// Users keeps rows of users and what is deleted with them.
 	Users bool `yaml:"users"`
@@ -165,8 +176,8 @@ type Undo struct {
 	ExcludeColumns []string `yaml:"exclude_columns"`
 	// MaxRow is the size in bytes, uncompressed, above which a row is not kept.
 	MaxRow int `check:"positive" default:"16777216" yaml:"max_row"`
-	// LargeRows is what happens to it: it is left_out and the deletion is incomplete, or its clean-up
-	// waits.
+	// LargeRows is what happens to it: it is left_out and the deletion is incomplete, or
+	// its clean-up waits.
 	LargeRows Overflow `default:"left_out" yaml:"large_rows"`
 	// MaxSize is how many bytes may be kept in each database; 0 is no limit.
 	MaxSize int `check:"not negative" default:"0" yaml:"max_size"`
@@ -182,16 +193,19 @@ type Undo struct {
 // On reports whether rows are kept.
 func (u Undo) On() bool { return u.Keep > 0 }
 
-// Covers reports whether rows of a parent are kept. Names without a schema belong to tracked.
+// Covers reports whether rows of a parent are kept. Names without a schema belong to
+// tracked.
 func (u Undo) Covers(tracked, schema, table string) bool {
-	return u.On() && (len(u.Tables) == 0 || names(u.Tables, tracked, schema, table)) && !u.Spares(tracked, schema, table)
+	return u.On() && (len(u.Tables) == 0 || names(u.Tables, tracked, schema, table)) &&
+		!u.Spares(tracked, schema, table)
 }
 
 func names(tables []string, tracked, schema, table string) bool {
 	return slices.Contains(tables, schema+"."+table) || schema == tracked && slices.Contains(tables, table)
 }
 
-// Spares reports whether nothing is kept of the rows of a table: it is excluded, or it has users.
+// Spares reports whether nothing is kept of the rows of a table: it is excluded, or it
+// has users.
 func (u Undo) Spares(tracked, schema, table string) bool {
 	return names(u.ExcludeTables, tracked, schema, table) || u.SparedUsers() == table && schema == tracked
 }
@@ -219,7 +233,8 @@ func (Overflow) Choices() []string { return []string{string(LeftOut), string(Wai
 // Duty is the share of its time that a run works, in percent.
 type Duty int
 
-// Auto is all of the time while the server is otherwise idle, and about half of it beside others.
+// Auto is all of the time while the server is otherwise idle, and about half of it beside
+// others.
 const Auto Duty = 0
 
 // Fixed is the share that does not depend on others, 0 where it does.
@@ -262,8 +277,8 @@ func (TruncatePolicy) Choices() []string {
 
 // HTTP configures the web page, the metrics and the health checks.
 type HTTP struct {
-	// Listen is host:port of the server; empty disables it. Beyond loopback it needs User and Password, or
-	// Token.
+	// Listen is host:port of the server; empty disables it. Beyond loopback it needs User
+	// and Password, or Token.
 	Listen string `default:"127.0.0.1:8686" yaml:"listen"`
 	// User is the name for basic authentication, with Password.
 	User string `yaml:"user"`
@@ -275,8 +290,8 @@ type HTTP struct {
 	PasswordFile string `yaml:"password_file"`
 	// TokenFile is a file with Token in one line.
 	TokenFile string `yaml:"token_file"`
-	// ReadOnly refuses every request that could change something. Default true without credentials, false
-	// with them.
+	// ReadOnly refuses every request that could change something. Default true without
+	// credentials, false with them.
 	ReadOnly bool `yaml:"read_only"`
 	// ShowArgs lets River UI show the arguments of jobs, which may hold personal data.
 	ShowArgs bool `yaml:"show_args"`
@@ -329,14 +344,18 @@ func (c *Config) Database(name string) (Database, bool) {
 	return Database{}, false
 }
 
-// Problem words a finding about a key, such as "databases.main.url", naming the place where its value was
-// written: file, line and column, or the variable or flag.
+// Problem words a finding about a key, such as "databases.main.url", naming the place
+// where its value was written: file, line and column, or the variable or flag.
 func (c *Config) Problem(key, message, fix string) problem.Problem {
 	return c.positions.Of(key).Problem(key, message, fix)
 }
 
-// EffectiveLimits returns the pace's limits with the database's own in their stead where it has any.
+// EffectiveLimits returns the pace's limits with the database's own in their stead where
+// it has any.
 func (d Database) EffectiveLimits() Limits {
 	own, pace := d.Limits, d.Pace.Limits()
-	return Limits{cmp.Or(own.Deletes, pace.Deletes), cmp.Or(own.Updates, pace.Updates), cmp.Or(own.Runtime, pace.Runtime)}
+	return Limits{
+		cmp.Or(own.Deletes, pace.Deletes), cmp.Or(own.Updates, pace.Updates),
+		cmp.Or(own.Runtime, pace.Runtime),
+	}
 }

@@ -44,10 +44,12 @@ func TestConfigurationIsDocumented(t *testing.T) {
 		require.NoError(t, os.WriteFile(reference, []byte(want), 0o600))
 		return
 	}
-	require.Equal(t, want, page, "docs/configuration.md differs from the structs: go test ./internal/config -run TestConfigurationIsDocumented -update")
+	require.Equal(t, want, page,
+		"docs/configuration.md differs from the structs: go test ./internal/config -run TestConfigurationIsDocumented -update")
 }
 
-// keyBlocks has one block of YAML for each part of the configuration, with each key, its default and its comment.
+// keyBlocks has one block of YAML for each part of the configuration, with each key, its
+// default and its comment.
 func keyBlocks(t *testing.T) string {
 	d := documenter{test: t, comments: yamlfile.Comments(sources(t)), written: map[string]bool{}}
 	c := pgtest.Must(config.Load(config.Options{DatabaseURL: "postgres://localhost/app"}))(t)
@@ -99,7 +101,8 @@ func (d *documenter) rows(of reflect.Type, indent string, values any) {
 			continue
 		}
 		comment := d.comments[of.Name()+"."+field.Name]
-		require.NotEmpty(d.test, comment, "%s.%s needs a comment, which docs/configuration.md shows", of.Name(), field.Name)
+		require.NotEmpty(d.test, comment, "%s.%s needs a comment, which docs/configuration.md shows", of.Name(),
+			field.Name)
 		for other := range of.Fields() {
 			name, _, _ := strings.Cut(other.Tag.Get("yaml"), ",")
 			comment = regexp.MustCompile(`\b`+other.Name+`\b`).ReplaceAllString(comment, name)
@@ -130,7 +133,8 @@ func (d *documenter) comment(indent, text string) {
 	d.out.WriteString(line + "\n")
 }
 
-// shown is the line of a key with its default. Defaults that depend on the application are left out.
+// shown is the line of a key with its default. Defaults that depend on the application
+// are left out.
 func shown(key, option string, value any) string {
 	switch list, isList := value.([]any); {
 	case option == "required":
@@ -169,12 +173,14 @@ func allowed(field reflect.StructField) string {
 	return ""
 }
 
-// What editors say about the examples is what the program says. The defaults, of which every key is shown, fit as well.
+// What editors say about the examples is what the program says. The defaults, of which
+// every key is shown, fit as well.
 func TestExamplesFitTheSchema(t *testing.T) {
 	t.Parallel()
 	written := pgtest.Must(json.Marshal(config.Schema()))(t)
 	compiler := jsonschema.NewCompiler()
-	require.NoError(t, compiler.AddResource("sexton.yaml", pgtest.Must(jsonschema.UnmarshalJSON(bytes.NewReader(written)))(t)))
+	require.NoError(t, compiler.AddResource("sexton.yaml",
+		pgtest.Must(jsonschema.UnmarshalJSON(bytes.NewReader(written)))(t)))
 	schema := pgtest.Must(compiler.Compile("sexton.yaml"))(t)
 	fits := func(text string) error {
 		var document any
@@ -198,7 +204,10 @@ func TestExamplesFitTheSchema(t *testing.T) {
 	}
 	c := pgtest.Must(config.Load(config.Options{DatabaseURL: "postgres://localhost/app"}))(t)
 	require.NoError(t, fits(string(c.Show().YAML())))
-	for _, wrong := range []string{"databses: {}", "jobs: {max_workers: 0}", "jobs: {max_workers: many}", "databases: {main: {pace: fast}}", "ghost_users: {move: [{columns: [a]}]}"} {
+	for _, wrong := range []string{
+		"databses: {}", "jobs: {max_workers: 0}", "jobs: {max_workers: many}",
+		"databases: {main: {pace: fast}}", "ghost_users: {move: [{columns: [a]}]}",
+	} {
 		require.Error(t, fits(wrong), wrong)
 	}
 	require.Contains(t, string(written), `"default":10,"description":"max_workers is how many jobs of one kind`)
@@ -327,10 +336,14 @@ func TestSecretsAreHiddenEverywhere(t *testing.T) {
 		require.NotContains(t, logged.String(), "geh", text)
 	}
 	require.Equal(t, "{      false false}", fmt.Sprint(config.HTTP{}))
-	require.Equal(t, "{ u *** ***   false false}", fmt.Sprint(config.HTTP{User: "u", Password: "geheim", Token: "geheim"}))
+	require.Equal(t, "{ u *** ***   false false}", fmt.Sprint(config.HTTP{
+		User: "u", Password: "geheim",
+		Token: "geheim",
+	}))
 }
 
-// TestErrorsNeverRepeatValues puts a password where every value stands, by file, by ${VARIABLE} and by override.
+// TestErrorsNeverRepeatValues puts a password where every value stands, by file, by
+// ${VARIABLE} and by override.
 func TestErrorsNeverRepeatValues(t *testing.T) {
 	t.Parallel()
 
@@ -359,7 +372,8 @@ func TestErrorsNeverRepeatValues(t *testing.T) {
 func TestAbsoluteBucket(t *testing.T) {
 	t.Parallel()
 	for bucket, want := range map[config.URL]config.URL{
-		"file://diffs": "file:///srv/diffs", "file:///diffs": "file:///diffs", "file://": "file://", "s3://diffs": "s3://diffs", "": "",
+		"file://diffs": "file:///srv/diffs", "file:///diffs": "file:///diffs", "file://": "file://",
+		"s3://diffs": "s3://diffs", "": "",
 	} {
 		require.Equal(t, want, config.AbsoluteBucket(bucket, "/srv"))
 	}

@@ -39,7 +39,8 @@ func (l *loader) override(doc *yamlfile.Document) {
 	}
 }
 
-// addDatabases puts the databases of the environment and the flag where the file lists none.
+// addDatabases puts the databases of the environment and the flag where the file lists
+// none.
 func (l *loader) addDatabases(doc *yamlfile.Document) []string {
 	names := l.ownDatabases()
 	for _, name := range names {
@@ -99,8 +100,8 @@ func (l *loader) ownDatabases() []string {
 	return names
 }
 
-// URLVariable returns the environment variable from which the URL of a database was read, or
-// from which a configuration without a file would read it.
+// URLVariable returns the environment variable from which the URL of a database was read,
+// or from which a configuration without a file would read it.
 func (c *Config) URLVariable(name string) string {
 	path := []string{"databases", name, "url"}
 	variable := variableName(path)
@@ -141,7 +142,8 @@ func variableName(path []string) string {
 	return prefix + strings.ToUpper(strings.Join(path, "__"))
 }
 
-// concerned tells the variables that mean a key from SEXTON_CONFIG, SEXTON_PG_BIN and what others may set.
+// concerned tells the variables that mean a key from SEXTON_CONFIG, SEXTON_PG_BIN and
+// what others may set.
 func (r resolver) concerned(variable string) bool {
 	name := strings.ToUpper(strings.TrimPrefix(variable, prefix))
 	if strings.Contains(name, "__") {

@@ -28,7 +28,8 @@ func TestEnvironmentMakesDatabases(t *testing.T) {
 	t.Parallel()
 
 	c := pgtest.Must(config.Load(config.Options{Dir: t.TempDir(), Environ: []string{
-		"SEXTON_DATABASES__CI__URL=" + url, "SEXTON_DATABASES__CI__TABLES=ci_*,p_ci_*", "SEXTON_DATABASES__CI__LIMITS__RUNTIME=10s",
+		"SEXTON_DATABASES__CI__URL=" + url, "SEXTON_DATABASES__CI__TABLES=ci_*,p_ci_*",
+		"SEXTON_DATABASES__CI__LIMITS__RUNTIME=10s",
 		"SEXTON_DATABASES__A__B__URL=" + url, "SEXTON_DATABASES__MAIN__URL=" + url, "DATABASE_URL=unused",
 	}}))(t)
 	require.Equal(t, []string{"main", "a__b", "ci"}, names(c))
@@ -39,17 +40,22 @@ func TestEnvironmentMakesDatabases(t *testing.T) {
 	t.Run("but not without a url", func(t *testing.T) {
 		t.Parallel()
 		_, err := config.Load(config.Options{Dir: t.TempDir(), Environ: []string{"SEXTON_DATABASES__MAIN__PACE=turbo"}})
-		require.EqualError(t, err, "SEXTON_DATABASES__MAIN__PACE: the variable names a database that is not configured "+
-			"(set its URL as well, as in SEXTON_DATABASES__MAIN__URL)")
+		require.EqualError(t, err,
+			"SEXTON_DATABASES__MAIN__PACE: the variable names a database that is not configured "+
+				"(set its URL as well, as in SEXTON_DATABASES__MAIN__URL)")
 	})
 	t.Run("and not beside those of a file", func(t *testing.T) {
 		t.Parallel()
 		_, err := load(t, "databases: {main: {url: \""+url+"\"}}\n", "SEXTON_DATABASES__MIAN__URL="+url)
-		require.EqualError(t, err, "SEXTON_DATABASES__MIAN__URL: the variable names a database that is not configured (the databases are main)")
+		require.EqualError(t, err,
+			"SEXTON_DATABASES__MIAN__URL: the variable names a database that is not configured (the databases are main)")
 	})
 	t.Run("the one of DATABASE_URL can be changed", func(t *testing.T) {
 		t.Parallel()
-		c := pgtest.Must(config.Load(config.Options{Dir: t.TempDir(), Environ: []string{"DATABASE_URL=" + url, "SEXTON_DATABASES__MAIN__PACE=turbo"}}))(t)
+		c := pgtest.Must(config.Load(config.Options{
+			Dir:     t.TempDir(),
+			Environ: []string{"DATABASE_URL=" + url, "SEXTON_DATABASES__MAIN__PACE=turbo"},
+		}))(t)
 		require.Equal(t, config.Turbo, c.Databases[0].Pace)
 	})
 }
@@ -57,16 +63,22 @@ func TestEnvironmentMakesDatabases(t *testing.T) {
 func TestFlagReplacesTheFirstDatabase(t *testing.T) {
 	t.Parallel()
 
-	dir := folder(t, "databases:\n  b: {url: \"${UNSET}\", listen_url: \"postgres://direct/b\", pace: turbo}\n  a: {url: \""+url+"\"}\n")
+	dir := folder(t,
+		"databases:\n  b: {url: \"${UNSET}\", listen_url: \"postgres://direct/b\", pace: turbo}\n  a: {url: \""+url+
+			"\"}\n")
 	c := pgtest.Must(config.Load(config.Options{Dir: dir, DatabaseURL: "postgres://flag/b", Environ: []string{
 		"DATABASE_URL=postgres://ignored/b", "SEXTON_DATABASES__B__URL=postgres://variable/b",
 	}}))(t)
 	require.Equal(t, []string{"b", "a"}, names(c))
-	require.Equal(t, config.Database{Name: "b", URL: "postgres://flag/b", Schema: "public", SearchPath: "auto", Pace: config.Turbo}, c.Databases[0])
+	require.Equal(t, config.Database{
+		Name: "b", URL: "postgres://flag/b", Schema: "public", SearchPath: "auto",
+		Pace: config.Turbo,
+	}, c.Databases[0])
 
 	_, err := config.Load(config.Options{Dir: dir, DatabaseURL: "postgres://u:geheim@h:port/b"})
-	require.EqualError(t, err, "--database-url: is not a Postgres connection string (write postgres://user:password@host:5432/database, "+
-		"with % codes for special characters in the password)")
+	require.EqualError(t, err,
+		"--database-url: is not a Postgres connection string (write postgres://user:password@host:5432/database, "+
+			"with % codes for special characters in the password)")
 }
 
 func TestUnknownVariables(t *testing.T) {
@@ -88,7 +100,8 @@ func TestUnknownVariables(t *testing.T) {
 		_, err := load(t, "databases: {main: {url: \""+url+"\"}}\n", variable+"=1")
 		require.EqualError(t, err, variable+": "+want)
 	}
-	_, err := load(t, "databases: {main: {url: \""+url+"\"}}\n", "SEXTON_CONFIG=", "SEXTON_PG_BIN=x", "SEXTON_FOO=x", "sexton_log=x", "broken")
+	_, err := load(t, "databases: {main: {url: \""+url+"\"}}\n", "SEXTON_CONFIG=", "SEXTON_PG_BIN=x", "SEXTON_FOO=x",
+		"sexton_log=x", "broken")
 	require.NoError(t, err, "variables that mean something else are left alone")
 }
 
@@ -96,17 +109,21 @@ func TestListsOfMappingsInVariables(t *testing.T) {
 	t.Parallel()
 
 	c := pgtest.Must(load(t, "databases: {main: {url: \""+url+"\"}}\n",
-		"SEXTON_GHOST_USERS__MOVE=[{table: notes, columns: [author_id], always: true}]", "SEXTON_GHOST_USERS__DELETE=[]"))(t)
-	require.Equal(t, []config.MoveColumns{{Table: "notes", Columns: []string{"author_id"}, Always: true}}, c.GhostUsers.Move)
+		"SEXTON_GHOST_USERS__MOVE=[{table: notes, columns: [author_id], always: true}]",
+		"SEXTON_GHOST_USERS__DELETE=[]"))(t)
+	require.Equal(t, []config.MoveColumns{{Table: "notes", Columns: []string{"author_id"}, Always: true}},
+		c.GhostUsers.Move)
 	require.Empty(t, c.GhostUsers.Delete)
 
-	_, err := load(t, "databases: {main: {url: \""+url+"\"}}\n", "SEXTON_GHOST_USERS__MOVE=[{tabel: notes, columns: []}]")
+	_, err := load(t, "databases: {main: {url: \""+url+"\"}}\n",
+		"SEXTON_GHOST_USERS__MOVE=[{tabel: notes, columns: []}]")
 	require.EqualError(t, err, "SEXTON_GHOST_USERS__MOVE[0].tabel: unknown key (did you mean table?)\n"+
 		"SEXTON_GHOST_USERS__MOVE[0].table: is missing\n"+
 		"SEXTON_GHOST_USERS__MOVE[0].columns: is empty")
 }
 
-// TestVariableEqualsFile sets random keys once in the file and once by variables and expects the same.
+// TestVariableEqualsFile sets random keys once in the file and once by variables and
+// expects the same.
 func TestVariableEqualsFile(t *testing.T) {
 	t.Parallel()
 
@@ -122,25 +139,33 @@ func TestVariableEqualsFile(t *testing.T) {
 		"databases.main.limits.deletes": number,
 		"databases.main.limits.runtime": duration,
 		"jobs.max_workers":              number,
-		"jobs.silence":                  rapid.Map(rapid.IntRange(2, 50), func(n int) string { return fmt.Sprintf("%ds", n) }),
-		"loose_foreign_keys.enabled":    boolean,
-		"loose_foreign_keys.schedule":   rapid.SampledFrom([]string{"* * * * *", "*/5 1 * * mon", "@hourly"}),
-		"loose_foreign_keys.truncate":   rapid.SampledFrom([]string{"reject", "ignore"}),
-		"ghost_users.retry_after":       duration,
-		"adjourned_groups.batch_size":   number,
-		"external_diffs.when":           rapid.SampledFrom([]string{"always", "outdated"}),
-		"http.token":                    rapid.StringMatching(`[ -#%-~]{1,12}`),
-		"log.level":                     rapid.SampledFrom([]string{"debug", "warn"}),
+		"jobs.silence": rapid.Map(rapid.IntRange(2, 50),
+			func(n int) string { return fmt.Sprintf("%ds", n) }),
+		"loose_foreign_keys.enabled":  boolean,
+		"loose_foreign_keys.schedule": rapid.SampledFrom([]string{"* * * * *", "*/5 1 * * mon", "@hourly"}),
+		"loose_foreign_keys.truncate": rapid.SampledFrom([]string{"reject", "ignore"}),
+		"ghost_users.retry_after":     duration,
+		"adjourned_groups.batch_size": number,
+		"external_diffs.when":         rapid.SampledFrom([]string{"always", "outdated"}),
+		"http.token":                  rapid.StringMatching(`[ -#%-~]{1,12}`),
+		"log.level":                   rapid.SampledFrom([]string{"debug", "warn"}),
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		file := map[string]string{}
 		var environ []string
-		for _, key := range rapid.SliceOfNDistinct(rapid.SampledFrom(sortedKeys(values)), 1, len(values), rapid.ID[string]).Draw(t, "keys") {
+		for _, key := range rapid.SliceOfNDistinct(rapid.SampledFrom(sortedKeys(values)), 1, len(values),
+			rapid.ID[string]).Draw(t, "keys") {
 			file[key] = values[key].Draw(t, key)
 			environ = append(environ, "SEXTON_"+strings.ToUpper(strings.ReplaceAll(key, ".", "__"))+"="+file[key])
 		}
-		fromFile := pgtest.Must(config.Load(config.Options{Dir: dir, Path: write(t, dir, "file.yaml", document(file))}))(t)
-		fromEnv := pgtest.Must(config.Load(config.Options{Dir: dir, Path: write(t, dir, "base.yaml", base), Environ: environ}))(t)
+		fromFile := pgtest.Must(config.Load(config.Options{
+			Dir:  dir,
+			Path: write(t, dir, "file.yaml", document(file)),
+		}))(t)
+		fromEnv := pgtest.Must(config.Load(config.Options{
+			Dir: dir, Path: write(t, dir, "base.yaml", base),
+			Environ: environ,
+		}))(t)
 		require.Equal(t, reveal(fromFile), reveal(fromEnv))
 	})
 }
@@ -183,7 +208,9 @@ func TestSchedule(t *testing.T) {
 
 func TestSecretsFromFiles(t *testing.T) {
 	t.Parallel()
-	dir := folder(t, "databases: {main: {url: \""+url+"\"}}\nhttp: {listen: \":1\", user: ann, password_file: word, token_file: \""+filepath.Join(t.TempDir(), "token")+"\"}\n")
+	dir := folder(t,
+		"databases: {main: {url: \""+url+"\"}}\nhttp: {listen: \":1\", user: ann, password_file: word, token_file: \""+
+			filepath.Join(t.TempDir(), "token")+"\"}\n")
 	load := func(environ ...string) (*config.Config, error) {
 		return config.Load(config.Options{Path: filepath.Join(dir, "sexton.yaml"), Environ: environ})
 	}
@@ -218,6 +245,7 @@ func TestSecretsFromFiles(t *testing.T) {
 		require.NotContains(t, err.Error(), "geheim")
 	}
 	require.NoError(t, os.Remove(filepath.Join(dir, "word")))
-	_, err = load("SEXTON_HTTP__TOKEN_FILE="+token, "SEXTON_HTTP__TOKEN=geheim", "SEXTON_HTTP__PASSWORD_FILE=", "SEXTON_HTTP__USER=")
+	_, err = load("SEXTON_HTTP__TOKEN_FILE="+token, "SEXTON_HTTP__TOKEN=geheim", "SEXTON_HTTP__PASSWORD_FILE=",
+		"SEXTON_HTTP__USER=")
 	require.ErrorContains(t, err, "SEXTON_HTTP__TOKEN_FILE: is set beside http.token (keep one of them)")
 }

@@ -20,7 +20,8 @@ const DefaultFile = "sexton.yaml"
 //go:embed defaults.yaml
 var defaultLists []byte
 
-// defaults are the lists of the configuration, from a file of the program; the tags of Config's fields have the rest.
+// defaults are the lists of the configuration, from a file of the program; the tags of
+// Config's fields have the rest.
 func defaults() (c Config) {
 	doc, _ := yamlfile.Parse("defaults.yaml", defaultLists)
 	_, _ = doc.Decode(doc.Root, "", &c)
@@ -29,23 +30,25 @@ func defaults() (c Config) {
 
 // Options are what the command line and the process give to the configuration.
 type Options struct {
-	// Path is --config; empty means SEXTON_CONFIG, then DefaultFile if it exists, then no file.
+	// Path is --config; empty means SEXTON_CONFIG, then DefaultFile if it exists, then no
+	// file.
 	Path string
 	// DatabaseURL is --database-url.
 	DatabaseURL string
 	// Environ is the environment in os.Environ's form.
 	Environ []string
-	// Dir is the folder that relative paths start from; empty means the working directory. Paths in the
-	// file start from the file's own folder.
+	// Dir is the folder that relative paths start from; empty means the working
+	// directory. Paths in the file start from the file's own folder.
 	Dir string
-	// WithoutURL lets a configuration pass whose databases have no URL, or that has none, for readers who only look at it.
+	// WithoutURL lets a configuration pass whose databases have no URL, or that has none,
+	// for readers who only look at it.
 	WithoutURL bool
 }
 
 var databaseURL = regexp.MustCompile(`^databases\.[^.]+\.url$`)
 
-// Load reads, merges and checks the configuration without connecting anywhere. The error is a problem.List
-// with everything that is wrong.
+// Load reads, merges and checks the configuration without connecting anywhere. The error
+// is a problem.List with everything that is wrong.
 func Load(o Options) (*Config, error) {
 	l := loader{options: o, environ: variables(o.Environ)}
 	c := l.load()
@@ -122,8 +125,8 @@ func noDatabase(path string) problem.Problem {
 	return p
 }
 
-// readFile returns the path of the file, empty where there is none, and its content, nil where that cannot
-// be read.
+// readFile returns the path of the file, empty where there is none, and its content, nil
+// where that cannot be read.
 func (l *loader) readFile() (string, *yamlfile.Document) {
 	path, source := l.options.Path, "--config"
 	if path == "" {
@@ -156,7 +159,8 @@ func (l *loader) readFile() (string, *yamlfile.Document) {
 	return path, doc
 }
 
-// resolve makes path relative to dir unless it is absolute or dir is the working directory.
+// resolve makes path relative to dir unless it is absolute or dir is the working
+// directory.
 func resolve(dir, path string) string {
 	if filepath.IsAbs(path) {
 		return path
@@ -164,8 +168,8 @@ func resolve(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// resolvePaths makes the paths in c start from dir if a variable named them and from the file's own folder
-// otherwise. That folder is dir itself where there is no file.
+// resolvePaths makes the paths in c start from dir if a variable named them and from the
+// file's own folder otherwise. That folder is dir itself where there is no file.
 func (c *Config) resolvePaths(dir, fileDir string) {
 	base := func(key string) string {
 		if fileDir == "." || c.positions[key].Source != "" {
@@ -179,7 +183,10 @@ func (c *Config) resolvePaths(dir, fileDir string) {
 			c.LooseForeignKeys.Definitions[i] = resolve(base("loose_foreign_keys.definitions"), path)
 		}
 	}
-	for key, path := range map[string]*string{"http.password_file": &c.HTTP.PasswordFile, "http.token_file": &c.HTTP.TokenFile} {
+	for key, path := range map[string]*string{
+		"http.password_file": &c.HTTP.PasswordFile,
+		"http.token_file":    &c.HTTP.TokenFile,
+	} {
 		if *path != "" {
 			*path = resolve(base(key), *path)
 		}
@@ -197,9 +204,10 @@ func AbsoluteBucket(bucket URL, dir string) URL {
 	return bucket
 }
 
-// Show returns the effective configuration: every key with its value, secrets as ***, limits as they apply,
-// paths absolute. Its YAML method renders a file that Load reads once the secrets are back in place;
-// as JSON it is one object with the same keys, in the same order.
+// Show returns the effective configuration: every key with its value, secrets as ***,
+// limits as they apply, paths absolute. Its YAML method renders a file that Load reads
+// once the secrets are back in place; as JSON it is one object with the same keys, in the
+// same order.
 func (c *Config) Show() yamlfile.Shown {
 	shown := *c
 	shown.Databases = make([]Database, len(c.Databases))

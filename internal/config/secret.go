@@ -30,7 +30,8 @@ func (s Secret) String() string {
 // GoString hides the secret from %#v.
 func (s Secret) GoString() string { return s.String() }
 
-// URL is a connection string, as a URL or, for Postgres, in its keyword=value form; string(u) reveals it.
+// URL is a connection string, as a URL or, for Postgres, in its keyword=value form;
+// string(u) reveals it.
 type URL string
 
 // String is the connection string with *** for its passwords.
@@ -45,15 +46,16 @@ func (u URL) String() string {
 // GoString hides the passwords from %#v.
 func (u URL) GoString() string { return u.String() }
 
-// hideInURL works on what follows the scheme. It edits the text instead of rendering a parsed URL, so that
-// everything but the secret stays as it was written.
+// hideInURL works on what follows the scheme. It edits the text instead of rendering a
+// parsed URL, so that everything but the secret stays as it was written.
 func hideInURL(rest string) string {
 	end := len(rest)
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
 		end = i
 	}
 	if !strings.Contains(rest[:end], "@") && strings.Contains(rest[:end], ":") {
-		// An @ further on may end a password that has one of /?# in it and so looks like host and port.
+		// An @ further on may end a password that has one of /?# in it and so looks like
+		// host and port.
 		end = max(end, strings.LastIndex(rest, "@")+1)
 	}
 	authority, rest := rest[:end], rest[end:]
@@ -77,7 +79,8 @@ func hideInURL(rest string) string {
 	return authority + path + "?" + strings.Join(pairs, "&")
 }
 
-// hideInKeywords follows libpq's rules: spaces around =, values in single quotes, backslash escapes.
+// hideInKeywords follows libpq's rules: spaces around =, values in single quotes,
+// backslash escapes.
 func hideInKeywords(text string) string {
 	var out strings.Builder
 	for text != "" {
@@ -129,8 +132,9 @@ func isSecretKey(key string) bool {
 	})
 }
 
-// checkURL says what is wrong with a connection string. The parser's own messages are not used: they repeat
-// parts of the text, and where that is malformed they cannot tell the password from the rest.
+// checkURL says what is wrong with a connection string. The parser's own messages are not
+// used: they repeat parts of the text, and where that is malformed they cannot tell the
+// password from the rest.
 func checkURL(u URL) (message, fix string) {
 	if strings.TrimSpace(string(u)) == "" {
 		return "is empty", "write postgres://user:password@host:5432/database"
@@ -167,7 +171,8 @@ func (v *validator) secretFile(key, path string, secret *Secret) {
 	*secret = Secret(text)
 }
 
-// readSecret returns the text of a file without its last line end. No error repeats any of it.
+// readSecret returns the text of a file without its last line end. No error repeats any
+// of it.
 func readSecret(path string) (string, error) {
 	// A byte more than allowed reports that there is more.
 	text, err := yamlfile.ReadStart(path, maxSecret+1)

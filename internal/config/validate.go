@@ -34,7 +34,8 @@ const pathName = `(?:[a-z_][a-z0-9_$]*|"(?:[^"\x00]|"")+")`
 // searchPath is a list of names as in SET search_path.
 var searchPath = regexp.MustCompile(`^\s*` + pathName + `(?:\s*,\s*` + pathName + `)*\s*$`)
 
-// validator checks values that have the right shape. A value that one of the problems before is about is left alone.
+// validator checks values that have the right shape. A value that one of the problems
+// before is about is left alone.
 type validator struct {
 	config           *Config
 	before, problems problem.List
@@ -48,7 +49,10 @@ func (v *validator) fail(key, message, fix string) {
 
 func (v *validator) reported(key string) bool {
 	p := v.config.Problem(key, "", "")
-	return slices.ContainsFunc(v.before, func(said problem.Problem) bool { return said.Position == p.Position && said.Key == p.Key })
+	return slices.ContainsFunc(v.before, func(said problem.Problem) bool {
+		return said.Position == p.Position &&
+			said.Key == p.Key
+	})
 }
 
 func (v *validator) given(key string) bool {
@@ -56,7 +60,8 @@ func (v *validator) given(key string) bool {
 	return ok
 }
 
-// keys checks what is given below path against the field's tag `check`, and every schedule. Defaults are right.
+// keys checks what is given below path against the field's tag `check`, and every
+// schedule. Defaults are right.
 func (v *validator) keys(path string, section reflect.Value) {
 	for i := range section.NumField() {
 		field, value := section.Type().Field(i), section.Field(i)
@@ -80,8 +85,8 @@ func (v *validator) keys(path string, section reflect.Value) {
 	}
 }
 
-// number checks a number or duration against a rule: positive, not negative (with the meaning of 0), or bounds such as
-// 1s..10m, before which "0s, or " allows 0.
+// number checks a number or duration against a rule: positive, not negative (with the
+// meaning of 0), or bounds such as 1s..10m, before which "0s, or " allows 0.
 func (v *validator) number(key, rule string, value reflect.Value) {
 	n, duration := value.Int(), value.Type() == reflect.TypeFor[time.Duration]()
 	bounds, zero := strings.CutPrefix(rule, "0s, or ")
@@ -161,13 +166,15 @@ func (v *validator) jobs() {
 		v.fail("jobs.database", "is not a configured database", "the databases are "+strings.Join(names, ", "))
 	}
 	if jobs.Owner == "" || len(jobs.Owner) > maxIdentifier || strings.HasPrefix(jobs.Owner, "pg_") {
-		v.fail("jobs.owner", fmt.Sprintf("must be the name of a role of 1 to %d bytes, not beginning with pg_", maxIdentifier), "")
+		v.fail("jobs.owner", fmt.Sprintf("must be the name of a role of 1 to %d bytes, not beginning with pg_",
+			maxIdentifier), "")
 	}
 	if jobs.StatementTimeout > maxStatement {
 		v.fail("jobs.statement_timeout", "must be at most 1m0s", "")
 	}
 	if jobs.StatementTimeout > 0 && jobs.LockTimeout > jobs.StatementTimeout {
-		v.fail("jobs.lock_timeout", fmt.Sprintf("is %s, longer than statement_timeout, which is %s", jobs.LockTimeout, jobs.StatementTimeout), "")
+		v.fail("jobs.lock_timeout", fmt.Sprintf("is %s, longer than statement_timeout, which is %s", jobs.LockTimeout,
+			jobs.StatementTimeout), "")
 	}
 }
 
@@ -233,7 +240,8 @@ func isLoopback(host string) bool {
 	return err == nil && address.IsLoopback()
 }
 
-// components checks what the tags of the sections cannot say of the jobs that are off by default.
+// components checks what the tags of the sections cannot say of the jobs that are off by
+// default.
 func (v *validator) components() {
 	c := v.config
 	v.users()
@@ -245,12 +253,14 @@ func (v *validator) components() {
 		key := fmt.Sprintf("ghost_users.delete[%d]", i)
 		v.tableColumns(key, TableColumns{Table: entry.Table, Columns: entry.Columns})
 		if entry.CleanerClass != "" && entry.CleanerClass != definitions.ArtifactsCleaner {
-			v.fail(key+".cleaner_class", "must be "+definitions.ArtifactsCleaner, "write event: true, which does the same")
+			v.fail(key+".cleaner_class", "must be "+definitions.ArtifactsCleaner,
+				"write event: true, which does the same")
 		}
 	}
 	v.columnLists("ghost_users.nullify", c.GhostUsers.Nullify)
 	if c.PlaceholderUsers.Enabled && !c.GhostUsers.Enabled {
-		v.fail("placeholder_users.enabled", "needs ghost_users, who delete the placeholders", "set ghost_users.enabled: true")
+		v.fail("placeholder_users.enabled", "needs ghost_users, who delete the placeholders",
+			"set ghost_users.enabled: true")
 	}
 	v.columnLists("placeholder_users.references", c.PlaceholderUsers.References)
 	_, err := blobstore.ParseURL(string(c.ExternalDiffs.Bucket))
@@ -265,10 +275,12 @@ func (v *validator) users() {
 	v.config.LooseForeignKeys.Undo.usersTable = g.Users.Table
 	if g.Users.Table == "" {
 		for key, given := range map[string]bool{
-			"users.key": g.Users.Key != "id", "ghost": g.Ghost != "", "may_delete": g.MayDelete != "", "on_request.set": len(g.OnRequest.Set) > 0,
+			"users.key": g.Users.Key != "id", "ghost": g.Ghost != "", "may_delete": g.MayDelete != "",
+			"on_request.set": len(g.OnRequest.Set) > 0,
 		} {
 			if given {
-				v.fail("ghost_users."+key, "needs ghost_users.users.table, as GitLab's users have rules of their own", "")
+				v.fail("ghost_users."+key, "needs ghost_users.users.table, as GitLab's users have rules of their own",
+					"")
 			}
 		}
 		return
@@ -283,7 +295,8 @@ func (v *validator) users() {
 		g.Nullify = nil
 	}
 	if strings.Contains(g.Users.Table, ".") {
-		v.fail("ghost_users.users.table", "must be a table of the database's own schema, without the schema's name", "set databases.NAME.schema")
+		v.fail("ghost_users.users.table", "must be a table of the database's own schema, without the schema's name",
+			"set databases.NAME.schema")
 	}
 	if g.Users.Key == "" {
 		v.fail("ghost_users.users.key", "is empty", "")
@@ -292,7 +305,8 @@ func (v *validator) users() {
 		v.fail("ghost_users.move", "needs ghost_users.ghost, the key of the row that the rows pass to", "")
 	}
 	if v.config.PlaceholderUsers.Enabled {
-		v.fail("placeholder_users.enabled", "works on GitLab's users only", "set placeholder_users.enabled: false, or remove ghost_users.users")
+		v.fail("placeholder_users.enabled", "works on GitLab's users only",
+			"set placeholder_users.enabled: false, or remove ghost_users.users")
 	}
 }
 
@@ -301,22 +315,27 @@ func (v *validator) groups() {
 	a := &v.config.AdjournedGroups
 	if a.Groups.Table == "" {
 		if a.Enabled && v.config.GhostUsers.Users.Table != "" {
-			v.fail("adjourned_groups.enabled", "works on GitLab's users only, as groups of GitLab's shape refer to them",
+			v.fail("adjourned_groups.enabled",
+				"works on GitLab's users only, as groups of GitLab's shape refer to them",
 				"set adjourned_groups.groups.table, or remove ghost_users.users")
 		}
 		for key, given := range map[string]bool{
-			"groups.key": a.Groups.Key != "id", "groups.parent": a.Groups.Parent != "", "groups.marked_on": a.Groups.MarkedOn != "",
-			"groups.marked_by": a.Groups.MarkedBy != "", "period": a.Period != 0, "period_column": a.PeriodColumn != "", "rename": len(a.Rename) > 0,
+			"groups.key": a.Groups.Key != "id", "groups.parent": a.Groups.Parent != "",
+			"groups.marked_on": a.Groups.MarkedOn != "",
+			"groups.marked_by": a.Groups.MarkedBy != "", "period": a.Period != 0, "period_column": a.PeriodColumn != "",
+			"rename":     len(a.Rename) > 0,
 			"may_remove": a.MayRemove != "",
 		} {
 			if given {
-				v.fail("adjourned_groups."+key, "needs adjourned_groups.groups.table, as GitLab's groups have rules of their own", "")
+				v.fail("adjourned_groups."+key,
+					"needs adjourned_groups.groups.table, as GitLab's groups have rules of their own", "")
 			}
 		}
 		return
 	}
 	if strings.Contains(a.Groups.Table, ".") {
-		v.fail("adjourned_groups.groups.table", "must be a table of the database's own schema, without the schema's name", "set databases.NAME.schema")
+		v.fail("adjourned_groups.groups.table",
+			"must be a table of the database's own schema, without the schema's name", "set databases.NAME.schema")
 	}
 	for _, missing := range []struct {
 		key  string

@@ -14,11 +14,14 @@ import (
 	"sexton/internal/dbsqlc"
 )
 
-// A worker writes a dozen rows about each piece of work: a job, its fetch and its end, a lease, a fence, a run. Waiting for the disk after
-// each of them is most of what a wake-up would cost, so they go through connections whose commits do not wait (asynchronous commit).
+// A worker writes a dozen rows about each piece of work: a job, its fetch and its end, a
+// lease, a fence, a run. Waiting for the disk after each of them is most of what a
+// wake-up would cost, so they go through connections whose commits do not wait
+// (asynchronous commit).
 //
-// That is safe on one server. Its log keeps the order of commits, so lease and fence are in it before any durable batch under their token.
-// What a crash of the server loses are the last commits before it, and it ends every connection, and with it every pass:
+// That is safe on one server. Its log keeps the order of commits, so lease and fence are
+// in it before any durable batch under their token. What a crash of the server loses are
+// the last commits before it, and it ends every connection, and with it every pass:
 //
 //   - A job: its row of work is still due, and the subscription that looks after it has connected again inserts another one.
 //   - A fetch: the job is available again. Its second run finds the lease, or the fence.
@@ -30,12 +33,14 @@ import (
 //   - The end of a run that changed nothing: a later run of its kind closes it. All other ends wait, and with them what came before.
 //   - A tick: with its job, as one transaction has both. The next leader, or the next look of this one, inserts the job again.
 //
-// With databases on several servers a crash of one could give a token twice, while a batch under it lives on the other: there all commits wait,
-// also where a database moves while the worker runs. So they do where one is behind a transaction pooler, whose connections outlive a crash.
-// Pauses, cancellations and whatever else an operator was told go through Pool, and wait everywhere.
+// With databases on several servers a crash of one could give a token twice, while a
+// batch under it lives on the other: there all commits wait, also where a database moves
+// while the worker runs. So they do where one is behind a transaction pooler, whose
+// connections outlive a crash. Pauses, cancellations and whatever else an operator was
+// told go through Pool, and wait everywhere.
 
-// Async returns connections whose commits do not wait for the disk, in a worker on one server, and otherwise those of Pool. A batch says itself
-// whether it waits.
+// Async returns connections whose commits do not wait for the disk, in a worker on one
+// server, and otherwise those of Pool. A batch says itself whether it waits.
 func (d Database) Async() *pgxpool.Pool {
 	if d.async != nil {
 		return d.async
@@ -46,10 +51,12 @@ func (d Database) Async() *pgxpool.Pool {
 // AsyncQueries are Queries on Async.
 func (d Database) AsyncQueries() *dbsqlc.Queries { return d.Names.Queries(d.Async()) }
 
-// warm are the connections that a worker keeps for its work at any time: what they have prepared is worth four round trips of a wake-up.
+// warm are the connections that a worker keeps for its work at any time: what they have
+// prepared is worth four round trips of a wake-up.
 const warm = 2
 
-// ForWork gives a worker's databases, all that it has, the connections that it keeps. To do so again changes nothing.
+// ForWork gives a worker's databases, all that it has, the connections that it keeps. To
+// do so again changes nothing.
 func ForWork(ctx context.Context, databases []Database) error {
 	waits, on, err := onOneServer(ctx, databases)
 	if err != nil {
@@ -65,7 +72,8 @@ func ForWork(ctx context.Context, databases []Database) error {
 		settings.MinConns = max(settings.MinConns, min(warm, settings.MaxConns))
 		async := waits != nil
 		if async {
-			// Not by SET: a pooler that looks like a server would hand such a session on to the application. It refuses these, or drops them.
+			// Not by SET: a pooler that looks like a server would hand such a session on
+			// to the application. It refuses these, or drops them.
 			settings.ConnConfig.RuntimeParams["synchronous_commit"] = "off"
 			settings.ConnConfig.RuntimeParams["sexton.synchronous_commit"] = waits[i]
 			if len(databases) > 1 {
@@ -90,7 +98,8 @@ func ForWork(ctx context.Context, databases []Database) error {
 	return nil
 }
 
-// server is a running one. Two servers may have been copied from each other, and have one identifier; they have not started in the same microsecond.
+// server is a running one. Two servers may have been copied from each other, and have one
+// identifier; they have not started in the same microsecond.
 type server struct {
 	identifier int64
 	started    time.Time
@@ -102,8 +111,9 @@ func (s server) is(other server) bool {
 	return s.identifier == other.identifier && s.started.Equal(other.started)
 }
 
-// onOneServer returns each database's synchronous_commit, for the batches that wait (see begin_batch), and its server; nil where they are not all
-// on one running server without a pooler. One that cannot be reached may be anywhere.
+// onOneServer returns each database's synchronous_commit, for the batches that wait (see
+// begin_batch), and its server; nil where they are not all on one running server without
+// a pooler. One that cannot be reached may be anywhere.
 func onOneServer(ctx context.Context, databases []Database) (waits []string, on []server, err error) {
 	if slices.ContainsFunc(databases, Database.Pooled) {
 		return nil, nil, nil
@@ -128,9 +138,11 @@ func onOneServer(ctx context.Context, databases []Database) (waits []string, on 
 	return waits, on, nil
 }
 
-// servers are the ones that the databases of a worker are on. Each new connection says where its database is now: one that moves, as in a failover,
-// loses its connections. As soon as two databases are apart no new connection commits asynchronously, and the old ones of all are closed;
-// when all are on one server again, as after its restart, that is taken back.
+// servers are the ones that the databases of a worker are on. Each new connection says
+// where its database is now: one that moves, as in a failover, loses its connections. As
+// soon as two databases are apart no new connection commits asynchronously, and the old
+// ones of all are closed; when all are on one server again, as after its restart, that is
+// taken back.
 type servers struct {
 	mu    sync.Mutex
 	seen  []server

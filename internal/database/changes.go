@@ -13,7 +13,8 @@ import (
 // Change is one change.
 type Change struct {
 	At time.Time
-	// Actor is who did it: the user that logged in, "token", or "page" where no login is needed.
+	// Actor is who did it: the user that logged in, "token", or "page" where no login is
+	// needed.
 	Actor string
 	// Remote is the address that the request came from; empty for the command line.
 	Remote string
@@ -23,11 +24,14 @@ type Change struct {
 	Reason string
 }
 
-// RecordChange adds an entry, in db or in a transaction on it, and removes some of those past their time. The entry's own time is not
-// looked at.
+// RecordChange adds an entry, in db or in a transaction on it, and removes some of those
+// past their time. The entry's own time is not looked at.
 func RecordChange(ctx context.Context, jobs Database, tx dbsqlc.DBTX, entry Change) error {
 	queries := jobs.Names.Queries(tx)
-	row := dbsqlc.AuditAddParams{Actor: entry.Actor, Remote: entry.Remote, Action: entry.Action, Target: entry.Target, Reason: entry.Reason}
+	row := dbsqlc.AuditAddParams{
+		Actor: entry.Actor, Remote: entry.Remote, Action: entry.Action, Target: entry.Target,
+		Reason: entry.Reason,
+	}
 	if err := queries.AuditAdd(ctx, row); err != nil {
 		return fmt.Errorf("record change: %w", err)
 	}

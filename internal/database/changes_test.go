@@ -18,7 +18,8 @@ func TestRecord(t *testing.T) {
 		SELECT now() - age, 'old', '', 'pause', 'k', '' FROM (VALUES (interval '89 days'), ('91 days')) AS kept (age)`)
 	first := database.Change{Actor: "ann", Remote: "10.0.0.7:1234", Action: "pause", Target: "k", Reason: "long backup"}
 	require.NoError(t, database.RecordChange(t.Context(), d.Connected, d.Pool(), first))
-	require.NoError(t, database.RecordChange(t.Context(), d.Connected, d.Pool(), database.Change{Actor: "bob", Action: "resume", Target: "k"}))
+	require.NoError(t, database.RecordChange(t.Context(), d.Connected, d.Pool(),
+		database.Change{Actor: "bob", Action: "resume", Target: "k"}))
 
 	entries := pgtest.Must(database.LastChanges(t.Context(), d.Connected, 2))(t)
 	require.Len(t, entries, 2)
@@ -26,5 +27,6 @@ func TestRecord(t *testing.T) {
 	require.WithinDuration(t, time.Now(), entries[1].At, time.Minute)
 	first.At = entries[1].At
 	require.Equal(t, first, entries[1])
-	require.EqualValues(t, 3, pgtest.Scalar[int64](t, d.Database, "SELECT count(*) FROM sexton.audit"), "what is older than 90 days is gone")
+	require.EqualValues(t, 3, pgtest.Scalar[int64](t, d.Database, "SELECT count(*) FROM sexton.audit"),
+		"what is older than 90 days is gone")
 }

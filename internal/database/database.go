@@ -23,8 +23,8 @@ type Database struct {
 	Name  string
 	Pool  *pgxpool.Pool
 	Names pgcatalog.Names
-	// Direct connects past a transaction pooler, for what needs a session of its own; Sessions are such connections: those of
-	// Pool where no direct URL is given.
+	// Direct connects past a transaction pooler, for what needs a session of its own;
+	// Sessions are such connections: those of Pool where no direct URL is given.
 	Direct   *pgx.ConnConfig
 	Sessions *pgxpool.Pool
 
@@ -43,16 +43,19 @@ func (d Database) Close() {
 // Queries returns the generated queries for the database's schemas, on its pool.
 func (d Database) Queries() *dbsqlc.Queries { return d.Names.Queries(d.Pool) }
 
-// Pooled reports whether Pool leads through a transaction pooler, where no notification arrives.
+// Pooled reports whether Pool leads through a transaction pooler, where no notification
+// arrives.
 func (d Database) Pooled() bool { return d.pooled }
 
 const (
 	connectTimeout = 5 * time.Second
-	// idleTime is for how long a connection stays that no part of the worker needs; poolsIdleTime stands in its place where the URL
-	// does not say, and would keep what one busy moment has opened for half an hour.
+	// idleTime is for how long a connection stays that no part of the worker needs;
+	// poolsIdleTime stands in its place where the URL does not say, and would keep what
+	// one busy moment has opened for half an hour.
 	idleTime      = 8 * time.Second
 	poolsIdleTime = 30 * time.Minute
-	// pingAfter is for how long a connection may have been idle before it is tried, as in pgx.
+	// pingAfter is for how long a connection may have been idle before it is tried, as in
+	// pgx.
 	pingAfter = time.Second
 )
 
@@ -62,7 +65,8 @@ const (
 	unknownEncoding = "SQL_ASCII"
 )
 
-// Option changes the settings of a pool that does not lead through a transaction pooler, which refuses start-up parameters.
+// Option changes the settings of a pool that does not lead through a transaction pooler,
+// which refuses start-up parameters.
 type Option func(settings *pgx.ConnConfig)
 
 // LockTimeout bounds how long statements wait for other sessions, where the URL does not.
@@ -75,16 +79,20 @@ func LockTimeout(wait time.Duration) Option {
 	}
 }
 
-// Open connects with a pool of at most maxConns connections and checks that the server answers. The direct
-// URL is for Database.Direct and checked as well; empty means url. The error is a *SettingsError, an
-// *UnreachableError, or that of ctx. Beside an *UnreachableError the database is returned open all the same: its pool
-// connects as soon as the server answers.
-func Open(ctx context.Context, name, url, direct string, names pgcatalog.Names, maxConns int32, options ...Option) (Database, error) {
+// Open connects with a pool of at most maxConns connections and checks that the server
+// answers. The direct URL is for Database.Direct and checked as well; empty means url.
+// The error is a *SettingsError, an *UnreachableError, or that of ctx. Beside an
+// *UnreachableError the database is returned open all the same: its pool connects as soon
+// as the server answers.
+func Open(ctx context.Context, name, url, direct string, names pgcatalog.Names, maxConns int32,
+	options ...Option,
+) (Database, error) {
 	db, err := openAs(ctx, utf8, name, url, direct, names, maxConns, options...)
 	if err != nil {
 		return db, err
 	}
-	// Texts there may be in any encoding. The server would refuse to return one that is not UTF-8.
+	// Texts there may be in any encoding. The server would refuse to return one that is
+	// not UTF-8.
 	var encoding string
 	err = db.Pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 		encoding = conn.Conn().PgConn().ParameterStatus("server_encoding")
@@ -106,7 +114,8 @@ func openAs(
 		return Database{}, err
 	}
 	settings.MaxConns = maxConns
-	// Each child table has statements of its own, and GitLab has more than two hundred of them.
+	// Each child table has statements of its own, and GitLab has more than two hundred of
+	// them.
 	settings.ConnConfig.StatementCacheCapacity = 1024
 	// What the URL asks for is meant for the application's triggers.
 	db := Database{Name: name, pooled: pooled(settings.ConnConfig, direct)}
@@ -158,8 +167,9 @@ func (d Database) Ping(ctx context.Context) error {
 	return d.Unreachable(err)
 }
 
-// WriteRefusal returns why the server accepts no writes, or "": after a failover the old primary may run on as a standby, and hosted
-// servers turn read-only when their disk is full.
+// WriteRefusal returns why the server accepts no writes, or "": after a failover the old
+// primary may run on as a standby, and hosted servers turn read-only when their disk is
+// full.
 func (d Database) WriteRefusal(ctx context.Context) (reason string, err error) {
 	const sql = `SELECT CASE
 		WHEN pg_catalog.pg_is_in_recovery() THEN 'its server is a standby (in recovery)'
@@ -189,14 +199,16 @@ func parse(name, key, url, encoding string) (*pgxpool.Config, error) {
 	}
 	// Database and role may have another default.
 	settings.ConnConfig.RuntimeParams["client_encoding"] = encoding
-	// Workers know each other by the beginning of the name, as in the search for who blocks whom.
+	// Workers know each other by the beginning of the name, as in the search for who
+	// blocks whom.
 	if name := settings.ConnConfig.RuntimeParams["application_name"]; !strings.HasPrefix(name, "sexton") {
 		settings.ConnConfig.RuntimeParams["application_name"] = strings.TrimSpace("sexton " + name)
 	}
 	return settings, nil
 }
 
-// tryDirect connects once past the pooler: a caller that needs that later is in the middle of something.
+// tryDirect connects once past the pooler: a caller that needs that later is in the
+// middle of something.
 func (d Database) tryDirect(ctx context.Context) error {
 	conn, err := pgx.ConnectConfig(ctx, d.Direct)
 	if err != nil {
@@ -210,16 +222,17 @@ func (d Database) tryDirect(ctx context.Context) error {
 	return nil
 }
 
-// PinPath is the SQL expression that sets the search path of Sexton's own statements until
-// the end of the transaction. Sessions start with this path, except through a transaction
-// pooler if the role lacks the setting.
+// PinPath is the SQL expression that sets the search path of Sexton's own statements
+// until the end of the transaction. Sessions start with this path, except through a
+// transaction pooler if the role lacks the setting.
 const PinPath = "pg_catalog.set_config('search_path', '" + OwnPath + "', true)"
 
-// GenericPlan is the SQL expression that makes later statements of the transaction use the
-// plan that the connection keeps, under the path of PinPath. Otherwise Postgres plans a query
-// on arrays each time, which takes ten times as long as running it. A pipeline is one
-// transaction.
-const GenericPlan = "pg_catalog.concat_ws(' ', " + PinPath + ", pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true))"
+// GenericPlan is the SQL expression that makes later statements of the transaction use
+// the plan that the connection keeps, under the path of PinPath. Otherwise Postgres plans
+// a query on arrays each time, which takes ten times as long as running it. A pipeline is
+// one transaction.
+const GenericPlan = "pg_catalog.concat_ws(' ', " + PinPath +
+	", pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true))"
 
 // Pinned runs a query under the path of Sexton's own statements.
 func Pinned(ctx context.Context, on Sender, sql string, args ...any) pgx.Row {
@@ -260,8 +273,9 @@ type Beginner interface {
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 
-// Write runs do in a transaction that may run code of other roles: triggers, and checks of their types. What that code sets for the session ends
-// with the transaction. It would stay on the connection otherwise, as search_path of another role or as read_only.
+// Write runs do in a transaction that may run code of other roles: triggers, and checks
+// of their types. What that code sets for the session ends with the transaction. It would
+// stay on the connection otherwise, as search_path of another role or as read_only.
 func Write(ctx context.Context, on Beginner, do func(tx pgx.Tx) error) error {
 	if pool, ok := on.(*pgxpool.Pool); ok {
 		conn, err := pool.Acquire(ctx)
@@ -280,16 +294,17 @@ func Write(ctx context.Context, on Beginner, do func(tx pgx.Tx) error) error {
 	return err //nolint:wrapcheck // It is that of do, or of the server.
 }
 
-// OwnPath is the search path of direct sessions and of Sexton's own statements: a bare name in one of them finds nothing that
-// another role may have created.
+// OwnPath is the search path of direct sessions and of Sexton's own statements: a bare
+// name in one of them finds nothing that another role may have created.
 const OwnPath = "pg_catalog, pg_temp"
 
 const pathKey = "search_path"
 
 var pathOption = regexp.MustCompile(`(?:^|\s)(?:-c\s*|--)search_path=((?:\\.|[^\s\\])+)`)
 
-// pooled finds out from its settings that a URL leads through a transaction pooler, which refuses a start-up parameter. Without
-// a direct URL the query mode says so: prepared statements, the default, need a session of their own.
+// pooled finds out from its settings that a URL leads through a transaction pooler, which
+// refuses a start-up parameter. Without a direct URL the query mode says so: prepared
+// statements, the default, need a session of their own.
 func pooled(settings *pgx.ConnConfig, direct string) bool {
 	return direct != "" || settings.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement
 }

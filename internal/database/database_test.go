@@ -47,7 +47,8 @@ func TestOpen(t *testing.T) {
 	require.Equal(t, "sexton", application)
 }
 
-// Texts of sessions are in UTF-8 whatever their default is. In a database that stores any bytes they are not converted.
+// Texts of sessions are in UTF-8 whatever their default is. In a database that stores any
+// bytes they are not converted.
 func TestEncodingOfSessions(t *testing.T) {
 	t.Parallel()
 	for database, want := range map[string]string{"UTF8": "UTF8", "LATIN1": "UTF8", "SQL_ASCII": "SQL_ASCII"} {
@@ -83,7 +84,8 @@ func TestWriteRefusal(t *testing.T) {
 func TestOpenKeepsWhatTheConnectionStringSays(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
-	db := pgtest.Must(open(t.Context(), query(t, d.URL, "&application_name=mine&connect_timeout=7"), query(t, d.URL, "&application_name=direct")))(t)
+	db := pgtest.Must(open(t.Context(), query(t, d.URL, "&application_name=mine&connect_timeout=7"),
+		query(t, d.URL, "&application_name=direct")))(t)
 	defer db.Close()
 	require.Equal(t, "sexton mine", db.Pool.Config().ConnConfig.RuntimeParams["application_name"])
 	require.Equal(t, "sexton direct", db.Direct.RuntimeParams["application_name"])
@@ -234,7 +236,8 @@ func TestOpenGivesUpOnASilentServer(t *testing.T) {
 	// Connections wait in the backlog, and nobody ever takes them out.
 	listener := pgtest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer func() { require.NoError(t, listener.Close()) }()
-	e := refused(t, fmt.Sprintf("postgres://user:%s@%s/app?connect_timeout=1&sslmode=disable", secret, listener.Addr()), "")
+	e := refused(t, fmt.Sprintf("postgres://user:%s@%s/app?connect_timeout=1&sslmode=disable", secret, listener.Addr()),
+		"")
 	require.Regexp(t, `^no answer from 127\.0\.0\.1 port \d+ within 1s$`, e.Reason)
 }
 
@@ -242,7 +245,8 @@ func TestOpenWithMalformedConnectionString(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	for _, address := range []string{
-		"postgres://user:" + secret + "@host:port/app", "postgres://user:" + secret + "@/app?pool_max_conns=" + secret, "password=" + secret + " port=x",
+		"postgres://user:" + secret + "@host:port/app", "postgres://user:" + secret + "@/app?pool_max_conns=" + secret,
+		"password=" + secret + " port=x",
 	} {
 		_, err := open(t.Context(), address, "")
 		var settings *database.SettingsError
@@ -276,7 +280,8 @@ func TestLockTimeoutIsForSessionsOfOurOwn(t *testing.T) {
 		d.URL + "&lock_timeout=3s":              "3s",
 		d.URL + "&default_query_exec_mode=exec": "0",
 	} {
-		db := pgtest.Must(database.Open(t.Context(), "main", url, "", pgcatalog.Names{}, 2, database.LockTimeout(7*time.Second)))(t)
+		db := pgtest.Must(database.Open(t.Context(), "main", url, "", pgcatalog.Names{}, 2,
+			database.LockTimeout(7*time.Second)))(t)
 		var got string
 		err := db.Pool.QueryRow(t.Context(), "SHOW lock_timeout").Scan(&got)
 		db.Close()
@@ -285,7 +290,8 @@ func TestLockTimeoutIsForSessionsOfOurOwn(t *testing.T) {
 	}
 }
 
-// What an application's trigger sets for the session must not stay on the connection, be it a pool's or a single one.
+// What an application's trigger sets for the session must not stay on the connection, be
+// it a pool's or a single one.
 func TestSettingsOfTriggersEndWithTheTransaction(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)

@@ -10,12 +10,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// deadAfter is for how long the other end of a connection may answer nothing at all before the connection is given up: after a
-// power cut, or where a firewall has forgotten it. The kernel's own answer is two hours for one that waits, 16 minutes for
-// one that sends.
+// deadAfter is for how long the other end of a connection may answer nothing at all
+// before the connection is given up: after a power cut, or where a firewall has forgotten
+// it. The kernel's own answer is two hours for one that waits, 16 minutes for one that
+// sends.
 const deadAfter = 15 * time.Second
 
-// dialer makes the connections of a database. Its settings belong to the socket. As parameters of the URL they would reach the server.
+// dialer makes the connections of a database. Its settings belong to the socket. As
+// parameters of the URL they would reach the server.
 type dialer struct {
 	net.Dialer
 
@@ -26,9 +28,12 @@ type dialer struct {
 func newDialer(timeout time.Duration) *dialer {
 	const probes = 3
 	return &dialer{Dialer: net.Dialer{
-		Timeout:         timeout,
-		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: deadAfter / probes, Interval: deadAfter / probes, Count: probes - 1},
-		Control:         giveUpUnanswered,
+		Timeout: timeout,
+		KeepAliveConfig: net.KeepAliveConfig{
+			Enable: true, Idle: deadAfter / probes, Interval: deadAfter / probes,
+			Count: probes - 1,
+		},
+		Control: giveUpUnanswered,
 	}}
 }
 
@@ -48,13 +53,15 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 // connectedKey is where a connection carries the time since when it is connected.
 const connectedKey = "sexton.database.connected"
 
-// ConnectedBefore reports whether a connection of a pool was there before a moment, so that no crash of the server lies in between.
+// ConnectedBefore reports whether a connection of a pool was there before a moment, so
+// that no crash of the server lies in between.
 func ConnectedBefore(conn *pgx.Conn, moment time.Time) bool {
 	since, known := conn.PgConn().CustomData()[connectedKey].(time.Time)
 	return known && since.Before(moment)
 }
 
-// look notes when the connection came to be, and finds out whether a pooler stands in between: it makes up the process id.
+// look notes when the connection came to be, and finds out whether a pooler stands in
+// between: it makes up the process id.
 func (d *dialer) look(ctx context.Context, conn *pgx.Conn) error {
 	conn.PgConn().CustomData()[connectedKey] = time.Now()
 	if d.known.Load() {
@@ -69,8 +76,9 @@ func (d *dialer) look(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// connection keeps pgx from sending cancel requests through a pooler, which it does with every connection that a context
-// ends: pgbouncer 1.18 dies of them. pgx asks for the remote address for that purpose alone.
+// connection keeps pgx from sending cancel requests through a pooler, which it does with
+// every connection that a context ends: pgbouncer 1.18 dies of them. pgx asks for the
+// remote address for that purpose alone.
 type connection struct {
 	net.Conn
 

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// giveUpUnanswered bounds how long the kernel sends again what the other end does not acknowledge.
+// giveUpUnanswered bounds how long the kernel sends again what the other end does not
+// acknowledge.
 func giveUpUnanswered(network, _ string, socket syscall.RawConn) error {
 	if !strings.HasPrefix(network, "tcp") {
 		return nil
@@ -21,8 +22,9 @@ func giveUpUnanswered(network, _ string, socket syscall.RawConn) error {
 	})
 }
 
-// quiet reports whether a connection without a query has nothing to read: neither its end, nor what a server says that shuts down. So its end is
-// known without a ping, which is a transaction to the server.
+// quiet reports whether a connection without a query has nothing to read: neither its
+// end, nor what a server says that shuts down. So its end is known without a ping, which
+// is a transaction to the server.
 func quiet(conn net.Conn) bool {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()

@@ -22,7 +22,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// relay is a TCP address in front of a server, and may tell clients a process id of its own as poolers do.
+// relay is a TCP address in front of a server, and may tell clients a process id of its
+// own as poolers do.
 type relay struct {
 	url     string
 	pooler  bool
@@ -77,7 +78,8 @@ func (r *relay) serve(client net.Conn, socket string) {
 		_, _ = io.Copy(server, client)
 		_ = server.Close()
 	})
-	// Without a password the server's first messages come at once: the settings, its process id, and that it is ready.
+	// Without a password the server's first messages come at once: the settings, its
+	// process id, and that it is ready.
 	for message := make([]byte, 5); ; {
 		if _, err := io.ReadFull(server, message); err != nil {
 			return
@@ -121,7 +123,10 @@ func socketOption(t *testing.T, conn *pgx.Conn, option int) int {
 	raw := pgtest.Must(socket.SyscallConn())(t)
 	var value int
 	var failed error
-	require.NoError(t, raw.Control(func(fd uintptr) { value, failed = syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, option) }))
+	require.NoError(t, raw.Control(func(fd uintptr) {
+		value,
+			failed = syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, option)
+	}))
 	require.NoError(t, failed)
 	return value
 }
@@ -141,7 +146,10 @@ func TestNoCancelRequestGoesThroughAPooler(t *testing.T) {
 		if pooler {
 			require.Zero(t, r.cancels.Load())
 		} else {
-			pgtest.WaitFor(t, "the cancel request", func(context.Context) (bool, error) { return r.cancels.Load() == 1, nil })
+			pgtest.WaitFor(t, "the cancel request", func(context.Context) (bool, error) {
+				return r.cancels.Load() == 1,
+					nil
+			})
 		}
 	}
 }

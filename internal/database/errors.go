@@ -20,8 +20,8 @@ const (
 	keyListen = "listen_url"
 )
 
-// SettingsError says that a connection string is no such thing. Its text holds no part of it, as the parser
-// cannot tell the password from the rest.
+// SettingsError says that a connection string is no such thing. Its text holds no part of
+// it, as the parser cannot tell the password from the rest.
 type SettingsError struct {
 	Database string
 	// Key is url or listen_url.
@@ -52,7 +52,8 @@ func (e *UnreachableError) Error() string {
 // Unwrap returns what the driver said.
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// Lost reports whether an error says that a database cannot be reached, or has gone away while it was asked.
+// Lost reports whether an error says that a database cannot be reached, or has gone away
+// while it was asked.
 func Lost(err error) bool {
 	var unreachable *UnreachableError
 	var pgErr *pgconn.PgError
@@ -61,20 +62,23 @@ func Lost(err error) bool {
 	switch {
 	case err == nil, errors.Is(err, context.Canceled), errors.As(err, &file):
 		return false
-	case errors.As(err, &unreachable), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
+	case errors.As(err, &unreachable), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, net.ErrClosed),
 		// The loss showed in an earlier statement, or in the background.
 		errors.Is(err, pgconn.ErrConnClosed):
 		return true
 	case errors.As(err, &pgErr):
-		// Connection exceptions, and shutdown, crash or start of the server.
-		// pgbouncer and a server say 08P01, too, as they end a connection. As a server's mere ERROR it would come each time.
+		// Connection exceptions, and shutdown, crash or start of the server. pgbouncer
+		// and a server say 08P01, too, as they end a connection. As a server's mere ERROR
+		// it would come each time.
 		violated := pgErr.Code == "08P01" && pgErr.SeverityUnlocalized == "ERROR"
 		return strings.HasPrefix(pgErr.Code, "08") && !violated || strings.HasPrefix(pgErr.Code, "57P")
 	}
 	return errors.As(err, &network)
 }
 
-// Unreachable words an error that came up while connecting to a database that has been open before.
+// Unreachable words an error that came up while connecting to a database that has been
+// open before.
 func (d Database) Unreachable(err error) error {
 	return unreachable(d.Name, keyURL, d.Pool.Config().ConnConfig.Config, err)
 }
@@ -108,13 +112,15 @@ func refused(settings pgconn.Config, err *pgconn.PgError) (reason, fix string) {
 	case "08P01":
 		if parameter, ok := strings.CutPrefix(err.Message, "unsupported startup parameter: "); ok {
 			return fmt.Sprintf("%s (SQLSTATE %s)", err.Message, err.Code),
-				"add " + parameter + " to ignore_startup_parameters of pgbouncer, or take it out of the connection string"
+				"add " + parameter +
+					" to ignore_startup_parameters of pgbouncer, or take it out of the connection string"
 		}
 		return err.Message, "correct the connection string, or the settings of the pooler in between"
 	case "57P03":
 		return err.Message, "wait until the server has started or recovered"
 	default:
-		return fmt.Sprintf("%s (SQLSTATE %s)", err.Message, err.Code), "correct the connection string, or ask the people who run the server"
+		return fmt.Sprintf("%s (SQLSTATE %s)", err.Message, err.Code),
+			"correct the connection string, or ask the people who run the server"
 	}
 }
 
@@ -135,12 +141,15 @@ func silent(settings pgconn.Config, err error) (reason, fix string) {
 	case errors.As(err, &unknown):
 		return fmt.Sprintf("host %s cannot be found", unknown.Name), "correct the host"
 	case pgconn.Timeout(err) || errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Sprintf("no answer from %s within %s", at, settings.ConnectTimeout), "correct host and port, or look at what stands in between"
+		return fmt.Sprintf("no answer from %s within %s", at, settings.ConnectTimeout),
+			"correct host and port, or look at what stands in between"
 	case errors.As(err, &errno):
 		return fmt.Sprintf("no server answers at %s: %v", at, errno), "start it, or correct host and port"
 	}
-	// What is left is a server that speaks otherwise: no Postgres, or one that refuses TLS. The driver joins
-	// one line per attempt and names addresses and steps in them, but no secret.
+	// What is left is a server that speaks otherwise: no Postgres, or one that refuses
+	// TLS. The driver joins one line per attempt and names addresses and steps in them,
+	// but no secret.
 	lines := strings.Split(err.Error(), "\n")
-	return fmt.Sprintf("the connection to %s breaks: %s", at, strings.TrimSpace(lines[len(lines)-1])), "correct host, port and sslmode"
+	return fmt.Sprintf("the connection to %s breaks: %s", at, strings.TrimSpace(lines[len(lines)-1])),
+		"correct host, port and sslmode"
 }

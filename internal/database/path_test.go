@@ -27,13 +27,22 @@ func TestDirectSessionsHaveTheirOwnPath(t *testing.T) {
 	const exec = "&default_query_exec_mode=exec"
 	type example struct{ url, direct, pool, single, triggers string }
 	pgtest.Each(t, map[string]example{
-		"direct":               {d.URL, "", database.OwnPath, database.OwnPath, ""},
-		"pooled and direct":    {d.URL, d.URL, "app", database.OwnPath, ""},
-		"pooled by its mode":   {query(t, d.URL, exec), "", "app", "app", ""},
-		"path in the url":      {query(t, d.URL, "&search_path=own,public"), "", database.OwnPath, database.OwnPath, "own,public"},
-		"the same, pooled":     {query(t, d.URL, exec+"&search_path=own"), "", "app", "app", "own"},
-		"path in the options":  {query(t, d.URL, `&options=-c%20geqo%3Doff%20-csearch_path%3Down,%5C%20public`), "", database.OwnPath, database.OwnPath, "own, public"},
-		"path of both of them": {query(t, d.URL, `&options=--search_path%3Dlost&search_path=own`), query(t, d.URL, "&search_path=x"), "lost", database.OwnPath, "own"},
+		"direct":             {d.URL, "", database.OwnPath, database.OwnPath, ""},
+		"pooled and direct":  {d.URL, d.URL, "app", database.OwnPath, ""},
+		"pooled by its mode": {query(t, d.URL, exec), "", "app", "app", ""},
+		"path in the url": {
+			query(t, d.URL, "&search_path=own,public"), "", database.OwnPath, database.OwnPath,
+			"own,public",
+		},
+		"the same, pooled": {query(t, d.URL, exec+"&search_path=own"), "", "app", "app", "own"},
+		"path in the options": {
+			query(t, d.URL, `&options=-c%20geqo%3Doff%20-csearch_path%3Down,%5C%20public`), "",
+			database.OwnPath, database.OwnPath, "own, public",
+		},
+		"path of both of them": {
+			query(t, d.URL, `&options=--search_path%3Dlost&search_path=own`),
+			query(t, d.URL, "&search_path=x"), "lost", database.OwnPath, "own",
+		},
 	}, func(t *testing.T, _ string, test example) {
 		db := pgtest.Must(open(t.Context(), test.url, test.direct))(t)
 		defer db.Close()
@@ -47,7 +56,8 @@ func TestDirectSessionsHaveTheirOwnPath(t *testing.T) {
 	})
 }
 
-// pooler answers every connection as pgbouncer answers one with a start-up parameter that it does not know.
+// pooler answers every connection as pgbouncer answers one with a start-up parameter that
+// it does not know.
 func pooler(t *testing.T) string {
 	listener := pgtest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	gone := make(chan struct{})
@@ -64,7 +74,10 @@ func pooler(t *testing.T) string {
 			}
 			backend := pgproto3.NewBackend(bufio.NewReader(conn), conn)
 			if _, err := backend.ReceiveStartupMessage(); err == nil {
-				backend.Send(&pgproto3.ErrorResponse{Severity: "FATAL", Code: "08P01", Message: "unsupported startup parameter: search_path"})
+				backend.Send(&pgproto3.ErrorResponse{
+					Severity: "FATAL", Code: "08P01",
+					Message: "unsupported startup parameter: search_path",
+				})
 				_ = backend.Flush()
 			}
 			_ = conn.Close()
@@ -78,7 +91,8 @@ func TestPoolerThatRefusesThePath(t *testing.T) {
 	d, address := pgtest.New(t), pooler(t)
 	e := refused(t, address, "")
 	require.Equal(t, "unsupported startup parameter: search_path (SQLSTATE 08P01)", e.Reason)
-	require.Equal(t, "it leads through a pooler; give databases.main.listen_url a direct connection, or add default_query_exec_mode=exec to the url", e.Fix)
+	require.Equal(t,
+		"it leads through a pooler; give databases.main.listen_url a direct connection, or add default_query_exec_mode=exec to the url", e.Fix)
 	e = refused(t, d.URL, address)
 	require.Equal(t, "listen_url", e.Key)
 	require.Equal(t, "it leads through a pooler; give it a direct connection", e.Fix)
@@ -95,11 +109,15 @@ func TestWorkersCommitAsynchronouslyOnOneServerAlone(t *testing.T) {
 		want   wants
 	}
 	pgtest.Each(t, map[string]example{
-		"one database":        {[]string{first.URL}, "", wants{"off", "local"}},
-		"two on one server":   {[]string{first.URL, second.URL}, "", wants{"off", "local"}},
-		"two servers":         {[]string{first.URL, far.URL}, "", wants{"local", ""}},
-		"pooler":              {[]string{query(t, first.URL, "&default_query_exec_mode=exec")}, "", wants{"local", ""}},
-		"pooler for another":  {[]string{first.URL, query(t, second.URL, "&default_query_exec_mode=exec")}, "", wants{"local", ""}},
+		"one database":      {[]string{first.URL}, "", wants{"off", "local"}},
+		"two on one server": {[]string{first.URL, second.URL}, "", wants{"off", "local"}},
+		"two servers":       {[]string{first.URL, far.URL}, "", wants{"local", ""}},
+		"pooler":            {[]string{query(t, first.URL, "&default_query_exec_mode=exec")}, "", wants{"local", ""}},
+		"pooler for another": {
+			[]string{first.URL, query(t, second.URL, "&default_query_exec_mode=exec")},
+			"",
+			wants{"local", ""},
+		},
 		"pooler and listener": {[]string{first.URL}, second.URL, wants{"local", ""}},
 	}, func(t *testing.T, _ string, test example) {
 		databases := make([]database.Database, len(test.urls))
@@ -120,11 +138,15 @@ func TestWorkersCommitAsynchronouslyOnOneServerAlone(t *testing.T) {
 			require.Same(t, kept, databases[0].Async(), "the second time")
 		}
 		show := func(pool *pgxpool.Pool, setting string) (value string) {
-			require.NoError(t, pool.QueryRow(t.Context(), "SELECT coalesce(current_setting($1, true), '')", setting).Scan(&value))
+			require.NoError(t, pool.QueryRow(t.Context(), "SELECT coalesce(current_setting($1, true), '')",
+				setting).Scan(&value))
 			return value
 		}
 		db := databases[0]
-		require.Equal(t, test.want, wants{show(db.Async(), "synchronous_commit"), show(db.Async(), "sexton.synchronous_commit")})
+		require.Equal(t, test.want, wants{
+			show(db.Async(), "synchronous_commit"),
+			show(db.Async(), "sexton.synchronous_commit"),
+		})
 		require.Equal(t, "local", show(db.Pool, "synchronous_commit"), "what an operator was told waits")
 		require.NotEmpty(t, show(db.Sessions, "server_version"), "subscriptions connect")
 	})
@@ -223,7 +245,10 @@ func TestQueriesBehindKeepTheirPlan(t *testing.T) {
 		require.Equal(t, 2, n)
 	}
 	var generic, custom int
-	require.NoError(t, conn.QueryRow(t.Context(), "SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE statement = $1", sql).Scan(&generic, &custom))
+	require.NoError(t,
+		conn.QueryRow(t.Context(),
+			"SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE statement = $1", sql).Scan(&generic,
+			&custom))
 	require.Equal(t, 10, generic)
 	require.Zero(t, custom)
 	require.Equal(t, "auto", pgtest.Scalar[string](t, conn, "SHOW plan_cache_mode"), "the connection goes on as it was")

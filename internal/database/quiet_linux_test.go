@@ -12,7 +12,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// A ping of an idle connection is a transaction to the server, and a round trip of the wake-up that takes it.
+// A ping of an idle connection is a transaction to the server, and a round trip of the
+// wake-up that takes it.
 func TestIdleConnectionIsTriedOnlyWhereItsSocketSaysSomething(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)

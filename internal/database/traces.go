@@ -20,16 +20,18 @@ const TracerName = "sexton"
 // flushTimeout is how long the end of the process waits for its last spans.
 const flushTimeout = 5 * time.Second
 
-// StartTraces sends traces by OpenTelemetry until stop is called, if the standard variables of the environment
-// name a receiver. Without them spans are those of the library's own empty provider, and connections have no
-// tracer. Failed receives what cannot be sent. The library reads the other variables of the process itself.
+// StartTraces sends traces by OpenTelemetry until stop is called, if the standard
+// variables of the environment name a receiver. Without them spans are those of the
+// library's own empty provider, and connections have no tracer. Failed receives what
+// cannot be sent. The library reads the other variables of the process itself.
 func StartTraces(ctx context.Context, getenv func(string) string, failed func(error)) (stop func()) {
 	stop = func() {}
 	if !receiverNamed(getenv) {
 		return stop
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(failed))
-	if protocol := getenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") + getenv("OTEL_EXPORTER_OTLP_PROTOCOL"); protocol == "grpc" || protocol == "http/json" {
+	if protocol := getenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") +
+		getenv("OTEL_EXPORTER_OTLP_PROTOCOL"); protocol == "grpc" || protocol == "http/json" {
 		failed(errors.New("of the protocols of OpenTelemetry only http/protobuf is spoken: set OTEL_EXPORTER_OTLP_TRACES_PROTOCOL to it"))
 		return stop
 	}
@@ -39,7 +41,8 @@ func StartTraces(ctx context.Context, getenv func(string) string, failed func(er
 		return stop
 	}
 	// What the environment says of the resource comes last, and wins.
-	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", TracerName)), resource.WithTelemetrySDK(), resource.WithFromEnv())
+	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", TracerName)),
+		resource.WithTelemetrySDK(), resource.WithFromEnv())
 	if err != nil {
 		failed(err) // The parts that could be read are there.
 	}
@@ -57,7 +60,8 @@ func StartTraces(ctx context.Context, getenv func(string) string, failed func(er
 // receiverNamed reports whether a receiver is named and nothing switches traces off.
 func receiverNamed(getenv func(string) string) bool {
 	exporter := getenv("OTEL_TRACES_EXPORTER")
-	named := getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != "" || exporter == "otlp"
+	named := getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != "" ||
+		exporter == "otlp"
 	return named && (exporter == "" || exporter == "otlp") && getenv("OTEL_SDK_DISABLED") != "true"
 }
 
@@ -67,7 +71,8 @@ func Tracing() bool {
 	return started
 }
 
-// Tracer traces the statements of spans that are recorded, with their text and without their arguments; nil while nothing is sent.
+// Tracer traces the statements of spans that are recorded, with their text and without
+// their arguments; nil while nothing is sent.
 func Tracer() pgx.QueryTracer {
 	if !Tracing() {
 		return nil

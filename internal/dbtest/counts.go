@@ -24,11 +24,13 @@ func (d *DB) Session(tb testing.TB, key string) (session *batch.Session, end fun
 	})
 	tb.Cleanup(end)
 	return &batch.Session{
-		Conn: conn.Conn(), Names: d.Connected.Names, Fence: granted, Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
+		Conn: conn.Conn(), Names: d.Connected.Names, Fence: granted,
+		Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
 	}, end
 }
 
-// AwaitLock returns once a session of an engine waits for a lock that another session has.
+// AwaitLock returns once a session of an engine waits for a lock that another session
+// has.
 func (d *DB) AwaitLock(tb testing.TB) {
 	pgtest.Await(tb, d.Pool(), "the engine to wait for a lock", `SELECT EXISTS (
 		SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'sexton %' AND wait_event_type = 'Lock')`)

@@ -29,18 +29,22 @@ type DB struct {
 	Connected database.Database
 }
 
-// New returns a database with the components installed that need no tables of the application, copied from a template.
+// New returns a database with the components installed that need no tables of the
+// application, copied from a template.
 func New(tb testing.TB) *DB {
 	return connected(pgtest.FromTemplate(tb, "migrated", install))
 }
 
-// Trackable is New with what all tracking triggers share: a test's first ones are installed sooner.
+// Trackable is New with what all tracking triggers share: a test's first ones are
+// installed sooner.
 func Trackable(tb testing.TB) *DB {
 	return connected(pgtest.Copy(tb, tracking(tb, "trackable", byID([]string{"first"}), install)))
 }
 
 // tracking is a template on which tables have had such triggers.
-func tracking(tb testing.TB, key string, parents []triggers.Parent, install func(ctx context.Context, url string) error) string {
+func tracking(tb testing.TB, key string, parents []triggers.Parent,
+	install func(ctx context.Context, url string) error,
+) string {
 	return pgtest.Template(tb, key, "template0", func(ctx context.Context, url string) error {
 		if err := install(ctx, url); err != nil {
 			return err
@@ -55,7 +59,8 @@ func tracking(tb testing.TB, key string, parents []triggers.Parent, install func
 	})
 }
 
-// Tracked returns a database with tables of a test's own and the tracking triggers on those whose key column is id.
+// Tracked returns a database with tables of a test's own and the tracking triggers on
+// those whose key column is id.
 func Tracked(tb testing.TB, tables string, parents ...string) *DB {
 	return begun(tb, tracking(tb, "trackable", byID([]string{"first"}), install), tables, byID(parents))
 }
@@ -67,7 +72,8 @@ func Keeping(tb testing.TB, tables string, parents ...string) *DB {
 			return err
 		}
 		return onServer(ctx, url, func(conn *pgx.Conn) error {
-			_, err := conn.Exec(ctx, "SELECT sexton.undo_rotate('undo', '72h', true), sexton.undo_rotate('batches', '72h', true)")
+			_, err := conn.Exec(ctx,
+				"SELECT sexton.undo_rotate('undo', '72h', true), sexton.undo_rotate('batches', '72h', true)")
 			return err
 		})
 	}), tables, keeping(parents))
@@ -84,8 +90,8 @@ func keeping(tables []string) []triggers.Parent {
 // beginnings are what tests of this process have begun with.
 var beginnings sync.Map //nolint:gochecknoglobals // No value leads from one test to the next.
 
-// begun adds tables and triggers to a template. Tests that begin with the same share one more template from the second of them on: it spares
-// them most of the set-up.
+// begun adds tables and triggers to a template. Tests that begin with the same share one
+// more template from the second of them on: it spares them most of the set-up.
 func begun(tb testing.TB, on, tables string, parents []triggers.Parent) *DB {
 	key := fmt.Sprintf("%s with %v on %s", tables, parents, on)
 	build := func(ctx context.Context, url string) error {
@@ -108,11 +114,12 @@ func begin(ctx context.Context, conn *pgx.Conn, tables string, parents []trigger
 	return err
 }
 
-// Reference returns a database with the empty tables of the reference application and all components, copied from a
-// template.
+// Reference returns a database with the empty tables of the reference application and all
+// components, copied from a template.
 func Reference(tb testing.TB) *DB {
 	d := pgtest.FromTemplate(tb, "reference", func(ctx context.Context, url string) error {
-		return installReference(ctx, url, exampleapp.Schema(), withUsers(migrate.AdjournedGroups, migrate.ExternalDiffs))
+		return installReference(ctx, url, exampleapp.Schema(),
+			withUsers(migrate.AdjournedGroups, migrate.ExternalDiffs))
 	})
 	return connected(d)
 }
@@ -120,12 +127,14 @@ func Reference(tb testing.TB) *DB {
 // ReferenceIn is Reference in a database of another encoding.
 func ReferenceIn(tb testing.TB, encoding string) *DB {
 	d := pgtest.NewEncoded(tb, encoding)
-	require.NoError(tb, installReference(tb.Context(), d.URL, exampleapp.Schema(), withUsers(migrate.AdjournedGroups, migrate.ExternalDiffs)))
+	require.NoError(tb, installReference(tb.Context(), d.URL, exampleapp.Schema(),
+		withUsers(migrate.AdjournedGroups, migrate.ExternalDiffs)))
 	return connected(d)
 }
 
-// WithUsers returns a database with tables of a test's own, users among them, and all components but those for groups and diffs. What
-// comes later runs in the copy: tests that begin with the same tables share a template.
+// WithUsers returns a database with tables of a test's own, users among them, and all
+// components but those for groups and diffs. What comes later runs in the copy: tests
+// that begin with the same tables share a template.
 func WithUsers(tb testing.TB, tables string, later ...string) *DB {
 	d := pgtest.FromTemplate(tb, "users: "+tables, func(ctx context.Context, url string) error {
 		return installReference(ctx, url, tables, withUsers())
@@ -136,14 +145,14 @@ func WithUsers(tb testing.TB, tables string, later ...string) *DB {
 	return connected(d)
 }
 
-// WithAccounts returns a database with tables of a test's own and the component that deletes the users among them. What comes later
-// runs in the copy.
+// WithAccounts returns a database with tables of a test's own and the component that
+// deletes the users among them. What comes later runs in the copy.
 func WithAccounts(tb testing.TB, tables string, users migrate.Users, later ...string) *DB {
 	return withConfigured(tb, tables, migrate.Database{Components: accounts(users), Users: users}, later...)
 }
 
-// WithOrganizations returns a database with tables of a test's own and the component that deletes the groups among them. What comes
-// later runs in the copy.
+// WithOrganizations returns a database with tables of a test's own and the component that
+// deletes the groups among them. What comes later runs in the copy.
 func WithOrganizations(tb testing.TB, tables string, groups migrate.Groups, later ...string) *DB {
 	d := withConfigured(tb, tables, organizations(groups), later...)
 	d.Connected.Names.GroupViews = true
@@ -182,7 +191,10 @@ func accounts(users migrate.Users) []string {
 
 // Migrate installs the component for users of another table.
 func (d *DB) Migrate(tb testing.TB, users migrate.Users) error {
-	return migrateWith(tb.Context(), d.URL, migrate.Database{Components: []string{migrate.LooseForeignKeys, migrate.GhostUsers}, Users: users})
+	return migrateWith(tb.Context(), d.URL, migrate.Database{Components: []string{
+		migrate.LooseForeignKeys,
+		migrate.GhostUsers,
+	}, Users: users})
 }
 
 // MigrateGroups installs the component for groups of another table.
@@ -190,8 +202,8 @@ func (d *DB) MigrateGroups(tb testing.TB, groups migrate.Groups) error {
 	return migrateWith(tb.Context(), d.URL, organizations(groups))
 }
 
-// WithGroups returns a database with tables of a test's own, users and groups among them, and the components for groups. Tests
-// that begin with the same tables share a template.
+// WithGroups returns a database with tables of a test's own, users and groups among them,
+// and the components for groups. Tests that begin with the same tables share a template.
 func WithGroups(tb testing.TB, tables string) *DB {
 	d := pgtest.FromTemplate(tb, "groups: "+tables, func(ctx context.Context, url string) error {
 		return installReference(ctx, url, tables, []string{migrate.LooseForeignKeys, migrate.AdjournedGroups})
@@ -248,10 +260,14 @@ func migrateWith(ctx context.Context, url string, db migrate.Database) error {
 }
 
 func connected(d *pgtest.Database) *DB {
-	return &DB{Database: d, Connected: database.Database{Name: "main", Pool: d.Pool(), Sessions: d.Pool(), Names: Names()}}
+	return &DB{Database: d, Connected: database.Database{
+		Name: "main", Pool: d.Pool(), Sessions: d.Pool(),
+		Names: Names(),
+	}}
 }
 
-// Track installs the tracking triggers on tables of the public schema whose key column is id.
+// Track installs the tracking triggers on tables of the public schema whose key column is
+// id.
 func (d *DB) Track(tb testing.TB, tables ...string) {
 	d.TrackKeys(tb, byID(tables)...)
 }
@@ -279,10 +295,12 @@ func track(ctx context.Context, conn *pgx.Conn, parents []triggers.Parent) error
 
 // Pending returns the number of tombstones.
 func (d *DB) Pending(tb testing.TB) int64 {
-	return pgtest.Scalar[int64](tb, d.Database, "SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE status = 1")
+	return pgtest.Scalar[int64](tb, d.Database,
+		"SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE status = 1")
 }
 
-// Begin opens a transaction that runs statements and is rolled back at the end of the test, if it is open still.
+// Begin opens a transaction that runs statements and is rolled back at the end of the
+// test, if it is open still.
 func (d *DB) Begin(tb testing.TB, statements ...string) pgx.Tx {
 	return pgtest.Begin(tb, d.Pool(), statements...)
 }

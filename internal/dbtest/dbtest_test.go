@@ -15,12 +15,21 @@ func TestFamilyHasAsManyChildrenAsAskedFor(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
-	db.Exec(dbtest.Family(3, dbtest.Children{Each: 2, Columns: "kind int DEFAULT 7"}, dbtest.Children{Table: "notes", Each: 1, Partitions: 2, Bare: true}) +
+	db.Exec(dbtest.Family(3, dbtest.Children{Each: 2, Columns: "kind int DEFAULT 7"},
+		dbtest.Children{Table: "notes", Each: 1, Partitions: 2, Bare: true}) +
 		dbtest.Parents("authors", 2) + dbtest.Children{Table: "books", Of: "authors"}.SQL())
-	require.Equal(t, [][]string{{"2", "1", "7"}, {"3", "1", "7"}, {"4", "2", "7"}, {"5", "2", "7"}, {"6", "3", "7"}, {"7", "3", "7"}}, db.Rows("SELECT * FROM children"))
+	require.Equal(t, [][]string{
+		{"2", "1", "7"},
+		{"3", "1", "7"},
+		{"4", "2", "7"},
+		{"5", "2", "7"},
+		{"6", "3", "7"},
+		{"7", "3", "7"},
+	}, db.Rows("SELECT * FROM children"))
 	require.Equal(t, [][]string{{"1", "1"}, {"2", "2"}, {"3", "3"}}, db.Rows("SELECT * FROM notes ORDER BY id"))
 	require.Empty(t, db.Rows("SELECT author_id FROM books"))
-	require.Equal(t, [][]string{{"books"}, {"children"}}, db.Rows("SELECT tablename FROM pg_indexes WHERE indexdef ~ '(parent|author)_id' ORDER BY 1"))
+	require.Equal(t, [][]string{{"books"}, {"children"}},
+		db.Rows("SELECT tablename FROM pg_indexes WHERE indexdef ~ '(parent|author)_id' ORDER BY 1"))
 }
 
 func TestTrackRecordsDeletions(t *testing.T) {

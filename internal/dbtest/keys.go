@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// Keys are the types that keys of configured tables may have, each with the text form of the key of number n.
+// Keys are the types that keys of configured tables may have, each with the text form of
+// the key of number n.
 //
 //nolint:gochecknoglobals // constant
 var Keys = map[string]string{
@@ -20,5 +21,6 @@ func KeySQL(kind, n string) string {
 	if kind == "uuid" {
 		n = "lpad((" + n + ")::text, 12, '0')"
 	}
-	return "format('" + strings.NewReplacer("%d", "%s", "%012d", "%s", "'", "''").Replace(Keys[kind]) + "', " + n + ")::" + kind
+	return "format('" + strings.NewReplacer("%d", "%s", "%012d", "%s", "'", "''").Replace(Keys[kind]) + "', " + n +
+		")::" + kind
 }

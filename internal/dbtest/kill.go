@@ -16,8 +16,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// Victim stands for a process that is killed. From its nth message on, sent or answered, each of its
-// connections is closed without a word to the server.
+// Victim stands for a process that is killed. From its nth message on, sent or answered,
+// each of its connections is closed without a word to the server.
 type Victim struct {
 	db    *DB
 	at    int64
@@ -36,9 +36,10 @@ func (d *DB) KilledAnywhere(tb testing.TB, step int64, test func(v *Victim)) (ki
 	return d.KilledEvery(tb, step, test)
 }
 
-// KilledEvery calls test with a victim that dies at its first message, with one that dies so many messages
-// later, and so on, until a victim survives. It returns the number of victims that died. If step is odd, half of
-// the messages are sent and half of them are answers.
+// KilledEvery calls test with a victim that dies at its first message, with one that dies
+// so many messages later, and so on, until a victim survives. It returns the number of
+// victims that died. If step is odd, half of the messages are sent and half of them are
+// answers.
 func (d *DB) KilledEvery(tb testing.TB, step int64, test func(v *Victim)) (kills int) {
 	for at := int64(1); ; at += step {
 		v := &Victim{db: d, at: at}
@@ -54,8 +55,8 @@ func (d *DB) KilledEvery(tb testing.TB, step int64, test func(v *Victim)) (kills
 	}
 }
 
-// KilledAt runs work until it calls die, which does not return before the end of the test. The test fails if
-// work returns earlier.
+// KilledAt runs work until it calls die, which does not return before the end of the
+// test. The test fails if work returns earlier.
 func (d *DB) KilledAt(tb testing.TB, work func(v *Victim, die func()) error) {
 	v := &Victim{db: d, at: math.MaxInt64 / 2}
 	died, buried, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -162,7 +163,8 @@ func (v *Victim) TracePrepareEnd(_ context.Context, conn *pgx.Conn, _ pgx.TraceP
 	v.step(conn)
 }
 
-// KillOnce returns a function that terminates the server's session of a connection when it is first called.
+// KillOnce returns a function that terminates the server's session of a connection when
+// it is first called.
 func (d *DB) KillOnce(conn *pgx.Conn) func() {
 	return sync.OnceFunc(func() { d.Exec("SELECT pg_terminate_backend($1)", int32(conn.PgConn().PID())) })
 }
@@ -170,7 +172,8 @@ func (d *DB) KillOnce(conn *pgx.Conn) func() {
 // gate is the advisory lock at which work stops.
 const gate = 4711
 
-// Gates has the function that triggers call between a change and its COMMIT. It stops the session while the gate of the point is closed.
+// Gates has the function that triggers call between a change and its COMMIT. It stops the
+// session while the gate of the point is closed.
 const Gates = `
 CREATE TABLE closed_gate (point text);
 CREATE FUNCTION stop_at_gate(at text) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '1min' SET search_path FROM CURRENT AS $$
@@ -185,8 +188,9 @@ END $$;
 const AtGate = `EXISTS (SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
 	WHERE datname = current_database() AND locktype = 'advisory' AND objid = 4711 AND NOT granted)`
 
-// ShutGate closes the gate of one point of a database with Gates. The function pass opens it for work that comes later, after a crash of
-// the server too, release also for the work that has stopped there.
+// ShutGate closes the gate of one point of a database with Gates. The function pass opens
+// it for work that comes later, after a crash of the server too, release also for the
+// work that has stopped there.
 func ShutGate(tb testing.TB, pool *pgxpool.Pool, point string) (pass, release func()) {
 	keeper := pgtest.ConnectAs(tb, pool.Config().ConnConfig.Copy())
 	pgtest.Exec(tb, keeper, "SELECT pg_advisory_lock($1)", gate)
@@ -198,8 +202,9 @@ func ShutGate(tb testing.TB, pool *pgxpool.Pool, point string) (pass, release fu
 	}
 }
 
-// Killed brings work to a point, kills it there, opens the gate at which it has stopped, and has other work finish it. What is killed is the
-// caller's: sessions, a process, or a process with its server.
+// Killed brings work to a point, kills it there, opens the gate at which it has stopped,
+// and has other work finish it. What is killed is the caller's: sessions, a process, or a
+// process with its server.
 func Killed(reach func() (kill, pass func()), recovers func()) {
 	kill, pass := reach()
 	kill()

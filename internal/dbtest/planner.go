@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// RecordPlannerSettings makes triggers of tables record which of the planner's settings the session has changed: for each
-// row, and again at COMMIT.
+// RecordPlannerSettings makes triggers of tables record which of the planner's settings
+// the session has changed: for each row, and again at COMMIT.
 func (d *DB) RecordPlannerSettings(tables ...string) {
 	d.Exec(`CREATE SCHEMA strangers;
 		CREATE TABLE strangers.settings (of_table name, changed text[]);
@@ -25,10 +25,12 @@ func (d *DB) RecordPlannerSettings(tables ...string) {
 	}
 }
 
-// RequireOwnPlannerSettings fails the test if a trigger found a changed setting, or if none of these tables' triggers has run.
+// RequireOwnPlannerSettings fails the test if a trigger found a changed setting, or if
+// none of these tables' triggers has run.
 func (d *DB) RequireOwnPlannerSettings(tb testing.TB, tables ...string) {
 	require.Empty(tb, d.Rows("SELECT DISTINCT of_table, changed FROM strangers.settings WHERE changed <> '{}'"))
 	for _, table := range tables {
-		require.NotEmpty(tb, d.Rows("SELECT FROM strangers.settings WHERE of_table = $1", table), "the triggers of %s", table)
+		require.NotEmpty(tb, d.Rows("SELECT FROM strangers.settings WHERE of_table = $1", table), "the triggers of %s",
+			table)
 	}
 }

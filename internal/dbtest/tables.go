@@ -8,7 +8,8 @@ import (
 	"sexton/internal/each"
 )
 
-// Family is SQL that creates the table parents with the ids 1 to n, and tables of their children:
+// Family is SQL that creates the table parents with the ids 1 to n, and tables of their
+// children:
 //
 //	dbtest.Family(10, dbtest.Children{Each: 10}, dbtest.Children{Table: "notes", Columns: "kind int DEFAULT 3", Bare: true})
 func Family(n int, children ...Children) string {
@@ -17,16 +18,20 @@ func Family(n int, children ...Children) string {
 
 // Parents is SQL that creates a table with the ids 1 to n.
 func Parents(table string, n int) string {
-	return fmt.Sprintf("CREATE TABLE %[1]s (id bigint PRIMARY KEY); INSERT INTO %[1]s SELECT generate_series(1, %d);\n", table, n)
+	return fmt.Sprintf("CREATE TABLE %[1]s (id bigint PRIMARY KEY); INSERT INTO %[1]s SELECT generate_series(1, %d);\n",
+		table, n)
 }
 
-// Children describes a table whose rows refer to parents by an id that no foreign key guards.
+// Children describes a table whose rows refer to parents by an id that no foreign key
+// guards.
 type Children struct {
 	// Table is its name, children by default.
 	Table string
-	// Of is the table of the parents, parents by default. Without its last letter it names the column that refers to them: parent_id.
+	// Of is the table of the parents, parents by default. Without its last letter it
+	// names the column that refers to them: parent_id.
 	Of string
-	// Each is the number of rows of each parent. Those of parent p have the ids Each*p and following.
+	// Each is the number of rows of each parent. Those of parent p have the ids Each*p
+	// and following.
 	Each int
 	// Columns are further ones, written as in CREATE TABLE.
 	Columns string
@@ -55,34 +60,41 @@ func (c Children) SQL() string {
 	var sql strings.Builder
 	fmt.Fprintf(&sql, "CREATE TABLE %s (id bigint PRIMARY KEY, %s bigint%s)%s;\n", table, column, columns, options)
 	for i := range c.Partitions {
-		fmt.Fprintf(&sql, "CREATE TABLE %[1]s_%[2]d PARTITION OF %[1]s FOR VALUES WITH (MODULUS %[3]d, REMAINDER %[2]d);\n", table, i, c.Partitions)
+		fmt.Fprintf(&sql,
+			"CREATE TABLE %[1]s_%[2]d PARTITION OF %[1]s FOR VALUES WITH (MODULUS %[3]d, REMAINDER %[2]d);\n", table, i,
+			c.Partitions)
 	}
 	if !c.Bare {
 		fmt.Fprintf(&sql, "CREATE INDEX ON %s (%s);\n", table, column)
 	}
 	if c.Each > 0 {
-		fmt.Fprintf(&sql, "INSERT INTO %s (id, %s) SELECT %d * parent.id + n, parent.id FROM %s AS parent, generate_series(0, %d) AS n ORDER BY 1;\n",
+		fmt.Fprintf(&sql,
+			"INSERT INTO %s (id, %s) SELECT %d * parent.id + n, parent.id FROM %s AS parent, generate_series(0, %d) AS n ORDER BY 1;\n",
 			table, column, c.Each, of, c.Each-1)
 	}
 	return sql.String()
 }
 
-// Defined are definitions of tables whose rows refer to parents by parent_id. What becomes of the rows may have settings behind it:
-// "async_delete, delete_limit: 3".
+// Defined are definitions of tables whose rows refer to parents by parent_id. What
+// becomes of the rows may have settings behind it: "async_delete, delete_limit: 3".
 func Defined(onDelete string, children ...string) string {
 	return strings.Join(each.Of(children, func(table string) string {
 		return table + ": [{table: parents, column: parent_id, on_delete: " + onDelete + "}]\n"
 	}), "")
 }
 
-// OnStatement is SQL for a trigger that runs plpgsql behind each statement of an event, such as DELETE. The rows are in gone, as they were.
+// OnStatement is SQL for a trigger that runs plpgsql behind each statement of an event,
+// such as DELETE. The rows are in gone, as they were.
 func OnStatement(event, table, plpgsql string) string {
-	return hook(plpgsql+" RETURN NULL;", "AFTER "+event+" ON "+table+" REFERENCING OLD TABLE AS gone FOR EACH STATEMENT")
+	return hook(plpgsql+" RETURN NULL;", "AFTER "+event+" ON "+table+
+		" REFERENCING OLD TABLE AS gone FOR EACH STATEMENT")
 }
 
-// OnRow is SQL for a trigger that runs plpgsql before each row of an event for which a condition holds. RETURN NULL keeps the row as it is.
+// OnRow is SQL for a trigger that runs plpgsql before each row of an event for which a
+// condition holds. RETURN NULL keeps the row as it is.
 func OnRow(event, table, condition, plpgsql string) string {
-	return hook(plpgsql+" RETURN coalesce(new, old);", "BEFORE "+event+" ON "+table+" FOR EACH ROW WHEN ("+condition+")")
+	return hook(plpgsql+" RETURN coalesce(new, old);", "BEFORE "+event+" ON "+table+" FOR EACH ROW WHEN ("+condition+
+		")")
 }
 
 // hook names a trigger and its function after what they do.

@@ -81,11 +81,20 @@ func TestColumnErrors(t *testing.T) {
 			"f.yml:2:56: a[0].column[2]: is named twice\n" +
 				"f.yml:2:79: a[0].parent_column[1]: is named twice",
 		},
-		"empty name":   {entry(`column: [b, ""]`), "f.yml:2:53: a[0].column[1]: the name is empty"},
-		"number":       {entry("column: [b, 7]"), "f.yml:2:53: a[0].column[1]: must be a text, not a number (put it in quotes)"},
-		"nothing":      {entry("column: [b, ~]"), "f.yml:2:53: a[0].column[1]: has no value (write one, or remove the key)"},
+		"empty name": {entry(`column: [b, ""]`), "f.yml:2:53: a[0].column[1]: the name is empty"},
+		"number": {
+			entry("column: [b, 7]"),
+			"f.yml:2:53: a[0].column[1]: must be a text, not a number (put it in quotes)",
+		},
+		"nothing": {
+			entry("column: [b, ~]"),
+			"f.yml:2:53: a[0].column[1]: has no value (write one, or remove the key)",
+		},
 		"list in list": {entry("column: [b, [c]]"), "f.yml:2:53: a[0].column[1]: must be a text, not a list"},
-		"mapping":      {entry("column: {b: c}"), "f.yml:2:49: a[0].column: must be a text or a list of texts, not a mapping"},
+		"mapping": {
+			entry("column: {b: c}"),
+			"f.yml:2:49: a[0].column: must be a text or a list of texts, not a mapping",
+		},
 		"other columns of one parent": {
 			"a:\n" +
 				"  - {table: p, column: [b, c], parent_column: [d, e], on_delete: async_delete}\n" +

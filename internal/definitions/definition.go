@@ -19,11 +19,12 @@ const (
 	UpdateColumn Action = "update_column_to"
 )
 
-// ArtifactsCleaner is the cleaner class that is built in: the generic delete plus one event with the keys of
-// the rows whose files another program has to remove.
+// ArtifactsCleaner is the cleaner class that is built in: the generic delete plus one
+// event with the keys of the rows whose files another program has to remove.
 const ArtifactsCleaner = "Ci::JobArtifacts::LooseForeignKeyCleanerService"
 
-// Name is a table name as the file has it. An empty Schema means the schema configured for the database.
+// Name is a table name as the file has it. An empty Schema means the schema configured
+// for the database.
 type Name struct {
 	Schema string
 	Table  string
@@ -37,7 +38,8 @@ func (n Name) String() string {
 	return n.Schema + "." + n.Table
 }
 
-// Condition restricts a definition to children whose column has the value, for polymorphic references.
+// Condition restricts a definition to children whose column has the value, for
+// polymorphic references.
 type Condition struct {
 	Column string `yaml:"column,required"`
 	// Value is the text form, cast to the column's type in SQL.
@@ -50,7 +52,8 @@ type Constraint struct {
 	Name string `yaml:"name"`
 	// Deferrable reports that the foreign key is DEFERRABLE.
 	Deferrable bool `yaml:"deferrable"`
-	// Initially is when the foreign key is checked, by default immediate; deferred needs Deferrable.
+	// Initially is when the foreign key is checked, by default immediate; deferred needs
+	// Deferrable.
 	Initially Initially `yaml:"initially"`
 	// Match is the MATCH type of the foreign key, by default simple.
 	Match Match `yaml:"match"`
@@ -64,7 +67,8 @@ type Initially string
 // Match is the MATCH type of a foreign key.
 type Match string
 
-// OnUpdate is the ON UPDATE action of a foreign key. Definitions never change children with their parent's key.
+// OnUpdate is the ON UPDATE action of a foreign key. Definitions never change children
+// with their parent's key.
 type OnUpdate string
 
 // The options that differ from the defaults of Postgres.
@@ -108,7 +112,8 @@ type WorkerClass string
 // CleanerClass is empty or ArtifactsCleaner.
 type CleanerClass string
 
-// Definition is one entry: children in Child whose Columns name a deleted row of Parent. The comments of its keys are shown to people who write one.
+// Definition is one entry: children in Child whose Columns name a deleted row of Parent.
+// The comments of its keys are shown to people who write one.
 type Definition struct {
 	// Position is where the entry begins; Key is its path, such as "issues[2]".
 	Position problem.Position
@@ -127,29 +132,32 @@ type Definition struct {
 	TargetColumn string `yaml:"target_column"`
 	// TargetValue is the value that update_column_to sets.
 	TargetValue yamlfile.Literal `yaml:"target_value"`
-	// Conditions restrict the definition to children in which every column equals its value.
+	// Conditions restrict the definition to children in which every column equals its
+	// value.
 	Conditions []Condition `yaml:"conditions"`
 	// DeleteLimit is the most rows of one DELETE; by default the pace's own.
 	DeleteLimit int `check:"positive" yaml:"delete_limit"`
 	// WorkerClass is a label; one subscription per database serves all definitions.
 	WorkerClass WorkerClass `yaml:"worker_class"`
-	// Event deletes, and writes an event with the keys of the rows of each batch: true for the keys alone, or a list of
-	// further columns of the rows.
+	// Event deletes, and writes an event with the keys of the rows of each batch: true
+	// for the keys alone, or a list of further columns of the rows.
 	Event yamlfile.Columns `yaml:"event"`
 	// CleanerClass is GitLab's name for event: true.
 	CleanerClass CleanerClass `yaml:"cleaner_class"`
 	// Database is where the child is, if several databases have a table of its name.
 	Database string `yaml:"database"`
-	// ParentColumns is the parent's columns that are referred to, one for each of Columns; by default the primary key.
+	// ParentColumns is the parent's columns that are referred to, one for each of
+	// Columns; by default the primary key.
 	ParentColumns yamlfile.Texts `yaml:"parent_column"`
-	// Constraint is what `sexton definitions foreign-keys` restores of the foreign key that this replaced.
+	// Constraint is what `sexton definitions foreign-keys` restores of the foreign key
+	// that this replaced.
 	Constraint Constraint `yaml:"constraint"`
 
 	positions yamlfile.Positions
 }
 
-// At is where the value of a key of the entry stands, such as column or column[1], or where the entry begins if
-// it has no such key.
+// At is where the value of a key of the entry stands, such as column or column[1], or
+// where the entry begins if it has no such key.
 func (d Definition) At(key string) problem.Position {
 	return d.positions.Of(d.Key + "." + key).Position
 }
@@ -163,9 +171,10 @@ func (d Definition) ColumnList() string { return strings.Join(d.Columns, ", ") }
 // maxIdentifier is the number of bytes after which Postgres cuts names.
 const maxIdentifier = 63
 
-// ParseName reads a table name. "schema.table" is split at its first dot and otherwise taken as it stands,
-// upper-case letters included. A part in double quotes, with "" for a quote in it, may have dots:
-// "my.schema"."my.table". The error continues a sentence that begins with the name's role.
+// ParseName reads a table name. "schema.table" is split at its first dot and otherwise
+// taken as it stands, upper-case letters included. A part in double quotes, with "" for a
+// quote in it, may have dots: "my.schema"."my.table". The error continues a sentence that
+// begins with the name's role.
 func ParseName(text string) (Name, error) {
 	first, rest, qualified, err := namePart(text, true)
 	name, parts := Name{Table: first}, []string{first}

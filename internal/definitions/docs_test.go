@@ -14,7 +14,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The table of docs/definitions.md has a row for each key of an entry, and says which have to be there.
+// The table of docs/definitions.md has a row for each key of an entry, and says which
+// have to be there.
 func TestDocumentationHasEachKey(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/definitions.md")
@@ -37,7 +38,8 @@ func TestDocumentationHasEachKey(t *testing.T) {
 	require.Contains(t, table, "`"+ArtifactsCleaner+"`")
 }
 
-// What editors say about the documented files is what the program says, and GitLab's own file fits.
+// What editors say about the documented files is what the program says, and GitLab's own
+// file fits.
 func TestExamplesFitTheSchema(t *testing.T) {
 	t.Parallel()
 	written, err := json.Marshal(Schema())
@@ -53,7 +55,10 @@ func TestExamplesFitTheSchema(t *testing.T) {
 		require.NoError(t, yaml.Unmarshal([]byte(text), &document))
 		return schema.Validate(document)
 	}
-	for _, file := range []string{"testdata/gitlab_loose_foreign_keys.yml", "../../sql/reference/loose_foreign_keys.yml", "../../deploy/example/loose_foreign_keys.yml"} {
+	for _, file := range []string{
+		"testdata/gitlab_loose_foreign_keys.yml",
+		"../../sql/reference/loose_foreign_keys.yml", "../../deploy/example/loose_foreign_keys.yml",
+	} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		require.NoError(t, fits(string(text)), file)
@@ -61,7 +66,8 @@ func TestExamplesFitTheSchema(t *testing.T) {
 	require.NoError(t, fits(Example))
 	for _, wrong := range []string{
 		"issues: []", "issues: [{table: a, column: b}]", "issues: [{table: a, column: b, on_delete: delete}]",
-		"issues: [{table: a, column: [b, 1], on_delete: async_delete}]", "issues: [{tabel: a, table: a, column: b, on_delete: async_delete}]",
+		"issues: [{table: a, column: [b, 1], on_delete: async_delete}]",
+		"issues: [{tabel: a, table: a, column: b, on_delete: async_delete}]",
 	} {
 		require.Error(t, fits(wrong), wrong)
 	}

@@ -10,7 +10,8 @@ import (
 	"sexton/internal/problem"
 )
 
-// FuzzParse holds for any bytes: Parse returns, and whatever it complains about has a line.
+// FuzzParse holds for any bytes: Parse returns, and whatever it complains about has a
+// line.
 func FuzzParse(f *testing.F) {
 	gitlab, err := os.ReadFile("testdata/gitlab_loose_foreign_keys.yml")
 	require.NoError(f, err)
@@ -21,7 +22,8 @@ func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		"", "---\n", "a", "- a", "a: [", "a: {b: 'c", "\"a\": [{table: b, column: c, on_delete: async_delete}]",
 		"a: &x [*x]\n", "<<: *a", "a: &a\n  - &b {table: !!str 1}\n  - {<<: *b}\n  - {<<: [*b, *b], column: ~}\n",
-		"? a\n: - b", "a: |\n x\n", "a:\n\t- b", "\ufeffa: 1", "\xff", "a: 1\r\nb: 2\r\n", "%YAML 1.2\n---\na: 0x1f\n...\n---\nb: 1",
+		"? a\n: - b", "a: |\n x\n", "a:\n\t- b", "\ufeffa: 1", "\xff", "a: 1\r\nb: 2\r\n",
+		"%YAML 1.2\n---\na: 0x1f\n...\n---\nb: 1",
 		"[[[[[[[[[[", "a: !!x y", "a: @b", "a.b.c: []", "\"\\\"a\\\".b\":\n- {conditions: [{column: c, value: .inf}]}",
 	} {
 		f.Add([]byte(seed))

@@ -29,9 +29,9 @@ type File struct {
 	Data []byte
 }
 
-// Load reads definitions from the files at paths, in their order and the order of writing. The error is a
-// problem.List with everything that is wrong in all of them. The sound definitions come beside it, so that
-// a database can be asked about them at once.
+// Load reads definitions from the files at paths, in their order and the order of
+// writing. The error is a problem.List with everything that is wrong in all of them. The
+// sound definitions come beside it, so that a database can be asked about them at once.
 func Load(paths []string) ([]Definition, error) {
 	var problems problem.List
 	var files []File
@@ -71,8 +71,14 @@ var source string
 
 // Schema is the JSON schema of a definitions file.
 func Schema() yamlfile.Schema {
-	entries := yamlfile.Schema{"type": "array", "minItems": 1, "items": yamlfile.SchemaOf(reflect.TypeFor[Definition](), yamlfile.Comments(source), false)}
-	return yamlfile.Schema{"$schema": yamlfile.Draft, "title": "Loose foreign keys, by child table", "type": "object", "additionalProperties": entries}
+	entries := yamlfile.Schema{
+		"type": "array", "minItems": 1,
+		"items": yamlfile.SchemaOf(reflect.TypeFor[Definition](), yamlfile.Comments(source), false),
+	}
+	return yamlfile.Schema{
+		"$schema": yamlfile.Draft, "title": "Loose foreign keys, by child table", "type": "object",
+		"additionalProperties": entries,
+	}
 }
 
 // Choices lists the actions.
@@ -105,7 +111,8 @@ func (r *reader) file(file File) {
 		return
 	}
 	if len(doc.Root.Content) == 0 && len(problems) == 0 {
-		r.problems.Errorf(doc.Position(doc.Root).Position, "", "the file has no definitions; a smallest one is\n\n%s", Example)
+		r.problems.Errorf(doc.Position(doc.Root).Position, "", "the file has no definitions; a smallest one is\n\n%s",
+			Example)
 	}
 	for field := range slices.Chunk(doc.Root.Content, 2) {
 		r.child(doc, field[0], field[1])
@@ -147,7 +154,8 @@ func (r *reader) entry(child Name, key string, doc *yamlfile.Document, item *yam
 	}
 }
 
-// conflicts reports definitions that contradict or repeat an earlier one, wherever they stand, and drops them.
+// conflicts reports definitions that contradict or repeat an earlier one, wherever they
+// stand, and drops them.
 func (r *reader) conflicts() {
 	first := map[string]Definition{}
 	keys := map[Name]Definition{}
@@ -161,12 +169,14 @@ func (r *reader) conflicts() {
 			continue
 		}
 		first[id] = d
-		// A tombstone carries one key, so all definitions of a parent have to refer to the same columns, in
-		// the same order. One that leaves them out means the primary key, which only the catalogue knows.
+		// A tombstone carries one key, so all definitions of a parent have to refer to
+		// the same columns, in the same order. One that leaves them out means the primary
+		// key, which only the catalogue knows.
 		earlier, named := keys[d.Parent]
 		if len(d.ParentColumns) > 0 && named && !slices.Equal(earlier.ParentColumns, d.ParentColumns) {
 			r.problems.Errorf(d.Position, d.Key+".parent_column", "is %s, but %s at %s has %s for the same parent %s",
-				strings.Join(d.ParentColumns, ", "), earlier.Key, earlier.Position, strings.Join(earlier.ParentColumns, ", "), d.Parent)
+				strings.Join(d.ParentColumns, ", "), earlier.Key, earlier.Position,
+				strings.Join(earlier.ParentColumns, ", "), d.Parent)
 			continue
 		}
 		if len(d.ParentColumns) > 0 && !named {
@@ -176,7 +186,8 @@ func (r *reader) conflicts() {
 	}
 }
 
-// identity is the part that no two definitions may share. The order of conditions does not matter.
+// identity is the part that no two definitions may share. The order of conditions does
+// not matter.
 func identity(d Definition) string {
 	conditions := each.Of(d.Conditions, func(c Condition) string { return fmt.Sprintf("%q=%q", c.Column, c.Value) })
 	slices.Sort(conditions)

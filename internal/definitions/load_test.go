@@ -87,7 +87,9 @@ ci.caches:
 			ParentColumns: []string{"uuid"},
 			OnDelete:      definitions.Delete,
 			Conditions: []definitions.Condition{
-				{Column: "kind", Value: "Vulnerability"}, {Column: "state", Value: "16"}, {Column: "live", Value: "true"},
+				{Column: "kind", Value: "Vulnerability"},
+				{Column: "state", Value: "16"},
+				{Column: "live", Value: "true"},
 			},
 			DeleteLimit:  1000,
 			WorkerClass:  "LooseForeignKeys::CleanupWorker",
@@ -116,31 +118,73 @@ func TestParseErrors(t *testing.T) {
 	}
 	type example struct{ text, want string }
 	pgtest.Each(t, map[string]example{
-		"empty file":      {"", "f.yml:1:1: the file has no definitions; a smallest one is\n\n" + definitions.Example},
-		"list on top":     {"- table: p\n", "f.yml:1:1: the top level must be a mapping of keys"},
-		"empty list":      {"a: []\n", "f.yml:1:1: a: has no entries"},
-		"text for list":   {"a: p\n", "f.yml:1:4: a: must be a list of entries (begin every entry with a dash)"},
-		"text for entry":  {"a:\n  - p\n", "f.yml:2:5: a[0]: must be a mapping of keys, not a text"},
-		"number as table": {"a:\n  - {table: 5, column: c, on_delete: async_delete}\n", "f.yml:2:13: a[0].table: must be a text, not a number (put it in quotes)"},
+		"empty file":     {"", "f.yml:1:1: the file has no definitions; a smallest one is\n\n" + definitions.Example},
+		"list on top":    {"- table: p\n", "f.yml:1:1: the top level must be a mapping of keys"},
+		"empty list":     {"a: []\n", "f.yml:1:1: a: has no entries"},
+		"text for list":  {"a: p\n", "f.yml:1:4: a: must be a list of entries (begin every entry with a dash)"},
+		"text for entry": {"a:\n  - p\n", "f.yml:2:5: a[0]: must be a mapping of keys, not a text"},
+		"number as table": {
+			"a:\n  - {table: 5, column: c, on_delete: async_delete}\n",
+			"f.yml:2:13: a[0].table: must be a text, not a number (put it in quotes)",
+		},
 		"nothing as column": {
 			"a:\n  - table: p\n    column:\n    on_delete: async_delete\n",
 			"f.yml:3:5: a[0].column: has no value (write one, or remove the key)",
 		},
-		"empty column":         {"a:\n  - {table: p, column: \"\", on_delete: async_delete}\n", "f.yml:2:24: a[0].column: the name is empty"},
-		"nul in column":        {"a:\n  - {table: p, column: \"x\\0\", on_delete: async_delete}\n", "f.yml:2:24: a[0].column: contains a NUL character"},
-		"nul in child":         {"\"a\\0\": [{table: p, column: c, on_delete: async_delete}]\n", "f.yml:1:1: \"a\\x00\": the child table's name contains a NUL character"},
-		"unclosed quote":       {"'\"a': [{table: p, column: c, on_delete: async_delete}]\n", "f.yml:1:1: \"\\\"a\": the child table's name lacks its closing double quote"},
-		"text after quote":     {"a:\n  - {table: '\"p\"q', column: c, on_delete: async_delete}\n", "f.yml:2:13: a[0].table: the name goes on after its closing double quote"},
-		"empty schema":         {"a:\n  - {table: .p, column: c, on_delete: async_delete}\n", "f.yml:2:13: a[0].table: the name is empty"},
-		"unknown key":          {entry("    colum: c\n"), "f.yml:5:5: a[0].colum: unknown key (did you mean column?)"},
-		"limit in quotes":      {entry("    delete_limit: \"5\"\n"), "f.yml:5:19: a[0].delete_limit: must be a whole number, without quotes"},
-		"limit too large":      {entry("    delete_limit: 99999999999999999999\n"), "f.yml:5:19: a[0].delete_limit: is out of range (the largest number is 2147483647)"},
-		"octal limit":          {entry("    delete_limit: 010\n"), "f.yml:5:19: a[0].delete_limit: must be a whole number"},
-		"negative limit":       {entry("    delete_limit: -1\n"), "f.yml:5:19: a[0].delete_limit: must be greater than 0"},
-		"empty database":       {entry("    database: \"\"\n"), "f.yml:5:15: a[0].database: is empty"},
-		"unknown cleaner":      {entry("    cleaner_class: X\n"), "f.yml:5:20: a[0].cleaner_class: must be one of Ci::JobArtifacts::LooseForeignKeyCleanerService"},
-		"no conditions":        {entry("    conditions: []\n"), "f.yml:5:17: a[0].conditions: is empty (remove the key, or add a condition)"},
-		"null condition value": {entry("    conditions: [{column: k, value: ~}]\n"), "f.yml:5:30: a[0].conditions[0].value: has no value (write one, or remove the key)"},
+		"empty column": {
+			"a:\n  - {table: p, column: \"\", on_delete: async_delete}\n",
+			"f.yml:2:24: a[0].column: the name is empty",
+		},
+		"nul in column": {
+			"a:\n  - {table: p, column: \"x\\0\", on_delete: async_delete}\n",
+			"f.yml:2:24: a[0].column: contains a NUL character",
+		},
+		"nul in child": {
+			"\"a\\0\": [{table: p, column: c, on_delete: async_delete}]\n",
+			"f.yml:1:1: \"a\\x00\": the child table's name contains a NUL character",
+		},
+		"unclosed quote": {
+			"'\"a': [{table: p, column: c, on_delete: async_delete}]\n",
+			"f.yml:1:1: \"\\\"a\": the child table's name lacks its closing double quote",
+		},
+		"text after quote": {
+			"a:\n  - {table: '\"p\"q', column: c, on_delete: async_delete}\n",
+			"f.yml:2:13: a[0].table: the name goes on after its closing double quote",
+		},
+		"empty schema": {
+			"a:\n  - {table: .p, column: c, on_delete: async_delete}\n",
+			"f.yml:2:13: a[0].table: the name is empty",
+		},
+		"unknown key": {entry("    colum: c\n"), "f.yml:5:5: a[0].colum: unknown key (did you mean column?)"},
+		"limit in quotes": {
+			entry("    delete_limit: \"5\"\n"),
+			"f.yml:5:19: a[0].delete_limit: must be a whole number, without quotes",
+		},
+		"limit too large": {
+			entry("    delete_limit: 99999999999999999999\n"),
+			"f.yml:5:19: a[0].delete_limit: is out of range (the largest number is 2147483647)",
+		},
+		"octal limit": {
+			entry("    delete_limit: 010\n"),
+			"f.yml:5:19: a[0].delete_limit: must be a whole number",
+		},
+		"negative limit": {
+			entry("    delete_limit: -1\n"),
+			"f.yml:5:19: a[0].delete_limit: must be greater than 0",
+		},
+		"empty database": {entry("    database: \"\"\n"), "f.yml:5:15: a[0].database: is empty"},
+		"unknown cleaner": {
+			entry("    cleaner_class: X\n"),
+			"f.yml:5:20: a[0].cleaner_class: must be one of Ci::JobArtifacts::LooseForeignKeyCleanerService",
+		},
+		"no conditions": {
+			entry("    conditions: []\n"),
+			"f.yml:5:17: a[0].conditions: is empty (remove the key, or add a condition)",
+		},
+		"null condition value": {
+			entry("    conditions: [{column: k, value: ~}]\n"),
+			"f.yml:5:30: a[0].conditions[0].value: has no value (write one, or remove the key)",
+		},
 		"two conditions on one column": {
 			entry("    conditions: [{column: k, value: 1}, {column: k, value: 2}]\n"),
 			"f.yml:5:50: a[0].conditions[1].column: is the column of an earlier condition; a row cannot have two values",
@@ -161,7 +205,10 @@ func TestParseErrors(t *testing.T) {
 				"  - {table: p, column: c, on_delete: async_nullify, conditions: [{column: y, value: 2}, {column: x, value: \"1\"}]}\n",
 			"f.yml:3:5: a[1]: repeats a[0] at f.yml:2:5: child a, column c, parent p",
 		},
-		"two documents": {"a:\n  - {table: p, column: c, on_delete: async_delete}\n---\nb: 1\n", "f.yml:4:1: a second document begins here (keep one document per file)"},
+		"two documents": {
+			"a:\n  - {table: p, column: c, on_delete: async_delete}\n---\nb: 1\n",
+			"f.yml:4:1: a second document begins here (keep one document per file)",
+		},
 	}, func(t *testing.T, _ string, test example) {
 		_, err := parse(test.text)
 		require.EqualError(t, err, test.want)

@@ -16,8 +16,9 @@ import (
 	"sexton/internal/problem"
 )
 
-// findBinaries returns the folder of initdb and postgres. An explicit folder must hold them. Otherwise it returns the first folder found. If there
-// is none, it fetches a server.
+// findBinaries returns the folder of initdb and postgres. An explicit folder must hold
+// them. Otherwise it returns the first folder found. If there is none, it fetches a
+// server.
 func findBinaries(ctx context.Context, explicit string, env environment) (string, error) {
 	if explicit != "" {
 		dir, err := resolve(explicit)
@@ -40,8 +41,9 @@ func findBinaries(ctx context.Context, explicit string, env environment) (string
 		"'brew install postgresql' (macOS), or set SEXTON_PG_BIN to their folder", err)
 }
 
-// resolve follows the link of initdb to its real folder and checks that postgres lives there too: some images link only a few of
-// the tools into a folder of PATH, and the server finds its libraries and time zones relative to where it really is.
+// resolve follows the link of initdb to its real folder and checks that postgres lives
+// there too: some images link only a few of the tools into a folder of PATH, and the
+// server finds its libraries and time zones relative to where it really is.
 func resolve(folder string) (string, error) {
 	initdb, err := filepath.EvalSymlinks(filepath.Join(folder, "initdb"))
 	if err != nil {
@@ -63,7 +65,8 @@ func resolve(folder string) (string, error) {
 	return dir, nil
 }
 
-// binaryFolders lists the folders to search, best first: PATH, what pg_config says, the distributions' folders, newest first.
+// binaryFolders lists the folders to search, best first: PATH, what pg_config says, the
+// distributions' folders, newest first.
 func binaryFolders(ctx context.Context) []string {
 	var folders []string
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
@@ -79,7 +82,8 @@ func binaryFolders(ctx context.Context) []string {
 	return append(folders, installed...)
 }
 
-// installedFolders lists the existing folders into which the usual packages put the server's binaries.
+// installedFolders lists the existing folders into which the usual packages put the
+// server's binaries.
 func installedFolders() []string {
 	var folders []string
 	for _, pattern := range []string{
@@ -100,8 +104,9 @@ func installedFolders() []string {
 	return folders
 }
 
-// pathVersion reads the major version out of a folder's path, such as /usr/lib/postgresql/15/bin. Old two-part versions count as
-// their first part; a path without a number as 0.
+// pathVersion reads the major version out of a folder's path, such as
+// /usr/lib/postgresql/15/bin. Old two-part versions count as their first part; a path
+// without a number as 0.
 func pathVersion(path string) int {
 	version, _ := strconv.Atoi(regexp.MustCompile(`\d+`).FindString(path))
 	return version

@@ -17,7 +17,8 @@ import (
 	"time"
 )
 
-// maxSocketPath is the longest socket path in bytes that every Unix takes: macOS has 104 with the closing zero, Linux 108.
+// maxSocketPath is the longest socket path in bytes that every Unix takes: macOS has 104
+// with the closing zero, Linux 108.
 const maxSocketPath = 103
 
 // makeDataDir creates the folder that initdb fills.
@@ -44,25 +45,29 @@ func makeRunDir(tempDir string) (string, error) {
 	return runDir, nil
 }
 
-// checkSocketDir refuses folders that no socket can be in, or that no connection URL can name.
+// checkSocketDir refuses folders that no socket can be in, or that no connection URL can
+// name.
 func checkSocketDir(dir string) error {
 	// Connection URLs take a comma for the separator of several hosts.
 	if strings.Contains(dir, ",") {
 		return fmt.Errorf("folder %q has a comma in its name, which connection URLs cannot hold: set TMPDIR to a folder without one", dir)
 	}
 	if socket := filepath.Join(dir, ".s.PGSQL."+port); len(socket) > maxSocketPath {
-		return fmt.Errorf("socket path %q has %d bytes and the limit is %d: set TMPDIR to a shorter folder", socket, len(socket), maxSocketPath)
+		return fmt.Errorf("socket path %q has %d bytes and the limit is %d: set TMPDIR to a shorter folder", socket,
+			len(socket), maxSocketPath)
 	}
 	return nil
 }
 
-// initdb creates the cluster. It need not survive a power cut, so it is not synced to disk.
+// initdb creates the cluster. It need not survive a power cut, so it is not synced to
+// disk.
 func (s *Server) initdb(ctx context.Context) error {
 	locale := "C"
 	if runtime.GOOS == "linux" {
 		locale = "C.UTF-8"
 	}
-	cmd := s.command("initdb", "-D", s.dataDir, "-U", superuser, "-A", "trust", "-E", "UTF8", "--locale="+locale, "--no-instructions", "--no-sync")
+	cmd := s.command("initdb", "-D", s.dataDir, "-U", superuser, "-A", "trust", "-E", "UTF8", "--locale="+locale,
+		"--no-instructions", "--no-sync")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.WaitDelay = hardStopTimeout
@@ -86,9 +91,11 @@ func (s *Server) initdb(ctx context.Context) error {
 	return nil
 }
 
-// launch starts the server process and waits until it accepts connections. The server is locked, or known to its caller alone.
+// launch starts the server process and waits until it accepts connections. The server is
+// locked, or known to its caller alone.
 func (s *Server) launch(ctx context.Context) error {
-	// A file and not a pipe: the server must be able to log its shutdown when this process is gone.
+	// A file and not a pipe: the server must be able to log its shutdown when this
+	// process is gone.
 	log, err := os.OpenFile(filepath.Join(s.dataDir, "server.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return fmt.Errorf("create log of postgres: %w", err)
@@ -124,7 +131,8 @@ func (s *Server) awaitReady(ctx context.Context, p *process) error {
 	return nil
 }
 
-// ready reads postmaster.pid: line 1 is the process id (a crashed server leaves an old file), line 8 the state.
+// ready reads postmaster.pid: line 1 is the process id (a crashed server leaves an old
+// file), line 8 the state.
 func (s *Server) ready(pid int) bool {
 	content, err := os.ReadFile(filepath.Join(s.dataDir, "postmaster.pid"))
 	if err != nil {
@@ -163,13 +171,15 @@ func lastLines(output string) string {
 	return strings.Join(lines[max(0, len(lines)-4):], "; ")
 }
 
-// serverArgs builds the server's command line. The last value of a setting counts, so what keeps the server private comes last.
+// serverArgs builds the server's command line. The last value of a setting counts, so
+// what keeps the server private comes last.
 func serverArgs(dataDir, socketDir string, opts Options) []string {
 	args := []string{"-D", dataDir}
 	set := func(name, value string) { args = append(args, "-c", name+"="+value) }
 	if opts.DataDir == "" {
 		set("fsync", "off")
-		// Shared memory in files of the data folder, so that even a server killed hard leaves nothing in /dev/shm.
+		// Shared memory in files of the data folder, so that even a server killed hard
+		// leaves nothing in /dev/shm.
 		set("dynamic_shared_memory_type", "mmap")
 	}
 	for _, name := range slices.Sorted(maps.Keys(opts.Settings)) {

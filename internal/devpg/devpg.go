@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// superuser is the role that initdb creates. Authentication is "trust": the socket folder's mode is the lock.
+	// superuser is the role that initdb creates. Authentication is "trust": the socket
+	// folder's mode is the lock.
 	superuser = "postgres"
 	// port only names the socket file, nothing listens on TCP.
 	port = "5432"
@@ -27,14 +28,18 @@ const (
 	hardStopTimeout = 5 * time.Second
 )
 
-// Options say which server to run. The zero value runs a temporary one from the first binaries found.
+// Options say which server to run. The zero value runs a temporary one from the first
+// binaries found.
 type Options struct {
-	// BinDir is the folder that holds initdb and postgres. Empty: search PATH, pg_config and the distributions' folders, newest
-	// first, and as a last resort download a server.
+	// BinDir is the folder that holds initdb and postgres. Empty: search PATH, pg_config
+	// and the distributions' folders, newest first, and as a last resort download a
+	// server.
 	BinDir string
-	// DataDir is the folder of a cluster that exists, and that Stop keeps. Empty: a new one, which Stop removes.
+	// DataDir is the folder of a cluster that exists, and that Stop keeps. Empty: a new
+	// one, which Stop removes.
 	DataDir string
-	// Settings are extra server settings (name to value), as in postgresql.conf. Settings that keep the server private win over them.
+	// Settings are extra server settings (name to value), as in postgresql.conf. Settings
+	// that keep the server private win over them.
 	Settings map[string]string
 	// Logger receives start and stop at debug level. Nil discards.
 	Logger *slog.Logger
@@ -44,7 +49,8 @@ type Options struct {
 const (
 	// Fast rolls open transactions back, disconnects everybody and writes a checkpoint.
 	Fast = syscall.SIGINT
-	// Immediate ends all server processes at once, as a crash would: the next start recovers from the write-ahead log.
+	// Immediate ends all server processes at once, as a crash would: the next start
+	// recovers from the write-ahead log.
 	Immediate = syscall.SIGQUIT
 )
 
@@ -64,16 +70,19 @@ type Server struct {
 	stopped bool
 }
 
-// Start finds the server's binaries, creates the cluster where needed and returns once the server accepts connections (about half
-// a second for a new cluster). The context bounds the start only; the server then runs until Stop or until this process ends.
+// Start finds the server's binaries, creates the cluster where needed and returns once
+// the server accepts connections (about half a second for a new cluster). The context
+// bounds the start only; the server then runs until Stop or until this process ends.
 //
-// Each foreseeable obstacle has an error of one sentence that names the fix: no binaries, a socket path that is too long, a
-// folder that the server's user cannot enter, a cluster of another major version.
+// Each foreseeable obstacle has an error of one sentence that names the fix: no binaries,
+// a socket path that is too long, a folder that the server's user cannot enter, a cluster
+// of another major version.
 func Start(ctx context.Context, opts Options) (*Server, error) {
 	return start(ctx, opts, hostEnvironment())
 }
 
-// environment is the part of the machine that the start uses. Tests replace single fields.
+// environment is the part of the machine that the start uses. Tests replace single
+// fields.
 type environment struct {
 	// owner is the user to run the server as, nil for the caller itself.
 	owner *account
@@ -108,7 +117,10 @@ func start(ctx context.Context, opts Options, env environment) (_ *Server, err e
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{binDir: binDir, runDir: runDir, dataDir: cmp.Or(opts.DataDir, filepath.Join(runDir, "data")), owner: env.owner, logger: logger}
+	s := &Server{
+		binDir: binDir, runDir: runDir, dataDir: cmp.Or(opts.DataDir, filepath.Join(runDir, "data")),
+		owner: env.owner, logger: logger,
+	}
 	s.stop = sync.OnceValue(s.shutdown)
 	s.args = serverArgs(s.dataDir, s.SocketDir(), opts)
 	defer func() {
@@ -131,7 +143,8 @@ func start(ctx context.Context, opts Options, env environment) (_ *Server, err e
 	return s, nil
 }
 
-// prepare hands the folders over to the server's user, and creates the cluster unless it exists.
+// prepare hands the folders over to the server's user, and creates the cluster unless it
+// exists.
 func (s *Server) prepare(ctx context.Context, exists bool) error {
 	if err := s.owner.own(s.runDir); err != nil {
 		return err
@@ -145,7 +158,8 @@ func (s *Server) prepare(ctx context.Context, exists bool) error {
 	return s.initdb(ctx)
 }
 
-// URL returns a connection URL for the named database as the superuser "postgres". Both pgx and psql accept it.
+// URL returns a connection URL for the named database as the superuser "postgres". Both
+// pgx and psql accept it.
 func (s *Server) URL(database string) string {
 	query := url.Values{"host": {s.SocketDir()}, "port": {port}}.Encode()
 	u := url.URL{
@@ -158,7 +172,8 @@ func (s *Server) URL(database string) string {
 	return u.String()
 }
 
-// SocketDir is the folder of the Unix socket. Only the server's user and root can enter it.
+// SocketDir is the folder of the Unix socket. Only the server's user and root can enter
+// it.
 func (s *Server) SocketDir() string { return s.runDir }
 
 // User is the system user that the server runs as, or "" where that is the caller.
@@ -185,8 +200,9 @@ func (s *Server) PID() int {
 	return s.proc.pid
 }
 
-// Restart ends the server in the given mode and starts it again on the same data, with the same URL and another PID. It returns
-// once the new server accepts connections. After Stop it returns an error.
+// Restart ends the server in the given mode and starts it again on the same data, with
+// the same URL and another PID. It returns once the new server accepts connections. After
+// Stop it returns an error.
 func (s *Server) Restart(ctx context.Context, mode syscall.Signal) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,8 +215,9 @@ func (s *Server) Restart(ctx context.Context, mode syscall.Signal) error {
 	return s.launch(ctx)
 }
 
-// Stop ends the server, waits until it is gone and removes the temporary folder. It may be called more than once and from several
-// goroutines: all calls wait for the end and return the same error.
+// Stop ends the server, waits until it is gone and removes the temporary folder. It may
+// be called more than once and from several goroutines: all calls wait for the end and
+// return the same error.
 func (s *Server) Stop() error { return s.stop() }
 
 func (s *Server) shutdown() error {
@@ -214,7 +231,8 @@ func (s *Server) shutdown() error {
 	if err := os.RemoveAll(s.runDir); err != nil {
 		errs = append(errs, fmt.Errorf("remove folder of private postgres: %w", err))
 	}
-	// Last, so that a kill between the two steps above still leaves the janitor to finish them.
+	// Last, so that a kill between the two steps above still leaves the janitor to finish
+	// them.
 	if s.janitor != nil {
 		errs = append(errs, s.janitor.dismiss())
 	}

@@ -61,7 +61,8 @@ func TestURLSuitsPsql(t *testing.T) {
 	execute(t, server.URL("postgres"), `CREATE DATABASE "odd ""name'/ü?x=1"`)
 	require.Equal(t, database, scalar[string](t, server.URL(database), "SELECT current_database()::text"))
 	require.NotContains(t, server.URL(database), "+", "libpq takes a plus sign for itself")
-	// A downloaded server comes without psql; the URL's form is all that can be checked there.
+	// A downloaded server comes without psql; the URL's form is all that can be checked
+	// there.
 	psql, err := exec.LookPath(filepath.Join(server.BinDir(), "psql"))
 	if err != nil {
 		psql = "psql"
@@ -70,7 +71,8 @@ func TestURLSuitsPsql(t *testing.T) {
 	if exec.CommandContext(t.Context(), psql, "--version").Run() != nil {
 		return
 	}
-	out, err := exec.CommandContext(t.Context(), psql, "-XAtc", "SELECT current_database()", server.URL(database)).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), psql, "-XAtc", "SELECT current_database()",
+		server.URL(database)).CombinedOutput()
 	require.NoError(t, err, "psql says %s", out)
 	require.Equal(t, database, strings.TrimSpace(string(out)))
 }

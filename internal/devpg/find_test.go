@@ -22,8 +22,9 @@ func fakeBinaries(t *testing.T) string {
 	return dir
 }
 
-// installProgram has another process write a program. If this one did, what other tests start in that moment would inherit the open file, and a
-// file that is open for writing cannot be started: "text file busy".
+// installProgram has another process write a program. If this one did, what other tests
+// start in that moment would inherit the open file, and a file that is open for writing
+// cannot be started: "text file busy".
 func installProgram(t *testing.T, path string, content io.Reader) {
 	install := exec.Command("install", "-m", "755", "/dev/stdin", path)
 	install.Stdin = content
@@ -79,7 +80,8 @@ func TestNoBinariesSaysWhatToInstall(t *testing.T) {
 	t.Parallel()
 	_, err := start(t.Context(), Options{}, among(t))
 	for _, want := range []string{
-		"no network", "apt-get install postgresql", "dnf install postgresql-server", "brew install postgresql", "SEXTON_PG_BIN",
+		"no network", "apt-get install postgresql", "dnf install postgresql-server", "brew install postgresql",
+		"SEXTON_PG_BIN",
 	} {
 		require.ErrorContains(t, err, want)
 	}
@@ -130,8 +132,9 @@ func TestWrongSettingIsNamed(t *testing.T) {
 	requireEmpty(t, env.tempDir)
 }
 
-// A folder that the dropped user cannot enter shows otherwise as a bare "permission denied". An ordinary user drops nothing, so
-// there the same check must pass for every folder.
+// A folder that the dropped user cannot enter shows otherwise as a bare "permission
+// denied". An ordinary user drops nothing, so there the same check must pass for every
+// folder.
 func TestFolderThatTheServerCannotEnter(t *testing.T) {
 	t.Parallel()
 	closed := openTemp(t)

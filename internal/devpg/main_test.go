@@ -17,7 +17,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// childMode makes the test binary play the parent of a server, for the tests that kill it.
+// childMode makes the test binary play the parent of a server, for the tests that kill
+// it.
 const childMode = "DEVPG_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -35,7 +36,8 @@ type report struct {
 	Janitor int    `json:"janitor"`
 }
 
-// runChild starts a server, reports it and waits to be killed, or to be told to stop by the end of its standard input.
+// runChild starts a server, reports it and waits to be killed, or to be told to stop by
+// the end of its standard input.
 func runChild() int {
 	server, err := Start(context.Background(), Options{})
 	if err != nil {
@@ -78,7 +80,8 @@ func gone(path string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// dead reports whether the process has ended. In a container an orphan may stay a zombie, because nobody collects its exit status.
+// dead reports whether the process has ended. In a container an orphan may stay a zombie,
+// because nobody collects its exit status.
 func dead(pid int) bool {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 		return true
@@ -111,7 +114,8 @@ func execute(t *testing.T, url, sql string) {
 	require.NoError(t, err)
 }
 
-// openTemp returns a temporary folder that other users may enter; t.TempDir shuts them out and can be too long for a socket.
+// openTemp returns a temporary folder that other users may enter; t.TempDir shuts them
+// out and can be too long for a socket.
 func openTemp(t *testing.T) string {
 	dir, err := os.MkdirTemp("/tmp", "devpg-")
 	require.NoError(t, err)
@@ -120,7 +124,8 @@ func openTemp(t *testing.T) string {
 	return dir
 }
 
-// begin starts a server with the machine's binaries in the given environment and stops it at the end of the test.
+// begin starts a server with the machine's binaries in the given environment and stops it
+// at the end of the test.
 func begin(t *testing.T, opts Options, env environment) *Server {
 	server, err := start(t.Context(), opts, env)
 	require.NoError(t, err)

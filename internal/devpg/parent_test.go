@@ -21,7 +21,8 @@ type parent struct {
 	stdin io.Closer
 }
 
-// startParent runs the test binary as a child that starts a server, as another user if owner is set.
+// startParent runs the test binary as a child that starts a server, as another user if
+// owner is set.
 func startParent(t *testing.T, owner *account) parent {
 	binary, err := os.Executable()
 	require.NoError(t, err)
@@ -103,7 +104,8 @@ func TestOrdinaryUser(t *testing.T) {
 	p.requireNothingLeft(t)
 }
 
-// patient is a program that reads its standard input for ever, with one extra argument to show in its command line.
+// patient is a program that reads its standard input for ever, with one extra argument to
+// show in its command line.
 func patient(t *testing.T, argument string) *process {
 	cmd := exec.Command("/bin/sh", "-c", "read -r forever", "sh", "-D", argument)
 	stdin, err := cmd.StdinPipe()

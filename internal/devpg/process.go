@@ -39,7 +39,8 @@ func startProcess(cmd *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
-// end asks the process to end by signal and waits. A server that does not obey in time is ended harder.
+// end asks the process to end by signal and waits. A server that does not obey in time is
+// ended harder.
 func (p *process) end(signal syscall.Signal) error {
 	steps := []struct {
 		signal  syscall.Signal
@@ -63,14 +64,15 @@ func (p *process) end(signal syscall.Signal) error {
 	return fmt.Errorf("stop postgres: process %d survived SIGKILL", p.pid)
 }
 
-// account is the user that the server runs as when the caller is root. A nil account stands for the caller itself: all methods
-// accept it.
+// account is the user that the server runs as when the caller is root. A nil account
+// stands for the caller itself: all methods accept it.
 type account struct {
 	name     string
 	uid, gid uint32
 }
 
-// unprivileged picks the user to drop to: none if the caller is not root, else "postgres", "nobody" or the id 65534.
+// unprivileged picks the user to drop to: none if the caller is not root, else
+// "postgres", "nobody" or the id 65534.
 func unprivileged() *account {
 	if os.Geteuid() != 0 {
 		return nil
@@ -89,8 +91,9 @@ func unprivileged() *account {
 	return &account{name: "65534", uid: 65534, gid: 65534}
 }
 
-// attributes returns the process attributes of a child that runs as this account, in its own process group: a Ctrl-C in the
-// terminal goes to the whole foreground group and must not reach the server before its parent has finished with it.
+// attributes returns the process attributes of a child that runs as this account, in its
+// own process group: a Ctrl-C in the terminal goes to the whole foreground group and must
+// not reach the server before its parent has finished with it.
 func (a *account) attributes() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setpgid: true}
 	if a != nil {
@@ -107,9 +110,10 @@ func (a *account) own(dir string) error {
 	return problem.Doing(os.Chown(dir, int(a.uid), int(a.gid)), "give folder to user %s", a.name)
 }
 
-// mustEnter reports the first folder on the way to one of dirs that the account cannot enter. Otherwise the obstacle would show
-// as a bare "permission denied" from starting the binary. A shell running as the account gives the answer, since mode bits alone
-// do not tell about access lists.
+// mustEnter reports the first folder on the way to one of dirs that the account cannot
+// enter. Otherwise the obstacle would show as a bare "permission denied" from starting
+// the binary. A shell running as the account gives the answer, since mode bits alone do
+// not tell about access lists.
 func (a *account) mustEnter(ctx context.Context, dirs ...string) error {
 	if a == nil {
 		return nil
@@ -143,7 +147,8 @@ func ancestors(dir string) []string {
 	return append(list, filepath.Clean(dir))
 }
 
-// serverEnv is the caller's environment without what would steer Postgres (PGPORT, PGDATA) or its language.
+// serverEnv is the caller's environment without what would steer Postgres (PGPORT,
+// PGDATA) or its language.
 func serverEnv() []string {
 	var env []string
 	for _, entry := range os.Environ() {
@@ -153,15 +158,17 @@ func serverEnv() []string {
 		}
 		env = append(env, entry)
 	}
-	// With TZ set, initdb need not compare the machine's zone with the whole zone database.
+	// With TZ set, initdb need not compare the machine's zone with the whole zone
+	// database.
 	return append(env, "LC_ALL=C", "TZ=UTC")
 }
 
 //go:embed janitor.sh
 var janitorScript string
 
-// janitor is a shell that outlives this process and cleans up after it. It runs in its own session, out of reach of the terminal's
-// signals, and as the caller's user, who may remove the run folder.
+// janitor is a shell that outlives this process and cleans up after it. It runs in its
+// own session, out of reach of the terminal's signals, and as the caller's user, who may
+// remove the run folder.
 type janitor struct {
 	cmd  *exec.Cmd
 	pipe *os.File
@@ -191,7 +198,8 @@ func (j *janitor) watch(pid int) error {
 	return problem.Doing(err, "tell janitor about process")
 }
 
-// dismiss closes the pipe and waits for the janitor, who finds nothing left to do after an orderly stop.
+// dismiss closes the pipe and waits for the janitor, who finds nothing left to do after
+// an orderly stop.
 func (j *janitor) dismiss() error {
 	j.pipe.Close()
 	return problem.Doing(j.cmd.Wait(), "wait for janitor")

@@ -25,11 +25,13 @@ func (t Target) transactions(ctx context.Context, tx pgx.Tx) ([]Finding, error) 
 		User, Application, State string
 		Began                    time.Time
 	}
-	return query(ctx, tx, "look for old transactions", sqlText("transactions"), []any{t.oldAge().Seconds()}, func(r row) []Finding {
-		return One(problem.Warning, fmt.Sprintf("pid %d", r.PID), fmt.Sprintf("user %s (%s, %s) has had a transaction open since %s: %s",
-			r.User, r.Application, r.State, r.Began.UTC().Format(time.RFC3339), holdsBack),
-			fmt.Sprintf("end it there, or: SELECT pg_catalog.pg_terminate_backend(%d)", r.PID))
-	})
+	return query(ctx, tx, "look for old transactions", sqlText("transactions"), []any{t.oldAge().Seconds()},
+		func(r row) []Finding {
+			return One(problem.Warning, fmt.Sprintf("pid %d", r.PID),
+				fmt.Sprintf("user %s (%s, %s) has had a transaction open since %s: %s",
+					r.User, r.Application, r.State, r.Began.UTC().Format(time.RFC3339), holdsBack),
+				fmt.Sprintf("end it there, or: SELECT pg_catalog.pg_terminate_backend(%d)", r.PID))
+		})
 }
 
 // prepared looks for prepared transactions that no session ended. They survive restarts.
@@ -38,19 +40,23 @@ func (t Target) prepared(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 		GID, Owner string
 		Prepared   time.Time
 	}
-	return query(ctx, tx, "look for prepared transactions", sqlText("prepared"), []any{t.oldAge().Seconds()}, func(r row) []Finding {
-		return One(problem.Warning, r.GID,
-			fmt.Sprintf("user %s has left a transaction prepared since %s: %s", r.Owner, r.Prepared.UTC().Format(time.RFC3339), holdsBack),
-			fmt.Sprintf("as its coordinator decided, COMMIT PREPARED %s or ROLLBACK PREPARED %s", r.GID, r.GID))
-	})
+	return query(ctx, tx, "look for prepared transactions", sqlText("prepared"), []any{t.oldAge().Seconds()},
+		func(r row) []Finding {
+			return One(problem.Warning, r.GID,
+				fmt.Sprintf("user %s has left a transaction prepared since %s: %s", r.Owner,
+					r.Prepared.UTC().Format(time.RFC3339), holdsBack),
+				fmt.Sprintf("as its coordinator decided, COMMIT PREPARED %s or ROLLBACK PREPARED %s", r.GID, r.GID))
+		})
 }
 
 func (t Target) oldAge() time.Duration { return cmp.Or(t.OldTransaction, oldTransaction) }
 
-// overdue is how long a tombstone may be due: even the largest backlog is worked on in turns.
+// overdue is how long a tombstone may be due: even the largest backlog is worked on in
+// turns.
 const overdue = time.Hour
 
-// tombstones looks for tombstones that no worker will ever work off and for tombstones that are long overdue.
+// tombstones looks for tombstones that no worker will ever work off and for tombstones
+// that are long overdue.
 func (t Target) tombstones(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	waiting, err := t.Database.Names.Queries(tx).TombstoneParents(ctx)
 	if err != nil {
@@ -63,7 +69,8 @@ func (t Target) tombstones(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	var found []Finding
 	for _, parent := range unknown {
 		found = append(found, One(problem.Warning, parent,
-			fmt.Sprintf("tombstones of %s wait, and no definition names it as parent: nothing will ever work them off", parent),
+			fmt.Sprintf("tombstones of %s wait, and no definition names it as parent: nothing will ever work them off",
+				parent),
 			fmt.Sprintf("restore the definition, or give them up: DELETE FROM %s WHERE fully_qualified_table_name = %s AND status = 1",
 				table, pgcatalog.Literal(parent)))...)
 	}
@@ -73,7 +80,8 @@ func (t Target) tombstones(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	}
 	sql, args := t.Database.Names.Render(sqlText("overdue")), []any{known, overdue.Seconds()}
 	late, err := query(ctx, tx, "look for overdue tombstones", sql, args, func(r row) []Finding {
-		return One(problem.Warning, r.Parent, fmt.Sprintf("a tombstone of %s has been due since %s", r.Parent, r.Since.UTC().Format(time.RFC3339)),
+		return One(problem.Warning, r.Parent, fmt.Sprintf("a tombstone of %s has been due since %s", r.Parent,
+			r.Since.UTC().Format(time.RFC3339)),
 			"see what is waited for: sexton status")
 	})
 	return append(found, late...), err

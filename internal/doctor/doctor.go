@@ -22,11 +22,11 @@ import (
 
 // Finding is one thing that is not as it should be.
 type Finding struct {
-	// Severity is error for what keeps work from being done or leaves it unrecorded, warning for what makes it
-	// slow or late, info for what may well be meant so.
+	// Severity is error for what keeps work from being done or leaves it unrecorded,
+	// warning for what makes it slow or late, info for what may well be meant so.
 	Severity problem.Severity `json:"severity"`
-	// Check is the name of the check that found it, Database the configured name; empty where a finding
-	// concerns no single database. Report fills in both.
+	// Check is the name of the check that found it, Database the configured name; empty
+	// where a finding concerns no single database. Report fills in both.
 	Check    string `json:"check"`
 	Database string `json:"database"`
 	// Object is the subject of the finding: a table, a role, a setting, a key of a file.
@@ -69,12 +69,14 @@ type Report struct {
 	Checks   []Check         `json:"checks"`
 }
 
-// NewReport returns an empty report, whose lists are JSON arrays also where they stay empty.
+// NewReport returns an empty report, whose lists are JSON arrays also where they stay
+// empty.
 func NewReport() *Report {
 	return &Report{Roles: map[string]Role{}, Findings: []Finding{}, Checks: []Check{}}
 }
 
-// patience bounds one check: a catalogue that another session has locked must not hold up the others for ever.
+// patience bounds one check: a catalogue that another session has locked must not hold up
+// the others for ever.
 const patience = 20 * time.Second
 
 // Findings are the problems of files, each once: a cycle is found from several sides.
@@ -89,7 +91,10 @@ func Findings(problems problem.List) []Finding {
 		if p.Severity == problem.Info {
 			fix = "nothing, where it is meant so"
 		}
-		finding := Finding{Severity: p.Severity, Object: cmp.Or(p.Key, place), Message: message, Fix: cmp.Or(p.Fix, fix)}
+		finding := Finding{
+			Severity: p.Severity, Object: cmp.Or(p.Key, place), Message: message,
+			Fix: cmp.Or(p.Fix, fix),
+		}
 		if !slices.Contains(found, finding) {
 			found = append(found, finding)
 		}
@@ -125,7 +130,9 @@ func (r *Report) Run(ctx context.Context, check, database string, look func(cont
 }
 
 // RunIf makes a check that has something to look at, and else notes that it was not made.
-func (r *Report) RunIf(ctx context.Context, may bool, check, database string, look func(context.Context) ([]Finding, error)) bool {
+func (r *Report) RunIf(ctx context.Context, may bool, check, database string,
+	look func(context.Context) ([]Finding, error),
+) bool {
 	if may {
 		return r.Run(ctx, check, database, look)
 	}
@@ -144,8 +151,8 @@ func (r *Report) Count(severity problem.Severity) int {
 	return n
 }
 
-// Sick reports whether something needs attention. Information alone does not: a preflight must be able to pass
-// before the first worker runs.
+// Sick reports whether something needs attention. Information alone does not: a preflight
+// must be able to pass before the first worker runs.
 func (r *Report) Sick() bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity != problem.Info })
 }
@@ -174,9 +181,11 @@ func sqlText(name string) string {
 // Target is a connected database and what is meant to happen in it.
 type Target struct {
 	Database database.Database
-	// Installed reports that the database has Sexton's tables in the versions that this program needs.
+	// Installed reports that the database has Sexton's tables in the versions that this
+	// program needs.
 	Installed bool
-	// Undirected reports that the direct connection is not to be had, so that nothing can be heard on it.
+	// Undirected reports that the direct connection is not to be had, so that nothing can
+	// be heard on it.
 	Undirected bool
 	// Schema is what is to be installed, for the rights that the worker's role needs.
 	Schema migrate.Database
@@ -221,7 +230,8 @@ type Parent struct {
 type check struct {
 	name string
 	look func(context.Context) ([]Finding, error)
-	// needs reports whether it has something to look at, by the names of the checks that found nothing; nil stands for always.
+	// needs reports whether it has something to look at, by the names of the checks that
+	// found nothing; nil stands for always.
 	needs func(passed map[string]bool) bool
 }
 
@@ -260,9 +270,11 @@ func Examine(ctx context.Context, report *Report, t Target) {
 	}
 }
 
-// read runs look in a transaction in which nothing can be changed and names are printed alike, whatever
-// database and role have set.
-func (t Target) read(ctx context.Context, look func(context.Context, pgx.Tx) ([]Finding, error)) (found []Finding, err error) {
+// read runs look in a transaction in which nothing can be changed and names are printed
+// alike, whatever database and role have set.
+func (t Target) read(ctx context.Context, look func(context.Context, pgx.Tx) ([]Finding,
+	error),
+) (found []Finding, err error) {
 	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly}
 	err = pgx.BeginTxFunc(ctx, t.Database.Pool, options, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, pgcatalog.Pinned()); err != nil {
@@ -274,7 +286,8 @@ func (t Target) read(ctx context.Context, look func(context.Context, pgx.Tx) ([]
 	return found, err
 }
 
-// query asks and collects what word finds in each row. doing says what it is for, in an error.
+// query asks and collects what word finds in each row. doing says what it is for, in an
+// error.
 func query[Row any](
 	ctx context.Context, on dbsqlc.DBTX, doing, sql string, args []any, word func(Row) []Finding,
 ) (found []Finding, err error) {

@@ -30,7 +30,8 @@ func TestAHealthyDatabase(t *testing.T) {
 	require.Len(t, report.Checks, 13)
 }
 
-// Before migrations, and with the role's rights on nothing, every check still has its say.
+// Before migrations, and with the role's rights on nothing, every check still has its
+// say.
 func TestADatabaseWithoutAnything(t *testing.T) {
 	t.Parallel()
 	p := healthy(t)
@@ -48,7 +49,8 @@ func TestAFailedCheckIsAFindingAndStopsNothing(t *testing.T) {
 	report := doctor.NewReport()
 	denied := &pgconn.PgError{Severity: "ERROR", Code: "42501", Message: "permission denied for table runs"}
 	for _, err := range []error{denied, context.DeadlineExceeded, errors.New("broken")} {
-		require.False(t, report.Run(t.Context(), "some", "main", func(context.Context) ([]doctor.Finding, error) { return nil, err }))
+		require.False(t, report.Run(t.Context(), "some", "main",
+			func(context.Context) ([]doctor.Finding, error) { return nil, err }))
 	}
 	require.True(t, report.Run(t.Context(), "next", "", func(ctx context.Context) ([]doctor.Finding, error) {
 		_, bounded := ctx.Deadline()
@@ -87,7 +89,9 @@ func TestInformationAloneIsNoSickness(t *testing.T) {
 		require.Equal(t, 1, report.Count(test.severity))
 	}
 	encoded = pgtest.Must(json.Marshal(report.Findings[0]))(t)
-	require.JSONEq(t, `{"severity": "info", "check": "some", "database": "main", "object": "o", "message": "m", "fix": "f"}`, string(encoded))
+	require.JSONEq(t,
+		`{"severity": "info", "check": "some", "database": "main", "object": "o", "message": "m", "fix": "f"}`,
+		string(encoded))
 }
 
 func TestADatabaseThatGoesAway(t *testing.T) {

@@ -22,7 +22,8 @@ func TestLift(t *testing.T) {
 	}
 }
 
-// An idle session that catches up on what others have defined shows the time of its last statement as the beginning of a transaction.
+// An idle session that catches up on what others have defined shows the time of its last
+// statement as the beginning of a transaction.
 func TestIdleSessionsHaveNoOldTransaction(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)

@@ -14,7 +14,8 @@ import (
 	"sexton/internal/problem"
 )
 
-// privileges compares what the role may do with Sexton's own tables with what a worker does.
+// privileges compares what the role may do with Sexton's own tables with what a worker
+// does.
 func (t Target) privileges(ctx context.Context, tx pgx.Tx) (found []Finding, _ error) {
 	role, err := t.role(ctx, tx)
 	if err != nil {
@@ -31,21 +32,26 @@ func (t Target) privileges(ctx context.Context, tx pgx.Tx) (found []Finding, _ e
 		return nil, err
 	}
 	type row struct{ Object, Role string }
-	hidden, err := query(ctx, tx, "read privileges", sqlText("hidden"), []any{role, t.Database.Names.Tracked}, func(r row) []Finding {
-		return One(problem.Error, r.Object, fmt.Sprintf("row-level security hides rows of %s from role %s", r.Object, r.Role),
-			fmt.Sprintf("ALTER ROLE %s BYPASSRLS", r.Role))
-	})
+	hidden, err := query(ctx, tx, "read privileges", sqlText("hidden"), []any{role, t.Database.Names.Tracked},
+		func(r row) []Finding {
+			return One(problem.Error, r.Object, fmt.Sprintf("row-level security hides rows of %s from role %s",
+				r.Object,
+				r.Role),
+				fmt.Sprintf("ALTER ROLE %s BYPASSRLS", r.Role))
+		})
 	return append(found, hidden...), err
 }
 
-// FindRole returns the role whose rights are checked: the named one, else that of the newest running worker, else the connected one.
+// FindRole returns the role whose rights are checked: the named one, else that of the
+// newest running worker, else the connected one.
 func FindRole(ctx context.Context, db database.Database, named string) (role Role, found []Finding, err error) {
 	var connected string
 	var works bool
 	role.Name = named
 	err = db.Pool.QueryRow(ctx, sqlText("role"), named).Scan(&role.Name, &connected, &works)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return role, One(problem.Error, "role "+quote(named), "the role does not exist", "CREATE ROLE "+quote(named)+" LOGIN"), nil
+		return role, One(problem.Error, "role "+quote(named), "the role does not exist",
+			"CREATE ROLE "+quote(named)+" LOGIN"), nil
 	}
 	role.Other, role.Source = role.Name != connected, OfURL
 	switch {
@@ -77,8 +83,8 @@ func (t Target) partitions(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	})
 }
 
-// path finds sessions that would find other people's functions by the names of Postgres's own. Direct ones begin with a path of
-// their own; a pooler takes none.
+// path finds sessions that would find other people's functions by the names of Postgres's
+// own. Direct ones begin with a path of their own; a pooler takes none.
 func (t Target) path(ctx context.Context) ([]Finding, error) {
 	type row struct {
 		Path, Role string
@@ -96,8 +102,9 @@ func (t Target) path(ctx context.Context) ([]Finding, error) {
 	})
 }
 
-// superusers finds workers with whose rights the triggers of tracked tables could do anything. That the role which is checked is a superuser may only
-// be the operator's choice.
+// superusers finds workers with whose rights the triggers of tracked tables could do
+// anything. That the role which is checked is a superuser may only be the operator's
+// choice.
 func (t Target) superusers(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	type row struct {
 		Role  string
@@ -110,6 +117,7 @@ func (t Target) superusers(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 			severity = problem.Warning
 			message = fmt.Sprintf("a worker connects as %s, a superuser: triggers of the application's tables run with all its rights", r.Role)
 		}
-		return One(severity, "role "+r.Role, message, "connect workers as a role of their own, with the rights that `sexton grants --worker ROLE` prints")
+		return One(severity, "role "+r.Role, message,
+			"connect workers as a role of their own, with the rights that `sexton grants --worker ROLE` prints")
 	})
 }

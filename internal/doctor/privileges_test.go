@@ -40,7 +40,8 @@ func TestTheFixesGrantEverythingThatAWorkerNeeds(t *testing.T) {
 	require.ElementsMatch(t, []string{
 		"GRANT DELETE, UPDATE ON TABLE public.loose_foreign_keys_deleted_records TO " + role + ";",
 		"GRANT USAGE ON SEQUENCE sexton.river_job_id_seq TO " + role + ";",
-		"GRANT EXECUTE ON FUNCTION sexton.enqueue(kind text, args jsonb, run_at timestamp with time zone) TO " + role + ";",
+		"GRANT EXECUTE ON FUNCTION sexton.enqueue(kind text, args jsonb, run_at timestamp with time zone) TO " + role +
+			";",
 		"GRANT SELECT ON TABLE pg_catalog.pg_locks TO " + role + ";",
 	}, fixes)
 }
@@ -64,13 +65,20 @@ func TestPartitionsThatTheWorkerCannotTrack(t *testing.T) {
 	t.Parallel()
 	p := healthy(t)
 	owner := p.CreateRole()
-	p.Exec(`CREATE TABLE "Builds" (id bigint PRIMARY KEY) PARTITION BY RANGE (id); ALTER TABLE "Builds" OWNER TO ` + owner)
-	parents := []triggers.Parent{{Schema: "public", Table: "Builds", KeyColumns: []string{"id"}}, {Schema: "public", Table: "parents", KeyColumns: []string{"id"}}}
+	p.Exec(`CREATE TABLE "Builds" (id bigint PRIMARY KEY) PARTITION BY RANGE (id); ALTER TABLE "Builds" OWNER TO ` +
+		owner)
+	parents := []triggers.Parent{
+		{Schema: "public", Table: "Builds", KeyColumns: []string{"id"}},
+		{Schema: "public", Table: "parents", KeyColumns: []string{"id"}},
+	}
 	conn, err := pgx.Connect(t.Context(), p.URL)
 	require.NoError(t, err)
 	_, err = triggers.Install(t.Context(), conn, triggers.Config{TrackedSchema: "public"}, parents)
 	require.NoError(t, err)
-	p.target.Parents = append(p.target.Parents, doctor.Parent{Schema: "public", Table: "Builds", Recorded: `public."Builds"`})
+	p.target.Parents = append(p.target.Parents, doctor.Parent{
+		Schema: "public", Table: "Builds",
+		Recorded: `public."Builds"`,
+	})
 	require.Empty(t, p.findings("partitions"))
 
 	role := p.as()
@@ -88,7 +96,8 @@ func TestPartitionsThatTheWorkerCannotTrack(t *testing.T) {
 func TestTombstonesThatAreOverdue(t *testing.T) {
 	t.Parallel()
 	p := healthy(t)
-	p.Exec(tombstone + "('public.parents', 1, now() - interval '50 minutes'), ('public.parents', 2, now() + interval '1 hour')")
+	p.Exec(tombstone +
+		"('public.parents', 1, now() - interval '50 minutes'), ('public.parents', 2, now() + interval '1 hour')")
 	require.Empty(t, p.findings("tombstones"))
 	p.Exec(tombstone + "('public.parents', 3, '2026-01-02T03:04:05Z')")
 	f := p.one("tombstones")
@@ -111,7 +120,8 @@ func TestOldTransactions(t *testing.T) {
 	require.Equal(t, problem.Warning, f.Severity)
 	require.Equal(t, fmt.Sprintf("pid %d", conn.PgConn().PID()), f.Object)
 	require.Contains(t, f.Message, "(forgotten, idle in transaction) has had a transaction open since ")
-	require.Equal(t, fmt.Sprintf("end it there, or: SELECT pg_catalog.pg_terminate_backend(%d)", conn.PgConn().PID()), f.Fix)
+	require.Equal(t, fmt.Sprintf("end it there, or: SELECT pg_catalog.pg_terminate_backend(%d)", conn.PgConn().PID()),
+		f.Fix)
 }
 
 func TestPreparedTransactions(t *testing.T) {

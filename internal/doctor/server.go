@@ -34,7 +34,8 @@ func recovery(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 			return One(problem.Error, "pg_is_in_recovery", "the server is in recovery: a standby can be read from only",
 				"point url at the primary; with several hosts in it add target_session_attrs=read-write")
 		case r.ReadOnly:
-			return One(problem.Error, "default_transaction_read_only", "transactions are read-only by default, so that no batch can write",
+			return One(problem.Error, "default_transaction_read_only",
+				"transactions are read-only by default, so that no batch can write",
 				"turn default_transaction_read_only off for the worker's role")
 		}
 		return nil
@@ -43,10 +44,13 @@ func recovery(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 
 // statistics asks whether the role sees when other roles' transactions began.
 func (t Target) statistics(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
-	return query(ctx, tx, "look up memberships", sqlText("statistics"), []any{t.Role.Name, t.Role.Source == OfURL}, func(r struct{ Role string }) []Finding {
-		return One(problem.Warning, r.Role, "the role does not see when the transactions of other roles began: children that are inserted late can only "+
-			"be waited for by the clock, and old transactions and replicas that are far behind go unnoticed", "GRANT pg_read_all_stats TO "+r.Role)
-	})
+	return query(ctx, tx, "look up memberships", sqlText("statistics"), []any{t.Role.Name, t.Role.Source == OfURL},
+		func(r struct{ Role string }) []Finding {
+			return One(problem.Warning, r.Role,
+				"the role does not see when the transactions of other roles began: children that are inserted late can only "+
+					"be waited for by the clock, and old transactions and replicas that are far behind go unnoticed",
+				"GRANT pg_read_all_stats TO "+r.Role)
+		})
 }
 
 // room asks whether a worker finds as many free connections as it may open.
@@ -62,22 +66,29 @@ func (t Target) room(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 		if r.Object != "max_connections" {
 			r.Fix = fmt.Sprintf("%s %d", r.Fix, r.Taken+t.Connections)
 		}
-		return One(problem.Warning, r.Object, fmt.Sprintf("of %d connections others have %d, and a worker may open %d, by %s",
-			r.Limit, r.Taken, t.Connections, strings.Join(t.PoolKeys, " and ")), r.Fix)
+		return One(problem.Warning, r.Object,
+			fmt.Sprintf("of %d connections others have %d, and a worker may open %d, by %s",
+				r.Limit, r.Taken, t.Connections, strings.Join(t.PoolKeys, " and ")), r.Fix)
 	})
 }
 
-// tooShort are the timeouts that end sessions or statements from outside, with the shortest value that leaves
-// Sexton alone and what happens below it. Batches set the first three for themselves; the rest of a pass
-// does not.
+// tooShort are the timeouts that end sessions or statements from outside, with the
+// shortest value that leaves Sexton alone and what happens below it. Batches set the
+// first three for themselves; the rest of a pass does not.
 var tooShort = []struct { //nolint:gochecknoglobals // a table
 	name   string
 	least  time.Duration
 	effect string
 }{
-	{"statement_timeout", 10 * time.Second, "it ends what prepares and follows batches, such as the check of the definitions"},
+	{
+		"statement_timeout", 10 * time.Second,
+		"it ends what prepares and follows batches, such as the check of the definitions",
+	},
 	{"lock_timeout", time.Second, "leases and fences are given up that another session only holds for a moment"},
-	{"idle_in_transaction_session_timeout", 10 * time.Second, "it ends sessions whose worker stands still for a moment"},
+	{
+		"idle_in_transaction_session_timeout", 10 * time.Second,
+		"it ends sessions whose worker stands still for a moment",
+	},
 	{"idle_session_timeout", time.Minute, "it ends the connections that wait for notifications"},
 	{"transaction_timeout", time.Minute, "it ends batches in the middle, as no batch can lift it"},
 }
@@ -98,7 +109,8 @@ func settings(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 		if value >= timeout.least {
 			return nil
 		}
-		return One(problem.Warning, r.Name, fmt.Sprintf("%s is %s for role %s, less than %s: %s", r.Name, value, r.Role, timeout.least, timeout.effect),
+		return One(problem.Warning, r.Name, fmt.Sprintf("%s is %s for role %s, less than %s: %s", r.Name, value, r.Role,
+			timeout.least, timeout.effect),
 			lift(r.Name, r.Source, r.Role, r.Database))
 	})
 }

@@ -30,7 +30,10 @@ func TestTimeoutsThatAreTooShort(t *testing.T) {
 	p.target.Database.Pool.Reset()
 	found := p.findings("settings")
 	require.Len(t, found, 3)
-	for i, want := range []string{"statement_timeout is 2s", "lock_timeout is 100ms", "idle_in_transaction_session_timeout is 1s"} {
+	for i, want := range []string{
+		"statement_timeout is 2s", "lock_timeout is 100ms",
+		"idle_in_transaction_session_timeout is 1s",
+	} {
 		require.Equal(t, problem.Warning, found[i].Severity)
 		require.Contains(t, found[i].Message, want+" for role "+role)
 		p.Exec(found[i].Fix)
@@ -64,7 +67,8 @@ func TestRoomForConnections(t *testing.T) {
 	require.Len(t, found, 2)
 	require.Equal(t, "role "+role, found[0].Object)
 	require.Equal(t, problem.Warning, found[0].Severity)
-	require.Equal(t, "of 3 connections others have 0, and a worker may open 5, by external_diffs.max_workers and loose_foreign_keys.connections", found[0].Message)
+	require.Equal(t,
+		"of 3 connections others have 0, and a worker may open 5, by external_diffs.max_workers and loose_foreign_keys.connections", found[0].Message)
 	require.Equal(t, fmt.Sprintf("ALTER ROLE %s CONNECTION LIMIT 5;", role), found[0].Fix)
 	require.Equal(t, "database "+p.Name, found[1].Object)
 }
@@ -123,7 +127,8 @@ func TestPathWithSchemasOfOthers(t *testing.T) {
 	p.Exec("GRANT CREATE ON SCHEMA shared TO " + other)
 	found := p.one("search_path")
 	require.Equal(t, problem.Error, found.Severity)
-	require.Contains(t, found.Message, "sessions of role "+role+" begin with search_path shared, public, and other roles may create functions in shared,")
+	require.Contains(t, found.Message, "sessions of role "+role+
+		" begin with search_path shared, public, and other roles may create functions in shared,")
 	p.Exec("ALTER ROLE " + role + " SET search_path = pg_catalog, pg_temp")
 	require.Contains(t, found.Fix, "ALTER ROLE "+role+" SET search_path = pg_catalog, pg_temp")
 	p.target.Database.Pool.Reset()
@@ -160,8 +165,8 @@ func TestSuperusers(t *testing.T) {
 	require.Contains(t, p.one("superusers").Message, "a worker connects as ", "an ordinary role sees it, too")
 }
 
-// forgetful ends each LISTEN right after it has succeeded, as a transaction pooler does by handing the next
-// transaction another session.
+// forgetful ends each LISTEN right after it has succeeded, as a transaction pooler does
+// by handing the next transaction another session.
 type forgetful struct{}
 
 func (forgetful) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {

@@ -36,7 +36,10 @@ func healthy(t *testing.T) *patient {
 	p := &patient{DB: dbtest.New(t), t: t}
 	p.Exec(patientTables)
 	p.target = doctor.Target{
-		Installed: true, Connections: 5, PoolKeys: []string{"external_diffs.max_workers", "loose_foreign_keys.connections"},
+		Installed: true, Connections: 5, PoolKeys: []string{
+			"external_diffs.max_workers",
+			"loose_foreign_keys.connections",
+		},
 		Schema:  migrate.Database{TrackedSchema: "public", Jobs: true, Components: []string{migrate.LooseForeignKeys}},
 		Parents: []doctor.Parent{{Schema: "public", Table: "parents", Recorded: "public.parents"}},
 	}
@@ -52,7 +55,8 @@ func (p *patient) connect(url string) {
 	p.target.Database = db
 }
 
-// as has the checks run as a new role that may do nothing yet, and returns its name, which needs no quotes.
+// as has the checks run as a new role that may do nothing yet, and returns its name,
+// which needs no quotes.
 func (p *patient) as() string {
 	p.t.Helper()
 	role := p.CreateRole()
@@ -60,7 +64,8 @@ func (p *patient) as() string {
 	return role
 }
 
-// findings examines the patient and returns what one check found. Every finding has all that a person needs.
+// findings examines the patient and returns what one check found. Every finding has all
+// that a person needs.
 func (p *patient) findings(check string) []doctor.Finding {
 	p.t.Helper()
 	report := doctor.NewReport()
@@ -70,7 +75,8 @@ func (p *patient) findings(check string) []doctor.Finding {
 
 // others are all findings but the one about the tests' own role, a superuser.
 func others(report *doctor.Report) []doctor.Finding {
-	return slices.DeleteFunc(slices.Clone(report.Findings), func(f doctor.Finding) bool { return f.Severity == problem.Info && f.Check == "superusers" })
+	return slices.DeleteFunc(slices.Clone(report.Findings),
+		func(f doctor.Finding) bool { return f.Severity == problem.Info && f.Check == "superusers" })
 }
 
 func pick(t *testing.T, report *doctor.Report, check string) []doctor.Finding {

@@ -31,7 +31,8 @@ func ExamineWorkers(ctx context.Context, report *Report, w Workers) {
 			if err != nil {
 				return nil, fmt.Errorf("read workers: %w", err)
 			}
-			slices.SortStableFunc(alive, func(a, b dbsqlc.ClientsAliveRow) int { return a.StartedAt.Compare(b.StartedAt) })
+			slices.SortStableFunc(alive,
+				func(a, b dbsqlc.ClientsAliveRow) int { return a.StartedAt.Compare(b.StartedAt) })
 			return judgeWorkers(alive), nil
 		})
 	})
@@ -45,11 +46,13 @@ func judgeWorkers(alive []dbsqlc.ClientsAliveRow) []Finding {
 	for _, w := range alive {
 		if w.ReloadError != "" {
 			found = append(found, One(problem.Warning, w.ClientID+" on "+w.Host,
-				"the worker refused its changed configuration and continues with the old one: "+w.ReloadError, "correct the files and send SIGHUP")...)
+				"the worker refused its changed configuration and continues with the old one: "+w.ReloadError,
+				"correct the files and send SIGHUP")...)
 		}
 		if len(w.Deaf) > 0 {
-			found = append(found, One(problem.Warning, w.ClientID, "notifications do not reach this worker, which polls every second for "+
-				strings.Join(w.Deaf, ", "), "give listen_url a direct connection, past any pooler")...)
+			found = append(found, One(problem.Warning, w.ClientID,
+				"notifications do not reach this worker, which polls every second for "+
+					strings.Join(w.Deaf, ", "), "give listen_url a direct connection, past any pooler")...)
 		}
 	}
 	return found
@@ -65,12 +68,13 @@ type server struct {
 
 func serverOf(ctx context.Context, on dbsqlc.DBTX) (server, error) {
 	var p server
-	err := on.QueryRow(ctx, "SELECT pg_catalog.current_database()::pg_catalog.text, pg_catalog.pg_postmaster_start_time()").Scan(&p.database, &p.started)
+	err := on.QueryRow(ctx,
+		"SELECT pg_catalog.current_database()::pg_catalog.text, pg_catalog.pg_postmaster_start_time()").Scan(&p.database, &p.started)
 	return p, problem.Doing(err, "look where a connection leads")
 }
 
-// listen proves that what one connection notifies arrives at another. Through a transaction pooler LISTEN
-// succeeds, and nothing ever comes.
+// listen proves that what one connection notifies arrives at another. Through a
+// transaction pooler LISTEN succeeds, and nothing ever comes.
 func (t Target) listen(ctx context.Context) ([]Finding, error) {
 	conn, err := pgx.ConnectConfig(ctx, t.Database.Direct)
 	if err != nil {
@@ -90,9 +94,12 @@ func (t Target) listen(ctx context.Context) ([]Finding, error) {
 		return nil, err
 	}
 	if here.database != there.database || !here.started.Equal(there.started) {
-		return One(problem.Error, "listen_url", fmt.Sprintf("listen_url leads to another place (database %s on a server started at %s) "+
-			"than url (database %s on a server started at %s)", there.database, there.started.UTC().Format(time.RFC3339),
-			here.database, here.started.UTC().Format(time.RFC3339)), "give listen_url a direct connection to the database that url leads to"), nil
+		return One(problem.Error, "listen_url",
+			fmt.Sprintf("listen_url leads to another place (database %s on a server started at %s) "+
+				"than url (database %s on a server started at %s)", there.database,
+				there.started.UTC().Format(time.RFC3339),
+				here.database, here.started.UTC().Format(time.RFC3339)),
+			"give listen_url a direct connection to the database that url leads to"), nil
 	}
 	channel := "sexton_doctor_" + rand.Text()
 	if _, err := conn.Exec(ctx, "LISTEN "+quote(channel)); err != nil {
@@ -111,6 +118,8 @@ func (t Target) listen(ctx context.Context) ([]Finding, error) {
 	case ctx.Err() != nil || waiting.Err() == nil:
 		return nil, fmt.Errorf("wait for notification: %w", err)
 	}
-	return One(problem.Warning, "listen_url", fmt.Sprintf("a notification did not arrive within %s, as through a transaction pooler: "+
-		"workers poll every second instead of being woken", limit), "give listen_url a direct connection, past any pooler"), nil
+	return One(problem.Warning, "listen_url",
+		fmt.Sprintf("a notification did not arrive within %s, as through a transaction pooler: "+
+			"workers poll every second instead of being woken", limit),
+		"give listen_url a direct connection, past any pooler"), nil
 }

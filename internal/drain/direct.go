@@ -50,7 +50,9 @@ func (s *session) readLimits() batch.Limits {
 
 // run runs one transaction in the parents' database. It returns the number of rows that
 // each statement affected.
-func (s *session) run(ctx context.Context, limits batch.Limits, statements ...batch.Statement) (affected []int64, err error) {
+func (s *session) run(ctx context.Context, limits batch.Limits,
+	statements ...batch.Statement,
+) (affected []int64, err error) {
 	if s.othersActive.Load() {
 		s.turn.Lock()
 		defer s.turn.Unlock()
@@ -78,7 +80,9 @@ type directBatch struct {
 // changeDirect changes the rows of edges in one transaction and one round trip. If
 // complete is set, it also removes the tombstones. It returns the removed ones and the
 // number of changed rows.
-func (s *session) changeDirect(ctx context.Context, c *chunk, edges []*Edge, complete bool, limits batch.Limits) (Done, int64, error) {
+func (s *session) changeDirect(ctx context.Context, c *chunk, edges []*Edge, complete bool,
+	limits batch.Limits,
+) (Done, int64, error) {
 	// The completion of a living parent needs a snapshot that is newer than the lock on
 	// the parent: it must see the rows of a writer that had the lock before.
 	limits.Repeatable = !c.parent.lives()
@@ -92,7 +96,8 @@ func (s *session) changeDirect(ctx context.Context, c *chunk, edges []*Edge, com
 	}
 	s.addEdges(b, c, edges)
 	if complete {
-		b.statements = append(b.statements, s.Source.Complete(c.parent, c.tombstones, s.mayKeepRows(c.parent), &removed))
+		b.statements = append(b.statements, s.Source.Complete(c.parent, c.tombstones, s.mayKeepRows(c.parent),
+			&removed))
 	}
 	if len(b.statements) == 0 {
 		return removed, 0, nil
@@ -135,9 +140,10 @@ func (s *session) addEdges(b *directBatch, c *chunk, edges []*Edge) {
 			// each of them once more.
 			keys.Keep.Ahead = e.Leaf.OID
 		}
-		b.statements = append(b.statements, e.statements(s.on.Names, keys, &b.rows[i], func(keys dml.Keys) (string, []any) {
-			return e.Direct(s.on.Names, e.Leaf, keys, upperBounded)
-		})...)
+		b.statements = append(b.statements, e.statements(s.on.Names, keys, &b.rows[i],
+			func(keys dml.Keys) (string, []any) {
+				return e.Direct(s.on.Names, e.Leaf, keys, upperBounded)
+			})...)
 		b.ends, b.counts = append(b.ends, len(b.statements)), append(b.counts, e.countsRows(keys))
 	}
 }
@@ -202,7 +208,8 @@ func (p *Parent) lateStatement(c *chunk, edges []*Edge) batch.Statement {
 	for _, e := range edges {
 		terms = append(terms, e.Finds(p.Key, e.Leaf, p.Parameter(keysAt()), args))
 	}
-	return batch.Statement{SQL: "SELECT pg_catalog.set_config('sexton.late', (" + strings.Join(terms, " OR ") + ")::pg_catalog.text, true)", Args: args.Values}
+	return batch.Statement{SQL: "SELECT pg_catalog.set_config('sexton.late', (" + strings.Join(terms, " OR ") +
+		")::pg_catalog.text, true)", Args: args.Values}
 }
 
 // edgesWithRows returns the edges that have rows of the chunk's keys, and all edges in
@@ -218,7 +225,10 @@ func (s *session) edgesWithRows(ctx context.Context, c *chunk, edges []*Edge) ([
 	}
 	var found []bool
 	_, err := s.run(ctx, s.readLimits(),
-		batch.Statement{SQL: "SELECT ARRAY[" + strings.Join(terms, ",\n") + "]", Args: args.Values, Scan: batch.One(&found)})
+		batch.Statement{
+			SQL: "SELECT ARRAY[" + strings.Join(terms, ",\n") + "]", Args: args.Values,
+			Scan: batch.One(&found),
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -260,7 +270,9 @@ func (e *Edge) countsRows(keys dml.Keys) bool {
 // the last one. If it returns a number of rows, that is scanned into rows. A table with
 // rules is an exception: its rows cannot be kept by the statement that changes them. A
 // statement before it counts them as left out of undo.
-func (e *Edge) statements(names pgcatalog.Names, keys dml.Keys, rows *int64, build func(dml.Keys) (string, []any)) (all []batch.Statement) {
+func (e *Edge) statements(names pgcatalog.Names, keys dml.Keys, rows *int64,
+	build func(dml.Keys) (string, []any),
+) (all []batch.Statement) {
 	counts := e.countsRows(keys)
 	if keys.Keep != nil {
 		all = append(all, keys.Keep.Begin(names))

@@ -108,8 +108,8 @@ func (p *Pass) Run(ctx context.Context) error {
 		Conn: conn, Names: own.Names, Fence: own.Fence, Limits: own.Limits, Slot: own.Slot, Kept: own.Kept,
 	})
 	p.sessions.Wait()
-	// withPace left another session's connection in p.Session, which is back in its pool by now.
-	// If the pass lost its own connection, the other one stays.
+	// withPace left another session's connection in p.Session, which is back in its pool
+	// by now. If the pass lost its own connection, the other one stays.
 	if !conn.IsClosed() {
 		own.Conn = conn
 	}
@@ -238,8 +238,9 @@ func (s *session) usableEdges(c *chunk) (usable []*Edge, obstacle *batch.Fault) 
 	return usable, obstacle
 }
 
-// mustAwaitEvents reports whether an edge must wait for earlier edges that have rows left:
-// ON DELETE CASCADE from its rows could delete rows that emit events, without their event.
+// mustAwaitEvents reports whether an edge must wait for earlier edges that have rows
+// left: ON DELETE CASCADE from its rows could delete rows that emit events, without their
+// event.
 func mustAwaitEvents(e *Edge, left []*Edge) bool {
 	return !e.Updates() && slices.ContainsFunc(left, func(earlier *Edge) bool { return earlier.EmitsEvent })
 }
@@ -282,7 +283,10 @@ func (s *session) selectEdges(ctx context.Context, c *chunk, edges []*Edge) (sel
 		}
 	}
 	if at := slices.IndexFunc(edges, func(e *Edge) bool { return e.Refusal != "" }); at >= 0 {
-		return nil, true, s.recordAttempt(ctx, c, batch.Fault{Table: edges[at].Child.Label(), Message: edges[at].Refusal})
+		return nil, true, s.recordAttempt(ctx, c, batch.Fault{
+			Table:   edges[at].Child.Label(),
+			Message: edges[at].Refusal,
+		})
 	}
 	return edges, false, nil
 }
@@ -416,7 +420,9 @@ func (s *session) retryDirect(ctx context.Context, c *chunk, edges []*Edge) (err
 // runDirect drains the edges in other databases, runs the direct statements and removes
 // the tombstones that are finished. If obstacle is set, an edge of the parent is not
 // among edges. The tombstones are then kept and deferred.
-func (s *session) runDirect(ctx context.Context, c *chunk, edges []*Edge, obstacle *batch.Fault, timeout time.Duration) error {
+func (s *session) runDirect(ctx context.Context, c *chunk, edges []*Edge, obstacle *batch.Fault,
+	timeout time.Duration,
+) error {
 	var local []*Edge
 	for _, e := range edges {
 		if !e.remote() {

@@ -260,7 +260,9 @@ func (s *session) recordAttempt(ctx context.Context, c *chunk, f batch.Fault) er
 	return err
 }
 
-func (s *session) recordFailure(ctx context.Context, c *chunk, f batch.Fault, after time.Duration) (recorded int64, _ error) {
+func (s *session) recordFailure(ctx context.Context, c *chunk, f batch.Fault,
+	after time.Duration,
+) (recorded int64, _ error) {
 	recorded, err := s.Source.Fail(ctx, s.on, c.parent, c.tombstones, f, after)
 	if err != nil {
 		return 0, fmt.Errorf("record failed attempts: %w", err)

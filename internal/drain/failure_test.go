@@ -21,7 +21,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// application has parents, users and groups 1 and 2, each with ten children: 11 to 20 and 21 to 30. User 9 is the ghost.
+// application has parents, users and groups 1 and 2, each with ten children: 11 to 20 and
+// 21 to 30. User 9 is the ghost.
 const application = `
 CREATE TABLE parents (id bigint PRIMARY KEY);
 CREATE TABLE users (
@@ -48,9 +49,11 @@ type verb struct {
 	event string
 	// open returns a database in which both rows are to go.
 	open func(t *testing.T) *dbtest.DB
-	// run makes a pass, which calls then after every batch. It returns how many rows the statistics count.
+	// run makes a pass, which calls then after every batch. It returns how many rows the
+	// statistics count.
 	run func(t *testing.T, db *dbtest.DB, limits batch.Limits, then func(*pgx.Conn)) (int64, []batch.FaultCounts, error)
-	// blamed selects which rows were put off or blamed: attempts and the reason. Due makes them due again.
+	// blamed selects which rows were put off or blamed: attempts and the reason. Due
+	// makes them due again.
 	blamed, due string
 }
 
@@ -75,14 +78,18 @@ func looseForeignKey(onDelete, event string, adaptive loosefk.Adaptive, connecti
 			db.Exec("DELETE FROM parents")
 			return db
 		},
-		run: func(t *testing.T, db *dbtest.DB, limits batch.Limits, then func(*pgx.Conn)) (int64, []batch.FaultCounts, error) {
+		run: func(t *testing.T, db *dbtest.DB, limits batch.Limits, then func(*pgx.Conn)) (int64, []batch.FaultCounts,
+			error,
+		) {
 			defs := pgtest.Must(definitions.Parse(definitions.File{Name: "lfk.yml", Data: []byte(
 				"children: [{table: parents, column: top_id, on_delete: " + onDelete + "}]")}))(t)
-			parents, problems := pgtest.Must2(loosefk.Resolve(t.Context(), []loosefk.Site{{Name: "main", Schema: "public", DB: db.Pool()}}, defs))(t)
+			parents, problems := pgtest.Must2(loosefk.Resolve(t.Context(),
+				[]loosefk.Site{{Name: "main", Schema: "public", DB: db.Pool()}}, defs))(t)
 			require.NoError(t, problems.Err())
 			s := session(t, db, "loose_foreign_keys/cleanup_worker:main", limits)
 			stats, err := (&loosefk.Engine{
-				Database: "main", Parents: parents["main"], Session: s, Limits: loosefk.Limits{Runtime: time.Minute}, Adaptive: adaptive,
+				Database: "main", Parents: parents["main"], Session: s, Limits: loosefk.Limits{Runtime: time.Minute},
+				Adaptive:    adaptive,
 				Progress:    func(context.Context, *loosefk.Stats) { then(s.Conn) },
 				Connections: connections, More: func(context.Context) *batch.Session { return beside(t, db, s) },
 			}).Run(t.Context())
@@ -100,12 +107,18 @@ func userColumn(lists ghostuser.Lists, event string, sizes ghostuser.Sizes) verb
 			db.Exec("SELECT sexton.delete_user(id, NULL, false) FROM users WHERE id < 3")
 			return db
 		},
-		run: func(t *testing.T, db *dbtest.DB, limits batch.Limits, then func(*pgx.Conn)) (int64, []batch.FaultCounts, error) {
+		run: func(t *testing.T, db *dbtest.DB, limits batch.Limits, then func(*pgx.Conn)) (int64, []batch.FaultCounts,
+			error,
+		) {
 			plan, problems := pgtest.Must2(ghostuser.Resolve(t.Context(), db.Pool(), "public", lists))(t)
 			require.NoError(t, problems.Err())
 			s := session(t, db, "users/migrate_records_to_ghost_user_in_batches_worker", limits)
 			stats, err := (&ghostuser.Engine{
-				Session: s, Plan: plan, Sizes: sizes, Progress: func(context.Context, *ghostuser.Stats) { then(s.Conn) },
+				Session: s, Plan: plan, Sizes: sizes, Progress: func(context.Context,
+					*ghostuser.Stats,
+				) {
+					then(s.Conn)
+				},
 			}).Run(t.Context())
 			return sum(stats.Moved, stats.Deleted, stats.Nullified), stats.Errors, err
 		},
@@ -124,13 +137,17 @@ func nativeKey(action, event string) verb {
 			db.Exec("INSERT INTO group_deletion_schedules SELECT id, 3, marked_for_deletion_on FROM groups")
 			return db
 		},
-		run: func(t *testing.T, db *dbtest.DB, limits batch.Limits, then func(*pgx.Conn)) (n int64, all []batch.FaultCounts, _ error) {
+		run: func(t *testing.T, db *dbtest.DB, limits batch.Limits, then func(*pgx.Conn)) (n int64,
+			all []batch.FaultCounts, _ error,
+		) {
 			for group := int64(1); group <= 2; group++ {
-				plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), db.Pool(), dbtest.Names(), groupdelete.Groups{}, false))(t)
+				plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), db.Pool(), dbtest.Names(),
+					groupdelete.Groups{}, false))(t)
 				require.NoError(t, problems.Err())
 				s := session(t, db, groupdelete.LeaseKey(dml.IntegerID(group)), limits)
 				stats, err := (&groupdelete.Engine{
-					Session: s, Plan: plan, GroupID: dml.IntegerID(group), Database: db.Connected, Sizes: groupdelete.Sizes{Rows: 4},
+					Session: s, Plan: plan, GroupID: dml.IntegerID(group), Database: db.Connected,
+					Sizes: groupdelete.Sizes{Rows: 4},
 					Progress: func(_ context.Context, stats *groupdelete.Stats) {
 						if stats.Batches > 0 {
 							then(s.Conn)
@@ -154,15 +171,28 @@ func verbs() map[string]verb {
 	together := few
 	together.Target = 20 * time.Millisecond
 	return map[string]verb{
-		"loose, delete":            looseForeignKey("async_delete", "DELETE", loosefk.Adaptive{}, 1),
-		"loose, delete, steered":   looseForeignKey("async_delete", "DELETE", steered, 1),
-		"loose, nullify, steered":  looseForeignKey("async_nullify", "UPDATE", steered, 1),
-		"loose, four connections":  looseForeignKey("async_delete", "DELETE", steered, 4),
-		"loose, assign":            looseForeignKey("update_column_to, target_column: note, target_value: done", "UPDATE", loosefk.Adaptive{}, 1),
-		"user, move":               userColumn(ghostuser.Lists{Move: []ghostuser.Move{{Table: "children", Columns: columns}}}, "UPDATE", few),
-		"users together, move":     userColumn(ghostuser.Lists{Move: []ghostuser.Move{{Table: "children", Columns: columns}}}, "UPDATE", together),
-		"user, delete, steered":    userColumn(ghostuser.Lists{Delete: []ghostuser.Columns{{Table: "children", Columns: columns}}}, "DELETE", together),
-		"user, nullify":            userColumn(ghostuser.Lists{Nullify: []ghostuser.Columns{{Table: "children", Columns: columns}}}, "UPDATE", few),
+		"loose, delete":           looseForeignKey("async_delete", "DELETE", loosefk.Adaptive{}, 1),
+		"loose, delete, steered":  looseForeignKey("async_delete", "DELETE", steered, 1),
+		"loose, nullify, steered": looseForeignKey("async_nullify", "UPDATE", steered, 1),
+		"loose, four connections": looseForeignKey("async_delete", "DELETE", steered, 4),
+		"loose, assign": looseForeignKey("update_column_to, target_column: note, target_value: done",
+			"UPDATE", loosefk.Adaptive{}, 1),
+		"user, move": userColumn(ghostuser.Lists{Move: []ghostuser.Move{{
+			Table:   "children",
+			Columns: columns,
+		}}}, "UPDATE", few),
+		"users together, move": userColumn(ghostuser.Lists{Move: []ghostuser.Move{{
+			Table:   "children",
+			Columns: columns,
+		}}}, "UPDATE", together),
+		"user, delete, steered": userColumn(ghostuser.Lists{Delete: []ghostuser.Columns{{
+			Table:   "children",
+			Columns: columns,
+		}}}, "DELETE", together),
+		"user, nullify": userColumn(ghostuser.Lists{Nullify: []ghostuser.Columns{{
+			Table:   "children",
+			Columns: columns,
+		}}}, "UPDATE", few),
 		"group, delete":            nativeKey("CASCADE", "DELETE"),
 		"group, nullify in a tree": nativeKey("SET NULL", "UPDATE"),
 	}
@@ -179,17 +209,19 @@ func sum(counts ...map[string]int64) (n int64) {
 
 // left counts the children of a row that are as they were.
 func left(t *testing.T, db *dbtest.DB, top int) int64 {
-	return pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM children WHERE top_id = $1 AND note <> 'done'", top)
+	return pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM children WHERE top_id = $1 AND note <> 'done'",
+		top)
 }
 
 // trigger runs a body before each ROW of the children, or STATEMENT on them.
 func (v verb) trigger(db *dbtest.DB, each, body string) {
-	db.Exec("CREATE FUNCTION hook() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN " + body + " IF tg_op = 'DELETE' THEN RETURN old; END IF; RETURN new; END $$")
+	db.Exec("CREATE FUNCTION hook() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN " + body +
+		" IF tg_op = 'DELETE' THEN RETURN old; END IF; RETURN new; END $$")
 	db.Exec("CREATE TRIGGER hook BEFORE " + v.event + " ON children FOR EACH " + each + " EXECUTE FUNCTION hook()")
 }
 
-// The matrix of failures: each for every verb. What the database does to a pass is to blame on no row but the one that a trigger refuses, and
-// nothing is lost by it.
+// The matrix of failures: each for every verb. What the database does to a pass is to
+// blame on no row but the one that a trigger refuses, and nothing is lost by it.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	limits := batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second}
@@ -203,13 +235,17 @@ func TestFailures(t *testing.T) {
 			brief := limits
 			brief.LockTimeout = 100 * time.Millisecond
 			running.Go(func() { _, errors, runErr = v.run(t, db, brief, ignore) })
-			pgtest.WaitFor(t, "all other rows to go", func(context.Context) (bool, error) { return left(t, db, 1) == 1, nil })
+			pgtest.WaitFor(t, "all other rows to go", func(context.Context) (bool, error) {
+				return left(t, db, 1) == 1,
+					nil
+			})
 			waiting := time.Time{}
 			for range 2 { // The wait that ran into its timeout, and the next one.
 				pgtest.WaitFor(t, "the pass to wait for the row", func(ctx context.Context) (bool, error) {
 					before := waiting
-					err := db.Pool().QueryRow(ctx, "SELECT coalesce(max(xact_start), $1) FROM pg_stat_activity WHERE datname = current_database() "+
-						"AND application_name LIKE 'sexton %' AND wait_event_type = 'Lock'", before).Scan(&waiting)
+					err := db.Pool().QueryRow(ctx,
+						"SELECT coalesce(max(xact_start), $1) FROM pg_stat_activity WHERE datname = current_database() "+
+							"AND application_name LIKE 'sexton %' AND wait_event_type = 'Lock'", before).Scan(&waiting)
 					return waiting.After(before), err
 				})
 			}
@@ -227,7 +263,8 @@ func TestFailures(t *testing.T) {
 			require.Empty(t, errors)
 		},
 		"statements that take too long become smaller": func(t *testing.T, v verb, db *dbtest.DB) {
-			v.trigger(db, "ROW", "PERFORM pg_sleep(0.12);") // Longer than the leash of a target, and all rows than a statement may.
+			// Longer than the leash of a target, and all rows than a statement may.
+			v.trigger(db, "ROW", "PERFORM pg_sleep(0.12);")
 			tight := limits
 			tight.StatementTimeout = time.Second
 			_, errors := pgtest.Must2(v.run(t, db, tight, ignore))(t)
@@ -236,19 +273,25 @@ func TestFailures(t *testing.T) {
 			}
 		},
 		"a row that fails is to blame": func(t *testing.T, v verb, db *dbtest.DB) {
-			// Raised by a trigger, a state says nothing about server, table or connection.
+			// Raised by a trigger, a state says nothing about server, table or
+			// connection.
 			for i, state := range []string{"42501", "57P01"} {
 				v.trigger(db, "ROW WHEN (old.id = 15)", "RAISE EXCEPTION 'raised' USING ERRCODE = '"+state+"';")
 				_, errors := pgtest.Must2(v.run(t, db, limits, ignore))(t)
-				require.Equal(t, []batch.FaultCounts{{Table: "children", SQLState: state, Message: "raised", Count: errors[0].Count}}, errors)
-				require.Equal(t, [][]string{{"1", fmt.Sprint(i + 1), "children: SQLSTATE " + state + ": raised"}}, db.Rows(v.blamed))
+				require.Equal(t, []batch.FaultCounts{{
+					Table: "children", SQLState: state, Message: "raised",
+					Count: errors[0].Count,
+				}}, errors)
+				require.Equal(t, [][]string{{"1", fmt.Sprint(i + 1), "children: SQLSTATE " + state + ": raised"}},
+					db.Rows(v.blamed))
 				require.Zero(t, left(t, db, 2), "the others go on")
 				require.Positive(t, left(t, db, 1))
 				db.Exec("DROP FUNCTION hook CASCADE; " + v.due)
 			}
 			pgtest.Must2(v.run(t, db, limits, ignore))(t)
 		},
-		// A pass that can open another connection continues with it. Otherwise the next pass does.
+		// A pass that can open another connection continues with it. Otherwise the next
+		// pass does.
 		"a lost connection loses no work": func(t *testing.T, v verb, db *dbtest.DB) {
 			for passes := 0; ; passes++ {
 				var kill sync.Once
@@ -273,14 +316,16 @@ func TestFailures(t *testing.T) {
 			})
 			require.ErrorIs(t, err, lease.ErrLost)
 			require.Empty(t, errors)
-			require.Empty(t, db.Rows("SELECT * FROM kept EXCEPT SELECT * FROM children"), "an earlier holder changed rows")
+			require.Empty(t, db.Rows("SELECT * FROM kept EXCEPT SELECT * FROM children"),
+				"an earlier holder changed rows")
 			require.Equal(t, 20-left(t, db, 1)-left(t, db, 2), n, "the statistics are valid beside the error")
 			require.Empty(t, db.Rows(v.blamed))
 			_, _, err = v.run(t, db, limits, ignore)
 			require.NoError(t, err)
 		},
 	} {
-		// One verb of each engine stands for the others, except in what becomes of a row that fails.
+		// One verb of each engine stands for the others, except in what becomes of a row
+		// that fails.
 		tried := pgtest.Few(t, verbs(), "loose, four connections", "users together, move", "group, nullify in a tree")
 		if failure == "a row that fails is to blame" {
 			tried = verbs()

@@ -86,7 +86,8 @@ func (s *session) removeFinished(ctx context.Context, c *chunk) error {
 		return nil
 	}
 	removed := Done{}
-	_, err := s.run(ctx, s.shortLimits(s.on.Limits.StatementTimeout), s.Source.Complete(c.parent, c.tombstones, true, &removed))
+	_, err := s.run(ctx, s.shortLimits(s.on.Limits.StatementTimeout),
+		s.Source.Complete(c.parent, c.tombstones, true, &removed))
 	switch f := batch.Judge(err); {
 	case err == nil:
 		s.reportRemoved(ctx, c, removed)

@@ -154,7 +154,8 @@ type Source interface {
 	Complete(p *Parent, tombstones []Tombstone, check bool, done *Done) batch.Statement
 	// Fail records an attempt for each tombstone. If after is positive, it defers them
 	// without an attempt instead. It returns how many of the tombstones still exist.
-	Fail(ctx context.Context, on *batch.Session, p *Parent, tombstones []Tombstone, f batch.Fault, after time.Duration) (int64, error)
+	Fail(ctx context.Context, on *batch.Session, p *Parent, tombstones []Tombstone, f batch.Fault,
+		after time.Duration) (int64, error)
 	// Recheck marks removed tombstones for a recheck, which makes them due again. It
 	// returns their number.
 	Recheck(ctx context.Context, on *batch.Session) (int64, error)

@@ -109,7 +109,8 @@ func (s *session) drainEdge(ctx context.Context, c *chunk, e *Edge) (left bool, 
 // slice has expired.
 func (d *edgeDrain) checkYield(ctx context.Context) error {
 	waits, err := d.chunksWait(ctx)
-	if err == nil && (d.ended() || d.rowsLeft(d.e) <= 0 || waits && d.pieces >= minSlicePieces && time.Since(d.began) > timeSlice) {
+	if err == nil && (d.ended() || d.rowsLeft(d.e) <= 0 || waits && d.pieces >= minSlicePieces &&
+		time.Since(d.began) > timeSlice) {
 		return ErrYield
 	}
 	return err
@@ -130,7 +131,10 @@ func (d *edgeDrain) readWindow(ctx context.Context) (pointers []pgtype.TID, last
 	keys := d.keys(d.c, d.e)
 	keys.CheckParent = !d.c.parent.lives() // A read-only transaction cannot lock the queue.
 	sql, args := d.e.Window(d.e.Leaf, "picked.ctid", "", keys, int(min(int64(limit), d.rowsLeft(d.e))))
-	_, err = d.run(ctx, d.readLimits(), batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&pointers, pgx.RowTo[pgtype.TID])})
+	_, err = d.run(ctx, d.readLimits(), batch.Statement{
+		SQL: sql, Args: args,
+		Scan: batch.Collect(&pointers, pgx.RowTo[pgtype.TID]),
+	})
 	switch {
 	case err != nil:
 		return nil, false, withEdge(err, d.e)
@@ -215,7 +219,9 @@ func (d *edgeDrain) shrinkPiece(n int, err error) error {
 
 // changePiece changes the rows at pointers by the statement of an edge, in one
 // transaction.
-func (d *edgeDrain) changePiece(ctx context.Context, e *Edge, pointers []pgtype.TID, skipLocked bool) (rows int64, err error) {
+func (d *edgeDrain) changePiece(ctx context.Context, e *Edge, pointers []pgtype.TID,
+	skipLocked bool,
+) (rows int64, err error) {
 	// A single row gets the full statement timeout, since nothing smaller can be tried.
 	limits := d.on.Limits
 	if len(pointers) > 1 && d.Target > 0 {
@@ -247,7 +253,8 @@ func (d *edgeDrain) changePiece(ctx context.Context, e *Edge, pointers []pgtype.
 // changeRows runs one transaction: the statements in before, then the statements of
 // build. It returns the number of rows that the latter changed.
 func (s *session) changeRows(
-	ctx context.Context, e *Edge, limits batch.Limits, keys dml.Keys, build func(dml.Keys) (string, []any), before ...batch.Statement,
+	ctx context.Context, e *Edge, limits batch.Limits, keys dml.Keys, build func(dml.Keys) (string, []any),
+	before ...batch.Statement,
 ) (rows int64, err error) {
 	affected, err := s.run(ctx, limits, append(before, e.statements(s.on.Names, keys, &rows, build)...)...)
 	if err == nil && !e.countsRows(keys) {

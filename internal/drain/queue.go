@@ -170,7 +170,8 @@ func (p *Pass) keysPerChunk(parent *Parent) int {
 // recheck instead.
 func (s *session) load(ctx context.Context) error {
 	p := s.Pass
-	fromStart := p.active == 0 && !p.hasChunk() && !slices.ContainsFunc(p.Parents, func(parent *Parent) bool { return parent.moreDue })
+	fromStart := p.active == 0 && !p.hasChunk() && !slices.ContainsFunc(p.Parents,
+		func(parent *Parent) bool { return parent.moreDue })
 	var from []Spot
 	for _, parent := range p.Parents {
 		if fromStart {
@@ -305,7 +306,10 @@ func (p *Pass) splitIntoKeys(c *chunk) {
 // split returns chunks of size tombstones.
 func (c *chunk) split(size int) (chunks []*chunk) {
 	for tombstones := range slices.Chunk(c.tombstones, size) {
-		chunks = append(chunks, &chunk{parent: c.parent, tombstones: tombstones, lostConns: c.lostConns, foundRows: c.foundRows})
+		chunks = append(chunks, &chunk{
+			parent: c.parent, tombstones: tombstones, lostConns: c.lostConns,
+			foundRows: c.foundRows,
+		})
 	}
 	return chunks
 }

@@ -59,8 +59,12 @@ func (d *edgeDrain) readRemote(ctx context.Context) (rows dml.Rows, keys dml.Key
 	if err != nil {
 		return nil, keys, err
 	}
-	sql, args := d.e.Window(d.e.Leaf, "picked.ctid, picked.xmin", "", dml.Keys{Of: d.c.parent.Key, Values: deleted}, d.rowsPerPiece(d.e))
-	_, err = d.runRemote(ctx, d.e, d.on.Limits, batch.Statement{SQL: sql, Args: args, Scan: batch.Collect((*[]dml.Row)(&rows), dml.ScanRow)})
+	sql, args := d.e.Window(d.e.Leaf, "picked.ctid, picked.xmin", "", dml.Keys{Of: d.c.parent.Key, Values: deleted},
+		d.rowsPerPiece(d.e))
+	_, err = d.runRemote(ctx, d.e, d.on.Limits, batch.Statement{
+		SQL: sql, Args: args,
+		Scan: batch.Collect((*[]dml.Row)(&rows), dml.ScanRow),
+	})
 	if err != nil || len(rows) == 0 {
 		return nil, keys, withEdge(err, d.e)
 	}
@@ -76,7 +80,10 @@ func (s *session) deletedKeys(ctx context.Context, c *chunk, keys any) (any, err
 	limits.Reads = true
 	if c.parent.Integer {
 		found := []int64{}
-		_, err := s.run(ctx, limits, batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&found, pgx.RowTo[int64])})
+		_, err := s.run(ctx, limits, batch.Statement{
+			SQL: sql, Args: args,
+			Scan: batch.Collect(&found, pgx.RowTo[int64]),
+		})
 		return found, err
 	}
 	found := []string{}
@@ -86,7 +93,9 @@ func (s *session) deletedKeys(ctx context.Context, c *chunk, keys any) (any, err
 
 // changeRemote changes row versions in another database and returns their number. It
 // skips locked rows unless awaitLocks is set.
-func (d *edgeDrain) changeRemote(ctx context.Context, rows dml.Rows, keys dml.Keys, awaitLocks bool) (changed int64, _ error) {
+func (d *edgeDrain) changeRemote(ctx context.Context, rows dml.Rows, keys dml.Keys,
+	awaitLocks bool,
+) (changed int64, _ error) {
 	names := d.on.Names
 	if remote := d.remoteSession(d.e); remote != nil {
 		names = remote.Names
@@ -95,9 +104,10 @@ func (d *edgeDrain) changeRemote(ctx context.Context, rows dml.Rows, keys dml.Ke
 	if awaitLocks {
 		lock, stop = d.e.Lock(), d.watchHolder(ctx, d.e.Database)
 	}
-	affected, err := d.runRemote(ctx, d.e, d.on.Limits, d.e.statements(names, keys, &changed, func(keys dml.Keys) (string, []any) {
-		return d.e.ExactStatement(names, d.e.Leaf, keys, rows, lock)
-	})...)
+	affected, err := d.runRemote(ctx, d.e, d.on.Limits,
+		d.e.statements(names, keys, &changed, func(keys dml.Keys) (string, []any) {
+			return d.e.ExactStatement(names, d.e.Leaf, keys, rows, lock)
+		})...)
 	err = batch.AddBlocker(err, stop())
 	if err == nil && !d.e.countsRows(keys) {
 		changed = affected[len(affected)-1]
@@ -106,7 +116,9 @@ func (d *edgeDrain) changeRemote(ctx context.Context, rows dml.Rows, keys dml.Ke
 }
 
 // runRemote runs one transaction in the database of an edge.
-func (s *session) runRemote(ctx context.Context, e *Edge, limits batch.Limits, statements ...batch.Statement) ([]int64, error) {
+func (s *session) runRemote(ctx context.Context, e *Edge, limits batch.Limits,
+	statements ...batch.Statement,
+) ([]int64, error) {
 	s.remoteMu.Lock()
 	defer s.remoteMu.Unlock()
 	remote := s.Remotes[e.Database]
@@ -117,7 +129,8 @@ func (s *session) runRemote(ctx context.Context, e *Edge, limits batch.Limits, s
 	calling, cancel := context.WithTimeout(ctx, time.Duration(len(statements))*limits.StatementTimeout+remoteStall)
 	defer cancel()
 	affected, err := remote.Session.RunWithin(calling, limits, statements...)
-	if err != nil && ctx.Err() == nil && !errors.Is(err, lease.ErrLost) && !errors.Is(err, lease.ErrUnconfirmed) && batch.Judge(err).Verdict == batch.Fatal {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, lease.ErrLost) && !errors.Is(err, lease.ErrUnconfirmed) &&
+		batch.Judge(err).Verdict == batch.Fatal {
 		s.loseDatabase(e.Database, err)
 		return nil, &batch.FaultError{Fault: s.unreachable(e)}
 	}
@@ -125,7 +138,9 @@ func (s *session) runRemote(ctx context.Context, e *Edge, limits batch.Limits, s
 }
 
 // runIn runs one transaction in the database of an edge, which may be the parents'.
-func (s *session) runIn(ctx context.Context, e *Edge, limits batch.Limits, statements ...batch.Statement) ([]int64, error) {
+func (s *session) runIn(ctx context.Context, e *Edge, limits batch.Limits,
+	statements ...batch.Statement,
+) ([]int64, error) {
 	if e.remote() {
 		return s.runRemote(ctx, e, limits, statements...)
 	}
@@ -166,7 +181,10 @@ func (p *Pass) loseDatabase(database string, err error) {
 
 // unreachable returns why the database of an edge cannot be used.
 func (p *Pass) unreachable(e *Edge) batch.Fault {
-	f := batch.Fault{Table: e.Child.Label(), Message: "database " + e.Database + " cannot be reached", Verdict: batch.Unavailable}
+	f := batch.Fault{
+		Table: e.Child.Label(), Message: "database " + e.Database + " cannot be reached",
+		Verdict: batch.Unavailable,
+	}
 	if remote := p.Remotes[e.Database]; remote != nil && remote.Err != nil {
 		f.Message = batch.FirstLine(remote.Err, "database "+e.Database)
 	}

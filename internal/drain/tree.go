@@ -96,8 +96,8 @@ type Tree struct {
 	// refills counts by table how often in a row a window had new rows below it when the
 	// previous ones had been deleted.
 	refills map[*dml.Table]int
-	// leftCircle reports that a circle was left since Restart because its rows had changed,
-	// and circleRetries counts how often in a row RetryCircle returned true.
+	// leftCircle reports that a circle was left since Restart because its rows had
+	// changed, and circleRetries counts how often in a row RetryCircle returned true.
 	leftCircle    bool
 	circleRetries int
 	// forked reports that other sessions delete rows below the same window.
@@ -143,7 +143,9 @@ func (t *Tree) Take(ctx context.Context, w *dml.Window) (left dml.Rows, result d
 // returns the rows that are left. kept reports that it deleted none of them although the
 // rows below were deleted. It then repeats both steps if rows were inserted below
 // meanwhile or, once and with Waits, if the window's rows have changed.
-func (t *Tree) clearAndRemove(ctx context.Context, w *dml.Window) (left dml.Rows, kept bool, result dml.Result, err error) {
+func (t *Tree) clearAndRemove(ctx context.Context,
+	w *dml.Window,
+) (left dml.Rows, kept bool, result dml.Result, err error) {
 	refs := w.Table.RefsOf(w.Leaf)
 	for again := false; ; again = true {
 		found, below, err := t.clear(ctx, w, refs)
@@ -170,8 +172,8 @@ func (t *Tree) clearAndRemove(ctx context.Context, w *dml.Window) (left dml.Rows
 }
 
 // giveUpRefilled excludes the rows of a window below which a key finds new rows as fast
-// as they are deleted. In a fork, another fork may have deleted the window's rows, so they
-// are only left.
+// as they are deleted. In a fork, another fork may have deleted the window's rows, so
+// they are only left.
 func (t *Tree) giveUpRefilled(w *dml.Window, found *dml.Ref) {
 	w.Refilled, t.refills[w.Table] = true, 0
 	if !t.forked {
@@ -180,7 +182,8 @@ func (t *Tree) giveUpRefilled(w *dml.Window, found *dml.Ref) {
 	}
 }
 
-// takeHalves calls Take for each half of a window whose children cannot be queried in time.
+// takeHalves calls Take for each half of a window whose children cannot be queried in
+// time.
 func (t *Tree) takeHalves(ctx context.Context, w *dml.Window) (left dml.Rows, _ dml.Result, _ error) {
 	half := len(w.Rows) / 2
 	for _, rows := range []dml.Rows{w.Rows[:half], w.Rows[half:]} {
@@ -304,7 +307,9 @@ func (t *Tree) Read(ctx context.Context, statements ...batch.Statement) error {
 // drainRef deletes or changes the rows of one leaf that refer to the window's rows by a
 // key. hasRows reports whether there were any. It skips rows that cannot be deleted or
 // changed now.
-func (t *Tree) drainRef(ctx context.Context, w *dml.Window, ref *dml.Ref, leaf pgcatalog.Table) (hasRows bool, _ dml.Result, _ error) {
+func (t *Tree) drainRef(ctx context.Context, w *dml.Window, ref *dml.Ref,
+	leaf pgcatalog.Table,
+) (hasRows bool, _ dml.Result, _ error) {
 	limit := windowRows
 	switch {
 	case ref.Action == dml.Forbid:
@@ -349,7 +354,9 @@ func (t *Tree) drainRef(ctx context.Context, w *dml.Window, ref *dml.Ref, leaf p
 
 // drainRows deletes or changes rows that refer to rows of the window above, as the
 // key's action requires. It returns the rows that are left.
-func (t *Tree) drainRows(ctx context.Context, above *dml.Window, ref *dml.Ref, w *dml.Window) (dml.Rows, dml.Result, error) {
+func (t *Tree) drainRows(ctx context.Context, above *dml.Window, ref *dml.Ref,
+	w *dml.Window,
+) (dml.Rows, dml.Result, error) {
 	switch {
 	case len(w.Rows) == 0:
 		return nil, dml.Finished, nil
@@ -361,8 +368,8 @@ func (t *Tree) drainRows(ctx context.Context, above *dml.Window, ref *dml.Ref, w
 	return t.change(ctx, ref, w)
 }
 
-// findOnStack returns the found rows that are on the stack, and marks them there as part of a
-// circle.
+// findOnStack returns the found rows that are on the stack, and marks them there as part
+// of a circle.
 func (t *Tree) findOnStack(leaf pgcatalog.Table, found dml.Rows) (tuples []dml.Tuple) {
 	among := make(map[dml.Tuple]bool, len(found))
 	for _, row := range found {
@@ -385,14 +392,17 @@ func (t *Tree) findOnStack(leaf pgcatalog.Table, found dml.Rows) (tuples []dml.T
 	return tuples
 }
 
-// recordForbidding records as the obstacle that a row prevents the deletion of a row of the
-// window above, since its key has the action Forbid. It names the first such row.
+// recordForbidding records as the obstacle that a row prevents the deletion of a row of
+// the window above, since its key has the action Forbid. It names the first such row.
 func (t *Tree) recordForbidding(ctx context.Context, above *dml.Window, ref *dml.Ref, w *dml.Window) error {
 	if t.Obstacle.Message != "" {
 		return nil
 	}
 	var shown []string
-	err := t.Read(ctx, batch.Statement{SQL: dml.ShownStatement(w.Table, w.Leaf), Args: []any{w.Rows[0].At}, Scan: batch.Collect(&shown, pgx.RowTo[string])})
+	err := t.Read(ctx, batch.Statement{
+		SQL: dml.ShownStatement(w.Table, w.Leaf), Args: []any{w.Rows[0].At},
+		Scan: batch.Collect(&shown, pgx.RowTo[string]),
+	})
 	if err != nil {
 		_, err = t.Handle(err, ref.Table.Label())
 	}
@@ -405,7 +415,9 @@ func (t *Tree) recordForbidding(ctx context.Context, above *dml.Window, ref *dml
 // remove deletes the window's rows to which no row refers. It returns the others.
 func (t *Tree) remove(ctx context.Context, w *dml.Window) (dml.Rows, dml.Result, error) {
 	name := fmt.Sprint("remove ", w.Leaf.OID)
-	return t.pieces(ctx, w, w.Rows, name, func(ctx context.Context, piece dml.Rows, limits batch.Limits, skip bool) (dml.Rows, error) {
+	return t.pieces(ctx, w, w.Rows, name, func(ctx context.Context, piece dml.Rows, limits batch.Limits,
+		skip bool,
+	) (dml.Rows, error) {
 		var n, aside int64
 		var deleted []dml.Tuple
 		var statements []batch.Statement
@@ -416,7 +428,8 @@ func (t *Tree) remove(ctx context.Context, w *dml.Window) (dml.Rows, dml.Result,
 			statements = append(statements, batch.Statement{SQL: dml.LockStatement(w.Leaf, skip), Args: piece.Args()})
 		}
 		statements = append(statements, batch.Statement{
-			SQL: t.Owner.RemoveStatement(w.Table, w.Leaf, skip), Args: piece.Args(t.Owner.ID), Scan: batch.One(&n, &deleted, &aside),
+			SQL: t.Owner.RemoveStatement(w.Table, w.Leaf, skip), Args: piece.Args(t.Owner.ID),
+			Scan: batch.One(&n, &deleted, &aside),
 		})
 		if err := t.Alter(ctx, limits, statements...); err != nil {
 			return nil, err
@@ -439,7 +452,9 @@ func (t *Tree) countDeleted(table *dml.Table, rows, aside int64) {
 // NULL. If such a row is also on the stack, the stack gets its new version.
 func (t *Tree) change(ctx context.Context, ref *dml.Ref, w *dml.Window) (dml.Rows, dml.Result, error) {
 	name := fmt.Sprint("change ", w.Leaf.OID, ref.Columns)
-	return t.pieces(ctx, w, w.Rows, name, func(ctx context.Context, piece dml.Rows, limits batch.Limits, skip bool) (dml.Rows, error) {
+	return t.pieces(ctx, w, w.Rows, name, func(ctx context.Context, piece dml.Rows, limits batch.Limits,
+		skip bool,
+	) (dml.Rows, error) {
 		var old, moved, kept []dml.Tuple
 		var version []uint32
 		var statements []batch.Statement
@@ -447,7 +462,8 @@ func (t *Tree) change(ctx context.Context, ref *dml.Ref, w *dml.Window) (dml.Row
 			statements = append(statements, batch.Statement{SQL: dml.LockStatement(w.Leaf, true), Args: piece.Args()})
 		}
 		statements = append(statements, batch.Statement{
-			SQL: t.Owner.ChangeStatement(ref, w.Leaf, skip), Args: piece.Args(t.Owner.ID), Scan: batch.One(&old, &moved, &version, &kept),
+			SQL: t.Owner.ChangeStatement(ref, w.Leaf, skip), Args: piece.Args(t.Owner.ID),
+			Scan: batch.One(&old, &moved, &version, &kept),
 		})
 		if err := t.Alter(ctx, limits, statements...); err != nil {
 			return nil, err
@@ -476,7 +492,8 @@ func (t *Tree) change(ctx context.Context, ref *dml.Ref, w *dml.Window) (dml.Row
 // succeeded.
 func Keeps(table, column string) batch.Fault {
 	return batch.Fault{Table: table, Verdict: batch.Row, Message: fmt.Sprintf(
-		"rows keep their %s although no session has locked them: a trigger, a rule or a default of the table causes it", column)}
+		"rows keep their %s although no session has locked them: a trigger, a rule or a default of the table causes it",
+		column)}
 }
 
 // cascade deletes the rows of a window that are part of a circle, and all rows below them
@@ -550,7 +567,8 @@ func (c *Circle) Around(deletion ...batch.Statement) (all []batch.Statement) {
 		all = append(all, batch.Statement{SQL: dml.HoldStatement(w.Leaf, "FOR UPDATE"), Args: w.Rows.Args()})
 		if extra := owner.Extra(w.Table); i > 0 && extra.CTE != "" {
 			all = append(all, batch.Statement{
-				SQL: owner.ExtraStatement(w.Table, w.Leaf), Args: w.Rows.Args(owner.ID), Scan: batch.One(new(int64), &c.aside[i]),
+				SQL: owner.ExtraStatement(w.Table, w.Leaf), Args: w.Rows.Args(owner.ID),
+				Scan: batch.One(new(int64), &c.aside[i]),
 			})
 		}
 	}
@@ -570,7 +588,8 @@ func (c *Circle) Failed(err error) error {
 	case f.SQLState == batch.Unmet:
 		c.tree.leftCircle = true
 		c.tree.Obstacle = batch.Fault{
-			Table: c.Windows[0].Table.Label(), Message: "rows that refer to each other in a circle change all the time, or a trigger or rule keeps them",
+			Table:   c.Windows[0].Table.Label(),
+			Message: "rows that refer to each other in a circle change all the time, or a trigger or rule keeps them",
 		}
 		return nil
 	case f.SQLState == "23503" || f.SQLState == "23001":
@@ -611,7 +630,9 @@ type try func(ctx context.Context, piece dml.Rows, limits batch.Limits, skip boo
 // pieces calls do for as many rows as fit the target. It uses fewer rows after a timeout,
 // skips locked rows after a lock timeout, and bisects other failures until the failing
 // row is isolated. It returns the rows that are left.
-func (t *Tree) pieces(ctx context.Context, w *dml.Window, rows dml.Rows, name string, do try) (left dml.Rows, _ dml.Result, _ error) {
+func (t *Tree) pieces(ctx context.Context, w *dml.Window, rows dml.Rows, name string,
+	do try,
+) (left dml.Rows, _ dml.Result, _ error) {
 	skip, conflicts, most := false, 0, mostRows
 	for len(rows) > 0 {
 		if t.Paused(ctx) {

@@ -23,7 +23,8 @@ func (t *Tree) Fork(session *batch.Session, above *dml.Window) *Tree {
 	// A fork that changes a row of the window above follows it to its new version.
 	top := &dml.Window{Table: above.Table, Leaf: above.Leaf, Rows: slices.Clone(above.Rows)}
 	fork := &Tree{
-		Session: session, Owner: t.Owner, Target: t.Target, Rows: t.Rows, Sizes: t.Sizes, Stack: []*dml.Window{top}, forked: true,
+		Session: session, Owner: t.Owner, Target: t.Target, Rows: t.Rows, Sizes: t.Sizes, Stack: []*dml.Window{top},
+		forked: true,
 		failed: map[uint32][]dml.Tuple{}, stuck: map[uint32][]dml.Tuple{}, refills: map[*dml.Table]int{},
 	}
 	for leaf, tuples := range t.failed {
@@ -90,7 +91,9 @@ func (q *rowQueue) failed() bool {
 // the given number. If it returns fewer than two, TakeParallel does nothing. The caller's
 // Clear then deletes the rows that are left. A fork skips locked rows, whether another
 // fork or another program has locked them.
-func (t *Tree) TakeParallel(ctx context.Context, w *dml.Window, ref *dml.Ref, leaf pgcatalog.Table, open func(most int) []*Tree) error {
+func (t *Tree) TakeParallel(ctx context.Context, w *dml.Window, ref *dml.Ref, leaf pgcatalog.Table,
+	open func(most int) []*Tree,
+) error {
 	for len(t.stuck[leaf.OID]) < mostExcluded && !t.Paused(ctx) {
 		rows, err := w.Children(ctx, t.Read, ref, leaf, t.stuck[leaf.OID], mostQueued)
 		switch {

@@ -14,10 +14,12 @@ import (
 	sqlfiles "sexton/sql"
 )
 
-// Schema returns the SQL of the application's tables: several statements for an empty database. Their names are unqualified.
+// Schema returns the SQL of the application's tables: several statements for an empty
+// database. Their names are unqualified.
 func Schema() string { return file("schema.sql") }
 
-// Definitions returns the application's loose foreign keys, a YAML document in GitLab's format.
+// Definitions returns the application's loose foreign keys, a YAML document in GitLab's
+// format.
 func Definitions() string { return file("loose_foreign_keys.yml") }
 
 func file(name string) string {
@@ -28,21 +30,25 @@ func file(name string) string {
 
 const closeTimeout = 5 * time.Second
 
-// Load fills an empty schema with about rows rows in all tables together, 1,000 to some tens of millions, and returns their exact number.
+// Load fills an empty schema with about rows rows in all tables together, 1,000 to some
+// tens of millions, and returns their exact number.
 //
-// Two loads of one size on one day are equal, on any machine: dates count back from the day in UTC, everything else comes from the rows'
-// numbers. The tables are found along the pool's search path. After every chunk of 10,000 rows at most, progress (nil: no reader) gets
-// the number of rows that are there and the number that there will be. When the context ends, Load returns its error and leaves what it has
-// loaded.
+// Two loads of one size on one day are equal, on any machine: dates count back from the
+// day in UTC, everything else comes from the rows' numbers. The tables are found along
+// the pool's search path. After every chunk of 10,000 rows at most, progress (nil: no
+// reader) gets the number of rows that are there and the number that there will be. When
+// the context ends, Load returns its error and leaves what it has loaded.
 func Load(ctx context.Context, pool *pgxpool.Pool, rows int, progress func(done, total int64)) (int64, error) {
 	return load(ctx, pool, rows, time.Now().UTC().Truncate(24*time.Hour), progress)
 }
 
 // load is Load as seen from any day.
 //
-// One session makes all rows. A second one gains little on two processors, as both wait for each other at the end of every index, and a
-// demo's processors have more to do.
-func load(ctx context.Context, pool *pgxpool.Pool, rows int, today time.Time, progress func(done, total int64)) (_ int64, err error) {
+// One session makes all rows. A second one gains little on two processors, as both wait
+// for each other at the end of every index, and a demo's processors have more to do.
+func load(ctx context.Context, pool *pgxpool.Pool, rows int, today time.Time,
+	progress func(done, total int64),
+) (_ int64, err error) {
 	if progress == nil {
 		progress = func(int64, int64) {}
 	}
@@ -82,8 +88,8 @@ func (l *loader) close() error {
 	return problem.Doing(l.session.Close(ctx), "close session")
 }
 
-// step runs one file, chunk by chunk, and leaves its table as it would be after a while of use: with statistics, and with nothing for the
-// first autovacuum to do.
+// step runs one file, chunk by chunk, and leaves its table as it would be after a while
+// of use: with statistics, and with nothing for the first autovacuum to do.
 func (l *loader) step(ctx context.Context, s step) error {
 	text := file("data/" + s.file + ".sql")
 	args := maps.Clone(l.args)
@@ -106,7 +112,8 @@ func (l *loader) step(ctx context.Context, s step) error {
 	return problem.Doing(err, "vacuum")
 }
 
-// advanceSequences makes the next id of every table the one after the last that was loaded.
+// advanceSequences makes the next id of every table the one after the last that was
+// loaded.
 func (l *loader) advanceSequences(ctx context.Context, made plan) error {
 	var tables []string
 	var rows []int64

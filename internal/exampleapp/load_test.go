@@ -55,7 +55,8 @@ func TestLoadMakesAsManyRowsAsAskedFor(t *testing.T) {
 	}
 }
 
-// requireNoOrphans looks at every definition: some child has a parent, and none has lost it.
+// requireNoOrphans looks at every definition: some child has a parent, and none has lost
+// it.
 func requireNoOrphans(t *testing.T, d *pgtest.Database) {
 	for _, definition := range loose(t) {
 		child := pgx.Identifier{definition.Child.Table}.Sanitize()
@@ -67,9 +68,12 @@ func requireNoOrphans(t *testing.T, d *pgtest.Database) {
 			values = append(values, condition.Value)
 			where += fmt.Sprintf(" AND child.%s = $%d", pgx.Identifier{condition.Column}.Sanitize(), len(values))
 		}
-		join := fmt.Sprintf("FROM %s AS child LEFT JOIN %s AS parent ON parent.id = %s WHERE %s", child, parent, column, where)
-		require.Positive(t, pgtest.Scalar[int64](t, d, "SELECT count(parent.id) "+join, values...), "%s has no child with a parent", definition.Key)
-		require.Zero(t, pgtest.Scalar[int64](t, d, "SELECT count(*) - count(parent.id) "+join, values...), "%s has orphans", definition.Key)
+		join := fmt.Sprintf("FROM %s AS child LEFT JOIN %s AS parent ON parent.id = %s WHERE %s", child, parent, column,
+			where)
+		require.Positive(t, pgtest.Scalar[int64](t, d, "SELECT count(parent.id) "+join, values...),
+			"%s has no child with a parent", definition.Key)
+		require.Zero(t, pgtest.Scalar[int64](t, d, "SELECT count(*) - count(parent.id) "+join, values...),
+			"%s has orphans", definition.Key)
 	}
 }
 
@@ -83,7 +87,8 @@ func TestTwoLoadsAreEqual(t *testing.T) {
 		hashes := map[string]string{}
 		for _, table := range ordinaryTables(d) {
 			hashes[table] = pgtest.Scalar[string](t, d,
-				"SELECT md5(string_agg(loaded::text, E'\\n' ORDER BY loaded::text)) FROM "+pgx.Identifier{table}.Sanitize()+" AS loaded")
+				"SELECT md5(string_agg(loaded::text, E'\\n' ORDER BY loaded::text)) FROM "+
+					pgx.Identifier{table}.Sanitize()+" AS loaded")
 		}
 		return hashes
 	}
@@ -104,7 +109,8 @@ func TestLoadEndsWithItsContext(t *testing.T) {
 	})
 	require.ErrorIs(t, err, context.Canceled)
 	require.Less(t, calls, 20)
-	require.Positive(t, pgtest.Scalar[int64](t, d, "SELECT count(*) FROM users"), "the pool works on, and what was loaded stays")
+	require.Positive(t, pgtest.Scalar[int64](t, d, "SELECT count(*) FROM users"),
+		"the pool works on, and what was loaded stays")
 }
 
 func TestLoadNamesTheFileThatFails(t *testing.T) {
@@ -150,7 +156,8 @@ func TestDefinitionsFitTheSchema(t *testing.T) {
 	t.Parallel()
 	d := empty(t)
 	defs := loose(t)
-	parents, problems := pgtest.Must2(loosefk.Resolve(t.Context(), []loosefk.Site{{Name: "main", Schema: "public", DB: d.Pool()}}, defs))(t)
+	parents, problems := pgtest.Must2(loosefk.Resolve(t.Context(),
+		[]loosefk.Site{{Name: "main", Schema: "public", DB: d.Pool()}}, defs))(t)
 	require.Empty(t, problems, "errors, warnings and information")
 	bound := 0
 	for _, parent := range parents["main"] {
@@ -184,7 +191,10 @@ func empty(t *testing.T) *pgtest.Database {
 
 // loose returns the application's definitions, read as a worker reads them.
 func loose(t *testing.T) []definitions.Definition {
-	return pgtest.Must(definitions.Parse(definitions.File{Name: "loose_foreign_keys.yml", Data: []byte(Definitions())}))(t)
+	return pgtest.Must(definitions.Parse(definitions.File{
+		Name: "loose_foreign_keys.yml",
+		Data: []byte(Definitions()),
+	}))(t)
 }
 
 // ordinaryTables lists the tables of the database, a partitioned one as one.

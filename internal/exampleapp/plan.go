@@ -2,7 +2,8 @@ package exampleapp
 
 import "github.com/jackc/pgx/v5"
 
-// chunkRows bounds one INSERT, so that progress moves and a cancelled load ends soon: at 10,000 rows after about a tenth of a second.
+// chunkRows bounds one INSERT, so that progress moves and a cancelled load ends soon: at
+// 10,000 rows after about a tenth of a second.
 const chunkRows = 10_000
 
 // step is one file of data.
@@ -17,8 +18,8 @@ type step struct {
 // plan lists the tables to load, every table after the tables that it refers to.
 type plan []step
 
-// What the files count on even in the smallest load: a second group to share with, a project for every label and milestone, and more people
-// than any project has members.
+// What the files count on even in the smallest load: a second group to share with, a
+// project for every label and milestone, and more people than any project has members.
 const (
 	fewestGroups   = 4
 	fewestProjects = 4
@@ -88,7 +89,8 @@ func newPlan(rows int64) plan {
 	}
 }
 
-// parts is how many parts so many wholes have: every fourth has three, the others one, as pg_temp.whole and pg_temp.part have it.
+// parts is how many parts so many wholes have: every fourth has three, the others one, as
+// pg_temp.whole and pg_temp.part have it.
 func parts(wholes int64) int64 { return wholes + wholes/4*2 }
 
 // total is the number of rows that the plan makes.
@@ -111,7 +113,8 @@ func (p plan) tables() plan {
 	return made
 }
 
-// counts are the arguments that every file may use: the rows of each table, and of the users how many are people.
+// counts are the arguments that every file may use: the rows of each table, and of the
+// users how many are people.
 func (p plan) counts() pgx.NamedArgs {
 	rows := map[string]int64{}
 	args := pgx.NamedArgs{}

@@ -14,22 +14,27 @@ import (
 )
 
 const (
-	// backlogCap is where diffs are no longer counted, bytesCap how many of them have their bytes counted.
+	// backlogCap is where diffs are no longer counted, bytesCap how many of them have
+	// their bytes counted.
 	backlogCap = 10_000
 	bytesCap   = 200
 )
 
-// Backlog counts the diffs still in the database, and the objects that the store still has to lose.
+// Backlog counts the diffs still in the database, and the objects that the store still
+// has to lose.
 type Backlog struct {
-	// Pending counts diffs in the database, due or not. Capped reports that there are more.
+	// Pending counts diffs in the database, due or not. Capped reports that there are
+	// more.
 	Pending int64 `json:"pending"`
 	Capped  bool  `json:"capped"`
-	// Bytes are those of the first diffs among them; BytesCapped reports that there are more diffs than were measured.
+	// Bytes are those of the first diffs among them; BytesCapped reports that there are
+	// more diffs than were measured.
 	Bytes       int64 `json:"bytes"`
 	BytesCapped bool  `json:"bytes_capped"`
 	// Removals counts objects that are to be removed.
 	Removals int64 `json:"removals"`
-	// Skipped counts diffs that stay in the database although they are due, by reason, each up to the cap.
+	// Skipped counts diffs that stay in the database although they are due, by reason,
+	// each up to the cap.
 	Skipped map[Skip]int64 `json:"skipped"`
 }
 
@@ -46,7 +51,8 @@ func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (Ba
 	return b, err
 }
 
-// ReadSkipped counts diffs that stay in the database although they are due, by reason. It counts 10,000 of them at most.
+// ReadSkipped counts diffs that stay in the database although they are due, by reason. It
+// counts 10,000 of them at most.
 func ReadSkipped(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (map[Skip]int64, error) {
 	rows, err := names.Queries(db).DiffSkipped(ctx, backlogCap)
 	if err != nil {
@@ -59,7 +65,8 @@ func ReadSkipped(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (ma
 	return skipped, nil
 }
 
-// MoveKind is the kind of the jobs that move one diff each, with the argument diff_id. It is frozen.
+// MoveKind is the kind of the jobs that move one diff each, with the argument diff_id. It
+// is frozen.
 const MoveKind = "migrate_external_diff"
 
 // failedWindow is how many skipped diffs and how many failed jobs are looked through.
@@ -73,19 +80,21 @@ type Failure struct {
 	Error string
 	// Attempts counts those of the last job.
 	Attempts int64
-	// Next is when that job is tried again; nil where the next round over all diffs takes it up.
+	// Next is when that job is tried again; nil where the next round over all diffs takes
+	// it up.
 	Next *time.Time
 }
 
-// ReadFailed lists the first of the diffs that stay in the database although they are due: those of which an attempt has failed
-// before skipped ones.
+// ReadFailed lists the first of the diffs that stay in the database although they are
+// due: those of which an attempt has failed before skipped ones.
 func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, limit int) ([]Failure, error) {
 	rows, _ := db.Query(ctx, names.Render(statement("failed")), limit, failedWindow, MoveKind)
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Failure])
 	return found, problem.Doing(err, "read failed diffs")
 }
 
-// Retry has diffs tried again at once, and returns how many of them are in the database still.
+// Retry has diffs tried again at once, and returns how many of them are in the database
+// still.
 func Retry(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, ids []int64) (int64, error) {
 	var retried int64
 	err := db.QueryRow(ctx, names.Render(statement("retry")), ids, MoveKind).Scan(&retried)
@@ -95,15 +104,16 @@ func Retry(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, ids []int
 // TriggerName is the trigger on diffs that queues the objects of deleted ones.
 const TriggerName = "sexton_external_diffs_removed"
 
-// LostTrigger returns how that trigger does not work, and the SQL that has it work again, to be rendered for the configured schemas; "" where it
-// works.
+// LostTrigger returns how that trigger does not work, and the SQL that has it work again,
+// to be rendered for the configured schemas; "" where it works.
 func LostTrigger(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (state, fix string, _ error) {
 	const enable = `ALTER TABLE "public".merge_request_diffs ENABLE ALWAYS TRIGGER ` + TriggerName
 	var fires bool
 	err := db.QueryRow(ctx, names.Render(statement("trigger")), TriggerName).Scan(&fires)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return "missing", `CREATE TRIGGER ` + TriggerName + ` AFTER DELETE ON "public".merge_request_diffs REFERENCING OLD TABLE AS sexton_removed` +
+		return "missing", `CREATE TRIGGER ` + TriggerName +
+			` AFTER DELETE ON "public".merge_request_diffs REFERENCING OLD TABLE AS sexton_removed` +
 			` FOR EACH STATEMENT EXECUTE FUNCTION "sexton".external_diffs_removed(); ` + enable, nil
 	case err != nil:
 		return "", "", fmt.Errorf("look at the trigger of deleted diffs: %w", err)

@@ -17,7 +17,8 @@ import (
 
 const (
 	defaultTTL = time.Minute
-	// renewals is how often a claim is renewed within its length; margin is how long before its end its holder stops.
+	// renewals is how often a claim is renewed within its length; margin is how long
+	// before its end its holder stops.
 	renewals = 4
 	margin   = 5 * time.Second
 )
@@ -25,30 +26,34 @@ const (
 // errLost says that the claim has passed to another worker or has run out.
 var errLost = errors.New("the claim on the diff is lost")
 
-// BusyError says that another worker has the diff. It is an ordinary outcome, not a failure.
+// BusyError says that another worker has the diff. It is an ordinary outcome, not a
+// failure.
 type BusyError struct {
 	DiffID int64
 	Holder string
-	// Until is when the claim ends, unless it is renewed, and Left the time until then by the server's clock.
+	// Until is when the claim ends, unless it is renewed, and Left the time until then by
+	// the server's clock.
 	Until time.Time
 	Left  time.Duration
 }
 
 func (e *BusyError) Error() string {
-	return fmt.Sprintf("diff %d is being worked on by %s until %s", e.DiffID, e.Holder, e.Until.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("diff %d is being worked on by %s until %s", e.DiffID, e.Holder,
+		e.Until.UTC().Format(time.RFC3339))
 }
 
 // claim is the permission to touch the object of a diff.
 type claim struct {
 	db     database.Database
 	diffID int64
-	// token is random, so that no two claims have the same: neither one that was rolled back and the next one, nor those before and after a
-	// row that has gone.
+	// token is random, so that no two claims have the same: neither one that was rolled
+	// back and the next one, nor those before and after a row that has gone.
 	token int64
 	ttl   time.Duration
 	// deadline is monotonic; margin before the claim ends at the earliest.
 	deadline time.Time
-	// confirmed reports that a transaction is under way that has locked the claim, or is about to. Its lock keeps others out until its end.
+	// confirmed reports that a transaction is under way that has locked the claim, or is
+	// about to. Its lock keeps others out until its end.
 	confirmed atomic.Bool
 	// again reports that an earlier try has found the rows or the object changed.
 	again bool
@@ -56,8 +61,11 @@ type claim struct {
 	settled bool
 }
 
-// take claims a diff in a transaction, which the caller commits. It returns a *BusyError where another worker has it.
-func take(ctx context.Context, tx dbsqlc.DBTX, db database.Database, diffID int64, holder string, ttl time.Duration) (*claim, error) {
+// take claims a diff in a transaction, which the caller commits. It returns a *BusyError
+// where another worker has it.
+func take(ctx context.Context, tx dbsqlc.DBTX, db database.Database, diffID int64, holder string,
+	ttl time.Duration,
+) (*claim, error) {
 	c := &claim{db: db, diffID: diffID, ttl: ttl}
 	on := db.Names.Queries(tx)
 	busy := &BusyError{DiffID: diffID, Holder: "one after the other", Until: time.Now()}
@@ -75,12 +83,14 @@ func take(ctx context.Context, tx dbsqlc.DBTX, db database.Database, diffID int6
 		found, err := on.DiffBusy(ctx, diffID)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
-			// The other's claim ended between the two statements, and its row went with it.
+			// The other's claim ended between the two statements, and its row went with
+			// it.
 			continue
 		case err != nil:
 			return nil, fmt.Errorf("look who works on diff %d: %w", diffID, err)
 		}
-		busy.Holder, busy.Until, busy.Left = found.Holder, found.Until, time.Duration(found.Seconds*float64(time.Second))
+		busy.Holder, busy.Until, busy.Left = found.Holder, found.Until,
+			time.Duration(found.Seconds*float64(time.Second))
 		return nil, busy
 	}
 	return nil, busy
@@ -88,8 +98,8 @@ func take(ctx context.Context, tx dbsqlc.DBTX, db database.Database, diffID int6
 
 func (c *claim) end(asked time.Time) time.Time { return asked.Add(c.ttl - min(margin, c.ttl/2)) }
 
-// hold renews the claim until release is called. The context that it returns ends before the claim does, with errLost as its
-// cause.
+// hold renews the claim until release is called. The context that it returns ends before
+// the claim does, with errLost as its cause.
 func (c *claim) hold(ctx context.Context) (held context.Context, release func()) {
 	held, cancel := context.WithCancelCause(ctx)
 	ended := make(chan struct{})
@@ -103,8 +113,9 @@ func (c *claim) hold(ctx context.Context) (held context.Context, release func())
 	}
 }
 
-// under does work that ends before the claim does, and gives the claim back. The error is errLost where the claim ended under the work:
-// whatever was going on says no more than that it was cancelled.
+// under does work that ends before the claim does, and gives the claim back. The error is
+// errLost where the claim ended under the work: whatever was going on says no more than
+// that it was cancelled.
 func (c *claim) under(ctx context.Context, work func(held context.Context) error) error {
 	held, release := c.hold(ctx)
 	err := work(held)
@@ -119,7 +130,9 @@ func (c *claim) under(ctx context.Context, work func(held context.Context) error
 }
 
 // claimed does work on the object of a diff under its claim.
-func (e *Engine) claimed(ctx context.Context, diffID int64, work func(held context.Context, claimed *claim) error) error {
+func (e *Engine) claimed(ctx context.Context, diffID int64,
+	work func(held context.Context, claimed *claim) error,
+) error {
 	if err := e.Owner.Check(ctx); err != nil {
 		return err
 	}
@@ -169,8 +182,9 @@ func (c *claim) keep(ctx context.Context, cancel context.CancelCauseFunc) {
 	}
 }
 
-// confirm locks the claim in a transaction, or returns errLost. From then on no other can take it before the transaction ends, however
-// long that takes. The caller sets confirmed back after it.
+// confirm locks the claim in a transaction, or returns errLost. From then on no other can
+// take it before the transaction ends, however long that takes. The caller sets confirmed
+// back after it.
 func (c *claim) confirm(ctx context.Context, tx pgx.Tx) error {
 	c.confirmed.Store(true)
 	found, err := c.db.Names.Queries(tx).DiffConfirm(ctx, c.diffID, c.token)
@@ -186,8 +200,11 @@ func (c *claim) confirm(ctx context.Context, tx pgx.Tx) error {
 // settleTimeout bounds what is done after the caller's context may have ended.
 const settleTimeout = 5 * time.Second
 
-// settle does what is to be done after the caller's context may have ended; errors say what that is.
-func settle(ctx context.Context, db database.Database, doing string, do func(context.Context, *dbsqlc.Queries) error) error {
+// settle does what is to be done after the caller's context may have ended; errors say
+// what that is.
+func settle(ctx context.Context, db database.Database, doing string,
+	do func(context.Context, *dbsqlc.Queries) error,
+) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	return problem.Doing(do(ctx, db.Queries()), "%s", doing)
@@ -195,14 +212,16 @@ func settle(ctx context.Context, db database.Database, doing string, do func(con
 
 // release gives the claim back. Where that fails, it ends by itself.
 func (c *claim) release(ctx context.Context) error {
-	return settle(ctx, c.db, fmt.Sprintf("release claim on diff %d", c.diffID), func(ctx context.Context, on *dbsqlc.Queries) error {
-		return on.DiffRelease(ctx, c.diffID, c.token)
-	})
+	return settle(ctx, c.db, fmt.Sprintf("release claim on diff %d", c.diffID),
+		func(ctx context.Context, on *dbsqlc.Queries) error {
+			return on.DiffRelease(ctx, c.diffID, c.token)
+		})
 }
 
 // quarantine keeps all workers from the diff for a while, and ends the claim.
 func (c *claim) quarantine(ctx context.Context, length time.Duration) error {
-	return settle(ctx, c.db, fmt.Sprintf("keep diff %d from being moved", c.diffID), func(ctx context.Context, on *dbsqlc.Queries) error {
-		return on.DiffQuarantine(ctx, length.Seconds(), c.diffID, c.token)
-	})
+	return settle(ctx, c.db, fmt.Sprintf("keep diff %d from being moved", c.diffID),
+		func(ctx context.Context, on *dbsqlc.Queries) error {
+			return on.DiffQuarantine(ctx, length.Seconds(), c.diffID, c.token)
+		})
 }

@@ -30,7 +30,8 @@ func (a ahead) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQ
 
 func (ahead) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// A claim is rolled back, and another worker takes the diff before the first one can do anything about its own claim.
+// A claim is rolled back, and another worker takes the diff before the first one can do
+// anything about its own claim.
 func TestAClaimThatFailedEndsNoOthersClaim(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]func(t *testing.T, b *bundle) (undo func()){
@@ -62,14 +63,16 @@ func TestAClaimThatFailedEndsNoOthersClaim(t *testing.T) {
 		_, err := b.engine.Move(t.Context(), 1)
 		require.Error(t, err)
 		other()
-		require.Equal(t, [][]string{{"other"}}, b.Rows("SELECT holder FROM sexton.external_diffs WHERE busy_until > now()"))
+		require.Equal(t, [][]string{{"other"}},
+			b.Rows("SELECT holder FROM sexton.external_diffs WHERE busy_until > now()"))
 		goOn()
 		require.NoError(t, <-done)
 		require.Equal(t, "t", b.stored(1)[0][0])
 	})
 }
 
-// stopsClaimed returns a function that has another worker move diff 1 up to its claim, and one that lets it go on to the end, which done tells.
+// stopsClaimed returns a function that has another worker move diff 1 up to its claim,
+// and one that lets it go on to the end, which done tells.
 func (b *bundle) stopsClaimed(t *testing.T, done chan<- error) (claim, goOn func()) {
 	other, claimed, end := b.newEngine(t, "other"), make(chan struct{}), make(chan struct{})
 	goOn = sync.OnceFunc(func() { close(end) })
@@ -89,11 +92,13 @@ func (b *bundle) stopsClaimed(t *testing.T, done chan<- error) (claim, goOn func
 	}, goOn
 }
 
-// The last transaction has locked the claim, which cannot be renewed meanwhile: it may take longer than the claim lasts.
+// The last transaction has locked the claim, which cannot be renewed meanwhile: it may
+// take longer than the claim lasts.
 func TestTheLastTransactionMayOutlastTheClaim(t *testing.T) {
 	t.Parallel()
 	over := func(t *testing.T, b *bundle) {
-		b.waitFor(t, "the claim's time to be over", "EXISTS (SELECT FROM sexton.external_diffs WHERE busy_until < clock_timestamp())")
+		b.waitFor(t, "the claim's time to be over",
+			"EXISTS (SELECT FROM sexton.external_diffs WHERE busy_until < clock_timestamp())")
 	}
 	pgtest.Each(t, map[string]func(t *testing.T, b *bundle) error{
 		"move": func(t *testing.T, b *bundle) error {
@@ -101,7 +106,8 @@ func TestTheLastTransactionMayOutlastTheClaim(t *testing.T) {
 			return err
 		},
 		"restore": func(t *testing.T, b *bundle) error {
-			locked, done := pgtest.Begin(t, b.Pool(), "SELECT FROM merge_request_diffs WHERE id = 1 FOR UPDATE"), make(chan error, 1)
+			locked, done := pgtest.Begin(t, b.Pool(), "SELECT FROM merge_request_diffs WHERE id = 1 FOR UPDATE"),
+				make(chan error, 1)
 			go func() {
 				_, err := b.engine.Restore(t.Context(), 1)
 				done <- err

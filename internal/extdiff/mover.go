@@ -17,7 +17,8 @@ import (
 // Skip is why a diff was not moved.
 type Skip string
 
-// The reasons. Those behind Kept are recorded with the diff, and counted, until it is moved.
+// The reasons. Those behind Kept are recorded with the diff, and counted, until it is
+// moved.
 const (
 	// Gone: there is no such diff.
 	Gone Skip = "gone"
@@ -27,7 +28,8 @@ const (
 	NotDue Skip = "not_due"
 	// Kept: it was brought back into the database by hand.
 	Kept Skip = "kept_in_database"
-	// TooLarge: its texts are longer than the 4-byte columns for offset and size can tell.
+	// TooLarge: its texts are longer than the 4-byte columns for offset and size can
+	// tell.
 	TooLarge Skip = "too_large"
 	// FilesMissing: it has fewer rows of files than its files_count says.
 	FilesMissing Skip = "files_missing"
@@ -43,8 +45,8 @@ func Skips() []Skip {
 // Point is a step of the work, for tests that stop it there.
 type Point string
 
-// The points of a move, in their order; at PointSwitched the rows are changed but not committed. Then those of bringing back, and
-// those of removing an object.
+// The points of a move, in their order; at PointSwitched the rows are changed but not
+// committed. Then those of bringing back, and those of removing an object.
 const (
 	PointClaimed  Point = "claimed"
 	PointReading  Point = "reading"
@@ -62,22 +64,28 @@ const (
 )
 
 const (
-	// mostTries is how often a diff is begun anew because its rows or its object changed meanwhile.
+	// mostTries is how often a diff is begun anew because its rows or its object changed
+	// meanwhile.
 	mostTries = 3
-	// defaultTransfer bounds each statement that puts an object back into rows, defaultStatement any other statement.
+	// defaultTransfer bounds each statement that puts an object back into rows,
+	// defaultStatement any other statement.
 	defaultTransfer  = 10 * time.Minute
 	defaultStatement = 30 * time.Second
 	defaultLock      = 5 * time.Second
 	defaultSnapshot  = time.Minute
 )
 
-// Limits bound the work on one diff. Zero values stand for 10 min, 30 s, 5 s and a minute. Neither an upload nor a restore has one as a whole.
+// Limits bound the work on one diff. Zero values stand for 10 min, 30 s, 5 s and a
+// minute. Neither an upload nor a restore has one as a whole.
 type Limits struct {
-	// Transfer bounds each statement that puts an object back into rows: some pieces of it, or all of its files.
+	// Transfer bounds each statement that puts an object back into rows: some pieces of
+	// it, or all of its files.
 	Transfer time.Duration
-	// Statement bounds every statement but the one that streams the texts; Lock each wait for a lock.
+	// Statement bounds every statement but the one that streams the texts; Lock each wait
+	// for a lock.
 	Statement, Lock time.Duration
-	// Snapshot is how long an upload reads from one snapshot of the rows before it takes another.
+	// Snapshot is how long an upload reads from one snapshot of the rows before it takes
+	// another.
 	Snapshot time.Duration
 }
 
@@ -88,7 +96,8 @@ func (l Limits) orDefaults() Limits {
 	}
 }
 
-// Engine moves single diffs of one database to one store, and back. It is safe for concurrent use.
+// Engine moves single diffs of one database to one store, and back. It is safe for
+// concurrent use.
 type Engine struct {
 	DB    database.Database
 	Store *blobstore.Store
@@ -106,7 +115,8 @@ type Engine struct {
 
 func (e *Engine) ttl() time.Duration { return cmp.Or(e.TTL, defaultTTL) }
 
-// snapshotLimit is when the server ends a snapshot whose end was missed. A piece may take as long as all those before it.
+// snapshotLimit is when the server ends a snapshot whose end was missed. A piece may take
+// as long as all those before it.
 func (e *Engine) snapshotLimit() time.Duration {
 	limits := e.Limits.orDefaults()
 	return max(limits.Statement, 3*limits.Snapshot)
@@ -129,8 +139,9 @@ type Moved struct {
 	Files int64  `json:"files"`
 }
 
-// Move moves a diff that is in the database and due by the rule. It starts again if the claim is lost or the rows change. It returns a
-// *BusyError if another worker holds the diff, and the *OutageError or *AccessError of the store.
+// Move moves a diff that is in the database and due by the rule. It starts again if the
+// claim is lost or the rows change. It returns a *BusyError if another worker holds the
+// diff, and the *OutageError or *AccessError of the store.
 func (e *Engine) Move(ctx context.Context, diffID int64) (Moved, error) {
 	for tried := range mostTries {
 		moved, err := e.try(ctx, diffID, tried > 0)
@@ -141,10 +152,12 @@ func (e *Engine) Move(ctx context.Context, diffID int64) (Moved, error) {
 			return Moved{DiffID: diffID}, fmt.Errorf("move diff %d: %w", diffID, err)
 		}
 	}
-	return Moved{DiffID: diffID}, fmt.Errorf("move diff %d: its rows or its object changed during each of %d attempts", diffID, mostTries)
+	return Moved{DiffID: diffID}, fmt.Errorf("move diff %d: its rows or its object changed during each of %d attempts",
+		diffID, mostTries)
 }
 
-// DueSince is the time from which a diff had to be moved by the rule, and not before external diffs came into the database.
+// DueSince is the time from which a diff had to be moved by the rule, and not before
+// external diffs came into the database.
 func (e *Engine) DueSince(ctx context.Context, diffID int64) (since time.Time, err error) {
 	err = e.DB.Pool.QueryRow(ctx, e.DB.Names.Render(statement("due_since")), diffID, e.Rule == Outdated).Scan(&since)
 	return since, problem.Doing(err, "read since when diff %d is due", diffID)
@@ -263,7 +276,8 @@ func (e *Engine) claim(ctx context.Context, diffID int64) (claimed *claim, found
 	case errors.Is(err, errNothingToDo):
 		err = nil
 	case err != nil && claimed != nil:
-		// It has come to the commit, behind which the answer may have got lost. What fails before is rolled back.
+		// It has come to the commit, behind which the answer may have got lost. What
+		// fails before is rolled back.
 		err = errors.Join(err, claimed.release(ctx))
 	}
 	return claimed, found, err

@@ -25,8 +25,10 @@ func TestMoveTakesTheTextsOutInTheOrderOfTheTree(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bundle) {
 		b.add(1,
-			file{path: "b.txt", text: new("b\n")}, file{path: "a/z.txt", text: new("äöü\n")}, file{path: "a/b/c.txt", text: nil},
-			file{path: "a.txt", text: new("a\n")}, file{path: "a/B.txt", text: encoded("\x00\xff"), binary: true}, file{path: "a-b/x", text: new("")})
+			file{path: "b.txt", text: new("b\n")}, file{path: "a/z.txt", text: new("äöü\n")},
+			file{path: "a/b/c.txt", text: nil},
+			file{path: "a.txt", text: new("a\n")}, file{path: "a/B.txt", text: encoded("\x00\xff"), binary: true},
+			file{path: "a-b/x", text: new("")})
 		b.Exec("UPDATE merge_request_diff_files SET old_path = 'was' WHERE old_path = 'a.txt'")
 		before := b.texts(t, 1)
 		require.Equal(t, "\x00\xff", before["a/B.txt"])
@@ -63,7 +65,10 @@ func TestWhatIsMarkedAsBase64AndIsNoneIsReadAsItIs(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	texts := map[string]string{"aGVsbG8=": "hello", "": ""}
-	for _, none := range []string{"@@ -1 +1 @@", "aGVsbG8", "aGVsbG9=", "aGVs\nbG8=", "aGVsbG8=\n", "aGVsbG8=\r\n", "aGVsbG8=aGVsbG8="} {
+	for _, none := range []string{
+		"@@ -1 +1 @@", "aGVsbG8", "aGVsbG9=", "aGVs\nbG8=", "aGVsbG8=\n", "aGVsbG8=\r\n",
+		"aGVsbG8=aGVsbG8=",
+	} {
 		texts[none] = none
 	}
 	var files []file
@@ -92,7 +97,8 @@ func TestMoveSkipsWithAReason(t *testing.T) {
 	b.Exec("UPDATE merge_request_diffs SET files_count = 32767 WHERE id = 5")
 	b.move(t, 1)
 	for id, reason := range map[int64]extdiff.Skip{
-		1: extdiff.External, 2: extdiff.FilesMissing, 3: extdiff.Inconsistent, 4: extdiff.NotDue, 5: extdiff.FilesMissing, 99: extdiff.Gone,
+		1: extdiff.External, 2: extdiff.FilesMissing, 3: extdiff.Inconsistent, 4: extdiff.NotDue,
+		5: extdiff.FilesMissing, 99: extdiff.Gone,
 	} {
 		require.Equal(t, reason, b.move(t, id).Skipped, "diff %d", id)
 	}
@@ -105,11 +111,12 @@ func TestMoveSkipsWithAReason(t *testing.T) {
 
 	b.Exec("UPDATE merge_request_diffs SET files_count = 1 WHERE id = 2")
 	require.Empty(t, b.move(t, 2).Skipped)
-	require.Equal(t, [][]string{{"NULL"}}, b.Rows("SELECT skip_reason FROM sexton.external_diffs WHERE diff_id = 2"), "the reason goes with the obstacle")
+	require.Equal(t, [][]string{{"NULL"}}, b.Rows("SELECT skip_reason FROM sexton.external_diffs WHERE diff_id = 2"),
+		"the reason goes with the obstacle")
 }
 
-// The columns for offset and size have four bytes. Nobody has two gigabytes to spare for a test, so the database is told a
-// length that is not true.
+// The columns for offset and size have four bytes. Nobody has two gigabytes to spare for
+// a test, so the database is told a length that is not true.
 func TestMoveRefusesWhatTheColumnsCannotHold(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
@@ -159,7 +166,8 @@ func TestOutdatedRule(t *testing.T) {
 	require.Empty(t, b.move(t, 2).Skipped)
 }
 
-// The time of an outdated diff is that of the rule's first reason, and not before external diffs came into the database.
+// The time of an outdated diff is that of the rule's first reason, and not before
+// external diffs came into the database.
 func TestOutdatedDiffsAreDueSince(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
@@ -180,7 +188,8 @@ func TestOutdatedDiffsAreDueSince(t *testing.T) {
 	require.Equal(t, "2020-02-20 00:00:00", since("state_id = 3"), "nothing was due before the installation")
 }
 
-// due tells what the scheduler thinks of a diff, and sees to it that the mover thinks the same.
+// due tells what the scheduler thinks of a diff, and sees to it that the mover thinks the
+// same.
 func (b *bundle) due(t *testing.T, id int64) bool {
 	b.Exec("DELETE FROM sexton.external_diff_cursors")
 	_, ids := b.schedule(t, b.engine.Rule, 100)
@@ -231,7 +240,8 @@ func TestMoveLeavesADiffThatIsDeletedMeanwhile(t *testing.T) {
 	require.Equal(t, []string{key1}, b.keys(t))
 	require.Equal(t, extdiff.Removed{Objects: 1}, pgtest.Must(b.engine.Remove(t.Context(), 10))(t))
 	require.Empty(t, b.keys(t))
-	require.Empty(t, b.Rows("SELECT diff_id FROM sexton.external_diffs UNION ALL SELECT diff_id FROM sexton.external_diff_removals"))
+	require.Empty(t,
+		b.Rows("SELECT diff_id FROM sexton.external_diffs UNION ALL SELECT diff_id FROM sexton.external_diff_removals"))
 }
 
 func TestMoveRefusesAnObjectThatIsNotWhatWasWritten(t *testing.T) {
@@ -244,7 +254,8 @@ func TestMoveRefusesAnObjectThatIsNotWhatWasWritten(t *testing.T) {
 		}
 	}
 	_, err := b.engine.Move(t.Context(), 1)
-	require.ErrorContains(t, err, "move diff 1: read merge_request_diffs/mr-7/diff-1 back: its checksum is not that of what was written")
+	require.ErrorContains(t, err,
+		"move diff 1: read merge_request_diffs/mr-7/diff-1 back: its checksum is not that of what was written")
 	require.Equal(t, [][]string{{"NULL", "NULL", "1"}}, b.stored(1))
 	b.engine.Reached = nil
 	require.Empty(t, b.move(t, 1).Skipped, "the next attempt replaces the object")
@@ -265,7 +276,8 @@ func TestAManyFilesDiffMovesInOneTransaction(t *testing.T) {
 	before := b.texts(t, 1)
 	require.EqualValues(t, files, b.move(t, 1).Files)
 	require.Equal(t, before, b.texts(t, 1))
-	require.EqualValues(t, 1, pgtest.Scalar[int64](t, b.Database, "SELECT count(DISTINCT xmin::text) FROM merge_request_diff_files"))
+	require.EqualValues(t, 1, pgtest.Scalar[int64](t, b.Database,
+		"SELECT count(DISTINCT xmin::text) FROM merge_request_diff_files"))
 	require.Empty(t, b.verified(t, time.Hour))
 }
 
@@ -292,7 +304,8 @@ func (d *deaf) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// The server has committed the claim, and its answer gets lost: the diff does not wait for that claim's end.
+// The server has committed the claim, and its answer gets lost: the diff does not wait
+// for that claim's end.
 func TestALostAnswerLeavesNoClaim(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)

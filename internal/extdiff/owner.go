@@ -18,16 +18,18 @@ import (
 )
 
 const (
-	// agreedFor is how long a check of the marker is valid: one small read for all objects of a minute.
+	// agreedFor is how long a check of the marker is valid: one small read for all
+	// objects of a minute.
 	agreedFor = time.Minute
 	adoptFix  = "set another bucket or prefix; or run `sexton diffs adopt` if this database is the successor and no other database uses these objects"
 )
 
-// ErrNotOurs reports that the objects of a store belong to another database. It is wrapped in a *blobstore.AccessError that names
-// both.
+// ErrNotOurs reports that the objects of a store belong to another database. It is
+// wrapped in a *blobstore.AccessError that names both.
 var ErrNotOurs = errors.New("the objects belong to another database")
 
-// Owner checks that the objects of a store belong to one database. It is safe for concurrent use.
+// Owner checks that the objects of a store belong to one database. It is safe for
+// concurrent use.
 type Owner struct {
 	DB    database.Database
 	Store *blobstore.Store
@@ -37,17 +39,20 @@ type Owner struct {
 	folder os.FileInfo
 }
 
-// Check returns nil if the store's marker names this database. It writes the marker if the store has none. Otherwise it returns a
-// *blobstore.AccessError that wraps ErrNotOurs. The result is valid for a minute or, for a folder, until another disk is mounted. The Check
-// of a nil Owner returns nil.
+// Check returns nil if the store's marker names this database. It writes the marker if
+// the store has none. Otherwise it returns a *blobstore.AccessError that wraps
+// ErrNotOurs. The result is valid for a minute or, for a folder, until another disk is
+// mounted. The Check of a nil Owner returns nil.
 func (o *Owner) Check(ctx context.Context) error {
 	if o == nil {
 		return nil
 	}
 	folder := o.Store.FolderInfo()
 	o.mu.Lock()
-	// If its disk is unmounted, the folder is an empty one, which must not take a minute's objects.
-	fresh := !o.agreed.IsZero() && time.Since(o.agreed) < agreedFor && (folder == nil && o.folder == nil || os.SameFile(folder, o.folder))
+	// If its disk is unmounted, the folder is an empty one, which must not take a
+	// minute's objects.
+	fresh := !o.agreed.IsZero() && time.Since(o.agreed) < agreedFor &&
+		(folder == nil && o.folder == nil || os.SameFile(folder, o.folder))
 	o.mu.Unlock()
 	if fresh {
 		return nil
@@ -69,8 +74,8 @@ func (o *Owner) check(ctx context.Context) error {
 		return err
 	}
 	found, err := readMarker(ctx, o.Store)
-	// Workers that write it at the same time disturb each other, and in a folder neither may have
-	// written it yet when this one reads it again.
+	// Workers that write it at the same time disturb each other, and in a folder neither
+	// may have written it yet when this one reads it again.
 	for range mostWrites {
 		if err != nil || found != nil || known {
 			break
@@ -100,7 +105,8 @@ func (o *Owner) self(ctx context.Context) (ours Marker, known bool, err error) {
 	if err != nil {
 		return ours, false, fmt.Errorf("read the identity of this installation: %w", err)
 	}
-	return Marker{Installation: row.Installation, Server: row.Server, Database: row.Database, CreatedAt: row.Now.UTC()}, row.Known, nil
+	return Marker{Installation: row.Installation, Server: row.Server, Database: row.Database, CreatedAt: row.Now.UTC()},
+		row.Known, nil
 }
 
 // know records that the marker was seen in the store.
@@ -121,8 +127,9 @@ const (
 // Marker is the content of the marker of a store.
 type Marker struct {
 	About string `json:"about"`
-	// Installation is a random id, which a copy of the database shares. Server is the server's identifier and the database's oid, which differ
-	// in a dump that is restored elsewhere.
+	// Installation is a random id, which a copy of the database shares. Server is the
+	// server's identifier and the database's oid, which differ in a dump that is restored
+	// elsewhere.
 	Installation string    `json:"installation"`
 	Server       string    `json:"server"`
 	Database     string    `json:"database"`
@@ -138,7 +145,8 @@ func (m Marker) String() string {
 func (m Marker) obstacle(found *Marker) string {
 	switch {
 	case found == nil:
-		return "the marker " + MarkerKey + " that this installation wrote is missing: another disk or bucket may be in its place"
+		return "the marker " + MarkerKey +
+			" that this installation wrote is missing: another disk or bucket may be in its place"
 	case found.Installation != m.Installation:
 		return fmt.Sprintf("the objects there belong to %s; this is %s", found, m)
 	case found.Server != m.Server:
@@ -163,7 +171,8 @@ func readMarker(ctx context.Context, store *blobstore.Store) (*Marker, error) {
 	return m, nil
 }
 
-// writeMarker writes the marker over a version of it. It returns blobstore.ErrChanged if the store has another version.
+// writeMarker writes the marker over a version of it. It returns blobstore.ErrChanged if
+// the store has another version.
 func writeMarker(ctx context.Context, store *blobstore.Store, over blobstore.Version, m Marker) error {
 	m.About = about
 	content, err := json.MarshalIndent(m, "", "  ")
@@ -187,7 +196,8 @@ type Adopted struct {
 	Changed bool `json:"changed"`
 }
 
-// Adopt makes this database the owner of the store's objects. The previous owner is refused from then on.
+// Adopt makes this database the owner of the store's objects. The previous owner is
+// refused from then on.
 func (o *Owner) Adopt(ctx context.Context) (Adopted, error) {
 	done := Adopted{Store: o.Store.String()}
 	over, err := o.Store.Version(ctx, MarkerKey)

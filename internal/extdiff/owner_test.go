@@ -74,7 +74,8 @@ func TestTwoDatabasesOnOneStoreRefuseEachOther(t *testing.T) {
 		message := second.everythingRefused(t, second.engine, 1)
 		names := pgtest.Scalar[string](t, first.Database, "SELECT current_database()")
 		require.Contains(t, message, `the objects there belong to database "`+names+`"`)
-		require.Contains(t, message, `this is database "`+pgtest.Scalar[string](t, second.Database, "SELECT current_database()")+`"`)
+		require.Contains(t, message, `this is database "`+pgtest.Scalar[string](t, second.Database,
+			"SELECT current_database()")+`"`)
 		require.NotContains(t, message, "a copy of it")
 		require.Equal(t, onePart, first.object(t, key1))
 
@@ -126,8 +127,8 @@ func TestManyWorkersWriteOneMarker(t *testing.T) {
 	})
 }
 
-// In a folder, a worker removes the unfinished marker of another, which may not take the store for one
-// whose marker was lost. The test is the other worker.
+// In a folder, a worker removes the unfinished marker of another, which may not take the
+// store for one whose marker was lost. The test is the other worker.
 func TestAWorkerWhoseMarkerIsRemovedRefusesNoStore(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
@@ -153,7 +154,8 @@ func TestAStoreThatLostItsMarkerIsRefused(t *testing.T) {
 	require.NoError(t, b.engine.Store.Delete(t.Context(), extdiff.MarkerKey))
 	require.NoError(t, b.engine.Owner.Check(t.Context()), "a look counts for a minute")
 	fresh := owned(b.newEngine(t, "other"))
-	require.Contains(t, refusedAsForeign(t, fresh.Owner.Check(t.Context())), "another disk or bucket may be in its place")
+	require.Contains(t, refusedAsForeign(t, fresh.Owner.Check(t.Context())),
+		"another disk or bucket may be in its place")
 	require.Nil(t, pgtest.Must(fresh.Owner.Adopt(t.Context()))(t).Was)
 	require.NoError(t, fresh.Owner.Check(t.Context()))
 
@@ -163,7 +165,8 @@ func TestAStoreThatLostItsMarkerIsRefused(t *testing.T) {
 	require.NoError(t, owned(b.newEngine(t, "other")).Owner.Check(t.Context()))
 }
 
-// A store that was filled by a version without markers is taken for ours, and one that is written in another way for the same.
+// A store that was filled by a version without markers is taken for ours, and one that is
+// written in another way for the same.
 func TestAStoreWithoutAMarkerGetsOne(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
@@ -178,7 +181,8 @@ func TestAStoreWithoutAMarkerGetsOne(t *testing.T) {
 	require.NoError(t, other.Owner.Check(t.Context()))
 }
 
-// Where the disk is taken away, what is below it must not take objects, not even for the minute that a look counts.
+// Where the disk is taken away, what is below it must not take objects, not even for the
+// minute that a look counts.
 func TestAnotherFolderInThePlaceIsLookedAtAnew(t *testing.T) {
 	t.Parallel()
 	b := inOwnFolder(t)
@@ -186,7 +190,8 @@ func TestAnotherFolderInThePlaceIsLookedAtAnew(t *testing.T) {
 	folder := strings.TrimPrefix(b.address, "file://")
 	require.NoError(t, os.Rename(folder, folder+".disk"))
 	require.NoError(t, os.Mkdir(folder, 0o700))
-	require.Contains(t, refusedAsForeign(t, b.engine.Owner.Check(t.Context())), "another disk or bucket may be in its place")
+	require.Contains(t, refusedAsForeign(t, b.engine.Owner.Check(t.Context())),
+		"another disk or bucket may be in its place")
 	require.NoError(t, os.Remove(folder))
 	require.NoError(t, os.Rename(folder+".disk", folder))
 	require.NoError(t, b.engine.Owner.Check(t.Context()))

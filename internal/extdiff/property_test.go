@@ -43,7 +43,8 @@ func files() *rapid.Generator[[]file] {
 			f.binary = true // Some applications mark what is no base64.
 			f.text = new(rapid.StringMatching(`[ -~ä€😀]{0,40}`).Draw(t, "text"))
 		case 3:
-			f.text = new(strings.Repeat(rapid.StringMatching(`[+-][ -~ä€😀]{1,40}\n`).Draw(t, "line"), rapid.SampledFrom([]int{100, 40_000}).Draw(t, "lines")))
+			f.text = new(strings.Repeat(rapid.StringMatching(`[+-][ -~ä€😀]{1,40}\n`).Draw(t, "line"),
+				rapid.SampledFrom([]int{100, 40_000}).Draw(t, "lines")))
 		default:
 			f.text = new(rapid.StringMatching(`([+ -][ -~ä€😀\t]{0,40}\n){0,5}`).Draw(t, "text"))
 		}
@@ -82,7 +83,8 @@ func TestAnyDiffComesBackAsItWas(t *testing.T) {
 			require.Equal(rt, want, b.texts(t, id), "texts of the moved diff")
 			stored := b.files(id)
 			for i, row := range stored {
-				require.True(rt, i == 0 || before(stored[i-1][1], row[1]), "%q comes before %q", stored[max(i-1, 0)][1], row[1])
+				require.True(rt, i == 0 || before(stored[i-1][1], row[1]), "%q comes before %q", stored[max(i-1, 0)][1],
+					row[1])
 			}
 			pgtest.Must(b.engine.Restore(t.Context(), id))(rt)
 			require.Equal(rt, want, b.texts(t, id), "texts of the restored diff")
@@ -112,7 +114,8 @@ func TestTextsThatAreNoUTF8BecomeBase64(t *testing.T) {
 	require.Equal(t, want, b.texts(t, 1))
 	require.Empty(t, b.move(t, 1).Skipped)
 	require.Equal(t, "plain äK/8K/g==", b.object(t, key1))
-	require.Equal(t, [][]string{{"a", "f"}, {"b", "f"}, {"c", "t"}}, b.Rows(`SELECT old_path, "binary" FROM merge_request_diff_files ORDER BY 1`))
+	require.Equal(t, [][]string{{"a", "f"}, {"b", "f"}, {"c", "t"}},
+		b.Rows(`SELECT old_path, "binary" FROM merge_request_diff_files ORDER BY 1`))
 	require.Equal(t, want, b.texts(t, 1))
 	pgtest.Must(b.engine.Restore(t.Context(), 1))(t)
 	require.Equal(t, want, b.texts(t, 1))
@@ -171,7 +174,8 @@ func watchHeap(t *testing.T, do func()) uint64 {
 	return peak.Load() - min(begin, peak.Load())
 }
 
-// Whatever the network does to single requests, a diff is readable all the time, and moved in the end.
+// Whatever the network does to single requests, a diff is readable all the time, and
+// moved in the end.
 func TestABadNetworkLosesNothing(t *testing.T) {
 	t.Parallel()
 	gateway := s3test.New(t, s3test.Options{})
@@ -204,7 +208,8 @@ func TestABadNetworkLosesNothing(t *testing.T) {
 		}
 	}
 	require.Empty(t, b.verified(t, 0))
-	require.Empty(t, b.Rows("SELECT FROM sexton.external_diffs WHERE busy_until IS NOT NULL OR skip_reason IS NOT NULL"))
+	require.Empty(t,
+		b.Rows("SELECT FROM sexton.external_diffs WHERE busy_until IS NOT NULL OR skip_reason IS NOT NULL"))
 }
 
 func TestAFullStoreLosesNothing(t *testing.T) {
@@ -222,11 +227,13 @@ func TestAFullStoreLosesNothing(t *testing.T) {
 	require.Empty(t, b.move(t, 2).Skipped, "there is room for a small one")
 }
 
-// A statement that the pooler or an operator ends in the middle of the upload is nothing but a failed attempt.
+// A statement that the pooler or an operator ends in the middle of the upload is nothing
+// but a failed attempt.
 func TestALostConnectionLosesNothing(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bundle) {
-		// More than a connection holds: the server is not through with it when the first piece comes.
+		// More than a connection holds: the server is not through with it when the first
+		// piece comes.
 		b.add(1, append(threeFiles(), file{path: "d", text: new(strings.Repeat("d\n", 8<<20))})...)
 		want := b.texts(t, 1)
 		for _, point := range []extdiff.Point{extdiff.PointReading, extdiff.PointSwitched} {

@@ -15,23 +15,28 @@ import (
 const (
 	// removalLength is how long an object that is being deleted is out of others' reach.
 	removalLength = time.Minute
-	// quarantineLength is the time for which no worker moves a diff of which it is not known whether its object's deletion has arrived. It is
-	// also the length of a removal's claim, from before the deletion is sent: a worker that dies with it under way cannot say so.
+	// quarantineLength is the time for which no worker moves a diff of which it is not
+	// known whether its object's deletion has arrived. It is also the length of a
+	// removal's claim, from before the deletion is sent: a worker that dies with it under
+	// way cannot say so.
 	quarantineLength = 15 * time.Minute
-	// retryAfter is the pause after the first failure of a removal; it doubles up to an hour.
+	// retryAfter is the pause after the first failure of a removal; it doubles up to an
+	// hour.
 	retryAfter = 30 * time.Second
 )
 
-// RemovalDueSQL is a condition, to be rendered for the configured schemas: some object is to be removed now.
+// RemovalDueSQL is a condition, to be rendered for the configured schemas: some object is
+// to be removed now.
 const RemovalDueSQL = `EXISTS (SELECT FROM "sexton".external_diff_removals AS removal WHERE removal.not_before <= pg_catalog.statement_timestamp())`
 
-// CountRemovalsSQL is an expression, to be rendered for the configured schemas: how many are, 10,001 where there are more.
+// CountRemovalsSQL is an expression, to be rendered for the configured schemas: how many
+// are, 10,001 where there are more.
 const CountRemovalsSQL = `(SELECT pg_catalog.count(*) FROM (
     SELECT FROM "sexton".external_diff_removals AS removal WHERE removal.not_before <= pg_catalog.statement_timestamp() LIMIT 10001
 ) AS counted)`
 
-// NextRemovalSQL is an expression, to be rendered for the configured schemas: in how many seconds (float8) the next removal falls
-// due that is put off, or 0 where none is.
+// NextRemovalSQL is an expression, to be rendered for the configured schemas: in how many
+// seconds (float8) the next removal falls due that is put off, or 0 where none is.
 const NextRemovalSQL = `coalesce((
     SELECT extract(epoch FROM pg_catalog.min(removal.not_before) - pg_catalog.statement_timestamp())
     FROM "sexton".external_diff_removals AS removal
@@ -42,7 +47,8 @@ const NextRemovalSQL = `coalesce((
 type Removed struct {
 	// Objects were deleted, or had gone already.
 	Objects int64 `json:"objects_removed"`
-	// Spared counts entries whose object is in use again, and those whose key is not valid.
+	// Spared counts entries whose object is in use again, and those whose key is not
+	// valid.
 	Spared int64 `json:"objects_spared"`
 	// Failed counts entries that were put off with an error.
 	Failed int64 `json:"removals_failed"`
@@ -56,7 +62,8 @@ type removal struct {
 	store *int
 }
 
-// Remove deletes up to limit objects that are queued for removal. An error that is about the store, not one object, ends it.
+// Remove deletes up to limit objects that are queued for removal. An error that is about
+// the store, not one object, ends it.
 func (e *Engine) Remove(ctx context.Context, limit int) (Removed, error) {
 	var removed Removed
 	for range limit {
@@ -118,8 +125,9 @@ func (e *Engine) deferRemoval(ctx context.Context, d removal, cause error) error
 	})
 }
 
-// destroy deletes an object under the claim of the diff in its key, unless a row refers to it: that diff's, or the one that it was queued for,
-// if the application gave it another diff's object. It reports whether the object is deleted.
+// destroy deletes an object under the claim of the diff in its key, unless a row refers
+// to it: that diff's, or the one that it was queued for, if the application gave it
+// another diff's object. It reports whether the object is deleted.
 func (e *Engine) destroy(ctx context.Context, d removal) (deleted bool, err error) {
 	if d.store != nil {
 		if err := inStore(e.Store, d.key, *d.store); err != nil {

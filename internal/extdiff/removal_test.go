@@ -33,7 +33,8 @@ func TestDeletedDiffsLoseTheirObjects(t *testing.T) {
 		removed := pgtest.Must(b.engine.Remove(t.Context(), 10))(t)
 		require.Equal(t, extdiff.Removed{Objects: 2}, removed)
 		require.Empty(t, b.keys(t))
-		require.Empty(t, b.Rows("SELECT FROM sexton.external_diff_removals UNION ALL SELECT FROM sexton.external_diffs WHERE busy_until IS NOT NULL"))
+		require.Empty(t,
+			b.Rows("SELECT FROM sexton.external_diff_removals UNION ALL SELECT FROM sexton.external_diffs WHERE busy_until IS NOT NULL"))
 		require.False(t, b.isDue(t, extdiff.Always))
 		removed = pgtest.Must(b.engine.Remove(t.Context(), 10))(t)
 		require.Zero(t, removed)
@@ -95,17 +96,20 @@ func TestRemovalLeavesOtherStoresAlone(t *testing.T) {
 	b := inFolder(t)
 	b.Exec("INSERT INTO sexton.external_diff_removals (diff_id, key, store) VALUES (1, $1, 2)", key1)
 	require.Equal(t, extdiff.Removed{Failed: 1}, pgtest.Must(b.engine.Remove(t.Context(), 10))(t))
-	require.Contains(t, b.Rows("SELECT last_error FROM sexton.external_diff_removals")[0][0], "is in object storage, but external_diffs.bucket (file://")
+	require.Contains(t, b.Rows("SELECT last_error FROM sexton.external_diff_removals")[0][0],
+		"is in object storage, but external_diffs.bucket (file://")
 }
 
-// A folder that has the name of an object can neither be deleted, nor does it keep others from it.
+// A folder that has the name of an object can neither be deleted, nor does it keep others
+// from it.
 func TestAnObjectThatCannotBeRemovedStopsNoOther(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	b.put(t, key1+"/file", "merge_request_diffs/mr-7/diff-2")
 	b.Exec(`INSERT INTO sexton.external_diff_removals (diff_id, key, store) VALUES (1, $1, 1), (2, 'merge_request_diffs/mr-7/diff-2', 1)`, key1)
 	require.Equal(t, extdiff.Removed{Objects: 1, Failed: 1}, pgtest.Must(b.engine.Remove(t.Context(), 10))(t))
-	require.Equal(t, [][]string{{"1", "t"}}, b.Rows("SELECT diff_id, last_error LIKE '%delete merge_request_diffs/mr-7/diff-1 in%' FROM sexton.external_diff_removals"))
+	require.Equal(t, [][]string{{"1", "t"}},
+		b.Rows("SELECT diff_id, last_error LIKE '%delete merge_request_diffs/mr-7/diff-1 in%' FROM sexton.external_diff_removals"))
 }
 
 // An application may leave the name of an object empty, or have one there that is none.
@@ -115,7 +119,8 @@ func TestRemovalOfDiffsWithoutAnObject(t *testing.T) {
 	b.moved(t, 1, file{path: "a", text: new(onePart)})
 	b.moved(t, 2, file{path: "a", text: new(onePart)})
 	b.Exec("UPDATE merge_request_diffs SET external_diff = CASE id WHEN 1 THEN '' ELSE 'none/' END; DELETE FROM merge_request_diffs")
-	require.Equal(t, [][]string{{"1", key1}, {"2", "merge_request_diffs/mr-7/none/"}}, b.Rows("SELECT diff_id, key FROM sexton.external_diff_removals ORDER BY diff_id"))
+	require.Equal(t, [][]string{{"1", key1}, {"2", "merge_request_diffs/mr-7/none/"}},
+		b.Rows("SELECT diff_id, key FROM sexton.external_diff_removals ORDER BY diff_id"))
 	require.Equal(t, extdiff.Removed{Objects: 1, Spared: 1}, pgtest.Must(b.engine.Remove(t.Context(), 10))(t))
 	require.Empty(t, b.Rows("SELECT FROM sexton.external_diff_removals UNION ALL SELECT FROM sexton.external_diffs"))
 }
@@ -138,11 +143,13 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 	b.spoil(t, "merge_request_diffs/readme", "what is this")
 	var problems [][2]string
 	for _, f := range b.verified(t, 0) {
-		require.Equal(t, f.Key == "merge_request_diffs/readme" || f.DiffID == 7 || f.Key != "" && f.DiffID == 8, f.Dangling)
+		require.Equal(t, f.Key == "merge_request_diffs/readme" || f.DiffID == 7 || f.Key != "" && f.DiffID == 8,
+			f.Dangling)
 		problems = append(problems, [2]string{strings.TrimPrefix(f.Key, "merge_request_diffs/"), f.Problem})
 	}
 	require.Len(t, problems, 9)
-	require.Equal(t, [2]string{"mr-7/diff-2", "file 1 is at bytes 3 to 25, but the one before it ends at 22"}, problems[0])
+	require.Equal(t, [2]string{"mr-7/diff-2", "file 1 is at bytes 3 to 25, but the one before it ends at 22"},
+		problems[0])
 	require.Equal(t, [2]string{"mr-7/diff-3", "file 1 has no offset or no size"}, problems[1])
 	require.Equal(t, [2]string{"mr-7/diff-4", "the object is missing"}, problems[2])
 	require.Contains(t, problems[3][1], "the object's checksum is ")
@@ -155,7 +162,8 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 	err := b.reader().Read(t.Context(), 8, func(*extdiff.Reading) error { return os.ErrInvalid })
 	require.ErrorContains(t, err, "diff 8 is damaged: it is stored externally, but its external_diff is empty")
 
-	for key, want := range map[string]bool{"merge_request_diffs/mr-7/diff-7": true, key1: false} { // The latter is in use by now.
+	// The latter is in use by now.
+	for key, want := range map[string]bool{"merge_request_diffs/mr-7/diff-7": true, key1: false} {
 		require.Equal(t, want, pgtest.Must(b.engine.RemoveUnnamed(t.Context(), extdiff.Finding{Key: key}))(t), key)
 	}
 	_, err = b.engine.RemoveUnnamed(t.Context(), extdiff.Finding{Key: "merge_request_diffs/readme"})
@@ -191,7 +199,8 @@ func TestRestoreBringsTheTextsBackAndThenRemovesTheObject(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bundle) {
 		// More than one piece, and no text at all.
-		b.add(1, file{path: "a", text: new(strings.Repeat(onePart, 200_000))}, file{path: "b", text: encoded("\xff"), binary: true}, file{path: "c", text: new("")})
+		b.add(1, file{path: "a", text: new(strings.Repeat(onePart, 200_000))},
+			file{path: "b", text: encoded("\xff"), binary: true}, file{path: "c", text: new("")})
 		before, rows := b.texts(t, 1), b.files(1)
 		b.move(t, 1)
 		restored := pgtest.Must(b.engine.Restore(t.Context(), 1))(t)
@@ -251,7 +260,8 @@ func TestRestoreChangesNothingWhereTheObjectIsDamaged(t *testing.T) {
 	require.Empty(t, b.Rows("SELECT FROM sexton.external_diffs WHERE busy_until IS NOT NULL OR diff_id = 99"))
 }
 
-// The diff is back although its object could not go yet, and nobody moves it before it is certain what became of the deletion.
+// The diff is back although its object could not go yet, and nobody moves it before it is
+// certain what became of the deletion.
 func TestRestoreLeavesAnObjectThatCannotGoYet(t *testing.T) {
 	t.Parallel()
 	gateway := s3test.New(t, s3test.Options{})
@@ -278,7 +288,8 @@ func TestRestoreLeavesAnObjectThatCannotGoYet(t *testing.T) {
 	require.Empty(t, b.keys(t))
 }
 
-// Statements have a limit, which is here too short for the server to know it; a restore has none.
+// Statements have a limit, which is here too short for the server to know it; a restore
+// has none.
 func TestARestoreTakesAsLongAsItsBytes(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
@@ -322,7 +333,8 @@ func TestScheduleLeavesRefusedDiffsUntilTheyChange(t *testing.T) {
 	require.Equal(t, []int64{1, 2}, ids)
 	require.Empty(t, b.move(t, 1).Skipped)
 	require.Empty(t, b.move(t, 2).Skipped)
-	b.Exec("UPDATE sexton.external_diffs SET skip_state = NULL WHERE diff_id = 3") // As a version without it has left it.
+	// As a version without it has left it.
+	b.Exec("UPDATE sexton.external_diffs SET skip_state = NULL WHERE diff_id = 3")
 	b.anotherRound()
 	_, ids = b.schedule(t, extdiff.Always, 10)
 	require.Equal(t, []int64{3}, ids)

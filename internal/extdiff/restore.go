@@ -17,7 +17,8 @@ import (
 // Restored is the diff that Restore has brought back.
 type Restored struct {
 	DiffID int64 `json:"diff_id"`
-	// Files and Bytes are those of the texts; 0 where the diff was in the database already.
+	// Files and Bytes are those of the texts; 0 where the diff was in the database
+	// already.
 	Files int64 `json:"files"`
 	Bytes int64 `json:"bytes"`
 	// Kept names the object where it could not be removed yet; it will be.
@@ -27,8 +28,9 @@ type Restored struct {
 // ErrNoDiff says that there is no diff of that number.
 var ErrNoDiff = errors.New("there is no such diff")
 
-// Restore brings the texts of a diff back into the database and marks it to stay there; then the object goes. Nothing changes
-// where the object is not what was written, or lacks anything that a row says is there.
+// Restore brings the texts of a diff back into the database and marks it to stay there;
+// then the object goes. Nothing changes where the object is not what was written, or
+// lacks anything that a row says is there.
 func (e *Engine) Restore(ctx context.Context, diffID int64) (_ Restored, err error) {
 	restored := Restored{DiffID: diffID}
 	var object removal
@@ -43,15 +45,18 @@ func (e *Engine) Restore(ctx context.Context, diffID int64) (_ Restored, err err
 		return restored, nil
 	}
 	e.reach(PointRestored)
-	// The object stands in the list of those to be removed already, so a failure here costs nothing but time.
+	// The object stands in the list of those to be removed already, so a failure here
+	// costs nothing but time.
 	if gone, err := e.destroy(ctx, object); err != nil || !gone {
 		restored.Kept = object.key
 		return restored, nil //nolint:nilerr // it says so
 	}
-	return restored, problem.Doing(e.DB.Queries().RemovalStrike(ctx, object.id), "strike %s from the list of objects to be removed", object.key)
+	return restored, problem.Doing(e.DB.Queries().RemovalStrike(ctx, object.id),
+		"strike %s from the list of objects to be removed", object.key)
 }
 
-// Release allows a restored diff to be moved again, and reports whether it was restored. It returns ErrNoDiff if there is no such diff.
+// Release allows a restored diff to be moved again, and reports whether it was restored.
+// It returns ErrNoDiff if there is no such diff.
 func (e *Engine) Release(ctx context.Context, diffID int64) (released bool, err error) {
 	found, err := e.DB.Queries().DiffUnkeep(ctx, diffID)
 	if err == nil && !found.There {
@@ -60,15 +65,18 @@ func (e *Engine) Release(ctx context.Context, diffID int64) (released bool, err 
 	return found.Released, problem.Doing(err, "release diff %d", diffID)
 }
 
-// The pieces of a diff until they are put together, where the transaction alone sees them.
+// The pieces of a diff until they are put together, where the transaction alone sees
+// them.
 const collectSQL = `CREATE TEMPORARY TABLE sexton_pieces (relative_order integer, number integer, body pg_catalog.bytea) ON COMMIT DROP`
 
-// Each file looks for its pieces. The planner uses the index because it counts them first.
+// Each file looks for its pieces. The planner uses the index because it counts them
+// first.
 const indexSQL = `CREATE INDEX ON pg_temp.sexton_pieces (relative_order, number); ANALYZE pg_temp.sexton_pieces`
 
-// bringBack does all of it in one transaction, which locks nothing before the object has been read. Each of its statements has a limit,
-// the store gives up a connection over which no byte moves, and until it is confirmed the claim ends with a database that does not answer. It
-// returns the object, on the list of those to be removed.
+// bringBack does all of it in one transaction, which locks nothing before the object has
+// been read. Each of its statements has a limit, the store gives up a connection over
+// which no byte moves, and until it is confirmed the claim ends with a database that does
+// not answer. It returns the object, on the list of those to be removed.
 func (e *Engine) bringBack(ctx context.Context, claimed *claim, restored *Restored) (object removal, err error) {
 	defer claimed.confirmed.Store(false)
 	err = database.Write(ctx, e.DB.Pool, func(tx pgx.Tx) error {
@@ -121,7 +129,8 @@ func (e *Engine) bringBack(ctx context.Context, claimed *claim, restored *Restor
 
 // unchanged locks the diff and ensures that it is still the one that was read.
 func (e *Engine) unchanged(ctx context.Context, tx pgx.Tx, was external) error {
-	locked, err := tx.Exec(ctx, e.DB.Names.Render(statement("lock_unchanged")), was.diffID, was.mergeRequestID, was.store, was.name)
+	locked, err := tx.Exec(ctx, e.DB.Names.Render(statement("lock_unchanged")), was.diffID, was.mergeRequestID,
+		was.store, was.name)
 	if err != nil {
 		return fmt.Errorf("lock diff: %w", err)
 	}
@@ -135,8 +144,8 @@ func (e *Engine) unchanged(ctx context.Context, tx pgx.Tx, was external) error {
 	return nil
 }
 
-// collect reads the object from end to end, puts the pieces of its files into the temporary table, and compares the whole with what
-// was written.
+// collect reads the object from end to end, puts the pieces of its files into the
+// temporary table, and compares the whole with what was written.
 func (e *Engine) collect(ctx context.Context, tx pgx.Tx, was external) error {
 	from, err := e.Store.Range(ctx, was.key, 0, -1)
 	if err != nil {
@@ -148,11 +157,13 @@ func (e *Engine) collect(ctx context.Context, tx pgx.Tx, was external) error {
 	columns := []string{"relative_order", "number", "body"}
 	for copied := int64(1); err == nil && copied > 0; {
 		source.room = piecesAtOnce
-		copied, err = tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", "sexton_pieces"}, columns, pgx.CopyFromFunc(source.next))
+		copied, err = tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", "sexton_pieces"}, columns,
+			pgx.CopyFromFunc(source.next))
 	}
 	switch {
 	case source.ended:
-		return &BrokenError{DiffID: was.diffID, Reason: fmt.Sprintf("the object has %d bytes, its files have %d", source.read, was.bytes())}
+		return &BrokenError{DiffID: was.diffID, Reason: fmt.Sprintf("the object has %d bytes, its files have %d",
+			source.read, was.bytes())}
 	case source.err != nil:
 		return source.err // The server would say no more than that the copying was given up.
 	case err != nil:
@@ -171,7 +182,8 @@ func (e *Engine) collect(ctx context.Context, tx pgx.Tx, was external) error {
 	return problem.Doing(err, "index texts of %s", was.key)
 }
 
-// piecesAtOnce are the pieces of one statement, so that bytes that move are the only limit of an object, as of an upload.
+// piecesAtOnce are the pieces of one statement, so that bytes that move are the only
+// limit of an object, as of an upload.
 const piecesAtOnce = 16
 
 // pieces cuts an object into the pieces of its files.
@@ -184,7 +196,8 @@ type pieces struct {
 	number int32
 	// room is how many more pieces the statement takes.
 	room int
-	// read counts the bytes of all files; ended reports that there are no more although there should be.
+	// read counts the bytes of all files; ended reports that there are no more although
+	// there should be.
 	read  int64
 	ended bool
 	err   error
@@ -203,7 +216,8 @@ func (p *pieces) next() ([]any, error) {
 	n, err := io.ReadFull(p.from, piece)
 	p.read += int64(n)
 	if err != nil {
-		// By identity: an outage in the middle of the object has an unexpected end for its cause, too.
+		// By identity: an outage in the middle of the object has an unexpected end for
+		// its cause, too.
 		p.ended = err == io.EOF || err == io.ErrUnexpectedEOF
 		p.err = err
 		return nil, err
@@ -304,12 +318,14 @@ func (x external) contiguous() error {
 	for _, file := range x.files {
 		if file.offset != at || file.size < 0 {
 			return &BrokenError{DiffID: x.diffID, Reason: fmt.Sprintf(
-				"file %d is at bytes %d to %d, but the one before it ends at %d", file.order, file.offset, file.offset+file.size, at)}
+				"file %d is at bytes %d to %d, but the one before it ends at %d", file.order, file.offset,
+				file.offset+file.size, at)}
 		}
 		at += file.size
 	}
 	if x.size != nil && *x.size != at {
-		return &BrokenError{DiffID: x.diffID, Reason: fmt.Sprintf("its files have %d bytes, but %d were written", at, *x.size)}
+		return &BrokenError{DiffID: x.diffID, Reason: fmt.Sprintf("its files have %d bytes, but %d were written", at,
+			*x.size)}
 	}
 	return nil
 }

@@ -17,7 +17,8 @@ import (
 	"sexton/internal/problem"
 )
 
-// Table is the name of the table in which diffs wait to be moved, RemovalTable of the one in which objects wait to be removed after their diffs.
+// Table is the name of the table in which diffs wait to be moved, RemovalTable of the one
+// in which objects wait to be removed after their diffs.
 const (
 	Table        = "merge_request_diffs"
 	RemovalTable = "external_diff_removals"
@@ -30,7 +31,8 @@ const (
 	longestSearch = 15 * time.Second
 	// mostWindows bounds a run: if few diffs of many are due, the next run continues.
 	mostWindows = 500
-	// roundEvery is the least time for a round over all diffs, a little less than the hour between two ticks.
+	// roundEvery is the least time for a round over all diffs, a little less than the
+	// hour between two ticks.
 	roundEvery = 50 * time.Minute
 	// defaultLimit is the number of diffs per run.
 	defaultLimit = 1000
@@ -38,13 +40,15 @@ const (
 
 // Schedule are the statistics of one run of the scheduler.
 type Schedule struct {
-	// Looked counts diffs in the database that were read. Due counts those that jobs were requested for, Inserted the new jobs.
+	// Looked counts diffs in the database that were read. Due counts those that jobs were
+	// requested for, Inserted the new jobs.
 	Looked   int64 `json:"looked_at"`
 	Due      int64 `json:"due"`
 	Inserted int64 `json:"inserted"`
 	// OverLimit reports that the limit was reached before the last diff was read.
 	OverLimit bool `json:"over_limit"`
-	// More reports that the time for the search was over before the last diff was read: the next run continues immediately.
+	// More reports that the time for the search was over before the last diff was read:
+	// the next run continues immediately.
 	More bool `json:"more"`
 }
 
@@ -56,13 +60,15 @@ type Scheduler struct {
 	Rule  Rule
 	// Limit is the number of diffs per run; 0 means 1000.
 	Limit int
-	// Insert inserts a job for each diff that has none, in the transaction, and returns how many; nil means Enqueue.
+	// Insert inserts a job for each diff that has none, in the transaction, and returns
+	// how many; nil means Enqueue.
 	Insert func(ctx context.Context, tx pgx.Tx, ids []int64, wait time.Duration) (int, error)
 }
 
-// Run reads the diffs from the position where the last run stopped, and inserts jobs for at most Limit of them. After the last diff it
-// starts again at the first, at most every 50 minutes, so that a diff that always fails does not delay the others. A skipped diff is tried again
-// when it has changed. The jobs and the new position commit together.
+// Run reads the diffs from the position where the last run stopped, and inserts jobs for
+// at most Limit of them. After the last diff it starts again at the first, at most every
+// 50 minutes, so that a diff that always fails does not delay the others. A skipped diff
+// is tried again when it has changed. The jobs and the new position commit together.
 func (s *Scheduler) Run(ctx context.Context) (*Schedule, error) {
 	stats := &Schedule{}
 	limit := cmp.Or(s.Limit, defaultLimit)
@@ -122,8 +128,8 @@ func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more
 		if err != nil {
 			return fmt.Errorf("insert jobs: %w", err)
 		}
-		// COMMIT waits for the lock on NOTIFY, which all databases of the server share. The
-		// short timeout of the insert must not make it fail.
+		// COMMIT waits for the lock on NOTIFY, which all databases of the server share.
+		// The short timeout of the insert must not make it fail.
 		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = 0"); err != nil {
 			return fmt.Errorf("reset the lock timeout: %w", err)
 		}
@@ -140,13 +146,17 @@ func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more
 // noRow is the SQLSTATE of enqueue for an id without a row.
 const noRow = "22023"
 
-// The waits for another transaction that asks for the same job and does not end: any role that may enqueue may leave one open. The jobs of a run
-// wait once, and not for each further one.
+// The waits for another transaction that asks for the same job and does not end: any role
+// that may enqueue may leave one open. The jobs of a run wait once, and not for each
+// further one.
 const firstWait, laterWait = 100 * time.Millisecond, time.Millisecond
 
-// insert makes the jobs. A diff that others have deleted since the scan is not handed on, and each turn leaves out one at least. One that another
-// transaction asks for is left to that one's job, or to a later round.
-func (s *Scheduler) insert(ctx context.Context, tx pgx.Tx, due []int64, wait time.Duration) (handedOn []int64, inserted int, _ error) {
+// insert makes the jobs. A diff that others have deleted since the scan is not handed on,
+// and each turn leaves out one at least. One that another transaction asks for is left to
+// that one's job, or to a later round.
+func (s *Scheduler) insert(ctx context.Context, tx pgx.Tx, due []int64,
+	wait time.Duration,
+) (handedOn []int64, inserted int, _ error) {
 	enqueue := s.Insert
 	if enqueue == nil {
 		enqueue = s.Enqueue
@@ -186,22 +196,26 @@ func (s *Scheduler) insert(ctx context.Context, tx pgx.Tx, due []int64, wait tim
 	return handedOn, inserted, nil
 }
 
-// Enqueue makes all jobs that are not there yet in one statement, or none, and counts them.
+// Enqueue makes all jobs that are not there yet in one statement, or none, and counts
+// them.
 func (s *Scheduler) Enqueue(ctx context.Context, tx pgx.Tx, ids []int64, wait time.Duration) (inserted int, err error) {
 	var jobs []int64
-	if err := tx.QueryRow(ctx, s.Names.Render(statement("enqueue")), MoveKind, ids, wait.Milliseconds()).Scan(&jobs); err != nil {
+	if err := tx.QueryRow(ctx, s.Names.Render(statement("enqueue")), MoveKind, ids,
+		wait.Milliseconds()).Scan(&jobs); err != nil {
 		return 0, fmt.Errorf("enqueue %s: %w", MoveKind, err)
 	}
 	err = tx.QueryRow(ctx, s.Names.Render(statement("count_enqueued")), jobs).Scan(&inserted)
 	return inserted, problem.Doing(err, "count enqueued jobs")
 }
 
-// DueSQL returns a condition, to be rendered for the configured schemas: a run that begins now would find diffs. It reads one window from the
-// position where the last run stopped.
+// DueSQL returns a condition, to be rendered for the configured schemas: a run that
+// begins now would find diffs. It reads one window from the position where the last run
+// stopped.
 func (r Rule) DueSQL() string { return r.ahead("due") }
 
-// CountDueSQL returns a statement, to be rendered for the configured schemas: how many diffs a run that begins now would find without a
-// limit, and whether there may be more than it reads.
+// CountDueSQL returns a statement, to be rendered for the configured schemas: how many
+// diffs a run that begins now would find without a limit, and whether there may be more
+// than it reads.
 func (r Rule) CountDueSQL() string { return r.ahead("count_due") }
 
 func (r Rule) ahead(name string) string {
@@ -222,8 +236,8 @@ func begin(ctx context.Context, tx pgx.Tx, names pgcatalog.Names, fence *lease.L
 // Rule says which diffs leave the database. Configurations know no other ones.
 type Rule string
 
-// The rules: all diffs; or those of merge requests that were merged or closed more than 7 days ago, and all versions but the
-// latest.
+// The rules: all diffs; or those of merge requests that were merged or closed more than 7
+// days ago, and all versions but the latest.
 const (
 	Always   Rule = "always"
 	Outdated Rule = "outdated"
@@ -242,9 +256,11 @@ func statement(name string, more ...string) string {
 	}}.Statement(name, more...)
 }
 
-// statement has the one condition, on a diff, that scheduler and mover share as {eligible}.
+// statement has the one condition, on a diff, that scheduler and mover share as
+// {eligible}.
 func (r Rule) statement(name string, more ...string) string {
-	eligible := map[Rule]string{Always: "{always}", Outdated: "{always} AND {outdated}"}[r] // Postgres refuses the statement of any other rule.
+	// Postgres refuses the statement of any other rule.
+	eligible := map[Rule]string{Always: "{always}", Outdated: "{always} AND {outdated}"}[r]
 	return statement(name, append(more, "eligible", eligible)...)
 }
 

@@ -18,7 +18,9 @@ import (
 // schedule runs the scheduler once and returns the diffs that it handed on.
 func (b *bundle) schedule(t *testing.T, rule extdiff.Rule, limit int) (*extdiff.Schedule, []int64) {
 	ids := []int64{}
-	s, end := b.scheduler(t, rule, limit, func(_ context.Context, _ pgx.Tx, found []int64, _ time.Duration) (int, error) {
+	s, end := b.scheduler(t, rule, limit, func(_ context.Context, _ pgx.Tx, found []int64, _ time.Duration) (int,
+		error,
+	) {
 		ids = append(ids, found...)
 		return len(found), nil
 	})
@@ -27,9 +29,14 @@ func (b *bundle) schedule(t *testing.T, rule extdiff.Rule, limit int) (*extdiff.
 	return stats, ids
 }
 
-func (b *bundle) scheduler(t *testing.T, rule extdiff.Rule, limit int, insert func(context.Context, pgx.Tx, []int64, time.Duration) (int, error)) (*extdiff.Scheduler, func()) {
+func (b *bundle) scheduler(t *testing.T, rule extdiff.Rule, limit int,
+	insert func(context.Context, pgx.Tx, []int64, time.Duration) (int, error),
+) (*extdiff.Scheduler, func()) {
 	session, end := b.Session(t, "schedule_migrate_external_diffs_worker")
-	return &extdiff.Scheduler{Conn: session.Conn, Names: dbtest.Names(), Fence: session.Fence, Rule: rule, Limit: limit, Insert: insert}, end
+	return &extdiff.Scheduler{
+		Conn: session.Conn, Names: dbtest.Names(), Fence: session.Fence, Rule: rule, Limit: limit,
+		Insert: insert,
+	}, end
 }
 
 func (b *bundle) anotherRound() {
@@ -84,7 +91,11 @@ func TestScheduleForgetsWhatItCouldNotHandOn(t *testing.T) {
 	b := inFolder(t)
 	b.add(1, file{path: "a", text: new("a")})
 	full := errors.New("the queue is full")
-	s, end := b.scheduler(t, extdiff.Always, 0, func(context.Context, pgx.Tx, []int64, time.Duration) (int, error) { return 0, full })
+	s, end := b.scheduler(t, extdiff.Always, 0, func(context.Context, pgx.Tx, []int64, time.Duration) (int,
+		error,
+	) {
+		return 0, full
+	})
 	_, err := s.Run(t.Context())
 	require.ErrorIs(t, err, full)
 	end()
@@ -139,8 +150,9 @@ func TestADiffThatWaitsStopsNone(t *testing.T) {
 	ended := make(chan error, 2)
 	move := func(id int64) { _, err := b.engine.Move(t.Context(), id); ended <- err }
 	go move(1)
-	b.waitFor(t, "diff 1 to wait", "EXISTS (SELECT FROM pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))"+
-		" OR EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')")
+	b.waitFor(t, "diff 1 to wait",
+		"EXISTS (SELECT FROM pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))"+
+			" OR EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')")
 	go move(2)
 	b.waitFor(t, "diff 2 to be moved", "EXISTS (SELECT FROM merge_request_diffs WHERE id = 2 AND stored_externally)")
 	require.EqualValues(t, 2, claims.Load(), "diff 1 still has its first one")

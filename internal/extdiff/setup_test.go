@@ -22,7 +22,8 @@ import (
 
 func TestMain(m *testing.M) {
 	s3test.Prepare()
-	// Each check moves a diff and brings it back, in both stores. The command line has the last word.
+	// Each check moves a diff and brings it back, in both stores. The command line has
+	// the last word.
 	checks := "10"
 	if pgtest.Long {
 		checks = "40"
@@ -165,7 +166,8 @@ func (b *bundle) keys(t *testing.T) []string {
 }
 
 func (b *bundle) stored(id int64) [][]string {
-	return b.Rows(`SELECT stored_externally, external_diff, external_diff_store FROM merge_request_diffs WHERE id = $1`, id)
+	return b.Rows(`SELECT stored_externally, external_diff, external_diff_store FROM merge_request_diffs WHERE id = $1`,
+		id)
 }
 
 func (b *bundle) files(id int64) [][]string {

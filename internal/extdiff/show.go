@@ -28,7 +28,8 @@ type File struct {
 	// External reports that it is in the store, at Offset of the object.
 	External bool  `json:"external"`
 	Offset   int64 `json:"offset,omitempty"`
-	// Unplaced reports that it is in the store, and its row does not say where: offset or size is missing.
+	// Unplaced reports that it is in the store, and its row does not say where: offset or
+	// size is missing.
 	Unplaced bool `json:"unplaced,omitempty"`
 
 	key string
@@ -46,14 +47,16 @@ type Reader struct {
 type Reading struct {
 	db     database.Database
 	diffID int64
-	// store has the object of an external diff, tx reads texts that are in the database. One of them is nil.
+	// store has the object of an external diff, tx reads texts that are in the database.
+	// One of them is nil.
 	store *blobstore.Store
 	tx    pgx.Tx
 	Files []File
 }
 
-// Read calls read with a diff. Texts in the database can be read in their snapshot until read returns. The object of an external diff may be
-// deleted when the diff is deleted or restored meanwhile. It returns ErrNoDiff if there is no such diff.
+// Read calls read with a diff. Texts in the database can be read in their snapshot until
+// read returns. The object of an external diff may be deleted when the diff is deleted or
+// restored meanwhile. It returns ErrNoDiff if there is no such diff.
 func (from Reader) Read(ctx context.Context, diffID int64, read func(r *Reading) error) error {
 	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	r := &Reading{db: from.DB, diffID: diffID}
@@ -81,10 +84,12 @@ func (from Reader) Read(ctx context.Context, diffID int64, read func(r *Reading)
 	return read(r)
 }
 
-// unbound removes the limits on time while texts are read, as when the output goes to a pager.
+// unbound removes the limits on time while texts are read, as when the output goes to a
+// pager.
 const unbound = `SELECT pg_catalog.set_config('statement_timeout', '0', true), pg_catalog.set_config('idle_in_transaction_session_timeout', '0', true)`
 
-// find reads the files of the diff, and in which kind of store they are if the diff is external.
+// find reads the files of the diff, and in which kind of store they are if the diff is
+// external.
 func (r *Reading) find(ctx context.Context, tx pgx.Tx, limits Limits) (store int, external bool, err error) {
 	args := []any{limits.Statement.Milliseconds(), limits.Lock.Milliseconds(), r.db.Names.Path}
 	if _, err := tx.Exec(ctx, r.db.Names.Render(statement("bound")), args...); err != nil {
@@ -107,7 +112,10 @@ func (r *Reading) find(ctx context.Context, tx pgx.Tx, limits Limits) (store int
 
 	rows, _ := tx.Query(ctx, r.db.Names.Render(statement("files")), r.diffID)
 	var f File
-	row := []any{&f.Order, &f.OldPath, &f.NewPath, &f.Bytes, &f.Binary, &f.External, &f.Offset, &f.Unplaced, &f.key, &store}
+	row := []any{
+		&f.Order, &f.OldPath, &f.NewPath, &f.Bytes, &f.Binary, &f.External, &f.Offset, &f.Unplaced, &f.key,
+		&store,
+	}
 	_, err = pgx.ForEachRow(rows, row, func() error {
 		r.Files = append(r.Files, f)
 		if external = external || f.External; f.External && f.key == "" {
@@ -121,17 +129,20 @@ func (r *Reading) find(ctx context.Context, tx pgx.Tx, limits Limits) (store int
 	return store, external, err
 }
 
-// WriteText sends the text of a file to a writer, decoded where it is base64. What is marked so and is none, as old applications have
-// it, is sent as it is. The error is a *BrokenError where the row does not say where the text is.
+// WriteText sends the text of a file to a writer, decoded where it is base64. What is
+// marked so and is none, as old applications have it, is sent as it is. The error is a
+// *BrokenError where the row does not say where the text is.
 func (r *Reading) WriteText(ctx context.Context, file File, to io.Writer) error {
 	if file.Unplaced {
-		reason := fmt.Sprintf("file %d (%s) has no offset or no size, so where its text is cannot be told", file.Order, file.NewPath)
+		reason := fmt.Sprintf("file %d (%s) has no offset or no size, so where its text is cannot be told", file.Order,
+			file.NewPath)
 		return &BrokenError{DiffID: r.diffID, Reason: reason}
 	}
 	if !file.Binary {
 		return r.writeStored(ctx, file, to)
 	}
-	// Nothing can be taken back, so the first reading is to see whether it can be decoded.
+	// Nothing can be taken back, so the first reading is to see whether it can be
+	// decoded.
 	err := r.decode(ctx, file, io.Discard)
 	if _, corrupt := errors.AsType[base64.CorruptInputError](err); corrupt || errors.Is(err, io.ErrUnexpectedEOF) {
 		return r.writeStored(ctx, file, to)
@@ -158,7 +169,8 @@ func (r *Reading) decode(ctx context.Context, file File, to io.Writer) error {
 	return err
 }
 
-// unbroken refuses line breaks, which the decoder would pass over: with them a text is no base64 of anybody's making.
+// unbroken refuses line breaks, which the decoder would pass over: with them a text is no
+// base64 of anybody's making.
 type unbroken struct{ from io.Reader }
 
 func (u unbroken) Read(p []byte) (int, error) {

@@ -27,12 +27,14 @@ func (p *pager) Write(b []byte) (int, error) {
 	return p.Buffer.Write(b)
 }
 
-// No limit of a statement or transaction holds for the time in which somebody reads. Texts in a store need no transaction at all.
+// No limit of a statement or transaction holds for the time in which somebody reads.
+// Texts in a store need no transaction at all.
 func TestReadingTakesAsLongAsItsReader(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	b.add(1, file{path: "a", text: new("")})
-	// More than the connection holds, so that the statement goes on while nothing is read.
+	// More than the connection holds, so that the statement goes on while nothing is
+	// read.
 	b.Exec("UPDATE merge_request_diff_files SET diff = repeat('0123456789abcde' || chr(10), 1 << 20)")
 	read := func(external bool) {
 		limits := b.engine.Limits
@@ -63,10 +65,16 @@ func TestADiffInTheDatabaseIsReadWithoutTheStore(t *testing.T) {
 	b.add(1, file{path: "a", text: new(onePart)})
 	b.moved(t, 2, file{path: "a", text: new(onePart)})
 	missing := errors.New("the folder is missing")
-	reader := extdiff.Reader{DB: b.Connected, Open: func(context.Context) (*blobstore.Store, error) { return nil, missing }}
+	reader := extdiff.Reader{DB: b.Connected, Open: func(context.Context) (*blobstore.Store, error) {
+		return nil,
+			missing
+	}}
 
 	var shown bytes.Buffer
-	require.NoError(t, reader.Read(t.Context(), 1, func(r *extdiff.Reading) error { return r.WriteText(t.Context(), r.Files[0], &shown) }))
+	require.NoError(t, reader.Read(t.Context(), 1, func(r *extdiff.Reading) error {
+		return r.WriteText(t.Context(),
+			r.Files[0], &shown)
+	}))
 	require.Equal(t, onePart, shown.String())
 	require.ErrorIs(t, reader.Read(t.Context(), 2, func(*extdiff.Reading) error { return nil }), missing)
 }

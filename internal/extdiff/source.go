@@ -13,8 +13,9 @@ import (
 	"sexton/internal/problem"
 )
 
-// source reads the content of a diff's object. However slow the store is, none of its snapshots lasts long: vacuum must not wait for an
-// upload. The rows are those of the first snapshot in all of them, as their fingerprint says.
+// source reads the content of a diff's object. However slow the store is, none of its
+// snapshots lasts long: vacuum must not wait for an upload. The rows are those of the
+// first snapshot in all of them, as their fingerprint says.
 type source struct {
 	engine   *Engine
 	found    look
@@ -25,7 +26,8 @@ type source struct {
 	ordinal, number int
 }
 
-// open takes a snapshot. The first one surveys the files; a later one that differs is errChanged.
+// open takes a snapshot. The first one surveys the files; a later one that differs is
+// errChanged.
 func (s *source) open(ctx context.Context) error {
 	e := s.engine
 	ctx, cancel := context.WithTimeout(ctx, e.snapshotLimit())
@@ -39,7 +41,8 @@ func (s *source) open(ctx context.Context) error {
 	var q pgx.Batch
 	q.Queue(e.boundStatement(), e.boundArgs(e.snapshotLimit())...)
 	q.Queue(statement("index_scans"))
-	// The claim may have passed on since: texts that another has taken out would be read as empty ones.
+	// The claim may have passed on since: texts that another has taken out would be read
+	// as empty ones.
 	q.Queue(e.lookStatement(""), s.found.diffID)
 	q.Queue(e.DB.Names.Render(statement("survey")), s.found.diffID)
 	results := tx.SendBatch(ctx, &q)
@@ -80,7 +83,8 @@ func (s *source) close(ctx context.Context) {
 	s.tx = nil
 }
 
-// stream sends the content to a writer, by as many snapshots as it takes. Each sends one piece at least.
+// stream sends the content to a writer, by as many snapshots as it takes. Each sends one
+// piece at least.
 func (s *source) stream(ctx context.Context, w io.Writer) error {
 	for {
 		if s.tx == nil {
@@ -101,7 +105,8 @@ func (s *source) some(ctx context.Context, w io.Writer) (ended bool, err error) 
 	e := s.engine
 	reading, cancel := context.WithTimeout(ctx, e.snapshotLimit())
 	defer cancel()
-	rows, err := s.tx.Query(reading, e.DB.Names.Render(statement("stream")), s.found.diffID, pieceBytes, s.ordinal, s.number)
+	rows, err := s.tx.Query(reading, e.DB.Names.Render(statement("stream")), s.found.diffID, pieceBytes, s.ordinal,
+		s.number)
 	if err != nil {
 		return false, fmt.Errorf("read texts: %w", err)
 	}
@@ -119,7 +124,8 @@ func (s *source) some(ctx context.Context, w io.Writer) (ended bool, err error) 
 			return false, fmt.Errorf("read texts: %w", err)
 		}
 		if ordinal < s.ordinal || ordinal == s.ordinal && number != s.number || ordinal > s.ordinal && number != 0 {
-			return false, fmt.Errorf("read texts: piece %d of file %d came where piece %d of file %d was due", number, ordinal, s.number, s.ordinal)
+			return false, fmt.Errorf("read texts: piece %d of file %d came where piece %d of file %d was due", number,
+				ordinal, s.number, s.ordinal)
 		}
 		slow := time.AfterFunc(most, cancel)
 		_, err := w.Write(piece)
@@ -136,8 +142,11 @@ func (s *source) some(ctx context.Context, w io.Writer) (ended bool, err error) 
 	return true, problem.Doing(rows.Err(), "read texts")
 }
 
-// upload writes the object of a diff. It locks no rows and has no time limit: the store gives up a connection over which no byte moves.
-func (e *Engine) upload(ctx context.Context, claimed *claim, found look, key string) (surveyed survey, digest blobstore.Digest, err error) {
+// upload writes the object of a diff. It locks no rows and has no time limit: the store
+// gives up a connection over which no byte moves.
+func (e *Engine) upload(ctx context.Context, claimed *claim, found look,
+	key string,
+) (surveyed survey, digest blobstore.Digest, err error) {
 	from := &source{engine: e, found: found}
 	defer func() { from.close(ctx) }()
 
@@ -146,10 +155,12 @@ func (e *Engine) upload(ctx context.Context, claimed *claim, found look, key str
 	}
 	surveyed = from.surveyed
 
-	// A small object is first written as a new one, which saves a request. If one exists, the store refuses, and the next try reads its version.
+	// A small object is first written as a new one, which saves a request. If one exists,
+	// the store refuses, and the next try reads its version.
 	over := blobstore.Version("")
 	if claimed.again || surveyed.bytes > blobstore.PartSize {
-		// Read the version before the rows, so that an object that another worker writes from later rows is never replaced.
+		// Read the version before the rows, so that an object that another worker writes
+		// from later rows is never replaced.
 		from.close(ctx)
 		if over, err = e.Store.Version(ctx, key); err != nil {
 			return surveyed, blobstore.Digest{}, err

@@ -33,27 +33,32 @@ func (e *Engine) transact(ctx context.Context, do func(tx pgx.Tx) error) error {
 	})
 }
 
-// finish takes the texts out of the database, if the rows are still the ones that were read. A diff that has been deleted meanwhile leaves its object to
-// the removal.
-func (e *Engine) finish(ctx context.Context, claimed *claim, was look, surveyed survey, digest blobstore.Digest) (skipped Skip, err error) {
+// finish takes the texts out of the database, if the rows are still the ones that were
+// read. A diff that has been deleted meanwhile leaves its object to the removal.
+func (e *Engine) finish(ctx context.Context, claimed *claim, was look, surveyed survey,
+	digest blobstore.Digest,
+) (skipped Skip, err error) {
 	defer claimed.confirmed.Store(false)
 	err = e.transact(ctx, func(tx pgx.Tx) error {
 		if err := claimed.confirm(ctx, tx); err != nil {
 			return err
 		}
-		// The lock also keeps rows of files from being inserted, whose foreign key needs a lock on this row.
+		// The lock also keeps rows of files from being inserted, whose foreign key needs
+		// a lock on this row.
 		found, err := e.look(ctx, tx, was.diffID, "FOR UPDATE OF diff")
 		if err != nil {
 			return err
 		}
 		switch skipped = found.skip; {
 		case skipped == Gone:
-			return e.DB.Names.Queries(tx).DiffOrphan(ctx, was.diffID, Key(was.mergeRequestID, was.diffID), int(e.Store.Kind()))
+			return e.DB.Names.Queries(tx).DiffOrphan(ctx, was.diffID, Key(was.mergeRequestID, was.diffID),
+				int(e.Store.Kind()))
 		case skipped != "":
 			return nil
 		}
 		var fingerprint string
-		if err := tx.QueryRow(ctx, e.DB.Names.Render(statement("lock_files")), was.diffID).Scan(&fingerprint); err != nil {
+		if err := tx.QueryRow(ctx, e.DB.Names.Render(statement("lock_files")),
+			was.diffID).Scan(&fingerprint); err != nil {
 			return fmt.Errorf("lock files: %w", err)
 		}
 		if found.mergeRequestID != was.mergeRequestID || fingerprint != surveyed.fingerprint {
@@ -66,7 +71,9 @@ func (e *Engine) finish(ctx context.Context, claimed *claim, was look, surveyed 
 }
 
 // change puts offsets and sizes in place of the texts.
-func (e *Engine) change(ctx context.Context, tx pgx.Tx, claimed *claim, surveyed survey, digest blobstore.Digest) error {
+func (e *Engine) change(ctx context.Context, tx pgx.Tx, claimed *claim, surveyed survey,
+	digest blobstore.Digest,
+) error {
 	var owned bool
 	if err := tx.QueryRow(ctx, e.DB.Names.Render(statement("owned"))).Scan(&owned); err != nil {
 		return fmt.Errorf("look whether files have a project: %w", err)
@@ -81,7 +88,8 @@ func (e *Engine) change(ctx context.Context, tx pgx.Tx, claimed *claim, surveyed
 		return fmt.Errorf("take texts out of the database: %w", err)
 	}
 	if switched.RowsAffected() != surveyed.files {
-		return fmt.Errorf("take texts out of the database: %d of %d files changed", switched.RowsAffected(), surveyed.files)
+		return fmt.Errorf("take texts out of the database: %d of %d files changed", switched.RowsAffected(),
+			surveyed.files)
 	}
 	if _, err := tx.Exec(ctx, e.DB.Names.Render(statement("step_back")), claimed.diffID); err != nil {
 		return fmt.Errorf("put files in order: %w", err)
@@ -91,14 +99,16 @@ func (e *Engine) change(ctx context.Context, tx pgx.Tx, claimed *claim, surveyed
 	if err != nil {
 		return fmt.Errorf("mark diff as external: %w", err)
 	}
-	if err := e.DB.Names.Queries(tx).DiffSettle(ctx, digest.Size, digest.SHA256[:], claimed.diffID, claimed.token); err != nil {
+	if err := e.DB.Names.Queries(tx).DiffSettle(ctx, digest.Size, digest.SHA256[:], claimed.diffID,
+		claimed.token); err != nil {
 		return fmt.Errorf("note what was moved: %w", err)
 	}
 	e.reach(PointSwitched)
 	return nil
 }
 
-// record notes why a diff stays in the database and what it was like, if that is a reason to look after it.
+// record notes why a diff stays in the database and what it was like, if that is a reason
+// to look after it.
 func (e *Engine) record(ctx context.Context, claimed *claim, reason Skip, state string) error {
 	switch reason {
 	case TooLarge, FilesMissing, Inconsistent:

@@ -13,12 +13,14 @@ import (
 	"sexton/internal/s3test"
 )
 
-// A stop in the middle of an upload in parts leaves no parts, and the next attempt begins again.
+// A stop in the middle of an upload in parts leaves no parts, and the next attempt begins
+// again.
 func TestAStoppedUploadBeginsAgain(t *testing.T) {
 	t.Parallel()
 	gateway := s3test.New(t, s3test.Options{})
 	b := onStore(t, gateway.URL("diffs"))
-	b.add(1, file{path: "a", text: new(strings.Repeat("äöü 123\n", 800_000))}, file{path: "b", text: new(strings.Repeat("b\n", 2_000_000))})
+	b.add(1, file{path: "a", text: new(strings.Repeat("äöü 123\n", 800_000))},
+		file{path: "b", text: new(strings.Repeat("b\n", 2_000_000))})
 	before := b.texts(t, 1)
 
 	ctx, stop := context.WithCancel(t.Context())
@@ -48,7 +50,8 @@ func TestAStoppedUploadBeginsAgain(t *testing.T) {
 	require.Empty(t, b.verified(t, 0))
 }
 
-// A snapshot per piece: the store may be as slow as it likes. Between two of them the rows may change.
+// A snapshot per piece: the store may be as slow as it likes. Between two of them the
+// rows may change.
 func TestAnUploadTakesManySnapshots(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)

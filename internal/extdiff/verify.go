@@ -15,7 +15,8 @@ import (
 const (
 	verifyPage = 100
 	listPage   = 1000
-	// DefaultGrace is the age below which an object without a row is assumed to belong to a diff that is being moved.
+	// DefaultGrace is the age below which an object without a row is assumed to belong to
+	// a diff that is being moved.
 	DefaultGrace = 24 * time.Hour
 )
 
@@ -52,9 +53,10 @@ type Verified struct {
 	Dangling int64 `json:"dangling"`
 }
 
-// Verify reads every external diff and compares it with its rows: the files must be contiguous, the object must end where they end, and its
-// checksum must be the one that was recorded when it was moved. Then it lists the objects older than grace that no row refers to. It calls found
-// for each problem. An error ends it.
+// Verify reads every external diff and compares it with its rows: the files must be
+// contiguous, the object must end where they end, and its checksum must be the one that
+// was recorded when it was moved. Then it lists the objects older than grace that no row
+// refers to. It calls found for each problem. An error ends it.
 func (e *Engine) Verify(ctx context.Context, grace time.Duration, found func(Finding)) (Verified, error) {
 	var verified Verified
 	tell := func(f Finding) {
@@ -84,7 +86,8 @@ func (e *Engine) Verify(ctx context.Context, grace time.Duration, found func(Fin
 	return verified, e.dangling(ctx, grace, &verified, tell)
 }
 
-// verifyOne checks one diff. It checks again after a problem, because the diff may have been moved or deleted meanwhile.
+// verifyOne checks one diff. It checks again after a problem, because the diff may have
+// been moved or deleted meanwhile.
 func (e *Engine) verifyOne(ctx context.Context, id int64, verified *Verified, tell func(Finding)) error {
 	was, problem, err := e.examine(ctx, id)
 	if problem != "" {
@@ -134,7 +137,8 @@ func (x external) differs(found blobstore.Digest) string {
 	case found.Size != x.bytes():
 		return fmt.Sprintf("the object has %d bytes, its files have %d", found.Size, x.bytes())
 	case x.sha256 != nil && found.SHA256 != *x.sha256:
-		return fmt.Sprintf("the object's checksum is %x, that of what was written is %x", short(found.SHA256), short(*x.sha256))
+		return fmt.Sprintf("the object's checksum is %x, that of what was written is %x", short(found.SHA256),
+			short(*x.sha256))
 	}
 	return ""
 }
@@ -211,7 +215,8 @@ func (e *Engine) used(ctx context.Context, page []blobstore.Info) (map[string]bo
 // isMarker reports whether a key is that of the marker, or of an unfinished file of it.
 func isMarker(key string) bool { return strings.HasPrefix(key, MarkerKey) }
 
-// unfinished is the end of the names of files that are being written, after the name of the object and a number.
+// unfinished is the end of the names of files that are being written, after the name of
+// the object and a number.
 const unfinished = ".tmp"
 
 // diffOf returns the id of the diff that a key names.
@@ -233,11 +238,14 @@ func diffOf(key string) (diffID int64, ok bool) {
 	return diffID, true
 }
 
-// RemoveUnnamed deletes one object that Verify has found dangling, and reports whether it did. An object that a row refers to by now is kept.
+// RemoveUnnamed deletes one object that Verify has found dangling, and reports whether it
+// did. An object that a row refers to by now is kept.
 func (e *Engine) RemoveUnnamed(ctx context.Context, f Finding) (deleted bool, err error) {
 	id, ok := diffOf(f.Key)
 	if !ok {
-		return false, fmt.Errorf("remove %s: its name does not match the pattern of diffs; delete it with a tool of the store", f.Key)
+		return false,
+			fmt.Errorf("remove %s: its name does not match the pattern of diffs; delete it with a tool of the store",
+				f.Key)
 	}
 	if deleted, err = e.destroy(ctx, removal{diffID: id, key: f.Key}); err != nil {
 		return false, fmt.Errorf("remove %s: %w", f.Key, err)

@@ -47,7 +47,11 @@ func (b *bundle) expire() {
 }
 
 func threeFiles() []file {
-	return []file{{path: "b", text: new(onePart)}, {path: "a/b", text: encoded("\x00"), binary: true}, {path: "c", text: new("äö\n")}}
+	return []file{
+		{path: "b", text: new(onePart)},
+		{path: "a/b", text: encoded("\x00"), binary: true},
+		{path: "c", text: new("äö\n")},
+	}
 }
 
 func TestKilledAtAnyPointOfAMove(t *testing.T) {
@@ -56,7 +60,8 @@ func TestKilledAtAnyPointOfAMove(t *testing.T) {
 		b.add(1, threeFiles()...)
 		before := b.texts(t, 1)
 		for _, point := range []extdiff.Point{
-			extdiff.PointClaimed, extdiff.PointReading, extdiff.PointUploaded, extdiff.PointVerified, extdiff.PointSwitched, extdiff.PointMoved,
+			extdiff.PointClaimed, extdiff.PointReading, extdiff.PointUploaded, extdiff.PointVerified,
+			extdiff.PointSwitched, extdiff.PointMoved,
 		} {
 			b.kill(t, point, move(t.Context()))
 			require.Equal(t, before, b.texts(t, 1), "the diff is readable after a death at %s", point)
@@ -120,11 +125,13 @@ func TestKilledAtAnyPointOfARemoval(t *testing.T) {
 		b.expire()
 		require.Equal(t, extdiff.Removed{Objects: 1}, pgtest.Must(b.engine.Remove(t.Context(), 10))(t))
 		require.Empty(t, b.keys(t))
-		require.Empty(t, b.Rows("SELECT FROM sexton.external_diff_removals UNION ALL SELECT FROM sexton.external_diffs"))
+		require.Empty(t,
+			b.Rows("SELECT FROM sexton.external_diff_removals UNION ALL SELECT FROM sexton.external_diffs"))
 	}
 }
 
-// A deletion may arrive although its worker is dead, so nobody moves the diff before that is out of the question.
+// A deletion may arrive although its worker is dead, so nobody moves the diff before that
+// is out of the question.
 func TestADiffWhoseObjectsRemoverDiedIsNotMovedForAWhile(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
@@ -138,11 +145,15 @@ func TestADiffWhoseObjectsRemoverDiedIsNotMovedForAWhile(t *testing.T) {
 	require.WithinDuration(t, time.Now().Add(15*time.Minute), busy.Until, 5*time.Minute)
 }
 
-// A worker that was stopped for longer than its claim lasts, at whatever point, changes neither rows nor object afterwards.
+// A worker that was stopped for longer than its claim lasts, at whatever point, changes
+// neither rows nor object afterwards.
 func TestAWorkerThatWasStoppedTooLongChangesNothing(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bundle) {
-		points := []extdiff.Point{extdiff.PointClaimed, extdiff.PointReading, extdiff.PointUploaded, extdiff.PointVerified}
+		points := []extdiff.Point{
+			extdiff.PointClaimed, extdiff.PointReading, extdiff.PointUploaded,
+			extdiff.PointVerified,
+		}
 		for i, point := range points {
 			id := int64(i + 1)
 			b.add(id, threeFiles()...)
@@ -156,7 +167,8 @@ func TestAWorkerThatWasStoppedTooLongChangesNothing(t *testing.T) {
 				}
 				taken = true
 				b.expire()
-				// As if the rows had changed between the two, which makes the late object a wrong one.
+				// As if the rows had changed between the two, which makes the late object
+				// a wrong one.
 				b.Exec("UPDATE merge_request_diff_files SET diff = diff || 'more' WHERE merge_request_diff_id = $1 AND old_path = 'b'", id)
 				require.Empty(t, pgtest.Must(other.Move(t.Context(), id))(t).Skipped)
 			}
@@ -217,7 +229,8 @@ func TestAClaimIsRenewed(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	b.add(1, threeFiles()...)
-	// Renewed every 3 seconds, and given up 7 seconds after the last time: a busy machine has 4 seconds for it.
+	// Renewed every 3 seconds, and given up 7 seconds after the last time: a busy machine
+	// has 4 seconds for it.
 	b.engine.TTL = 12 * time.Second
 	waited := false
 	b.engine.Reached = func(p extdiff.Point) {
@@ -226,7 +239,8 @@ func TestAClaimIsRenewed(t *testing.T) {
 		}
 		waited = true
 		first := b.Rows("SELECT busy_until FROM sexton.external_diffs")
-		b.waitFor(t, "the claim to be renewed twice", "(SELECT busy_until FROM sexton.external_diffs) > $1::timestamptz + interval '5 s'", first[0][0])
+		b.waitFor(t, "the claim to be renewed twice",
+			"(SELECT busy_until FROM sexton.external_diffs) > $1::timestamptz + interval '5 s'", first[0][0])
 	}
 	require.Empty(t, b.move(t, 1).Skipped)
 }

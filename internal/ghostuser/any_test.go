@@ -18,7 +18,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// accounts is an application with keys of one type. Accounts are 1 to 9, of which 9 takes over.
+// accounts is an application with keys of one type. Accounts are 1 to 9, of which 9 takes
+// over.
 func accounts(kind string) string {
 	return strings.ReplaceAll(fmt.Sprintf(`
 CREATE TABLE accounts (id $ PRIMARY KEY, email text NOT NULL, state text NOT NULL DEFAULT 'active', account_id int);
@@ -42,7 +43,8 @@ ANALYZE`, dbtest.KeySQL(kind, "n"), dbtest.KeySQL(kind, "n % 4 + 1"), dbtest.Key
 // anyUsers are the accounts with their rule, if it has one.
 func anyUsers(kind, rule string) migrate.Users {
 	return migrate.Users{
-		Table: "accounts", Key: "id", Ghost: dbtest.Key(kind, 9), MayDelete: rule, OnRequest: map[string]string{"state": "blocked"},
+		Table: "accounts", Key: "id", Ghost: dbtest.Key(kind, 9), MayDelete: rule,
+		OnRequest: map[string]string{"state": "blocked"},
 	}
 }
 
@@ -59,7 +61,8 @@ func anyBundle(t *testing.T, kind string, later ...string) *bundle {
 	return onto(t, dbtest.WithAccounts(t, accounts(kind), anyUsers(kind, ""), later...), anyLists(kind))
 }
 
-// Users with keys of every type are queued, cancelled and deleted, and the rows of the others are left alone.
+// Users with keys of every type are queued, cancelled and deleted, and the rows of the
+// others are left alone.
 func TestUsersOfAnyTable(t *testing.T) {
 	t.Parallel()
 	for kind := range dbtest.Keys {
@@ -68,9 +71,13 @@ func TestUsersOfAnyTable(t *testing.T) {
 			b := anyBundle(t, kind)
 			one, two := dbtest.Key(kind, 1), dbtest.Key(kind, 2)
 			ask := func(door, key string) bool {
-				return pgtest.Scalar[bool](t, b.Database, "SELECT sexton."+door+"($1::"+kind+", $2::"+kind+")", key, two)
+				return pgtest.Scalar[bool](t, b.Database, "SELECT sexton."+door+"($1::"+kind+", $2::"+kind+")", key,
+					two)
 			}
-			state := func(key string) [][]string { return b.Rows("SELECT state FROM accounts WHERE id::text = $1", key) }
+			state := func(key string) [][]string {
+				return b.Rows("SELECT state FROM accounts WHERE id::text = $1",
+					key)
+			}
 			require.True(t, ask("delete_user", one))
 			require.False(t, ask("delete_user", one), "it is queued already")
 			require.Equal(t, [][]string{{"blocked"}}, state(one))
@@ -87,7 +94,10 @@ func TestUsersOfAnyTable(t *testing.T) {
 			require.Equal(t, [][]string{{"7"}}, b.Rows("SELECT count(*) FROM accounts"))
 			require.Equal(t, [][]string{{"200", "100", "100"}}, b.Rows(`SELECT count(*) FILTER (WHERE author_id::text = $1), count(*) FILTER (WHERE author_id::text = $2),
 				count(*) FILTER (WHERE author_id::text = $3) FROM documents`, dbtest.Key(kind, 9), dbtest.Key(kind, 3), dbtest.Key(kind, 4)))
-			for _, table := range []string{"sessions", "stars", "notes WHERE account_id IS NOT NULL", "documents WHERE reviewer_id IS NOT NULL"} {
+			for _, table := range []string{
+				"sessions", "stars", "notes WHERE account_id IS NOT NULL",
+				"documents WHERE reviewer_id IS NOT NULL",
+			} {
 				require.Equal(t, [][]string{{"200"}}, b.Rows("SELECT count(*) FROM "+table), table)
 			}
 			json := map[bool]string{true: "number", false: "string"}[kind == "bigint" || kind == "integer"]
@@ -102,7 +112,8 @@ func TestUsersOfAnyTable(t *testing.T) {
 	}
 }
 
-// The ghost user, and whom the rule refuses, stay. So does a user without a rule that may be called.
+// The ghost user, and whom the rule refuses, stay. So does a user without a rule that may
+// be called.
 func TestUsersOfAnyTableAreRefused(t *testing.T) {
 	t.Parallel()
 	const kind = "uuid"
@@ -112,7 +123,8 @@ func TestUsersOfAnyTableAreRefused(t *testing.T) {
 	users := anyUsers(kind, "app.may_delete")
 	up := func() error { return d.Migrate(t, users) }
 	const alter = "ALTER FUNCTION app.may_delete(uuid, uuid) SECURITY DEFINER SET search_path = pg_catalog, pg_temp"
-	require.ErrorContains(t, up(), "would run with the rights of Sexton's owner ("+strings.ReplaceAll(alter, "app.may_delete", `"app"."may_delete"`))
+	require.ErrorContains(t, up(), "would run with the rights of Sexton's owner ("+strings.ReplaceAll(alter,
+		"app.may_delete", `"app"."may_delete"`))
 	d.Exec("ALTER FUNCTION app.may_delete(uuid, uuid) SECURITY DEFINER")
 	require.ErrorContains(t, up(), "would run with the rights of Sexton's owner")
 	d.Exec(alter)
@@ -162,10 +174,12 @@ func TestRightsOnRulesAreRevoked(t *testing.T) {
 		Name: "main", Conn: pgtest.Must(pgx.ParseConfig(d.URL))(t), TrackedSchema: "public", Jobs: true,
 	}, true)
 	require.NoError(t, err)
-	require.Equal(t, [][]string{{"0"}}, d.Rows("SELECT count(*) FROM pg_proc, aclexplode(proacl) WHERE proname = 'two' AND grantee = 'sexton_owner'::regrole"))
+	require.Equal(t, [][]string{{"0"}},
+		d.Rows("SELECT count(*) FROM pg_proc, aclexplode(proacl) WHERE proname = 'two' AND grantee = 'sexton_owner'::regrole"))
 }
 
-// Another type of keys takes the place of the former one, with its grants, unless users wait.
+// Another type of keys takes the place of the former one, with its grants, unless users
+// wait.
 func TestKeysChangeTheirType(t *testing.T) {
 	t.Parallel()
 	d := dbtest.WithUsers(t, application)
@@ -173,7 +187,8 @@ func TestKeysChangeTheirType(t *testing.T) {
 	d.Exec("GRANT EXECUTE ON FUNCTION sexton.delete_user(bigint, bigint, boolean, boolean) TO " + role)
 	d.Exec(accounts("uuid"))
 	d.Exec("SELECT sexton.delete_user(1, NULL)")
-	require.ErrorContains(t, d.Migrate(t, anyUsers("uuid", "")), "users wait in public.users_ghost_user_migrations, which is to refer to public.accounts")
+	require.ErrorContains(t, d.Migrate(t, anyUsers("uuid", "")),
+		"users wait in public.users_ghost_user_migrations, which is to refer to public.accounts")
 	d.Exec("SELECT sexton.cancel_user_deletion(1, NULL)")
 	for range 2 {
 		require.NoError(t, d.Migrate(t, anyUsers("uuid", "")))
@@ -193,7 +208,8 @@ func TestKeysChangeTheirType(t *testing.T) {
 		WHERE conrelid = 'users_ghost_user_migrations'::regclass AND contype = 'f'`))
 }
 
-// Cancelling restores the columns that the request has changed, whatever domains the other columns have.
+// Cancelling restores the columns that the request has changed, whatever domains the
+// other columns have.
 func TestCancellingLeavesOtherColumnsAlone(t *testing.T) {
 	t.Parallel()
 	users := anyUsers("bigint", "")
@@ -210,28 +226,45 @@ func TestCancellingLeavesOtherColumnsAlone(t *testing.T) {
 		require.Equal(t, [][]string{{"blocked", "none"}}, d.Rows("SELECT state, email FROM accounts WHERE id = 1"))
 		d.Exec(change.sql)
 		d.Exec("SELECT sexton.cancel_user_deletion(1, NULL)")
-		require.Equal(t, [][]string{{change.state, change.email, "x"}}, d.Rows("SELECT state, email, handle FROM accounts WHERE id = 1"))
+		require.Equal(t, [][]string{{change.state, change.email, "x"}},
+			d.Rows("SELECT state, email, handle FROM accounts WHERE id = 1"))
 	}
 }
 
 // What does not fit is found at the start.
 func TestUsersOfAnyTableAreChecked(t *testing.T) {
 	t.Parallel()
-	db := dbtest.WithAccounts(t, accounts("uuid"), anyUsers("uuid", ""), "ALTER TABLE accounts ADD code varchar(5) UNIQUE, ADD other uuid, ADD number uuid UNIQUE")
+	db := dbtest.WithAccounts(t, accounts("uuid"), anyUsers("uuid", ""),
+		"ALTER TABLE accounts ADD code varchar(5) UNIQUE, ADD other uuid, ADD number uuid UNIQUE")
 	for _, test := range []struct {
 		change func(*ghostuser.Lists)
 		says   string
 	}{
 		{func(l *ghostuser.Lists) { l.Users.Table = "people" }, "there is no table people in schema public"},
 		{func(l *ghostuser.Lists) { l.Users.Key = "uid" }, "ghost_users.users.key: table accounts has no column uid"},
-		{func(l *ghostuser.Lists) { l.Users.Key = "code" }, "accounts.code is of type varchar; keys may be of the types bigint, integer, uuid and text"},
+		{
+			func(l *ghostuser.Lists) { l.Users.Key = "code" },
+			"accounts.code is of type varchar; keys may be of the types bigint, integer, uuid and text",
+		},
 		{func(l *ghostuser.Lists) { l.Users.Key = "other" }, "accounts.other has no unique index"},
-		{func(l *ghostuser.Lists) { l.Users.Key = "number" }, "the table users_ghost_user_migrations does not refer to accounts.number"},
-		{func(l *ghostuser.Lists) { l.Users.Ghost = dbtest.Key("uuid", 77) }, "ghost_users.ghost: table accounts has no row with the id"},
+		{
+			func(l *ghostuser.Lists) { l.Users.Key = "number" },
+			"the table users_ghost_user_migrations does not refer to accounts.number",
+		},
+		{
+			func(l *ghostuser.Lists) { l.Users.Ghost = dbtest.Key("uuid", 77) },
+			"ghost_users.ghost: table accounts has no row with the id",
+		},
 		{func(l *ghostuser.Lists) { l.Users.Ghost = "me" }, `ghost_users.ghost: "me" is not a value of type uuid`},
-		{func(l *ghostuser.Lists) { l.Delete[0].Columns = []string{"id"} }, "sessions.id is of type bigint, but accounts.id is of type uuid"},
-		{func(l *ghostuser.Lists) { l.Nullify = nil }, "documents.reviewer_id refers to users without an action (foreign key documents_reviewer_id_fkey), and no list says what becomes of its rows (" +
-			"add {table: documents, columns: [reviewer_id]} to ghost_users.nullify, delete or move)"},
+		{
+			func(l *ghostuser.Lists) { l.Delete[0].Columns = []string{"id"} },
+			"sessions.id is of type bigint, but accounts.id is of type uuid",
+		},
+		{
+			func(l *ghostuser.Lists) { l.Nullify = nil },
+			"documents.reviewer_id refers to users without an action (foreign key documents_reviewer_id_fkey), and no list says what becomes of its rows (" +
+				"add {table: documents, columns: [reviewer_id]} to ghost_users.nullify, delete or move)",
+		},
 		{func(l *ghostuser.Lists) { l.Users = ghostuser.Users{} }, "there is no table users in schema public"},
 	} {
 		lists := anyLists("uuid")
@@ -243,8 +276,8 @@ func TestUsersOfAnyTableAreChecked(t *testing.T) {
 	require.Empty(t, problems)
 }
 
-// GitLab's users are not deleted for a queue that refers to another table. A queue that the application has brought along may do without
-// the foreign key.
+// GitLab's users are not deleted for a queue that refers to another table. A queue that
+// the application has brought along may do without the foreign key.
 func TestAQueueOfOtherUsersIsRefused(t *testing.T) {
 	t.Parallel()
 	d := dbtest.WithUsers(t, application, accounts("bigint"), "DROP TABLE members, groups")
@@ -254,7 +287,8 @@ func TestAQueueOfOtherUsersIsRefused(t *testing.T) {
 	}
 	require.NoError(t, check())
 	require.NoError(t, d.Migrate(t, anyUsers("bigint", "")))
-	require.ErrorContains(t, check(), "the table users_ghost_user_migrations does not refer to users.id (run `sexton migrate up`)")
+	require.ErrorContains(t, check(),
+		"the table users_ghost_user_migrations does not refer to users.id (run `sexton migrate up`)")
 	require.NoError(t, d.Migrate(t, migrate.Users{}))
 	require.NoError(t, check())
 	d.Exec("ALTER TABLE users_ghost_user_migrations DROP CONSTRAINT users_ghost_user_migrations_user_id_fkey")
@@ -277,7 +311,8 @@ func TestPlanOfAnyUser(t *testing.T) {
 	require.ErrorContains(t, err, "there is no user")
 }
 
-// A user whose rows need many statements, with trees below them, is deleted by small steps; its key is text.
+// A user whose rows need many statements, with trees below them, is deleted by small
+// steps; its key is text.
 func TestUserOfAnyTableWithTree(t *testing.T) {
 	t.Parallel()
 	b := anyBundle(t, "text", `CREATE TABLE parts (id bigint PRIMARY KEY, session_id bigint REFERENCES sessions ON DELETE CASCADE);
@@ -288,10 +323,12 @@ func TestUserOfAnyTableWithTree(t *testing.T) {
 	b.engine.Sizes.Target = time.Millisecond
 	b.Exec("SELECT sexton.delete_user($1, NULL)", dbtest.Key("text", 1))
 	b.requireDone(t, b.run(t), 1)
-	require.Equal(t, [][]string{{"3000", "300"}}, b.Rows("SELECT (SELECT count(*) FROM parts), (SELECT count(*) FROM sessions)"))
+	require.Equal(t, [][]string{{"3000", "300"}},
+		b.Rows("SELECT (SELECT count(*) FROM parts), (SELECT count(*) FROM sessions)"))
 }
 
-// A session that is killed after any batch leaves what the next one goes on with, whatever the type of the keys.
+// A session that is killed after any batch leaves what the next one goes on with,
+// whatever the type of the keys.
 func TestUsersOfAnyTableAreKilledAndContinued(t *testing.T) {
 	t.Parallel()
 	for kind := range dbtest.Keys {
@@ -305,7 +342,8 @@ func TestUsersOfAnyTableAreKilledAndContinued(t *testing.T) {
 			for done := false; !done; {
 				session, end := b.Session(t, leaseKey)
 				b.engine = &ghostuser.Engine{
-					Session: session, Plan: plan(t, b.DB, anyLists(kind)), Sizes: ghostuser.Sizes{Move: 40, Delete: 40, Nullify: 40},
+					Session: session, Plan: plan(t, b.DB, anyLists(kind)),
+					Sizes: ghostuser.Sizes{Move: 40, Delete: 40, Nullify: 40},
 				}
 				kill := b.KillOnce(b.engine.Session.Conn)
 				b.engine.Progress = func(context.Context, *ghostuser.Stats) { kill() }
@@ -321,9 +359,12 @@ func TestUsersOfAnyTableAreKilledAndContinued(t *testing.T) {
 			require.GreaterOrEqual(t, kills, 2*5*2)
 			require.Equal(t, [][]string{{"100", "200", "200", "2"}}, b.Rows(`SELECT payload ->> 'moved', payload ->> 'deleted', payload ->> 'nullified', count(*)
 				FROM sexton.events WHERE kind = 'user_destroyed' GROUP BY 1, 2, 3`))
-			require.Equal(t, [][]string{{"200"}}, b.Rows("SELECT count(*) FROM documents WHERE author_id::text = $1", dbtest.Key(kind, 9)))
-			require.Equal(t, [][]string{{"200"}}, b.Rows("SELECT sum(jsonb_array_length(payload -> 'keys')) FROM sexton.events WHERE kind = 'files_orphaned'"))
-			require.Equal(t, [][]string{{"200", "200", "200"}}, b.Rows("SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM stars), (SELECT count(account_id) FROM notes)"))
+			require.Equal(t, [][]string{{"200"}}, b.Rows("SELECT count(*) FROM documents WHERE author_id::text = $1",
+				dbtest.Key(kind, 9)))
+			require.Equal(t, [][]string{{"200"}},
+				b.Rows("SELECT sum(jsonb_array_length(payload -> 'keys')) FROM sexton.events WHERE kind = 'files_orphaned'"))
+			require.Equal(t, [][]string{{"200", "200", "200"}},
+				b.Rows("SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM stars), (SELECT count(account_id) FROM notes)"))
 		})
 	}
 }

@@ -54,7 +54,8 @@ func TestDeleteUserBlocksAndQueuesOnce(t *testing.T) {
 	require.Equal(t, first, state(), "it changes nothing")
 }
 
-// A state that keeps the user out already stays; another one comes back when the deletion is cancelled.
+// A state that keeps the user out already stays; another one comes back when the deletion
+// is cancelled.
 func TestCancelUserDeletionRestoresTheState(t *testing.T) {
 	t.Parallel()
 	db := dbtest.WithUsers(t, application, "ALTER TABLE users ADD CHECK (state <> '')")
@@ -68,70 +69,92 @@ func TestCancelUserDeletionRestoresTheState(t *testing.T) {
 		require.Equal(t, [][]string{{during}}, now())
 		require.True(t, pgtest.Scalar[bool](t, db.Database, "SELECT sexton.cancel_user_deletion(1, 2)"))
 		require.Equal(t, [][]string{{state}}, now())
-		require.False(t, pgtest.Scalar[bool](t, db.Database, "SELECT sexton.cancel_user_deletion(1, 2)"), "the second call")
+		require.False(t, pgtest.Scalar[bool](t, db.Database, "SELECT sexton.cancel_user_deletion(1, 2)"),
+			"the second call")
 	}
 	require.Equal(t, [][]string{{"1", "2", "6"}}, db.Rows(`SELECT payload ->> 'user_id', payload ->> 'by_user_id', count(*)
 		FROM sexton.events WHERE kind = 'user_deletion_cancelled' GROUP BY 1, 2`))
 	db.Exec("UPDATE users SET state = 'active' WHERE id = 1; SELECT sexton.delete_user(1, NULL); UPDATE users SET state = 'banned' WHERE id = 1")
 	db.Exec("SELECT sexton.cancel_user_deletion(1, 2)")
-	require.Equal(t, [][]string{{"banned"}}, db.Rows("SELECT state FROM users WHERE id = 1"), "what the application said since")
+	require.Equal(t, [][]string{{"banned"}}, db.Rows("SELECT state FROM users WHERE id = 1"),
+		"what the application said since")
 	_, err := db.Pool().Exec(t.Context(), "SELECT sexton.cancel_user_deletion(404, NULL)")
 	requireState(t, err, "SX010", "cancel the deletion: there is no user 404")
 }
 
-// Either the deletion has begun and is not cancelled, or nothing of the user is touched, whichever session comes first.
+// Either the deletion has begun and is not cancelled, or nothing of the user is touched,
+// whichever session comes first.
 func TestACancelMeetsABatch(t *testing.T) {
 	t.Parallel()
-	pgtest.Each(t, map[string]time.Duration{"one by one": 0, "together": 10 * time.Second}, func(t *testing.T, _ string, target time.Duration) {
-		b := setup(t, contributions, lists())
-		b.engine.Sizes.Target = target
-		b.queue(false, 1, 2)
-		tx := b.Begin(t, "SELECT sexton.cancel_user_deletion(1, 2)")
-		wait := b.runWhile(t.Context(), t)
-		pgtest.Await(t, b.Pool(), "the other user to be through", "SELECT NOT EXISTS (SELECT FROM users WHERE id = 2)")
-		require.NoError(t, tx.Commit(t.Context()))
-		stats := wait()
-		require.EqualValues(t, 1, stats.UsersProcessed)
-		require.EqualValues(t, 1, stats.UsersDropped)
-		require.Zero(t, stats.UsersFailed)
-		require.Equal(t, [][]string{{"120"}}, b.Rows("SELECT count(*) FROM posts WHERE author_id = 1"))
+	pgtest.Each(t, map[string]time.Duration{"one by one": 0, "together": 10 * time.Second},
+		func(t *testing.T, _ string, target time.Duration) {
+			b := setup(t, contributions, lists())
+			b.engine.Sizes.Target = target
+			b.queue(false, 1, 2)
+			tx := b.Begin(t, "SELECT sexton.cancel_user_deletion(1, 2)")
+			wait := b.runWhile(t.Context(), t)
+			pgtest.Await(t, b.Pool(), "the other user to be through",
+				"SELECT NOT EXISTS (SELECT FROM users WHERE id = 2)")
+			require.NoError(t, tx.Commit(t.Context()))
+			stats := wait()
+			require.EqualValues(t, 1, stats.UsersProcessed)
+			require.EqualValues(t, 1, stats.UsersDropped)
+			require.Zero(t, stats.UsersFailed)
+			require.Equal(t, [][]string{{"120"}}, b.Rows("SELECT count(*) FROM posts WHERE author_id = 1"))
 
-		// The batch that is about to change its first row holds the queue's row.
-		b.Exec(`CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = '1min' AS
+			// The batch that is about to change its first row holds the queue's row.
+			b.Exec(`CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = '1min' AS
 				'BEGIN PERFORM pg_catalog.pg_advisory_xact_lock(1); RETURN new; END';
 			CREATE TRIGGER hold BEFORE UPDATE ON posts FOR EACH ROW EXECUTE FUNCTION hold()`)
-		b.queue(false, 1, 3)
-		b.engine = b.newEngineOver(t)
-		b.engine.Sizes.Target = target
-		held := b.Begin(t, "SELECT pg_advisory_xact_lock(1)")
-		wait = b.runWhile(t.Context(), t)
-		b.AwaitLock(t)
-		_, err := b.Pool().Exec(t.Context(), "BEGIN; SET LOCAL lock_timeout = '10ms'; SELECT sexton.cancel_user_deletion(1, 2); COMMIT")
-		require.ErrorContains(t, err, "lock timeout")
-		require.NoError(t, held.Rollback(t.Context()))
-		b.requireDone(t, wait(), 2)
-	})
+			b.queue(false, 1, 3)
+			b.engine = b.newEngineOver(t)
+			b.engine.Sizes.Target = target
+			held := b.Begin(t, "SELECT pg_advisory_xact_lock(1)")
+			wait = b.runWhile(t.Context(), t)
+			b.AwaitLock(t)
+			_, err := b.Pool().Exec(t.Context(),
+				"BEGIN; SET LOCAL lock_timeout = '10ms'; SELECT sexton.cancel_user_deletion(1, 2); COMMIT")
+			require.ErrorContains(t, err, "lock timeout")
+			require.NoError(t, held.Rollback(t.Context()))
+			b.requireDone(t, wait(), 2)
+		})
 }
 
 func TestDeleteUserRefuses(t *testing.T) {
 	t.Parallel()
 	db := dbtest.WithUsers(t, application+groups, "UPDATE users SET user_type = id WHERE id IN (6, 7)")
 	for call, expected := range map[string][2]string{
-		"sexton.delete_user(404, NULL)":                 {"SX010", "delete user: there is no user 404"},
-		"sexton.delete_user(NULL, NULL)":                {"SX010", "delete user: there is no user NULL"},
-		"sexton.delete_user(9, NULL)":                   {"SX011", "delete user 9: the ghost user cannot be deleted"},
-		"sexton.delete_user(7, NULL)":                   {"SX011", "delete user 7: an internal user (user_type 7) cannot be deleted"},
-		"sexton.delete_user(1, NULL)":                   {"SX012", "delete user 1: sole owner of the groups a-team (id 2), b-team (id 1)"},
-		"sexton.delete_user(1, NULL, true, true)":       {"SX013", "delete user 1: the groups a-team (id 2), b-team (id 1) cannot be deleted along, as the deletion of groups is not installed"},
-		"sexton.delete_user(1, NULL, false, NULL)":      {"SX012", "delete user 1: sole owner of the groups a-team (id 2), b-team (id 1)"},
-		"sexton.delete_user(1, NULL, NULL, NULL)":       {"SX012", "delete user 1: sole owner of the groups a-team (id 2), b-team (id 1)"},
+		"sexton.delete_user(404, NULL)":  {"SX010", "delete user: there is no user 404"},
+		"sexton.delete_user(NULL, NULL)": {"SX010", "delete user: there is no user NULL"},
+		"sexton.delete_user(9, NULL)":    {"SX011", "delete user 9: the ghost user cannot be deleted"},
+		"sexton.delete_user(7, NULL)": {
+			"SX011",
+			"delete user 7: an internal user (user_type 7) cannot be deleted",
+		},
+		"sexton.delete_user(1, NULL)": {
+			"SX012",
+			"delete user 1: sole owner of the groups a-team (id 2), b-team (id 1)",
+		},
+		"sexton.delete_user(1, NULL, true, true)": {
+			"SX013",
+			"delete user 1: the groups a-team (id 2), b-team (id 1) cannot be deleted along, as the deletion of groups is not installed",
+		},
+		"sexton.delete_user(1, NULL, false, NULL)": {
+			"SX012",
+			"delete user 1: sole owner of the groups a-team (id 2), b-team (id 1)",
+		},
+		"sexton.delete_user(1, NULL, NULL, NULL)": {
+			"SX012",
+			"delete user 1: sole owner of the groups a-team (id 2), b-team (id 1)",
+		},
 		"sexton.delete_user(-1, -1, false, true)":       {"SX010", "delete user: there is no user -1"},
 		"sexton.delete_user(9, 9, delete_groups=>true)": {"SX011", "delete user 9: the ghost user cannot be deleted"},
 	} {
 		_, err := db.Pool().Exec(t.Context(), "SELECT "+call)
 		requireState(t, err, expected[0], expected[1])
 	}
-	require.Equal(t, [][]string{{"active", "9"}}, db.Rows("SELECT state, count(*) FROM users GROUP BY 1"), "nothing changed")
+	require.Equal(t, [][]string{{"active", "9"}}, db.Rows("SELECT state, count(*) FROM users GROUP BY 1"),
+		"nothing changed")
 	db.Exec("SELECT sexton.delete_user(6, NULL), sexton.delete_user(2, NULL, true, true)")
 	// Now the other owner of the shared group is about to go.
 	_, err := db.Pool().Exec(t.Context(), "SELECT sexton.delete_user(1, NULL)")
@@ -146,18 +169,24 @@ func TestDeleteUserLooksAtTheGroupsAbove(t *testing.T) {
 		INSERT INTO groups VALUES (12, 'top', NULL), (10, 'base', 12), (13, 'below', 10), (14, 'beside', 12);
 		INSERT INTO members VALUES (1, 'Namespace', 10, 50);`)
 	for name, test := range map[string]struct{ given, refused string }{
-		"owned above":              {"INSERT INTO members VALUES (2, 'Namespace', 10, 50)", ""},
-		"owned at the top":         {"INSERT INTO members VALUES (2, 'Namespace', 12, 50)", ""},
-		"owned by the user only":   {"INSERT INTO members VALUES (1, 'Namespace', 12, 50)", "base (id 10), top (id 12)"},
-		"owned below":              {"INSERT INTO members VALUES (2, 'Namespace', 13, 50)", "base (id 10)"},
-		"owned beside":             {"INSERT INTO members VALUES (2, 'Namespace', 14, 50)", "base (id 10)"},
-		"maintained above":         {"INSERT INTO members VALUES (2, 'Namespace', 12, 40)", "base (id 10)"},
-		"by one who is banned":     {"INSERT INTO members VALUES (2, 'Namespace', 12, 50); UPDATE users SET state = 'banned' WHERE id = 2", "base (id 10)"},
-		"by one who is idle":       {"INSERT INTO members VALUES (2, 'Namespace', 12, 50); UPDATE users SET state = 'deactivated' WHERE id = 2", ""},
-		"by one who is gone":       {"INSERT INTO members VALUES (404, 'Namespace', 12, 50)", "base (id 10)"},
-		"by one who is about to":   {"INSERT INTO members VALUES (2, 'Namespace', 12, 50), (3, 'Namespace', 12, 50); SELECT sexton.delete_user(2, NULL); UPDATE users SET state = 'banned' WHERE id = 3", "base (id 10)"},
-		"above by one who is over": {"INSERT INTO members VALUES (2, 'Namespace', 12, 50, 0, NULL, current_date - 1)", "base (id 10)"},
-		"in a circle":              {"UPDATE groups SET parent_id = 10 WHERE id = 12", "base (id 10)"},
+		"owned above":      {"INSERT INTO members VALUES (2, 'Namespace', 10, 50)", ""},
+		"owned at the top": {"INSERT INTO members VALUES (2, 'Namespace', 12, 50)", ""},
+		"owned by the user only": {
+			"INSERT INTO members VALUES (1, 'Namespace', 12, 50)",
+			"base (id 10), top (id 12)",
+		},
+		"owned below":            {"INSERT INTO members VALUES (2, 'Namespace', 13, 50)", "base (id 10)"},
+		"owned beside":           {"INSERT INTO members VALUES (2, 'Namespace', 14, 50)", "base (id 10)"},
+		"maintained above":       {"INSERT INTO members VALUES (2, 'Namespace', 12, 40)", "base (id 10)"},
+		"by one who is banned":   {"INSERT INTO members VALUES (2, 'Namespace', 12, 50); UPDATE users SET state = 'banned' WHERE id = 2", "base (id 10)"},
+		"by one who is idle":     {"INSERT INTO members VALUES (2, 'Namespace', 12, 50); UPDATE users SET state = 'deactivated' WHERE id = 2", ""},
+		"by one who is gone":     {"INSERT INTO members VALUES (404, 'Namespace', 12, 50)", "base (id 10)"},
+		"by one who is about to": {"INSERT INTO members VALUES (2, 'Namespace', 12, 50), (3, 'Namespace', 12, 50); SELECT sexton.delete_user(2, NULL); UPDATE users SET state = 'banned' WHERE id = 3", "base (id 10)"},
+		"above by one who is over": {
+			"INSERT INTO members VALUES (2, 'Namespace', 12, 50, 0, NULL, current_date - 1)",
+			"base (id 10)",
+		},
+		"in a circle": {"UPDATE groups SET parent_id = 10 WHERE id = 12", "base (id 10)"},
 	} {
 		tx := db.Begin(t, test.given)
 		_, err := tx.Exec(t.Context(), "SELECT sexton.delete_user(1, NULL)")
@@ -179,9 +208,15 @@ func TestDeleteUserSchedulesItsGroups(t *testing.T) {
 		INSERT INTO members (user_id, source_type, source_id, access_level) VALUES
 			(1, 'Namespace', 1, 50), (1, 'Namespace', 2, 50), (1, 'Namespace', 3, 50), (3, 'Namespace', 3, 50);`)
 	for initiator, expected := range map[string][2]string{
-		"1":    {"SX015", "delete user 1: the deletion of the groups a-team (id 2), b-team (id 1) needs an initiator who stays"},
-		"NULL": {"SX015", "delete user 1: the deletion of the groups a-team (id 2), b-team (id 1) needs an initiator who stays"},
-		"3":    {"SX021", "schedule the deletion of group 2: user 3 may not remove it"},
+		"1": {
+			"SX015",
+			"delete user 1: the deletion of the groups a-team (id 2), b-team (id 1) needs an initiator who stays",
+		},
+		"NULL": {
+			"SX015",
+			"delete user 1: the deletion of the groups a-team (id 2), b-team (id 1) needs an initiator who stays",
+		},
+		"3": {"SX021", "schedule the deletion of group 2: user 3 may not remove it"},
 	} {
 		_, err := db.Pool().Exec(t.Context(), "SELECT sexton.delete_user(1, "+initiator+", delete_groups => true)")
 		requireState(t, err, expected[0], expected[1])
@@ -196,7 +231,8 @@ func TestDeleteUserSchedulesItsGroups(t *testing.T) {
 	require.Equal(t, [][]string{{"1"}}, db.Rows("SELECT user_id FROM users_ghost_user_migrations"))
 }
 
-// The groups that a user has scheduled pass to the initiator, in the batch that deletes the schedules by their cascading key.
+// The groups that a user has scheduled pass to the initiator, in the batch that deletes
+// the schedules by their cascading key.
 func TestGroupsOfADeletedUserAreHandedOver(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Reference(t)
@@ -211,7 +247,8 @@ func TestGroupsOfADeletedUserAreHandedOver(t *testing.T) {
 	b := onto(t, db, defaults(t))
 	b.requireDone(t, b.run(t), 2)
 	require.Equal(t, [][]string{{"1", "a-deletion_scheduled-1", "2"}},
-		db.Rows("SELECT id, path, user_id FROM groups JOIN group_deletion_schedules ON group_id = id"), "the initiator 1 may not remove group 2")
+		db.Rows("SELECT id, path, user_id FROM groups JOIN group_deletion_schedules ON group_id = id"),
+		"the initiator 1 may not remove group 2")
 	require.Equal(t, [][]string{{"b", "NULL"}}, db.Rows("SELECT path, marked_for_deletion_on FROM groups WHERE id = 2"))
 }
 
@@ -224,12 +261,15 @@ func TestDeleteUserTakesFewLocks(t *testing.T) {
 	tx := pgtest.Begin(t, db.Pool())
 	var locks int64
 	pgtest.Exec(t, tx, "SELECT sexton.delete_user(6, NULL)")
-	require.NoError(t, tx.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()").Scan(&locks))
+	require.NoError(t,
+		tx.QueryRow(t.Context(),
+			"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()").Scan(&locks))
 	require.LessOrEqual(t, locks, int64(256))
 	require.NotZero(t, locks)
 }
 
-// The owner of many groups costs so much per group, whatever the tables held when they were counted last.
+// The owner of many groups costs so much per group, whatever the tables held when they
+// were counted last.
 func TestDeleteUserReadsWhatItNeeds(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Reference(t)
@@ -242,7 +282,8 @@ func TestDeleteUserReadsWhatItNeeds(t *testing.T) {
 	var read, looks int64
 	require.NoError(t, tx.QueryRow(t.Context(), `SELECT sum(seq_tup_read), sum(idx_scan) FILTER (WHERE relname = 'members')
 		FROM pg_stat_xact_user_tables WHERE relname IN ('groups', 'members', 'users', 'group_deletion_schedules', 'users_ghost_user_migrations')`).Scan(&read, &looks))
-	// The table of schedules is read as a whole until it has a few pages. Read for each group it would be groups * groups / 2 rows.
+	// The table of schedules is read as a whole until it has a few pages. Read for each
+	// group it would be groups * groups / 2 rows.
 	require.Less(t, read, int64(100*groups), "rows that were read with whole tables")
 	require.GreaterOrEqual(t, looks, int64(groups), "looks for other owners, group by group")
 }
@@ -255,7 +296,8 @@ func TestTwoOwnersAreNotDeletedAtOnce(t *testing.T) {
 	second := dbtest.Meanwhile(func() (pgconn.CommandTag, error) {
 		return db.Pool().Exec(t.Context(), "SELECT sexton.delete_user(2, NULL)")
 	})
-	pgtest.Await(t, db.Pool(), "the second call to wait", "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))")
+	pgtest.Await(t, db.Pool(), "the second call to wait",
+		"SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))")
 	require.NoError(t, tx.Commit(t.Context()))
 	_, err := second()
 	requireState(t, err, "SX012", "delete user 2: sole owner of the groups shared (id 3)")
@@ -267,12 +309,18 @@ func TestDoorsAreForThoseWhoAreGranted(t *testing.T) {
 	role := db.CreateRole()
 	db.Exec("GRANT USAGE ON SCHEMA sexton TO " + role)
 	for _, function := range []string{"sexton.delete_user(bigint, bigint, boolean, boolean)", "sexton.ghost_user()"} {
-		require.False(t, pgtest.Scalar[bool](t, db.Database, "SELECT has_function_privilege($1, $2, 'EXECUTE')", role, function))
+		require.False(t, pgtest.Scalar[bool](t, db.Database, "SELECT has_function_privilege($1, $2, 'EXECUTE')", role,
+			function))
 	}
-	grants := migrate.Grants(migrate.Database{TrackedSchema: "public", Jobs: true, Components: []string{migrate.GhostUsers}})
-	require.Contains(t, grants, `GRANT EXECUTE ON FUNCTION "sexton".delete_user(bigint, bigint, boolean, boolean) TO :"application", :"worker"`)
+	grants := migrate.Grants(migrate.Database{
+		TrackedSchema: "public", Jobs: true,
+		Components: []string{migrate.GhostUsers},
+	})
+	require.Contains(t, grants,
+		`GRANT EXECUTE ON FUNCTION "sexton".delete_user(bigint, bigint, boolean, boolean) TO :"application", :"worker"`)
 	// The function runs with its owner's rights.
-	db.Exec("GRANT EXECUTE ON FUNCTION sexton.delete_user TO " + role + "; SET ROLE " + role + "; SELECT sexton.delete_user(1, 1); RESET ROLE")
+	db.Exec("GRANT EXECUTE ON FUNCTION sexton.delete_user TO " + role + "; SET ROLE " + role +
+		"; SELECT sexton.delete_user(1, 1); RESET ROLE")
 	require.Equal(t, [][]string{{"1"}}, db.Rows("SELECT user_id FROM users_ghost_user_migrations"))
 }
 
@@ -283,7 +331,10 @@ func TestTheWorkerNeedsNoMoreThanItsGrants(t *testing.T) {
 	b.Exec("ALTER TABLE users ENABLE ROW LEVEL SECURITY") // Behind the door, whose owner it would bind as well.
 	application, worker, viewer := b.CreateRole(), b.CreateRole(), b.CreateRole()
 	b.Exec(strings.NewReplacer(`:"application"`, application, `:"worker"`, worker, `:"viewer"`, viewer).Replace(
-		migrate.Grants(migrate.Database{TrackedSchema: "public", Jobs: true, Components: []string{migrate.GhostUsers, migrate.PlaceholderUsers}})))
+		migrate.Grants(migrate.Database{
+			TrackedSchema: "public", Jobs: true,
+			Components: []string{migrate.GhostUsers, migrate.PlaceholderUsers},
+		})))
 	b.Exec("GRANT SELECT ON visits TO " + worker + "; GRANT SELECT, UPDATE (note) ON posts TO " + worker)
 	conn := pgtest.Connect(t, b.AsRole(worker)+"&search_path=public")
 	missing := func() (lines []string) {
@@ -292,12 +343,15 @@ func TestTheWorkerNeedsNoMoreThanItsGrants(t *testing.T) {
 		}
 		return lines
 	}
-	hidden := "ghost_users: row-level security hides rows of public.users from the database role (ALTER ROLE " + worker + " BYPASSRLS)"
+	hidden := "ghost_users: row-level security hides rows of public.users from the database role (ALTER ROLE " +
+		worker + " BYPASSRLS)"
 	lacks := func(privileges, table string) string {
-		return fmt.Sprintf("ghost_users: the database role lacks %s on table %s (GRANT %s ON %s TO %s)", privileges, table, privileges, table, worker)
+		return fmt.Sprintf("ghost_users: the database role lacks %s on table %s (GRANT %s ON %s TO %s)", privileges,
+			table, privileges, table, worker)
 	}
 	require.Equal(t, []string{
-		hidden, lacks("UPDATE", "public.posts"), lacks("DELETE, SELECT, UPDATE", "public.likes"), lacks("DELETE, UPDATE", "public.visits"),
+		hidden, lacks("UPDATE", "public.posts"), lacks("DELETE, SELECT, UPDATE", "public.likes"),
+		lacks("DELETE, UPDATE", "public.visits"),
 	}, missing())
 	b.Exec("GRANT SELECT, UPDATE, DELETE ON posts, likes, visits TO " + worker)
 	require.Equal(t, []string{hidden}, missing())
@@ -337,7 +391,8 @@ func TestManySessionsDeleteOneUser(t *testing.T) {
 	t.Parallel()
 	db := dbtest.WithUsers(t, application+groups)
 	queued := atOnce[bool](t, db, "SELECT sexton.delete_user(2, 1)")
-	require.Len(t, slices.DeleteFunc(queued, func(yes bool) bool { return !yes }), 1, "sessions that have queued the user")
+	require.Len(t, slices.DeleteFunc(queued, func(yes bool) bool { return !yes }), 1,
+		"sessions that have queued the user")
 	require.Equal(t, [][]string{{"2", "1", "blocked"}}, db.Rows(
 		"SELECT user_id, initiator_user_id, state FROM users_ghost_user_migrations JOIN users ON users.id = user_id"))
 }
@@ -359,7 +414,8 @@ func TestGhostUserIsMadeOnce(t *testing.T) {
 	})
 }
 
-// Ids that were inserted by their values are in the way of the sequence, which would come to one of them after the other.
+// Ids that were inserted by their values are in the way of the sequence, which would come
+// to one of them after the other.
 func TestGhostUserWhereTheSequenceLags(t *testing.T) {
 	t.Parallel()
 	const far = 1_000_000_000_000
@@ -371,14 +427,19 @@ func TestGhostUserWhereTheSequenceLags(t *testing.T) {
 	pgtest.Each(t, map[string]example{
 		"by more than it is tried":         {"", 5000, 5001},
 		"by more than is drawn one by one": {"", 100_050, 100_051},
-		"with a remainder of its own":      {"ALTER SEQUENCE users_id_seq INCREMENT BY 7 RESTART WITH 3", 5000, 3 + 714*7},
+		"with a remainder of its own": {
+			"ALTER SEQUENCE users_id_seq INCREMENT BY 7 RESTART WITH 3", 5000,
+			3 + 714*7,
+		},
 	}, func(t *testing.T, _ string, test example) {
-		db := dbtest.WithUsers(t, application, "DELETE FROM users; ALTER SEQUENCE users_id_seq RESTART WITH 1;"+test.sequence)
+		db := dbtest.WithUsers(t, application, "DELETE FROM users; ALTER SEQUENCE users_id_seq RESTART WITH 1;"+
+			test.sequence)
 		db.Exec("INSERT INTO users (id, username, email, name) SELECT n, 'u' || n, n || '@x.com', '' FROM generate_series(1, $1::bigint) AS n", test.users)
 		db.Exec("INSERT INTO users (id, username, email, name) VALUES ($1, 'far', 'far@x.com', '')", int64(far))
 		require.Equal(t, test.want, pgtest.Scalar[int64](t, db.Database, "SELECT sexton.ghost_user()"))
 		db.Exec("INSERT INTO users (username, email, name) VALUES ('next', 'next@x.com', '')")
-		require.Less(t, pgtest.Scalar[int64](t, db.Database, "SELECT id FROM users WHERE username = 'next'"), int64(far))
+		require.Less(t, pgtest.Scalar[int64](t, db.Database, "SELECT id FROM users WHERE username = 'next'"),
+			int64(far))
 	})
 }
 
@@ -386,10 +447,12 @@ func TestGhostUserWhoseIdsAreTaken(t *testing.T) {
 	t.Parallel()
 	db := dbtest.WithUsers(t, application, "DELETE FROM users; ALTER SEQUENCE users_id_seq RESTART WITH 1")
 	owner := pgx.Identifier{db.CreateRole()}.Sanitize()
-	db.Exec("GRANT USAGE ON SCHEMA public TO " + owner + "; GRANT SELECT, INSERT ON users TO " + owner + "; ALTER FUNCTION sexton.ghost_user() OWNER TO " + owner)
+	db.Exec("GRANT USAGE ON SCHEMA public TO " + owner + "; GRANT SELECT, INSERT ON users TO " + owner +
+		"; ALTER FUNCTION sexton.ghost_user() OWNER TO " + owner)
 	db.Exec("INSERT INTO users (id, username, email, name) SELECT n, 'u' || n, n || '@x.com', '' FROM generate_series(1, 30) AS n")
 	_, err := db.Pool().Exec(t.Context(), "SELECT sexton.ghost_user()")
-	requireState(t, err, "SX014", `the ghost user cannot be made: duplicate key value violates unique constraint "users_pkey"`)
+	requireState(t, err, "SX014",
+		`the ghost user cannot be made: duplicate key value violates unique constraint "users_pkey"`)
 	db.Exec("GRANT SELECT, UPDATE ON SEQUENCE users_id_seq TO " + owner)
 	require.EqualValues(t, 31, pgtest.Scalar[int64](t, db.Database, "SELECT sexton.ghost_user()"))
 }
@@ -402,7 +465,8 @@ func TestGhostUserThatCannotBeMade(t *testing.T) {
 	_, err := db.Pool().Exec(t.Context(), "SELECT sexton.ghost_user()")
 	requireState(t, err, "SX014", "the ghost user cannot be made: users need a value for organization_id, shard")
 	_, problems := resolve(t, db, lists())
-	require.ErrorContains(t, problems.Err(), "the ghost user cannot be made: users need a value for organization_id, shard")
+	require.ErrorContains(t, problems.Err(),
+		"the ghost user cannot be made: users need a value for organization_id, shard")
 
 	db.Exec("ALTER TABLE users DROP organization_id, DROP shard")
 	_, err = db.Pool().Exec(t.Context(), "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT sexton.ghost_user(); COMMIT")

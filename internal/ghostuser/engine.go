@@ -31,24 +31,26 @@ type Engine struct {
 	Plan    *Plan
 	Limits  Limits
 	Sizes   Sizes
-	// Connections is how many users a run with a target may work on at the same time. More returns another session under the same
-	// lease, or nil.
+	// Connections is how many users a run with a target may work on at the same time.
+	// More returns another session under the same lease, or nil.
 	Connections int
 	More        func(ctx context.Context) *batch.Session
 	Throttle    pace.Throttle
-	// Progress, if set, is called with the statistics after every batch and when what the run waits for changes. It must not
-	// keep them.
+	// Progress, if set, is called with the statistics after every batch and when what the
+	// run waits for changes. It must not keep them.
 	Progress func(ctx context.Context, stats *Stats)
 	// Ended, if set, is called with how each user's part in the run has ended.
 	Ended func(ctx context.Context, item Item)
 }
 
-// Run works until no due user is left, a limit is reached or ctx ends; a batch that is running when ctx ends is finished first. A
-// user with many rows yields to others now and then.
+// Run works until no due user is left, a limit is reached or ctx ends; a batch that is
+// running when ctx ends is finished first. A user with many rows yields to others now and
+// then.
 //
-// A user with an error is deferred, the others go on. One that has begun and is not finished keeps what has been done and goes to
-// the back of the due ones. The statistics are valid with an error, too. The error wraps lease.ErrLost if the lease has passed
-// on; then nothing of the last batch remains.
+// A user with an error is deferred, the others go on. One that has begun and is not
+// finished keeps what has been done and goes to the back of the due ones. The statistics
+// are valid with an error, too. The error wraps lease.ErrLost if the lease has passed on;
+// then nothing of the last batch remains.
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	r := &run{Engine: e, stats: newStats(), users: map[int64]*user{}, limits: Limits{
 		Users: cmp.Or(max(e.Limits.Users, 0), 1000), Runtime: cmp.Or(max(e.Limits.Runtime, 0), time.Minute),
@@ -90,7 +92,8 @@ type user struct {
 	userID     dml.ID
 	hardDelete bool
 	queued     time.Time
-	// held reports that the pass has the user. begun reports that something has been done, over that the user's part has ended.
+	// held reports that the pass has the user. begun reports that something has been
+	// done, over that the user's part has ended.
 	held, begun, over bool
 	// waits is the lock that the user waits for, due when it is tried again.
 	waits string
@@ -98,8 +101,8 @@ type user struct {
 	// done are the rows of this run, estimated is when what remains was estimated last.
 	done      Current
 	estimated time.Time
-	// These are from the last completion: how it ended, the rows of all runs, the steps that had rows, and the user's type if such
-	// users must not be deleted.
+	// These are from the last completion: how it ended, the rows of all runs, the steps
+	// that had rows, and the user's type if such users must not be deleted.
 	outcome Outcome
 	total   Current
 	left    []*step
@@ -107,7 +110,8 @@ type user struct {
 	tree    *tree
 }
 
-// work does the passes of a run. Another one begins only if the ghost user was deleted meanwhile.
+// work does the passes of a run. Another one begins only if the ghost user was deleted
+// meanwhile.
 func (r *run) work(ctx context.Context, frame *pace.Frame) error {
 	r.frame = frame
 	for {
@@ -139,7 +143,8 @@ func (r *run) findGhost(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("find ghost user: %w", err)
 	case !r.Plan.gitlab && r.ghost != r.Plan.ghost:
-		return fmt.Errorf("the ghost user is %q in the database and %q in the configuration: run `sexton migrate up`", r.ghost, r.Plan.ghost)
+		return fmt.Errorf("the ghost user is %q in the database and %q in the configuration: run `sexton migrate up`",
+			r.ghost, r.Plan.ghost)
 	}
 	return nil
 }
@@ -155,7 +160,8 @@ func (r *run) pass() *drain.Pass {
 			Waits: func(ctx context.Context, _ pace.WaitClass, reason string) { r.waitsFor(ctx, reason) },
 		},
 		Report: drain.Report{
-			Changed: r.changed, Removed: r.removed, Late: func(int64) {}, Failed: func(batch.Fault) {}, Progress: r.progress,
+			Changed: r.changed, Removed: r.removed, Late: func(int64) {}, Failed: func(batch.Fault) {},
+			Progress: r.progress,
 		},
 	}
 	if r.Sizes.Target > 0 {
@@ -244,8 +250,9 @@ func (r *run) end(ctx context.Context, u *user, outcome Outcome, f batch.Fault) 
 	u.over = true
 	if r.Ended != nil {
 		r.Ended(ctx, Item{
-			UserID: u.userID, HardDelete: u.hardDelete, Outcome: outcome, Moved: u.done.Moved, Deleted: u.done.Deleted, Nullified: u.done.Nullified,
-			Table: f.Table, SQLState: f.SQLState, Message: f.Message, Stack: f.Stack,
+			UserID: u.userID, HardDelete: u.hardDelete, Outcome: outcome, Moved: u.done.Moved, Deleted: u.done.Deleted,
+			Nullified: u.done.Nullified,
+			Table:     f.Table, SQLState: f.SQLState, Message: f.Message, Stack: f.Stack,
 		})
 	}
 }

@@ -34,15 +34,20 @@ func TestSoftDelete(t *testing.T) {
 	require.Empty(t, stats.Nullified)
 	require.EqualValues(t, 3+1+2+1, stats.Batches, "50 rows to move, 1000 to delete, and the end")
 	require.False(t, stats.OverLimit)
-	require.Equal(t, [][]string{{"2", "120"}, {"9", "120"}}, b.Rows("SELECT author_id, count(*) FROM posts GROUP BY 1 ORDER BY 1"))
-	require.Equal(t, [][]string{{"2", "30"}, {"9", "30"}}, b.Rows("SELECT user_id, count(*) FROM likes GROUP BY 1 ORDER BY 1"))
+	require.Equal(t, [][]string{{"2", "120"}, {"9", "120"}},
+		b.Rows("SELECT author_id, count(*) FROM posts GROUP BY 1 ORDER BY 1"))
+	require.Equal(t, [][]string{{"2", "30"}, {"9", "30"}},
+		b.Rows("SELECT user_id, count(*) FROM likes GROUP BY 1 ORDER BY 1"))
 	require.Equal(t, [][]string{{"2", "1500"}}, b.Rows("SELECT user_id, count(*) FROM visits GROUP BY 1 ORDER BY 1"))
 	require.Empty(t, b.Rows("SELECT FROM users WHERE id = 1"))
 	require.Equal(t, [][]string{{"user_destroyed", "1", "t", "NULL", "false", "150", "1500", "0"}}, b.Rows(`
 		SELECT kind, payload ->> 'user_id', payload ->> 'username_sha256' = encode(sha256('user1'), 'hex'), payload ->> 'initiator_user_id',
 			payload ->> 'hard_delete', payload ->> 'moved', payload ->> 'deleted', payload ->> 'nullified'
 		FROM sexton.events`))
-	require.Equal(t, []ghostuser.Item{{UserID: dml.IntegerID(1), Outcome: ghostuser.Destroyed, Moved: 150, Deleted: 1500}}, b.items)
+	require.Equal(t, []ghostuser.Item{{
+		UserID: dml.IntegerID(1), Outcome: ghostuser.Destroyed, Moved: 150,
+		Deleted: 1500,
+	}}, b.items)
 
 	again := b.run(t)
 	require.False(t, again.Changed(), "the second run changes nothing")
@@ -66,7 +71,8 @@ func TestHardDelete(t *testing.T) {
 	require.Equal(t, [][]string{{"1", "9"}, {"2", "2"}}, b.Rows("SELECT * FROM prizes ORDER BY id"))
 }
 
-// What the ghost user has already, or what would collide within one batch, is treated as on a hard delete.
+// What the ghost user has already, or what would collide within one batch, is treated as
+// on a hard delete.
 func TestDuplicates(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
@@ -77,7 +83,9 @@ func TestDuplicates(t *testing.T) {
 		INSERT INTO pins VALUES (1, 1), (9, 9);
 		CREATE TABLE seats (id bigint PRIMARY KEY, user_id bigint NOT NULL, UNIQUE (user_id) DEFERRABLE INITIALLY DEFERRED);
 		INSERT INTO seats VALUES (1, 1), (9, 9);`, ghostuser.Lists{Move: []ghostuser.Move{
-		{Table: "likes", Columns: []string{"user_id"}}, {Table: "pins", Columns: []string{"user_id"}}, {Table: "seats", Columns: []string{"user_id"}},
+		{Table: "likes", Columns: []string{"user_id"}},
+		{Table: "pins", Columns: []string{"user_id"}},
+		{Table: "seats", Columns: []string{"user_id"}},
 	}})
 	b.queue(false, 1)
 	stats := b.run(t)
@@ -90,11 +98,13 @@ func TestDuplicates(t *testing.T) {
 	require.Equal(t, [][]string{{"1", "NULL"}, {"9", "9"}}, b.Rows("SELECT * FROM pins ORDER BY id"))
 }
 
-// Rows of which the ghost user has the like go in a statement for many, found by any of the unique indexes.
+// Rows of which the ghost user has the like go in a statement for many, found by any of
+// the unique indexes.
 func TestManyDuplicatesGoTogether(t *testing.T) {
 	t.Parallel()
-	pgtest.Each(t, map[string]time.Duration{"fixed sizes": 0, "steered": 50 * time.Millisecond}, func(t *testing.T, _ string, target time.Duration) {
-		b := setup(t, `
+	pgtest.Each(t, map[string]time.Duration{"fixed sizes": 0, "steered": 50 * time.Millisecond},
+		func(t *testing.T, _ string, target time.Duration) {
+			b := setup(t, `
 			CREATE TABLE marks (id bigint PRIMARY KEY, user_id bigint, place bigint, name text COLLATE "C", shade text, UNIQUE (user_id, place, name));
 			CREATE UNIQUE INDEX ON marks (shade, user_id);
 			INSERT INTO marks SELECT n, 1, n, 'x', n FROM generate_series(1, 3000) AS n;
@@ -105,20 +115,26 @@ func TestManyDuplicatesGoTogether(t *testing.T) {
 			CREATE UNIQUE INDEX ON halves (user_id, place) WHERE NOT whole;
 			INSERT INTO halves SELECT n, 1, n, n % 2 = 0 FROM generate_series(1, 20) AS n;
 			INSERT INTO halves SELECT 100 + n, 9, n, false FROM generate_series(1, 20) AS n;`,
-			ghostuser.Lists{Move: []ghostuser.Move{{Table: "marks", Columns: []string{"user_id"}}, {Table: "halves", Columns: []string{"user_id"}}}})
-		b.engine.Sizes = ghostuser.Sizes{Move: 500, Target: target}
-		b.queue(false, 1)
-		stats := b.run(t)
-		b.requireDone(t, stats, 1)
-		require.Equal(t, map[string]int64{"marks.user_id": 1000, "halves.user_id": 10}, stats.Moved)
-		require.Equal(t, map[string]int64{"marks.user_id": 2000, "halves.user_id": 10}, stats.Deleted)
-		require.EqualValues(t, 2010, stats.Duplicates)
-		require.Equal(t, [][]string{{"1000", "0"}}, b.Rows("SELECT count(*), sum(id % 3) FROM marks WHERE id <= 3000 AND user_id = 9"))
-		require.Equal(t, [][]string{{"10"}}, b.Rows("SELECT count(*) FROM halves WHERE id <= 20 AND whole AND user_id = 9"), "no index has these rows")
-		if target == 0 {
-			require.Less(t, stats.Batches, int64(60), "marks are not tried one by one")
-		}
-	})
+				ghostuser.Lists{Move: []ghostuser.Move{
+					{Table: "marks", Columns: []string{"user_id"}},
+					{Table: "halves", Columns: []string{"user_id"}},
+				}})
+			b.engine.Sizes = ghostuser.Sizes{Move: 500, Target: target}
+			b.queue(false, 1)
+			stats := b.run(t)
+			b.requireDone(t, stats, 1)
+			require.Equal(t, map[string]int64{"marks.user_id": 1000, "halves.user_id": 10}, stats.Moved)
+			require.Equal(t, map[string]int64{"marks.user_id": 2000, "halves.user_id": 10}, stats.Deleted)
+			require.EqualValues(t, 2010, stats.Duplicates)
+			require.Equal(t, [][]string{{"1000", "0"}},
+				b.Rows("SELECT count(*), sum(id % 3) FROM marks WHERE id <= 3000 AND user_id = 9"))
+			require.Equal(t, [][]string{{"10"}},
+				b.Rows("SELECT count(*) FROM halves WHERE id <= 20 AND whole AND user_id = 9"),
+				"no index has these rows")
+			if target == 0 {
+				require.Less(t, stats.Batches, int64(60), "marks are not tried one by one")
+			}
+		})
 }
 
 func TestOtherForeignKeysFollowTheirAction(t *testing.T) {
@@ -166,20 +182,23 @@ func TestPartitionsAreWorkedOffLeafByLeaf(t *testing.T) {
 // A key may be on a partition that is partitioned itself.
 func TestAKeyOnAPartitionWithPartitions(t *testing.T) {
 	t.Parallel()
-	pgtest.Each(t, map[string]time.Duration{"alone": 0, "together": time.Second}, func(t *testing.T, _ string, target time.Duration) {
-		b := setup(t, partedBuilds+`
+	pgtest.Each(t, map[string]time.Duration{"alone": 0, "together": time.Second},
+		func(t *testing.T, _ string, target time.Duration) {
+			b := setup(t, partedBuilds+`
 			ALTER TABLE builds_2 ADD FOREIGN KEY (user_id) REFERENCES users ON DELETE CASCADE;
 			INSERT INTO builds SELECT n, 1 + n % 2, 1 + n % 4 / 2 FROM generate_series(1, 200) AS n;`, lists())
-		b.engine.Sizes.Target = target
-		b.queue(false, 1)
-		stats := b.run(t)
-		b.requireDone(t, stats, 1)
-		require.Equal(t, map[string]int64{"builds_2.user_id": 50}, stats.Deleted)
-		require.Equal(t, [][]string{{"1", "1", "50"}, {"1", "2", "50"}, {"2", "2", "50"}}, b.Rows("SELECT part, user_id, count(*) FROM builds GROUP BY 1, 2 ORDER BY 1, 2"))
-	})
+			b.engine.Sizes.Target = target
+			b.queue(false, 1)
+			stats := b.run(t)
+			b.requireDone(t, stats, 1)
+			require.Equal(t, map[string]int64{"builds_2.user_id": 50}, stats.Deleted)
+			require.Equal(t, [][]string{{"1", "1", "50"}, {"1", "2", "50"}, {"2", "2", "50"}},
+				b.Rows("SELECT part, user_id, count(*) FROM builds GROUP BY 1, 2 ORDER BY 1, 2"))
+		})
 }
 
-// The plan knows the partitions of its time. What is in another one stops the user until the next run.
+// The plan knows the partitions of its time. What is in another one stops the user until
+// the next run.
 func TestAPartitionThatComesDuringTheRun(t *testing.T) {
 	t.Parallel()
 	l := ghostuser.Lists{Move: []ghostuser.Move{{Table: "builds", Columns: []string{"user_id"}}}}
@@ -196,31 +215,39 @@ func TestAPartitionThatComesDuringTheRun(t *testing.T) {
 	b.engine.Plan = plan(t, b.DB, l)
 	b.Exec("UPDATE users_ghost_user_migrations SET consume_after = now(); ALTER TABLE builds DETACH PARTITION builds_1; INSERT INTO builds_1 VALUES (3, 1, 1)")
 	b.requireDone(t, b.run(t), 1)
-	require.Equal(t, [][]string{{"1", "9"}, {"3", "1"}}, b.Rows("SELECT id, user_id FROM builds_1 ORDER BY id"), "a detached one is no part of it")
+	require.Equal(t, [][]string{{"1", "9"}, {"3", "1"}}, b.Rows("SELECT id, user_id FROM builds_1 ORDER BY id"),
+		"a detached one is no part of it")
 }
 
 func TestConditionsMoveSomeRowsOnly(t *testing.T) {
 	t.Parallel()
-	pgtest.Each(t, map[string]time.Duration{"alone": 0, "together": time.Second}, func(t *testing.T, _ string, target time.Duration) {
-		b := setup(t, `
+	pgtest.Each(t, map[string]time.Duration{"alone": 0, "together": time.Second},
+		func(t *testing.T, _ string, target time.Duration) {
+			b := setup(t, `
 			CREATE TABLE snippets (id bigint PRIMARY KEY, author_id bigint REFERENCES users ON DELETE CASCADE, type varchar(20));
 			CREATE INDEX ON snippets (author_id);
 			INSERT INTO snippets VALUES (1, 1, 'project'), (2, 1, 'personal'), (3, 1, NULL), (4, 2, 'project'), (5, 3, 'project'), (6, 3, NULL);`,
-			ghostuser.Lists{Move: []ghostuser.Move{
-				{Table: "snippets", Columns: []string{"author_id"}, Conditions: []definitions.Condition{{Column: "type", Value: "project"}}},
-			}})
-		b.engine.Sizes.Target = target
-		b.queue(false, 1, 3)
-		stats := b.run(t)
-		b.requireDone(t, stats, 2)
-		require.Equal(t, [][]string{{"1", "9"}, {"4", "2"}, {"5", "9"}}, b.Rows("SELECT id, author_id FROM snippets ORDER BY id"))
-		if target > 0 {
-			require.EqualValues(t, 2*2+2, stats.Batches, "one for the moved rows and one for the others, and the users' ends")
-		}
-	})
+				ghostuser.Lists{Move: []ghostuser.Move{
+					{
+						Table: "snippets", Columns: []string{"author_id"},
+						Conditions: []definitions.Condition{{Column: "type", Value: "project"}},
+					},
+				}})
+			b.engine.Sizes.Target = target
+			b.queue(false, 1, 3)
+			stats := b.run(t)
+			b.requireDone(t, stats, 2)
+			require.Equal(t, [][]string{{"1", "9"}, {"4", "2"}, {"5", "9"}},
+				b.Rows("SELECT id, author_id FROM snippets ORDER BY id"))
+			if target > 0 {
+				require.EqualValues(t, 2*2+2, stats.Batches,
+					"one for the moved rows and one for the others, and the users' ends")
+			}
+		})
 }
 
-// A user with rows for many turns does not hold up others, not even users that come in while it is worked off.
+// A user with rows for many turns does not hold up others, not even users that come in
+// while it is worked off.
 func TestUsersTakeTurns(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
@@ -259,53 +286,57 @@ func (b *bundle) wanted(users ...int64) [][]string {
 	return b.Rows(`SELECT user_id, 'draft''s', jsonb_build_object('Id', "Id", 'part', part) FROM "draft's" WHERE user_id = ANY ($1) ORDER BY user_id, "Id"`, users)
 }
 
-// Each row that a list deletes is told of once, with its key and user, whether users go alone or together, whatever kills the worker.
+// Each row that a list deletes is told of once, with its key and user, whether users go
+// alone or together, whatever kills the worker.
 func TestDeletedRowsAreToldOf(t *testing.T) {
 	t.Parallel()
-	pgtest.Each(t, map[string]time.Duration{"alone": 0, "together": 20 * time.Millisecond}, func(t *testing.T, _ string, target time.Duration) {
-		b := setup(t, drafts, telling())
-		want := b.wanted(1, 2)
-		require.Len(t, want, 200)
-		b.queue(false, 1, 2)
-		for done, kills := false, 0; !done; kills++ {
-			b.Exec("UPDATE sexton.leases SET expires_at = now()")
-			b.engine = b.newEngine(t, telling())
-			b.engine.Sizes = ghostuser.Sizes{Target: target, Delete: 40}
-			if kill := b.KillOnce(b.engine.Session.Conn); kills < 4 {
-				b.engine.Progress = func(context.Context, *ghostuser.Stats) { kill() }
+	pgtest.Each(t, map[string]time.Duration{"alone": 0, "together": 20 * time.Millisecond},
+		func(t *testing.T, _ string, target time.Duration) {
+			b := setup(t, drafts, telling())
+			want := b.wanted(1, 2)
+			require.Len(t, want, 200)
+			b.queue(false, 1, 2)
+			for done, kills := false, 0; !done; kills++ {
+				b.Exec("UPDATE sexton.leases SET expires_at = now()")
+				b.engine = b.newEngine(t, telling())
+				b.engine.Sizes = ghostuser.Sizes{Target: target, Delete: 40}
+				if kill := b.KillOnce(b.engine.Session.Conn); kills < 4 {
+					b.engine.Progress = func(context.Context, *ghostuser.Stats) { kill() }
+				}
+				_, err := b.engine.Run(t.Context())
+				if done = len(b.queued()) == 0; !done {
+					require.Error(t, err)
+				}
 			}
-			_, err := b.engine.Run(t.Context())
-			if done = len(b.queued()) == 0; !done {
-				require.Error(t, err)
-			}
-		}
-		require.Equal(t, want, b.told())
-		require.Len(t, b.Rows(`SELECT FROM "draft's"`), 100)
-	})
+			require.Equal(t, want, b.told())
+			require.Len(t, b.Rows(`SELECT FROM "draft's"`), 100)
+		})
 }
 
-// Doubles of the ghost user's rows are deleted, and so told of; rows that pass to it are not. Rows that go children first are told of as well, and rows
-// below them are not.
+// Doubles of the ghost user's rows are deleted, and so told of; rows that pass to it are
+// not. Rows that go children first are told of as well, and rows below them are not.
 func TestDuplicatesAndHeavyRowsAreToldOf(t *testing.T) {
 	t.Parallel()
 	const likes = "INSERT INTO likes SELECT n, 1, n FROM generate_series(1, 20) AS n; INSERT INTO likes SELECT n + 100, 9, n FROM generate_series(1, 8) AS n;"
-	pgtest.Each(t, map[string][]any{"likes": {likes, 8}, "topics": {topics, 2}}, func(t *testing.T, table string, test []any) {
-		b := setup(t, test[0].(string), lists())
-		l := lists()
-		l.Delete = append(l.Delete, ghostuser.Columns{Table: table, Columns: []string{"user_id"}, Event: true})
-		b.engine.Plan = plan(t, b.DB, l)
-		b.queue(false, 1)
-		b.requireDone(t, b.run(t), 1)
-		var want [][]string
-		for id := range test[1].(int) {
-			want = append(want, []string{"1", table, fmt.Sprintf(`{"id": %d}`, id+1)})
-		}
-		require.ElementsMatch(t, want, b.told())
-	})
+	pgtest.Each(t, map[string][]any{"likes": {likes, 8}, "topics": {topics, 2}},
+		func(t *testing.T, table string, test []any) {
+			b := setup(t, test[0].(string), lists())
+			l := lists()
+			l.Delete = append(l.Delete, ghostuser.Columns{Table: table, Columns: []string{"user_id"}, Event: true})
+			b.engine.Plan = plan(t, b.DB, l)
+			b.queue(false, 1)
+			b.requireDone(t, b.run(t), 1)
+			var want [][]string
+			for id := range test[1].(int) {
+				want = append(want, []string{"1", table, fmt.Sprintf(`{"id": %d}`, id+1)})
+			}
+			require.ElementsMatch(t, want, b.told())
+		})
 }
 
-// Rows that are told of go by themselves, before rows that would take them along, in whatever order the lists name them. Rows below that go
-// children first are told of, too, even where another user owns them.
+// Rows that are told of go by themselves, before rows that would take them along, in
+// whatever order the lists name them. Rows below that go children first are told of, too,
+// even where another user owns them.
 func TestRowsBelowOthersAreToldOf(t *testing.T) {
 	t.Parallel()
 	const uploads = `
@@ -319,10 +350,16 @@ func TestRowsBelowOthersAreToldOf(t *testing.T) {
 		want          [][]string
 	}
 	pgtest.Each(t, map[string]example{
-		"below first":     {order: []string{"uploads", "topics"}, events: []string{"uploads"}},
-		"above first":     {order: []string{"topics", "uploads"}, events: []string{"uploads"}},
-		"both told of":    {order: []string{"topics", "uploads"}, events: []string{"topics", "uploads"}, want: [][]string{{"1", "topics", `{"id": 2}`}}},
-		"children first":  {order: []string{"topics", "uploads"}, events: []string{"uploads"}, heavy: true, want: [][]string{{"1", "uploads", `{"id": 3}`}}},
+		"below first": {order: []string{"uploads", "topics"}, events: []string{"uploads"}},
+		"above first": {order: []string{"topics", "uploads"}, events: []string{"uploads"}},
+		"both told of": {
+			order: []string{"topics", "uploads"}, events: []string{"topics", "uploads"},
+			want: [][]string{{"1", "topics", `{"id": 2}`}},
+		},
+		"children first": {
+			order: []string{"topics", "uploads"}, events: []string{"uploads"}, heavy: true,
+			want: [][]string{{"1", "uploads", `{"id": 3}`}},
+		},
 		"above not named": {order: []string{"uploads"}, events: []string{"uploads"}},
 	}, func(t *testing.T, _ string, test example) {
 		b := setup(t, topics+uploads, lists())
@@ -331,16 +368,21 @@ func TestRowsBelowOthersAreToldOf(t *testing.T) {
 		}
 		l := lists()
 		for _, table := range test.order {
-			l.Delete = append(l.Delete, ghostuser.Columns{Table: table, Columns: []string{"user_id"}, Event: slices.Contains(test.events, table)})
+			l.Delete = append(l.Delete, ghostuser.Columns{
+				Table: table, Columns: []string{"user_id"},
+				Event: slices.Contains(test.events, table),
+			})
 		}
 		b.engine.Plan = plan(t, b.DB, l)
 		b.queue(true, 1)
 		b.requireDone(t, b.run(t), 1)
-		require.ElementsMatch(t, append(test.want, []string{"1", "uploads", `{"id": 1}`}, []string{"1", "uploads", `{"id": 2}`}), b.told())
+		require.ElementsMatch(t, append(test.want, []string{"1", "uploads", `{"id": 1}`},
+			[]string{"1", "uploads", `{"id": 2}`}), b.told())
 	})
 }
 
-// An event has the columns that its entry names, of rows of the list's column and of rows below others.
+// An event has the columns that its entry names, of rows of the list's column and of rows
+// below others.
 func TestEventsOfUsersHaveColumns(t *testing.T) {
 	t.Parallel()
 	b := setup(t, topics+`
@@ -354,7 +396,11 @@ func TestEventsOfUsersHaveColumns(t *testing.T) {
 	b.engine.Plan = plan(t, b.DB, l)
 	b.queue(true, 1)
 	b.requireDone(t, b.run(t), 1)
-	require.Equal(t, [][]string{{"1", `{"id": 1}`, `{"path": "a"}`}, {"1", `{"id": 2}`, `{"path": null}`}, {"1", `{"id": 3}`, `{"path": "c"}`}},
+	require.Equal(t, [][]string{
+		{"1", `{"id": 1}`, `{"path": "a"}`},
+		{"1", `{"id": 2}`, `{"path": null}`},
+		{"1", `{"id": 3}`, `{"path": "c"}`},
+	},
 		b.Rows(`SELECT payload -> 'user_id', key, row FROM sexton.events,
 			ROWS FROM (jsonb_array_elements(payload -> 'keys'), jsonb_array_elements(payload -> 'rows')) AS of (key, row)
 			WHERE kind = 'rows_deleted' AND payload ->> 'table' = 'uploads' ORDER BY 2`))
@@ -364,11 +410,16 @@ func TestAnEventNeedsAPrimaryKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "CREATE TABLE heaps (user_id bigint); CREATE INDEX ON heaps (user_id);", lists())
 	l := lists()
-	l.Delete = append(slices.Clone(l.Delete), ghostuser.Columns{Table: "heaps", Columns: []string{"user_id"}, Event: true})
+	l.Delete = append(slices.Clone(l.Delete), ghostuser.Columns{
+		Table: "heaps", Columns: []string{"user_id"},
+		Event: true,
+	})
 	_, problems := resolve(t, b.DB, l)
-	require.EqualError(t, problems.Err(), "ghost_users.delete[1].event: table heaps has no primary key to name its rows by (add a primary key, or leave event and cleaner_class out)")
+	require.EqualError(t, problems.Err(),
+		"ghost_users.delete[1].event: table heaps has no primary key to name its rows by (add a primary key, or leave event and cleaner_class out)")
 
 	b.Exec("ALTER TABLE heaps ADD id bigint PRIMARY KEY; CREATE RULE also AS ON DELETE TO heaps DO ALSO SELECT 1")
 	_, problems = resolve(t, b.DB, l)
-	require.ErrorContains(t, problems.Err(), "ghost_users.delete[1].event: table heaps has the rule also, and Postgres lets no statement delete there")
+	require.ErrorContains(t, problems.Err(),
+		"ghost_users.delete[1].event: table heaps has the rule also, and Postgres lets no statement delete there")
 }

@@ -17,8 +17,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// A row that the ghost user may not have by a rule of the table names table and constraint, however often its turn comes, and
-// stops nobody else.
+// A row that the ghost user may not have by a rule of the table names table and
+// constraint, however often its turn comes, and stops nobody else.
 func TestConstraintThatAMoveViolates(t *testing.T) {
 	t.Parallel()
 	b := setup(t, contributions+`
@@ -30,7 +30,8 @@ func TestConstraintThatAMoveViolates(t *testing.T) {
 	for attempt := range 2 {
 		stats := b.run(t)
 		require.EqualValues(t, 1-attempt, stats.UsersProcessed)
-		require.Equal(t, []batch.FaultCounts{{Table: "posts", SQLState: "23514", Message: violated, Count: 1}}, stats.Errors)
+		require.Equal(t, []batch.FaultCounts{{Table: "posts", SQLState: "23514", Message: violated, Count: 1}},
+			stats.Errors)
 		require.Equal(t, [][]string{{"1", fmt.Sprint(attempt + 1), "t", "posts: SQLSTATE 23514: " + violated}},
 			b.Rows("SELECT user_id, attempts, consume_after > now() + interval '50 minutes', last_error FROM users_ghost_user_migrations"))
 		require.Zero(t, b.run(t).UsersFailed, "not before its time")
@@ -56,10 +57,15 @@ func TestErrorsPutOneUserOffAndNoOther(t *testing.T) {
 	require.EqualValues(t, 2, stats.UsersFailed)
 	const restricted = "the row with id 1 refers to visits, and foreign key receipts_visit_id_fkey has no action for it"
 	require.ElementsMatch(t, []batch.FaultCounts{
-		{Table: "receipts", Message: restricted, Count: 1}, {Table: "posts", SQLState: "53100", Message: "not this one", Count: 1},
+		{Table: "receipts", Message: restricted, Count: 1},
+		{Table: "posts", SQLState: "53100", Message: "not this one", Count: 1},
 	}, stats.Errors)
-	require.Equal(t, [][]string{{"1", "1", "t", "receipts: " + restricted}, {"3", "1", "t", "posts: SQLSTATE 53100: not this one"}}, b.queued())
-	require.Equal(t, [][]string{{"t"}}, b.Rows(`SELECT bool_and(consume_after BETWEEN now() + '50 min' AND now() + '70 min') FROM users_ghost_user_migrations`))
+	require.Equal(t, [][]string{
+		{"1", "1", "t", "receipts: " + restricted},
+		{"3", "1", "t", "posts: SQLSTATE 53100: not this one"},
+	}, b.queued())
+	require.Equal(t, [][]string{{"t"}},
+		b.Rows(`SELECT bool_and(consume_after BETWEEN now() + '50 min' AND now() + '70 min') FROM users_ghost_user_migrations`))
 	for _, item := range b.items {
 		if item.UserID.Number() == 3 {
 			require.Equal(t, ghostuser.Failed, item.Outcome)
@@ -71,10 +77,12 @@ func TestErrorsPutOneUserOffAndNoOther(t *testing.T) {
 	b.Exec("DELETE FROM receipts; DROP TRIGGER picky ON posts; UPDATE users_ghost_user_migrations SET consume_after = now()")
 	b.requireDone(t, b.run(t), 2)
 	require.Equal(t, [][]string{{"1", "150", "1500"}, {"3", "1", "0"}, {"4", "1", "0"}}, b.Rows(
-		"SELECT payload ->> 'user_id', payload ->> 'moved', payload ->> 'deleted' FROM sexton.events ORDER BY 1"), "what the first run did counts")
+		"SELECT payload ->> 'user_id', payload ->> 'moved', payload ->> 'deleted' FROM sexton.events ORDER BY 1"),
+		"what the first run did counts")
 }
 
-// A foreign key that refuses concerns the users that have rows there: nothing of theirs is touched, and the others go.
+// A foreign key that refuses concerns the users that have rows there: nothing of theirs
+// is touched, and the others go.
 func TestAForeignKeyThatRefusesConcernsTheUsersWithRows(t *testing.T) {
 	t.Parallel()
 	type example struct{ tables, table, reason string }
@@ -101,7 +109,8 @@ func TestAForeignKeyThatRefusesConcernsTheUsersWithRows(t *testing.T) {
 		require.EqualValues(t, 2, stats.UsersProcessed)
 		require.Equal(t, [][]string{{"1", "1", "t", test.table + ": " + test.reason}}, b.queued())
 		require.Equal(t, test.table, stats.Errors[0].Table)
-		require.Equal(t, [][]string{{"120"}}, b.Rows("SELECT count(*) FROM posts WHERE author_id = 1"), "nothing of the user is touched")
+		require.Equal(t, [][]string{{"120"}}, b.Rows("SELECT count(*) FROM posts WHERE author_id = 1"),
+			"nothing of the user is touched")
 		require.Equal(t, [][]string{{"1"}, {"7"}}, b.Rows("SELECT id FROM users WHERE id IN (1, 7) ORDER BY 1"))
 		require.Zero(t, b.run(t).UsersFailed, "not before its time")
 	})
@@ -122,7 +131,8 @@ func TestARowThatComesLateRefuses(t *testing.T) {
 	b.requireDone(t, b.run(t), 1)
 }
 
-// Rows that the user writes until the very end are moved, not lost: few of them in the last transaction.
+// Rows that the user writes until the very end are moved, not lost: few of them in the
+// last transaction.
 func TestRowsThatComeLateAreMoved(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]int{"a few": 3, "more than a batch": 400}, func(t *testing.T, _ string, rows int) {
@@ -137,15 +147,18 @@ func TestRowsThatComeLateAreMoved(t *testing.T) {
 		stats := wait()
 		b.requireDone(t, stats, 1)
 		require.EqualValues(t, rows, stats.Moved["posts.author_id"])
-		require.EqualValues(t, rows, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM posts WHERE author_id = 9"))
+		require.EqualValues(t, rows, pgtest.Scalar[int64](t, b.Database,
+			"SELECT count(*) FROM posts WHERE author_id = 9"))
 		if rows == 3 {
-			require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT posts.xmin = events.xmin FROM posts, sexton.events LIMIT 1"), "one transaction")
+			require.Equal(t, [][]string{{"t"}},
+				b.Rows("SELECT posts.xmin = events.xmin FROM posts, sexton.events LIMIT 1"), "one transaction")
 		}
 	})
 }
 
-// A writer locks the user, adds a row without a foreign key and commits while the run waits for
-// the user. The lock leaves no trace, so only a snapshot taken after it contains the row.
+// A writer locks the user, adds a row without a foreign key and commits while the run
+// waits for the user. The lock leaves no trace, so only a snapshot taken after it
+// contains the row.
 func TestRowsWithoutForeignKeysThatComeLateAreDeleted(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", lists())
@@ -159,7 +172,8 @@ func TestRowsWithoutForeignKeysThatComeLateAreDeleted(t *testing.T) {
 	require.Empty(t, b.Rows("SELECT FROM visits"))
 }
 
-// A constraint that is checked at the COMMIT finds a duplicate when the user is already as good as deleted.
+// A constraint that is checked at the COMMIT finds a duplicate when the user is already
+// as good as deleted.
 func TestALateDuplicateOfADeferredConstraint(t *testing.T) {
 	t.Parallel()
 	l := lists()
@@ -178,7 +192,8 @@ func TestALateDuplicateOfADeferredConstraint(t *testing.T) {
 	require.Equal(t, [][]string{{"9", "1"}, {"9", "2"}}, b.Rows("SELECT * FROM stars ORDER BY 2"))
 }
 
-// A single row that takes too long, although nothing hangs below it, is named by its table, and no other user waits.
+// A single row that takes too long, although nothing hangs below it, is named by its
+// table, and no other user waits.
 func TestARowThatTakesTooLongPutsTheUserOff(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
@@ -194,11 +209,13 @@ func TestARowThatTakesTooLongPutsTheUserOff(t *testing.T) {
 	queued := b.queued()
 	require.Len(t, queued, 1)
 	require.Equal(t, []string{"1", "1", "t"}, queued[0][:3])
-	require.Regexp(t, `^(visits|pages): SQLSTATE 57014: canceling statement due to statement timeout: a single row takes longer; look at its triggers`, queued[0][3])
+	require.Regexp(t,
+		`^(visits|pages): SQLSTATE 57014: canceling statement due to statement timeout: a single row takes longer; look at its triggers`, queued[0][3])
 }
 
-// A statement that costs the run its connection, as one that crashes the server's process does, puts off the user whose rows it is about, and the others
-// go in the same run: it is tried together with others, then alone, and once more at the end.
+// A statement that costs the run its connection, as one that crashes the server's process
+// does, puts off the user whose rows it is about, and the others go in the same run: it
+// is tried together with others, then alone, and once more at the end.
 func TestAUserWhoCostsTheConnectionIsPutOff(t *testing.T) {
 	t.Parallel()
 	for name, target := range map[string]time.Duration{"alone": 0, "together": time.Second} {
@@ -215,14 +232,20 @@ func TestAUserWhoCostsTheConnectionIsPutOff(t *testing.T) {
 			b.engine.Sizes.Target = target
 			own := b.engine.Session
 			b.engine.More = func(context.Context) *batch.Session {
-				return &batch.Session{Conn: pgtest.Acquire(t, b.Pool()).Conn(), Names: own.Names, Fence: own.Fence, Limits: own.Limits}
+				return &batch.Session{
+					Conn: pgtest.Acquire(t, b.Pool()).Conn(), Names: own.Names, Fence: own.Fence,
+					Limits: own.Limits,
+				}
 			}
 			b.queue(false, 1, 2, 3, 4)
 			stats, err := b.engine.Run(t.Context())
 			require.NoError(t, err)
 			require.EqualValues(t, 3, stats.UsersProcessed)
 			require.EqualValues(t, 1, stats.UsersFailed)
-			require.Equal(t, [][]string{{"2", "1", "t", "posts: SQLSTATE 57P01: the connection was lost: terminating connection due to administrator command"}},
+			require.Equal(t, [][]string{{
+				"2", "1", "t",
+				"posts: SQLSTATE 57P01: the connection was lost: terminating connection due to administrator command",
+			}},
 				b.queued())
 			require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT last_value <= 3 FROM cuts"))
 		})
@@ -271,7 +294,8 @@ func TestUsersThatMayNotGo(t *testing.T) {
 	require.EqualValues(t, 2, stats.UsersFailed)
 	require.EqualValues(t, 1, stats.UsersDropped)
 	require.Equal(t, [][]string{
-		{"8", "1", "t", "an internal user (user_type 11) cannot be deleted"}, {"9", "1", "t", "the ghost user cannot be deleted"},
+		{"8", "1", "t", "an internal user (user_type 11) cannot be deleted"},
+		{"9", "1", "t", "the ghost user cannot be deleted"},
 	}, b.queued())
 	require.Empty(t, stats.Moved)
 }
@@ -288,7 +312,8 @@ func TestWhoIsTakenOutOfTheQueueStays(t *testing.T) {
 	require.Equal(t, ghostuser.Cancelled, b.items[0].Outcome)
 }
 
-// An operator who changes a hard delete into a soft one saves what is there still, and the event tells what the queue said last.
+// An operator who changes a hard delete into a soft one saves what is there still, and
+// the event tells what the queue said last.
 func TestTheKindOfDeletionChangesOnTheWay(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "INSERT INTO posts SELECT n, 1 FROM generate_series(1, 40) AS n;", lists())
@@ -305,7 +330,8 @@ func TestTheKindOfDeletionChangesOnTheWay(t *testing.T) {
 	require.False(t, b.items[0].HardDelete)
 }
 
-// A session that is killed after any batch leaves what the next one goes on with, whether users are deleted in pieces or directly.
+// A session that is killed after any batch leaves what the next one goes on with, whether
+// users are deleted in pieces or directly.
 func TestKilledAnywhereAndContinued(t *testing.T) {
 	t.Parallel()
 	type example struct {
@@ -345,8 +371,10 @@ func TestKilledAnywhereAndContinued(t *testing.T) {
 		} else {
 			require.GreaterOrEqual(t, kills, c.least)
 		}
-		require.Equal(t, [][]string{{"25", "30", fmt.Sprint(c.users)}}, b.Rows("SELECT payload ->> 'moved', payload ->> 'deleted', count(*) FROM sexton.events GROUP BY 1, 2"))
-		require.Equal(t, 20*c.users, pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM posts WHERE author_id = 9"))
+		require.Equal(t, [][]string{{"25", "30", fmt.Sprint(c.users)}},
+			b.Rows("SELECT payload ->> 'moved', payload ->> 'deleted', count(*) FROM sexton.events GROUP BY 1, 2"))
+		require.Equal(t, 20*c.users, pgtest.Scalar[int64](t, b.Database,
+			"SELECT count(*) FROM posts WHERE author_id = 9"))
 	})
 }
 
@@ -387,6 +415,11 @@ func TestRetryOfUsersThatFailed(t *testing.T) {
 	require.Zero(t, retry(dml.ID{}), "again changes nothing more")
 	require.NoError(t, busy.Rollback(t.Context()))
 	require.EqualValues(t, 1, retry(dml.IntegerID(3)))
-	require.Equal(t, [][]string{{"1", "t", "0", "posts: 23503"}, {"2", "t", "0", "NULL"}, {"3", "t", "0", "likes: 23505"}, {"4", "f", "0", "NULL"}},
+	require.Equal(t, [][]string{
+		{"1", "t", "0", "posts: 23503"},
+		{"2", "t", "0", "NULL"},
+		{"3", "t", "0", "likes: 23505"},
+		{"4", "f", "0", "NULL"},
+	},
 		db.Rows("SELECT user_id, consume_after <= now(), attempts, last_error FROM users_ghost_user_migrations ORDER BY user_id"))
 }

@@ -27,8 +27,11 @@ func (p *Plan) Find(ctx context.Context, db dbsqlc.DBTX, key string) (found dml.
 	return found, problem.Doing(err, "look for user %s", key)
 }
 
-// Foresee counts what refers to a user, what native cascades take along, and what loose references take later, in READ ONLY transactions.
-func (p *Plan) Foresee(ctx context.Context, db pgcatalog.Beginner, user dml.ID, hardDelete bool, loose ...dml.Loose) (*dml.Foresight, error) {
+// Foresee counts what refers to a user, what native cascades take along, and what loose
+// references take later, in READ ONLY transactions.
+func (p *Plan) Foresee(ctx context.Context, db pgcatalog.Beginner, user dml.ID, hardDelete bool,
+	loose ...dml.Loose,
+) (*dml.Foresight, error) {
 	read, steps := dml.ReadOnly(db, dml.ForeseeTime), p.steps(hardDelete)
 	seen, all := dml.NewForesight(), dml.NewForesight()
 	err := p.below(ctx, db, read, seen, steps, user, nil)
@@ -53,7 +56,8 @@ func (p *Plan) Foresee(ctx context.Context, db pgcatalog.Beginner, user dml.ID, 
 	return seen, nil
 }
 
-// below counts what goes or changes with the rows of the steps that delete, and, by loose references, with the user.
+// below counts what goes or changes with the rows of the steps that delete, and, by loose
+// references, with the user.
 func (p *Plan) below(
 	ctx context.Context, db pgcatalog.Beginner, read dml.Reader, seen *dml.Foresight,
 	every []*step, user dml.ID, loose []dml.Loose,
@@ -70,7 +74,8 @@ func (p *Plan) below(
 	var windows []*dml.Window
 	for _, s := range steps {
 		for _, leaf := range s.Leaves {
-			sql, args := s.Window(leaf, "picked.ctid, picked.xmin", "", dml.Keys{Of: &p.key, Values: dml.KeysOf(p.key.Integer, user)}, dml.MostForeseen)
+			sql, args := s.Window(leaf, "picked.ctid, picked.xmin", "",
+				dml.Keys{Of: &p.key, Values: dml.KeysOf(p.key.Integer, user)}, dml.MostForeseen)
 			rows, err := dml.Select(ctx, read, dml.ScanRow, sql, args...)
 			if err != nil && batch.Judge(err).Verdict != batch.Timeout {
 				return err
@@ -91,7 +96,8 @@ func (p *Plan) below(
 			})
 		})
 		for _, leaf := range users.Leaves {
-			sql := fmt.Sprintf("SELECT leaving.ctid, leaving.xmin FROM ONLY %s AS leaving WHERE %s", leaf.SQL(), p.is("leaving", p.value(1)))
+			sql := fmt.Sprintf("SELECT leaving.ctid, leaving.xmin FROM ONLY %s AS leaving WHERE %s", leaf.SQL(),
+				p.is("leaving", p.value(1)))
 			rows, err := dml.Select(ctx, read, dml.ScanRow, sql, p.parameter(user))
 			if err != nil {
 				return err

@@ -31,7 +31,10 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 	t.Parallel()
 	p, problems, err := Resolve(t.Context(), dbtest.WithUsers(t, goldenTables).Pool(), "public", Lists{
 		Move: []Move{
-			{Table: "posts", Columns: []string{"author_id"}, Always: true, Conditions: []definitions.Condition{{Column: "kind", Value: "A"}, {Column: "state", Value: "7"}}},
+			{
+				Table: "posts", Columns: []string{"author_id"}, Always: true,
+				Conditions: []definitions.Condition{{Column: "kind", Value: "A"}, {Column: "state", Value: "7"}},
+			},
 			{Table: "likes", Columns: []string{"user_id"}},
 		},
 		Delete:  []Columns{{Table: "files", Columns: []string{"user_id"}, Event: true}},

@@ -51,7 +51,8 @@ func TestAnUnfinishedUserGoesToTheBack(t *testing.T) {
 				if how == "stop" {
 					cancel()
 				} else {
-					<-time.After(b.engine.Limits.Runtime) // The run began before its first batch, so that its time is over then.
+					// The run began before its first batch, so that its time is over then.
+					<-time.After(b.engine.Limits.Runtime)
 				}
 			}
 			stats := pgtest.Must(b.engine.Run(ctx))(t)
@@ -59,8 +60,10 @@ func TestAnUnfinishedUserGoesToTheBack(t *testing.T) {
 			require.EqualValues(t, 1, stats.UsersUnfinished)
 			require.Equal(t, how == "time", stats.OverLimit)
 			require.Equal(t, how == "stop", stats.Interrupted)
-			require.Equal(t, [][]string{{"2", "0"}, {"1", "50"}}, b.Rows("SELECT user_id, moved_rows FROM users_ghost_user_migrations ORDER BY consume_after, id"))
-			require.Equal(t, [][]string{{"1", "0", "f", ""}, {"2", "0", "f", ""}}, b.queued(), "due, and without an attempt")
+			require.Equal(t, [][]string{{"2", "0"}, {"1", "50"}},
+				b.Rows("SELECT user_id, moved_rows FROM users_ghost_user_migrations ORDER BY consume_after, id"))
+			require.Equal(t, [][]string{{"1", "0", "f", ""}, {"2", "0", "f", ""}}, b.queued(),
+				"due, and without an attempt")
 
 			b.engine.Progress = nil
 			b.engine.Limits.Runtime = time.Minute
@@ -69,7 +72,8 @@ func TestAnUnfinishedUserGoesToTheBack(t *testing.T) {
 	}
 }
 
-// A user whom an operator puts off while a run has the user in hand stays put off, whether the run ends before the user is through or with an error.
+// A user whom an operator puts off while a run has the user in hand stays put off,
+// whether the run ends before the user is through or with an error.
 func TestAUserWhoIsPutOffInHandStaysSo(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]int{"unfinished": 0, "failed": 1}, func(t *testing.T, how string, attempts int) {
@@ -88,13 +92,15 @@ func TestAUserWhoIsPutOffInHandStaysSo(t *testing.T) {
 		}
 		stats := pgtest.Must(b.engine.Run(ctx))(t)
 		require.EqualValues(t, 1, stats.UsersUnfinished+stats.UsersFailed)
-		require.Equal(t, [][]string{{"infinity", fmt.Sprint(attempts)}}, b.Rows("SELECT consume_after, attempts FROM users_ghost_user_migrations"))
+		require.Equal(t, [][]string{{"infinity", fmt.Sprint(attempts)}},
+			b.Rows("SELECT consume_after, attempts FROM users_ghost_user_migrations"))
 	})
 }
 
 func TestProgressTellsWhatRemains(t *testing.T) {
 	t.Parallel()
-	b := setup(t, "INSERT INTO posts SELECT n, 1 FROM generate_series(1, 40000) AS n; INSERT INTO visits SELECT n, 1 FROM generate_series(1, 20) AS n", lists())
+	b := setup(t,
+		"INSERT INTO posts SELECT n, 1 FROM generate_series(1, 40000) AS n; INSERT INTO visits SELECT n, 1 FROM generate_series(1, 20) AS n", lists())
 	b.queue(false, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -120,7 +126,8 @@ func TestBacklog(t *testing.T) {
 			"round(extract(epoch FROM deferred_until - now()) / 60) END, deferred_reason FROM sexton.backlog_of_ghost_users()")[0]
 	}
 	due := func() []string {
-		return b.Rows("SELECT " + dbtest.Names().Render(ghostuser.DueSQL()) + ", round(" + dbtest.Names().Render(ghostuser.NextDueSQL()) + " / 60)")[0]
+		return b.Rows("SELECT " + dbtest.Names().Render(ghostuser.DueSQL()) + ", round(" +
+			dbtest.Names().Render(ghostuser.NextDueSQL()) + " / 60)")[0]
 	}
 	require.Equal(t, []string{"0", "0", "0", "NULL", "NULL"}, read())
 	require.Equal(t, []string{"f", "0"}, due())
@@ -145,7 +152,8 @@ func TestBacklog(t *testing.T) {
 	require.Equal(t, []string{"1", "NULL"}, []string{read()[1], read()[3]}, "never")
 }
 
-// overload makes every statement that changes more than 40 posts run into its timeout, however fast the machine is.
+// overload makes every statement that changes more than 40 posts run into its timeout,
+// however fast the machine is.
 const overload = `
 CREATE TABLE statements (number bigint GENERATED ALWAYS AS IDENTITY, affected bigint);
 CREATE FUNCTION overload() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -160,7 +168,8 @@ BEGIN
 END $$;
 CREATE TRIGGER overload AFTER UPDATE ON posts REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION overload();`
 
-// With a target the statements find their size: bigger where that is fast, smaller after a timeout.
+// With a target the statements find their size: bigger where that is fast, smaller after
+// a timeout.
 func TestSizesFollowTheTarget(t *testing.T) {
 	t.Parallel()
 	b := setup(t, overload+`
@@ -222,7 +231,8 @@ func TestDeletionsFeedLooseForeignKeys(t *testing.T) {
 		"SELECT fully_qualified_table_name, count(*) FROM loose_foreign_keys_deleted_records GROUP BY 1 ORDER BY 1"))
 }
 
-// A run that could not go on because of a lock names the session that held it. The user has not failed.
+// A run that could not go on because of a lock names the session that held it. The user
+// has not failed.
 func TestTheReasonNamesWhoHeldTheLock(t *testing.T) {
 	t.Parallel()
 	type example struct{ statement, table string }
@@ -262,7 +272,10 @@ func TestARunThatWorksSaysNothingOfOthersThatWait(t *testing.T) {
 	b := setup(t, contributions, lists())
 	b.engine.Session.Limits.LockTimeout = 100 * time.Millisecond
 	b.queue(false, 1, 2)
-	locks := []pgx.Tx{b.Begin(t, "SELECT FROM users WHERE id = 1 FOR KEY SHARE"), b.Begin(t, "SELECT FROM users WHERE id = 2 FOR KEY SHARE")}
+	locks := []pgx.Tx{
+		b.Begin(t, "SELECT FROM users WHERE id = 1 FOR KEY SHARE"),
+		b.Begin(t, "SELECT FROM users WHERE id = 2 FOR KEY SHARE"),
+	}
 	var said []string
 	batches := int64(0)
 	b.engine.Progress = func(ctx context.Context, stats *ghostuser.Stats) {
@@ -322,7 +335,8 @@ func TestALockInTheQueueStopsNobodyElse(t *testing.T) {
 	b.requireDone(t, b.run(t), 1)
 }
 
-// Neither is one who is gone and whose row in the queue is locked, nor one who is locked when the run ends.
+// Neither is one who is gone and whose row in the queue is locked, nor one who is locked
+// when the run ends.
 func TestALockInTheQueueEndsNoRun(t *testing.T) {
 	t.Parallel()
 	b := setup(t, contributions, lists())

@@ -10,8 +10,8 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Columns names columns of one table that refer to users. Names of tables are "table", in the database's own schema, or
-// "schema.table".
+// Columns names columns of one table that refer to users. Names of tables are "table", in
+// the database's own schema, or "schema.table".
 type Columns struct {
 	Table   string
 	Columns []string
@@ -27,13 +27,15 @@ type Move struct {
 	Columns []string
 	// Always moves the rows on a hard delete, too.
 	Always bool
-	// Conditions, all of which must hold, restrict the move to some rows. The others are treated as on a hard delete.
+	// Conditions, all of which must hold, restrict the move to some rows. The others are
+	// treated as on a hard delete.
 	Conditions []definitions.Condition
 }
 
-// Lists say what becomes of the rows of a deleted user. Of a column that is moved, Delete and Nullify may say as well
-// what becomes of rows that are not: on a hard delete, rows that conditions leave out, and rows that the ghost user
-// cannot have because it already has an equal one. Foreign keys that no list names follow their own action.
+// Lists say what becomes of the rows of a deleted user. Of a column that is moved, Delete
+// and Nullify may say as well what becomes of rows that are not: on a hard delete, rows
+// that conditions leave out, and rows that the ghost user cannot have because it already
+// has an equal one. Foreign keys that no list names follow their own action.
 type Lists struct {
 	Users   Users
 	Move    []Move
@@ -41,8 +43,8 @@ type Lists struct {
 	Nullify []Columns
 }
 
-// Users names the table of users. Its zero value is GitLab's: the table users with the key id, and with GitLab's columns
-// and rules.
+// Users names the table of users. Its zero value is GitLab's: the table users with the
+// key id, and with GitLab's columns and rules.
 type Users struct {
 	// Table is in the database's own schema.
 	Table, Key string
@@ -60,9 +62,11 @@ type Table = pgcatalog.Table
 type Sizes struct {
 	// Move, Delete and Nullify are the most rows of one statement without a Target.
 	Move, Delete, Nullify int
-	// Target is the time that one statement should take. The engine finds the sizes for it.
+	// Target is the time that one statement should take. The engine finds the sizes for
+	// it.
 	Target time.Duration
-	// Duty is the share of its time that a run with a target works; the rest it leaves to others. 0 and 1 are all of it.
+	// Duty is the share of its time that a run with a target works; the rest it leaves to
+	// others. 0 and 1 are all of it.
 	Duty float64
 }
 
@@ -92,35 +96,39 @@ func counter(do dml.Action) string {
 	}
 }
 
-// step is one column that refers to users. A step whose rows nothing can be done about (dml.Forbid) prevents the deletion of
-// each user that has some.
+// step is one column that refers to users. A step whose rows nothing can be done about
+// (dml.Forbid) prevents the deletion of each user that has some.
 type step struct {
 	dml.Edge
 
-	// otherwise is the action for a row that cannot be moved because the ghost user has an equal one.
+	// otherwise is the action for a row that cannot be moved because the ghost user has
+	// an equal one.
 	otherwise dml.Action
 	// label is table.column for people, logs and statistics, tableLabel the table alone.
 	label, tableLabel string
-	// twins are, by leaf, conditions under which a row of the ghost user (twin) prevents the move of the row child. They
-	// cover the unique indexes whose meaning is known.
+	// twins are, by leaf, conditions under which a row of the ghost user (twin) prevents
+	// the move of the row child. They cover the unique indexes whose meaning is known.
 	twins map[uint32][]string
 	// below reports that foreign keys refer to the table.
 	below bool
-	// refusal is why nothing can be done about the rows, and shown selects the name of one.
+	// refusal is why nothing can be done about the rows, and shown selects the name of
+	// one.
 	refusal, shown string
 }
 
 // column is the one that refers to users.
 func (s *step) column() string { return s.Columns[0] }
 
-// Plan lists the work for a user, in this order: moves, deletions with an event, other deletions, nullifications, other foreign
-// keys. It is bound to one state of the database: resolve again for each run.
+// Plan lists the work for a user, in this order: moves, deletions with an event, other
+// deletions, nullifications, other foreign keys. It is bound to one state of the
+// database: resolve again for each run.
 type Plan struct {
 	users Table
 	key   dml.Key
 	// gitlab reports that the users have GitLab's columns and rules.
 	gitlab bool
-	// ghost is the configured ghost user; empty with GitLab's users, where the database knows it.
+	// ghost is the configured ghost user; empty with GitLab's users, where the database
+	// knows it.
 	ghost dml.ID
 	soft  []*step
 	hard  []*step

@@ -14,7 +14,11 @@ import (
 // users.
 func MissingPrivileges(ctx context.Context, db pgcatalog.Beginner, plan *Plan) (problem.List, error) {
 	users := plan.users.OID
-	needs := []dml.Need{{Table: users, Privilege: "SELECT"}, {Table: users, Privilege: "UPDATE"}, {Table: users, Privilege: "DELETE"}}
+	needs := []dml.Need{
+		{Table: users, Privilege: "SELECT"},
+		{Table: users, Privilege: "UPDATE"},
+		{Table: users, Privilege: "DELETE"},
+	}
 	for _, s := range slices.Concat(plan.soft, plan.hard) {
 		actions := []dml.Action{s.Action}
 		if s.Action != dml.Forbid {

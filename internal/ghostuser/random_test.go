@@ -29,16 +29,19 @@ const (
 
 // drawnColumn refers to users in a way of its own.
 type drawnColumn struct {
-	// key is the action of its foreign key, "" for none. moves is "", "move", "some" (under a condition) or "always".
+	// key is the action of its foreign key, "" for none. moves is "", "move", "some"
+	// (under a condition) or "always".
 	key, moves string
-	// rest is the list that says what becomes of rows that are not moved: "", "delete" or "nullify".
+	// rest is the list that says what becomes of rows that are not moved: "", "delete" or
+	// "nullify".
 	rest    string
 	notNull bool
 }
 
 func drawColumn(rt *rapid.T) drawnColumn {
 	c := drawnColumn{
-		key:     rapid.SampledFrom([]string{"", "CASCADE", "SET NULL", "SET DEFAULT", "RESTRICT", "NO ACTION"}).Draw(rt, "key"),
+		key: rapid.SampledFrom([]string{"", "CASCADE", "SET NULL", "SET DEFAULT", "RESTRICT", "NO ACTION"}).Draw(rt,
+			"key"),
 		moves:   rapid.SampledFrom([]string{"", "move", "some", "always"}).Draw(rt, "moves"),
 		rest:    rapid.SampledFrom([]string{"", "delete", "nullify"}).Draw(rt, "rest"),
 		notNull: rapid.Bool().Draw(rt, "not null"),
@@ -69,9 +72,15 @@ func (c drawnColumn) definition(name string) string {
 func (c drawnColumn) list(lists *ghostuser.Lists, table, name string) {
 	switch c.moves {
 	case "move", "always":
-		lists.Move = append(lists.Move, ghostuser.Move{Table: table, Columns: []string{name}, Always: c.moves == "always"})
+		lists.Move = append(lists.Move, ghostuser.Move{
+			Table: table, Columns: []string{name},
+			Always: c.moves == "always",
+		})
 	case "some":
-		lists.Move = append(lists.Move, ghostuser.Move{Table: table, Columns: []string{name}, Conditions: []definitions.Condition{{Column: "meant", Value: "true"}}})
+		lists.Move = append(lists.Move, ghostuser.Move{
+			Table: table, Columns: []string{name},
+			Conditions: []definitions.Condition{{Column: "meant", Value: "true"}},
+		})
 	}
 	switch c.rest {
 	case "delete":
@@ -81,7 +90,8 @@ func (c drawnColumn) list(lists *ghostuser.Lists, table, name string) {
 	}
 }
 
-// after is what the column of a row has to become when its user leaves: another user, 0 for NULL, or the row's end.
+// after is what the column of a row has to become when its user leaves: another user, 0
+// for NULL, or the row's end.
 func (c drawnColumn) after(user int, meant, hard bool) (becomes int, gone bool) {
 	moved := c.moves == "always" || !hard && (c.moves == "move" || c.moves == "some" && meant)
 	switch {
@@ -97,8 +107,8 @@ func (c drawnColumn) after(user int, meant, hard bool) (becomes int, gone bool) 
 	return user, false
 }
 
-// TestAnySchemaAndAnyLists deletes random users of random tables, interrupted now and then. What has to be left of each row
-// follows from its own columns alone.
+// TestAnySchemaAndAnyLists deletes random users of random tables, interrupted now and
+// then. What has to be left of each row follows from its own columns alone.
 func TestAnySchemaAndAnyLists(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "DROP TABLE posts, likes, visits;", ghostuser.Lists{})
@@ -108,7 +118,8 @@ func TestAnySchemaAndAnyLists(t *testing.T) {
 
 func (b *bundle) check(t *testing.T, rt *rapid.T) {
 	hard := map[int]bool{}
-	for _, user := range rapid.SliceOfNDistinct(rapid.SampledFrom([]int{1, 3, 4, 5}), 1, 4, rapid.ID).Draw(rt, "leaving") {
+	for _, user := range rapid.SliceOfNDistinct(rapid.SampledFrom([]int{1, 3, 4, 5}), 1, 4, rapid.ID).Draw(rt,
+		"leaving") {
 		hard[user] = rapid.Bool().Draw(rt, "hard")
 	}
 	var lists ghostuser.Lists
@@ -166,7 +177,8 @@ func (b *bundle) check(t *testing.T, rt *rapid.T) {
 	require.Len(rt, b.Rows("SELECT FROM sexton.events"), len(hard))
 }
 
-// runInterrupted runs the engine twice. The first run is asked to stop after some batches.
+// runInterrupted runs the engine twice. The first run is asked to stop after some
+// batches.
 func (b *bundle) runInterrupted(t *testing.T, batches int) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

@@ -21,17 +21,20 @@ const section = "ghost_users"
 // QueueTable is the name of the table in which users wait to be deleted.
 const QueueTable = "users_ghost_user_migrations"
 
-// Resolve binds the lists to the tables of a database, whose own schema is the one of its users, and finds all other
-// foreign keys to users.
+// Resolve binds the lists to the tables of a database, whose own schema is the one of its
+// users, and finds all other foreign keys to users.
 //
-// Its findings carry keys such as ghost_users.move[3].columns[0] and no position. Errors: a missing table or column, a
-// type that is not the key's, nullify on a NOT NULL column, a column that is listed twice, a ghost user that cannot be made.
-// Warnings: a column without an index, rows for which nothing is said, and a foreign key that refuses the deletion of the users
-// with rows there, such as one without an action that no list answers for. The plan is nil if there is an error.
+// Its findings carry keys such as ghost_users.move[3].columns[0] and no position. Errors:
+// a missing table or column, a type that is not the key's, nullify on a NOT NULL column,
+// a column that is listed twice, a ghost user that cannot be made. Warnings: a column
+// without an index, rows for which nothing is said, and a foreign key that refuses the
+// deletion of the users with rows there, such as one without an action that no list
+// answers for. The plan is nil if there is an error.
 func Resolve(ctx context.Context, db pgcatalog.Beginner, schema string, lists Lists) (*Plan, problem.List, error) {
 	r := &resolver{schema: schema, lists: lists, columns: map[columnRef]*bound{}}
 	err := pgcatalog.Settled(ctx, db, func(tx pgx.Tx) error {
-		// All tables of the schema and of the others that lists name, and every foreign key.
+		// All tables of the schema and of the others that lists name, and every foreign
+		// key.
 		oids, err := pgcatalog.InSchemas(ctx, tx, append(r.schemas(), schema))
 		if err != nil {
 			return err
@@ -67,7 +70,8 @@ type bound struct {
 	// table is its name for people.
 	table  string
 	column string
-	// key is where the configuration speaks of the column first; empty where only a foreign key does.
+	// key is where the configuration speaks of the column first; empty where only a
+	// foreign key does.
 	key string
 	// moves reports that a list moves the column, and how.
 	moves      bool
@@ -81,7 +85,8 @@ type bound struct {
 	eventColumns []string
 	// foreign is the name of a foreign key, if there is one.
 	foreign string
-	// refusal is why the users that have rows here cannot be deleted: a foreign key wants what cannot be done.
+	// refusal is why the users that have rows here cannot be deleted: a foreign key wants
+	// what cannot be done.
 	refusal string
 }
 
@@ -100,13 +105,15 @@ type resolver struct {
 
 	schema string
 	users  *pgcatalog.Relation
-	// key is the users' key column, stored the type in which it is stored, and ghost the configured ghost user.
+	// key is the users' key column, stored the type in which it is stored, and ghost the
+	// configured ghost user.
 	key, stored string
 	ghost       dml.ID
 	lists       Lists
 	problems    problem.List
 	columns     map[columnRef]*bound
-	// order has the columns as the lists and then the catalogue name them first, for moves and for the rest.
+	// order has the columns as the lists and then the catalogue name them first, for
+	// moves and for the rest.
 	moves, deletes, nullifies, keys []*bound
 	// told are the tables whose rows are told of, those below others first.
 	told []uint32
@@ -190,8 +197,8 @@ func (r *resolver) orderTold() {
 	}
 }
 
-// rest are the columns whose rows are deleted or changed. What is told of comes first, as rows of other columns would take it along without an
-// event.
+// rest are the columns whose rows are deleted or changed. What is told of comes first, as
+// rows of other columns would take it along without an event.
 func (r *resolver) rest() []*bound {
 	rank := func(b *bound) int {
 		if !b.told {
@@ -211,14 +218,18 @@ func (r *resolver) plan() *Plan {
 		r.reportf(problem.Error, section, "", "%s: %v", r.keyLabel(), err)
 	}
 	key := dml.Key{
-		Table: r.users.Table, KeyColumns: []string{r.key}, KeyTypes: []string{r.stored}, KeyCompare: []pgcatalog.Comparison{same},
-		Integer: r.stored == "bigint",
+		Table: r.users.Table, KeyColumns: []string{r.key}, KeyTypes: []string{r.stored},
+		KeyCompare: []pgcatalog.Comparison{same},
+		Integer:    r.stored == "bigint",
 	}
-	return &Plan{users: r.users.Table, key: key, gitlab: r.lists.Users.gitlab(), ghost: r.ghost, soft: r.steps(id, false), hard: r.steps(id, true)}
+	return &Plan{
+		users: r.users.Table, key: key, gitlab: r.lists.Users.gitlab(), ghost: r.ghost,
+		soft: r.steps(id, false), hard: r.steps(id, true),
+	}
 }
 
-// steps lists what is done on a soft or a hard delete. What is moved must not meet the deletion or nullification of the
-// same column: a row that comes in after the move would.
+// steps lists what is done on a soft or a hard delete. What is moved must not meet the
+// deletion or nullification of the same column: a row that comes in after the move would.
 func (r *resolver) steps(id pgcatalog.Key, hard bool) []*step {
 	var steps []*step
 	for _, b := range r.moves {
@@ -255,16 +266,20 @@ func (r *resolver) step(id pgcatalog.Key, b *bound, do dml.Action) *step {
 	}
 	indexed, create, all := map[uint32]bool{}, map[uint32]string{}, true
 	for _, leaf := range b.relation.Leaves {
-		indexed[leaf.OID], create[leaf.OID] = b.relation.Leads(leaf.OID, b.column), b.relation.CreateIndex(leaf, b.column)
+		indexed[leaf.OID], create[leaf.OID] = b.relation.Leads(leaf.OID, b.column),
+			b.relation.CreateIndex(leaf, b.column)
 		all = all && indexed[leaf.OID]
 	}
 	return &step{
 		Edge: dml.Edge{
-			Child: b.relation.Table, Leaves: b.relation.Leaves, Columns: []string{b.column}, Compare: []pgcatalog.Comparison{compare}, Action: do,
-			PrimaryKey: b.relation.PrimaryKey(), EmitsEvent: b.told, EventColumns: b.eventColumns, Index: all, Indexed: indexed,
+			Child: b.relation.Table, Leaves: b.relation.Leaves, Columns: []string{b.column},
+			Compare: []pgcatalog.Comparison{compare}, Action: do,
+			PrimaryKey: b.relation.PrimaryKey(), EmitsEvent: b.told, EventColumns: b.eventColumns, Index: all,
+			Indexed:     indexed,
 			CreateIndex: create,
 		},
-		otherwise: otherwise, label: b.label(), tableLabel: b.table, below: r.refersTo(b.relation), shown: b.relation.Shown("child"),
+		otherwise: otherwise, label: b.label(), tableLabel: b.table, below: r.refersTo(b.relation),
+		shown: b.relation.Shown("child"),
 	}
 }
 
@@ -276,8 +291,9 @@ func (r *resolver) refersTo(table *pgcatalog.Relation) bool {
 	})
 }
 
-// twins returns per leaf a condition for each unique index with the column: the row twin has what the row child has in all other
-// columns of the index. Indexes on some rows only, on expressions, or with another equality than their type's own are left out.
+// twins returns per leaf a condition for each unique index with the column: the row twin
+// has what the row child has in all other columns of the index. Indexes on some rows
+// only, on expressions, or with another equality than their type's own are left out.
 func (r *resolver) twins(b *bound) map[uint32][]string {
 	twins := map[uint32][]string{}
 	for _, leaf := range b.relation.Leaves {

@@ -27,13 +27,15 @@ func (r *resolver) checkUsers() bool {
 		where, key = section, section
 	}
 	if users == nil || !users.IsTable() {
-		r.reportf(problem.Error, where, "set the schema of the database to where it is", "there is no table %s in schema %s",
+		r.reportf(problem.Error, where, "set the schema of the database to where it is",
+			"there is no table %s in schema %s",
 			cmp.Or(r.lists.Users.Table, "users"), r.schema)
 		return false
 	}
 	column, found := users.Columns[r.key]
 	if !found {
-		r.reportf(problem.Error, key, problem.Meant(r.key, users.ColumnNames(), "correct the name"), "table %s has no column %s", users.In(r.schema), r.key)
+		r.reportf(problem.Error, key, problem.Meant(r.key, users.ColumnNames(), "correct the name"),
+			"table %s has no column %s", users.In(r.schema), r.key)
 		return false
 	}
 	stored, err := dml.IDType(column.Base)
@@ -44,14 +46,16 @@ func (r *resolver) checkUsers() bool {
 	case err != nil:
 		r.reportf(problem.Error, key, "name another column", "%s %v", r.keyLabel(), err)
 	case r.lists.Users.gitlab() && stored != "bigint":
-		r.reportf(problem.Error, key, "name the table in ghost_users.users", "%s is of type %s instead of integer", r.keyLabel(), column.Type)
+		r.reportf(problem.Error, key, "name the table in ghost_users.users", "%s is of type %s instead of integer",
+			r.keyLabel(), column.Type)
 		return false
 	case !unique:
 		r.reportf(problem.Error, key, "name a column with a unique index", "%s has no unique index", r.keyLabel())
 	case queue == nil || queue.Columns["attempts"].Base == "":
 		r.reportf(problem.Error, section, "run `sexton migrate up`", "the table %s is not installed", QueueTable)
 	case !r.queued(queue, stored):
-		r.reportf(problem.Error, table, "run `sexton migrate up`", "the table %s does not refer to %s", QueueTable, r.keyLabel())
+		r.reportf(problem.Error, table, "run `sexton migrate up`", "the table %s does not refer to %s", QueueTable,
+			r.keyLabel())
 	case !queue.Leads(queue.OID, "consume_after"):
 		r.reportf(problem.Warning, section, queue.CreateIndex(queue.Table, "consume_after", "id"),
 			"no index of %s begins with consume_after, so every look at it reads the whole table", QueueTable)
@@ -96,7 +100,8 @@ func (r *resolver) checkGhost(ctx context.Context, tx pgx.Tx) error {
 		return nil
 	}
 	var there bool
-	query := fmt.Sprintf("SELECT EXISTS (SELECT FROM %s WHERE user_type OPERATOR(pg_catalog.=) %d)", r.users.SQL(), ghostType)
+	query := fmt.Sprintf("SELECT EXISTS (SELECT FROM %s WHERE user_type OPERATOR(pg_catalog.=) %d)", r.users.SQL(),
+		ghostType)
 	if err := tx.QueryRow(ctx, query).Scan(&there); err != nil {
 		return fmt.Errorf("look for the ghost user: %w", err)
 	}
@@ -120,7 +125,8 @@ func (r *resolver) readGhost(ctx context.Context, tx pgx.Tx) error {
 	err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error { return nested.QueryRow(ctx, query, text).Scan(&r.ghost) })
 	switch state := batch.Judge(err).SQLState; {
 	case errors.Is(err, pgx.ErrNoRows):
-		r.reportf(problem.Error, section+".ghost", "insert it, or name another one", "table %s has no row with the %s %s", r.users.In(r.schema), r.key, text)
+		r.reportf(problem.Error, section+".ghost", "insert it, or name another one",
+			"table %s has no row with the %s %s", r.users.In(r.schema), r.key, text)
 	case err != nil && strings.HasPrefix(state, "22"):
 		r.reportf(problem.Error, section+".ghost", "", "%q is not a value of type %s", text, pgcatalog.Short(r.stored))
 	case err != nil:
@@ -129,7 +135,8 @@ func (r *resolver) readGhost(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// checkRest reports rows that nothing is done about. A foreign key that refuses to let users go concerns those with rows there.
+// checkRest reports rows that nothing is done about. A foreign key that refuses to let
+// users go concerns those with rows there.
 func (r *resolver) checkRest(b *bound) {
 	column := b.relation.Columns[b.column]
 	last := b.moves && b.always && len(b.conditions) == 0
@@ -154,7 +161,8 @@ func (r *resolver) checkRest(b *bound) {
 		r.refusef(b, "change the key's action to SET NULL, or list the column in ghost_users.nullify",
 			"foreign key %s: deleting one user would delete others", b.foreign)
 	case b.keyed == dml.Nullify && column.NotNull:
-		r.refusef(b, "drop the constraint, or change the key's action", "foreign key %s sets %s to NULL, which is NOT NULL", b.foreign, b.label())
+		r.refusef(b, "drop the constraint, or change the key's action",
+			"foreign key %s sets %s to NULL, which is NOT NULL", b.foreign, b.label())
 	case b.keyed == dml.Nullify || b.keyed == dml.SetDefault:
 		if fix, wrong := unchangeable(b, b.keyed); wrong != "" {
 			r.refusef(b, fix, "%s", wrong)
@@ -178,6 +186,7 @@ func (b *bound) where() string {
 
 func (r *resolver) checkIndex(b *bound) {
 	if fix := b.relation.Unindexed(b.column); fix != "" {
-		r.reportf(problem.Warning, b.where(), fix, "no index of %s begins with %s, so every batch reads the whole table", b.table, b.column)
+		r.reportf(problem.Warning, b.where(), fix,
+			"no index of %s begins with %s, so every batch reads the whole table", b.table, b.column)
 	}
 }

@@ -34,7 +34,8 @@ func (r *resolver) table(key, text string) *pgcatalog.Relation {
 			}
 		}
 		slices.Sort(known)
-		r.reportf(problem.Error, key+".table", problem.Meant(text, known, "create it, or remove the entry"), "table %s does not exist", text)
+		r.reportf(problem.Error, key+".table", problem.Meant(text, known, "create it, or remove the entry"),
+			"table %s does not exist", text)
 		return nil
 	case !table.IsTable():
 		r.reportf(problem.Error, key+".table", "name the table behind it", "%s is not a table", text)
@@ -43,7 +44,8 @@ func (r *resolver) table(key, text string) *pgcatalog.Relation {
 		r.reportf(problem.Error, key+".table", "name the partitioned table", "%s is a partition", text)
 		return nil
 	case table.Foreign != nil:
-		r.reportf(problem.Error, key+".table", "detach it, or remove the entry", "partition %s of %s is a foreign table", table.Foreign.SQL(), text)
+		r.reportf(problem.Error, key+".table", "detach it, or remove the entry",
+			"partition %s of %s is a foreign table", table.Foreign.SQL(), text)
 		return nil
 	case table.Schema == r.schema && table.Name == QueueTable:
 		r.reportf(problem.Error, key+".table", "remove the entry", "%s is the queue itself", text)
@@ -127,8 +129,9 @@ func (r *resolver) bindMove(ctx context.Context, tx pgx.Tx, key string, m Move) 
 	return nil
 }
 
-// bindConditions casts every value once, so that one which does not fit is found here and not in the middle of a batch.
-// Batches get the text that it has under Settled, which means the same value under the settings of every role.
+// bindConditions casts every value once, so that one which does not fit is found here and
+// not in the middle of a batch. Batches get the text that it has under Settled, which
+// means the same value under the settings of every role.
 func (r *resolver) bindConditions(
 	ctx context.Context, tx pgx.Tx, key string, table *pgcatalog.Relation, conditions []definitions.Condition,
 ) ([]dml.Value, error) {
@@ -137,18 +140,21 @@ func (r *resolver) bindConditions(
 		at := fmt.Sprintf("%s.conditions[%d]", key, i)
 		found, there := table.Columns[c.Column]
 		if !there {
-			r.reportf(problem.Error, at+".column", "correct the name", "table %s has no column %s", table.In(r.schema), c.Column)
+			r.reportf(problem.Error, at+".column", "correct the name", "table %s has no column %s", table.In(r.schema),
+				c.Column)
 			continue
 		}
 		var value string
 		err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error {
-			return nested.QueryRow(ctx, fmt.Sprintf("SELECT $1::pg_catalog.text::%s::pg_catalog.text", found.Type), c.Value).Scan(&value)
+			return nested.QueryRow(ctx, fmt.Sprintf("SELECT $1::pg_catalog.text::%s::pg_catalog.text", found.Type),
+				c.Value).Scan(&value)
 		})
 		if f := batch.Judge(err); err != nil && (f.SQLState == "" || f.SQLState[:2] != "22" && f.SQLState[:2] != "23") {
 			return nil, fmt.Errorf("check value of column %s: %w", c.Column, err)
 		}
 		if err != nil {
-			r.reportf(problem.Error, at+".value", "give a value of that type", "value %q does not fit column %s of type %s", c.Value, c.Column, found.Type)
+			r.reportf(problem.Error, at+".value", "give a value of that type",
+				"value %q does not fit column %s of type %s", c.Value, c.Column, found.Type)
 			continue
 		}
 		compare, err := r.Operators.Own(found)
@@ -179,7 +185,8 @@ func (r *resolver) bindRest(key string, l Columns, to dml.Action, into *[]*bound
 			list := map[dml.Action]string{dml.Remove: "delete", dml.Nullify: "nullify"}[b.listed]
 			r.reportf(problem.Error, at, "remove one of them", "%s stands in the list %s already", b.label(), list)
 		case b.moves && b.always && len(b.conditions) == 0:
-			r.reportf(problem.Error, at, "remove one of them", "%s is always moved, so this entry would find nothing", b.label())
+			r.reportf(problem.Error, at, "remove one of them", "%s is always moved, so this entry would find nothing",
+				b.label())
 		default:
 			if why, fix := table.Untold(table.In(r.schema), l.EventColumns); l.Event && why != "" {
 				r.reportf(problem.Error, key+".event", fix+", or leave event and cleaner_class out", "%s", why)
@@ -190,8 +197,8 @@ func (r *resolver) bindRest(key string, l Columns, to dml.Action, into *[]*bound
 	}
 }
 
-// bindKey binds one foreign key. One that only a partition has belongs to the partitioned table's column where that is
-// listed.
+// bindKey binds one foreign key. One that only a partition has belongs to the partitioned
+// table's column where that is listed.
 func (r *resolver) bindKey(key pgcatalog.ForeignKey) {
 	relation, column := r.Relations[key.Table], key.Columns[0]
 	if relation == nil || relation.Schema == r.schema && relation.Name == QueueTable {
@@ -212,7 +219,8 @@ func (r *resolver) bindKey(key pgcatalog.ForeignKey) {
 		r.columns[columnRef{relation.OID, column}] = b
 		r.keys = append(r.keys, b)
 	} else if b.key != "" && !slices.Contains(r.keys, b) && b.listed == dml.Forbid {
-		// Moved on a soft delete; on a hard one the key's own action comes with the others.
+		// Moved on a soft delete; on a hard one the key's own action comes with the
+		// others.
 		r.keys = append(r.keys, b)
 	}
 	b.foreign = key.Name

@@ -39,12 +39,23 @@ func TestResolveNamesWhatDoesNotFit(t *testing.T) {
 			{Table: "authors", Columns: []string{"author_id"}},
 			{Table: "events_1", Columns: []string{"author_id"}},
 			{Table: "events", Columns: []string{"at", "twice", "author_id"}},
-			{Table: "reports", Columns: []string{"reporter_id"}, Conditions: []definitions.Condition{{Column: "id", Value: "x"}, {Column: "kind", Value: "x"}}},
+			{
+				Table: "reports", Columns: []string{"reporter_id"},
+				Conditions: []definitions.Condition{{Column: "id", Value: "x"}, {Column: "kind", Value: "x"}},
+			},
 			{Table: "likes", Columns: []string{"user_id"}, Always: true},
 			{Table: "users_ghost_user_migrations", Columns: []string{"user_id"}},
 		},
-		Delete:  []ghostuser.Columns{{Table: "likes", Columns: []string{"user_id"}}, {Table: "users", Columns: []string{"id"}}, {Table: "visits", Columns: []string{"user_id"}}},
-		Nullify: []ghostuser.Columns{{Table: "visits", Columns: []string{"user_id"}}, {Table: "events", Columns: []string{"author_id", "who"}}, {Table: `"`, Columns: nil}},
+		Delete: []ghostuser.Columns{
+			{Table: "likes", Columns: []string{"user_id"}},
+			{Table: "users", Columns: []string{"id"}},
+			{Table: "visits", Columns: []string{"user_id"}},
+		},
+		Nullify: []ghostuser.Columns{
+			{Table: "visits", Columns: []string{"user_id"}},
+			{Table: "events", Columns: []string{"author_id", "who"}},
+			{Table: `"`, Columns: nil},
+		},
 	})
 	var found []string
 	for _, p := range problems {
@@ -86,7 +97,8 @@ func TestResolveNeedsUsersAndTheirQueue(t *testing.T) {
 	require.ErrorContains(t, problems.Err(), "there is no table users in schema public")
 	d.Exec(application)
 	_, problems = pgtest.Must2(ghostuser.Resolve(t.Context(), d.Pool(), "public", ghostuser.Lists{}))(t)
-	require.ErrorContains(t, problems.Err(), "the table users_ghost_user_migrations is not installed (run `sexton migrate up`)")
+	require.ErrorContains(t, problems.Err(),
+		"the table users_ghost_user_migrations is not installed (run `sexton migrate up`)")
 
 	odd := pgtest.New(t)
 	odd.Exec("CREATE TABLE users (id uuid PRIMARY KEY)")
@@ -94,7 +106,8 @@ func TestResolveNeedsUsersAndTheirQueue(t *testing.T) {
 	require.ErrorContains(t, problems.Err(), "users.id is of type uuid instead of integer")
 }
 
-// What native cascades take along counts as the deletion counts it, rows that go in two ways once, and nothing changes.
+// What native cascades take along counts as the deletion counts it, rows that go in two
+// ways once, and nothing changes.
 func TestForeseesWhatADeletionDoes(t *testing.T) {
 	t.Parallel()
 	b := setup(t, topics+`
@@ -108,13 +121,15 @@ func TestForeseesWhatADeletionDoes(t *testing.T) {
 		return pgtest.Must(p.Foresee(t.Context(), b.Pool(), dml.IntegerID(1), false))(t)
 	}
 	require.Equal(t, &dml.Foresight{
-		Moved:   map[string]int64{"posts": 1},
-		Deleted: map[string]int64{"topics": 2, "replies": 601, "marks": 601, "uploads": 3}, Nullified: map[string]int64{"pins.topic_id": 1},
-		Rows: 1209, Forbidden: []string{},
+		Moved:     map[string]int64{"posts": 1},
+		Deleted:   map[string]int64{"topics": 2, "replies": 601, "marks": 601, "uploads": 3},
+		Nullified: map[string]int64{"pins.topic_id": 1},
+		Rows:      1209, Forbidden: []string{},
 	}, foresee())
 	b.queue(false, 1)
 	b.requireDone(t, b.run(t), 1)
-	require.Equal(t, [][]string{{"1", "1207", "1"}}, b.Rows("SELECT payload ->> 'moved', payload ->> 'deleted', payload ->> 'nullified' FROM sexton.events"))
+	require.Equal(t, [][]string{{"1", "1207", "1"}},
+		b.Rows("SELECT payload ->> 'moved', payload ->> 'deleted', payload ->> 'nullified' FROM sexton.events"))
 
 	b.Exec(`CREATE TABLE heaps (topic_id bigint);
 		INSERT INTO topics VALUES (50, 2);
@@ -126,7 +141,8 @@ func TestForeseesWhatADeletionDoes(t *testing.T) {
 	require.GreaterOrEqual(t, seen.Rows, int64(100_000))
 }
 
-// Rows that loose foreign keys take after the user, or after rows that go with it, count apart, once, and at any depth.
+// Rows that loose foreign keys take after the user, or after rows that go with it, count
+// apart, once, and at any depth.
 func TestForeseesLooseChildren(t *testing.T) {
 	t.Parallel()
 	b := setup(t, topics+`
@@ -141,12 +157,25 @@ func TestForeseesLooseChildren(t *testing.T) {
 	natively := pgtest.Must(p.Foresee(t.Context(), b.Pool(), dml.IntegerID(1), false))(t)
 	require.Nil(t, natively.Loose)
 	seen := pgtest.Must(p.Foresee(t.Context(), b.Pool(), dml.IntegerID(1), false,
-		dml.Loose{Child: public("sightings"), Parent: public("users"), Columns: []string{"user_id"}, Action: dml.Remove, Only: [][2]string{{"kind", "web"}}},
-		dml.Loose{Child: public("traces"), Parent: public("sightings"), Columns: []string{"sighting_id"}, Action: dml.Remove},
-		dml.Loose{Child: public("badges"), Parent: public("topics"), Columns: []string{"topic_id"}, Action: dml.Nullify},
+		dml.Loose{
+			Child: public("sightings"), Parent: public("users"), Columns: []string{"user_id"}, Action: dml.Remove,
+			Only: [][2]string{{"kind", "web"}},
+		},
+		dml.Loose{
+			Child: public("traces"), Parent: public("sightings"), Columns: []string{"sighting_id"},
+			Action: dml.Remove,
+		},
+		dml.Loose{
+			Child: public("badges"), Parent: public("topics"), Columns: []string{"topic_id"},
+			Action: dml.Nullify,
+		},
 		dml.Loose{Child: public("topics"), Parent: public("users"), Columns: []string{"user_id"}, Action: dml.Remove},
-		dml.Loose{Child: public("missing"), Parent: public("users"), Columns: []string{"user_id"}, Action: dml.Remove}))(t)
-	require.Equal(t, map[string]int64{"sightings": 2, "traces": 2, "badges.topic_id": natively.Deleted["topics"]}, seen.Loose)
+		dml.Loose{
+			Child: public("missing"), Parent: public("users"), Columns: []string{"user_id"},
+			Action: dml.Remove,
+		}))(t)
+	require.Equal(t, map[string]int64{"sightings": 2, "traces": 2, "badges.topic_id": natively.Deleted["topics"]},
+		seen.Loose)
 	require.Positive(t, natively.Deleted["topics"])
 	natively.Loose = seen.Loose
 	require.Equal(t, natively, seen, "all else is as without")
@@ -158,7 +187,8 @@ func TestDefaultsFitTheReferenceApplication(t *testing.T) {
 	p, problems := resolve(t, db, defaults(t))
 	require.Empty(t, problems, "errors and warnings")
 
-	// Every column that refers to users, by a key or by a loose definition, is looked at on either kind of delete.
+	// Every column that refers to users, by a key or by a loose definition, is looked at
+	// on either kind of delete.
 	var all []string
 	for _, row := range db.Rows(`
 		SELECT conrelid::regclass || '.' || attname FROM pg_constraint
@@ -261,7 +291,8 @@ func TestEveryColumnOfTheReferenceApplication(t *testing.T) {
 			db := dbtest.Reference(t)
 			pgtest.Must(exampleapp.Load(t.Context(), db.Pool(), 30_000, nil))(t)
 			b := onto(t, db, defaults(t))
-			b.engine.Sizes.Target = time.Second // Rows below others are left to native cascades, which count none of them.
+			// Rows below others are left to native cascades, which count none of them.
+			b.engine.Sizes.Target = time.Second
 			ghost := pgtest.Scalar[int64](t, db.Database, "SELECT sexton.ghost_user()")
 			all := fates()
 			for _, label := range b.engine.Plan.Columns(true) {
@@ -275,17 +306,22 @@ func TestEveryColumnOfTheReferenceApplication(t *testing.T) {
 				require.Empty(t, stats.Errors, label)
 				require.EqualValues(t, 1, stats.UsersProcessed, label)
 				require.Equal(t, expected[i], b.fate(s, ghost), label)
-				counted := map[fate]map[string]int64{moved: stats.Moved, deleted: stats.Deleted, nullified: stats.Nullified}[expected[i]]
+				counted := map[fate]map[string]int64{
+					moved: stats.Moved, deleted: stats.Deleted,
+					nullified: stats.Nullified,
+				}[expected[i]]
 				require.Equal(t, map[string]int64{label: 1}, counted, label)
 				require.Equal(t, 1, len(stats.Moved)+len(stats.Deleted)+len(stats.Nullified), label)
 				require.False(t, b.run(t).Changed(), "%s: the second run", label)
 			}
-			require.EqualValues(t, len(all), pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM sexton.events WHERE kind = 'user_destroyed'"))
+			require.EqualValues(t, len(all), pgtest.Scalar[int64](t, db.Database,
+				"SELECT count(*) FROM sexton.events WHERE kind = 'user_destroyed'"))
 		})
 	}
 }
 
-// seed gives one row of the column's table to the leaver, and returns it without the column.
+// seed gives one row of the column's table to the leaver, and returns it without the
+// column.
 func (b *bundle) seed(t *testing.T, label string) seed {
 	table, column, _ := strings.Cut(label, ".")
 	s := seed{table: pgx.Identifier{table}.Sanitize(), column: pgx.Identifier{column}.Sanitize()}
@@ -298,7 +334,9 @@ func (b *bundle) seed(t *testing.T, label string) seed {
 	}
 	b.Exec(fmt.Sprintf(`UPDATE %s SET %s = $1 WHERE (tableoid, ctid) = (SELECT tableoid, ctid FROM %s WHERE %s ORDER BY to_jsonb(%s)::text LIMIT 1)`,
 		s.table, s.column, s.table, where, s.table), leaver)
-	s.row = pgtest.Scalar[string](t, b.Database, fmt.Sprintf("SELECT (to_jsonb(seeded) - '%s')::text FROM %s AS seeded WHERE %s = $1", column, s.table, s.column), leaver)
+	s.row = pgtest.Scalar[string](t, b.Database,
+		fmt.Sprintf("SELECT (to_jsonb(seeded) - '%s')::text FROM %s AS seeded WHERE %s = $1", column, s.table,
+			s.column), leaver)
 	return s
 }
 
@@ -325,5 +363,6 @@ func TestPersonalSnippetsGo(t *testing.T) {
 		INSERT INTO snippets (id, project_id, author_id, type, title) VALUES (1, 1, 1, 'ProjectSnippet', 't'), (2, NULL, 1, 'PersonalSnippet', 't')`)
 	b.queue(false, 1)
 	b.requireDone(t, b.run(t), 1)
-	require.Equal(t, [][]string{{"1", "Ghost User"}}, b.Rows("SELECT snippets.id, users.name FROM snippets JOIN users ON users.id = author_id"))
+	require.Equal(t, [][]string{{"1", "Ghost User"}},
+		b.Rows("SELECT snippets.id, users.name FROM snippets JOIN users ON users.id = author_id"))
 }

@@ -21,7 +21,8 @@ const keptRows = "rows remain that no session has locked: a trigger or rule keep
 // estimateEvery is how often it is estimated how much is left of a user.
 const estimateEvery = 5 * time.Second
 
-// Load returns due users that the run has not loaded yet or that no longer wait for a lock.
+// Load returns due users that the run has not loaded yet or that no longer wait for a
+// lock.
 func (r *run) Load(
 	ctx context.Context, on *batch.Session, from []drain.Spot, limit int, recheck bool,
 ) (map[*drain.Parent][]drain.Tombstone, error) {
@@ -91,7 +92,8 @@ func (r *run) anyDue(ctx context.Context) (bool, error) {
 	return len(found) > 0, err
 }
 
-// estimate notes how much is left of users that take long. It is for people, so it may fail.
+// estimate notes how much is left of users that take long. It is for people, so it may
+// fail.
 func (r *run) estimate(ctx context.Context, on *batch.Session) error {
 	for _, u := range r.users {
 		if !u.begun || u.over || time.Since(u.estimated) < estimateEvery {
@@ -99,7 +101,8 @@ func (r *run) estimate(ctx context.Context, on *batch.Session) error {
 		}
 		u.estimated = time.Now()
 		sql, args := r.Plan.remainingStatement(r.Session.Names, u)
-		_, err := on.RunWithin(ctx, on.Limits.ShortWaits(), batch.Statement{SQL: sql, Args: args, Scan: batch.One(&u.done.Remaining)})
+		_, err := on.RunWithin(ctx, on.Limits.ShortWaits(),
+			batch.Statement{SQL: sql, Args: args, Scan: batch.One(&u.done.Remaining)})
 		if err != nil && batch.Judge(err).Verdict == batch.Fatal {
 			return fmt.Errorf("estimate what remains: %w", err)
 		}
@@ -121,7 +124,8 @@ func (r *run) Complete(_ *drain.Parent, tombstones []drain.Tombstone, _ bool, do
 		var live []bool
 		var kind *bool
 		var total Current
-		if err := batch.One(&destroyed, &ghost, &userType, &deletable, &live, &kind, &total.Moved, &total.Deleted, &total.Nullified)(rows); err != nil {
+		if err := batch.One(&destroyed, &ghost, &userType, &deletable, &live, &kind, &total.Moved, &total.Deleted,
+			&total.Nullified)(rows); err != nil {
 			return err
 		}
 		if !ghost {
@@ -152,9 +156,11 @@ func (r *run) Complete(_ *drain.Parent, tombstones []drain.Tombstone, _ bool, do
 	}}
 }
 
-// Fail defers a user with an attempt. One that waits for a lock stays due, and is loaded again later.
+// Fail defers a user with an attempt. One that waits for a lock stays due, and is loaded
+// again later.
 func (r *run) Fail(
-	ctx context.Context, on *batch.Session, _ *drain.Parent, tombstones []drain.Tombstone, f batch.Fault, after time.Duration,
+	ctx context.Context, on *batch.Session, _ *drain.Parent, tombstones []drain.Tombstone, f batch.Fault,
+	after time.Duration,
 ) (int64, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -173,7 +179,8 @@ func (r *run) Fail(
 // explain says more about a fault: which rows are left or prevent the deletion.
 func (r *run) explain(ctx context.Context, on *batch.Session, u *user, f batch.Fault) (batch.Fault, error) {
 	for _, s := range r.Plan.steps(u.hardDelete) {
-		refuses := s.Action == dml.Forbid && (f.Message == s.refusal || f.Message == drain.KeptRows && slices.Contains(u.left, s))
+		refuses := s.Action == dml.Forbid && (f.Message == s.refusal || f.Message == drain.KeptRows &&
+			slices.Contains(u.left, s))
 		if !refuses {
 			continue
 		}
@@ -192,7 +199,8 @@ func (r *run) explain(ctx context.Context, on *batch.Session, u *user, f batch.F
 	case f.Message == drain.KeptRows && len(u.left) > 0:
 		f.Table, f.Message = u.left[0].tableLabel, keptRows
 	case f.Verdict == batch.Timeout:
-		f.Message += ": a single row takes longer; look at its triggers, and at foreign keys that refer to " + f.Table + " without an index"
+		f.Message += ": a single row takes longer; look at its triggers, and at foreign keys that refer to " + f.Table +
+			" without an index"
 	}
 	return f, nil
 }
@@ -210,7 +218,8 @@ func (r *run) fail(ctx context.Context, on *batch.Session, u *user, f batch.Faul
 	case err != nil && batch.Judge(err).Verdict == batch.Fatal:
 		return fmt.Errorf("defer user %s: %w", u.userID, err)
 	case err != nil:
-		// Another session has locked its row in the queue, for example. It stays due for the next run, and the others go on.
+		// Another session has locked its row in the queue, for example. It stays due for
+		// the next run, and the others go on.
 		f.Message += fmt.Sprintf("; defer user %s: %v", u.userID, err)
 	}
 	r.stats.UsersFailed++

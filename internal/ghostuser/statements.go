@@ -11,13 +11,14 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Only texts without an application's table in them go through pgcatalog.Render as a whole: such a table may itself be in a
-// schema called public.
+// Only texts without an application's table in them go through pgcatalog.Render as a
+// whole: such a table may itself be in a schema called public.
 
 // ghostType is the user type of the ghost user.
 const ghostType = 5
 
-// deletableSQL are the user types that may be deleted, as in "sexton".delete_user: people, project bots, service accounts and placeholders.
+// deletableSQL are the user types that may be deleted, as in "sexton".delete_user:
+// people, project bots, service accounts and placeholders.
 const deletableSQL = "'{0,6,13,15}'::pg_catalog.int4[]"
 
 // remainingCap is where the estimate of a user's remaining rows ends.
@@ -26,8 +27,8 @@ const remainingCap = 10_000
 func queueTable(names pgcatalog.Names) string { return names.Render(`"public".`) + QueueTable }
 
 // queued returns the query for the users among {keys} that are queued for this kind of
-// deletion. Its lock on the queue makes a later cancellation fail. It finds none if the ghost
-// user no longer exists.
+// deletion. Its lock on the queue makes a later cancellation fail. It finds none if the
+// ghost user no longer exists.
 func (p *Plan) queued(names pgcatalog.Names, hardDelete bool, ghost dml.ID) string {
 	return fmt.Sprintf("SELECT job.user_id FROM %s AS job WHERE job.user_id OPERATOR(pg_catalog.=) ANY ({keys})"+
 		" AND job.hard_delete OPERATOR(pg_catalog.=) %t AND (%s) OPERATOR(pg_catalog.=) ANY (%s) AND EXISTS (%s) FOR KEY SHARE OF job",
@@ -51,7 +52,8 @@ func (p *Plan) userType(id string, ghost dml.ID) string {
 	return fmt.Sprintf("SELECT %s FROM %s AS leaving WHERE %s", p.kind(ghost), p.users.SQL(), p.is("leaving", id))
 }
 
-// kind is the type of the user leaving. Users without GitLab's types are people, except the ghost user.
+// kind is the type of the user leaving. Users without GitLab's types are people, except
+// the ghost user.
 func (p *Plan) kind(ghost dml.ID) string {
 	switch {
 	case p.gitlab:
@@ -77,13 +79,15 @@ func (p *Plan) edge(names pgcatalog.Names, s *step, leaf Table, do dml.Action, g
 )`, queueTable(names), counter(do), p.key.Parameter(1))}
 	if edge.EmitsEvent {
 		edge.Extra = append(edge.Extra, "told AS ("+
-			batch.DeletedRows(names, s.tableLabel, "'user_id', ("+p.key.Parameter(1)+")[1], ", "changed", edge.EventColumns)+")")
+			batch.DeletedRows(names, s.tableLabel, "'user_id', ("+p.key.Parameter(1)+")[1], ", "changed",
+				edge.EventColumns)+")")
 	}
 	return &drain.Edge{Edge: &edge, Leaf: leaf}
 }
 
-// equal is true for rows of which the ghost user has an equal one in the leaf, by an index that is known. OFFSET 0 keeps it an
-// index lookup for each row: joined, it could read all that the ghost user has.
+// equal is true for rows of which the ghost user has an equal one in the leaf, by an
+// index that is known. OFFSET 0 keeps it an index lookup for each row: joined, it could
+// read all that the ghost user has.
 func (s *step) equal(leaf Table, ghost string) string {
 	return strings.Join(each.Of(s.twins[leaf.OID], func(twin string) string {
 		return fmt.Sprintf("EXISTS (SELECT FROM ONLY %s AS twin WHERE twin.%s OPERATOR(pg_catalog.=) %s AND %s OFFSET 0)",
@@ -96,8 +100,9 @@ func (p *Plan) rows(s *step, userID dml.ID, args *dml.Args) string {
 	return s.Belongs("child", "OPERATOR(pg_catalog.=) "+p.value(args.Add(p.parameter(userID))), args)
 }
 
-// live is an array of booleans, one per step: whether the user has rows of it. OFFSET 0 keeps each a subquery of its own: pulled
-// up into a join, fifty columns would be a join of fifty tables.
+// live is an array of booleans, one per step: whether the user has rows of it. OFFSET 0
+// keeps each a subquery of its own: pulled up into a join, fifty columns would be a join
+// of fifty tables.
 func (p *Plan) live(steps []*step, userID dml.ID, args *dml.Args) string {
 	if len(steps) == 0 {
 		return "'{}'::boolean[]"
@@ -109,11 +114,12 @@ func (p *Plan) live(steps []*step, userID dml.ID, args *dml.Args) string {
 }
 
 // destroyStatement deletes the user and its row in the queue and writes the event, if no
-// step has a row left and the user is still in the queue, for the same kind of deletion. A
-// user that does not exist is only removed from the queue. It returns whether it deleted the
-// user, whether the ghost user lives, the user's type and whether that may be deleted, which
-// steps have rows, the kind of deletion in the queue or NULL, and what has been done for the
-// user. A reader of the event only needs to recognise a name that it knows already.
+// step has a row left and the user is still in the queue, for the same kind of deletion.
+// A user that does not exist is only removed from the queue. It returns whether it
+// deleted the user, whether the ghost user lives, the user's type and whether that may be
+// deleted, which steps have rows, the kind of deletion in the queue or NULL, and what has
+// been done for the user. A reader of the event only needs to recognise a name that it
+// knows already.
 func (p *Plan) destroyStatement(names pgcatalog.Names, u *user, ghost dml.ID) (string, []any) {
 	args := &dml.Args{}
 	returned, payload := []string{p.column("leaving") + " AS id"}, []string{"'user_id', deleted.id"}
@@ -162,12 +168,14 @@ func (p *Plan) shownStatement(s *step, userID dml.ID) (string, []any) {
 	return fmt.Sprintf("SELECT %s FROM %s WHERE %s LIMIT 1", s.shown, s.Whole(), p.rows(s, userID, args)), args.Values
 }
 
-// remainingStatement estimates how many rows the steps have for the user. It counts no further than remainingCap each.
+// remainingStatement estimates how many rows the steps have for the user. It counts no
+// further than remainingCap each.
 func (p *Plan) remainingStatement(names pgcatalog.Names, u *user) (string, []any) {
 	args := &dml.Args{}
 	capAt := args.Add(remainingCap)
 	terms := each.Of(p.steps(u.hardDelete), func(s *step) string {
-		return fmt.Sprintf("(SELECT pg_catalog.count(*) FROM (SELECT FROM %s WHERE %s LIMIT $%d) AS counted)", s.Whole(), p.rows(s, u.userID, args), capAt)
+		return fmt.Sprintf("(SELECT pg_catalog.count(*) FROM (SELECT FROM %s WHERE %s LIMIT $%d) AS counted)",
+			s.Whole(), p.rows(s, u.userID, args), capAt)
 	})
 	return fmt.Sprintf("UPDATE %s AS job SET remaining_rows = least(%s, $%d) WHERE job.id OPERATOR(pg_catalog.=) $%d RETURNING job.remaining_rows",
 		queueTable(names), strings.Join(terms, "\n+ "), capAt, args.Add(u.id)), args.Values

@@ -12,9 +12,9 @@ type Stats struct {
 	// Duty is the share of its time at which a run that has not ended works.
 	pace.Duty
 
-	// UsersProcessed counts users that were deleted, UsersFailed users that were put off with an error, UsersUnfinished
-	// users that the run's end came before, UsersDropped users that were taken out of the queue by others or did not
-	// exist any more.
+	// UsersProcessed counts users that were deleted, UsersFailed users that were put off
+	// with an error, UsersUnfinished users that the run's end came before, UsersDropped
+	// users that were taken out of the queue by others or did not exist any more.
 	UsersProcessed  int64 `json:"users_processed"`
 	UsersFailed     int64 `json:"users_failed"`
 	UsersUnfinished int64 `json:"users_unfinished"`
@@ -25,17 +25,20 @@ type Stats struct {
 	Moved     map[string]int64 `json:"moved"`
 	Deleted   map[string]int64 `json:"deleted"`
 	Nullified map[string]int64 `json:"nullified"`
-	// Duplicates are those among the deleted and nullified rows that the ghost user could not have, as it had their like.
+	// Duplicates are those among the deleted and nullified rows that the ghost user could
+	// not have, as it had their like.
 	Duplicates int64 `json:"duplicates"`
 	// Batches counts transactions that were there to change rows.
 	Batches int64 `json:"batches"`
-	// OverLimit reports that due users are left, as a limit was met; Interrupted that they are left as the run was asked to stop.
+	// OverLimit reports that due users are left, as a limit was met; Interrupted that
+	// they are left as the run was asked to stop.
 	OverLimit   bool                `json:"over_limit"`
 	Interrupted bool                `json:"interrupted,omitempty"`
 	Errors      []batch.FaultCounts `json:"errors"`
 	// WaitingFor is why a run that has not ended does nothing at the moment.
 	WaitingFor string `json:"waiting_for,omitempty"`
-	// Held names the thing that the users that are left waited for last, where others were in their way.
+	// Held names the thing that the users that are left waited for last, where others
+	// were in their way.
 	Held string `json:"held,omitempty"`
 	// Current is the user whose turn it is; absent at the end.
 	Current *Current `json:"current,omitempty"`
@@ -48,7 +51,8 @@ type Current struct {
 	Moved     int64 `json:"moved"`
 	Deleted   int64 `json:"deleted"`
 	Nullified int64 `json:"nullified"`
-	// Remaining is an estimate, 10,000 meaning that many or more; absent before the user's first turn is over.
+	// Remaining is an estimate, 10,000 meaning that many or more; absent before the
+	// user's first turn is over.
 	Remaining *int64 `json:"remaining,omitempty"`
 }
 
@@ -61,8 +65,9 @@ func (s *Stats) Changed() bool {
 // Outcome is how a user's part in a run ended.
 type Outcome string
 
-// The outcomes: the user is deleted; it is put off with an error; the run ended first; it did not exist any more and
-// was taken out of the queue; another session has taken it out.
+// The outcomes: the user is deleted; it is put off with an error; the run ended first; it
+// did not exist any more and was taken out of the queue; another session has taken it
+// out.
 const (
 	Destroyed  Outcome = "destroyed"
 	Failed     Outcome = "failed"
@@ -76,14 +81,19 @@ type Item struct {
 	UserID     dml.ID
 	HardDelete bool
 	Outcome    Outcome
-	// Moved, Deleted and Nullified count rows: of all runs where the user is destroyed, else of this one.
+	// Moved, Deleted and Nullified count rows: of all runs where the user is destroyed,
+	// else of this one.
 	Moved, Deleted, Nullified int64
-	// Table, SQLState, Message and Stack are set where the user has failed. Stack is the server's.
+	// Table, SQLState, Message and Stack are set where the user has failed. Stack is the
+	// server's.
 	Table, SQLState, Message, Stack string
 }
 
 func newStats() *Stats {
-	return &Stats{Moved: map[string]int64{}, Deleted: map[string]int64{}, Nullified: map[string]int64{}, Errors: []batch.FaultCounts{}}
+	return &Stats{
+		Moved: map[string]int64{}, Deleted: map[string]int64{}, Nullified: map[string]int64{},
+		Errors: []batch.FaultCounts{},
+	}
 }
 
 // count notes rows of a user that were changed.

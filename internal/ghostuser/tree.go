@@ -23,7 +23,8 @@ const (
 	treeRows = 500
 	// treeTarget is the time of a statement if the sizes have no target.
 	treeTarget = 20 * time.Millisecond
-	// mostRounds is how often the rows of a step may have been deleted, or changed by others, while there are new ones.
+	// mostRounds is how often the rows of a step may have been deleted, or changed by
+	// others, while there are new ones.
 	mostRounds = 20
 )
 
@@ -36,9 +37,11 @@ type tree struct {
 	below map[uint32]*dml.Table
 }
 
-// treeOf returns the function that deletes a user's rows of a step in one leaf, each after
-// all rows below it.
-func (r *run) treeOf(s *step, leaf Table) func(context.Context, *drain.TreeSession, drain.Tombstone, []pgtype.TID) error {
+// treeOf returns the function that deletes a user's rows of a step in one leaf, each
+// after all rows below it.
+func (r *run) treeOf(s *step,
+	leaf Table,
+) func(context.Context, *drain.TreeSession, drain.Tombstone, []pgtype.TID) error {
 	return func(ctx context.Context, in *drain.TreeSession, t drain.Tombstone, only []pgtype.TID) error {
 		tree, root, err := r.tree(ctx, in, t, s, s.Child)
 		if err != nil {
@@ -46,9 +49,10 @@ func (r *run) treeOf(s *step, leaf Table) func(context.Context, *drain.TreeSessi
 		}
 		edge := s.Edge
 		if only != nil {
-			edge.Where = "child.ctid OPERATOR(pg_catalog.=) ANY ('{" + strings.Join(each.Of(only, func(at pgtype.TID) string {
-				return fmt.Sprintf(`"(%d,%d)"`, at.BlockNumber, at.OffsetNumber)
-			}), ",") + "}'::pg_catalog.tid[])"
+			edge.Where = "child.ctid OPERATOR(pg_catalog.=) ANY ('{" +
+				strings.Join(each.Of(only, func(at pgtype.TID) string {
+					return fmt.Sprintf(`"(%d,%d)"`, at.BlockNumber, at.OffsetNumber)
+				}), ",") + "}'::pg_catalog.tid[])"
 		}
 		keys, before := dml.Keys{Of: &r.Plan.key, Values: dml.KeysOf(r.Plan.key.Integer, tree.u.userID)}, tree.Changes
 		err = tree.take(ctx, true, func() (*dml.Window, error) {
@@ -62,7 +66,8 @@ func (r *run) treeOf(s *step, leaf Table) func(context.Context, *drain.TreeSessi
 	}
 }
 
-// clearUser deletes what refers to the user by keys that no step is about: those with more or other columns than its key.
+// clearUser deletes what refers to the user by keys that no step is about: those with
+// more or other columns than its key.
 func (r *run) clearUser(ctx context.Context, in *drain.TreeSession, t drain.Tombstone) error {
 	users := r.Plan.users
 	tree, root, err := r.tree(ctx, in, t, nil, users)
@@ -71,9 +76,10 @@ func (r *run) clearUser(ctx context.Context, in *drain.TreeSession, t drain.Tomb
 	}
 	for _, leaf := range root.Leaves {
 		refs := slices.DeleteFunc(root.RefsOf(leaf), func(f *dml.Ref) bool {
-			return slices.Equal(f.Targets, r.Plan.key.KeyColumns) || slices.ContainsFunc(r.Plan.steps(tree.u.hardDelete), func(s *step) bool {
-				return s.Child.OID == f.Table.OID && slices.Contains(f.Columns, s.column())
-			})
+			return slices.Equal(f.Targets, r.Plan.key.KeyColumns) ||
+				slices.ContainsFunc(r.Plan.steps(tree.u.hardDelete), func(s *step) bool {
+					return s.Child.OID == f.Table.OID && slices.Contains(f.Columns, s.column())
+				})
 		})
 		if len(refs) == 0 {
 			continue
@@ -96,7 +102,8 @@ func (r *run) clearUser(ctx context.Context, in *drain.TreeSession, t drain.Tomb
 	return nil
 }
 
-// window reads the rows of a leaf that a statement selects, with their versions; nil if there are none.
+// window reads the rows of a leaf that a statement selects, with their versions; nil if
+// there are none.
 func (t *tree) window(ctx context.Context, root *dml.Table, leaf Table, sql string, args []any) (*dml.Window, error) {
 	rows, err := dml.Select(ctx, t.Read, dml.ScanRow, sql, args...)
 	if err != nil {
@@ -109,9 +116,11 @@ func (t *tree) window(ctx context.Context, root *dml.Table, leaf Table, sql stri
 	return w, nil
 }
 
-// take works off the windows that read returns until there is none, or once finds nothing to do. An application, or a trigger on
-// rows below, may change the rows of a window at any time, so each attempt reads them again: a row is to blame only if it has not
-// changed since. Rows that wait for a lock, and circles of rows, come last. deletes reports that the window's rows are deleted as well.
+// take works off the windows that read returns until there is none, or once finds nothing
+// to do. An application, or a trigger on rows below, may change the rows of a window at
+// any time, so each attempt reads them again: a row is to blame only if it has not
+// changed since. Rows that wait for a lock, and circles of rows, come last. deletes
+// reports that the window's rows are deleted as well.
 func (t *tree) take(
 	ctx context.Context, deletes bool, read func() (*dml.Window, error),
 	once func(context.Context, *dml.Window) (dml.Rows, dml.Result, error),
@@ -161,7 +170,10 @@ func (t *tree) take(
 		}
 		switch changed++; {
 		case held && changed > mostRounds:
-			return fault(batch.Fault{Table: w.Table.Label(), Message: "another session changes the rows all the time", Verdict: batch.Conflict})
+			return fault(batch.Fault{
+				Table: w.Table.Label(), Message: "another session changes the rows all the time",
+				Verdict: batch.Conflict,
+			})
 		case held && !top.lock():
 		case !t.Waits:
 			t.Waits, first = true, t.Obstacle
@@ -174,7 +186,10 @@ func (t *tree) take(
 			}
 			return fault(t.Obstacle)
 		default:
-			return fault(batch.Fault{Table: w.Table.Label(), Verdict: batch.Row, Message: "rows are left although nothing refers to them"})
+			return fault(batch.Fault{
+				Table: w.Table.Label(), Verdict: batch.Row,
+				Message: "rows are left although nothing refers to them",
+			})
 		}
 	}
 	return drain.ErrYield
@@ -182,25 +197,29 @@ func (t *tree) take(
 
 func fault(f batch.Fault) error { return &batch.FaultError{Fault: f} }
 
-// topError means that a row at the top of a tree has changed since it was read, or that another session has locked it. No row below
-// may be deleted then.
+// topError means that a row at the top of a tree has changed since it was read, or that
+// another session has locked it. No row below may be deleted then.
 type topError struct{ batch.Fault }
 
 func (e *topError) Error() string { return e.Message }
 
 func (e *topError) lock() bool { return e != nil && e.Lock() }
 
-// alter runs a transaction that deletes or changes rows of a tree. It first locks the user's
-// row of the queue. Before it deletes rows, it locks the rows at the top and fails if they
-// have changed, because the application may have given one to another user. That lock comes
-// after the locks of rows below, as in an application or trigger that counts these.
+// alter runs a transaction that deletes or changes rows of a tree. It first locks the
+// user's row of the queue. Before it deletes rows, it locks the rows at the top and fails
+// if they have changed, because the application may have given one to another user. That
+// lock comes after the locks of rows below, as in an application or trigger that counts
+// these.
 func (t *tree) alter(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
 	top := -1
 	all := slices.Insert(slices.Clone(statements), 0, batch.Statement{SQL: t.r.statement("hold"), Args: []any{t.u.id}})
 	if len(t.Stack) > 0 {
 		on := t.Stack[0]
 		top = max(1, slices.IndexFunc(all, func(s batch.Statement) bool { return s.Scan != nil }))
-		all = slices.Insert(all, top, batch.Statement{SQL: dml.HoldStatement(on.Leaf, "FOR NO KEY UPDATE"), Args: on.Rows.Args()})
+		all = slices.Insert(all, top, batch.Statement{
+			SQL:  dml.HoldStatement(on.Leaf, "FOR NO KEY UPDATE"),
+			Args: on.Rows.Args(),
+		})
 	}
 	err := t.Send(ctx, limits, all...)
 	f := batch.Judge(err)
@@ -214,8 +233,11 @@ func (t *tree) alter(ctx context.Context, limits batch.Limits, statements ...bat
 	return err
 }
 
-// tree returns the user's tree, and a table with what hangs below it. It counts rows as the step's; without a step there are none.
-func (r *run) tree(ctx context.Context, in *drain.TreeSession, of drain.Tombstone, s *step, top Table) (*tree, *dml.Table, error) {
+// tree returns the user's tree, and a table with what hangs below it. It counts rows as
+// the step's; without a step there are none.
+func (r *run) tree(ctx context.Context, in *drain.TreeSession, of drain.Tombstone, s *step,
+	top Table,
+) (*tree, *dml.Table, error) {
 	r.mu.Lock()
 	u := r.users[of.ID]
 	r.mu.Unlock()
@@ -231,7 +253,10 @@ func (r *run) tree(ctx context.Context, in *drain.TreeSession, of drain.Tombston
 		if err != nil {
 			return nil, nil, err //nolint:wrapcheck // It names what it read.
 		}
-		t = &tree{Tree: &drain.Tree{Rows: r.Sizes.Delete, Target: cmp.Or(r.Sizes.Target, treeTarget)}, r: r, u: u, below: below}
+		t = &tree{
+			Tree: &drain.Tree{Rows: r.Sizes.Delete, Target: cmp.Or(r.Sizes.Target, treeTarget)}, r: r, u: u,
+			below: below,
+		}
 		t.Alter = t.alter
 		u.tree = t
 	}
@@ -244,8 +269,8 @@ func (r *run) tree(ctx context.Context, in *drain.TreeSession, of drain.Tombston
 	return t, root, nil
 }
 
-// eventStep returns the step whose event publishes deleted rows of a table, or nil. For rows
-// of the step itself that is own, for rows below it is the step of their table.
+// eventStep returns the step whose event publishes deleted rows of a table, or nil. For
+// rows of the step itself that is own, for rows below it is the step of their table.
 func (t *tree) eventStep(own *step, root, of *dml.Table) *step {
 	if of == root && own != nil {
 		return own
@@ -258,8 +283,8 @@ func (t *tree) eventStep(own *step, root, of *dml.Table) *step {
 	return steps[at]
 }
 
-// owner returns the Owner that counts rows for the user: rows of the step under its label,
-// deleted rows below by table, changed ones by column.
+// owner returns the Owner that counts rows for the user: rows of the step under its
+// label, deleted rows below by table, changed ones by column.
 func (t *tree) owner(s *step, root *dml.Table) dml.Owner {
 	names := t.Session.Names
 	label := func(of *dml.Table) string {
@@ -275,10 +300,12 @@ func (t *tree) owner(s *step, root *dml.Table) dml.Owner {
 			if s == nil || !s.EmitsEvent {
 				return dml.Extra{}
 			}
-			user := "(SELECT queued.user_id FROM " + queueTable(names) + " AS queued WHERE queued.id OPERATOR(pg_catalog.=) $3)"
+			user := "(SELECT queued.user_id FROM " + queueTable(names) +
+				" AS queued WHERE queued.id OPERATOR(pg_catalog.=) $3)"
 			return dml.Extra{
 				Returning: []string{batch.RowKey("target", s.PrimaryKey, s.EventColumns) + " AS key"},
-				CTE:       "told AS (" + batch.DeletedRows(names, s.tableLabel, "'user_id', "+user+", ", "deleted", s.EventColumns) + ")",
+				CTE: "told AS (" + batch.DeletedRows(names, s.tableLabel, "'user_id', "+user+", ", "deleted",
+					s.EventColumns) + ")",
 			}
 		},
 		OnDeleted: func(of *dml.Table, rows, _ int64) {

@@ -13,8 +13,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// topics hang below users, replies below topics, and marks below replies; pins refer to topics and let them go. A statement that deletes
-// more than 100 replies fails as one that takes too long.
+// topics hang below users, replies below topics, and marks below replies; pins refer to
+// topics and let them go. A statement that deletes more than 100 replies fails as one
+// that takes too long.
 const topics = `
 CREATE TABLE topics (id bigint PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE);
 CREATE INDEX ON topics (user_id);
@@ -60,8 +61,13 @@ func TestTreesAreDeletedChildrenFirst(t *testing.T) {
 
 func TestTriggersSeeNoPlannerSettings(t *testing.T) {
 	t.Parallel()
-	b := setup(t, topics+"INSERT INTO posts VALUES (1, 1); INSERT INTO likes VALUES (1, 1); INSERT INTO visits VALUES (1, 1);", lists())
-	tables := []string{"users", "users_ghost_user_migrations", "posts", "likes", "visits", "topics", "replies", "marks", "pins"}
+	b := setup(t,
+		topics+"INSERT INTO posts VALUES (1, 1); INSERT INTO likes VALUES (1, 1); INSERT INTO visits VALUES (1, 1);",
+		lists())
+	tables := []string{
+		"users", "users_ghost_user_migrations", "posts", "likes", "visits", "topics", "replies", "marks",
+		"pins",
+	}
 	b.RecordPlannerSettings(tables...)
 	b.queue(true, 1)
 	b.queue(false, 2)
@@ -98,7 +104,8 @@ func TestTreesOutliveAKill(t *testing.T) {
 	require.Equal(t, [][]string{{"1204"}}, b.Rows("SELECT payload ->> 'deleted' FROM sexton.events"))
 }
 
-// Rows below that are locked are waited for without an attempt, and one that forbids the deletion is named.
+// Rows below that are locked are waited for without an attempt, and one that forbids the
+// deletion is named.
 func TestTreesWithLockedAndForbiddingRows(t *testing.T) {
 	t.Parallel()
 	b := setup(t, topics+`
@@ -109,9 +116,15 @@ func TestTreesWithLockedAndForbiddingRows(t *testing.T) {
 	b.engine.Limits.RetryAfter = time.Hour
 	b.queue(true, 1)
 	require.Equal(t, []batch.FaultCounts{{
-		Table: "receipts", Message: "the row with id 77 refers to marks, and foreign key receipts_mark_id_fkey has no action for it", Count: 1,
+		Table:   "receipts",
+		Message: "the row with id 77 refers to marks, and foreign key receipts_mark_id_fkey has no action for it",
+		Count:   1,
 	}}, b.run(t).Errors)
-	require.Equal(t, [][]string{{"1", "1", "t", "receipts: the row with id 77 refers to marks, and foreign key receipts_mark_id_fkey has no action for it"}}, b.queued())
+	require.Equal(t,
+		[][]string{{
+			"1", "1", "t",
+			"receipts: the row with id 77 refers to marks, and foreign key receipts_mark_id_fkey has no action for it",
+		}}, b.queued())
 
 	b.Exec("DELETE FROM receipts; UPDATE users_ghost_user_migrations SET consume_after = now()")
 	tx := b.Begin(t, "SELECT FROM marks WHERE id = 300 FOR UPDATE")
@@ -121,7 +134,8 @@ func TestTreesWithLockedAndForbiddingRows(t *testing.T) {
 	b.requireDone(t, wait(), 1)
 }
 
-// A row that the ghost user has the like of may be heavy as well. The rows below go with it, and those below the row that stays do not.
+// A row that the ghost user has the like of may be heavy as well. The rows below go with
+// it, and those below the row that stays do not.
 func TestDuplicatesWithTrees(t *testing.T) {
 	t.Parallel()
 	b := setup(t, topics+`
@@ -139,11 +153,14 @@ func TestDuplicatesWithTrees(t *testing.T) {
 	require.EqualValues(t, 1, stats.Duplicates)
 	require.Equal(t, map[string]int64{"topics.user_id": 1}, stats.Moved)
 	require.Equal(t, map[string]int64{"topics.user_id": 1, "replies": 600, "marks": 600}, stats.Deleted)
-	require.Equal(t, [][]string{{"2", "9"}, {"90", "9"}}, b.Rows("SELECT id, user_id FROM topics WHERE user_id IS NULL OR user_id NOT IN (2, 5) ORDER BY id"))
-	require.Equal(t, [][]string{{"1001"}, {"1090"}}, b.Rows("SELECT id FROM replies WHERE topic_id IN (2, 90) ORDER BY id"))
+	require.Equal(t, [][]string{{"2", "9"}, {"90", "9"}},
+		b.Rows("SELECT id, user_id FROM topics WHERE user_id IS NULL OR user_id NOT IN (2, 5) ORDER BY id"))
+	require.Equal(t, [][]string{{"1001"}, {"1090"}},
+		b.Rows("SELECT id FROM replies WHERE topic_id IN (2, 90) ORDER BY id"))
 }
 
-// Keys to users by more than their id are no step of the plan: what they would take along goes before the user.
+// Keys to users by more than their id are no step of the plan: what they would take along
+// goes before the user.
 func TestTreesBelowTheUserItself(t *testing.T) {
 	t.Parallel()
 	b := setup(t, topics+`
@@ -161,7 +178,8 @@ func TestTreesBelowTheUserItself(t *testing.T) {
 	require.Equal(t, fmt.Sprint(600), b.Rows("SELECT payload ->> 'deleted' FROM sexton.events")[0][0])
 }
 
-// Rows at the top that change meanwhile, by the application or by a trigger on the rows below, stay in the run and are to blame for nothing.
+// Rows at the top that change meanwhile, by the application or by a trigger on the rows
+// below, stay in the run and are to blame for nothing.
 func TestTreesWhoseTopChanges(t *testing.T) {
 	t.Parallel()
 	const counted = topics + `
@@ -190,7 +208,11 @@ func TestTreesWhoseTopChanges(t *testing.T) {
 		}
 		b.queue(!test.duplicate, 1)
 		if test.tables == "" {
-			b.engine.Progress = func(context.Context, *ghostuser.Stats) { b.Exec("UPDATE topics SET n = n + 1 WHERE user_id = 1") }
+			b.engine.Progress = func(context.Context,
+				*ghostuser.Stats,
+			) {
+				b.Exec("UPDATE topics SET n = n + 1 WHERE user_id = 1")
+			}
 		}
 		stats := b.run(t)
 		b.requireDone(t, stats, 1)
@@ -202,7 +224,8 @@ func TestTreesWhoseTopChanges(t *testing.T) {
 	})
 }
 
-// A row that the application gives to another user meanwhile keeps all that is still below it.
+// A row that the application gives to another user meanwhile keeps all that is still
+// below it.
 func TestTreesGivenToAnotherUser(t *testing.T) {
 	t.Parallel()
 	b := setup(t, topics, lists())
@@ -218,7 +241,8 @@ func TestTreesGivenToAnotherUser(t *testing.T) {
 	require.Equal(t, [][]string{{"1", "2"}, {"3", "2"}, {"4", "5"}}, b.Rows("SELECT * FROM topics ORDER BY id"))
 }
 
-// A transaction that gives a row to another user has not committed: the rows below wait for it, and stay.
+// A transaction that gives a row to another user has not committed: the rows below wait
+// for it, and stay.
 func TestTreesWaitForARowThatIsGivenAway(t *testing.T) {
 	t.Parallel()
 	b := setup(t, topics, lists())

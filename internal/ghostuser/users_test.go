@@ -14,14 +14,16 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// people are 60 users from 1001 on, each with 20 posts, 5 likes and 30 visits. Those of neighbours stand side by side.
+// people are 60 users from 1001 on, each with 20 posts, 5 likes and 30 visits. Those of
+// neighbours stand side by side.
 const people = `
 INSERT INTO users (id, username, email, name) SELECT 1000 + n, 'p' || n, 'p' || n, 'p' FROM generate_series(1, 60) AS n;
 INSERT INTO posts SELECT n, 1001 + n % 60, 'post' FROM generate_series(1, 60 * 20) AS n;
 INSERT INTO likes SELECT n, 1001 + n % 60, n FROM generate_series(1, 60 * 5) AS n;
 INSERT INTO visits SELECT n, 1001 + n % 60 FROM generate_series(1, 60 * 30) AS n;`
 
-// setupPeople has them in an engine whose statements are steered to a time that they all keep, and go on two connections.
+// setupPeople has them in an engine whose statements are steered to a time that they all
+// keep, and go on two connections.
 func setupPeople(t *testing.T, tables string) *bundle {
 	b := setup(t, people+tables, lists())
 	b.engine.Sizes = ghostuser.Sizes{Target: time.Second}
@@ -48,7 +50,8 @@ func (b *bundle) onTwo(t *testing.T) {
 	}
 }
 
-// Two users are worked on at the same time. What fails because of the other connection is tried again, and counts as no failure.
+// Two users are worked on at the same time. What fails because of the other connection is
+// tried again, and counts as no failure.
 func TestUsersOnTwoConnections(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ does, shows string }{
@@ -75,7 +78,8 @@ func TestUsersOnTwoConnections(t *testing.T) {
 			stats := b.run(t)
 			b.requireDone(t, stats, 40)
 			require.Equal(t, map[string]int64{"posts.author_id": 40 * 20, "likes.user_id": 40 * 5}, stats.Moved)
-			require.Equal(t, [][]string{{"25", "30", "40"}}, b.Rows("SELECT payload ->> 'moved', payload ->> 'deleted', count(*) FROM sexton.events GROUP BY 1, 2"))
+			require.Equal(t, [][]string{{"25", "30", "40"}},
+				b.Rows("SELECT payload ->> 'moved', payload ->> 'deleted', count(*) FROM sexton.events GROUP BY 1, 2"))
 			require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT "+c.shows+" FROM sightings"), c.shows)
 			require.Equal(t, 1, b.asked)
 		})
@@ -106,7 +110,8 @@ func TestManyUsers(t *testing.T) {
 	for _, item := range b.items {
 		require.Equal(t, ghostuser.Destroyed, item.Outcome)
 	}
-	require.Equal(t, [][]string{{"9", "800"}, {"1060", "20"}, {"NULL", "380"}}, b.Rows("SELECT author_id, count(*) FROM posts GROUP BY 1 ORDER BY 1"))
+	require.Equal(t, [][]string{{"9", "800"}, {"1060", "20"}, {"NULL", "380"}},
+		b.Rows("SELECT author_id, count(*) FROM posts GROUP BY 1 ORDER BY 1"))
 	require.Equal(t, [][]string{{"1060", "30"}}, b.Rows("SELECT user_id, count(*) FROM visits GROUP BY 1"))
 }
 
@@ -125,7 +130,8 @@ func TestWhoMayNotGoLosesNothing(t *testing.T) {
 	require.EqualValues(t, 19*20, stats.Moved["posts.author_id"])
 }
 
-// Nothing that is told of goes along with rows above it, whatever keeps the rows that are to be told of first from going.
+// Nothing that is told of goes along with rows above it, whatever keeps the rows that are
+// to be told of first from going.
 func TestWhatIsToldOfGoesBeforeWhatIsAbove(t *testing.T) {
 	t.Parallel()
 	const folders = `
@@ -191,7 +197,8 @@ func TestWhatIsToldOfGoesBeforeWhatIsAbove(t *testing.T) {
 			b.engine.Session.Limits.LockTimeout = 300 * time.Millisecond
 			tx := b.Begin(t, "SELECT FROM uploads WHERE id = 181 FOR UPDATE")
 			wait := b.runWhile(t.Context(), t)
-			pgtest.Await(t, b.Pool(), "the others to be deleted", "SELECT count(*) = 1 FROM users_ghost_user_migrations")
+			pgtest.Await(t, b.Pool(), "the others to be deleted",
+				"SELECT count(*) = 1 FROM users_ghost_user_migrations")
 			require.Equal(t, left, b.Rows("SELECT count(*) FROM folders"))
 			require.NoError(t, tx.Rollback(t.Context()))
 			b.requireDone(t, wait(), 20)
@@ -215,7 +222,8 @@ func TestDuplicatesInBatch(t *testing.T) {
 	require.EqualValues(t, 200, stats.Moved["posts.author_id"])
 }
 
-// timed makes a statement on posts take 20 µs per row at least, and notes how many rows it has changed.
+// timed makes a statement on posts take 20 µs per row at least, and notes how many rows
+// it has changed.
 const timed = `
 CREATE TABLE statements (number bigint GENERATED ALWAYS AS IDENTITY, affected bigint);
 CREATE FUNCTION timed() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -228,18 +236,21 @@ BEGIN
 END $$;
 CREATE TRIGGER timed AFTER UPDATE ON posts REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION timed();`
 
-// One user with 40,000 posts holds up no other: neither users that were queued behind it nor users that come in later. And no
-// statement has more rows than fifteen times the target's time allows, and half of them have at most three times: delays of a busy
+// One user with 40,000 posts holds up no other: neither users that were queued behind it
+// nor users that come in later. And no statement has more rows than fifteen times the
+// target's time allows, and half of them have at most three times: delays of a busy
 // machine can count as a fixed cost.
 func TestABigUserHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	const rows, target = 40_000, 20 * time.Millisecond
-	b := setup(t, timed+people+fmt.Sprintf("INSERT INTO posts SELECT 10000 + n, 1 FROM generate_series(1, %d) AS n;", rows), lists())
+	b := setup(t, timed+people+fmt.Sprintf("INSERT INTO posts SELECT 10000 + n, 1 FROM generate_series(1, %d) AS n;",
+		rows), lists())
 	b.engine.Sizes = ghostuser.Sizes{Target: target}
 	b.queue(false, 1)
 	b.Exec("UPDATE users_ghost_user_migrations SET consume_after = now() - interval '1 day'")
 	b.queue(false, numbers(1001, 1030)...)
-	b.once(func(stats *ghostuser.Stats) bool { return stats.UsersProcessed == 30 }, func() { b.queue(false, numbers(1031, 1050)...) })
+	b.once(func(stats *ghostuser.Stats) bool { return stats.UsersProcessed == 30 },
+		func() { b.queue(false, numbers(1031, 1050)...) })
 	stats := b.run(t)
 	b.requireDone(t, stats, 51)
 	require.EqualValues(t, rows+50*20, stats.Moved["posts.author_id"])
@@ -249,9 +260,11 @@ func TestABigUserHoldsUpNobody(t *testing.T) {
 
 	const most = 15 * int64(target/(20*time.Microsecond))
 	require.LessOrEqual(t, pgtest.Scalar[int64](t, b.Database, "SELECT max(affected) FROM statements"), most)
-	require.LessOrEqual(t, pgtest.Scalar[int64](t, b.Database, "SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY affected) FROM statements"), most/5)
+	require.LessOrEqual(t, pgtest.Scalar[int64](t, b.Database,
+		"SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY affected) FROM statements"), most/5)
 	require.GreaterOrEqual(t, stats.Batches, rows/most)
-	require.Greater(t, pgtest.Scalar[int64](t, b.Database, "SELECT max(affected) FROM statements"), int64(50), "it grows beyond what it begins with")
+	require.Greater(t, pgtest.Scalar[int64](t, b.Database, "SELECT max(affected) FROM statements"), int64(50),
+		"it grows beyond what it begins with")
 }
 
 // What one user's rows do to a statement is that user's fault alone.
@@ -263,6 +276,7 @@ func TestOneOfABatchFails(t *testing.T) {
 	b.queue(false, numbers(1001, 1020)...)
 	stats := b.run(t)
 	require.EqualValues(t, 19, stats.UsersProcessed)
-	require.Equal(t, []batch.FaultCounts{{Table: "posts", SQLState: "P0001", Message: "not this one", Count: 1}}, stats.Errors)
+	require.Equal(t, []batch.FaultCounts{{Table: "posts", SQLState: "P0001", Message: "not this one", Count: 1}},
+		stats.Errors)
 	require.Equal(t, [][]string{{"1007", "1", "t", "posts: SQLSTATE P0001: not this one"}}, b.queued())
 }

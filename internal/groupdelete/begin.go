@@ -28,15 +28,18 @@ type standing struct {
 	Permitted bool
 	// Done and Total count the rows of a destruction that had begun before.
 	Done, Total int64
-	// Touched reports that one of them has gone or changed, after which there is no way back.
+	// Touched reports that one of them has gone or changed, after which there is no way
+	// back.
 	Touched bool
 }
 
-// refusedFor is how long, in seconds, the daily job leaves a group alone that cannot be destroyed as foreign keys are.
+// refusedFor is how long, in seconds, the daily job leaves a group alone that cannot be
+// destroyed as foreign keys are.
 const refusedFor = 3600.0
 
-// begin ensures that the destruction has begun, and reports whether there is anything to do. The checks are made again in the
-// transaction that begins it, under the lock of the group that a session that restores it has to have as well.
+// begin ensures that the destruction has begun, and reports whether there is anything to
+// do. The checks are made again in the transaction that begins it, under the lock of the
+// group that a session that restores it has to have as well.
 func (r *run) begin(ctx context.Context) (bool, error) {
 	plan := r.engine.Plan
 	names, groups := r.Session.Names, plan.marked(r.Session.Names)
@@ -82,14 +85,17 @@ func (r *run) begin(ctx context.Context) (bool, error) {
 // sender runs a transaction.
 type sender = func(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error
 
-// alter runs a transaction that deletes or changes rows. As long as none has, the deletion may be cancelled, which deletes the
-// record of the destruction: the statement number at of the transaction, which must come after the lock of a group that the
+// alter runs a transaction that deletes or changes rows. As long as none has, the
+// deletion may be cancelled, which deletes the record of the destruction: the statement
+// number at of the transaction, which must come after the lock of a group that the
 // cancelling session locks first, holds that record until the commit.
 func (r *run) alter(ctx context.Context, limits batch.Limits, at int, statements ...batch.Statement) error {
 	return r.alterBy(ctx, r.send, limits, at, statements...)
 }
 
-func (r *run) alterBy(ctx context.Context, send sender, limits batch.Limits, at int, statements ...batch.Statement) error {
+func (r *run) alterBy(ctx context.Context, send sender, limits batch.Limits, at int,
+	statements ...batch.Statement,
+) error {
 	r.mu.Lock()
 	final := r.final
 	r.mu.Unlock()
@@ -98,13 +104,15 @@ func (r *run) alterBy(ctx context.Context, send sender, limits batch.Limits, at 
 	}
 	confirm := batch.Statement{SQL: statement(r.Session.Names, "confirm"), Args: []any{r.group()}}
 	err := send(ctx, limits, slices.Insert(slices.Clone(statements), at, confirm)...)
-	if failed, ok := errors.AsType[*batch.StatementError](err); ok && failed.Index == at && batch.Judge(err).SQLState == batch.Unmet {
+	if failed, ok := errors.AsType[*batch.StatementError](err); ok && failed.Index == at &&
+		batch.Judge(err).SQLState == batch.Unmet {
 		return drain.ErrCancelled
 	}
 	return err
 }
 
-// handleBeginning records an error that came before the first step; one that ends the run it returns.
+// handleBeginning records an error that came before the first step; one that ends the run
+// it returns.
 func (r *run) handleBeginning(ctx context.Context, err error) error {
 	f := batch.Judge(err)
 	if f.Verdict == batch.Fatal {
@@ -114,17 +122,22 @@ func (r *run) handleBeginning(ctx context.Context, err error) error {
 	return r.refuse(ctx, f)
 }
 
-// refuse counts an attempt and records the reason, whether or not the destruction has begun.
+// refuse counts an attempt and records the reason, whether or not the destruction has
+// begun.
 func (r *run) refuse(ctx context.Context, f batch.Fault) error {
 	r.stats.fail(f)
 	r.stats.Outcome, r.stats.Reason = Stuck, f.Text()
 	names := r.Session.Names
 	return r.sendOwn(ctx,
 		batch.Statement{SQL: statement(names, "blame"), Args: []any{r.group(), f.Text()}},
-		batch.Statement{SQL: statement(names, "refuse", "{type}", r.engine.Plan.key.KeyTypes[0]), Args: []any{r.group(), f.Text(), refusedFor}})
+		batch.Statement{
+			SQL:  statement(names, "refuse", "{type}", r.engine.Plan.key.KeyTypes[0]),
+			Args: []any{r.group(), f.Text(), refusedFor},
+		})
 }
 
-// standing runs a statement that tells how the group stands, behind others; nil where there is no such group.
+// standing runs a statement that tells how the group stands, behind others; nil where
+// there is no such group.
 func (r *run) standing(ctx context.Context, asking batch.Statement, first ...batch.Statement) (*standing, error) {
 	var found []*standing
 	asking.Scan = batch.Collect(&found, pgx.RowToAddrOfStructByPos[standing])
@@ -155,7 +168,8 @@ func (s *standing) kept() string {
 	}
 }
 
-// forget deletes the lease and the fence of a group that is gone. The session works under that lease, and does nothing after it.
+// forget deletes the lease and the fence of a group that is gone. The session works under
+// that lease, and does nothing after it.
 func (r *run) forget(ctx context.Context, g dml.ID) error {
 	p := r.engine.Plan
 	sql := statement(r.Session.Names, "forget", "{groups}", p.table(), "{id}", p.id("target"))
@@ -169,16 +183,19 @@ func (p *Plan) finishStatement(names pgcatalog.Names, refs []*ref) string {
 	if p.gitlab() {
 		schedule = statement(names, "unscheduled")
 	}
-	return statement(names, "finish", "{schedule}", schedule, "{live}", strings.Join(terms, ", "), "{line}", p.lineHolds(2),
-		"{marked}", p.marked(names), "{groups}", p.table(), "{id}", p.id("target"), "{parent}", p.parent("target"), "{path}", p.path("target"),
+	return statement(names, "finish", "{schedule}", schedule, "{live}", strings.Join(terms, ", "), "{line}",
+		p.lineHolds(2),
+		"{marked}", p.marked(names), "{groups}", p.table(), "{id}", p.id("target"), "{parent}", p.parent("target"),
+		"{path}", p.path("target"),
 		"{type}", p.key.KeyTypes[0])
 }
 
 //go:embed queries
 var queries embed.FS
 
-// statement renders a text of the folder queries for the configured schemas and then puts in what must not be rendered: names of the
-// application's, which may have a schema called public.
+// statement renders a text of the folder queries for the configured schemas and then puts
+// in what must not be rendered: names of the application's, which may have a schema
+// called public.
 func statement(names pgcatalog.Names, name string, parts ...string) string {
 	return strings.NewReplacer(parts...).Replace(names.Render(pgcatalog.Texts{Files: queries}.Statement(name)))
 }

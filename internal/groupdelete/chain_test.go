@@ -32,14 +32,16 @@ func chainOf(n int) string {
 		INSERT INTO marks SELECT id, id FROM links WHERE id %% 100 = 0;`, n)
 }
 
-// unhurried is for tests that count statements: their sizes do not depend on how long they take.
+// unhurried is for tests that count statements: their sizes do not depend on how long
+// they take.
 func unhurried(engine *groupdelete.Engine) *groupdelete.Engine {
 	engine.Sizes.Target = time.Minute
 	engine.Runtime = 5 * time.Minute
 	return engine
 }
 
-// The rows of a long chain are deleted level by level from its end, and none by a key's action.
+// The rows of a long chain are deleted level by level from its end, and none by a key's
+// action.
 func TestLongChain(t *testing.T) {
 	t.Parallel()
 	b := setup(t, links, chainOf(1000))
@@ -49,7 +51,8 @@ func TestLongChain(t *testing.T) {
 		b.Rows("SELECT at_table, cascade, sum(n) FROM deletions GROUP BY 1, 2 ORDER BY 1"))
 }
 
-// A chain with a row that cannot go loses what is below it, once; what is above it is not tried again and again.
+// A chain with a row that cannot go loses what is below it, once; what is above it is not
+// tried again and again.
 func TestChainWithAPoisonedRow(t *testing.T) {
 	t.Parallel()
 	b := setup(t, links, chainOf(300))
@@ -62,7 +65,8 @@ func TestChainWithAPoisonedRow(t *testing.T) {
 	require.Empty(t, b.Rows("SELECT FROM links"))
 }
 
-// What comes in below a row of a chain stops the rows above it, and nothing is left to the key's action.
+// What comes in below a row of a chain stops the rows above it, and nothing is left to
+// the key's action.
 func TestRowsThatComeInBelowAChain(t *testing.T) {
 	t.Parallel()
 	b := setup(t, links, chainOf(300))
@@ -79,7 +83,8 @@ func TestRowsThatComeInBelowAChain(t *testing.T) {
 	require.Equal(t, [][]string{{"f"}}, b.Rows("SELECT DISTINCT cascade FROM deletions"))
 }
 
-// Rows of a chain that others have locked are waited for, with those above them, and others of the chain are not.
+// Rows of a chain that others have locked are waited for, with those above them, and
+// others of the chain are not.
 func TestChainOfWhichARowIsLocked(t *testing.T) {
 	t.Parallel()
 	b := setup(t, links, chainOf(200))
@@ -102,7 +107,8 @@ func TestRingInOneTable(t *testing.T) {
 	require.EqualValues(t, 60, stats.Deleted["links"])
 }
 
-// The error of a trigger on a row of a circle is told as it is, also if it divides by zero.
+// The error of a trigger on a row of a circle is told as it is, also if it divides by
+// zero.
 func TestPoisonedRing(t *testing.T) {
 	t.Parallel()
 	const ring = "INSERT INTO links SELECT n, CASE n WHEN 1 THEN 11 END, n FROM generate_series(1, 9) AS n; UPDATE links SET before = id % 9 + 1;"
@@ -112,7 +118,8 @@ func TestPoisonedRing(t *testing.T) {
 	require.Len(t, b.Rows("SELECT FROM links"), 9)
 }
 
-// Each pair stands in the way of itself, which is no row that comes back, however many pairs there are.
+// Each pair stands in the way of itself, which is no row that comes back, however many
+// pairs there are.
 func TestManyRingsWithRowsBelow(t *testing.T) {
 	t.Parallel()
 	rings := shapes["ring of rows"]
@@ -140,7 +147,8 @@ func TestShareIsAskedAfterBatchesAndTold(t *testing.T) {
 	require.Zero(t, stats.Duty, "a run that has ended works at none")
 }
 
-// A run that has used all of its time and moved nothing counts an attempt and says how far it came.
+// A run that has used all of its time and moved nothing counts an attempt and says how
+// far it came.
 func TestRunThatGetsNowhere(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, someIssues)
@@ -149,7 +157,8 @@ func TestRunThatGetsNowhere(t *testing.T) {
 	engine.Runtime = time.Nanosecond
 	stats := b.run(t, engine, groupdelete.Stuck)
 	require.Contains(t, stats.Reason, "nothing could be deleted in 0s, at projects of group 1")
-	require.Equal(t, [][]string{{"1", stats.Reason}}, b.Rows("SELECT attempts, last_error FROM sexton.group_destructions"))
+	require.Equal(t, [][]string{{"1", stats.Reason}},
+		b.Rows("SELECT attempts, last_error FROM sexton.group_destructions"))
 
 	engine = b.engine(t, 1)
 	engine.Runtime = time.Nanosecond
@@ -162,7 +171,8 @@ func TestRunThatGetsNowhere(t *testing.T) {
 const notices = "CREATE TABLE notices (id bigint PRIMARY KEY, group_id bigint REFERENCES groups ON DELETE SET NULL); CREATE INDEX ON notices (group_id);"
 
 func (b bundle) foresee(t *testing.T, group int64) *dml.Foresight {
-	plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), groupdelete.Groups{}, false))(t)
+	plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), groupdelete.Groups{},
+		false))(t)
 	require.NoError(t, problems.Err())
 	return pgtest.Must(groupdelete.Foresee(t.Context(), b.Pool(), plan, nil, dml.IntegerID(group)))(t)
 }
@@ -199,13 +209,22 @@ func TestForeseesLooseChildren(t *testing.T) {
 		INSERT INTO audits VALUES (1, 1);
 		INSERT INTO runners VALUES (1, 3), (2, 4), (3, 9)`)
 	public := func(table string) [2]string { return [2]string{"public", table} }
-	loose := pgtest.Must(groupdelete.ResolveLoose(t.Context(), b.Pool(), dbtest.Names(), groupdelete.Groups{}, false, []dml.Loose{
-		{Child: public("builds"), Columns: []string{"project_id"}, Parent: public("projects"), Action: dml.Remove, Only: [][2]string{{"kind", "it's"}}},
-		{Child: public("traces"), Columns: []string{"build_id"}, Parent: public("builds"), Targets: []string{"id"}, Action: dml.Remove},
-		{Child: public("runners"), Columns: []string{"group_id"}, Parent: public("groups"), Action: dml.Nullify},
-		{Child: public("missing"), Columns: []string{"group_id"}, Parent: public("groups"), Action: dml.Nullify},
-		{Child: public("notes"), Columns: []string{"missing"}, Parent: public("groups"), Action: dml.Nullify},
-	}))(t)
+	loose := pgtest.Must(groupdelete.ResolveLoose(t.Context(), b.Pool(), dbtest.Names(), groupdelete.Groups{}, false,
+		[]dml.Loose{
+			{
+				Child: public("builds"), Columns: []string{"project_id"}, Parent: public("projects"),
+				Action: dml.Remove,
+				Only:   [][2]string{{"kind", "it's"}},
+			},
+			{
+				Child: public("traces"), Columns: []string{"build_id"}, Parent: public("builds"),
+				Targets: []string{"id"},
+				Action:  dml.Remove,
+			},
+			{Child: public("runners"), Columns: []string{"group_id"}, Parent: public("groups"), Action: dml.Nullify},
+			{Child: public("missing"), Columns: []string{"group_id"}, Parent: public("groups"), Action: dml.Nullify},
+			{Child: public("notes"), Columns: []string{"missing"}, Parent: public("groups"), Action: dml.Nullify},
+		}))(t)
 	plan, _ := pgtest.Must2(groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), groupdelete.Groups{}, false))(t)
 	seen := pgtest.Must(groupdelete.Foresee(t.Context(), b.Pool(), plan, loose, dml.IntegerID(1)))(t)
 	require.Equal(t, map[string]int64{"builds": 4, "traces": 4, "stages": 3, "runners.group_id": 2}, seen.Loose)
@@ -217,9 +236,12 @@ func TestForeseesLooseChildren(t *testing.T) {
 
 func TestForeseesWhichKeysCanForbidADestruction(t *testing.T) {
 	t.Parallel()
-	b := setup(t, issues+"CREATE TABLE audits (id bigint PRIMARY KEY, project_id bigint REFERENCES projects); CREATE INDEX ON audits (project_id);",
+	b := setup(t,
+		issues+"CREATE TABLE audits (id bigint PRIMARY KEY, project_id bigint REFERENCES projects); CREATE INDEX ON audits (project_id);",
 		someIssues+"INSERT INTO audits VALUES (5, 31)")
-	require.Equal(t, []string{"audits.project_id refers to projects, and foreign key audits_project_id_fkey has no action for it"}, b.foresee(t, 1).Blocking)
+	require.Equal(t,
+		[]string{"audits.project_id refers to projects, and foreign key audits_project_id_fkey has no action for it"},
+		b.foresee(t, 1).Blocking)
 }
 
 // What is more than a command should read is estimated.
@@ -231,13 +253,15 @@ func TestForeseesThatThereIsMuch(t *testing.T) {
 	require.Greater(t, seen.Rows, int64(20_000))
 }
 
-// Before a destruction begins, the ids of its groups are not sent with each query: 100,000 of them are a megabyte.
+// Before a destruction begins, the ids of its groups are not sent with each query:
+// 100,000 of them are a megabyte.
 func TestTheEstimateSendsNoIDsOfGroups(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, someIssues+`
 		INSERT INTO groups (id, parent_id, name, path) SELECT n, 2, n, n FROM generate_series(1001, 1300) AS n;
 		INSERT INTO projects SELECT n, n, n FROM generate_series(1001, 1300) AS n`)
-	plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), groupdelete.Groups{}, false))(t)
+	plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), groupdelete.Groups{},
+		false))(t)
 	require.NoError(t, problems.Err())
 	read := dml.ReadOnly(b.Pool(), dml.ForeseeTime)
 	total := pgtest.Must(plan.Estimate(t.Context(), func(ctx context.Context, statements ...batch.Statement) error {
@@ -262,7 +286,8 @@ func seeds() uint64 {
 	return 3
 }
 
-// randomShape makes tables that refer to groups, to projects, to each other and to themselves by keys of all sorts, and rows.
+// randomShape makes tables that refer to groups, to projects, to each other and to
+// themselves by keys of all sorts, and rows.
 func randomShape(random *rand.Rand) shape {
 	n := 2 + random.IntN(6)
 	pick := func(from ...string) string { return from[random.IntN(len(from))] }
@@ -277,7 +302,9 @@ func randomShape(random *rand.Rand) shape {
 		fmt.Fprintf(&tables, "CREATE TABLE t%d (id bigint PRIMARY KEY%s);\n", i, code)
 		if partitioned[i] {
 			for part := range 2 {
-				fmt.Fprintf(&tables, "CREATE TABLE t%d_%d PARTITION OF t%d FOR VALUES WITH (MODULUS 2, REMAINDER %d);\n", i, part, i, part)
+				fmt.Fprintf(&tables,
+					"CREATE TABLE t%d_%d PARTITION OF t%d FOR VALUES WITH (MODULUS 2, REMAINDER %d);\n", i, part, i,
+					part)
 			}
 		}
 		fmt.Fprintf(&rows, "INSERT INTO t%d SELECT n, n + 1000 FROM generate_series(1, %d) AS n;\n", i, random.IntN(40))
@@ -299,18 +326,22 @@ func randomShape(random *rand.Rand) shape {
 				}
 				whole = partitioned[at] && random.IntN(2) == 0
 			}
-			action := pick("CASCADE", "CASCADE", "CASCADE", "CASCADE", "CASCADE", "CASCADE", "SET NULL", "SET NULL", "SET DEFAULT", pick("NO ACTION", "RESTRICT", "SET NULL"))
+			action := pick("CASCADE", "CASCADE", "CASCADE", "CASCADE", "CASCADE", "CASCADE", "SET NULL", "SET NULL",
+				"SET DEFAULT", pick("NO ACTION", "RESTRICT", "SET NULL"))
 			fmt.Fprintf(&keys, "ALTER TABLE t%d ADD COLUMN %s bigint;\n", i, column)
 			if whole {
-				fmt.Fprintf(&keys, "ALTER TABLE t%d ADD COLUMN %s_code bigint, ADD FOREIGN KEY (%s, %s_code) REFERENCES %s (id, code) ON DELETE %s;\n",
+				fmt.Fprintf(&keys,
+					"ALTER TABLE t%d ADD COLUMN %s_code bigint, ADD FOREIGN KEY (%s, %s_code) REFERENCES %s (id, code) ON DELETE %s;\n",
 					i, column, column, column, target, action)
 			} else {
-				fmt.Fprintf(&keys, "ALTER TABLE t%d ADD FOREIGN KEY (%s) REFERENCES %s (%s) ON DELETE %s;\n", i, column, target, of, action)
+				fmt.Fprintf(&keys, "ALTER TABLE t%d ADD FOREIGN KEY (%s) REFERENCES %s (%s) ON DELETE %s;\n", i, column,
+					target, of, action)
 			}
 			if random.IntN(5) > 0 {
 				fmt.Fprintf(&keys, "CREATE INDEX ON t%d (%s);\n", i, column)
 			}
-			// Each row refers to some other one, or to none; the numbers do not depend on the order in which rows are read.
+			// Each row refers to some other one, or to none; the numbers do not depend on
+			// the order in which rows are read.
 			value := fmt.Sprintf("(SELECT array_agg(%s ORDER BY id) FROM %s)", of, target)
 			fmt.Fprintf(&rows, `UPDATE t%[1]d SET %[2]s = (%[3]s)[1 + (id * %[4]d + %[5]d) %% %[6]d] WHERE id %% %[7]d <> 0;
 `, i, column, value, 1+random.IntN(50), random.IntN(50), 4+random.IntN(60), 2+random.IntN(4))
@@ -322,7 +353,8 @@ func randomShape(random *rand.Rand) shape {
 	return shape{tables.String() + keys.String(), rows.String()}
 }
 
-// Random schemas: what is left must be what Postgres's own keys leave, and what they refuse must be refused.
+// Random schemas: what is left must be what Postgres's own keys leave, and what they
+// refuse must be refused.
 func TestRandomSchemas(t *testing.T) {
 	t.Parallel()
 	for seed := range seeds() {
@@ -345,18 +377,26 @@ func TestRandomSchemas(t *testing.T) {
 	}
 }
 
-// A writer adds a member while the worker waits for its lock on the circle. No foreign key reaches the member.
+// A writer adds a member while the worker waits for its lock on the circle. No foreign
+// key reaches the member.
 func TestMembersThatComeLateInACircleAreDeleted(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct{ lock, source, waits string }{
-		"ring through a project": {"SELECT FROM projects WHERE id = 11 FOR KEY SHARE", "'Project', 11", "%OF held)%require%"},
-		"ring through the group": {"SELECT FROM groups WHERE id = 1 FOR KEY SHARE", "'Namespace', 1", "SELECT FROM % AS target %FOR UPDATE"},
+		"ring through a project": {
+			"SELECT FROM projects WHERE id = 11 FOR KEY SHARE", "'Project', 11",
+			"%OF held)%require%",
+		},
+		"ring through the group": {
+			"SELECT FROM groups WHERE id = 1 FOR KEY SHARE", "'Namespace', 1",
+			"SELECT FROM % AS target %FOR UPDATE",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, shapes[name].tables, shapes[name].rows)
 			tx := b.Begin(t, row.lock)
-			pgtest.Exec(t, tx, "INSERT INTO members (user_id, source_type, source_id, access_level) VALUES (2, "+row.source+", 30)")
+			pgtest.Exec(t, tx, "INSERT INTO members (user_id, source_type, source_id, access_level) VALUES (2, "+
+				row.source+", 30)")
 
 			engine := b.engine(t, 1)
 			wait := runWhile(t, engine)
@@ -365,13 +405,14 @@ func TestMembersThatComeLateInACircleAreDeleted(t *testing.T) {
 			require.NoError(t, tx.Commit(t.Context()))
 			wait(groupdelete.Destroyed)
 			end(t, engine)
-			require.Empty(t, b.Rows("SELECT source_type, source_id FROM members WHERE (source_type, source_id) IN (("+row.source+"))"))
+			require.Empty(t, b.Rows("SELECT source_type, source_id FROM members WHERE (source_type, source_id) IN (("+
+				row.source+"))"))
 		})
 	}
 }
 
-// Writers change a row of the circle while the worker waits for its lock on the row, also when nothing else is left to delete. The run reads
-// the circle again.
+// Writers change a row of the circle while the worker waits for its lock on the row, also
+// when nothing else is left to delete. The run reads the circle again.
 func TestRowOfACircleChangesBeforeItsDeletion(t *testing.T) {
 	t.Parallel()
 	ring := shapes["ring through a project"]

@@ -31,7 +31,8 @@ type Sizes struct {
 	Rows int
 	// Target is the time that one statement should take, found by trying.
 	Target time.Duration
-	// Duty is the share of its time that a run works; the rest it leaves to others. 0 and 1 are all of it.
+	// Duty is the share of its time that a run works; the rest it leaves to others. 0 and
+	// 1 are all of it.
 	Duty float64
 }
 
@@ -50,24 +51,26 @@ type Engine struct {
 	// Leases and Database are for the leases of sub-groups.
 	Leases   *lease.Manager
 	Database database.Database
-	// Connections is the maximum number of sessions that delete projects at the same time. More returns a further one, or nil
-	// if no connection is free.
+	// Connections is the maximum number of sessions that delete projects at the same
+	// time. More returns a further one, or nil if no connection is free.
 	Connections int
 	More        func(ctx context.Context) *batch.Session
 	// Runtime ends the run; 0 stands for DefaultRuntime.
 	Runtime  time.Duration
 	Sizes    Sizes
 	Throttle pace.Throttle
-	// Progress, if set, is shown the statistics after every batch and whenever what the run waits for changes. It must not
-	// keep them.
+	// Progress, if set, is shown the statistics after every batch and whenever what the
+	// run waits for changes. It must not keep them.
 	Progress func(ctx context.Context, stats *Stats)
 }
 
-// Run works until the group is gone, its time is over or ctx ends; a batch that is running when ctx ends is finished
-// first. How it ended stands in the statistics, which are valid beside an error, too. The error wraps lease.ErrLost where
-// the lease has passed on; then nothing of the last batch remains.
+// Run works until the group is gone, its time is over or ctx ends; a batch that is
+// running when ctx ends is finished first. How it ended stands in the statistics, which
+// are valid beside an error, too. The error wraps lease.ErrLost where the lease has
+// passed on; then nothing of the last batch remains.
 //
-// A group that cannot be destroyed for now is no error: the reason is recorded and in the statistics.
+// A group that cannot be destroyed for now is no error: the reason is recorded and in the
+// statistics.
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	r := e.newRun(ctx)
 	work := context.WithoutCancel(ctx)
@@ -82,7 +85,8 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 // newRun is the state of a Run that begins now.
 func (e *Engine) newRun(ctx context.Context) *run {
 	r := &run{
-		engine: e, stop: ctx, stats: newStats(e.GroupID), leases: []*lease.Lease{e.Session.Fence}, renewed: time.Now(), began: time.Now(),
+		engine: e, stop: ctx, stats: newStats(e.GroupID), leases: []*lease.Lease{e.Session.Fence}, renewed: time.Now(),
+		began:  time.Now(),
 		rounds: map[dml.ID]int{},
 	}
 	r.until = r.began.Add(cmp.Or(max(e.Runtime, 0), DefaultRuntime))
@@ -113,7 +117,8 @@ func (e *Engine) newRun(ctx context.Context) *run {
 	return r
 }
 
-// run is the state of one Run. None of it is needed by the next one. Its session works under the lease of the group in hand.
+// run is the state of one Run. None of it is needed by the next one. Its session works
+// under the lease of the group in hand.
 type run struct {
 	*drain.Tree
 
@@ -128,7 +133,8 @@ type run struct {
 	line []dml.ID
 	// asked counts the queries whether what is in hand is still below the group.
 	asked int
-	// rounds is how often groups were found with rows again below which nothing had been left. More than mostRounds gives a group up.
+	// rounds is how often groups were found with rows again below which nothing had been
+	// left. More than mostRounds gives a group up.
 	rounds map[dml.ID]int
 	// busy is a sub-group that another run is destroying.
 	busy *lease.HeldError
@@ -144,9 +150,11 @@ type run struct {
 	renewed time.Time
 	// recorded is when the number of deleted rows was last recorded.
 	recorded time.Time
-	// excused reports that the run had to hold, or to wait for another one on a sub-group.
+	// excused reports that the run had to hold, or to wait for another one on a
+	// sub-group.
 	excused bool
-	// final reports that a row has gone or changed, in this run or before, so that the deletion cannot be cancelled any more.
+	// final reports that a row has gone or changed, in this run or before, so that the
+	// deletion cannot be cancelled any more.
 	final bool
 	// moved reports that what is in hand is not below the group any more.
 	moved bool
@@ -166,8 +174,8 @@ func (r *run) excuse() {
 	r.excused = true
 }
 
-// paused reports whether the rows that a tree is deleting must be left: because the run ends, or because they have escaped. It
-// waits while the engine is asked to hold.
+// paused reports whether the rows that a tree is deleting must be left: because the run
+// ends, or because they have escaped. It waits while the engine is asked to hold.
 func (r *run) paused(ctx context.Context, tree *drain.Tree, ended func() bool, asked *int, every int) bool {
 	r.withPace(tree, func(p *pace.Run) { p.Await(ctx) })
 	if r.mustRecord() {
@@ -204,7 +212,8 @@ func (r *run) record(ctx context.Context, tree *drain.Tree) error {
 	return tree.Send(ctx, limits, batch.Statement{SQL: statement(r.Session.Names, "record"), Args: args})
 }
 
-// busyPause is how long a run waits that can do nothing until another run on a sub-group is over.
+// busyPause is how long a run waits that can do nothing until another run on a sub-group
+// is over.
 const busyPause = time.Second
 
 func (r *run) work(ctx context.Context) error {
@@ -265,8 +274,8 @@ func (r *run) work(ctx context.Context) error {
 	}
 }
 
-// waitForLock waits for others, which is no attempt: until they are done, or for a while. A run that its end finds here is
-// followed by the next one.
+// waitForLock waits for others, which is no attempt: until they are done, or for a while.
+// A run that its end finds here is followed by the next one.
 func (r *run) waitForLock(ctx context.Context) error {
 	r.excuse()
 	r.lock.Again(r.Obstacle.Text(), r.Session.Seen().Transaction)
@@ -293,7 +302,9 @@ func (r *run) sendOwn(ctx context.Context, statements ...batch.Statement) error 
 	return r.send(ctx, limits, statements...)
 }
 
-func (r *run) sendOver(ctx context.Context, session *batch.Session, limits batch.Limits, statements ...batch.Statement) error {
+func (r *run) sendOver(ctx context.Context, session *batch.Session, limits batch.Limits,
+	statements ...batch.Statement,
+) error {
 	if err := r.renew(ctx); err != nil {
 		return err
 	}

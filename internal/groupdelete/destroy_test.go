@@ -25,10 +25,14 @@ func TestGroupIsDestroyed(t *testing.T) {
 	b.requireAsNative(t, issues, someIssues)
 	require.EqualValues(t, 4, stats.Groups)
 	require.EqualValues(t, 8, stats.Projects)
-	require.Equal(t, map[string]int64{"groups": 4, "projects": 8, "issues": 16, "notes": 32, "members": 4, "group_group_links": 3}, stats.Deleted)
+	require.Equal(t, map[string]int64{
+		"groups": 4, "projects": 8, "issues": 16, "notes": 32, "members": 4,
+		"group_group_links": 3,
+	}, stats.Deleted)
 	require.Equal(t, [][]string{{"9"}}, b.Rows("SELECT source_id FROM members"))
 	require.Empty(t, b.Rows("SELECT FROM sexton.group_destructions UNION ALL SELECT FROM group_deletion_schedules"))
-	require.Empty(t, b.Rows("SELECT key FROM sexton.leases WHERE key LIKE 'groups/%' UNION ALL SELECT key FROM sexton.fences WHERE key LIKE 'groups/%'"))
+	require.Empty(t,
+		b.Rows("SELECT key FROM sexton.leases WHERE key LIKE 'groups/%' UNION ALL SELECT key FROM sexton.fences WHERE key LIKE 'groups/%'"))
 	require.Equal(t, [][]string{
 		{"project_destroyed", "11"},
 		{"project_destroyed", "12"},
@@ -43,15 +47,18 @@ func TestGroupIsDestroyed(t *testing.T) {
 		{"group_destroyed", "4"},
 		{"group_destroyed", "1"},
 	}, b.events())
-	require.Equal(t, [][]string{{`{"path": "three", "user_id": 1, "group_id": 3, "full_path": "one/two/three", "parent_id": 2, "destroyed_with": 1}`}},
+	require.Equal(t,
+		[][]string{{`{"path": "three", "user_id": 1, "group_id": 3, "full_path": "one/two/three", "parent_id": 2, "destroyed_with": 1}`}},
 		b.Rows("SELECT payload FROM sexton.events WHERE kind = 'group_destroyed' AND payload ->> 'group_id' = '3'"))
 	require.Equal(t, [][]string{{`{"path": "project-1", "group_id": 3, "project_id": 31, "destroyed_with": 1}`}},
 		b.Rows("SELECT payload FROM sexton.events WHERE payload ->> 'project_id' = '31'"))
 	b.destroy(t, groupdelete.Gone)
-	require.Empty(t, b.Rows("SELECT key FROM sexton.leases UNION ALL SELECT key FROM sexton.fences"), "of a group that is gone")
+	require.Empty(t, b.Rows("SELECT key FROM sexton.leases UNION ALL SELECT key FROM sexton.fences"),
+		"of a group that is gone")
 }
 
-// arrays are the statements that a connection has sent, each with the lengths of the arrays that it had as arguments.
+// arrays are the statements that a connection has sent, each with the lengths of the
+// arrays that it had as arguments.
 type arrays map[string][]int
 
 func (a arrays) note(sql string, args []any) {
@@ -106,12 +113,14 @@ func TestArgumentsDoNotGrowWithSubgroups(t *testing.T) {
 	require.Greater(t, frequent, 3, "statements are sent for each sub-group")
 }
 
-// A sub-group that another session deletes while the run holds its lease leaves nothing behind either.
+// A sub-group that another session deletes while the run holds its lease leaves nothing
+// behind either.
 func TestSubgroupThatGoesMeanwhileLeavesNoLease(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", "")
 	engine := b.engine(t, 1)
-	deleted := once(engine, at("projects of group 4"), func() { b.Exec("DELETE FROM projects WHERE group_id = 4; DELETE FROM groups WHERE id = 4") })
+	deleted := once(engine, at("projects of group 4"),
+		func() { b.Exec("DELETE FROM projects WHERE group_id = 4; DELETE FROM groups WHERE id = 4") })
 	b.run(t, engine, groupdelete.Destroyed)
 	require.True(t, deleted())
 	require.Empty(t, b.Rows("SELECT key FROM sexton.leases UNION ALL SELECT key FROM sexton.fences"))
@@ -148,7 +157,8 @@ func TestRestoreWinsTheRace(t *testing.T) {
 	require.Len(t, b.Rows("SELECT FROM notes"), 40)
 }
 
-// Until the first row has gone there is a way back, and the run that is about to remove it finds out.
+// Until the first row has gone there is a way back, and the run that is about to remove
+// it finds out.
 func TestCancelStopsADestructionThatHasRemovedNothing(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{
@@ -174,14 +184,16 @@ func TestCancelStopsADestructionThatHasRemovedNothing(t *testing.T) {
 // A reference that was set NULL does not come back either.
 func TestCancelIsRefusedOnceARowHasChanged(t *testing.T) {
 	t.Parallel()
-	b := setup(t, "CREATE TABLE notices (id bigint PRIMARY KEY, group_id bigint REFERENCES groups ON DELETE SET NULL); CREATE INDEX ON notices (group_id);",
+	b := setup(t,
+		"CREATE TABLE notices (id bigint PRIMARY KEY, group_id bigint REFERENCES groups ON DELETE SET NULL); CREATE INDEX ON notices (group_id);",
 		"INSERT INTO notices VALUES (1, 1); DELETE FROM projects; DELETE FROM groups WHERE id = 3; DELETE FROM groups WHERE id IN (2, 4);"+
 			"DELETE FROM members; DELETE FROM group_group_links")
 	engine := b.engine(t, 1)
-	asked := once(engine, func(stats *groupdelete.Stats) bool { return len(stats.Nullified) > 0 && stats.Done == 0 }, func() {
-		_, err := b.Pool().Exec(t.Context(), "SELECT sexton.cancel_group_deletion(1, 1)")
-		require.ErrorContains(t, err, "has begun")
-	})
+	asked := once(engine, func(stats *groupdelete.Stats) bool { return len(stats.Nullified) > 0 && stats.Done == 0 },
+		func() {
+			_, err := b.Pool().Exec(t.Context(), "SELECT sexton.cancel_group_deletion(1, 1)")
+			require.ErrorContains(t, err, "has begun")
+		})
 	b.run(t, engine, groupdelete.Destroyed)
 	require.True(t, asked())
 }
@@ -192,7 +204,8 @@ func TestCancelRacesWithADestruction(t *testing.T) {
 	b.requireCancelsWhole(t, func(b bundle) *groupdelete.Engine { return b.engine(t, 1) })
 }
 
-// requireCancelsWhole cancels a deletion while it begins. Whichever comes first, all of the group is left or nothing.
+// requireCancelsWhole cancels a deletion while it begins. Whichever comes first, all of
+// the group is left or nothing.
 func (b bundle) requireCancelsWhole(t *testing.T, open func(b bundle) *groupdelete.Engine) {
 	projects := b.Rows("SELECT id FROM projects ORDER BY id")
 	for round := range 12 {
@@ -202,7 +215,10 @@ func (b bundle) requireCancelsWhole(t *testing.T, open func(b bundle) *groupdele
 		var cancelErr error
 		engine.Progress = func(context.Context, *groupdelete.Stats) {
 			if calls++; calls == 1+round%2 {
-				running.Go(func() { _, cancelErr = b.Pool().Exec(t.Context(), "SELECT sexton.cancel_group_deletion(1, 1)") })
+				running.Go(func() {
+					_, cancelErr = b.Pool().Exec(t.Context(),
+						"SELECT sexton.cancel_group_deletion(1, 1)")
+				})
 			}
 		}
 		stats := pgtest.Must(engine.Run(t.Context()))(t)
@@ -244,10 +260,14 @@ func TestCancelIsRefusedOnceARowHasGone(t *testing.T) {
 	b.destroy(t, groupdelete.Destroyed)
 }
 
-// A sub-group that is moved away while its parent goes has escaped, and so has what is below it, though it may be in hand.
+// A sub-group that is moved away while its parent goes has escaped, and so has what is
+// below it, though it may be in hand.
 func TestSubgroupThatIsMovedAway(t *testing.T) {
 	t.Parallel()
-	for step, kept := range map[string]struct{ above, notes int }{"projects of group 2": {2000, 16}, "projects of group 3": {3000, 8}} {
+	for step, kept := range map[string]struct{ above, notes int }{
+		"projects of group 2": {2000, 16},
+		"projects of group 3": {3000, 8},
+	} {
 		t.Run(step, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, issues, someIssues)
@@ -272,7 +292,8 @@ func TestMovedAwayInTheMiddle(t *testing.T) {
 		b.Exec("INSERT INTO notes SELECT n, 311 FROM generate_series(1000001, 1000100) AS n")
 		engine := b.engine(t, 1)
 		engine.Sizes = groupdelete.Sizes{Rows: 1, Target: time.Nanosecond}
-		moved := once(engine, func(*groupdelete.Stats) bool { return len(b.Rows("SELECT FROM notes WHERE issue_id = 311")) < 101 }, func() { b.Exec(move) })
+		moved := once(engine,
+			func(*groupdelete.Stats) bool { return len(b.Rows("SELECT FROM notes WHERE issue_id = 311")) < 101 }, func() { b.Exec(move) })
 		b.run(t, engine, groupdelete.Destroyed)
 		require.True(t, moved())
 		require.Greater(t, len(b.Rows("SELECT FROM notes WHERE issue_id = 311")), 80)
@@ -281,7 +302,8 @@ func TestMovedAwayInTheMiddle(t *testing.T) {
 	})
 }
 
-// No deletion is the work of a key's own action: each row goes in a statement of its own table.
+// No deletion is the work of a key's own action: each row goes in a statement of its own
+// table.
 func TestNoCascade(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, forest)
@@ -303,11 +325,13 @@ func (b bundle) noteDeletionsOf(tables ...string) {
 			INSERT INTO deletions SELECT TG_TABLE_NAME, current_query() NOT LIKE '%DELETE FROM %"' || TG_TABLE_NAME || '" AS target%', count(*)
 			FROM gone HAVING count(*) > 0; RETURN NULL; END $$`)
 	for _, table := range tables {
-		b.Exec("CREATE TRIGGER note_deletion AFTER DELETE ON " + table + " REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION note_deletion()")
+		b.Exec("CREATE TRIGGER note_deletion AFTER DELETE ON " + table +
+			" REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION note_deletion()")
 	}
 }
 
-// A transaction that has added many rows and commits while the row above them is about to go leaves them to no key's action.
+// A transaction that has added many rows and commits while the row above them is about to
+// go leaves them to no key's action.
 func TestRowsThatAreCommittedMeanwhile(t *testing.T) {
 	t.Parallel()
 	type example struct {
@@ -325,19 +349,21 @@ func TestRowsThatAreCommittedMeanwhile(t *testing.T) {
 		engine := b.engine(t, 1)
 		engine.Sizes.Target = time.Second // The first wait is to last until the commit.
 		deleted := make(chan struct{})
-		once(engine, func(stats *groupdelete.Stats) bool { return stats.Projects == c.projects }, func() { close(deleted) })
+		once(engine, func(stats *groupdelete.Stats) bool { return stats.Projects == c.projects },
+			func() { close(deleted) })
 		wait := runWhile(t, engine)
 		<-deleted // Nothing is left but to wait for the other transaction.
 		b.AwaitLock(t)
 		require.NoError(t, other.Commit(t.Context()))
 		wait(groupdelete.Destroyed)
 		require.Equal(t, [][]string{{"f"}}, b.Rows("SELECT DISTINCT cascade FROM deletions"))
-		require.Equal(t, [][]string{{fmt.Sprint(c.rows)}}, b.Rows("SELECT sum(n) FROM deletions WHERE at_table = $1", table))
+		require.Equal(t, [][]string{{fmt.Sprint(c.rows)}},
+			b.Rows("SELECT sum(n) FROM deletions WHERE at_table = $1", table))
 	})
 }
 
-// A writer adds a member, to which no foreign key applies, and commits after the worker's statement began and before the
-// worker locks the row of the project.
+// A writer adds a member, to which no foreign key applies, and commits after the worker's
+// statement began and before the worker locks the row of the project.
 func TestMemberThatIsCommittedWhileLockedRowsAreSkippedIsDeleted(t *testing.T) {
 	t.Parallel()
 	const begun, ended = 71, 72 // advisory locks
@@ -347,7 +373,8 @@ func TestMemberThatIsCommittedWhileLockedRowsAreSkippedIsDeleted(t *testing.T) {
 		RETURN old;
 	END$$;
 	CREATE TRIGGER await_writer BEFORE DELETE ON projects FOR EACH ROW WHEN (old.id = 11) EXECUTE FUNCTION await_writer();`, begun, ended), "")
-	writer := b.Begin(t, "SELECT FROM projects WHERE id = 12 FOR KEY SHARE", fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", ended),
+	writer := b.Begin(t, "SELECT FROM projects WHERE id = 12 FOR KEY SHARE",
+		fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", ended),
 		"INSERT INTO members (user_id, source_type, source_id, access_level) VALUES (2, 'Project', 12, 30)")
 	engine := b.engine(t, 1)
 	engine.Sizes.Target = 10 * time.Second // The statement must not time out before the commit.
@@ -360,7 +387,8 @@ func TestMemberThatIsCommittedWhileLockedRowsAreSkippedIsDeleted(t *testing.T) {
 	require.Empty(t, b.Rows("SELECT source_id FROM members WHERE source_type = 'Project'"))
 }
 
-// What comes in while the group goes is found, at the latest under the lock of the row that it refers to.
+// What comes in while the group goes is found, at the latest under the lock of the row
+// that it refers to.
 func TestRowsThatComeInMeanwhile(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, someIssues)
@@ -376,19 +404,24 @@ func TestRowsThatComeInMeanwhile(t *testing.T) {
 	require.Greater(t, late, int64(100_020))
 }
 
-// Rows that refer to each other in a circle are deleted by other statements than the rest, and pins are changed.
+// Rows that refer to each other in a circle are deleted by other statements than the
+// rest, and pins are changed.
 func TestTriggersSeeNoPlannerSettings(t *testing.T) {
 	t.Parallel()
 	const pins = "CREATE TABLE pins (id bigint PRIMARY KEY, issue_id bigint REFERENCES issues ON DELETE SET NULL); CREATE INDEX ON pins (issue_id);"
 	circle := shapes["ring through a project"]
 	b := setup(t, circle.tables+issues+pins, circle.rows+someIssues+"INSERT INTO pins SELECT id, id FROM issues;")
-	tables := []string{"groups", "projects", "issues", "notes", "members", "group_group_links", "group_deletion_schedules", "pins"}
+	tables := []string{
+		"groups", "projects", "issues", "notes", "members", "group_group_links",
+		"group_deletion_schedules", "pins",
+	}
 	b.RecordPlannerSettings(tables...)
 	b.destroy(t, groupdelete.Destroyed)
 	b.RequireOwnPlannerSettings(t, tables...)
 }
 
-// The project bots of groups and projects enter the queue of users who are deleted with their memberships, and placeholders lose their namespace.
+// The project bots of groups and projects enter the queue of users who are deleted with
+// their memberships, and placeholders lose their namespace.
 func TestBotsAndPlaceholders(t *testing.T) {
 	t.Parallel()
 	b := bundle{dbtest.Reference(t)}
@@ -406,12 +439,15 @@ func TestBotsAndPlaceholders(t *testing.T) {
 	b.mark(1, 40)
 	b.Exec("INSERT INTO application_settings DEFAULT VALUES")
 	stats := b.run(t, b.engineOf(t, 1, &lease.Manager{Jobs: b.Connected, Holder: "b"}, true), groupdelete.Destroyed)
-	require.EqualValues(t, 153, stats.Bots, "150 of group 1, one of them of group 2 and one of project 21 as well, and one of project 21 alone")
+	require.EqualValues(t, 153, stats.Bots,
+		"150 of group 1, one of them of group 2 and one of project 21 as well, and one of project 21 alone")
 	require.Equal(t, [][]string{{"151", "10", "160", "1", "1"}},
 		b.Rows("SELECT count(*), min(user_id), max(user_id), min(initiator_user_id), max(initiator_user_id) FROM users_ghost_user_migrations"))
 	require.Equal(t, [][]string{{"151"}}, b.Rows("SELECT count(*) FROM users WHERE state = 'blocked'"))
-	require.Equal(t, [][]string{{"Namespace", "9", "11"}, {"Project", "1", "1"}, {"Project", "91", "1"}}, b.Rows("SELECT source_type, source_id, count(*) FROM members GROUP BY 1, 2 ORDER BY 1, 2"))
-	require.Equal(t, [][]string{{"3", "NULL"}, {"4", "9"}}, b.Rows("SELECT placeholder_user_id, namespace_id FROM import_placeholder_user_details ORDER BY 1"))
+	require.Equal(t, [][]string{{"Namespace", "9", "11"}, {"Project", "1", "1"}, {"Project", "91", "1"}},
+		b.Rows("SELECT source_type, source_id, count(*) FROM members GROUP BY 1, 2 ORDER BY 1, 2"))
+	require.Equal(t, [][]string{{"3", "NULL"}, {"4", "9"}},
+		b.Rows("SELECT placeholder_user_id, namespace_id FROM import_placeholder_user_details ORDER BY 1"))
 }
 
 // Rows of tables with loose keys go like others, and leave their tombstones.
@@ -424,7 +460,8 @@ func TestTombstonesOfWhatGoes(t *testing.T) {
 		b.Rows("SELECT fully_qualified_table_name, count(*) FROM loose_foreign_keys_deleted_records GROUP BY 1 ORDER BY 1"))
 }
 
-// A run that ends has recorded the number of deleted rows. The total is an estimate from before.
+// A run that ends has recorded the number of deleted rows. The total is an estimate from
+// before.
 func TestProgressIsCounted(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, forest)

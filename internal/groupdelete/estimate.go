@@ -32,7 +32,8 @@ WITH RECURSIVE reached AS (
 	UNION
 	SELECT %[2]s FROM reached JOIN %[1]s AS target ON %[3]s OPERATOR(pg_catalog.=) reached.id
 ), below AS MATERIALIZED (SELECT reached.id FROM reached LIMIT $2)`, p.table(), p.id("target"), p.parent("target"))
-	total, err := dml.Select(ctx, read, pgx.RowTo[int64], subtree+" SELECT pg_catalog.count(*) FROM below", p.parameter(group), mostGroups)
+	total, err := dml.Select(ctx, read, pgx.RowTo[int64], subtree+" SELECT pg_catalog.count(*) FROM below",
+		p.parameter(group), mostGroups)
 	if err != nil {
 		return 0, fmt.Errorf("count the groups below group %s: %w", group, err)
 	}

@@ -6,7 +6,8 @@ import (
 	"sexton/internal/drain/dml"
 )
 
-// Tables returns the labels of the tables whose rows may be deleted along with a group, in the order of the work.
+// Tables returns the labels of the tables whose rows may be deleted along with a group,
+// in the order of the work.
 func (p *Plan) Tables() []string {
 	var labels []string
 	for _, t := range p.reachable {

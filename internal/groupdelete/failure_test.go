@@ -15,12 +15,14 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// forest is a tree of three levels with 50 projects more, and issues and notes below them.
+// forest is a tree of three levels with 50 projects more, and issues and notes below
+// them.
 const forest = `
 INSERT INTO groups (id, parent_id, name, path) VALUES (5, 3, 'five', 'five');
 INSERT INTO projects SELECT 1000 + n, (ARRAY[1, 2, 3, 4, 5])[1 + n % 5], 'more-' || n FROM generate_series(1, 50) AS n;` + someIssues
 
-// A session that is killed after a few batches, or with Long after each, leaves what the next one goes on with, and nothing is told twice.
+// A session that is killed after a few batches, or with Long after each, leaves what the
+// next one goes on with, and nothing is told twice.
 func TestKilledAnywhereAndContinued(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, forest)
@@ -52,14 +54,16 @@ func TestKilledAnywhereAndContinued(t *testing.T) {
 	b.requireChildrenFirst(t)
 }
 
-// requireChildrenFirst fails where a group's end is told before that of something below it.
+// requireChildrenFirst fails where a group's end is told before that of something below
+// it.
 func (b bundle) requireChildrenFirst(t *testing.T) {
 	require.Empty(t, b.Rows(`SELECT below.payload, above.payload FROM sexton.events AS above
 		JOIN sexton.events AS below ON above.kind = 'group_destroyed' AND above.id < below.id AND above.payload -> 'group_id' IN
 			(below.payload -> 'parent_id', CASE WHEN below.kind = 'project_destroyed' THEN below.payload -> 'group_id' END)`))
 }
 
-// Two workers: the one that finds the lease taken leaves the group alone, and a sub-group that another worker is at is waited for.
+// Two workers: the one that finds the lease taken leaves the group alone, and a sub-group
+// that another worker is at is waited for.
 func TestParentAndChildAtOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, forest)
@@ -73,7 +77,8 @@ func TestParentAndChildAtOnce(t *testing.T) {
 	waits := waitsOf(parent)
 	wait := runWhile(t, parent)
 	require.Contains(t, <-waits, "sub-group: lease groups/2 is held by two")
-	require.Equal(t, [][]string{{"2"}}, b.Rows("SELECT id FROM groups WHERE id IN (2, 4)"), "the parent has done what it could")
+	require.Equal(t, [][]string{{"2"}}, b.Rows("SELECT id FROM groups WHERE id IN (2, 4)"),
+		"the parent has done what it could")
 	b.run(t, child, groupdelete.Destroyed)
 	wait(groupdelete.Destroyed)
 	b.requireAsNative(t, issues, forest)
@@ -99,7 +104,8 @@ func waitsOf(engine *groupdelete.Engine) chan string {
 // poison makes every deletion of a row that meets the condition an error.
 func (b bundle) poison(table, condition string) {
 	b.Exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept' USING ERRCODE = 'ZZ001'; END $$`)
-	b.Exec("CREATE TRIGGER refuse BEFORE DELETE ON " + table + " FOR EACH ROW WHEN (" + condition + ") EXECUTE FUNCTION refuse()")
+	b.Exec("CREATE TRIGGER refuse BEFORE DELETE ON " + table + " FOR EACH ROW WHEN (" + condition +
+		") EXECUTE FUNCTION refuse()")
 }
 
 func TestPoisonedProjectStopsNothingElse(t *testing.T) {
@@ -111,14 +117,16 @@ func TestPoisonedProjectStopsNothingElse(t *testing.T) {
 	require.Equal(t, [][]string{{"1"}, {"2"}, {"9"}}, b.Rows("SELECT id FROM groups ORDER BY id"))
 	require.Empty(t, b.Rows("SELECT FROM issues WHERE project_id < 90"))
 	b.destroy(t, groupdelete.Stuck)
-	require.Equal(t, [][]string{{"2", "projects: SQLSTATE ZZ001: kept"}}, b.Rows("SELECT attempts, last_error FROM sexton.group_destructions"))
+	require.Equal(t, [][]string{{"2", "projects: SQLSTATE ZZ001: kept"}},
+		b.Rows("SELECT attempts, last_error FROM sexton.group_destructions"))
 	b.Exec("DROP TRIGGER refuse ON projects")
 	b.destroy(t, groupdelete.Destroyed)
 	b.requireAsNative(t, issues, forest)
 	require.Len(t, b.events(), 5+58)
 }
 
-// Rows that others have locked are passed over, then waited for, and the session that has them is named.
+// Rows that others have locked are passed over, then waited for, and the session that has
+// them is named.
 func TestLockedRowsAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{
@@ -133,7 +141,8 @@ func TestLockedRowsAreWaitedFor(t *testing.T) {
 			return blocker
 		}
 		waits, holder, wait := waitsOf(engine), b.Begin(t, lock), runWhile(t, engine)
-		pgtest.Await(t, b.Pool(), "all that is not locked to be gone", "SELECT count(*) < 3 FROM issues WHERE project_id < 90")
+		pgtest.Await(t, b.Pool(), "all that is not locked to be gone",
+			"SELECT count(*) < 3 FROM issues WHERE project_id < 90")
 		if table != "groups" { // Sub-groups are passed over for a short time only.
 			require.Contains(t, <-waits, fmt.Sprint("by pid ", holder.Conn().PgConn().PID()))
 		}
@@ -233,13 +242,15 @@ func TestRuleThatFails(t *testing.T) {
 	stats := b.destroy(t, groupdelete.Stuck)
 	require.Contains(t, stats.Reason, "the rule is broken")
 	b.destroy(t, groupdelete.Stuck)
-	require.Equal(t, [][]string{{"1", "2", stats.Reason}}, b.Rows("SELECT group_id, attempts, last_error FROM sexton.group_deletion_failures"))
+	require.Equal(t, [][]string{{"1", "2", stats.Reason}},
+		b.Rows("SELECT group_id, attempts, last_error FROM sexton.group_deletion_failures"))
 	b.Exec(rule + "$$ BEGIN RETURN true; END $$")
 	b.destroy(t, groupdelete.Destroyed)
 	require.Empty(t, b.Rows("SELECT FROM sexton.group_deletion_failures"))
 }
 
-// A table whose every row fails is not tried row by row to the end, and one that may not be touched not at all.
+// A table whose every row fails is not tried row by row to the end, and one that may not
+// be touched not at all.
 func TestTableThatFailsAsAWhole(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, someIssues+"INSERT INTO notes SELECT 100000 + n, 111 FROM generate_series(1, 2000) AS n;")
@@ -251,7 +262,8 @@ func TestTableThatFailsAsAWhole(t *testing.T) {
 	require.Contains(t, b.destroy(t, groupdelete.Stuck).Reason, "notes: SQLSTATE")
 	b.Exec(`DROP RULE keep ON notes; CREATE FUNCTION stay() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
 		CREATE TRIGGER stay BEFORE DELETE ON notes FOR EACH ROW EXECUTE FUNCTION stay()`)
-	require.Contains(t, b.destroy(t, groupdelete.Stuck).Reason, "notes: rows are left although no session has locked them")
+	require.Contains(t, b.destroy(t, groupdelete.Stuck).Reason,
+		"notes: rows are left although no session has locked them")
 	require.Equal(t, [][]string{{"3"}}, b.Rows("SELECT attempts FROM sexton.group_destructions"))
 }
 
@@ -263,13 +275,15 @@ func TestGroupThatIsItsOwnAncestor(t *testing.T) {
 	require.Equal(t, [][]string{{"1"}, {"2"}, {"3"}, {"9"}}, b.Rows("SELECT id FROM groups ORDER BY id"))
 }
 
-// Rows that a default or a trigger keeps, or puts back, are a failure that names their table, at the group or anywhere below. The rest goes.
+// Rows that a default or a trigger keeps, or puts back, are a failure that names their
+// table, at the group or anywhere below. The rest goes.
 func TestRowsThatStayOrComeBack(t *testing.T) {
 	t.Parallel()
 	const boards = `
 		CREATE TABLE boards (id bigint PRIMARY KEY, group_id bigint DEFAULT 1 REFERENCES groups ON DELETE {action});
 		CREATE INDEX ON boards (group_id); INSERT INTO boards VALUES (1, 1), (2, 9);`
-	const kept, back = "rows keep their group_id although no session has locked them", "rows come back as fast as they are taken away"
+	const kept, back = "rows keep their group_id although no session has locked them",
+		"rows come back as fast as they are taken away"
 	type example struct{ action, trigger, want string }
 	const putBack = `
 			CREATE FUNCTION hook() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO public.boards VALUES (old.id + 1000000, old.group_id); RETURN NULL; END';
@@ -284,7 +298,8 @@ func TestRowsThatStayOrComeBack(t *testing.T) {
 			CREATE TRIGGER hook AFTER UPDATE ON boards FOR EACH ROW WHEN (new.group_id IS NULL) EXECUTE FUNCTION hook();`, "boards: " + back},
 		"by a trigger that puts them back": {"CASCADE", putBack, "boards: " + back},
 		"more of them than a statement takes": {
-			"CASCADE", "INSERT INTO boards SELECT n, 1 FROM generate_series(1001, 3000) AS n;" + putBack, "boards: " + back,
+			"CASCADE", "INSERT INTO boards SELECT n, 1 FROM generate_series(1001, 3000) AS n;" + putBack,
+			"boards: " + back,
 		},
 		"below a project": {"CASCADE", `
 			CREATE FUNCTION hook() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO public.notes VALUES (old.id + 1000000, old.issue_id); RETURN NULL; END';
@@ -296,7 +311,8 @@ func TestRowsThatStayOrComeBack(t *testing.T) {
 		engine.Runtime = 3 * time.Minute // A busy machine may need the usual one for thousands of rows.
 		stats := b.run(t, engine, groupdelete.Stuck)
 		require.Contains(t, stats.Reason, c.want)
-		require.Equal(t, [][]string{{"1", stats.Reason}}, b.Rows("SELECT attempts, last_error FROM sexton.group_destructions"))
+		require.Equal(t, [][]string{{"1", stats.Reason}},
+			b.Rows("SELECT attempts, last_error FROM sexton.group_destructions"))
 		require.Equal(t, [][]string{{"1"}, {"9"}}, b.Rows("SELECT id FROM groups ORDER BY id"))
 		if name == "below a project" {
 			require.Equal(t, [][]string{{"112"}}, b.Rows("SELECT id FROM issues WHERE project_id < 90"))

@@ -12,18 +12,21 @@ import (
 	"sexton/internal/pace"
 )
 
-// forks are the sessions that delete projects of one group at the same time. The first one has the connection of the run.
+// forks are the sessions that delete projects of one group at the same time. The first
+// one has the connection of the run.
 type forks struct {
 	sessions []*batch.Session
-	// paceMu guards the run's Pace, which queries the server over the connection of the run's session. While othersActive is
-	// set, other clients use the server, and a session holds turn during each transaction, so that only one runs at a time.
+	// paceMu guards the run's Pace, which queries the server over the connection of the
+	// run's session. While othersActive is set, other clients use the server, and a
+	// session holds turn during each transaction, so that only one runs at a time.
 	paceMu       sync.Mutex
 	turn         sync.Mutex
 	othersActive atomic.Bool
 }
 
-// deleteProjects deletes projects of a group over several sessions. What it leaves, such as locked projects, Clear deletes
-// over one session. A session that waits for locks is alone, so two sessions cannot wait for each other.
+// deleteProjects deletes projects of a group over several sessions. What it leaves, such
+// as locked projects, Clear deletes over one session. A session that waits for locks is
+// alone, so two sessions cannot wait for each other.
 func (r *run) deleteProjects(ctx context.Context, w *window, refs []*ref) error {
 	if r.Waits || r.engine.Connections < 2 || !r.engine.Plan.parallel {
 		return nil
@@ -35,7 +38,10 @@ func (r *run) deleteProjects(ctx context.Context, w *window, refs []*ref) error 
 			continue
 		}
 		for _, leaf := range f.Leaves {
-			if err := r.TakeParallel(ctx, w, f, leaf, func(most int) []*drain.Tree { return r.fork(ctx, w, most) }); err != nil {
+			if err := r.TakeParallel(ctx, w, f, leaf, func(most int) []*drain.Tree {
+				return r.fork(ctx, w,
+					most)
+			}); err != nil {
 				return err
 			}
 		}
@@ -43,7 +49,8 @@ func (r *run) deleteProjects(ctx context.Context, w *window, refs []*ref) error 
 	return nil
 }
 
-// fork returns trees that delete projects of a group, at most that number, each over its own session.
+// fork returns trees that delete projects of a group, at most that number, each over its
+// own session.
 func (r *run) fork(ctx context.Context, w *window, most int) (trees []*drain.Tree) {
 	own := r.Session
 	if r.forks.sessions == nil {
@@ -94,8 +101,8 @@ func (r *run) tree(w *window, session *batch.Session, of int) *drain.Tree {
 	return t
 }
 
-// withPace calls do, which may query the server over the connection of this tree. Only one session pauses at a time, so that
-// the duty is that of all sessions together.
+// withPace calls do, which may query the server over the connection of this tree. Only
+// one session pauses at a time, so that the duty is that of all sessions together.
 func (r *run) withPace(tree *drain.Tree, do func(p *pace.Run)) {
 	r.forks.paceMu.Lock()
 	defer r.forks.paceMu.Unlock()
@@ -103,8 +110,8 @@ func (r *run) withPace(tree *drain.Tree, do func(p *pace.Run)) {
 	do(r.Pace)
 }
 
-// parallel reports whether projects can be deleted at the same time: no project and no group is below a project. Another
-// session could otherwise be deleting it.
+// parallel reports whether projects can be deleted at the same time: no project and no
+// group is below a project. Another session could otherwise be deleting it.
 func parallel(projects, groups *table) bool {
 	seen := []*table{projects}
 	for i := 0; i < len(seen); i++ {

@@ -24,23 +24,25 @@ func (b bundle) parallel(t *testing.T, n int) *groupdelete.Engine {
 
 func TestProjectsInParallelAreDeletedAsNative(t *testing.T) {
 	t.Parallel()
-	pgtest.Each(t, map[string]int{"2 connections": 2, "4 connections": 4}, func(t *testing.T, _ string, connections int) {
-		b := setup(t, issues, forest)
-		engine := b.parallel(t, connections)
-		engine.Sizes.Rows = 5
-		stats := b.run(t, engine, groupdelete.Destroyed)
-		b.requireAsNative(t, issues, forest)
-		require.Equal(t, map[string]int64{
-			"groups": 5, "projects": 58, "issues": 116, "notes": 232, "members": 4, "group_group_links": 3,
-		}, stats.Deleted)
-		require.EqualValues(t, 5+58+116+232+4+3, stats.Done)
-		require.Empty(t, stats.Errors)
-		require.Len(t, b.events(), 5+58)
-		b.requireChildrenFirst(t)
-	})
+	pgtest.Each(t, map[string]int{"2 connections": 2, "4 connections": 4},
+		func(t *testing.T, _ string, connections int) {
+			b := setup(t, issues, forest)
+			engine := b.parallel(t, connections)
+			engine.Sizes.Rows = 5
+			stats := b.run(t, engine, groupdelete.Destroyed)
+			b.requireAsNative(t, issues, forest)
+			require.Equal(t, map[string]int64{
+				"groups": 5, "projects": 58, "issues": 116, "notes": 232, "members": 4, "group_group_links": 3,
+			}, stats.Deleted)
+			require.EqualValues(t, 5+58+116+232+4+3, stats.Done)
+			require.Empty(t, stats.Errors)
+			require.Len(t, b.events(), 5+58)
+			b.requireChildrenFirst(t)
+		})
 }
 
-// The deletion of project 11 takes until project 12 is deleted, so a single session would time out.
+// The deletion of project 11 takes until project 12 is deleted, so a single session would
+// time out.
 func TestTwoProjectsAtATime(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, someIssues)
@@ -60,14 +62,16 @@ func TestLockedProjectDelaysNoOther(t *testing.T) {
 	b := setup(t, issues, forest)
 	holder := b.Begin(t, "SELECT FROM projects WHERE id = 11 FOR UPDATE")
 	wait := runWhile(t, b.parallel(t, 3))
-	pgtest.Await(t, b.Pool(), "all other projects of the groups to be deleted", "SELECT count(*) = 1 FROM projects WHERE group_id < 9")
+	pgtest.Await(t, b.Pool(), "all other projects of the groups to be deleted",
+		"SELECT count(*) = 1 FROM projects WHERE group_id < 9")
 	require.NoError(t, holder.Rollback(t.Context()))
 	wait(groupdelete.Destroyed)
 	b.requireAsNative(t, issues, forest)
 	b.requireChildrenFirst(t)
 }
 
-// Each deletion updates the same two rows in either order, so the sessions of the run lock each other out.
+// Each deletion updates the same two rows in either order, so the sessions of the run
+// lock each other out.
 func TestLocksBetweenSessionsAreNoFailures(t *testing.T) {
 	t.Parallel()
 	const counters = `
@@ -87,7 +91,8 @@ func TestLocksBetweenSessionsAreNoFailures(t *testing.T) {
 	b.requireAsNative(t, issues+counters, forest)
 }
 
-// An update of the fence waits for the batches that hold it. After it no session commits anything.
+// An update of the fence waits for the batches that hold it. After it no session commits
+// anything.
 func TestLostLeaseStopsAllSessions(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, forest)
@@ -132,7 +137,8 @@ func TestCancelRacesWithSessions(t *testing.T) {
 	setup(t, "", "").requireCancelsWhole(t, func(b bundle) *groupdelete.Engine { return b.parallel(t, 2) })
 }
 
-// Any session of a run may be killed after any batch. The next run continues, and each event is written once.
+// Any session of a run may be killed after any batch. The next run continues, and each
+// event is written once.
 func TestAnySessionIsKilled(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues, forest)
@@ -152,7 +158,8 @@ func TestAnySessionIsKilled(t *testing.T) {
 	b.requireChildrenFirst(t)
 }
 
-// A project may be below another one, which another session would delete with its own project.
+// A project may be below another one, which another session would delete with its own
+// project.
 func TestProjectsBelowProjectsAreDeletedByOneSession(t *testing.T) {
 	t.Parallel()
 	const forks = "ALTER TABLE projects ADD forked_from bigint REFERENCES projects ON DELETE CASCADE; CREATE INDEX ON projects (forked_from);"

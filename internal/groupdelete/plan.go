@@ -18,7 +18,8 @@ type (
 	rows   = dml.Rows
 )
 
-// The parts of a group's destruction, in their order: dml.Ref.Part of the keys that refer to groups.
+// The parts of a group's destruction, in their order: dml.Ref.Part of the keys that refer
+// to groups.
 const (
 	projectsPart = iota
 	subgroupsPart
@@ -28,13 +29,15 @@ const (
 	lastPart
 )
 
-// Plan says what hangs below groups and projects, as the foreign keys of one state of the database have it: resolve anew
-// for each run. A plan must not be used by two runs at a time.
+// Plan says what hangs below groups and projects, as the foreign keys of one state of the
+// database have it: resolve anew for each run. A plan must not be used by two runs at a
+// time.
 type Plan struct {
 	groups                   groups
 	projects, members, users *table
 	key                      dml.Key
-	// bots reports that project bots pass to the queue of users who are deleted, with their memberships in groups and projects.
+	// bots reports that project bots pass to the queue of users who are deleted, with
+	// their memberships in groups and projects.
 	bots bool
 	// reachable are all tables whose rows may be deleted along, children first.
 	reachable []*table
@@ -44,8 +47,9 @@ type Plan struct {
 	parallel bool
 }
 
-// Groups names the table of groups in the tracked schema, its key, and the column of the key of the group above, if there is
-// one. Path is the column by which people know a group. The zero value is GitLab's groups, with projects and memberships.
+// Groups names the table of groups in the tracked schema, its key, and the column of the
+// key of the group above, if there is one. Path is the column by which people know a
+// group. The zero value is GitLab's groups, with projects and memberships.
 type Groups struct{ Table, Key, Parent, Path string }
 
 // groups is the table of groups.
@@ -103,7 +107,8 @@ func (p *Plan) parameter(id dml.ID) any {
 // lock locks a group.
 func (p *Plan) lock(id dml.ID) batch.Statement {
 	return batch.Statement{
-		SQL:  fmt.Sprintf("SELECT FROM %s AS target WHERE %s OPERATOR(pg_catalog.=) $1 FOR UPDATE", p.table(), p.id("target")),
+		SQL: fmt.Sprintf("SELECT FROM %s AS target WHERE %s OPERATOR(pg_catalog.=) $1 FOR UPDATE", p.table(),
+			p.id("target")),
 		Args: []any{p.parameter(id)},
 	}
 }
@@ -111,15 +116,20 @@ func (p *Plan) lock(id dml.ID) batch.Statement {
 // group is the run's group as a parameter.
 func (r *run) group() any { return r.engine.Plan.parameter(r.engine.GroupID) }
 
-// extra returns the further work of a statement that deletes rows of a table: it writes their
-// event, or queues project bots for deletion.
+// extra returns the further work of a statement that deletes rows of a table: it writes
+// their event, or queues project bots for deletion.
 func (p *Plan) extra(names pgcatalog.Names, t *table) dml.Extra {
 	if p.bots && t == p.members {
 		return dml.Extra{
-			CTE: statement(names, "bots", "{users}", p.users.SQL()), Returning: []string{"target.user_id"}, Selected: "(SELECT pg_catalog.count(*) FROM bot)",
+			CTE: statement(names, "bots", "{users}", p.users.SQL()), Returning: []string{"target.user_id"},
+			Selected: "(SELECT pg_catalog.count(*) FROM bot)",
 		}
 	}
-	kind, columns := "project_destroyed", [][2]string{{"project_id", "target.id"}, {"group_id", "target.group_id"}, {"path", "target.path"}}
+	kind, columns := "project_destroyed", [][2]string{
+		{"project_id", "target.id"},
+		{"group_id", "target.group_id"},
+		{"path", "target.path"},
+	}
 	switch {
 	case t == p.groups.table:
 		kind, columns = "group_destroyed", [][2]string{
@@ -144,8 +154,9 @@ func (r *run) owner() dml.Owner {
 	plan, names := r.engine.Plan, r.engine.Session.Names
 	return dml.Owner{
 		ID: r.group(), IDType: plan.key.KeyTypes[0],
-		Deleted: statement(names, "touched", "{changed}", "deleted"), Changed: statement(names, "touched", "{changed}", "changed"),
-		Extra: func(t *table) dml.Extra { return plan.extra(names, t) },
+		Deleted: statement(names, "touched", "{changed}", "deleted"),
+		Changed: statement(names, "touched", "{changed}", "changed"),
+		Extra:   func(t *table) dml.Extra { return plan.extra(names, t) },
 		OnDeleted: func(t *table, n, bots int64) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -167,7 +178,8 @@ func (r *run) owner() dml.Owner {
 	}
 }
 
-// Blocking returns the foreign keys without an action whose rows stop a destruction unless they are deleted before.
+// Blocking returns the foreign keys without an action whose rows stop a destruction
+// unless they are deleted before.
 func (p *Plan) Blocking() (keys []string) {
 	for _, t := range p.reachable {
 		for _, f := range t.Refs {

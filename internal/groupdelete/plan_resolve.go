@@ -18,15 +18,22 @@ import (
 // errNoApplication says that there is nothing to plan for.
 var errNoApplication = errors.New("the application's tables do not fit")
 
-// Resolve reads the plan from the catalogue. Problems of severity error mean that there is none: then the plan is nil.
+// Resolve reads the plan from the catalogue. Problems of severity error mean that there
+// is none: then the plan is nil.
 //
-// With ghostUsers there is the queue of users who are deleted, which the project bots of groups and projects enter.
-func Resolve(ctx context.Context, db pgcatalog.Beginner, names pgcatalog.Names, of Groups, ghostUsers bool) (*Plan, problem.List, error) {
+// With ghostUsers there is the queue of users who are deleted, which the project bots of
+// groups and projects enter.
+func Resolve(ctx context.Context, db pgcatalog.Beginner, names pgcatalog.Names, of Groups,
+	ghostUsers bool,
+) (*Plan, problem.List, error) {
 	return (&resolver{names: names, groups: of, ghostUsers: ghostUsers}).run(ctx, db)
 }
 
-// ResolveLoose reads a plan that is for Foresee alone: loose foreign keys count as foreign keys.
-func ResolveLoose(ctx context.Context, db pgcatalog.Beginner, names pgcatalog.Names, of Groups, ghostUsers bool, loose []dml.Loose) (*Plan, error) {
+// ResolveLoose reads a plan that is for Foresee alone: loose foreign keys count as
+// foreign keys.
+func ResolveLoose(ctx context.Context, db pgcatalog.Beginner, names pgcatalog.Names, of Groups, ghostUsers bool,
+	loose []dml.Loose,
+) (*Plan, error) {
 	plan, problems, err := (&resolver{names: names, groups: of, ghostUsers: ghostUsers, loose: loose}).run(ctx, db)
 	return plan, errors.Join(err, problems.Err())
 }
@@ -61,14 +68,18 @@ func (r *resolver) applicationTables() []string {
 	if r.groups.Table != "" {
 		return []string{r.groups.Table}
 	}
-	return []string{"groups", "projects", "members", "group_group_links", "group_deletion_schedules", "import_placeholder_user_details", "users"}
+	return []string{
+		"groups", "projects", "members", "group_group_links", "group_deletion_schedules",
+		"import_placeholder_user_details", "users",
+	}
 }
 
 // read reads the catalogue.
 func (r *resolver) read(ctx context.Context, tx pgx.Tx) error {
 	wanted := r.applicationTables()
 	schemas, tables := dml.LooseTables(r.loose)
-	schemas, tables = append(schemas, slices.Repeat([]string{r.names.Tracked}, len(wanted))...), append(tables, wanted...)
+	schemas, tables = append(schemas, slices.Repeat([]string{r.names.Tracked}, len(wanted))...),
+		append(tables, wanted...)
 	oids, err := pgcatalog.Named(ctx, tx, schemas, tables)
 	if err != nil {
 		return err
@@ -127,7 +138,10 @@ func (r *resolver) roots(p *Plan) ([]*table, error) {
 		r.reportf(problem.Error, "", "%s.%s %v", name, key, err)
 		return nil, errNoApplication
 	}
-	p.key = dml.Key{Table: p.groups.table.Table, KeyColumns: []string{key}, KeyTypes: []string{stored}, Integer: pgcatalog.Integer(column.Base)}
+	p.key = dml.Key{
+		Table: p.groups.table.Table, KeyColumns: []string{key}, KeyTypes: []string{stored},
+		Integer: pgcatalog.Integer(column.Base),
+	}
 	if !p.gitlab() {
 		if !p.groups.table.Unique(key) {
 			r.reportf(problem.Error, "name a column with a unique index", "%s.%s has no unique index", name, key)
@@ -143,8 +157,8 @@ func (r *resolver) roots(p *Plan) ([]*table, error) {
 	return []*table{p.groups.table, p.projects}, nil
 }
 
-// checkView reports a view of groups that was created for other groups. Marks and permissions are read through it, and rows are deleted
-// from the configured table.
+// checkView reports a view of groups that was created for other groups. Marks and
+// permissions are read through it, and rows are deleted from the configured table.
 func (r *resolver) checkView(ctx context.Context, tx pgx.Tx) error {
 	found, wanted := "", ""
 	if r.groups.Table != "" {
@@ -155,7 +169,8 @@ func (r *resolver) checkView(ctx context.Context, tx pgx.Tx) error {
 		return fmt.Errorf("look up the view of groups: %w", err)
 	}
 	if found != wanted {
-		r.reportf(problem.Error, "run `sexton migrate up`", "the schema sexton was migrated for other groups than those of the configured table and columns")
+		r.reportf(problem.Error, "run `sexton migrate up`",
+			"the schema sexton was migrated for other groups than those of the configured table and columns")
 	}
 	return nil
 }
@@ -164,7 +179,8 @@ func (r *resolver) checkView(ctx context.Context, tx pgx.Tx) error {
 func (r *resolver) fits(name string, columns ...string) bool {
 	found := r.named(name)
 	if found == nil || !found.IsTable() {
-		r.reportf(problem.Error, "point the database's schema to where it is", "there is no table %s in schema %s", name, r.names.Tracked)
+		r.reportf(problem.Error, "point the database's schema to where it is", "there is no table %s in schema %s",
+			name, r.names.Tracked)
 		return false
 	}
 	for _, column := range columns {
@@ -175,7 +191,8 @@ func (r *resolver) fits(name string, columns ...string) bool {
 	return r.problems.Err() == nil
 }
 
-// adapt gives the keys that the application is known for their parts, and leaves out Sexton's own.
+// adapt gives the keys that the application is known for their parts, and leaves out
+// Sexton's own.
 func (r *resolver) adapt(t *table, from *pgcatalog.Relation, f *ref) bool {
 	f.Part = restPart
 	single := slices.Equal(f.Targets, r.plan.key.KeyColumns) && f.Only == nil && from.Schema == r.names.Tracked
@@ -204,9 +221,11 @@ func (r *resolver) addColumns(to *table) {
 	r.catalog.AddLoose(to, restPart, r.loose...)
 	groups := r.plan.groups.table
 	if !r.plan.gitlab() {
-		if r.groups.Parent != "" && to == groups && !slices.ContainsFunc(to.Refs, func(f *ref) bool { return f.Part == subgroupsPart }) {
+		if r.groups.Parent != "" && to == groups && !slices.ContainsFunc(to.Refs,
+			func(f *ref) bool { return f.Part == subgroupsPart }) {
 			r.catalog.AddLoose(to, subgroupsPart, dml.Loose{
-				Child: [2]string{to.Schema, to.Name}, Parent: [2]string{to.Schema, to.Name}, Columns: []string{r.groups.Parent},
+				Child: [2]string{to.Schema, to.Name}, Parent: [2]string{to.Schema, to.Name},
+				Columns: []string{r.groups.Parent},
 				Targets: r.plan.key.KeyColumns, Action: dml.Remove,
 			})
 		}
@@ -233,7 +252,8 @@ func (r *resolver) addColumns(to *table) {
 		})
 		if c.of == to && !keyed {
 			r.catalog.AddLoose(to, c.part, dml.Loose{
-				Child: [2]string{r.names.Tracked, c.name}, Parent: [2]string{to.Schema, to.Name}, Columns: []string{c.column}, Targets: []string{"id"},
+				Child: [2]string{r.names.Tracked, c.name}, Parent: [2]string{to.Schema, to.Name},
+				Columns: []string{c.column}, Targets: []string{"id"},
 				Action: c.action, Only: c.only,
 			})
 		}
@@ -244,6 +264,7 @@ func (r *resolver) addColumns(to *table) {
 func (r *resolver) checkRef(t *table, f *ref) {
 	for _, leaf := range r.catalog.Unindexed(f) {
 		r.reportf(problem.Warning, f.Table.CreateIndex(leaf, f.Columns...),
-			"no index of %s begins with %s, which refers to %s: every look reads the whole table", leaf.Label(), strings.Join(f.Columns, " or "), t.Label())
+			"no index of %s begins with %s, which refers to %s: every look reads the whole table", leaf.Label(),
+			strings.Join(f.Columns, " or "), t.Label())
 	}
 }

@@ -16,9 +16,13 @@ import (
 type shape struct{ tables, rows string }
 
 // newSince has the major versions of Postgres that some tests need.
-var newSince = map[string]int{"composite key": 15, "periods, keys that are not enforced, virtual columns": 18, "by a period": 18}
+var newSince = map[string]int{
+	"composite key": 15, "periods, keys that are not enforced, virtual columns": 18,
+	"by a period": 18,
+}
 
-// shapes are those that a plan has to see through. Everything also exists below project 91, which stays.
+// shapes are those that a plan has to see through. Everything also exists below project
+// 91, which stays.
 var shapes = map[string]shape{
 	"composite key": {
 		`CREATE TABLE builds (id bigint, part bigint, project_id bigint REFERENCES projects ON DELETE CASCADE, PRIMARY KEY (id, part));
@@ -180,7 +184,8 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// A row that forbids the destruction is named. It and what it refers to are kept, with the groups above, and an attempt is recorded.
+// A row that forbids the destruction is named. It and what it refers to are kept, with
+// the groups above, and an attempt is recorded.
 func TestForbidden(t *testing.T) {
 	t.Parallel()
 	type example struct{ tables, rows, want string }
@@ -219,7 +224,8 @@ func TestForbidden(t *testing.T) {
 		b := setup(t, test.tables, test.rows)
 		require.Equal(t, test.want, b.destroy(t, groupdelete.Stuck).Reason)
 		require.Len(t, b.Rows("SELECT FROM groups WHERE id IN (1, 9)"), 2)
-		require.Equal(t, [][]string{{"1", "1", test.want}}, b.Rows("SELECT group_id, attempts, last_error FROM sexton.group_destructions"))
+		require.Equal(t, [][]string{{"1", "1", test.want}},
+			b.Rows("SELECT group_id, attempts, last_error FROM sexton.group_destructions"))
 	})
 }
 
@@ -237,23 +243,29 @@ func TestForbiddenMeanwhile(t *testing.T) {
 	want := "invoices: the row with id 7 refers to notes, and foreign key paid has no action for it"
 	require.Equal(t, want, stats.Reason)
 	require.Equal(t, [][]string{{"1", want}}, b.Rows("SELECT attempts, last_error FROM sexton.group_destructions"))
-	require.Equal(t, [][]string{{"32", "3"}, {"91", "9"}, {"92", "9"}}, b.Rows("SELECT id, group_id FROM projects ORDER BY id"))
+	require.Equal(t, [][]string{{"32", "3"}, {"91", "9"}, {"92", "9"}},
+		b.Rows("SELECT id, group_id FROM projects ORDER BY id"))
 	require.Equal(t, [][]string{{"3211"}}, b.Rows("SELECT id FROM notes WHERE id < 9000"))
-	require.Equal(t, [][]string{{"1"}, {"2"}, {"3"}, {"9"}}, b.Rows("SELECT id FROM groups ORDER BY id"), "the tree is as it was, but for what is gone")
+	require.Equal(t, [][]string{{"1"}, {"2"}, {"3"}, {"9"}}, b.Rows("SELECT id FROM groups ORDER BY id"),
+		"the tree is as it was, but for what is gone")
 	require.Len(t, b.Rows("SELECT FROM members WHERE source_id IN (1, 2, 3)"), 3, "its owners still own it")
 
 	b.Exec("DELETE FROM invoices")
 	b.destroy(t, groupdelete.Destroyed)
 }
 
-// A change of the group's own row does not hide the projects that are left: its members stay with them.
+// A change of the group's own row does not hide the projects that are left: its members
+// stay with them.
 func TestGroupThatChangesWhileItsProjectsGo(t *testing.T) {
 	t.Parallel()
 	b := setup(t, issues+invoices, someIssues)
 	b.Exec("INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (1, 1)")
 	b.Exec("INSERT INTO invoices VALUES (7, 1111)")
 	engine := b.engine(t, 1)
-	changed := once(engine, func(stats *groupdelete.Stats) bool { return stats.Batches > 0 && stats.Step == "projects of group 1" },
+	changed := once(engine, func(stats *groupdelete.Stats) bool {
+		return stats.Batches > 0 &&
+			stats.Step == "projects of group 1"
+	},
 		func() { b.Exec("UPDATE groups SET name = 'changed' WHERE id = 1") })
 	b.run(t, engine, groupdelete.Stuck)
 	require.True(t, changed())
@@ -271,7 +283,8 @@ func TestGroupThatChangesWhileItsProjectsGo(t *testing.T) {
 
 func TestPlanOfTheReference(t *testing.T) {
 	t.Parallel()
-	plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), dbtest.Reference(t).Pool(), dbtest.Names(), groupdelete.Groups{}, true))(t)
+	plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), dbtest.Reference(t).Pool(), dbtest.Names(),
+		groupdelete.Groups{}, true))(t)
 	require.Empty(t, problems)
 	tables := plan.Tables()
 	require.Contains(t, tables, "issues")
@@ -286,7 +299,8 @@ func TestPlanWithoutTheTables(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	d.Exec("CREATE TABLE groups (id bigint)")
-	plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), d.Pool(), dbtest.Names(), groupdelete.Groups{}, false))(t)
+	plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), d.Pool(), dbtest.Names(), groupdelete.Groups{},
+		false))(t)
 	require.Nil(t, plan)
 	require.Len(t, problems, 3)
 	require.Equal(t, "table groups has no column parent_id", problems[0].Message)
@@ -295,14 +309,18 @@ func TestPlanWithoutTheTables(t *testing.T) {
 // Keys without an index are no error, but slow.
 func TestPlanNamesMissingIndexes(t *testing.T) {
 	t.Parallel()
-	b := setup(t, "CREATE TABLE labels (id bigint PRIMARY KEY, project_id bigint REFERENCES projects ON DELETE CASCADE);", "INSERT INTO labels SELECT id, id FROM projects;")
-	_, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), groupdelete.Groups{}, false))(t)
+	b := setup(t,
+		"CREATE TABLE labels (id bigint PRIMARY KEY, project_id bigint REFERENCES projects ON DELETE CASCADE);",
+		"INSERT INTO labels SELECT id, id FROM projects;")
+	_, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), groupdelete.Groups{},
+		false))(t)
 	require.NoError(t, problems.Err())
 	require.Len(t, problems, 1)
 	require.Contains(t, problems[0].String(), "no index of labels begins with project_id")
 	require.Equal(t, `CREATE INDEX CONCURRENTLY ON "public"."labels" ("project_id")`, problems[0].Fix)
 	b.Exec("CREATE INDEX broken ON labels (project_id); UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'broken'::regclass")
-	_, problems = pgtest.Must2(groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), groupdelete.Groups{}, false))(t)
+	_, problems = pgtest.Must2(groupdelete.Resolve(t.Context(), b.Pool(), dbtest.Names(), groupdelete.Groups{},
+		false))(t)
 	require.Len(t, problems, 1)
 	require.Equal(t, "REINDEX INDEX CONCURRENTLY public.broken", problems[0].Fix)
 	b.run(t, b.engineOf(t, 1, &lease.Manager{Jobs: b.Connected, Holder: "b"}, false), groupdelete.Destroyed)

@@ -15,11 +15,12 @@ import (
 	"sexton/internal/lease"
 )
 
-// mostRounds is how often a group may have been changed, or have got new rows, since it was cleared.
+// mostRounds is how often a group may have been changed, or have got new rows, since it
+// was cleared.
 const mostRounds = 20
 
-// destroyGroup takes down a group, as long as it is below the one that the run is about: its projects, its sub-groups,
-// memberships and shares, what else refers to it, itself.
+// destroyGroup takes down a group, as long as it is below the one that the run is about:
+// its projects, its sub-groups, memberships and shares, what else refers to it, itself.
 func (r *run) destroyGroup(ctx context.Context, g dml.ID) (dml.Result, error) {
 	if r.rounds[g] > mostRounds {
 		return dml.Blocked, nil
@@ -78,13 +79,14 @@ func (r *run) at(ctx context.Context, p int, group dml.ID) error {
 	return r.record(ctx, r.Tree)
 }
 
-// handle is the drain's Handle for statements on Sexton's own tables and on single groups.
+// handle is the drain's Handle for statements on Sexton's own tables and on single
+// groups.
 func (r *run) handle(err error) (dml.Result, error) { return r.Handle(err, "groups") }
 
-// clearPart deletes what hangs below a group by the keys of one part, and reports whether the
-// group is in a circle of rows. A changed row of the group has nothing below it, so the row is
-// read again until it stays the same. An application may change it at any time, and triggers
-// on rows below it may change it with each batch.
+// clearPart deletes what hangs below a group by the keys of one part, and reports whether
+// the group is in a circle of rows. A changed row of the group has nothing below it, so
+// the row is read again until it stays the same. An application may change it at any
+// time, and triggers on rows below it may change it with each batch.
 func (r *run) clearPart(ctx context.Context, g dml.ID, p int) (_ dml.Result, circle bool, _ error) {
 	for changed := 0; changed <= mostRounds; {
 		w, err := r.groupWindow(ctx, g)
@@ -150,7 +152,8 @@ func (p *Plan) groupWindow(ctx context.Context, read dml.Reader, g dml.ID, line 
 	return w, nil
 }
 
-// subgroups takes down the groups below one, each under its own lease. One that another run is at is passed over.
+// subgroups takes down the groups below one, each under its own lease. One that another
+// run is at is passed over.
 func (r *run) subgroups(ctx context.Context, g dml.ID) (dml.Result, error) {
 	p, ended := r.engine.Plan, dml.Finished
 	if p.groups.Parent == "" && !p.gitlab() {
@@ -163,7 +166,8 @@ func (r *run) subgroups(ctx context.Context, g dml.ID) (dml.Result, error) {
 		if r.Paused(ctx) {
 			return dml.Yielded, nil
 		}
-		next, err := dml.Select(ctx, r.Read, pgx.RowTo[dml.ID], sql, p.parameter(g), last, dml.KeysOf(p.key.Integer, r.line...))
+		next, err := dml.Select(ctx, r.Read, pgx.RowTo[dml.ID], sql, p.parameter(g), last,
+			dml.KeysOf(p.key.Integer, r.line...))
 		switch {
 		case err != nil:
 			return r.handle(err)
@@ -206,8 +210,9 @@ func (r *run) underLease(ctx context.Context, g dml.ID) (_ dml.Result, err error
 	return r.destroyGroup(ctx, g)
 }
 
-// finish deletes a group below which nothing is left, with everything that belongs to that moment in one transaction: its
-// row in the schedules, its lease, and the event. If the group is in a circle of rows, these are deleted with it.
+// finish deletes a group below which nothing is left, with everything that belongs to
+// that moment in one transaction: its row in the schedules, its lease, and the event. If
+// the group is in a circle of rows, these are deleted with it.
 func (r *run) finish(ctx context.Context, g dml.ID, inCircle bool) (dml.Result, error) {
 	var circle *drain.Circle
 	if inCircle {
@@ -264,7 +269,10 @@ func (r *run) finish(ctx context.Context, g dml.ID, inCircle bool) (dml.Result, 
 	}
 	if at := slices.Index(live, true); at >= 0 {
 		if r.Obstacle.Message == "" {
-			r.Obstacle = batch.Fault{Table: refs[at].Table.Label(), Message: "rows refer to the group still: " + refs[at].Label()}
+			r.Obstacle = batch.Fault{
+				Table:   refs[at].Table.Label(),
+				Message: "rows refer to the group still: " + refs[at].Label(),
+			}
 		}
 		if r.rounds[g]++; r.rounds[g] > mostRounds {
 			r.Blame(drain.ComesBack(refs[at].Table.Label()))
@@ -275,15 +283,18 @@ func (r *run) finish(ctx context.Context, g dml.ID, inCircle bool) (dml.Result, 
 
 // overdue says how far a run came that could delete nothing in all of its time.
 func (r *run) overdue() batch.Fault {
-	f := batch.Fault{Message: fmt.Sprintf("nothing could be deleted in %s, at %s", r.until.Sub(r.began).Round(time.Second), r.stats.Step)}
+	f := batch.Fault{Message: fmt.Sprintf("nothing could be deleted in %s, at %s",
+		r.until.Sub(r.began).Round(time.Second), r.stats.Step)}
 	if r.Lowest != nil {
 		f.Table = r.Lowest.Label()
-		f.Message += fmt.Sprintf(": %d levels of rows were passed, and the last ones have rows below them still", r.Deepest)
+		f.Message += fmt.Sprintf(": %d levels of rows were passed, and the last ones have rows below them still",
+			r.Deepest)
 	}
 	return f
 }
 
-// recordFailure counts an attempt, records the reason and leaves the group to the next one.
+// recordFailure counts an attempt, records the reason and leaves the group to the next
+// one.
 func (r *run) recordFailure(ctx context.Context) error {
 	f := r.Obstacle
 	if r.Fault != nil {
@@ -303,12 +314,13 @@ func (r *run) recordFailure(ctx context.Context) error {
 	return r.sendOwn(ctx, batch.Statement{SQL: statement(r.Session.Names, "blame"), Args: []any{r.group(), f.Text()}})
 }
 
-// escapeEvery is after how many batches a run looks whether what it has in hand still belongs to the group: what is moved
-// away loses as many at most.
+// escapeEvery is after how many batches a run looks whether what it has in hand still
+// belongs to the group: what is moved away loses as many at most.
 const escapeEvery = 8
 
-// lineHolds is the condition that each of the groups in an array (a parameter) is the parent of the next one. One that was
-// moved away has escaped with all that is below it, and so has what is in hand further down.
+// lineHolds is the condition that each of the groups in an array (a parameter) is the
+// parent of the next one. One that was moved away has escaped with all that is below it,
+// and so has what is in hand further down.
 func (p *Plan) lineHolds(parameter int) string {
 	return fmt.Sprintf(`NOT EXISTS (
 	SELECT FROM unnest((%[2]s)[:pg_catalog.cardinality(%[2]s) OPERATOR(pg_catalog.-) 1], (%[2]s)[2:]) AS link (above, below)
@@ -316,8 +328,8 @@ func (p *Plan) lineHolds(parameter int) string {
 )`, p.table(), p.key.Parameter(parameter), p.id("linked"), p.parent("linked"))
 }
 
-// escaped looks, now and then, whether a group or a project in hand was moved away. Rows that were changed in some other way
-// are taken for moved: to begin again costs little.
+// escaped looks, now and then, whether a group or a project in hand was moved away. Rows
+// that were changed in some other way are taken for moved: to begin again costs little.
 func (r *run) escaped(ctx context.Context, tree *drain.Tree, asked *int, every int) bool {
 	r.mu.Lock()
 	moved := r.moved
@@ -326,7 +338,8 @@ func (r *run) escaped(ctx context.Context, tree *drain.Tree, asked *int, every i
 		return moved
 	}
 	if len(r.line) > 1 {
-		moved = !holds(ctx, tree, "SELECT "+r.engine.Plan.lineHolds(1), dml.KeysOf(r.engine.Plan.key.Integer, r.line...))
+		moved = !holds(ctx, tree, "SELECT "+r.engine.Plan.lineHolds(1),
+			dml.KeysOf(r.engine.Plan.key.Integer, r.line...))
 	}
 	for _, on := range tree.Stack {
 		if on.Table == r.engine.Plan.projects && !moved {
@@ -341,7 +354,8 @@ func (r *run) escaped(ctx context.Context, tree *drain.Tree, asked *int, every i
 	return moved
 }
 
-// holds runs a statement that returns a boolean. One that fails tells nothing; should that last, others fail as well.
+// holds runs a statement that returns a boolean. One that fails tells nothing; should
+// that last, others fail as well.
 func holds(ctx context.Context, tree *drain.Tree, sql string, args ...any) bool {
 	found, err := dml.Select(ctx, tree.Read, pgx.RowTo[bool], sql, args...)
 	return err != nil || found[0]

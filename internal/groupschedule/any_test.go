@@ -19,8 +19,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// organizations is an application with keys of one type. Its tables members, projects, users and application_settings are not
-// GitLab's. Organizations are 1 to 6: 2 and 3 are below 1, 4 is below 3.
+// organizations is an application with keys of one type. Its tables members, projects,
+// users and application_settings are not GitLab's. Organizations are 1 to 6: 2 and 3 are
+// below 1, 4 is below 3.
 func organizations(kind string) string {
 	return strings.ReplaceAll(fmt.Sprintf(`
 CREATE TABLE organizations (
@@ -48,8 +49,9 @@ const account = "00000000-0000-0000-0000-00000000000a"
 // organization describes the table with all that may be configured.
 func organization() migrate.Groups {
 	return migrate.Groups{
-		Table: "organizations", Key: "id", Parent: "above", MarkedOn: "deleted_on", MarkedBy: "deleted_by", Period: 30, PeriodColumn: "days",
-		Rename: []string{"slug", "domain"},
+		Table: "organizations", Key: "id", Parent: "above", MarkedOn: "deleted_on", MarkedBy: "deleted_by", Period: 30,
+		PeriodColumn: "days",
+		Rename:       []string{"slug", "domain"},
 	}
 }
 
@@ -93,19 +95,22 @@ func (s anySite) try(t *testing.T, sql string, args ...any) error {
 	return err
 }
 
-// destroy runs the engine until a group is gone, and kills its connection after some of the first batches.
+// destroy runs the engine until a group is gone, and kills its connection after some of
+// the first batches.
 func (s anySite) destroy(t *testing.T, id dml.ID, kills int) *groupdelete.Stats {
 	of := groupdelete.Groups{Table: s.groups.Table, Key: s.groups.Key, Parent: s.groups.Parent, Path: "slug"}
 	for run := 0; ; run++ {
 		s.Exec("UPDATE sexton.leases SET expires_at = now()")
 		manager := &lease.Manager{Jobs: s.Connected, Holder: t.Name()}
-		granted := pgtest.Must(manager.Acquire(t.Context(), groupdelete.LeaseKey(id), groupdelete.LeaseTTL, s.Connected))(t)
+		granted := pgtest.Must(manager.Acquire(t.Context(), groupdelete.LeaseKey(id), groupdelete.LeaseTTL,
+			s.Connected))(t)
 		plan, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), s.Pool(), s.Connected.Names, of, false))(t)
 		require.NoError(t, problems.Err())
 		conn := pgtest.Connect(t, s.URL)
 		engine := &groupdelete.Engine{
 			Session: &batch.Session{
-				Conn: conn, Names: s.Connected.Names, Fence: granted, Limits: batch.Limits{StatementTimeout: 10 * time.Second, LockTimeout: 10 * time.Second},
+				Conn: conn, Names: s.Connected.Names, Fence: granted,
+				Limits: batch.Limits{StatementTimeout: 10 * time.Second, LockTimeout: 10 * time.Second},
 			},
 			Plan: plan, GroupID: id, Leases: manager, Database: s.Connected, Sizes: groupdelete.Sizes{Rows: 10},
 		}
@@ -126,7 +131,8 @@ func (s anySite) destroy(t *testing.T, id dml.ID, kills int) *groupdelete.Stats 
 	}
 }
 
-// An organization is marked by the door or by the application, restored, decided about and destroyed, with keys of every type.
+// An organization is marked by the door or by the application, restored, decided about
+// and destroyed, with keys of every type.
 func TestGroupsOfAnyTable(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, dbtest.Keys, func(t *testing.T, kind, _ string) {
@@ -147,52 +153,62 @@ func TestGroupsOfAnyTable(t *testing.T) {
 		require.Equal(t, before, s.Rows(shown, s.key(1)))
 
 		// The application marks by itself: 1 is due, 5 by its own period, and 6 is not.
-		s.Exec("UPDATE organizations SET deleted_on = current_date - 40 WHERE id = ANY ($1)", []string{s.key(1), s.key(6)})
+		s.Exec("UPDATE organizations SET deleted_on = current_date - 40 WHERE id = ANY ($1)",
+			[]string{s.key(1), s.key(6)})
 		s.Exec("UPDATE organizations SET days = 60 WHERE id = $1", s.key(6))
-		s.Exec("UPDATE organizations SET deleted_on = current_date - 10, days = 5, deleted_by = $2 WHERE id = $1", s.key(5), account)
+		s.Exec("UPDATE organizations SET deleted_on = current_date - 10, days = 5, deleted_by = $2 WHERE id = $1",
+			s.key(5), account)
 		stats := s.pass(t)
 		require.EqualValues(t, 2, stats.GroupsEnqueued, "%v", stats.Errors)
 		require.False(t, s.pass(t).Changed(), "the second pass changes nothing")
 		listed := pgtest.Must(groupschedule.ReadGroups(t.Context(), s.Pool(), s.Connected.Names, 10))(t)
 		require.Len(t, listed, 3)
 		require.Equal(t, "enqueued", listed[0].State)
-		require.ElementsMatch(t, []dml.ID{s.id(1), s.id(5), s.id(6)}, []dml.ID{listed[0].GroupID, listed[1].GroupID, listed[2].GroupID})
+		require.ElementsMatch(t, []dml.ID{s.id(1), s.id(5), s.id(6)},
+			[]dml.ID{listed[0].GroupID, listed[1].GroupID, listed[2].GroupID})
 		type args struct {
 			Group dml.ID `json:"group_id"`
 			User  dml.ID `json:"user_id"`
 		}
 		require.ElementsMatch(t, []args{{s.id(1), dml.ID{}}, {s.id(5), dml.ID{Text: account}}},
-			pgtest.Scalar[[]args](t, s.Database, "SELECT jsonb_agg(args) FROM sexton.river_job WHERE kind = 'group_destroy'"))
+			pgtest.Scalar[[]args](t, s.Database,
+				"SELECT jsonb_agg(args) FROM sexton.river_job WHERE kind = 'group_destroy'"))
 
 		done := s.destroy(t, s.id(1), 3)
 		require.Equal(t, groupdelete.Destroyed, done.Outcome, "%s %v", done.Reason, done.Errors)
 		require.Equal(t, [][]string{{s.key(5)}, {s.key(6)}}, s.Rows("SELECT id FROM organizations ORDER BY slug"))
 		require.Equal(t, [][]string{{"100", "300", "20"}}, s.Rows(
 			"SELECT (SELECT count(*) FROM documents), (SELECT count(*) FROM files), (SELECT count(*) FROM memberships)"))
-		require.Equal(t, [][]string{{"0", "0"}}, s.Rows("SELECT (SELECT count(*) FROM sexton.group_destructions), (SELECT count(*) FROM sexton.leases WHERE key ~ '^groups/')"))
+		require.Equal(t, [][]string{{"0", "0"}},
+			s.Rows("SELECT (SELECT count(*) FROM sexton.group_destructions), (SELECT count(*) FROM sexton.leases WHERE key ~ '^groups/')"))
 		require.ElementsMatch(t, []dml.ID{s.id(1), s.id(2), s.id(3), s.id(4)},
-			pgtest.Scalar[[]dml.ID](t, s.Database, "SELECT jsonb_agg(payload -> 'group_id') FROM sexton.events WHERE kind = 'group_destroyed'"))
+			pgtest.Scalar[[]dml.ID](t, s.Database,
+				"SELECT jsonb_agg(payload -> 'group_id') FROM sexton.events WHERE kind = 'group_destroyed'"))
 		require.Equal(t, groupdelete.Gone, s.destroy(t, s.id(1), 0).Outcome)
 	})
 }
 
-// Without a parent there are no sub-groups, and nothing but the key and the mark is needed. A destruction that waits can be cancelled, and
-// one that was asked for now is due.
+// Without a parent there are no sub-groups, and nothing but the key and the mark is
+// needed. A destruction that waits can be cancelled, and one that was asked for now is
+// due.
 func TestGroupsWithoutParents(t *testing.T) {
 	t.Parallel()
 	s := setupAny(t, "uuid", migrate.Groups{Table: "organizations", Key: "id", MarkedOn: "deleted_on", Period: 30},
 		"ALTER TABLE organizations DROP above, DROP deleted_by, DROP days, DROP domain")
 	require.True(t, s.ask(t, "delete_group_now", s.key(2), s.key(9)))
 	require.False(t, s.ask(t, "delete_group_now", s.key(2), s.key(9)))
-	require.Equal(t, [][]string{{`{"user_id": "` + s.key(9) + `", "group_id": "` + s.key(2) + `"}`}}, s.Rows("SELECT args FROM sexton.river_job"))
+	require.Equal(t, [][]string{{`{"user_id": "` + s.key(9) + `", "group_id": "` + s.key(2) + `"}`}},
+		s.Rows("SELECT args FROM sexton.river_job"))
 	require.True(t, s.ask(t, "cancel_group_deletion", s.key(2), nil))
 	require.Equal(t, groupdelete.Kept, s.destroy(t, s.id(2), 0).Outcome)
 	require.True(t, s.ask(t, "delete_group_now", s.key(2), nil))
 	require.Equal(t, groupdelete.Destroyed, s.destroy(t, s.id(2), 0).Outcome)
-	require.Equal(t, [][]string{{"5", "250"}}, s.Rows("SELECT (SELECT count(*) FROM organizations), (SELECT count(*) FROM documents)"))
+	require.Equal(t, [][]string{{"5", "250"}},
+		s.Rows("SELECT (SELECT count(*) FROM organizations), (SELECT count(*) FROM documents)"))
 }
 
-// The application's rule decides, with its owner's rights, about marking and when the period is over.
+// The application's rule decides, with its owner's rights, about marking and when the
+// period is over.
 func TestARuleDecidesWhoRemovesGroups(t *testing.T) {
 	t.Parallel()
 	groups := organization()
@@ -202,27 +218,34 @@ func TestARuleDecidesWhoRemovesGroups(t *testing.T) {
 	s := setupAny(t, "bigint", organization(), rule)
 	require.NoError(t, s.MigrateGroups(t, groups))
 	s.addKind()
-	require.ErrorContains(t, s.try(t, "SELECT sexton.schedule_group_deletion(2, $1)", account), "user "+account+" may not remove it (SQLSTATE SX021)")
+	require.ErrorContains(t, s.try(t, "SELECT sexton.schedule_group_deletion(2, $1)", account),
+		"user "+account+" may not remove it (SQLSTATE SX021)")
 	require.True(t, s.ask(t, "schedule_group_deletion", 1, account))
 	s.Exec("UPDATE organizations SET deleted_on = current_date - 40 WHERE id IN (1, 2, 3)")
 	s.Exec("UPDATE organizations SET deleted_by = $1 WHERE id = 2", account)
 	stats := s.pass(t)
 	require.EqualValues(t, 1, stats.GroupsEnqueued, "%v", stats)
 	require.EqualValues(t, 2, stats.GroupsRestored, "2 by the rule, 3 as nobody is known who asked")
-	require.Equal(t, [][]string{{"2"}, {"3"}}, s.Rows("SELECT payload -> 'group_id' FROM sexton.events WHERE kind = 'group_restored' AND payload ->> 'reason' = 'not_permitted' ORDER BY 1"))
+	require.Equal(t, [][]string{{"2"}, {"3"}},
+		s.Rows("SELECT payload -> 'group_id' FROM sexton.events WHERE kind = 'group_restored' AND payload ->> 'reason' = 'not_permitted' ORDER BY 1"))
 
 	s.Exec("ALTER FUNCTION may_remove STRICT")
-	require.ErrorContains(t, s.try(t, "SELECT sexton.schedule_group_deletion(4, NULL)"), "or is STRICT or returns a set")
-	require.ErrorContains(t, s.MigrateGroups(t, groups), `adjourned_groups.may_remove: the function "public"."may_remove"(bigint, uuid) is STRICT`)
+	require.ErrorContains(t, s.try(t, "SELECT sexton.schedule_group_deletion(4, NULL)"),
+		"or is STRICT or returns a set")
+	require.ErrorContains(t, s.MigrateGroups(t, groups),
+		`adjourned_groups.may_remove: the function "public"."may_remove"(bigint, uuid) is STRICT`)
 	s.Exec("ALTER FUNCTION may_remove CALLED ON NULL INPUT SECURITY INVOKER")
-	require.ErrorContains(t, s.try(t, "SELECT sexton.schedule_group_deletion(4, $1)", account), "is not SECURITY DEFINER with a search_path of its own")
-	require.ErrorContains(t, s.MigrateGroups(t, groups), `adjourned_groups.may_remove: the function "public"."may_remove"(bigint, uuid) would run with the rights of Sexton's owner`)
+	require.ErrorContains(t, s.try(t, "SELECT sexton.schedule_group_deletion(4, $1)", account),
+		"is not SECURITY DEFINER with a search_path of its own")
+	require.ErrorContains(t, s.MigrateGroups(t, groups),
+		`adjourned_groups.may_remove: the function "public"."may_remove"(bigint, uuid) would run with the rights of Sexton's owner`)
 }
 
 const notTheConfigured = "groups are being destroyed, which are not those of the configured table and key"
 
-// Another table, another key and another parent are refused while a group is being destroyed, even if the types of the keys are the same:
-// what has begun goes on by its key alone.
+// Another table, another key and another parent are refused while a group is being
+// destroyed, even if the types of the keys are the same: what has begun goes on by its
+// key alone.
 func TestOtherGroupsAreRefusedWhileOneIsBeingDestroyed(t *testing.T) {
 	t.Parallel()
 	s := setupAny(t, "bigint", organization(), `ALTER TABLE organizations ADD number bigint UNIQUE;
@@ -235,7 +258,8 @@ func TestOtherGroupsAreRefusedWhileOneIsBeingDestroyed(t *testing.T) {
 	companies := of(func(g *migrate.Groups) { g.Table = "companies" })
 	s.Exec("INSERT INTO sexton.group_destructions (group_id) VALUES (5)")
 	for _, other := range []migrate.Groups{
-		companies, of(func(g *migrate.Groups) { g.Key = "number" }), of(func(g *migrate.Groups) { g.Parent = "number" }),
+		companies, of(func(g *migrate.Groups) { g.Key = "number" }),
+		of(func(g *migrate.Groups) { g.Parent = "number" }),
 	} {
 		require.ErrorContains(t, s.MigrateGroups(t, other), notTheConfigured)
 	}
@@ -245,10 +269,12 @@ func TestOtherGroupsAreRefusedWhileOneIsBeingDestroyed(t *testing.T) {
 	s.Exec("DELETE FROM sexton.group_destructions")
 	require.NoError(t, s.MigrateGroups(t, companies))
 	require.NoError(t, s.MigrateGroups(t, companies))
-	require.Equal(t, [][]string{{"0", "t"}}, s.Rows("SELECT count(*), has_table_privilege($1, 'sexton.groups', 'SELECT') FROM sexton.groups", role))
+	require.Equal(t, [][]string{{"0", "t"}},
+		s.Rows("SELECT count(*), has_table_privilege($1, 'sexton.groups', 'SELECT') FROM sexton.groups", role))
 }
 
-// GitLab's groups take the place of an application's, and the other way round, only when none is being destroyed.
+// GitLab's groups take the place of an application's, and the other way round, only when
+// none is being destroyed.
 func TestGitLabsGroupsAreOtherGroups(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
@@ -267,8 +293,8 @@ func TestGitLabsGroupsAreOtherGroups(t *testing.T) {
 	require.Equal(t, [][]string{{"1"}}, s.Rows(trigger))
 }
 
-// A worker that was restarted with another configuration deletes no group before the migration: the marks are still those of the
-// former table.
+// A worker that was restarted with another configuration deletes no group before the
+// migration: the marks are still those of the former table.
 func TestNoGroupIsDestroyedBeforeTheMigration(t *testing.T) {
 	t.Parallel()
 	s := setupAny(t, "bigint", organization(), `ALTER TABLE organizations ADD number bigint UNIQUE;
@@ -290,7 +316,8 @@ func TestNoGroupIsDestroyedBeforeTheMigration(t *testing.T) {
 		require.ErrorContains(t, resolve(change), "the schema sexton was migrated for other groups")
 	}
 	s.Exec("DROP TABLE projects; CREATE TABLE groups (id bigint, parent_id bigint, path text, marked_for_deletion_on date); CREATE TABLE projects (id bigint, group_id bigint)")
-	require.ErrorContains(t, resolve(func(g *groupdelete.Groups) { *g = groupdelete.Groups{} }), "the schema sexton was migrated for other groups")
+	require.ErrorContains(t, resolve(func(g *groupdelete.Groups) { *g = groupdelete.Groups{} }),
+		"the schema sexton was migrated for other groups")
 	companies := organization()
 	companies.Table = "companies"
 	require.NoError(t, s.MigrateGroups(t, companies))
@@ -298,12 +325,14 @@ func TestNoGroupIsDestroyedBeforeTheMigration(t *testing.T) {
 	require.Error(t, resolve(func(*groupdelete.Groups) {}))
 }
 
-// A key that several groups may have is refused: the destruction of one would delete the others.
+// A key that several groups may have is refused: the destruction of one would delete the
+// others.
 func TestGroupsNeedAUniqueKey(t *testing.T) {
 	t.Parallel()
 	s := setupAny(t, "bigint", migrate.Groups{Table: "organizations", Key: "id", MarkedOn: "deleted_on", Period: 30})
 	resolve := func() error {
-		_, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), s.Pool(), s.Connected.Names, groupdelete.Groups{Table: "organizations", Key: "id"}, false))(t)
+		_, problems := pgtest.Must2(groupdelete.Resolve(t.Context(), s.Pool(), s.Connected.Names,
+			groupdelete.Groups{Table: "organizations", Key: "id"}, false))(t)
 		return problems.Err()
 	}
 	require.NoError(t, resolve())
@@ -319,18 +348,26 @@ func TestPeriodsMayBeOfAnyIntegerType(t *testing.T) {
 	s := setupAny(t, "bigint", migrate.Groups{Table: "organizations", Key: "id", MarkedOn: "deleted_on", Period: 30},
 		"CREATE TABLE clubs (id bigint PRIMARY KEY, left_on date, short smallint, plain integer, long bigint); INSERT INTO clubs VALUES (1, NULL, 60, 60, 60)")
 	for _, column := range []string{"short", "plain", "long"} {
-		require.NoError(t, s.MigrateGroups(t, migrate.Groups{Table: "clubs", Key: "id", MarkedOn: "left_on", Period: 30, PeriodColumn: column}), column)
+		require.NoError(t, s.MigrateGroups(t, migrate.Groups{
+			Table: "clubs", Key: "id", MarkedOn: "left_on", Period: 30,
+			PeriodColumn: column,
+		}), column)
 		require.True(t, s.ask(t, "schedule_group_deletion", 1, 9))
-		require.Equal(t, [][]string{{"60"}}, s.Rows("SELECT marked_for_deletion_on - sexton.group_deletion_cutoff() FROM sexton.groups"))
+		require.Equal(t, [][]string{{"60"}},
+			s.Rows("SELECT marked_for_deletion_on - sexton.group_deletion_cutoff() FROM sexton.groups"))
 		require.True(t, s.ask(t, "cancel_group_deletion", 1, 9))
 	}
 }
 
-// A key has one spelling in jobs, that of its row, so that two runs on one group exclude each other.
+// A key has one spelling in jobs, that of its row, so that two runs on one group exclude
+// each other.
 func TestJobsHaveTheSpellingOfTheRowsKey(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string][]string{
-		"bigint": {`5`, `"5"`, `"05"`, `" 5 "`}, "uuid": {`"00000000-0000-0000-0000-00000000000a"`, `"00000000-0000-0000-0000-00000000000A"`, `"{0000000000000000000000000000000a}"`},
+		"bigint": {`5`, `"5"`, `"05"`, `" 5 "`}, "uuid": {
+			`"00000000-0000-0000-0000-00000000000a"`,
+			`"00000000-0000-0000-0000-00000000000A"`, `"{0000000000000000000000000000000a}"`,
+		},
 		"text": {`"Zoë/5's <&>"`},
 	}, func(t *testing.T, kind string, spellings []string) {
 		s := setupAny(t, kind, organization())
@@ -341,12 +378,14 @@ func TestJobsHaveTheSpellingOfTheRowsKey(t *testing.T) {
 			s.Exec(`SELECT sexton.enqueue('group_destroy', jsonb_build_object('group_id', $1::jsonb))`, spelling)
 		}
 		require.Equal(t, [][]string{{spellings[0]}}, s.Rows("SELECT args -> 'group_id' FROM sexton.river_job"))
-		require.ErrorContains(t, s.try(t, `SELECT sexton.enqueue('group_destroy', '{"group_id": "00000000-0000-0000-0000-0000000000ff"}')`),
+		require.ErrorContains(t,
+			s.try(t, `SELECT sexton.enqueue('group_destroy', '{"group_id": "00000000-0000-0000-0000-0000000000ff"}')`),
 			map[bool]string{true: "invalid input syntax", false: "there is no row of organizations"}[kind == "bigint"])
 	})
 }
 
-// Tables that do not fit are refused by name, and so is another type of key while a group is being destroyed.
+// Tables that do not fit are refused by name, and so is another type of key while a group
+// is being destroyed.
 func TestGroupsThatDoNotFitAreRefused(t *testing.T) {
 	t.Parallel()
 	s := setupAny(t, "bigint", organization())
@@ -357,7 +396,10 @@ func TestGroupsThatDoNotFitAreRefused(t *testing.T) {
 			"adjourned_groups.groups.marked_on: clubs.deleted_at is of type timestamp with time zone instead of date": {Table: "clubs", Key: "id", MarkedOn: "deleted_at"},
 		"adjourned_groups.groups.key: table clubs has no column uid (did you mean id?)\n" +
 			"adjourned_groups.groups.marked_on: table clubs has no column deleted_on (did you mean deleted_at?)": {Table: "clubs", Key: "uid", MarkedOn: "deleted_on"},
-		"adjourned_groups.groups.parent: squads.above is of type text instead of that of the key": {Table: "squads", Key: "id", Parent: "above", MarkedOn: "deleted_on"},
+		"adjourned_groups.groups.parent: squads.above is of type text instead of that of the key": {
+			Table: "squads",
+			Key:   "id", Parent: "above", MarkedOn: "deleted_on",
+		},
 	} {
 		require.ErrorContains(t, s.MigrateGroups(t, groups), says)
 	}
@@ -371,12 +413,14 @@ func TestGroupsThatDoNotFitAreRefused(t *testing.T) {
 	require.NoError(t, s.MigrateGroups(t, teams))
 	s.Exec("INSERT INTO teams VALUES ($1)", account)
 	require.True(t, s.ask(t, "schedule_group_deletion", account, account))
-	require.Equal(t, [][]string{{"t"}}, s.Rows("SELECT has_function_privilege($1, 'sexton.delete_group_now(uuid, uuid)', 'EXECUTE')", role))
-	require.Equal(t, [][]string{{"1"}}, s.Rows("SELECT count(*) FROM pg_proc WHERE proname ~ 'schedule_group_deletion'"))
+	require.Equal(t, [][]string{{"t"}},
+		s.Rows("SELECT has_function_privilege($1, 'sexton.delete_group_now(uuid, uuid)', 'EXECUTE')", role))
+	require.Equal(t, [][]string{{"1"}},
+		s.Rows("SELECT count(*) FROM pg_proc WHERE proname ~ 'schedule_group_deletion'"))
 }
 
-// The door marks a group as of today, so that the group's own period counts from today, whether it is longer or shorter than the
-// configured one.
+// The door marks a group as of today, so that the group's own period counts from today,
+// whether it is longer or shorter than the configured one.
 func TestTheDoorMarksTodayWhateverTheGroupsPeriod(t *testing.T) {
 	t.Parallel()
 	s := setupAny(t, "bigint", organization())
@@ -403,19 +447,22 @@ func TestColumnsMayHaveTheNamesOfTheDoorsVariables(t *testing.T) {
 	require.Regexp(t, "^org 2-.{5}-deletion_scheduled-2$", scheduled[0][0])
 	require.Equal(t, []string{"t", account}, scheduled[0][1:])
 	require.True(t, s.ask(t, "delete_group_now", 2, account))
-	require.Equal(t, [][]string{{"-1"}}, s.Rows("SELECT deleted_on - sexton.group_deletion_cutoff() FROM organizations WHERE id = 2"))
+	require.Equal(t, [][]string{{"-1"}},
+		s.Rows("SELECT deleted_on - sexton.group_deletion_cutoff() FROM organizations WHERE id = 2"))
 	require.True(t, s.ask(t, "cancel_group_deletion", 2, account))
 	require.Equal(t, "NULL", s.Rows(shown)[0][1])
 	require.Regexp(t, "^org 2-.{5}$", s.Rows(shown)[0][0])
 }
 
-// Columns that get another type, as those of an optional column and of another type of key, cost the views no grants.
+// Columns that get another type, as those of an optional column and of another type of
+// key, cost the views no grants.
 func TestViewsKeepTheirGrants(t *testing.T) {
 	t.Parallel()
 	without := migrate.Groups{Table: "organizations", Key: "id", MarkedOn: "deleted_on", Period: 30}
 	s := setupAny(t, "integer", without, "CREATE TABLE teams (id uuid PRIMARY KEY, deleted_on date)")
 	role := s.CreateRole()
-	s.Exec("GRANT SELECT ON sexton.groups TO " + role + " WITH GRANT OPTION; GRANT SELECT, DELETE ON sexton.group_deletion_schedules TO " + role + ", PUBLIC")
+	s.Exec("GRANT SELECT ON sexton.groups TO " + role +
+		" WITH GRANT OPTION; GRANT SELECT, DELETE ON sexton.group_deletion_schedules TO " + role + ", PUBLIC")
 	grants := func() [][]string {
 		return s.Rows(`SELECT relname, grantee::regrole, privilege_type, is_grantable FROM pg_class, aclexplode(relacl)
 			WHERE relnamespace = 'sexton'::regnamespace AND relkind = 'v' AND relname ~ '^group' ORDER BY 1, 2, 3`)
@@ -429,15 +476,18 @@ func TestViewsKeepTheirGrants(t *testing.T) {
 	}
 }
 
-// A rule of the application's own is not dropped for Sexton's when the keys get another type.
+// A rule of the application's own is not dropped for Sexton's when the keys get another
+// type.
 func TestARuleOfTheApplicationOutlivesOtherKeys(t *testing.T) {
 	t.Parallel()
 	s := setupAny(t, "bigint", organization(), `CREATE TABLE teams (id uuid PRIMARY KEY, deleted_on date);
 		CREATE OR REPLACE FUNCTION sexton.may_remove_group(user_id uuid, group_id bigint) RETURNS boolean LANGUAGE sql AS 'SELECT false'`)
 	s.Exec("INSERT INTO teams VALUES ($1)", account)
 	teams := migrate.Groups{Table: "teams", Key: "id", MarkedOn: "deleted_on", Period: 1}
-	require.ErrorContains(t, s.MigrateGroups(t, teams), `sexton.may_remove_group(uuid,bigint) is a rule of the application's own, and the keys get other types`)
-	require.ErrorContains(t, s.MigrateGroups(t, teams), `(Create "sexton".may_remove_group(uuid, uuid) with that rule, or drop the former function to have Sexton's rule.)`)
+	require.ErrorContains(t, s.MigrateGroups(t, teams),
+		`sexton.may_remove_group(uuid,bigint) is a rule of the application's own, and the keys get other types`)
+	require.ErrorContains(t, s.MigrateGroups(t, teams),
+		`(Create "sexton".may_remove_group(uuid, uuid) with that rule, or drop the former function to have Sexton's rule.)`)
 	s.Exec("CREATE FUNCTION sexton.may_remove_group(user_id uuid, group_id uuid) RETURNS boolean LANGUAGE sql AS 'SELECT false'")
 	require.NoError(t, s.MigrateGroups(t, teams))
 	require.ErrorContains(t, s.try(t, "SELECT sexton.schedule_group_deletion($1, $1)", account), "may not remove it")

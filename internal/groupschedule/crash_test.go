@@ -21,10 +21,12 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// Killed between any two statements, and before any answer, a pass leaves what the next one completes.
+// Killed between any two statements, and before any answer, a pass leaves what the next
+// one completes.
 func TestKilledAnywhere(t *testing.T) {
 	t.Parallel()
-	s := setup(t, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept'; END $$`,
+	s := setup(t,
+		`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept'; END $$`,
 		"CREATE TRIGGER refuse BEFORE UPDATE ON groups FOR EACH ROW WHEN (NEW.id = 12 AND NEW.marked_for_deletion_on IS NULL) EXECUTE FUNCTION refuse()")
 	s.scheduled(t, 1, 31, 10, 11, 12, 20)
 	// 10 and 20 are to be destroyed, 11 is restored, and 12 fails.
@@ -53,7 +55,8 @@ func TestKilledAnywhere(t *testing.T) {
 		require.Equal(t, []string{"20", "1", "20"}, jobs[1][:3])
 		require.Equal(t, [][]string{{"group_restored", "11", "", "not_permitted"}}, s.events())
 		require.Equal(t, [][]string{{"12"}}, s.Rows("SELECT group_id FROM sexton.group_deletion_failures"))
-		require.Equal(t, [][]string{{"10"}, {"12"}, {"20"}}, s.Rows("SELECT group_id FROM group_deletion_schedules ORDER BY 1"))
+		require.Equal(t, [][]string{{"10"}, {"12"}, {"20"}},
+			s.Rows("SELECT group_id FROM group_deletion_schedules ORDER BY 1"))
 		require.False(t, s.due(t).Now)
 	})
 	require.Greater(t, kills, 30, "there are more places than that")
@@ -80,16 +83,24 @@ func TestAScheduleThatGoesWithItsUser(t *testing.T) {
 			[][]string{{"group_deletion_handed_over", "11", "1", ""}},
 		},
 		"queued, with an initiator who may not": {
-			ada + "SELECT sexton.delete_user(2, 3); DELETE FROM group_deletion_schedules WHERE user_id = 2", [][]string{}, restored,
+			ada + "SELECT sexton.delete_user(2, 3); DELETE FROM group_deletion_schedules WHERE user_id = 2",
+			[][]string{},
+			restored,
 		},
 		"queued, on its own behalf": {
-			ada + "SELECT sexton.delete_user(2, 2); DELETE FROM group_deletion_schedules WHERE user_id = 2", [][]string{}, restored,
+			ada + "SELECT sexton.delete_user(2, 2); DELETE FROM group_deletion_schedules WHERE user_id = 2",
+			[][]string{},
+			restored,
 		},
 		"not at all, and the application has a reason": {
-			"DELETE FROM group_deletion_schedules WHERE user_id = 2", [][]string{{"11", "child-deletion_scheduled-11", "5", "NULL"}}, [][]string{},
+			"DELETE FROM group_deletion_schedules WHERE user_id = 2",
+			[][]string{{"11", "child-deletion_scheduled-11", "5", "NULL"}},
+			[][]string{},
 		},
 		"after the mark": {
-			ada + "UPDATE groups SET marked_for_deletion_on = NULL; DELETE FROM users WHERE id = 2", [][]string{}, [][]string{},
+			ada + "UPDATE groups SET marked_for_deletion_on = NULL; DELETE FROM users WHERE id = 2",
+			[][]string{},
+			[][]string{},
 		},
 		"while the group is being destroyed": {
 			ada + "INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (10, 1); DELETE FROM users WHERE id = 2",
@@ -109,8 +120,9 @@ func TestAScheduleThatGoesWithItsUser(t *testing.T) {
 	})
 }
 
-// invariant is what holds between any two transactions, whoever runs: a mark and a schedule come and go together, with the
-// suffix; no group has two jobs; and the events tell of every change, in turn.
+// invariant is what holds between any two transactions, whoever runs: a mark and a
+// schedule come and go together, with the suffix; no group has two jobs; and the events
+// tell of every change, in turn.
 const invariant = `
 SELECT 'mark without schedule, or the other way, or a name that does not fit: ' || groups.id
 FROM groups LEFT JOIN group_deletion_schedules AS schedule ON group_id = groups.id
@@ -129,8 +141,8 @@ SELECT 'the last event does not fit: ' || id FROM groups
 WHERE (marked_for_deletion_on IS NULL) <> coalesce((
 	SELECT kind = 'group_restored' FROM sexton.events WHERE kind IN ('group_deletion_scheduled', 'group_restored') AND payload ->> 'group_id' = groups.id::text ORDER BY events.id DESC LIMIT 1), true)`
 
-// Several sessions schedule, cancel, hasten and begin destructions of the same groups in any order, beside passes of two
-// workers, some of whose schedulers lose their rights.
+// Several sessions schedule, cancel, hasten and begin destructions of the same groups in
+// any order, beside passes of two workers, some of whose schedulers lose their rights.
 func TestRandomInterleavings(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -172,7 +184,8 @@ func act(ctx context.Context, pool *pgxpool.Pool, random *rand.Rand, steps int) 
 		group := groups[random.IntN(len(groups))]
 		statement := strings.ReplaceAll([]string{
 			"SELECT sexton.schedule_group_deletion($1, 1)", "SELECT sexton.schedule_group_deletion($1, 2)",
-			"SELECT sexton.cancel_group_deletion($1, 1)", "SELECT sexton.cancel_group_deletion($1, 2)", "SELECT sexton.delete_group_now($1, 1)",
+			"SELECT sexton.cancel_group_deletion($1, 1)", "SELECT sexton.cancel_group_deletion($1, 2)",
+			"SELECT sexton.delete_group_now($1, 1)",
 			// Time goes by. Sent as one, they are one transaction.
 			`SELECT FROM groups WHERE id = $1 FOR UPDATE;
 				UPDATE groups SET marked_for_deletion_on = marked_for_deletion_on - 31 WHERE id = $1;
@@ -193,7 +206,8 @@ func act(ctx context.Context, pool *pgxpool.Pool, random *rand.Rand, steps int) 
 	return nil
 }
 
-// keepPassing runs one pass after the other, as a worker that is woken again and again. Another one may hold the lease.
+// keepPassing runs one pass after the other, as a worker that is woken again and again.
+// Another one may hold the lease.
 func (s site) keepPassing(ctx context.Context) error {
 	conn, err := s.Pool().Acquire(context.WithoutCancel(ctx))
 	if err != nil {

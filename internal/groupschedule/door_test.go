@@ -21,11 +21,13 @@ func TestScheduleAndCancel(t *testing.T) {
 	require.Equal(t, [][]string{{"Child-deletion_scheduled-11"}}, s.Rows("SELECT name FROM groups WHERE id = 11"))
 	before := s.Rows("SELECT groups.xmin, schedules.xmin FROM groups JOIN group_deletion_schedules AS schedules ON group_id = id")
 	require.False(t, s.ask(t, "schedule_group_deletion", 11, 1), "somebody else asks as well")
-	require.Equal(t, before, s.Rows("SELECT groups.xmin, schedules.xmin FROM groups JOIN group_deletion_schedules AS schedules ON group_id = id"), "nothing changed")
+	require.Equal(t, before,
+		s.Rows("SELECT groups.xmin, schedules.xmin FROM groups JOIN group_deletion_schedules AS schedules ON group_id = id"), "nothing changed")
 
 	s.Exec("UPDATE users SET state = 'blocked' WHERE id = 2")
 	require.False(t, s.ask(t, "schedule_group_deletion", 11, 1))
-	require.Equal(t, [][]string{{"11", "child-deletion_scheduled-11", "0", "1"}}, s.marked(), "now it is somebody else's request")
+	require.Equal(t, [][]string{{"11", "child-deletion_scheduled-11", "0", "1"}}, s.marked(),
+		"now it is somebody else's request")
 	s.Exec("UPDATE users SET state = 'active' WHERE id = 2")
 
 	require.True(t, s.ask(t, "cancel_group_deletion", 11, 1))
@@ -35,7 +37,8 @@ func TestScheduleAndCancel(t *testing.T) {
 	require.Equal(t, [][]string{
 		{"group_deletion_scheduled", "11", "2", ""}, {"group_restored", "11", "1", "cancelled"},
 	}, s.events(), "once each")
-	require.Equal(t, [][]string{{`{"path": "child", "reason": "cancelled", "user_id": 1, "group_id": 11, "parent_id": 10, "scheduled_by": 1}`}},
+	require.Equal(t,
+		[][]string{{`{"path": "child", "reason": "cancelled", "user_id": 1, "group_id": 11, "parent_id": 10, "scheduled_by": 1}`}},
 		s.Rows("SELECT payload FROM sexton.events WHERE kind = 'group_restored'"))
 }
 
@@ -43,8 +46,9 @@ func TestDoorsRefuse(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	for door, what := range map[string]string{
-		"schedule_group_deletion": "schedule the deletion of group", "cancel_group_deletion": "cancel the deletion of group",
-		"delete_group_now": "schedule the deletion of group",
+		"schedule_group_deletion": "schedule the deletion of group",
+		"cancel_group_deletion":   "cancel the deletion of group",
+		"delete_group_now":        "schedule the deletion of group",
 	} {
 		s.refused(t, door, 404, 1, "SX020", what+": there is no group 404")
 		s.refused(t, door, nil, 1, "SX020", what+": there is no group NULL")
@@ -63,7 +67,8 @@ func TestNothingIsCancelledOnceARowHasGone(t *testing.T) {
 	require.True(t, s.ask(t, "schedule_group_deletion", 12, 1))
 	s.Exec("INSERT INTO sexton.group_destructions (group_id, user_id, done) VALUES (10, 1, 1)")
 	s.refused(t, "cancel_group_deletion", 10, 1, "SX022", "cancel the deletion of group 10: its destruction has begun")
-	s.refused(t, "cancel_group_deletion", 12, 1, "SX022", "cancel the deletion of group 12: the destruction of group 10 above it has begun")
+	s.refused(t, "cancel_group_deletion", 12, 1, "SX022",
+		"cancel the deletion of group 12: the destruction of group 10 above it has begun")
 	require.False(t, s.ask(t, "schedule_group_deletion", 11, 1), "it goes with the one above")
 	require.False(t, s.ask(t, "delete_group_now", 10, 1))
 	require.Len(t, s.marked(), 2)
@@ -71,7 +76,8 @@ func TestNothingIsCancelledOnceARowHasGone(t *testing.T) {
 	s.Exec("UPDATE sexton.group_destructions SET done = 0, touched = true")
 	s.refused(t, "cancel_group_deletion", 10, 1, "SX022", "cancel the deletion of group 10: its destruction has begun")
 	s.Exec("UPDATE sexton.group_destructions SET touched = false; INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (12, 1)")
-	s.refused(t, "cancel_group_deletion", 12, 1, "SX022", "cancel the deletion of group 12: the destruction of group 10 above it has begun")
+	s.refused(t, "cancel_group_deletion", 12, 1, "SX022",
+		"cancel the deletion of group 12: the destruction of group 10 above it has begun")
 	require.Len(t, s.Rows("SELECT FROM sexton.group_destructions"), 2, "a refusal changes nothing")
 	require.True(t, s.ask(t, "cancel_group_deletion", 10, 1), "no row has gone")
 	require.True(t, s.ask(t, "cancel_group_deletion", 12, 1))
@@ -112,7 +118,8 @@ func TestDeleteNow(t *testing.T) {
 	require.True(t, s.ask(t, "cancel_group_deletion", 20, 1), "until it has begun")
 
 	s.Exec("UPDATE application_settings SET deletion_adjourned_period = 30; DELETE FROM application_settings")
-	s.refused(t, "delete_group_now", 20, 1, "SX023", "delete group 20 now: the application's settings have no period of 1 to 90 days")
+	s.refused(t, "delete_group_now", 20, 1, "SX023",
+		"delete group 20 now: the application's settings have no period of 1 to 90 days")
 	require.Len(t, s.marked(), 1, "the schedule is undone with the refusal")
 }
 
@@ -134,7 +141,8 @@ func TestNamesThatAreTaken(t *testing.T) {
 	require.Regexp(t, "^Child-[a-z0-9]{5}$", names[0])
 	require.Regexp(t, "^child-[a-z0-9]{5}$", names[1])
 
-	// The application's own notion of equal paths; and a path that somebody gave by hand what would be the suffix.
+	// The application's own notion of equal paths; and a path that somebody gave by hand
+	// what would be the suffix.
 	s.Exec("CREATE UNIQUE INDEX ON groups (lower(path)) WHERE parent_id IS NULL; DELETE FROM groups WHERE id = 14")
 	require.True(t, s.ask(t, "schedule_group_deletion", 20, 1))
 	s.Exec("INSERT INTO groups (id, name, path) VALUES (21, 'Other', 'OTHER'), (22, 'Root', 'root-deletion_scheduled-10')")
@@ -167,9 +175,11 @@ func TestNamesGivenMeanwhileStay(t *testing.T) {
 	s.ask(t, "schedule_group_deletion", 11, 2)
 	s.Exec("UPDATE groups SET name = 'Renamed', path = '-deletion_scheduled-11' WHERE id = 11")
 	require.True(t, s.ask(t, "cancel_group_deletion", 11, 2))
-	require.Equal(t, [][]string{{"Renamed", "-deletion_scheduled-11"}}, s.Rows("SELECT name, path FROM groups WHERE id = 11"))
+	require.Equal(t, [][]string{{"Renamed", "-deletion_scheduled-11"}},
+		s.Rows("SELECT name, path FROM groups WHERE id = 11"))
 
-	// A mark that the application has set without renaming, and without a schedule: asking for it begins the period anew.
+	// A mark that the application has set without renaming, and without a schedule:
+	// asking for it begins the period anew.
 	s.Exec("UPDATE groups SET marked_for_deletion_on = current_date - 99 WHERE id = 20")
 	require.True(t, s.ask(t, "schedule_group_deletion", 20, 1))
 	require.Equal(t, [][]string{{"20", "other-deletion_scheduled-20", "0", "1"}}, s.marked())
@@ -197,7 +207,8 @@ func TestDoorsNeedNoFurtherTables(t *testing.T) {
 	s.refused(t, "schedule_group_deletion", 1, 2, "SX021", "schedule the deletion of group 1: user 2 may not remove it")
 	require.True(t, s.ask(t, "schedule_group_deletion", 1, 1))
 	require.Equal(t, [][]string{{"1", "one-deletion_scheduled-1", "0", "1"}}, s.marked())
-	s.refused(t, "delete_group_now", 1, 1, "SX023", "delete group 1 now: the application's settings have no period of 1 to 90 days")
+	s.refused(t, "delete_group_now", 1, 1, "SX023",
+		"delete group 1 now: the application's settings have no period of 1 to 90 days")
 	require.Nil(t, s.pass(t).Cutoff)
 	require.True(t, s.ask(t, "cancel_group_deletion", 1, 1))
 	require.Equal(t, [][]string{{"NULL", "one"}}, s.Rows("SELECT name, path FROM groups"))
@@ -210,7 +221,8 @@ func TestDoorsNeedNoFurtherTables(t *testing.T) {
 	// A table that comes later is read once a migration has found it.
 	conn := pgtest.Must(pgx.ParseConfig(s.URL))(t)
 	pgtest.Must(migrate.Up(t.Context(), pgtest.Logger(t), migrate.Database{
-		Name: "main", Conn: conn, TrackedSchema: "public", Jobs: true, Components: []string{migrate.LooseForeignKeys, migrate.AdjournedGroups},
+		Name: "main", Conn: conn, TrackedSchema: "public", Jobs: true,
+		Components: []string{migrate.LooseForeignKeys, migrate.AdjournedGroups},
 	}))(t)
 	require.True(t, s.ask(t, "schedule_group_deletion", 1, 2))
 }
@@ -227,7 +239,8 @@ func TestDoorsAreForThoseWhoAreGranted(t *testing.T) {
 	require.NotEmpty(t, section)
 	s.Exec(regexp.MustCompile(`:"(application|worker)"`).ReplaceAllString(section, role))
 	// The functions run with their owner's rights.
-	s.Exec("SET ROLE " + role + "; SELECT sexton.schedule_group_deletion(11, 2), sexton.cancel_group_deletion(11, 2), sexton.delete_group_now(11, 2); RESET ROLE")
+	s.Exec("SET ROLE " + role +
+		"; SELECT sexton.schedule_group_deletion(11, 2), sexton.cancel_group_deletion(11, 2), sexton.delete_group_now(11, 2); RESET ROLE")
 	require.Len(t, s.marked(), 1)
 	require.False(t, pgtest.Scalar[bool](t, s.Database, "SELECT has_table_privilege($1, 'groups', 'SELECT')", role))
 }

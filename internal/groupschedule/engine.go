@@ -21,7 +21,8 @@ const Table = "group_deletion_schedules"
 
 const (
 	defaultPage = 100
-	// reserve is the part of its lease that a pass leaves: for the group in hand, and to settle.
+	// reserve is the part of its lease that a pass leaves: for the group in hand, and to
+	// settle.
 	reserve = time.Second
 )
 
@@ -30,9 +31,11 @@ type Engine struct {
 	Session *batch.Session
 	// Page is how many groups are looked up at a time; 0 stands for 100.
 	Page int
-	// Spacing is the time between the starts of two destructions; with 0 all may begin now.
+	// Spacing is the time between the starts of two destructions; with 0 all may begin
+	// now.
 	Spacing time.Duration
-	// Runtime ends a pass, and so does the end of its lease; 0 stands for the lease alone.
+	// Runtime ends a pass, and so does the end of its lease; 0 stands for the lease
+	// alone.
 	Runtime time.Duration
 	// Blocker, if set, names the session that the transaction in hand waits for.
 	Blocker func(ctx context.Context, database string) string
@@ -42,9 +45,10 @@ type Engine struct {
 	Decided func(ctx context.Context, decision Decision)
 }
 
-// Run decides about one due group after the other, by their ids, until none is left, its time is over, or ctx ends; the
-// group in hand is finished first. The statistics are valid beside an error, too. The error wraps lease.ErrLost where the
-// lease has passed on; then nothing of the last transaction remains.
+// Run decides about one due group after the other, by their ids, until none is left, its
+// time is over, or ctx ends; the group in hand is finished first. The statistics are
+// valid beside an error, too. The error wraps lease.ErrLost where the lease has passed
+// on; then nothing of the last transaction remains.
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	r := &run{Engine: e, stats: &Stats{Errors: []batch.FaultCounts{}}, limits: e.Session.Limits}
 	err := pace.Under(ctx, e.Session, e.Runtime, reserve, r.work)
@@ -56,7 +60,8 @@ type run struct {
 	*Engine
 
 	stats *Stats
-	// limits bound a decision: its waits get short once one has met a lock, so that many of them take the others no time.
+	// limits bound a decision: its waits get short once one has met a lock, so that many
+	// of them take the others no time.
 	limits batch.Limits
 	// blocker is the session that the last decision has waited for, if it is known.
 	blocker string
@@ -69,7 +74,10 @@ func (r *run) work(ctx context.Context, frame *pace.Frame) (err error) {
 	if err := r.open(ctx); err != nil || r.stats.Cutoff == nil {
 		return err
 	}
-	groups := pace.Items[dml.ID]{Page: r.page, One: r.decide, Failed: r.putOff, Doing: func(id dml.ID) string { return "decide about group " + id.Text }}
+	groups := pace.Items[dml.ID]{
+		Page: r.page, One: r.decide, Failed: r.putOff,
+		Doing: func(id dml.ID) string { return "decide about group " + id.Text },
+	}
 	r.stats.OverLimit, r.stats.Interrupted, err = groups.Each(ctx, frame)
 	return err
 }
@@ -81,7 +89,8 @@ func (r *run) open(ctx context.Context) error {
 		batch.Statement{SQL: names.Render(statement("forget"))},
 		batch.Statement{SQL: names.Render(statement("forget_gone"))},
 		batch.Statement{
-			SQL: names.Render(statement("opening")), Args: []any{r.Spacing.Seconds()}, Scan: batch.One(&r.stats.Cutoff, &r.start),
+			SQL: names.Render(statement("opening")), Args: []any{r.Spacing.Seconds()},
+			Scan: batch.One(&r.stats.Cutoff, &r.start),
 		})
 	return problem.Doing(err, "read period of groups")
 }
@@ -89,7 +98,8 @@ func (r *run) open(ctx context.Context) error {
 func (r *run) page(ctx context.Context) (ids []dml.ID, more bool, _ error) {
 	size := cmp.Or(r.Page, defaultPage)
 	err := r.Session.ReadOwn(ctx, batch.Statement{
-		SQL: r.Session.Names.Render(statement("page")), Args: []any{r.after, size}, Scan: batch.Collect(&ids, pgx.RowTo[dml.ID]),
+		SQL: r.Session.Names.Render(statement("page")), Args: []any{r.after, size},
+		Scan: batch.Collect(&ids, pgx.RowTo[dml.ID]),
 	})
 	if err != nil {
 		return nil, false, fmt.Errorf("load due groups: %w", err)
@@ -120,7 +130,8 @@ func (r *run) decide(ctx context.Context, id dml.ID) error {
 	return nil
 }
 
-// putOff counts no attempt where others were in the way, such as a transaction that asks for the same job and does not end.
+// putOff counts no attempt where others were in the way, such as a transaction that asks
+// for the same job and does not end.
 func (r *run) putOff(ctx context.Context, id dml.ID, f batch.Fault, _ error) error {
 	f.Table = "groups"
 	outcome, attempts := Failed, 1
@@ -129,7 +140,8 @@ func (r *run) putOff(ctx context.Context, id dml.ID, f batch.Fault, _ error) err
 		outcome, attempts, r.limits.LockTimeout = Locked, 0, pace.LockAgain
 	}
 	_, err := r.Session.RunOwn(ctx, batch.Statement{
-		SQL: r.Session.Names.Render(statement("put_off")), Args: []any{id.Text, fmt.Sprintf("SQLSTATE %s: %s", f.SQLState, f.Message), attempts},
+		SQL:  r.Session.Names.Render(statement("put_off")),
+		Args: []any{id.Text, fmt.Sprintf("SQLSTATE %s: %s", f.SQLState, f.Message), attempts},
 	})
 	if err != nil {
 		return fmt.Errorf("put it off: %w", err)
@@ -152,8 +164,9 @@ func (r *run) tell(ctx context.Context, decision Decision) {
 // Outcome is the decision about a group.
 type Outcome string
 
-// The outcomes: a job that destroys it was inserted; there is such a job; it was restored; it is gone, was restored or has
-// lost its schedule meanwhile; others had it locked, or nothing could be decided, and it is put off.
+// The outcomes: a job that destroys it was inserted; there is such a job; it was
+// restored; it is gone, was restored or has lost its schedule meanwhile; others had it
+// locked, or nothing could be decided, and it is put off.
 const (
 	Enqueued Outcome = "enqueued"
 	Waiting  Outcome = "waiting"
@@ -180,17 +193,19 @@ type Decision struct {
 
 // Stats are the statistics of one pass.
 type Stats struct {
-	// Cutoff is the date before which a mark makes a group due; nil where there is no period, and nothing was done.
+	// Cutoff is the date before which a mark makes a group due; nil where there is no
+	// period, and nothing was done.
 	Cutoff *time.Time `json:"cutoff"`
-	// GroupsEnqueued counts groups that are to be destroyed, GroupsRestored groups whose requester may no longer
-	// remove them, GroupsSkipped groups with which others were faster or which they had locked, GroupsFailed groups that are put
-	// off with an error.
+	// GroupsEnqueued counts groups that are to be destroyed, GroupsRestored groups whose
+	// requester may no longer remove them, GroupsSkipped groups with which others were
+	// faster or which they had locked, GroupsFailed groups that are put off with an
+	// error.
 	GroupsEnqueued int64 `json:"groups_enqueued"`
 	GroupsRestored int64 `json:"groups_restored"`
 	GroupsSkipped  int64 `json:"groups_skipped"`
 	GroupsFailed   int64 `json:"groups_failed"`
-	// OverLimit reports that due groups are left as the time was over, Interrupted that they are left as the pass was asked
-	// to stop.
+	// OverLimit reports that due groups are left as the time was over, Interrupted that
+	// they are left as the pass was asked to stop.
 	OverLimit   bool                `json:"over_limit"`
 	Interrupted bool                `json:"interrupted,omitempty"`
 	Errors      []batch.FaultCounts `json:"errors"`
@@ -224,14 +239,17 @@ var queries embed.FS
 // statement is one of these files.
 func statement(name string) string { return pgcatalog.Texts{Files: queries}.Statement(name) }
 
-// NextDueSQL is an expression, to be rendered for the configured schemas: in how many seconds (float8) the next group falls
-// due, at a midnight (UTC) or when it has been put off for long enough; 0 where none does.
+// NextDueSQL is an expression, to be rendered for the configured schemas: in how many
+// seconds (float8) the next group falls due, at a midnight (UTC) or when it has been put
+// off for long enough; 0 where none does.
 func NextDueSQL() string { return statement("next_due") }
 
-// DueSQL is a condition, to be rendered for the configured schemas: some group can be decided about now.
+// DueSQL is a condition, to be rendered for the configured schemas: some group can be
+// decided about now.
 func DueSQL() string { return "EXISTS (SELECT\n" + statement("due") + ")" }
 
-// CountDueSQL is an expression, to be rendered for the configured schemas: about how many it can be, 10,001 where there are more.
+// CountDueSQL is an expression, to be rendered for the configured schemas: about how many
+// it can be, 10,001 where there are more.
 func CountDueSQL() string {
 	return "(SELECT pg_catalog.count(*) FROM (SELECT\n" + statement("due") + "\nLIMIT 10001) AS counted)"
 }

@@ -55,7 +55,8 @@ func TestDueGroupsAreEnqueuedInTheirTurn(t *testing.T) {
 	}, s.jobs(), "parent and child as well")
 	require.Len(t, decisions, 6)
 	require.Equal(t, groupschedule.Decision{
-		GroupID: dml.IntegerID(11), UserID: dml.IntegerID(2), Path: "child-deletion_scheduled-11", Outcome: groupschedule.Enqueued, RunAt: decisions[1].RunAt,
+		GroupID: dml.IntegerID(11), UserID: dml.IntegerID(2), Path: "child-deletion_scheduled-11",
+		Outcome: groupschedule.Enqueued, RunAt: decisions[1].RunAt,
 	}, decisions[1])
 	require.Equal(t, 20*time.Second, decisions[1].RunAt.Sub(decisions[0].RunAt))
 
@@ -127,7 +128,8 @@ func TestWithoutSpacingAllBeginNow(t *testing.T) {
 		e.Spacing = 0
 		require.EqualValues(t, 3, pgtest.Must(e.Run(t.Context()))(t).GroupsEnqueued)
 	})
-	require.Equal(t, [][]string{{"3"}}, s.Rows("SELECT count(*) FROM sexton.river_job WHERE args ->> 'group_id' <> '99' AND scheduled_at <= clock_timestamp()"))
+	require.Equal(t, [][]string{{"3"}},
+		s.Rows("SELECT count(*) FROM sexton.river_job WHERE args ->> 'group_id' <> '99' AND scheduled_at <= clock_timestamp()"))
 }
 
 func TestTheDateIsStrict(t *testing.T) {
@@ -135,7 +137,8 @@ func TestTheDateIsStrict(t *testing.T) {
 	s := setup(t)
 	require.Zero(t, s.due(t))
 	s.ask(t, "schedule_group_deletion", 11, 2)
-	midnight := pgtest.Scalar[float64](t, s.Database, "SELECT extract(epoch FROM date_trunc('day', now() AT TIME ZONE 'UTC') + interval '31 days' - now() AT TIME ZONE 'UTC')::float8")
+	midnight := pgtest.Scalar[float64](t, s.Database,
+		"SELECT extract(epoch FROM date_trunc('day', now() AT TIME ZONE 'UTC') + interval '31 days' - now() AT TIME ZONE 'UTC')::float8")
 	require.InDelta(t, midnight, s.due(t).In.Seconds(), 10, "the midnight with which it falls due")
 	s.age(30, 11)
 	require.False(t, s.due(t).Now, "the cutoff itself is not before the cutoff")
@@ -152,12 +155,16 @@ func TestTheDateIsStrict(t *testing.T) {
 
 func TestWithoutAPeriodNothingIsDue(t *testing.T) {
 	t.Parallel()
-	s := setup(t, "ALTER TABLE application_settings DROP CONSTRAINT application_settings_deletion_adjourned_period_check, ALTER deletion_adjourned_period DROP NOT NULL")
+	s := setup(t,
+		"ALTER TABLE application_settings DROP CONSTRAINT application_settings_deletion_adjourned_period_check, ALTER deletion_adjourned_period DROP NOT NULL")
 	s.scheduled(t, 2, 999, 11)
 	for _, settings := range []string{
-		"UPDATE application_settings SET deletion_adjourned_period = NULL", "UPDATE application_settings SET deletion_adjourned_period = 0",
-		"UPDATE application_settings SET deletion_adjourned_period = 91", "UPDATE application_settings SET deletion_adjourned_period = -5",
-		"DELETE FROM application_settings", "ALTER TABLE application_settings DROP deletion_adjourned_period", "DROP TABLE application_settings",
+		"UPDATE application_settings SET deletion_adjourned_period = NULL",
+		"UPDATE application_settings SET deletion_adjourned_period = 0",
+		"UPDATE application_settings SET deletion_adjourned_period = 91",
+		"UPDATE application_settings SET deletion_adjourned_period = -5",
+		"DELETE FROM application_settings", "ALTER TABLE application_settings DROP deletion_adjourned_period",
+		"DROP TABLE application_settings",
 	} {
 		s.Exec(settings)
 		require.Zero(t, s.due(t), settings)
@@ -176,13 +183,16 @@ func TestWithoutAPeriodNothingIsDue(t *testing.T) {
 
 func TestTheLongestOfSeveralPeriodsCounts(t *testing.T) {
 	t.Parallel()
-	s := setup(t, "ALTER TABLE application_settings DROP CONSTRAINT application_settings_id_check; INSERT INTO application_settings VALUES (2, 60), (3, 10)")
-	require.EqualValues(t, 60, pgtest.Scalar[int32](t, s.Database, "SELECT (now() AT TIME ZONE 'UTC')::date - sexton.group_deletion_cutoff()"))
+	s := setup(t,
+		"ALTER TABLE application_settings DROP CONSTRAINT application_settings_id_check; INSERT INTO application_settings VALUES (2, 60), (3, 10)")
+	require.EqualValues(t, 60, pgtest.Scalar[int32](t, s.Database,
+		"SELECT (now() AT TIME ZONE 'UTC')::date - sexton.group_deletion_cutoff()"))
 }
 
 func TestMarkedWithoutAScheduleStays(t *testing.T) {
 	t.Parallel()
-	s := setup(t, "UPDATE groups SET marked_for_deletion_on = current_date - 99 WHERE id = 20", "INSERT INTO group_deletion_schedules VALUES (11, 2, current_date - 99)")
+	s := setup(t, "UPDATE groups SET marked_for_deletion_on = current_date - 99 WHERE id = 20",
+		"INSERT INTO group_deletion_schedules VALUES (11, 2, current_date - 99)")
 	require.Zero(t, s.due(t))
 	require.False(t, s.pass(t).Changed())
 	backlog := pgtest.Must(groupschedule.ReadBacklog(t.Context(), s.Pool(), s.Connected.Names))(t)
@@ -245,7 +255,8 @@ func TestStuckBeforeTheBeginning(t *testing.T) {
 
 func TestOneFailureHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
-	s := setup(t, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept' USING ERRCODE = '53ZZZ'; END $$`,
+	s := setup(t,
+		`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept' USING ERRCODE = '53ZZZ'; END $$`,
 		"CREATE TRIGGER refuse BEFORE UPDATE ON groups FOR EACH ROW WHEN (NEW.id = 11 AND NEW.marked_for_deletion_on IS NULL) EXECUTE FUNCTION refuse()")
 	s.scheduled(t, 1, 31, 10, 11, 20)
 	s.Exec("UPDATE group_deletion_schedules SET user_id = 3 WHERE group_id = 11")
@@ -294,7 +305,8 @@ func TestDecisionsLookAgain(t *testing.T) {
 		return s.Rows("SELECT outcome, coalesce(user_id, 0), coalesce(path, ''), coalesce(reason, '') FROM sexton.decide_group_deletion($1, now())", group)[0]
 	}
 	require.Equal(t, []string{"undue", "0", "root-deletion_scheduled-10", ""}, decide(10), "marked anew")
-	require.Equal(t, []string{"undue", "0", "grandchild-deletion_scheduled-12", ""}, decide(12), "the cutoff itself is not before the cutoff")
+	require.Equal(t, []string{"undue", "0", "grandchild-deletion_scheduled-12", ""}, decide(12),
+		"the cutoff itself is not before the cutoff")
 	require.Equal(t, []string{"undue", "0", "child", ""}, decide(11), "restored")
 	require.Equal(t, []string{"undue", "0", "x", ""}, decide(30), "without its schedule")
 	require.Equal(t, []string{"undue", "0", "", ""}, decide(404), "gone")
@@ -302,14 +314,18 @@ func TestDecisionsLookAgain(t *testing.T) {
 	require.Equal(t, []string{"waiting", "1", "other-deletion_scheduled-20", ""}, decide(20), "somebody was faster")
 	s.ask(t, "delete_group_now", 11, 2)
 	s.Exec("DELETE FROM members")
-	require.Equal(t, []string{"waiting", "2", "child-deletion_scheduled-11", ""}, decide(11), "it is the destruction that asks for the permission now")
+	require.Equal(t, []string{"waiting", "2", "child-deletion_scheduled-11", ""}, decide(11),
+		"it is the destruction that asks for the permission now")
 	require.Len(t, s.jobs(), 2)
 }
 
-// If a CREATE INDEX CONCURRENTLY failed, the fix is to build that index again: a second one would leave the invalid one behind.
+// If a CREATE INDEX CONCURRENTLY failed, the fix is to build that index again: a second
+// one would leave the invalid one behind.
 func TestGroupsWithoutAnIndexOfTheirMarks(t *testing.T) {
 	t.Parallel()
-	s := setup(t, "DROP INDEX groups_marked_for_deletion_on_id_idx", "INSERT INTO groups (id, name, path) SELECT n, n, n FROM generate_series(100001, 110000) AS n", "ANALYZE groups")
+	s := setup(t, "DROP INDEX groups_marked_for_deletion_on_id_idx",
+		"INSERT INTO groups (id, name, path) SELECT n, n, n FROM generate_series(100001, 110000) AS n",
+		"ANALYZE groups")
 	fixes := func() []string {
 		problems := pgtest.Must(groupschedule.Examine(t.Context(), s.Pool(), s.Connected.Names))(t)
 		return each.Of(problems, func(p problem.Problem) string { return p.Fix })

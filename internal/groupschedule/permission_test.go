@@ -28,46 +28,67 @@ func TestWhoMayRemoveAGroup(t *testing.T) {
 		user      int64
 		may       bool
 	}{
-		"nobody in particular":           {"", 3, false},
-		"an administrator":               {"", 1, true},
-		"a blocked administrator":        {"UPDATE users SET state = 'blocked' WHERE id = 1", 1, false},
-		"an unknown user":                {"", 404, false},
-		"owner of the group":             {own + "(3, 'Namespace', 12, 50, 0, NULL, NULL)", 3, true},
-		"owner of its parent":            {own + "(3, 'Namespace', 11, 50, 0, NULL, NULL)", 3, true},
-		"owner of its root":              {own + "(3, 'Namespace', 10, 50, 0, NULL, NULL)", 3, true},
-		"owner of another root":          {own + "(3, 'Namespace', 20, 50, 0, NULL, NULL)", 3, false},
-		"owner of a project of that id":  {own + "(3, 'Project', 12, 50, 0, NULL, NULL)", 3, false},
-		"maintainer":                     {own + "(3, 'Namespace', 12, 40, 0, NULL, NULL)", 3, false},
-		"owner who awaits acceptance":    {own + "(3, 'Namespace', 12, 50, 1, NULL, NULL)", 3, false},
-		"who asks to be owner":           {own + "(3, 'Namespace', 12, 50, 0, now(), NULL)", 3, false},
-		"owner until tomorrow":           {own + "(3, 'Namespace', 12, 50, 0, NULL, (now() AT TIME ZONE 'UTC')::date + 1)", 3, true},
-		"owner until today":              {own + "(3, 'Namespace', 12, 50, 0, NULL, (now() AT TIME ZONE 'UTC')::date)", 3, false},
-		"owner who was invited by mail":  {"INSERT INTO members (source_type, source_id, access_level, invite_email) VALUES ('Namespace', 12, 50, 'ben@example.com')", 3, false},
-		"owner who is banned":            {own + "(3, 'Namespace', 12, 50, 0, NULL, NULL); UPDATE users SET state = 'banned' WHERE id = 3", 3, false},
-		"owner who is blocked by LDAP":   {own + "(3, 'Namespace', 12, 50, 0, NULL, NULL); UPDATE users SET state = 'ldap_blocked' WHERE id = 3", 3, false},
-		"owner who waits for approval":   {own + "(3, 'Namespace', 12, 50, 0, NULL, NULL); UPDATE users SET state = 'blocked_pending_approval' WHERE id = 3", 3, false},
-		"owner who was inactive":         {own + "(3, 'Namespace', 12, 50, 0, NULL, NULL); UPDATE users SET state = 'deactivated' WHERE id = 3", 3, true},
-		"owner without a state":          {own + "(3, 'Namespace', 12, 50, 0, NULL, NULL); UPDATE users SET state = NULL WHERE id = 3", 3, true},
-		"owner who is about to go":       {own + "(3, 'Namespace', 12, 50, 0, NULL, NULL); INSERT INTO users_ghost_user_migrations (user_id) VALUES (3)", 3, false},
-		"shared with full access":        {share + "(12, 20, 50, NULL)", 3, true},
-		"shared from above":              {share + "(10, 20, 50, NULL)", 3, true},
-		"shared with less access":        {share + "(12, 20, 40, NULL)", 3, false},
-		"shared until tomorrow":          {share + "(12, 20, 50, (now() AT TIME ZONE 'UTC')::date + 1)", 3, true},
-		"shared until today":             {share + "(12, 20, 50, (now() AT TIME ZONE 'UTC')::date)", 3, false},
-		"shared the other way":           {share + "(20, 12, 50, NULL)", 3, false},
-		"shared, but not owned":          {share + "(12, 20, 50, NULL); UPDATE members SET access_level = 40 WHERE user_id = 3", 3, false},
+		"nobody in particular":          {"", 3, false},
+		"an administrator":              {"", 1, true},
+		"a blocked administrator":       {"UPDATE users SET state = 'blocked' WHERE id = 1", 1, false},
+		"an unknown user":               {"", 404, false},
+		"owner of the group":            {own + "(3, 'Namespace', 12, 50, 0, NULL, NULL)", 3, true},
+		"owner of its parent":           {own + "(3, 'Namespace', 11, 50, 0, NULL, NULL)", 3, true},
+		"owner of its root":             {own + "(3, 'Namespace', 10, 50, 0, NULL, NULL)", 3, true},
+		"owner of another root":         {own + "(3, 'Namespace', 20, 50, 0, NULL, NULL)", 3, false},
+		"owner of a project of that id": {own + "(3, 'Project', 12, 50, 0, NULL, NULL)", 3, false},
+		"maintainer":                    {own + "(3, 'Namespace', 12, 40, 0, NULL, NULL)", 3, false},
+		"owner who awaits acceptance":   {own + "(3, 'Namespace', 12, 50, 1, NULL, NULL)", 3, false},
+		"who asks to be owner":          {own + "(3, 'Namespace', 12, 50, 0, now(), NULL)", 3, false},
+		"owner until tomorrow": {own +
+			"(3, 'Namespace', 12, 50, 0, NULL, (now() AT TIME ZONE 'UTC')::date + 1)", 3, true},
+		"owner until today": {
+			own + "(3, 'Namespace', 12, 50, 0, NULL, (now() AT TIME ZONE 'UTC')::date)",
+			3, false,
+		},
+		"owner who was invited by mail": {"INSERT INTO members (source_type, source_id, access_level, invite_email) VALUES ('Namespace', 12, 50, 'ben@example.com')", 3, false},
+		"owner who is banned": {own +
+			"(3, 'Namespace', 12, 50, 0, NULL, NULL); UPDATE users SET state = 'banned' WHERE id = 3", 3, false},
+		"owner who is blocked by LDAP": {own +
+			"(3, 'Namespace', 12, 50, 0, NULL, NULL); UPDATE users SET state = 'ldap_blocked' WHERE id = 3", 3, false},
+		"owner who waits for approval": {
+			own +
+				"(3, 'Namespace', 12, 50, 0, NULL, NULL); UPDATE users SET state = 'blocked_pending_approval' WHERE id = 3",
+			3, false,
+		},
+		"owner who was inactive": {own +
+			"(3, 'Namespace', 12, 50, 0, NULL, NULL); UPDATE users SET state = 'deactivated' WHERE id = 3", 3, true},
+		"owner without a state": {own +
+			"(3, 'Namespace', 12, 50, 0, NULL, NULL); UPDATE users SET state = NULL WHERE id = 3", 3, true},
+		"owner who is about to go": {
+			own +
+				"(3, 'Namespace', 12, 50, 0, NULL, NULL); INSERT INTO users_ghost_user_migrations (user_id) VALUES (3)",
+			3,
+			false,
+		},
+		"shared with full access": {share + "(12, 20, 50, NULL)", 3, true},
+		"shared from above":       {share + "(10, 20, 50, NULL)", 3, true},
+		"shared with less access": {share + "(12, 20, 40, NULL)", 3, false},
+		"shared until tomorrow":   {share + "(12, 20, 50, (now() AT TIME ZONE 'UTC')::date + 1)", 3, true},
+		"shared until today":      {share + "(12, 20, 50, (now() AT TIME ZONE 'UTC')::date)", 3, false},
+		"shared the other way":    {share + "(20, 12, 50, NULL)", 3, false},
+		"shared, but not owned": {share +
+			"(12, 20, 50, NULL); UPDATE members SET access_level = 40 WHERE user_id = 3", 3, false},
 		"shared with a child of a group": {share + "(12, 21, 50, NULL)", 3, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tx := pgtest.Begin(t, s.Pool())
-			pgtest.Exec(t, tx, "INSERT INTO groups (id, parent_id, name, path) VALUES (21, 20, 'Below', 'below');"+test.statement)
+			pgtest.Exec(t, tx, "INSERT INTO groups (id, parent_id, name, path) VALUES (21, 20, 'Below', 'below');"+
+				test.statement)
 			require.Equal(t, test.may, pgtest.Scalar[bool](t, tx, "SELECT sexton.may_remove_group($1, 12)", test.user))
 		})
 	}
-	require.False(t, pgtest.Scalar[bool](t, s.Database, "SELECT sexton.may_remove_group(1, 404)"), "there is no such group")
+	require.False(t, pgtest.Scalar[bool](t, s.Database, "SELECT sexton.may_remove_group(1, 404)"),
+		"there is no such group")
 }
 
-// Groups that are their own ancestors, by a mistake of the application's, must not hang anybody.
+// Groups that are their own ancestors, by a mistake of the application's, must not hang
+// anybody.
 func TestRingsOfGroups(t *testing.T) {
 	t.Parallel()
 	s := setup(t, "UPDATE groups SET parent_id = 12 WHERE id = 10")
@@ -77,12 +98,14 @@ func TestRingsOfGroups(t *testing.T) {
 	require.True(t, s.ask(t, "cancel_group_deletion", 12, 2))
 }
 
-// The application's own rule counts at the doors and in the job, and may build on Sexton's.
+// The application's own rule counts at the doors and in the job, and may build on
+// Sexton's.
 func TestTheRuleIsTheApplicationsToReplace(t *testing.T) {
 	t.Parallel()
 	s := setup(t, `CREATE OR REPLACE FUNCTION sexton.may_remove_group(user_id bigint, group_id bigint) RETURNS boolean LANGUAGE sql
 		AS 'SELECT user_id = 4 OR user_id <> 1 AND sexton.default_may_remove_group(user_id, group_id)'`)
-	s.refused(t, "schedule_group_deletion", 11, 1, "SX021", "schedule the deletion of group 11: user 1 may not remove it")
+	s.refused(t, "schedule_group_deletion", 11, 1, "SX021",
+		"schedule the deletion of group 11: user 1 may not remove it")
 	require.True(t, s.ask(t, "schedule_group_deletion", 11, 2))
 	require.True(t, s.ask(t, "schedule_group_deletion", 20, 4))
 	s.age(31, 11, 20)
@@ -92,7 +115,8 @@ func TestTheRuleIsTheApplicationsToReplace(t *testing.T) {
 
 	// NULL is no permission.
 	s.Exec("CREATE OR REPLACE FUNCTION sexton.may_remove_group(user_id bigint, group_id bigint) RETURNS boolean LANGUAGE sql AS 'SELECT NULL::boolean'")
-	s.refused(t, "schedule_group_deletion", 11, 2, "SX021", "schedule the deletion of group 11: user 2 may not remove it")
+	s.refused(t, "schedule_group_deletion", 11, 2, "SX021",
+		"schedule the deletion of group 11: user 2 may not remove it")
 }
 
 func TestTheGrantsAreEnough(t *testing.T) {
@@ -102,7 +126,10 @@ func TestTheGrantsAreEnough(t *testing.T) {
 	s.Exec("UPDATE group_deletion_schedules SET user_id = 3 WHERE group_id = 11")
 	application, worker, viewer := s.CreateRole(), s.CreateRole(), s.CreateRole()
 	s.Exec(strings.NewReplacer(`:"application"`, application, `:"worker"`, worker, `:"viewer"`, viewer).Replace(
-		migrate.Grants(migrate.Database{TrackedSchema: "public", Jobs: true, Components: []string{migrate.AdjournedGroups}})))
+		migrate.Grants(migrate.Database{
+			TrackedSchema: "public", Jobs: true,
+			Components: []string{migrate.AdjournedGroups},
+		})))
 	as := func(role string) *pgx.Conn {
 		return pgtest.Connect(t, s.AsRole(role))
 	}
@@ -135,7 +162,8 @@ func TestLockedGroupIsPutOff(t *testing.T) {
 	tx := pgtest.Begin(t, s.Pool(), "SELECT FROM groups WHERE id = 11 FOR SHARE")
 	pid := tx.Conn().PgConn().PID()
 	s.passWith(t, func(e *groupschedule.Engine) {
-		e.Session.Limits.LockTimeout = 5 * time.Second // It is asked ten times meanwhile: a busy machine answers none of two.
+		// It is asked ten times meanwhile: a busy machine answers none of two.
+		e.Session.Limits.LockTimeout = 5 * time.Second
 		e.Blocker = func(ctx context.Context, _ string) string {
 			said, _ := e.Session.Blocker(ctx, s.Pool())
 			return said
@@ -145,10 +173,12 @@ func TestLockedGroupIsPutOff(t *testing.T) {
 		require.EqualValues(t, 1, stats.GroupsEnqueued)
 	})
 	require.NoError(t, tx.Rollback(t.Context()))
-	require.Regexp(t, fmt.Sprintf(`^SQLSTATE 55P03: .+ \(row locked by pid %d \(`, pid), s.Rows("SELECT last_error FROM sexton.group_deletion_failures")[0][0])
+	require.Regexp(t, fmt.Sprintf(`^SQLSTATE 55P03: .+ \(row locked by pid %d \(`, pid),
+		s.Rows("SELECT last_error FROM sexton.group_deletion_failures")[0][0])
 }
 
-// A group that is restored between being looked up and being decided about keeps what it was given.
+// A group that is restored between being looked up and being decided about keeps what it
+// was given.
 func TestRestoredMeanwhile(t *testing.T) {
 	t.Parallel()
 	s := setup(t)

@@ -19,8 +19,9 @@ const spacing = 20 * time.Second
 
 const leaseKey = "adjourned_group_deletion_worker"
 
-// application has the users admin (1), ada (2), ben (3), carla (4) and the groups root (10), child (11) and grandchild (12),
-// one below the other, beside another root, other (20). Ada owns the child. The period is 30 days.
+// application has the users admin (1), ada (2), ben (3), carla (4) and the groups root
+// (10), child (11) and grandchild (12), one below the other, beside another root, other
+// (20). Ada owns the child. The period is 30 days.
 const application = `
 INSERT INTO application_settings (deletion_adjourned_period) VALUES (30);
 INSERT INTO users (id, username, email, name, admin) SELECT id, name, name || '@example.com', name, id = 1
@@ -62,7 +63,8 @@ func (s site) ask(t *testing.T, door string, group, user any) bool {
 	return pgtest.Scalar[bool](t, s.Database, "SELECT sexton."+door+"($1, $2)", group, user)
 }
 
-// scheduled has a user schedule the deletion of groups, as if that had been so many days ago.
+// scheduled has a user schedule the deletion of groups, as if that had been so many days
+// ago.
 func (s site) scheduled(t *testing.T, user any, days int, groups ...int64) {
 	for _, group := range groups {
 		s.ask(t, "schedule_group_deletion", group, user)
@@ -85,11 +87,13 @@ func requireState(t *testing.T, err error, code, message string) {
 
 // age moves marks back, as if so many days had gone by since.
 func (s site) age(days int, groups ...int64) {
-	s.Exec("UPDATE groups SET marked_for_deletion_on = marked_for_deletion_on - $1::int WHERE id = ANY ($2)", days, groups)
+	s.Exec("UPDATE groups SET marked_for_deletion_on = marked_for_deletion_on - $1::int WHERE id = ANY ($2)", days,
+		groups)
 	s.Exec("UPDATE group_deletion_schedules SET marked_for_deletion_on = marked_for_deletion_on - $1::int WHERE group_id = ANY ($2)", days, groups)
 }
 
-// groups returns id, path and how many days ago each marked group was marked, with who scheduled it.
+// groups returns id, path and how many days ago each marked group was marked, with who
+// scheduled it.
 func (s site) marked() [][]string {
 	return s.Rows(`SELECT id, path, (now() AT TIME ZONE 'UTC')::date - groups.marked_for_deletion_on, user_id
 		FROM groups FULL JOIN group_deletion_schedules ON group_id = id

@@ -20,7 +20,8 @@ import (
 const DefaultSilence = 15 * time.Second
 
 const (
-	// longest is the pause between beats, and the time for each, where the silence does not ask for less.
+	// longest is the pause between beats, and the time for each, where the silence does
+	// not ask for less.
 	longest = 5 * time.Second
 	// leaveTimeout bounds what the end of Run waits for.
 	leaveTimeout = 2 * time.Second
@@ -38,36 +39,43 @@ type Heart struct {
 	ClientID string
 	// Interval is the pause between beats, 0 means 5 s, or a third of a shorter silence.
 	Interval time.Duration
-	// Silence is how long a client may be silent before it is taken for dead, 0 means DefaultSilence.
+	// Silence is how long a client may be silent before it is taken for dead, 0 means
+	// DefaultSilence.
 	Silence time.Duration
-	// Deaf tells what the worker polls for because notifications do not reach it, as kind/database, for
-	// status to show. Nil means nothing.
+	// Deaf tells what the worker polls for because notifications do not reach it, as
+	// kind/database, for status to show. Nil means nothing.
 	Deaf func() []string
-	// Held tells what the worker holds because it does not fit the database, as kind/database: reason. Nil means nothing.
+	// Held tells what the worker holds because it does not fit the database, as
+	// kind/database: reason. Nil means nothing.
 	Held func() []string
-	// ReloadError returns why the worker refused a change of its files, or "". Nil means "".
+	// ReloadError returns why the worker refused a change of its files, or "". Nil means
+	// "".
 	ReloadError func() string
-	// Digests are the generations of definitions that the worker has, by the keys of leases, for status to compare.
+	// Digests are the generations of definitions that the worker has, by the keys of
+	// leases, for status to compare.
 	Digests map[string]string
 	// Schedules are the ones that the worker follows as the leader, as kind/database.
 	Schedules []string
 	Logger    *slog.Logger
-	// Foreground is for a pass that no worker runs, which is none of the workers that status and doctor show.
+	// Foreground is for a pass that no worker runs, which is none of the workers that
+	// status and doctor show.
 	Foreground bool
 
 	mu sync.Mutex
 	// lastBeat is when the last beat that got through was sent, on the monotonic clock.
 	lastBeat time.Time
-	// working counts the goroutines that work on a job, by its ID; missed are the jobs that none worked on at the last beat.
+	// working counts the goroutines that work on a job, by its ID; missed are the jobs
+	// that none worked on at the last beat.
 	working map[int64]int
 	missed  map[int64]bool
 	// noReclaimBefore is the end of the time in which the others' silence proves nothing.
 	noReclaimBefore time.Time
 }
 
-// Run beats immediately and at every interval, and reclaims in between, until ctx ends. Then it removes its
-// own row and gives back the jobs and leases that it still has, so ctx must outlive the worker's jobs.
-// Failures of the database are logged once per outage and retried.
+// Run beats immediately and at every interval, and reclaims in between, until ctx ends.
+// Then it removes its own row and gives back the jobs and leases that it still has, so
+// ctx must outlive the worker's jobs. Failures of the database are logged once per outage
+// and retried.
 func (h *Heart) Run(ctx context.Context) {
 	failing := &outage{log: h.Logger.With("client_id", h.ClientID), parts: map[string]bool{}}
 	var parts sync.WaitGroup
@@ -127,15 +135,16 @@ func (o *outage) note(ctx context.Context, part string, err error) {
 
 func (h *Heart) interval() time.Duration { return cmp.Or(h.Interval, min(longest, h.silence()/3)) }
 
-// operationTimeout bounds a beat and a reclaim. Two beats that hang and the pause between them still fit into the silence.
+// operationTimeout bounds a beat and a reclaim. Two beats that hang and the pause between
+// them still fit into the silence.
 func (h *Heart) operationTimeout() time.Duration {
 	return min(longest, max(h.silence()/3, time.Second/2))
 }
 
 func (h *Heart) silence() time.Duration { return cmp.Or(h.Silence, DefaultSilence) }
 
-// Beat writes the time into the client's row, which the first beat inserts. A worker beats before it fetches
-// its first job.
+// Beat writes the time into the client's row, which the first beat inserts. A worker
+// beats before it fetches its first job.
 func (h *Heart) Beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, h.operationTimeout())
 	defer cancel()
@@ -163,7 +172,8 @@ func (h *Heart) beaten(sent time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.lastBeat.IsZero() && sent.Sub(h.lastBeat) > h.silence() {
-		// Whatever silenced this client, such as a restart of the server, may have silenced all of them.
+		// Whatever silenced this client, such as a restart of the server, may have
+		// silenced all of them.
 		h.noReclaimBefore = time.Now().Add(h.interval())
 	}
 	h.lastBeat = sent
@@ -202,8 +212,8 @@ func (h *Heart) entered() bool {
 	return !h.lastBeat.IsZero()
 }
 
-// Alive reports whether the last beat that got through is recent enough for the others to see this worker
-// alive. It is false before the first one.
+// Alive reports whether the last beat that got through is recent enough for the others to
+// see this worker alive. It is false before the first one.
 func (h *Heart) Alive() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -43,11 +43,13 @@ func TestRunBeatsUntilItsEnd(t *testing.T) {
 	stop := run(t, h)
 	for range 3 {
 		before := time.Now()
-		pgtest.Await(t, db.Pool(), "a fresh beat", "SELECT EXISTS (SELECT FROM sexton.clients WHERE seen_at > $1)", before)
+		pgtest.Await(t, db.Pool(), "a fresh beat", "SELECT EXISTS (SELECT FROM sexton.clients WHERE seen_at > $1)",
+			before)
 	}
 	require.True(t, h.Alive())
 
-	mine, others := insert(t, db, job{clients: []string{"one"}, attempt: 1}), insert(t, db, job{clients: []string{"two"}, attempt: 1})
+	mine, others := insert(t, db, job{clients: []string{"one"}, attempt: 1}),
+		insert(t, db, job{clients: []string{"two"}, attempt: 1})
 	require.Less(t, mine, others)
 	holdLease(db, "mine", "one")
 	holdLease(db, "others", "two")
@@ -84,7 +86,10 @@ func TestRunOutlivesAnOutage(t *testing.T) {
 	h.Interval, h.Silence = 5*time.Millisecond, 2*time.Second
 	messages := record(h)
 	lines := func(count int) {
-		pgtest.WaitFor(t, "log lines", func(context.Context) (bool, error) { return len(messages.Messages()) >= count, nil })
+		pgtest.WaitFor(t, "log lines", func(context.Context) (bool, error) {
+			return len(messages.Messages()) >= count,
+				nil
+		})
 	}
 	db.Exec("ALTER TABLE sexton.clients RENAME TO hidden")
 	run(t, h)
@@ -99,10 +104,12 @@ func TestRunOutlivesAnOutage(t *testing.T) {
 	db.Exec("ALTER TABLE sexton.hidden RENAME TO clients")
 	lines(4)
 	pgtest.WaitFor(t, "life", func(context.Context) (bool, error) { return h.Alive(), nil })
-	require.Equal(t, []string{"heartbeat fails", "heartbeat is back", "heartbeat fails", "heartbeat is back"}, messages.Messages())
+	require.Equal(t, []string{"heartbeat fails", "heartbeat is back", "heartbeat fails", "heartbeat is back"},
+		messages.Messages())
 }
 
-// A server that restarts silences everybody; the first to come back must not take all others for dead.
+// A server that restarts silences everybody; the first to come back must not take all
+// others for dead.
 func TestASilenceOfOnesOwnProvesNothing(t *testing.T) {
 	t.Parallel()
 
@@ -160,10 +167,15 @@ func TestJobsThatNoGoroutineWorksOnAreGivenBack(t *testing.T) {
 	others := insert(t, db, job{clients: []string{"self", "other"}, seconds: 60, attempt: 1})
 	enter(db, "other", 0)
 	state := func(id int64) string {
-		return pgtest.Scalar[string](t, db.Database, "SELECT state::text || ' ' || attempt FROM sexton.river_job WHERE id = $1", id)
+		return pgtest.Scalar[string](t, db.Database,
+			"SELECT state::text || ' ' || attempt FROM sexton.river_job WHERE id = $1", id)
 	}
 	given := func(id int64) {
-		pgtest.WaitFor(t, "the job to be given back", func(context.Context) (bool, error) { return state(id) == "available 0", nil })
+		pgtest.WaitFor(t, "the job to be given back", func(context.Context) (bool,
+			error,
+		) {
+			return state(id) == "available 0", nil
+		})
 	}
 	done := h.Work(worked)
 	stop := run(t, h)
@@ -189,8 +201,9 @@ func TestAJobIsMissedTwice(t *testing.T) {
 	}
 }
 
-// What a killed worker was at goes on within 20 s, as the README says: its last beat may have come just before its end, one look finds the
-// silence, and the next reading of the queues the jobs that were given back, if their notification is lost.
+// What a killed worker was at goes on within 20 s, as the README says: its last beat may
+// have come just before its end, one look finds the silence, and the next reading of the
+// queues the jobs that were given back, if their notification is lost.
 func TestAKilledWorkersTimeIsTheOneStated(t *testing.T) {
 	t.Parallel()
 	require.LessOrEqual(t, heartbeat.DefaultSilence+2*heartbeat.Look, 20*time.Second)

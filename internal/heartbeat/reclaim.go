@@ -12,13 +12,14 @@ import (
 	"sexton/internal/problem"
 )
 
-// lockTimeout bounds the wait for the row of a lease that is being renewed or taken just now. The
-// transaction holds rows of clients meanwhile.
+// lockTimeout bounds the wait for the row of a lease that is being renewed or taken just
+// now. The transaction holds rows of clients meanwhile.
 const lockTimeout = "500ms"
 
 // Reclaimed counts what was taken from dead clients.
 type Reclaimed struct {
-	// Jobs are the IDs of River jobs that are available again, or cancelled where that had been asked for.
+	// Jobs are the IDs of River jobs that are available again, or cancelled where that
+	// had been asked for.
 	Jobs []int64
 	// Leases are keys.
 	Leases []string
@@ -26,11 +27,13 @@ type Reclaimed struct {
 	Clients []string
 }
 
-// Reclaim removes the clients that have been silent for too long, gives their running jobs back to River
-// without costing an attempt, and ends their leases. Running jobs of clients that have no row are given back
-// once they are older than the silence; leases of holders that never had one are left to their own end. It
-// takes nothing from its own client. It does nothing during the first interval after a silence of its own,
-// in which the others may not have come back yet. Several callers may reclaim at once, each thing goes to one.
+// Reclaim removes the clients that have been silent for too long, gives their running
+// jobs back to River without costing an attempt, and ends their leases. Running jobs of
+// clients that have no row are given back once they are older than the silence; leases of
+// holders that never had one are left to their own end. It takes nothing from its own
+// client. It does nothing during the first interval after a silence of its own, in which
+// the others may not have come back yet. Several callers may reclaim at once, each thing
+// goes to one.
 func (h *Heart) Reclaim(ctx context.Context) (taken Reclaimed, err error) {
 	ctx, cancel := context.WithTimeout(ctx, h.operationTimeout())
 	defer cancel()
@@ -85,8 +88,11 @@ func (h *Heart) bury(ctx context.Context, remove func(*dbsqlc.Queries) ([]string
 	return h.report(ctx, clients, leases, jobs), nil
 }
 
-// giveBack gives the jobs of removed clients back, and those of its own without a goroutine.
-func (h *Heart) giveBack(ctx context.Context, queries *dbsqlc.Queries, clients []string, own []int64) ([]dbsqlc.JobsGiveBackRow, error) {
+// giveBack gives the jobs of removed clients back, and those of its own without a
+// goroutine.
+func (h *Heart) giveBack(ctx context.Context, queries *dbsqlc.Queries, clients []string,
+	own []int64,
+) ([]dbsqlc.JobsGiveBackRow, error) {
 	jobs, err := queries.JobsGiveBack(ctx, dbsqlc.JobsGiveBackParams{
 		Clients: clients, SilenceSeconds: h.silence().Seconds(), Self: h.ClientID, Own: own,
 	})
@@ -107,11 +113,14 @@ func (h *Heart) giveBack(ctx context.Context, queries *dbsqlc.Queries, clients [
 }
 
 // report logs what was taken, once that is durable.
-func (h *Heart) report(ctx context.Context, clients []string, leases []dbsqlc.ClientLeasesExpireRow, jobs []dbsqlc.JobsGiveBackRow) Reclaimed {
+func (h *Heart) report(ctx context.Context, clients []string, leases []dbsqlc.ClientLeasesExpireRow,
+	jobs []dbsqlc.JobsGiveBackRow,
+) Reclaimed {
 	taken := Reclaimed{Clients: clients}
 	for _, id := range clients {
 		if id != h.ClientID {
-			h.Logger.WarnContext(ctx, "client taken for dead", "client_id", id, "silence_ms", h.silence().Milliseconds())
+			h.Logger.WarnContext(ctx, "client taken for dead", "client_id", id, "silence_ms",
+				h.silence().Milliseconds())
 		}
 	}
 	for _, l := range leases {
@@ -120,12 +129,14 @@ func (h *Heart) report(ctx context.Context, clients []string, leases []dbsqlc.Cl
 	}
 	for _, j := range jobs {
 		taken.Jobs = append(taken.Jobs, j.ID)
-		h.Logger.WarnContext(ctx, "job reclaimed", "job_id", j.ID, "kind", j.Kind, "client_id", j.ClientID, "state", j.State)
+		h.Logger.WarnContext(ctx, "job reclaimed", "job_id", j.ID, "kind", j.Kind, "client_id", j.ClientID, "state",
+			j.State)
 	}
 	return taken
 }
 
-// Work notes that a goroutine works on a job, until it calls what is returned: after the transaction that ends the job.
+// Work notes that a goroutine works on a job, until it calls what is returned: after the
+// transaction that ends the job.
 func (h *Heart) Work(id int64) (done func()) {
 	add := func(n int) {
 		h.mu.Lock()
@@ -141,9 +152,10 @@ func (h *Heart) Work(id int64) (done func()) {
 	return func() { add(-1) }
 }
 
-// GiveBackLost gives back jobs that River fetched for this client although the answer was lost. They are running
-// by their rows, block others of their kind and arguments, and no worker works on them. A job counts as lost at the second
-// call without a goroutine: River takes a while to record how a failed one ended. Only one goroutine may call it.
+// GiveBackLost gives back jobs that River fetched for this client although the answer was
+// lost. They are running by their rows, block others of their kind and arguments, and no
+// worker works on them. A job counts as lost at the second call without a goroutine:
+// River takes a while to record how a failed one ended. Only one goroutine may call it.
 func (h *Heart) GiveBackLost(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, h.operationTimeout())
 	defer cancel()

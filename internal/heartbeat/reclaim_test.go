@@ -26,18 +26,59 @@ func TestReclaimJobs(t *testing.T) {
 		state []string
 	}{
 		{"dead client", job{clients: []string{"dead"}, attempt: 1}, []string{"available", "0", once}},
-		{"dead client, later attempt", job{clients: []string{"live", "dead"}, attempt: 3}, []string{"available", "2", once}},
-		{"dead client, again", job{clients: []string{"dead"}, attempt: 1, metadata: `{"sexton:reclaim_count": 4, "a": 1}`}, []string{"available", "0", `{"a": 1, "sexton:reclaim_count": 5}`}},
-		{"dead client, for the 20th time", job{clients: []string{"dead"}, attempt: 1, metadata: `{"sexton:reclaim_count": 19}`}, []string{"available", "0", `{"sexton:reclaim_count": 20}`}},
-		{"dead client, for the 21st time", job{clients: []string{"dead"}, attempt: 1, metadata: `{"sexton:reclaim_count": 20}`}, []string{"scheduled", "0", `{"sexton:reclaim_count": 21}`}},
-		{"dead client, no count", job{clients: []string{"dead"}, attempt: 1, metadata: `{"sexton:reclaim_count": 1.5e30}`}, []string{"scheduled", "0", `{"sexton:reclaim_count": 1000001}`}},
-		{"dead client, less than no count", job{clients: []string{"dead"}, attempt: 1, metadata: `{"sexton:reclaim_count": -1.5e30}`}, []string{"available", "0", once}},
-		{"dead client, foreign metadata", job{clients: []string{"dead"}, attempt: 0, metadata: `{"sexton:reclaim_count": "x"}`}, []string{"available", "0", once}},
-		{"dead client, to be cancelled", job{clients: []string{"dead"}, attempt: 1, metadata: `{"cancel_attempted_at": "2026-01-01T00:00:00Z"}`}, []string{"cancelled", "1", `{"cancel_attempted_at": "2026-01-01T00:00:00Z", "sexton:reclaim_count": 1}`}},
-		{"dead client, not running", job{state: "retryable", clients: []string{"dead"}, attempt: 1}, []string{"retryable", "1", untouched}},
-		{"dead client, completed", job{state: "completed", clients: []string{"dead"}, attempt: 1, finalized: true}, []string{"completed", "1", untouched}},
-		{"live client", job{clients: []string{"dead", "live"}, attempt: 2, seconds: 3600}, []string{"running", "2", untouched}},
-		{"unknown client, old job", job{clients: []string{"unknown"}, attempt: 1, seconds: 60}, []string{"available", "0", once}},
+		{
+			"dead client, later attempt",
+			job{clients: []string{"live", "dead"}, attempt: 3},
+			[]string{"available", "2", once},
+		},
+		{"dead client, again", job{
+			clients: []string{"dead"}, attempt: 1,
+			metadata: `{"sexton:reclaim_count": 4, "a": 1}`,
+		}, []string{"available", "0", `{"a": 1, "sexton:reclaim_count": 5}`}},
+		{"dead client, for the 20th time", job{
+			clients: []string{"dead"}, attempt: 1,
+			metadata: `{"sexton:reclaim_count": 19}`,
+		}, []string{"available", "0", `{"sexton:reclaim_count": 20}`}},
+		{"dead client, for the 21st time", job{
+			clients: []string{"dead"}, attempt: 1,
+			metadata: `{"sexton:reclaim_count": 20}`,
+		}, []string{"scheduled", "0", `{"sexton:reclaim_count": 21}`}},
+		{"dead client, no count", job{
+			clients: []string{"dead"}, attempt: 1,
+			metadata: `{"sexton:reclaim_count": 1.5e30}`,
+		}, []string{"scheduled", "0", `{"sexton:reclaim_count": 1000001}`}},
+		{"dead client, less than no count", job{
+			clients: []string{"dead"}, attempt: 1,
+			metadata: `{"sexton:reclaim_count": -1.5e30}`,
+		}, []string{"available", "0", once}},
+		{"dead client, foreign metadata", job{
+			clients: []string{"dead"}, attempt: 0,
+			metadata: `{"sexton:reclaim_count": "x"}`,
+		}, []string{"available", "0", once}},
+		{"dead client, to be cancelled", job{
+			clients: []string{"dead"}, attempt: 1,
+			metadata: `{"cancel_attempted_at": "2026-01-01T00:00:00Z"}`,
+		}, []string{"cancelled", "1", `{"cancel_attempted_at": "2026-01-01T00:00:00Z", "sexton:reclaim_count": 1}`}},
+		{
+			"dead client, not running",
+			job{state: "retryable", clients: []string{"dead"}, attempt: 1},
+			[]string{"retryable", "1", untouched},
+		},
+		{
+			"dead client, completed",
+			job{state: "completed", clients: []string{"dead"}, attempt: 1, finalized: true},
+			[]string{"completed", "1", untouched},
+		},
+		{
+			"live client",
+			job{clients: []string{"dead", "live"}, attempt: 2, seconds: 3600},
+			[]string{"running", "2", untouched},
+		},
+		{
+			"unknown client, old job",
+			job{clients: []string{"unknown"}, attempt: 1, seconds: 60},
+			[]string{"available", "0", once},
+		},
 		{"unknown client, new job", job{clients: []string{"unknown"}, attempt: 1}, []string{"running", "1", untouched}},
 		{"nobody, old job", job{attempt: 1, seconds: 60}, []string{"available", "0", once}},
 		{"own old job", job{clients: []string{"self"}, attempt: 1, seconds: 60}, []string{"running", "1", untouched}},
@@ -118,7 +159,10 @@ func TestReclaimNotifiesRiver(t *testing.T) {
 	for _, queue := range []string{"one", "one", `quo"ted`} {
 		insert(t, db, job{clients: []string{"dead"}, attempt: 1, queue: queue})
 	}
-	insert(t, db, job{clients: []string{"dead"}, attempt: 1, queue: "cancelled", metadata: `{"cancel_attempted_at": "2026-01-01T00:00:00Z"}`})
+	insert(t, db, job{
+		clients: []string{"dead"}, attempt: 1, queue: "cancelled",
+		metadata: `{"cancel_attempted_at": "2026-01-01T00:00:00Z"}`,
+	})
 	pgtest.Must(newHeart(t, db, "self").Reclaim(t.Context()))(t)
 	db.Exec("NOTIFY last")
 
@@ -156,7 +200,8 @@ func TestReclaimSkipsLockedRows(t *testing.T) {
 
 	pgtest.Exec(t, tx, "ROLLBACK AND CHAIN")
 	taken = pgtest.Must(h.Reclaim(t.Context()))(t)
-	require.Equal(t, heartbeat.Reclaimed{Jobs: []int64{locked}}, taken, "the client has no row any more, but its job is found")
+	require.Equal(t, heartbeat.Reclaimed{Jobs: []int64{locked}}, taken,
+		"the client has no row any more, but its job is found")
 }
 
 // Without the client's row nobody could tell later that the holder of a lease is dead.
@@ -217,5 +262,6 @@ func TestEachThingIsReclaimedOnce(t *testing.T) {
 	slices.Sort(all.Leases)
 	slices.Sort(all.Clients)
 	require.Equal(t, want, all)
-	require.Equal(t, [][]string{{"available", "0", "100"}}, db.Rows("SELECT state, attempt, count(*) FROM sexton.river_job GROUP BY 1, 2"))
+	require.Equal(t, [][]string{{"available", "0", "100"}},
+		db.Rows("SELECT state, attempt, count(*) FROM sexton.river_job GROUP BY 1, 2"))
 }

@@ -36,8 +36,8 @@ type EndedLease struct {
 	Holder   string `json:"holder,omitempty"`
 }
 
-// EndLease ends a lease whose holder is gone or, with force, alive, and records who did it. It calls warn for each database that is down:
-// there the holder can go on.
+// EndLease ends a lease whose holder is gone or, with force, alive, and records who did
+// it. It calls warn for each database that is down: there the holder can go on.
 func (c *Connections) EndLease(ctx context.Context, key string, force bool, warn func(down error)) (EndedLease, error) {
 	done := EndedLease{Key: key}
 	err := pgx.BeginFunc(ctx, c.Jobs().Pool, func(tx pgx.Tx) error {
@@ -55,7 +55,8 @@ func (c *Connections) EndLease(ctx context.Context, key string, force bool, warn
 		if err := c.raiseFences(ctx, queries, key, held.Token, warn); err != nil {
 			return err
 		}
-		return database.RecordChange(ctx, c.Jobs(), tx, database.Change{Actor: Actor(), Action: "release", Target: key, Reason: "held by " + held.Holder})
+		return database.RecordChange(ctx, c.Jobs(), tx,
+			database.Change{Actor: Actor(), Action: "release", Target: key, Reason: "held by " + held.Holder})
 	})
 	return done, err
 }
@@ -72,13 +73,17 @@ func knownLease(ctx context.Context, queries *dbsqlc.Queries, key string) error 
 	return nil
 }
 
-// fenceTimeout is how long, beyond a statement's time, a release waits for a batch of the former holder, which holds its fence until
-// it commits. The server ends one that hangs after 10 s.
+// fenceTimeout is how long, beyond a statement's time, a release waits for a batch of the
+// former holder, which holds its fence until it commits. The server ends one that hangs
+// after 10 s.
 const fenceTimeout = 15 * time.Second
 
-// raiseFences has every database refuse the batches of a lease's former holder: that one never asks whether the lease is still its
-// own. The jobs database takes part in the transaction that ends the lease, so that a failure leaves the lease as it was.
-func (c *Connections) raiseFences(ctx context.Context, jobs *dbsqlc.Queries, key string, token int64, warn func(down error)) error {
+// raiseFences has every database refuse the batches of a lease's former holder: that one
+// never asks whether the lease is still its own. The jobs database takes part in the
+// transaction that ends the lease, so that a failure leaves the lease as it was.
+func (c *Connections) raiseFences(ctx context.Context, jobs *dbsqlc.Queries, key string, token int64,
+	warn func(down error),
+) error {
 	for _, db := range c.Databases {
 		if down := c.Down[db.Name]; down != nil {
 			warn(down)
@@ -88,7 +93,8 @@ func (c *Connections) raiseFences(ctx context.Context, jobs *dbsqlc.Queries, key
 		if db.Name == c.Config.Jobs.Database {
 			queries = jobs
 		}
-		if _, err := queries.FenceRaise(ctx, key, token, (c.Config.Jobs.StatementTimeout + fenceTimeout).String()); err != nil {
+		if _, err := queries.FenceRaise(ctx, key, token,
+			(c.Config.Jobs.StatementTimeout + fenceTimeout).String()); err != nil {
 			return fmt.Errorf("release lease %s: raise its fence in database %s: %w", key, db.Name, err)
 		}
 	}
@@ -113,20 +119,25 @@ func (n *PauseNote) String() string {
 	return text
 }
 
-// noteOf is the note of a queue's present pause. Other ways to pause it leave none, or something else in its place.
+// noteOf is the note of a queue's present pause. Other ways to pause it leave none, or
+// something else in its place.
 func noteOf(encoded []byte, pausedAt *time.Time) *PauseNote {
 	var metadata struct {
 		Note *PauseNote `json:"sexton_pause"`
 	}
-	if json.Unmarshal(encoded, &metadata) != nil || pausedAt == nil || metadata.Note == nil || !metadata.Note.At.Equal(*pausedAt) {
+	if json.Unmarshal(encoded, &metadata) != nil || pausedAt == nil || metadata.Note == nil ||
+		!metadata.Note.At.Equal(*pausedAt) {
 		return nil
 	}
 	return metadata.Note
 }
 
-// SetPaused pauses the queue of a kind, which has its name, or resumes it. The audit trail has it in the same transaction. It returns the
-// note of a pause. A note of another person stays, and is returned: a reader who resumes the kind needs that name.
-func (c *Connections) SetPaused(ctx context.Context, kind string, pause bool, by database.Change) (note *PauseNote, err error) {
+// SetPaused pauses the queue of a kind, which has its name, or resumes it. The audit
+// trail has it in the same transaction. It returns the note of a pause. A note of another
+// person stays, and is returned: a reader who resumes the kind needs that name.
+func (c *Connections) SetPaused(ctx context.Context, kind string, pause bool,
+	by database.Change,
+) (note *PauseNote, err error) {
 	client, err := c.RiverClient()
 	if err != nil {
 		return nil, err
@@ -149,7 +160,8 @@ func (c *Connections) SetPaused(ctx context.Context, kind string, pause bool, by
 			}
 			return client.QueueResumeTx(ctx, tx, kind, nil)
 		}
-		// It locks the queue's row, be it paused or not: two who pause at the same time come one after the other.
+		// It locks the queue's row, be it paused or not: two who pause at the same time
+		// come one after the other.
 		if err := client.QueuePauseTx(ctx, tx, kind, nil); err != nil {
 			return err
 		}
@@ -161,7 +173,8 @@ func (c *Connections) SetPaused(ctx context.Context, kind string, pause bool, by
 			note = before
 			return nil
 		}
-		// The note carries the pause's own time: one left over from an earlier pause is known by that.
+		// The note carries the pause's own time: one left over from an earlier pause is
+		// known by that.
 		note = &PauseNote{Actor: by.Actor, Reason: by.Reason, At: state.PausedAt.UTC()}
 		metadata, err := json.Marshal(map[string]any{pauseKey: note})
 		if err != nil {
@@ -179,7 +192,8 @@ func (c *Connections) RiverClient() (*river.Client[pgx.Tx], error) {
 	return client, problem.Doing(err, "make river client")
 }
 
-// Pauses say of each paused queue of the enabled kinds by whom it was paused, since when and why, if that is known.
+// Pauses say of each paused queue of the enabled kinds by whom it was paused, since when
+// and why, if that is known.
 func Pauses(ctx context.Context, all *Connections) (map[string]string, error) {
 	queues, err := all.Jobs().Queries().QueuesPaused(ctx, all.Kinds()) // There is one queue per kind, of its name.
 	if err != nil {
@@ -195,7 +209,8 @@ func Pauses(ctx context.Context, all *Connections) (map[string]string, error) {
 	return pauses, nil
 }
 
-// Waking makes a change that is work for a kind, and wakes its workers: only triggers on inserted rows do so.
+// Waking makes a change that is work for a kind, and wakes its workers: only triggers on
+// inserted rows do so.
 func Waking(ctx context.Context, db database.Database, kind string, change func(pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		if err := change(tx); err != nil {
@@ -205,13 +220,15 @@ func Waking(ctx context.Context, db database.Database, kind string, change func(
 	})
 }
 
-// Wake sends what the triggers on inserted rows send. A worker that is awake already takes it for one more look.
+// Wake sends what the triggers on inserted rows send. A worker that is awake already
+// takes it for one more look.
 func Wake(ctx context.Context, on dbsqlc.DBTX, kind string) error {
 	_, err := on.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", listen.Channel, kind)
 	return problem.Doing(err, "wake workers")
 }
 
-// GiveAllAttemptsBack has all that are put off or given up tried again and wakes the workers.
+// GiveAllAttemptsBack has all that are put off or given up tried again and wakes the
+// workers.
 func GiveAllAttemptsBack(ctx context.Context, db database.Database) (retried int64, err error) {
 	err = Waking(ctx, db, riverjobs.PlaceholderCleanup, func(tx pgx.Tx) (err error) {
 		retried, err = placeholder.RetryAll(ctx, tx, db.Names)
@@ -234,7 +251,10 @@ func GiveAttemptsBack(ctx context.Context, db database.Database, id int64) (stat
 
 // Refused reports whether a placeholder cannot be tried again.
 func Refused(err error) bool {
-	return slices.ContainsFunc([]error{placeholder.ErrUnknown, placeholder.ErrOwned, placeholder.ErrQueued, placeholder.ErrObsolete},
+	return slices.ContainsFunc([]error{
+		placeholder.ErrUnknown, placeholder.ErrOwned, placeholder.ErrQueued,
+		placeholder.ErrObsolete,
+	},
 		func(refusal error) bool { return errors.Is(err, refusal) })
 }
 
@@ -246,7 +266,8 @@ func Becomes(state placeholder.State) string {
 	return "due now"
 }
 
-// SaveRules tells the database what the configuration says, so that its view of the backlog agrees with this program's.
+// SaveRules tells the database what the configuration says, so that its view of the
+// backlog agrees with this program's.
 func SaveRules(ctx context.Context, all *Connections) error {
 	return placeholder.SaveRules(ctx, all.Jobs().Pool, all.Jobs().Names, riverjobs.PlaceholderRules(all.Config))
 }
@@ -267,10 +288,14 @@ func WakeLooseForeignKeys(ctx context.Context, tx pgx.Tx) error {
 	return Wake(ctx, tx, riverjobs.LooseForeignKeys)
 }
 
-// Beat has the pass beat as workers do, so that its silence frees its leases, until stop is called. Before that it frees those of
-// processes that are silent: there may be no worker that would.
+// Beat has the pass beat as workers do, so that its silence frees its leases, until stop
+// is called. Before that it frees those of processes that are silent: there may be no
+// worker that would.
 func Beat(ctx context.Context, all *Connections, id string, log *slog.Logger) (stop func(), err error) {
-	heart := &heartbeat.Heart{DB: all.Jobs(), ClientID: id, Silence: all.Config.Jobs.Silence, Logger: log, Foreground: true}
+	heart := &heartbeat.Heart{
+		DB: all.Jobs(), ClientID: id, Silence: all.Config.Jobs.Silence, Logger: log,
+		Foreground: true,
+	}
 	if err := heart.Beat(ctx); err != nil {
 		return nil, fmt.Errorf("begin heartbeat: %w", err)
 	}

@@ -27,7 +27,8 @@ import (
 type Connections struct {
 	Config    *config.Config
 	Databases []database.Database
-	// Down maps the name of each unreachable database to the reason. The jobs database is not among them.
+	// Down maps the name of each unreachable database to the reason. The jobs database is
+	// not among them.
 	Down map[string]error
 }
 
@@ -36,7 +37,8 @@ func Open(ctx context.Context, c *config.Config, options ...database.Option) (*C
 	all := &Connections{Config: c, Down: map[string]error{}}
 	size := int32(PoolSize(c))
 	for _, settings := range c.Databases {
-		db, err := database.Open(ctx, settings.Name, string(settings.URL), string(settings.ListenURL), NamesOf(c, settings), size, options...)
+		db, err := database.Open(ctx, settings.Name, string(settings.URL), string(settings.ListenURL),
+			NamesOf(c, settings), size, options...)
 		if db.Pool != nil {
 			all.Databases = append(all.Databases, db)
 		}
@@ -55,11 +57,16 @@ func Open(ctx context.Context, c *config.Config, options ...database.Option) (*C
 
 // NamesOf returns the names that statements for a database have.
 func NamesOf(c *config.Config, settings config.Database) pgcatalog.Names {
-	return pgcatalog.Names{Tracked: settings.Schema, Path: settings.TriggerPath(), GroupViews: c.AdjournedGroups.Groups.Table != ""}
+	return pgcatalog.Names{
+		Tracked: settings.Schema, Path: settings.TriggerPath(),
+		GroupViews: c.AdjournedGroups.Groups.Table != "",
+	}
 }
 
-// PoolSize is how many connections a database's pool has at most. A worker has one in a pass, the further ones of a pass, one for each other subscription
-// whose children live here, and one for each kind that is awake; the others are for leases, history and what looks at them.
+// PoolSize is how many connections a database's pool has at most. A worker has one in a
+// pass, the further ones of a pass, one for each other subscription whose children live
+// here, and one for each kind that is awake; the others are for leases, history and what
+// looks at them.
 func PoolSize(c *config.Config) int {
 	further := c.LooseForeignKeys.Connections - 1
 	if c.Has(migrate.GhostUsers) {
@@ -71,7 +78,8 @@ func PoolSize(c *config.Config) int {
 	return max(c.Jobs.MaxWorkers, diffConnections(c)) + further + len(c.Databases) + len(riverjobs.Jobs(c)) + 3
 }
 
-// diffConnections is the number of connections for diffs: an upload needs one for its snapshot and one to renew its claim.
+// diffConnections is the number of connections for diffs: an upload needs one for its
+// snapshot and one to renew its claim.
 func diffConnections(c *config.Config) int {
 	if !c.Has(migrate.ExternalDiffs) {
 		return 0
@@ -79,7 +87,8 @@ func diffConnections(c *config.Config) int {
 	return 2 * c.ExternalDiffs.MaxWorkers
 }
 
-// PoolKeys are the keys of the configuration with lower values of which a pool is smaller.
+// PoolKeys are the keys of the configuration with lower values of which a pool is
+// smaller.
 func PoolKeys(c *config.Config) (keys []string) {
 	if c.Jobs.MaxWorkers >= diffConnections(c) {
 		keys = append(keys, "jobs.max_workers")
@@ -99,7 +108,8 @@ func PoolKeys(c *config.Config) (keys []string) {
 	return keys
 }
 
-// Complete returns why the first of those databases that are down cannot be reached, in their order.
+// Complete returns why the first of those databases that are down cannot be reached, in
+// their order.
 func (c *Connections) Complete() error {
 	for _, db := range c.Databases {
 		if err := c.Down[db.Name]; err != nil {
@@ -112,10 +122,12 @@ func (c *Connections) Complete() error {
 // Located adds where the connection string was written to an error about it.
 func Located(c *config.Config, err error) error {
 	if settings, ok := errors.AsType[*database.SettingsError](err); ok {
-		return problem.List{c.Problem("databases."+settings.Database+"."+settings.Key, "cannot be parsed", "look at its parameters")}
+		return problem.List{c.Problem("databases."+settings.Database+"."+settings.Key, "cannot be parsed",
+			"look at its parameters")}
 	}
 	if unreachable, ok := errors.AsType[*database.UnreachableError](err); ok {
-		// Without a message a problem renders as its place alone, ready for the text to follow.
+		// Without a message a problem renders as its place alone, ready for the text to
+		// follow.
 		prefix := c.Problem("databases."+unreachable.Database+"."+unreachable.Key, "", "")
 		return fmt.Errorf("%s%w", prefix, err)
 	}
@@ -129,7 +141,8 @@ func (c *Connections) Close() {
 	}
 }
 
-// Jobs is the database with River's and Sexton's own tables. The configuration was checked for it.
+// Jobs is the database with River's and Sexton's own tables. The configuration was
+// checked for it.
 func (c *Connections) Jobs() database.Database { return c.Database(c.Config.Jobs.Database) }
 
 // Database is the open one of a configured name; without a pool where it was not opened.
@@ -151,13 +164,15 @@ func (c *Connections) Schemas() []migrate.Database {
 	return each.Of(c.Databases, c.schema)
 }
 
-// schema is that of one database. Migrations connect directly, as a transaction pooler would lose the lock that keeps two of them apart.
+// schema is that of one database. Migrations connect directly, as a transaction pooler
+// would lose the lock that keeps two of them apart.
 func (c *Connections) schema(db database.Database) migrate.Database {
 	return migrate.Database{
 		Name: db.Name, Conn: db.Direct, Sessions: db.Sessions, TrackedSchema: db.Names.Tracked,
 		Jobs: db.Name == c.Config.Jobs.Database, Components: c.Config.ComponentsIn(db.Name),
 		Owner: c.Config.Jobs.Owner,
-		Kinds: riverjobs.Kinds(c.Config), Users: riverjobs.TableOfUsers(c.Config), Groups: riverjobs.TableOfGroups(c.Config),
+		Kinds: riverjobs.Kinds(c.Config), Users: riverjobs.TableOfUsers(c.Config),
+		Groups: riverjobs.TableOfGroups(c.Config),
 	}
 }
 
@@ -178,7 +193,8 @@ func (c *Connections) CheckSchemas(ctx context.Context) error {
 	return nil
 }
 
-// apart refuses one database under two names: each would take what the other one has installed there for surplus.
+// apart refuses one database under two names: each would take what the other one has
+// installed there for surplus.
 func (c *Connections) apart(ctx context.Context) error {
 	type address struct{ server, database, schema string }
 	known := map[address]string{}
@@ -188,7 +204,8 @@ func (c *Connections) apart(ctx context.Context) error {
 			continue
 		}
 		at := address{schema: db.Names.Tracked}
-		// No two servers on a machine have one port, and no two machines start theirs in the same microsecond.
+		// No two servers on a machine have one port, and no two machines start theirs in
+		// the same microsecond.
 		err := db.Pool.QueryRow(ctx, "SELECT pg_catalog.current_database(), "+
 			"pg_catalog.format('%s %s', extract(epoch FROM pg_catalog.pg_postmaster_start_time()), pg_catalog.current_setting('port'))").
 			Scan(&at.database, &at.server)
@@ -200,7 +217,8 @@ func (c *Connections) apart(ctx context.Context) error {
 			return fmt.Errorf("look where database %s is: %w", db.Name, err)
 		}
 		if other, taken := known[at]; taken {
-			problems.Add(c.Config.Problem("databases."+db.Name, "is the same database as "+other+", with the same schema",
+			problems.Add(c.Config.Problem("databases."+db.Name,
+				"is the same database as "+other+", with the same schema",
 				"name it once, with the tables of both"))
 			continue
 		}
@@ -209,8 +227,8 @@ func (c *Connections) apart(ctx context.Context) error {
 	return problems.Err()
 }
 
-// LoadDefinitions loads the definition files, if the component is enabled. As with definitions.Load, the
-// sound ones come beside an error.
+// LoadDefinitions loads the definition files, if the component is enabled. As with
+// definitions.Load, the sound ones come beside an error.
 func LoadDefinitions(c *config.Config) ([]definitions.Definition, error) {
 	if !c.Has(migrate.LooseForeignKeys) {
 		return nil, nil
@@ -223,7 +241,8 @@ func LoadDefinitions(c *config.Config) ([]definitions.Definition, error) {
 		if d.Database != "" && !slices.Contains(names, d.Database) {
 			problems.Add(problem.Problem{
 				Position: d.At("database"), Key: d.Key + ".database",
-				Message: fmt.Sprintf("no database %q is configured", d.Database), Fix: "there is " + words.Listed(names),
+				Message: fmt.Sprintf("no database %q is configured", d.Database),
+				Fix:     "there is " + words.Listed(names),
 			})
 			continue
 		}
@@ -235,19 +254,22 @@ func LoadDefinitions(c *config.Config) ([]definitions.Definition, error) {
 	return sound, problems.Err()
 }
 
-// unknownParents finds entries of undo.tables that no definition has as a parent: nothing of them would be kept.
+// unknownParents finds entries of undo.tables that no definition has as a parent: nothing
+// of them would be kept.
 func unknownParents(c *config.Config, defs []definitions.Definition) (found problem.List) {
 	known := each.Of(defs, func(d definitions.Definition) string { return d.Parent.Table })
 	for i, name := range c.LooseForeignKeys.Undo.Tables {
 		if table := name[strings.LastIndexByte(name, '.')+1:]; !slices.Contains(known, table) {
-			found.Add(c.Problem(fmt.Sprintf("loose_foreign_keys.undo.tables[%d]", i), fmt.Sprintf("no definition has the parent %q", name),
+			found.Add(c.Problem(fmt.Sprintf("loose_foreign_keys.undo.tables[%d]", i),
+				fmt.Sprintf("no definition has the parent %q", name),
 				"name parents of the definitions"+words.Meant(table, known)))
 		}
 	}
 	return found
 }
 
-// Sites are the configured databases as definitions are held against them, the ones that cannot be reached without a connection.
+// Sites are the configured databases as definitions are held against them, the ones that
+// cannot be reached without a connection.
 func (c *Connections) Sites() []loosefk.Site {
 	sites := make([]loosefk.Site, len(c.Config.Databases))
 	for i, settings := range c.Config.Databases {
@@ -267,7 +289,8 @@ type Bound struct {
 	// Parents are by the name of their database.
 	Parents  map[string][]*loosefk.Parent
 	Warnings problem.List
-	// held lists the findings that do not fit the databases, by kind: the worker works on all else.
+	// held lists the findings that do not fit the databases, by kind: the worker works on
+	// all else.
 	held map[string]problem.List
 }
 
@@ -276,12 +299,13 @@ func (b *Bound) Undo(holder string, databases []database.Database) *undo.Engine 
 	settings := b.Config.LooseForeignKeys.Undo
 	return &undo.Engine{
 		Databases: databases, Parents: b.Parents, Keep: settings.Keep, FireTriggers: settings.FireTriggers,
-		Leases: b.Leases(holder), Key: riverjobs.LooseForeignKeysLease, StatementTimeout: 30 * time.Second, LockTimeout: 10 * time.Second,
+		Leases: b.Leases(holder), Key: riverjobs.LooseForeignKeysLease, StatementTimeout: 30 * time.Second,
+		LockTimeout: 10 * time.Second,
 	}
 }
 
-// Bind loads the definitions, connects, and holds the one against the other. What is wrong with the files
-// and what only the databases can tell is reported together.
+// Bind loads the definitions, connects, and holds the one against the other. What is
+// wrong with the files and what only the databases can tell is reported together.
 func Bind(ctx context.Context, c *config.Config) (*Bound, error) {
 	return complete(BindReachable(ctx, c))
 }
@@ -296,7 +320,8 @@ func complete(b *Bound, err error) (*Bound, error) {
 	return b, err
 }
 
-// BindReachable is [Bind] without the databases that cannot be reached, except the one with the jobs.
+// BindReachable is [Bind] without the databases that cannot be reached, except the one
+// with the jobs.
 func BindReachable(ctx context.Context, c *config.Config) (*Bound, error) {
 	return ReadFiles(c).BindReachable(ctx, c)
 }
@@ -306,7 +331,8 @@ func BindUsable(ctx context.Context, c *config.Config) (*Bound, error) {
 	return ReadFiles(c).bindFitting(ctx, c)
 }
 
-// Files are the definition files as they were read once. A worker starts with the ones that it has found to be right: they may change meanwhile.
+// Files are the definition files as they were read once. A worker starts with the ones
+// that it has found to be right: they may change meanwhile.
 type Files struct {
 	definitions []definitions.Definition
 	wrong       error
@@ -318,7 +344,8 @@ func ReadFiles(c *config.Config) (f Files) {
 	return f
 }
 
-// BindReachable holds these definitions against the databases, as the function [BindReachable] does.
+// BindReachable holds these definitions against the databases, as the function
+// [BindReachable] does.
 func (f Files) BindReachable(ctx context.Context, c *config.Config) (*Bound, error) {
 	b, err := f.bindFitting(ctx, c)
 	if err != nil {
@@ -335,7 +362,8 @@ func (f Files) BindReachable(ctx context.Context, c *config.Config) (*Bound, err
 	return b, nil
 }
 
-// bindFitting is [Files.BindReachable] without what does not fit the databases. What is wrong with the files themselves is an error.
+// bindFitting is [Files.BindReachable] without what does not fit the databases. What is
+// wrong with the files themselves is an error.
 func (f Files) bindFitting(ctx context.Context, c *config.Config) (_ *Bound, err error) {
 	problems, _ := errors.AsType[problem.List](f.wrong)
 	all, err := Open(ctx, c)
@@ -357,8 +385,10 @@ func (f Files) bindFitting(ctx context.Context, c *config.Config) (_ *Bound, err
 	for {
 		var found problem.List
 		b.Parents, found, err = loosefk.Resolve(ctx, all.Sites(), f.definitions)
-		// One that was there a moment ago is as good as down, unless it is the one with the jobs.
-		if failed, ok := errors.AsType[*loosefk.SiteError](err); ok && database.Lost(err) && failed.Database != c.Jobs.Database {
+		// One that was there a moment ago is as good as down, unless it is the one with
+		// the jobs.
+		if failed, ok := errors.AsType[*loosefk.SiteError](err); ok && database.Lost(err) &&
+			failed.Database != c.Jobs.Database {
 			all.Down[failed.Database] = Located(c, all.Database(failed.Database).Unreachable(failed.Err))
 			continue
 		}
@@ -417,7 +447,8 @@ func (b *Bound) TrackedIn(name string) string {
 	return settings.Schema
 }
 
-// Unbound are the definitions whose parents are in databases that cannot be reached: the others would have been refused.
+// Unbound are the definitions whose parents are in databases that cannot be reached: the
+// others would have been refused.
 func (b *Bound) Unbound() []definitions.Definition {
 	bound := map[problem.Position]bool{}
 	for _, parents := range b.Parents {
@@ -427,7 +458,8 @@ func (b *Bound) Unbound() []definitions.Definition {
 			}
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(b.Definitions), func(d definitions.Definition) bool { return bound[d.Position] })
+	return slices.DeleteFunc(slices.Clone(b.Definitions),
+		func(d definitions.Definition) bool { return bound[d.Position] })
 }
 
 // DownNames are the databases that cannot be reached, in their order.

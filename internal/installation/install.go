@@ -18,8 +18,8 @@ import (
 	"sexton/triggers"
 )
 
-// Install brings databases to the state that a worker needs: migrations and triggers. It returns what bind
-// does.
+// Install brings databases to the state that a worker needs: migrations and triggers. It
+// returns what bind does.
 func Install(ctx context.Context, c *config.Config, log *slog.Logger) (_ *Bound, err error) {
 	all, err := Open(ctx, c)
 	if err != nil {
@@ -36,7 +36,10 @@ func Install(ctx context.Context, c *config.Config, log *slog.Logger) (_ *Bound,
 		return nil, err
 	}
 	if _, err := InstallTriggers(ctx, b, func(cfg *triggers.Config) {
-		cfg.Waits = func(lock, holders string) { log.WarnContext(ctx, "waits_for_lock", "lock", lock, "held_by", holders) }
+		cfg.Waits = func(lock, holders string) {
+			log.WarnContext(ctx, "waits_for_lock", "lock", lock, "held_by",
+				holders)
+		}
 	}); err != nil {
 		b.Close()
 		return nil, err
@@ -44,10 +47,13 @@ func Install(ctx context.Context, c *config.Config, log *slog.Logger) (_ *Bound,
 	return b, nil
 }
 
-// InstallTriggers installs triggers in all databases and then, as nothing is missing any more, the generation of the definitions.
+// InstallTriggers installs triggers in all databases and then, as nothing is missing any
+// more, the generation of the definitions.
 func InstallTriggers(ctx context.Context, b *Bound, set func(*triggers.Config)) ([]TriggerReport, error) {
 	reports := []TriggerReport{}
-	err := b.OnTracked(ctx, func(db database.Database, conn *pgx.Conn, cfg triggers.Config, parents []triggers.Parent) error {
+	err := b.OnTracked(ctx, func(db database.Database, conn *pgx.Conn, cfg triggers.Config,
+		parents []triggers.Parent,
+	) error {
 		set(&cfg)
 		report, err := triggers.Install(ctx, conn, cfg, parents)
 		reports = append(reports, TriggerReport{Database: db.Name, Report: report})
@@ -69,7 +75,8 @@ func InstallTriggers(ctx context.Context, b *Bound, set func(*triggers.Config)) 
 	return reports, nil
 }
 
-// childrenOf names the child tables of a database's parents whose definitions are among the entries.
+// childrenOf names the child tables of a database's parents whose definitions are among
+// the entries.
 func (b *Bound) childrenOf(name string, entries map[string]bool) []string {
 	var children []string
 	for _, parent := range b.Parents[name] {
@@ -100,14 +107,18 @@ func (b *Bound) Leases(holder string) *lease.Manager {
 type TriggerReport struct {
 	Database        string `json:"database"`
 	triggers.Report        //nolint:embeddedstructfieldcheck // the order is that of the document
-	// Audit are the child tables with definitions that were not installed before: rows of theirs may have lost their parent unrecorded.
+	// Audit are the child tables with definitions that were not installed before: rows of
+	// theirs may have lost their parent unrecorded.
 	Audit []string `json:"audit,omitempty"`
-	// Generations are the ones that the installation moved, in the report of the jobs database.
+	// Generations are the ones that the installation moved, in the report of the jobs
+	// database.
 	Generations []riverjobs.MovedGeneration `json:"generations,omitempty"`
 }
 
 // OnTracked calls do for every database with what its definitions need.
-func (b *Bound) OnTracked(ctx context.Context, do func(database.Database, *pgx.Conn, triggers.Config, []triggers.Parent) error) error {
+func (b *Bound) OnTracked(ctx context.Context, do func(database.Database, *pgx.Conn, triggers.Config,
+	[]triggers.Parent) error,
+) error {
 	for _, db := range b.Databases {
 		cfg, tracked := riverjobs.Tracking(b.Config, db, b.Parents)
 		if err := OnConnection(ctx, db, func(conn *pgx.Conn) error { return do(db, conn, cfg, tracked) }); err != nil {
@@ -127,8 +138,11 @@ func OnConnection(ctx context.Context, db database.Database, do func(*pgx.Conn) 
 	return do(conn.Conn())
 }
 
-// GenerationFindings says where other definitions or lists are installed than the files have.
-func GenerationFindings(ctx context.Context, db database.Database, generations []riverjobs.Generation) ([]triggers.Finding, error) {
+// GenerationFindings says where other definitions or lists are installed than the files
+// have.
+func GenerationFindings(ctx context.Context, db database.Database,
+	generations []riverjobs.Generation,
+) ([]triggers.Finding, error) {
 	differs, err := riverjobs.CompareGenerations(ctx, db, generations)
 	found := each.Of(slices.Sorted(maps.Keys(differs)), func(kind string) triggers.Finding {
 		return triggers.Finding{

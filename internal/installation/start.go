@@ -21,8 +21,9 @@ import (
 	"sexton/triggers"
 )
 
-// MissingPrivileges returns what the role lacks for whole definitions of a database's parents, wherever the children live.
-// A right on some partitions is left out: the pass logs it and holds those partitions alone.
+// MissingPrivileges returns what the role lacks for whole definitions of a database's
+// parents, wherever the children live. A right on some partitions is left out: the pass
+// logs it and holds those partitions alone.
 func MissingPrivileges(ctx context.Context, all *Bound, name string) (problem.List, error) {
 	var missing problem.List
 	for _, db := range all.Databases {
@@ -43,8 +44,11 @@ func MissingPrivileges(ctx context.Context, all *Bound, name string) (problem.Li
 	return slices.DeleteFunc(missing, func(lacking problem.Problem) bool { return !broken[lacking.Key] }), nil
 }
 
-// ChildPrivileges are what the role of db lacks in one database for the children of all these parents.
-func ChildPrivileges(ctx context.Context, db pgcatalog.Beginner, name string, parents map[string][]*loosefk.Parent) (problem.List, error) {
+// ChildPrivileges are what the role of db lacks in one database for the children of all
+// these parents.
+func ChildPrivileges(ctx context.Context, db pgcatalog.Beginner, name string,
+	parents map[string][]*loosefk.Parent,
+) (problem.List, error) {
 	var missing problem.List
 	for _, bound := range parents {
 		found, err := loosefk.MissingPrivileges(ctx, db, name, bound)
@@ -56,7 +60,8 @@ func ChildPrivileges(ctx context.Context, db pgcatalog.Beginner, name string, pa
 	return missing, nil
 }
 
-// WarningsOf are what makes a pass slow or leaves it without work, and no reason not to run.
+// WarningsOf are what makes a pass slow or leaves it without work, and no reason not to
+// run.
 func WarningsOf(ctx context.Context, all *Bound, db database.Database) ([]string, error) {
 	warnings := each.Of(all.Warnings, problem.Problem.String)
 	for _, other := range all.Databases {
@@ -81,8 +86,9 @@ func WarningsOf(ctx context.Context, all *Bound, db database.Database) ([]string
 		}
 		findings, err := triggers.Status(ctx, conn, cfg, tracked)
 		if slices.ContainsFunc(findings, triggers.Finding.Drift) {
-			warnings = append(warnings, "triggers are not as the definitions need them, so deletions may go unrecorded;"+
-				" see sexton triggers status, run sexton triggers install")
+			warnings = append(warnings,
+				"triggers are not as the definitions need them, so deletions may go unrecorded;"+
+					" see sexton triggers status, run sexton triggers install")
 		}
 		return err
 	})
@@ -95,10 +101,12 @@ func (b *Bound) NoteHeld(ctx context.Context, noted *riverjobs.Bindings, log *sl
 		texts := make([]string, len(problems))
 		for i, p := range problems {
 			texts[i] = p.String()
-			log.ErrorContext(ctx, "configuration does not fit the database: what it is about waits", "kind", kind, "error", texts[i])
+			log.ErrorContext(ctx, "configuration does not fit the database: what it is about waits", "kind", kind,
+				"error", texts[i])
 		}
 		for _, db := range b.Databases {
-			// The database that a definition is about does not fit, so it counts for each that the kind works on.
+			// The database that a definition is about does not fit, so it counts for each
+			// that the kind works on.
 			if kind != riverjobs.LooseForeignKeys && db.Name != b.Jobs().Name {
 				continue
 			}
@@ -113,8 +121,9 @@ const (
 	RetryLongest = 10 * time.Second
 )
 
-// BindForWork goes on without what does not fit the databases, and without databases that cannot be reached, except the jobs
-// database. With failFast every database has to be there.
+// BindForWork goes on without what does not fit the databases, and without databases that
+// cannot be reached, except the jobs database. With failFast every database has to be
+// there.
 func (f Files) BindForWork(ctx context.Context, c *config.Config, failFast bool) (*Bound, error) {
 	if failFast {
 		return complete(f.bindFitting(ctx, c))
@@ -122,8 +131,8 @@ func (f Files) BindForWork(ctx context.Context, c *config.Config, failFast bool)
 	return f.bindFitting(ctx, c)
 }
 
-// Await returns once a database that was down at the start is there and fit to be worked on, and false where ctx ends first.
-// Its parents are noted by then.
+// Await returns once a database that was down at the start is there and fit to be worked
+// on, and false where ctx ends first. Its parents are noted by then.
 func (b *Bound) Await(ctx context.Context, name string, noted *riverjobs.Bindings, log *slog.Logger) bool {
 	db := b.Database(name)
 	if b.Down[db.Name] == nil {
@@ -151,7 +160,8 @@ func (b *Bound) Await(ctx context.Context, name string, noted *riverjobs.Binding
 	}
 }
 
-// look checks a database that was down at the start as the others were then, and returns its parents.
+// look checks a database that was down at the start as the others were then, and returns
+// its parents.
 func (b *Bound) look(ctx context.Context, db database.Database) ([]*loosefk.Parent, error) {
 	if err := db.Ping(ctx); err != nil {
 		return nil, err

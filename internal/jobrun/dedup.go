@@ -9,12 +9,14 @@ import (
 	"time"
 )
 
-// LeftOut is the key of the number of lines with the same message that were left out since the one before.
+// LeftOut is the key of the number of lines with the same message that were left out
+// since the one before.
 const LeftOut = "left_out"
 
-// Dedup keeps a log readable while something fails many times a second. It writes the first record of a group immediately. It counts
-// others that follow within the period, and at its end writes the last of them with their number, so that the log also shows when it ended.
-// Each new group takes memory for a period.
+// Dedup keeps a log readable while something fails many times a second. It writes the
+// first record of a group immediately. It counts others that follow within the period,
+// and at its end writes the last of them with their number, so that the log also shows
+// when it ended. Each new group takes memory for a period.
 type Dedup struct {
 	next slog.Handler
 	// windows are shared with the handlers derived from this one.
@@ -48,7 +50,8 @@ func NewDedup(next slog.Handler, every time.Duration, group func(slog.Record) st
 	return &Dedup{next: next, windows: &windows{every: every, group: group, open: map[string]*window{}}}
 }
 
-// ByMessage groups warnings and errors by their messages, which must be literal. Lower levels are always written.
+// ByMessage groups warnings and errors by their messages, which must be literal. Lower
+// levels are always written.
 func ByMessage(record slog.Record) string {
 	if record.Level < slog.LevelWarn {
 		return ""
@@ -115,7 +118,8 @@ func (w *window) write() {
 	w.leftOut, w.ctx, w.handler, w.last = 0, nil, nil, slog.Record{}
 }
 
-// Flush writes what is left out so far and ends all periods, as at the end of the process.
+// Flush writes what is left out so far and ends all periods, as at the end of the
+// process.
 func (h *Dedup) Flush() {
 	w := h.windows
 	w.mu.Lock()

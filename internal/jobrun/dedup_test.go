@@ -54,7 +54,8 @@ func TestOneLinePerMessageAndPeriod(t *testing.T) {
 		}
 		synctest.Wait()
 		require.Equal(t, []string{"down 0 <nil>", "down 29 58", "down 59 59", "down 89 59"}, taken(t, &j))
-		// It is over: the last period tells how much there was, and the next one begins at once.
+		// It is over: the last period tells how much there was, and the next one begins
+		// at once.
 		<-time.After(every)
 		synctest.Wait()
 		require.Equal(t, []string{"down 99 19"}, taken(t, &j))
@@ -80,7 +81,10 @@ func TestOthersPass(t *testing.T) {
 			log.Debug("off", "n", n)
 			log.Error("down", "n", n, "job_id", 7)
 		}
-		require.Equal(t, []string{"down 0 <nil>", "up 0 <nil>", "down 0 <nil>", "up 1 <nil>", "down 1 <nil>", "up 2 <nil>", "down 2 <nil>"}, taken(t, &j))
+		require.Equal(t, []string{
+			"down 0 <nil>", "up 0 <nil>", "down 0 <nil>", "up 1 <nil>", "down 1 <nil>",
+			"up 2 <nil>", "down 2 <nil>",
+		}, taken(t, &j))
 		log.Warn("slow", "n", 1)
 		require.Equal(t, []string{"slow 1 <nil>"}, taken(t, &j), "another message has its own period")
 		handler.Flush()

@@ -27,7 +27,8 @@ func PercentilesOf(durations []time.Duration) Percentiles {
 	return Percentiles{P50: at(0.5), P90: at(0.9), P99: at(0.99), Max: at(1)}
 }
 
-// HistogramBounds are the upper bounds of a histogram's bins, in seconds. What took longer has the bin "+Inf".
+// HistogramBounds are the upper bounds of a histogram's bins, in seconds. What took
+// longer has the bin "+Inf".
 func HistogramBounds() []float64 {
 	return []float64{
 		.001, .002, .003, .004, .005, .0075, .01, .015, .02, .03, .05, .075, .1, .15, .2, .3, .5, .75,
@@ -38,10 +39,12 @@ func HistogramBounds() []float64 {
 // BeyondBounds is the bin behind the last bound.
 const BeyondBounds = "+Inf"
 
-// Histogram counts durations by the upper bound of their bin, in seconds. As JSON it stands in the statistics of a run, so that it outlives its process.
+// Histogram counts durations by the upper bound of their bin, in seconds. As JSON it
+// stands in the statistics of a run, so that it outlives its process.
 type Histogram map[string]int64
 
-// Add counts a duration. A histogram that is nil becomes one. A negative duration comes from a clock that was set back.
+// Add counts a duration. A histogram that is nil becomes one. A negative duration comes
+// from a clock that was set back.
 func (h *Histogram) Add(d time.Duration) {
 	if *h == nil {
 		*h = Histogram{}
@@ -67,7 +70,8 @@ func bin(at int) string {
 	return BeyondBounds
 }
 
-// Quantile is the share's duration in seconds, taken to lie evenly in its bin; 0 of an empty histogram. What lies beyond the last bound has that.
+// Quantile is the share's duration in seconds, taken to lie evenly in its bin; 0 of an
+// empty histogram. What lies beyond the last bound has that.
 func (h Histogram) Quantile(share float64) float64 {
 	total := h.Total()
 	rank, below, low := share*float64(total), 0.0, 0.0

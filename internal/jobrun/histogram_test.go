@@ -38,7 +38,8 @@ func TestPercentiles(t *testing.T) {
 		durations = append(durations, time.Duration(i)*time.Millisecond)
 	}
 	require.Equal(t, jobrun.Percentiles{P50: 50, P90: 90, P99: 99, Max: 100}, jobrun.PercentilesOf(durations))
-	require.Equal(t, jobrun.Percentiles{P50: 7, P90: 7, P99: 7, Max: 7}, jobrun.PercentilesOf([]time.Duration{7 * time.Millisecond}))
+	require.Equal(t, jobrun.Percentiles{P50: 7, P90: 7, P99: 7, Max: 7},
+		jobrun.PercentilesOf([]time.Duration{7 * time.Millisecond}))
 	require.Equal(t, jobrun.Percentiles{}, jobrun.PercentilesOf(nil))
 	require.InDelta(t, 100, jobrun.Milliseconds(durations[0]), 0, "the durations are not reordered")
 	require.InDelta(t, 1.235, jobrun.Milliseconds(1234567*time.Nanosecond), 1e-9)

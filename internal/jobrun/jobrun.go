@@ -35,10 +35,12 @@ type Spec struct {
 	Kind string
 	// Database is the configured name of the database that the pass serves.
 	Database string
-	// LeaseKey names the lease. Without one the work gets none: it must be safe beside another pass of its own.
+	// LeaseKey names the lease. Without one the work gets none: it must be safe beside
+	// another pass of its own.
 	LeaseKey string
 	LeaseTTL time.Duration
-	// Shared reports that passes of the kind run side by side in the database, under leases of their own or without.
+	// Shared reports that passes of the kind run side by side in the database, under
+	// leases of their own or without.
 	Shared bool
 	// Long says that a run may take hours, as long as it gets on.
 	Long bool
@@ -52,8 +54,8 @@ const LatencyKey = "latency_seconds"
 // Work is one pass under its lease. What it returns beside an error still counts.
 type Work func(context.Context, *lease.Lease, Progress) (Result, error)
 
-// Progress takes the statistics so far, for readers that watch the pass; it may be called after every batch. They are recorded
-// now and then, or at once where now is set.
+// Progress takes the statistics so far, for readers that watch the pass; it may be called
+// after every batch. They are recorded now and then, or at once where now is set.
 type Progress func(ctx context.Context, stats any, now bool)
 
 // progressEvery is how often the row of a running pass is brought up to date at most.
@@ -65,7 +67,8 @@ type Report struct {
 	RunID    int64   `json:"run_id"`
 	Database string  `json:"database"`
 	Outcome  Outcome `json:"outcome"`
-	// Holder is set when the lease is taken, Reason when the pass was skipped or cut short.
+	// Holder is set when the lease is taken, Reason when the pass was skipped or cut
+	// short.
 	Holder string `json:"holder,omitempty"`
 	// Outdated is set when other definitions are installed than the process has read.
 	Outdated bool            `json:"outdated,omitempty"`
@@ -89,12 +92,14 @@ type Runner struct {
 	live map[int64]bool
 }
 
-// Do runs work under the lease of spec. The error repeats what the report says of a failed pass, for
-// callers that need its type, and has its line in the log (IsLogged) unless there was no run. A skipped pass has none, except
-// that of ctx where it was asked to stop before it began. ctx
-// ending asks work to stop soon; history and lease are settled all the same.
+// Do runs work under the lease of spec. The error repeats what the report says of a
+// failed pass, for callers that need its type, and has its line in the log (IsLogged)
+// unless there was no run. A skipped pass has none, except that of ctx where it was asked
+// to stop before it began. ctx ending asks work to stop soon; history and lease are
+// settled all the same.
 func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, err error) {
-	ctx, span := otel.Tracer(database.TracerName).Start(ctx, "run "+spec.Kind, trace.WithAttributes(attribute.String("sexton.database", spec.Database)))
+	ctx, span := otel.Tracer(database.TracerName).Start(ctx, "run "+spec.Kind,
+		trace.WithAttributes(attribute.String("sexton.database", spec.Database)))
 	defer func() { endSpan(span, report) }()
 	log := r.Logger.With("kind", spec.Kind, "database", spec.Database)
 	settle := context.WithoutCancel(ctx)
@@ -138,7 +143,8 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 		}
 		report.Stats = stats
 	}
-	log = log.With("processed", result.Processed, "failed", result.Failed, "duration_ms", time.Since(clock).Milliseconds(), "stats", report.Stats)
+	log = log.With("processed", result.Processed, "failed", result.Failed, "duration_ms",
+		time.Since(clock).Milliseconds(), "stats", report.Stats)
 	switch {
 	case result.Stats == nil && errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		// A stop on request is no failure.
@@ -164,14 +170,16 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 
 // endSpan ends the span of a run.
 func endSpan(span trace.Span, report Report) {
-	span.SetAttributes(attribute.Int64("sexton.run_id", report.RunID), attribute.String("sexton.outcome", string(report.Outcome)))
+	span.SetAttributes(attribute.Int64("sexton.run_id", report.RunID),
+		attribute.String("sexton.outcome", string(report.Outcome)))
 	if report.Error != "" {
 		span.SetStatus(codes.Error, report.Error)
 	}
 	span.End()
 }
 
-// begin enters the run in the history and takes its lease, if it has one. The ID is 0 where neither is so.
+// begin enters the run in the history and takes its lease, if it has one. The ID is 0
+// where neither is so.
 func (r *Runner) begin(ctx context.Context, queries *dbsqlc.Queries, spec Spec) (int64, *lease.Lease, error) {
 	start := func() (int64, error) {
 		return queries.RunStart(ctx, spec.Kind, spec.Database, r.Leases.Holder)
@@ -183,7 +191,8 @@ func (r *Runner) begin(ctx context.Context, queries *dbsqlc.Queries, spec Spec) 
 	run := lease.Run{Kind: spec.Kind, Database: spec.Database}
 	id, granted, err := r.Leases.Begin(ctx, run, spec.LeaseKey, spec.LeaseTTL, spec.Fences...)
 	if id == 0 && ctx.Err() == nil {
-		// What keeps the lease from being taken took the run back with it; the history is to tell of it all the same.
+		// What keeps the lease from being taken took the run back with it; the history is
+		// to tell of it all the same.
 		id, _ = start()
 	}
 	return id, granted, err
@@ -191,7 +200,8 @@ func (r *Runner) begin(ctx context.Context, queries *dbsqlc.Queries, spec Spec) 
 
 // underLease works under what begin returned.
 func (r *Runner) underLease(
-	ctx context.Context, log *slog.Logger, queries *dbsqlc.Queries, spec Spec, report *Report, granted *lease.Lease, refused error, work Work,
+	ctx context.Context, log *slog.Logger, queries *dbsqlc.Queries, spec Spec, report *Report, granted *lease.Lease,
+	refused error, work Work,
 ) (result Result, err error) {
 	if spec.LeaseKey == "" {
 		if err := r.abandonOld(ctx, queries, spec); err != nil {
@@ -234,7 +244,8 @@ func (*Runner) work(
 	return result, err
 }
 
-// progress keeps the statistics of a running pass in its row. A pass does not end because its progress cannot be shown.
+// progress keeps the statistics of a running pass in its row. A pass does not end because
+// its progress cannot be shown.
 func progress(log *slog.Logger, queries *dbsqlc.Queries, runID int64) Progress {
 	written := time.Now()
 	return func(ctx context.Context, stats any, now bool) {
@@ -267,8 +278,8 @@ func (r *Runner) alive(runID int64) (over func()) {
 	}
 }
 
-// record ends the run's row and its lease. Runs that changed nothing are folded, except where
-// something kept them from their work.
+// record ends the run's row and its lease. Runs that changed nothing are folded, except
+// where something kept them from their work.
 func record(ctx context.Context, queries *dbsqlc.Queries, granted *lease.Lease, report Report, result Result) error {
 	held := result.held()
 	ended := dbsqlc.RunFinishParams{

@@ -38,8 +38,14 @@ func setup(t *testing.T) bundle {
 	log := &bytes.Buffer{}
 	return bundle{
 		db: db, log: log,
-		runner: &jobrun.Runner{Leases: &lease.Manager{Jobs: db.Connected, Holder: "test"}, Logger: slog.New(slog.NewTextHandler(log, nil))},
-		spec:   jobrun.Spec{Kind: "some_kind", Database: "main", LeaseKey: "some/key", LeaseTTL: time.Minute, Fences: []database.Database{db.Connected}},
+		runner: &jobrun.Runner{
+			Leases: &lease.Manager{Jobs: db.Connected, Holder: "test"},
+			Logger: slog.New(slog.NewTextHandler(log, nil)),
+		},
+		spec: jobrun.Spec{
+			Kind: "some_kind", Database: "main", LeaseKey: "some/key", LeaseTTL: time.Minute,
+			Fences: []database.Database{db.Connected},
+		},
 	}
 }
 
@@ -73,9 +79,11 @@ func TestPassIsRecorded(t *testing.T) {
 	require.Equal(t, jobrun.OverLimit, report.Outcome)
 	require.JSONEq(t, `{"processed": 7}`, string(report.Stats))
 	require.Equal(t, [][]string{{"over_limit", "t", "1", "7", ""}}, b.runs())
-	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, "SELECT count(*) FROM sexton.leases WHERE expires_at > clock_timestamp()"), "the lease is given back")
+	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database,
+		"SELECT count(*) FROM sexton.leases WHERE expires_at > clock_timestamp()"), "the lease is given back")
 	require.Contains(t, b.log.String(), "msg=run_started kind=some_kind database=main")
-	require.Contains(t, b.log.String(), "msg=run_ended kind=some_kind database=main run_id=1 processed=7 failed=0 duration_ms=")
+	require.Contains(t, b.log.String(),
+		"msg=run_ended kind=some_kind database=main run_id=1 processed=7 failed=0 duration_ms=")
 }
 
 func TestIdlePassesShareARow(t *testing.T) {
@@ -88,7 +96,8 @@ func TestIdlePassesShareARow(t *testing.T) {
 	// The minute may have turned in between; the passes are all there either way.
 	require.EqualValues(t, 3, pgtest.Scalar[int64](t, b.db.Database, "SELECT sum(folded) FROM sexton.runs"))
 	require.Equal(t,
-		pgtest.Scalar[int64](t, b.db.Database, "SELECT count(DISTINCT date_trunc('minute', started_at)) FROM sexton.runs"),
+		pgtest.Scalar[int64](t, b.db.Database,
+			"SELECT count(DISTINCT date_trunc('minute', started_at)) FROM sexton.runs"),
 		pgtest.Scalar[int64](t, b.db.Database, "SELECT count(*) FROM sexton.runs"))
 	b.pass(t, busy)
 	require.Equal(t, []string{"over_limit", "t", "1", "7", ""}, b.runs()[len(b.runs())-1], "work has a row of its own")
@@ -98,16 +107,18 @@ func TestTakenLeaseIsSkipped(t *testing.T) {
 	t.Parallel()
 
 	for holder, line := range map[string]string{
-		"somebody":                  `level=ERROR msg="failed to obtain lock" kind=some_kind database=main run_id=1 error=FailedToObtainLockError key=some/key holder=somebody expires_at=`,
-		lease.UndoHolder + "person": `level=INFO msg="waits for an undo" kind=some_kind database=main run_id=1 key=some/key holder=undo:person expires_at=`,
+		"somebody": `level=ERROR msg="failed to obtain lock" kind=some_kind database=main run_id=1 error=FailedToObtainLockError key=some/key holder=somebody expires_at=`,
+		lease.UndoHolder +
+			"person": `level=INFO msg="waits for an undo" kind=some_kind database=main run_id=1 key=some/key holder=undo:person expires_at=`,
 	} {
 		b := setup(t)
 		other := lease.Manager{Jobs: b.db.Connected, Holder: holder}
 		pgtest.Must(other.Acquire(t.Context(), b.spec.LeaseKey, time.Minute))(t)
-		report, err := b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
-			t.Error("work ran without the lease")
-			return jobrun.Result{}, nil
-		})
+		report, err := b.runner.Do(t.Context(), b.spec,
+			func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
+				t.Error("work ran without the lease")
+				return jobrun.Result{}, nil
+			})
 		require.NoError(t, err, "a taken lease is no failure")
 		require.Equal(t, jobrun.Skipped, report.Outcome)
 		require.Equal(t, holder, report.Holder)
@@ -116,15 +127,21 @@ func TestTakenLeaseIsSkipped(t *testing.T) {
 	}
 }
 
-// An undo takes the lease of a working pass on purpose: that is no failure. A pass that loses it to another worker has failed.
+// An undo takes the lease of a working pass on purpose: that is no failure. A pass that
+// loses it to another worker has failed.
 func TestAPassYieldsToAnUndo(t *testing.T) {
 	t.Parallel()
-	for holder, want := range map[string]jobrun.Outcome{lease.UndoHolder + "person": jobrun.OverLimit, "worker": jobrun.Failed} {
+	for holder, want := range map[string]jobrun.Outcome{
+		lease.UndoHolder + "person": jobrun.OverLimit,
+		"worker":                    jobrun.Failed,
+	} {
 		b := setup(t)
-		report, err := b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
-			b.db.Exec("UPDATE sexton.leases SET holder = $1, token = token + 1", holder)
-			return jobrun.Result{Stats: map[string]int{"processed": 3}, Changed: true}, fmt.Errorf("batch: %w", lease.ErrLost)
-		})
+		report, err := b.runner.Do(t.Context(), b.spec,
+			func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
+				b.db.Exec("UPDATE sexton.leases SET holder = $1, token = token + 1", holder)
+				return jobrun.Result{Stats: map[string]int{"processed": 3}, Changed: true},
+					fmt.Errorf("batch: %w", lease.ErrLost)
+			})
 		require.Equal(t, want, report.Outcome)
 		require.Equal(t, want == jobrun.Failed, err != nil)
 		require.Equal(t, want == jobrun.Failed, strings.Contains(b.log.String(), "level=ERROR"))
@@ -136,18 +153,22 @@ func TestFailedPassKeepsItsStatistics(t *testing.T) {
 
 	b := setup(t)
 	broken := errors.New("broken")
-	report, err := b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
+	report, err := b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result,
+		error,
+	) {
 		return jobrun.Result{Stats: map[string]int{"processed": 3}, Changed: true}, broken
 	})
 	require.ErrorIs(t, err, broken)
 	require.Equal(t, jobrun.Failed, report.Outcome)
 	require.Equal(t, "broken", report.Error)
 	require.Equal(t, [][]string{{"failed", "t", "1", "3", "broken"}}, b.runs())
-	require.Contains(t, b.log.String(), "msg=run_failed kind=some_kind database=main run_id=1 processed=0 failed=0 duration_ms=")
+	require.Contains(t, b.log.String(),
+		"msg=run_failed kind=some_kind database=main run_id=1 processed=0 failed=0 duration_ms=")
 	require.Contains(t, b.log.String(), "error=broken")
 }
 
-// A busy worker does not look for old history in every pass; one that gets the lease from somebody else looks at once.
+// A busy worker does not look for old history in every pass; one that gets the lease from
+// somebody else looks at once.
 func TestHistoryIsTidiedNowAndThen(t *testing.T) {
 	t.Parallel()
 
@@ -166,13 +187,16 @@ func TestHistoryIsTidiedNowAndThen(t *testing.T) {
 	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, open), "whoever left it open is gone")
 }
 
-// A run whose end could not be recorded, as while the server is down, is closed by the next pass.
+// A run whose end could not be recorded, as while the server is down, is closed by the
+// next pass.
 func TestRunThatCouldNotBeEndedIsClosed(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t)
 	b.pass(t, busy)
-	_, err := b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
+	_, err := b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result,
+		error,
+	) {
 		b.db.Exec("ALTER TABLE sexton.runs RENAME TO away")
 		return jobrun.Result{}, nil
 	})
@@ -193,10 +217,12 @@ func TestStoppedPassIsSettled(t *testing.T) {
 		return jobrun.Result{Changed: true}, nil
 	}))(t)
 	require.Equal(t, "done", b.runs()[0][0])
-	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, "SELECT count(*) FROM sexton.leases WHERE expires_at > clock_timestamp()"))
+	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database,
+		"SELECT count(*) FROM sexton.leases WHERE expires_at > clock_timestamp()"))
 }
 
-// A crash of the server takes back the end of a run that changed nothing, and with it the release of its lease.
+// A crash of the server takes back the end of a run that changed nothing, and with it the
+// release of its lease.
 func TestALeaseThatACrashBroughtBackDoesNotRefuseTheNextPass(t *testing.T) {
 	t.Parallel()
 
@@ -214,13 +240,16 @@ func TestPassThatIsStoppedBeforeItBegins(t *testing.T) {
 
 	b := setup(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := b.runner.Do(ctx, b.spec, func(ctx context.Context, _ *lease.Lease, _ jobrun.Progress) (jobrun.Result, error) {
+	_, err := b.runner.Do(ctx, b.spec, func(ctx context.Context, _ *lease.Lease, _ jobrun.Progress) (jobrun.Result,
+		error,
+	) {
 		cancel()
 		return jobrun.Result{}, ctx.Err()
 	})
 	require.ErrorIs(t, err, context.Canceled, "the caller has to know")
 	require.Equal(t, "skipped", b.runs()[0][0])
-	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, "SELECT count(*) FROM sexton.leases WHERE expires_at > clock_timestamp()"))
+	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database,
+		"SELECT count(*) FROM sexton.leases WHERE expires_at > clock_timestamp()"))
 }
 
 func TestRunOfADeadWorkerIsClosed(t *testing.T) {
@@ -264,7 +293,9 @@ func TestRunningPassShowsItsProgress(t *testing.T) {
 
 	b := setup(t)
 	const stats = "SELECT coalesce(stats ->> 'processed', '') FROM sexton.runs"
-	_, err := b.runner.Do(t.Context(), b.spec, func(ctx context.Context, _ *lease.Lease, progress jobrun.Progress) (jobrun.Result, error) {
+	_, err := b.runner.Do(t.Context(), b.spec, func(ctx context.Context, _ *lease.Lease,
+		progress jobrun.Progress,
+	) (jobrun.Result, error) {
 		n := 0
 		pgtest.WaitFor(t, "progress in the row of the run", func(context.Context) (bool, error) {
 			n++
@@ -293,11 +324,14 @@ func TestEveryPassIsObserved(t *testing.T) {
 	faults := []batch.FaultCounts{{Table: "children", SQLState: "55P03", Count: 1}}
 	broken := errors.New("broken")
 	for _, fails := range []error{nil, broken} {
-		_, _ = b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
+		_, _ = b.runner.Do(t.Context(), b.spec, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result,
+			error,
+		) {
 			return jobrun.Result{Over: true, Counts: counts, Faults: faults}, fails
 		})
 	}
-	pgtest.Must((&lease.Manager{Jobs: b.db.Connected, Holder: "somebody"}).Acquire(t.Context(), b.spec.LeaseKey, time.Minute))(t)
+	pgtest.Must((&lease.Manager{Jobs: b.db.Connected, Holder: "somebody"}).Acquire(t.Context(), b.spec.LeaseKey,
+		time.Minute))(t)
 	b.pass(t, idle)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -332,7 +366,8 @@ func TestPassThatPanicsIsObservedAsFailed(t *testing.T) {
 	require.Equal(t, jobrun.Failed, o.ended[0].Outcome)
 }
 
-// Passes that run side by side do not take each other for dead; what is open for long belongs to nobody.
+// Passes that run side by side do not take each other for dead; what is open for long
+// belongs to nobody.
 func TestPassesSideBySide(t *testing.T) {
 	t.Parallel()
 
@@ -345,10 +380,13 @@ func TestPassesSideBySide(t *testing.T) {
 		('some_kind', 'main', 'test', clock_timestamp() - interval '6 minutes')`)
 	b.pass(t, busy)
 	open, closed := []string{"NULL", "f", "1", "", ""}, []string{"failed", "f", "1", "", abandoned}
-	require.Equal(t, [][]string{open, closed, open, closed}, b.runs()[:4], "a process knows which runs of its own have an end that is not recorded")
+	require.Equal(t, [][]string{open, closed, open, closed}, b.runs()[:4],
+		"a process knows which runs of its own have an end that is not recorded")
 
 	b.spec.LeaseKey = ""
-	pgtest.Must(b.runner.Do(t.Context(), b.spec, func(_ context.Context, granted *lease.Lease, _ jobrun.Progress) (jobrun.Result, error) {
+	pgtest.Must(b.runner.Do(t.Context(), b.spec, func(_ context.Context, granted *lease.Lease,
+		_ jobrun.Progress,
+	) (jobrun.Result, error) {
 		require.Nil(t, granted)
 		return jobrun.Result{Changed: true}, nil
 	}))(t)
@@ -370,5 +408,9 @@ func TestALongRunOfTheProcessItselfIsNotClosed(t *testing.T) {
 		b.pass(t, busy)
 		return jobrun.Result{Changed: true}, nil
 	})
-	require.Equal(t, [][]string{{"done", "t", "1", "", ""}, {"NULL", "f", "1", "", ""}, {"over_limit", "t", "1", "7", ""}}, b.runs())
+	require.Equal(t, [][]string{
+		{"done", "t", "1", "", ""},
+		{"NULL", "f", "1", "", ""},
+		{"over_limit", "t", "1", "7", ""},
+	}, b.runs())
 }

@@ -14,7 +14,8 @@ type loggedError struct{ error }
 
 func (e loggedError) Unwrap() error { return e.error }
 
-// Logged marks an error that has its line in the log, so that the layers above write no second one.
+// Logged marks an error that has its line in the log, so that the layers above write no
+// second one.
 func Logged(err error) error {
 	if err == nil {
 		return nil
@@ -37,7 +38,8 @@ func IsLogged(err error) bool {
 	return false
 }
 
-// logFailure writes how a run failed, unless there is a line about it, and marks the error.
+// logFailure writes how a run failed, unless there is a line about it, and marks the
+// error.
 func logFailure(ctx context.Context, log *slog.Logger, err error) error {
 	if IsLogged(err) {
 		log.InfoContext(ctx, "run_ended", "outcome", Failed)

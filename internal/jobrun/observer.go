@@ -7,8 +7,8 @@ import (
 	"sexton/internal/batch"
 )
 
-// Observer is told of every pass when it has ended, of skipped and failed ones too. It must not block, and may
-// be called for several passes at a time.
+// Observer is told of every pass when it has ended, of skipped and failed ones too. It
+// must not block, and may be called for several passes at a time.
 type Observer interface {
 	RunEnded(ended Ended)
 }
@@ -32,8 +32,8 @@ type Ended struct {
 	Latency Histogram
 }
 
-// Counts are counts by the name of a metric and by the value of its table or reason label. The
-// value is empty if the metric has neither label.
+// Counts are counts by the name of a metric and by the value of its table or reason
+// label. The value is empty if the metric has neither label.
 type Counts map[string]map[string]int64
 
 // observe also hears of a pass that panicked, which has no outcome.
@@ -42,8 +42,9 @@ func (r *Runner) observe(report Report, result Result, duration time.Duration, e
 		return
 	}
 	r.Observer.RunEnded(Ended{
-		Kind: report.Kind, Database: report.Database, Outcome: cmp.Or(report.Outcome, Failed), LeaseTaken: report.Holder != "",
-		Duration: duration, Err: err, Held: result.held(), Counts: result.Counts, Faults: result.Faults,
+		Kind: report.Kind, Database: report.Database, Outcome: cmp.Or(report.Outcome, Failed),
+		LeaseTaken: report.Holder != "",
+		Duration:   duration, Err: err, Held: result.held(), Counts: result.Counts, Faults: result.Faults,
 		Latency: result.Latency,
 	})
 }

@@ -15,8 +15,8 @@ type Result struct {
 	Failed    int64
 	Counts    Counts
 	Faults    []batch.FaultCounts
-	// Latency counts the finished items by the time since each came in. The statistics have it
-	// under LatencyKey.
+	// Latency counts the finished items by the time since each came in. The statistics
+	// have it under LatencyKey.
 	Latency Histogram
 
 	// Skipped is why the pass did nothing, Reason is why it ended although it is done.
@@ -26,7 +26,8 @@ type Result struct {
 	Left string
 	// Stopped reports that due work is left because the pass was asked to stop.
 	Stopped bool
-	// Idle reports that a pass changed nothing. Kinds that are never held up do not set it.
+	// Idle reports that a pass changed nothing. Kinds that are never held up do not set
+	// it.
 	Idle bool
 	// Waited names the lock or other obstacle that the pass last waited for.
 	Waited string
@@ -47,8 +48,8 @@ func (r Result) outcome() (Outcome, string) {
 	return Done, r.Reason
 }
 
-// held returns why a pass that had work to do changed nothing, or "". Such a pass does not count
-// as a success.
+// held returns why a pass that had work to do changed nothing, or "". Such a pass does
+// not count as a success.
 func (r Result) held() string {
 	left := r.Over && !r.Stopped || r.Waited != ""
 	switch {

@@ -28,7 +28,12 @@ func TestResults(t *testing.T) {
 			OverLimit, "rows are left; held up by row locked", "",
 		},
 		{"waited", Result{Idle: true, Over: true, Waited: "row locked", Faults: met}, OverLimit, "", "row locked"},
-		{"waited until it was stopped", Result{Idle: true, Stopped: true, Waited: "row locked"}, OverLimit, stopped, "row locked"},
+		{
+			"waited until it was stopped",
+			Result{Idle: true, Stopped: true, Waited: "row locked"},
+			OverLimit, stopped,
+			"row locked",
+		},
 		{"stopped", Result{Idle: true, Stopped: true}, OverLimit, stopped, ""},
 		{"failed", Result{Idle: true, Faults: met}, Done, "", "notes: SQLSTATE ZZ001: kept"},
 		{

@@ -15,8 +15,8 @@ import (
 	"sexton/internal/problem"
 )
 
-// SampleEvery is the time between two samples of the backlog. All of them are kept for a day, one in five minutes for 7 days: about
-// 7,500 rows per table of a database.
+// SampleEvery is the time between two samples of the backlog. All of them are kept for a
+// day, one in five minutes for 7 days: about 7,500 rows per table of a database.
 const SampleEvery = 15 * time.Second
 
 const (
@@ -30,7 +30,8 @@ const (
 type Sampler struct {
 	// Jobs is the name of the database that has the samples.
 	Jobs string
-	// Tables are the deletion tables of a database that belong to enabled kinds. Others are sampled while something waits in them.
+	// Tables are the deletion tables of a database that belong to enabled kinds. Others
+	// are sampled while something waits in them.
 	Tables map[string][]string
 	// Kinds are the enabled ones, with the deletion table of each.
 	Kinds map[string]string
@@ -59,9 +60,10 @@ func (s *Sampler) Run(ctx context.Context, db database.Database) {
 	}
 }
 
-// Sample reads the backlog of a database. In the jobs database it adds a sample of all databases, unless another
-// worker has added one meanwhile, and removes some of the samples that are past their time. A database whose last
-// reading is older than two intervals is left out: it may be down.
+// Sample reads the backlog of a database. In the jobs database it adds a sample of all
+// databases, unless another worker has added one meanwhile, and removes some of the
+// samples that are past their time. A database whose last reading is older than two
+// intervals is left out: it may be down.
 func (s *Sampler) Sample(ctx context.Context, db database.Database) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -94,7 +96,10 @@ func (s *Sampler) Sample(ctx context.Context, db database.Database) error {
 func (s *Sampler) sample() dbsqlc.SamplesAddParams {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	row := dbsqlc.SamplesAddParams{Database: s.Jobs, OwnTables: s.Tables[s.Jobs], Seconds: (SampleEvery - slack).Seconds()}
+	row := dbsqlc.SamplesAddParams{
+		Database: s.Jobs, OwnTables: s.Tables[s.Jobs],
+		Seconds: (SampleEvery - slack).Seconds(),
+	}
 	for kind, table := range s.Kinds {
 		row.Kinds, row.KindTables = append(row.Kinds, kind), append(row.KindTables, table)
 	}
@@ -118,7 +123,8 @@ func (s *Sampler) sample() dbsqlc.SamplesAddParams {
 type Series struct {
 	Database string
 	Table    string
-	// Points are in the order of time, the highest values of their bin each; without samples there is none.
+	// Points are in the order of time, the highest values of their bin each; without
+	// samples there is none.
 	Points []Point
 }
 
@@ -132,7 +138,8 @@ type Point struct {
 	Finished int64
 }
 
-// ReadSamples returns what is kept of the last span, in bins of a length, by table and database.
+// ReadSamples returns what is kept of the last span, in bins of a length, by table and
+// database.
 func ReadSamples(ctx context.Context, jobs database.Database, span, bin time.Duration) ([]Series, error) {
 	rows, err := jobs.Queries().SamplesSince(ctx, bin.Seconds(), span.Seconds())
 	if err != nil {
@@ -140,11 +147,15 @@ func ReadSamples(ctx context.Context, jobs database.Database, span, bin time.Dur
 	}
 	var all []Series
 	for _, row := range rows {
-		if last := len(all) - 1; last < 0 || all[last].Database != row.Database || all[last].Table != row.DeletionTable {
+		if last := len(all) - 1; last < 0 || all[last].Database != row.Database ||
+			all[last].Table != row.DeletionTable {
 			all = append(all, Series{Database: row.Database, Table: row.DeletionTable})
 		}
 		series := &all[len(all)-1]
-		series.Points = append(series.Points, Point{At: row.AtEpoch, Pending: row.Pending, OldestAgeSeconds: row.OldestAgeSeconds, Finished: row.Finished})
+		series.Points = append(series.Points, Point{
+			At: row.AtEpoch, Pending: row.Pending,
+			OldestAgeSeconds: row.OldestAgeSeconds, Finished: row.Finished,
+		})
 	}
 	return all, nil
 }

@@ -24,7 +24,10 @@ func TestOneWorkerAtATimeAddsSamples(t *testing.T) {
 	ci.Exec(`INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, created_at)
 		SELECT 'public.parents', 1, now() - interval '1 minute' FROM generate_series(1, 3)`)
 	worker := func() *jobrun.Sampler {
-		return &jobrun.Sampler{Jobs: "main", Tables: map[string][]string{"main": {tombstones}, "ci": {tombstones}}, Logger: slog.New(slog.DiscardHandler)}
+		return &jobrun.Sampler{
+			Jobs: "main", Tables: map[string][]string{"main": {tombstones}, "ci": {tombstones}},
+			Logger: slog.New(slog.DiscardHandler),
+		}
 	}
 	var workers sync.WaitGroup
 	for range 8 {
@@ -43,14 +46,16 @@ func TestOneWorkerAtATimeAddsSamples(t *testing.T) {
 	main.Exec(`INSERT INTO sexton.runs (kind, database, holder, started_at, ended_at, outcome, stats)
 		SELECT kind, 'ci', 'host', now() - age, now() - age, 'done', '{"latency_seconds": {"0.1": 2, "+Inf": 1}}'
 		FROM (VALUES ('clean', interval '5 seconds'), ('clean', '6 seconds'), ('clean', '3 minutes'), ('other', '5 seconds')) AS run (kind, age)`)
-	// The next one is due, and the first of its five minutes is the one that is kept long. What is no longer said is left out.
+	// The next one is due, and the first of its five minutes is the one that is kept
+	// long. What is no longer said is left out.
 	main.Exec("UPDATE sexton.samples SET taken_at = taken_at - interval '20 seconds'")
 	next := worker()
 	next.Kinds = map[string]string{"clean": tombstones, "other": "another"}
 	require.NoError(t, next.Sample(t.Context(), ci.Connected))
 	require.NoError(t, next.Sample(t.Context(), main.Connected))
 	require.Len(t, main.Rows(all), 4)
-	require.Equal(t, [][]string{{"ci", "6"}, {"main", "0"}}, main.Rows("SELECT database, sum(finished) FROM sexton.samples GROUP BY 1 ORDER BY 1"))
+	require.Equal(t, [][]string{{"ci", "6"}, {"main", "0"}},
+		main.Rows("SELECT database, sum(finished) FROM sexton.samples GROUP BY 1 ORDER BY 1"))
 	require.Equal(t, "t", main.Rows(`SELECT count(*) FILTER (WHERE coarse) = count(DISTINCT date_bin('5 minutes', taken_at, 'epoch'))
 		FROM sexton.samples WHERE database = 'main'`)[0][0])
 }

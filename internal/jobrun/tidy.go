@@ -10,29 +10,31 @@ import (
 	"sexton/internal/dbsqlc"
 )
 
-// tidyEvery is how often one process looks for runs that were left open without
-// their holder having had the lease. A busy worker runs many passes per second, and each look costs as much as
-// a small batch.
+// tidyEvery is how often one process looks for runs that were left open without their
+// holder having had the lease. A busy worker runs many passes per second, and each look
+// costs as much as a small batch.
 const tidyEvery = time.Minute
 
-// unbroken is how often it looks for the latter where the lease has been its own all the while: only a process that died while it was being
-// refused the lease has left any.
+// unbroken is how often it looks for the latter where the lease has been its own all the
+// while: only a process that died while it was being refused the lease has left any.
 const unbroken = 5 * time.Minute
 
-// pruneEvery is how often one process removes history past its time; where there was as much as one look removes, it looks again after tidyEvery.
+// pruneEvery is how often one process removes history past its time; where there was as
+// much as one look removes, it looks again after tidyEvery.
 const pruneEvery, pruneMost = 10 * time.Minute, 1000
 
-// tidied is a process's knowledge about the history of the passes under one lease, or of all those of a kind whose passes
-// run side by side.
+// tidied is a process's knowledge about the history of the passes under one lease, or of
+// all those of a kind whose passes run side by side.
 type tidied struct {
-	// token is that of the last pass, closed when open runs were last looked for, prune when
-	// history is next.
+	// token is that of the last pass, closed when open runs were last looked for, prune
+	// when history is next.
 	token         int64
 	closed, prune time.Time
 }
 
-// abandon closes the runs of holders that died. Where the lease has been with this process since it looked last,
-// and the ends of all its passes are recorded, there are none.
+// abandon closes the runs of holders that died. Where the lease has been with this
+// process since it looked last, and the ends of all its passes are recorded, there are
+// none.
 func (r *Runner) abandon(ctx context.Context, queries *dbsqlc.Queries, spec Spec, token, runID int64) error {
 	if !r.passed(spec.history(), token) {
 		return nil
@@ -44,8 +46,8 @@ func (r *Runner) abandon(ctx context.Context, queries *dbsqlc.Queries, spec Spec
 	return nil
 }
 
-// abandonOld closes, now and then, the runs of a kind whose passes run side by side: the ones that began so long ago that
-// the worker that left them open is gone.
+// abandonOld closes, now and then, the runs of a kind whose passes run side by side: the
+// ones that began so long ago that the worker that left them open is gone.
 func (r *Runner) abandonOld(ctx context.Context, queries *dbsqlc.Queries, spec Spec) error {
 	due := false
 	r.note(spec.history(), func(t *tidied) {
@@ -56,7 +58,10 @@ func (r *Runner) abandonOld(ctx context.Context, queries *dbsqlc.Queries, spec S
 	if !due {
 		return nil
 	}
-	old := dbsqlc.RunsAbandonOldParams{Kind: spec.Kind, Database: spec.Database, Long: spec.Long, Holder: r.Leases.Holder}
+	old := dbsqlc.RunsAbandonOldParams{
+		Kind: spec.Kind, Database: spec.Database, Long: spec.Long,
+		Holder: r.Leases.Holder,
+	}
 	r.mu.Lock()
 	old.Live = slices.Collect(maps.Keys(r.live))
 	r.mu.Unlock()
@@ -79,7 +84,8 @@ func (r *Runner) forget(key string) {
 	r.note(key, func(t *tidied) { t.closed = time.Time{} })
 }
 
-// passed reports whether the lease may have been with another holder since the last look, or that is long ago.
+// passed reports whether the lease may have been with another holder since the last look,
+// or that is long ago.
 func (r *Runner) passed(key string, token int64) bool {
 	passed := true
 	r.note(key, func(t *tidied) {

@@ -17,14 +17,17 @@ import (
 	"sexton/internal/problem"
 )
 
-// Slots is how many rows the fence of a lease has in each database: the most sessions of one pass.
+// Slots is how many rows the fence of a lease has in each database: the most sessions of
+// one pass.
 const Slots = 32
 
-// Margin is how long before the end of its lease a holder stops working, if no statement may take longer.
+// Margin is how long before the end of its lease a holder stops working, if no statement
+// may take longer.
 const Margin = 5 * time.Second
 
-// Extension returns how much longer a lease lasts if a statement may take longer than Margin: a statement that begins
-// just before the holder stops ends under the lease, and one that the server continues after that ends within the margin.
+// Extension returns how much longer a lease lasts if a statement may take longer than
+// Margin: a statement that begins just before the holder stops ends under the lease, and
+// one that the server continues after that ends within the margin.
 func Extension(statementTimeout time.Duration) time.Duration {
 	return 2 * max(0, statementTimeout-Margin)
 }
@@ -32,7 +35,8 @@ func Extension(statementTimeout time.Duration) time.Duration {
 // ErrLost says that the lease has passed to another holder or has run out.
 var ErrLost = errors.New("lease lost")
 
-// HeldError says that another holder has the lease. It is an ordinary outcome, not a failure.
+// HeldError says that another holder has the lease. It is an ordinary outcome, not a
+// failure.
 type HeldError struct {
 	Key       string
 	Holder    string
@@ -50,17 +54,19 @@ func (e *HeldError) ByUndo() bool { return ByUndo(e.Holder) }
 type Manager struct {
 	// Jobs is the database with the leases.
 	Jobs database.Database
-	// Holder names this manager to operators, such as "host:pid:random". No other manager has this name.
+	// Holder names this manager to operators, such as "host:pid:random". No other manager
+	// has this name.
 	Holder string
-	// Digests are the generations of definitions that the holder works with, by the keys of leases. A lease without one is granted
-	// whatever is installed.
+	// Digests are the generations of definitions that the holder works with, by the keys
+	// of leases. A lease without one is granted whatever is installed.
 	Digests map[string]string
-	// StatementTimeout is the longest time of a statement under a lease. Leases last longer by its Extension.
+	// StatementTimeout is the longest time of a statement under a lease. Leases last
+	// longer by its Extension.
 	StatementTimeout time.Duration
 
 	mu sync.Mutex
-	// acquiring has the keys that are being acquired. working has, by key, the lease that this
-	// process works under. Any other lease of this holder is left over.
+	// acquiring has the keys that are being acquired. working has, by key, the lease that
+	// this process works under. Any other lease of this holder is left over.
 	acquiring map[string]bool
 	working   map[string]*Lease
 }
@@ -90,10 +96,13 @@ func (l *Lease) Holder() string { return l.manager.Holder }
 // Token returns the fencing token.
 func (l *Lease) Token() int64 { return l.token }
 
-// Acquire takes the lease for ttl, and the Extension for long statements, and raises its token in the fences of all databases, in their order.
-// It returns a *HeldError where another holder has the lease, and a *GenerationError where other definitions are installed than
-// the holder's. On any later error the lease is given back.
-func (m *Manager) Acquire(ctx context.Context, key string, ttl time.Duration, fences ...database.Database) (*Lease, error) {
+// Acquire takes the lease for ttl, and the Extension for long statements, and raises its
+// token in the fences of all databases, in their order. It returns a *HeldError where
+// another holder has the lease, and a *GenerationError where other definitions are
+// installed than the holder's. On any later error the lease is given back.
+func (m *Manager) Acquire(ctx context.Context, key string, ttl time.Duration,
+	fences ...database.Database,
+) (*Lease, error) {
 	_, l, err := m.Begin(ctx, Run{}, key, ttl, fences...)
 	return l, err
 }
@@ -103,8 +112,11 @@ type Run struct {
 	Kind, Database string
 }
 
-// Begin is Acquire, and enters a run in the history. The run's ID is returned beside most errors, too; it is 0 where nothing was entered.
-func (m *Manager) Begin(ctx context.Context, run Run, key string, ttl time.Duration, fences ...database.Database) (int64, *Lease, error) {
+// Begin is Acquire, and enters a run in the history. The run's ID is returned beside most
+// errors, too; it is 0 where nothing was entered.
+func (m *Manager) Begin(ctx context.Context, run Run, key string, ttl time.Duration,
+	fences ...database.Database,
+) (int64, *Lease, error) {
 	ttl += Extension(m.StatementTimeout)
 	begin := dbsqlc.LeaseBeginParams{
 		Kind: run.Kind, Database: run.Database, Key: key, Holder: m.Holder, TtlSeconds: ttl.Seconds(),
@@ -139,15 +151,17 @@ func (m *Manager) Begin(ctx context.Context, run Run, key string, ttl time.Durat
 			continue
 		}
 		if err := l.Raise(ctx, db); err != nil {
-			// The caller's context may be what ended; a lease left behind would block everybody for ttl.
+			// The caller's context may be what ended; a lease left behind would block
+			// everybody for ttl.
 			return row.RunID, nil, errors.Join(err, l.Release(context.WithoutCancel(ctx)))
 		}
 	}
 	return row.RunID, l, nil
 }
 
-// begin notes the time before the statement is sent, so that the local deadline can only be early. It takes the connection before that:
-// a session that continues with this connection need not check whether a crash has reverted the lease.
+// begin notes the time before the statement is sent, so that the local deadline can only
+// be early. It takes the connection before that: a session that continues with this
+// connection need not check whether a crash has reverted the lease.
 func (l *Lease) begin(ctx context.Context, params dbsqlc.LeaseBeginParams) (row dbsqlc.LeaseBeginRow, err error) {
 	conn, err := l.manager.Jobs.Async().Acquire(ctx)
 	if err != nil {
@@ -159,9 +173,9 @@ func (l *Lease) begin(ctx context.Context, params dbsqlc.LeaseBeginParams) (row 
 }
 
 // claim reserves a key for an acquisition, unless the key is already being acquired. own
-// reports that this process does not work under the key, so that a lease of this holder is
-// left over. A lease that the process works under may have expired, or an operator may have
-// released it. The process can then acquire the key again.
+// reports that this process does not work under the key, so that a lease of this holder
+// is left over. A lease that the process works under may have expired, or an operator may
+// have released it. The process can then acquire the key again.
 func (m *Manager) claim(key string) (claimed, own bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -199,18 +213,20 @@ func (m *Manager) held(ctx context.Context, key string) error {
 	return &HeldError{Key: key, Holder: look.Holder, ExpiresAt: look.ExpiresAt}
 }
 
-// margin is the time of the longest statement, at least Margin, and at most half of the lease.
+// margin is the time of the longest statement, at least Margin, and at most half of the
+// lease.
 func (m *Manager) margin(ttl time.Duration) time.Duration {
 	return min(max(Margin, m.StatementTimeout), ttl/2)
 }
 
-// Context returns a context that ends when the holder has to stop, with ErrLost as its cause.
+// Context returns a context that ends when the holder has to stop, with ErrLost as its
+// cause.
 func (l *Lease) Context(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadlineCause(ctx, l.deadline, ErrLost)
 }
 
-// Renew extends the lease by its ttl from now. Contexts made earlier keep their old end. It returns
-// ErrLost where the lease has ended or passed on.
+// Renew extends the lease by its ttl from now. Contexts made earlier keep their old end.
+// It returns ErrLost where the lease has ended or passed on.
 func (l *Lease) Renew(ctx context.Context) error {
 	asked := time.Now()
 	renewed, err := l.manager.Jobs.AsyncQueries().LeaseRenew(ctx, dbsqlc.LeaseRenewParams{
@@ -226,7 +242,8 @@ func (l *Lease) Renew(ctx context.Context) error {
 	return nil
 }
 
-// ErrUnconfirmed says that the jobs database did not answer whether a lease is kept, which tells nothing of the database that the connection is to.
+// ErrUnconfirmed says that the jobs database did not answer whether a lease is kept,
+// which tells nothing of the database that the connection is to.
 var ErrUnconfirmed = errors.New("the jobs database does not answer")
 
 // confirmWithin bounds that question.
@@ -235,9 +252,10 @@ const confirmWithin = 5 * time.Second
 // confirmedKey is where a connection carries the lease that it was last confirmed for.
 const confirmedKey = "sexton.lease.confirmed"
 
-// Confirm returns ErrLost where a crash of the server has taken the lease back, whose token then has two holders. Commits of leases
-// need not wait for the disk, and the fence knows tokens alone. A crash ends every connection, so only
-// one that is younger than the lease needs this look, and only once.
+// Confirm returns ErrLost where a crash of the server has taken the lease back, whose
+// token then has two holders. Commits of leases need not wait for the disk, and the fence
+// knows tokens alone. A crash ends every connection, so only one that is younger than the
+// lease needs this look, and only once.
 func (l *Lease) Confirm(ctx context.Context, conn *pgx.Conn) error {
 	known := conn.PgConn().CustomData()
 	if known[confirmedKey] == l || database.ConnectedBefore(conn, l.asked) {
@@ -245,7 +263,8 @@ func (l *Lease) Confirm(ctx context.Context, conn *pgx.Conn) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, confirmWithin)
 	defer cancel()
-	kept, err := l.manager.Jobs.AsyncQueries().LeaseKept(ctx, dbsqlc.LeaseKeptParams{Key: l.key, Token: l.token, Holder: l.Holder(), AcquiredAt: l.acquired})
+	kept, err := l.manager.Jobs.AsyncQueries().LeaseKept(ctx,
+		dbsqlc.LeaseKeptParams{Key: l.key, Token: l.token, Holder: l.Holder(), AcquiredAt: l.acquired})
 	if err != nil {
 		return fmt.Errorf("look whether lease %s is kept: %w: %w", l.key, ErrUnconfirmed, err)
 	}
@@ -256,8 +275,9 @@ func (l *Lease) Confirm(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// During keeps the lease while its holder prepares, which over a slow network may take longer than the lease. Work itself never
-// runs under it: work that hangs must lose its lease.
+// During keeps the lease while its holder prepares, which over a slow network may take
+// longer than the lease. Work itself never runs under it: work that hangs must lose its
+// lease.
 func (l *Lease) During(ctx context.Context, prepare func() error) error {
 	stop, stopped := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -281,8 +301,9 @@ func (l *Lease) During(ctx context.Context, prepare func() error) error {
 	return errors.Join(err, <-stopped)
 }
 
-// Over ends the work under the lease in this process. If the lease's row does not show that, or a crash of the server reverts it, the
-// manager's next acquisition takes the lease.
+// Over ends the work under the lease in this process. If the lease's row does not show
+// that, or a crash of the server reverts it, the manager's next acquisition takes the
+// lease.
 func (l *Lease) Over() {
 	l.manager.mu.Lock()
 	defer l.manager.mu.Unlock()
@@ -291,7 +312,8 @@ func (l *Lease) Over() {
 	}
 }
 
-// Release gives the lease back, if it is still held. A lease that has passed on is no error.
+// Release gives the lease back, if it is still held. A lease that has passed on is no
+// error.
 func (l *Lease) Release(ctx context.Context) error {
 	l.Over()
 	if _, err := l.manager.Jobs.AsyncQueries().LeaseRelease(ctx, l.key, l.Holder(), l.acquired); err != nil {
@@ -305,15 +327,17 @@ func lockNotAvailable(err error) bool { return pgcatalog.SQLState(err) == "55P03
 // raiseTimeout is how long a new holder waits for the batch of an earlier one.
 const raiseTimeout = 200 * time.Millisecond
 
-// Raise lifts the fence of a database to the lease's token, before the first batch there. The error wraps ErrLost where the
-// lease has passed on; after any other one the lease is still held, and nothing may be written to that database.
+// Raise lifts the fence of a database to the lease's token, before the first batch there.
+// The error wraps ErrLost where the lease has passed on; after any other one the lease is
+// still held, and nothing may be written to that database.
 func (l *Lease) Raise(ctx context.Context, db database.Database) error {
 	before := l.token
 	err := l.raise(ctx, db)
 	if err == nil {
 		l.fenced = append(l.fenced, db)
 	}
-	// Where the token had to grow for one fence the others follow, which may make it grow again.
+	// Where the token had to grow for one fence the others follow, which may make it grow
+	// again.
 	for l.token != before {
 		before = l.token
 		for _, earlier := range l.fenced {
@@ -327,9 +351,9 @@ func (l *Lease) Raise(ctx context.Context, db database.Database) error {
 
 // raise raises all slots of one fence.
 //
-// Open transactions of an earlier holder may have locked slots FOR SHARE, for example if its
-// process was stopped between DELETE and COMMIT. Its lease has expired, so after a short wait
-// raise ends its sessions.
+// Open transactions of an earlier holder may have locked slots FOR SHARE, for example if
+// its process was stopped between DELETE and COMMIT. Its lease has expired, so after a
+// short wait raise ends its sessions.
 func (l *Lease) raise(ctx context.Context, db database.Database) error {
 	const attempts = 20
 	for range attempts {
@@ -342,13 +366,15 @@ func (l *Lease) raise(ctx context.Context, db database.Database) error {
 		case err != nil:
 			return fmt.Errorf("raise fence %s in database %s: %w", l.key, db.Name, err)
 		case l.manager.outdated(l.key, db, fence.Digest) != nil:
-			// An installation and this statement take turns at the row: one that commits later refuses the batches by its token.
+			// An installation and this statement take turns at the row: one that commits
+			// later refuses the batches by its token.
 			return l.manager.outdated(l.key, db, fence.Digest)
 		case fence.Token == l.token:
 			return nil
 		default:
-			// The fence stands above the lease: either a newer holder raised it, and then this token no longer
-			// owns the lease's row, or the lease's row came back from an older backup, and then it is lifted.
+			// The fence stands above the lease: either a newer holder raised it, and then
+			// this token no longer owns the lease's row, or the lease's row came back
+			// from an older backup, and then it is lifted.
 			if err := l.advance(ctx, fence.Token+1); err != nil {
 				return err
 			}

@@ -56,7 +56,8 @@ func TestTheConnectionThatTookTheLeaseNeedsNoLook(t *testing.T) {
 	fresh := pgtest.Must(database.Open(t.Context(), "main", dbtest.New(t).URL, "", dbtest.Names(), 2))(t)
 	t.Cleanup(fresh.Close)
 	fresh.Pool.Reset()
-	granted := pgtest.Must((&lease.Manager{Jobs: fresh, Holder: "one"}).Acquire(t.Context(), key, time.Minute, fresh))(t)
+	granted := pgtest.Must((&lease.Manager{Jobs: fresh, Holder: "one"}).Acquire(t.Context(), key, time.Minute,
+		fresh))(t)
 	conn := pgtest.Acquire(t, fresh.Pool)
 	asked := fresh.Pool.Stat().AcquireCount()
 	require.NoError(t, granted.Confirm(t.Context(), conn.Conn()))
@@ -91,7 +92,8 @@ func TestReleaseLeavesAnothersLeaseAlone(t *testing.T) {
 	require.Equal(t, "second", held.Holder)
 }
 
-// A release that the database did not hear of must not lock the living holder out for the rest of the lease.
+// A release that the database did not hear of must not lock the living holder out for the
+// rest of the lease.
 func TestFailedReleaseIsMadeUpFor(t *testing.T) {
 	t.Parallel()
 
@@ -150,7 +152,8 @@ func TestContextEndsBeforeTheLease(t *testing.T) {
 	ctx, cancel = granted.Context(t.Context())
 	defer cancel()
 	deadline, _ = ctx.Deadline()
-	ends = pgtest.Scalar[time.Time](t, db.Database, "SELECT expires_at FROM sexton.leases WHERE key = 'long statements'")
+	ends = pgtest.Scalar[time.Time](t, db.Database,
+		"SELECT expires_at FROM sexton.leases WHERE key = 'long statements'")
 	require.False(t, deadline.After(ends.Add(-time.Minute)), "stops at %s, lease ends at %s", deadline, ends)
 	require.Greater(t, time.Until(deadline), time.Minute, "the statement that begins now ends before")
 
@@ -161,8 +164,8 @@ func TestContextEndsBeforeTheLease(t *testing.T) {
 	require.ErrorIs(t, context.Cause(over), lease.ErrLost)
 }
 
-// A worker that stands still between DELETE and COMMIT holds its fence row locked. The next holder ends
-// that session instead of waiting for it for ever.
+// A worker that stands still between DELETE and COMMIT holds its fence row locked. The
+// next holder ends that session instead of waiting for it for ever.
 func TestTakeOverEndsAnOpenBatch(t *testing.T) {
 	t.Parallel()
 
@@ -179,7 +182,8 @@ func TestTakeOverEndsAnOpenBatch(t *testing.T) {
 	second := pgtest.Must(manager(db, "second").Acquire(t.Context(), key, time.Minute, db.Connected))(t)
 	require.Greater(t, second.Token(), first.Token())
 	require.Error(t, tx.Commit(t.Context()), "the first holder's transaction must not commit")
-	require.EqualValues(t, 1, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM children"), "nothing of it may remain")
+	require.EqualValues(t, 1, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM children"),
+		"nothing of it may remain")
 }
 
 // Ending an earlier holder's batch must not touch the batches of other leases.
@@ -200,7 +204,8 @@ func TestTakeOverSparesOtherLeases(t *testing.T) {
 	require.NoError(t, tx.Commit(t.Context()), "another lease's batch goes on")
 }
 
-// After the restore of an old backup of the jobs database the fences stand above the lease.
+// After the restore of an old backup of the jobs database the fences stand above the
+// lease.
 func TestTokenIsLiftedOverAHigherFence(t *testing.T) {
 	t.Parallel()
 
@@ -212,14 +217,14 @@ func TestTokenIsLiftedOverAHigherFence(t *testing.T) {
 	require.EqualValues(t, 42, pgtest.Scalar[int64](t, db.Database, "SELECT token FROM sexton.leases"))
 }
 
-// A holder that sleeps between acquiring and raising finds the fence of its successor and must not lift
-// itself over it.
+// A holder that sleeps between acquiring and raising finds the fence of its successor and
+// must not lift itself over it.
 func TestOvertakenHolderIsNotLifted(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
-	// The lease passes on while the first holder is raising the fence of another database than that of the lease: a fence that is
-	// locked stands for the pause.
+	// The lease passes on while the first holder is raising the fence of another database
+	// than that of the lease: a fence that is locked stands for the pause.
 	other := db.Connected
 	other.Name = "other"
 	blocker := pgtest.Must(db.Pool().Begin(t.Context()))(t)
@@ -229,15 +234,19 @@ func TestOvertakenHolderIsNotLifted(t *testing.T) {
 		_, err := manager(db, "first").Acquire(t.Context(), key, time.Minute, other)
 		result <- err
 	}()
-	pgtest.Await(t, db.Pool(), "the first holder to wait for the fence", "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'transactionid')")
+	pgtest.Await(t, db.Pool(), "the first holder to wait for the fence",
+		"SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'transactionid')")
 	pgtest.Exec(t, blocker, "UPDATE sexton.leases SET token = token + 1, holder = 'second'")
 	require.NoError(t, blocker.Commit(t.Context()))
 	require.ErrorIs(t, <-result, lease.ErrLost)
 	require.EqualValues(t, 2, fence(t, db))
-	require.Equal(t, "second", pgtest.Scalar[string](t, db.Database, "SELECT holder FROM sexton.leases WHERE expires_at > clock_timestamp()"), "the failed holder must not release the other's lease")
+	require.Equal(t, "second", pgtest.Scalar[string](t, db.Database,
+		"SELECT holder FROM sexton.leases WHERE expires_at > clock_timestamp()"),
+		"the failed holder must not release the other's lease")
 }
 
-// A holder whose lease has passed on can have more sessions than the new one: all slots refuse it, and it cannot add slots.
+// A holder whose lease has passed on can have more sessions than the new one: all slots
+// refuse it, and it cannot add slots.
 func TestALateHolderWithMoreSlotsCommitsNothing(t *testing.T) {
 	t.Parallel()
 
@@ -259,7 +268,8 @@ func TestALateHolderWithMoreSlotsCommitsNothing(t *testing.T) {
 	require.EqualValues(t, 1, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM children"))
 }
 
-// A fence that cannot be raised gives the lease back, or nobody could work until it expires.
+// A fence that cannot be raised gives the lease back, or nobody could work until it
+// expires.
 func TestFailedRaiseReleases(t *testing.T) {
 	t.Parallel()
 
@@ -267,7 +277,8 @@ func TestFailedRaiseReleases(t *testing.T) {
 	gone := database.Database{Name: "gone", Pool: pgtest.New(t).Pool(), Names: dbtest.Names()}
 	_, err := manager(db, "one").Acquire(t.Context(), key, time.Minute, db.Connected, gone)
 	require.ErrorContains(t, err, "in database gone")
-	require.Zero(t, pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM sexton.leases WHERE expires_at > clock_timestamp()"))
+	require.Zero(t, pgtest.Scalar[int64](t, db.Database,
+		"SELECT count(*) FROM sexton.leases WHERE expires_at > clock_timestamp()"))
 	require.NotErrorIs(t, err, lease.ErrLost)
 }
 

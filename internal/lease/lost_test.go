@@ -23,7 +23,8 @@ type wire struct {
 	state    atomic.Int32
 }
 
-// The states of a wire: one that breaks loses the server's next answer with its connection, and lets nothing more through then.
+// The states of a wire: one that breaks loses the server's next answer with its
+// connection, and lets nothing more through then.
 const (
 	up int32 = iota
 	breaks
@@ -77,7 +78,8 @@ func free(db *dbtest.DB) bool {
 	return len(db.Rows("SELECT FROM sexton.leases WHERE expires_at > clock_timestamp()")) == 0
 }
 
-// If the server has committed and its answer gets lost, the process that made the attempt can take the lease.
+// If the server has committed and its answer gets lost, the process that made the attempt
+// can take the lease.
 func TestALostAnswerDoesNotRefuseItsOwnProcess(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
@@ -129,7 +131,8 @@ func TestALostStatementThatComesLateDoesNotRefuseItsOwnProcess(t *testing.T) {
 	pgtest.Must(m.Acquire(t.Context(), key, time.Minute, db.Connected))(t)
 }
 
-// A crash of the server takes back a token, and the process gets the same one again: only one of its leases is kept.
+// A crash of the server takes back a token, and the process gets the same one again: only
+// one of its leases is kept.
 func TestATokenThatIsGrantedTwiceConfirmsOneLease(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
@@ -147,7 +150,8 @@ func TestATokenThatIsGrantedTwiceConfirmsOneLease(t *testing.T) {
 	require.False(t, free(db), "the second one is still held")
 }
 
-// The answer to a lifted token gets lost: the holder does not know its own token any more, and gives the lease back all the same.
+// The answer to a lifted token gets lost: the holder does not know its own token any
+// more, and gives the lease back all the same.
 func TestALeaseWhoseTokenWasLiftedUnheardIsGivenBack(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
@@ -157,7 +161,8 @@ func TestALeaseWhoseTokenWasLiftedUnheardIsGivenBack(t *testing.T) {
 	require.True(t, free(db))
 }
 
-// A crash of the server takes back releases that did not wait for the disk: the row says again that this process has the lease.
+// A crash of the server takes back releases that did not wait for the disk: the row says
+// again that this process has the lease.
 func TestALeaseThatACrashBroughtBackDoesNotRefuseItsOwnProcess(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
@@ -171,7 +176,8 @@ func TestALeaseThatACrashBroughtBackDoesNotRefuseItsOwnProcess(t *testing.T) {
 	}
 }
 
-// A statement whose connection has died may lift the token after a later one has lifted it higher.
+// A statement whose connection has died may lift the token after a later one has lifted
+// it higher.
 func TestALateStatementLowersNoToken(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
@@ -187,13 +193,17 @@ func TestALateStatementLowersNoToken(t *testing.T) {
 	require.EqualValues(t, 42, second.Token(), "no token has two holders")
 }
 
-// If two acquisitions of one process are under way, the statement of the earlier one may come to the server later, and would then take the lease
-// from the other. So the later one is refused.
+// If two acquisitions of one process are under way, the statement of the earlier one may
+// come to the server later, and would then take the lease from the other. So the later
+// one is refused.
 func TestAProcessHasOneAcquisitionOfAKeyUnderWay(t *testing.T) {
 	t.Parallel()
 	for name, blocked := range map[string]struct{ before, by string }{
 		"the first ever": {"", "INSERT INTO sexton.leases VALUES ('" + key + "', 1, 'two', now(), '-infinity')"},
-		"a later one":    {"INSERT INTO sexton.leases VALUES ('" + key + "', 1, 'two', now(), '-infinity')", "SELECT FROM sexton.leases FOR UPDATE"},
+		"a later one": {
+			"INSERT INTO sexton.leases VALUES ('" + key + "', 1, 'two', now(), '-infinity')",
+			"SELECT FROM sexton.leases FOR UPDATE",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -207,7 +217,8 @@ func TestAProcessHasOneAcquisitionOfAKeyUnderWay(t *testing.T) {
 				_, err := m.Acquire(t.Context(), key, time.Minute)
 				first <- err
 			}()
-			pgtest.Await(t, db.Database, "the first to wait", "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')")
+			pgtest.Await(t, db.Database, "the first to wait",
+				"SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')")
 			_, err := m.Acquire(t.Context(), key, time.Minute)
 			require.ErrorAs(t, err, new(*lease.HeldError))
 			pgtest.Exec(t, blocker, "ROLLBACK")

@@ -10,7 +10,8 @@ import (
 	"sexton/internal/problem"
 )
 
-// barrier remembers the transactions that held a write lock on one of the subscription's tables when it was raised.
+// barrier remembers the transactions that held a write lock on one of the subscription's
+// tables when it was raised.
 type barrier struct {
 	session *session
 	writers []string
@@ -25,8 +26,8 @@ WHERE writer.locktype = 'relation'
   AND writer.mode = 'RowExclusiveLock'
   AND writer.granted`
 
-// remainingSQL counts every prepared transaction (without a process) in: one that is prepared while the
-// barrier stands hands its locks over to a new virtual transaction id.
+// remainingSQL counts every prepared transaction (without a process) in: one that is
+// prepared while the barrier stands hands its locks over to a new virtual transaction id.
 const remainingSQL = writersSQL + `
   AND (writer.virtualtransaction = ANY ($2) OR writer.pid IS NULL)`
 

@@ -17,14 +17,16 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// unwaited is how long a test waits for a subscription to look behind its barrier. One that has fallen asleep
-// instead never does.
+// unwaited is how long a test waits for a subscription to look behind its barrier. One
+// that has fallen asleep instead never does.
 const unwaited = 500 * time.Millisecond
 
-// A writer that found the subscription awake and did not notify commits only after the subscription has tried to sleep.
+// A writer that found the subscription awake and did not notify commits only after the
+// subscription has tried to sleep.
 func TestBarrierWaitsForWriters(t *testing.T) {
 	t.Parallel()
-	// What the writer does before the subscription drops its lock, while it stands at the barrier, and last.
+	// What the writer does before the subscription drops its lock, while it stands at the
+	// barrier, and last.
 	scripts := map[string][3]string{
 		"open":                    {insert, "SELECT", "COMMIT"},
 		"more rows later":         {insert, insert, "COMMIT"},
@@ -74,7 +76,8 @@ func (p *probe) awaitBarrier() {
 	p.awaitLooks(5)
 }
 
-// awaitLooks waits until the subscription has looked some more times, or evidently does not.
+// awaitLooks waits until the subscription has looked some more times, or evidently does
+// not.
 func (p *probe) awaitLooks(more int64) {
 	p.b.t.Helper()
 	before, began := p.looks.Load(), time.Now()
@@ -83,7 +86,8 @@ func (p *probe) awaitLooks(more int64) {
 	})
 }
 
-// awaitStill waits until the subscription looks no more: at the barrier it would do so every few milliseconds.
+// awaitStill waits until the subscription looks no more: at the barrier it would do so
+// every few milliseconds.
 func (p *probe) awaitStill() {
 	p.b.t.Helper()
 	looks := int64(-1)
@@ -128,7 +132,8 @@ func TestBarrierWaitsForNobodyElse(t *testing.T) {
 	b.requireDrained()
 }
 
-// between runs once, when the subscription has dropped its lock and is about to look for writers.
+// between runs once, when the subscription has dropped its lock and is about to look for
+// writers.
 type between struct {
 	once sync.Once
 	run  func()
@@ -143,7 +148,8 @@ func (b *between) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.Tra
 
 func (b *between) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// The ear dies after the subscription has dropped its lock. Writers find the key free and notify, and no connection hears it.
+// The ear dies after the subscription has dropped its lock. Writers find the key free and
+// notify, and no connection hears it.
 func TestEarDiesBetweenUnlockAndBarrier(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"writer before the barrier", "writer behind the barrier"} {
@@ -297,7 +303,10 @@ func TestSubscriptionStopsInEveryState(t *testing.T) {
 			p.Timing.SelfCheckWait = never
 			p.Ear.Pool = elsewhere(t, pgtest.New(t).URL).pool
 			p.start()
-			p.await("the check", func() bool { return p.Ear.Pool.Stat().AcquireCount() == 1 && p.Ear.Pool.Stat().AcquiredConns() == 0 })
+			p.await("the check", func() bool {
+				return p.Ear.Pool.Stat().AcquireCount() == 1 &&
+					p.Ear.Pool.Stat().AcquiredConns() == 0
+			})
 		},
 		"waiting for the lock": func(t *testing.T, b *bundle, p *probe) {
 			p.Timing.LockTimeout = never
@@ -333,8 +342,10 @@ func TestSubscriptionStopsInEveryState(t *testing.T) {
 			p := newProbe(b)
 			reach(t, b, p)
 			p.stop()
-			pgtest.WaitFor(t, "the connection to be closed", func(context.Context) (bool, error) { return len(b.connections(ears)) == 0, nil })
-			p.await("the subscription's connection to be given back", func() bool { return p.Ear.Sessions.Stat().AcquiredConns() == 0 })
+			pgtest.WaitFor(t, "the connection to be closed",
+				func(context.Context) (bool, error) { return len(b.connections(ears)) == 0, nil })
+			p.await("the subscription's connection to be given back",
+				func() bool { return p.Ear.Sessions.Stat().AcquiredConns() == 0 })
 		})
 	}
 }

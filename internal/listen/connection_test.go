@@ -39,7 +39,8 @@ func TestSubscriptionOutlivesItsConnections(t *testing.T) {
 			return len(now) == 1 && now[0] != before[0], nil
 		})
 	}
-	require.InDelta(t, 5, p.logged(lost), 2, "a busy machine may break a connection before it is there, and tell of it twice")
+	require.InDelta(t, 5, p.logged(lost), 2,
+		"a busy machine may break a connection before it is there, and tell of it twice")
 	require.False(t, p.Deaf())
 }
 
@@ -89,14 +90,16 @@ func TestSubscriptionLooksAfterConnecting(t *testing.T) {
 	b.requireDrained()
 }
 
-// Asleep, the subscription notices by its own notifications that its connection is stalled.
+// Asleep, the subscription notices by its own notifications that its connection is
+// stalled.
 func TestStalledConnectionIsNoticedAsleep(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	network := newProxy(t)
 	p := newProbe(b)
 	p.Ear.Conn.DialFunc = network.dial
-	p.Timing.SelfCheck, p.Timing.SelfCheckWait, p.Timing.Answer = 100*time.Millisecond, 500*time.Millisecond, 500*time.Millisecond
+	p.Timing.SelfCheck, p.Timing.SelfCheckWait, p.Timing.Answer = 100*time.Millisecond, 500*time.Millisecond,
+		500*time.Millisecond
 	p.awaitSleep()
 	network.stall()
 	b.Exec(insert)
@@ -193,7 +196,8 @@ func TestSubscriptionSaysWhetherItIsConnected(t *testing.T) {
 	t.Parallel()
 	p := newProbe(setup(t))
 	connected := func(want bool) {
-		pgtest.WaitFor(t, "a subscription that says whether it is connected", func(context.Context) (bool, error) { return p.Connected() == want, nil })
+		pgtest.WaitFor(t, "a subscription that says whether it is connected",
+			func(context.Context) (bool, error) { return p.Connected() == want, nil })
 	}
 	require.False(t, p.Connected(), "before it runs")
 	p.awaitSleep()
@@ -207,7 +211,8 @@ const (
 	deaf   = "notifications do not arrive, polling instead"
 )
 
-// caller is a pool of one connection whose database can be changed. Notifications reach only their own.
+// caller is a pool of one connection whose database can be changed. Notifications reach
+// only their own.
 type caller struct {
 	pool     *pgxpool.Pool
 	database atomic.Pointer[string]
@@ -262,7 +267,8 @@ func TestDeafSubscriptionPolls(t *testing.T) {
 	b.requireDrained()
 }
 
-// Once it has heard nothing, a subscription is deaf until it hears, on whatever connection.
+// Once it has heard nothing, a subscription is deaf until it hears, on whatever
+// connection.
 func TestDeafSubscriptionStaysDeafOnFreshConnections(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -273,7 +279,10 @@ func TestDeafSubscriptionStaysDeafOnFreshConnections(t *testing.T) {
 	p.await("the subscription to be deaf", p.Deaf)
 	for range 3 {
 		before := p.logged(lost)
-		pgtest.WaitFor(t, "a connection", func(context.Context) (bool, error) { return len(b.connections(ears)) == 1, nil })
+		pgtest.WaitFor(t, "a connection", func(context.Context) (bool, error) {
+			return len(b.connections(ears)) == 1,
+				nil
+		})
 		b.Exec("SELECT pg_terminate_backend($1, 10000)", b.connections(ears)[0])
 		// It is said twice where the connection ends within the check of a fresh one.
 		p.await("a lost connection", func() bool { return p.logged(lost) > before })
@@ -284,7 +293,8 @@ func TestDeafSubscriptionStaysDeafOnFreshConnections(t *testing.T) {
 	require.Equal(t, 1, p.logged(deaf))
 }
 
-// The ear's first call may come late, as on a busy machine. It hears all the same, from the first call that comes back on.
+// The ear's first call may come late, as on a busy machine. It hears all the same, from
+// the first call that comes back on.
 func TestAnEarThatHearsLateIsNotDeafForEver(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -302,7 +312,8 @@ func TestAnEarThatHearsLateIsNotDeafForEver(t *testing.T) {
 	b.requireDrained()
 }
 
-// The reason for which the ear has cut its last connection is none for which the next one cannot be dialled: that is an outage, and to be told.
+// The reason for which the ear has cut its last connection is none for which the next one
+// cannot be dialled: that is an outage, and to be told.
 func TestADeafEarThatCannotDialSaysSo(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -323,7 +334,8 @@ func TestADeafEarThatCannotDialSaysSo(t *testing.T) {
 	require.Regexp(t, lost+`.* error=.*no route to host`, p.log.String())
 }
 
-// An application may have the table locked for longer than a subscription waits for its awake lock. The look has its own time.
+// An application may have the table locked for longer than a subscription waits for its
+// awake lock. The look has its own time.
 func TestALookWaitsForALockedTable(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -339,7 +351,8 @@ func TestALookWaitsForALockedTable(t *testing.T) {
 	require.Zero(t, p.logged(failing))
 }
 
-// No notification arrives. A subscription that sleeps looks when its time is over, without the awake lock and the barrier.
+// No notification arrives. A subscription that sleeps looks when its time is over,
+// without the awake lock and the barrier.
 func TestASubscriptionThatSleepsLooks(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{
@@ -350,7 +363,8 @@ func TestASubscriptionThatSleepsLooks(t *testing.T) {
 		p := newProbe(b)
 		p.Timing.Look = 20 * time.Millisecond
 		p.awaitSleep()
-		b.Exec("SET sexton.notify = off; INSERT INTO " + table + " (fully_qualified_table_name, primary_key_value, consume_after) VALUES ('x', 1, " + row +
+		b.Exec("SET sexton.notify = off; INSERT INTO " + table +
+			" (fully_qualified_table_name, primary_key_value, consume_after) VALUES ('x', 1, " + row +
 			"); RESET sexton.notify")
 		b.requireDrained()
 	})
@@ -370,7 +384,8 @@ func TestAnIdleLookIsOneStatement(t *testing.T) {
 	require.Zero(t, p.Ear.Sessions.Stat().AcquiredConns())
 }
 
-// While one copy of a worker works, another one asks for the work and sleeps. It takes over when the first one dies.
+// While one copy of a worker works, another one asks for the work and sleeps. It takes
+// over when the first one dies.
 func TestACopyWithoutTheLockSleeps(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -402,7 +417,8 @@ func TestACopyWithoutTheLockSleeps(t *testing.T) {
 	third.await("a request for the work", func() bool { return third.works.Load() >= 1 })
 	asked, looked := third.works.Load(), second.works.Load()
 	second.await("more looks", func() bool { return second.works.Load() >= looked+10 })
-	require.LessOrEqual(t, third.works.Load(), asked+1, "it sleeps; only the start of its listener may call it once more")
+	require.LessOrEqual(t, third.works.Load(), asked+1,
+		"it sleeps; only the start of its listener may call it once more")
 	require.Len(t, b.Rows("SELECT FROM "+table), 1)
 	first.stop()
 	b.requireDrained()

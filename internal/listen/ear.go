@@ -25,26 +25,31 @@ const Channel = "sexton_wake"
 // Ear listens on one connection for all subscriptions of a database.
 type Ear struct {
 	Database string
-	// Conn dials the connection that listens. It must be direct: through a transaction pooler LISTEN does not deliver.
+	// Conn dials the connection that listens. It must be direct: through a transaction
+	// pooler LISTEN does not deliver.
 	Conn *pgx.ConnConfig
-	// Pool sends the ear's own notifications, by which it finds out whether it hears, and the queries of sleeping
-	// subscriptions.
+	// Pool sends the ear's own notifications, by which it finds out whether it hears, and
+	// the queries of sleeping subscriptions.
 	Pool *pgxpool.Pool
-	// Sessions are direct connections too. A subscription has one of them while it is awake.
+	// Sessions are direct connections too. A subscription has one of them while it is
+	// awake.
 	Sessions *pgxpool.Pool
 	Logger   *slog.Logger
 	Timing   Timing
-	// Heard, if set, is told of notifications on the channel Topic as well. It must not block.
+	// Heard, if set, is told of notifications on the channel Topic as well. It must not
+	// block.
 	Topic string
 	Heard func(payload string)
 
 	subscriptions []*Subscription
 	timing        Timing
 	outage        outage
-	// call is the payload of the ear's own notifications, answered is true once the last one has come back.
+	// call is the payload of the ear's own notifications, answered is true once the last
+	// one has come back.
 	call                      string
 	connected, deaf, answered atomic.Bool
-	// checked is closed once the first connection is checked or has failed: before, a subscription could only poll.
+	// checked is closed once the first connection is checked or has failed: before, a
+	// subscription could only poll.
 	checked chan struct{}
 	check   sync.Once
 	// unanswered cuts a connection on which LISTEN gets no answer.
@@ -66,10 +71,14 @@ func (e *Ear) Add(subscriptions ...*Subscription) {
 	}
 }
 
-// Run listens, and serves the subscriptions, until ctx ends. What goes wrong is logged once per outage and tried again after about a second.
+// Run listens, and serves the subscriptions, until ctx ends. What goes wrong is logged
+// once per outage and tried again after about a second.
 func (e *Ear) Run(ctx context.Context) {
 	e.timing, e.call, e.checked = e.Timing.withDefaults(), "check "+rand.Text(), make(chan struct{})
-	e.outage = outage{log: e.Logger.With("database", e.Database), lost: "wake-up connection lost, dialling again", back: "wake-up connection is back"}
+	e.outage = outage{
+		log: e.Logger.With("database", e.Database), lost: "wake-up connection lost, dialling again",
+		back: "wake-up connection is back",
+	}
 	listener := &pgxlisten.Listener{Connect: e.dial, LogError: e.failed, ReconnectDelay: e.timing.Reconnect}
 	listener.Handle(Channel, e)
 	if e.Heard != nil {
@@ -124,7 +133,8 @@ func (e *Ear) cut(conn *pgx.Conn, why error) {
 	}
 }
 
-// failed is called by the listener, which dials again. Subscriptions look, as they hear nothing from now on and have to poll.
+// failed is called by the listener, which dials again. Subscriptions look, as they hear
+// nothing from now on and have to poll.
 func (e *Ear) failed(ctx context.Context, err error) {
 	if e.unanswered != nil {
 		e.unanswered.Stop()
@@ -144,9 +154,10 @@ func (e *Ear) failed(ctx context.Context, err error) {
 	e.check.Do(func() { close(e.checked) })
 }
 
-// HandleBacklog is called by the listener once a connection listens, and checks whether it hears. Silence means that LISTEN does not
-// deliver there, as through a transaction pooler, and subscriptions poll. Notifications before LISTEN and during the check reached
-// no subscription, so all subscriptions look.
+// HandleBacklog is called by the listener once a connection listens, and checks whether
+// it hears. Silence means that LISTEN does not deliver there, as through a transaction
+// pooler, and subscriptions poll. Notifications before LISTEN and during the check
+// reached no subscription, so all subscriptions look.
 func (e *Ear) HandleBacklog(ctx context.Context, _ string, conn *pgx.Conn) error {
 	e.unanswered.Stop()
 	err := e.notify(ctx)
@@ -173,7 +184,8 @@ func (e *Ear) found(ctx context.Context, hears bool) {
 	case hears && wasDeaf:
 		e.outage.log.InfoContext(ctx, "notifications arrive again")
 	case !hears && !wasDeaf:
-		e.outage.log.WarnContext(ctx, "notifications do not arrive, polling instead: give the database's listen_url a direct connection",
+		e.outage.log.WarnContext(ctx,
+			"notifications do not arrive, polling instead: give the database's listen_url a direct connection",
 			"poll_ms", e.timing.Poll.Milliseconds())
 	}
 	e.wake("")
@@ -222,8 +234,9 @@ func (e *Ear) wake(kind string) {
 	}
 }
 
-// checkItself notifies the ear at every interval until ctx ends. If the notification does not arrive, the
-// connection is stalled or deaf. It is closed, and the listener dials another one.
+// checkItself notifies the ear at every interval until ctx ends. If the notification does
+// not arrive, the connection is stalled or deaf. It is closed, and the listener dials
+// another one.
 func (e *Ear) checkItself(ctx context.Context) {
 	for pace.Sleep(ctx, e.timing.SelfCheck) == nil {
 		e.mu.Lock()

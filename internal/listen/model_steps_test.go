@@ -4,7 +4,8 @@ import (
 	"fmt"
 )
 
-// writer: row, test, perhaps PREPARE TRANSACTION, commit, and only then the release of its locks. It may roll back.
+// writer: row, test, perhaps PREPARE TRANSACTION, commit, and only then the release of
+// its locks. It may roll back.
 func (e *explorer) writer(i int) {
 	who := [writers]string{"writer 1", "writer 2"}[i]
 	me := e.now.Writers[i]
@@ -66,7 +67,8 @@ func (e *explorer) ear(i int) {
 	}
 }
 
-// subscription: look, take the awake lock, work; where nothing is due drop the lock, raise the barrier, look behind it, sleep.
+// subscription: look, take the awake lock, work; where nothing is due drop the lock,
+// raise the barrier, look behind it, sleep.
 func (e *explorer) subscription(i int) {
 	me := e.now.Workers[i]
 	if me.Dead {
@@ -113,7 +115,8 @@ func (e *explorer) subscription(i int) {
 				me.Subscription, me.Writers, me.Called = looksAgain, 0, me.Called && !e.guards.TokenBeforeLook
 			})
 		case due:
-			do("sees a row while it waits at the barrier", func(_ *world, me *worker) { me.Subscription, me.Writers = looks, 0 })
+			do("sees a row while it waits at the barrier",
+				func(_ *world, me *worker) { me.Subscription, me.Writers = looks, 0 })
 		}
 	case looksAgain:
 		switch {
@@ -125,13 +128,17 @@ func (e *explorer) subscription(i int) {
 			at("sees no row", forgetsLate)
 		}
 	case forgetsLate:
-		do("drops the wake-ups so far and sleeps", func(_ *world, me *worker) { me.Subscription, me.Called = asleep, false })
+		do("drops the wake-ups so far and sleeps", func(_ *world, me *worker) {
+			me.Subscription, me.Called = asleep,
+				false
+		})
 	default:
 		e.pass(i, do)
 	}
 }
 
-// pass: lease, fence, one batch. The fence is a row that a batch locks in shared mode until it has committed.
+// pass: lease, fence, one batch. The fence is a row that a batch locks in shared mode
+// until it has committed.
 func (e *explorer) pass(i int, do func(what string, change func(w *world, me *worker))) {
 	me := e.now.Workers[i]
 	switch me.Subscription { //nolint:exhaustive // The other steps are the subscription's.
@@ -152,7 +159,10 @@ func (e *explorer) pass(i int, do func(what string, change func(w *world, me *wo
 		do("raises the fence", func(w *world, me *worker) { w.Fence, me.Subscription = max(w.Fence, me.Token), begins })
 	case begins:
 		if e.guards.Confirm && me.Younger && (e.now.Lease != int8(i) || e.now.Token != me.Token) {
-			do("finds that its lease was taken back", func(_ *world, me *worker) { me.Subscription, me.Token = looks, 0 })
+			do("finds that its lease was taken back", func(_ *world, me *worker) {
+				me.Subscription, me.Token = looks,
+					0
+			})
 			return
 		}
 		if e.guards.Fence && e.now.Fence != me.Token {
@@ -162,10 +172,12 @@ func (e *explorer) pass(i int, do func(what string, change func(w *world, me *wo
 		do("begins a batch", func(w *world, me *worker) { me.Subscription, me.Rows = commits, w.due() })
 	case commits:
 		if me.Token < e.now.Fence {
-			e.wrong = fmt.Sprintf("subscription %d commits a batch under token %d, and the fence is at %d", i+1, me.Token, e.now.Fence)
+			e.wrong = fmt.Sprintf("subscription %d commits a batch under token %d, and the fence is at %d", i+1,
+				me.Token, e.now.Fence)
 		}
 		other := e.now.Workers[1-i]
-		if e.now.Lease == int8(1-i) && other.Token == me.Token && (other.Subscription == begins || other.Subscription == commits) {
+		if e.now.Lease == int8(1-i) && other.Token == me.Token &&
+			(other.Subscription == begins || other.Subscription == commits) {
 			e.wrong = fmt.Sprintf("subscription %d commits a batch under token %d, which was given again to the other subscription", i+1, me.Token)
 		}
 		do("commits its batch and releases the lease", func(w *world, me *worker) {
@@ -200,8 +212,9 @@ func (e *explorer) barrier() uint8 {
 	return e.still(1<<writers - 1)
 }
 
-// still are those of the writers that the barrier has not yet seen end. PREPARE TRANSACTION hands the locks over to a
-// transaction that the barrier did not see, so it counts every prepared one.
+// still are those of the writers that the barrier has not yet seen end. PREPARE
+// TRANSACTION hands the locks over to a transaction that the barrier did not see, so it
+// counts every prepared one.
 func (e *explorer) still(of uint8) (left uint8) {
 	for i, each := range e.now.Writers {
 		switch each.At {
@@ -217,8 +230,9 @@ func (e *explorer) still(of uint8) (left uint8) {
 	return left
 }
 
-// kill ends a process, or one of its connections. The server drops the locks of a connection that is gone and rolls its
-// batch back; the lease stays until it runs out. A process may start again.
+// kill ends a process, or one of its connections. The server drops the locks of a
+// connection that is gone and rolls its batch back; the lease stays until it runs out. A
+// process may start again.
 func (e *explorer) kill(i int) {
 	who := [workers]string{"worker 1", "worker 2"}[i]
 	me := e.now.Workers[i]
@@ -240,7 +254,8 @@ func (e *explorer) kill(i int) {
 		w.Workers[i], w.Killed = worker{Dead: true}, true
 	})
 	if me.Ear != disconnected {
-		e.can(who, "loses the connection of its ear", false, func(w *world) { w.Workers[i].Ear, w.Kills = disconnected, w.Kills-1 })
+		e.can(who, "loses the connection of its ear", false,
+			func(w *world) { w.Workers[i].Ear, w.Kills = disconnected, w.Kills-1 })
 	}
 	if me.Subscription != asleep {
 		e.can(who, "loses the connection of its subscription", false, func(w *world) {
@@ -250,15 +265,17 @@ func (e *explorer) kill(i int) {
 	}
 }
 
-// server: the disk catches up, or the server crashes. All connections end with a crash, and all open transactions except the prepared ones; a subscription
-// goes on with a connection that is younger than its lease, a batch does not.
+// server: the disk catches up, or the server crashes. All connections end with a crash,
+// and all open transactions except the prepared ones; a subscription goes on with a
+// connection that is younger than its lease, a batch does not.
 func (e *explorer) server() {
 	if e.now.Crashes == 0 {
 		return
 	}
 	e.can("the disk", "catches up", false, func(w *world) { w.flush() })
 	e.can("the server", "crashes", false, func(w *world) {
-		w.Awake, w.Lease, w.Token, w.Fence, w.Crashes = none, w.Flushed.Lease, w.Flushed.Token, w.Flushed.Fence, w.Crashes-1
+		w.Awake, w.Lease, w.Token, w.Fence, w.Crashes = none, w.Flushed.Lease, w.Flushed.Token, w.Flushed.Fence,
+			w.Crashes-1
 		for i, each := range w.Writers {
 			switch {
 			case each.At == wrote:
@@ -282,8 +299,9 @@ func (e *explorer) server() {
 	})
 }
 
-// floor wakes every subscription, once no worker has a step of its own left. A row that has to wait for it was tested by its
-// writer while a worker held the awake lock that was killed then, or was seen while such a worker held it: no other way leads there. It
+// floor wakes every subscription, once no worker has a step of its own left. A row that
+// has to wait for it was tested by its writer while a worker held the awake lock that was
+// killed then, or was seen while such a worker held it: no other way leads there. It
 // waits once.
 func (e *explorer) floor() {
 	rows := e.now.due()

@@ -10,38 +10,51 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// This file is the wake-up protocol as a model: writers, ears, subscriptions, the awake lock, the barrier, the lease and its
-// fence, each reduced to the steps between which another process may act. TestProtocol visits every state that two
-// writers, two workers and one kill can reach, in every order, and every state with one crash of the server: of two writers, and of one writer
-// whose workers lose their lease twice in between; the crash with two writers only with the tag long. Read it from
-// writer to worker to learn the protocol; then take one guard away, and the test
-// prints the shortest way to a lost row.
+// This file is the wake-up protocol as a model: writers, ears, subscriptions, the awake
+// lock, the barrier, the lease and its fence, each reduced to the steps between which
+// another process may act. TestProtocol visits every state that two writers, two workers
+// and one kill can reach, in every order, and every state with one crash of the server:
+// of two writers, and of one writer whose workers lose their lease twice in between; the
+// crash with two writers only with the tag long. Read it from writer to worker to learn
+// the protocol; then take one guard away, and the test prints the shortest way to a lost
+// row.
 //
-// That a lease runs out beside a crash matters for tokens, which are given by the lease and not by rows: one row will show a batch under an old
-// one. What a second row adds is a look or a barrier that sees the one and not the other, whatever the lease does. Both at once have 1.3 million
-// states and break no rule either, tried; they take ten seconds.
+// That a lease runs out beside a crash matters for tokens, which are given by the lease
+// and not by rows: one row will show a batch under an old one. What a second row adds is
+// a look or a barrier that sees the one and not the other, whatever the lease does. Both
+// at once have 1.3 million states and break no rule either, tried; they take ten seconds.
 //
-// A crash of the server takes back what subscriptions have committed since the disk last caught up with the log: lease, token, fence, batches. What the
-// application commits is durable, and all before it. So the token of a lease whose holder still runs may be given again.
+// A crash of the server takes back what subscriptions have committed since the disk last
+// caught up with the log: lease, token, fence, batches. What the application commits is
+// durable, and all before it. So the token of a lease whose holder still runs may be
+// given again.
 //
-// Time is reduced to one rule: the floor (the tick of cron, the look of a subscription every 10 s) comes when no worker has
-// anything else to do. A writer may stay open for ever.
+// Time is reduced to one rule: the floor (the tick of cron, the look of a subscription
+// every 10 s) comes when no worker has anything else to do. A writer may stay open for
+// ever.
 
-// guards are the rules that the protocol cannot do without. The test takes each of them away in turn.
+// guards are the rules that the protocol cannot do without. The test takes each of them
+// away in turn.
 type guards struct {
-	// WriteBeforeTest: a writer has its row, and with it the lock on the table, before it tests the awake lock.
+	// WriteBeforeTest: a writer has its row, and with it the lock on the table, before it
+	// tests the awake lock.
 	WriteBeforeTest bool
-	// Barrier: a subscription that has dropped the awake lock waits for the writers that hold a lock on the table then.
+	// Barrier: a subscription that has dropped the awake lock waits for the writers that
+	// hold a lock on the table then.
 	Barrier bool
-	// CountPrepared: the barrier waits for prepared transactions, whose locks have changed hands.
+	// CountPrepared: the barrier waits for prepared transactions, whose locks have
+	// changed hands.
 	CountPrepared bool
 	// LookAfterListen: an ear wakes its subscription once LISTEN is committed.
 	LookAfterListen bool
-	// TokenBeforeLook: a subscription takes the token of a wake-up before it looks at rows, never after.
+	// TokenBeforeLook: a subscription takes the token of a wake-up before it looks at
+	// rows, never after.
 	TokenBeforeLook bool
-	// Fence: a batch compares its token with the fence, and holds the fence until it has committed.
+	// Fence: a batch compares its token with the fence, and holds the fence until it has
+	// committed.
 	Fence bool
-	// Confirm: on a connection that is younger than its lease, a pass asks whether the lease is still its own.
+	// Confirm: on a connection that is younger than its lease, a pass asks whether the
+	// lease is still its own.
 	Confirm bool
 }
 
@@ -59,17 +72,21 @@ const none = -1
 type world struct {
 	Writers [writers]writer
 	Workers [workers]worker
-	// Awake is the worker that holds the awake lock, Lease the one that holds the lease, under Token.
+	// Awake is the worker that holds the awake lock, Lease the one that holds the lease,
+	// under Token.
 	Awake, Lease int8
 	Token, Fence int8
-	// Flushed is what a crash of the server goes back to. Only until it has come is it kept.
+	// Flushed is what a crash of the server goes back to. Only until it has come is it
+	// kept.
 	Flushed flushed
-	// Kills, Crashes and Stalls are how many of each may still come. Killed: a process was killed.
+	// Kills, Crashes and Stalls are how many of each may still come. Killed: a process
+	// was killed.
 	Kills, Crashes, Stalls int8
 	Killed                 bool
 }
 
-// flushed is what subscriptions have committed, as the disk has it. Cleaned has one bit for each row.
+// flushed is what subscriptions have committed, as the disk has it. Cleaned has one bit
+// for each row.
 type flushed struct {
 	Lease, Token, Fence int8
 	Cleaned             uint8
@@ -107,13 +124,15 @@ const (
 
 func (r row) waits() bool { return r == pending || r == slept }
 
-// worker is a process with one ear (the connection that listens) and one subscription (the connection that looks and works).
+// worker is a process with one ear (the connection that listens) and one subscription
+// (the connection that looks and works).
 type worker struct {
 	Ear          earAt
 	Subscription subscriptionAt
 	// Called is the token of a wake-up: at most one waits for the subscription.
 	Called bool
-	// Writers are those that the barrier waits for, Rows those that the batch has read: one bit for each.
+	// Writers are those that the barrier waits for, Rows those that the batch has read:
+	// one bit for each.
 	Writers, Rows uint8
 	// Token is the lease's token under which the worker works, 0 without.
 	Token int8
@@ -171,8 +190,9 @@ func (e *explorer) can(who, what string, byWorker bool, change func(w *world)) {
 	}
 }
 
-// normalize makes states equal that differ in nothing that matters any more: how a writer ended, and the numbers of tokens
-// while no worker has one. Only their order counts. A crash comes once.
+// normalize makes states equal that differ in nothing that matters any more: how a writer
+// ended, and the numbers of tokens while no worker has one. Only their order counts. A
+// crash comes once.
 func (w *world) normalize() {
 	if w.Crashes == 0 {
 		w.Flushed = flushed{Lease: none}
@@ -256,10 +276,14 @@ func (v visited) add(w world) bool {
 var (
 	killing  = world{Awake: none, Lease: none, Kills: 1, Stalls: 1, Flushed: flushed{Lease: none}}
 	crashing = world{Awake: none, Lease: none, Crashes: 1, Flushed: flushed{Lease: none}}
-	stalling = world{Awake: none, Lease: none, Crashes: 1, Stalls: 2, Flushed: flushed{Lease: none}, Writers: [writers]writer{1: {At: ended}}}
+	stalling = world{
+		Awake: none, Lease: none, Crashes: 1, Stalls: 2, Flushed: flushed{Lease: none},
+		Writers: [writers]writer{1: {At: ended}},
+	}
 )
 
-// exploreAll visits all states breadth first, until a rule is broken: by the shortest way, which is the trace.
+// exploreAll visits all states breadth first, until a rule is broken: by the shortest
+// way, which is the trace.
 func exploreAll(g guards, start world) (states int, wrong string, trace []string) {
 	type reached struct {
 		state     world
@@ -287,7 +311,8 @@ func exploreAll(g guards, start world) (states int, wrong string, trace []string
 	return len(all), "", nil
 }
 
-// TestProtocol finds no order of steps that loses a row or lets an old token commit, and one where any guard is missing.
+// TestProtocol finds no order of steps that loses a row or lets an old token commit, and
+// one where any guard is missing.
 func TestProtocol(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]world{"kill": killing, "crash": crashing, "crash and stalls": stalling} {

@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// proxy stands between a subscription and the server. It can stall the connections that are open, as a network does
-// that loses packets: nothing arrives any more, and nobody is told.
+// proxy stands between a subscription and the server. It can stall the connections that
+// are open, as a network does that loses packets: nothing arrives any more, and nobody is
+// told.
 type proxy struct {
 	t     *testing.T
 	mu    sync.Mutex
@@ -73,7 +74,8 @@ func (l *link) forward(to, from net.Conn) {
 	}
 }
 
-// stall stalls what is open now. The end of the test cuts it first: a pool that closes would wait for it for 15 s.
+// stall stalls what is open now. The end of the test cuts it first: a pool that closes
+// would wait for it for 15 s.
 func (p *proxy) stall() {
 	p.t.Cleanup(p.cut)
 	p.mu.Lock()

@@ -30,7 +30,8 @@ const (
 	never = time.Hour
 	// patience is how long a wake-up may take until it counts as lost.
 	patience = 20 * time.Second
-	// ears is the application_name of the connections that listen, subscriptions that of those which subscriptions are awake on.
+	// ears is the application_name of the connections that listen, subscriptions that of
+	// those which subscriptions are awake on.
 	ears, subscriptions = "ear", "subscription"
 )
 
@@ -101,7 +102,8 @@ func (b *bundle) requireDrained() {
 	})
 }
 
-// probe is an ear with a subscription that deletes what is due, without any safety net, and that can be looked at.
+// probe is an ear with a subscription that deletes what is due, without any safety net,
+// and that can be looked at.
 type probe struct {
 	*listen.Subscription
 	*listen.Timing
@@ -126,7 +128,8 @@ func newProbe(b *bundle) *probe {
 		Database: "main", Conn: conn, Pool: b.Pool(), Logger: p.log.Logger(),
 		Timing: listen.Timing{
 			Look: never, SelfCheck: never, SelfCheckWait: patience, Answer: patience, Poll: time.Millisecond,
-			Reconnect: time.Millisecond, LockTimeout: 2 * time.Millisecond, BarrierPoll: time.Millisecond, BarrierPollMax: 4 * time.Millisecond,
+			Reconnect: time.Millisecond, LockTimeout: 2 * time.Millisecond, BarrierPoll: time.Millisecond,
+			BarrierPollMax: 4 * time.Millisecond,
 		},
 	}
 	p.Timing = &ear.Timing
@@ -149,7 +152,8 @@ func newProbe(b *bundle) *probe {
 }
 
 func (p *probe) due(ctx context.Context, on listen.Querier, _ bool) (listen.Due, error) {
-	// Counted when it has seen what there is: what comes in after the look that ends in sleep, wakes.
+	// Counted when it has seen what there is: what comes in after the look that ends in
+	// sleep, wakes.
 	defer p.looks.Add(1)
 	var due listen.Due
 	var seconds float64
@@ -166,8 +170,9 @@ func (p *probe) erase(ctx context.Context) (time.Duration, error) {
 	return 0, err
 }
 
-// start runs the ear, and the subscription with it, until stop is called or the test ends; stop waits for its end. The subscription's sessions go
-// the ear's way to the server.
+// start runs the ear, and the subscription with it, until stop is called or the test
+// ends; stop waits for its end. The subscription's sessions go the ear's way to the
+// server.
 func (p *probe) start() {
 	settings := pgtest.Must(pgxpool.ParseConfig(p.b.URL))(p.b.t)
 	settings.ConnConfig.DialFunc, settings.ConnConfig.Tracer = p.Ear.Conn.DialFunc, p.tracer
@@ -191,8 +196,8 @@ func (p *probe) start() {
 	p.b.t.Cleanup(p.stop)
 }
 
-// awaitSleep starts a subscription with nothing to do and waits until it sleeps: it looks once before the barrier
-// and once behind it.
+// awaitSleep starts a subscription with nothing to do and waits until it sleeps: it looks
+// once before the barrier and once behind it.
 func (p *probe) awaitSleep() {
 	p.b.t.Helper()
 	p.start()
@@ -204,8 +209,8 @@ func (p *probe) await(what string, condition func() bool) {
 	pgtest.WaitFor(p.b.t, what, func(context.Context) (bool, error) { return condition(), nil })
 }
 
-// gate makes the first call of the work wait until the returned function is called, so that the subscription is
-// awake for so long. Later calls delete.
+// gate makes the first call of the work wait until the returned function is called, so
+// that the subscription is awake for so long. Later calls delete.
 func (p *probe) gate() (open func()) {
 	gate := make(chan struct{})
 	p.work = func(ctx context.Context, call int64) (time.Duration, error) {

@@ -19,9 +19,10 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// TestStress lets writers of all sorts commit in random interleavings while the subscriptions go to sleep as often
-// as they can and nothing but the protocol wakes them. SEXTON_STRESS_SECONDS (3, with the tag long 5) is how long it takes,
-// SEXTON_STRESS_SEED repeats the writers' steps, though not the subscription's.
+// TestStress lets writers of all sorts commit in random interleavings while the
+// subscriptions go to sleep as often as they can and nothing but the protocol wakes them.
+// SEXTON_STRESS_SECONDS (3, with the tag long 5) is how long it takes, SEXTON_STRESS_SEED
+// repeats the writers' steps, though not the subscription's.
 func TestStress(t *testing.T) {
 	t.Parallel()
 	for _, copies := range []int{1, 2} {
@@ -92,8 +93,8 @@ func fromEnvironment(t *testing.T, name string, otherwise uint64) uint64 {
 	return value
 }
 
-// crew are writers whose transactions are interleaved step by step, and a foreign session that gets in the
-// way of the subscriptions.
+// crew are writers whose transactions are interleaved step by step, and a foreign session
+// that gets in the way of the subscriptions.
 type crew struct {
 	b        *bundle
 	random   *rand.Rand
@@ -104,7 +105,8 @@ type crew struct {
 	committed, prepared int64
 }
 
-// round runs one transaction per session to its end. Prepared ones are called by the name and a number.
+// round runs one transaction per session to its end. Prepared ones are called by the name
+// and a number.
 func (c *crew) round(ctx context.Context, name string) error {
 	scripts := make([][]string, len(c.sessions))
 	var left []int
@@ -160,7 +162,8 @@ func (c *crew) script(gid string) []string {
 	}
 }
 
-// step reports whether the transaction ended with an error of the kind that applications live with.
+// step reports whether the transaction ended with an error of the kind that applications
+// live with.
 func (c *crew) step(ctx context.Context, conn *pgx.Conn, sql string) (ended bool, err error) {
 	tag, err := conn.Exec(ctx, sql)
 	var pgErr *pgconn.PgError
@@ -179,7 +182,8 @@ func (c *crew) step(ctx context.Context, conn *pgx.Conn, sql string) (ended bool
 	return false, nil
 }
 
-// interfere makes the subscriptions do without the awake lock at times, or without their connections.
+// interfere makes the subscriptions do without the awake lock at times, or without their
+// connections.
 func (c *crew) interfere(ctx context.Context) error {
 	var err error
 	switch c.random.IntN(100) {

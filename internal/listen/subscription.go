@@ -20,7 +20,8 @@ import (
 type Due struct {
 	// Now is true while there are rows that the kind may take at this moment.
 	Now bool
-	// In is how long it takes until the next row falls due; 0 where none waits for its time.
+	// In is how long it takes until the next row falls due; 0 where none waits for its
+	// time.
 	In time.Duration
 }
 
@@ -35,15 +36,17 @@ type Subscription struct {
 	Database string
 	// Ear hears for the subscription; its Add sets it.
 	Ear *Ear
-	// Key1 and Key2 are the awake lock; Tables are those whose rows wake the kind, and whose writers the barrier waits for,
-	// quoted and qualified.
+	// Key1 and Key2 are the awake lock; Tables are those whose rows wake the kind, and
+	// whose writers the barrier waits for, quoted and qualified.
 	Key1, Key2 int32
 	Tables     []string
-	// Due is the kind's one predicate, in one query. It runs on the connection that the subscription is awake on. With fresh it may rely on
-	// nothing that it remembers: this is the look before the subscription sleeps.
+	// Due is the kind's one predicate, in one query. It runs on the connection that the
+	// subscription is awake on. With fresh it may rely on nothing that it remembers: this
+	// is the look before the subscription sleeps.
 	Due func(ctx context.Context, on Querier, fresh bool) (Due, error)
-	// Work asks for the work. With wait it returns when the work is done or cannot be done now, and
-	// returns how long the subscription should leave the work alone: 0 to look again. The connection is the one that the subscription is awake on.
+	// Work asks for the work. With wait it returns when the work is done or cannot be
+	// done now, and returns how long the subscription should leave the work alone: 0 to
+	// look again. The connection is the one that the subscription is awake on.
 	Work func(ctx context.Context, on dbsqlc.DBTX, wait bool) (time.Duration, error)
 
 	timing Timing
@@ -56,7 +59,8 @@ type Subscription struct {
 // Deaf reports whether notifications do not reach the subscription, so that it polls.
 func (l *Subscription) Deaf() bool { return l.Ear != nil && l.Ear.deaf.Load() }
 
-// Connected reports whether the subscription can look at its work, and is notified of it, or polls where it is deaf.
+// Connected reports whether the subscription can look at its work, and is notified of it,
+// or polls where it is deaf.
 func (l *Subscription) Connected() bool {
 	return l.Ear != nil && l.Ear.connected.Load() && l.looking.Load()
 }
@@ -84,8 +88,9 @@ func (l *Subscription) run(ctx context.Context) {
 	}
 }
 
-// rest sleeps without the awake lock. When the time is over it queries on the ear's pool what is due, and sleeps
-// on if nothing is. No barrier is needed for that: the subscription waited at one when it fell asleep.
+// rest sleeps without the awake lock. When the time is over it queries on the ear's pool
+// what is due, and sleeps on if nothing is. No barrier is needed for that: the
+// subscription waited at one when it fell asleep.
 func (l *Subscription) rest(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -129,8 +134,8 @@ func (l *Subscription) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// watch looks and works on one connection until there is nothing to do. It returns for how long the subscription may sleep. well is
-// called after each round.
+// watch looks and works on one connection until there is nothing to do. It returns for
+// how long the subscription may sleep. well is called after each round.
 func (l *Subscription) watch(ctx context.Context, well func()) (rest time.Duration, err error) {
 	acquiring, cancel := context.WithTimeout(ctx, l.timing.Answer)
 	conn, err := l.Ear.Sessions.Acquire(acquiring)
@@ -167,14 +172,16 @@ func (l *Subscription) watch(ctx context.Context, well func()) (rest time.Durati
 type session struct {
 	subscription *Subscription
 	conn         *pgxpool.Conn
-	// awake is true from before the connection is sent for the awake lock until it is known not to hold it.
+	// awake is true from before the connection is sent for the awake lock until it is
+	// known not to hold it.
 	awake bool
-	// otherAwake is true if another session held the awake lock exclusively after this one
-	// had failed to get it.
+	// otherAwake is true if another session held the awake lock exclusively after this
+	// one had failed to get it.
 	otherAwake bool
 }
 
-// end gives the connection back, without the awake lock: writers would be silent for as long as the pool keeps it.
+// end gives the connection back, without the awake lock: writers would be silent for as
+// long as the pool keeps it.
 func (s *session) end(ctx context.Context) {
 	lost := s.conn.Conn().IsClosed()
 	if s.awake && !lost {
@@ -191,13 +198,14 @@ func (s *session) end(ctx context.Context) {
 // again stands for a rest that is over before it began.
 const again = time.Duration(-1)
 
-// errOtherAwake ends a session without the awake lock. The holder, usually another copy of the
-// worker, waits at the barrier and queries again after it has dropped the lock. So it finds the
-// rows of all writers that did not notify.
+// errOtherAwake ends a session without the awake lock. The holder, usually another copy
+// of the worker, waits at the barrier and queries again after it has dropped the lock. So
+// it finds the rows of all writers that did not notify.
 var errOtherAwake = errors.New("another session has the awake lock")
 
-// drain works until nothing is due. It returns for how long to leave alone what cannot be done now, or 0
-// where nothing is due. If another session has the awake lock, it asks for the work and returns errOtherAwake.
+// drain works until nothing is due. It returns for how long to leave alone what cannot be
+// done now, or 0 where nothing is due. If another session has the awake lock, it asks for
+// the work and returns errOtherAwake.
 func (s *session) drain(ctx context.Context) (time.Duration, error) {
 	for {
 		due, err := s.due(ctx, false)
@@ -232,22 +240,26 @@ func (s *session) due(ctx context.Context, fresh bool) (Due, error) {
 	return due, nil
 }
 
-// wake takes the awake lock if it can be had. Writers hold the lock in shared mode for an instant, so it is waited for, but never for long.
-// While it waits, writers find the lock taken and do not notify. So without the lock it may only skip the barrier if another session
-// holds the lock. If only writers hold it, it works and waits at the barrier as if it had the lock.
-// A subscription that does not hear does without: behind a transaction pooler the lock would stay with some server connection, and
-// silence the writers for subscriptions that do hear.
+// wake takes the awake lock if it can be had. Writers hold the lock in shared mode for an
+// instant, so it is waited for, but never for long. While it waits, writers find the lock
+// taken and do not notify. So without the lock it may only skip the barrier if another
+// session holds the lock. If only writers hold it, it works and waits at the barrier as
+// if it had the lock. A subscription that does not hear does without: behind a
+// transaction pooler the lock would stay with some server connection, and silence the
+// writers for subscriptions that do hear.
 func (s *session) wake(ctx context.Context) error {
 	s.otherAwake = false
 	if s.awake || !s.subscription.Ear.hears() {
 		return nil
 	}
 	for {
-		// One round trip, and a timeout that the other statements of the connection do not inherit. The lock
-		// belongs to the session and outlives the transaction. A statement that fails may have got it.
+		// One round trip, and a timeout that the other statements of the connection do
+		// not inherit. The lock belongs to the session and outlives the transaction. A
+		// statement that fails may have got it.
 		s.awake = true
-		err := s.script(ctx, fmt.Sprintf("BEGIN; SET LOCAL lock_timeout = %d; SELECT pg_catalog.pg_advisory_lock('%d'::int, '%d'::int); COMMIT",
-			s.subscription.timing.LockTimeout.Milliseconds(), s.subscription.Key1, s.subscription.Key2))
+		err := s.script(ctx,
+			fmt.Sprintf("BEGIN; SET LOCAL lock_timeout = %d; SELECT pg_catalog.pg_advisory_lock('%d'::int, '%d'::int); COMMIT",
+				s.subscription.timing.LockTimeout.Milliseconds(), s.subscription.Key1, s.subscription.Key2))
 		switch {
 		case err == nil:
 			return nil
@@ -262,12 +274,14 @@ func (s *session) wake(ctx context.Context) error {
 		if !late {
 			return nil
 		}
-		// A writer may have found the lock held, and nobody would look at its rows. Try again.
+		// A writer may have found the lock held, and nobody would look at its rows. Try
+		// again.
 	}
 }
 
-// dropLate drops a lock that the server granted just after the timeout, and reports whether it
-// did. Otherwise the session would keep the lock unnoticed. It also sets otherAwake.
+// dropLate drops a lock that the server granted just after the timeout, and reports
+// whether it did. Otherwise the session would keep the lock unnoticed. It also sets
+// otherAwake.
 func (s *session) dropLate(ctx context.Context) (late bool, err error) {
 	if err := s.script(ctx, "ROLLBACK"); err != nil {
 		return false, err
@@ -292,11 +306,12 @@ func (g generic) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row 
 	return database.Behind(ctx, g.conn, database.GenericPlan, sql, args...)
 }
 
-// fallAsleep drops the awake lock, waits at the barrier and looks once more. It returns again where
-// something is due, or else for how long the subscription may sleep.
+// fallAsleep drops the awake lock, waits at the barrier and looks once more. It returns
+// again where something is due, or else for how long the subscription may sleep.
 func (s *session) fallAsleep(ctx context.Context) (time.Duration, error) {
 	if s.awake {
-		unlock := fmt.Sprintf("SELECT pg_catalog.pg_advisory_unlock('%d'::int, '%d'::int)", s.subscription.Key1, s.subscription.Key2)
+		unlock := fmt.Sprintf("SELECT pg_catalog.pg_advisory_unlock('%d'::int, '%d'::int)", s.subscription.Key1,
+			s.subscription.Key2)
 		if err := s.script(ctx, unlock); err != nil {
 			return 0, fmt.Errorf("drop awake lock: %w", err)
 		}
@@ -311,7 +326,8 @@ func (s *session) fallAsleep(ctx context.Context) (time.Duration, error) {
 		if err != nil {
 			return 0, err
 		}
-		// The look comes behind the barrier and behind the token: its snapshot has all that these writers left.
+		// The look comes behind the barrier and behind the token: its snapshot has all
+		// that these writers left.
 		select {
 		case <-s.subscription.woken:
 		default:
@@ -341,7 +357,8 @@ func (l *Subscription) longest(due Due) time.Duration {
 	return limit
 }
 
-// script runs statements in one round trip, and gives the connection up where the server does not answer.
+// script runs statements in one round trip, and gives the connection up where the server
+// does not answer.
 func (s *session) script(ctx context.Context, sql string) error {
 	ctx, cancel := context.WithTimeout(ctx, s.subscription.timing.Answer)
 	defer cancel()

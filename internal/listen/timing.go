@@ -2,24 +2,28 @@ package listen
 
 import "time"
 
-// Timing is when ear and subscriptions look again. The zero value of each field means the default in its comment.
+// Timing is when ear and subscriptions look again. The zero value of each field means the
+// default in its comment.
 type Timing struct {
 	// Reconnect is the pause after a lost connection or a failed look (1 s).
 	Reconnect time.Duration
-	// Answer is how long the server may take for a short statement (10 s). A connection that is stalled and not closed shows
-	// itself by that.
+	// Answer is how long the server may take for a short statement (10 s). A connection
+	// that is stalled and not closed shows itself by that.
 	Answer time.Duration
-	// Look is how long a subscription sleeps at most without a look (10 s), for what a dead worker left behind. A tenth of it is random, so that
-	// subscriptions do not need their connections all at once.
+	// Look is how long a subscription sleeps at most without a look (10 s), for what a
+	// dead worker left behind. A tenth of it is random, so that subscriptions do not need
+	// their connections all at once.
 	Look time.Duration
-	// SelfCheck is how often an ear notifies itself (30 s), SelfCheckWait how long that may take (5 s).
+	// SelfCheck is how often an ear notifies itself (30 s), SelfCheckWait how long that
+	// may take (5 s).
 	SelfCheck     time.Duration
 	SelfCheckWait time.Duration
 	// Poll is the pause between looks where notifications do not arrive (1 s).
 	Poll time.Duration
 	// LockTimeout is how long a subscription waits for its awake lock (100 ms).
 	LockTimeout time.Duration
-	// BarrierPoll is the first pause between two looks at the barrier (5 ms); it grows to BarrierPollMax (100 ms).
+	// BarrierPoll is the first pause between two looks at the barrier (5 ms); it grows to
+	// BarrierPollMax (100 ms).
 	BarrierPoll    time.Duration
 	BarrierPollMax time.Duration
 }

@@ -11,7 +11,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// Locked children keep nobody else's waiting, and are waited for as long as the settings say.
+// Locked children keep nobody else's waiting, and are waited for as long as the settings
+// say.
 func TestAdaptiveLockedChildrenAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	type example struct {
@@ -27,7 +28,8 @@ func TestAdaptiveLockedChildrenAreWaitedFor(t *testing.T) {
 		b.Exec(innocent + "DELETE FROM parents WHERE id <= 3")
 		tx, pid := b.lockRows(t, test.locked)
 		ended := b.runWhile(t.Context(), t)
-		pgtest.Await(t, b.Pool(), "all but the locked children to go", "SELECT count(*) = 2 FROM children WHERE parent_id <= 3")
+		pgtest.Await(t, b.Pool(), "all but the locked children to go",
+			"SELECT count(*) = 2 FROM children WHERE parent_id <= 3")
 		pgtest.Outlast(t, b.Database, pid, 6*target)
 		require.Equal(t, test.parents, b.Pending(t), "the other parents are through")
 		require.NoError(t, tx.Rollback(t.Context()))
@@ -54,14 +56,15 @@ func TestAdaptiveChildLockedAfterItsWindowWasRead(t *testing.T) {
 	require.EqualValues(t, 12_010, b.clean(t, ended()).DeleteCount)
 }
 
-// changedIf is plpgsql that fails as if another session had changed rows meanwhile, and keeps the form of the statements that it lets through.
+// changedIf is plpgsql that fails as if another session had changed rows meanwhile, and
+// keeps the form of the statements that it lets through.
 func changedIf(condition string) string {
 	return "IF " + condition + ` THEN RAISE EXCEPTION 'changed' USING ERRCODE = '40001'; END IF;
 		INSERT INTO public.forms VALUES (current_setting('transaction_isolation'));`
 }
 
-// A row that changed a moment ago is free again: the form that takes a statement's rows at once takes it then. A trigger that says so each time
-// stops nothing but that form.
+// A row that changed a moment ago is free again: the form that takes a statement's rows
+// at once takes it then. A trigger that says so each time stops nothing but that form.
 func TestAdaptiveRowsThatChangeMeanwhileAreTriedAgain(t *testing.T) {
 	t.Parallel()
 
@@ -77,11 +80,13 @@ func TestAdaptiveRowsThatChangeMeanwhileAreTriedAgain(t *testing.T) {
 			dbtest.OnRow("DELETE", "children", "true", changedIf(test.fails)), deleteChildren, "parents")
 		b.Exec(innocent + "DELETE FROM parents WHERE id <= 3")
 		require.EqualValues(t, 30, b.drained(t).DeleteCount)
-		require.Equal(t, test.form, pgtest.Scalar[string](t, b.Database, "SELECT string_agg(DISTINCT form, ', ') FROM forms"))
+		require.Equal(t, test.form, pgtest.Scalar[string](t, b.Database,
+			"SELECT string_agg(DISTINCT form, ', ') FROM forms"))
 	})
 }
 
-// A table of which even ten rows take longer than the leash gets the time that the settings allow.
+// A table of which even ten rows take longer than the leash gets the time that the
+// settings allow.
 func TestAdaptiveSlowTableIsWorkedOff(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, parentsAndChildren+slowRow, deleteChildren, "parents")
@@ -98,14 +103,15 @@ func TestAdaptiveSlowTableIsWorkedOff(t *testing.T) {
 // The same in a parent that goes piecewise: it alone is blamed, and ends.
 func TestAdaptivePoisonedRowOfAHeavyParent(t *testing.T) {
 	t.Parallel()
-	b := setupAdaptive(t, parentsAndChildren+overload+heavy(12_000)+poison+"UPDATE children SET note = 'poison' WHERE id = 12500;", deleteChildren, "parents")
+	b := setupAdaptive(t, parentsAndChildren+overload+heavy(12_000)+poison+
+		"UPDATE children SET note = 'poison' WHERE id = 12500;", deleteChildren, "parents")
 	b.Exec("DELETE FROM parents")
 	require.EqualValues(t, 9, b.run(t).Processed)
 	require.Equal(t, [][]string{{"1", "1", "f", "children: SQLSTATE P0001: child 12500 is poisoned"}}, b.tombstones())
 }
 
-// Rows that a trigger or rule keeps, or puts back, end in a reason, and neither in an endless loop, run after run, nor in a tombstone that counts as
-// done.
+// Rows that a trigger or rule keeps, or puts back, end in a reason, and neither in an
+// endless loop, run after run, nor in a tombstone that counts as done.
 func TestKeptRowsAreReported(t *testing.T) {
 	t.Parallel()
 	keep := func(condition string) string { return dbtest.OnRow("DELETE", "children", condition, "RETURN NULL;") }
@@ -118,18 +124,29 @@ func TestKeptRowsAreReported(t *testing.T) {
 	}
 	pgtest.Each(t, map[string]example{
 		"one, without a target": {"normal", "async_delete", keep("old.id = 15"), 1},
-		"one, set back":         {"normal", "async_nullify", dbtest.OnRow("UPDATE", "children", "old.id = 15", "new.parent_id = old.parent_id;"), 1},
-		"one of few":            {"adaptive", "async_delete", keep("old.id = 15"), 1},
-		"one, by a rule":        {"adaptive", "async_delete", "CREATE RULE keep AS ON DELETE TO children WHERE old.id = 15 DO INSTEAD NOTHING;", 1},
-		"one, put back": {
-			"adaptive", "async_delete", dbtest.OnStatement("DELETE", "children", "INSERT INTO public.children SELECT gone.* FROM gone WHERE gone.id = 15;"), 1,
+		"one, set back": {
+			"normal", "async_nullify",
+			dbtest.OnRow("UPDATE", "children", "old.id = 15", "new.parent_id = old.parent_id;"), 1,
 		},
-		"all of few":         {"adaptive", "async_delete", keep("old.parent_id = 1"), 10},
-		"one, piecewise":     {"adaptive", "async_delete", overload + heavy(6000) + keep("old.id = 6500"), 1},
-		"some, piecewise":    {"adaptive", "async_delete", overload + heavy(6000) + keep("old.id % 3 = 0 AND old.parent_id = 1"), 2003},
+		"one of few": {"adaptive", "async_delete", keep("old.id = 15"), 1},
+		"one, by a rule": {
+			"adaptive", "async_delete",
+			"CREATE RULE keep AS ON DELETE TO children WHERE old.id = 15 DO INSTEAD NOTHING;", 1,
+		},
+		"one, put back": {
+			"adaptive", "async_delete", dbtest.OnStatement("DELETE", "children",
+				"INSERT INTO public.children SELECT gone.* FROM gone WHERE gone.id = 15;"), 1,
+		},
+		"all of few":     {"adaptive", "async_delete", keep("old.parent_id = 1"), 10},
+		"one, piecewise": {"adaptive", "async_delete", overload + heavy(6000) + keep("old.id = 6500"), 1},
+		"some, piecewise": {
+			"adaptive", "async_delete",
+			overload + heavy(6000) + keep("old.id % 3 = 0 AND old.parent_id = 1"), 2003,
+		},
 		"all of a heavy one": {"adaptive", "async_delete", heavy(3000) + slow + keep("old.parent_id = 1"), 3010},
 	}, func(t *testing.T, _ string, test example) {
-		b := setup(t, parentsAndChildren+test.tables+others, dbtest.Defined(test.action, "children", "others"), "parents").at(test.pace)
+		b := setup(t, parentsAndChildren+test.tables+others, dbtest.Defined(test.action, "children", "others"),
+			"parents").at(test.pace)
 		b.Exec("DELETE FROM parents")
 		stats := b.run(t)
 		require.False(t, stats.Interrupted, "it ends before its time is over")
@@ -144,7 +161,8 @@ func TestKeptRowsAreReported(t *testing.T) {
 	})
 }
 
-// slowRows makes a row take 0.1 ms, so that tens of thousands outlast a short run on any machine.
+// slowRows makes a row take 0.1 ms, so that tens of thousands outlast a short run on any
+// machine.
 var slowRows = dbtest.OnStatement("DELETE", "children", "PERFORM pg_sleep((SELECT count(*) FROM gone) * 0.0001);")
 
 // The end of its time is a boundary between runs here, and no parent is too big for it.
@@ -152,7 +170,8 @@ func TestAdaptiveEndOfTimeBlamesNobody(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, parentsAndChildren+slowRows+heavy(60_000), deleteChildren, "parents")
 	b.Exec(innocent + "DELETE FROM parents WHERE id = 1")
-	b.engine.Limits.Runtime = 1500 * time.Millisecond // Enough for a first batch on a busy machine, and not for 6 s of rows in two runs.
+	// Enough for a first batch on a busy machine, and not for 6 s of rows in two runs.
+	b.engine.Limits.Runtime = 1500 * time.Millisecond
 	for run := range 2 {
 		stats := b.run(t)
 		require.False(t, stats.OverLimit, "run %d", run)

@@ -23,19 +23,23 @@ func setupAdaptive(t *testing.T, tables, definitionsYAML string, tracked ...stri
 	return setup(t, tables, definitionsYAML, tracked...).at("adaptive")
 }
 
-// tooMany makes every statement of an event that takes more rows of a table run into its timeout, however fast the machine is.
+// tooMany makes every statement of an event that takes more rows of a table run into its
+// timeout, however fast the machine is.
 func tooMany(event, table string, rows int) string {
-	return dbtest.OnStatement(event, table, fmt.Sprintf("IF (SELECT count(*) FROM gone) > %d THEN PERFORM pg_sleep(600); END IF;", rows))
+	return dbtest.OnStatement(event, table,
+		fmt.Sprintf("IF (SELECT count(*) FROM gone) > %d THEN PERFORM pg_sleep(600); END IF;", rows))
 }
 
 // noted keeps of each statement how many children of how many parents it deleted.
-var noted = "CREATE TABLE statements (parents bigint, heavy boolean, affected bigint);\n" + dbtest.OnStatement("DELETE", "children",
+var noted = "CREATE TABLE statements (parents bigint, heavy boolean, affected bigint);\n" + dbtest.OnStatement("DELETE",
+	"children",
 	"INSERT INTO public.statements SELECT count(DISTINCT parent_id), bool_or(parent_id = 1), count(*) FROM gone HAVING count(*) > 0;")
 
 // overload is too many children for a statement, and a note of all others.
 var overload = tooMany("DELETE", "children", 5000) + noted
 
-// heavy gives the first parent so many more children. Their rows come last in the table and in the index.
+// heavy gives the first parent so many more children. Their rows come last in the table
+// and in the index.
 func heavy(children int) string {
 	return fmt.Sprintf("INSERT INTO children SELECT 1000 + n, 1 FROM generate_series(1, %d) AS n;", children)
 }
@@ -45,7 +49,8 @@ const innocent = `
 CREATE FUNCTION innocent() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF new.cleanup_attempts > 0 THEN RAISE EXCEPTION 'blamed: %', new.last_error; END IF; RETURN new; END $$;
 CREATE TRIGGER innocent BEFORE UPDATE ON loose_foreign_keys_deleted_records FOR EACH ROW EXECUTE FUNCTION innocent();`
 
-// onProgress calls f after the first batch that meets the condition, while the engine waits.
+// onProgress calls f after the first batch that meets the condition, while the engine
+// waits.
 func (b bundle) onProgress(condition func(*loosefk.Stats) bool, f func()) {
 	called := false
 	b.engine.Progress = func(_ context.Context, stats *loosefk.Stats) {
@@ -63,7 +68,8 @@ func (b bundle) count(t *testing.T, sql string) int64 {
 	return pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM "+sql)
 }
 
-// lockRows locks children in a transaction that it returns with its session's process number.
+// lockRows locks children in a transaction that it returns with its session's process
+// number.
 func (b bundle) lockRows(t *testing.T, condition string) (pgx.Tx, uint32) {
 	tx := b.Begin(t, "SELECT FROM children WHERE "+condition+" FOR UPDATE")
 	return tx, tx.Conn().PgConn().PID()
@@ -73,17 +79,25 @@ func (b bundle) lockRows(t *testing.T, condition string) (pgx.Tx, uint32) {
 func TestAdaptiveHeavyParentByAction(t *testing.T) {
 	t.Parallel()
 	const children = 12_010
-	big := "ALTER TABLE children ADD state text;" + heavy(children-10) + tooMany("DELETE", "children", 5000) + tooMany("UPDATE", "children", 5000)
+	big := "ALTER TABLE children ADD state text;" + heavy(children-10) + tooMany("DELETE", "children", 5000) +
+		tooMany("UPDATE", "children", 5000)
 	type example struct{ action, left string }
 	pgtest.Each(t, pgtest.Few(t, map[string]example{
-		"delete":       {"on_delete: async_delete", "parent_id = 1"},
-		"nullify":      {"on_delete: async_nullify", "parent_id = 1"},
-		"update":       {"on_delete: update_column_to, target_column: state, target_value: gone", "parent_id = 1 AND state IS DISTINCT FROM 'gone'"},
-		"conditions":   {"on_delete: async_delete, conditions: [{column: note, value: A}]", "parent_id = 1"},
-		"cleaner":      {`on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"`, "parent_id = 1"},
+		"delete":  {"on_delete: async_delete", "parent_id = 1"},
+		"nullify": {"on_delete: async_nullify", "parent_id = 1"},
+		"update": {
+			"on_delete: update_column_to, target_column: state, target_value: gone",
+			"parent_id = 1 AND state IS DISTINCT FROM 'gone'",
+		},
+		"conditions": {"on_delete: async_delete, conditions: [{column: note, value: A}]", "parent_id = 1"},
+		"cleaner": {
+			`on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"`,
+			"parent_id = 1",
+		},
 		"delete_limit": {"on_delete: async_delete, delete_limit: 1500", "parent_id = 1"},
 	}, "update", "conditions"), func(t *testing.T, name string, test example) {
-		b := setupAdaptive(t, parentsAndChildren+big, "children: [{table: parents, column: parent_id, "+test.action+"}]", "parents")
+		b := setupAdaptive(t, parentsAndChildren+big, "children: [{table: parents, column: parent_id, "+test.action+
+			"}]", "parents")
 		if name == "conditions" {
 			b.Exec("UPDATE children SET note = 'A' WHERE id <= 1000; ALTER TABLE children DISABLE TRIGGER USER")
 			b.Exec("UPDATE children SET note = 'A'")
@@ -99,7 +113,8 @@ func TestAdaptiveHeavyParentByAction(t *testing.T) {
 		case "conditions":
 			require.Equal(t, []string{"1000000"}, b.ids("SELECT id FROM children WHERE parent_id = 1"))
 		case "cleaner":
-			require.EqualValues(t, children, b.count(t, "(SELECT DISTINCT key FROM sexton.events, jsonb_array_elements(payload -> 'keys') AS key) AS keys"))
+			require.EqualValues(t, children, b.count(t,
+				"(SELECT DISTINCT key FROM sexton.events, jsonb_array_elements(payload -> 'keys') AS key) AS keys"))
 		}
 		require.False(t, b.run(t).Changed(), "the second run changes nothing")
 	})
@@ -119,8 +134,8 @@ func TestAdaptiveHeavyParentOfPartitions(t *testing.T) {
 	require.Equal(t, []string{"0", "4000"}, b.ids("SELECT id FROM children ORDER BY id"))
 }
 
-// A heavy parent at the head of the queue does not hold up the small ones behind it, and its tombstone stays
-// until its last child is gone.
+// A heavy parent at the head of the queue does not hold up the small ones behind it, and
+// its tombstone stays until its last child is gone.
 func TestAdaptiveHeavyParentGoesPiecewiseBehindSmallOnes(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, parentsAndChildren+overload+heavy(30_000), deleteChildren, "parents")
@@ -149,7 +164,8 @@ func TestAdaptiveHeavyParentGoesPiecewiseBehindSmallOnes(t *testing.T) {
 	require.Greater(t, b.count(t, "statements WHERE heavy"), int64(6))
 }
 
-// What other sessions do to rows between the reading of a window and the statement for them.
+// What other sessions do to rows between the reading of a window and the statement for
+// them.
 func TestAdaptiveRowsThatMoveAfterTheirWindowWasRead(t *testing.T) {
 	t.Parallel()
 	const children = 20_010
@@ -160,12 +176,14 @@ func TestAdaptiveRowsThatMoveAfterTheirWindowWasRead(t *testing.T) {
 		stay      int64
 	}
 	pgtest.Each(t, pgtest.Few(t, map[string]example{
-		"changed":           {"UPDATE children SET note = 'changed' WHERE id IN " + last, children, 0},
-		"moved away":        {"UPDATE children SET parent_id = 2 WHERE id IN " + last, children - 7, 7},
-		"made nobody's":     {"UPDATE children SET parent_id = NULL WHERE id IN " + last, children - 7, 7},
-		"deleted":           {"ALTER TABLE children DISABLE TRIGGER USER; DELETE FROM children WHERE id IN " + last + "; ALTER TABLE children ENABLE TRIGGER USER", children - 7, 0},
-		"moved in":          {"UPDATE children SET parent_id = 1 WHERE parent_id = 3", children + 10, 0},
-		"moved and changed": {"UPDATE children SET parent_id = 2 WHERE id IN " + last + "; UPDATE children SET parent_id = 1 WHERE id > 1000 AND parent_id = 2", children, 0},
+		"changed":       {"UPDATE children SET note = 'changed' WHERE id IN " + last, children, 0},
+		"moved away":    {"UPDATE children SET parent_id = 2 WHERE id IN " + last, children - 7, 7},
+		"made nobody's": {"UPDATE children SET parent_id = NULL WHERE id IN " + last, children - 7, 7},
+		"deleted": {"ALTER TABLE children DISABLE TRIGGER USER; DELETE FROM children WHERE id IN " + last +
+			"; ALTER TABLE children ENABLE TRIGGER USER", children - 7, 0},
+		"moved in": {"UPDATE children SET parent_id = 1 WHERE parent_id = 3", children + 10, 0},
+		"moved and changed": {"UPDATE children SET parent_id = 2 WHERE id IN " + last +
+			"; UPDATE children SET parent_id = 1 WHERE id > 1000 AND parent_id = 2", children, 0},
 	}, "moved in", "moved and changed"), func(t *testing.T, _ string, test example) {
 		b := setupAdaptive(t, parentsAndChildren+overload+heavy(children-10), deleteChildren, "parents")
 		b.Exec(innocent + "DELETE FROM parents WHERE id = 1")
@@ -176,7 +194,8 @@ func TestAdaptiveRowsThatMoveAfterTheirWindowWasRead(t *testing.T) {
 	})
 }
 
-// A pointer may lead to a row that came into the place of a child. It is not the parent's, so it stays.
+// A pointer may lead to a row that came into the place of a child. It is not the
+// parent's, so it stays.
 func TestAdaptivePointersToOtherRowsTouchNothing(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, parentsAndChildren+overload+heavy(20_000), deleteChildren, "parents")
@@ -191,12 +210,14 @@ func TestAdaptivePointersToOtherRowsTouchNothing(t *testing.T) {
 		b.Exec("INSERT INTO children SELECT 100000 + n, 2 FROM generate_series(1, 3000) AS n")
 	})
 	stats := b.drained(t)
-	require.Greater(t, b.count(t, "children JOIN places ON places.place = children.ctid"), int64(100), "the places were taken")
+	require.Greater(t, b.count(t, "children JOIN places ON places.place = children.ctid"), int64(100),
+		"the places were taken")
 	require.EqualValues(t, 3000, b.count(t, "children WHERE id > 100000"))
 	require.EqualValues(t, 19_010, stats.DeleteCount)
 }
 
-// Over a slow network statements grow as they do beside the server: what takes long is the way there.
+// Over a slow network statements grow as they do beside the server: what takes long is
+// the way there.
 func TestAdaptiveSizesDoNotCountTheNetwork(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, parentsAndChildren+overload+heavy(20_000), deleteChildren, "parents")

@@ -53,7 +53,8 @@ func (b bundle) builds(t *testing.T) *loosefk.Reference {
 	return references[at]
 }
 
-// before has calls of the auditor's transactions in the other database go through a function first.
+// before has calls of the auditor's transactions in the other database go through a
+// function first.
 func before(ci *dbtest.DB, at int, do func() error) *remoteDB {
 	return &remoteDB{Beginner: ci.Pool(), before: func(n int) error {
 		if n == at {
@@ -82,7 +83,8 @@ func TestAuditOfChildrenInAnotherDatabase(t *testing.T) {
 		auditor.Repair = true
 		want.RepairedKeys = 3
 		require.Equal(t, want, b.auditBuilds(t, auditor))
-		require.Equal(t, [][]string{{"-5"}, {"1"}, {"3"}, {"7"}}, b.Rows("SELECT primary_key_value FROM loose_foreign_keys_deleted_records ORDER BY 1"))
+		require.Equal(t, [][]string{{"-5"}, {"1"}, {"3"}, {"7"}},
+			b.Rows("SELECT primary_key_value FROM loose_foreign_keys_deleted_records ORDER BY 1"))
 		require.Zero(t, ci.Pending(t))
 		require.Zero(t, b.auditBuilds(t, auditor).RepairedKeys, "repairing twice is repairing once")
 		if batch < 1000 {
@@ -103,7 +105,8 @@ func TestAuditWakesTheParentsDatabase(t *testing.T) {
 	require.Equal(t, 1, heard())
 }
 
-// Keys of several columns travel as arrays, and children with a NULL among them refer to nobody.
+// Keys of several columns travel as arrays, and children with a NULL among them refer to
+// nobody.
 func TestAuditOfCompositeKeysInAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
@@ -124,23 +127,32 @@ func TestAuditOfCompositeKeysInAnotherDatabase(t *testing.T) {
 	require.Equal(t, [][]string{{"1"}, {"4"}, {"5"}, {"6"}}, ci.Rows("SELECT id FROM jobs ORDER BY id"))
 }
 
-// A parent that goes between two looks has left a tombstone or, where a pass has been through, no child.
+// A parent that goes between two looks has left a tombstone or, where a pass has been
+// through, no child.
 func TestAuditWhileParentsComeAndGo(t *testing.T) {
 	t.Parallel()
 	type example struct {
-		// at is the transaction in the children's database before which something happens: 1 reads keys, 2 looks for children
-		// again, 3 counts rows.
+		// at is the transaction in the children's database before which something
+		// happens: 1 reads keys, 2 looks for children again, 3 counts rows.
 		at      int
 		happens func(t *testing.T, b bundle, ci *dbtest.DB)
 		want    []string
 	}
 	pgtest.Each(t, map[string]example{
-		"deleted before the children were read": {1, func(_ *testing.T, b bundle, _ *dbtest.DB) { b.Exec("DELETE FROM parents WHERE id = 2") }, []string{"1"}},
+		"deleted before the children were read": {1, func(_ *testing.T, b bundle,
+			_ *dbtest.DB,
+		) {
+			b.Exec("DELETE FROM parents WHERE id = 2")
+		}, []string{"1"}},
 		"cleaned up after since they were read": {2, func(_ *testing.T, b bundle, ci *dbtest.DB) {
 			b.untracked("DELETE FROM parents WHERE id = 3")
 			ci.Exec("DELETE FROM builds WHERE parent_id = 1")
 		}, []string{}},
-		"made anew since they were read": {2, func(_ *testing.T, b bundle, _ *dbtest.DB) { b.Exec("INSERT INTO parents VALUES (1)") }, []string{}},
+		"made anew since they were read": {2, func(_ *testing.T, b bundle,
+			_ *dbtest.DB,
+		) {
+			b.Exec("INSERT INTO parents VALUES (1)")
+		}, []string{}},
 		"worked off by a pass": {2, func(t *testing.T, b bundle, _ *dbtest.DB) {
 			b.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.parents', 1)")
 			require.EqualValues(t, 1, b.run(t).Processed)
@@ -157,13 +169,15 @@ func TestAuditWhileParentsComeAndGo(t *testing.T) {
 	})
 }
 
-// What another audit has left, and a pass worked off since this one looked, is not left again.
+// What another audit has left, and a pass worked off since this one looked, is not left
+// again.
 func TestAuditsThatRepairAtOnce(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
 	b.untracked("DELETE FROM parents WHERE id <= 3")
 	auditor := auditorOfTwo(b, ci, true)
-	auditor.Remotes["ci"] = before(ci, 3, func() error { // The rows are counted, and the lock of audits is still to be had.
+	// The rows are counted, and the lock of audits is still to be had.
+	auditor.Remotes["ci"] = before(ci, 3, func() error {
 		require.EqualValues(t, 3, b.auditBuilds(t, auditorOfTwo(b, ci, true)).RepairedKeys)
 		b.Exec("DELETE FROM loose_foreign_keys_deleted_records WHERE primary_key_value = 1")
 		ci.Exec("DELETE FROM builds WHERE parent_id = 1")
@@ -204,7 +218,8 @@ func TestAuditLosesADatabase(t *testing.T) {
 	}
 }
 
-// What takes too long is done in smaller pieces, and what takes too long by itself is said.
+// What takes too long is done in smaller pieces, and what takes too long by itself is
+// said.
 func TestAuditThatTimesOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
@@ -251,7 +266,8 @@ func TestAuditBehindALongBacklog(t *testing.T) {
 	auditor.Backlog = 5
 	require.Empty(t, b.auditFirst(t, auditor).Error)
 	auditor.Backlog = 4
-	require.Equal(t, "more than 4 tombstones of public.parents wait: audit again when they are worked off", b.auditFirst(t, auditor).Error)
+	require.Equal(t, "more than 4 tombstones of public.parents wait: audit again when they are worked off",
+		b.auditFirst(t, auditor).Error)
 }
 
 func TestAuditDoesNotTrustHiddenRows(t *testing.T) {
@@ -259,7 +275,8 @@ func TestAuditDoesNotTrustHiddenRows(t *testing.T) {
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
 	role := b.CreateRole()
 	quoted := pgx.Identifier{role}.Sanitize()
-	b.Exec("GRANT SELECT ON children TO " + quoted + "; GRANT SELECT, INSERT ON loose_foreign_keys_deleted_records TO " + quoted)
+	b.Exec("GRANT SELECT ON children TO " + quoted +
+		"; GRANT SELECT, INSERT ON loose_foreign_keys_deleted_records TO " + quoted)
 	conn := pgtest.Connect(t, b.AsRole(role))
 	auditor := b.auditor(1000, true)
 	auditor.DB = conn

@@ -29,7 +29,10 @@ func bounds() loosefk.Bounds {
 }
 
 func (b bundle) auditor(batch int, repair bool) orphans.Auditor {
-	return orphans.Auditor{DB: b.Pool(), Names: dbtest.Names(), Bounds: bounds(), Batch: batch, Repair: repair, Wake: waker}
+	return orphans.Auditor{
+		DB: b.Pool(), Names: dbtest.Names(), Bounds: bounds(), Batch: batch, Repair: repair,
+		Wake: waker,
+	}
 }
 
 // audit audits all definitions and returns the reports by definition.
@@ -59,7 +62,8 @@ func orphaned(t *testing.T, condition string) bundle {
 	return b
 }
 
-// untracked deletes rows as TRUNCATE ... ignore or a detached partition would: without tombstones.
+// untracked deletes rows as TRUNCATE ... ignore or a detached partition would: without
+// tombstones.
 func (b bundle) untracked(sql string) {
 	b.Exec("SET session_replication_role = replica; ALTER TABLE parents DISABLE TRIGGER sexton_track; " + sql +
 		"; ALTER TABLE parents ENABLE ALWAYS TRIGGER sexton_track; RESET session_replication_role")
@@ -111,7 +115,8 @@ func TestAuditFindsOrphansWhateverTheBatch(t *testing.T) {
 	}
 	b.auditFirst(t, b.auditor(3, true))
 	require.EqualValues(t, 6, b.drained(t).Processed)
-	require.Equal(t, []string{"NULL", "2", "5", "6", "8", "9"}, b.ids("SELECT DISTINCT parent_id FROM children ORDER BY parent_id NULLS FIRST"))
+	require.Equal(t, []string{"NULL", "2", "5", "6", "8", "9"},
+		b.ids("SELECT DISTINCT parent_id FROM children ORDER BY parent_id NULLS FIRST"))
 }
 
 // Three definitions with conditions and a target on one column, and a fourth on another.
@@ -133,7 +138,10 @@ notes:
   - {table: parents, column: other_id, on_delete: async_nullify}
 `, "parents")
 	reports := b.audit(t, b.auditor(2, false))
-	for key, want := range map[string][]string{"notes[0]": {"1"}, "notes[1]": {"1", "3"}, "notes[2]": {"4"}, "notes[3]": {"1", "6"}} {
+	for key, want := range map[string][]string{
+		"notes[0]": {"1"}, "notes[1]": {"1", "3"}, "notes[2]": {"4"},
+		"notes[3]": {"1", "6"},
+	} {
 		require.Equal(t, want, reports[key].Samples, key)
 		require.EqualValues(t, len(want), reports[key].OrphanedKeys, key)
 	}
@@ -141,7 +149,8 @@ notes:
 	require.EqualValues(t, 1, reports["notes[0]"].OrphanedRows, "the other row of key 1 is not the definition's")
 	require.EqualValues(t, 2, reports["notes[2]"].OrphanedRows)
 
-	require.EqualValues(t, 4, b.repaired(t, 2), "1, 3, 4 and 6: one tombstone for a key of which three definitions have orphans")
+	require.EqualValues(t, 4, b.repaired(t, 2),
+		"1, 3, 4 and 6: one tombstone for a key of which three definitions have orphans")
 	require.Equal(t, [][]string{
 		{"2", "1", "7", "NULL"},
 		{"3", "2", "7", "NULL"},
@@ -170,7 +179,8 @@ func TestAuditOfKeysOfAnyType(t *testing.T) {
 	var tables, yaml, rows strings.Builder
 	var parents []string
 	for name, test := range kinds {
-		of := strings.NewReplacer("COLUMN", test.column, "VALUE", test.value, "parents", name+"_parents", "children", name+"_children")
+		of := strings.NewReplacer("COLUMN", test.column, "VALUE", test.value, "parents", name+"_parents", "children",
+			name+"_children")
 		tables.WriteString(of.Replace(`
 CREATE TABLE parents (id COLUMN PRIMARY KEY);
 CREATE TABLE children (parent_id COLUMN, n integer);
@@ -183,7 +193,8 @@ INSERT INTO parents SELECT VALUE FROM generate_series(1, 20) AS n WHERE n % 2 = 
 	}
 	b := setup(t, tables.String(), yaml.String(), parents...)
 	b.Exec(rows.String())
-	found, repaired, again := b.audit(t, b.auditor(3, false)), b.audit(t, b.auditor(3, true)), b.audit(t, b.auditor(3, true))
+	found, repaired, again := b.audit(t, b.auditor(3, false)), b.audit(t, b.auditor(3, true)),
+		b.audit(t, b.auditor(3, true))
 	require.EqualValues(t, 11*len(kinds), b.run(t).Processed)
 	for name := range kinds {
 		report := found[name+"_children[0]"]
@@ -192,7 +203,8 @@ INSERT INTO parents SELECT VALUE FROM generate_series(1, 20) AS n WHERE n % 2 = 
 		require.EqualValues(t, 20, report.OrphanedRows, name)
 		require.EqualValues(t, 10, repaired[name+"_children[0]"].RepairedKeys, name)
 		require.Zero(t, again[name+"_children[0]"].RepairedKeys, name)
-		require.Equal(t, []string{"2", "6", "8", "10", "12", "14", "16", "18", "20"}, b.ids("SELECT DISTINCT n FROM "+name+"_children ORDER BY n"), name)
+		require.Equal(t, []string{"2", "6", "8", "10", "12", "14", "16", "18", "20"},
+			b.ids("SELECT DISTINCT n FROM "+name+"_children ORDER BY n"), name)
 	}
 }
 
@@ -234,7 +246,8 @@ INSERT INTO "Other ""one"""."Chil""dren" SELECT n, part FROM generate_series(1, 
 		require.EqualValues(t, 60, report.OrphanedRows)
 	}
 	require.EqualValues(t, 20, b.repaired(t, 7))
-	require.EqualValues(t, 60, pgtest.Scalar[int64](t, b.Database, `SELECT count(*) FROM "Other ""one"""."Chil""dren" WHERE "p id" % 2 = 0`))
+	require.EqualValues(t, 60, pgtest.Scalar[int64](t, b.Database,
+		`SELECT count(*) FROM "Other ""one"""."Chil""dren" WHERE "p id" % 2 = 0`))
 }
 
 func TestAuditOfPartitionedAndInheritedParents(t *testing.T) {
@@ -289,7 +302,8 @@ parents:
 	require.Equal(t, []string{"100", "101"}, b.ids("SELECT id FROM parents ORDER BY id"))
 }
 
-// Between looking and repairing the parent comes back, somebody else leaves a tombstone, or the children go.
+// Between looking and repairing the parent comes back, somebody else leaves a tombstone,
+// or the children go.
 func TestRepairLooksAgain(t *testing.T) {
 	t.Parallel()
 	b := orphaned(t, "id <= 5")
@@ -297,8 +311,12 @@ func TestRepairLooksAgain(t *testing.T) {
 	// The lock under which audits repair holds this one up right there.
 	holder := b.Begin(t, "SELECT pg_advisory_xact_lock(hashtextextended('sexton audit of public', 0))")
 	auditor, parent := b.auditor(1000, true), b.engine.Parents[0]
-	wait := dbtest.Meanwhile(func() (orphans.Report, error) { return auditor.Audit(t.Context(), parent, parent.References[0]) })
-	pgtest.Await(t, b.Pool(), "the audit to wait for its lock", "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))")
+	wait := dbtest.Meanwhile(func() (orphans.Report, error) {
+		return auditor.Audit(t.Context(), parent,
+			parent.References[0])
+	})
+	pgtest.Await(t, b.Pool(), "the audit to wait for its lock",
+		"SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))")
 	b.Exec(`INSERT INTO parents VALUES (1);
 		INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.parents', 2);
 		DELETE FROM children WHERE parent_id = 3`)
@@ -309,7 +327,8 @@ func TestRepairLooksAgain(t *testing.T) {
 	require.EqualValues(t, 5, report.OrphanedKeys)
 	require.EqualValues(t, 2, report.RepairedKeys)
 	b.run(t)
-	require.Equal(t, []string{"1", "6", "7", "8", "9", "10"}, b.ids("SELECT DISTINCT parent_id FROM children ORDER BY 1"))
+	require.Equal(t, []string{"1", "6", "7", "8", "9", "10"},
+		b.ids("SELECT DISTINCT parent_id FROM children ORDER BY 1"))
 }
 
 // Any role may take the lock under which audits repair.
@@ -317,13 +336,15 @@ func TestRepairNamesWhoHoldsItsLock(t *testing.T) {
 	t.Parallel()
 	b := orphaned(t, "id <= 5")
 	holder := pgtest.Acquire(t, b.Pool())
-	pgtest.Exec(t, holder, "SET application_name = 'stranger'; SELECT pg_advisory_lock(hashtextextended('sexton audit of public', 0))")
+	pgtest.Exec(t, holder,
+		"SET application_name = 'stranger'; SELECT pg_advisory_lock(hashtextextended('sexton audit of public', 0))")
 	pid := holder.Conn().PgConn().PID()
 	auditor := b.auditor(1000, true)
 	auditor.Bounds.LockTimeout = 10 * time.Millisecond
 	report := b.auditFirst(t, auditor)
 	pgtest.Exec(t, holder, "SELECT pg_advisory_unlock_all()")
-	require.Contains(t, report.Error, fmt.Sprintf("canceling statement due to lock timeout (lock held by pid %d (stranger))", pid))
+	require.Contains(t, report.Error,
+		fmt.Sprintf("canceling statement due to lock timeout (lock held by pid %d (stranger))", pid))
 	require.Zero(t, report.RepairedKeys)
 }
 
@@ -336,7 +357,8 @@ func TestRepairWakes(t *testing.T) {
 	require.Equal(t, 3, heard(), "once per batch with orphans, and never for looking alone")
 }
 
-// An application may have triggers on the tombstones: no planner setting of a command reaches them.
+// An application may have triggers on the tombstones: no planner setting of a command
+// reaches them.
 func TestCommandsPlanNoTriggers(t *testing.T) {
 	t.Parallel()
 	b := orphaned(t, "id <= 5")

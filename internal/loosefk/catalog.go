@@ -80,7 +80,9 @@ func identifies(r *pgcatalog.Relation, column string) bool {
 // ordered returns the usable B-tree indexes of one of a relation's tables. by has the
 // comparison of each of columns. An index column that cannot be used for its comparison
 // gets the name "".
-func ordered(r *pgcatalog.Relation, table uint32, columns []string, by []pgcatalog.Comparison, operators *pgcatalog.Operators) []pgcatalog.Index {
+func ordered(r *pgcatalog.Relation, table uint32, columns []string, by []pgcatalog.Comparison,
+	operators *pgcatalog.Operators,
+) []pgcatalog.Index {
 	var found []pgcatalog.Index
 	for _, i := range r.Indexes[table] {
 		if i.Method != "btree" || !i.Valid {

@@ -35,20 +35,36 @@ type compositeKind struct {
 }
 
 func compositeKinds() []compositeKind {
-	uuids := []string{"a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a12", "00000000-0000-4000-8000-000000000000"}
+	uuids := []string{
+		"a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a12",
+		"00000000-0000-4000-8000-000000000000",
+	}
 	texts := []string{"", " ", "a", "a,b", "b", `"`, `\`, `{`, `{}`, "NULL", "null", "it's", "é\n"}
 	return []compositeKind{
-		{"integers", "integer", "integer", "bigint", "smallint", []string{"1", "2", "3"}, []string{"1", "2", "-3"}, true},
+		{
+			"integers", "integer", "integer", "bigint", "smallint",
+			[]string{"1", "2", "3"},
+			[]string{"1", "2", "-3"},
+			true,
+		},
 		{"uuid and text", "uuid", "text", "uuid", "varchar(20)", uuids, texts, false},
 		{"texts", "text", "varchar(20)", "text", "text", texts, texts, true},
-		{"mixed", "bigint", "timestamptz", "integer", "timestamptz", []string{"7", "8"}, []string{"2026-02-01 00:00+00", "2026-02-01 00:00:00.5+09"}, false},
+		{
+			"mixed", "bigint", "timestamptz", "integer", "timestamptz",
+			[]string{"7", "8"},
+			[]string{"2026-02-01 00:00+00", "2026-02-01 00:00:00.5+09"},
+			false,
+		},
 	}
 }
 
 // tables are the parents and children of one kind, once loose and once with a real foreign key.
 func (k compositeKind) tables(action, children, partitions string) string {
 	list := func(values []string) string {
-		return strings.Join(each.Of(values, func(value string) string { return "('" + strings.ReplaceAll(value, "'", "''") + "')" }), ", ")
+		return strings.Join(each.Of(values, func(value string) string {
+			return "('" + strings.ReplaceAll(value, "'",
+				"''") + "')"
+		}), ", ")
 	}
 	return fmt.Sprintf(`
 CREATE TABLE parents (a %[1]s, b %[2]s, number serial, PRIMARY KEY (a, b));
@@ -113,7 +129,8 @@ func TestCompositeKeysDoWhatNativeOnesDo(t *testing.T) {
 							b.Exec(fmt.Sprintf("DELETE FROM %sparents WHERE number %% 4 = %d", prefix, i))
 						}
 						require.Equal(t, b.Pending(t), b.drained(t).Processed)
-						require.Equal(t, b.Rows("SELECT id, a, b FROM native_children ORDER BY id"), b.Rows("SELECT id, a, b FROM children ORDER BY id"), pace)
+						require.Equal(t, b.Rows("SELECT id, a, b FROM native_children ORDER BY id"),
+							b.Rows("SELECT id, a, b FROM children ORDER BY id"), pace)
 						require.False(t, b.run(t).Changed(), "the second run changes nothing")
 					}
 				})
@@ -172,7 +189,8 @@ tree: [{table: tree, column: [a, up], on_delete: async_delete}]
 	require.EqualValues(t, 44, b.count(t, "tree"))
 	for _, table := range []string{"one", "two", "tree"} {
 		require.Positive(t, b.count(t, table))
-		require.Equal(t, b.Rows("SELECT * FROM native_"+table+" ORDER BY 1, 2"), b.Rows("SELECT * FROM "+table+" ORDER BY 1, 2"))
+		require.Equal(t, b.Rows("SELECT * FROM native_"+table+" ORDER BY 1, 2"),
+			b.Rows("SELECT * FROM "+table+" ORDER BY 1, 2"))
 	}
 }
 
@@ -205,22 +223,23 @@ INSERT INTO children VALUES (1, 1, 1), (2, 1, 1), (3, 1, 2);`, byPair, "parents"
 // at again, those that have moved away among them.
 func TestCompositeHeavyParentGoesPiecewise(t *testing.T) {
 	t.Parallel()
-	pgtest.Each(t, map[string]bool{"async_delete": true, "async_nullify": true}, func(t *testing.T, action string, _ bool) {
-		b := composites(t, `
+	pgtest.Each(t, map[string]bool{"async_delete": true, "async_nullify": true},
+		func(t *testing.T, action string, _ bool) {
+			b := composites(t, `
 CREATE TABLE parents (a uuid, b text, PRIMARY KEY (a, b));
 CREATE TABLE children (id int PRIMARY KEY, a uuid, b text);
 CREATE INDEX ON children (b, a);
 INSERT INTO parents SELECT '00000000-0000-4000-8000-000000000000', n FROM generate_series(1, 3) AS n;
 INSERT INTO children SELECT n, '00000000-0000-4000-8000-000000000000', CASE WHEN n <= 10000 THEN 1 WHEN n <= 11000 THEN 2 ELSE 3 END FROM generate_series(1, 12000) AS n;`+tooMany("DELETE", "children", 5000)+tooMany("UPDATE", "children", 5000)+innocent,
-			"children: [{table: parents, column: [a, b], on_delete: "+action+"}]", "parents").at("adaptive")
-		b.Exec("DELETE FROM parents WHERE b <> '3'; DELETE FROM children WHERE id > 10990 AND id <= 11000")
-		require.EqualValues(t, 2, b.drained(t).Processed)
-		require.EqualValues(t, 1000, b.count(t, "children WHERE b = '3'"))
-		require.Zero(t, b.count(t, "children WHERE b IN ('1', '2')"))
-		if action == "async_nullify" {
-			require.EqualValues(t, 10_990, b.count(t, "children WHERE a IS NULL AND b IS NULL"))
-		}
-	})
+				"children: [{table: parents, column: [a, b], on_delete: "+action+"}]", "parents").at("adaptive")
+			b.Exec("DELETE FROM parents WHERE b <> '3'; DELETE FROM children WHERE id > 10990 AND id <= 11000")
+			require.EqualValues(t, 2, b.drained(t).Processed)
+			require.EqualValues(t, 1000, b.count(t, "children WHERE b = '3'"))
+			require.Zero(t, b.count(t, "children WHERE b IN ('1', '2')"))
+			if action == "async_nullify" {
+				require.EqualValues(t, 10_990, b.count(t, "children WHERE a IS NULL AND b IS NULL"))
+			}
+		})
 }
 
 // The key of a tombstone tells with which columns it was written, as far as their number goes.
@@ -255,13 +274,15 @@ INSERT INTO children VALUES (1, 1, 'x,y');`, byPair, "parents")
 	b.Exec("INSERT INTO parents VALUES (3, '')")
 	older.exec(`INSERT INTO children VALUES (2, 1, 'x,y'), (3, 2, '"'), (4, 1, 'x'), (5, 3, ''), (6, 1, NULL), (7, NULL, 'x,y'); COMMIT`)
 	require.EqualValues(t, 2, b.rechecked(t).LateChildren)
-	require.Equal(t, []string{"4", "5", "6", "7"}, b.ids("SELECT id FROM children ORDER BY id"), "what is new at an old place has its parent")
+	require.Equal(t, []string{"4", "5", "6", "7"}, b.ids("SELECT id FROM children ORDER BY id"),
+		"what is new at an old place has its parent")
 }
 
 // The keys of parents travel to another database and come back in the same text form.
 func TestCompositeChildrenInAnotherDatabase(t *testing.T) {
 	t.Parallel()
-	b := composites(t, "CREATE TABLE parents (a int, b text, PRIMARY KEY (a, b)); INSERT INTO parents VALUES (1, 'x'), (1, 'x,y'), (2, 'x'); CREATE TABLE own (a int, b text)",
+	b := composites(t,
+		"CREATE TABLE parents (a int, b text, PRIMARY KEY (a, b)); INSERT INTO parents VALUES (1, 'x'), (1, 'x,y'), (2, 'x'); CREATE TABLE own (a int, b text)",
 		"own: [{table: parents, column: [a, b], on_delete: async_delete}]", "parents")
 	ci := b.beside(t, `CREATE TABLE builds (id int, a bigint, b varchar(9)); CREATE INDEX ON builds (b, a);
 		INSERT INTO builds VALUES (1, 1, 'x'), (2, 1, 'x,y'), (3, 2, 'x'), (4, 1, NULL), (5, 1, 'x,y')`)
@@ -291,7 +312,8 @@ func TestCompositeAuditFindsAndRepairs(t *testing.T) {
 				b.untracked("DELETE FROM parents WHERE number % 2 = 0")
 				b.Exec("DELETE FROM parents WHERE number = 3")
 				checked := b.count(t, "(SELECT DISTINCT a, b FROM children WHERE num_nulls(a, b) = 0) AS keys")
-				missing := b.count(t, "(SELECT DISTINCT a, b FROM "+orphans+") AS keys") - 1 // One of them has a tombstone.
+				// One of them has a tombstone.
+				missing := b.count(t, "(SELECT DISTINCT a, b FROM "+orphans+") AS keys") - 1
 				rows := b.count(t, orphans) - 3
 				for _, batch := range []int{1, 2, 7, 1000} {
 					if batch < 7 && !pgtest.Long {
@@ -304,7 +326,8 @@ func TestCompositeAuditFindsAndRepairs(t *testing.T) {
 					require.Equal(t, rows, report.OrphanedRows, "batches of %d", batch)
 				}
 				require.Equal(t, missing, b.audit(t, b.auditor(2, true))["children[0]"].RepairedKeys)
-				require.Zero(t, b.audit(t, b.auditor(3, true))["children[0]"].OrphanedKeys, "repairing twice is repairing once")
+				require.Zero(t, b.audit(t, b.auditor(3, true))["children[0]"].OrphanedKeys,
+					"repairing twice is repairing once")
 				require.Equal(t, missing+1, b.Pending(t))
 				b.drained(t)
 				require.Zero(t, b.count(t, orphans))

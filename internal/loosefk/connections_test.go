@@ -31,7 +31,8 @@ func divided(t *testing.T, connections int) bundle {
 	return b
 }
 
-// allGone checks that the 200 parents of divided are worked off with all of their children.
+// allGone checks that the 200 parents of divided are worked off with all of their
+// children.
 func (b bundle) allGone(t *testing.T, stats *loosefk.Stats) {
 	b.clean(t, stats)
 	require.EqualValues(t, 2000, stats.DeleteCount)
@@ -41,8 +42,9 @@ func (b bundle) allGone(t *testing.T, stats *loosefk.Stats) {
 // pid is the process number of the engine's own session.
 func (b bundle) pid() string { return fmt.Sprint(b.engine.Session.Conn.PgConn().PID()) }
 
-// crossing makes statements on children change two further rows, in an order that depends on their parents, and count themselves whether they commit or
-// not. Two at once deadlock.
+// crossing makes statements on children change two further rows, in an order that depends
+// on their parents, and count themselves whether they commit or not. Two at once
+// deadlock.
 var crossing = `
 CREATE SEQUENCE tries;
 CREATE TABLE cursors (id int PRIMARY KEY, n bigint);
@@ -60,7 +62,8 @@ func TestChunksAreWorkedOnInParallel(t *testing.T) {
 	b := divided(t, 4)
 	b.Exec(dbtest.OnRow("DELETE", "children", "old.id % 10 = 0", "PERFORM pg_sleep(0.01);") + "DELETE FROM parents")
 	b.allGone(t, b.run(t))
-	require.Equal(t, [][]string{{"4", "200"}}, b.Rows("SELECT count(DISTINCT pid), count(DISTINCT parent) FROM sightings"))
+	require.Equal(t, [][]string{{"4", "200"}},
+		b.Rows("SELECT count(DISTINCT pid), count(DISTINCT parent) FROM sightings"))
 	require.Empty(t, b.Rows("SELECT FROM sightings GROUP BY parent HAVING count(DISTINCT pid) > 1"))
 }
 
@@ -86,29 +89,39 @@ func TestConnectionsThatBreakAreDoneWithout(t *testing.T) {
 		}
 		return more(ctx)
 	}
-	b.Exec(dbtest.OnStatement("DELETE", "children", "PERFORM pg_terminate_backend(pg_backend_pid()) WHERE pg_backend_pid() <> "+b.pid()+";") +
+	b.Exec(dbtest.OnStatement("DELETE", "children",
+		"PERFORM pg_terminate_backend(pg_backend_pid()) WHERE pg_backend_pid() <> "+b.pid()+";") +
 		"DELETE FROM parents")
 	b.allGone(t, b.run(t))
 }
 
-// A statement that costs the run its connection, as one that crashes the server's process does, is found like any other that fails: the parent whose
-// children it is about is put off, and the others go, in the same run.
+// A statement that costs the run its connection, as one that crashes the server's process
+// does, is found like any other that fails: the parent whose children it is about is put
+// off, and the others go, in the same run.
 func TestAParentThatCostsTheConnectionIsPutOff(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]int{"1": 1, "2": 2}, func(t *testing.T, _ string, connections int) {
 		b := divided(t, connections)
 		b.engine.More = func(context.Context) *batch.Session {
 			s := b.engine.Session
-			return &batch.Session{Conn: pgtest.Acquire(t, b.Pool()).Conn(), Names: s.Names, Fence: s.Fence, Limits: s.Limits}
+			return &batch.Session{
+				Conn: pgtest.Acquire(t, b.Pool()).Conn(), Names: s.Names, Fence: s.Fence,
+				Limits: s.Limits,
+			}
 		}
 		b.Exec("CREATE SEQUENCE cuts;" + dbtest.OnRow("DELETE", "children", "old.parent_id = 77",
 			"PERFORM nextval('cuts'), pg_terminate_backend(pg_backend_pid());") + "DELETE FROM parents")
 		stats := b.run(t)
 		require.EqualValues(t, 1990, stats.DeleteCount)
 		require.EqualValues(t, 199, stats.Processed)
-		require.Equal(t, [][]string{{"77", "1", "f", "children: SQLSTATE 57P01: the connection was lost: terminating connection due to administrator command"}},
+		require.Equal(t,
+			[][]string{{
+				"77", "1", "f",
+				"children: SQLSTATE 57P01: the connection was lost: terminating connection due to administrator command",
+			}},
 			b.tombstones())
-		require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT last_value <= 6 FROM cuts"), "three divisions by eight, and two tries alone")
+		require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT last_value <= 6 FROM cuts"),
+			"three divisions by eight, and two tries alone")
 	})
 }
 
@@ -128,7 +141,8 @@ func (c *cutConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A connection that is lost after COMMIT loses only the answer. The tombstone is removed, so it has not failed.
+// A connection that is lost after COMMIT loses only the answer. The tombstone is removed,
+// so it has not failed.
 func TestALostAnswerToCommitIsNoFailure(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, parentsAndChildren, deleteChildren, "parents")
@@ -147,13 +161,17 @@ func TestALostAnswerToCommitIsNoFailure(t *testing.T) {
 	b.engine.Session.Conn = pgtest.ConnectAs(t, settings)
 	b.engine.More = func(context.Context) *batch.Session {
 		s := b.engine.Session
-		return &batch.Session{Conn: pgtest.Acquire(t, b.Pool()).Conn(), Names: s.Names, Fence: s.Fence, Limits: s.Limits}
+		return &batch.Session{
+			Conn: pgtest.Acquire(t, b.Pool()).Conn(), Names: s.Names, Fence: s.Fence,
+			Limits: s.Limits,
+		}
 	}
 	b.drained(t)
 	require.True(t, cut)
 }
 
-// Rows of which an event tells go by their own statements, before those of other tables: a native cascade would take them along without one.
+// Rows of which an event tells go by their own statements, before those of other tables:
+// a native cascade would take them along without one.
 func TestTablesThatAreToldOfGoFirst(t *testing.T) {
 	t.Parallel()
 	for _, connections := range []int{1, 3} {
@@ -168,11 +186,13 @@ artifacts: [{table: parents, column: parent_id, on_delete: async_delete, cleaner
 		b.connections(t, connections)
 		b.Exec("DELETE FROM parents")
 		require.EqualValues(t, 10000, b.drained(t).DeleteCountByTable["artifacts"])
-		require.Equal(t, "10000", b.Rows("SELECT sum(jsonb_array_length(payload -> 'keys')) FROM sexton.events WHERE kind = 'files_orphaned'")[0][0])
+		require.Equal(t, "10000",
+			b.Rows("SELECT sum(jsonb_array_length(payload -> 'keys')) FROM sexton.events WHERE kind = 'files_orphaned'")[0][0])
 	}
 }
 
-// An event has the columns of each deleted row that its definition names, in the order of the keys.
+// An event has the columns of each deleted row that its definition names, in the order of
+// the keys.
 func TestEventsHaveColumnsOfDeletedRows(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, `

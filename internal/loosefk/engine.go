@@ -114,7 +114,8 @@ func (r *run) runPass(ctx context.Context, frame *pace.Frame) error {
 		remotes[name] = &remote
 	}
 	r.source = &source{
-		names: r.Session.Names, database: r.Database, remotes: remotes, parents: r.Parents, bound: bound, references: r.references,
+		names: r.Session.Names, database: r.Database, remotes: remotes, parents: r.Parents, bound: bound,
+		references:  r.references,
 		fingerprint: r.Fingerprint, confirmAfter: cmp.Or(r.ConfirmAfter, Confirm), failed: r.failed, counted: r.counted,
 	}
 	throttle := r.Throttle
@@ -196,7 +197,8 @@ func (r *run) bind() []*drain.Parent {
 // returns a single broken one.
 func (r *run) edges(reference *Reference) []*drain.Edge {
 	edge := drain.Edge{
-		Edge: &reference.Edge, Broken: reference.Broken, Keep: reference.Keep, KeepForm: &reference.keepForm, Limit: reference.limit(r.Adaptive.on()),
+		Edge: &reference.Edge, Broken: reference.Broken, Keep: reference.Keep, KeepForm: &reference.keepForm,
+		Limit: reference.limit(r.Adaptive.on()),
 	}
 	if reference.Remote {
 		edge.Database = reference.Database

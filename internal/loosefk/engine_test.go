@@ -42,7 +42,8 @@ func TestKeyTypes(t *testing.T) {
 		if name != "bigint" { // its key does not fit into the child's column, which must be no error
 			fmt.Fprintf(&tables, "INSERT INTO %[1]s_children SELECT 1, id FROM %[1]s_parents;", name)
 		}
-		fmt.Fprintf(&yaml, "%[1]s_children: [{table: %[1]s_parents, column: parent_id, on_delete: async_delete}]\n", name)
+		fmt.Fprintf(&yaml, "%[1]s_children: [{table: %[1]s_parents, column: parent_id, on_delete: async_delete}]\n",
+			name)
 		fmt.Fprintf(&rows, "DELETE FROM %s_parents;", name)
 	}
 	b := setup(t, tables.String(), yaml.String(), parents...)
@@ -53,20 +54,23 @@ func TestKeyTypes(t *testing.T) {
 	}
 }
 
-// A database may print all identifiers in quotes; the trigger's and the engine's names must still agree.
+// A database may print all identifiers in quotes; the trigger's and the engine's names
+// must still agree.
 func TestUnusualSettingsOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	db.Exec("ALTER DATABASE " + db.Name + " SET quote_all_identifiers = on")
 	db.Exec("ALTER DATABASE " + db.Name + " SET search_path = 'nowhere'")
 	db.Pool().Reset()
-	db.Exec("SET search_path = public;" + strings.ReplaceAll(parentsAndChildren, "TABLE ", "TABLE public.") + "RESET search_path")
+	db.Exec("SET search_path = public;" + strings.ReplaceAll(parentsAndChildren, "TABLE ", "TABLE public.") +
+		"RESET search_path")
 	b := onto(t, db, deleteChildren, "parents")
 	b.Exec("DELETE FROM public.parents WHERE id = 1")
 	require.EqualValues(t, 1, b.run(t).Processed)
 }
 
-// One is put off, and one was put first by hand. Being stopped before the first batch is nobody's fault.
+// One is put off, and one was put first by hand. Being stopped before the first batch is
+// nobody's fault.
 func TestTombstonesThatAreNotDueStay(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
@@ -85,7 +89,8 @@ func TestTombstonesThatAreNotDueStay(t *testing.T) {
 	require.Equal(t, [][]string{{"2", "0", "t", ""}}, b.tombstones())
 }
 
-// A parent that is too big for one run counts attempts; the small ones that shared a statement with it, or stand behind it, do not, and go.
+// A parent that is too big for one run counts attempts; the small ones that shared a
+// statement with it, or stand behind it, do not, and go.
 func TestOverLimitBlamesTheBigParentAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parentsAndChildren+heavy(40_000), deleteChildren, "parents")
@@ -112,7 +117,8 @@ func TestThousandsOfTombstonesInOneRun(t *testing.T) {
 	require.EqualValues(t, 3, b.count(t, "children"), "children of no deleted parent")
 }
 
-// One MERGE inserts, changes and deletes parents, another one deletes children that are parents themselves.
+// One MERGE inserts, changes and deletes parents, another one deletes children that are
+// parents themselves.
 func TestMerge(t *testing.T) {
 	t.Parallel()
 	pgtest.Since(t, 15)
@@ -144,7 +150,8 @@ leaves: [{table: children, column: child_id, on_delete: async_delete}]`, "parent
 	}
 }
 
-// Postgres computes a virtual column when it is read, has no index on one, and shows NULL for it to triggers.
+// Postgres computes a virtual column when it is read, has no index on one, and shows NULL
+// for it to triggers.
 func TestVirtualColumns(t *testing.T) {
 	t.Parallel()
 	pgtest.Since(t, 18)
@@ -155,17 +162,21 @@ INSERT INTO parents SELECT generate_series(1, 3);
 INSERT INTO children SELECT generate_series(10, 39);`, deleteChildren, "parents")
 	b.Exec("DELETE FROM parents WHERE id = 2")
 	b.drained(t)
-	require.Equal(t, [][]string{{"1", "10"}, {"3", "10"}}, b.Rows("SELECT parent_id, count(*) FROM children GROUP BY 1 ORDER BY 1"))
+	require.Equal(t, [][]string{{"1", "10"}, {"3", "10"}},
+		b.Rows("SELECT parent_id, count(*) FROM children GROUP BY 1 ORDER BY 1"))
 
-	_, problems := resolve(t, b.Pool(), "children: [{table: parents, column: parent_id, parent_column: twice, on_delete: async_delete}]")
+	_, problems := resolve(t, b.Pool(),
+		"children: [{table: parents, column: parent_id, parent_column: twice, on_delete: async_delete}]")
 	found := problems.Only(problem.Error)
 	require.Len(t, found, 1)
 	require.Contains(t, found[0].String(), "column twice of parent parents is not unique")
 	_, problems = resolve(t, b.Pool(), dbtest.Defined("async_nullify", "children"))
-	require.Contains(t, problems.Only(problem.Error)[0].String(), "children.parent_id is a generated column and cannot be set")
+	require.Contains(t, problems.Only(problem.Error)[0].String(),
+		"children.parent_id is a generated column and cannot be set")
 }
 
-// A period is a part of the key like any other column: the children of the row that had exactly this one go.
+// A period is a part of the key like any other column: the children of the row that had
+// exactly this one go.
 func TestPeriodsAsKeys(t *testing.T) {
 	t.Parallel()
 	pgtest.Since(t, 18)
@@ -222,7 +233,8 @@ func TestRunEndsWhereTablesHaveChanged(t *testing.T) {
 	require.Zero(t, b.count(t, "children"))
 }
 
-// Everything that a definition can do, at either pace, with and without statements of so many rows.
+// Everything that a definition can do, at either pace, with and without statements of so
+// many rows.
 func TestActions(t *testing.T) {
 	t.Parallel()
 	atPaces(t, func(t *testing.T, pace string) {
@@ -277,7 +289,10 @@ parted: [{table: parents, column: parent_id, on_delete: async_delete}]
 		require.Equal(t, &loosefk.Stats{
 			Connection: "main", Pace: pace, DeleteCount: 2 + 3 + 3 + 1 + 10 + 3 + 50, UpdateCount: 4,
 			Processed: 3 + 3, Confirmed: 6, Errors: []batch.FaultCounts{},
-			DeleteCountByTable: map[string]int64{"parents": 2, "deleted": 3, "grandchildren": 3, "conditional": 1, "few": 10, "artifacts": 3, "parted": 50},
+			DeleteCountByTable: map[string]int64{
+				"parents": 2, "deleted": 3, "grandchildren": 3, "conditional": 1,
+				"few": 10, "artifacts": 3, "parted": 50,
+			},
 			UpdateCountByTable: map[string]int64{"nullified": 2, "updated": 2},
 			ByParent:           map[string]loosefk.ParentCounts{"parents": {Processed: 3}, "deleted": {Processed: 3}},
 		}, stats)

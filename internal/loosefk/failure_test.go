@@ -15,8 +15,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// The original deletes a child that was moved to a living parent while its second pass waited for it. One that is changed, but not moved, has a new
-// row version that the waiting statement cannot see: it must not be forgotten.
+// The original deletes a child that was moved to a living parent while its second pass
+// waited for it. One that is changed, but not moved, has a new row version that the
+// waiting statement cannot see: it must not be forgotten.
 func TestChildMovedWhileWaitedForStays(t *testing.T) {
 	t.Parallel()
 	type example struct{ action, change, parent string }
@@ -37,7 +38,8 @@ func TestChildMovedWhileWaitedForStays(t *testing.T) {
 	})
 }
 
-// A child that six clients keep updating is locked most of the time and has a new version in each snapshot.
+// A child that six clients keep updating is locked most of the time and has a new version
+// in each snapshot.
 func TestBusyChildGoes(t *testing.T) {
 	t.Parallel()
 	atPaces(t, func(t *testing.T, pace string) {
@@ -48,7 +50,8 @@ func TestBusyChildGoes(t *testing.T) {
 		for range clients {
 			go func() {
 				for {
-					tag, err := b.Pool().Exec(t.Context(), "UPDATE children SET note = clock_timestamp()::text WHERE id = 15 RETURNING pg_sleep(0.02)")
+					tag, err := b.Pool().Exec(t.Context(),
+						"UPDATE children SET note = clock_timestamp()::text WHERE id = 15 RETURNING pg_sleep(0.02)")
 					if err != nil || tag.RowsAffected() == 0 {
 						busy <- err
 						return
@@ -64,8 +67,8 @@ func TestBusyChildGoes(t *testing.T) {
 	})
 }
 
-// A row that stays locked is waited for last, in READ COMMITTED, so that the wait ends with
-// the row deleted although its holder has changed it.
+// A row that stays locked is waited for last, in READ COMMITTED, so that the wait ends
+// with the row deleted although its holder has changed it.
 func TestLockedChildIsWaitedForLast(t *testing.T) {
 	t.Parallel()
 	atPaces(t, func(t *testing.T, pace string) {
@@ -86,14 +89,19 @@ var poison = dbtest.OnRow("DELETE", "children", "old.note = 'poison'", "RAISE EX
 
 func TestFailingTombstonesArePutOffLongerEachTime(t *testing.T) {
 	t.Parallel()
-	b := setup(t, parentsAndChildren+poison+"UPDATE children SET note = 'poison' WHERE id = 15;", deleteChildren, "parents")
+	b := setup(t, parentsAndChildren+poison+"UPDATE children SET note = 'poison' WHERE id = 15;", deleteChildren,
+		"parents")
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	for attempt, minutes := range []int{0, 0, 5, 10, 20, 40, 60, 60} {
 		stats := b.run(t)
 		require.Equal(t, minutes > 0, stats.Rescheduled == 1, "attempt %d", attempt+1)
-		require.Equal(t, map[string]loosefk.ParentCounts{"parents": {Rescheduled: stats.Rescheduled, Incremented: 1 - stats.Rescheduled}}, stats.ByParent)
+		require.Equal(t, map[string]loosefk.ParentCounts{"parents": {
+			Rescheduled: stats.Rescheduled,
+			Incremented: 1 - stats.Rescheduled,
+		}}, stats.ByParent)
 		got := b.Rows(`SELECT cleanup_attempts, round(extract(epoch FROM greatest(consume_after - now(), '0')) / 60)::int FROM loose_foreign_keys_deleted_records`)
-		require.Equal(t, [][]string{{strconv.Itoa(attempt + 1), strconv.Itoa(minutes)}}, got, "attempts, minutes put off")
+		require.Equal(t, [][]string{{strconv.Itoa(attempt + 1), strconv.Itoa(minutes)}}, got,
+			"attempts, minutes put off")
 		if minutes > 0 {
 			require.False(t, b.run(t).Changed(), "put off means left alone")
 		}
@@ -101,7 +109,8 @@ func TestFailingTombstonesArePutOffLongerEachTime(t *testing.T) {
 	}
 }
 
-// A table that goes away under the engine's feet is no reason to call its tombstones done.
+// A table that goes away under the engine's feet is no reason to call its tombstones
+// done.
 func TestDroppedChildTable(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parentsAndChildren+others, dbtest.Defined("async_delete", "others", "children"), "parents")
@@ -116,7 +125,8 @@ func TestDroppedChildTable(t *testing.T) {
 	}, b.tombstones(), "they are postponed, which is no attempt")
 }
 
-// Row-level security hides children from a role that does not own their table. Hidden is not gone.
+// Row-level security hides children from a role that does not own their table. Hidden is
+// not gone.
 func TestHiddenChildrenAreNotGone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parentsAndChildren+`
@@ -130,7 +140,8 @@ func TestHiddenChildrenAreNotGone(t *testing.T) {
 	require.ErrorContains(t, missing.Err(), "row-level security hides rows of public.children")
 }
 
-// A child's trigger may read a table with policies, as it does for the application. Policies of another child hold only that.
+// A child's trigger may read a table with policies, as it does for the application.
+// Policies of another child hold only that.
 func TestATriggerReadsATableWithPolicies(t *testing.T) {
 	t.Parallel()
 	atPaces(t, func(t *testing.T, pace string) {
@@ -144,10 +155,12 @@ func TestATriggerReadsATableWithPolicies(t *testing.T) {
 			dbtest.OnRow("DELETE", "children", "true", "INSERT INTO seen SELECT old.id, tenant FROM settings;"),
 			dbtest.Defined("async_delete", "children", "others"), "parents").at(pace)
 		role := b.asRole(t)
-		b.Exec("INSERT INTO settings VALUES ('" + strings.Trim(role, `"`) + "'), ('another'); DELETE FROM parents WHERE id <= 2")
+		b.Exec("INSERT INTO settings VALUES ('" + strings.Trim(role, `"`) +
+			"'), ('another'); DELETE FROM parents WHERE id <= 2")
 		stats := b.run(t)
 		require.EqualValues(t, 20, stats.DeleteCount, stats.Errors)
-		require.Equal(t, [][]string{{strings.Trim(role, `"`), "20"}}, b.Rows("SELECT tenant, count(DISTINCT child) FROM seen GROUP BY 1"))
+		require.Equal(t, [][]string{{strings.Trim(role, `"`), "20"}},
+			b.Rows("SELECT tenant, count(DISTINCT child) FROM seen GROUP BY 1"))
 		require.Len(t, b.tombstones(), 2)
 		for _, tombstone := range b.tombstones() {
 			require.Contains(t, tombstone[3], "row-level security hides rows of public.others")
@@ -173,14 +186,18 @@ func TestAPartitionWithoutPrivilegesIsHeldAlone(t *testing.T) {
 		"among many, when bound":   {12, true},
 		"among many, by statement": {12, false},
 	}, func(t *testing.T, _, pace string, test example) {
-		children := "DROP TABLE children;" + dbtest.Children{Each: 50, Columns: "note text", Partitions: test.partitions}.SQL()
+		children := "DROP TABLE children;" + dbtest.Children{
+			Each: 50, Columns: "note text",
+			Partitions: test.partitions,
+		}.SQL()
 		b := setup(t, parentsAndChildren+children, deleteChildren, "parents").at(pace)
 		role := b.asRole(t)
 		b.Exec("REVOKE ALL ON children_0 FROM " + role + "; DELETE FROM parents WHERE id <= 4")
 		held := b.count(t, "children_0 WHERE parent_id <= 4")
 		require.NotZero(t, held)
 		if test.bound {
-			missing := pgtest.Must(loosefk.BreakUnprivileged(t.Context(), b.engine.Session.Conn, "main", b.engine.Parents))(t)
+			missing := pgtest.Must(loosefk.BreakUnprivileged(t.Context(), b.engine.Session.Conn, "main",
+				b.engine.Parents))(t)
 			require.Len(t, missing, 1)
 		}
 		stats := b.run(t)
@@ -194,7 +211,8 @@ func TestAPartitionWithoutPrivilegesIsHeldAlone(t *testing.T) {
 			require.Contains(t, tombstone[3], reason)
 		}
 
-		b.Exec("GRANT ALL ON children_0 TO " + role + "; UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
+		b.Exec("GRANT ALL ON children_0 TO " + role +
+			"; UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
 		for _, reference := range loosefk.References(b.engine.Parents) {
 			reference.BrokenLeaves = nil
 		}
@@ -215,7 +233,10 @@ func TestHopelesslySlowTableIsGivenUp(t *testing.T) {
 		require.Len(t, stats.Errors, 1)
 		require.LessOrEqual(t, stats.Errors[0].Count, int64(4), "it is held")
 		stats.Errors[0].Count = 0
-		require.Equal(t, batch.FaultCounts{Table: "children", SQLState: "57014", Message: "canceling statement due to statement timeout"}, stats.Errors[0])
+		require.Equal(t, batch.FaultCounts{
+			Table: "children", SQLState: "57014",
+			Message: "canceling statement due to statement timeout",
+		}, stats.Errors[0])
 		require.Zero(t, b.count(t, "others"))
 		attempts := 0
 		for _, tombstone := range b.tombstones() {

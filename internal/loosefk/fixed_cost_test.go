@@ -13,8 +13,8 @@ import (
 )
 
 // A cost that does not depend on the number of keys must not make chunks smaller. Each of
-// these costs alone is longer than the target of a transaction. The test compares the number
-// of chunks and not their time, which depends on the machine.
+// these costs alone is longer than the target of a transaction. The test compares the
+// number of chunks and not their time, which depends on the machine.
 func TestFixedCostsKeepChunksLarge(t *testing.T) {
 	t.Parallel()
 	keys := 10_000
@@ -26,7 +26,8 @@ func TestFixedCostsKeepChunksLarge(t *testing.T) {
 	plain := chunksAt(t, keys, 0, "")
 	require.LessOrEqual(t, chunksAt(t, keys, latency, ""), 3*plain, "chunks over a network")
 	require.LessOrEqual(t, chunksAt(t, keys, 0, trigger), 3*plain, "chunks with a statement trigger")
-	require.LessOrEqual(t, chunksAt(t, keys, latency, trigger), 3*plain, "chunks over a network with a statement trigger")
+	require.LessOrEqual(t, chunksAt(t, keys, latency, trigger), 3*plain,
+		"chunks over a network with a statement trigger")
 }
 
 // chunksAt deletes parents with one child each by two sessions. It returns the number of

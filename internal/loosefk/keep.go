@@ -20,13 +20,18 @@ import (
 func markUnkept(ctx context.Context, on *batch.Session, origins []int64) error {
 	limits := on.Limits
 	limits.Own, limits.Durable = true, true
-	_, err := on.RunWithin(ctx, limits, batch.Statement{SQL: on.Names.Render(statement("mark_unkept")), Args: []any{origins}})
+	_, err := on.RunWithin(ctx, limits, batch.Statement{
+		SQL:  on.Names.Render(statement("mark_unkept")),
+		Args: []any{origins},
+	})
 	return err //nolint:wrapcheck // The pass names it.
 }
 
 // Keep makes the references to children in one database keep the rows that they delete or
 // change.
-func Keep(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, database string, parents []*Parent, how dml.Keep) error {
+func Keep(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, database string, parents []*Parent,
+	how dml.Keep,
+) error {
 	how.Exclude = append([]string{}, how.Exclude...) // A nil slice would be NULL.
 	for _, reference := range UsableIn(database, parents) {
 		layout, err := LayoutOf(ctx, db, names, reference.Child.OID, how.Exclude, reference.Updates())
@@ -42,7 +47,9 @@ func Keep(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, database s
 
 // LayoutOf reads how rows of a table are kept. Deleted rows are kept in the layout of the
 // table's root, as triggers keep them. Changed rows are kept by the table's own key.
-func LayoutOf(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, table uint32, exclude []string, changed bool) (*dml.Layout, error) {
+func LayoutOf(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, table uint32, exclude []string,
+	changed bool,
+) (*dml.Layout, error) {
 	on := names.On(db)
 	// A statement cannot read a row that it inserts itself, so the layout is inserted
 	// first.

@@ -17,9 +17,10 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// Writers delete parents and insert them anew, each time with a new child, and claim the old children that are still there,
-// while the engine works. Whatever a parent that lives in the end has claimed since it was last inserted must be there, and
-// nothing of the others. The table of claims goes through the same transactions as the children.
+// Writers delete parents and insert them anew, each time with a new child, and claim the
+// old children that are still there, while the engine works. Whatever a parent that lives
+// in the end has claimed since it was last inserted must be there, and nothing of the
+// others. The table of claims goes through the same transactions as the children.
 func TestWritersNeverLoseWhatALivingParentHasClaimed(t *testing.T) {
 	t.Parallel()
 	type example struct {
@@ -72,7 +73,8 @@ func TestWritersNeverLoseWhatALivingParentHasClaimed(t *testing.T) {
 			SELECT claims.child, claims.parent FROM claims
 			WHERE claims.parent::text = ANY ($1) AND NOT EXISTS (SELECT FROM `+w.table+` AS child WHERE child.id = claims.child AND child.parent_id = claims.parent)`,
 			living), "claimed and lost")
-		require.Empty(t, w.children.Rows("SELECT id, parent_id FROM "+w.table+" WHERE parent_id::text <> ALL ($1)", living), "left behind")
+		require.Empty(t, w.children.Rows("SELECT id, parent_id FROM "+w.table+" WHERE parent_id::text <> ALL ($1)",
+			living), "left behind")
 	})
 }
 
@@ -83,7 +85,8 @@ type writers struct {
 	table    string
 }
 
-// write does some transactions, which end as they may: by COMMIT, in two phases, or by a conflict.
+// write does some transactions, which end as they may: by COMMIT, in two phases, or by a
+// conflict.
 func (w writers) write(t *testing.T, number int, seed uint64) {
 	t.Helper()
 	t.Logf("writer %d has the seed %d", number, seed)
@@ -104,7 +107,8 @@ func (w writers) write(t *testing.T, number int, seed uint64) {
 		parent := 1 + random.IntN(5)
 		begin := []string{"BEGIN", "BEGIN ISOLATION LEVEL REPEATABLE READ"}[random.IntN(2)]
 		end := []string{"COMMIT", "ROLLBACK", "COMMIT", "PREPARED"}[random.IntN(4)]
-		// Writers of one parent take turns, so that there is one order of their transactions.
+		// Writers of one parent take turns, so that there is one order of their
+		// transactions.
 		err := execute(t.Context(), parents.Conn(), fmt.Sprintf("SELECT pg_advisory_lock(%d)", parent))
 		if err == nil {
 			name := fmt.Sprintf("%s %d %d", w.children.Name, number, n) // of the whole server
@@ -113,7 +117,8 @@ func (w writers) write(t *testing.T, number int, seed uint64) {
 			} else {
 				err = w.claim(t.Context(), parents.Conn(), children.Conn(), parent, begin, end, name)
 			}
-			err = errors.Join(err, execute(t.Context(), parents.Conn(), fmt.Sprintf("SELECT pg_advisory_unlock(%d)", parent)))
+			err = errors.Join(err, execute(t.Context(), parents.Conn(),
+				fmt.Sprintf("SELECT pg_advisory_unlock(%d)", parent)))
 		}
 		if err != nil {
 			t.Error(err)
@@ -122,16 +127,20 @@ func (w writers) write(t *testing.T, number int, seed uint64) {
 	}
 }
 
-// remove deletes a parent. In two databases its claims go first: what becomes of them afterwards is nobody's concern.
+// remove deletes a parent. In two databases its claims go first: what becomes of them
+// afterwards is nobody's concern.
 func (w writers) remove(ctx context.Context, parents, children *pgx.Conn, parent int, begin, end, name string) error {
-	claims, row := fmt.Sprintf("DELETE FROM claims WHERE parent = %d", parent), fmt.Sprintf("DELETE FROM parents WHERE id = %d", parent)
+	claims, row := fmt.Sprintf("DELETE FROM claims WHERE parent = %d", parent),
+		fmt.Sprintf("DELETE FROM parents WHERE id = %d", parent)
 	if w.children == w.DB {
 		return transact(ctx, parents, begin, end, name, claims, row)
 	}
-	return errors.Join(transact(ctx, children, "BEGIN", "COMMIT", "", claims), transact(ctx, parents, begin, end, name, row))
+	return errors.Join(transact(ctx, children, "BEGIN", "COMMIT", "", claims),
+		transact(ctx, parents, begin, end, name, row))
 }
 
-// claim inserts the parent where it is gone, a child, and claims its other children. In two databases the parent comes first.
+// claim inserts the parent where it is gone, a child, and claims its other children. In
+// two databases the parent comes first.
 func (w writers) claim(ctx context.Context, parents, children *pgx.Conn, parent int, begin, end, name string) error {
 	row := fmt.Sprintf("INSERT INTO parents VALUES (%d) ON CONFLICT DO NOTHING", parent)
 	born := fmt.Sprintf("INSERT INTO %s (id, parent_id) VALUES (nextval('births'), %d)", w.table, parent)
@@ -140,7 +149,8 @@ func (w writers) claim(ctx context.Context, parents, children *pgx.Conn, parent 
 	if w.children == w.DB {
 		return transact(ctx, parents, begin, end, name, row, born, claimed)
 	}
-	return errors.Join(transact(ctx, parents, "BEGIN", "COMMIT", "", row), transact(ctx, children, begin, end, name, born, claimed))
+	return errors.Join(transact(ctx, parents, "BEGIN", "COMMIT", "", row),
+		transact(ctx, children, begin, end, name, born, claimed))
 }
 
 // transact runs statements in one transaction, which a conflict undoes.

@@ -73,12 +73,18 @@ func TestChildrenOfAParentThatLivesStayHoweverTheyAreChanged(t *testing.T) {
 	t.Parallel()
 	type example struct{ tables, action string }
 	eachAtPaces(t, map[string]example{
-		"deleted":     {"", "async_delete"},
-		"nullified":   {"", "async_nullify"},
-		"updated":     {"ALTER TABLE children ADD state int;", "update_column_to, target_column: state, target_value: 4"},
-		"in pieces":   {heavy(12_000) + overload, "async_delete"},
-		"limited":     {heavy(300), "async_delete, delete_limit: 7"},
-		"partitioned": {"DROP TABLE children;" + dbtest.Children{Each: 10, Partitions: 2, Bare: true}.SQL(), "async_delete"},
+		"deleted":   {"", "async_delete"},
+		"nullified": {"", "async_nullify"},
+		"updated": {
+			"ALTER TABLE children ADD state int;",
+			"update_column_to, target_column: state, target_value: 4",
+		},
+		"in pieces": {heavy(12_000) + overload, "async_delete"},
+		"limited":   {heavy(300), "async_delete, delete_limit: 7"},
+		"partitioned": {
+			"DROP TABLE children;" + dbtest.Children{Each: 10, Partitions: 2, Bare: true}.SQL(),
+			"async_delete",
+		},
 	}, func(t *testing.T, name, pace string, test example) {
 		b := setup(t, parentsAndChildren+test.tables, dbtest.Defined(test.action, "children"), "parents").at(pace)
 		const living = "SELECT count(*), sum(id) FROM children WHERE parent_id > 3"
@@ -89,15 +95,17 @@ func TestChildrenOfAParentThatLivesStayHoweverTheyAreChanged(t *testing.T) {
 		require.EqualValues(t, 7, stats.Revived)
 		require.Equal(t, before, b.Rows(living))
 		if name == "updated" {
-			require.Equal(t, [][]string{{"30", "1", "3"}}, b.Rows("SELECT count(*), min(parent_id), max(parent_id) FROM children WHERE state = 4"))
+			require.Equal(t, [][]string{{"30", "1", "3"}},
+				b.Rows("SELECT count(*), min(parent_id), max(parent_id) FROM children WHERE state = 4"))
 		} else {
 			require.Empty(t, b.Rows("SELECT FROM children WHERE parent_id <= 3"))
 		}
 	}, "deleted")
 }
 
-// While the statement waits for a child, another transaction inserts the parent and gives it that child. Postgres then looks
-// at the child again, whose key is the same, and not at the parent.
+// While the statement waits for a child, another transaction inserts the parent and gives
+// it that child. Postgres then looks at the child again, whose key is the same, and not
+// at the parent.
 func TestAParentThatIsInsertedWhileAStatementWaits(t *testing.T) {
 	t.Parallel()
 	type example struct{ tables, action string }
@@ -114,7 +122,8 @@ func TestAParentThatIsInsertedWhileAStatementWaits(t *testing.T) {
 		b.AwaitLock(t)
 		writer.exec("COMMIT")
 		b.clean(t, wait())
-		require.Equal(t, [][]string{{"10", "1"}}, b.Rows("SELECT count(*), max(parent_id) FROM children WHERE note = 'claimed'"))
+		require.Equal(t, [][]string{{"10", "1"}},
+			b.Rows("SELECT count(*), max(parent_id) FROM children WHERE note = 'claimed'"))
 		require.Empty(t, b.Rows("SELECT FROM children WHERE parent_id = 2"))
 	}, "delete")
 }
@@ -133,14 +142,19 @@ func TestRemoteChildrenOfAParentThatLivesStay(t *testing.T) {
 	})
 }
 
-// Keys come back from the look at the parents as they went there: values of some types have no text in the protocol.
+// Keys come back from the look at the parents as they went there: values of some types
+// have no text in the protocol.
 func TestRemoteChildrenOfKeysOfAnyType(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
 	var yaml, lost, back strings.Builder
-	kinds := map[string][2]string{"date": {"2026-02-03", "2026-02-04"}, "bytea": {`\xc0de`, `\xbeef`}, "inet": {"10.0.0.1", "10.0.0.2"}, "boolean": {"f", "t"}}
+	kinds := map[string][2]string{
+		"date": {"2026-02-03", "2026-02-04"}, "bytea": {`\xc0de`, `\xbeef`},
+		"inet": {"10.0.0.1", "10.0.0.2"}, "boolean": {"f", "t"},
+	}
 	for kind, values := range kinds {
-		b.Exec(fmt.Sprintf("CREATE TABLE of_%[1]s (id %[1]s PRIMARY KEY); INSERT INTO of_%[1]s VALUES ('%s'), ('%s')", kind, values[0], values[1]))
+		b.Exec(fmt.Sprintf("CREATE TABLE of_%[1]s (id %[1]s PRIMARY KEY); INSERT INTO of_%[1]s VALUES ('%s'), ('%s')",
+			kind, values[0], values[1]))
 		ci.Exec(fmt.Sprintf("CREATE TABLE %[1]s_items (id bigint, key %[1]s); CREATE INDEX ON %[1]s_items (key); INSERT INTO %[1]s_items VALUES (1, '%s'), (2, '%s')",
 			kind, values[0], values[1]))
 		b.Track(t, "of_"+kind)
@@ -159,7 +173,8 @@ func TestRemoteChildrenOfKeysOfAnyType(t *testing.T) {
 	}
 }
 
-// The parent comes back, and claims a child elsewhere, after the engine has found the key free and before it has the row.
+// The parent comes back, and claims a child elsewhere, after the engine has found the key
+// free and before it has the row.
 func TestARemoteChildThatIsClaimedWhileAStatementWaits(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
@@ -178,9 +193,15 @@ func TestAnUnreadableParentHoldsItsTombstones(t *testing.T) {
 	t.Parallel()
 	type example struct{ given, fix string }
 	eachAtPaces(t, map[string]example{
-		"no grant":      {"REVOKE ALL ON parents FROM %s", "GRANT SELECT (id) ON public.parents TO %s"},
-		"row security":  {"GRANT SELECT (id) ON parents TO %s; ALTER TABLE parents ENABLE ROW LEVEL SECURITY", "ALTER ROLE %s BYPASSRLS"},
-		"other columns": {"ALTER TABLE parents ADD name text; GRANT SELECT (name) ON parents TO %s", "GRANT SELECT (id) ON public.parents TO %s"},
+		"no grant": {"REVOKE ALL ON parents FROM %s", "GRANT SELECT (id) ON public.parents TO %s"},
+		"row security": {
+			"GRANT SELECT (id) ON parents TO %s; ALTER TABLE parents ENABLE ROW LEVEL SECURITY",
+			"ALTER ROLE %s BYPASSRLS",
+		},
+		"other columns": {
+			"ALTER TABLE parents ADD name text; GRANT SELECT (name) ON parents TO %s",
+			"GRANT SELECT (id) ON public.parents TO %s",
+		},
 	}, func(t *testing.T, _, pace string, test example) {
 		b := setup(t, parentsAndChildren, deleteChildren, "parents").at(pace)
 		role := b.asRole(t)
@@ -206,13 +227,15 @@ func TestALostGrantOnTombstonesIsNoAttempt(t *testing.T) {
 		b := setup(t, parentsAndChildren, deleteChildren, "parents").at(pace)
 		b.run(t) // It removes old ones.
 		role := b.asRole(t)
-		b.Exec("GRANT pg_read_all_stats TO " + role + "; REVOKE DELETE ON loose_foreign_keys_deleted_records FROM " + role + "; DELETE FROM parents WHERE id <= 2")
+		b.Exec("GRANT pg_read_all_stats TO " + role + "; REVOKE DELETE ON loose_foreign_keys_deleted_records FROM " +
+			role + "; DELETE FROM parents WHERE id <= 2")
 		require.EqualValues(t, 2, b.run(t).Rescheduled)
 		held := b.tombstones()
 		require.Len(t, held, 2)
 		require.Equal(t, []string{"1", "0", "t"}, held[0][:3])
 		require.Contains(t, held[0][3], "permission denied for table loose_foreign_keys_deleted_records")
-		b.Exec("GRANT DELETE ON loose_foreign_keys_deleted_records TO " + role + "; UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
+		b.Exec("GRANT DELETE ON loose_foreign_keys_deleted_records TO " + role +
+			"; UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
 		require.EqualValues(t, 2, b.run(t).Processed)
 	})
 }

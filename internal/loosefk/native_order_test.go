@@ -15,7 +15,8 @@ import (
 	"sexton/internal/problem"
 )
 
-// rule is a definition on a child table, and the statement of a native key that does the same.
+// rule is a definition on a child table, and the statement of a native key that does the
+// same.
 type rule struct{ column, yaml, change, where string }
 
 // entry returns the rule as an entry of the file.
@@ -28,7 +29,8 @@ func (r rule) native(table string, parent int) string {
 	return fmt.Sprintf(r.change, table) + fmt.Sprintf(" WHERE %s = %d%s;\n", r.column, parent, r.where)
 }
 
-// rules returns definitions with all actions, by two columns, on rows of some states and kinds.
+// rules returns definitions with all actions, by two columns, on rows of some states and
+// kinds.
 func rules() (all []rule) {
 	conditions := []struct{ yaml, where string }{
 		{"", ""},
@@ -52,7 +54,8 @@ func rules() (all []rule) {
 	return all
 }
 
-// pairs returns those rules in pairs whose order decides, and others in the order of a seed.
+// pairs returns those rules in pairs whose order decides, and others in the order of a
+// seed.
 func pairs(t *testing.T, random *rand.Rand) (refused, others [][2]rule) {
 	all := rules()
 	find := func(yaml string) rule {
@@ -74,8 +77,8 @@ func pairs(t *testing.T, random *rand.Rand) (refused, others [][2]rule) {
 	return refused, others
 }
 
-// Two definitions on one child either leave what native keys leave that fire in the order of
-// the definitions, or are refused. Each pair of rules has a child table of its own.
+// Two definitions on one child either leave what native keys leave that fire in the order
+// of the definitions, or are refused. Each pair of rules has a child table of its own.
 func TestTwoDefinitionsOnOneChildLeaveWhatNativeOrderLeaves(t *testing.T) {
 	t.Parallel()
 	atPaces(t, func(t *testing.T, pace string) {

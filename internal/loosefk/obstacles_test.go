@@ -15,27 +15,35 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// everyObstacle gives 200 parents one child each in tables that are slow or locked in every way: children cost time by a trigger, no index leads
-// to bare, none leads from above to what a native key deletes below it. The rows of the first two parents in stuck time out.
-var everyObstacle = slowChildren + "INSERT INTO parents SELECT generate_series(11, 200); DELETE FROM children; INSERT INTO children SELECT id, id FROM parents;" +
+// everyObstacle gives 200 parents one child each in tables that are slow or locked in
+// every way: children cost time by a trigger, no index leads to bare, none leads from
+// above to what a native key deletes below it. The rows of the first two parents in stuck
+// time out.
+var everyObstacle = slowChildren +
+	"INSERT INTO parents SELECT generate_series(11, 200); DELETE FROM children; INSERT INTO children SELECT id, id FROM parents;" +
 	dbtest.Children{Table: "bare", Each: 1, Columns: "filler text DEFAULT repeat('x', 500)", Bare: true}.SQL() +
-	dbtest.Children{Table: "above", Each: 1}.SQL() + dbtest.Children{Table: "claimed", Each: 1}.SQL() + dbtest.Children{Table: "locked", Each: 1}.SQL() +
+	dbtest.Children{Table: "above", Each: 1}.SQL() + dbtest.Children{Table: "claimed", Each: 1}.SQL() +
+	dbtest.Children{Table: "locked", Each: 1}.SQL() +
 	dbtest.Children{Table: "stuck"}.SQL() + `
 INSERT INTO stuck SELECT id, id FROM parents WHERE id <= 2;
 CREATE TABLE below (id bigint PRIMARY KEY, above_id bigint REFERENCES above ON DELETE CASCADE);
 INSERT INTO below SELECT n, CASE WHEN n <= 200 THEN n END FROM generate_series(1, 10000) AS n;
 ALTER SEQUENCE tries RESTART;` +
 	// A timeout so short would end statements of other tables, too, on a busy machine.
-	dbtest.OnRow("DELETE", "stuck", "old.parent_id <= 2", timedOut) + dbtest.OnRow("DELETE", "children", "true", "PERFORM pg_sleep(0.005);")
+	dbtest.OnRow("DELETE", "stuck", "old.parent_id <= 2", timedOut) + dbtest.OnRow("DELETE", "children", "true",
+	"PERFORM pg_sleep(0.005);")
 
-// timedOut is plpgsql that fails after a while as a statement does that runs into its timeout.
+// timedOut is plpgsql that fails after a while as a statement does that runs into its
+// timeout.
 const timedOut = "PERFORM pg_sleep(0.1); RAISE EXCEPTION 'canceling statement due to statement timeout' USING ERRCODE = '57014';"
 
-// With all obstacles of a slow neighbour at once, a healthy parent's children are gone within a bounded number of its statements, which is two
-// seconds of them. All the rest ends, too, or has its reason.
+// With all obstacles of a slow neighbour at once, a healthy parent's children are gone
+// within a bounded number of its statements, which is two seconds of them. All the rest
+// ends, too, or has its reason.
 func TestEveryObstacleAtOnce(t *testing.T) {
 	t.Parallel()
-	b := setupAdaptive(t, parentsAndChildren+everyObstacle, withNeighbours+dbtest.Defined("async_delete", "bare", "above", "claimed", "locked", "stuck"),
+	b := setupAdaptive(t, parentsAndChildren+everyObstacle,
+		withNeighbours+dbtest.Defined("async_delete", "bare", "above", "claimed", "locked", "stuck"),
 		"parents", "neighbours")
 	b.engine.Adaptive.Target = 5 * time.Millisecond
 	b.engine.Session.Limits.LockTimeout = 50 * time.Millisecond
@@ -85,14 +93,17 @@ func (b bundle) namesBlockers() {
 	}
 }
 
-// awaitLeft waits until so many rows are left in children and others, as the session sees them that holds the locks.
+// awaitLeft waits until so many rows are left in children and others, as the session sees
+// them that holds the locks.
 func awaitLeft(t *testing.T, holder pgx.Tx, rows int64) {
 	t.Helper()
-	pgtest.Await(t, holder, "all that is not locked to go", "SELECT (SELECT count(*) FROM children) + (SELECT count(*) FROM others) = $1", rows)
+	pgtest.Await(t, holder, "all that is not locked to go",
+		"SELECT (SELECT count(*) FROM children) + (SELECT count(*) FROM others) = $1", rows)
 }
 
-// Without an index every statement that skips or waits by itself would read the whole table, and so would the removal of each
-// tombstone: a locked row made them time out, and cost attempts.
+// Without an index every statement that skips or waits by itself would read the whole
+// table, and so would the removal of each tombstone: a locked row made them time out, and
+// cost attempts.
 func TestALockedRowOfATableWithoutAnIndexIsNoFailure(t *testing.T) {
 	t.Parallel()
 	const parents = 200
@@ -100,9 +111,11 @@ func TestALockedRowOfATableWithoutAnIndexIsNoFailure(t *testing.T) {
 DROP INDEX children_parent_id_idx;
 INSERT INTO parents SELECT generate_series(11, 200);
 INSERT INTO children SELECT 1000 + n, 11 + n % 190, repeat('x', 100) FROM generate_series(1, 100000) AS n;`, deleteChildren, "parents")
-	b.engine.Session.Limits.StatementTimeout = time.Second // Less than as many reads of the table take as there are parents.
+	// Less than as many reads of the table take as there are parents.
+	b.engine.Session.Limits.StatementTimeout = time.Second
 	held := make(chan struct{})
-	b.onProgress(func(stats *loosefk.Stats) bool { return strings.HasPrefix(stats.WaitingFor, "rows of children: ") }, func() { close(held) })
+	b.onProgress(func(stats *loosefk.Stats) bool { return strings.HasPrefix(stats.WaitingFor, "rows of children: ") },
+		func() { close(held) })
 	tx, _ := b.lockRows(t, "id IN (15, 1500)")
 	b.Exec(innocent + "DELETE FROM parents")
 	ended := b.runWhile(t.Context(), t)
@@ -112,7 +125,8 @@ INSERT INTO children SELECT 1000 + n, 11 + n % 190, repeat('x', 100) FROM genera
 	require.EqualValues(t, parents, b.clean(t, ended()).Processed)
 }
 
-// What is locked for long fills no memory and keeps nothing behind it from being worked on.
+// What is locked for long fills no memory and keeps nothing behind it from being worked
+// on.
 func TestTombstonesBehindManyLockedOnesGo(t *testing.T) {
 	t.Parallel()
 	type example struct {
@@ -123,7 +137,8 @@ func TestTombstonesBehindManyLockedOnesGo(t *testing.T) {
 		"table": {"LOCK TABLE children", 1200},
 		"rows":  {"SELECT FROM children WHERE parent_id <= 800 FOR UPDATE", 800},
 	}, func(t *testing.T, _ string, test example) {
-		b := setupAdaptive(t, dbtest.Family(1200, dbtest.Children{Each: 1})+others, dbtest.Defined("async_delete", "children", "others"), "parents")
+		b := setupAdaptive(t, dbtest.Family(1200, dbtest.Children{Each: 1})+others,
+			dbtest.Defined("async_delete", "children", "others"), "parents")
 		b.engine.Session.Limits.LockTimeout = 50 * time.Millisecond
 		b.Exec(innocent + "DELETE FROM parents")
 		tx := b.Begin(t, test.lock)

@@ -13,7 +13,8 @@ import (
 	"sexton/triggers"
 )
 
-// Children go by the comparison that a native foreign key would make, wherever its operator lives, and whatever the path.
+// Children go by the comparison that a native foreign key would make, wherever its
+// operator lives, and whatever the path.
 func TestChildrenAreComparedAsByANativeKey(t *testing.T) {
 	t.Parallel()
 	const citext = "CREATE SCHEMA extensions; CREATE EXTENSION citext SCHEMA extensions;"
@@ -35,25 +36,30 @@ func TestChildrenAreComparedAsByANativeKey(t *testing.T) {
 		},
 		"text parent, citext child": {
 			before: citext, parent: "text", child: "extensions.citext",
-			keys: "('Alice')", children: "(1, 'ALICE'), (2, 'Alice'), (3, 'bob')", left: []string{"1", "3"}, unindexed: true,
+			keys: "('Alice')", children: "(1, 'ALICE'), (2, 'Alice'), (3, 'bob')", left: []string{"1", "3"},
+			unindexed: true,
 		},
 		"numeric parent, bigint child": {
 			parent: "numeric", child: "bigint",
-			keys: "(5.0), (6.5), (1e30), ('NaN')", children: "(1, 5), (2, 6), (3, 7), (4, 9223372036854775807)", left: []string{"2", "3", "4"},
+			keys: "(5.0), (6.5), (1e30), ('NaN')", children: "(1, 5), (2, 6), (3, 7), (4, 9223372036854775807)",
+			left: []string{"2", "3", "4"},
 		},
 		"char parent, text child": {
 			parent: "char(4)", child: "text",
 			keys: "('ab')", children: "(1, 'ab'), (2, 'ab  '), (3, 'abc')", left: []string{"3"}, unindexed: true,
 		},
 		"varchar parent, text child": {
-			parent: "varchar(4)", child: "text", keys: "('ab')", children: "(1, 'ab'), (2, 'ab  ')", left: []string{"2"},
+			parent: "varchar(4)", child: "text", keys: "('ab')", children: "(1, 'ab'), (2, 'ab  ')",
+			left: []string{"2"},
 		},
 		"text parent, varchar child": {
-			parent: "text", child: "varchar(4)", keys: "('ab')", children: "(1, 'ab'), (2, 'ab  ')", left: []string{"2"},
+			parent: "text", child: "varchar(4)", keys: "('ab')", children: "(1, 'ab'), (2, 'ab  ')",
+			left: []string{"2"},
 		},
 		"timestamp parent, date child": {
 			parent: "timestamp", child: "date",
-			keys: "('2024-01-01'), ('2024-01-02 12:00')", children: "(1, '2024-01-01'), (2, '2024-01-02')", left: []string{"2"},
+			keys: "('2024-01-01'), ('2024-01-02 12:00')", children: "(1, '2024-01-01'), (2, '2024-01-02')",
+			left: []string{"2"},
 		},
 		"enum": {
 			before: "CREATE TYPE colour AS ENUM ('red', 'green');", parent: "colour", child: "colour",
@@ -75,7 +81,8 @@ func TestChildrenAreComparedAsByANativeKey(t *testing.T) {
 			parent: `text COLLATE "C"`, child: `text COLLATE "POSIX"`,
 			keys: "('Alice')", children: "(1, 'ALICE'), (2, 'Alice')", left: []string{"1"},
 		},
-	}, "domain over citext", "text parent, citext child", "numeric parent, bigint child", "loose collation of the parent alone") {
+	}, "domain over citext", "text parent, citext child", "numeric parent, bigint child",
+		"loose collation of the parent alone") {
 		for _, composite := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, composite %t", name, composite), func(t *testing.T) {
 				t.Parallel()
@@ -85,14 +92,17 @@ func TestChildrenAreComparedAsByANativeKey(t *testing.T) {
 				if composite {
 					columns, keys = "parent, second", []string{"key", "second"}
 				}
-				db.Exec("CREATE TABLE parents (second int DEFAULT 7, key " + test.parent + ", PRIMARY KEY (" + strings.Join(keys, ", ") + "))")
-				db.Exec("CREATE TABLE children (second int DEFAULT 7, id bigint PRIMARY KEY, parent " + test.child + ")")
+				db.Exec("CREATE TABLE parents (second int DEFAULT 7, key " + test.parent + ", PRIMARY KEY (" +
+					strings.Join(keys, ", ") + "))")
+				db.Exec("CREATE TABLE children (second int DEFAULT 7, id bigint PRIMARY KEY, parent " + test.child +
+					")")
 				db.Exec("CREATE INDEX ON children (parent, second)")
 				db.TrackKeys(t, triggers.Parent{Schema: "public", Table: "parents", KeyColumns: keys})
 				yaml := "children: [{table: parents, column: [" + columns + "], on_delete: async_delete}]"
 				_, problems := resolve(t, db.Pool(), yaml)
 				require.NoError(t, problems.Err())
-				require.Equal(t, test.unindexed, len(problems) > 0 && strings.HasPrefix(problems[0].Message, "no index on children.parent can serve"), "%v", problems)
+				require.Equal(t, test.unindexed, len(problems) > 0 &&
+					strings.HasPrefix(problems[0].Message, "no index on children.parent can serve"), "%v", problems)
 				if access := planOn(t, db, yaml, planLimits()).Definitions[0].Access; !test.unindexed {
 					require.True(t, access.UsesIndex, "Postgres itself goes by the index: %+v", access)
 				}
@@ -108,7 +118,8 @@ func TestChildrenAreComparedAsByANativeKey(t *testing.T) {
 	}
 }
 
-// A partition takes no row that belongs into another one; only the partitioned table moves it there.
+// A partition takes no row that belongs into another one; only the partitioned table
+// moves it there.
 func TestChangesOfThePartitionKeyMoveTheRow(t *testing.T) {
 	t.Parallel()
 	type example struct{ action, key string }
@@ -137,8 +148,8 @@ INSERT INTO a SELECT n, 1 FROM generate_series(1, 10) AS n;
 INSERT INTO b SELECT n, 1 FROM generate_series(1, 20) AS n;`
 )
 
-// What comes to a table behind the exact statement is not looked for when the tombstone goes: its transaction is
-// older, so the second look has to wait for it.
+// What comes to a table behind the exact statement is not looked for when the tombstone
+// goes: its transaction is older, so the second look has to wait for it.
 func TestChildBehindAnExactStatementIsALateOne(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, aAndB, toAandB, "parents")
@@ -159,7 +170,8 @@ func TestChildBehindAnExactStatementIsALateOne(t *testing.T) {
 	require.Zero(t, b.count(t, "a")+b.count(t, "b"))
 }
 
-// The same for one whose transaction ends before the tombstone goes: it is found in the same run.
+// The same for one whose transaction ends before the tombstone goes: it is found in the
+// same run.
 func TestCommittedChildBehindAnExactStatementGoesInTheSameRun(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, aAndB, toAandB, "parents")
@@ -172,8 +184,9 @@ func TestCommittedChildBehindAnExactStatementGoesInTheSameRun(t *testing.T) {
 	require.Empty(t, b.unchecked())
 }
 
-// What the exact statements have to be looked after for is found before the tombstone goes, such as a row that moves to a partition which is done.
-// An older transaction keeps second looks away here.
+// What the exact statements have to be looked after for is found before the tombstone
+// goes, such as a row that moves to a partition which is done. An older transaction keeps
+// second looks away here.
 func TestStatementsThatAreNotExactAreLookedAfter(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, dbtest.Parents("parents", 1)+`

@@ -112,7 +112,8 @@ func (r *resolver) home(name definitions.Name) (*site, *problem.Problem) {
 		}
 	}
 	return nil, &problem.Problem{
-		Message: fmt.Sprintf("table %s is named by the tables of no database", name), Fix: "add it to those of the database it lives in",
+		Message: fmt.Sprintf("table %s is named by the tables of no database", name),
+		Fix:     "add it to those of the database it lives in",
 	}
 }
 

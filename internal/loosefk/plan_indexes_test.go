@@ -29,30 +29,44 @@ func TestPlanKnowsWhichIndexesServe(t *testing.T) {
 		// why is what stands there instead.
 		why string
 	}{
-		"one column":              {"CREATE INDEX x ON children (parent_id)", plain, "", ""},
-		"first of two":            {"CREATE INDEX x ON children (parent_id, other)", plain, "", ""},
-		"without NULLs":           {"CREATE INDEX x ON children (parent_id) WHERE parent_id IS NOT NULL", plain, "", ""},
-		"behind its condition":    {"CREATE INDEX x ON children (kind, parent_id)", conditional, "", ""},
-		"condition without NULLs": {"CREATE INDEX x ON children (parent_id) WHERE kind IS NOT NULL", conditional, "", ""},
-		"both without NULLs":      {"CREATE INDEX x ON children (parent_id) WHERE kind IS NOT NULL AND parent_id IS NOT NULL", conditional, "", ""},
-		"none":                    {"", plain, "parent_id", "no index begins with parent_id, so every statement reads all of children"},
-		"second of two":           {"CREATE INDEX x ON children (other, parent_id)", plain, "parent_id", ""},
+		"one column":   {"CREATE INDEX x ON children (parent_id)", plain, "", ""},
+		"first of two": {"CREATE INDEX x ON children (parent_id, other)", plain, "", ""},
+		"without NULLs": {
+			"CREATE INDEX x ON children (parent_id) WHERE parent_id IS NOT NULL", plain, "",
+			"",
+		},
+		"behind its condition": {"CREATE INDEX x ON children (kind, parent_id)", conditional, "", ""},
+		"condition without NULLs": {
+			"CREATE INDEX x ON children (parent_id) WHERE kind IS NOT NULL", conditional, "",
+			"",
+		},
+		"both without NULLs": {"CREATE INDEX x ON children (parent_id) WHERE kind IS NOT NULL AND parent_id IS NOT NULL", conditional, "", ""},
+		"none": {
+			"", plain, "parent_id",
+			"no index begins with parent_id, so every statement reads all of children",
+		},
+		"second of two": {"CREATE INDEX x ON children (other, parent_id)", plain, "parent_id", ""},
 		"behind another's condition": {
 			"CREATE INDEX x ON children (kind, parent_id)", plain, "parent_id", "",
 		},
 		"included":   {"CREATE INDEX x ON children (other) INCLUDE (parent_id)", plain, "parent_id", ""},
 		"expression": {"CREATE INDEX x ON children ((parent_id + 0))", plain, "parent_id", ""},
-		"hash":       {"CREATE INDEX x ON children USING hash (parent_id)", plain, "parent_id", ""}, // looks up one value at a time
-		"brin":       {"CREATE INDEX x ON children USING brin (parent_id)", plain, "parent_id", ""},
+		// looks up one value at a time
+		"hash": {"CREATE INDEX x ON children USING hash (parent_id)", plain, "parent_id", ""},
+		"brin": {"CREATE INDEX x ON children USING brin (parent_id)", plain, "parent_id", ""},
 		"partial": {
 			"CREATE INDEX x ON children (parent_id) WHERE other > 0", plain, "parent_id",
 			"x is partial: its predicate (other > 0) is not known to hold when the statement is planned",
 		},
 		// The engine's statements carry values as parameters.
 		"partial by the condition": {
-			"CREATE INDEX x ON children (parent_id) WHERE kind = 'A'", conditional, "parent_id", "x is partial: its predicate (kind = 'A'::text)",
+			"CREATE INDEX x ON children (parent_id) WHERE kind = 'A'", conditional, "parent_id",
+			"x is partial: its predicate (kind = 'A'::text)",
 		},
-		"other column without NULLs": {"CREATE INDEX x ON children (parent_id, other) WHERE other IS NOT NULL", plain, "parent_id", "x is partial"},
+		"other column without NULLs": {
+			"CREATE INDEX x ON children (parent_id, other) WHERE other IS NOT NULL", plain,
+			"parent_id", "x is partial",
+		},
 		"invalid": {
 			"CREATE INDEX x ON children (parent_id); UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'x'::regclass", plain, "parent_id",
 			"x is invalid: it is being built, or building it failed",
@@ -67,9 +81,11 @@ func TestPlanKnowsWhichIndexesServe(t *testing.T) {
 				db.Exec(test.index)
 			}
 			parents, problems := resolve(t, db.Pool(), "children: ["+test.entry+"]")
-			require.Equal(t, test.missing != "", len(problems.Only(problem.Warning)) == 1, "as the installation of triggers says: %v", problems)
+			require.Equal(t, test.missing != "", len(problems.Only(problem.Warning)) == 1,
+				"as the installation of triggers says: %v", problems)
 			site := plan.Site{Name: "main", DB: db.Pool(), Names: dbtest.Names(), Parents: parents}
-			missing := pgtest.Must(plan.MissingIndexes(t.Context(), site, []plan.Site{site}, planLimits().StatementTimeout))(t)
+			missing := pgtest.Must(plan.MissingIndexes(t.Context(), site, []plan.Site{site},
+				planLimits().StatementTimeout))(t)
 			require.Equal(t, test.missing != "", len(missing) == 1, "as the doctor says")
 			d := planOn(t, db, "children: ["+test.entry+"]", planLimits()).Definitions[0]
 			require.Equal(t, test.missing == "", d.Access.UsesIndex, "what Postgres itself does: %+v", d.Access)
@@ -80,11 +96,13 @@ func TestPlanKnowsWhichIndexesServe(t *testing.T) {
 			require.Len(t, d.MissingIndexes, 1)
 			require.Equal(t, "children", d.MissingIndexes[0].Table)
 			require.Equal(t, []string{test.missing}, d.MissingIndexes[0].Columns)
-			create := "CREATE INDEX CONCURRENTLY IF NOT EXISTS children_" + test.missing + "_idx ON public.children (" + test.missing + ");"
+			create := "CREATE INDEX CONCURRENTLY IF NOT EXISTS children_" + test.missing + "_idx ON public.children (" +
+				test.missing + ");"
 			if name == "invalid" {
 				create = "REINDEX INDEX CONCURRENTLY public.x;"
 				require.Equal(t, "REINDEX INDEX CONCURRENTLY public.x", problems[0].Fix)
-				require.Equal(t, map[uint32]string{parents[0].References[0].Child.OID: problems[0].Fix}, parents[0].References[0].CreateIndex)
+				require.Equal(t, map[uint32]string{parents[0].References[0].Child.OID: problems[0].Fix},
+					parents[0].References[0].CreateIndex)
 			}
 			require.Equal(t, create, d.MissingIndexes[0].Create)
 			require.Contains(t, d.MissingIndexes[0].Why, test.why)
@@ -92,7 +110,8 @@ func TestPlanKnowsWhichIndexesServe(t *testing.T) {
 	}
 }
 
-// run executes lines one by one, as psql does: CREATE INDEX CONCURRENTLY takes no company.
+// run executes lines one by one, as psql does: CREATE INDEX CONCURRENTLY takes no
+// company.
 func run(db *dbtest.DB, lines []string) {
 	for _, line := range lines {
 		db.Exec(line)
@@ -129,17 +148,21 @@ func TestPlanGivesARecipe(t *testing.T) {
 			`CREATE INDEX CONCURRENTLY IF NOT EXISTS "it's ""x""_order_idx" ON "My App"."it's ""x""" ("order");`,
 			`CREATE INDEX CONCURRENTLY IF NOT EXISTS plain_kid_id_idx ON "My App".plain (kid_id);`,
 		}},
-		"a partitioned table, and the name is taken": {partitioned + "CREATE TABLE children_parent_id_idx ();", deleteChildren, []string{
-			"CREATE INDEX IF NOT EXISTS children_parent_id_idx1 ON ONLY public.children (parent_id);",
-			"CREATE INDEX CONCURRENTLY IF NOT EXISTS children_1_parent_id_idx ON parts.children_1 (parent_id);",
-			"ALTER INDEX public.children_parent_id_idx1 ATTACH PARTITION parts.children_1_parent_id_idx;",
-			"CREATE INDEX IF NOT EXISTS children_2_parent_id_idx ON ONLY parts.children_2 (parent_id);",
-			`CREATE INDEX CONCURRENTLY IF NOT EXISTS "Children 2_parent_id_idx" ON parts."Children 2" (parent_id);`,
-			`ALTER INDEX parts.children_2_parent_id_idx ATTACH PARTITION parts."Children 2_parent_id_idx";`,
-			"CREATE INDEX CONCURRENTLY IF NOT EXISTS children_with_a_name_that_is_as_long_as_names_may_be_in_pos_idx ON public.children_with_a_name_that_is_as_long_as_names_may_be_in_postgre (parent_id);",
-			"ALTER INDEX parts.children_2_parent_id_idx ATTACH PARTITION public.children_with_a_name_that_is_as_long_as_names_may_be_in_pos_idx;",
-			"ALTER INDEX public.children_parent_id_idx1 ATTACH PARTITION parts.children_2_parent_id_idx;",
-		}},
+		"a partitioned table, and the name is taken": {
+			partitioned + "CREATE TABLE children_parent_id_idx ();",
+			deleteChildren,
+			[]string{
+				"CREATE INDEX IF NOT EXISTS children_parent_id_idx1 ON ONLY public.children (parent_id);",
+				"CREATE INDEX CONCURRENTLY IF NOT EXISTS children_1_parent_id_idx ON parts.children_1 (parent_id);",
+				"ALTER INDEX public.children_parent_id_idx1 ATTACH PARTITION parts.children_1_parent_id_idx;",
+				"CREATE INDEX IF NOT EXISTS children_2_parent_id_idx ON ONLY parts.children_2 (parent_id);",
+				`CREATE INDEX CONCURRENTLY IF NOT EXISTS "Children 2_parent_id_idx" ON parts."Children 2" (parent_id);`,
+				`ALTER INDEX parts.children_2_parent_id_idx ATTACH PARTITION parts."Children 2_parent_id_idx";`,
+				"CREATE INDEX CONCURRENTLY IF NOT EXISTS children_with_a_name_that_is_as_long_as_names_may_be_in_pos_idx ON public.children_with_a_name_that_is_as_long_as_names_may_be_in_postgre (parent_id);",
+				"ALTER INDEX parts.children_2_parent_id_idx ATTACH PARTITION public.children_with_a_name_that_is_as_long_as_names_may_be_in_pos_idx;",
+				"ALTER INDEX public.children_parent_id_idx1 ATTACH PARTITION parts.children_2_parent_id_idx;",
+			},
+		},
 		"some partitions": {partitioned + `CREATE INDEX ON parts.children_1 (parent_id, id);
 			CREATE INDEX ON parts."Children 2" (parent_id) WHERE parent_id IS NOT NULL AND id IS NULL;`, deleteChildren, []string{
 			`CREATE INDEX CONCURRENTLY IF NOT EXISTS "Children 2_parent_id_idx1" ON parts."Children 2" (parent_id);`,
@@ -160,14 +183,17 @@ func TestPlanGivesARecipe(t *testing.T) {
 			require.Empty(t, planned.Definitions[0].Access)
 		case "a partitioned table, and the name is taken":
 			require.Len(t, planned.Definitions[0].MissingIndexes, 1)
-			require.Contains(t, planned.Definitions[0].MissingIndexes[0].Why, "no index of parts.children_1, parts.Children 2, children_with_")
-			require.Equal(t, [][]string{{"t"}}, db.Rows("SELECT indisvalid FROM pg_index WHERE indexrelid = 'children_parent_id_idx1'::regclass"))
+			require.Contains(t, planned.Definitions[0].MissingIndexes[0].Why,
+				"no index of parts.children_1, parts.Children 2, children_with_")
+			require.Equal(t, [][]string{{"t"}},
+				db.Rows("SELECT indisvalid FROM pg_index WHERE indexrelid = 'children_parent_id_idx1'::regclass"))
 			require.True(t, after.Definitions[0].Access.UsesIndex)
 		}
 	})
 }
 
-// A CREATE INDEX CONCURRENTLY that fails leaves an invalid index, which IF NOT EXISTS skips.
+// A CREATE INDEX CONCURRENTLY that fails leaves an invalid index, which IF NOT EXISTS
+// skips.
 func TestPlanRepairsAnIndexWhoseCreationFailed(t *testing.T) {
 	t.Parallel()
 	type example struct {
@@ -175,11 +201,18 @@ func TestPlanRepairsAnIndexWhoseCreationFailed(t *testing.T) {
 		repair        []string
 	}
 	pgtest.Each(t, map[string]example{
-		"table": {parentsAndChildren + "DROP INDEX children_parent_id_idx", "children", []string{"REINDEX INDEX CONCURRENTLY public.children_parent_id_idx;"}},
-		"partition": {partitioned + "DROP TABLE children_with_a_name_that_is_as_long_as_names_may_be_in_postgre", "parts.children_1", []string{
-			"REINDEX INDEX CONCURRENTLY parts.children_1_parent_id_idx;",
-			`CREATE INDEX CONCURRENTLY IF NOT EXISTS "Children 2_parent_id_idx" ON parts."Children 2" (parent_id);`,
-		}},
+		"table": {
+			parentsAndChildren + "DROP INDEX children_parent_id_idx", "children",
+			[]string{"REINDEX INDEX CONCURRENTLY public.children_parent_id_idx;"},
+		},
+		"partition": {
+			partitioned + "DROP TABLE children_with_a_name_that_is_as_long_as_names_may_be_in_postgre",
+			"parts.children_1",
+			[]string{
+				"REINDEX INDEX CONCURRENTLY parts.children_1_parent_id_idx;",
+				`CREATE INDEX CONCURRENTLY IF NOT EXISTS "Children 2_parent_id_idx" ON parts."Children 2" (parent_id);`,
+			},
+		},
 	}, func(t *testing.T, _ string, test example) {
 		db := with(t, test.tables)
 		lines := creates(planOn(t, db, deleteChildren, planLimits()))
@@ -241,12 +274,25 @@ func TestPlanWalksTheForeignKeysBelow(t *testing.T) {
 		{"app.notes", []string{"child_id"}, "children → app.notes (child_id) ON DELETE CASCADE"},
 		{"children", []string{"next_id"}, "children → children (next_id) ON DELETE CASCADE"},
 		{"pairs", []string{"t", "i"}, "children → pairs (t, i) ON DELETE SET DEFAULT"},
-		{"awards", []string{"note_id"}, "children → app.notes (child_id) ON DELETE CASCADE → awards (note_id) ON DELETE SET NULL"},
-		{"strict", []string{"indexed_id"}, "children → app.notes (child_id) ON DELETE CASCADE → indexed (note_id) ON DELETE CASCADE → strict (indexed_id) ON DELETE RESTRICT"},
-		{"strict", []string{"again"}, "children → app.notes (child_id) ON DELETE CASCADE → indexed (note_id) ON DELETE CASCADE → strict (again) ON DELETE NO ACTION"},
+		{
+			"awards",
+			[]string{"note_id"},
+			"children → app.notes (child_id) ON DELETE CASCADE → awards (note_id) ON DELETE SET NULL",
+		},
+		{
+			"strict",
+			[]string{"indexed_id"},
+			"children → app.notes (child_id) ON DELETE CASCADE → indexed (note_id) ON DELETE CASCADE → strict (indexed_id) ON DELETE RESTRICT",
+		},
+		{
+			"strict",
+			[]string{"again"},
+			"children → app.notes (child_id) ON DELETE CASCADE → indexed (note_id) ON DELETE CASCADE → strict (again) ON DELETE NO ACTION",
+		},
 	}, needed(planned))
 	require.Equal(t, "children → app.notes (child_id) ON DELETE CASCADE → awards (note_id) ON DELETE SET NULL: "+
-		"no index begins with note_id, so every deleted row of app.notes reads all of awards", planned.Definitions[0].MissingIndexes[3].Why)
+		"no index begins with note_id, so every deleted row of app.notes reads all of awards",
+		planned.Definitions[0].MissingIndexes[3].Why)
 	lines := creates(planned)
 	require.Contains(t, lines, "CREATE INDEX CONCURRENTLY IF NOT EXISTS pairs_t_i_idx ON public.pairs (t, i);")
 	run(db, lines)
@@ -286,7 +332,8 @@ func TestPlanWalksKeysOfPartitionedTables(t *testing.T) {
 	require.Equal(t, wanted[:1], creates(planOn(t, db, dbtest.Defined("async_delete", "children_1"), planLimits())))
 }
 
-// twoSites has builds of parents in ci, with traces of builds in main and steps of builds, by a real foreign key, in ci.
+// twoSites has builds of parents in ci, with traces of builds in main and steps of
+// builds, by a real foreign key, in ci.
 func twoSites(t *testing.T, definitions string) (main, ci *dbtest.DB, planned []plan.Site) {
 	main = with(t, parentsAndChildren+dbtest.Children{Table: "traces", Of: "builds"}.SQL())
 	ci = with(t, dbtest.Family(10, dbtest.Children{Table: "builds", Each: 10, Bare: true})+
@@ -317,12 +364,16 @@ func TestPlanAsksTheChildrensDatabase(t *testing.T) {
 	backlog := plan.Backlog{Pending: 2, Due: 2}
 	require.Len(t, runs["main"].Definitions, 2)
 	require.Equal(t, plan.Definition{
-		Named:      plan.Named{Child: "builds", ChildDatabase: "ci", Column: "parent_id", Parent: "parents", Action: definitions.Delete},
+		Named: plan.Named{
+			Child: "builds", ChildDatabase: "ci", Column: "parent_id", Parent: "parents",
+			Action: definitions.Delete,
+		},
 		Conditions: []plan.Condition{}, Backlog: backlog, Rows: 19,
 		Access: plan.AccessPath{Node: "Seq Scan", Table: "builds", Pages: 1}, Findings: []string{},
 		MissingIndexes: []plan.MissingIndex{
 			{
-				Table: "builds", Columns: []string{"parent_id"}, Why: "no index begins with parent_id, so every statement reads all of builds",
+				Table: "builds", Columns: []string{"parent_id"},
+				Why:    "no index begins with parent_id, so every statement reads all of builds",
 				Create: "CREATE INDEX CONCURRENTLY IF NOT EXISTS builds_parent_id_idx ON public.builds (parent_id);",
 			},
 			{
@@ -335,7 +386,8 @@ func TestPlanAsksTheChildrensDatabase(t *testing.T) {
 	}, runs["main"].Definitions[0])
 	require.Empty(t, runs["main"].Definitions[1].ChildDatabase)
 	require.EqualValues(t, 20, runs["main"].Definitions[1].Rows)
-	require.Equal(t, plan.Totals{Definitions: 2, Backlog: backlog, DeleteRows: 39, MissingIndexes: 2}, runs["main"].Totals)
+	require.Equal(t, plan.Totals{Definitions: 2, Backlog: backlog, DeleteRows: 39, MissingIndexes: 2},
+		runs["main"].Totals)
 
 	traces := runs["ci"].Definitions
 	require.Len(t, traces, 1)
@@ -344,12 +396,17 @@ func TestPlanAsksTheChildrensDatabase(t *testing.T) {
 	require.Equal(t, "traces_build_id_idx", traces[0].Access.Index)
 }
 
-// What leads on from rows that go in another database is said with the databases as seen from the parent's.
+// What leads on from rows that go in another database is said with the databases as seen
+// from the parent's.
 func TestPlanFollowsOnAcrossDatabases(t *testing.T) {
 	t.Parallel()
-	_, _, sites := twoSites(t, dbtest.Defined("async_delete", "builds")+"logs: [{table: steps, column: step_id, on_delete: async_delete}]")
+	_, _, sites := twoSites(t, dbtest.Defined("async_delete", "builds")+
+		"logs: [{table: steps, column: step_id, on_delete: async_delete}]")
 	runs := pgtest.Must(plan.Plan(t.Context(), sites, planLimits()))(t)
-	require.Equal(t, []plan.Named{{Child: "logs", ChildDatabase: "ci", Column: "step_id", Parent: "steps", Action: definitions.Delete}},
+	require.Equal(t, []plan.Named{{
+		Child: "logs", ChildDatabase: "ci", Column: "step_id", Parent: "steps",
+		Action: definitions.Delete,
+	}},
 		runs["main"].Definitions[0].Then, "steps go by cascade")
 	require.Empty(t, runs["ci"].Definitions[0].Then)
 }
@@ -363,8 +420,14 @@ func TestPlanGoesOnWithoutADatabase(t *testing.T) {
 		want   string
 	}
 	pgtest.Each(t, map[string]example{
-		"down":   {func(r *loosefk.Reference, s *plan.Site) { r.Unreachable, s.DB = true, nil }, "database ci cannot be reached"},
-		"broken": {func(r *loosefk.Reference, _ *plan.Site) { r.Broken = "no column x" }, "tombstones of parents wait, as the definition does not fit: no column x"},
+		"down": {
+			func(r *loosefk.Reference, s *plan.Site) { r.Unreachable, s.DB = true, nil },
+			"database ci cannot be reached",
+		},
+		"broken": {
+			func(r *loosefk.Reference, _ *plan.Site) { r.Broken = "no column x" },
+			"tombstones of parents wait, as the definition does not fit: no column x",
+		},
 		"lost": {func(_ *loosefk.Reference, s *plan.Site) {
 			s.DB = &remoteDB{Beginner: s.DB, before: func(n int) error {
 				if n > 1 { // the catalogue has been read

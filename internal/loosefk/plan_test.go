@@ -23,7 +23,9 @@ func planLimits() plan.Limits {
 }
 
 // planMain plans for one database.
-func planMain(ctx context.Context, db pgcatalog.Beginner, parents []*loosefk.Parent, limits plan.Limits) (*plan.Result, error) {
+func planMain(ctx context.Context, db pgcatalog.Beginner, parents []*loosefk.Parent,
+	limits plan.Limits,
+) (*plan.Result, error) {
 	runs, err := plan.Plan(ctx, []plan.Site{{Name: "main", DB: db, Names: dbtest.Names(), Parents: parents}}, limits)
 	return runs["main"], err
 }
@@ -68,10 +70,14 @@ updated: [{table: parents, column: parent_id, on_delete: update_column_to, targe
 	backlog := plan.Backlog{Pending: 4, Due: 3, Deferred: 1}
 	planned := func(child string, action definitions.Action, rows int64, conditions ...plan.Condition) plan.Definition {
 		return plan.Definition{
-			Named: plan.Named{Child: child, Column: "parent_id", Parent: "parents", Action: action}, Backlog: backlog, Rows: rows,
+			Named: plan.Named{Child: child, Column: "parent_id", Parent: "parents", Action: action}, Backlog: backlog,
+			Rows:       rows,
 			Conditions: append([]plan.Condition{}, conditions...),
-			Access:     plan.AccessPath{Node: "Index Scan", Index: child + "_parent_id_idx", UsesIndex: true, Table: child, Pages: 1},
-			Findings:   []string{}, MissingIndexes: []plan.MissingIndex{}, Then: []plan.Named{},
+			Access: plan.AccessPath{
+				Node: "Index Scan", Index: child + "_parent_id_idx", UsesIndex: true,
+				Table: child, Pages: 1,
+			},
+			Findings: []string{}, MissingIndexes: []plan.MissingIndex{}, Then: []plan.Named{},
 		}
 	}
 	require.Equal(t, &plan.Result{
@@ -121,25 +127,32 @@ func TestPlanStopsCountingAtItsCaps(t *testing.T) {
 	db.Exec("DELETE FROM parents")
 	limits := planLimits()
 	totals := func() plan.Totals { return planOn(t, db, deleteChildren, limits).Totals }
-	require.Equal(t, plan.Totals{Definitions: 1, Backlog: plan.Backlog{Pending: 10, Due: 10}, DeleteRows: 100}, totals(), "all of it is no more than the cap")
+	require.Equal(t, plan.Totals{Definitions: 1, Backlog: plan.Backlog{Pending: 10, Due: 10}, DeleteRows: 100},
+		totals(), "all of it is no more than the cap")
 
 	limits.Rows = 99
-	require.Equal(t, plan.Totals{Definitions: 1, Backlog: plan.Backlog{Pending: 10, Due: 10}, DeleteRows: 99, RowsCapped: true}, totals())
+	require.Equal(t, plan.Totals{
+		Definitions: 1, Backlog: plan.Backlog{Pending: 10, Due: 10}, DeleteRows: 99,
+		RowsCapped: true,
+	}, totals())
 
 	limits = planLimits()
 	limits.Tombstones = 9
 	require.Equal(t, plan.Totals{
-		Definitions: 1, Backlog: plan.Backlog{Pending: 9, PendingCapped: true, Due: 9}, DeleteRows: 90, RowsCapped: true,
+		Definitions: 1, Backlog: plan.Backlog{Pending: 9, PendingCapped: true, Due: 9}, DeleteRows: 90,
+		RowsCapped: true,
 	}, totals(), "the children of the tenth are not looked at")
 
 	db.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '1 hour'")
-	require.Equal(t, plan.Totals{Definitions: 1, Backlog: plan.Backlog{Pending: 9, PendingCapped: true, Deferred: 9}}, totals(),
+	require.Equal(t, plan.Totals{Definitions: 1, Backlog: plan.Backlog{Pending: 9, PendingCapped: true, Deferred: 9}},
+		totals(),
 		"there are more that are put off, but no rows of them now")
 }
 
 func TestPlanFindsReadsOfWholeTables(t *testing.T) {
 	t.Parallel()
-	db := with(t, dbtest.Family(10, dbtest.Children{Table: "small", Each: 1, Bare: true}, dbtest.Children{Table: "big", Columns: "other bigint", Bare: true})+
+	db := with(t, dbtest.Family(10, dbtest.Children{Table: "small", Each: 1, Bare: true},
+		dbtest.Children{Table: "big", Columns: "other bigint", Bare: true})+
 		"INSERT INTO big SELECT n, n, n FROM generate_series(1, 5000) AS n")
 	yaml := dbtest.Defined("async_delete", "big", "small")
 	run := planOn(t, db, yaml, planLimits())
@@ -158,7 +171,9 @@ func TestPlanFindsReadsOfWholeTables(t *testing.T) {
 	big = planOn(t, db, yaml, planLimits()).Definitions[0]
 	require.Equal(t, "big_other_parent_id_idx", big.Access.Index)
 	require.False(t, big.Access.UsesIndex)
-	require.Equal(t, []string{"every statement goes through all values of the first column of index big_other_parent_id_idx"}, big.Findings)
+	require.Equal(t,
+		[]string{"every statement goes through all values of the first column of index big_other_parent_id_idx"},
+		big.Findings)
 	require.Len(t, big.MissingIndexes, 1)
 }
 
@@ -179,7 +194,10 @@ e: [{table: b, column: b_id, on_delete: async_nullify}]
 	then := func(parent, child, column string, action definitions.Action) plan.Named {
 		return plan.Named{Child: child, Column: column, Parent: parent, Action: action}
 	}
-	require.Equal(t, []plan.Named{then("a", "a", "a_id", definitions.Delete), then("a", "b", "a_id", definitions.Delete)}, run.Definitions[0].Then)
+	require.Equal(t, []plan.Named{
+		then("a", "a", "a_id", definitions.Delete),
+		then("a", "b", "a_id", definitions.Delete),
+	}, run.Definitions[0].Then)
 	require.Equal(t, []plan.Named{
 		then("b", "e", "b_id", definitions.Nullify),
 		then("c", "d", "c_id", definitions.Delete), // by way of the real foreign key
@@ -216,7 +234,8 @@ func TestPlanGoesOnPastATableThatItMayNotRead(t *testing.T) {
 	}
 }
 
-// A table that another session has locked costs the statement timeout and becomes a finding.
+// A table that another session has locked costs the statement timeout and becomes a
+// finding.
 func TestPlanDoesNotWaitForLocks(t *testing.T) {
 	t.Parallel()
 	db := with(t, parentsAndChildren)
@@ -233,11 +252,14 @@ func TestPlanDoesNotWaitForLocks(t *testing.T) {
 	limits.StatementTimeout = time.Second // reading the catalogue has to fit
 	run := pgtest.Must(planMain(t.Context(), db.Pool(), parents, limits))(t)
 	require.Len(t, run.Definitions[0].Findings, 2)
-	require.Regexp(t, `^rows could not be counted: canceling statement due to (lock|statement) timeout`, run.Definitions[0].Findings[0])
-	require.Regexp(t, `^no plan could be had for children: canceling statement due to (lock|statement) timeout`, run.Definitions[0].Findings[1])
+	require.Regexp(t, `^rows could not be counted: canceling statement due to (lock|statement) timeout`,
+		run.Definitions[0].Findings[0])
+	require.Regexp(t, `^no plan could be had for children: canceling statement due to (lock|statement) timeout`,
+		run.Definitions[0].Findings[1])
 }
 
-// Behind a transaction pooler nothing may be prepared, and the statement that writes events is no plain DELETE.
+// Behind a transaction pooler nothing may be prepared, and the statement that writes
+// events is no plain DELETE.
 func TestPlanOfArtifactsThroughAPooler(t *testing.T) {
 	t.Parallel()
 	db := with(t, parentsAndChildren)
@@ -245,13 +267,17 @@ func TestPlanOfArtifactsThroughAPooler(t *testing.T) {
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	pool := pgtest.Must(pgxpool.NewWithConfig(t.Context(), config))(t)
 	defer pool.Close()
-	parents := parentsOf(t, pool, dbtest.Defined("async_delete, cleaner_class: "+definitions.ArtifactsCleaner, "children"))
+	parents := parentsOf(t, pool, dbtest.Defined("async_delete, cleaner_class: "+definitions.ArtifactsCleaner,
+		"children"))
 	db.Track(t, "parents")
 	db.Exec("DELETE FROM parents WHERE id <= 2")
 	run := pgtest.Must(planMain(t.Context(), pool, parents, planLimits()))(t)
 	require.EqualValues(t, 20, run.Definitions[0].Rows)
 	require.Empty(t, run.Definitions[0].Findings)
-	require.Equal(t, plan.AccessPath{Node: "Index Scan", Index: "children_parent_id_idx", UsesIndex: true, Table: "children", Pages: 1}, run.Definitions[0].Access)
+	require.Equal(t, plan.AccessPath{
+		Node: "Index Scan", Index: "children_parent_id_idx", UsesIndex: true,
+		Table: "children", Pages: 1,
+	}, run.Definitions[0].Access)
 }
 
 func TestPlanOfCompositeKeys(t *testing.T) {
@@ -264,12 +290,16 @@ func TestPlanOfCompositeKeys(t *testing.T) {
 	require.EqualValues(t, 21, planned.Rows)
 	require.Empty(t, planned.Findings)
 	require.Empty(t, planned.MissingIndexes)
-	require.Equal(t, plan.AccessPath{Node: "Index Scan", Index: "keyed", UsesIndex: true, Table: "children", Pages: planned.Access.Pages}, planned.Access)
+	require.Equal(t, plan.AccessPath{
+		Node: "Index Scan", Index: "keyed", UsesIndex: true, Table: "children",
+		Pages: planned.Access.Pages,
+	}, planned.Access)
 	require.EqualValues(t, 21, b.run(t).DeleteCount)
 
 	b.Exec("DROP INDEX keyed; DELETE FROM parents WHERE number <= 9")
 	planned = planOn(t, b.DB, byPair, planLimits()).Definitions[0]
 	require.EqualValues(t, 6, planned.Rows)
 	require.Equal(t, "Seq Scan", planned.Access.Node)
-	require.Equal(t, []string{"CREATE INDEX CONCURRENTLY IF NOT EXISTS children_a_b_idx ON public.children (a, b);"}, []string{planned.MissingIndexes[0].Create})
+	require.Equal(t, []string{"CREATE INDEX CONCURRENTLY IF NOT EXISTS children_a_b_idx ON public.children (a, b);"},
+		[]string{planned.MissingIndexes[0].Create})
 }

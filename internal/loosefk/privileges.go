@@ -16,7 +16,9 @@ import (
 // MissingPrivileges lists the privileges that the role of db lacks to clean up the
 // parents' children in one database. Only passes need them. Triggers are installed and
 // compared without them.
-func MissingPrivileges(ctx context.Context, db pgcatalog.Beginner, database string, parents []*Parent) (problem.List, error) {
+func MissingPrivileges(ctx context.Context, db pgcatalog.Beginner, database string,
+	parents []*Parent,
+) (problem.List, error) {
 	missing, _, err := missingPrivileges(ctx, db, database, parents)
 	return missing, err
 }
@@ -25,7 +27,9 @@ func MissingPrivileges(ctx context.Context, db pgcatalog.Beginner, database stri
 // which the role lacks privileges as broken, or the reference if a privilege on the child
 // itself is missing. So the other partitions of a child are cleaned up while a new one
 // lacks its grants.
-func BreakUnprivileged(ctx context.Context, db pgcatalog.Beginner, database string, parents []*Parent) (problem.List, error) {
+func BreakUnprivileged(ctx context.Context, db pgcatalog.Beginner, database string,
+	parents []*Parent,
+) (problem.List, error) {
 	missing, tables, err := missingPrivileges(ctx, db, database, parents)
 	for i, lack := range missing {
 		why, reference := lack.Message+": "+lack.Fix, tables[i].reference
@@ -95,7 +99,8 @@ func eachUnreadable(rows pgx.Rows, do func(table, fix string)) error {
 
 // namesOf returns the parents' schemas and tables.
 func namesOf(parents []*Parent) (schemas, names []string) {
-	return each.Of(parents, func(p *Parent) string { return p.Schema }), each.Of(parents, func(p *Parent) string { return p.Name })
+	return each.Of(parents, func(p *Parent) string { return p.Schema }),
+		each.Of(parents, func(p *Parent) string { return p.Name })
 }
 
 // UnreadableParents lists parents whose keys the role of db may not read. They are
@@ -105,7 +110,10 @@ func UnreadableParents(ctx context.Context, db pgcatalog.Beginner, parents []*Pa
 	err := pgcatalog.Settled(ctx, db, func(tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, statement("unreadable"), unreadableArgs(parents, pgcatalog.RoleOf(db))...)
 		return eachUnreadable(rows, func(table, fix string) {
-			problems.Add(problem.Problem{Key: table, Message: "the database role may not read this parent, so its tombstones are held", Fix: fix})
+			problems.Add(problem.Problem{
+				Key:     table,
+				Message: "the database role may not read this parent, so its tombstones are held", Fix: fix,
+			})
 		})
 	})
 	return problems, problem.Doing(err, "read privileges")

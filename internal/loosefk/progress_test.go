@@ -11,8 +11,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// slowChildren makes each child of parents cost the target's time, and counts the statements that tried to delete some, those
-// that timed out included. Beside it stand healthy neighbours.
+// slowChildren makes each child of parents cost the target's time, and counts the
+// statements that tried to delete some, those that timed out included. Beside it stand
+// healthy neighbours.
 var slowChildren = `
 CREATE SEQUENCE tries;
 CREATE FUNCTION try() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM nextval(''public.tries''); RETURN NULL; END';
@@ -24,7 +25,8 @@ const withNeighbours = deleteChildren + "others: [{table: neighbours, column: ne
 // slowRow is a row trigger on children.
 var slowRow = dbtest.OnRow("DELETE", "children", "true", "PERFORM pg_sleep(0.02);")
 
-// slowCascade is a native key below children that takes as long, as one without an index does on a big table.
+// slowCascade is a native key below children that takes as long, as one without an index
+// does on a big table.
 var slowCascade = `
 CREATE TABLE grandchildren (id bigint PRIMARY KEY, child_id bigint REFERENCES children ON DELETE CASCADE);
 INSERT INTO grandchildren SELECT id, id FROM children;` + dbtest.OnRow("DELETE", "grandchildren", "true", "PERFORM pg_sleep(0.02);")
@@ -33,8 +35,9 @@ func (b bundle) tries(t *testing.T) int64 {
 	return b.count(t, "(SELECT last_value FROM tries) AS t, generate_series(1, last_value)")
 }
 
-// losesNeighbours deletes the neighbours after the first batch that deleted children, and notes how many statements had been tried on children
-// then, and when the neighbours' children were gone.
+// losesNeighbours deletes the neighbours after the first batch that deleted children, and
+// notes how many statements had been tried on children then, and when the neighbours'
+// children were gone.
 func (b bundle) losesNeighbours(t *testing.T) (first, late *int64) {
 	first, late = new(int64), new(int64)
 	b.engine.Progress = func(_ context.Context, stats *loosefk.Stats) {
@@ -49,21 +52,25 @@ func (b bundle) losesNeighbours(t *testing.T) (first, late *int64) {
 	return first, late
 }
 
-// Each parent by itself is too much for a statement. All of a run went into finding that out, again and again.
+// Each parent by itself is too much for a statement. All of a run went into finding that
+// out, again and again.
 func TestSlowParentsAreWorkedOffFromTheFirstOneOn(t *testing.T) {
 	t.Parallel()
-	pgtest.Each(t, map[string]string{"trigger": slowRow, "native cascade": slowCascade}, func(t *testing.T, _, slow string) {
-		b := setupAdaptive(t, parentsAndChildren+slowChildren+slow, withNeighbours, "parents", "neighbours")
-		b.Exec("DELETE FROM parents")
-		first, late := b.losesNeighbours(t)
-		require.EqualValues(t, 20, b.drained(t).Processed)
-		require.LessOrEqual(t, *first, int64(5), "statements until the first child was gone")
-		require.Positive(t, *late)
-		require.LessOrEqual(t, *late-*first, int64(60), "statements on slow children that went before the neighbours'")
-	})
+	pgtest.Each(t, map[string]string{"trigger": slowRow, "native cascade": slowCascade},
+		func(t *testing.T, _, slow string) {
+			b := setupAdaptive(t, parentsAndChildren+slowChildren+slow, withNeighbours, "parents", "neighbours")
+			b.Exec("DELETE FROM parents")
+			first, late := b.losesNeighbours(t)
+			require.EqualValues(t, 20, b.drained(t).Processed)
+			require.LessOrEqual(t, *first, int64(5), "statements until the first child was gone")
+			require.Positive(t, *late)
+			require.LessOrEqual(t, *late-*first, int64(60),
+				"statements on slow children that went before the neighbours'")
+		})
 }
 
-// Without an index a scan finds the children of many parents, and no statement reads the table for each of them.
+// Without an index a scan finds the children of many parents, and no statement reads the
+// table for each of them.
 func TestChildrenWithoutAnIndexGoTogether(t *testing.T) {
 	t.Parallel()
 	const many = `
@@ -82,7 +89,8 @@ INSERT INTO children SELECT 1000 + n, 11 + n % 290, repeat('x', 500) FROM genera
 		b := setupAdaptive(t, parentsAndChildren+many+slowChildren, withNeighbours, "parents", "neighbours")
 		b.Exec(innocent)
 		if test.slow == "" {
-			b.engine.Adaptive.Target = 10 * target // No statement becomes smaller for its time, on however busy a machine.
+			// No statement becomes smaller for its time, on however busy a machine.
+			b.engine.Adaptive.Target = 10 * target
 		} else {
 			b.Exec("ALTER TABLE children DISABLE TRIGGER try; DELETE FROM children WHERE id > 1050; ALTER TABLE children ENABLE TRIGGER try;" + test.slow)
 		}
@@ -102,7 +110,8 @@ INSERT INTO children SELECT 1000 + n, 11 + n % 290, repeat('x', 500) FROM genera
 	})
 }
 
-// A parent whose rows time out again and again leaves ever longer pauses to the others, and none once it is alone.
+// A parent whose rows time out again and again leaves ever longer pauses to the others,
+// and none once it is alone.
 func TestAParentThatTimesOutLeavesOthersTheirTime(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, parentsAndChildren+`
@@ -110,7 +119,8 @@ INSERT INTO parents SELECT generate_series(11, 60);
 INSERT INTO children SELECT 1000 + n, 11 + n % 50 FROM generate_series(1, 1000) AS n;
 INSERT INTO children SELECT 5000 + n, 1 FROM generate_series(1, 10) AS n;
 CREATE SEQUENCE timeouts;`+dbtest.OnStatement("DELETE", "children", // A timeout so short would end statements of the others, too, on a busy machine.
-		"IF (SELECT count(*) FROM gone WHERE parent_id = 1) > 1 THEN PERFORM nextval('public.timeouts');"+timedOut+"END IF;"), deleteChildren, "parents")
+		"IF (SELECT count(*) FROM gone WHERE parent_id = 1) > 1 THEN PERFORM nextval('public.timeouts');"+timedOut+
+			"END IF;"), deleteChildren, "parents")
 	b.Exec("DELETE FROM parents")
 	timeouts := int64(0)
 	b.onProgress(func(stats *loosefk.Stats) bool { return stats.DeleteCount >= 1090 }, func() {

@@ -52,8 +52,8 @@ func (b bundle) unchecked() []string {
 	return b.ids("SELECT unnest(coalesce(integer_keys::text[], text_keys)) AS key FROM sexton.swept ORDER BY key")
 }
 
-// rechecked runs the engine once, after which nothing waits any more. Sessions that the test itself has used a moment ago
-// may still be about to end.
+// rechecked runs the engine once, after which nothing waits any more. Sessions that the
+// test itself has used a moment ago may still be about to end.
 func (b bundle) rechecked(t *testing.T) *loosefk.Stats {
 	stats := b.run(t)
 	require.Empty(t, b.unchecked(), "parents that still wait for their second look")
@@ -90,7 +90,8 @@ func TestLateChildOfAnOlderTransaction(t *testing.T) {
 	})
 }
 
-// It has no transaction id when the parent goes, which a horizon of ids would take for harmless.
+// It has no transaction id when the parent goes, which a horizon of ids would take for
+// harmless.
 func TestYoungerTransactionHoldsNothing(t *testing.T) {
 	t.Parallel()
 	b, older := behind(t, "id = 1")
@@ -160,7 +161,8 @@ parted: [{table: parents, column: parent_id, on_delete: async_delete, conditions
 	})
 }
 
-// What a dead worker has swept is confirmed by the next one; a worker whose lease has passed confirms nothing.
+// What a dead worker has swept is confirmed by the next one; a worker whose lease has
+// passed confirms nothing.
 func TestConfirmingPassesOnWithTheLease(t *testing.T) {
 	t.Parallel()
 	b, older := behind(t, "id = 1")
@@ -168,14 +170,18 @@ func TestConfirmingPassesOnWithTheLease(t *testing.T) {
 	former := *b.engine
 	b.Exec("UPDATE sexton.leases SET expires_at = now() - interval '1 second'")
 	manager := lease.Manager{Jobs: b.Connected, Holder: "next"}
-	granted := pgtest.Must(manager.Acquire(t.Context(), "loose_foreign_keys/cleanup_worker:main", time.Minute, b.Connected))(t)
+	granted := pgtest.Must(manager.Acquire(t.Context(), "loose_foreign_keys/cleanup_worker:main", time.Minute,
+		b.Connected))(t)
 	_, err := former.Run(t.Context())
 	require.ErrorIs(t, err, lease.ErrLost)
 	require.Equal(t, []string{"1"}, b.unchecked())
 	require.Zero(t, b.Pending(t))
 
 	held := b.engine.Session
-	b.engine.Session = &batch.Session{Conn: b.session(t, b.URL).conn, Names: held.Names, Fence: granted, Limits: held.Limits}
+	b.engine.Session = &batch.Session{
+		Conn: b.session(t, b.URL).conn, Names: held.Names, Fence: granted,
+		Limits: held.Limits,
+	}
 	require.EqualValues(t, 1, b.rechecked(t).LateChildren)
 	require.Empty(t, b.ids("SELECT id FROM children WHERE parent_id = 1"))
 }
@@ -190,7 +196,8 @@ func TestRemovalRemembersInItsTransaction(t *testing.T) {
 	require.Equal(t, []string{"2"}, b.ids("SELECT primary_key_value FROM loose_foreign_keys_deleted_records"))
 }
 
-// A prepared transaction shows when it was prepared, and not when it began: it may be older than a removal shortly before.
+// A prepared transaction shows when it was prepared, and not when it began: it may be
+// older than a removal shortly before.
 func TestPreparedTransactionDelaysTheRecheck(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
@@ -229,19 +236,22 @@ func TestUndefinedParentsAreForgottenAfterAWeek(t *testing.T) {
 	defined := b.engine.Parents
 	b.engine.Parents = nil
 	require.Zero(t, b.run(t).Confirmed)
-	require.Equal(t, []string{"main", "other"}, b.ids("SELECT database FROM sexton.swept ORDER BY 1"), "the definition may come back")
+	require.Equal(t, []string{"main", "other"}, b.ids("SELECT database FROM sexton.swept ORDER BY 1"),
+		"the definition may come back")
 	b.engine.Parents = defined
 	b.Exec("INSERT INTO children VALUES (1000, 1)")
 	require.EqualValues(t, 1, b.run(t).LateChildren)
 	b.Exec("INSERT INTO sexton.swept (database, parent, integer_keys, swept_at) VALUES ('main', 'public.gone', '{1}', now() - interval '8 days')")
 	b.run(t)
-	require.Equal(t, []string{"other"}, b.ids("SELECT DISTINCT database FROM sexton.swept"), "those of another configured database are its own")
+	require.Equal(t, []string{"other"}, b.ids("SELECT DISTINCT database FROM sexton.swept"),
+		"those of another configured database are its own")
 }
 
 // Rechecks end: after all of them the queue is empty, and stays so.
 func TestRechecksEnd(t *testing.T) {
 	t.Parallel()
-	b := setup(t, parentsAndChildren+"INSERT INTO parents SELECT generate_series(11, 12000);", deleteChildren, "parents")
+	b := setup(t, parentsAndChildren+"INSERT INTO parents SELECT generate_series(11, 12000);", deleteChildren,
+		"parents")
 	older := b.begun(t)
 	b.Exec("DELETE FROM parents WHERE id > 10")
 	require.EqualValues(t, 11_990, b.run(t).Processed)
@@ -261,7 +271,8 @@ func TestRechecksAreNoBacklog(t *testing.T) {
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
 	b.Exec(`INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, status, consume_after, primary_key_value)
 		SELECT 'public.parents', 2, 'infinity', n FROM generate_series(100, 199) AS n`)
-	require.Equal(t, [][]string{{"0", "0"}}, b.Rows("SELECT pending, deferred FROM sexton.backlog_of_loose_foreign_keys()"))
+	require.Equal(t, [][]string{{"0", "0"}},
+		b.Rows("SELECT pending, deferred FROM sexton.backlog_of_loose_foreign_keys()"))
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	stats := b.run(t)
 	require.EqualValues(t, 1, stats.Processed)

@@ -15,7 +15,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// twoDatabases has ten parents in main with ten children each in main and ten builds each in ci.
+// twoDatabases has ten parents in main with ten children each in main and ten builds each
+// in ci.
 func twoDatabases(t *testing.T) (main bundle, ci *dbtest.DB) {
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
 	ci = b.beside(t, `
@@ -36,7 +37,10 @@ func (b bundle) beside(t *testing.T, tables string) *dbtest.DB {
 }
 
 func sessionOn(t *testing.T, b bundle, ci *dbtest.DB) *batch.Session {
-	return &batch.Session{Conn: pgtest.Acquire(t, ci.Pool()).Conn(), Names: dbtest.Names(), Fence: b.engine.Session.Fence, Limits: b.engine.Session.Limits}
+	return &batch.Session{
+		Conn: pgtest.Acquire(t, ci.Pool()).Conn(), Names: dbtest.Names(),
+		Fence: b.engine.Session.Fence, Limits: b.engine.Session.Limits,
+	}
 }
 
 // sites are the two databases.
@@ -92,7 +96,8 @@ func TestTombstoneStaysUntilTheOtherDatabaseIsClean(t *testing.T) {
 	b.engine.Limits.Runtime = time.Second
 	require.Zero(t, b.run(t).Processed)
 	require.Equal(t, []string{"10"}, ci.Rows("SELECT id FROM builds WHERE parent_id = 1")[0])
-	require.Equal(t, [][]string{{"1", "0", "t", "builds: canceling statement due to lock timeout"}}, b.tombstones(), "a lock is no attempt")
+	require.Equal(t, [][]string{{"1", "0", "t", "builds: canceling statement due to lock timeout"}}, b.tombstones(),
+		"a lock is no attempt")
 	require.NoError(t, blocker.Rollback(t.Context()))
 	b.engine.Limits.Runtime = time.Minute
 	b.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
@@ -100,7 +105,8 @@ func TestTombstoneStaysUntilTheOtherDatabaseIsClean(t *testing.T) {
 	require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id = 1"))
 }
 
-// What does not need the database that is down is done; what does is put off without blame, and done when it is back.
+// What does not need the database that is down is done; what does is put off without
+// blame, and done when it is back.
 func TestDatabaseThatIsDown(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
@@ -109,10 +115,13 @@ func TestDatabaseThatIsDown(t *testing.T) {
 	b.Exec("DELETE FROM parents WHERE id = 1")
 	stats := b.run(t)
 	require.EqualValues(t, 1, stats.Rescheduled)
-	require.Equal(t, []batch.FaultCounts{{Table: "builds", Message: "database ci: no route to host", Count: 1}}, stats.Errors)
+	require.Equal(t, []batch.FaultCounts{{Table: "builds", Message: "database ci: no route to host", Count: 1}},
+		stats.Errors)
 	require.Equal(t, map[string]int64{"children": 10}, stats.DeleteCountByTable)
-	require.Equal(t, [][]string{{"1", "0", "t", "builds: database ci: no route to host"}}, b.tombstones(), "no attempt is counted")
-	require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT consume_after <= now() + interval '1 minute' FROM loose_foreign_keys_deleted_records"))
+	require.Equal(t, [][]string{{"1", "0", "t", "builds: database ci: no route to host"}}, b.tombstones(),
+		"no attempt is counted")
+	require.Equal(t, [][]string{{"t"}},
+		b.Rows("SELECT consume_after <= now() + interval '1 minute' FROM loose_foreign_keys_deleted_records"))
 
 	b.engine.Remotes["ci"] = there
 	b.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
@@ -120,7 +129,8 @@ func TestDatabaseThatIsDown(t *testing.T) {
 	require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id = 1"))
 }
 
-// A connection that breaks in the middle of a run costs the run no more than what depends on it.
+// A connection that breaks in the middle of a run costs the run no more than what depends
+// on it.
 func TestDatabaseThatGoesDownMeanwhile(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
@@ -128,7 +138,8 @@ func TestDatabaseThatGoesDownMeanwhile(t *testing.T) {
 	b.engine.Lost = func(database string, _ error) { lost = database }
 	b.engine.Progress = func(ctx context.Context, _ *loosefk.Stats) {
 		if lost == "" {
-			_, err := ci.Pool().Exec(ctx, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+			_, err := ci.Pool().Exec(ctx,
+				"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
 			require.NoError(t, err)
 		}
 	}
@@ -159,24 +170,26 @@ func TestFenceHoldsInEveryDatabase(t *testing.T) {
 	require.EqualValues(t, 1, b.Pending(t))
 }
 
-// Transactions that were open in the other database when the tombstone went may still insert children there. Where a parent has no children in its
-// own database, nothing in the statements there is about children.
+// Transactions that were open in the other database when the tombstone went may still
+// insert children there. Where a parent has no children in its own database, nothing in
+// the statements there is about children.
 func TestLateChildInAnotherDatabase(t *testing.T) {
 	t.Parallel()
-	pgtest.Each(t, map[string]bool{"of a parent with others here": false, "of a parent without": true}, func(t *testing.T, _ string, alone bool) {
-		b, ci := twoDatabases(t)
-		if alone {
-			b.engine.Parents[0].References = []*loosefk.Reference{b.builds(t)}
-		}
-		older := bundle{DB: ci}.begun(t)
-		b.Exec("DELETE FROM parents WHERE id = 1")
-		require.EqualValues(t, 1, b.drained(t).Processed)
-		require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id = 1"))
-		require.Zero(t, b.run(t).Confirmed, "the transaction is still open")
-		older.exec("INSERT INTO builds VALUES (1000, 1); COMMIT")
-		require.EqualValues(t, 1, b.drained(t).LateChildren)
-		require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id = 1"))
-	})
+	pgtest.Each(t, map[string]bool{"of a parent with others here": false, "of a parent without": true},
+		func(t *testing.T, _ string, alone bool) {
+			b, ci := twoDatabases(t)
+			if alone {
+				b.engine.Parents[0].References = []*loosefk.Reference{b.builds(t)}
+			}
+			older := bundle{DB: ci}.begun(t)
+			b.Exec("DELETE FROM parents WHERE id = 1")
+			require.EqualValues(t, 1, b.drained(t).Processed)
+			require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id = 1"))
+			require.Zero(t, b.run(t).Confirmed, "the transaction is still open")
+			older.exec("INSERT INTO builds VALUES (1000, 1); COMMIT")
+			require.EqualValues(t, 1, b.drained(t).LateChildren)
+			require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id = 1"))
+		})
 }
 
 // Others may come in the parent's own database meanwhile.
@@ -198,7 +211,8 @@ func TestSecondLooksOutlastAnotherDatabase(t *testing.T) {
 	require.Empty(t, b.Rows("SELECT FROM children WHERE parent_id = 1"))
 }
 
-// Conflicts in the other database are no reason to remove tombstones whose children here are deleted.
+// Conflicts in the other database are no reason to remove tombstones whose children here
+// are deleted.
 func TestConflictsInAnotherDatabaseKeepAllTombstones(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)

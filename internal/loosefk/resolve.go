@@ -26,7 +26,9 @@ import (
 // becomes a Reference of its parent that is Broken. So a worker that continues does not
 // process tombstones of that parent. The same applies if the child's database cannot be
 // reached. The error is a *SiteError.
-func Resolve(ctx context.Context, sites []Site, defs []definitions.Definition) (map[string][]*Parent, problem.List, error) {
+func Resolve(ctx context.Context, sites []Site,
+	defs []definitions.Definition,
+) (map[string][]*Parent, problem.List, error) {
 	names := make([]definitions.Name, 0, 2*len(defs))
 	for _, d := range defs {
 		names = append(names, d.Child, d.Parent)
@@ -73,7 +75,10 @@ type resolver struct {
 // report adds a problem with one key of a definition, such as ".column", or with all of
 // it.
 func (r *resolver) report(d definitions.Definition, severity problem.Severity, key, message, fix string) {
-	r.problems.Add(problem.Problem{Severity: severity, Position: d.At(strings.TrimPrefix(key, ".")), Key: d.Key + key, Message: message, Fix: fix})
+	r.problems.Add(problem.Problem{
+		Severity: severity, Position: d.At(strings.TrimPrefix(key, ".")), Key: d.Key + key,
+		Message: message, Fix: fix,
+	})
 }
 
 // refuse adds an error. It returns false.
@@ -92,7 +97,10 @@ func (r *resolver) bind(d definitions.Definition) {
 			if parent != nil {
 				schema = parent.Schema
 			}
-			r.broken = append(r.broken, &Reference{Definition: d, Edge: edgeOf(d, named(d.Child, schema)), Broken: p.Message})
+			r.broken = append(r.broken, &Reference{
+				Definition: d, Edge: edgeOf(d, named(d.Child, schema)),
+				Broken: p.Message,
+			})
 			return
 		}
 	}
@@ -124,8 +132,14 @@ func named(name definitions.Name, schema string) Table {
 
 // edgeOf returns the part of an edge that its definition contains.
 func edgeOf(d definitions.Definition, child Table) dml.Edge {
-	actions := map[definitions.Action]dml.Action{definitions.Delete: dml.Remove, definitions.Nullify: dml.Nullify, definitions.UpdateColumn: dml.Assign}
-	return dml.Edge{Child: child, Columns: d.Columns, Action: actions[d.OnDelete], EmitsEvent: d.EmitsEvent(), EventColumns: d.Event}
+	actions := map[definitions.Action]dml.Action{
+		definitions.Delete: dml.Remove, definitions.Nullify: dml.Nullify,
+		definitions.UpdateColumn: dml.Assign,
+	}
+	return dml.Edge{
+		Child: child, Columns: d.Columns, Action: actions[d.OnDelete], EmitsEvent: d.EmitsEvent(),
+		EventColumns: d.Event,
+	}
 }
 
 // reference binds a definition to its child. The result is only valid if no error was
@@ -136,7 +150,8 @@ func (r *resolver) reference(d definitions.Definition, parent *Parent) *Referenc
 		return nil
 	}
 	reference := &Reference{
-		Definition: d, Edge: edgeOf(d, named(d.Child, home.Schema)), Database: home.Name, Remote: parent != nil && home.Name != parent.Database,
+		Definition: d, Edge: edgeOf(d, named(d.Child, home.Schema)), Database: home.Name, Remote: parent != nil &&
+			home.Name != parent.Database,
 	}
 	if home.catalog == nil {
 		reference.Unreachable = true
@@ -163,7 +178,8 @@ func (r *resolver) reference(d definitions.Definition, parent *Parent) *Referenc
 	switch {
 	case reference.Index:
 	case reference.unserved != "":
-		r.report(d, problem.Warning, ".column", reference.unserved+", so every batch reads the whole table", "give both columns one type and collation")
+		r.report(d, problem.Warning, ".column", reference.unserved+", so every batch reads the whole table",
+			"give both columns one type and collation")
 	default:
 		fix := child.CreateIndex(child.Table, d.Columns...)
 		if reference.Partitioned() {
@@ -171,7 +187,8 @@ func (r *resolver) reference(d definitions.Definition, parent *Parent) *Referenc
 			fix = "index each partition, as sexton plan prints it"
 		}
 		r.report(d, problem.Warning, ".column",
-			fmt.Sprintf("no index of %s begins with %s, so every batch reads the whole table", d.Child, d.ColumnList()), fix)
+			fmt.Sprintf("no index of %s begins with %s, so every batch reads the whole table", d.Child, d.ColumnList()),
+			fix)
 	}
 	for _, other := range parent.References {
 		if other.same(reference) {
@@ -246,7 +263,8 @@ func (r *Reference) spoils(other *Reference) bool {
 		set = r.Columns
 	}
 	return r.Action != dml.Remove && slices.ContainsFunc(set, func(column string) bool {
-		return slices.Contains(other.Columns, column) || other.Target.Column == column && other.Target.Value != r.Target.Value ||
+		return slices.Contains(other.Columns, column) || other.Target.Column == column &&
+			other.Target.Value != r.Target.Value ||
 			slices.ContainsFunc(other.Conditions, func(asked dml.Value) bool { return asked.Column == column })
 	})
 }
@@ -290,7 +308,10 @@ func (r *resolver) parent(d definitions.Definition) *Parent {
 				key[0], d.Parent), "draw its values from one sequence")
 	}
 	if !known {
-		parent = &Parent{Key: dml.Key{Table: table.Table, KeyColumns: key}, Database: home.Name, Recorded: table.Printed}
+		parent = &Parent{
+			Key: dml.Key{Table: table.Table, KeyColumns: key}, Database: home.Name,
+			Recorded: table.Printed,
+		}
 		for _, column := range key {
 			parent.KeyTypes = append(parent.KeyTypes, table.Columns[column].Base)
 		}
@@ -301,7 +322,8 @@ func (r *resolver) parent(d definitions.Definition) *Parent {
 				err = fmt.Errorf("type %s is an array, which deletions cannot be recorded by", column.Type)
 			}
 			if err != nil {
-				r.refuse(d, element(".parent_column", key, i), "name another unique column", "column %s of parent %s: %v", key[i], d.Parent, err)
+				r.refuse(d, element(".parent_column", key, i), "name another unique column",
+					"column %s of parent %s: %v", key[i], d.Parent, err)
 				return nil
 			}
 			parent.KeyCompare = append(parent.KeyCompare, compare)
@@ -313,7 +335,8 @@ func (r *resolver) parent(d definitions.Definition) *Parent {
 		r.parents[home.Name][table.Printed] = parent
 	}
 	if !slices.Equal(parent.KeyColumns, key) {
-		r.refuse(d, ".parent_column", "all definitions of one parent have to use the same columns in the same order, as a tombstone carries one key",
+		r.refuse(d, ".parent_column",
+			"all definitions of one parent have to use the same columns in the same order, as a tombstone carries one key",
 			"another definition refers to %s by %s", d.Parent, parent.label())
 		return nil
 	}
@@ -328,7 +351,8 @@ func (r *resolver) child(d definitions.Definition, home *site) *pgcatalog.Relati
 	case !table.IsTable():
 		r.refuse(d, "", "name the table behind it", "child %s is not a table", d.Child)
 	case table.Foreign != nil:
-		r.refuse(d, "", "detach it, or remove the definition", "partition %s of child %s is a foreign table", table.Foreign.Label(), d.Child)
+		r.refuse(d, "", "detach it, or remove the definition", "partition %s of child %s is a foreign table",
+			table.Foreign.Label(), d.Child)
 	default:
 		return table
 	}
@@ -336,7 +360,9 @@ func (r *resolver) child(d definitions.Definition, home *site) *pgcatalog.Relati
 }
 
 // bindValues sets the reference's conditions and target, with the types of their columns.
-func (r *resolver) bindValues(d definitions.Definition, child *pgcatalog.Relation, operators *pgcatalog.Operators, reference *Reference) bool {
+func (r *resolver) bindValues(d definitions.Definition, child *pgcatalog.Relation, operators *pgcatalog.Operators,
+	reference *Reference,
+) bool {
 	ok := true
 	typed := func(key string, column pgcatalog.Column, value string) dml.Value {
 		compare, err := operators.Own(column)
@@ -344,7 +370,8 @@ func (r *resolver) bindValues(d definitions.Definition, child *pgcatalog.Relatio
 			ok = r.refuse(d, key, "name another column", "%s.%s: %v", d.Child, column.Name, err)
 		}
 		return dml.Value{
-			Column: column.Name, Type: column.Type, Base: column.Base, Array: column.Polymorphic == "pg_catalog.anyarray", Compare: compare, Value: value,
+			Column: column.Name, Type: column.Type, Base: column.Base,
+			Array: column.Polymorphic == "pg_catalog.anyarray", Compare: compare, Value: value,
 		}
 	}
 	for i, condition := range d.Conditions {
@@ -363,7 +390,8 @@ func (r *resolver) bindValues(d definitions.Definition, child *pgcatalog.Relatio
 	case !exists:
 		return r.missingColumn(d, ".target_column", d.Child, child, d.TargetColumn)
 	case target.Generated:
-		return r.refuse(d, ".target_column", "name another column", "%s.%s is a generated column and cannot be set", d.Child, d.TargetColumn)
+		return r.refuse(d, ".target_column", "name another column", "%s.%s is a generated column and cannot be set",
+			d.Child, d.TargetColumn)
 	}
 	reference.Target, reference.Moves = typed(".target_column", target, string(d.TargetValue)), target.Partitioning
 	return ok
@@ -374,10 +402,13 @@ func (r *resolver) missingTable(d definitions.Definition, key, role string, home
 	if len(r.sites) > 1 {
 		where = " in database " + home.Name
 	}
-	return r.refuse(d, key, "create it, correct the name, or remove the definition", "%s table %s does not exist%s", role, home.catalog.qualified(name), where)
+	return r.refuse(d, key, "create it, correct the name, or remove the definition", "%s table %s does not exist%s",
+		role, home.catalog.qualified(name), where)
 }
 
-func (r *resolver) missingColumn(d definitions.Definition, key string, name definitions.Name, table *pgcatalog.Relation, column string) bool {
+func (r *resolver) missingColumn(d definitions.Definition, key string, name definitions.Name, table *pgcatalog.Relation,
+	column string,
+) bool {
 	fix := problem.Meant(column, table.ColumnNames(), "correct the name, or remove the definition")
 	return r.refuse(d, key, fix, "table %s has no column %s", name, column)
 }
@@ -405,7 +436,8 @@ func (r *resolver) reportCycles() {
 			for _, reference := range next[from] {
 				to := node{reference.Database, reference.Child.SQL()}
 				if to == start {
-					r.report(reference.Definition, problem.Info, "", fmt.Sprintf("async_delete comes back to %s in a cycle", start.table), "")
+					r.report(reference.Definition, problem.Info, "",
+						fmt.Sprintf("async_delete comes back to %s in a cycle", start.table), "")
 				}
 				if !reached[to] {
 					reached[to] = true

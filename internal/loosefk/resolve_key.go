@@ -27,10 +27,12 @@ func (r *resolver) key(d definitions.Definition, table *pgcatalog.Relation) []st
 	switch {
 	case !ok:
 	case len(key) == 1 && !identifies(table, key[0]):
-		r.refuse(d, ".parent_column", "name a column with a unique index: a key that two rows share would lose the children of both",
+		r.refuse(d, ".parent_column",
+			"name a column with a unique index: a key that two rows share would lose the children of both",
 			"column %s of parent %s is not unique", columns, d.Parent)
 	case len(key) > 1 && !identified(table, key):
-		r.refuse(d, ".parent_column", "name all columns of one: a key that two rows share would lose the children of both",
+		r.refuse(d, ".parent_column",
+			"name all columns of one: a key that two rows share would lose the children of both",
 			"parent %s has no unique index on exactly %s", d.Parent, columns)
 	case deferrable(table, key):
 		r.refuse(d, ".parent_column",
@@ -50,12 +52,15 @@ func (r *resolver) primaryKey(d definitions.Definition, table *pgcatalog.Relatio
 		if column := defaultKey(table); column != "" {
 			return []string{column}
 		}
-		r.refuse(d, ".table", "name a unique column with parent_column", "parent %s has no primary key of one column", d.Parent)
+		r.refuse(d, ".table", "name a unique column with parent_column", "parent %s has no primary key of one column",
+			d.Parent)
 	case len(key) == 0:
-		r.refuse(d, ".table", "name the columns of a unique index with parent_column", "parent %s has no primary key", d.Parent)
+		r.refuse(d, ".table", "name the columns of a unique index with parent_column", "parent %s has no primary key",
+			d.Parent)
 	case len(key) != len(d.Columns):
 		r.refuse(d, ".column", "name one for each of them, or the columns of another unique index with parent_column",
-			"names %d columns, but the primary key of parent %s has %d: %s", len(d.Columns), d.Parent, len(key), strings.Join(key, ", "))
+			"names %d columns, but the primary key of parent %s has %d: %s", len(d.Columns), d.Parent, len(key),
+			strings.Join(key, ", "))
 	default:
 		return key
 	}
@@ -64,7 +69,8 @@ func (r *resolver) primaryKey(d definitions.Definition, table *pgcatalog.Relatio
 
 // checkColumns finds the comparison of each of the child's columns with the key's column.
 func (r *resolver) checkColumns(
-	d definitions.Definition, parent *Parent, child *pgcatalog.Relation, operators *pgcatalog.Operators, reference *Reference,
+	d definitions.Definition, parent *Parent, child *pgcatalog.Relation, operators *pgcatalog.Operators,
+	reference *Reference,
 ) bool {
 	ok := true
 	for i, name := range d.Columns {
@@ -83,17 +89,22 @@ func (r *resolver) checkColumns(
 	return ok
 }
 
-func (r *resolver) checkColumn(d definitions.Definition, i int, parent *Parent, child *pgcatalog.Relation, incomparable error) bool {
+func (r *resolver) checkColumn(d definitions.Definition, i int, parent *Parent, child *pgcatalog.Relation,
+	incomparable error,
+) bool {
 	column, key := d.Columns[i], element(".column", d.Columns, i)
 	foreign, found := child.Columns[column]
 	switch {
 	case !found:
 		return r.missingColumn(d, key, d.Child, child, column)
 	case incomparable != nil:
-		return r.refuse(d, key, "the two columns need one type, or integers of any width", "%s.%s is of type %s, but %s.%s is of type %s: %v",
-			d.Child, column, pgcatalog.Short(foreign.Base), d.Parent, parent.KeyColumns[i], pgcatalog.Short(parent.KeyTypes[i]), incomparable)
+		return r.refuse(d, key, "the two columns need one type, or integers of any width",
+			"%s.%s is of type %s, but %s.%s is of type %s: %v",
+			d.Child, column, pgcatalog.Short(foreign.Base), d.Parent, parent.KeyColumns[i],
+			pgcatalog.Short(parent.KeyTypes[i]), incomparable)
 	case d.OnDelete == definitions.Nullify && foreign.NotNull:
-		return r.refuse(d, ".on_delete", "drop the constraint, or use async_delete", "async_nullify, but %s.%s is NOT NULL", d.Child, column)
+		return r.refuse(d, ".on_delete", "drop the constraint, or use async_delete",
+			"async_nullify, but %s.%s is NOT NULL", d.Child, column)
 	case d.OnDelete == definitions.Nullify && foreign.Generated:
 		return r.refuse(d, key, "use async_delete", "%s.%s is a generated column and cannot be set", d.Child, column)
 	}

@@ -53,23 +53,65 @@ func TestResolveFindsWhatOnlyADatabaseCanTell(t *testing.T) {
 	t.Parallel()
 	db := with(t, catalogTables)
 	for name, test := range map[string]struct{ entry, want string }{
-		"missing child":          {"nobody: [{table: parents, column: parent_id, on_delete: async_delete}]", "lfk.yml:1:10: nobody[0]: child table public.nobody does not exist (create it, correct the name, or remove the definition)"},
-		"missing parent":         {"children: [{table: nobody, column: parent_id, on_delete: async_delete}]", "children[0].table: parent table public.nobody does not exist"},
-		"missing column":         {"children: [{table: parents, column: parnt_id, on_delete: async_delete}]", "children[0].column: table children has no column parnt_id (did you mean parent_id?)"},
-		"missing parent column":  {"children: [{table: parents, column: parent_id, parent_column: cod, on_delete: async_delete}]", "children[0].parent_column: table parents has no column cod (did you mean code?)"},
-		"parent not unique":      {"children: [{table: parents, column: code, parent_column: label, on_delete: async_delete}]", "children[0].parent_column: column label of parent parents is not unique"},
-		"deferrable key":         {"children: [{table: deferred, column: parent_id, on_delete: async_delete}]", "children[0].parent_column: the constraint on id of parent deferred is deferrable (make it NOT DEFERRABLE"},
-		"parent without key":     {"children: [{table: keyless, column: parent_id, on_delete: async_delete}]", "parent keyless has no primary key of one column"},
-		"parent of two columns":  {"children: [{table: pairs, column: parent_id, on_delete: async_delete}]", "parent pairs has no primary key of one column (name a unique column with parent_column)"},
-		"types":                  {"children: [{table: parents, column: code, on_delete: async_delete}]", `children[0].column: children.code is of type varchar, but parents.id is of type int8`},
-		"nullify on not null":    {"children: [{table: parents, column: parent_id, on_delete: async_nullify}]", "children[0].on_delete: async_nullify, but children.parent_id is NOT NULL (drop the constraint, or use async_delete)"},
-		"nullify generated":      {"children: [{table: parents, column: twice, on_delete: async_nullify}]", "children[0].column: children.twice is a generated column and cannot be set"},
-		"nullify checked":        {"checked: [{table: parents, column: parent_id, on_delete: async_nullify}]", "checked[0].on_delete: constraint there of public.checked refuses NULL in checked.parent_id (change it, or the definition)"},
-		"nullify domain":         {"checked: [{table: parents, column: domained, on_delete: async_nullify}]", "checked[0].on_delete: its type refuses NULL in checked.domained"},
-		"nullify in partition":   {"halved: [{table: parents, column: parent_id, on_delete: async_nullify}]", "halved[0].on_delete: public.halved_1 refuses NULL in halved.parent_id"},
-		"checked target":         {"checked: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: state, target_value: 3}]", `checked[0].target_value: constraint checked_state_check of public.checked refuses value "3" in checked.state`},
-		"array":                  {"children: [{table: lists, column: list, on_delete: async_delete}]", "children[0].parent_column: column list of parent lists: type bigint[] is an array, which deletions cannot be recorded by"},
-		"time zones":             {"children: [{table: moments, column: at, on_delete: async_delete}]", "children.at is of type timestamp, but moments.at is of type timestamptz: timestamp with timestamptz is compared by the time zone of the session"},
+		"missing child": {
+			"nobody: [{table: parents, column: parent_id, on_delete: async_delete}]",
+			"lfk.yml:1:10: nobody[0]: child table public.nobody does not exist (create it, correct the name, or remove the definition)",
+		},
+		"missing parent": {
+			"children: [{table: nobody, column: parent_id, on_delete: async_delete}]",
+			"children[0].table: parent table public.nobody does not exist",
+		},
+		"missing column": {
+			"children: [{table: parents, column: parnt_id, on_delete: async_delete}]",
+			"children[0].column: table children has no column parnt_id (did you mean parent_id?)",
+		},
+		"missing parent column": {"children: [{table: parents, column: parent_id, parent_column: cod, on_delete: async_delete}]", "children[0].parent_column: table parents has no column cod (did you mean code?)"},
+		"parent not unique":     {"children: [{table: parents, column: code, parent_column: label, on_delete: async_delete}]", "children[0].parent_column: column label of parent parents is not unique"},
+		"deferrable key": {
+			"children: [{table: deferred, column: parent_id, on_delete: async_delete}]",
+			"children[0].parent_column: the constraint on id of parent deferred is deferrable (make it NOT DEFERRABLE",
+		},
+		"parent without key": {
+			"children: [{table: keyless, column: parent_id, on_delete: async_delete}]",
+			"parent keyless has no primary key of one column",
+		},
+		"parent of two columns": {
+			"children: [{table: pairs, column: parent_id, on_delete: async_delete}]",
+			"parent pairs has no primary key of one column (name a unique column with parent_column)",
+		},
+		"types": {
+			"children: [{table: parents, column: code, on_delete: async_delete}]",
+			`children[0].column: children.code is of type varchar, but parents.id is of type int8`,
+		},
+		"nullify on not null": {
+			"children: [{table: parents, column: parent_id, on_delete: async_nullify}]",
+			"children[0].on_delete: async_nullify, but children.parent_id is NOT NULL (drop the constraint, or use async_delete)",
+		},
+		"nullify generated": {
+			"children: [{table: parents, column: twice, on_delete: async_nullify}]",
+			"children[0].column: children.twice is a generated column and cannot be set",
+		},
+		"nullify checked": {
+			"checked: [{table: parents, column: parent_id, on_delete: async_nullify}]",
+			"checked[0].on_delete: constraint there of public.checked refuses NULL in checked.parent_id (change it, or the definition)",
+		},
+		"nullify domain": {
+			"checked: [{table: parents, column: domained, on_delete: async_nullify}]",
+			"checked[0].on_delete: its type refuses NULL in checked.domained",
+		},
+		"nullify in partition": {
+			"halved: [{table: parents, column: parent_id, on_delete: async_nullify}]",
+			"halved[0].on_delete: public.halved_1 refuses NULL in halved.parent_id",
+		},
+		"checked target": {"checked: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: state, target_value: 3}]", `checked[0].target_value: constraint checked_state_check of public.checked refuses value "3" in checked.state`},
+		"array": {
+			"children: [{table: lists, column: list, on_delete: async_delete}]",
+			"children[0].parent_column: column list of parent lists: type bigint[] is an array, which deletions cannot be recorded by",
+		},
+		"time zones": {
+			"children: [{table: moments, column: at, on_delete: async_delete}]",
+			"children.at is of type timestamp, but moments.at is of type timestamptz: timestamp with timestamptz is compared by the time zone of the session",
+		},
 		"overlap":                {"children: [{table: parents, column: part_id, on_delete: async_delete, conditions: [{column: flag, value: true}]}, {table: parents, column: part_id, on_delete: async_nullify}]", "children[1].on_delete: a row of children can meet this definition and that at lfk.yml:1:12, which does something else with it"},
 		"overlap, partition":     {"{halved: [{table: parents, column: id, on_delete: update_column_to, target_column: parent_id, target_value: 1}], halved_1: [{table: parents, column: id, on_delete: async_delete}]}", "halved_1[0].on_delete: a row of halved_1 can meet this definition and that at lfk.yml:1:11"},
 		"overlap, afterwards":    {"children: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: stage, target_value: 2, conditions: [{column: stage, value: 1}]}, {table: parents, column: parent_id, on_delete: async_delete, conditions: [{column: stage, value: 2}]}]", "children[1].on_delete: a row of children can meet this definition and that at lfk.yml:1:12"},
@@ -78,19 +120,28 @@ func TestResolveFindsWhatOnlyADatabaseCanTell(t *testing.T) {
 		"overlap, by conditions": {"children: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: stage, target_value: 1}, {table: parents, column: part_id, on_delete: async_delete, conditions: [{column: stage, value: 1}]}]", "children[1].on_delete: a row of children can meet this definition and that at lfk.yml:1:12"},
 		"overlap, nullified":     {"children: [{table: parents, column: part_id, on_delete: async_nullify}, {table: parents, column: parent_id, on_delete: update_column_to, target_column: part_id, target_value: 2}]", "children[1].on_delete: a row of children can meet this definition and that at lfk.yml:1:12"},
 		"overlap, two targets":   {"children: [{table: parents, column: part_id, on_delete: update_column_to, target_column: stage, target_value: 1}, {table: parents, column: part_id, on_delete: update_column_to, target_column: flag, target_value: true, conditions: [{column: stage, value: 0}]}]", "children[1].on_delete: a row of children can meet this definition and that at lfk.yml:1:12"},
-		"partition as parent":    {"children: [{table: parted_1, column: part_id, on_delete: async_delete}]", "children[0].table: parent parted_1 is a partition (name the partitioned table it belongs to)"},
-		"view as parent":         {"children: [{table: seen, column: parent_id, on_delete: async_delete}]", "children[0].table: parent seen is not a table"},
-		"view as child":          {"seen: [{table: parents, column: id, on_delete: async_delete}]", "seen[0]: child seen is not a table"},
-		"missing condition":      {"children: [{table: parents, column: parent_id, on_delete: async_delete, conditions: [{column: kind, value: x}]}]", "children[0].conditions[0].column: table children has no column kind"},
-		"missing target":         {"children: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: status, target_value: 1}]", "children[0].target_column: table children has no column status"},
-		"generated target":       {"children: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: twice, target_value: 1}]", "children[0].target_column: children.twice is a generated column and cannot be set"},
-		"value of wrong type":    {"children: [{table: parents, column: parent_id, on_delete: async_delete, conditions: [{column: mood, value: sad}]}]", `children[0].conditions[0].value: value "sad" does not fit column mood of type public.mood (give a value of that type)`},
-		"value that is cut":      {"children: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: code, target_value: 1234567890}]", `children[0].target_value: value "1234567890" does not fit column code of type character varying(9) (it would become "123456789")`},
-		"cleaner without key":    {`rowless: [{table: parents, column: parent_id, on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]`, "rowless[0].cleaner_class: table rowless has no primary key to name its rows by"},
-		"cleaner with a rule":    {`ruled: [{table: parents, column: parent_id, on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]`, "ruled[0].cleaner_class: table ruled has the rule stays, and Postgres lets no statement delete there and name the rows (write a trigger instead of the rule, or leave cleaner_class out)"},
-		"event, missing column":  {`children: [{table: parents, column: parent_id, on_delete: async_delete, event: [moods]}]`, "children[0].event: table children has no column moods (name one of its columns, or leave event out)"},
-		"event without key":      {`rowless: [{table: parents, column: parent_id, on_delete: async_delete, event: true}]`, "rowless[0].event: table rowless has no primary key to name its rows by"},
-		"cleaner, partition":     {`ruled_in_part: [{table: parents, column: parent_id, on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]`, "ruled_in_part[0].cleaner_class: table ruled_in_part has the rule also,"},
+		"partition as parent": {
+			"children: [{table: parted_1, column: part_id, on_delete: async_delete}]",
+			"children[0].table: parent parted_1 is a partition (name the partitioned table it belongs to)",
+		},
+		"view as parent": {
+			"children: [{table: seen, column: parent_id, on_delete: async_delete}]",
+			"children[0].table: parent seen is not a table",
+		},
+		"view as child": {
+			"seen: [{table: parents, column: id, on_delete: async_delete}]",
+			"seen[0]: child seen is not a table",
+		},
+		"missing condition":     {"children: [{table: parents, column: parent_id, on_delete: async_delete, conditions: [{column: kind, value: x}]}]", "children[0].conditions[0].column: table children has no column kind"},
+		"missing target":        {"children: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: status, target_value: 1}]", "children[0].target_column: table children has no column status"},
+		"generated target":      {"children: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: twice, target_value: 1}]", "children[0].target_column: children.twice is a generated column and cannot be set"},
+		"value of wrong type":   {"children: [{table: parents, column: parent_id, on_delete: async_delete, conditions: [{column: mood, value: sad}]}]", `children[0].conditions[0].value: value "sad" does not fit column mood of type public.mood (give a value of that type)`},
+		"value that is cut":     {"children: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: code, target_value: 1234567890}]", `children[0].target_value: value "1234567890" does not fit column code of type character varying(9) (it would become "123456789")`},
+		"cleaner without key":   {`rowless: [{table: parents, column: parent_id, on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]`, "rowless[0].cleaner_class: table rowless has no primary key to name its rows by"},
+		"cleaner with a rule":   {`ruled: [{table: parents, column: parent_id, on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]`, "ruled[0].cleaner_class: table ruled has the rule stays, and Postgres lets no statement delete there and name the rows (write a trigger instead of the rule, or leave cleaner_class out)"},
+		"event, missing column": {`children: [{table: parents, column: parent_id, on_delete: async_delete, event: [moods]}]`, "children[0].event: table children has no column moods (name one of its columns, or leave event out)"},
+		"event without key":     {`rowless: [{table: parents, column: parent_id, on_delete: async_delete, event: true}]`, "rowless[0].event: table rowless has no primary key to name its rows by"},
+		"cleaner, partition":    {`ruled_in_part: [{table: parents, column: parent_id, on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]`, "ruled_in_part[0].cleaner_class: table ruled_in_part has the rule also,"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, problems := resolve(t, db.Pool(), test.entry)
@@ -148,7 +199,10 @@ b: [{table: a, column: a_id, on_delete: async_delete}]
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, problems := resolve(t, db.Pool(), test.definitions)
-			for severity, want := range map[problem.Severity][]string{problem.Error: test.errors, problem.Warning: test.warnings, problem.Info: test.information} {
+			for severity, want := range map[problem.Severity][]string{
+				problem.Error:   test.errors,
+				problem.Warning: test.warnings, problem.Info: test.information,
+			} {
 				found := problems.Only(severity)
 				if len(want) > 0 || severity == problem.Error {
 					require.Len(t, found, len(want), "%v", found)
@@ -185,8 +239,9 @@ func TestResolveNamesMissingPrivileges(t *testing.T) {
 		const yaml = "children: [{table: parents, column: parent_id, on_delete: async_delete}]"
 		return pgtest.Must(loosefk.MissingPrivileges(t.Context(), conn, "main", parentsOf(t, conn, yaml)))(t)
 	}
-	require.EqualError(t, missing().Err(), "lfk.yml:1:12: children[0]: the database role lacks DELETE, UPDATE on table public.children "+
-		"(GRANT DELETE, UPDATE ON public.children TO "+role+")")
+	require.EqualError(t, missing().Err(),
+		"lfk.yml:1:12: children[0]: the database role lacks DELETE, UPDATE on table public.children "+
+			"(GRANT DELETE, UPDATE ON public.children TO "+role+")")
 	db.Exec("GRANT DELETE ON children TO " + role)
 	require.Len(t, missing(), 1, "locking a row needs UPDATE")
 	db.Exec("GRANT UPDATE ON children TO " + role)
@@ -208,21 +263,66 @@ func TestResolveComposite(t *testing.T) {
 	t.Parallel()
 	db := with(t, compositeTables)
 	for name, test := range map[string]struct{ entry, want string }{
-		"missing columns":        {"{table: pairs, column: [a, q], on_delete: async_delete}", "lfk.yml:1:39: children[0].column[1]: table children has no column q"},
-		"missing parent column":  {"{table: pairs, column: [a, b], parent_column: [a, x], on_delete: async_delete}", "lfk.yml:1:62: children[0].parent_column[1]: table pairs has no column x"},
-		"types":                  {"{table: pairs, column: [b, twice], on_delete: async_delete}", "lfk.yml:1:36: children[0].column[0]: children.b is of type varchar, but pairs.a is of type int8"},
-		"types of the second":    {"{table: pairs, column: [a, c], on_delete: async_delete}", "lfk.yml:1:39: children[0].column[1]: children.c is of type int4, but pairs.b is of type text"},
-		"nullify on not null":    {"{table: pairs, column: [a, b], on_delete: async_nullify}", "children[0].on_delete: async_nullify, but children.a is NOT NULL"},
-		"nullify generated":      {"{table: pairs, column: [d, twice], parent_column: [a, b], on_delete: async_nullify}", "children[0].column[1]: children.twice is a generated column and cannot be set"},
-		"not unique together":    {"{table: pairs, column: [a, c], parent_column: [a, c], on_delete: async_delete}", "children[0].parent_column: parent pairs has no unique index on exactly a, c (name all columns of one: a key that two rows share would lose the children of both)"},
-		"partial unique":         {"{table: pairs, column: [c, d], parent_column: [c, e], on_delete: async_delete}", "parent pairs has no unique index on exactly c, e"},
-		"more than unique":       {"{table: pairs, column: [a, b, c], parent_column: [a, b, c], on_delete: async_delete}", "parent pairs has no unique index on exactly a, b, c"},
-		"unique on expression":   {"{table: pairs, column: [b, c], parent_column: [b, e], on_delete: async_delete}", "parent pairs has no unique index on exactly b, e"},
-		"part of a partitioned":  {"{table: parted, column: [a, c], parent_column: [a, b], on_delete: async_delete}", "parent parted has no unique index on exactly a, b"},
-		"no primary key":         {"{table: keyless, column: [a, b], on_delete: async_delete}", "children[0].table: parent keyless has no primary key (name the columns of a unique index with parent_column)"},
-		"primary key of one":     {"{table: single, column: [a, b], on_delete: async_delete}", "lfk.yml:1:36: children[0].column: names 2 columns, but the primary key of parent single has 1: id"},
-		"primary key of three":   {"{table: parted, column: [a, c], on_delete: async_delete}", "names 2 columns, but the primary key of parent parted has 3: a, b, part"},
-		"one column of a pair":   {"{table: pairs, column: a, on_delete: async_delete}", "parent pairs has no primary key of one column"},
+		"missing columns": {
+			"{table: pairs, column: [a, q], on_delete: async_delete}",
+			"lfk.yml:1:39: children[0].column[1]: table children has no column q",
+		},
+		"missing parent column": {
+			"{table: pairs, column: [a, b], parent_column: [a, x], on_delete: async_delete}",
+			"lfk.yml:1:62: children[0].parent_column[1]: table pairs has no column x",
+		},
+		"types": {
+			"{table: pairs, column: [b, twice], on_delete: async_delete}",
+			"lfk.yml:1:36: children[0].column[0]: children.b is of type varchar, but pairs.a is of type int8",
+		},
+		"types of the second": {
+			"{table: pairs, column: [a, c], on_delete: async_delete}",
+			"lfk.yml:1:39: children[0].column[1]: children.c is of type int4, but pairs.b is of type text",
+		},
+		"nullify on not null": {
+			"{table: pairs, column: [a, b], on_delete: async_nullify}",
+			"children[0].on_delete: async_nullify, but children.a is NOT NULL",
+		},
+		"nullify generated": {
+			"{table: pairs, column: [d, twice], parent_column: [a, b], on_delete: async_nullify}",
+			"children[0].column[1]: children.twice is a generated column and cannot be set",
+		},
+		"not unique together": {
+			"{table: pairs, column: [a, c], parent_column: [a, c], on_delete: async_delete}",
+			"children[0].parent_column: parent pairs has no unique index on exactly a, c (name all columns of one: a key that two rows share would lose the children of both)",
+		},
+		"partial unique": {
+			"{table: pairs, column: [c, d], parent_column: [c, e], on_delete: async_delete}",
+			"parent pairs has no unique index on exactly c, e",
+		},
+		"more than unique": {
+			"{table: pairs, column: [a, b, c], parent_column: [a, b, c], on_delete: async_delete}",
+			"parent pairs has no unique index on exactly a, b, c",
+		},
+		"unique on expression": {
+			"{table: pairs, column: [b, c], parent_column: [b, e], on_delete: async_delete}",
+			"parent pairs has no unique index on exactly b, e",
+		},
+		"part of a partitioned": {
+			"{table: parted, column: [a, c], parent_column: [a, b], on_delete: async_delete}",
+			"parent parted has no unique index on exactly a, b",
+		},
+		"no primary key": {
+			"{table: keyless, column: [a, b], on_delete: async_delete}",
+			"children[0].table: parent keyless has no primary key (name the columns of a unique index with parent_column)",
+		},
+		"primary key of one": {
+			"{table: single, column: [a, b], on_delete: async_delete}",
+			"lfk.yml:1:36: children[0].column: names 2 columns, but the primary key of parent single has 1: id",
+		},
+		"primary key of three": {
+			"{table: parted, column: [a, c], on_delete: async_delete}",
+			"names 2 columns, but the primary key of parent parted has 3: a, b, part",
+		},
+		"one column of a pair": {
+			"{table: pairs, column: a, on_delete: async_delete}",
+			"parent pairs has no primary key of one column",
+		},
 		"other key of a parent":  {"{table: pairs, column: [a, b], on_delete: async_delete}, {table: pairs, column: [c, d], parent_column: [c, d], on_delete: async_delete}", "children[1].parent_column: another definition refers to pairs by a, b (all definitions of one parent have to use the same columns in the same order, as a tombstone carries one key)"},
 		"same key, other spelt":  {"{table: pairs, column: [d, c], parent_column: [d, c], on_delete: async_delete}, {table: public.pairs, column: [c, d], parent_column: [c, d], on_delete: async_delete}", "another definition refers to public.pairs by d, c"},
 		"same definition, spelt": {"{table: pairs, column: [a, b], on_delete: async_delete}, {table: public.pairs, column: [a, b], on_delete: async_delete}", "the same definition stands at lfk.yml:1:12"},
@@ -240,13 +340,19 @@ func TestResolveChoosesCompositeKeys(t *testing.T) {
 	t.Parallel()
 	db := with(t, compositeTables)
 	for entry, want := range map[string][]string{
-		"{table: pairs, column: [a, b], on_delete: async_delete}":                                     {"a", "b"},
-		"{table: pairs, column: [b, a], parent_column: [b, a], on_delete: async_delete}":              {"b", "a"},
-		"{table: pairs, column: [c, d], parent_column: [c, d], on_delete: async_delete}":              {"c", "d"},
-		"{table: parted, column: [a, c, part], on_delete: async_delete}":                              {"a", "b", "part"},
-		"{table: single, column: [id], parent_column: [id], on_delete: async_delete}":                 {"id"},
-		"{table: single, column: [a], on_delete: async_delete}":                                       {"id"},
-		"{table: parted, column: [part, a, c], parent_column: [part, a, b], on_delete: async_delete}": {"part", "a", "b"},
+		"{table: pairs, column: [a, b], on_delete: async_delete}":                        {"a", "b"},
+		"{table: pairs, column: [b, a], parent_column: [b, a], on_delete: async_delete}": {"b", "a"},
+		"{table: pairs, column: [c, d], parent_column: [c, d], on_delete: async_delete}": {"c", "d"},
+		"{table: parted, column: [a, c, part], on_delete: async_delete}": {
+			"a", "b",
+			"part",
+		},
+		"{table: single, column: [id], parent_column: [id], on_delete: async_delete}": {"id"},
+		"{table: single, column: [a], on_delete: async_delete}":                       {"id"},
+		"{table: parted, column: [part, a, c], parent_column: [part, a, b], on_delete: async_delete}": {
+			"part", "a",
+			"b",
+		},
 	} {
 		parents := parentsOf(t, db.Pool(), "children: ["+entry+"]")
 		require.Len(t, parents, 1)
@@ -255,7 +361,8 @@ func TestResolveChoosesCompositeKeys(t *testing.T) {
 	}
 }
 
-// An index has to begin with all columns, in any order; a partial one may leave out what has no key.
+// An index has to begin with all columns, in any order; a partial one may leave out what
+// has no key.
 func TestResolveWarnsOfMissingCompositeIndexes(t *testing.T) {
 	t.Parallel()
 	db := with(t, compositeTables)
@@ -277,15 +384,20 @@ func TestResolveWarnsOfMissingCompositeIndexes(t *testing.T) {
 		t.Run(index, func(t *testing.T) {
 			db.Exec("DO $$ BEGIN EXECUTE (SELECT coalesce(string_agg('DROP INDEX ' || indexname, ';'), 'SELECT') FROM pg_indexes " +
 				"WHERE tablename = 'children' AND indexname <> 'children_pkey'); END $$; " + index)
-			parents, problems := resolve(t, db.Pool(), "children: [{table: pairs, column: [a, b], on_delete: async_delete}]")
+			parents, problems := resolve(t, db.Pool(),
+				"children: [{table: pairs, column: [a, b], on_delete: async_delete}]")
 			require.Equal(t, usable, parents[0].References[0].Index)
-			created := creates(planOn(t, db, "children: [{table: pairs, column: [a, b], on_delete: async_delete}]", planLimits()))
+			created := creates(planOn(t, db, "children: [{table: pairs, column: [a, b], on_delete: async_delete}]",
+				planLimits()))
 			if usable {
 				require.Empty(t, created)
 			} else {
-				require.Equal(t, `lfk.yml:1:35: children[0].column: no index of children begins with a, b, so every batch reads the whole table `+
-					`(CREATE INDEX CONCURRENTLY ON "public"."children" ("a", "b"))`, problems.Error())
-				require.Regexp(t, `^CREATE INDEX CONCURRENTLY IF NOT EXISTS children_a_b_idx1? ON public.children \(a, b\);$`, strings.Join(created, "\n"))
+				require.Equal(t,
+					`lfk.yml:1:35: children[0].column: no index of children begins with a, b, so every batch reads the whole table `+
+						`(CREATE INDEX CONCURRENTLY ON "public"."children" ("a", "b"))`, problems.Error())
+				require.Regexp(t,
+					`^CREATE INDEX CONCURRENTLY IF NOT EXISTS children_a_b_idx1? ON public.children \(a, b\);$`,
+					strings.Join(created, "\n"))
 			}
 		})
 	}

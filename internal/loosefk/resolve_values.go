@@ -51,7 +51,8 @@ func (r *resolver) checkValues(ctx context.Context) error {
 
 func (r *resolver) checkValuesOf(ctx context.Context, tx pgx.Tx, reference *Reference) error {
 	for i := range reference.Conditions {
-		if err := r.checkValue(ctx, tx, reference, fmt.Sprintf(".conditions[%d].value", i), &reference.Conditions[i]); err != nil {
+		if err := r.checkValue(ctx, tx, reference, fmt.Sprintf(".conditions[%d].value", i),
+			&reference.Conditions[i]); err != nil {
 			return err
 		}
 	}
@@ -71,7 +72,9 @@ type constraint struct{ Label, Expression string }
 // readConstraints reads the constraints of a table or of its partitions that only depend
 // on the given columns. To print a constraint is to lock its table, so it reads none of a
 // table that another session has locked. The statements of a pass find a violation too.
-func readConstraints(ctx context.Context, tx pgx.Tx, reference *Reference, columns []string) (found []constraint, err error) {
+func readConstraints(ctx context.Context, tx pgx.Tx, reference *Reference,
+	columns []string,
+) (found []constraint, err error) {
 	tables := []uint32{reference.Child.OID}
 	for _, leaf := range reference.Leaves {
 		tables = append(tables, leaf.OID)
@@ -90,10 +93,12 @@ func readConstraints(ctx context.Context, tx pgx.Tx, reference *Reference, colum
 // checkConstraints checks the values that a reference writes against the constraints that
 // only depend on them. The result of other constraints depends on the row.
 func (r *resolver) checkConstraints(ctx context.Context, tx pgx.Tx, reference *Reference) error {
-	columns, values, written := reference.Definition.Columns, make([]any, len(reference.Definition.Columns)), reference.Types
+	columns, values, written := reference.Definition.Columns, make([]any, len(reference.Definition.Columns)),
+		reference.Types
 	what, key := "NULL", ".on_delete"
 	if reference.Target.Column != "" {
-		columns, values, written = []string{reference.Target.Column}, []any{reference.Target.Value}, []string{reference.Target.Type}
+		columns, values, written = []string{reference.Target.Column}, []any{reference.Target.Value},
+			[]string{reference.Target.Type}
 		what, key = fmt.Sprintf("value %q", reference.Target.Value), ".target_value"
 	}
 	row := make([]string, len(columns))
@@ -105,7 +110,8 @@ func (r *resolver) checkConstraints(ctx context.Context, tx pgx.Tx, reference *R
 		return fmt.Errorf("read constraints of %s: %w", reference.Child.Label(), err)
 	}
 	statement := "SELECT (%s) IS FALSE FROM (SELECT " + strings.Join(row, ", ") + ") AS checked"
-	typed := constraint{"its type", fmt.Sprintf("pg_catalog.num_nulls(%s) OPERATOR(pg_catalog.>=) 0", pgcatalog.QuoteAll(columns))}
+	typed := constraint{"its type", fmt.Sprintf("pg_catalog.num_nulls(%s) OPERATOR(pg_catalog.>=) 0",
+		pgcatalog.QuoteAll(columns))}
 	for _, c := range append([]constraint{typed}, found...) {
 		var refused bool
 		err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error {
@@ -115,10 +121,12 @@ func (r *resolver) checkConstraints(ctx context.Context, tx pgx.Tx, reference *R
 			if f.SQLState == "" || f.Verdict == batch.Fatal {
 				return fmt.Errorf("try %s of %s: %w", c.Label, reference.Child.Label(), err)
 			}
-			refused = strings.HasPrefix(f.SQLState, "22") || strings.HasPrefix(f.SQLState, "23") // All other errors come from the expression itself.
+			// All other errors come from the expression itself.
+			refused = strings.HasPrefix(f.SQLState, "22") || strings.HasPrefix(f.SQLState, "23")
 		}
 		if refused {
-			reference.Broken = fmt.Sprintf("%s refuses %s in %s.%s", c.Label, what, reference.Child.Label(), strings.Join(columns, ", "))
+			reference.Broken = fmt.Sprintf("%s refuses %s in %s.%s", c.Label, what, reference.Child.Label(),
+				strings.Join(columns, ", "))
 			r.report(reference.Definition, problem.Error, key, reference.Broken, "change it, or the definition")
 			return nil
 		}
@@ -129,7 +137,9 @@ func (r *resolver) checkConstraints(ctx context.Context, tx pgx.Tx, reference *R
 // checkValue reports a value that does not fit its column. It replaces a value that fits
 // by its text form under Settled, which means the same value in every batch, whatever
 // settings the role has.
-func (r *resolver) checkValue(ctx context.Context, tx pgx.Tx, reference *Reference, key string, value *dml.Value) error {
+func (r *resolver) checkValue(ctx context.Context, tx pgx.Tx, reference *Reference, key string,
+	value *dml.Value,
+) error {
 	var becomes string
 	var same bool
 	// A failed cast must not end the transaction, hence the savepoint.
@@ -148,7 +158,8 @@ func (r *resolver) checkValue(ctx context.Context, tx pgx.Tx, reference *Referen
 		value.Value = becomes
 		return nil
 	}
-	reference.Broken = fmt.Sprintf("value %q does not fit column %s of type %s", value.Value, value.Column, pgcatalog.Short(value.Type))
+	reference.Broken = fmt.Sprintf("value %q does not fit column %s of type %s", value.Value, value.Column,
+		pgcatalog.Short(value.Type))
 	r.report(reference.Definition, problem.Error, key, reference.Broken, fix)
 	return nil
 }

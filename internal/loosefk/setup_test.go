@@ -55,7 +55,8 @@ func with(t *testing.T, tables string) *dbtest.DB {
 
 // setup creates the tables, tracks the parents (key column id) and binds the definitions.
 func setup(t *testing.T, tables, definitionsYAML string, tracked ...string) bundle {
-	if more, begins := strings.CutPrefix(tables, parentsAndChildren); begins && slices.Equal(tracked, []string{"parents"}) {
+	if more, begins := strings.CutPrefix(tables, parentsAndChildren); begins &&
+		slices.Equal(tracked, []string{"parents"}) {
 		db := dbtest.Tracked(t, parentsAndChildren, "parents")
 		db.Exec(more)
 		return bound(t, db, definitionsYAML)
@@ -87,7 +88,8 @@ func parse(tb testing.TB, yaml string) []definitions.Definition {
 
 // resolve binds definitions to one database, called main.
 func resolve(tb testing.TB, db pgcatalog.Beginner, yaml string) ([]*loosefk.Parent, problem.List) {
-	parents, problems := pgtest.Must2(loosefk.Resolve(tb.Context(), []loosefk.Site{{Name: "main", Schema: "public", DB: db}}, parse(tb, yaml)))(tb)
+	parents, problems := pgtest.Must2(loosefk.Resolve(tb.Context(),
+		[]loosefk.Site{{Name: "main", Schema: "public", DB: db}}, parse(tb, yaml)))(tb)
 	return parents["main"], problems
 }
 
@@ -98,7 +100,8 @@ func parentsOf(tb testing.TB, db pgcatalog.Beginner, yaml string) []*loosefk.Par
 	return parents
 }
 
-// at has the engine work at a pace: normal, with statements of fixed sizes, or adaptive, which steers itself, here without pauses.
+// at has the engine work at a pace: normal, with statements of fixed sizes, or adaptive,
+// which steers itself, here without pauses.
 func (b bundle) at(pace string) bundle {
 	if b.engine.Pace = pace; pace == "adaptive" {
 		b.engine.Limits = loosefk.Limits{Runtime: b.engine.Limits.Runtime}
@@ -109,11 +112,15 @@ func (b bundle) at(pace string) bundle {
 
 // atPaces runs a test at both paces.
 func atPaces(t *testing.T, test func(t *testing.T, pace string)) {
-	pgtest.Each(t, map[string]bool{"normal": true, "adaptive": true}, func(t *testing.T, pace string, _ bool) { test(t, pace) })
+	pgtest.Each(t, map[string]bool{"normal": true, "adaptive": true},
+		func(t *testing.T, pace string, _ bool) { test(t, pace) })
 }
 
-// eachAtPaces runs all cases at the pace adaptive. At the pace normal those of some names stand for the others, if any are given: with Long all are tried.
-func eachAtPaces[T any](t *testing.T, cases map[string]T, test func(t *testing.T, name, pace string, one T), normal ...string) {
+// eachAtPaces runs all cases at the pace adaptive. At the pace normal those of some names
+// stand for the others, if any are given: with Long all are tried.
+func eachAtPaces[T any](t *testing.T, cases map[string]T, test func(t *testing.T, name, pace string, one T),
+	normal ...string,
+) {
 	atPaces(t, func(t *testing.T, pace string) {
 		tried := cases
 		if pace == "normal" && len(normal) > 0 {

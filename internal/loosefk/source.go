@@ -62,7 +62,9 @@ func (s *source) text(name string, more ...string) string {
 // Load returns due tombstones. A tombstone whose key does not fit the parent's key
 // columns has an attempt. The first call also compares the fingerprint of the tables, and
 // reads which of them have a trigger, rule or policy that may keep rows.
-func (s *source) Load(ctx context.Context, on *batch.Session, from []drain.Spot, limit int, recheck bool) (map[*drain.Parent][]drain.Tombstone, error) {
+func (s *source) Load(ctx context.Context, on *batch.Session, from []drain.Spot, limit int,
+	recheck bool,
+) (map[*drain.Parent][]drain.Tombstone, error) {
 	query, fingerprint, keeps, origins := "load", s.fingerprint, []uint32{}, s.origins.Load()
 	if recheck {
 		query = "load_rechecks"
@@ -77,7 +79,8 @@ func (s *source) Load(ctx context.Context, on *batch.Session, from []drain.Spot,
 	var installed bool
 	statements := []batch.Statement{
 		{
-			SQL: s.text(query, "origin", undoColumns(origins).value("tombstone.origin", "bigint")), Args: []any{names, times, ids, limit},
+			SQL:  s.text(query, "origin", undoColumns(origins).value("tombstone.origin", "bigint")),
+			Args: []any{names, times, ids, limit},
 			Scan: func(rows pgx.Rows) error {
 				clear(found)
 				clear(misfits)
@@ -90,10 +93,16 @@ func (s *source) Load(ctx context.Context, on *batch.Session, from []drain.Spot,
 		},
 	}
 	if !s.loadedOnce {
-		statements = append(statements, batch.Statement{SQL: statement("may_keep"), Args: []any{s.leaves()}, Scan: batch.Collect(&keeps, pgx.RowTo[uint32])})
+		statements = append(statements, batch.Statement{
+			SQL: statement("may_keep"), Args: []any{s.leaves()},
+			Scan: batch.Collect(&keeps, pgx.RowTo[uint32]),
+		})
 		if s.fingerprint != "" {
 			tables := tablesIn(s.database, s.parents)
-			statements = append(statements, batch.Statement{SQL: statement("fingerprint"), Args: []any{tables}, Scan: batch.One(&fingerprint)})
+			statements = append(statements, batch.Statement{
+				SQL: statement("fingerprint"), Args: []any{tables},
+				Scan: batch.One(&fingerprint),
+			})
 		}
 	}
 	limits := on.Limits
@@ -114,7 +123,8 @@ func (s *source) Load(ctx context.Context, on *batch.Session, from []drain.Spot,
 		}
 	}
 	for parent, tombstones := range misfits {
-		f := batch.Fault{Table: parent.Label(), Message: "the tombstone's key is not of the type of column " + strings.Join(parent.KeyColumns, ", ")}
+		f := batch.Fault{Table: parent.Label(), Message: "the tombstone's key is not of the type of column " +
+			strings.Join(parent.KeyColumns, ", ")}
 		s.failed(f)
 		if _, err := s.Fail(ctx, on, parent, tombstones, f, 0); err != nil {
 			return nil, err
@@ -158,7 +168,9 @@ func (s *source) leaves() (oids []uint32) {
 }
 
 // scan reads tombstones into found, or into misfits if their key does not fit the parent.
-func scan(rows pgx.Rows, byName map[string]*drain.Parent, recheck bool, found, misfits map[*drain.Parent][]drain.Tombstone) error {
+func scan(rows pgx.Rows, byName map[string]*drain.Parent, recheck bool, found,
+	misfits map[*drain.Parent][]drain.Tombstone,
+) error {
 	var name string
 	var id int64
 	var after pgtype.Timestamptz
@@ -169,7 +181,8 @@ func scan(rows pgx.Rows, byName map[string]*drain.Parent, recheck bool, found, m
 	_, err := pgx.ForEachRow(rows, []any{&name, &id, &after, &integer, &text, &age, &origin}, func() error {
 		parent := byName[name]
 		t := drain.Tombstone{
-			Position: drain.Position{ConsumeAfter: after, ID: id}, Recheck: recheck, Made: time.Now().Add(-time.Duration(age * float64(time.Second))),
+			Position: drain.Position{ConsumeAfter: after, ID: id}, Recheck: recheck,
+			Made: time.Now().Add(-time.Duration(age * float64(time.Second))),
 		}
 		if origin != nil {
 			number := *origin
@@ -294,7 +307,8 @@ func keysOf(p *drain.Parent, tombstones []drain.Tombstone) any {
 // Fail records why tombstones are unfinished. If after is positive, it defers them
 // without an attempt. It returns how many of them still exist.
 func (s *source) Fail(
-	ctx context.Context, on *batch.Session, p *drain.Parent, tombstones []drain.Tombstone, f batch.Fault, after time.Duration,
+	ctx context.Context, on *batch.Session, p *drain.Parent, tombstones []drain.Tombstone, f batch.Fault,
+	after time.Duration,
 ) (recorded int64, _ error) {
 	ids, times := positions(tombstones)
 	var deferred int64
@@ -304,7 +318,8 @@ func (s *source) Fail(
 		wait = &seconds
 	}
 	_, err := on.RunOwn(ctx, batch.Statement{
-		SQL: s.text("record_failure"), Args: []any{p.Name, ids, times, f.Text(), f.Verdict == batch.Unfinished, wait}, Scan: batch.One(&deferred, &recorded),
+		SQL: s.text("record_failure"), Args: []any{p.Name, ids, times, f.Text(), f.Verdict == batch.Unfinished, wait},
+		Scan: batch.One(&deferred, &recorded),
 	})
 	if err != nil {
 		return 0, err //nolint:wrapcheck // The pass names it.
@@ -335,7 +350,8 @@ func (s *source) Recheck(ctx context.Context, on *batch.Session) (int64, error) 
 	for _, p := range s.bound {
 		horizon := pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}
 		for _, e := range p.Edges {
-			if at, remote := horizons[e.Database]; remote && (horizon.InfinityModifier == pgtype.Infinity || at.Before(horizon.Time)) {
+			if at, remote := horizons[e.Database]; remote &&
+				(horizon.InfinityModifier == pgtype.Infinity || at.Before(horizon.Time)) {
 				horizon = pgtype.Timestamptz{Time: at, Valid: true}
 			}
 		}
@@ -343,11 +359,15 @@ func (s *source) Recheck(ctx context.Context, on *batch.Session) (int64, error) 
 	}
 	undo := undoColumns(s.origins.Load())
 	sql := s.text("recheck", "origins", undo.value("removed.origins", "bigint[]"),
-		"columns", undo.list("fully_qualified_table_name, status, consume_after, primary_key_value, primary_key_text", "origin"),
+		"columns", undo.list("fully_qualified_table_name, status, consume_after, primary_key_value, primary_key_text",
+			"origin"),
 		"values", undo.list("taken.name, 2, 'infinity', key.integer_key, key.text_key", "key.origin"))
 	var moved int64
 	_, err = on.RunOwn(ctx,
-		batch.Statement{SQL: sql, Args: []any{s.database, s.confirmAfter.Seconds(), names, oids, times}, Scan: batch.One(&moved)},
+		batch.Statement{
+			SQL: sql, Args: []any{s.database, s.confirmAfter.Seconds(), names, oids, times},
+			Scan: batch.One(&moved),
+		},
 		batch.Statement{SQL: s.text("forget"), Args: []any{s.database}})
 	return moved, err //nolint:wrapcheck // The pass names it.
 }
@@ -369,11 +389,17 @@ func (s *source) horizons(ctx context.Context, on *batch.Session) (map[string]ti
 			continue
 		}
 		var now time.Time
-		if _, err := on.RunOwn(ctx, batch.Statement{SQL: "SELECT pg_catalog.clock_timestamp()", Scan: batch.One(&now)}); err != nil {
+		if _, err := on.RunOwn(ctx, batch.Statement{
+			SQL:  "SELECT pg_catalog.clock_timestamp()",
+			Scan: batch.One(&now),
+		}); err != nil {
 			return nil, err //nolint:wrapcheck // The pass names it.
 		}
 		var seconds float64
-		_, err := remote.Session.RunOwn(ctx, batch.Statement{SQL: statement("open"), Args: []any{s.confirmAfter.Seconds()}, Scan: batch.One(&seconds)})
+		_, err := remote.Session.RunOwn(ctx, batch.Statement{
+			SQL:  statement("open"),
+			Args: []any{s.confirmAfter.Seconds()}, Scan: batch.One(&seconds),
+		})
 		if err == nil {
 			found[name] = now.Add(-time.Duration(seconds * float64(time.Second)))
 		}
@@ -401,10 +427,13 @@ func (s *source) Lacking(ctx context.Context, on *batch.Session, e *drain.Edge) 
 // "".
 func (s *source) Unreadable(ctx context.Context, on *batch.Session, p *drain.Parent) (why string, err error) {
 	at := slices.IndexFunc(s.parents, func(parent *Parent) bool { return parent.Recorded == p.Name })
-	_, err = on.RunOwn(ctx, batch.Statement{SQL: statement("unreadable"), Args: unreadableArgs(s.parents[at:at+1], ""), Scan: func(rows pgx.Rows) error {
-		return eachUnreadable(rows, func(_, fix string) {
-			why = "the database role may not read this parent: " + strings.ReplaceAll(fix, "\n", " ")
-		})
-	}})
+	_, err = on.RunOwn(ctx, batch.Statement{
+		SQL: statement("unreadable"), Args: unreadableArgs(s.parents[at:at+1], ""),
+		Scan: func(rows pgx.Rows) error {
+			return eachUnreadable(rows, func(_, fix string) {
+				why = "the database role may not read this parent: " + strings.ReplaceAll(fix, "\n", " ")
+			})
+		},
+	})
 	return why, err //nolint:wrapcheck // The pass names it.
 }

@@ -32,7 +32,8 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 	db := dbtest.New(t)
 	db.Exec(string(tables))
 	defs := pgtest.Must(definitions.Parse(definitions.File{Name: "definitions.yml", Data: list}))(t)
-	resolved, problems := pgtest.Must2(Resolve(t.Context(), []Site{{Name: "main", Schema: "public", DB: db.Pool()}}, defs))(t)
+	resolved, problems := pgtest.Must2(Resolve(t.Context(), []Site{{Name: "main", Schema: "public", DB: db.Pool()}},
+		defs))(t)
 	require.NoError(t, problems.Err())
 	g := &golden{}
 	for _, parent := range resolved["main"] {
@@ -99,7 +100,8 @@ func (n node) walk(do func(node)) {
 	}
 }
 
-// Whatever the statistics say, and without a planner setting, no statement scans the child table or the queue.
+// Whatever the statistics say, and without a planner setting, no statement scans the
+// child table or the queue.
 func TestPlansDoNotDependOnStatistics(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{
@@ -120,8 +122,12 @@ func TestPlansDoNotDependOnStatistics(t *testing.T) {
 			INSERT INTO children SELECT n, n % 10000, repeat('x', 100) FROM generate_series(1, 100000) AS n;
 			INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) SELECT 'public.parents', generate_series(1, 5000);`)
 		db.Exec(statistics)
-		defs := pgtest.Must(definitions.Parse(definitions.File{Name: "f.yml", Data: []byte("children: [{table: parents, column: parent_id, on_delete: async_delete}]")}))(t)
-		resolved, problems := pgtest.Must2(Resolve(t.Context(), []Site{{Name: "main", Schema: "public", DB: db.Pool()}}, defs))(t)
+		defs := pgtest.Must(definitions.Parse(definitions.File{
+			Name: "f.yml",
+			Data: []byte("children: [{table: parents, column: parent_id, on_delete: async_delete}]"),
+		}))(t)
+		resolved, problems := pgtest.Must2(Resolve(t.Context(), []Site{{Name: "main", Schema: "public", DB: db.Pool()}},
+			defs))(t)
 		require.NoError(t, problems.Err())
 		p := resolved["main"][0]
 		s, bound := sourceOf(p, dbtest.Names())
@@ -130,14 +136,18 @@ func TestPlansDoNotDependOnStatistics(t *testing.T) {
 		for _, n := range []int{1, 100, 2000} {
 			tombstones := make([]drain.Tombstone, n)
 			for i := range tombstones {
-				tombstones[i] = drain.Tombstone{Position: drain.Position{ID: int64(i), ConsumeAfter: pgtype.Timestamptz{Valid: true}}, Integer: int64(i + 1)}
+				tombstones[i] = drain.Tombstone{Position: drain.Position{
+					ID:           int64(i),
+					ConsumeAfter: pgtype.Timestamptz{Valid: true},
+				}, Integer: int64(i + 1)}
 			}
 			keys := dml.Keys{Of: &p.Key, Values: keysOf(bound, tombstones), CheckParent: true}
 			var done drain.Done
 			complete := s.Complete(bound, tombstones, true, &done)
 			check := func(name, sql string, args []any, settings ...string) {
 				explain(t, db, settings, sql, args).walk(func(n node) {
-					require.False(t, n.Type == "Seq Scan" && n.Relation != "", "%s: a scan of %s for %d keys", name, n.Relation, len(tombstones))
+					require.False(t, n.Type == "Seq Scan" && n.Relation != "", "%s: a scan of %s for %d keys", name,
+						n.Relation, len(tombstones))
 				})
 			}
 			sql, args := r.Direct(dbtest.Names(), leaf, keys, true)

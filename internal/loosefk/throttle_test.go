@@ -30,7 +30,8 @@ func classOf(reason string) pace.WaitClass {
 	}
 }
 
-// held is an engine with tombstones of some parents. It works in its own pace and returns what it says that it waits for, in order.
+// held is an engine with tombstones of some parents. It works in its own pace and returns
+// what it says that it waits for, in order.
 func held(t *testing.T, deleted string) (b bundle, said func() []string) {
 	b = setupAdaptive(t, parentsAndChildren, deleteChildren, "parents")
 	b.Exec("DELETE FROM parents WHERE " + deleted)
@@ -39,7 +40,8 @@ func held(t *testing.T, deleted string) (b bundle, said func() []string) {
 	reasons := []string{""}
 	b.engine.Progress = func(_ context.Context, stats *loosefk.Stats) {
 		if want := classOf(stats.WaitingFor); stats.WaitingClass != want {
-			reasons = append(reasons, fmt.Sprintf("%q is of class %q, not %q", stats.WaitingFor, stats.WaitingClass, want))
+			reasons = append(reasons, fmt.Sprintf("%q is of class %q, not %q", stats.WaitingFor, stats.WaitingClass,
+				want))
 		}
 		if stats.WaitingFor != reasons[len(reasons)-1] {
 			reasons = append(reasons, stats.WaitingFor)
@@ -65,10 +67,12 @@ func TestRunHoldsWhileItIsAskedTo(t *testing.T) {
 	}
 	began := time.Now()
 	stats := b.drained(t)
-	require.GreaterOrEqual(t, time.Since(began), 750*time.Millisecond, "250 ms and then twice as long between the questions")
+	require.GreaterOrEqual(t, time.Since(began), 750*time.Millisecond,
+		"250 ms and then twice as long between the questions")
 	require.EqualValues(t, 100, stats.DeleteCount)
 	require.False(t, stats.Interrupted || stats.OverLimit)
-	require.Equal(t, []string{"replica r1 12 s behind", "replica r1 11 s behind", ""}, said(), "each change is told at once")
+	require.Equal(t, []string{"replica r1 12 s behind", "replica r1 11 s behind", ""}, said(),
+		"each change is told at once")
 	require.Empty(t, stats.WaitingFor)
 }
 
@@ -87,7 +91,8 @@ func TestHolderOfALockIsNamed(t *testing.T) {
 	tx := b.Begin(t, "SELECT FROM children WHERE id = 15 FOR UPDATE")
 	ended := b.runWhile(t.Context(), t)
 	blocker := <-named
-	require.Regexp(t, "^row locked by pid "+strconv.Itoa(int(tx.Conn().PgConn().PID()))+` \(\S+\) since \d\d:\d\d:\d\dZ$`, blocker)
+	require.Regexp(t, "^row locked by pid "+strconv.Itoa(int(tx.Conn().PgConn().PID()))+
+		` \(\S+\) since \d\d:\d\d:\d\dZ$`, blocker)
 	require.NoError(t, tx.Rollback(t.Context()))
 	stats := ended()
 	require.Empty(t, stats.WaitingFor)
@@ -96,7 +101,8 @@ func TestHolderOfALockIsNamed(t *testing.T) {
 	require.Equal(t, []string{blocker, ""}, said())
 }
 
-// Three of four statements on children fail as if they had been chosen to end a deadlock. Tries in vain cost pauses, and nobody is blamed.
+// Three of four statements on children fail as if they had been chosen to end a deadlock.
+// Tries in vain cost pauses, and nobody is blamed.
 func TestDeadlocksAreFollowedByPauses(t *testing.T) {
 	t.Parallel()
 	b, _ := held(t, "id = 1")

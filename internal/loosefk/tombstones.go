@@ -32,7 +32,9 @@ type Tombstones struct {
 
 // queryResult returns the result of one query in a bounded transaction. what describes it
 // in errors.
-func queryResult[T any](ctx context.Context, t Tombstones, what string, query func(q *dbsqlc.Queries) (T, error)) (result T, err error) {
+func queryResult[T any](ctx context.Context, t Tombstones, what string,
+	query func(q *dbsqlc.Queries) (T, error),
+) (result T, err error) {
 	err = t.Bounds.Read(ctx, t.DB, "", func(tx pgx.Tx) (err error) {
 		result, err = query(t.Names.Queries(tx))
 		return err
@@ -106,7 +108,8 @@ type Retried struct {
 // second call changes nothing more. It reads the queue in pages and skips rows that
 // another session has locked. The counts are also valid with an error.
 func (t Tombstones) Retry(ctx context.Context, id int64) (result Retried, err error) {
-	parents, err := queryResult(ctx, t, "look for tombstones", func(q *dbsqlc.Queries) ([]string, error) { return q.TombstoneParents(ctx) })
+	parents, err := queryResult(ctx, t, "look for tombstones",
+		func(q *dbsqlc.Queries) ([]string, error) { return q.TombstoneParents(ctx) })
 	if err != nil {
 		return result, err
 	}
@@ -126,7 +129,11 @@ func (t Tombstones) retryParent(ctx context.Context, parent string, id int64, re
 	next := dbsqlc.TombstonesPageParams{Wanted: id, Size: pageSize, Parent: parent, After: "-infinity"}
 	for more := true; more; {
 		more = false
-		page, err := queryResult(ctx, t, what, func(q *dbsqlc.Queries) ([]dbsqlc.TombstonesPageRow, error) { return q.TombstonesPage(ctx, next) })
+		page, err := queryResult(ctx, t, what, func(q *dbsqlc.Queries) ([]dbsqlc.TombstonesPageRow,
+			error,
+		) {
+			return q.TombstonesPage(ctx, next)
+		})
 		if err != nil {
 			return err
 		}
@@ -166,7 +173,9 @@ func (t Tombstones) retryParent(ctx context.Context, parent string, id int64, re
 
 // change runs do in a transaction of its own, and wakes workers if it has changed
 // tombstones.
-func (t Tombstones) change(ctx context.Context, what string, do func(q *dbsqlc.Queries) (int64, error)) (changed int64, err error) {
+func (t Tombstones) change(ctx context.Context, what string,
+	do func(q *dbsqlc.Queries) (int64, error),
+) (changed int64, err error) {
 	err = t.Bounds.Write(ctx, t.DB, func(tx pgx.Tx) error {
 		if changed, err = do(t.Names.Queries(tx)); err != nil || changed == 0 {
 			return err
@@ -181,7 +190,8 @@ func (t Tombstones) change(ctx context.Context, what string, do func(q *dbsqlc.Q
 
 // Count counts the pending tombstones of a parent, up to most.
 func (t Tombstones) Count(ctx context.Context, parent string, most int64) (int64, error) {
-	return queryResult(ctx, t, "count tombstones of "+parent, func(q *dbsqlc.Queries) (int64, error) { return q.TombstonesCount(ctx, parent, most) })
+	return queryResult(ctx, t, "count tombstones of "+parent,
+		func(q *dbsqlc.Queries) (int64, error) { return q.TombstonesCount(ctx, parent, most) })
 }
 
 // Bounds are the timeouts of the short transactions of operator commands. These run while
@@ -213,15 +223,16 @@ func (b Bounds) Read(ctx context.Context, db pgcatalog.Beginner, settings string
 	return b.run(ctx, db, "SET TRANSACTION READ ONLY;\nSET LOCAL jit = off;\n"+settings, do)
 }
 
-// Write runs do in a bounded transaction. The application's triggers run in it, so it sets
-// nothing that would change their plans.
+// Write runs do in a bounded transaction. The application's triggers run in it, so it
+// sets nothing that would change their plans.
 func (b Bounds) Write(ctx context.Context, db pgcatalog.Beginner, do func(tx pgx.Tx) error) error {
 	return b.run(ctx, db, "", do)
 }
 
 func (b Bounds) run(ctx context.Context, db pgcatalog.Beginner, settings string, do func(tx pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		script := fmt.Sprintf(boundedSettings, b.StatementTimeout.Milliseconds(), b.LockTimeout.Milliseconds()) + pgcatalog.SetTexts() + settings
+		script := fmt.Sprintf(boundedSettings, b.StatementTimeout.Milliseconds(), b.LockTimeout.Milliseconds()) +
+			pgcatalog.SetTexts() + settings
 		if _, err := tx.Exec(ctx, script); err != nil {
 			return fmt.Errorf("settle session: %w", err)
 		}

@@ -16,8 +16,9 @@ func tombstonesOf(db *dbtest.DB) loosefk.Tombstones {
 	return loosefk.Tombstones{DB: db.Pool(), Names: dbtest.Names(), Bounds: bounds(), Wake: waker}
 }
 
-// queue has five tombstones of one parent: one due, two that failed, one of those put off, one put off for being too
-// big, and one that an operator put first; and two of another parent.
+// queue has five tombstones of one parent: one due, two that failed, one of those put
+// off, one put off for being too big, and one that an operator put first; and two of
+// another parent.
 const queue = `
 INSERT INTO loose_foreign_keys_deleted_records
 	(id, fully_qualified_table_name, primary_key_value, primary_key_text, consume_after, created_at, cleanup_attempts, last_error)
@@ -97,7 +98,8 @@ func TestRetryMakesFailedTombstonesDue(t *testing.T) {
 
 	before := db.Rows("SELECT xmin, t::text FROM loose_foreign_keys_deleted_records AS t ORDER BY 2")
 	require.Equal(t, loosefk.Retried{}, retry(t, tombstones, 0))
-	require.Equal(t, before, db.Rows("SELECT xmin, t::text FROM loose_foreign_keys_deleted_records AS t ORDER BY 2"), "the second time changes nothing")
+	require.Equal(t, before, db.Rows("SELECT xmin, t::text FROM loose_foreign_keys_deleted_records AS t ORDER BY 2"),
+		"the second time changes nothing")
 	ids, _ := failed(t, tombstones, 10, 500)
 	require.Empty(t, ids)
 }
@@ -116,8 +118,8 @@ func TestRetryByID(t *testing.T) {
 	require.Equal(t, []int64{22, 12, 14}, ids, "nothing else")
 }
 
-// Pages, batches and their seams: more than one page of tombstones of which every third failed, the last of the
-// first page among them.
+// Pages, batches and their seams: more than one page of tombstones of which every third
+// failed, the last of the first page among them.
 func TestRetryOfManyTombstones(t *testing.T) {
 	t.Parallel()
 	db := with(t, `INSERT INTO loose_foreign_keys_deleted_records (id, fully_qualified_table_name, primary_key_value, consume_after, cleanup_attempts)
@@ -126,7 +128,8 @@ func TestRetryOfManyTombstones(t *testing.T) {
 	heard := listening(t, b)
 	require.EqualValues(t, 6667, retry(t, tombstonesOf(db), 0).Retried)
 	require.Zero(t, b.count(t, "loose_foreign_keys_deleted_records WHERE cleanup_attempts > 0"))
-	require.EqualValues(t, 8, pgtest.Scalar[int64](t, db.Database, "SELECT count(DISTINCT xmin::text) - 1 FROM loose_foreign_keys_deleted_records"),
+	require.EqualValues(t, 8, pgtest.Scalar[int64](t, db.Database,
+		"SELECT count(DISTINCT xmin::text) - 1 FROM loose_foreign_keys_deleted_records"),
 		"at most a thousand per transaction: 3,334 of the first page, 3,333 of the second")
 	require.Equal(t, 8, heard(), "each of them wakes")
 

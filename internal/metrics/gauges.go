@@ -11,11 +11,12 @@ import (
 )
 
 const (
-	// readTimeout bounds a scrape: Prometheus gives up after ten seconds, and a database that does not answer must
-	// not hide the others.
+	// readTimeout bounds a scrape: Prometheus gives up after ten seconds, and a database
+	// that does not answer must not hide the others.
 	readTimeout = 2 * time.Second
-	// keepReading is shorter than usual scrape intervals, so that every scrape of one server is fresh, and several
-	// servers, or a reader who reloads a page, ask the databases no more often.
+	// keepReading is shorter than usual scrape intervals, so that every scrape of one
+	// server is fresh, and several servers, or a reader who reloads a page, ask the
+	// databases no more often.
 	keepReading = 5 * time.Second
 )
 
@@ -71,8 +72,8 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// worst keeps the highest of values with the same labels. Two standbys can have one name, and a registry refuses
-// duplicates.
+// worst keeps the highest of values with the same labels. Two standbys can have one name,
+// and a registry refuses duplicates.
 func worst(samples []Sample) []Sample {
 	at := map[string]int{}
 	var kept []Sample

@@ -16,17 +16,19 @@ import (
 
 // Options describe what is measured.
 type Options struct {
-	// Kinds and Databases are the ones that runs may have. Their counters begin at 0, so that the first run is seen
-	// as an increase.
+	// Kinds and Databases are the ones that runs may have. Their counters begin at 0, so
+	// that the first run is seen as an increase.
 	Kinds     []string
 	Databases []string
 	// CleanUp is the kind whose runs count for the indicators of the loose foreign keys.
 	CleanUp string
-	// DiffSkips are the reasons that a diff may be left for; none where diffs are not moved. Their counters begin at 0, too.
+	// DiffSkips are the reasons that a diff may be left for; none where diffs are not
+	// moved. Their counters begin at 0, too.
 	DiffSkips []string
 	// Version, Go and River are this program's versions.
 	Version, Go, River string
-	// Read gives the gauges; see Sample. It is called at most once in 5 s, and its context ends after 2 s.
+	// Read gives the gauges; see Sample. It is called at most once in 5 s, and its
+	// context ends after 2 s.
 	Read   Reader
 	Logger *slog.Logger
 }
@@ -50,12 +52,14 @@ func New(o Options) (*Metrics, error) {
 		logger: o.Logger,
 	}
 	all := []prometheus.Collector{
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), newGauges(o.Read),
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		newGauges(o.Read),
 	}
 	for _, metric := range Table() {
 		switch {
 		case metric.Type == Counter:
-			counter := prometheus.NewCounterVec(prometheus.CounterOpts{Name: metric.Name, Help: metric.Help}, metric.Labels)
+			counter := prometheus.NewCounterVec(prometheus.CounterOpts{Name: metric.Name, Help: metric.Help},
+				metric.Labels)
 			m.counters[metric.Name] = counter
 			all = append(all, counter)
 		case metric.Type == Histogram:
@@ -64,7 +68,10 @@ func New(o Options) (*Metrics, error) {
 			if metric.Name == cleanUpLatency {
 				buckets = jobrun.HistogramBounds()
 			}
-			histogram := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: metric.Name, Help: metric.Help, Buckets: buckets}, metric.Labels)
+			histogram := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+				Name: metric.Name, Help: metric.Help,
+				Buckets: buckets,
+			}, metric.Labels)
 			m.histograms[metric.Name] = histogram
 			all = append(all, histogram)
 		case metric.Name == buildInfo:
@@ -124,7 +131,8 @@ func (m *Metrics) RunEnded(ended jobrun.Ended) {
 	for _, fault := range ended.Faults {
 		m.add(runErrors, fault.Count, ended.Kind, ended.Database, fault.Table, fault.SQLState)
 	}
-	if ended.Err != nil && ended.Outcome != jobrun.Skipped { // A pass that was asked to stop before it began met no error.
+	// A pass that was asked to stop before it began met no error.
+	if ended.Err != nil && ended.Outcome != jobrun.Skipped {
 		m.add(runErrors, 1, ended.Kind, ended.Database, "", pgcatalog.SQLState(ended.Err))
 	}
 	for metric, counts := range ended.Counts {
@@ -154,7 +162,8 @@ func (m *Metrics) count(ended jobrun.Ended, metric, label string, n int64) {
 	series.Add(float64(n))
 }
 
-// observeLatency counts what a run has finished. A duration counts as the upper bound of its bin, so that sums are a little high.
+// observeLatency counts what a run has finished. A duration counts as the upper bound of
+// its bin, so that sums are a little high.
 func (m *Metrics) observeLatency(ended jobrun.Ended) {
 	if len(ended.Latency) == 0 {
 		return // Most kinds pass on what others end.
@@ -171,7 +180,8 @@ func (m *Metrics) observeLatency(ended jobrun.Ended) {
 	}
 }
 
-// indicate feeds the service-level indicators: a run that failed is no measure of how fast runs are.
+// indicate feeds the service-level indicators: a run that failed is no measure of how
+// fast runs are.
 func (m *Metrics) indicate(ended jobrun.Ended) {
 	if ended.Kind != m.cleanUp {
 		return

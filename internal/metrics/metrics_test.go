@@ -25,7 +25,8 @@ const kind = "loose_foreign_keys_cleanup"
 
 func newMetrics(t *testing.T, read metrics.Reader) *metrics.Metrics {
 	m, err := metrics.New(metrics.Options{
-		Kinds: []string{kind}, Databases: []string{"main"}, CleanUp: kind, DiffSkips: []string{"gone", "inconsistent"}, Version: "v1", Go: "go1", River: "v0",
+		Kinds: []string{kind}, Databases: []string{"main"}, CleanUp: kind, DiffSkips: []string{"gone", "inconsistent"},
+		Version: "v1", Go: "go1", River: "v0",
 		Read: read, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
@@ -39,7 +40,10 @@ func everything(context.Context) []metrics.Sample {
 	var samples []metrics.Sample
 	for _, metric := range metrics.Table() {
 		if metric.Type == metrics.Gauge && metric.Name != "sexton_build_info" {
-			samples = append(samples, metrics.Sample{Metric: metric.Name, Value: 1, Labels: slices.Repeat([]string{"x"}, len(metric.Labels))})
+			samples = append(samples, metrics.Sample{
+				Metric: metric.Name, Value: 1,
+				Labels: slices.Repeat([]string{"x"}, len(metric.Labels)),
+			})
 		}
 	}
 	return samples
@@ -70,7 +74,8 @@ func TestEveryMetricOfTheTableIsServedAndNoOther(t *testing.T) {
 		if slices.Contains(metric.Labels, "reason") {
 			label = "inconsistent"
 		}
-		if metric.Type == metrics.Counter && !slices.Contains(metric.Labels, "kind") && !strings.Contains(metric.Name, "_sli_") {
+		if metric.Type == metrics.Counter && !slices.Contains(metric.Labels, "kind") &&
+			!strings.Contains(metric.Name, "_sli_") {
 			ended.Counts[metric.Name] = map[string]int64{label: 1}
 		}
 	}
@@ -101,7 +106,8 @@ func TestRunsAreCounted(t *testing.T) {
 	t.Parallel()
 	m := newMetrics(t, nothing)
 	text := page(t, m)
-	require.Contains(t, text, `sexton_runs_total{database="main",kind="loose_foreign_keys_cleanup",outcome="done"} 0`, "before the first run")
+	require.Contains(t, text, `sexton_runs_total{database="main",kind="loose_foreign_keys_cleanup",outcome="done"} 0`,
+		"before the first run")
 	require.Contains(t, text, `sexton_sli_loose_foreign_key_clean_ups_error_total{database="main"} 0`)
 
 	require.Contains(t, text, `sexton_external_diffs_skipped_total{database="main",reason="inconsistent"} 0`)
@@ -116,12 +122,20 @@ func TestRunsAreCounted(t *testing.T) {
 	}})
 	end(jobrun.Ended{
 		Outcome: jobrun.OverLimit, Duration: 30 * time.Second, Counts: jobrun.Counts{metrics.Deletions: {"issues": 7}},
-		Faults: []batch.FaultCounts{{Table: "issues", SQLState: "55P03", Count: 4}}, Latency: jobrun.Histogram{"0.005": 3, "+Inf": 1},
+		Faults:  []batch.FaultCounts{{Table: "issues", SQLState: "55P03", Count: 4}},
+		Latency: jobrun.Histogram{"0.005": 3, "+Inf": 1},
 	})
-	end(jobrun.Ended{Outcome: jobrun.Done, Faults: []batch.FaultCounts{{Table: "notes", SQLState: "57014", Count: 1}}, Held: "notes: locked"}) // Kept from all of its work: no success.
+	// Kept from all of its work: no success.
+	end(jobrun.Ended{
+		Outcome: jobrun.Done, Faults: []batch.FaultCounts{{Table: "notes", SQLState: "57014", Count: 1}},
+		Held: "notes: locked",
+	})
 	end(jobrun.Ended{Outcome: jobrun.Skipped, LeaseTaken: true, Duration: time.Millisecond})
 	end(jobrun.Ended{Outcome: jobrun.Skipped, Err: context.Canceled})
-	end(jobrun.Ended{Outcome: jobrun.Failed, Duration: time.Second, Err: errors.Join(errors.New("run"), &pgconn.PgError{Code: "42501"})})
+	end(jobrun.Ended{
+		Outcome: jobrun.Failed, Duration: time.Second,
+		Err: errors.Join(errors.New("run"), &pgconn.PgError{Code: "42501"}),
+	})
 	end(jobrun.Ended{Outcome: jobrun.Failed, Duration: time.Second, Err: errors.New("no connection")})
 	m.RunEnded(jobrun.Ended{Kind: "another", Database: "main", Outcome: jobrun.Failed})
 

@@ -21,14 +21,18 @@ const emptied = `DO $$ DECLARE one record; BEGIN
 	END LOOP;
 END $$`
 
-// Whatever a dump, a restore or a person has left out, Up installs it, and says that the rest is Sexton's by its comments.
+// Whatever a dump, a restore or a person has left out, Up installs it, and says that the
+// rest is Sexton's by its comments.
 func TestUpAdoptsAndMends(t *testing.T) {
 	t.Parallel()
 	// The queues are Sexton's.
 	application := exampleapp.Schema() + "; DROP TABLE group_deletion_schedules, import_placeholder_user_details"
 	fresh := pgtest.New(t)
 	fresh.Exec(application)
-	every := []string{migrate.GhostUsers, migrate.PlaceholderUsers, migrate.AdjournedGroups, migrate.ExternalDiffs, migrate.Undo}
+	every := []string{
+		migrate.GhostUsers, migrate.PlaceholderUsers, migrate.AdjournedGroups, migrate.ExternalDiffs,
+		migrate.Undo,
+	}
 	up(t, with(t, fresh, every...))
 	want := describe(fresh, nothing)
 	pgtest.Each(t, map[string]string{
@@ -53,13 +57,15 @@ func TestUpAdoptsAndMends(t *testing.T) {
 		up(t, db)
 		require.NoError(t, migrate.Check(t.Context(), db))
 		require.Equal(t, want, describe(d, nothing))
-		require.Len(t, d.Rows("SELECT FROM sexton.undo_state, sexton.placeholder_rules, sexton.external_diff_installation"), 1)
+		require.Len(t,
+			d.Rows("SELECT FROM sexton.undo_state, sexton.placeholder_rules, sexton.external_diff_installation"), 1)
 		require.True(t, pgtest.Scalar[bool](t, d, "SELECT nextval('sexton.undo_ids') >= 1000000000"))
 		down(t, db)
 	})
 }
 
-// pg_dump --no-comments leaves out how Sexton's tables are known. Those that have the form of Sexton's are.
+// pg_dump --no-comments leaves out how Sexton's tables are known. Those that have the
+// form of Sexton's are.
 func TestUpAdoptsTablesWithoutComments(t *testing.T) {
 	t.Parallel()
 	d, db := installed(t)
@@ -78,7 +84,8 @@ func TestUpAdoptsTablesWithoutComments(t *testing.T) {
 		d.Exec(uncommented + ";" + change)
 		_, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
 		require.ErrorContains(t, err, "database main holds "+table+", not created by Sexton; nothing was changed: ")
-		d.Exec(strings.NewReplacer("RENAME holder TO other", "RENAME other TO holder", "RENAME status TO other", "RENAME other TO status").Replace(change))
+		d.Exec(strings.NewReplacer("RENAME holder TO other", "RENAME other TO holder", "RENAME status TO other",
+			"RENAME other TO status").Replace(change))
 	}
 }
 
@@ -102,7 +109,11 @@ func TestSequencesThatLag(t *testing.T) {
 		INSERT INTO loose_foreign_keys_deleted_records (id, fully_qualified_table_name, primary_key_value) VALUES (9, 'a', 1)`)
 	lagging := pgtest.Must(migrate.LaggingSequences(t.Context(), db))(t)
 	require.Equal(t, []migrate.Sequence{
-		{Name: "public.loose_foreign_keys_deleted_records_id_seq", Table: "public.loose_foreign_keys_deleted_records", Max: 9},
+		{
+			Name:  "public.loose_foreign_keys_deleted_records_id_seq",
+			Table: "public.loose_foreign_keys_deleted_records",
+			Max:   9,
+		},
 		{Name: "sexton.events_id_seq", Table: "sexton.events", Max: 7000},
 		{Name: "sexton.river_job_id_seq", Table: "sexton.river_job", Max: 5},
 	}, lagging)

@@ -22,11 +22,15 @@ func (db Database) check(look inspection) error {
 	if err := db.requirements(look); err != nil {
 		return err
 	}
-	creates := slices.ContainsFunc(db.components(), func(c component) bool { return c.queue != "" && !look.tracked[c.queue].there() })
+	creates := slices.ContainsFunc(db.components(), func(c component) bool {
+		return c.queue != "" &&
+			!look.tracked[c.queue].there()
+	})
 	switch tracked := quote(db.TrackedSchema); {
 	case !creates:
 	case !look.hasTracked:
-		return fmt.Errorf("schema %s of the tracked tables does not exist; correct databases.%s.schema", tracked, db.Name)
+		return fmt.Errorf("schema %s of the tracked tables does not exist; correct databases.%s.schema", tracked,
+			db.Name)
 	case !look.mayCreateInTracked:
 		return &PrivilegeError{
 			Database: db.Name, Role: look.role, Missing: "may not create tables in schema " + tracked,
@@ -36,22 +40,25 @@ func (db Database) check(look inspection) error {
 	return nil
 }
 
-// fits refuses a server that is too old, a schema newer than this program, and deletion tables in another place than configured.
+// fits refuses a server that is too old, a schema newer than this program, and deletion
+// tables in another place than configured.
 func (db Database) fits(look inspection) error {
 	if found := pgcatalog.Untested(look.server); found.Severity == problem.Error {
 		return fmt.Errorf("database %s: %s", db.Name, found)
 	}
 	for _, c := range allComponents() {
 		if current := look.versions[c.name]; current > latest(c) {
-			return db.unfit(c.name, "run a newer sexton", "component %s is at version %d, this binary knows version %d; "+
-				"this binary is older than the schema, use a newer one", c.name, current, latest(c))
+			return db.unfit(c.name, "run a newer sexton",
+				"component %s is at version %d, this binary knows version %d; "+
+					"this binary is older than the schema, use a newer one", c.name, current, latest(c))
 		}
 	}
 	for _, c := range db.components() {
 		if installed := look.elsewhere[c.queue]; c.queue != "" && installed != "" && !look.tracked[c.queue].there() {
 			const fix = "set the schema back, or run `sexton migrate down` with the old configuration first"
 			return &SchemaError{Object: installed, Fix: fix, text: fmt.Sprintf(
-				"database %s has its %s in %s, but the configuration puts them into %s; "+fix, db.Name, c.holds, installed, db.queueID(c))}
+				"database %s has its %s in %s, but the configuration puts them into %s; "+fix, db.Name, c.holds,
+				installed, db.queueID(c))}
 		}
 	}
 	return nil
@@ -59,17 +66,19 @@ func (db Database) fits(look inspection) error {
 
 // conflict reports names that Sexton needs and that other objects have.
 func (db Database) conflict(fix string, objects ...string) error {
-	return fmt.Errorf("database %s holds %s, not created by Sexton; nothing was changed: %s", db.Name, strings.Join(objects, ", "), fix)
+	return fmt.Errorf("database %s holds %s, not created by Sexton; nothing was changed: %s", db.Name,
+		strings.Join(objects, ", "), fix)
 }
 
-// conflicts refuses tables that have neither Sexton's comment nor the form of Sexton's. In the schema sexton that is for tables of a component that was
-// not installed yet.
+// conflicts refuses tables that have neither Sexton's comment nor the form of Sexton's.
+// In the schema sexton that is for tables of a component that was not installed yet.
 func (db Database) conflicts(look inspection) error {
 	var taken []string
 	for _, c := range db.components() {
 		for _, e := range c.tables() {
 			there := look.own[e.name]
-			if table := slices.Contains([]string{"r", "p", "v", "m", "f"}, there.kind); table && !e.tracked && !there.ours && look.versions[c.name] == 0 &&
+			if table := slices.Contains([]string{"r", "p", "v", "m", "f"}, there.kind); table && !e.tracked &&
+				!there.ours && look.versions[c.name] == 0 &&
 				c.name != River && !e.adopts(there) {
 				taken = append(taken, identity(schema, e.name))
 			}
@@ -79,9 +88,10 @@ func (db Database) conflicts(look inspection) error {
 		return db.conflict("schema "+schema+" belongs to Sexton; move what others have there", slices.Compact(taken)...)
 	}
 	for _, c := range db.components() {
-		if queue := look.tracked[c.queue]; queue.there() && len(c.columns) == 0 && !queue.ours && !slices.ContainsFunc(c.tables(), func(e expected) bool {
-			return e.name == c.queue && e.adopts(queue)
-		}) {
+		if queue := look.tracked[c.queue]; queue.there() && len(c.columns) == 0 && !queue.ours &&
+			!slices.ContainsFunc(c.tables(), func(e expected) bool {
+				return e.name == c.queue && e.adopts(queue)
+			}) {
 			return db.conflict("rename that table, or point the database's schema elsewhere", db.queueID(c))
 		}
 	}
@@ -129,7 +139,8 @@ func Status(ctx context.Context, db Database) ([]ComponentStatus, error) {
 // OtherFunctionsText is the message about functions that OtherFunctions has found.
 const OtherFunctionsText = "its functions come from another release; run `sexton migrate up` of the newest one"
 
-// OtherFunctions names the components whose functions differ from this release's. While workers of two releases run, it is expected for one of them.
+// OtherFunctions names the components whose functions differ from this release's. While
+// workers of two releases run, it is expected for one of them.
 func OtherFunctions(ctx context.Context, db Database) (components []string, _ error) {
 	statuses, err := Status(ctx, db)
 	for _, c := range statuses {
@@ -140,7 +151,8 @@ func OtherFunctions(ctx context.Context, db Database) (components []string, _ er
 	return components, err
 }
 
-// Check returns nil if this program can work with the database's schema, else a *SchemaError. It changes nothing.
+// Check returns nil if this program can work with the database's schema, else a
+// *SchemaError. It changes nothing.
 func Check(ctx context.Context, db Database) error {
 	look, err := db.look(ctx)
 	if err != nil {
@@ -156,7 +168,8 @@ func Check(ctx context.Context, db Database) error {
 		case current == 0:
 			return db.unfit(name, up, "component %s is not installed; run `%s`", name, up)
 		case current < latest(c):
-			return db.unfit(name, up, "component %s is at version %d, this binary needs version %d; run `%s`", name, current, latest(c), up)
+			return db.unfit(name, up, "component %s is at version %d, this binary needs version %d; run `%s`", name,
+				current, latest(c), up)
 		case len(missing) > 0:
 			return db.unfit(name, up, "component %s lacks %s; run `%s`", name, strings.Join(missing, ", "), up)
 		}

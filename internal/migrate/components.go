@@ -11,17 +11,20 @@ import (
 	sqlfiles "sexton/sql"
 )
 
-// component is a set of objects with a version of its own: a folder of migrations, and what is said of it here. River's tables are one, too:
-// River migrates them in the schema sexton and records their version.
+// component is a set of objects with a version of its own: a folder of migrations, and
+// what is said of it here. River's tables are one, too: River migrates them in the schema
+// sexton and records their version.
 type component struct {
 	name string
-	// queue is a deletion table in the tracked schema, holds what a row of it stands for. The application may have brought the table
-	// along, if it has these columns; without columns it may not.
+	// queue is a deletion table in the tracked schema, holds what a row of it stands for.
+	// The application may have brought the table along, if it has these columns; without
+	// columns it may not.
 	queue, holds string
 	columns      []string
 	// needs are tables of the application's.
 	needs []Need
-	// rights are what functions need on tables of the tracked schema, as they work with their owner's rights.
+	// rights are what functions need on tables of the tracked schema, as they work with
+	// their owner's rights.
 	rights []right
 	// pending is the work that Down would throw away.
 	pending pending
@@ -32,8 +35,9 @@ type right struct {
 	privileges []string
 }
 
-// pending counts rows of a table that meet the condition. The table is in the tracked schema if it is the component's queue, and else in
-// Sexton's; said takes the number. A component without a table has none.
+// pending counts rows of a table that meet the condition. The table is in the tracked
+// schema if it is the component's queue, and else in Sexton's; said takes the number. A
+// component without a table has none.
 type pending struct{ table, condition, said string }
 
 // The components, in the order of their installation.
@@ -49,7 +53,8 @@ const (
 	Undo             = "undo"
 )
 
-// complete returns the database with every component: Down removes what was ever installed.
+// complete returns the database with every component: Down removes what was ever
+// installed.
 func (db Database) complete() Database {
 	db.Jobs, db.Components = true, nil
 	for _, c := range allComponents() {
@@ -64,7 +69,8 @@ type Latest struct {
 	Version   int64  `json:"version"`
 }
 
-// Versions returns the newest version of every component, in the order of their installation.
+// Versions returns the newest version of every component, in the order of their
+// installation.
 func Versions() []Latest {
 	return each.Of(allComponents(), func(c component) Latest { return Latest{Component: c.name, Version: latest(c)} })
 }
@@ -74,7 +80,8 @@ func latest(c component) int64 {
 	return migrations[len(migrations)-1].Version
 }
 
-// migrations are all steps that this program has, by ascending version. The folder is part of the program, so an error in it shows in every test.
+// migrations are all steps that this program has, by ascending version. The folder is
+// part of the program, so an error in it shows in every test.
 func (c component) migrations() []Migration {
 	if c.name == River {
 		return riverMigrations()
@@ -123,8 +130,11 @@ func allComponents() []component {
 		{
 			name: LooseForeignKeys, queue: tombstones, holds: "tombstones",
 			rights: []right{{tombstones, []string{"SELECT", "INSERT"}}},
-			pending: pending{tombstones, "status = 1", "pending tombstones (%d), each for a deleted parent whose children are not cleaned up; " +
-				"let `sexton job run loose_foreign_keys_cleanup` finish, or pass --force to leave those children as orphans"},
+			pending: pending{
+				tombstones, "status = 1",
+				"pending tombstones (%d), each for a deleted parent whose children are not cleaned up; " +
+					"let `sexton job run loose_foreign_keys_cleanup` finish, or pass --force to leave those children as orphans",
+			},
 		},
 		ghostUsers(),
 		placeholderUsers(),
@@ -139,7 +149,8 @@ func allComponents() []component {
 	// A folder of migrations alone is a component, too.
 	folders, _ := fs.ReadDir(sqlfiles.Migrations, "migrations")
 	for _, folder := range folders {
-		if name := folder.Name(); folder.IsDir() && !slices.ContainsFunc(list, func(c component) bool { return c.name == name }) {
+		if name := folder.Name(); folder.IsDir() && !slices.ContainsFunc(list,
+			func(c component) bool { return c.name == name }) {
 			list = append(list, component{name: name})
 		}
 	}
@@ -151,9 +162,13 @@ func riverComponent() component { return component{name: River} }
 func ghostUsers() component {
 	return component{
 		name: GhostUsers, queue: ghostQueue, holds: "users to be deleted",
-		columns: []string{"id", "user_id", "initiator_user_id", "hard_delete", "consume_after", "created_at", "updated_at"},
+		columns: []string{
+			"id", "user_id", "initiator_user_id", "hard_delete", "consume_after", "created_at",
+			"updated_at",
+		},
 		needs: []Need{
-			{Table: users, Columns: slices.Concat(columns(Integer, "id", "user_type"), columns("", "username", "email", "name", "state", "admin"))},
+			{Table: users, Columns: slices.Concat(columns(Integer, "id", "user_type"),
+				columns("", "username", "email", "name", "state", "admin"))},
 			{Table: groups, With: []string{groups, members}, Columns: columns("", "id", "parent_id", "path")},
 			{Table: members, With: []string{groups, members}, Columns: columns("", membership...)},
 		},
@@ -172,8 +187,11 @@ func placeholderUsers() component {
 	const details = "import_placeholder_user_details"
 	return component{
 		name: PlaceholderUsers, queue: details, holds: "details of placeholder users",
-		columns: []string{"id", "placeholder_user_id", "namespace_id", "deletion_attempts", "last_deletion_attempt_at", "created_at", "updated_at"},
-		rights:  []right{{details, []string{"SELECT"}}},
+		columns: []string{
+			"id", "placeholder_user_id", "namespace_id", "deletion_attempts", "last_deletion_attempt_at",
+			"created_at", "updated_at",
+		},
+		rights: []right{{details, []string{"SELECT"}}},
 		pending: pending{details, "namespace_id IS NULL", "placeholder users without an owner (%d); " +
 			"let `sexton job run import_placeholder_user_cleanup` and its jobs finish, or pass --force to forget which they are"},
 	}
@@ -186,12 +204,17 @@ func adjournedGroups() component {
 		columns: []string{"group_id", "user_id", "marked_for_deletion_on"},
 		needs: []Need{
 			{Table: groups, Columns: slices.Concat(
-				columns(Integer, "id", "parent_id"), columns("", "name", "path"), columns(Date, "marked_for_deletion_on"))},
+				columns(Integer, "id", "parent_id"), columns("", "name", "path"),
+				columns(Date, "marked_for_deletion_on"))},
 			{Table: "projects", Columns: columns(Integer, "id", "group_id")},
 			{Table: users, Columns: slices.Concat(columns(Integer, "id"), columns("", "state", "admin"))},
 			{Table: members, With: []string{members}, Columns: columns("", membership...)},
-			{Table: links, With: []string{links}, Columns: columns("", "shared_group_id", "shared_with_group_id", "group_access", "expires_at")},
-			{Table: settings, With: []string{settings}, Columns: []Column{{Name: "deletion_adjourned_period", Type: Integer, Optional: true}}},
+			{Table: links, With: []string{links}, Columns: columns("", "shared_group_id", "shared_with_group_id",
+				"group_access", "expires_at")},
+			{
+				Table: settings, With: []string{settings},
+				Columns: []Column{{Name: "deletion_adjourned_period", Type: Integer, Optional: true}},
+			},
 		},
 		rights: []right{
 			{users, []string{"SELECT"}},
@@ -213,13 +236,16 @@ func externalDiffs() component {
 		name: ExternalDiffs,
 		needs: []Need{
 			{Table: "merge_request_diff_files", Columns: slices.Concat(columns("",
-				"merge_request_diff_id", "relative_order", "binary", "external_diff_offset", "external_diff_size", "old_path", "new_path", "diff"),
+				"merge_request_diff_id", "relative_order", "binary", "external_diff_offset", "external_diff_size",
+				"old_path", "new_path", "diff"),
 				[]Column{{Name: "project_id", Optional: true}})},
 			{Table: "merge_request_diffs", Columns: slices.Concat(columns("",
-				"id", "merge_request_id", "diff_type", "files_count", "stored_externally", "external_diff", "external_diff_store", "sorted"),
+				"id", "merge_request_id", "diff_type", "files_count", "stored_externally", "external_diff",
+				"external_diff_store", "sorted"),
 				[]Column{{Name: "project_id", Optional: true}})},
 			{Table: "merge_request_metrics", Columns: columns("", "merge_request_id", "merged_at", "latest_closed_at")},
-			{Table: "merge_requests", Columns: slices.Concat(columns("", "id", "state_id", "latest_merge_request_diff_id"),
+			{Table: "merge_requests", Columns: slices.Concat(columns("", "id", "state_id",
+				"latest_merge_request_diff_id"),
 				[]Column{{Name: "target_project_id", Optional: true}})},
 		},
 		rights: []right{{"merge_request_diffs", []string{"SELECT"}}, {"merge_request_diff_files", []string{"SELECT"}}},
@@ -228,13 +254,15 @@ func externalDiffs() component {
 	}
 }
 
-// optionalTables are the application's tables that functions read where they are there. The functions believe what migrations have
-// noted, not a name: anybody may put a view of a free name into a schema in which all may create.
+// optionalTables are the application's tables that functions read where they are there.
+// The functions believe what migrations have noted, not a name: anybody may put a view of
+// a free name into a schema in which all may create.
 func optionalTables() []string {
 	return []string{settings, links, groups, members, ghostQueue}
 }
 
-// trackedTables are all tables of the tracked schema that components share with the application.
+// trackedTables are all tables of the tracked schema that components share with the
+// application.
 func trackedTables() (names []string) {
 	for _, c := range allComponents() {
 		if c.queue != "" {
@@ -269,7 +297,8 @@ func (db Database) queueID(c component) string {
 	return identity(db.TrackedSchema, c.queue)
 }
 
-// ownerNeeds are the application's tables that functions work on with their owner's rights, with one privilege each.
+// ownerNeeds are the application's tables that functions work on with their owner's
+// rights, with one privilege each.
 func (db Database) ownerNeeds() (tables, privileges []string) {
 	for _, c := range db.components() {
 		for _, r := range c.rights {

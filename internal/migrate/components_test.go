@@ -27,7 +27,8 @@ func requireMissing(t *testing.T, db migrate.Database, object string) {
 	require.ErrorContains(t, schema, " lacks "+object)
 }
 
-// comesAndGoes installs a component twice, looks at it, and expects that its removal leaves what was there before.
+// comesAndGoes installs a component twice, looks at it, and expects that its removal
+// leaves what was there before.
 func comesAndGoes(t *testing.T, db migrate.Database, name string, state func() any, look func()) {
 	before := state()
 	up(t, db)
@@ -63,9 +64,10 @@ func TestAdjournedGroupsComeAndGo(t *testing.T) {
 	}, func(t *testing.T, _, tables string) {
 		d := pgtest.New(t)
 		d.Exec(tables)
-		comesAndGoes(t, with(t, d, migrate.AdjournedGroups), migrate.AdjournedGroups, func() any { return catalogueWithoutWriters(d) }, func() {
-			require.Empty(t, openFunctions(d))
-		})
+		comesAndGoes(t, with(t, d, migrate.AdjournedGroups), migrate.AdjournedGroups,
+			func() any { return catalogueWithoutWriters(d) }, func() {
+				require.Empty(t, openFunctions(d))
+			})
 	})
 }
 
@@ -81,7 +83,10 @@ func TestNoFunctionIsForPublic(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	d.Exec(exampleapp.Schema())
-	components := []string{migrate.GhostUsers, migrate.PlaceholderUsers, migrate.AdjournedGroups, migrate.ExternalDiffs, migrate.Undo}
+	components := []string{
+		migrate.GhostUsers, migrate.PlaceholderUsers, migrate.AdjournedGroups, migrate.ExternalDiffs,
+		migrate.Undo,
+	}
 	db := with(t, d, components...)
 	before := catalogueWithoutToast(d)
 	up(t, db)
@@ -90,7 +95,8 @@ func TestNoFunctionIsForPublic(t *testing.T) {
 	require.Equal(t, before, catalogueWithoutToast(d), "nothing is left")
 }
 
-// A rule of the application's own outlives migrations, whether it was there first or came later. It goes with the schema.
+// A rule of the application's own outlives migrations, whether it was there first or came
+// later. It goes with the schema.
 func TestTheApplicationsRuleStays(t *testing.T) {
 	t.Parallel()
 	const rule = `CREATE OR REPLACE FUNCTION sexton.may_remove_group(user_id bigint, group_id bigint) RETURNS boolean LANGUAGE sql AS 'SELECT user_id = 7'`
@@ -123,7 +129,8 @@ func TestExternalDiffsComeAndGo(t *testing.T) {
 	d.Exec(exampleapp.Schema())
 	db := with(t, d, migrate.ExternalDiffs)
 	comesAndGoes(t, db, migrate.ExternalDiffs, func() any { return catalogueWithoutWriters(d) }, func() {
-		require.Equal(t, [][]string{{"A"}}, d.Rows("SELECT tgenabled FROM pg_trigger WHERE tgname = 'sexton_external_diffs_removed'"))
+		require.Equal(t, [][]string{{"A"}},
+			d.Rows("SELECT tgenabled FROM pg_trigger WHERE tgname = 'sexton_external_diffs_removed'"))
 	})
 	d.Exec("DROP TABLE merge_request_diffs CASCADE")
 	down(t, db)
@@ -141,13 +148,16 @@ func TestExternalDiffsGrants(t *testing.T) {
 		`:"worker"`, pgx.Identifier{worker}.Sanitize(),
 		`:"viewer"`, pgx.Identifier{viewer}.Sanitize(),
 	).Replace(migrate.Grants(db)))
-	d.Exec("GRANT SELECT, DELETE ON merge_request_diffs, merge_request_diff_files TO " + pgx.Identifier{application}.Sanitize())
+	d.Exec("GRANT SELECT, DELETE ON merge_request_diffs, merge_request_diff_files TO " +
+		pgx.Identifier{application}.Sanitize())
 	for role, statements := range map[string][]string{
 		application: {"DELETE FROM merge_request_diffs", "SELECT * FROM sexton.external_diff_layout(1)"},
 		worker: {
 			"SELECT * FROM merge_request_diffs FOR UPDATE", "UPDATE merge_request_diff_files SET diff = NULL",
-			"SELECT sexton.external_diff_body('x')", "DELETE FROM sexton.external_diff_removals", "SELECT FROM merge_requests, merge_request_metrics",
-			"SELECT id, sexton.external_diff_place() FROM sexton.external_diff_installation", "INSERT INTO sexton.external_diff_stores (store) VALUES ('x')",
+			"SELECT sexton.external_diff_body('x')", "DELETE FROM sexton.external_diff_removals",
+			"SELECT FROM merge_requests, merge_request_metrics",
+			"SELECT id, sexton.external_diff_place() FROM sexton.external_diff_installation",
+			"INSERT INTO sexton.external_diff_stores (store) VALUES ('x')",
 		},
 		viewer: {"SELECT * FROM sexton.external_diffs, sexton.external_diff_removals, sexton.external_diff_cursors"},
 	} {
@@ -226,9 +236,11 @@ const detailsTable = `CREATE TABLE import_placeholder_user_details (
 	namespace_id bigint, deletion_attempts integer NOT NULL DEFAULT 0, organization_id bigint NOT NULL, last_deletion_attempt_at timestamptz,
 	created_at timestamptz NOT NULL, updated_at timestamptz NOT NULL);`
 
-// catalogueWithoutToast leaves out what Postgres makes for a column of text and keeps without it.
+// catalogueWithoutToast leaves out what Postgres makes for a column of text and keeps
+// without it.
 func catalogueWithoutToast(d *pgtest.Database) []string {
-	return slices.DeleteFunc(catalogueWithoutWriters(d), func(line string) bool { return strings.HasPrefix(line, "class pg_toast.") })
+	return slices.DeleteFunc(catalogueWithoutWriters(d),
+		func(line string) bool { return strings.HasPrefix(line, "class pg_toast.") })
 }
 
 func TestPlaceholderUsersComeAndGo(t *testing.T) {
@@ -238,7 +250,8 @@ func TestPlaceholderUsersComeAndGo(t *testing.T) {
 		// ours are the columns and indexes with Sexton's comment.
 		ours [][]string
 	}
-	columns, index := [][]string{{"blocked_by"}, {"last_error"}}, []string{"sexton_placeholder_user_details_eligible_idx"}
+	columns, index := [][]string{{"blocked_by"}, {"last_error"}},
+		[]string{"sexton_placeholder_user_details_eligible_idx"}
 	pgtest.Each(t, map[string]example{
 		"details of ours":              {usersTable + groupsTable, append(slices.Clone(columns), index)},
 		"details of the application's": {usersTable + detailsTable, append(slices.Clone(columns), index)},
@@ -251,15 +264,16 @@ func TestPlaceholderUsersComeAndGo(t *testing.T) {
 		d := pgtest.New(t)
 		d.Exec(test.tables)
 		state := func() any { return []any{catalogueWithoutToast(d), columnsOf(d, "import_placeholder_user_details")} }
-		comesAndGoes(t, with(t, d, migrate.GhostUsers, migrate.PlaceholderUsers), migrate.PlaceholderUsers, state, func() {
-			require.Equal(t, test.ours, d.Rows(`
+		comesAndGoes(t, with(t, d, migrate.GhostUsers, migrate.PlaceholderUsers), migrate.PlaceholderUsers, state,
+			func() {
+				require.Equal(t, test.ours, d.Rows(`
 				SELECT attname::text FROM pg_attribute WHERE attrelid = 'import_placeholder_user_details'::regclass AND col_description(attrelid, attnum) LIKE 'Sexton:%'
 				UNION ALL SELECT indexrelid::regclass::text FROM pg_index
 				WHERE indrelid = 'import_placeholder_user_details'::regclass AND obj_description(indexrelid, 'pg_class') LIKE 'Sexton:%'
 				ORDER BY 1`))
-			require.Equal(t, [][]string{{"1"}}, d.Rows(`SELECT count(*) FROM pg_index
+				require.Equal(t, [][]string{{"1"}}, d.Rows(`SELECT count(*) FROM pg_index
 				WHERE indrelid = 'import_placeholder_user_details'::regclass AND pg_get_expr(indpred, indrelid) = '(namespace_id IS NULL)'`))
-		})
+			})
 	})
 }
 
@@ -297,19 +311,25 @@ func TestDeletionTablesStayWhereTheyWereInstalled(t *testing.T) {
 	t.Parallel()
 	type example struct {
 		tables string
-		// moved happens before the schema is another one, back before it is the first one again.
+		// moved happens before the schema is another one, back before it is the first one
+		// again.
 		moved, back  string
 		holds, queue string
 		components   []string
 	}
-	const toApp, toPublic = "CREATE SCHEMA app; ALTER TABLE users SET SCHEMA app", "ALTER TABLE app.users SET SCHEMA public"
+	const toApp, toPublic = "CREATE SCHEMA app; ALTER TABLE users SET SCHEMA app",
+		"ALTER TABLE app.users SET SCHEMA public"
 	ghosts := []string{migrate.GhostUsers}
 	pgtest.Each(t, map[string]example{
-		"groups":    {groupsTables, "", "", "groups to be deleted", "group_deletion_schedules", []string{migrate.AdjournedGroups}},
+		"groups": {
+			groupsTables, "", "", "groups to be deleted", "group_deletion_schedules",
+			[]string{migrate.AdjournedGroups},
+		},
 		"our queue": {usersTable, toApp, toPublic, "users to be deleted", "users_ghost_user_migrations", ghosts},
 		"placeholders": {
 			usersTable, toApp + "; ALTER TABLE users_ghost_user_migrations SET SCHEMA app",
-			toPublic + "; ALTER TABLE app.users_ghost_user_migrations SET SCHEMA public", "details of placeholder users",
+			toPublic + "; ALTER TABLE app.users_ghost_user_migrations SET SCHEMA public",
+			"details of placeholder users",
 			"import_placeholder_user_details",
 			[]string{migrate.GhostUsers, migrate.PlaceholderUsers},
 		},

@@ -14,19 +14,22 @@ import (
 	"sexton/triggers"
 )
 
-// Down removes everything that Sexton created, of all components: the triggers table by table, then the rest in one transaction.
-// In the tracked schema that is what has a comment which begins with "Sexton:".
+// Down removes everything that Sexton created, of all components: the triggers table by
+// table, then the rest in one transaction. In the tracked schema that is what has a
+// comment which begins with "Sexton:".
 //
-// Unless force is set it refuses while work is pending or deletions are kept for undo. It always refuses while objects of others depend on Sexton's,
-// and with *SchemaError if the schema is newer than this program.
+// Unless force is set it refuses while work is pending or deletions are kept for undo. It
+// always refuses while objects of others depend on Sexton's, and with *SchemaError if the
+// schema is newer than this program.
 func Down(ctx context.Context, log *slog.Logger, db Database, force bool) (Report, error) {
 	report := Report{Database: db.Name, Components: []ComponentReport{}}
 	err := withSession(ctx, log, db.complete(), func(s *session) error { return s.down(ctx, force, &report) })
 	return report, problem.Doing(err, "migrate database %s down", db.Name)
 }
 
-// CheckDown returns the reasons to refuse that Down can find before it removes anything. It changes nothing. With several databases, all are
-// checked before the first one is taken down, because the others may have work that needs it.
+// CheckDown returns the reasons to refuse that Down can find before it removes anything.
+// It changes nothing. With several databases, all are checked before the first one is
+// taken down, because the others may have work that needs it.
 func CheckDown(ctx context.Context, log *slog.Logger, db Database, force bool) error {
 	err := withSession(ctx, log, db.complete(), func(s *session) error {
 		look, err := s.db.inspect(ctx, s.pool)
@@ -69,7 +72,8 @@ func (s *session) down(ctx context.Context, force bool, report *Report) error {
 		if err := s.refusePending(ctx, tx, look, force, recorded); err != nil {
 			return err
 		}
-		statements, err := list(ctx, tx, "objects", pgx.RowTo[string], sqlText("tracked_drops"), s.db.TrackedSchema, queues())
+		statements, err := list(ctx, tx, "objects", pgx.RowTo[string], sqlText("tracked_drops"), s.db.TrackedSchema,
+			queues())
 		if err != nil {
 			return err
 		}
@@ -93,7 +97,8 @@ func (s *session) down(ctx context.Context, force bool, report *Report) error {
 		applied := slices.DeleteFunc(c.migrations(), func(m Migration) bool { return m.Version > from })
 		slices.Reverse(applied)
 		if from > 0 {
-			report.Components = append(report.Components, ComponentReport{Component: c.name, From: from, Applied: applied})
+			report.Components = append(report.Components,
+				ComponentReport{Component: c.name, From: from, Applied: applied})
 		}
 		s.logApplied(ctx, c, "down", applied)
 	}
@@ -115,7 +120,8 @@ func (s *session) refusePending(ctx context.Context, on querier, look inspection
 		if !table.there() || !table.ours {
 			continue
 		}
-		count, err := list(ctx, on, "what is pending for "+c.name, pgx.RowTo[int64], "SELECT pg_catalog.count(*) FROM "+name+" WHERE "+c.pending.condition)
+		count, err := list(ctx, on, "what is pending for "+c.name, pgx.RowTo[int64],
+			"SELECT pg_catalog.count(*) FROM "+name+" WHERE "+c.pending.condition)
 		if err != nil {
 			return err
 		}
@@ -141,14 +147,17 @@ func (s *session) uninstallTriggers(ctx context.Context) (*triggers.Report, erro
 	return &report, err
 }
 
-// refuseDependents comes before anything is removed: without its triggers but with its tables, Sexton would record nothing and report no error.
+// refuseDependents comes before anything is removed: without its triggers but with its
+// tables, Sexton would record nothing and report no error.
 func (s *session) refuseDependents(ctx context.Context) error {
-	objects, err := list(ctx, s.pool, "dependents", pgx.RowTo[string], sqlText("dependents"), s.db.TrackedSchema, queues())
+	objects, err := list(ctx, s.pool, "dependents", pgx.RowTo[string], sqlText("dependents"), s.db.TrackedSchema,
+		queues())
 	if err != nil {
 		return err
 	}
 	if len(objects) > 0 {
-		return fmt.Errorf("database %s: %s depend on Sexton's objects; nothing was changed: drop them first", s.db.Name, strings.Join(objects, ", "))
+		return fmt.Errorf("database %s: %s depend on Sexton's objects; nothing was changed: drop them first", s.db.Name,
+			strings.Join(objects, ", "))
 	}
 	return nil
 }

@@ -24,7 +24,8 @@ func TestDownLeavesNothing(t *testing.T) {
 	before := catalogueWithoutWriters(d)
 	db := everything(t, d)
 	up(t, db)
-	installTriggers(t, d, triggers.Parent{Schema: "public", Table: "parents", KeyColumns: []string{"id"}}, triggers.Parent{Schema: "public", Table: "tags", KeyColumns: []string{"id"}})
+	installTriggers(t, d, triggers.Parent{Schema: "public", Table: "parents", KeyColumns: []string{"id"}},
+		triggers.Parent{Schema: "public", Table: "tags", KeyColumns: []string{"id"}})
 
 	// The components are remembered, whatever the configuration says by now.
 	report := down(t, migrate.Database{Name: "main", Conn: db.Conn, TrackedSchema: "public"})
@@ -53,8 +54,8 @@ func TestDownAfterAJobHasRunTwice(t *testing.T) {
 	require.Equal(t, before, catalogueWithoutWriters(d))
 }
 
-// catalogueWithoutWriters is catalogue for comparisons across changes that were undone: CREATE TRIGGER
-// writes to the table's row in pg_class.
+// catalogueWithoutWriters is catalogue for comparisons across changes that were undone:
+// CREATE TRIGGER writes to the table's row in pg_class.
 func catalogueWithoutWriters(d *pgtest.Database) []string {
 	lines := catalogue(d)
 	for i, line := range lines {
@@ -115,7 +116,9 @@ func TestDownRefusesWhileAComponentHasWork(t *testing.T) {
 		},
 		"objects of deleted diffs": {
 			[]string{migrate.ExternalDiffs},
-			exampleapp.Schema(), "INSERT INTO sexton.external_diff_removals (diff_id, key) VALUES (1, 'key'), (2, 'key')", "sexton.external_diff_removals",
+			exampleapp.Schema(),
+			"INSERT INTO sexton.external_diff_removals (diff_id, key) VALUES (1, 'key'), (2, 'key')",
+			"sexton.external_diff_removals",
 			"objects of deleted diffs to be removed (2); let `sexton job run schedule_migrate_external_diffs` finish, or pass --force",
 		},
 	}, func(t *testing.T, _ string, test example) {
@@ -139,7 +142,8 @@ func TestDownRefusesWhileAComponentHasWork(t *testing.T) {
 	})
 }
 
-// A removal that fails halfway would leave tables without triggers: all looks well and nothing is recorded.
+// A removal that fails halfway would leave tables without triggers: all looks well and
+// nothing is recorded.
 func TestDownRefusesWhereOthersDependOnIt(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
@@ -155,7 +159,8 @@ func TestDownRefusesWhereOthersDependOnIt(t *testing.T) {
 		CREATE TABLE notes (run_id bigint REFERENCES sexton.runs (id))`)
 	before := catalogueWithoutWriters(d)
 	_, err := migrate.Down(t.Context(), pgtest.Logger(t), db, true)
-	require.ErrorContains(t, err, "database main: public.backlog, public.copies, public.notes, public.seen, public.waiting() depend on Sexton's objects; nothing was changed")
+	require.ErrorContains(t, err,
+		"database main: public.backlog, public.copies, public.notes, public.seen, public.waiting() depend on Sexton's objects; nothing was changed")
 	require.Equal(t, before, catalogueWithoutWriters(d))
 }
 
@@ -230,12 +235,19 @@ func TestCheckDownRefusesWhatDownRefuses(t *testing.T) {
 func TestCheckDownLooksAtEveryComponent(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]func(*migrate.Database){
-		"loose foreign keys": func(db *migrate.Database) { db.Components = append(db.Components, migrate.LooseForeignKeys) },
-		"ghost users":        func(db *migrate.Database) { db.Components = append(db.Components, migrate.GhostUsers) },
-		"adjourned groups":   func(db *migrate.Database) { db.Components = append(db.Components, migrate.AdjournedGroups) },
+		"loose foreign keys": func(db *migrate.Database) {
+			db.Components = append(db.Components,
+				migrate.LooseForeignKeys)
+		},
+		"ghost users": func(db *migrate.Database) { db.Components = append(db.Components, migrate.GhostUsers) },
+		"adjourned groups": func(db *migrate.Database) {
+			db.Components = append(db.Components,
+				migrate.AdjournedGroups)
+		},
 	}, func(t *testing.T, _ string, enable func(*migrate.Database)) {
 		d := pgtest.New(t)
-		d.Exec(usersTable + "CREATE TABLE groups (id bigint PRIMARY KEY, parent_id bigint, name text, path text, marked_for_deletion_on date); CREATE TABLE projects (id bigint, group_id bigint); CREATE SCHEMA app")
+		d.Exec(usersTable +
+			"CREATE TABLE groups (id bigint PRIMARY KEY, parent_id bigint, name text, path text, marked_for_deletion_on date); CREATE TABLE projects (id bigint, group_id bigint); CREATE SCHEMA app")
 		db := migrate.Database{Name: "main", Conn: connConfig(t, d.URL), TrackedSchema: "public", Jobs: true}
 		installed := db
 		enable(&installed)

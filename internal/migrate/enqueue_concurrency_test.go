@@ -24,7 +24,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// begin opens a transaction that is rolled back at the end of the test unless it has ended before.
+// begin opens a transaction that is rolled back at the end of the test unless it has
+// ended before.
 func begin(t *testing.T, d *pgtest.Database, level pgx.TxIsoLevel) pgx.Tx {
 	tx := pgtest.Must(d.Pool().BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level}))(t)
 	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
@@ -49,7 +50,8 @@ type answer struct {
 	err error
 }
 
-// enqueueBehind calls enqueue in a transaction that another one holds up, and returns once it waits.
+// enqueueBehind calls enqueue in a transaction that another one holds up, and returns
+// once it waits.
 func enqueueBehind(t *testing.T, d *pgtest.Database, tx pgx.Tx, call string) <-chan answer {
 	answers := make(chan answer, 1)
 	go func() {
@@ -76,28 +78,38 @@ func requireUnlocked(t *testing.T, d *pgtest.Database, id int64) {
 	require.NoError(t, err, "the job's row is locked")
 }
 
-// A call behind another transaction that has inserted, changed, begun or ended the job returns once that one has ended. River may
-// fetch a job after enqueue has seen it waiting: the UPDATE then finds out only with the row in its hands.
+// A call behind another transaction that has inserted, changed, begun or ended the job
+// returns once that one has ended. River may fetch a job after enqueue has seen it
+// waiting: the UPDATE then finds out only with the row in its hands.
 func TestEnqueueBehindAnotherTransaction(t *testing.T) {
 	t.Parallel()
 	const later, lock = "'tidy', run_at => now() + interval '9 hours'", "SELECT FROM sexton.river_job FOR UPDATE"
 	const begins = "UPDATE sexton.river_job SET state = 'running', attempt = 1, attempted_at = now()"
 	type example struct {
-		// before is a call that has committed, changed what has become of its job since, call the one that waits.
+		// before is a call that has committed, changed what has become of its job since,
+		// call the one that waits.
 		before, changed, call string
-		// first is what the other transaction does, then what it does once it is waited for.
+		// first is what the other transaction does, then what it does once it is waited
+		// for.
 		first, then string
 		rollsBack   bool
-		// same reports that the answer is the job of the other transaction, which is in this state, or due in so many hours.
+		// same reports that the answer is the job of the other transaction, which is in
+		// this state, or due in so many hours.
 		same        bool
 		state, hour string
 	}
 	pgtest.Each(t, map[string]example{
 		"the first commits":    {first: "SELECT sexton.enqueue('tidy')", same: true, state: "available"},
 		"the first rolls back": {first: "SELECT sexton.enqueue('tidy')", rollsBack: true, state: "available"},
-		"about to complete":    {before: "'tidy'", changed: begins, first: "UPDATE sexton.river_job SET state = 'completed', finalized_at = now()"},
-		"it has just begun":    {before: later, first: lock, then: begins, same: true, state: "running"},
-		"it has just ended":    {before: later, first: lock, then: "UPDATE sexton.river_job SET state = 'cancelled', finalized_at = now()"},
+		"about to complete": {
+			before: "'tidy'", changed: begins,
+			first: "UPDATE sexton.river_job SET state = 'completed', finalized_at = now()",
+		},
+		"it has just begun": {before: later, first: lock, then: begins, same: true, state: "running"},
+		"it has just ended": {
+			before: later, first: lock,
+			then: "UPDATE sexton.river_job SET state = 'cancelled', finalized_at = now()",
+		},
 		"both pull the job forward": {
 			before: later, first: "SELECT sexton.enqueue('tidy', run_at => now() + interval '5 hours')",
 			call: "'tidy', run_at => now() + interval '1 hour'", same: true, hour: "1",
@@ -142,7 +154,8 @@ func TestEnqueueWaitsForNoOtherJob(t *testing.T) {
 	require.NotEqual(t, id, enqueueIn(t, second, `'sweep', '{"database": "ci"}'`))
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
 		tx := begin(t, jobsDatabase(t), level)
-		require.Equal(t, enqueueIn(t, tx, "'tidy', run_at => now() + interval '1 day'"), enqueueIn(t, tx, "'tidy'"), level)
+		require.Equal(t, enqueueIn(t, tx, "'tidy', run_at => now() + interval '1 day'"), enqueueIn(t, tx, "'tidy'"),
+			level)
 	}
 
 	// Nor for a running one, whose row is locked.
@@ -157,8 +170,8 @@ func TestEnqueueWaitsForNoOtherJob(t *testing.T) {
 	require.NoError(t, worker.Commit(t.Context()), "nor does the worker wait for the caller")
 }
 
-// At REPEATABLE READ Postgres cannot tell about a job that the snapshot does not show. It says so, and the
-// caller begins anew.
+// At REPEATABLE READ Postgres cannot tell about a job that the snapshot does not show. It
+// says so, and the caller begins anew.
 func TestEnqueueAtRepeatableRead(t *testing.T) {
 	t.Parallel()
 	changes := map[string]string{
@@ -215,9 +228,10 @@ func TestEnqueueConcurrently(t *testing.T) {
 					for range calls {
 						var a answer
 						for {
-							a.err = pgx.BeginTxFunc(t.Context(), pool, pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error {
-								return tx.QueryRow(t.Context(), "SELECT sexton.enqueue('tidy')").Scan(&a.id)
-							})
+							a.err = pgx.BeginTxFunc(t.Context(), pool, pgx.TxOptions{IsoLevel: level},
+								func(tx pgx.Tx) error {
+									return tx.QueryRow(t.Context(), "SELECT sexton.enqueue('tidy')").Scan(&a.id)
+								})
 							if pgErr, ok := errors.AsType[*pgconn.PgError](a.err); !ok || pgErr.Code != "40001" {
 								break
 							}
@@ -239,7 +253,8 @@ func TestEnqueueConcurrently(t *testing.T) {
 }
 
 var unfinished = []rivertype.JobState{
-	rivertype.JobStateAvailable, rivertype.JobStatePending, rivertype.JobStateRunning, rivertype.JobStateRetryable, rivertype.JobStateScheduled,
+	rivertype.JobStateAvailable, rivertype.JobStatePending, rivertype.JobStateRunning, rivertype.JobStateRetryable,
+	rivertype.JobStateScheduled,
 }
 
 // anyArgs are arguments of a kind that the program knows nothing about.
@@ -251,15 +266,18 @@ type anyArgs struct {
 func (a anyArgs) Kind() string                 { return a.kind }
 func (a anyArgs) MarshalJSON() ([]byte, error) { return json.Marshal(a.values) }
 
-// TestEnqueueComputesRiversKey inserts the same job by River's client and by enqueue, in both orders.
+// TestEnqueueComputesRiversKey inserts the same job by River's client and by enqueue, in
+// both orders.
 func TestEnqueueComputesRiversKey(t *testing.T) {
 	t.Parallel()
 	d := jobsDatabase(t)
-	client := pgtest.Must(river.NewClient(riverpgxv5.New(d.Pool()), &river.Config{Schema: "sexton", Logger: pgtest.Logger(t)}))(t)
+	client := pgtest.Must(river.NewClient(riverpgxv5.New(d.Pool()),
+		&river.Config{Schema: "sexton", Logger: pgtest.Logger(t)}))(t)
 
 	rapid.Check(t, func(t *rapid.T) {
 		kind := rapid.Custom(textOf(1, 100)).Draw(t, "kind")
-		names := rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z_][a-z0-9_]{0,8}`), 0, 6, rapid.ID[string]).Draw(t, "names")
+		names := rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z_][a-z0-9_]{0,8}`), 0, 6, rapid.ID[string]).Draw(t,
+			"names")
 		args := anyArgs{kind: kind, values: map[string]any{}}
 		types := map[string]string{}
 		for _, name := range names {
@@ -269,8 +287,11 @@ func TestEnqueueComputesRiversKey(t *testing.T) {
 	})
 }
 
-// requireSameJob checks that River's client and enqueue write equal rows and take each other's for duplicates.
-func requireSameJob(t *rapid.T, d *pgtest.Database, client *river.Client[pgx.Tx], args river.JobArgs, types map[string]string, values map[string]any) {
+// requireSameJob checks that River's client and enqueue write equal rows and take each
+// other's for duplicates.
+func requireSameJob(t *rapid.T, d *pgtest.Database, client *river.Client[pgx.Tx], args river.JobArgs,
+	types map[string]string, values map[string]any,
+) {
 	d.Exec("DELETE FROM sexton.river_job")
 	d.Exec("DELETE FROM sexton.job_kinds")
 	encodedTypes := pgtest.Must(json.Marshal(types))(t)
@@ -283,7 +304,8 @@ func requireSameJob(t *rapid.T, d *pgtest.Database, client *river.Client[pgx.Tx]
 	}
 	given := writeJSON(t, values)
 	bySQL := func() (id int64) {
-		err := d.Pool().QueryRow(t.Context(), "SELECT sexton.enqueue($1, $2::text::jsonb)", args.Kind(), given).Scan(&id)
+		err := d.Pool().QueryRow(t.Context(), "SELECT sexton.enqueue($1, $2::text::jsonb)", args.Kind(),
+			given).Scan(&id)
 		require.NoError(t, err, given)
 		return id
 	}
@@ -310,13 +332,17 @@ func argument(t *rapid.T, name string) (string, any) {
 	case "text":
 		return kind, rapid.Custom(textOf(0, 30)).Draw(t, name)
 	case "bigint":
-		return kind, rapid.OneOf(rapid.Int64(), rapid.SampledFrom([]int64{0, -1, math.MinInt64, math.MaxInt64, 1 << 53, 1<<53 + 1})).Draw(t, name)
+		return kind, rapid.OneOf(rapid.Int64(), rapid.SampledFrom([]int64{
+			0, -1, math.MinInt64, math.MaxInt64, 1 << 53,
+			1<<53 + 1,
+		})).Draw(t, name)
 	default:
 		return kind, rapid.Bool().Draw(t, name)
 	}
 }
 
-// textOf draws text rich in what encoders of JSON treat specially. Postgres has no character zero.
+// textOf draws text rich in what encoders of JSON treat specially. Postgres has no
+// character zero.
 func textOf(minRunes, maxRunes int) func(*rapid.T) string {
 	special := []rune("<>&\"'\\/\b\f\n\r\t\x01\x1f\x7f {}[]:,=%$ü表\u00a0\u0085\u2028\u2029\ufeff\ufffd\uffff\U0001f600\U0010ffff")
 	anyRune := rapid.OneOf(rapid.SampledFrom(special), rapid.Rune().Filter(func(r rune) bool { return r != 0 }))
@@ -325,8 +351,8 @@ func textOf(minRunes, maxRunes int) func(*rapid.T) string {
 	}
 }
 
-// writeJSON writes an object as clients of all kinds may: members in any order, more or less escaped, numbers
-// in several notations.
+// writeJSON writes an object as clients of all kinds may: members in any order, more or
+// less escaped, numbers in several notations.
 func writeJSON(t *rapid.T, values map[string]any) string {
 	var members []string
 	for _, name := range rapid.Permutation(slices.Sorted(maps.Keys(values))).Draw(t, "order") {

@@ -31,7 +31,10 @@ func jobsDatabase(t *testing.T) *pgtest.Database {
 				},
 				{
 					Kind: "remove", Queue: "removals", MaxAttempts: 25, Defaults: map[string]any{"force": false},
-					Args: map[string]string{"user_id": migrate.Bigint, "reason": migrate.Text, "force": migrate.Boolean},
+					Args: map[string]string{
+						"user_id": migrate.Bigint, "reason": migrate.Text,
+						"force": migrate.Boolean,
+					},
 				},
 				{Kind: "tidy", Queue: "tidy", MaxAttempts: 3},
 			},
@@ -60,7 +63,10 @@ func TestEnqueueInsertsWhatRiverWould(t *testing.T) {
 	require.Equal(t, [][]string{
 		{"tidy", "tidy", "{}", "available", "0", "3", "1", "{}", "{}", "11110001", "t"},
 		{"sweep", "sweeps", `{"database": "main"}`, "available", "0", "1", "1", "{}", "{}", "11110001", "t"},
-		{"remove", "removals", `{"force": false, "reason": "left", "user_id": 7}`, "scheduled", "0", "25", "1", "{}", "{}", "11110001", "f"},
+		{
+			"remove", "removals", `{"force": false, "reason": "left", "user_id": 7}`, "scheduled", "0", "25", "1", "{}",
+			"{}", "11110001", "f",
+		},
 	}, d.Rows(`
 		SELECT kind, queue, args, state, attempt, max_attempts, priority, metadata, tags, unique_states, scheduled_at <= now()
 		FROM sexton.river_job ORDER BY id`))
@@ -71,30 +77,82 @@ func TestEnqueueRefusesWhatDoesNotFit(t *testing.T) {
 	d := jobsDatabase(t)
 	removal := `Arguments: force boolean (default false), reason text, user_id bigint.`
 	tests := map[string]struct{ call, message, hint string }{
-		"unknown kind":    {`'sweeep'`, `enqueue: there is no kind 'sweeep'`, `Kinds: remove, sweep, tidy.`},
-		"no kind":         {`NULL`, `enqueue: there is no kind NULL`, `Kinds: remove, sweep, tidy.`},
-		"surplus":         {`'sweep', '{"datenbank": "main"}'`, `enqueue sweep: there is no argument "datenbank"`, `Arguments: database text (default "main").`},
-		"surplus to none": {`'tidy', '{"a": null}'`, `enqueue tidy: there is no argument "a"`, `This kind takes no arguments.`},
-		"missing":         {`'remove', '{"reason": "x"}'`, `enqueue remove: argument "user_id" is missing`, removal},
+		"unknown kind": {`'sweeep'`, `enqueue: there is no kind 'sweeep'`, `Kinds: remove, sweep, tidy.`},
+		"no kind":      {`NULL`, `enqueue: there is no kind NULL`, `Kinds: remove, sweep, tidy.`},
+		"surplus": {
+			`'sweep', '{"datenbank": "main"}'`, `enqueue sweep: there is no argument "datenbank"`,
+			`Arguments: database text (default "main").`,
+		},
+		"surplus to none": {
+			`'tidy', '{"a": null}'`, `enqueue tidy: there is no argument "a"`,
+			`This kind takes no arguments.`,
+		},
+		"missing": {`'remove', '{"reason": "x"}'`, `enqueue remove: argument "user_id" is missing`, removal},
 		"several": {
 			`'remove', '{"User": 1, "force": "yes"}'`,
 			`enqueue remove: there is no argument "User"; argument "force" must be boolean, not string; argument "reason" is missing; argument "user_id" is missing`, removal,
 		},
-		"number for text":    {`'remove', '{"reason": 5, "user_id": 1}'`, `enqueue remove: argument "reason" must be text, not 5`, removal},
-		"text for number":    {`'remove', '{"reason": "x", "user_id": "1"}'`, `enqueue remove: argument "user_id" must be bigint, not string`, removal},
-		"fraction":           {`'remove', '{"reason": "x", "user_id": 1.5}'`, `enqueue remove: argument "user_id" must be bigint, not 1.5`, removal},
-		"too big":            {`'remove', '{"reason": "x", "user_id": 9223372036854775808}'`, `enqueue remove: argument "user_id" must be bigint, not 9223372036854775808`, removal},
-		"far too big":        {`'remove', '{"reason": "x", "user_id": 1e1000}'`, `enqueue remove: argument "user_id" must be bigint, not 1000000000000000000000000000000000000000`, removal},
-		"null":               {`'remove', '{"reason": null, "user_id": 1}'`, `enqueue remove: argument "reason" must be text, not null`, removal},
-		"null for a default": {`'remove', '{"reason": "x", "user_id": 1, "force": null}'`, `enqueue remove: argument "force" must be boolean, not null`, removal},
-		"object":             {`'remove', '{"reason": {}, "user_id": 1}'`, `enqueue remove: argument "reason" must be text, not object`, removal},
-		"an array":           {`'sweep', '[]'`, `enqueue sweep: the arguments must be a JSON object, not array`, `Arguments: database text (default "main").`},
-		"a string":           {`'tidy', '"x"'`, `enqueue tidy: the arguments must be a JSON object, not string`, `This kind takes no arguments.`},
-		"no arguments":       {`'tidy', NULL`, `enqueue tidy: the arguments must be a JSON object, not NULL`, `This kind takes no arguments.`},
-		"a time for cron":    {`'sweep', run_at => now()`, `enqueue sweep: this kind runs on a schedule and takes no run_at`, `Leave run_at out to have it run now.`},
-		"unknown database":   {`'sweep', '{"database": "c\u0069\""}'`, `enqueue sweep: there is no database "ci""`, `Databases: main, ci. After a change of the configuration run "sexton migrate up".`},
-		"no database":        {`'sweep', '{"database": ""}'`, `enqueue sweep: there is no database ""`, `Databases: main, ci. After a change of the configuration run "sexton migrate up".`},
-		"never":              {`'tidy', run_at => 'infinity'`, `enqueue tidy: run_at must lie before the year 10000, not at infinity`, `Leave run_at out to have it run now.`},
+		"number for text": {
+			`'remove', '{"reason": 5, "user_id": 1}'`,
+			`enqueue remove: argument "reason" must be text, not 5`, removal,
+		},
+		"text for number": {
+			`'remove', '{"reason": "x", "user_id": "1"}'`,
+			`enqueue remove: argument "user_id" must be bigint, not string`, removal,
+		},
+		"fraction": {
+			`'remove', '{"reason": "x", "user_id": 1.5}'`,
+			`enqueue remove: argument "user_id" must be bigint, not 1.5`, removal,
+		},
+		"too big": {
+			`'remove', '{"reason": "x", "user_id": 9223372036854775808}'`,
+			`enqueue remove: argument "user_id" must be bigint, not 9223372036854775808`, removal,
+		},
+		"far too big": {
+			`'remove', '{"reason": "x", "user_id": 1e1000}'`,
+			`enqueue remove: argument "user_id" must be bigint, not 1000000000000000000000000000000000000000`, removal,
+		},
+		"null": {
+			`'remove', '{"reason": null, "user_id": 1}'`,
+			`enqueue remove: argument "reason" must be text, not null`, removal,
+		},
+		"null for a default": {
+			`'remove', '{"reason": "x", "user_id": 1, "force": null}'`,
+			`enqueue remove: argument "force" must be boolean, not null`, removal,
+		},
+		"object": {
+			`'remove', '{"reason": {}, "user_id": 1}'`,
+			`enqueue remove: argument "reason" must be text, not object`, removal,
+		},
+		"an array": {
+			`'sweep', '[]'`, `enqueue sweep: the arguments must be a JSON object, not array`,
+			`Arguments: database text (default "main").`,
+		},
+		"a string": {
+			`'tidy', '"x"'`, `enqueue tidy: the arguments must be a JSON object, not string`,
+			`This kind takes no arguments.`,
+		},
+		"no arguments": {
+			`'tidy', NULL`, `enqueue tidy: the arguments must be a JSON object, not NULL`,
+			`This kind takes no arguments.`,
+		},
+		"a time for cron": {
+			`'sweep', run_at => now()`,
+			`enqueue sweep: this kind runs on a schedule and takes no run_at`, `Leave run_at out to have it run now.`,
+		},
+		"unknown database": {
+			`'sweep', '{"database": "c\u0069\""}'`, `enqueue sweep: there is no database "ci""`,
+			`Databases: main, ci. After a change of the configuration run "sexton migrate up".`,
+		},
+		"no database": {
+			`'sweep', '{"database": ""}'`, `enqueue sweep: there is no database ""`,
+			`Databases: main, ci. After a change of the configuration run "sexton migrate up".`,
+		},
+		"never": {
+			`'tidy', run_at => 'infinity'`,
+			`enqueue tidy: run_at must lie before the year 10000, not at infinity`,
+			`Leave run_at out to have it run now.`,
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -127,18 +185,28 @@ func TestEnqueueKeepsTheEarliestTime(t *testing.T) {
 		args  []any
 		want  []string // state and hours
 	}{
-		"later":                  {"", hours, []any{9}, []string{"scheduled", "5"}},
-		"earlier":                {"", hours, []any{2}, []string{"scheduled", "2"}},
-		"in the past":            {"", hours, []any{-2}, []string{"available", "0"}},
-		"long ago":               {"", "'tidy', run_at => '-infinity'", nil, []string{"available", "0"}},
-		"now":                    {"", "'tidy'", nil, []string{"available", "0"}},
-		"due, not yet fetchable": {"scheduled_at = now() - interval '3 hours'", "'tidy'", nil, []string{"available", "-3"}},
-		"retried, later":         {"state = 'retryable', attempt = 1", hours, []any{9}, []string{"retryable", "5"}},
-		"retried, earlier":       {"state = 'retryable', attempt = 1", hours, []any{2}, []string{"retryable", "2"}},
-		"retried, now":           {"state = 'retryable', attempt = 1", "'tidy'", nil, []string{"available", "0"}},
-		"available, later":       {"state = 'available', scheduled_at = now()", hours, []any{2}, []string{"available", "0"}},
-		"running, now":           {"state = 'running', scheduled_at = now() - interval '3 hours'", "'tidy'", nil, []string{"running", "-3"}},
-		"pending, now":           {"state = 'pending'", "'tidy'", nil, []string{"pending", "5"}},
+		"later":       {"", hours, []any{9}, []string{"scheduled", "5"}},
+		"earlier":     {"", hours, []any{2}, []string{"scheduled", "2"}},
+		"in the past": {"", hours, []any{-2}, []string{"available", "0"}},
+		"long ago":    {"", "'tidy', run_at => '-infinity'", nil, []string{"available", "0"}},
+		"now":         {"", "'tidy'", nil, []string{"available", "0"}},
+		"due, not yet fetchable": {
+			"scheduled_at = now() - interval '3 hours'", "'tidy'", nil,
+			[]string{"available", "-3"},
+		},
+		"retried, later":   {"state = 'retryable', attempt = 1", hours, []any{9}, []string{"retryable", "5"}},
+		"retried, earlier": {"state = 'retryable', attempt = 1", hours, []any{2}, []string{"retryable", "2"}},
+		"retried, now":     {"state = 'retryable', attempt = 1", "'tidy'", nil, []string{"available", "0"}},
+		"available, later": {
+			"state = 'available', scheduled_at = now()", hours,
+			[]any{2},
+			[]string{"available", "0"},
+		},
+		"running, now": {
+			"state = 'running', scheduled_at = now() - interval '3 hours'", "'tidy'", nil,
+			[]string{"running", "-3"},
+		},
+		"pending, now": {"state = 'pending'", "'tidy'", nil, []string{"pending", "5"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -195,11 +263,17 @@ func TestEnqueueNotifiesRiver(t *testing.T) {
 	removals := []string{`{"queue": "removals"}`}
 
 	require.Equal(t, removals, sent(`SELECT sexton.enqueue('remove', '{"user_id": 1, "reason": ""}')`))
-	require.Empty(t, sent(`SELECT sexton.enqueue('remove', '{"user_id": 1, "reason": ""}')`), "the job is there and known to River")
-	require.Empty(t, sent(`SELECT sexton.enqueue('remove', '{"user_id": 2, "reason": ""}', now() + interval '9 hours')`), "nothing to fetch yet")
-	require.Empty(t, sent(`SELECT sexton.enqueue('remove', '{"user_id": 2, "reason": ""}', now() + interval '8 hours')`))
-	require.Equal(t, removals, sent(`SELECT sexton.enqueue('remove', '{"user_id": 2, "reason": ""}')`), "pulled forward")
-	require.Equal(t, removals, sent(`SELECT sexton.enqueue('remove', jsonb_build_object('user_id', n, 'reason', '')) FROM generate_series(3, 9) AS n`), "folded")
+	require.Empty(t, sent(`SELECT sexton.enqueue('remove', '{"user_id": 1, "reason": ""}')`),
+		"the job is there and known to River")
+	require.Empty(t,
+		sent(`SELECT sexton.enqueue('remove', '{"user_id": 2, "reason": ""}', now() + interval '9 hours')`),
+		"nothing to fetch yet")
+	require.Empty(t,
+		sent(`SELECT sexton.enqueue('remove', '{"user_id": 2, "reason": ""}', now() + interval '8 hours')`))
+	require.Equal(t, removals, sent(`SELECT sexton.enqueue('remove', '{"user_id": 2, "reason": ""}')`),
+		"pulled forward")
+	require.Equal(t, removals,
+		sent(`SELECT sexton.enqueue('remove', jsonb_build_object('user_id', n, 'reason', '')) FROM generate_series(3, 9) AS n`), "folded")
 	require.Empty(t, sent(`BEGIN; SET LOCAL sexton.notify = off; SELECT sexton.enqueue('tidy'); COMMIT`))
 	require.Empty(t, sent(`BEGIN; SELECT sexton.enqueue('sweep'); ROLLBACK`))
 	require.Len(t, jobs(d), 10)
@@ -235,7 +309,10 @@ func TestEnqueueNeedsNoMoreThanExecute(t *testing.T) {
 func children(t *testing.T) *pgtest.Database {
 	d := pgtest.New(t)
 	db := everything(t, d)
-	db.Kinds = []migrate.Kind{{Kind: "child", Queue: "child", Args: map[string]string{"user_id": migrate.Bigint}, MaxAttempts: 25}}
+	db.Kinds = []migrate.Kind{{
+		Kind: "child", Queue: "child", Args: map[string]string{"user_id": migrate.Bigint},
+		MaxAttempts: 25,
+	}}
 	up(t, db)
 	return d
 }
@@ -253,7 +330,8 @@ func TestEnqueueNewSaysWhetherTheJobIsNew(t *testing.T) {
 	require.NotNil(t, first)
 	require.True(t, pgtest.Scalar[bool](t, d, jobWaits))
 	require.Nil(t, pgtest.Scalar[*int64](t, d, newJob), "an equal job waits")
-	require.Equal(t, *first, pgtest.Scalar[int64](t, d, `SELECT sexton.enqueue('child', '{"user_id": 7}')`), "the two know each other's jobs")
+	require.Equal(t, *first, pgtest.Scalar[int64](t, d, `SELECT sexton.enqueue('child', '{"user_id": 7}')`),
+		"the two know each other's jobs")
 	require.NotNil(t, pgtest.Scalar[*int64](t, d, `SELECT sexton.enqueue_new('child', '{"user_id": 8}')`))
 
 	for _, state := range []string{"running", "retryable", "scheduled", "pending"} {
@@ -271,15 +349,19 @@ func TestEnqueueNewSaysWhetherTheJobIsNew(t *testing.T) {
 func TestEnqueueNewLeavesTheTimeOfTheJobThatIsThere(t *testing.T) {
 	t.Parallel()
 	d := children(t)
-	require.NotNil(t, pgtest.Scalar[*int64](t, d, `SELECT sexton.enqueue_new('child', '{"user_id": 7}', '2099-01-01Z')`))
+	require.NotNil(t,
+		pgtest.Scalar[*int64](t, d, `SELECT sexton.enqueue_new('child', '{"user_id": 7}', '2099-01-01Z')`))
 	require.Nil(t, pgtest.Scalar[*int64](t, d, newJob))
 	require.Equal(t, [][]string{{"scheduled", "t", "25", "child"}},
-		d.Rows("SELECT state, scheduled_at = '2099-01-01Z', max_attempts, queue FROM sexton.river_job"), "enqueue would pull it forward")
+		d.Rows("SELECT state, scheduled_at = '2099-01-01Z', max_attempts, queue FROM sexton.river_job"),
+		"enqueue would pull it forward")
 	d.Exec(`SELECT sexton.enqueue_new('child', '{"user_id": 9}', now() - interval '1 hour')`)
-	require.Equal(t, [][]string{{"available"}}, d.Rows(`SELECT state FROM sexton.river_job WHERE args @> '{"user_id": 9}'`))
+	require.Equal(t, [][]string{{"available"}},
+		d.Rows(`SELECT state FROM sexton.river_job WHERE args @> '{"user_id": 9}'`))
 }
 
-// An equal job that is not committed yet is waited for: whether it comes to be decides who has the new one.
+// An equal job that is not committed yet is waited for: whether it comes to be decides
+// who has the new one.
 func TestEnqueueNewWaitsForAnEqualJob(t *testing.T) {
 	t.Parallel()
 	for _, end := range []string{"COMMIT", "ROLLBACK"} {
@@ -294,21 +376,26 @@ func TestEnqueueNewWaitsForAnEqualJob(t *testing.T) {
 			}
 			got <- id
 		}()
-		pgtest.Await(t, d.Pool(), "the call to wait for the other transaction", "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')")
+		pgtest.Await(t, d.Pool(), "the call to wait for the other transaction",
+			"SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')")
 		pgtest.Exec(t, other, end)
 		require.Equal(t, end == "ROLLBACK", <-got != nil, end)
 		require.EqualValues(t, 1, pgtest.Scalar[int64](t, d, "SELECT count(*) FROM sexton.river_job"))
 	}
 }
 
-// limited has a kind whose argument names a row of the application's, and one with free arguments.
+// limited has a kind whose argument names a row of the application's, and one with free
+// arguments.
 func limited(t *testing.T) (d *pgtest.Database, application string) {
 	d = pgtest.New(t)
 	application = d.CreateRole()
 	d.Exec("CREATE TABLE things (id bigint); INSERT INTO things VALUES (7); GRANT SELECT ON things TO PUBLIC")
 	db := everything(t, d)
 	db.Kinds = []migrate.Kind{
-		{Kind: "named", Queue: "named", Args: map[string]string{"thing": migrate.Bigint}, MaxAttempts: 1, Row: migrate.Row{Table: "things", Column: "id", Argument: "thing"}},
+		{
+			Kind: "named", Queue: "named", Args: map[string]string{"thing": migrate.Bigint}, MaxAttempts: 1,
+			Row: migrate.Row{Table: "things", Column: "id", Argument: "thing"},
+		},
 		{Kind: "free", Queue: "free", Args: map[string]string{"text": migrate.Text}, MaxAttempts: 1},
 	}
 	up(t, db)
@@ -326,7 +413,9 @@ func TestEnqueueNamesARowThatExists(t *testing.T) {
 	require.Equal(t, "enqueue named: there is no row of things with the id of 8", pgErr.Message)
 	// Its own transaction sees what it has inserted.
 	d.Exec("GRANT INSERT ON things TO PUBLIC")
-	require.NoError(t, as(t, d, application, `BEGIN; INSERT INTO things VALUES (8); SELECT sexton.enqueue('named', '{"thing": 8}'); COMMIT`))
+	require.NoError(t,
+		as(t, d, application,
+			`BEGIN; INSERT INTO things VALUES (8); SELECT sexton.enqueue('named', '{"thing": 8}'); COMMIT`))
 	require.Len(t, d.Rows("SELECT FROM sexton.river_job"), 2)
 }
 
@@ -339,7 +428,9 @@ func TestEnqueueLimitsWhatWaits(t *testing.T) {
 	require.ErrorAs(t, as(t, d, application, `SELECT sexton.enqueue('free', '{"text": "two"}')`), &pgErr)
 	require.Equal(t, "53400", pgErr.Code)
 	require.NoError(t, as(t, d, application, `SELECT sexton.enqueue('free', '{"text": "one"}')`), "it waits already")
-	require.NoError(t, as(t, d, application, `SELECT sexton.enqueue('named', '{"thing": 7}')`), "another kind is not concerned")
+	require.NoError(t, as(t, d, application, `SELECT sexton.enqueue('named', '{"thing": 7}')`),
+		"another kind is not concerned")
 	d.Exec(`SELECT sexton.enqueue('free', '{"text": "two"}')`) // Whoever may write to the table is not held up.
-	require.EqualValues(t, 10001, pgtest.Scalar[int64](t, d, "SELECT count(*) FROM sexton.river_job WHERE kind = 'free'"))
+	require.EqualValues(t, 10001, pgtest.Scalar[int64](t, d,
+		"SELECT count(*) FROM sexton.river_job WHERE kind = 'free'"))
 }

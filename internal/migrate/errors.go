@@ -2,9 +2,11 @@ package migrate
 
 import "fmt"
 
-// SchemaError says that this program cannot work with what a database has, and what to do.
+// SchemaError says that this program cannot work with what a database has, and what to
+// do.
 type SchemaError struct {
-	// Object names the thing that differs, and Fix the way out: for a report that has the two beside the text.
+	// Object names the thing that differs, and Fix the way out: for a report that has the
+	// two beside the text.
 	Object, Fix string
 	text        string
 }

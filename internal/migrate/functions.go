@@ -18,7 +18,8 @@ import (
 	sqlfiles "sexton/sql"
 )
 
-// described begins the line of a file by which the function's arguments are known, signature matches the rest of it.
+// described begins the line of a file by which the function's arguments are known,
+// signature matches the rest of it.
 const described = "\nCOMMENT ON FUNCTION "
 
 var signature = regexp.MustCompile(`^("sexton"\.\w+\([^)]*\)) IS`)
@@ -30,7 +31,8 @@ type function struct {
 	replaceable bool
 }
 
-// functions reads the component's folder. For users without GitLab's shape, files of its folder any take the place of those of the same name.
+// functions reads the component's folder. For users without GitLab's shape, files of its
+// folder any take the place of those of the same name.
 func (c component) functions(db Database, look inspection) (found []function) {
 	files, _ := fs.Glob(sqlfiles.Functions, path.Join("functions", c.name, "*.sql"))
 	replacer := db.replacer(look, c.name)
@@ -54,7 +56,8 @@ func (c component) functions(db Database, look inspection) (found []function) {
 	return found
 }
 
-// functionsDiffer reports whether one of the component's functions is missing or has another body than this release's.
+// functionsDiffer reports whether one of the component's functions is missing or has
+// another body than this release's.
 func (db Database) functionsDiffer(look inspection, c component) bool {
 	return slices.ContainsFunc(c.functions(db, look), func(f function) bool {
 		body, there := look.bodies[f.name]
@@ -89,14 +92,18 @@ type Kind struct {
 	// Kind and Queue have 1 to 127 characters.
 	Kind  string `json:"kind"`
 	Queue string `json:"queue"`
-	// Args are the types (Text, Bigint or Boolean) of the arguments by name. All of them make up the job's
-	// unique key. Names consist of lower-case letters, digits and underscores.
+	// Args are the types (Text, Bigint or Boolean) of the arguments by name. All of them
+	// make up the job's unique key. Names consist of lower-case letters, digits and
+	// underscores.
 	Args map[string]string `json:"args"`
-	// Defaults are the values of arguments that may be left out: string, int, int64 or bool.
+	// Defaults are the values of arguments that may be left out: string, int, int64 or
+	// bool.
 	Defaults map[string]any `json:"defaults"`
-	// Databases are the values that the argument "database" may have; nil if the kind has no such argument.
+	// Databases are the values that the argument "database" may have; nil if the kind has
+	// no such argument.
 	Databases []string `json:"databases,omitempty"`
-	// Cron marks a job that runs on a schedule, which enqueue accepts without a time only.
+	// Cron marks a job that runs on a schedule, which enqueue accepts without a time
+	// only.
 	Cron bool `json:"cron"`
 	// MaxAttempts is how often River tries the job, 1 to 32767.
 	MaxAttempts int `json:"max_attempts"`

@@ -56,8 +56,15 @@ func TestUpWritesTheKinds(t *testing.T) {
 	}
 	up(t, db)
 	require.Equal(t, [][]string{
-		{"remove", "slow", `{"id": "bigint", "size": "bigint"}`, `{"id": -1, "size": 9223372036854775807}`, "f", "32767", "NULL"},
-		{"sweep", "sweep", `{"deep": "boolean", "database": "text"}`, `{"deep": false, "database": "m\"ain"}`, "t", "1", `{"m\"ain",ci}`},
+		{
+			"remove", "slow", `{"id": "bigint", "size": "bigint"}`, `{"id": -1, "size": 9223372036854775807}`, "f",
+			"32767", "NULL",
+		},
+		{
+			"sweep", "sweep", `{"deep": "boolean", "database": "text"}`, `{"deep": false, "database": "m\"ain"}`, "t",
+			"1",
+			`{"m\"ain",ci}`,
+		},
 		{"tidy", "slow", `{}`, `{}`, "f", "3", "NULL"},
 	}, kinds())
 
@@ -71,7 +78,11 @@ func TestUpWritesTheKinds(t *testing.T) {
 	up(t, db)
 	require.Equal(t, [][]string{
 		{"new", "new", `{}`, `{}`, "f", "1", "NULL"},
-		{"sweep", "sweep", `{"deep": "boolean", "database": "text"}`, `{"deep": false, "database": "m\"ain"}`, "t", "1", `{"m\"ain",ci}`},
+		{
+			"sweep", "sweep", `{"deep": "boolean", "database": "text"}`, `{"deep": false, "database": "m\"ain"}`, "t",
+			"1",
+			`{"m\"ain",ci}`,
+		},
 		{"tidy", "slow", `{}`, `{}`, "f", "4", "NULL"},
 	}, kinds())
 	require.Equal(t, before[1], versions()[1], "a kind that stayed the same is not written")
@@ -120,7 +131,8 @@ func TestBeginBatch(t *testing.T) {
 	})
 
 	t.Run("durable keeps the commit synchronous", func(t *testing.T) {
-		requireSettings(t, pgtest.Must(begin(t, "subscription", 7, true))(t), map[string]string{"synchronous_commit": "on"})
+		requireSettings(t, pgtest.Must(begin(t, "subscription", 7, true))(t),
+			map[string]string{"synchronous_commit": "on"})
 	})
 
 	t.Run("refuses a lost lease", func(t *testing.T) {

@@ -9,21 +9,26 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Groups names the table of groups in the tracked schema. Its zero value is GitLab's, with GitLab's columns and rules.
+// Groups names the table of groups in the tracked schema. Its zero value is GitLab's,
+// with GitLab's columns and rules.
 type Groups struct {
 	Table, Key string
-	// Parent is the column of the key of the group above, MarkedBy that of the user who asked for the deletion; empty: none.
+	// Parent is the column of the key of the group above, MarkedBy that of the user who
+	// asked for the deletion; empty: none.
 	Parent, MarkedOn, MarkedBy string
-	// Period is the number of days between mark and deletion. PeriodColumn, if set, overrides it.
+	// Period is the number of days between mark and deletion. PeriodColumn, if set,
+	// overrides it.
 	Period       int
 	PeriodColumn string
 	// Rename are columns that get a suffix with the mark.
 	Rename []string
-	// MayRemove is a function of the application, with or without its schema; empty: none.
+	// MayRemove is a function of the application, with or without its schema; empty:
+	// none.
 	MayRemove string
 }
 
-// gitlab reports whether the rows that a component deletes have GitLab's columns and rules.
+// gitlab reports whether the rows that a component deletes have GitLab's columns and
+// rules.
 func (db Database) gitlab(component string) bool {
 	switch component {
 	case GhostUsers:
@@ -34,8 +39,8 @@ func (db Database) gitlab(component string) bool {
 	return true
 }
 
-// groupTypes returns the types that Sexton's tables use for the keys of groups, and of the users who
-// ask for their deletion.
+// groupTypes returns the types that Sexton's tables use for the keys of groups, and of
+// the users who ask for their deletion.
 func (db Database) groupTypes(look inspection) (group, user string) {
 	g := db.Groups
 	if g.Table == "" {
@@ -48,7 +53,8 @@ func (db Database) groupTypes(look inspection) (group, user string) {
 	return group, table.keyType(g.MarkedBy)
 }
 
-// fit returns the component with its needs replaced by those of the configured table of groups.
+// fit returns the component with its needs replaced by those of the configured table of
+// groups.
 func (g Groups) fit(c component) component {
 	if c.name != AdjournedGroups || g.Table == "" {
 		return c
@@ -69,14 +75,17 @@ func (g Groups) fit(c component) component {
 	return c
 }
 
-// groupTexts returns the placeholders for groups in the SQL of package sqlfiles, each followed by
-// its replacement. Groups in a table other than GitLab's are read through views with GitLab's
-// columns.
+// groupTexts returns the placeholders for groups in the SQL of package sqlfiles, each
+// followed by its replacement. Groups in a table other than GitLab's are read through
+// views with GitLab's columns.
 func (db Database) groupTexts(look inspection) []string {
 	g := db.Groups
 	group, user := db.groupTypes(look)
 	if db.gitlab(AdjournedGroups) {
-		g = Groups{Table: groups, Key: "id", Parent: "parent_id", MarkedOn: "marked_for_deletion_on", Rename: []string{"name", "path"}}
+		g = Groups{
+			Table: groups, Key: "id", Parent: "parent_id", MarkedOn: "marked_for_deletion_on",
+			Rename: []string{"name", "path"},
+		}
 	}
 	own := func(column, otherwise string) string {
 		if column == "" {
@@ -104,20 +113,26 @@ func (db Database) groupTexts(look inspection) []string {
 	})
 	table := identity(db.TrackedSchema, quote(g.Table))
 	texts := []string{
-		`"{group}"`, group, `'{group}'`, pgcatalog.Literal(group), `"{user}"`, user, `'{user}'`, pgcatalog.Literal(user),
-		`{table}`, table, `{id}`, "own." + quote(g.Key), `{parent}`, own(g.Parent, "NULL::"+group), `{by}`, own(g.MarkedBy, "NULL::"+user),
+		`"{group}"`, group, `'{group}'`, pgcatalog.Literal(group), `"{user}"`, user, `'{user}'`,
+		pgcatalog.Literal(user),
+		`{table}`, table, `{id}`, "own." + quote(g.Key), `{parent}`, own(g.Parent, "NULL::"+group), `{by}`,
+		own(g.MarkedBy, "NULL::"+user),
 		`{marked_on}`, quote(g.MarkedOn), `{marked}`, marked, `{set_mark}`, set, `{set_requester}`, requester,
 		`{suffixed}`, strings.Join(suffixed, ""), `{restored}`, strings.Join(restored, ""),
 		`{clear_requester}`, strings.ReplaceAll(requester, "requester", "NULL"),
 	}
 	if db.gitlab(AdjournedGroups) {
-		return append(texts, `'{argument}'`, "'bigint'", `{nobody}`, "'0'", `{required}`, " NOT NULL", `{brings_schedules}`, "true",
-			`{user_exists}`, `EXISTS (SELECT FROM `+identity(db.TrackedSchema, users)+` WHERE users.id = decide_group_deletion.user_id)`,
+		return append(texts, `'{argument}'`, "'bigint'", `{nobody}`, "'0'", `{required}`, " NOT NULL",
+			`{brings_schedules}`, "true",
+			`{user_exists}`, `EXISTS (SELECT FROM `+identity(db.TrackedSchema, users)+
+				` WHERE users.id = decide_group_deletion.user_id)`,
 			`{who_may}`, "'Administrators may, and owners of the group or of one above it who are not blocked.'",
-			`{group_tables}`, identity(db.TrackedSchema, groups)+", "+identity(db.TrackedSchema, "group_deletion_schedules"), `{group_views}`, "",
+			`{group_tables}`, identity(db.TrackedSchema, groups)+", "+identity(db.TrackedSchema,
+				"group_deletion_schedules"), `{group_views}`, "",
 			`{described}`, "NULL")
 	}
-	path, rule, hint := "own."+quote(g.Key)+"::pg_catalog.text", "", "'The function \"sexton\".may_remove_group decides.'"
+	path, rule, hint := "own."+quote(g.Key)+"::pg_catalog.text", "",
+		"'The function \"sexton\".may_remove_group decides.'"
 	if len(g.Rename) > 0 {
 		path = "own." + quote(g.Rename[0]) + "::pg_catalog.text"
 	}
@@ -125,19 +140,22 @@ func (db Database) groupTexts(look inspection) []string {
 		schema, name := pgcatalog.SplitName(db.TrackedSchema, g.MayRemove)
 		function := identity(schema, quote(name))
 		signature := pgcatalog.Literal(function + "(" + group + ", " + user + ")")
-		rule, hint = fmt.Sprintf(groupRule, function, signature), pgcatalog.Literal("The function "+function+" decides.")
+		rule, hint = fmt.Sprintf(groupRule, function, signature),
+			pgcatalog.Literal("The function "+function+" decides.")
 	}
-	return append(texts, `'{argument}'`, "'key'", `{nobody}`, `'""'`, `{required}`, "", `{brings_schedules}`, "false", `{user_exists}`, "true",
+	return append(texts, `'{argument}'`, "'key'", `{nobody}`, `'""'`, `{required}`, "", `{brings_schedules}`, "false",
+		`{user_exists}`, "true",
 		`{who_may}`, hint, `{group_tables}`, table, `{group_views}`,
 		"\nGRANT SELECT ON TABLE \"sexton\".groups, \"sexton\".group_deletion_schedules TO :\"worker\", :\"viewer\";",
 		`{described}`, pgcatalog.Literal(pgcatalog.GroupsComment(db.TrackedSchema, g.Table, g.Key, g.Parent)),
 		`{path}`, path, `{period}`, fmt.Sprint(g.Period), `{group_rule}`, rule,
-		`'"public".groups`, `'"sexton".groups`, `"public".groups`, `"sexton".groups`, `"public".group_deletion_schedules`, `"sexton".group_deletion_schedules`)
+		`'"public".groups`, `'"sexton".groups`, `"public".groups`, `"sexton".groups`,
+		`"public".group_deletion_schedules`, `"sexton".group_deletion_schedules`)
 }
 
-// unsafeRule begins an IF for a rule %[2]s that could run somebody else's code with the rights of
-// Sexton's owner, or allow what it was not asked about. A rule is checked at each call, because
-// its owner may replace it at any time.
+// unsafeRule begins an IF for a rule %[2]s that could run somebody else's code with the
+// rights of Sexton's owner, or allow what it was not asked about. A rule is checked at
+// each call, because its owner may replace it at any time.
 const unsafeRule = `
     IF NOT EXISTS (
         SELECT FROM pg_catalog.pg_proc AS function
@@ -158,7 +176,8 @@ const groupRule = unsafeRule + `
 
 `
 
-// rule is a function of the application that a component calls, and its key below the component's.
+// rule is a function of the application that a component calls, and its key below the
+// component's.
 type rule struct {
 	component, key, function string
 	arguments                []string
@@ -172,6 +191,7 @@ func (db Database) rules(look inspection) []rule {
 		{GhostUsers, "may_delete", db.Users.MayDelete, []string{key, key}},
 		{AdjournedGroups, "may_remove", db.Groups.MayRemove, []string{group, user}},
 	}, func(r rule) bool {
-		return r.function == "" || !slices.ContainsFunc(db.components(), func(c component) bool { return c.name == r.component })
+		return r.function == "" || !slices.ContainsFunc(db.components(),
+			func(c component) bool { return c.name == r.component })
 	})
 }

@@ -32,7 +32,8 @@ type relation struct {
 
 func (r relation) there() bool { return r.kind != "" }
 
-// keyType returns the type in which Sexton stores keys of a column, or "" if keys must not have the column's type.
+// keyType returns the type in which Sexton stores keys of a column, or "" if keys must
+// not have the column's type.
 func (r relation) keyType(column string) string {
 	switch kind := r.typeOf(column); kind {
 	case "smallint", "integer", "bigint":
@@ -66,8 +67,9 @@ type inspection struct {
 	comment                        string
 	hasTracked, mayCreateInTracked bool
 
-	// own are the relations in the schema sexton, tracked the tables of the tracked schema that components work with, and elsewhere the
-	// identities of tables of Sexton's in other schemas.
+	// own are the relations in the schema sexton, tracked the tables of the tracked
+	// schema that components work with, and elsewhere the identities of tables of
+	// Sexton's in other schemas.
 	own, tracked map[string]relation
 	elsewhere    map[string]string
 	// bodies are those of the functions in the schema sexton.
@@ -80,19 +82,21 @@ type inspection struct {
 
 // inspect uses the connections of a session or its own.
 func (db Database) inspect(ctx context.Context, on beginner) (look inspection, err error) {
-	err = pgx.BeginTxFunc(ctx, on, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, pgcatalog.Pinned()); err != nil {
+	err = pgx.BeginTxFunc(ctx, on, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly},
+		func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, pgcatalog.Pinned()); err != nil {
+				return err
+			}
+			look, err = db.inspectIn(ctx, tx)
 			return err
-		}
-		look, err = db.inspectIn(ctx, tx)
-		return err
-	})
+		})
 	return look, err
 }
 
 func (db Database) inspectIn(ctx context.Context, tx pgx.Tx) (inspection, error) {
 	look := inspection{
-		own: map[string]relation{}, tracked: map[string]relation{}, elsewhere: map[string]string{}, bodies: map[string]string{},
+		own: map[string]relation{}, tracked: map[string]relation{}, elsewhere: map[string]string{},
+		bodies:   map[string]string{},
 		versions: map[string]int64{},
 	}
 	look.server = tx.Conn().PgConn().ParameterStatus("server_version")
@@ -101,22 +105,24 @@ func (db Database) inspectIn(ctx context.Context, tx pgx.Tx) (inspection, error)
 	if err != nil {
 		return look, fmt.Errorf("look up schemas: %w", err)
 	}
-	rows, _ := tx.Query(ctx, sqlText("relations"), db.TrackedSchema, append(trackedTables(), db.Users.Table, db.Groups.Table))
+	rows, _ := tx.Query(ctx, sqlText("relations"), db.TrackedSchema,
+		append(trackedTables(), db.Users.Table, db.Groups.Table))
 	var space, name, comment string
 	var found relation
-	if _, err := pgx.ForEachRow(rows, []any{&space, &name, &found.kind, &comment, &found.columns, &found.types}, func() error {
-		found.ours = strings.HasPrefix(comment, "Sexton:")
-		switch space {
-		case schema:
-			look.own[name] = found
-		case db.TrackedSchema:
-			look.tracked[name] = found
-		default:
-			look.elsewhere[name] = identity(space, name)
-		}
-		found = relation{}
-		return nil
-	}); err != nil {
+	if _, err := pgx.ForEachRow(rows, []any{&space, &name, &found.kind, &comment, &found.columns, &found.types},
+		func() error {
+			found.ours = strings.HasPrefix(comment, "Sexton:")
+			switch space {
+			case schema:
+				look.own[name] = found
+			case db.TrackedSchema:
+				look.tracked[name] = found
+			default:
+				look.elsewhere[name] = identity(space, name)
+			}
+			found = relation{}
+			return nil
+		}); err != nil {
 		return look, fmt.Errorf("look up tables: %w", err)
 	}
 	rows, _ = tx.Query(ctx, sqlText("functions"))
@@ -176,13 +182,15 @@ func (db Database) reading(ctx context.Context, do func(on beginner) error) erro
 	return do(conn)
 }
 
-// What to run where the role lacks a right: to look, and to change what another role owns.
+// What to run where the role lacks a right: to look, and to change what another role
+// owns.
 const (
 	printedGrants = "the statements that `sexton grants` prints"
 	asOwner       = "the command again as a role that may, such as the one that ran `sexton migrate up` before"
 )
 
-// explain turns a missing privilege into what to do about it, and adds the hint of other errors.
+// explain turns a missing privilege into what to do about it, and adds the hint of other
+// errors.
 func (db Database) explain(look inspection, err error, grant string) error {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	switch {
@@ -200,7 +208,9 @@ type querier interface {
 }
 
 // list reads all rows of a query; what says which for the error.
-func list[T any](ctx context.Context, on querier, what string, read pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+func list[T any](ctx context.Context, on querier, what string, read pgx.RowToFunc[T], sql string,
+	args ...any,
+) ([]T, error) {
 	rows, _ := on.Query(ctx, sql, args...)
 	found, err := pgx.CollectRows(rows, read)
 	return found, problem.Doing(err, "look up %s", what)
@@ -218,8 +228,9 @@ func sqlText(name string) string {
 // migrateLock keeps two migrations of one database apart: "sexmigr" in ASCII.
 const migrateLock int64 = 0x7365786d696772
 
-// settled makes a session independent of the role's and the database's settings: names mean what they
-// say, and a lock that is not to be had ends the migration, not the application behind it.
+// settled makes a session independent of the role's and the database's settings: names
+// mean what they say, and a lock that is not to be had ends the migration, not the
+// application behind it.
 const settled = `
 SET search_path = pg_catalog, pg_temp;
 SET standard_conforming_strings = on;
@@ -296,8 +307,9 @@ func waits(ctx context.Context, log *slog.Logger) func(lock, holders string) {
 	}
 }
 
-// replacer replaces the tracked schema's name in SQL of package sqlfiles. The first pattern is for names inside literals, the third for the
-// marks around function bodies, which a name may contain.
+// replacer replaces the tracked schema's name in SQL of package sqlfiles. The first
+// pattern is for names inside literals, the third for the marks around function bodies,
+// which a name may contain.
 func (db Database) replacer(look inspection, component string) *strings.Replacer {
 	texts := db.userTexts(look)
 	if component == AdjournedGroups {

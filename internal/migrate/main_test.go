@@ -19,7 +19,8 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // everything is a jobs database with all components, under the usual names.
 func everything(t *testing.T, d *pgtest.Database) migrate.Database {
 	return migrate.Database{
-		Name: "main", Conn: connConfig(t, d.URL), TrackedSchema: "public", Jobs: true, Components: []string{migrate.LooseForeignKeys},
+		Name: "main", Conn: connConfig(t, d.URL), TrackedSchema: "public", Jobs: true,
+		Components: []string{migrate.LooseForeignKeys},
 	}
 }
 
@@ -44,8 +45,8 @@ func down(t *testing.T, db migrate.Database) migrate.Report {
 	return pgtest.Must(migrate.Down(t.Context(), pgtest.Logger(t), db, false))(t)
 }
 
-// catalogue lists everything that could be left behind, with the transaction that last wrote it. A schema is written to by a GRANT and
-// the REVOKE that takes it back.
+// catalogue lists everything that could be left behind, with the transaction that last
+// wrote it. A schema is written to by a GRANT and the REVOKE that takes it back.
 func catalogue(d *pgtest.Database) []string {
 	var lines []string
 	for _, row := range d.Rows(`

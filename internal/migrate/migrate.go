@@ -24,16 +24,20 @@ const schema = "sexton"
 type Database struct {
 	// Name is the name in the configuration.
 	Name string
-	// Conn is a direct connection: a transaction pooler would lose the session's advisory lock.
+	// Conn is a direct connection: a transaction pooler would lose the session's advisory
+	// lock.
 	Conn *pgx.ConnConfig
-	// Sessions, if set, are such connections. What changes nothing uses one of them instead of a new one.
+	// Sessions, if set, are such connections. What changes nothing uses one of them
+	// instead of a new one.
 	Sessions *pgxpool.Pool
 	// TrackedSchema is for tombstones and the other deletion tables.
 	TrackedSchema string
-	// Jobs marks the jobs database, which also holds leases, runs, enqueue and River's tables.
+	// Jobs marks the jobs database, which also holds leases, runs, enqueue and River's
+	// tables.
 	Jobs bool
-	// Components are the optional ones that belong into this database. All but LooseForeignKeys belong into the jobs database alone,
-	// and need the application's tables in the tracked schema; PlaceholderUsers needs GhostUsers.
+	// Components are the optional ones that belong into this database. All but
+	// LooseForeignKeys belong into the jobs database alone, and need the application's
+	// tables in the tracked schema; PlaceholderUsers needs GhostUsers.
 	Components []string
 	// Users are those whom GhostUsers deletes.
 	Users Users
@@ -56,7 +60,8 @@ type ComponentReport struct {
 	Component string `json:"component"`
 	From      int64  `json:"from"`
 	To        int64  `json:"to"`
-	// Applied are the migrations that were run, in order: upwards by Up, downwards by Down.
+	// Applied are the migrations that were run, in order: upwards by Up, downwards by
+	// Down.
 	Applied []Migration `json:"applied"`
 }
 
@@ -70,12 +75,15 @@ type Report struct {
 	Triggers *triggers.Report `json:"triggers,omitempty"`
 }
 
-// Up installs what is missing, brings the enabled components to the newest version that this program has and makes enqueue accept the
-// configured kinds and no others. It is idempotent and may run on several machines at the same time.
+// Up installs what is missing, brings the enabled components to the newest version that
+// this program has and makes enqueue accept the configured kinds and no others. It is
+// idempotent and may run on several machines at the same time.
 //
-// It changes nothing if it returns *SchemaError (a schema newer than this program, a deletion table in another schema than the configured
-// one), *PrivilegeError (a missing right, among them membership in the owner's role) or problem.List (what the
-// application's tables and rules lack for the components). River's tables come last and are committed by themselves.
+// It changes nothing if it returns *SchemaError (a schema newer than this program, a
+// deletion table in another schema than the configured one), *PrivilegeError (a missing
+// right, among them membership in the owner's role) or problem.List (what the
+// application's tables and rules lack for the components). River's tables come last and
+// are committed by themselves.
 func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 	report := Report{Database: db.Name, Components: []ComponentReport{}}
 	err := withSession(ctx, log, db, func(s *session) error {
@@ -87,7 +95,8 @@ func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 			return err
 		}
 		if found := pgcatalog.Untested(look.server); found.Message != "" {
-			log.WarnContext(ctx, "server_untested", slog.String("database", db.Name), slog.String("warning", found.String()))
+			log.WarnContext(ctx, "server_untested", slog.String("database", db.Name),
+				slog.String("warning", found.String()))
 		}
 		if err := s.makeOwner(ctx, look.role); err != nil {
 			return err
@@ -107,7 +116,8 @@ func (s *session) up(ctx context.Context, look inspection, report *Report) error
 		if err := execAll(ctx, tx, s.db.plan(look)); err != nil {
 			return err
 		}
-		if err := errors.Join(s.writeKinds(ctx, tx), s.writeApplicationTables(ctx, tx), s.db.raiseSequences(ctx, tx)); err != nil {
+		if err := errors.Join(s.writeKinds(ctx, tx), s.writeApplicationTables(ctx, tx),
+			s.db.raiseSequences(ctx, tx)); err != nil {
 			return err
 		}
 		if err := s.handOver(ctx, tx, &own); err != nil {
@@ -131,15 +141,22 @@ func (s *session) up(ctx context.Context, look inspection, report *Report) error
 		if len(applied) > 0 {
 			to = applied[len(applied)-1].Version
 		}
-		report.Components = append(report.Components, ComponentReport{Component: c.name, From: look.versions[c.name], To: to, Applied: applied})
+		report.Components = append(report.Components, ComponentReport{
+			Component: c.name, From: look.versions[c.name],
+			To: to, Applied: applied,
+		})
 	}
 	if s.db.Jobs {
-		return s.change(ctx, func(tx pgx.Tx) error { return errors.Join(s.handOver(ctx, tx, &own), s.db.raiseSequences(ctx, tx)) })
+		return s.change(ctx, func(tx pgx.Tx) error {
+			return errors.Join(s.handOver(ctx, tx, &own),
+				s.db.raiseSequences(ctx, tx))
+		})
 	}
 	return nil
 }
 
-// plan returns the SQL of an Up, in its order, without River's and without the rows that depend on the configuration.
+// plan returns the SQL of an Up, in its order, without River's and without the rows that
+// depend on the configuration.
 func (db Database) plan(look inspection) (statements []string) {
 	if !look.hasSchema {
 		statements = append(statements, fmt.Sprintf("CREATE SCHEMA %s AUTHORIZATION %s", schema, quote(db.owner())))
@@ -149,7 +166,8 @@ func (db Database) plan(look inspection) (statements []string) {
 			continue
 		}
 		for _, m := range db.due(look, c) {
-			statements = append(statements, fmt.Sprintf("-- migration %d of %s\n%s", m.Version, c.name, db.replacer(look, c.name).Replace(c.text(m))))
+			statements = append(statements, fmt.Sprintf("-- migration %d of %s\n%s", m.Version, c.name,
+				db.replacer(look, c.name).Replace(c.text(m))))
 		}
 	}
 	// Bodies may use what comes later.
@@ -179,7 +197,8 @@ func (db Database) plan(look inspection) (statements []string) {
 	return statements
 }
 
-// versionComment has the versions of all components after an Up. A component that is not enabled keeps its version.
+// versionComment has the versions of all components after an Up. A component that is not
+// enabled keeps its version.
 func (db Database) versionComment(look inspection) string {
 	versions := []string{}
 	enabled := db.components()
@@ -205,7 +224,8 @@ func execAll(ctx context.Context, tx pgx.Tx, statements []string) error {
 	return nil
 }
 
-// The application's writers queue after a statement that waits for a table's lock. So each wait is short, and pauses let them through.
+// The application's writers queue after a statement that waits for a table's lock. So
+// each wait is short, and pauses let them through.
 const (
 	lockAttempts = 5
 	lockPause    = time.Second
@@ -213,7 +233,8 @@ const (
 	holdersEvery = 300 * time.Millisecond
 )
 
-// change runs do in a transaction, again if a lock was not available within the session's lock_timeout.
+// change runs do in a transaction, again if a lock was not available within the session's
+// lock_timeout.
 func (s *session) change(ctx context.Context, do func(tx pgx.Tx) error) error {
 	for attempt := 1; ; attempt++ {
 		holders, err := s.attempt(ctx, do)

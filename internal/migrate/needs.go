@@ -12,17 +12,21 @@ import (
 	"sexton/internal/problem"
 )
 
-// Need is a table of the application's that a component works with. docs/ shows it as it is checked.
+// Need is a table of the application's that a component works with. docs/ shows it as it
+// is checked.
 type Need struct {
-	// Table is in the tracked schema. Key is the configuration's key for it below the component's; empty: the name is fixed.
+	// Table is in the tracked schema. Key is the configuration's key for it below the
+	// component's; empty: the name is fixed.
 	Table, Key string
-	// With names the tables that must all be there for the need to count; empty: it always counts.
+	// With names the tables that must all be there for the need to count; empty: it
+	// always counts.
 	With    []string
 	Columns []Column
 }
 
-// Column is one that a table must have, of the type. Key is the configuration's key for it, which names no optional column unless the table has
-// it. Without a key, the component works without an optional column.
+// Column is one that a table must have, of the type. Key is the configuration's key for
+// it, which names no optional column unless the table has it. Without a key, the
+// component works without an optional column.
 type Column struct {
 	Name, Key, Type string
 	Optional        bool
@@ -74,7 +78,10 @@ func (n Need) fits(table relation, c Column) bool {
 // unmet returns what the table lacks.
 func (n Need) unmet(component string, db Database, look inspection) (found problem.List) {
 	report := func(key, fix, format string, args ...any) {
-		found.Add(problem.Problem{Key: strings.TrimSuffix(component+"."+key, "."), Message: fmt.Sprintf(format, args...), Fix: fix})
+		found.Add(problem.Problem{
+			Key:     strings.TrimSuffix(component+"."+key, "."),
+			Message: fmt.Sprintf(format, args...), Fix: fix,
+		})
 	}
 	table := look.tracked[n.Table]
 	switch {
@@ -85,7 +92,8 @@ func (n Need) unmet(component string, db Database, look inspection) (found probl
 		if n.Key != "" {
 			fix = "correct the name,"
 		}
-		report(n.Key, fmt.Sprintf("%s or set databases.%s.schema to its schema", fix, db.Name), "there is no table %s in schema %s", n.Table, db.TrackedSchema)
+		report(n.Key, fmt.Sprintf("%s or set databases.%s.schema to its schema", fix, db.Name),
+			"there is no table %s in schema %s", n.Table, db.TrackedSchema)
 		return found
 	}
 	for _, c := range n.Columns {
@@ -93,7 +101,8 @@ func (n Need) unmet(component string, db Database, look inspection) (found probl
 		case kind == "" && (c.Key != "" || !c.Optional):
 			report(c.Key, problem.Meant(c.Name, table.columns, "add it"), "table %s has no column %s", n.Table, c.Name)
 		case kind != "" && !n.fits(table, c):
-			report(c.Key, "name another column, or change its type", "%s.%s is of type %s instead of %s", n.Table, c.Name, kind, c.Type)
+			report(c.Key, "name another column, or change its type", "%s.%s is of type %s instead of %s", n.Table,
+				c.Name, kind, c.Type)
 		}
 	}
 	return found
@@ -107,10 +116,12 @@ func (db Database) readUnmet(ctx context.Context, on dbsqlc.DBTX, look inspectio
 			all[c.name] = append(all[c.name], n.unmet(c.name, db, look)...)
 		}
 		if queue := look.tracked[c.queue]; queue.kind == "r" {
-			all[c.name] = append(all[c.name], Need{Table: c.queue, Columns: columns("", c.columns...)}.unmet(c.name, db, look)...)
+			all[c.name] = append(all[c.name], Need{Table: c.queue, Columns: columns("", c.columns...)}.unmet(c.name, db,
+				look)...)
 		} else if queue.there() {
 			all[c.name] = append(all[c.name], problem.Problem{
-				Severity: problem.Error, Key: c.name, Message: db.queueID(c) + " is not an ordinary table", Fix: "rename it",
+				Severity: problem.Error, Key: c.name, Message: db.queueID(c) + " is not an ordinary table",
+				Fix: "rename it",
 			})
 		}
 	}
@@ -131,8 +142,9 @@ func (db Database) readUnmet(ctx context.Context, on dbsqlc.DBTX, look inspectio
 	return all, nil
 }
 
-// requirements refuses what the application's tables do not fit. A component of GitLab's shape that is installed may find the application
-// changed; that is for the job to report. The configured tables of users and groups may be others each time.
+// requirements refuses what the application's tables do not fit. A component of GitLab's
+// shape that is installed may find the application changed; that is for the job to
+// report. The configured tables of users and groups may be others each time.
 func (db Database) requirements(look inspection) error {
 	var found problem.List
 	for _, c := range db.components() {
@@ -143,7 +155,8 @@ func (db Database) requirements(look inspection) error {
 	return found.Err()
 }
 
-// Unmet returns what the application's tables and rules lack for the enabled components. It changes nothing.
+// Unmet returns what the application's tables and rules lack for the enabled components.
+// It changes nothing.
 func Unmet(ctx context.Context, db Database) (found problem.List, _ error) {
 	look, err := db.look(ctx)
 	for _, c := range db.components() {

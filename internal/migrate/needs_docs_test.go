@@ -14,13 +14,15 @@ import (
 
 var update = flag.Bool("update", false, "write the lists of needed tables and columns in docs/")
 
-// The pages list the tables and columns that Up and `sexton config check --connect` require.
+// The pages list the tables and columns that Up and `sexton config check --connect`
+// require.
 func TestNeedsAreDocumented(t *testing.T) {
 	t.Parallel()
 	// Names of tables and columns that the configuration gives are shown as its keys.
 	anyUsers := Users{Table: "users.table", Key: "users.key", OnRequest: map[string]string{"on_request.set": ""}}
 	anyGroups := Groups{
-		Table: "groups.table", Key: "groups.key", Parent: "groups.parent", MarkedOn: "groups.marked_on", MarkedBy: "groups.marked_by",
+		Table: "groups.table", Key: "groups.key", Parent: "groups.parent", MarkedOn: "groups.marked_on",
+		MarkedBy:     "groups.marked_by",
 		PeriodColumn: "period_column", Rename: []string{"rename"},
 	}
 	for _, part := range []struct {
@@ -47,7 +49,8 @@ func TestNeedsAreDocumented(t *testing.T) {
 			require.NoError(t, os.WriteFile(file, []byte(head+begin+want+end+tail), 0o600))
 			continue
 		}
-		require.Equal(t, want, list, "%s differs from the checks: go test ./internal/migrate -run TestNeedsAreDocumented -update", file)
+		require.Equal(t, want, list,
+			"%s differs from the checks: go test ./internal/migrate -run TestNeedsAreDocumented -update", file)
 	}
 }
 

@@ -18,11 +18,13 @@ import (
 // DefaultOwner is the role that Sexton's objects belong to.
 const DefaultOwner = "sexton_owner"
 
-// Ownership says which role Sexton's objects belong to. Functions run with that role's rights, and with them what the application's
-// triggers call, so it is no superuser and bound by row security.
+// Ownership says which role Sexton's objects belong to. Functions run with that role's
+// rights, and with them what the application's triggers call, so it is no superuser and
+// bound by row security.
 type Ownership struct {
 	Role string `json:"role"`
-	// Statements for a role that may run them: rights on the application's tables that functions need.
+	// Statements for a role that may run them: rights on the application's tables that
+	// functions need.
 	Todo []string `json:"todo"`
 }
 
@@ -49,8 +51,9 @@ func (s *session) readOwner(ctx context.Context) (ownerState, error) {
 	return state, nil
 }
 
-// ownerLacks are the statements that make the owner's role, and another one a member of it. A role that would lend rights to the
-// application's triggers that no trigger may have is refused.
+// ownerLacks are the statements that make the owner's role, and another one a member of
+// it. A role that would lend rights to the application's triggers that no trigger may
+// have is refused.
 func (s *session) ownerLacks(ctx context.Context, role string) (statements []string, _ error) {
 	state, err := s.readOwner(ctx)
 	if state.mighty {
@@ -67,8 +70,9 @@ func (s *session) ownerLacks(ctx context.Context, role string) (statements []str
 	return statements, err
 }
 
-// makeOwner creates the owner's role if it is missing, and makes the current role a member, which handing over objects needs.
-// Roles belong to the server: migrations of its other databases do the same at the same time, so only the outcome counts.
+// makeOwner creates the owner's role if it is missing, and makes the current role a
+// member, which handing over objects needs. Roles belong to the server: migrations of its
+// other databases do the same at the same time, so only the outcome counts.
 func (s *session) makeOwner(ctx context.Context, role string) error {
 	var failed error
 	for range 5 {
@@ -78,8 +82,9 @@ func (s *session) makeOwner(ctx context.Context, role string) error {
 		}
 		if _, failed = s.pool.Exec(ctx, statements[0]); pgcatalog.SQLState(failed) == insufficientPrivilege {
 			return &PrivilegeError{
-				Database: s.db.Name, Role: role, Missing: "Sexton's objects need an owner without superuser rights, which this role may not arrange",
-				Grant: strings.Join(statements, "; "),
+				Database: s.db.Name, Role: role,
+				Missing: "Sexton's objects need an owner without superuser rights, which this role may not arrange",
+				Grant:   strings.Join(statements, "; "),
 			}
 		}
 	}
@@ -93,7 +98,8 @@ func (s *session) handOver(ctx context.Context, tx pgx.Tx, own *Ownership) error
 		err = execAll(ctx, tx, statements)
 	}
 	if len(statements) > 0 && err == nil {
-		s.log.InfoContext(ctx, "objects_handed_over", slog.String("database", s.db.Name), slog.String("owner", own.Role),
+		s.log.InfoContext(ctx, "objects_handed_over", slog.String("database", s.db.Name),
+			slog.String("owner", own.Role),
 			slog.Int("objects", len(statements)))
 	}
 	return err
@@ -110,14 +116,16 @@ func (g ownerGrant) revoke(owner string) string {
 	return fmt.Sprintf("REVOKE %s ON %s %s FROM %s", g.Privileges, g.Kind, g.Object, quote(owner))
 }
 
-// grants returns what the owner's role needs on the application's tables and rules: what it has, or what it lacks.
+// grants returns what the owner's role needs on the application's tables and rules: what
+// it has, or what it lacks.
 func (db Database) grants(ctx context.Context, on querier, has bool) ([]ownerGrant, error) {
 	tables, privileges := db.ownerNeeds()
 	return list(ctx, on, "rights of role "+db.owner(), pgx.RowToStructByPos[ownerGrant],
 		sqlText("owner_grants"), db.owner(), db.TrackedSchema, tables, privileges, has)
 }
 
-// grantOwner gives the role what it lacks on the application's tables. What the current role may not grant is left for a person.
+// grantOwner gives the role what it lacks on the application's tables. What the current
+// role may not grant is left for a person.
 func (s *session) grantOwner(ctx context.Context, tx pgx.Tx, own *Ownership) error {
 	grants, err := s.db.grants(ctx, tx, false)
 	if err != nil {
@@ -128,7 +136,8 @@ func (s *session) grantOwner(ctx context.Context, tx pgx.Tx, own *Ownership) err
 			return err
 		}
 	}
-	// A role with some right on a table and no right to pass it on gets a warning, not an error.
+	// A role with some right on a table and no right to pass it on gets a warning, not an
+	// error.
 	if grants, err = s.db.grants(ctx, tx, false); err != nil {
 		return err
 	}
@@ -136,7 +145,8 @@ func (s *session) grantOwner(ctx context.Context, tx pgx.Tx, own *Ownership) err
 	return nil
 }
 
-// revokeOwner takes back what grantOwner gave. The role is kept, because other databases use it.
+// revokeOwner takes back what grantOwner gave. The role is kept, because other databases
+// use it.
 func (s *session) revokeOwner(ctx context.Context, tx pgx.Tx) error {
 	state, err := s.readOwner(ctx)
 	if err != nil || !state.there {
@@ -149,7 +159,8 @@ func (s *session) revokeOwner(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// revokeRules takes back the rights on rules that are not called any more, of those that it had before.
+// revokeRules takes back the rights on rules that are not called any more, of those that
+// it had before.
 func (s *session) revokeRules(ctx context.Context, tx pgx.Tx, before []ownerGrant) error {
 	needed, err := s.db.grants(ctx, tx, true)
 	for _, grant := range before {
@@ -171,14 +182,16 @@ func attempt(ctx context.Context, tx pgx.Tx, statement string) error {
 
 const insufficientPrivilege = "42501"
 
-// OwnerRisk is something about the owner of Sexton's objects that a person has to put right.
+// OwnerRisk is something about the owner of Sexton's objects that a person has to put
+// right.
 type OwnerRisk struct {
 	Object, Message, Fix string
 	// Harmless reports that nothing is at stake but order.
 	Harmless bool
 }
 
-// OwnerRisks looks for functions with more rights than they need, or fewer, and for tables that they do not read. It changes nothing.
+// OwnerRisks looks for functions with more rights than they need, or fewer, and for
+// tables that they do not read. It changes nothing.
 func OwnerRisks(ctx context.Context, db Database) ([]OwnerRisk, error) {
 	var found []OwnerRisk
 	err := db.reading(ctx, func(on beginner) error {
@@ -186,7 +199,10 @@ func OwnerRisks(ctx context.Context, db Database) ([]OwnerRisk, error) {
 			if _, err := tx.Exec(ctx, pgcatalog.Pinned()); err != nil {
 				return err
 			}
-			for _, look := range []func(context.Context, pgx.Tx) ([]OwnerRisk, error){db.otherOwners, db.ownerLacks, db.unreadTables} {
+			for _, look := range []func(context.Context, pgx.Tx) ([]OwnerRisk, error){
+				db.otherOwners, db.ownerLacks,
+				db.unreadTables,
+			} {
 				risks, err := look(ctx, tx)
 				if err != nil {
 					return err
@@ -211,16 +227,19 @@ func (db Database) otherOwners(ctx context.Context, tx pgx.Tx) ([]OwnerRisk, err
 			Fix:     "run `sexton migrate up`",
 		}
 		if mighty {
-			risk.Message = "functions belong to role " + role + ", a superuser or beyond row security, and lend its rights to the application's triggers"
+			risk.Message = "functions belong to role " + role +
+				", a superuser or beyond row security, and lend its rights to the application's triggers"
 		}
 		return risk, err
 	})
 }
 
-// ownerLacks names the grants without which functions fail. Without the role there are none to look for.
+// ownerLacks names the grants without which functions fail. Without the role there are
+// none to look for.
 func (db Database) ownerLacks(ctx context.Context, tx pgx.Tx) ([]OwnerRisk, error) {
 	var there bool
-	if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = $1)", db.owner()).Scan(&there); err != nil || !there {
+	if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = $1)",
+		db.owner()).Scan(&there); err != nil || !there {
 		return nil, err
 	}
 	grants, err := db.grants(ctx, tx, false)
@@ -229,7 +248,8 @@ func (db Database) ownerLacks(ctx context.Context, tx pgx.Tx) ([]OwnerRisk, erro
 	}
 	return each.Of(grants, func(grant ownerGrant) OwnerRisk {
 		return OwnerRisk{
-			Object: grant.Object, Message: fmt.Sprintf("role %s, which owns Sexton's functions, lacks %s", db.owner(), grant.Privileges),
+			Object: grant.Object, Message: fmt.Sprintf("role %s, which owns Sexton's functions, lacks %s", db.owner(),
+				grant.Privileges),
 			Fix: grant.grant(db.owner()),
 		}
 	}), nil
@@ -246,7 +266,8 @@ func (db Database) unreadTables(ctx context.Context, tx pgx.Tx) ([]OwnerRisk, er
 			Message: "functions do not read this table, as it came after the last migration",
 		}
 		if !plain {
-			risk.Message, risk.Fix = "functions do not read it, as it is no plain table: it would run its own code with their rights", "make it a table"
+			risk.Message,
+				risk.Fix = "functions do not read it, as it is no plain table: it would run its own code with their rights", "make it a table"
 		}
 		return risk, err
 	})

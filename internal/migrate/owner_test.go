@@ -35,7 +35,8 @@ func ownedUsers(t *testing.T) (d *pgtest.Database, application string) {
 }
 
 func allowCalls(d *pgtest.Database, role string) {
-	d.Exec("GRANT USAGE ON SCHEMA sexton TO " + quoted(role) + "; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO " + quoted(role))
+	d.Exec("GRANT USAGE ON SCHEMA sexton TO " + quoted(role) + "; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO " +
+		quoted(role))
 }
 
 func TestTheApplicationsCodeGetsNoRightsOfASuperuser(t *testing.T) {
@@ -65,7 +66,8 @@ func TestTheApplicationsCodeGetsNoRightsOfASuperuser(t *testing.T) {
 		WHERE c.relnamespace = 'sexton'::regnamespace AND (r.rolsuper OR r.rolbypassrls OR r.rolcanlogin)`), "functions and tables, River's included")
 }
 
-// What comes under a name after the migration is not believed, be it a view or another table; the next migration looks again.
+// What comes under a name after the migration is not believed, be it a view or another
+// table; the next migration looks again.
 func TestOptionalTablesAreTheOnesThatTheMigrationFound(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
@@ -100,7 +102,8 @@ func risks(t *testing.T, db migrate.Database) []migrate.OwnerRisk {
 	return pgtest.Must(migrate.OwnerRisks(t.Context(), db))(t)
 }
 
-// Policies would hide users from a function, and what it cannot see it would take for gone. It fails instead.
+// Policies would hide users from a function, and what it cannot see it would take for
+// gone. It fails instead.
 func TestRowSecurityNeedsTheRoleOfTheTablesOwner(t *testing.T) {
 	t.Parallel()
 	d, application := ownedUsers(t)
@@ -117,21 +120,27 @@ func TestRowSecurityNeedsTheRoleOfTheTablesOwner(t *testing.T) {
 	require.NoError(t, as(t, d, application, "SELECT sexton.delete_user(1, 2)"))
 }
 
-// A rule of the application that the migrating role may not grant is left for a person, not passed over.
+// A rule of the application that the migrating role may not grant is left for a person,
+// not passed over.
 func TestRulesThatTheMigratorMayNotGrantAreLeftToDo(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	migrator, owner := d.CreateRole(), d.CreateRole()
-	d.Exec("GRANT CREATE ON DATABASE " + quoted(d.Name) + " TO " + quoted(migrator) + "; GRANT USAGE, CREATE ON SCHEMA public TO " + quoted(migrator) +
+	d.Exec("GRANT CREATE ON DATABASE " + quoted(d.Name) + " TO " + quoted(migrator) +
+		"; GRANT USAGE, CREATE ON SCHEMA public TO " + quoted(migrator) +
 		"; GRANT " + quoted(owner) + " TO " + quoted(migrator) + `; CREATE SCHEMA rules;
 		CREATE TABLE clubs (id bigint PRIMARY KEY, deleted_on date); ALTER TABLE clubs OWNER TO ` + quoted(migrator) + `;
 		CREATE FUNCTION rules.may_remove(bigint, bigint) RETURNS text LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'SELECT NULL';
 		REVOKE ALL ON FUNCTION rules.may_remove FROM PUBLIC`)
 	db := with(t, d, migrate.AdjournedGroups)
-	db.Groups = migrate.Groups{Table: "clubs", Key: "id", MarkedOn: "deleted_on", Period: 30, MayRemove: "rules.may_remove"}
+	db.Groups = migrate.Groups{
+		Table: "clubs", Key: "id", MarkedOn: "deleted_on", Period: 30,
+		MayRemove: "rules.may_remove",
+	}
 	db.Conn, db.Owner = connConfig(t, d.AsRole(migrator)), owner
 	todo := []string{
-		"GRANT USAGE ON schema rules TO " + quoted(owner), "GRANT EXECUTE ON function rules.may_remove(bigint, bigint) TO " + quoted(owner),
+		"GRANT USAGE ON schema rules TO " + quoted(owner),
+		"GRANT EXECUTE ON function rules.may_remove(bigint, bigint) TO " + quoted(owner),
 	}
 	require.Equal(t, todo, up(t, db).Owner.Todo)
 	for _, statement := range todo {
@@ -144,10 +153,14 @@ func TestARoleThatMayMakeNoRoles(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	migrator := d.CreateRole()
-	d.Exec("GRANT CREATE ON DATABASE " + quoted(d.Name) + " TO " + quoted(migrator) + "; GRANT USAGE, CREATE ON SCHEMA public TO " + quoted(migrator))
+	d.Exec("GRANT CREATE ON DATABASE " + quoted(d.Name) + " TO " + quoted(migrator) +
+		"; GRANT USAGE, CREATE ON SCHEMA public TO " + quoted(migrator))
 	db := everything(t, d)
 	db.Conn, db.Owner = connConfig(t, d.AsRole(migrator)), migrator+"_missing"
-	todo := []string{"CREATE ROLE " + quoted(db.Owner) + " NOLOGIN", "GRANT " + quoted(db.Owner) + " TO " + quoted(migrator)}
+	todo := []string{
+		"CREATE ROLE " + quoted(db.Owner) + " NOLOGIN",
+		"GRANT " + quoted(db.Owner) + " TO " + quoted(migrator),
+	}
 	before := catalogue(d)
 	_, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
 	var privilege *migrate.PrivilegeError
@@ -161,18 +174,21 @@ func TestARoleThatMayMakeNoRoles(t *testing.T) {
 	t.Cleanup(func() { d.Exec("DROP OWNED BY " + quoted(db.Owner) + "; DROP ROLE " + quoted(db.Owner)) })
 	require.Empty(t, up(t, db).Owner.Todo)
 	require.Empty(t, risks(t, db))
-	require.Empty(t, d.Rows(`SELECT relname FROM pg_class WHERE relnamespace = 'sexton'::regnamespace AND relowner <> (SELECT oid FROM pg_roles WHERE rolname = $1)`, db.Owner))
+	require.Empty(t,
+		d.Rows(`SELECT relname FROM pg_class WHERE relnamespace = 'sexton'::regnamespace AND relowner <> (SELECT oid FROM pg_roles WHERE rolname = $1)`, db.Owner))
 	up(t, db)
 	down(t, db)
 	require.Equal(t, [][]string{{"t"}}, d.Rows("SELECT to_regnamespace('sexton') IS NULL"))
-	require.Len(t, d.Rows("SELECT FROM pg_roles WHERE rolname = $1", db.Owner), 1, "other databases of the server may use it")
+	require.Len(t, d.Rows("SELECT FROM pg_roles WHERE rolname = $1", db.Owner), 1,
+		"other databases of the server may use it")
 }
 
 func TestAMightyOwnerIsRefused(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	for name, rights := range map[string]string{
-		"superuser": "ALTER ROLE %s SUPERUSER", "row security": "ALTER ROLE %s BYPASSRLS", "member": "GRANT pg_write_server_files TO %s",
+		"superuser": "ALTER ROLE %s SUPERUSER", "row security": "ALTER ROLE %s BYPASSRLS",
+		"member": "GRANT pg_write_server_files TO %s",
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := everything(t, d)
@@ -187,7 +203,8 @@ func TestAMightyOwnerIsRefused(t *testing.T) {
 	}
 }
 
-// Roles belong to the server: migrations of several of its databases make the same one at the same time.
+// Roles belong to the server: migrations of several of its databases make the same one at
+// the same time.
 func TestTheOwnersRoleIsMadeOnce(t *testing.T) {
 	t.Parallel()
 	const databases = 4
@@ -208,7 +225,8 @@ func TestTheOwnersRoleIsMadeOnce(t *testing.T) {
 		require.NoError(t, <-errs)
 	}
 	for _, d := range all {
-		require.Equal(t, [][]string{{owner}}, d.Rows("SELECT nspowner::regrole::text FROM pg_namespace WHERE nspname = 'sexton'"))
+		require.Equal(t, [][]string{{owner}},
+			d.Rows("SELECT nspowner::regrole::text FROM pg_namespace WHERE nspname = 'sexton'"))
 		d.Exec("DROP OWNED BY " + quoted(owner))
 	}
 	first.Exec("DROP ROLE " + quoted(owner))
@@ -261,7 +279,8 @@ func TestGrants(t *testing.T) {
 
 	allowed(as(application), "DELETE FROM app.parents WHERE id = 1", "SELECT sexton.enqueue('tidy')")
 	refused(as(application), "SELECT FROM app.loose_foreign_keys_deleted_records", "SELECT FROM sexton.leases",
-		"SELECT FROM sexton.river_job", "SELECT FROM sexton.job_kinds", "SELECT sexton.job_args('tidy', '{}', '{}', '{}')",
+		"SELECT FROM sexton.river_job", "SELECT FROM sexton.job_kinds",
+		"SELECT sexton.job_args('tidy', '{}', '{}', '{}')",
 		"INSERT INTO app.loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('app.parents', 2)")
 
 	work := as(worker)
@@ -286,7 +305,8 @@ func TestGrants(t *testing.T) {
 		"UPDATE app.loose_foreign_keys_deleted_records SET cleanup_attempts = 1",
 		"DELETE FROM app.loose_foreign_keys_deleted_records",
 	)
-	refused(work, "DELETE FROM app.parents", "DROP TABLE sexton.leases", "CREATE TABLE sexton.mine (id int)", "DELETE FROM sexton.application_tables",
+	refused(work, "DELETE FROM app.parents", "DROP TABLE sexton.leases", "CREATE TABLE sexton.mine (id int)",
+		"DELETE FROM sexton.application_tables",
 		"DELETE FROM sexton.job_kinds", "UPDATE sexton.audit SET actor = 'another'")
 	client := pgtest.Must(river.NewClient(riverpgxv5.New(work), &river.Config{Schema: "sexton"}))(t)
 	pgtest.Must(client.Insert(t.Context(), probeArgs{}, nil))(t)
@@ -296,9 +316,12 @@ func TestGrants(t *testing.T) {
 	db.Conn = connConfig(t, d.AsRole(viewer))
 	require.NoError(t, migrate.Check(t.Context(), db))
 	view := as(viewer)
-	allowed(view, "SELECT FROM sexton.runs", "SELECT FROM sexton.leases", "SELECT FROM sexton.clients", "SELECT FROM sexton.schedules",
-		"SELECT FROM sexton.job_kinds", "SELECT FROM sexton.samples", "SELECT FROM sexton.audit", "SELECT FROM sexton.river_job", "SELECT FROM app.loose_foreign_keys_deleted_records")
-	refused(view, "DELETE FROM sexton.runs", "DELETE FROM sexton.audit", "UPDATE sexton.leases SET token = 3", "DELETE FROM app.loose_foreign_keys_deleted_records",
+	allowed(view, "SELECT FROM sexton.runs", "SELECT FROM sexton.leases", "SELECT FROM sexton.clients",
+		"SELECT FROM sexton.schedules",
+		"SELECT FROM sexton.job_kinds", "SELECT FROM sexton.samples", "SELECT FROM sexton.audit",
+		"SELECT FROM sexton.river_job", "SELECT FROM app.loose_foreign_keys_deleted_records")
+	refused(view, "DELETE FROM sexton.runs", "DELETE FROM sexton.audit", "UPDATE sexton.leases SET token = 3",
+		"DELETE FROM app.loose_foreign_keys_deleted_records",
 		"SELECT sexton.begin_batch('k', 0, 1, 1000, 1000, false)", "SELECT sexton.enqueue('tidy')")
 
 	// Without the grants, the error says where to find them.
@@ -327,7 +350,8 @@ func TestTheWorkerMayUseTheOperatorsOfItsTables(t *testing.T) {
 	require.Empty(t, left)
 	require.NotZero(t, done)
 	pgtest.Exec(t, conn, sql, []string{"ALICE"})
-	require.Equal(t, [][]string{{"false"}}, d.Rows("SELECT pg_catalog.has_schema_privilege($1, 'unused', 'USAGE')::pg_catalog.text", worker))
+	require.Equal(t, [][]string{{"false"}},
+		d.Rows("SELECT pg_catalog.has_schema_privilege($1, 'unused', 'USAGE')::pg_catalog.text", worker))
 }
 
 func TestGrantsNameOnlyWhatIsInstalled(t *testing.T) {

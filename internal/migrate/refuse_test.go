@@ -39,7 +39,8 @@ func TestUpRefusesObjectsOfOthers(t *testing.T) {
 			before := catalogue(d)
 
 			_, err := migrate.Up(t.Context(), pgtest.Logger(t), everything(t, d))
-			require.ErrorContains(t, err, "database main holds "+strings.Join(test.taken, ", ")+", not created by Sexton; nothing was changed: ")
+			require.ErrorContains(t, err, "database main holds "+strings.Join(test.taken, ", ")+
+				", not created by Sexton; nothing was changed: ")
 			require.Equal(t, before, catalogue(d), "nothing changed")
 		})
 	}
@@ -102,7 +103,8 @@ func TestUpNamesMissingPrivileges(t *testing.T) {
 	var privilege *migrate.PrivilegeError
 	require.ErrorAs(t, err, &privilege)
 	require.ErrorContains(t, err, `GRANT USAGE, CREATE ON SCHEMA "public" TO `+quoted)
-	d.Exec(`GRANT USAGE, CREATE ON SCHEMA "public" TO ` + quoted + "; GRANT " + pgx.Identifier{db.Owner}.Sanitize() + " TO " + quoted)
+	d.Exec(`GRANT USAGE, CREATE ON SCHEMA "public" TO ` + quoted + "; GRANT " + pgx.Identifier{db.Owner}.Sanitize() +
+		" TO " + quoted)
 	before := catalogue(d)
 	_, err = migrate.Up(t.Context(), pgtest.Logger(t), db)
 	require.ErrorAs(t, err, &privilege)
@@ -129,7 +131,8 @@ func TestUpNeedsTheTrackedSchema(t *testing.T) {
 	db.TrackedSchema = "nowhere"
 	before := catalogue(d)
 	_, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
-	require.EqualError(t, err, `migrate database main up: schema "nowhere" of the tracked tables does not exist; correct databases.main.schema`)
+	require.EqualError(t, err,
+		`migrate database main up: schema "nowhere" of the tracked tables does not exist; correct databases.main.schema`)
 	require.Equal(t, before, catalogue(d))
 }
 
@@ -160,7 +163,10 @@ func TestStatusAndCheckChangeNothing(t *testing.T) {
 
 	db.Components = without(db.Components, migrate.LooseForeignKeys)
 	status = pgtest.Must(migrate.Status(t.Context(), db))(t)
-	require.Equal(t, migrate.ComponentStatus{Component: migrate.LooseForeignKeys, Current: 1, Latest: 1, Pending: []migrate.Migration{}}, status[3])
+	require.Equal(t, migrate.ComponentStatus{
+		Component: migrate.LooseForeignKeys, Current: 1, Latest: 1,
+		Pending: []migrate.Migration{},
+	}, status[3])
 }
 
 func TestCheckFindsOldAndRemoved(t *testing.T) {
@@ -168,9 +174,11 @@ func TestCheckFindsOldAndRemoved(t *testing.T) {
 	d, db := installed(t)
 
 	d.Exec("DROP TABLE loose_foreign_keys_deleted_records")
-	require.ErrorContains(t, migrate.Check(t.Context(), db), `component loose_foreign_keys lacks "public".loose_foreign_keys_deleted_records`)
+	require.ErrorContains(t, migrate.Check(t.Context(), db),
+		`component loose_foreign_keys lacks "public".loose_foreign_keys_deleted_records`)
 	d.Exec("DELETE FROM sexton.river_migration WHERE version > 5")
-	require.ErrorContains(t, migrate.Check(t.Context(), db), "component river is at version 5, this binary needs version")
+	require.ErrorContains(t, migrate.Check(t.Context(), db),
+		"component river is at version 5, this binary needs version")
 }
 
 func TestDownOfNothing(t *testing.T) {
@@ -181,7 +189,8 @@ func TestDownOfNothing(t *testing.T) {
 	require.Equal(t, before, catalogue(d))
 }
 
-// Tables of the application that a component cannot work with are named, and nothing is changed.
+// Tables of the application that a component cannot work with are named, and nothing is
+// changed.
 func TestUpRefusesTablesThatAComponentCannotWorkWith(t *testing.T) {
 	t.Parallel()
 	type example struct {
@@ -189,9 +198,21 @@ func TestUpRefusesTablesThatAComponentCannotWorkWith(t *testing.T) {
 		tables, message string
 	}
 	pgtest.Each(t, map[string]example{
-		"no users":             {[]string{migrate.GhostUsers}, "", "ghost_users: there is no table users in schema public (create it, disable the component, or set databases.main.schema to its schema)"},
-		"a view of users":      {[]string{migrate.GhostUsers}, "CREATE VIEW users AS SELECT 1 AS id", "there is no table users in schema public"},
-		"users without fields": {[]string{migrate.GhostUsers}, "CREATE TABLE users (id bigint PRIMARY KEY, name text, state text, admin boolean)", "ghost_users: table users has no column user_type (add it)\nghost_users: table users has no column username (add it)\nghost_users: table users has no column email (add it)"},
+		"no users": {
+			[]string{migrate.GhostUsers},
+			"",
+			"ghost_users: there is no table users in schema public (create it, disable the component, or set databases.main.schema to its schema)",
+		},
+		"a view of users": {
+			[]string{migrate.GhostUsers},
+			"CREATE VIEW users AS SELECT 1 AS id",
+			"there is no table users in schema public",
+		},
+		"users without fields": {
+			[]string{migrate.GhostUsers},
+			"CREATE TABLE users (id bigint PRIMARY KEY, name text, state text, admin boolean)",
+			"ghost_users: table users has no column user_type (add it)\nghost_users: table users has no column username (add it)\nghost_users: table users has no column email (add it)",
+		},
 		"users without numbers": {
 			[]string{migrate.GhostUsers},
 			"CREATE TABLE users (id uuid PRIMARY KEY, username text, email text, name text, state text, user_type int, admin boolean)",
@@ -204,9 +225,17 @@ func TestUpRefusesTablesThatAComponentCannotWorkWith(t *testing.T) {
 		},
 		"a view as the queue": {[]string{migrate.GhostUsers}, usersTable + usersQueue + `ALTER TABLE users_ghost_user_migrations RENAME TO queue;
 			CREATE VIEW users_ghost_user_migrations AS SELECT * FROM queue`, "is not an ordinary table (rename it)"},
-		"no table of groups": {[]string{migrate.AdjournedGroups}, "", "adjourned_groups: there is no table groups in schema public"},
-		"groups without fields": {[]string{migrate.AdjournedGroups}, "CREATE TABLE groups (id bigint, name text, path text)", "adjourned_groups: table groups has no column parent_id (add it)\nadjourned_groups: table groups has no column marked_for_deletion_on (add it)\n" +
-			"adjourned_groups: there is no table projects in schema public"},
+		"no table of groups": {
+			[]string{migrate.AdjournedGroups},
+			"",
+			"adjourned_groups: there is no table groups in schema public",
+		},
+		"groups without fields": {
+			[]string{migrate.AdjournedGroups},
+			"CREATE TABLE groups (id bigint, name text, path text)",
+			"adjourned_groups: table groups has no column parent_id (add it)\nadjourned_groups: table groups has no column marked_for_deletion_on (add it)\n" +
+				"adjourned_groups: there is no table projects in schema public",
+		},
 		"groups without users": {
 			[]string{migrate.AdjournedGroups},
 			"CREATE TABLE groups (id bigint PRIMARY KEY, parent_id bigint, name text, path text, marked_for_deletion_on date)",
@@ -217,15 +246,31 @@ func TestUpRefusesTablesThatAComponentCannotWorkWith(t *testing.T) {
 			groupsTables + "CREATE TABLE group_deletion_schedules (group_id bigint)",
 			"table group_deletion_schedules has no column user_id (add it)\nadjourned_groups: table group_deletion_schedules has no column marked_for_deletion_on",
 		},
-		"a view of schedules": {[]string{migrate.AdjournedGroups}, groupsTables + "CREATE VIEW group_deletion_schedules AS SELECT 1 AS group_id", "is not an ordinary table (rename it)"},
+		"a view of schedules": {
+			[]string{migrate.AdjournedGroups},
+			groupsTables + "CREATE VIEW group_deletion_schedules AS SELECT 1 AS group_id",
+			"is not an ordinary table (rename it)",
+		},
 		"details that lack columns": {
 			[]string{migrate.GhostUsers, migrate.PlaceholderUsers},
 			usersTable + "CREATE TABLE import_placeholder_user_details (id bigint, namespace_id bigint)",
 			"table import_placeholder_user_details has no column placeholder_user_id (add it)\nplaceholder_users: table import_placeholder_user_details has no column deletion_attempts",
 		},
-		"a view of details": {[]string{migrate.GhostUsers, migrate.PlaceholderUsers}, usersTable + "CREATE VIEW import_placeholder_user_details AS SELECT 1 AS id", "is not an ordinary table (rename it)"},
-		"no files":          {[]string{migrate.ExternalDiffs}, exampleapp.Schema() + "DROP TABLE merge_request_diff_files", "external_diffs: there is no table merge_request_diff_files in schema public"},
-		"no metrics":        {[]string{migrate.ExternalDiffs}, exampleapp.Schema() + "ALTER TABLE merge_request_metrics RENAME TO elsewhere", "there is no table merge_request_metrics"},
+		"a view of details": {
+			[]string{migrate.GhostUsers, migrate.PlaceholderUsers},
+			usersTable + "CREATE VIEW import_placeholder_user_details AS SELECT 1 AS id",
+			"is not an ordinary table (rename it)",
+		},
+		"no files": {
+			[]string{migrate.ExternalDiffs},
+			exampleapp.Schema() + "DROP TABLE merge_request_diff_files",
+			"external_diffs: there is no table merge_request_diff_files in schema public",
+		},
+		"no metrics": {
+			[]string{migrate.ExternalDiffs},
+			exampleapp.Schema() + "ALTER TABLE merge_request_metrics RENAME TO elsewhere",
+			"there is no table merge_request_metrics",
+		},
 		"no count": {
 			[]string{migrate.ExternalDiffs},
 			exampleapp.Schema() + "ALTER TABLE merge_request_diffs DROP files_count, DROP sorted",

@@ -19,7 +19,8 @@ import (
 // newRiverMigrator needs no connection to list the versions.
 func newRiverMigrator(pool *pgxpool.Pool) (*rivermigrate.Migrator[pgx.Tx], error) {
 	// River logs each step at level info, and so do we.
-	migrator, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Logger: slog.New(slog.DiscardHandler), Schema: schema})
+	migrator, err := rivermigrate.New(riverpgxv5.New(pool),
+		&rivermigrate.Config{Logger: slog.New(slog.DiscardHandler), Schema: schema})
 	return migrator, problem.Doing(err, "prepare River's migrations")
 }
 
@@ -28,7 +29,8 @@ func riverMigrations() []Migration {
 	if err != nil {
 		return nil
 	}
-	return each.Of(migrator.AllVersions(), func(m rivermigrate.Migration) Migration { return Migration{Version: int64(m.Version), Name: m.Name} })
+	return each.Of(migrator.AllVersions(),
+		func(m rivermigrate.Migration) Migration { return Migration{Version: int64(m.Version), Name: m.Name} })
 }
 
 // riverTables are the tables of River's newest version.
@@ -36,8 +38,10 @@ func riverTables() []string {
 	return []string{"river_migration", "river_job", "river_leader", "river_queue", "river_notification"}
 }
 
-// upRiver runs River's migrations, which commit one by one. Tables without recorded versions, as a schema dump leaves them, get their versions
-// if they are complete. Otherwise, and if a table was dropped, all are created again, provided that there are no jobs.
+// upRiver runs River's migrations, which commit one by one. Tables without recorded
+// versions, as a schema dump leaves them, get their versions if they are complete.
+// Otherwise, and if a table was dropped, all are created again, provided that there are
+// no jobs.
 func (s *session) upRiver(ctx context.Context, look inspection) ([]Migration, error) {
 	version, missing := look.versions[River], s.db.lacking(look, riverComponent())
 	present := slices.ContainsFunc(riverTables(), func(name string) bool { return look.own[name].there() })
@@ -73,7 +77,8 @@ func (s *session) dropRiver(ctx context.Context, look inspection, missing []stri
 		if jobs > 0 {
 			const fix = "restore it, or run `TRUNCATE sexton.river_job` and `sexton migrate up`"
 			return &SchemaError{Object: "component " + River, Fix: fix, text: fmt.Sprintf(
-				"database %s lacks %s of River's, and there are jobs (%d); %s", s.db.Name, strings.Join(missing, ", "), jobs, fix)}
+				"database %s lacks %s of River's, and there are jobs (%d); %s", s.db.Name, strings.Join(missing, ", "),
+				jobs, fix)}
 		}
 	}
 	statements, err := list(ctx, s.pool, "River's objects", pgx.RowTo[string], sqlText("river_drops"))

@@ -10,20 +10,23 @@ import (
 	"sexton/internal/problem"
 )
 
-// Sequence is a sequence whose next value is already in its table. Logical replication and restores of rows alone leave such sequences.
+// Sequence is a sequence whose next value is already in its table. Logical replication
+// and restores of rows alone leave such sequences.
 type Sequence struct {
 	// Name and Table are names in SQL.
 	Name, Table string
 	Last, Max   int64
 }
 
-// raise returns a statement that moves the sequence past its table. Rows that another session is adding at the same time are left room for.
+// raise returns a statement that moves the sequence past its table. Rows that another
+// session is adding at the same time are left room for.
 func (s Sequence) raise() string {
 	const room = 1000
 	return fmt.Sprintf("SELECT pg_catalog.setval(%s, %d)", pgcatalog.Literal(s.Name), s.Max+room)
 }
 
-// LaggingSequences returns the sequences of Sexton's tables, River's included, that lag, as far as the role may read them. It changes nothing.
+// LaggingSequences returns the sequences of Sexton's tables, River's included, that lag,
+// as far as the role may read them. It changes nothing.
 func LaggingSequences(ctx context.Context, db Database) (found []Sequence, _ error) {
 	err := db.reading(ctx, func(on beginner) error {
 		return pgx.BeginTxFunc(ctx, on, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) (err error) {
@@ -34,7 +37,8 @@ func LaggingSequences(ctx context.Context, db Database) (found []Sequence, _ err
 	return found, problem.Doing(err, "look at the sequences of database %s", db.Name)
 }
 
-// RaiseSequences moves the sequences of Sexton's tables past the greatest ids, as far as the role may.
+// RaiseSequences moves the sequences of Sexton's tables past the greatest ids, as far as
+// the role may.
 func RaiseSequences(ctx context.Context, db Database) error {
 	err := db.reading(ctx, func(on beginner) error {
 		return pgx.BeginTxFunc(ctx, on, pgx.TxOptions{}, func(tx pgx.Tx) error { return db.raiseSequences(ctx, tx) })
@@ -54,7 +58,8 @@ func (db Database) raiseSequences(ctx context.Context, tx pgx.Tx) error {
 
 func (db Database) lagging(ctx context.Context, tx pgx.Tx, privilege string) (lagging []Sequence, _ error) {
 	type owned struct{ Name, Table, Column string }
-	sequences, err := list(ctx, tx, "sequences", pgx.RowToStructByPos[owned], sqlText("sequences"), db.TrackedSchema, trackedTables(), privilege)
+	sequences, err := list(ctx, tx, "sequences", pgx.RowToStructByPos[owned], sqlText("sequences"), db.TrackedSchema,
+		trackedTables(), privilege)
 	if err != nil {
 		return nil, err
 	}

@@ -7,26 +7,31 @@ import (
 	"sync"
 )
 
-// expected is a table that a component's migrations create. Partitions have no columns of their own.
+// expected is a table that a component's migrations create. Partitions have no columns of
+// their own.
 type expected struct {
 	tracked bool
 	name    string
 	columns []string
 }
 
-// createdTable is the statement that creates a table, as the migrations of this program write it: indentation, schema, table and columns. A column
-// has a line of its own, and createdColumn finds it.
+// createdTable is the statement that creates a table, as the migrations of this program
+// write it: indentation, schema, table and columns. A column has a line of its own, and
+// createdColumn finds it.
 var (
 	createdTable  = regexp.MustCompile(`(?m)^( *)CREATE TABLE IF NOT EXISTS "(\w+)"\.(\w+)( \(\n)?`)
 	createdColumn = regexp.MustCompile(`(?m)^ *([a-z]\w*) `)
 )
 
-// adopts reports whether a table without Sexton's comment has the form of Sexton's, as after a dump without comments.
+// adopts reports whether a table without Sexton's comment has the form of Sexton's, as
+// after a dump without comments.
 func (e expected) adopts(there relation) bool {
-	return (there.kind == "r" || there.kind == "p") && !slices.ContainsFunc(e.columns, func(column string) bool { return there.typeOf(column) == "" })
+	return (there.kind == "r" || there.kind == "p") && !slices.ContainsFunc(e.columns,
+		func(column string) bool { return there.typeOf(column) == "" })
 }
 
-// tables returns the tables of the newest version of the component. They are read from the SQL files, so there is no second list.
+// tables returns the tables of the newest version of the component. They are read from
+// the SQL files, so there is no second list.
 func (c component) tables() []expected {
 	if c.name == River {
 		list := make([]expected, 0, len(riverTables()))
@@ -76,8 +81,9 @@ func (db Database) lacking(look inspection, c component) (missing []string) {
 	return missing
 }
 
-// due are the migrations of a component that Up runs: the ones that are newer than its version. If a table of an installed component is missing it is
-// all of them, because one component may add columns to a table of another.
+// due are the migrations of a component that Up runs: the ones that are newer than its
+// version. If a table of an installed component is missing it is all of them, because one
+// component may add columns to a table of another.
 func (db Database) due(look inspection, c component) []Migration {
 	version := look.versions[c.name]
 	if c.name != River && slices.ContainsFunc(db.components(), func(other component) bool {

@@ -48,7 +48,8 @@ func TestEveryTableHasAPrimaryKey(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	d.Exec(exampleapp.Schema())
-	up(t, with(t, d, migrate.GhostUsers, migrate.PlaceholderUsers, migrate.AdjournedGroups, migrate.ExternalDiffs, migrate.Undo))
+	up(t, with(t, d, migrate.GhostUsers, migrate.PlaceholderUsers, migrate.AdjournedGroups, migrate.ExternalDiffs,
+		migrate.Undo))
 	d.Exec("SELECT sexton.undo_rotate('undo', '1 day', true)")
 	require.Empty(t, d.Rows(`
 		SELECT c.oid::regclass::text FROM pg_class AS c
@@ -140,7 +141,8 @@ func TestUpWithAnyName(t *testing.T) {
 	t.Parallel()
 	names := []string{"Mixed Case", `"; DROP SCHEMA sexton CASCADE; --`}
 	if pgtest.Long {
-		names = append(names, `quo"te'd`, `$sexton$ $$ \ %I %`, "line\n-- +goose Down\nend;\n", `"sexton".x`, strings.Repeat("ü", 31))
+		names = append(names, `quo"te'd`, `$sexton$ $$ \ %I %`, "line\n-- +goose Down\nend;\n", `"sexton".x`,
+			strings.Repeat("ü", 31))
 	}
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
@@ -169,7 +171,8 @@ func TestUpGivesWayToWriters(t *testing.T) {
 	d := pgtest.New(t)
 	d.Exec(usersTable + detailsTable)
 	db := with(t, d, migrate.GhostUsers, migrate.PlaceholderUsers)
-	holder := pgtest.Begin(t, d.Pool(), "SET LOCAL application_name = 'importer'", "LOCK TABLE import_placeholder_user_details IN ROW EXCLUSIVE MODE")
+	holder := pgtest.Begin(t, d.Pool(), "SET LOCAL application_name = 'importer'",
+		"LOCK TABLE import_placeholder_user_details IN ROW EXCLUSIVE MODE")
 	said := make(lines, 100)
 	ended := make(chan error, 1)
 	go func() {
@@ -177,8 +180,9 @@ func TestUpGivesWayToWriters(t *testing.T) {
 		close(said)
 		ended <- err
 	}()
-	pgtest.Await(t, d.Pool(), "the migration to wait for the table", "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted "+
-		"AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND relation = 'import_placeholder_user_details'::regclass)")
+	pgtest.Await(t, d.Pool(), "the migration to wait for the table",
+		"SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted "+
+			"AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND relation = 'import_placeholder_user_details'::regclass)")
 	d.Exec("UPDATE import_placeholder_user_details SET namespace_id = 1") // It queues after the migration.
 	var waits string
 	for waits = range said {
@@ -201,7 +205,8 @@ func TestMigrationsWaitTwoSecondsForLocks(t *testing.T) {
 	db := with(t, d, migrate.GhostUsers, migrate.PlaceholderUsers)
 	up(t, db)
 	for _, command := range []string{"CREATE TABLE", "ALTER TABLE", "CREATE INDEX"} {
-		require.Equal(t, [][]string{{"2s"}}, d.Rows("SELECT DISTINCT value FROM lock_timeouts WHERE command = $1", command), command)
+		require.Equal(t, [][]string{{"2s"}}, d.Rows("SELECT DISTINCT value FROM lock_timeouts WHERE command = $1",
+			command), command)
 	}
 	d.Exec("TRUNCATE lock_timeouts")
 	down(t, db)
@@ -215,7 +220,8 @@ func TestUpOutlastsTheStatementTimeoutOfTheDatabase(t *testing.T) {
 	d := pgtest.New(t)
 	db := everything(t, d)
 	blocker := pgtest.Begin(t, d.Pool(), "CREATE SCHEMA sexton")
-	d.Exec("ALTER DATABASE " + pgx.Identifier{d.Name}.Sanitize() + fmt.Sprintf(" SET statement_timeout = %d", timeout.Milliseconds()))
+	d.Exec("ALTER DATABASE " + pgx.Identifier{d.Name}.Sanitize() + fmt.Sprintf(" SET statement_timeout = %d",
+		timeout.Milliseconds()))
 	ended := make(chan error, 1)
 	go func() {
 		_, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
@@ -283,7 +289,8 @@ func TestUpFromAnOlderRelease(t *testing.T) {
 	t.Parallel()
 	every := func(d *pgtest.Database) migrate.Database {
 		db := everything(t, d)
-		db.Components = append(db.Components, migrate.GhostUsers, migrate.PlaceholderUsers, migrate.AdjournedGroups, migrate.ExternalDiffs)
+		db.Components = append(db.Components, migrate.GhostUsers, migrate.PlaceholderUsers, migrate.AdjournedGroups,
+			migrate.ExternalDiffs)
 		return db
 	}
 	fresh := pgtest.New(t)
@@ -294,17 +301,22 @@ func TestUpFromAnOlderRelease(t *testing.T) {
 	restore(t, d)
 	rows := map[string]string{}
 	for _, table := range []string{
-		"sexton.fences", "sexton.events", "sexton.leases", "sexton.runs", "sexton.river_job", "sexton.schedules", "sexton.swept",
-		"sexton.group_destructions", "sexton.group_deletion_failures", "sexton.external_diffs", "sexton.external_diff_removals", "sexton.audit",
-		"loose_foreign_keys_deleted_records", "users_ghost_user_migrations", "import_placeholder_user_details", "group_deletion_schedules",
+		"sexton.fences", "sexton.events", "sexton.leases", "sexton.runs", "sexton.river_job", "sexton.schedules",
+		"sexton.swept",
+		"sexton.group_destructions", "sexton.group_deletion_failures", "sexton.external_diffs",
+		"sexton.external_diff_removals", "sexton.audit",
+		"loose_foreign_keys_deleted_records", "users_ghost_user_migrations", "import_placeholder_user_details",
+		"group_deletion_schedules",
 	} {
-		rows[table] = pgtest.Scalar[string](t, d, "SELECT jsonb_agg(to_jsonb(t) ORDER BY to_jsonb(t))::text FROM "+table+" AS t")
+		rows[table] = pgtest.Scalar[string](t, d, "SELECT jsonb_agg(to_jsonb(t) ORDER BY to_jsonb(t))::text FROM "+
+			table+" AS t")
 	}
 	up(t, every(d))
 	require.NoError(t, migrate.Check(t.Context(), every(d)))
 	for table, before := range rows {
 		require.NotEmpty(t, before, table)
-		require.Equal(t, [][]string{{"t"}}, d.Rows("SELECT jsonb_agg(to_jsonb(t) ORDER BY to_jsonb(t)) @> $1::jsonb FROM "+table+" AS t", before),
+		require.Equal(t, [][]string{{"t"}},
+			d.Rows("SELECT jsonb_agg(to_jsonb(t) ORDER BY to_jsonb(t)) @> $1::jsonb FROM "+table+" AS t", before),
 			"the rows of %s are there with all their values", table)
 	}
 	// Those of tracked tables are not of migrations, and which functions there were before is what differs.
@@ -315,7 +327,8 @@ func TestUpFromAnOlderRelease(t *testing.T) {
 	before := describe(d, regexp.MustCompile(`^$`))
 	_, err := migrate.Down(t.Context(), pgtest.Logger(t), every(d), false)
 	require.ErrorContains(t, err, "still has")
-	require.Equal(t, 4, strings.Count(err.Error(), "still has"), "work of every kind that has no table of the application: %v", err)
+	require.Equal(t, 4, strings.Count(err.Error(), "still has"),
+		"work of every kind that has no table of the application: %v", err)
 	require.Equal(t, before, describe(d, regexp.MustCompile(`^$`)), "nothing is removed")
 	pgtest.Must(migrate.Down(t.Context(), pgtest.Logger(t), every(d), true))(t)
 	require.Empty(t, d.Rows("SELECT FROM pg_namespace WHERE nspname = 'sexton'"))

@@ -10,12 +10,14 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Users names the table of users in the tracked schema. Its zero value is GitLab's, with GitLab's columns and rules.
+// Users names the table of users in the tracked schema. Its zero value is GitLab's, with
+// GitLab's columns and rules.
 type Users struct {
 	Table, Key string
 	// Ghost is the key of the row that takes over; empty: none.
 	Ghost string
-	// MayDelete is a function of the application, with or without its schema; empty: none.
+	// MayDelete is a function of the application, with or without its schema; empty:
+	// none.
 	MayDelete string
 	// OnRequest has the values that columns get when a user is queued.
 	OnRequest map[string]string
@@ -23,7 +25,8 @@ type Users struct {
 
 func (u Users) gitlab() bool { return u.Table == "" }
 
-// userKeyType returns the type of the users' key in the queue, or "" if it is not a supported type.
+// userKeyType returns the type of the users' key in the queue, or "" if it is not a
+// supported type.
 func (db Database) userKeyType(look inspection) string {
 	if db.Users.gitlab() {
 		return "bigint"
@@ -31,7 +34,8 @@ func (db Database) userKeyType(look inspection) string {
 	return look.tracked[db.Users.Table].keyType(db.Users.Key)
 }
 
-// fit returns the component with its needs replaced by those of the configured table of users.
+// fit returns the component with its needs replaced by those of the configured table of
+// users.
 func (u Users) fit(c component) component {
 	if c.name == GhostUsers && !u.gitlab() {
 		list := []Column{{u.Key, "users.key", AnyKey, false}}
@@ -39,13 +43,16 @@ func (u Users) fit(c component) component {
 			list = append(list, Column{name, "on_request.set", "", true})
 		}
 		c.needs = []Need{{Table: u.Table, Key: "users.table", Columns: configured(list...)}}
-		c.rights = []right{{u.Table, []string{"SELECT", "UPDATE"}}, {ghostQueue, []string{"SELECT", "INSERT", "UPDATE", "DELETE"}}}
+		c.rights = []right{
+			{u.Table, []string{"SELECT", "UPDATE"}},
+			{ghostQueue, []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
+		}
 	}
 	return c
 }
 
-// userTexts returns the placeholders for users in the SQL of package sqlfiles, each followed by its
-// replacement.
+// userTexts returns the placeholders for users in the SQL of package sqlfiles, each
+// followed by its replacement.
 func (db Database) userTexts(look inspection) []string {
 	u, lock := db.Users, "state"
 	if u.gitlab() {
@@ -63,8 +70,10 @@ func (db Database) userTexts(look inspection) []string {
 	table, previous, set, reset, rule, ghost := identity(db.TrackedSchema, quote(u.Table)), "NULL", "", "", "", "NULL"
 	if len(columns) > 0 {
 		previous = "pg_catalog.jsonb_build_object(" + joined("%[2]s, account.%[1]s", ", ") + ")"
-		set = fmt.Sprintf("\n    UPDATE %s AS account SET %s WHERE account.%s = account_id;\n", table, joined("%[1]s = %[3]s", ", "), quote(u.Key))
-		// The row itself is the base, as NULL would have to fit the domains of all its columns.
+		set = fmt.Sprintf("\n    UPDATE %s AS account SET %s WHERE account.%s = account_id;\n", table,
+			joined("%[1]s = %[3]s", ", "), quote(u.Key))
+		// The row itself is the base, as NULL would have to fit the domains of all its
+		// columns.
 		reset = fmt.Sprintf("\n    UPDATE %[1]s AS account SET (%[2]s) = (\n"+
 			"        SELECT %[3]s FROM pg_catalog.jsonb_populate_record(account.*, job.previous_state::pg_catalog.jsonb) AS previous\n"+
 			"    )\n"+

@@ -18,8 +18,8 @@ import (
 // shownTables is how many tables of a run are named.
 const shownTables = 4
 
-// Digest holds the common part of the statistics of all kinds: counts of rows worked off end in "processed", and objects of
-// numbers count rows by table.
+// Digest holds the common part of the statistics of all kinds: counts of rows worked off
+// end in "processed", and objects of numbers count rows by table.
 type Digest struct {
 	// Unit names an item, such as tombstone.
 	Unit   string
@@ -28,7 +28,8 @@ type Digest struct {
 	Tables []TableCount
 	// MoreTables counts tables that are not named.
 	MoreTables int
-	// Said are the other figures, of a pass that has no rows and no items to tell of, such as "files 3".
+	// Said are the other figures, of a pass that has no rows and no items to tell of,
+	// such as "files 3".
 	Said []string
 }
 
@@ -52,8 +53,10 @@ func DigestOf(raw json.RawMessage, unit string) Digest {
 			d.Items += items
 		}
 		var counts map[string]int64
-		// What is under way now has counts that are in the others as well. Kept and due rows are there still.
-		if key == "current" || key == "kept" || key == "due" || key == jobrun.LatencyKey || json.Unmarshal(value, &counts) != nil {
+		// What is under way now has counts that are in the others as well. Kept and due
+		// rows are there still.
+		if key == "current" || key == "kept" || key == "due" || key == jobrun.LatencyKey ||
+			json.Unmarshal(value, &counts) != nil {
 			continue
 		}
 		for table, rows := range counts {
@@ -78,7 +81,8 @@ func DigestOf(raw json.RawMessage, unit string) Digest {
 	return d
 }
 
-// NoProgress is the ending of a run that went through and met nothing but errors in single rows.
+// NoProgress is the ending of a run that went through and met nothing but errors in
+// single rows.
 const NoProgress = "no_progress"
 
 // Ending is the outcome of a run for people.
@@ -86,7 +90,8 @@ func Ending(outcome *string, stats json.RawMessage) string {
 	if outcome == nil {
 		return ""
 	}
-	if digest := DigestOf(stats, ""); *outcome == string(jobrun.Done) && digest.Items+digest.Rows == 0 && len(toldBy(stats).Errors) > 0 {
+	if digest := DigestOf(stats, ""); *outcome == string(jobrun.Done) && digest.Items+digest.Rows == 0 &&
+		len(toldBy(stats).Errors) > 0 {
 		return NoProgress
 	}
 	return *outcome
@@ -130,7 +135,8 @@ type Pace struct {
 	Whole int64
 }
 
-// PaceOf compares what a pass has done with what is left. A backlog that was not counted to its end gives no time, nor does a pass that waits.
+// PaceOf compares what a pass has done with what is left. A backlog that was not counted
+// to its end gives no time, nor does a pass that waits.
 func PaceOf(run Pass, left components.Backlog, unit string, now time.Time) Pace {
 	out := Pace{Digest: DigestOf(run.Stats, unit)}
 	ran := now.Sub(run.StartedAt)

@@ -29,7 +29,8 @@ type Examination struct {
 	undirected map[string]bool
 }
 
-// Examine makes all checks, of the rights of a role, or of the worker's if role is empty. Close it at the end.
+// Examine makes all checks, of the rights of a role, or of the worker's if role is empty.
+// Close it at the end.
 func Examine(ctx context.Context, c *config.Config, role string) *Examination {
 	x := &Examination{Report: doctor.NewReport(), undirected: map[string]bool{}}
 	x.Roles = x.Report.Roles
@@ -45,15 +46,17 @@ func Examine(ctx context.Context, c *config.Config, role string) *Examination {
 	}
 	for _, settings := range c.Databases {
 		db := x.Database(settings.Name)
-		x.Report.RunIf(ctx, db.Pool != nil, "role", settings.Name, func(ctx context.Context) (found []doctor.Finding, err error) {
-			x.Roles[db.Name], found, err = doctor.FindRole(ctx, db, role)
-			if len(found) > 0 { // Every check of rights would only say again that there is no such role.
-				delete(x.Roles, db.Name)
-				x.Databases = slices.DeleteFunc(x.Databases, func(other database.Database) bool { return other.Name == db.Name })
-				db.Close()
-			}
-			return found, err
-		})
+		x.Report.RunIf(ctx, db.Pool != nil, "role", settings.Name,
+			func(ctx context.Context) (found []doctor.Finding, err error) {
+				x.Roles[db.Name], found, err = doctor.FindRole(ctx, db, role)
+				if len(found) > 0 { // Every check of rights would only say again that there is no such role.
+					delete(x.Roles, db.Name)
+					x.Databases = slices.DeleteFunc(x.Databases,
+						func(other database.Database) bool { return other.Name == db.Name })
+					db.Close()
+				}
+				return found, err
+			})
 	}
 	x.bind(ctx)
 	for _, schema := range x.Schemas() {
@@ -61,7 +64,8 @@ func Examine(ctx context.Context, c *config.Config, role string) *Examination {
 	}
 	for _, settings := range c.Databases {
 		if x.Database(settings.Name).Pool == nil {
-			x.examineDatabase(ctx, database.Database{Name: settings.Name}, migrate.Database{Jobs: settings.Name == c.Jobs.Database})
+			x.examineDatabase(ctx, database.Database{Name: settings.Name},
+				migrate.Database{Jobs: settings.Name == c.Jobs.Database})
 		}
 	}
 	return x
@@ -86,11 +90,17 @@ func (x *Examination) run(ctx context.Context, check components.Check, database 
 	if check.Needs != nil {
 		may = check.Needs(&x.Exam)
 	}
-	x.Report.RunIf(ctx, may, check.Name, database, func(ctx context.Context) ([]doctor.Finding, error) { return check.Look(ctx, &x.Exam) })
+	x.Report.RunIf(ctx, may, check.Name, database, func(ctx context.Context) ([]doctor.Finding,
+		error,
+	) {
+		return check.Look(ctx, &x.Exam)
+	})
 }
 
 // look makes a check of the database at hand, if it may.
-func (x *Examination) look(ctx context.Context, may bool, name string, look func(context.Context) ([]doctor.Finding, error)) bool {
+func (x *Examination) look(ctx context.Context, may bool, name string,
+	look func(context.Context) ([]doctor.Finding, error),
+) bool {
 	return x.Report.RunIf(ctx, may, name, x.DB.Name, look)
 }
 
@@ -113,10 +123,12 @@ func (x *Examination) bind(ctx context.Context) {
 	}
 }
 
-// connect opens a database. Where only its listen_url is wrong, everything else is still worth a look.
+// connect opens a database. Where only its listen_url is wrong, everything else is still
+// worth a look.
 func (x *Examination) connect(ctx context.Context, settings config.Database) (failed error) {
 	open := func(direct string) error {
-		db, err := database.Open(ctx, settings.Name, string(settings.URL), direct, installation.NamesOf(x.Config, settings), 2)
+		db, err := database.Open(ctx, settings.Name, string(settings.URL), direct,
+			installation.NamesOf(x.Config, settings), 2)
 		switch {
 		case err == nil:
 			x.Databases = append(x.Databases, db)
@@ -147,7 +159,8 @@ func (x *Examination) connect(ctx context.Context, settings config.Database) (fa
 // unconnected words why a database does not open.
 func unconnected(err error) []doctor.Finding {
 	if settings, ok := errors.AsType[*database.SettingsError](err); ok {
-		return doctor.One(problem.Error, "databases."+settings.Database+"."+settings.Key, "the connection string cannot be parsed", "look at its parameters")
+		return doctor.One(problem.Error, "databases."+settings.Database+"."+settings.Key,
+			"the connection string cannot be parsed", "look at its parameters")
 	}
 	if unreachable, ok := errors.AsType[*database.UnreachableError](err); ok {
 		object := "databases." + unreachable.Database + "." + unreachable.Key
@@ -156,14 +169,32 @@ func unconnected(err error) []doctor.Finding {
 	return doctor.One(problem.Error, "", err.Error(), "look at the connection string")
 }
 
-// examineDatabase makes the checks of a database. Of one without a pool, which cannot be reached, all are skipped.
+// examineDatabase makes the checks of a database. Of one without a pool, which cannot be
+// reached, all are skipped.
 func (x *Examination) examineDatabase(ctx context.Context, db database.Database, schema migrate.Database) {
 	x.DB = db
-	x.Installed = x.look(ctx, db.Pool != nil, "schema", func(ctx context.Context) ([]doctor.Finding, error) { return schemaFindings(ctx, schema) })
-	x.look(ctx, x.Installed, "functions", func(ctx context.Context) ([]doctor.Finding, error) { return functionFindings(ctx, schema) })
-	x.look(ctx, x.Installed, "sequences", func(ctx context.Context) ([]doctor.Finding, error) { return sequenceFindings(ctx, schema) })
-	x.look(ctx, x.Installed, "owner", func(ctx context.Context) ([]doctor.Finding, error) { return ownerFindings(ctx, schema) })
-	x.checks(db.Name, components.Schema, func(_ *components.Component, check components.Check) { x.run(ctx, check, db.Name, db.Pool != nil) })
+	x.Installed = x.look(ctx, db.Pool != nil, "schema",
+		func(ctx context.Context) ([]doctor.Finding, error) { return schemaFindings(ctx, schema) })
+	x.look(ctx, x.Installed, "functions", func(ctx context.Context) ([]doctor.Finding,
+		error,
+	) {
+		return functionFindings(ctx, schema)
+	})
+	x.look(ctx, x.Installed, "sequences", func(ctx context.Context) ([]doctor.Finding,
+		error,
+	) {
+		return sequenceFindings(ctx, schema)
+	})
+	x.look(ctx, x.Installed, "owner", func(ctx context.Context) ([]doctor.Finding,
+		error,
+	) {
+		return ownerFindings(ctx, schema)
+	})
+	x.checks(db.Name, components.Schema, func(_ *components.Component,
+		check components.Check,
+	) {
+		x.run(ctx, check, db.Name, db.Pool != nil)
+	})
 	x.examineGenerations(ctx)
 	target := x.target(schema)
 	doctor.Examine(ctx, x.Report, target)
@@ -173,7 +204,8 @@ func (x *Examination) examineDatabase(ctx context.Context, db database.Database,
 	}
 }
 
-// work makes the checks of what waits, of components that work everywhere or of the others.
+// work makes the checks of what waits, of components that work everywhere or of the
+// others.
 func (x *Examination) work(ctx context.Context, everywhere bool) {
 	x.checks(x.DB.Name, components.Work, func(one *components.Component, check components.Check) {
 		if one.Everywhere == everywhere {
@@ -194,26 +226,32 @@ func (x *Examination) examineJobs(ctx context.Context, target doctor.Target) {
 // target collects what the checks of a database have to know of the rest of the program.
 func (x *Examination) target(schema migrate.Database) doctor.Target {
 	t := doctor.Target{
-		Database: x.DB, Installed: x.Installed, Undirected: x.undirected[x.DB.Name], Schema: schema, Role: x.Roles[x.DB.Name],
+		Database: x.DB, Installed: x.Installed, Undirected: x.undirected[x.DB.Name], Schema: schema,
+		Role:        x.Roles[x.DB.Name],
 		Connections: x.mostConnections(), PoolKeys: installation.PoolKeys(x.Config),
 	}
 	if x.Bound {
 		t.Parents = []doctor.Parent{}
 		for _, parent := range x.Parents[x.DB.Name] {
-			t.Parents = append(t.Parents, doctor.Parent{Schema: parent.Schema, Table: parent.Name, Recorded: parent.Recorded})
+			t.Parents = append(t.Parents, doctor.Parent{
+				Schema: parent.Schema, Table: parent.Name,
+				Recorded: parent.Recorded,
+			})
 		}
 	}
 	return t
 }
 
-// schemaFindings words what migrate.Check says, whose errors name the way out in their texts.
+// schemaFindings words what migrate.Check says, whose errors name the way out in their
+// texts.
 func schemaFindings(ctx context.Context, schema migrate.Database) ([]doctor.Finding, error) {
 	err := migrate.Check(ctx, schema)
 	if unfit, ok := errors.AsType[*migrate.SchemaError](err); ok {
 		return doctor.One(problem.Error, unfit.Object, err.Error(), unfit.Fix), nil
 	}
 	if privilege, ok := errors.AsType[*migrate.PrivilegeError](err); ok {
-		return doctor.One(problem.Error, "schema sexton", "role "+privilege.Role+": "+privilege.Missing, "run "+privilege.Grant), nil
+		return doctor.One(problem.Error, "schema sexton", "role "+privilege.Role+": "+privilege.Missing,
+			"run "+privilege.Grant), nil
 	}
 	return nil, err
 }
@@ -222,7 +260,8 @@ func schemaFindings(ctx context.Context, schema migrate.Database) ([]doctor.Find
 func functionFindings(ctx context.Context, schema migrate.Database) (found []doctor.Finding, _ error) {
 	other, err := migrate.OtherFunctions(ctx, schema)
 	for _, name := range other {
-		found = append(found, doctor.One(problem.Info, "component "+name, migrate.OtherFunctionsText, "sexton migrate up")...)
+		found = append(found, doctor.One(problem.Info, "component "+name, migrate.OtherFunctionsText,
+			"sexton migrate up")...)
 	}
 	return found, err
 }
@@ -232,7 +271,8 @@ func sequenceFindings(ctx context.Context, schema migrate.Database) (found []doc
 	lagging, err := migrate.LaggingSequences(ctx, schema)
 	for _, s := range lagging {
 		found = append(found, doctor.One(problem.Error, s.Name,
-			fmt.Sprintf("the sequence is at %d, and %s has rows up to %d, so inserts fail", s.Last, s.Table, s.Max), "sexton migrate up")...)
+			fmt.Sprintf("the sequence is at %d, and %s has rows up to %d, so inserts fail", s.Last, s.Table, s.Max),
+			"sexton migrate up")...)
 	}
 	return found, err
 }
@@ -251,10 +291,12 @@ func ownerFindings(ctx context.Context, schema migrate.Database) ([]doctor.Findi
 	return found, err
 }
 
-// examineGenerations compares what is installed with the files and with what each worker has read.
+// examineGenerations compares what is installed with the files and with what each worker
+// has read.
 func (x *Examination) examineGenerations(ctx context.Context) {
 	db := x.DB
-	// Without loose foreign keys all definitions and lists are those of the jobs database.
+	// Without loose foreign keys all definitions and lists are those of the jobs
+	// database.
 	here := x.Config.Has(migrate.LooseForeignKeys) || db.Name == x.Config.Jobs.Database
 	if !here || len(riverjobs.Generations(x.Config, x.Definitions)) == 0 {
 		return
@@ -273,7 +315,8 @@ func (x *Examination) examineGenerations(ctx context.Context) {
 		for _, client := range alive {
 			if len(client.Outdated) > 0 {
 				found = append(found, doctor.One(problem.Warning, "worker "+client.ClientID+" on "+client.Host,
-					fmt.Sprintf("it has read other definitions than the installed ones and leaves their job alone: %v", client.Outdated),
+					fmt.Sprintf("it has read other definitions than the installed ones and leaves their job alone: %v",
+						client.Outdated),
 					"have it read the files that were installed, or run `sexton triggers install` with its own")...)
 			}
 		}
@@ -281,7 +324,8 @@ func (x *Examination) examineGenerations(ctx context.Context) {
 	})
 }
 
-// stalledJobs names jobs that no worker has fetched, or that count as running and are not. Jobs of a paused kind wait by intent.
+// stalledJobs names jobs that no worker has fetched, or that count as running and are
+// not. Jobs of a paused kind wait by intent.
 func (x *Examination) stalledJobs(ctx context.Context) (found []doctor.Finding, _ error) {
 	pauses, err := installation.Pauses(ctx, x.Connections)
 	for _, job := range riverjobs.Jobs(x.Config) {
@@ -307,7 +351,8 @@ func (x *Examination) pauses(ctx context.Context) (found []doctor.Finding, _ err
 	pauses, err := installation.Pauses(ctx, x.Connections)
 	for _, job := range riverjobs.Jobs(x.Config) {
 		if paused := pauses[job.Queue]; paused != "" {
-			found = append(found, doctor.One(problem.Info, job.Kind, "the job is "+paused, "sexton resume "+job.Kind)...)
+			found = append(found, doctor.One(problem.Info, job.Kind, "the job is "+paused,
+				"sexton resume "+job.Kind)...)
 		}
 	}
 	return found, err
@@ -326,8 +371,8 @@ func (x *Examination) unled(ctx context.Context) (found []doctor.Finding, _ erro
 	return found, err
 }
 
-// mostConnections is the number that one worker may open to one database: its pool for work, the one for what an operator asks and changes,
-// and the connection that listens.
+// mostConnections is the number that one worker may open to one database: its pool for
+// work, the one for what an operator asks and changes, and the connection that listens.
 func (x *Examination) mostConnections() int {
 	return 2*installation.PoolSize(x.Config) + 1
 }

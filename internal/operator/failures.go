@@ -26,7 +26,8 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// Failures are the failures of all components and of River; as JSON they are the output of `sexton failures list --json`.
+// Failures are the failures of all components and of River; as JSON they are the output
+// of `sexton failures list --json`.
 type Failures struct {
 	Failures []components.Failure `json:"failures"`
 	// More reports that the limit left some out, in the sources Capped.
@@ -47,10 +48,12 @@ func sources(all *installation.Connections) []*components.Failures {
 
 // SourceNames are the names of all sources.
 func SourceNames(c *config.Config) []string {
-	return each.Of(sources(&installation.Connections{Config: c}), func(source *components.Failures) string { return source.Name })
+	return each.Of(sources(&installation.Connections{Config: c}),
+		func(source *components.Failures) string { return source.Name })
 }
 
-// ReadFailures asks all sources for at most limit failures each. A source that cannot be read hides no other: the error names the first.
+// ReadFailures asks all sources for at most limit failures each. A source that cannot be
+// read hides no other: the error names the first.
 func ReadFailures(ctx context.Context, all *installation.Connections, limit int) (Failures, error) {
 	found := Failures{Failures: []components.Failure{}}
 	var first error
@@ -68,7 +71,9 @@ func ReadFailures(ctx context.Context, all *installation.Connections, limit int)
 }
 
 // RetryFailures has something tried again for a person, and says what came of it.
-func RetryFailures(ctx context.Context, all *installation.Connections, what components.Retry, by database.Change) (string, error) {
+func RetryFailures(ctx context.Context, all *installation.Connections, what components.Retry,
+	by database.Change,
+) (string, error) {
 	source, db, id, err := named(all, &what)
 	if err != nil {
 		return "", err
@@ -97,11 +102,14 @@ func RetryFailures(ctx context.Context, all *installation.Connections, what comp
 }
 
 // named finds what a retry names. The only database needs no name.
-func named(all *installation.Connections, what *components.Retry) (source *components.Failures, db database.Database, id dml.ID, err error) {
+func named(all *installation.Connections,
+	what *components.Retry,
+) (source *components.Failures, db database.Database, id dml.ID, err error) {
 	known := sources(all)
 	at := slices.IndexFunc(known, func(source *components.Failures) bool { return source.Name == what.Source })
 	if at < 0 {
-		return nil, db, id, wrong("nothing called %q fails here; there are %s", what.Source, words.Listed(SourceNames(all.Config)))
+		return nil, db, id, wrong("nothing called %q fails here; there are %s", what.Source,
+			words.Listed(SourceNames(all.Config)))
 	}
 	source, db = known[at], all.Jobs()
 	if source.Everywhere {
@@ -124,12 +132,15 @@ func wrong(format string, args ...any) error {
 	return &components.RefusedError{Reason: fmt.Sprintf(format, args...), Wrong: true}
 }
 
-// riverWindow is how many failed jobs are looked at: repeated failures of equal jobs are one line.
+// riverWindow is how many failed jobs are looked at: repeated failures of equal jobs are
+// one line.
 const riverWindow = 200
 
-// listJobs lists jobs of River's that wait for another attempt, or have had their last, except jobs whose rows stand in
-// another source.
-func listJobs(ctx context.Context, all *installation.Connections, limit int) (failures []components.Failure, more bool, err error) {
+// listJobs lists jobs of River's that wait for another attempt, or have had their last,
+// except jobs whose rows stand in another source.
+func listJobs(ctx context.Context, all *installation.Connections,
+	limit int,
+) (failures []components.Failure, more bool, err error) {
 	failed, err := failedJobs(ctx, all)
 	if err != nil {
 		return nil, false, err
@@ -167,7 +178,8 @@ func failedJobs(ctx context.Context, all *installation.Connections) ([]*rivertyp
 		return nil, err
 	}
 	params := river.NewJobListParams().Kinds(all.Kinds()...).First(riverWindow).
-		States(rivertype.JobStateRetryable, rivertype.JobStateDiscarded).OrderBy(river.JobListOrderByID, river.SortOrderDesc)
+		States(rivertype.JobStateRetryable, rivertype.JobStateDiscarded).OrderBy(river.JobListOrderByID,
+		river.SortOrderDesc)
 	result, err := client.JobList(ctx, params)
 	return result.Jobs, problem.Doing(err, "list failed jobs")
 }
@@ -190,8 +202,9 @@ func shownByComponents(ctx context.Context, all *installation.Connections) (func
 	}, nil
 }
 
-// overcome reports whether a job that is tried once failed, and a later run of its kind in its database did not: the next tick was the
-// retry. A job whose database is not configured has no run.
+// overcome reports whether a job that is tried once failed, and a later run of its kind
+// in its database did not: the next tick was the retry. A job whose database is not
+// configured has no run.
 func overcome(all *installation.Connections, row *rivertype.JobRow, runs []dbsqlc.RunsLastRow) bool {
 	jobs := riverjobs.Jobs(all.Config)
 	at := slices.IndexFunc(jobs, func(job riverjobs.Job) bool { return job.Kind == row.Kind })
@@ -208,7 +221,8 @@ func overcome(all *installation.Connections, row *rivertype.JobRow, runs []dbsql
 		args.Database = all.Config.Jobs.Database
 	}
 	return slices.ContainsFunc(runs, func(run dbsqlc.RunsLastRow) bool {
-		return run.Kind == row.Kind && run.Database == args.Database && run.EndedAt != nil && *run.Outcome != string(jobrun.Failed) &&
+		return run.Kind == row.Kind && run.Database == args.Database && run.EndedAt != nil &&
+			*run.Outcome != string(jobrun.Failed) &&
 			(row.FinalizedAt == nil || run.EndedAt.After(*row.FinalizedAt))
 	})
 }

@@ -24,13 +24,15 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// failingSite is the reference application with something that has failed in every deletion table but the tombstones.
+// failingSite is the reference application with something that has failed in every
+// deletion table but the tombstones.
 func failingSite(t *testing.T) (*dbtest.DB, *installation.Connections) {
 	db := dbtest.Reference(t)
 	c := &config.Config{}
 	c.GhostUsers.Enabled, c.AdjournedGroups.Enabled, c.ExternalDiffs.Enabled = true, true, true
 	c.PlaceholderUsers.Enabled, c.PlaceholderUsers.MaxAttempts, c.PlaceholderUsers.RetryPeriod = true, 15, 48*time.Hour
-	c.GhostUsers.Schedule, c.PlaceholderUsers.Schedule, c.AdjournedGroups.Schedule, c.ExternalDiffs.Schedule = "* * * * *", "0 0 * * *", "0 2 * * *", "15 * * * *"
+	c.GhostUsers.Schedule, c.PlaceholderUsers.Schedule, c.AdjournedGroups.Schedule,
+		c.ExternalDiffs.Schedule = "* * * * *", "0 0 * * *", "0 2 * * *", "15 * * * *"
 	c.ExternalDiffs.When = "always"
 	c.Jobs.Database = "main"
 	c.Databases = []config.Database{{Name: "main"}}
@@ -73,7 +75,10 @@ func TestRowsThatFailedStandWithTheirReason(t *testing.T) {
 	t.Parallel()
 	_, all := failingSite(t)
 	now := time.Now()
-	next := map[string]time.Duration{"group 1 (g1), its destruction": 3 * time.Hour, "group 3 (g3)": 2 * time.Hour, "diff 1": time.Hour}
+	next := map[string]time.Duration{
+		"group 1 (g1), its destruction": 3 * time.Hour, "group 3 (g3)": 2 * time.Hour,
+		"diff 1": time.Hour,
+	}
 	var shown []string
 	for _, source := range sources(all) {
 		failures, more := pgtest.Must2(source.List(t.Context(), all, 10))(t)
@@ -89,7 +94,8 @@ func TestRowsThatFailedStandWithTheirReason(t *testing.T) {
 	}
 	require.Equal(t, []string{
 		"users | 9 | user 9 | issues: 23514", "placeholders | 11 | placeholder user 11 | kept by a note",
-		"groups | 2 | group 2 (g2), its destruction | others do", "groups | 1 | group 1 (g1), its destruction | rows refer to it",
+		"groups | 2 | group 2 (g2), its destruction | others do",
+		"groups | 1 | group 1 (g1), its destruction | rows refer to it",
 		"groups | 3 | group 3 (g3) | nothing can be decided",
 		"diffs | 1 | diff 1 | it broke", "diffs | 2 | diff 2 | thrice", "diffs | 3 | diff 3 | skipped: files missing",
 		"jobs | 3 | job 3, group_destroy | no connection",
@@ -100,7 +106,8 @@ func TestRowsThatFailedStandWithTheirReason(t *testing.T) {
 	require.Len(t, failures, 2)
 }
 
-// Rows fail for one reason if only keys and processes differ; what waits for a lock comes last.
+// Rows fail for one reason if only keys and processes differ; what waits for a lock comes
+// last.
 func TestReasonsOfFailures(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -109,10 +116,15 @@ func TestReasonsOfFailures(t *testing.T) {
 	}
 	const broken = "invoices_2: SQLSTATE 23503: violates a constraint: Key (id)=(%s) is still referenced"
 	f := Failures{Failures: []components.Failure{
-		failure("1", "notes: SQLSTATE 55P03: held by pid 17", at), failure("2", "notes: SQLSTATE 55P03: held by pid 18", at), failure("3", "notes: SQLSTATE 55P03: held by pid 19", at),
-		failure("4", fmt.Sprintf(broken, "7"), at.Add(time.Hour)), failure("5", fmt.Sprintf(broken, "6ba7b810-9dad"), at),
-		failure("6", "invoices_3: SQLSTATE 23503: violates a constraint: Key (id)=(7) is still referenced", time.Time{}),
-		failure("8", "still referenced by notes.author_id (id 200)", at), failure("9", "still referenced by notes.author_id (id 1800)", at),
+		failure("1", "notes: SQLSTATE 55P03: held by pid 17", at),
+		failure("2", "notes: SQLSTATE 55P03: held by pid 18", at),
+		failure("3", "notes: SQLSTATE 55P03: held by pid 19", at),
+		failure("4", fmt.Sprintf(broken, "7"), at.Add(time.Hour)),
+		failure("5", fmt.Sprintf(broken, "6ba7b810-9dad"), at),
+		failure("6", "invoices_3: SQLSTATE 23503: violates a constraint: Key (id)=(7) is still referenced",
+			time.Time{}),
+		failure("8", "still referenced by notes.author_id (id 200)", at),
+		failure("9", "still referenced by notes.author_id (id 1800)", at),
 		failure("7", "invoices_2: SQLSTATE 23514: violates a constraint: Key (id)=(7) is still referenced", at),
 	}}
 	var told []string
@@ -138,23 +150,29 @@ func TestRowsOfOneReasonAreRetried(t *testing.T) {
 	source := NewPageSource(&installation.Bound{Connections: all}, &riverjobs.Bindings{}, slog.New(slog.DiscardHandler))
 	reasons := pgtest.Must(ReadFailures(t.Context(), all, components.FailureWindow))(t).Reasons()
 	require.Equal(t, "users", reasons[0].Source, "two of one reason stand first")
-	said := pgtest.Must(source.Retry(t.Context(), web.Visitor{Actor: "ann"}, components.Retry{Reason: reasons[0].Key}))(t)
+	said := pgtest.Must(source.Retry(t.Context(), web.Visitor{Actor: "ann"},
+		components.Retry{Reason: reasons[0].Key}))(t)
 	require.Equal(t, "2 rows due now", said)
-	require.Equal(t, [][]string{{"7"}, {"9"}}, db.Rows("SELECT user_id FROM users_ghost_user_migrations WHERE consume_after <= now() ORDER BY 1"))
-	require.Equal(t, [][]string{{"ann", "users 7"}, {"ann", "users 9"}}, db.Rows("SELECT actor, target FROM sexton.audit ORDER BY 2"))
+	require.Equal(t, [][]string{{"7"}, {"9"}},
+		db.Rows("SELECT user_id FROM users_ghost_user_migrations WHERE consume_after <= now() ORDER BY 1"))
+	require.Equal(t, [][]string{{"ann", "users 7"}, {"ann", "users 9"}},
+		db.Rows("SELECT actor, target FROM sexton.audit ORDER BY 2"))
 	_, err := source.Retry(t.Context(), web.Visitor{}, components.Retry{Reason: "gone"})
 	var refused *components.RefusedError
 	require.ErrorAs(t, err, &refused)
 }
 
-// Run now passes the schedule by, and a group that waits is kept on behalf of a user who may remove it.
+// Run now passes the schedule by, and a group that waits is kept on behalf of a user who
+// may remove it.
 func TestRunNowAndCancelFromThePage(t *testing.T) {
 	t.Parallel()
 	db, all := failingSite(t)
-	source, ann := NewPageSource(&installation.Bound{Connections: all}, &riverjobs.Bindings{}, slog.New(slog.DiscardHandler)), web.Visitor{Actor: "ann"}
+	source, ann := NewPageSource(&installation.Bound{Connections: all}, &riverjobs.Bindings{},
+		slog.New(slog.DiscardHandler)), web.Visitor{Actor: "ann"}
 	var refused *components.RefusedError
 	require.NoError(t, source.RunNow(t.Context(), ann, riverjobs.AdjournedGroupDeletion))
-	require.Equal(t, [][]string{{"1"}}, db.Rows("SELECT count(*) FROM sexton.river_job WHERE kind = $1", riverjobs.AdjournedGroupDeletion))
+	require.Equal(t, [][]string{{"1"}}, db.Rows("SELECT count(*) FROM sexton.river_job WHERE kind = $1",
+		riverjobs.AdjournedGroupDeletion))
 	require.ErrorAs(t, source.RunNow(t.Context(), ann, riverjobs.GroupDestroy), &refused, "another job inserts it")
 	require.NoError(t, source.SetPaused(t.Context(), ann, riverjobs.AdjournedGroupDeletion, "backup", true))
 	require.ErrorAs(t, source.RunNow(t.Context(), ann, riverjobs.AdjournedGroupDeletion), &refused)
@@ -188,7 +206,8 @@ func TestRowsThatFailedAreRetried(t *testing.T) {
 	require.Contains(t, retry("groups", "1"), "1 group to be tried now")
 	require.Equal(t, [][]string{{"group_destroy", "1"}}, db.Rows(due), "the job that waits")
 	require.Contains(t, retry("groups", "2"), "1 group to be tried now")
-	require.Equal(t, [][]string{{"group_destroy", "1"}, {"group_destroy", "2"}}, db.Rows(due), "one more, as the last has ended")
+	require.Equal(t, [][]string{{"group_destroy", "1"}, {"group_destroy", "2"}}, db.Rows(due),
+		"one more, as the last has ended")
 	require.Contains(t, retry("groups", "3"), "1 group to be tried now")
 	require.Equal(t, [][]string{{"t"}}, db.Rows("SELECT retry_at <= now() FROM sexton.group_deletion_failures"))
 	require.Contains(t, retry("groups", "4"), "group 4 has not failed")
@@ -199,13 +218,27 @@ func TestRowsThatFailedAreRetried(t *testing.T) {
 	require.Contains(t, retry("diffs", "4"), "diff 4 is not in the database")
 	require.Contains(t, retry("diffs", ""), "3 diffs to be tried now")
 	require.Equal(t, [][]string{
-		{"group_destroy", "1"}, {"group_destroy", "2"}, {"migrate_external_diff", "1"}, {"migrate_external_diff", "2"}, {"migrate_external_diff", "3"},
+		{"group_destroy", "1"},
+		{"group_destroy", "2"},
+		{"migrate_external_diff", "1"},
+		{"migrate_external_diff", "2"},
+		{"migrate_external_diff", "3"},
 	}, db.Rows(due))
 	require.Len(t, db.Rows("SELECT FROM sexton.river_job WHERE args ->> 'diff_id' = '1'"), 1, "the job that waits")
 	require.Contains(t, retry("users", "9"), "1 user due now")
 	require.Contains(t, retry("placeholders", "11"), "placeholder user 11: due now")
-	require.Equal(t, [][]string{{"t", "0"}}, db.Rows(`SELECT consume_after <= now(), deletion_attempts FROM users_ghost_user_migrations, import_placeholder_user_details`))
-	require.Equal(t, [][]string{{"groups 1"}, {"groups 2"}, {"groups 3"}, {"all groups"}, {"diffs 3"}, {"all diffs"}, {"users 9"}, {"placeholders 11"}},
+	require.Equal(t, [][]string{{"t", "0"}},
+		db.Rows(`SELECT consume_after <= now(), deletion_attempts FROM users_ghost_user_migrations, import_placeholder_user_details`))
+	require.Equal(t, [][]string{
+		{"groups 1"},
+		{"groups 2"},
+		{"groups 3"},
+		{"all groups"},
+		{"diffs 3"},
+		{"all diffs"},
+		{"users 9"},
+		{"placeholders 11"},
+	},
 		db.Rows("SELECT target FROM sexton.audit ORDER BY id"))
 }
 
@@ -232,7 +265,8 @@ func TestPlaceholdersThatAreKeptStandOnThePage(t *testing.T) {
 	require.WithinDuration(t, time.Now().Add(-9*24*time.Hour), failures[0].Since, time.Minute)
 	failures[0].Since = time.Time{}
 	require.Equal(t, components.Failure{
-		Source: "placeholders", ID: "11", What: "placeholder user 11", Error: "kept by a note", Attempts: 15, GivenUp: true,
+		Source: "placeholders", ID: "11", What: "placeholder user 11", Error: "kept by a note", Attempts: 15,
+		GivenUp: true,
 	}, failures[0])
 	require.Equal(t, "placeholder user 13", failures[1].What)
 	require.WithinDuration(t, time.Now().Add(47*time.Hour), failures[1].Next, time.Minute)
@@ -249,7 +283,8 @@ func sourceOf(t *testing.T, all *installation.Connections, name string) *compone
 	return nil
 }
 
-// A queue has a row per state of its jobs, in the order of the names. Counting stops at the cap.
+// A queue has a row per state of its jobs, in the order of the names. Counting stops at
+// the cap.
 func TestQueueStates(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
@@ -261,7 +296,10 @@ func TestQueueStates(t *testing.T) {
 			if row.Since != nil {
 				since = row.Since.UTC().Format(time.DateOnly)
 			}
-			told = append(told, []string{row.Queue, strconv.FormatBool(row.Paused), since, row.State, strconv.FormatInt(row.Jobs, 10)})
+			told = append(told, []string{
+				row.Queue, strconv.FormatBool(row.Paused), since, row.State,
+				strconv.FormatInt(row.Jobs, 10),
+			})
 		}
 		return told
 	}

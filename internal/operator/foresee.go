@@ -25,11 +25,14 @@ import (
 type PlannedDatabase struct {
 	Database     string `json:"database"`
 	*plan.Result        //nolint:embeddedstructfieldcheck // the order is that of the document
-	// Jobs are the other enabled jobs, whose rows are in the jobs database; absent in other databases, and where there is none.
+	// Jobs are the other enabled jobs, whose rows are in the jobs database; absent in
+	// other databases, and where there is none.
 	Jobs []PlannedJob `json:"jobs,omitempty"`
-	// Uncovered says what `sexton undo` would not bring back; absent where nothing is kept.
+	// Uncovered says what `sexton undo` would not bring back; absent where nothing is
+	// kept.
 	Uncovered []PlannedLoss `json:"undo_uncovered,omitempty"`
-	// Unreachable is why nothing is known of the database: what definitions have their parents there, for one.
+	// Unreachable is why nothing is known of the database: what definitions have their
+	// parents there, for one.
 	Unreachable string `json:"unreachable,omitempty"`
 }
 
@@ -86,8 +89,8 @@ type PlannedJob struct {
 
 	// Unit names one of them.
 	Unit string `json:"unit"`
-	// NextRun is the next tick of its schedule (UTC); null for a kind whose jobs another one inserts. What falls due by a commit
-	// is taken at once.
+	// NextRun is the next tick of its schedule (UTC); null for a kind whose jobs another
+	// one inserts. What falls due by a commit is taken at once.
 	NextRun *time.Time `json:"next_run"`
 	// WaitingFor is why nothing happens; null where nothing stands in the way.
 	WaitingFor *string `json:"waiting_for"`
@@ -95,8 +98,8 @@ type PlannedJob struct {
 	Error string `json:"error,omitempty"`
 }
 
-// planJobs looks at the kinds whose rows are in the jobs database. One of which that takes too long, or is not allowed, hides no
-// other.
+// planJobs looks at the kinds whose rows are in the jobs database. One of which that
+// takes too long, or is not allowed, hides no other.
 func planJobs(ctx context.Context, all *installation.Bound) ([]PlannedJob, error) {
 	var planned []PlannedJob
 	var states []JobState
@@ -139,7 +142,8 @@ func planJob(ctx context.Context, all *installation.Bound, kind string) (planned
 	db := all.Jobs()
 	err = pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		limit := strconv.FormatInt(components.PlanLimits().StatementTimeout.Milliseconds(), 10)
-		_, err := tx.Exec(ctx, "SELECT pg_catalog.set_config('statement_timeout', $1, true), pg_catalog.set_config('lock_timeout', $1, true)", limit)
+		_, err := tx.Exec(ctx,
+			"SELECT pg_catalog.set_config('statement_timeout', $1, true), pg_catalog.set_config('lock_timeout', $1, true)", limit)
 		if err != nil {
 			return fmt.Errorf("limit statements: %w", err)
 		}
@@ -161,21 +165,26 @@ func (j PlannedJob) Text() string {
 	return said
 }
 
-// Foreseen is the output of `sexton group delete --plan --json` and `sexton user delete --plan --json`.
+// Foreseen is the output of `sexton group delete --plan --json` and `sexton user delete
+// --plan --json`.
 type Foreseen struct {
 	GroupID *dml.ID `json:"group_id,omitempty"`
 	UserID  *dml.ID `json:"user_id,omitempty"`
-	// Nullified rows of groups, and those below a user's deleted rows, are by table.column, and so are loose ones that stay.
+	// Nullified rows of groups, and those below a user's deleted rows, are by
+	// table.column, and so are loose ones that stay.
 	*dml.Foresight //nolint:embeddedstructfieldcheck // the order is that of the document
-	// Remote counts definitions of loose foreign keys whose children, in other databases, are not counted.
+	// Remote counts definitions of loose foreign keys whose children, in other databases,
+	// are not counted.
 	Remote int `json:"remote,omitempty"`
-	// AboutSeconds is the time that it takes at RowsPerSecond, which is that of the last runs where Measured is set.
+	// AboutSeconds is the time that it takes at RowsPerSecond, which is that of the last
+	// runs where Measured is set.
 	AboutSeconds  float64 `json:"about_seconds"`
 	RowsPerSecond float64 `json:"rows_per_second"`
 	Measured      bool    `json:"measured"`
 }
 
-// ForeseeGroup looks at what a group's destruction would do. by, the user on whose behalf it is done, may be empty.
+// ForeseeGroup looks at what a group's destruction would do. by, the user on whose behalf
+// it is done, may be empty.
 func ForeseeGroup(ctx context.Context, all *installation.Connections, text, by string) (*Foreseen, error) {
 	db, ghosts := all.Jobs(), all.Config.Has(migrate.GhostUsers)
 	plan, problems, err := groupdelete.Resolve(ctx, db.Pool, db.Names, riverjobs.GroupsOf(all.Config), ghosts)
@@ -191,7 +200,8 @@ func ForeseeGroup(ctx context.Context, all *installation.Connections, text, by s
 	}
 	var loose *groupdelete.Plan
 	if len(here) > 0 {
-		if loose, err = groupdelete.ResolveLoose(ctx, db.Pool, db.Names, riverjobs.GroupsOf(all.Config), ghosts, here); err != nil {
+		if loose, err = groupdelete.ResolveLoose(ctx, db.Pool, db.Names, riverjobs.GroupsOf(all.Config), ghosts,
+			here); err != nil {
 			return nil, err
 		}
 	}
@@ -217,7 +227,8 @@ func ForeseeGroup(ctx context.Context, all *installation.Connections, text, by s
 	return p, p.time(ctx, db, riverjobs.GroupDestroy)
 }
 
-// looseIn are the definitions of the loose foreign keys whose children are in a database; remote counts the others.
+// looseIn are the definitions of the loose foreign keys whose children are in a database;
+// remote counts the others.
 func looseIn(all *installation.Connections, db database.Database) (loose []dml.Loose, remote int, err error) {
 	defs, err := installation.LoadDefinitions(all.Config)
 	for _, d := range defs {
@@ -228,7 +239,10 @@ func looseIn(all *installation.Connections, db database.Database) (loose []dml.L
 		named := func(name definitions.Name) [2]string {
 			return [2]string{cmp.Or(name.Schema, db.Names.Tracked), name.Table}
 		}
-		one := dml.Loose{Child: named(d.Child), Parent: named(d.Parent), Columns: d.Columns, Targets: d.ParentColumns, Action: dml.Nullify}
+		one := dml.Loose{
+			Child: named(d.Child), Parent: named(d.Parent), Columns: d.Columns, Targets: d.ParentColumns,
+			Action: dml.Nullify,
+		}
 		if d.OnDelete == definitions.Delete {
 			one.Action = dml.Remove
 		}
@@ -240,7 +254,8 @@ func looseIn(all *installation.Connections, db database.Database) (loose []dml.L
 	return loose, remote, err
 }
 
-// ForeseeUser counts what the deletion of a user would do. hard also deletes contributions.
+// ForeseeUser counts what the deletion of a user would do. hard also deletes
+// contributions.
 func ForeseeUser(ctx context.Context, all *installation.Connections, id string, hard bool) (*Foreseen, error) {
 	db := all.Jobs()
 	plan, problems, err := riverjobs.CheckGhostUsers(ctx, all.Config, db)
@@ -266,7 +281,8 @@ func ForeseeUser(ctx context.Context, all *installation.Connections, id string, 
 	return p, p.time(ctx, db, riverjobs.GhostUsers)
 }
 
-// assumedRate is the rows per second of a worker that has no runs to go by: what half of the time gives on small hardware.
+// assumedRate is the rows per second of a worker that has no runs to go by: what half of
+// the time gives on small hardware.
 const assumedRate = 2000
 
 // time fills in how long it takes.

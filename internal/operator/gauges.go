@@ -30,17 +30,19 @@ type Gauges struct {
 	Noted         *riverjobs.Bindings
 	Subscriptions []*listen.Subscription
 	Log           *slog.Logger
-	// ReloadError returns why the last reload was refused, or ""; nil if nothing is reloaded.
+	// ReloadError returns why the last reload was refused, or ""; nil if nothing is
+	// reloaded.
 	ReloadError func() string
 }
 
-// at is where everything is read. Which database answers is found out anew by each reading.
+// at is where everything is read. Which database answers is found out anew by each
+// reading.
 func (g *Gauges) at() components.Source {
 	return Noted(&installation.Connections{Config: g.All.Config, Databases: g.All.Databases}, g.Noted)
 }
 
-// Read asks all databases at a time. One that does not answer is down and delays no other; it is left with that
-// one gauge.
+// Read asks all databases at a time. One that does not answer is down and delays no
+// other; it is left with that one gauge.
 func (g *Gauges) Read(ctx context.Context) []metrics.Sample {
 	// The jobs' own tables are asked once, and waited for only by what shows them.
 	jobs := sync.OnceValues(func() (*counted, error) { return readCounted(ctx, g.All) })
@@ -122,7 +124,8 @@ func (r *reading) readRest(ctx context.Context, g *Gauges, db database.Database,
 	return err
 }
 
-// notifyQueueUsage is the share of the server's queue in use. It is the first question to a database: a cheap one.
+// notifyQueueUsage is the share of the server's queue in use. It is the first question to
+// a database: a cheap one.
 func notifyQueueUsage(ctx context.Context, db database.Database) (usage float64, err error) {
 	err = db.Pool.QueryRow(ctx, "SELECT pg_catalog.pg_notification_queue_usage()").Scan(&usage)
 	return usage, problem.Doing(err, "read usage of the notification queue")
@@ -179,7 +182,8 @@ func (r *reading) job(state JobState, shared *counted) {
 	}
 	success := shared.successes.last(state.Kind, state.Database)
 	r.add(metrics.LastSuccess, success, state.Kind, state.Database)
-	if due, scheduled := successDue(state.Job, state.Database, cmp.Or(success, shared.since(state, time.Now()))); scheduled {
+	if due, scheduled := successDue(state.Job, state.Database,
+		cmp.Or(success, shared.since(state, time.Now()))); scheduled {
 		r.add(metrics.SuccessDue, due, state.Kind, state.Database)
 	}
 }
@@ -187,8 +191,9 @@ func (r *reading) job(state JobState, shared *counted) {
 // runsKept is for how long runs are kept: one that is not there may have been before.
 const runsKept = 7 * 24 * time.Hour
 
-// since is from when on a job without success should have had one, in seconds of the epoch; 0 where that is unknown. It is when its
-// queue was made, not when this worker started: one that is restarted every day would never miss a run of every day.
+// since is from when on a job without success should have had one, in seconds of the
+// epoch; 0 where that is unknown. It is when its queue was made, not when this worker
+// started: one that is restarted every day would never miss a run of every day.
 func (s *counted) since(state JobState, now time.Time) float64 {
 	for _, queue := range s.queues {
 		if queue.Queue == state.Queue && queue.Since != nil {
@@ -198,8 +203,9 @@ func (s *counted) since(state JobState, now time.Time) float64 {
 	return 0
 }
 
-// successDue is when the third tick after the last success falls that is for this database, in seconds of the epoch: by
-// ticks, as the gaps of a schedule may be of different lengths. Without a time to count from, 0, there is none, nor for a kind
+// successDue is when the third tick after the last success falls that is for this
+// database, in seconds of the epoch: by ticks, as the gaps of a schedule may be of
+// different lengths. Without a time to count from, 0, there is none, nor for a kind
 // without ticks.
 func successDue(job riverjobs.Job, database string, success float64) (due float64, scheduled bool) {
 	if job.Inserted() {

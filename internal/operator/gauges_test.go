@@ -29,7 +29,8 @@ import (
 
 const cleanUp = riverjobs.LooseForeignKeys
 
-// observedSite are databases as a worker has them; the first one has the jobs' own tables.
+// observedSite are databases as a worker has them; the first one has the jobs' own
+// tables.
 type observedSite struct {
 	all *installation.Connections
 	// noted has the parents of each database.
@@ -38,13 +39,16 @@ type observedSite struct {
 	servers map[string]*dbtest.DB
 }
 
-// observe makes a site. A name with an exclamation mark is a database that cannot be reached, one with a question
-// mark one that never answers.
+// observe makes a site. A name with an exclamation mark is a database that cannot be
+// reached, one with a question mark one that never answers.
 func observe(t *testing.T, names ...string) observedSite {
 	c := &config.Config{Jobs: config.Jobs{Silence: time.Minute}}
 	c.LooseForeignKeys.Enabled, c.LooseForeignKeys.Schedule = true, "* * * * *"
 	c.Jobs.Silence = heartbeat.DefaultSilence
-	s := observedSite{all: &installation.Connections{Config: c}, noted: &riverjobs.Bindings{}, servers: map[string]*dbtest.DB{}}
+	s := observedSite{
+		all: &installation.Connections{Config: c}, noted: &riverjobs.Bindings{},
+		servers: map[string]*dbtest.DB{},
+	}
 	for _, text := range names {
 		name := strings.TrimRight(text, "!?")
 		var db database.Database
@@ -95,7 +99,10 @@ func (s observedSite) read(t *testing.T, subscriptions ...*listen.Subscription) 
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	values := map[string]float64{}
-	for _, sample := range (&Gauges{All: s.all, Noted: s.noted, Subscriptions: subscriptions, Log: slog.New(slog.DiscardHandler)}).Read(ctx) {
+	for _, sample := range (&Gauges{
+		All: s.all, Noted: s.noted, Subscriptions: subscriptions,
+		Log: slog.New(slog.DiscardHandler),
+	}).Read(ctx) {
 		key := strings.Join(append([]string{sample.Metric}, sample.Labels...), " ")
 		require.NotContains(t, values, key)
 		values[key] = sample.Value
@@ -193,7 +200,8 @@ func TestGaugesSayWhyNothingHappens(t *testing.T) {
 	// Its limits are used up.
 	db.Exec(insertTombstones, "public.parents", 1, "0")
 	db.Exec(`UPDATE sexton.runs SET stats = '{"over_limit": true}', outcome = 'over_limit', ended_at = now()`)
-	db.Exec("INSERT INTO sexton.schedules (kind, database, last_tick) VALUES ($1, 'main', now() - interval '1 minute')", cleanUp)
+	db.Exec("INSERT INTO sexton.schedules (kind, database, last_tick) VALUES ($1, 'main', now() - interval '1 minute')",
+		cleanUp)
 	require.Equal(t, []string{"tick"}, waits(s.read(t), "main"))
 	db.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '1 hour'")
 	require.Equal(t, []string{"deferred"}, waits(s.read(t), "main"))
@@ -231,7 +239,8 @@ func TestGaugeOfTheLastSuccess(t *testing.T) {
 	require.Zero(t, values[gauge+" ci"], "none that did not fail")
 
 	// Ticks come every minute and are for the two databases in turn.
-	require.InDelta(t, 5*60, values[due+" main"]-values[gauge+" main"], 62, "the next one within two minutes, and two more")
+	require.InDelta(t, 5*60, values[due+" main"]-values[gauge+" main"], 62,
+		"the next one within two minutes, and two more")
 	require.Zero(t, (int64(values[due+" main"])/60)%2, "a minute of the first database's")
 	require.NotContains(t, values, due+" ci")
 
@@ -239,19 +248,23 @@ func TestGaugeOfTheLastSuccess(t *testing.T) {
 	s.servers["main"].Exec(`INSERT INTO sexton.river_queue (name, created_at, updated_at) VALUES ($1, '2024-01-01 00:00:30Z', now())`, cleanUp)
 	late := s.read(t)
 	require.InDelta(t, values[due+" main"], late[due+" main"], 0, "a success counts for more")
-	require.InDelta(t, time.Now().Add(-runsKept).Unix()+6*60, late[due+" ci"], 120, "what was longer ago may be forgotten")
+	require.InDelta(t, time.Now().Add(-runsKept).Unix()+6*60, late[due+" ci"], 120,
+		"what was longer ago may be forgotten")
 	began := time.Now().Add(-3 * time.Hour).Truncate(2 * time.Minute)
 	s.servers["main"].Exec(`UPDATE sexton.river_queue SET created_at = $1`, began.Add(30*time.Second))
 	require.InDelta(t, began.Add(5*time.Minute).Unix(), s.read(t)[due+" ci"], 0, "the third odd minute from then on")
 }
 
-// A kind of once a day that has never succeeded is late after three days, and one of once a week is never late while its runs are forgotten
-// before that.
+// A kind of once a day that has never succeeded is late after three days, and one of once
+// a week is never late while its runs are forgotten before that.
 func TestNoSuccessOfRareKinds(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 13, 0, 0, 0, time.UTC)
 	due := func(cron string, ago time.Duration) time.Time {
-		job := riverjobs.Job{Kind: "k", Queue: "k", Schedule: cron, Cron: config.Schedule(cron), Databases: []string{"main"}}
+		job := riverjobs.Job{
+			Kind: "k", Queue: "k", Schedule: cron, Cron: config.Schedule(cron),
+			Databases: []string{"main"},
+		}
 		shared := counted{queues: []dbsqlc.QueueStatesRow{{Queue: "other"}, {Queue: "k", Since: new(now.Add(-ago))}}}
 		state := JobState{Job: job}
 		state.Queue = "k"
@@ -260,7 +273,8 @@ func TestNoSuccessOfRareKinds(t *testing.T) {
 		return time.Unix(int64(at), 0).UTC()
 	}
 	require.Equal(t, time.Date(2026, 11, 24, 2, 0, 0, 0, time.UTC), due("0 2 * * *", time.Hour), "a new one")
-	require.Equal(t, time.Date(2026, 11, 20, 2, 0, 0, 0, time.UTC), due("0 2 * * *", 4*24*time.Hour), "late, whenever workers were restarted")
+	require.Equal(t, time.Date(2026, 11, 20, 2, 0, 0, 0, time.UTC), due("0 2 * * *", 4*24*time.Hour),
+		"late, whenever workers were restarted")
 	require.Equal(t, time.Date(2026, 11, 17, 2, 0, 0, 0, time.UTC), due("0 2 * * *", 400*24*time.Hour))
 	require.True(t, due("0 2 * * 0", 400*24*time.Hour).After(now))
 }
@@ -268,14 +282,16 @@ func TestNoSuccessOfRareKinds(t *testing.T) {
 func TestListenersShowInTheirState(t *testing.T) {
 	t.Parallel()
 	s := observe(t, "main")
-	values := s.read(t, &listen.Subscription{Kind: cleanUp, Database: "main"}, &listen.Subscription{Kind: cleanUp, Database: "elsewhere"})
+	values := s.read(t, &listen.Subscription{Kind: cleanUp, Database: "main"},
+		&listen.Subscription{Kind: cleanUp, Database: "elsewhere"})
 	require.InDelta(t, 1, values["sexton_listener "+cleanUp+" main disconnected"], 0)
 	require.InDelta(t, 0, values["sexton_listener "+cleanUp+" main listening"], 0)
 	require.InDelta(t, 0, values["sexton_listener "+cleanUp+" main polling"], 0)
 	require.Empty(t, of(values, "elsewhere"))
 }
 
-// A database that is down, or does not answer at all, is left with one gauge and hides no other.
+// A database that is down, or does not answer at all, is left with one gauge and hides no
+// other.
 func TestGaugesOfDatabasesThatAreDown(t *testing.T) {
 	t.Parallel()
 	values := observe(t, "main", "sec!", "ci?").read(t)
@@ -288,7 +304,8 @@ func TestGaugesOfDatabasesThatAreDown(t *testing.T) {
 // A server that turns read-only lets no heartbeat through, so that its worker looks dead.
 func TestDatabasesThatTurnReadOnly(t *testing.T) {
 	t.Parallel()
-	const tombstones, setting = "INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.parents', 1)",
+	const tombstones,
+		setting = "INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.parents', 1)",
 		"accepts no writes: default_transaction_read_only is on"
 	for turned, reasons := range map[string]map[string]string{
 		"main": {"main": "database main " + setting, "ci": "database main " + setting},
@@ -332,7 +349,8 @@ func TestDatabasesThatTurnReadOnly(t *testing.T) {
 	}
 }
 
-// Without the jobs' own tables no one can say what a job waits for, but every database knows its backlog.
+// Without the jobs' own tables no one can say what a job waits for, but every database
+// knows its backlog.
 func TestGaugesWithoutTheJobsDatabase(t *testing.T) {
 	t.Parallel()
 	s := observe(t, "main?", "ci")
@@ -366,7 +384,8 @@ func TestGaugesDoNotScan(t *testing.T) {
 	queries := dbtest.Names().Queries(tx)
 	last := pgtest.Must(queries.RunsLast(t.Context(), []string{cleanUp, "another"}, []string{"main", "ci"}))(t)
 	require.Len(t, last, 1)
-	successes := pgtest.Must(queries.RunsLastSuccess(t.Context(), []string{cleanUp, "another"}, []string{"main", "ci"}, lastRunsCap))(t)
+	successes := pgtest.Must(queries.RunsLastSuccess(t.Context(), []string{cleanUp, "another"}, []string{"main", "ci"},
+		lastRunsCap))(t)
 	require.Len(t, successes, 1)
 	require.True(t, pgtest.Scalar[bool](t, tx, "SELECT capped FROM sexton.backlog"))
 	read := map[string]int64{}

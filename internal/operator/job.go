@@ -36,31 +36,37 @@ type JobState struct {
 	LastRun     *time.Time `json:"last_run"`
 	LastOutcome *string    `json:"last_outcome"`
 	LastError   *string    `json:"last_error"`
-	// WaitingFor says why nothing happens, whether there is a pass or not, although something is pending; null where nothing
-	// stands in the way.
+	// WaitingFor says why nothing happens, whether there is a pass or not, although
+	// something is pending; null where nothing stands in the way.
 	WaitingFor *string `json:"waiting_for"`
 	// Running is the pass that is at work now; null where none is.
 	Running *Pass `json:"running"`
-	// Latency sums up what the last runs have finished; null where that is nothing, as of kinds that pass their work on.
+	// Latency sums up what the last runs have finished; null where that is nothing, as of
+	// kinds that pass their work on.
 	Latency *Latency `json:"clean_up_latency"`
 
 	Job riverjobs.Job `json:"-"`
-	// LastEnded is when the last run ended; nil while it goes on. Runs without any change share a row that began with the first.
+	// LastEnded is when the last run ended; nil while it goes on. Runs without any change
+	// share a row that began with the first.
 	LastEnded *time.Time `json:"-"`
 	// ending is that of the last run for people.
 	ending string
-	// turnedBack is why the last pass could not do its work then, where that was no failure.
+	// turnedBack is why the last pass could not do its work then, where that was no
+	// failure.
 	turnedBack string
-	// readOnly names the database that accepts no writes, its own or the jobs database, and why; empty if both accept them.
+	// readOnly names the database that accepts no writes, its own or the jobs database,
+	// and why; empty if both accept them.
 	readOnly string
 	// class is the sort of what it waits for.
 	class pace.WaitClass
 }
 
-// Notable reports whether it waits for something that a person should look at. What is put off, and what the limits of a tick leave to the
-// next, goes on by itself; rows that failed stand among the failures.
+// Notable reports whether it waits for something that a person should look at. What is
+// put off, and what the limits of a tick leave to the next, goes on by itself; rows that
+// failed stand among the failures.
 func (s *JobState) Notable() bool {
-	return s.WaitingFor != nil && s.class != components.WaitDeferred && s.class != waitTick && s.class != pace.WaitBackOff
+	return s.WaitingFor != nil && s.class != components.WaitDeferred && s.class != waitTick &&
+		s.class != pace.WaitBackOff
 }
 
 // Ending is how the last run ended, for people.
@@ -75,7 +81,8 @@ type Pass struct {
 	// Rows counts the rows that the pass has changed.
 	Rows          int64 `json:"rows"`
 	RowsPerSecond int64 `json:"rows_per_second"`
-	// SecondsLeft is how long the backlog will take at this rate; null where that cannot be told.
+	// SecondsLeft is how long the backlog will take at this rate; null where that cannot
+	// be told.
 	SecondsLeft *float64 `json:"seconds_left"`
 	Pace        Pace     `json:"-"`
 }
@@ -114,7 +121,8 @@ func toldBy(stats json.RawMessage) (t told) {
 	return t
 }
 
-// waitingFor names the reason for which the pass waits and its class, or "" while it works.
+// waitingFor names the reason for which the pass waits and its class, or "" while it
+// works.
 func (p *Pass) waitingFor() (reason string, class pace.WaitClass) {
 	t := toldBy(p.Stats)
 	if t.WaitingFor != "" && t.WaitingClass == "" {
@@ -125,22 +133,27 @@ func (p *Pass) waitingFor() (reason string, class pace.WaitClass) {
 
 // job fills in what the last run reports.
 func (k *shared) job(job riverjobs.Job, database string) JobState {
-	state := JobState{Kind: job.Kind, Queue: job.Queue, Database: database, Schedule: job.Schedule, Paused: k.pauses[job.Queue] != "", Job: job}
+	state := JobState{
+		Kind: job.Kind, Queue: job.Queue, Database: database, Schedule: job.Schedule,
+		Paused: k.pauses[job.Queue] != "", Job: job,
+	}
 	for _, run := range k.runs {
 		if run.Kind != job.Kind || run.Database != database {
 			continue
 		}
-		state.LastRun, state.LastOutcome, state.LastError, state.LastEnded = &run.StartedAt, run.Outcome, lastError(run), run.EndedAt
+		state.LastRun, state.LastOutcome, state.LastError, state.LastEnded = &run.StartedAt, run.Outcome,
+			lastError(run), run.EndedAt
 		state.turnedBack, state.ending = turnedBack(run), Ending(run.Outcome, run.Stats)
-		if run.EndedAt == nil && slices.ContainsFunc(k.workers, func(c dbsqlc.ClientsAliveRow) bool { return c.ClientID == run.Holder }) {
+		if run.EndedAt == nil && slices.ContainsFunc(k.workers,
+			func(c dbsqlc.ClientsAliveRow) bool { return c.ClientID == run.Holder }) {
 			state.Running = &Pass{RunID: run.ID, Holder: run.Holder, StartedAt: run.StartedAt, Stats: run.Stats}
 		}
 	}
 	return state
 }
 
-// lastError is why a run failed or, where it went through, the first thing that it met in single tables:
-// a reader of a growing backlog wants to see that, too.
+// lastError is why a run failed or, where it went through, the first thing that it met in
+// single tables: a reader of a growing backlog wants to see that, too.
 func lastError(run dbsqlc.RunsLastRow) *string {
 	if run.Error != nil {
 		return run.Error
@@ -156,7 +169,8 @@ func lastError(run dbsqlc.RunsLastRow) *string {
 	return &text
 }
 
-// turnedBack names the thing that a run had to wait for: a store, say, that was not available.
+// turnedBack names the thing that a run had to wait for: a store, say, that was not
+// available.
 func turnedBack(run dbsqlc.RunsLastRow) string {
 	stats := toldBy(run.Stats)
 	switch {
@@ -199,7 +213,8 @@ func noteTicks(ctx context.Context, all *installation.Connections, states []JobS
 	return nil
 }
 
-// nextTick is nil where a schedule never comes. One of intervals counts from its last tick.
+// nextTick is nil where a schedule never comes. One of intervals counts from its last
+// tick.
 func nextTick(times cron.Schedule, last *time.Time, now time.Time) *time.Time {
 	next := times.Next(now.UTC())
 	if last != nil {
@@ -213,8 +228,8 @@ func nextTick(times cron.Schedule, last *time.Time, now time.Time) *time.Time {
 	return &next
 }
 
-// The classes of reasons to wait, for metrics and alerts, beside those of a pass and of a backlog. A database that cannot be reached has
-// none: it shows as such.
+// The classes of reasons to wait, for metrics and alerts, beside those of a pass and of a
+// backlog. A database that cannot be reached has none: it shows as such.
 const (
 	waitPaused     pace.WaitClass = "paused"
 	waitReadOnly   pace.WaitClass = "read_only"
@@ -229,13 +244,17 @@ const (
 // WaitClasses are all of them.
 func WaitClasses() []pace.WaitClass {
 	return []pace.WaitClass{
-		waitPaused, waitReadOnly, pace.WaitReplica, pace.WaitLock, pace.WaitBackOff, waitLease, components.WaitDefinition,
+		waitPaused, waitReadOnly, pace.WaitReplica, pace.WaitLock, pace.WaitBackOff, waitLease,
+		components.WaitDefinition,
 		waitGeneration, components.WaitDeferred, waitTick, waitWorker, waitAwakeLock, waitPoll,
 	}
 }
 
-// explain fills in what a job waits for. A pass at work waits for what it says itself, if anything.
-func (k *shared) explain(ctx context.Context, all *installation.Connections, s *JobState, tables []components.Backlog) error {
+// explain fills in what a job waits for. A pass at work waits for what it says itself, if
+// anything.
+func (k *shared) explain(ctx context.Context, all *installation.Connections, s *JobState,
+	tables []components.Backlog,
+) error {
 	reason, class := k.pauses[s.Queue], waitPaused
 	var err error
 	switch {
@@ -260,7 +279,8 @@ func (k *shared) explain(ctx context.Context, all *installation.Connections, s *
 	return err
 }
 
-// obstacle finds what keeps a scheduled job from its work: first what stops it, last what only delays it.
+// obstacle finds what keeps a scheduled job from its work: first what stops it, last what
+// only delays it.
 func (k *shared) obstacle(
 	ctx context.Context, all *installation.Connections, s *JobState, tables []components.Backlog,
 ) (reason string, class pace.WaitClass, err error) {
@@ -270,7 +290,8 @@ func (k *shared) obstacle(
 	}
 	for _, l := range k.leases {
 		if l.Key == s.Job.LeaseKey(s.Database) {
-			return fmt.Sprintf("lease held by %s until %s", l.Holder, l.ExpiresAt.UTC().Format(time.RFC3339)), waitLease, nil
+			return fmt.Sprintf("lease held by %s until %s", l.Holder, l.ExpiresAt.UTC().Format(time.RFC3339)),
+				waitLease, nil
 		}
 	}
 	pending := false
@@ -288,7 +309,8 @@ func (k *shared) obstacle(
 	if pending && s.Job.LimitedByTick {
 		spent, err := riverjobs.TickSpent(ctx, all.Jobs(), s.Kind, s.Database)
 		if spent || err != nil {
-			return "the next tick of its schedule" + nextText(s.Job) + ": the limits of this one are used up", waitTick, err
+			return "the next tick of its schedule" + nextText(s.Job) + ": the limits of this one are used up", waitTick,
+				err
 		}
 	}
 	if pending && len(k.workers) == 0 {
@@ -306,8 +328,11 @@ func (k *shared) obstacle(
 	return k.deaf(s.Kind, s.Database), waitPoll, nil
 }
 
-// stalled says which job of a kind has been given to no worker, or to one that does not work on it, or "".
-func stalled(ctx context.Context, jobs database.Database, silence time.Duration, of riverjobs.Job, name string) (string, error) {
+// stalled says which job of a kind has been given to no worker, or to one that does not
+// work on it, or "".
+func stalled(ctx context.Context, jobs database.Database, silence time.Duration, of riverjobs.Job,
+	name string,
+) (string, error) {
 	found, err := jobs.Queries().JobStalled(ctx, dbsqlc.JobStalledParams{
 		Kind: of.Kind, Database: name, SilenceSeconds: silence.Seconds(), Several: of.Inserted(),
 	})
@@ -316,7 +341,8 @@ func stalled(ctx context.Context, jobs database.Database, silence time.Duration,
 	}
 	job, since := found[0], found[0].Since.UTC().Format(time.RFC3339)
 	if job.Running {
-		return fmt.Sprintf("worker %s: job %d counts as running there since %s, and has no run", job.Client, job.ID, since), nil
+		return fmt.Sprintf("worker %s: job %d counts as running there since %s, and has no run", job.Client, job.ID,
+			since), nil
 	}
 	return fmt.Sprintf("a worker: none has fetched job %d, available since %s", job.ID, since), nil
 }
@@ -329,7 +355,8 @@ func nextText(job riverjobs.Job) string {
 	return " at " + cron.Next(time.Now().UTC()).Format(time.RFC3339)
 }
 
-// outdated says which workers have read other definitions than the installed ones; stopped reports that all have.
+// outdated says which workers have read other definitions than the installed ones;
+// stopped reports that all have.
 func (k *shared) outdated(lease string) (reason string, stopped bool) {
 	var clients []string
 	for _, client := range k.workers {
@@ -371,14 +398,16 @@ func (k *shared) held(kind, database string) string {
 func (k *shared) deaf(kind, database string) string {
 	for _, client := range slices.Backward(k.workers) {
 		if slices.Contains(client.Deaf, kind+"/"+database) {
-			return "the next poll of " + client.ClientID + ": notifications do not reach it (give listen_url a direct connection)"
+			return "the next poll of " + client.ClientID +
+				": notifications do not reach it (give listen_url a direct connection)"
 		}
 	}
 	return ""
 }
 
-// foreignAwake says which sessions keep a kind's awake lock from the workers of a database, or "" where none
-// does. In exclusive mode it keeps writers from waking workers, so that work waits until the next look.
+// foreignAwake says which sessions keep a kind's awake lock from the workers of a
+// database, or "" where none does. In exclusive mode it keeps writers from waking
+// workers, so that work waits until the next look.
 func foreignAwake(ctx context.Context, db database.Database, kind string) (string, error) {
 	key1, key2 := triggers.AwakeKey(kind)
 	rows, _ := db.Pool.Query(ctx, sqlText("awake_holders"), int64(uint32(key1)), int64(uint32(key2)))

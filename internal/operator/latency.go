@@ -12,12 +12,14 @@ import (
 )
 
 const (
-	// latencyFor is for how long latencies are shared: they come from the statistics of 500 runs per kind and database.
+	// latencyFor is for how long latencies are shared: they come from the statistics of
+	// 500 runs per kind and database.
 	latencyFor     = 10 * time.Second
 	latencyTimeout = 5 * time.Second
 )
 
-// Latency is the time from a deletion to the end of its clean-up, over the last 500 runs of the last hour.
+// Latency is the time from a deletion to the end of its clean-up, over the last 500 runs
+// of the last hour.
 type Latency struct {
 	P50   float64 `json:"p50_seconds"`
 	P99   float64 `json:"p99_seconds"`
@@ -43,10 +45,13 @@ type finished struct {
 
 // NewLatencies reads at most once in ten seconds.
 func NewLatencies(all *installation.Connections) *Latencies {
-	return &Latencies{web.Cached[finished]{Timeout: latencyTimeout, Keep: latencyFor, Read: func(ctx context.Context) (read finished) {
-		read.rows, read.err = all.Jobs().Queries().RunsLatency(ctx, all.Kinds(), all.Config.DatabaseNames())
-		return read
-	}}}
+	return &Latencies{web.Cached[finished]{
+		Timeout: latencyTimeout, Keep: latencyFor,
+		Read: func(ctx context.Context) (read finished) {
+			read.rows, read.err = all.Jobs().Queries().RunsLatency(ctx, all.Kinds(), all.Config.DatabaseNames())
+			return read
+		},
+	}}
 }
 
 // Note fills in the latency of each state.

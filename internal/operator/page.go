@@ -33,7 +33,8 @@ const (
 	runsWindow   = 500
 	shownChanges = 10
 	shownGroups  = 50
-	// failuresFor is for how long a look at failures is shared: it reads more than the rest.
+	// failuresFor is for how long a look at failures is shared: it reads more than the
+	// rest.
 	failuresFor     = 10 * time.Second
 	failuresTimeout = 5 * time.Second
 )
@@ -48,7 +49,8 @@ type PageSource struct {
 	latencies *Latencies
 	kept      *web.CachedByKey[int64, *Kept]
 
-	// undone are the last deletions that this process takes back or has taken back, guarded by undoing.
+	// undone are the last deletions that this process takes back or has taken back,
+	// guarded by undoing.
 	undoing  sync.Mutex
 	undone   []*Undone
 	stopUndo context.CancelFunc
@@ -75,7 +77,8 @@ type Overview struct {
 	Kept *Kept
 }
 
-// Overview reads everything, or nothing: half a page would look like one with nothing to show.
+// Overview reads everything, or nothing: half a page would look like one with nothing to
+// show.
 func (s *PageSource) Overview(ctx context.Context) (Overview, error) {
 	all := reachable(ctx, s.all.Connections)
 	if err := all.Down[all.Jobs().Name]; err != nil {
@@ -104,7 +107,8 @@ func (s *PageSource) Overview(ctx context.Context) (Overview, error) {
 	return o, err
 }
 
-// reachable are the connections, with those as down that do not answer now, the jobs database too.
+// reachable are the connections, with those as down that do not answer now, the jobs
+// database too.
 func reachable(ctx context.Context, c *installation.Connections) *installation.Connections {
 	failed := make([]error, len(c.Databases))
 	var asking sync.WaitGroup
@@ -130,8 +134,8 @@ func (s *PageSource) History(ctx context.Context, span, bin time.Duration) ([]jo
 	return jobrun.ReadSamples(ctx, s.all.Jobs(), span, bin)
 }
 
-// SetPaused pauses a kind on all workers, or all kinds where none is named, or lets them work again. A *components.RefusedError is for the user
-// to read, here and below.
+// SetPaused pauses a kind on all workers, or all kinds where none is named, or lets them
+// work again. A *components.RefusedError is for the user to read, here and below.
 func (s *PageSource) SetPaused(ctx context.Context, by web.Visitor, kind, reason string, pause bool) error {
 	entry := database.Change{Actor: by.Actor, Remote: by.Remote, Reason: reason}
 	if kind == "" {
@@ -164,7 +168,8 @@ func (s *PageSource) Retry(ctx context.Context, by web.Visitor, what components.
 	return RetryFailures(ctx, s.all.Connections, what, entry)
 }
 
-// RunNow has a pass of a kind with a schedule run in each of its databases, without waiting for its tick.
+// RunNow has a pass of a kind with a schedule run in each of its databases, without
+// waiting for its tick.
 func (s *PageSource) RunNow(ctx context.Context, by web.Visitor, kind string) error {
 	jobs := riverjobs.Jobs(s.all.Config)
 	at := slices.IndexFunc(jobs, func(job riverjobs.Job) bool { return job.Kind == kind && !job.Inserted() })
@@ -191,16 +196,21 @@ func (s *PageSource) RunNow(ctx context.Context, by web.Visitor, kind string) er
 	return nil
 }
 
-// CancelGroup restores a group that is marked for its deletion, on behalf of a user of the application who may do so.
+// CancelGroup restores a group that is marked for its deletion, on behalf of a user of
+// the application who may do so.
 func (s *PageSource) CancelGroup(ctx context.Context, by web.Visitor, groupID, userID string) error {
 	jobsDB := s.all.Jobs()
 	if _, err := strconv.ParseInt(userID, 10, 64); err != nil && !jobsDB.Names.GroupViews {
 		return components.Refuse("give the id of the user on whose behalf the group is to stay, a number")
 	}
-	entry := database.Change{Actor: by.Actor, Remote: by.Remote, Action: "cancel", Target: fmt.Sprintf("group %s for user %s", groupID, userID)}
+	entry := database.Change{
+		Actor: by.Actor, Remote: by.Remote, Action: "cancel",
+		Target: fmt.Sprintf("group %s for user %s", groupID, userID),
+	}
 	var cancelled bool
 	err := pgx.BeginFunc(ctx, jobsDB.Pool, func(tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, jobsDB.Names.Render(`SELECT "sexton".cancel_group_deletion($1, $2)`), groupID, userID).Scan(&cancelled)
+		err := tx.QueryRow(ctx, jobsDB.Names.Render(`SELECT "sexton".cancel_group_deletion($1, $2)`), groupID,
+			userID).Scan(&cancelled)
 		if err != nil || !cancelled {
 			return err
 		}

@@ -65,7 +65,8 @@ func TestOverview(t *testing.T) {
 	require.Equal(t, int64(1), o.Jobs[1].Running.RunID)
 	require.Equal(t, &Latency{P50: 0.001 + 0.001*15/20, P99: 0.002 + 0.001*(29.7-20)/10, Items: 30}, o.Jobs[0].Latency)
 	require.Nil(t, o.Jobs[1].Latency)
-	require.WithinDuration(t, time.Now(), *o.Jobs[0].LastEnded, 30*time.Second, "a row of several runs: the last of them has just ended")
+	require.WithinDuration(t, time.Now(), *o.Jobs[0].LastEnded, 30*time.Second,
+		"a row of several runs: the last of them has just ended")
 	require.Contains(t, *o.Jobs[2].WaitingFor, "its database: ")
 
 	// A schedule of intervals counts from its last tick.
@@ -87,7 +88,8 @@ func TestOverview(t *testing.T) {
 	require.True(t, o.Failures.Failures[1].GivenUp, "it would wait for ever")
 
 	main.Exec("UPDATE sexton.runs SET stats = '{}'")
-	require.Equal(t, o.Jobs[0].Latency, pgtest.Must(source.Overview(t.Context()))(t).Jobs[0].Latency, "a page that asks again shares it")
+	require.Equal(t, o.Jobs[0].Latency, pgtest.Must(source.Overview(t.Context()))(t).Jobs[0].Latency,
+		"a page that asks again shares it")
 	require.Nil(t, s.overview(t).Jobs[0].Latency)
 }
 
@@ -104,13 +106,17 @@ func TestPauseAndResumeFromThePage(t *testing.T) {
 	require.ErrorAs(t, source.SetPaused(t.Context(), web.Visitor{Actor: "ben"}, cleanUp, "migration", true), &refused)
 	require.Regexp(t, "^"+cleanUp+" is paused by ann since .*: backup already; that note stays$", refused.Reason)
 	require.Regexp(t, "^paused by ann since .*: backup$", *s.overview(t).Jobs[0].WaitingFor)
-	require.Equal(t, database.Change{Actor: "ben", Action: "pause", Target: cleanUp, Reason: "migration"}, withoutTime(s.overview(t).Changes[0]))
+	require.Equal(t, database.Change{Actor: "ben", Action: "pause", Target: cleanUp, Reason: "migration"},
+		withoutTime(s.overview(t).Changes[0]))
 	require.NoError(t, source.SetPaused(t.Context(), ann(), cleanUp, "it is over", false))
 	o = s.overview(t)
 	require.False(t, o.Jobs[0].Paused)
 	require.ErrorAs(t, source.SetPaused(t.Context(), ann(), "no_such_job", "", true), &refused)
 	require.Len(t, o.Changes, 3)
-	for i, want := range map[int]database.Change{0: {Action: "resume", Reason: "it is over"}, 2: {Action: "pause", Reason: "backup"}} {
+	for i, want := range map[int]database.Change{
+		0: {Action: "resume", Reason: "it is over"},
+		2: {Action: "pause", Reason: "backup"},
+	} {
 		want.Actor, want.Remote, want.Target = "ann", "10.0.0.7:1234", cleanUp
 		require.Equal(t, want, withoutTime(o.Changes[i]))
 	}
@@ -131,9 +137,11 @@ func TestRetryFromThePage(t *testing.T) {
 	source := s.source(t)
 	require.Len(t, s.overview(t).Failures.Failures, 3)
 	first := pgtest.Scalar[string](t, ci.Database, "SELECT min(id)::text FROM loose_foreign_keys_deleted_records")
-	said := pgtest.Must(source.Retry(t.Context(), ann(), components.Retry{Source: "tombstones", Database: "ci", ID: first}))(t)
+	said := pgtest.Must(source.Retry(t.Context(), ann(),
+		components.Retry{Source: "tombstones", Database: "ci", ID: first}))(t)
 	require.Equal(t, "1 tombstone due now", said)
-	require.EqualValues(t, 1, pgtest.Scalar[int64](t, ci.Database, "SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE consume_after <= now() AND cleanup_attempts = 0"))
+	require.EqualValues(t, 1, pgtest.Scalar[int64](t, ci.Database,
+		"SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE consume_after <= now() AND cleanup_attempts = 0"))
 	said = pgtest.Must(source.Retry(t.Context(), ann(), components.Retry{Source: "tombstones", Database: "ci"}))(t)
 	require.Equal(t, "2 tombstones due now", said)
 	require.Equal(t, [][]string{{"retry", "tombstones " + first + " of ci"}, {"retry", "all tombstones of ci"}},
@@ -158,7 +166,8 @@ func TestRetryFromThePage(t *testing.T) {
 	main.Exec("DROP TABLE sexton.audit")
 	_, err := source.Retry(t.Context(), ann(), components.Retry{Source: "tombstones", Database: "ci"})
 	require.Error(t, err)
-	require.EqualValues(t, 12, pgtest.Scalar[int64](t, ci.Database, "SELECT sum(cleanup_attempts) FROM loose_foreign_keys_deleted_records"))
+	require.EqualValues(t, 12, pgtest.Scalar[int64](t, ci.Database,
+		"SELECT sum(cleanup_attempts) FROM loose_foreign_keys_deleted_records"))
 }
 
 func TestFailedJobsOfRiver(t *testing.T) {
@@ -178,7 +187,8 @@ func TestFailedJobsOfRiver(t *testing.T) {
 	require.Equal(t, "it broke", failures[0].Error)
 	require.WithinDuration(t, time.Now().Add(time.Hour), failures[0].Next, time.Minute)
 	s.all.Config.HTTP.ShowArgs = true
-	require.Equal(t, "job 3, "+cleanUp+` {"database": "main"}`, s.overview(t).Failures.Failures[1].What, "no run came after it")
+	require.Equal(t, "job 3, "+cleanUp+` {"database": "main"}`, s.overview(t).Failures.Failures[1].What,
+		"no run came after it")
 
 	main.Exec(`INSERT INTO sexton.runs (kind, database, holder, ended_at, outcome) VALUES ($1, 'main', 'h', now(), 'done')`, cleanUp)
 	failures = s.overview(t).Failures.Failures
@@ -191,10 +201,12 @@ func TestFailedJobsOfRiver(t *testing.T) {
 	require.Equal(t, [][]string{{"available"}}, main.Rows("SELECT state FROM sexton.river_job WHERE id = 2"))
 	pgtest.Must(source.Retry(t.Context(), ann(), components.Retry{Source: "jobs"}))(t)
 	require.Equal(t, [][]string{{"available"}}, main.Rows("SELECT state FROM sexton.river_job WHERE id = 4"))
-	require.Equal(t, [][]string{{"discarded"}}, main.Rows("SELECT state FROM sexton.river_job WHERE id = 5"), "no job of ours")
+	require.Equal(t, [][]string{{"discarded"}}, main.Rows("SELECT state FROM sexton.river_job WHERE id = 5"),
+		"no job of ours")
 }
 
-// Everything is read of a jobs database that goes away, or nothing: half a page would look like one with nothing to show.
+// Everything is read of a jobs database that goes away, or nothing: half a page would
+// look like one with nothing to show.
 func TestOverviewWithoutTheJobsDatabase(t *testing.T) {
 	t.Parallel()
 	s := observe(t, "main!", "ci")

@@ -33,7 +33,8 @@ func sqlText(name string) string {
 	return string(text)
 }
 
-// Reading is the state of everything at one time; as JSON it is the output of `sexton status --json`.
+// Reading is the state of everything at one time; as JSON it is the output of `sexton
+// status --json`.
 type Reading struct {
 	DeletionTables []components.Backlog `json:"deletion_tables"`
 	Leases         []Lease              `json:"leases"`
@@ -41,7 +42,8 @@ type Reading struct {
 	// Cron is null where no worker follows the schedules.
 	Cron *Leader `json:"cron"`
 
-	// ReloadErrors are the workers that refused a change of their files and continue with the old ones.
+	// ReloadErrors are the workers that refused a change of their files and continue with
+	// the old ones.
 	ReloadErrors []ReloadError `json:"reload_errors,omitempty"`
 
 	// Workers are the living ones.
@@ -76,9 +78,12 @@ type shared struct {
 	pauses map[string]string
 }
 
-// Defined reads the parents that definitions name. Definitions that cannot be read give nil, which is for other commands to say.
+// Defined reads the parents that definitions name. Definitions that cannot be read give
+// nil, which is for other commands to say.
 func Defined(all *installation.Connections) components.Source {
-	return components.Source{Connections: all, Defined: func(ctx context.Context, db database.Database) ([]string, error) {
+	return components.Source{Connections: all, Defined: func(ctx context.Context, db database.Database) ([]string,
+		error,
+	) {
 		defs, err := installation.LoadDefinitions(all.Config)
 		if err != nil {
 			return nil, nil //nolint:nilerr // see above
@@ -98,11 +103,17 @@ func Bound(all *installation.Bound) components.Source {
 
 // Noted has the parents that a worker has bound to.
 func Noted(all *installation.Connections, noted *riverjobs.Bindings) components.Source {
-	return components.Source{Connections: all, Defined: func(_ context.Context, db database.Database) ([]string, error) { return noted.Noted(db.Name), nil }}
+	return components.Source{Connections: all, Defined: func(_ context.Context, db database.Database) ([]string,
+		error,
+	) {
+		return noted.Noted(db.Name), nil
+	}}
 }
 
 // Deferred returns why none of the rows that remain for a job is due, or "".
-func Deferred(ctx context.Context, all *installation.Bound, job riverjobs.Job, database string) (reason string, _ error) {
+func Deferred(ctx context.Context, all *installation.Bound, job riverjobs.Job,
+	database string,
+) (reason string, _ error) {
 	tables, err := components.Backlogs(ctx, Bound(all), all.Database(database))
 	for _, table := range tables {
 		if table.Table == job.DeletionTable {
@@ -174,12 +185,17 @@ func readRuns(ctx context.Context, all *installation.Connections) ([]dbsqlc.Runs
 func ReadLeases(ctx context.Context, jobs database.Database, silence time.Duration) ([]Lease, error) {
 	rows, err := jobs.Queries().LeasesHeld(ctx, silence.Seconds())
 	return each.Of(rows, func(l dbsqlc.LeasesHeldRow) Lease {
-		return Lease{Key: l.Key, Holder: l.Holder, Token: l.Token, AcquiredAt: l.AcquiredAt, ExpiresAt: l.ExpiresAt, Alive: l.Alive}
+		return Lease{
+			Key: l.Key, Holder: l.Holder, Token: l.Token, AcquiredAt: l.AcquiredAt, ExpiresAt: l.ExpiresAt,
+			Alive: l.Alive,
+		}
 	}), problem.Doing(err, "read leases")
 }
 
 // jobs are the states of all jobs in these databases, given what waits there.
-func (k *shared) jobs(ctx context.Context, all *installation.Connections, databases []string, tables []components.Backlog) ([]JobState, error) {
+func (k *shared) jobs(ctx context.Context, all *installation.Connections, databases []string,
+	tables []components.Backlog,
+) ([]JobState, error) {
 	states := []JobState{}
 	refusals, err := k.refusals(ctx, all, databases)
 	if err != nil {
@@ -204,9 +220,11 @@ func (k *shared) jobs(ctx context.Context, all *installation.Connections, databa
 	return states, nil
 }
 
-// refusals returns which databases accept no writes, and why: the jobs database and these. Heartbeats fail there, so that a living worker
-// looks dead.
-func (k *shared) refusals(ctx context.Context, all *installation.Connections, databases []string) (map[string]string, error) {
+// refusals returns which databases accept no writes, and why: the jobs database and
+// these. Heartbeats fail there, so that a living worker looks dead.
+func (k *shared) refusals(ctx context.Context, all *installation.Connections,
+	databases []string,
+) (map[string]string, error) {
 	found := map[string]string{}
 	for _, db := range all.Databases {
 		if all.Down[db.Name] != nil || db.Name != all.Jobs().Name && !slices.Contains(databases, db.Name) {
@@ -223,7 +241,8 @@ func (k *shared) refusals(ctx context.Context, all *installation.Connections, da
 	return found, nil
 }
 
-// backlogOf finds what waits in a deletion table. A table that was not read counts as one whose end is unknown.
+// backlogOf finds what waits in a deletion table. A table that was not read counts as one
+// whose end is unknown.
 func backlogOf(tables []components.Backlog, table, name string) components.Backlog {
 	for _, t := range tables {
 		if t.Table == table && t.Database == name {
@@ -241,7 +260,8 @@ type Leader struct {
 	Unled []Unled `json:"unled,omitempty"`
 }
 
-// Unled is a schedule without ticks: the worker that leads has another configuration than the workers that have it.
+// Unled is a schedule without ticks: the worker that leads has another configuration than
+// the workers that have it.
 type Unled struct {
 	Kind     string   `json:"kind"`
 	Database string   `json:"database"`
@@ -249,7 +269,8 @@ type Unled struct {
 }
 
 func (s Unled) String() string {
-	return fmt.Sprintf("%s of %s has no ticks: the leader's configuration lacks it, that of %s has it", s.Kind, s.Database, words.Listed(s.Workers))
+	return fmt.Sprintf("%s of %s has no ticks: the leader's configuration lacks it, that of %s has it", s.Kind,
+		s.Database, words.Listed(s.Workers))
 }
 
 // readLeader returns nil where no worker leads.

@@ -22,19 +22,24 @@ type Readiness struct {
 }
 
 // NewReadiness is the readiness of a worker that is asked to stop when the context ends.
-func NewReadiness(stopping context.Context, all *installation.Connections, subscriptions []*listen.Subscription, heart *heartbeat.Heart) *Readiness {
+func NewReadiness(stopping context.Context, all *installation.Connections, subscriptions []*listen.Subscription,
+	heart *heartbeat.Heart,
+) *Readiness {
 	return &Readiness{all: all, Subscriptions: subscriptions, heart: heart, stopping: stopping}
 }
 
-// Check looks at all databases at a time. Without the jobs' own database nothing works; another one that is in
-// trouble is named and delays only itself.
+// Check looks at all databases at a time. Without the jobs' own database nothing works;
+// another one that is in trouble is named and delays only itself.
 func (r *Readiness) Check(ctx context.Context) web.Readiness {
 	result := web.Readiness{Databases: make([]web.DatabaseState, len(r.all.Databases))}
 	var checking sync.WaitGroup
 	for i, schema := range r.all.Schemas() {
 		checking.Go(func() {
 			reasons := r.reasons(ctx, i, schema)
-			result.Databases[i] = web.DatabaseState{Name: schema.Name, Required: schema.Jobs, Reasons: reasons, Ready: len(reasons) == 0}
+			result.Databases[i] = web.DatabaseState{
+				Name: schema.Name, Required: schema.Jobs, Reasons: reasons,
+				Ready: len(reasons) == 0,
+			}
 		})
 	}
 	checking.Wait()
@@ -42,7 +47,8 @@ func (r *Readiness) Check(ctx context.Context) web.Readiness {
 		result.Reasons = append(result.Reasons, "the worker stops")
 	}
 	if !r.heart.Alive() {
-		result.Reasons = append(result.Reasons, "no heartbeat got through lately, so other workers take this one for dead")
+		result.Reasons = append(result.Reasons,
+			"no heartbeat got through lately, so other workers take this one for dead")
 	}
 	result.Ready = len(result.Reasons) == 0
 	for _, db := range result.Databases {

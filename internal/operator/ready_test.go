@@ -25,8 +25,12 @@ func TestObstacleOfARunningPass(t *testing.T) {
 		require.NoError(t, (&shared{}).explain(t.Context(), &installation.Connections{}, &state, nil))
 		require.Equal(t, want, state.WaitingFor, stats)
 	}
-	paused := JobState{Queue: "q", Paused: true, Running: &Pass{Stats: json.RawMessage(`{"waiting_for": "replica r1 12 s behind"}`)}}
-	require.NoError(t, (&shared{pauses: map[string]string{"q": "paused by me"}}).explain(t.Context(), &installation.Connections{}, &paused, nil))
+	paused := JobState{
+		Queue: "q", Paused: true,
+		Running: &Pass{Stats: json.RawMessage(`{"waiting_for": "replica r1 12 s behind"}`)},
+	}
+	require.NoError(t, (&shared{pauses: map[string]string{"q": "paused by me"}}).explain(t.Context(),
+		&installation.Connections{}, &paused, nil))
 	require.Equal(t, "paused by me", *paused.WaitingFor, "the next pass will not come, whatever this one waits for")
 }
 

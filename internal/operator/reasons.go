@@ -25,19 +25,23 @@ type Reason struct {
 	Database string
 	// Text is the error of the first one.
 	Text string
-	// Locked reports that rows only wait for locks of other sessions: these are no failures.
+	// Locked reports that rows only wait for locks of other sessions: these are no
+	// failures.
 	Locked bool
 	// GivenUp reports that none of them is tried again.
 	GivenUp bool
-	// More reports that there are more rows of the source than were looked at, perhaps of this reason.
+	// More reports that there are more rows of the source than were looked at, perhaps of
+	// this reason.
 	More bool
-	// First and Last are when the first and the last of them came in or, where that is known, failed; zero where it is unknown.
+	// First and Last are when the first and the last of them came in or, where that is
+	// known, failed; zero where it is unknown.
 	First, Last time.Time
 	Failures    []components.Failure
 }
 
-// variable finds keys, rows and processes, which have digits in their names and differ from one failure to the next,
-// and SQLSTATEs, which stay: they tell causes apart. sql/functions/base/reasons.sql has the same expression.
+// variable finds keys, rows and processes, which have digits in their names and differ
+// from one failure to the next, and SQLSTATEs, which stay: they tell causes apart.
+// sql/functions/base/reasons.sql has the same expression.
 var variable = regexp.MustCompile(`(SQLSTATE [0-9A-Z]{5})|[0-9A-Za-z-]*[0-9][0-9A-Za-z-]*`)
 
 // cause is an error without the parts that differ between rows.
@@ -49,7 +53,8 @@ func cause(text string) string {
 	return table + variable.ReplaceAllString(rest, "$1…")
 }
 
-// Reasons are the failures by table, SQLSTATE and message, failures before what only waits for a lock, and those with the most rows first.
+// Reasons are the failures by table, SQLSTATE and message, failures before what only
+// waits for a lock, and those with the most rows first.
 func (f Failures) Reasons() (reasons []Reason) {
 	at := map[string]int{}
 	for _, failure := range f.Failures {
@@ -89,7 +94,8 @@ func (f Failures) Reasons() (reasons []Reason) {
 	return reasons
 }
 
-// RetryReason has the rows tried again that fail for one reason, as many as one look shows, and says what came of it.
+// RetryReason has the rows tried again that fail for one reason, as many as one look
+// shows, and says what came of it.
 func RetryReason(ctx context.Context, all *installation.Connections, key string, by database.Change) (string, error) {
 	found, err := ReadFailures(ctx, all, components.FailureWindow)
 	if err != nil {
@@ -102,7 +108,10 @@ func RetryReason(ctx context.Context, all *installation.Connections, key string,
 	}
 	done, left := 0, 0
 	for _, failure := range reasons[at].Failures {
-		_, err := RetryFailures(ctx, all, components.Retry{Source: failure.Source, Database: failure.Database, ID: failure.ID}, by)
+		_, err := RetryFailures(ctx, all, components.Retry{
+			Source: failure.Source, Database: failure.Database,
+			ID: failure.ID,
+		}, by)
 		switch _, refused := errors.AsType[*components.RefusedError](err); {
 		case refused:
 			left++ // It is done, or a worker has it in hand.

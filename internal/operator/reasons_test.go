@@ -26,10 +26,13 @@ func TestPutOffRowsAreCountedByReason(t *testing.T) {
 			WHEN id < 28 THEN 'events: SQLSTATE 23514: of a fourth kind' END
 		FROM generate_series(21, 28) AS id`)
 	reading := pgtest.Must(Read(t.Context(), Noted(all, nil)))(t)
-	at := slices.IndexFunc(reading.DeletionTables, func(b components.Backlog) bool { return b.Table == "users_ghost_user_migrations" })
+	at := slices.IndexFunc(reading.DeletionTables,
+		func(b components.Backlog) bool { return b.Table == "users_ghost_user_migrations" })
 	require.GreaterOrEqual(t, at, 0)
-	require.Equal(t, "3 x notes: SQLSTATE 23503: Key (id)=(23) is still referenced; 2 x issues: SQLSTATE 55P03: canceling statement due to lock timeout; "+
-		"1 x events: SQLSTATE 23514: of a fourth kind; 1 x something else", reading.DeletionTables[at].DeferredReason)
+	require.Equal(t,
+		"3 x notes: SQLSTATE 23503: Key (id)=(23) is still referenced; 2 x issues: SQLSTATE 55P03: canceling statement due to lock timeout; "+
+			"1 x events: SQLSTATE 23514: of a fourth kind; 1 x something else",
+		reading.DeletionTables[at].DeferredReason)
 	found := pgtest.Must(ReadFailures(t.Context(), all, 50))(t)
 	at = slices.IndexFunc(found.Failures, func(f components.Failure) bool { return f.ID == "22" })
 	require.GreaterOrEqual(t, at, 0)
@@ -79,7 +82,8 @@ func TestNumbersOfRowsPutOffAreExactWhereAllWereRead(t *testing.T) {
 	}
 }
 
-// The sum of what was put off and the list of failures have one rule for what is one cause.
+// The sum of what was put off and the list of failures have one rule for what is one
+// cause.
 func TestCausesAreTheSameInSQLAndGo(t *testing.T) {
 	t.Parallel()
 	db, _ := failingSite(t)
@@ -112,7 +116,8 @@ func TestPutOffPlaceholdersAreCountedByReason(t *testing.T) {
 		INSERT INTO import_placeholder_user_details (placeholder_user_id, organization_id, deletion_attempts, last_deletion_attempt_at, last_error)
 			SELECT id, 1, 1, now(), CASE id WHEN 1301 THEN 'todos: other' ELSE 'kept by a note' END FROM generate_series(1001, 1301) AS id`)
 	reading := pgtest.Must(Read(t.Context(), Noted(all, nil)))(t)
-	at := slices.IndexFunc(reading.DeletionTables, func(b components.Backlog) bool { return b.Table == "import_placeholder_user_details" })
+	at := slices.IndexFunc(reading.DeletionTables,
+		func(b components.Backlog) bool { return b.Table == "import_placeholder_user_details" })
 	require.GreaterOrEqual(t, at, 0)
 	require.Equal(t, "300 x kept by a note; 1 x todos: other", reading.DeletionTables[at].DeferredReason)
 }
@@ -122,7 +127,8 @@ func TestPutOffGroupsHaveAReasonAndAnEnd(t *testing.T) {
 	t.Parallel()
 	_, all := failingSite(t)
 	reading := pgtest.Must(Read(t.Context(), Noted(all, nil)))(t)
-	at := slices.IndexFunc(reading.DeletionTables, func(b components.Backlog) bool { return b.Table == "group_deletion_schedules" })
+	at := slices.IndexFunc(reading.DeletionTables,
+		func(b components.Backlog) bool { return b.Table == "group_deletion_schedules" })
 	require.GreaterOrEqual(t, at, 0)
 	groups := reading.DeletionTables[at]
 	require.EqualValues(t, 1, groups.Deferred)

@@ -26,7 +26,8 @@ const (
 	// keptFor is for how long a look at what is kept is shared: it reads keys.
 	keptFor     = 10 * time.Second
 	keptTimeout = 3 * time.Second
-	// undoWait is how long a button waits for the end of its work, so that most users see it at once.
+	// undoWait is how long a button waits for the end of its work, so that most users see
+	// it at once.
 	undoWait = 2 * time.Second
 )
 
@@ -46,7 +47,8 @@ func UndoEngine(ctx context.Context, all *installation.Bound, holder string) (*u
 	return all.Undo(holder, there), nil
 }
 
-// keeping are the databases that are there, and have a table of kept deletions once undo is switched off.
+// keeping are the databases that are there, and have a table of kept deletions once undo
+// is switched off.
 func keeping(ctx context.Context, all *installation.Connections) (there []database.Database, _ error) {
 	for _, db := range all.Databases {
 		if all.Down[db.Name] != nil {
@@ -66,9 +68,11 @@ func keeping(ctx context.Context, all *installation.Connections) (there []databa
 	return there, nil
 }
 
-// ChangeKept has do take a deletion back or forget it, for a person, and records that. Meanwhile this process beats as workers do, so that its
-// silence would free the leases.
-func ChangeKept(ctx context.Context, all *installation.Bound, id int64, by database.Change, log *slog.Logger, do func(*undo.Engine) error) error {
+// ChangeKept has do take a deletion back or forget it, for a person, and records that.
+// Meanwhile this process beats as workers do, so that its silence would free the leases.
+func ChangeKept(ctx context.Context, all *installation.Bound, id int64, by database.Change, log *slog.Logger,
+	do func(*undo.Engine) error,
+) error {
 	if err := all.Complete(); err != nil {
 		return err
 	}
@@ -87,7 +91,8 @@ func ChangeKept(ctx context.Context, all *installation.Bound, id int64, by datab
 		return err
 	}
 	// Workers that met the leases sleep until the next commit.
-	return errors.Join(do(engine), installation.Wake(context.WithoutCancel(ctx), all.Jobs().Pool, riverjobs.LooseForeignKeys))
+	return errors.Join(do(engine), installation.Wake(context.WithoutCancel(ctx), all.Jobs().Pool,
+		riverjobs.LooseForeignKeys))
 }
 
 // Deletion is one that is kept, with what this process did to take it back.
@@ -133,7 +138,8 @@ func (d Deletion) Whole() bool { return d.State == "restored" }
 type Undone struct {
 	By    string
 	Since time.Time
-	// Report is nil as long as the work goes on. It has the first rows that stayed deleted.
+	// Report is nil as long as the work goes on. It has the first rows that stayed
+	// deleted.
 	Report *undo.Report
 	Err    error
 
@@ -164,7 +170,8 @@ func (u *Undone) Said() string {
 // Kept are the newest deletions that are kept; nil where none ever is.
 type Kept struct {
 	Deletions []Deletion
-	// Size says how much is kept in all databases, and for how long the oldest deletion has been.
+	// Size says how much is kept in all databases, and for how long the oldest deletion
+	// has been.
 	Size string
 	// Trouble says why they cannot be read.
 	Trouble string
@@ -228,7 +235,8 @@ func (s *PageSource) Deletion(ctx context.Context, id int64) (*Deletion, error) 
 	return &one, nil
 }
 
-// Undo takes a deletion back as the command line does. What takes long goes on after the answer, until the worker ends; given again it goes on.
+// Undo takes a deletion back as the command line does. What takes long goes on after the
+// answer, until the worker ends; given again it goes on.
 func (s *PageSource) Undo(ctx context.Context, by web.Visitor, id int64) (string, error) {
 	work := &Undone{By: by.Actor, Since: time.Now(), id: id, ended: make(chan struct{})}
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))

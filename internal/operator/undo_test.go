@@ -18,16 +18,22 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// A deletion comes back from the page as from the command line, with a row in the audit, and the page lists what stays.
+// A deletion comes back from the page as from the command line, with a row in the audit,
+// and the page lists what stays.
 func TestUndoFromThePage(t *testing.T) {
 	t.Parallel()
-	db := dbtest.Keeping(t, "CREATE TABLE projects (id bigint PRIMARY KEY); CREATE TABLE issues (id bigint, project_id bigint)", "projects")
+	db := dbtest.Keeping(t,
+		"CREATE TABLE projects (id bigint PRIMARY KEY); CREATE TABLE issues (id bigint, project_id bigint)", "projects")
 	c := &config.Config{Jobs: config.Jobs{Database: "main", Silence: heartbeat.DefaultSilence}}
 	c.Databases = []config.Database{{Name: "main", Schema: "public"}}
-	c.LooseForeignKeys.Enabled, c.LooseForeignKeys.Schedule, c.LooseForeignKeys.Undo.Keep = true, "* * * * *", 72*time.Hour
+	c.LooseForeignKeys.Enabled, c.LooseForeignKeys.Schedule, c.LooseForeignKeys.Undo.Keep = true, "* * * * *",
+		72*time.Hour
 	connected := db.Connected
 	connected.Name = "main"
-	file := definitions.File{Name: "lfk.yml", Data: []byte("issues: [{table: projects, column: project_id, on_delete: async_delete}]")}
+	file := definitions.File{
+		Name: "lfk.yml",
+		Data: []byte("issues: [{table: projects, column: project_id, on_delete: async_delete}]"),
+	}
 	all := &installation.Bound{
 		Connections: &installation.Connections{Config: c, Databases: []database.Database{connected}},
 		Definitions: pgtest.Must(definitions.Parse(file))(t),
@@ -52,8 +58,10 @@ func TestUndoFromThePage(t *testing.T) {
 
 	require.Equal(t, "2 rows restored, 1 row left", pgtest.Must(source.Undo(t.Context(), ann(), id))(t))
 	require.Equal(t, [][]string{{"1"}, {"2"}, {"3"}}, db.Rows("SELECT id::text FROM projects ORDER BY id"))
-	require.Equal(t, [][]string{{"2"}}, db.Rows("SELECT primary_key_value FROM loose_foreign_keys_deleted_records"), "the others are alive")
-	require.Equal(t, [][]string{{"ann", "10.0.0.7:1234", "undo"}}, db.Rows("SELECT actor, remote, action FROM sexton.audit"))
+	require.Equal(t, [][]string{{"2"}}, db.Rows("SELECT primary_key_value FROM loose_foreign_keys_deleted_records"),
+		"the others are alive")
+	require.Equal(t, [][]string{{"ann", "10.0.0.7:1234", "undo"}},
+		db.Rows("SELECT actor, remote, action FROM sexton.audit"))
 	shown = pgtest.Must(source.Deletion(t.Context(), id))(t)
 	require.Equal(t, "ann", shown.Undone.By)
 	require.Equal(t, "2 rows restored, 1 row left", shown.Undone.Said())

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// PauseAfter is the pause after so many failures in a row, before work is tried again that others are in the way of.
+// PauseAfter is the pause after so many failures in a row, before work is tried again
+// that others are in the way of.
 func PauseAfter(failures int) time.Duration {
 	switch failures {
 	case 0, 1:
@@ -24,8 +25,8 @@ func PauseAfter(failures int) time.Duration {
 type Blocked struct {
 	// Failures counts the tries in a row.
 	Failures int
-	// Reason is what the work waits for, By the virtual transaction that holds the lock, if
-	// it was found.
+	// Reason is what the work waits for, By the virtual transaction that holds the lock,
+	// if it was found.
 	Reason, By string
 
 	until, checked time.Time
@@ -44,7 +45,8 @@ func (b *Blocked) Again(reason, by string) {
 // Waits reports whether the next try is not due yet.
 func (b *Blocked) Waits() bool { return time.Now().Before(b.until) }
 
-// checkEvery is how often a waiting run checks whether the lock holder's transaction ended.
+// checkEvery is how often a waiting run checks whether the lock holder's transaction
+// ended.
 const checkEvery = 250 * time.Millisecond
 
 // check ends the wait if the lock holder's transaction has ended.
@@ -64,7 +66,9 @@ func (b *Blocked) check(ctx context.Context, over func(ctx context.Context, tran
 const idlePause = 100 * time.Millisecond
 
 // Idle pauses for a moment while b waits, and reports what for.
-func (r *Run) Idle(ctx context.Context, b *Blocked, over func(ctx context.Context, transaction string) (bool, error)) error {
+func (r *Run) Idle(ctx context.Context, b *Blocked, over func(ctx context.Context, transaction string) (bool,
+	error),
+) error {
 	r.Waits(ctx, WaitLock, b.Reason)
 	r.Pause(ctx, idlePause)
 	err := b.check(ctx, over)

@@ -1,4 +1,5 @@
-// Package pace keeps long work small and polite. Its entry points are Under, which gives a run its time, and Run, which is asked between batches.
+// Package pace keeps long work small and polite. Its entry points are Under, which gives
+// a run its time, and Run, which is asked between batches.
 //
 //	        ┌───────────────────────────────────┐
 //	        ▼                                   │
@@ -9,5 +10,6 @@
 //
 // Items.Each is the loop of runs with one item a transaction.
 //
-// Its one invariant: every wait ends at the run's end at the latest. The run ends early enough before its lease for the last batch to commit.
+// Its one invariant: every wait ends at the run's end at the latest. The run ends early
+// enough before its lease for the last batch to commit.
 package pace

@@ -8,24 +8,29 @@ import (
 )
 
 const (
-	// leastShare is the share of its time that a run works at least. Less of it buys the others no shorter latencies, measured; statements that
-	// are shorter by the same factor do. At 0.6 the p50 of others was 1.4 and 1.6 times the undisturbed one, at this share 1.0 to 1.5 times, on
-	// two cores.
+	// leastShare is the share of its time that a run works at least. Less of it buys the
+	// others no shorter latencies, measured; statements that are shorter by the same
+	// factor do. At 0.6 the p50 of others was 1.4 and 1.6 times the undisturbed one, at
+	// this share 1.0 to 1.5 times, on two cores.
 	leastShare = 0.5
-	// rarely is the share of looks with another transaction, a monitor's say, up to which a run takes all of its time; often the one from which
-	// on leastShare holds.
+	// rarely is the share of looks with another transaction, a monitor's say, up to which
+	// a run takes all of its time; often the one from which on leastShare holds.
 	rarely, often = 0.05, 0.5
-	// memory is the time constant of the averages over looks: a second after the others are gone they count for nothing.
+	// memory is the time constant of the averages over looks: a second after the others
+	// are gone they count for nothing.
 	memory = 250 * time.Millisecond
-	// youngest is the age up to which a transaction counts. Older ones are reports, or idle: they would hold a run down for hours.
+	// youngest is the age up to which a transaction counts. Older ones are reports, or
+	// idle: they would hold a run down for hours.
 	youngest = time.Second
-	// unknown is the gap between two looks after which the age of a transaction that was not there before is unknown.
+	// unknown is the gap between two looks after which the age of a transaction that was
+	// not there before is unknown.
 	unknown = 10 * time.Second
 )
 
 // Duty is the share of its time at which a run works now, as its statistics tell.
 type Duty struct {
-	// Percent is absent where the run does not share its time, Why is the reason for people.
+	// Percent is absent where the run does not share its time, Why is the reason for
+	// people.
 	Percent int    `json:"duty,omitempty"`
 	Why     string `json:"duty_reason,omitempty"`
 }
@@ -33,12 +38,12 @@ type Duty struct {
 // String is "at 50 % of its time (others: 2.5 transactions in flight)".
 func (d Duty) String() string { return fmt.Sprintf("at %d %% of its time (%s)", d.Percent, d.Why) }
 
-// Share returns, between two batches, the share of its time at which a run works, with the
-// reason. locked reports that the run waited for a lock a moment ago.
+// Share returns, between two batches, the share of its time at which a run works, with
+// the reason. locked reports that the run waited for a lock a moment ago.
 type Share func(ctx context.Context, locked bool) (float64, Duty)
 
-// Configured returns s or, if s is nil, the Share for a configured duty. A duty of 0 is all
-// of the time. The function told receives each answer.
+// Configured returns s or, if s is nil, the Share for a configured duty. A duty of 0 is
+// all of the time. The function told receives each answer.
 func (s Share) Configured(duty float64, told func(Duty)) Share {
 	return func(ctx context.Context, locked bool) (float64, Duty) {
 		share, why := 1.0, Duty{}
@@ -57,12 +62,14 @@ func configured(duty float64) Duty {
 	return Duty{Percent: int(math.Round(100 * duty)), Why: "configured"}
 }
 
-// Neighbours are the others on a server, as looks between batches find them. All times come from the caller. The zero value is ready to use.
+// Neighbours are the others on a server, as looks between batches find them. All times
+// come from the caller. The zero value is ready to use.
 type Neighbours struct {
 	// since holds the transactions of the last look, and when each was first seen.
 	since  map[string]time.Time
 	looked time.Time
-	// present is the moving average of looks that found others (0 to 1), many that of their number.
+	// present is the moving average of looks that found others (0 to 1), many that of
+	// their number.
 	present, many float64
 	// blind is why no look is possible.
 	blind string

@@ -18,7 +18,8 @@ type watched struct {
 
 func watching() *watched { return &watched{now: time.Now()} }
 
-// look takes so many looks, 50 ms apart, each of which sees the transactions that last and young others.
+// look takes so many looks, 50 ms apart, each of which sees the transactions that last
+// and young others.
 func (w *watched) look(looks, young int, lasting ...string) {
 	for range looks {
 		w.now = w.now.Add(50 * time.Millisecond)

@@ -50,15 +50,21 @@ func TestEachPutsOffAnItemAndGoesOn(t *testing.T) {
 		message      string
 	}
 	pgtest.Each(t, map[string]example{
-		"none":       {nil, []int{1, 2, 3, 4}, nil, ""},
-		"a row":      {&pgconn.PgError{Code: "23505"}, []int{1, 3, 4}, []int{2}, ""},
-		"a timeout":  {&pgconn.PgError{Code: "57014"}, []int{1, 3, 4}, []int{2}, ""},
-		"too many":   {&pgconn.PgError{Code: "23514"}, []int{1}, []int{2}, "item 2: enough"},
-		"statement":  {&pgconn.PgError{Code: "42P01", Message: "no table"}, []int{1}, nil, "item 2: : no table (SQLSTATE 42P01)"},
+		"none":      {nil, []int{1, 2, 3, 4}, nil, ""},
+		"a row":     {&pgconn.PgError{Code: "23505"}, []int{1, 3, 4}, []int{2}, ""},
+		"a timeout": {&pgconn.PgError{Code: "57014"}, []int{1, 3, 4}, []int{2}, ""},
+		"too many":  {&pgconn.PgError{Code: "23514"}, []int{1}, []int{2}, "item 2: enough"},
+		"statement": {
+			&pgconn.PgError{Code: "42P01", Message: "no table"},
+			[]int{1},
+			nil,
+			"item 2: : no table (SQLSTATE 42P01)",
+		},
 		"connection": {errors.New("broken pipe"), []int{1}, nil, "item 2: broken pipe"},
 	}, func(t *testing.T, _ string, c example) {
 		var done, putOff []int
-		overLimit, interrupted, err := pages(&done, &putOff, c.fail, func(int) {}).Each(t.Context(), &pace.Frame{Stop: t.Context()})
+		overLimit, interrupted, err := pages(&done, &putOff, c.fail, func(int) {}).Each(t.Context(),
+			&pace.Frame{Stop: t.Context()})
 		require.False(t, overLimit || interrupted)
 		if c.message == "" {
 			require.NoError(t, err)

@@ -16,8 +16,8 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// ClearFor is how long the answer that no replica is too far behind serves the passes that come after: as long as
-// it serves the pass that asked.
+// ClearFor is how long the answer that no replica is too far behind serves the passes
+// that come after: as long as it serves the pass that asked.
 const ClearFor = time.Second
 
 // Others makes one pass wait for others, and logs what it waits for, once for each.
@@ -38,12 +38,14 @@ type Target struct {
 type watchedTarget struct {
 	Target
 
-	// blind is set when the replicas could not be asked: the rest of the pass goes on without.
+	// blind is set when the replicas could not be asked: the rest of the pass goes on
+	// without.
 	blind   bool
 	replica string
 }
 
-// OthersMemory keeps what passes of one process know of replicas, and of the others on a server. The zero value is ready to use.
+// OthersMemory keeps what passes of one process know of replicas, and of the others on a
+// server. The zero value is ready to use.
 type OthersMemory struct {
 	mu sync.Mutex
 	// neighbours are by database.
@@ -59,7 +61,8 @@ func NewOthers(log *slog.Logger, memory *OthersMemory, limits ReplicaLimits, tar
 	return t
 }
 
-// For returns the throttle of a run. A duty of 0 follows the load of the server. Without limits for replicas it does not wait for them.
+// For returns the throttle of a run. A duty of 0 follows the load of the server. Without
+// limits for replicas it does not wait for them.
 func (t *Others) For(duty float64) Throttle {
 	run := Throttle{Share: t.Share(duty), Blocker: t.Blocker}
 	if t.limits.On() {
@@ -68,7 +71,8 @@ func (t *Others) For(duty float64) Throttle {
 	return run
 }
 
-// Hold says which replica is too far behind. Where that cannot be told, the pass does not wait.
+// Hold says which replica is too far behind. Where that cannot be told, the pass does not
+// wait.
 func (t *Others) Hold(ctx context.Context) string {
 	for _, at := range t.targets {
 		if reason := t.holdFor(ctx, at); reason != "" {
@@ -82,7 +86,8 @@ func (t *Others) holdFor(ctx context.Context, at *watchedTarget) string {
 	if at.blind || t.memory.ClearSince(at.DB.Name) < ClearFor {
 		return ""
 	}
-	// On the pass's own connection, which is idle between its batches: another one would have to be opened for this alone.
+	// On the pass's own connection, which is idle between its batches: another one would
+	// have to be opened for this alone.
 	replicas, err := ReadReplicas(ctx, at.Session.Conn)
 	if err != nil && ctx.Err() != nil {
 		return "" // The pass is asked to stop.
@@ -124,7 +129,8 @@ func (m *OthersMemory) NoteClear(name string, at time.Time) {
 	n.clear = at
 }
 
-// firstHidden reports whether it is the first time in this process that a database's replicas hide their state.
+// firstHidden reports whether it is the first time in this process that a database's
+// replicas hide their state.
 func (m *OthersMemory) firstHidden(name string) bool {
 	n := m.on(name)
 	n.mu.Lock()
@@ -134,7 +140,8 @@ func (m *OthersMemory) firstHidden(name string) bool {
 	return !known
 }
 
-// Blocker names the session that a batch in a database waits for; without a name that is the pass's own.
+// Blocker names the session that a batch in a database waits for; without a name that is
+// the pass's own.
 func (t *Others) Blocker(ctx context.Context, name string) string {
 	known := slices.IndexFunc(t.targets, func(at *watchedTarget) bool { return name == "" || at.DB.Name == name })
 	if known < 0 {
@@ -157,27 +164,32 @@ func (t *Others) Blocker(ctx context.Context, name string) string {
 var neighboursSQL string
 
 const (
-	// Two looks are lookEvery apart, or costly times as long as the last one took, but no more than lookSeldom.
+	// Two looks are lookEvery apart, or costly times as long as the last one took, but no
+	// more than lookSeldom.
 	lookEvery, lookSeldom = 50 * time.Millisecond, time.Second
 	costly                = 20
 	// Each refused query is a line in the server's log.
 	lookAgain = time.Minute
 )
 
-// serverNeighbours are the others on one database's server, and its replicas. All passes of the process share the looks.
+// serverNeighbours are the others on one database's server, and its replicas. All passes
+// of the process share the looks.
 type serverNeighbours struct {
 	Neighbours
 
 	mu sync.Mutex
 	// looked is when the last look began, due when the next one may.
 	looked, due time.Time
-	// clear is when no replica was too far behind, hidden reports that replicas hide their state.
+	// clear is when no replica was too far behind, hidden reports that replicas hide
+	// their state.
 	clear  time.Time
 	hidden bool
 }
 
-// Share decides at which share of its time a pass works: by the others on the servers that it writes to. It is for between batches. Nil
-// leaves that to a fixed duty. Behind the first batch of a pass it does not look: a wake-up has found its work then, and would wait for the answer.
+// Share decides at which share of its time a pass works: by the others on the servers
+// that it writes to. It is for between batches. Nil leaves that to a fixed duty. Behind
+// the first batch of a pass it does not look: a wake-up has found its work then, and
+// would wait for the answer.
 func (t *Others) Share(duty float64) Share {
 	if duty != 0 {
 		return nil
@@ -222,7 +234,8 @@ func (n *serverNeighbours) share(ctx context.Context, conn *pgx.Conn, looks, loc
 	return n.Neighbours.Share(locked)
 }
 
-// look reads the transactions of other sessions, without the lock meanwhile. It reports false if the role may not read them.
+// look reads the transactions of other sessions, without the lock meanwhile. It reports
+// false if the role may not read them.
 func (n *serverNeighbours) look(ctx context.Context, conn *pgx.Conn, now time.Time) bool {
 	n.mu.Unlock()
 	rows, _ := conn.Query(ctx, neighboursSQL)

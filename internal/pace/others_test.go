@@ -17,7 +17,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// street is a server of its own, whose only sessions are those of the test, and a pass there of a role without privileges.
+// street is a server of its own, whose only sessions are those of the test, and a pass
+// there of a role without privileges.
 type street struct {
 	db     *pgtest.Database
 	memory OthersMemory
@@ -29,7 +30,8 @@ func newStreet(t *testing.T) *street {
 	s := &street{db: pgtest.NewOn(t, pgtest.Server(t))}
 	s.role = s.db.CreateRole()
 	conn := s.session(t, "sexton")
-	held := NewOthers(pgtest.Logger(t), &s.memory, ReplicaLimits{}, Target{DB: database.Database{Name: "main"}, Session: &batch.Session{Conn: conn}})
+	held := NewOthers(pgtest.Logger(t), &s.memory, ReplicaLimits{},
+		Target{DB: database.Database{Name: "main"}, Session: &batch.Session{Conn: conn}})
 	require.Nil(t, held.Share(0.7), "a fixed duty does not look at the server")
 	s.share = held.Share(0)
 	_, told := s.share(t.Context(), false)
@@ -65,7 +67,8 @@ func alone(told Duty) bool { return told.Percent == 100 }
 
 func half(told Duty) bool { return told.Percent <= 55 }
 
-// beside runs short transactions on a session of its own until the function that it returns is called.
+// beside runs short transactions on a session of its own until the function that it
+// returns is called.
 func (s *street) beside(t *testing.T, program, sql string) (end func()) {
 	conn := s.session(t, program)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -139,7 +142,8 @@ func TestAStopBlindsNoOther(t *testing.T) {
 	_, told := s.share(gone, false)
 	require.Equal(t, Duty{Percent: 100, Why: "alone"}, told)
 	var log bytes.Buffer
-	held := NewOthers(slog.New(slog.NewTextHandler(&log, nil)), &s.memory, ReplicaLimits{Bytes: 1}, Target{Session: &batch.Session{Conn: s.session(t, "sexton")}})
+	held := NewOthers(slog.New(slog.NewTextHandler(&log, nil)), &s.memory, ReplicaLimits{Bytes: 1},
+		Target{Session: &batch.Session{Conn: s.session(t, "sexton")}})
 	require.Empty(t, held.Hold(gone))
 	require.Empty(t, log.String())
 }

@@ -23,19 +23,39 @@ func TestWorst(t *testing.T) {
 		want     string
 	}
 	pgtest.Each(t, map[string]example{
-		"nobody":            {both, nil, ""},
-		"idle":              {both, []pace.Replica{{Name: "a"}}, ""},
-		"at the limits":     {both, []pace.Replica{{"a", 10 * time.Second, 100 * mib}}, ""},
-		"late":              {both, []pace.Replica{{"a", 12600 * time.Millisecond, 0}}, "replica a 12 s behind"},
-		"long":              {both, []pace.Replica{{"a", time.Second, 300*mib + 7}}, "replica a 300 MiB behind"},
-		"late and long":     {both, []pace.Replica{{"a", 11 * time.Second, 300 * mib}}, "replica a 11 s behind"},
-		"the latest":        {both, []pace.Replica{{"a", 11 * time.Second, 900 * mib}, {"b", 13 * time.Second, 0}, {"c", 12 * time.Second, 0}}, "replica b 13 s behind"},
-		"the longest":       {both, []pace.Replica{{"a", 0, 200 * mib}, {"b", 0, 400 * mib}, {"c", 9 * time.Second, 300 * mib}}, "replica b 400 MiB behind"},
-		"late before long":  {both, []pace.Replica{{"a", 0, 900 * mib}, {"b", 11 * time.Second, 0}, {"c", 0, 950 * mib}}, "replica b 11 s behind"},
-		"seconds alone":     {pace.ReplicaLimits{Lag: time.Second}, []pace.Replica{{"a", 0, 900 * mib}}, ""},
-		"bytes alone":       {pace.ReplicaLimits{Bytes: mib}, []pace.Replica{{"a", time.Hour, 2 * mib}}, "replica a 2 MiB behind"},
-		"no limits":         {pace.ReplicaLimits{}, []pace.Replica{{"a", time.Hour, 900 * mib}}, ""},
-		"below a second":    {pace.ReplicaLimits{Lag: time.Millisecond}, []pace.Replica{{"a", 200 * time.Millisecond, 0}}, "replica a 200 ms behind"},
+		"nobody":        {both, nil, ""},
+		"idle":          {both, []pace.Replica{{Name: "a"}}, ""},
+		"at the limits": {both, []pace.Replica{{"a", 10 * time.Second, 100 * mib}}, ""},
+		"late":          {both, []pace.Replica{{"a", 12600 * time.Millisecond, 0}}, "replica a 12 s behind"},
+		"long":          {both, []pace.Replica{{"a", time.Second, 300*mib + 7}}, "replica a 300 MiB behind"},
+		"late and long": {both, []pace.Replica{{"a", 11 * time.Second, 300 * mib}}, "replica a 11 s behind"},
+		"the latest": {both, []pace.Replica{
+			{"a", 11 * time.Second, 900 * mib},
+			{"b", 13 * time.Second, 0},
+			{"c", 12 * time.Second, 0},
+		}, "replica b 13 s behind"},
+		"the longest": {both, []pace.Replica{
+			{"a", 0, 200 * mib},
+			{"b", 0, 400 * mib},
+			{"c", 9 * time.Second, 300 * mib},
+		}, "replica b 400 MiB behind"},
+		"late before long": {both, []pace.Replica{
+			{"a", 0, 900 * mib},
+			{"b", 11 * time.Second, 0},
+			{"c", 0, 950 * mib},
+		}, "replica b 11 s behind"},
+		"seconds alone": {pace.ReplicaLimits{Lag: time.Second}, []pace.Replica{{"a", 0, 900 * mib}}, ""},
+		"bytes alone": {
+			pace.ReplicaLimits{Bytes: mib},
+			[]pace.Replica{{"a", time.Hour, 2 * mib}},
+			"replica a 2 MiB behind",
+		},
+		"no limits": {pace.ReplicaLimits{}, []pace.Replica{{"a", time.Hour, 900 * mib}}, ""},
+		"below a second": {
+			pace.ReplicaLimits{Lag: time.Millisecond},
+			[]pace.Replica{{"a", 200 * time.Millisecond, 0}},
+			"replica a 200 ms behind",
+		},
 		"kibibytes":         {pace.ReplicaLimits{Bytes: 1}, []pace.Replica{{"a", 0, 5000}}, "replica a 4 KiB behind"},
 		"less than that":    {pace.ReplicaLimits{Bytes: 1}, []pace.Replica{{"a", 0, 2}}, "replica a 2 bytes behind"},
 		"a minute and more": {both, []pace.Replica{{"a", 90 * time.Second, 0}}, "replica a 90 s behind"},
@@ -51,7 +71,8 @@ func TestWorst(t *testing.T) {
 	require.False(t, pace.ReplicaLimits{}.On())
 }
 
-// A paused standby falls behind in bytes and in time, and is back at nothing when it goes on.
+// A paused standby falls behind in bytes and in time, and is back at nothing when it goes
+// on.
 func TestReadFollowsAStandby(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t)
@@ -86,10 +107,14 @@ func TestReadFollowsAStandby(t *testing.T) {
 	require.NotZero(t, found[0].Bytes)
 
 	pgtest.Exec(t, standby, "SELECT pg_wal_replay_resume()")
-	read("the standby to have all again", func(r pace.Replica) bool { return r.Bytes == 0 && r.Lag < 300*time.Millisecond })
+	read("the standby to have all again", func(r pace.Replica) bool {
+		return r.Bytes == 0 &&
+			r.Lag < 300*time.Millisecond
+	})
 }
 
-// Slots without a receiver and receivers that never replay hold nobody up; standbys of one name are told apart as far as they can be.
+// Slots without a receiver and receivers that never replay hold nobody up; standbys of
+// one name are told apart as far as they can be.
 func TestReadCountsConnectedStandbysAlone(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t)

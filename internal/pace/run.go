@@ -14,7 +14,8 @@ const (
 	// A run that holds looks soon whether it may go on, then less often.
 	holdFirst   = 250 * time.Millisecond
 	holdLongest = time.Second
-	// WorthAWord is the shortest wait that a person is told of: others are over before they could be read about.
+	// WorthAWord is the shortest wait that a person is told of: others are over before
+	// they could be read about.
 	WorthAWord = 200 * time.Millisecond
 	// blockerEvery is how often a batch that goes on waiting asks again for whom.
 	blockerEvery = 500 * time.Millisecond
@@ -24,26 +25,30 @@ const (
 	lockedFor = time.Second
 )
 
-// WaitClass is the sort of a reason to wait. There are few of them, so that they may label metrics.
+// WaitClass is the sort of a reason to wait. There are few of them, so that they may
+// label metrics.
 type WaitClass string
 
-// The sorts: a replica that is too far behind, a lock that another session holds, and the pause after a failure that others
-// caused.
+// The sorts: a replica that is too far behind, a lock that another session holds, and the
+// pause after a failure that others caused.
 const (
 	WaitReplica WaitClass = "replica"
 	WaitLock    WaitClass = "lock"
 	WaitBackOff WaitClass = "back_off"
 )
 
-// Throttle lets others slow a run down, and finds out which ones do. Its functions have a second to answer in, and each may be missing.
+// Throttle lets others slow a run down, and finds out which ones do. Its functions have a
+// second to answer in, and each may be missing.
 type Throttle struct {
-	// Hold says why no batch may begin now, and "" where one may. It is asked between batches, at most once a second, and again and again while it
-	// has a reason.
+	// Hold says why no batch may begin now, and "" where one may. It is asked between
+	// batches, at most once a second, and again and again while it has a reason.
 	Hold func(ctx context.Context) string
 	// Share decides in the stead of a fixed duty.
 	Share Share
-	// Blocker names the session with the lock that the batch in a database waits for, and is "" where none is known; runs with one database give no
-	// name. It is asked from another goroutine while the session is busy, never twice at a time. The context ends with the batch.
+	// Blocker names the session with the lock that the batch in a database waits for, and
+	// is "" where none is known; runs with one database give no name. It is asked from
+	// another goroutine while the session is busy, never twice at a time. The context
+	// ends with the batch.
 	Blocker func(ctx context.Context, database string) string
 }
 
@@ -55,26 +60,30 @@ type Run struct {
 	Until time.Time
 	// Stop asks the run to end early. What runs then is finished first.
 	Stop context.Context //nolint:containedctx // asked between batches; the batches themselves outlive it
-	// Ended reports whether no further batch may begin: Until and Stop, and whatever else ends the run.
+	// Ended reports whether no further batch may begin: Until and Stop, and whatever else
+	// ends the run.
 	Ended func() bool
-	// Target is the time that one statement should take, Duty the share of its time that the run works; the rest it leaves
-	// to others. Without a target, and with a duty of 0 or 1, there are no pauses.
+	// Target is the time that one statement should take, Duty the share of its time that
+	// the run works; the rest it leaves to others. Without a target, and with a duty of 0
+	// or 1, there are no pauses.
 	Target time.Duration
 	Duty   float64
 	// Shown, if set, receives the share at which the run works.
 	Shown *Duty
-	// Waits is told what the run waits for from now on; a reason of "" is nothing. A run that only calls Watch needs none.
+	// Waits is told what the run waits for from now on; a reason of "" is nothing. A run
+	// that only calls Watch needs none.
 	Waits func(ctx context.Context, class WaitClass, reason string)
 
-	// held is when Hold was asked last, locked when a lock was last in the way, owed the time that has still to be left to others.
+	// held is when Hold was asked last, locked when a lock was last in the way, owed the
+	// time that has still to be left to others.
 	held, locked time.Time
 	owed         time.Duration
 	// shared is the last answer of Share, 0 before.
 	shared float64
 }
 
-// Await waits while Hold has a reason, at most until the run's end. It asks once a second, however often it is called, and
-// again and again while there is a reason.
+// Await waits while Hold has a reason, at most until the run's end. It asks once a
+// second, however often it is called, and again and again while there is a reason.
 func (r *Run) Await(ctx context.Context) {
 	if r.Hold == nil || time.Since(r.held) < holdEvery {
 		return
@@ -91,8 +100,9 @@ func (r *Run) Await(ctx context.Context) {
 	r.Waits(ctx, "", "")
 }
 
-// Breathe pauses once enough time is owed, so that no more than the duty's share is work. A single small statement is
-// followed by no pause, because there may be nothing after it.
+// Breathe pauses once enough time is owed, so that no more than the duty's share is work.
+// A single small statement is followed by no pause, because there may be nothing after
+// it.
 func (r *Run) Breathe(ctx context.Context, took time.Duration) {
 	if r.Target <= 0 {
 		return
@@ -121,8 +131,8 @@ func (r *Run) Breathe(ctx context.Context, took time.Duration) {
 	r.Pause(ctx, owed)
 }
 
-// Shortened returns a shorter target while Share leaves time to other sessions, because each
-// statement may block one of theirs.
+// Shortened returns a shorter target while Share leaves time to other sessions, because
+// each statement may block one of theirs.
 func (r *Run) Shortened(target time.Duration) time.Duration {
 	if r.shared > 0 {
 		return time.Duration(float64(target) * r.shared)
@@ -147,8 +157,9 @@ func (r *Run) Pause(ctx context.Context, length time.Duration) {
 	}
 }
 
-// Watch asks whom a batch waits for, from another goroutine, until the function that it returns is called, which tells the
-// last answer that was one. Between the two the caller must not touch what Waits touches. Without a Blocker it does nothing.
+// Watch asks whom a batch waits for, from another goroutine, until the function that it
+// returns is called, which tells the last answer that was one. Between the two the caller
+// must not touch what Waits touches. Without a Blocker it does nothing.
 func (r *Run) Watch(ctx context.Context, database string) (end func() string) {
 	if r.Blocker == nil {
 		return func() string { return "" }
@@ -214,7 +225,9 @@ type Frame struct {
 // before the lease expires. If runtime is 0, only the lease limits it. The context of
 // work ends with the lease, not with ctx. If the lease was lost, the returned error also
 // wraps the lease's error.
-func Under(ctx context.Context, session *batch.Session, runtime, reserve time.Duration, work func(context.Context, *Frame) error) error {
+func Under(ctx context.Context, session *batch.Session, runtime, reserve time.Duration,
+	work func(context.Context, *Frame) error,
+) error {
 	hard, cancel := session.Fence.Context(context.WithoutCancel(ctx))
 	defer cancel()
 	f := &Frame{Stop: ctx}

@@ -188,12 +188,16 @@ func TestShareDecidesInDutysStead(t *testing.T) {
 	require.Zero(t, r.owed, "alone nothing is owed any more")
 }
 
-// Nothing that is locked waits for longer than 15 s, and for no longer than the transaction that was seen in the way lasts.
+// Nothing that is locked waits for longer than 15 s, and for no longer than the
+// transaction that was seen in the way lasts.
 func TestBlockedWorkComesBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var b Blocked
-		for _, pause := range []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 15 * time.Second, 15 * time.Second} {
+		for _, pause := range []time.Duration{
+			time.Second, 2 * time.Second, 5 * time.Second, 15 * time.Second,
+			15 * time.Second,
+		} {
 			b.Again("row locked by pid 7", "3/4")
 			b.Again("row locked by pid 8", "5/6") // A turn that meets two locks has failed once.
 			<-time.After(pause - 1)

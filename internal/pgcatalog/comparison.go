@@ -12,7 +12,8 @@ import (
 type Key struct {
 	Column
 
-	// family and input are those of the index, as is the collation; all empty where the default ones hold.
+	// family and input are those of the index, as is the collation; all empty where the
+	// default ones hold.
 	family, input string
 	collation     Collation
 }
@@ -25,17 +26,23 @@ type Collation struct {
 	Loose bool
 }
 
-// Key returns the columns of a unique index on exactly these columns, in any order; where a partitioned table has none,
-// of its primary key.
+// Key returns the columns of a unique index on exactly these columns, in any order; where
+// a partitioned table has none, of its primary key.
 func (r *Relation) Key(columns []string) []Key {
-	keys := each.Of(columns, func(name string) Key { return Key{Column: r.Columns[name], collation: r.Columns[name].Collation} })
+	keys := each.Of(columns, func(name string) Key {
+		return Key{
+			Column:    r.Columns[name],
+			collation: r.Columns[name].Collation,
+		}
+	})
 	for _, i := range r.Indexes[r.OID] {
 		if !i.Unique || !i.Complete() || !i.Primary && (len(i.Columns) != len(columns) || i.Order(columns) == nil) {
 			continue
 		}
 		for at, name := range columns {
 			if position := slices.Index(i.Columns, name); position >= 0 {
-				keys[at].family, keys[at].input, keys[at].collation = i.Families[position], i.Inputs[position], i.Collations[position]
+				keys[at].family, keys[at].input, keys[at].collation = i.Families[position], i.Inputs[position],
+					i.Collations[position]
 			}
 		}
 		if len(i.Columns) == len(columns) && i.Order(columns) != nil {
@@ -49,17 +56,19 @@ func (r *Relation) Key(columns []string) []Key {
 type Comparison struct {
 	// Operator is the qualified operator for equality, After that for greater than.
 	Operator, After string
-	// atLeast and atMost compare the column with a key, less and more compare two keys. They are empty if the
-	// family lacks one of them.
+	// atLeast and atMost compare the column with a key, less and more compare two keys.
+	// They are empty if the family lacks one of them.
 	atLeast, atMost, less, more string
 	// cast is the type that the column's values are cast to, value that of the values.
 	cast, value string
-	// back reports that numeric keys are converted to bigint, the column's type or as good.
+	// back reports that numeric keys are converted to bigint, the column's type or as
+	// good.
 	back bool
 	// collate is the collation to name, collation the one that results.
 	collate, collation string
 	oid                uint32
-	// computed reports that the cast makes another value, which no index on the column has.
+	// computed reports that the cast makes another value, which no index on the column
+	// has.
 	computed bool
 }
 
@@ -72,10 +81,12 @@ func (o *Operators) Own(c Column) (Comparison, error) {
 	return o.same(c, found), nil
 }
 
-// same compares a column by a class of its type. A value that is not of exactly the operator's types is cast where
-// others may have put operators beside it, which could fit better.
+// same compares a column by a class of its type. A value that is not of exactly the
+// operator's types is cast where others may have put operators beside it, which could fit
+// better.
 func (o *Operators) same(c Column, by class) Comparison {
-	equal, after := o.members[member{by.family, by.input, by.input, equality}], o.members[member{by.family, by.input, by.input, greater}]
+	equal, after := o.members[member{by.family, by.input, by.input, equality}],
+		o.members[member{by.family, by.input, by.input, greater}]
 	comparison := Comparison{Operator: equal.text, After: after.text, oid: equal.oid, collation: c.Collation.Name}
 	comparison.order(o, by, by.input)
 	if equal.schema != "pg_catalog" && by.input != c.Polymorphic {
@@ -87,7 +98,8 @@ func (o *Operators) same(c Column, by class) Comparison {
 	return comparison
 }
 
-// Parent is how the key's own column is compared with values of its type: by the index, and by its collation.
+// Parent is how the key's own column is compared with values of its type: by the index,
+// and by its collation.
 func (o *Operators) Parent(key Key) (Comparison, error) {
 	by := class{key.family, key.input}
 	if by.family == "" {
@@ -115,10 +127,11 @@ func (c *Comparison) name(collation Collation) {
 	}
 }
 
-// Compare is how a column is compared with values of a key, as a native foreign key would compare it: by the operator
-// that the family of the parent's unique index has for the two types, and else by that of the parent's type, to which the
-// column's value is then cast. The error says why there is no such
-// way, or none that is the same in all sessions.
+// Compare is how a column is compared with values of a key, as a native foreign key would
+// compare it: by the operator that the family of the parent's unique index has for the
+// two types, and else by that of the parent's type, to which the column's value is then
+// cast. The error says why there is no such way, or none that is the same in all
+// sessions.
 func (o *Operators) Compare(key Key, c Column) (Comparison, error) {
 	by := class{key.family, key.input}
 	if by.family == "" || o.members[member{by.family, by.input, by.input, equality}].oid == 0 {
@@ -149,8 +162,9 @@ func (o *Operators) between(key Key, by class, c Column) (Comparison, error) {
 			comparison.cast, comparison.value = c.Base, by.input
 		}
 		if !found.immutable {
-			return comparison, fmt.Errorf("%s with %s is compared by the time zone of the session, so that the answer changes from one to the next",
-				Short(c.Base), Short(key.Base))
+			return comparison,
+				fmt.Errorf("%s with %s is compared by the time zone of the session, so that the answer changes from one to the next",
+					Short(c.Base), Short(key.Base))
 		}
 		return comparison, nil
 	}
@@ -170,7 +184,8 @@ func (o *Operators) between(key Key, by class, c Column) (Comparison, error) {
 	return comparison, nil
 }
 
-// order fills in the operators of the ordering for a column of type left and keys of the class's type.
+// order fills in the operators of the ordering for a column of type left and keys of the
+// class's type.
 func (c *Comparison) order(o *Operators, by class, left string) {
 	of := func(left string, strategy int16) string {
 		return o.members[member{by.family, left, by.input, strategy}].text
@@ -193,8 +208,9 @@ func (c Comparison) Equal(column, value string) string {
 // ordered reports whether bounds can be written for the comparison.
 func (c Comparison) ordered() bool { return c.atLeast != "" && !c.back && !c.computed }
 
-// Between is the same condition as Equal, written as two bounds. The planner does not know the value of a bound, so its
-// estimate does not depend on statistics of the column. It falls back to Equal if the type has no such operators.
+// Between is the same condition as Equal, written as two bounds. The planner does not
+// know the value of a bound, so its estimate does not depend on statistics of the column.
+// It falls back to Equal if the type has no such operators.
 func (c Comparison) Between(column, value string) string {
 	if !c.ordered() {
 		return c.Equal(column, value)
@@ -203,8 +219,9 @@ func (c Comparison) Between(column, value string) string {
 	return column + " " + c.atLeast + " " + value + " AND " + column + " " + c.atMost + " " + value
 }
 
-// InOrder is an ORDER BY clause for a subquery that ends at the first row with Between, or "". A scan of the table would
-// have to sort all rows first, so the planner uses an index however many rows it expects.
+// InOrder is an ORDER BY clause for a subquery that ends at the first row with Between,
+// or "". A scan of the table would have to sort all rows first, so the planner uses an
+// index however many rows it expects.
 func (c Comparison) InOrder(column string) string {
 	if !c.ordered() {
 		return ""
@@ -212,8 +229,9 @@ func (c Comparison) InOrder(column string) string {
 	return " ORDER BY " + c.column(column)
 }
 
-// Bounds limits the column to the range of an array of keys, below and, if both is set, above. It excludes no row that
-// equals a key. Each condition begins with AND. It returns "" if the type has no such operators.
+// Bounds limits the column to the range of an array of keys, below and, if both is set,
+// above. It excludes no row that equals a key. Each condition begins with AND. It returns
+// "" if the type has no such operators.
 func (c Comparison) Bounds(column, keys string, both bool) string {
 	if !c.ordered() {
 		return ""
@@ -253,7 +271,8 @@ func (c Comparison) column(column string) string {
 	return column + c.collate
 }
 
-// keyed is a key's value as the column is compared with it: NULL where no value of the column can equal it.
+// keyed is a key's value as the column is compared with it: NULL where no value of the
+// column can equal it.
 func (c Comparison) keyed(value string) string {
 	if c.back {
 		return fmt.Sprintf("CASE WHEN pg_catalog.trunc(%[1]s) OPERATOR(pg_catalog.=) %[1]s"+
@@ -266,7 +285,8 @@ func (c Comparison) keyed(value string) string {
 	return value
 }
 
-// Serves reports whether an index finds rows by its column number position for the comparison.
+// Serves reports whether an index finds rows by its column number position for the
+// comparison.
 func (o *Operators) Serves(i Index, position int, c Comparison) bool {
 	if c.computed || i.Collations[position].Name != "" && i.Collations[position].Name != c.collation {
 		return false

@@ -19,7 +19,8 @@ type Index struct {
 	Method string
 	// Columns are the key columns in order; "" is an expression.
 	Columns []string
-	// Families are the operator families and Inputs the types by which the index compares each of Columns, Collations its own.
+	// Families are the operator families and Inputs the types by which the index compares
+	// each of Columns, Collations its own.
 	Families, Inputs []string
 	Collations       []Collation
 	Primary, Unique  bool
@@ -27,14 +28,16 @@ type Index struct {
 	Deferrable bool
 	// Valid is false for one that is being built or could not be built.
 	Valid bool
-	// Predicate is that of a partial index, where it says of columns that they are not NULL and nothing else; any other is "?".
+	// Predicate is that of a partial index, where it says of columns that they are not
+	// NULL and nothing else; any other is "?".
 	Predicate string
 }
 
 // Complete reports whether the index has all rows of its table.
 func (i Index) Complete() bool { return i.Valid && i.Predicate == "" }
 
-// Order returns the places of columns in the order of the index where it begins with all of them, and else nil.
+// Order returns the places of columns in the order of the index where it begins with all
+// of them, and else nil.
 func (i Index) Order(columns []string) []int {
 	if len(i.Columns) < len(columns) {
 		return nil
@@ -75,7 +78,8 @@ func readIndexes(ctx context.Context, db dbsqlc.DBTX, relations map[uint32]*Rela
 	}
 	_, err := pgx.ForEachRow(rows, target, func() error {
 		found := i
-		found.Columns, found.Families, found.Inputs = slices.Clone(i.Columns), slices.Clone(i.Families), slices.Clone(i.Inputs)
+		found.Columns, found.Families, found.Inputs = slices.Clone(i.Columns), slices.Clone(i.Families),
+			slices.Clone(i.Inputs)
 		found.Collations = make([]Collation, len(collations))
 		for at, name := range collations {
 			found.Collations[at] = Collation{Name: name, Loose: loose[at]}
@@ -88,9 +92,10 @@ func readIndexes(ctx context.Context, db dbsqlc.DBTX, relations map[uint32]*Rela
 	return problem.Doing(err, "read indexes")
 }
 
-// LeadsTo reports whether the columns of an index lead straight to the rows with values of columns: it begins with them, in any order, with none
-// but the given ones in between, which the same statements compare with one value. One that is unique on some of them does so as well: the others
-// only filter one row.
+// LeadsTo reports whether the columns of an index lead straight to the rows with values
+// of columns: it begins with them, in any order, with none but the given ones in between,
+// which the same statements compare with one value. One that is unique on some of them
+// does so as well: the others only filter one row.
 func LeadsTo(index, columns, given []string, unique bool) bool {
 	left := len(columns)
 	for _, column := range index {
@@ -107,7 +112,8 @@ func LeadsTo(index, columns, given []string, unique bool) bool {
 	return unique && len(index) > 0
 }
 
-// ExcludesNullsOf reports whether an index's predicate says that some of columns are not NULL, and nothing else.
+// ExcludesNullsOf reports whether an index's predicate says that some of columns are not
+// NULL, and nothing else.
 func ExcludesNullsOf(predicate string, columns []string) bool {
 	if strings.HasPrefix(predicate, "((") {
 		predicate = strings.TrimSuffix(strings.TrimPrefix(predicate, "("), ")")

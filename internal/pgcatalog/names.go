@@ -19,15 +19,15 @@ const Schema = "sexton"
 type Names struct {
 	// Tracked holds the tracked tables and their tombstones (databases.<name>.schema).
 	Tracked string
-	// Path is the search_path of the application's triggers (databases.<name>.search_path); empty means what their sessions
-	// would have had.
+	// Path is the search_path of the application's triggers
+	// (databases.<name>.search_path); empty means what their sessions would have had.
 	Path string
 	// GroupViews reports that groups and their schedules are views in Sexton's schema.
 	GroupViews bool
 }
 
-// GroupsComment returns the comment of the view of groups. It names the table, the key and, if there is one, the parent column that the
-// view was created for.
+// GroupsComment returns the comment of the view of groups. It names the table, the key
+// and, if there is one, the parent column that the view was created for.
 func GroupsComment(schema, table, key, parent string) string {
 	text := "Sexton: groups of " + Quote(schema) + "." + Quote(table) + " by " + Quote(key)
 	if parent != "" {
@@ -39,7 +39,8 @@ func GroupsComment(schema, table, key, parent string) string {
 // Render replaces the placeholder by the quoted name.
 func (n Names) Render(sql string) string {
 	if n.GroupViews {
-		sql = strings.NewReplacer(`"public".groups`, `"sexton".groups`, `"public".group_deletion_schedules`, `"sexton".group_deletion_schedules`).Replace(sql)
+		sql = strings.NewReplacer(`"public".groups`, `"sexton".groups`, `"public".group_deletion_schedules`,
+			`"sexton".group_deletion_schedules`).Replace(sql)
 	}
 	if n.Tracked == "public" {
 		return sql
@@ -47,13 +48,14 @@ func (n Names) Render(sql string) string {
 	return strings.ReplaceAll(sql, `"public".`, pgx.Identifier{n.Tracked}.Sanitize()+".")
 }
 
-// Queries returns the generated queries, rendered for these schemas, on a pool, a connection or a
-// transaction.
+// Queries returns the generated queries, rendered for these schemas, on a pool, a
+// connection or a transaction.
 func (n Names) Queries(db dbsqlc.DBTX) *dbsqlc.Queries {
 	return dbsqlc.New(n.On(db))
 }
 
-// On returns a pool, a connection or a transaction that renders statements for these schemas.
+// On returns a pool, a connection or a transaction that renders statements for these
+// schemas.
 func (n Names) On(db dbsqlc.DBTX) dbsqlc.DBTX { return renderer{names: n, db: db} }
 
 type renderer struct {
@@ -73,8 +75,9 @@ func (r renderer) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 	return r.db.QueryRow(ctx, r.names.Render(sql), args...)
 }
 
-// Texts are the statements of a package, each in a file queries/NAME.sql. A name in braces stands for a part or, where there is none of the
-// name, for the text of a file. What is no name of either stays.
+// Texts are the statements of a package, each in a file queries/NAME.sql. A name in
+// braces stands for a part or, where there is none of the name, for the text of a file.
+// What is no name of either stays.
 type Texts struct {
 	Files fs.FS
 	Parts map[string]string

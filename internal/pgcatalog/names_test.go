@@ -25,6 +25,7 @@ func TestTextsFillInPartsAndFiles(t *testing.T) {
 		"queries/fit.sql":   {Data: []byte("c = {value}\n")},
 		"queries/value.sql": {Data: []byte("no file where there is a part")},
 	}, Parts: map[string]string{"value": "1", "columns": "none"}}
-	require.Equal(t, "SELECT d, 1 FROM a\nWHERE c = 1 AND b = '{x,y}' AND {unknown}", texts.Statement("find", "columns", "d, {value}"))
+	require.Equal(t, "SELECT d, 1 FROM a\nWHERE c = 1 AND b = '{x,y}' AND {unknown}",
+		texts.Statement("find", "columns", "d, {value}"))
 	require.Equal(t, "none", texts.Fill("{columns}"))
 }

@@ -10,9 +10,10 @@ import (
 	"sexton/internal/problem"
 )
 
-// Operators are a database's operators of btree families and its implicit casts: how Postgres compares a foreign key
-// with the key that it refers to. A statement that names no operator gets the one that the search path leads to, which
-// may be another type's (text for citext outside the path) or another role's.
+// Operators are a database's operators of btree families and its implicit casts: how
+// Postgres compares a foreign key with the key that it refers to. A statement that names
+// no operator gets the one that the search path leads to, which may be another type's
+// (text for citext outside the path) or another role's.
 type Operators struct {
 	members map[member]operator
 	// families are the ones that have an operator for equality, by its OID.
@@ -54,12 +55,18 @@ type castWay struct {
 
 // ReadOperators reads the operators of a database.
 func ReadOperators(ctx context.Context, db dbsqlc.DBTX) (*Operators, error) {
-	o := &Operators{members: map[member]operator{}, families: map[uint32][]string{}, classes: map[string]class{}, casts: map[cast]castWay{}}
+	o := &Operators{
+		members: map[member]operator{}, families: map[uint32][]string{}, classes: map[string]class{},
+		casts: map[cast]castWay{},
+	}
 	rows, err := db.Query(ctx, text("operators"))
 	if err == nil {
 		var m member
 		var found operator
-		columns := []any{&m.family, &m.left, &m.right, &m.strategy, &found.oid, &found.text, &found.schema, &found.immutable}
+		columns := []any{
+			&m.family, &m.left, &m.right, &m.strategy, &found.oid, &found.text, &found.schema,
+			&found.immutable,
+		}
 		_, err = pgx.ForEachRow(rows, columns, func() error {
 			o.members[m] = found
 			if m.strategy == equality {
@@ -81,12 +88,14 @@ func ReadOperators(ctx context.Context, db dbsqlc.DBTX) (*Operators, error) {
 	if err == nil {
 		var c cast
 		var way castWay
-		_, err = pgx.ForEachRow(rows, []any{&c.from, &c.to, &way.binary, &way.immutable, &way.preferred}, func() error { o.casts[c] = way; return nil })
+		_, err = pgx.ForEachRow(rows, []any{&c.from, &c.to, &way.binary, &way.immutable, &way.preferred},
+			func() error { o.casts[c] = way; return nil })
 	}
 	return o, problem.Doing(err, "read operators")
 }
 
-// class is the default class of a column's type, as Postgres chooses it for an index; without one the type has no order.
+// class is the default class of a column's type, as Postgres chooses it for an index;
+// without one the type has no order.
 func (o *Operators) class(c Column) (class, bool) {
 	for _, input := range []string{c.Base, c.Polymorphic} {
 		if found, ok := o.classes[input]; ok {
@@ -106,8 +115,9 @@ func (o *Operators) class(c Column) (class, bool) {
 // The oldest and newest major versions of Postgres that every release is tested with.
 const oldest, newest = 14, 18
 
-// Untested reports what there is to say of a server's version, as the server writes it: an error for one that is too old, a warning for
-// one that is newer than those of the tests. For all others, and for a text that is no version, the problem is empty.
+// Untested reports what there is to say of a server's version, as the server writes it:
+// an error for one that is too old, a warning for one that is newer than those of the
+// tests. For all others, and for a text that is no version, the problem is empty.
 func Untested(version string) problem.Problem {
 	var major int
 	_, _ = fmt.Sscan(version, &major) // What is no number says nothing.
@@ -119,7 +129,9 @@ func Untested(version string) problem.Problem {
 		}
 	case major > newest:
 		return problem.Problem{
-			Severity: problem.Warning, Message: fmt.Sprintf("the server is PostgreSQL %s, and this release was tested with %d to %d", version, oldest, newest),
+			Severity: problem.Warning,
+			Message: fmt.Sprintf("the server is PostgreSQL %s, and this release was tested with %d to %d", version,
+				oldest, newest),
 			Fix: "look for a newer release, and try it with a copy of the database first",
 		}
 	}

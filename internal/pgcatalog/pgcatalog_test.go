@@ -76,7 +76,10 @@ func TestRead(t *testing.T) {
 	require.False(t, children.IsPartition())
 	require.Equal(t, []pgcatalog.Table{children.Table}, children.Leaves)
 	require.Equal(t, map[string]pgcatalog.Column{
-		"id":        {Name: "id", Type: "integer", Base: "pg_catalog.int4", NotNull: true, Generated: true, HasDefault: true},
+		"id": {
+			Name: "id", Type: "integer", Base: "pg_catalog.int4", NotNull: true, Generated: true,
+			HasDefault: true,
+		},
 		"parent_id": {Name: "parent_id", Type: "bigint", Base: "pg_catalog.int8"},
 		"kind":      {Name: "kind", Type: "integer", Base: "pg_catalog.int4"},
 		"name": {
@@ -116,7 +119,8 @@ func TestPartitions(t *testing.T) {
 	require.True(t, first.Leads(first.OID, "parent_id"), "both know of it")
 }
 
-// Nothing waits for a lock, such as that of a VACUUM FULL: it would be every start of a worker, and every look at its status.
+// Nothing waits for a lock, such as that of a VACUUM FULL: it would be every start of a
+// worker, and every look at its status.
 func TestALockedPartitionIsRead(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
@@ -153,7 +157,8 @@ func TestLiteral(t *testing.T) {
 	for _, conforming := range []string{"on", "off"} {
 		tx := pgtest.Begin(t, db.Pool(), "SET LOCAL standard_conforming_strings = "+conforming)
 		for _, value := range []string{"", "'", `a\b`, `\'`, `'\`, "日本"} {
-			require.Equal(t, value, pgtest.Scalar[string](t, tx, "SELECT "+pgcatalog.Literal(value)+"::text"), conforming)
+			require.Equal(t, value, pgtest.Scalar[string](t, tx, "SELECT "+pgcatalog.Literal(value)+"::text"),
+				conforming)
 		}
 	}
 }
@@ -184,7 +189,10 @@ func TestIndexes(t *testing.T) {
 		}
 		names = append(names, i.Columns...)
 	}
-	require.Equal(t, []string{"id", "?", "kind", "(parent_id IS NOT NULL) AND (kind IS NOT NULL)", "kind", "?", "kind", "name", "", "kind", "hash", "parent_id"}, names, "the oldest first, expressions without a name")
+	require.Equal(t, []string{
+		"id", "?", "kind", "(parent_id IS NOT NULL) AND (kind IS NOT NULL)", "kind", "?", "kind",
+		"name", "", "kind", "hash", "parent_id",
+	}, names, "the oldest first, expressions without a name")
 	require.False(t, pgcatalog.Index{Valid: false}.Complete())
 }
 
@@ -208,19 +216,23 @@ func TestForeignKeys(t *testing.T) {
 		require.Equal(t, []pgcatalog.ForeignKey{
 			{
 				Name: "Children_parent_id_fkey", Table: found["Children"].OID, Target: parents,
-				Columns: []string{"parent_id"}, TargetColumns: []string{"id"}, Set: []string{"parent_id"}, OnDelete: pgcatalog.Cascade,
+				Columns: []string{"parent_id"}, TargetColumns: []string{"id"}, Set: []string{"parent_id"},
+				OnDelete: pgcatalog.Cascade,
 			},
 			{
 				Name: "Children_kind_parent_id_fkey", Table: found["Children"].OID, Target: parents,
-				Columns: []string{"kind", "parent_id"}, TargetColumns: []string{"kind", "id"}, Set: []string{"kind", "parent_id"}, OnDelete: pgcatalog.SetNull,
+				Columns: []string{"kind", "parent_id"}, TargetColumns: []string{"kind", "id"},
+				Set: []string{"kind", "parent_id"}, OnDelete: pgcatalog.SetNull,
 			},
 			{
 				Name: "apart_parent_id_fkey", Table: found["apart"].OID, Target: parents,
-				Columns: []string{"parent_id"}, TargetColumns: []string{"id"}, Set: []string{"parent_id"}, OnDelete: pgcatalog.NoAction,
+				Columns: []string{"parent_id"}, TargetColumns: []string{"id"}, Set: []string{"parent_id"},
+				OnDelete: pgcatalog.NoAction,
 			},
 			{
 				Name: "parts_parent_id_fkey", Table: found["parts"].OID, Target: parents,
-				Columns: []string{"parent_id"}, TargetColumns: []string{"id"}, Set: []string{"parent_id"}, OnDelete: pgcatalog.Restrict,
+				Columns: []string{"parent_id"}, TargetColumns: []string{"id"}, Set: []string{"parent_id"},
+				OnDelete: pgcatalog.Restrict,
 			},
 		}, keys, "those that partitions inherit are left out")
 	})
@@ -229,7 +241,8 @@ func TestForeignKeys(t *testing.T) {
 func TestUntested(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string]problem.Severity{
-		"9.6.24": problem.Error, "13.22": problem.Error, "14.0": "", "18.4 (Debian 18.4-1)": "", "19beta1": problem.Warning, "20devel": problem.Warning, "": "",
+		"9.6.24": problem.Error, "13.22": problem.Error, "14.0": "", "18.4 (Debian 18.4-1)": "",
+		"19beta1": problem.Warning, "20devel": problem.Warning, "": "",
 	} {
 		found := pgcatalog.Untested(version)
 		require.Equal(t, want, found.Severity, version)

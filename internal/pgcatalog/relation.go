@@ -21,11 +21,12 @@ type Relation struct {
 	Printed string
 	// Kind is pg_class.relkind.
 	Kind string
-	// Root is the partitioned table on top of a partition; for all others the relation itself.
+	// Root is the partitioned table on top of a partition; for all others the relation
+	// itself.
 	Root    uint32
 	Columns map[string]Column
-	// Leaves are the tables that statements address: the table itself, or the leaf partitions below it. Row pointers
-	// (ctid) mean nothing across partitions.
+	// Leaves are the tables that statements address: the table itself, or the leaf
+	// partitions below it. Row pointers (ctid) mean nothing across partitions.
 	Leaves []Table
 	// Foreign is a partition on another server, if there is one.
 	Foreign *Table
@@ -38,18 +39,20 @@ type Relation struct {
 // Column is one column of a relation.
 type Column struct {
 	Name string
-	// Type is the declared one with its length or precision, Base is qualified and quoted, with domains resolved to what
-	// they are built on.
+	// Type is the declared one with its length or precision, Base is qualified and
+	// quoted, with domains resolved to what they are built on.
 	Type, Base string
-	// Domain reports that the declared type is a domain; Polymorphic is the pseudo-type by which Postgres compares types of
-	// Base's kind, such as anyenum, and Collation the rule by which it compares values.
+	// Domain reports that the declared type is a domain; Polymorphic is the pseudo-type
+	// by which Postgres compares types of Base's kind, such as anyenum, and Collation the
+	// rule by which it compares values.
 	Domain      bool
 	Polymorphic string
 	Collation   Collation
 	NotNull     bool
-	// Generated columns cannot be set, nor can those of a partition key (Partitioning), of the table itself or of partitions
-	// that are partitioned, without changing the partition. Postgres keeps columns of a key, and of its expressions, as a part
-	// of the table in pg_depend.
+	// Generated columns cannot be set, nor can those of a partition key (Partitioning),
+	// of the table itself or of partitions that are partitioned, without changing the
+	// partition. Postgres keeps columns of a key, and of its expressions, as a part of
+	// the table in pg_depend.
 	Generated, Partitioning bool
 	HasDefault              bool
 }
@@ -75,14 +78,15 @@ func (r *Relation) PrimaryKey() []string {
 	return nil
 }
 
-// Untold reports why no statement can delete rows and write an event with their keys and these columns, and what would
-// help. It returns "" if one can.
+// Untold reports why no statement can delete rows and write an event with their keys and
+// these columns, and what would help. It returns "" if one can.
 func (r *Relation) Untold(table string, columns []string) (why, fix string) {
 	switch {
 	case len(r.PrimaryKey()) == 0:
 		return "table " + table + " has no primary key to name its rows by", "add a primary key"
 	case len(r.Rules) > 0:
-		why = fmt.Sprintf("table %s has the rule %s, and Postgres lets no statement delete there and name the rows", table, strings.Join(r.Rules, ", "))
+		why = fmt.Sprintf("table %s has the rule %s, and Postgres lets no statement delete there and name the rows",
+			table, strings.Join(r.Rules, ", "))
 		return why, "write a trigger instead of the rule"
 	}
 	for _, column := range columns {
@@ -93,7 +97,8 @@ func (r *Relation) Untold(table string, columns []string) (why, fix string) {
 	return "", ""
 }
 
-// Shown is an expression for a text that shows a row to people: its primary key as "id 17, at 3", or its place.
+// Shown is an expression for a text that shows a row to people: its primary key as "id
+// 17, at 3", or its place.
 func (r *Relation) Shown(alias string) string { return Shown(alias, r.PrimaryKey()) }
 
 // Shown is the same expression for a table with this primary key.
@@ -103,22 +108,31 @@ func Shown(alias string, key []string) string {
 	}
 	terms := make([]string, len(key))
 	for i, column := range key {
-		terms[i] = fmt.Sprintf("%s OPERATOR(pg_catalog.||) %s.%s::pg_catalog.text", Literal(column+" "), alias, Quote(column))
+		terms[i] = fmt.Sprintf("%s OPERATOR(pg_catalog.||) %s.%s::pg_catalog.text", Literal(column+" "), alias,
+			Quote(column))
 	}
 	return "pg_catalog.concat_ws(', ', " + strings.Join(terms, ", ") + ")"
 }
 
 // Unique reports whether the column is unique by itself.
 func (r *Relation) Unique(column string) bool {
-	return slices.ContainsFunc(r.Indexes[r.OID], func(i Index) bool { return i.Unique && i.Complete() && slices.Equal(i.Columns, []string{column}) })
+	return slices.ContainsFunc(r.Indexes[r.OID], func(i Index) bool {
+		return i.Unique && i.Complete() &&
+			slices.Equal(i.Columns, []string{column})
+	})
 }
 
-// Leads reports whether an index that has all rows of the table, or of that leaf of it, begins with the column.
+// Leads reports whether an index that has all rows of the table, or of that leaf of it,
+// begins with the column.
 func (r *Relation) Leads(table uint32, column string) bool {
-	return slices.ContainsFunc(r.Indexes[table], func(i Index) bool { return i.Complete() && len(i.Columns) > 0 && i.Columns[0] == column })
+	return slices.ContainsFunc(r.Indexes[table], func(i Index) bool {
+		return i.Complete() && len(i.Columns) > 0 &&
+			i.Columns[0] == column
+	})
 }
 
-// Unindexed returns the statement that makes an index on a column, or "" where the table, or each leaf of it, has one that leads to its values.
+// Unindexed returns the statement that makes an index on a column, or "" where the table,
+// or each leaf of it, has one that leads to its values.
 func (r *Relation) Unindexed(column string) string {
 	missing := func(leaf Table) bool { return !r.Leads(leaf.OID, column) }
 	switch {
@@ -126,13 +140,15 @@ func (r *Relation) Unindexed(column string) string {
 		return ""
 	case r.Kind == "p":
 		// Postgres refuses CONCURRENTLY on the table itself.
-		return fmt.Sprintf("CREATE INDEX CONCURRENTLY on each partition, then CREATE INDEX ON %s (%s)", r.SQL(), Quote(column))
+		return fmt.Sprintf("CREATE INDEX CONCURRENTLY on each partition, then CREATE INDEX ON %s (%s)", r.SQL(),
+			Quote(column))
 	}
 	return r.CreateIndex(r.Table, column)
 }
 
-// CreateIndex returns the statement that makes an index on columns of the table or of a leaf of it. If building one failed, it builds that again:
-// CREATE INDEX would add a second one, and the invalid one would cost each write.
+// CreateIndex returns the statement that makes an index on columns of the table or of a
+// leaf of it. If building one failed, it builds that again: CREATE INDEX would add a
+// second one, and the invalid one would cost each write.
 func (r *Relation) CreateIndex(of Table, columns ...string) string {
 	again := r.Reindex(of.OID, func(i Index) bool {
 		return i.Method == "btree" && i.Predicate == "" && LeadsTo(i.Columns, columns, nil, false)
@@ -140,7 +156,8 @@ func (r *Relation) CreateIndex(of Table, columns ...string) string {
 	return cmp.Or(again, fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", of.SQL(), QuoteAll(columns)))
 }
 
-// Reindex returns the statement that builds a failed index of a table again, or "" if no failed index is usable.
+// Reindex returns the statement that builds a failed index of a table again, or "" if no
+// failed index is usable.
 func (r *Relation) Reindex(table uint32, usable func(Index) bool) string {
 	for _, i := range r.Indexes[table] {
 		if !i.Valid && usable(i) {
@@ -153,14 +170,17 @@ func (r *Relation) Reindex(table uint32, usable func(Index) bool) string {
 // ColumnNames returns the names of its columns, sorted.
 func (r *Relation) ColumnNames() []string { return slices.Sorted(maps.Keys(r.Columns)) }
 
-// Read reads everything about relations in a handful of statements, however many there are. What has been dropped since
-// its OID was found is left out.
+// Read reads everything about relations in a handful of statements, however many there
+// are. What has been dropped since its OID was found is left out.
 func Read(ctx context.Context, db dbsqlc.DBTX, oids []uint32) (map[uint32]*Relation, error) {
 	relations := map[uint32]*Relation{}
 	rows, _ := db.Query(ctx, text("relations"), oids)
 	var found Relation
 	var roots []uint32
-	_, err := pgx.ForEachRow(rows, []any{&found.OID, &found.Schema, &found.Name, &found.Printed, &found.Kind, &found.Root, &found.Rules}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{
+		&found.OID, &found.Schema, &found.Name, &found.Printed, &found.Kind,
+		&found.Root, &found.Rules,
+	}, func() error {
 		r := found
 		r.Rules = slices.Clone(found.Rules)
 		r.Columns, r.Indexes = map[string]Column{}, map[uint32][]Index{}

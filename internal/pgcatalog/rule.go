@@ -11,12 +11,17 @@ import (
 	"sexton/internal/dbsqlc"
 )
 
-// RuleProblem reports why a function of the application must not be called by a function of Sexton, and what to do about it; "" if
-// it may be called. The name may have a schema, else it is in the given one. Without SECURITY DEFINER and a search_path of its own
-// the function would run with the rights of Sexton's owner. STRICT would return NULL, which allows the deletion, without calling it.
-func RuleProblem(ctx context.Context, db dbsqlc.DBTX, schema, name, result string, arguments ...string) (wrong, fix string, _ error) {
+// RuleProblem reports why a function of the application must not be called by a function
+// of Sexton, and what to do about it; "" if it may be called. The name may have a schema,
+// else it is in the given one. Without SECURITY DEFINER and a search_path of its own the
+// function would run with the rights of Sexton's owner. STRICT would return NULL, which
+// allows the deletion, without calling it.
+func RuleProblem(ctx context.Context, db dbsqlc.DBTX, schema, name, result string,
+	arguments ...string,
+) (wrong, fix string, _ error) {
 	schema, name = SplitName(schema, name)
-	signature := fmt.Sprintf("%s.%s(%s)", Quote(schema), Quote(name), strings.ReplaceAll(strings.Join(arguments, ", "), "pg_catalog.", ""))
+	signature := fmt.Sprintf("%s.%s(%s)", Quote(schema), Quote(name),
+		strings.ReplaceAll(strings.Join(arguments, ", "), "pg_catalog.", ""))
 	var strict, definer, pinned bool
 	var returned string
 	err := db.QueryRow(ctx, text("rule"), schema, name, arguments).Scan(&strict, &definer, &pinned, &returned)

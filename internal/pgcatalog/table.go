@@ -39,7 +39,8 @@ func QuoteAll(names []string) string {
 	return strings.Join(each.Of(names, Quote), ", ")
 }
 
-// Literal returns a text as a constant of SQL that means the same under any standard_conforming_strings.
+// Literal returns a text as a constant of SQL that means the same under any
+// standard_conforming_strings.
 func Literal(value string) string {
 	quoted := "'" + strings.ReplaceAll(value, "'", "''") + "'"
 	if strings.Contains(value, `\`) {
@@ -51,10 +52,12 @@ func Literal(value string) string {
 // SQL returns the quoted, qualified name.
 func (t Table) SQL() string { return pgx.Identifier{t.Schema, t.Name}.Sanitize() }
 
-// Label returns schema.table for people, logs and statistics; "public." is left out as in definitions.
+// Label returns schema.table for people, logs and statistics; "public." is left out as in
+// definitions.
 func (t Table) Label() string { return t.In("public") }
 
-// In returns the name for people who know it as a table of a database with this schema, which is left out.
+// In returns the name for people who know it as a table of a database with this schema,
+// which is left out.
 func (t Table) In(schema string) string {
 	if t.Schema == schema {
 		return t.Name
@@ -67,21 +70,23 @@ type Beginner interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
-// As is a database whose privileges are looked up for another role than the connected one.
+// As is a database whose privileges are looked up for another role than the connected
+// one.
 type As struct {
 	Beginner
 
 	Role string
 }
 
-// RoleOf returns the role whose privileges are looked up; "" stands for the connected one.
+// RoleOf returns the role whose privileges are looked up; "" stands for the connected
+// one.
 func RoleOf(db Beginner) string {
 	as, _ := db.(As)
 	return as.Role
 }
 
-// Settled runs do in a transaction in which names are resolved, and names and values are printed and read, alike
-// wherever it runs, whatever database and role have set.
+// Settled runs do in a transaction in which names are resolved, and names and values are
+// printed and read, alike wherever it runs, whatever database and role have set.
 func Settled(ctx context.Context, db Beginner, do func(pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, Pinned()); err != nil {
@@ -91,7 +96,8 @@ func Settled(ctx context.Context, db Beginner, do func(pgx.Tx) error) error {
 	})
 }
 
-// Unlocked runs do, which locks tables only to show something, as pg_get_expr does. Where another session holds one of them, it goes without.
+// Unlocked runs do, which locks tables only to show something, as pg_get_expr does. Where
+// another session holds one of them, it goes without.
 func Unlocked(ctx context.Context, tx pgx.Tx, do func(nested pgx.Tx) error) error {
 	nested, err := tx.Begin(ctx)
 	if err != nil {
@@ -117,8 +123,8 @@ func SQLState(err error) string {
 	return ""
 }
 
-// Named finds tables, views and foreign tables by schema and name, the one beside the other in two slices. What does not
-// exist is left out.
+// Named finds tables, views and foreign tables by schema and name, the one beside the
+// other in two slices. What does not exist is left out.
 func Named(ctx context.Context, db dbsqlc.DBTX, schemas, names []string) ([]uint32, error) {
 	return oids(ctx, db, text("named"), schemas, names)
 }
@@ -134,7 +140,8 @@ func oids(ctx context.Context, db dbsqlc.DBTX, sql string, args ...any) ([]uint3
 	return found, problem.Doing(err, "find tables")
 }
 
-// Action is the effect of a foreign key when the row that it refers to is deleted: pg_constraint.confdeltype.
+// Action is the effect of a foreign key when the row that it refers to is deleted:
+// pg_constraint.confdeltype.
 type Action string
 
 // The actions.
@@ -152,18 +159,22 @@ type ForeignKey struct {
 	// Table has the key, Target is the table that it refers to.
 	Table, Target uint32
 	OnDelete      Action
-	// Columns are the table's, TargetColumns those of the target beside them, Set the ones that ON DELETE SET changes.
+	// Columns are the table's, TargetColumns those of the target beside them, Set the
+	// ones that ON DELETE SET changes.
 	Columns, TargetColumns, Set []string
-	// Period reports that the last columns are ranges: rows that share a part of theirs refer to each other.
+	// Period reports that the last columns are ranges: rows that share a part of theirs
+	// refer to each other.
 	Period bool
 }
 
-// ForeignKeys returns the foreign keys of the database, by the referring table's name and the place of its
-// columns. Keys that partitions have inherited are left out, as are keys that stand for the partitions of a target.
+// ForeignKeys returns the foreign keys of the database, by the referring table's name and
+// the place of its columns. Keys that partitions have inherited are left out, as are keys
+// that stand for the partitions of a target.
 func ForeignKeys(ctx context.Context, db dbsqlc.DBTX) ([]ForeignKey, error) {
 	rows, _ := db.Query(ctx, text("foreign_keys"))
 	keys, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (key ForeignKey, err error) {
-		err = row.Scan(&key.Name, &key.Table, &key.Target, &key.OnDelete, &key.Columns, &key.TargetColumns, &key.Set, &key.Period)
+		err = row.Scan(&key.Name, &key.Table, &key.Target, &key.OnDelete, &key.Columns, &key.TargetColumns, &key.Set,
+			&key.Period)
 		return key, err
 	})
 	return keys, problem.Doing(err, "read foreign keys")

@@ -2,9 +2,10 @@ package pgcatalog
 
 import "strings"
 
-// TextClauses are SET clauses for functions that make or read texts of values: they decide which text a value has, and
-// which value a text has. The application's triggers see them, so they are set only in functions of ours, and in
-// transactions in which no such trigger fires.
+// TextClauses are SET clauses for functions that make or read texts of values: they
+// decide which text a value has, and which value a text has. The application's triggers
+// see them, so they are set only in functions of ours, and in transactions in which no
+// such trigger fires.
 const TextClauses = `SET DateStyle = 'ISO, YMD'
 SET IntervalStyle = 'postgres'
 SET TimeZone = 'UTC'

@@ -17,11 +17,13 @@ import (
 const (
 	// poolSize leaves room for tests that run several workers on one pool.
 	poolSize = 20
-	// poolCloseTimeout is how long the end of a test waits for connections that it never gave back.
+	// poolCloseTimeout is how long the end of a test waits for connections that it never
+	// gave back.
 	poolCloseTimeout = 10 * time.Second
 )
 
-// Database is the database of one test. It is dropped when the test ends, together with the roles that CreateRole made.
+// Database is the database of one test. It is dropped when the test ends, together with
+// the roles that CreateRole made.
 type Database struct {
 	// Name is unique on the server.
 	Name string
@@ -34,7 +36,8 @@ type Database struct {
 	passwords map[string]string // by role
 }
 
-// New returns a fresh, empty database in the encoding UTF8. It takes about 30 ms; FromTemplate spares tests the same set-up.
+// New returns a fresh, empty database in the encoding UTF8. It takes about 30 ms;
+// FromTemplate spares tests the same set-up.
 func New(tb testing.TB) *Database {
 	return shared.create(tb, "template0")
 }
@@ -44,7 +47,8 @@ func NewEncoded(tb testing.TB, encoding string) *Database {
 	return shared.createAs(tb, "template0", "ENCODING '"+encoding+"' LOCALE 'C'")
 }
 
-// create makes a database as a copy of another one and has it dropped at the end of the test.
+// create makes a database as a copy of another one and has it dropped at the end of the
+// test.
 func (p *process) create(tb testing.TB, from string) *Database {
 	return p.createAs(tb, from, "ENCODING 'UTF8'")
 }
@@ -68,7 +72,8 @@ func (d *Database) drop(p *process) {
 	}
 }
 
-// Pool returns the test's connection pool, opened by the first call and closed when the test ends.
+// Pool returns the test's connection pool, opened by the first call and closed when the
+// test ends.
 func (d *Database) Pool() *pgxpool.Pool {
 	d.tb.Helper()
 	d.mu.Lock()
@@ -88,7 +93,8 @@ func (d *Database) Pool() *pgxpool.Pool {
 		}()
 		timer := time.NewTimer(poolCloseTimeout)
 		defer timer.Stop()
-		// Close waits for connections in use, for ever if the test failed while it held one.
+		// Close waits for connections in use, for ever if the test failed while it held
+		// one.
 		select {
 		case <-closed:
 		case <-timer.C:
@@ -98,14 +104,16 @@ func (d *Database) Pool() *pgxpool.Pool {
 	return pool
 }
 
-// Exec runs SQL and fails the test on an error. Without arguments the text may hold several statements.
+// Exec runs SQL and fails the test on an error. Without arguments the text may hold
+// several statements.
 func (d *Database) Exec(sql string, args ...any) {
 	d.tb.Helper()
 	_, err := d.Pool().Exec(contextOf(d.tb), sql, args...)
 	require.NoError(d.tb, err, "exec: %s", sql)
 }
 
-// Rows runs a query and returns all values as Postgres writes them in text, NULL as "NULL". The result is never nil.
+// Rows runs a query and returns all values as Postgres writes them in text, NULL as
+// "NULL". The result is never nil.
 func (d *Database) Rows(sql string, args ...any) [][]string {
 	d.tb.Helper()
 	// One format code stands for all columns.
@@ -127,7 +135,8 @@ func (d *Database) Rows(sql string, args ...any) [][]string {
 	return result
 }
 
-// LogLockTimeouts logs the lock_timeout of each DDL command on tables, indexes and triggers from now on in public.lock_timeouts (command, value).
+// LogLockTimeouts logs the lock_timeout of each DDL command on tables, indexes and
+// triggers from now on in public.lock_timeouts (command, value).
 func (d *Database) LogLockTimeouts() {
 	d.tb.Helper()
 	d.Exec(`CREATE TABLE public.lock_timeouts (command text, value text);
@@ -152,7 +161,8 @@ func Version(tb testing.TB) int {
 	return major
 }
 
-// Since skips a test of what Postgres has since a major version, where the server is older.
+// Since skips a test of what Postgres has since a major version, where the server is
+// older.
 func Since(tb testing.TB, major int) {
 	tb.Helper()
 	if got := Version(tb); got < major {
@@ -160,7 +170,8 @@ func Since(tb testing.TB, major int) {
 	}
 }
 
-// CreateRole creates a role that may log in and nothing more, and returns its name. It is dropped with the database.
+// CreateRole creates a role that may log in and nothing more, and returns its name. It is
+// dropped with the database.
 func (d *Database) CreateRole() string {
 	d.tb.Helper()
 	role, password := uniqueName("sexton_role"), uniqueName("secret")
@@ -171,7 +182,8 @@ func (d *Database) CreateRole() string {
 	return role
 }
 
-// AsRole returns the URL of the database for another role. For one from CreateRole it has the password.
+// AsRole returns the URL of the database for another role. For one from CreateRole it has
+// the password.
 func (d *Database) AsRole(role string) string {
 	d.tb.Helper()
 	u := Must(url.Parse(d.URL))(d.tb)
@@ -184,7 +196,8 @@ func (d *Database) AsRole(role string) string {
 	return u.String()
 }
 
-// contextOf is the test's, or a plain one while its clean-up functions run, when the test's is cancelled already.
+// contextOf is the test's, or a plain one while its clean-up functions run, when the
+// test's is cancelled already.
 func contextOf(tb testing.TB) context.Context {
 	if ctx := tb.Context(); ctx.Err() == nil {
 		return ctx
@@ -192,8 +205,8 @@ func contextOf(tb testing.TB) context.Context {
 	return context.Background()
 }
 
-// Distance lies between a test and its server: it makes each round trip of the connections that it dials last longer by Delay
-// nanoseconds, and counts them.
+// Distance lies between a test and its server: it makes each round trip of the
+// connections that it dials last longer by Delay nanoseconds, and counts them.
 type Distance struct{ Delay, Trips atomic.Int64 }
 
 // Dial is for the DialFunc of a connection's configuration.

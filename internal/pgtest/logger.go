@@ -10,14 +10,16 @@ import (
 	"testing"
 )
 
-// Logger returns a logger of all levels into the test's output, which shows only for failed tests and with -v.
+// Logger returns a logger of all levels into the test's output, which shows only for
+// failed tests and with -v.
 func Logger(tb testing.TB) *slog.Logger {
 	w := &testWriter{out: tb.Output()}
 	tb.Cleanup(w.close)
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// testWriter drops what comes after the end of the test, when the testing package panics on output.
+// testWriter drops what comes after the end of the test, when the testing package panics
+// on output.
 type testWriter struct {
 	mu  sync.Mutex
 	out io.Writer
@@ -35,7 +37,8 @@ func (w *testWriter) close() {
 	w.out = io.Discard
 }
 
-// Journal keeps what is logged: it may be written while a test reads. The zero value is empty.
+// Journal keeps what is logged: it may be written while a test reads. The zero value is
+// empty.
 type Journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer

@@ -28,11 +28,13 @@ const startTimeout = 2 * time.Minute
 // leakTimeout is how long goroutines of tests that have ended may take to end.
 const leakTimeout = 10 * time.Second
 
-// gcPercent lets the heap of a test process grow: at Go's own 100 a fifth of its time went into collecting a few megabytes.
+// gcPercent lets the heap of a test process grow: at Go's own 100 a fifth of its time
+// went into collecting a few megabytes.
 const gcPercent = 400
 
-// shared is the server of this test process. The testing package has no way to hand a value from TestMain to the tests, so it has
-// to be a variable; nothing but this package sees it.
+// shared is the server of this test process. The testing package has no way to hand a
+// value from TestMain to the tests, so it has to be a variable; nothing but this package
+// sees it.
 var shared process
 
 // process is the one server of a test process and the templates on it.
@@ -46,13 +48,15 @@ type process struct {
 	ofRun     bool          // the server and the templates belong to all processes of the run
 	base      *url.URL
 	templates map[string]*template
-	// idle are connections to postgres that the next test takes: a new one costs the server as much as the copy of a database. Of a
-	// server that a test may end, none are kept.
+	// idle are connections to postgres that the next test takes: a new one costs the
+	// server as much as the copy of a database. Of a server that a test may end, none are
+	// kept.
 	keep bool
 	idle []*pgx.Conn
 }
 
-// Main runs the tests, stops the server that they used, looks for leaked goroutines and exits the process.
+// Main runs the tests, stops the server that they used, looks for leaked goroutines and
+// exits the process.
 func Main(m *testing.M) {
 	os.Exit(run(m))
 }
@@ -86,8 +90,9 @@ func run(m *testing.M) int {
 	return 0
 }
 
-// leaked looks for goroutines that no test waits for any more. One that cancels a statement at the end of a test may still be on its way on a busy
-// machine, for longer than the half second that goleak gives it.
+// leaked looks for goroutines that no test waits for any more. One that cancels a
+// statement at the end of a test may still be on its way on a busy machine, for longer
+// than the half second that goleak gives it.
 func leaked() (err error) {
 	for began := time.Now(); time.Since(began) < leakTimeout; {
 		if err = goleak.Find(); err == nil {
@@ -97,8 +102,8 @@ func leaked() (err error) {
 	return err
 }
 
-// overlap has more tests at a time than there are processors, unless a flag says how many: they wait for the server, for locks and for
-// periods half of their time.
+// overlap has more tests at a time than there are processors, unless a flag says how
+// many: they wait for the server, for locks and for periods half of their time.
 func overlap() {
 	flag.Parse()
 	given := false
@@ -149,7 +154,8 @@ func (p *process) start() error {
 	return nil
 }
 
-// startOwn returns the URL of the run's server or, where there is no run, of one of this process.
+// startOwn returns the URL of the run's server or, where there is no run, of one of this
+// process.
 func (p *process) startOwn() (string, error) {
 	address, err := joinRun()
 	if err != nil || address != "" {
@@ -190,7 +196,8 @@ func (p *process) close() error {
 	return errors.Join(errs...)
 }
 
-// adminExec runs statements outside of the test's database: CREATE and DROP DATABASE cannot run in the one they are about.
+// adminExec runs statements outside of the test's database: CREATE and DROP DATABASE
+// cannot run in the one they are about.
 func (p *process) adminExec(statements ...string) error {
 	return p.admin(func(ctx context.Context, conn *pgx.Conn) error {
 		for _, statement := range statements {
@@ -247,10 +254,11 @@ func administer(url string, f func(ctx context.Context, conn *pgx.Conn) error) (
 	return f(ctx, conn)
 }
 
-// createDatabase copies a database file by file, as Postgres 14 always does. From 15 on it otherwise reads and logs every block, which
-// takes twice as long.
+// createDatabase copies a database file by file, as Postgres 14 always does. From 15 on
+// it otherwise reads and logs every block, which takes twice as long.
 func (p *process) createDatabase(name, from, options string) error {
-	statement := "CREATE DATABASE " + pgx.Identifier{name}.Sanitize() + " TEMPLATE " + pgx.Identifier{from}.Sanitize() + " " + options
+	statement := "CREATE DATABASE " + pgx.Identifier{name}.Sanitize() + " TEMPLATE " + pgx.Identifier{from}.Sanitize() +
+		" " + options
 	return p.admin(func(ctx context.Context, conn *pgx.Conn) error {
 		if !strings.HasPrefix(conn.PgConn().ParameterStatus("server_version"), "14") {
 			statement += " STRATEGY FILE_COPY"
@@ -266,7 +274,8 @@ func dropStatement(database string) string {
 	return "DROP DATABASE IF EXISTS " + pgx.Identifier{database}.Sanitize() + " WITH (FORCE)"
 }
 
-// uniqueName returns a name that no other test process uses, even on a server that many machines share.
+// uniqueName returns a name that no other test process uses, even on a server that many
+// machines share.
 func uniqueName(prefix string) string {
 	return prefix + "_" + strings.ToLower(rand.Text())
 }

@@ -54,7 +54,8 @@ type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// Exec runs SQL on a connection, in a transaction or on a pool, and fails the test on an error.
+// Exec runs SQL on a connection, in a transaction or on a pool, and fails the test on an
+// error.
 func Exec(tb testing.TB, on interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }, sql string, args ...any,
@@ -101,7 +102,8 @@ func Acquire(tb testing.TB, pool *pgxpool.Pool) *pgxpool.Conn {
 	return conn
 }
 
-// Begin opens a transaction that runs statements. Where the test leaves it open, its end rolls it back.
+// Begin opens a transaction that runs statements. Where the test leaves it open, its end
+// rolls it back.
 func Begin(tb testing.TB, on interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }, statements ...string,
@@ -120,8 +122,8 @@ const (
 	pollSeldom  = 50 * time.Millisecond
 )
 
-// Outlast waits until somebody has waited for a lock of the session with this pid for so long. A statement timeout that is shorter
-// would have ended that wait.
+// Outlast waits until somebody has waited for a lock of the session with this pid for so
+// long. A statement timeout that is shorter would have ended that wait.
 func Outlast(tb testing.TB, d *Database, pid uint32, longer time.Duration) {
 	WaitFor(tb, "a wait for a lock that outlasts "+longer.String(), func(ctx context.Context) (bool, error) {
 		var outlasted bool
@@ -133,8 +135,9 @@ func Outlast(tb testing.TB, d *Database, pid uint32, longer time.Duration) {
 	})
 }
 
-// WaitFor asks again and again until the condition holds. After two minutes, or at once if the condition returns
-// an error, the test fails and names what it waited for. Only the test's own goroutine may call it.
+// WaitFor asks again and again until the condition holds. After two minutes, or at once
+// if the condition returns an error, the test fails and names what it waited for. Only
+// the test's own goroutine may call it.
 func WaitFor(tb testing.TB, what string, condition func(ctx context.Context) (bool, error)) {
 	ctx, cancel := context.WithTimeout(tb.Context(), waitTimeout)
 	defer cancel()
@@ -150,8 +153,9 @@ func WaitFor(tb testing.TB, what string, condition func(ctx context.Context) (bo
 	require.True(tb, held, "waited in vain for %s, %s long", what, waitTimeout)
 }
 
-// Poll asks again and again until the condition holds, and reports whether it did before the end of the context. The longer it has
-// waited, the less often it asks: on two processors the questions of waiting tests take time from what they wait for.
+// Poll asks again and again until the condition holds, and reports whether it did before
+// the end of the context. The longer it has waited, the less often it asks: on two
+// processors the questions of waiting tests take time from what they wait for.
 func Poll(ctx context.Context, condition func() bool) bool {
 	for pause := pollSoon; !condition(); pause = min(pause+pause/4, pollSeldom) {
 		select {
@@ -163,7 +167,8 @@ func Poll(ctx context.Context, condition func() bool) bool {
 	return true
 }
 
-// Golden fails where a text is not that of a file in testdata, byte by byte. With GOLDEN=write in the environment it writes the file.
+// Golden fails where a text is not that of a file in testdata, byte by byte. With
+// GOLDEN=write in the environment it writes the file.
 func Golden(tb testing.TB, name, got string) {
 	path := filepath.Join("testdata", name)
 	if os.Getenv("GOLDEN") == "write" {
@@ -171,10 +176,12 @@ func Golden(tb testing.TB, name, got string) {
 		require.NoError(tb, os.WriteFile(path, []byte(got), 0o600))
 	}
 	want := Must(os.ReadFile(path))(tb)
-	require.Equal(tb, string(want), got, "the texts decide plans, locks and speed; GOLDEN=write go test takes what changes on purpose")
+	require.Equal(tb, string(want), got,
+		"the texts decide plans, locks and speed; GOLDEN=write go test takes what changes on purpose")
 }
 
-// Statements collects the texts of statements under titles, one a line: ⏎ stands for the end of a line in them.
+// Statements collects the texts of statements under titles, one a line: ⏎ stands for the
+// end of a line in them.
 type Statements struct{ strings.Builder }
 
 // Add adds the statement that the function which it returns is called with.

@@ -32,7 +32,8 @@ func TestNew(t *testing.T) {
 	require.Equal(t, [][]string{{"1", "f"}, {"NULL", "t"}}, a.Rows("SELECT id, id IS NULL FROM t ORDER BY id"))
 	require.Equal(t, [][]string{{"7", "{a,b}"}}, a.Rows("SELECT $1::int, $2::text[]", 7, []string{"a", "b"}))
 	require.Equal(t, [][]string{}, a.Rows("SELECT 1 WHERE false"))
-	require.False(t, pgtest.Scalar[bool](t, b, "SELECT to_regclass('t') IS NOT NULL"), "databases must not share tables")
+	require.False(t, pgtest.Scalar[bool](t, b, "SELECT to_regclass('t') IS NOT NULL"),
+		"databases must not share tables")
 	require.Equal(t, "UTF8", pgtest.Scalar[string](t, b, "SHOW server_encoding"))
 }
 
@@ -44,7 +45,8 @@ func TestDatabaseGoesWithItsTest(t *testing.T) {
 		d := pgtest.New(t)
 		name, role = d.Name, d.CreateRole()
 		d.Exec("CREATE TABLE t (id int); ALTER TABLE t OWNER TO " + role)
-		// Left open on purpose: a test that fails half-way must not keep its database alive.
+		// Left open on purpose: a test that fails half-way must not keep its database
+		// alive.
 		pgtest.Must(pgx.Connect(t.Context(), d.URL))(t)
 	})
 	require.Equal(t, int64(0), pgtest.Scalar[int64](t, watcher,

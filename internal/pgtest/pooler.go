@@ -19,8 +19,9 @@ import (
 const poolerPort = "6432"
 
 // Pooler starts pgbouncer in transaction mode and returns the given URL of a server with
-// the address of pgbouncer. All its connections to the server are the URL's user's. It uses
-// several of them in turn, and it starts each with the default settings of that user.
+// the address of pgbouncer. All its connections to the server are the URL's user's. It
+// uses several of them in turn, and it starts each with the default settings of that
+// user.
 func Pooler(tb testing.TB, server string) string {
 	tb.Helper()
 	path, err := exec.LookPath("pgbouncer")

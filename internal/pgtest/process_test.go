@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// recorder is a test that may fail: it keeps the messages instead of failing the real one.
+// recorder is a test that may fail: it keeps the messages instead of failing the real
+// one.
 type recorder struct {
 	testing.TB
 
@@ -47,7 +48,11 @@ func TestExternalServerIsLeftClean(t *testing.T) {
 	p := &process{}
 	p.enter(server.URL("postgres"))
 	t.Run("user", func(t *testing.T) {
-		p.create(t, p.built(t, "key", "template0", func(context.Context, string) error { return nil })).Exec("CREATE TABLE t (id int)")
+		p.create(t, p.built(t, "key", "template0", func(context.Context,
+			string,
+		) error {
+			return nil
+		})).Exec("CREATE TABLE t (id int)")
 	})
 	require.NoError(t, p.close())
 

@@ -14,8 +14,9 @@ import (
 	"sexton/internal/devpg"
 )
 
-// Server starts a private server for one test alone, which may restart or kill it, and stops it when the test ends. It costs about
-// half a second: tests that need only a database take New. more are further settings of the server.
+// Server starts a private server for one test alone, which may restart or kill it, and
+// stops it when the test ends. It costs about half a second: tests that need only a
+// database take New. more are further settings of the server.
 func Server(tb testing.TB, more ...map[string]string) *devpg.Server {
 	server, err := startServer(tb.Context(), Logger(tb), more...)
 	require.NoError(tb, err, "start a private postgres")

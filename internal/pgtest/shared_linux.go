@@ -17,21 +17,25 @@ import (
 )
 
 const (
-	// keeperVariable makes a test binary the keeper of the server in the folder that it names.
+	// keeperVariable makes a test binary the keeper of the server in the folder that it
+	// names.
 	keeperVariable = "SEXTON_TEST_KEEPER"
 	// runFolder is the name of the folder of a run, with what identifies its go command.
 	runFolder = "sexton-run-%d-%s"
-	// runPoll is how often a keeper looks whether the go command that it works for has ended.
+	// runPoll is how often a keeper looks whether the go command that it works for has
+	// ended.
 	runPoll = 100 * time.Millisecond
 )
 
-// goCommand is the `go test` that started this process. All test processes of one run have the same.
+// goCommand is the `go test` that started this process. All test processes of one run
+// have the same.
 type goCommand struct {
 	pid   int
 	start string // in clock ticks after the machine's: process ids come again
 }
 
-// findGoCommand looks for it among the ancestors, because programs like time(1) may stand between.
+// findGoCommand looks for it among the ancestors, because programs like time(1) may stand
+// between.
 func findGoCommand() (goCommand, bool) {
 	for pid := os.Getppid(); pid > 1; {
 		parent, start, err := stat(pid)
@@ -71,8 +75,9 @@ func (g goCommand) dir() string {
 	return filepath.Join(os.TempDir(), fmt.Sprintf(runFolder, g.pid, g.start))
 }
 
-// joinRun returns the URL of the server that the test processes of one run share, or nothing where no go command started this process.
-// The first process starts a keeper, which ends the server with the go command.
+// joinRun returns the URL of the server that the test processes of one run share, or
+// nothing where no go command started this process. The first process starts a keeper,
+// which ends the server with the go command.
 func joinRun() (address string, err error) {
 	g, ok := findGoCommand()
 	if !ok {
@@ -132,7 +137,8 @@ func startKeeper(dir string) (string, error) {
 	return address, nil
 }
 
-// keep runs the server of a folder until the go command has ended. The first line that it prints is the server's URL.
+// keep runs the server of a folder until the go command has ended. The first line that it
+// prints is the server's URL.
 func keep(dir string) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	var g goCommand
@@ -153,7 +159,8 @@ func keep(dir string) (err error) {
 	if _, err := fmt.Fprintln(os.Stdout, address); err != nil {
 		return err
 	}
-	// The process that started this one reads to the end, and go waits for the last writer of its tests' output.
+	// The process that started this one reads to the end, and go waits for the last
+	// writer of its tests' output.
 	if err := os.Stdout.Close(); err != nil {
 		return err
 	}

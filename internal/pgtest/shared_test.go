@@ -19,12 +19,14 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// A shell of that name plays the go command: two test processes at once and a late one get the same server, which ends with it.
+// A shell of that name plays the go command: two test processes at once and a late one
+// get the same server, which ends with it.
 func TestServerOfARunEndsWithItsGoCommand(t *testing.T) {
 	t.Parallel()
 	self := pgtest.Must(os.Executable())(t)
 	command := filepath.Join(t.TempDir(), "go")
-	// By another process: what other tests start while this one has the file open could not let go of it, and it could not be started.
+	// By another process: what other tests start while this one has the file open could
+	// not let go of it, and it could not be started.
 	require.NoError(t, exec.CommandContext(t.Context(), "install", "-m", "700", "/bin/sh", command).Run())
 	run := exec.CommandContext(t.Context(), command, "-c", `"$0" & "$0"; wait; "$0"; read -r _`, self)
 	run.Env = append(os.Environ(), memberVariable+"=1")

@@ -24,32 +24,39 @@ func NewOn(tb testing.TB, server *devpg.Server) *Database {
 	return private.create(tb, "template0")
 }
 
-// Standby starts a streaming standby of a private server under this application_name and stops it when the test ends.
+// Standby starts a streaming standby of a private server under this application_name and
+// stops it when the test ends.
 func Standby(tb testing.TB, primary *devpg.Server, name string) *devpg.Server {
 	// The server's user cannot enter the test's own folder.
 	dir := Must(os.MkdirTemp("", "sexton-standby-"))(tb)
 	tb.Cleanup(func() { require.NoError(tb, os.RemoveAll(dir)) })
 	data := filepath.Join(dir, "data")
 	copyCluster(tb, primary, data)
-	conninfo := fmt.Sprintf("host='%s' port=5432 user='%s' application_name='%s'", primary.SocketDir(), primary.User(), name)
+	conninfo := fmt.Sprintf("host='%s' port=5432 user='%s' application_name='%s'", primary.SocketDir(), primary.User(),
+		name)
 	options := settings()
 	options["primary_conninfo"], options["fsync"] = conninfo, "off"
 	// What became of the log shows soon, even when nothing is written.
 	options["wal_receiver_status_interval"] = "1s"
-	standby, err := devpg.Start(tb.Context(), devpg.Options{BinDir: primary.BinDir(), DataDir: data, Settings: options, Logger: Logger(tb)})
+	standby, err := devpg.Start(tb.Context(), devpg.Options{
+		BinDir: primary.BinDir(), DataDir: data, Settings: options,
+		Logger: Logger(tb),
+	})
 	require.NoError(tb, err, "start a standby")
 	tb.Cleanup(func() { require.NoError(tb, standby.Stop()) })
 	return standby
 }
 
-// copyCluster makes a backup of a running server by its own means, since not every package has pg_basebackup. The log follows by streaming.
+// copyCluster makes a backup of a running server by its own means, since not every
+// package has pg_basebackup. The log follows by streaming.
 func copyCluster(tb testing.TB, primary *devpg.Server, to string) {
 	ctx := tb.Context()
 	conn := Must(pgx.Connect(ctx, primary.URL("postgres")))(tb)
 	defer func() { require.NoError(tb, conn.Close(ctx)) }()
 	begin, end := "SELECT pg_backup_start('standby', true)", "SELECT labelfile FROM pg_backup_stop(false)"
 	if strings.HasPrefix(conn.PgConn().ParameterStatus("server_version"), "14") {
-		begin, end = "SELECT pg_start_backup('standby', true, false)", "SELECT labelfile FROM pg_stop_backup(false, false)"
+		begin, end = "SELECT pg_start_backup('standby', true, false)",
+			"SELECT labelfile FROM pg_stop_backup(false, false)"
 	}
 	Must(conn.Exec(ctx, begin))(tb)
 	entries := Must(os.ReadDir(primary.DataDir()))(tb)

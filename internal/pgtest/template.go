@@ -20,14 +20,17 @@ type template struct {
 	name  string // set by build, for the end of the process
 }
 
-// FromTemplate returns a fresh copy of a template database. The first call with a key and a function creates the template and fills it
-// with build, which receives its URL; the later ones only copy it, which takes about 10 ms. Test processes of one go command share
-// templates, so that what build makes may depend on nothing but the key. If the build fails, so does every test of its key.
+// FromTemplate returns a fresh copy of a template database. The first call with a key and
+// a function creates the template and fills it with build, which receives its URL; the
+// later ones only copy it, which takes about 10 ms. Test processes of one go command
+// share templates, so that what build makes may depend on nothing but the key. If the
+// build fails, so does every test of its key.
 func FromTemplate(tb testing.TB, key string, build func(ctx context.Context, url string) error) *Database {
 	return Copy(tb, Template(tb, key, "template0", build))
 }
 
-// Template returns the name of FromTemplate's template, which begins as a copy of another one.
+// Template returns the name of FromTemplate's template, which begins as a copy of another
+// one.
 func Template(tb testing.TB, key, from string, build func(ctx context.Context, url string) error) string {
 	// The function's name begins with the path of its package.
 	return shared.built(tb, runtime.FuncForPC(reflect.ValueOf(build).Pointer()).Name()+" "+key, from, build)
@@ -57,7 +60,8 @@ func (p *process) template(key, from string, build func(ctx context.Context, url
 	return t
 }
 
-// shareTemplate builds a template of the run, unless another process has done so or does so now.
+// shareTemplate builds a template of the run, unless another process has done so or does
+// so now.
 func (p *process) shareTemplate(key, from string, build func(ctx context.Context, url string) error) (string, error) {
 	admin, err := p.url("postgres")
 	if err != nil {
@@ -70,7 +74,8 @@ func (p *process) shareTemplate(key, from string, build func(ctx context.Context
 			return err
 		}
 		var complete bool
-		err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1 AND NOT datallowconn)", name).Scan(&complete)
+		err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1 AND NOT datallowconn)",
+			name).Scan(&complete)
 		if err != nil || complete {
 			return err
 		}
@@ -83,7 +88,9 @@ func (p *process) shareTemplate(key, from string, build func(ctx context.Context
 	return name, err
 }
 
-func (p *process) buildTemplate(key string, t *template, build func(ctx context.Context, url string) error) (string, error) {
+func (p *process) buildTemplate(key string, t *template,
+	build func(ctx context.Context, url string) error,
+) (string, error) {
 	// The server may have to be started to know whose it is.
 	if _, err := p.url("postgres"); err != nil {
 		return "", err
@@ -112,7 +119,8 @@ func (p *process) fillTemplate(name, from string, build func(ctx context.Context
 	if err := build(ctx, address); err != nil {
 		return err
 	}
-	// A database can be copied only while no session is connected, and a closed pool's sessions take a moment to go.
+	// A database can be copied only while no session is connected, and a closed pool's
+	// sessions take a moment to go.
 	err = p.adminExec(
 		"ALTER DATABASE "+quoted+" WITH ALLOW_CONNECTIONS false",
 		"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '"+name+"'")

@@ -16,10 +16,13 @@ import (
 // section is the key of the configuration that the references live under.
 const section = "placeholder_users"
 
-// Bind resolves the entries as references to users that forbid the deletion, as package loosefk resolves definitions. Findings
-// carry keys such as placeholder_users.references[3].columns[0] and no position. The references are nil if there is an
-// error among the findings.
-func Bind(ctx context.Context, db pgcatalog.Beginner, names pgcatalog.Names, entries []Reference) (*References, problem.List, error) {
+// Bind resolves the entries as references to users that forbid the deletion, as package
+// loosefk resolves definitions. Findings carry keys such as
+// placeholder_users.references[3].columns[0] and no position. The references are nil if
+// there is an error among the findings.
+func Bind(ctx context.Context, db pgcatalog.Beginner, names pgcatalog.Names,
+	entries []Reference,
+) (*References, problem.List, error) {
 	defs, problems := define(entries)
 	resolved, found, err := loosefk.Resolve(ctx, []loosefk.Site{{Schema: names.Tracked, DB: db}}, defs)
 	if err != nil {
@@ -52,7 +55,8 @@ func Bind(ctx context.Context, db pgcatalog.Beginner, names pgcatalog.Names, ent
 	return bound, problems, nil
 }
 
-// define returns a definition for each column. It has no action, which forbids the deletion.
+// define returns a definition for each column. It has no action, which forbids the
+// deletion.
 func define(entries []Reference) (defs []definitions.Definition, problems problem.List) {
 	for i, entry := range entries {
 		key := fmt.Sprintf("%s.references[%d]", section, i)
@@ -72,8 +76,8 @@ func define(entries []Reference) (defs []definitions.Definition, problems proble
 	return defs, problems
 }
 
-// place returns the key of the configuration for the key of a finding: that of the column, or of the entry's table if the
-// finding is not about the column.
+// place returns the key of the configuration for the key of a finding: that of the
+// column, or of the entry's table if the finding is not about the column.
 func place(key string) string {
 	column := strings.LastIndexByte(key, ']') + 1
 	if key[column:] == "" {

@@ -14,9 +14,11 @@ import (
 )
 
 const (
-	// batchRows is how many rows are read at once; each is offered in a transaction of its own.
+	// batchRows is how many rows are read at once; each is offered in a transaction of
+	// its own.
 	batchRows = 1000
-	// reserve is the part of its lease that a run leaves, for the statement that is running.
+	// reserve is the part of its lease that a run leaves, for the statement that is
+	// running.
 	reserve = time.Second
 	// mostFailures is how many rows may be refused by the database.
 	mostFailures = 100
@@ -26,7 +28,8 @@ const (
 type Engine struct {
 	Session *batch.Session
 	Rules   Rules
-	// Start is the time of the first job, by the server's clock. Each further one comes Spacing later.
+	// Start is the time of the first job, by the server's clock. Each further one comes
+	// Spacing later.
 	Start   time.Time
 	Spacing time.Duration
 	// Runtime is asked between rows.
@@ -35,7 +38,8 @@ type Engine struct {
 	Offered func(ctx context.Context, item Item)
 }
 
-// row is one detail row. Rows whose job was waiting or running when they were read are not offered.
+// row is one detail row. Rows whose job was waiting or running when they were read are
+// not offered.
 type row struct {
 	id, userID int64
 	waits      bool
@@ -52,9 +56,9 @@ type run struct {
 	after int64
 }
 
-// Run offers all rows that can be, in the order of their ids, until the time is over or ctx ends. A row that the database
-// refuses to touch stops no other. The statistics are valid beside an error, too, which is lease.ErrLost where the lease has
-// passed on.
+// Run offers all rows that can be, in the order of their ids, until the time is over or
+// ctx ends. A row that the database refuses to touch stops no other. The statistics are
+// valid beside an error, too, which is lease.ErrLost where the lease has passed on.
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	r := &run{Engine: e, stats: &Stats{Errors: []batch.FaultCounts{}}, limits: e.Session.Limits, after: math.MinInt64}
 	rows := pace.Items[row]{Page: r.page, One: r.offer, Failed: r.refused, Doing: func(next row) string {
@@ -67,8 +71,8 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	return r.stats, err
 }
 
-// page returns the next rows in the order of their ids, without the rows whose job waits or runs. It continues after the
-// last id, because those rows stay eligible.
+// page returns the next rows in the order of their ids, without the rows whose job waits
+// or runs. It continues after the last id, because those rows stay eligible.
 func (r *run) page(ctx context.Context) (free []row, more bool, err error) {
 	var loaded []row
 	err = r.Session.ReadOwn(ctx, batch.Statement{
@@ -98,7 +102,8 @@ func (r *run) offer(ctx context.Context, next row) error {
 	var eligible bool
 	var attempt *int64
 	_, err := r.Session.RunWithin(ctx, r.limits, batch.Statement{
-		SQL: r.Session.Names.Render(statement("offer")), Args: append(r.Rules.args(), next.id, at), Scan: batch.One(&eligible, &attempt),
+		SQL: r.Session.Names.Render(statement("offer")), Args: append(r.Rules.args(), next.id, at),
+		Scan: batch.One(&eligible, &attempt),
 	})
 	switch {
 	case err != nil:
@@ -108,13 +113,17 @@ func (r *run) offer(ctx context.Context, next row) error {
 	case attempt == nil:
 		r.stats.Waiting++
 	default:
-		r.count(ctx, Item{UserID: next.userID, Attempt: *attempt, Final: *attempt >= int64(r.Rules.MaxAttempts), ScheduledAt: at})
+		r.count(ctx, Item{
+			UserID: next.userID, Attempt: *attempt, Final: *attempt >= int64(r.Rules.MaxAttempts),
+			ScheduledAt: at,
+		})
 	}
 	return nil
 }
 
-// refused goes on behind a row that the database does not want to touch. So many rows are no longer to blame themselves. One that others have
-// locked, or whose job a transaction asks for that does not end, has not failed.
+// refused goes on behind a row that the database does not want to touch. So many rows are
+// no longer to blame themselves. One that others have locked, or whose job a transaction
+// asks for that does not end, has not failed.
 func (r *run) refused(_ context.Context, _ row, f batch.Fault, cause error) error {
 	switch {
 	case f.Lock():

@@ -24,12 +24,14 @@ func TestRunOffersOwnerlessPlaceholders(t *testing.T) {
 	b.placeholders(1, 2, 3, 4)
 	b.Exec("UPDATE import_placeholder_user_details SET namespace_id = 1 WHERE id = 2")
 	stats := b.run(t)
-	require.Equal(t, [][]string{{"1", "0"}, {"3", "1"}, {"4", "2"}}, b.jobs(), "one second apart, the owned one left out")
+	require.Equal(t, [][]string{{"1", "0"}, {"3", "1"}, {"4", "2"}}, b.jobs(),
+		"one second apart, the owned one left out")
 	require.Equal(t, [][]string{{"1", "1", "t"}, {"3", "1", "t"}, {"4", "1", "t"}}, b.attempts())
 	last := start().Add(2 * time.Second)
 	require.Equal(t, &placeholder.Stats{Scheduled: 3, LastScheduledAt: &last, Errors: []batch.FaultCounts{}}, stats)
 	require.Equal(t, placeholder.Item{UserID: 3, Attempt: 1, ScheduledAt: start().Add(time.Second)}, b.items[1])
-	require.Equal(t, [][]string{{"scheduled", "25", "import_delete_placeholder_user"}}, b.Rows("SELECT DISTINCT state, max_attempts, queue FROM sexton.river_job"))
+	require.Equal(t, [][]string{{"scheduled", "25", "import_delete_placeholder_user"}},
+		b.Rows("SELECT DISTINCT state, max_attempts, queue FROM sexton.river_job"))
 
 	before := b.Rows("SELECT * FROM import_placeholder_user_details ORDER BY id")
 	require.Equal(t, &placeholder.Stats{Errors: []batch.FaultCounts{}}, b.run(t), "the second run finds nothing")
@@ -37,9 +39,11 @@ func TestRunOffersOwnerlessPlaceholders(t *testing.T) {
 	require.Len(t, b.jobs(), 3)
 }
 
-// eligibility of a row whose last attempt and number of attempts are these; NULL is no attempt.
+// eligibility of a row whose last attempt and number of attempts are these; NULL is no
+// attempt.
 func (b *bundle) eligible(t *testing.T, last string, attempts int) bool {
-	// Within one statement of the client's, statement_timestamp() stands still, so a boundary can be met exactly.
+	// Within one statement of the client's, statement_timestamp() stands still, so a
+	// boundary can be met exactly.
 	b.Exec(`CREATE OR REPLACE FUNCTION boundary(attempts int) RETURNS boolean LANGUAGE plpgsql AS $$
 		DECLARE
 			due boolean;
@@ -74,9 +78,12 @@ func TestEligibilityAtItsBoundaries(t *testing.T) {
 		{"'infinity'", 1, false},
 	} {
 		b.Exec("TRUNCATE sexton.river_job")
-		require.Equal(t, test.want, b.eligible(t, test.last, test.attempts), "%s, %d attempts", test.last, test.attempts)
-		if test.last != "statement_timestamp() - interval '48 hours' + interval '1 microsecond'" && test.last != "statement_timestamp() - interval '48 hours'" {
-			require.Equal(t, test.want, b.run(t).Scheduled == 1, "the run, of %s, %d attempts", test.last, test.attempts)
+		require.Equal(t, test.want, b.eligible(t, test.last, test.attempts), "%s, %d attempts", test.last,
+			test.attempts)
+		if test.last != "statement_timestamp() - interval '48 hours' + interval '1 microsecond'" &&
+			test.last != "statement_timestamp() - interval '48 hours'" {
+			require.Equal(t, test.want, b.run(t).Scheduled == 1, "the run, of %s, %d attempts", test.last,
+				test.attempts)
 		}
 	}
 	b.Exec("TRUNCATE sexton.river_job; UPDATE import_placeholder_user_details SET namespace_id = 1")
@@ -94,7 +101,8 @@ func TestLastAttemptIsAnnouncedAndStillMade(t *testing.T) {
 	require.EqualValues(t, 1, stats.FinalAttempts)
 	require.Equal(t, [][]string{{"1", "0"}, {"2", "1"}}, b.jobs(), "the 15th attempt is made, there is no 16th")
 	require.Equal(t, []placeholder.Item{
-		{UserID: 1, Attempt: 14, ScheduledAt: start()}, {UserID: 2, Attempt: 15, Final: true, ScheduledAt: start().Add(time.Second)},
+		{UserID: 1, Attempt: 14, ScheduledAt: start()},
+		{UserID: 2, Attempt: 15, Final: true, ScheduledAt: start().Add(time.Second)},
 	}, b.items)
 	b.Exec("UPDATE import_placeholder_user_details SET last_deletion_attempt_at = now() - interval '3 days'; UPDATE sexton.river_job SET state = 'completed', finalized_at = now()")
 	require.EqualValues(t, 1, b.run(t).Scheduled, "only the one that has an attempt left")
@@ -116,7 +124,8 @@ func TestSpacingOverSeveralBatches(t *testing.T) {
 			SELECT scheduled_at, (args ->> 'user_id')::int AS user_id, extract(epoch FROM scheduled_at - $1)::int AS second
 			FROM sexton.river_job WHERE scheduled_at >= $1
 		) AS job`, start()))
-	require.Equal(t, [][]string{{"0"}}, b.Rows("SELECT deletion_attempts FROM import_placeholder_user_details WHERE id = 700"))
+	require.Equal(t, [][]string{{"0"}},
+		b.Rows("SELECT deletion_attempts FROM import_placeholder_user_details WHERE id = 700"))
 }
 
 // An attempt is a job: whatever is in the way of a new one, nothing is counted.
@@ -130,7 +139,8 @@ func TestAttemptNeedsANewJob(t *testing.T) {
 	b.Exec("SELECT sexton.enqueue('import_delete_placeholder_user', '{\"user_id\": 3}')")
 	b.Exec("UPDATE sexton.river_job SET state = 'retryable', scheduled_at = '2098-01-01Z'")
 	due := func() bool {
-		return pgtest.Scalar[bool](t, b.Database, "SELECT "+b.Connected.Names.Render(placeholder.DueSQL()), 15, 172800.0)
+		return pgtest.Scalar[bool](t, b.Database, "SELECT "+b.Connected.Names.Render(placeholder.DueSQL()), 15,
+			172800.0)
 	}
 	require.True(t, due())
 	stats := b.run(t)
@@ -142,7 +152,8 @@ func TestAttemptNeedsANewJob(t *testing.T) {
 	b.Exec("UPDATE sexton.river_job SET state = 'completed', finalized_at = now()")
 	require.True(t, due())
 	b.run(t)
-	require.Equal(t, [][]string{{"1", "1", "t"}, {"3", "1", "t"}, {"9", "1", "t"}}, b.attempts(), "two rows never have two jobs at a time")
+	require.Equal(t, [][]string{{"1", "1", "t"}, {"3", "1", "t"}, {"9", "1", "t"}}, b.attempts(),
+		"two rows never have two jobs at a time")
 	b.Exec("DELETE FROM users_ghost_user_migrations")
 	b.run(t)
 	require.Contains(t, b.attempts(), []string{"2", "1", "t"}, "out of the queue without being deleted")
@@ -152,7 +163,8 @@ func TestNextAttemptIsKnown(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	next := func() float64 {
-		return pgtest.Scalar[float64](t, b.Database, "SELECT "+b.Connected.Names.Render(placeholder.NextDueSQL()), 15, 172800.0)
+		return pgtest.Scalar[float64](t, b.Database, "SELECT "+b.Connected.Names.Render(placeholder.NextDueSQL()), 15,
+			172800.0)
 	}
 	require.Zero(t, next())
 	b.placeholders(1, 2, 3, 4, 5)
@@ -180,7 +192,10 @@ func TestErrorOfOneRowBurnsNothing(t *testing.T) {
 		b.Exec("CREATE TRIGGER refuse " + when + " EXECUTE FUNCTION refuse()")
 		stats := b.run(t)
 		require.EqualValues(t, 1, stats.Failed)
-		require.Equal(t, []batch.FaultCounts{{Table: "import_placeholder_user_details", SQLState: "57P01", Message: "kept", Count: 1}}, stats.Errors)
+		require.Equal(t, []batch.FaultCounts{{
+			Table: "import_placeholder_user_details", SQLState: "57P01",
+			Message: "kept", Count: 1,
+		}}, stats.Errors)
 		require.Equal(t, [][]string{{"1", "0"}, {"3", "1"}}, b.jobs())
 		require.Equal(t, [][]string{{"1", "1", "t"}, {"3", "1", "t"}}, b.attempts())
 		b.Exec("DROP FUNCTION refuse CASCADE")
@@ -243,7 +258,8 @@ func TestRunEndsWhenItsTimeIsOver(t *testing.T) {
 	require.Len(t, b.jobs(), 1)
 }
 
-// Killed between any two statements, and before any answer: the transaction is there or it is not.
+// Killed between any two statements, and before any answer: the transaction is there or
+// it is not.
 func TestKilledAnywhereCountsWhatIsThere(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -252,7 +268,10 @@ func TestKilledAnywhereCountsWhatIsThere(t *testing.T) {
 		b.Exec("TRUNCATE sexton.river_job; DELETE FROM users")
 		b.placeholders(1, 2, 3)
 		session, end := b.Session(t, leaseKey)
-		b.engine.Session = &batch.Session{Conn: v.Connect(t), Names: session.Names, Fence: session.Fence, Limits: session.Limits}
+		b.engine.Session = &batch.Session{
+			Conn: v.Connect(t), Names: session.Names, Fence: session.Fence,
+			Limits: session.Limits,
+		}
 		_, err := b.engine.Run(t.Context())
 		if !v.Killed() {
 			require.NoError(t, err)
@@ -263,7 +282,8 @@ func TestKilledAnywhereCountsWhatIsThere(t *testing.T) {
 		b.engine.Session, end = b.Session(t, leaseKey)
 		b.run(t)
 		end()
-		require.Equal(t, [][]string{{"1"}, {"2"}, {"3"}}, b.Rows("SELECT args ->> 'user_id' FROM sexton.river_job ORDER BY 1"))
+		require.Equal(t, [][]string{{"1"}, {"2"}, {"3"}},
+			b.Rows("SELECT args ->> 'user_id' FROM sexton.river_job ORDER BY 1"))
 		b.consistent(t)
 	})
 	require.Greater(t, kills, 5)
@@ -275,7 +295,8 @@ func (b *bundle) consistent(t *testing.T) {
 		WHERE detail.deletion_attempts <> (SELECT count(*) FROM sexton.river_job WHERE args @> jsonb_build_object('user_id', detail.placeholder_user_id))`))
 }
 
-// Two runs that go on at once, one of whom has lost its lease without knowing, and somebody who changes rows meanwhile.
+// Two runs that go on at once, one of whom has lost its lease without knowing, and
+// somebody who changes rows meanwhile.
 func TestTwoRunsAtOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -323,7 +344,8 @@ func TestTwoRunsAtOnce(t *testing.T) {
 	require.Equal(t, want, users)
 }
 
-// Rows whose jobs wait, as while their kind is paused for days, cost no transaction each: those behind them have their turn.
+// Rows whose jobs wait, as while their kind is paused for days, cost no transaction each:
+// those behind them have their turn.
 func TestWaitingJobsHoldNobodyUp(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -337,7 +359,9 @@ func TestWaitingJobsHoldNobodyUp(t *testing.T) {
 	require.Equal(t, [][]string{{"1501", "2", "t"}}, b.Rows(`
 		SELECT id, deletion_attempts, last_deletion_attempt_at > now() - interval '1 minute'
 		FROM import_placeholder_user_details WHERE deletion_attempts > 1`))
-	require.Equal(t, [][]string{{"0"}}, b.Rows("SELECT count(*) FROM import_placeholder_user_details WHERE id <= 1500 AND xmax::text <> '0'"), "none was locked")
+	require.Equal(t, [][]string{{"0"}},
+		b.Rows("SELECT count(*) FROM import_placeholder_user_details WHERE id <= 1500 AND xmax::text <> '0'"),
+		"none was locked")
 }
 
 // Each arm is served by the index of the ownerless rows, however many rows have an owner.
@@ -349,7 +373,8 @@ func TestLooksAreServedByTheIndex(t *testing.T) {
 		SELECT n, n, 1, CASE WHEN n % 10 > 0 THEN 1 END, n % 3, CASE WHEN n % 3 > 0 THEN now() END FROM generate_series(1, 3000) AS n`)
 	b.Exec("ANALYZE import_placeholder_user_details")
 	for what, sql := range map[string]string{"due": placeholder.DueSQL(), "next": placeholder.NextDueSQL()} {
-		rows := pgtest.Must(b.Pool().Query(t.Context(), "EXPLAIN SELECT "+b.Connected.Names.Render(sql), 15, 172800.0))(t)
+		rows := pgtest.Must(b.Pool().Query(t.Context(), "EXPLAIN SELECT "+b.Connected.Names.Render(sql), 15,
+			172800.0))(t)
 		plan := pgtest.Must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
 		require.NotContains(t, strings.Join(plan, "\n"), "Seq Scan on import_placeholder_user_details", what)
 	}

@@ -61,12 +61,14 @@ func TestReferencesThatTheRoleMayNotRead(t *testing.T) {
 	b.Exec("GRANT SELECT ON notes TO " + role)
 	conn := pgtest.Connect(t, b.AsRole(role))
 	_, problems, err := placeholder.Bind(t.Context(), conn, dbtest.Names(), []placeholder.Reference{
-		{Table: "notes", Columns: []string{"author_id"}}, {Table: "issues", Columns: []string{"author_id", "updated_by_id"}},
+		{Table: "notes", Columns: []string{"author_id"}},
+		{Table: "issues", Columns: []string{"author_id", "updated_by_id"}},
 	})
 	require.NoError(t, err)
 	require.Equal(t, problem.List{{
-		Severity: problem.Error, Key: "placeholder_users.references[1].table", Message: "the database role lacks SELECT on table public.issues",
-		Fix: "GRANT SELECT ON public.issues TO " + role,
+		Severity: problem.Error, Key: "placeholder_users.references[1].table",
+		Message: "the database role lacks SELECT on table public.issues",
+		Fix:     "GRANT SELECT ON public.issues TO " + role,
 	}}, problems)
 }
 
@@ -137,7 +139,9 @@ func TestLookStopsEarly(t *testing.T) {
 	r.DB = within{tx}
 	require.Len(t, pgtest.Must(r.Remove(t.Context(), 1))(t).Blockers, 1)
 	var sequential, fetched int64
-	require.NoError(t, tx.QueryRow(t.Context(), "SELECT seq_tup_read, idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relname = 'notes'").Scan(&sequential, &fetched))
+	require.NoError(t,
+		tx.QueryRow(t.Context(),
+			"SELECT seq_tup_read, idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relname = 'notes'").Scan(&sequential, &fetched))
 	require.Zero(t, sequential, "rows read by walking through the table")
 	require.LessOrEqual(t, fetched, int64(1))
 }
@@ -185,7 +189,8 @@ func TestKeptSaysWhereEachStands(t *testing.T) {
 		got[id] = p.State
 	}
 	require.Equal(t, map[int64]placeholder.State{
-		1: placeholder.Due, 2: placeholder.PutOff, 3: placeholder.GivenUp, 4: placeholder.Scheduled, 5: placeholder.InQueue,
+		1: placeholder.Due, 2: placeholder.PutOff, 3: placeholder.GivenUp, 4: placeholder.Scheduled,
+		5: placeholder.InQueue,
 		6: placeholder.Obsolete, 7: placeholder.Due, 8: placeholder.Scheduled,
 	}, got)
 	require.EqualValues(t, 2, listed[2].Attempts)
@@ -258,7 +263,8 @@ func TestRetryGivesAttemptsBack(t *testing.T) {
 		_, err := retry(id)
 		require.ErrorIs(t, err, refusal, id)
 	}
-	require.Equal(t, [][]string{{"15"}}, b.Rows("SELECT deletion_attempts FROM import_placeholder_user_details WHERE id = 5"))
+	require.Equal(t, [][]string{{"15"}},
+		b.Rows("SELECT deletion_attempts FROM import_placeholder_user_details WHERE id = 5"))
 }
 
 // A job that waits, perhaps for weeks after an error, would keep a placeholder from being offered: it is what starts at once.

@@ -19,7 +19,8 @@ import (
 	"sexton/internal/placeholder"
 )
 
-// scene has the placeholder 1 and, beside it, what others have written: user 2, whose rows show nothing of user 1.
+// scene has the placeholder 1 and, beside it, what others have written: user 2, whose
+// rows show nothing of user 1.
 func scene(t *testing.T) *bundle {
 	b := setup(t)
 	b.placeholders(1)
@@ -32,7 +33,8 @@ func scene(t *testing.T) *bundle {
 	return b
 }
 
-// writes are statements by which user 1 comes to stand in one column: each names its column and its row.
+// writes are statements by which user 1 comes to stand in one column: each names its
+// column and its row.
 func writes() map[string]string {
 	return map[string]string{
 		"notes.author_id (id 17)":                           "INSERT INTO notes (id, project_id, noteable_type, noteable_id, author_id, note) VALUES (17, 1, 'Issue', 11, 1, 'n')",
@@ -104,7 +106,9 @@ func TestAllReferencesAreNamedAtOnce(t *testing.T) {
 	for named := range writes() {
 		require.Contains(t, verdict.Reason, named)
 	}
-	require.True(t, strings.HasPrefix(verdict.Reason, "still referenced by notes.author_id (id 17), issues.author_id (id 11), "), verdict.Reason)
+	require.True(t,
+		strings.HasPrefix(verdict.Reason, "still referenced by notes.author_id (id 17), issues.author_id (id 11), "),
+		verdict.Reason)
 	require.Equal(t, [][]string{{"1", verdict.Reason}}, b.lastErrors())
 	require.Empty(t, b.ghostQueue())
 	before := b.Rows("SELECT xmin, * FROM import_placeholder_user_details")
@@ -117,7 +121,8 @@ func TestPlaceholderIsQueuedOnce(t *testing.T) {
 	b := scene(t)
 	b.Exec("UPDATE import_placeholder_user_details SET last_error = 'of old'")
 	verdict := b.remove(t, 1)
-	require.Equal(t, placeholder.Verdict{UserID: 1, Outcome: placeholder.Queued, Blockers: []placeholder.Blocker{}}, verdict)
+	require.Equal(t, placeholder.Verdict{UserID: 1, Outcome: placeholder.Queued, Blockers: []placeholder.Blocker{}},
+		verdict)
 	require.Equal(t, [][]string{{"1", "1", "f"}}, b.ghostQueue(), "with itself as initiator, and softly")
 	require.Equal(t, [][]string{{"blocked"}}, b.Rows("SELECT state FROM users WHERE id = 1"))
 	require.Equal(t, [][]string{{"1", ""}}, b.lastErrors(), "nothing keeps it any more")
@@ -125,7 +130,8 @@ func TestPlaceholderIsQueuedOnce(t *testing.T) {
 	require.Equal(t, placeholder.QueuedBefore, b.remove(t, 1).Outcome, "again")
 	require.Equal(t, [][]string{{"1", "1", "f"}}, b.ghostQueue())
 	b.Exec(writes()["notes.author_id (id 17)"])
-	require.Equal(t, placeholder.QueuedBefore, b.remove(t, 1).Outcome, "what comes to refer to it now passes to the ghost user")
+	require.Equal(t, placeholder.QueuedBefore, b.remove(t, 1).Outcome,
+		"what comes to refer to it now passes to the ghost user")
 	require.Equal(t, [][]string{{"1", ""}}, b.lastErrors())
 }
 
@@ -134,21 +140,25 @@ func TestOnlyPlaceholdersAreRemoved(t *testing.T) {
 	b := setup(t)
 	b.placeholders(1)
 	for userType, want := range map[int]placeholder.Outcome{
-		0: placeholder.NoPlaceholder, 5: placeholder.NoPlaceholder, 6: placeholder.NoPlaceholder, 11: placeholder.NoPlaceholder,
-		13: placeholder.NoPlaceholder, 14: placeholder.NoPlaceholder, 16: placeholder.NoPlaceholder, 17: placeholder.NoPlaceholder,
+		0: placeholder.NoPlaceholder, 5: placeholder.NoPlaceholder, 6: placeholder.NoPlaceholder,
+		11: placeholder.NoPlaceholder,
+		13: placeholder.NoPlaceholder, 14: placeholder.NoPlaceholder, 16: placeholder.NoPlaceholder,
+		17: placeholder.NoPlaceholder,
 	} {
 		b.Exec("UPDATE users SET user_type = $1", userType)
 		require.Equal(t, want, b.remove(t, 1).Outcome, userType)
 	}
 	require.Empty(t, b.ghostQueue())
 	require.Equal(t, [][]string{{"active"}}, b.Rows("SELECT state FROM users"))
-	require.Equal(t, placeholder.Verdict{UserID: 99, Outcome: placeholder.Gone, Blockers: []placeholder.Blocker{}}, b.remove(t, 99))
+	require.Equal(t, placeholder.Verdict{UserID: 99, Outcome: placeholder.Gone, Blockers: []placeholder.Blocker{}},
+		b.remove(t, 99))
 	b.Exec("UPDATE users SET user_type = 15")
 	require.Equal(t, placeholder.Queued, b.remove(t, 1).Outcome)
 }
 
-// A row that is being written by somebody else is waited for, and seen: also where the database has set another isolation
-// level, at which the look would use a snapshot from before the wait.
+// A row that is being written by somebody else is waited for, and seen: also where the
+// database has set another isolation level, at which the look would use a snapshot from
+// before the wait.
 func TestReferenceThatIsNotCommittedYet(t *testing.T) {
 	t.Parallel()
 	b := scene(t)
@@ -165,7 +175,8 @@ func TestReferenceThatIsNotCommittedYet(t *testing.T) {
 		}
 		verdicts <- verdict
 	}()
-	pgtest.Await(t, b.Pool(), "the remover to wait for the writer", "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')")
+	pgtest.Await(t, b.Pool(), "the remover to wait for the writer",
+		"SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')")
 	pgtest.Exec(t, writer, "COMMIT")
 	require.Equal(t, "still referenced by issues.author_id (id 11)", (<-verdicts).Reason)
 
@@ -189,7 +200,8 @@ func TestTheReferencesAreComparedAfterAllWaits(t *testing.T) {
 	r := b.remover(t)
 	r.Current = func(context.Context, pgx.Tx) error { compared.Store(true); return outdated }
 	wait := dbtest.Meanwhile(func() (placeholder.Verdict, error) { return r.Remove(t.Context(), 1) })
-	pgtest.Await(t, b.Pool(), "the remover to wait for the user", "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')")
+	pgtest.Await(t, b.Pool(), "the remover to wait for the user",
+		"SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')")
 	require.False(t, compared.Load(), "it waits without the fence")
 	require.NoError(t, writer.Rollback(t.Context()))
 	_, err := wait()
@@ -224,7 +236,8 @@ func TestManyWorkersOnOnePlaceholder(t *testing.T) {
 	require.Equal(t, [][]string{{"1", "1", "f"}, {"2", "2", "f"}}, b.ghostQueue())
 }
 
-// Killed between any two statements, a placeholder is queued or it is not, and the next try brings it there.
+// Killed between any two statements, a placeholder is queued or it is not, and the next
+// try brings it there.
 func TestRemoverKilledAnywhere(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -264,7 +277,8 @@ func TestHiddenRowsAreAnError(t *testing.T) {
 	require.Empty(t, b.ghostQueue())
 }
 
-// A table that somebody has locked holds nobody up for longer than the limits, not even while statements are prepared.
+// A table that somebody has locked holds nobody up for longer than the limits, not even
+// while statements are prepared.
 func TestLockedTableIsNotWaitedForForEver(t *testing.T) {
 	t.Parallel()
 	b := scene(t)
@@ -284,7 +298,10 @@ func TestNoReferencesAtAll(t *testing.T) {
 	b.Exec(writes()["notes.author_id (id 17)"])
 	bound, problems := pgtest.Must2(placeholder.Bind(t.Context(), b.Pool(), dbtest.Names(), nil))(t)
 	require.Empty(t, problems)
-	r := placeholder.Remover{DB: b.Pool(), Watched: b.Pool(), Names: dbtest.Names(), References: bound, Limits: batch.Limits{StatementTimeout: time.Minute, LockTimeout: time.Minute}}
+	r := placeholder.Remover{
+		DB: b.Pool(), Watched: b.Pool(), Names: dbtest.Names(), References: bound,
+		Limits: batch.Limits{StatementTimeout: time.Minute, LockTimeout: time.Minute},
+	}
 	require.Equal(t, placeholder.Queued, pgtest.Must(r.Remove(t.Context(), 1))(t).Outcome)
 }
 

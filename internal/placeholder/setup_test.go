@@ -19,7 +19,8 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // leaseKey is that of the real job.
 const leaseKey = "import/placeholder_user_cleanup_worker"
 
-// bundle is the empty reference application with two groups, 1 and 2, and an engine on it.
+// bundle is the empty reference application with two groups, 1 and 2, and an engine on
+// it.
 type bundle struct {
 	*dbtest.DB
 
@@ -60,7 +61,8 @@ func (b *bundle) run(t *testing.T) *placeholder.Stats {
 	return pgtest.Must(b.engine.Run(t.Context()))(t)
 }
 
-// placeholders makes users of type 15 with these ids, each with a detail row of the same id without an owner.
+// placeholders makes users of type 15 with these ids, each with a detail row of the same
+// id without an owner.
 func (b *bundle) placeholders(ids ...int64) {
 	b.Exec(`INSERT INTO users (id, username, email, name, user_type)
 		SELECT id, 'p' || id, id || '@noreply.example.com', 'Placeholder ' || id, 15 FROM unnest($1::bigint[]) AS id`, ids)
@@ -73,7 +75,8 @@ func (b *bundle) jobs() [][]string {
 		WHERE kind = 'import_delete_placeholder_user' AND finalized_at IS NULL ORDER BY scheduled_at, id`, start())
 }
 
-// attempts returns the detail rows that were tried: id, attempts, and whether the time of the last one is just now.
+// attempts returns the detail rows that were tried: id, attempts, and whether the time of
+// the last one is just now.
 func (b *bundle) attempts() [][]string {
 	return b.Rows(`SELECT id, deletion_attempts, last_deletion_attempt_at > now() - interval '1 minute'
 		FROM import_placeholder_user_details WHERE deletion_attempts > 0 ORDER BY id`)
@@ -81,7 +84,10 @@ func (b *bundle) attempts() [][]string {
 
 // defaults are the configuration's own references.
 func defaults(t *testing.T) []placeholder.Reference {
-	c := pgtest.Must(config.Load(config.Options{DatabaseURL: "postgres://nobody@nowhere.invalid/none", Dir: t.TempDir()}))(t)
+	c := pgtest.Must(config.Load(config.Options{
+		DatabaseURL: "postgres://nobody@nowhere.invalid/none",
+		Dir:         t.TempDir(),
+	}))(t)
 	var references []placeholder.Reference
 	for _, entry := range c.PlaceholderUsers.References {
 		references = append(references, placeholder.Reference(entry))
@@ -93,7 +99,8 @@ func (b *bundle) remover(t *testing.T) *placeholder.Remover {
 	bound, problems := pgtest.Must2(placeholder.Bind(t.Context(), b.Pool(), dbtest.Names(), defaults(t)))(t)
 	require.Empty(t, problems, "no default lacks its index")
 	return &placeholder.Remover{
-		DB: b.Pool(), Watched: b.Pool(), Names: dbtest.Names(), References: bound, Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
+		DB: b.Pool(), Watched: b.Pool(), Names: dbtest.Names(), References: bound,
+		Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package problem collects what is wrong with configuration and definitions, so that one run reports
-// all of it, each finding with its place, its key and the way out.
+// Package problem collects what is wrong with configuration and definitions, so that one
+// run reports all of it, each finding with its place, its key and the way out.
 package problem
 
 import (
@@ -11,9 +11,9 @@ import (
 	"sexton/internal/each"
 )
 
-// Position is a place in a file that a person wrote. Line and Column count from 1; a zero Line means
-// that the finding concerns the file as a whole, an empty File that it came from no file (an
-// environment variable, a flag), which Key then names.
+// Position is a place in a file that a person wrote. Line and Column count from 1; a zero
+// Line means that the finding concerns the file as a whole, an empty File that it came
+// from no file (an environment variable, a flag), which Key then names.
 type Position struct {
 	File   string
 	Line   int
@@ -37,7 +37,8 @@ func (p Position) String() string {
 // Severity says whether a finding stops the program.
 type Severity string
 
-// The severities. Errors stop before anything runs; warnings and information are shown only.
+// The severities. Errors stop before anything runs; warnings and information are shown
+// only.
 const (
 	Error   Severity = "error"
 	Warning Severity = "warning"
@@ -48,7 +49,8 @@ const (
 type Problem struct {
 	Severity Severity
 	Position Position
-	// Key is the path of the offending key, such as "databases.main.pace" or "issues[2].on_delete".
+	// Key is the path of the offending key, such as "databases.main.pace" or
+	// "issues[2].on_delete".
 	Key string
 	// Message says what is wrong, in lower case and without a full stop.
 	Message string
@@ -90,8 +92,8 @@ func (l *List) Add(problems ...Problem) {
 	}
 }
 
-// Err returns the errors of the list, sorted by place, as one error of type List, or nil where there
-// are none. Warnings and information are left out.
+// Err returns the errors of the list, sorted by place, as one error of type List, or nil
+// where there are none. Warnings and information are left out.
 func (l List) Err() error {
 	errs := l.Only(Error)
 	if len(errs) == 0 {
@@ -120,7 +122,8 @@ func (l List) Error() string {
 	return strings.Join(each.Of(l, Problem.String), "\n")
 }
 
-// Nearest returns the candidate that word was probably meant to be, or "" where none is close.
+// Nearest returns the candidate that word was probably meant to be, or "" where none is
+// close.
 func Nearest(word string, candidates []string) string {
 	// A third of the letters may differ; more, and short words would resemble anything.
 	best, bestDistance := "", max(1, len(word)/3)+1
@@ -132,7 +135,8 @@ func Nearest(word string, candidates []string) string {
 	return best
 }
 
-// Meant is the fix for a name that does not exist: the nearest of the candidates or, where none is close, something else.
+// Meant is the fix for a name that does not exist: the nearest of the candidates or,
+// where none is close, something else.
 func Meant(name string, candidates []string, otherwise string) string {
 	if near := Nearest(name, candidates); near != "" {
 		return fmt.Sprintf("did you mean %s?", near)

@@ -18,8 +18,14 @@ func TestProblemString(t *testing.T) {
 		Fix:      "name a schema",
 	}
 	require.Equal(t, "sexton.yaml:3:7: jobs.schema: is empty (name a schema)", full.String())
-	require.Equal(t, "SEXTON_JOBS__SCHEMA: is empty", problem.Problem{Key: "SEXTON_JOBS__SCHEMA", Message: "is empty"}.String())
-	require.Equal(t, "sexton.yaml: cannot be read", problem.Problem{Position: problem.Position{File: "sexton.yaml"}, Message: "cannot be read"}.String())
+	require.Equal(t, "SEXTON_JOBS__SCHEMA: is empty", problem.Problem{
+		Key:     "SEXTON_JOBS__SCHEMA",
+		Message: "is empty",
+	}.String())
+	require.Equal(t, "sexton.yaml: cannot be read", problem.Problem{
+		Position: problem.Position{File: "sexton.yaml"},
+		Message:  "cannot be read",
+	}.String())
 }
 
 func TestListErrKeepsErrorsInOrderOfPlace(t *testing.T) {

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// windowRows limits the due rows that one query returns. topRows is the limit if other
-	// tables reference them, because each batch below locks all rows of the window.
+	// windowRows limits the due rows that one query returns. topRows is the limit if
+	// other tables reference them, because each batch below locks all rows of the window.
 	windowRows, topRows = 10_000, 500
 	// lastRows limits a window that waits for locks. lockWait limits each of these waits.
 	lastRows, lockWait = 20, 500 * time.Millisecond
@@ -28,7 +28,8 @@ const (
 	smallWindow = 100
 	// mostExcluded limits the rows with the same value that a query excludes.
 	mostExcluded = 10_000
-	// mostChanges limits consecutive retries of a single row that has changed since the read.
+	// mostChanges limits consecutive retries of a single row that has changed since the
+	// read.
 	mostChanges = 20
 	// firstDirect and mostDirect are the first and the largest row limit of a direct
 	// statement. Its timeout is cutoffs targets, at least shortestCutoff.
@@ -120,7 +121,8 @@ func (r *run) work(ctx context.Context, frame *pace.Frame) error {
 	throttle := r.Throttle
 	throttle.Share = throttle.Share.Configured(r.Duty, func(d pace.Duty) { r.stats.Duty = d })
 	r.pace = &pace.Run{
-		Until: frame.Until, Stop: frame.Stop, Ended: frame.Ended, Target: cmp.Or(r.Target, defaultTarget), Throttle: throttle, Waits: r.waits,
+		Until: frame.Until, Stop: frame.Stop, Ended: frame.Ended, Target: cmp.Or(r.Target, defaultTarget),
+		Throttle: throttle, Waits: r.waits,
 	}
 	waiting, err := r.begin(ctx)
 	if err != nil {
@@ -211,7 +213,8 @@ func (r *run) owner(t *task) dml.Owner {
 			}
 			return dml.Extra{
 				Returning: []string{batch.RowKey("target", t.edge.PrimaryKey, t.EventColumns) + " AS key"},
-				CTE:       "event AS (" + batch.DeletedRows(r.Session.Names, of.Label(), "", "deleted", t.EventColumns) + ")",
+				CTE: "event AS (" + batch.DeletedRows(r.Session.Names, of.Label(), "", "deleted",
+					t.EventColumns) + ")",
 			}
 		},
 		OnDeleted: func(of *dml.Table, rows, _ int64) { r.stats.Deleted[of.Label()] += rows },
@@ -243,7 +246,8 @@ func (r *run) alter(ctx context.Context, t *task, limits batch.Limits, statement
 	}
 	err := r.send(ctx, limits, statements...)
 	f := batch.Judge(err)
-	if failed, ok := errors.AsType[*batch.StatementError](err); ok && top >= 0 && failed.Index == top && (f.SQLState == batch.Unmet || f.Lock()) {
+	if failed, ok := errors.AsType[*batch.StatementError](err); ok && top >= 0 && failed.Index == top &&
+		(f.SQLState == batch.Unmet || f.Lock()) {
 		f.Table = t.table.Label()
 		return &topError{f}
 	}
@@ -334,8 +338,12 @@ func (r *run) findLeaves(ctx context.Context, t *task) error {
 			oldest[leaf.OID] = found[0]
 		}
 	}
-	t.leaves = slices.DeleteFunc(slices.Clone(t.edge.Leaves), func(leaf pgcatalog.Table) bool { _, due := oldest[leaf.OID]; return !due })
-	slices.SortStableFunc(t.leaves, func(a, b pgcatalog.Table) int { return compare(finite(oldest[a.OID]), finite(oldest[b.OID])) })
+	t.leaves = slices.DeleteFunc(slices.Clone(t.edge.Leaves),
+		func(leaf pgcatalog.Table) bool { _, due := oldest[leaf.OID]; return !due })
+	slices.SortStableFunc(t.leaves, func(a, b pgcatalog.Table) int {
+		return compare(finite(oldest[a.OID]),
+			finite(oldest[b.OID]))
+	})
 	return nil
 }
 
@@ -387,7 +395,8 @@ func (r *run) deleteDirectly(ctx context.Context, t *task) (yielded bool, _ erro
 		}
 		var last []any
 		var deleted int64
-		bound, deletion := t.last(leaf, t.cutoff, t.at, size), t.rule.direct(r.Session.Names, leaf, t.cutoff, t.at, size)
+		bound, deletion := t.last(leaf, t.cutoff, t.at, size),
+			t.rule.direct(r.Session.Names, leaf, t.cutoff, t.at, size)
 		bound.Scan = batch.Collect(&last, pgx.RowTo[any])
 		if t.Event {
 			deletion.Scan = batch.One(&deleted)
@@ -420,7 +429,8 @@ func (r *run) deleteDirectly(ctx context.Context, t *task) (yielded bool, _ erro
 		}
 		took := r.Session.Took()
 		aim := r.pace.Shortened(target)
-		size = min(max(int(float64(size)*min(max(float64(aim)/float64(max(took, 1)), 0.5), 2)), smallWindow), mostDirect)
+		size = min(max(int(float64(size)*min(max(float64(aim)/float64(max(took, 1)), 0.5), 2)), smallWindow),
+			mostDirect)
 		r.pace.Breathe(ctx, took)
 	}
 }

@@ -28,7 +28,11 @@ func TestTypesOfColumns(t *testing.T) {
 			[]string{"now() - interval '91 days'", "'-infinity'", "'4713-01-01 BC'"},
 			[]string{"now() - interval '89 days'", "'infinity'", "NULL"},
 		},
-		"0s": {"timestamptz", "", 0, []string{"now() - interval '1 second'"}, []string{"now() + interval '1 hour'", "NULL"}},
+		"0s": {
+			"timestamptz", "", 0,
+			[]string{"now() - interval '1 second'"},
+			[]string{"now() + interval '1 hour'", "NULL"},
+		},
 		"timestamp": {
 			"timestamp", "", 3 * time.Hour,
 			[]string{"timezone('UTC', now()) - interval '181 minutes'", "'-infinity'"},
@@ -51,7 +55,9 @@ func TestTypesOfColumns(t *testing.T) {
 		},
 		"domain": {"moment", "", time.Hour, []string{"now() - interval '2 hours'"}, []string{"now()", "NULL"}},
 	}, func(t *testing.T, _ string, test example) {
-		db := setup(t, "CREATE DOMAIN moment AS timestamptz; CREATE TABLE events (id bigint GENERATED ALWAYS AS IDENTITY, at "+test.column+"); CREATE INDEX ON events (at)")
+		db := setup(t,
+			"CREATE DOMAIN moment AS timestamptz; CREATE TABLE events (id bigint GENERATED ALWAYS AS IDENTITY, at "+
+				test.column+"); CREATE INDEX ON events (at)")
 		db.Exec("SET TIME ZONE 'Asia/Tokyo'")
 		for i, values := range [][]string{test.due, test.kept} {
 			for _, value := range values {
@@ -60,7 +66,8 @@ func TestTypesOfColumns(t *testing.T) {
 		}
 		stats := run(t, engine(t, db, retention.Rule{Table: "events", Column: "at", Keep: test.keep, Unit: test.unit}))
 		require.Equal(t, map[string]int64{"events": int64(len(test.due))}, stats.Deleted)
-		require.Equal(t, [][]string{{"f", fmt.Sprint(len(test.kept))}}, db.Rows("SELECT due, count(*) FROM events GROUP BY 1"))
+		require.Equal(t, [][]string{{"f", fmt.Sprint(len(test.kept))}},
+			db.Rows("SELECT due, count(*) FROM events GROUP BY 1"))
 		require.Empty(t, stats.Errors)
 	})
 }
@@ -77,7 +84,8 @@ func keep(days int) retention.Rule {
 
 func TestConditionsAndEvents(t *testing.T) {
 	t.Parallel()
-	db := setup(t, sessions+"UPDATE sessions SET state = 'open' WHERE id % 2 = 0; UPDATE sessions SET note = id WHERE id > 95")
+	db := setup(t,
+		sessions+"UPDATE sessions SET state = 'open' WHERE id % 2 = 0; UPDATE sessions SET note = id WHERE id > 95")
 	rule := keep(90)
 	rule.Conditions = []definitions.Condition{{Column: "state", Value: "done"}}
 	rule.Event, rule.EventColumns = true, []string{"note"}
@@ -103,7 +111,8 @@ func TestDryRunCountsAndDeletesNothing(t *testing.T) {
 	require.Empty(t, stats.Deleted)
 	require.Len(t, db.Rows("SELECT FROM sessions"), 100)
 	require.Equal(t, [][]string{{"f", "10", "t"}}, db.Rows("SELECT due, pending, dry_run FROM sexton.retention_rules"))
-	require.Equal(t, [][]string{{"retention_rules", "0", "0"}}, db.Rows("SELECT deletion_table, pending, oldest_age_seconds FROM sexton.backlog_of_retention()"))
+	require.Equal(t, [][]string{{"retention_rules", "0", "0"}},
+		db.Rows("SELECT deletion_table, pending, oldest_age_seconds FROM sexton.backlog_of_retention()"))
 }
 
 // Rows below due rows are deleted or changed by the actions of the foreign keys, at any
@@ -129,23 +138,28 @@ func TestRowsBelowAreDeletedFirst(t *testing.T) {
 	require.Empty(t, stats.Errors)
 	require.Equal(t, map[string]int64{"sessions": 11, "pages": 110, "clicks": 330}, stats.Deleted)
 	require.Equal(t, map[string]int64{"notes.session_id": 11}, stats.Nullified)
-	require.Equal(t, [][]string{{"89", "890", "2670"}}, db.Rows("SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM pages), (SELECT count(*) FROM clicks)"))
+	require.Equal(t, [][]string{{"89", "890", "2670"}},
+		db.Rows("SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM pages), (SELECT count(*) FROM clicks)"))
 }
 
 // A RESTRICT key that prevents a deletion is reported, and the other rows are deleted.
 func TestRestrictingKeysAreNamed(t *testing.T) {
 	t.Parallel()
-	db := setup(t, sessions+`CREATE TABLE pages (id bigint PRIMARY KEY, session_id bigint REFERENCES sessions); CREATE INDEX ON pages (session_id); INSERT INTO pages VALUES (1, 95), (2, 2)`)
+	db := setup(t,
+		sessions+`CREATE TABLE pages (id bigint PRIMARY KEY, session_id bigint REFERENCES sessions); CREATE INDEX ON pages (session_id); INSERT INTO pages VALUES (1, 95), (2, 2)`)
 	stats := run(t, engine(t, db, keep(90)))
 	require.Equal(t, map[string]int64{"sessions": 9}, stats.Deleted)
 	require.Equal(t, map[string]int64{"sessions.at": 1}, stats.Kept)
 	const reason = "pages: the row with id 95 refers to sessions, and foreign key pages_session_id_fkey has no action for it"
-	require.Equal(t, [][]string{{"f", "1", "1", "1"}}, db.Rows("SELECT due, pending, kept, attempts FROM sexton.retention_rules"))
-	require.Contains(t, db.Rows("SELECT last_error FROM sexton.retention_rules")[0][0], "foreign key pages_session_id_fkey", reason)
+	require.Equal(t, [][]string{{"f", "1", "1", "1"}},
+		db.Rows("SELECT due, pending, kept, attempts FROM sexton.retention_rules"))
+	require.Contains(t, db.Rows("SELECT last_error FROM sexton.retention_rules")[0][0],
+		"foreign key pages_session_id_fkey", reason)
 	db.Exec("DELETE FROM pages")
 	stats = run(t, engine(t, db, keep(90)))
 	require.Equal(t, map[string]int64{"sessions": 1}, stats.Deleted)
-	require.Equal(t, [][]string{{"0", "NULL", "0"}}, db.Rows("SELECT pending, last_error, attempts FROM sexton.retention_rules"))
+	require.Equal(t, [][]string{{"0", "NULL", "0"}},
+		db.Rows("SELECT pending, last_error, attempts FROM sexton.retention_rules"))
 }
 
 // Rows whose deletion a trigger rejects are left, and the others are deleted. The next
@@ -161,7 +175,8 @@ func TestFailingRowsHoldUpNoOther(t *testing.T) {
 	for range 3 {
 		stats := run(t, engine(t, db, rule))
 		require.NotEmpty(t, stats.Errors)
-		require.Equal(t, [][]string{{"f"}}, db.Rows("SELECT due FROM sexton.retention_rules"), "it waits for the next tick")
+		require.Equal(t, [][]string{{"f"}}, db.Rows("SELECT due FROM sexton.retention_rules"),
+			"it waits for the next tick")
 	}
 	require.Equal(t, [][]string{{"150"}}, db.Rows("SELECT count(*) FROM events"))
 }
@@ -230,7 +245,8 @@ func TestLeavesGoOldestFirst(t *testing.T) {
 		CREATE TRIGGER note AFTER DELETE ON events FOR EACH ROW EXECUTE FUNCTION note();`)
 	stats := run(t, engine(t, db, retention.Rule{Table: "events", Column: "at", Keep: 30 * day}))
 	require.Equal(t, map[string]int64{"events": 1100}, stats.Deleted)
-	require.Equal(t, [][]string{{"events_2a"}, {"events_2b"}, {"events_1"}}, db.Rows("SELECT leaf FROM log GROUP BY leaf ORDER BY min(id)"))
+	require.Equal(t, [][]string{{"events_2a"}, {"events_2b"}, {"events_1"}},
+		db.Rows("SELECT leaf FROM log GROUP BY leaf ORDER BY min(id)"))
 	require.Equal(t, [][]string{{"100"}}, db.Rows("SELECT count(*) FROM events"))
 }
 
@@ -269,7 +285,10 @@ func TestRuleWithoutIndexIsHeld(t *testing.T) {
 	db := setup(t, sessions+slowText+`
 		CREATE TABLE events (id bigint, at timestamptz, state slow);
 		INSERT INTO events SELECT n, now() - interval '100 days', 'open' FROM generate_series(1, 100) AS n;`)
-	e := engine(t, db, retention.Rule{Table: "events", Column: "at", Keep: day, Conditions: []definitions.Condition{{Column: "state", Value: "done"}}}, keep(90))
+	e := engine(t, db, retention.Rule{
+		Table: "events", Column: "at", Keep: day,
+		Conditions: []definitions.Condition{{Column: "state", Value: "done"}},
+	}, keep(90))
 	e.Session.Limits.StatementTimeout = 2 * time.Second
 	stats := run(t, e)
 	require.Equal(t, map[string]int64{"sessions": 10}, stats.Deleted)

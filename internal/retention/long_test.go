@@ -60,6 +60,7 @@ func TestReplicasDeleteManyRows(t *testing.T) {
 	stats := run(t, third)
 	require.Empty(t, stats.Errors)
 	require.False(t, stats.OverLimit)
-	require.Equal(t, [][]string{{"0", "10000"}}, db.Rows("SELECT count(*) FILTER (WHERE note = 'old'), count(*) FILTER (WHERE note = 'new') FROM events"))
+	require.Equal(t, [][]string{{"0", "10000"}},
+		db.Rows("SELECT count(*) FILTER (WHERE note = 'old'), count(*) FILTER (WHERE note = 'new') FROM events"))
 	require.Equal(t, [][]string{{"t", "t"}}, db.Rows("SELECT max(rows) <= 50000, sum(rows) = $1 FROM statements", rows))
 }

@@ -148,7 +148,8 @@ func (r *rule) foresee(ctx context.Context, read dml.Reader, now time.Time) (*Fo
 	if seen.Due == 0 {
 		return seen, nil
 	}
-	if seen.Whole, err = r.allDue(ctx, read, r.edge.Whole(), cutoff); err != nil || len(r.edge.Leaves) == 1 && !r.edge.Partitioned() {
+	if seen.Whole, err = r.allDue(ctx, read, r.edge.Whole(), cutoff); err != nil || len(r.edge.Leaves) == 1 &&
+		!r.edge.Partitioned() {
 		return seen, err
 	}
 	for _, leaf := range r.edge.Leaves {
@@ -206,17 +207,23 @@ const (
 func Findings(all []Foreseen) (found problem.List) {
 	for _, seen := range all {
 		report := func(fix, format string, args ...any) {
-			found.Add(problem.Problem{Severity: problem.Warning, Key: seen.key, Message: fmt.Sprintf(format, args...), Fix: fix})
+			found.Add(problem.Problem{
+				Severity: problem.Warning, Key: seen.key, Message: fmt.Sprintf(format, args...),
+				Fix: fix,
+			})
 		}
 		if seen.Whole {
-			report("check the column and keep; dry_run: true only counts", "%s: every row of the table is due", seen.Rule)
+			report("check the column and keep; dry_run: true only counts", "%s: every row of the table is due",
+				seen.Rule)
 		}
 		for i, leaf := range seen.OldLeaves {
 			if i == mostShown {
-				report("see sexton plan --json", "%s: every row of %d more partitions is due", seen.Rule, len(seen.OldLeaves)-i)
+				report("see sexton plan --json", "%s: every row of %d more partitions is due", seen.Rule,
+					len(seen.OldLeaves)-i)
 				break
 			}
-			report(leaf.SQL+"; this fires no triggers", "%s: every row of partition %s is due, and dropping it is cheaper", seen.Rule, leaf.Partition)
+			report(leaf.SQL+"; this fires no triggers",
+				"%s: every row of partition %s is due, and dropping it is cheaper", seen.Rule, leaf.Partition)
 		}
 		for _, create := range slices.Compact(seen.create) {
 			report(create, "%s: no index returns due rows in order, so each query reads the whole table", seen.Rule)
@@ -240,5 +247,10 @@ func MissingPrivileges(ctx context.Context, db pgcatalog.Beginner, plan *Plan) (
 			}
 		}
 	}
-	return dml.Lacking(ctx, db, needs, func(by int) problem.Problem { return problem.Problem{Severity: problem.Error, Key: plan.rules[by].key} })
+	return dml.Lacking(ctx, db, needs, func(by int) problem.Problem {
+		return problem.Problem{
+			Severity: problem.Error,
+			Key:      plan.rules[by].key,
+		}
+	})
 }

@@ -33,7 +33,8 @@ func drawSchema(t *rapid.T) *drawnSchema {
 		s.tables, rows[table] = append(s.tables, table), n
 		fmt.Fprintf(&s.ddl, "CREATE TABLE %s (id bigint PRIMARY KEY, note text, %s) %s;\n", table, columns, suffix)
 		if suffix != "" {
-			fmt.Fprintf(&s.ddl, "CREATE TABLE %[1]s_0 PARTITION OF %[1]s FOR VALUES WITH (MODULUS 2, REMAINDER 0); CREATE TABLE %[1]s_1 PARTITION OF %[1]s FOR VALUES WITH (MODULUS 2, REMAINDER 1);\n", table)
+			fmt.Fprintf(&s.ddl,
+				"CREATE TABLE %[1]s_0 PARTITION OF %[1]s FOR VALUES WITH (MODULUS 2, REMAINDER 0); CREATE TABLE %[1]s_1 PARTITION OF %[1]s FOR VALUES WITH (MODULUS 2, REMAINDER 1);\n", table)
 		}
 		if key != "" {
 			fmt.Fprintf(&s.ddl, "CREATE INDEX ON %s (%s);\n", table, key)
@@ -45,7 +46,8 @@ func drawSchema(t *rapid.T) *drawnSchema {
 	for number := range rapid.IntRange(1, 2).Draw(t, "tables") {
 		kind := rapid.SampledFrom([]string{"timestamptz", "timestamp", "date", "bigint"}).Draw(t, "type")
 		value := map[string]string{
-			"timestamptz": "now() - interval '%d days'", "timestamp": "timezone('UTC', now()) - interval '%d days'", "date": "timezone('UTC', now())::date - %d",
+			"timestamptz": "now() - interval '%d days'", "timestamp": "timezone('UTC', now()) - interval '%d days'",
+			"date":   "timezone('UTC', now())::date - %d",
 			"bigint": "(extract(epoch FROM now())::bigint - 86400 * %d)",
 		}[kind]
 		columns, suffix, key := "at "+kind+", done boolean", "", ""
@@ -73,9 +75,13 @@ func drawSchema(t *rapid.T) *drawnSchema {
 			return values
 		})
 		if self {
-			fmt.Fprintf(&s.ddl, "CREATE INDEX ON %[1]s (parent_id); ALTER TABLE %[1]s ADD FOREIGN KEY (parent_id) REFERENCES %[1]s ON DELETE CASCADE;\n", table)
+			fmt.Fprintf(&s.ddl,
+				"CREATE INDEX ON %[1]s (parent_id); ALTER TABLE %[1]s ADD FOREIGN KEY (parent_id) REFERENCES %[1]s ON DELETE CASCADE;\n", table)
 		}
-		rule := retention.Rule{Table: "drawn." + table, Column: "at", Keep: time.Duration(10*rapid.IntRange(0, 40).Draw(t, "keep")+5) * day}
+		rule := retention.Rule{
+			Table: "drawn." + table, Column: "at",
+			Keep: time.Duration(10*rapid.IntRange(0, 40).Draw(t, "keep")+5) * day,
+		}
 		raw := fmt.Sprintf("DELETE FROM raw.%s WHERE at < "+value, table, int(rule.Keep/day))
 		if kind == "bigint" {
 			rule.Unit = "s"
@@ -89,7 +95,8 @@ func drawSchema(t *rapid.T) *drawnSchema {
 	for number := range rapid.IntRange(0, 3).Draw(t, "tables below") {
 		parent := rapid.SampledFrom(s.tables).Draw(t, "of")
 		action := rapid.SampledFrom([]string{"CASCADE", "SET NULL"}).Draw(t, "action")
-		add(fmt.Sprintf("c%d", number), fmt.Sprintf("parent_id bigint REFERENCES %s ON DELETE %s", parent, action), "", "parent_id",
+		add(fmt.Sprintf("c%d", number), fmt.Sprintf("parent_id bigint REFERENCES %s ON DELETE %s", parent, action), "",
+			"parent_id",
 			rapid.IntRange(0, 60).Draw(t, "rows"), func(int) string {
 				return fmt.Sprintf("nullif(%d, 0)", rapid.IntRange(0, rows[parent]).Draw(t, "parent"))
 			})
@@ -140,7 +147,8 @@ func TestAnySchemaAsByOneDelete(t *testing.T) {
 		stop()
 		for _, table := range s.tables {
 			const rows = "SELECT to_jsonb(r) - 'note' - 'at' FROM %s.%s AS r ORDER BY id"
-			require.Equal(rt, db.Rows(fmt.Sprintf(rows, "raw", table)), db.Rows(fmt.Sprintf(rows, "drawn", table)), "%s\n%v\n%s", table, s.rules, s.ddl.String())
+			require.Equal(rt, db.Rows(fmt.Sprintf(rows, "raw", table)), db.Rows(fmt.Sprintf(rows, "drawn", table)),
+				"%s\n%v\n%s", table, s.rules, s.ddl.String())
 		}
 	})
 }
@@ -153,7 +161,9 @@ func updates(t *testing.T, url string, tables []string) (stop func()) {
 	go func() {
 		defer close(done)
 		for i := 0; ctx.Err() == nil; i++ {
-			_, _ = conn.Exec(context.WithoutCancel(ctx), fmt.Sprintf("UPDATE drawn.%s SET note = 'x' WHERE id = $1", pgx.Identifier{tables[i%len(tables)]}.Sanitize()), i%41)
+			_, _ = conn.Exec(context.WithoutCancel(ctx),
+				fmt.Sprintf("UPDATE drawn.%s SET note = 'x' WHERE id = $1",
+					pgx.Identifier{tables[i%len(tables)]}.Sanitize()), i%41)
 		}
 	}()
 	return func() { cancel(); <-done; _ = conn.Close(context.WithoutCancel(t.Context())) }

@@ -97,7 +97,8 @@ func (r *resolver) find(key, text string) *pgcatalog.Relation {
 	case table.IsPartition():
 		r.reportf(problem.Error, key, "name the partitioned table", "%s is a partition", text)
 	case table.Foreign != nil:
-		r.reportf(problem.Error, key, "detach it, or remove the rule", "partition %s of %s is a foreign table", table.Foreign.SQL(), text)
+		r.reportf(problem.Error, key, "detach it, or remove the rule", "partition %s of %s is a foreign table",
+			table.Foreign.SQL(), text)
 	case table.Schema == pgcatalog.Schema:
 		r.reportf(problem.Error, key, "remove the rule", "%s is a table of Sexton", text)
 	default:
@@ -114,7 +115,8 @@ func (r *resolver) bind(ctx context.Context, tx pgx.Tx, key string, of Rule) err
 	name := table.In(r.schema)
 	column, found := table.Columns[of.Column]
 	if !found {
-		r.reportf(problem.Error, key+".column", problem.Meant(of.Column, table.ColumnNames(), "correct the name"), "table %s has no column %s", name, of.Column)
+		r.reportf(problem.Error, key+".column", problem.Meant(of.Column, table.ColumnNames(), "correct the name"),
+			"table %s has no column %s", name, of.Column)
 		return nil
 	}
 	base, integer := pgcatalog.Short(column.Base), pgcatalog.Integer(column.Base)
@@ -123,15 +125,18 @@ func (r *resolver) bind(ctx context.Context, tx pgx.Tx, key string, of Rule) err
 		r.reportf(problem.Error, key+".column", "name a column of type timestamptz, timestamp, date, integer or bigint",
 			"%s.%s is of type %s", name, of.Column, column.Type)
 	case integer && of.Unit == "":
-		r.reportf(problem.Error, key+".column", "set unit to s or ms", "%s.%s is of type %s and needs a unit", name, of.Column, column.Type)
+		r.reportf(problem.Error, key+".column", "set unit to s or ms", "%s.%s is of type %s and needs a unit", name,
+			of.Column, column.Type)
 	case !integer && of.Unit != "":
-		r.reportf(problem.Error, key+".unit", "remove it", "%s.%s is of type %s, which has no unit", name, of.Column, column.Type)
+		r.reportf(problem.Error, key+".unit", "remove it", "%s.%s is of type %s, which has no unit", name, of.Column,
+			column.Type)
 	}
 	if why, fix := table.Untold(name, of.EventColumns); of.Event && why != "" {
 		r.reportf(problem.Error, key+".event", fix+", or remove event", "%s", why)
 	}
 	bound := &rule{Rule: of, key: key, table: r.Catalog.Table(table), base: base, edge: dml.Edge{
-		Child: table.Table, Leaves: table.Leaves, Action: dml.Remove, PrimaryKey: table.PrimaryKey(), EmitsEvent: of.Event, EventColumns: of.EventColumns,
+		Child: table.Table, Leaves: table.Leaves, Action: dml.Remove, PrimaryKey: table.PrimaryKey(),
+		EmitsEvent: of.Event, EventColumns: of.EventColumns,
 	}}
 	for _, name := range table.PrimaryKey() {
 		c := table.Columns[name]
@@ -154,7 +159,9 @@ func (r *resolver) bind(ctx context.Context, tx pgx.Tx, key string, of Rule) err
 
 // condition binds a condition. It casts the value in the database, so that a value of the
 // wrong type is reported before a pass.
-func (r *resolver) condition(ctx context.Context, tx pgx.Tx, key string, table *pgcatalog.Relation, c definitions.Condition) (v dml.Value, _ error) {
+func (r *resolver) condition(ctx context.Context, tx pgx.Tx, key string, table *pgcatalog.Relation,
+	c definitions.Condition,
+) (v dml.Value, _ error) {
 	column, found := table.Columns[c.Column]
 	if !found {
 		r.reportf(problem.Error, key+".column", problem.Meant(c.Column, table.ColumnNames(), "correct the name"),
@@ -163,12 +170,14 @@ func (r *resolver) condition(ctx context.Context, tx pgx.Tx, key string, table *
 	}
 	v = dml.Value{Column: c.Column, Type: column.Type}
 	err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error {
-		return nested.QueryRow(ctx, fmt.Sprintf("SELECT $1::pg_catalog.text::%s::pg_catalog.text", column.Type), c.Value).Scan(&v.Value)
+		return nested.QueryRow(ctx, fmt.Sprintf("SELECT $1::pg_catalog.text::%s::pg_catalog.text", column.Type),
+			c.Value).Scan(&v.Value)
 	})
 	switch f := batch.Judge(err); {
 	case err == nil:
 	case strings.HasPrefix(f.SQLState, "22") || strings.HasPrefix(f.SQLState, "23"):
-		r.reportf(problem.Error, key+".value", "give a value of that type", "value %q does not fit column %s of type %s", c.Value, c.Column, column.Type)
+		r.reportf(problem.Error, key+".value", "give a value of that type",
+			"value %q does not fit column %s of type %s", c.Value, c.Column, column.Type)
 		return v, nil
 	default:
 		return v, fmt.Errorf("check value of column %s: %w", c.Column, err)
@@ -185,8 +194,10 @@ func (r *resolver) condition(ctx context.Context, tx pgx.Tx, key string, table *
 func (r *resolver) compareRules() {
 	for i, one := range r.rules {
 		for _, other := range slices.Concat(r.rules[:i], r.rules[i+1:]) {
-			if one.table == other.table && one.Column == other.Column && one.Unit != other.Unit && one.Unit != "" && other.Unit != "" {
-				r.reportf(problem.Error, one.key+".unit", "a column has one unit", "%s has another unit for the same column", other.key)
+			if one.table == other.table && one.Column == other.Column && one.Unit != other.Unit && one.Unit != "" &&
+				other.Unit != "" {
+				r.reportf(problem.Error, one.key+".unit", "a column has one unit",
+					"%s has another unit for the same column", other.key)
 				break
 			}
 			if one.table != other.table || one.Column != other.Column || other.Keep > one.Keep || !covers(other, one) {
@@ -196,7 +207,8 @@ func (r *resolver) compareRules() {
 				continue // Of two equal rules only the later one is reported.
 			}
 			r.reportf(problem.Error, one.key, "remove one of them",
-				"keeps rows of %s for %s, but %s deletes the same rows after %s", one.table.In(r.schema), one.Keep, other.key, other.Keep)
+				"keeps rows of %s for %s, but %s deletes the same rows after %s", one.table.In(r.schema), one.Keep,
+				other.key, other.Keep)
 			break
 		}
 	}
@@ -206,7 +218,8 @@ func (r *resolver) compareRules() {
 // first.
 func covers(first, second *rule) bool {
 	return !slices.ContainsFunc(first.edge.Conditions, func(c dml.Value) bool {
-		return !slices.ContainsFunc(second.edge.Conditions, func(other dml.Value) bool { return c.Column == other.Column && c.Value == other.Value })
+		return !slices.ContainsFunc(second.edge.Conditions,
+			func(other dml.Value) bool { return c.Column == other.Column && c.Value == other.Value })
 	})
 }
 
@@ -245,7 +258,8 @@ func reach(t *dml.Table) (below []*dml.Table) {
 
 func (r *resolver) checkRef(one *rule, t *dml.Table, f *dml.Ref) {
 	if f.Action == dml.Forbid {
-		r.reportf(problem.Warning, one.key, "add a rule that deletes these rows first, or change the key to ON DELETE CASCADE or SET NULL",
+		r.reportf(problem.Warning, one.key,
+			"add a rule that deletes these rows first, or change the key to ON DELETE CASCADE or SET NULL",
 			"rows with references are kept: %s", f.Blocks(t))
 	}
 	for _, leaf := range r.Unindexed(f) {

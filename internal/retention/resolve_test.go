@@ -31,19 +31,40 @@ func TestWrongRulesAreRefused(t *testing.T) {
 		rules []retention.Rule
 		want  []string
 	}{
-		"no table":  {[]retention.Rule{of("nowhere", "at", day)}, []string{"retention.rules[0].table: table nowhere does not exist (create it, or remove the rule)"}},
-		"a view":    {[]retention.Rule{of("seen", "at", day)}, []string{"retention.rules[0].table: seen is not a table (name the table)"}},
-		"partition": {[]retention.Rule{of("events_1", "at", day)}, []string{"retention.rules[0].table: events_1 is a partition (name the partitioned table)"}},
-		"own":       {[]retention.Rule{of("sexton.runs", "started_at", day)}, []string{"retention.rules[0].table: sexton.runs is a table of Sexton (remove the rule)"}},
-		"no column": {[]retention.Rule{keep(1), of("events", "att", day)}, []string{"retention.rules[1].column: table events has no column att (did you mean at?)"}},
+		"no table": {
+			[]retention.Rule{of("nowhere", "at", day)},
+			[]string{"retention.rules[0].table: table nowhere does not exist (create it, or remove the rule)"},
+		},
+		"a view": {
+			[]retention.Rule{of("seen", "at", day)},
+			[]string{"retention.rules[0].table: seen is not a table (name the table)"},
+		},
+		"partition": {
+			[]retention.Rule{of("events_1", "at", day)},
+			[]string{"retention.rules[0].table: events_1 is a partition (name the partitioned table)"},
+		},
+		"own": {
+			[]retention.Rule{of("sexton.runs", "started_at", day)},
+			[]string{"retention.rules[0].table: sexton.runs is a table of Sexton (remove the rule)"},
+		},
+		"no column": {
+			[]retention.Rule{keep(1), of("events", "att", day)},
+			[]string{"retention.rules[1].column: table events has no column att (did you mean at?)"},
+		},
 		"type": {[]retention.Rule{of("events", "word", day)}, []string{
 			"retention.rules[0].column: events.word is of type text (name a column of type timestamptz, timestamp, date, integer or bigint)",
 		}},
-		"no unit": {[]retention.Rule{of("events", "n", day)}, []string{"retention.rules[0].column: events.n is of type bigint and needs a unit (set unit to s or ms)"}},
+		"no unit": {
+			[]retention.Rule{of("events", "n", day)},
+			[]string{"retention.rules[0].column: events.n is of type bigint and needs a unit (set unit to s or ms)"},
+		},
 		"unit": {[]retention.Rule{{Table: "events", Column: "at", Unit: "s"}}, []string{
 			"retention.rules[0].unit: events.at is of type timestamp with time zone, which has no unit (remove it)",
 		}},
-		"two units": {[]retention.Rule{{Table: "events", Column: "n", Unit: "s"}, {Table: "events", Column: "n", Unit: "ms", Keep: day}}, []string{
+		"two units": {[]retention.Rule{
+			{Table: "events", Column: "n", Unit: "s"},
+			{Table: "events", Column: "n", Unit: "ms", Keep: day},
+		}, []string{
 			"retention.rules[0].unit: retention.rules[1] has another unit for the same column (a column has one unit)",
 			"retention.rules[1].unit: retention.rules[0] has another unit for the same column (a column has one unit)",
 		}},
@@ -107,12 +128,17 @@ func TestForesee(t *testing.T) {
 		CREATE TABLE marks (id bigint, deleted_at timestamp);
 		CREATE INDEX marks_deleted ON marks (deleted_at) WHERE deleted_at IS NOT NULL;
 		INSERT INTO marks VALUES (1, '2019-05-01'), (2, NULL);`)
-	plan, _ := resolve(t, db, keep(90), retention.Rule{Table: "events", Column: "at", Keep: day}, retention.Rule{Table: "marks", Column: "deleted_at", Keep: day})
+	plan, _ := resolve(t, db, keep(90), retention.Rule{Table: "events", Column: "at", Keep: day},
+		retention.Rule{Table: "marks", Column: "deleted_at", Keep: day})
 	seen := pgtest.Must(plan.Foresee(t.Context(), db.Pool(), 5*time.Second))(t)
 	require.Len(t, seen, 3)
-	require.Equal(t, []any{int64(10), false, "sessions_at_idx", []string{"pages"}, false}, []any{seen[0].Due, seen[0].Capped, seen[0].Index, seen[0].Below, seen[0].Whole})
+	require.Equal(t, []any{int64(10), false, "sessions_at_idx", []string{"pages"}, false},
+		[]any{seen[0].Due, seen[0].Capped, seen[0].Index, seen[0].Below, seen[0].Whole})
 	require.Equal(t, "2019-05-01T00:00:00Z", seen[1].Oldest)
-	require.Equal(t, []retention.OldLeaf{{Partition: "events_old", SQL: "ALTER TABLE public.events DETACH PARTITION public.events_old CONCURRENTLY; DROP TABLE public.events_old"}}, seen[1].OldLeaves)
+	require.Equal(t, []retention.OldLeaf{{
+		Partition: "events_old",
+		SQL:       "ALTER TABLE public.events DETACH PARTITION public.events_old CONCURRENTLY; DROP TABLE public.events_old",
+	}}, seen[1].OldLeaves)
 	require.Equal(t, []any{"marks_deleted", "2019-05-01T00:00:00Z"}, []any{seen[2].Index, seen[2].Oldest})
 	var said []string
 	for _, p := range retention.Findings(seen) {

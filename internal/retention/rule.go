@@ -159,7 +159,8 @@ func compare(a, b any) int {
 
 // due returns the condition that a row of alias is due at the cutoff.
 func (r *rule) due(alias string, cutoff any, args *dml.Args) string {
-	return fmt.Sprintf("%s OPERATOR(pg_catalog.<) %s%s", r.column(alias), r.bound(r.parameter(cutoff, args)), r.edge.Restrictions(alias, args))
+	return fmt.Sprintf("%s OPERATOR(pg_catalog.<) %s%s", r.column(alias), r.bound(r.parameter(cutoff, args)),
+		r.edge.Restrictions(alias, args))
 }
 
 func (r *rule) parameter(value any, args *dml.Args) string {
@@ -180,7 +181,8 @@ func (r *rule) from(alias string, value any, after bool, args *dml.Args) string 
 	if r.epoch() {
 		least = "'-9223372036854775808'"
 	}
-	return fmt.Sprintf("%s OPERATOR(pg_catalog.%s) %s", r.column(alias), operator, r.bound("coalesce("+r.parameter(value, args)+", "+least+")"))
+	return fmt.Sprintf("%s OPERATOR(pg_catalog.%s) %s", r.column(alias), operator,
+		r.bound("coalesce("+r.parameter(value, args)+", "+least+")"))
 }
 
 // row is a due row, with its value and its key as text.
@@ -232,7 +234,8 @@ ORDER BY %s LIMIT $%d`, r.value("target"), shown, leaf.SQL(), r.from("target", a
 // last returns the query for the value of the nth due row of a leaf.
 func (r *rule) last(leaf pgcatalog.Table, cutoff any, at position, n int) batch.Statement {
 	list := &dml.Args{}
-	sql := fmt.Sprintf("SELECT %s FROM ONLY %s AS target WHERE %s AND %s ORDER BY %s OFFSET $%d LIMIT 1", r.value("target"), leaf.SQL(),
+	sql := fmt.Sprintf("SELECT %s FROM ONLY %s AS target WHERE %s AND %s ORDER BY %s OFFSET $%d LIMIT 1",
+		r.value("target"), leaf.SQL(),
 		r.from("target", at.value, at.after, list), r.due("target", cutoff, list), r.column("target"), list.Add(n-1))
 	return batch.Statement{SQL: sql, Args: list.Values}
 }
@@ -247,8 +250,10 @@ func (r *rule) direct(names pgcatalog.Names, leaf pgcatalog.Table, cutoff any, a
 )) AND %[7]s`, leaf.SQL(), r.from("found", at.value, at.after, list), r.due("found", cutoff, list), r.edge.Attached(leaf, list),
 		r.column("found"), list.Add(limit), r.due("target", cutoff, list))
 	if r.Event {
-		sql = fmt.Sprintf("WITH gone AS (%s RETURNING %s AS key),\nevent AS (%s)\nSELECT pg_catalog.count(*) FROM gone", sql,
-			batch.RowKey("target", r.edge.PrimaryKey, r.EventColumns), batch.DeletedRows(names, r.table.Label(), "", "gone", r.EventColumns))
+		sql = fmt.Sprintf("WITH gone AS (%s RETURNING %s AS key),\nevent AS (%s)\nSELECT pg_catalog.count(*) FROM gone",
+			sql,
+			batch.RowKey("target", r.edge.PrimaryKey, r.EventColumns),
+			batch.DeletedRows(names, r.table.Label(), "", "gone", r.EventColumns))
 	}
 	return batch.Statement{SQL: sql, Args: list.Values}
 }
@@ -256,8 +261,10 @@ func (r *rule) direct(names pgcatalog.Names, leaf pgcatalog.Table, cutoff any, a
 // oldest returns the query for the lowest value of the due rows of a leaf.
 func (r *rule) oldest(leaf pgcatalog.Table, cutoff any, at position) (sql string, args []any) {
 	list := &dml.Args{}
-	sql = fmt.Sprintf("SELECT %s FROM ONLY %s AS target WHERE %s AND %s%s ORDER BY %s LIMIT 1", r.value("target"), leaf.SQL(),
-		r.from("target", at.value, at.after, list), r.due("target", cutoff, list), r.edge.Attached(leaf, list), r.column("target"))
+	sql = fmt.Sprintf("SELECT %s FROM ONLY %s AS target WHERE %s AND %s%s ORDER BY %s LIMIT 1", r.value("target"),
+		leaf.SQL(),
+		r.from("target", at.value, at.after, list), r.due("target", cutoff, list), r.edge.Attached(leaf, list),
+		r.column("target"))
 	return sql, list.Values
 }
 
@@ -270,7 +277,8 @@ func (r *rule) stillDue(leaf pgcatalog.Table, cutoff any, key []string) (sql str
 		column.Value = key[i]
 		terms[i] = column.Equal("target", list)
 	}
-	sql = fmt.Sprintf("SELECT (%s) IS TRUE FROM ONLY %s AS target WHERE %s", r.due("target", cutoff, list), leaf.SQL(), strings.Join(terms, " AND "))
+	sql = fmt.Sprintf("SELECT (%s) IS TRUE FROM ONLY %s AS target WHERE %s", r.due("target", cutoff, list), leaf.SQL(),
+		strings.Join(terms, " AND "))
 	return sql, list.Values
 }
 

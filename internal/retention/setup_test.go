@@ -39,11 +39,15 @@ func setup(tb testing.TB, tables string) *dbtest.DB {
 			return err
 		}
 		_, err = migrate.Up(ctx, slog.New(slog.DiscardHandler), migrate.Database{
-			Name: "main", Conn: conn, TrackedSchema: "public", Jobs: true, Components: []string{migrate.LooseForeignKeys, "retention"},
+			Name: "main", Conn: conn, TrackedSchema: "public", Jobs: true,
+			Components: []string{migrate.LooseForeignKeys, "retention"},
 		})
 		return err
 	})
-	db := &dbtest.DB{Database: d, Connected: database.Database{Name: "main", Pool: d.Pool(), Sessions: d.Pool(), Names: dbtest.Names()}}
+	db := &dbtest.DB{Database: d, Connected: database.Database{
+		Name: "main", Pool: d.Pool(), Sessions: d.Pool(),
+		Names: dbtest.Names(),
+	}}
 	db.Exec(tables)
 	return db
 }

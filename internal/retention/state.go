@@ -43,7 +43,8 @@ func (r *run) begin(ctx context.Context) ([]*task, error) {
 		batch.Statement{SQL: `SELECT pg_catalog.statement_timestamp()`, Scan: batch.One(&r.now)},
 		batch.Statement{SQL: `DELETE FROM "sexton".` + Table + ` WHERE rule <> ALL ($1)`, Args: []any{names}},
 		batch.Statement{
-			SQL:  `SELECT rule, resume_at, resume_number FROM "sexton".` + Table + ` ORDER BY checked_at NULLS FIRST, rule`,
+			SQL: `SELECT rule, resume_at, resume_number FROM "sexton".` + Table +
+				` ORDER BY checked_at NULLS FIRST, rule`,
 			Scan: batch.Collect(&known, pgx.RowToStructByPos[past]),
 		})
 	if err != nil {
@@ -121,7 +122,10 @@ ON CONFLICT (rule) DO UPDATE SET
 	due = excluded.due, pending = excluded.pending, capped = excluded.capped, due_since = excluded.due_since, dry_run = excluded.dry_run,
 	kept = excluded.kept, last_error = excluded.last_error, attempts = CASE WHEN $8 <> '' THEN rule.attempts + 1 ELSE 0 END,
 	resume_at = excluded.resume_at, resume_number = excluded.resume_number, checked_at = excluded.checked_at`,
-		Args: []any{t.String(), again, min(pending, mostCounted-1), capped, since, t.DryRun, t.kept, text, resumeAt, resumeNumber},
+		Args: []any{
+			t.String(), again, min(pending, mostCounted-1), capped, since, t.DryRun, t.kept, text, resumeAt,
+			resumeNumber,
+		},
 	})
 	return problem.Doing(err, "record the result of %s", t)
 }
@@ -132,7 +136,10 @@ func (r *run) count(ctx context.Context, t *task) (rows int64, capped bool, _ er
 	args := &dml.Args{}
 	limits := r.Session.Limits.ShortWaits()
 	limits.Reads, limits.StatementTimeout = true, min(limits.StatementTimeout, countTime)
-	err := r.send(ctx, limits, batch.Statement{SQL: t.countSQL(t.cutoff, args), Args: args.Values, Scan: batch.One(&rows)})
+	err := r.send(ctx, limits, batch.Statement{
+		SQL: t.countSQL(t.cutoff, args), Args: args.Values,
+		Scan: batch.One(&rows),
+	})
 	if err != nil {
 		return 1, true, r.unknown(err)
 	}
@@ -152,7 +159,10 @@ func (r *run) since(ctx context.Context, t *task) (*time.Time, error) {
 	for _, leaf := range t.edge.Leaves {
 		sql, args := t.oldest(leaf, t.cutoff, position{})
 		var found []any
-		if err := r.send(ctx, limits, batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&found, pgx.RowTo[any])}); err != nil {
+		if err := r.send(ctx, limits, batch.Statement{
+			SQL: sql, Args: args,
+			Scan: batch.Collect(&found, pgx.RowTo[any]),
+		}); err != nil {
 			return nil, r.unknown(err)
 		}
 		if len(found) > 0 && finite(found[0]) != nil && (first == nil || compare(found[0], first) < 0) {
@@ -200,6 +210,7 @@ func states(ctx context.Context, db dbsqlc.DBTX, sql string, args ...any) ([]Sta
 // Retry makes a failed rule due now, or all failed rules if rule is empty. It returns
 // their number.
 func Retry(ctx context.Context, db dbsqlc.DBTX, rule string) (int64, error) {
-	tag, err := db.Exec(ctx, `UPDATE "sexton".`+Table+` SET due = true WHERE last_error IS NOT NULL AND ($1 = '' OR rule = $1)`, rule)
+	tag, err := db.Exec(ctx,
+		`UPDATE "sexton".`+Table+` SET due = true WHERE last_error IS NOT NULL AND ($1 = '' OR rule = $1)`, rule)
 	return tag.RowsAffected(), problem.Doing(err, "retry rules")
 }

@@ -39,7 +39,8 @@ type Stats struct {
 
 func newStats() *Stats {
 	return &Stats{
-		Deleted: map[string]int64{}, Nullified: map[string]int64{}, Due: map[string]int64{}, Kept: map[string]int64{}, Errors: []batch.FaultCounts{},
+		Deleted: map[string]int64{}, Nullified: map[string]int64{}, Due: map[string]int64{}, Kept: map[string]int64{},
+		Errors: []batch.FaultCounts{},
 	}
 }
 

@@ -23,7 +23,8 @@ func TestUndoRestoresDueRows(t *testing.T) {
 	db := dbtest.Keeping(t, sessions, "sessions")
 	conn := pgtest.Must(pgx.ParseConfig(db.URL))(t)
 	pgtest.Must(migrate.Up(t.Context(), slog.New(slog.DiscardHandler), migrate.Database{
-		Name: "main", Conn: conn, TrackedSchema: "public", Jobs: true, Components: []string{migrate.LooseForeignKeys, migrate.Undo, "retention"},
+		Name: "main", Conn: conn, TrackedSchema: "public", Jobs: true,
+		Components: []string{migrate.LooseForeignKeys, migrate.Undo, "retention"},
 	}))(t)
 	const all = "SELECT s::text FROM sessions AS s ORDER BY id"
 	before := db.Rows(all)
@@ -36,7 +37,8 @@ func TestUndoRestoresDueRows(t *testing.T) {
 
 	undoing := &undo.Engine{
 		Databases: []database.Database{db.Connected}, Keep: 72 * time.Hour,
-		Leases: &lease.Manager{Jobs: db.Connected, Holder: undo.Holder + "first"}, Key: func(string) string { return "undone" },
+		Leases:           &lease.Manager{Jobs: db.Connected, Holder: undo.Holder + "first"},
+		Key:              func(string) string { return "undone" },
 		StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second,
 	}
 	units := pgtest.Must(undoing.List(t.Context(), 20))(t)
@@ -48,13 +50,16 @@ func TestUndoRestoresDueRows(t *testing.T) {
 	require.Equal(t, before, db.Rows(all))
 }
 
-// A policy that hides rows is named before the first pass and in it, and no row is deleted.
+// A policy that hides rows is named before the first pass and in it, and no row is
+// deleted.
 func TestRowSecurityIsNamed(t *testing.T) {
 	t.Parallel()
-	db := setup(t, sessions+"ALTER TABLE sessions ENABLE ROW LEVEL SECURITY; CREATE POLICY done ON sessions USING (id > 95)")
+	db := setup(t,
+		sessions+"ALTER TABLE sessions ENABLE ROW LEVEL SECURITY; CREATE POLICY done ON sessions USING (id > 95)")
 	e := engine(t, db, keep(90))
 	role := db.CreateRole()
-	db.Exec("GRANT USAGE ON SCHEMA public, sexton TO " + role + "; GRANT ALL ON ALL TABLES IN SCHEMA public, sexton TO " + role +
+	db.Exec("GRANT USAGE ON SCHEMA public, sexton TO " + role +
+		"; GRANT ALL ON ALL TABLES IN SCHEMA public, sexton TO " + role +
 		"; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO " + role)
 	e.Session.Conn = pgtest.ConnectAs(t, pgtest.Must(pgx.ParseConfig(db.AsRole(role)))(t))
 	lacking := pgtest.Must(retention.MissingPrivileges(t.Context(), e.Session.Conn, e.Plan))(t)

@@ -47,12 +47,15 @@ var binary = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(string(path)), nil
 })
 
-// Prepare sets the credentials of this process. They belong to the process, so no single test can set them.
+// Prepare sets the credentials of this process. They belong to the process, so no single
+// test can set them.
 func Prepare() {
 	for name, value := range map[string]string{
-		"AWS_ACCESS_KEY_ID": accessKey, "AWS_SECRET_ACCESS_KEY": secretKey, "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true",
+		"AWS_ACCESS_KEY_ID": accessKey, "AWS_SECRET_ACCESS_KEY": secretKey, "AWS_REGION": "us-east-1",
+		"AWS_EC2_METADATA_DISABLED": "true",
 		// Whatever the developer has set up for himself stays out of the tests.
-		"AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull, "AWS_PROFILE": "", "AWS_SESSION_TOKEN": "",
+		"AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull, "AWS_PROFILE": "",
+		"AWS_SESSION_TOKEN": "",
 	} {
 		_ = os.Setenv(name, value) // Only a wrong name is an error.
 	}
@@ -70,7 +73,8 @@ type Gateway struct {
 
 // Options are for tests that need another server than the usual one.
 type Options struct {
-	// DiskBytes makes the server's disk that small; 0 means that it is as big as the machine's.
+	// DiskBytes makes the server's disk that small; 0 means that it is as big as the
+	// machine's.
 	DiskBytes int64
 	// Secret is the server's own idea of the secret key.
 	Secret string
@@ -89,7 +93,10 @@ func New(tb testing.TB, options Options) *Gateway {
 	}
 	g := &Gateway{folder: folder, small: options.DiskBytes > 0}
 	socket := filepath.Join(folder, "s3.sock")
-	args := []string{path, "--port", socket, "--quiet", "posix", "--sidecar", filepath.Join(folder, "meta"), filepath.Join(folder, "data")}
+	args := []string{
+		path, "--port", socket, "--quiet", "posix", "--sidecar", filepath.Join(folder, "meta"),
+		filepath.Join(folder, "data"),
+	}
 	g.run(tb, args, cmp.Or(options.Secret, secretKey), options.DiskBytes)
 	g.Proxy = newProxy(tb, socket)
 	return g
@@ -137,7 +144,8 @@ func (g *Gateway) URL(bucket string) string {
 	return "s3://" + bucket + "?endpoint=" + url.QueryEscape(g.Proxy.URL())
 }
 
-// File is where the server keeps an object of the bucket "diffs", for tests that spoil one.
+// File is where the server keeps an object of the bucket "diffs", for tests that spoil
+// one.
 func (g *Gateway) File(tb testing.TB, key string) string {
 	require.False(tb, g.small, "the server's disk is its own")
 	return filepath.Join(g.folder, "data", "diffs", filepath.FromSlash(key))

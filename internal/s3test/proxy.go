@@ -23,7 +23,8 @@ const (
 	Pass Fault = iota
 	// Reset ends the connection before anything of the request has got through.
 	Reset
-	// Cut lets the request through and ends the connection in place of the answer: what was asked for has happened.
+	// Cut lets the request through and ends the connection in place of the answer: what
+	// was asked for has happened.
 	Cut
 	// Stall lets nothing through and does not end either.
 	Stall
@@ -37,8 +38,8 @@ const (
 // Delay is that of a Slow connection, in each direction.
 const Delay = 50 * time.Millisecond
 
-// Proxy is a network between a client and the server. It looks at the first request of each connection alone, and the server
-// ends a connection after each.
+// Proxy is a network between a client and the server. It looks at the first request of
+// each connection alone, and the server ends a connection after each.
 type Proxy struct {
 	listener net.Listener
 	socket   string
@@ -65,7 +66,8 @@ func newProxy(tb testing.TB, socket string) *Proxy {
 // URL is where clients find the server.
 func (p *Proxy) URL() string { return "http://" + p.listener.Addr().String() }
 
-// Fail has a function decide what happens to each connection from now on, by its request: "PUT /diffs/key". Nil passes all.
+// Fail has a function decide what happens to each connection from now on, by its request:
+// "PUT /diffs/key". Nil passes all.
 func (p *Proxy) Fail(judge func(request string) Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,7 +150,8 @@ func (p *Proxy) serve(client net.Conn) {
 		if tcp, ok := client.(*net.TCPConn); ok {
 			_ = tcp.CloseWrite()
 		}
-		// To close with a part of the request unread would reset the connection, and the client might never see the answer.
+		// To close with a part of the request unread would reset the connection, and the
+		// client might never see the answer.
 		_, _ = io.Copy(io.Discard, reader)
 		return
 	case Pass, Cut, Slow:

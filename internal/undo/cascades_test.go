@@ -11,8 +11,8 @@ import (
 	"sexton/triggers"
 )
 
-// cascading has the loose key folders -> files, and native ones below both: a chain, a diamond, references to
-// the table itself and columns that become NULL.
+// cascading has the loose key folders -> files, and native ones below both: a chain, a
+// diamond, references to the table itself and columns that become NULL.
 const cascading = `
 CREATE TABLE folders (id bigint PRIMARY KEY, above bigint REFERENCES folders ON DELETE CASCADE, body text);
 CREATE TABLE files (id bigint PRIMARY KEY, folder_id bigint, above bigint REFERENCES files ON DELETE CASCADE);
@@ -42,7 +42,10 @@ INSERT INTO pairs SELECT i, i, i % 8 + 1 FROM generate_series(1, 40) AS i;
 INSERT INTO hints SELECT i, i * 3 % 160 + 1, 'hint ' || i FROM generate_series(1, 60) AS i;
 INSERT INTO "odd ""name" SELECT i, '2026-01-01', i FROM generate_series(1, 150) AS i;`
 
-var cascadingTables = []string{"folders", "files", "marks", "parts", "lines", "links", "hints", "states", "traces", "pairs", `"odd ""name"`}
+var cascadingTables = []string{
+	"folders", "files", "marks", "parts", "lines", "links", "hints", "states", "traces",
+	"pairs", `"odd ""name"`,
+}
 
 // keepBelow installs what `triggers install` does for parents whose children are files.
 func (b *bundle) keepBelow(t *testing.T, exclude ...string) []triggers.Cascade {
@@ -50,15 +53,22 @@ func (b *bundle) keepBelow(t *testing.T, exclude ...string) []triggers.Cascade {
 	conn := pgtest.Acquire(t, b.Pool()).Conn()
 	cfg := triggers.Config{
 		TrackedSchema: dbtest.Names().Tracked,
-		Undo:          triggers.Undo{MaxRow: b.maxRow, Exclude: exclude, Children: []triggers.Table{{Schema: "public", Name: "files"}}},
+		Undo: triggers.Undo{
+			MaxRow: b.maxRow, Exclude: exclude,
+			Children: []triggers.Table{{Schema: "public", Name: "files"}},
+		},
 	}
-	parents := []triggers.Parent{{Schema: "public", Table: "folders", KeyColumns: []string{"id"}, Undo: triggers.KeepsAll}}
+	parents := []triggers.Parent{{
+		Schema: "public", Table: "folders", KeyColumns: []string{"id"},
+		Undo: triggers.KeepsAll,
+	}}
 	pgtest.Must(triggers.Install(t.Context(), conn, cfg, parents))(t)
 	require.Empty(t, pgtest.Must(triggers.Status(t.Context(), conn, cfg, parents))(t))
 	return pgtest.Must(triggers.Cascades(t.Context(), conn, cfg, parents))(t)
 }
 
-// What native foreign keys take along below parents and children comes back with its own deletion, and with no other that was cleaned up after beside it.
+// What native foreign keys take along below parents and children comes back with its own
+// deletion, and with no other that was cleaned up after beside it.
 func TestNativeCascadesComeBack(t *testing.T) {
 	t.Parallel()
 	for _, wrong := range []int{1, 2} {
@@ -95,7 +105,8 @@ func TestNativeCascadesComeBack(t *testing.T) {
 	}
 }
 
-// Rows that refer to each other in a circle are kept with the rest, as are those of a table whose own trigger goes on to others.
+// Rows that refer to each other in a circle are kept with the rest, as are those of a
+// table whose own trigger goes on to others.
 func TestCirclesOfNativeKeysAreKept(t *testing.T) {
 	t.Parallel()
 	b := setup(t, folders+`
@@ -139,7 +150,10 @@ func TestWhatIsNotCoveredIsNamed(t *testing.T) {
 GRANT ALL ON ALL FUNCTIONS IN SCHEMA sexton TO %[1]q; REVOKE TRIGGER ON marks FROM %[1]q`, role))
 	cfg := triggers.Config{TrackedSchema: "public"}
 	cfg.Undo = triggers.Undo{MaxRow: b.maxRow, Children: []triggers.Table{{Schema: "public", Name: "files"}}}
-	parents := []triggers.Parent{{Schema: "public", Table: "folders", KeyColumns: []string{"id"}, Undo: triggers.KeepsAll}}
+	parents := []triggers.Parent{{
+		Schema: "public", Table: "folders", KeyColumns: []string{"id"},
+		Undo: triggers.KeepsAll,
+	}}
 	conn := pgtest.Connect(t, b.AsRole(role))
 	pgtest.Must(triggers.Install(t.Context(), conn, cfg, parents))(t)
 	list := pgtest.Must(triggers.Cascades(t.Context(), conn, cfg, parents))(t)
@@ -152,10 +166,12 @@ GRANT ALL ON ALL FUNCTIONS IN SCHEMA sexton TO %[1]q; REVOKE TRIGGER ON marks FR
 	report := pgtest.Must(triggers.Install(t.Context(), mighty, cfg, parents))(t)
 	require.Empty(t, report.Surplus)
 	require.Empty(t, b.Rows("SELECT FROM pg_trigger WHERE tgname LIKE 'sexton_keep%'"))
-	require.Empty(t, b.Rows("SELECT FROM pg_proc WHERE proname LIKE 'keep_%' AND pronamespace = 'sexton'::regnamespace"))
+	require.Empty(t,
+		b.Rows("SELECT FROM pg_proc WHERE proname LIKE 'keep_%' AND pronamespace = 'sexton'::regnamespace"))
 }
 
-// Triggers of the application that change these tables are no deletions, and one command makes one deletion, wherever it deletes.
+// Triggers of the application that change these tables are no deletions, and one command
+// makes one deletion, wherever it deletes.
 func TestWhatADeletionIs(t *testing.T) {
 	t.Parallel()
 	b := setup(t, cascading, foldersDefinitions, "folders")
@@ -178,7 +194,8 @@ INSERT INTO notes VALUES (3)`)
 	require.EqualValues(t, 2, b.last(t).Tables[0].Rows, "folder 8 went with folder 4")
 }
 
-// A native key may stand on a single partition, or refer to one: what it takes along and what it changes comes back with its own deletion.
+// A native key may stand on a single partition, or refer to one: what it takes along and
+// what it changes comes back with its own deletion.
 func TestKeysOfSinglePartitions(t *testing.T) {
 	t.Parallel()
 	for _, earlier := range []bool{false, true} {
@@ -214,7 +231,8 @@ INSERT INTO links SELECT i, i, i FROM generate_series(1, 3) AS i`, foldersDefini
 			report := b.restore(t, first)
 			require.Empty(t, report.Left)
 			require.EqualValues(t, 6, report.Restored, "a folder, a file, a part, its line, and two values")
-			require.Equal(t, [][]string{{"1", "1"}, {"3", "1"}}, b.Rows("SELECT id::text, kind::text FROM parts WHERE kind = 1 ORDER BY 1"))
+			require.Equal(t, [][]string{{"1", "1"}, {"3", "1"}},
+				b.Rows("SELECT id::text, kind::text FROM parts WHERE kind = 1 ORDER BY 1"))
 			require.Empty(t, b.restore(t, second).Left)
 			require.Equal(t, before, b.all(tables...))
 		})

@@ -21,7 +21,8 @@ func (b *bundle) points(name string) *int {
 	return count
 }
 
-// A chain went level by level, each in a batch of its own, and comes back in a few transactions.
+// A chain went level by level, each in a batch of its own, and comes back in a few
+// transactions.
 func TestManyLevelsComeBackTogether(t *testing.T) {
 	t.Parallel()
 	const levels = 60
@@ -41,7 +42,8 @@ func TestManyLevelsComeBackTogether(t *testing.T) {
 	require.Zero(t, b.restore(t, unit).Restored)
 }
 
-// Of rows that refer to each other in a long chain whose first parent has gone none comes back, and each is named.
+// Of rows that refer to each other in a long chain whose first parent has gone none comes
+// back, and each is named.
 func TestAChainWithoutItsFirstParentStays(t *testing.T) {
 	t.Parallel()
 	const rows = 1500
@@ -61,7 +63,8 @@ func TestAChainWithoutItsFirstParentStays(t *testing.T) {
 	require.Less(t, *transactions, 20)
 }
 
-// A restored parent's tombstone goes, too, where another table has taken the name of the parent's since.
+// A restored parent's tombstone goes, too, where another table has taken the name of the
+// parent's since.
 func TestTheTombstonesOfASwappedTableAreStopped(t *testing.T) {
 	t.Parallel()
 	b := setup(t, folders, foldersDefinitions, "folders")

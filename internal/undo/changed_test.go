@@ -10,7 +10,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// Tables change while deletions are kept. What a change is in the way of stays deleted; all else comes back.
+// Tables change while deletions are kept. What a change is in the way of stays deleted;
+// all else comes back.
 func TestTablesMayChangeMeanwhile(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -26,7 +27,8 @@ func TestTablesMayChangeMeanwhile(t *testing.T) {
 			books: [][]string{{"(1,1)"}, {"(2,1)"}}, films: [][]string{{"(1,1)"}},
 		},
 		"type of the reference changed": {
-			ddl: "INSERT INTO films VALUES (9, 9); ALTER TABLE films ALTER author_id TYPE numeric", films: [][]string{{"(1,1)"}, {"(9,9)"}},
+			ddl:   "INSERT INTO films VALUES (9, 9); ALTER TABLE films ALTER author_id TYPE numeric",
+			films: [][]string{{"(1,1)"}, {"(9,9)"}},
 			books: [][]string{{"(1,1,sad)"}, {"(2,1,glad)"}},
 		},
 		"primary key gone": {
@@ -68,7 +70,8 @@ films: [{table: authors, column: author_id, on_delete: async_nullify}]
 	}
 }
 
-// What a statement has not put back without an error is neither counted nor marked as restored, so that it can come back later.
+// What a statement has not put back without an error is neither counted nor marked as
+// restored, so that it can come back later.
 func TestRowsThatATriggerKeepsOutStayKept(t *testing.T) {
 	t.Parallel()
 	const no = "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN IF NEW.id %s THEN RETURN NULL; END IF; RETURN NEW; END';" +
@@ -78,10 +81,13 @@ func TestRowsThatATriggerKeepsOutStayKept(t *testing.T) {
 		ddl, undo string
 		fire      bool
 	}{
-		"one row":               {ddl: fmt.Sprintf(no, "= 2"), undo: "DROP TRIGGER no ON books"},
-		"all rows":              {ddl: fmt.Sprintf(no, "> 0"), undo: "DROP TRIGGER no ON books", fire: true},
-		"without a primary key": {ddl: "ALTER TABLE books DROP CONSTRAINT books_pkey;" + fmt.Sprintf(no, "= 2"), undo: "DROP TRIGGER no ON books"},
-		"rule":                  {ddl: rule, undo: "DROP RULE no ON books", fire: true},
+		"one row":  {ddl: fmt.Sprintf(no, "= 2"), undo: "DROP TRIGGER no ON books"},
+		"all rows": {ddl: fmt.Sprintf(no, "> 0"), undo: "DROP TRIGGER no ON books", fire: true},
+		"without a primary key": {
+			ddl:  "ALTER TABLE books DROP CONSTRAINT books_pkey;" + fmt.Sprintf(no, "= 2"),
+			undo: "DROP TRIGGER no ON books",
+		},
+		"rule": {ddl: rule, undo: "DROP RULE no ON books", fire: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -119,7 +125,8 @@ func TestASetThatGoesMeanwhileEndsTheWork(t *testing.T) {
 	require.Equal(t, [][]string{{"4"}}, b.Rows("SELECT id::text FROM books"))
 }
 
-// Rows that are refused take a bounded number of statements, and the reason says nothing of what is in them.
+// Rows that are refused take a bounded number of statements, and the reason says nothing
+// of what is in them.
 func TestRowsAreRefusedTogether(t *testing.T) {
 	t.Parallel()
 	const other = "INSERT INTO books SELECT i + 1000, 2, 's' || i FROM generate_series(1, 299) AS i;"
@@ -133,7 +140,8 @@ func TestRowsAreRefusedTogether(t *testing.T) {
 			reason: `duplicate key value violates unique constraint "books_lower_idx"`,
 		},
 		"deferrable index": {
-			ddl: "ALTER TABLE books ADD UNIQUE (slug) DEFERRABLE; INSERT INTO books VALUES (1000, 2, 's7')", left: 1, tries: 20, fire: true,
+			ddl: "ALTER TABLE books ADD UNIQUE (slug) DEFERRABLE; INSERT INTO books VALUES (1000, 2, 's7')", left: 1,
+			tries: 20, fire: true,
 			reason: `duplicate key value violates unique constraint "books_slug_key"`,
 		},
 		"deferrable index in silence": {
@@ -198,7 +206,8 @@ films: [{table: authors, column: author_id, on_delete: async_nullify}]
 	}
 }
 
-// A batch asks for the layout of its table each time. Whatever a layout is made of gives another one once it has changed, and nothing else does.
+// A batch asks for the layout of its table each time. Whatever a layout is made of gives
+// another one once it has changed, and nothing else does.
 func TestLayoutsFollowTheTable(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
@@ -211,12 +220,18 @@ books: [{table: authors, column: author_id, on_delete: async_delete}]
 	layout := func() int64 { return pgtest.Scalar[int64](t, b, "SELECT sexton.undo_layout('books'::regclass, '{}')") }
 	last := layout()
 	for _, ddl := range []string{
-		"ALTER TABLE books RENAME mood TO temper", "ALTER TYPE apart.mood RENAME TO temper", "ALTER SCHEMA apart RENAME TO aside",
-		"ALTER TYPE aside.temper SET SCHEMA public", "ALTER TABLE books ALTER number TYPE numeric", "ALTER TABLE books ADD title text",
-		"ALTER TABLE books ALTER title SET STORAGE PLAIN", "ALTER TABLE books DROP title", "ALTER TABLE books DROP CONSTRAINT books_pkey",
-		"ALTER TABLE books ADD PRIMARY KEY (number)", "ALTER TABLE books DROP CONSTRAINT books_pkey, ADD PRIMARY KEY (number) INCLUDE (id)",
-		"ALTER TABLE books ADD FOREIGN KEY (author_id) REFERENCES authors (number) ON DELETE CASCADE", "ALTER TABLE authors RENAME number TO place",
-		"ALTER TABLE books ADD long text GENERATED ALWAYS AS (number::text) STORED", "ALTER TABLE books ALTER long DROP EXPRESSION",
+		"ALTER TABLE books RENAME mood TO temper", "ALTER TYPE apart.mood RENAME TO temper",
+		"ALTER SCHEMA apart RENAME TO aside",
+		"ALTER TYPE aside.temper SET SCHEMA public", "ALTER TABLE books ALTER number TYPE numeric",
+		"ALTER TABLE books ADD title text",
+		"ALTER TABLE books ALTER title SET STORAGE PLAIN", "ALTER TABLE books DROP title",
+		"ALTER TABLE books DROP CONSTRAINT books_pkey",
+		"ALTER TABLE books ADD PRIMARY KEY (number)",
+		"ALTER TABLE books DROP CONSTRAINT books_pkey, ADD PRIMARY KEY (number) INCLUDE (id)",
+		"ALTER TABLE books ADD FOREIGN KEY (author_id) REFERENCES authors (number) ON DELETE CASCADE",
+		"ALTER TABLE authors RENAME number TO place",
+		"ALTER TABLE books ADD long text GENERATED ALWAYS AS (number::text) STORED",
+		"ALTER TABLE books ALTER long DROP EXPRESSION",
 	} {
 		b.Exec(ddl)
 		next := layout()

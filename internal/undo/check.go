@@ -16,18 +16,21 @@ import (
 type check struct {
 	// reason is what the report says of such a row.
 	reason string
-	// source is the table of the rows, target the parents'. Its columns others have the values of columns, as the condition on compares them.
+	// source is the table of the rows, target the parents'. Its columns others have the
+	// values of columns, as the condition on compares them.
 	source, target  string
 	columns, others []string
 	on              string
 	// more restricts the rows that must have a parent.
 	more string
-	// lock has the parents locked until the commit. Whole refuses references of which only some columns are NULL.
+	// lock has the parents locked until the commit. Whole refuses references of which
+	// only some columns are NULL.
 	lock, whole bool
 	args        *dml.Args
 }
 
-// standing is the FROM item r with the rows at the positions $2 of the tables $1, whose numbers are $3.
+// standing is the FROM item r with the rows at the positions $2 of the tables $1, whose
+// numbers are $3.
 func (c *check) standing() string {
 	return fmt.Sprintf(`ROWS FROM (pg_catalog.unnest($1::pg_catalog.oid[]), pg_catalog.unnest($2::pg_catalog.text[]), pg_catalog.unnest($3::pg_catalog.int4[]))
 	AS sexton (relation, tid, n)
@@ -59,7 +62,8 @@ func (c *check) count() string {
 		c.standing(), c.partly(), c.refers(), c.target, c.on, lock)
 }
 
-// links returns the number of each row that must have a parent, and where the parent stands.
+// links returns the number of each row that must have a parent, and where the parent
+// stands.
 func (c *check) links() string {
 	return fmt.Sprintf("SELECT sexton.n, coalesce(other.tableoid, 0::pg_catalog.oid), coalesce(other.ctid::pg_catalog.text, '') "+
 		"FROM %s LEFT JOIN %s AS other ON %s WHERE %s OR %s", c.standing(), c.target, c.on, c.partly(), c.refers())
@@ -76,8 +80,9 @@ func (c check) comparing(compare func(column int, given string) string) check {
 	return c
 }
 
-// checks returns the checks for a group. The server checks foreign keys itself unless triggers are silenced. For changed rows only the
-// definition counts that changed them: they met the others when it did.
+// checks returns the checks for a group. The server checks foreign keys itself unless
+// triggers are silenced. For changed rows only the definition counts that changed them:
+// they met the others when it did.
 func (w *work) checks(g *restored) (checks []check) {
 	if g.table == nil {
 		return nil
@@ -87,7 +92,8 @@ func (w *work) checks(g *restored) (checks []check) {
 			break
 		}
 		c := check{
-			reason: "foreign key " + key.Name + " finds no row of " + key.Target, source: key.Source, target: key.Target,
+			reason: "foreign key " + key.Name + " finds no row of " + key.Target, source: key.Source,
+			target:  key.Target,
 			columns: key.Columns, others: key.Others, lock: key.Lockable, whole: key.Whole,
 		}
 		if key.Only {
@@ -99,11 +105,13 @@ func (w *work) checks(g *restored) (checks []check) {
 	}
 	_, by := w.engine.reference(w.unit, g.set)
 	for parent, reference := range loosefk.References(w.engine.Parents[g.on.Name]) {
-		if !reference.Usable() || reference.Remote || reference.Child.OID != g.table.OID || g.changes() && reference != by {
+		if !reference.Usable() || reference.Remote || reference.Child.OID != g.table.OID || g.changes() &&
+			reference != by {
 			continue
 		}
 		c := check{
-			reason: "no row of " + parent.Recorded + " has the key that it refers to", source: g.table.Name, target: parent.SQL(),
+			reason: "no row of " + parent.Recorded + " has the key that it refers to", source: g.table.Name,
+			target:  parent.SQL(),
 			columns: reference.Columns, others: parent.KeyColumns,
 		}.comparing(func(column int, given string) string {
 			return reference.Compare[column].Equal(given, "other."+pgcatalog.Quote(parent.KeyColumns[column]))
@@ -150,7 +158,8 @@ type dependent struct {
 	reason string
 }
 
-// leaveDangling leaves the rows without a parent, and all rows that refer to those, over any number of references. It reports whether there are any.
+// leaveDangling leaves the rows without a parent, and all rows that refer to those, over
+// any number of references. It reports whether there are any.
 func (w *work) leaveDangling(ctx context.Context) (bool, error) {
 	found := false
 	for _, g := range w.deleted {
@@ -183,7 +192,8 @@ func (w *work) leaveDangling(ctx context.Context) (bool, error) {
 				if parent, ours := where[at]; at.relation == 0 {
 					dangling = append(dangling, dependent{g, row, c.reason})
 				} else if ours {
-					below[key{parent.of, parent.row}] = append(below[key{parent.of, parent.row}], dependent{g, row, c.reason})
+					below[key{parent.of, parent.row}] = append(below[key{parent.of, parent.row}],
+						dependent{g, row, c.reason})
 				}
 				return nil
 			}); err != nil {

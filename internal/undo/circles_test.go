@@ -23,7 +23,8 @@ issues: [{table: projects, column: project_id, on_delete: async_delete}]
 notes: [{table: issues, column: issue_id, on_delete: async_delete}]
 `
 
-// Rows that refer to each other in a circle come back together, and the dry run says so. Where one of them cannot, the others of its circle stay.
+// Rows that refer to each other in a circle come back together, and the dry run says so.
+// Where one of them cannot, the others of its circle stay.
 func TestCirclesComeBack(t *testing.T) {
 	t.Parallel()
 	chunks := "INSERT INTO issues SELECT i, 1, i % 12000 + 101 FROM generate_series(101, 12100) AS i"
@@ -60,11 +61,13 @@ func TestCirclesComeBack(t *testing.T) {
 		if c.left == 0 {
 			require.Equal(t, before, b.all("projects", "issues", "notes"))
 		}
-		require.Equal(t, []int64{report.Restored, report.LeftRows}, []int64{dry.Restored, dry.LeftRows}, "%v", dry.Left[:min(5, len(dry.Left))])
+		require.Equal(t, []int64{report.Restored, report.LeftRows}, []int64{dry.Restored, dry.LeftRows}, "%v",
+			dry.Left[:min(5, len(dry.Left))])
 	})
 }
 
-// No row comes back without the parent that a foreign key wants, however it came by its reference.
+// No row comes back without the parent that a foreign key wants, however it came by its
+// reference.
 func TestForeignKeysHoldInSilence(t *testing.T) {
 	t.Parallel()
 	const books = "books: [{table: authors, column: author_id, on_delete: async_delete}]\n"
@@ -79,10 +82,14 @@ CREATE TABLE books_low PARTITION OF books FOR VALUES FROM (0) TO (100);
 %s; CREATE INDEX ON books (author_id); INSERT INTO books VALUES (1, 1, 1);`
 	for name, c := range map[string]struct{ tables, definitions, exclude, meanwhile, violated string }{
 		"column added": {
-			tables: plain, meanwhile: "ALTER TABLE books ADD shelf2 bigint DEFAULT 9 REFERENCES shelves; UPDATE books SET shelf2 = 1; DELETE FROM shelves WHERE id = 9",
-			violated: "SELECT FROM books WHERE shelf2 = 9",
+			tables:    plain,
+			meanwhile: "ALTER TABLE books ADD shelf2 bigint DEFAULT 9 REFERENCES shelves; UPDATE books SET shelf2 = 1; DELETE FROM shelves WHERE id = 9",
+			violated:  "SELECT FROM books WHERE shelf2 = 9",
 		},
-		"column excluded": {tables: plain, exclude: "books.shelf_id", meanwhile: "DELETE FROM shelves WHERE id = 2", violated: "SELECT FROM books WHERE shelf_id = 2"},
+		"column excluded": {
+			tables: plain, exclude: "books.shelf_id", meanwhile: "DELETE FROM shelves WHERE id = 2",
+			violated: "SELECT FROM books WHERE shelf_id = 2",
+		},
 		"nullified": {
 			tables: start + `CREATE TABLE members (author_id bigint, tenant_id bigint, PRIMARY KEY (author_id, tenant_id));
 CREATE TABLE films (id bigint PRIMARY KEY, author_id bigint, tenant_id bigint, FOREIGN KEY (author_id, tenant_id) REFERENCES members);
@@ -105,8 +112,9 @@ CREATE INDEX ON books (author_id); INSERT INTO books VALUES (1, 1, 0);`,
 			meanwhile:   "DELETE FROM shelves WHERE id = 1", violated: "SELECT FROM books WHERE shelf_id = 1",
 		},
 		"inherited target": {
-			tables: plain, meanwhile: "CREATE TABLE old () INHERITS (shelves); DELETE FROM shelves; INSERT INTO old VALUES (1)",
-			violated: "SELECT FROM books WHERE shelf_id = 1",
+			tables:    plain,
+			meanwhile: "CREATE TABLE old () INHERITS (shelves); DELETE FROM shelves; INSERT INTO old VALUES (1)",
+			violated:  "SELECT FROM books WHERE shelf_id = 1",
 		},
 		"match full": {
 			tables: start + `CREATE TABLE places (a int, b int, PRIMARY KEY (a, b)); CREATE TABLE books (id bigint PRIMARY KEY, author_id bigint, a int, b int);
@@ -136,7 +144,8 @@ CREATE INDEX ON books (author_id); INSERT INTO books VALUES (1, 1, 5, NULL);`,
 	}
 }
 
-// A table that changes under the work is read again: keys that were added hold, and columns that swapped their names keep their values.
+// A table that changes under the work is read again: keys that were added hold, and
+// columns that swapped their names keep their values.
 func TestATableThatChangesUnderAnUndoIsReadAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

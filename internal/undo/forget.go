@@ -11,14 +11,16 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Forget removes what is kept of a deletion, in one transaction per database. Rows of other deletions in the same sets are kept.
+// Forget removes what is kept of a deletion, in one transaction per database. Rows of
+// other deletions in the same sets are kept.
 func (e *Engine) Forget(ctx context.Context, id int64) (rows int64, err error) {
 	err = e.held(ctx, func() error {
 		u, err := e.load(ctx, id)
 		if err != nil {
 			return err
 		}
-		for _, sets := range slices.Backward(u.steps()) { // The parents go last: until then the command can be run again.
+		// The parents go last: until then the command can be run again.
+		for _, sets := range slices.Backward(u.steps()) {
 			forgotten := int64(0)
 			if err := e.fenced(ctx, sets[0].on, false, func(tx pgx.Tx) error {
 				if err := settle(ctx, tx); err != nil {
@@ -44,7 +46,8 @@ func (e *Engine) Forget(ctx context.Context, id int64) (rows int64, err error) {
 // forget removes the rows of one set, and what the clean-up after them is still to keep.
 func (e *Engine) forget(ctx context.Context, tx pgx.Tx, u *unit, s *set) error {
 	shared := func(s *set) bool {
-		return len(s.owned) < int(s.Rows) || slices.ContainsFunc(s.Origins, func(id int64) bool { return len(u.by[id]) == 0 })
+		return len(s.owned) < int(s.Rows) || slices.ContainsFunc(s.Origins,
+			func(id int64) bool { return len(u.by[id]) == 0 })
 	}
 	g := groupOf(s)
 	if !s.changes() {
@@ -76,7 +79,8 @@ func (e *Engine) forget(ctx context.Context, tx pgx.Tx, u *unit, s *set) error {
 	return err //nolint:wrapcheck // likewise
 }
 
-// blank is the statement that makes the rows of the mask NULL, so that the others keep their numbers.
+// blank is the statement that makes the rows of the mask NULL, so that the others keep
+// their numbers.
 func (g *group) blank() string {
 	values, terms := []string{}, []string{}
 	for _, at := range g.kept() {

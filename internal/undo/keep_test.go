@@ -30,13 +30,15 @@ func TestPartsAreCutByWhatTheirValuesTakeUncompressed(t *testing.T) {
 	b.Exec("INSERT INTO folders SELECT i, repeat('x', 1000000) FROM generate_series(1, 70) AS i")
 	b.Exec(`INSERT INTO folders VALUES (201, repeat('x', 1100000), NULL), (202, '', to_json(repeat('x', 1100000)))`)
 	b.Exec("DELETE FROM folders WHERE id <= 70")
-	require.Equal(t, [][]string{{"2", "70", "0"}}, b.Rows("SELECT count(*)::text, sum(rows)::text, sum(left_out)::text FROM sexton.undo"))
+	require.Equal(t, [][]string{{"2", "70", "0"}},
+		b.Rows("SELECT count(*)::text, sum(rows)::text, sum(left_out)::text FROM sexton.undo"))
 	require.EqualValues(t, 70, b.restore(t, b.last(t).ID).Restored)
 	b.Exec("DELETE FROM folders WHERE id > 200")
 	require.EqualValues(t, 2, b.last(t).Tables[0].LeftOut)
 }
 
-// Rows that cannot be kept are deleted all the same, and a column may be called as the function calls a row's size.
+// Rows that cannot be kept are deleted all the same, and a column may be called as the
+// function calls a row's size.
 func TestADeleteNeverFailsBecauseItsRowsCannotBeKept(t *testing.T) {
 	t.Parallel()
 	b := setup(t, folders, foldersDefinitions, "folders", "files")
@@ -51,8 +53,9 @@ func TestADeleteNeverFailsBecauseItsRowsCannotBeKept(t *testing.T) {
 	require.Equal(t, "3", pgtest.Scalar[string](t, b, "SELECT count(*)::text FROM loose_foreign_keys_deleted_records"))
 }
 
-// What a batch takes along in its own table is kept, whether a cascade or a statement of a trigger did it; without a key it cannot be told from the batch's
-// own rows, and makes the deletion incomplete.
+// What a batch takes along in its own table is kept, whether a cascade or a statement of
+// a trigger did it; without a key it cannot be told from the batch's own rows, and makes
+// the deletion incomplete.
 func TestABatchTakesMoreOfItsOwnTableAlong(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -95,7 +98,8 @@ func TestABatchTakesMoreOfItsOwnTableAlong(t *testing.T) {
 	}
 }
 
-// The first DELETE after a change of the columns notes them, and others do not wait for its end.
+// The first DELETE after a change of the columns notes them, and others do not wait for
+// its end.
 func TestDeletionsDoNotWaitForEachOtherToNoteTheColumns(t *testing.T) {
 	t.Parallel()
 	b := setup(t, folders, foldersDefinitions, "folders", "files")
@@ -108,14 +112,16 @@ func TestDeletionsDoNotWaitForEachOtherToNoteTheColumns(t *testing.T) {
 	b.drain(t, 0)
 	require.NoError(t, first.Commit(t.Context()))
 	b.delete(t, "folders WHERE id = 3")
-	require.Equal(t, "4", pgtest.Scalar[string](t, b, "SELECT count(*)::text FROM sexton.undo_layouts WHERE 'more' = ANY (columns)"))
+	require.Equal(t, "4",
+		pgtest.Scalar[string](t, b, "SELECT count(*)::text FROM sexton.undo_layouts WHERE 'more' = ANY (columns)"))
 	for _, unit := range pgtest.Must(b.engine.List(t.Context(), 10))(t) {
 		require.Empty(t, b.restore(t, unit.ID).Left)
 	}
 	require.Equal(t, before, b.all("folders", "files"))
 }
 
-// The setting by which batches group their rows is the application's to set, but says nothing of its own rows.
+// The setting by which batches group their rows is the application's to set, but says
+// nothing of its own rows.
 func TestTheApplicationCannotPutItsRowsInAnotherDeletion(t *testing.T) {
 	t.Parallel()
 	b := setup(t, folders, foldersDefinitions, "folders", "files")
@@ -173,10 +179,12 @@ func TestADeleteNeverFailsBecauseOfSextonsTables(t *testing.T) {
 	b := setup(t, folders, foldersDefinitions, "folders", "files")
 	b.Exec("INSERT INTO folders VALUES (1); DROP TABLE sexton.undo CASCADE")
 	b.Exec("SET sexton.undo = '1/1'; DELETE FROM folders; RESET sexton.undo")
-	require.Equal(t, [][]string{{"1"}}, b.Rows("SELECT count(*)::text FROM loose_foreign_keys_deleted_records WHERE origin IS NULL"))
+	require.Equal(t, [][]string{{"1"}},
+		b.Rows("SELECT count(*)::text FROM loose_foreign_keys_deleted_records WHERE origin IS NULL"))
 }
 
-// Children that another transaction commits behind the clean-up go later, and come back with the deletion that cost them their parent.
+// Children that another transaction commits behind the clean-up go later, and come back
+// with the deletion that cost them their parent.
 func TestLateChildrenComeBack(t *testing.T) {
 	t.Parallel()
 	for _, forgotten := range []bool{false, true} {
@@ -198,16 +206,19 @@ func TestLateChildrenComeBack(t *testing.T) {
 			require.Empty(t, b.restore(t, second).Left)
 			require.Equal(t, [][]string{{"2"}, {"3"}, {"5"}}, b.Rows("SELECT id::text FROM files ORDER BY id"))
 			if forgotten {
-				require.Empty(t, b.Rows("SELECT FROM sexton.undo WHERE c::text LIKE '%{4%'"), "what came late is not kept either")
+				require.Empty(t, b.Rows("SELECT FROM sexton.undo WHERE c::text LIKE '%{4%'"),
+					"what came late is not kept either")
 				return
 			}
 			require.Empty(t, b.restore(t, first).Left)
-			require.Equal(t, [][]string{{"1"}, {"2"}, {"3"}, {"4"}, {"5"}}, b.Rows("SELECT id::text FROM files ORDER BY id"))
+			require.Equal(t, [][]string{{"1"}, {"2"}, {"3"}, {"4"}, {"5"}},
+				b.Rows("SELECT id::text FROM files ORDER BY id"))
 		})
 	}
 }
 
-// A table whose columns change under a run is bound anew, and costs no tombstone an attempt.
+// A table whose columns change under a run is bound anew, and costs no tombstone an
+// attempt.
 func TestATableThatChangesUnderARunIsBoundAnew(t *testing.T) {
 	t.Parallel()
 	b := setup(t, folders, foldersDefinitions, "folders", "files")
@@ -216,14 +227,16 @@ func TestATableThatChangesUnderARunIsBoundAnew(t *testing.T) {
 	b.meanwhile = "ALTER TABLE files ADD more int DEFAULT 7"
 	_, err := b.run(t, 0)
 	require.ErrorIs(t, err, loosefk.ErrChanged)
-	require.Equal(t, [][]string{{"0", "NULL"}}, b.Rows("SELECT cleanup_attempts::text, coalesce(last_error, 'NULL') FROM loose_foreign_keys_deleted_records"))
+	require.Equal(t, [][]string{{"0", "NULL"}},
+		b.Rows("SELECT cleanup_attempts::text, coalesce(last_error, 'NULL') FROM loose_foreign_keys_deleted_records"))
 	b.meanwhile = ""
 	b.drain(t, 0)
 	require.Empty(t, b.restore(t, b.last(t).ID).Left)
 	require.Equal(t, [][]string{{"1", "7"}}, b.Rows("SELECT id::text, more::text FROM files"))
 }
 
-// The clean-up after a parent with a child that is too large waits, costs it no attempt, and holds no other one up.
+// The clean-up after a parent with a child that is too large waits, costs it no attempt,
+// and holds no other one up.
 func TestTheCleanUpWaitsForALargeRow(t *testing.T) {
 	t.Parallel()
 	b := setup(t, folders, foldersDefinitions, "folders")
@@ -264,7 +277,8 @@ UPDATE sexton.undo SET kept_at = '2026-01-01 12:00' WHERE id = (SELECT min(id) F
 	require.Equal(t, [][]string{{"1"}}, b.Rows(days), "the rest stays")
 }
 
-// What no day takes goes once its own day is past, and not while anything comes to it, nor by a worker that knows of no time yet.
+// What no day takes goes once its own day is past, and not while anything comes to it,
+// nor by a worker that knows of no time yet.
 func TestTheRestExpires(t *testing.T) {
 	t.Parallel()
 	b := setup(t, folders, foldersDefinitions, "folders", "files")
@@ -284,7 +298,8 @@ END $$`)
 	b.Exec("UPDATE sexton.undo SET kept_at = kept_at - interval '2 days'")
 	deletion := b.Begin(t, "DELETE FROM folders WHERE id = 2")
 	rotated := dbtest.Meanwhile(func() (pgconn.CommandTag, error) { return b.Pool().Exec(t.Context(), rotate) })
-	pgtest.Await(t, b.Pool(), "the rotation to wait", "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'sexton.undo_rest'::regclass AND NOT granted)")
+	pgtest.Await(t, b.Pool(), "the rotation to wait",
+		"SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'sexton.undo_rest'::regclass AND NOT granted)")
 	require.NoError(t, deletion.Commit(t.Context()))
 	pgtest.Must(rotated())(t)
 	require.Equal(t, [][]string{{"2"}}, b.Rows(count), "one has come meanwhile")

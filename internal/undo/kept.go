@@ -18,7 +18,8 @@ import (
 // ErrUnknown reports that no deletion of the number is kept.
 var ErrUnknown = errors.New("no deletion of this number is kept")
 
-// ErrTwice reports that databases number their sets alike because one is a copy of the other.
+// ErrTwice reports that databases number their sets alike because one is a copy of the
+// other.
 var ErrTwice = errors.New("two databases keep deletions under the same numbers, since one is a copy of the other; " +
 	`give the command a configuration with one of them, and the copy numbers of its own by ALTER SEQUENCE "sexton".undo_ids RESTART WITH …`)
 
@@ -49,11 +50,13 @@ type set struct {
 	Kept       bool
 	KeptAt     time.Time
 	Origins    []int64
-	// Via are the columns by which the rows referred to their parents, Keys the parents' own.
+	// Via are the columns by which the rows referred to their parents, Keys the parents'
+	// own.
 	Via, Keys []string
 	// Parent is the parents' table. Root is the partitioned table above it now, or 0.
 	Parent, Root uint32
-	// Fields are the kept columns of changed rows. Changed are the ones that were set to Written.
+	// Fields are the kept columns of changed rows. Changed are the ones that were set to
+	// Written.
 	Fields, Changed []string
 	Written         *string
 	Actor           string
@@ -63,13 +66,15 @@ type set struct {
 	on database.Database
 	// owned are the rows that belong to the deletion. Rows are numbered from 1.
 	owned []int32
-	// untold reports that the columns Via are excluded, so that the owned rows cannot be found.
+	// untold reports that the columns Via are excluded, so that the owned rows cannot be
+	// found.
 	untold bool
 	// present are the owned rows that exist after the transaction of their database.
 	present []int32
 }
 
-// along reports whether a trigger kept the set within a batch, so that the batch's own set caused it.
+// along reports whether a trigger kept the set within a batch, so that the batch's own
+// set caused it.
 func (s *set) along() bool { return slices.Contains(s.Origins, s.ID) }
 
 // changes reports whether the rows were changed instead of deleted.
@@ -92,15 +97,18 @@ func (s *set) kept() []int {
 // column is the index of a column in the layout, or -1.
 func (s *set) column(name string) int { return slices.Index(s.Columns, name) }
 
-// read returns the sets of a database that one of ids caused, directly or not. With roots it also returns
-// the sets of ids that no other set caused.
+// read returns the sets of a database that one of ids caused, directly or not. With roots
+// it also returns the sets of ids that no other set caused.
 func read(ctx context.Context, on dbsqlc.DBTX, db database.Database, ids []int64, roots bool) ([]*set, error) {
 	rows, _ := on.Query(ctx, db.Names.Render(text("sets")), ids, roots, 0, nil, 0)
 	return collect(rows, db)
 }
 
-// readLater returns the sets of a table that were kept after a number and have deleted rows, or changes of some of the columns.
-func readLater(ctx context.Context, on dbsqlc.DBTX, db database.Database, table uint32, columns []string, number int64) ([]*set, error) {
+// readLater returns the sets of a table that were kept after a number and have deleted
+// rows, or changes of some of the columns.
+func readLater(ctx context.Context, on dbsqlc.DBTX, db database.Database, table uint32, columns []string,
+	number int64,
+) ([]*set, error) {
 	rows, _ := on.Query(ctx, db.Names.Render(text("sets")), nil, false, table, columns, number)
 	return collect(rows, db)
 }
@@ -108,8 +116,10 @@ func readLater(ctx context.Context, on dbsqlc.DBTX, db database.Database, table 
 func collect(rows pgx.Rows, db database.Database) ([]*set, error) {
 	sets, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*set, error) {
 		s := &set{on: db}
-		return s, row.Scan(&s.Number, &s.ID, &s.Rows, &s.Left, &s.Kept, &s.KeptAt, &s.Origins, &s.Via, &s.Keys, &s.Fields, &s.Changed, &s.Written, &s.Actor,
-			&s.Restored, &s.layout.ID, &s.Relation, &s.Name, &s.Columns, &s.Numbers, &s.Types, &s.Arrays, &s.Terms, &s.KeyCols, &s.Cascades, &s.Parent, &s.Root)
+		return s, row.Scan(&s.Number, &s.ID, &s.Rows, &s.Left, &s.Kept, &s.KeptAt, &s.Origins, &s.Via, &s.Keys,
+			&s.Fields, &s.Changed, &s.Written, &s.Actor,
+			&s.Restored, &s.layout.ID, &s.Relation, &s.Name, &s.Columns, &s.Numbers, &s.Types, &s.Arrays, &s.Terms,
+			&s.KeyCols, &s.Cascades, &s.Parent, &s.Root)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("database %s: read what is kept: %w", db.Name, err)
@@ -185,7 +195,8 @@ func (e *Engine) loadAll(ctx context.Context, of []int64) (map[int64]*unit, erro
 	return units, nil
 }
 
-// newUnit gathers the sets of a deletion. It copies them, because deletions may share sets and own different rows of them.
+// newUnit gathers the sets of a deletion. It copies them, because deletions may share
+// sets and own different rows of them.
 func newUnit(id int64, roots []*set, below map[int64][]*set) *unit {
 	u := &unit{id: id, by: map[int64][]*set{}, at: map[place]*set{}}
 	add := func(s *set) bool {
@@ -215,7 +226,8 @@ func newUnit(id int64, roots []*set, below map[int64][]*set) *unit {
 	return u
 }
 
-// sort puts each set after the sets that caused it. Causes are older, so that a cycle of definitions makes no cycle of sets.
+// sort puts each set after the sets that caused it. Causes are older, so that a cycle of
+// definitions makes no cycle of sets.
 func (u *unit) sort() {
 	kind := func(s *set) int { return 2*min(1, len(s.Fields)) + min(1, len(s.Via)) }
 	slices.SortFunc(u.sets, func(a, b *set) int {
@@ -247,11 +259,15 @@ func (u *unit) sort() {
 		add(s)
 	}
 	// Changed rows come last: they may have been deleted later.
-	slices.SortStableFunc(sorted, func(a, b *set) int { return cmp.Compare(min(1, len(a.Changed)), min(1, len(b.Changed))) })
+	slices.SortStableFunc(sorted, func(a, b *set) int {
+		return cmp.Compare(min(1, len(a.Changed)),
+			min(1, len(b.Changed)))
+	})
 	u.sets = sorted
 }
 
-// causes are the origins of a set that belong to the deletion. A batch may have thousands of others.
+// causes are the origins of a set that belong to the deletion. A batch may have thousands
+// of others.
 func (u *unit) causes(s *set, ids []int64) []int64 {
 	if len(s.Origins) <= len(ids) {
 		return s.Origins
@@ -291,7 +307,8 @@ func (e *Engine) own(ctx context.Context, u *unit) (err error) {
 	return nil
 }
 
-// numberedOnce refuses a deletion whose numbers another database has, too: origins refer to sets of other databases.
+// numberedOnce refuses a deletion whose numbers another database has, too: origins refer
+// to sets of other databases.
 func (e *Engine) numberedOnce(ctx context.Context, u *unit) error {
 	if len(e.Databases) == 1 {
 		return nil
@@ -349,7 +366,8 @@ func (e *Engine) members(ctx context.Context, u *unit, s *set, of func(*set) []i
 	return e.referring(ctx, u, s, keys)
 }
 
-// cascaded are the rows of a set that native foreign keys deleted, over any number of them, with certain rows of their batch.
+// cascaded are the rows of a set that native foreign keys deleted, over any number of
+// them, with certain rows of their batch.
 func (e *Engine) cascaded(ctx context.Context, u *unit, s *set, of func(*set) []int32) ([]int32, error) {
 	known := map[*set][]int32{}
 	for grew := true; grew; {

@@ -34,8 +34,8 @@ files: [{table: issues, column: issue_id, on_delete: async_delete}]
 labels: [{table: projects, column: project_id, on_delete: async_nullify}]
 `
 
-// A worker and an undo are killed at each of their messages in turn. Each time all rows are deleted and all are
-// restored, and none a second time.
+// A worker and an undo are killed at each of their messages in turn. Each time all rows
+// are deleted and all are restored, and none a second time.
 func TestKilledAnywhereAndContinued(t *testing.T) {
 	t.Parallel()
 	tables := []string{"projects", "issues", "files", "notes", "labels"}

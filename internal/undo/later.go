@@ -12,8 +12,9 @@ import (
 	"sexton/internal/drain/dml"
 )
 
-// Deletions are undone last in, first out. A deletion keeps a row as the one before it has left the row, so that the earlier one's value must not come
-// back before the later one's. Later means kept later in the database: the number of a set is that order.
+// Deletions are undone last in, first out. A deletion keeps a row as the one before it
+// has left the row, so that the earlier one's value must not come back before the later
+// one's. Later means kept later in the database: the number of a set is that order.
 
 // laterRow is a row of a set of another deletion.
 type laterRow struct {
@@ -21,10 +22,12 @@ type laterRow struct {
 	row int32
 }
 
-// mostCandidates bounds the deletions that are searched for the one that a row belongs to.
+// mostCandidates bounds the deletions that are searched for the one that a row belongs
+// to.
 const mostCandidates = 100
 
-// leaveChangedLater leaves the rows of which a later deletion changed the same columns and is not undone.
+// leaveChangedLater leaves the rows of which a later deletion changed the same columns
+// and is not undone.
 func (w *work) leaveChangedLater(ctx context.Context, g *restored) error {
 	found, err := w.later(ctx, g, g.pending, func(s *set) bool { return s.changes() })
 	if err != nil || len(found) == 0 {
@@ -35,7 +38,8 @@ func (w *work) leaveChangedLater(ctx context.Context, g *restored) error {
 	return nil
 }
 
-// leaveChanged leaves rows that do not have the value any more that the deletion wrote. A later deletion may have deleted them.
+// leaveChanged leaves rows that do not have the value any more that the deletion wrote. A
+// later deletion may have deleted them.
 func (p *putting) leaveChanged(ctx context.Context, rows []int32) error {
 	if !p.changes() || len(rows) == 0 {
 		return nil
@@ -54,7 +58,8 @@ func (p *putting) leaveChanged(ctx context.Context, rows []int32) error {
 	return nil
 }
 
-// later returns, for rows of a group, the newest row of the same key that another deletion kept later in such sets, and that is not restored.
+// later returns, for rows of a group, the newest row of the same key that another
+// deletion kept later in such sets, and that is not restored.
 func (w *work) later(ctx context.Context, g *restored, rows []int32, such func(*set) bool) (map[int32]laterRow, error) {
 	if len(rows) == 0 {
 		return nil, nil
@@ -89,8 +94,9 @@ func (w *work) later(ctx context.Context, g *restored, rows []int32, such func(*
 	return found, nil
 }
 
-// laterSets returns the sets of a group's table that may have changed its rows later. It reads them once for all groups that changed the same columns, without
-// the ones that belong to this deletion alone.
+// laterSets returns the sets of a group's table that may have changed its rows later. It
+// reads them once for all groups that changed the same columns, without the ones that
+// belong to this deletion alone.
 func (w *work) laterSets(ctx context.Context, g *restored) ([]*set, error) {
 	key := fmt.Sprintf("%d %q", g.Relation, g.Changed)
 	if known, read := w.sets[key]; read {
@@ -137,7 +143,8 @@ WHERE %s`, g.from(columns...), key, among)
 	return err //nolint:wrapcheck // later names the table.
 }
 
-// owns reports whether a row belongs to the deletion that is being undone, whose changes are taken back in order.
+// owns reports whether a row belongs to the deletion that is being undone, whose changes
+// are taken back in order.
 func (w *work) owns(s *set, row int32) bool {
 	own := w.unit.at[place{s.on.Name, s.Number}]
 	if own == nil {
@@ -147,7 +154,8 @@ func (w *work) owns(s *set, row int32) bool {
 	return found
 }
 
-// keyForm returns the indexes of the primary key's columns, and the text of a row's key. It returns an empty text if they are not kept.
+// keyForm returns the indexes of the primary key's columns, and the text of a row's key.
+// It returns an empty text if they are not kept.
 func (g *group) keyForm() (columns []int, key string) {
 	for _, name := range g.KeyCols {
 		at := g.column(name)
@@ -170,7 +178,8 @@ func (w *work) rowKeys(ctx context.Context, g *restored, rows []int32) (keys []s
 	}
 	var one string
 	var number int32
-	found, _ := w.tx.Query(ctx, fmt.Sprintf("SELECT %s, r.ctid FROM %s WHERE %s", key, g.from(columns...), among), g.args(rows)...)
+	found, _ := w.tx.Query(ctx, fmt.Sprintf("SELECT %s, r.ctid FROM %s WHERE %s", key, g.from(columns...), among),
+		g.args(rows)...)
 	if _, err := pgx.ForEachRow(found, []any{&one, &number}, func() error {
 		keys, numbers = append(keys, one), append(numbers, number)
 		return nil
@@ -180,7 +189,8 @@ func (w *work) rowKeys(ctx context.Context, g *restored, rows []int32) (keys []s
 	return keys, numbers, nil
 }
 
-// undoFirst returns the reason for a row that waits for the undo of the deletion that a later row belongs to.
+// undoFirst returns the reason for a row that waits for the undo of the deletion that a
+// later row belongs to.
 func (e *Engine) undoFirst(ctx context.Context, later laterRow) (string, error) {
 	candidates, err := e.roots(ctx, later.set)
 	if err != nil {

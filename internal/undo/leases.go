@@ -23,14 +23,16 @@ const (
 	pause = 100 * time.Millisecond
 )
 
-// Holder begins the names of the holders of leases that undo deletions or forget them. Their leases end only when they stop renewing them.
+// Holder begins the names of the holders of leases that undo deletions or forget them.
+// Their leases end only when they stop renewing them.
 const Holder = lease.UndoHolder
 
 // ErrBusy reports that another process undoes a deletion, or forgets one.
 var ErrBusy = errors.New("another process takes a deletion back or forgets one; try again when it has ended, or its lease has")
 
-// held runs do under the leases of all queues, so that no worker continues a deletion meanwhile. A worker that has one loses it: its next batch is
-// refused. Another undo keeps it.
+// held runs do under the leases of all queues, so that no worker continues a deletion
+// meanwhile. A worker that has one loses it: its next batch is refused. Another undo
+// keeps it.
 func (e *Engine) held(ctx context.Context, do func() error) (err error) {
 	defer func() {
 		for _, granted := range e.leases {
@@ -89,7 +91,8 @@ func (e *Engine) renew(ctx context.Context) error {
 	return nil
 }
 
-// fenced runs do in a transaction under the lease of the database's queue. If it is silent, no trigger fires in it.
+// fenced runs do in a transaction under the lease of the database's queue. If it is
+// silent, no trigger fires in it.
 func (e *Engine) fenced(ctx context.Context, db database.Database, silent bool, do func(tx pgx.Tx) error) error {
 	if err := e.renew(ctx); err != nil {
 		return err
@@ -100,7 +103,8 @@ func (e *Engine) fenced(ctx context.Context, db database.Database, silent bool, 
 			return err //nolint:wrapcheck // It names the lease.
 		}
 		begin := &pgx.Batch{}
-		begin.Queue(db.Names.Render(text("begin")), own.Key(), own.Token(), e.StatementTimeout.Milliseconds(), e.LockTimeout.Milliseconds(), true)
+		begin.Queue(db.Names.Render(text("begin")), own.Key(), own.Token(), e.StatementTimeout.Milliseconds(),
+			e.LockTimeout.Milliseconds(), true)
 		begin.Queue("SELECT " + dml.Room)
 		begin.Queue("SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('quote_all_identifiers', 'off', true)")
 		if silent {
@@ -113,8 +117,11 @@ func (e *Engine) fenced(ctx context.Context, db database.Database, silent bool, 
 	})
 }
 
-// tombstoneKeys returns the keys by which the tombstones of a group's rows name them, none if the table is not tracked.
-func (e *Engine) tombstoneKeys(ctx context.Context, tx pgx.Tx, g *group, t *table, rows []int32) (keys []string, _ error) {
+// tombstoneKeys returns the keys by which the tombstones of a group's rows name them,
+// none if the table is not tracked.
+func (e *Engine) tombstoneKeys(ctx context.Context, tx pgx.Tx, g *group, t *table,
+	rows []int32,
+) (keys []string, _ error) {
 	if t == nil || g.changes() || len(rows) == 0 {
 		return nil, nil
 	}

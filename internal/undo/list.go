@@ -43,17 +43,22 @@ type Unit struct {
 	Tables    []TableRows `json:"tables"`
 	// Waiting reports that the clean-up after its parents goes on.
 	Waiting bool `json:"waiting"`
-	// Shared reports that Tables count rows of other deletions, too, as batches took them together. Show tells them apart.
+	// Shared reports that Tables count rows of other deletions, too, as batches took them
+	// together. Show tells them apart.
 	Shared bool `json:"shared"`
 }
 
 // summary counts what a unit has.
 func (e *Engine) summary(ctx context.Context, u *unit, waiting map[int64]bool) (*Unit, error) {
 	root := u.sets[0]
-	out := &Unit{ID: u.id, Database: root.on.Name, Table: root.Name, DeletedAt: root.KeptAt, Actor: root.Actor, Keys: []string{}}
+	out := &Unit{
+		ID: u.id, Database: root.on.Name, Table: root.Name, DeletedAt: root.KeptAt, Actor: root.Actor,
+		Keys: []string{},
+	}
 	keep := e.Keep
 	if keep == 0 { // It is off by now.
-		if err := root.on.Pool.QueryRow(ctx, root.on.Names.Render(`SELECT state.keep FROM "sexton".undo_state AS state`)).Scan(&keep); err != nil {
+		if err := root.on.Pool.QueryRow(ctx,
+			root.on.Names.Render(`SELECT state.keep FROM "sexton".undo_state AS state`)).Scan(&keep); err != nil {
 			return nil, fmt.Errorf("database %s: read how long deletions are kept: %w", root.on.Name, err)
 		}
 	}
@@ -71,9 +76,13 @@ func (e *Engine) summary(ctx context.Context, u *unit, waiting map[int64]bool) (
 		if len(s.Changed) > 0 {
 			action = "update"
 		}
-		at := slices.IndexFunc(out.Tables, func(t TableRows) bool { return t.Database == s.on.Name && t.Table == s.Name && t.Action == action })
+		at := slices.IndexFunc(out.Tables, func(t TableRows) bool {
+			return t.Database == s.on.Name &&
+				t.Table == s.Name && t.Action == action
+		})
 		if at < 0 {
-			at, out.Tables = len(out.Tables), append(out.Tables, TableRows{Database: s.on.Name, Table: s.Name, Action: action})
+			at, out.Tables = len(out.Tables), append(out.Tables,
+				TableRows{Database: s.on.Name, Table: s.Name, Action: action})
 		}
 		t := &out.Tables[at]
 		t.Rows += int64(len(s.owned))
@@ -217,8 +226,9 @@ func Sized(bytes int64, oldest time.Duration) string {
 	return fmt.Sprintf("%.1f MB of deleted rows are kept, the oldest for %s", float64(bytes)/1e6, words.Span(oldest))
 }
 
-// outline is Show without a look at what is kept, which for many deletions that share their batches would take seconds. One that is partly back is
-// looked at: its state depends on its own rows.
+// outline is Show without a look at what is kept, which for many deletions that share
+// their batches would take seconds. One that is partly back is looked at: its state
+// depends on its own rows.
 func (e *Engine) outline(ctx context.Context, u *unit, waiting map[int64]bool) (_ *Unit, err error) {
 	shared, back := map[int64]bool{}, false
 	for _, s := range u.sets {

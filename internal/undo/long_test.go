@@ -10,7 +10,8 @@ import (
 
 func init() { seeds = 40 }
 
-// One statement of a batch may take rows whose values together are more than one value holds.
+// One statement of a batch may take rows whose values together are more than one value
+// holds.
 func TestABatchKeepsItsRowsInParts(t *testing.T) {
 	t.Parallel()
 	b := setup(t, folders, foldersDefinitions, "folders", "files")

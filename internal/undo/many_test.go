@@ -16,7 +16,8 @@ import (
 	"sexton/internal/undo"
 )
 
-// sent counts the statements that contain a text, and the ones of them within transactions.
+// sent counts the statements that contain a text, and the ones of them within
+// transactions.
 type sent struct {
 	text          string
 	count, within atomic.Int64
@@ -63,7 +64,10 @@ func TestTheListReadsWhatDeletionsShareOnce(t *testing.T) {
 		require.True(t, units[0].Waiting)
 		for _, one := range units[1:] {
 			tables := each.Of(one.Tables, func(rows undo.TableRows) string { return rows.Table })
-			require.Equal(t, []string{"public.projects", "public.issues", "public.notes", "public.pins", "public.states"}, tables)
+			require.Equal(t, []string{
+				"public.projects", "public.issues", "public.notes", "public.pins",
+				"public.states",
+			}, tables)
 			require.True(t, one.Shared)
 			require.False(t, one.Waiting)
 		}
@@ -80,7 +84,8 @@ func TestOperatorsAreReadOnce(t *testing.T) {
 	require.EqualValues(t, 1, sent.count.Load())
 }
 
-// What a transaction has to know of other deletions it reads itself: beside another connection it would be idle, and the server ends those after a while.
+// What a transaction has to know of other deletions it reads itself: beside another
+// connection it would be idle, and the server ends those after a while.
 func TestATransactionReadsOtherDeletionsItself(t *testing.T) {
 	t.Parallel()
 	b := setup(t, threeParents, fmt.Sprintf("c: [%s, %s]", setsTo("p", "state", 4), setsTo("q", "state", 4)), "p", "q")

@@ -9,7 +9,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// A DELETE of more rows than a set takes has several sets of one number. A parent that stays deleted keeps its tombstone, whichever set is restored.
+// A DELETE of more rows than a set takes has several sets of one number. A parent that
+// stays deleted keeps its tombstone, whichever set is restored.
 func TestAParentThatStaysDeletedKeepsItsTombstone(t *testing.T) {
 	t.Parallel()
 	b := library(t)
@@ -20,10 +21,12 @@ func TestAParentThatStaysDeletedKeepsItsTombstone(t *testing.T) {
 	b.Exec("INSERT INTO authors VALUES (2)")
 	report := b.restore(t, b.last(t).ID)
 	require.EqualValues(t, 5999, report.Restored)
-	require.Equal(t, [][]string{{"2"}}, b.Rows("SELECT primary_key_value::text FROM loose_foreign_keys_deleted_records WHERE status = 1"))
+	require.Equal(t, [][]string{{"2"}},
+		b.Rows("SELECT primary_key_value::text FROM loose_foreign_keys_deleted_records WHERE status = 1"))
 }
 
-// Where two deletions share a batch, the one that is forgotten leaves the other's tombstones as they are: what is still to go with them is kept.
+// Where two deletions share a batch, the one that is forgotten leaves the other's
+// tombstones as they are: what is still to go with them is kept.
 func TestForgettingLeavesTheTombstonesOfOthers(t *testing.T) {
 	t.Parallel()
 	b := setup(t, tree, treeDefinitions, "projects", "issues")
@@ -55,10 +58,12 @@ func TestRowsComeBackIntoTheTableOfTheirName(t *testing.T) {
 ALTER TABLE books RENAME TO books_old; ALTER TABLE newer RENAME TO books`)
 	require.Empty(t, b.restore(t, b.last(t).ID).Left)
 	require.Equal(t, [][]string{{"4"}}, b.Rows("SELECT id::text FROM books_old"))
-	require.Equal(t, [][]string{{"(a,1,1,1)"}, {"(b,2,1,2)"}, {"(c,3,1,)"}}, b.Rows("SELECT b::text FROM books AS b ORDER BY id"))
+	require.Equal(t, [][]string{{"(a,1,1,1)"}, {"(b,2,1,2)"}, {"(c,3,1,)"}},
+		b.Rows("SELECT b::text FROM books AS b ORDER BY id"))
 }
 
-// A parent that came back may go again: what did not come back with it at first then stays as it is.
+// A parent that came back may go again: what did not come back with it at first then
+// stays as it is.
 func TestNoValueComesBackWithoutItsParent(t *testing.T) {
 	t.Parallel()
 	b := library(t)
@@ -74,7 +79,8 @@ func TestNoValueComesBackWithoutItsParent(t *testing.T) {
 	require.Equal(t, [][]string{{"0"}}, b.Rows("SELECT count(*)::text FROM films WHERE author_id = 1"))
 }
 
-// Where the column is excluded by which rows referred to their parents, the rows of a shared batch cannot be told apart: they stay, and a note says so.
+// Where the column is excluded by which rows referred to their parents, the rows of a
+// shared batch cannot be told apart: they stay, and a note says so.
 func TestRowsWithoutTheirReferenceAreNotTold(t *testing.T) {
 	t.Parallel()
 	b := library(t)
@@ -110,14 +116,16 @@ links: [{table: folders, column: owner_id, on_delete: async_nullify}]
 	before := b.all(tables...)
 	b.delete(t, "folders")
 	require.NotEqual(t, before, b.all(tables...))
-	require.Equal(t, [][]string{{`{"key": "k", "rows": 4}`}}, b.Rows("SELECT DISTINCT payload -> 'rows' -> 0 FROM sexton.events"))
+	require.Equal(t, [][]string{{`{"key": "k", "rows": 4}`}},
+		b.Rows("SELECT DISTINCT payload -> 'rows' -> 0 FROM sexton.events"))
 	id := b.last(t).ID
 	require.EqualValues(t, 42, pgtest.Must(b.engine.Restore(t.Context(), id, true))(t).Restored)
 	require.Empty(t, b.restore(t, id).Left)
 	require.Equal(t, before, b.all(tables...))
 }
 
-// A deletion is taken back once. What is deleted again afterwards is a deletion of its own.
+// A deletion is taken back once. What is deleted again afterwards is a deletion of its
+// own.
 func TestARestoredParentMayBeDeletedAgain(t *testing.T) {
 	t.Parallel()
 	b := library(t)
@@ -159,7 +167,8 @@ CREATE INDEX ON books (author_id); INSERT INTO books SELECT i, 1, i % 2 + 1 FROM
 	require.Equal(t, want, b.all("authors", "books"))
 }
 
-// An undo ends although an application puts missing parents back under their old keys all the time. Each row is back, or named.
+// An undo ends although an application puts missing parents back under their old keys all
+// the time. Each row is back, or named.
 func TestAnApplicationPutsParentsBackMeanwhile(t *testing.T) {
 	t.Parallel()
 	b := library(t)
@@ -173,7 +182,8 @@ func TestAnApplicationPutsParentsBackMeanwhile(t *testing.T) {
 				return key, nil
 			default:
 			}
-			if _, err := conn.Exec(t.Context(), "INSERT INTO authors VALUES ($1) ON CONFLICT DO NOTHING", max(key, 3)); err != nil {
+			if _, err := conn.Exec(t.Context(), "INSERT INTO authors VALUES ($1) ON CONFLICT DO NOTHING",
+				max(key, 3)); err != nil {
 				return key, err
 			}
 		}
@@ -185,5 +195,6 @@ func TestAnApplicationPutsParentsBackMeanwhile(t *testing.T) {
 	for _, left := range report.Left {
 		require.Equal(t, "its primary key is taken", left.Reason)
 	}
-	require.Equal(t, [][]string{{"2000", "2000"}}, b.Rows("SELECT (SELECT count(*) FROM authors)::text, count(*)::text FROM books AS b JOIN authors AS a ON a.id = b.author_id"))
+	require.Equal(t, [][]string{{"2000", "2000"}},
+		b.Rows("SELECT (SELECT count(*) FROM authors)::text, count(*)::text FROM books AS b JOIN authors AS a ON a.id = b.author_id"))
 }

@@ -8,8 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Two deletions after one another touch the same row. If the later one is undone first, the row is as if that deletion had never happened. If the
-// earlier one is undone first, the rows are left that the later one touched. In the end all is as it was.
+// Two deletions after one another touch the same row. If the later one is undone first,
+// the row is as if that deletion had never happened. If the earlier one is undone first,
+// the rows are left that the later one touched. In the end all is as it was.
 func TestDeletionsThatTouchOneRow(t *testing.T) {
 	t.Parallel()
 	const both = `

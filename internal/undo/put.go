@@ -38,10 +38,14 @@ type putting struct {
 	waiting map[string][]int32
 }
 
-// put restores the pending rows of a group. It divides a statement that fails until the rows are found that are to blame, and leaves those. It
-// returns the rows that a foreign key refused, whose parents may follow.
+// put restores the pending rows of a group. It divides a statement that fails until the
+// rows are found that are to blame, and leaves those. It returns the rows that a foreign
+// key refused, whose parents may follow.
 func (w *work) put(ctx context.Context, g *restored) (waiting map[string][]int32, _ error) {
-	p := &putting{work: w, restored: g, parts: slices.Collect(slices.Chunk(g.pending, rowsAtOnce)), waiting: map[string][]int32{}}
+	p := &putting{
+		work: w, restored: g, parts: slices.Collect(slices.Chunk(g.pending, rowsAtOnce)),
+		waiting: map[string][]int32{},
+	}
 	if g.pending = nil; g.changes() {
 		p.checks = w.checks(g)
 	}
@@ -72,7 +76,8 @@ func (p *putting) halve(rows []int32) {
 
 // part restores rows with one statement.
 func (p *putting) part(ctx context.Context, rows []int32) error {
-	// A batch prepares all of its statements first, which would fail before the savepoint.
+	// A batch prepares all of its statements first, which would fail before the
+	// savepoint.
 	if _, err := p.tx.Exec(ctx, "SAVEPOINT sexton"); err != nil {
 		return fmt.Errorf("set savepoint: %w", err)
 	}
@@ -147,7 +152,8 @@ func (p *putting) insert() string {
 	var columns []int
 	for column := range p.Columns {
 		if name, kind := p.table.present(&p.layout, column); name != "" {
-			names, values, columns = append(names, pgcatalog.Quote(name)), append(values, p.value(p.table, column, kind)), append(columns, column)
+			names, values, columns = append(names, pgcatalog.Quote(name)),
+				append(values, p.value(p.table, column, kind)), append(columns, column)
 		}
 	}
 	return fmt.Sprintf("INSERT INTO %s AS child (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM %s WHERE %s "+
@@ -155,7 +161,8 @@ func (p *putting) insert() string {
 		p.table.Name, strings.Join(names, ", "), strings.Join(values, ", "), p.from(columns...), among)
 }
 
-// update is the statement that gives the rows of the mask their former values, if they still have the ones that were written.
+// update is the statement that gives the rows of the mask their former values, if they
+// still have the ones that were written.
 func (p *putting) update() string {
 	var set []string
 	columns, terms := p.table.byKey(p.group, "child")
@@ -170,8 +177,9 @@ func (p *putting) update() string {
 		p.table.Name, strings.Join(set, ", "), p.from(columns...), strings.Join(terms, " AND "), among)
 }
 
-// wrote is the condition that a value is the one that was written into the changed column of that index. $5 is the kept text of what was written; that of
-// several columns is the text of an array.
+// wrote is the condition that a value is the one that was written into the changed column
+// of that index. $5 is the kept text of what was written; that of several columns is the
+// text of an array.
 func (p *putting) wrote(i int, value, kind string) string {
 	if p.Written == nil {
 		return "pg_catalog.num_nonnulls(" + value + ") OPERATOR(pg_catalog.=) 0"
@@ -181,11 +189,13 @@ func (p *putting) wrote(i int, value, kind string) string {
 		written = p.on.Names.Render(fmt.Sprintf(`("sexton".undo_value(%s, NULL::pg_catalog.text[]))[%d]`, written, i+1))
 	}
 	written = p.table.parse(p.on.Names, written, kind)
-	tagged := "pg_catalog.concat(pg_catalog.num_nulls(%[1]s), '/', pg_catalog.format('%%s', %[1]s))" // format has the empty text for NULL.
+	// format has the empty text for NULL.
+	tagged := "pg_catalog.concat(pg_catalog.num_nulls(%[1]s), '/', pg_catalog.format('%%s', %[1]s))"
 	return fmt.Sprintf(tagged, value) + " OPERATOR(pg_catalog.=) " + fmt.Sprintf(tagged, written)
 }
 
-// taken returns the rows whose primary key is in the table. It reports false if the table has no such key.
+// taken returns the rows whose primary key is in the table. It reports false if the table
+// has no such key.
 func (w *work) taken(ctx context.Context, g *group, t *table, rows []int32) ([]int32, bool, error) {
 	columns, terms := t.byKey(g, "other")
 	if len(terms) == 0 {
@@ -252,9 +262,11 @@ func (p *putting) divide(ctx context.Context, rows []int32, err error) error {
 		p.leave(keptOut, rows...)
 		return nil
 	}
-	// What is wrong with the table, its privileges or its columns concerns all of its rows. A policy looks at each.
+	// What is wrong with the table, its privileges or its columns concerns all of its
+	// rows. A policy looks at each.
 	all := strings.HasPrefix(pgErr.Code, "42") && pgErr.Routine != "ExecWithCheckOptions" ||
-		pgErr.Code == "23502" && slices.Contains(p.table.Columns, pgErr.ColumnName) && p.table.former(&p.layout, pgErr.ColumnName) < 0
+		pgErr.Code == "23502" && slices.Contains(p.table.Columns, pgErr.ColumnName) &&
+			p.table.former(&p.layout, pgErr.ColumnName) < 0
 	switch reason := p.reason(pgErr); {
 	case len(rows) > 1 && !all:
 		p.halve(rows)
@@ -266,15 +278,16 @@ func (p *putting) divide(ctx context.Context, rows []int32, err error) error {
 	return nil
 }
 
-// reason returns why the database refuses rows, without what is in them: all readers of the page see it. Details show rows, messages on data
-// their values.
+// reason returns why the database refuses rows, without what is in them: all readers of
+// the page see it. Details show rows, messages on data their values.
 func (p *putting) reason(err *pgconn.PgError) string {
 	reason := err.Message
 	switch {
 	case strings.HasPrefix(err.Code, "22"):
 		reason = "the database refuses a value of it (SQLSTATE " + err.Code + ")"
 	case err.Code == "42501":
-		reason += "; the worker's role needs GRANT SELECT, INSERT, UPDATE ON TABLE " + p.table.Name + ", and GRANT SELECT on the tables that it refers to"
+		reason += "; the worker's role needs GRANT SELECT, INSERT, UPDATE ON TABLE " + p.table.Name +
+			", and GRANT SELECT on the tables that it refers to"
 	}
 	return reason
 }

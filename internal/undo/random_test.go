@@ -14,11 +14,13 @@ import (
 	"sexton/internal/undo"
 )
 
-// world is a random schema with the statements of an application: each table refers to some of the tables, itself among them.
+// world is a random schema with the statements of an application: each table refers to
+// some of the tables, itself among them.
 type world struct {
 	tables, yaml string
 	names        []string
-	// statements are the application's; deletions are the places of its DELETEs among them.
+	// statements are the application's; deletions are the places of its DELETEs among
+	// them.
 	statements []string
 	deletions  []int
 }
@@ -31,26 +33,34 @@ func randomWorld(random *rand.Rand) *world {
 	var tables, yaml, fill strings.Builder
 	for i := range n {
 		w.names = append(w.names, fmt.Sprintf("t%d", i))
-		columns, values := []string{"id bigint PRIMARY KEY", "val int NOT NULL DEFAULT 0", "state int NOT NULL DEFAULT 1"}, []string{"i", "i", "1"}
+		columns, values := []string{
+			"id bigint PRIMARY KEY", "val int NOT NULL DEFAULT 0",
+			"state int NOT NULL DEFAULT 1",
+		}, []string{"i", "i", "1"}
 		var entries []string
 		sets := false
 		for j := range n {
-			// Tables before it for the most part, so that chains are long; some refer to themselves and to later ones.
-			if j < i && random.IntN(2) > 0 || j == i && random.IntN(3) == 0 || j > i && random.IntN(6) == 0 || i > 0 && j == i-1 {
+			// Tables before it for the most part, so that chains are long; some refer to
+			// themselves and to later ones.
+			if j < i && random.IntN(2) > 0 || j == i && random.IntN(3) == 0 || j > i && random.IntN(6) == 0 || i > 0 &&
+				j == i-1 {
 				column := fmt.Sprintf("to_t%d", j)
 				columns = append(columns, column+" bigint")
-				values = append(values, fmt.Sprintf("CASE WHEN i %% %d > 0 THEN (i * %d) %% %d + 1 END", 2+random.IntN(4), 1+random.IntN(9), rowsEach))
+				values = append(values, fmt.Sprintf("CASE WHEN i %% %d > 0 THEN (i * %d) %% %d + 1 END",
+					2+random.IntN(4), 1+random.IntN(9), rowsEach))
 				set := fmt.Sprintf("update_column_to, target_column: state, target_value: %d", 4+random.IntN(2))
 				action := []string{"async_delete", "async_delete", "async_nullify", set}[random.IntN(4)]
 				if sets && action == set {
-					action = "async_nullify" // If two parents set one column, an undo does not repeat a clean-up that passed over a row: order_test.go.
+					// If two parents set one column, an undo does not repeat a clean-up that passed over a row: order_test.go.
+					action = "async_nullify"
 				}
 				sets = sets || action == set
 				entries = append(entries, fmt.Sprintf("{table: t%d, column: %s, on_delete: %s}", j, column, action))
 			}
 		}
 		fmt.Fprintf(&tables, "CREATE TABLE t%d (%s);\n", i, strings.Join(columns, ", "))
-		fmt.Fprintf(&fill, "INSERT INTO t%d SELECT %s FROM generate_series(1, %d) AS i;\n", i, strings.Join(values, ", "), rowsEach)
+		fmt.Fprintf(&fill, "INSERT INTO t%d SELECT %s FROM generate_series(1, %d) AS i;\n", i,
+			strings.Join(values, ", "), rowsEach)
 		if len(entries) > 0 {
 			fmt.Fprintf(&yaml, "t%d: [%s]\n", i, strings.Join(entries, ", "))
 		}
@@ -59,10 +69,13 @@ func randomWorld(random *rand.Rand) *world {
 	for i := range 6 {
 		if i%2 == 0 || random.IntN(2) > 0 {
 			w.deletions = append(w.deletions, len(w.statements))
-			w.statements = append(w.statements, fmt.Sprintf("DELETE FROM t%d WHERE id %% %d = %d", random.IntN(n), 3+random.IntN(7), random.IntN(3)))
+			w.statements = append(w.statements, fmt.Sprintf("DELETE FROM t%d WHERE id %% %d = %d", random.IntN(n),
+				3+random.IntN(7), random.IntN(3)))
 		}
-		w.statements = append(w.statements, "drain", fmt.Sprintf("UPDATE t%d SET val = val + 1000 WHERE id %% 3 = %d", random.IntN(n), random.IntN(3)),
-			fmt.Sprintf("INSERT INTO t%d (id, val) SELECT %d + i, i FROM generate_series(1, 5) AS i", random.IntN(n), 1000*(i+1)))
+		w.statements = append(w.statements, "drain", fmt.Sprintf("UPDATE t%d SET val = val + 1000 WHERE id %% 3 = %d",
+			random.IntN(n), random.IntN(3)),
+			fmt.Sprintf("INSERT INTO t%d (id, val) SELECT %d + i, i FROM generate_series(1, 5) AS i", random.IntN(n),
+				1000*(i+1)))
 	}
 	return w
 }
@@ -81,8 +94,10 @@ func (b *bundle) rows(names []string) map[string]string {
 // seeds is how many random schemas are tried.
 var seeds uint64 = 2
 
-// A database in which deletions were undone, last in, first out, equals the one in which they never happened, except for the rows that the undo has named. The
-// undo is cut off and its session killed again and again, within transactions, too; applications write other rows beside it, and workers go on in between.
+// A database in which deletions were undone, last in, first out, equals the one in which
+// they never happened, except for the rows that the undo has named. The undo is cut off
+// and its session killed again and again, within transactions, too; applications write
+// other rows beside it, and workers go on in between.
 func TestUndoEqualsADatabaseWithoutTheDeletion(t *testing.T) {
 	t.Parallel()
 	for seed := range seeds {
@@ -152,7 +167,8 @@ func TestUndoEqualsADatabaseWithoutTheDeletion(t *testing.T) {
 	}
 }
 
-// references are the parents of all rows, by table and key. Applications change none of them, and rows that they insert refer to nothing.
+// references are the parents of all rows, by table and key. Applications change none of
+// them, and rows that they insert refer to nothing.
 func (b *bundle) references(names []string) map[string][]string {
 	found := map[string][]string{}
 	for _, name := range names {
@@ -163,8 +179,10 @@ func (b *bundle) references(names []string) map[string][]string {
 	return found
 }
 
-// holds has each row that was left have its reason in the database without the deletion, too, or a parent with such a reason: rows of one deletion that
-// merely wait for each other should have come back. Those of several may wait for each other, and then the one that is named is not always the one.
+// holds has each row that was left have its reason in the database without the deletion,
+// too, or a parent with such a reason: rows of one deletion that merely wait for each
+// other should have come back. Those of several may wait for each other, and then the one
+// that is named is not always the one.
 func holds(t *testing.T, left []undo.Left, rows map[string]string, referred map[string][]string, of map[string]int64) {
 	t.Helper()
 	stays := map[string]bool{}
@@ -179,7 +197,8 @@ func holds(t *testing.T, left []undo.Left, rows map[string]string, referred map[
 		require.True(t, is || l.Reason == "its parent was not restored", "%v", l)
 		return slices.ContainsFunc(referred[row], func(parent string) bool {
 			others := of[parent] != 0 && of[parent] != of[row]
-			return others || (!is || several || strings.HasPrefix(parent, gone+" ")) && (rows[parent] == "" || stays[parent])
+			return others || (!is || several || strings.HasPrefix(parent, gone+" ")) &&
+				(rows[parent] == "" || stays[parent])
 		})
 	}
 	for before := -1; before < len(stays); {
@@ -195,14 +214,17 @@ func holds(t *testing.T, left []undo.Left, rows map[string]string, referred map[
 	}
 }
 
-// write runs the application's statement here, and there on the same rows: what is deleted here cannot be written to there.
+// write runs the application's statement here, and there on the same rows: what is
+// deleted here cannot be written to there.
 func (b *bundle) write(t *testing.T, other *bundle, statement string) {
 	t.Helper()
-	ids := pgtest.Scalar[[]int64](t, b.Database, "WITH hit AS ("+statement+" RETURNING id) SELECT coalesce(array_agg(id), '{}') FROM hit")
+	ids := pgtest.Scalar[[]int64](t, b.Database, "WITH hit AS ("+statement+
+		" RETURNING id) SELECT coalesce(array_agg(id), '{}') FROM hit")
 	other.Exec(statement+" AND id = ANY ($1)", ids)
 }
 
-// untilRestored gives the command again after it was cut off or killed, as often as that happens. A killed one may leave its lease behind.
+// untilRestored gives the command again after it was cut off or killed, as often as that
+// happens. A killed one may leave its lease behind.
 func (b *bundle) untilRestored(t *testing.T, random *rand.Rand, id int64, other *bundle, names []string) []undo.Left {
 	t.Helper()
 	const leave = "UPDATE sexton.leases SET holder = 'killed', expires_at = now() + interval '1 hour' WHERE key = $1"
@@ -211,8 +233,9 @@ func (b *bundle) untilRestored(t *testing.T, random *rand.Rand, id int64, other 
 		b.engine.Reached = func(string) error {
 			if table := names[random.IntN(len(names))]; random.IntN(2) > 0 {
 				// The rows that the undo has changed are locked until its commit.
-				b.write(t, other, fmt.Sprintf("UPDATE %s SET val = val + 7 WHERE id IN (SELECT id FROM %[1]s WHERE id %% 11 = %d FOR NO KEY UPDATE SKIP LOCKED)",
-					table, random.IntN(11)))
+				b.write(t, other,
+					fmt.Sprintf("UPDATE %s SET val = val + 7 WHERE id IN (SELECT id FROM %[1]s WHERE id %% 11 = %d FOR NO KEY UPDATE SKIP LOCKED)",
+						table, random.IntN(11)))
 			}
 			if tries <= 0 || random.IntN(4) > 0 {
 				return nil

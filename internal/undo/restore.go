@@ -35,7 +35,8 @@ type Engine struct {
 	Databases []database.Database
 	// Parents are those of the definitions, by database.
 	Parents map[string][]*loosefk.Parent
-	// Keep is how long deletions are kept. FireTriggers has the application's triggers fire.
+	// Keep is how long deletions are kept. FireTriggers has the application's triggers
+	// fire.
 	Keep         time.Duration
 	FireTriggers bool
 	// Leases grants the leases of the queues, whose keys Key names.
@@ -51,15 +52,18 @@ type Engine struct {
 }
 
 const (
-	// mostTries bounds how often a transaction is tried that was stopped by another session.
+	// mostTries bounds how often a transaction is tried that was stopped by another
+	// session.
 	mostTries = 3
-	// mostRounds bounds how often rows are restored again without the ones that have no parent.
+	// mostRounds bounds how often rows are restored again without the ones that have no
+	// parent.
 	mostRounds = 10
 	// mostLeft is how many rows that stay deleted the report names.
 	mostLeft = 10_000
 )
 
-// SilenceError reports that a role may not silence triggers, so that no dry run is possible.
+// SilenceError reports that a role may not silence triggers, so that no dry run is
+// possible.
 type SilenceError struct{ Database, Grant string }
 
 func (e *SilenceError) Error() string {
@@ -78,7 +82,8 @@ type Report struct {
 	// Triggers reports that the application's triggers fired.
 	Triggers bool `json:"triggers_fired"`
 	DryRun   bool `json:"dry_run"`
-	// Notes name what cannot come back at all, such as columns that do not exist any more.
+	// Notes name what cannot come back at all, such as columns that do not exist any
+	// more.
 	Notes []string `json:"notes"`
 }
 
@@ -96,8 +101,9 @@ func (r *Report) notef(format string, args ...any) {
 	}
 }
 
-// Restore restores the rows of a deletion, in one transaction per database. Rows that cannot come back it names. A dry run rolls these transactions
-// back. Run again, Restore restores what is missing and changes nothing else.
+// Restore restores the rows of a deletion, in one transaction per database. Rows that
+// cannot come back it names. A dry run rolls these transactions back. Run again, Restore
+// restores what is missing and changes nothing else.
 func (e *Engine) Restore(ctx context.Context, id int64, dryRun bool) (report *Report, err error) {
 	report = &Report{Left: []Left{}, Notes: []string{}, DryRun: dryRun}
 	silent := map[string]bool{}
@@ -142,7 +148,8 @@ func (e *Engine) Restore(ctx context.Context, id int64, dryRun bool) (report *Re
 	return report, err
 }
 
-// MaySilence reports whether a role, "" for the connected one, may silence triggers, and what allows it to.
+// MaySilence reports whether a role, "" for the connected one, may silence triggers, and
+// what allows it to.
 func MaySilence(ctx context.Context, on dbsqlc.DBTX, role string) (may bool, grant string, err error) {
 	var older bool
 	err = on.QueryRow(ctx, text("superuser"), role).Scan(&older, &may, &grant)
@@ -152,8 +159,9 @@ func MaySilence(ctx context.Context, on dbsqlc.DBTX, role string) (may bool, gra
 	return may, grant, problem.Doing(err, "look whether the role may silence triggers")
 }
 
-// steps divides the sets of a deletion into transactions. A set comes after the sets of other databases that caused it, so that a
-// deletion which went back and forth between two databases has more than one step in one of them.
+// steps divides the sets of a deletion into transactions. A set comes after the sets of
+// other databases that caused it, so that a deletion which went back and forth between
+// two databases has more than one step in one of them.
 func (u *unit) steps() (steps [][]*set) {
 	depth, deepest := map[*set]int{}, 0
 	var order []string
@@ -174,7 +182,8 @@ func (u *unit) steps() (steps [][]*set) {
 	}
 	for at := range deepest + 1 {
 		for _, name := range order {
-			step := slices.DeleteFunc(slices.Clone(u.sets), func(s *set) bool { return depth[s] != at || s.on.Name != name })
+			step := slices.DeleteFunc(slices.Clone(u.sets),
+				func(s *set) bool { return depth[s] != at || s.on.Name != name })
 			if len(step) > 0 {
 				steps = append(steps, step)
 			}
@@ -194,7 +203,8 @@ type work struct {
 	deleted, changed []*restored
 	// tables are those of the layouts, nil for one that does not exist any more.
 	tables map[int64]*table
-	// sets are those of other deletions that may have changed rows later, by table and columns.
+	// sets are those of other deletions that may have changed rows later, by table and
+	// columns.
 	sets map[string][]*set
 }
 
@@ -206,7 +216,8 @@ type restored struct {
 	// pending are the rows to be tried, came the ones that are back.
 	pending []int32
 	came    came
-	// left are the rows that stay deleted, with their reasons. Later are those for which a later deletion must be undone first, with its set.
+	// left are the rows that stay deleted, with their reasons. Later are those for which
+	// a later deletion must be undone first, with its set.
 	left  map[int32]string
 	later map[int32]laterRow
 }
@@ -231,7 +242,8 @@ type came struct {
 }
 
 func (c *came) add(more came) {
-	c.rows, c.relations, c.tids = append(c.rows, more.rows...), append(c.relations, more.relations...), append(c.tids, more.tids...)
+	c.rows, c.relations, c.tids = append(c.rows, more.rows...), append(c.relations, more.relations...),
+		append(c.tids, more.tids...)
 }
 
 // args are the arguments of a check.
@@ -241,11 +253,15 @@ func (c *came) args(of *check) []any {
 
 var errDryRun = errors.New("rolled back")
 
-// restoreStep restores what can be of some sets of one database, in one transaction, and adds to the report.
+// restoreStep restores what can be of some sets of one database, in one transaction, and
+// adds to the report.
 func (e *Engine) restoreStep(ctx context.Context, u *unit, sets []*set, silent bool, report *Report) (err error) {
 	var w *work
 	for range mostTries {
-		w = &work{engine: e, unit: u, db: sets[0].on, silent: silent, tables: map[int64]*table{}, sets: map[string][]*set{}}
+		w = &work{
+			engine: e, unit: u, db: sets[0].on, silent: silent, tables: map[int64]*table{},
+			sets: map[string][]*set{},
+		}
 		err = e.fenced(ctx, w.db, silent, func(tx pgx.Tx) error {
 			w.tx = tx
 			if err := w.run(ctx, sets); err != nil || !report.DryRun {
@@ -253,7 +269,8 @@ func (e *Engine) restoreStep(ctx context.Context, u *unit, sets []*set, silent b
 			}
 			return errDryRun
 		})
-		// Another session deadlocked with this one, or ended it. Nothing of the transaction remains.
+		// Another session deadlocked with this one, or ended it. Nothing of the
+		// transaction remains.
 		ended := w.tx != nil && w.tx.Conn().IsClosed() || batch.Judge(err).Verdict == batch.Conflict
 		if err == nil || !ended || ctx.Err() != nil {
 			break
@@ -312,8 +329,10 @@ func (w *work) prepare(ctx context.Context, sets []*set) error {
 			return err
 		}
 		g := groups[s.layout.ID]
-		// Where triggers fire, rows must follow their parents. Changes of one row must be taken back one by one.
-		if g == nil || s.changes() || g != last && !w.silent || len(g.sets) >= setsAtOnce || g.rows+s.Rows > rowsAtOnce {
+		// Where triggers fire, rows must follow their parents. Changes of one row must be
+		// taken back one by one.
+		if g == nil || s.changes() || g != last && !w.silent || len(g.sets) >= setsAtOnce ||
+			g.rows+s.Rows > rowsAtOnce {
 			g = &restored{group: &group{set: s}, table: t, left: map[int32]string{}, later: map[int32]laterRow{}}
 			if t != nil {
 				g.set = t.retyped(s)
@@ -342,7 +361,8 @@ func (w *work) prepare(ctx context.Context, sets []*set) error {
 	return nil
 }
 
-// lock locks the kept rows, so that their day is not dropped, and the tables against changes of their definition.
+// lock locks the kept rows, so that their day is not dropped, and the tables against
+// changes of their definition.
 func (w *work) lock(ctx context.Context, sets []*set) error {
 	all, by := groupOf(sets...), map[int64]*set{}
 	for _, s := range sets {
@@ -368,8 +388,10 @@ func (w *work) lock(ctx context.Context, sets []*set) error {
 		}
 		t, err := w.engine.readTable(ctx, w.tx, w.db.Name, &s.layout)
 		if err == nil && t != nil {
-			// The parser locks the table as an INSERT does, without a privilege on it, and no trigger fires.
-			if _, err = w.tx.Exec(ctx, "PREPARE sexton AS INSERT INTO "+t.Name+" DEFAULT VALUES; DEALLOCATE sexton"); err == nil {
+			// The parser locks the table as an INSERT does, without a privilege on it,
+			// and no trigger fires.
+			if _, err = w.tx.Exec(ctx, "PREPARE sexton AS INSERT INTO "+t.Name+
+				" DEFAULT VALUES; DEALLOCATE sexton"); err == nil {
 				t, err = w.engine.readTable(ctx, w.tx, w.db.Name, &s.layout)
 			}
 		}
@@ -381,8 +403,9 @@ func (w *work) lock(ctx context.Context, sets []*set) error {
 	return nil
 }
 
-// wanted returns the rows of a set that are to be restored, and the ones whose parents are missing in another database, or whose table does not exist
-// any more. The checks find the others without a parent.
+// wanted returns the rows of a set that are to be restored, and the ones whose parents
+// are missing in another database, or whose table does not exist any more. The checks
+// find the others without a parent.
 func (w *work) wanted(ctx context.Context, s *set) (wanted, orphaned []int32, err error) {
 	of := func(above *set) []int32 {
 		switch t, ours := w.tables[above.layout.ID]; {
@@ -395,7 +418,8 @@ func (w *work) wanted(ctx context.Context, s *set) (wanted, orphaned []int32, er
 		}
 	}
 	less := slices.ContainsFunc(s.Origins, func(id int64) bool {
-		return slices.ContainsFunc(w.unit.above(s, id), func(above *set) bool { return len(of(above)) < len(above.owned) })
+		return slices.ContainsFunc(w.unit.above(s, id),
+			func(above *set) bool { return len(of(above)) < len(above.owned) })
 	})
 	if wanted = s.owned; less {
 		if wanted, err = w.engine.members(ctx, w.unit, s, of); err != nil {
@@ -411,7 +435,8 @@ func (g *restored) unable(silent bool) string {
 	case g.table == nil:
 		return "its table does not exist any more"
 	case silent && g.table.Deferrable != "":
-		return "its unique key " + g.table.Deferrable + " is deferrable, and checked by triggers alone: set loose_foreign_keys.undo.fire_triggers to true"
+		return "its unique key " + g.table.Deferrable +
+			" is deferrable, and checked by triggers alone: set loose_foreign_keys.undo.fire_triggers to true"
 	}
 	if _, key := g.table.byKey(g.group, "child"); g.changes() && len(key) == 0 {
 		return "its table has another primary key by now"
@@ -424,11 +449,12 @@ func (g *restored) unable(silent bool) string {
 	return ""
 }
 
-// restore puts the rows back, and checks them. Rows without a parent are found when all are back, so that rows that refer to each other come back
-// together. They are then left out, and the others are put back again.
+// restore puts the rows back, and checks them. Rows without a parent are found when all
+// are back, so that rows that refer to each other come back together. They are then left
+// out, and the others are put back again.
 //
-// If triggers fire, deferrable constraints are checked at the end at first. If that fails, rows are put back again with a check after
-// each statement, which names the rows.
+// If triggers fire, deferrable constraints are checked at the end at first. If that
+// fails, rows are put back again with a check after each statement, which names the rows.
 func (w *work) restore(ctx context.Context) error {
 	deferred := !w.silent
 	for range mostRounds {
@@ -490,8 +516,8 @@ func (w *work) attempt(ctx context.Context, deferred bool) (done bool, _ error) 
 	return true, nil
 }
 
-// insertAll inserts the rows of all groups. While triggers fire, a foreign key may refuse rows whose parents follow: these are tried again
-// until no more come back.
+// insertAll inserts the rows of all groups. While triggers fire, a foreign key may refuse
+// rows whose parents follow: these are tried again until no more come back.
 func (w *work) insertAll(ctx context.Context) error {
 	refused := map[*restored]map[string][]int32{}
 	for progress := true; progress; {
@@ -537,7 +563,8 @@ func (w *work) stop(ctx context.Context) error {
 	return nil
 }
 
-// mark stores which rows are restored, and finds the ones that are parents of rows in other databases.
+// mark stores which rows are restored, and finds the ones that are parents of rows in
+// other databases.
 func (w *work) mark(ctx context.Context) error {
 	var marks pgx.Batch
 	for _, g := range slices.Concat(w.deleted, w.changed) {
@@ -592,7 +619,8 @@ func (w *work) report(ctx context.Context, report *Report) error {
 		}
 		for _, s := range g.sets {
 			if s.untold {
-				report.notef("which rows of %s belong to it cannot be told: %s is excluded", s.Name, strings.Join(s.Via, ", "))
+				report.notef("which rows of %s belong to it cannot be told: %s is excluded", s.Name,
+					strings.Join(s.Via, ", "))
 			}
 		}
 		if err := w.name(ctx, g, report); err != nil {
@@ -618,7 +646,10 @@ func (w *work) name(ctx context.Context, g *restored, report *Report) error {
 	shown := joined(keys)
 	for i, row := range rows {
 		s, at := g.locate(row)
-		left := Left{Database: s.on.Name, Table: s.Name, Reason: g.left[row], Key: fmt.Sprintf("row %d of %d", at, s.Number)}
+		left := Left{
+			Database: s.on.Name, Table: s.Name, Reason: g.left[row],
+			Key: fmt.Sprintf("row %d of %d", at, s.Number),
+		}
 		if i < len(shown) {
 			left.Key = shown[i]
 		}

@@ -16,7 +16,8 @@ import (
 	"sexton/internal/problem"
 )
 
-// group is a list of sets of one form, which one statement reads together. Its rows are numbered from 1 through all sets.
+// group is a list of sets of one form, which one statement reads together. Its rows are
+// numbered from 1 through all sets.
 type group struct {
 	// set is the first one. The others have the same layout, fields and changes.
 	*set
@@ -51,8 +52,9 @@ func (g *group) locate(row int32) (*set, int32) {
 	return g.sets[at-1], row - g.before[at-1]
 }
 
-// args are the arguments of statements on the group's rows. The fourth is a mask with true for the given rows: a statement looks up each row
-// by its number, instead of searching a list. NULL stands for all rows.
+// args are the arguments of statements on the group's rows. The fourth is a mask with
+// true for the given rows: a statement looks up each row by its number, instead of
+// searching a list. NULL stands for all rows.
 func (g *group) args(rows []int32, more ...any) []any {
 	ids, numbers := make([]int64, len(g.sets)), make([]int64, len(g.sets))
 	for i, s := range g.sets {
@@ -74,8 +76,10 @@ const among = "($4::pg_catalog.bool[] IS NULL OR ($4::pg_catalog.bool[])[r.ctid]
 // texts is the type of what is kept of a column whose values are kept as texts.
 const texts = "pg_catalog.text[]"
 
-// from is the FROM item r with the group's rows and the columns at those indexes in the layout, or all. The row's number is in ctid, a name that
-// no column can have. The concatenation unpacks what is kept once; without it, each column would unpack all of it.
+// from is the FROM item r with the group's rows and the columns at those indexes in the
+// layout, or all. The row's number is in ctid, a name that no column can have. The
+// concatenation unpacks what is kept once; without it, each column would unpack all of
+// it.
 func (g *group) from(columns ...int) string {
 	terms := []string{"u.before OPERATOR(pg_catalog.+) pg_catalog.generate_series(1, u.rows) AS ctid"}
 	for i, at := range g.kept() {
@@ -84,7 +88,8 @@ func (g *group) from(columns ...int) string {
 			values := g.on.Names.Render(fmt.Sprintf(`"sexton".undo_value(%s, NULL::%s)`, kept, of))
 			if slices.Contains([]string{"pg_catalog.text", "pg_catalog.varchar"}, g.Types[at]) {
 				values = fmt.Sprintf("CASE WHEN pg_catalog.starts_with(%[1]s, %[2]s) "+
-					"THEN (pg_catalog.string_to_array(%[1]s, %[2]s, %[3]s))[2:]::%[4]s ELSE %[5]s END", kept, dml.Separator, dml.Null, of, values)
+					"THEN (pg_catalog.string_to_array(%[1]s, %[2]s, %[3]s))[2:]::%[4]s ELSE %[5]s END", kept,
+					dml.Separator, dml.Null, of, values)
 			}
 			terms = append(terms, fmt.Sprintf("pg_catalog.unnest(%s) AS %s", values, pgcatalog.Quote(g.Columns[at])))
 		}
@@ -117,7 +122,8 @@ func (t *table) parse(names pgcatalog.Names, kept, kind string) string {
 	switch {
 	case slices.Contains([]string{"pg_catalog.text", "pg_catalog.varchar"}, kind):
 		return kept + "::" + kind
-	case slices.Contains(t.Wrapped, kind): // As an element of an array: a domain may refuse NULL, and PL/pgSQL makes no composite value of a text.
+	// As an element of an array: a domain may refuse NULL, and PL/pgSQL makes no composite value of a text.
+	case slices.Contains(t.Wrapped, kind):
 		return names.Render(fmt.Sprintf(`("sexton".undo_value(ARRAY[%s]::pg_catalog.text, NULL::%s[]))[1]`, kept, kind))
 	}
 	return names.Render(fmt.Sprintf(`"sexton".undo_value(%s, NULL::%s)`, kept, kind))
@@ -162,7 +168,8 @@ type foreignKey struct {
 func (e *Engine) readTable(ctx context.Context, tx pgx.Tx, database string, l *layout) (*table, error) {
 	found := &table{own: map[string]pgcatalog.Comparison{}}
 	err := tx.QueryRow(ctx, text("table"), l.Relation, l.Name).Scan(
-		&found.OID, &found.Same, &found.Name, &found.Numbers, &found.Columns, &found.Types, &found.Wrapped, &found.Deferrable)
+		&found.OID, &found.Same, &found.Name, &found.Numbers, &found.Columns, &found.Types, &found.Wrapped,
+		&found.Deferrable)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil //nolint:nilnil // The table does not exist.
 	}
@@ -196,8 +203,8 @@ func (e *Engine) readTable(ctx context.Context, tx pgx.Tx, database string, l *l
 	return found, nil
 }
 
-// present returns the name and type that a column of a layout has now, empty if it is gone. A column keeps its number in its table, and its name in
-// another one.
+// present returns the name and type that a column of a layout has now, empty if it is
+// gone. A column keeps its number in its table, and its name in another one.
 func (t *table) present(l *layout, column int) (name, kind string) {
 	at := slices.Index(t.Columns, l.Columns[column])
 	if t.Same {
@@ -219,8 +226,8 @@ func (t *table) former(l *layout, column string) int {
 	return -1
 }
 
-// byKey returns the indexes of the primary key's columns, and terms that compare those of other with them. It returns none if the table has another
-// primary key now.
+// byKey returns the indexes of the primary key's columns, and terms that compare those of
+// other with them. It returns none if the table has another primary key now.
 func (t *table) byKey(g *group, other string) (columns []int, terms []string) {
 	for _, key := range g.KeyCols {
 		at := g.column(key)
@@ -232,12 +239,14 @@ func (t *table) byKey(g *group, other string) (columns []int, terms []string) {
 		if !known || len(t.own) != len(g.KeyCols) {
 			return nil, nil
 		}
-		columns, terms = append(columns, at), append(terms, own.Equal(other+"."+pgcatalog.Quote(name), g.value(t, at, kind)))
+		columns, terms = append(columns, at), append(terms,
+			own.Equal(other+"."+pgcatalog.Quote(name), g.value(t, at, kind)))
 	}
 	return columns, terms
 }
 
-// retyped returns a set for the types that its table has now: the values of a column with another type are read from their texts.
+// retyped returns a set for the types that its table has now: the values of a column with
+// another type are read from their texts.
 func (t *table) retyped(s *set) *set {
 	one := *s
 	one.Arrays = slices.Clone(s.Arrays)
@@ -249,7 +258,8 @@ func (t *table) retyped(s *set) *set {
 	return &one
 }
 
-// within runs do in a transaction that only reads, with the settings by which kept texts are made.
+// within runs do in a transaction that only reads, with the settings by which kept texts
+// are made.
 func (e *Engine) within(ctx context.Context, db database.Database, do func(tx pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		if err := settle(ctx, tx); err != nil {
@@ -295,7 +305,8 @@ func (e *Engine) referring(ctx context.Context, u *unit, s *set, keys [][]*strin
 			return err
 		}
 		parent, reference := e.reference(u, s)
-		g, names, terms, given := groupOf(s), make([]string, len(keys)), make([]string, len(keys)), make([]string, len(keys))
+		g, names, terms, given := groupOf(s), make([]string, len(keys)), make([]string, len(keys)),
+			make([]string, len(keys))
 		args, from, via := g.args(upTo(s.Rows)), make([]string, len(keys)), make([]int, len(keys))
 		for i := range keys {
 			args, via[i] = append(args, keys[i]), s.column(s.Via[i])
@@ -304,14 +315,16 @@ func (e *Engine) referring(ctx context.Context, u *unit, s *set, keys [][]*strin
 			terms[i] = given[i] + "::pg_catalog.text OPERATOR(pg_catalog.=) k." + names[i]
 			if reference != nil && child != nil {
 				if name, kind := child.present(&s.layout, via[i]); name == s.Via[i] && kind == s.Types[via[i]] {
-					terms[i] = reference.Compare[i].Equal(g.value(child, via[i], kind), "k."+names[i]+"::"+parent.KeyTypes[i])
+					terms[i] = reference.Compare[i].Equal(g.value(child, via[i], kind),
+						"k."+names[i]+"::"+parent.KeyTypes[i])
 				}
 			}
 		}
 		// A type that accepts no NULL refuses the ones of forgotten rows.
 		sql := fmt.Sprintf("SELECT r.ctid FROM %s WHERE %s AND pg_catalog.num_nulls(%s) OPERATOR(pg_catalog.=) 0 AND "+
 			"EXISTS (SELECT FROM ROWS FROM (%s) AS k (%s) WHERE %s) ORDER BY 1",
-			g.from(via...), among, strings.Join(given, ", "), strings.Join(from, ", "), strings.Join(names, ", "), strings.Join(terms, " AND "))
+			g.from(via...), among, strings.Join(given, ", "), strings.Join(from, ", "), strings.Join(names, ", "),
+			strings.Join(terms, " AND "))
 		found, _ := tx.Query(ctx, sql, args...)
 		rows, err = pgx.CollectRows(found, pgx.RowTo[int32])
 		return err
@@ -319,13 +332,15 @@ func (e *Engine) referring(ctx context.Context, u *unit, s *set, keys [][]*strin
 	return rows, problem.Doing(err, "find the rows of a deletion among those of %s", s.Name)
 }
 
-// reference returns the definition by which the rows of a set were deleted or changed, with its parent, if there still is one.
+// reference returns the definition by which the rows of a set were deleted or changed,
+// with its parent, if there still is one.
 func (e *Engine) reference(u *unit, s *set) (*loosefk.Parent, *loosefk.Reference) {
 	for _, id := range s.Origins {
 		for _, above := range u.above(s, id) {
 			for parent, reference := range loosefk.References(e.Parents[above.on.Name]) {
 				if parent.OID == above.Relation && slices.Equal(parent.KeyColumns, s.Keys) && reference.Usable() &&
-					reference.Database == s.on.Name && reference.Child.OID == s.Relation && slices.Equal(reference.Columns, s.Via) {
+					reference.Database == s.on.Name && reference.Child.OID == s.Relation &&
+					slices.Equal(reference.Columns, s.Via) {
 					return parent, reference
 				}
 			}

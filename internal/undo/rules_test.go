@@ -8,7 +8,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// No statement can keep rows and leave the choice of them to a rule. Such children are cleaned up all the same, and what went is counted as left out.
+// No statement can keep rows and leave the choice of them to a rule. Such children are
+// cleaned up all the same, and what went is counted as left out.
 func TestTablesWithRulesAreCleanedUp(t *testing.T) {
 	t.Parallel()
 	const none = "DO INSTEAD NOTHING"
@@ -16,10 +17,24 @@ func TestTablesWithRulesAreCleanedUp(t *testing.T) {
 		rules, definition, pending string
 		books                      [][]string
 	}{
-		"some rows stay":    {"CREATE RULE keep AS ON DELETE TO books WHERE old.id = 1 " + none, "async_delete", "1", [][]string{{"(1,1)"}}},
-		"no row stays":      {"CREATE RULE keep AS ON DELETE TO books WHERE old.id = 99 " + none, "async_delete", "0", [][]string{}},
-		"something else":    {"CREATE RULE also AS ON DELETE TO books DO ALSO INSERT INTO gone VALUES (old.id)", "async_delete", "0", [][]string{}},
-		"rules for updates": {"CREATE RULE also AS ON UPDATE TO books DO ALSO INSERT INTO gone VALUES (old.id)", "async_nullify", "0", [][]string{{"(1,)"}, {"(2,)"}}},
+		"some rows stay": {
+			"CREATE RULE keep AS ON DELETE TO books WHERE old.id = 1 " + none, "async_delete", "1",
+			[][]string{{"(1,1)"}},
+		},
+		"no row stays": {
+			"CREATE RULE keep AS ON DELETE TO books WHERE old.id = 99 " + none, "async_delete", "0",
+			[][]string{},
+		},
+		"something else": {
+			"CREATE RULE also AS ON DELETE TO books DO ALSO INSERT INTO gone VALUES (old.id)",
+			"async_delete", "0",
+			[][]string{},
+		},
+		"rules for updates": {
+			"CREATE RULE also AS ON UPDATE TO books DO ALSO INSERT INTO gone VALUES (old.id)",
+			"async_nullify", "0",
+			[][]string{{"(1,)"}, {"(2,)"}},
+		},
 	}, func(t *testing.T, name string, c struct {
 		rules, definition, pending string
 		books                      [][]string
@@ -40,7 +55,8 @@ books: [{table: authors, column: author_id, on_delete: `+c.definition+`}]
 			b.Exec("DELETE FROM authors")
 			pgtest.Must(b.run(t, limit))(t)
 			require.Equal(t, c.books, b.Rows("SELECT b::text FROM books AS b ORDER BY id"))
-			require.Equal(t, c.pending, pgtest.Scalar[string](t, b, "SELECT count(*)::text FROM loose_foreign_keys_deleted_records WHERE status = 1"))
+			require.Equal(t, c.pending, pgtest.Scalar[string](t, b,
+				"SELECT count(*)::text FROM loose_foreign_keys_deleted_records WHERE status = 1"))
 			require.Equal(t, "incomplete", b.last(t).State)
 			report := b.restore(t, b.last(t).ID)
 			require.EqualValues(t, 1, report.Restored, "the parent")

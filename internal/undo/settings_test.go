@@ -10,7 +10,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// The functions that make and read kept texts have the same settings, and a settled transaction has these, too.
+// The functions that make and read kept texts have the same settings, and a settled
+// transaction has these, too.
 func TestFunctionsHaveTheSettings(t *testing.T) {
 	t.Parallel()
 	b := dbtest.Keeping(t, "CREATE TABLE p (id bigint PRIMARY KEY)", "p")

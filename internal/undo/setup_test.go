@@ -27,10 +27,12 @@ type bundle struct {
 
 	definitions string
 	engine      *undo.Engine
-	// exclude are columns that workers do not keep, maxRow the size of a row that they do.
+	// exclude are columns that workers do not keep, maxRow the size of a row that they
+	// do.
 	exclude []string
 	maxRow  int
-	// waits has the clean-up wait for larger rows; meanwhile is SQL between the binding of tables and the run.
+	// waits has the clean-up wait for larger rows; meanwhile is SQL between the binding
+	// of tables and the run.
 	waits     bool
 	meanwhile string
 	// off has the worker keep nothing, as one does that has no undo in its configuration.
@@ -42,7 +44,8 @@ type bundle struct {
 func setup(t *testing.T, tables, yaml string, tracked ...string) *bundle {
 	b := &bundle{DB: dbtest.Keeping(t, tables, tracked...), definitions: yaml, maxRow: 1 << 20}
 	b.engine = &undo.Engine{
-		Databases: []database.Database{b.Connected}, Parents: map[string][]*loosefk.Parent{"main": b.parents(t)}, Keep: 72 * time.Hour,
+		Databases: []database.Database{b.Connected}, Parents: map[string][]*loosefk.Parent{"main": b.parents(t)},
+		Keep:   72 * time.Hour,
 		Leases: &lease.Manager{Jobs: b.Connected, Holder: undo.Holder + "first"}, Key: key,
 		StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second,
 	}
@@ -53,7 +56,8 @@ func key(database string) string { return "loose_foreign_keys/cleanup_worker:" +
 
 func (b *bundle) parents(t *testing.T) []*loosefk.Parent {
 	defs := pgtest.Must(definitions.Parse(definitions.File{Name: "lfk.yml", Data: []byte(b.definitions)}))(t)
-	parents, problems := pgtest.Must2(loosefk.Resolve(t.Context(), []loosefk.Site{{Name: "main", Schema: "public", DB: b.Pool()}}, defs))(t)
+	parents, problems := pgtest.Must2(loosefk.Resolve(t.Context(),
+		[]loosefk.Site{{Name: "main", Schema: "public", DB: b.Pool()}}, defs))(t)
 	require.NoError(t, problems.Err())
 	return parents["main"]
 }
@@ -99,11 +103,13 @@ func (b *bundle) run(t *testing.T, limit int) (*loosefk.Stats, error) {
 	return engine.Run(t.Context())
 }
 
-// delete deletes rows, has the worker clean up after them, and returns the ID of the newest deletion that is kept, 0 for none.
+// delete deletes rows, has the worker clean up after them, and returns the ID of the
+// newest deletion that is kept, 0 for none.
 func (b *bundle) delete(t *testing.T, rows string) int64 {
 	b.Exec("DELETE FROM " + rows)
 	b.drain(t, 0)
-	return pgtest.Scalar[int64](t, b.Database, "SELECT coalesce(max(id), 0) FROM sexton.undo WHERE origins IS NULL AND via IS NULL")
+	return pgtest.Scalar[int64](t, b.Database,
+		"SELECT coalesce(max(id), 0) FROM sexton.undo WHERE origins IS NULL AND via IS NULL")
 }
 
 // last is the newest deletion.

@@ -11,7 +11,8 @@ import (
 	"sexton/internal/undo"
 )
 
-// What came back stays marked as long as it is kept: it could come back a second time otherwise.
+// What came back stays marked as long as it is kept: it could come back a second time
+// otherwise.
 func TestWhatIsRestoredStaysMarked(t *testing.T) {
 	t.Parallel()
 	b := library(t)
@@ -23,7 +24,8 @@ func TestWhatIsRestoredStaysMarked(t *testing.T) {
 	require.Zero(t, b.restore(t, id).Restored, "it was deleted again on purpose")
 }
 
-// The batch on a child that is a partition of a tracked table, and that table's trigger, keep its rows once.
+// The batch on a child that is a partition of a tracked table, and that table's trigger,
+// keep its rows once.
 func TestRowsOfAPartitionAreKeptOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
@@ -47,7 +49,8 @@ pages: [{table: books, column: book_id, on_delete: async_delete}]
 	require.Equal(t, before, b.all("authors", "books", "pages"))
 }
 
-// A second undo is refused while the first one works, which goes on. Afterwards it has its turn.
+// A second undo is refused while the first one works, which goes on. Afterwards it has
+// its turn.
 func TestASecondUndoWaitsForTheFirst(t *testing.T) {
 	t.Parallel()
 	b := library(t)
@@ -86,7 +89,8 @@ func TestALeaseThatACrashTookBackEndsTheWork(t *testing.T) {
 	require.ErrorIs(t, err, lease.ErrLost)
 }
 
-// Databases that are copies of one another number their deletions alike. None of one comes back with one of the other.
+// Databases that are copies of one another number their deletions alike. None of one
+// comes back with one of the other.
 func TestDeletionsOfCopiesAreNotMixed(t *testing.T) {
 	t.Parallel()
 	b, copied := library(t), library(t)
@@ -107,8 +111,8 @@ func TestDeletionsOfCopiesAreNotMixed(t *testing.T) {
 	require.EqualValues(t, 1, b.restore(t, id).Restored)
 }
 
-// The list unpacks nothing of deletions whose rows batches took together: it counts all of them. Show, and the list of what is partly back, tell
-// them apart.
+// The list unpacks nothing of deletions whose rows batches took together: it counts all
+// of them. Show, and the list of what is partly back, tell them apart.
 func TestTheListCountsWhatDeletionsShare(t *testing.T) {
 	t.Parallel()
 	b := library(t)

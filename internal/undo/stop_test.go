@@ -12,13 +12,15 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// One DELETE of 200,000 rows has as many tombstones, and each set ends 5,000 of them: to compare each with each takes longer than the timeout.
+// One DELETE of 200,000 rows has as many tombstones, and each set ends 5,000 of them: to
+// compare each with each takes longer than the timeout.
 func TestTombstonesEndByAHash(t *testing.T) {
 	t.Parallel()
 	b := setup(t, tree, treeDefinitions, "projects", "issues")
 	for name, origin := range map[string]any{"stop": []int64{1}, "forsake": int64(1)} {
 		sql := string(pgtest.Must(os.ReadFile("queries/" + name + ".sql"))(t))
-		rows, _ := b.Pool().Query(t.Context(), "EXPLAIN "+dbtest.Names().Render(sql), pgx.QueryExecModeExec, origin, []string{"1"}, uint32(1))
+		rows, _ := b.Pool().Query(t.Context(), "EXPLAIN "+dbtest.Names().Render(sql), pgx.QueryExecModeExec, origin,
+			[]string{"1"}, uint32(1))
 		plan := pgtest.Must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
 		require.Contains(t, strings.Join(plan, "\n"), "hashed SubPlan", name)
 	}

@@ -10,7 +10,8 @@ import (
 	"sexton/triggers"
 )
 
-// The configuration names projects alone. What goes with them is kept through all levels, and what goes by itself is not.
+// The configuration names projects alone. What goes with them is kept through all levels,
+// and what goes by itself is not.
 func TestRowsBelowATableThatIsKept(t *testing.T) {
 	t.Parallel()
 	c := setup(t, tree, treeDefinitions, "projects", "issues")
@@ -30,8 +31,8 @@ func TestRowsBelowATableThatIsKept(t *testing.T) {
 	require.Equal(t, want, c.all(treeTables...))
 }
 
-// A DELETE on a table takes rows of tables that inherit from it along, in its own form: they would come back into it. Batches and foreign keys take its own
-// rows alone.
+// A DELETE on a table takes rows of tables that inherit from it along, in its own form:
+// they would come back into it. Batches and foreign keys take its own rows alone.
 func TestRowsOfTablesThatInheritAreNotItsOwn(t *testing.T) {
 	t.Parallel()
 	const heirs = "CREATE TABLE old_folders (shelf int) INHERITS (folders); CREATE TABLE old_files () INHERITS (files);" +

@@ -15,13 +15,17 @@ INSERT INTO p VALUES (1), (2), (3); INSERT INTO q VALUES (1), (2), (3), (5); INS
 INSERT INTO c VALUES (1, 1, 1, 1, 7), (2, 1, 2, 1, 8), (3, 2, 1, 1, NULL), (4, 1, 1, 2, 4), (5, 1, 5, 3, 5), (6, 2, 2, 1, 1);`
 
 func setsTo(parent, target string, value int) string {
-	return fmt.Sprintf("{table: %s, column: %[1]s, on_delete: update_column_to, target_column: %s, target_value: %d}", parent, target, value)
+	return fmt.Sprintf("{table: %s, column: %[1]s, on_delete: update_column_to, target_column: %s, target_value: %d}",
+		parent, target, value)
 }
 
-// A value that is back brings no clean-up after a parent that has never been there, nor of rows that the application has changed since their clean-up.
+// A value that is back brings no clean-up after a parent that has never been there, nor
+// of rows that the application has changed since their clean-up.
 func TestAnUndoDeletesNothing(t *testing.T) {
 	t.Parallel()
-	b := setup(t, threeParents, "c: [{table: p, column: p, on_delete: async_nullify}, {table: q, column: p, on_delete: async_delete}]", "p", "q")
+	b := setup(t, threeParents,
+		"c: [{table: p, column: p, on_delete: async_nullify}, {table: q, column: p, on_delete: async_delete}]", "p",
+		"q")
 	b.Exec("INSERT INTO p VALUES (50); INSERT INTO c VALUES (50, 50)")
 	before := b.all("p", "q", "c")
 	b.delete(t, "p WHERE id = 50")

@@ -34,7 +34,8 @@ states: [{table: projects, column: project_id, on_delete: update_column_to, targ
 
 var treeTables = []string{"projects", "issues", "notes", "pins", "states"}
 
-// Two deletions are worked off together; the one that is undone leaves the other as it is.
+// Two deletions are worked off together; the one that is undone leaves the other as it
+// is.
 func TestADeletionComesBackWithAllThatWentWithIt(t *testing.T) {
 	t.Parallel()
 	other := setup(t, tree, treeDefinitions, "projects", "issues")
@@ -65,7 +66,8 @@ func TestWhatCannotComeBackIsNamedAndLeft(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		meanwhile string
-		// left are table, key and reason of rows that stay, restored the number of the others.
+		// left are table, key and reason of rows that stay, restored the number of the
+		// others.
 		left     [][3]string
 		restored int64
 	}{
@@ -74,7 +76,11 @@ func TestWhatCannotComeBackIsNamedAndLeft(t *testing.T) {
 			[][3]string{{"public.books", "1", "its primary key is taken"}},
 			4,
 		},
-		"parent put back by hand": {"INSERT INTO authors VALUES (1)", [][3]string{{"public.authors", "1", "its primary key is taken"}}, 4},
+		"parent put back by hand": {
+			"INSERT INTO authors VALUES (1)",
+			[][3]string{{"public.authors", "1", "its primary key is taken"}},
+			4,
+		},
 		"parent refused": {
 			"ALTER TABLE authors ADD CHECK (id <> 1)",
 			[][3]string{
@@ -91,15 +97,26 @@ func TestWhatCannotComeBackIsNamedAndLeft(t *testing.T) {
 			[][3]string{{"public.books", "2", "foreign key books_shelf_id_fkey finds no row of public.shelves"}},
 			4,
 		},
-		"value set since":     {"UPDATE films SET author_id = 2", [][3]string{{"public.films", "1", "the row has gone, or was changed since"}}, 4},
-		"column added":        {"ALTER TABLE books ADD added int DEFAULT 7", nil, 5},
-		"column gone":         {"ALTER TABLE books DROP title", nil, 5},
-		"column renamed":      {"ALTER TABLE books RENAME title TO name", nil, 5},
-		"type changed":        {"ALTER TABLE books ALTER id TYPE int", nil, 5},
-		"generated column":    {"ALTER TABLE books ADD shout text GENERATED ALWAYS AS (upper(title)) STORED", nil, 5},
-		"table renamed":       {"ALTER TABLE books RENAME TO volumes", nil, 5},
-		"schema renamed":      {"CREATE SCHEMA apart; ALTER TABLE books SET SCHEMA apart", nil, 5},
-		"constraint violated": {"ALTER TABLE books ADD CHECK (id <> 3)", [][3]string{{"public.books", "3", `new row for relation "books" violates check constraint "books_id_check"`}}, 4},
+		"value set since": {
+			"UPDATE films SET author_id = 2",
+			[][3]string{{"public.films", "1", "the row has gone, or was changed since"}},
+			4,
+		},
+		"column added":     {"ALTER TABLE books ADD added int DEFAULT 7", nil, 5},
+		"column gone":      {"ALTER TABLE books DROP title", nil, 5},
+		"column renamed":   {"ALTER TABLE books RENAME title TO name", nil, 5},
+		"type changed":     {"ALTER TABLE books ALTER id TYPE int", nil, 5},
+		"generated column": {"ALTER TABLE books ADD shout text GENERATED ALWAYS AS (upper(title)) STORED", nil, 5},
+		"table renamed":    {"ALTER TABLE books RENAME TO volumes", nil, 5},
+		"schema renamed":   {"CREATE SCHEMA apart; ALTER TABLE books SET SCHEMA apart", nil, 5},
+		"constraint violated": {
+			"ALTER TABLE books ADD CHECK (id <> 3)",
+			[][3]string{{
+				"public.books", "3",
+				`new row for relation "books" violates check constraint "books_id_check"`,
+			}},
+			4,
+		},
 		"table of a child gone": {
 			"DROP TABLE films", [][3]string{{"public.films", "1", "its table does not exist any more"}}, 4,
 		},
@@ -150,10 +167,12 @@ func TestForgettingLeavesOtherDeletions(t *testing.T) {
 	require.ErrorIs(t, err, undo.ErrUnknown)
 	require.Empty(t, b.restore(t, units[0].ID).Left)
 	require.Equal(t, [][]string{{"4", "2", "d"}}, b.Rows("SELECT id::text, author_id::text, title FROM books"))
-	require.Equal(t, [][]string{{"1", "NULL"}, {"2", "2"}}, b.Rows("SELECT id::text, coalesce(author_id::text, 'NULL') FROM films ORDER BY id"))
+	require.Equal(t, [][]string{{"1", "NULL"}, {"2", "2"}},
+		b.Rows("SELECT id::text, coalesce(author_id::text, 'NULL') FROM films ORDER BY id"))
 }
 
-// Columns that are excluded are written nowhere, and rows that are too large make the deletion incomplete.
+// Columns that are excluded are written nowhere, and rows that are too large make the
+// deletion incomplete.
 func TestSomeRowsAndColumnsAreNotKept(t *testing.T) {
 	t.Parallel()
 	b := library(t)
@@ -165,7 +184,8 @@ func TestSomeRowsAndColumnsAreNotKept(t *testing.T) {
 	report := b.restore(t, unit.ID)
 	require.EqualValues(t, 4, report.Restored)
 	require.Equal(t, "partly_restored", report.Unit.State)
-	require.Equal(t, [][]string{{"1", "NULL"}, {"3", "NULL"}, {"4", "d"}}, b.Rows("SELECT id::text, coalesce(title, 'NULL') FROM books ORDER BY id"))
+	require.Equal(t, [][]string{{"1", "NULL"}, {"3", "NULL"}, {"4", "d"}},
+		b.Rows("SELECT id::text, coalesce(title, 'NULL') FROM books ORDER BY id"))
 }
 
 // A worker that still has a configuration without undo deletes children and keeps none.
@@ -186,7 +206,8 @@ func TestAWorkerThatKeepsNothingMakesADeletionIncomplete(t *testing.T) {
 	require.Equal(t, "restored", b.restore(t, whole).Unit.State)
 }
 
-// A worker without undo deletes some of a parent's children and ends. One that keeps rows deletes the others and removes the tombstone.
+// A worker without undo deletes some of a parent's children and ends. One that keeps rows
+// deletes the others and removes the tombstone.
 func TestAWorkerThatKeepsNothingMakesADeletionIncompleteThatItBegins(t *testing.T) {
 	t.Parallel()
 	b := library(t)
@@ -214,7 +235,8 @@ func TestNothingIsKeptInABatchOfAnotherKind(t *testing.T) {
 	require.Equal(t, [][]string{{"4"}}, b.Rows("SELECT id::text FROM books"))
 }
 
-// A role that may not silence triggers restores all the same: foreign keys are then checked by the server.
+// A role that may not silence triggers restores all the same: foreign keys are then
+// checked by the server.
 func TestTriggersFireWhereTheyCannotBeSilenced(t *testing.T) {
 	t.Parallel()
 	b := library(t)

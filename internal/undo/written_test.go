@@ -16,18 +16,23 @@ func (b *bundle) in(settings ...string) {
 	b.Pool().Reset()
 }
 
-// A definition's value is an ISO text in UTC under any settings. It is recognized, and set again, after an undo.
+// A definition's value is an ISO text in UTC under any settings. It is recognized, and
+// set again, after an undo.
 func TestTheValueThatWasSetDependsOnNoSetting(t *testing.T) {
 	t.Parallel()
 	for kind, value := range map[string]string{
-		"timestamptz": "2021-01-01", "date": "2021-02-01", "timestamp": "2021-02-01", "interval": "1 day 2:03:04", "float8": "0.1", "int4": "1",
-		"timestamptz[]": "{2021-01-01,NULL}", "text[]": `{"a,b",""}`, "tstzrange": "[2021-01-01,2021-01-02)", "text": `a,"b"`, "boolean": "yes", "char(3)": "a",
+		"timestamptz": "2021-01-01", "date": "2021-02-01", "timestamp": "2021-02-01", "interval": "1 day 2:03:04",
+		"float8": "0.1", "int4": "1",
+		"timestamptz[]": "{2021-01-01,NULL}", "text[]": `{"a,b",""}`, "tstzrange": "[2021-01-01,2021-01-02)",
+		"text": `a,"b"`, "boolean": "yes", "char(3)": "a",
 	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			sets := "on_delete: update_column_to, target_column: v, target_value: '" + value + "'}"
-			b := setup(t, threeParents+"ALTER TABLE c ADD v "+kind, "c: [{table: p, column: p, "+sets+", {table: q, column: q, "+sets+"]", "p", "q")
-			b.in("TimeZone = 'Europe/Berlin'", "DateStyle = 'SQL, DMY'", "IntervalStyle = 'sql_standard'", "extra_float_digits = '-9'")
+			b := setup(t, threeParents+"ALTER TABLE c ADD v "+kind,
+				"c: [{table: p, column: p, "+sets+", {table: q, column: q, "+sets+"]", "p", "q")
+			b.in("TimeZone = 'Europe/Berlin'", "DateStyle = 'SQL, DMY'", "IntervalStyle = 'sql_standard'",
+				"extra_float_digits = '-9'")
 			before := b.all("c")
 			first := b.delete(t, "p WHERE id = 1")
 			set := b.Rows("SELECT v::text FROM c WHERE id = 1")[0][0]
@@ -59,10 +64,12 @@ func TestNULLIsNotTheEmptyTextThatWasSet(t *testing.T) {
 		require.Len(t, left, 2)
 		require.Equal(t, "the row has gone, or was changed since", left[0].Reason)
 	}
-	require.Equal(t, [][]string{{"1", "NULL"}, {"2", "former"}, {"4", "NULL"}, {"5", "former"}}, b.Rows("SELECT id::text, v FROM c WHERE p = 1 ORDER BY id"))
+	require.Equal(t, [][]string{{"1", "NULL"}, {"2", "former"}, {"4", "NULL"}, {"5", "former"}},
+		b.Rows("SELECT id::text, v FROM c WHERE p = 1 ORDER BY id"))
 }
 
-// What a native key has set is known again, too, whatever the form in which the session has dates that deleted.
+// What a native key has set is known again, too, whatever the form in which the session
+// has dates that deleted.
 func TestTheDefaultThatWasSetDependsOnTheSession(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `

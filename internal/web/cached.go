@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Cached is an answer that is kept for a while and shared by concurrent readers, so that they cannot load a database.
+// Cached is an answer that is kept for a while and shared by concurrent readers, so that
+// they cannot load a database.
 type Cached[T any] struct {
 	// Read gives a new answer. It is never called twice at a time.
 	Read func(ctx context.Context) T
@@ -26,8 +27,8 @@ func (v *Cached[T]) Forget() {
 	v.until = time.Time{}
 }
 
-// Get returns the kept answer, or else a new one, for which those who come meanwhile wait as well. An asker that
-// goes away does not break it off for the others.
+// Get returns the kept answer, or else a new one, for which those who come meanwhile wait
+// as well. An asker that goes away does not break it off for the others.
 func (v *Cached[T]) Get(ctx context.Context) T {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -62,7 +63,10 @@ func (v *CachedByKey[K, T]) Get(ctx context.Context, key K) T {
 		if v.known == nil || len(v.known) >= mostKept {
 			v.known = map[K]*Cached[T]{}
 		}
-		one = &Cached[T]{Read: func(ctx context.Context) T { return v.Read(ctx, key) }, Timeout: v.Timeout, Keep: v.Keep}
+		one = &Cached[T]{
+			Read: func(ctx context.Context) T { return v.Read(ctx, key) }, Timeout: v.Timeout,
+			Keep: v.Keep,
+		}
 		v.known[key] = one
 	}
 	v.mu.Unlock()

@@ -35,7 +35,10 @@ func TestAnswersAreShared(t *testing.T) {
 func TestAnswersToSeveralQuestions(t *testing.T) {
 	t.Parallel()
 	reads := map[int]int{}
-	values := &web.CachedByKey[int, int]{Timeout: time.Minute, Keep: time.Hour, Read: func(_ context.Context, key int) int { reads[key]++; return -key }}
+	values := &web.CachedByKey[int, int]{
+		Timeout: time.Minute, Keep: time.Hour,
+		Read: func(_ context.Context, key int) int { reads[key]++; return -key },
+	}
 	for range 2 {
 		require.Equal(t, -1, values.Get(t.Context(), 1))
 		require.Equal(t, -2, values.Get(t.Context(), 2))
@@ -76,7 +79,10 @@ func pause(d time.Duration) { <-time.After(d) }
 
 func TestAnAskerThatGoesAwayBreaksNothingOff(t *testing.T) {
 	t.Parallel()
-	value := &web.Cached[error]{Timeout: time.Minute, Keep: time.Minute, Read: func(ctx context.Context) error { return ctx.Err() }}
+	value := &web.Cached[error]{
+		Timeout: time.Minute, Keep: time.Minute,
+		Read: func(ctx context.Context) error { return ctx.Err() },
+	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.NoError(t, value.Get(gone))

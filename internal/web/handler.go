@@ -8,13 +8,15 @@ import (
 )
 
 const (
-	// readyTimeout bounds a check of all databases, readyFor is for how long its answer is good.
+	// readyTimeout bounds a check of all databases, readyFor is for how long its answer
+	// is good.
 	readyTimeout = 2 * time.Second
 	readyFor     = time.Second
 )
 
-// Programs that restart processes, or route to them, seldom have credentials: these two answer to everybody. The first says that the
-// process lives, the second, without credentials, yes or no.
+// Programs that restart processes, or route to them, seldom have credentials: these two
+// answer to everybody. The first says that the process lives, the second, without
+// credentials, yes or no.
 const (
 	healthPath = "/healthz"
 	readyPath  = "/readyz"
@@ -37,8 +39,8 @@ type DatabaseState struct {
 	Reasons  []string `json:"reasons,omitempty"`
 }
 
-// handler is everything that is served, behind its protection. On loopback only its names are answered to. Wrong credentials are
-// warned of in refusals.
+// handler is everything that is served, behind its protection. On loopback only its names
+// are answered to. Wrong credentials are warned of in refusals.
 func (s *Server) handler(loopback bool, refusals *slog.Logger) http.Handler {
 	ready := &Cached[Readiness]{Read: s.Ready, Timeout: readyTimeout, Keep: readyFor}
 	mux := http.NewServeMux()
@@ -72,7 +74,8 @@ func (s *Server) handler(loopback bool, refusals *slog.Logger) http.Handler {
 		served = refuseChanges(mux)
 	}
 	admitted := newCredentials(s.Settings).require(served, func(r *http.Request) {
-		// Neither what was sent, be it the user alone, nor the path: people mistake one field for another.
+		// Neither what was sent, be it the user alone, nor the path: people mistake one
+		// field for another.
 		refusals.WarnContext(r.Context(), "wrong credentials refused", "remote", newVisitor("", r).Remote)
 	})
 	protected := http.NewCrossOriginProtection().Handler(admitted)

@@ -11,8 +11,8 @@ import (
 	"sexton/internal/config"
 )
 
-// credentials are the digests of what lets a client in. Digests are of one length, so that a comparison takes the
-// same time whatever is sent.
+// credentials are the digests of what lets a client in. Digests are of one length, so
+// that a comparison takes the same time whatever is sent.
 type credentials struct {
 	user, password, token          [sha256.Size]byte
 	acceptsPassword, acceptsBearer bool
@@ -34,7 +34,8 @@ func (c credentials) any() bool { return c.acceptsPassword || c.acceptsBearer }
 func (c credentials) admit(r *http.Request) (actor string, ok bool) {
 	if user, password, ok := r.BasicAuth(); ok && c.acceptsPassword {
 		sentUser, sentPassword := digest(user), digest(password)
-		return user, subtle.ConstantTimeCompare(sentUser[:], c.user[:])&subtle.ConstantTimeCompare(sentPassword[:], c.password[:]) == 1
+		return user, subtle.ConstantTimeCompare(sentUser[:], c.user[:])&subtle.ConstantTimeCompare(sentPassword[:],
+			c.password[:]) == 1
 	}
 	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !ok || !c.acceptsBearer || !strings.EqualFold(scheme, "Bearer") {
@@ -44,8 +45,9 @@ func (c credentials) admit(r *http.Request) (actor string, ok bool) {
 	return bearer, subtle.ConstantTimeCompare(sent[:], c.token[:]) == 1
 }
 
-// require lets only requests with the right credentials through, and all where there are none. Without any, a request also gets to
-// the checks of health and readiness, without a user; the first asks for none at all. Wrong ones are told to refused.
+// require lets only requests with the right credentials through, and all where there are
+// none. Without any, a request also gets to the checks of health and readiness, without a
+// user; the first asks for none at all. Wrong ones are told to refused.
 func (c credentials) require(next http.Handler, refused func(*http.Request)) http.Handler {
 	if !c.any() {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -81,7 +83,8 @@ func (c credentials) require(next http.Handler, refused func(*http.Request)) htt
 func refuseChanges(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if changes(r) {
-			http.Error(w, "this server is read-only: set http.read_only to false, best with http.user and a password", http.StatusForbidden)
+			http.Error(w, "this server is read-only: set http.read_only to false, best with http.user and a password",
+				http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -93,8 +96,8 @@ func changes(r *http.Request) bool {
 	return r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions
 }
 
-// requireLocalHost refuses requests that name another host. A page of another site can have its own name resolve to this
-// machine and would then count as the same origin.
+// requireLocalHost refuses requests that name another host. A page of another site can
+// have its own name resolve to this machine and would then count as the same origin.
 func requireLocalHost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isLocalName(r.Host) {
@@ -117,11 +120,13 @@ func isLocalName(host string) bool {
 	return err == nil && address.IsLoopback()
 }
 
-// secure sets the headers that keep answers from being framed, sniffed, stored or read by other sites.
+// secure sets the headers that keep answers from being framed, sniffed, stored or read by
+// other sites.
 func secure(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		header := w.Header()
-		header.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
+		header.Set("Content-Security-Policy",
+			"default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
 		header.Set("Cross-Origin-Opener-Policy", "same-origin")
 		header.Set("Cross-Origin-Resource-Policy", "same-origin")
 		header.Set("Referrer-Policy", "no-referrer")

@@ -35,26 +35,30 @@ func TestCredentials(t *testing.T) {
 		want     int
 	}
 	pgtest.Each(t, map[string]example{
-		"none":                     {password, nil, http.StatusUnauthorized},
-		"password":                 {password, basic("ann", "pass word:1"), http.StatusOK},
-		"wrong password":           {password, basic("ann", "pass word:2"), http.StatusUnauthorized},
-		"beginning of a password":  {password, basic("ann", "pass"), http.StatusUnauthorized},
-		"wrong user":               {password, basic("bob", "pass word:1"), http.StatusUnauthorized},
-		"empty":                    {password, basic("", ""), http.StatusUnauthorized},
-		"token instead":            {password, header("Bearer "), http.StatusUnauthorized},
-		"garbage":                  {password, header("Basic !!!"), http.StatusUnauthorized},
-		"no token":                 {token, nil, http.StatusUnauthorized},
-		"token":                    {token, header("Bearer t0ken"), http.StatusOK},
-		"token, other case":        {token, header("bearer t0ken"), http.StatusOK},
-		"wrong token":              {token, header("Bearer t0keN"), http.StatusUnauthorized},
-		"empty token":              {token, header("Bearer "), http.StatusUnauthorized},
-		"password instead":         {token, basic("", ""), http.StatusUnauthorized},
-		"token as password":        {token, basic("t0ken", "t0ken"), http.StatusUnauthorized},
-		"either, by password":      {both, basic("ann", "pass word:1"), http.StatusOK},
-		"either, by token":         {both, header("Bearer t0ken"), http.StatusOK},
-		"either, by wrong token":   {both, header("Bearer pass word:1"), http.StatusUnauthorized},
-		"either, by half of each":  {both, basic("ann", "t0ken"), http.StatusUnauthorized},
-		"user without a password":  {config.HTTP{User: "ann", Token: "t0ken"}, basic("ann", ""), http.StatusUnauthorized},
+		"none":                    {password, nil, http.StatusUnauthorized},
+		"password":                {password, basic("ann", "pass word:1"), http.StatusOK},
+		"wrong password":          {password, basic("ann", "pass word:2"), http.StatusUnauthorized},
+		"beginning of a password": {password, basic("ann", "pass"), http.StatusUnauthorized},
+		"wrong user":              {password, basic("bob", "pass word:1"), http.StatusUnauthorized},
+		"empty":                   {password, basic("", ""), http.StatusUnauthorized},
+		"token instead":           {password, header("Bearer "), http.StatusUnauthorized},
+		"garbage":                 {password, header("Basic !!!"), http.StatusUnauthorized},
+		"no token":                {token, nil, http.StatusUnauthorized},
+		"token":                   {token, header("Bearer t0ken"), http.StatusOK},
+		"token, other case":       {token, header("bearer t0ken"), http.StatusOK},
+		"wrong token":             {token, header("Bearer t0keN"), http.StatusUnauthorized},
+		"empty token":             {token, header("Bearer "), http.StatusUnauthorized},
+		"password instead":        {token, basic("", ""), http.StatusUnauthorized},
+		"token as password":       {token, basic("t0ken", "t0ken"), http.StatusUnauthorized},
+		"either, by password":     {both, basic("ann", "pass word:1"), http.StatusOK},
+		"either, by token":        {both, header("Bearer t0ken"), http.StatusOK},
+		"either, by wrong token":  {both, header("Bearer pass word:1"), http.StatusUnauthorized},
+		"either, by half of each": {both, basic("ann", "t0ken"), http.StatusUnauthorized},
+		"user without a password": {
+			config.HTTP{User: "ann", Token: "t0ken"},
+			basic("ann", ""),
+			http.StatusUnauthorized,
+		},
 		"without any, none needed": {config.HTTP{}, nil, http.StatusOK},
 	}, func(t *testing.T, _ string, test example) {
 		s := serve(t, test.settings, web.Readiness{Ready: true})
@@ -67,7 +71,8 @@ func TestCredentials(t *testing.T) {
 		}
 		require.Equal(t, http.StatusOK, s.ask(t, http.MethodGet, "/healthz", test.change).code)
 		if test.want == http.StatusUnauthorized {
-			require.Equal(t, http.StatusUnauthorized, s.ask(t, http.MethodGet, "/no-such-page", test.change).code, "nobody learns what is there")
+			require.Equal(t, http.StatusUnauthorized, s.ask(t, http.MethodGet, "/no-such-page", test.change).code,
+				"nobody learns what is there")
 		}
 	})
 }
@@ -78,7 +83,10 @@ func TestReadinessWithoutCredentials(t *testing.T) {
 	for code, state := range map[int]web.Readiness{
 		http.StatusOK: {Ready: true, Databases: []web.DatabaseState{{Name: "main", Ready: true, Required: true}}},
 		http.StatusServiceUnavailable: {
-			Reasons: []string{"the worker stops"}, Databases: []web.DatabaseState{{Name: "main", Required: true, Reasons: []string{"gone"}}},
+			Reasons: []string{"the worker stops"}, Databases: []web.DatabaseState{{
+				Name: "main", Required: true,
+				Reasons: []string{"gone"},
+			}},
 		},
 	} {
 		s := serve(t, config.HTTP{Listen: "0.0.0.0:0", User: "ann", Password: "word", Token: "t0ken"}, state)
@@ -87,8 +95,12 @@ func TestReadinessWithoutCredentials(t *testing.T) {
 		open := s.ask(t, http.MethodGet, "/readyz", func(r *http.Request) { r.Host = "10.1.2.3:8686" })
 		require.Equal(t, code, open.code)
 		require.JSONEq(t, fmt.Sprintf(`{"ready": %t}`, state.Ready), open.body)
-		for _, header := range []string{"Bearer t0ken", "Basic " + base64.StdEncoding.EncodeToString([]byte("ann:word"))} {
-			known := s.ask(t, http.MethodGet, "/readyz", func(r *http.Request) { r.Header.Set("Authorization", header) })
+		for _, header := range []string{
+			"Bearer t0ken",
+			"Basic " + base64.StdEncoding.EncodeToString([]byte("ann:word")),
+		} {
+			known := s.ask(t, http.MethodGet, "/readyz",
+				func(r *http.Request) { r.Header.Set("Authorization", header) })
 			require.Equal(t, code, known.code)
 			require.Contains(t, known.body, `"name":"main"`)
 		}
@@ -107,8 +119,10 @@ func TestWrongCredentialsAreTold(t *testing.T) {
 	require.Equal(t, http.StatusOK, s.get(t, "/readyz").code)
 	const tries = 20
 	for range tries {
-		require.Equal(t, http.StatusUnauthorized, s.ask(t, http.MethodGet, "/readyz?geheim", func(r *http.Request) { r.SetBasicAuth("geheim", "geheim") }).code)
-		require.Equal(t, http.StatusUnauthorized, s.ask(t, http.MethodGet, "/geheim", func(r *http.Request) { r.Header.Set("Authorization", "Bearer geheim") }).code)
+		require.Equal(t, http.StatusUnauthorized, s.ask(t, http.MethodGet, "/readyz?geheim",
+			func(r *http.Request) { r.SetBasicAuth("geheim", "geheim") }).code)
+		require.Equal(t, http.StatusUnauthorized, s.ask(t, http.MethodGet, "/geheim",
+			func(r *http.Request) { r.Header.Set("Authorization", "Bearer geheim") }).code)
 	}
 	s.stop()
 	var told []map[string]any
@@ -134,22 +148,27 @@ func TestRefusalSaysWhatIsAccepted(t *testing.T) {
 	t.Parallel()
 	s := serve(t, config.HTTP{User: "ann", Password: "one", Token: "two"}, web.Readiness{})
 	refused := s.get(t, "/metrics")
-	require.Equal(t, []string{`Basic realm="sexton", charset="UTF-8"`, `Bearer realm="sexton"`}, refused.header.Values("WWW-Authenticate"))
+	require.Equal(t, []string{`Basic realm="sexton", charset="UTF-8"`, `Bearer realm="sexton"`},
+		refused.header.Values("WWW-Authenticate"))
 	require.NotContains(t, refused.body, "metrics")
 	s = serve(t, config.HTTP{Token: "two"}, web.Readiness{})
 	require.Equal(t, []string{`Bearer realm="sexton"`}, s.get(t, "/metrics").header.Values("WWW-Authenticate"))
 }
 
-// A page elsewhere may have its name resolve to this machine: the browser then sends that name.
+// A page elsewhere may have its name resolve to this machine: the browser then sends that
+// name.
 func TestLoopbackAnswersToItsOwnNames(t *testing.T) {
 	t.Parallel()
 	s := serve(t, config.HTTP{}, web.Readiness{Ready: true})
 	for host, want := range map[string]int{
-		"localhost": http.StatusOK, "localhost:8686": http.StatusOK, "LOCALHOST:1": http.StatusOK, "127.0.0.1": http.StatusOK,
+		"localhost": http.StatusOK, "localhost:8686": http.StatusOK, "LOCALHOST:1": http.StatusOK,
+		"127.0.0.1":    http.StatusOK,
 		"127.9.9.9:80": http.StatusOK, "[::1]:8686": http.StatusOK, "[::1]": http.StatusOK,
 		"evil.example.com": http.StatusMisdirectedRequest, "evil.example.com:8686": http.StatusMisdirectedRequest,
-		"localhost.evil.example.com": http.StatusMisdirectedRequest, "127.0.0.1.evil.example.com": http.StatusMisdirectedRequest,
-		"10.0.0.1": http.StatusMisdirectedRequest, "[fe80::1]:8686": http.StatusMisdirectedRequest, "0.0.0.0:8686": http.StatusMisdirectedRequest,
+		"localhost.evil.example.com": http.StatusMisdirectedRequest,
+		"127.0.0.1.evil.example.com": http.StatusMisdirectedRequest,
+		"10.0.0.1":                   http.StatusMisdirectedRequest, "[fe80::1]:8686": http.StatusMisdirectedRequest,
+		"0.0.0.0:8686": http.StatusMisdirectedRequest,
 	} {
 		for _, path := range []string{"/metrics", "/readyz", "/healthz", "/"} {
 			got := s.ask(t, http.MethodGet, path, func(r *http.Request) { r.Host = host })
@@ -176,12 +195,15 @@ func TestOtherOriginsChangeNothing(t *testing.T) {
 	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		require.Equal(t, http.StatusForbidden, ask(method, map[string]string{"Sec-Fetch-Site": "cross-site"}), method)
 		require.Equal(t, http.StatusForbidden, ask(method, map[string]string{"Sec-Fetch-Site": "same-site"}), method)
-		require.Equal(t, http.StatusForbidden, ask(method, map[string]string{"Origin": "https://evil.example.com"}), method)
+		require.Equal(t, http.StatusForbidden, ask(method, map[string]string{"Origin": "https://evil.example.com"}),
+			method)
 		// What is refused here is the method, by whoever serves the path.
-		require.Equal(t, http.StatusMethodNotAllowed, ask(method, map[string]string{"Sec-Fetch-Site": "same-origin"}), method)
+		require.Equal(t, http.StatusMethodNotAllowed, ask(method, map[string]string{"Sec-Fetch-Site": "same-origin"}),
+			method)
 		require.Equal(t, http.StatusMethodNotAllowed, ask(method, nil), method)
 	}
-	require.Equal(t, http.StatusOK, ask(http.MethodGet, map[string]string{"Sec-Fetch-Site": "cross-site"}), "reading changes nothing, and nobody there can see the answer")
+	require.Equal(t, http.StatusOK, ask(http.MethodGet, map[string]string{"Sec-Fetch-Site": "cross-site"}),
+		"reading changes nothing, and nobody there can see the answer")
 }
 
 func TestEveryAnswerIsKeptToItself(t *testing.T) {
@@ -193,7 +215,8 @@ func TestEveryAnswerIsKeptToItself(t *testing.T) {
 		s.ask(t, http.MethodPost, "/", func(r *http.Request) { r.Header.Set("Origin", "https://evil.example.com") }),
 	} {
 		for name, want := range map[string]string{
-			"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+			"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer",
+			"Cache-Control":                "no-store",
 			"Cross-Origin-Resource-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin",
 		} {
 			require.Equal(t, want, got.header.Get(name), "%s with code %d", name, got.code)
@@ -206,7 +229,10 @@ func TestEveryAnswerIsKeptToItself(t *testing.T) {
 func TestHeadersAreLimited(t *testing.T) {
 	t.Parallel()
 	s := serve(t, config.HTTP{}, web.Readiness{})
-	got := s.ask(t, http.MethodGet, "/healthz", func(r *http.Request) { r.Header.Set("X-Long", strings.Repeat("x", 32<<10)) })
+	got := s.ask(t, http.MethodGet, "/healthz", func(r *http.Request) {
+		r.Header.Set("X-Long",
+			strings.Repeat("x", 32<<10))
+	})
 	require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, got.code)
 }
 
@@ -221,7 +247,8 @@ func TestSlowHeadersAreNotWaitedFor(t *testing.T) {
 	require.Equal(t, "2s 10s 16384", s.ask(t, http.MethodGet, "/", nil).body)
 }
 
-// Connections that send their headers slowly, and requests that take long, keep no health check from its answer.
+// Connections that send their headers slowly, and requests that take long, keep no health
+// check from its answer.
 func TestHealthChecksGetThrough(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})

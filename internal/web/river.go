@@ -21,7 +21,8 @@ const (
 	riverAPI = RiverPath + "api/"
 	// maxChange bounds the body of a request for a change, in bytes. River's hold ids.
 	maxChange = 64 << 10
-	// riverPolicy lets River's pages load what comes from here. Its components set styles on their elements.
+	// riverPolicy lets River's pages load what comes from here. Its components set styles
+	// on their elements.
 	riverPolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self'; " +
 		"connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
@@ -32,12 +33,14 @@ const wayBack = `<a href="/" style="position:fixed;right:.75rem;bottom:.75rem;z-
 
 // Change is a request to change something.
 type Change struct {
-	// Action is a short word, such as retry; Target names what it is done to, such as "jobs 7, 8" or "queue users".
+	// Action is a short word, such as retry; Target names what it is done to, such as
+	// "jobs 7, 8" or "queue users".
 	Action string
 	Target string
 }
 
-// riverHandler serves River's pages: every change is recorded before it is made, and arguments of jobs are hidden.
+// riverHandler serves River's pages: every change is recorded before it is made, and
+// arguments of jobs are hidden.
 func (s *Server) riverHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Security-Policy", riverPolicy)
@@ -73,14 +76,16 @@ func (s *Server) recordChange(w http.ResponseWriter, r *http.Request) bool {
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	if err := s.Record(r.Context(), VisitorOf(r.Context()), riverChange(r.URL.Path, body)); err != nil {
-		s.Logger.ErrorContext(r.Context(), "change is not made as it cannot be recorded", "path", r.URL.Path, "error", err)
+		s.Logger.ErrorContext(r.Context(), "change is not made as it cannot be recorded", "path", r.URL.Path, "error",
+			err)
 		http.Error(w, "the change cannot be recorded and so is not made", http.StatusServiceUnavailable)
 		return false
 	}
 	return true
 }
 
-// riverChange words a request to River: POST jobs/ACTION with ids in its body, PUT queues/NAME/ACTION, PATCH queues/NAME.
+// riverChange words a request to River: POST jobs/ACTION with ids in its body, PUT
+// queues/NAME/ACTION, PATCH queues/NAME.
 func riverChange(path string, body []byte) Change {
 	parts := strings.Split(strings.TrimPrefix(path, riverAPI), "/")
 	switch {

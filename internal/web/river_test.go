@@ -39,7 +39,8 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	defer r.mu.Unlock()
 	r.served = append(r.served, request.Method+" "+request.URL.Path+" "+string(body))
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = io.WriteString(w, `{"data": [{"id": 9007199254740993, "args": {"user_id": 4711}, "kind": "k"}], "args": [1]}`)
+	_, _ = io.WriteString(w,
+		`{"data": [{"id": 9007199254740993, "args": {"user_id": 4711}, "kind": "k"}], "args": [1]}`)
 }
 
 func (r *recorder) seen() (recorded, served []string) {
@@ -86,10 +87,12 @@ func TestChangesOfRiverAreRecorded(t *testing.T) {
 	require.Equal(t, http.StatusOK, s.ask(t, http.MethodGet, "/river/api/jobs", post("", token...)).code)
 	recorded, served := river.seen()
 	require.Equal(t, []string{
-		"token: retry jobs 7, 8", "token: pause queue users", "token: update queue users", "token: change /river/api/elsewhere", "ann: cancel jobs 9",
+		"token: retry jobs 7, 8", "token: pause queue users", "token: update queue users",
+		"token: change /river/api/elsewhere", "ann: cancel jobs 9",
 	}, recorded)
 	require.Equal(t, []string{
-		`POST /river/api/jobs/retry {"ids":["7","8"]}`, "PUT /river/api/queues/users/pause ", `PATCH /river/api/queues/users {"concurrency": null}`,
+		`POST /river/api/jobs/retry {"ids":["7","8"]}`, "PUT /river/api/queues/users/pause ",
+		`PATCH /river/api/queues/users {"concurrency": null}`,
 		"POST /river/api/elsewhere no JSON", `POST /river/api/jobs/cancel {"ids":["9"]}`, "GET /river/api/jobs ",
 	}, served, "the body reaches River")
 	require.Equal(t, "page of token", s.ask(t, http.MethodGet, "/", post("", token...)).body)
@@ -108,7 +111,8 @@ func TestWhatCannotBeRecordedIsNotDone(t *testing.T) {
 
 	river = &recorder{}
 	s = serveRiver(t, config.HTTP{}, river)
-	require.Equal(t, http.StatusRequestEntityTooLarge, s.ask(t, http.MethodPost, "/river/api/jobs/retry", post(strings.Repeat("x", 65<<10))).code)
+	require.Equal(t, http.StatusRequestEntityTooLarge, s.ask(t, http.MethodPost, "/river/api/jobs/retry",
+		post(strings.Repeat("x", 65<<10))).code)
 	recorded, served := river.seen()
 	require.Empty(t, served)
 	require.Empty(t, recorded)
@@ -119,14 +123,18 @@ func TestReadOnlyRefusesEveryChange(t *testing.T) {
 	river := &recorder{}
 	s := serveRiver(t, config.HTTP{ReadOnly: true, Token: "secret"}, river)
 	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, "PURGE"} {
-		for _, path := range []string{"/", "/jobs/k/pause", "/river/", "/river/api/jobs/retry", "/river/api/queues/k/pause", "/metrics", "/readyz"} {
+		for _, path := range []string{
+			"/", "/jobs/k/pause", "/river/", "/river/api/jobs/retry",
+			"/river/api/queues/k/pause", "/metrics", "/readyz",
+		} {
 			refused := s.ask(t, method, path, post("", "Authorization", "Bearer secret"))
 			require.Equal(t, http.StatusForbidden, refused.code, "%s %s", method, path)
 			require.Contains(t, refused.body, "http.read_only")
 			require.Equal(t, http.StatusUnauthorized, s.ask(t, method, path, nil).code, "%s %s", method, path)
 		}
 	}
-	require.Equal(t, http.StatusOK, s.ask(t, http.MethodGet, "/river/", post("", "Authorization", "Bearer secret")).code)
+	require.Equal(t, http.StatusOK, s.ask(t, http.MethodGet, "/river/",
+		post("", "Authorization", "Bearer secret")).code)
 	require.Equal(t, "page of token", s.ask(t, http.MethodGet, "/", post("", "Authorization", "Bearer secret")).body)
 	recorded, served := river.seen()
 	require.Empty(t, recorded)
@@ -139,10 +147,15 @@ func TestEverythingIsBehindTheSameProtection(t *testing.T) {
 	s := serveRiver(t, config.HTTP{User: "ann", Password: "pw"}, river)
 	for _, path := range []string{"/", "/live", "/river/", "/river/api/jobs", "/metrics"} {
 		require.Equal(t, http.StatusUnauthorized, s.get(t, path).code, path)
-		require.Equal(t, http.StatusMisdirectedRequest, s.ask(t, http.MethodGet, path, func(r *http.Request) { r.Host = "evil.example.com" }).code, path)
+		require.Equal(t, http.StatusMisdirectedRequest,
+			s.ask(t, http.MethodGet, path, func(r *http.Request) { r.Host = "evil.example.com" }).code, path)
 	}
 	for _, path := range []string{"/jobs/k/pause", "/river/api/jobs/retry"} {
-		for _, headers := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.example.com"}} {
+		for _, headers := range [][]string{
+			{"Sec-Fetch-Site", "cross-site"},
+			{"Sec-Fetch-Site", "same-site"},
+			{"Origin", "https://evil.example.com"},
+		} {
 			refused := s.ask(t, http.MethodPost, path, func(r *http.Request) {
 				post("", headers...)(r)
 				r.SetBasicAuth("ann", "pw") // The browser would send what it remembers.

@@ -14,9 +14,11 @@ const (
 
 // Visitor is the sender of a request.
 type Visitor struct {
-	// Actor is the user that logged in, "token" for a bearer token, or "page" where no login is needed.
+	// Actor is the user that logged in, "token" for a bearer token, or "page" where no
+	// login is needed.
 	Actor string
-	// Remote is the address that the request came from, without its port. Behind a proxy it is the proxy's.
+	// Remote is the address that the request came from, without its port. Behind a proxy
+	// it is the proxy's.
 	Remote string
 }
 
@@ -34,7 +36,8 @@ func withVisitor(ctx context.Context, v Visitor) context.Context {
 	return context.WithValue(ctx, visitorKey{}, v)
 }
 
-// VisitorOf returns the sender of the request with this context. Outside of the server it is the zero Visitor.
+// VisitorOf returns the sender of the request with this context. Outside of the server it
+// is the zero Visitor.
 func VisitorOf(ctx context.Context) Visitor {
 	visitor, _ := ctx.Value(visitorKey{}).(Visitor)
 	return visitor

@@ -15,11 +15,14 @@ import (
 )
 
 const (
-	// retryEvery is how often a port that is taken is tried again: the copy that has it may end.
+	// retryEvery is how often a port that is taken is tried again: the copy that has it
+	// may end.
 	retryEvery = 5 * time.Second
-	// refusedEvery is how often refused credentials are told: a guesser tries many times a second.
+	// refusedEvery is how often refused credentials are told: a guesser tries many times
+	// a second.
 	refusedEvery = time.Minute
-	// stopGrace is how long running requests may take to end. The worker has other things to wait for.
+	// stopGrace is how long running requests may take to end. The worker has other things
+	// to wait for.
 	stopGrace = time.Second
 
 	readHeaderTimeout = 2 * time.Second
@@ -35,12 +38,15 @@ type Server struct {
 	Settings config.HTTP
 	// Metrics serves /metrics.
 	Metrics http.Handler
-	// Ready answers /readyz. It is called at most once a second, and its context ends after two.
+	// Ready answers /readyz. It is called at most once a second, and its context ends
+	// after two.
 	Ready func(ctx context.Context) Readiness
-	// Page serves all other paths, and River those under RiverPath. Nil means that there is nothing.
+	// Page serves all other paths, and River those under RiverPath. Nil means that there
+	// is nothing.
 	Page  http.Handler
 	River http.Handler
-	// Record gets each change that a visitor asks of River, before it is made. An error refuses it.
+	// Record gets each change that a visitor asks of River, before it is made. An error
+	// refuses it.
 	Record func(ctx context.Context, by Visitor, change Change) error
 	// Listener, if set, is served in place of Settings.Listen, and closed at the end.
 	Listener net.Listener
@@ -64,7 +70,8 @@ func (s *Server) Run(ctx context.Context) {
 	slots := limit(listener)
 	server := &http.Server{
 		Handler:           s.handler(isLoopback(listener.Addr()), slog.New(refusals)),
-		ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+		ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
+		IdleTimeout:    idleTimeout,
 		MaxHeaderBytes: maxHeaderBytes, ConnState: slots.changed,
 		ErrorLog: slog.NewLogLogger(s.Logger.Handler(), slog.LevelWarn),
 	}
@@ -109,7 +116,8 @@ func (s *Server) listen(ctx context.Context) net.Listener {
 
 var errOpen = errors.New("it is reachable from other machines and needs user and password, or a token")
 
-// permit checks the address that came of the configured one: a host name may lead anywhere.
+// permit checks the address that came of the configured one: a host name may lead
+// anywhere.
 func (s *Server) permit(address net.Addr) error {
 	if !isLoopback(address) && !newCredentials(s.Settings).any() {
 		return fmt.Errorf("listen on %s: %w", address, errOpen)

@@ -89,9 +89,12 @@ func startWith(t *testing.T, settings config.HTTP, ready web.Readiness, change f
 	s := site{log: &lines{news: make(chan struct{})}}
 	server := web.Server{
 		Settings: settings,
-		Metrics:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the metrics\n") }),
-		Ready:    func(context.Context) web.Readiness { return ready },
-		Logger:   slog.New(slog.NewJSONHandler(s.log, nil)),
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_,
+				_ = io.WriteString(w, "the metrics\n")
+		}),
+		Ready:  func(context.Context) web.Readiness { return ready },
+		Logger: slog.New(slog.NewJSONHandler(s.log, nil)),
 	}
 	change(&server)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -147,7 +150,10 @@ func (s site) get(t *testing.T, path string) answer {
 
 func TestWhatIsServed(t *testing.T) {
 	t.Parallel()
-	s := serve(t, config.HTTP{}, web.Readiness{Ready: true, Databases: []web.DatabaseState{{Name: "main", Ready: true, Required: true}}})
+	s := serve(t, config.HTTP{}, web.Readiness{
+		Ready:     true,
+		Databases: []web.DatabaseState{{Name: "main", Ready: true, Required: true}},
+	})
 	require.Equal(t, "the metrics\n", s.get(t, "/metrics").body)
 	require.Equal(t, "ok\n", s.get(t, "/healthz").body)
 	ready := s.get(t, "/readyz")
@@ -163,7 +169,10 @@ func TestWhatIsServed(t *testing.T) {
 
 func TestNotReady(t *testing.T) {
 	t.Parallel()
-	s := serve(t, config.HTTP{}, web.Readiness{Reasons: []string{"the worker stops"}, Databases: []web.DatabaseState{{Name: "main", Required: true, Reasons: []string{"gone"}}}})
+	s := serve(t, config.HTTP{}, web.Readiness{
+		Reasons:   []string{"the worker stops"},
+		Databases: []web.DatabaseState{{Name: "main", Required: true, Reasons: []string{"gone"}}},
+	})
 	ready := s.get(t, "/readyz")
 	require.Equal(t, http.StatusServiceUnavailable, ready.code)
 	require.JSONEq(t, `{"ready": false, "reasons": ["the worker stops"],
@@ -207,7 +216,8 @@ func TestStopWhileThePortIsTaken(t *testing.T) {
 	require.Less(t, time.Since(began), 4*time.Second, "it does not wait for the next try")
 }
 
-// An idle connection is no reason to wait, and one that asks slowly is not waited for without end.
+// An idle connection is no reason to wait, and one that asks slowly is not waited for
+// without end.
 func TestStopWithOpenConnections(t *testing.T) {
 	t.Parallel()
 	s := serve(t, config.HTTP{}, web.Readiness{})

@@ -15,11 +15,13 @@ import (
 	"sexton/internal/problem"
 )
 
-// Separator stands between the cells of a line. It is none of the characters that texts and names have.
+// Separator stands between the cells of a line. It is none of the characters that texts
+// and names have.
 const Separator = "\x1f"
 
-// Table writes the lines of a table, for the terminal to align: a heading, whose cells a tab separates, then the cells of each row. A cell
-// that may be missing is a pointer, and rendered by Cell or Moment.
+// Table writes the lines of a table, for the terminal to align: a heading, whose cells a
+// tab separates, then the cells of each row. A cell that may be missing is a pointer, and
+// rendered by Cell or Moment.
 func Table[T any](w io.Writer, heading string, rows []T, cells func(T) []any) {
 	Heading(w, heading)
 	Rows(w, rows, cells)
@@ -38,7 +40,8 @@ func Rows[T any](w io.Writer, rows []T, cells func(T) []any) {
 	}
 }
 
-// List is Table for rows that there may be none of: then it writes the text none, if there is one.
+// List is Table for rows that there may be none of: then it writes the text none, if
+// there is one.
 func List[T any](w io.Writer, none, heading string, rows []T, cells func(T) []any) {
 	switch {
 	case len(rows) > 0:
@@ -68,7 +71,8 @@ func Age(at *time.Time) string {
 	return Span(time.Since(*at)) + " ago"
 }
 
-// Span is a length of time for people: in days from the second one on. Clocks differ, so that the beginning may lie ahead: then it is none.
+// Span is a length of time for people: in days from the second one on. Clocks differ, so
+// that the beginning may lie ahead: then it is none.
 func Span(d time.Duration) string {
 	const day = 24 * time.Hour
 	if d = max(0, d.Round(time.Second)); d < 2*day {

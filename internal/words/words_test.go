@@ -12,7 +12,8 @@ import (
 func TestTook(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{
-		4230 * time.Microsecond: "4.2 ms", 12900 * time.Microsecond: "12 ms", 1540 * time.Millisecond: "1.5 s", 70 * time.Second: "1m10s",
+		4230 * time.Microsecond: "4.2 ms", 12900 * time.Microsecond: "12 ms", 1540 * time.Millisecond: "1.5 s",
+		70 * time.Second: "1m10s",
 	} {
 		require.Equal(t, want, words.Took(d))
 	}

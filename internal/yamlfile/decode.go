@@ -26,11 +26,12 @@ type Literal string
 // Texts is one text or a list of texts.
 type Texts []string
 
-// Columns is true, false, or a list of column names. It is nil for false, and empty for true.
+// Columns is true, false, or a list of column names. It is nil for false, and empty for
+// true.
 type Columns []string
 
-// Positions tells by path, such as "databases.main.pace" or "[2].column", where a value was written. Paths of
-// keys that were left out are missing.
+// Positions tells by path, such as "databases.main.pace" or "[2].column", where a value
+// was written. Paths of keys that were left out are missing.
 type Positions map[string]Position
 
 // Of returns the position of path or, where it was left out, of the nearest key above it.
@@ -47,13 +48,15 @@ func (p Positions) Of(path string) Position {
 	}
 }
 
-// Decode fills target, a pointer to a struct, from n and reports every key that target does not have and
-// every value of the wrong shape; fields without a key get the text of their tag `default:"…"`, in the form that variables have, or
-// else keep what they hold. path is the path of n itself.
+// Decode fills target, a pointer to a struct, from n and reports every key that target
+// does not have and every value of the wrong shape; fields without a key get the text of
+// their tag `default:"…"`, in the form that variables have, or else keep what they hold.
+// path is the path of n itself.
 //
-// A field's tag is `yaml:"key"`, with the options "required" (the key must be there) and "keyed" (on a slice
-// of structs: a mapping, whose keys land in the element's field Name). Types: string,
-// bool, int, time.Duration, Literal, Texts, Columns, Chooser, encoding.TextUnmarshaler, structs and slices of these, and maps of texts to them.
+// A field's tag is `yaml:"key"`, with the options "required" (the key must be there) and
+// "keyed" (on a slice of structs: a mapping, whose keys land in the element's field
+// Name). Types: string, bool, int, time.Duration, Literal, Texts, Columns, Chooser,
+// encoding.TextUnmarshaler, structs and slices of these, and maps of texts to them.
 func (d *Document) Decode(n *yaml.Node, path string, target any) (Positions, problem.List) {
 	decoder := decoder{Document: d, positions: Positions{}}
 	setDefaults(reflect.ValueOf(target).Elem())
@@ -85,7 +88,8 @@ func (d *decoder) value(n *yaml.Node, path string, v reflect.Value) {
 		// One text is a list of it.
 		v.Set(reflect.ValueOf(make(Texts, 1)))
 		d.scalar(n, path, v.Index(0))
-	case v.Type() == reflect.TypeFor[Columns]() && (n.Tag == tagBool || n.Tag == tagUntyped && !strings.Contains(n.Value, ",")):
+	case v.Type() == reflect.TypeFor[Columns]() && (n.Tag == tagBool || n.Tag == tagUntyped &&
+		!strings.Contains(n.Value, ",")):
 		var on bool
 		if d.scalar(n, path, reflect.ValueOf(&on).Elem()); on {
 			v.Set(reflect.ValueOf(Columns{}))
@@ -99,8 +103,8 @@ func (d *decoder) value(n *yaml.Node, path string, v reflect.Value) {
 	}
 }
 
-// expand replaces ${NAME} in a text; $${ stands for a literal ${. With a variable in it the text counts as
-// untyped, so that limit: ${LIMIT} may be a number.
+// expand replaces ${NAME} in a text; $${ stands for a literal ${. With a variable in it
+// the text counts as untyped, so that limit: ${LIMIT} may be a number.
 func (d *decoder) expand(n *yaml.Node, path string) *yaml.Node {
 	out := *n
 	out.Value = variable.ReplaceAllStringFunc(n.Value, func(found string) string {
@@ -138,7 +142,8 @@ func (d *decoder) structure(n *yaml.Node, path string, v reflect.Value) {
 		case at < 0 && Instead(key) != "":
 			d.fail(pair[0], key, "was removed", Instead(key))
 		case at < 0:
-			d.fail(pair[0], key, "unknown key", problem.Meant(pair[0].Value, known, "known keys: "+strings.Join(known, ", ")))
+			d.fail(pair[0], key, "unknown key", problem.Meant(pair[0].Value, known,
+				"known keys: "+strings.Join(known, ", ")))
 		case specs[at].keyed:
 			d.keyed(pair[1], key, v.Field(specs[at].index))
 		default:
@@ -344,7 +349,8 @@ func (d *decoder) scalar(n *yaml.Node, path string, v reflect.Value) {
 // wholeNumber has no leading zeros, because some readers take 010 for eight.
 var wholeNumber = regexp.MustCompile(`^[+-]?(0|[1-9]([0-9_]*[0-9])?)$`)
 
-// convert returns what is wrong with a scalar that is to fill target, if anything, and the fix.
+// convert returns what is wrong with a scalar that is to fill target, if anything, and
+// the fix.
 func convert(n *yaml.Node, target any, wrong string) (message, fix string) {
 	var err error
 	switch target := target.(type) {

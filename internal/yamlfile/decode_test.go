@@ -75,7 +75,8 @@ site:
 	}}, h)
 	require.Equal(t, "f.yml:3:3", positions["rooms.hall"].Position.String())
 	require.Equal(t, "f.yml:5:13", positions["rooms.attic.height"].Position.String())
-	require.Equal(t, "f.yml:4:3", positions.Of("rooms.attic.windows[3].width").Position.String(), "the nearest key above")
+	require.Equal(t, "f.yml:4:3", positions.Of("rooms.attic.windows[3].width").Position.String(),
+		"the nearest key above")
 	require.NotContains(t, positions, "rooms.attic.colour")
 }
 
@@ -87,30 +88,90 @@ func TestDecodeErrors(t *testing.T) {
 		"unknown key, close":     {"sites: {}\n", "f.yml:1:1: sites: unknown key (did you mean site?)"},
 		"unknown key, not close": {"balconies: {}\n", "f.yml:1:1: balconies: unknown key (known keys: rooms, site)"},
 		"url as key":             {"postgres://u:geheim@h/d:\n", "f.yml:1:1: …: unknown key (known keys: rooms, site)"},
-		"mapping for text":       {"site: {street: {a: 1}}\n", "f.yml:1:16: site.street: must be a text, not a mapping"},
-		"number for text":        {"site: {street: 5}\n", "f.yml:1:16: site.street: must be a text, not a number (put it in quotes)"},
-		"bool for text":          {"site: {code: true}\n", "f.yml:1:14: site.code: must be a text, not true or false (put it in quotes)"},
-		"nothing for text":       {"site:\n  street:\n", "f.yml:2:3: site.street: has no value (write one, or remove the key)"},
-		"text for mapping":       {"site: x\n", "f.yml:1:7: site: must be a mapping of keys, not a text"},
-		"list for names":         {"rooms: [a]\n", "f.yml:1:8: rooms: must be a mapping of names, not a list"},
-		"missing key":            {"rooms:\n  a:\n  b: {warm: false}\n", "f.yml:2:3: rooms.a.height: is missing\nf.yml:3:6: rooms.b.height: is missing"},
-		"text for number":        {"rooms: {a: {height: tall}}\n", "f.yml:1:21: rooms.a.height: must be a whole number"},
-		"quoted number":          {"rooms: {a: {height: '3'}}\n", "f.yml:1:21: rooms.a.height: must be a whole number, without quotes"},
-		"fraction":               {"rooms: {a: {height: 1.5}}\n", "f.yml:1:21: rooms.a.height: must be a whole number"},
-		"octal":                  {"rooms: {a: {height: 010}}\n", "f.yml:1:21: rooms.a.height: must be a whole number"},
-		"huge number":            {"rooms: {a: {height: 3000000000}}\n", "f.yml:1:21: rooms.a.height: is out of range (the largest number is 2147483647)"},
-		"text for bool":          {"rooms: {a: {height: 1, warm: yes}}\n", "f.yml:1:30: rooms.a.warm: must be true or false"},
-		"quoted bool":            {"rooms: {a: {height: 1, warm: 'true'}}\n", "f.yml:1:30: rooms.a.warm: must be true or false, without quotes"},
-		"duration without unit":  {"rooms: {a: {height: 1, rest: 30}}\n", "f.yml:1:30: rooms.a.rest: must be a duration with units, such as 500ms, 30s or 1h30m"},
-		"choice, close":          {"rooms: {a: {height: 1, colour: gren}}\n", "f.yml:1:32: rooms.a.colour: must be one of red, green (did you mean green?)"},
-		"choice, not close":      {"rooms: {a: {height: 1, colour: turquoise}}\n", "f.yml:1:32: rooms.a.colour: must be one of red, green"},
-		"text for list":          {"rooms: {a: {height: 1, tags: x}}\n", "f.yml:1:30: rooms.a.tags: must be a list, not a text (write it in square brackets)"},
-		"mapping for list":       {"rooms: {a: {height: 1, tags: {x: 1}}}\n", "f.yml:1:30: rooms.a.tags: must be a list, not a mapping (begin every entry with a dash)"},
-		"nothing for list":       {"rooms:\n  a:\n    height: 1\n    tags:\n", "f.yml:4:5: rooms.a.tags: has no value (write [] for an empty list, or remove the key)"},
-		"number in list":         {"rooms: {a: {height: 1, tags: [x, 1]}}\n", "f.yml:1:34: rooms.a.tags[1]: must be a text, not a number (put it in quotes)"},
-		"missing key in list":    {"rooms: {a: {height: 1, windows: [{}]}}\n", "f.yml:1:34: rooms.a.windows[0].width: is missing"},
-		"fraction as literal":    {"rooms: {a: {height: 1, note: 1.5}}\n", "f.yml:1:30: rooms.a.note: must be a text, a whole number, or true or false (put it in quotes)"},
-		"one problem per value":  {"rooms: {a: {height: !x 1}}\n", "f.yml:1:21: rooms.a.height: tags are not supported, except !!str before a scalar"},
+		"mapping for text": {
+			"site: {street: {a: 1}}\n",
+			"f.yml:1:16: site.street: must be a text, not a mapping",
+		},
+		"number for text": {
+			"site: {street: 5}\n",
+			"f.yml:1:16: site.street: must be a text, not a number (put it in quotes)",
+		},
+		"bool for text": {
+			"site: {code: true}\n",
+			"f.yml:1:14: site.code: must be a text, not true or false (put it in quotes)",
+		},
+		"nothing for text": {
+			"site:\n  street:\n",
+			"f.yml:2:3: site.street: has no value (write one, or remove the key)",
+		},
+		"text for mapping": {"site: x\n", "f.yml:1:7: site: must be a mapping of keys, not a text"},
+		"list for names":   {"rooms: [a]\n", "f.yml:1:8: rooms: must be a mapping of names, not a list"},
+		"missing key": {
+			"rooms:\n  a:\n  b: {warm: false}\n",
+			"f.yml:2:3: rooms.a.height: is missing\nf.yml:3:6: rooms.b.height: is missing",
+		},
+		"text for number": {
+			"rooms: {a: {height: tall}}\n",
+			"f.yml:1:21: rooms.a.height: must be a whole number",
+		},
+		"quoted number": {
+			"rooms: {a: {height: '3'}}\n",
+			"f.yml:1:21: rooms.a.height: must be a whole number, without quotes",
+		},
+		"fraction": {"rooms: {a: {height: 1.5}}\n", "f.yml:1:21: rooms.a.height: must be a whole number"},
+		"octal":    {"rooms: {a: {height: 010}}\n", "f.yml:1:21: rooms.a.height: must be a whole number"},
+		"huge number": {
+			"rooms: {a: {height: 3000000000}}\n",
+			"f.yml:1:21: rooms.a.height: is out of range (the largest number is 2147483647)",
+		},
+		"text for bool": {
+			"rooms: {a: {height: 1, warm: yes}}\n",
+			"f.yml:1:30: rooms.a.warm: must be true or false",
+		},
+		"quoted bool": {
+			"rooms: {a: {height: 1, warm: 'true'}}\n",
+			"f.yml:1:30: rooms.a.warm: must be true or false, without quotes",
+		},
+		"duration without unit": {
+			"rooms: {a: {height: 1, rest: 30}}\n",
+			"f.yml:1:30: rooms.a.rest: must be a duration with units, such as 500ms, 30s or 1h30m",
+		},
+		"choice, close": {
+			"rooms: {a: {height: 1, colour: gren}}\n",
+			"f.yml:1:32: rooms.a.colour: must be one of red, green (did you mean green?)",
+		},
+		"choice, not close": {
+			"rooms: {a: {height: 1, colour: turquoise}}\n",
+			"f.yml:1:32: rooms.a.colour: must be one of red, green",
+		},
+		"text for list": {
+			"rooms: {a: {height: 1, tags: x}}\n",
+			"f.yml:1:30: rooms.a.tags: must be a list, not a text (write it in square brackets)",
+		},
+		"mapping for list": {
+			"rooms: {a: {height: 1, tags: {x: 1}}}\n",
+			"f.yml:1:30: rooms.a.tags: must be a list, not a mapping (begin every entry with a dash)",
+		},
+		"nothing for list": {
+			"rooms:\n  a:\n    height: 1\n    tags:\n",
+			"f.yml:4:5: rooms.a.tags: has no value (write [] for an empty list, or remove the key)",
+		},
+		"number in list": {
+			"rooms: {a: {height: 1, tags: [x, 1]}}\n",
+			"f.yml:1:34: rooms.a.tags[1]: must be a text, not a number (put it in quotes)",
+		},
+		"missing key in list": {
+			"rooms: {a: {height: 1, windows: [{}]}}\n",
+			"f.yml:1:34: rooms.a.windows[0].width: is missing",
+		},
+		"fraction as literal": {
+			"rooms: {a: {height: 1, note: 1.5}}\n",
+			"f.yml:1:30: rooms.a.note: must be a text, a whole number, or true or false (put it in quotes)",
+		},
+		"one problem per value": {
+			"rooms: {a: {height: !x 1}}\n",
+			"f.yml:1:21: rooms.a.height: tags are not supported, except !!str before a scalar",
+		},
 	}, func(t *testing.T, _ string, test example) {
 		_, _, err := decode(t, test.text)
 		require.EqualError(t, err, test.want)
@@ -135,8 +196,11 @@ func TestFromVariable(t *testing.T) {
 	positions, problems := doc.Decode(doc.Root, "", &h)
 	require.NoError(t, problems.Err(), "variables are not expanded again")
 	require.Equal(t, house{
-		Rooms: []room{{Name: "a", Height: 12, Colour: "red", Warm: true, Tags: []string{"x", "2"}, Windows: []window{{1}, {2}}}},
-		Site:  site{Code: "${12}"},
+		Rooms: []room{{
+			Name: "a", Height: 12, Colour: "red", Warm: true, Tags: []string{"x", "2"},
+			Windows: []window{{1}, {2}},
+		}},
+		Site: site{Code: "${12}"},
 	}, h)
 	require.Equal(t, "CODE", positions["site.code"].Source)
 
@@ -167,7 +231,8 @@ func TestLeaves(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{
-		"rooms.*.height", "rooms.*.colour", "rooms.*.warm", "rooms.*.rest", "rooms.*.tags", "rooms.*.windows", "rooms.*.note",
+		"rooms.*.height", "rooms.*.colour", "rooms.*.warm", "rooms.*.rest", "rooms.*.tags", "rooms.*.windows",
+		"rooms.*.note",
 		"site.street", "site.code",
 	}, paths)
 	require.Equal(t, []string{"rooms.*.tags", "rooms.*.windows"}, lists)
@@ -193,10 +258,12 @@ func TestEncodeAndParseAreInverse(t *testing.T) {
 
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.OneOf(rapid.StringMatching(`[^\x00]{0,12}`), rapid.SampledFrom([]string{
-			"", "true", "Null", "~", "1e3", "0x1f", "- a", "a: b", "#", "${X}", "$${X}", "$$${", "***", " a ", "é\u2028", "\"", "\\", "%", "@", "<<",
+			"", "true", "Null", "~", "1e3", "0x1f", "- a", "a: b", "#", "${X}", "$${X}", "$$${", "***", " a ",
+			"é\u2028", "\"", "\\", "%", "@", "<<",
 		}))
 		want := paper{Sheets: []sheet{}}
-		for _, name := range rapid.SliceOfDistinct(rapid.StringMatching(`[a-z][a-z0-9_]{0,5}|true|null|yes`), rapid.ID[string]).Draw(t, "names") {
+		for _, name := range rapid.SliceOfDistinct(rapid.StringMatching(`[a-z][a-z0-9_]{0,5}|true|null|yes`),
+			rapid.ID[string]).Draw(t, "names") {
 			want.Sheets = append(want.Sheets, sheet{
 				Name: name, Text: text.Draw(t, "text"), Count: rapid.IntRange(-1<<31, 1<<31-1).Draw(t, "count"),
 				Flag: rapid.Bool().Draw(t, "flag"), Rest: time.Duration(rapid.Int64().Draw(t, "rest")),
@@ -257,6 +324,7 @@ func TestARemovedKeySaysWhatToDoInstead(t *testing.T) {
 		Issues []site `yaml:"issues"`
 	}
 	_, problems = doc.Decode(doc.Root, "", &into)
-	require.EqualError(t, problems.Err(), "file.yml:1:8: jobs.schema: was removed (remove it; the schema is always sexton)\n"+
-		"file.yml:2:11: issues[0].on_reuse: was removed (children of a key that was inserted again are kept; delete them with SQL if necessary)")
+	require.EqualError(t, problems.Err(),
+		"file.yml:1:8: jobs.schema: was removed (remove it; the schema is always sexton)\n"+
+			"file.yml:2:11: issues[0].on_reuse: was removed (children of a key that was inserted again are kept; delete them with SQL if necessary)")
 }

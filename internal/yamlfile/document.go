@@ -20,11 +20,13 @@ const (
 	tagUntyped = "!untyped"
 )
 
-// Document is the content of a file together with the values that variables and flags have laid over it.
+// Document is the content of a file together with the values that variables and flags
+// have laid over it.
 type Document struct {
 	// Root is a mapping. A node of kind 0 is a value that has been reported already.
 	Root *yaml.Node
-	// Variable looks up the NAME of a ${NAME} in the file; nil leaves all texts as they are.
+	// Variable looks up the NAME of a ${NAME} in the file; nil leaves all texts as they
+	// are.
 	Variable func(name string) (value string, set bool)
 
 	file string
@@ -35,12 +37,13 @@ type Document struct {
 // Position is where a value was given: in a file, or by a variable or flag.
 type Position struct {
 	Position problem.Position
-	// Source is the variable or flag, such as "SEXTON_JOBS__SCHEMA" or "--database-url"; empty for a file.
+	// Source is the variable or flag, such as "SEXTON_JOBS__SCHEMA" or "--database-url";
+	// empty for a file.
 	Source string
 }
 
-// Problem words a finding about the value at this position. The key is the value's path in the document; the name
-// of a variable or flag takes its place.
+// Problem words a finding about the value at this position. The key is the value's path
+// in the document; the name of a variable or flag takes its place.
 func (p Position) Problem(key, message, fix string) problem.Problem {
 	if p.Source != "" {
 		key = p.Source
@@ -56,10 +59,11 @@ func (d *Document) Position(n *yaml.Node) Position {
 	return Position{Position: problem.Position{File: d.file, Line: n.Line, Column: n.Column}}
 }
 
-// Override puts the text of the variable or flag called source at path, making the mappings on the way where
-// they are missing or empty. Where something else stands in the way it changes nothing: Decode reports that
-// something by its own place. A list is written with commas, a.yml,b.yml, or, if it is a list of mappings, as in
-// YAML, [{table: t}]; everything else is taken as it is.
+// Override puts the text of the variable or flag called source at path, making the
+// mappings on the way where they are missing or empty. Where something else stands in the
+// way it changes nothing: Decode reports that something by its own place. A list is
+// written with commas, a.yml,b.yml, or, if it is a list of mappings, as in YAML, [{table:
+// t}]; everything else is taken as it is.
 func (d *Document) Override(source, text string, list bool, path ...string) problem.List {
 	value := &yaml.Node{Kind: yaml.ScalarNode, Tag: tagUntyped, Value: text}
 	var problems problem.List
@@ -84,7 +88,8 @@ func (d *Document) set(n *yaml.Node, path []string, source string, value *yaml.N
 		at := find(n, key)
 		if at < 0 {
 			at = len(n.Content)
-			n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: tagText, Value: key}, &yaml.Node{Kind: yaml.MappingNode})
+			n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: tagText, Value: key},
+				&yaml.Node{Kind: yaml.MappingNode})
 			d.sources[n.Content[at]], d.sources[n.Content[at+1]] = source, source
 		}
 		if i == len(path)-1 {
@@ -105,8 +110,9 @@ func find(n *yaml.Node, key string) int {
 	return -1
 }
 
-// Join appends a key to a path: "jobs" and "schema" give "jobs.schema". A key that is no plain word is
-// quoted, and one that looks like a connection string, written in the wrong place, is not repeated.
+// Join appends a key to a path: "jobs" and "schema" give "jobs.schema". A key that is no
+// plain word is quoted, and one that looks like a connection string, written in the wrong
+// place, is not repeated.
 func Join(path, key string) string {
 	shown := key
 	switch {

@@ -16,8 +16,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Shown is a struct as Decode fills it, with every key that it has, in its order. Texts that are a fmt.Stringer appear
-// as that has them, without what must not be shown.
+// Shown is a struct as Decode fills it, with every key that it has, in its order. Texts
+// that are a fmt.Stringer appear as that has them, without what must not be shown.
 type Shown struct{ root *yaml.Node }
 
 // Encode shows v.
@@ -25,7 +25,8 @@ func Encode(v any) Shown {
 	return Shown{encode(reflect.ValueOf(v))}
 }
 
-// Enabled leaves out the keys of sections that begin with enabled: false, apart from that one.
+// Enabled leaves out the keys of sections that begin with enabled: false, apart from that
+// one.
 func (s Shown) Enabled() Shown {
 	root := *s.root
 	root.Content = slices.Clone(root.Content)
@@ -78,7 +79,8 @@ func encode(v reflect.Value) *yaml.Node {
 		return out
 	case reflect.Map:
 		out := &yaml.Node{Kind: yaml.MappingNode}
-		for _, name := range slices.SortedFunc(slices.Values(v.MapKeys()), func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) }) {
+		for _, name := range slices.SortedFunc(slices.Values(v.MapKeys()),
+			func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) }) {
 			out.Content = append(out.Content, scalar(tagText, name.String()), encode(v.MapIndex(name)))
 		}
 		return out
@@ -96,7 +98,8 @@ var (
 	emptyTail = regexp.MustCompile(`(h)0m0s$|(m)0s$`)
 )
 
-// scalar leaves plain what every YAML reader takes for a text, and has Decode take each ${ as it is.
+// scalar leaves plain what every YAML reader takes for a text, and has Decode take each
+// ${ as it is.
 func scalar(tag, text string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: strings.ReplaceAll(text, "${", "$${")}
 	words := []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
@@ -106,7 +109,8 @@ func scalar(tag, text string) *yaml.Node {
 	return n
 }
 
-// formatDuration is time.Duration's own form without its empty tail: 30m instead of 30m0s.
+// formatDuration is time.Duration's own form without its empty tail: 30m instead of
+// 30m0s.
 func formatDuration(d time.Duration) string {
 	return emptyTail.ReplaceAllString(d.String(), "$1$2")
 }
@@ -165,8 +169,9 @@ type Schema map[string]any
 // Draft is the value of $schema.
 const Draft = "http://json-schema.org/draft-07/schema#"
 
-// SchemaOf describes what Decode reads into a struct of type t. The comments, as Comments reads them, become descriptions. Texts may hold variables
-// if the file is read with them.
+// SchemaOf describes what Decode reads into a struct of type t. The comments, as Comments
+// reads them, become descriptions. Texts may hold variables if the file is read with
+// them.
 func SchemaOf(t reflect.Type, comments map[string]string, variables bool) Schema {
 	properties, required := Schema{}, []string{}
 	for _, s := range fieldsOf(t) {
@@ -174,7 +179,8 @@ func SchemaOf(t reflect.Type, comments map[string]string, variables bool) Schema
 		var property Schema
 		switch {
 		case s.keyed:
-			property = Schema{"type": "object", "additionalProperties": SchemaOf(field.Type.Elem(), comments, variables)}
+			property = Schema{"type": "object", "additionalProperties": SchemaOf(field.Type.Elem(), comments,
+				variables)}
 		case field.Type.Kind() == reflect.Struct:
 			property = SchemaOf(field.Type, comments, variables)
 		case field.Type.Kind() == reflect.Slice && field.Type.Elem().Kind() == reflect.Struct:
@@ -182,7 +188,8 @@ func SchemaOf(t reflect.Type, comments map[string]string, variables bool) Schema
 		default:
 			property = value(field)
 			if variables && (property["type"] != "string" || property["enum"] != nil) {
-				property = Schema{"anyOf": []Schema{property, {"type": "string", "pattern": `\$\{`}}} // A variable may stand for any value.
+				// A variable may stand for any value.
+				property = Schema{"anyOf": []Schema{property, {"type": "string", "pattern": `\$\{`}}}
 			}
 		}
 		if text := comments[t.Name()+"."+field.Name]; text != "" {
@@ -199,7 +206,10 @@ func SchemaOf(t reflect.Type, comments map[string]string, variables bool) Schema
 			required = append(required, s.key)
 		}
 	}
-	return Schema{"type": []string{"object", "null"}, "properties": properties, "required": required, "additionalProperties": false}
+	return Schema{
+		"type": []string{"object", "null"}, "properties": properties, "required": required,
+		"additionalProperties": false,
+	}
 }
 
 // value is the schema of what scalar and list read.
@@ -258,11 +268,14 @@ func typed(text string, kind reflect.Kind) any {
 	return text
 }
 
-// Comments reads the comments above the fields of structs in a formatted Go file, by Struct.Field.
+// Comments reads the comments above the fields of structs in a formatted Go file, by
+// Struct.Field.
 func Comments(source string) map[string]string {
 	comments := map[string]string{}
-	for _, structure := range regexp.MustCompile(`(?ms)^type (\w+) struct \{\n(.*?)^\}`).FindAllStringSubmatch(source, -1) {
-		for _, field := range regexp.MustCompile(`(?m)((?:^\t//.*\n)+)^\t(\w+) `).FindAllStringSubmatch(structure[2], -1) {
+	for _, structure := range regexp.MustCompile(`(?ms)^type (\w+) struct \{\n(.*?)^\}`).FindAllStringSubmatch(source,
+		-1) {
+		for _, field := range regexp.MustCompile(`(?m)((?:^\t//.*\n)+)^\t(\w+) `).FindAllStringSubmatch(structure[2],
+			-1) {
 			text := strings.ReplaceAll(field[1], "\t//", "")
 			comments[structure[1]+"."+field[2]] = strings.Join(strings.Fields(text), " ")
 		}

@@ -16,14 +16,16 @@ import (
 	"sexton/internal/problem"
 )
 
-// The limits are far beyond any file that a person writes: GitLab's 340 definitions take 35 kB.
+// The limits are far beyond any file that a person writes: GitLab's 340 definitions take
+// 35 kB.
 const (
 	maxSize  = 1 << 20
 	maxDepth = 64
 )
 
-// Parse reads one YAML document whose top level is a mapping; an empty file is an empty mapping. It returns
-// what it understood together with everything that it did not; the document is nil if that is nothing.
+// Parse reads one YAML document whose top level is a mapping; an empty file is an empty
+// mapping. It returns what it understood together with everything that it did not; the
+// document is nil if that is nothing.
 func Parse(file string, data []byte) (*Document, problem.List) {
 	d := &Document{file: file, sources: map[*yaml.Node]string{}}
 	var problems problem.List
@@ -38,12 +40,14 @@ func Parse(file string, data []byte) (*Document, problem.List) {
 	return d, problems
 }
 
-// parse reads the text of a file or, if source is not empty, of the variable or flag of that name.
+// parse reads the text of a file or, if source is not empty, of the variable or flag of
+// that name.
 func (d *Document) parse(data []byte, source string) (*yaml.Node, problem.List) {
 	r := resolver{Document: d, source: source}
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	if len(data) > maxSize {
-		r.fail(&yaml.Node{Line: 1, Column: 1}, source, "the file has "+strconv.Itoa(len(data))+" bytes; the limit is "+strconv.Itoa(maxSize), "")
+		r.fail(&yaml.Node{Line: 1, Column: 1}, source, "the file has "+strconv.Itoa(len(data))+" bytes; the limit is "+
+			strconv.Itoa(maxSize), "")
 		return nil, r.problems
 	}
 	// YAML does not allow NUL either.
@@ -90,11 +94,13 @@ func readAll(data []byte) ([]*yaml.Node, error) {
 	}
 }
 
-// syntaxError takes the line out of an error of the library, which names none for the first line and counts
-// from 0 where its parser, rather than its scanner, complains. The messages repeat nothing of the file.
+// syntaxError takes the line out of an error of the library, which names none for the
+// first line and counts from 0 where its parser, rather than its scanner, complains. The
+// messages repeat nothing of the file.
 func syntaxError(data []byte, err error) (line int, message string) {
 	if strings.HasPrefix(err.Error(), "yaml: unknown anchor ") {
-		// This error has no line: the shortest beginning of the file with the same error ends in it.
+		// This error has no line: the shortest beginning of the file with the same error
+		// ends in it.
 		lines := slices.Collect(bytes.Lines(data))
 		return 1 + sort.Search(len(lines)-1, func(i int) bool {
 			_, short := readAll(bytes.Join(lines[:i+1], nil))

@@ -33,11 +33,14 @@ func TestParse(t *testing.T) {
 		"directive":           {"%YAML 1.2\n---\na: 1\n", `{"a":1}`},
 		"byte order mark":     {"\ufeffa: 1\n", `{"a":1}`},
 		"carriage returns":    {"a: 1\r\nb:\r\n  - x\r\n", `{"a":1,"b":["x"]}`},
-		"kinds":               {"a: 1\nb: 1.5\nc: true\nd: ~\ne: yes\nf: '1'\n", `{"a":1,"b":1.5,"c":true,"d":null,"e":"yes","f":"1"}`},
-		"block texts":         {"a: |\n  x\n  y\nb: >-\n  x\n  y\n", `{"a":"x\ny\n","b":"x y"}`},
-		"odd keys":            {"1: a\ntrue: b\n? c\n: d\n\"e f\": g\n", `{"1":"a","c":"d","e f":"g","true":"b"}`},
-		"flow":                {"{a: [1, {b: 2}], c: {}}", `{"a":[1,{"b":2}],"c":{}}`},
-		"string tag":          {"a: !!str 12\n", `{"a":"12"}`},
+		"kinds": {
+			"a: 1\nb: 1.5\nc: true\nd: ~\ne: yes\nf: '1'\n",
+			`{"a":1,"b":1.5,"c":true,"d":null,"e":"yes","f":"1"}`,
+		},
+		"block texts": {"a: |\n  x\n  y\nb: >-\n  x\n  y\n", `{"a":"x\ny\n","b":"x y"}`},
+		"odd keys":    {"1: a\ntrue: b\n? c\n: d\n\"e f\": g\n", `{"1":"a","c":"d","e f":"g","true":"b"}`},
+		"flow":        {"{a: [1, {b: 2}], c: {}}", `{"a":[1,{"b":2}],"c":{}}`},
+		"string tag":  {"a: !!str 12\n", `{"a":"12"}`},
 	}, func(t *testing.T, _ string, test example) {
 		require.Equal(t, test.want, asJSON(t, test.text))
 	})
@@ -48,29 +51,44 @@ func TestParseErrors(t *testing.T) {
 
 	type example struct{ text, want string }
 	pgtest.Each(t, map[string]example{
-		"list on top":      {"- a\n", "f.yml:1:1: the top level must be a mapping of keys"},
-		"text on top":      {"a\n", "f.yml:1:1: the top level must be a mapping of keys"},
-		"two documents":    {"a: 1\n---\nb: 2\n", "f.yml:3:1: a second document begins here (keep one document per file)"},
-		"tab":              {"a:\n\tb: 1\n", "f.yml:2: YAML syntax: found character that cannot start any token"},
-		"open bracket":     {"b: 1\na: [1,\nc: 2\n", "f.yml:2: YAML syntax: did not find expected ',' or ']'"},
-		"open quote":       {"b: 1\na: 'geheim\nc: 2\n", "f.yml:2: YAML syntax: a quoted text has no end"},
-		"colon in value":   {"a: b: geheim\n", "f.yml:1: YAML syntax: mapping values are not allowed in this context"},
-		"not UTF-8":        {"a: 1\nb: \xff\n", "f.yml:2:4: the file is not valid UTF-8 text"},
-		"NUL":              {"a: \x00\n", "f.yml:1:4: the file is not valid UTF-8 text"},
-		"UTF-16":           {"\xff\xfea\x00", "f.yml:1:1: the file is not valid UTF-8 text"},
-		"duplicate key":    {"a:\n  b: 1\n  c: 2\n  b: 3\n", "f.yml:4:3: a.b: the key is given twice, first in line 2"},
-		"too deep":         {"a: " + strings.Repeat("[", 65) + strings.Repeat("]", 65), "f.yml:1:68: more than 64 levels of nesting"},
-		"bad indentation":  {"k: 1\na:\n  b: 1\n c: 2\n", "f.yml:4: YAML syntax: did not find expected key"},
-		"alias, far below": {"k: 1\na:\n  b: '*y'\n  c: *y\n  d: 2\n", "f.yml:4: aliases and merge keys are not supported; write the value out"},
-		"merge":            {"a: &x {b: 1}\nc:\n  <<: *x\n", "f.yml:3:3: c: aliases and merge keys are not supported; write the value out"},
-		"unknown alias":    {"a: *x\n", "f.yml:1: aliases and merge keys are not supported; write the value out"},
-		"alias":            {"a: &x [b]\nc: *x\n", "f.yml:2:4: c: aliases and merge keys are not supported; write the value out"},
-		"tag":              {"a: !!binary x\n", "f.yml:1:4: a: tags are not supported, except !!str before a scalar"},
-		"list as key":      {"? [a]\n: b\n", "f.yml:1:3: a key must be a plain text"},
-		"deep flow":        {"a: " + strings.Repeat("[", 200_000), "f.yml:1: YAML syntax: exceeded max depth of 10000"},
-		"deep blocks":      {strings.Repeat("- ", 200_000), "f.yml:1: YAML syntax: exceeded max depth of 10000"},
-		"deep tags":        {"a: " + strings.Repeat("!a ", 300_000), "f.yml:1: YAML syntax: did not find expected key"},
-		"too large":        {strings.Repeat("#", 2<<20), "f.yml:1:1: the file has 2097152 bytes; the limit is 1048576"},
+		"list on top": {"- a\n", "f.yml:1:1: the top level must be a mapping of keys"},
+		"text on top": {"a\n", "f.yml:1:1: the top level must be a mapping of keys"},
+		"two documents": {
+			"a: 1\n---\nb: 2\n",
+			"f.yml:3:1: a second document begins here (keep one document per file)",
+		},
+		"tab":            {"a:\n\tb: 1\n", "f.yml:2: YAML syntax: found character that cannot start any token"},
+		"open bracket":   {"b: 1\na: [1,\nc: 2\n", "f.yml:2: YAML syntax: did not find expected ',' or ']'"},
+		"open quote":     {"b: 1\na: 'geheim\nc: 2\n", "f.yml:2: YAML syntax: a quoted text has no end"},
+		"colon in value": {"a: b: geheim\n", "f.yml:1: YAML syntax: mapping values are not allowed in this context"},
+		"not UTF-8":      {"a: 1\nb: \xff\n", "f.yml:2:4: the file is not valid UTF-8 text"},
+		"NUL":            {"a: \x00\n", "f.yml:1:4: the file is not valid UTF-8 text"},
+		"UTF-16":         {"\xff\xfea\x00", "f.yml:1:1: the file is not valid UTF-8 text"},
+		"duplicate key":  {"a:\n  b: 1\n  c: 2\n  b: 3\n", "f.yml:4:3: a.b: the key is given twice, first in line 2"},
+		"too deep": {
+			"a: " + strings.Repeat("[", 65) + strings.Repeat("]", 65),
+			"f.yml:1:68: more than 64 levels of nesting",
+		},
+		"bad indentation": {"k: 1\na:\n  b: 1\n c: 2\n", "f.yml:4: YAML syntax: did not find expected key"},
+		"alias, far below": {
+			"k: 1\na:\n  b: '*y'\n  c: *y\n  d: 2\n",
+			"f.yml:4: aliases and merge keys are not supported; write the value out",
+		},
+		"merge": {
+			"a: &x {b: 1}\nc:\n  <<: *x\n",
+			"f.yml:3:3: c: aliases and merge keys are not supported; write the value out",
+		},
+		"unknown alias": {"a: *x\n", "f.yml:1: aliases and merge keys are not supported; write the value out"},
+		"alias": {
+			"a: &x [b]\nc: *x\n",
+			"f.yml:2:4: c: aliases and merge keys are not supported; write the value out",
+		},
+		"tag":         {"a: !!binary x\n", "f.yml:1:4: a: tags are not supported, except !!str before a scalar"},
+		"list as key": {"? [a]\n: b\n", "f.yml:1:3: a key must be a plain text"},
+		"deep flow":   {"a: " + strings.Repeat("[", 200_000), "f.yml:1: YAML syntax: exceeded max depth of 10000"},
+		"deep blocks": {strings.Repeat("- ", 200_000), "f.yml:1: YAML syntax: exceeded max depth of 10000"},
+		"deep tags":   {"a: " + strings.Repeat("!a ", 300_000), "f.yml:1: YAML syntax: did not find expected key"},
+		"too large":   {strings.Repeat("#", 2<<20), "f.yml:1:1: the file has 2097152 bytes; the limit is 1048576"},
 	}, func(t *testing.T, _ string, test example) {
 		_, problems := yamlfile.Parse("f.yml", []byte(test.text))
 		require.EqualError(t, problems.Err(), test.want)
@@ -86,8 +104,9 @@ func TestExpand(t *testing.T) {
 		return value, ok
 	}
 	for text, want := range map[string]string{
-		`${A}`: "1", `x${A}y${B_2}z`: "x1ytwoz", `${EMPTY}`: "", `$${A}`: "${A}", `$$${A}`: "$${A}", `$$$${A}`: "$$${A}",
-		`$A`: "$A", `a$`: "a$", `$`: "$", `${NESTED}`: "${A}", `é${A}`: "é1",
+		`${A}`: "1", `x${A}y${B_2}z`: "x1ytwoz", `${EMPTY}`: "", `$${A}`: "${A}", `$$${A}`: "$${A}",
+		`$$$${A}`: "$$${A}",
+		`$A`:      "$A", `a$`: "a$", `$`: "$", `${NESTED}`: "${A}", `é${A}`: "é1",
 	} {
 		doc, _ := yamlfile.Parse("f.yml", []byte("street: '"+text+"'\n"))
 		doc.Variable = lookup
@@ -97,7 +116,8 @@ func TestExpand(t *testing.T) {
 		require.Equal(t, want, s.Street, text)
 	}
 
-	doc, _ := yamlfile.Parse("f.yml", []byte("rooms: {a: {height: \"${A}\", tags: [\"${X}${Y}\"]}}\nsite:\n  street: ${A:-1}\n  code: ${A\n"))
+	doc, _ := yamlfile.Parse("f.yml",
+		[]byte("rooms: {a: {height: \"${A}\", tags: [\"${X}${Y}\"]}}\nsite:\n  street: ${A:-1}\n  code: ${A\n"))
 	doc.Variable = lookup
 	var h house
 	_, problems := doc.Decode(doc.Root, "", &h)

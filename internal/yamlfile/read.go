@@ -13,8 +13,9 @@ import (
 // ReadFile reads a file that a person names. Its errors do not repeat the path.
 func ReadFile(path string) ([]byte, error) { return ReadStart(path, math.MaxInt64) }
 
-// ReadStart is ReadFile for the first bytes only. A named pipe in the place of a file is refused: opening one waits for a writer.
-// The process's own descriptors, such as /dev/stdin and a shell's <(…), are pipes on purpose, and open already.
+// ReadStart is ReadFile for the first bytes only. A named pipe in the place of a file is
+// refused: opening one waits for a writer. The process's own descriptors, such as
+// /dev/stdin and a shell's <(…), are pipes on purpose, and open already.
 func ReadStart(path string, most int64) ([]byte, error) {
 	data, err := readStart(path, most)
 	if at, ok := errors.AsType[*fs.PathError](err); ok {

@@ -1,6 +1,7 @@
-// Command release makes what goes with the binaries of a release: lists of their modules, packages and an image. deploy/release runs it in the
-// root of the project, with the version and the folder that has the binaries. The same binaries give the same files, byte for byte; packages have the time
-// that SOURCE_DATE_EPOCH says.
+// Command release makes what goes with the binaries of a release: lists of their modules,
+// packages and an image. deploy/release runs it in the root of the project, with the
+// version and the folder that has the binaries. The same binaries give the same files,
+// byte for byte; packages have the time that SOURCE_DATE_EPOCH says.
 package main
 
 import (
@@ -70,7 +71,8 @@ func release(version, folder string) error {
 	return writeImages(prefix+"oci.tar", version, index)
 }
 
-// listModules writes the modules that the linker noted in a binary, in the form of CycloneDX.
+// listModules writes the modules that the linker noted in a binary, in the form of
+// CycloneDX.
 func listModules(binary, version string) error {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {
@@ -125,14 +127,18 @@ func makePackage(format, binary, version, arch string) error {
 	return os.WriteFile(binary+"."+format, out.Bytes(), 0o644)
 }
 
-// makeImage has the binary and the certificates for TLS in it and nothing else, as deploy/Dockerfile.
+// makeImage has the binary and the certificates for TLS in it and nothing else, as
+// deploy/Dockerfile.
 func makeImage(binary, version, arch string) (v1.Image, error) {
 	program, err := os.ReadFile(binary)
 	if err != nil {
 		return nil, err
 	}
 	var certificates []byte
-	for _, path := range []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"} {
+	for _, path := range []string{
+		"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+		"/etc/ssl/cert.pem",
+	} {
 		if certificates, err = os.ReadFile(path); err == nil {
 			break
 		}
@@ -152,12 +158,17 @@ func makeImage(binary, version, arch string) (v1.Image, error) {
 	if err = errors.Join(err, archive.Close()); err != nil {
 		return nil, err
 	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(files.Bytes())), nil },
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser,
+		error,
+	) {
+		return io.NopCloser(bytes.NewReader(files.Bytes())), nil
+	},
 		tarball.WithMediaType(types.OCILayer))
 	if err != nil {
 		return nil, err
 	}
-	image, err := mutate.AppendLayers(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON), layer)
+	image, err := mutate.AppendLayers(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1),
+		types.OCIConfigJSON), layer)
 	if err != nil {
 		return nil, err
 	}
@@ -168,13 +179,18 @@ func makeImage(binary, version, arch string) (v1.Image, error) {
 	config = config.DeepCopy()
 	config.OS, config.Architecture = "linux", arch
 	config.Config = v1.Config{
-		User: "65532:65532", WorkingDir: "/etc/sexton", Entrypoint: []string{"/sexton"}, Cmd: []string{"run"}, ExposedPorts: map[string]struct{}{"8686/tcp": {}},
-		Labels: map[string]string{"org.opencontainers.image.title": "sexton", "org.opencontainers.image.version": version},
+		User: "65532:65532", WorkingDir: "/etc/sexton", Entrypoint: []string{"/sexton"}, Cmd: []string{"run"},
+		ExposedPorts: map[string]struct{}{"8686/tcp": {}},
+		Labels: map[string]string{
+			"org.opencontainers.image.title":   "sexton",
+			"org.opencontainers.image.version": version,
+		},
 	}
 	return mutate.ConfigFile(image, config)
 }
 
-// writeImages packs the images into one file that podman, skopeo and docker load, under the name of the version.
+// writeImages packs the images into one file that podman, skopeo and docker load, under
+// the name of the version.
 func writeImages(path, version string, index v1.ImageIndex) (err error) {
 	dir, err := os.MkdirTemp("", "sexton-image-*")
 	if err != nil {
@@ -194,7 +210,8 @@ func writeImages(path, version string, index v1.ImageIndex) (err error) {
 		return err
 	}
 	archive := tar.NewWriter(file)
-	// Not AddFS: it notes times and owners, and the same release made again must be the same file.
+	// Not AddFS: it notes times and owners, and the same release made again must be the
+	// same file.
 	err = fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err

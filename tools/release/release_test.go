@@ -63,7 +63,8 @@ func unpack(t *testing.T, archive io.Reader, folder string) {
 	}
 }
 
-// readImage reads the image for this machine from the archive of a release, which has no times in it.
+// readImage reads the image for this machine from the archive of a release, which has no
+// times in it.
 func readImage(t *testing.T, folder string) (image v1.Image) {
 	t.Helper()
 	packed, unpacked := must(os.ReadFile(filepath.Join(folder, "sexton_v0.0.0-ci_oci.tar")))(t), t.TempDir()
@@ -116,7 +117,8 @@ func TestTheModulesAreListed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range *bom.Components {
-		if strings.HasPrefix(c.PackageURL, "pkg:golang/github.com/jackc/pgx/v5@v5.") && len(*c.Hashes) == 1 && len((*c.Hashes)[0].Value) == 64 {
+		if strings.HasPrefix(c.PackageURL, "pkg:golang/github.com/jackc/pgx/v5@v5.") && len(*c.Hashes) == 1 &&
+			len((*c.Hashes)[0].Value) == 64 {
 			return
 		}
 	}
@@ -124,29 +126,37 @@ func TestTheModulesAreListed(t *testing.T) {
 }
 
 func TestThePackagesAreThere(t *testing.T) {
-	for name, begins := range map[string]string{"amd64.deb": "!<arch>\n", "arm64.deb": "!<arch>\n", "amd64.rpm": "\xed\xab\xee\xdb", "arm64.rpm": "\xed\xab\xee\xdb"} {
+	for name, begins := range map[string]string{
+		"amd64.deb": "!<arch>\n", "arm64.deb": "!<arch>\n",
+		"amd64.rpm": "\xed\xab\xee\xdb", "arm64.rpm": "\xed\xab\xee\xdb",
+	} {
 		text := must(os.ReadFile(filepath.Join(dist, "sexton_v0.0.0-ci_linux_"+name)))(t)
 		if !bytes.HasPrefix(text, []byte(begins)) || len(text) < 1<<20 {
 			t.Errorf("%s has %d bytes", name, len(text))
 		}
 	}
 	// The unit, and the documents to which the alerts lead.
-	members, data, root := ar.NewReader(must(os.Open(filepath.Join(dist, "sexton_v0.0.0-ci_linux_amd64.deb")))(t)), &ar.Header{}, t.TempDir()
+	members, data, root := ar.NewReader(must(os.Open(filepath.Join(dist, "sexton_v0.0.0-ci_linux_amd64.deb")))(t)),
+		&ar.Header{}, t.TempDir()
 	for data.Name != "data.tar.gz" {
 		data = must(members.Next())(t)
 	}
 	unpack(t, must(gzip.NewReader(members))(t), root)
 	for installed, source := range map[string]string{
-		"usr/lib/systemd/system/sexton.service": "deploy/systemd/sexton.service", "usr/share/doc/sexton/docs/operations.md": "docs/operations.md",
-		"usr/share/doc/sexton/README.md": "README.md", "usr/share/doc/sexton/docs/page-dark.png": "docs/page-dark.png",
+		"usr/lib/systemd/system/sexton.service":   "deploy/systemd/sexton.service",
+		"usr/share/doc/sexton/docs/operations.md": "docs/operations.md",
+		"usr/share/doc/sexton/README.md":          "README.md",
+		"usr/share/doc/sexton/docs/page-dark.png": "docs/page-dark.png",
 	} {
-		if !bytes.Equal(must(os.ReadFile(filepath.Join(root, installed)))(t), must(os.ReadFile(filepath.Join("..", "..", source)))(t)) {
+		if !bytes.Equal(must(os.ReadFile(filepath.Join(root, installed)))(t),
+			must(os.ReadFile(filepath.Join("..", "..", source)))(t)) {
 			t.Errorf("%s is not %s", installed, source)
 		}
 	}
 }
 
-// Debian's rpm asks whether it is meant; the package needs nothing that it would look for.
+// Debian's rpm asks whether it is meant; the package needs nothing that it would look
+// for.
 func TestTheRPMIsInstalledAndRemoved(t *testing.T) {
 	if _, err := exec.LookPath("rpm"); err != nil {
 		t.Fatal("rpm is not installed: apt-get install rpm")
@@ -161,8 +171,10 @@ func TestTheRPMIsInstalledAndRemoved(t *testing.T) {
 		return string(out)
 	}
 	rpm("--initdb")
-	rpm("--install", "--force-debian", "--nosignature", filepath.Join(dist, "sexton_v0.0.0-ci_linux_"+runtime.GOARCH+".rpm"))
-	if out, err := exec.Command(filepath.Join(root, "usr/bin/sexton"), "version").CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "sexton v0.0.0-ci (") {
+	rpm("--install", "--force-debian", "--nosignature",
+		filepath.Join(dist, "sexton_v0.0.0-ci_linux_"+runtime.GOARCH+".rpm"))
+	if out, err := exec.Command(filepath.Join(root, "usr/bin/sexton"), "version").CombinedOutput(); err != nil ||
+		!strings.HasPrefix(string(out), "sexton v0.0.0-ci (") {
 		t.Errorf("%v: %s", err, out)
 	}
 	if named := rpm("--query", "--queryformat", "%{NAME} %{LICENSE}", "sexton"); named != "sexton MPL-2.0" {
@@ -177,10 +189,12 @@ func TestTheRPMIsInstalledAndRemoved(t *testing.T) {
 	}
 }
 
-// A release that is made again of the same binary, later, is the same byte for byte, so that the checksums can be checked.
+// A release that is made again of the same binary, later, is the same byte for byte, so
+// that the checksums can be checked.
 func TestAReleaseIsMadeAlikeAgain(t *testing.T) {
 	again, name := t.TempDir(), "sexton_v0.0.0-ci_linux_"+runtime.GOARCH
-	if err := os.WriteFile(filepath.Join(again, name), must(os.ReadFile(filepath.Join(dist, name)))(t), 0o700); err != nil {
+	if err := os.WriteFile(filepath.Join(again, name), must(os.ReadFile(filepath.Join(dist, name)))(t),
+		0o700); err != nil {
 		t.Fatal(err)
 	}
 	t.Chdir("../..")
@@ -188,7 +202,8 @@ func TestAReleaseIsMadeAlikeAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, kind := range []string{".cdx.json", ".deb", ".rpm"} {
-		if !bytes.Equal(must(os.ReadFile(filepath.Join(dist, name+kind)))(t), must(os.ReadFile(filepath.Join(again, name+kind)))(t)) {
+		if !bytes.Equal(must(os.ReadFile(filepath.Join(dist, name+kind)))(t),
+			must(os.ReadFile(filepath.Join(again, name+kind)))(t)) {
 			t.Errorf("%s differs", name+kind)
 		}
 	}
@@ -200,7 +215,8 @@ func TestAReleaseIsMadeAlikeAgain(t *testing.T) {
 	}
 }
 
-// decoded reads one document of deploy/kubernetes, in which there is no key that Kubernetes does not know.
+// decoded reads one document of deploy/kubernetes, in which there is no key that
+// Kubernetes does not know.
 func decoded[T any](t *testing.T, file, kind string) T {
 	t.Helper()
 	text := string(must(os.ReadFile(filepath.Join("..", "..", "deploy", "kubernetes", file)))(t))
@@ -219,9 +235,12 @@ func decoded[T any](t *testing.T, file, kind string) T {
 }
 
 func TestManifestsAreWhatKubernetesReads(t *testing.T) {
-	secret, service := decoded[core.Secret](t, "worker.yaml", "Secret"), decoded[core.Service](t, "worker.yaml", "Service")
-	config, monitor := decoded[core.ConfigMap](t, "worker.yaml", "ConfigMap"), decoded[monitoring.ServiceMonitor](t, "servicemonitor.yaml", "ServiceMonitor")
-	deployment, install := decoded[apps.Deployment](t, "worker.yaml", "Deployment"), decoded[batch.Job](t, "install.yaml", "Job")
+	secret, service := decoded[core.Secret](t, "worker.yaml", "Secret"),
+		decoded[core.Service](t, "worker.yaml", "Service")
+	config, monitor := decoded[core.ConfigMap](t, "worker.yaml", "ConfigMap"),
+		decoded[monitoring.ServiceMonitor](t, "servicemonitor.yaml", "ServiceMonitor")
+	deployment, install := decoded[apps.Deployment](t, "worker.yaml", "Deployment"),
+		decoded[batch.Job](t, "install.yaml", "Job")
 
 	pod := deployment.Spec.Template
 	for _, selector := range []map[string]string{deployment.Spec.Selector.MatchLabels, service.Spec.Selector} {
@@ -238,7 +257,8 @@ func TestManifestsAreWhatKubernetesReads(t *testing.T) {
 			t.Errorf("%s asks port %q, the worker has %q", name, port, worker.Ports[0].Name)
 		}
 	}
-	if monitor.Spec.Selector.MatchLabels["app.kubernetes.io/name"] != service.Labels["app.kubernetes.io/name"] || endpoint.Port != service.Spec.Ports[0].Name {
+	if monitor.Spec.Selector.MatchLabels["app.kubernetes.io/name"] != service.Labels["app.kubernetes.io/name"] ||
+		endpoint.Port != service.Spec.Ports[0].Name {
 		t.Error("the monitor finds no service")
 	}
 	credentials := endpoint.HTTPConfigWithProxyAndTLSFiles.HTTPConfigWithTLSFiles.Authorization.Credentials

@@ -27,13 +27,15 @@ the end, also after an interruption. Reads no --config, and of the environment o
 
 // Command is the command of this area.
 func Command(env *cli.Env) *cobra.Command {
-	return cli.Group("bench", "Measure what Sexton costs and how fast it is", "  sexton bench latency\n  sexton bench notify --json",
+	return cli.Group("bench", "Measure what Sexton costs and how fast it is",
+		"  sexton bench latency\n  sexton bench notify --json",
 		benchDrainCommand(env), benchLatencyCommand(env), benchNotifyCommand(env), benchIdleCommand(env))
 }
 
 func benchLatencyCommand(env *cli.Env) *cobra.Command {
 	var events, children int
-	cmd := benchmark(env, "latency --events 5 --children 50000", "Time from a parent's commit to its children being gone",
+	cmd := benchmark(env, "latency --events 5 --children 50000",
+		"Time from a parent's commit to its children being gone",
 		`Deletes parents one at a time under a worker, and measures from the COMMIT being sent to children and tombstone
 being gone, beside the same with ON DELETE CASCADE.`,
 		func(ctx context.Context, site *Site) (*Report, error) {
@@ -48,7 +50,8 @@ func benchNotifyCommand(env *cli.Env) *cobra.Command {
 	var length float64
 	var rounds int
 	var clients []int
-	cmd := benchmark(env, "notify --clients 8 --rounds 25", "Commits per second of clients that delete, by how the worker is woken",
+	cmd := benchmark(env, "notify --clients 8 --rounds 25",
+		"Commits per second of clients that delete, by how the worker is woken",
 		`Lets 1, 8 and 32 clients delete one parent per transaction: without a trigger, with tombstones only, with a
 NOTIFY each time, and with Sexton's triggers under a working worker. They take short turns in random order, and a turn is
 compared with that of tombstones only in the same round.`,
@@ -85,8 +88,11 @@ func benchIdleCommand(env *cli.Env) *cobra.Command {
 
 func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 
-// benchmark is a command that makes a site, measures and prints, and removes the site again.
-func benchmark(env *cli.Env, example, short, long string, measure func(context.Context, *Site) (*Report, error)) *cobra.Command {
+// benchmark is a command that makes a site, measures and prints, and removes the site
+// again.
+func benchmark(env *cli.Env, example, short, long string,
+	measure func(context.Context, *Site) (*Report, error),
+) *cobra.Command {
 	return measuring(env, example, short, long, func(ctx context.Context) (*Report, error) {
 		return onCluster(ctx, env, siteSettings(), func(g *Cluster) (*Report, error) {
 			return onSite(ctx, g, measure)
@@ -94,8 +100,11 @@ func benchmark(env *cli.Env, example, short, long string, measure func(context.C
 	})
 }
 
-// measuring is a command that measures and prints. It is named by the first word of its example.
-func measuring(env *cli.Env, example, short, long string, measure func(context.Context) (*Report, error)) *cobra.Command {
+// measuring is a command that measures and prints. It is named by the first word of its
+// example.
+func measuring(env *cli.Env, example, short, long string,
+	measure func(context.Context) (*Report, error),
+) *cobra.Command {
 	name, _, _ := strings.Cut(example, " ")
 	cmd := env.Reports(&cobra.Command{
 		Use: name, Short: short, Long: long + benchWhere,

@@ -12,8 +12,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// measured runs a benchmark on the tests' server. The figures are not judged: a machine may be as slow as it is, and other tests use the
-// server, too.
+// measured runs a benchmark on the tests' server. The figures are not judged: a machine
+// may be as slow as it is, and other tests use the server, too.
 func measured(t *testing.T, args ...string) clitest.Result {
 	r := clitest.Run(nil, append(append([]string{"bench"}, args...), "--database-url", pgtest.New(t).URL)...)
 	require.Zero(t, r.Code, "%v: %s", args, r.Stderr)
@@ -53,8 +53,10 @@ func TestBenchLatency(t *testing.T) {
 	document := benchmark(t, "latency", "--events", "3")
 	require.Equal(t, []string{
 		"benchmark", "children", "commit_ms", "delete_ms", "events", "latency_ms", "look_every_ms",
-		"minute_cron_computed_p50_ms", "minute_cron_computed_p99_ms", "native_cascade_ms", "native_cascade_wal_bytes_per_event",
-		"ratio_delete_to_native_cascade", "ratio_minute_cron_to_p50", "ratio_p50_to_native_cascade", "ratio_wal_to_native_cascade", "server", "wal_bytes_per_event",
+		"minute_cron_computed_p50_ms", "minute_cron_computed_p99_ms", "native_cascade_ms",
+		"native_cascade_wal_bytes_per_event",
+		"ratio_delete_to_native_cascade", "ratio_minute_cron_to_p50", "ratio_p50_to_native_cascade",
+		"ratio_wal_to_native_cascade", "server", "wal_bytes_per_event",
 	}, keys(document))
 	require.EqualValues(t, 3, document["events"])
 	require.Equal(t, []string{"max", "p50", "p90", "p99"}, keys(document["latency_ms"]))
@@ -67,7 +69,10 @@ func TestBenchNotify(t *testing.T) {
 	require.Equal(t, []string{"benchmark", "commits", "rounds", "seconds_per_turn", "server"}, keys(document))
 	var want [][]any
 	for _, clients := range []float64{1, 8, 32} {
-		for _, variant := range []string{"no_trigger", "tombstones_only", "notify_each_time", "sexton_awake_lock_only", "sexton_with_worker"} {
+		for _, variant := range []string{
+			"no_trigger", "tombstones_only", "notify_each_time", "sexton_awake_lock_only",
+			"sexton_with_worker",
+		} {
 			want = append(want, []any{clients, variant})
 		}
 	}
@@ -87,7 +92,8 @@ func TestBenchIdle(t *testing.T) {
 	t.Parallel()
 	document := benchmark(t, "idle", "--seconds", "0.1")
 	require.Equal(t, []string{
-		"benchmark", "connections", "rss_anonymous_bytes", "rss_before_worker_bytes", "rss_bytes", "seconds", "server", "transactions_per_minute",
+		"benchmark", "connections", "rss_anonymous_bytes", "rss_before_worker_bytes", "rss_bytes", "seconds", "server",
+		"transactions_per_minute",
 	}, keys(document))
 	require.Positive(t, document["connections"])
 }
@@ -95,7 +101,10 @@ func TestBenchIdle(t *testing.T) {
 func TestBenchWithWrongArguments(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
-		{"latency", "--events", "0"}, {"notify", "--rounds", "-1"}, {"notify", "--seconds", "0"}, {"idle", "--seconds", "-1"},
+		{"latency", "--events", "0"},
+		{"notify", "--rounds", "-1"},
+		{"notify", "--seconds", "0"},
+		{"idle", "--seconds", "-1"},
 	} {
 		r := clitest.Run(nil, append([]string{"bench"}, args...)...)
 		require.Equal(t, 2, r.Code, args)

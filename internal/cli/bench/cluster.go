@@ -59,7 +59,8 @@ type Pass struct {
 	Trouble string
 }
 
-// drain runs passes until one of them leaves no work, or until the limit has passed. A limit of 0 is none.
+// drain runs passes until one of them leaves no work, or until the limit has passed. A
+// limit of 0 is none.
 func (w *Worker) drain(ctx context.Context, limit time.Duration) error {
 	for began := time.Now(); ; {
 		pass, err := w.Pass(ctx)
@@ -76,20 +77,22 @@ func (w *Worker) drain(ctx context.Context, limit time.Duration) error {
 	}
 }
 
-// ServerSettings returns the settings of a private server for Drain: commits reach the disk, the data fit into
-// memory, and neither a checkpoint nor a vacuum runs during a measurement.
+// ServerSettings returns the settings of a private server for Drain: commits reach the
+// disk, the data fit into memory, and neither a checkpoint nor a vacuum runs during a
+// measurement.
 func ServerSettings() map[string]string {
 	buffers := "256MB"
 	if available := memory("/proc/meminfo", "MemAvailable:"); available != nil && *available > 4<<30 {
 		buffers = "1GB"
 	}
 	return map[string]string{
-		"fsync": "on", "shared_buffers": buffers, "autovacuum": "off", "checkpoint_timeout": "1h", "max_wal_size": "8GB",
+		"fsync": "on", "shared_buffers": buffers, "autovacuum": "off", "checkpoint_timeout": "1h",
+		"max_wal_size": "8GB",
 	}
 }
 
-// withTemplate creates a database with the tables, the definitions and the rows of a data set, calls do with its
-// name, and drops it.
+// withTemplate creates a database with the tables, the definitions and the rows of a data
+// set, calls do with its name, and drops it.
 func (g *Cluster) withTemplate(ctx context.Context, s dataSet, do func(template string) error) (err error) {
 	name, url, drop, err := g.create(ctx, "")
 	if err != nil {
@@ -132,8 +135,8 @@ func connect(ctx context.Context, url string) (conn *pgx.Conn, closeConn func(),
 	return conn, func() { _ = conn.Close(context.WithoutCancel(ctx)) }, nil
 }
 
-// settle makes copies comparable: it reads the data into memory if pg_prewarm is available, and writes a
-// checkpoint if the role may do so.
+// settle makes copies comparable: it reads the data into memory if pg_prewarm is
+// available, and writes a checkpoint if the role may do so.
 func settle(ctx context.Context, conn *pgx.Conn) error {
 	const (
 		available = "SELECT EXISTS (SELECT FROM pg_available_extensions WHERE name = 'pg_prewarm')"
@@ -171,7 +174,8 @@ func walPosition(ctx context.Context, conn querier) (int64, error) {
 	return position, problem.Doing(err, "read WAL position")
 }
 
-// memory reads a size from a file below /proc. It returns nil if there is no such file or line.
+// memory reads a size from a file below /proc. It returns nil if there is no such file or
+// line.
 func memory(path, name string) *int64 {
 	text, err := os.ReadFile(path)
 	if err != nil {

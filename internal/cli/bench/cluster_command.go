@@ -19,8 +19,11 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// onCluster calls do with the given server or, without one, with a private server that has the settings.
-func onCluster(ctx context.Context, env *cli.Env, settings map[string]string, do func(*Cluster) (*Report, error)) (_ *Report, err error) {
+// onCluster calls do with the given server or, without one, with a private server that
+// has the settings.
+func onCluster(ctx context.Context, env *cli.Env, settings map[string]string,
+	do func(*Cluster) (*Report, error),
+) (_ *Report, err error) {
 	url := env.DatabaseURL
 	if url == "" {
 		server, err := devpg.Start(ctx, devpg.Options{BinDir: env.Getenv("SEXTON_PG_BIN"), Settings: settings})
@@ -66,7 +69,9 @@ func (g *Cluster) config(url, definitions string, environ ...string) (*config.Co
 	return config.Load(config.Options{Path: path, Environ: append(environ, "SEXTON_DATABASES__MAIN__URL="+url)})
 }
 
-func (g *Cluster) install(ctx context.Context, url, definitions string, environ ...string) (*installation.Bound, error) {
+func (g *Cluster) install(ctx context.Context, url, definitions string,
+	environ ...string,
+) (*installation.Bound, error) {
 	c, err := g.config(url, definitions, environ...)
 	if err != nil {
 		return nil, err
@@ -114,7 +119,8 @@ func (g *Cluster) open(ctx context.Context, url string, s dataSet, o WorkerOptio
 	}, nil
 }
 
-// connections returns the environment that sets the number of sessions of a pass. 0 keeps the default.
+// connections returns the environment that sets the number of sessions of a pass. 0 keeps
+// the default.
 func connections(n int) []string {
 	if n == 0 {
 		return nil

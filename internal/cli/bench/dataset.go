@@ -16,25 +16,29 @@ const (
 	Fanout = "fanout"
 	// Skew has one parent with a million children, and 1,000 parents with 10.
 	Skew = "skew"
-	// Nullify is Wide with three more indexes. Its children lose their parent and are kept.
+	// Nullify is Wide with three more indexes. Its children lose their parent and are
+	// kept.
 	Nullify = "nullify"
-	// Slow has 20,000 parents with one child each. A trigger makes the deletion of each child take 20 ms.
+	// Slow has 20,000 parents with one child each. A trigger makes the deletion of each
+	// child take 20 ms.
 	Slow = "slow"
-	// Retention has a million children whose time is over, and 100,000 that are new. No parent is deleted.
+	// Retention has a million children whose time is over, and 100,000 that are new. No
+	// parent is deleted.
 	Retention = "retention"
 )
 
 // DrainSets returns the names of all data sets.
 func DrainSets() []string { return []string{Wide, Fanout, Skew, Nullify, Slow, Retention} }
 
-// dataSet has parents 1 … Targets+Spared and their children in one or more tables. Adjacent children belong to
-// different parents, which is the bad case for locality. The targets are deleted. The spared parents and their
-// children must remain as they are.
+// dataSet has parents 1 … Targets+Spared and their children in one or more tables.
+// Adjacent children belong to different parents, which is the bad case for locality. The
+// targets are deleted. The spared parents and their children must remain as they are.
 type dataSet struct {
 	Name            string
 	Targets, Spared int64
 	Tables          []string
-	// Rows is the number of rows of each table. ParentOf is the SQL expression for the parent of row n.
+	// Rows is the number of rows of each table. ParentOf is the SQL expression for the
+	// parent of row n.
 	Rows     int64
 	ParentOf string
 }
@@ -99,7 +103,10 @@ func (s dataSet) environ() []string {
 	if s.Name != Retention {
 		return nil
 	}
-	return []string{"SEXTON_RETENTION__ENABLED=true", "SEXTON_RETENTION__RULES=[{table: children, column: at, keep: 30d}]"}
+	return []string{
+		"SEXTON_RETENTION__ENABLED=true",
+		"SEXTON_RETENTION__RULES=[{table: children, column: at, keep: 30d}]",
+	}
 }
 
 // fillStatements returns the statements that insert the rows.

@@ -20,18 +20,21 @@ type DrainOptions struct {
 	// Sets are names of DrainSets. Scale is a fraction of their full size.
 	Sets  []string
 	Scale float64
-	// Rounds is how often each contender is measured. Each round begins with another contender.
+	// Rounds is how often each contender is measured. Each round begins with another
+	// contender.
 	Rounds int
-	// Connections is the number of sessions of Sexton's passes. 0 is the configuration's default.
+	// Connections is the number of sessions of Sexton's passes. 0 is the configuration's
+	// default.
 	Connections int
 	// Limit is how long each contender works on the set Slow.
 	Limit time.Duration
 }
 
-// Drain deletes parents and measures how fast their children are deleted: by Sexton, by one statement, and by
-// ON DELETE CASCADE or SET NULL. On the set Slow it compares the rows that Sexton deletes in a fixed time with
-// the rows that it deletes with one connection. The set Retention has no deleted parents: old rows are deleted. After each measurement it checks that exactly the right rows
-// have been deleted or changed.
+// Drain deletes parents and measures how fast their children are deleted: by Sexton, by
+// one statement, and by ON DELETE CASCADE or SET NULL. On the set Slow it compares the
+// rows that Sexton deletes in a fixed time with the rows that it deletes with one
+// connection. The set Retention has no deleted parents: old rows are deleted. After each
+// measurement it checks that exactly the right rows have been deleted or changed.
 func (o *DrainOptions) Drain(ctx context.Context, g *Cluster) (*Report, error) {
 	var found []comparison
 	for _, name := range o.Sets {
@@ -61,7 +64,8 @@ type contender struct {
 	name string
 	// prepare runs before the parents are deleted. It may be nil.
 	prepare func(ctx context.Context, c *dataCopy) error
-	// ready runs between the DELETE of the parents and drain, and is not timed. It may be nil.
+	// ready runs between the DELETE of the parents and drain, and is not timed. It may be
+	// nil.
 	ready func(ctx context.Context, c *dataCopy) error
 	// drain deletes the children. It is nil if the DELETE of the parents does so.
 	drain func(ctx context.Context, c *dataCopy) error
@@ -99,7 +103,8 @@ func analyzeTombstones(ctx context.Context, c *dataCopy) error {
 	return problem.Doing(err, "analyze tombstones")
 }
 
-// drainByOneStatement runs one statement per child table, joined to the tombstones, in one transaction.
+// drainByOneStatement runs one statement per child table, joined to the tombstones, in
+// one transaction.
 func drainByOneStatement(ctx context.Context, c *dataCopy) error {
 	change := "DELETE FROM %s AS child USING"
 	if c.set.Nullifies() {
@@ -107,7 +112,8 @@ func drainByOneStatement(ctx context.Context, c *dataCopy) error {
 	}
 	return pgx.BeginFunc(ctx, c.conn, func(pgx.Tx) error {
 		for _, table := range c.set.Tables {
-			sql := fmt.Sprintf(change, table) + " " + tombstones + " AS tombstone WHERE child.parent_id = tombstone.primary_key_value"
+			sql := fmt.Sprintf(change, table) + " " + tombstones +
+				" AS tombstone WHERE child.parent_id = tombstone.primary_key_value"
 			if _, err := c.conn.Exec(ctx, sql); err != nil {
 				return fmt.Errorf("change %s: %w", table, err)
 			}
@@ -130,7 +136,8 @@ func addForeignKeys(ctx context.Context, c *dataCopy) error {
 	}
 	statements := []string{"ALTER TABLE parents DISABLE TRIGGER sexton_track"}
 	for _, table := range c.set.Tables {
-		statements = append(statements, fmt.Sprintf("ALTER TABLE %s ADD FOREIGN KEY (parent_id) REFERENCES parents ON DELETE %s", table, action))
+		statements = append(statements,
+			fmt.Sprintf("ALTER TABLE %s ADD FOREIGN KEY (parent_id) REFERENCES parents ON DELETE %s", table, action))
 	}
 	for _, statement := range statements {
 		if _, err := c.conn.Exec(ctx, statement); err != nil {
@@ -157,11 +164,13 @@ type outcome struct {
 
 // measured has the figures of one contender in one round.
 type measured struct {
-	// took is how long the children took, deleteTook how long the DELETE of the parents took.
+	// took is how long the children took, deleteTook how long the DELETE of the parents
+	// took.
 	took, deleteTook time.Duration
 	// rows is the number of children that were deleted or changed.
 	rows int64
-	// wal is the number of bytes that the server wrote, including those of the DELETE of the parents.
+	// wal is the number of bytes that the server wrote, including those of the DELETE of
+	// the parents.
 	wal int64
 }
 
@@ -218,8 +227,11 @@ func (c *dataCopy) openWorker(ctx context.Context, o WorkerOptions) (err error) 
 	return err
 }
 
-// measure runs a contender on a copy of the template. It also returns how many children the deleted parents had.
-func (g *Cluster) measure(ctx context.Context, template string, s dataSet, by contender) (m measured, rows int64, err error) {
+// measure runs a contender on a copy of the template. It also returns how many children
+// the deleted parents had.
+func (g *Cluster) measure(ctx context.Context, template string, s dataSet,
+	by contender,
+) (m measured, rows int64, err error) {
 	_, url, drop, err := g.create(ctx, template)
 	if err != nil {
 		return m, 0, err
@@ -284,7 +296,8 @@ func (c *dataCopy) run(ctx context.Context, by contender) (m measured, err error
 
 // content summarizes the rows of a table.
 type content struct {
-	// rows counts all rows, referring those with a parent, and targets the children of the targets.
+	// rows counts all rows, referring those with a parent, and targets the children of
+	// the targets.
 	rows, referring, targets int64
 	// others is the sum of the ids of the children of other parents.
 	others int64
@@ -312,8 +325,9 @@ func targetsOf(tables map[string]content) (n int64) {
 	return n
 }
 
-// check returns the number of children that were deleted or changed since before. It fails if they are not exactly
-// the children of the targets, or if Sexton left tombstones. On the set Slow children and tombstones may be left.
+// check returns the number of children that were deleted or changed since before. It
+// fails if they are not exactly the children of the targets, or if Sexton left
+// tombstones. On the set Slow children and tombstones may be left.
 func (s dataSet) check(ctx context.Context, conn *pgx.Conn, before map[string]content, bySexton bool) (int64, error) {
 	if bySexton && s.Name != Slow {
 		var left int64
@@ -355,7 +369,8 @@ func (c comparison) of(name string) *outcome {
 	return nil
 }
 
-// ratioTo compares Sexton with another contender. It returns nil if that one was not measured.
+// ratioTo compares Sexton with another contender. It returns nil if that one was not
+// measured.
 func (c comparison) ratioTo(other string, figure func(measured) float64) any {
 	one, base := c.of(sexton), c.of(other)
 	if one == nil || base == nil {
@@ -364,7 +379,8 @@ func (c comparison) ratioTo(other string, figure func(measured) float64) any {
 	return ratio(figure(one.measured), figure(base.measured))
 }
 
-// ratios returns the figures that compare Sexton with the other contenders. More rows per second are better.
+// ratios returns the figures that compare Sexton with the other contenders. More rows per
+// second are better.
 func (c comparison) ratios() Row {
 	deleteMS := func(m measured) float64 { return jobrun.Milliseconds(m.deleteTook) }
 	wal := func(m measured) float64 { return float64(m.wal) }

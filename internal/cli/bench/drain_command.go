@@ -19,7 +19,8 @@ func benchDrainCommand(env *cli.Env) *cobra.Command {
 	o := DrainOptions{}
 	var set string
 	var limit float64
-	cmd := measuring(env, "drain --set slow --connections 8", "Speed of Sexton against one statement and native cascades",
+	cmd := measuring(env, "drain --set slow --connections 8",
+		"Speed of Sexton against one statement and native cascades",
 		`Deletes parents and measures how fast their children are deleted, each way on a new copy of the same data: by passes
 of Sexton, by one DELETE joined to the tombstones, and by ON DELETE CASCADE or SET NULL. Checks after each that
 exactly the right rows are deleted. Data sets: wide (10,000 parents with 100 children), fanout (2,000 parents with
@@ -45,7 +46,8 @@ retention deletes because of their age, beside 100,000 new ones, against one DEL
 	cmd.Flags().StringVar(&set, "set", allSets, "data set `NAME`: "+strings.Join(choices, ", "))
 	cmd.Flags().Float64Var(&o.Scale, "scale", 1, "`FRACTION` of the full size")
 	cmd.Flags().IntVar(&o.Rounds, "rounds", 3, "how often to measure each, `N`; the median counts")
-	cmd.Flags().IntVar(&o.Connections, "connections", 0, "`N` sessions of each pass (default: loose_foreign_keys.connections)")
+	cmd.Flags().IntVar(&o.Connections, "connections", 0,
+		"`N` sessions of each pass (default: loose_foreign_keys.connections)")
 	cmd.Flags().Float64Var(&limit, "seconds", 10, "how many `SECONDS` to delete rows of the set slow")
 	cli.Demand(cmd, func() error {
 		if !slices.Contains(choices, set) {

@@ -43,7 +43,10 @@ func TestBenchDrain(t *testing.T) {
 		}
 		require.Equal(t, contenders, cells(set["contenders"], "contender", "rows"))
 		for _, contender := range set["contenders"].([]any) {
-			require.Equal(t, []string{"contender", "parent_delete_ms", "rows", "rows_per_second", "seconds", "wal_bytes"}, keys(contender))
+			require.Equal(t, []string{
+				"contender", "parent_delete_ms", "rows", "rows_per_second", "seconds",
+				"wal_bytes",
+			}, keys(contender))
 			for _, field := range []string{"parent_delete_ms", "rows_per_second", "wal_bytes"} {
 				require.Positive(t, contender.(map[string]any)[field], "%s of %v", field, contender)
 			}
@@ -54,7 +57,8 @@ func TestBenchDrain(t *testing.T) {
 // One connection cannot delete 200 rows of 20 ms each in a second.
 func TestBenchDrainOfSlowRows(t *testing.T) {
 	t.Parallel()
-	document := benchmark(t, "drain", "--set", "slow", "--scale", "0.01", "--rounds", "2", "--connections", "8", "--seconds", "1")
+	document := benchmark(t, "drain", "--set", "slow", "--scale", "0.01", "--rounds", "2", "--connections", "8",
+		"--seconds", "1")
 	require.EqualValues(t, 8, document["connections"])
 	set := document["sets"].([]any)[0].(map[string]any)
 	require.Positive(t, set["ratio_to_one_connection"])
@@ -77,7 +81,8 @@ func TestBenchDrainText(t *testing.T) {
 		require.Regexp(t, `(?m)^`+line+`$`, r.Stdout)
 	}
 	require.Contains(t, r.Stderr, "nullify: round 1 of 2, one_statement\n")
-	require.Contains(t, r.Stderr, "nullify: round 2 of 2, native\nnullify: round 2 of 2, sexton\nnullify: round 2 of 2, one_statement\n")
+	require.Contains(t, r.Stderr,
+		"nullify: round 2 of 2, native\nnullify: round 2 of 2, sexton\nnullify: round 2 of 2, one_statement\n")
 }
 
 func TestBenchDrainWithWrongArguments(t *testing.T) {

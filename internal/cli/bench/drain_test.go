@@ -29,7 +29,8 @@ func TestDataSets(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name string
-		// first are the children of the first parent, each those of every other one, in all tables together.
+		// first are the children of the first parent, each those of every other one, in
+		// all tables together.
 		parents, tables, first, each, targets int64
 		indexes                               int
 	}{
@@ -47,12 +48,15 @@ func TestDataSets(t *testing.T) {
 		require.Equal(t, test.parents, pgtest.Scalar[int64](t, db, "SELECT count(*) FROM parents"), test.name)
 		table := set.Tables[0]
 		var first, least, most int64
-		require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM "+table+" WHERE parent_id = 1").Scan(&first))
+		require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM "+table+
+			" WHERE parent_id = 1").Scan(&first))
 		require.NoError(t, conn.QueryRow(t.Context(), `SELECT min(n), max(n) FROM
 			(SELECT count(child.id) AS n FROM parents LEFT JOIN `+table+` AS child ON child.parent_id = parents.id WHERE parents.id > 1 GROUP BY parents.id) AS counts`).
 			Scan(&least, &most))
-		require.Equal(t, []int64{test.first, test.each, test.each}, []int64{first * test.tables, least * test.tables, most * test.tables}, test.name)
-		require.Equal(t, test.indexes, pgtest.Scalar[int](t, db, "SELECT count(*) FROM pg_indexes WHERE tablename = $1", table), test.name)
+		require.Equal(t, []int64{test.first, test.each, test.each},
+			[]int64{first * test.tables, least * test.tables, most * test.tables}, test.name)
+		require.Equal(t, test.indexes, pgtest.Scalar[int](t, db, "SELECT count(*) FROM pg_indexes WHERE tablename = $1",
+			table), test.name)
 	}
 	_, err := newDataSet("deep", 1)
 	require.EqualError(t, err, `no data set "deep"`)
@@ -140,8 +144,14 @@ func TestDrainReport(t *testing.T) {
 	slower := measured{took: 4 * time.Second, deleteTook: 2 * time.Second, rows: 100, wal: 1e6}
 	faster := measured{took: 2 * time.Second, deleteTook: time.Second, rows: 100, wal: 2e6}
 	printed := lines(t, drainReport(Server{}, DrainOptions{Limit: time.Second}, []comparison{
-		{set: dataSet{Name: Wide, Targets: 10}, rows: 100, outcomes: []outcome{{slower, oneStatement}, {slower, nativeCascade}, {faster, sexton}}},
-		{set: dataSet{Name: Slow, Targets: 10}, rows: 200, outcomes: []outcome{{slower, oneConnection}, {faster, sexton}}},
+		{
+			set: dataSet{Name: Wide, Targets: 10}, rows: 100,
+			outcomes: []outcome{{slower, oneStatement}, {slower, nativeCascade}, {faster, sexton}},
+		},
+		{
+			set: dataSet{Name: Slow, Targets: 10}, rows: 200,
+			outcomes: []outcome{{slower, oneConnection}, {faster, sexton}},
+		},
 	}))
 	require.Equal(t, []string{
 		"set | variant | seconds | rows | rows/s | parents ms | WAL MB",

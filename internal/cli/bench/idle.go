@@ -9,14 +9,16 @@ import (
 	"sexton/internal/problem"
 )
 
-// settled is how long the worker is left alone before it counts as idle: River elects its leader, and the
-// server's counters, which an idle session hands in after ten seconds, contain the warm-up.
+// settled is how long the worker is left alone before it counts as idle: River elects its
+// leader, and the server's counters, which an idle session hands in after ten seconds,
+// contain the warm-up.
 const settled = 12 * time.Second
 
 // Idle watches a worker that has worked and has nothing to do any more.
 func Idle(ctx context.Context, s *Site, length time.Duration) (*Report, error) {
-	// On a server that is not the benchmark's own the transactions contain those of autovacuum. The part of the memory that is not
-	// anonymous are pages of files: mostly the program itself, and copies of it share them.
+	// On a server that is not the benchmark's own the transactions contain those of
+	// autovacuum. The part of the memory that is not anonymous are pages of files: mostly
+	// the program itself, and copies of it share them.
 	var perMinute float64
 	var connections int
 	var resident, anonymous *int64
@@ -42,7 +44,8 @@ func Idle(ctx context.Context, s *Site, length time.Duration) (*Report, error) {
 		resident, anonymous = rss(), memory("/proc/self/status", "RssAnon:")
 		perMinute = round(float64(after-earlier)/time.Since(began).Minutes(), 1)
 		const sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND application_name LIKE 'sexton%'"
-		return problem.Doing(s.Admin.QueryRow(ctx, sessions, s.Pool.Config().ConnConfig.Database).Scan(&connections), "count sessions")
+		return problem.Doing(s.Admin.QueryRow(ctx, sessions, s.Pool.Config().ConnConfig.Database).Scan(&connections),
+			"count sessions")
 	})
 	if err != nil {
 		return nil, err
@@ -66,15 +69,18 @@ func Idle(ctx context.Context, s *Site, length time.Duration) (*Report, error) {
 		lines = append(lines, line("resident memory", "%.1f MiB", mebibytes(resident), grown))
 	}
 	if anonymous != nil {
-		lines = append(lines, line("of that anonymous", "%.1f MiB", mebibytes(anonymous), "the rest are pages of the program, which copies share"))
+		lines = append(lines, line("of that anonymous", "%.1f MiB", mebibytes(anonymous),
+			"the rest are pages of the program, which copies share"))
 	}
-	r.show(append(lines, line("transactions per minute", "%.0f", perMinute, "by pg_stat_database; on a given server autovacuum's included"),
+	r.show(append(lines, line("transactions per minute", "%.0f", perMinute,
+		"by pg_stat_database; on a given server autovacuum's included"),
 		line("connections", "%d", connections, ""))...)
 	r.notef("watched for %g s; %s", length.Seconds(), s.Server)
 	return r, nil
 }
 
-// StopAutovacuum ends it on a server of the benchmark's own: after the warm-up it has more transactions than an idle worker.
+// StopAutovacuum ends it on a server of the benchmark's own: after the warm-up it has
+// more transactions than an idle worker.
 func (s *Site) StopAutovacuum(ctx context.Context) error {
 	for _, sql := range []string{"ALTER SYSTEM SET autovacuum = off", "SELECT pg_reload_conf()"} {
 		if _, err := s.Admin.Exec(ctx, sql); err != nil {

@@ -13,8 +13,8 @@ import (
 	"sexton/internal/problem"
 )
 
-// The worker is to be asleep when the next parent goes; the pause is random, so that no rhythm of the
-// worker's own is met again and again.
+// The worker is to be asleep when the next parent goes; the pause is random, so that no
+// rhythm of the worker's own is met again and again.
 const (
 	shortestGap = 20 * time.Millisecond
 	longestGap  = 60 * time.Millisecond
@@ -60,7 +60,8 @@ func Latency(ctx context.Context, s *Site, events, children int) (*Report, error
 	}
 
 	s.progressf("%d parents under a worker, one at a time", events)
-	whole, commits, deletes := make([]time.Duration, events), make([]time.Duration, events), make([]time.Duration, events)
+	whole, commits, deletes := make([]time.Duration, events), make([]time.Duration, events),
+		make([]time.Duration, events)
 	var wal int64
 	err = s.withWorker(ctx, func(ctx context.Context) (err error) {
 		wal, err = s.walPer(ctx, events, func(i int) error {
@@ -84,7 +85,8 @@ func Latency(ctx context.Context, s *Site, events, children int) (*Report, error
 	if err != nil {
 		return nil, err
 	}
-	r := latencyReport(jobrun.PercentilesOf(whole), jobrun.PercentilesOf(commits), jobrun.PercentilesOf(deletes), jobrun.PercentilesOf(native), wal, nativeWAL)
+	r := latencyReport(jobrun.PercentilesOf(whole), jobrun.PercentilesOf(commits), jobrun.PercentilesOf(deletes),
+		jobrun.PercentilesOf(native), wal, nativeWAL)
 	r.Row = append(Row{
 		{"benchmark", "", "", "latency"},
 		{"server", "", "", s.Server},
@@ -92,13 +94,16 @@ func Latency(ctx context.Context, s *Site, events, children int) (*Report, error
 		{"children", "", "", children},
 		{"look_every_ms", "", "", jobrun.Milliseconds(look)},
 	}, r.Row...)
-	r.notef("%d isolated deletes of a parent with %d children, looked at every %.1f ms; %s", events, children, jobrun.Milliseconds(look), s.Server)
+	r.notef("%d isolated deletes of a parent with %d children, looked at every %.1f ms; %s", events, children,
+		jobrun.Milliseconds(look), s.Server)
 	return r, nil
 }
 
-// latencyReport has the times from the parent's COMMIT being sent to its children and its tombstone being gone, of which commits are the part
-// that the COMMIT itself took; deletes, in which the application waits and locks are held; and native, DELETE and COMMIT of such a parent
-// whose children go by ON DELETE CASCADE. The WAL is all that the server wrote per event, idle time between events included.
+// latencyReport has the times from the parent's COMMIT being sent to its children and its
+// tombstone being gone, of which commits are the part that the COMMIT itself took;
+// deletes, in which the application waits and locks are held; and native, DELETE and
+// COMMIT of such a parent whose children go by ON DELETE CASCADE. The WAL is all that the
+// server wrote per event, idle time between events included.
 func latencyReport(whole, commits, deletes, native jobrun.Percentiles, wal, nativeWAL int64) *Report {
 	toNative, waits, cron := ratio(whole.P50, native.P50), ratio(deletes.P50, native.P50), ratio(cronP50, whole.P50)
 	walToNative := ratio(float64(wal), float64(nativeWAL))
@@ -112,7 +117,8 @@ func latencyReport(whole, commits, deletes, native jobrun.Percentiles, wal, nati
 		{"ratio_p50_to_native_cascade", "", "", toNative},
 		{"ratio_delete_to_native_cascade", "", "", waits},
 		{"ratio_wal_to_native_cascade", "", "", walToNative},
-		// Computed, not measured: what a worker that comes once a minute would need at least.
+		// Computed, not measured: what a worker that comes once a minute would need at
+		// least.
 		{"minute_cron_computed_p50_ms", "", "", cronP50},
 		{"minute_cron_computed_p99_ms", "", "", cronP99},
 		{"ratio_minute_cron_to_p50", "", "", cron},
@@ -129,14 +135,22 @@ func latencyReport(whole, commits, deletes, native jobrun.Percentiles, wal, nati
 	}
 	r.show(line("COMMIT sent to children gone", whole, wal), line("DELETE and COMMIT", deletes, nil),
 		line("native cascade, DELETE and COMMIT", native, nativeWAL),
-		Row{{"", "", "%s", "cron every minute (computed)"}, {"", "", "%d", cronP50}, {"", "", "%s", nil}, {"", "", "%d", cronP99}})
+		Row{
+			{"", "", "%s", "cron every minute (computed)"},
+			{"", "", "%d", cronP50},
+			{"", "", "%s", nil},
+			{"", "", "%d", cronP99},
+		})
 	r.notef("p50: %.2f x native, of which COMMIT %.2f ms; the application waits %.3f x native; minute cron: %.0f x p50; WAL: %.2f x native",
 		toNative, commits.P50, waits, cron, walToNative)
 	return r
 }
 
-// remove deletes one parent in a transaction. It returns when the COMMIT was sent and how long it took.
-func remove(ctx context.Context, conn *pgx.Conn, table string, id int64) (sent time.Time, took time.Duration, err error) {
+// remove deletes one parent in a transaction. It returns when the COMMIT was sent and how
+// long it took.
+func remove(ctx context.Context, conn *pgx.Conn, table string,
+	id int64,
+) (sent time.Time, took time.Duration, err error) {
 	tx, err := conn.Begin(ctx)
 	if err != nil {
 		return sent, 0, fmt.Errorf("begin: %w", err)

@@ -46,7 +46,8 @@ func benchmarkRows(t *testing.T) []benchmarkRow {
 	return rows
 }
 
-// small are the flags that make a benchmark a matter of a second. The last of two flags counts.
+// small are the flags that make a benchmark a matter of a second. The last of two flags
+// counts.
 func small(name string) []string {
 	return map[string][]string{
 		"latency": {"--events", "2"},

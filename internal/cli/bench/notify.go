@@ -15,8 +15,9 @@ import (
 	"sexton/internal/pace"
 )
 
-// fastest is more commits per second than any client count reaches, for the number of rows to delete. Where
-// it is not, a round ends early, and its rate is right all the same.
+// fastest is more commits per second than any client count reaches, for the number of
+// rows to delete. Where it is not, a round ends early, and its rate is right all the
+// same.
 const fastest = 40_000
 
 // triggerState is a state of the triggers under which parents are deleted.
@@ -48,15 +49,16 @@ func notifyStates() []triggerState {
 
 // NotifyOptions says how much to measure.
 type NotifyOptions struct {
-	// Turn is the length of one measurement. In each round every variant has one turn, in random order, so that all of a round meet the same
-	// machine.
+	// Turn is the length of one measurement. In each round every variant has one turn, in
+	// random order, so that all of a round meet the same machine.
 	Turn   time.Duration
 	Rounds int
 	// Clients are the numbers of clients that delete at once.
 	Clients []int
 }
 
-// lead is the part of a turn ahead of what is measured: the worker has got into its rhythm, and does as much as comes in.
+// lead is the part of a turn ahead of what is measured: the worker has got into its
+// rhythm, and does as much as comes in.
 func (o NotifyOptions) lead() time.Duration { return o.Turn / 2 }
 
 // turn has the figures of one measurement: commits per second and notifications.
@@ -65,8 +67,9 @@ type turn struct {
 	heard int64
 }
 
-// Notify measures the cost of waking the worker. A listener stays connected, as a notification
-// also costs each session that it reaches. So does the worker; it is paused while a variant without a worker is measured.
+// Notify measures the cost of waking the worker. A listener stays connected, as a
+// notification also costs each session that it reaches. So does the worker; it is paused
+// while a variant without a worker is measured.
 func Notify(ctx context.Context, s *Site, o NotifyOptions) (*Report, error) {
 	if err := s.exec(ctx, "create the trigger that notifies each time", `
 		CREATE FUNCTION notify_each() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NOTIFY sexton_wake, 'each'; RETURN NULL; END $$;
@@ -105,12 +108,15 @@ func Notify(ctx context.Context, s *Site, o NotifyOptions) (*Report, error) {
 	}}
 	r.show(figures...)
 	r.notef("medians of %d rounds, in each of which every variant has a turn of %g s; ratios are of turns of one round; "+
-		"one DELETE by primary key per transaction; clients, server and worker share the machine; %s", o.Rounds, o.Turn.Seconds(), s.Server)
+		"one DELETE by primary key per transaction; clients, server and worker share the machine; %s", o.Rounds,
+		o.Turn.Seconds(), s.Server)
 	return r, nil
 }
 
 // compareStates measures all variants with so many clients.
-func (s *Site) compareStates(ctx context.Context, o NotifyOptions, clients int, listener *listener) (figures []Row, err error) {
+func (s *Site) compareStates(ctx context.Context, o NotifyOptions, clients int,
+	listener *listener,
+) (figures []Row, err error) {
 	turns := map[string][]turn{}
 	states := notifyStates()
 	for round := range o.Rounds {
@@ -131,8 +137,9 @@ func (s *Site) compareStates(ctx context.Context, o NotifyOptions, clients int, 
 	return figures, nil
 }
 
-// commitFigures are the medians of a variant's turns, each beside that of the base in the same round; half of the ratios
-// are between the quartiles. Notifications are those of all rounds that a listener of the same channel got.
+// commitFigures are the medians of a variant's turns, each beside that of the base in the
+// same round; half of the ratios are between the quartiles. Notifications are those of
+// all rounds that a listener of the same channel got.
 func commitFigures(turns, base []turn) Row {
 	var rates, ratios []float64
 	var heard int64
@@ -151,7 +158,9 @@ func commitFigures(turns, base []turn) Row {
 }
 
 // commits fills the table and measures how many parents the clients delete.
-func (s *Site) commits(ctx context.Context, v triggerState, clients int, o NotifyOptions, listener *listener) (found turn, err error) {
+func (s *Site) commits(ctx context.Context, v triggerState, clients int, o NotifyOptions,
+	listener *listener,
+) (found turn, err error) {
 	rows := max(1000, int64((o.lead()+o.Turn).Seconds()*fastest))
 	release, err := s.arrange(ctx, v, rows)
 	if err != nil {
@@ -204,8 +213,8 @@ func (v triggerState) table() string {
 	return "parents"
 }
 
-// arrange fills the table of a variant, empties the tombstones and switches the wake trigger. No worker may be at work. Release
-// ends what holds the awake lock.
+// arrange fills the table of a variant, empties the tombstones and switches the wake
+// trigger. No worker may be at work. Release ends what holds the awake lock.
 func (s *Site) arrange(ctx context.Context, v triggerState, rows int64) (release func(), err error) {
 	if err := s.exec(ctx, "fill table", fmt.Sprintf(`
 		SET LOCAL sexton.truncate = 'ignore';
@@ -237,8 +246,11 @@ func (s *Site) switchTrigger(ctx context.Context, trigger string, on bool) error
 	return s.exec(ctx, "switch trigger", "ALTER TABLE "+tombstones+" "+state+" TRIGGER "+trigger)
 }
 
-// deleteEach has clients delete one row per transaction until the time or the table is over.
-func (s *Site) deleteEach(ctx context.Context, table string, rows int64, clients int, o NotifyOptions) (found turn, err error) {
+// deleteEach has clients delete one row per transaction until the time or the table is
+// over.
+func (s *Site) deleteEach(ctx context.Context, table string, rows int64, clients int,
+	o NotifyOptions,
+) (found turn, err error) {
 	var next, committed atomic.Int64
 	var ready, done sync.WaitGroup
 	var over atomic.Bool
@@ -289,7 +301,8 @@ type listener struct {
 	close  func()
 }
 
-// endOfRound is told by the benchmark itself: notifications come in the order of their commits.
+// endOfRound is told by the benchmark itself: notifications come in the order of their
+// commits.
 const endOfRound = "check end of round"
 
 // take returns how many notifications were committed since it was called last.

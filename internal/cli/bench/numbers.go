@@ -8,7 +8,8 @@ import (
 // median of at least one number; the lower one of two in the middle.
 func median[N ~int64 | ~float64](numbers []N) N { return quantile(numbers, 0.5) }
 
-// quantile is the number that so much of at least one number is below; the lower one of two.
+// quantile is the number that so much of at least one number is below; the lower one of
+// two.
 func quantile[N ~int64 | ~float64](numbers []N, share float64) N {
 	return slices.Sorted(slices.Values(numbers))[int(share*float64(len(numbers)-1))]
 }

@@ -10,7 +10,8 @@ import (
 	"sexton/internal/words"
 )
 
-// Report is the result of a benchmark: one JSON document, and for people tables with notes below them.
+// Report is the result of a benchmark: one JSON document, and for people tables with
+// notes below them.
 type Report struct {
 	Row
 
@@ -25,7 +26,8 @@ type Row []Figure
 type Figure struct {
 	// Key is the JSON key; empty for a figure that only people see.
 	Key string
-	// Format is that of the cell in a table; empty for a figure that only the JSON document has. Head is the heading of its column.
+	// Format is that of the cell in a table; empty for a figure that only the JSON
+	// document has. Head is the heading of its column.
 	Head, Format string
 	// Value is nil if it is not known here.
 	Value any
@@ -66,7 +68,8 @@ func (r Row) cells() (heads []string, cells []any) {
 	return heads, cells
 }
 
-// show adds a table. Its headings are those of the first row; a table without headings has only lines.
+// show adds a table. Its headings are those of the first row; a table without headings
+// has only lines.
 func (r *Report) show(rows ...Row) { r.tables = append(r.tables, rows) }
 
 // notef adds a line below the tables.
@@ -90,7 +93,8 @@ func (r *Report) Text(w io.Writer) {
 	_, _ = io.WriteString(w, strings.Join(r.notes, ""))
 }
 
-// variantFigure is the name of a variant by its key in JSON; people read it without underscores.
+// variantFigure is the name of a variant by its key in JSON; people read it without
+// underscores.
 func variantFigure(key, name string) Row {
 	return Row{{key, "", "", name}, {"", "variant", "%s", strings.ReplaceAll(name, "_", " ")}}
 }

@@ -21,7 +21,8 @@ func lines(t *testing.T, r *Report) []string {
 func TestReport(t *testing.T) {
 	t.Parallel()
 	r := &Report{Row: Row{{"rows", "", "", 3}, {"sets", "", "", []Row{{{"ms", "", "", nil}}}}, {"a&b", "", "", "<"}}}
-	r.show(Row{{"k", "name", "%s", "one"}, {"", "MiB", "%.1f", mebibytes(new(int64(3 << 19)))}}, Row{{"", "name", "%s", "two"}, {"", "MiB", "%.1f", mebibytes(nil)}})
+	r.show(Row{{"k", "name", "%s", "one"}, {"", "MiB", "%.1f", mebibytes(new(int64(3 << 19)))}},
+		Row{{"", "name", "%s", "two"}, {"", "MiB", "%.1f", mebibytes(nil)}})
 	r.show(Row{{"", "", "%s", "a line"}, {"", "", "%d", 7}})
 	r.notef("%d notes", 1)
 	require.Equal(t, []string{"name | MiB", "one | 1.5", "two | ", "", "a line | 7", "", "1 notes", ""}, lines(t, r))

@@ -17,9 +17,11 @@ import (
 )
 
 const (
-	// drainTimeout is how long children may take to go before the worker is taken for broken.
+	// drainTimeout is how long children may take to go before the worker is taken for
+	// broken.
 	drainTimeout = 2 * time.Minute
-	// look is the pause between two looks whether children are gone, and with it the error of a latency.
+	// look is the pause between two looks whether children are gone, and with it the
+	// error of a latency.
 	look = 500 * time.Microsecond
 	// removeTimeout bounds the removal of the benchmark's database.
 	removeTimeout = time.Minute
@@ -54,19 +56,22 @@ func (s Server) String() string {
 // ReadServer reads the settings of the server to which a pool leads.
 func ReadServer(ctx context.Context, pool *pgxpool.Pool) (Server, error) {
 	var server Server
-	err := pool.QueryRow(ctx, "SELECT current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit')").
+	err := pool.QueryRow(ctx,
+		"SELECT current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit')").
 		Scan(&server.Version, &server.Fsync, &server.SynchronousCommit)
 	return server, problem.Doing(err, "read settings of the server")
 }
 
-// CreateDatabase makes a database for one benchmark. It returns its URL, and a function that drops it, even if sessions are connected.
+// CreateDatabase makes a database for one benchmark. It returns its URL, and a function
+// that drops it, even if sessions are connected.
 func (g *Cluster) CreateDatabase(ctx context.Context) (own string, drop func() error, err error) {
 	_, own, drop, err = g.create(ctx, "")
 	return own, drop, err
 }
 
-// create is CreateDatabase for a copy of the template, to which no session may be connected. Without one
-// it has nothing but Postgres's own: in template1 any role may have left what a benchmark would call.
+// create is CreateDatabase for a copy of the template, to which no session may be
+// connected. Without one it has nothing but Postgres's own: in template1 any role may
+// have left what a benchmark would call.
 func (g *Cluster) create(ctx context.Context, template string) (name, own string, drop func() error, err error) {
 	name = "sexton_bench_" + strings.ToLower(rand.Text())
 	if own, err = withDatabase(g.AdminURL, name); err != nil {
@@ -105,7 +110,8 @@ func withDatabase(connection, name string) (string, error) {
 	return u.String(), nil
 }
 
-// withWorker does something beside a running worker that has worked already, and stops the worker.
+// withWorker does something beside a running worker that has worked already, and stops
+// the worker.
 func (s *Site) withWorker(ctx context.Context, do func(ctx context.Context) error) error {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
@@ -125,7 +131,8 @@ func (s *Site) withWorker(ctx context.Context, do func(ctx context.Context) erro
 	return err
 }
 
-// warmUp deletes parents until the worker has shown that it is up, with prepared statements and all.
+// warmUp deletes parents until the worker has shown that it is up, with prepared
+// statements and all.
 func (s *Site) warmUp(ctx context.Context) error {
 	watcher, closeWatcher, err := connect(ctx, s.URL)
 	if err != nil {
@@ -147,8 +154,9 @@ func (s *Site) warmUp(ctx context.Context) error {
 	return nil
 }
 
-// gone returns once neither children nor the tombstone of a parent are there. It looks rather than listens,
-// as a trigger that tells of the end would be part of what is measured.
+// gone returns once neither children nor the tombstone of a parent are there. It looks
+// rather than listens, as a trigger that tells of the end would be part of what is
+// measured.
 func gone(ctx context.Context, watcher *pgx.Conn, parent int64) error {
 	return drained(ctx, watcher, `
 SELECT NOT EXISTS (SELECT FROM children WHERE parent_id = $1)
@@ -157,7 +165,8 @@ SELECT NOT EXISTS (SELECT FROM children WHERE parent_id = $1)
 
 // drained returns once a query says so.
 func drained(ctx context.Context, watcher *pgx.Conn, sql string, args ...any) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, drainTimeout, fmt.Errorf("what a deleted parent leaves behind is there after %s", drainTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, drainTimeout,
+		fmt.Errorf("what a deleted parent leaves behind is there after %s", drainTimeout))
 	defer cancel()
 	tick := time.NewTicker(look)
 	defer tick.Stop()

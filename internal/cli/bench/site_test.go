@@ -10,7 +10,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// Any role that may connect to template1 could leave functions there that a benchmark would call with the rights of its operator.
+// Any role that may connect to template1 could leave functions there that a benchmark
+// would call with the rights of its operator.
 func TestDatabasesHaveNothingOfOthers(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t)
@@ -19,7 +20,11 @@ func TestDatabasesHaveNothingOfOthers(t *testing.T) {
 	require.NoError(t, leaving.Close(t.Context()))
 	admin := pgtest.Must(pgxpool.New(t.Context(), server.URL("postgres")))(t)
 	t.Cleanup(admin.Close)
-	own, drop := pgtest.Must2((&bench.Cluster{Admin: admin, AdminURL: server.URL("postgres")}).CreateDatabase(t.Context()))(t)
-	require.True(t, pgtest.Scalar[bool](t, pgtest.Connect(t, own), "SELECT to_regclass('public.left_by_others') IS NULL"))
+	own, drop := pgtest.Must2((&bench.Cluster{
+		Admin:    admin,
+		AdminURL: server.URL("postgres"),
+	}).CreateDatabase(t.Context()))(t)
+	require.True(t, pgtest.Scalar[bool](t, pgtest.Connect(t, own),
+		"SELECT to_regclass('public.left_by_others') IS NULL"))
 	require.NoError(t, drop())
 }

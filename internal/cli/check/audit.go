@@ -50,7 +50,8 @@ func (r auditRequest) child() (name definitions.Name, err error) {
 	return name, nil
 }
 
-// databases returns the databases whose parents are audited. A database that is named must be reachable.
+// databases returns the databases whose parents are audited. A database that is named
+// must be reachable.
 func (r auditRequest) databases(all *installation.Bound) ([]database.Database, error) {
 	if r.database == "" {
 		return all.Databases, nil
@@ -87,40 +88,44 @@ func audit(ctx context.Context, env *cli.Env, request auditRequest) error {
 	if err != nil {
 		return err
 	}
-	return env.WithBound(ctx, riverjobs.LooseForeignKeys, installation.BindReachable, func(all *installation.Bound) error {
-		databases, err := request.databases(all)
-		if err != nil {
-			return err
-		}
-		if err := checkChild(all, child); err != nil {
-			return err
-		}
-		document := auditDocument{Definitions: []auditedDefinition{}}
-		for _, db := range databases {
-			auditor := orphans.Auditor{
-				DB: db.Pool, Remotes: all.Remotes(db), Names: db.Names,
-				Bounds: installation.BoundsOf(all.Connections), Batch: orphans.Batch, Repair: request.repair, Wake: installation.WakeLooseForeignKeys,
+	return env.WithBound(ctx, riverjobs.LooseForeignKeys, installation.BindReachable,
+		func(all *installation.Bound) error {
+			databases, err := request.databases(all)
+			if err != nil {
+				return err
 			}
-			for _, one := range audited(all, db, child) {
-				report, err := auditor.Audit(ctx, one.parent, one.reference)
-				if report.RepairedKeys > 0 {
-					env.Logger(all.Config).InfoContext(ctx, "orphans repaired", "database", db.Name, "actor", installation.Actor(),
-						"definition", report.Definition, "parent", report.Parent, "repaired_keys", report.RepairedKeys)
-				}
-				if err != nil {
-					return err
-				}
-				document.add(db.Name, report)
+			if err := checkChild(all, child); err != nil {
+				return err
 			}
-		}
-		if request.database == "" {
-			document.addUnbound(all, child)
-		}
-		if err := env.Print(document, func(w io.Writer) { document.print(w, request.repair) }); err != nil {
-			return err
-		}
-		return document.verdict(request.repair, all.Complete())
-	})
+			document := auditDocument{Definitions: []auditedDefinition{}}
+			for _, db := range databases {
+				auditor := orphans.Auditor{
+					DB: db.Pool, Remotes: all.Remotes(db), Names: db.Names,
+					Bounds: installation.BoundsOf(all.Connections), Batch: orphans.Batch, Repair: request.repair,
+					Wake: installation.WakeLooseForeignKeys,
+				}
+				for _, one := range audited(all, db, child) {
+					report, err := auditor.Audit(ctx, one.parent, one.reference)
+					if report.RepairedKeys > 0 {
+						env.Logger(all.Config).InfoContext(ctx, "orphans repaired", "database", db.Name, "actor",
+							installation.Actor(),
+							"definition", report.Definition, "parent", report.Parent, "repaired_keys",
+							report.RepairedKeys)
+					}
+					if err != nil {
+						return err
+					}
+					document.add(db.Name, report)
+				}
+			}
+			if request.database == "" {
+				document.addUnbound(all, child)
+			}
+			if err := env.Print(document, func(w io.Writer) { document.print(w, request.repair) }); err != nil {
+				return err
+			}
+			return document.verdict(request.repair, all.Complete())
+		})
 }
 
 // pair is one definition to audit.
@@ -135,7 +140,8 @@ func audited(b *installation.Bound, db database.Database, child definitions.Name
 	for _, parent := range b.Parents[db.Name] {
 		for _, reference := range parent.References {
 			table := reference.Child
-			if child.Table == "" || child.Table == table.Name && cmp.Or(child.Schema, b.TrackedIn(reference.Database)) == table.Schema {
+			if child.Table == "" || child.Table == table.Name &&
+				cmp.Or(child.Schema, b.TrackedIn(reference.Database)) == table.Schema {
 				pairs = append(pairs, pair{parent: parent, reference: reference})
 			}
 		}
@@ -143,7 +149,8 @@ func audited(b *installation.Bound, db database.Database, child definitions.Name
 	return pairs
 }
 
-// checkChild refuses a child table that no definition has: an audit of nothing would look like a sound one.
+// checkChild refuses a child table that no definition has: an audit of nothing would look
+// like a sound one.
 func checkChild(b *installation.Bound, child definitions.Name) error {
 	if child.Table == "" {
 		return nil
@@ -173,8 +180,8 @@ func (d *auditDocument) add(name string, report orphans.Report) {
 	d.RepairedKeys += report.RepairedKeys
 }
 
-// verdict is the command's result; down is why a database cannot be reached. What could not be read goes first: it may
-// hide anything.
+// verdict is the command's result; down is why a database cannot be reached. What could
+// not be read goes first: it may hide anything.
 func (d *auditDocument) verdict(repaired bool, down error) error {
 	incomplete, skipped := 0, 0
 	for _, one := range d.Definitions {
@@ -213,7 +220,8 @@ func (d *auditDocument) print(w io.Writer, repaired bool) {
 	if repaired {
 		left = fmt.Sprintf(", %s left", words.Counted(d.RepairedKeys, "tombstone"))
 	}
-	_, _ = fmt.Fprintf(w, "%s%s of %s%s\n", words.AtLeast(capped), words.Counted(d.OrphanedRows, "row"), words.Counted(d.OrphanedKeys, "orphaned key"), left)
+	_, _ = fmt.Fprintf(w, "%s%s of %s%s\n", words.AtLeast(capped), words.Counted(d.OrphanedRows, "row"),
+		words.Counted(d.OrphanedKeys, "orphaned key"), left)
 }
 
 // remarks are what else there is to say about a definition.
@@ -223,7 +231,8 @@ func (d auditedDefinition) remarks() string {
 		remarks = append(remarks, "such as "+words.Listed(d.Samples))
 	}
 	if d.UncheckedKeys > 0 {
-		remarks = append(remarks, words.Counted(d.UncheckedKeys, "key")+" not checked: they take longer than the statement timeout")
+		remarks = append(remarks, words.Counted(d.UncheckedKeys, "key")+
+			" not checked: they take longer than the statement timeout")
 	}
 	if d.Skipped != "" {
 		remarks = append(remarks, "skipped: "+d.Skipped)
@@ -241,7 +250,8 @@ func (d *auditDocument) addUnbound(all *installation.Bound, child definitions.Na
 	for _, one := range all.Unbound() {
 		if child.Table == "" || child == one.Child {
 			d.add(down, orphans.Report{
-				Definition: one.Key, Child: one.Child.String(), Column: one.ColumnList(), Parent: one.Parent.String(), Samples: []string{},
+				Definition: one.Key, Child: one.Child.String(), Column: one.ColumnList(), Parent: one.Parent.String(),
+				Samples: []string{},
 				Skipped: fmt.Sprintf("database %s cannot be reached", down),
 			})
 		}

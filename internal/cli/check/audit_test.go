@@ -33,13 +33,18 @@ $`, s.OK("audit"))
 	r := s.Run("audit")
 	require.Equal(t, 5, r.Code)
 	require.Empty(t, r.Stderr)
-	require.Regexp(t, `\nmain +issues +project_id +projects +10 +3 +30 +such as 1, 2, 3\n30 rows of 3 orphaned keys\n$`, r.Stdout)
+	require.Regexp(t, `\nmain +issues +project_id +projects +10 +3 +30 +such as 1, 2, 3\n30 rows of 3 orphaned keys\n$`,
+		r.Stdout)
 	found := map[string]any{
 		"database": "main", "definition": "issues[0]", "child": "issues", "column": "project_id", "parent": "projects",
-		"checked_keys": 10.0, "orphaned_keys": 3.0, "orphaned_rows": 30.0, "rows_capped": false, "samples": []any{"1", "2", "3"},
+		"checked_keys": 10.0, "orphaned_keys": 3.0, "orphaned_rows": 30.0, "rows_capped": false,
+		"samples":        []any{"1", "2", "3"},
 		"unchecked_keys": 0.0, "repaired_keys": 0.0,
 	}
-	want := map[string]any{"orphaned_keys": 3.0, "orphaned_rows": 30.0, "repaired_keys": 0.0, "definitions": []any{found}}
+	want := map[string]any{
+		"orphaned_keys": 3.0, "orphaned_rows": 30.0, "repaired_keys": 0.0,
+		"definitions": []any{found},
+	}
 	require.Equal(t, want, s.JSON(5, "audit"))
 	require.Equal(t, want, s.JSON(5, "audit", "--table", "issues", "--database", "main"))
 	require.Equal(t, before, s.Snapshot(), "looking changes nothing")
@@ -63,7 +68,8 @@ $`, s.OK("audit"))
 	s.OK("audit")
 }
 
-// What cannot be read ends its own definition and no other; the command fails, as it may hide anything.
+// What cannot be read ends its own definition and no other; the command fails, as it may
+// hide anything.
 func TestAuditThatCannotReadATable(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)

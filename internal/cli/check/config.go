@@ -96,7 +96,10 @@ databases, in which Sexton need not be installed.`,
 
 // concerns reports whether one of the findings is about the section.
 func concerns(problems problem.List, section string) bool {
-	return slices.ContainsFunc(problems, func(p problem.Problem) bool { return strings.HasPrefix(strings.ToLower(p.Key), section) })
+	return slices.ContainsFunc(problems, func(p problem.Problem) bool {
+		return strings.HasPrefix(strings.ToLower(p.Key),
+			section)
+	})
 }
 
 func configShowCommand(env *cli.Env) *cobra.Command {

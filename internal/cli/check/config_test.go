@@ -13,14 +13,18 @@ func TestConfigCheck(t *testing.T) {
 	t.Parallel()
 	s := clitest.Plain(t)
 	require.Equal(t, "ok: 1 database, 1 definition\n", s.OK("config", "check"))
-	require.Equal(t, map[string]any{"databases": 1.0, "definitions": 1.0, "problems": []any{}}, s.JSON(0, "config", "check"))
+	require.Equal(t, map[string]any{"databases": 1.0, "definitions": 1.0, "problems": []any{}},
+		s.JSON(0, "config", "check"))
 	s.Configure(s.URL, "jobs: {silence: 1h}\n")
 	require.Equal(t, []any{map[string]any{
-		"severity": "error", "file": s.Path("sexton.yaml"), "line": 3.0, "column": 17.0, "key": "jobs.silence", "message": "must be between 2s and 10m",
+		"severity": "error", "file": s.Path("sexton.yaml"), "line": 3.0, "column": 17.0, "key": "jobs.silence",
+		"message": "must be between 2s and 10m",
 	}}, s.JSON(2, "config", "check").(map[string]any)["problems"])
 
-	s.Configure("postgres://nobody@nowhere.invalid/none", "loose_foreign_keys: {definitions: [missing.yml], enabled: false}\n")
-	require.Equal(t, "ok: 1 database, 0 definitions\n", s.OK("config", "check"), "it connects to nothing and reads what is enabled")
+	s.Configure("postgres://nobody@nowhere.invalid/none",
+		"loose_foreign_keys: {definitions: [missing.yml], enabled: false}\n")
+	require.Equal(t, "ok: 1 database, 0 definitions\n", s.OK("config", "check"),
+		"it connects to nothing and reads what is enabled")
 }
 
 func TestConfigShowLoadsAgain(t *testing.T) {
@@ -56,7 +60,8 @@ jobs: {lock_timeout: 200ms}
 func TestFlagsAndEnvironment(t *testing.T) {
 	t.Parallel()
 	s := clitest.Plain(t)
-	require.Contains(t, s.OK("config", "show", "--database-url", "postgres://flag@host/db"), `url: "postgres://flag@host/db"`)
+	require.Contains(t, s.OK("config", "show", "--database-url", "postgres://flag@host/db"),
+		`url: "postgres://flag@host/db"`)
 	s.Environ = append(s.Environ, "SEXTON_LOG__LEVEL=debug", "SEXTON_JOBS__OWNER=other")
 	require.Contains(t, s.OK("config", "show"), "level: debug")
 	require.Contains(t, s.OK("config", "show"), "owner: other")

@@ -49,7 +49,8 @@ checks of the others count as skipped.`,
 		}
 		return nil
 	})
-	cmd.Flags().StringVar(&role, "role", "", "check the rights of this `ROLE` (default: the newest running worker's, else the configured URL's)")
+	cmd.Flags().StringVar(&role, "role", "",
+		"check the rights of this `ROLE` (default: the newest running worker's, else the configured URL's)")
 	return cmd
 }
 
@@ -64,7 +65,8 @@ func printExamination(w io.Writer, report *doctor.Report) {
 		if f.Database != "" {
 			place = f.Database + " " + place
 		}
-		_, _ = fmt.Fprintf(w, "%s: %s: %s: %s\n  fix: %s\n", f.Severity, place, f.Object, words.Cell(&f.Message), words.Cell(&f.Fix))
+		_, _ = fmt.Fprintf(w, "%s: %s: %s: %s\n  fix: %s\n", f.Severity, place, f.Object, words.Cell(&f.Message),
+			words.Cell(&f.Fix))
 	}
 	skipped, n := "", 0
 	for _, check := range report.Checks {
@@ -73,6 +75,7 @@ func printExamination(w io.Writer, report *doctor.Report) {
 			skipped = fmt.Sprintf("; %d skipped", n)
 		}
 	}
-	_, _ = fmt.Fprintf(w, "%s: %s, %s, %d for information%s\n", words.Counted(len(report.Checks), "check"), words.Counted(report.Count(problem.Error), "error"),
+	_, _ = fmt.Fprintf(w, "%s: %s, %s, %d for information%s\n", words.Counted(len(report.Checks), "check"),
+		words.Counted(report.Count(problem.Error), "error"),
 		words.Counted(report.Count(problem.Warning), "warning"), report.Count(problem.Info), skipped)
 }

@@ -37,7 +37,8 @@ func TestDoctorBeforeTheInstallation(t *testing.T) {
 	s := clitest.Plain(t)
 	report, _ := s.Examined(5)
 	_, lines := s.Diagnosis(report, "schema")
-	require.Equal(t, []string{"error | component base | schema of database main: component base is not installed; run `sexton migrate up` | sexton migrate up"}, lines)
+	require.Equal(t,
+		[]string{"error | component base | schema of database main: component base is not installed; run `sexton migrate up` | sexton migrate up"}, lines)
 	require.Len(t, report.Findings, 1)
 	for _, check := range []string{"triggers", "tombstones", "workers", "pauses"} {
 		result, _ := s.Diagnosis(report, check)
@@ -57,13 +58,15 @@ func TestDoctorWithoutDatabase(t *testing.T) {
 	_, lines := s.Diagnosis(report, "connection")
 	require.Equal(t, []string{"error | databases.main.url | the database cannot be reached: " +
 		`database "no_such_database" does not exist | create it, or correct the database's name`}, lines)
-	require.Contains(t, r.Stderr, "sexton: "+s.Path("sexton.yaml")+":2:15: databases.main.url: database main cannot be reached")
+	require.Contains(t, r.Stderr, "sexton: "+s.Path("sexton.yaml")+
+		":2:15: databases.main.url: database main cannot be reached")
 	result, _ := s.Diagnosis(report, "workers")
 	require.Equal(t, doctor.Skipped, result)
 
 	s.Configure(s.With(func(u *url.URL) { u.RawQuery += "&pool_max_conns=none" }), "")
 	lines = findings(s, 2, "connection")
-	require.Equal(t, []string{"error | databases.main.url | the connection string cannot be parsed | look at its parameters"}, lines)
+	require.Equal(t,
+		[]string{"error | databases.main.url | the connection string cannot be parsed | look at its parameters"}, lines)
 
 	s.Configure(s.URL, "loose_foreign_keys: {shedule: \"* * * * *\"}\n")
 	s.Says(2, "unknown key", "doctor")
@@ -94,7 +97,8 @@ func TestDoctorOfDefinitions(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	s.Exec("ALTER TABLE projects ADD parent_id bigint; CREATE INDEX ON projects (parent_id)")
-	s.Write("loose_foreign_keys.yml", clitest.GoodDefinitions+"projects:\n  - {table: projects, column: parent_id, on_delete: async_delete}\n")
+	s.Write("loose_foreign_keys.yml", clitest.GoodDefinitions+
+		"projects:\n  - {table: projects, column: parent_id, on_delete: async_delete}\n")
 	s.OK("triggers", "install")
 	requireFindings(s, 0, "tables", "info | projects[0] | DIR/loose_foreign_keys.yml:6:5: "+
 		`async_delete comes back to "public"."projects" in a cycle | nothing, where it is meant so`)
@@ -133,8 +137,9 @@ func TestDoctorOfTriggers(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	s.Exec("ALTER TABLE projects ENABLE TRIGGER sexton_track; ALTER TABLE projects ENABLE ALWAYS TRIGGER sexton_truncate")
-	requireFindings(s, 0, "triggers", "info | sexton_track on public.projects | plain: the trigger does not fire under session_replication_role = replica"+
-		" | run `sexton triggers install`")
+	requireFindings(s, 0, "triggers",
+		"info | sexton_track on public.projects | plain: the trigger does not fire under session_replication_role = replica"+
+			" | run `sexton triggers install`")
 	s.Exec(`ALTER TABLE projects DISABLE TRIGGER sexton_track; DROP TRIGGER sexton_truncate ON projects;
 		DROP TRIGGER sexton_wake ON loose_foreign_keys_deleted_records`)
 	const fix = " | run `sexton triggers install`"
@@ -146,8 +151,9 @@ func TestDoctorOfTriggers(t *testing.T) {
 	s.OK("triggers", "install")
 	s.Write("loose_foreign_keys.yml", "issues:\n  - {table: builds, column: author_id, on_delete: async_delete}\n")
 	lines := findings(s, 5, "triggers")
-	require.Contains(t, lines, "warning | sexton_track on public.projects | surplus: no definition names this table as parent"+
-		` | restore the definition, or run: DROP TRIGGER "sexton_track" ON public.projects`)
+	require.Contains(t, lines,
+		"warning | sexton_track on public.projects | surplus: no definition names this table as parent"+
+			` | restore the definition, or run: DROP TRIGGER "sexton_track" ON public.projects`)
 }
 
 func TestDoctorOfTombstonesWithoutDefinition(t *testing.T) {
@@ -156,13 +162,15 @@ func TestDoctorOfTombstonesWithoutDefinition(t *testing.T) {
 	s.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.\"it''s\"', 1), ('public.projects', 1)")
 	lines := findings(s, 5, "tombstones")
 	require.Len(t, lines, 1)
-	require.Contains(t, lines[0], `warning | public."it's" | tombstones of public."it's" wait, and no definition names it`)
+	require.Contains(t, lines[0],
+		`warning | public."it's" | tombstones of public."it's" wait, and no definition names it`)
 
 	require.Contains(t, s.OK("status"), "a definition for tombstones of public.\"it's\"\n")
 	_, statement, _ := strings.Cut(lines[0], "give them up: ")
 	s.Exec(statement)
 	require.Empty(t, findings(s, 0, "tombstones"))
-	require.Len(t, s.Rows("SELECT FROM loose_foreign_keys_deleted_records"), 1, "the statement removes no other tombstone")
+	require.Len(t, s.Rows("SELECT FROM loose_foreign_keys_deleted_records"), 1,
+		"the statement removes no other tombstone")
 }
 
 func TestDoctorOfWorkThatStandsStill(t *testing.T) {
@@ -171,14 +179,16 @@ func TestDoctorOfWorkThatStandsStill(t *testing.T) {
 	s.Exec(`INSERT INTO sexton.river_job (id, args, kind, queue, state, max_attempts, scheduled_at)
 		VALUES (7, '{"database": "main"}', $1, $1, 'available', 1, '2026-01-02T03:04:05Z')`, clitest.Kind)
 	s.Exec("SELECT setval('sexton.river_job_id_seq', 7)")
-	requireFindings(s, 5, "stalled_jobs", "warning | "+clitest.Kind+"/main | the job waits for a worker: none has fetched job 7, available since 2026-01-02T03:04:05Z"+
+	requireFindings(s, 5, "stalled_jobs", "warning | "+clitest.Kind+
+		"/main | the job waits for a worker: none has fetched job 7, available since 2026-01-02T03:04:05Z"+
 		" | start a worker (sexton run), or look into the log of the one that runs")
 	s.Pause()
 	report, _ := s.Examined(0)
 	result, _ := s.Diagnosis(report, "stalled_jobs")
 	require.Equal(t, doctor.OK, result, "it is meant to wait")
 	_, lines := s.Diagnosis(report, "pauses")
-	require.Equal(t, []string{"info | " + clitest.Kind + " | the job is paused since 2026-01-02T03:04:05Z | sexton resume " + clitest.Kind}, lines)
+	require.Equal(t, []string{"info | " + clitest.Kind +
+		" | the job is paused since 2026-01-02T03:04:05Z | sexton resume " + clitest.Kind}, lines)
 }
 
 func TestDoctorOfFailedTombstones(t *testing.T) {
@@ -187,7 +197,8 @@ func TestDoctorOfFailedTombstones(t *testing.T) {
 	s.Exec(`INSERT INTO loose_foreign_keys_deleted_records (id, fully_qualified_table_name, primary_key_value, cleanup_attempts, last_error, consume_after)
 		OVERRIDING SYSTEM VALUE VALUES (7, 'public.projects', 1, 0, NULL, now()), (8, 'public.projects', 2, 3, 'public.issues: 23514: check x', now() + interval '1 hour')`)
 	line := func(id, key string) string {
-		return "warning | public.projects, key " + key + " | the clean-up after this row has failed, 3 attempts so far: public.issues: 23514: check x" +
+		return "warning | public.projects, key " + key +
+			" | the clean-up after this row has failed, 3 attempts so far: public.issues: 23514: check x" +
 			" | remove the reason; the next attempt is made by itself, or at once with `sexton failures retry tombstones " + id + " --database main`"
 	}
 	requireFindings(s, 5, "failed_tombstones", line("8", "2"))
@@ -196,7 +207,9 @@ func TestDoctorOfFailedTombstones(t *testing.T) {
 	lines := findings(s, 5, "failed_tombstones")
 	require.Len(t, lines, 11)
 	require.Equal(t, line("8", "2"), lines[0])
-	require.Equal(t, "warning | table loose_foreign_keys_deleted_records | 4 more tombstones failed | see `sexton failures list`", lines[10])
+	require.Equal(t,
+		"warning | table loose_foreign_keys_deleted_records | 4 more tombstones failed | see `sexton failures list`",
+		lines[10])
 }
 
 // The fixes lead from a role without any right to one that the doctor finds well.
@@ -211,8 +224,9 @@ func TestDoctorOfTheWorkersRole(t *testing.T) {
 	require.Equal(t, []string{"error | schema sexton | role " + role + ": permission denied for schema sexton" +
 		" | run the statements that `sexton grants` prints"}, lines)
 	_, lines = s.Diagnosis(report, "child_privileges")
-	require.Equal(t, []string{"error | issues[0] | DIR/loose_foreign_keys.yml:2:5: the database role lacks DELETE, SELECT, UPDATE on table public.issues" +
-		" | GRANT DELETE, SELECT, UPDATE ON public.issues TO " + role + ";"}, lines)
+	require.Equal(t,
+		[]string{"error | issues[0] | DIR/loose_foreign_keys.yml:2:5: the database role lacks DELETE, SELECT, UPDATE on table public.issues" +
+			" | GRANT DELETE, SELECT, UPDATE ON public.issues TO " + role + ";"}, lines)
 	_, lines = s.Diagnosis(report, "privileges")
 	require.Greater(t, len(lines), 10)
 
@@ -235,7 +249,8 @@ func TestDoctorChecksTheRoleThatWorks(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	worker, installer := s.CreateRole(), s.CreateRole()
-	s.Exec("GRANT sexton_owner TO " + pgx.Identifier{installer}.Sanitize() + "; GRANT ALL ON ALL TABLES IN SCHEMA public TO " + pgx.Identifier{installer}.Sanitize())
+	s.Exec("GRANT sexton_owner TO " + pgx.Identifier{installer}.Sanitize() +
+		"; GRANT ALL ON ALL TABLES IN SCHEMA public TO " + pgx.Identifier{installer}.Sanitize())
 	s.Configure(s.AsRole(installer), "")
 	report, _ := s.Examined(0)
 	require.Equal(t, map[string]doctor.Role{"main": {Name: installer, Source: doctor.OfURL}}, report.Roles)

@@ -29,7 +29,8 @@ func about(s *clitest.TwoSites, report doctor.Report, database string) []string 
 	var lines []string
 	for _, f := range report.Findings {
 		if f.Database == database {
-			lines = append(lines, strings.ReplaceAll(fmt.Sprintf("%s | %s | %s | %s | %s", f.Severity, f.Check, f.Object, f.Message, f.Fix), s.Dir, "DIR"))
+			lines = append(lines, strings.ReplaceAll(fmt.Sprintf("%s | %s | %s | %s | %s", f.Severity, f.Check,
+				f.Object, f.Message, f.Fix), s.Dir, "DIR"))
 		}
 	}
 	return lines
@@ -53,7 +54,8 @@ func TestDoctorOfTwoDatabases(t *testing.T) {
 		s.Without(other)
 		report, r := s.Examined(5)
 		require.Empty(t, r.Stderr)
-		require.Equal(t, []string{"error | connection | databases." + other + ".url | the database cannot be reached: no server answers at DIR port 5432: " +
+		require.Equal(t, []string{"error | connection | databases." + other +
+			".url | the database cannot be reached: no server answers at DIR port 5432: " +
 			"no such file or directory | start it, or correct host and port"}, about(s, report, other))
 		require.Empty(t, about(s, report, jobs))
 		require.Equal(t, made[1:], checks(report, other, doctor.Skipped), "all but the connection itself")
@@ -62,7 +64,8 @@ func TestDoctorOfTwoDatabases(t *testing.T) {
 		s.Without(jobs)
 		report, _ = s.Examined(5)
 		require.Len(t, report.Findings, 1)
-		require.Equal(t, append(made[1:], "workers", "pauses", "stalled_jobs", "cron"), checks(report, jobs, doctor.Skipped))
+		require.Equal(t, append(made[1:], "workers", "pauses", "stalled_jobs", "cron"),
+			checks(report, jobs, doctor.Skipped))
 		require.Equal(t, made, checks(report, other, doctor.OK))
 	})
 }
@@ -90,25 +93,30 @@ func TestDoctorOfTheSchemaInTheOtherDatabase(t *testing.T) {
 	report, _ := s.Examined(5)
 	lines := about(s, report, "ci")
 	require.Len(t, lines, 1)
-	require.Contains(t, lines[0], `error | schema | component base | schema of database ci: component base lacks "sexton".fences; `)
-	require.Empty(t, clitest.Found(doctor.Report{Findings: slices.DeleteFunc(slices.Clone(report.Findings), func(f doctor.Finding) bool { return f.Database != "main" })}))
+	require.Contains(t, lines[0],
+		`error | schema | component base | schema of database ci: component base lacks "sexton".fences; `)
+	require.Empty(t, clitest.Found(doctor.Report{Findings: slices.DeleteFunc(slices.Clone(report.Findings),
+		func(f doctor.Finding) bool { return f.Database != "main" })}))
 
 	s.OK("migrate", "up")
 	s.OK("triggers", "install")
 	s.Ci.Exec("CREATE OR REPLACE FUNCTION sexton.session_name(fence_key text) RETURNS text LANGUAGE sql AS 'SELECT fence_key'")
 	report, _ = s.Examined(0)
-	require.Contains(t, about(s, report, "ci"), "info | functions | component base | its functions come from another release; "+
-		"run `sexton migrate up` of the newest one | sexton migrate up")
+	require.Contains(t, about(s, report, "ci"),
+		"info | functions | component base | its functions come from another release; "+
+			"run `sexton migrate up` of the newest one | sexton migrate up")
 	s.Ci.Exec("INSERT INTO sexton.events (id, kind, payload) OVERRIDING SYSTEM VALUE VALUES (7000, 'k', '{}')")
 	report, _ = s.Examined(5)
-	require.Contains(t, about(s, report, "ci"), "error | sequences | sexton.events_id_seq | the sequence is at 0, and sexton.events has rows up to 7000, "+
-		"so inserts fail | sexton migrate up")
+	require.Contains(t, about(s, report, "ci"),
+		"error | sequences | sexton.events_id_seq | the sequence is at 0, and sexton.events has rows up to 7000, "+
+			"so inserts fail | sexton migrate up")
 	s.OK("triggers", "install")
 	report, _ = s.Examined(0)
 	require.Len(t, about(s, report, "ci"), 1)
 
 	s.Ci.Exec("DROP SCHEMA sexton CASCADE; DROP TABLE loose_foreign_keys_deleted_records")
 	report, _ = s.Examined(5)
-	require.Equal(t, []string{"error | schema | component base | schema of database ci: component base is not installed; run `sexton migrate up` | sexton migrate up"},
+	require.Equal(t,
+		[]string{"error | schema | component base | schema of database ci: component base is not installed; run `sexton migrate up` | sexton migrate up"},
 		about(s, report, "ci"))
 }

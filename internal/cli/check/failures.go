@@ -19,7 +19,8 @@ import (
 
 func failuresCommand(env *cli.Env) *cobra.Command {
 	return cli.Group("failures", "Look at what failed, of every kind, and have it tried again",
-		"  sexton failures list\n  sexton failures retry groups 4711", failuresListCommand(env), failuresRetryCommand(env))
+		"  sexton failures list\n  sexton failures retry groups 4711", failuresListCommand(env),
+		failuresRetryCommand(env))
 }
 
 func failuresListCommand(env *cli.Env) *cobra.Command {
@@ -43,7 +44,8 @@ session that held it at the last try. A database that cannot be reached is left 
 }
 
 func printFailures(w io.Writer, document operator.Failures) {
-	const none, heading = "nothing has failed that is not done by now", "SOURCE\tDATABASE\tID\tWHAT\tATTEMPTS\tNEXT TRY\tERROR"
+	const none, heading = "nothing has failed that is not done by now",
+		"SOURCE\tDATABASE\tID\tWHAT\tATTEMPTS\tNEXT TRY\tERROR"
 	words.List(w, none, heading, document.Failures, func(f components.Failure) []any {
 		next := "now"
 		switch {

@@ -57,8 +57,8 @@ others, and the exit code is 4.`,
 	})
 }
 
-// indexWarning reports whether a finding is about the index of a child's column, which the plan itself looks at
-// more closely: it is the only warning about that key.
+// indexWarning reports whether a finding is about the index of a child's column, which
+// the plan itself looks at more closely: it is the only warning about that key.
 func indexWarning(p problem.Problem) bool { return strings.HasSuffix(p.Key, ".column") }
 
 func printPlan(w io.Writer, planned operator.PlannedDatabase) {
@@ -67,20 +67,24 @@ func printPlan(w io.Writer, planned operator.PlannedDatabase) {
 		return
 	}
 	if len(planned.Definitions) > 0 {
-		words.Table(w, "CHILD\tCOLUMN\tPARENT\tACTION\tDUE\tPUT OFF\tROWS\tPLAN\tTHEN", planned.Definitions, func(d plan.Definition) []any {
-			// A cap of one of the two counts cannot be told from one of the other: both show it where they reach it.
-			capped := func(n int64) string { return words.Capped(n, d.PendingCapped && n >= components.PendingCap) }
-			return []any{
-				cli.ChildText(d.Child, d.ChildDatabase), d.Column, d.Parent, d.Action, capped(d.Due), capped(d.Deferred),
-				words.Capped(d.Rows, d.RowsCapped), accessText(d.Access), followOnText(d.Then),
-			}
-		})
+		words.Table(w, "CHILD\tCOLUMN\tPARENT\tACTION\tDUE\tPUT OFF\tROWS\tPLAN\tTHEN", planned.Definitions,
+			func(d plan.Definition) []any {
+				// A cap of one of the two counts cannot be told from one of the other: both
+				// show it where they reach it.
+				capped := func(n int64) string { return words.Capped(n, d.PendingCapped && n >= components.PendingCap) }
+				return []any{
+					cli.ChildText(d.Child, d.ChildDatabase), d.Column, d.Parent, d.Action, capped(d.Due),
+					capped(d.Deferred),
+					words.Capped(d.Rows, d.RowsCapped), accessText(d.Access), followOnText(d.Then),
+				}
+			})
 		_, _ = fmt.Fprintln(w)
 	}
 	t := planned.Totals
 	_, _ = fmt.Fprintf(w, "%s: %s, %s%s due and %d put off, %s%s to delete and %d to change, %s\n",
 		planned.Database, words.Counted(t.Definitions, "definition"),
-		words.AtLeast(t.PendingCapped), words.Counted(t.Due, "tombstone"), t.Deferred, words.AtLeast(t.RowsCapped), words.Counted(t.DeleteRows, "row"),
+		words.AtLeast(t.PendingCapped), words.Counted(t.Due, "tombstone"), t.Deferred, words.AtLeast(t.RowsCapped),
+		words.Counted(t.DeleteRows, "row"),
 		t.UpdateRows, missingText(t.MissingIndexes))
 	for _, d := range planned.Definitions {
 		for _, finding := range d.Findings {
@@ -91,13 +95,14 @@ func printPlan(w io.Writer, planned operator.PlannedDatabase) {
 	for _, loss := range planned.Uncovered {
 		_, _ = fmt.Fprintf(w, "%s: %s\n", loss.Object, loss.Message)
 	}
-	words.List(w, "", "\nJOB\tDUE NOW\tNEXT RUN\tNEXT DUE\tWAITS FOR", planned.Jobs, func(job operator.PlannedJob) []any {
-		due := job.Text()
-		if job.Error != "" {
-			due = words.Cell(&job.Error)
-		}
-		return []any{job.Kind, due, job.NextRun, job.NextDueAt, job.WaitingFor}
-	})
+	words.List(w, "", "\nJOB\tDUE NOW\tNEXT RUN\tNEXT DUE\tWAITS FOR", planned.Jobs,
+		func(job operator.PlannedJob) []any {
+			due := job.Text()
+			if job.Error != "" {
+				due = words.Cell(&job.Error)
+			}
+			return []any{job.Kind, due, job.NextRun, job.NextDueAt, job.WaitingFor}
+		})
 	for _, job := range planned.Jobs {
 		if job.Details != nil {
 			job.Details.Print(w)
@@ -105,8 +110,8 @@ func printPlan(w io.Writer, planned operator.PlannedDatabase) {
 	}
 }
 
-// printMissing prints each missing index once, with its reason as an SQL comment, so that all of it can be
-// handed to psql.
+// printMissing prints each missing index once, with its reason as an SQL comment, so that
+// all of it can be handed to psql.
 func printMissing(w io.Writer, planned []plan.Definition) {
 	type index struct{ database, create string }
 	printed := map[index]bool{}
@@ -122,7 +127,8 @@ func printMissing(w io.Writer, planned []plan.Definition) {
 				place = "in database " + one.database + ", " + place
 			}
 			// A name may hold a line break, which would end the comment.
-			_, _ = fmt.Fprintf(w, "\n-- %s: %s\n%s\n", place, strings.NewReplacer("\n", " ", "\r", " ").Replace(missing.Why), missing.Create)
+			_, _ = fmt.Fprintf(w, "\n-- %s: %s\n%s\n", place,
+				strings.NewReplacer("\n", " ", "\r", " ").Replace(missing.Why), missing.Create)
 		}
 	}
 }

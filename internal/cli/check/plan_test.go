@@ -29,9 +29,11 @@ func TestPlanShowsWorkAndMissingIndexes(t *testing.T) {
 	require.Zero(t, r.Code, r.Stderr)
 	require.Empty(t, r.Stderr, "indexes are said once")
 	require.Equal(t, before, s.Snapshot())
-	require.Regexp(t, `(?m)^issues +project_id +projects +async_delete +2 +1 +20 +Seq Scan on issues +labels_of.issue_id$`, r.Stdout)
+	require.Regexp(t,
+		`(?m)^issues +project_id +projects +async_delete +2 +1 +20 +Seq Scan on issues +labels_of.issue_id$`, r.Stdout)
 	require.Regexp(t, `(?m)^labels_of +issue_id +issues +async_delete +0 +0 +0 +Seq Scan on labels_of +-$`, r.Stdout)
-	require.Regexp(t, `(?m)^labels_of +project_id +projects +async_nullify +2 +1 +10 +Seq Scan on labels_of +-$`, r.Stdout)
+	require.Regexp(t, `(?m)^labels_of +project_id +projects +async_nullify +2 +1 +10 +Seq Scan on labels_of +-$`,
+		r.Stdout)
 	_, below, _ := strings.Cut(r.Stdout, "\n\n")
 	require.Equal(t, `main: 3 definitions, 2 tombstones due and 1 put off, 20 rows to delete and 10 to change, 4 indexes missing
 
@@ -56,7 +58,8 @@ CREATE INDEX CONCURRENTLY IF NOT EXISTS labels_of_project_id_idx ON public.label
 	require.Contains(t, s.OK("plan"), "no index missing\n")
 }
 
-// Installation, plan and doctor name the same indexes, those of foreign keys below a child included.
+// Installation, plan and doctor name the same indexes, those of foreign keys below a
+// child included.
 func TestMissingIndexesAreTheSameEverywhere(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
@@ -73,8 +76,10 @@ func TestMissingIndexesAreTheSameEverywhere(t *testing.T) {
 		}
 	}
 	require.ElementsMatch(t, []string{
-		"CREATE INDEX CONCURRENTLY IF NOT EXISTS issues_project_id_idx ON public.issues (project_id);", "CREATE INDEX CONCURRENTLY IF NOT EXISTS notes_issue_id_idx ON public.notes (issue_id);",
-		"CREATE INDEX CONCURRENTLY IF NOT EXISTS marks_note_id_idx ON public.marks (note_id);", "CREATE INDEX CONCURRENTLY IF NOT EXISTS parts_1_issue_id_idx ON public.parts_1 (issue_id);",
+		"CREATE INDEX CONCURRENTLY IF NOT EXISTS issues_project_id_idx ON public.issues (project_id);",
+		"CREATE INDEX CONCURRENTLY IF NOT EXISTS notes_issue_id_idx ON public.notes (issue_id);",
+		"CREATE INDEX CONCURRENTLY IF NOT EXISTS marks_note_id_idx ON public.marks (note_id);",
+		"CREATE INDEX CONCURRENTLY IF NOT EXISTS parts_1_issue_id_idx ON public.parts_1 (issue_id);",
 	}, planned)
 	warned := s.Run("triggers", "install").Stderr
 	require.Equal(t, len(planned), strings.Count(warned, "\n"))
@@ -128,7 +133,8 @@ func TestPlanNamesWhatUndoDoesNotCover(t *testing.T) {
 	require.NotContains(t, s.OK("plan"), "undo")
 	s.Exec("CREATE RULE ruled AS ON DELETE TO issues WHERE old.id = 99 DO INSTEAD NOTHING; CREATE RULE ruled AS ON DELETE TO projects WHERE old.id = 99 " +
 		"DO INSTEAD NOTHING")
-	s.Environ = append(s.Environ, "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__KEEP=72h", "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__MAX_SIZE=1000",
+	s.Environ = append(s.Environ, "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__KEEP=72h",
+		"SEXTON_LOOSE_FOREIGN_KEYS__UNDO__MAX_SIZE=1000",
 		"SEXTON_LOOSE_FOREIGN_KEYS__UNDO__EXCLUDE_COLUMNS=issues.secret")
 	s.OK("migrate", "up")
 	s.OK("triggers", "install")

@@ -55,16 +55,17 @@ left, leases, the last run of each job, and what a job waits for. With --watch i
 }
 
 func printStatus(w io.Writer, document operator.Reading) {
-	words.Table(w, "DELETION TABLE\tDATABASE\tPENDING\tOLDEST\tPUT OFF\tCONFIRMING", document.DeletionTables, func(t components.Backlog) []any {
-		if t.Unreachable != "" {
-			return []any{t.Table, t.Database, "unreachable", "-", "-", "-"}
-		}
-		oldest := "-"
-		if t.Pending > 0 {
-			oldest = words.Span(t.Oldest())
-		}
-		return []any{t.Table, t.Database, words.Capped(t.Pending, t.Capped), oldest, t.PutOff(), t.Confirming}
-	})
+	words.Table(w, "DELETION TABLE\tDATABASE\tPENDING\tOLDEST\tPUT OFF\tCONFIRMING", document.DeletionTables,
+		func(t components.Backlog) []any {
+			if t.Unreachable != "" {
+				return []any{t.Table, t.Database, "unreachable", "-", "-", "-"}
+			}
+			oldest := "-"
+			if t.Pending > 0 {
+				oldest = words.Span(t.Oldest())
+			}
+			return []any{t.Table, t.Database, words.Capped(t.Pending, t.Capped), oldest, t.PutOff(), t.Confirming}
+		})
 	type parent struct {
 		components.Parent
 
@@ -88,14 +89,16 @@ func printStatus(w io.Writer, document operator.Reading) {
 			t.Details.Print(w)
 		}
 	}
-	words.List(w, "", "\nLEASE\tHOLDER\tEXPIRES", document.Leases, func(l operator.Lease) []any { return []any{l.Key, l.Holder, l.ExpiresAt} })
+	words.List(w, "", "\nLEASE\tHOLDER\tEXPIRES", document.Leases,
+		func(l operator.Lease) []any { return []any{l.Key, l.Holder, l.ExpiresAt} })
 	printJobs(w, document.Jobs)
 	words.List(w, "", "\nKEEPS ITS OLD CONFIGURATION\tHOST\tERROR OF THE NEW ONE", document.ReloadErrors,
 		func(e operator.ReloadError) []any { return []any{e.Worker, e.Host, &e.Error} })
 	_, _ = fmt.Fprintln(w, "\n"+document.Cron.String())
 }
 
-// printJobs prints first what is at work, then all, then what keeps some from their work. A kind in one of several databases has its name.
+// printJobs prints first what is at work, then all, then what keeps some from their work.
+// A kind in one of several databases has its name.
 func printJobs(w io.Writer, jobs []operator.JobState) {
 	several := slices.ContainsFunc(jobs, func(j operator.JobState) bool { return j.Database != jobs[0].Database })
 	name := func(j operator.JobState) string {
@@ -116,7 +119,10 @@ func printJobs(w io.Writer, jobs []operator.JobState) {
 		if duty := j.Running.Duty(); duty.Percent > 0 {
 			how = duty.String()
 		}
-		return []any{name(j), words.Span(time.Since(j.Running.StartedAt)), words.Grouped(j.Running.Rows), words.Grouped(j.Running.RowsPerSecond), left, how}
+		return []any{
+			name(j), words.Span(time.Since(j.Running.StartedAt)), words.Grouped(j.Running.Rows),
+			words.Grouped(j.Running.RowsPerSecond), left, how,
+		}
 	})
 	words.Table(w, "\nJOB\tNEXT TICK\tLAST RUN\tOUTCOME", jobs, func(j operator.JobState) []any {
 		next := "-"
@@ -125,9 +131,13 @@ func printJobs(w io.Writer, jobs []operator.JobState) {
 		}
 		return []any{name(j), next, words.Age(j.LastRun), j.LastOutcome}
 	})
-	words.List(w, "", "\nCLEAN-UP TIME\tP50\tP99\tOF LAST", those(func(j operator.JobState) bool { return j.Latency != nil }),
+	words.List(w, "", "\nCLEAN-UP TIME\tP50\tP99\tOF LAST",
+		those(func(j operator.JobState) bool { return j.Latency != nil }),
 		func(j operator.JobState) []any {
-			return []any{name(j), words.Took(j.Latency.Half()), words.Took(j.Latency.Most()), words.Grouped(j.Latency.Items)}
+			return []any{
+				name(j), words.Took(j.Latency.Half()), words.Took(j.Latency.Most()),
+				words.Grouped(j.Latency.Items),
+			}
 		})
 	words.List(w, "", "\nWAITING\tFOR", those(func(j operator.JobState) bool { return j.WaitingFor != nil }),
 		func(j operator.JobState) []any { return []any{name(j), j.WaitingFor} })

@@ -47,10 +47,12 @@ func TestStatusShowsBacklogLeaseAndWhatRuns(t *testing.T) {
 	enter(s, "host:1:abc")
 	_, job, _ = s.StatusOf()
 	running, _ := job["running"].(map[string]any)
-	require.Equal(t, []string{"holder", "rows", "rows_per_second", "run_id", "seconds_left", "started_at", "stats"}, slices.Sorted(maps.Keys(running)))
+	require.Equal(t, []string{"holder", "rows", "rows_per_second", "run_id", "seconds_left", "started_at", "stats"},
+		slices.Sorted(maps.Keys(running)))
 	require.Equal(t, []any{"host:1:abc", 400_000.0}, []any{running["holder"], running["rows"]})
 	require.Nil(t, job["waiting_for"])
-	require.Regexp(t, `(?m)^RUNNING +FOR +ROWS +ROWS/S +TIME LEFT +HOW\nloose_foreign_keys_cleanup +\dm\d+s +400,000 +[12],\d{3} +about \d+m\d+s +-$`, s.OK("status"))
+	require.Regexp(t,
+		`(?m)^RUNNING +FOR +ROWS +ROWS/S +TIME LEFT +HOW\nloose_foreign_keys_cleanup +\dm\d+s +400,000 +[12],\d{3} +about \d+m\d+s +-$`, s.OK("status"))
 
 	s.Exec(`UPDATE sexton.runs SET stats = '{"delete_count": 5, "waiting_for": "replica r1 12 s behind"}'`)
 	_, job, _ = s.StatusOf()
@@ -66,19 +68,23 @@ func TestStatusShowsBacklogLeaseAndWhatRuns(t *testing.T) {
 func TestStatusSaysWhatIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
-	s.Exec("INSERT INTO sexton.clients (client_id, host, pid, deaf) VALUES ('host:1:abc', 'host', 1, $1)", []string{clitest.Kind + "/main"})
+	s.Exec("INSERT INTO sexton.clients (client_id, host, pid, deaf) VALUES ('host:1:abc', 'host', 1, $1)",
+		[]string{clitest.Kind + "/main"})
 	require.Contains(t, s.OK("status"), "the next poll of host:1:abc: notifications do not reach it")
 	s.Exec("UPDATE sexton.clients SET reload_error = $1", "sexton.yaml:1: no such key")
 	require.Regexp(t, `(?m)^host:1:abc +host +sexton.yaml:1: no such key$`, s.OK("status"))
-	requireFindings(s, 5, "workers", "warning | host:1:abc on host | the worker refused its changed configuration and continues with the old one: "+
-		"sexton.yaml:1: no such key | correct the files and send SIGHUP",
-		"warning | host:1:abc | notifications do not reach this worker, which polls every second for "+clitest.Kind+"/main | "+
+	requireFindings(s, 5, "workers",
+		"warning | host:1:abc on host | the worker refused its changed configuration and continues with the old one: "+
+			"sexton.yaml:1: no such key | correct the files and send SIGHUP",
+		"warning | host:1:abc | notifications do not reach this worker, which polls every second for "+clitest.Kind+
+			"/main | "+
 			"give listen_url a direct connection, past any pooler")
 	s.Exec("DELETE FROM sexton.clients; DELETE FROM projects WHERE id <= 3")
 	s.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '1 hour' WHERE primary_key_value > 1")
 	table, job, _ := s.StatusOf()
 	require.EqualValues(t, 2, table["deferred"])
-	require.Equal(t, "a worker: none is running (start one with sexton run)", job["waiting_for"], "one tombstone is due")
+	require.Equal(t, "a worker: none is running (start one with sexton run)", job["waiting_for"],
+		"one tombstone is due")
 
 	s.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '1 hour'")
 	_, job, _ = s.StatusOf()
@@ -86,7 +92,11 @@ func TestStatusSaysWhatIsWaitedFor(t *testing.T) {
 	s.Exec("DELETE FROM loose_foreign_keys_deleted_records WHERE primary_key_value > 1")
 	for _, each := range []struct{ set, want, why string }{
 		{"consume_after = '2100-01-02 03:04:05Z'", "1 tombstone put off until 2100-01-02T03:04:05Z", ""},
-		{"last_error = 'builds: no answer'", "1 tombstone put off until 2100-01-02T03:04:05Z, after: builds: no answer", ""},
+		{
+			"last_error = 'builds: no answer'",
+			"1 tombstone put off until 2100-01-02T03:04:05Z, after: builds: no answer",
+			"",
+		},
 		{"consume_after = 'infinity'", "1 tombstone put off, after: builds: no answer", "put off until told otherwise"},
 	} {
 		s.Exec("UPDATE loose_foreign_keys_deleted_records SET " + each.set)
@@ -130,7 +140,9 @@ func TestStatusCountsABacklog(t *testing.T) {
 	require.Subset(t, parents[0], map[string]any{"parent": "public.users", "pending": 1.0}, "the oldest comes first")
 	require.InDelta(t, 7200, parents[0].(map[string]any)["oldest_age_seconds"], 60)
 	require.Subset(t, parents[1], map[string]any{"parent": "public.projects", "pending": 1000.0, "capped": true})
-	require.Regexp(t, `(?m)^PARENT +DATABASE +PENDING +OLDEST\npublic\.users +main +1 +2h0m.*\npublic\.projects +main +1,000\+ +1m`, s.OK("status"))
+	require.Regexp(t,
+		`(?m)^PARENT +DATABASE +PENDING +OLDEST\npublic\.users +main +1 +2h0m.*\npublic\.projects +main +1,000\+ +1m`,
+		s.OK("status"))
 
 	// What waits for its second look is no backlog.
 	s.Exec(`DELETE FROM loose_foreign_keys_deleted_records; INSERT INTO sexton.swept (database, parent, integer_keys, text_keys) VALUES
@@ -149,7 +161,8 @@ func enter(s *clitest.Site, client string) {
 	s.Exec("INSERT INTO sexton.clients (client_id, host, pid, started_at, seen_at) VALUES ($1, 'host', 1, now(), now())", client)
 }
 
-// On a terminal --watch shows it anew in the same place, with no line wider than the terminal.
+// On a terminal --watch shows it anew in the same place, with no line wider than the
+// terminal.
 func TestStatusIsWatchedOnATerminal(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
@@ -198,14 +211,16 @@ func TestStatusSaysThatTheTickIsSpent(t *testing.T) {
 	s.Exec(`INSERT INTO sexton.runs (kind, database, holder, ended_at, outcome, changed, stats)
 		VALUES ($1, 'main', 'host:1:abc', now(), 'over_limit', true, '{"over_limit": true}')`, clitest.Kind)
 	_, job, _ := s.StatusOf()
-	require.Regexp(t, `^the next tick of its schedule at \S+:00Z: the limits of this one are used up$`, job["waiting_for"])
+	require.Regexp(t, `^the next tick of its schedule at \S+:00Z: the limits of this one are used up$`,
+		job["waiting_for"])
 
 	s.Exec("UPDATE sexton.schedules SET last_tick = now() + interval '1 second'")
 	_, job, _ = s.StatusOf()
 	require.Nil(t, job["waiting_for"], "a new tick has come")
 }
 
-// The worker that leads River inserts the ticks of its own schedules. Others' have none, which status and doctor say.
+// The worker that leads River inserts the ticks of its own schedules. Others' have none,
+// which status and doctor say.
 func TestSchedulesThatTheLeaderLacks(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
@@ -219,7 +234,10 @@ func TestSchedulesThatTheLeaderLacks(t *testing.T) {
 		return s.JSON(0, "status").(map[string]any)["cron"].(map[string]any)
 	}
 	require.Nil(t, lead("b")["unled"], "it has all schedules of workers that live")
-	require.Equal(t, []any{map[string]any{"kind": "adjourned_group_deletion", "database": "main", "workers": []any{"b", "c"}}}, lead("a")["unled"])
+	require.Equal(t, []any{map[string]any{
+		"kind": "adjourned_group_deletion", "database": "main",
+		"workers": []any{"b", "c"},
+	}}, lead("a")["unled"])
 	const said = "adjourned_group_deletion of main has no ticks: the leader's configuration lacks it, that of b, c has it"
 	require.Contains(t, s.OK("status"), "\n"+said+"\n")
 	requireFindings(s, 5, "cron", "warning | adjourned_group_deletion | "+said+

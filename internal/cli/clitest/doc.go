@@ -1,11 +1,12 @@
-// Package clitest is for tests that run whole commands: in process, on databases with a small application.
+// Package clitest is for tests that run whole commands: in process, on databases with a
+// small application.
 //
 //	Plain, Prepared, Installed ─► Site ─► Run(args) ─► Result        one database
 //	PlainTwo, InstalledTwo ─────► TwoSites                           two, with the jobs in one of them
 //
-// Main is the TestMain of such a package. Run is the command line as cmd/worker has it, with an environment of the test's own, and returns
-// exit code and output.
+// Main is the TestMain of such a package. Run is the command line as cmd/worker has it,
+// with an environment of the test's own, and returns exit code and output.
 //
-// Its one invariant: each site is a database of one test alone, so tests run in parallel. Sites with everything installed are copies of
-// templates that are made once.
+// Its one invariant: each site is a database of one test alone, so tests run in parallel.
+// Sites with everything installed are copies of templates that are made once.
 package clitest

@@ -51,7 +51,8 @@ func (s *Site) Examined(code int) (doctor.Report, Result) {
 	return report, r
 }
 
-// Diagnosis returns the result of one check, with the findings as one line each: severity, object, message, fix.
+// Diagnosis returns the result of one check, with the findings as one line each:
+// severity, object, message, fix.
 func (s *Site) Diagnosis(report doctor.Report, check string) (result doctor.Result, lines []string) {
 	s.Tb.Helper()
 	for _, c := range report.Checks {
@@ -63,7 +64,10 @@ func (s *Site) Diagnosis(report doctor.Report, check string) (result doctor.Resu
 		require.NotEmpty(s.Tb, f.Object, f)
 		require.NotEmpty(s.Tb, f.Fix, f)
 		if f.Check == check {
-			lines = append(lines, strings.ReplaceAll(strings.Join([]string{string(f.Severity), f.Object, f.Message, f.Fix}, " | "), s.Dir, "DIR"))
+			lines = append(lines, strings.ReplaceAll(strings.Join([]string{
+				string(f.Severity), f.Object, f.Message,
+				f.Fix,
+			}, " | "), s.Dir, "DIR"))
 		}
 	}
 	return result, lines

@@ -13,7 +13,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// RoleSite is the reference application with every job, and the three roles as the program prints them.
+// RoleSite is the reference application with every job, and the three roles as the
+// program prints them.
 type RoleSite struct {
 	*Site
 
@@ -39,7 +40,8 @@ func roleSite(tb testing.TB, db *pgtest.Database) RoleSite {
 // Roles is a fresh one, on a copy of a database that was made once.
 func Roles(t *testing.T) RoleSite {
 	s := roleSite(t, pgtest.FromTemplate(t, "roles", func(ctx context.Context, url string) error {
-		if err := execute(ctx, url, "REVOKE CREATE ON SCHEMA public FROM PUBLIC;"+exampleapp.Schema()+rolesRows); err != nil {
+		if err := execute(ctx, url, "REVOKE CREATE ON SCHEMA public FROM PUBLIC;"+exampleapp.Schema()+
+			rolesRows); err != nil {
 			return err
 		}
 		return roleSite(t, &pgtest.Database{URL: url}).install()
@@ -49,11 +51,13 @@ func Roles(t *testing.T) RoleSite {
 	s.OK(append(grants, "--apply")...)
 	require.Equal(t, "-- no rights are missing\n", s.OK(grants...))
 	quote := func(role string) string { return pgx.Identifier{role}.Sanitize() }
-	s.Exec("GRANT USAGE ON SCHEMA public TO " + quote(s.Application) + "; GRANT SELECT, DELETE ON projects TO " + quote(s.Application))
+	s.Exec("GRANT USAGE ON SCHEMA public TO " + quote(s.Application) + "; GRANT SELECT, DELETE ON projects TO " +
+		quote(s.Application))
 	return s
 }
 
-// As runs statements as a role, each in a transaction of its own, and returns what the last one gives.
+// As runs statements as a role, each in a transaction of its own, and returns what the
+// last one gives.
 func (s RoleSite) As(t *testing.T, role string, statements ...string) [][]string {
 	conn := pgtest.Connect(t, s.AsRole(role)+"&search_path=public")
 	var result [][]string

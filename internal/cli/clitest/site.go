@@ -17,7 +17,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// AsProgram has the test binary be the program, for commands that must be a process of their own.
+// AsProgram has the test binary be the program, for commands that must be a process of
+// their own.
 const AsProgram = "SEXTON_TEST_AS_PROGRAM=yes"
 
 // Kind is the job of the small application.
@@ -43,7 +44,8 @@ const GoodDefinitions = `issues:
     on_delete: async_delete
 `
 
-// Site is a database with the application's tables, and a folder with the files that point Sexton at it.
+// Site is a database with the application's tables, and a folder with the files that
+// point Sexton at it.
 type Site struct {
 	*pgtest.Database
 
@@ -63,7 +65,8 @@ func Installed(tb testing.TB) *Site {
 	return Prepared(tb, tables, "")
 }
 
-// Prepared is a site with these tables and settings on a copy of a database in which Sexton has installed itself once.
+// Prepared is a site with these tables and settings on a copy of a database in which
+// Sexton has installed itself once.
 func Prepared(tb testing.TB, sql, settings string) *Site {
 	s := NewSite(tb, pgtest.FromTemplate(tb, sql+settings, func(ctx context.Context, url string) error {
 		if err := execute(ctx, url, sql); err != nil {
@@ -106,8 +109,8 @@ func NewSite(tb testing.TB, db *pgtest.Database) *Site {
 	return s
 }
 
-// Configure writes sexton.yaml with one database. Its url stands in line 2, column 15; what follows comes
-// from line 3 on.
+// Configure writes sexton.yaml with one database. Its url stands in line 2, column 15;
+// what follows comes from line 3 on.
 func (s *Site) Configure(url, rest string) {
 	s.Tb.Helper()
 	s.Write("sexton.yaml", fmt.Sprintf("databases:\n  main: {url: %q}\n%s", url, rest))
@@ -132,7 +135,8 @@ func (s *Site) OK(args ...string) string {
 	return r.Stdout
 }
 
-// Says runs a command that must end with the exit code and have the text on standard error.
+// Says runs a command that must end with the exit code and have the text on standard
+// error.
 func (s *Site) Says(code int, want string, args ...string) {
 	s.Tb.Helper()
 	r := s.Run(args...)
@@ -140,7 +144,8 @@ func (s *Site) Says(code int, want string, args ...string) {
 	require.Contains(s.Tb, r.Stderr, want, "sexton %v", args)
 }
 
-// JSON runs a command with --json, requires the exit code and decodes the one document on standard output.
+// JSON runs a command with --json, requires the exit code and decodes the one document on
+// standard output.
 func (s *Site) JSON(code int, args ...string) any {
 	s.Tb.Helper()
 	r := s.Run(append(args, "--json")...)
@@ -150,7 +155,8 @@ func (s *Site) JSON(code int, args ...string) any {
 	return document
 }
 
-// Snapshot lists all objects and rows of the database, each with the transaction that last wrote it.
+// Snapshot lists all objects and rows of the database, each with the transaction that
+// last wrote it.
 func (s *Site) Snapshot() [][]string {
 	s.Tb.Helper()
 	return s.Rows(`

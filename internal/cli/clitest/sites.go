@@ -19,7 +19,8 @@ const LeaseKey = "loose_foreign_keys/cleanup_worker:main"
 // Orphans counts issues whose project is gone.
 func (s *Site) Orphans() int64 {
 	s.Tb.Helper()
-	return pgtest.Scalar[int64](s.Tb, s.Database, "SELECT count(*) FROM issues WHERE project_id NOT IN (SELECT id FROM projects)")
+	return pgtest.Scalar[int64](s.Tb, s.Database,
+		"SELECT count(*) FROM issues WHERE project_id NOT IN (SELECT id FROM projects)")
 }
 
 // Pause pauses Kind.
@@ -48,8 +49,8 @@ func (r Result) Logged(t *testing.T) []map[string]any {
 	return lines
 }
 
-// GroupSite is the reference application with the job that decides about groups, an administrator (1), Ada (2), who owns the
-// group 11 below 10, and Ben (3).
+// GroupSite is the reference application with the job that decides about groups, an
+// administrator (1), Ada (2), who owns the group 11 below 10, and Ben (3).
 func GroupSite(t *testing.T) *Site {
 	s := Prepared(t, exampleapp.Schema()+`
 		INSERT INTO application_settings (deletion_adjourned_period) VALUES (30);
@@ -69,7 +70,8 @@ const (
 	MoveKind     = "migrate_external_diff"
 )
 
-// DiffSite is the reference application with one merge request (7) and its diffs 1 and 2, which go to a folder.
+// DiffSite is the reference application with one merge request (7) and its diffs 1 and 2,
+// which go to a folder.
 func DiffSite(t *testing.T) (s *Site, folder string) {
 	folder = t.TempDir()
 	const settings = "loose_foreign_keys: {enabled: false}\nexternal_diffs: {enabled: true, bucket: \"file://%s\"}\n"
@@ -87,8 +89,9 @@ func DiffSite(t *testing.T) (s *Site, folder string) {
 	return s, folder
 }
 
-// Refused runs commands that must all end alike: with the exit code, one line on standard error per wanted
-// text, in any order, nothing on standard output, and the database as it was.
+// Refused runs commands that must all end alike: with the exit code, one line on standard
+// error per wanted text, in any order, nothing on standard output, and the database as it
+// was.
 func (s *Site) Refused(t *testing.T, code int, commands [][]string, wants ...string) {
 	before := s.Snapshot()
 	for _, args := range commands {

@@ -8,13 +8,14 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// TwoSites is a site whose projects have issues in its own database, main, and builds in another one, ci, each of them ten
-// times ten. Traces, in main, refer to builds.
+// TwoSites is a site whose projects have issues in its own database, main, and builds in
+// another one, ci, each of them ten times ten. Traces, in main, refer to builds.
 type TwoSites struct {
 	*Site
 
 	Ci *pgtest.Database
-	// jobs is the name of the database with the jobs, the second one in configuration where it is ci.
+	// jobs is the name of the database with the jobs, the second one in configuration
+	// where it is ci.
 	jobs string
 }
 
@@ -55,7 +56,8 @@ func PlainTwo(t *testing.T, jobs string) *TwoSites {
 	return twoOn(t, jobs, main, ci)
 }
 
-// InstalledTwo is plainTwo with Sexton in it, on copies of databases that were made once, each beside another one.
+// InstalledTwo is plainTwo with Sexton in it, on copies of databases that were made once,
+// each beside another one.
 func InstalledTwo(t *testing.T, jobs string) *TwoSites {
 	copyOf := func(name, beside string) *pgtest.Database {
 		return pgtest.FromTemplate(t, name+" with jobs in "+jobs, func(ctx context.Context, url string) error {
@@ -78,7 +80,8 @@ func (s *TwoSites) Without(down string) {
 	if down != "" {
 		urls[down] = "postgres://user:hidden@/app?host=" + s.Dir
 	}
-	s.Write("sexton.yaml", fmt.Sprintf("databases:\n  main: {url: %q}\n  ci: {url: %q}\njobs: {database: %s}\n", urls["main"], urls["ci"], s.jobs))
+	s.Write("sexton.yaml", fmt.Sprintf("databases:\n  main: {url: %q}\n  ci: {url: %q}\njobs: {database: %s}\n",
+		urls["main"], urls["ci"], s.jobs))
 }
 
 // At is the site in the other database.
@@ -102,10 +105,12 @@ func (s *TwoSites) Unreached(name string) string {
 		line, column = 3, 13
 	}
 	return fmt.Sprintf("sexton: %s:%d:%d: databases.%s.url: database %s cannot be reached: no server answers at %s port 5432: "+
-		"no such file or directory (start it, or correct host and port)\n", s.Path("sexton.yaml"), line, column, name, name, s.Dir)
+		"no such file or directory (start it, or correct host and port)\n", s.Path("sexton.yaml"), line, column, name,
+		name, s.Dir)
 }
 
-// EachJobs runs a test with the jobs in the database of the children and, where tests may be long, with the jobs in that of the parents.
+// EachJobs runs a test with the jobs in the database of the children and, where tests may
+// be long, with the jobs in that of the parents.
 func EachJobs(t *testing.T, test func(t *testing.T, jobs string)) {
 	places := []string{"ci"}
 	if pgtest.Long {

@@ -73,8 +73,10 @@ everything. Of the environment it reads only SEXTON_PG_BIN, the folder of the se
 	})
 	cmd.Flags().BoolVar(&flags.exit, "exit", false, "end when all jobs are done; fail if something is lost")
 	cmd.Flags().IntVar(&flags.rows, "rows", demoRows, "load about `N` rows")
-	cmd.Flags().BoolVar(&flags.printSchema, "print-schema", false, "print the SQL of the sample application's tables, and do nothing else")
-	cmd.Flags().BoolVar(&flags.printDefinitions, "print-definitions", false, "print its loose foreign keys, and do nothing else")
+	cmd.Flags().BoolVar(&flags.printSchema, "print-schema", false,
+		"print the SQL of the sample application's tables, and do nothing else")
+	cmd.Flags().BoolVar(&flags.printDefinitions, "print-definitions", false,
+		"print its loose foreign keys, and do nothing else")
 	cmd.MarkFlagsMutuallyExclusive("print-schema", "print-definitions")
 	return cmd
 }
@@ -134,7 +136,8 @@ func playOn(ctx context.Context, env *cli.Env, server *devpg.Server, flags demoF
 	}
 	defer all.Close()
 
-	// Only this machine can reach it, and no other process knows the port: other demos and workers may run beside this one.
+	// Only this machine can reach it, and no other process knows the port: other demos
+	// and workers may run beside this one.
 	page, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("listen for the page: %w", err)
@@ -166,7 +169,8 @@ func playOn(ctx context.Context, env *cli.Env, server *devpg.Server, flags demoF
 	return errors.Join(err, printErr)
 }
 
-// forgetLibpq takes the variables away that would lead connections to the private server astray.
+// forgetLibpq takes the variables away that would lead connections to the private server
+// astray.
 func forgetLibpq() {
 	for _, variable := range os.Environ() {
 		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "PG") {

@@ -31,7 +31,8 @@ func TestDemoPrintsItsSchema(t *testing.T) {
 		require.Equal(t, [][]string{{"t", "t"}}, db.Rows(`
 			SELECT EXISTS (SELECT FROM information_schema.columns WHERE table_name = $1 AND column_name = $2),
 				EXISTS (SELECT FROM pg_class WHERE oid = to_regclass($3) AND relkind IN ('r', 'p'))`,
-			d.Child.Table, d.Columns[0], d.Parent.Table), "%s: %s.%s of %s is in the schema", d.Key, d.Child, d.Columns[0], d.Parent)
+			d.Child.Table, d.Columns[0], d.Parent.Table), "%s: %s.%s of %s is in the schema", d.Key, d.Child,
+			d.Columns[0], d.Parent)
 	}
 }
 
@@ -56,7 +57,10 @@ func TestWrongUsageOfDemo(t *testing.T) {
 		"no rows":      {[]string{"--rows", "many"}, `invalid argument "many" for "--rows" flag`},
 		"config":       {[]string{"--config", "sexton.yaml"}, itsOwn},
 		"database":     {[]string{"--database-url", "postgres://x@localhost/y"}, itsOwn},
-		"two to print": {[]string{"--print-schema", "--print-definitions"}, "if any flags in the group [print-schema print-definitions] are set none of the others can be"},
+		"two to print": {
+			[]string{"--print-schema", "--print-definitions"},
+			"if any flags in the group [print-schema print-definitions] are set none of the others can be",
+		},
 		"argument":     {[]string{"now"}, `unknown command "now" for "sexton demo"`},
 		"unknown flag": {[]string{"--row", "2000"}, "unknown flag: --row"},
 	} {
@@ -93,6 +97,9 @@ func TestDemoEndsByItself(t *testing.T) {
 			counts[c.Text] = c.Count
 		}
 	}
-	require.Equal(t, []string{"loose foreign keys", "ghost users", "placeholder users", "groups", "external diffs", "undo"}, titles)
+	require.Equal(t, []string{
+		"loose foreign keys", "ghost users", "placeholder users", "groups", "external diffs",
+		"undo",
+	}, titles)
 	require.EqualValues(t, 5001, counts["rows restored"])
 }

@@ -22,17 +22,20 @@ func createDemoDatabase(ctx context.Context, url string) error {
 	return problem.Doing(err, "create database %s", demoDatabase)
 }
 
-// demoDiffs is of how many diffs the texts are there: thousands of objects would leave the other scenes little of two processors.
+// demoDiffs is of how many diffs the texts are there: thousands of objects would leave
+// the other scenes little of two processors.
 const demoDiffs = 600
 
-// cleanDiffs does to all diffs but the first $1 what GitLab does to those of old merge requests. It says how many files go.
+// cleanDiffs does to all diffs but the first $1 what GitLab does to those of old merge
+// requests. It says how many files go.
 const cleanDiffs = `
 WITH cleaned AS (
 	UPDATE merge_request_diffs SET state = 'without_files', files_count = 0 WHERE id > $1 RETURNING id
 )
 DELETE FROM merge_request_diff_files AS file USING cleaned WHERE file.merge_request_diff_id = cleaned.id`
 
-// loadSample creates the sample application's tables, fills them, and returns the number of rows.
+// loadSample creates the sample application's tables, fills them, and returns the number
+// of rows.
 func loadSample(ctx context.Context, pool *pgxpool.Pool, rows int, display *Display) (int64, error) {
 	if _, err := pool.Exec(ctx, exampleapp.Schema()); err != nil {
 		return 0, fmt.Errorf("create the sample application's tables: %w", err)

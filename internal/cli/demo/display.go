@@ -12,7 +12,8 @@ import (
 	"sexton/internal/words"
 )
 
-// Display shows the progress: on a terminal it repaints a panel, elsewhere it prints one line per scene.
+// Display shows the progress: on a terminal it repaints a panel, elsewhere it prints one
+// line per scene.
 type Display struct {
 	out      io.Writer
 	terminal *os.File
@@ -65,7 +66,8 @@ func (d *Display) paint(s State) {
 		width, height = 80, 24
 	}
 	erase := d.erasure()
-	// A terminal wraps the lines of the panel when it becomes narrower, so that their number is unknown.
+	// A terminal wraps the lines of the panel when it becomes narrower, so that their
+	// number is unknown.
 	if d.width > width {
 		erase = "\x1b[H\x1b[2J"
 	}
@@ -75,7 +77,8 @@ func (d *Display) paint(s State) {
 	_, _ = io.WriteString(d.out, erase+d.panel)
 }
 
-// erasure returns the sequence that erases the panel. The terminal echoes Ctrl-C, so the cursor may be in any column.
+// erasure returns the sequence that erases the panel. The terminal echoes Ctrl-C, so the
+// cursor may be in any column.
 func (d *Display) erasure() string {
 	if d.painted == 0 {
 		return ""

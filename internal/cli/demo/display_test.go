@@ -28,7 +28,8 @@ func TestDisplayPrintsLines(t *testing.T) {
 	require.Contains(t, loaded, "loading sample data: 2,000 of 2,000 rows\n")
 	out.Reset()
 	d.Show(shown())
-	require.Equal(t, "  7 s | ghost users: 3 of 9 users deleted, 2 users wait\n  7 s | undo: 1 of 2 wrong deletions\n", out.String())
+	require.Equal(t, "  7 s | ghost users: 3 of 9 users deleted, 2 users wait\n  7 s | undo: 1 of 2 wrong deletions\n",
+		out.String())
 }
 
 func TestPanelFitsTheTerminal(t *testing.T) {

@@ -12,7 +12,8 @@ import (
 // demoObjects is the folder beside the configuration to which diffs are moved.
 const demoObjects = "diffs"
 
-// writeConfiguration writes the configuration, the definitions and a folder for diffs to a folder, and returns the path of the first.
+// writeConfiguration writes the configuration, the definitions and a folder for diffs to
+// a folder, and returns the path of the first.
 func writeConfiguration(url, dir string) (string, error) {
 	if err := os.MkdirAll(filepath.Join(dir, demoObjects), 0o750); err != nil {
 		return "", fmt.Errorf("create the demo's folder for diffs: %w", err)
@@ -30,7 +31,10 @@ placeholder_users: {enabled: true, schedule: "@every 10s", spacing: 10ms}
 adjourned_groups: {enabled: true, schedule: "@every 10s", spacing: 10ms}
 external_diffs: {enabled: true, schedule: "@every 10s", when: always, limit: 10000, bucket: %q}
 `, url, "file://"+filepath.ToSlash(filepath.Join(dir, demoObjects)))
-	for name, content := range map[string]string{path: text, filepath.Join(dir, "loose_foreign_keys.yml"): exampleapp.Definitions()} {
+	for name, content := range map[string]string{
+		path: text,
+		filepath.Join(dir, "loose_foreign_keys.yml"): exampleapp.Definitions(),
+	} {
 		if err := os.WriteFile(name, []byte(content), 0o644); err != nil { //nolint:gosec // nothing secret is in it
 			return "", fmt.Errorf("write the demo's configuration: %w", err)
 		}

@@ -40,7 +40,8 @@ const (
 	stallTimeout = 2 * time.Minute
 	// tick is the pause between two actions of a scene.
 	tick = 100 * time.Millisecond
-	// exitLength is how long the application acts if the demo ends by itself, endlessLength how long if not.
+	// exitLength is how long the application acts if the demo ends by itself,
+	// endlessLength how long if not.
 	exitLength    = 10 * time.Second
 	endlessLength = 10 * time.Minute
 	slowest       = 4 * time.Second
@@ -50,13 +51,17 @@ const (
 type scene struct {
 	// kind is that of the job. Title is at most 18 letters long.
 	kind, title string
-	// acted names the application's actions, unit the rows that wait for the job, and finished what the job has done.
+	// acted names the application's actions, unit the rows that wait for the job, and
+	// finished what the job has done.
 	acted, unit, finished string
-	// plan returns how many actions there will be. It is called once, before the first action of any scene.
+	// plan returns how many actions there will be. It is called once, before the first
+	// action of any scene.
 	plan func(ctx context.Context) (int64, error)
-	// act does up to n actions. It returns how many it did, and whether more are possible.
+	// act does up to n actions. It returns how many it did, and whether more are
+	// possible.
 	act func(ctx context.Context, n int64) (done int64, more bool, err error)
-	// waiting is a query that counts the waiting rows. done is an expression for the work in the statistics of a run.
+	// waiting is a query that counts the waiting rows. done is an expression for the work
+	// in the statistics of a run.
 	waiting, done string
 	// count returns what became of the actions.
 	count func(ctx context.Context) ([]Count, error)
@@ -74,7 +79,8 @@ type Count struct {
 	Lost bool `json:"lost"`
 }
 
-// play acts at an even rate, once in slowest at least, until all planned actions are done.
+// play acts at an even rate, once in slowest at least, until all planned actions are
+// done.
 func (p *scene) play(ctx context.Context, length time.Duration) error {
 	defer p.ended.Store(true)
 	ticker := time.NewTicker(tick)
@@ -102,8 +108,9 @@ func (p *scene) play(ctx context.Context, length time.Duration) error {
 	return nil
 }
 
-// Run plays all scenes at the same time. With exit it ends when all actions and all jobs are done, counts what became
-// of the actions, and returns an error if something is lost. Without exit it runs until ctx ends, which is no error.
+// Run plays all scenes at the same time. With exit it ends when all actions and all jobs
+// are done, counts what became of the actions, and returns an error if something is lost.
+// Without exit it runs until ctx ends, which is no error.
 func Run(ctx context.Context, site Site, exit bool) (Summary, error) {
 	began := time.Now()
 	s := &stage{Site: site}
@@ -112,7 +119,10 @@ func Run(ctx context.Context, site Site, exit bool) (Summary, error) {
 		length = exitLength
 	}
 	summary := func(state State) Summary {
-		return Summary{RowsLoaded: site.Rows, Seconds: math.Round(time.Since(began).Seconds()*1e3) / 1e3, Scenes: state.Scenes}
+		return Summary{
+			RowsLoaded: site.Rows, Seconds: math.Round(time.Since(began).Seconds()*1e3) / 1e3,
+			Scenes: state.Scenes,
+		}
 	}
 	scenes := s.scenes()
 	for _, p := range scenes {
@@ -190,7 +200,8 @@ type SceneState struct {
 	// Acted are the application's actions, of those Planned.
 	Acted   int64 `json:"acted"`
 	Planned int64 `json:"planned"`
-	// Waiting is the number of rows that wait for the job, Finished what the job has done.
+	// Waiting is the number of rows that wait for the job, Finished what the job has
+	// done.
 	Waiting  int64 `json:"waiting"`
 	Finished int64 `json:"finished"`
 	// Counts are taken when everything is done. They are nil before.
@@ -248,13 +259,17 @@ func (s State) progress() string {
 	return strings.Join(texts, "; ")
 }
 
-// read counts the waiting rows and the work of this demo in one statement: the job of one scene can make work for that of another,
-// and between two statements such a row could be missed.
+// read counts the waiting rows and the work of this demo in one statement: the job of one
+// scene can make work for that of another, and between two statements such a row could be
+// missed.
 func (s *stage) read(ctx context.Context, scenes []*scene) (State, error) {
 	state := State{Scenes: make([]SceneState, len(scenes))}
 	var parts []string
 	for i, p := range scenes {
-		state.Scenes[i] = SceneState{Kind: p.kind, Title: p.title, ended: p.ended.Load(), Acted: p.actions.Load(), Planned: p.planned}
+		state.Scenes[i] = SceneState{
+			Kind: p.kind, Title: p.title, ended: p.ended.Load(), Acted: p.actions.Load(),
+			Planned: p.planned,
+		}
 		parts = append(parts, fmt.Sprintf(`SELECT %d, (%s), coalesce((
 			SELECT sum(%s) FROM sexton.runs AS run WHERE run.kind = '%s' AND run.started_at > pg_postmaster_start_time()), 0)::bigint`,
 			i, p.waiting, p.done, p.kind))
@@ -265,7 +280,8 @@ func (s *stage) read(ctx context.Context, scenes []*scene) (State, error) {
 	if _, err := pgx.ForEachRow(rows, []any{&at, &waiting, &finished}, func() error {
 		one, p := &state.Scenes[at], scenes[at]
 		one.Waiting, one.Finished = waiting, finished
-		one.text = fmt.Sprintf("%s of %s %s, %s %s wait", words.Grouped(one.Acted), words.Grouped(one.Planned), p.acted, words.Grouped(waiting), p.unit)
+		one.text = fmt.Sprintf("%s of %s %s, %s %s wait", words.Grouped(one.Acted), words.Grouped(one.Planned), p.acted,
+			words.Grouped(waiting), p.unit)
 		if p.finished != "" {
 			one.text += fmt.Sprintf(", %s %s", words.Grouped(one.Finished), p.finished)
 		}

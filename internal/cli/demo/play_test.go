@@ -27,7 +27,10 @@ func TestPlayActsUntilThePlanIsDone(t *testing.T) {
 
 func TestPlayEndsEarly(t *testing.T) {
 	t.Parallel()
-	p := &scene{title: "test", planned: 10, act: func(context.Context, int64) (int64, bool, error) { return 1, false, nil }}
+	p := &scene{title: "test", planned: 10, act: func(context.Context, int64) (int64, bool, error) {
+		return 1, false,
+			nil
+	}}
 	require.NoError(t, p.play(t.Context(), time.Nanosecond), "nothing is left to act on")
 	require.EqualValues(t, 1, p.actions.Load())
 

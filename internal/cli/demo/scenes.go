@@ -41,12 +41,14 @@ func (s *stage) ids(ctx context.Context, sql string, args ...any) ([]int64, erro
 
 // missing counts the ids that a table does not have.
 func (s *stage) missing(ctx context.Context, table string, ids []int64) (n int64, err error) {
-	err = s.scan(ctx, "SELECT count(*) FROM unnest($1::bigint[]) AS was (id) WHERE NOT EXISTS (SELECT FROM public."+table+" AS found WHERE found.id = was.id)",
+	err = s.scan(ctx, "SELECT count(*) FROM unnest($1::bigint[]) AS was (id) WHERE NOT EXISTS (SELECT FROM public."+
+		table+" AS found WHERE found.id = was.id)",
 		[]any{ids}, &n)
 	return n, problem.Doing(err, "count missing %s", table)
 }
 
-// scenes returns all scenes. The last one inserts rows that the others must not delete, so it plans after them.
+// scenes returns all scenes. The last one inserts rows that the others must not delete,
+// so it plans after them.
 func (s *stage) scenes() []*scene {
 	return []*scene{s.looseForeignKeys(), s.ghostUsers(), s.placeholderUsers(), s.groups(), s.diffs(), s.undo()}
 }
@@ -78,7 +80,8 @@ func (s *stage) looseForeignKeys() *scene {
 		plan: func(ctx context.Context) (planned int64, err error) {
 			for _, t := range tables {
 				var rows int64
-				if err := s.scan(ctx, "SELECT count(*), coalesce(max(id), 0) FROM public."+t.name, nil, &rows, &t.newest); err != nil {
+				if err := s.scan(ctx, "SELECT count(*), coalesce(max(id), 0) FROM public."+t.name, nil, &rows,
+					&t.newest); err != nil {
 					return 0, err
 				}
 				t.left = (rows*t.share + 99) / 100
@@ -105,7 +108,8 @@ func (s *stage) looseForeignKeys() *scene {
 	}
 }
 
-// orphans counts the children that a definition wants deleted or changed, by anti-joins over the whole tables.
+// orphans counts the children that a definition wants deleted or changed, by anti-joins
+// over the whole tables.
 func (s *stage) orphans(ctx context.Context) (total int64, err error) {
 	for _, d := range s.Definitions {
 		var n int64
@@ -138,7 +142,8 @@ func orphansOf(d definitions.Definition) (sql string, args []any) {
 		where = append(where, fmt.Sprintf("child.%s::text IS DISTINCT FROM $%d", quoted(d.TargetColumn), len(args)))
 	}
 	return fmt.Sprintf("SELECT count(*) FROM %s AS child WHERE %s AND NOT EXISTS (SELECT FROM %s AS parent WHERE %s)",
-		quoted("public", d.Child.Table), strings.Join(where, " AND "), quoted("public", d.Parent.Table), strings.Join(same, " AND ")), args
+		quoted("public", d.Child.Table), strings.Join(where, " AND "), quoted("public", d.Parent.Table),
+		strings.Join(same, " AND ")), args
 }
 
 // administrator is the expression for the user who asks for deletions.
@@ -160,10 +165,12 @@ func (s *stage) ghostUsers() *scene {
 			return planned, err
 		},
 		act: func(ctx context.Context, n int64) (done int64, more bool, err error) {
-			users, err := s.ids(ctx, "SELECT leaving.id "+candidates+" AND leaving.id <> ALL ($1) ORDER BY random() LIMIT $2", refused, n)
+			users, err := s.ids(ctx, "SELECT leaving.id "+candidates+
+				" AND leaving.id <> ALL ($1) ORDER BY random() LIMIT $2", refused, n)
 			for _, user := range users {
 				var queued bool
-				err := s.scan(ctx, "SELECT sexton.delete_user($1, "+administrator+", $2)", []any{user, (len(deleted)+1)%5 == 0}, &queued)
+				err := s.scan(ctx, "SELECT sexton.delete_user($1, "+administrator+", $2)",
+					[]any{user, (len(deleted)+1)%5 == 0}, &queued)
 				switch {
 				// The only owner of a group cannot be deleted.
 				case pgcatalog.SQLState(err) == "SX012" || err == nil && !queued:
@@ -183,12 +190,16 @@ func (s *stage) ghostUsers() *scene {
 				err = s.scan(ctx, `SELECT count(*) FROM public.issues AS issue
 					JOIN public.users AS ghost ON ghost.id = issue.author_id AND ghost.user_type = 5`, nil, &kept)
 			}
-			return []Count{{"deleted users left", int64(len(deleted)) - gone, true}, {"issues with the ghost user", kept, false}}, err
+			return []Count{
+				{"deleted users left", int64(len(deleted)) - gone, true},
+				{"issues with the ghost user", kept, false},
+			}, err
 		},
 	}
 }
 
-// placeholderUsers removes the owner of placeholder users, as the deletion of their group does.
+// placeholderUsers removes the owner of placeholder users, as the deletion of their group
+// does.
 func (s *stage) placeholderUsers() *scene {
 	var left []int64
 	const undecided = `SELECT count(*) FROM public.import_placeholder_user_details AS detail
@@ -200,7 +211,9 @@ func (s *stage) placeholderUsers() *scene {
 		waiting: undecided,
 		done:    "(run.stats ->> 'scheduled')::bigint",
 		plan: func(ctx context.Context) (planned int64, err error) {
-			err = s.scan(ctx, "SELECT count(*) FROM public.import_placeholder_user_details WHERE namespace_id IS NOT NULL", nil, &planned)
+			err = s.scan(ctx,
+				"SELECT count(*) FROM public.import_placeholder_user_details WHERE namespace_id IS NOT NULL", nil,
+				&planned)
 			return planned, err
 		},
 		act: func(ctx context.Context, n int64) (int64, bool, error) {
@@ -213,15 +226,19 @@ func (s *stage) placeholderUsers() *scene {
 		count: func(ctx context.Context) ([]Count, error) {
 			gone, err := s.missing(ctx, "users", left)
 			var kept, open int64
-			err2 := s.scan(ctx, "SELECT count(*), ("+undecided+") FROM public.import_placeholder_user_details WHERE last_error IS NOT NULL", nil, &kept, &open)
+			err2 := s.scan(ctx, "SELECT count(*), ("+undecided+
+				") FROM public.import_placeholder_user_details WHERE last_error IS NOT NULL", nil, &kept, &open)
 			return []Count{
-				{"of them deleted", gone, false}, {"placeholders kept with a reason", kept, false}, {"placeholders neither deleted nor kept", open, true},
+				{"of them deleted", gone, false},
+				{"placeholders kept with a reason", kept, false},
+				{"placeholders neither deleted nor kept", open, true},
 			}, errors.Join(err, err2)
 		},
 	}
 }
 
-// groups schedules the deletion of groups. Every third is restored in time. The others are due.
+// groups schedules the deletion of groups. Every third is restored in time. The others
+// are due.
 func (s *stage) groups() *scene {
 	var groups, destroyed, projects, restored []int64
 	return &scene{
@@ -232,7 +249,8 @@ func (s *stage) groups() *scene {
 		done: "(run.stats ->> 'groups')::bigint",
 		plan: func(ctx context.Context) (planned int64, err error) {
 			groups, err = s.ids(ctx, query("leaf_groups"))
-			// The group with the most rows is restored: a small data set has little else for the other scenes.
+			// The group with the most rows is restored: a small data set has little else
+			// for the other scenes.
 			if len(groups) > 1 {
 				random.Shuffle(len(groups)-1, func(i, j int) { groups[i+1], groups[j+1] = groups[j+1], groups[i+1] })
 				groups[0], groups[1] = groups[1], groups[0]
@@ -244,7 +262,10 @@ func (s *stage) groups() *scene {
 			for ; done < n && len(groups) > 0; done++ {
 				id, restore := groups[0], (len(destroyed)+len(restored))%3 == 1
 				var below []int64
-				if err := pgx.BeginFunc(ctx, s.Pool, func(tx pgx.Tx) error { return schedule(ctx, tx, id, restore, &below) }); err != nil {
+				if err := pgx.BeginFunc(ctx, s.Pool, func(tx pgx.Tx) error {
+					return schedule(ctx, tx, id, restore,
+						&below)
+				}); err != nil {
 					return done, true, fmt.Errorf("schedule the deletion of group %d: %w", id, err)
 				}
 				if groups = groups[1:]; restore {
@@ -368,7 +389,11 @@ func (s *stage) undo() *scene {
 			if now != digest {
 				changed = 1
 			}
-			return []Count{{"rows restored", restored, false}, {"rows missing", max(0, rows-found), true}, {"projects changed", changed, true}}, err
+			return []Count{
+				{"rows restored", restored, false},
+				{"rows missing", max(0, rows-found), true},
+				{"projects changed", changed, true},
+			}, err
 		},
 	}
 }

@@ -16,7 +16,10 @@ import (
 func loaded(t *testing.T) (*stage, *dbtest.DB) {
 	db := dbtest.Reference(t)
 	pgtest.Must(exampleapp.Load(t.Context(), db.Pool(), 2000, func(int64, int64) {}))(t)
-	defs := pgtest.Must(definitions.Parse(definitions.File{Name: "reference.yml", Data: []byte(exampleapp.Definitions())}))(t)
+	defs := pgtest.Must(definitions.Parse(definitions.File{
+		Name: "reference.yml",
+		Data: []byte(exampleapp.Definitions()),
+	}))(t)
 	return &stage{Site{Pool: db.Pool(), Definitions: defs, Objects: t.TempDir()}}, db
 }
 
@@ -115,7 +118,8 @@ func TestDiffsWithoutTheirObjects(t *testing.T) {
 	require.Equal(t, before+acted-1, waiting(t, db, p))
 }
 
-// The project is restored after all rows below it have been deleted. Rows that are still missing are lost.
+// The project is restored after all rows below it have been deleted. Rows that are still
+// missing are lost.
 func TestUndoScene(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Keeping(t, exampleapp.Schema(), "projects")
@@ -138,7 +142,8 @@ func TestUndoScene(t *testing.T) {
 	require.Empty(t, undone)
 	db.Exec("DELETE FROM ci_pipelines; DELETE FROM p_ci_builds; DELETE FROM uploads")
 	act(1, false)
-	require.Equal(t, [][]string{{"t"}}, db.Rows("SELECT origin = $1 FROM loose_foreign_keys_deleted_records WHERE fully_qualified_table_name = 'public.projects'", undone[0]))
+	require.Equal(t, [][]string{{"t"}},
+		db.Rows("SELECT origin = $1 FROM loose_foreign_keys_deleted_records WHERE fully_qualified_table_name = 'public.projects'", undone[0]))
 	require.Equal(t, map[string]int64{"rows missing": 5001, "projects changed": 1}, lost(t, p))
 }
 

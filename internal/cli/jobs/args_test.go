@@ -12,7 +12,10 @@ import (
 func TestArgumentsAreCheckedAgainstTheKind(t *testing.T) {
 	t.Parallel()
 	job := riverjobs.Job{
-		Kind: "bury", Args: map[string]string{"group_id": migrate.Bigint, "quietly": migrate.Boolean, "note": migrate.Text},
+		Kind: "bury", Args: map[string]string{
+			"group_id": migrate.Bigint, "quietly": migrate.Boolean,
+			"note": migrate.Text,
+		},
 		Defaults: map[string]any{"quietly": false},
 	}
 	for raw, want := range map[string]string{

@@ -1,5 +1,5 @@
-// Package jobs holds the commands that run jobs: the worker, one pass, the queue, and leases. Its entry points are Commands and
-// WorkerCommand.
+// Package jobs holds the commands that run jobs: the worker, one pass, the queue, and
+// leases. Its entry points are Commands and WorkerCommand.
 //
 //	job list, run, enqueue ─┐
 //	pause, resume ──────────┼─► river_jobs, installation

@@ -39,9 +39,10 @@ A lease that is alive is no fault. One whose holder is gone costs some seconds; 
 			return err
 		}
 		return env.Print(leases, func(w io.Writer) {
-			words.List(w, "no lease is held", "LEASE\tHOLDER\tALIVE\tSINCE\tUNTIL", leases, func(l operator.Lease) []any {
-				return []any{l.Key, l.Holder, l.Alive, l.AcquiredAt, l.ExpiresAt}
-			})
+			words.List(w, "no lease is held", "LEASE\tHOLDER\tALIVE\tSINCE\tUNTIL", leases,
+				func(l operator.Lease) []any {
+					return []any{l.Key, l.Holder, l.Alive, l.AcquiredAt, l.ExpiresAt}
+				})
 		})
 	})
 }

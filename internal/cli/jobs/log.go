@@ -10,7 +10,8 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// talk leaves out what River says of each look at a schedule that has no tick just then, and of a term as leader that a stop cut short.
+// talk leaves out what River says of each look at a schedule that has no tick just then,
+// and of a term as leader that a stop cut short.
 type talk struct{ slog.Handler }
 
 func (h talk) WithAttrs(attrs []slog.Attr) slog.Handler { return talk{h.Handler.WithAttrs(attrs)} }
@@ -32,11 +33,13 @@ func (h talk) Handle(ctx context.Context, record slog.Record) error {
 	return h.Handler.Handle(ctx, record) //nolint:wrapcheck // the handler's own
 }
 
-// riverEvery is how often River may say the same: without its database each queue complains several times a second.
+// riverEvery is how often River may say the same: without its database each queue
+// complains several times a second.
 const riverEvery = 30 * time.Second
 
-// dampenRiver writes one line of River's per message and half-minute. What it says about one job is written every time: there is one
-// line per job, and another would not do for it.
+// dampenRiver writes one line of River's per message and half-minute. What it says about
+// one job is written every time: there is one line per job, and another would not do for
+// it.
 func dampenRiver(log *slog.Logger) *jobrun.Dedup {
 	return jobrun.NewDedup(talk{log.Handler()}, riverEvery, func(record slog.Record) string {
 		group := jobrun.ByMessage(record)

@@ -55,7 +55,8 @@ func enqueue(ctx context.Context, env *cli.Env, all *installation.Connections, k
 	pauses, err := installation.Pauses(ctx, all)
 	if paused := pauses[kind]; paused != "" {
 		document["waiting_for"] = paused
-		return errors.Join(err, env.Say(document, "%s: job %d; it waits, as the kind is %s (sexton resume %s)\n", kind, id, paused, kind))
+		return errors.Join(err, env.Say(document, "%s: job %d; it waits, as the kind is %s (sexton resume %s)\n", kind,
+			id, paused, kind))
 	}
 	return errors.Join(err, env.Say(document, "%s: job %d\n", kind, id))
 }
@@ -142,7 +143,8 @@ func setPaused(ctx context.Context, env *cli.Env, kinds []string, pause bool, re
 	})
 }
 
-// pauseReport is the output of `sexton pause --json` and `sexton resume --json`; with --all it is a list of them.
+// pauseReport is the output of `sexton pause --json` and `sexton resume --json`; with
+// --all it is a list of them.
 type pauseReport struct {
 	*installation.PauseNote
 

@@ -23,8 +23,10 @@ func TestEnqueue(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	require.Equal(t, clitest.Kind+": job 1\n", s.OK("job", "enqueue", clitest.Kind))
-	require.Equal(t, map[string]any{"kind": clitest.Kind, "job_id": 1.0}, s.JSON(0, "job", "enqueue", clitest.Kind), "the job that is there")
-	require.Equal(t, clitest.Kind+": job 1\n", s.OK("job", "enqueue", clitest.Kind, "--args", `{"database": "main"}`), "what the default says")
+	require.Equal(t, map[string]any{"kind": clitest.Kind, "job_id": 1.0}, s.JSON(0, "job", "enqueue", clitest.Kind),
+		"the job that is there")
+	require.Equal(t, clitest.Kind+": job 1\n", s.OK("job", "enqueue", clitest.Kind, "--args", `{"database": "main"}`),
+		"what the default says")
 	require.Equal(t, [][]string{{"1", clitest.Kind, "available", `{"database": "main"}`}},
 		s.Rows("SELECT id, queue, state, args FROM sexton.river_job"))
 }
@@ -43,7 +45,10 @@ func TestEnqueueWithWrongArguments(t *testing.T) {
 		{[]string{clitest.Kind, "--args", "main"}, "--args main is not JSON"},
 		{[]string{clitest.Kind, "--args", "null"}, "the arguments must be a JSON object, not null"},
 		{[]string{clitest.Kind, "--args", "[]"}, "the arguments must be a JSON object, not array"},
-		{[]string{clitest.Kind, "--args", `{"db": "main"}`}, `there is no argument "db" (Arguments: database text (default "main").)`},
+		{
+			[]string{clitest.Kind, "--args", `{"db": "main"}`},
+			`there is no argument "db" (Arguments: database text (default "main").)`,
+		},
 		{[]string{clitest.Kind, "--args", `{"database": "zz"}`}, `no database "zz" is configured; there is main`},
 		{[]string{clitest.Kind, "--args", `{"database": 1}`}, `argument "database" must be text, not 1`},
 	} {
@@ -67,7 +72,8 @@ func TestPauseAndResume(t *testing.T) {
 	var note struct {
 		Pause struct{ Actor, Reason, At string } `json:"sexton_pause"`
 	}
-	require.NoError(t, json.Unmarshal([]byte(pgtest.Scalar[string](t, s.Database, "SELECT metadata::text FROM sexton.river_queue WHERE name = $1", clitest.Kind)), &note))
+	require.NoError(t, json.Unmarshal([]byte(pgtest.Scalar[string](t, s.Database,
+		"SELECT metadata::text FROM sexton.river_queue WHERE name = $1", clitest.Kind)), &note))
 	require.Equal(t, current.Username, note.Pause.Actor)
 	require.Equal(t, "long backup", note.Pause.Reason)
 	require.Regexp(t, `^\d{4}-.*Z$`, note.Pause.At)
@@ -86,20 +92,24 @@ func TestPauseAndResume(t *testing.T) {
 	require.Regexp(t, "^paused by "+regexp.QuoteMeta(current.Username)+` since [^ ]*Z$`, job["waiting_for"])
 
 	s.Exec(`UPDATE sexton.river_queue SET metadata = jsonb_set(metadata, '{sexton_pause,actor}', '"ann"')`)
-	require.Regexp(t, "^"+clitest.Kind+": is paused by ann since [^ ]*Z already; that note stays\n$", s.OK("pause", clitest.Kind, "--reason", "migration"), "hers, by somebody else")
+	require.Regexp(t, "^"+clitest.Kind+": is paused by ann since [^ ]*Z already; that note stays\n$",
+		s.OK("pause", clitest.Kind, "--reason", "migration"), "hers, by somebody else")
 	held, ok := s.JSON(0, "pause", clitest.Kind, "--reason", "migration").(map[string]any)
 	require.True(t, ok)
 	require.Equal(t, "ann", held["actor"])
 	_, job, _ = s.StatusOf()
 	require.Regexp(t, "^paused by ann since [^ ]*Z$", job["waiting_for"])
 
-	require.Regexp(t, "^"+clitest.Kind+`: job \d+; it waits, as the kind is paused by ann since [^ ]*Z \(sexton resume `+clitest.Kind+`\)\n$`, s.OK("job", "enqueue", clitest.Kind))
+	require.Regexp(t,
+		"^"+clitest.Kind+`: job \d+; it waits, as the kind is paused by ann since [^ ]*Z \(sexton resume `+clitest.Kind+
+			`\)\n$`, s.OK("job", "enqueue", clitest.Kind))
 	require.Regexp(t, "^paused by ann", s.JSON(0, "job", "enqueue", clitest.Kind).(map[string]any)["waiting_for"])
 	require.Equal(t, clitest.Kind+": resumed\n", s.OK("resume", clitest.Kind))
 	_, job, _ = s.StatusOf()
 	require.Equal(t, false, job["paused"])
 	require.Nil(t, job["waiting_for"])
-	require.Equal(t, clitest.Kind+": was not paused; its workers look for work\n", s.OK("resume", clitest.Kind), "once more does no harm")
+	require.Equal(t, clitest.Kind+": was not paused; its workers look for work\n", s.OK("resume", clitest.Kind),
+		"once more does no harm")
 
 	// Paused by other means, it is not the former person's doing.
 	s.Exec("UPDATE sexton.river_queue SET paused_at = '2026-01-02T03:04:05Z'")
@@ -112,14 +122,17 @@ func TestAllKindsArePausedAtOnce(t *testing.T) {
 	s := clitest.GroupSite(t)
 	s.OK("pause", "group_destroy", "--reason", "earlier")
 	s.Exec(`UPDATE sexton.river_queue SET metadata = jsonb_set(metadata, '{sexton_pause,actor}', '"ann"')`)
-	require.Regexp(t, `(?s)^adjourned_group_deletion: paused\ngroup_destroy: is paused by ann since [^ ]*Z: earlier already; that note stays\n$`, s.OK("pause", "--all", "--reason", "incident"))
-	require.Equal(t, [][]string{{"adjourned_group_deletion"}, {"group_destroy"}}, s.Rows("SELECT name FROM sexton.river_queue WHERE paused_at IS NOT NULL ORDER BY 1"))
+	require.Regexp(t,
+		`(?s)^adjourned_group_deletion: paused\ngroup_destroy: is paused by ann since [^ ]*Z: earlier already; that note stays\n$`, s.OK("pause", "--all", "--reason", "incident"))
+	require.Equal(t, [][]string{{"adjourned_group_deletion"}, {"group_destroy"}},
+		s.Rows("SELECT name FROM sexton.river_queue WHERE paused_at IS NOT NULL ORDER BY 1"))
 	require.Equal(t, "adjourned_group_deletion: resumed\ngroup_destroy: resumed\n", s.OK("resume", "--all"))
 	require.Len(t, s.JSON(0, "pause", "--all"), 2)
 	for _, args := range [][]string{{"pause"}, {"pause", ""}, {"pause", "--all", "group_destroy"}, {"resume"}} {
 		r := s.Run(args...)
 		require.Equal(t, 2, r.Code)
-		require.Contains(t, r.Stderr, "needs either the KIND of one job, such as loose_foreign_keys_cleanup, or --all; sexton job list shows the kinds")
+		require.Contains(t, r.Stderr,
+			"needs either the KIND of one job, such as loose_foreign_keys_cleanup, or --all; sexton job list shows the kinds")
 	}
 }
 
@@ -183,8 +196,9 @@ func TestStatusNamesWhoHoldsTheAwakeLock(t *testing.T) {
 		require.Nil(t, job["waiting_for"], "a worker may have it")
 
 		pgtest.Exec(t, conn, "SET application_name = 'psql'")
-		pid := pgtest.Scalar[string](t, s.Database, "SELECT pid::text FROM pg_locks WHERE locktype = 'advisory' AND objid = $1::bigint::oid "+
-			"AND database = (SELECT oid FROM pg_database WHERE datname = current_database())", int64(uint32(key2)))
+		pid := pgtest.Scalar[string](t, s.Database,
+			"SELECT pid::text FROM pg_locks WHERE locktype = 'advisory' AND objid = $1::bigint::oid "+
+				"AND database = (SELECT oid FROM pg_database WHERE datname = current_database())", int64(uint32(key2)))
 		want := "awake lock held by pid " + pid + " (psql)"
 		_, job, _ = s.StatusOf()
 		require.Equal(t, want, job["waiting_for"])
@@ -199,7 +213,8 @@ func TestStatusNamesWhoHoldsTheAwakeLock(t *testing.T) {
 
 const diffsLease = "schedule_migrate_external_diffs_worker"
 
-// A pass in the foreground that was killed leaves a lease of two hours, and a row that falls silent.
+// A pass in the foreground that was killed leaves a lease of two hours, and a row that
+// falls silent.
 func TestTheLeaseOfAKilledForegroundPassIsFreed(t *testing.T) {
 	t.Parallel()
 	s, _ := clitest.DiffSite(t)
@@ -218,12 +233,14 @@ func TestAForegroundPassBeats(t *testing.T) {
 	tx := pgtest.Begin(t, s.Pool(), "LOCK TABLE sexton.external_diff_cursors")
 	ended := make(chan clitest.Result, 1)
 	go func() { ended <- s.Run("job", "run", clitest.ScheduleKind, "--json") }()
-	pgtest.Await(t, s.Pool(), "the pass to have the lease", "SELECT EXISTS (SELECT FROM sexton.leases JOIN sexton.clients ON client_id = holder WHERE foreground)")
+	pgtest.Await(t, s.Pool(), "the pass to have the lease",
+		"SELECT EXISTS (SELECT FROM sexton.leases JOIN sexton.clients ON client_id = holder WHERE foreground)")
 	require.Regexp(t, diffsLease+` +\S+ +true +`, s.OK("lease", "list"))
 	require.Contains(t, s.Run("doctor").Stdout, "no worker is running")
 	refused := s.Run("lease", "release", diffsLease)
 	require.Equal(t, 1, refused.Code)
-	require.Regexp(t, `^sexton: release lease `+diffsLease+`: its holder \S+ is alive; --force ends it all the same, and its pass fails\n$`, refused.Stderr)
+	require.Regexp(t, `^sexton: release lease `+diffsLease+
+		`: its holder \S+ is alive; --force ends it all the same, and its pass fails\n$`, refused.Stderr)
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.Equal(t, 0, (<-ended).Code)
 	require.Empty(t, s.Rows("SELECT FROM sexton.clients"))
@@ -233,16 +250,20 @@ func TestALeaseIsReleasedByHand(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	s.HoldLease()
-	require.Equal(t, map[string]any{"key": clitest.LeaseKey, "released": true, "holder": "host:1:abc"}, s.JSON(0, "lease", "release", clitest.LeaseKey))
+	require.Equal(t, map[string]any{"key": clitest.LeaseKey, "released": true, "holder": "host:1:abc"},
+		s.JSON(0, "lease", "release", clitest.LeaseKey))
 	require.Equal(t, clitest.LeaseKey+": it is not held\n", s.OK("lease", "release", clitest.LeaseKey))
-	require.Equal(t, [][]string{{"release", clitest.LeaseKey, "held by host:1:abc"}}, s.Rows("SELECT action, target, reason FROM sexton.audit"))
+	require.Equal(t, [][]string{{"release", clitest.LeaseKey, "held by host:1:abc"}},
+		s.Rows("SELECT action, target, reason FROM sexton.audit"))
 	s.Exec("UPDATE sexton.leases SET expires_at = now() + interval '1 h'; INSERT INTO sexton.clients (client_id, host, pid) VALUES ('host:1:abc', 'host', 1)")
 	require.Equal(t, 1, s.Run("lease", "release", clitest.LeaseKey).Code)
-	require.Equal(t, clitest.LeaseKey+": released; host:1:abc held it\n", s.OK("lease", "release", clitest.LeaseKey, "--force"))
+	require.Equal(t, clitest.LeaseKey+": released; host:1:abc held it\n",
+		s.OK("lease", "release", clitest.LeaseKey, "--force"))
 	require.Equal(t, 2, s.Run("lease", "release").Code)
 	unknown := s.Run("lease", "release", "no_such_key")
 	require.Equal(t, 1, unknown.Code)
-	require.Equal(t, "sexton: release lease \"no_such_key\": there is no lease with this key; `sexton lease list` shows the leases that are held\n", unknown.Stderr)
+	require.Equal(t,
+		"sexton: release lease \"no_such_key\": there is no lease with this key; `sexton lease list` shows the leases that are held\n", unknown.Stderr)
 }
 
 func TestAReleasedHolderCommitsNothingMoreInAnyDatabase(t *testing.T) {

@@ -43,8 +43,8 @@ type loaded struct {
 	read installation.Files
 }
 
-// runWorker works until ctx ends. After SIGHUP the worker reads its files, stops as for SIGTERM and starts with them. It
-// keeps its old configuration if they are wrong.
+// runWorker works until ctx ends. After SIGHUP the worker reads its files, stops as for
+// SIGTERM and starts with them. It keeps its old configuration if they are wrong.
 func runWorker(ctx context.Context, env *cli.Env, flags worker) error {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -62,7 +62,8 @@ func runWorker(ctx context.Context, env *cli.Env, flags worker) error {
 			log = env.Logger(c.Config)
 		case ctx.Err() == nil && database.Lost(err) && !flags.failFast:
 			// A database may go between any two steps of the start.
-			log.WarnContext(ctx, "database cannot be reached, trying again", "database", c.Jobs.Database, "error", err, "wait_ms", wait.Milliseconds())
+			log.WarnContext(ctx, "database cannot be reached, trying again", "database", c.Jobs.Database, "error", err,
+				"wait_ms", wait.Milliseconds())
 			if pace.Sleep(ctx, wait) != nil {
 				return nil
 			}
@@ -83,7 +84,8 @@ func readWorker(env *cli.Env, flags worker) (*loaded, error) {
 	return &loaded{Config: c, read: installation.ReadFiles(c)}, hasJobs(c)
 }
 
-// workUntilReload works with one configuration and returns the next one after a successful reload.
+// workUntilReload works with one configuration and returns the next one after a
+// successful reload.
 func workUntilReload(
 	ctx context.Context, env *cli.Env, c *loaded, flags worker, hangups chan os.Signal, log *slog.Logger,
 ) (next *loaded, err error) {
@@ -106,8 +108,8 @@ func workUntilReload(
 	return next, err
 }
 
-// awaitReload reads the files after each signal. It returns the next configuration once they are right, or nil when ctx
-// ends.
+// awaitReload reads the files after each signal. It returns the next configuration once
+// they are right, or nil when ctx ends.
 func awaitReload(ctx context.Context, env *cli.Env, flags worker, hangups chan os.Signal, log *slog.Logger) *loaded {
 	for {
 		select {

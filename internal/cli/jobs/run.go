@@ -58,7 +58,8 @@ when. A pass that deferred rows or was skipped exits 0; only one that failed exi
 		request.kind = args[0]
 		return jobRun(ctx, env, request)
 	})
-	cmd.Flags().StringVar(&request.database, "database", "", "`NAME` of the configured database to serve (default: the first)")
+	cmd.Flags().StringVar(&request.database, "database", "",
+		"`NAME` of the configured database to serve (default: the first)")
 	cmd.Flags().StringVar(&request.args, "args", "", "the job's arguments as `JSON`, instead of --database")
 	cmd.Flags().BoolVar(&request.force, "force", false, "run although the kind is paused")
 	return cmd
@@ -71,12 +72,16 @@ func completeKind(a *cli.Env) cobra.CompletionFunc {
 		if err != nil || len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		kinds := each.Of(riverjobs.Jobs(c), func(job riverjobs.Job) string { return cobra.CompletionWithDesc(job.Kind, job.Summary) })
+		kinds := each.Of(riverjobs.Jobs(c), func(job riverjobs.Job) string {
+			return cobra.CompletionWithDesc(job.Kind,
+				job.Summary)
+		})
 		return kinds, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// jobRun prints the report of a pass; with --json also of one that did not begin, as a failed one.
+// jobRun prints the report of a pass; with --json also of one that did not begin, as a
+// failed one.
 func jobRun(ctx context.Context, env *cli.Env, request passRequest) error {
 	report, err := runPass(ctx, env, request)
 	if report.Outcome == "" && env.JSON && err != nil {
@@ -100,12 +105,13 @@ type passReport struct {
 // notBegun is the report of a pass that did not begin.
 func notBegun(request passRequest, err error) passReport {
 	return passReport{Report: jobrun.Report{
-		Kind: request.kind, Database: request.database, Outcome: jobrun.Failed, Error: err.Error(), Stats: json.RawMessage("{}"),
+		Kind: request.kind, Database: request.database, Outcome: jobrun.Failed, Error: err.Error(),
+		Stats: json.RawMessage("{}"),
 	}}
 }
 
-// runPass checks everything that a person may have got wrong before it takes the lease, so that wrong input
-// leaves no trace, not even a failed run in the history.
+// runPass checks everything that a person may have got wrong before it takes the lease,
+// so that wrong input leaves no trace, not even a failed run in the history.
 func runPass(ctx context.Context, env *cli.Env, request passRequest) (report passReport, err error) {
 	c, err := env.LoadConfig()
 	if err != nil {
@@ -150,7 +156,8 @@ func runPass(ctx context.Context, env *cli.Env, request passRequest) (report pas
 	}
 	if paused := pauses[job.Queue]; paused != "" && !request.force {
 		return passReport{Report: jobrun.Report{
-			Kind: job.Kind, Database: name, Outcome: jobrun.Skipped, Reason: paused + "; --force runs it all the same", Stats: json.RawMessage("{}"),
+			Kind: job.Kind, Database: name, Outcome: jobrun.Skipped, Reason: paused + "; --force runs it all the same",
+			Stats: json.RawMessage("{}"),
 		}}, nil
 	}
 	log, id := env.Logger(c), installation.Holder()
@@ -178,7 +185,8 @@ func choosePass(c *config.Config, job riverjobs.Job, request passRequest) (river
 	name, served := request.database, job.Databases[0]
 	_, several := job.Args["database"]
 	if !several && name != "" && name != served {
-		return riverjobs.Pass{}, cli.Usage(fmt.Errorf("--database %s: %s works in the jobs database, which is %s", name, job.Kind, served))
+		return riverjobs.Pass{}, cli.Usage(fmt.Errorf("--database %s: %s works in the jobs database, which is %s", name,
+			job.Kind, served))
 	}
 	args, err := completeArgs(job, request.args)
 	if err != nil {
@@ -189,13 +197,15 @@ func choosePass(c *config.Config, job riverjobs.Job, request passRequest) (river
 	}
 	given := databaseIn(request.args)
 	if name != "" && given != "" && name != given {
-		return riverjobs.Pass{}, cli.Usage(fmt.Errorf("--database %s and --args %s name different databases", name, request.args))
+		return riverjobs.Pass{}, cli.Usage(fmt.Errorf("--database %s and --args %s name different databases", name,
+			request.args))
 	}
 	name, err = cli.ChooseDatabase(c, cmp.Or(name, given))
 	return riverjobs.Pass{Database: name}, err
 }
 
-// databaseIn is the database that arguments name; empty where they name none, or are wrong.
+// databaseIn is the database that arguments name; empty where they name none, or are
+// wrong.
 func databaseIn(args string) string {
 	var given struct {
 		Database string `json:"database"`
@@ -204,7 +214,8 @@ func databaseIn(args string) string {
 	return given.Database
 }
 
-// completeArgs checks arguments against what the kind takes and fills in what has a default.
+// completeArgs checks arguments against what the kind takes and fills in what has a
+// default.
 func completeArgs(job riverjobs.Job, raw string) (json.RawMessage, error) {
 	given := map[string]json.RawMessage{}
 	if raw != "" {
@@ -261,12 +272,13 @@ func taken(job riverjobs.Job) string {
 	if len(job.Args) == 0 {
 		return job.Kind + " takes no arguments"
 	}
-	parts := each.Of(slices.Sorted(maps.Keys(job.Args)), func(name string) string { return fmt.Sprintf("%q: %s", name, job.Args[name]) })
+	parts := each.Of(slices.Sorted(maps.Keys(job.Args)),
+		func(name string) string { return fmt.Sprintf("%q: %s", name, job.Args[name]) })
 	return fmt.Sprintf("%s takes {%s}", job.Kind, strings.Join(parts, ", "))
 }
 
-// printReport prints the outcome of one pass. For loose foreign keys the statistics also stand at the top
-// level of the JSON object.
+// printReport prints the outcome of one pass. For loose foreign keys the statistics also
+// stand at the top level of the JSON object.
 func printReport(env *cli.Env, report passReport) error {
 	if env.JSON {
 		document := map[string]json.RawMessage{}
@@ -316,7 +328,10 @@ func perTable(counts map[string]int64) string {
 	if len(counts) == 0 {
 		return ""
 	}
-	parts := each.Of(slices.Sorted(maps.Keys(counts)), func(table string) string { return fmt.Sprintf("%s %d", table, counts[table]) })
+	parts := each.Of(slices.Sorted(maps.Keys(counts)), func(table string) string {
+		return fmt.Sprintf("%s %d", table,
+			counts[table])
+	})
 	return ": " + strings.Join(parts, ", ")
 }
 
@@ -326,7 +341,8 @@ func printDecisions(env *cli.Env, encoded json.RawMessage) error {
 	if err := json.Unmarshal(encoded, &stats); err != nil {
 		return fmt.Errorf("decode statistics: %w", err)
 	}
-	env.Printf("  groups     %d to be destroyed, %d restored, %d put off\n", stats.GroupsEnqueued, stats.GroupsRestored, stats.GroupsFailed)
+	env.Printf("  groups     %d to be destroyed, %d restored, %d put off\n", stats.GroupsEnqueued, stats.GroupsRestored,
+		stats.GroupsFailed)
 	for _, e := range stats.Errors {
 		env.Printf("  error      %s\n", words.ErrorText(e))
 	}

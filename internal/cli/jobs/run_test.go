@@ -35,8 +35,10 @@ func TestJobRunPrintsWhatItDid(t *testing.T) {
 		require.Equal(t, "main", lines[i]["database"])
 	}
 
-	require.Contains(t, s.OK("job", "run", clitest.Kind, "--args", `{"database": "main"}`), "tombstones 0 processed", "a second run changes nothing")
-	require.Contains(t, s.OK("job", "run", clitest.Kind, "--args", `{}`, "--database", "main"), "tombstones 0 processed")
+	require.Contains(t, s.OK("job", "run", clitest.Kind, "--args", `{"database": "main"}`), "tombstones 0 processed",
+		"a second run changes nothing")
+	require.Contains(t, s.OK("job", "run", clitest.Kind, "--args", `{}`, "--database", "main"),
+		"tombstones 0 processed")
 }
 
 func TestJobRunOverLimit(t *testing.T) {
@@ -69,10 +71,14 @@ func TestJobRunShowsErrorsOfSingleTables(t *testing.T) {
 
 	document, ok := s.JSON(0, "job", "run", clitest.Kind).(map[string]any)
 	require.True(t, ok)
-	require.Equal(t, []any{map[string]any{"table": "issues", "sqlstate": "P0001", "message": "not this one", "count": 1.0}}, document["errors"])
+	require.Equal(t, []any{map[string]any{
+		"table": "issues", "sqlstate": "P0001", "message": "not this one",
+		"count": 1.0,
+	}}, document["errors"])
 }
 
-// The lease lasts for a statement that takes longer than the default jobs.statement_timeout.
+// The lease lasts for a statement that takes longer than the default
+// jobs.statement_timeout.
 func TestJobRunDeletesAChildThatTakesLong(t *testing.T) {
 	t.Parallel()
 	if !pgtest.Long {
@@ -102,12 +108,14 @@ func TestJobRunOnPausedQueue(t *testing.T) {
 	reason := "paused since 2026-01-02T03:04:05Z; --force runs it all the same"
 	require.Equal(t, clitest.Kind+" on main: skipped\n  because    "+reason+"\n", s.OK("job", "run", clitest.Kind))
 	require.Equal(t, map[string]any{
-		"kind": clitest.Kind, "run_id": 0.0, "database": "main", "outcome": "skipped", "reason": reason, "stats": map[string]any{},
+		"kind": clitest.Kind, "run_id": 0.0, "database": "main", "outcome": "skipped", "reason": reason,
+		"stats": map[string]any{},
 	}, s.JSON(0, "job", "run", clitest.Kind))
 	require.Equal(t, before, s.Snapshot())
 
 	require.Contains(t, s.OK("job", "run", clitest.Kind, "--force"), "deleted    10 rows: issues 10")
-	require.Equal(t, [][]string{{"t"}}, s.Rows("SELECT paused_at IS NOT NULL FROM sexton.river_queue"), "it stays paused")
+	require.Equal(t, [][]string{{"t"}}, s.Rows("SELECT paused_at IS NOT NULL FROM sexton.river_queue"),
+		"it stays paused")
 }
 
 func TestJobRunWhileLeaseIsTaken(t *testing.T) {
@@ -123,13 +131,15 @@ func TestJobRunWhileLeaseIsTaken(t *testing.T) {
 		"reason": "lease loose_foreign_keys/cleanup_worker:main is held by host:1:abc until 2099-01-02T03:04:05Z", "stats": {}
 	}`, r.Stdout)
 	require.Equal(t, []map[string]any{{
-		"level": "ERROR", "msg": "failed to obtain lock", "error": "FailedToObtainLockError", "kind": clitest.Kind, "database": "main", "run_id": 1.0,
+		"level": "ERROR", "msg": "failed to obtain lock", "error": "FailedToObtainLockError", "kind": clitest.Kind,
+		"database": "main", "run_id": 1.0,
 		"key": clitest.LeaseKey, "holder": "host:1:abc", "expires_at": "2099-01-02T03:04:05Z",
 	}}, r.Logged(t), "one line and no more")
 	require.EqualValues(t, 10, s.Orphans())
 	require.Equal(t, [][]string{{"7", "host:1:abc"}}, s.Rows("SELECT token, holder FROM sexton.leases"))
 	require.Equal(t, [][]string{{"skipped", "NULL"}}, s.Rows("SELECT outcome, error FROM sexton.runs"))
-	require.Contains(t, s.OK("job", "run", clitest.Kind), "because    lease "+clitest.LeaseKey+" is held by host:1:abc until 2099-01-02T03:04:05Z")
+	require.Contains(t, s.OK("job", "run", clitest.Kind),
+		"because    lease "+clitest.LeaseKey+" is held by host:1:abc until 2099-01-02T03:04:05Z")
 }
 
 func TestJobRunThatFails(t *testing.T) {
@@ -175,5 +185,6 @@ func TestJobRunWarnsOfFunctionsOfAnotherRelease(t *testing.T) {
 	s.Exec("CREATE OR REPLACE FUNCTION sexton.session_name(fence_key text) RETURNS text LANGUAGE sql AS 'SELECT fence_key'")
 	r := s.Run("job", "run", "loose_foreign_keys_cleanup")
 	require.Zero(t, r.Code, r.Stderr)
-	require.Contains(t, r.Stderr, "component base: its functions come from another release; run `sexton migrate up` of the newest one")
+	require.Contains(t, r.Stderr,
+		"component base: its functions come from another release; run `sexton migrate up` of the newest one")
 }

@@ -63,8 +63,14 @@ func (v *operatorView) serve(ctx context.Context, on Endpoint, ready *operator.R
 		return
 	}
 	v.gauges.Subscriptions = ready.Subscriptions
-	server := web.Server{Settings: settings, Listener: on.Listener, Metrics: v.metrics.Handler(), Ready: ready.Check, Record: v.record, Logger: log}
-	shown, err := page.New(page.Options{Source: v.source, ReadOnly: settings.ReadOnly, Version: cli.ReadVersions().Version, Logger: log})
+	server := web.Server{
+		Settings: settings, Listener: on.Listener, Metrics: v.metrics.Handler(), Ready: ready.Check,
+		Record: v.record, Logger: log,
+	}
+	shown, err := page.New(page.Options{
+		Source: v.source, ReadOnly: settings.ReadOnly,
+		Version: cli.ReadVersions().Version, Logger: log,
+	})
 	if err != nil {
 		log.ErrorContext(ctx, "the page cannot be shown", "error", err)
 	} else {
@@ -82,17 +88,22 @@ func (v *operatorView) serve(ctx context.Context, on Endpoint, ready *operator.R
 
 // record keeps what a visitor has River's pages change.
 func (v *operatorView) record(ctx context.Context, by web.Visitor, change web.Change) error {
-	return v.all.Record(ctx, database.Change{Actor: by.Actor, Remote: by.Remote, Action: change.Action, Target: change.Target})
+	return v.all.Record(ctx, database.Change{
+		Actor: by.Actor, Remote: by.Remote, Action: change.Action,
+		Target: change.Target,
+	})
 }
 
-// riverPages are River's own pages. They are not started: that would have them count all jobs every ten seconds, without a reader.
+// riverPages are River's own pages. They are not started: that would have them count all
+// jobs every ten seconds, without a reader.
 func riverPages(all *installation.Connections, log *slog.Logger) (http.Handler, error) {
 	client, err := all.RiverClient()
 	if err != nil {
 		return nil, err
 	}
 	pages, err := riverui.NewHandler(&riverui.HandlerOpts{
-		Endpoints: riverui.NewEndpoints(client, nil), Logger: log, Prefix: web.RiverPath, JobListHideArgsByDefault: !all.Config.HTTP.ShowArgs,
+		Endpoints: riverui.NewEndpoints(client, nil), Logger: log, Prefix: web.RiverPath,
+		JobListHideArgsByDefault: !all.Config.HTTP.ShowArgs,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make River's pages: %w", err)

@@ -24,7 +24,8 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// stopTime is how long a worker takes to stop at most: River's own soft stop, and what is around it.
+// stopTime is how long a worker takes to stop at most: River's own soft stop, and what is
+// around it.
 const stopTime = 9 * time.Second
 
 // WorkerCommand is the command of this area.
@@ -42,8 +43,10 @@ Definitions that are not the installed ones (sexton triggers install) leave thei
 other workers until they are.`,
 		Example: "  sexton run\n  sexton run --fail-fast\n  sexton run --read-only",
 	}, func(ctx context.Context, _ []string) error { return runWorker(ctx, env, flags) })
-	cmd.Flags().BoolVar(&flags.readOnly, "read-only", false, "show the page, and River's pages, without the means to change anything there")
-	cmd.Flags().BoolVar(&flags.failFast, "fail-fast", false, "exit 4 where a database cannot be reached at the start, instead of trying again")
+	cmd.Flags().BoolVar(&flags.readOnly, "read-only", false,
+		"show the page, and River's pages, without the means to change anything there")
+	cmd.Flags().BoolVar(&flags.failFast, "fail-fast", false,
+		"exit 4 where a database cannot be reached at the start, instead of trying again")
 	return cmd
 }
 
@@ -51,10 +54,12 @@ func hasJobs(c *config.Config) error {
 	if len(riverjobs.Jobs(c)) > 0 {
 		return nil
 	}
-	return problem.List{c.Problem("loose_foreign_keys.enabled", "is false, and so is every other component: there is no job to run", "enable one")}
+	return problem.List{c.Problem("loose_foreign_keys.enabled",
+		"is false, and so is every other component: there is no job to run", "enable one")}
 }
 
-// prepare warns of what will keep the worker from its work, and makes the databases ready for it.
+// prepare warns of what will keep the worker from its work, and makes the databases ready
+// for it.
 func prepare(ctx context.Context, all *installation.Bound, log *slog.Logger) error {
 	for _, db := range all.Databases {
 		warnings, err := installation.WarningsOf(ctx, all, db)
@@ -98,13 +103,18 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 	var subscriptions []*listen.Subscription
 	var ears []*listen.Ear
 	heart := &heartbeat.Heart{
-		DB: all.Jobs(), ClientID: id, Silence: all.Config.Jobs.Silence, Logger: log, Deaf: func() []string { return deaf(subscriptions) },
-		Held: noted.Held, ReloadError: reloadError, Digests: deps.Runner.Leases.Digests, Schedules: riverjobs.Schedules(all.Config),
+		DB: all.Jobs(), ClientID: id, Silence: all.Config.Jobs.Silence, Logger: log,
+		Deaf: func() []string { return deaf(subscriptions) },
+		Held: noted.Held, ReloadError: reloadError, Digests: deps.Runner.Leases.Digests,
+		Schedules: riverjobs.Schedules(all.Config),
 	}
 	deps.Working = heart.Work
 	subscriptions, ears = riverjobs.Subscriptions(deps)
 	// The history of the page.
-	sampler := &jobrun.Sampler{Jobs: all.Jobs().Name, Tables: riverjobs.DeletionTables(all.Config), Kinds: riverjobs.TablesOfKinds(all.Config), Logger: log}
+	sampler := &jobrun.Sampler{
+		Jobs: all.Jobs().Name, Tables: riverjobs.DeletionTables(all.Config),
+		Kinds: riverjobs.TablesOfKinds(all.Config), Logger: log,
+	}
 	client, err := riverjobs.NewClient(deps, id, ears...)
 	if err != nil {
 		return err

@@ -29,15 +29,18 @@ func TestRunWithWrongArguments(t *testing.T) {
 	require.Equal(t, before, s.Snapshot())
 }
 
-// What a worker cannot work with ends it at the start, with the exit code of any other command.
+// What a worker cannot work with ends it at the start, with the exit code of any other
+// command.
 func TestRunRefusesToStart(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	s.Configure(s.URL, "loose_foreign_keys: {shedule: \"* * * * *\"}\n")
-	s.Refused(t, 2, [][]string{{"run"}}, "sexton: DIR/sexton.yaml:3:22: loose_foreign_keys.shedule: unknown key (did you mean schedule?)")
+	s.Refused(t, 2, [][]string{{"run"}},
+		"sexton: DIR/sexton.yaml:3:22: loose_foreign_keys.shedule: unknown key (did you mean schedule?)")
 
 	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\n")
-	s.Refused(t, 2, [][]string{{"run"}}, "sexton: DIR/sexton.yaml:3:31: loose_foreign_keys.enabled: is false, and so is every other component: there is no job to run")
+	s.Refused(t, 2, [][]string{{"run"}},
+		"sexton: DIR/sexton.yaml:3:31: loose_foreign_keys.enabled: is false, and so is every other component: there is no job to run")
 
 	s.Configure(s.URL, "")
 	s.Write("loose_foreign_keys.yml", "issues:\n  - {table: gone, column: project_id, on_delete: never}\n")
@@ -45,5 +48,6 @@ func TestRunRefusesToStart(t *testing.T) {
 
 	s.Configure(s.With(func(u *url.URL) { u.Path = "/no_such_database" }), "")
 	s.Write("loose_foreign_keys.yml", clitest.GoodDefinitions)
-	s.Refused(t, 4, [][]string{{"run", "--fail-fast"}}, "sexton: DIR/sexton.yaml:2:15: databases.main.url: database main cannot be reached: ")
+	s.Refused(t, 4, [][]string{{"run", "--fail-fast"}},
+		"sexton: DIR/sexton.yaml:2:15: databases.main.url: database main cannot be reached: ")
 }

@@ -26,8 +26,9 @@ ghost_users:
   nullify: [{table: documents, columns: [reviewer_id]}]
 `
 
-// accountsSite is an application of accounts with uuid keys. Account 3 is an administrator, and 9 takes over. It has tables with
-// names of GitLab's and other columns.
+// accountsSite is an application of accounts with uuid keys. Account 3 is an
+// administrator, and 9 takes over. It has tables with names of GitLab's and other
+// columns.
 func accountsSite(t *testing.T) *clitest.Site {
 	tables := `
 		CREATE TABLE organizations (id uuid PRIMARY KEY, name text);
@@ -64,13 +65,16 @@ func TestAccountsAreDeleted(t *testing.T) {
 	plan := s.JSON(0, "user", "delete", "--plan", account(1)).(map[string]any)
 	require.Equal(t, account(1), plan["user_id"])
 	require.Equal(t, map[string]any{"documents": 3.0}, plan["moved"])
-	require.Equal(t, map[string]any{"user_id": account(1), "queued": true}, s.JSON(0, "user", "delete", account(1), "--by", account(2)))
-	require.Equal(t, "user "+account(1)+": is queued already, as it was asked for then\n", s.OK("user", "delete", account(1)))
+	require.Equal(t, map[string]any{"user_id": account(1), "queued": true},
+		s.JSON(0, "user", "delete", account(1), "--by", account(2)))
+	require.Equal(t, "user "+account(1)+": is queued already, as it was asked for then\n",
+		s.OK("user", "delete", account(1)))
 	require.Equal(t, [][]string{{"blocked"}}, s.Rows("SELECT state FROM accounts WHERE id = $1", account(1)))
 	require.Equal(t, map[string]any{"user_id": account(1), "cancelled": true}, s.JSON(0, "user", "cancel", account(1)))
 	require.Equal(t, [][]string{{"active"}}, s.Rows("SELECT state FROM accounts WHERE id = $1", account(1)))
 	for id, message := range map[string]string{
-		account(3): "delete user " + account(3) + ": it is an administrator", account(9): "the ghost user cannot be deleted",
+		account(3):       "delete user " + account(3) + ": it is an administrator",
+		account(9):       "the ghost user cannot be deleted",
 		account(5) + "0": "invalid input syntax for type uuid", account(77): "there is no user " + account(77),
 	} {
 		s.Says(1, message, "user", "delete", id)
@@ -79,9 +83,11 @@ func TestAccountsAreDeleted(t *testing.T) {
 	require.Contains(t, s.OK("status"), "\n"+account(1)+" ")
 	report := s.JSON(0, "job", "run", ghostKind).(map[string]any)
 	require.EqualValues(t, 1, report["stats"].(map[string]any)["users_processed"])
-	require.Equal(t, [][]string{{account(9), account(2)}}, s.Rows("SELECT DISTINCT author_id, reviewer_id FROM documents"))
+	require.Equal(t, [][]string{{account(9), account(2)}},
+		s.Rows("SELECT DISTINCT author_id, reviewer_id FROM documents"))
 	require.Empty(t, s.Rows("SELECT FROM sessions"))
-	require.Equal(t, [][]string{{account(1), "0"}}, s.Rows("SELECT payload ->> 'user_id', payload ->> 'nullified' FROM sexton.events WHERE kind = 'user_destroyed'"))
+	require.Equal(t, [][]string{{account(1), "0"}},
+		s.Rows("SELECT payload ->> 'user_id', payload ->> 'nullified' FROM sexton.events WHERE kind = 'user_destroyed'"))
 }
 
 // A user that failed is retried by its key.
@@ -120,7 +126,8 @@ func TestAccountsHaveTheirGrants(t *testing.T) {
 	require.Empty(t, s.Rows("SELECT FROM accounts WHERE id = $1", account(1)))
 }
 
-// Nothing is kept of accounts, of excluded tables and of excluded columns. Doctor names the others that look personal.
+// Nothing is kept of accounts, of excluded tables and of excluded columns. Doctor names
+// the others that look personal.
 func TestAccountsAreNotKept(t *testing.T) {
 	t.Parallel()
 	s := accountsSite(t)
@@ -131,7 +138,12 @@ func TestAccountsAreNotKept(t *testing.T) {
 	require.Empty(t, s.Rows("SELECT FROM accounts WHERE id = $1", account(4)))
 	require.Empty(t, s.Rows("SELECT FROM badges"))
 	require.Equal(t, [][]string{{"2"}}, s.Rows("SELECT id FROM drafts"))
-	require.Equal(t, [][]string{{"public.accounts", "0", "1"}, {"public.documents", "1", "0"}, {"public.drafts", "0", "1"}, {"public.organizations", "1", "0"}},
+	require.Equal(t, [][]string{
+		{"public.accounts", "0", "1"},
+		{"public.documents", "1", "0"},
+		{"public.drafts", "0", "1"},
+		{"public.organizations", "1", "0"},
+	},
 		s.Rows(`SELECT l.name, sum(u.rows)::text, sum(u.left_out)::text FROM sexton.undo AS u JOIN sexton.undo_layouts AS l ON l.id = u.layout GROUP BY 1 ORDER BY 1`))
 	require.Empty(t, s.Rows("SELECT FROM sexton.undo WHERE c::text ~ '(person|Person|title)'"))
 
@@ -151,7 +163,8 @@ func TestAccountsAreNotKept(t *testing.T) {
 	}, personal)
 }
 
-// What does not fit is named with its place in the file, or by the installation before it changes anything.
+// What does not fit is named with its place in the file, or by the installation before it
+// changes anything.
 func TestAccountsAreChecked(t *testing.T) {
 	t.Parallel()
 	s := accountsSite(t)
@@ -161,14 +174,29 @@ func TestAccountsAreChecked(t *testing.T) {
 			"table: accounts}", "table: people}",
 			"sexton.yaml:6:18: ghost_users.users.table: there is no table people in schema public (correct the name, or set databases.main.schema to its schema)",
 		},
-		{"table: accounts}", "table: accounts, key: uid}", "sexton.yaml:6:33: ghost_users.users.key: table accounts has no column uid"},
+		{
+			"table: accounts}", "table: accounts, key: uid}",
+			"sexton.yaml:6:33: ghost_users.users.key: table accounts has no column uid",
+		},
 		{"table: accounts}", "table: accounts, key: email}", "accounts.email has no unique index"},
-		{"may_delete: may_delete_account", "may_delete: nothing", `sexton.yaml:8:15: ghost_users.may_delete: the function "public"."nothing"(uuid, uuid) does not exist`},
-		{"{table: accounts}", "{table: public.accounts}", "sexton.yaml:6:18: ghost_users.users.table: must be a table of the database's own schema"},
+		{
+			"may_delete: may_delete_account", "may_delete: nothing",
+			`sexton.yaml:8:15: ghost_users.may_delete: the function "public"."nothing"(uuid, uuid) does not exist`,
+		},
+		{
+			"{table: accounts}", "{table: public.accounts}",
+			"sexton.yaml:6:18: ghost_users.users.table: must be a table of the database's own schema",
+		},
 		{"  ghost: ", "  limit: 5 # ", "ghost_users.move: needs ghost_users.ghost"},
 		{"users: {table: accounts}", "limit: 5", "ghost_users.ghost: needs ghost_users.users.table"},
-		{"  nullify: [{table: documents, columns: [reviewer_id]}]\n", "", "add {table: documents, columns: [reviewer_id]} to ghost_users.nullify, delete or move"},
-		{"[account_id]", "[id]", "sexton.yaml:11:40: ghost_users.delete[0].columns[0]: sessions.id is of type bigint, but accounts.id is of type uuid"},
+		{
+			"  nullify: [{table: documents, columns: [reviewer_id]}]\n", "",
+			"add {table: documents, columns: [reviewer_id]} to ghost_users.nullify, delete or move",
+		},
+		{
+			"[account_id]", "[id]",
+			"sexton.yaml:11:40: ghost_users.delete[0].columns[0]: sessions.id is of type bigint, but accounts.id is of type uuid",
+		},
 	} {
 		require.Contains(t, accountSettings, test.from)
 		s.Configure(s.URL, strings.Replace(accountSettings, test.from, test.to, 1))
@@ -176,7 +204,8 @@ func TestAccountsAreChecked(t *testing.T) {
 			s.Says(2, test.says, args...)
 		}
 	}
-	s.Configure(s.URL, strings.Replace(strings.Replace(accountSettings, "[account_id]", "[id]", 1), "may_delete_account", "nothing", 1))
+	s.Configure(s.URL, strings.Replace(strings.Replace(accountSettings, "[account_id]", "[id]", 1),
+		"may_delete_account", "nothing", 1))
 	r := s.Run("config", "check", "--connect")
 	require.Contains(t, r.Stderr, "does not exist")
 	require.Contains(t, r.Stderr, "sessions.id is of type bigint", "all at the same time")

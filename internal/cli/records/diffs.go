@@ -21,11 +21,14 @@ import (
 
 func diffsCommand(env *cli.Env) *cobra.Command {
 	return cli.Group("diffs", "Read, verify and restore diffs that are in object storage", "  sexton diffs verify",
-		diffsShowCommand(env), diffsVerifyCommand(env), diffsRestoreCommand(env), diffsReleaseCommand(env), diffsAdoptCommand(env))
+		diffsShowCommand(env), diffsVerifyCommand(env), diffsRestoreCommand(env), diffsReleaseCommand(env),
+		diffsAdoptCommand(env))
 }
 
 // withDiffs completes a command that needs the database of diffs.
-func withDiffs(env *cli.Env, cmd *cobra.Command, do func(ctx context.Context, all *installation.Connections) error) *cobra.Command {
+func withDiffs(env *cli.Env, cmd *cobra.Command, do func(ctx context.Context,
+	all *installation.Connections) error,
+) *cobra.Command {
 	return env.Reports(cmd, func(ctx context.Context, _ []string) error {
 		c, err := env.LoadConfig()
 		if err != nil {
@@ -35,12 +38,15 @@ func withDiffs(env *cli.Env, cmd *cobra.Command, do func(ctx context.Context, al
 			return cli.Usage(errors.New("external diffs are not enabled; " +
 				"set external_diffs.enabled: true (it is the worker that moves diffs, not this command)"))
 		}
-		return env.With(ctx, riverjobs.ScheduleExternalDiffs, func(all *installation.Connections) error { return do(ctx, all) })
+		return env.With(ctx, riverjobs.ScheduleExternalDiffs,
+			func(all *installation.Connections) error { return do(ctx, all) })
 	})
 }
 
 // onDiffs completes a command that needs the store of diffs, too.
-func onDiffs(env *cli.Env, cmd *cobra.Command, do func(ctx context.Context, engine *extdiff.Engine) error) *cobra.Command {
+func onDiffs(env *cli.Env, cmd *cobra.Command, do func(ctx context.Context,
+	engine *extdiff.Engine) error,
+) *cobra.Command {
 	return withDiffs(env, cmd, func(ctx context.Context, all *installation.Connections) error {
 		engine, err := riverjobs.OpenDiffs(ctx, all.Config, all.Jobs(), installation.Holder())
 		if err != nil {
@@ -80,7 +86,8 @@ func showDiff(ctx context.Context, env *cli.Env, r *extdiff.Reading, wanted *int
 	files := append([]extdiff.File{}, r.Files...)
 	files = slices.DeleteFunc(files, func(f extdiff.File) bool { return wanted != nil && f.Order != *wanted })
 	if wanted != nil && len(files) == 0 {
-		return fmt.Errorf("the diff has no file %d; `sexton diffs show --json` lists its %s", *wanted, words.Counted(int64(len(r.Files)), "file"))
+		return fmt.Errorf("the diff has no file %d; `sexton diffs show --json` lists its %s", *wanted,
+			words.Counted(int64(len(r.Files)), "file"))
 	}
 	if env.JSON {
 		return env.PrintJSON(files)
@@ -104,7 +111,8 @@ func showDiff(ctx context.Context, env *cli.Env, r *extdiff.Reading, wanted *int
 type verifiedDiffs struct {
 	extdiff.Verified
 
-	// Removed counts objects that --remove has deleted, Busy those that it skipped because a job holds their diff.
+	// Removed counts objects that --remove has deleted, Busy those that it skipped
+	// because a job holds their diff.
 	Removed  int64             `json:"removed"`
 	Busy     int64             `json:"busy"`
 	Findings []extdiff.Finding `json:"findings"`
@@ -123,7 +131,8 @@ and counts them as busy. Exits 5 if a diff is damaged.`,
 	}, func(ctx context.Context, engine *extdiff.Engine) error {
 		return verifyDiffs(ctx, env, engine, grace, remove)
 	})
-	cmd.Flags().DurationVar(&grace, "grace", grace, "list an object that no diff names only if it is older than this `AGE`")
+	cmd.Flags().DurationVar(&grace, "grace", grace,
+		"list an object that no diff names only if it is older than this `AGE`")
 	cmd.Flags().BoolVar(&remove, "remove", false, "delete objects that no diff names")
 	return cmd
 }

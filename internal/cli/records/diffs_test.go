@@ -21,14 +21,18 @@ func TestDiffsMoveAndComeBack(t *testing.T) {
 	require.Equal(t, "done", report["outcome"])
 	require.Subset(t, report["stats"], map[string]any{"due": 2.0, "inserted": 2.0, "looked_at": 2.0})
 	require.Equal(t, [][]string{{"1", "3"}, {"2", "3"}},
-		s.Rows("SELECT args ->> 'diff_id', max_attempts FROM sexton.river_job WHERE kind = $1 ORDER BY 1", clitest.MoveKind))
+		s.Rows("SELECT args ->> 'diff_id', max_attempts FROM sexton.river_job WHERE kind = $1 ORDER BY 1",
+			clitest.MoveKind))
 	s.Exec("UPDATE sexton.external_diff_cursors SET after_id = 0")
 	report = s.JSON(0, "job", "run", clitest.ScheduleKind).(map[string]any)
 	require.Subset(t, report["stats"], map[string]any{"due": 2.0, "inserted": 0.0}, "one job per diff")
 
 	report = s.JSON(0, "job", "run", clitest.MoveKind, "--args", `{"diff_id": 1}`).(map[string]any)
 	require.Equal(t, "done", report["outcome"])
-	require.Subset(t, report["stats"], map[string]any{"diff_id": 1.0, "key": "merge_request_diffs/mr-7/diff-1", "bytes": 10.0, "files": 2.0})
+	require.Subset(t, report["stats"], map[string]any{
+		"diff_id": 1.0, "key": "merge_request_diffs/mr-7/diff-1",
+		"bytes": 10.0, "files": 2.0,
+	})
 	require.Len(t, report["stats"], 5, "and the latency")
 	content, err := os.ReadFile(filepath.Join(folder, "merge_request_diffs/mr-7/diff-1"))
 	require.NoError(t, err)
@@ -45,10 +49,14 @@ func TestDiffsMoveAndComeBack(t *testing.T) {
 	require.Regexp(t, `merge_request_diffs +main +1 `, status)
 	require.Regexp(t, `of these files_missing +1`, status)
 	table := s.JSON(0, "status").(map[string]any)["deletion_tables"].([]any)[0].(map[string]any)
-	require.Subset(t, table["diffs"], map[string]any{"pending": 1.0, "bytes": 1.0, "skipped": map[string]any{"files_missing": 1.0}})
+	require.Subset(t, table["diffs"], map[string]any{
+		"pending": 1.0, "bytes": 1.0,
+		"skipped": map[string]any{"files_missing": 1.0},
+	})
 
 	require.Equal(t, "1 diffs of 10 bytes, 1 objects: 0 damaged, 0 dangling\n", s.OK("diffs", "verify"))
-	require.NoError(t, os.WriteFile(filepath.Join(folder, "merge_request_diffs/mr-7/diff-1"), []byte("AAE=-b\n+C\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "merge_request_diffs/mr-7/diff-1"), []byte("AAE=-b\n+C\n"),
+		0o600))
 	damaged := s.Run("diffs", "verify")
 	require.Equal(t, 5, damaged.Code)
 	require.Contains(t, damaged.Stdout, "diff 1: merge_request_diffs/mr-7/diff-1: the object's checksum is ")
@@ -59,7 +67,8 @@ func TestDiffsMoveAndComeBack(t *testing.T) {
 	require.Equal(t, "diff 1: is in the database\n", s.OK("diffs", "restore", "1"))
 	require.Equal(t, shown, s.OK("diffs", "show", "1"))
 	require.NoFileExists(t, filepath.Join(folder, "merge_request_diffs/mr-7/diff-1"))
-	require.Equal(t, "kept_in_database", s.JSON(0, "job", "run", clitest.MoveKind, "--args", `{"diff_id": 1}`).(map[string]any)["reason"])
+	require.Equal(t, "kept_in_database", s.JSON(0, "job", "run", clitest.MoveKind, "--args",
+		`{"diff_id": 1}`).(map[string]any)["reason"])
 	require.Equal(t, "diff 1: will be moved when it is due\n", s.OK("diffs", "release", "1"))
 	s.OK("job", "run", clitest.MoveKind, "--args", `{"diff_id": 1}`)
 	require.FileExists(t, filepath.Join(folder, "merge_request_diffs/mr-7/diff-1"))
@@ -82,10 +91,12 @@ func TestStatusSaysWhatAMoveWaitsFor(t *testing.T) {
 		}
 		return "no such job"
 	}
-	require.Equal(t, "skipped", s.JSON(0, "job", "run", clitest.MoveKind, "--args", `{"diff_id": 1}`).(map[string]any)["outcome"])
+	require.Equal(t, "skipped", s.JSON(0, "job", "run", clitest.MoveKind, "--args",
+		`{"diff_id": 1}`).(map[string]any)["outcome"])
 	require.Contains(t, waiting(), "another try, after: diff 1 is being worked on by another until ")
 	s.Exec("UPDATE sexton.external_diffs SET busy_until = NULL")
-	require.Equal(t, "done", s.JSON(0, "job", "run", clitest.MoveKind, "--args", `{"diff_id": 1}`).(map[string]any)["outcome"])
+	require.Equal(t, "done", s.JSON(0, "job", "run", clitest.MoveKind, "--args",
+		`{"diff_id": 1}`).(map[string]any)["outcome"])
 	require.Nil(t, waiting())
 }
 
@@ -103,9 +114,13 @@ func TestDoctorTellsOfSkippedDiffs(t *testing.T) {
 	require.Empty(t, findings(0))
 	s.Exec(`INSERT INTO sexton.external_diffs (diff_id, skip_reason)
 		SELECT n, CASE WHEN n = 1 THEN 'too_large' ELSE 'files_missing' END FROM generate_series(1, 99) AS n`)
-	require.Equal(t, [][]any{{"info", "99 diffs cannot be moved and stay in the database: files_missing 98, too_large 1"}}, findings(0))
+	require.Equal(t,
+		[][]any{{"info", "99 diffs cannot be moved and stay in the database: files_missing 98, too_large 1"}},
+		findings(0))
 	s.Exec("INSERT INTO sexton.external_diffs (diff_id, skip_reason) VALUES (100, 'too_large')")
-	require.Equal(t, [][]any{{"warning", "100 diffs cannot be moved and stay in the database: files_missing 98, too_large 2"}}, findings(5))
+	require.Equal(t,
+		[][]any{{"warning", "100 diffs cannot be moved and stay in the database: files_missing 98, too_large 2"}},
+		findings(5))
 }
 
 func TestDoctorTellsOfATriggerThatIsGone(t *testing.T) {
@@ -129,7 +144,8 @@ func TestDoctorTellsOfATriggerThatIsGone(t *testing.T) {
 		s.OK("doctor")
 	}
 	s.Exec("UPDATE merge_request_diffs SET stored_externally = true, external_diff = 'diff-1' WHERE id = 1; DELETE FROM merge_request_diffs")
-	require.Equal(t, [][]string{{"merge_request_diffs/mr-7/diff-1"}}, s.Rows("SELECT key FROM sexton.external_diff_removals"))
+	require.Equal(t, [][]string{{"merge_request_diffs/mr-7/diff-1"}},
+		s.Rows("SELECT key FROM sexton.external_diff_removals"))
 }
 
 // leave writes objects that no diff names, two days old.
@@ -157,7 +173,8 @@ func TestVerifyRemovesObjectsThatNoDiffNames(t *testing.T) {
 	require.FileExists(t, filepath.Join(folder, "merge_request_diffs/mr-7/diff-9"))
 	require.Equal(t, found+"1 removed, 0 busy\n", s.OK("diffs", "verify", "--remove"))
 	require.NoFileExists(t, filepath.Join(folder, "merge_request_diffs/mr-7/diff-9"))
-	require.FileExists(t, filepath.Join(folder, "merge_request_diffs/mr-7/diff-8"), "it may belong to a diff that is being moved")
+	require.FileExists(t, filepath.Join(folder, "merge_request_diffs/mr-7/diff-8"),
+		"it may belong to a diff that is being moved")
 	require.FileExists(t, filepath.Join(folder, "merge_request_diffs/note"))
 	require.FileExists(t, filepath.Join(folder, "merge_request_diffs/mr-7/diff-1"))
 
@@ -169,7 +186,8 @@ func TestAStoreBelongsToOneDatabase(t *testing.T) {
 	t.Parallel()
 	s, folder := clitest.DiffSite(t)
 	other, _ := clitest.DiffSite(t)
-	other.Configure(other.URL, "loose_foreign_keys: {enabled: false}\nexternal_diffs: {enabled: true, bucket: \"file://"+folder+"\"}\n")
+	other.Configure(other.URL,
+		"loose_foreign_keys: {enabled: false}\nexternal_diffs: {enabled: true, bucket: \"file://"+folder+"\"}\n")
 	require.Equal(t, 0, s.Run("doctor").Code, "which writes the marker")
 	name := s.Rows("SELECT current_database()")[0][0]
 	other.Exec("INSERT INTO sexton.external_diff_removals (diff_id, key) VALUES (9, 'merge_request_diffs/mr-7/diff-9')")
@@ -189,8 +207,10 @@ func TestAStoreBelongsToOneDatabase(t *testing.T) {
 	other.OK("diffs", "verify")
 	require.Contains(t, other.OK("diffs", "adopt"), `belonged to database "`+name+`"`)
 	require.Equal(t, "file://"+folder+": belongs to this database\n", other.OK("diffs", "adopt"))
-	require.Equal(t, [][]string{{"adopt", "file://" + folder}}, other.Rows("SELECT DISTINCT action, target FROM sexton.audit"))
-	other.OK("job", "run", clitest.MoveKind, "--args", `{"diff_id": 1}`) // Until a move goes through, doctor tells of the one that was refused.
+	require.Equal(t, [][]string{{"adopt", "file://" + folder}},
+		other.Rows("SELECT DISTINCT action, target FROM sexton.audit"))
+	// Until a move goes through, doctor tells of the one that was refused.
+	other.OK("job", "run", clitest.MoveKind, "--args", `{"diff_id": 1}`)
 	found := other.Run("doctor")
 	require.Zero(t, found.Code, found.Stdout)
 	require.Equal(t, 5, s.Run("doctor").Code)
@@ -203,12 +223,20 @@ func TestAStoreBelongsToOneDatabase(t *testing.T) {
 func TestDiffsRefuse(t *testing.T) {
 	t.Parallel()
 	s, folder := clitest.DiffSite(t)
-	for _, args := range [][]string{{"diffs", "show"}, {"diffs", "restore", "x"}, {"diffs", "release", "0"}, {"job", "run", clitest.MoveKind}} {
+	for _, args := range [][]string{
+		{"diffs", "show"},
+		{"diffs", "restore", "x"},
+		{"diffs", "release", "0"},
+		{"job", "run", clitest.MoveKind},
+	} {
 		require.Equal(t, 2, s.Run(args...).Code, args)
 	}
 	s.Says(1, "read diff 99: there is no such diff", "diffs", "show", "99")
 	for number, code := range map[string]int{"7": 1, "-1": 1, "4294967296": 2} { // The last is 0 in 32 bits.
-		for _, args := range [][]string{{"diffs", "show", "1", "--file", number}, {"diffs", "show", "1", "--json", "--file", number}} {
+		for _, args := range [][]string{
+			{"diffs", "show", "1", "--file", number},
+			{"diffs", "show", "1", "--json", "--file", number},
+		} {
 			r := s.Run(args...)
 			require.Equal(t, code, r.Code, args)
 			require.Contains(t, r.Stderr, number)
@@ -218,13 +246,18 @@ func TestDiffsRefuse(t *testing.T) {
 	s.Says(1, "release diff 99: there is no such diff", "diffs", "release", "99")
 	require.Equal(t, map[string]any{"diff_id": 1.0, "released": false}, s.JSON(0, "diffs", "release", "1"))
 	s.Write("off.yaml", "databases: {main: {url: \""+s.URL+"\"}}\n")
-	s.Says(2, "external diffs are not enabled; set external_diffs.enabled: true", "diffs", "verify", "--config", s.Path("off.yaml"))
+	s.Says(2, "external diffs are not enabled; set external_diffs.enabled: true", "diffs", "verify", "--config",
+		s.Path("off.yaml"))
 	require.NotContains(t, s.Run("doctor").Stdout, "external_diffs")
 
 	s.OK("job", "run", clitest.MoveKind, "--args", `{"diff_id": 1}`)
 	require.NoError(t, os.RemoveAll(folder))
 	require.Contains(t, s.OK("diffs", "show", "2"), "diff --git a/", "it is in the database")
-	for _, args := range [][]string{{"doctor"}, {"job", "run", clitest.MoveKind, "--args", `{"diff_id": 2}`}, {"diffs", "show", "1"}} {
+	for _, args := range [][]string{
+		{"doctor"},
+		{"job", "run", clitest.MoveKind, "--args", `{"diff_id": 2}`},
+		{"diffs", "show", "1"},
+	} {
 		r := s.Run(args...)
 		require.NotZero(t, r.Code)
 		require.Contains(t, r.Stdout+r.Stderr, "create the folder, or mount the disk that it is on")
@@ -238,7 +271,8 @@ func TestDoctorRefusesDiffsOfBytes(t *testing.T) {
 	s.Exec("ALTER TABLE merge_request_diff_files ALTER diff TYPE bytea USING convert_to(diff, 'UTF8')")
 	r := s.Run("doctor")
 	require.Equal(t, 5, r.Code)
-	require.Contains(t, r.Stdout, "error: main diffs_texts: merge_request_diff_files.diff: the column is of type bytea, so no diff can be moved, only texts can: change it, or disable external_diffs\n")
+	require.Contains(t, r.Stdout,
+		"error: main diffs_texts: merge_request_diff_files.diff: the column is of type bytea, so no diff can be moved, only texts can: change it, or disable external_diffs\n")
 	s.Exec("ALTER TABLE merge_request_diff_files ALTER diff TYPE varchar USING convert_from(diff, 'UTF8')")
 	require.NotContains(t, s.Run("doctor").Stdout, "diffs_texts: merge")
 }

@@ -1,4 +1,5 @@
-// Package records holds the commands about data: users, groups, diffs and kept deletions. Its entry point is Commands.
+// Package records holds the commands about data: users, groups, diffs and kept deletions.
+// Its entry point is Commands.
 //
 //	group ─► groupschedule, groupdelete     diffs ─► extdiff
 //	user ──► functions of the database      undo ──► undo

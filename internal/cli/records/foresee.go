@@ -12,7 +12,8 @@ import (
 	"sexton/internal/words"
 )
 
-// printForeseen prints what `sexton group delete --plan` and `sexton user delete --plan` have found.
+// printForeseen prints what `sexton group delete --plan` and `sexton user delete --plan`
+// have found.
 func printForeseen(env *cli.Env, p *operator.Foreseen, err error) error {
 	if err != nil {
 		return err
@@ -28,7 +29,8 @@ func printForeseen(env *cli.Env, p *operator.Foreseen, err error) error {
 			{"without the reference", p.Nullified},
 			{"deleted or changed later, by loose foreign keys", p.Loose},
 		} {
-			words.Rows(w, slices.Sorted(maps.Keys(part.rows)), func(table string) []any { return []any{table, part.what, part.rows[table]} })
+			words.Rows(w, slices.Sorted(maps.Keys(part.rows)),
+				func(table string) []any { return []any{table, part.what, part.rows[table]} })
 		}
 		more, speed := "", "at an assumed "
 		if p.Capped {
@@ -40,7 +42,8 @@ func printForeseen(env *cli.Env, p *operator.Foreseen, err error) error {
 		_, _ = fmt.Fprintf(w, "\n%s%s, about %s %s%.0f rows a second\n", more, words.Counted(p.Rows, "row"),
 			words.Span(time.Duration(p.AboutSeconds*float64(time.Second))), speed, p.RowsPerSecond)
 		if p.Remote > 0 {
-			_, _ = fmt.Fprintf(w, "not counted: children in other databases, of %s\n", words.Counted(p.Remote, "definition"))
+			_, _ = fmt.Fprintf(w, "not counted: children in other databases, of %s\n",
+				words.Counted(p.Remote, "definition"))
 		}
 		for _, reason := range p.Forbidden {
 			_, _ = fmt.Fprintf(w, "forbidden: %s\n", reason)

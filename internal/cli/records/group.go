@@ -63,7 +63,10 @@ func groupCancelCommand(env *cli.Env) *cobra.Command {
 path back. Where another group has taken the path meanwhile, five random characters are added. A destruction that
 has begun is stopped as long as it has removed no row. After that, or once a group above is being destroyed, it is refused.`,
 		Example: "  sexton group cancel 4711 --by 1",
-	}, groupDoor{`SELECT "sexton".cancel_group_deletion($1, $2)`, "restored", "is not scheduled for deletion, so there is nothing to cancel"})
+	}, groupDoor{
+		`SELECT "sexton".cancel_group_deletion($1, $2)`, "restored",
+		"is not scheduled for deletion, so there is nothing to cancel",
+	})
 }
 
 // askGroup completes a command that goes through one of the doors.
@@ -93,7 +96,10 @@ how long it would take. --by is optional then.`,
 			seen, err := operator.ForeseeGroup(ctx, all, request.ID, request.By)
 			return printForeseen(env, seen, err)
 		}
-		return request.ask(ctx, env, all, groupDoor{`SELECT "sexton".delete_group_now($1, $2)`, "to be deleted now", "is due already"})
+		return request.ask(ctx, env, all, groupDoor{
+			`SELECT "sexton".delete_group_now($1, $2)`, "to be deleted now",
+			"is due already",
+		})
 	})
 	request.flags(env, cmd, &plan)
 	cmd.Flags().BoolVar(&now, "now", false, "do not wait for the period")
@@ -157,13 +163,17 @@ unscheduled: marked without a schedule, and never destroyed.`,
 		if document.Groups, err = groupschedule.ReadGroups(ctx, db.Pool, db.Names, *limit); err != nil {
 			return err
 		}
-		return env.Print(document, func(w io.Writer) { components.PrintGroups(w, "no group is to be deleted", document.Groups) })
+		return env.Print(document, func(w io.Writer) {
+			components.PrintGroups(w, "no group is to be deleted",
+				document.Groups)
+		})
 	})
 	limit = cli.Limit(cmd, "list `N` groups at most")
 	return cmd
 }
 
-// flags has a command take the group, and the user without whom nothing is done, unless it only foresees.
+// flags has a command take the group, and the user without whom nothing is done, unless
+// it only foresees.
 func (r *groupRequest) flags(env *cli.Env, cmd *cobra.Command, plan *bool) {
 	cmd.Flags().StringVar(&r.By, "by", "", "`ID` of the user on whose behalf this is done")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {

@@ -18,20 +18,29 @@ func TestGroupsAreScheduledRestoredAndDecidedAbout(t *testing.T) {
 	t.Parallel()
 	s := clitest.GroupSite(t)
 	require.Equal(t, "no group is to be deleted\n", s.OK("group", "list"))
-	require.Regexp(t, `^group 11: to be deleted, as child-deletion_scheduled-11, from \d{4}-\d\d-\d\d \(UTC\) on\n$`, s.OK("group", "schedule", "11", "--by", "2"))
+	require.Regexp(t, `^group 11: to be deleted, as child-deletion_scheduled-11, from \d{4}-\d\d-\d\d \(UTC\) on\n$`,
+		s.OK("group", "schedule", "11", "--by", "2"))
 	require.Regexp(t, `^group 11: is to be deleted already, as `, s.OK("group", "schedule", "11", "--by", "1"))
-	require.Regexp(t, `(?m)^11 +child-deletion_scheduled-11 +adjourned +2 +\d{4}-\d\d-\d\d +\d{4}-\d\d-\d\d +- +- +0 +-$`, s.OK("group", "list"))
+	require.Regexp(t,
+		`(?m)^11 +child-deletion_scheduled-11 +adjourned +2 +\d{4}-\d\d-\d\d +\d{4}-\d\d-\d\d +- +- +0 +-$`,
+		s.OK("group", "list"))
 	require.Equal(t, "group 11: restored\n", s.OK("group", "cancel", "11", "--by", "2"))
-	require.Equal(t, map[string]any{"group_id": 11.0, "changed": false, "group": nil}, s.JSON(0, "group", "cancel", "11", "--by", "2"))
+	require.Equal(t, map[string]any{"group_id": 11.0, "changed": false, "group": nil},
+		s.JSON(0, "group", "cancel", "11", "--by", "2"))
 
 	s.OK("group", "schedule", "11", "--by", "2")
 	require.Equal(t, "done", s.JSON(0, "job", "run", adjournedKind).(map[string]any)["outcome"])
 	require.Empty(t, s.Rows("SELECT FROM sexton.river_job"), "not due yet")
 	age(s, 11, 31)
-	require.Equal(t, "group 20: to be deleted now, as other-deletion_scheduled-20\n", s.OK("group", "delete", "20", "--now", "--by", "1"))
-	require.Equal(t, "adjourned_group_deletion on main: done\n  groups     1 to be destroyed, 0 restored, 0 put off\n", s.OK("job", "run", adjournedKind))
-	require.Equal(t, [][]string{{"20"}, {"11"}}, s.Rows("SELECT args ->> 'group_id' FROM sexton.river_job ORDER BY scheduled_at"))
-	require.Zero(t, s.JSON(0, "job", "run", adjournedKind).(map[string]any)["stats"].(map[string]any)["groups_enqueued"], "the second run changes nothing")
+	require.Equal(t, "group 20: to be deleted now, as other-deletion_scheduled-20\n",
+		s.OK("group", "delete", "20", "--now", "--by", "1"))
+	require.Equal(t, "adjourned_group_deletion on main: done\n  groups     1 to be destroyed, 0 restored, 0 put off\n",
+		s.OK("job", "run", adjournedKind))
+	require.Equal(t, [][]string{{"20"}, {"11"}},
+		s.Rows("SELECT args ->> 'group_id' FROM sexton.river_job ORDER BY scheduled_at"))
+	require.Zero(t,
+		s.JSON(0, "job", "run", adjournedKind).(map[string]any)["stats"].(map[string]any)["groups_enqueued"],
+		"the second run changes nothing")
 
 	listed := s.JSON(0, "group", "list").(map[string]any)
 	require.EqualValues(t, 30, listed["period_days"])
@@ -44,7 +53,8 @@ func TestGroupDoorsRefuse(t *testing.T) {
 	t.Parallel()
 	s := clitest.GroupSite(t)
 	for _, verb := range [][]string{{"schedule"}, {"cancel"}, {"delete", "--now"}} {
-		s.Says(1, "group 11: user 3 may not remove it (Administrators may, and owners", append(append([]string{"group"}, verb...), "11", "--by", "3")...)
+		s.Says(1, "group 11: user 3 may not remove it (Administrators may, and owners",
+			append(append([]string{"group"}, verb...), "11", "--by", "3")...)
 		require.Equal(t, 1, s.Run(append(append([]string{"group"}, verb...), "404", "--by", "1")...).Code, verb)
 	}
 	for _, args := range [][]string{
@@ -85,9 +95,13 @@ func TestStatusAndDoctorShowGroups(t *testing.T) {
 
 	status := s.OK("status")
 	require.Regexp(t, `group_deletion_schedules +main +2 +\d+h0m0s|group_deletion_schedules +main +2 `, status)
-	require.Contains(t, status, "Groups to be deleted: 1 in their period, 2 due, 2 put off, 1 being destroyed (1 stuck), 1 with a mark and no schedule")
-	require.Regexp(t, `(?m)^10 +root-deletion_scheduled-10 +stuck +1 +\S+ +\S+ +\S+ +70 of 100 +5 +issues: SQLSTATE 23503: kept$`, status)
-	require.Regexp(t, `(?m)^11 +child-deletion_scheduled-11 +put off +1 .* 1 +SQLSTATE 22023: enqueue: there is no kind 'group_destroy'$`, status)
+	require.Contains(t, status,
+		"Groups to be deleted: 1 in their period, 2 due, 2 put off, 1 being destroyed (1 stuck), 1 with a mark and no schedule")
+	require.Regexp(t,
+		`(?m)^10 +root-deletion_scheduled-10 +stuck +1 +\S+ +\S+ +\S+ +70 of 100 +5 +issues: SQLSTATE 23503: kept$`,
+		status)
+	require.Regexp(t,
+		`(?m)^11 +child-deletion_scheduled-11 +put off +1 .* 1 +SQLSTATE 22023: enqueue: there is no kind 'group_destroy'$`, status)
 	require.Regexp(t, `(?m)^30 +marked +unscheduled +- `, status)
 
 	s.Exec(`ALTER TABLE group_deletion_schedules ADD CONSTRAINT goes_along FOREIGN KEY (user_id) REFERENCES users ON DELETE CASCADE;
@@ -116,14 +130,17 @@ func TestGroupDeletionIsPlanned(t *testing.T) {
 	s := clitest.GroupSite(t)
 	s.Exec(`CREATE TABLE audits (id bigint PRIMARY KEY, group_id bigint REFERENCES groups); CREATE INDEX ON audits (group_id);
 		INSERT INTO projects (id, group_id, name, path) SELECT n, 11, n, n FROM generate_series(1, 3) AS n`)
-	require.Regexp(t, `(?s)^ROWS OF +BECOME +COUNT\n.*\nprojects +deleted +3\n\n6 rows, about 0s at an assumed 2000 rows a second\n`+
-		`stops the deletion unless its rows are deleted before: audits.group_id refers to groups, and foreign key audits_group_id_fkey has no action for it\n$`,
+	require.Regexp(t,
+		`(?s)^ROWS OF +BECOME +COUNT\n.*\nprojects +deleted +3\n\n6 rows, about 0s at an assumed 2000 rows a second\n`+
+			`stops the deletion unless its rows are deleted before: audits.group_id refers to groups, and foreign key audits_group_id_fkey has no action for it\n$`,
 		s.OK("group", "delete", "--plan", "10"))
 	s.Exec("INSERT INTO audits VALUES (7, 11)")
 	plan := s.JSON(0, "group", "delete", "--plan", "10", "--by", "3").(map[string]any)
 	require.Equal(t, map[string]any{"groups": 2.0, "projects": 3.0, "members": 1.0}, plan["deleted"])
 	require.Equal(t, []any{"user 3 may not remove it"}, plan["forbidden"])
-	require.Equal(t, []any{"audits.group_id refers to groups, and foreign key audits_group_id_fkey has no action for it"}, plan["blocking"])
+	require.Equal(t,
+		[]any{"audits.group_id refers to groups, and foreign key audits_group_id_fkey has no action for it"},
+		plan["blocking"])
 	require.Equal(t, [][]string{{"NULL"}}, s.Rows("SELECT DISTINCT marked_for_deletion_on FROM groups"))
 	require.Equal(t, "sexton: there is no group 404\n", s.Run("group", "delete", "--plan", "404").Stderr)
 	require.Equal(t, 2, s.Run("group", "delete", "--plan", "--now", "10", "--by", "1").Code)
@@ -134,5 +151,6 @@ func TestGroupDeletionIsPlanned(t *testing.T) {
 	require.InDelta(t, 0.5, plan["rows_per_second"], 0.001)
 	require.InDelta(t, 12, plan["about_seconds"], 0.01)
 	require.Equal(t, true, plan["measured"])
-	require.Equal(t, "group 10: is not scheduled for deletion, so there is nothing to cancel\n", s.OK("group", "cancel", "10", "--by", "1"))
+	require.Equal(t, "group 10: is not scheduled for deletion, so there is nothing to cancel\n",
+		s.OK("group", "cancel", "10", "--by", "1"))
 }

@@ -19,7 +19,8 @@ adjourned_groups:
   may_remove: may_remove
 `
 
-// What the configured table of groups and the rule lack is reported by name, before and after the installation.
+// What the configured table of groups and the rule lack is reported by name, before and
+// after the installation.
 func TestGroupsThatDoNotFitAreReported(t *testing.T) {
 	t.Parallel()
 	s := clitest.Prepared(t, `
@@ -34,14 +35,32 @@ func TestGroupsThatDoNotFitAreReported(t *testing.T) {
 			{"key: id", "key: uid", "table organizations has no column uid"},
 			{"key: id, parent: above", "key: number", "organizations.number has no unique index"},
 			{"parent: above", "parent: below", "table organizations has no column below"},
-			{"parent: above", "parent: number", "adjourned_groups.groups.parent: organizations.number is of type bigint instead of that of the key"},
-			{"deleted_on,", "deleted_at,", "adjourned_groups.groups.marked_on: table organizations has no column deleted_at"},
-			{"deleted_on,", "number,", "adjourned_groups.groups.marked_on: organizations.number is of type bigint instead of date"},
+			{
+				"parent: above", "parent: number",
+				"adjourned_groups.groups.parent: organizations.number is of type bigint instead of that of the key",
+			},
+			{
+				"deleted_on,", "deleted_at,",
+				"adjourned_groups.groups.marked_on: table organizations has no column deleted_at",
+			},
+			{
+				"deleted_on,", "number,",
+				"adjourned_groups.groups.marked_on: organizations.number is of type bigint instead of date",
+			},
 			{"deleted_by}", "days_on}", "adjourned_groups.groups.marked_by: table organizations has no column days_on"},
-			{"deleted_by}", "deleted_on}", "adjourned_groups.groups.marked_by: organizations.deleted_on is of type date instead of bigint, integer, uuid or text"},
-			{"period_column: days", "period_column: slug", "adjourned_groups.period_column: organizations.slug is of type text instead of integer"},
+			{
+				"deleted_by}", "deleted_on}",
+				"adjourned_groups.groups.marked_by: organizations.deleted_on is of type date instead of bigint, integer, uuid or text",
+			},
+			{
+				"period_column: days", "period_column: slug",
+				"adjourned_groups.period_column: organizations.slug is of type text instead of integer",
+			},
 			{"[slug]", "[name]", "adjourned_groups.rename[0]: table organizations has no column name"},
-			{"may_remove: may_remove", "may_remove: nothing", `adjourned_groups.may_remove: the function "public"."nothing"(uuid, bigint) does not exist`},
+			{
+				"may_remove: may_remove", "may_remove: nothing",
+				`adjourned_groups.may_remove: the function "public"."nothing"(uuid, bigint) does not exist`,
+			},
 		} {
 			require.Contains(t, organizationSettings, test.from)
 			s.Configure(s.URL, strings.Replace(organizationSettings, test.from, test.to, 1))

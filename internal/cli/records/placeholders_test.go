@@ -16,8 +16,9 @@ const (
 	deletionKind    = "import_delete_placeholder_user"
 )
 
-// placeholderSite is the reference application with the jobs for placeholders: 11 has written nothing, 12 has an issue and a
-// note, 13 belongs to a group that is there. 14 was tried fifteen times, as it wrote the issue, too.
+// placeholderSite is the reference application with the jobs for placeholders: 11 has
+// written nothing, 12 has an issue and a note, 13 belongs to a group that is there. 14
+// was tried fifteen times, as it wrote the issue, too.
 func placeholderSite(t *testing.T) *clitest.Site {
 	s := clitest.Prepared(t, exampleapp.Schema()+`
 		INSERT INTO organizations (id, name, path) VALUES (1, 'o', 'o');
@@ -43,19 +44,23 @@ func TestPlaceholdersByHand(t *testing.T) {
 	report := s.JSON(0, "job", "run", placeholderKind).(map[string]any)
 	require.Equal(t, "done", report["outcome"])
 	require.EqualValues(t, 2, report["stats"].(map[string]any)["scheduled"])
-	require.EqualValues(t, 0, s.JSON(0, "job", "run", placeholderKind).(map[string]any)["stats"].(map[string]any)["scheduled"], "the second run finds nothing")
+	require.EqualValues(t, 0,
+		s.JSON(0, "job", "run", placeholderKind).(map[string]any)["stats"].(map[string]any)["scheduled"],
+		"the second run finds nothing")
 
 	report = s.JSON(0, "job", "run", deletionKind, "--args", `{"user_id": 12}`).(map[string]any)
 	require.Equal(t, "done", report["outcome"])
 	require.Equal(t, keptReason, report["reason"])
 	require.Equal(t, []any{
-		map[string]any{"column": "notes.author_id", "sample": "id 5"}, map[string]any{"column": "issues.author_id", "sample": "id 1"},
+		map[string]any{"column": "notes.author_id", "sample": "id 5"},
+		map[string]any{"column": "issues.author_id", "sample": "id 1"},
 	}, report["stats"].(map[string]any)["blockers"])
 	require.Contains(t, s.OK("job", "run", deletionKind, "--args", `{"user_id": 12}`), keptReason, "for people, too")
 	report = s.JSON(0, "job", "run", deletionKind, "--args", `{"user_id": 11}`).(map[string]any)
 	require.Equal(t, "queued", report["stats"].(map[string]any)["outcome"])
 	s.OK("job", "run", ghostKind)
-	require.Equal(t, [][]string{{"12"}, {"13"}, {"14"}}, s.Rows("SELECT placeholder_user_id FROM import_placeholder_user_details ORDER BY id"))
+	require.Equal(t, [][]string{{"12"}, {"13"}, {"14"}},
+		s.Rows("SELECT placeholder_user_id FROM import_placeholder_user_details ORDER BY id"))
 
 	for _, args := range [][]string{{}, {"--args", `{}`}, {"--args", `{"user_id": "x"}`}, {"--args", `{"user": 1}`}} {
 		require.Equal(t, 2, s.Run(append([]string{"job", "run", deletionKind}, args...)...).Code, args)
@@ -75,15 +80,19 @@ func TestStatusNamesWhatKeepsPlaceholders(t *testing.T) {
 	shown := s.OK("status")
 	require.Regexp(t, `import_placeholder_user_details +main +2 +\S+ +2 +0\n`, shown)
 	require.Contains(t, shown, "1 row of import_placeholder_user_details given up; see sexton failures list")
-	require.Regexp(t, `PLACEHOLDER +STATE +ATTEMPTS +LAST ATTEMPT +NEXT ATTEMPT +REASON\n14 +given_up +15 +3d0h ago +- +still referenced by issues.updated_by_id \(id 1\)\n12 +put_off +1 `, shown)
+	require.Regexp(t,
+		`PLACEHOLDER +STATE +ATTEMPTS +LAST ATTEMPT +NEXT ATTEMPT +REASON\n14 +given_up +15 +3d0h ago +- +still referenced by issues.updated_by_id \(id 1\)\n12 +put_off +1 `, shown)
 	require.Regexp(t, deletionKind+` +main +- `, s.OK("job", "list"))
 }
 
 func TestPlaceholderReferencesThatDoNotFit(t *testing.T) {
 	t.Parallel()
 	s := placeholderSite(t)
-	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\nplaceholder_users:\n  enabled: true\n  references:\n    - {table: notse, columns: [author_id]}\n")
-	s.Says(2, s.Path("sexton.yaml")+":8:15: placeholder_users.references[0].table: child table public.notse does not exist", "job", "run", placeholderKind)
+	s.Configure(s.URL,
+		"loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\nplaceholder_users:\n  enabled: true\n  references:\n    - {table: notse, columns: [author_id]}\n")
+	s.Says(2, s.Path("sexton.yaml")+
+		":8:15: placeholder_users.references[0].table: child table public.notse does not exist", "job", "run",
+		placeholderKind)
 	r := s.Run("doctor", "--json")
 	require.Equal(t, 5, r.Code)
 	var report struct {
@@ -95,18 +104,23 @@ func TestPlaceholderReferencesThatDoNotFit(t *testing.T) {
 		"placeholder_users", "placeholder_users.references[0].table",
 		s.Path("sexton.yaml") + ":8:15: child table public.notse does not exist",
 	})
-	require.Contains(t, report.Findings, finding{"given_up", "table import_placeholder_user_details", "1 placeholder user given up after 15 attempts"})
+	require.Contains(t, report.Findings, finding{
+		"given_up", "table import_placeholder_user_details",
+		"1 placeholder user given up after 15 attempts",
+	})
 }
 
-// What would let a placeholder be offered too often, or makes each look at it slow or impossible, is found by doctor.
+// What would let a placeholder be offered too often, or makes each look at it slow or
+// impossible, is found by doctor.
 func TestDoctorLooksAtPlaceholders(t *testing.T) {
 	t.Parallel()
 	s := placeholderSite(t)
 	s.Exec(`CREATE TABLE drawings (id bigint PRIMARY KEY, artist_id bigint, signature numeric);
 		ALTER TABLE import_placeholder_user_details DROP CONSTRAINT IF EXISTS import_placeholder_user_details_deletion_attempts_check;
 		UPDATE import_placeholder_user_details SET deletion_attempts = -1 WHERE id = 12`)
-	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\nplaceholder_users:\n  enabled: true\n"+
-		"  references:\n    - {table: drawings, columns: [artist_id, signature]}\n")
+	s.Configure(s.URL,
+		"loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\nplaceholder_users:\n  enabled: true\n"+
+			"  references:\n    - {table: drawings, columns: [artist_id, signature]}\n")
 	var report struct {
 		Findings []struct{ Check, Severity, Message string }
 	}
@@ -129,7 +143,8 @@ func TestPlaceholdersWithoutTheirComponent(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewSite(t, pgtest.New(t))
 	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\n")
-	s.Says(2, "import_placeholder_user_cleanup is not enabled; set placeholder_users.enabled: true", "job", "run", placeholderKind)
+	s.Says(2, "import_placeholder_user_cleanup is not enabled; set placeholder_users.enabled: true", "job", "run",
+		placeholderKind)
 }
 
 const adjournedKind = "adjourned_group_deletion"

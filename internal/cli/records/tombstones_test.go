@@ -11,7 +11,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// failing leaves three tombstones, of which two have failed: 1001 once, and 1002 so often that it is put off.
+// failing leaves three tombstones, of which two have failed: 1001 once, and 1002 so often
+// that it is put off.
 func failing(s *clitest.Site) {
 	s.Tb.Helper()
 	s.Exec(`
@@ -25,7 +26,8 @@ func TestRevivedTombstones(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	s.Exec("DELETE FROM projects WHERE id <= 2; INSERT INTO projects (id) VALUES (1), (2)")
-	require.Contains(t, s.OK("job", "run", clitest.Kind), "revived    2 tombstones: the deleted rows live, so their children are kept\n")
+	require.Contains(t, s.OK("job", "run", clitest.Kind),
+		"revived    2 tombstones: the deleted rows live, so their children are kept\n")
 	require.Empty(t, s.Rows("SELECT FROM loose_foreign_keys_deleted_records"))
 }
 
@@ -45,5 +47,6 @@ func TestTombstonesOfAReplacedTable(t *testing.T) {
 
 	s.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.old_projects', 4), ('public.other', 1)")
 	s.Exec(drop)
-	require.Equal(t, [][]string{{"public.other"}}, s.Rows("SELECT fully_qualified_table_name FROM loose_foreign_keys_deleted_records"))
+	require.Equal(t, [][]string{{"public.other"}},
+		s.Rows("SELECT fully_qualified_table_name FROM loose_foreign_keys_deleted_records"))
 }

@@ -55,7 +55,8 @@ func undoCommand(env *cli.Env) *cobra.Command {
 		if err == nil && report.LeftRows > 0 {
 			err = cli.ErrLeft
 		}
-		return errors.Join(err, env.Print(report, func(w io.Writer) { printRestored(w, report) })) // What one database has restored before an error, too.
+		// What one database has restored before an error, too.
+		return errors.Join(err, env.Print(report, func(w io.Writer) { printRestored(w, report) }))
 	})
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "restore, name the rows that would be left, and roll back")
 	cmd.AddCommand(undoListCommand(env), undoShowCommand(env), undoForgetCommand(env))
@@ -72,14 +73,16 @@ func printRestored(w io.Writer, report *undo.Report) {
 		printTables(w, report.Unit)
 	}
 	if report.Triggers {
-		_, _ = fmt.Fprintln(w, "the application's triggers fired: the role may not set session_replication_role, or fire_triggers is on")
+		_, _ = fmt.Fprintln(w,
+			"the application's triggers fired: the role may not set session_replication_role, or fire_triggers is on")
 	}
 	for _, note := range report.Notes {
 		_, _ = fmt.Fprintln(w, note)
 	}
 	if report.LeftRows > 0 {
 		_, _ = fmt.Fprintf(w, "\n%s left:\n", words.Counted(report.LeftRows, "row"))
-		words.List(w, "", "DATABASE\tTABLE\tKEY\tREASON", report.Left, func(l undo.Left) []any { return []any{l.Database, l.Table, l.Key, l.Reason} })
+		words.List(w, "", "DATABASE\tTABLE\tKEY\tREASON", report.Left,
+			func(l undo.Left) []any { return []any{l.Database, l.Table, l.Key, l.Reason} })
 	}
 }
 
@@ -108,19 +111,22 @@ deletions together, they are counted with each; show tells them apart.`,
 			Deletions []*undo.Unit `json:"deletions"`
 		}{unaskedOf(env, all), units}
 		return env.Print(document, func(w io.Writer) {
-			words.List(w, "no deletion is kept", "ID\tDELETED\tDATABASE\tTABLE\tKEYS\tROWS\tSTATE\tUNTIL", units, func(u *undo.Unit) []any {
-				var rows int64
-				for _, t := range u.Tables {
-					rows += t.Rows
-				}
-				counted := strconv.FormatInt(rows, 10)
-				if u.Shared {
-					counted = "at most " + counted
-				}
-				return []any{
-					u.ID, u.DeletedAt.UTC().Format(time.RFC3339), u.Database, u.Table, words.Listed(u.Keys), counted, stateOf(u), u.Until.Format(time.RFC3339),
-				}
-			})
+			words.List(w, "no deletion is kept", "ID\tDELETED\tDATABASE\tTABLE\tKEYS\tROWS\tSTATE\tUNTIL", units,
+				func(u *undo.Unit) []any {
+					var rows int64
+					for _, t := range u.Tables {
+						rows += t.Rows
+					}
+					counted := strconv.FormatInt(rows, 10)
+					if u.Shared {
+						counted = "at most " + counted
+					}
+					return []any{
+						u.ID, u.DeletedAt.UTC().Format(time.RFC3339), u.Database, u.Table, words.Listed(u.Keys),
+						counted,
+						stateOf(u), u.Until.Format(time.RFC3339),
+					}
+				})
 		})
 	})
 	limit = cli.Limit(cmd, "list `N` at most")
@@ -138,7 +144,8 @@ func stateOf(u *undo.Unit) string {
 func undoShowCommand(env *cli.Env) *cobra.Command {
 	var id int64
 	return onUndo(env, &cobra.Command{
-		Use: "show ID", Short: "Show what went with one deletion", Example: "  sexton undo show 4711000000042", Args: cli.OneID(&id, "deletion"),
+		Use: "show ID", Short: "Show what went with one deletion", Example: "  sexton undo show 4711000000042",
+		Args: cli.OneID(&id, "deletion"),
 	}, func(ctx context.Context, all *installation.Bound, engine *undo.Engine) error {
 		unit, err := engine.Show(ctx, id)
 		if err != nil {
@@ -149,8 +156,10 @@ func undoShowCommand(env *cli.Env) *cobra.Command {
 			unasked
 		}{unit, unaskedOf(env, all)}
 		return env.Print(document, func(w io.Writer) {
-			_, _ = fmt.Fprintf(w, "%s deleted from %s (%s) at %s, key %s: %s, kept until %s\n", unit.Actor, unit.Table, unit.Database,
-				unit.DeletedAt.UTC().Format(time.RFC3339), words.Listed(unit.Keys), stateOf(unit), unit.Until.Format(time.RFC3339))
+			_, _ = fmt.Fprintf(w, "%s deleted from %s (%s) at %s, key %s: %s, kept until %s\n", unit.Actor, unit.Table,
+				unit.Database,
+				unit.DeletedAt.UTC().Format(time.RFC3339), words.Listed(unit.Keys), stateOf(unit),
+				unit.Until.Format(time.RFC3339))
 			printTables(w, unit)
 		})
 	})
@@ -173,11 +182,15 @@ func undoForgetCommand(env *cli.Env) *cobra.Command {
 			ID   int64 `json:"id"`
 			Rows int64 `json:"rows"`
 		}{id, rows}
-		return env.Print(document, func(w io.Writer) { _, _ = fmt.Fprintf(w, "%s forgotten\n", words.Counted(rows, "row")) })
+		return env.Print(document, func(w io.Writer) {
+			_,
+				_ = fmt.Fprintf(w, "%s forgotten\n", words.Counted(rows, "row"))
+		})
 	})
 }
 
-// unasked names the databases that cannot be reached, whose deletions and rows are left out.
+// unasked names the databases that cannot be reached, whose deletions and rows are left
+// out.
 type unasked struct {
 	Unreachable []string `json:"unreachable"`
 }
@@ -185,27 +198,34 @@ type unasked struct {
 func unaskedOf(env *cli.Env, all *installation.Bound) unasked {
 	down := append([]string{}, all.DownNames()...)
 	if len(down) > 0 {
-		_, _ = fmt.Fprintf(env.Stderr, "what is kept in %s is left out: it cannot be reached\n", strings.Join(down, ", "))
+		_, _ = fmt.Fprintf(env.Stderr, "what is kept in %s is left out: it cannot be reached\n",
+			strings.Join(down, ", "))
 	}
 	return unasked{down}
 }
 
-func changeKept(ctx context.Context, env *cli.Env, all *installation.Bound, id int64, action string, do func(*undo.Engine) error) error {
-	return operator.ChangeKept(ctx, all, id, database.Change{Actor: installation.Actor(), Action: action}, env.Logger(all.Config), do)
+func changeKept(ctx context.Context, env *cli.Env, all *installation.Bound, id int64, action string,
+	do func(*undo.Engine) error,
+) error {
+	return operator.ChangeKept(ctx, all, id, database.Change{Actor: installation.Actor(), Action: action},
+		env.Logger(all.Config), do)
 }
 
 // onUndo completes a command about kept deletions.
-func onUndo(env *cli.Env, cmd *cobra.Command, do func(context.Context, *installation.Bound, *undo.Engine) error) *cobra.Command {
+func onUndo(env *cli.Env, cmd *cobra.Command, do func(context.Context, *installation.Bound,
+	*undo.Engine) error,
+) *cobra.Command {
 	return env.Reports(cmd, func(ctx context.Context, _ []string) error {
-		return env.WithBound(ctx, riverjobs.LooseForeignKeys, installation.BindUsable, func(all *installation.Bound) error {
-			engine, err := operator.UndoEngine(ctx, all, "")
-			if err == nil {
-				err = all.CheckSchemas(ctx)
-			}
-			if err != nil {
-				return err
-			}
-			return do(ctx, all, engine)
-		})
+		return env.WithBound(ctx, riverjobs.LooseForeignKeys, installation.BindUsable,
+			func(all *installation.Bound) error {
+				engine, err := operator.UndoEngine(ctx, all, "")
+				if err == nil {
+					err = all.CheckSchemas(ctx)
+				}
+				if err != nil {
+					return err
+				}
+				return do(ctx, all, engine)
+			})
 	})
 }

@@ -15,7 +15,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// attacked is a site with a deletion of three projects that is kept, and what there was before.
+// attacked is a site with a deletion of three projects that is kept, and what there was
+// before.
 type attacked struct {
 	*clitest.Site
 
@@ -46,7 +47,8 @@ func (s attacked) back(t *testing.T, said string) {
 	require.Equal(t, s.rows, s.Rows(allRows))
 }
 
-// during holds the issues, so that a command stops there, has do look on, lets them go, and returns how the command has ended.
+// during holds the issues, so that a command stops there, has do look on, lets them go,
+// and returns how the command has ended.
 func (s attacked) during(t *testing.T, do func(), command ...string) clitest.Result {
 	t.Helper()
 	held := pgtest.Begin(t, s.Pool(), "LOCK TABLE issues IN SHARE MODE")
@@ -85,7 +87,8 @@ func TestUndoBesideADefinitionWithoutItsTable(t *testing.T) {
 	s := attack(t)
 	s.OK("job", "run", clitest.Kind)
 	s.Exec("CREATE TABLE gone (id bigint PRIMARY KEY, project_id bigint); CREATE INDEX ON gone (project_id)")
-	s.Write("loose_foreign_keys.yml", string(pgtest.Must(os.ReadFile(s.Path("loose_foreign_keys.yml")))(t))+"gone: [{table: projects, column: project_id, on_delete: async_delete}]\n")
+	s.Write("loose_foreign_keys.yml", string(pgtest.Must(os.ReadFile(s.Path("loose_foreign_keys.yml")))(t))+
+		"gone: [{table: projects, column: project_id, on_delete: async_delete}]\n")
 	s.OK("triggers", "install")
 	s.Exec("DROP TABLE gone")
 	s.Says(2, "gone", "job", "run", clitest.Kind)
@@ -93,13 +96,15 @@ func TestUndoBesideADefinitionWithoutItsTable(t *testing.T) {
 	require.Equal(t, s.rows, s.Rows(allRows))
 }
 
-// While one command works, another is refused, and a worker passes. It begins again after its session is killed.
+// While one command works, another is refused, and a worker passes. It begins again after
+// its session is killed.
 func TestUndoAmongOthers(t *testing.T) {
 	t.Parallel()
 	for name, meanwhile := range pgtest.Few(t, map[string]func(t *testing.T, s attacked){
 		"a second one": func(t *testing.T, s attacked) {
 			for _, command := range [][]string{{"undo", s.id}, {"undo", s.id, "--dry-run"}, {"undo", "forget", s.id}} {
-				s.Says(1, "another process takes a deletion back or forgets one; try again when it has ended", command...)
+				s.Says(1, "another process takes a deletion back or forgets one; try again when it has ended",
+					command...)
 			}
 			require.Contains(t, s.OK("undo", "show", s.id), "public.projects")
 		},
@@ -144,7 +149,8 @@ func TestTheDayOfADeletionEndsDuringItsUndo(t *testing.T) {
 	s.Says(1, "no deletion of this number is kept", "undo", s.id)
 }
 
-// What native keys delete and change below a definition's child is restored with the grants that are printed. Without them, doctor names each.
+// What native keys delete and change below a definition's child is restored with the
+// grants that are printed. Without them, doctor names each.
 func TestUndoWithoutRightsOnNativeKeys(t *testing.T) {
 	t.Parallel()
 	s := attacked{Site: clitest.Plain(t)}
@@ -202,7 +208,13 @@ func TestUndoWithoutRightsOrDatabase(t *testing.T) {
 		u.RawQuery = ""
 		u.Host = "127.0.0.1:1"
 	})
-	for _, command := range [][]string{{"undo", "list"}, {"undo", s.id}, {"undo", s.id, "--dry-run"}, {"undo", "show", s.id}, {"undo", "forget", s.id}} {
+	for _, command := range [][]string{
+		{"undo", "list"},
+		{"undo", s.id},
+		{"undo", s.id, "--dry-run"},
+		{"undo", "show", s.id},
+		{"undo", "forget", s.id},
+	} {
 		s.Refused(t, 7, [][]string{append(command, "--database-url", s.AsRole(role))}, "`sexton grants` prints")
 		s.Refused(t, 4, [][]string{append(command, "--database-url", nowhere)}, "database main cannot be reached")
 	}
@@ -213,7 +225,8 @@ func TestUndoWithoutRightsOrDatabase(t *testing.T) {
 	s.Exec(fmt.Sprintf("REVOKE INSERT ON projects, issues FROM %s", pgx.Identifier{role}.Sanitize()))
 	doctor := s.Run("doctor", "--database-url", s.AsRole(role)).Stdout
 	require.Contains(t, doctor, "GRANT INSERT ON TABLE public.projects TO")
-	require.Contains(t, doctor, "the role may not silence triggers: sexton undo fires those of the application, and --dry-run is refused")
+	require.Contains(t, doctor,
+		"the role may not silence triggers: sexton undo fires those of the application, and --dry-run is refused")
 	r := s.Run("undo", s.id, "--database-url", s.AsRole(role))
 	require.Equal(t, 6, r.Code, r.Stderr)
 	require.Contains(t, r.Stdout, "GRANT SELECT, INSERT, UPDATE ON TABLE public.projects")

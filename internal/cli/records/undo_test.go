@@ -13,7 +13,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// asDocumented runs the statements of docs/undo.md and docs/page.md, and the commands of docs/undo.md for a deletion.
+// asDocumented runs the statements of docs/undo.md and docs/page.md, and the commands of
+// docs/undo.md for a deletion.
 func asDocumented(t *testing.T, s *clitest.TwoSites, id string) (said string) {
 	document := string(pgtest.Must(os.ReadFile("../../../docs/undo.md"))(t))
 	page := string(pgtest.Must(os.ReadFile("../../../docs/page.md"))(t))
@@ -33,7 +34,8 @@ func asDocumented(t *testing.T, s *clitest.TwoSites, id string) (said string) {
 	return said
 }
 
-// A deletion goes through two databases and back: projects and traces in one, builds between them in the other.
+// A deletion goes through two databases and back: projects and traces in one, builds
+// between them in the other.
 func TestUndoGoesThroughTwoDatabases(t *testing.T) {
 	t.Parallel()
 	s := clitest.PlainTwo(t, "main")
@@ -44,7 +46,8 @@ func TestUndoGoesThroughTwoDatabases(t *testing.T) {
 	contents := func() [][][]string {
 		return [][][]string{
 			s.Rows("SELECT id::text FROM projects ORDER BY id"), s.Rows("SELECT i::text FROM issues AS i ORDER BY 1"),
-			s.Rows("SELECT t::text FROM traces AS t ORDER BY 1"), s.Ci.Rows("SELECT b::text FROM builds AS b ORDER BY 1"),
+			s.Rows("SELECT t::text FROM traces AS t ORDER BY 1"),
+			s.Ci.Rows("SELECT b::text FROM builds AS b ORDER BY 1"),
 		}
 	}
 	want := contents()
@@ -73,7 +76,8 @@ func TestUndoGoesThroughTwoDatabases(t *testing.T) {
 	s.Refused(t, 4, [][]string{{"undo", id}}, "database ci cannot be reached")
 	s.Without("")
 
-	require.Equal(t, []string{"93 rows would be restored", "93 rows restored"}, regexp.MustCompile(`93 rows [a-z ]+`).FindAllString(asDocumented(t, s, id), -1))
+	require.Equal(t, []string{"93 rows would be restored", "93 rows restored"},
+		regexp.MustCompile(`93 rows [a-z ]+`).FindAllString(asDocumented(t, s, id), -1))
 	require.Equal(t, want, contents())
 	require.Contains(t, s.OK("undo", id), "0 rows restored")
 	s.OK("job", "run", clitest.Kind, "--database", "main")

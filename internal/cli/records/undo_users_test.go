@@ -11,7 +11,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// usersSite is the reference application with badges below users, who belong to organizations. Rows of users are kept or not.
+// usersSite is the reference application with badges below users, who belong to
+// organizations. Rows of users are kept or not.
 func usersSite(t *testing.T, users bool) *clitest.Site {
 	s := clitest.Prepared(t, exampleapp.Schema()+`
 		INSERT INTO users (id, username, email, name) VALUES (1, 'ada', 'ada@example.com', 'Ada'), (2, 'ben', 'ben@example.com', 'Ben');
@@ -19,7 +20,9 @@ func usersSite(t *testing.T, users bool) *clitest.Site {
 		CREATE TABLE badges (id bigint PRIMARY KEY, user_id bigint); CREATE INDEX ON badges (user_id); INSERT INTO badges VALUES (1, 1), (2, 2);
 		ALTER TABLE users ADD club_id bigint; CREATE INDEX ON users (club_id); UPDATE users SET club_id = 1 WHERE id = 2;`,
 		"loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\n")
-	s.Configure(s.URL, fmt.Sprintf("loose_foreign_keys: {enabled: true, undo: {keep: 72h, users: %t}}\nghost_users: {enabled: true}\n", users))
+	s.Configure(s.URL,
+		fmt.Sprintf("loose_foreign_keys: {enabled: true, undo: {keep: 72h, users: %t}}\nghost_users: {enabled: true}\n",
+			users))
 	s.Write("loose_foreign_keys.yml", `badges: [{table: users, column: user_id, on_delete: async_delete}]
 users: [{table: clubs, column: club_id, on_delete: async_delete}]
 `)
@@ -30,7 +33,8 @@ users: [{table: clubs, column: club_id, on_delete: async_delete}]
 
 const people = "SELECT u.id::text, u.username::text, b.id::text FROM users AS u LEFT JOIN badges AS b ON b.user_id = u.id WHERE u.user_type <> 5 ORDER BY u.id"
 
-// What the job deletes of a user, and what the application does, is nowhere kept unless that is asked for.
+// What the job deletes of a user, and what the application does, is nowhere kept unless
+// that is asked for.
 func TestRowsOfUsersAreKeptOnDemand(t *testing.T) {
 	t.Parallel()
 	for _, users := range []bool{false, true} {
@@ -60,7 +64,8 @@ func TestRowsOfUsersAreKeptOnDemand(t *testing.T) {
 			require.Equal(t, [][]string{{"1", "ada", "1"}, {"2", "ben", "2"}}, s.Rows(people))
 			s.OK("job", "run", clitest.Kind)
 			s.OK("job", "run", ghostKind)
-			require.Equal(t, [][]string{{"1", "ada", "1"}, {"2", "ben", "2"}}, s.Rows(people), "neither tombstones nor the queue take them again")
+			require.Equal(t, [][]string{{"1", "ada", "1"}, {"2", "ben", "2"}}, s.Rows(people),
+				"neither tombstones nor the queue take them again")
 		})
 	}
 }

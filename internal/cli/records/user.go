@@ -45,7 +45,8 @@ it changes nothing: it counts the rows per table, names the keys that stop the d
 			seen, err := operator.ForeseeUser(ctx, all, id.text, hard)
 			return printForeseen(env, seen, err)
 		}
-		user, queued, err := askByKey(ctx, all, "queue user "+id.text, `SELECT "sexton".delete_user($1, $2, $3, $4)`, id.text, optional(by), hard, groups)
+		user, queued, err := askByKey(ctx, all, "queue user "+id.text, `SELECT "sexton".delete_user($1, $2, $3, $4)`,
+			id.text, optional(by), hard, groups)
 		if err != nil {
 			return err
 		}
@@ -124,10 +125,14 @@ func (id *userID) argument(env *cli.Env) cobra.PositionalArgs {
 	}
 }
 
-// askByKey calls one of the doors like ask. It also returns the key that is the first of args.
-func askByKey(ctx context.Context, all *installation.Connections, what, call string, args ...any) (key dml.ID, changed bool, err error) {
+// askByKey calls one of the doors like ask. It also returns the key that is the first of
+// args.
+func askByKey(ctx context.Context, all *installation.Connections, what, call string,
+	args ...any,
+) (key dml.ID, changed bool, err error) {
 	db := all.Jobs()
-	if err = db.Pool.QueryRow(ctx, db.Names.Render(call+", pg_catalog.to_jsonb($1)"), args...).Scan(&changed, &key); err != nil {
+	if err = db.Pool.QueryRow(ctx, db.Names.Render(call+", pg_catalog.to_jsonb($1)"), args...).Scan(&changed,
+		&key); err != nil {
 		err = cmp.Or(batch.Refusal(err), fmt.Errorf("%s: %w", what, err))
 	}
 	return key, changed, err

@@ -13,8 +13,9 @@ import (
 
 const ghostKind = "users_migrate_records_to_ghost_user_in_batches"
 
-// ghostSite is the reference application with the job that deletes users, and with Ada (1), Ben (2), Carla (3), who owns a
-// group alone, and a bot (4). Ada and Ben have written an issue each.
+// ghostSite is the reference application with the job that deletes users, and with Ada
+// (1), Ben (2), Carla (3), who owns a group alone, and a bot (4). Ada and Ben have
+// written an issue each.
 func ghostSite(t *testing.T) *clitest.Site {
 	return clitest.Prepared(t, exampleapp.Schema()+`
 		INSERT INTO users (id, username, email, name, user_type) VALUES
@@ -30,7 +31,8 @@ func TestUserDelete(t *testing.T) {
 	t.Parallel()
 	s := ghostSite(t)
 	require.Equal(t, "user 1: blocked, and queued for deletion\n", s.OK("user", "delete", "1"))
-	require.Equal(t, map[string]any{"user_id": 1.0, "queued": false}, s.JSON(0, "user", "delete", "1"), "once is enough")
+	require.Equal(t, map[string]any{"user_id": 1.0, "queued": false}, s.JSON(0, "user", "delete", "1"),
+		"once is enough")
 	require.Equal(t, [][]string{{"blocked"}}, s.Rows("SELECT state FROM users WHERE id = 1"))
 	status := s.OK("status")
 	require.Regexp(t, `users_ghost_user_migrations +main +1 `, status)
@@ -49,15 +51,18 @@ func TestUserDelete(t *testing.T) {
 	require.EqualValues(t, 1, report["stats"].(map[string]any)["users_processed"])
 	require.Equal(t, [][]string{{"by Ada", "ghost"}, {"by Ben", "ben"}},
 		s.Rows("SELECT title, username FROM issues JOIN users ON users.id = author_id ORDER BY issues.id"))
-	require.Equal(t, [][]string{{"user_destroyed", "1"}}, s.Rows("SELECT kind, payload ->> 'user_id' FROM sexton.events"))
+	require.Equal(t, [][]string{{"user_destroyed", "1"}},
+		s.Rows("SELECT kind, payload ->> 'user_id' FROM sexton.events"))
 	require.Equal(t, "done", s.JSON(0, "job", "run", ghostKind).(map[string]any)["outcome"])
 	require.Len(t, s.Rows("SELECT FROM users"), 4, "the second run changes nothing; the ghost is the fourth")
 
 	s.Exec("INSERT INTO users_ghost_user_migrations (user_id) SELECT id FROM users WHERE user_type = 5")
 	s.OK("job", "run", ghostKind)
-	require.Regexp(t, ghostKind+` +1 user put off until [^ ]+Z, after: the ghost user cannot be deleted\n(.*\n)+`+ghostKind+` +the ghost user cannot be deleted \(1 time\)\n`, s.OK("status"), "an error of no table's")
+	require.Regexp(t, ghostKind+` +1 user put off until [^ ]+Z, after: the ghost user cannot be deleted\n(.*\n)+`+
+		ghostKind+` +the ghost user cannot be deleted \(1 time\)\n`, s.OK("status"), "an error of no table's")
 
-	require.Equal(t, "user 2: blocked, and queued for deletion\n", s.OK("user", "delete", "2", "--hard", "--initiator", "3"))
+	require.Equal(t, "user 2: blocked, and queued for deletion\n",
+		s.OK("user", "delete", "2", "--hard", "--initiator", "3"))
 	s.OK("job", "run", ghostKind)
 	require.Equal(t, [][]string{{"by Ada"}}, s.Rows("SELECT title FROM issues"), "deleted with their author")
 }
@@ -72,7 +77,8 @@ func TestUserCancel(t *testing.T) {
 	require.Equal(t, "user 1: was not to be deleted\n", s.OK("user", "cancel", "1"))
 	s.OK("user", "delete", "1")
 	s.Exec("UPDATE users_ghost_user_migrations SET moved_rows = 3")
-	s.Says(1, "cancel the deletion of user 1: it has begun, with 3 rows moved, 0 deleted and 0 nullified", "user", "cancel", "1")
+	s.Says(1, "cancel the deletion of user 1: it has begun, with 3 rows moved, 0 deleted and 0 nullified", "user",
+		"cancel", "1")
 }
 
 func TestUserDeleteRefuses(t *testing.T) {
@@ -80,24 +86,32 @@ func TestUserDeleteRefuses(t *testing.T) {
 	s := ghostSite(t)
 	s.Exec("INSERT INTO users (id, username, email, name, user_type) VALUES (5, 'ghost', 'ghost@example.com', 'Ghost User', 5)")
 	for id, message := range map[string]string{
-		"99": "there is no user 99", "4": "delete user 4: an internal user (user_type 11) cannot be deleted", "3": "sole owner of the groups",
+		"99": "there is no user 99", "4": "delete user 4: an internal user (user_type 11) cannot be deleted",
+		"3": "sole owner of the groups",
 		"5": "delete user 5: the ghost user cannot be deleted",
 	} {
 		s.Says(1, message, "user", "delete", id)
 	}
 	require.Empty(t, s.Rows("SELECT FROM users_ghost_user_migrations"))
-	for _, args := range [][]string{{"user", "delete"}, {"user", "delete", "ada"}, {"user", "delete", "0"}, {"job", "run", ghostKind, "--args", `{"user_id": 1}`}} {
+	for _, args := range [][]string{
+		{"user", "delete"},
+		{"user", "delete", "ada"},
+		{"user", "delete", "0"},
+		{"job", "run", ghostKind, "--args", `{"user_id": 1}`},
+	} {
 		require.Equal(t, 2, s.Run(args...).Code, args)
 	}
 
 	// A row that is written to the queue by hand achieves no more.
 	s.Exec("INSERT INTO users_ghost_user_migrations (user_id) VALUES (4), (5)")
-	require.EqualValues(t, 2, s.JSON(0, "job", "run", ghostKind).(map[string]any)["stats"].(map[string]any)["users_failed"])
+	require.EqualValues(t, 2,
+		s.JSON(0, "job", "run", ghostKind).(map[string]any)["stats"].(map[string]any)["users_failed"])
 	require.Regexp(t, `(?m)^5 +0 +0 +0 +- +1 +\S+ +the ghost user cannot be deleted$`, s.OK("status"))
 	require.Len(t, s.Rows("SELECT FROM users"), 5)
 }
 
-// A user who fails again and again is a finding, with the table and the constraint that are in the way.
+// A user who fails again and again is a finding, with the table and the constraint that
+// are in the way.
 func TestDoctorNamesFailingUsers(t *testing.T) {
 	t.Parallel()
 	s := ghostSite(t)
@@ -135,7 +149,8 @@ func TestDoctorNamesFailingUsers(t *testing.T) {
 func TestGhostListsThatDoNotFit(t *testing.T) {
 	t.Parallel()
 	s := ghostSite(t)
-	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\nghost_users:\n  enabled: true\n  move:\n    - {table: isues, columns: [author_id]}\n")
+	s.Configure(s.URL,
+		"loose_foreign_keys: {enabled: false}\nghost_users:\n  enabled: true\n  move:\n    - {table: isues, columns: [author_id]}\n")
 	r := s.Run("job", "run", ghostKind)
 	require.Equal(t, 2, r.Code)
 	require.Contains(t, r.Stderr, s.Path("sexton.yaml")+":7:15: ghost_users.move[0].table: ")
@@ -167,7 +182,8 @@ func TestUserDeletionIsPlanned(t *testing.T) {
 	require.Equal(t, map[string]any{"issues": 1.0}, plan["moved"])
 	require.Equal(t, map[string]any{"todos": 1.0}, plan["deleted"])
 	require.Empty(t, plan["forbidden"])
-	require.Equal(t, map[string]any{"todos": 1.0, "issues": 1.0}, s.JSON(0, "user", "delete", "--plan", "--hard", "1").(map[string]any)["deleted"])
+	require.Equal(t, map[string]any{"todos": 1.0, "issues": 1.0},
+		s.JSON(0, "user", "delete", "--plan", "--hard", "1").(map[string]any)["deleted"])
 	require.Equal(t, "sexton: there is no user 404\n", s.Run("user", "delete", "--plan", "404", "--by", "1").Stderr)
 	s.Exec("INSERT INTO audits VALUES (1, 2)")
 	require.Regexp(t, `(?m)^forbidden: audits.user_id: `, s.OK("user", "delete", "--plan", "2"))

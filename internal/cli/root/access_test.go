@@ -59,7 +59,8 @@ func TestRoleThatMayNotConnect(t *testing.T) {
 
 	s.Exec("GRANT CONNECT ON DATABASE " + name + " TO PUBLIC")
 	s.Exec("ALTER ROLE " + pgx.Identifier{role}.Sanitize() + " NOLOGIN")
-	s.Refused(t, 4, connecting(), `database main cannot be reached: role "`+role+`" is not permitted to log in (correct the user, let it log in`)
+	s.Refused(t, 4, connecting(), `database main cannot be reached: role "`+role+
+		`" is not permitted to log in (correct the user, let it log in`)
 }
 
 func TestRoleThatMayNotInstall(t *testing.T) {
@@ -73,7 +74,9 @@ func TestRoleThatMayNotInstall(t *testing.T) {
 	r := s.Run("migrate", "up")
 	require.Equal(t, 7, r.Code)
 	require.Empty(t, r.Stdout)
-	require.Contains(t, r.Stderr, "role "+role+` in database main: may not create tables in schema "public"; run: GRANT USAGE, CREATE ON SCHEMA "public" TO `+quoted)
+	require.Contains(t, r.Stderr,
+		"role "+role+
+			` in database main: may not create tables in schema "public"; run: GRANT USAGE, CREATE ON SCHEMA "public" TO `+quoted)
 	require.Equal(t, before, s.Snapshot())
 }
 
@@ -82,8 +85,16 @@ func TestRoleWithoutRights(t *testing.T) {
 	s := clitest.Installed(t)
 	role := s.CreateRole()
 	s.Configure(s.AsRole(role), "")
-	s.Refused(t, 7, [][]string{{"status"}, {"job", "list"}, {"job", "run", clitest.Kind}, {"migrate", "up"}, {"migrate", "status"}, {"triggers", "install"}},
-		"role "+role+" in database main: permission denied for schema sexton; run: the statements that `sexton grants` prints")
+	s.Refused(t, 7, [][]string{
+		{"status"},
+		{"job", "list"},
+		{"job", "run", clitest.Kind},
+		{"migrate", "up"},
+		{"migrate", "status"},
+		{"triggers", "install"},
+	},
+		"role "+role+
+			" in database main: permission denied for schema sexton; run: the statements that `sexton grants` prints")
 }
 
 // asOwner has a role install Sexton. The role gets no rights on the application's tables.
@@ -91,7 +102,8 @@ func asOwner(s *clitest.Site) (role string) {
 	s.Tb.Helper()
 	role = s.CreateRole()
 	quoted := pgx.Identifier{role}.Sanitize()
-	s.Exec("GRANT ALL ON SCHEMA public TO " + quoted + "; GRANT CREATE ON DATABASE " + pgx.Identifier{s.Name}.Sanitize() + " TO " + quoted)
+	s.Exec("GRANT ALL ON SCHEMA public TO " + quoted + "; GRANT CREATE ON DATABASE " +
+		pgx.Identifier{s.Name}.Sanitize() + " TO " + quoted)
 	owner := s.CreateRole()
 	s.Exec("GRANT " + pgx.Identifier{owner}.Sanitize() + " TO " + quoted)
 	s.Configure(s.AsRole(role), "jobs: {owner: "+owner+"}\n")
@@ -103,7 +115,8 @@ func TestRoleWithoutRightsOnTheChild(t *testing.T) {
 	t.Parallel()
 	s := clitest.Plain(t)
 	asOwner(s)
-	s.Refused(t, 1, [][]string{{"job", "run", clitest.Kind}}, "sexton: warning: triggers are not as the definitions need them",
+	s.Refused(t, 1, [][]string{{"job", "run", clitest.Kind}},
+		"sexton: warning: triggers are not as the definitions need them",
 		`DIR/loose_foreign_keys.yml:2:5: issues[0]: the database role lacks DELETE, SELECT, UPDATE on table public.issues (GRANT DELETE, SELECT, UPDATE ON public.issues TO `)
 }
 
@@ -114,7 +127,8 @@ func TestRoleWithoutRightsOnOnePartition(t *testing.T) {
 	quoted := pgx.Identifier{role}.Sanitize()
 	s.Exec("DROP TABLE issues CASCADE; CREATE TABLE issues (id bigint, project_id bigint) PARTITION BY LIST (id);" +
 		"CREATE TABLE issues_1 PARTITION OF issues FOR VALUES IN (1); CREATE TABLE issues_2 PARTITION OF issues FOR VALUES IN (2);" +
-		"GRANT SELECT, UPDATE, DELETE ON issues, issues_1 TO " + quoted + "; GRANT SELECT, TRIGGER ON projects TO " + quoted)
+		"GRANT SELECT, UPDATE, DELETE ON issues, issues_1 TO " + quoted + "; GRANT SELECT, TRIGGER ON projects TO " +
+		quoted)
 	require.Contains(t, s.OK("job", "run", clitest.Kind), "0 processed")
 	s.OK("triggers", "install")
 	s.Exec("INSERT INTO issues VALUES (1, 1), (2, 1), (1, 2); DELETE FROM projects WHERE id <= 2")
@@ -125,12 +139,14 @@ func TestRoleWithoutRightsOnOnePartition(t *testing.T) {
 	require.Contains(t, first, "error      issues: "+held)
 	// A pass that finds no due row names the reason, too.
 	for _, pass := range []string{first, s.OK("job", "run", clitest.Kind)} {
-		require.Regexp(t, `waiting    2 tombstones put off, the first until \S+, after: issues: `+regexp.QuoteMeta(held)+"\n$", pass)
+		require.Regexp(t, `waiting    2 tombstones put off, the first until \S+, after: issues: `+
+			regexp.QuoteMeta(held)+"\n$", pass)
 	}
 	document, ok := s.JSON(0, "job", "run", clitest.Kind).(map[string]any)
 	require.True(t, ok)
 	require.Contains(t, document["waiting_for"], held)
-	s.Exec("GRANT SELECT, UPDATE, DELETE ON issues_2 TO " + quoted + "; UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
+	s.Exec("GRANT SELECT, UPDATE, DELETE ON issues_2 TO " + quoted +
+		"; UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
 	require.NotContains(t, s.OK("job", "run", clitest.Kind), "waiting")
 	require.Empty(t, s.Rows("SELECT FROM issues"))
 }
@@ -140,7 +156,9 @@ func TestRoleWithoutRightsOnTheParent(t *testing.T) {
 	s := clitest.Plain(t)
 	quoted := pgx.Identifier{asOwner(s)}.Sanitize()
 	s.Exec("GRANT SELECT, UPDATE, DELETE ON issues TO " + quoted)
-	s.Refused(t, 1, [][]string{{"triggers", "install"}}, "role "+quoted+" lacks TRIGGER on table public.projects; run: GRANT TRIGGER ON TABLE public.projects TO "+quoted)
+	s.Refused(t, 1, [][]string{{"triggers", "install"}},
+		"role "+quoted+" lacks TRIGGER on table public.projects; run: GRANT TRIGGER ON TABLE public.projects TO "+
+			quoted)
 
 	s.Exec("GRANT TRIGGER ON TABLE projects TO " + quoted)
 	require.Contains(t, s.OK("triggers", "install"), "created sexton_track on public.projects")
@@ -149,8 +167,9 @@ func TestRoleWithoutRightsOnTheParent(t *testing.T) {
 	require.Contains(t, r.Stdout, "ENABLE ALWAYS TRIGGER sexton_track")
 }
 
-// Another session holds every table of the application, partitions included. What looks at the catalogue alone does not notice; what reads or
-// changes the tables gives up and says why.
+// Another session holds every table of the application, partitions included. What looks
+// at the catalogue alone does not notice; what reads or changes the tables gives up and
+// says why.
 func TestLockedTablesHoldUpNoCommand(t *testing.T) {
 	t.Parallel()
 	s := clitest.Roles(t)
@@ -213,20 +232,24 @@ notes: [{table: parts, column: id, on_delete: async_delete}]
 	}
 }
 
-// A managed server gives no superuser: its roles set no session_replication_role and see no statistics of others.
-// Some of them may make roles. Each installs, tracks and cleans up, and doctor says what is lost.
+// A managed server gives no superuser: its roles set no session_replication_role and see
+// no statistics of others. Some of them may make roles. Each installs, tracks and cleans
+// up, and doctor says what is lost.
 func TestManagedServers(t *testing.T) {
 	t.Parallel()
 	roles := map[string]string{"a role that makes roles": "CREATEROLE CREATEDB", "a role that makes none": ""}
 	pgtest.Each(t, pgtest.Few(t, roles, "a role that makes none"), func(t *testing.T, _, rights string) {
 		// Roles are the server's, and its only superuser must not have made the owner.
 		s := clitest.RoleSite{Site: clitest.NewSite(t, pgtest.NewOn(t, pgtest.Server(t)))}
-		s.Exec(`CREATE ROLE managed LOGIN ` + rights + `; GRANT CREATE ON DATABASE "` + s.Name + `" TO managed; ALTER SCHEMA public OWNER TO managed`)
+		s.Exec(`CREATE ROLE managed LOGIN ` + rights + `; GRANT CREATE ON DATABASE "` + s.Name +
+			`" TO managed; ALTER SCHEMA public OWNER TO managed`)
 		url := s.AsRole("managed")
 		s.Configure(url, "")
 		s.Environ = append(s.Environ, "SEXTON_HTTP__LISTEN=127.0.0.1:0")
-		s.As(t, "managed", "CREATE TABLE projects (id bigint PRIMARY KEY)", "CREATE TABLE issues (id bigint PRIMARY KEY, project_id bigint)",
-			"CREATE INDEX ON issues (project_id)", "INSERT INTO projects SELECT generate_series(1, 3)", "INSERT INTO issues SELECT n, n % 3 + 1 FROM generate_series(1, 30) AS n")
+		s.As(t, "managed", "CREATE TABLE projects (id bigint PRIMARY KEY)",
+			"CREATE TABLE issues (id bigint PRIMARY KEY, project_id bigint)",
+			"CREATE INDEX ON issues (project_id)", "INSERT INTO projects SELECT generate_series(1, 3)",
+			"INSERT INTO issues SELECT n, n % 3 + 1 FROM generate_series(1, 30) AS n")
 
 		if rights == "" {
 			s.Says(7, "CREATE ROLE", "migrate", "up")

@@ -23,7 +23,8 @@ func configured() [][]string {
 	}
 }
 
-// All commands read the configuration alike: what it can get wrong is tested where it is read.
+// All commands read the configuration alike: what it can get wrong is tested where it is
+// read.
 func TestBadConfiguration(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
@@ -34,27 +35,38 @@ loose_foreign_keys: {schedule: "61 * * * *"}
 adjourned_groups: {schedule: "0 0 31 2 *"}
 placeholder_users: {enabled: true}
 `)
-	s.Refused(t, 2, configured(), "DIR/sexton.yaml:3:8: jobs.schema: was removed (remove it; the schema is always sexton)",
-		"DIR/sexton.yaml:3:23: jobs.databse: unknown key (did you mean database?)", "DIR/sexton.yaml:4:32: loose_foreign_keys.schedule: its field 1",
+	s.Refused(t, 2, configured(),
+		"DIR/sexton.yaml:3:8: jobs.schema: was removed (remove it; the schema is always sexton)",
+		"DIR/sexton.yaml:3:23: jobs.databse: unknown key (did you mean database?)",
+		"DIR/sexton.yaml:4:32: loose_foreign_keys.schedule: its field 1",
 		"DIR/sexton.yaml:5:30: adjourned_groups.schedule: never fires",
 		"DIR/sexton.yaml:6:30: placeholder_users.enabled: needs ghost_users, who delete the placeholders (set ghost_users.enabled: true)")
 }
 
-// definitionReaders are the commands that look at the definitions before they connect, if they do.
+// definitionReaders are the commands that look at the definitions before they connect, if
+// they do.
 func definitionReaders() [][]string {
-	return [][]string{{"config", "check"}, {"job", "run", clitest.Kind}, {"triggers", "install"}, {"triggers", "status"}}
+	return [][]string{
+		{"config", "check"},
+		{"job", "run", clitest.Kind},
+		{"triggers", "install"},
+		{"triggers", "status"},
+	}
 }
 
 func TestBadDefinitions(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
-	s.Write("loose_foreign_keys.yml", "issues:\n  - {table: projects, column: project_id, on_delete: async_delete, database: ci}\n")
-	s.Refused(t, 2, definitionReaders(), `DIR/loose_foreign_keys.yml:2:78: issues[0].database: no database "ci" is configured (there is main)`)
+	s.Write("loose_foreign_keys.yml",
+		"issues:\n  - {table: projects, column: project_id, on_delete: async_delete, database: ci}\n")
+	s.Refused(t, 2, definitionReaders(),
+		`DIR/loose_foreign_keys.yml:2:78: issues[0].database: no database "ci" is configured (there is main)`)
 	s.Write("loose_foreign_keys.yml", `issues:
   - {tabel: projects, column: project_id, on_delete: async_delete}
   - {table: projects, column: author_id, on_delete: remove}
 `)
-	s.Refused(t, 2, definitionReaders(), "DIR/loose_foreign_keys.yml:2:6: issues[0].tabel: unknown key (did you mean table?)",
+	s.Refused(t, 2, definitionReaders(),
+		"DIR/loose_foreign_keys.yml:2:6: issues[0].tabel: unknown key (did you mean table?)",
 		"DIR/loose_foreign_keys.yml:2:5: issues[0].table: is missing",
 		"DIR/loose_foreign_keys.yml:3:53: issues[1].on_delete: must be one of async_delete, async_nullify, update_column_to")
 }

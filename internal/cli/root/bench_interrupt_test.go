@@ -11,7 +11,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// interrupter is a terminal at which a person presses Ctrl-C as soon as a certain line appears, or never if that is empty.
+// interrupter is a terminal at which a person presses Ctrl-C as soon as a certain line
+// appears, or never if that is empty.
 type interrupter struct {
 	line      string
 	interrupt context.CancelFunc
@@ -28,7 +29,8 @@ func TestBenchmarksLeaveNothingBehind(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t)
 	conn := pgtest.Connect(t, server.URL("postgres"))
-	latency, drain := []string{"latency", "--events", "20"}, []string{"drain", "--set", "wide", "--scale", "0.001", "--rounds", "1"}
+	latency, drain := []string{"latency", "--events", "20"},
+		[]string{"drain", "--set", "wide", "--scale", "0.001", "--rounds", "1"}
 	type interruption struct {
 		line string
 		args []string

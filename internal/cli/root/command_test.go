@@ -21,7 +21,10 @@ func TestFailedRunExitsWithFailure(t *testing.T) {
 	t.Parallel()
 	var found problem.List
 	found.Errorf(problem.Position{File: "a.yml", Line: 2, Column: 5}, "issues[0].table", "gone")
-	for _, cause := range []error{found.Err(), &database.UnreachableError{Database: "main", Reason: "gone", Fix: "bring it back"}} {
+	for _, cause := range []error{found.Err(), &database.UnreachableError{
+		Database: "main", Reason: "gone",
+		Fix: "bring it back",
+	}} {
 		var stderr bytes.Buffer
 		a := &cli.Env{Stderr: &stderr}
 		require.Equal(t, cli.ExitFailure, a.Exit(nil, cli.FailedRun("some_kind", cause)))
@@ -62,9 +65,11 @@ func TestCommandsInDocumentsExist(t *testing.T) {
 					continue
 				}
 				name, flag := strings.CutPrefix(word, "--")
-				require.True(t, flag || cmd.HasParent() && (!cmd.HasSubCommands() || cmd.Name() == "undo"), "%s: sexton %s: %s has no command %s", file, command, cmd.CommandPath(), word)
+				require.True(t, flag || cmd.HasParent() && (!cmd.HasSubCommands() || cmd.Name() == "undo"),
+					"%s: sexton %s: %s has no command %s", file, command, cmd.CommandPath(), word)
 				if name, _, _ = strings.Cut(name, "="); flag && name != "help" {
-					require.True(t, cmd.Flags().Lookup(name) != nil || cmd.InheritedFlags().Lookup(name) != nil || cmd.Root().Flags().Lookup(name) != nil,
+					require.True(t, cmd.Flags().Lookup(name) != nil || cmd.InheritedFlags().Lookup(name) != nil ||
+						cmd.Root().Flags().Lookup(name) != nil,
 						"%s: sexton %s: %s has no flag --%s", file, command, cmd.CommandPath(), name)
 				}
 			}

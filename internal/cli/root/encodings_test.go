@@ -26,7 +26,8 @@ reste:
   - {table: größe, column: größe_id, on_delete: async_delete, conditions: [{column: art, value: Größe}]}
 `
 
-// umlauts is a site in a database of this encoding, with names and values beyond ASCII, and a connection of the application.
+// umlauts is a site in a database of this encoding, with names and values beyond ASCII,
+// and a connection of the application.
 func umlauts(t *testing.T, encoding string, settings ...string) (*clitest.Site, *pgx.Conn) {
 	s := clitest.NewSite(t, pgtest.NewEncoded(t, encoding))
 	s.Configure(s.URL, "loose_foreign_keys: {undo: {keep: 24h}}\n")
@@ -41,7 +42,8 @@ func umlauts(t *testing.T, encoding string, settings ...string) (*clitest.Site, 
 	return s, app
 }
 
-// Names and values of definitions mean the same whatever the encoding of the database, and whatever encoding its sessions have by default.
+// Names and values of definitions mean the same whatever the encoding of the database,
+// and whatever encoding its sessions have by default.
 func TestEncodings(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -61,7 +63,8 @@ func TestEncodings(t *testing.T) {
 			require.Contains(t, s.OK("plan"), "größe")
 			require.Contains(t, s.OK("triggers", "status"), "as the definitions need them")
 			s.OK("job", "run", clitest.Kind)
-			require.Equal(t, []string{"grün: Größe", "grün: neu", "grün: row", "weiß: Anderes", "weiß: gelöscht"}, rowsOf(t, app))
+			require.Equal(t, []string{"grün: Größe", "grün: neu", "grün: row", "weiß: Anderes", "weiß: gelöscht"},
+				rowsOf(t, app))
 			s.OK("audit")
 			s.OK("undo", pgtest.Scalar[string](t, app, "SELECT min(id)::text FROM sexton.undo"))
 			require.Equal(t, before, rowsOf(t, app))
@@ -74,18 +77,25 @@ func rowsOf(t *testing.T, app *pgx.Conn) []string {
 		UNION ALL SELECT "größe_id" || ': ' || zustand FROM teile UNION ALL SELECT "größe_id" || ': ' || art FROM reste) AS all_of (line)`)
 }
 
-// A key that the sessions' default encoding cannot express, or that is no text in UTF-8, is cleaned up, as are the keys next to it.
+// A key that the sessions' default encoding cannot express, or that is no text in UTF-8,
+// is cleaned up, as are the keys next to it.
 func TestKeysBeyondTheDefaultEncoding(t *testing.T) {
 	t.Parallel()
-	for encoding, key := range map[string]string{"UTF8": "'日本'", "SQL_ASCII": "convert_from(decode('e9', 'hex'), 'SQL_ASCII')"} {
+	for encoding, key := range map[string]string{
+		"UTF8":      "'日本'",
+		"SQL_ASCII": "convert_from(decode('e9', 'hex'), 'SQL_ASCII')",
+	} {
 		t.Run(encoding, func(t *testing.T) {
 			t.Parallel()
 			s, app := umlauts(t, encoding, "client_encoding = 'LATIN1'")
-			pgtest.Exec(t, app, `INSERT INTO "größe" VALUES (`+key+`, 3); INSERT INTO reste VALUES (`+key+`, 'Größe'); DELETE FROM "größe" WHERE id <> 'weiß'`)
+			pgtest.Exec(t, app, `INSERT INTO "größe" VALUES (`+key+`, 3); INSERT INTO reste VALUES (`+key+
+				`, 'Größe'); DELETE FROM "größe" WHERE id <> 'weiß'`)
 			s.OK("plan")
 			s.OK("job", "run", clitest.Kind)
-			require.Equal(t, []string{"grün: gelöscht", "weiß: Anderes", "weiß: Größe", "weiß: neu", "weiß: row"}, rowsOf(t, app))
-			require.Equal(t, "0", pgtest.Scalar[string](t, app, "SELECT count(*)::text FROM loose_foreign_keys_deleted_records WHERE status = 1"))
+			require.Equal(t, []string{"grün: gelöscht", "weiß: Anderes", "weiß: Größe", "weiß: neu", "weiß: row"},
+				rowsOf(t, app))
+			require.Equal(t, "0", pgtest.Scalar[string](t, app,
+				"SELECT count(*)::text FROM loose_foreign_keys_deleted_records WHERE status = 1"))
 		})
 	}
 }

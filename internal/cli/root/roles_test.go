@@ -14,28 +14,37 @@ import (
 
 // readers are statements that a role without any right on Sexton's tables may try.
 var insides = []string{
-	"SELECT FROM sexton.leases", "SELECT FROM sexton.runs", "SELECT FROM sexton.river_job", "SELECT FROM sexton.job_kinds", "SELECT FROM sexton.fences",
+	"SELECT FROM sexton.leases", "SELECT FROM sexton.runs", "SELECT FROM sexton.river_job",
+	"SELECT FROM sexton.job_kinds", "SELECT FROM sexton.fences",
 	"SELECT FROM sexton.swept", "SELECT FROM sexton.clients", "SELECT FROM loose_foreign_keys_deleted_records",
-	"SELECT FROM users_ghost_user_migrations", "SELECT FROM sexton.backlog", "SELECT sexton.backlog_rows()", "SELECT FROM sexton.placeholder_rules", "SELECT sexton.backlog_of_ghost_users()",
+	"SELECT FROM users_ghost_user_migrations", "SELECT FROM sexton.backlog", "SELECT sexton.backlog_rows()",
+	"SELECT FROM sexton.placeholder_rules", "SELECT sexton.backlog_of_ghost_users()",
 	"SELECT sexton.job_args('tidy', '{}', '{}', '{}')",
 }
 
 // changes are for the owner only, or the worker.
 var changes = []string{
-	"DELETE FROM sexton.events", "INSERT INTO sexton.events (kind, payload) VALUES ('k', '{}')", "DELETE FROM sexton.leases", "UPDATE sexton.fences SET token = 1",
-	"DELETE FROM sexton.river_job", "INSERT INTO sexton.job_kinds VALUES ('k', 'q', '{}', '{}', false, 1)", "DELETE FROM loose_foreign_keys_deleted_records",
+	"DELETE FROM sexton.events", "INSERT INTO sexton.events (kind, payload) VALUES ('k', '{}')",
+	"DELETE FROM sexton.leases", "UPDATE sexton.fences SET token = 1",
+	"DELETE FROM sexton.river_job", "INSERT INTO sexton.job_kinds VALUES ('k', 'q', '{}', '{}', false, 1)",
+	"DELETE FROM loose_foreign_keys_deleted_records",
 	"INSERT INTO sexton.generations VALUES ('k', 'd', '{}')",
 	"INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.projects', 2)",
-	"DELETE FROM users_ghost_user_migrations", "SELECT sexton.begin_batch('k', 0, 1, 1000, 1000, false)", "SELECT sexton.ghost_user()",
-	"DELETE FROM users", "UPDATE groups SET name = ''", "DELETE FROM group_deletion_schedules", "DELETE FROM sexton.group_destructions",
-	"SELECT sexton.restore_group(1, 2, '')", "TRUNCATE sexton.runs", "DROP TABLE sexton.runs", "CREATE TABLE sexton.mine (id int)", "CREATE TABLE public.mine (id int)",
-	"CREATE OR REPLACE FUNCTION sexton.backlog_of_mine() RETURNS int LANGUAGE sql AS 'SELECT 1'", "ALTER TABLE projects DISABLE TRIGGER ALL",
+	"DELETE FROM users_ghost_user_migrations", "SELECT sexton.begin_batch('k', 0, 1, 1000, 1000, false)",
+	"SELECT sexton.ghost_user()",
+	"DELETE FROM users", "UPDATE groups SET name = ''", "DELETE FROM group_deletion_schedules",
+	"DELETE FROM sexton.group_destructions",
+	"SELECT sexton.restore_group(1, 2, '')", "TRUNCATE sexton.runs", "DROP TABLE sexton.runs",
+	"CREATE TABLE sexton.mine (id int)", "CREATE TABLE public.mine (id int)",
+	"CREATE OR REPLACE FUNCTION sexton.backlog_of_mine() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+	"ALTER TABLE projects DISABLE TRIGGER ALL",
 }
 
 func TestTheApplicationsRole(t *testing.T) {
 	t.Parallel()
 	s := clitest.Roles(t)
-	id := s.As(t, s.Application, "DELETE FROM projects WHERE id = 1", "SELECT sexton.enqueue('loose_foreign_keys_cleanup', '{\"database\": \"main\"}')")[0][0]
+	id := s.As(t, s.Application, "DELETE FROM projects WHERE id = 1",
+		"SELECT sexton.enqueue('loose_foreign_keys_cleanup', '{\"database\": \"main\"}')")[0][0]
 	require.Equal(t, [][]string{{"loose_foreign_keys_cleanup", "available", "0", "<nil>"}},
 		s.As(t, s.Application, "SELECT kind, state, attempt, outcome FROM sexton.job_status("+id+")"))
 	require.Empty(t, s.As(t, s.Application, "SELECT kind FROM sexton.job_status(-1)"), "there is no such job")
@@ -47,14 +56,18 @@ func TestTheApplicationsRole(t *testing.T) {
 	require.Len(t, s.Rows("SELECT FROM loose_foreign_keys_deleted_records"), 1)
 	require.Len(t, s.Rows("SELECT FROM users_ghost_user_migrations"), 1)
 
-	s.Forbidden(t, s.Application, append(append([]string{"SELECT FROM users", "UPDATE projects SET name = ''", "DELETE FROM issues"}, insides...), changes...)...)
+	s.Forbidden(t, s.Application, append(append([]string{
+		"SELECT FROM users", "UPDATE projects SET name = ''",
+		"DELETE FROM issues",
+	}, insides...), changes...)...)
 	s.Says(7, "`sexton grants` prints", "status", "--database-url", s.AsRole(s.Application))
 }
 
 func TestTheWorkersRole(t *testing.T) {
 	t.Parallel()
 	s := clitest.Roles(t)
-	s.As(t, s.Application, "DELETE FROM projects WHERE id = 1", "SELECT sexton.delete_user(1, 2)", "SELECT sexton.schedule_group_deletion(1, 2)")
+	s.As(t, s.Application, "DELETE FROM projects WHERE id = 1", "SELECT sexton.delete_user(1, 2)",
+		"SELECT sexton.schedule_group_deletion(1, 2)")
 	for _, job := range s.JSON(0, "job", "list").([]any) {
 		kind, ok := job.(map[string]any)["kind"].(string)
 		require.True(t, ok)
@@ -63,7 +76,8 @@ func TestTheWorkersRole(t *testing.T) {
 		}
 	}
 	require.Equal(t, [][]string{{"2", "ghost"}, {"3", "ben"}},
-		s.Rows("SELECT issues.id, username FROM issues JOIN users ON users.id = author_id ORDER BY 1"), "one gone with its project, one moved")
+		s.Rows("SELECT issues.id, username FROM issues JOIN users ON users.id = author_id ORDER BY 1"),
+		"one gone with its project, one moved")
 	require.Equal(t, [][]string{{"0"}}, s.Rows("SELECT sum(pending) FROM sexton.backlog"))
 	require.Equal(t, [][]string{{"public.issues"}, {"public.projects"}},
 		s.Rows("SELECT DISTINCT l.name FROM sexton.undo AS u JOIN sexton.undo_layouts AS l ON l.id = u.layout ORDER BY 1"), "nothing of a deleted user is kept")
@@ -71,13 +85,21 @@ func TestTheWorkersRole(t *testing.T) {
 	deletion := fmt.Sprintf("%.0f", deleted[len(deleted)-1].(map[string]any)["id"])
 	s.JSON(6, "undo", deletion, "--database-url", s.AsRole(s.Worker))
 	for _, args := range [][]string{
-		{"status"}, {"job", "list"}, {"migrate", "status"}, {"triggers", "status"}, {"undo", "show", deletion}, {"undo", "forget", deletion},
+		{"status"},
+		{"job", "list"},
+		{"migrate", "status"},
+		{"triggers", "status"},
+		{"undo", "show", deletion},
+		{"undo", "forget", deletion},
 	} {
 		s.OK(append(args, "--database-url", s.AsRole(s.Worker))...)
 	}
-	require.Equal(t, [][]string{{"1", "one"}}, s.Rows("SELECT id, name FROM projects WHERE id = 1"), "restored; its issue was by Ada, who has gone")
-	s.Forbidden(t, s.Worker, "DELETE FROM sexton.job_kinds", "DROP TABLE sexton.leases", "CREATE TABLE sexton.mine (id int)",
-		"CREATE TABLE public.mine (id int)", "INSERT INTO users (username, email, name) VALUES ('x', 'x', 'x')", "ALTER TABLE projects DISABLE TRIGGER ALL")
+	require.Equal(t, [][]string{{"1", "one"}}, s.Rows("SELECT id, name FROM projects WHERE id = 1"),
+		"restored; its issue was by Ada, who has gone")
+	s.Forbidden(t, s.Worker, "DELETE FROM sexton.job_kinds", "DROP TABLE sexton.leases",
+		"CREATE TABLE sexton.mine (id int)",
+		"CREATE TABLE public.mine (id int)", "INSERT INTO users (username, email, name) VALUES ('x', 'x', 'x')",
+		"ALTER TABLE projects DISABLE TRIGGER ALL")
 }
 
 func TestTheWorkersTables(t *testing.T) {
@@ -89,11 +111,15 @@ func TestTheWorkersTables(t *testing.T) {
 		return pgtest.Scalar[string](t, s.Database, `SELECT string_agg(name, ' ' ORDER BY name) FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS name
 			WHERE has_table_privilege($1, $2, name)`, s.Worker, table)
 	}
-	require.Equal(t, "DELETE INSERT SELECT UPDATE", privileges("issues"), "moved to the ghost user, and restored by undo")
-	require.Equal(t, "DELETE INSERT SELECT UPDATE", privileges("merge_request_diff_files"), "below projects, and restored by undo")
-	require.Equal(t, [][]string{{"f"}}, s.Rows("SELECT has_table_privilege($1, 'organizations', 'DELETE')", s.Worker), "nothing is done there")
+	require.Equal(t, "DELETE INSERT SELECT UPDATE", privileges("issues"),
+		"moved to the ghost user, and restored by undo")
+	require.Equal(t, "DELETE INSERT SELECT UPDATE", privileges("merge_request_diff_files"),
+		"below projects, and restored by undo")
+	require.Equal(t, [][]string{{"f"}}, s.Rows("SELECT has_table_privilege($1, 'organizations', 'DELETE')", s.Worker),
+		"nothing is done there")
 
-	// A name that looks like the end of the block, a partition, another schema; and tables of which the role that grants has no say.
+	// A name that looks like the end of the block, a partition, another schema; and
+	// tables of which the role that grants has no say.
 	quoted := func(role string) string { return pgx.Identifier{role}.Sanitize() }
 	granting := s.CreateRole()
 	s.Exec(`CREATE SCHEMA away; CREATE TABLE away."o'$sexton$" (id bigint, project_id bigint) PARTITION BY LIST (id);
@@ -118,7 +144,8 @@ gone:
 		has_schema_privilege($1, 'away', 'USAGE'), has_table_privilege($1, 'issues', 'DELETE')`, s.Viewer))
 	s.Exec(`ALTER SCHEMA away OWNER TO ` + quoted(granting))
 	s.As(t, granting, `CREATE TABLE away.later PARTITION OF away."o'$sexton$" FOR VALUES IN (7)`)
-	require.Equal(t, [][]string{{"t"}}, s.Rows("SELECT has_table_privilege($1, 'away.later', 'UPDATE')", s.Viewer), "new partitions have the rights of the others")
+	require.Equal(t, [][]string{{"t"}}, s.Rows("SELECT has_table_privilege($1, 'away.later', 'UPDATE')", s.Viewer),
+		"new partitions have the rights of the others")
 }
 
 // The rights reach down as far as deletions do.
@@ -134,13 +161,16 @@ func TestTheWorkersRightsBelowRules(t *testing.T) {
 		CREATE TABLE sums (bill_id bigint REFERENCES bills ON DELETE CASCADE);
 		INSERT INTO sessions SELECT n, now() - interval '1 day' FROM generate_series(1, 3) AS n;
 		INSERT INTO pages VALUES (7, 2); INSERT INTO words VALUES (7); INSERT INTO marks VALUES (1, 7); INSERT INTO stars VALUES (1)`)
-	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\nretention: {enabled: true, rules: [{table: sessions, column: expires_at, keep: 0s}]}\n")
+	s.Configure(s.URL,
+		"loose_foreign_keys: {enabled: false}\nretention: {enabled: true, rules: [{table: sessions, column: expires_at, keep: 0s}]}\n")
 	s.OK("migrate", "up")
 	s.OK("triggers", "install")
 	worker := s.CreateRole()
 	below := []string{
-		`the database role lacks DELETE, SELECT, UPDATE on table public.pages`, `the database role lacks DELETE, SELECT, UPDATE on table public.words`,
-		`the database role lacks SELECT, UPDATE on table public.marks`, `the database role lacks SELECT on table public.bills`,
+		`the database role lacks DELETE, SELECT, UPDATE on table public.pages`,
+		`the database role lacks DELETE, SELECT, UPDATE on table public.words`,
+		`the database role lacks SELECT, UPDATE on table public.marks`,
+		`the database role lacks SELECT on table public.bills`,
 	}
 	report := s.Run("doctor", "--role", worker).Stdout
 	for _, lack := range below {
@@ -169,7 +199,8 @@ func TestGrantsOfRolesWithStrangeNames(t *testing.T) {
 	printed := s.OK("grants", "--worker", base, "--database-url", s.AsRole(installer))
 	require.Contains(t, printed, "to be run by role "+base[:30]+"  \"DROP; --\n")
 	s.Exec(s.OK("grants", "--worker", strange, "--app", strange, "--viewer", strange))
-	require.NotRegexp(t, "(?m)^GRANT", s.OK("grants", "--worker", strange, "--app", strange, "--viewer", strange, "--check"))
+	require.NotRegexp(t, "(?m)^GRANT", s.OK("grants", "--worker", strange, "--app", strange, "--viewer", strange,
+		"--check"))
 }
 
 func TestTheViewersRole(t *testing.T) {
@@ -183,8 +214,10 @@ func TestTheViewersRole(t *testing.T) {
 	require.Len(t, s.As(t, s.Viewer, "SELECT kind FROM sexton.river_job"), 1)
 	require.Len(t, s.As(t, s.Viewer, "SELECT kind FROM sexton.job_status((SELECT max(id) FROM sexton.river_job))"), 1)
 	s.Forbidden(t, s.Viewer, append([]string{
-		"SELECT email FROM users", "SELECT FROM issues", "DELETE FROM projects", "SELECT sexton.enqueue('loose_foreign_keys_cleanup')", "SELECT sexton.delete_user(1, 2)",
-		"UPDATE sexton.runs SET error = ''", "UPDATE sexton.river_queue SET paused_at = now()", "SELECT FROM sexton.leases FOR UPDATE",
+		"SELECT email FROM users", "SELECT FROM issues", "DELETE FROM projects",
+		"SELECT sexton.enqueue('loose_foreign_keys_cleanup')", "SELECT sexton.delete_user(1, 2)",
+		"UPDATE sexton.runs SET error = ''", "UPDATE sexton.river_queue SET paused_at = now()",
+		"SELECT FROM sexton.leases FOR UPDATE",
 	}, changes...)...)
 	require.NotZero(t, s.Run("job", "run", clitest.Kind, "--database-url", s.AsRole(s.Viewer)).Code)
 }
@@ -226,8 +259,12 @@ func TestTheBacklogIsTheSameEverywhere(t *testing.T) {
 		row := table.(map[string]any)
 		name, ok := row["table"].(string)
 		require.True(t, ok)
-		status = append(status, []string{name, fmt.Sprint(row["pending"]), fmt.Sprint(row["capped"]), fmt.Sprint(row["deferred"])})
-		age := pgtest.Scalar[float64](t, s.Database, "SELECT oldest_age_seconds FROM sexton.backlog WHERE deletion_table = $1", name)
+		status = append(status, []string{
+			name, fmt.Sprint(row["pending"]), fmt.Sprint(row["capped"]),
+			fmt.Sprint(row["deferred"]),
+		})
+		age := pgtest.Scalar[float64](t, s.Database,
+			"SELECT oldest_age_seconds FROM sexton.backlog WHERE deletion_table = $1", name)
 		require.Equal(t, name != "merge_request_diffs", age > 3599, name)
 		require.InDelta(t, age, row["oldest_age_seconds"], 60, name)
 	}
@@ -240,7 +277,8 @@ func TestGrantsNeedRolesThatExist(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	s.Says(2, "name at least one role", "grants")
-	s.Says(2, `role "no ""such""": the role does not exist in database main (CREATE ROLE "no ""such""" LOGIN)`, "grants", "--worker", `no "such"`)
+	s.Says(2, `role "no ""such""": the role does not exist in database main (CREATE ROLE "no ""such""" LOGIN)`,
+		"grants", "--worker", `no "such"`)
 	s.Says(2, "no database", "grants", "--worker", "x", "--database", "away")
 	for _, removed := range []string{"print-grants", "grant", "tables", "worker", "application", "viewer"} {
 		s.Says(2, "sexton migrate up --"+removed+" was removed: use sexton grants", "migrate", "up", "--"+removed)
@@ -254,13 +292,16 @@ func TestGrantsNeedRolesThatExist(t *testing.T) {
 	require.Equal(t, true, blocks[1].(map[string]any)["optional"])
 	require.Contains(t, s.OK(append(grants, "--apply")...), "-- database main, applied: ")
 	require.Equal(t, "-- no rights are missing\n", s.OK(append(grants, "--check")...))
-	require.Equal(t, [][]string{{"t", "search_path=pg_catalog, pg_temp"}}, s.Rows("SELECT pg_has_role($1, 'pg_read_all_stats', 'USAGE'), rolconfig[1] FROM pg_roles WHERE rolname = $1", role))
+	require.Equal(t, [][]string{{"t", "search_path=pg_catalog, pg_temp"}},
+		s.Rows("SELECT pg_has_role($1, 'pg_read_all_stats', 'USAGE'), rolconfig[1] FROM pg_roles WHERE rolname = $1",
+			role))
 
 	// A right that is missing is named alone; what is optional fails no check.
 	s.Exec("REVOKE DELETE ON issues FROM " + quoted + "; REVOKE pg_read_all_stats FROM " + quoted)
 	me := s.Rows("SELECT current_user::text")[0][0]
 	require.Equal(t, "-- database main, to be run by role "+me+"\nGRANT DELETE ON TABLE public.issues TO "+role+";\n"+
-		"-- database main, to be run by role "+me+", optional\n-- GRANT pg_read_all_stats TO "+role+";\n", s.OK(grants...))
+		"-- database main, to be run by role "+me+", optional\n-- GRANT pg_read_all_stats TO "+role+";\n",
+		s.OK(grants...))
 	s.Exec("GRANT DELETE ON issues TO " + quoted)
 	require.Zero(t, s.Run(append(grants, "--check")...).Code)
 }

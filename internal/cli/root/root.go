@@ -22,8 +22,8 @@ import (
 	"sexton/internal/database"
 )
 
-// Main runs one command line and returns its exit code. SIGINT and SIGTERM ask the command to stop after
-// what it is in the middle of; a second one ends the process.
+// Main runs one command line and returns its exit code. SIGINT and SIGTERM ask the
+// command to stop after what it is in the middle of; a second one ends the process.
 func Main(args, environ []string, stdout, stderr io.Writer) int {
 	ctx, stop := untilSignal()
 	defer stop()
@@ -47,8 +47,9 @@ func Main(args, environ []string, stdout, stderr io.Writer) int {
 	return a.Exit(cmd, err)
 }
 
-// untilSignal returns a context that the first SIGINT or SIGTERM ends. The default is restored before anything can see
-// that end: a second signal that came between the two would be swallowed, as with signal.NotifyContext and its own stop.
+// untilSignal returns a context that the first SIGINT or SIGTERM ends. The default is
+// restored before anything can see that end: a second signal that came between the two
+// would be swallowed, as with signal.NotifyContext and its own stop.
 func untilSignal() (context.Context, func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 1)
@@ -83,8 +84,10 @@ that in the same transaction. Sexton then deletes or changes the rows that refer
 		SilenceUsage:  true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.PersistentFlags().StringVar(&env.ConfigPath, "config", "", "configuration `FILE` (default: $SEXTON_CONFIG, then sexton.yaml if present)")
-	root.PersistentFlags().StringVar(&env.DatabaseURL, "database-url", "", "`URL` of the (first) database; $DATABASE_URL serves where no file lists databases")
+	root.PersistentFlags().StringVar(&env.ConfigPath, "config", "",
+		"configuration `FILE` (default: $SEXTON_CONFIG, then sexton.yaml if present)")
+	root.PersistentFlags().StringVar(&env.DatabaseURL, "database-url", "",
+		"`URL` of the (first) database; $DATABASE_URL serves where no file lists databases")
 	for _, part := range []struct {
 		id, title string
 		commands  []*cobra.Command
@@ -102,7 +105,8 @@ that in the same transaction. Sexton then deletes or changes the rows that refer
 		}
 	}
 	// A group of commands does nothing by itself.
-	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .DisableFlagsInUseLine)}}", 1))
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}",
+		"{{if and .Runnable (not .DisableFlagsInUseLine)}}", 1))
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		out := cmd.OutOrStdout()
 		_, _ = io.WriteString(out, strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short))+"\n\n"+cmd.UsageString())

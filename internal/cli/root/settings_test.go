@@ -15,15 +15,19 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// otherSettings are the opposites of the settings that decide which text a value has, and of the encoding of texts.
+// otherSettings are the opposites of the settings that decide which text a value has, and
+// of the encoding of texts.
 var otherSettings = map[string]string{
-	"standard_conforming_strings": "off", "DateStyle": "German, DMY", "IntervalStyle": "sql_standard", "TimeZone": "Asia/Kolkata",
+	"standard_conforming_strings": "off", "DateStyle": "German, DMY", "IntervalStyle": "sql_standard",
+	"TimeZone":     "Asia/Kolkata",
 	"bytea_output": "escape", "extra_float_digits": "-3", "array_nulls": "off", "client_encoding": "LATIN1",
 }
 
-// workersSettings are further ones: a text that a session with the others writes has another value for a session with these.
+// workersSettings are further ones: a text that a session with the others writes has
+// another value for a session with these.
 var workersSettings = map[string]string{
-	"standard_conforming_strings": "off", "DateStyle": "SQL, MDY", "IntervalStyle": "postgres", "TimeZone": "America/New_York",
+	"standard_conforming_strings": "off", "DateStyle": "SQL, MDY", "IntervalStyle": "postgres",
+	"TimeZone":     "America/New_York",
 	"bytea_output": "hex", "extra_float_digits": "-2", "array_nulls": "off", "client_encoding": "LATIN1",
 }
 
@@ -35,7 +39,8 @@ func use(s *clitest.Site, settings map[string]string) {
 	s.Pool().Reset()
 }
 
-// witness is a trigger function that records the settings of the session, except the encoding, as the application would see them.
+// witness is a trigger function that records the settings of the session, except the
+// encoding, as the application would see them.
 const witness = `
 CREATE TABLE seen (relation name, settings text);
 CREATE FUNCTION witness() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
@@ -43,7 +48,8 @@ CREATE FUNCTION witness() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $
 	WHERE name IN ('standard_conforming_strings', 'DateStyle', 'IntervalStyle', 'TimeZone', 'bytea_output', 'extra_float_digits', 'array_nulls');
 	RETURN NULL; END $$;`
 
-// requireOwnSettings requires that triggers of those tables ran, and that they saw the database's settings only.
+// requireOwnSettings requires that triggers of those tables ran, and that they saw the
+// database's settings only.
 func requireOwnSettings(t *testing.T, s *clitest.Site, settings map[string]string, tables ...string) {
 	t.Helper()
 	var want []string
@@ -53,7 +59,8 @@ func requireOwnSettings(t *testing.T, s *clitest.Site, settings map[string]strin
 		}
 	}
 	require.Equal(t, [][]string{{strings.Join(want, " ")}}, s.Rows("SELECT DISTINCT settings COLLATE \"C\" FROM seen"))
-	require.Equal(t, fmt.Sprint(tables), fmt.Sprint(pgtest.Scalar[[]string](t, s.Database, "SELECT array_agg(DISTINCT relation::text ORDER BY relation::text) FROM seen")))
+	require.Equal(t, fmt.Sprint(tables), fmt.Sprint(pgtest.Scalar[[]string](t, s.Database,
+		"SELECT array_agg(DISTINCT relation::text ORDER BY relation::text) FROM seen")))
 }
 
 // keyTypes are types whose texts depend on settings, each with two keys.
@@ -67,11 +74,14 @@ var keyTypes = map[string][2]string{
 	"\"odd \\ type\"": {`c\d`, "NULL"},
 }
 
-// Passes, plan, audit and undo read back the values that were deleted, whatever settings the sessions have: those of the application, of the worker
-// and of an undo differ.
+// Passes, plan, audit and undo read back the values that were deleted, whatever settings
+// the sessions have: those of the application, of the worker and of an undo differ.
 func TestValuesUnderOtherSettings(t *testing.T) {
 	t.Parallel()
-	for name, mode := range map[string]string{"prepared statements": "", "as through a pooler": "&default_query_exec_mode=cache_describe"} {
+	for name, mode := range map[string]string{
+		"prepared statements": "",
+		"as through a pooler": "&default_query_exec_mode=cache_describe",
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			testValues(t, mode)
@@ -145,7 +155,8 @@ func testValues(t *testing.T, mode string) {
 func TestEveryCommandUnderOtherSettings(t *testing.T) {
 	t.Parallel()
 	s := clitest.Roles(t)
-	s.Write("loose_foreign_keys.yml", clitest.GoodDefinitions+"p_ci_builds: [{table: projects, column: project_id, on_delete: async_delete}]\n")
+	s.Write("loose_foreign_keys.yml", clitest.GoodDefinitions+
+		"p_ci_builds: [{table: projects, column: project_id, on_delete: async_delete}]\n")
 	s.OK("triggers", "install")
 	s.Exec("INSERT INTO organizations (id, name, path) VALUES (1, 'one', 'one') ON CONFLICT DO NOTHING")
 	s.Exec(witness)
@@ -161,7 +172,8 @@ func TestEveryCommandUnderOtherSettings(t *testing.T) {
 	s.Exec(`INSERT INTO sexton.leases VALUES ('held', 1, 'gone', now(), now() + interval '1 hour');
 		INSERT INTO loose_foreign_keys_deleted_records (id, primary_key_value, fully_qualified_table_name, status, consume_after)
 		OVERRIDING SYSTEM VALUE VALUES (4711, 3, 'public.projects', 3, 'infinity')`)
-	for _, command := range everyCommand(pgtest.Scalar[string](t, s.Database, "SELECT min(id)::text FROM sexton.undo")) {
+	for _, command := range everyCommand(pgtest.Scalar[string](t, s.Database,
+		"SELECT min(id)::text FROM sexton.undo")) {
 		if command[0] == "job" && command[1] == "enqueue" && !pgtest.Long {
 			break // The rest changes much and shows little of values.
 		}

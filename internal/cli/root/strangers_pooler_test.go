@@ -12,8 +12,8 @@ import (
 )
 
 // The sessions of a transaction pooler begin with another path than Sexton's if the role
-// lacks the setting. Transactions must set the pinned path first, and statements outside of
-// them must have operands that the operators of Postgres fit exactly.
+// lacks the setting. Transactions must set the pinned path first, and statements outside
+// of them must have operands that the operators of Postgres fit exactly.
 func TestNoStrangersCodeRunsThroughAPooler(t *testing.T) {
 	t.Parallel()
 	for _, as := range []string{"superuser", "worker"} {

@@ -22,10 +22,12 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// trapsSQL creates functions and operators in public that fit calls by a bare name at least as well as Postgres's own, each of which
-// counts that it ran, and raises. Functions have the signatures of those that the program's texts name ($1); where one takes anything,
-// texts and numbers. Operators take what no operator of Postgres's takes just so. Types have the names of Postgres's, and a type of its own
-// takes values of others by casts that nothing has to ask for.
+// trapsSQL creates functions and operators in public that fit calls by a bare name at
+// least as well as Postgres's own, each of which counts that it ran, and raises.
+// Functions have the signatures of those that the program's texts name ($1); where one
+// takes anything, texts and numbers. Operators take what no operator of Postgres's takes
+// just so. Types have the names of Postgres's, and a type of its own takes values of
+// others by casts that nothing has to ask for.
 const trapsSQL = `
 DO $do$
 DECLARE
@@ -92,7 +94,8 @@ BEGIN
 END;
 $do$`
 
-// trapTypes are the types for which operators are made, each with each other: those of the tables' keys and states, and with the tag long all others too.
+// trapTypes are the types for which operators are made, each with each other: those of
+// the tables' keys and states, and with the tag long all others too.
 func trapTypes() string {
 	if pgtest.Long {
 		return `{text,varchar,name,int2,int4,int8,timestamptz,date,jsonb,oid,regclass,"\"char\"",text[],int8[],float8,bool}`
@@ -106,7 +109,8 @@ func calls(t *testing.T) []string {
 	found := map[string]bool{}
 	for _, root := range []string{"../../../internal", "../../../river_jobs", "../../../triggers", "../../../sql"} {
 		require.NoError(t, filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
-			if err != nil || strings.HasSuffix(path, "_test.go") || filepath.Ext(path) != ".go" && filepath.Ext(path) != ".sql" {
+			if err != nil || strings.HasSuffix(path, "_test.go") || filepath.Ext(path) != ".go" &&
+				filepath.Ext(path) != ".sql" {
 				return err
 			}
 			text, err := os.ReadFile(path)
@@ -123,7 +127,8 @@ func calls(t *testing.T) []string {
 	return names
 }
 
-// strangersWork is something to do for each kind, for one pass or worker ($1): with a child that is partitioned.
+// strangersWork is something to do for each kind, for one pass or worker ($1): with a
+// child that is partitioned.
 const strangersWork = `
 SET search_path = pg_catalog;
 INSERT INTO public.users (id, username, email, name) VALUES (1%[1]d, 'u%[1]d', 'u%[1]d@example.com', 'Goes');
@@ -154,22 +159,27 @@ const strangersWorkDone = `SELECT NOT EXISTS (SELECT FROM public.users WHERE id 
 // strangers is a site on which a role has put its traps.
 func strangers(t *testing.T, as string) (s clitest.RoleSite, url string) {
 	s = clitest.Roles(t)
-	s.Write("loose_foreign_keys.yml", clitest.GoodDefinitions+"p_ci_builds: [{table: projects, column: project_id, on_delete: async_delete}]\n")
+	s.Write("loose_foreign_keys.yml", clitest.GoodDefinitions+
+		"p_ci_builds: [{table: projects, column: project_id, on_delete: async_delete}]\n")
 	s.OK("triggers", "install")
 	s.Exec("GRANT SELECT, UPDATE, DELETE ON p_ci_builds TO " + pgx.Identifier{s.Worker}.Sanitize())
 	s.Exec("INSERT INTO organizations (id, name, path) VALUES (1, 'one', 'one') ON CONFLICT DO NOTHING")
 	stranger := s.CreateRole()
-	s.Exec("CREATE SEQUENCE ran; GRANT ALL ON SEQUENCE ran TO PUBLIC; GRANT CREATE ON SCHEMA public TO " + pgx.Identifier{stranger}.Sanitize())
+	s.Exec("CREATE SEQUENCE ran; GRANT ALL ON SEQUENCE ran TO PUBLIC; GRANT CREATE ON SCHEMA public TO " +
+		pgx.Identifier{stranger}.Sanitize())
 	s.As(t, stranger, "SET search_path = pg_catalog", "SELECT set_config('traps.types', '"+trapTypes()+"', false)",
 		"SELECT set_config('traps.names', '"+strings.Join(calls(t), ",")+"', false)", trapsSQL)
-	require.Greater(t, pgtest.Scalar[int64](t, s.Database, "SELECT pg_catalog.count(*) FROM pg_catalog.pg_proc WHERE pronamespace = 'public'::regnamespace"), int64(1000))
+	require.Greater(t, pgtest.Scalar[int64](t, s.Database,
+		"SELECT pg_catalog.count(*) FROM pg_catalog.pg_proc WHERE pronamespace = 'public'::regnamespace"), int64(1000))
 
 	// Passes look at it, since it may yet bring children of parents that are gone.
 	s.Exec("BEGIN; UPDATE issues SET title = 'changed' WHERE id = 3; PREPARE TRANSACTION '" + stranger + "'")
 	t.Cleanup(func() { settle(t, s) })
 
-	// In batches the path is the application's, and this one has its own functions before Postgres's.
-	s.Environ = append(s.Environ, "SEXTON_DATABASES__MAIN__SEARCH_PATH=public, pg_catalog", "SEXTON_HTTP__LISTEN=127.0.0.1:0")
+	// In batches the path is the application's, and this one has its own functions before
+	// Postgres's.
+	s.Environ = append(s.Environ, "SEXTON_DATABASES__MAIN__SEARCH_PATH=public, pg_catalog",
+		"SEXTON_HTTP__LISTEN=127.0.0.1:0")
 	if as == "worker" {
 		return s, s.AsRole(s.Worker)
 	}
@@ -178,14 +188,17 @@ func strangers(t *testing.T, as string) (s clitest.RoleSite, url string) {
 
 // settle ends the transaction that strangers prepared, if it is still there.
 func settle(t *testing.T, s clitest.RoleSite) {
-	s.Exec(pgtest.Scalar[string](t, s.Database, "SELECT coalesce((SELECT pg_catalog.format('ROLLBACK PREPARED %L', gid) FROM pg_catalog.pg_prepared_xacts WHERE database = current_database()), 'SELECT')"))
+	s.Exec(pgtest.Scalar[string](t, s.Database,
+		"SELECT coalesce((SELECT pg_catalog.format('ROLLBACK PREPARED %L', gid) FROM pg_catalog.pg_prepared_xacts WHERE database = current_database()), 'SELECT')"))
 }
 
-// work has a worker of all kinds do what there is, while a table and a row are locked at first, and its page is read.
+// work has a worker of all kinds do what there is, while a table and a row are locked at
+// first, and its page is read.
 func work(t *testing.T, s clitest.RoleSite, url string) {
 	locking := pgtest.Connect(t, s.URL+"&search_path=pg_catalog")
 	s.Exec(fmt.Sprintf(strangersWork, 1))
-	pgtest.Exec(t, locking, "BEGIN; LOCK TABLE public.p_ci_builds IN ACCESS EXCLUSIVE MODE; SELECT FROM public.issues WHERE id = 11 FOR UPDATE")
+	pgtest.Exec(t, locking,
+		"BEGIN; LOCK TABLE public.p_ci_builds IN ACCESS EXCLUSIVE MODE; SELECT FROM public.issues WHERE id = 11 FOR UPDATE")
 
 	said, stop := startWorker(t, s.Site, url)
 
@@ -210,7 +223,8 @@ func work(t *testing.T, s clitest.RoleSite, url string) {
 	require.NotContains(t, said(), "stranger's")
 }
 
-// startWorker starts the program as a worker. It returns what that has logged, and how to stop it.
+// startWorker starts the program as a worker. It returns what that has logged, and how to
+// stop it.
 func startWorker(t *testing.T, s *clitest.Site, url string) (said func() string, stop func()) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), pgtest.Must(os.Executable())(t), "run", "--database-url", url)
@@ -234,7 +248,8 @@ func startWorker(t *testing.T, s *clitest.Site, url string) (said func() string,
 	}
 }
 
-// untried are the commands, and groups of commands, that TestNoStrangersCodeRuns does without, each with its reason.
+// untried are the commands, and groups of commands, that TestNoStrangersCodeRuns does
+// without, each with its reason.
 var untried = map[string]string{
 	"run":        "strangersWork is its work",
 	"demo":       "its cluster is its own: a worker runs there as elsewhere",
@@ -245,7 +260,8 @@ var untried = map[string]string{
 	"version":    "it prints a text",
 }
 
-// commands are the paths of all commands that do something, as the program completes them.
+// commands are the paths of all commands that do something, as the program completes
+// them.
 func commands(path ...string) (found []string) {
 	below := 0
 	for line := range strings.Lines(clitest.Run(nil, append(append([]string{"__complete"}, path...), "")...).Stdout) {
@@ -260,8 +276,9 @@ func commands(path ...string) (found []string) {
 	return found
 }
 
-// everyCommand lists command lines of all commands that do something, but those that are untried. The deletion kept can be
-// undone. From job enqueue on they are an operator's: the worker's role may not do all of them.
+// everyCommand lists command lines of all commands that do something, but those that are
+// untried. The deletion kept can be undone. From job enqueue on they are an operator's:
+// the worker's role may not do all of them.
 func everyCommand(kept string) [][]string {
 	return [][]string{
 		{"status"},
@@ -319,7 +336,8 @@ func everyCommand(kept string) [][]string {
 	}
 }
 
-// No code of a role runs with the worker's or the operator's rights because it may create in a schema of their path.
+// No code of a role runs with the worker's or the operator's rights because it may create
+// in a schema of their path.
 func TestNoStrangersCodeRuns(t *testing.T) {
 	t.Parallel()
 	roles := []string{"superuser"}
@@ -335,7 +353,8 @@ func TestNoStrangersCodeRuns(t *testing.T) {
 	}
 }
 
-// requireNoStrangersCode has a worker and all commands run, and requires that no trap ran.
+// requireNoStrangersCode has a worker and all commands run, and requires that no trap
+// ran.
 func requireNoStrangersCode(t *testing.T, s clitest.RoleSite, url, as string) {
 	work(t, s, url)
 	s.Exec(fmt.Sprintf(strangersWork, 2))
@@ -353,21 +372,25 @@ func requireNoStrangersCode(t *testing.T, s clitest.RoleSite, url, as string) {
 			continue
 		}
 		if command[0] == "triggers" && command[1] == "uninstall" {
-			// From here on tables lose their triggers, which waits for each transaction that changed them.
+			// From here on tables lose their triggers, which waits for each transaction
+			// that changed them.
 			settle(t, s)
 		}
 		if command[0] == "init" {
 			require.NoError(t, os.Remove(s.Path("loose_foreign_keys.yml"))) // It writes this file.
 		}
 		r := s.Run(append(command, "--database-url", url)...)
-		if r.Code != 0 && command[0] != "doctor" && (as == "superuser" || !operators) || strings.Contains(r.Stdout+r.Stderr, "stranger's") {
+		if r.Code != 0 && command[0] != "doctor" && (as == "superuser" || !operators) ||
+			strings.Contains(r.Stdout+r.Stderr, "stranger's") {
 			t.Errorf("%v: exit %d\n%s\n%s", command, r.Code, r.Stdout, r.Stderr)
 		}
 	}
 	all := commands()
 	require.Greater(t, len(all), 40)
 	for _, path := range all {
-		require.True(t, tried[path] || untried[path] != "" || untried[strings.Fields(path)[0]] != "", "try %s here", path)
+		require.True(t, tried[path] || untried[path] != "" || untried[strings.Fields(path)[0]] != "", "try %s here",
+			path)
 	}
-	require.Equal(t, "false", pgtest.Scalar[string](t, s.Database, "SELECT is_called::pg_catalog.text FROM public.ran"), "a stranger's code ran")
+	require.Equal(t, "false", pgtest.Scalar[string](t, s.Database, "SELECT is_called::pg_catalog.text FROM public.ran"),
+		"a stranger's code ran")
 }

@@ -81,7 +81,8 @@ func (r *receiver) paths() (paths []string) {
 	return slices.Compact(paths)
 }
 
-// Runs and batches are spans for whatever the standard variables name. Without them nothing is sent.
+// Runs and batches are spans for whatever the standard variables name. Without them
+// nothing is sent.
 func TestTraces(t *testing.T) {
 	t.Parallel()
 	s, to := clitest.Installed(t), newReceiver(t)
@@ -113,7 +114,10 @@ func TestTraces(t *testing.T) {
 		}
 	}
 
-	command, said = program([]string{endpoint, "OTEL_SERVICE_NAME=mine", "OTEL_BSP_SCHEDULE_DELAY=50", "SEXTON_HTTP__LISTEN="}, "run")
+	command, said = program([]string{
+		endpoint, "OTEL_SERVICE_NAME=mine", "OTEL_BSP_SCHEDULE_DELAY=50",
+		"SEXTON_HTTP__LISTEN=",
+	}, "run")
 	require.NoError(t, command.Start())
 	s.Exec("DELETE FROM projects WHERE id = (SELECT min(id) FROM projects)")
 	const job = "river.work/loose_foreign_keys_cleanup > run loose_foreign_keys_cleanup > batch start > DELETE"

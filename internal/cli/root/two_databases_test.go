@@ -19,16 +19,19 @@ func TestMigrateTwoDatabases(t *testing.T) {
 		untouched := s.Snapshots()
 		r := s.Run("migrate", "status")
 		require.Equal(t, 3, r.Code)
-		require.Equal(t, "sexton: schema of database main: component base is not installed; run `sexton migrate up`\n", r.Stderr)
+		require.Equal(t, "sexton: schema of database main: component base is not installed; run `sexton migrate up`\n",
+			r.Stderr)
 		up := s.OK("migrate", "up")
 		for _, name := range []string{"main", "ci"} {
 			require.Regexp(t, `(?m)^`+name+` +base +0 +[1-9]$`, up)
-			require.Equal(t, name == jobs, strings.Contains(strings.Join(strings.Fields(up), " "), name+" jobs"), "jobs' tables are in %s: %s", jobs, up)
+			require.Equal(t, name == jobs, strings.Contains(strings.Join(strings.Fields(up), " "), name+" jobs"),
+				"jobs' tables are in %s: %s", jobs, up)
 			require.Equal(t, [][]string{{"t", fmt.Sprint(name == jobs)[:1]}},
 				s.At(name).Rows("SELECT to_regclass('sexton.fences') IS NOT NULL, to_regclass('sexton.leases') IS NOT NULL"))
 		}
 		s.OK("migrate", "up")
-		require.Equal(t, 7, strings.Count(s.OK("migrate", "status"), "\n"), "heading, four components and, without jobs, two")
+		require.Equal(t, 7, strings.Count(s.OK("migrate", "status"), "\n"),
+			"heading, four components and, without jobs, two")
 
 		s.OK("triggers", "install")
 		s.Exec("DELETE FROM projects WHERE id = 1")
@@ -47,11 +50,13 @@ func TestMigrateTwoDatabases(t *testing.T) {
 	})
 }
 
-// A role with what is printed for a database without jobs, and rights on the children, can clean up there.
+// A role with what is printed for a database without jobs, and rights on the children,
+// can clean up there.
 func TestGrantsForADatabaseWithChildrenOnly(t *testing.T) {
 	t.Parallel()
 	s := clitest.InstalledTwo(t, "main")
-	s.Write("loose_foreign_keys.yml", clitest.GoodDefinitions+"builds:\n  - {table: projects, column: project_id, on_delete: async_delete, "+
+	s.Write("loose_foreign_keys.yml", clitest.GoodDefinitions+
+		"builds:\n  - {table: projects, column: project_id, on_delete: async_delete, "+
 		"cleaner_class: \"Ci::JobArtifacts::LooseForeignKeyCleanerService\"}\n")
 	s.OK("triggers", "install")
 	role := s.Ci.CreateRole()
@@ -63,18 +68,21 @@ func TestGrantsForADatabaseWithChildrenOnly(t *testing.T) {
 	s.Environ = append(s.Environ, "SEXTON_DATABASES__CI__URL="+s.Ci.AsRole(role))
 	report, _ := s.Examined(5)
 	_, lines := s.Diagnosis(report, "child_privileges")
-	require.Equal(t, []string{"error | builds[0] | DIR/loose_foreign_keys.yml:6:5: the database role lacks DELETE, SELECT, UPDATE on table public.builds" +
-		" | GRANT DELETE, SELECT, UPDATE ON public.builds TO " + role + ";"}, lines)
+	require.Equal(t,
+		[]string{"error | builds[0] | DIR/loose_foreign_keys.yml:6:5: the database role lacks DELETE, SELECT, UPDATE on table public.builds" +
+			" | GRANT DELETE, SELECT, UPDATE ON public.builds TO " + role + ";"}, lines)
 	s.Ci.Exec("GRANT SELECT, UPDATE, DELETE ON builds TO " + quoted)
 	s.Exec("DELETE FROM projects WHERE id = 1")
 	require.Contains(t, s.OK("job", "run", clitest.Kind, "--database", "main"), "deleted    20 rows")
-	require.EqualValues(t, 1, pgtest.Scalar[int64](t, s.Ci, "SELECT count(*) FROM sexton.events WHERE kind = 'files_orphaned'"))
+	require.EqualValues(t, 1, pgtest.Scalar[int64](t, s.Ci,
+		"SELECT count(*) FROM sexton.events WHERE kind = 'files_orphaned'"))
 
 	// The outbox in the children's database is written to there.
 	s.Ci.Exec("REVOKE INSERT ON sexton.events FROM " + quoted)
 	report, _ = s.Examined(5)
 	_, lines = s.Diagnosis(report, "privileges")
-	require.Equal(t, []string{"error | sexton.events | role " + role + " lacks INSERT on table sexton.events | GRANT INSERT ON TABLE sexton.events TO " + role + ";"}, lines)
+	require.Equal(t, []string{"error | sexton.events | role " + role +
+		" lacks INSERT on table sexton.events | GRANT INSERT ON TABLE sexton.events TO " + role + ";"}, lines)
 }
 
 func TestTriggersInTwoDatabases(t *testing.T) {
@@ -88,7 +96,9 @@ func TestTriggersInTwoDatabases(t *testing.T) {
 		installed := s.OK("triggers", "install")
 		require.Regexp(t, `(?m)^main: created sexton_track on public\.projects$`, installed)
 		require.Regexp(t, `(?m)^ci: created sexton_track on public\.builds$`, installed)
-		require.Equal(t, "main: all triggers are as the definitions need them\nci: all triggers are as the definitions need them\n", s.OK("triggers", "status"))
+		require.Equal(t,
+			"main: all triggers are as the definitions need them\nci: all triggers are as the definitions need them\n",
+			s.OK("triggers", "status"))
 		before := s.Snapshots()
 		s.OK("triggers", "install")
 		require.Equal(t, before, s.Snapshots())
@@ -103,7 +113,9 @@ func TestTombstonesOfTwoDatabases(t *testing.T) {
 		s := clitest.InstalledTwo(t, jobs)
 		s.Exec("DELETE FROM projects WHERE id = 1; UPDATE loose_foreign_keys_deleted_records SET id = 1, cleanup_attempts = 3, consume_after = now() + interval '1 hour'")
 		s.Ci.Exec("DELETE FROM builds WHERE id = 7; UPDATE loose_foreign_keys_deleted_records SET id = 1, cleanup_attempts = 3, consume_after = now() + interval '1 hour'")
-		require.Regexp(t, `\ntombstones +main +1 +public\.projects, key 1 .*\ntombstones +ci +1 +public\.builds, key 7 .*\n$`, s.OK("failures", "list"))
+		require.Regexp(t,
+			`\ntombstones +main +1 +public\.projects, key 1 .*\ntombstones +ci +1 +public\.builds, key 7 .*\n$`,
+			s.OK("failures", "list"))
 		s.Says(2, `no database "" is configured`, "failures", "retry", "tombstones", "1")
 		s.Without(map[string]string{"main": "ci", "ci": "main"}[jobs])
 		require.Equal(t, "1 tombstone due now\n", s.OK("failures", "retry", "tombstones", "--all", "--database", jobs))
@@ -113,7 +125,8 @@ func TestTombstonesOfTwoDatabases(t *testing.T) {
 	})
 }
 
-// Commands that are about all databases need all of them, and change nothing otherwise; what is about the jobs goes on.
+// Commands that are about all databases need all of them, and change nothing otherwise;
+// what is about the jobs goes on.
 func TestOneOfTwoDatabasesIsDown(t *testing.T) {
 	t.Parallel()
 	clitest.EachJobs(t, func(t *testing.T, jobs string) {
@@ -131,7 +144,8 @@ func TestOneOfTwoDatabasesIsDown(t *testing.T) {
 				require.Equal(t, s.Unreached(name), r.Stderr, command)
 			}
 		}
-		unreached(down, "migrate up", "migrate status", "migrate down", "migrate down --force", "triggers install", "triggers status", "triggers uninstall",
+		unreached(down, "migrate up", "migrate status", "migrate down", "migrate down --force", "triggers install",
+			"triggers status", "triggers uninstall",
 			"audit --database "+down, "job run "+clitest.Kind+" --database "+down)
 		require.Equal(t, "ok: 2 databases, 3 definitions\n", s.OK("config", "check"))
 		require.Regexp(t, `(?m)^`+clitest.Kind+` +main .*\n`+clitest.Kind+` +ci `, s.OK("job", "list"))
@@ -154,8 +168,11 @@ func TestOneOfTwoDatabasesIsDown(t *testing.T) {
 func TestOneDatabaseUnderTwoNames(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
-	s.Write("sexton.yaml", fmt.Sprintf("databases:\n  main: {url: %q, tables: [projects]}\n  twin: {url: %q, tables: [issues]}\n", s.URL, s.URL))
+	s.Write("sexton.yaml",
+		fmt.Sprintf("databases:\n  main: {url: %q, tables: [projects]}\n  twin: {url: %q, tables: [issues]}\n", s.URL,
+			s.URL))
 	for _, command := range []string{"triggers install", "triggers status", "plan", "job run " + clitest.Kind} {
-		s.Says(2, "sexton.yaml:3:3: databases.twin: is the same database as main, with the same schema", strings.Fields(command)...)
+		s.Says(2, "sexton.yaml:3:3: databases.twin: is the same database as main, with the same schema",
+			strings.Fields(command)...)
 	}
 }

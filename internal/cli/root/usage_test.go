@@ -23,41 +23,102 @@ func TestWrongUsage(t *testing.T) {
 		args []string
 		want string
 	}{
-		"unknown command":       {[]string{"frobnicate"}, `unknown command "frobnicate" for "sexton"`},
-		"unknown subcommand":    {[]string{"job", "rnu"}, `unknown command "rnu" for "sexton job"`},
-		"missing subcommand":    {[]string{"migrate"}, "sexton migrate needs a command"},
-		"surplus argument":      {[]string{"config", "check", "sexton.yaml"}, `unknown command "sexton.yaml" for "sexton config check"`},
-		"unknown flag":          {[]string{"status", "--jsno"}, "unknown flag: --jsno"},
-		"flag without value":    {[]string{"status", "--config"}, "flag needs an argument: --config"},
-		"flag of another type":  {[]string{"failures", "list", "--limit", "x"}, `invalid argument "x" for "--limit" flag`},
-		"flag that is a switch": {[]string{"failures", "retry", "--all=maybe"}, `invalid argument "maybe" for "--all" flag`},
-		"plan and now":          {[]string{"group", "delete", "1", "--plan", "--now"}, "sexton group delete needs either --now or --plan"},
-		"plan by nobody":        {[]string{"group", "delete", "1", "--plan", "--by", "0"}, "sexton group delete needs --by, the ID of the user"},
-		"limit of nothing":      {[]string{"group", "list", "--limit", "0"}, "--limit 0 must be at least 1"},
-		"removed command":       {[]string{"diffs", "move", "--to", "file:///x"}, "sexton diffs --to was removed: copy the objects with a tool of the store"},
-		"removed flag":          {[]string{"diffs", "verify", "--remove-dangling"}, "sexton diffs verify --remove-dangling was removed: use --remove"},
-		"removed group":         {[]string{"tombstones", "list", "--failed"}, "sexton tombstones was removed: failures list and failures retry"},
-		"removed other group":   {[]string{"placeholders", "retry"}, "sexton placeholders was removed: failures list and failures retry"},
-		"removed measurement":   {[]string{"bench", "ghost", "--rounds", "1"}, "sexton bench ghost was removed: there are drain, latency, notify and idle"},
-		"surplus for diffs":     {[]string{"diffs", "verify", "x"}, `unknown command "x" for "sexton diffs verify"`},
-		"missing kind":          {[]string{"job", "run"}, "sexton job run needs the KIND of one job, such as loose_foreign_keys_cleanup; sexton job list shows them"},
-		"two kinds":             {[]string{"job", "run", clitest.Kind, clitest.Kind}, "sexton job run needs the KIND of one job"},
-		"unknown kind":          {[]string{"job", "run", "cleanup"}, `no job of kind "cleanup" is enabled; there is loose_foreign_keys_cleanup`},
-		"unknown database":      {[]string{"job", "run", clitest.Kind, "--database", "ci"}, `no database "ci" is configured; there is main`},
+		"unknown command":    {[]string{"frobnicate"}, `unknown command "frobnicate" for "sexton"`},
+		"unknown subcommand": {[]string{"job", "rnu"}, `unknown command "rnu" for "sexton job"`},
+		"missing subcommand": {[]string{"migrate"}, "sexton migrate needs a command"},
+		"surplus argument": {
+			[]string{"config", "check", "sexton.yaml"},
+			`unknown command "sexton.yaml" for "sexton config check"`,
+		},
+		"unknown flag":       {[]string{"status", "--jsno"}, "unknown flag: --jsno"},
+		"flag without value": {[]string{"status", "--config"}, "flag needs an argument: --config"},
+		"flag of another type": {
+			[]string{"failures", "list", "--limit", "x"},
+			`invalid argument "x" for "--limit" flag`,
+		},
+		"flag that is a switch": {
+			[]string{"failures", "retry", "--all=maybe"},
+			`invalid argument "maybe" for "--all" flag`,
+		},
+		"plan and now": {
+			[]string{"group", "delete", "1", "--plan", "--now"},
+			"sexton group delete needs either --now or --plan",
+		},
+		"plan by nobody": {
+			[]string{"group", "delete", "1", "--plan", "--by", "0"},
+			"sexton group delete needs --by, the ID of the user",
+		},
+		"limit of nothing": {[]string{"group", "list", "--limit", "0"}, "--limit 0 must be at least 1"},
+		"removed command": {
+			[]string{"diffs", "move", "--to", "file:///x"},
+			"sexton diffs --to was removed: copy the objects with a tool of the store",
+		},
+		"removed flag": {
+			[]string{"diffs", "verify", "--remove-dangling"},
+			"sexton diffs verify --remove-dangling was removed: use --remove",
+		},
+		"removed group": {
+			[]string{"tombstones", "list", "--failed"},
+			"sexton tombstones was removed: failures list and failures retry",
+		},
+		"removed other group": {
+			[]string{"placeholders", "retry"},
+			"sexton placeholders was removed: failures list and failures retry",
+		},
+		"removed measurement": {
+			[]string{"bench", "ghost", "--rounds", "1"},
+			"sexton bench ghost was removed: there are drain, latency, notify and idle",
+		},
+		"surplus for diffs": {[]string{"diffs", "verify", "x"}, `unknown command "x" for "sexton diffs verify"`},
+		"missing kind": {
+			[]string{"job", "run"},
+			"sexton job run needs the KIND of one job, such as loose_foreign_keys_cleanup; sexton job list shows them",
+		},
+		"two kinds": {
+			[]string{"job", "run", clitest.Kind, clitest.Kind},
+			"sexton job run needs the KIND of one job",
+		},
+		"unknown kind": {
+			[]string{"job", "run", "cleanup"},
+			`no job of kind "cleanup" is enabled; there is loose_foreign_keys_cleanup`,
+		},
+		"unknown database": {
+			[]string{"job", "run", clitest.Kind, "--database", "ci"},
+			`no database "ci" is configured; there is main`,
+		},
 		"unknown database in args": {
-			[]string{"job", "run", clitest.Kind, "--args", `{"database": "ci"}`}, `no database "ci" is configured; there is main`,
+			[]string{"job", "run", clitest.Kind, "--args", `{"database": "ci"}`},
+			`no database "ci" is configured; there is main`,
 		},
 		"two databases": {
 			[]string{"job", "run", clitest.Kind, "--database", "main", "--args", `{"database": "ci"}`},
 			`--database main and --args {"database": "ci"} name different databases`,
 		},
-		"disabled kind":    {[]string{"job", "run", "import_placeholder_user_cleanup"}, "import_placeholder_user_cleanup is not enabled; set placeholder_users.enabled: true"},
-		"no such source":   {[]string{"failures", "retry", "nope", "1"}, `nothing called "nope" fails here; there are tombstones, jobs`},
-		"rows of a word":   {[]string{"demo", "--rows", "x"}, `invalid argument "x" for "--rows" flag`},
-		"args not JSON":    {[]string{"job", "run", clitest.Kind, "--args", "main"}, `--args main: must be a JSON object; loose_foreign_keys_cleanup takes {"database": text}`},
-		"args with a tail": {[]string{"job", "run", clitest.Kind, "--args", "{} {}"}, `--args {} {}: must be a JSON object`},
-		"args no object":   {[]string{"job", "run", clitest.Kind, "--args", "null"}, `--args null: must be a JSON object`},
-		"args unknown":     {[]string{"job", "run", clitest.Kind, "--args", `{"db": "main"}`}, `the job has no argument "db"; loose_foreign_keys_cleanup takes {"database": text}`},
+		"disabled kind": {
+			[]string{"job", "run", "import_placeholder_user_cleanup"},
+			"import_placeholder_user_cleanup is not enabled; set placeholder_users.enabled: true",
+		},
+		"no such source": {
+			[]string{"failures", "retry", "nope", "1"},
+			`nothing called "nope" fails here; there are tombstones, jobs`,
+		},
+		"rows of a word": {[]string{"demo", "--rows", "x"}, `invalid argument "x" for "--rows" flag`},
+		"args not JSON": {
+			[]string{"job", "run", clitest.Kind, "--args", "main"},
+			`--args main: must be a JSON object; loose_foreign_keys_cleanup takes {"database": text}`,
+		},
+		"args with a tail": {
+			[]string{"job", "run", clitest.Kind, "--args", "{} {}"},
+			`--args {} {}: must be a JSON object`,
+		},
+		"args no object": {
+			[]string{"job", "run", clitest.Kind, "--args", "null"},
+			`--args null: must be a JSON object`,
+		},
+		"args unknown": {
+			[]string{"job", "run", clitest.Kind, "--args", `{"db": "main"}`},
+			`the job has no argument "db"; loose_foreign_keys_cleanup takes {"database": text}`,
+		},
 		"args of another type": {
 			[]string{"job", "run", clitest.Kind, "--args", `{"database": 1}`}, `the argument database must be a text`,
 		},
@@ -83,7 +144,8 @@ func TestCompletionOffersKindsAndCommands(t *testing.T) {
 	require.Equal(t, ":4\n", s.OK("__complete", "help", "jib", ""))
 	require.Contains(t, s.OK("help", "exit-codes"), cli.ExitCodes[:40])
 	require.Contains(t, s.Run("stauts").Stderr, "Did you mean this?\n\tstatus\n")
-	require.Equal(t, ":4\n", clitest.Run(nil, "__complete", "job", "run", "").Stdout, "without a configuration there is nothing to offer")
+	require.Equal(t, ":4\n", clitest.Run(nil, "__complete", "job", "run", "").Stdout,
+		"without a configuration there is nothing to offer")
 }
 
 func TestVersion(t *testing.T) {
@@ -93,7 +155,8 @@ func TestVersion(t *testing.T) {
 	require.Len(t, newest, 2)
 	require.True(t, strings.HasPrefix(r.Stdout, "sexton "+newest[1]), r.Stdout)
 	require.Zero(t, r.Code)
-	require.Regexp(t, `^sexton .+ \(`+runtime.Version()+`, river .+\)\nschema base \d+\nschema jobs \d+\nschema river \d+\nschema loose_foreign_keys \d+\nschema ghost_users \d+\nschema placeholder_users \d+\nschema adjourned_groups \d+\nschema external_diffs \d+\nschema undo \d+\nschema retention \d+\n$`, r.Stdout)
+	require.Regexp(t, `^sexton .+ \(`+runtime.Version()+
+		`, river .+\)\nschema base \d+\nschema jobs \d+\nschema river \d+\nschema loose_foreign_keys \d+\nschema ghost_users \d+\nschema placeholder_users \d+\nschema adjourned_groups \d+\nschema external_diffs \d+\nschema undo \d+\nschema retention \d+\n$`, r.Stdout)
 
 	var document struct {
 		Version, Go, River string

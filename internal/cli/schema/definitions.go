@@ -41,7 +41,10 @@ The key constraint of a definition has the name and the options of the foreign k
 				taken := map[string]bool{}
 				for _, parent := range all.Parents[db.Name] {
 					for _, reference := range parent.References {
-						way := wayBack{Database: db.Name, Definition: reference.Definition.Key, Add: []string{}, Validate: []string{}}
+						way := wayBack{
+							Database: db.Name, Definition: reference.Definition.Key, Add: []string{},
+							Validate: []string{},
+						}
 						if add, validate, reason := WayBack(parent, reference, taken); reason == "" {
 							way.Add, way.Validate = add, validate
 						} else {

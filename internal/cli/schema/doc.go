@@ -1,11 +1,13 @@
-// Package schema holds the commands that bring Sexton into databases, and the definitions with them. Its entry point is Commands.
+// Package schema holds the commands that bring Sexton into databases, and the definitions
+// with them. Its entry point is Commands.
 //
 //	init, definitions ─► Propose: definitions for the foreign keys that a database has; WayBack: foreign keys for definitions
 //	migrate, grants ───► package migrate
 //	triggers ──────────► installation, package triggers
 //
-// What is proposed leaves every deletion with the same end. A key is kept with its reason if no definition does the same, or if another key,
-// which refuses deletions, would refuse because the rows of this one go later.
+// What is proposed leaves every deletion with the same end. A key is kept with its reason
+// if no definition does the same, or if another key, which refuses deletions, would
+// refuse because the rows of this one go later.
 package schema
 
 import (
@@ -16,5 +18,8 @@ import (
 
 // Commands are the commands of this area.
 func Commands(env *cli.Env) []*cobra.Command {
-	return []*cobra.Command{initCommand(env), definitionsCommand(env), migrateCommand(env), grantsCommand(env), triggersCommand(env)}
+	return []*cobra.Command{
+		initCommand(env), definitionsCommand(env), migrateCommand(env), grantsCommand(env),
+		triggersCommand(env),
+	}
 }

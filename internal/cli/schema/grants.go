@@ -17,7 +17,8 @@ import (
 	"sexton/internal/words"
 )
 
-// rightsBlock is the SQL that one role has to run in a database, an entry of `sexton grants --json`.
+// rightsBlock is the SQL that one role has to run in a database, an entry of `sexton
+// grants --json`.
 type rightsBlock struct {
 	Database string `json:"database"`
 	// Role is that of the connection if it may run the statements; empty for a superuser.
@@ -70,8 +71,12 @@ are missing. Optional statements are comments. Run it after each upgrade, and af
 				}
 				for _, lack := range lacks {
 					needed = needed || !lack.Optional
-					if n := len(blocks); n == 0 || blocks[n-1].Database != db.Name || blocks[n-1].Role != lack.Runner || blocks[n-1].Optional != lack.Optional {
-						blocks = append(blocks, rightsBlock{Database: db.Name, Role: lack.Runner, Optional: lack.Optional})
+					if n := len(blocks); n == 0 || blocks[n-1].Database != db.Name || blocks[n-1].Role != lack.Runner ||
+						blocks[n-1].Optional != lack.Optional {
+						blocks = append(blocks, rightsBlock{
+							Database: db.Name, Role: lack.Runner,
+							Optional: lack.Optional,
+						})
 					}
 					last := &blocks[len(blocks)-1]
 					last.Statements = append(last.Statements, lack.Statement)

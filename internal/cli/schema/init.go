@@ -36,9 +36,11 @@ type proposal struct {
 	Chosen []*ForeignKey `json:"chosen"`
 	Kept   []*ForeignKey `json:"kept"`
 	Files  []string      `json:"files"`
-	// Definitions is the text of the file of definitions; Files are empty if it was not written.
+	// Definitions is the text of the file of definitions; Files are empty if it was not
+	// written.
 	Definitions string `json:"definitions"`
-	// Indexes are the statements for missing indexes, Drops the statements that end the constraints.
+	// Indexes are the statements for missing indexes, Drops the statements that end the
+	// constraints.
 	Indexes []string `json:"indexes"`
 	Drops   []string `json:"drops"`
 }
@@ -70,7 +72,8 @@ without a definition to files that exist; it keeps their comments.`,
 	cmd.Flags().StringVar(&name, "database", "", "`NAME` of the database to look at (default: the first)")
 	cmd.Flags().BoolVar(&o.dry, "dry-run", false, "write no file, and print the definitions")
 	cmd.Flags().BoolVar(&o.add, "add", false, "add keys to files that exist")
-	cmd.Flags().StringSliceVar(&o.tables, "tables", nil, "take the keys of these `CHILDREN` only, named as in definitions")
+	cmd.Flags().StringSliceVar(&o.tables, "tables", nil,
+		"take the keys of these `CHILDREN` only, named as in definitions")
 	return cmd
 }
 
@@ -80,7 +83,9 @@ type initOptions struct {
 	dry, add bool
 }
 
-func initialize(ctx context.Context, env *cli.Env, all *installation.Connections, db database.Database, o initOptions) error {
+func initialize(ctx context.Context, env *cli.Env, all *installation.Connections, db database.Database,
+	o initOptions,
+) error {
 	files, existing, err := outputs(all.Config, o)
 	if err != nil {
 		return err
@@ -96,7 +101,10 @@ func initialize(ctx context.Context, env *cli.Env, all *installation.Connections
 	if err := choose(keys, o.tables); err != nil {
 		return err
 	}
-	p := proposal{Database: db.Name, Chosen: Chosen(keys, nil), Kept: []*ForeignKey{}, Files: []string{}, Indexes: []string{}, Drops: []string{}}
+	p := proposal{
+		Database: db.Name, Chosen: Chosen(keys, nil), Kept: []*ForeignKey{}, Files: []string{},
+		Indexes: []string{}, Drops: []string{},
+	}
 	for _, k := range keys {
 		if k.Reason != "" {
 			p.Kept = append(p.Kept, k)
@@ -139,7 +147,8 @@ func choose(keys []*ForeignKey, tables []string) error {
 	children := each.Of(offered, func(k *ForeignKey) string { return k.Child })
 	for _, table := range tables {
 		if !slices.Contains(children, table) {
-			return cli.Usage(fmt.Errorf("--tables %s: no foreign key of that table can be replaced by a definition%s", table, words.Meant(table, children)))
+			return cli.Usage(fmt.Errorf("--tables %s: no foreign key of that table can be replaced by a definition%s",
+				table, words.Meant(table, children)))
 		}
 	}
 	for _, k := range offered {
@@ -150,7 +159,8 @@ func choose(keys []*ForeignKey, tables []string) error {
 	return nil
 }
 
-// indexes are the statements for the indexes that deletions by these definitions would lack.
+// indexes are the statements for the indexes that deletions by these definitions would
+// lack.
 func indexes(ctx context.Context, all *installation.Connections, db database.Database, text []byte) ([]string, error) {
 	defs, err := definitions.Parse(definitions.File{Name: "proposed", Data: text})
 	if err != nil {
@@ -174,7 +184,8 @@ func defined(keys []*ForeignKey, existing []byte, c *config.Config) error {
 		child, _ := definitions.ParseName(k.Child)
 		parent, _ := definitions.ParseName(k.Parent)
 		if slices.ContainsFunc(defs, func(d definitions.Definition) bool {
-			return d.Child == child && d.Parent == parent && slices.Equal(slices.Sorted(slices.Values(d.Columns)), slices.Sorted(slices.Values(k.Columns)))
+			return d.Child == child && d.Parent == parent &&
+				slices.Equal(slices.Sorted(slices.Values(d.Columns)), slices.Sorted(slices.Values(k.Columns)))
 		}) {
 			k.Reason = "it has a definition"
 		}
@@ -182,7 +193,8 @@ func defined(keys []*ForeignKey, existing []byte, c *config.Config) error {
 	return err
 }
 
-// add returns a file of definitions with those of text added. It refuses what does not fit the other definitions, or the databases.
+// add returns a file of definitions with those of text added. It refuses what does not
+// fit the other definitions, or the databases.
 func add(ctx context.Context, all *installation.Connections, path string, existing, text []byte) ([]byte, error) {
 	merged, err := merge(existing, text)
 	if err != nil {
@@ -204,18 +216,20 @@ func add(ctx context.Context, all *installation.Connections, path string, existi
 	return merged, cmp.Or(err, problems.Err())
 }
 
-// outputs are the files to write: the definitions where the configuration looks for them, with the text that is there if keys are added, and a configuration
-// if there is none.
+// outputs are the files to write: the definitions where the configuration looks for them,
+// with the text that is there if keys are added, and a configuration if there is none.
 func outputs(c *config.Config, o initOptions) (paths []string, existing []byte, err error) {
 	if len(c.LooseForeignKeys.Definitions) == 0 {
-		return nil, nil, cli.Usage(errors.New("loose_foreign_keys.definitions names no file to write; remove the key, or name one"))
+		return nil, nil,
+			cli.Usage(errors.New("loose_foreign_keys.definitions names no file to write; remove the key, or name one"))
 	}
 	paths = c.LooseForeignKeys.Definitions[:1:1]
 	if existing, err = os.ReadFile(paths[0]); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, err
 	}
 	if len(existing) > 0 && !o.add && !o.dry {
-		return nil, nil, cli.Usage(fmt.Errorf("%s exists: --add adds keys to it, --dry-run prints what would be added", paths[0]))
+		return nil, nil, cli.Usage(fmt.Errorf("%s exists: --add adds keys to it, --dry-run prints what would be added",
+			paths[0]))
 	}
 	if c.Path == "" {
 		paths = append(paths, config.DefaultFile)
@@ -246,14 +260,16 @@ func writeFiles(paths []string, text []byte, c *config.Config) error {
 	return nil
 }
 
-// configuration returns the text of a sexton.yaml with the databases that the environment configures, in their
-// order, and the files of definitions. A URL may hold a password, so the text names its variable instead.
+// configuration returns the text of a sexton.yaml with the databases that the environment
+// configures, in their order, and the files of definitions. A URL may hold a password, so
+// the text names its variable instead.
 func configuration(c *config.Config) string {
 	databases := each.Of(c.DatabaseNames(), func(name string) string {
 		return fmt.Sprintf("  %s: {url: \"${%s}\"}\n", name, c.URLVariable(name))
 	})
 	files := each.Of(c.LooseForeignKeys.Definitions, strconv.Quote)
-	return "databases:\n" + strings.Join(databases, "") + "loose_foreign_keys: {definitions: [" + strings.Join(files, ", ") + "]}\n"
+	return "databases:\n" + strings.Join(databases, "") + "loose_foreign_keys: {definitions: [" + strings.Join(files,
+		", ") + "]}\n"
 }
 
 func printKeys(w io.Writer, keys []*ForeignKey) {
@@ -264,14 +280,16 @@ func printKeys(w io.Writer, keys []*ForeignKey) {
 		}
 		return []any{k.Child, words.Listed(k.Columns), k.Parent, k.OnDelete, rows, cost(k)}
 	})
-	_, _ = fmt.Fprintln(w, "\nNothing was measured: rows are estimates of the last ANALYZE, for the child alone. What hangs below the child comes on top.")
+	_, _ = fmt.Fprintln(w,
+		"\nNothing was measured: rows are estimates of the last ANALYZE, for the child alone. What hangs below the child comes on top.")
 }
 
 // cost says what the key costs a deletion today.
 func cost(k *ForeignKey) string {
 	text := "waits for its rows (their number is known after ANALYZE)"
 	if k.PerParent > 0 {
-		text = fmt.Sprintf("waits for about %s, for the biggest parent %s", words.Counted(k.PerParent, "row"), words.Grouped(k.Most))
+		text = fmt.Sprintf("waits for about %s, for the biggest parent %s", words.Counted(k.PerParent, "row"),
+			words.Grouped(k.Most))
 	}
 	if !k.Indexed {
 		text += fmt.Sprintf("; reads all %d MB, as no index leads to them", (k.Bytes+1<<20-1)>>20)
@@ -282,7 +300,8 @@ func cost(k *ForeignKey) string {
 func (p *proposal) print(w io.Writer) {
 	said := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
 	if len(p.Kept) > 0 {
-		words.Table(w, "KEPT\tCOLUMN\tPARENT\tREASON", p.Kept, func(k *ForeignKey) []any { return []any{k.Child, words.Listed(k.Columns), k.Parent, k.Reason} })
+		words.Table(w, "KEPT\tCOLUMN\tPARENT\tREASON", p.Kept,
+			func(k *ForeignKey) []any { return []any{k.Child, words.Listed(k.Columns), k.Parent, k.Reason} })
 		said("")
 	}
 	if len(p.Chosen) == 0 {

@@ -64,7 +64,8 @@ func begin(t *testing.T, s *clitest.Site, args ...string) (p initialized) {
 	return p
 }
 
-// schemaObjects are the tables, indexes, functions, triggers and constraints of the application and of Sexton.
+// schemaObjects are the tables, indexes, functions, triggers and constraints of the
+// application and of Sexton.
 const schemaObjects = `
 SELECT 'relation', oid::regclass::text, relkind::text FROM pg_class WHERE relnamespace IN (SELECT oid FROM pg_namespace WHERE nspname IN ('public', 'sexton'))
 UNION ALL SELECT 'function', oid::regprocedure::text, '' FROM pg_proc WHERE pronamespace IN (SELECT oid FROM pg_namespace WHERE nspname IN ('public', 'sexton'))
@@ -80,13 +81,15 @@ func drain(t *testing.T, s *clitest.Site) {
 		}
 		s.OK("job", "run", clitest.Kind)
 	}
-	require.Fail(t, "tombstones stay", "%v", s.Rows("SELECT fully_qualified_table_name, last_error FROM loose_foreign_keys_deleted_records"))
+	require.Fail(t, "tombstones stay", "%v",
+		s.Rows("SELECT fully_qualified_table_name, last_error FROM loose_foreign_keys_deleted_records"))
 }
 
 const contents = `SELECT oid::regclass::text, query_to_xml(format('SELECT t::text FROM %s AS t ORDER BY 1', oid::regclass), true, false, '')::text
 	FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace AND relname NOT LIKE 'loose_foreign_keys%' ORDER BY 1`
 
-// After init each deletion has the end that the foreign keys gave it, also a refused one; and the way back leads to these keys.
+// After init each deletion has the end that the foreign keys gave it, also a refused one;
+// and the way back leads to these keys.
 func TestInitLeavesEveryDeletionWithItsEnd(t *testing.T) {
 	t.Parallel()
 	file := func(name string) string { return string(pgtest.Must(os.ReadFile("testdata/" + name))(t)) }
@@ -133,19 +136,22 @@ func TestInitLeavesEveryDeletionWithItsEnd(t *testing.T) {
 	}
 }
 
-// deletedAlike deletes rows of every table that others refer to. The worker runs only where an end would else differ for the moment: a row is
-// still referred to or not yet changed.
+// deletedAlike deletes rows of every table that others refer to. The worker runs only
+// where an end would else differ for the moment: a row is still referred to or not yet
+// changed.
 func deletedAlike(t *testing.T, native *pgtest.Database, s *clitest.Site, deletions int) {
 	t.Helper()
 	refused, deleted := 0, 0
 	for _, parent := range native.Rows("SELECT DISTINCT confrelid::regclass::text FROM pg_constraint WHERE contype = 'f' AND conparentid = 0 ORDER BY 1") {
 		for offset := range deletions {
-			rows := native.Rows(fmt.Sprintf("SELECT t::text FROM %s AS t ORDER BY 1 OFFSET %d LIMIT 1", parent[0], offset))
+			rows := native.Rows(fmt.Sprintf("SELECT t::text FROM %s AS t ORDER BY 1 OFFSET %d LIMIT 1", parent[0],
+				offset))
 			if len(rows) == 0 {
 				continue
 			}
 			end := func(db *pgtest.Database) int64 {
-				tag, err := db.Pool().Exec(t.Context(), fmt.Sprintf("DELETE FROM %s AS t WHERE t::text = $1", parent[0]), rows[0][0])
+				tag, err := db.Pool().Exec(t.Context(),
+					fmt.Sprintf("DELETE FROM %s AS t WHERE t::text = $1", parent[0]), rows[0][0])
 				if err != nil {
 					return -1
 				}
@@ -185,7 +191,8 @@ func wayBack(t *testing.T, native *pgtest.Database, s *clitest.Site) {
 	was := native.Rows(keys)
 	for _, row := range was {
 		// The columns are in the order of the primary key now.
-		row[1] = strings.ReplaceAll(row[1], `(payment, "the day") REFERENCES payment(payment_id, paid_on)`, `("the day", payment) REFERENCES payment(paid_on, payment_id)`)
+		row[1] = strings.ReplaceAll(row[1], `(payment, "the day") REFERENCES payment(payment_id, paid_on)`,
+			`("the day", payment) REFERENCES payment(paid_on, payment_id)`)
 	}
 	require.ElementsMatch(t, was, s.Rows(keys))
 }
@@ -200,9 +207,11 @@ func TestInitTakesTheTablesThatAreNamed(t *testing.T) {
 	s.Says(2, "did you mean invoice?", "init", "--tables", "invoce")
 	out := s.OK("init", "--tables", "invoice,track")
 	require.Regexp(t, `(?m)^invoice_line +invoice_id +invoice +not chosen$`, out)
-	require.Regexp(t, `(?m)^invoice +customer_id +customer +async_delete +60 +waits for about 3 rows, for the biggest parent 3$`, out)
+	require.Regexp(t,
+		`(?m)^invoice +customer_id +customer +async_delete +60 +waits for about 3 rows, for the biggest parent 3$`, out)
 	require.Regexp(t, `(?m)^track +album_id .* as no index leads to them$`, out)
-	require.Regexp(t, `(?s)CREATE INDEX CONCURRENTLY.*sexton migrate up.*sexton grants .*sexton triggers install.*lock_timeout.*DROP CONSTRAINT.*sexton definitions foreign-keys`, out)
+	require.Regexp(t,
+		`(?s)CREATE INDEX CONCURRENTLY.*sexton migrate up.*sexton grants .*sexton triggers install.*lock_timeout.*DROP CONSTRAINT.*sexton definitions foreign-keys`, out)
 	for block := range strings.SplitSeq(out, "\n\n") {
 		shell, sql := strings.HasPrefix(block, "# Shell: "), strings.HasPrefix(block, "-- SQL: ")
 		require.Equal(t, shell, strings.Contains(block, "\nsexton "), block)
@@ -218,7 +227,8 @@ track:
 `, strings.SplitAfter(string(pgtest.Must(os.ReadFile(s.Path("loose_foreign_keys.yml")))(t)), "track:\n")[0])
 }
 
-// The databases of the environment are those of the file, under their names. The printed steps may be repeated.
+// The databases of the environment are those of the file, under their names. The printed
+// steps may be repeated.
 func TestInitConfiguresTheDatabasesOfTheEnvironment(t *testing.T) {
 	t.Parallel()
 	shop, archive := pgtest.New(t), pgtest.New(t)
@@ -231,7 +241,10 @@ func TestInitConfiguresTheDatabasesOfTheEnvironment(t *testing.T) {
 	run := func(args ...string) string {
 		command := exec.CommandContext(t.Context(), os.Args[0], args...)
 		command.Dir = dir
-		command.Env = []string{clitest.AsProgram, "SEXTON_DATABASES__SHOP__URL=" + shop.URL, "SEXTON_DATABASES__ARCHIVE__URL=" + archive.URL}
+		command.Env = []string{
+			clitest.AsProgram, "SEXTON_DATABASES__SHOP__URL=" + shop.URL,
+			"SEXTON_DATABASES__ARCHIVE__URL=" + archive.URL,
+		}
 		out, err := command.CombinedOutput()
 		require.NoError(t, err, "%v: %s", args, out)
 		return string(out)
@@ -261,7 +274,8 @@ loose_foreign_keys: {definitions: ["loose_foreign_keys.yml"]}
 	require.Equal(t, indexes[:5], indexes[5:])
 }
 
-// A dry run writes nothing. Keys are added to files that exist, whose comments stay; what has a definition is left alone.
+// A dry run writes nothing. Keys are added to files that exist, whose comments stay; what
+// has a definition is left alone.
 func TestInitAddsToFilesThatExist(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewSite(t, pgtest.New(t))
@@ -286,14 +300,16 @@ func TestInitAddsToFilesThatExist(t *testing.T) {
 	require.Contains(t, text(), "# Bills.\ninvoice: # by customer\n  - table: customer\n")
 	s.OK("config", "check")
 
-	// A table of the file gets more entries, and one that does not fit is refused before anything is written.
+	// A table of the file gets more entries, and one that does not fit is refused before
+	// anything is written.
 	before := text()
 	s.Exec("ALTER TABLE invoice ADD support int REFERENCES employee ON DELETE SET NULL; CREATE INDEX ON invoice (support)")
 	s.OK("init", "--add", "--tables", "invoice")
 	require.Equal(t, 1, strings.Count(text(), "invoice: # by customer\n"))
 	require.Contains(t, text(), "column: support")
 	s.OK("config", "check", "--connect")
-	require.NoError(t, os.WriteFile(path, []byte(before+"gone: [{table: artist, column: artist_id, on_delete: async_delete}]\n"), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte(before+
+		"gone: [{table: artist, column: artist_id, on_delete: async_delete}]\n"), 0o600))
 	require.Equal(t, 2, s.Run("init", "--add", "--tables", "invoice").Code)
 	require.NotContains(t, text(), "support")
 

@@ -34,7 +34,9 @@ and from several machines at once. Rows and triggers of the application's tables
 exits with 7. "sexton grants" then grants the worker and others what they need.`,
 		Example: "  sexton migrate up",
 	}, func(ctx context.Context, _ []string) error {
-		return migrateEach(ctx, env, nil, func(all *installation.Connections, db migrate.Database) (migrate.Report, error) {
+		return migrateEach(ctx, env, nil, func(all *installation.Connections, db migrate.Database) (migrate.Report,
+			error,
+		) {
 			if db.Jobs && (db.Users.Table != "" || db.Groups.Table != "") {
 				found, err := all.CheckShapes(ctx, nil)
 				if err = cmp.Or(err, found.Err()); err != nil {
@@ -69,7 +71,9 @@ are kept for undo in one of them. It does not bring foreign keys back: "sexton d
 		refuse := func(all *installation.Connections, db migrate.Database) error {
 			return migrate.CheckDown(ctx, env.Logger(all.Config), db, force)
 		}
-		return migrateEach(ctx, env, refuse, func(all *installation.Connections, db migrate.Database) (migrate.Report, error) {
+		return migrateEach(ctx, env, refuse, func(all *installation.Connections, db migrate.Database) (migrate.Report,
+			error,
+		) {
 			return migrate.Down(ctx, env.Logger(all.Config), db, force)
 		})
 	})
@@ -77,7 +81,8 @@ are kept for undo in one of them. It does not bring foreign keys back: "sexton d
 	return cmd
 }
 
-// migrateEach runs one step in every database, unless one of them refuses, and prints what it did.
+// migrateEach runs one step in every database, unless one of them refuses, and prints
+// what it did.
 func migrateEach(
 	ctx context.Context, env *cli.Env, refuse func(*installation.Connections, migrate.Database) error,
 	step func(*installation.Connections, migrate.Database) (migrate.Report, error),
@@ -104,7 +109,10 @@ func migrateEach(
 				printMigrated(w, report)
 			}
 		})
-		if err == nil && slices.ContainsFunc(reports, func(r migrate.Report) bool { return r.Owner != nil && len(r.Owner.Todo) > 0 }) {
+		if err == nil && slices.ContainsFunc(reports, func(r migrate.Report) bool {
+			return r.Owner != nil &&
+				len(r.Owner.Todo) > 0
+		}) {
 			return cli.ErrRights
 		}
 		return err

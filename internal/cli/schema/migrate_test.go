@@ -20,15 +20,18 @@ func TestMigrateUpAndDown(t *testing.T) {
 	r := s.Run("migrate", "status")
 	require.Equal(t, 3, r.Code)
 	require.Regexp(t, `(?m)^main +loose_foreign_keys +0 +1 +1 +-$`, r.Stdout)
-	require.Equal(t, "sexton: schema of database main: component base is not installed; run `sexton migrate up`\n", r.Stderr)
+	require.Equal(t, "sexton: schema of database main: component base is not installed; run `sexton migrate up`\n",
+		r.Stderr)
 	require.Equal(t, untouched, s.Snapshot())
 
 	up := s.OK("migrate", "up")
-	require.Regexp(t, `^DATABASE +COMPONENT +FROM +TO\nmain +base +0 +\d+\nmain +jobs +0 +\d+\nmain +river +0 +\d+\nmain +loose_foreign_keys +0 +\d+\n$`, up)
+	require.Regexp(t,
+		`^DATABASE +COMPONENT +FROM +TO\nmain +base +0 +\d+\nmain +jobs +0 +\d+\nmain +river +0 +\d+\nmain +loose_foreign_keys +0 +\d+\n$`, up)
 	once := s.Rows(made)
 	require.Regexp(t, `(?m)^main +river +(\d+) +(\d+)$`, s.OK("migrate", "up"))
 	require.Equal(t, once, s.Rows(made), "up is idempotent")
-	require.Regexp(t, `^DATABASE +COMPONENT +INSTALLED +THIS BINARY +PENDING +FUNCTIONS\n(main +\w+ +\d+ +\d+ +0 +this release's\n){4}$`, s.OK("migrate", "status"))
+	require.Regexp(t,
+		`^DATABASE +COMPONENT +INSTALLED +THIS BINARY +PENDING +FUNCTIONS\n(main +\w+ +\d+ +\d+ +0 +this release's\n){4}$`, s.OK("migrate", "status"))
 
 	s.OK("triggers", "install")
 	s.Exec("DELETE FROM projects WHERE id = 1")
@@ -43,12 +46,20 @@ func TestMigrateUpAndDown(t *testing.T) {
 	require.Regexp(t, `(?m)^main +base +\d+ +0$`, down)
 	require.Contains(t, down, "main: 3 triggers removed\n")
 	require.Equal(t, "main: nothing is installed\n", s.OK("migrate", "down"))
-	require.Equal(t, [][]string{{"f", "f"}}, s.Rows("SELECT to_regclass('loose_foreign_keys_deleted_records') IS NOT NULL, to_regnamespace('sexton') IS NOT NULL"))
+	require.Equal(t, [][]string{{"f", "f"}},
+		s.Rows("SELECT to_regclass('loose_foreign_keys_deleted_records') IS NOT NULL, to_regnamespace('sexton') IS NOT NULL"))
 }
 
 // schemaBound are the commands that need a schema that fits.
 func schemaBound() [][]string {
-	return [][]string{{"status"}, {"job", "list"}, {"job", "run", clitest.Kind}, {"triggers", "install"}, {"triggers", "status"}, {"migrate", "status"}}
+	return [][]string{
+		{"status"},
+		{"job", "list"},
+		{"job", "run", clitest.Kind},
+		{"triggers", "install"},
+		{"triggers", "status"},
+		{"migrate", "status"},
+	}
 }
 
 func TestSchemaThatIsMissing(t *testing.T) {
@@ -58,7 +69,8 @@ func TestSchemaThatIsMissing(t *testing.T) {
 	for _, args := range schemaBound() {
 		r := s.Run(args...)
 		require.Equal(t, 3, r.Code, args)
-		require.Equal(t, "sexton: schema of database main: component base is not installed; run `sexton migrate up`\n", r.Stderr, args)
+		require.Equal(t, "sexton: schema of database main: component base is not installed; run `sexton migrate up`\n",
+			r.Stderr, args)
 	}
 	require.Equal(t, before, s.Snapshot())
 }
@@ -74,7 +86,8 @@ func TestSchemaThatIsNewer(t *testing.T) {
 	require.Equal(t, before, s.Snapshot())
 }
 
-// Whichever component is newer, the program stops with the same exit code, names it, and says what to do.
+// Whichever component is newer, the program stops with the same exit code, names it, and
+// says what to do.
 func TestEveryComponentMayBeNewer(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewSite(t, pgtest.New(t))
@@ -91,8 +104,9 @@ func TestEveryComponentMayBeNewer(t *testing.T) {
 		for _, args := range [][]string{{"run", "--fail-fast"}, {"status"}, {"migrate", "up"}} {
 			r := s.Run(args...)
 			require.Equal(t, 3, r.Code, "%s with %s", args, installed.Component)
-			require.Contains(t, r.Stderr, fmt.Sprintf("component %s is at version 99, this binary knows version %d; this binary is older than the schema, use a newer one",
-				installed.Component, installed.Version), args)
+			require.Contains(t, r.Stderr,
+				fmt.Sprintf("component %s is at version 99, this binary knows version %d; this binary is older than the schema, use a newer one",
+					installed.Component, installed.Version), args)
 		}
 		s.Exec("DELETE FROM sexton.river_migration WHERE version = 99; COMMENT ON SCHEMA sexton IS NULL")
 		s.OK("migrate", "up")

@@ -21,7 +21,8 @@ import (
 
 // ForeignKey is a foreign key of the database.
 type ForeignKey struct {
-	// Child and Parent are named as in definitions; Table and Name are the constraint's, quoted, and Constraint is its text.
+	// Child and Parent are named as in definitions; Table and Name are the constraint's,
+	// quoted, and Constraint is its text.
 	Child         string             `json:"child"`
 	Columns       []string           `json:"columns"`
 	Parent        string             `json:"parent"`
@@ -32,13 +33,15 @@ type ForeignKey struct {
 	Constraint    string             `json:"constraint"`
 	// Reason says why the key is kept; empty for one that a definition can stand for.
 	Reason string `json:"reason,omitempty"`
-	// Rows and Bytes are about the child. PerParent and Most are the children of a deletion, on average and of the biggest parent; all but
-	// Bytes are estimates of ANALYZE, 0 where it knows nothing.
+	// Rows and Bytes are about the child. PerParent and Most are the children of a
+	// deletion, on average and of the biggest parent; all but Bytes are estimates of
+	// ANALYZE, 0 where it knows nothing.
 	Rows      int64 `json:"rows"`
 	Bytes     int64 `json:"bytes"`
 	PerParent int64 `json:"rows_per_parent"`
 	Most      int64 `json:"rows_of_biggest_parent"`
-	// Indexed reports that an index leads to the children; without it a deletion reads all of them.
+	// Indexed reports that an index leads to the children; without it a deletion reads
+	// all of them.
 	Indexed bool `json:"indexed"`
 
 	key     pgcatalog.ForeignKey
@@ -64,7 +67,8 @@ type reader struct {
 	schema string
 }
 
-// Propose reads the foreign keys of a site outside the schemas of leave. The keys with a reason come last.
+// Propose reads the foreign keys of a site outside the schemas of leave. The keys with a
+// reason come last.
 func Propose(ctx context.Context, site loosefk.Site, leave ...string) ([]*ForeignKey, error) {
 	var keys []*ForeignKey
 	r := reader{schema: site.Schema}
@@ -83,14 +87,18 @@ func Propose(ctx context.Context, site loosefk.Site, leave ...string) ([]*Foreig
 	if err != nil {
 		return nil, fmt.Errorf("read foreign keys: %w", err)
 	}
-	// All definitions of a parent have to name the same columns; those of the primary key come first.
+	// All definitions of a parent have to name the same columns; those of the primary key
+	// come first.
 	slices.SortStableFunc(keys, func(a, b *ForeignKey) int {
 		return cmp.Or(cmp.Compare(a.Child, b.Child), -cmp.Compare(truth(a.primary), truth(b.primary)))
 	})
 	for {
 		fitting, err := resolve(ctx, site, Chosen(keys, nil))
 		if err != nil || fitting {
-			slices.SortStableFunc(keys, func(a, b *ForeignKey) int { return cmp.Compare(truth(a.Reason != ""), truth(b.Reason != "")) })
+			slices.SortStableFunc(keys, func(a, b *ForeignKey) int {
+				return cmp.Compare(truth(a.Reason != ""),
+					truth(b.Reason != ""))
+			})
 			return keys, err
 		}
 	}
@@ -115,8 +123,9 @@ func Chosen(keys []*ForeignKey, children []string) (chosen []*ForeignKey) {
 
 func (r *reader) describe(key pgcatalog.ForeignKey, child, parent *pgcatalog.Relation) *ForeignKey {
 	k := &ForeignKey{
-		Child: r.written(child.Table), Columns: key.Columns, Parent: r.written(parent.Table), ParentColumns: key.TargetColumns,
-		Table: child.SQL(), Name: pgcatalog.Quote(key.Name), key: key,
+		Child: r.written(child.Table), Columns: key.Columns, Parent: r.written(parent.Table),
+		ParentColumns: key.TargetColumns,
+		Table:         child.SQL(), Name: pgcatalog.Quote(key.Name), key: key,
 	}
 	primary := parent.PrimaryKey()
 	order := (pgcatalog.Index{Columns: primary}).Order(k.ParentColumns)
@@ -168,7 +177,8 @@ func (r *reader) written(table pgcatalog.Table) string {
 func (r *reader) refuses(key pgcatalog.ForeignKey) bool {
 	child := r.Relations[key.Table]
 	return key.OnDelete == pgcatalog.NoAction || key.OnDelete == pgcatalog.Restrict ||
-		key.OnDelete == pgcatalog.SetNull && slices.ContainsFunc(key.Set, func(column string) bool { return child.Columns[column].NotNull })
+		key.OnDelete == pgcatalog.SetNull && slices.ContainsFunc(key.Set,
+			func(column string) bool { return child.Columns[column].NotNull })
 }
 
 // root is the table that definitions name in place of a partition of it.
@@ -184,7 +194,8 @@ func (r *reader) losing(table uint32) []uint32 {
 	tables := []uint32{r.root(table)}
 	for at := 0; at < len(tables); at++ {
 		for _, key := range r.Keys {
-			if child := r.root(key.Table); key.OnDelete == pgcatalog.Cascade && r.root(key.Target) == tables[at] && !slices.Contains(tables, child) {
+			if child := r.root(key.Table); key.OnDelete == pgcatalog.Cascade && r.root(key.Target) == tables[at] &&
+				!slices.Contains(tables, child) {
 				tables = append(tables, child)
 			}
 		}
@@ -192,7 +203,8 @@ func (r *reader) losing(table uint32) []uint32 {
 	return tables
 }
 
-// changed says which other key would refuse what it allows today, or the other way round, if the rows of this one went after the commit.
+// changed says which other key would refuse what it allows today, or the other way round,
+// if the rows of this one went after the commit.
 func (r *reader) changed(key pgcatalog.ForeignKey) string {
 	above, below := r.losing(key.Target), []uint32{}
 	if key.OnDelete == pgcatalog.Cascade {
@@ -204,11 +216,13 @@ func (r *reader) changed(key pgcatalog.ForeignKey) string {
 		}
 		from, to := r.root(other.Table), r.root(other.Target)
 		text := fmt.Sprintf("%s of %s", other.Name, r.Relations[other.Table].Label())
-		shares := from == r.root(key.Table) && slices.ContainsFunc(other.Columns, func(c string) bool { return slices.Contains(key.Set, c) })
+		shares := from == r.root(key.Table) && slices.ContainsFunc(other.Columns,
+			func(c string) bool { return slices.Contains(key.Set, c) })
 		switch {
 		case slices.Contains(below, to):
 			return text + " refuses some of these deletions: it would refuse them after the commit, and rows would stay"
-		case slices.Contains(above, to) && (slices.Contains(below, from) || key.OnDelete == pgcatalog.SetNull && shares):
+		case slices.Contains(above, to) && (slices.Contains(below, from) || key.OnDelete == pgcatalog.SetNull &&
+			shares):
 			return text + " would refuse the deletion, as the rows that refer to it would go after the commit"
 		}
 	}
@@ -232,7 +246,8 @@ func (r *reader) measure(ctx context.Context, tx pgx.Tx, keys []*ForeignKey) err
 	rows, _ := tx.Query(ctx, sizesSQL, leaves)
 	var oid uint32
 	var size [2]int64
-	if _, err := pgx.ForEachRow(rows, []any{&oid, &size[0], &size[1]}, func() error { sizes[oid] = size; return nil }); err != nil {
+	if _, err := pgx.ForEachRow(rows, []any{&oid, &size[0], &size[1]},
+		func() error { sizes[oid] = size; return nil }); err != nil {
 		return err
 	}
 	rows, _ = tx.Query(ctx, keysSQL)
@@ -240,7 +255,10 @@ func (r *reader) measure(ctx context.Context, tx pgx.Tx, keys []*ForeignKey) err
 	var update, match, text string
 	var deferrable, deferred bool
 	var distinct, most float64
-	_, err := pgx.ForEachRow(rows, []any{&key.table, &key.name, &update, &match, &deferrable, &deferred, &text, &distinct, &most}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{
+		&key.table, &key.name, &update, &match, &deferrable, &deferred, &text,
+		&distinct, &most,
+	}, func() error {
 		k := known[key]
 		if k == nil {
 			return nil
@@ -275,8 +293,9 @@ func (r *reader) measure(ctx context.Context, tx pgx.Tx, keys []*ForeignKey) err
 	return err
 }
 
-// resolve holds the definitions of keys against the database. Keys whose definitions are refused get the reason; then it is to be asked again, since
-// a reason may concern two of them.
+// resolve holds the definitions of keys against the database. Keys whose definitions are
+// refused get the reason; then it is to be asked again, since a reason may concern two of
+// them.
 func resolve(ctx context.Context, site loosefk.Site, keys []*ForeignKey) (fitting bool, err error) {
 	if len(keys) == 0 {
 		return true, nil

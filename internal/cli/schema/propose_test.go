@@ -47,21 +47,27 @@ func TestKeysAreKeptWithTheirReason(t *testing.T) {
 		kept[k.Child+"."+k.Columns[0]] = k.Reason
 	}
 	for child, reason := range map[string]string{
-		"a_refuses.p": "refuses deletions", "b_default.p": "SET DEFAULT", "c_follows.p": "ON UPDATE", "d_code.p": "for the same parent|another definition refers to", "e_piece.p": "partition",
-		"f_null.p": "NOT NULL", "g_check.p": ".", "h_below.p": "i_diamond_h_fkey of i_diamond refuses", "i_diamond.p": "i_diamond_h_fkey of i_diamond would refuse", "i_diamond.h": "refuses",
+		"a_refuses.p": "refuses deletions", "b_default.p": "SET DEFAULT", "c_follows.p": "ON UPDATE",
+		"d_code.p": "for the same parent|another definition refers to", "e_piece.p": "partition",
+		"f_null.p": "NOT NULL", "g_check.p": ".", "h_below.p": "i_diamond_h_fkey of i_diamond refuses",
+		"i_diamond.p": "i_diamond_h_fkey of i_diamond would refuse", "i_diamond.h": "refuses",
 	} {
 		require.Regexp(t, reason, kept[child], child)
 		delete(kept, child)
 	}
 	require.Empty(t, kept)
-	require.Equal(t, []string{`ALTER TABLE "public"."J.dot" DROP CONSTRAINT IF EXISTS "J.dot_x y_fkey";`, `ALTER TABLE "public"."d_code" DROP CONSTRAINT IF EXISTS "d_code_q_fkey";`}, drops)
+	require.Equal(t, []string{
+		`ALTER TABLE "public"."J.dot" DROP CONSTRAINT IF EXISTS "J.dot_x y_fkey";`,
+		`ALTER TABLE "public"."d_code" DROP CONSTRAINT IF EXISTS "d_code_q_fkey";`,
+	}, drops)
 	require.Len(t, schema.Chosen(keys, []string{"d_code"}), 1)
 	text := pgtest.Must(schema.WriteDefinitions(schema.Chosen(keys, nil)))(t)
 	require.Contains(t, string(text), "\n    constraint: {name: J.dot_x y_fkey}\n")
 	require.Len(t, pgtest.Must(definitions.Parse(definitions.File{Name: "proposed", Data: text}))(t), 2)
 }
 
-// What a deletion waits for is what ANALYZE knows, also of partitions, and nothing before it.
+// What a deletion waits for is what ANALYZE knows, also of partitions, and nothing before
+// it.
 func TestTheCostIsThatOfTheLastAnalyze(t *testing.T) {
 	t.Parallel()
 	s, db := site(t, `CREATE TABLE p (id int PRIMARY KEY);
@@ -96,7 +102,8 @@ func TestTheWayBack(t *testing.T) {
 `)}))(t)
 	parents, problems := pgtest.Must2(loosefk.Resolve(t.Context(), []loosefk.Site{s}, defs))(t)
 	require.NoError(t, problems.Err())
-	said, taken := map[string][]string{}, map[string]bool{`"public"."c"c_d_fkey`: true} // The column refers to another parent, too.
+	// The column refers to another parent, too.
+	said, taken := map[string][]string{}, map[string]bool{`"public"."c"c_d_fkey`: true}
 	for _, reference := range parents["main"][0].References {
 		add, validate, reason := schema.WayBack(parents["main"][0], reference, taken)
 		said[reference.Columns[0]] = append(append(add, validate...), reason)
@@ -110,7 +117,8 @@ func TestTheWayBack(t *testing.T) {
 		},
 		long: {
 			// Postgres would cut the name within a letter.
-			`ALTER TABLE "public"."c" ADD CONSTRAINT "c_` + long[:55] + `_fkey" FOREIGN KEY ("` + long + `") REFERENCES "public"."p" ("id") ON DELETE CASCADE NOT VALID;`,
+			`ALTER TABLE "public"."c" ADD CONSTRAINT "c_` + long[:55] + `_fkey" FOREIGN KEY ("` + long +
+				`") REFERENCES "public"."p" ("id") ON DELETE CASCADE NOT VALID;`,
 			`ALTER TABLE "public"."c" VALIDATE CONSTRAINT "c_` + long[:55] + `_fkey";`, "",
 		},
 	}, said)

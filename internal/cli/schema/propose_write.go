@@ -35,7 +35,8 @@ type constraint struct {
 	OnUpdate   definitions.OnUpdate  `yaml:"on_update,omitempty"`
 }
 
-// WriteDefinitions returns the file of definitions that stand for the keys, each with the constraint that it replaces.
+// WriteDefinitions returns the file of definitions that stand for the keys, each with the
+// constraint that it replaces.
 func WriteDefinitions(keys []*ForeignKey) ([]byte, error) {
 	text, _, err := write(keys)
 	return text, err
@@ -114,10 +115,14 @@ func one(names []string) any {
 	return names
 }
 
-// WayBack are the statements that put a foreign key in the place of a definition: at once, and, as soon as no child lacks its parent, the ones that
-// check the rows that were there before. The reason says why no key can do what the definition does. Of a column that refers to several
-// parents each key has a name of its own: taken has the names that others have.
-func WayBack(parent *loosefk.Parent, reference *loosefk.Reference, taken map[string]bool) (add, validate []string, reason string) {
+// WayBack are the statements that put a foreign key in the place of a definition: at
+// once, and, as soon as no child lacks its parent, the ones that check the rows that were
+// there before. The reason says why no key can do what the definition does. Of a column
+// that refers to several parents each key has a name of its own: taken has the names that
+// others have.
+func WayBack(parent *loosefk.Parent, reference *loosefk.Reference,
+	taken map[string]bool,
+) (add, validate []string, reason string) {
 	actions := map[dml.Action]string{dml.Remove: "CASCADE", dml.Nullify: "SET NULL"}
 	switch {
 	case actions[reference.Action] == "":
@@ -140,7 +145,8 @@ func WayBack(parent *loosefk.Parent, reference *loosefk.Reference, taken map[str
 		taken[table.SQL()+name] = true
 		name = pgcatalog.Quote(name)
 		return name, fmt.Sprintf("ALTER TABLE %s ADD CONSTRAINT %s FOREIGN KEY (%s) REFERENCES %s (%s)%s%s;",
-			table.SQL(), name, pgcatalog.QuoteAll(reference.Columns), parent.SQL(), pgcatalog.QuoteAll(parent.KeyColumns),
+			table.SQL(), name, pgcatalog.QuoteAll(reference.Columns), parent.SQL(),
+			pgcatalog.QuoteAll(parent.KeyColumns),
 			options.SQL(actions[reference.Action]), how)
 	}
 	for _, leaf := range reference.Leaves {
@@ -149,7 +155,8 @@ func WayBack(parent *loosefk.Parent, reference *loosefk.Reference, taken map[str
 		validate = append(validate, fmt.Sprintf("ALTER TABLE %s VALIDATE CONSTRAINT %s;", leaf.SQL(), name))
 	}
 	if reference.Partitioned() {
-		// Postgres takes the keys of the partitions for parts of this one, and reads no row again.
+		// Postgres takes the keys of the partitions for parts of this one, and reads no
+		// row again.
 		_, sql := statement(reference.Child, "")
 		validate = append(validate, sql)
 	}

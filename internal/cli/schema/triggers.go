@@ -21,7 +21,8 @@ import (
 )
 
 func triggersCommand(env *cli.Env) *cobra.Command {
-	return cli.Group("triggers", "Install, compare or remove the triggers on tracked tables", "  sexton triggers install\n  sexton triggers status --json",
+	return cli.Group("triggers", "Install, compare or remove the triggers on tracked tables",
+		"  sexton triggers install\n  sexton triggers status --json",
 		triggersInstallCommand(env), triggersStatusCommand(env), triggersUninstallCommand(env))
 }
 
@@ -64,7 +65,8 @@ from install otherwise. Until then rows that are deleted by naming the partition
 			})
 		})
 	})
-	cmd.Flags().BoolVar(&sameKey, "same-key", false, "a key that is another column now has the same values: tombstones that wait fit")
+	cmd.Flags().BoolVar(&sameKey, "same-key", false,
+		"a key that is another column now has the same values: tombstones that wait fit")
 	return cmd
 }
 
@@ -96,7 +98,8 @@ func triggersUninstallCommand(env *cli.Env) *cobra.Command {
 			}
 			return env.Print(reports, func(w io.Writer) {
 				for _, report := range reports {
-					_, _ = fmt.Fprintf(w, "%s: %s removed\n", report.Database, words.Counted(len(report.Triggers), "trigger"))
+					_, _ = fmt.Fprintf(w, "%s: %s removed\n", report.Database,
+						words.Counted(len(report.Triggers), "trigger"))
 				}
 			})
 		})
@@ -125,7 +128,9 @@ because the table has another owner.`,
 func compareTriggers(ctx context.Context, env *cli.Env, all *installation.Bound) error {
 	compared := []databaseFindings{}
 	drift := false
-	err := all.OnTracked(ctx, func(db database.Database, conn *pgx.Conn, cfg triggers.Config, parents []triggers.Parent) error {
+	err := all.OnTracked(ctx, func(db database.Database, conn *pgx.Conn, cfg triggers.Config,
+		parents []triggers.Parent,
+	) error {
 		findings, err := triggers.Status(ctx, conn, cfg, parents)
 		if err != nil {
 			return err
@@ -155,7 +160,8 @@ func compareTriggers(ctx context.Context, env *cli.Env, all *installation.Bound)
 	return err
 }
 
-// onTracked binds the definitions to all databases for do, and shows what in them is only worth a warning.
+// onTracked binds the definitions to all databases for do, and shows what in them is only
+// worth a warning.
 func onTracked(ctx context.Context, env *cli.Env, do func(*installation.Bound) error) error {
 	return env.WithBound(ctx, "", installation.Bind, func(all *installation.Bound) error {
 		warnings := components.WithoutIndexes(all.Warnings)

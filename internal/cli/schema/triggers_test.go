@@ -17,7 +17,9 @@ func TestTriggersInstallStatusUninstall(t *testing.T) {
 	r := s.Run("triggers", "status")
 	require.Equal(t, 5, r.Code)
 	require.Empty(t, r.Stderr)
-	require.Regexp(t, `(?m)^main +missing +public\.projects +sexton_track +deletions go unrecorded +run .sexton triggers install.$`, r.Stdout)
+	require.Regexp(t,
+		`(?m)^main +missing +public\.projects +sexton_track +deletions go unrecorded +run .sexton triggers install.$`,
+		r.Stdout)
 	require.Equal(t, before, s.Snapshot())
 
 	require.Equal(t, `main: created sexton_track on public.projects
@@ -34,7 +36,9 @@ main: parents that were deleted before are not recorded for issues: sexton audit
 	s.Exec("ALTER TABLE projects DISABLE TRIGGER sexton_track")
 	r = s.Run("triggers", "status")
 	require.Equal(t, 5, r.Code)
-	require.Regexp(t, `^main +disabled +public\.projects +sexton_track +the trigger is disabled +run .sexton triggers install.\n$`, r.Stdout)
+	require.Regexp(t,
+		`^main +disabled +public\.projects +sexton_track +the trigger is disabled +run .sexton triggers install.\n$`,
+		r.Stdout)
 	require.Contains(t, s.OK("triggers", "install"), "main: 1 trigger changed, 2 as they should be\n")
 
 	require.Equal(t, "main: 3 triggers removed\n", s.OK("triggers", "uninstall"))
@@ -47,7 +51,8 @@ func TestTriggersOfAParentThatIsGoneFromTheDefinitions(t *testing.T) {
 	s.Write("loose_foreign_keys.yml", "issues:\n  - {table: builds, column: author_id, on_delete: async_delete}\n")
 	r := s.Run("triggers", "status")
 	require.Equal(t, 5, r.Code)
-	require.Regexp(t, `(?m)^main +surplus +public\.projects +sexton_track +no definition names this table as parent`, r.Stdout)
+	require.Regexp(t, `(?m)^main +surplus +public\.projects +sexton_track +no definition names this table as parent`,
+		r.Stdout)
 	require.Contains(t, s.OK("triggers", "install"),
 		"main: sexton_track on public.projects is surplus: restore the definition, or run: DROP TRIGGER \"sexton_track\" ON public.projects\n")
 }
@@ -70,7 +75,8 @@ func TestTriggersStatusComparesTheDefinitions(t *testing.T) {
 	s.Write("loose_foreign_keys.yml", "# a comment\n"+clitest.GoodDefinitions)
 	s.OK("triggers", "status")
 	s.Exec("CREATE TABLE notes (id bigint PRIMARY KEY, project_id bigint); CREATE INDEX ON notes (project_id)")
-	s.Write("loose_foreign_keys.yml", clitest.GoodDefinitions+"notes: [{table: projects, column: project_id, on_delete: async_delete}]\n")
+	s.Write("loose_foreign_keys.yml", clitest.GoodDefinitions+
+		"notes: [{table: projects, column: project_id, on_delete: async_delete}]\n")
 	r := s.Run("triggers", "status")
 	require.Equal(t, 5, r.Code)
 	require.Contains(t, r.Stdout, "definitions of loose_foreign_keys_cleanup")
@@ -78,11 +84,13 @@ func TestTriggersStatusComparesTheDefinitions(t *testing.T) {
 	require.Contains(t, clitest.Found(report), "generations")
 	s.Exec("DELETE FROM projects WHERE id = 1")
 	require.Contains(t, s.OK("job", "run", clitest.Kind), "other definitions are installed")
-	require.EqualValues(t, 1, pgtest.Scalar[int64](t, s.Database, "SELECT count(*) FROM loose_foreign_keys_deleted_records"))
+	require.EqualValues(t, 1, pgtest.Scalar[int64](t, s.Database,
+		"SELECT count(*) FROM loose_foreign_keys_deleted_records"))
 
 	installed := s.OK("triggers", "install")
 	require.Contains(t, installed, "main: parents that were deleted before are not recorded for notes: sexton audit")
-	require.Regexp(t, `(?m)^main: definitions of loose_foreign_keys_cleanup: installed 1:[0-9a-f]+, was 1:[0-9a-f]+$`, installed)
+	require.Regexp(t, `(?m)^main: definitions of loose_foreign_keys_cleanup: installed 1:[0-9a-f]+, was 1:[0-9a-f]+$`,
+		installed)
 	s.OK("triggers", "status")
 	s.OK("job", "run", clitest.Kind)
 	require.Zero(t, pgtest.Scalar[int64](t, s.Database, "SELECT count(*) FROM loose_foreign_keys_deleted_records"))

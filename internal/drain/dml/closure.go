@@ -15,7 +15,9 @@ import (
 type Reader func(ctx context.Context, statements ...batch.Statement) error
 
 // Select runs a statement that only reads and collects its rows.
-func Select[T any](ctx context.Context, read Reader, to func(pgx.CollectableRow) (T, error), sql string, args ...any) (found []T, err error) {
+func Select[T any](ctx context.Context, read Reader, to func(pgx.CollectableRow) (T, error), sql string,
+	args ...any,
+) (found []T, err error) {
 	err = read(ctx, batch.Statement{SQL: sql, Args: args, Scan: batch.Collect(&found, to)})
 	return found, err
 }
@@ -36,7 +38,9 @@ func (w *Window) Look(ctx context.Context, read Reader, refs []*Ref) (live []*Re
 
 // Children reads at most limit rows that refer to the window's rows by a foreign key, in
 // one of the key's leaves. It leaves out the rows at the tuples except.
-func (w *Window) Children(ctx context.Context, read Reader, f *Ref, leaf pgcatalog.Table, except []Tuple, limit int) (Rows, error) {
+func (w *Window) Children(ctx context.Context, read Reader, f *Ref, leaf pgcatalog.Table, except []Tuple,
+	limit int,
+) (Rows, error) {
 	return Select(ctx, read, ScanRow, childrenStatement(w.Leaf, f, leaf), w.Rows.childrenArgs(except, limit)...)
 }
 
@@ -55,7 +59,8 @@ func (c Closure) RequireCascades() (all []batch.Statement) {
 			}
 			for _, leaf := range f.Leaves {
 				all = append(all, batch.Statement{
-					SQL:  fmt.Sprintf("SELECT \"sexton\".require(NOT EXISTS (\n%s\n))", childrenStatement(w.Leaf, f, leaf)),
+					SQL: fmt.Sprintf("SELECT \"sexton\".require(NOT EXISTS (\n%s\n))",
+						childrenStatement(w.Leaf, f, leaf)),
 					Args: w.Rows.childrenArgs(c.Tuples[leaf.OID], 1),
 				})
 			}
@@ -82,7 +87,8 @@ type Closure struct {
 // it has found more than most.
 func (w *Window) Expand(ctx context.Context, read Reader, most int) (Closure, error) {
 	c := Closure{
-		Windows: []*Window{w}, Tuples: map[uint32][]Tuple{w.Leaf.OID: w.Rows.Tuples()}, Rows: len(w.Rows), Changed: map[string]int64{},
+		Windows: []*Window{w}, Tuples: map[uint32][]Tuple{w.Leaf.OID: w.Rows.Tuples()}, Rows: len(w.Rows),
+		Changed: map[string]int64{},
 	}
 	for i := 0; i < len(c.Windows) && c.Rows <= most; i++ {
 		from := c.Windows[i]

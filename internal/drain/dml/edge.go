@@ -82,7 +82,8 @@ func (v Value) Kept(names pgcatalog.Names, args *Args) string {
 	// The delimiter of a few array types, such as box[], is a semicolon. Commas in their
 	// values have no quotes then: text[] splits the value there, and array_to_string
 	// joins it.
-	return fmt.Sprintf("pg_catalog.array_to_string(%s(ARRAY[%s])::pg_catalog.text[], ',')", names.Render(`"sexton".undo_text`), v.parameter(args))
+	return fmt.Sprintf("pg_catalog.array_to_string(%s(ARRAY[%s])::pg_catalog.text[], ',')",
+		names.Render(`"sexton".undo_text`), v.parameter(args))
 }
 
 // Args collects the parameters of one statement.
@@ -146,7 +147,8 @@ func (e *Edge) Attached(leaf pgcatalog.Table, args *Args) string {
 		return ""
 	}
 	return fmt.Sprintf(" AND EXISTS (SELECT FROM pg_catalog.pg_partition_ancestors($%d::pg_catalog.oid) AS above (relid)"+
-		" WHERE above.relid::pg_catalog.oid OPERATOR(pg_catalog.=) $%d::pg_catalog.oid)", args.Add(leaf.OID), args.Add(e.Child.OID))
+		" WHERE above.relid::pg_catalog.oid OPERATOR(pg_catalog.=) $%d::pg_catalog.oid)", args.Add(leaf.OID),
+		args.Add(e.Child.OID))
 }
 
 // Lock returns the clause that locks selected rows. An UPDATE that does not change keys

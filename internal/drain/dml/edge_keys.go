@@ -60,7 +60,8 @@ func (k Keys) array(n int) string {
 func (k *Key) Lock(keys any) (string, []any) {
 	args := &Args{}
 	column := "parent." + pgcatalog.Quote(k.KeyColumns[0])
-	return fmt.Sprintf("SELECT FROM %s AS parent WHERE %s FOR UPDATE", k.SQL(), k.KeyCompare[0].Any(column, k.Parameter(args.Add(keys)))), args.Values
+	return fmt.Sprintf("SELECT FROM %s AS parent WHERE %s FOR UPDATE", k.SQL(),
+		k.KeyCompare[0].Any(column, k.Parameter(args.Add(keys)))), args.Values
 }
 
 // Composite reports whether keys have several columns.
@@ -117,7 +118,8 @@ func KeyType(name string) string {
 // the parent count as rows of the parent: if such a row were missed, its children would
 // be lost.
 func (k *Key) Without(key []string) string {
-	return fmt.Sprintf("NOT EXISTS (SELECT FROM %s AS parent WHERE %s OFFSET 0)", k.SQL(), Pairwise(k.KeyCompare, Qualified("parent", k.KeyColumns), key))
+	return fmt.Sprintf("NOT EXISTS (SELECT FROM %s AS parent WHERE %s OFFSET 0)", k.SQL(),
+		Pairwise(k.KeyCompare, Qualified("parent", k.KeyColumns), key))
 }
 
 // WithoutParent returns the array of those keys in parameter n that have no row. OFFSET 0
@@ -128,16 +130,18 @@ func (k *Key) WithoutParent(n int) string {
 	if k.Composite() {
 		key = k.Parts("target.key")
 	}
-	return fmt.Sprintf("ARRAY(SELECT target.key FROM pg_catalog.unnest(%s) AS target (key) WHERE %s)", k.Parameter(n), k.Without(key))
+	return fmt.Sprintf("ARRAY(SELECT target.key FROM pg_catalog.unnest(%s) AS target (key) WHERE %s)", k.Parameter(n),
+		k.Without(key))
 }
 
-// Missing returns the query for those of keys that have no row. It returns them in the form
-// in which they were passed, since the text of a value depends on the session.
+// Missing returns the query for those of keys that have no row. It returns them in the
+// form in which they were passed, since the text of a value depends on the session.
 func (k *Key) Missing(keys any) (string, []any) {
 	args := &Args{}
 	n := args.Add(keys)
 	if k.Integer || k.Composite() {
-		return fmt.Sprintf("SELECT missing.key FROM pg_catalog.unnest(%s) AS missing (key)", k.WithoutParent(n)), args.Values
+		return fmt.Sprintf("SELECT missing.key FROM pg_catalog.unnest(%s) AS missing (key)", k.WithoutParent(n)),
+			args.Values
 	}
 	return fmt.Sprintf(`SELECT wanted.stored
 FROM ROWS FROM (pg_catalog.unnest($%d::pg_catalog.text[]), pg_catalog.unnest(%s)) AS wanted (stored, key)

@@ -47,7 +47,9 @@ func (e *Edge) Window(leaf pgcatalog.Table, columns, lock string, keys Keys, lim
 // keys. With skip it needs READ COMMITTED and leaves out rows that another session has
 // locked or changed. Without skip it needs REPEATABLE READ. The subquery makes the
 // planner choose a TID scan for any number of pointers.
-func (e *Edge) Piece(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, pointers []pgtype.TID, skip bool) (string, []any) {
+func (e *Edge) Piece(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, pointers []pgtype.TID,
+	skip bool,
+) (string, []any) {
 	args := &Args{}
 	keysAt, pointersAt := args.Add(keys.Values), args.Add(pointers)
 	found := func(alias string) string {
@@ -55,7 +57,8 @@ func (e *Edge) Piece(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, poi
 			alias, pointersAt, e.belong(alias, leaf, keys, keysAt, args))
 	}
 	if skip {
-		picked := fmt.Sprintf("SELECT picked.ctid FROM ONLY %s AS picked WHERE %s%s SKIP LOCKED", leaf.SQL(), found("picked"), e.Lock())
+		picked := fmt.Sprintf("SELECT picked.ctid FROM ONLY %s AS picked WHERE %s%s SKIP LOCKED", leaf.SQL(),
+			found("picked"), e.Lock())
 		return e.change(names, leaf, keys, e.atPointers(picked, keys, keysAt, args), args), args.Values
 	}
 	return e.change(names, leaf, keys, found("child"), args), args.Values
@@ -72,7 +75,8 @@ func (e *Edge) Finds(of *Key, leaf pgcatalog.Table, keys string, args *Args) str
 func (e *Edge) Remain(of *Key, key []string, keys string, args *Args) string {
 	if !e.Index && !of.Composite() {
 		column := "child." + pgcatalog.Quote(e.Columns[0])
-		found := fmt.Sprintf("SELECT %s AS value FROM %s WHERE %s%s OFFSET 0", column, e.Whole(), e.matches(of, "child", keys), e.Restrictions("child", args))
+		found := fmt.Sprintf("SELECT %s AS value FROM %s WHERE %s%s OFFSET 0", column, e.Whole(),
+			e.matches(of, "child", keys), e.Restrictions("child", args))
 		left := fmt.Sprintf("ARRAY(SELECT given.key FROM pg_catalog.unnest(%s) AS given (key) JOIN (%s) AS found ON %s)",
 			keys, found, e.Compare[0].Equal("found.value", "given.key"))
 		return of.KeyCompare[0].Any(key[0], left)
@@ -100,7 +104,8 @@ func (e *Edge) equal(alias string, values []string) string {
 // planner from turning it into a join, which would need nested loops.
 func (e *Edge) matches(of *Key, alias, keys string) string {
 	if of.Composite() {
-		return fmt.Sprintf("EXISTS (SELECT FROM pg_catalog.unnest(%s) AS wanted (key) WHERE %s) IS TRUE", keys, e.equal(alias, of.Parts("wanted.key")))
+		return fmt.Sprintf("EXISTS (SELECT FROM pg_catalog.unnest(%s) AS wanted (key) WHERE %s) IS TRUE", keys,
+			e.equal(alias, of.Parts("wanted.key")))
 	}
 	return e.Compare[0].Any(alias+"."+pgcatalog.Quote(e.Columns[0]), keys)
 }
@@ -134,14 +139,16 @@ func (e *Edge) rowsQuery(of *Key, leaf pgcatalog.Table, columns, lock, keys stri
 		return joinLookups(columns, keys, found, lock) + e.Attached(leaf, args) + limit
 	}
 	return fmt.Sprintf("SELECT %s FROM ONLY %s AS picked WHERE %s%s%s%s",
-		columns, leaf.SQL(), e.matches(of, "picked", keys), e.Restrictions("picked", args), e.Attached(leaf, args), limit) + lock
+		columns, leaf.SQL(), e.matches(of, "picked", keys), e.Restrictions("picked", args), e.Attached(leaf, args),
+		limit) + lock
 }
 
 // belong returns the condition that a row of alias belongs to keys and meets the edge's
 // restrictions. IS TRUE keeps the planner from using an index for it. Another condition,
 // such as a row pointer, finds the row.
 func (e *Edge) belong(alias string, leaf pgcatalog.Table, keys Keys, keysAt int, args *Args) string {
-	return fmt.Sprintf("(%s%s) IS TRUE%s", e.matches(keys.Of, alias, keys.array(keysAt)), e.Restrictions(alias, args), e.Attached(leaf, args))
+	return fmt.Sprintf("(%s%s) IS TRUE%s", e.matches(keys.Of, alias, keys.array(keysAt)), e.Restrictions(alias, args),
+		e.Attached(leaf, args))
 }
 
 // CleanStatement returns the statement that deletes or changes at most limit rows of keys
@@ -165,7 +172,9 @@ func (e *Edge) atPointers(picked string, keys Keys, keysAt int, args *Args) stri
 
 // ExactStatement returns the statement that deletes or changes those of the row versions
 // seen that belong to keys. It locks them by the clause lock.
-func (e *Edge) ExactStatement(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, seen Rows, lock string) (string, []any) {
+func (e *Edge) ExactStatement(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, seen Rows,
+	lock string,
+) (string, []any) {
 	args := &Args{}
 	keysAt, at := args.Add(keys.Values), seen.Args()
 	picked := fmt.Sprintf(`SELECT picked.ctid
@@ -219,7 +228,8 @@ func (e *Edge) change(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, wh
 	}
 	sql += " WHERE " + here + where
 	if e.Count != "" {
-		return e.withCount(sql, fmt.Sprintf("(%s%s) IS TRUE", e.matches(keys.Of, "child", keys.Of.Parameter(1)), e.Restrictions("child", args)))
+		return e.withCount(sql, fmt.Sprintf("(%s%s) IS TRUE", e.matches(keys.Of, "child", keys.Of.Parameter(1)),
+			e.Restrictions("child", args)))
 	}
 	return sql
 }
@@ -270,7 +280,8 @@ func (e *Edge) event(names pgcatalog.Names, from string) string {
 // separate subquery. Otherwise a statement with a hundred edges would be a join of a
 // hundred tables.
 func (e *Edge) Exists(key []string, args *Args) string {
-	return fmt.Sprintf("EXISTS (SELECT FROM %s WHERE %s%s OFFSET 0)", e.Whole(), e.equal("child", key), e.Restrictions("child", args))
+	return fmt.Sprintf("EXISTS (SELECT FROM %s WHERE %s%s OFFSET 0)", e.Whole(), e.equal("child", key),
+		e.Restrictions("child", args))
 }
 
 // Rows returns the subquery for the rows of keys, an SQL expression, in all partitions.
@@ -279,5 +290,6 @@ func (e *Edge) Rows(of *Key, keys string, args *Args) string {
 		return joinLookups("", keys, fmt.Sprintf("SELECT FROM %s WHERE %s%s",
 			e.Whole(), e.equal("child", of.Parts("wanted.key")), e.Restrictions("child", args)), "")
 	}
-	return fmt.Sprintf("SELECT FROM %s WHERE %s%s", e.Whole(), e.matches(of, "child", keys), e.Restrictions("child", args))
+	return fmt.Sprintf("SELECT FROM %s WHERE %s%s", e.Whole(), e.matches(of, "child", keys),
+		e.Restrictions("child", args))
 }

@@ -41,7 +41,10 @@ type Foresight struct {
 
 // NewForesight returns an empty Foresight.
 func NewForesight() *Foresight {
-	return &Foresight{Moved: map[string]int64{}, Deleted: map[string]int64{}, Nullified: map[string]int64{}, Forbidden: []string{}}
+	return &Foresight{
+		Moved: map[string]int64{}, Deleted: map[string]int64{}, Nullified: map[string]int64{},
+		Forbidden: []string{},
+	}
 }
 
 // Later sets Loose to the rows that only loose references delete or change: those that

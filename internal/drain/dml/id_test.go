@@ -12,7 +12,8 @@ import (
 func TestIDsKeepTheirKindInJSON(t *testing.T) {
 	t.Parallel()
 	for text, id := range map[string]dml.ID{
-		`7`: dml.IntegerID(7), `"7"`: {Text: "7"}, `"a\"b"`: {Text: `a"b`}, `-9223372036854775808`: dml.IntegerID(-1 << 63),
+		`7`: dml.IntegerID(7), `"7"`: {Text: "7"}, `"a\"b"`: {Text: `a"b`},
+		`-9223372036854775808`:                   dml.IntegerID(-1 << 63),
 		`"00000000-0000-0000-0000-000000000001"`: {Text: "00000000-0000-0000-0000-000000000001"},
 	} {
 		encoded, err := json.Marshal(id)
@@ -29,7 +30,8 @@ func TestIDsKeepTheirKindInJSON(t *testing.T) {
 func TestIDTypesAreFour(t *testing.T) {
 	t.Parallel()
 	for base, stored := range map[string]string{
-		"pg_catalog.int4": "bigint", "pg_catalog.int8": "bigint", "pg_catalog.uuid": "pg_catalog.uuid", "pg_catalog.text": "pg_catalog.text",
+		"pg_catalog.int4": "bigint", "pg_catalog.int8": "bigint", "pg_catalog.uuid": "pg_catalog.uuid",
+		"pg_catalog.text": "pg_catalog.text",
 	} {
 		found, err := dml.IDType(base)
 		require.NoError(t, err)

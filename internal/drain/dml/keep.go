@@ -87,7 +87,8 @@ func (k *Kept) Begin(names pgcatalog.Names) batch.Statement {
 // out.
 func (e *Edge) countLeftOut(names pgcatalog.Names, table string, keys Keys, where string, args *Args) string {
 	from := fmt.Sprintf("(SELECT FROM %s AS child WHERE %s) AS gone HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0", table, where)
-	return "WITH " + keys.Keep.insert("kept", from, names, e, keys, nil, nil, nil, "0", args) + "\n" + fmt.Sprintf(total, "kept")
+	return "WITH " + keys.Keep.insert("kept", from, names, e, keys, nil, nil, nil, "0", args) + "\n" +
+		fmt.Sprintf(total, "kept")
 }
 
 // keepRemoved returns a DELETE that keeps its rows. In addition to the table's
@@ -108,8 +109,10 @@ func (e *Edge) keepRemoved(names pgcatalog.Names, leaf pgcatalog.Table, keys Key
 	}
 	if k.Size == "" {
 		returning = append(returning, "true AS xmin")
-		insert := k.insert("kept", "gone HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0", names, e, keys, nil, nil, k.Terms, "0", args)
-		return fmt.Sprintf("WITH gone AS (%s RETURNING %s)%s,\n%s\n%s", deletion, strings.Join(returning, ", "), event, insert, fmt.Sprintf(total, "kept"))
+		insert := k.insert("kept", "gone HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0", names, e, keys, nil, nil,
+			k.Terms, "0", args)
+		return fmt.Sprintf("WITH gone AS (%s RETURNING %s)%s,\n%s\n%s", deletion, strings.Join(returning, ", "), event,
+			insert, fmt.Sprintf(total, "kept"))
 	}
 	most := fmt.Sprintf("$%d::pg_catalog.int8", args.Add(k.MaxRow))
 	returning = append(returning, k.size("child")+" OPERATOR(pg_catalog.<=) "+most+" AS xmin")
@@ -141,14 +144,17 @@ const Null = `E'\x02'`
 // without RETURNING. The function undo_set raises an error if the table may keep rows, if
 // rows are so large that their arrays may not fit into memory, or if a text contains
 // Separator.
-func (e *Edge) keepAhead(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, deletion, where string, args *Args) string {
+func (e *Edge) keepAhead(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, deletion, where string,
+	args *Args,
+) string {
 	k, small := keys.Keep, "true"
 	if k.Size != "" {
 		small = fmt.Sprintf("%s OPERATOR(pg_catalog.<=) %d", k.size("child"), min(k.MaxRow, mostAhead))
 	}
 	terms, unfit := slices.Clone(k.Terms), "0"
 	for i, column := range k.Columns {
-		if slices.Contains(k.Key, column) || !slices.Contains([]string{"pg_catalog.text", "pg_catalog.varchar"}, k.Types[i]) {
+		if slices.Contains(k.Key, column) || !slices.Contains([]string{"pg_catalog.text", "pg_catalog.varchar"},
+			k.Types[i]) {
 			continue // Triggers read keys.
 		}
 		name := pgcatalog.Quote(column)
@@ -178,7 +184,9 @@ const (
 // keepChanged returns an UPDATE that keeps the keys of its rows and the old values of
 // the columns that it sets. A row that another session changes meanwhile is left for a
 // later statement.
-func (e *Edge) keepChanged(names pgcatalog.Names, keys Keys, set []string, update, table, here, where string, args *Args) string {
+func (e *Edge) keepChanged(names pgcatalog.Names, keys Keys, set []string, update, table, here, where string,
+	args *Args,
+) string {
 	k := keys.Keep
 	fields := slices.Clone(k.Key)
 	for _, column := range slices.Concat(set, e.Columns) {
@@ -199,15 +207,19 @@ func (e *Edge) keepChanged(names pgcatalog.Names, keys Keys, set []string, updat
 gone AS (%s FROM was WHERE %schild.ctid OPERATOR(pg_catalog.=) was.ctid RETURNING %s, true AS xmin),
 %s
 %s`, strings.Join(Qualified("child", fields), ", "), table, here, where, e.Lock(), update, here, strings.Join(Qualified("was", fields), ", "),
-		k.insert("kept", "gone HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0", names, e, keys, fields, set, terms, "0", args),
+		k.insert("kept", "gone HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0", names, e, keys, fields, set, terms,
+			"0", args),
 		fmt.Sprintf(total, "kept"))
 }
 
 // insert returns the CTE that keeps the rows of gone. For changed rows, columns are the
 // kept columns and set the changed ones. If unfit is above 0, the function undo_set
 // raises an error.
-func (k *Kept) insert(cte, from string, names pgcatalog.Names, e *Edge, keys Keys, columns, set, terms []string, unfit string, args *Args) string {
-	rows, left, kept := "pg_catalog.count(*) FILTER (WHERE gone.xmin)", "pg_catalog.count(*) FILTER (WHERE NOT gone.xmin)",
+func (k *Kept) insert(cte, from string, names pgcatalog.Names, e *Edge, keys Keys, columns, set, terms []string,
+	unfit string, args *Args,
+) string {
+	rows, left, kept := "pg_catalog.count(*) FILTER (WHERE gone.xmin)",
+		"pg_catalog.count(*) FILTER (WHERE NOT gone.xmin)",
 		"ARRAY["+strings.Join(terms, ", ")+"]"
 	if k.Full || terms == nil {
 		rows, left, kept = "0", "pg_catalog.count(*)", "NULL"
@@ -231,7 +243,9 @@ func (k *Kept) insert(cte, from string, names pgcatalog.Names, e *Edge, keys Key
 	FROM %[18]s
 	RETURNING rows OPERATOR(pg_catalog.+) left_out AS total
 )`,
-		names.Render(`"sexton".undo`), names.Render(`"sexton".undo_set`), args.Add(k.Relation), args.Add(k.ID), args.Add(k.Exclude), left, rows,
-		k.Waits && !k.Full, args.Add(k.Origins), array(e.Columns), array(keys.Of.KeyColumns), fields, changed, written, kept, args.Add(keys.Of.OID), cte, from,
+		names.Render(`"sexton".undo`), names.Render(`"sexton".undo_set`), args.Add(k.Relation), args.Add(k.ID),
+		args.Add(k.Exclude), left, rows,
+		k.Waits && !k.Full, args.Add(k.Origins), array(e.Columns), array(keys.Of.KeyColumns), fields, changed, written,
+		kept, args.Add(keys.Of.OID), cte, from,
 		k.Ahead, unfit)
 }

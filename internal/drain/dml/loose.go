@@ -43,8 +43,9 @@ func (c *Catalog) AddLoose(to *Table, part int, all ...Loose) {
 			continue
 		}
 		f := &Ref{
-			target: to.OID, Table: c.Table(child), Leaves: child.Leaves, From: Item(child), Columns: l.Columns, Targets: targets,
-			Action: l.Action, set: l.Columns, Part: part,
+			target: to.OID, Table: c.Table(child), Leaves: child.Leaves, From: Item(child), Columns: l.Columns,
+			Targets: targets,
+			Action:  l.Action, set: l.Columns, Part: part,
 		}
 		if c.compare(f, child) && c.restrict(f, child, l.Only) {
 			to.Refs = append(to.Refs, f)

@@ -78,7 +78,8 @@ func (t *Table) RefsOf(leaf pgcatalog.Table) []*Ref {
 // Chains reports whether rows of the table can be deleted in the same statement as rows
 // of the same table that they refer to.
 func (t *Table) Chains() bool {
-	return len(t.Leaves) == 1 && slices.ContainsFunc(t.Refs, func(f *Ref) bool { return f.Table == t && f.Action == Remove })
+	return len(t.Leaves) == 1 && slices.ContainsFunc(t.Refs,
+		func(f *Ref) bool { return f.Table == t && f.Action == Remove })
 }
 
 // Window returns a window of rows in one of the table's leaves. It returns false if the

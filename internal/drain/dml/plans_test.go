@@ -28,7 +28,8 @@ func (n node) scans() (tables []string) {
 	return tables
 }
 
-// Whatever the statistics say, and without a planner setting, no statement that changes rows scans a table.
+// Whatever the statistics say, and without a planner setting, no statement that changes
+// rows scans a table.
 func TestPlansDoNotDependOnStatistics(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{
@@ -56,14 +57,16 @@ func TestPlansDoNotDependOnStatistics(t *testing.T) {
 		oid := pgtest.Scalar[uint32](t, db.Pool(), "SELECT 'rows'::regclass::oid")
 		table := pgtest.Must(Below(t.Context(), db.Pool(), []uint32{oid}))(t)[oid]
 		owner := Owner{
-			Deleted: "counted AS (SELECT $3::bigint)", Changed: "counted AS (SELECT $3::bigint)", Extra: func(*Table) Extra { return Extra{} },
+			Deleted: "counted AS (SELECT $3::bigint)", Changed: "counted AS (SELECT $3::bigint)",
+			Extra: func(*Table) Extra { return Extra{} },
 		}
 		for _, n := range []int{1, 100, 2000} {
 			wanted := slices.Repeat(Rows{{At: Tuple{BlockNumber: 1, OffsetNumber: 1, Valid: true}, Version: 700}}, n)
 			requireNoScan := func(sql string, more ...any) {
 				var text []byte
 				var plans []struct{ Plan node }
-				err := db.Pool().QueryRow(t.Context(), "EXPLAIN (FORMAT JSON) "+sql, wanted.Args(more...)...).Scan(&text)
+				err := db.Pool().QueryRow(t.Context(), "EXPLAIN (FORMAT JSON) "+sql,
+					wanted.Args(more...)...).Scan(&text)
 				require.NoError(t, err)
 				require.NoError(t, json.Unmarshal(text, &plans))
 				require.Empty(t, plans[0].Plan.scans(), "%d rows: %s\n%s", n, sql, text)

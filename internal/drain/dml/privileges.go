@@ -63,14 +63,17 @@ type lack struct {
 	Hidden bool
 }
 
-// Lacking returns the needs that the role of the database lacks, in their order. Each is a
-// problem about the thing that needs it.
-func Lacking(ctx context.Context, db pgcatalog.Beginner, needs []Need, about func(by int) problem.Problem) (problems problem.List, err error) {
+// Lacking returns the needs that the role of the database lacks, in their order. Each is
+// a problem about the thing that needs it.
+func Lacking(ctx context.Context, db pgcatalog.Beginner, needs []Need,
+	about func(by int) problem.Problem,
+) (problems problem.List, err error) {
 	var by []int
 	var oids []uint32
 	var wanted, columns []string
 	for _, n := range needs {
-		by, oids, wanted, columns = append(by, n.By), append(oids, n.Table), append(wanted, n.Privilege), append(columns, n.Column)
+		by, oids, wanted, columns = append(by, n.By), append(oids, n.Table), append(wanted, n.Privilege),
+			append(columns, n.Column)
 	}
 	var lacks []lack
 	err = pgcatalog.Settled(ctx, db, func(tx pgx.Tx) (err error) {
@@ -85,13 +88,16 @@ func Lacking(ctx context.Context, db pgcatalog.Beginner, needs []Need, about fun
 			problems.Add(p)
 		}
 		if l.Schema != "" {
-			report(fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s", l.Schema, l.Role), "the database role may not use schema %s, where %s is", l.Schema, l.Table)
+			report(fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s", l.Schema, l.Role),
+				"the database role may not use schema %s, where %s is", l.Schema, l.Table)
 		}
 		if missing := strings.Join(l.Missing, ", "); missing != "" {
-			report(fmt.Sprintf("GRANT %s ON %s TO %s", missing, l.Table, l.Role), "the database role lacks %s on table %s", missing, l.Table)
+			report(fmt.Sprintf("GRANT %s ON %s TO %s", missing, l.Table, l.Role),
+				"the database role lacks %s on table %s", missing, l.Table)
 		}
 		if l.Hidden {
-			report(fmt.Sprintf("ALTER ROLE %s BYPASSRLS", l.Role), "row-level security hides rows of %s from the database role", l.Table)
+			report(fmt.Sprintf("ALTER ROLE %s BYPASSRLS", l.Role),
+				"row-level security hides rows of %s from the database role", l.Table)
 		}
 	}
 	return problems, problem.Doing(err, "read privileges")

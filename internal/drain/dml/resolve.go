@@ -61,7 +61,9 @@ func (c *Catalog) Table(of *pgcatalog.Relation) *Table {
 // reach from the roots. It returns the tables whose rows may be deleted. adapt, if set,
 // may change a key, and returns false if the key must be left out. more, if set, may add
 // keys to a table.
-func (c *Catalog) Expand(roots []*Table, adapt func(to *Table, from *pgcatalog.Relation, f *Ref) bool, more func(to *Table)) map[*Table]bool {
+func (c *Catalog) Expand(roots []*Table, adapt func(to *Table, from *pgcatalog.Relation, f *Ref) bool,
+	more func(to *Table),
+) map[*Table]bool {
 	byTarget := map[uint32][]pgcatalog.ForeignKey{}
 	for _, k := range c.Keys {
 		byTarget[c.roots[k.Target]] = append(byTarget[c.roots[k.Target]], k)
@@ -130,7 +132,8 @@ func (c *Catalog) ref(t *Table, k pgcatalog.ForeignKey) *Ref {
 	default:
 		f.Action = Forbid
 	}
-	if (f.Action == Nullify || f.Action == SetDefault) && slices.ContainsFunc(f.set, func(column string) bool { return f.Table.Columns[column].Partitioning }) {
+	if (f.Action == Nullify || f.Action == SetDefault) &&
+		slices.ContainsFunc(f.set, func(column string) bool { return f.Table.Columns[column].Partitioning }) {
 		return nil // The row moves to another partition. The key's own action does it.
 	}
 	return f
@@ -208,7 +211,8 @@ func Order(deleted map[*Table]bool, roots ...*Table) []*Table {
 func (c *Catalog) Unindexed(f *Ref) []pgcatalog.Table {
 	return slices.DeleteFunc(slices.Clone(f.Leaves), func(leaf pgcatalog.Table) bool {
 		return slices.ContainsFunc(f.Columns, func(column string) bool {
-			return c.Relations[leaf.OID] != nil && c.Relations[leaf.OID].Leads(leaf.OID, column) || f.Table.Leads(leaf.OID, column)
+			return c.Relations[leaf.OID] != nil && c.Relations[leaf.OID].Leads(leaf.OID, column) ||
+				f.Table.Leads(leaf.OID, column)
 		})
 	})
 }

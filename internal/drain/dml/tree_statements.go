@@ -170,7 +170,8 @@ func parents(leaf pgcatalog.Table, refs []*Ref) string {
 			}
 		}
 	}
-	return fmt.Sprintf("parents AS MATERIALIZED (SELECT %s FROM %s)", strings.Join(columns, ", "), joined(leaf, "parent"))
+	return fmt.Sprintf("parents AS MATERIALIZED (SELECT %s FROM %s)", strings.Join(columns, ", "),
+		joined(leaf, "parent"))
 }
 
 // lookStatement returns the query for an array of booleans: for each key, whether rows
@@ -199,7 +200,8 @@ LIMIT $4`, with(wantSQL, parents(leaf, []*Ref{f})), in.SQL(), f.On("child", "par
 // ShownStatement returns the query for the text that describes the row at the tuple $1 to
 // users.
 func ShownStatement(t *Table, leaf pgcatalog.Table) string {
-	return fmt.Sprintf("SELECT %s FROM ONLY %s AS child WHERE child.ctid OPERATOR(pg_catalog.=) $1::pg_catalog.tid", t.Shown("child"), leaf.SQL())
+	return fmt.Sprintf("SELECT %s FROM ONLY %s AS child WHERE child.ctid OPERATOR(pg_catalog.=) $1::pg_catalog.tid",
+		t.Shown("child"), leaf.SQL())
 }
 
 // LockStatement returns the statement that locks the rows. It waits for other sessions
@@ -235,8 +237,8 @@ func UnchangedStatement(leaf pgcatalog.Table) string {
 		with(wantSQL), joined(leaf, "held"))
 }
 
-// RequireDeletedStatement returns a statement that fails with batch.Unmet if one of the rows still
-// exists.
+// RequireDeletedStatement returns a statement that fails with batch.Unmet if one of the
+// rows still exists.
 func RequireDeletedStatement(leaf pgcatalog.Table) string {
 	return fmt.Sprintf("%s\nSELECT \"sexton\".require(pg_catalog.count(*) OPERATOR(pg_catalog.=) 0) FROM %s",
 		with(wantSQL), joined(leaf, "target"))
@@ -255,15 +257,18 @@ func (o *Owner) RemoveStatement(t *Table, leaf pgcatalog.Table, skip bool) strin
 	}
 	var childless, outside []string
 	for _, f := range t.RefsOf(leaf) {
-		childless, outside = append(childless, "NOT "+f.Exists("target")), append(outside, f.exists("target", f.Table == t && f.Action == Remove))
+		childless, outside = append(childless, "NOT "+f.Exists("target")),
+			append(outside, f.exists("target", f.Table == t && f.Action == Remove))
 	}
 	switch {
 	case t.Chains():
-		ctes = append(ctes, fmt.Sprintf("meant AS MATERIALIZED (SELECT want.at FROM %s WHERE true%s)", joined(leaf, "target"), condition),
+		ctes = append(ctes, fmt.Sprintf("meant AS MATERIALIZED (SELECT want.at FROM %s WHERE true%s)",
+			joined(leaf, "target"), condition),
 			fmt.Sprintf("outside AS MATERIALIZED (\n\tSELECT FROM meant JOIN ONLY %s AS target"+
 				" ON target.ctid OPERATOR(pg_catalog.=) meant.at\n\tWHERE %s\n\tLIMIT 1\n)",
 				leaf.SQL(), strings.Join(outside, "\n\t\tOR ")))
-		condition += fmt.Sprintf("\n\tAND (NOT EXISTS (SELECT FROM outside) OR %s)", strings.Join(childless, "\n\t\tAND "))
+		condition += fmt.Sprintf("\n\tAND (NOT EXISTS (SELECT FROM outside) OR %s)",
+			strings.Join(childless, "\n\t\tAND "))
 	case len(childless) > 0:
 		condition += "\n\tAND " + strings.Join(childless, "\n\tAND ")
 	}
@@ -283,7 +288,8 @@ func (o *Owner) deletion(t *Table, leaf pgcatalog.Table, ctes []string, conditio
 	WHERE target.ctid OPERATOR(pg_catalog.=) want.at AND target.xmin OPERATOR(pg_catalog.=) want.version%s
 	RETURNING %s
 )`, leaf.SQL(), condition, extra.returning()),
-		fmt.Sprintf("total AS MATERIALIZED (SELECT pg_catalog.count(*)%s AS rows FROM deleted)", more), extra.CTE, o.Deleted)
+		fmt.Sprintf("total AS MATERIALIZED (SELECT pg_catalog.count(*)%s AS rows FROM deleted)", more), extra.CTE,
+		o.Deleted)
 	return fmt.Sprintf(`%s
 SELECT total.rows, CASE WHEN total.rows OPERATOR(pg_catalog.<) pg_catalog.cardinality($1::pg_catalog.tid[]) THEN ARRAY(SELECT deleted.at FROM deleted) END,
 	%s::bigint

@@ -60,10 +60,12 @@ func (p *pass) bind(ctx context.Context) (*binding, error) {
 	if err != nil {
 		return nil, err
 	}
-	bound := &binding{parents: resolved, fingerprints: map[string]string{}, checked: time.Now(), partial: partial || problems.Err() != nil}
+	bound := &binding{parents: resolved, fingerprints: map[string]string{}, checked: time.Now(), partial: partial ||
+		problems.Err() != nil}
 	for _, wrong := range problems.Only(problem.Error) {
 		if bound.addProblem(p, wrong.String()) {
-			p.log.ErrorContext(ctx, "definition does not fit the database: tombstones of its parent wait", "error", wrong.String())
+			p.log.ErrorContext(ctx, "definition does not fit the database: tombstones of its parent wait", "error",
+				wrong.String())
 		}
 	}
 	if err := bound.checkKeys(ctx, p); err != nil {
@@ -84,8 +86,8 @@ func (p *pass) bind(ctx context.Context) (*binding, error) {
 	return bound, nil
 }
 
-// addProblem records a problem with a definition. It reports whether the previous binding did
-// not have it, since passes run every few seconds and must not log it each time.
+// addProblem records a problem with a definition. It reports whether the previous binding
+// did not have it, since passes run every few seconds and must not log it each time.
 func (b *binding) addProblem(p *pass, reason string) bool {
 	b.wrong = append(b.wrong, reason)
 	return !p.Held.WasWrong(Kind, p.db.Name, reason)
@@ -182,7 +184,8 @@ func (b *binding) checkKeys(ctx context.Context, p *pass) error {
 			reason = fmt.Sprintf("the key of %s has another type now: run `sexton triggers install`", found.Table)
 		}
 		if b.addProblem(p, reason) {
-			p.log.ErrorContext(ctx, "definitions and triggers differ: tombstones of the parent wait", "parent", b.parents[at].Recorded, "error", reason)
+			p.log.ErrorContext(ctx, "definitions and triggers differ: tombstones of the parent wait", "parent",
+				b.parents[at].Recorded, "error", reason)
 		}
 		for _, reference := range b.parents[at].References {
 			reference.Broken = cmp.Or(reference.Broken, reason)

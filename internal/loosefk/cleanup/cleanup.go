@@ -59,7 +59,9 @@ func (w *Work) database(name string) database.Database {
 
 // throttle returns the conditions under which a pass pauses, for all databases that it
 // writes to. Replicas only count for the adaptive pace.
-func (w *Work) throttle(db database.Database, how config.Pace, session *batch.Session, remotes map[string]loosefk.Remote) pace.Throttle {
+func (w *Work) throttle(db database.Database, how config.Pace, session *batch.Session,
+	remotes map[string]loosefk.Remote,
+) pace.Throttle {
 	var limits pace.ReplicaLimits
 	if how == config.Adaptive {
 		limits = pace.ReplicaLimits{Lag: w.Config.Jobs.ReplicaLag, Bytes: int64(w.Config.Jobs.ReplicaLagBytes)}
@@ -70,7 +72,8 @@ func (w *Work) throttle(db database.Database, how config.Pace, session *batch.Se
 			targets = append(targets, pace.Target{DB: other, Session: there.Session})
 		}
 	}
-	return pace.NewOthers(w.Logger.With("kind", Kind, "database", db.Name), w.Pauses, limits, targets...).For(w.Config.LooseForeignKeys.Duty.Fixed())
+	return pace.NewOthers(w.Logger.With("kind", Kind, "database", db.Name), w.Pauses, limits,
+		targets...).For(w.Config.LooseForeignKeys.Duty.Fixed())
 }
 
 // reporter returns a function that passes on the statistics of a running pass. It does so
@@ -86,13 +89,16 @@ func reporter(progress jobrun.Progress) func(context.Context, *loosefk.Stats) {
 
 // Run runs one pass for a database, under its lease. If tables have changed, it binds the
 // definitions again and runs the pass once more.
-func (w *Work) Run(ctx context.Context, db database.Database, granted *lease.Lease, progress jobrun.Progress) (*loosefk.Stats, error) {
+func (w *Work) Run(ctx context.Context, db database.Database, granted *lease.Lease,
+	progress jobrun.Progress,
+) (*loosefk.Stats, error) {
 	conn, err := db.Async().Acquire(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connect to database %s: %w", db.Name, err)
 	}
 	p := &pass{
-		Work: w, db: db, conn: conn, log: w.Logger.With("kind", Kind, "database", db.Name), conns: map[string]*pgxpool.Conn{}, errs: map[string]error{},
+		Work: w, db: db, conn: conn, log: w.Logger.With("kind", Kind, "database", db.Name),
+		conns: map[string]*pgxpool.Conn{}, errs: map[string]error{},
 	}
 	defer p.release()
 	defer w.Memory.Ran(db.Name)
@@ -125,8 +131,10 @@ func (p *pass) run(ctx context.Context, granted *lease.Lease, progress jobrun.Pr
 	defer more.Release()
 	keys := p.Config.LooseForeignKeys
 	engine := &loosefk.Engine{
-		Database: p.db.Name, Pace: string(settings.Pace), Parents: bound.parents, Fingerprint: bound.expected, Session: session,
-		Adaptive: adaptive(settings.Pace, keys), Undo: keys.Undo.On(), ConfirmAfter: keys.ConfirmAfter, Sizes: p.Memory.Sizes(p.db.Name),
+		Database: p.db.Name, Pace: string(settings.Pace), Parents: bound.parents, Fingerprint: bound.expected,
+		Session:  session,
+		Adaptive: adaptive(settings.Pace, keys), Undo: keys.Undo.On(), ConfirmAfter: keys.ConfirmAfter,
+		Sizes:    p.Memory.Sizes(p.db.Name),
 		Throttle: p.throttle(p.db, settings.Pace, session, remotes), Progress: reporter(progress),
 		Limits:      loosefk.Limits{Deletes: limits.Deletes, Updates: limits.Updates, Runtime: limits.Runtime},
 		Connections: keys.Connections, More: more.Session,
@@ -141,7 +149,8 @@ func (p *pass) run(ctx context.Context, granted *lease.Lease, progress jobrun.Pr
 		return nil, err //nolint:wrapcheck // Run handles it.
 	}
 	if stats.Revived > 0 {
-		p.log.WarnContext(ctx, "deleted rows live under their keys: their children are kept", "revived", stats.Revived, "first_keys", stats.RevivedKeys)
+		p.log.WarnContext(ctx, "deleted rows live under their keys: their children are kept", "revived", stats.Revived,
+			"first_keys", stats.RevivedKeys)
 	}
 	if err == nil && len(stats.Errors) == 0 {
 		p.Memory.keep(p.db.Name, bound)

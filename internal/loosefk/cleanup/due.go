@@ -50,7 +50,8 @@ func (w *Work) Due(ctx context.Context, on listen.Querier, db database.Database,
 	due.Now = due.Now || recheck && w.Memory.Since(db.Name) >= every
 	if due.Now && jobs.Name != db.Name {
 		var barred bool
-		if err := jobs.Async().QueryRow(ctx, jobs.Names.Render("SELECT "+barredSQL), Kind, db.Name).Scan(&barred); err != nil {
+		if err := jobs.Async().QueryRow(ctx, jobs.Names.Render("SELECT "+barredSQL), Kind,
+			db.Name).Scan(&barred); err != nil {
 			return listen.Due{}, fmt.Errorf("look whether %s may run: %w", Kind, err)
 		}
 		due.Now = !barred

@@ -136,7 +136,9 @@ func (p *pass) markDown(ctx context.Context, db database.Database, err error) er
 // everywhere calls do for the pass's database, and for the other databases with children
 // of the parents that can be reached. If do fails for another database, that is marked as
 // down.
-func (p *pass) everywhere(ctx context.Context, parents []*loosefk.Parent, do func(db database.Database, conn *pgxpool.Conn) error) error {
+func (p *pass) everywhere(ctx context.Context, parents []*loosefk.Parent,
+	do func(db database.Database, conn *pgxpool.Conn) error,
+) error {
 	if err := do(p.db, p.conn); err != nil {
 		return err
 	}
@@ -168,7 +170,9 @@ func (w *Work) needed(parents []*loosefk.Parent) []database.Database {
 
 // open opens a session on each other database that parents need. It raises the fence
 // there first: an earlier holder of the lease must not be able to write any more.
-func (p *pass) open(ctx context.Context, granted *lease.Lease, parents []*loosefk.Parent, limits batch.Limits) (map[string]loosefk.Remote, error) {
+func (p *pass) open(ctx context.Context, granted *lease.Lease, parents []*loosefk.Parent,
+	limits batch.Limits,
+) (map[string]loosefk.Remote, error) {
 	found := map[string]loosefk.Remote{}
 	for _, db := range p.needed(parents) {
 		conn, err := p.reach(ctx, db)
@@ -183,7 +187,10 @@ func (p *pass) open(ctx context.Context, granted *lease.Lease, parents []*loosef
 		case err != nil:
 			found[db.Name] = loosefk.Remote{Err: err}
 		default:
-			found[db.Name] = loosefk.Remote{Session: &batch.Session{Conn: conn.Conn(), Names: db.Names, Fence: granted, Limits: limits}}
+			found[db.Name] = loosefk.Remote{Session: &batch.Session{
+				Conn: conn.Conn(), Names: db.Names, Fence: granted,
+				Limits: limits,
+			}}
 		}
 	}
 	return found, nil

@@ -26,7 +26,10 @@ func (p *pass) keep(ctx context.Context, parents []*loosefk.Parent) error {
 	if !settings.On() {
 		return nil
 	}
-	how := dml.Keep{Exclude: settings.ExcludeColumns, MaxRow: settings.MaxRow, Waits: settings.LargeRows == config.Waits}
+	how := dml.Keep{
+		Exclude: settings.ExcludeColumns, MaxRow: settings.MaxRow,
+		Waits: settings.LargeRows == config.Waits,
+	}
 	return p.everywhere(ctx, parents, func(db database.Database, conn *pgxpool.Conn) error {
 		err := loosefk.Keep(ctx, conn, db.Names, db.Name, parents, how)
 		if err == nil {
@@ -59,7 +62,8 @@ func (p *pass) rotate(ctx context.Context, parents []*loosefk.Parent) error {
 		left = false
 		err := p.everywhere(ctx, parents, func(db database.Database, conn *pgxpool.Conn) error {
 			var there bool
-			err := conn.QueryRow(ctx, db.Names.Render(`SELECT pg_catalog.to_regclass('"sexton".undo') IS NOT NULL`)).Scan(&there)
+			err := conn.QueryRow(ctx,
+				db.Names.Render(`SELECT pg_catalog.to_regclass('"sexton".undo') IS NOT NULL`)).Scan(&there)
 			if err == nil && there {
 				left = true
 				_, err = conn.Exec(ctx, db.Names.Render(rotateSQL), time.Duration(0), false)

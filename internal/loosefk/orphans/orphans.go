@@ -83,7 +83,10 @@ type Report struct {
 // NewReport returns an empty report of a definition.
 func NewReport(parent *loosefk.Parent, reference *loosefk.Reference) Report {
 	d := reference.Definition
-	report := Report{Definition: d.Key, Child: reference.Child.Label(), Column: d.ColumnList(), Parent: parent.Label(), Samples: []string{}}
+	report := Report{
+		Definition: d.Key, Child: reference.Child.Label(), Column: d.ColumnList(), Parent: parent.Label(),
+		Samples: []string{},
+	}
 	if reference.Remote {
 		report.ChildDatabase = reference.Database
 	}
@@ -222,7 +225,8 @@ func (r *run) checkBacklog(ctx context.Context) error {
 	most := cmp.Or(r.Backlog, mostBacklog)
 	waiting, err := loosefk.Tombstones{DB: r.DB, Names: r.Names, Bounds: r.Bounds}.Count(ctx, r.parent.Recorded, most+1)
 	if waiting > most {
-		r.report.Error = fmt.Sprintf("more than %d tombstones of %s wait: audit again when they are worked off", most, r.parent.Recorded)
+		r.report.Error = fmt.Sprintf("more than %d tombstones of %s wait: audit again when they are worked off", most,
+			r.parent.Recorded)
 	}
 	return err
 }
@@ -270,12 +274,13 @@ func (r *run) repair(ctx context.Context, keys []string) error {
 			return err
 		}
 		waits = true
-		if _, err := tx.Exec(ctx, "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended($1, 0))", lock); err != nil {
+		if _, err := tx.Exec(ctx, "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended($1, 0))",
+			lock); err != nil {
 			return err
 		}
 		waits = false
-		// Another audit may have inserted tombstones meanwhile, and a pass may have deleted
-		// the children.
+		// Another audit may have inserted tombstones meanwhile, and a pass may have
+		// deleted the children.
 		keys, err := r.settledAgain(ctx, tx, keys)
 		if err == nil && len(keys) > 0 && r.reference.Remote {
 			keys, err = r.withChild(ctx, keys)

@@ -49,7 +49,8 @@ func (r *run) inChildren(ctx context.Context, more string, do func(tx pgx.Tx) er
 	if err == nil || ctx.Err() != nil || batch.Judge(err).Verdict != batch.Fatal {
 		return err
 	}
-	return &batch.FaultError{Fault: batch.Fault{Message: fmt.Sprintf("database %s: %s", r.reference.Database, batch.Gist(err)), Verdict: batch.Unavailable}}
+	return &batch.FaultError{Fault: batch.Fault{Message: fmt.Sprintf("database %s: %s", r.reference.Database,
+		batch.Gist(err)), Verdict: batch.Unavailable}}
 }
 
 // stallAfter is how long another database may take in addition to the timeouts of its
@@ -66,7 +67,8 @@ func (r *run) extendIdleTimeout(ctx context.Context, tx pgx.Tx) error {
 	if !r.reference.Remote {
 		return nil
 	}
-	_, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL idle_in_transaction_session_timeout = %d", (r.longestRemote()+stallAfter).Milliseconds()))
+	_, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL idle_in_transaction_session_timeout = %d",
+		(r.longestRemote()+stallAfter).Milliseconds()))
 	return err
 }
 

@@ -32,8 +32,8 @@ func (p keyed) auditKey(key string) []string {
 	return []string{key}
 }
 
-// mayLackParent returns the condition that no parent has the values of the child's columns.
-// If the parent is in another database, each key may have none.
+// mayLackParent returns the condition that no parent has the values of the child's
+// columns. If the parent is in another database, each key may have none.
 func (p keyed) mayLackParent(r *loosefk.Reference, values []string) string {
 	if r.Remote {
 		return "true"
@@ -70,8 +70,8 @@ ORDER BY candidate.position`, from, holds(p.auditKey("candidate.key"), args)), a
 
 // orphansStatement returns the query for those of keys that are orphaned: a child meets
 // the definition, no parent has the key, and there is no tombstone for it. All three must
-// be in one snapshot. Otherwise a parent that is deleted between two of them would seem to
-// have no tombstone. For a child in another database only the last two are checked.
+// be in one snapshot. Otherwise a parent that is deleted between two of them would seem
+// to have no tombstone. For a child in another database only the last two are checked.
 // run.orphans queries for the child in an order that is safe without a common snapshot.
 func (p keyed) orphansStatement(names pgcatalog.Names, r *loosefk.Reference, keys []string) (string, []any) {
 	args := &dml.Args{}
@@ -90,7 +90,8 @@ SELECT candidate.key::pg_catalog.text
 FROM pg_catalog.unnest(%[1]s) AS candidate (key)
 WHERE %[5]s
 AND NOT EXISTS (SELECT FROM tombstoned WHERE %[6]s)`, from, names.Render(`"public".loose_foreign_keys_deleted_records`),
-		dml.Pairwise(p.KeyCompare, p.OfTombstone("tombstone"), p.auditKey("wanted.key")), args.Add(p.Recorded), p.Without(candidate), same)
+		dml.Pairwise(p.KeyCompare, p.OfTombstone("tombstone"), p.auditKey("wanted.key")), args.Add(p.Recorded),
+		p.Without(candidate), same)
 	if !r.Remote {
 		sql += "\nAND " + r.Exists(candidate, args)
 	}
@@ -102,7 +103,8 @@ AND NOT EXISTS (SELECT FROM tombstoned WHERE %[6]s)`, from, names.Render(`"publi
 func (p keyed) orphanRowsStatement(r *loosefk.Reference, keys []string, limit int) (string, []any) {
 	args := &dml.Args{}
 	keysAt, limitAt := args.Add(keys), args.Add(limit)
-	return fmt.Sprintf("SELECT pg_catalog.count(*) FROM (%s LIMIT $%d) AS counted", r.Rows(&p.Key, p.auditKeys(keysAt), args), limitAt), args.Values
+	return fmt.Sprintf("SELECT pg_catalog.count(*) FROM (%s LIMIT $%d) AS counted",
+		r.Rows(&p.Key, p.auditKeys(keysAt), args), limitAt), args.Values
 }
 
 // repairStatement returns the statement that inserts tombstones of keys as the parent's
@@ -114,5 +116,6 @@ func (p keyed) repairStatement(names pgcatalog.Names, keys []string) (string, []
 	}
 	return fmt.Sprintf(`INSERT INTO %s (fully_qualified_table_name, %s)
 SELECT $1::pg_catalog.text, orphaned.key::%s FROM pg_catalog.unnest(%s) AS orphaned (key)`,
-		names.Render(`"public".loose_foreign_keys_deleted_records`), column, form, p.auditKeys(2)), []any{p.Recorded, keys}
+			names.Render(`"public".loose_foreign_keys_deleted_records`), column, form, p.auditKeys(2)),
+		[]any{p.Recorded, keys}
 }

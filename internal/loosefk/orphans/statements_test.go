@@ -19,7 +19,8 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 func bind(t *testing.T, db *dbtest.DB, yaml []byte) []*loosefk.Parent {
 	defs := pgtest.Must(definitions.Parse(definitions.File{Name: "definitions.yml", Data: yaml}))(t)
-	resolved, problems := pgtest.Must2(loosefk.Resolve(t.Context(), []loosefk.Site{{Name: "main", Schema: "public", DB: db.Pool()}}, defs))(t)
+	resolved, problems := pgtest.Must2(loosefk.Resolve(t.Context(),
+		[]loosefk.Site{{Name: "main", Schema: "public", DB: db.Pool()}}, defs))(t)
 	require.NoError(t, problems.Err())
 	return resolved["main"]
 }
@@ -63,7 +64,8 @@ type node struct {
 	Plans    []node  `json:"Plans"`
 }
 
-// read is the number of children that a plan reads; it fails where they are not found by their key.
+// read is the number of children that a plan reads; it fails where they are not found by
+// their key.
 func (n node) read(t *testing.T, name string) (rows float64) {
 	require.NotEqual(t, "Seq Scan", n.Node, "%s: %+v", name, n)
 	if n.Relation == "children" && n.Node != "ModifyTable" && n.Node != "Tid Scan" {
@@ -76,7 +78,8 @@ func (n node) read(t *testing.T, name string) (rows float64) {
 	return rows
 }
 
-// Statistics of children may be of a time when there were none, or when all of them had one key.
+// Statistics of children may be of a time when there were none, or when all of them had
+// one key.
 func TestCompositeKeysAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{
@@ -95,7 +98,10 @@ func TestCompositeKeysAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 		db.Exec(`INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_text)
 			SELECT 'public.parents', ARRAY[(n / 2)::text, (n % 2)::text]::text FROM generate_series(1, 5000) AS n`)
 		p := keyed{bind(t, db, []byte("children: [{table: parents, column: [a, b], on_delete: async_delete}]"))[0]}
-		r, keys := p.References[0], []string{"{0,1}", "{1,0}", "{1,1}", "{2,0}", "{2,1}", "{3,0}", "{3,1}", "{4,0}", "{4,1}", "{5,0}"}
+		r, keys := p.References[0], []string{
+			"{0,1}", "{1,0}", "{1,1}", "{2,0}", "{2,1}", "{3,0}", "{3,1}", "{4,0}",
+			"{4,1}", "{5,0}",
+		}
 		explain := func(name, settings string) func(sql string, args []any) {
 			return func(sql string, args []any) {
 				var plan []byte

@@ -41,7 +41,8 @@ func (p keyed) walkStatement(r *loosefk.Reference, after *string, limit int) (st
 	}
 	return fmt.Sprintf("WITH RECURSIVE walk (%s, step) AS (\n%s\n)\nSELECT %s, "+
 		"CASE WHEN pg_catalog.num_nulls(%s) OPERATOR(pg_catalog.=) 0 THEN %s END\nFROM walk ORDER BY %s",
-		strings.Join(w.keys, ", "), steps, key, strings.Join(keys, ", "), p.mayLackParent(r, keys), strings.Join(w.ordered(keys), ", ")), args.Values
+		strings.Join(w.keys, ", "), steps, key, strings.Join(keys, ", "), p.mayLackParent(r, keys),
+		strings.Join(w.ordered(keys), ", ")), args.Values
 }
 
 type walk struct {
@@ -95,7 +96,8 @@ SELECT next.%s, walk.step OPERATOR(pg_catalog.+) 1
 FROM walk
 CROSS JOIN LATERAL (%s) AS next
 WHERE walk.step OPERATOR(pg_catalog.<) $%d`,
-		strings.Join(w.keys, ", first."), first, strings.Join(w.keys, ", next."), w.next(prefixed("walk.", w.keys)), limitAt)
+		strings.Join(w.keys, ", first."), first, strings.Join(w.keys, ", next."), w.next(prefixed("walk.", w.keys)),
+		limitAt)
 }
 
 // next returns the query for the first stop after a position. It searches with the

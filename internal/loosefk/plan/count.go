@@ -84,7 +84,9 @@ func (p *planner) backlog(ctx context.Context, parent *loosefk.Parent) (pending 
 }
 
 // countRows counts the children that the definition would delete or change now.
-func (p *planner) countRows(ctx context.Context, parent *loosefk.Parent, reference *loosefk.Reference, pending pendingKeys, planned *Definition) error {
+func (p *planner) countRows(ctx context.Context, parent *loosefk.Parent, reference *loosefk.Reference,
+	pending pendingKeys, planned *Definition,
+) error {
 	planned.RowsCapped = pending.more // they may have children too
 	begun := time.Now()
 	for i, some := range pending.chunks {
@@ -100,14 +102,17 @@ func (p *planner) countRows(ctx context.Context, parent *loosefk.Parent, referen
 		}
 		if i+1 < len(pending.chunks) && time.Since(begun) > p.limits.StatementTimeout {
 			planned.RowsCapped = true
-			planned.Findings = append(planned.Findings, fmt.Sprintf("counting rows stopped after %s", p.limits.StatementTimeout))
+			planned.Findings = append(planned.Findings,
+				fmt.Sprintf("counting rows stopped after %s", p.limits.StatementTimeout))
 			return nil
 		}
 	}
 	return nil
 }
 
-func (p *planner) countChildren(ctx context.Context, parent *loosefk.Parent, reference *loosefk.Reference, keys any, most int64) (int64, error) {
+func (p *planner) countChildren(ctx context.Context, parent *loosefk.Parent, reference *loosefk.Reference, keys any,
+	most int64,
+) (int64, error) {
 	args := &dml.Args{}
 	keysAt, mostAt := args.Add(keys), args.Add(most)
 	sql := fmt.Sprintf("SELECT pg_catalog.count(*) FROM (%s LIMIT $%d) AS counted",

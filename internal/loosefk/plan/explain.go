@@ -27,7 +27,9 @@ const fewPages = 8
 // findAccess explains the definition's statement on the child or, if it is partitioned,
 // on its largest partition. It returns the partitions in which Postgres uses a partial
 // index. Only EXPLAIN shows that.
-func (p *planner) findAccess(ctx context.Context, parent *loosefk.Parent, reference *loosefk.Reference, planned *Definition) (map[uint32]bool, error) {
+func (p *planner) findAccess(ctx context.Context, parent *loosefk.Parent, reference *loosefk.Reference,
+	planned *Definition,
+) (map[uint32]bool, error) {
 	own, proven := p.survey.childNeed(reference, nil), map[uint32]bool{}
 	if own.table == nil || len(reference.Leaves) == 0 {
 		return proven, nil // Nothing can be explained.
@@ -53,7 +55,10 @@ func (p *planner) findAccess(ctx context.Context, parent *loosefk.Parent, refere
 		leads := own.leads(leaf.OID, found.index)
 		proven[leaf.OID] = leads
 		if leaf.OID == biggest {
-			planned.Access = AccessPath{Node: found.node, Index: found.index, UsesIndex: leads, Table: leaf.Label(), Pages: found.pages}
+			planned.Access = AccessPath{
+				Node: found.node, Index: found.index, UsesIndex: leads, Table: leaf.Label(),
+				Pages: found.pages,
+			}
 		}
 	}
 	if access := planned.Access; access.Node != "" && !access.UsesIndex && access.Pages > fewPages {
@@ -87,7 +92,9 @@ type scan struct {
 // explain returns the scan of the generic plan. The generic plan does not depend on
 // values, as in the engine. With values, Postgres could use partial indexes that the
 // engine's statements cannot use.
-func (p *planner) explain(ctx context.Context, parent *loosefk.Parent, reference *loosefk.Reference, leaf pgcatalog.Table) (scan, error) {
+func (p *planner) explain(ctx context.Context, parent *loosefk.Parent, reference *loosefk.Reference,
+	leaf pgcatalog.Table,
+) (scan, error) {
 	sql, args := reference.Direct(p.names, leaf, dml.Keys{Of: &parent.Key}, false)
 	values := strings.Join(slices.Repeat([]string{"NULL"}, len(args)), ", ")
 	var plan []byte
@@ -99,7 +106,8 @@ func (p *planner) explain(ctx context.Context, parent *loosefk.Parent, reference
 		// The prepared statement outlives the transaction and must be deallocated after
 		// an error too, hence the savepoint.
 		err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error {
-			return nested.QueryRow(ctx, "EXPLAIN (FORMAT JSON) EXECUTE sexton_plan ("+values+")", pgx.QueryExecModeExec).Scan(&plan)
+			return nested.QueryRow(ctx, "EXPLAIN (FORMAT JSON) EXECUTE sexton_plan ("+values+")",
+				pgx.QueryExecModeExec).Scan(&plan)
 		})
 		if _, deallocateErr := tx.Exec(ctx, "DEALLOCATE sexton_plan"); err == nil {
 			err = deallocateErr

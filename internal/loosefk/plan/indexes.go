@@ -23,18 +23,27 @@ func (n need) usable(table uint32) bool {
 	if n.indexed != nil {
 		return n.indexed[table] || n.proven[table]
 	}
-	return slices.ContainsFunc(n.table.Indexes[table], func(i pgcatalog.Index) bool { return n.fits(i) && i.Valid && n.complete(i) })
+	return slices.ContainsFunc(n.table.Indexes[table], func(i pgcatalog.Index) bool {
+		return n.fits(i) && i.Valid &&
+			n.complete(i)
+	})
 }
 
 // partial reports whether an index of a leaf could be used if its predicate were met.
 // Only Postgres can decide that.
 func (n need) partial(table uint32) bool {
-	return slices.ContainsFunc(n.table.Indexes[table], func(i pgcatalog.Index) bool { return n.fits(i) && i.Valid && !n.complete(i) })
+	return slices.ContainsFunc(n.table.Indexes[table], func(i pgcatalog.Index) bool {
+		return n.fits(i) && i.Valid &&
+			!n.complete(i)
+	})
 }
 
 // leads reports whether the index of that name leads directly to the rows.
 func (n need) leads(table uint32, name string) bool {
-	return slices.ContainsFunc(n.table.Indexes[table], func(i pgcatalog.Index) bool { return i.Name == name && n.fits(i) })
+	return slices.ContainsFunc(n.table.Indexes[table], func(i pgcatalog.Index) bool {
+		return i.Name == name &&
+			n.fits(i)
+	})
 }
 
 // fits reports whether the index begins with the columns, in any order. Only given
@@ -87,7 +96,8 @@ func MissingIndexes(ctx context.Context, site Site, sites []Site, timeout time.D
 						continue
 					}
 					found.Add(problem.Problem{
-						Severity: problem.Warning, Position: d.At("column"), Key: d.Key + ".column", Message: index.Why, Fix: index.Create,
+						Severity: problem.Warning, Position: d.At("column"), Key: d.Key + ".column", Message: index.Why,
+						Fix: index.Create,
 					})
 				}
 			}
@@ -134,7 +144,8 @@ func (n need) missing(ctx context.Context, tx pgx.Tx) (*MissingIndex, error) {
 	if n.table == nil {
 		return nil, nil //nolint:nilnil // The table was dropped.
 	}
-	lacking := slices.DeleteFunc(slices.Clone(n.table.Leaves), func(leaf pgcatalog.Table) bool { return n.usable(leaf.OID) })
+	lacking := slices.DeleteFunc(slices.Clone(n.table.Leaves),
+		func(leaf pgcatalog.Table) bool { return n.usable(leaf.OID) })
 	if len(n.table.Leaves) == 0 && !n.usable(n.table.OID) {
 		lacking = []pgcatalog.Table{n.table.Table} // new partitions would have no index
 	}
@@ -178,7 +189,8 @@ func (n need) why(ctx context.Context, tx pgx.Tx, lacking []pgcatalog.Table) (st
 	if lacking[0] != n.table.Table {
 		of, all = " of "+labels(lacking), "them"
 	}
-	why := fmt.Sprintf("no index%s begins with %s, so %s reads all of %s", of, strings.Join(n.columns, ", "), n.reader, all)
+	why := fmt.Sprintf("no index%s begins with %s, so %s reads all of %s", of, strings.Join(n.columns, ", "), n.reader,
+		all)
 	if n.path != "" {
 		why = n.path + ": " + why
 	}

@@ -221,15 +221,17 @@ func (p *planner) plan(ctx context.Context, name string, planners map[string]*pl
 func newPlanned(parent *loosefk.Parent, reference *loosefk.Reference, pending pendingKeys) Definition {
 	return Definition{
 		Named: named(parent, reference, parent.Database), Backlog: pending.Backlog,
-		Conditions: each.Of(reference.Definition.Conditions, func(c definitions.Condition) Condition { return Condition{c.Column, string(c.Value)} }),
-		Findings:   []string{}, MissingIndexes: []MissingIndex{}, Then: []Named{},
+		Conditions: each.Of(reference.Definition.Conditions,
+			func(c definitions.Condition) Condition { return Condition{c.Column, string(c.Value)} }),
+		Findings: []string{}, MissingIndexes: []MissingIndex{}, Then: []Named{},
 	}
 }
 
 // fill adds what the children's database shows, if it can be reached. home is the name of
 // the parent's database.
 func (d *Definition) fill(
-	ctx context.Context, home string, children *planner, parent *loosefk.Parent, reference *loosefk.Reference, pending pendingKeys,
+	ctx context.Context, home string, children *planner, parent *loosefk.Parent, reference *loosefk.Reference,
+	pending pendingKeys,
 ) error {
 	unknown := func(why string) {
 		d.RowsCapped = d.RowsCapped || pending.Due > 0
@@ -251,7 +253,8 @@ func (d *Definition) fill(
 }
 
 func (p *planner) definition(
-	ctx context.Context, home string, parent *loosefk.Parent, reference *loosefk.Reference, pending pendingKeys, planned *Definition,
+	ctx context.Context, home string, parent *loosefk.Parent, reference *loosefk.Reference, pending pendingKeys,
+	planned *Definition,
 ) error {
 	if err := p.countRows(ctx, parent, reference, pending, planned); err != nil {
 		return err
@@ -276,7 +279,8 @@ func (p *planner) followOns(home string, deletedFrom []*pgcatalog.Relation) []Na
 	found := []Named{}
 	for _, parent := range p.parents {
 		table := p.survey.Relations[parent.OID]
-		if table == nil || !slices.ContainsFunc(deletedFrom, func(t *pgcatalog.Relation) bool { return related(t, table) }) {
+		if table == nil || !slices.ContainsFunc(deletedFrom,
+			func(t *pgcatalog.Relation) bool { return related(t, table) }) {
 			continue
 		}
 		for _, reference := range parent.References {

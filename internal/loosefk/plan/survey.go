@@ -20,7 +20,9 @@ import (
 type survey struct{ *dml.Catalog }
 
 // readOnly runs do in a READ ONLY transaction with further settings.
-func readOnly(ctx context.Context, db pgcatalog.Beginner, timeout time.Duration, settings string, do func(pgx.Tx) error) error {
+func readOnly(ctx context.Context, db pgcatalog.Beginner, timeout time.Duration, settings string,
+	do func(pgx.Tx) error,
+) error {
 	timeout = max(timeout, time.Millisecond) // 0 would mean no timeout
 	return loosefk.Bounds{StatementTimeout: timeout, LockTimeout: timeout}.Read(ctx, db, settings, do)
 }
@@ -70,7 +72,10 @@ type need struct {
 // childNeed returns the index that a definition's own statements need. Its table is nil
 // if the child was dropped just now.
 func (s survey) childNeed(reference *loosefk.Reference, proven map[uint32]bool) need {
-	n := need{table: s.Relations[reference.Child.OID], columns: reference.Definition.Columns, list: true, indexed: reference.Indexed, proven: proven}
+	n := need{
+		table: s.Relations[reference.Child.OID], columns: reference.Definition.Columns, list: true,
+		indexed: reference.Indexed, proven: proven,
+	}
 	n.reader = "every statement"
 	for _, condition := range reference.Conditions {
 		n.given = append(n.given, condition.Column)
@@ -103,8 +108,12 @@ func (s survey) below(child *pgcatalog.Relation) (needs []need, deletedFrom []*p
 			if from == nil || to == nil || !related(at.table, to) {
 				continue
 			}
-			path := fmt.Sprintf("%s → %s (%s) ON DELETE %s", at.path, from.Label(), strings.Join(key.Columns, ", "), actions[key.OnDelete])
-			found := need{table: from, columns: key.Columns, path: path, reader: "every deleted row of " + at.table.Label()}
+			path := fmt.Sprintf("%s → %s (%s) ON DELETE %s", at.path, from.Label(), strings.Join(key.Columns, ", "),
+				actions[key.OnDelete])
+			found := need{
+				table: from, columns: key.Columns, path: path,
+				reader: "every deleted row of " + at.table.Label(),
+			}
 			if name := fmt.Sprintf("%d %q", key.Table, key.Columns); !seen[name] {
 				seen[name] = true
 				needs = append(needs, found)
@@ -120,5 +129,6 @@ func (s survey) below(child *pgcatalog.Relation) (needs []need, deletedFrom []*p
 // related reports whether a row can be in both tables: they are equal, or one is a
 // partition of the other.
 func related(a, b *pgcatalog.Relation) bool {
-	return a.OID == b.OID || a.Root == b.Root && slices.ContainsFunc(a.Leaves, func(leaf pgcatalog.Table) bool { return slices.Contains(b.Leaves, leaf) })
+	return a.OID == b.OID || a.Root == b.Root && slices.ContainsFunc(a.Leaves,
+		func(leaf pgcatalog.Table) bool { return slices.Contains(b.Leaves, leaf) })
 }

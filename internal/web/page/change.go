@@ -25,7 +25,8 @@ type notice struct {
 	Failed bool
 }
 
-// change answers a button with what it has changed: with fragments for htmx, else by sending the browser back to the page.
+// change answers a button with what it has changed: with fragments for htmx, else by
+// sending the browser back to the page.
 func (p *Page) change(do func(r *http.Request) (string, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
@@ -38,7 +39,8 @@ func (p *Page) change(do func(r *http.Request) (string, error)) http.HandlerFunc
 		if err != nil {
 			code, said = refusal(err)
 			if code == http.StatusInternalServerError {
-				p.options.Logger.ErrorContext(r.Context(), "change failed", "path", r.URL.Path, "actor", web.VisitorOf(r.Context()).Actor, "error", err)
+				p.options.Logger.ErrorContext(r.Context(), "change failed", "path", r.URL.Path, "actor",
+					web.VisitorOf(r.Context()).Actor, "error", err)
 			}
 		}
 		p.overview.Forget()
@@ -55,7 +57,8 @@ func (p *Page) change(do func(r *http.Request) (string, error)) http.HandlerFunc
 	}
 }
 
-// reason returns the given reason without characters that would break a line of a log or a table.
+// reason returns the given reason without characters that would break a line of a log or
+// a table.
 func reason(r *http.Request) (string, error) {
 	text := strings.Join(strings.Fields(r.PostForm.Get("reason")), " ")
 	if utf8.RuneCountInString(text) > maxReason {
@@ -76,7 +79,8 @@ func (p *Page) setPaused(pause bool, said, rest string) func(r *http.Request) (s
 			return "", err
 		}
 		kind := r.PathValue("kind")
-		return said + " " + cmp.Or(kind, "all jobs") + rest, p.options.Source.SetPaused(r.Context(), web.VisitorOf(r.Context()), kind, why, pause)
+		return said + " " + cmp.Or(kind, "all jobs") + rest,
+			p.options.Source.SetPaused(r.Context(), web.VisitorOf(r.Context()), kind, why, pause)
 	}
 }
 
@@ -96,11 +100,13 @@ func (p *Page) undo(r *http.Request) (string, error) {
 	return p.options.Source.Undo(r.Context(), web.VisitorOf(r.Context()), id)
 }
 
-// cancelGroup restores a group. The form names the user of the application on whose behalf.
+// cancelGroup restores a group. The form names the user of the application on whose
+// behalf.
 func (p *Page) cancelGroup(r *http.Request) (string, error) {
 	group, user := r.PathValue("id"), r.PostForm.Get("user")
 	if user == "" {
 		return "", components.Refuse("give the id of the user on whose behalf the group is to stay")
 	}
-	return fmt.Sprintf("group %s stays", group), p.options.Source.CancelGroup(r.Context(), web.VisitorOf(r.Context()), group, user)
+	return fmt.Sprintf("group %s stays", group), p.options.Source.CancelGroup(r.Context(), web.VisitorOf(r.Context()),
+		group, user)
 }

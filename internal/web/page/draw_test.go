@@ -14,16 +14,24 @@ import (
 func TestTexts(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{
-		0: "under a second", 300 * time.Millisecond: "under a second", 1540 * time.Millisecond: "1.5 s", 9 * time.Second: "9 s", 59900 * time.Millisecond: "59 s",
-		time.Minute: "1 min", 95 * time.Second: "1 min 35 s", time.Hour: "1 h", 125 * time.Minute: "2 h 5 min", 24 * time.Hour: "1 d", 77 * time.Hour: "3 d 5 h",
+		0: "under a second", 300 * time.Millisecond: "under a second", 1540 * time.Millisecond: "1.5 s",
+		9 * time.Second: "9 s", 59900 * time.Millisecond: "59 s",
+		time.Minute: "1 min", 95 * time.Second: "1 min 35 s", time.Hour: "1 h", 125 * time.Minute: "2 h 5 min",
+		24 * time.Hour: "1 d", 77 * time.Hour: "3 d 5 h",
 	} {
 		require.Equal(t, want, span(d))
 	}
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
-	require.Equal(t, moment{Machine: "2030-01-02T03:03:00Z", Exact: "2030-01-02 03:03:00 UTC", Relative: "1 min 5 s ago"}, momentAt(now, now.Add(-65*time.Second)))
+	require.Equal(t, moment{
+		Machine: "2030-01-02T03:03:00Z", Exact: "2030-01-02 03:03:00 UTC",
+		Relative: "1 min 5 s ago",
+	}, momentAt(now, now.Add(-65*time.Second)))
 	require.Equal(t, "in 2 s", momentAt(now, now.Add(2500*time.Millisecond)).Relative)
 	require.Equal(t, "just now", momentAt(now, now).Relative)
-	for text, want := range map[string]string{"": "", "paused": "Paused", "ärger": "Ärger", "\"x\" is": "\"x\" is", "\xff": "\xff"} {
+	for text, want := range map[string]string{
+		"": "", "paused": "Paused", "ärger": "Ärger", "\"x\" is": "\"x\" is",
+		"\xff": "\xff",
+	} {
 		require.Equal(t, want, sentence(text))
 	}
 }
@@ -32,10 +40,17 @@ func TestChart(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_000_000, 0)
 	series := []jobrun.Series{
-		{Table: "a", Database: "main", Points: []jobrun.Point{{At: 999_000, Pending: 5, Finished: 45}, {At: 999_030, Pending: 6, OldestAgeSeconds: 1.5}}},
+		{Table: "a", Database: "main", Points: []jobrun.Point{
+			{At: 999_000, Pending: 5, Finished: 45},
+			{At: 999_030, Pending: 6, OldestAgeSeconds: 1.5},
+		}},
 		{Table: "a", Database: "ci", Points: []jobrun.Point{{At: 999_030, Pending: 7}, {At: 999_900, Pending: 8}}},
 	}
-	tables := []components.Backlog{{Table: "a", Database: "main", Pending: 9, OldestAgeSeconds: 2}, {Table: "a", Database: "ci", Unreachable: "down"}, {Table: "b", Database: "main", Pending: 1}}
+	tables := []components.Backlog{
+		{Table: "a", Database: "main", Pending: 9, OldestAgeSeconds: 2},
+		{Table: "a", Database: "ci", Unreachable: "down"},
+		{Table: "b", Database: "main", Pending: 1},
+	}
 	encoded, err := json.Marshal(newChart(stretches()[0], series, tables, now))
 	require.NoError(t, err)
 	// The time after 999,030 has no values: nobody sampled for more than three bins.
@@ -53,10 +68,15 @@ func TestChart(t *testing.T) {
 func TestSpark(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_000_000, 0)
-	series := []jobrun.Series{{Table: "a", Database: "main", Points: []jobrun.Point{{At: now.Unix() - 3600, Pending: 0}, {At: now.Unix() - 1800, Pending: 10}}}}
-	require.Equal(t, "0.0,29.0 60.0,1.0 120.0,15.0", spark(series, components.Backlog{Table: "a", Database: "main", Pending: 5}, now))
+	series := []jobrun.Series{{
+		Table: "a", Database: "main",
+		Points: []jobrun.Point{{At: now.Unix() - 3600, Pending: 0}, {At: now.Unix() - 1800, Pending: 10}},
+	}}
+	require.Equal(t, "0.0,29.0 60.0,1.0 120.0,15.0", spark(series,
+		components.Backlog{Table: "a", Database: "main", Pending: 5}, now))
 	series[0].Points = []jobrun.Point{{At: now.Unix() - 300, Pending: 0}, {At: now.Unix() - 150, Pending: 10}}
-	require.Equal(t, "0.0,29.0 60.0,1.0 120.0,15.0", spark(series, components.Backlog{Table: "a", Database: "main", Pending: 5}, now))
+	require.Equal(t, "0.0,29.0 60.0,1.0 120.0,15.0", spark(series,
+		components.Backlog{Table: "a", Database: "main", Pending: 5}, now))
 	require.Empty(t, spark(series, components.Backlog{Table: "b", Database: "main"}, now))
 	require.Empty(t, spark(nil, components.Backlog{Table: "a", Database: "main"}, now))
 }

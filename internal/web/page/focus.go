@@ -12,7 +12,8 @@ import (
 	"sexton/internal/dbsqlc"
 )
 
-// maxRows is the number of failures that the page lists. `sexton failures list --limit N` prints more.
+// maxRows is the number of failures that the page lists. `sexton failures list --limit N`
+// prints more.
 const maxRows = 50
 
 // focus is the part of the page that an address names. The zero value is all of it.
@@ -32,7 +33,8 @@ func (f focus) All() bool { return f.Kind == "" && !f.Failures && f.Deletion == 
 // Jobs reports whether jobs and their runs are shown.
 func (f focus) Jobs() bool { return !f.Failures && f.Deletion == 0 }
 
-// focusOf reads the address. A fragment has that of the page that asks for it, which htmx sends along.
+// focusOf reads the address. A fragment has that of the page that asks for it, which htmx
+// sends along.
 func focusOf(r *http.Request) focus {
 	at := r.URL
 	if page, err := url.Parse(r.Header.Get("Hx-Current-Url")); err == nil && page.Path != "" {
@@ -71,7 +73,8 @@ func (v *view) narrow(at focus) {
 	v.Focus = at
 	if at.Kind != "" {
 		v.Jobs = slices.DeleteFunc(v.Jobs, func(job jobView) bool { return job.Kind != at.Kind })
-		v.Overview.Runs = slices.DeleteFunc(slices.Clone(v.Overview.Runs), func(run dbsqlc.RunsRecentRow) bool { return run.Kind != at.Kind })
+		v.Overview.Runs = slices.DeleteFunc(slices.Clone(v.Overview.Runs),
+			func(run dbsqlc.RunsRecentRow) bool { return run.Kind != at.Kind })
 	}
 	if !at.Failures {
 		return

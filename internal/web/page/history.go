@@ -14,7 +14,8 @@ import (
 	"sexton/internal/web"
 )
 
-// stretch is a span of time that can be looked at. Samples come every 15 s: each bin of a minute has some. The bins make some 300 points.
+// stretch is a span of time that can be looked at. Samples come every 15 s: each bin of a
+// minute has some. The bins make some 300 points.
 type stretch struct {
 	Name, Title string
 	span, bin   time.Duration
@@ -31,7 +32,8 @@ func stretches() []stretch {
 const (
 	historyTimeout = 5 * time.Second
 	historyFor     = 10 * time.Second
-	// gap is the number of bins without a sample after which no worker was there to take one.
+	// gap is the number of bins without a sample after which no worker was there to take
+	// one.
 	gap = 3
 )
 
@@ -42,13 +44,16 @@ func newHistory(source Source) histories {
 	all := histories{}
 	for _, s := range stretches() {
 		read := func(ctx context.Context) ([]jobrun.Series, error) { return source.History(ctx, s.span, s.bin) }
-		all[s.Name] = &web.Cached[reading[[]jobrun.Series]]{Timeout: historyTimeout, Keep: historyFor, Read: lasting(read)}
+		all[s.Name] = &web.Cached[reading[[]jobrun.Series]]{
+			Timeout: historyTimeout, Keep: historyFor,
+			Read: lasting(read),
+		}
 	}
 	return all
 }
 
-// chart is the document that the chart is drawn from: one column of times and, per series, columns of the same length, with
-// null where a series has no value.
+// chart is the document that the chart is drawn from: one column of times and, per
+// series, columns of the same length, with null where a series has no value.
 type chart struct {
 	// Span is in seconds; times are in seconds of the epoch.
 	Span   int64         `json:"span"`
@@ -65,7 +70,8 @@ type chartSeries struct {
 	Rate []*float64 `json:"rate"`
 }
 
-// newChart aligns the series, and ends each with the present value, which no sample has yet.
+// newChart aligns the series, and ends each with the present value, which no sample has
+// yet.
 func newChart(s stretch, series []jobrun.Series, tables []components.Backlog, now time.Time) chart {
 	c := chart{Span: int64(s.span.Seconds()), Now: now.Unix(), At: []int64{}, Series: []chartSeries{}}
 	series = withPresent(series, tables, now)
@@ -78,7 +84,10 @@ func newChart(s stretch, series []jobrun.Series, tables []components.Backlog, no
 	c.At = withGaps(slices.Compact(c.At), gap*int64(s.bin.Seconds()))
 	several := slices.ContainsFunc(series, func(one jobrun.Series) bool { return one.Database != series[0].Database })
 	for _, one := range series {
-		column := chartSeries{Label: one.Table, Pending: make([]*int64, len(c.At)), Oldest: make([]*float64, len(c.At)), Rate: make([]*float64, len(c.At))}
+		column := chartSeries{
+			Label: one.Table, Pending: make([]*int64, len(c.At)), Oldest: make([]*float64, len(c.At)),
+			Rate: make([]*float64, len(c.At)),
+		}
 		if several {
 			column.Label += " in " + one.Database
 		}
@@ -106,17 +115,24 @@ func withPresent(series []jobrun.Series, tables []components.Backlog, now time.T
 		if table.Unreachable != "" {
 			continue
 		}
-		at := slices.IndexFunc(out, func(s jobrun.Series) bool { return s.Table == table.Table && s.Database == table.Database })
+		at := slices.IndexFunc(out, func(s jobrun.Series) bool {
+			return s.Table == table.Table &&
+				s.Database == table.Database
+		})
 		if at < 0 {
 			out = append(out, jobrun.Series{Table: table.Table, Database: table.Database})
 			at = len(out) - 1
 		}
-		out[at].Points = append(out[at].Points, jobrun.Point{At: now.Unix(), Pending: table.Pending, OldestAgeSeconds: table.OldestAgeSeconds})
+		out[at].Points = append(out[at].Points, jobrun.Point{
+			At: now.Unix(), Pending: table.Pending,
+			OldestAgeSeconds: table.OldestAgeSeconds,
+		})
 	}
 	return out
 }
 
-// withGaps puts a time without values between times that are too far apart, so that no line bridges them.
+// withGaps puts a time without values between times that are too far apart, so that no
+// line bridges them.
 func withGaps(times []int64, most int64) []int64 {
 	out := make([]int64, 0, len(times))
 	for i, at := range times {
@@ -156,9 +172,13 @@ const (
 	sparkHeight = 28
 )
 
-// spark is a small line of one table's last hour, as points of an SVG polyline; empty where there is too little to draw.
+// spark is a small line of one table's last hour, as points of an SVG polyline; empty
+// where there is too little to draw.
 func spark(series []jobrun.Series, table components.Backlog, now time.Time) string {
-	at := slices.IndexFunc(series, func(s jobrun.Series) bool { return s.Table == table.Table && s.Database == table.Database })
+	at := slices.IndexFunc(series, func(s jobrun.Series) bool {
+		return s.Table == table.Table &&
+			s.Database == table.Database
+	})
 	if at < 0 {
 		return ""
 	}

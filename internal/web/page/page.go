@@ -24,7 +24,8 @@ import (
 )
 
 const (
-	// readTimeout bounds a reading, readFor is for how long it is shared. The page asks every two seconds.
+	// readTimeout bounds a reading, readFor is for how long it is shared. The page asks
+	// every two seconds.
 	readTimeout = 5 * time.Second
 	readFor     = 1500 * time.Millisecond
 )
@@ -33,12 +34,14 @@ const (
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 
-// Source serves the page's readings and changes: a *operator.PageSource. It may be called by several requests at a time.
+// Source serves the page's readings and changes: a *operator.PageSource. It may be called
+// by several requests at a time.
 type Source interface {
 	Overview(ctx context.Context) (operator.Overview, error)
 	// History is the backlog of the last span, the highest value of each bin.
 	History(ctx context.Context, span, bin time.Duration) ([]jobrun.Series, error)
-	// SetPaused pauses or resumes a kind of job, or all where none is named, on all workers. A *components.RefusedError is shown to the user.
+	// SetPaused pauses or resumes a kind of job, or all where none is named, on all
+	// workers. A *components.RefusedError is shown to the user.
 	SetPaused(ctx context.Context, by web.Visitor, kind, reason string, pause bool) error
 	// Retry has failed rows tried again now and says what came of it.
 	Retry(ctx context.Context, by web.Visitor, what components.Retry) (string, error)
@@ -46,7 +49,8 @@ type Source interface {
 	RunNow(ctx context.Context, by web.Visitor, kind string) error
 	// CancelGroup restores a group on behalf of a user of the application.
 	CancelGroup(ctx context.Context, by web.Visitor, groupID, userID string) error
-	// Deletion is one that is kept, nil where it is not. Undo takes it back, and says what came of it by then.
+	// Deletion is one that is kept, nil where it is not. Undo takes it back, and says
+	// what came of it by then.
 	Deletion(ctx context.Context, id int64) (*operator.Deletion, error)
 	Undo(ctx context.Context, by web.Visitor, id int64) (string, error)
 }
@@ -80,7 +84,10 @@ func New(options Options) (*Page, error) {
 	if p.html, err = template.New("").Funcs(p.functions()).ParseFS(templateFiles, "templates/*.html"); err != nil {
 		return nil, fmt.Errorf("parse templates: %w", err)
 	}
-	p.overview = &web.Cached[reading[operator.Overview]]{Timeout: readTimeout, Keep: readFor, Read: lasting(options.Source.Overview)}
+	p.overview = &web.Cached[reading[operator.Overview]]{
+		Timeout: readTimeout, Keep: readFor,
+		Read: lasting(options.Source.Overview),
+	}
 	for _, address := range []string{"/{$}", "/jobs/{kind}", "/failures", "/deletions/{id}"} {
 		p.mux.HandleFunc("GET "+address, func(w http.ResponseWriter, r *http.Request) { p.show(w, r, "page") })
 	}
@@ -88,11 +95,13 @@ func New(options Options) (*Page, error) {
 	p.mux.HandleFunc("GET /history", p.serveHistory)
 	p.mux.HandleFunc("GET /assets/{name}", p.assets.serve)
 	for _, jobs := range []string{"/jobs", "/jobs/{kind}"} {
-		p.mux.HandleFunc("POST "+jobs+"/pause", p.change(p.setPaused(true, "paused", "; a pass that is running ends by itself")))
+		p.mux.HandleFunc("POST "+jobs+"/pause", p.change(p.setPaused(true, "paused",
+			"; a pass that is running ends by itself")))
 		p.mux.HandleFunc("POST "+jobs+"/resume", p.change(p.setPaused(false, "resumed", "")))
 	}
 	p.mux.HandleFunc("POST /jobs/{kind}/run", p.change(func(r *http.Request) (string, error) {
-		return r.PathValue("kind") + " runs as soon as a worker is free", options.Source.RunNow(r.Context(), web.VisitorOf(r.Context()), r.PathValue("kind"))
+		return r.PathValue("kind") + " runs as soon as a worker is free",
+			options.Source.RunNow(r.Context(), web.VisitorOf(r.Context()), r.PathValue("kind"))
 	}))
 	p.mux.HandleFunc("POST /groups/{id}/cancel", p.change(p.cancelGroup))
 	p.mux.HandleFunc("POST /failures/retry", p.change(p.retry))
@@ -137,7 +146,8 @@ func lasting[T any](read func(context.Context) (T, error)) func(context.Context)
 	}
 }
 
-// render answers with a template. It is rendered before anything is sent, so that an answer is whole or an error.
+// render answers with a template. It is rendered before anything is sent, so that an
+// answer is whole or an error.
 func (p *Page) render(w http.ResponseWriter, code int, name string, data any) {
 	var out bytes.Buffer
 	if err := p.html.ExecuteTemplate(&out, name, data); err != nil {
@@ -152,7 +162,8 @@ func (p *Page) render(w http.ResponseWriter, code int, name string, data any) {
 
 func (p *Page) functions() template.FuncMap {
 	return template.FuncMap{
-		"asset": p.assets.url, "number": words.Grouped, "capped": words.Capped, "plural": plural, "span": span, "took": took,
+		"asset": p.assets.url, "number": words.Grouped, "capped": words.Capped, "plural": plural, "span": span,
+		"took":   took,
 		"moment": momentAt, "sentence": sentence, "brief": brief, "next": nextTry,
 		"rows":    func(r operator.Reason) string { return words.Capped(int64(len(r.Failures)), r.More) },
 		"words":   func(state string) string { return strings.ReplaceAll(state, "_", " ") },
@@ -184,7 +195,8 @@ type asset struct {
 	version string
 }
 
-// assets are the files that the page loads, by name. htmx and uPlot are as published on npm, their licences beside them.
+// assets are the files that the page loads, by name. htmx and uPlot are as published on
+// npm, their licences beside them.
 type assets map[string]asset
 
 // loadAssets reads them. As parts of the program they are never missing.
@@ -194,7 +206,10 @@ func loadAssets() assets {
 	for _, entry := range entries {
 		content, _ := assetFiles.ReadFile(path.Join("assets", entry.Name()))
 		sum := sha256.Sum256(content)
-		all[entry.Name()] = asset{content: content, kind: mime.TypeByExtension(path.Ext(entry.Name())), version: hex.EncodeToString(sum[:6])}
+		all[entry.Name()] = asset{
+			content: content, kind: mime.TypeByExtension(path.Ext(entry.Name())),
+			version: hex.EncodeToString(sum[:6]),
+		}
 	}
 	return all
 }

@@ -58,7 +58,8 @@ func (s *source) SetPaused(_ context.Context, by web.Visitor, kind, reason strin
 }
 
 func (s *source) Retry(_ context.Context, by web.Visitor, what components.Retry) (string, error) {
-	return "1 row due now", s.do("retry " + what.Source + "/" + what.Database + "/" + what.ID + what.Reason + " by " + by.Actor)
+	return "1 row due now", s.do("retry " + what.Source + "/" + what.Database + "/" + what.ID + what.Reason + " by " +
+		by.Actor)
 }
 
 func (s *source) RunNow(_ context.Context, by web.Visitor, kind string) error {
@@ -100,7 +101,10 @@ func (s *source) fail(err error) {
 func newPage(t *testing.T, s *source, readOnly bool) (*page.Page, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
-	p, err := page.New(page.Options{Source: s, ReadOnly: readOnly, Version: "v1.2.3", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	p, err := page.New(page.Options{
+		Source: s, ReadOnly: readOnly, Version: "v1.2.3",
+		Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	})
 	require.NoError(t, err)
 	return p, &log
 }
@@ -157,10 +161,13 @@ func busy() operator.Overview {
 				{Table: tombs, Database: "ci", Unreachable: "database ci cannot be reached"},
 				{Table: "imports", Database: "main", Unit: "import", Pending: 10_000, Capped: true},
 			},
-			Jobs:    []operator.JobState{works, waits, paused},
-			Leases:  []operator.Lease{{Key: "clean:ci", Holder: "host:2", ExpiresAt: now.Add(time.Minute)}},
-			Cron:    &operator.Leader{Leader: "host:1", Until: now.Add(time.Minute)},
-			Workers: []dbsqlc.ClientsAliveRow{{ClientID: "host:1", StartedAt: now.Add(-time.Hour), Deaf: []string{"clean/main"}}},
+			Jobs:   []operator.JobState{works, waits, paused},
+			Leases: []operator.Lease{{Key: "clean:ci", Holder: "host:2", ExpiresAt: now.Add(time.Minute)}},
+			Cron:   &operator.Leader{Leader: "host:1", Until: now.Add(time.Minute)},
+			Workers: []dbsqlc.ClientsAliveRow{{
+				ClientID: "host:1", StartedAt: now.Add(-time.Hour),
+				Deaf: []string{"clean/main"},
+			}},
 		},
 		Failures: operator.Failures{Failures: []components.Failure{
 			{
@@ -174,15 +181,22 @@ func busy() operator.Overview {
 				ID: 6, Kind: "clean", Database: "main", StartedAt: started, EndedAt: &ended, Outcome: new("done"),
 				Stats: []byte(`{"processed": 2, "delete_count_by_table": {"issues": 20}}`),
 			},
-			{ID: 5, Kind: "clean", Database: "main", StartedAt: started, EndedAt: &ended, Outcome: new("over_limit"), Held: new("rows of notes: row locked by pid 7")},
+			{
+				ID: 5, Kind: "clean", Database: "main", StartedAt: started, EndedAt: &ended, Outcome: new("over_limit"),
+				Held: new("rows of notes: row locked by pid 7"),
+			},
 		},
-		Changes: []database.Change{{At: now, Actor: "ann", Remote: "10.0.0.7:1", Action: "pause", Target: "import", Reason: "backup"}},
+		Changes: []database.Change{{
+			At: now, Actor: "ann", Remote: "10.0.0.7:1", Action: "pause", Target: "import",
+			Reason: "backup",
+		}},
 	}
 }
 
 // text is the page as somebody reads it who sees no tags.
 func text(html string) string {
-	return htmltext.UnescapeString(strings.Join(strings.Fields(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(html, " ")), " "))
+	return htmltext.UnescapeString(strings.Join(strings.Fields(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(html,
+		" ")), " "))
 }
 
 func TestPageReadsWithoutScripts(t *testing.T) {
@@ -193,11 +207,15 @@ func TestPageReadsWithoutScripts(t *testing.T) {
 	require.Equal(t, "text/html; charset=utf-8", answer.Header().Get("Content-Type"))
 	shown := text(answer.Body.String())
 	for _, want := range []string{
-		"Database ci cannot be reached", "303 tombstones", "10,000+ imports", "1 min 35 s", "Next try in", "1 × issues: \"quoted\"",
-		"Works since 10 s: 3,000 rows for 100 tombstones, ", " per second, about 30 s left.", "issues 2,000, notes 1,000",
+		"Database ci cannot be reached", "303 tombstones", "10,000+ imports", "1 min 35 s", "Next try in",
+		"1 × issues: \"quoted\"",
+		"Works since 10 s: 3,000 rows for 100 tombstones, ", " per second, about 30 s left.",
+		"issues 2,000, notes 1,000",
 		"Waits for lease held by host:2 until 2030-01-02T03:04:05Z", "Paused by ann since 2030-01-02T03:04:05Z: backup",
-		"Cleans up. Schedule * * * * *", "polls for clean/main", "Cron is led by host:1 until in", "There are more than these.",
-		"given up", "20 rows for 2 tombstones: issues 20", "12 ms", "No progress: rows of notes: row locked by pid 7", "ann · pause import backup", "from 10.0.0.7:1", "v1.2.3",
+		"Cleans up. Schedule * * * * *", "polls for clean/main", "Cron is led by host:1 until in",
+		"There are more than these.",
+		"given up", "20 rows for 2 tombstones: issues 20", "12 ms", "No progress: rows of notes: row locked by pid 7",
+		"ann · pause import backup", "from 10.0.0.7:1", "v1.2.3",
 	} {
 		require.Contains(t, shown, want)
 	}
@@ -236,8 +254,10 @@ func TestEmptyStatesSayWhatIsThere(t *testing.T) {
 	}}}, false)
 	shown := text(get(t, p, "/").Body.String())
 	for _, want := range []string{
-		"clean_ up_ all", "Nothing waits All deletions are cleaned up.", "0 tombstones", "Has not run yet.", "Runs when another job inserts it.",
-		"No unresolved failures.", "No run has changed anything yet.", "No worker is alive.", "No lease is held.", "No change in the last 90 days",
+		"clean_ up_ all", "Nothing waits All deletions are cleaned up.", "0 tombstones", "Has not run yet.",
+		"Runs when another job inserts it.",
+		"No unresolved failures.", "No run has changed anything yet.", "No worker is alive.", "No lease is held.",
+		"No change in the last 90 days",
 	} {
 		require.Contains(t, shown, want)
 	}
@@ -285,7 +305,10 @@ func TestTroubleKeepsTheLastFigures(t *testing.T) {
 func TestTroubleKeepsTheHistory(t *testing.T) {
 	t.Parallel()
 	at := time.Now().Add(-10 * time.Minute).Unix()
-	s := &source{overview: busy(), series: []jobrun.Series{{Table: tombs, Database: "main", Points: []jobrun.Point{{At: at, Pending: 7}, {At: at + 30, Pending: 8}}}}}
+	s := &source{overview: busy(), series: []jobrun.Series{{
+		Table: tombs, Database: "main",
+		Points: []jobrun.Point{{At: at, Pending: 7}, {At: at + 30, Pending: 8}},
+	}}}
 	p, _ := newPage(t, s, false)
 	require.Contains(t, get(t, p, "/").Body.String(), "<polyline")
 	s.fail(errors.New("no server answers"))
@@ -328,16 +351,22 @@ func TestButtons(t *testing.T) {
 		require.Regexp(t, `id="`+id+`"[^>]* hx-swap-oob="true"`, fragments.Body.String())
 	}
 	require.Contains(t, text(post(t, p, "/jobs/clean/resume", url.Values{}, true).Body.String()), "Resumed clean.")
-	require.Contains(t, text(post(t, p, "/jobs/pause", url.Values{"reason": {"fire"}}, true).Body.String()), "Paused all jobs; a pass that is running ends by itself.")
-	require.Contains(t, text(post(t, p, "/failures/retry", url.Values{"source": {"tombstones"}, "database": {"main"}, "id": {"5"}}, true).Body.String()), "1 row due now.")
+	require.Contains(t, text(post(t, p, "/jobs/pause", url.Values{"reason": {"fire"}}, true).Body.String()),
+		"Paused all jobs; a pass that is running ends by itself.")
+	require.Contains(t, text(post(t, p, "/failures/retry",
+		url.Values{"source": {"tombstones"}, "database": {"main"}, "id": {"5"}}, true).Body.String()), "1 row due now.")
 	require.Equal(t, []string{
-		"pause clean by : long backup", "pause clean by : ", "resume clean by : ", "pause  by : fire", "retry tombstones/main/5 by ",
+		"pause clean by : long backup", "pause clean by : ", "resume clean by : ", "pause  by : fire",
+		"retry tombstones/main/5 by ",
 	}, s.done)
 
-	require.Equal(t, http.StatusUnprocessableEntity, post(t, p, "/jobs/clean/pause", url.Values{"reason": {strings.Repeat("x", 201)}}, false).Code)
-	require.Equal(t, http.StatusBadRequest, post(t, p, "/jobs/clean/pause", url.Values{"reason": {strings.Repeat("x", 17<<10)}}, false).Code)
+	require.Equal(t, http.StatusUnprocessableEntity, post(t, p, "/jobs/clean/pause",
+		url.Values{"reason": {strings.Repeat("x", 201)}}, false).Code)
+	require.Equal(t, http.StatusBadRequest, post(t, p, "/jobs/clean/pause",
+		url.Values{"reason": {strings.Repeat("x", 17<<10)}}, false).Code)
 	for _, strange := range []string{"a\x00b", "a\x1b[2Jb", "a\xffb"} {
-		require.Equal(t, http.StatusUnprocessableEntity, post(t, p, "/jobs/clean/pause", url.Values{"reason": {strange}}, false).Code, "%q", strange)
+		require.Equal(t, http.StatusUnprocessableEntity,
+			post(t, p, "/jobs/clean/pause", url.Values{"reason": {strange}}, false).Code, "%q", strange)
 	}
 	require.Len(t, s.done, 5)
 	require.Equal(t, http.StatusMethodNotAllowed, get(t, p, "/jobs/clean/pause").Code, "a link changes nothing")
@@ -411,7 +440,8 @@ func TestAssets(t *testing.T) {
 		answer := get(t, p, one[1])
 		require.Equal(t, http.StatusOK, answer.Code, one[1])
 		require.Contains(t, answer.Header().Get("Cache-Control"), "immutable")
-		require.Regexp(t, `^(text/(javascript|css); charset=utf-8|image/svg\+xml)$`, answer.Header().Get("Content-Type"), one[1])
+		require.Regexp(t, `^(text/(javascript|css); charset=utf-8|image/svg\+xml)$`,
+			answer.Header().Get("Content-Type"), one[1])
 	}
 	for _, licence := range []string{"/assets/htmx-LICENSE.txt", "/assets/uplot-LICENSE.txt"} {
 		require.Equal(t, http.StatusOK, get(t, p, licence).Code)

@@ -51,7 +51,8 @@ func took(d time.Duration) string {
 
 // moment is a time with its distance, for an element that names both.
 type moment struct {
-	// Machine is for the datetime attribute, Exact for the tooltip, Relative for the text.
+	// Machine is for the datetime attribute, Exact for the tooltip, Relative for the
+	// text.
 	Machine, Exact, Relative string
 }
 
@@ -84,8 +85,9 @@ func sentence(text string) string {
 	return string(unicode.ToUpper(first)) + text[size:]
 }
 
-// briefLength is how many characters of a text of other programs are shown: an error may hold a whole statement, a change a thousand
-// ids, and the page is fetched every two seconds.
+// briefLength is how many characters of a text of other programs are shown: an error may
+// hold a whole statement, a change a thousand ids, and the page is fetched every two
+// seconds.
 const briefLength = 280
 
 // brief cuts a text that is longer.

@@ -13,10 +13,12 @@ import (
 	"sexton/internal/words"
 )
 
-// shownOldest are the parent tables with the oldest tombstones, shownReasons the reasons of a card.
+// shownOldest are the parent tables with the oldest tombstones, shownReasons the reasons
+// of a card.
 const shownOldest, shownReasons = 5, 2
 
-// state is the sort of a card or a row, which gives its colour. The greater one comes first for an operator.
+// state is the sort of a card or a row, which gives its colour. The greater one comes
+// first for an operator.
 type state int
 
 const (
@@ -38,7 +40,8 @@ type view struct {
 	ReadOnly bool
 	Version  string
 	Notice   notice
-	// Trouble says why there are no newer figures than those of At; empty where they are new.
+	// Trouble says why there are no newer figures than those of At; empty where they are
+	// new.
 	Trouble string
 	At      time.Time
 	Known   bool
@@ -46,7 +49,8 @@ type view struct {
 	Headline headline
 	Tables   []tableView
 	Jobs     []jobView
-	// Reasons are why rows fail. List has the rows of one page of the failures, where the address names those.
+	// Reasons are why rows fail. List has the rows of one page of the failures, where the
+	// address names those.
 	Reasons  []operator.Reason
 	List     list
 	Focus    focus
@@ -104,7 +108,8 @@ func (j jobIn) Ended() *time.Time { return cmp.Or(j.LastEnded, j.LastRun) }
 func (p *Page) newView(ctx context.Context, at focus) *view {
 	read := p.overview.Get(ctx)
 	v := &view{
-		Now: time.Now(), ReadOnly: p.options.ReadOnly, Version: p.options.Version, At: read.at, Known: !read.at.IsZero(),
+		Now: time.Now(), ReadOnly: p.options.ReadOnly, Version: p.options.Version, At: read.at,
+		Known:    !read.at.IsZero(),
 		Overview: read.value, Spans: stretches(),
 	}
 	if read.err != nil {
@@ -118,7 +123,8 @@ func (p *Page) newView(ctx context.Context, at focus) *view {
 		shown := tableView{Backlog: table, State: v.tableState(table), Spark: spark(series, table, v.Now)}
 		shown.Parents = shown.Parents[:min(len(shown.Parents), shownOldest)]
 		for _, reason := range v.Reasons {
-			of := (reason.Database == "" || reason.Database == table.Database) && strings.HasPrefix(table.Unit, strings.TrimSuffix(reason.Source, "s"))
+			of := (reason.Database == "" || reason.Database == table.Database) &&
+				strings.HasPrefix(table.Unit, strings.TrimSuffix(reason.Source, "s"))
 			if of && len(shown.Why) < shownReasons {
 				shown.Why = append(shown.Why, reason)
 			}
@@ -227,7 +233,10 @@ func (v *view) headline() headline {
 	held, runs := v.held()
 	switch {
 	case len(down) > 0:
-		return headline{State: failed, Title: "Database " + strings.Join(down, ", ") + " cannot be reached", Text: "Jobs of other databases continue."}
+		return headline{
+			State: failed, Title: "Database " + strings.Join(down, ", ") + " cannot be reached",
+			Text: "Jobs of other databases continue.",
+		}
 	case len(held) > 0 && runs > 0:
 		return headline{State: working, Title: "Working", Text: backlog, Held: held}
 	case len(held) > 0 && pending > 0:
@@ -242,7 +251,10 @@ func (v *view) headline() headline {
 	case runs > 0 || pending > 0: // It works, or is about to.
 		return headline{State: working, Title: "Working", Text: backlog}
 	default:
-		return headline{State: idle, Title: "Nothing waits", Text: "All deletions are cleaned up. The next commit wakes a worker."}
+		return headline{
+			State: idle, Title: "Nothing waits",
+			Text: "All deletions are cleaned up. The next commit wakes a worker.",
+		}
 	}
 }
 
