@@ -107,7 +107,8 @@ func NewClient(deps Deps, id string, ears ...*listen.Ear) (*river.Client[pgx.Tx]
 func (d Deps) middleware() []rivertype.Middleware {
 	all := []rivertype.Middleware{d.working()}
 	if database.Tracing() {
-		all = append([]rivertype.Middleware{otelriver.NewMiddleware(&otelriver.MiddlewareConfig{EnableWorkSpanJobKindSuffix: true})}, all...)
+		tracing := otelriver.NewMiddleware(&otelriver.MiddlewareConfig{EnableWorkSpanJobKindSuffix: true})
+		all = append([]rivertype.Middleware{tracing}, all...)
 	}
 	return all
 }

@@ -2,14 +2,17 @@
 // functions in Sexton's schema and statement triggers that run them, on every tracked
 // parent
 //
-//   - sexton_track (AFTER DELETE), which writes one tombstone per deleted row, in the deleting transaction;
-//   - sexton_truncate (BEFORE TRUNCATE), which refuses, records or lets pass, because TRUNCATE fires no
-//     DELETE trigger;
+//   - sexton_track (AFTER DELETE), which writes one tombstone per deleted row, in the
+//     deleting transaction;
+//   - sexton_truncate (BEFORE TRUNCATE), which refuses, records or lets pass, because
+//     TRUNCATE fires no DELETE trigger;
 //
 // and on deletion tables
 //
-//   - sexton_wake (AFTER INSERT), which notifies the worker of the table's job kind unless it is awake;
-//   - sexton_wake_update (AFTER UPDATE), which does so where an application's row becomes work by a change.
+//   - sexton_wake (AFTER INSERT), which notifies the worker of the table's job kind
+//     unless it is awake;
+//   - sexton_wake_update (AFTER UPDATE), which does so where an application's row becomes
+//     work by a change.
 //
 // The functions are SECURITY DEFINER with a pinned search_path and without EXECUTE for
 // PUBLIC, so that a role that may delete a parent needs no right on the tombstones. There

@@ -23,15 +23,22 @@ import (
 // in it before any durable batch under their token. What a crash of the server loses are
 // the last commits before it, and it ends every connection, and with it every pass:
 //
-//   - A job: its row of work is still due, and the subscription that looks after it has connected again inserts another one.
+//   - A job: its row of work is still due, and the subscription that looks after it has
+//     connected again inserts another one.
 //   - A fetch: the job is available again. Its second run finds the lease, or the fence.
-//   - The end of a job: it counts as running by this worker, whose heartbeat gives back jobs that no part of the worker runs.
-//   - A lease or a fence: with all batches under its token. The token is given a second time. Its first holder can neither renew nor release what
-//     another one holds, and on a connection that is younger than its lease it asks before its first batch whether it still has it.
-//   - The release of a lease: its row says again who had it. That process takes it over, as it knows which of its attempts are over; others wait for
-//     that, or for the lease's end.
-//   - The end of a run that changed nothing: a later run of its kind closes it. All other ends wait, and with them what came before.
-//   - A tick: with its job, as one transaction has both. The next leader, or the next look of this one, inserts the job again.
+//   - The end of a job: it counts as running by this worker, whose heartbeat gives back
+//     jobs that no part of the worker runs.
+//   - A lease or a fence: with all batches under its token. The token is given a second
+//     time. Its first holder can neither renew nor release what another one holds, and on
+//     a connection that is younger than its lease it asks before its first batch whether
+//     it still has it.
+//   - The release of a lease: its row says again who had it. That process takes it over,
+//     as it knows which of its attempts are over; others wait for that, or for the
+//     lease's end.
+//   - The end of a run that changed nothing: a later run of its kind closes it. All other
+//     ends wait, and with them what came before.
+//   - A tick: with its job, as one transaction has both. The next leader, or the next
+//     look of this one, inserts the job again.
 //
 // With databases on several servers a crash of one could give a token twice, while a
 // batch under it lives on the other: there all commits wait, also where a database moves

@@ -21,15 +21,18 @@
 // could replace the object of another worker that has committed. Three things prevent
 // this.
 //
-//   - Each diff has a lease, its row in "sexton".external_diffs. A worker claims the diff for a minute at a time, and stops before the claim
-//     ends. The diff of a killed worker waits for the end of the claim, because late requests may still reach a store without conditional
-//     writes. A lock during the upload would need a transaction or a session: the one delays vacuum, the other is not possible through a
+//   - Each diff has a lease, its row in "sexton".external_diffs. A worker claims the diff
+//     for a minute at a time, and stops before the claim ends. The diff of a killed
+//     worker waits for the end of the claim, because late requests may still reach a
+//     store without conditional writes. A lock during the upload would need a transaction
+//     or a session: the one delays vacuum, the other is not possible through a
 //     transaction pooler and ends with the connection while the upload continues.
-//   - The transaction that changes the rows compares the claim's token under a row lock. A worker whose claim has passed to another worker
-//     commits nothing.
-//   - Each write names the version of the object that it replaces. The store refuses a request that arrives late, because the version has
-//     changed. Stores without conditional writes ignore the version; there the first two hold for all requests that take less time than a
-//     claim lasts.
+//   - The transaction that changes the rows compares the claim's token under a row lock.
+//     A worker whose claim has passed to another worker commits nothing.
+//   - Each write names the version of the object that it replaces. The store refuses a
+//     request that arrives late, because the version has changed. Stores without
+//     conditional writes ignore the version; there the first two hold for all requests
+//     that take less time than a claim lasts.
 //
 // Objects are deleted under the same claim, for a quarter of an hour, after a check that
 // no row refers to them. The claim ends when the store has answered. While it is unknown

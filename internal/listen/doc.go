@@ -31,18 +31,25 @@
 // lock, and notifies where it is free; at its commit it becomes visible first and
 // releases its locks then.
 //
-//   - The lock was free. If the ear was listening, its token is placed once W is visible. A token is consumed before a look and never
-//     after it, so that look sees W. If the ear was not listening, its LISTEN commits later. Either W was visible by then, and
-//     the look that the backlog handler asks of every subscription sees it; or it was not, and Postgres delivers what commits
-//     after LISTEN. Visibility is the server's, so it does not matter which connection looks.
-//   - The subscription held the lock. W tested it before the unlock returned, so it held its table lock at that time. The barrier is raised
-//     after that reply, on the same connection: it waits for W, or W has ended, and the look behind it sees W. The ear
-//     plays no part in this case, and may die at any moment of it. Tokens that came before that look are dropped: it sees what they stand for.
-//   - The connection with the lock dies. The server drops the lock, and writers notify again. The subscription fails, looks
-//     within about a second, and raises the barrier although it has no lock to drop, for writers that found the lock held.
-//   - The ear dies. Every subscription looks and then polls, until the backlog handler of the next connection has checked that it hears. A subscription
-//     takes the lock only while the ear hears.
-//   - Another process held the lock and was killed, or cannot look. No barrier of ours waits for W; the look every 10 s finds its rows.
+//   - The lock was free. If the ear was listening, its token is placed once W is visible.
+//     A token is consumed before a look and never after it, so that look sees W. If the
+//     ear was not listening, its LISTEN commits later. Either W was visible by then, and
+//     the look that the backlog handler asks of every subscription sees it; or it was
+//     not, and Postgres delivers what commits after LISTEN. Visibility is the server's,
+//     so it does not matter which connection looks.
+//   - The subscription held the lock. W tested it before the unlock returned, so it held
+//     its table lock at that time. The barrier is raised after that reply, on the same
+//     connection: it waits for W, or W has ended, and the look behind it sees W. The ear
+//     plays no part in this case, and may die at any moment of it. Tokens that came
+//     before that look are dropped: it sees what they stand for.
+//   - The connection with the lock dies. The server drops the lock, and writers notify
+//     again. The subscription fails, looks within about a second, and raises the barrier
+//     although it has no lock to drop, for writers that found the lock held.
+//   - The ear dies. Every subscription looks and then polls, until the backlog handler of
+//     the next connection has checked that it hears. A subscription takes the lock only
+//     while the ear hears.
+//   - Another process held the lock and was killed, or cannot look. No barrier of ours
+//     waits for W; the look every 10 s finds its rows.
 //
 // That look is one query on the worker's pool. It needs no barrier: a subscription that
 // sleeps has waited at one. If something is due, or the query fails, the subscription

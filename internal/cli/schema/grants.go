@@ -115,13 +115,12 @@ func tableGrants(all *installation.Connections, name string, defs []definitions.
 	return nil
 }
 
-// lineEnds would end a comment within the name of a role, and what follows would be run.
-var lineEnds = strings.NewReplacer("\n", " ", "\r", " ")
-
 func printRights(w io.Writer, blocks []rightsBlock) {
 	if len(blocks) == 0 {
 		_, _ = fmt.Fprintln(w, "-- no rights are missing")
 	}
+	// A line end in a role's name would end the comment, and psql would run the rest.
+	lineEnds := strings.NewReplacer("\n", " ", "\r", " ")
 	for _, block := range blocks {
 		role := "role " + block.Role
 		if block.Role == "" {
