@@ -188,8 +188,13 @@ func (r *Runner) begin(ctx context.Context, queries *dbsqlc.Queries, spec Spec) 
 		id, err := start()
 		return id, nil, err
 	}
+	if err := ctx.Err(); err != nil {
+		return 0, nil, err //nolint:wrapcheck // The caller names the run.
+	}
+	// A stop must not interrupt the acquisition: if its answer were lost, the lease and the
+	// run's row would be left to the next one. Its lock timeout bounds it.
 	run := lease.Run{Kind: spec.Kind, Database: spec.Database}
-	id, granted, err := r.Leases.Begin(ctx, run, spec.LeaseKey, spec.LeaseTTL, spec.Fences...)
+	id, granted, err := r.Leases.Begin(context.WithoutCancel(ctx), run, spec.LeaseKey, spec.LeaseTTL, spec.Fences...)
 	if id == 0 && ctx.Err() == nil {
 		// What keeps the lease from being taken took the run back with it; the history is
 		// to tell of it all the same.
