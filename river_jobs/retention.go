@@ -20,7 +20,7 @@ import (
 	"sexton/triggers"
 )
 
-// RetentionCleanup is the kind of the job that deletes rows whose time is over.
+// RetentionCleanup is the kind of the job that deletes expired rows.
 const RetentionCleanup = "retention_cleanup"
 
 const (

@@ -46,8 +46,8 @@ type Backlog struct {
 	// Undefined are parents with tombstones that no definition names: nothing will ever
 	// work them off.
 	Undefined []string `json:"undefined,omitempty"`
-	// Confirming counts parents that are cleaned up after and wait for a second look,
-	// until every transaction that was open then has ended. They are no backlog.
+	// Confirming counts parents whose tombstones were removed and that wait for a
+	// recheck, until every transaction that was open then has ended. They are no backlog.
 	Confirming int64 `json:"confirming"`
 	// GivenUp counts rows that will not be tried any more; absent for tables whose rows
 	// are never given up. It stops at the cap.

@@ -119,7 +119,7 @@ type Exam struct {
 	Bound   bool
 }
 
-// As is the database whose privileges are those of the role that is checked.
+// As returns the database with the role whose privileges are checked.
 func (x *Exam) As() pgcatalog.As {
 	return pgcatalog.As{Beginner: x.DB.Pool, Role: x.Roles[x.DB.Name].Name}
 }

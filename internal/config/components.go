@@ -278,7 +278,7 @@ type DiffRule string
 // Choices lists the rules.
 func (DiffRule) Choices() []string { return []string{"always", "outdated"} }
 
-// Retention configures the deletion of rows whose time is over.
+// Retention configures the deletion of expired rows.
 type Retention struct {
 	// Enabled enables the job.
 	Enabled bool `yaml:"enabled"`

@@ -131,8 +131,8 @@ type TombstonesFailedRow struct {
 	Total        int64
 }
 
-// The failed tombstones of some parents, in the order of the index, and how many there are. Per parent it reads two stretches of
-// the index of at most so many rows: of what is due, and of what is put off.
+// The failed tombstones of some parents, in the order of the index, and how many there are. Per parent it reads two stretches of the
+// index, each up to a limit: due tombstones and deferred ones.
 func (q *Queries) TombstonesFailed(ctx context.Context, parents []string, span int64, most int64) ([]TombstonesFailedRow, error) {
 	rows, err := q.db.Query(ctx, tombstonesFailed, parents, span, most)
 	if err != nil {

@@ -19,7 +19,7 @@ FROM (
 ) AS counted
 `
 
-// Parents of a database that wait for their second look. The count stops at so many rows.
+// Counts the parents of a database that wait for a recheck, up to a limit of rows.
 func (q *Queries) SweptKeys(ctx context.Context, database string, cap int32) (int64, error) {
 	row := q.db.QueryRow(ctx, sweptKeys, database, cap)
 	var keys int64

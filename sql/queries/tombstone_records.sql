@@ -1,6 +1,6 @@
 -- name: TombstonesFailed :many
--- The failed tombstones of some parents, in the order of the index, and how many there are. Per parent it reads two stretches of
--- the index of at most so many rows: of what is due, and of what is put off.
+-- The failed tombstones of some parents, in the order of the index, and how many there are. Per parent it reads two stretches of the
+-- index, each up to a limit: due tombstones and deferred ones.
 SELECT
     pending.id,
     pending.fully_qualified_table_name::pg_catalog.text AS "table",

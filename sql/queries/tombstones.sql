@@ -49,7 +49,7 @@ LEFT JOIN LATERAL (
 ORDER BY parent.name;
 
 -- name: SweptKeys :one
--- Parents of a database that wait for their second look. The count stops at so many rows.
+-- Counts the parents of a database that wait for a recheck, up to a limit of rows.
 SELECT coalesce(pg_catalog.sum(pg_catalog.cardinality(coalesce(counted.integer_keys::pg_catalog.text[], counted.text_keys))), 0)::bigint AS keys
 FROM (
     SELECT swept.integer_keys, swept.text_keys

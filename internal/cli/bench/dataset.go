@@ -22,7 +22,7 @@ const (
 	// Slow has 20,000 parents with one child each. A trigger makes the deletion of each
 	// child take 20 ms.
 	Slow = "slow"
-	// Retention has a million children whose time is over, and 100,000 that are new. No
+	// Retention has a million expired children and 100,000 new ones. No
 	// parent is deleted.
 	Retention = "retention"
 )

@@ -122,7 +122,7 @@ func drainByOneStatement(ctx context.Context, c *dataCopy) error {
 	})
 }
 
-// deleteOld deletes the rows whose time is over.
+// deleteOld deletes the expired rows.
 func deleteOld(ctx context.Context, c *dataCopy) error {
 	_, err := c.conn.Exec(ctx, "DELETE FROM children WHERE at < now() - interval '30 days'")
 	return problem.Doing(err, "delete old rows")

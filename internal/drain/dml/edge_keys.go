@@ -134,7 +134,7 @@ func (k *Key) WithoutParent(n int) string {
 		k.Without(key))
 }
 
-// Missing returns the query for those of keys that have no row. It returns them in the
+// Missing returns the query for the keys that have no row. It returns them in the
 // form in which they were passed, since the text of a value depends on the session.
 func (k *Key) Missing(keys any) (string, []any) {
 	args := &Args{}

@@ -72,7 +72,7 @@ func (r *run) extendIdleTimeout(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// withoutParent returns those of keys that have no parent, with or without a tombstone.
+// withoutParent returns the keys that have no parent, with or without a tombstone.
 func (r *run) withoutParent(ctx context.Context, keys []string) (found []string, err error) {
 	sql, args := r.parent.withoutParentStatement(keys)
 	err = r.Bounds.Read(ctx, r.DB, "", func(tx pgx.Tx) error {
@@ -82,7 +82,7 @@ func (r *run) withoutParent(ctx context.Context, keys []string) (found []string,
 	return found, err
 }
 
-// orphans returns those of keys that are orphaned, and the number of their rows. It
+// orphans returns the keys that are orphaned, and the number of their rows. It
 // counts the rows last, up to mostRows + 1.
 func (r *run) orphans(ctx context.Context, keys []string) (orphans []string, rows int64, err error) {
 	settled := func(ctx context.Context, keys []string) (found []string, err error) {
@@ -108,13 +108,13 @@ func (r *run) orphans(ctx context.Context, keys []string) (orphans []string, row
 	return keys, rows, err
 }
 
-// settled returns those of keys that have neither parent nor tombstone.
+// settled returns the keys that have neither parent nor tombstone.
 func (r *run) settled(ctx context.Context, tx pgx.Tx, keys []string) ([]string, error) {
 	sql, args := r.parent.orphansStatement(r.Names, r.reference, keys)
 	return pick(ctx, tx, sql, args)
 }
 
-// withChild returns those of keys that have children which meet the definition.
+// withChild returns the keys that have children which meet the definition.
 func (r *run) withChild(ctx context.Context, keys []string) (found []string, err error) {
 	sql, args := r.parent.withChildStatement(r.reference, keys)
 	err = r.inChildren(ctx, byHash, func(tx pgx.Tx) error {

@@ -47,12 +47,12 @@ func (p keyed) mayLackParent(r *loosefk.Reference, values []string) string {
 	return p.Without(key)
 }
 
-// withoutParentStatement returns the query for those of keys that have no parent.
+// withoutParentStatement returns the query for the keys that have no parent.
 func (p keyed) withoutParentStatement(keys []string) (string, []any) {
 	return p.some(keys, func(key []string, _ *dml.Args) string { return p.Without(key) })
 }
 
-// withChildStatement returns the query for those of keys that have a child which meets
+// withChildStatement returns the query for the keys that have a child which meets
 // the definition.
 func (p keyed) withChildStatement(r *loosefk.Reference, keys []string) (string, []any) {
 	return p.some(keys, r.Exists)
@@ -68,7 +68,7 @@ WHERE %s
 ORDER BY candidate.position`, from, holds(p.auditKey("candidate.key"), args)), args.Values
 }
 
-// orphansStatement returns the query for those of keys that are orphaned: a child meets
+// orphansStatement returns the query for the keys that are orphaned: a child meets
 // the definition, no parent has the key, and there is no tombstone for it. All three must
 // be in one snapshot. Otherwise a parent that is deleted between two of them would seem
 // to have no tombstone. For a child in another database only the last two are checked.
