@@ -137,7 +137,7 @@ func TestDeleteUserRefuses(t *testing.T) {
 		},
 		"sexton.delete_user(1, NULL, true, true)": {
 			"SX013",
-			"delete user 1: the groups a-team (id 2), b-team (id 1) cannot be deleted along, as the deletion of groups is not installed",
+			"delete user 1: cannot delete the groups a-team (id 2), b-team (id 1), because the deletion of groups is not installed",
 		},
 		"sexton.delete_user(1, NULL, false, NULL)": {
 			"SX012",
@@ -210,11 +210,11 @@ func TestDeleteUserSchedulesItsGroups(t *testing.T) {
 	for initiator, expected := range map[string][2]string{
 		"1": {
 			"SX015",
-			"delete user 1: the deletion of the groups a-team (id 2), b-team (id 1) needs an initiator who stays",
+			"delete user 1: the deletion of the groups a-team (id 2), b-team (id 1) needs an initiator other than this user",
 		},
 		"NULL": {
 			"SX015",
-			"delete user 1: the deletion of the groups a-team (id 2), b-team (id 1) needs an initiator who stays",
+			"delete user 1: the deletion of the groups a-team (id 2), b-team (id 1) needs an initiator other than this user",
 		},
 		"3": {"SX021", "schedule the deletion of group 2: user 3 may not remove it"},
 	} {
@@ -452,7 +452,7 @@ func TestGhostUserWhoseIdsAreTaken(t *testing.T) {
 	db.Exec("INSERT INTO users (id, username, email, name) SELECT n, 'u' || n, n || '@x.com', '' FROM generate_series(1, 30) AS n")
 	_, err := db.Pool().Exec(t.Context(), "SELECT sexton.ghost_user()")
 	requireState(t, err, "SX014",
-		`the ghost user cannot be made: duplicate key value violates unique constraint "users_pkey"`)
+		`the ghost user cannot be created: duplicate key value violates unique constraint "users_pkey"`)
 	db.Exec("GRANT SELECT, UPDATE ON SEQUENCE users_id_seq TO " + owner)
 	require.EqualValues(t, 31, pgtest.Scalar[int64](t, db.Database, "SELECT sexton.ghost_user()"))
 }
@@ -463,13 +463,13 @@ func TestGhostUserThatCannotBeMade(t *testing.T) {
 		ALTER TABLE users ADD created_at timestamp NOT NULL DEFAULT now(), ADD organization_id bigint NOT NULL DEFAULT 1, ADD shard int NOT NULL DEFAULT 1;
 		ALTER TABLE users ALTER created_at DROP DEFAULT, ALTER organization_id DROP DEFAULT, ALTER shard DROP DEFAULT`)
 	_, err := db.Pool().Exec(t.Context(), "SELECT sexton.ghost_user()")
-	requireState(t, err, "SX014", "the ghost user cannot be made: users need a value for organization_id, shard")
+	requireState(t, err, "SX014", "the ghost user cannot be created: table users requires a value for organization_id, shard")
 	_, problems := resolve(t, db, lists())
 	require.ErrorContains(t, problems.Err(),
-		"the ghost user cannot be made: users need a value for organization_id, shard")
+		"the ghost user cannot be created: table users requires a value for organization_id, shard")
 
 	db.Exec("ALTER TABLE users DROP organization_id, DROP shard")
 	_, err = db.Pool().Exec(t.Context(), "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT sexton.ghost_user(); COMMIT")
-	requireState(t, err, "SX014", "there is no ghost user, and none can be made at isolation level repeatable read")
+	requireState(t, err, "SX014", "there is no ghost user, and none can be created at isolation level repeatable read")
 	db.Exec("SELECT sexton.ghost_user()")
 }

@@ -107,8 +107,8 @@ func (r *resolver) checkGhost(ctx context.Context, tx pgx.Tx) error {
 	}
 	if !there {
 		slices.Sort(unknown)
-		r.reportf(problem.Error, section, "insert one yourself, with user_type 5, or give these columns defaults",
-			"the ghost user cannot be made: users need a value for %s", strings.Join(unknown, ", "))
+		r.reportf(problem.Error, section, "insert one with user_type 5, or set defaults for these columns",
+			"the ghost user cannot be created: table users requires a value for %s", strings.Join(unknown, ", "))
 	}
 	return nil
 }

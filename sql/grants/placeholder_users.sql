@@ -1,8 +1,8 @@
 GRANT USAGE ON SCHEMA "public" TO :"worker";
--- A row goes with its user, which the job of the ghost users deletes.
+-- DELETE, because the job that deletes a user also deletes the user's row here.
 GRANT SELECT, UPDATE, DELETE ON TABLE "public".import_placeholder_user_details TO :"worker";
 
--- It says which rules it has, for the backlog.
+-- The worker stores its rules for the backlog.
 GRANT SELECT, INSERT, UPDATE ON TABLE "sexton".placeholder_rules TO :"worker";
 GRANT EXECUTE
     ON FUNCTION "sexton".backlog_of_placeholder_users(), "sexton".placeholder_backlog(integer, double precision)

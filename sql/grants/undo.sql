@@ -6,5 +6,5 @@ GRANT EXECUTE ON FUNCTION
     "sexton".undo_text(anyarray), "sexton".undo_value(text, anyelement), "sexton".undo_layout(oid, text[]), "sexton".undo_rotate(text, interval, boolean),
     "sexton".undo_set(oid, bigint, text[], bigint, boolean, oid)
     TO :"worker";
--- Kept rows are for the worker alone. The viewer sees since when there are some.
+-- Only the worker reads kept rows. The viewer reads their age.
 GRANT SELECT (kept_at, origins) ON TABLE "sexton".undo TO :"viewer";

@@ -74,7 +74,7 @@ func TestGroupDoorsRefuse(t *testing.T) {
 	r := s.Run("group", "cancel", "11", "--by", "2")
 	require.Equal(t, 1, r.Code)
 	require.Equal(t, "sexton: cancel the deletion of group 11: the destruction of group 10 above it has begun "+
-		"(Cancel the deletion of that group, which is possible until its first row is removed.)\n", r.Stderr)
+		"(Cancel the deletion of that group, which is possible until its first row is deleted.)\n", r.Stderr)
 	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\n")
 	require.Equal(t, 2, s.Run("group", "list").Code, "not enabled")
 }

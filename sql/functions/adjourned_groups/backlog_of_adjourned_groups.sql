@@ -1,5 +1,5 @@
--- The backlog of due groups; see "sexton".backlog. Counts stop at 10,000. The age is the time since the first of them fell
--- due, and 0 where no period is set, as nothing is ever due then.
+-- Returns the backlog of due groups; see "sexton".backlog. Counts stop at 10,000. The age is the time since the first of
+-- them became due. It is 0 if no period is set, because no group is due then.
 CREATE OR REPLACE FUNCTION "sexton".backlog_of_adjourned_groups()
 RETURNS TABLE (
     deletion_table text,
@@ -48,9 +48,9 @@ AS $sexton$
                 SELECT FROM "sexton".group_deletion_failures AS failure WHERE failure.retry_at > pg_catalog.statement_timestamp() LIMIT 10001
             ) AS counted) AS failed
         FROM (SELECT (pg_catalog.statement_timestamp() AT TIME ZONE 'UTC')::pg_catalog.date, "sexton".group_deletion_cutoff()) AS today (day, cutoff)
-        -- Otherwise everybody who uses a count would count again.
+        -- Keeps the planner from inlining this subquery, which would count again for each use of a count.
         OFFSET 0
     ) AS counts;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".backlog_of_adjourned_groups() IS 'Sexton: groups whose period is over and which wait for their destruction';
+COMMENT ON FUNCTION "sexton".backlog_of_adjourned_groups() IS 'Sexton: due groups that are not destroyed yet';

@@ -1,8 +1,8 @@
--- Takes a group's deletion back on a user's behalf, in the caller's transaction. Returns true where it has done so, and
--- false where the group was not to be deleted.
+-- Cancels a group's deletion on behalf of a user, in the caller's transaction. Returns false if the group was not
+-- scheduled for deletion.
 --
--- Raises SX020 for a group that does not exist, SX021 for a user who may not remove it, SX022 once the destruction of the
--- group has removed or changed a row, or that of a group above it has begun.
+-- Raises SX020 if the group does not exist, SX021 if the user may not remove it, and SX022 if the group's destruction has
+-- deleted or changed a row, or if the destruction of a group above it has begun.
 CREATE OR REPLACE FUNCTION "sexton".cancel_group_deletion(group_id "{group}", user_id "{user}")
 RETURNS boolean
 LANGUAGE plpgsql
@@ -19,7 +19,7 @@ BEGIN
     begun := "sexton".group_destruction_above(cancel_group_deletion.group_id);
 
     IF begun = cancel_group_deletion.group_id THEN
-        -- A batch that runs holds this row, and this statement waits for it: then the row says what the batch has done.
+        -- A running batch has locked this row, so the statement waits for it and then reads what the batch has recorded.
         DELETE FROM "sexton".group_destructions AS destruction
         WHERE destruction.group_id = begun AND destruction.done = 0 AND NOT destruction.touched;
 
@@ -31,8 +31,8 @@ BEGIN
     END IF;
 
     IF begun IS NULL THEN
-        -- A snapshot from before the destruction began does not see it, nor has the wait for the group's lock shown it.
-        -- Writing the same key does.
+        -- The transaction's snapshot may be older than the destruction, even after the wait for the group's lock. Inserting
+        -- the same key finds the row anyway.
         BEGIN
             INSERT INTO "sexton".group_destructions (group_id, user_id)
             VALUES (cancel_group_deletion.group_id, cancel_group_deletion.user_id);
@@ -53,8 +53,8 @@ BEGIN
                 ELSE pg_catalog.format('cancel the deletion of group %s: the destruction of group %s above it has begun', cancel_group_deletion.group_id, begun)
             END,
             HINT = CASE
-                WHEN begun = cancel_group_deletion.group_id THEN 'What has been removed cannot be brought back.'
-                ELSE 'Cancel the deletion of that group, which is possible until its first row is removed.'
+                WHEN begun = cancel_group_deletion.group_id THEN 'Deleted rows cannot be restored.'
+                ELSE 'Cancel the deletion of that group, which is possible until its first row is deleted.'
             END;
     END IF;
 
@@ -72,4 +72,4 @@ BEGIN
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".cancel_group_deletion("{group}", "{user}") IS 'Sexton: restores a group that is marked for its deletion';
+COMMENT ON FUNCTION "sexton".cancel_group_deletion("{group}", "{user}") IS 'Sexton: cancels the deletion of a group';

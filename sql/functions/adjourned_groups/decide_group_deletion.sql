@@ -1,10 +1,10 @@
--- Decides about one group that is due, in a transaction of its own: has it destroyed at run_at where the user who scheduled it
--- may still remove it, and otherwise restores it. The outcome is
+-- Enqueues the destruction of one due group for run_at if the user who scheduled it may still remove it, and restores the
+-- group otherwise. The caller runs it in a transaction of its own. The outcome is
 --
 --   enqueued     a job group_destroy was inserted
---   waiting      there is one already
---   restored     reason says why: not_permitted, or user_missing
---   undue        the group is gone, was restored, or has lost its schedule meanwhile
+--   waiting      such a job exists already
+--   restored     for the reason not_permitted or user_missing
+--   undue        the group was deleted or restored, or lost its schedule, in the meantime
 CREATE OR REPLACE FUNCTION "sexton".decide_group_deletion(
     group_id "{group}", run_at timestamptz,
     OUT outcome text, OUT user_id "{user}", OUT path text, OUT reason text
@@ -20,14 +20,14 @@ DECLARE
 BEGIN
     outcome := 'undue';
 
-    -- Doors that change the group wait here, or are waited for.
+    -- Serializes with the functions that schedule, cancel and hasten a deletion.
     SELECT groups.path INTO path
     FROM "public".groups
     WHERE groups.id = decide_group_deletion.group_id
     FOR UPDATE;
 
-    -- What has begun goes on, no matter who asked for it, and whatever has become of mark, schedule and period: half a group is
-    -- of no use.
+    -- A destruction that has begun continues without a mark, schedule, period or permitted requester: half a group is of no
+    -- use.
     SELECT coalesce(schedule.user_id, destruction.user_id), destruction.group_id IS NOT NULL INTO user_id, begun
     FROM "public".groups
     LEFT JOIN "public".group_deletion_schedules AS schedule ON schedule.group_id = groups.id
@@ -40,13 +40,13 @@ BEGIN
         RETURN;
     END IF;
 
-    -- One on behalf of another user is not looked for here: such a group is not looked up at all.
+    -- A job on behalf of another user needs no check: groups with such a job are not passed to this function.
     IF "sexton".group_destroy_job(decide_group_deletion.group_id, user_id) IS NOT NULL THEN
         outcome := 'waiting';
     ELSIF begun OR "sexton".may_remove_group(user_id, decide_group_deletion.group_id) THEN
         job_id := "sexton".enqueue('group_destroy',
             pg_catalog.jsonb_build_object('group_id', decide_group_deletion.group_id, 'user_id', coalesce(pg_catalog.to_jsonb(user_id), {nobody})), run_at);
-        -- The latency of the deletion begins with the day after the period.
+        -- The latency of the deletion is measured from the day after the period.
         UPDATE "sexton".river_job AS job
         SET metadata = job.metadata || pg_catalog.jsonb_build_object('due_at', (groups.marked_for_deletion_on + 1
             + ((pg_catalog.statement_timestamp() AT TIME ZONE 'UTC')::pg_catalog.date - "sexton".group_deletion_cutoff()))::timestamp AT TIME ZONE 'UTC')
@@ -65,4 +65,4 @@ BEGIN
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".decide_group_deletion("{group}", timestamp with time zone) IS 'Sexton: has a due group destroyed, or restores it';
+COMMENT ON FUNCTION "sexton".decide_group_deletion("{group}", timestamp with time zone) IS 'Sexton: enqueues the destruction of a due group, or restores the group';

@@ -1,7 +1,7 @@
--- Sexton's own rule for who may remove a group: administrators, and owners (50) of the group or of one above it, by an
--- active and accepted membership that has not expired, or as owners of a group with which one of these is shared with
--- the access of an owner. Never users that are blocked, banned, about to be deleted, or gone.
--- Who asks for thousands of groups has none of the small tables read as a whole for each.
+-- Reports whether a user may remove a group by Sexton's default rule. Administrators may, and owners (access level 50) of the
+-- group or of a group above it. An owner has an active, accepted, unexpired membership of such a group, or of a group with
+-- which one of them is shared with owner access. Users who are blocked, banned, queued for deletion or deleted may not.
+-- Without sequential scans, a caller with thousands of groups does not read each small table completely for each group.
 CREATE OR REPLACE FUNCTION "sexton".default_may_remove_group(user_id bigint, group_id bigint)
 RETURNS boolean
 LANGUAGE plpgsql
@@ -32,7 +32,7 @@ BEGIN
         END IF;
     END IF;
 
-    -- UNION, not UNION ALL, ends even where groups are their own ancestors.
+    -- UNION instead of UNION ALL ends even if a group is its own ancestor.
     WITH RECURSIVE above AS (
         SELECT groups.id, groups.parent_id FROM "public".groups WHERE groups.id = default_may_remove_group.group_id
         UNION
@@ -77,4 +77,4 @@ $sexton$;
 
 REVOKE ALL ON FUNCTION "sexton".default_may_remove_group(bigint, bigint) FROM PUBLIC;
 
-COMMENT ON FUNCTION "sexton".default_may_remove_group(bigint, bigint) IS 'Sexton: its own rule for who may remove a group';
+COMMENT ON FUNCTION "sexton".default_may_remove_group(bigint, bigint) IS 'Sexton: default rule for who may remove a group';

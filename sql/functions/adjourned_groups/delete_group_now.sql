@@ -1,8 +1,8 @@
--- Asks for a group's deletion without the period: schedules the group if need be, moves its mark back to where the period is
--- over, and has its destruction begin, in the caller's transaction. Returns true where it has done so, and false where
--- the group was due, or its destruction had begun, before.
+-- Deletes a group without waiting for the period: schedules the group if necessary, sets its mark to a date that makes it
+-- due, and enqueues its destruction, in the caller's transaction. Returns false if the group was due or its destruction had
+-- begun before.
 --
--- Raises SX020 for a group that does not exist, SX021 for a user who may not remove it, SX023 where no period is set.
+-- Raises SX020 if the group does not exist, SX021 if the user may not remove it, and SX023 if no period is set.
 CREATE OR REPLACE FUNCTION "sexton".delete_group_now(group_id "{group}", user_id "{user}")
 RETURNS boolean
 LANGUAGE plpgsql
@@ -45,7 +45,7 @@ BEGIN
     INSERT INTO "sexton".events (kind, payload) VALUES (
         'group_deletion_hastened', pg_catalog.jsonb_build_object('group_id', delete_group_now.group_id, 'user_id', requester));
 
-    -- Without the kind, the daily job takes the group up.
+    -- Without the kind, the daily job enqueues the group.
     IF EXISTS (SELECT FROM "sexton".job_kinds WHERE job_kinds.kind = 'group_destroy') THEN
         PERFORM "sexton".enqueue('group_destroy', pg_catalog.jsonb_build_object(
             'group_id', delete_group_now.group_id, 'user_id', coalesce(pg_catalog.to_jsonb(requester), {nobody})));
@@ -55,4 +55,4 @@ BEGIN
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".delete_group_now("{group}", "{user}") IS 'Sexton: has a group destroyed without waiting for its period';
+COMMENT ON FUNCTION "sexton".delete_group_now("{group}", "{user}") IS 'Sexton: deletes a group without waiting for the period';

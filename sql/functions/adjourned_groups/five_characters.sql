@@ -1,4 +1,4 @@
--- Five random letters and digits, for a path that is taken.
+-- Returns five random letters and digits, which make a taken path unique.
 CREATE OR REPLACE FUNCTION "sexton".five_characters()
 RETURNS text
 LANGUAGE sql
@@ -9,4 +9,4 @@ AS $sexton$
     FROM pg_catalog.generate_series(1, 5);
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".five_characters() IS 'Sexton: random letters and digits for a path that is taken';
+COMMENT ON FUNCTION "sexton".five_characters() IS 'Sexton: random letters and digits that make a taken path unique';

@@ -1,6 +1,5 @@
--- Returns the date before which a mark makes a group due: today (UTC) less the period of the application's settings, or
--- NULL where there is no period from 1 to 90 days. Then nothing is due: a period is never guessed. Of several rows of
--- settings the longest period counts.
+-- Returns the date before which a mark makes a group due: today (UTC) minus the longest period in the application's settings.
+-- It returns NULL if that is not a period of 1 to 90 days. Then no group is due, because there is no default period.
 CREATE OR REPLACE FUNCTION "sexton".group_deletion_cutoff()
 RETURNS date
 LANGUAGE plpgsql
@@ -13,7 +12,7 @@ DECLARE
     period integer;
 BEGIN
     IF "sexton".application_table('application_settings') THEN
-        -- By its name in the row, which an application without such a column does not have.
+        -- to_jsonb, because the application may lack this column.
         SELECT pg_catalog.max((pg_catalog.to_jsonb(settings) ->> 'deletion_adjourned_period')::integer) INTO period
         FROM "public".application_settings AS settings;
     END IF;

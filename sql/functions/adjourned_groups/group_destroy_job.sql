@@ -1,5 +1,5 @@
--- Returns the job that waits to destroy a group on a user's behalf, or is at it, or NULL. It is found by the key that
--- sexton.enqueue gives it: an index of the arguments has to be searched for what was added to it last.
+-- Returns the unfinished job that destroys a group on behalf of a user, or NULL. It searches by the unique key that
+-- "sexton".enqueue computes, because a GIN index on the arguments would have to scan its list of recent entries.
 CREATE OR REPLACE FUNCTION "sexton".group_destroy_job(group_id "{group}", user_id "{user}")
 RETURNS bigint
 LANGUAGE sql
@@ -17,4 +17,4 @@ AS $sexton$
       AND "sexton".river_job_state_in_bitmask(job.unique_states, job.state);
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".group_destroy_job("{group}", "{user}") IS 'Sexton: the job that is to destroy a group';
+COMMENT ON FUNCTION "sexton".group_destroy_job("{group}", "{user}") IS 'Sexton: the unfinished job that destroys a group';

@@ -1,4 +1,4 @@
--- Returns the group itself or the nearest above it whose destruction has begun, or NULL.
+-- Returns the group or its nearest ancestor whose destruction has begun, or NULL.
 CREATE OR REPLACE FUNCTION "sexton".group_destruction_above(group_id "{group}")
 RETURNS "{group}"
 LANGUAGE sql
@@ -13,7 +13,7 @@ AS $sexton$
         SELECT parent.id, parent.parent_id, above.height + 1
         FROM above
         JOIN "public".groups AS parent ON parent.id = above.parent_id
-        -- Deeper than any tree; groups that are their own ancestors must end somewhere.
+        -- Deeper than any tree of groups. It ends the recursion if a group is its own ancestor.
         WHERE above.height < 100
     )
     SELECT above.id

@@ -1,7 +1,7 @@
--- Keeps a group from staying marked for ever when its schedule goes with the user who made it, by that user's native cascade
--- or by a batch of the user's deletion: in the same transaction the initiator of the user's deletion takes the schedule over, if
--- that user may remove the group, and otherwise the group is restored. The queue of users says who the initiator is; a cascade
--- that began at a plain DELETE has none.
+-- Handles a schedule that is deleted with the user who made it, by a native cascade or by a batch of the user's deletion.
+-- Without it, the group would keep its mark forever. In the same transaction the schedule passes to the initiator of the
+-- user's deletion, if that user may remove the group. Otherwise the group is restored. The queue of users has the initiator;
+-- the cascade of a plain DELETE has none.
 CREATE OR REPLACE FUNCTION "sexton".group_schedule_lost()
 RETURNS trigger
 LANGUAGE plpgsql
@@ -18,14 +18,14 @@ BEGIN
         leaves := FOUND;
     END IF;
 
-    -- An application that deletes the schedule of a user who stays has its own reason.
+    -- The user remains, so the application deleted the schedule for a reason of its own.
     IF NOT leaves AND EXISTS (SELECT FROM "public".users WHERE users.id = OLD.user_id) THEN
         RETURN NULL;
     END IF;
 
     PERFORM FROM "public".groups WHERE groups.id = OLD.group_id AND groups.marked_for_deletion_on IS NOT NULL FOR UPDATE;
 
-    -- A destruction that has begun goes on without a schedule. One that is there by now is the application's.
+    -- A destruction that has begun continues without a schedule. A schedule that exists again is the application's.
     IF NOT FOUND
         OR "sexton".group_destruction_above(OLD.group_id) IS NOT NULL
         OR EXISTS (SELECT FROM "public".group_deletion_schedules AS schedule WHERE schedule.group_id = OLD.group_id)
@@ -47,9 +47,9 @@ BEGIN
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".group_schedule_lost() IS 'Sexton: hands a group over, or restores it, when the user who scheduled it is deleted';
+COMMENT ON FUNCTION "sexton".group_schedule_lost() IS 'Sexton: passes a group''s schedule on, or restores the group, when the user who scheduled it is deleted';
 
--- Made once: to make it anew would lock the table.
+-- Created only if it is missing, because replacing it would lock the table.
 DO $sexton$
 BEGIN
     IF NOT EXISTS (

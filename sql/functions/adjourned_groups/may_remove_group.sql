@@ -1,5 +1,5 @@
--- The rule that counts. It is the application's to replace (CREATE OR REPLACE FUNCTION) and may call Sexton's own. No
--- upgrade ever writes it again, so that a replacement outlives every upgrade, while the rule above gets better.
+-- Creates the rule that all other functions call. The application may replace it with CREATE OR REPLACE FUNCTION and call
+-- the default rule in it. Upgrades change the default rule but never this function, so that a replacement is kept.
 DO $sexton$
 BEGIN
     IF pg_catalog.to_regprocedure('"sexton".may_remove_group("{user}", "{group}")') IS NULL THEN
@@ -12,7 +12,7 @@ BEGIN
         REVOKE ALL ON FUNCTION "sexton".may_remove_group("{user}", "{group}") FROM PUBLIC;
 
         COMMENT ON FUNCTION "sexton".may_remove_group("{user}", "{group}") IS
-            'Sexton: who may remove a group; replace it to have a rule of your own';
+            'Sexton: who may remove a group; replace this function to use your own rule';
     END IF;
 END;
 $sexton$;

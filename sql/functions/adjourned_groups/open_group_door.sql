@@ -1,12 +1,12 @@
--- Locks a group for one of the doors, and refuses on behalf of all: SX020 for a group that does not exist, SX021 for a
--- user who may not remove it.
+-- Locks a group for one of the functions that an application calls. Raises SX020 if the group does not exist and SX021 if the
+-- user may not remove it. door is the start of the message.
 CREATE OR REPLACE FUNCTION "sexton".open_group_door(door text, group_id "{group}", user_id "{user}")
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $sexton$
 BEGIN
-    -- As strong as the renaming needs it: a weaker lock could deadlock when it is raised.
+    -- The lock that renaming needs. Upgrading a weaker one could deadlock.
     PERFORM FROM "public".groups WHERE groups.id = open_group_door.group_id FOR UPDATE;
 
     IF NOT FOUND THEN
@@ -23,4 +23,4 @@ BEGIN
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".open_group_door(text, "{group}", "{user}") IS 'Sexton: locks a group and checks who asks';
+COMMENT ON FUNCTION "sexton".open_group_door(text, "{group}", "{user}") IS 'Sexton: locks a group and checks the user''s permission';

@@ -1,6 +1,6 @@
--- Takes a locked group's mark, schedule and suffixes away, and says why in an event. user_id is NULL if no user asked for it. If another
--- group has taken one of the old values meanwhile, "-" and five random characters are added to them. A bare suffix stays, as a group needs a
--- name.
+-- Removes the mark, schedule and suffixes of a locked group, and writes an event with the reason. user_id is NULL if no user
+-- requested it. If another group has taken one of the former values, "-" and five random characters are appended to all of
+-- them. A value that consists of the suffix alone is kept, because a group needs a name.
 CREATE OR REPLACE FUNCTION "sexton".restore_group(group_id "{group}", user_id "{user}", reason text)
 RETURNS void
 LANGUAGE plpgsql
@@ -17,7 +17,7 @@ BEGIN
     FROM "public".group_deletion_schedules AS schedule
     WHERE schedule.group_id = restore_group.group_id;
 
-    -- The constraint that keeps paths apart may be the application's own.
+    -- The application may enforce unique paths without a unique index.
     IF {brings_schedules} AND EXISTS (
         SELECT FROM "public".groups AS own
         JOIN "public".groups AS other ON other.path = nullif(pg_catalog.left(own.path, -pg_catalog.length(suffix)), '')
@@ -36,7 +36,7 @@ BEGIN
             EXIT;
         EXCEPTION
             WHEN unique_violation THEN
-                -- Taken by the application's own notion of equal values, or a moment ago.
+                -- Another session has taken the value, or the application's index compares it in a different way.
                 IF attempt = attempts THEN
                     RAISE;
                 END IF;
@@ -60,4 +60,4 @@ BEGIN
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".restore_group("{group}", "{user}", text) IS 'Sexton: takes mark and suffixes from a group';
+COMMENT ON FUNCTION "sexton".restore_group("{group}", "{user}", text) IS 'Sexton: removes mark and suffixes of a group';

@@ -1,13 +1,13 @@
--- Asks for a group's deletion on a user's behalf: marks the group and gives the columns that hold its name a suffix, so that their values
--- are free, in the caller's transaction. A group whose longer values the table would refuse keeps them. Returns true if it has done so, and
--- false if the group is scheduled already, or is being destroyed with one above it. Then nothing changes but whose request it is, if the
--- user who made it may not remove the group any more.
+-- Schedules a group's deletion on behalf of a user, in the caller's transaction. It marks the group, and appends a suffix to the
+-- columns with its name, so that the former values can be used again. If the table refuses the longer values, the group keeps
+-- its name. Returns false if the group is scheduled already, or if it or a group above it is being destroyed. If the user
+-- who scheduled it may no longer remove it, user_id takes the user's place.
 --
--- Raises SX020 for a group that does not exist and SX021 for a user who may not remove it.
+-- Raises SX020 if the group does not exist and SX021 if the user may not remove it.
 --
--- It may be called for thousands of groups in one transaction, with an empty table of schedules. A statement that was planned
--- for that would read the whole table for each of them, so it is planned each time. A planner setting would reach the
--- application's triggers.
+-- A transaction may call it for thousands of groups and begin with an empty table of schedules. A cached plan for an empty
+-- table would scan the table for each group, so the UPDATE of schedules is planned each time. A planner setting instead
+-- would also apply to the application's triggers.
 CREATE OR REPLACE FUNCTION "sexton".schedule_group_deletion(group_id "{group}", user_id "{user}")
 RETURNS boolean
 LANGUAGE plpgsql
@@ -36,7 +36,7 @@ BEGIN
     ELSIF scheduled AND EXISTS (
         SELECT FROM "public".group_deletion_schedules AS schedule WHERE schedule.group_id = schedule_group_deletion.group_id
     ) THEN
-        -- Or the group would be restored in the end, although somebody who may remove it has asked for its deletion.
+        -- Otherwise the group would be restored when it is due, although a permitted user has requested its deletion.
         IF {brings_schedules} THEN
             UPDATE "public".group_deletion_schedules AS schedule
             SET user_id = requester
@@ -60,14 +60,14 @@ BEGIN
             EXIT;
         EXCEPTION
             WHEN unique_violation THEN
-                -- Some other group was given that very value by hand.
+                -- Another group has this value, set by hand.
                 IF attempt = attempts THEN
                     RAISE;
                 END IF;
 
                 tail := '-' || "sexton".five_characters();
             WHEN string_data_right_truncation OR check_violation THEN
-                -- No room for the suffix. A value that stays taken is no reason to keep the group.
+                -- The suffix does not fit. A value that remains taken is no reason to keep the group.
                 IF suffix = '' OR attempt = attempts THEN
                     RAISE;
                 END IF;
@@ -77,7 +77,7 @@ BEGIN
         END;
     END LOOP;
 
-    -- The caller holds the group's lock, so there is no race between the two statements.
+    -- This transaction has locked the group, so the two statements cannot race with another session.
     IF {brings_schedules} THEN
         EXECUTE 'UPDATE "public".group_deletion_schedules AS schedule SET user_id = $2, marked_for_deletion_on = $3 WHERE schedule.group_id = $1'
         USING schedule_group_deletion.group_id, requester, day;
@@ -99,4 +99,4 @@ BEGIN
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".schedule_group_deletion("{group}", "{user}") IS 'Sexton: marks a group for its deletion';
+COMMENT ON FUNCTION "sexton".schedule_group_deletion("{group}", "{user}") IS 'Sexton: schedules the deletion of a group';

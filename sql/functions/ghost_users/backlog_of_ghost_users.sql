@@ -1,5 +1,5 @@
--- The backlog of users to be deleted; see "sexton".backlog. Counts stop at 10,000, and the age is that of the user who was
--- queued first.
+-- Returns the backlog of users to be deleted; see "sexton".backlog. Counts stop at 10,000. The age is the time since the
+-- first user was queued.
 CREATE OR REPLACE FUNCTION "sexton".backlog_of_ghost_users()
 RETURNS TABLE (
     deletion_table text,
@@ -41,9 +41,9 @@ AS $sexton$
             (SELECT pg_catalog.count(*) FROM (
                 SELECT FROM "public".users_ghost_user_migrations AS job WHERE job.consume_after > pg_catalog.statement_timestamp() LIMIT 10001
             ) AS counted) AS deferred
-        -- Otherwise everybody who uses a count would count again.
+        -- Keeps the planner from inlining this subquery, which would count again for each use of a count.
         OFFSET 0
     ) AS counts;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".backlog_of_ghost_users() IS 'Sexton: users that wait for their deletion';
+COMMENT ON FUNCTION "sexton".backlog_of_ghost_users() IS 'Sexton: queued users that are not deleted yet';

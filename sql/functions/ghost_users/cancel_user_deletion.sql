@@ -1,8 +1,8 @@
--- Takes a user out of the queue again, in the caller's transaction, on behalf of a user that the event user_deletion_cancelled
--- names. Columns that delete_user has set get their values back, unless the application has changed one of them; marks of groups that were
--- scheduled along stay. Returns false if the user is not in the queue.
+-- Removes a user from the queue, in the caller's transaction, and writes the event user_deletion_cancelled with by_user_id.
+-- Columns that delete_user has changed get their former values, unless the application has changed one of them since. Groups
+-- that delete_user has scheduled stay scheduled. Returns false if the user is not in the queue.
 --
--- Raises SX010 for a user that does not exist, SX017 if rows of the user have been changed already.
+-- Raises SX010 if the user does not exist and SX017 if the deletion has already changed rows.
 CREATE OR REPLACE FUNCTION "sexton".cancel_user_deletion(user_id "{type}", by_user_id "{type}")
 RETURNS boolean
 LANGUAGE plpgsql
@@ -26,7 +26,7 @@ BEGIN
             MESSAGE = pg_catalog.format('cancel the deletion: there is no user %s', coalesce(cancel_user_deletion.user_id::pg_catalog.text, 'NULL'));
     END IF;
 
-    -- Each batch of a worker locks this row before it changes the first of the user's rows, and counts them in it.
+    -- Each batch of a worker locks this row before it changes rows of the user, and counts them in it.
     SELECT queued.id, queued.previous_state, queued.moved_rows, queued.deleted_rows, queued.nullified_rows INTO job
     FROM "public".users_ghost_user_migrations AS queued
     WHERE queued.user_id = account_id
@@ -39,7 +39,7 @@ BEGIN
             ERRCODE = 'SX017',
             MESSAGE = pg_catalog.format('cancel the deletion of user %s: it has begun, with %s rows moved, %s deleted and %s nullified',
                 account_id, job.moved_rows, job.deleted_rows, job.nullified_rows),
-            HINT = 'What is gone cannot be brought back; let the deletion end, or restore the user from a backup.';
+            HINT = 'Deleted rows cannot be restored. Let the deletion finish, or restore the user from a backup.';
     END IF;
 
     DELETE FROM "public".users_ghost_user_migrations AS queued WHERE queued.id = job.id;
@@ -51,4 +51,4 @@ BEGIN
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".cancel_user_deletion("{type}", "{type}") IS 'Sexton: takes back the deletion of a user that has not begun';
+COMMENT ON FUNCTION "sexton".cancel_user_deletion("{type}", "{type}") IS 'Sexton: cancels the deletion of a user that has not begun';

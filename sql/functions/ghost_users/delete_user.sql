@@ -1,15 +1,18 @@
--- Asks for a user's deletion: blocks the user at once and puts it into the queue, in the caller's transaction. Returns
--- true where it has done so, and false where the user is in the queue already; then nothing changes, hard_delete
--- included. A user that is banned, blocked by LDAP or deactivated stays so.
+-- Blocks a user and queues the user's deletion, in the caller's transaction. Returns false if the user is queued already.
+-- Then nothing changes, not even hard_delete. A user who is banned, blocked by LDAP or deactivated keeps that state.
 --
--- With hard_delete contributions are deleted as well instead of passing to the ghost user. With delete_groups the
--- groups that would be left without an owner are scheduled for deletion.
+-- With hard_delete, contributions are deleted instead of passing to the ghost user. With delete_groups, groups that would be
+-- left without an owner are scheduled for deletion.
 --
--- Raises SX010 for a user that does not exist, SX011 for one that may not be deleted (the ghost user and the other
--- internal ones; human 0, project bot 6, service account 13 and placeholder 15 may), SX012 for the sole owner of a group
--- unless delete_groups is set (owners of the groups above it count, those who are blocked or banned do not), SX013 where
--- groups cannot be deleted by Sexton, SX015 where the initiator of their deletion does not stay, SX021 for one who may not
--- remove them.
+-- Raises
+--   SX010 if the user does not exist
+--   SX011 if the user may not be deleted: only the user types 0 (human), 6 (project bot), 13 (service account) and 15
+--         (placeholder) may, not the ghost user and other internal users
+--   SX012 if the user is the sole owner of a group and delete_groups is not set. Owners of groups above it count as owners,
+--         blocked and banned users do not
+--   SX013 if the deletion of groups is not installed
+--   SX015 if there is no initiator, or if it is the user, so that nobody remains who may remove the groups
+--   SX021 if the initiator may not remove them
 CREATE OR REPLACE FUNCTION "sexton".delete_user(
     user_id bigint,
     initiator_id bigint,
@@ -23,7 +26,7 @@ SET search_path = pg_catalog, pg_temp
 SET row_security = off
 AS $sexton$
 DECLARE
-    -- A clock's reading in the query itself would have it read all owners there are, once for each group.
+    -- A constant, because a call of clock_timestamp() in the query would make it read all owners once for each group.
     today CONSTANT date := (pg_catalog.clock_timestamp() AT TIME ZONE 'UTC')::pg_catalog.date;
     kind integer;
     previous text;
@@ -32,7 +35,7 @@ DECLARE
     abandoned bigint[];
     abandoned_names text;
 BEGIN
-    -- Two calls for one user take turns here.
+    -- Serializes calls for the same user.
     SELECT coalesce(users.user_type, 0), coalesce(users.state::pg_catalog.text, 'active') INTO kind, previous
     FROM "public".users
     WHERE users.id = delete_user.user_id
@@ -53,8 +56,8 @@ BEGIN
         previous := NULL;
     END IF;
 
-    -- Before the groups: a user in the queue may not remove them any more, so that those which the user has scheduled pass to
-    -- the initiator.
+    -- Before the groups are scheduled: a queued user may not remove groups, so groups that this user has scheduled pass to the
+    -- initiator.
     INSERT INTO "public".users_ghost_user_migrations
         (user_id, initiator_user_id, hard_delete, consume_after, created_at, updated_at, previous_state)
     VALUES
@@ -69,10 +72,10 @@ BEGIN
     UPDATE "public".users SET state = 'blocked' WHERE users.id = delete_user.user_id AND previous IS NOT NULL;
 
     IF "sexton".application_table('members') AND "sexton".application_table('groups') THEN
-        -- Two owners of one group who are deleted at the same time take turns, so that the second one is the last. For
-        -- groups above it that is not needed: the last owner there is refused, or they go with all that is below.
-        -- The first key is "sexo" in ASCII. Groups share the second ones: a lock each would exhaust the server's memory for
-        -- locks where somebody owns thousands.
+        -- Serializes the deletion of two owners of one group, so that the second one is found to be the last. Groups above it
+        -- need no lock: the deletion of their last owner is refused, or the groups are deleted with everything below them.
+        -- The first key is "sexo" in ASCII. Groups share 256 second keys, because one lock for each of thousands of groups
+        -- would exhaust the server's lock table.
         FOR bucket IN
             SELECT DISTINCT pg_catalog.hashint8(member.source_id) & 255
             FROM "public".members AS member
@@ -93,7 +96,7 @@ BEGIN
               AND member.requested_at IS NULL
               AND (member.expires_at IS NULL OR member.expires_at > today)
         ), lineage AS (
-            -- Who owns a group owns what is below it.
+            -- An owner of a group also owns the groups below it.
             SELECT mine.source_id AS group_id, mine.source_id AS ancestor_id
             FROM owner AS mine
             WHERE mine.user_id = delete_user.user_id
@@ -116,10 +119,10 @@ BEGIN
                 JOIN "public".users ON users.id = other.user_id
                 WHERE other.source_id = ANY (ancestry.ancestors)
                   AND other.user_id <> delete_user.user_id
-                  -- Who may not enter, or is about to go, is no owner to rely on.
+                  -- Users who cannot sign in or are queued for deletion do not count as owners.
                   AND coalesce(users.state, 'active') NOT IN ('blocked', 'ldap_blocked', 'blocked_pending_approval', 'banned')
                   AND NOT EXISTS (SELECT FROM "public".users_ghost_user_migrations AS job WHERE job.user_id = other.user_id)
-                -- Group by group: joined with all of them, this would read the owners of every group there is.
+                -- OFFSET 0 keeps this a subquery for each group. A join would read the owners of all groups.
                 OFFSET 0
             )
         )
@@ -134,19 +137,19 @@ BEGIN
             RAISE EXCEPTION USING
                 ERRCODE = 'SX012',
                 MESSAGE = pg_catalog.format('delete user %s: sole owner of the groups %s', delete_user.user_id, abandoned_names),
-                HINT = 'Transfer their ownership, or ask for the deletion of these groups as well (delete_groups).';
+                HINT = 'Transfer their ownership, or delete these groups as well (delete_groups).';
         ELSIF abandoned IS NOT NULL AND pg_catalog.to_regprocedure('"sexton".schedule_group_deletion(bigint, bigint)') IS NULL THEN
             RAISE EXCEPTION USING
                 ERRCODE = 'SX013',
-                MESSAGE = pg_catalog.format('delete user %s: the groups %s cannot be deleted along, as the deletion of groups is not installed',
+                MESSAGE = pg_catalog.format('delete user %s: cannot delete the groups %s, because the deletion of groups is not installed',
                     delete_user.user_id, abandoned_names),
                 HINT = 'Enable adjourned_groups and run "sexton migrate up", or transfer the ownership of these groups.';
         ELSIF abandoned IS NOT NULL AND (delete_user.initiator_id IS NULL OR delete_user.initiator_id = delete_user.user_id) THEN
-            -- When their period is over, the user who scheduled the groups must still be there, or they are restored.
+            -- Groups are restored at the end of their period if the user who scheduled them has been deleted.
             RAISE EXCEPTION USING
                 ERRCODE = 'SX015',
-                MESSAGE = pg_catalog.format('delete user %s: the deletion of the groups %s needs an initiator who stays', delete_user.user_id, abandoned_names),
-                HINT = 'Name somebody else who may remove them, such as an administrator, or transfer their ownership.';
+                MESSAGE = pg_catalog.format('delete user %s: the deletion of the groups %s needs an initiator other than this user', delete_user.user_id, abandoned_names),
+                HINT = 'Pass another user who may remove them, such as an administrator, or transfer their ownership.';
         END IF;
 
         FOREACH group_id IN ARRAY coalesce(abandoned, '{}') LOOP
@@ -158,4 +161,4 @@ BEGIN
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".delete_user(bigint, bigint, boolean, boolean) IS 'Sexton: blocks a user and asks for its deletion';
+COMMENT ON FUNCTION "sexton".delete_user(bigint, bigint, boolean, boolean) IS 'Sexton: blocks a user and queues the deletion';

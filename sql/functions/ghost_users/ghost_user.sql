@@ -1,9 +1,7 @@
--- Returns the id of the ghost user: the one of user type 5. Where there is none it is made, once, however many
--- sessions ask at a time.
+-- Returns the id of the ghost user, which has user type 5. If there is none, it creates one. Concurrent calls create only one.
 --
--- Raises SX014 where it cannot be made, as other columns of the users need a value that this function does not know, as the
--- transaction's isolation would hide the one that another session has just made, or as something that is unique is taken
--- at every attempt.
+-- Raises SX014 if it cannot create the ghost user: another column needs a value, the isolation level would hide a ghost user
+-- that another session has just created, or a unique value was taken at each attempt.
 CREATE OR REPLACE FUNCTION "sexton".ghost_user()
 RETURNS bigint
 LANGUAGE plpgsql
@@ -34,11 +32,11 @@ BEGIN
     IF pg_catalog.current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
         RAISE EXCEPTION USING
             ERRCODE = 'SX014',
-            MESSAGE = pg_catalog.format('there is no ghost user, and none can be made at isolation level %s', pg_catalog.current_setting('transaction_isolation')),
+            MESSAGE = pg_catalog.format('there is no ghost user, and none can be created at isolation level %s', pg_catalog.current_setting('transaction_isolation')),
             HINT = 'Call "sexton".ghost_user() once in a transaction of its own.';
     END IF;
 
-    -- The key is "sexghost" in ASCII. A session that waited here looks again, with a new snapshot.
+    -- The key is "sexghost" in ASCII. A session that has waited here queries again with a new snapshot.
     PERFORM pg_catalog.pg_advisory_xact_lock(8315184672538588020);
 
     SELECT users.id INTO ghost FROM "public".users WHERE users.user_type = 5 ORDER BY users.id LIMIT 1;
@@ -60,8 +58,8 @@ BEGIN
     IF unknown IS NOT NULL THEN
         RAISE EXCEPTION USING
             ERRCODE = 'SX014',
-            MESSAGE = pg_catalog.format('the ghost user cannot be made: users need a value for %s', unknown),
-            HINT = 'Insert one yourself, with user_type 5, or give these columns defaults.';
+            MESSAGE = pg_catalog.format('the ghost user cannot be created: table users requires a value for %s', unknown),
+            HINT = 'Insert one with user_type 5, or set defaults for these columns.';
     END IF;
 
     FOR attempt IN 1..attempts LOOP
@@ -85,17 +83,17 @@ BEGIN
             RETURN ghost;
         EXCEPTION
             WHEN unique_violation THEN
-                -- Somebody registers under that very name at the same time, or the ids' sequence lags behind the ids.
+                -- Another session has inserted this name, or the sequence is behind the ids.
                 IF attempt = attempts THEN
                     RAISE EXCEPTION USING
                         ERRCODE = 'SX014',
-                        MESSAGE = pg_catalog.format('the ghost user cannot be made: %s', SQLERRM),
-                        HINT = 'Insert one yourself, with user_type 5. Where ids are taken, set the sequence of users.id past them.';
+                        MESSAGE = pg_catalog.format('the ghost user cannot be created: %s', SQLERRM),
+                        HINT = 'Insert one with user_type 5. If its id was taken, set the sequence of users.id to the last id.';
                 END IF;
         END;
 
-        -- Ids that were inserted by their values stand in the way of the sequence, one attempt each. It goes to the end of
-        -- their run, not past the highest id of all: that one may have been chosen to be far away.
+        -- Each id that was inserted with an explicit value costs one attempt. Advance the sequence to the end of the
+        -- consecutive taken ids. The highest id may have been chosen to be far away, so it is not the limit.
         CONTINUE WHEN ids IS NULL
             OR NOT pg_catalog.has_sequence_privilege(ids, 'SELECT') OR NOT pg_catalog.has_sequence_privilege(ids, 'UPDATE');
 
@@ -116,11 +114,11 @@ BEGIN
         IF (ids_taken - ids_reached) / ids_step <= 100000 THEN
             PERFORM pg_catalog.nextval(ids) FROM pg_catalog.generate_series(1, (ids_taken - ids_reached) / ids_step);
         ELSE
-            -- setval would take back what others have drawn since, had they drawn more than all of these at the same time.
+            -- Unlike nextval, setval would move the sequence back if other sessions had drawn more values than these meanwhile.
             PERFORM pg_catalog.setval(ids, ids_taken);
         END IF;
     END LOOP;
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".ghost_user() IS 'Sexton: finds or makes the user that deleted users'' contributions pass to';
+COMMENT ON FUNCTION "sexton".ghost_user() IS 'Sexton: finds or creates the user that contributions of deleted users pass to';

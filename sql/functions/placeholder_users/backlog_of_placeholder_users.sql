@@ -1,4 +1,4 @@
--- The same under the workers' rules; see "sexton".backlog.
+-- Returns the backlog of placeholder users under the workers' rules; see "sexton".backlog.
 CREATE OR REPLACE FUNCTION "sexton".backlog_of_placeholder_users()
 RETURNS TABLE (
     deletion_table text,
@@ -20,4 +20,4 @@ AS $sexton$
     CROSS JOIN LATERAL "sexton".placeholder_backlog(rules.max_attempts, rules.retry_seconds) AS b;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".backlog_of_placeholder_users() IS 'Sexton: placeholder users that wait for their deletion';
+COMMENT ON FUNCTION "sexton".backlog_of_placeholder_users() IS 'Sexton: placeholder users that are not deleted yet';

@@ -1,6 +1,6 @@
--- The backlog of placeholder users under these rules. Pending are the ownerless ones that may be offered still, except those in
--- the queue of the users, which are counted there; given_up are users that will not be offered. Counts stop at 10,000. The age is the
--- time since which the first user that can be offered now could have been.
+-- Returns the backlog of placeholder users under the given rules. pending counts ownerless placeholders that have attempts left.
+-- Placeholders in the queue of users are counted there instead. given_up counts placeholders without attempts left. Counts stop
+-- at 10,000. The age is the time since the first due placeholder became due.
 CREATE OR REPLACE FUNCTION "sexton".placeholder_backlog(max_attempts integer, retry_seconds double precision)
 RETURNS TABLE (
     deletion_table text,
@@ -81,7 +81,7 @@ BEGIN
                   AND NOT EXISTS (
                       SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id = detail.placeholder_user_id
                   )
-                  -- The last job may still be at it.
+                  -- The job of the last attempt may not have finished.
                   AND NOT "sexton".job_waits('import_delete_placeholder_user', '{"user_id":' || detail.placeholder_user_id || '}')
                   AND EXISTS (
                       SELECT FROM "public".users AS placeholder
@@ -89,10 +89,10 @@ BEGIN
                   )
                 LIMIT 10000
             ) AS counted) AS given_up
-        -- Otherwise everybody who uses a count would count again.
+        -- Keeps the planner from inlining this subquery, which would count again for each use of a count.
         OFFSET 0
     ) AS counts
-    -- Each number of attempts is a stretch of the index of its own.
+    -- The index begins with the number of attempts, so each number is one range scan.
     LEFT JOIN LATERAL (
         SELECT
             pg_catalog.min(soonest.last_deletion_attempt_at) + pg_catalog.make_interval(secs => $2) AS retry_at,
@@ -120,4 +120,4 @@ BEGIN
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".placeholder_backlog(integer, double precision) IS 'Sexton: placeholder users that wait, under given rules';
+COMMENT ON FUNCTION "sexton".placeholder_backlog(integer, double precision) IS 'Sexton: backlog of placeholder users under given rules';

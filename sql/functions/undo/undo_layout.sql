@@ -1,8 +1,11 @@
--- Returns the layout of a table as it is now, without the excluded columns (table.column, or schema.table.column). Generated columns are
--- computed anew when a row comes back. Types are named with their schema, as rows come back under the search_path of the application's triggers.
--- Of the rows gone, xmin is true where a row is kept: no table's own column may have the name of a system column.
--- A row's own casts to text are user code, so values become text by their output functions alone. The size of a row is that of its values when they
--- are not compressed. Several layouts may be the same: a unique index would have one DELETE wait for the transaction of another.
+-- Returns the id of the current layout of a table without the excluded columns (table.column or schema.table.column), and stores
+-- the layout if it is new.
+--
+-- Generated columns are left out, because a restored row computes them again. Type names include the schema, because rows are
+-- restored under the search_path of the application's triggers. The terms read the deleted rows from a relation gone, in which
+-- xmin is true for each row that is kept: no column of a table can have the name of a system column. Casts to text may be user
+-- code, so only output functions convert values to text. The size of a row is the size of its uncompressed values. Equal layouts
+-- may be stored twice, because a unique index would make a DELETE wait for another transaction.
 CREATE OR REPLACE FUNCTION "sexton".undo_layout(of_table oid, exclude text[])
 RETURNS bigint
 LANGUAGE plpgsql
@@ -12,9 +15,9 @@ SET quote_all_identifiers = 'off'
 SET enable_seqscan = 'off'
 AS $sexton$
 DECLARE
-    -- The output function of arrays would drop the encoding of xml, and writes the vectors in another form than they are read.
+    -- array_out drops the encoding of xml, and writes vectors in a form that their input functions do not read.
     ownform CONSTANT pg_catalog.regtype[] := '{xml,int2vector,oidvector}';
-    -- The table with its partitions, which may have keys of their own. pg_partition_tree would wait for a lock on each.
+    -- The table and its partitions, which may have foreign keys of their own. pg_partition_tree would lock each of them.
     tree pg_catalog.oid[] := ARRAY[of_table];
     made "sexton".undo_layouts;
 BEGIN
@@ -30,7 +33,7 @@ BEGIN
     made.cascades := coalesce((
         SELECT pg_catalog.jsonb_agg(alike.key ORDER BY alike.first)
         FROM (
-            -- Each partition may have one of its own that says the same.
+            -- Each partition may have an equal foreign key of its own.
             SELECT keys.key, pg_catalog.min(keys.oid) AS first
             FROM (
                 SELECT f.oid, pg_catalog.jsonb_build_object(
@@ -111,4 +114,4 @@ BEGIN
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".undo_layout(oid, text[]) IS 'Sexton: the columns of a table whose rows are kept';
+COMMENT ON FUNCTION "sexton".undo_layout(oid, text[]) IS 'Sexton: finds or stores the layout of a table whose rows are kept';

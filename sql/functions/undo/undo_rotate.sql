@@ -1,7 +1,9 @@
--- Makes the partitions of the coming week and drops those of days that are past their time, for a table partitioned by the day of kept_at. What no
--- day takes stands in the rest: it is emptied once the days of all of it are past their time. A lock that is not to be had within a moment is left for the
--- next call. With coming unset nothing is kept any more: partitions of later days are dropped, too. A keep of nothing is then the one that there was before;
--- until there was one, triggers may keep rows for a configuration that this worker does not have yet.
+-- Creates the daily partitions of the coming week and drops the expired ones, for a table that is partitioned by kept_at. Rows
+-- without a daily partition are in the default partition, which is truncated when all of its days have expired. Work whose lock
+-- is not granted within 200 ms is left to the next call. Returns the number of partitions that it created or dropped.
+--
+-- If coming is false, undo is off, and partitions of later days are dropped, too. A keep of 0 stands for the stored value. If
+-- none was stored yet, nothing is dropped: triggers may already keep rows for a configuration that this worker does not have.
 CREATE OR REPLACE FUNCTION "sexton".undo_rotate(of_table text, keep interval, coming boolean)
 RETURNS integer
 LANGUAGE plpgsql
@@ -65,7 +67,7 @@ BEGIN
         EXECUTE look INTO past USING interval '1 day' + keep;
         IF past THEN
             EXECUTE pg_catalog.format('LOCK TABLE "sexton".%I IN ACCESS EXCLUSIVE MODE', rest);
-            -- Something may have been kept there meanwhile.
+            -- Rows may have been kept there before the lock was granted.
             EXECUTE look INTO past USING interval '1 day' + keep;
         END IF;
         IF past THEN
@@ -79,4 +81,4 @@ BEGIN
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".undo_rotate(text, interval, boolean) IS 'Sexton: makes and drops the partitions by day';
+COMMENT ON FUNCTION "sexton".undo_rotate(text, interval, boolean) IS 'Sexton: creates and drops the daily partitions';

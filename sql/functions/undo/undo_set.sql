@@ -1,6 +1,9 @@
--- Returns the number of the set that a batch keeps, once it is sure that the table has the columns that the batch knows of: the statement's locks
--- keep them so. Raises SX005 where it has others by now, and SX006 where a row is too large to be kept and the deletion has to wait for that.
--- With ahead, rows of that leaf were read before they are deleted: SX008 says that not all of them may go, or that some are too large for it.
+-- Returns the number of the set that a batch keeps, after a check that the table still has the layout known. The statement's
+-- locks keep the columns from changing after that.
+--
+-- Raises SX005 if the columns have changed, and SX006 if waits is true and left_out rows are too large to be kept. ahead is the
+-- leaf whose rows were read before they are deleted, or 0. For it, SX008 is raised if a trigger, rule or policy may keep a row
+-- from being deleted, or if a row is too large.
 CREATE OR REPLACE FUNCTION "sexton".undo_set(of_table oid, known bigint, exclude text[], left_out bigint, waits boolean, ahead oid)
 RETURNS bigint
 LANGUAGE plpgsql
@@ -15,15 +18,15 @@ BEGIN
         JOIN "sexton".undo_layouts AS other ON other.relation = one.relation AND other.signature = one.signature
         WHERE one.id = present AND other.id = known
     ) THEN
-        RAISE EXCEPTION 'the columns of % have changed, so that its rows cannot be kept', of_table::pg_catalog.regclass
-            USING ERRCODE = 'SX005', HINT = 'The next run knows them.';
+        RAISE EXCEPTION 'the columns of % have changed, so its rows cannot be kept', of_table::pg_catalog.regclass
+            USING ERRCODE = 'SX005', HINT = 'The next run reads the new columns.';
     END IF;
 
     IF ahead <> 0 AND (left_out > 0 OR EXISTS (
         SELECT
         FROM pg_catalog.pg_class AS leaf
         WHERE leaf.oid = ahead AND (leaf.relkind <> 'r' OR leaf.relrowsecurity OR leaf.relhasrules OR EXISTS (
-            -- For each row, before it is deleted.
+            -- Row triggers BEFORE DELETE.
             SELECT FROM pg_catalog.pg_trigger AS hook WHERE hook.tgrelid = ahead AND NOT hook.tgisinternal AND hook.tgtype & 11::smallint = 11
         ))
     )) THEN
@@ -32,11 +35,11 @@ BEGIN
 
     IF waits AND left_out > 0 THEN
         RAISE EXCEPTION '% of the rows to be deleted from % cannot be kept', left_out, of_table::pg_catalog.regclass
-            USING ERRCODE = 'SX006', HINT = 'Raise loose_foreign_keys.undo.max_row, or set large_rows to left_out.';
+            USING ERRCODE = 'SX006', HINT = 'Increase loose_foreign_keys.undo.max_row, or set large_rows to left_out.';
     END IF;
 
     RETURN pg_catalog.nextval('"sexton".undo_ids');
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".undo_set(oid, bigint, text[], bigint, boolean, oid) IS 'Sexton: the number of a set of kept rows';
+COMMENT ON FUNCTION "sexton".undo_set(oid, bigint, text[], bigint, boolean, oid) IS 'Sexton: checks the columns of a table and returns the number of a set of kept rows';

@@ -1,4 +1,4 @@
--- The text form of an array, the same in all sessions, from which every value comes back as it was.
+-- Returns the text form of an array. It is the same in all sessions, and undo_value reads the exact values from it.
 CREATE OR REPLACE FUNCTION "sexton".undo_text(given anyarray)
 RETURNS text
 LANGUAGE sql

@@ -1,4 +1,5 @@
--- Returns the value of a kept text, of the type of kind. Its settings are those of undo_text, so that every session reads what that function wrote.
+-- Returns the value of a kept text as the type of kind. It has the settings of undo_text, so that it reads the text in the form in
+-- which that function wrote it.
 CREATE OR REPLACE FUNCTION "sexton".undo_value(kept text, kind anyelement)
 RETURNS anyelement
 LANGUAGE plpgsql

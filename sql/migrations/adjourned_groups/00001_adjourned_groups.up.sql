@@ -1,11 +1,11 @@
--- The groups that are to be deleted, with who asked for it. An application may bring the table along: then it is used
--- as it is.
+-- Groups that are scheduled for deletion, with the user who requested it. If the application has this table already, it is
+-- used unchanged.
 DO $sexton$
 BEGIN
     IF {brings_schedules} AND pg_catalog.to_regclass('"public".group_deletion_schedules') IS NULL THEN
         CREATE TABLE IF NOT EXISTS "public".group_deletion_schedules (
             group_id bigint PRIMARY KEY REFERENCES "public".groups ON DELETE CASCADE,
-            -- No key: where that user goes first, the group is restored rather than left with its mark for ever.
+            -- Not a foreign key: if this user is deleted first, the group is restored instead of keeping its mark forever.
             user_id bigint NOT NULL,
             marked_for_deletion_on date NOT NULL
         );
@@ -13,38 +13,38 @@ BEGIN
         CREATE INDEX IF NOT EXISTS group_deletion_schedules_user_id_idx ON "public".group_deletion_schedules (user_id);
 
         COMMENT ON TABLE "public".group_deletion_schedules IS
-            'Sexton: groups that are to be deleted when their period is over, and on whose behalf';
+            'Sexton: groups that are scheduled for deletion, and the users who requested it';
 
     END IF;
 END;
 $sexton$;
 
--- The groups whose destruction has begun. The deletion can be cancelled until the first row has gone or changed. The row goes
--- with the group.
+-- Groups whose destruction has begun. The deletion can be cancelled until the first row is deleted or changed. The row is
+-- deleted with the group.
 CREATE TABLE IF NOT EXISTS "sexton".group_destructions (
     group_id "{group}" PRIMARY KEY,
     user_id "{user}"{required},
     begun_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
-    -- What is being removed now.
+    -- The current step, for people.
     step text,
     -- The number of deleted rows, recorded every second.
     done bigint NOT NULL DEFAULT 0,
-    -- A row was deleted or changed. The transaction that did this has set it.
+    -- True if a row was deleted or changed. Set in the transaction that does it.
     touched boolean NOT NULL DEFAULT false,
-    -- An estimate; NULL until there is one.
+    -- An estimate of all rows to be deleted, or NULL.
     total bigint,
     attempts integer NOT NULL DEFAULT 0,
     last_error text,
     updated_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
 ) WITH (
-    -- A run records its progress here every second, so let the new version stay on the page of the old one.
+    -- A run updates its row every second. This leaves room on the page for HOT updates.
     fillfactor = 50
 );
 
 COMMENT ON TABLE "sexton".group_destructions IS 'Sexton: groups whose destruction has begun';
 
--- The due groups about which nothing could be decided, or whose destruction cannot begin, with the reason. Such a group is
--- put off, and delays no other. The row goes when the destruction begins, or with the mark.
+-- Due groups for which the decision failed or whose destruction cannot begin, with the reason. Such a group is deferred and
+-- delays no other group. The row is deleted when the destruction begins or the mark is removed.
 CREATE TABLE IF NOT EXISTS "sexton".group_deletion_failures (
     group_id "{group}" PRIMARY KEY,
     attempts integer NOT NULL DEFAULT 1,
@@ -53,4 +53,4 @@ CREATE TABLE IF NOT EXISTS "sexton".group_deletion_failures (
     updated_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
 );
 
-COMMENT ON TABLE "sexton".group_deletion_failures IS 'Sexton: due groups that are put off after an error';
+COMMENT ON TABLE "sexton".group_deletion_failures IS 'Sexton: due groups that are deferred after an error';

@@ -1,30 +1,33 @@
--- What deletions took along. A row of this table holds the rows that one statement deleted from one table, or the values that it changed, as one text
--- per column: the text form of the array of its values.
+-- Rows that deletions deleted or changed. A row of this table is a set: the rows that one statement deleted from one table, or the
+-- values that it changed. It has one text per column, which is the text form of the array of the column's values.
 --
--- A set of kept rows belongs to the deletions of the parents in origins: each is the id of the set that the parent itself is in. Sets that
--- no other one caused have none; they are the units of `sexton undo`.
+-- origins has the ids of the sets with the deleted parents that caused this set. A set without origins is a deletion that
+-- `sexton undo` can restore.
 CREATE TABLE IF NOT EXISTS "sexton".undo (
-    -- Sets of one statement share it; tombstones name it as their origin. Databases begin at different numbers, as origins travel between them.
+    -- Sets of one statement share the id, and tombstones refer to it as their origin. Each database starts at a different number,
+    -- because tombstones in one database may have origins in another.
     id bigint NOT NULL,
     number bigint NOT NULL,
     kept_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
     layout bigint NOT NULL,
     rows integer NOT NULL,
-    -- Rows that were deleted or changed, and not kept.
+    -- The number of rows that were deleted or changed and not kept.
     left_out integer NOT NULL DEFAULT 0,
     origins bigint[],
-    -- The columns by which the rows referred to their parents, the parents' own, and their table. What triggers keep within a worker's batch has the
-    -- batch's own set as its origin and none of these: the layout has the native keys that lead to it. Via is empty where it went along with others.
+    -- The columns by which the rows referred to their parents, the referenced columns, and the parents' table. Sets that triggers
+    -- keep within a worker's batch have the batch's own set as their origin and none of these columns: the layout has the native
+    -- foreign keys. via is empty if a cascade or trigger deleted the rows along with those of an application's statement.
     via text[],
     keys text[],
     parent oid,
-    -- For changed rows: the columns that are kept, the row's key and the changed ones, which are given too; and the value written, NULL for NULL.
+    -- For changed rows: fields are the kept columns, which are the row's key and the changed columns. changed are the changed
+    -- columns, and written is the value that they were set to.
     fields text[],
     changed text[],
     written text,
-    -- The session that deleted, where no worker did.
+    -- The session that deleted the rows, if it was not a worker.
     actor text,
-    -- One text per column; NULL where nothing was kept.
+    -- One text per column, or NULL if no row was kept.
     c text[],
     -- The rows that an undo has restored, as numbers from 1 within the set.
     restored integer[],
@@ -34,7 +37,7 @@ CREATE TABLE IF NOT EXISTS "sexton".undo (
 CREATE INDEX IF NOT EXISTS undo_origins_idx ON "sexton".undo USING gin (origins);
 CREATE INDEX IF NOT EXISTS undo_units_idx ON "sexton".undo (kept_at) WHERE origins IS NULL;
 
-COMMENT ON TABLE "sexton".undo IS 'Sexton: rows that deletions took along, kept to be restored';
+COMMENT ON TABLE "sexton".undo IS 'Sexton: deleted and changed rows, kept to be restored';
 
 -- The columns of a table at the time of a deletion, and how each is kept.
 CREATE TABLE IF NOT EXISTS "sexton".undo_layouts (
@@ -47,21 +50,21 @@ CREATE TABLE IF NOT EXISTS "sexton".undo_layouts (
     -- The types of the columns, and of the arrays of their values.
     types text[] NOT NULL,
     arrays text[] NOT NULL,
-    -- Expressions: what is kept of each column over the rows of gone, and a row's size.
+    -- SQL expressions over the deleted rows (gone): the kept text of each column, and the size of a row.
     terms text[] NOT NULL,
     size text NOT NULL,
     key text[] NOT NULL,
-    -- The native foreign keys by which rows go with others: parent, via, keys.
+    -- The native foreign keys with ON DELETE CASCADE: parent, via, keys.
     cascades jsonb NOT NULL
 );
 
--- Not unique: deletions of one table would wait for each other after its columns have changed.
+-- Not unique, because deletions from one table would wait for each other after its columns have changed.
 CREATE INDEX IF NOT EXISTS undo_layouts_signature_idx ON "sexton".undo_layouts (relation, signature);
 
 COMMENT ON TABLE "sexton".undo_layouts IS 'Sexton: columns of tables whose rows are kept';
 
--- One row: how long rows were last kept, by which they still expire once undo is off; and since when triggers keep no more, as what is kept has reached
--- its limit.
+-- keep is the last configured time for which rows are kept. Rows expire by it even when undo is off. full_since is the time since
+-- which triggers have kept no rows, because the kept rows have reached their limit.
 CREATE TABLE IF NOT EXISTS "sexton".undo_state (
     -- There is one row.
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
@@ -69,15 +72,15 @@ CREATE TABLE IF NOT EXISTS "sexton".undo_state (
     full_since timestamptz
 );
 
-COMMENT ON TABLE "sexton".undo_state IS 'Sexton: how deleted rows are kept at present';
+COMMENT ON TABLE "sexton".undo_state IS 'Sexton: how long deleted rows are kept, and whether the limit is reached';
 
 CREATE TABLE IF NOT EXISTS "sexton".undo_rest PARTITION OF "sexton".undo DEFAULT;
 
-COMMENT ON TABLE "sexton".undo_rest IS 'Sexton: kept rows that no partition takes';
+COMMENT ON TABLE "sexton".undo_rest IS 'Sexton: kept rows without a daily partition';
 
 CREATE SEQUENCE IF NOT EXISTS "sexton".undo_ids OWNED BY "sexton".undo.id;
 
--- Servers may be built without lz4; the default compression takes twice the time.
+-- Use lz4 if the server has it, because the default compression takes twice the time.
 DO $sexton$
 BEGIN
     ALTER TABLE "sexton".undo ALTER COLUMN c SET COMPRESSION lz4;
@@ -87,7 +90,7 @@ EXCEPTION WHEN feature_not_supported THEN
 END;
 $sexton$;
 
--- The set that the deleted row is kept in.
+-- The id of the set that has the deleted row.
 ALTER TABLE "public".loose_foreign_keys_deleted_records ADD COLUMN IF NOT EXISTS origin bigint;
--- The same for each of the keys.
+-- The ids of the sets of the keys, in parallel.
 ALTER TABLE "sexton".swept ADD COLUMN IF NOT EXISTS origins bigint[];

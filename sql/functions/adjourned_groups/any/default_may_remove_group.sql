@@ -1,5 +1,4 @@
--- Reports whether a user may remove a group: the configured function of the application decides, and without one everyone may who may
--- call the doors.
+-- Reports whether a user may remove a group by the configured function of the application. Without one it returns true.
 CREATE OR REPLACE FUNCTION "sexton".default_may_remove_group(user_id "{user}", group_id "{group}")
 RETURNS boolean
 LANGUAGE plpgsql
@@ -13,4 +12,4 @@ BEGIN{group_rule}
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".default_may_remove_group("{user}", "{group}") IS 'Sexton: its own rule for who may remove a group';
+COMMENT ON FUNCTION "sexton".default_may_remove_group("{user}", "{group}") IS 'Sexton: default rule for who may remove a group';

@@ -1,1 +1,1 @@
--- The mark is in the group, so it does not depend on the user who set it.
+-- Empty: the mark is a column of the group, so it does not depend on the user who set it.

@@ -1,10 +1,10 @@
--- Queues a user's deletion, in the caller's transaction, and changes the columns that ghost_users.on_request names. Returns true
--- if it has done so, and false if the user is queued already; then nothing changes, hard_delete included.
+-- Queues a user's deletion, in the caller's transaction, and changes the columns that ghost_users.on_request names. Returns
+-- false if the user is queued already. Then nothing changes, not even hard_delete.
 --
--- With hard_delete contributions are deleted as well instead of passing to the ghost user.
+-- With hard_delete, contributions are deleted instead of passing to the ghost user.
 --
--- Raises SX010 for a user that does not exist, SX011 for the ghost user and for one that the application's rule refuses, SX013
--- with delete_groups, as these users own no groups.
+-- Raises SX010 if the user does not exist, SX011 for the ghost user and for a user that the application's rule refuses, and
+-- SX013 with delete_groups, because these users own no groups.
 CREATE OR REPLACE FUNCTION "sexton".delete_user(
     user_id "{type}",
     initiator_id "{type}",
@@ -19,12 +19,12 @@ SET row_security = off
 AS $sexton$
 #variable_conflict use_variable
 DECLARE
-    -- As the table has it: a collation may take other texts for equal.
+    -- The stored key. A collation may compare other texts as equal.
     account_id "{type}";
     previous text;
     reason text;
 BEGIN
-    -- Two calls for one user take turns here.
+    -- Serializes calls for the same user.
     SELECT account."{key}", {previous} INTO account_id, previous
     FROM "public"."{users}" AS account
     WHERE account."{key}" = delete_user.user_id
@@ -41,8 +41,8 @@ BEGIN
     ELSIF delete_user.delete_groups THEN
         RAISE EXCEPTION USING
             ERRCODE = 'SX013',
-            MESSAGE = pg_catalog.format('delete user %s: groups cannot be deleted along', account_id),
-            HINT = 'Leave delete_groups out.';
+            MESSAGE = pg_catalog.format('delete user %s: groups cannot be deleted with these users', account_id),
+            HINT = 'Omit delete_groups.';
     END IF;
 {rule}
     INSERT INTO "public".users_ghost_user_migrations
@@ -59,4 +59,4 @@ BEGIN
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".delete_user("{type}", "{type}", boolean, boolean) IS 'Sexton: asks for the deletion of a user';
+COMMENT ON FUNCTION "sexton".delete_user("{type}", "{type}", boolean, boolean) IS 'Sexton: queues the deletion of a user';
