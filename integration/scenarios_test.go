@@ -22,12 +22,12 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/dbtest"
 	"sexton/internal/definitions"
-	"sexton/internal/each"
 	"sexton/internal/ghostuser"
 	"sexton/internal/installation"
 	"sexton/internal/jobrun"
 	"sexton/internal/lease"
 	"sexton/internal/pgtest"
+	"sexton/internal/render"
 	"sexton/internal/undo"
 	riverjobs "sexton/river_jobs"
 	"sexton/triggers"
@@ -364,7 +364,7 @@ func read(t *testing.T, path string) string {
 // text returns the texts of the component's and of the scenario's file; one that is not
 // there is empty.
 func (s *scenarioRun) text(t *testing.T, name string) []string {
-	return each.Of(s.folders[:], func(folder string) string {
+	return render.Each(s.folders[:], func(folder string) string {
 		if !exists(filepath.Join(folder, name)) {
 			return ""
 		}
@@ -527,7 +527,7 @@ func (s *scenarioRun) restore(t *testing.T, db database.Database, holder string)
 }
 
 func (s *scenarioRun) lines(query string) []string {
-	return each.Of(s.db.Rows(query), func(row []string) string { return strings.Join(row, " | ") })
+	return render.Each(s.db.Rows(query), func(row []string) string { return strings.Join(row, " | ") })
 }
 
 // expectation takes a then.sql apart: the query, and the rows that are expected after

@@ -8,8 +8,8 @@ import (
 
 	"sexton/internal/config"
 	"sexton/internal/definitions"
-	"sexton/internal/each"
 	"sexton/internal/loosefk"
+	"sexton/internal/render"
 )
 
 // Generations returns those of the enabled jobs that have definitions or lists.
@@ -63,7 +63,7 @@ func eventColumns(columns []string) string {
 }
 
 func conditionsEntry(conditions []definitions.Condition) string {
-	terms := each.Of(conditions, func(condition definitions.Condition) string {
+	terms := render.Each(conditions, func(condition definitions.Condition) string {
 		return fmt.Sprintf("%q=%q", condition.Column, condition.Value)
 	})
 	if len(terms) == 0 {

@@ -10,13 +10,13 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/definitions"
-	"sexton/internal/each"
 	"sexton/internal/jobrun"
 	"sexton/internal/loosefk"
 	"sexton/internal/loosefk/cleanup"
 	"sexton/internal/metrics"
 	"sexton/internal/migrate"
 	"sexton/internal/pgcatalog"
+	"sexton/internal/render"
 	"sexton/triggers"
 )
 
@@ -47,7 +47,7 @@ func looseForeignKeys(c *config.Config) kind[LooseForeignKeysCleanupArgs] {
 			LimitedByTick: true,
 			Databases:     c.DatabaseNames(),
 			entries: func(defs []definitions.Definition) []string {
-				return each.Of(defs, func(d definitions.Definition) string { return DefinitionEntry(c, d) })
+				return render.Each(defs, func(d definitions.Definition) string { return DefinitionEntry(c, d) })
 			},
 		},
 		argsOf: func(database string) LooseForeignKeysCleanupArgs {

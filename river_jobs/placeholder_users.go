@@ -13,13 +13,13 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/definitions"
-	"sexton/internal/each"
 	"sexton/internal/jobrun"
 	"sexton/internal/metrics"
 	"sexton/internal/migrate"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/placeholder"
 	"sexton/internal/problem"
+	"sexton/internal/render"
 	"sexton/triggers"
 )
 
@@ -97,7 +97,7 @@ func untilRetried(ctx context.Context, db database.Database, kind string,
 func CheckPlaceholderUsers(
 	ctx context.Context, c *config.Config, db database.Database, on pgcatalog.Beginner,
 ) (*placeholder.References, problem.List, error) {
-	entries := each.Of(c.PlaceholderUsers.References,
+	entries := render.Each(c.PlaceholderUsers.References,
 		func(entry config.TableColumns) placeholder.Reference { return placeholder.Reference(entry) })
 	bound, found, err := placeholder.Bind(ctx, on, db.Names, entries)
 	if err != nil {
@@ -257,7 +257,7 @@ func (p *pass) removePlaceholder(ctx context.Context, userID int64, waits bool) 
 	if err != nil || !waits || len(verdict.Blockers) == 0 || !p.Config.Has(migrate.LooseForeignKeys) {
 		return verdict, err
 	}
-	columns := each.Of(verdict.Blockers, func(blocker placeholder.Blocker) string { return blocker.Column })
+	columns := render.Each(verdict.Blockers, func(blocker placeholder.Blocker) string { return blocker.Column })
 	pending, err := p.pendingAbove(ctx, references, columns)
 	switch {
 	case err != nil:

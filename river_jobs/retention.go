@@ -10,12 +10,12 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/definitions"
-	"sexton/internal/each"
 	"sexton/internal/jobrun"
 	"sexton/internal/metrics"
 	"sexton/internal/migrate"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
+	"sexton/internal/render"
 	"sexton/internal/retention"
 	"sexton/triggers"
 )
@@ -70,7 +70,7 @@ func retentionCleanup(c *config.Config) kind[RetentionCleanupArgs] {
 
 // retentionRules returns the configured rules as the domain takes them.
 func retentionRules(c *config.Config) []retention.Rule {
-	return each.Of(c.Retention.Rules, func(r config.RetentionRule) retention.Rule {
+	return render.Each(c.Retention.Rules, func(r config.RetentionRule) retention.Rule {
 		return retention.Rule{
 			Table: r.Table, Column: r.Column, Keep: time.Duration(r.Keep), Unit: string(r.Unit),
 			Conditions: r.Conditions,
@@ -81,7 +81,7 @@ func retentionRules(c *config.Config) []retention.Rule {
 
 // retentionEntries are the rules, a line for each.
 func retentionEntries(c *config.Config) []string {
-	return each.Of(c.Retention.Rules, func(r config.RetentionRule) string {
+	return render.Each(c.Retention.Rules, func(r config.RetentionRule) string {
 		entry := fmt.Sprintf("%s keep %s%s%s dry_run=%t", listEntry(c, "retention", r.Table, r.Column),
 			time.Duration(r.Keep), r.Unit,
 			conditionsEntry(r.Conditions), r.DryRun)

@@ -20,13 +20,13 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
-	"sexton/internal/each"
 	"sexton/internal/jobrun"
 	"sexton/internal/listen"
 	"sexton/internal/loosefk"
 	"sexton/internal/loosefk/cleanup"
 	"sexton/internal/migrate"
 	"sexton/internal/problem"
+	"sexton/internal/render"
 	"sexton/triggers"
 )
 
@@ -46,7 +46,7 @@ const (
 
 // Kinds describes the enabled kinds to the database, for those who enqueue by SQL.
 func Kinds(c *config.Config) []migrate.Kind {
-	return each.Of(Jobs(c), func(job Job) migrate.Kind {
+	return render.Each(Jobs(c), func(job Job) migrate.Kind {
 		kind := migrate.Kind{
 			Kind: job.Kind, Queue: job.Queue, Cron: job.Schedule != "", MaxAttempts: job.MaxAttempts,
 			Args: job.Args, Defaults: job.Defaults, Row: job.Row,

@@ -13,6 +13,7 @@ import (
 
 	"sexton/internal/lease"
 	"sexton/internal/pgcatalog"
+	"sexton/internal/render"
 )
 
 // Verdict says what an error means.
@@ -257,6 +258,12 @@ type FaultCounts struct {
 	SQLState string `json:"sqlstate"`
 	Message  string `json:"message"`
 	Count    int64  `json:"count"`
+}
+
+// Text renders the error and its count.
+func (c FaultCounts) Text() string {
+	text := Fault{Table: c.Table, SQLState: c.SQLState, Message: c.Message}.Text()
+	return fmt.Sprintf("%s (%s)", text, render.Counted(c.Count, "time"))
 }
 
 // mostCounts bounds a run's list: messages can name single rows, and a run over thousands

@@ -6,15 +6,15 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
+	"sexton/internal/render"
 )
 
 // RowKey returns an SQL expression of type jsonb: an object of the row's key columns by
 // name. With further columns it is an array of two objects, the key and these columns.
 func RowKey(row string, key, columns []string) string {
 	object := func(columns []string) string {
-		terms := each.Of(columns, func(column string) string { return row + "." + pgx.Identifier{column}.Sanitize() })
+		terms := render.Each(columns, func(column string) string { return row + "." + pgx.Identifier{column}.Sanitize() })
 		return "(SELECT pg_catalog.to_jsonb(keyed) FROM (SELECT " + strings.Join(terms, ", ") + ") AS keyed)"
 	}
 	if len(columns) == 0 {

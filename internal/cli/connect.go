@@ -9,9 +9,9 @@ import (
 
 	"sexton/internal/config"
 	"sexton/internal/database"
-	"sexton/internal/each"
 	"sexton/internal/installation"
-	"sexton/internal/words"
+	"sexton/internal/problem"
+	"sexton/internal/render"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -84,7 +84,7 @@ const lockWait = 10 * time.Second
 // FindJob finds an enabled job.
 func FindJob(c *config.Config, kind string) (riverjobs.Job, error) {
 	jobs := riverjobs.Jobs(c)
-	kinds := each.Of(jobs, func(job riverjobs.Job) string { return job.Kind })
+	kinds := render.Each(jobs, func(job riverjobs.Job) string { return job.Kind })
 	if at := slices.Index(kinds, kind); at >= 0 {
 		return jobs[at], nil
 	}
@@ -94,8 +94,8 @@ func FindJob(c *config.Config, kind string) (riverjobs.Job, error) {
 	if len(kinds) == 0 {
 		return riverjobs.Job{}, Usage(errors.New("no job is enabled; set loose_foreign_keys.enabled: true"))
 	}
-	return riverjobs.Job{}, Usage(fmt.Errorf("no job of kind %q is enabled; there is %s%s", kind, words.Listed(kinds),
-		words.Meant(kind, kinds)))
+	return riverjobs.Job{}, Usage(fmt.Errorf("no job of kind %q is enabled; there is %s%s", kind, render.Listed(kinds),
+		problem.Suggestion(kind, kinds)))
 }
 
 // ChooseDatabase takes the database of a name, or the first one where there is none.
@@ -105,8 +105,8 @@ func ChooseDatabase(c *config.Config, name string) (string, error) {
 	}
 	names := c.DatabaseNames()
 	if !slices.Contains(names, name) {
-		return "", Usage(fmt.Errorf("no database %q is configured; there is %s%s", name, words.Listed(names),
-			words.Meant(name, names)))
+		return "", Usage(fmt.Errorf("no database %q is configured; there is %s%s", name, render.Listed(names),
+			problem.Suggestion(name, names)))
 	}
 	return name, nil
 }

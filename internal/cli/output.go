@@ -17,7 +17,7 @@ import (
 
 	"sexton/internal/config"
 	"sexton/internal/operator"
-	"sexton/internal/words"
+	"sexton/internal/render"
 )
 
 // PrintJSON writes one document.
@@ -100,13 +100,13 @@ func tables(lines string, width int) string {
 		rows = nil
 	}
 	for line := range strings.SplitSeq(strings.TrimSuffix(lines, "\n"), "\n") {
-		if !strings.Contains(line, words.Separator) {
+		if !strings.Contains(line, render.Separator) {
 			flush()
 			out.WriteString(line + "\n")
 			continue
 		}
 		row := table.Row{}
-		for cell := range strings.SplitSeq(line, words.Separator) {
+		for cell := range strings.SplitSeq(line, render.Separator) {
 			row = append(row, cell)
 		}
 		rows = append(rows, row)
@@ -208,7 +208,7 @@ func digested(attr slog.Attr) slog.Attr {
 		parts = append(parts, fmt.Sprintf("%s %d", table.Name, table.Rows))
 	}
 	if digest.MoreTables > 0 {
-		parts = append(parts, words.Counted(digest.MoreTables, "more table"))
+		parts = append(parts, render.Counted(digest.MoreTables, "more table"))
 	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		var n int64
@@ -223,7 +223,7 @@ func digested(attr slog.Attr) slog.Attr {
 	if len(parts) == 0 {
 		return slog.Attr{}
 	}
-	return slog.String(attr.Key, words.Listed(parts))
+	return slog.String(attr.Key, render.Listed(parts))
 }
 
 // IsTerminal reports whether w is a terminal.

@@ -14,13 +14,13 @@ import (
 
 	"sexton/internal/config"
 	"sexton/internal/pgtest"
-	"sexton/internal/words"
+	"sexton/internal/render"
 )
 
 func TestTables(t *testing.T) {
 	t.Parallel()
 
-	lines := strings.ReplaceAll("JOB\tNEXT\tERROR\ncleanup\tnow\tthe table issues is locked by another session\nx\t\t日本\n\nUSER\tID\n7\t8\nand more\n", "\t", words.Separator)
+	lines := strings.ReplaceAll("JOB\tNEXT\tERROR\ncleanup\tnow\tthe table issues is locked by another session\nx\t\t日本\n\nUSER\tID\n7\t8\nand more\n", "\t", render.Separator)
 	require.Equal(t, `JOB      NEXT  ERROR
 cleanup  now   the table issues is locked by another session
 x              日本
@@ -49,7 +49,7 @@ func TestTablesKeepWordsAndWidth(t *testing.T) {
 		var rows []string
 		for range rapid.IntRange(1, 5).Draw(t, "rows") {
 			rows = append(rows, strings.Join([]string{cell.Draw(t, "a"), cell.Draw(t, "b"), cell.Draw(t, "c")},
-				words.Separator))
+				render.Separator))
 		}
 		// The longest words and two gaps need this much.
 		width := rapid.IntRange(3*18+4, 200).Draw(t, "width")
@@ -57,7 +57,7 @@ func TestTablesKeepWordsAndWidth(t *testing.T) {
 		for line := range strings.Lines(shown) {
 			require.LessOrEqual(t, cells.StringWidth(strings.TrimSuffix(line, "\n")), width, shown)
 		}
-		require.ElementsMatch(t, strings.Fields(strings.ReplaceAll(strings.Join(rows, " "), words.Separator, " ")),
+		require.ElementsMatch(t, strings.Fields(strings.ReplaceAll(strings.Join(rows, " "), render.Separator, " ")),
 			strings.Fields(shown), "no word is broken")
 	})
 }

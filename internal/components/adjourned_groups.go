@@ -17,14 +17,13 @@ import (
 	"sexton/internal/definitions"
 	"sexton/internal/doctor"
 	"sexton/internal/drain/dml"
-	"sexton/internal/each"
 	"sexton/internal/groupdelete"
 	"sexton/internal/groupschedule"
 	"sexton/internal/installation"
 	"sexton/internal/metrics"
 	"sexton/internal/migrate"
 	"sexton/internal/problem"
-	"sexton/internal/words"
+	"sexton/internal/render"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -126,7 +125,7 @@ func (d waitingGroups) Print(w io.Writer) {
 
 // PrintGroups lists groups, or writes the text none.
 func PrintGroups(w io.Writer, none string, groups []groupschedule.Group) {
-	words.List(w, none, "GROUP\tPATH\tSTATE\tUSER\tMARKED\tDUE\tBEGINS\tDONE\tATTEMPTS\tERROR", groups,
+	render.List(w, none, "GROUP\tPATH\tSTATE\tUSER\tMARKED\tDUE\tBEGINS\tDONE\tATTEMPTS\tERROR", groups,
 		func(g groupschedule.Group) []any {
 			user, done, begins := "-", "-", g.DestroyAt
 			if g.UserID != nil {
@@ -138,7 +137,7 @@ func PrintGroups(w io.Writer, none string, groups []groupschedule.Group) {
 					done += fmt.Sprintf(" of %d", *g.Total)
 				}
 				if g.ETASeconds != nil && g.State == "destroying" {
-					done += fmt.Sprintf(", %s left", words.Span(time.Duration(*g.ETASeconds*float64(time.Second))))
+					done += fmt.Sprintf(", %s left", render.Span(time.Duration(*g.ETASeconds*float64(time.Second))))
 				}
 			}
 			return []any{
@@ -157,7 +156,7 @@ func groupFailures() *Failures {
 	id := func(group groupschedule.Group) dml.ID { return group.GroupID }
 	ids := func(ctx context.Context, all *installation.Connections) ([]dml.ID, error) {
 		failed, err := read(ctx, all, FailureWindow)
-		return each.Of(failed, id), err
+		return render.Each(failed, id), err
 	}
 	failures := Keyed("groups", "group", "to be tried now", "has not failed, or not any more", read, id,
 		func(_ *installation.Connections, group groupschedule.Group) Failure {

@@ -15,7 +15,7 @@ import (
 	"sexton/internal/drain/dml"
 	"sexton/internal/installation"
 	"sexton/internal/pace"
-	"sexton/internal/words"
+	"sexton/internal/render"
 )
 
 // PendingCap bounds the counting of a backlog; ten thousand is a backlog by any measure.
@@ -90,7 +90,7 @@ func (b Backlog) Oldest() time.Duration {
 }
 
 // PutOff is Deferred for people.
-func (b Backlog) PutOff() string { return words.Capped(b.Deferred, b.DeferredCapped) }
+func (b Backlog) PutOff() string { return render.Capped(b.Deferred, b.DeferredCapped) }
 
 // AllPutOff reports whether nothing else waits. Where both counts have stopped that is
 // not known, and taken to be so.
@@ -116,11 +116,11 @@ func (b Backlog) MarshalJSON() ([]byte, error) {
 func (b Backlog) Obstacle() (reason string, class pace.WaitClass) {
 	switch {
 	case len(b.Undefined) > 0:
-		return "a definition for tombstones of " + words.Listed(b.Undefined), WaitDefinition
+		return "a definition for tombstones of " + render.Listed(b.Undefined), WaitDefinition
 	case b.Lacks != "":
 		return b.Lacks, WaitDefinition
 	case b.AllPutOff():
-		reason = words.AtLeast(b.DeferredCapped) + words.Counted(b.Deferred, b.Unit) + " put off"
+		reason = render.AtLeast(b.DeferredCapped) + render.Counted(b.Deferred, b.Unit) + " put off"
 		if b.DeferredUntil != nil {
 			if b.Deferred > 1 {
 				reason += ", the first"
@@ -128,7 +128,7 @@ func (b Backlog) Obstacle() (reason string, class pace.WaitClass) {
 			reason += " until " + b.DeferredUntil.Format(time.RFC3339)
 		}
 		if b.DeferredReason != "" {
-			reason += ", after: " + words.Cell(&b.DeferredReason)
+			reason += ", after: " + render.Cell(&b.DeferredReason)
 		}
 		return reason, WaitDeferred
 	}
@@ -304,7 +304,7 @@ func Keyed[T any](
 		case count == 0 && wanted.Text != "":
 			return "", Refuse("%s %s %s", unit, wanted, missing)
 		}
-		return words.Counted(count, unit) + " " + due, nil
+		return render.Counted(count, unit) + " " + due, nil
 	}
 	return &Failures{Name: name, List: list, Retry: again, Keyed: true}
 }

@@ -18,14 +18,13 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/doctor"
-	"sexton/internal/each"
 	"sexton/internal/extdiff"
 	"sexton/internal/installation"
 	"sexton/internal/metrics"
 	"sexton/internal/migrate"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
-	"sexton/internal/words"
+	"sexton/internal/render"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -100,7 +99,7 @@ func diffFailures() *Failures {
 				if err != nil {
 					return 0, err
 				}
-				wanted = each.Of(failed, id)
+				wanted = render.Each(failed, id)
 			}
 			return extdiff.Retry(ctx, all.Jobs().Pool, all.Jobs().Names, wanted)
 		})
@@ -125,9 +124,9 @@ func (d waitingDiffs) Print(w io.Writer) {
 	if b.BytesCapped {
 		more = ", in the first of them"
 	}
-	words.Table(w, "\nDIFFS IN THE DATABASE\tBYTES"+more+"\tOBJECTS TO BE REMOVED", []any{b},
+	render.Table(w, "\nDIFFS IN THE DATABASE\tBYTES"+more+"\tOBJECTS TO BE REMOVED", []any{b},
 		func(any) []any { return []any{b.Pending, b.Bytes, b.Removals} })
-	words.Rows(w, slices.Sorted(maps.Keys(b.Skipped)),
+	render.Rows(w, slices.Sorted(maps.Keys(b.Skipped)),
 		func(reason extdiff.Skip) []any { return []any{fmt.Sprintf("of these %s", reason), b.Skipped[reason]} })
 }
 
@@ -169,7 +168,7 @@ func skippedDiffs(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 		severity = problem.Warning
 	}
 	return doctor.One(severity, extdiff.Table,
-		fmt.Sprintf("%s cannot be moved and stay in the database: %s", words.Counted(total, "diff"),
+		fmt.Sprintf("%s cannot be moved and stay in the database: %s", render.Counted(total, "diff"),
 			strings.Join(reasons, ", ")),
 		x.DB.Names.Render(`look at SELECT diff_id, skip_reason FROM "sexton".external_diffs WHERE skip_reason IS NOT NULL`)), nil
 }

@@ -19,7 +19,7 @@ import (
 	"sexton/internal/installation"
 	"sexton/internal/migrate"
 	"sexton/internal/problem"
-	"sexton/internal/words"
+	"sexton/internal/render"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -85,14 +85,16 @@ type waitingUsers struct {
 // Print lists users that are to be deleted.
 func (d waitingUsers) Print(w io.Writer) {
 	const heading = "\nUSER\tMOVED\tDELETED\tNULLIFIED\tREMAINING\tATTEMPTS\tNOT BEFORE\tERROR"
-	words.List(w, "", heading, d.Users, func(u ghostuser.Waiting) []any {
+	render.List(w, "", heading, d.Users, func(u ghostuser.Waiting) []any {
 		remaining, after := "-", "-"
 		if u.Remaining != nil {
 			remaining = fmt.Sprint(*u.Remaining)
 		}
-		if at := u.ConsumeAfter; at.InfinityModifier == pgtype.Infinity || at.InfinityModifier == pgtype.Finite &&
-			at.Time.After(time.Now()) {
-			after = words.Instant(at)
+		switch at := u.ConsumeAfter; {
+		case at.InfinityModifier == pgtype.Infinity:
+			after = "infinity"
+		case at.InfinityModifier == pgtype.Finite && at.Time.After(time.Now()):
+			after = render.Time(&at.Time)
 		}
 		return []any{u.UserID, u.Moved, u.Deleted, u.Nullified, remaining, u.Attempts, after, &u.LastError}
 	})
@@ -127,7 +129,7 @@ func failingUsers(ctx context.Context, x *Exam) (found []doctor.Finding, _ error
 	for i, user := range failed {
 		if i == failingShown {
 			return append(found, doctor.One(problem.Warning, "table "+ghostuser.QueueTable,
-				fmt.Sprintf("it is the same with %s more", words.Counted(int64(len(failed)-i), "user")),
+				fmt.Sprintf("it is the same with %s more", render.Counted(int64(len(failed)-i), "user")),
 				"see the failures on the web page")...), nil
 		}
 		found = append(found, doctor.One(problem.Warning, fmt.Sprintf("user %s", user.UserID),

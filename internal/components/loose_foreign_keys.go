@@ -20,7 +20,7 @@ import (
 	"sexton/internal/loosefk"
 	"sexton/internal/migrate"
 	"sexton/internal/problem"
-	"sexton/internal/words"
+	"sexton/internal/render"
 	riverjobs "sexton/river_jobs"
 	"sexton/triggers"
 )
@@ -174,7 +174,7 @@ func retryTombstones(ctx context.Context, all *installation.Connections, db data
 	case id.Text != "" && result.Retried+result.Due == 0:
 		return "", Refuse("tombstone %s does not wait any more", id)
 	}
-	return words.Counted(result.Retried+result.Due, "tombstone") + " due now", nil
+	return render.Counted(result.Retried+result.Due, "tombstone") + " due now", nil
 }
 
 // bindDefinitions holds the definitions against the databases that can be reached.
@@ -229,14 +229,14 @@ func failedTombstones(ctx context.Context, x *Exam) (found []doctor.Finding, _ e
 			reason = *t.LastError
 		}
 		found = append(found, doctor.One(problem.Warning, fmt.Sprintf("%s, key %s", t.Table, t.Key),
-			fmt.Sprintf("the clean-up after this row has failed, %s so far: %s", words.Counted(t.Attempts, "attempt"),
+			fmt.Sprintf("the clean-up after this row has failed, %s so far: %s", render.Counted(t.Attempts, "attempt"),
 				reason),
 			fmt.Sprintf("remove the reason; the next attempt is made by itself, or at once with `sexton failures retry tombstones %d --database %s`",
 				t.ID, x.DB.Name))...)
 	}
 	if list.More > 0 {
 		found = append(found, doctor.One(problem.Warning, "table "+triggers.TombstoneTable,
-			words.Counted(list.More, "more tombstone")+" failed", "see `sexton failures list`")...)
+			render.Counted(list.More, "more tombstone")+" failed", "see `sexton failures list`")...)
 	}
 	return found, err
 }

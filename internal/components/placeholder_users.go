@@ -13,7 +13,7 @@ import (
 	"sexton/internal/migrate"
 	"sexton/internal/placeholder"
 	"sexton/internal/problem"
-	"sexton/internal/words"
+	"sexton/internal/render"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -116,9 +116,9 @@ func (d keptPlaceholders) Print(w io.Writer) {
 }
 
 func printPlaceholders(w io.Writer, placeholders []placeholder.Placeholder) {
-	words.List(w, "", "PLACEHOLDER\tSTATE\tATTEMPTS\tLAST ATTEMPT\tNEXT ATTEMPT\tREASON", placeholders,
+	render.List(w, "", "PLACEHOLDER\tSTATE\tATTEMPTS\tLAST ATTEMPT\tNEXT ATTEMPT\tREASON", placeholders,
 		func(p placeholder.Placeholder) []any {
-			last, next := words.Age(p.LastAttemptAt), words.Moment(p.NextAttemptAt)
+			last, next := render.Age(p.LastAttemptAt), render.Time(p.NextAttemptAt)
 			if p.LastAttemptAt == nil && p.Attempts > 0 {
 				last = "unknown" // The row says infinity.
 			}
@@ -141,7 +141,7 @@ func bindPlaceholders(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 		return found, err
 	}
 	return append(found, doctor.One(problem.Warning, "table "+placeholder.DetailsTable,
-		words.Counted(negative, "row")+" with a negative number of attempts: they would be offered too often",
+		render.Counted(negative, "row")+" with a negative number of attempts: they would be offered too often",
 		"UPDATE "+placeholder.DetailsTable+" SET deletion_attempts = 0 WHERE deletion_attempts < 0; "+
 			"ALTER TABLE "+placeholder.DetailsTable+" ADD CHECK (deletion_attempts >= 0)")...), nil
 }
@@ -153,7 +153,7 @@ func givenUpPlaceholders(ctx context.Context, x *Exam) ([]doctor.Finding, error)
 		return nil, err
 	}
 	return doctor.One(problem.Warning, "table "+placeholder.DetailsTable,
-		fmt.Sprintf("%s given up after %d attempts", words.Counted(backlog.GivenUp, "placeholder user"),
+		fmt.Sprintf("%s given up after %d attempts", render.Counted(backlog.GivenUp, "placeholder user"),
 			x.Config.PlaceholderUsers.MaxAttempts),
 		"see `sexton failures list` for what refers to them, remove that, and run `sexton failures retry placeholders --all`"), nil
 }

@@ -16,8 +16,8 @@ import (
 	"sexton/internal/drain/dml"
 	"sexton/internal/installation"
 	"sexton/internal/migrate"
+	"sexton/internal/render"
 	"sexton/internal/retention"
-	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -113,15 +113,15 @@ type foreseenRules struct {
 
 // Print lists the rules.
 func (d foreseenRules) Print(w io.Writer) {
-	words.List(w, "", "\nRULE\tDUE\tOLDEST\tINDEX\tDELETES BELOW", d.Rules, func(r retention.Foreseen) []any {
-		due := words.Capped(r.Due, r.Capped)
+	render.List(w, "", "\nRULE\tDUE\tOLDEST\tINDEX\tDELETES BELOW", d.Rules, func(r retention.Foreseen) []any {
+		due := render.Capped(r.Due, r.Capped)
 		if r.DryRun {
 			due += " (dry run)"
 		}
 		if r.Unknown != "" {
-			due = words.Cell(&r.Unknown)
+			due = render.Cell(&r.Unknown)
 		}
-		return []any{r.Rule, due, words.Cell(&r.Oldest), words.Cell(&r.Index), words.Cell(new(words.Listed(r.Below)))}
+		return []any{r.Rule, due, render.Cell(&r.Oldest), render.Cell(&r.Index), render.Cell(new(render.Listed(r.Below)))}
 	})
 	for _, r := range d.Rules {
 		for _, key := range r.Blocking {
@@ -140,11 +140,11 @@ type ruleStates struct {
 
 // Print lists the rules.
 func (d ruleStates) Print(w io.Writer) {
-	words.List(w, "", "\nRULE\tLEFT\tNOT DELETED\tLAST PASS\tERROR", d.Rules, func(r retention.State) []any {
-		left := words.Capped(r.Pending, r.Capped)
+	render.List(w, "", "\nRULE\tLEFT\tNOT DELETED\tLAST PASS\tERROR", d.Rules, func(r retention.State) []any {
+		left := render.Capped(r.Pending, r.Capped)
 		if r.DryRun {
 			left += " (dry run)"
 		}
-		return []any{r.Rule, left, r.Kept, words.Age(&r.CheckedAt), &r.LastError}
+		return []any{r.Rule, left, r.Kept, render.Age(&r.CheckedAt), &r.LastError}
 	})
 }

@@ -14,8 +14,8 @@ import (
 	"sexton/internal/doctor"
 	"sexton/internal/metrics"
 	"sexton/internal/problem"
+	"sexton/internal/render"
 	"sexton/internal/undo"
-	"sexton/internal/words"
 	"sexton/triggers"
 )
 
@@ -88,7 +88,7 @@ func Personal(ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg tri
 	for _, one := range personal {
 		found = append(found, doctor.One(problem.Info, "table "+one.Table,
 			fmt.Sprintf("columns that look personal are kept for %s after a deletion: %s", settings.Keep,
-				words.Listed(one.Columns)),
+				render.Listed(one.Columns)),
 			"add to loose_foreign_keys.undo: exclude_columns: ["+strings.Join(one.Names, ", ")+"]")...)
 	}
 	return found, err
@@ -138,18 +138,18 @@ func Uncovered(
 	for _, one := range lacking {
 		if len(one.Rules) > 0 {
 			found = append(found, doctor.One(problem.Warning, "table "+one.Table,
-				"sexton undo does not bring back its rows: with the rules "+words.Listed(one.Rules)+
+				"sexton undo does not bring back its rows: with the rules "+render.Listed(one.Rules)+
 					" they cannot be kept",
 				"write triggers instead of the rules where such rows are to come back")...)
 		}
 		if len(one.Heirs) > 0 {
 			found = append(found, doctor.One(problem.Warning, "table "+one.Table,
 				"sexton undo brings back nothing that is deleted from it: rows of tables that inherit from it go along, and cannot be told from its own: "+
-					words.Listed(one.Heirs), "make them partitions of it where such rows are to come back")...)
+					render.Listed(one.Heirs), "make them partitions of it where such rows are to come back")...)
 		}
 		if len(one.Excluded) > 0 {
 			found = append(found, doctor.One(problem.Info, "table "+one.Table,
-				"rows come back with the default of "+words.Listed(one.Excluded)+
+				"rows come back with the default of "+render.Listed(one.Excluded)+
 					", which loose_foreign_keys.undo.exclude_columns names", "")...)
 		}
 		if one.TooLarge > 0 {

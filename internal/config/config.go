@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"time"
 
-	"sexton/internal/each"
 	"sexton/internal/problem"
+	"sexton/internal/render"
 	"sexton/internal/yamlfile"
 )
 
@@ -331,7 +331,7 @@ func (Format) Choices() []string {
 
 // DatabaseNames are those of the databases, in their order.
 func (c *Config) DatabaseNames() []string {
-	return each.Of(c.Databases, func(db Database) string { return db.Name })
+	return render.Each(c.Databases, func(db Database) string { return db.Name })
 }
 
 // Database returns the database of that name.

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"sexton/internal/dbsqlc"
-	"sexton/internal/each"
 	"sexton/internal/problem"
+	"sexton/internal/render"
 )
 
 // Change is one change.
@@ -45,5 +45,5 @@ func LastChanges(ctx context.Context, jobs Database, most int) ([]Change, error)
 	if err != nil {
 		return nil, fmt.Errorf("read recorded changes: %w", err)
 	}
-	return each.Of(rows, func(row dbsqlc.AuditLastRow) Change { return Change(row) }), nil
+	return render.Each(rows, func(row dbsqlc.AuditLastRow) Change { return Change(row) }), nil
 }

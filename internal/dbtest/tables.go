@@ -5,7 +5,7 @@ import (
 	"hash/crc32"
 	"strings"
 
-	"sexton/internal/each"
+	"sexton/internal/render"
 )
 
 // Family is SQL that creates the table parents with the ids 1 to n, and tables of their
@@ -13,7 +13,7 @@ import (
 //
 //	dbtest.Family(10, dbtest.Children{Each: 10}, dbtest.Children{Table: "notes", Columns: "kind int DEFAULT 3", Bare: true})
 func Family(n int, children ...Children) string {
-	return Parents("parents", n) + strings.Join(each.Of(children, Children.SQL), "")
+	return Parents("parents", n) + strings.Join(render.Each(children, Children.SQL), "")
 }
 
 // Parents is SQL that creates a table with the ids 1 to n.
@@ -78,7 +78,7 @@ func (c Children) SQL() string {
 // Defined are definitions of tables whose rows refer to parents by parent_id. What
 // becomes of the rows may have settings behind it: "async_delete, delete_limit: 3".
 func Defined(onDelete string, children ...string) string {
-	return strings.Join(each.Of(children, func(table string) string {
+	return strings.Join(render.Each(children, func(table string) string {
 		return table + ": [{table: parents, column: parent_id, on_delete: " + onDelete + "}]\n"
 	}), "")
 }

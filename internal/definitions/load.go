@@ -11,8 +11,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"sexton/internal/each"
 	"sexton/internal/problem"
+	"sexton/internal/render"
 	"sexton/internal/yamlfile"
 )
 
@@ -189,7 +189,7 @@ func (r *reader) conflicts() {
 // identity is the part that no two definitions may share. The order of conditions does
 // not matter.
 func identity(d Definition) string {
-	conditions := each.Of(d.Conditions, func(c Condition) string { return fmt.Sprintf("%q=%q", c.Column, c.Value) })
+	conditions := render.Each(d.Conditions, func(c Condition) string { return fmt.Sprintf("%q=%q", c.Column, c.Value) })
 	slices.Sort(conditions)
 	return fmt.Sprintf("%q %q %q %q %s", d.Database, d.Child, d.Columns, d.Parent, strings.Join(conditions, " "))
 }

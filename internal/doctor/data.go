@@ -9,9 +9,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
+	"sexton/internal/render"
 )
 
 // oldTransaction is the age from which a transaction is worth a look.
@@ -62,7 +62,7 @@ func (t Target) tombstones(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read parents of tombstones: %w", err)
 	}
-	defined := each.Of(t.Parents, func(parent Parent) string { return parent.Recorded })
+	defined := render.Each(t.Parents, func(parent Parent) string { return parent.Recorded })
 	known := slices.DeleteFunc(slices.Clone(waiting), func(name string) bool { return !slices.Contains(defined, name) })
 	unknown := slices.DeleteFunc(waiting, func(name string) bool { return slices.Contains(defined, name) })
 	table := quote(t.Database.Names.Tracked, "loose_foreign_keys_deleted_records")

@@ -13,9 +13,9 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain/dml"
-	"sexton/internal/each"
 	"sexton/internal/pace"
 	"sexton/internal/pgcatalog"
+	"sexton/internal/render"
 )
 
 const (
@@ -474,7 +474,7 @@ func (t *Tree) change(ctx context.Context, ref *dml.Ref, w *dml.Window) (dml.Row
 		}
 		remaining := piece.Without(old)
 		if len(kept) > 0 {
-			rows := each.Of(kept, func(at dml.Tuple) dml.Row { return dml.Row{At: at} })
+			rows := render.Each(kept, func(at dml.Tuple) dml.Row { return dml.Row{At: at} })
 			t.Blame(Keeps(ref.Table.Label(), strings.Join(ref.Columns, ", ")))
 			t.excludeRows(w.Leaf, rows)
 			remaining = append(remaining, rows...)

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/definitions"
-	"sexton/internal/each"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgtest"
+	"sexton/internal/render"
 )
 
 // today is the day that the tests' data is seen from.
@@ -128,7 +128,7 @@ func TestSchemaIsThatOfAnApplication(t *testing.T) {
 	t.Parallel()
 	d := empty(t)
 	tables := ordinaryTables(d)
-	planned := each.Of(newPlan(1_000).tables(), func(s step) string { return s.table })
+	planned := render.Each(newPlan(1_000).tables(), func(s step) string { return s.table })
 	slices.Sort(planned)
 	require.Equal(t, tables, planned, "the plan fills every table")
 	require.NotContains(t, tables, "loose_foreign_keys_deleted_records", "it is Sexton's")
@@ -199,7 +199,7 @@ func loose(t *testing.T) []definitions.Definition {
 
 // ordinaryTables lists the tables of the database, a partitioned one as one.
 func ordinaryTables(d *pgtest.Database) []string {
-	return each.Of(d.Rows(`
+	return render.Each(d.Rows(`
 		SELECT relname FROM pg_class
 		WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
 		ORDER BY relname`), func(row []string) string { return row[0] })

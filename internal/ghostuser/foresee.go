@@ -11,9 +11,9 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/drain/dml"
-	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
+	"sexton/internal/render"
 )
 
 // Find returns the key of the user with a key of this text form.
@@ -63,7 +63,7 @@ func (p *Plan) below(
 	every []*step, user dml.ID, loose []dml.Loose,
 ) error {
 	steps := slices.DeleteFunc(slices.Clone(every), func(s *step) bool { return s.Action != dml.Remove })
-	oids := each.Of(steps, func(s *step) uint32 { return s.Child.OID })
+	oids := render.Each(steps, func(s *step) uint32 { return s.Child.OID })
 	if len(loose) > 0 {
 		oids = append(oids, p.users.OID)
 	}

@@ -7,8 +7,8 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/drain"
 	"sexton/internal/drain/dml"
-	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
+	"sexton/internal/render"
 )
 
 // Only texts without an application's table in them go through pgcatalog.Render as a
@@ -89,7 +89,7 @@ func (p *Plan) edge(names pgcatalog.Names, s *step, leaf Table, do dml.Action, g
 // index that is known. OFFSET 0 keeps it an index lookup for each row: joined, it could
 // read all that the ghost user has.
 func (s *step) equal(leaf Table, ghost string) string {
-	return strings.Join(each.Of(s.twins[leaf.OID], func(twin string) string {
+	return strings.Join(render.Each(s.twins[leaf.OID], func(twin string) string {
 		return fmt.Sprintf("EXISTS (SELECT FROM ONLY %s AS twin WHERE twin.%s OPERATOR(pg_catalog.=) %s AND %s OFFSET 0)",
 			leaf.SQL(), pgcatalog.Quote(s.column()), ghost, twin)
 	}), " OR ")
@@ -108,7 +108,7 @@ func (p *Plan) live(steps []*step, userID dml.ID, args *dml.Args) string {
 		return "'{}'::boolean[]"
 	}
 	user := "OPERATOR(pg_catalog.=) " + p.value(args.Add(p.parameter(userID)))
-	return "ARRAY[" + strings.Join(each.Of(steps, func(s *step) string {
+	return "ARRAY[" + strings.Join(render.Each(steps, func(s *step) string {
 		return fmt.Sprintf("EXISTS (SELECT FROM %s WHERE %s OFFSET 0)", s.Whole(), s.Belongs("child", user, args))
 	}), ",\n") + "]"
 }
@@ -173,7 +173,7 @@ func (p *Plan) shownStatement(s *step, userID dml.ID) (string, []any) {
 func (p *Plan) remainingStatement(names pgcatalog.Names, u *user) (string, []any) {
 	args := &dml.Args{}
 	capAt := args.Add(remainingCap)
-	terms := each.Of(p.steps(u.hardDelete), func(s *step) string {
+	terms := render.Each(p.steps(u.hardDelete), func(s *step) string {
 		return fmt.Sprintf("(SELECT pg_catalog.count(*) FROM (SELECT FROM %s WHERE %s LIMIT $%d) AS counted)",
 			s.Whole(), p.rows(s, u.userID, args), capAt)
 	})

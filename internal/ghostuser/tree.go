@@ -15,7 +15,7 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/drain"
 	"sexton/internal/drain/dml"
-	"sexton/internal/each"
+	"sexton/internal/render"
 )
 
 const (
@@ -50,7 +50,7 @@ func (r *run) treeOf(s *step,
 		edge := s.Edge
 		if only != nil {
 			edge.Where = "child.ctid OPERATOR(pg_catalog.=) ANY ('{" +
-				strings.Join(each.Of(only, func(at pgtype.TID) string {
+				strings.Join(render.Each(only, func(at pgtype.TID) string {
 					return fmt.Sprintf(`"(%d,%d)"`, at.BlockNumber, at.OffsetNumber)
 				}), ",") + "}'::pg_catalog.tid[])"
 		}

@@ -13,9 +13,9 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/drain"
 	"sexton/internal/drain/dml"
-	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
+	"sexton/internal/render"
 )
 
 // standing is how a group stands.
@@ -178,7 +178,7 @@ func (r *run) forget(ctx context.Context, g dml.ID) error {
 }
 
 func (p *Plan) finishStatement(names pgcatalog.Names, refs []*ref) string {
-	terms := each.Of(refs, func(f *ref) string { return f.Exists("target") })
+	terms := render.Each(refs, func(f *ref) string { return f.Exists("target") })
 	schedule := ""
 	if p.gitlab() {
 		schedule = statement(names, "unscheduled")

@@ -7,8 +7,8 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain/dml"
-	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
+	"sexton/internal/render"
 )
 
 type (
@@ -140,9 +140,9 @@ func (p *Plan) extra(names pgcatalog.Names, t *table) dml.Extra {
 	case !p.projectPath:
 		columns = columns[:2]
 	}
-	payload := each.Of(columns, func(c [2]string) string { return fmt.Sprintf("'%[1]s', deleted.%[1]s", c[0]) })
+	payload := render.Each(columns, func(c [2]string) string { return fmt.Sprintf("'%[1]s', deleted.%[1]s", c[0]) })
 	return dml.Extra{
-		Returning: each.Of(columns, func(c [2]string) string { return c[1] + " AS " + c[0] }),
+		Returning: render.Each(columns, func(c [2]string) string { return c[1] + " AS " + c[0] }),
 		CTE: fmt.Sprintf(
 			"event AS (INSERT INTO %s (kind, payload) SELECT '%s', pg_catalog.jsonb_build_object(%s, 'destroyed_with', $3::%s) FROM deleted)",
 			names.Render(`"sexton".events`), kind, strings.Join(payload, ", "), p.key.KeyTypes[0]),

@@ -11,11 +11,11 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/drain/dml"
-	"sexton/internal/each"
 	"sexton/internal/groupschedule"
 	"sexton/internal/listen"
 	"sexton/internal/pgtest"
 	"sexton/internal/problem"
+	"sexton/internal/render"
 )
 
 // due asks the predicate.
@@ -328,7 +328,7 @@ func TestGroupsWithoutAnIndexOfTheirMarks(t *testing.T) {
 		"ANALYZE groups")
 	fixes := func() []string {
 		problems := pgtest.Must(groupschedule.Examine(t.Context(), s.Pool(), s.Connected.Names))(t)
-		return each.Of(problems, func(p problem.Problem) string { return p.Fix })
+		return render.Each(problems, func(p problem.Problem) string { return p.Fix })
 	}
 	create := `CREATE INDEX CONCURRENTLY ON "public"."groups" ("marked_for_deletion_on")`
 	require.Equal(t, []string{create}, fixes())

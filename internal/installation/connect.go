@@ -12,14 +12,13 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/definitions"
-	"sexton/internal/each"
 	"sexton/internal/loosefk"
 	"sexton/internal/loosefk/cleanup"
 	"sexton/internal/migrate"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
+	"sexton/internal/render"
 	"sexton/internal/undo"
-	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -156,12 +155,12 @@ func (c *Connections) Database(name string) database.Database {
 
 // Kinds are those of the enabled jobs.
 func (c *Connections) Kinds() []string {
-	return each.Of(riverjobs.Jobs(c.Config), func(job riverjobs.Job) string { return job.Kind })
+	return render.Each(riverjobs.Jobs(c.Config), func(job riverjobs.Job) string { return job.Kind })
 }
 
 // Schemas describes what migrations have to find or make, per database.
 func (c *Connections) Schemas() []migrate.Database {
-	return each.Of(c.Databases, c.schema)
+	return render.Each(c.Databases, c.schema)
 }
 
 // schema is that of one database. Migrations connect directly, as a transaction pooler
@@ -242,7 +241,7 @@ func LoadDefinitions(c *config.Config) ([]definitions.Definition, error) {
 			problems.Add(problem.Problem{
 				Position: d.At("database"), Key: d.Key + ".database",
 				Message: fmt.Sprintf("no database %q is configured", d.Database),
-				Fix:     "there is " + words.Listed(names),
+				Fix:     "there is " + render.Listed(names),
 			})
 			continue
 		}
@@ -257,12 +256,12 @@ func LoadDefinitions(c *config.Config) ([]definitions.Definition, error) {
 // unknownParents finds entries of undo.tables that no definition has as a parent: nothing
 // of them would be kept.
 func unknownParents(c *config.Config, defs []definitions.Definition) (found problem.List) {
-	known := each.Of(defs, func(d definitions.Definition) string { return d.Parent.Table })
+	known := render.Each(defs, func(d definitions.Definition) string { return d.Parent.Table })
 	for i, name := range c.LooseForeignKeys.Undo.Tables {
 		if table := name[strings.LastIndexByte(name, '.')+1:]; !slices.Contains(known, table) {
 			found.Add(c.Problem(fmt.Sprintf("loose_foreign_keys.undo.tables[%d]", i),
 				fmt.Sprintf("no definition has the parent %q", name),
-				"name parents of the definitions"+words.Meant(table, known)))
+				"name parents of the definitions"+problem.Suggestion(table, known)))
 		}
 	}
 	return found

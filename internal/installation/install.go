@@ -11,9 +11,9 @@ import (
 
 	"sexton/internal/config"
 	"sexton/internal/database"
-	"sexton/internal/each"
 	"sexton/internal/lease"
 	"sexton/internal/migrate"
+	"sexton/internal/render"
 	riverjobs "sexton/river_jobs"
 	"sexton/triggers"
 )
@@ -144,7 +144,7 @@ func GenerationFindings(ctx context.Context, db database.Database,
 	generations []riverjobs.Generation,
 ) ([]triggers.Finding, error) {
 	differs, err := riverjobs.CompareGenerations(ctx, db, generations)
-	found := each.Of(slices.Sorted(maps.Keys(differs)), func(kind string) triggers.Finding {
+	found := render.Each(slices.Sorted(maps.Keys(differs)), func(kind string) triggers.Finding {
 		return triggers.Finding{
 			Kind: triggers.Altered, Trigger: "definitions of " + kind, Detail: differs[kind],
 			Fix: "run `sexton triggers install` with the files that are to hold",

@@ -11,12 +11,12 @@ import (
 
 	"sexton/internal/config"
 	"sexton/internal/database"
-	"sexton/internal/each"
 	"sexton/internal/loosefk"
 	"sexton/internal/migrate"
 	"sexton/internal/pace"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
+	"sexton/internal/render"
 	riverjobs "sexton/river_jobs"
 	"sexton/triggers"
 )
@@ -63,7 +63,7 @@ func ChildPrivileges(ctx context.Context, db pgcatalog.Beginner, name string,
 // WarningsOf are what makes a pass slow or leaves it without work, and no reason not to
 // run.
 func WarningsOf(ctx context.Context, all *Bound, db database.Database) ([]string, error) {
-	warnings := each.Of(all.Warnings, problem.Problem.String)
+	warnings := render.Each(all.Warnings, problem.Problem.String)
 	for _, other := range all.Databases {
 		if err := all.Down[other.Name]; err != nil {
 			warnings = append(warnings, err.Error()+"; what depends on it waits")

@@ -7,15 +7,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/each"
 	"sexton/internal/pgtest"
+	"sexton/internal/render"
 	"sexton/triggers"
 )
 
 // composites is setup for tables with keys of columns a and b.
 func composites(t *testing.T, tables, definitionsYAML string, tracked ...string) bundle {
 	db := with(t, tables)
-	db.TrackKeys(t, each.Of(tracked, func(table string) triggers.Parent {
+	db.TrackKeys(t, render.Each(tracked, func(table string) triggers.Parent {
 		return triggers.Parent{Schema: "public", Table: table, KeyColumns: []string{"a", "b"}}
 	})...)
 	return onto(t, db, definitionsYAML)
@@ -61,7 +61,7 @@ func compositeKinds() []compositeKind {
 // tables are the parents and children of one kind, once loose and once with a real foreign key.
 func (k compositeKind) tables(action, children, partitions string) string {
 	list := func(values []string) string {
-		return strings.Join(each.Of(values, func(value string) string {
+		return strings.Join(render.Each(values, func(value string) string {
 			return "('" + strings.ReplaceAll(value, "'",
 				"''") + "')"
 		}), ", ")

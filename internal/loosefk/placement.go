@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"sexton/internal/definitions"
-	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
+	"sexton/internal/render"
 )
 
 // Site is one configured database as Resolve sees it.
@@ -118,5 +118,5 @@ func (r *resolver) home(name definitions.Name) (*site, *problem.Problem) {
 }
 
 func sitesOf(sites []*site) string {
-	return strings.Join(each.Of(sites, func(s *site) string { return s.Name }), ", ")
+	return strings.Join(render.Each(sites, func(s *site) string { return s.Name }), ", ")
 }

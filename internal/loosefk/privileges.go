@@ -8,9 +8,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/drain/dml"
-	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
+	"sexton/internal/render"
 )
 
 // MissingPrivileges lists the privileges that the role of db lacks to clean up the
@@ -81,7 +81,7 @@ func missingPrivileges(
 // the key columns, and the role, "" for the connected one.
 func unreadableArgs(parents []*Parent, role string) []any {
 	schemas, names := namesOf(parents)
-	return []any{schemas, names, each.Of(parents, func(p *Parent) string {
+	return []any{schemas, names, render.Each(parents, func(p *Parent) string {
 		columns, _ := json.Marshal(p.KeyColumns) // Marshal of strings never fails.
 		return string(columns)
 	}), role}
@@ -99,8 +99,8 @@ func eachUnreadable(rows pgx.Rows, do func(table, fix string)) error {
 
 // namesOf returns the parents' schemas and tables.
 func namesOf(parents []*Parent) (schemas, names []string) {
-	return each.Of(parents, func(p *Parent) string { return p.Schema }),
-		each.Of(parents, func(p *Parent) string { return p.Name })
+	return render.Each(parents, func(p *Parent) string { return p.Schema }),
+		render.Each(parents, func(p *Parent) string { return p.Name })
 }
 
 // UnreadableParents lists parents whose keys the role of db may not read. They are

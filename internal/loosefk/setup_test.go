@@ -14,11 +14,11 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/dbtest"
 	"sexton/internal/definitions"
-	"sexton/internal/each"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/pgtest"
 	"sexton/internal/problem"
+	"sexton/internal/render"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -178,7 +178,7 @@ func (b bundle) tombstones() [][]string {
 }
 
 func (b bundle) ids(sql string) []string {
-	return each.Of(b.Rows(sql), func(row []string) string { return row[0] })
+	return render.Each(b.Rows(sql), func(row []string) string { return row[0] })
 }
 
 // parentsAndChildren has ten parents with ten children each: child 10 × parent + n.

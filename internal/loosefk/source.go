@@ -15,8 +15,8 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/drain"
 	"sexton/internal/drain/dml"
-	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
+	"sexton/internal/render"
 )
 
 //go:embed queries
@@ -135,7 +135,7 @@ func (s *source) Load(ctx context.Context, on *batch.Session, from []drain.Spot,
 
 // parentNames returns the parents' names as tombstones record them.
 func (s *source) parentNames() []string {
-	return each.Of(s.bound, func(p *drain.Parent) string { return p.Name })
+	return render.Each(s.bound, func(p *drain.Parent) string { return p.Name })
 }
 
 // undoColumns reports that tables of tombstones have undo's columns of origins.
@@ -222,8 +222,8 @@ func fits(parent *drain.Parent, integer *int64, text *string, types *pgtype.Map)
 
 // positions returns the tombstones' positions in their index as parallel arrays.
 func positions(tombstones []drain.Tombstone) (ids []int64, times []pgtype.Timestamptz) {
-	ids = each.Of(tombstones, func(t drain.Tombstone) int64 { return t.ID })
-	return ids, each.Of(tombstones, func(t drain.Tombstone) pgtype.Timestamptz { return t.ConsumeAfter })
+	ids = render.Each(tombstones, func(t drain.Tombstone) int64 { return t.ID })
+	return ids, render.Each(tombstones, func(t drain.Tombstone) pgtype.Timestamptz { return t.ConsumeAfter })
 }
 
 // Complete removes the tombstones whose children are deleted or changed, or whose parent
@@ -299,9 +299,9 @@ SELECT removed.id, removed.lives FROM removed`, table, idsAt, timesAt, nameAt, w
 // keysOf returns the keys as a parameter: []int64 or []string.
 func keysOf(p *drain.Parent, tombstones []drain.Tombstone) any {
 	if p.Integer {
-		return each.Of(tombstones, func(t drain.Tombstone) int64 { return t.Integer })
+		return render.Each(tombstones, func(t drain.Tombstone) int64 { return t.Integer })
 	}
-	return each.Of(tombstones, func(t drain.Tombstone) string { return t.Text })
+	return render.Each(tombstones, func(t drain.Tombstone) string { return t.Text })
 }
 
 // Fail records why tombstones are unfinished. If after is positive, it defers them

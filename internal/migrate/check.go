@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
+	"sexton/internal/render"
 )
 
 // check returns why Up cannot succeed, if that can be known before it changes anything.
@@ -117,7 +117,7 @@ func Status(ctx context.Context, db Database) ([]ComponentStatus, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look at schema of database %s: %w", db.Name, err)
 	}
-	enabled := each.Of(db.components(), func(c component) string { return c.name })
+	enabled := render.Each(db.components(), func(c component) string { return c.name })
 	statuses := []ComponentStatus{}
 	for _, c := range allComponents() {
 		status := ComponentStatus{

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"sexton/internal/each"
+	"sexton/internal/render"
 	sqlfiles "sexton/sql"
 )
 
@@ -72,7 +72,7 @@ type Latest struct {
 // Versions returns the newest version of every component, in the order of their
 // installation.
 func Versions() []Latest {
-	return each.Of(allComponents(), func(c component) Latest { return Latest{Component: c.name, Version: latest(c)} })
+	return render.Each(allComponents(), func(c component) Latest { return Latest{Component: c.name, Version: latest(c)} })
 }
 
 func latest(c component) int64 {
@@ -277,7 +277,7 @@ func trackedTables() (names []string) {
 
 // components are the ones that belong into the database.
 func (db Database) components() []component {
-	return slices.DeleteFunc(each.Of(each.Of(allComponents(), db.Users.fit), db.Groups.fit), func(c component) bool {
+	return slices.DeleteFunc(render.Each(render.Each(allComponents(), db.Users.fit), db.Groups.fit), func(c component) bool {
 		switch c.name {
 		case Base:
 			return false

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
+	"sexton/internal/render"
 )
 
 // Groups names the table of groups in the tracked schema. Its zero value is GitLab's,
@@ -103,11 +103,11 @@ func (db Database) groupTexts(look inspection) []string {
 	if g.MarkedBy != "" {
 		requester = ", " + quote(g.MarkedBy) + " = requester"
 	}
-	suffixed := each.Of(g.Rename, func(column string) string {
+	suffixed := render.Each(g.Rename, func(column string) string {
 		return fmt.Sprintf(", %[1]s = CASE WHEN pg_catalog.right(own.%[1]s, pg_catalog.length(suffix)) = suffix "+
 			"THEN own.%[1]s ELSE own.%[1]s || tail || suffix END", quote(column))
 	})
-	restored := each.Of(g.Rename, func(column string) string {
+	restored := render.Each(g.Rename, func(column string) string {
 		return fmt.Sprintf(", %[1]s = CASE WHEN pg_catalog.right(own.%[1]s, pg_catalog.length(suffix)) = suffix "+
 			"THEN coalesce(nullif(pg_catalog.left(own.%[1]s, -pg_catalog.length(suffix)), ''), own.%[1]s) || tail ELSE own.%[1]s END", quote(column))
 	})

@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"sexton/internal/dbsqlc"
-	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
+	"sexton/internal/render"
 )
 
 // Need is a table of the application's that a component works with. docs/ shows it as it
@@ -48,7 +48,7 @@ var membership = []string{"user_id", "source_type", "source_id", "access_level",
 
 // columns are some of one type.
 func columns(kind string, names ...string) []Column {
-	return each.Of(names, func(name string) Column { return Column{Name: name, Type: kind} })
+	return render.Each(names, func(name string) Column { return Column{Name: name, Type: kind} })
 }
 
 // configured leaves out columns that the configuration does not name.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/each"
+	"sexton/internal/render"
 )
 
 var update = flag.Bool("update", false, "write the lists of needed tables and columns in docs/")
@@ -65,7 +65,7 @@ func listOfNeeds(c component) string {
 	item := func(table string, columns []Column, note string) {
 		words := []string{"- `" + table + "`"}
 		if len(columns) > 0 {
-			words[0] += ": " + strings.Join(each.Of(columns, func(c Column) string { return "`" + c.Name + "`" }), ", ")
+			words[0] += ": " + strings.Join(render.Each(columns, func(c Column) string { return "`" + c.Name + "`" }), ", ")
 			if columns[0].Type != "" {
 				words[0] += " (" + columns[0].Type + ")"
 			}

@@ -10,9 +10,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
+	"sexton/internal/render"
 )
 
 // DefaultOwner is the role that Sexton's objects belong to.
@@ -141,7 +141,7 @@ func (s *session) grantOwner(ctx context.Context, tx pgx.Tx, own *Ownership) err
 	if grants, err = s.db.grants(ctx, tx, false); err != nil {
 		return err
 	}
-	own.Todo = each.Of(grants, func(grant ownerGrant) string { return grant.grant(own.Role) })
+	own.Todo = render.Each(grants, func(grant ownerGrant) string { return grant.grant(own.Role) })
 	return nil
 }
 
@@ -246,7 +246,7 @@ func (db Database) ownerLacks(ctx context.Context, tx pgx.Tx) ([]OwnerRisk, erro
 	if err != nil {
 		return nil, err
 	}
-	return each.Of(grants, func(grant ownerGrant) OwnerRisk {
+	return render.Each(grants, func(grant ownerGrant) OwnerRisk {
 		return OwnerRisk{
 			Object: grant.Object, Message: fmt.Sprintf("role %s, which owns Sexton's functions, lacks %s", db.owner(),
 				grant.Privileges),

@@ -12,8 +12,8 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
 
-	"sexton/internal/each"
 	"sexton/internal/problem"
+	"sexton/internal/render"
 )
 
 // newRiverMigrator needs no connection to list the versions.
@@ -29,7 +29,7 @@ func riverMigrations() []Migration {
 	if err != nil {
 		return nil
 	}
-	return each.Of(migrator.AllVersions(),
+	return render.Each(migrator.AllVersions(),
 		func(m rivermigrate.Migration) Migration { return Migration{Version: int64(m.Version), Name: m.Name} })
 }
 
@@ -63,7 +63,7 @@ func (s *session) upRiver(ctx context.Context, look inspection) ([]Migration, er
 	if err != nil {
 		return nil, fmt.Errorf("run River's migrations: %w", err)
 	}
-	return each.Of(result.Versions, func(v rivermigrate.MigrateVersion) Migration {
+	return render.Each(result.Versions, func(v rivermigrate.MigrateVersion) Migration {
 		return Migration{Version: int64(v.Version), Name: v.Name}
 	}), nil
 }

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
+	"sexton/internal/render"
 )
 
 // Users names the table of users in the tracked schema. Its zero value is GitLab's, with
@@ -63,7 +63,7 @@ func (db Database) userTexts(look inspection) []string {
 	key := db.userKeyType(look)
 	columns := slices.Sorted(maps.Keys(u.OnRequest))
 	joined := func(format, by string) string {
-		return strings.Join(each.Of(columns, func(column string) string {
+		return strings.Join(render.Each(columns, func(column string) string {
 			return fmt.Sprintf(format, quote(column), pgcatalog.Literal(column), pgcatalog.Literal(u.OnRequest[column]))
 		}), by)
 	}

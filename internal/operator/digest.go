@@ -12,7 +12,7 @@ import (
 
 	"sexton/internal/components"
 	"sexton/internal/jobrun"
-	"sexton/internal/words"
+	"sexton/internal/render"
 )
 
 // shownTables is how many tables of a run are named.
@@ -111,7 +111,7 @@ func said(stats map[string]json.RawMessage) (figures []string) {
 		switch value := value.(type) {
 		case float64:
 			if whole := int64(value); value != 0 && float64(whole) == value && !strings.HasSuffix(key, "_id") {
-				figures = append(figures, name+" "+words.Grouped(whole))
+				figures = append(figures, name+" "+render.Grouped(whole))
 			} else if value != 0 {
 				figures = append(figures, name+" "+strconv.FormatFloat(value, 'f', -1, 64))
 			}

@@ -18,11 +18,10 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/drain/dml"
-	"sexton/internal/each"
 	"sexton/internal/installation"
 	"sexton/internal/jobrun"
 	"sexton/internal/problem"
-	"sexton/internal/words"
+	"sexton/internal/render"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -48,7 +47,7 @@ func sources(all *installation.Connections) []*components.Failures {
 
 // SourceNames are the names of all sources.
 func SourceNames(c *config.Config) []string {
-	return each.Of(sources(&installation.Connections{Config: c}),
+	return render.Each(sources(&installation.Connections{Config: c}),
 		func(source *components.Failures) string { return source.Name })
 }
 
@@ -109,7 +108,7 @@ func named(all *installation.Connections,
 	at := slices.IndexFunc(known, func(source *components.Failures) bool { return source.Name == what.Source })
 	if at < 0 {
 		return nil, db, id, wrong("nothing called %q fails here; there are %s", what.Source,
-			words.Listed(SourceNames(all.Config)))
+			render.Listed(SourceNames(all.Config)))
 	}
 	source, db = known[at], all.Jobs()
 	if source.Everywhere {
@@ -252,7 +251,7 @@ func retryJobs(ctx context.Context, all *installation.Connections, _ database.Da
 		if err != nil {
 			return "", err
 		}
-		ids = each.Of(failures, func(failure components.Failure) int64 {
+		ids = render.Each(failures, func(failure components.Failure) int64 {
 			listed, _ := strconv.ParseInt(failure.ID, 10, 64) // It was written from a number.
 			return listed
 		})
@@ -274,5 +273,5 @@ func retryJobs(ctx context.Context, all *installation.Connections, _ database.Da
 	if done == 0 && id.Text != "" {
 		return "", components.Refuse("there is no job %s any more", id)
 	}
-	return words.Counted(done, "job") + " due now", nil
+	return render.Counted(done, "job") + " due now", nil
 }

@@ -17,7 +17,7 @@ import (
 	"sexton/internal/installation"
 	"sexton/internal/loosefk/plan"
 	"sexton/internal/migrate"
-	"sexton/internal/words"
+	"sexton/internal/render"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -155,12 +155,12 @@ func planJob(ctx context.Context, all *installation.Bound, kind string) (planned
 
 // Text describes the due work.
 func (j PlannedJob) Text() string {
-	said := words.AtLeast(j.Capped) + words.Counted(j.Due, j.Unit)
+	said := render.AtLeast(j.Capped) + render.Counted(j.Due, j.Unit)
 	if j.PerRun > 0 && j.Due > int64(j.PerRun) {
 		said += fmt.Sprintf(" (%d in a run)", j.PerRun)
 	}
 	if j.RemovalsDue > 0 {
-		said += ", " + words.Counted(j.RemovalsDue, "object") + " to remove"
+		said += ", " + render.Counted(j.RemovalsDue, "object") + " to remove"
 	}
 	return said
 }

@@ -19,7 +19,7 @@ import (
 	"sexton/internal/jobrun"
 	"sexton/internal/pace"
 	"sexton/internal/problem"
-	"sexton/internal/words"
+	"sexton/internal/render"
 	riverjobs "sexton/river_jobs"
 	"sexton/triggers"
 )
@@ -162,7 +162,7 @@ func lastError(run dbsqlc.RunsLastRow) *string {
 	if len(met) == 0 {
 		return nil
 	}
-	text := words.ErrorText(met[0])
+	text := met[0].Text()
 	if more := len(met) - 1; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
@@ -368,7 +368,7 @@ func (k *shared) outdated(lease string) (reason string, stopped bool) {
 		return "", false
 	}
 	return fmt.Sprintf("the installed definitions: %d of %s read others (%s); have those read there, or run sexton triggers install",
-		len(clients), words.Counted(len(k.workers), "worker"), clients[0]), len(clients) == len(k.workers)
+		len(clients), render.Counted(len(k.workers), "worker"), clients[0]), len(clients) == len(k.workers)
 }
 
 // held says what of the configuration does not fit the database, as workers found it.
@@ -415,5 +415,5 @@ func foreignAwake(ctx context.Context, db database.Database, kind string) (strin
 	if err != nil || len(holders) == 0 {
 		return "", problem.Doing(err, "look which sessions hold the awake lock of %s", kind)
 	}
-	return "awake lock held by " + words.Listed(holders), nil
+	return "awake lock held by " + render.Listed(holders), nil
 }

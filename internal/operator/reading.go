@@ -15,12 +15,11 @@ import (
 	"sexton/internal/components"
 	"sexton/internal/database"
 	"sexton/internal/dbsqlc"
-	"sexton/internal/each"
 	"sexton/internal/installation"
 	"sexton/internal/loosefk"
 	"sexton/internal/loosefk/cleanup"
 	"sexton/internal/problem"
-	"sexton/internal/words"
+	"sexton/internal/render"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -184,7 +183,7 @@ func readRuns(ctx context.Context, all *installation.Connections) ([]dbsqlc.Runs
 // ReadLeases lists the leases that are held.
 func ReadLeases(ctx context.Context, jobs database.Database, silence time.Duration) ([]Lease, error) {
 	rows, err := jobs.Queries().LeasesHeld(ctx, silence.Seconds())
-	return each.Of(rows, func(l dbsqlc.LeasesHeldRow) Lease {
+	return render.Each(rows, func(l dbsqlc.LeasesHeldRow) Lease {
 		return Lease{
 			Key: l.Key, Holder: l.Holder, Token: l.Token, AcquiredAt: l.AcquiredAt, ExpiresAt: l.ExpiresAt,
 			Alive: l.Alive,
@@ -270,7 +269,7 @@ type Unled struct {
 
 func (s Unled) String() string {
 	return fmt.Sprintf("%s of %s has no ticks: the leader's configuration lacks it, that of %s has it", s.Kind,
-		s.Database, words.Listed(s.Workers))
+		s.Database, render.Listed(s.Workers))
 }
 
 // readLeader returns nil where no worker leads.

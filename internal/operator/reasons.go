@@ -14,7 +14,7 @@ import (
 	"sexton/internal/components"
 	"sexton/internal/database"
 	"sexton/internal/installation"
-	"sexton/internal/words"
+	"sexton/internal/render"
 )
 
 // Reason is one cause of failures of a source, with its failures.
@@ -121,9 +121,9 @@ func RetryReason(ctx context.Context, all *installation.Connections, key string,
 			done++
 		}
 	}
-	said := words.Counted(done, "row") + " due now"
+	said := render.Counted(done, "row") + " due now"
 	if left > 0 {
-		said += ", " + words.Counted(left, "row") + " done or at work"
+		said += ", " + render.Counted(left, "row") + " done or at work"
 	}
 	return said, nil
 }

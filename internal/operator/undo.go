@@ -14,9 +14,9 @@ import (
 	"sexton/internal/installation"
 	"sexton/internal/loosefk"
 	"sexton/internal/problem"
+	"sexton/internal/render"
 	"sexton/internal/undo"
 	"sexton/internal/web"
-	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -112,9 +112,9 @@ func (d Deletion) Rows() (rows int64) {
 
 // Named lists the first keys, and counts the others.
 func (d Deletion) Named() string {
-	named := words.Listed(d.Keys)
+	named := render.Listed(d.Keys)
 	if more := d.Tables[0].Rows - int64(len(d.Keys)); more > 0 && named != "" {
-		named += " and " + words.Grouped(more) + " more"
+		named += " and " + render.Grouped(more) + " more"
 	}
 	return named
 }
@@ -154,15 +154,15 @@ func (u *Undone) Lacks() bool { return u.Err != nil || u.Report != nil && u.Repo
 func (u *Undone) Said() string {
 	switch {
 	case u.Err != nil && u.Report != nil && u.Report.Restored > 0:
-		return words.Counted(u.Report.Restored, "row") + " restored, and then: " + u.Err.Error()
+		return render.Counted(u.Report.Restored, "row") + " restored, and then: " + u.Err.Error()
 	case u.Err != nil:
 		return "the deletion is not back: " + u.Err.Error()
 	case u.Report == nil:
 		return ""
 	}
-	said := words.Counted(u.Report.Restored, "row") + " restored"
+	said := render.Counted(u.Report.Restored, "row") + " restored"
 	if u.Lacks() {
-		said += ", " + words.Counted(u.Report.LeftRows, "row") + " left"
+		said += ", " + render.Counted(u.Report.LeftRows, "row") + " left"
 	}
 	return said
 }

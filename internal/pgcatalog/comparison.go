@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"sexton/internal/each"
+	"sexton/internal/render"
 )
 
 // Key is one column of a unique index: what other tables refer to.
@@ -29,7 +29,7 @@ type Collation struct {
 // Key returns the columns of a unique index on exactly these columns, in any order; where
 // a partitioned table has none, of its primary key.
 func (r *Relation) Key(columns []string) []Key {
-	keys := each.Of(columns, func(name string) Key {
+	keys := render.Each(columns, func(name string) Key {
 		return Key{
 			Column:    r.Columns[name],
 			collation: r.Columns[name].Collation,

@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"sexton/internal/dbsqlc"
-	"sexton/internal/each"
 	"sexton/internal/problem"
+	"sexton/internal/render"
 )
 
 //go:embed queries
@@ -36,7 +36,7 @@ func Quote(name string) string { return pgx.Identifier{name}.Sanitize() }
 
 // QuoteAll returns a list of quoted names.
 func QuoteAll(names []string) string {
-	return strings.Join(each.Of(names, Quote), ", ")
+	return strings.Join(render.Each(names, Quote), ", ")
 }
 
 // Literal returns a text as a constant of SQL that means the same under any

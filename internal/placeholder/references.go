@@ -12,9 +12,9 @@ import (
 	"sexton/internal/dbsqlc"
 	"sexton/internal/definitions"
 	"sexton/internal/drain/dml"
-	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
+	"sexton/internal/render"
 )
 
 // References are the configured columns, bound to one state of the database.
@@ -34,7 +34,7 @@ type edge struct {
 // or NULL. Each query stops at that row. Bounds and order make it an index scan, whatever
 // the statistics say of the table.
 func (r *References) lookSQL() string {
-	samples := each.Of(r.edges, func(e edge) string {
+	samples := render.Each(r.edges, func(e edge) string {
 		column := "child." + pgcatalog.Quote(e.Columns[0])
 		return fmt.Sprintf("(SELECT %s FROM %s WHERE %s%s LIMIT 1)",
 			pgcatalog.Shown("child", e.PrimaryKey), e.Whole(), e.Compare[0].Between(column, "looked.user_id"),

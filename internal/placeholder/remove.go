@@ -12,10 +12,10 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/database"
-	"sexton/internal/each"
 	"sexton/internal/pace"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
+	"sexton/internal/render"
 )
 
 // userType is the user type of placeholders.
@@ -202,11 +202,11 @@ func (r *Remover) queue(ctx context.Context, tx pgx.Tx, verdict *Verdict) error 
 
 // columns returns the columns of blockers.
 func columns(blockers []Blocker) []string {
-	return each.Of(blockers, func(b Blocker) string { return b.Column })
+	return render.Each(blockers, func(b Blocker) string { return b.Column })
 }
 
 // reason names everything that refers to a placeholder.
 func reason(blockers []Blocker) string {
-	texts := each.Of(blockers, func(b Blocker) string { return fmt.Sprintf("%s (%s)", b.Column, b.Sample) })
+	texts := render.Each(blockers, func(b Blocker) string { return fmt.Sprintf("%s (%s)", b.Column, b.Sample) })
 	return "still referenced by " + strings.Join(texts, ", ")
 }

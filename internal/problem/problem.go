@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"sexton/internal/each"
+	"sexton/internal/render"
 )
 
 // Position is a place in a file that a person wrote. Line and Column count from 1; a zero
@@ -119,7 +119,7 @@ func (l List) Only(severity Severity) List {
 
 // Error renders one finding per line.
 func (l List) Error() string {
-	return strings.Join(each.Of(l, Problem.String), "\n")
+	return strings.Join(render.Each(l, Problem.String), "\n")
 }
 
 // Nearest returns the candidate that word was probably meant to be, or "" where none is
@@ -142,6 +142,15 @@ func Meant(name string, candidates []string, otherwise string) string {
 		return fmt.Sprintf("did you mean %s?", near)
 	}
 	return otherwise
+}
+
+// Suggestion returns a clause that names the nearest of several names, or "" if there is
+// only one name or none is close.
+func Suggestion(word string, names []string) string {
+	if near := Nearest(word, names); near != "" && len(names) > 1 {
+		return "; did you mean " + near + "?"
+	}
+	return ""
 }
 
 // distance is the edit distance with neighbouring letters swapped counting as one edit.

@@ -13,9 +13,9 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/drain"
 	"sexton/internal/drain/dml"
-	"sexton/internal/each"
 	"sexton/internal/pace"
 	"sexton/internal/pgcatalog"
+	"sexton/internal/render"
 )
 
 const (
@@ -474,7 +474,7 @@ func (r *run) readFailed(ctx context.Context, t *task, err error) error {
 // position. yielded reports that work is left because the rule was paused.
 func (r *run) take(ctx context.Context, t *task, rows []row) (yielded bool, _ error) {
 	leaf, tree := t.leaves[0], t.tree
-	w, known := t.table.Window(leaf.OID, each.Of(rows, func(one row) dml.Row { return one.Row }))
+	w, known := t.table.Window(leaf.OID, render.Each(rows, func(one row) dml.Row { return one.Row }))
 	if !known {
 		return false, fmt.Errorf("%s is not a partition of %s", leaf.Label(), t.table.Label())
 	}

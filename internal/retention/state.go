@@ -11,8 +11,8 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/dbsqlc"
 	"sexton/internal/drain/dml"
-	"sexton/internal/each"
 	"sexton/internal/problem"
+	"sexton/internal/render"
 )
 
 // Table is the name of the table in Sexton's schema that stores the results of rules.
@@ -38,7 +38,7 @@ func (r *run) begin(ctx context.Context) ([]*task, error) {
 		Number *int64
 	}
 	var known []past
-	names := each.Of(r.Plan.rules, func(one *rule) string { return one.String() })
+	names := render.Each(r.Plan.rules, func(one *rule) string { return one.String() })
 	_, err := r.Session.RunOwn(ctx,
 		batch.Statement{SQL: `SELECT pg_catalog.statement_timestamp()`, Scan: batch.One(&r.now)},
 		batch.Statement{SQL: `DELETE FROM "sexton".` + Table + ` WHERE rule <> ALL ($1)`, Args: []any{names}},
@@ -61,7 +61,7 @@ func (r *run) begin(ctx context.Context) ([]*task, error) {
 			after[one.Rule] = *one.Number
 		}
 	}
-	tasks := each.Of(r.Plan.rules, func(one *rule) *task { return r.newTask(one, after[one.String()]) })
+	tasks := render.Each(r.Plan.rules, func(one *rule) *task { return r.newTask(one, after[one.String()]) })
 	slices.SortStableFunc(tasks, func(a, b *task) int { return rank[a.String()] - rank[b.String()] })
 	return tasks, nil
 }

@@ -15,7 +15,7 @@ import (
 	"sexton/internal/dbsqlc"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
-	"sexton/internal/words"
+	"sexton/internal/render"
 )
 
 // TableRows counts rows of one table.
@@ -223,7 +223,7 @@ func Sized(bytes int64, oldest time.Duration) string {
 	if oldest == 0 {
 		return "0 MB of deleted rows are kept"
 	}
-	return fmt.Sprintf("%.1f MB of deleted rows are kept, the oldest for %s", float64(bytes)/1e6, words.Span(oldest))
+	return fmt.Sprintf("%.1f MB of deleted rows are kept, the oldest for %s", float64(bytes)/1e6, render.Span(oldest))
 }
 
 // outline is Show without a look at what is kept, which for many deletions that share

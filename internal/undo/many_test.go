@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/each"
 	"sexton/internal/pgtest"
+	"sexton/internal/render"
 	"sexton/internal/undo"
 )
 
@@ -63,7 +63,7 @@ func TestTheListReadsWhatDeletionsShareOnce(t *testing.T) {
 		require.Len(t, units[0].Tables, 1)
 		require.True(t, units[0].Waiting)
 		for _, one := range units[1:] {
-			tables := each.Of(one.Tables, func(rows undo.TableRows) string { return rows.Table })
+			tables := render.Each(one.Tables, func(rows undo.TableRows) string { return rows.Table })
 			require.Equal(t, []string{
 				"public.projects", "public.issues", "public.notes", "public.pins",
 				"public.states",

@@ -10,7 +10,7 @@ import (
 	"path"
 	"strings"
 
-	"sexton/internal/each"
+	"sexton/internal/render"
 )
 
 // RiverPath is where River's pages are.
@@ -99,7 +99,7 @@ func riverChange(path string, body []byte) Change {
 		}
 		// What it does not understand River refuses.
 		_ = json.Unmarshal(body, &jobs)
-		return Change{Action: parts[1], Target: "jobs " + strings.Join(each.Of(jobs.IDs, json.Number.String), ", ")}
+		return Change{Action: parts[1], Target: "jobs " + strings.Join(render.Each(jobs.IDs, json.Number.String), ", ")}
 	}
 	return Change{Action: "change", Target: path}
 }

@@ -11,8 +11,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"sexton/internal/each"
 	"sexton/internal/problem"
+	"sexton/internal/render"
 )
 
 // Chooser is a text type that allows certain values only.
@@ -135,7 +135,7 @@ func (d *decoder) structure(n *yaml.Node, path string, v reflect.Value) {
 		return
 	}
 	specs := fieldsOf(v.Type())
-	known := each.Of(specs, func(s spec) string { return s.key })
+	known := render.Each(specs, func(s spec) string { return s.key })
 	for pair := range slices.Chunk(n.Content, 2) {
 		at, key := slices.Index(known, pair[0].Value), Join(path, pair[0].Value)
 		switch {

@@ -7,7 +7,7 @@ import (
 	"io"
 	"strings"
 
-	"sexton/internal/words"
+	"sexton/internal/render"
 )
 
 // Report is the result of a benchmark: one JSON document, and for people tables with
@@ -82,9 +82,9 @@ func (r *Report) Text(w io.Writer) {
 	for _, rows := range r.tables {
 		heads, _ := rows[0].cells()
 		if heading := strings.Join(heads, "\t"); strings.TrimSpace(heading) != "" {
-			words.Heading(w, heading)
+			render.Heading(w, heading)
 		}
-		words.Rows(w, rows, func(row Row) []any {
+		render.Rows(w, rows, func(row Row) []any {
 			_, cells := row.cells()
 			return cells
 		})

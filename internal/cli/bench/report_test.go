@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/words"
+	"sexton/internal/render"
 )
 
 // lines are what a report shows, without the marks between cells.
@@ -15,7 +15,7 @@ func lines(t *testing.T, r *Report) []string {
 	var out strings.Builder
 	r.Text(&out)
 	require.NotContains(t, out.String(), "\t", "the terminal's tables have marks of their own")
-	return strings.Split(strings.ReplaceAll(out.String(), words.Separator, " | "), "\n")
+	return strings.Split(strings.ReplaceAll(out.String(), render.Separator, " | "), "\n")
 }
 
 func TestReport(t *testing.T) {

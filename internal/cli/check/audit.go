@@ -15,7 +15,8 @@ import (
 	"sexton/internal/installation"
 	"sexton/internal/loosefk"
 	"sexton/internal/loosefk/orphans"
-	"sexton/internal/words"
+	"sexton/internal/problem"
+	"sexton/internal/render"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -170,7 +171,7 @@ func checkChild(b *installation.Bound, child definitions.Name) error {
 		}
 		names = append(names, d.Child.String())
 	}
-	return cli.Usage(fmt.Errorf("no definition has the child table %s%s", child, words.Meant(child.String(), names)))
+	return cli.Usage(fmt.Errorf("no definition has the child table %s%s", child, problem.Suggestion(child.String(), names)))
 }
 
 func (d *auditDocument) add(name string, report orphans.Report) {
@@ -196,9 +197,9 @@ func (d *auditDocument) verdict(repaired bool, down error) error {
 	case incomplete == 0 && skipped > 0 && down != nil:
 		return down
 	case skipped > 0:
-		return fmt.Errorf("%s could not be audited", words.Counted(incomplete+skipped, "definition"))
+		return fmt.Errorf("%s could not be audited", render.Counted(incomplete+skipped, "definition"))
 	case incomplete > 0:
-		return fmt.Errorf("%s could not be audited to the end", words.Counted(incomplete, "definition"))
+		return fmt.Errorf("%s could not be audited to the end", render.Counted(incomplete, "definition"))
 	case d.OrphanedKeys > 0 && !repaired:
 		return cli.ErrFindings
 	default:
@@ -209,29 +210,29 @@ func (d *auditDocument) verdict(repaired bool, down error) error {
 func (d *auditDocument) print(w io.Writer, repaired bool) {
 	var capped bool
 	const heading = "DATABASE\tCHILD\tCOLUMN\tPARENT\tKEYS\tORPHANED\tROWS\tREMARKS"
-	words.Table(w, heading, d.Definitions, func(d auditedDefinition) []any {
+	render.Table(w, heading, d.Definitions, func(d auditedDefinition) []any {
 		capped = capped || d.RowsCapped
 		return []any{
 			d.Database, cli.ChildText(d.Child, d.ChildDatabase), d.Column, d.Parent, d.CheckedKeys, d.OrphanedKeys,
-			words.Capped(d.OrphanedRows, d.RowsCapped), d.remarks(),
+			render.Capped(d.OrphanedRows, d.RowsCapped), d.remarks(),
 		}
 	})
 	left := ""
 	if repaired {
-		left = fmt.Sprintf(", %s left", words.Counted(d.RepairedKeys, "tombstone"))
+		left = fmt.Sprintf(", %s left", render.Counted(d.RepairedKeys, "tombstone"))
 	}
-	_, _ = fmt.Fprintf(w, "%s%s of %s%s\n", words.AtLeast(capped), words.Counted(d.OrphanedRows, "row"),
-		words.Counted(d.OrphanedKeys, "orphaned key"), left)
+	_, _ = fmt.Fprintf(w, "%s%s of %s%s\n", render.AtLeast(capped), render.Counted(d.OrphanedRows, "row"),
+		render.Counted(d.OrphanedKeys, "orphaned key"), left)
 }
 
 // remarks are what else there is to say about a definition.
 func (d auditedDefinition) remarks() string {
 	var remarks []string
 	if len(d.Samples) > 0 {
-		remarks = append(remarks, "such as "+words.Listed(d.Samples))
+		remarks = append(remarks, "such as "+render.Listed(d.Samples))
 	}
 	if d.UncheckedKeys > 0 {
-		remarks = append(remarks, words.Counted(d.UncheckedKeys, "key")+
+		remarks = append(remarks, render.Counted(d.UncheckedKeys, "key")+
 			" not checked: they take longer than the statement timeout")
 	}
 	if d.Skipped != "" {
@@ -241,7 +242,7 @@ func (d auditedDefinition) remarks() string {
 		remarks = append(remarks, "failed: "+d.Error)
 	}
 	joined := strings.Join(remarks, "; ")
-	return words.Cell(&joined)
+	return render.Cell(&joined)
 }
 
 // addUnbound reports the definitions of which not even the parent is known.

@@ -14,7 +14,7 @@ import (
 	"sexton/internal/definitions"
 	"sexton/internal/installation"
 	"sexton/internal/problem"
-	"sexton/internal/words"
+	"sexton/internal/render"
 )
 
 func configCommand(env *cli.Env) *cobra.Command {
@@ -88,7 +88,7 @@ databases, in which Sexton need not be installed.`,
 			return wrong
 		}
 		return cmp.Or(env.Say(document, "ok: %s, %s\n",
-			words.Counted(document.Databases, "database"), words.Counted(len(defs), "definition")), wrong)
+			render.Counted(document.Databases, "database"), render.Counted(len(defs), "definition")), wrong)
 	})
 	cmd.Flags().BoolVar(&connect, "connect", false, "also compare it with the databases")
 	return cmd

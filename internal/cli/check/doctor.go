@@ -13,7 +13,7 @@ import (
 	"sexton/internal/doctor"
 	"sexton/internal/operator"
 	"sexton/internal/problem"
-	"sexton/internal/words"
+	"sexton/internal/render"
 )
 
 func doctorCommand(env *cli.Env) *cobra.Command {
@@ -65,8 +65,8 @@ func printExamination(w io.Writer, report *doctor.Report) {
 		if f.Database != "" {
 			place = f.Database + " " + place
 		}
-		_, _ = fmt.Fprintf(w, "%s: %s: %s: %s\n  fix: %s\n", f.Severity, place, f.Object, words.Cell(&f.Message),
-			words.Cell(&f.Fix))
+		_, _ = fmt.Fprintf(w, "%s: %s: %s: %s\n  fix: %s\n", f.Severity, place, f.Object, render.Cell(&f.Message),
+			render.Cell(&f.Fix))
 	}
 	skipped, n := "", 0
 	for _, check := range report.Checks {
@@ -75,7 +75,7 @@ func printExamination(w io.Writer, report *doctor.Report) {
 			skipped = fmt.Sprintf("; %d skipped", n)
 		}
 	}
-	_, _ = fmt.Fprintf(w, "%s: %s, %s, %d for information%s\n", words.Counted(len(report.Checks), "check"),
-		words.Counted(report.Count(problem.Error), "error"),
-		words.Counted(report.Count(problem.Warning), "warning"), report.Count(problem.Info), skipped)
+	_, _ = fmt.Fprintf(w, "%s: %s, %s, %d for information%s\n", render.Counted(len(report.Checks), "check"),
+		render.Counted(report.Count(problem.Error), "error"),
+		render.Counted(report.Count(problem.Warning), "warning"), report.Count(problem.Info), skipped)
 }

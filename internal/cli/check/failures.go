@@ -14,7 +14,7 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/installation"
 	"sexton/internal/operator"
-	"sexton/internal/words"
+	"sexton/internal/render"
 )
 
 func failuresCommand(env *cli.Env) *cobra.Command {
@@ -46,13 +46,13 @@ session that held it at the last try. A database that cannot be reached is left 
 func printFailures(w io.Writer, document operator.Failures) {
 	const none, heading = "nothing has failed that is not done by now",
 		"SOURCE\tDATABASE\tID\tWHAT\tATTEMPTS\tNEXT TRY\tERROR"
-	words.List(w, none, heading, document.Failures, func(f components.Failure) []any {
+	render.List(w, none, heading, document.Failures, func(f components.Failure) []any {
 		next := "now"
 		switch {
 		case f.GivenUp:
 			next = "given up"
 		case !f.Next.IsZero():
-			next = words.Moment(&f.Next)
+			next = render.Time(&f.Next)
 		}
 		reason := f.Error
 		if f.Locked() {
@@ -61,7 +61,7 @@ func printFailures(w io.Writer, document operator.Failures) {
 		return []any{f.Source, &f.Database, f.ID, &f.What, f.Attempts, next, &reason}
 	})
 	if document.More {
-		_, _ = fmt.Fprintf(w, "and more %s; --limit shows them\n", words.Listed(document.Capped))
+		_, _ = fmt.Fprintf(w, "and more %s; --limit shows them\n", render.Listed(document.Capped))
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 	"sexton/internal/loosefk/plan"
 	"sexton/internal/operator"
 	"sexton/internal/problem"
-	"sexton/internal/words"
+	"sexton/internal/render"
 )
 
 func planCommand(env *cli.Env) *cobra.Command {
@@ -67,24 +67,24 @@ func printPlan(w io.Writer, planned operator.PlannedDatabase) {
 		return
 	}
 	if len(planned.Definitions) > 0 {
-		words.Table(w, "CHILD\tCOLUMN\tPARENT\tACTION\tDUE\tPUT OFF\tROWS\tPLAN\tTHEN", planned.Definitions,
+		render.Table(w, "CHILD\tCOLUMN\tPARENT\tACTION\tDUE\tPUT OFF\tROWS\tPLAN\tTHEN", planned.Definitions,
 			func(d plan.Definition) []any {
 				// A cap of one of the two counts cannot be told from one of the other: both
 				// show it where they reach it.
-				capped := func(n int64) string { return words.Capped(n, d.PendingCapped && n >= components.PendingCap) }
+				capped := func(n int64) string { return render.Capped(n, d.PendingCapped && n >= components.PendingCap) }
 				return []any{
 					cli.ChildText(d.Child, d.ChildDatabase), d.Column, d.Parent, d.Action, capped(d.Due),
 					capped(d.Deferred),
-					words.Capped(d.Rows, d.RowsCapped), accessText(d.Access), followOnText(d.Then),
+					render.Capped(d.Rows, d.RowsCapped), accessText(d.Access), followOnText(d.Then),
 				}
 			})
 		_, _ = fmt.Fprintln(w)
 	}
 	t := planned.Totals
 	_, _ = fmt.Fprintf(w, "%s: %s, %s%s due and %d put off, %s%s to delete and %d to change, %s\n",
-		planned.Database, words.Counted(t.Definitions, "definition"),
-		words.AtLeast(t.PendingCapped), words.Counted(t.Due, "tombstone"), t.Deferred, words.AtLeast(t.RowsCapped),
-		words.Counted(t.DeleteRows, "row"),
+		planned.Database, render.Counted(t.Definitions, "definition"),
+		render.AtLeast(t.PendingCapped), render.Counted(t.Due, "tombstone"), t.Deferred, render.AtLeast(t.RowsCapped),
+		render.Counted(t.DeleteRows, "row"),
 		t.UpdateRows, missingText(t.MissingIndexes))
 	for _, d := range planned.Definitions {
 		for _, finding := range d.Findings {
@@ -95,11 +95,11 @@ func printPlan(w io.Writer, planned operator.PlannedDatabase) {
 	for _, loss := range planned.Uncovered {
 		_, _ = fmt.Fprintf(w, "%s: %s\n", loss.Object, loss.Message)
 	}
-	words.List(w, "", "\nJOB\tDUE NOW\tNEXT RUN\tNEXT DUE\tWAITS FOR", planned.Jobs,
+	render.List(w, "", "\nJOB\tDUE NOW\tNEXT RUN\tNEXT DUE\tWAITS FOR", planned.Jobs,
 		func(job operator.PlannedJob) []any {
 			due := job.Text()
 			if job.Error != "" {
-				due = words.Cell(&job.Error)
+				due = render.Cell(&job.Error)
 			}
 			return []any{job.Kind, due, job.NextRun, job.NextDueAt, job.WaitingFor}
 		})
@@ -155,7 +155,7 @@ func followOnText(then []plan.Named) string {
 			names[i] += " (" + string(next.Action) + ")"
 		}
 	}
-	return words.Listed(names)
+	return render.Listed(names)
 }
 
 func missingText(n int) string {

@@ -14,7 +14,7 @@ import (
 	"sexton/internal/installation"
 	"sexton/internal/operator"
 	"sexton/internal/pace"
-	"sexton/internal/words"
+	"sexton/internal/render"
 )
 
 // watchEvery is the time between two readings of --watch.
@@ -55,16 +55,16 @@ left, leases, the last run of each job, and what a job waits for. With --watch i
 }
 
 func printStatus(w io.Writer, document operator.Reading) {
-	words.Table(w, "DELETION TABLE\tDATABASE\tPENDING\tOLDEST\tPUT OFF\tCONFIRMING", document.DeletionTables,
+	render.Table(w, "DELETION TABLE\tDATABASE\tPENDING\tOLDEST\tPUT OFF\tCONFIRMING", document.DeletionTables,
 		func(t components.Backlog) []any {
 			if t.Unreachable != "" {
 				return []any{t.Table, t.Database, "unreachable", "-", "-", "-"}
 			}
 			oldest := "-"
 			if t.Pending > 0 {
-				oldest = words.Span(t.Oldest())
+				oldest = render.Span(t.Oldest())
 			}
-			return []any{t.Table, t.Database, words.Capped(t.Pending, t.Capped), oldest, t.PutOff(), t.Confirming}
+			return []any{t.Table, t.Database, render.Capped(t.Pending, t.Capped), oldest, t.PutOff(), t.Confirming}
 		})
 	type parent struct {
 		components.Parent
@@ -77,22 +77,22 @@ func printStatus(w io.Writer, document operator.Reading) {
 			parents = append(parents, parent{p, t.Database})
 		}
 	}
-	words.List(w, "", "\nPARENT\tDATABASE\tPENDING\tOLDEST", parents, func(p parent) []any {
-		return []any{p.Parent.Parent, p.database, words.Capped(p.Pending, p.Capped), words.Span(p.Oldest())}
+	render.List(w, "", "\nPARENT\tDATABASE\tPENDING\tOLDEST", parents, func(p parent) []any {
+		return []any{p.Parent.Parent, p.database, render.Capped(p.Pending, p.Capped), render.Span(p.Oldest())}
 	})
 	for _, t := range document.DeletionTables {
 		if t.GivenUp != nil && *t.GivenUp > 0 {
-			given := words.AtLeast(*t.GivenUp >= components.PendingCap) + words.Counted(*t.GivenUp, "row")
+			given := render.AtLeast(*t.GivenUp >= components.PendingCap) + render.Counted(*t.GivenUp, "row")
 			_, _ = fmt.Fprintf(w, "\n%s of %s given up; see sexton failures list\n", given, t.Table)
 		}
 		if t.Details != nil {
 			t.Details.Print(w)
 		}
 	}
-	words.List(w, "", "\nLEASE\tHOLDER\tEXPIRES", document.Leases,
+	render.List(w, "", "\nLEASE\tHOLDER\tEXPIRES", document.Leases,
 		func(l operator.Lease) []any { return []any{l.Key, l.Holder, l.ExpiresAt} })
 	printJobs(w, document.Jobs)
-	words.List(w, "", "\nKEEPS ITS OLD CONFIGURATION\tHOST\tERROR OF THE NEW ONE", document.ReloadErrors,
+	render.List(w, "", "\nKEEPS ITS OLD CONFIGURATION\tHOST\tERROR OF THE NEW ONE", document.ReloadErrors,
 		func(e operator.ReloadError) []any { return []any{e.Worker, e.Host, &e.Error} })
 	_, _ = fmt.Fprintln(w, "\n"+document.Cron.String())
 }
@@ -111,36 +111,36 @@ func printJobs(w io.Writer, jobs []operator.JobState) {
 		return slices.DeleteFunc(slices.Clone(jobs), func(j operator.JobState) bool { return !which(j) })
 	}
 	running := those(func(j operator.JobState) bool { return j.Running != nil })
-	words.List(w, "", "\nRUNNING\tFOR\tROWS\tROWS/S\tTIME LEFT\tHOW", running, func(j operator.JobState) []any {
+	render.List(w, "", "\nRUNNING\tFOR\tROWS\tROWS/S\tTIME LEFT\tHOW", running, func(j operator.JobState) []any {
 		left, how := "-", "-"
 		if pace := j.Running.Pace; pace.Left > 0 {
-			left = "about " + words.Span(pace.Left)
+			left = "about " + render.Span(pace.Left)
 		}
 		if duty := j.Running.Duty(); duty.Percent > 0 {
 			how = duty.String()
 		}
 		return []any{
-			name(j), words.Span(time.Since(j.Running.StartedAt)), words.Grouped(j.Running.Rows),
-			words.Grouped(j.Running.RowsPerSecond), left, how,
+			name(j), render.Span(time.Since(j.Running.StartedAt)), render.Grouped(j.Running.Rows),
+			render.Grouped(j.Running.RowsPerSecond), left, how,
 		}
 	})
-	words.Table(w, "\nJOB\tNEXT TICK\tLAST RUN\tOUTCOME", jobs, func(j operator.JobState) []any {
+	render.Table(w, "\nJOB\tNEXT TICK\tLAST RUN\tOUTCOME", jobs, func(j operator.JobState) []any {
 		next := "-"
 		if j.NextTick != nil {
-			next = "in " + words.Span(time.Until(*j.NextTick))
+			next = "in " + render.Span(time.Until(*j.NextTick))
 		}
-		return []any{name(j), next, words.Age(j.LastRun), j.LastOutcome}
+		return []any{name(j), next, render.Age(j.LastRun), j.LastOutcome}
 	})
-	words.List(w, "", "\nCLEAN-UP TIME\tP50\tP99\tOF LAST",
+	render.List(w, "", "\nCLEAN-UP TIME\tP50\tP99\tOF LAST",
 		those(func(j operator.JobState) bool { return j.Latency != nil }),
 		func(j operator.JobState) []any {
 			return []any{
-				name(j), words.Took(j.Latency.Half()), words.Took(j.Latency.Most()),
-				words.Grouped(j.Latency.Items),
+				name(j), render.Duration(j.Latency.Half()), render.Duration(j.Latency.Most()),
+				render.Grouped(j.Latency.Items),
 			}
 		})
-	words.List(w, "", "\nWAITING\tFOR", those(func(j operator.JobState) bool { return j.WaitingFor != nil }),
+	render.List(w, "", "\nWAITING\tFOR", those(func(j operator.JobState) bool { return j.WaitingFor != nil }),
 		func(j operator.JobState) []any { return []any{name(j), j.WaitingFor} })
-	words.List(w, "", "\nFAILED\tERROR", those(func(j operator.JobState) bool { return j.LastError != nil }),
+	render.List(w, "", "\nFAILED\tERROR", those(func(j operator.JobState) bool { return j.LastError != nil }),
 		func(j operator.JobState) []any { return []any{name(j), j.LastError} })
 }

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/term"
 
-	"sexton/internal/words"
+	"sexton/internal/render"
 )
 
 // Display shows the progress: on a terminal it repaints a panel, elsewhere it prints one
@@ -42,7 +42,7 @@ func (d *Display) Loaded(done, total int64) {
 	defer d.mu.Unlock()
 	if tenths := 10 * done / max(total, 1); tenths > d.tenths {
 		d.tenths = tenths
-		_, _ = fmt.Fprintf(d.out, "loading sample data: %s of %s rows\n", words.Grouped(done), words.Grouped(total))
+		_, _ = fmt.Fprintf(d.out, "loading sample data: %s of %s rows\n", render.Grouped(done), render.Grouped(total))
 	}
 }
 

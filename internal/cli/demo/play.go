@@ -17,7 +17,7 @@ import (
 	"sexton/internal/definitions"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
-	"sexton/internal/words"
+	"sexton/internal/render"
 )
 
 // Site is a database with the reference application and everything that Sexton installs.
@@ -280,10 +280,10 @@ func (s *stage) read(ctx context.Context, scenes []*scene) (State, error) {
 	if _, err := pgx.ForEachRow(rows, []any{&at, &waiting, &finished}, func() error {
 		one, p := &state.Scenes[at], scenes[at]
 		one.Waiting, one.Finished = waiting, finished
-		one.text = fmt.Sprintf("%s of %s %s, %s %s wait", words.Grouped(one.Acted), words.Grouped(one.Planned), p.acted,
-			words.Grouped(waiting), p.unit)
+		one.text = fmt.Sprintf("%s of %s %s, %s %s wait", render.Grouped(one.Acted), render.Grouped(one.Planned), p.acted,
+			render.Grouped(waiting), p.unit)
 		if p.finished != "" {
-			one.text += fmt.Sprintf(", %s %s", words.Grouped(one.Finished), p.finished)
+			one.text += fmt.Sprintf(", %s %s", render.Grouped(one.Finished), p.finished)
 		}
 		return nil
 	}); err != nil {
@@ -306,7 +306,7 @@ func (s Summary) Text() string {
 	for _, one := range s.Scenes {
 		fmt.Fprintf(&b, "%s: %s\n", one.Title, one.text)
 		for _, c := range one.Counts {
-			fmt.Fprintf(&b, "  %s %s\n", words.Grouped(c.Count), c.Text)
+			fmt.Fprintf(&b, "  %s %s\n", render.Grouped(c.Count), c.Text)
 		}
 	}
 	return b.String()

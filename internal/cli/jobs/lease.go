@@ -10,7 +10,7 @@ import (
 	"sexton/internal/cli"
 	"sexton/internal/installation"
 	"sexton/internal/operator"
-	"sexton/internal/words"
+	"sexton/internal/render"
 )
 
 func leaseCommand(env *cli.Env) *cobra.Command {
@@ -39,7 +39,7 @@ A lease that is alive is no fault. One whose holder is gone costs some seconds; 
 			return err
 		}
 		return env.Print(leases, func(w io.Writer) {
-			words.List(w, "no lease is held", "LEASE\tHOLDER\tALIVE\tSINCE\tUNTIL", leases,
+			render.List(w, "no lease is held", "LEASE\tHOLDER\tALIVE\tSINCE\tUNTIL", leases,
 				func(l operator.Lease) []any {
 					return []any{l.Key, l.Holder, l.Alive, l.AcquiredAt, l.ExpiresAt}
 				})

@@ -8,10 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"sexton/internal/cli"
-	"sexton/internal/each"
 	"sexton/internal/installation"
 	"sexton/internal/operator"
-	"sexton/internal/words"
+	"sexton/internal/render"
 )
 
 func jobCommand(env *cli.Env) *cobra.Command {
@@ -41,12 +40,12 @@ func jobListCommand(env *cli.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		jobs := each.Of(states, func(s operator.JobState) listedJob {
+		jobs := render.Each(states, func(s operator.JobState) listedJob {
 			return listedJob{s.Kind, s.Queue, s.Database, s.Schedule, s.Job.Summary, s.LastRun, s.LastOutcome}
 		})
 		return env.Print(jobs, func(w io.Writer) {
-			words.Table(w, "KIND\tDATABASE\tSCHEDULE\tLAST RUN\tOUTCOME", jobs, func(j listedJob) []any {
-				return []any{j.Kind, j.Database, &j.Schedule, words.Age(j.LastRun), j.LastOutcome}
+			render.Table(w, "KIND\tDATABASE\tSCHEDULE\tLAST RUN\tOUTCOME", jobs, func(j listedJob) []any {
+				return []any{j.Kind, j.Database, &j.Schedule, render.Age(j.LastRun), j.LastOutcome}
 			})
 		})
 	})

@@ -14,14 +14,13 @@ import (
 
 	"sexton/internal/cli"
 	"sexton/internal/config"
-	"sexton/internal/each"
 	"sexton/internal/groupschedule"
 	"sexton/internal/installation"
 	"sexton/internal/jobrun"
 	"sexton/internal/loosefk"
 	"sexton/internal/migrate"
 	"sexton/internal/operator"
-	"sexton/internal/words"
+	"sexton/internal/render"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -72,7 +71,7 @@ func completeKind(a *cli.Env) cobra.CompletionFunc {
 		if err != nil || len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		kinds := each.Of(riverjobs.Jobs(c), func(job riverjobs.Job) string {
+		kinds := render.Each(riverjobs.Jobs(c), func(job riverjobs.Job) string {
 			return cobra.CompletionWithDesc(job.Kind,
 				job.Summary)
 		})
@@ -272,7 +271,7 @@ func taken(job riverjobs.Job) string {
 	if len(job.Args) == 0 {
 		return job.Kind + " takes no arguments"
 	}
-	parts := each.Of(slices.Sorted(maps.Keys(job.Args)),
+	parts := render.Each(slices.Sorted(maps.Keys(job.Args)),
 		func(name string) string { return fmt.Sprintf("%q: %s", name, job.Args[name]) })
 	return fmt.Sprintf("%s takes {%s}", job.Kind, strings.Join(parts, ", "))
 }
@@ -311,12 +310,12 @@ func printReport(env *cli.Env, report passReport) error {
 	env.Printf("  tombstones %d processed, %d put off\n", stats.Processed, stats.Rescheduled)
 	if stats.Revived > 0 {
 		env.Printf("  revived    %s: the deleted rows live, so their children are kept\n",
-			words.Counted(stats.Revived, "tombstone"))
+			render.Counted(stats.Revived, "tombstone"))
 	}
-	env.Printf("  deleted    %s%s\n", words.Counted(stats.DeleteCount, "row"), perTable(stats.DeleteCountByTable))
-	env.Printf("  updated    %s%s\n", words.Counted(stats.UpdateCount, "row"), perTable(stats.UpdateCountByTable))
+	env.Printf("  deleted    %s%s\n", render.Counted(stats.DeleteCount, "row"), perTable(stats.DeleteCountByTable))
+	env.Printf("  updated    %s%s\n", render.Counted(stats.UpdateCount, "row"), perTable(stats.UpdateCountByTable))
 	for _, e := range stats.Errors {
-		env.Printf("  error      %s\n", words.ErrorText(e))
+		env.Printf("  error      %s\n", e.Text())
 	}
 	if report.WaitingFor != "" {
 		env.Printf("  waiting    %s\n", report.WaitingFor)
@@ -328,7 +327,7 @@ func perTable(counts map[string]int64) string {
 	if len(counts) == 0 {
 		return ""
 	}
-	parts := each.Of(slices.Sorted(maps.Keys(counts)), func(table string) string {
+	parts := render.Each(slices.Sorted(maps.Keys(counts)), func(table string) string {
 		return fmt.Sprintf("%s %d", table,
 			counts[table])
 	})
@@ -344,7 +343,7 @@ func printDecisions(env *cli.Env, encoded json.RawMessage) error {
 	env.Printf("  groups     %d to be destroyed, %d restored, %d put off\n", stats.GroupsEnqueued, stats.GroupsRestored,
 		stats.GroupsFailed)
 	for _, e := range stats.Errors {
-		env.Printf("  error      %s\n", words.ErrorText(e))
+		env.Printf("  error      %s\n", e.Text())
 	}
 	return nil
 }

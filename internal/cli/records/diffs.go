@@ -15,7 +15,7 @@ import (
 	"sexton/internal/extdiff"
 	"sexton/internal/installation"
 	"sexton/internal/migrate"
-	"sexton/internal/words"
+	"sexton/internal/render"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -87,7 +87,7 @@ func showDiff(ctx context.Context, env *cli.Env, r *extdiff.Reading, wanted *int
 	files = slices.DeleteFunc(files, func(f extdiff.File) bool { return wanted != nil && f.Order != *wanted })
 	if wanted != nil && len(files) == 0 {
 		return fmt.Errorf("the diff has no file %d; `sexton diffs show --json` lists its %s", *wanted,
-			words.Counted(int64(len(r.Files)), "file"))
+			render.Counted(int64(len(r.Files)), "file"))
 	}
 	if env.JSON {
 		return env.PrintJSON(files)

@@ -9,7 +9,7 @@ import (
 
 	"sexton/internal/cli"
 	"sexton/internal/operator"
-	"sexton/internal/words"
+	"sexton/internal/render"
 )
 
 // printForeseen prints what `sexton group delete --plan` and `sexton user delete --plan`
@@ -19,7 +19,7 @@ func printForeseen(env *cli.Env, p *operator.Foreseen, err error) error {
 		return err
 	}
 	return env.Print(p, func(w io.Writer) {
-		words.Heading(w, "ROWS OF\tBECOME\tCOUNT")
+		render.Heading(w, "ROWS OF\tBECOME\tCOUNT")
 		for _, part := range []struct {
 			what string
 			rows map[string]int64
@@ -29,7 +29,7 @@ func printForeseen(env *cli.Env, p *operator.Foreseen, err error) error {
 			{"without the reference", p.Nullified},
 			{"deleted or changed later, by loose foreign keys", p.Loose},
 		} {
-			words.Rows(w, slices.Sorted(maps.Keys(part.rows)),
+			render.Rows(w, slices.Sorted(maps.Keys(part.rows)),
 				func(table string) []any { return []any{table, part.what, part.rows[table]} })
 		}
 		more, speed := "", "at an assumed "
@@ -39,11 +39,11 @@ func printForeseen(env *cli.Env, p *operator.Foreseen, err error) error {
 		if p.Measured {
 			speed = "at the last runs' "
 		}
-		_, _ = fmt.Fprintf(w, "\n%s%s, about %s %s%.0f rows a second\n", more, words.Counted(p.Rows, "row"),
-			words.Span(time.Duration(p.AboutSeconds*float64(time.Second))), speed, p.RowsPerSecond)
+		_, _ = fmt.Fprintf(w, "\n%s%s, about %s %s%.0f rows a second\n", more, render.Counted(p.Rows, "row"),
+			render.Span(time.Duration(p.AboutSeconds*float64(time.Second))), speed, p.RowsPerSecond)
 		if p.Remote > 0 {
 			_, _ = fmt.Fprintf(w, "not counted: children in other databases, of %s\n",
-				words.Counted(p.Remote, "definition"))
+				render.Counted(p.Remote, "definition"))
 		}
 		for _, reason := range p.Forbidden {
 			_, _ = fmt.Fprintf(w, "forbidden: %s\n", reason)

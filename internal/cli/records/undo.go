@@ -15,8 +15,8 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/installation"
 	"sexton/internal/operator"
+	"sexton/internal/render"
 	"sexton/internal/undo"
-	"sexton/internal/words"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -68,7 +68,7 @@ func printRestored(w io.Writer, report *undo.Report) {
 	if report.DryRun {
 		said = "would be restored"
 	}
-	_, _ = fmt.Fprintf(w, "%s %s\n", words.Counted(report.Restored, "row"), said)
+	_, _ = fmt.Fprintf(w, "%s %s\n", render.Counted(report.Restored, "row"), said)
 	if report.Unit != nil {
 		printTables(w, report.Unit)
 	}
@@ -80,14 +80,14 @@ func printRestored(w io.Writer, report *undo.Report) {
 		_, _ = fmt.Fprintln(w, note)
 	}
 	if report.LeftRows > 0 {
-		_, _ = fmt.Fprintf(w, "\n%s left:\n", words.Counted(report.LeftRows, "row"))
-		words.List(w, "", "DATABASE\tTABLE\tKEY\tREASON", report.Left,
+		_, _ = fmt.Fprintf(w, "\n%s left:\n", render.Counted(report.LeftRows, "row"))
+		render.List(w, "", "DATABASE\tTABLE\tKEY\tREASON", report.Left,
 			func(l undo.Left) []any { return []any{l.Database, l.Table, l.Key, l.Reason} })
 	}
 }
 
 func printTables(w io.Writer, unit *undo.Unit) {
-	words.List(w, "", "DATABASE\tTABLE\tACTION\tROWS\tRESTORED\tNOT KEPT", unit.Tables, func(t undo.TableRows) []any {
+	render.List(w, "", "DATABASE\tTABLE\tACTION\tROWS\tRESTORED\tNOT KEPT", unit.Tables, func(t undo.TableRows) []any {
 		return []any{t.Database, t.Table, t.Action, t.Rows, t.Restored, t.LeftOut}
 	})
 }
@@ -111,7 +111,7 @@ deletions together, they are counted with each; show tells them apart.`,
 			Deletions []*undo.Unit `json:"deletions"`
 		}{unaskedOf(env, all), units}
 		return env.Print(document, func(w io.Writer) {
-			words.List(w, "no deletion is kept", "ID\tDELETED\tDATABASE\tTABLE\tKEYS\tROWS\tSTATE\tUNTIL", units,
+			render.List(w, "no deletion is kept", "ID\tDELETED\tDATABASE\tTABLE\tKEYS\tROWS\tSTATE\tUNTIL", units,
 				func(u *undo.Unit) []any {
 					var rows int64
 					for _, t := range u.Tables {
@@ -122,7 +122,7 @@ deletions together, they are counted with each; show tells them apart.`,
 						counted = "at most " + counted
 					}
 					return []any{
-						u.ID, u.DeletedAt.UTC().Format(time.RFC3339), u.Database, u.Table, words.Listed(u.Keys),
+						u.ID, u.DeletedAt.UTC().Format(time.RFC3339), u.Database, u.Table, render.Listed(u.Keys),
 						counted,
 						stateOf(u), u.Until.Format(time.RFC3339),
 					}
@@ -158,7 +158,7 @@ func undoShowCommand(env *cli.Env) *cobra.Command {
 		return env.Print(document, func(w io.Writer) {
 			_, _ = fmt.Fprintf(w, "%s deleted from %s (%s) at %s, key %s: %s, kept until %s\n", unit.Actor, unit.Table,
 				unit.Database,
-				unit.DeletedAt.UTC().Format(time.RFC3339), words.Listed(unit.Keys), stateOf(unit),
+				unit.DeletedAt.UTC().Format(time.RFC3339), render.Listed(unit.Keys), stateOf(unit),
 				unit.Until.Format(time.RFC3339))
 			printTables(w, unit)
 		})
@@ -184,7 +184,7 @@ func undoForgetCommand(env *cli.Env) *cobra.Command {
 		}{id, rows}
 		return env.Print(document, func(w io.Writer) {
 			_,
-				_ = fmt.Fprintf(w, "%s forgotten\n", words.Counted(rows, "row"))
+				_ = fmt.Fprintf(w, "%s forgotten\n", render.Counted(rows, "row"))
 		})
 	})
 }

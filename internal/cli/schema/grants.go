@@ -14,7 +14,7 @@ import (
 	"sexton/internal/definitions"
 	"sexton/internal/installation"
 	"sexton/internal/migrate"
-	"sexton/internal/words"
+	"sexton/internal/render"
 )
 
 // rightsBlock is the SQL that one role has to run in a database, an entry of `sexton
@@ -67,7 +67,7 @@ are missing. Optional statements are comments. Run it after each upgrade, and af
 					return err
 				}
 				if done > 0 {
-					applied += fmt.Sprintf("-- database %s, applied: %s\n", db.Name, words.Counted(done, "statement"))
+					applied += fmt.Sprintf("-- database %s, applied: %s\n", db.Name, render.Counted(done, "statement"))
 				}
 				for _, lack := range lacks {
 					needed = needed || !lack.Optional

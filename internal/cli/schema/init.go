@@ -20,12 +20,11 @@ import (
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/definitions"
-	"sexton/internal/each"
 	"sexton/internal/installation"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
-	"sexton/internal/words"
+	"sexton/internal/render"
 	"sexton/internal/yamlfile"
 )
 
@@ -144,11 +143,11 @@ func initialize(ctx context.Context, env *cli.Env, all *installation.Connections
 // choose gives the keys of child tables that --tables does not name a reason.
 func choose(keys []*ForeignKey, tables []string) error {
 	offered := Chosen(keys, nil)
-	children := each.Of(offered, func(k *ForeignKey) string { return k.Child })
+	children := render.Each(offered, func(k *ForeignKey) string { return k.Child })
 	for _, table := range tables {
 		if !slices.Contains(children, table) {
 			return cli.Usage(fmt.Errorf("--tables %s: no foreign key of that table can be replaced by a definition%s",
-				table, words.Meant(table, children)))
+				table, problem.Suggestion(table, children)))
 		}
 	}
 	for _, k := range offered {
@@ -171,7 +170,7 @@ func indexes(ctx context.Context, all *installation.Connections, db database.Dat
 		return nil, err
 	}
 	missing, err := components.MissingIndexes(ctx, all, db, parents)
-	return each.Of(missing, func(p problem.Problem) string { return p.Fix }), err
+	return render.Each(missing, func(p problem.Problem) string { return p.Fix }), err
 }
 
 // defined gives the keys that have a definition a reason.
@@ -264,21 +263,21 @@ func writeFiles(paths []string, text []byte, c *config.Config) error {
 // configures, in their order, and the files of definitions. A URL may hold a password, so
 // the text names its variable instead.
 func configuration(c *config.Config) string {
-	databases := each.Of(c.DatabaseNames(), func(name string) string {
+	databases := render.Each(c.DatabaseNames(), func(name string) string {
 		return fmt.Sprintf("  %s: {url: \"${%s}\"}\n", name, c.URLVariable(name))
 	})
-	files := each.Of(c.LooseForeignKeys.Definitions, strconv.Quote)
+	files := render.Each(c.LooseForeignKeys.Definitions, strconv.Quote)
 	return "databases:\n" + strings.Join(databases, "") + "loose_foreign_keys: {definitions: [" + strings.Join(files,
 		", ") + "]}\n"
 }
 
 func printKeys(w io.Writer, keys []*ForeignKey) {
-	words.Table(w, "CHILD\tCOLUMN\tPARENT\tBECOMES\tROWS\tA DELETION TODAY", keys, func(k *ForeignKey) []any {
-		rows := words.Grouped(k.Rows)
+	render.Table(w, "CHILD\tCOLUMN\tPARENT\tBECOMES\tROWS\tA DELETION TODAY", keys, func(k *ForeignKey) []any {
+		rows := render.Grouped(k.Rows)
 		if k.Rows == 0 && k.Bytes > 0 {
 			rows = "unknown"
 		}
-		return []any{k.Child, words.Listed(k.Columns), k.Parent, k.OnDelete, rows, cost(k)}
+		return []any{k.Child, render.Listed(k.Columns), k.Parent, k.OnDelete, rows, cost(k)}
 	})
 	_, _ = fmt.Fprintln(w,
 		"\nNothing was measured: rows are estimates of the last ANALYZE, for the child alone. What hangs below the child comes on top.")
@@ -288,8 +287,8 @@ func printKeys(w io.Writer, keys []*ForeignKey) {
 func cost(k *ForeignKey) string {
 	text := "waits for its rows (their number is known after ANALYZE)"
 	if k.PerParent > 0 {
-		text = fmt.Sprintf("waits for about %s, for the biggest parent %s", words.Counted(k.PerParent, "row"),
-			words.Grouped(k.Most))
+		text = fmt.Sprintf("waits for about %s, for the biggest parent %s", render.Counted(k.PerParent, "row"),
+			render.Grouped(k.Most))
 	}
 	if !k.Indexed {
 		text += fmt.Sprintf("; reads all %d MB, as no index leads to them", (k.Bytes+1<<20-1)>>20)
@@ -300,8 +299,8 @@ func cost(k *ForeignKey) string {
 func (p *proposal) print(w io.Writer) {
 	said := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
 	if len(p.Kept) > 0 {
-		words.Table(w, "KEPT\tCOLUMN\tPARENT\tREASON", p.Kept,
-			func(k *ForeignKey) []any { return []any{k.Child, words.Listed(k.Columns), k.Parent, k.Reason} })
+		render.Table(w, "KEPT\tCOLUMN\tPARENT\tREASON", p.Kept,
+			func(k *ForeignKey) []any { return []any{k.Child, render.Listed(k.Columns), k.Parent, k.Reason} })
 		said("")
 	}
 	if len(p.Chosen) == 0 {
@@ -312,7 +311,7 @@ func (p *proposal) print(w io.Writer) {
 	if len(p.Files) == 0 {
 		said("\nNo file was written. The definitions:\n\n%s", p.Definitions)
 	} else {
-		said("\nwritten: %s", words.Listed(p.Files))
+		said("\nwritten: %s", render.Listed(p.Files))
 	}
 	said("\nNow, in this order; each step may be repeated:\n")
 	if len(p.Indexes) > 0 {

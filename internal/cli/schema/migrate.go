@@ -15,7 +15,7 @@ import (
 	"sexton/internal/installation"
 	"sexton/internal/migrate"
 	"sexton/internal/problem"
-	"sexton/internal/words"
+	"sexton/internal/render"
 	riverjobs "sexton/river_jobs"
 )
 
@@ -127,11 +127,11 @@ func printMigrated(w io.Writer, report migrate.Report) {
 		said("nothing is installed")
 		return
 	}
-	words.Table(w, "DATABASE\tCOMPONENT\tFROM\tTO", report.Components, func(c migrate.ComponentReport) []any {
+	render.Table(w, "DATABASE\tCOMPONENT\tFROM\tTO", report.Components, func(c migrate.ComponentReport) []any {
 		return []any{report.Database, c.Component, c.From, c.To}
 	})
 	if report.Triggers != nil {
-		said("%s removed", words.Counted(len(report.Triggers.Triggers), "trigger"))
+		said("%s removed", render.Counted(len(report.Triggers.Triggers), "trigger"))
 	}
 	if report.Owner != nil && len(report.Owner.Todo) > 0 {
 		said("all is installed. Functions run with the rights of role %s, which lacks some that this role may not grant. "+
@@ -169,9 +169,9 @@ func migrateStatusCommand(env *cli.Env) *cobra.Command {
 }
 
 func printMigrateStatus(w io.Writer, statuses []databaseStatus) {
-	words.Heading(w, "DATABASE\tCOMPONENT\tINSTALLED\tTHIS BINARY\tPENDING\tFUNCTIONS")
+	render.Heading(w, "DATABASE\tCOMPONENT\tINSTALLED\tTHIS BINARY\tPENDING\tFUNCTIONS")
 	for _, status := range statuses {
-		words.Rows(w, status.Components, func(c migrate.ComponentStatus) []any {
+		render.Rows(w, status.Components, func(c migrate.ComponentStatus) []any {
 			functions := "this release's"
 			switch {
 			case c.FunctionsDiffer:

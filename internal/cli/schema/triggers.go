@@ -15,7 +15,7 @@ import (
 	"sexton/internal/database"
 	"sexton/internal/installation"
 	"sexton/internal/migrate"
-	"sexton/internal/words"
+	"sexton/internal/render"
 	riverjobs "sexton/river_jobs"
 	"sexton/triggers"
 )
@@ -99,7 +99,7 @@ func triggersUninstallCommand(env *cli.Env) *cobra.Command {
 			return env.Print(reports, func(w io.Writer) {
 				for _, report := range reports {
 					_, _ = fmt.Fprintf(w, "%s: %s removed\n", report.Database,
-						words.Counted(len(report.Triggers), "trigger"))
+						render.Counted(len(report.Triggers), "trigger"))
 				}
 			})
 		})
@@ -149,7 +149,7 @@ func compareTriggers(ctx context.Context, env *cli.Env, all *installation.Bound)
 			if len(one.Findings) == 0 {
 				_, _ = fmt.Fprintf(w, "%s: all triggers are as the definitions need them\n", one.Database)
 			}
-			words.Rows(w, one.Findings, func(f triggers.Finding) []any {
+			render.Rows(w, one.Findings, func(f triggers.Finding) []any {
 				return []any{one.Database, f.Kind, f.Table, f.Trigger, f.Detail, f.Fix}
 			})
 		}
@@ -189,7 +189,7 @@ func printInstalled(w io.Writer, report installation.TriggerReport) {
 	for _, finding := range report.Surplus {
 		said("%s on %s is %s: %s", finding.Trigger, finding.Table, finding.Kind, finding.Fix)
 	}
-	said("%s changed, %d as they should be", words.Counted(len(report.Triggers), "trigger"), report.Unchanged)
+	said("%s changed, %d as they should be", render.Counted(len(report.Triggers), "trigger"), report.Unchanged)
 	for _, moved := range report.Generations {
 		said("%s", moved)
 	}

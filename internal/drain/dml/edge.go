@@ -5,8 +5,8 @@ import (
 	"strings"
 	"sync"
 
-	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
+	"sexton/internal/render"
 )
 
 // Edge is one column list that refers to keys, on all leaf tables that hold its rows.
@@ -128,7 +128,7 @@ func (e *Edge) Restrictions(alias string, args *Args) string {
 		sql.WriteString(" AND (" + strings.ReplaceAll(e.Where, "child.", alias+".") + ")")
 	}
 	if len(e.Except) > 0 {
-		terms := each.Of(e.Except, func(condition Value) string { return condition.Equal(alias, args) })
+		terms := render.Each(e.Except, func(condition Value) string { return condition.Equal(alias, args) })
 		fmt.Fprintf(&sql, " AND (%s) IS NOT TRUE", strings.Join(terms, " AND "))
 	}
 	if e.Action == Assign {

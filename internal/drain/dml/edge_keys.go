@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
+	"sexton/internal/render"
 )
 
 // Key is the column list of a table that edges refer to. The value of a key of one column
@@ -172,5 +172,5 @@ func firstBetween(by []pgcatalog.Comparison, columns, values []string, further s
 
 // Qualified returns the quoted columns of alias.
 func Qualified(alias string, columns []string) []string {
-	return each.Of(columns, func(column string) string { return alias + "." + pgcatalog.Quote(column) })
+	return render.Each(columns, func(column string) string { return alias + "." + pgcatalog.Quote(column) })
 }

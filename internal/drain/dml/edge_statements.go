@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
-	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
+	"sexton/internal/render"
 )
 
 // Statements that change rows do not depend on a planner setting: the application's
@@ -259,7 +259,7 @@ func Change(do Action, table string, columns []string, to string) string {
 		to = "DEFAULT"
 	case Assign, Move, Forbid: // There is no statement for Forbid.
 	}
-	set := each.Of(columns, func(column string) string { return pgcatalog.Quote(column) + " = " + to })
+	set := render.Each(columns, func(column string) string { return pgcatalog.Quote(column) + " = " + to })
 	return fmt.Sprintf("UPDATE %s AS child SET %s", table, strings.Join(set, ", "))
 }
 

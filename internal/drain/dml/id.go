@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strconv"
 
-	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
+	"sexton/internal/render"
 )
 
 // ID is the value of a key of one column. In JSON it is a number if the key is an
@@ -51,9 +51,9 @@ func (id *ID) UnmarshalJSON(data []byte) error {
 // KeysOf returns the IDs as parameters of statements: []int64 or []string.
 func KeysOf(integer bool, ids ...ID) any {
 	if integer {
-		return each.Of(ids, ID.Number)
+		return render.Each(ids, ID.Number)
 	}
-	return each.Of(ids, ID.String)
+	return render.Each(ids, ID.String)
 }
 
 // IDType returns the type in which Sexton stores keys of a column of type base: bigint,

@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"sexton/internal/batch"
-	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
+	"sexton/internal/render"
 )
 
 // Layout describes how the rows of a table are stored in sexton.undo, as the function
@@ -225,7 +225,7 @@ func (k *Kept) insert(cte, from string, names pgcatalog.Names, e *Edge, keys Key
 		rows, left, kept = "0", "pg_catalog.count(*)", "NULL"
 	}
 	array := func(values []string) string {
-		return "ARRAY[" + strings.Join(each.Of(values, pgcatalog.Literal), ", ") + "]::pg_catalog.text[]"
+		return "ARRAY[" + strings.Join(render.Each(values, pgcatalog.Literal), ", ") + "]::pg_catalog.text[]"
 	}
 	fields, changed, written := "NULL", "NULL", "NULL"
 	if set != nil {

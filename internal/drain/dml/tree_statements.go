@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"sexton/internal/batch"
-	"sexton/internal/each"
 	"sexton/internal/pgcatalog"
+	"sexton/internal/render"
 )
 
 // pgcatalog.Render must only be called for SQL that contains no table of the application.
@@ -40,11 +40,11 @@ type Rows []Row
 // Args returns the arguments of a statement on the rows: their tuples, their versions,
 // and more.
 func (r Rows) Args(more ...any) []any {
-	return append([]any{r.Tuples(), each.Of(r, func(one Row) uint32 { return one.Version })}, more...)
+	return append([]any{r.Tuples(), render.Each(r, func(one Row) uint32 { return one.Version })}, more...)
 }
 
 // Tuples returns the positions of the rows.
-func (r Rows) Tuples() []Tuple { return each.Of(r, func(one Row) Tuple { return one.At }) }
+func (r Rows) Tuples() []Tuple { return render.Each(r, func(one Row) Tuple { return one.At }) }
 
 // Without returns the rows that are not at any of the tuples.
 func (r Rows) Without(tuples []Tuple) Rows {
@@ -177,7 +177,7 @@ func parents(leaf pgcatalog.Table, refs []*Ref) string {
 // lookStatement returns the query for an array of booleans: for each key, whether rows
 // refer to any of the window's rows by it.
 func lookStatement(leaf pgcatalog.Table, refs []*Ref) string {
-	terms := each.Of(refs, func(f *Ref) string {
+	terms := render.Each(refs, func(f *Ref) string {
 		return fmt.Sprintf("EXISTS (SELECT FROM parents AS parent CROSS JOIN LATERAL (SELECT FROM %s AS child WHERE %s LIMIT 1) AS found)",
 			f.From, f.On("child", "parent"))
 	})

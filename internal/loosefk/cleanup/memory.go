@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"sexton/internal/drain"
-	"sexton/internal/each"
 	"sexton/internal/loosefk"
+	"sexton/internal/render"
 )
 
 // Memory keeps what passes and due queries of one process have learned. The zero value is
@@ -106,5 +106,5 @@ func (m *Memory) ForgetOutages() {
 
 // Recorded returns the names of the parents in tombstones.
 func Recorded(parents []*loosefk.Parent) []string {
-	return each.Of(parents, func(parent *loosefk.Parent) string { return parent.Recorded })
+	return render.Each(parents, func(parent *loosefk.Parent) string { return parent.Recorded })
 }

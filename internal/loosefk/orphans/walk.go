@@ -5,8 +5,8 @@ import (
 	"strings"
 
 	"sexton/internal/drain/dml"
-	"sexton/internal/each"
 	"sexton/internal/loosefk"
+	"sexton/internal/render"
 )
 
 // walkStatement returns the query for the next distinct keys of children after a
@@ -142,5 +142,5 @@ func (w walk) jumped(length int, position []string) []string {
 }
 
 func prefixed(prefix string, names []string) []string {
-	return each.Of(names, func(name string) string { return prefix + name })
+	return render.Each(names, func(name string) string { return prefix + name })
 }

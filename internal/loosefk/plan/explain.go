@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/drain/dml"
-	"sexton/internal/each"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
+	"sexton/internal/render"
 )
 
 // engineSettings make a plan show which index can be used for a statement. Without them
@@ -74,7 +74,7 @@ func (p *planner) findAccess(ctx context.Context, parent *loosefk.Parent, refere
 // biggest returns the leaf with the most pages at the last VACUUM or ANALYZE. A query for
 // the current sizes would wait for locks.
 func (p *planner) biggest(ctx context.Context, reference *loosefk.Reference) (oid uint32, err error) {
-	oids := each.Of(reference.Leaves, func(leaf pgcatalog.Table) uint32 { return leaf.OID })
+	oids := render.Each(reference.Leaves, func(leaf pgcatalog.Table) uint32 { return leaf.OID })
 	const sql = `SELECT leaf.oid FROM pg_catalog.unnest($1::pg_catalog.oid[]) WITH ORDINALITY AS leaf (oid, position)
 		LEFT JOIN pg_catalog.pg_class AS class ON class.oid = leaf.oid ORDER BY coalesce(class.relpages, -1) DESC, leaf.position LIMIT 1`
 	err = p.readOnly(ctx, "", func(tx pgx.Tx) error { return tx.QueryRow(ctx, sql, oids).Scan(&oid) })

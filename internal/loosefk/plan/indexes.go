@@ -11,10 +11,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/definitions"
-	"sexton/internal/each"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
+	"sexton/internal/render"
 )
 
 // usable reports whether the table or leaf has an index that leads directly to the rows,
@@ -172,7 +172,7 @@ func (n need) missing(ctx context.Context, tx pgx.Tx) (*MissingIndex, error) {
 		index.Create = strings.Join(lines, "\n")
 		return index, nil
 	}
-	oids := each.Of(lacking, func(table pgcatalog.Table) uint32 { return table.OID })
+	oids := render.Each(lacking, func(table pgcatalog.Table) uint32 { return table.OID })
 	// If some partitions have an index, only the others get one.
 	whole := n.table.Kind == "p" && len(lacking) >= len(n.table.Leaves)
 	if err := tx.QueryRow(ctx, createSQL, n.table.OID, n.columns, oids, whole).Scan(&index.Create); err != nil {
@@ -223,7 +223,7 @@ func (n need) why(ctx context.Context, tx pgx.Tx, lacking []pgcatalog.Table) (st
 // labels lists tables. If there are many, it lists the first ones.
 func labels(tables []pgcatalog.Table) string {
 	const most = 3
-	names := each.Of(tables[:min(len(tables), most)], pgcatalog.Table.Label)
+	names := render.Each(tables[:min(len(tables), most)], pgcatalog.Table.Label)
 	text := strings.Join(names, ", ")
 	if more := len(tables) - most; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)

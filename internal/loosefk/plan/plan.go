@@ -11,9 +11,9 @@ import (
 
 	"sexton/internal/batch"
 	"sexton/internal/definitions"
-	"sexton/internal/each"
 	"sexton/internal/loosefk"
 	"sexton/internal/pgcatalog"
+	"sexton/internal/render"
 )
 
 // Result is what a pass without limits would do now.
@@ -221,7 +221,7 @@ func (p *planner) plan(ctx context.Context, name string, planners map[string]*pl
 func newPlanned(parent *loosefk.Parent, reference *loosefk.Reference, pending pendingKeys) Definition {
 	return Definition{
 		Named: named(parent, reference, parent.Database), Backlog: pending.Backlog,
-		Conditions: each.Of(reference.Definition.Conditions,
+		Conditions: render.Each(reference.Definition.Conditions,
 			func(c definitions.Condition) Condition { return Condition{c.Column, string(c.Value)} }),
 		Findings: []string{}, MissingIndexes: []MissingIndex{}, Then: []Named{},
 	}

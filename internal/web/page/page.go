@@ -19,8 +19,8 @@ import (
 	"sexton/internal/components"
 	"sexton/internal/jobrun"
 	"sexton/internal/operator"
+	"sexton/internal/render"
 	"sexton/internal/web"
-	"sexton/internal/words"
 )
 
 const (
@@ -162,10 +162,10 @@ func (p *Page) render(w http.ResponseWriter, code int, name string, data any) {
 
 func (p *Page) functions() template.FuncMap {
 	return template.FuncMap{
-		"asset": p.assets.url, "number": words.Grouped, "capped": words.Capped, "plural": plural, "span": span,
+		"asset": p.assets.url, "number": render.Grouped, "capped": render.Capped, "plural": plural, "span": span,
 		"took":   took,
 		"moment": momentAt, "sentence": sentence, "brief": brief, "next": nextTry,
-		"rows":    func(r operator.Reason) string { return words.Capped(int64(len(r.Failures)), r.More) },
+		"rows":    func(r operator.Reason) string { return render.Capped(int64(len(r.Failures)), r.More) },
 		"words":   func(state string) string { return strings.ReplaceAll(state, "_", " ") },
 		"digest":  operator.DigestOf,
 		"ending":  operator.Ending,

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 
 	"sexton/internal/operator"
-	"sexton/internal/words"
+	"sexton/internal/render"
 )
 
 // plural writes the unit that goes with a number.
@@ -44,7 +44,7 @@ func two(d, large time.Duration, largeName string, small time.Duration, smallNam
 // took writes how long a run was: most are far below a second.
 func took(d time.Duration) string {
 	if d < time.Second {
-		return words.Took(d)
+		return render.Duration(d)
 	}
 	return span(d)
 }

@@ -10,7 +10,7 @@ import (
 	"sexton/internal/components"
 	"sexton/internal/jobrun"
 	"sexton/internal/operator"
-	"sexton/internal/words"
+	"sexton/internal/render"
 )
 
 // shownOldest are the parent tables with the oldest tombstones, shownReasons the reasons
@@ -215,7 +215,7 @@ func (v *view) headline() headline {
 			down = append(down, table.Database)
 		}
 	}
-	backlog := words.Capped(pending, more) + " " + verb(pending, "row waits", "rows wait")
+	backlog := render.Capped(pending, more) + " " + verb(pending, "row waits", "rows wait")
 	if oldest > 0 { // What is put off, and what has no time, has no age.
 		backlog += ", the oldest for " + whole(oldest)
 	}
@@ -228,7 +228,7 @@ func (v *view) headline() headline {
 		}
 	}
 	if failing > 0 {
-		backlog += " " + words.Capped(failing, moreFail) + " failed."
+		backlog += " " + render.Capped(failing, moreFail) + " failed."
 	}
 	held, runs := v.held()
 	switch {

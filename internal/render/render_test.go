@@ -1,4 +1,4 @@
-package words_test
+package render_test
 
 import (
 	"testing"
@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/words"
+	"sexton/internal/render"
 )
 
 func TestTook(t *testing.T) {
@@ -15,7 +15,7 @@ func TestTook(t *testing.T) {
 		4230 * time.Microsecond: "4.2 ms", 12900 * time.Microsecond: "12 ms", 1540 * time.Millisecond: "1.5 s",
 		70 * time.Second: "1m10s",
 	} {
-		require.Equal(t, want, words.Took(d))
+		require.Equal(t, want, render.Duration(d))
 	}
 }
 
@@ -25,6 +25,6 @@ func TestSpan(t *testing.T) {
 		-time.Hour: "0s", 1499 * time.Millisecond: "1s", 90 * time.Second: "1m30s", 47 * time.Hour: "47h0m0s",
 		48 * time.Hour: "2d0h", 65*24*time.Hour + 3*time.Hour + 59*time.Minute: "65d3h",
 	} {
-		require.Equal(t, want, words.Span(span))
+		require.Equal(t, want, render.Span(span))
 	}
 }
