@@ -246,7 +246,7 @@ func TestShellOfTheDocumentsIsRun(t *testing.T) {
 	run := map[string]int{
 		"../README.md sh": known, "../README.md sql": 1, "operations.md sh": operationsBlocks, "operations.md sql": 2,
 		"getting-started.md sh": 4, "definitions.md sql": 2,
-		"sql.md sh": 1, "sql.md sql": 2,
+		"sql.md sh":      1,
 		"tutorial.md sh": tutorialBlocks, "events.md sql": 2, "events.md python": 1, "events.md js": 1,
 		// TestUndoGoesThroughTwoDatabases and TestTombstonesOfAReplacedTable of internal/cli/records have these and those of operations.md.
 		"undo.md console": 1, "page.md sql": 2,

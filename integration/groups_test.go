@@ -171,10 +171,9 @@ func newDoorSite(t *testing.T, p program) doorSite {
 	p.run(t, s.dir, db.URL, 0, "migrate", "up")
 	p.run(t, s.dir, db.URL, 0, "triggers", "install")
 	p.run(t, s.dir, db.URL, 0, "grants", "--app", application, "--worker", worker, "--viewer", viewer, "--apply")
-	s.exec(t, docBlocks(t, "sql.md", "sql")[0])
 	s.exec(t, docBlocks(t, "events.md", "sql")[0])
 	s.exec(t, "GRANT SELECT, DELETE ON projects TO "+application+
-		"; GRANT SELECT, UPDATE ON outbox_places, file_places TO "+application+
+		"; GRANT SELECT, UPDATE ON file_places TO "+application+
 		"; GRANT INSERT ON files_to_remove TO "+application)
 	s.worker = s.started(t, "DATABASE_URL="+db.AsRole(worker))
 	return s
@@ -209,15 +208,6 @@ func testDoors(t *testing.T, p program) {
 
 	client := pgtest.Must(pgxpool.New(t.Context(), s.application))(t)
 	t.Cleanup(client.Close)
-	outbox := docBlocks(t, "sql.md", "sql")
-	require.Len(t, outbox, 2)
-	read := strings.NewReplacer(":txid", "(SELECT txid FROM sexton.events ORDER BY txid DESC LIMIT 1)", ":id",
-		"(SELECT max(id) FROM sexton.events)").Replace(outbox[1])
-	for _, events := range []int64{1, 0} { // The second time there is nothing new.
-		require.Equal(t, events,
-			s.count(t, `SELECT count(*) FROM sexton.events AS event, outbox_places AS place WHERE (event.txid, event.id) > (place.txid, place.id)`))
-		pgtest.Exec(t, client, read)
-	}
 	s.answered(t)
 	s.deleteAttachments(t)
 	blocks := docBlocks(t, "events.md", "sql")

@@ -62,7 +62,7 @@ func adjournedGroups(c *config.Config) kind[AdjournedGroupDeletionArgs] {
 	return kind[AdjournedGroupDeletionArgs]{
 		Job: Job{
 			Cron:          c.AdjournedGroups.Schedule,
-			Summary:       "has groups destroyed whose deletion was asked for and whose period is over",
+			Summary:       "inserts jobs that delete the groups whose period has ended",
 			DeletionTable: groupschedule.Table,
 			Wakes:         groupWakes(c.AdjournedGroups.Groups),
 			Check:         checkGroups,
@@ -170,7 +170,7 @@ func groupDestroy(c *config.Config) kind[GroupDestroyArgs] {
 			Args:          map[string]string{"group_id": id, "user_id": id},
 			Defaults:      defaults,
 			Row:           migrate.Row{Table: table, Column: key, Argument: "group_id"},
-			Summary:       "takes a group down in small steps: projects, sub-groups, memberships, the group",
+			Summary:       "deletes one group in small steps: projects, sub-groups, memberships, the group",
 			DeletionTable: groupschedule.Table,
 		},
 		// The time of a job is longer than a run's, and shorter than that after which its

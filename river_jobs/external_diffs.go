@@ -48,7 +48,7 @@ func scheduleDiffs(c *config.Config) kind[ScheduleExternalDiffsArgs] {
 	return kind[ScheduleExternalDiffsArgs]{
 		Job: Job{
 			Cron:          c.ExternalDiffs.Schedule,
-			Summary:       "inserts jobs for diffs to be moved to object storage, and removes the objects of deleted ones",
+			Summary:       "inserts jobs that move diffs to object storage, and removes the objects of deleted diffs",
 			DeletionTable: extdiff.Table,
 			Wakes:         externalDiffsWakes(c),
 			LimitedByTick: true,

@@ -49,7 +49,7 @@ func placeholderCleanup(c *config.Config) kind[PlaceholderUserCleanupArgs] {
 	return kind[PlaceholderUserCleanupArgs]{
 		Job: Job{
 			Cron:          c.PlaceholderUsers.Schedule,
-			Summary:       "offers placeholder users that an import has left behind for deletion",
+			Summary:       "inserts jobs that delete the placeholder users of deleted imports",
 			DeletionTable: placeholder.DetailsTable,
 			Wakes:         []triggers.Wake{{Table: placeholder.DetailsTable, Due: "NEW.namespace_id IS NULL"}},
 			Check: func(ctx context.Context, c *config.Config, jobs database.Database) (problem.List, error) {
@@ -194,7 +194,7 @@ func deletePlaceholder(*config.Config) kind[DeletePlaceholderUserArgs] {
 				Table: placeholder.DetailsTable, Column: "placeholder_user_id",
 				Argument: "user_id",
 			},
-			Summary:       "has one placeholder user deleted, unless something refers to it",
+			Summary:       "queues one placeholder user for deletion, unless rows refer to it",
 			DeletionTable: placeholder.DetailsTable,
 			listsOf:       PlaceholderCleanup,
 		},

@@ -43,7 +43,7 @@ func (RetentionCleanupArgs) InsertOpts() river.InsertOpts { return once(Retentio
 func retentionCleanup(c *config.Config) kind[RetentionCleanupArgs] {
 	return kind[RetentionCleanupArgs]{
 		Job: Job{
-			Cron: c.Retention.Schedule, Summary: "deletes rows that are older than their rule keeps them",
+			Cron: c.Retention.Schedule, Summary: "deletes rows that have expired by a rule",
 			Args: map[string]string{"database": migrate.Text}, Defaults: map[string]any{"database": c.Jobs.Database},
 			DeletionTable: retention.Table,
 			Wakes:         []triggers.Wake{{Schema: pgcatalog.Schema, Table: retention.Table, Due: "NEW.due"}},
