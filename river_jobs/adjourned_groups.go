@@ -249,7 +249,7 @@ func destroyGroup(ctx context.Context, p *pass, args GroupDestroyArgs) (*groupde
 	}
 	settings := p.Config.AdjournedGroups
 	said, step := "", ""
-	more := &batch.More{Pool: p.db.Pool, Like: session}
+	more := &batch.SessionPool{Pool: p.db.Pool, First: session}
 	defer more.Release()
 	engine := groupdelete.Engine{
 		Session: session, Plan: plan, GroupID: args.GroupID, Leases: p.Runner.Leases, Database: p.db,

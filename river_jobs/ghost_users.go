@@ -182,7 +182,7 @@ func clearGhostUsers(ctx context.Context, p *pass) (*ghostuser.Stats, error) {
 	}
 	settings := p.Config.GhostUsers
 	said := ""
-	more := &batch.More{Pool: p.db.Pool, Like: session}
+	more := &batch.SessionPool{Pool: p.db.Pool, First: session}
 	defer more.Release()
 	engine := ghostuser.Engine{
 		Session: session, Plan: plan, Connections: settings.Connections, More: more.Session,

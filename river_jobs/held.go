@@ -24,7 +24,7 @@ type Bindings struct {
 	Foreground bool
 
 	tombstones cleanup.Memory
-	pauses     pace.OthersMemory
+	servers    pace.ServerMemory
 
 	mu sync.Mutex
 	// wrong is by kind and database.

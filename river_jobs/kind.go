@@ -114,7 +114,8 @@ func (p *pass) session(ctx context.Context, durable bool) (*batch.Session, func(
 // throttle has the pass wait for replicas and locks of its database.
 func (p *pass) throttle(session *batch.Session, duty config.Duty) pace.Throttle {
 	limits := pace.ReplicaLimits{Lag: p.Config.Jobs.ReplicaLag, Bytes: int64(p.Config.Jobs.ReplicaLagBytes)}
-	return pace.NewOthers(p.log, &p.Bindings.pauses, limits, pace.Target{DB: p.db, Session: session}).For(duty.Fixed())
+	return pace.NewServerThrottle(p.log, &p.Bindings.servers, limits,
+		pace.Target{DB: p.db, Session: session}).Throttle(duty.Fixed())
 }
 
 // output is kept in a job's row.
@@ -330,7 +331,7 @@ func (w *worker[T]) Work(ctx context.Context, job *river.Job[T]) error {
 	case p.later > 0:
 		return river.JobSnooze(p.later)
 	case item && (f.Lock() || cut && p.cuts <= mostCuts):
-		return river.JobSnooze(pace.PauseAfter(1 + p.snoozes()))
+		return river.JobSnooze(pace.Backoff(1 + p.snoozes()))
 	case err != nil:
 		return err
 	case item && report.Outcome == jobrun.Skipped && (report.Holder != "" || report.Outdated):

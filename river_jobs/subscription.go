@@ -285,7 +285,7 @@ func looseForeignKeysDue(ctx context.Context, deps Deps, on listen.Querier, db d
 func (d Deps) cleanup() *cleanup.Work {
 	return &cleanup.Work{
 		Config: d.Config, Databases: d.Databases, Jobs: d.jobsDB(), Definitions: d.Definitions, Logger: d.Logger,
-		Memory: d.Bindings.memory(), Pauses: &d.Bindings.pauses, Held: d.Bindings,
+		Memory: d.Bindings.memory(), Servers: &d.Bindings.servers, Held: d.Bindings,
 		Track: func(db database.Database, parents []*loosefk.Parent) (triggers.Config, []triggers.Parent) {
 			return Tracking(d.Config, db, map[string][]*loosefk.Parent{db.Name: parents})
 		},

@@ -52,7 +52,7 @@ func TestPassDoesNotWaitForReplicas(t *testing.T) {
 	r.db.Exec("DELETE FROM parents WHERE id = 2")
 	require.Equal(t, jobrun.Done, r.pass(t)().Outcome)
 	require.Zero(t, r.db.Pending(t))
-	require.NotContains(t, r.log.String(), "pass waits")
+	require.NotContains(t, r.log.String(), "pass_waiting")
 }
 
 // A role that may not see the lag says so once and goes on.
@@ -73,7 +73,7 @@ func TestPassOfABlindRoleSaysSoOnce(t *testing.T) {
 		require.Equal(t, jobrun.Done, r.pass(t)().Outcome)
 		require.Zero(t, r.db.Pending(t))
 	}
-	require.Equal(t, 1, strings.Count(r.log.String(), "pass does not wait for replicas"), r.log.String())
+	require.Equal(t, 1, strings.Count(r.log.String(), "replicas_not_checked"), r.log.String())
 	require.Contains(t, r.log.String(), "GRANT pg_read_all_stats")
 }
 

@@ -94,6 +94,6 @@ func TestPassHoldsForAReplicaAndGoesOn(t *testing.T) {
 	require.NotContains(t, string(report.Stats), "waiting_for")
 	require.Zero(t, r.db.Pending(t))
 	require.EqualValues(t, 4, pgtest.Scalar[int64](t, r.db.Database, "SELECT count(*) FROM children"))
-	require.Equal(t, 1, strings.Count(r.log.String(), `msg="pass waits"`), r.log.String())
-	require.Regexp(t, `msg="pass waits" kind=\S+ database=main reason="replica r1 \d+ [KM]iB behind"`, r.log.String())
+	require.Equal(t, 1, strings.Count(r.log.String(), `msg=pass_waiting`), r.log.String())
+	require.Regexp(t, `msg=pass_waiting kind=\S+ database=main reason="replica r1 \d+ [KM]iB behind"`, r.log.String())
 }

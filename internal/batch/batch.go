@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,27 +18,26 @@ import (
 	"sexton/internal/problem"
 )
 
-// fenceRefused is the SQLSTATE of begin_batch for a token that is not the current one.
+// fenceRefused is the SQLSTATE of begin_batch if the token is not the current one.
 const fenceRefused = "SX001"
 
 // Unmet is the SQLSTATE of the function require if its condition does not hold.
 const Unmet = "SX003"
 
-// Limits bound each statement of a transaction.
+// Limits limits the statements of a transaction.
 type Limits struct {
 	StatementTimeout time.Duration
-	// LockTimeout bounds each wait for a lock.
+	// LockTimeout limits each wait for a lock.
 	LockTimeout time.Duration
-	// Durable makes COMMIT wait for the disk. It may be false where all that a
-	// transaction writes lives in one database: the log keeps the order, so a crash can
-	// lose the last batches but never the rows behind an earlier tombstone's removal.
+	// Durable makes COMMIT wait for the disk. It may be false if all that the transaction
+	// writes is in one database. The log keeps the order, so a crash can lose the last
+	// batches, but it cannot lose a deletion and keep the later removal of its tombstone.
 	Durable bool
-	// Repeatable is for statements that must not follow a row which another session
-	// changes while they wait for it: they fail with 40001.
+	// Repeatable selects REPEATABLE READ. A statement that waits for a row which another
+	// session then changes fails with 40001 instead of using the new version.
 	Repeatable bool
-	// Reads is for statements that write nothing: the server refuses others. They use
-	// indexes, whatever the statistics say of their tables. The token is compared without
-	// a lock, which would be written.
+	// Reads makes the transaction READ ONLY. Its statements use indexes, whatever the
+	// statistics are. The token is compared without a lock, because a lock is written.
 	Reads bool
 	// Own is for statements that fire no trigger of the application. They read its tables
 	// and write only Sexton's own tables. They use plain operators under the pinned
@@ -47,18 +45,18 @@ type Limits struct {
 	Own bool
 }
 
-// shortWait bounds each wait for a lock while there is something else to do.
+// shortWait is the lock timeout while other work can be done.
 const shortWait = 200 * time.Millisecond
 
-// ShortWaits are the same limits with short waits for locks.
+// ShortWaits returns the limits with a short lock timeout.
 func (l Limits) ShortWaits() Limits {
 	l.LockTimeout = min(l.LockTimeout, shortWait)
 	return l
 }
 
-// Timeouts are those of a statement and of one wait for a lock as the server takes them,
-// in milliseconds. A wait ends before its statement: of two that end together the server
-// reports the statement's, and one that was held up would pass for one that is too big.
+// Timeouts returns the timeouts of statements and locks in milliseconds. The lock timeout
+// is shorter. If both expired at the same time, the server would report the statement
+// timeout, and a blocked statement would seem to be too large.
 func (l Limits) Timeouts() (statement, lock int64) {
 	wait := l.LockTimeout
 	if most := l.StatementTimeout * 2 / 3; most > 0 && wait > most {
@@ -75,14 +73,13 @@ type Statement struct {
 	Scan func(pgx.Rows) error
 }
 
-// Frame is the index of an error that no statement of the caller's caused.
+// Frame is the StatementError.Index of errors that no statement of the caller caused.
 const Frame = -1
 
-// StatementError says which statement of a transaction failed. Nothing of that
-// transaction remains.
+// StatementError is the error of one statement of a transaction, which was rolled back.
 type StatementError struct {
-	// Index counts the caller's statements from 0. Frame precedes them; one more than the
-	// last is the COMMIT, where deferred constraints speak up.
+	// Index is the index of the caller's statement, or Frame for the statements before
+	// them. The number of statements stands for COMMIT, which checks deferred constraints.
 	Index int
 	Err   error
 }
@@ -107,32 +104,30 @@ type Session struct {
 	// Slot is the slot of the fence that its transactions lock, below lease.Slots.
 	// Sessions of one pass have different ones.
 	Slot int
-	// Kept has triggers keep what the session's statements delete, for `sexton undo`, as
+	// Kept makes triggers keep the rows that the session deletes, for `sexton undo`, as
 	// they do for sessions of the application.
 	Kept bool
 
-	// seen is the last one that Blocker found.
-	seen atomic.Pointer[Obstacle]
-	// took is how long the last transaction's round trip lasted, quickest the shortest of
-	// all.
+	// took is the duration of the last round trip, and quickest the shortest one.
 	took, quickest time.Duration
 }
 
-// Name is what the session's transactions call themselves in pg_stat_activity: the same
-// as the function session_name, and the token.
+// Name returns the application_name of the session's transactions: the result of the
+// function session_name, and the token.
 func (s *Session) Name() string {
 	key := s.Fence.Key()
 	short, sum := []rune(key), md5.Sum([]byte(key)) //nolint:gosec // No secret.
 	return fmt.Sprintf("sexton %s %x#%d", string(short[:min(len(short), 24)]), sum[:4], s.Fence.Token())
 }
 
-// Took returns how long the last transaction kept the server busy. The network is not
-// counted: the session's quickest round trip stands for it. Statements would be made
-// smaller and smaller over a slow one.
+// Took returns the duration of the last transaction on the server. It subtracts the
+// session's quickest round trip as the time of the network. Otherwise statements would
+// become smaller and smaller over a slow network.
 func (s *Session) Took() time.Duration { return s.took - s.quickest }
 
-// Run executes the statements in one transaction and returns the rows that each affected.
-// An error is a *StatementError, or lease.ErrLost where the fence refused.
+// Run executes the statements in one transaction and returns the number of rows that each
+// of them affected. The error is a *StatementError, or lease.ErrLost if the token is not
+// the current one.
 func (s *Session) Run(ctx context.Context, statements ...Statement) ([]int64, error) {
 	return s.RunWithin(ctx, s.Limits, statements...)
 }
@@ -152,12 +147,12 @@ func (s *Session) ReadOwn(ctx context.Context, statements ...Statement) error {
 	return err
 }
 
-// RunWithin is Run under other limits than the session's.
+// RunWithin is Run with other limits than those of the session.
 func (s *Session) RunWithin(ctx context.Context, limits Limits, statements ...Statement) ([]int64, error) {
 	affected, err := s.run(ctx, limits, statements)
 	if s.stale(err) && !s.Conn.IsClosed() {
-		// A column's type has changed since, say. Nothing of the transaction remains, so
-		// it may go again.
+		// For example, the type of a column has changed. The transaction was rolled back,
+		// so it can be retried.
 		if err := s.forget(ctx); err != nil {
 			return nil, err
 		}
@@ -173,11 +168,11 @@ func (s *Session) RunWithin(ctx context.Context, limits Limits, statements ...St
 		}
 	}
 	failed, _ := errors.AsType[*StatementError](err)
-	// A fence that was raised after the snapshot cannot be locked in a repeatable
-	// transaction.
+	// A REPEATABLE READ transaction cannot lock a fence that was raised after its
+	// snapshot.
 	raised := limits.Repeatable && failed != nil && failed.Index == Frame
-	// On a busy server the time of a small statement is over before it begins. That is
-	// its own timeout, and no fault of the pass.
+	// On a busy server the timeout of a small statement can expire before it begins. That
+	// counts as a timeout of the statement, not as an error of the pass.
 	if failed != nil && failed.Index == Frame && len(statements) > 0 && timedOut(err) {
 		failed.Index = 0
 	}
@@ -192,8 +187,9 @@ func (s *Session) run(ctx context.Context, limits Limits, statements []Statement
 		return nil, err //nolint:wrapcheck // It names the lease.
 	}
 	pipeline := &pgx.Batch{}
-	// Whatever the database's default: with the transaction's snapshot, statements would
-	// see nothing of those whom the ones before them have waited for.
+	// The default of the database may differ. With one snapshot per transaction, a
+	// statement would not see rows of a transaction that the statement before it has
+	// waited for.
 	begin := "BEGIN ISOLATION LEVEL READ COMMITTED"
 	if limits.Repeatable {
 		begin = "BEGIN ISOLATION LEVEL REPEATABLE READ"
@@ -213,8 +209,7 @@ func (s *Session) run(ctx context.Context, limits Limits, statements []Statement
 	all, found := s.explainFirst(limits, statements)
 	prepared, known := s.knows(all)
 	if !found || !known {
-		// The others are prepared in one round trip, behind the frame: under its path,
-		// and within its timeouts.
+		// Prepare new statements after the frame, with its path and its timeouts.
 		if _, err := s.send(ctx, pipeline, frame, nil); err != nil {
 			return nil, err
 		}
@@ -236,18 +231,19 @@ func (s *Session) run(ctx context.Context, limits Limits, statements []Statement
 	return afterExplain(len(all)-len(statements), affected, err)
 }
 
-// preparedLimit bounds what a connection keeps prepared: texts change with definitions,
-// and connections live for an hour.
+// preparedLimit is the maximum number of prepared statements of a connection. Statements
+// change with the definitions, and connections are used for an hour.
 const preparedLimit = 500
 
-// A connection carries the names of its prepared statements, and the path of triggers, so
-// that they outlast a pass.
+// The custom data of a connection has its prepared statements and the path of triggers.
+// They are kept for later passes.
 const (
 	preparedKey = "sexton.batch.prepared"
 	pathKey     = "sexton.batch.path"
 )
 
-// unprepare follows the driver, which drops all that a failed pipeline has prepared.
+// unprepare clears the known statements of a connection after an error. The driver drops
+// everything that a failed pipeline has prepared.
 func unprepare(conn *pgx.Conn) {
 	delete(conn.PgConn().CustomData(), pathKey)
 	delete(conn.PgConn().CustomData(), preparedKey)
@@ -255,16 +251,16 @@ func unprepare(conn *pgx.Conn) {
 
 func timedOut(err error) bool { return pgcatalog.SQLState(err) == "57014" }
 
-// stale reports whether Postgres refused a statement because the connection has prepared
-// it for tables as they were ("cached plan must not change result type"), or has lost it.
-// An application's trigger may raise 0A000 too: that goes to the caller.
+// stale reports whether a prepared statement failed because a table has changed ("cached
+// plan must not change result type"), or because the server no longer has it. An
+// application's trigger may raise 0A000 too, which is not stale.
 func (s *Session) stale(err error) bool {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && s.prepares() && (pgErr.Code == "26000" || pgErr.Code == "0A000" &&
 		pgErr.Routine == "RevalidateCachedQuery")
 }
 
-// prepares reports whether the connection's query mode keeps prepared statements.
+// prepares reports whether the connection uses prepared statements.
 func (s *Session) prepares() bool {
 	return s.Conn.Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement
 }
@@ -278,8 +274,8 @@ func (s *Session) forget(ctx context.Context) error {
 	return problem.Doing(s.Conn.DeallocateAll(ctx), "drop prepared statements")
 }
 
-// knows reports whether statements can be sent without preparing them first, and what the
-// connection has prepared.
+// knows reports whether statements can be sent without preparing them first. It also
+// returns the prepared statements of the connection.
 func (s *Session) knows(statements []Statement) (prepared map[string]bool, known bool) {
 	if !s.prepares() {
 		return nil, true
@@ -298,8 +294,8 @@ func (s *Session) knows(statements []Statement) (prepared map[string]bool, known
 	return prepared, true
 }
 
-// send runs a pipeline that has the frame's statements in it already. With statements it
-// ends in COMMIT.
+// send runs a pipeline that begins with the statements of the frame, if it has any. With
+// statements it ends with COMMIT.
 func (s *Session) send(ctx context.Context, pipeline *pgx.Batch, frame int,
 	statements []Statement,
 ) (affected []int64, err error) {
@@ -347,13 +343,13 @@ func (s *Session) send(ctx context.Context, pipeline *pgx.Batch, frame int,
 				err = statement.Scan(rows)
 			}
 			rows.Close()
-			// What the server said goes before what reading its rows made of it.
+			// An error of the server is more important than one of Scan.
 			if rows.Err() != nil {
 				err = rows.Err()
 			}
 		}
 		if err != nil {
-			// It comes ahead of all results, whichever it is about.
+			// It precedes all results. Find the statement that it is about.
 			if unprepared, ok := errors.AsType[pgx.ErrPreprocessingBatch](err); ok {
 				err = unprepared.Unwrap()
 				if at := slices.IndexFunc(statements,
@@ -381,7 +377,7 @@ func Collect[T any](found *[]T, to pgx.RowToFunc[T]) func(pgx.Rows) error {
 	}
 }
 
-// One returns a Scan that reads the only row, if there is one.
+// One returns a Scan that reads a single row, if there is one.
 func One(into ...any) func(pgx.Rows) error {
 	return Each(func() {}, into...)
 }
@@ -394,48 +390,48 @@ func Each(do func(), into ...any) func(pgx.Rows) error {
 	}
 }
 
-// More opens further sessions for a pass, under the same lease.
-type More struct {
+// SessionPool opens further sessions for a pass, under the same lease.
+type SessionPool struct {
 	Pool *pgxpool.Pool
-	// Like is the pass's own session.
-	Like *Session
+	// First is the first session of the pass.
+	First *Session
 
 	conns []*pgxpool.Conn
 }
 
 const (
-	// moreWithin bounds the wait for a connection. If it expires, the pass continues with
+	// acquireTimeout limits the wait for a connection. If it expires, the pass continues with
 	// the sessions that it has.
-	moreWithin = 500 * time.Millisecond
+	acquireTimeout = 500 * time.Millisecond
 	// spare is the number of connections that are left in the pool, for lease renewal and
 	// history.
 	spare = 2
 )
 
 // Session returns a further session, or nil if the pool has no connection to spare.
-func (m *More) Session(ctx context.Context) *Session {
-	if stat := m.Pool.Stat(); stat.AcquiredConns()+spare >= stat.MaxConns() {
+func (p *SessionPool) Session(ctx context.Context) *Session {
+	if stat := p.Pool.Stat(); stat.AcquiredConns()+spare >= stat.MaxConns() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, moreWithin)
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	conn, err := m.Pool.Acquire(ctx)
+	conn, err := p.Pool.Acquire(ctx)
 	if err != nil {
 		return nil
 	}
-	m.conns = append(m.conns, conn)
+	p.conns = append(p.conns, conn)
 	// If the connection has the statements prepared, its first round trip is a batch and
 	// must not count as the quickest one. The new session therefore starts with the value
 	// of the first session.
 	return &Session{
-		Conn: conn.Conn(), Names: m.Like.Names, Fence: m.Like.Fence, Limits: m.Like.Limits, Kept: m.Like.Kept,
-		Slot: len(m.conns) % lease.Slots, quickest: m.Like.quickest,
+		Conn: conn.Conn(), Names: p.First.Names, Fence: p.First.Fence, Limits: p.First.Limits, Kept: p.First.Kept,
+		Slot: len(p.conns) % lease.Slots, quickest: p.First.quickest,
 	}
 }
 
 // Release returns the connections to the pool.
-func (m *More) Release() {
-	for _, conn := range m.conns {
+func (p *SessionPool) Release() {
+	for _, conn := range p.conns {
 		conn.Release()
 	}
 }

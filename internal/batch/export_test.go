@@ -2,7 +2,7 @@ package batch
 
 import "github.com/jackc/pgx/v5"
 
-// AgePath makes a connection's path so old that the next batch asks for it anew.
+// AgePath makes a connection's path so old that the next batch reads it again.
 func AgePath(conn *pgx.Conn) {
 	data := conn.PgConn().CustomData()
 	if known, ok := data[pathKey].(foundPath); ok {

@@ -16,65 +16,64 @@ import (
 	"sexton/internal/render"
 )
 
-// Verdict says what an error means.
+// Verdict is the class of an error.
 type Verdict int
 
 const (
-	// Fatal ends the run: the connection, the lease or the server is gone, and nothing in
-	// hand is to blame.
+	// Fatal ends the run. The connection, the lease or the server was lost, and no row
+	// caused it.
 	Fatal Verdict = iota
-	// Hopeless concerns the table or the statement, so that fewer rows would fail alike.
+	// Hopeless concerns the table or the statement. Fewer rows would fail in the same way.
 	Hopeless
-	// Conflict comes from running beside others; the same statement may succeed the next
-	// time.
+	// Conflict is a serialization failure or deadlock with another session. A retry may
+	// succeed.
 	Conflict
 	// Timeout is a statement that took too long.
 	Timeout
 	// LockTimeout is a statement that waited too long for a lock.
 	LockTimeout
-	// Row is anything else: it may be due to a single row.
+	// Row is any other error. A single row may have caused it.
 	Row
-	// Unfinished is no error: the run's limits came first. Judge does not return it.
+	// Unfinished means that the limits of the run were reached. Judge does not return it.
 	Unfinished
-	// Unavailable is another database that cannot be reached, or something that does not
-	// fit for now; nothing in hand is to blame. Judge does not return it.
+	// Unavailable means that another database cannot be reached, or that a definition does
+	// not fit its table now. No row caused it. Judge does not return it.
 	Unavailable
 )
 
 // Fault is why something could not be finished.
 type Fault struct {
-	// Table is for people, and empty where no table is concerned.
+	// Table is the label of the table. It is empty if the error concerns no table.
 	Table string
-	// SQLState is empty where the server has not spoken.
+	// SQLState is empty if the error is not from the server.
 	SQLState string
 	Message  string
-	// Detail is the key that a foreign key of another table still needs. Details of other
-	// errors show whole rows.
+	// Detail is the key that a row of another table refers to. Details of other errors
+	// are dropped, because they have complete rows.
 	Detail string
-	// Stack is the server's account of functions and statements on the way to the error.
+	// Stack lists the functions and statements in which the server raised the error.
 	Stack   string
 	Verdict Verdict
 }
 
-// FaultError is a fault that did not come from a server: Judge returns it as it is.
+// FaultError is a fault that is not from the server. Judge returns it unchanged.
 type FaultError struct{ Fault }
 
 func (e *FaultError) Error() string { return e.Text() }
 
-// LostConnection begins the message of what fails because its statements cost the
-// connection.
+// LostConnection is the prefix of the message if the connection was lost in a statement.
 const LostConnection = "the connection was lost: "
 
-// FaultIn judges an error of a statement on a table.
+// FaultIn is Judge for a statement on a table.
 func FaultIn(err error, table string) Fault {
 	f := Judge(err)
 	f.Table = table
 	return f
 }
 
-// Judge classifies an error of a batch by its SQLSTATE. What a function on the way
-// raised, a trigger's above all, may carry any SQLSTATE and says nothing about table or
-// server: it counts as a row's error.
+// Judge classifies an error of a batch by its SQLSTATE. A function, for example of a
+// trigger, can raise any SQLSTATE, which means nothing for the table or the server. Such
+// an error counts as Row.
 func Judge(err error) Fault {
 	var pgErr *pgconn.PgError
 	var failed *StatementError
@@ -92,30 +91,30 @@ func Judge(err error) Fault {
 	if pgErr.Code == "23503" || pgErr.Code == "23001" {
 		f.Detail = pgErr.Detail
 	}
-	others, waits := inTheWay(pgErr.Code)
+	verdict, lock := lockVerdict(pgErr.Code)
 	switch {
 	case errors.As(err, &failed) && failed.Index == Frame, EndsSession(pgErr):
 		f.Verdict = Fatal
 	case pgErr.Code == "57014":
 		f.Verdict = Timeout
-	case waits:
-		f.Verdict = others
+	case lock:
+		f.Verdict = verdict
 	case !inFunction(pgErr):
-		f.Verdict = ofServer(pgErr)
+		f.Verdict = serverVerdict(pgErr)
 	}
 	return f
 }
 
 // EndsSession reports whether the server closed the connection after an error. Poolers
-// send only the other severity, and do not translate it.
+// send only Severity, which they do not translate.
 func EndsSession(err *pgconn.PgError) bool {
 	severity := cmp.Or(err.SeverityUnlocalized, err.Severity)
 	return severity == "FATAL" || severity == "PANIC"
 }
 
-// inFunction reports whether an error came up in a function. The context is in the
-// language of the server, which leaves the names PL/pgSQL and SQL as they are. The
-// queries of foreign keys also have a line with SQL in it.
+// inFunction reports whether an error was raised in a function. The context is in the
+// language of the server, but the names PL/pgSQL and SQL are not translated. The context
+// of a foreign key's query also has a line with SQL, which contains OPERATOR.
 func inFunction(err *pgconn.PgError) bool {
 	for line := range strings.Lines(err.Where) {
 		if strings.Contains(line, "PL/") || strings.Contains(line, "SQL") && !strings.Contains(line, "OPERATOR(") {
@@ -125,40 +124,41 @@ func inFunction(err *pgconn.PgError) bool {
 	return false
 }
 
-// Lock reports that others were in the way: a lock, a deadlock, a change of theirs. It is
-// no failure of what was tried, and may go through once they are done.
+// Lock reports whether another session caused the fault: by a lock, a deadlock or a
+// concurrent change. A retry may succeed when that session has finished.
 func (f Fault) Lock() bool { return f.Verdict == LockTimeout || f.Verdict == Conflict }
 
-// By adds to the message which session was in the way, if that is known.
-func (f Fault) By(blocker string) Fault {
+// WithBlocker adds the session that holds the lock to the message, if it is known.
+func (f Fault) WithBlocker(blocker string) Fault {
 	if blocker != "" && f.Verdict == LockTimeout {
 		f.Message += " (" + blocker + ")"
 	}
 	return f
 }
 
-// AddBlocker does the same with an error.
+// AddBlocker adds the session that holds the lock to an error.
 func AddBlocker(err error, blocker string) error {
-	if f := Judge(err); f.By(blocker) != f {
+	if f := Judge(err); f.WithBlocker(blocker) != f {
 		return fmt.Errorf("%w (%s)", err, blocker)
 	}
 	return err
 }
 
-// LockIn reports the same as Lock, by a fault's recorded text, which names its SQLSTATE.
+// LockIn is Fault.Lock for the recorded text of a fault, which contains the SQLSTATE.
 func LockIn(text string) bool {
 	found := recordedState.FindStringSubmatch(text)
 	if found == nil {
 		return false
 	}
-	_, others := inTheWay(found[1])
-	return others
+	_, lock := lockVerdict(found[1])
+	return lock
 }
 
 var recordedState = regexp.MustCompile(`SQLSTATE ([0-9A-Z]{5})`)
 
-// inTheWay returns the verdict of a SQLSTATE that tells of others in the way.
-func inTheWay(code string) (Verdict, bool) {
+// lockVerdict returns the verdict of a SQLSTATE that other sessions cause. It returns
+// false for all other SQLSTATEs.
+func lockVerdict(code string) (Verdict, bool) {
 	switch code {
 	case "55P03":
 		return LockTimeout, true
@@ -169,9 +169,10 @@ func inTheWay(code string) (Verdict, bool) {
 	}
 }
 
-func ofServer(err *pgconn.PgError) Verdict {
+// serverVerdict returns the verdict of an error that no function has raised.
+func serverVerdict(err *pgconn.PgError) Verdict {
 	switch err.Code {
-	case "53200", "53400": // out of memory, or over a limit such as temp_file_limit: that of one statement alone
+	case "53200", "53400": // Out of memory, or above a limit such as temp_file_limit, in one statement.
 		if strings.Contains(err.Hint, "max_locks_per_transaction") {
 			return Hopeless // Each partition and index takes a lock, however few the rows are.
 		}
@@ -187,9 +188,8 @@ func ofServer(err *pgconn.PgError) Verdict {
 	}
 }
 
-// DuplicateIn reports whether a row could not be written because one of the tables has
-// its like already. The same error of any other table, as from a trigger that writes into
-// another table, is none.
+// DuplicateIn reports whether a row could not be written because one of the tables has an
+// equal row. It is false for other tables, for example one that a trigger writes into.
 func DuplicateIn(err error, tables ...pgcatalog.Table) bool {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok || pgErr.Code != "23505" && pgErr.Code != "23P01" {
@@ -201,8 +201,8 @@ func DuplicateIn(err error, tables ...pgcatalog.Table) bool {
 	})
 }
 
-// Refusal is the answer of one of the functions in the database that delete things to a
-// request that it does not grant, and nil where the error is another one.
+// Refusal returns the message and hint of a function in the database that refused a
+// deletion. It returns nil for other errors.
 func Refusal(err error) error {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	switch {
@@ -214,9 +214,9 @@ func Refusal(err error) error {
 	return errors.New(pgErr.Message)
 }
 
-// Gist is the short form of an error of a connection: its text names addresses and may
-// have several lines.
-func Gist(err error) string {
+// ShortError returns the short form of a connection error. Its full text contains
+// addresses and may have several lines.
+func ShortError(err error) string {
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return fmt.Sprintf("%s (SQLSTATE %s)", pgErr.Message, pgErr.Code)
 	}
@@ -226,8 +226,8 @@ func Gist(err error) string {
 	return "the connection failed"
 }
 
-// FirstLine is the first line of an error, after the name of the thing that it is about.
-// The text of a server that is down names addresses and may have several lines.
+// FirstLine returns the first line of an error, with the thing that it is about in front.
+// The text of a connection error may have several lines.
 func FirstLine(err error, about string) string {
 	first, _, _ := strings.Cut(err.Error(), "\n")
 	if strings.Contains(first, about) {
@@ -236,7 +236,7 @@ func FirstLine(err error, about string) string {
 	return about + ": " + first
 }
 
-// Text is the form that a queue records.
+// Text returns the fault as queues record it.
 func (f Fault) Text() string {
 	parts := make([]string, 0, 3)
 	if f.Table != "" {
@@ -252,7 +252,7 @@ func (f Fault) Text() string {
 	return strings.Join(parts, ": ")
 }
 
-// FaultCounts says how often one error of one table came up in a run.
+// FaultCounts counts equal faults of one table in a run.
 type FaultCounts struct {
 	Table    string `json:"table"`
 	SQLState string `json:"sqlstate"`
@@ -266,12 +266,12 @@ func (c FaultCounts) Text() string {
 	return fmt.Sprintf("%s (%s)", text, render.Counted(c.Count, "time"))
 }
 
-// mostCounts bounds a run's list: messages can name single rows, and a run over thousands
-// of them must not list them all.
+// mostCounts limits the list of a run. Messages can contain single rows, and a run may
+// process thousands of them.
 const mostCounts = 20
 
-// CountFault adds a fault to a run's list and returns it, as append does. What there is
-// no room for counts with the last one.
+// CountFault adds a fault to a run's list and returns the list. If the list is full, a
+// new fault counts for the last entry.
 func CountFault(list []FaultCounts, f Fault) []FaultCounts {
 	at := slices.IndexFunc(list, func(c FaultCounts) bool {
 		return c.Table == f.Table && c.SQLState == f.SQLState && c.Message == f.Message

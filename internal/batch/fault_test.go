@@ -142,7 +142,7 @@ func TestTheSessionInTheWayIsNamedByOneRule(t *testing.T) {
 		by := batch.AddBlocker(err, "row locked by pid 1")
 		require.ErrorIs(t, by, err)
 		require.Equal(t, named, strings.HasSuffix(by.Error(), " (row locked by pid 1)"), code)
-		require.Equal(t, named, strings.HasSuffix(batch.Judge(err).By("row locked by pid 1").Message,
+		require.Equal(t, named, strings.HasSuffix(batch.Judge(err).WithBlocker("row locked by pid 1").Message,
 			" (row locked by pid 1)"), code)
 		require.Equal(t, err, batch.AddBlocker(err, ""))
 	}

@@ -16,37 +16,36 @@ import (
 
 const (
 	pathSQL = `SELECT pg_catalog.set_config('search_path', "sexton".application_path($1), true)`
-	// frameSQL also sets sexton.run, by which triggers that keep rows for an undo know a
-	// batch. $1 is the path if it was found before: with two texts each connection would
-	// have to prepare two.
+	// frameSQL also sets sexton.run, by which the triggers of undo recognise a batch. $1
+	// is the path, or NULL if it is not known. With two texts each connection would have
+	// to prepare two statements.
 	frameSQL = `SELECT pg_catalog.set_config('search_path', coalesce($1::pg_catalog.text, "sexton".application_path($2)), true),
     pg_catalog.set_config('sexton.run', '1', true), ` + policiesSQL
-	// readSQL is frameSQL with IndexScans.
+	// readSQL is frameSQL and IndexScans.
 	readSQL = `SELECT pg_catalog.set_config('search_path', coalesce($1::pg_catalog.text, "sexton".application_path($2)), true),
     pg_catalog.concat(pg_catalog.set_config('sexton.run', '1', true), ` + IndexScans + `), ` + policiesSQL
 	keptSQL = "SELECT pg_catalog.set_config('sexton.undo', 'users', true)"
 )
 
 // IndexScans is an SQL expression that makes the rest of a transaction use indexes,
-// whatever the statistics say of the tables. The application's triggers would be planned
-// with these settings, too, so it is for transactions that only read.
+// whatever the statistics are. It must only be used in transactions that only read: the
+// statements of the application's triggers would be planned with these settings too.
 const IndexScans = "(SELECT pg_catalog.string_agg(pg_catalog.set_config(setting.name, 'off', true), '') FROM pg_catalog.unnest(" +
 	"'{enable_seqscan,enable_bitmapscan,enable_sort,enable_hashjoin,enable_mergejoin,jit}'::pg_catalog.text[]) AS setting (name))"
 
-// pathLasts is how long a connection goes by the path that it has found: the role's
-// setting may change.
+// pathLasts is how long a connection uses a path that it has read. The role's setting may
+// change.
 const pathLasts = time.Minute
 
-// foundPath is a path of the application's triggers, and when the catalogue was asked for
-// it.
+// foundPath is the path of the application's triggers, and when it was read.
 type foundPath struct {
 	path string
 	at   time.Time
 }
 
-// queuePath adds the statement that sets the path. The catalogue is asked for the path
-// now and then on each connection, as a session of the application would be given it, and
-// again after a batch that failed: it may have been the path's fault.
+// queuePath adds the statement that sets the path. It reads the path that a session of
+// the application would have, on each connection, every pathLasts and after a failed
+// batch, since a wrong path may have caused the error.
 func (s *Session) queuePath(pipeline *pgx.Batch, limits Limits) {
 	path := s.knownPath()
 	switch {
@@ -62,7 +61,7 @@ func (s *Session) queuePath(pipeline *pgx.Batch, limits Limits) {
 	pipeline.Queue(s.Names.Render(frame), path, s.Names.Path)
 }
 
-// knownPath is the path that the connection has found lately, nil if there is none.
+// knownPath returns the path if the connection has read it within pathLasts, or nil.
 func (s *Session) knownPath() any {
 	if known, ok := s.Conn.PgConn().CustomData()[pathKey].(foundPath); ok && time.Since(known.at) < pathLasts {
 		return known.path
@@ -70,7 +69,7 @@ func (s *Session) knownPath() any {
 	return nil
 }
 
-// UsePath gives the application's triggers their search_path for the length of a
+// UsePath sets the search_path of the application's triggers for the rest of a
 // transaction without a fence.
 func UsePath(ctx context.Context, tx pgx.Tx, names pgcatalog.Names) error {
 	_, err := tx.Exec(ctx, names.Render(pathSQL), names.Path)
@@ -82,15 +81,15 @@ func QueuePath(pipeline *pgx.Batch, names pgcatalog.Names) {
 	pipeline.Queue(names.Render(pathSQL), names.Path)
 }
 
-// PathHint names the key to look at where a function, such as a trigger's, found no
-// table, function, type or schema by its name; otherwise it is empty.
+// PathHint returns a hint at the configuration key if a function, for example of a
+// trigger, did not find a table, function, type or schema. Otherwise it returns "".
 func PathHint(err error) string {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	missing := []string{"42P01", "42883", "42704", "3F000"}
 	if !ok || !slices.Contains(missing, pgErr.Code) || pgErr.Routine == "exec_stmt_raise" || !inFunction(pgErr) {
 		return ""
 	}
-	return " (triggers find names by databases.<name>.search_path)"
+	return " (databases.<name>.search_path is the search path of triggers)"
 }
 
 // Batches begin with row_security = off: a policy on a table that their statements name
@@ -105,7 +104,7 @@ const (
 )
 
 // explainFirst adds EXPLAIN statements to those of a batch if the database has policies.
-// It returns false if the connection has not looked for policies yet.
+// It returns false if the connection has not queried for policies yet.
 func (s *Session) explainFirst(limits Limits, statements []Statement) (all []Statement, found bool) {
 	if limits.Own || limits.Reads || len(statements) == 0 {
 		return statements, true

@@ -85,7 +85,7 @@ func TestOwnStatementsRunUnderThePinnedPath(t *testing.T) {
 	}
 	found := pgtest.Must(batch.Blocker(t.Context(), db.Pool(), dbtest.Names(), session.Fence.Key(),
 		session.Fence.Token()))(t)
-	require.Empty(t, found.Text)
+	require.Empty(t, found)
 }
 
 // A path that the role has been given since is found without a new connection.
@@ -284,7 +284,7 @@ func TestMoreSessionsLeaveConnectionsToOthers(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	session, end := db.Session(t, "one")
-	more := &batch.More{Pool: db.Pool(), Like: session}
+	more := &batch.SessionPool{Pool: db.Pool(), First: session}
 	var got int32
 	for s := more.Session(t.Context()); s != nil; s = more.Session(t.Context()) {
 		require.Equal(t, []any{session.Fence, session.Names, session.Limits}, []any{s.Fence, s.Names, s.Limits})
@@ -308,7 +308,7 @@ func TestMoreSessionsTellHowLongTheyTook(t *testing.T) {
 	defer end()
 	pgtest.Must(session.Run(t.Context(), batch.Statement{SQL: "SELECT 1"}))(t)
 	for range 2 {
-		more := &batch.More{Pool: db.Pool(), Like: session}
+		more := &batch.SessionPool{Pool: db.Pool(), First: session}
 		s := more.Session(t.Context())
 		require.NotNil(t, s)
 		pgtest.Must(s.Run(t.Context(), batch.Statement{SQL: "SELECT count(*) FROM generate_series(1, 200000)"}))(t)

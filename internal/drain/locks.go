@@ -68,8 +68,8 @@ func (s *session) tableHolder(ctx context.Context, p *Parent, edges []*Edge, f b
 			tables = append(tables, e.Leaf.OID, e.Child.OID)
 		}
 	}
-	if found, err := s.on.TableLocks(ctx, tables); err == nil && len(found) > 0 {
-		return found[0].Text
+	if holder, err := s.on.TableLock(ctx, tables); err == nil && holder != "" {
+		return holder
 	}
 	label := p.Label()
 	if len(edges) == 1 {

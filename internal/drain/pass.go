@@ -90,7 +90,7 @@ func (s *session) awaitReplicas(ctx context.Context) {
 // one session of the pass pauses at a time.
 func (s *session) breathe(ctx context.Context, took time.Duration) {
 	s.withPace(func(r *pace.Run) {
-		r.Breathe(ctx, took)
+		r.PauseAfterBatch(ctx, took)
 		s.othersActive.Store(!r.Full())
 	})
 }

@@ -650,7 +650,7 @@ func (t *Tree) pieces(ctx context.Context, w *dml.Window, rows dml.Rows, name st
 			left, rows = append(left, remaining...), rows[n:]
 			conflicts, most = 0, min(2*most, mostRows)
 			t.Progress(ctx)
-			t.Pace.Breathe(ctx, t.Session.Took())
+			t.Pace.PauseAfterBatch(ctx, t.Session.Took())
 		case f.Verdict == batch.Fatal:
 			return append(left, rows...), dml.Blocked, err
 		case t.Pace.Ended():
@@ -701,7 +701,7 @@ func (t *Tree) ShortWaits() batch.Limits {
 // fault, with the name of that session.
 func (t *Tree) Watch(ctx context.Context, limits batch.Limits) func(error) batch.Fault {
 	end := func() string { return "" }
-	if limits.LockTimeout > pace.WorthAWord {
+	if limits.LockTimeout > pace.ReportAfter {
 		end = t.Pace.Watch(ctx, "")
 	}
 	return func(err error) batch.Fault {
@@ -709,7 +709,7 @@ func (t *Tree) Watch(ctx context.Context, limits batch.Limits) func(error) batch
 		if f.Lock() {
 			t.Pace.Locked()
 		}
-		return f.By(blocker)
+		return f.WithBlocker(blocker)
 	}
 }
 

@@ -139,7 +139,7 @@ type run struct {
 	// busy is a sub-group that another run is destroying.
 	busy *lease.HeldError
 	// lock is the wait for others' locks, which grows with every one in a row.
-	lock pace.Blocked
+	lock pace.LockBackoff
 	// forks are the sessions that delete projects at the same time.
 	forks forks
 
@@ -229,7 +229,7 @@ func (r *run) work(ctx context.Context) error {
 		r.Restart()
 		result, err := r.destroyGroup(ctx, r.engine.GroupID)
 		if r.Changes > before {
-			r.lock = pace.Blocked{}
+			r.lock = pace.LockBackoff{}
 		}
 		switch {
 		case errors.Is(err, drain.ErrCancelled):
@@ -274,18 +274,16 @@ func (r *run) work(ctx context.Context) error {
 	}
 }
 
-// waitForLock waits for others, which is no attempt: until they are done, or for a while.
-// A run that its end finds here is followed by the next one.
+// waitForLock waits until the next try is due, which is not an attempt. If the run ends
+// before that, the next run continues.
 func (r *run) waitForLock(ctx context.Context) error {
 	r.excuse()
-	r.lock.Again(r.Obstacle.Text(), r.Session.Seen().Transaction)
+	r.lock.Fail(r.Obstacle.Text())
 	for r.lock.Waits() && !r.ended() {
 		if err := r.renew(ctx); err != nil {
 			return err
 		}
-		if err := r.Pace.Idle(ctx, &r.lock, r.Session.Over); err != nil {
-			return err
-		}
+		r.Pace.AwaitRetry(ctx, &r.lock)
 	}
 	return nil
 }

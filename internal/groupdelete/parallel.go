@@ -94,7 +94,7 @@ func (r *run) tree(w *window, session *batch.Session, of int) *drain.Tree {
 	t.Progress = func(ctx context.Context) {
 		r.batchDone(ctx)
 		r.withPace(t, func(p *pace.Run) {
-			p.Breathe(ctx, session.Took())
+			p.PauseAfterBatch(ctx, session.Took())
 			t.Target = p.Shortened(r.Target)
 		})
 	}

@@ -16,7 +16,7 @@ import (
 // parallel returns an engine for group 1 that deletes n projects at a time.
 func (b bundle) parallel(t *testing.T, n int) *groupdelete.Engine {
 	engine := b.engine(t, 1)
-	more := &batch.More{Pool: b.Pool(), Like: engine.Session}
+	more := &batch.SessionPool{Pool: b.Pool(), First: engine.Session}
 	t.Cleanup(more.Release)
 	engine.Connections, engine.More = n, more.Session
 	return engine

@@ -136,8 +136,8 @@ func (r *run) putOff(ctx context.Context, id dml.ID, f batch.Fault, _ error) err
 	f.Table = "groups"
 	outcome, attempts := Failed, 1
 	if f.Lock() {
-		f = f.By(r.blocker)
-		outcome, attempts, r.limits.LockTimeout = Locked, 0, pace.LockAgain
+		f = f.WithBlocker(r.blocker)
+		outcome, attempts, r.limits.LockTimeout = Locked, 0, pace.ShortLockTimeout
 	}
 	_, err := r.Session.RunOwn(ctx, batch.Statement{
 		SQL:  r.Session.Names.Render(statement("put_off")),

@@ -1,15 +1,17 @@
-// Package pace keeps long work small and polite. Its entry points are Under, which gives
-// a run its time, and Run, which is asked between batches.
+// Package pace limits how much of a server's time the work of a run takes. Its entry
+// points are Under, which limits the time of a run, and Run, whose methods are called
+// between batches.
 //
-//	        ┌───────────────────────────────────┐
-//	        ▼                                   │
-//	Run.Await (others are behind?) ─► batch ─► Run.Breathe (the others' share)
-//	                                    │ locked
-//	                                    ▼
-//	                                 Blocked: waits until the lock holder has ended
+//	        ┌──────────────────────────────────────────────────┐
+//	        ▼                                                  │
+//	Run.Await (waits while a replica lags) ─► batch ─► Run.PauseAfterBatch (leaves time to other sessions)
+//	                                            │ lock timeout
+//	                                            ▼
+//	                                         LockBackoff
 //
-// Items.Each is the loop of runs with one item a transaction.
+// ServerThrottle queries the servers for replicas, other sessions and lock holders.
+// Items.Each is the loop of runs that process one item per transaction.
 //
-// Its one invariant: every wait ends at the run's end at the latest. The run ends early
-// enough before its lease for the last batch to commit.
+// Invariant: no pause is longer than the run. A run ends early enough for its last batch
+// to commit before the lease expires.
 package pace

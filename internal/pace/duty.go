@@ -8,117 +8,113 @@ import (
 )
 
 const (
-	// leastShare is the share of its time that a run works at least. Less of it buys the
-	// others no shorter latencies, measured; statements that are shorter by the same
-	// factor do. At 0.6 the p50 of others was 1.4 and 1.6 times the undisturbed one, at
-	// this share 1.0 to 1.5 times, on two cores.
+	// leastShare is the smallest share of its time that a run works. A smaller share does
+	// not shorten the latencies of other sessions, as measurements show, but shorter
+	// statements do. On two cores, their p50 was 1.4 and 1.6 times the undisturbed one
+	// with a share of 0.6, and 1.0 to 1.5 times with this one.
 	leastShare = 0.5
-	// rarely is the share of looks with another transaction, a monitor's say, up to which
-	// a run takes all of its time; often the one from which on leastShare holds.
+	// If the average share of queries that find another transaction is at most rarely, as
+	// with a monitoring tool, a run works all of its time. From often on it works
+	// leastShare of its time.
 	rarely, often = 0.05, 0.5
-	// memory is the time constant of the averages over looks: a second after the others
-	// are gone they count for nothing.
-	memory = 250 * time.Millisecond
-	// youngest is the age up to which a transaction counts. Older ones are reports, or
-	// idle: they would hold a run down for hours.
-	youngest = time.Second
-	// unknown is the gap between two looks after which the age of a transaction that was
-	// not there before is unknown.
-	unknown = 10 * time.Second
+	// averageOver is the time constant of the averages: one second after other sessions
+	// have ended, they do not count any more.
+	averageOver = 250 * time.Millisecond
+	// mostAge is the age up to which a transaction counts. Older ones are reports or idle
+	// sessions, which would slow a run down for hours.
+	mostAge = time.Second
+	// longGap is the time between two queries after which the age of a new transaction is
+	// unknown.
+	longGap = 10 * time.Second
 )
 
-// Duty is the share of its time at which a run works now, as its statistics tell.
+// Duty is the share of its time that a run works now, as its statistics report it.
 type Duty struct {
-	// Percent is absent where the run does not share its time, Why is the reason for
-	// people.
+	// Percent is 0 if the run works all of its time. Why is the reason, for users.
 	Percent int    `json:"duty,omitempty"`
 	Why     string `json:"duty_reason,omitempty"`
 }
 
-// String is "at 50 % of its time (others: 2.5 transactions in flight)".
+// String returns the duty as a phrase, such as "at 50 % of its time (lock wait)".
 func (d Duty) String() string { return fmt.Sprintf("at %d %% of its time (%s)", d.Percent, d.Why) }
 
-// Share returns, between two batches, the share of its time at which a run works, with
-// the reason. locked reports that the run waited for a lock a moment ago.
+// Share returns, between two batches, the share of its time that a run works, and the
+// reason. locked reports that the run met a lock within the last second.
 type Share func(ctx context.Context, locked bool) (float64, Duty)
 
-// Configured returns s or, if s is nil, the Share for a configured duty. A duty of 0 is
-// all of the time. The function told receives each answer.
-func (s Share) Configured(duty float64, told func(Duty)) Share {
+// Configured returns s or, if s is nil, the Share for a fixed duty. A duty of 0 means all
+// of the time. report is called with each result.
+func (s Share) Configured(duty float64, report func(Duty)) Share {
 	return func(ctx context.Context, locked bool) (float64, Duty) {
-		share, why := 1.0, Duty{}
+		share, reported := 1.0, Duty{}
 		switch {
 		case s != nil:
-			share, why = s(ctx, locked)
+			share, reported = s(ctx, locked)
 		case duty > 0:
-			share, why = duty, configured(duty)
+			share, reported = duty, Duty{Percent: int(math.Round(100 * duty)), Why: "configured"}
 		}
-		told(why)
-		return share, why
+		report(reported)
+		return share, reported
 	}
 }
 
-func configured(duty float64) Duty {
-	return Duty{Percent: int(math.Round(100 * duty)), Why: "configured"}
-}
-
-// Neighbours are the others on a server, as looks between batches find them. All times
-// come from the caller. The zero value is ready to use.
-type Neighbours struct {
-	// since holds the transactions of the last look, and when each was first seen.
+// OtherSessions computes the share of a run from queries for the transactions of other
+// sessions on a server. The caller passes all times. The zero value is ready to use.
+type OtherSessions struct {
+	// since has the transactions of the last query, and when each was first found.
 	since  map[string]time.Time
-	looked time.Time
-	// present is the moving average of looks that found others (0 to 1), many that of
-	// their number.
-	present, many float64
-	// blind is why no look is possible.
-	blind string
+	latest time.Time
+	// found is the moving average of queries that found a transaction (0 to 1). count is
+	// the moving average of the number of transactions.
+	found, count float64
+	// unknown is the error of the last query, or "".
+	unknown string
 }
 
-// Saw takes in a look: the others' transactions that ran then.
-func (n *Neighbours) Saw(now time.Time, transactions []string) {
+// Record records the transactions that a query has found.
+func (o *OtherSessions) Record(now time.Time, transactions []string) {
 	first := now
-	if now.Sub(n.looked) > unknown {
-		first = now.Add(-youngest)
+	if now.Sub(o.latest) > longGap {
+		first = now.Add(-mostAge)
 	}
 	since, young := make(map[string]time.Time, len(transactions)), 0
 	for _, one := range transactions {
-		began, known := n.since[one]
+		began, known := o.since[one]
 		if !known {
 			began = first
 		}
-		if since[one] = began; now.Sub(began) < youngest {
+		if since[one] = began; now.Sub(began) < mostAge {
 			young++
 		}
 	}
-	weight := 1 - math.Exp(-now.Sub(n.looked).Seconds()/memory.Seconds())
-	n.present += weight * (min(float64(young), 1) - n.present)
-	n.many += weight * (float64(young) - n.many)
-	n.since, n.looked, n.blind = since, now, ""
+	weight := 1 - math.Exp(-now.Sub(o.latest).Seconds()/averageOver.Seconds())
+	o.found += weight * (min(float64(young), 1) - o.found)
+	o.count += weight * (float64(young) - o.count)
+	o.since, o.latest, o.unknown = since, now, ""
 }
 
-// Blind takes in that no look is possible.
-func (n *Neighbours) Blind(now time.Time, why string) {
-	*n = Neighbours{looked: now, blind: why}
+// SetUnknown records that a query has failed.
+func (o *OtherSessions) SetUnknown(now time.Time, why string) {
+	*o = OtherSessions{latest: now, unknown: why}
 }
 
-// Share returns all of the time if the server is otherwise idle, and leastShare if other
-// sessions use it or hold the locks that the run needs.
-func (n *Neighbours) Share(locked bool) (float64, Duty) {
-	share := 1 - (1-leastShare)*min(max(n.present-rarely, 0)/(often-rarely), 1)
-	if n.blind != "" || locked {
+// Share returns 1 if the server has no other work, and leastShare if other sessions use
+// it or hold locks that the run needs.
+func (o *OtherSessions) Share(locked bool) (float64, Duty) {
+	share := 1 - (1-leastShare)*min(max(o.found-rarely, 0)/(often-rarely), 1)
+	if o.unknown != "" || locked {
 		share = leastShare
 	}
-	told := Duty{Percent: int(math.Round(100 * share))}
+	duty := Duty{Percent: int(math.Round(100 * share))}
 	switch {
-	case n.blind != "":
-		told.Why = "cannot tell if others are there: " + n.blind
+	case o.unknown != "":
+		duty.Why = "other sessions are unknown: " + o.unknown
 	case locked:
-		told.Why = "lock wait"
-	case told.Percent == 100:
-		told.Why = "alone"
+		duty.Why = "lock wait"
+	case duty.Percent == 100:
+		duty.Why = "no other sessions"
 	default:
-		told.Why = fmt.Sprintf("others: %.1f transactions in flight", n.many)
+		duty.Why = fmt.Sprintf("other sessions: %.1f transactions", o.count)
 	}
-	return share, told
+	return share, duty
 }

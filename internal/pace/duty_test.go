@@ -8,95 +8,95 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// watched are neighbours with a clock of their own.
-type watched struct {
-	Neighbours
+// clocked is OtherSessions with a clock.
+type clocked struct {
+	OtherSessions
 
 	now time.Time
 	n   int
 }
 
-func watching() *watched { return &watched{now: time.Now()} }
+func newClocked() *clocked { return &clocked{now: time.Now()} }
 
-// look takes so many looks, 50 ms apart, each of which sees the transactions that last
-// and young others.
-func (w *watched) look(looks, young int, lasting ...string) {
-	for range looks {
+// record records that number of queries, 50 ms apart. Each finds the transactions in
+// lasting and that number of new ones.
+func (w *clocked) record(queries, young int, lasting ...string) {
+	for range queries {
 		w.now = w.now.Add(50 * time.Millisecond)
 		seen := lasting
 		for range young {
 			w.n++
 			seen = append(seen, "9/"+strconv.Itoa(w.n))
 		}
-		w.Saw(w.now, seen)
+		w.Record(w.now, seen)
 	}
 }
 
-func (w *watched) told() Duty {
-	_, told := w.Share(false)
-	return told
+func (w *clocked) duty() Duty {
+	_, duty := w.Share(false)
+	return duty
 }
 
-func TestAloneARunWorksAllOfItsTime(t *testing.T) {
+func TestARunWithoutOtherSessionsWorksAllOfItsTime(t *testing.T) {
 	t.Parallel()
-	w := watching()
+	w := newClocked()
 	for range 100 {
-		w.look(1, 0)
-		require.Equal(t, Duty{100, "alone"}, w.told())
+		w.record(1, 0)
+		require.Equal(t, idle, w.duty())
 	}
-	w.look(1, 1)
-	require.Equal(t, 85, w.told().Percent)
-	w.look(4, 0)
-	require.Greater(t, w.told().Percent, 90, "one transaction in five looks")
+	w.record(1, 1)
+	require.Equal(t, 85, w.duty().Percent)
+	w.record(4, 0)
+	require.Greater(t, w.duty().Percent, 90, "one transaction in five queries")
 }
 
-func TestOthersTakeTheirShareAtOnceAndGiveItBackWithinASecond(t *testing.T) {
+func TestOtherSessionsReduceTheShareUntilTheyEnd(t *testing.T) {
 	t.Parallel()
-	w := watching()
-	w.look(1, 0)
-	w.look(5, 3)
-	share, told := w.Share(false)
+	w := newClocked()
+	w.record(1, 0)
+	w.record(5, 3)
+	share, duty := w.Share(false)
 	require.InDelta(t, leastShare, share, 0.01, "a quarter of a second later")
-	require.Equal(t, 50, told.Percent)
-	require.Regexp(t, `^others: [12]\.\d transactions in flight$`, told.Why)
-	w.look(100, 8)
-	require.Equal(t, Duty{50, "others: 8.0 transactions in flight"}, w.told(), "never less")
-	w.look(15, 0)
-	require.Equal(t, Duty{100, "alone"}, w.told())
+	require.Equal(t, 50, duty.Percent)
+	require.Regexp(t, `^other sessions: [12]\.\d transactions$`, duty.Why)
+	w.record(100, 8)
+	require.Equal(t, Duty{50, "other sessions: 8.0 transactions"}, w.duty(), "never less")
+	w.record(15, 0)
+	require.Equal(t, idle, w.duty())
 }
 
 func TestTransactionsOfUnknownOrGreatAgeDoNotCount(t *testing.T) {
 	t.Parallel()
-	w := watching()
+	w := newClocked()
 	for range 3 {
-		w.look(1, 0, "1/1", "2/1")
-		require.Equal(t, Duty{100, "alone"}, w.told(), "it may be there for hours")
-		w.look(30, 0, "1/1", "2/1")
-		require.Equal(t, Duty{100, "alone"}, w.told())
+		w.record(1, 0, "1/1", "2/1")
+		require.Equal(t, idle, w.duty(), "it may have been open for hours")
+		w.record(30, 0, "1/1", "2/1")
+		require.Equal(t, idle, w.duty())
 		w.now = w.now.Add(time.Minute)
 	}
-	w.look(1, 0)
-	w.look(19, 0, "3/1")
-	require.Equal(t, 50, w.told().Percent)
-	w.look(20, 0, "3/1")
-	require.Equal(t, Duty{100, "alone"}, w.told(), "a second old it counts no more")
+	w.record(1, 0)
+	w.record(19, 0, "3/1")
+	require.Equal(t, 50, w.duty().Percent)
+	w.record(20, 0, "3/1")
+	require.Equal(t, idle, w.duty(), "after a second it does not count")
 }
 
-func TestALockOfOthersIsASignOfThem(t *testing.T) {
+func TestALockReducesTheShare(t *testing.T) {
 	t.Parallel()
-	w := watching()
-	w.look(1, 0)
-	share, told := w.Share(true)
+	w := newClocked()
+	w.record(1, 0)
+	share, duty := w.Share(true)
 	require.InDelta(t, leastShare, share, 0)
-	require.Equal(t, Duty{50, "lock wait"}, told)
+	require.Equal(t, Duty{50, "lock wait"}, duty)
 }
 
-func TestWithoutLooksHalfOfTheTimeIsTaken(t *testing.T) {
+func TestAFailedQueryReducesTheShare(t *testing.T) {
 	t.Parallel()
-	w := watching()
-	w.Blind(w.now, "permission denied")
-	require.Equal(t, Duty{50, "cannot tell if others are there: permission denied"}, w.told())
+	w := newClocked()
+	w.SetUnknown(w.now, "permission denied")
+	require.Equal(t, Duty{50, "other sessions are unknown: permission denied"}, w.duty())
 	w.now = w.now.Add(20 * time.Second)
-	w.look(1, 0)
-	require.Equal(t, Duty{100, "alone"}, w.told(), "once it may look")
+	w.record(1, 0)
+	require.Equal(t, idle, w.duty(), "after the next query")
 }

@@ -15,26 +15,24 @@ import (
 	"sexton/internal/problem"
 )
 
-// ErrReplicasHidden says that there are standbys whose state the role may not see. It
-// needs pg_read_all_stats, which pg_monitor has.
-var ErrReplicasHidden = errors.New("the role may not see how far replicas are behind: GRANT pg_read_all_stats to it")
+// ErrReplicasHidden reports that the role cannot see the state of standbys. It needs
+// pg_read_all_stats, which pg_monitor includes.
+var ErrReplicasHidden = errors.New("the role cannot see the lag of replicas: GRANT pg_read_all_stats to it")
 
-// Replica is one connected standby. Others do not count: no application reads from one
-// that is disconnected, and its replication slot may be kept forever. Subscribers of
-// logical replication do not count either: one with nothing to apply confirms nothing,
-// and seems further behind with every byte that is written to other databases.
+// Replica is a connected standby. Disconnected ones do not count: no application reads
+// from them, and their replication slots may be kept forever. Subscribers of logical
+// replication do not count either: without changes to apply, a subscriber confirms
+// nothing, so its lag seems to grow with every byte that is written to other databases.
 type Replica struct {
-	// Name is its application_name, with its address where that alone would not tell it
-	// from others.
+	// Name is its application_name, with its address if the name is not unique.
 	Name string
-	// Lag is the time between the commit of what it replayed last and its replay there, 0
-	// where it is idle.
+	// Lag is the replay lag, or 0 if the standby is idle.
 	Lag time.Duration
-	// Bytes of the write-ahead log that it has not replayed yet.
+	// Bytes is the amount of write-ahead log that it has not replayed yet.
 	Bytes int64
 }
 
-// ReplicaLimits say how far a standby may be behind; 0 is no limit.
+// ReplicaLimits limits the lag of standbys. 0 is no limit.
 type ReplicaLimits struct {
 	Lag   time.Duration
 	Bytes int64
@@ -43,8 +41,8 @@ type ReplicaLimits struct {
 // On reports whether there is any limit.
 func (l ReplicaLimits) On() bool { return l.Lag > 0 || l.Bytes > 0 }
 
-// Worst returns the standby that is furthest beyond the limits, in time before bytes, and
-// false where none is.
+// Worst returns the standby that exceeds the limits most. Time counts before bytes. It
+// returns false if no standby exceeds them.
 func (l ReplicaLimits) Worst(replicas []Replica) (Replica, bool) {
 	beyond := slices.DeleteFunc(slices.Clone(replicas),
 		func(r Replica) bool { return !l.late(r) && (l.Bytes == 0 || r.Bytes <= l.Bytes) })
@@ -61,8 +59,8 @@ func (l ReplicaLimits) Worst(replicas []Replica) (Replica, bool) {
 
 func (l ReplicaLimits) late(r Replica) bool { return l.Lag > 0 && r.Lag > l.Lag }
 
-// Describe words the lag of a standby beyond the limits: "replica r1 12 s behind" or
-// "replica r1 300 MiB behind".
+// Describe returns the lag of a standby that exceeds the limits as a phrase, such as
+// "replica r1 12 s behind" or "replica r1 300 MiB behind".
 func (l ReplicaLimits) Describe(r Replica) string {
 	if l.late(r) {
 		if r.Lag < time.Second {
@@ -88,8 +86,8 @@ func size(bytes int64) string {
 //go:embed queries/replicas.sql
 var replicasSQL string
 
-// ReadReplicas asks a primary for its standbys. The error is ErrReplicasHidden where
-// there are some that the role may not see.
+// ReadReplicas returns the standbys of a primary. The error is ErrReplicasHidden if the
+// role cannot see the state of one.
 func ReadReplicas(ctx context.Context, on dbsqlc.DBTX) ([]Replica, error) {
 	replicas := []Replica{}
 	var hidden bool

@@ -10,119 +10,104 @@ import (
 )
 
 const (
-	holdEvery = time.Second
-	// A run that holds looks soon whether it may go on, then less often.
-	holdFirst   = 250 * time.Millisecond
-	holdLongest = time.Second
-	// WorthAWord is the shortest wait that a person is told of: others are over before
-	// they could be read about.
-	WorthAWord = 200 * time.Millisecond
-	// blockerEvery is how often a batch that goes on waiting asks again for whom.
+	// replicaPause is the time until a run that waits for a replica checks it again. It
+	// doubles up to longestReplicaPause.
+	replicaPause        = 250 * time.Millisecond
+	longestReplicaPause = time.Second
+	// ReportAfter is how long a batch waits before its lock holder is searched for.
+	// Shorter waits end before anybody could read about them.
+	ReportAfter = 200 * time.Millisecond
+	// blockerEvery is how often the lock holder is searched for again.
 	blockerEvery = 500 * time.Millisecond
-	// longestPause bounds one pause of the duty cycle.
+	// longestPause limits one pause after a batch.
 	longestPause = time.Second
-	// lockedFor is how long a run that met a lock takes the others to be there.
-	lockedFor = time.Second
+	// recentLock is how long after a lock was met other sessions count as active.
+	recentLock = time.Second
 )
 
-// WaitClass is the sort of a reason to wait. There are few of them, so that they may
-// label metrics.
+// WaitClass is the class of a reason for waiting. There are few of them, so that they can
+// be labels of metrics.
 type WaitClass string
 
-// The sorts: a replica that is too far behind, a lock that another session holds, and the
-// pause after a failure that others caused.
+// The classes: a replica that lags too much, a lock of another session, and the pause
+// after a failure that other sessions caused.
 const (
 	WaitReplica WaitClass = "replica"
 	WaitLock    WaitClass = "lock"
 	WaitBackOff WaitClass = "back_off"
 )
 
-// Throttle lets others slow a run down, and finds out which ones do. Its functions have a
-// second to answer in, and each may be missing.
+// Throttle has the functions by which other work on the server slows a run down. Each may
+// be nil, and must return within a second.
 type Throttle struct {
-	// Hold says why no batch may begin now, and "" where one may. It is asked between
-	// batches, at most once a second, and again and again while it has a reason.
+	// Hold returns why no batch may begin now, or "". It is called between batches, at
+	// most once a second, and repeatedly while it returns a reason.
 	Hold func(ctx context.Context) string
-	// Share decides in the stead of a fixed duty.
+	// Share returns the share of its time that the run works.
 	Share Share
-	// Blocker names the session with the lock that the batch in a database waits for, and
-	// is "" where none is known; runs with one database give no name. It is asked from
-	// another goroutine while the session is busy, never twice at a time. The context
-	// ends with the batch.
+	// Blocker returns the session that holds the lock which the batch in a database waits
+	// for, or "". Runs with one database pass an empty name. It is called from another
+	// goroutine while the session is busy, never concurrently. Its context ends with the
+	// batch.
 	Blocker func(ctx context.Context, database string) string
 }
 
-// Run is the pace of one run. Its methods are for the run's own goroutine.
+// Run paces one run. Its methods must be called from the goroutine of the run.
 type Run struct {
 	Throttle
 
-	// Until is when the run ends, on the monotonic clock; no pause is longer.
+	// Until is when the run ends, on the monotonic clock. No pause is longer.
 	Until time.Time
-	// Stop asks the run to end early. What runs then is finished first.
-	Stop context.Context //nolint:containedctx // asked between batches; the batches themselves outlive it
-	// Ended reports whether no further batch may begin: Until and Stop, and whatever else
-	// ends the run.
+	// Stop makes the run end early. A running batch is finished first.
+	Stop context.Context //nolint:containedctx // checked between batches; the batches themselves outlive it
+	// Ended reports whether no further batch may begin: because of Until, Stop, or
+	// another end of the run.
 	Ended func() bool
-	// Target is the time that one statement should take, Duty the share of its time that
-	// the run works; the rest it leaves to others. Without a target, and with a duty of 0
-	// or 1, there are no pauses.
+	// Target is the time that one statement should take. If it is 0, there are no pauses.
 	Target time.Duration
-	Duty   float64
-	// Shown, if set, receives the share at which the run works.
-	Shown *Duty
-	// Waits is told what the run waits for from now on; a reason of "" is nothing. A run
-	// that only calls Watch needs none.
+	// Waits is called with the reason for which the run waits from now on. An empty
+	// reason means that it does not wait. It may be nil if only Watch is called.
 	Waits func(ctx context.Context, class WaitClass, reason string)
 
-	// held is when Hold was asked last, locked when a lock was last in the way, owed the
-	// time that has still to be left to others.
+	// held is when Hold was last called, and locked when a lock was last met. owed is the
+	// time that the run must still pause.
 	held, locked time.Time
 	owed         time.Duration
-	// shared is the last answer of Share, 0 before.
-	shared float64
+	// share is the last result of Share. It is 0 before the first call.
+	share float64
 }
 
-// Await waits while Hold has a reason, at most until the run's end. It asks once a
-// second, however often it is called, and again and again while there is a reason.
+// Await waits while Hold returns a reason, but not beyond the end of the run. It does
+// nothing within replicaCheckEvery after the last call of Hold.
 func (r *Run) Await(ctx context.Context) {
-	if r.Hold == nil || time.Since(r.held) < holdEvery {
+	if r.Hold == nil || time.Since(r.held) < replicaCheckEvery {
 		return
 	}
-	for poll := holdFirst; !r.Ended(); poll = min(2*poll, holdLongest) {
+	for pause := replicaPause; !r.Ended(); pause = min(2*pause, longestReplicaPause) {
 		reason := r.Hold(ctx)
 		r.held = time.Now()
 		r.Waits(ctx, WaitReplica, reason)
 		if reason == "" {
 			return
 		}
-		r.Pause(ctx, poll)
+		r.Pause(ctx, pause)
 	}
 	r.Waits(ctx, "", "")
 }
 
-// Breathe pauses once enough time is owed, so that no more than the duty's share is work.
-// A single small statement is followed by no pause, because there may be nothing after
-// it.
-func (r *Run) Breathe(ctx context.Context, took time.Duration) {
-	if r.Target <= 0 {
+// PauseAfterBatch pauses so that the run works no more than its share of the time. It
+// adds up short pauses: a single small statement, which may be the last one, is followed
+// by no pause.
+func (r *Run) PauseAfterBatch(ctx context.Context, took time.Duration) {
+	if r.Target <= 0 || r.Share == nil {
 		return
 	}
-	share, told := r.Duty, Duty{}
-	switch {
-	case r.Share != nil:
-		share, told = r.Share(ctx, time.Since(r.locked) < lockedFor)
-		r.shared = share
-	case r.Duty > 0:
-		told = configured(r.Duty)
-	}
-	if r.Shown != nil {
-		*r.Shown = told
-	}
-	if share <= 0 || share >= 1 {
+	r.share, _ = r.Share(ctx, time.Since(r.locked) < recentLock)
+	if r.share <= 0 || r.share >= 1 {
 		r.owed = 0
 		return
 	}
-	r.owed += time.Duration(float64(took) * (1/share - 1))
+	r.owed += time.Duration(float64(took) * (1/r.share - 1))
 	if r.owed < r.Target/2 {
 		return
 	}
@@ -131,22 +116,22 @@ func (r *Run) Breathe(ctx context.Context, took time.Duration) {
 	r.Pause(ctx, owed)
 }
 
-// Shortened returns a shorter target while Share leaves time to other sessions, because
-// each statement may block one of theirs.
+// Shortened returns target times the current share, because each statement may block one
+// of another session.
 func (r *Run) Shortened(target time.Duration) time.Duration {
-	if r.shared > 0 {
-		return time.Duration(float64(target) * r.shared)
+	if r.share > 0 {
+		return time.Duration(float64(target) * r.share)
 	}
 	return target
 }
 
-// Full reports whether Share leaves the run all of its time.
-func (r *Run) Full() bool { return r.Share == nil || r.shared >= 1 }
+// Full reports whether the run works all of its time.
+func (r *Run) Full() bool { return r.Share == nil || r.share >= 1 }
 
-// Locked notes that a lock of others was in the way.
+// Locked records that the run met a lock of another session.
 func (r *Run) Locked() { r.locked = time.Now() }
 
-// Pause does nothing for so long, at most until the run's end.
+// Pause waits for that time, but not beyond the end of the run.
 func (r *Run) Pause(ctx context.Context, length time.Duration) {
 	timer := time.NewTimer(min(length, time.Until(r.Until)))
 	defer timer.Stop()
@@ -157,9 +142,10 @@ func (r *Run) Pause(ctx context.Context, length time.Duration) {
 	}
 }
 
-// Watch asks whom a batch waits for, from another goroutine, until the function that it
-// returns is called, which tells the last answer that was one. Between the two the caller
-// must not touch what Waits touches. Without a Blocker it does nothing.
+// Watch searches for the session that a batch waits for, in another goroutine. The
+// returned function ends the search and returns the last session that was found, or "".
+// Until then the caller must not use what Waits uses. Watch does nothing without a
+// Blocker.
 func (r *Run) Watch(ctx context.Context, database string) (end func() string) {
 	if r.Blocker == nil {
 		return func() string { return "" }
@@ -169,7 +155,7 @@ func (r *Run) Watch(ctx context.Context, database string) (end func() string) {
 	last := ""
 	go func() {
 		defer close(done)
-		timer := time.NewTimer(WorthAWord)
+		timer := time.NewTimer(ReportAfter)
 		defer timer.Stop()
 		for {
 			select {
@@ -210,19 +196,19 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Frame is the time that a run has.
+// Frame is the time limit of a run.
 type Frame struct {
-	// Stop asks the run to end early. What runs then is finished first.
-	Stop context.Context //nolint:containedctx // asked between batches; the batches themselves outlive it
-	// Until is when the run ends. Zero means that only Stop ends it.
+	// Stop makes the run end early. A running batch is finished first.
+	Stop context.Context //nolint:containedctx // checked between batches; the batches themselves outlive it
+	// Until is when the run ends. If it is zero, only Stop ends the run.
 	Until time.Time
-	// Deadline is when the lease expires, zero for never. Until and Deadline are
+	// Deadline is when the lease expires. It is zero if the lease does not expire. Until and Deadline are
 	// monotonic.
 	Deadline time.Time
 }
 
-// Under runs work under the session's lease. The frame ends after runtime, and a reserve
-// before the lease expires. If runtime is 0, only the lease limits it. The context of
+// Under calls work under the session's lease. The frame ends after runtime, and at the
+// latest the reserve before the lease expires. If runtime is 0, only the lease limits it. The context of
 // work ends with the lease, not with ctx. If the lease was lost, the returned error also
 // wraps the lease's error.
 func Under(ctx context.Context, session *batch.Session, runtime, reserve time.Duration,
@@ -265,9 +251,9 @@ type Items[T any] struct {
 	Doing func(T) string
 }
 
-// LockAgain is the lock timeout of items after one that met a lock. Many items may be
-// locked.
-const LockAgain = time.Millisecond
+// ShortLockTimeout is the lock timeout of items after one that met a lock. Many items may
+// be locked.
+const ShortLockTimeout = time.Millisecond
 
 // Each processes items until none is left or the frame has ended. interrupted reports
 // that the run was stopped. overLimit reports that its time expired before all items were
@@ -300,19 +286,20 @@ func (i Items[T]) Each(ctx context.Context, f *Frame) (overLimit, interrupted bo
 }
 
 const (
-	// settling is the part of the lease that a statement near its end must leave.
-	// shortest is the least timeout of a statement.
-	settling = 300 * time.Millisecond
-	shortest = 50 * time.Millisecond
+	// leaseReserve is the time before the end of the lease at which the last statement
+	// times out. shortestTimeout is the smallest statement timeout.
+	leaseReserve    = 300 * time.Millisecond
+	shortestTimeout = 50 * time.Millisecond
 )
 
-// Within shortens the statement timeout to the rest of a lease that expires at deadline.
+// Within shortens the statement timeout so that it ends before a lease that expires at
+// deadline.
 // A statement that is still running then would count as a lost lease. A zero deadline
 // changes nothing.
 func Within(limits batch.Limits, deadline time.Time) batch.Limits {
 	if deadline.IsZero() {
 		return limits
 	}
-	limits.StatementTimeout = min(limits.StatementTimeout, max(time.Until(deadline)-settling, shortest))
+	limits.StatementTimeout = min(limits.StatementTimeout, max(time.Until(deadline)-leaseReserve, shortestTimeout))
 	return limits
 }

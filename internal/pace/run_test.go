@@ -9,52 +9,53 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const target = 20 * time.Millisecond
+const testTarget = 20 * time.Millisecond
 
-// working is a run that may go on for an hour, and what it says that it waits for.
-func working(ctx context.Context, duty float64) (r *Run, said *[]string) {
-	said = &[]string{}
-	r = &Run{Until: time.Now().Add(time.Hour), Stop: ctx, Target: target, Duty: duty}
+// newRun returns a run of one hour, and the reasons for which it has waited.
+func newRun(ctx context.Context, duty float64) (r *Run, reasons *[]string) {
+	reasons = &[]string{}
+	r = &Run{Until: time.Now().Add(time.Hour), Stop: ctx, Target: testTarget}
+	r.Share = r.Share.Configured(duty, func(Duty) {})
 	r.Ended = func() bool { return r.Stop.Err() != nil || !time.Now().Before(r.Until) }
 	r.Waits = func(_ context.Context, class WaitClass, reason string) {
-		*said = append(*said, string(class)+":"+reason)
+		*reasons = append(*reasons, string(class)+":"+reason)
 	}
-	return r, said
+	return r, reasons
 }
 
-func TestPausesFollowOnceEnoughIsOwed(t *testing.T) {
+func TestShortPausesAreAddedUp(t *testing.T) {
 	t.Parallel()
 
-	r, _ := working(t.Context(), 0.5)
-	r.Breathe(t.Context(), target/4)
-	require.Equal(t, target/4, r.owed, "a single small statement is followed by no pause")
+	r, _ := newRun(t.Context(), 0.5)
+	r.PauseAfterBatch(t.Context(), testTarget/4)
+	require.Equal(t, testTarget/4, r.owed, "a single small statement is followed by no pause")
 	began := time.Now()
-	r.Breathe(t.Context(), target/4)
-	require.GreaterOrEqual(t, time.Since(began), target/2, "two of them are followed by one as long as both")
+	r.PauseAfterBatch(t.Context(), testTarget/4)
+	require.GreaterOrEqual(t, time.Since(began), testTarget/2, "two of them are followed by one as long as both")
 	require.Zero(t, r.owed)
 
-	r, _ = working(t.Context(), 0.2)
+	r, _ = newRun(t.Context(), 0.2)
 	began = time.Now()
-	r.Breathe(t.Context(), target)
-	require.GreaterOrEqual(t, time.Since(began), 4*target, "a fifth of the time is work")
+	r.PauseAfterBatch(t.Context(), testTarget)
+	require.GreaterOrEqual(t, time.Since(began), 4*testTarget, "a fifth of the time is work")
 	require.Zero(t, r.owed)
 
-	r, _ = working(t.Context(), 1)
-	r.Breathe(t.Context(), time.Hour)
-	require.Zero(t, r.owed, "without a share for others nothing is owed")
+	r, _ = newRun(t.Context(), 1)
+	r.PauseAfterBatch(t.Context(), time.Hour)
+	require.Zero(t, r.owed, "with a duty of 1 nothing is owed")
 
-	r, _ = working(t.Context(), 0.5)
+	r, _ = newRun(t.Context(), 0.5)
 	r.Target = 0
-	r.Breathe(t.Context(), time.Hour)
-	require.Zero(t, r.owed, "without a target nothing is owed")
+	r.PauseAfterBatch(t.Context(), time.Hour)
+	require.Zero(t, r.owed, "without a testTarget nothing is owed")
 }
 
 func TestPausesAreBounded(t *testing.T) {
 	t.Parallel()
 
-	r, _ := working(t.Context(), 0.5)
+	r, _ := newRun(t.Context(), 0.5)
 	began := time.Now()
-	r.Breathe(t.Context(), time.Hour)
+	r.PauseAfterBatch(t.Context(), time.Hour)
 	require.GreaterOrEqual(t, time.Since(began), longestPause)
 	require.Less(t, time.Since(began), 20*longestPause)
 }
@@ -63,32 +64,31 @@ func TestStopEndsAPause(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		r, _ := working(ctx, 0.5)
+		r, _ := newRun(ctx, 0.5)
 		cancel()
 		began := time.Now()
-		r.Breathe(t.Context(), time.Hour)
+		r.PauseAfterBatch(t.Context(), time.Hour)
 		require.Zero(t, time.Since(began))
 	})
 }
 
-// A pause does not outlast its run.
-func TestEndOfTimeEndsAPause(t *testing.T) {
+func TestNoPauseOutlastsItsRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r, _ := working(t.Context(), 0.5)
-		r.Until = time.Now().Add(target)
+		r, _ := newRun(t.Context(), 0.5)
+		r.Until = time.Now().Add(testTarget)
 		began := time.Now()
-		r.Breathe(t.Context(), time.Hour)
-		require.Equal(t, target, time.Since(began))
+		r.PauseAfterBatch(t.Context(), time.Hour)
+		require.Equal(t, testTarget, time.Since(began))
 	})
 }
 
-func TestRunAwaitsWhileItIsAskedTo(t *testing.T) {
+func TestRunAwaitsReplicas(t *testing.T) {
 	t.Parallel()
 
-	r, said := working(t.Context(), 1)
+	r, reasons := newRun(t.Context(), 1)
 	r.Await(t.Context())
-	require.Empty(t, *said, "nobody is asked")
+	require.Empty(t, *reasons, "there is nothing to wait for")
 
 	answers := []string{"behind", "less behind", ""}
 	r.Hold = func(context.Context) string {
@@ -98,28 +98,28 @@ func TestRunAwaitsWhileItIsAskedTo(t *testing.T) {
 	}
 	began := time.Now()
 	r.Await(t.Context())
-	require.GreaterOrEqual(t, time.Since(began), holdFirst+2*holdFirst, "twice as long between the questions each time")
-	require.Equal(t, []string{"replica:behind", "replica:less behind", "replica:"}, *said)
+	require.GreaterOrEqual(t, time.Since(began), replicaPause+2*replicaPause, "each pause is twice as long")
+	require.Equal(t, []string{"replica:behind", "replica:less behind", "replica:"}, *reasons)
 	r.Await(t.Context())
-	require.Len(t, *said, 3, "asked no more than once a second")
+	require.Len(t, *reasons, 3, "called at most once a second")
 }
 
-func TestStopEndsAHold(t *testing.T) {
+func TestStopEndsAwait(t *testing.T) {
 	t.Parallel()
 
 	ctx, stop := context.WithCancel(t.Context())
-	r, said := working(ctx, 1)
+	r, reasons := newRun(ctx, 1)
 	r.Hold = func(context.Context) string { stop(); return "behind" }
 	r.Await(t.Context())
-	require.Equal(t, []string{"replica:behind", ":"}, *said, "a run that has ended waits for nothing")
+	require.Equal(t, []string{"replica:behind", ":"}, *reasons, "an ended run does not wait")
 }
 
-func TestWatchTellsWhomABatchWaitsFor(t *testing.T) {
+func TestWatchReturnsTheLockHolder(t *testing.T) {
 	t.Parallel()
 
-	r, said := working(t.Context(), 1)
+	r, reasons := newRun(t.Context(), 1)
 	require.Empty(t, r.Watch(t.Context(), "main")())
-	require.Empty(t, *said)
+	require.Empty(t, *reasons)
 
 	asked := make(chan struct{})
 	answers := []string{"pid 1", ""}
@@ -137,18 +137,18 @@ func TestWatchTellsWhomABatchWaitsFor(t *testing.T) {
 	}
 	unwatch := r.Watch(t.Context(), "main")
 	<-asked
-	require.Equal(t, "pid 1", unwatch(), "the last answer that was one")
+	require.Equal(t, "pid 1", unwatch(), "the last session that was found")
 	require.Equal(t, "main", about)
-	require.Equal(t, "lock:pid 1", (*said)[0])
-	require.Equal(t, ":", (*said)[len(*said)-1], "nothing is waited for behind it")
-	require.LessOrEqual(t, len(*said), 3)
+	require.Equal(t, "lock:pid 1", (*reasons)[0])
+	require.Equal(t, ":", (*reasons)[len(*reasons)-1], "the wait has ended")
+	require.LessOrEqual(t, len(*reasons), 3)
 }
 
-// What is asked while the batch ends is no answer any more.
+// A result of Blocker after the end of the batch is dropped.
 func TestWatchEndsWithItsBatch(t *testing.T) {
 	t.Parallel()
 
-	r, said := working(t.Context(), 1)
+	r, reasons := newRun(t.Context(), 1)
 	asked := make(chan struct{})
 	r.Blocker = func(ctx context.Context, _ string) string {
 		close(asked)
@@ -158,63 +158,50 @@ func TestWatchEndsWithItsBatch(t *testing.T) {
 	unwatch := r.Watch(t.Context(), "")
 	<-asked
 	require.Empty(t, unwatch())
-	require.Equal(t, []string{":"}, *said)
+	require.Equal(t, []string{":"}, *reasons)
 }
 
-func TestShareDecidesInDutysStead(t *testing.T) {
+func TestShareShortensStatements(t *testing.T) {
 	t.Parallel()
 
-	r, _ := working(t.Context(), 0.5)
-	var told Duty
-	r.Shown = &told
-	r.Breathe(t.Context(), target/8)
-	require.Equal(t, Duty{50, "configured"}, told)
+	r, _ := newRun(t.Context(), 0.5)
+	var duty Duty
+	r.Share = Share(nil).Configured(0.5, func(d Duty) { duty = d })
+	r.PauseAfterBatch(t.Context(), testTarget/8)
+	require.Equal(t, Duty{50, "configured"}, duty)
 	share, locked := 0.25, false
-	r.Share = func(_ context.Context, lately bool) (float64, Duty) {
+	r.Share = Share(func(_ context.Context, lately bool) (float64, Duty) {
 		locked = lately
 		return share, Duty{int(100 * share), "others"}
-	}
-	require.Equal(t, target, r.Shortened(target), "a fixed duty does not change the target")
+	}).Configured(0, func(d Duty) { duty = d })
 	r.owed = 0
-	r.Breathe(t.Context(), target/8)
+	r.PauseAfterBatch(t.Context(), testTarget/8)
 	require.False(t, locked)
-	require.Equal(t, 3*target/8, r.owed)
-	require.Equal(t, Duty{25, "others"}, told)
-	require.Equal(t, target/4, r.Shortened(target), "statements become shorter by the same factor")
+	require.Equal(t, 3*testTarget/8, r.owed)
+	require.Equal(t, Duty{25, "others"}, duty)
+	require.Equal(t, testTarget/4, r.Shortened(testTarget), "statements become shorter by the same factor")
 	share = 1
 	r.Locked()
-	r.Breathe(t.Context(), time.Hour)
+	r.PauseAfterBatch(t.Context(), time.Hour)
 	require.True(t, locked)
-	require.Zero(t, r.owed, "alone nothing is owed any more")
+	require.Zero(t, r.owed, "with all of the time nothing is owed")
 }
 
-// Nothing that is locked waits for longer than 15 s, and for no longer than the
-// transaction that was seen in the way lasts.
-func TestBlockedWorkComesBack(t *testing.T) {
+func TestLockBackoffGrows(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var b Blocked
+		var b LockBackoff
 		for _, pause := range []time.Duration{
 			time.Second, 2 * time.Second, 5 * time.Second, 15 * time.Second,
 			15 * time.Second,
 		} {
-			b.Again("row locked by pid 7", "3/4")
-			b.Again("row locked by pid 8", "5/6") // A turn that meets two locks has failed once.
+			b.Fail("row locked by pid 7")
+			b.Fail("row locked by pid 8") // One try may meet two locks.
 			<-time.After(pause - 1)
 			require.True(t, b.Waits())
 			require.Equal(t, "row locked by pid 7", b.Reason)
 			<-time.After(1)
 			require.False(t, b.Waits())
-		}
-
-		b.Again("row locked by pid 7", "3/4")
-		for _, over := range []bool{false, true} {
-			require.NoError(t, b.check(t.Context(), func(_ context.Context, transaction string) (bool, error) {
-				require.Equal(t, "3/4", transaction)
-				return over, nil
-			}))
-			require.Equal(t, !over, b.Waits())
-			<-time.After(checkEvery)
 		}
 	})
 }

@@ -128,7 +128,7 @@ func (r *run) refused(_ context.Context, _ row, f batch.Fault, cause error) erro
 	switch {
 	case f.Lock():
 		r.stats.Changed++
-		r.limits.LockTimeout = pace.LockAgain
+		r.limits.LockTimeout = pace.ShortLockTimeout
 	case r.stats.Failed == mostFailures:
 		return cause
 	default:

@@ -82,7 +82,7 @@ func (r *Remover) Remove(ctx context.Context, userID int64) (Verdict, error) {
 	end := (&pace.Run{Throttle: pace.Throttle{Blocker: func(ctx context.Context, _ string) string {
 		// The transaction says itself what is wrong with the server.
 		found, _ := batch.Blocker(ctx, r.Watched, r.Names, sessionKey(userID), 0)
-		return found.Text
+		return found
 	}}}).Watch(ctx, "")
 	err := r.transact(ctx, userID, func(tx pgx.Tx) error {
 		if err := r.decide(ctx, tx, &verdict); err != nil || r.Current == nil {

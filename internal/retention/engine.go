@@ -431,7 +431,7 @@ func (r *run) deleteDirectly(ctx context.Context, t *task) (yielded bool, _ erro
 		aim := r.pace.Shortened(target)
 		size = min(max(int(float64(size)*min(max(float64(aim)/float64(max(took, 1)), 0.5), 2)), smallWindow),
 			mostDirect)
-		r.pace.Breathe(ctx, took)
+		r.pace.PauseAfterBatch(ctx, took)
 	}
 }
 

@@ -33,7 +33,7 @@ type Work struct {
 	Definitions []definitions.Definition
 	Logger      *slog.Logger
 	Memory      *Memory
-	Pauses      *pace.OthersMemory
+	Servers     *pace.ServerMemory
 	Held        Held
 	// Track returns which triggers parents need.
 	Track func(db database.Database, parents []*loosefk.Parent) (triggers.Config, []triggers.Parent)
@@ -72,8 +72,8 @@ func (w *Work) throttle(db database.Database, how config.Pace, session *batch.Se
 			targets = append(targets, pace.Target{DB: other, Session: there.Session})
 		}
 	}
-	return pace.NewOthers(w.Logger.With("kind", Kind, "database", db.Name), w.Pauses, limits,
-		targets...).For(w.Config.LooseForeignKeys.Duty.Fixed())
+	return pace.NewServerThrottle(w.Logger.With("kind", Kind, "database", db.Name), w.Servers, limits,
+		targets...).Throttle(w.Config.LooseForeignKeys.Duty.Fixed())
 }
 
 // reporter returns a function that passes on the statistics of a running pass. It does so
@@ -127,7 +127,7 @@ func (p *pass) run(ctx context.Context, granted *lease.Lease, progress jobrun.Pr
 		return nil, err
 	}
 	session := &batch.Session{Conn: p.conn.Conn(), Names: p.db.Names, Fence: granted, Limits: timeouts}
-	more := &batch.More{Pool: p.db.Async(), Like: session}
+	more := &batch.SessionPool{Pool: p.db.Async(), First: session}
 	defer more.Release()
 	keys := p.Config.LooseForeignKeys
 	engine := &loosefk.Engine{

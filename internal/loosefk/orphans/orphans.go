@@ -101,7 +101,7 @@ func (a Auditor) Audit(ctx context.Context, parent *loosefk.Parent, reference *l
 		return r.report, nil
 	}
 	if err := r.walk(ctx); err != nil {
-		f := batch.FaultIn(err, reference.Child.Label()).By(r.holder)
+		f := batch.FaultIn(err, reference.Child.Label()).WithBlocker(r.holder)
 		if f.Verdict == batch.Fatal || ctx.Err() != nil {
 			return r.report, fmt.Errorf("audit %s: %w", reference.Definition.Key, err)
 		}

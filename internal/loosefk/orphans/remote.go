@@ -50,7 +50,7 @@ func (r *run) inChildren(ctx context.Context, more string, do func(tx pgx.Tx) er
 		return err
 	}
 	return &batch.FaultError{Fault: batch.Fault{Message: fmt.Sprintf("database %s: %s", r.reference.Database,
-		batch.Gist(err)), Verdict: batch.Unavailable}}
+		batch.ShortError(err)), Verdict: batch.Unavailable}}
 }
 
 // stallAfter is how long another database may take in addition to the timeouts of its

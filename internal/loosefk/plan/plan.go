@@ -247,7 +247,7 @@ func (d *Definition) fill(
 		if err == nil || !reference.Remote || ctx.Err() != nil {
 			return err
 		}
-		unknown(fmt.Sprintf("database %s: %s", reference.Database, batch.Gist(err)))
+		unknown(fmt.Sprintf("database %s: %s", reference.Database, batch.ShortError(err)))
 	}
 	return nil
 }

@@ -1,6 +1,6 @@
--- A sender that is hidden shows as a row whose state is null. One that only receives, such as pg_receivewal, or copies the cluster never replays.
--- The name is application_name where that tells the standby from all others, and else has its address with it. Standbys that have no cluster_name and no
--- application_name in primary_conninfo are called walreceiver.
+-- Returns the connected standbys. A row whose state is null hides its state from the role. Receivers that never replay, such as pg_receivewal and
+-- base backups, do not count. The name is application_name. If several standbys have the same one, it includes the address. Standbys without
+-- cluster_name and without application_name in primary_conninfo are all called walreceiver.
 SELECT sender.state IS NULL AS hidden,
     CASE
         WHEN sender.name <> '' AND (sender.address = '' OR sender.alike = 1 AND sender.name <> 'walreceiver') THEN sender.name

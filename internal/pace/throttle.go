@@ -1,0 +1,259 @@
+package pace
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sexton/internal/batch"
+	"sexton/internal/database"
+	"sexton/internal/pgcatalog"
+)
+
+// replicaCheckEvery is how long a passed check of a database's replicas is valid, for all
+// passes of the process.
+const replicaCheckEvery = time.Second
+
+// ServerThrottle makes one pass wait for the replicas and other sessions of the servers
+// that it writes to. It logs each reason for waiting once.
+type ServerThrottle struct {
+	targets []*target
+	limits  ReplicaLimits
+	log     *slog.Logger
+	memory  *ServerMemory
+	// blocker is the last logged lock holder.
+	blocker string
+}
+
+// Target is one database that a pass writes to.
+type Target struct {
+	DB      database.Database
+	Session *batch.Session
+}
+
+type target struct {
+	Target
+
+	// skipReplicas is set after the replicas could not be read. The rest of the pass does
+	// not wait for them.
+	skipReplicas bool
+	// replica is the last logged replica.
+	replica string
+}
+
+// ServerMemory keeps what passes of one process know about the servers of databases. The
+// zero value is ready to use.
+type ServerMemory struct {
+	mu sync.Mutex
+	// servers are by database.
+	servers map[string]*server
+}
+
+// server is what is known about the server of one database. All passes of the process
+// share the queries.
+type server struct {
+	OtherSessions
+
+	mu sync.Mutex
+	// queried is when other sessions were last queried, and nextQuery when they may be
+	// queried again.
+	queried, nextQuery time.Time
+	// replicasChecked is when no replica lagged too much. replicasHidden reports that the
+	// role cannot see their state.
+	replicasChecked time.Time
+	replicasHidden  bool
+}
+
+// NewServerThrottle returns the throttle of a pass. The first target is the pass's own
+// database.
+func NewServerThrottle(log *slog.Logger, memory *ServerMemory, limits ReplicaLimits,
+	targets ...Target,
+) *ServerThrottle {
+	t := &ServerThrottle{limits: limits, log: log, memory: memory}
+	for _, one := range targets {
+		t.targets = append(t.targets, &target{Target: one})
+	}
+	return t
+}
+
+// Throttle returns the functions for a run. A duty of 0 adapts to the load of the
+// servers. Without limits for replicas the run does not wait for them.
+func (t *ServerThrottle) Throttle(duty float64) Throttle {
+	throttle := Throttle{Share: t.Share(duty), Blocker: t.Blocker}
+	if t.limits.On() {
+		throttle.Hold = t.Hold
+	}
+	return throttle
+}
+
+// Hold returns which replica lags too much, or "". If the replicas cannot be read, the
+// pass does not wait for them.
+func (t *ServerThrottle) Hold(ctx context.Context) string {
+	for _, on := range t.targets {
+		if reason := t.replicaLag(ctx, on); reason != "" {
+			return reason
+		}
+	}
+	return ""
+}
+
+// replicaLag returns which replica of one database lags too much, or "".
+func (t *ServerThrottle) replicaLag(ctx context.Context, on *target) string {
+	known := t.memory.server(on.DB.Name)
+	if on.skipReplicas || known.replicasCheckedSince() < replicaCheckEvery {
+		return ""
+	}
+	// The pass's own connection is idle between batches, so no other one is needed.
+	replicas, err := ReadReplicas(ctx, on.Session.Conn)
+	if err != nil && ctx.Err() != nil {
+		return "" // The pass was stopped.
+	}
+	if err != nil {
+		on.skipReplicas = true
+		if !errors.Is(err, ErrReplicasHidden) || known.firstHidden() {
+			t.log.WarnContext(ctx, "replicas_not_checked", "of", on.DB.Name, "error", err)
+		}
+		return ""
+	}
+	worst, lags := t.limits.Worst(replicas)
+	if !lags {
+		on.replica = ""
+		known.noteReplicasChecked()
+		return ""
+	}
+	reason := t.limits.Describe(worst)
+	if worst.Name != on.replica {
+		on.replica = worst.Name
+		t.log.InfoContext(ctx, "pass_waiting", "reason", reason)
+	}
+	return reason
+}
+
+// replicasCheckedSince returns the time since no replica lagged too much.
+func (s *server) replicasCheckedSince() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Since(s.replicasChecked)
+}
+
+func (s *server) noteReplicasChecked() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.replicasChecked = time.Now()
+}
+
+// firstHidden reports whether it is called for the first time in this process.
+func (s *server) firstHidden() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := !s.replicasHidden
+	s.replicasHidden = true
+	return first
+}
+
+// Blocker returns the session that a batch in a database waits for, or "". An empty name
+// stands for the pass's own database.
+func (t *ServerThrottle) Blocker(ctx context.Context, name string) string {
+	i := slices.IndexFunc(t.targets, func(on *target) bool { return name == "" || on.DB.Name == name })
+	if i < 0 {
+		return ""
+	}
+	reason, err := t.targets[i].Session.Blocker(ctx, t.targets[i].DB.Pool)
+	if err != nil { // The batch has ended, or its own error reports a problem of the server.
+		t.log.DebugContext(ctx, "lock_holder_unknown", "error", err)
+		return ""
+	}
+	if reason != "" && reason != t.blocker && ctx.Err() == nil {
+		t.blocker = reason
+		t.log.InfoContext(ctx, "pass_waiting", "reason", reason)
+	}
+	return reason
+}
+
+//go:embed queries/transactions.sql
+var transactionsSQL string
+
+const (
+	// queryEvery and queryAtLeast limit the time between two queries for other sessions:
+	// queryCost times as long as the last query took.
+	queryEvery, queryAtLeast = 50 * time.Millisecond, time.Second
+	queryCost                = 20
+	// deniedPause is the time after a query without privileges. Each such query is a line
+	// in the server's log.
+	deniedPause = time.Minute
+)
+
+// Share returns a Share that depends on the other sessions of the servers, or nil if the
+// duty is fixed. It does not query the servers after the first batch of a pass: a wake-up
+// has usually found all its work then, and the query would delay its end.
+func (t *ServerThrottle) Share(duty float64) Share {
+	if duty != 0 {
+		return nil
+	}
+	begun := false
+	return func(ctx context.Context, locked bool) (least float64, reported Duty) {
+		mayQuery := begun
+		begun = true
+		for i, on := range t.targets {
+			share, duty := t.memory.server(on.DB.Name).share(ctx, on.Session.Conn, mayQuery, locked)
+			if i == 0 || share < least {
+				least, reported = share, duty
+			}
+		}
+		return least, reported
+	}
+}
+
+// server returns what is known about the server of a database.
+func (m *ServerMemory) server(name string) *server {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.servers == nil {
+		m.servers = map[string]*server{}
+	}
+	if m.servers[name] == nil {
+		m.servers[name] = &server{}
+	}
+	return m.servers[name]
+}
+
+// share returns the share of its time that a run may work on the server. It first queries
+// for other sessions if that is due.
+func (s *server) share(ctx context.Context, conn *pgx.Conn, mayQuery, locked bool) (float64, Duty) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if began := time.Now(); mayQuery && !conn.IsClosed() && !began.Before(s.nextQuery) {
+		s.nextQuery = began.Add(queryAtLeast) // No other pass queries meanwhile.
+		if s.query(ctx, conn, began) {
+			s.nextQuery = began.Add(min(max(queryEvery, queryCost*time.Since(began)), queryAtLeast))
+		} else {
+			s.nextQuery = began.Add(deniedPause)
+		}
+	}
+	return s.OtherSessions.Share(locked)
+}
+
+// query reads the transactions of other sessions, and unlocks s meanwhile. It returns
+// false if the role lacks the privilege.
+func (s *server) query(ctx context.Context, conn *pgx.Conn, now time.Time) bool {
+	s.mu.Unlock()
+	rows, _ := conn.Query(ctx, transactionsSQL)
+	transactions, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	s.mu.Lock()
+	switch {
+	case err != nil && ctx.Err() != nil: // The error of a stopped pass does not concern other passes.
+		return true
+	case err != nil:
+		s.SetUnknown(now, err.Error())
+	default:
+		s.Record(now, transactions)
+	}
+	s.queried = now
+	return pgcatalog.SQLState(err) != "42501"
+}
