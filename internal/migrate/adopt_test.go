@@ -99,28 +99,3 @@ func TestUpKeepsJobsOfADamagedRiver(t *testing.T) {
 	up(t, db)
 	require.NoError(t, migrate.Check(t.Context(), db))
 }
-
-func TestSequencesThatLag(t *testing.T) {
-	t.Parallel()
-	d, db := installed(t)
-	require.Empty(t, pgtest.Must(migrate.LaggingSequences(t.Context(), db))(t))
-	d.Exec(`INSERT INTO sexton.events (id, kind, payload) OVERRIDING SYSTEM VALUE VALUES (7000, 'k', '{}');
-		INSERT INTO sexton.river_job (id, args, kind, max_attempts, state) VALUES (5, '{}', 'cleanup', 1, 'available');
-		INSERT INTO loose_foreign_keys_deleted_records (id, fully_qualified_table_name, primary_key_value) VALUES (9, 'a', 1)`)
-	lagging := pgtest.Must(migrate.LaggingSequences(t.Context(), db))(t)
-	require.Equal(t, []migrate.Sequence{
-		{
-			Name:  "public.loose_foreign_keys_deleted_records_id_seq",
-			Table: "public.loose_foreign_keys_deleted_records",
-			Max:   9,
-		},
-		{Name: "sexton.events_id_seq", Table: "sexton.events", Max: 7000},
-		{Name: "sexton.river_job_id_seq", Table: "sexton.river_job", Max: 5},
-	}, lagging)
-	require.NoError(t, migrate.RaiseSequences(t.Context(), db))
-	require.Empty(t, pgtest.Must(migrate.LaggingSequences(t.Context(), db))(t))
-	require.Equal(t, int64(8001), pgtest.Scalar[int64](t, d, "SELECT nextval('sexton.events_id_seq')"))
-	d.Exec("INSERT INTO sexton.events (id, kind, payload) OVERRIDING SYSTEM VALUE VALUES (20000, 'k', '{}')")
-	up(t, db)
-	require.Empty(t, pgtest.Must(migrate.LaggingSequences(t.Context(), db))(t))
-}

@@ -116,8 +116,7 @@ func (s *session) up(ctx context.Context, look inspection, report *Report) error
 		if err := execAll(ctx, tx, s.db.plan(look)); err != nil {
 			return err
 		}
-		if err := errors.Join(s.writeKinds(ctx, tx), s.writeApplicationTables(ctx, tx),
-			s.db.raiseSequences(ctx, tx)); err != nil {
+		if err := errors.Join(s.writeKinds(ctx, tx), s.writeApplicationTables(ctx, tx)); err != nil {
 			return err
 		}
 		if err := s.handOver(ctx, tx, &own); err != nil {
@@ -147,10 +146,7 @@ func (s *session) up(ctx context.Context, look inspection, report *Report) error
 		})
 	}
 	if s.db.Jobs {
-		return s.change(ctx, func(tx pgx.Tx) error {
-			return errors.Join(s.handOver(ctx, tx, &own),
-				s.db.raiseSequences(ctx, tx))
-		})
+		return s.change(ctx, func(tx pgx.Tx) error { return s.handOver(ctx, tx, &own) })
 	}
 	return nil
 }

@@ -180,11 +180,6 @@ func (x *Examination) examineDatabase(ctx context.Context, db database.Database,
 	) {
 		return functionFindings(ctx, schema)
 	})
-	x.look(ctx, x.Installed, "sequences", func(ctx context.Context) ([]doctor.Finding,
-		error,
-	) {
-		return sequenceFindings(ctx, schema)
-	})
 	x.look(ctx, x.Installed, "owner", func(ctx context.Context) ([]doctor.Finding,
 		error,
 	) {
@@ -261,17 +256,6 @@ func functionFindings(ctx context.Context, schema migrate.Database) (found []doc
 	other, err := migrate.OtherFunctions(ctx, schema)
 	for _, name := range other {
 		found = append(found, doctor.One(problem.Info, "component "+name, migrate.OtherFunctionsText,
-			"sexton migrate up")...)
-	}
-	return found, err
-}
-
-// sequenceFindings names sequences that lag, as after a restore of rows alone.
-func sequenceFindings(ctx context.Context, schema migrate.Database) (found []doctor.Finding, _ error) {
-	lagging, err := migrate.LaggingSequences(ctx, schema)
-	for _, s := range lagging {
-		found = append(found, doctor.One(problem.Error, s.Name,
-			fmt.Sprintf("the sequence is at %d, and %s has rows up to %d, so inserts fail", s.Last, s.Table, s.Max),
 			"sexton migrate up")...)
 	}
 	return found, err

@@ -14,7 +14,6 @@ import (
 	"sexton/internal/components"
 	"sexton/internal/database"
 	"sexton/internal/installation"
-	"sexton/internal/migrate"
 	"sexton/internal/render"
 	riverjobs "sexton/river_jobs"
 	"sexton/triggers"
@@ -34,8 +33,7 @@ func triggersInstallCommand(env *cli.Env) *cobra.Command {
 		Long: `Puts a tracking trigger on every parent named in the definitions, and on each of its partitions. A table
 whose triggers are as they should be is not locked. It may be run again at any time.
 
-It also raises sequences of Sexton's that a restore or logical replication has left behind, and makes these definitions, and the lists of the other
-jobs, the installed generation: from then on a worker that has
+It also makes these definitions, and the lists of the other jobs, the installed generation: from then on a worker that has
 read others leaves the job alone until it reads these, or these are replaced by another install. Rows that were deleted
 before are not recorded for definitions that are new; sexton audit --repair finds the children that they have left.
 
@@ -52,11 +50,6 @@ from install otherwise. Until then rows that are deleted by naming the partition
 			reports, err := installation.InstallTriggers(ctx, all, set)
 			if err != nil {
 				return err
-			}
-			for _, db := range all.Schemas() {
-				if err := migrate.RaiseSequences(ctx, db); err != nil {
-					return err
-				}
 			}
 			return env.Print(reports, func(w io.Writer) {
 				for _, report := range reports {
