@@ -2,7 +2,7 @@
 // cannot. Its entry point is Open.
 //
 //	url ────────► Pool              batches and questions, through a transaction pooler if there is one
-//	              Async             the same without waiting for the disk at a commit, in a worker on one server
+//	              Async             the same with asynchronous commit, in a worker with a single database
 //	direct url ─► Direct, Sessions  what needs a session of its own, past the pooler
 //
 // Its one invariant: no error holds a password. A connection string that cannot be parsed

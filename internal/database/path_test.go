@@ -2,11 +2,7 @@ package database_test
 
 import (
 	"bufio"
-	"context"
-	"fmt"
-	"io"
 	"net"
-	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -98,9 +94,9 @@ func TestPoolerThatRefusesThePath(t *testing.T) {
 	require.Equal(t, "it leads through a pooler; give it a direct connection", e.Fix)
 }
 
-func TestWorkersCommitAsynchronouslyOnOneServerAlone(t *testing.T) {
+func TestWorkersCommitAsynchronouslyWithOneDatabase(t *testing.T) {
 	t.Parallel()
-	first, second, far := pgtest.New(t), pgtest.New(t), pgtest.NewOn(t, pgtest.Server(t))
+	first, second := pgtest.New(t), pgtest.New(t)
 	first.Exec("ALTER DATABASE " + first.Name + " SET synchronous_commit = 'local'")
 	type wants struct{ own, waiting string }
 	type example struct {
@@ -109,15 +105,9 @@ func TestWorkersCommitAsynchronouslyOnOneServerAlone(t *testing.T) {
 		want   wants
 	}
 	pgtest.Each(t, map[string]example{
-		"one database":      {[]string{first.URL}, "", wants{"off", "local"}},
-		"two on one server": {[]string{first.URL, second.URL}, "", wants{"off", "local"}},
-		"two servers":       {[]string{first.URL, far.URL}, "", wants{"local", ""}},
-		"pooler":            {[]string{query(t, first.URL, "&default_query_exec_mode=exec")}, "", wants{"local", ""}},
-		"pooler for another": {
-			[]string{first.URL, query(t, second.URL, "&default_query_exec_mode=exec")},
-			"",
-			wants{"local", ""},
-		},
+		"one database":        {[]string{first.URL}, "", wants{"off", "local"}},
+		"two databases":       {[]string{first.URL, second.URL}, "", wants{"local", ""}},
+		"pooler":              {[]string{query(t, first.URL, "&default_query_exec_mode=exec")}, "", wants{"local", ""}},
 		"pooler and listener": {[]string{first.URL}, second.URL, wants{"local", ""}},
 	}, func(t *testing.T, _ string, test example) {
 		databases := make([]database.Database, len(test.urls))
@@ -150,88 +140,6 @@ func TestWorkersCommitAsynchronouslyOnOneServerAlone(t *testing.T) {
 		require.Equal(t, "local", show(db.Pool, "synchronous_commit"), "what an operator was told waits")
 		require.NotEmpty(t, show(db.Sessions, "server_version"), "subscriptions connect")
 	})
-}
-
-// A database that moves to another server, as in a failover, loses its connections.
-func TestNoCommitIsAsynchronousOnceADatabaseHasMoved(t *testing.T) {
-	t.Parallel()
-	first, second, far := pgtest.New(t), pgtest.New(t), pgtest.NewOn(t, pgtest.Server(t))
-	far.Exec("CREATE DATABASE " + second.Name)
-	moving := newDoor(t, second.URL)
-	databases := make([]database.Database, 2)
-	for i, url := range []string{first.URL, moving.url} {
-		databases[i] = pgtest.Must(database.Open(t.Context(), "main", url, "", pgcatalog.Names{}, 4))(t)
-	}
-	require.NoError(t, database.ForWork(t.Context(), databases))
-	for i := range databases {
-		t.Cleanup(databases[i].Close)
-	}
-	commits := func(want string) {
-		pgtest.WaitFor(t, "commits to be "+want, func(ctx context.Context) (bool, error) {
-			all := true
-			for _, db := range databases {
-				var is string
-				// An error is that of a connection that is lost.
-				err := db.Async().QueryRow(ctx, "SELECT current_setting('synchronous_commit')").Scan(&is)
-				all = all && err == nil && is == want
-			}
-			return all, nil
-		})
-	}
-	commits("off")
-	moving.leadTo(far.URL)
-	commits("on")
-	moving.leadTo(second.URL)
-	commits("off")
-}
-
-// door is an address that leads to one server or another.
-type door struct {
-	url string
-
-	t        *testing.T
-	mu       sync.Mutex
-	socket   string
-	passages []net.Conn
-}
-
-func newDoor(t *testing.T, url string) *door {
-	d := &door{t: t}
-	d.leadTo(url)
-	listener := pgtest.Must((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
-	t.Cleanup(func() { require.NoError(t, listener.Close()); d.leadTo(url) })
-	settings := pgtest.Must(pgx.ParseConfig(url))(t)
-	d.url = fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable", settings.User, listener.Addr(), settings.Database)
-	go func() {
-		for {
-			outer, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			d.mu.Lock()
-			inner, err := net.Dial("unix", d.socket)
-			if err == nil {
-				d.passages = append(d.passages, outer, inner)
-				go func() { _, _ = io.Copy(inner, outer); _ = inner.Close() }()
-				go func() { _, _ = io.Copy(outer, inner); _ = outer.Close() }()
-			}
-			d.mu.Unlock()
-		}
-	}()
-	return d
-}
-
-// leadTo ends all connections.
-func (d *door) leadTo(url string) {
-	d.t.Helper()
-	settings := pgtest.Must(pgx.ParseConfig(url))(d.t)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.socket = fmt.Sprintf("%s/.s.PGSQL.%d", settings.Host, settings.Port)
-	for _, passage := range d.passages {
-		_ = passage.Close()
-	}
-	d.passages = nil
 }
 
 // Left to itself Postgres plans this anew for each array.
