@@ -377,7 +377,7 @@ func testRunBeforeServer(t *testing.T, p program) {
 	require.Contains(t, failing.log.String(), "database main cannot be reached")
 
 	w := late.start(t, []string{cronOff})
-	w.logged(t, `"msg":"database cannot be reached, trying again","database":"main"`)
+	w.logged(t, `"msg":"database_unreachable_at_start","database":"main"`)
 	require.NoError(t, os.Symlink(filepath.Join(server.SocketDir(), ".s.PGSQL.5432"),
 		filepath.Join(elsewhere, ".s.PGSQL.5432")))
 	s.wait(t, time.Minute, "the worker to come and work", noWork)

@@ -84,12 +84,12 @@ func testMultiDownAtStart(t *testing.T, p program) {
 	w := s.started(t)
 	s.waitsForCI(t, 5, "id <= 10")
 	s.waitsForCI(t, 5, "id <= 20")
-	require.Equal(t, 1, w.lines(`"level":"WARN"`, `"database":"ci"`, "it and what depends on it waits"),
+	require.Equal(t, 1, w.lines(`"level":"WARN"`, `"database":"ci"`, `"msg":"database_unreachable"`),
 		"lines about the subscription of ci")
 	require.LessOrEqual(t, w.lines(`"level":"WARN"`, `"database":"ci"`, "cannot be reached: what depends on it waits"),
 		1, "lines about those that need ci")
 	s.ci.restart(t, server)
-	w.logged(t, `"msg":"database can be reached"`)
+	w.logged(t, `"msg":"database_reachable"`)
 	s.cleaned(t)
 	w.stop(t)
 	s.settled(t)
@@ -175,7 +175,7 @@ func testMultiJobsDieAtStart(t *testing.T, p program) {
 		"EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'sexton.river_migration'::regclass)")
 	crash(t, server)
 	_ = keeper.Rollback(t.Context())
-	w.logged(t, `"msg":"database cannot be reached, trying again"`)
+	w.logged(t, `"msg":"database_unreachable_at_start"`)
 	s.sec.restart(t, server)
 	s.cleaned(t)
 	w.stop(t)

@@ -209,7 +209,7 @@ func (s workSite) start(t *testing.T, environ []string, args ...string) *running
 // started starts a worker and waits until it says that it works.
 func (s workSite) started(t *testing.T, environ ...string) *runningWorker {
 	w := s.start(t, append([]string{cronOff}, environ...))
-	w.logged(t, `"msg":"worker started"`)
+	w.logged(t, `"msg":"worker_started"`)
 	return w
 }
 

@@ -216,7 +216,7 @@ func testRunShowsThePage(t *testing.T, p program) {
 	s.wait(t, stopLimit*3, "the resumed queue to be worked off", noWork)
 
 	readOnly := s.start(t, append([]string{cronOff}, credentials...), "--read-only")
-	readOnly.logged(t, `"msg":"worker started"`)
+	readOnly.logged(t, `"msg":"worker_started"`)
 	address = readOnly.httpAddress(t)
 	for _, path := range []string{
 		"/jobs/" + kind + "/pause", "/failures/retry", "/river/api/jobs/retry",

@@ -196,7 +196,7 @@ func testRunLeaderKilled(t *testing.T, p program) {
 	s.wait(t, time.Minute, "the tick's job", "EXISTS (SELECT FROM sexton.river_job WHERE state = 'completed')")
 	require.Less(t, time.Since(killed), 25*time.Second, "the gap that docs/jobs.md states")
 	s.wait(t, time.Minute, "the other worker to lead", led, follower.cmd.Process.Pid)
-	require.Contains(t, p.run(t, s.dir, s.url, 0, "status"), "cron is led by ")
+	require.Contains(t, p.run(t, s.dir, s.url, 0, "status"), "cron leader: ")
 	follower.stop(t)
 	require.Equal(t, int64(1), s.count(t, "SELECT count(*) FROM sexton.river_job"), "jobs")
 }
@@ -217,11 +217,11 @@ func testRunReloads(t *testing.T, p program) {
 	file := filepath.Join(s.dir, "loose_foreign_keys.yml")
 	require.NoError(t, os.WriteFile(file, []byte("children: [\n"), 0o600))
 	w.signal(t, syscall.SIGHUP)
-	w.logged(t, `"msg":"configuration is not reloaded, the old one stays"`)
+	w.logged(t, `"msg":"configuration_not_reloaded"`)
 	require.Contains(t, w.log.String(), "loose_foreign_keys.yml:")
 	failed("1")
 	s.wait(t, time.Minute, "a heartbeat with the error", "EXISTS (SELECT FROM sexton.clients WHERE reload_error <> '')")
-	require.Contains(t, p.run(t, s.dir, s.url, 0, "status"), "KEEPS ITS OLD CONFIGURATION")
+	require.Contains(t, p.run(t, s.dir, s.url, 0, "status"), "WORKER WITH OLD CONFIGURATION")
 	_, body := send(t.Context(), t, http.MethodGet, address, "/", nil)
 	require.Contains(t, body, "keeps its old configuration: ")
 	s.exec(t, "DELETE FROM parents WHERE id = 1")
@@ -230,7 +230,7 @@ func testRunReloads(t *testing.T, p program) {
 	require.NoError(t, os.WriteFile(file, []byte(gatedDefinitions), 0o600))
 	w.signal(t, syscall.SIGHUP)
 	pgtest.WaitFor(t, "the second start", func(context.Context) (bool, error) {
-		return strings.Count(w.log.String(), `"msg":"worker started"`) == 2, nil
+		return strings.Count(w.log.String(), `"msg":"worker_started"`) == 2, nil
 	})
 	s.exec(t, "DELETE FROM parents WHERE id = 2")
 	s.wait(t, stopLimit, "the new definitions to be worked with", noWork)
@@ -242,14 +242,14 @@ func testRunReloads(t *testing.T, p program) {
 	s.wait(t, stopLimit, "a batch", dbtest.AtGate)
 	require.NoError(t, os.WriteFile(file, []byte("# right\n"+gatedDefinitions), 0o600))
 	w.signal(t, syscall.SIGHUP)
-	w.logged(t, `"msg":"configuration is reloaded: the worker stops and starts with it"`)
+	w.logged(t, `"msg":"configuration_reloaded"`)
 	pgtest.WaitFor(t, "the stop", func(context.Context) (bool, error) {
 		return strings.Count(w.log.String(), `"msg":"worker stops: `) == 2, nil
 	})
 	require.NoError(t, os.WriteFile(file, []byte("children: [\n"), 0o600))
 	release()
 	pgtest.WaitFor(t, "the third start", func(context.Context) (bool, error) {
-		return strings.Count(w.log.String(), `"msg":"worker started"`) == 3, nil
+		return strings.Count(w.log.String(), `"msg":"worker_started"`) == 3, nil
 	})
 	s.wait(t, stopLimit, "the definitions that were read to be worked with", noWork)
 	w.stop(t)
@@ -267,7 +267,7 @@ func testRunLosesAConnectionWhileItStarts(t *testing.T, p program) {
 		END $$;
 		CREATE TRIGGER lose BEFORE INSERT ON sexton.clients FOR EACH ROW EXECUTE FUNCTION lose()`)
 	w := s.started(t)
-	require.Contains(t, w.log.String(), `"msg":"database cannot be reached, trying again"`)
+	require.Contains(t, w.log.String(), `"msg":"database_unreachable_at_start"`)
 	w.stop(t)
 }
 
@@ -306,7 +306,7 @@ func testRunDeploy(t *testing.T, p program) {
 	require.NoError(t, os.WriteFile(file, []byte(both), 0o600))
 	earlier.signal(t, syscall.SIGHUP)
 	s.wait(t, stopLimit, "the worker to read the files and go on", gone)
-	require.NotContains(t, earlier.log.String(), "configuration is not reloaded")
+	require.NotContains(t, earlier.log.String(), "configuration_not_reloaded")
 	earlier.stop(t)
 }
 

@@ -84,15 +84,15 @@ func testWholeWay(t *testing.T, p program) {
 	require.True(t, found)
 	steps(install)
 	require.Contains(t, run(0, "grants", "--worker", worker, "--app", app, "--check"),
-		"to be run by a superuser, optional\n-- GRANT pg_read_all_stats TO "+worker+";\n")
+		"run as a superuser, optional\n-- GRANT pg_read_all_stats TO "+worker+";\n")
 	require.Contains(t, run(5, "doctor", "--role", worker),
-		"main: checking the rights of role "+worker+", named by --role\n")
+		"main: checking the privileges of role "+worker+", named by --role\n")
 	db.Exec("GRANT pg_read_all_stats TO " + quoted(worker))
 	run(0, "doctor", "--role", worker)
 
 	s := workSite{program: p, url: db.AsRole(worker), dir: dir, pool: db.Pool()}
 	w := s.started(t)
-	require.Contains(t, run(0, "doctor"), "main: checking the rights of role "+worker+", the newest running worker's\n")
+	require.Contains(t, run(0, "doctor"), "main: checking the privileges of role "+worker+", the newest running worker's\n")
 	steps("each step may be repeated:\n--" + drop)
 
 	// A partition that comes later is cleaned up as well.

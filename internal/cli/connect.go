@@ -94,7 +94,7 @@ func FindJob(c *config.Config, kind string) (riverjobs.Job, error) {
 	if len(kinds) == 0 {
 		return riverjobs.Job{}, Usage(errors.New("no job is enabled; set loose_foreign_keys.enabled: true"))
 	}
-	return riverjobs.Job{}, Usage(fmt.Errorf("no job of kind %q is enabled; there is %s%s", kind, render.Listed(kinds),
+	return riverjobs.Job{}, Usage(fmt.Errorf("no job of kind %q is enabled (enabled: %s)%s", kind, render.Listed(kinds),
 		problem.Suggestion(kind, kinds)))
 }
 
@@ -105,7 +105,7 @@ func ChooseDatabase(c *config.Config, name string) (string, error) {
 	}
 	names := c.DatabaseNames()
 	if !slices.Contains(names, name) {
-		return "", Usage(fmt.Errorf("no database %q is configured; there is %s%s", name, render.Listed(names),
+		return "", Usage(fmt.Errorf("no database %q is configured (configured: %s)%s", name, render.Listed(names),
 			problem.Suggestion(name, names)))
 	}
 	return name, nil

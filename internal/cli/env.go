@@ -24,14 +24,14 @@ import (
 // same.
 const ExitCodes = `The exit codes of sexton:
 
-  0  done, also if a pass deferred rows or was skipped: its lease was taken, its kind is paused, or other definitions are installed than it has read
-  1  failed
+  0  success, also if a run deferred rows or was skipped
+  1  failure
   2  wrong usage, configuration or definitions; all errors are listed
-  3  the schema in the database does not fit this binary
+  3  the schema in the database does not match this binary
   4  a database cannot be reached
-  5  triggers status, doctor or audit found something
+  5  a check found something: audit, diffs verify, doctor, grants --check, triggers status
   6  undo left rows that could not be restored
-  7  a right is missing, and the role may not grant it: the SQL for a role that may is printed
+  7  privileges are missing; the SQL that grants them is printed
 `
 
 const (
@@ -117,7 +117,7 @@ func (env *Env) Exit(cmd *cobra.Command, err error) int {
 	case errors.Is(err, ErrRights):
 		return exitRights
 	case is[usageError](err):
-		_, _ = fmt.Fprintf(env.Stderr, "sexton: %v\nRun \"%s --help\" for what it takes.\n", err, cmd.CommandPath())
+		_, _ = fmt.Fprintf(env.Stderr, "sexton: %v\nRun \"%s --help\" for usage.\n", err, cmd.CommandPath())
 		return exitUsage
 	case listed:
 		for _, p := range problems {
@@ -131,8 +131,8 @@ func (env *Env) Exit(cmd *cobra.Command, err error) int {
 	case database.Lost(err):
 		code = exitUnreachable
 	case batch.Judge(err).Verdict == batch.LockTimeout && !is[*triggers.LockError](err):
-		err = fmt.Errorf("%w: another session holds a table or row that this needs; end its transaction, which `sexton doctor` may name, or wait for it, "+
-			"and run the command again", err)
+		err = fmt.Errorf("%w: another session has locked a table or row; "+
+			"wait for its transaction or end it, then run the command again (`sexton doctor` may name it)", err)
 	case errors.Is(err, context.Canceled):
 		err = errors.New("interrupted")
 	}

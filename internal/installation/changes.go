@@ -49,7 +49,7 @@ func (c *Connections) EndLease(ctx context.Context, key string, force bool, warn
 		case err != nil:
 			return fmt.Errorf("release lease %s: %w", key, err)
 		case !held.Ended:
-			return fmt.Errorf("release lease %s: its holder %s is alive; --force ends it all the same, and its pass fails", key, held.Holder)
+			return fmt.Errorf("release lease %s: its holder %s is alive; --force releases it anyway, and its run fails", key, held.Holder)
 		}
 		done.Released, done.Holder = true, held.Holder
 		if err := c.raiseFences(ctx, queries, key, held.Token, warn); err != nil {
@@ -68,7 +68,7 @@ func knownLease(ctx context.Context, queries *dbsqlc.Queries, key string) error 
 	case errors.Is(err, pgx.ErrNoRows):
 		return fmt.Errorf("release lease %q: there is no lease with this key; `sexton lease list` shows the leases that are held", key)
 	case err != nil:
-		return fmt.Errorf("look at lease %s: %w", key, err)
+		return fmt.Errorf("read lease %s: %w", key, err)
 	}
 	return nil
 }

@@ -122,7 +122,7 @@ func (c *Connections) Complete() error {
 func Located(c *config.Config, err error) error {
 	if settings, ok := errors.AsType[*database.SettingsError](err); ok {
 		return problem.List{c.Problem("databases."+settings.Database+"."+settings.Key, "cannot be parsed",
-			"look at its parameters")}
+			"correct its parameters")}
 	}
 	if unreachable, ok := errors.AsType[*database.UnreachableError](err); ok {
 		// Without a message a problem renders as its place alone, ready for the text to
@@ -213,7 +213,7 @@ func (c *Connections) apart(ctx context.Context) error {
 			c.Down[db.Name] = Located(c.Config, db.Unreachable(err))
 			continue
 		case err != nil:
-			return fmt.Errorf("look where database %s is: %w", db.Name, err)
+			return fmt.Errorf("identify database %s: %w", db.Name, err)
 		}
 		if other, taken := known[at]; taken {
 			problems.Add(c.Config.Problem("databases."+db.Name,
@@ -241,7 +241,7 @@ func LoadDefinitions(c *config.Config) ([]definitions.Definition, error) {
 			problems.Add(problem.Problem{
 				Position: d.At("database"), Key: d.Key + ".database",
 				Message: fmt.Sprintf("no database %q is configured", d.Database),
-				Fix:     "there is " + render.Listed(names),
+				Fix:     "configured: " + render.Listed(names),
 			})
 			continue
 		}

@@ -147,7 +147,7 @@ func GenerationFindings(ctx context.Context, db database.Database,
 	found := render.Each(slices.Sorted(maps.Keys(differs)), func(kind string) triggers.Finding {
 		return triggers.Finding{
 			Kind: triggers.Altered, Trigger: "definitions of " + kind, Detail: differs[kind],
-			Fix: "run `sexton triggers install` with the files that are to hold",
+			Fix: "run `sexton triggers install` with the files that must apply",
 		}
 	})
 	return found, err

@@ -66,7 +66,7 @@ func WarningsOf(ctx context.Context, all *Bound, db database.Database) ([]string
 	warnings := render.Each(all.Warnings, problem.Problem.String)
 	for _, other := range all.Databases {
 		if err := all.Down[other.Name]; err != nil {
-			warnings = append(warnings, err.Error()+"; what depends on it waits")
+			warnings = append(warnings, err.Error()+"; jobs that need it wait")
 		}
 	}
 	if _, down := all.Down[db.Name]; down {
@@ -87,7 +87,7 @@ func WarningsOf(ctx context.Context, all *Bound, db database.Database) ([]string
 		findings, err := triggers.Status(ctx, conn, cfg, tracked)
 		if slices.ContainsFunc(findings, triggers.Finding.Drift) {
 			warnings = append(warnings,
-				"triggers are not as the definitions need them, so deletions may go unrecorded;"+
+				"triggers do not match the definitions, so deletions may not be recorded;"+
 					" see sexton triggers status, run sexton triggers install")
 		}
 		return err
@@ -101,7 +101,7 @@ func (b *Bound) NoteHeld(ctx context.Context, noted *riverjobs.Bindings, log *sl
 		texts := make([]string, len(problems))
 		for i, p := range problems {
 			texts[i] = p.String()
-			log.ErrorContext(ctx, "configuration does not fit the database: what it is about waits", "kind", kind,
+			log.ErrorContext(ctx, "configuration_does_not_fit_database", "kind", kind,
 				"error", texts[i])
 		}
 		for _, db := range b.Databases {
@@ -140,7 +140,7 @@ func (b *Bound) Await(ctx context.Context, name string, noted *riverjobs.Binding
 		return true
 	}
 	log = log.With("database", db.Name)
-	log.WarnContext(ctx, "database cannot be reached: it and what depends on it waits", "error", b.Down[db.Name])
+	log.WarnContext(ctx, "database_unreachable", "error", b.Down[db.Name])
 	var said string
 	for wait := RetryFirst; ; wait = min(2*wait, RetryLongest) {
 		if pace.Sleep(ctx, wait) != nil {
@@ -149,13 +149,13 @@ func (b *Bound) Await(ctx context.Context, name string, noted *riverjobs.Binding
 		parents, err := b.look(ctx, db)
 		if err == nil {
 			noted.Note(db.Name, parents)
-			log.InfoContext(ctx, "database can be reached")
+			log.InfoContext(ctx, "database_reachable")
 			return true
 		}
 		var unreachable *database.UnreachableError
 		if !errors.As(err, &unreachable) && err.Error() != said && ctx.Err() == nil {
 			said = err.Error()
-			log.ErrorContext(ctx, "database is there but cannot be worked on yet", "error", err)
+			log.ErrorContext(ctx, "database_not_ready", "error", err)
 		}
 	}
 }

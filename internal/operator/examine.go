@@ -160,13 +160,13 @@ func (x *Examination) connect(ctx context.Context, settings config.Database) (fa
 func unconnected(err error) []doctor.Finding {
 	if settings, ok := errors.AsType[*database.SettingsError](err); ok {
 		return doctor.One(problem.Error, "databases."+settings.Database+"."+settings.Key,
-			"the connection string cannot be parsed", "look at its parameters")
+			"the connection string cannot be parsed", "correct its parameters")
 	}
 	if unreachable, ok := errors.AsType[*database.UnreachableError](err); ok {
 		object := "databases." + unreachable.Database + "." + unreachable.Key
 		return doctor.One(problem.Error, object, "the database cannot be reached: "+unreachable.Reason, unreachable.Fix)
 	}
-	return doctor.One(problem.Error, "", err.Error(), "look at the connection string")
+	return doctor.One(problem.Error, "", err.Error(), "check the connection string")
 }
 
 // examineDatabase makes the checks of a database. Of one without a pool, which cannot be
@@ -301,7 +301,7 @@ func (x *Examination) examineGenerations(ctx context.Context) {
 				found = append(found, doctor.One(problem.Warning, "worker "+client.ClientID+" on "+client.Host,
 					fmt.Sprintf("it has read other definitions than the installed ones and leaves their job alone: %v",
 						client.Outdated),
-					"have it read the files that were installed, or run `sexton triggers install` with its own")...)
+					"deploy the installed files to it, or run `sexton triggers install` with its files")...)
 			}
 		}
 		return found, err
@@ -323,7 +323,7 @@ func (x *Examination) stalledJobs(ctx context.Context) (found []doctor.Finding, 
 			}
 			if waits != "" {
 				found = append(found, doctor.One(problem.Warning, job.Kind+"/"+name, "the job waits for "+waits,
-					"start a worker (sexton run), or look into the log of the one that runs")...)
+					"start a worker (sexton run), or read the log of the running one")...)
 			}
 		}
 	}
@@ -350,7 +350,7 @@ func (x *Examination) unled(ctx context.Context) (found []doctor.Finding, _ erro
 	}
 	for _, s := range leader.Unled {
 		found = append(found, doctor.One(problem.Warning, s.Kind, s.String(),
-			"give all workers the same enabled components and databases; until then commits alone wake the job")...)
+			"give all workers the same enabled components and databases; until then only commits start the job")...)
 	}
 	return found, err
 }

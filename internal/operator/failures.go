@@ -107,7 +107,7 @@ func named(all *installation.Connections,
 	known := sources(all)
 	at := slices.IndexFunc(known, func(source *components.Failures) bool { return source.Name == what.Source })
 	if at < 0 {
-		return nil, db, id, wrong("nothing called %q fails here; there are %s", what.Source,
+		return nil, db, id, wrong("unknown source %q; the sources are %s", what.Source,
 			render.Listed(SourceNames(all.Config)))
 	}
 	source, db = known[at], all.Jobs()
@@ -122,7 +122,7 @@ func named(all *installation.Connections,
 	number, err := strconv.ParseInt(what.ID, 10, 64)
 	keyed := source.Keyed && (source.Name != "groups" || all.Jobs().Names.GroupViews)
 	if id = (dml.ID{Text: what.ID, Integer: err == nil}); what.ID != "" && number < 1 && !keyed {
-		return nil, db, id, wrong("%q is no id", what.ID)
+		return nil, db, id, wrong("%q is not an ID", what.ID)
 	}
 	return source, db, id, nil
 }
@@ -271,7 +271,7 @@ func retryJobs(ctx context.Context, all *installation.Connections, _ database.Da
 		}
 	}
 	if done == 0 && id.Text != "" {
-		return "", components.Refuse("there is no job %s any more", id)
+		return "", components.Refuse("job %s does not exist any more", id)
 	}
 	return render.Counted(done, "job") + " due now", nil
 }

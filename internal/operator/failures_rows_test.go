@@ -365,7 +365,7 @@ func TestJobsThatStandStillAreNamed(t *testing.T) {
 	db.Exec("UPDATE sexton.river_job SET scheduled_at = '2026-01-02T03:04:05Z'")
 	require.Equal(t, "a worker: none has fetched job 7, available since 2026-01-02T03:04:05Z", look())
 	db.Exec("UPDATE sexton.river_job SET state = 'running', attempted_at = '2026-01-02T03:04:06Z'")
-	const lost = "worker me: job 7 counts as running there since 2026-01-02T03:04:06Z, and has no run"
+	const lost = "worker me: its job 7 has been marked as running since 2026-01-02T03:04:06Z, but has no run"
 	require.Equal(t, lost, look())
 	db.Exec("INSERT INTO sexton.runs (kind, database, holder) VALUES ($1, 'main', 'me')", cleanUp)
 	require.Equal(t, lost, look(), "the worker of the run is dead")

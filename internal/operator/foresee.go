@@ -157,7 +157,7 @@ func planJob(ctx context.Context, all *installation.Bound, kind string) (planned
 func (j PlannedJob) Text() string {
 	said := render.AtLeast(j.Capped) + render.Counted(j.Due, j.Unit)
 	if j.PerRun > 0 && j.Due > int64(j.PerRun) {
-		said += fmt.Sprintf(" (%d in a run)", j.PerRun)
+		said += fmt.Sprintf(" (%d per run)", j.PerRun)
 	}
 	if j.RemovalsDue > 0 {
 		said += ", " + render.Counted(j.RemovalsDue, "object") + " to remove"
@@ -218,7 +218,7 @@ func ForeseeGroup(ctx context.Context, all *installation.Connections, text, by s
 		var may bool
 		const rule = `SELECT coalesce("sexton".may_remove_group($1, $2), false)`
 		if err := db.Pool.QueryRow(ctx, db.Names.Render(rule), by, text).Scan(&may); err != nil {
-			return nil, fmt.Errorf("ask whether user %s may remove group %s: %w", by, id, err)
+			return nil, fmt.Errorf("check whether user %s may remove group %s: %w", by, id, err)
 		}
 		if !may {
 			p.Forbidden = append(p.Forbidden, fmt.Sprintf("user %s may not remove it", by))
@@ -288,7 +288,7 @@ const assumedRate = 2000
 // time fills in how long it takes.
 func (p *Foreseen) time(ctx context.Context, db database.Database, kind string) error {
 	if err := db.Pool.QueryRow(ctx, db.Names.Render(sqlText("rate")), kind).Scan(&p.RowsPerSecond); err != nil {
-		return fmt.Errorf("look up the speed of %s: %w", kind, err)
+		return fmt.Errorf("read the speed of %s: %w", kind, err)
 	}
 	if p.Measured = p.RowsPerSecond > 0; !p.Measured {
 		p.RowsPerSecond = assumedRate

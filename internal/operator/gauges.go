@@ -83,13 +83,13 @@ func (r *reading) read(ctx context.Context, g *Gauges, db database.Database, job
 	}
 	r.addIf(metrics.Up, err == nil && refusal == "", db.Name)
 	if err != nil {
-		g.Log.DebugContext(ctx, "database does not answer a scrape", "database", db.Name, "error", err)
+		g.Log.DebugContext(ctx, "scrape_without_database", "database", db.Name, "error", err)
 		return
 	}
 	r.add(metrics.NotifyQueueUsage, usage, db.Name)
 	err = r.readRest(ctx, g, db, jobs)
 	if err != nil {
-		g.Log.DebugContext(ctx, "gauges are incomplete", "database", db.Name, "error", err)
+		g.Log.DebugContext(ctx, "scrape_incomplete", "database", db.Name, "error", err)
 	}
 	r.addIf(metrics.ScrapeComplete, err == nil, db.Name)
 }
@@ -243,7 +243,7 @@ func readCounted(ctx context.Context, all *installation.Connections) (*counted, 
 	c := counted{shared: known}
 	// There is one queue per kind, of its name.
 	if c.queues, err = all.Jobs().Queries().QueueStates(ctx, components.PendingCap, all.Kinds()); err != nil {
-		return nil, fmt.Errorf("look at queues: %w", err)
+		return nil, fmt.Errorf("read queues: %w", err)
 	}
 	c.successes, err = readSuccesses(ctx, all)
 	return &c, err

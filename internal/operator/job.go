@@ -178,7 +178,7 @@ func turnedBack(run dbsqlc.RunsLastRow) string {
 	case *run.Outcome == string(jobrun.Failed) && stats.Refused:
 		return "a fix for the error of its last run; it tries again by itself"
 	case *run.Outcome == string(jobrun.Skipped) && stats.WaitingFor != "":
-		return "another try, after: " + stats.WaitingFor
+		return "its next attempt, after: " + stats.WaitingFor
 	}
 	return ""
 }
@@ -341,7 +341,7 @@ func stalled(ctx context.Context, jobs database.Database, silence time.Duration,
 	}
 	job, since := found[0], found[0].Since.UTC().Format(time.RFC3339)
 	if job.Running {
-		return fmt.Sprintf("worker %s: job %d counts as running there since %s, and has no run", job.Client, job.ID,
+		return fmt.Sprintf("worker %s: its job %d has been marked as running since %s, but has no run", job.Client, job.ID,
 			since), nil
 	}
 	return fmt.Sprintf("a worker: none has fetched job %d, available since %s", job.ID, since), nil
@@ -367,7 +367,7 @@ func (k *shared) outdated(lease string) (reason string, stopped bool) {
 	if len(clients) == 0 {
 		return "", false
 	}
-	return fmt.Sprintf("the installed definitions: %d of %s read others (%s); have those read there, or run sexton triggers install",
+	return fmt.Sprintf("the installed definitions: %d of %s read others (%s); deploy the installed files there, or run sexton triggers install",
 		len(clients), render.Counted(len(k.workers), "worker"), clients[0]), len(clients) == len(k.workers)
 }
 
@@ -413,7 +413,7 @@ func foreignAwake(ctx context.Context, db database.Database, kind string) (strin
 	rows, _ := db.Pool.Query(ctx, sqlText("awake_holders"), int64(uint32(key1)), int64(uint32(key2)))
 	holders, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil || len(holders) == 0 {
-		return "", problem.Doing(err, "look which sessions hold the awake lock of %s", kind)
+		return "", problem.Doing(err, "read which sessions hold the awake lock of %s", kind)
 	}
 	return "awake lock held by " + render.Listed(holders), nil
 }

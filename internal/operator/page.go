@@ -143,7 +143,7 @@ func (s *PageSource) SetPaused(ctx context.Context, by web.Visitor, kind, reason
 		for _, kind := range s.all.Kinds() {
 			// A note of another person stays.
 			if _, err := s.all.SetPaused(ctx, kind, pause, entry); err != nil {
-				left = errors.Join(left, fmt.Errorf("%s stays as it was: %w", kind, err))
+				left = errors.Join(left, fmt.Errorf("%s is unchanged: %w", kind, err))
 			}
 		}
 		return left
@@ -153,7 +153,7 @@ func (s *PageSource) SetPaused(ctx context.Context, by web.Visitor, kind, reason
 	}
 	note, err := s.all.SetPaused(ctx, kind, pause, entry)
 	if note != nil && note.Actor != by.Actor {
-		return components.Refuse("%s is %s already; that note stays", kind, note)
+		return components.Refuse("%s is already %s; that note is kept", kind, note)
 	}
 	return err
 }
@@ -201,7 +201,7 @@ func (s *PageSource) RunNow(ctx context.Context, by web.Visitor, kind string) er
 func (s *PageSource) CancelGroup(ctx context.Context, by web.Visitor, groupID, userID string) error {
 	jobsDB := s.all.Jobs()
 	if _, err := strconv.ParseInt(userID, 10, 64); err != nil && !jobsDB.Names.GroupViews {
-		return components.Refuse("give the id of the user on whose behalf the group is to stay, a number")
+		return components.Refuse("enter the ID of the user who requests it, a number")
 	}
 	entry := database.Change{
 		Actor: by.Actor, Remote: by.Remote, Action: "cancel",
@@ -229,7 +229,7 @@ func (s *PageSource) CancelGroup(ctx context.Context, by web.Visitor, groupID, u
 func (s *PageSource) readFailures(ctx context.Context) Failures {
 	found, err := ReadFailures(ctx, reachable(ctx, s.all.Connections), components.FailureWindow)
 	if err != nil {
-		s.log.WarnContext(ctx, "failures cannot be read", "error", err)
+		s.log.WarnContext(ctx, "failures_not_read", "error", err)
 	}
 	return found
 }

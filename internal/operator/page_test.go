@@ -104,7 +104,7 @@ func TestPauseAndResumeFromThePage(t *testing.T) {
 	// Somebody else's pause does not take hers over.
 	var refused *components.RefusedError
 	require.ErrorAs(t, source.SetPaused(t.Context(), web.Visitor{Actor: "ben"}, cleanUp, "migration", true), &refused)
-	require.Regexp(t, "^"+cleanUp+" is paused by ann since .*: backup already; that note stays$", refused.Reason)
+	require.Regexp(t, "^"+cleanUp+" is already paused by ann since .*: backup; that note is kept$", refused.Reason)
 	require.Regexp(t, "^paused by ann since .*: backup$", *s.overview(t).Jobs[0].WaitingFor)
 	require.Equal(t, database.Change{Actor: "ben", Action: "pause", Target: cleanUp, Reason: "migration"},
 		withoutTime(s.overview(t).Changes[0]))

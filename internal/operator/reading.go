@@ -268,7 +268,7 @@ type Unled struct {
 }
 
 func (s Unled) String() string {
-	return fmt.Sprintf("%s of %s has no ticks: the leader's configuration lacks it, that of %s has it", s.Kind,
+	return fmt.Sprintf("%s of %s has no ticks: the leader's configuration lacks it (configured in %s)", s.Kind,
 		s.Database, render.Listed(s.Workers))
 }
 
@@ -291,9 +291,9 @@ func readLeader(ctx context.Context, jobs database.Database, silence time.Durati
 
 func (l *Leader) String() string {
 	if l == nil {
-		return "cron is led by no worker"
+		return "cron leader: none"
 	}
-	said := []string{fmt.Sprintf("cron is led by %s until %s", l.Leader, l.Until.UTC().Format(time.RFC3339))}
+	said := []string{fmt.Sprintf("cron leader: %s until %s", l.Leader, l.Until.UTC().Format(time.RFC3339))}
 	for _, s := range l.Unled {
 		said = append(said, s.String())
 	}

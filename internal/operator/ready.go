@@ -44,11 +44,11 @@ func (r *Readiness) Check(ctx context.Context) web.Readiness {
 	}
 	checking.Wait()
 	if r.stopping.Err() != nil {
-		result.Reasons = append(result.Reasons, "the worker stops")
+		result.Reasons = append(result.Reasons, "the worker is stopping")
 	}
 	if !r.heart.Alive() {
 		result.Reasons = append(result.Reasons,
-			"no heartbeat got through lately, so other workers take this one for dead")
+			"its last heartbeats failed, so other workers consider it dead")
 	}
 	result.Ready = len(result.Reasons) == 0
 	for _, db := range result.Databases {

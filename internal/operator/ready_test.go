@@ -65,7 +65,7 @@ func TestReadiness(t *testing.T) {
 
 	stop()
 	got = ready.Check(t.Context())
-	require.Equal(t, []string{"the worker stops"}, got.Reasons)
+	require.Equal(t, []string{"the worker is stopping"}, got.Reasons)
 	require.False(t, got.Ready)
 }
 
@@ -75,7 +75,7 @@ func TestNotReadyWithoutTheJobsDatabase(t *testing.T) {
 	ready := NewReadiness(t.Context(), s.all, nil, &heartbeat.Heart{DB: s.all.Databases[0], ClientID: "me"})
 	got := ready.Check(t.Context())
 	require.False(t, got.Ready)
-	require.Equal(t, []string{"no heartbeat got through lately, so other workers take this one for dead"}, got.Reasons)
+	require.Equal(t, []string{"its last heartbeats failed, so other workers consider it dead"}, got.Reasons)
 	require.False(t, got.Databases[0].Ready)
 	require.True(t, got.Databases[1].Ready, got.Databases[1].Reasons)
 }

@@ -104,7 +104,7 @@ func RetryReason(ctx context.Context, all *installation.Connections, key string,
 	reasons := found.Reasons()
 	at := slices.IndexFunc(reasons, func(r Reason) bool { return r.Key == key })
 	if at < 0 {
-		return "", components.Refuse("no row fails for that reason any more")
+		return "", components.Refuse("no row has this failure any more")
 	}
 	done, left := 0, 0
 	for _, failure := range reasons[at].Failures {
@@ -123,7 +123,7 @@ func RetryReason(ctx context.Context, all *installation.Connections, key string,
 	}
 	said := render.Counted(done, "row") + " due now"
 	if left > 0 {
-		said += ", " + render.Counted(left, "row") + " done or at work"
+		said += ", " + render.Counted(left, "row") + " done or being processed"
 	}
 	return said, nil
 }

@@ -41,7 +41,7 @@ func UndoEngine(ctx context.Context, all *installation.Bound, holder string) (*u
 	if !settings.On() && len(there) == 0 {
 		return nil, problem.List{{
 			Severity: problem.Error, Key: "loose_foreign_keys.undo.keep", Message: "is 0s, so that no deletion is kept",
-			Fix: "set it to 72h, say, run `sexton migrate up` and `sexton triggers install`, and start the workers anew",
+			Fix: "set it, for example to 72h, run `sexton migrate up` and `sexton triggers install`, and restart the workers",
 		}}
 	}
 	return all.Undo(holder, there), nil
@@ -156,7 +156,7 @@ func (u *Undone) Said() string {
 	case u.Err != nil && u.Report != nil && u.Report.Restored > 0:
 		return render.Counted(u.Report.Restored, "row") + " restored, and then: " + u.Err.Error()
 	case u.Err != nil:
-		return "the deletion is not back: " + u.Err.Error()
+		return "the deletion was not restored: " + u.Err.Error()
 	case u.Report == nil:
 		return ""
 	}
@@ -208,7 +208,7 @@ func (s *PageSource) readKept(ctx context.Context, id int64) *Kept {
 		return kept
 	}
 	if err != nil {
-		s.log.WarnContext(ctx, "kept deletions cannot be read", "error", err)
+		s.log.WarnContext(ctx, "kept_deletions_not_read", "error", err)
 		kept.Trouble = err.Error()
 	}
 	for _, unit := range found {
@@ -251,7 +251,7 @@ func (s *PageSource) Undo(ctx context.Context, by web.Visitor, id int64) (string
 		if errors.Is(err, undo.ErrUnknown) || errors.Is(err, undo.ErrBusy) || errors.Is(err, undo.ErrTwice) {
 			err = components.Refuse("%v", err)
 		} else if err != nil {
-			s.log.ErrorContext(working, "deletion cannot be taken back", "deletion", id, "error", err)
+			s.log.ErrorContext(working, "undo_failed", "deletion", id, "error", err)
 		}
 		if report != nil {
 			report.Left = slices.Clone(report.Left[:min(shownLeft, len(report.Left))])
@@ -269,7 +269,7 @@ func (s *PageSource) Undo(ctx context.Context, by web.Visitor, id int64) (string
 		defer s.undoing.Unlock()
 		return work.Said(), work.Err
 	case <-wait.C:
-		return fmt.Sprintf("deletion %d comes back; its page shows what is there", id), nil
+		return fmt.Sprintf("deletion %d is being restored; its page shows the progress", id), nil
 	}
 }
 
@@ -295,7 +295,7 @@ func (s *PageSource) beginUndo(work *Undone, stop context.CancelFunc) error {
 		select {
 		case <-other.ended:
 		default:
-			return components.Refuse("deletion %d is coming back; wait until that is over", other.id)
+			return components.Refuse("deletion %d is being restored; wait until that ends", other.id)
 		}
 	}
 	s.undone = slices.DeleteFunc(s.undone, func(u *Undone) bool { return u.id == work.id })

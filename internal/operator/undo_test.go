@@ -90,7 +90,7 @@ func TestOneDeletionComesBackAtATime(t *testing.T) {
 	var refused *components.RefusedError
 	_, err := source.Undo(t.Context(), ann(), 8)
 	require.ErrorAs(t, err, &refused)
-	require.Equal(t, "deletion 7 is coming back; wait until that is over", refused.Reason)
+	require.Equal(t, "deletion 7 is being restored; wait until that ends", refused.Reason)
 	source.Stop()
 	require.NoError(t, source.beginUndo(&Undone{id: 8, ended: make(chan struct{})}, nil))
 }

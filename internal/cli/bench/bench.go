@@ -61,7 +61,7 @@ compared with that of tombstones only in the same round.`,
 	cmd.Flags().Float64Var(&length, "seconds", 1, "length of one turn in `SECONDS`, half as long a lead not counted")
 	cmd.Flags().IntVar(&rounds, "rounds", 9, "how many turns of each, `N`; the median counts")
 	cmd.Flags().IntSliceVar(&clients, "clients", []int{1, 8, 32}, "`NUMBERS` of clients")
-	cli.Demand(cmd, func() error {
+	cli.CheckFlags(cmd, func() error {
 		if len(clients) == 0 || slices.Min(clients) <= 0 {
 			return errors.New("--clients must be more than 0")
 		}
@@ -116,7 +116,7 @@ func measuring(env *cli.Env, example, short, long string,
 		}
 		return env.Print(report, report.Text)
 	})
-	cli.Demand(cmd, func() error { return positiveFlags(cmd) })
+	cli.CheckFlags(cmd, func() error { return positiveFlags(cmd) })
 	return cmd
 }
 

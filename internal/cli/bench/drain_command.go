@@ -49,7 +49,7 @@ retention deletes because of their age, beside 100,000 new ones, against one DEL
 	cmd.Flags().IntVar(&o.Connections, "connections", 0,
 		"`N` sessions of each pass (default: loose_foreign_keys.connections)")
 	cmd.Flags().Float64Var(&limit, "seconds", 10, "how many `SECONDS` to delete rows of the set slow")
-	cli.Demand(cmd, func() error {
+	cli.CheckFlags(cmd, func() error {
 		if !slices.Contains(choices, set) {
 			return fmt.Errorf("--set must be one of %s", strings.Join(choices, ", "))
 		}

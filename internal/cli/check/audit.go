@@ -65,22 +65,24 @@ func auditCommand(env *cli.Env) *cobra.Command {
 	var request auditRequest
 	cmd := env.Reports(&cobra.Command{
 		Use:   "audit",
-		Short: "Look for children whose parent is gone and has no tombstone; exits 5 if there are any",
-		Long: `Goes through the children of every definition in small statements and reports orphans: rows that the definition
-covers, whose parent is gone, and for which no tombstone waits, so that no pass will find them. They come from before
-the triggers were installed, from what fires none (DROP TABLE, a detached partition), or from an application that
-inserts children of missing parents. Children in another database than their parents are asked for there. What needs a
-database that cannot be reached is skipped, and the exit code is 4.
+		Short: "Find children without parent and tombstone; exits 5 if there are any",
+		Long: `Reads the children of every definition in small statements and reports orphans: rows without a
+parent and without a pending tombstone, so that no run will find them. They come from deletions
+before the triggers were installed, from statements that fire no trigger (DROP TABLE, DETACH
+PARTITION), or from an application that inserts children of missing parents. Children in another
+database are checked there. If a database cannot be reached, its definitions are skipped, and the
+exit code is 4.
 
---repair leaves a tombstone for every orphaned key, as the parent's trigger would have done, and wakes the workers: the
-children are then deleted or changed as the definitions say. A key counts with the first definition that finds it.
-Look at the report first, and do not repair while data is loaded children first, or where keys of deleted parents are
-used again: what is inserted for a new parent under an orphaned key goes while that key's tombstone waits.`,
+--repair inserts a tombstone for each orphaned key, as the parent's trigger would have, and wakes
+the workers, which delete or change the children. A key counts for the first definition that finds
+it. Read the report first. Do not repair while data is loaded children first, or if keys of deleted
+parents are used again: rows that are inserted under an orphaned key, before its new parent, are
+deleted while the tombstone of that key is pending.`,
 		Example: "  sexton audit\n  sexton audit --table issues --json\n  sexton audit --repair",
 	}, func(ctx context.Context, _ []string) error { return audit(ctx, env, request) })
-	cmd.Flags().StringVar(&request.database, "database", "", "`NAME` of one configured database (default: all)")
-	cmd.Flags().StringVar(&request.table, "table", "", "`CHILD` whose definitions to audit, named as in definitions")
-	cmd.Flags().BoolVar(&request.repair, "repair", false, "leave tombstones for orphaned keys")
+	cmd.Flags().StringVar(&request.database, "database", "", "`NAME` of the database (default: all)")
+	cmd.Flags().StringVar(&request.table, "table", "", "only definitions of this `CHILD`, named as in definitions")
+	cmd.Flags().BoolVar(&request.repair, "repair", false, "insert tombstones for orphaned keys")
 	return cmd
 }
 
@@ -108,7 +110,7 @@ func audit(ctx context.Context, env *cli.Env, request auditRequest) error {
 				for _, one := range audited(all, db, child) {
 					report, err := auditor.Audit(ctx, one.parent, one.reference)
 					if report.RepairedKeys > 0 {
-						env.Logger(all.Config).InfoContext(ctx, "orphans repaired", "database", db.Name, "actor",
+						env.Logger(all.Config).InfoContext(ctx, "orphans_repaired", "database", db.Name, "actor",
 							installation.Actor(),
 							"definition", report.Definition, "parent", report.Parent, "repaired_keys",
 							report.RepairedKeys)
@@ -199,7 +201,7 @@ func (d *auditDocument) verdict(repaired bool, down error) error {
 	case skipped > 0:
 		return fmt.Errorf("%s could not be audited", render.Counted(incomplete+skipped, "definition"))
 	case incomplete > 0:
-		return fmt.Errorf("%s could not be audited to the end", render.Counted(incomplete, "definition"))
+		return fmt.Errorf("%s could not be audited completely", render.Counted(incomplete, "definition"))
 	case d.OrphanedKeys > 0 && !repaired:
 		return cli.ErrFindings
 	default:
@@ -219,7 +221,7 @@ func (d *auditDocument) print(w io.Writer, repaired bool) {
 	})
 	left := ""
 	if repaired {
-		left = fmt.Sprintf(", %s left", render.Counted(d.RepairedKeys, "tombstone"))
+		left = fmt.Sprintf(", %s inserted", render.Counted(d.RepairedKeys, "tombstone"))
 	}
 	_, _ = fmt.Fprintf(w, "%s%s of %s%s\n", render.AtLeast(capped), render.Counted(d.OrphanedRows, "row"),
 		render.Counted(d.OrphanedKeys, "orphaned key"), left)

@@ -52,13 +52,13 @@ $`, s.OK("audit"))
 	current := pgtest.Must(user.Current())(t)
 	r = s.Run("audit", "--repair")
 	require.Zero(t, r.Code, r.Stderr)
-	require.Regexp(t, `\n30 rows of 3 orphaned keys, 3 tombstones left\n$`, r.Stdout)
+	require.Regexp(t, `\n30 rows of 3 orphaned keys, 3 tombstones inserted\n$`, r.Stdout)
 	require.Equal(t, []map[string]any{{
-		"level": "INFO", "msg": "orphans repaired", "database": "main", "actor": current.Username,
+		"level": "INFO", "msg": "orphans_repaired", "database": "main", "actor": current.Username,
 		"definition": "issues[0]", "parent": "projects", "repaired_keys": 3.0,
 	}}, r.Logged(t))
 	repaired := s.Snapshot()
-	require.Regexp(t, `\n0 rows of 0 orphaned keys, 0 tombstones left\n$`, s.OK("audit", "--repair"))
+	require.Regexp(t, `\n0 rows of 0 orphaned keys, 0 tombstones inserted\n$`, s.OK("audit", "--repair"))
 	require.Equal(t, repaired, s.Snapshot(), "repairing twice is repairing once")
 
 	require.EqualValues(t, 50, s.Orphans())
@@ -85,7 +85,7 @@ func TestAuditThatCannotReadATable(t *testing.T) {
 	require.Equal(t, 1, r.Code, r.Stderr)
 	require.Contains(t, r.Stdout, "failed: labels: SQLSTATE 55P03: canceling statement due to lock timeout")
 	require.Contains(t, r.Stdout, "30 rows of 3 orphaned keys\n")
-	require.Contains(t, r.Stderr, "sexton: 1 definition could not be audited to the end")
+	require.Contains(t, r.Stderr, "sexton: 1 definition could not be audited completely")
 }
 
 func TestAuditWrongUsage(t *testing.T) {
@@ -100,7 +100,7 @@ func TestAuditWrongUsage(t *testing.T) {
 		{"no definition has the child table isues", []string{"--table", "isues", "--repair"}},
 		{"no definition has the child table other.issues", []string{"--table", "other.issues"}},
 		{"--table . is empty", []string{"--table", "."}},
-		{`no database "ci" is configured; there is main`, []string{"--database", "ci"}},
+		{`no database "ci" is configured (configured: main)`, []string{"--database", "ci"}},
 	} {
 		r := s.Run(append([]string{"audit"}, test.args...)...)
 		require.Equal(t, 2, r.Code, "%v: %s", test.args, r.Stderr)

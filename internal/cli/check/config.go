@@ -44,10 +44,10 @@ func configCheckCommand(env *cli.Env) *cobra.Command {
 	var connect bool
 	cmd := env.Reports(&cobra.Command{
 		Use:   "check",
-		Short: "Validate configuration and definitions; exits 2 and lists everything that is wrong",
-		Long: `Reads the configuration and the definitions, and lists everything that is wrong in them with file, line and column; the exit
-code is 2 then. It connects to no database. With --connect it also looks for missing tables, columns and the like in the
-databases, in which Sexton need not be installed.`,
+		Short: "Validate configuration and definitions; exits 2 and lists all errors",
+		Long: `Validates the configuration and the definitions, and lists all errors with file, line and column.
+It connects to no database. --connect also looks for missing tables and columns in the databases.
+Sexton need not be installed there.`,
 		Example: "  sexton config check\n  sexton config check --connect\n  sexton config check --config sexton.yaml --json",
 	}, func(ctx context.Context, _ []string) error {
 		c, err := env.LoadConfig()
@@ -90,7 +90,7 @@ databases, in which Sexton need not be installed.`,
 		return cmp.Or(env.Say(document, "ok: %s, %s\n",
 			render.Counted(document.Databases, "database"), render.Counted(len(defs), "definition")), wrong)
 	})
-	cmd.Flags().BoolVar(&connect, "connect", false, "also compare it with the databases")
+	cmd.Flags().BoolVar(&connect, "connect", false, "also compare with the databases")
 	return cmd
 }
 
@@ -106,9 +106,9 @@ func configShowCommand(env *cli.Env) *cobra.Command {
 	var all bool
 	cmd := env.Reports(&cobra.Command{
 		Use:   "show",
-		Short: "Print the effective configuration, defaults included, secrets hidden",
-		Long: `Prints each key with its value. It connects to nothing, and needs no database's URL. Of a component that is off it prints
-only that, unless --all is given.`,
+		Short: "Print the effective configuration with defaults and without secrets",
+		Long: `Prints each key with its value. It connects to no database and needs no database URL. For a
+disabled component, it prints only that it is disabled, unless --all is given.`,
 		Example: "  sexton config show\n  sexton config show --all",
 	}, func(_ context.Context, _ []string) error {
 		env.WithoutURL = true
@@ -122,7 +122,7 @@ only that, unless --all is given.`,
 		}
 		return env.Say(shown, "%s", shown.YAML())
 	})
-	cmd.Flags().BoolVar(&all, "all", false, "print the keys of components that are off, too")
+	cmd.Flags().BoolVar(&all, "all", false, "also print the keys of disabled components")
 	return cmd
 }
 
@@ -130,9 +130,10 @@ func configSchemaCommand(env *cli.Env) *cobra.Command {
 	var ofDefinitions bool
 	cmd := env.Reports(&cobra.Command{
 		Use:   "schema",
-		Short: "Print the JSON schema of sexton.yaml or of definitions, for editors",
-		Long: `Prints a JSON schema, by which editors complete keys, explain them and mark what is wrong. Editors with the YAML
-language server find it by a first line such as "# yaml-language-server: $schema=sexton.schema.json".`,
+		Short: "Print the JSON schema of sexton.yaml or of definition files, for editors",
+		Long: `Prints a JSON schema, with which editors complete and explain keys and mark errors. Editors with
+the YAML language server find it by a first line such as "# yaml-language-server:
+$schema=sexton.schema.json".`,
 		Example: "  sexton config schema > sexton.schema.json\n  sexton config schema --definitions > definitions.schema.json",
 	}, func(_ context.Context, _ []string) error {
 		if ofDefinitions {
@@ -140,6 +141,6 @@ language server find it by a first line such as "# yaml-language-server: $schema
 		}
 		return env.PrintJSON(config.Schema())
 	})
-	cmd.Flags().BoolVar(&ofDefinitions, "definitions", false, "print the schema of definitions files")
+	cmd.Flags().BoolVar(&ofDefinitions, "definitions", false, "print the schema of definition files")
 	return cmd
 }

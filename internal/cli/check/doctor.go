@@ -20,13 +20,17 @@ func doctorCommand(env *cli.Env) *cobra.Command {
 	var role string
 	cmd := env.Reports(&cobra.Command{
 		Use:   "doctor",
-		Short: "Look for what will keep the worker from its work; exits 5 where something needs attention",
-		Long: `Checks connections, server, settings, privileges, schema, definitions, indexes, triggers, notifications and
-workers, goes on where a check fails, and says of each finding how to put it right. It checks the rights of the worker's
-role: the one that --role names, else that of the newest running worker, else that of the configured URL. Settings of
-sessions are checked for the role of the URL alone. It changes nothing. With an error or a warning it exits 5, with
-information only 0, and 4 if no database can be reached. Of several databases the reachable ones are examined, and the
-checks of the others count as skipped.`,
+		Short: "Find problems of an installation and print fixes; exits 5 if there are any",
+		Long: `Checks connections, server, settings, privileges, schema, definitions, indexes, triggers,
+notifications and workers, and prints a fix for each finding. A failed check does not stop the
+others. It changes nothing.
+
+Privileges are checked for the role that --role names, else for the role of the newest running
+worker, else for the role of the configured URL. Session settings are checked only for the role of
+the URL.
+
+The exit code is 5 after an error or a warning, 4 if no database can be reached, and 0 otherwise.
+If only some databases can be reached, the checks of the others are skipped.`,
 		Example: "  sexton doctor\n  sexton doctor --role sexton_worker\n  sexton doctor --json | jq -r '.findings[].fix'",
 	}, func(ctx context.Context, _ []string) error {
 		c, err := env.LoadConfig()
@@ -50,7 +54,7 @@ checks of the others count as skipped.`,
 		return nil
 	})
 	cmd.Flags().StringVar(&role, "role", "",
-		"check the rights of this `ROLE` (default: the newest running worker's, else the configured URL's)")
+		"check the privileges of this `ROLE` (default: that of the newest worker, else of the URL)")
 	return cmd
 }
 
@@ -58,7 +62,7 @@ checks of the others count as skipped.`,
 func printExamination(w io.Writer, report *doctor.Report) {
 	for _, database := range slices.Sorted(maps.Keys(report.Roles)) {
 		role := report.Roles[database]
-		_, _ = fmt.Fprintf(w, "%s: checking the rights of role %s, %s\n", database, role.Name, role.Source)
+		_, _ = fmt.Fprintf(w, "%s: checking the privileges of role %s, %s\n", database, role.Name, role.Source)
 	}
 	for _, f := range report.Findings {
 		place := f.Check

@@ -66,7 +66,7 @@ func TestDoctorWithoutDatabase(t *testing.T) {
 	s.Configure(s.With(func(u *url.URL) { u.RawQuery += "&pool_max_conns=none" }), "")
 	lines = findings(s, 2, "connection")
 	require.Equal(t,
-		[]string{"error | databases.main.url | the connection string cannot be parsed | look at its parameters"}, lines)
+		[]string{"error | databases.main.url | the connection string cannot be parsed | correct its parameters"}, lines)
 
 	s.Configure(s.URL, "loose_foreign_keys: {shedule: \"* * * * *\"}\n")
 	s.Says(2, "unknown key", "doctor")
@@ -181,7 +181,7 @@ func TestDoctorOfWorkThatStandsStill(t *testing.T) {
 	s.Exec("SELECT setval('sexton.river_job_id_seq', 7)")
 	requireFindings(s, 5, "stalled_jobs", "warning | "+clitest.Kind+
 		"/main | the job waits for a worker: none has fetched job 7, available since 2026-01-02T03:04:05Z"+
-		" | start a worker (sexton run), or look into the log of the one that runs")
+		" | start a worker (sexton run), or read the log of the running one")
 	s.Pause()
 	report, _ := s.Examined(0)
 	result, _ := s.Diagnosis(report, "stalled_jobs")
@@ -260,7 +260,7 @@ func TestDoctorChecksTheRoleThatWorks(t *testing.T) {
 	lacks := func(source string, args ...string) {
 		r := s.Run(append([]string{"doctor"}, args...)...)
 		require.Equal(t, 5, r.Code, r.Stderr)
-		require.Regexp(t, "^main: checking the rights of role "+worker+", "+source+"\n", r.Stdout)
+		require.Regexp(t, "^main: checking the privileges of role "+worker+", "+source+"\n", r.Stdout)
 		require.Contains(t, r.Stdout, "\n  fix: GRANT USAGE ON SCHEMA sexton TO "+worker+";\n")
 		require.Contains(t, r.Stdout, "\n  fix: GRANT DELETE, SELECT, UPDATE ON public.issues TO "+worker+";\n")
 		require.Contains(t, r.Stdout, "\n  fix: GRANT SELECT (id) ON public.projects TO "+worker+";\n")

@@ -18,7 +18,7 @@ import (
 )
 
 func failuresCommand(env *cli.Env) *cobra.Command {
-	return cli.Group("failures", "Look at what failed, of every kind, and have it tried again",
+	return cli.Group("failures", "List and retry failures of all kinds",
 		"  sexton failures list\n  sexton failures retry groups 4711", failuresListCommand(env),
 		failuresRetryCommand(env))
 }
@@ -27,10 +27,11 @@ func failuresListCommand(env *cli.Env) *cobra.Command {
 	var limit *int
 	cmd := env.On("", &cobra.Command{
 		Use:   "list",
-		Short: "List what failed and is not done since, with reason and next try",
-		Long: `Lists, of every enabled component, what the page shows as failed or given up: tombstones, users, placeholders, groups,
-diffs that cannot be moved, and River's jobs of which no row tells. What only waits for a lock says so, and names the
-session that held it at the last try. A database that cannot be reached is left out, and the exit code is 4.`,
+		Short: "List unresolved failures with reason and next attempt",
+		Long: `Lists the failed rows of every enabled component (tombstones, users, placeholders, groups, diffs),
+and failed River jobs that have no such row. A row that waits for a lock is listed with the session
+that held it at the last attempt. If a database cannot be reached, its failures are left out, and
+the exit code is 4.`,
 		Example: "  sexton failures list\n  sexton failures list --json | jq '.failures[] | select(.given_up)'",
 	}, func(ctx context.Context, all *installation.Connections) error {
 		document, err := operator.ReadFailures(ctx, all, *limit)
@@ -39,13 +40,13 @@ session that held it at the last try. A database that cannot be reached is left 
 		}
 		return cmp.Or(env.Print(document, func(w io.Writer) { printFailures(w, document) }), all.Complete())
 	})
-	limit = cli.Limit(cmd, "list `N` of each source at most")
+	limit = cli.Limit(cmd, "list at most `N` failures of each source")
 	return cmd
 }
 
 func printFailures(w io.Writer, document operator.Failures) {
-	const none, heading = "nothing has failed that is not done by now",
-		"SOURCE\tDATABASE\tID\tWHAT\tATTEMPTS\tNEXT TRY\tERROR"
+	const none, heading = "no unresolved failures",
+		"SOURCE\tDATABASE\tID\tWHAT\tATTEMPTS\tNEXT ATTEMPT\tERROR"
 	render.List(w, none, heading, document.Failures, func(f components.Failure) []any {
 		next := "now"
 		switch {
@@ -61,7 +62,7 @@ func printFailures(w io.Writer, document operator.Failures) {
 		return []any{f.Source, &f.Database, f.ID, &f.What, f.Attempts, next, &reason}
 	})
 	if document.More {
-		_, _ = fmt.Fprintf(w, "and more %s; --limit shows them\n", render.Listed(document.Capped))
+		_, _ = fmt.Fprintf(w, "more failures of %s; raise --limit to list them\n", render.Listed(document.Capped))
 	}
 }
 
@@ -70,10 +71,12 @@ func failuresRetryCommand(env *cli.Env) *cobra.Command {
 	var everything bool
 	cmd := env.On("", &cobra.Command{
 		Use:   "retry SOURCE [ID]",
-		Short: "Have one row of a source tried again now, or all that failed there",
-		Long: `Has what failed tried again at once, as the button of the page does. SOURCE and ID are the ones that list shows: one of
-tombstones, users, placeholders, groups, diffs and jobs. Tombstones need --database where several are configured, as each
-database numbers its own. --all takes as many as one look shows. The change is recorded in sexton.audit.`,
+		Short: "Retry one failed row now, or all failed rows of a source",
+		Long: `Makes failed rows due now, like the button on the page. SOURCE and ID are those that "sexton
+failures list" prints. SOURCE is one of tombstones, users, placeholders, groups, diffs and jobs.
+Tombstones need --database if several databases are configured, because each database numbers its
+own. With more than 200 failed rows, --all may have to be run again. The retry is recorded in
+sexton.audit.`,
 		Example: "  sexton failures retry groups 4711\n  sexton failures retry diffs --all\n  sexton failures retry tombstones 17 --database ci",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 || len(args) > 2 || everything != (len(args) == 1) {
@@ -95,7 +98,7 @@ database numbers its own. --all takes as many as one look shows. The change is r
 		}
 		return env.Say(map[string]string{"result": said}, "%s\n", said)
 	})
-	cmd.Flags().StringVar(&what.Database, "database", "", "the `NAME` of the database that a tombstone is in")
-	cmd.Flags().BoolVar(&everything, "all", false, "all that failed there")
+	cmd.Flags().StringVar(&what.Database, "database", "", "`NAME` of the database of a tombstone")
+	cmd.Flags().BoolVar(&everything, "all", false, "retry all failed rows of the source")
 	return cmd
 }

@@ -11,14 +11,14 @@ import (
 func TestFailuresAreListedAndRetried(t *testing.T) {
 	t.Parallel()
 	s := clitest.GroupSite(t)
-	require.Equal(t, "nothing has failed that is not done by now\n", s.OK("failures", "list"))
+	require.Equal(t, "no unresolved failures\n", s.OK("failures", "list"))
 	require.Equal(t, map[string]any{"failures": []any{}, "more": false}, s.JSON(0, "failures", "list"))
 	s.Exec(`INSERT INTO group_deletion_schedules (group_id, user_id, marked_for_deletion_on) VALUES (10, 1, '2026-01-01'), (20, 1, '2026-01-01');
 		INSERT INTO sexton.group_deletion_failures (group_id, attempts, last_error, retry_at)
 		VALUES (10, 3, E'cannot be\ndecided', '2100-01-02 03:04:05Z'), (20, 2, 'nor this', '2100-01-01')`)
 	require.Regexp(t, `(?m)^groups +- +10 +group 10 \(root\) +3 +2100-01-02T03:04:05Z +cannot be; decided$`,
 		s.OK("failures", "list"))
-	require.Contains(t, s.OK("failures", "list", "--limit", "1"), "and more groups; --limit shows them\n")
+	require.Contains(t, s.OK("failures", "list", "--limit", "1"), "more failures of groups; raise --limit to list them\n")
 	require.Subset(t, s.JSON(0, "failures", "list").(map[string]any)["failures"].([]any)[1], map[string]any{
 		"source": "groups", "id": "20", "what": "group 20 (other)", "error": "nor this", "attempts": 2.0,
 		"next_attempt_at": "2100-01-01T00:00:00Z", "given_up": false,
@@ -36,8 +36,8 @@ func TestFailuresAreListedAndRetried(t *testing.T) {
 		args []string
 	}{
 		"group 4711 has not failed":                    {1, []string{"failures", "retry", "groups", "4711"}},
-		`"x" is no id`:                                 {2, []string{"failures", "retry", "groups", "x"}},
-		`nothing called "moons" fails here; there are`: {2, []string{"failures", "retry", "moons", "1"}},
+		`"x" is not an ID`:                                 {2, []string{"failures", "retry", "groups", "x"}},
+		`unknown source "moons"; the sources are`: {2, []string{"failures", "retry", "moons", "1"}},
 	} {
 		s.Says(wrong.code, want, wrong.args...)
 	}

@@ -22,15 +22,19 @@ import (
 func planCommand(env *cli.Env) *cobra.Command {
 	return env.Reports(&cobra.Command{
 		Use:   "plan",
-		Short: "Show what a pass would do now, how, and which indexes are missing; changes nothing",
-		Long: `Per definition of loose foreign keys: the tombstones that wait, the rows that a pass would delete or change for tombstones that are
-due, and how Postgres finds them. Below that, a CREATE INDEX CONCURRENTLY for each index without which deletions
-read whole tables, including indexes for the real foreign keys below the children. Counts stop at a cap, shown
-as "10,000+". Where deletions are kept, it names what sexton undo would not bring back. Per other enabled job: what it may
-take now, by the predicate that wakes it, its next run, when something falls due, and why it waits. All of it is counted
-in READ ONLY transactions of a few seconds at most. A child in another database than its parent has that database's
-name in brackets, and its indexes are to be created there. Where a database cannot be reached, the plan is for the
-others, and the exit code is 4.`,
+		Short: "Preview the next runs: rows, access paths and missing indexes",
+		Long: `For each definition, shows the pending tombstones, the rows that a run would delete or change now,
+and how Postgres finds them. Then prints CREATE INDEX CONCURRENTLY for each index without which a
+deletion reads a complete table, including indexes for native foreign keys below the children.
+Counts stop at a limit, shown as "10,000+". If deletions are kept, lists what "sexton undo" would
+not restore.
+
+For each other enabled job, shows the rows that are due now, its next run, when the next row falls
+due, and what it waits for.
+
+It changes nothing: it reads in READ ONLY transactions of at most a few seconds. A child in another
+database than its parent has the name of that database in brackets, and its indexes must be created
+there. If a database cannot be reached, the plan covers the others, and the exit code is 4.`,
 		Example: "  sexton plan\n  sexton plan --json | jq -r '.[].definitions[].missing_indexes[].create' | sort -u\n" +
 			"  sexton plan --json | jq '.[].jobs[]? | {kind, due, waiting_for}'",
 	}, func(ctx context.Context, _ []string) error {
@@ -67,7 +71,7 @@ func printPlan(w io.Writer, planned operator.PlannedDatabase) {
 		return
 	}
 	if len(planned.Definitions) > 0 {
-		render.Table(w, "CHILD\tCOLUMN\tPARENT\tACTION\tDUE\tPUT OFF\tROWS\tPLAN\tTHEN", planned.Definitions,
+		render.Table(w, "CHILD\tCOLUMN\tPARENT\tACTION\tDUE\tDEFERRED\tROWS\tPLAN\tTHEN", planned.Definitions,
 			func(d plan.Definition) []any {
 				// A cap of one of the two counts cannot be told from one of the other: both
 				// show it where they reach it.
@@ -81,7 +85,7 @@ func printPlan(w io.Writer, planned operator.PlannedDatabase) {
 		_, _ = fmt.Fprintln(w)
 	}
 	t := planned.Totals
-	_, _ = fmt.Fprintf(w, "%s: %s, %s%s due and %d put off, %s%s to delete and %d to change, %s\n",
+	_, _ = fmt.Fprintf(w, "%s: %s, %s%s due and %d deferred, %s%s to delete and %d to change, %s\n",
 		planned.Database, render.Counted(t.Definitions, "definition"),
 		render.AtLeast(t.PendingCapped), render.Counted(t.Due, "tombstone"), t.Deferred, render.AtLeast(t.RowsCapped),
 		render.Counted(t.DeleteRows, "row"),

@@ -24,9 +24,9 @@ func statusCommand(env *cli.Env) *cobra.Command {
 	var watch bool
 	cmd := env.On("", &cobra.Command{
 		Use:   "status",
-		Short: "Show what runs and how fast, backlog, last runs, and why something waits",
-		Long: `Shows the backlog of each deletion table, the passes at work with their rows, rows per second and about how much time is
-left, leases, the last run of each job, and what a job waits for. With --watch it does so every 2 seconds until Ctrl-C.`,
+		Short: "Show running jobs, backlog, last runs, and what jobs wait for",
+		Long: `Shows the backlog of each deletion table, the running jobs with rows, rows per second and estimated
+time left, the leases, the last run of each job, and what each job waits for.`,
 		Example: "  sexton status\n  sexton status --watch\n  sexton status --json | jq '.deletion_tables[].pending'",
 	}, func(ctx context.Context, all *installation.Connections) error {
 		latencies := operator.NewLatencies(all)
@@ -50,12 +50,12 @@ left, leases, the last run of each job, and what a job waits for. With --watch i
 			_ = pace.Sleep(ctx, watchEvery)
 		}
 	})
-	cmd.Flags().BoolVar(&watch, "watch", false, "show it anew every 2 seconds, until Ctrl-C")
+	cmd.Flags().BoolVar(&watch, "watch", false, "refresh every 2 seconds until Ctrl-C")
 	return cmd
 }
 
 func printStatus(w io.Writer, document operator.Reading) {
-	render.Table(w, "DELETION TABLE\tDATABASE\tPENDING\tOLDEST\tPUT OFF\tCONFIRMING", document.DeletionTables,
+	render.Table(w, "DELETION TABLE\tDATABASE\tPENDING\tOLDEST\tDEFERRED\tRECHECK", document.DeletionTables,
 		func(t components.Backlog) []any {
 			if t.Unreachable != "" {
 				return []any{t.Table, t.Database, "unreachable", "-", "-", "-"}
@@ -92,7 +92,7 @@ func printStatus(w io.Writer, document operator.Reading) {
 	render.List(w, "", "\nLEASE\tHOLDER\tEXPIRES", document.Leases,
 		func(l operator.Lease) []any { return []any{l.Key, l.Holder, l.ExpiresAt} })
 	printJobs(w, document.Jobs)
-	render.List(w, "", "\nKEEPS ITS OLD CONFIGURATION\tHOST\tERROR OF THE NEW ONE", document.ReloadErrors,
+	render.List(w, "", "\nWORKER WITH OLD CONFIGURATION\tHOST\tRELOAD ERROR", document.ReloadErrors,
 		func(e operator.ReloadError) []any { return []any{e.Worker, e.Host, &e.Error} })
 	_, _ = fmt.Fprintln(w, "\n"+document.Cron.String())
 }
@@ -131,7 +131,7 @@ func printJobs(w io.Writer, jobs []operator.JobState) {
 		}
 		return []any{name(j), next, render.Age(j.LastRun), j.LastOutcome}
 	})
-	render.List(w, "", "\nCLEAN-UP TIME\tP50\tP99\tOF LAST",
+	render.List(w, "", "\nCLEAN-UP TIME\tP50\tP99\tITEMS",
 		those(func(j operator.JobState) bool { return j.Latency != nil }),
 		func(j operator.JobState) []any {
 			return []any{

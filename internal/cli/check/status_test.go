@@ -179,7 +179,7 @@ func TestStatusIsWatchedOnATerminal(t *testing.T) {
 		for piece := make([]byte, 1<<16); ; {
 			n, err := terminal.Read(piece)
 			all.Write(piece[:n])
-			if strings.Count(all.String(), "\ncron is led") == 2 {
+			if strings.Count(all.String(), "\ncron leader: ") == 2 {
 				interrupt()
 			}
 			if err != nil {
@@ -238,10 +238,10 @@ func TestSchedulesThatTheLeaderLacks(t *testing.T) {
 		"kind": "adjourned_group_deletion", "database": "main",
 		"workers": []any{"b", "c"},
 	}}, lead("a")["unled"])
-	const said = "adjourned_group_deletion of main has no ticks: the leader's configuration lacks it, that of b, c has it"
+	const said = "adjourned_group_deletion of main has no ticks: the leader's configuration lacks it (configured in b, c)"
 	require.Contains(t, s.OK("status"), "\n"+said+"\n")
 	requireFindings(s, 5, "cron", "warning | adjourned_group_deletion | "+said+
-		" | give all workers the same enabled components and databases; until then commits alone wake the job")
+		" | give all workers the same enabled components and databases; until then only commits start the job")
 	require.Nil(t, lead("somebody")["unled"], "a leader of whom nothing is known")
 }
 

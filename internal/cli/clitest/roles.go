@@ -49,7 +49,7 @@ func Roles(t *testing.T) RoleSite {
 	s.Application, s.Worker, s.Viewer = s.CreateRole(), s.CreateRole(), s.CreateRole()
 	grants := []string{"grants", "--app", s.Application, "--worker", s.Worker, "--viewer", s.Viewer}
 	s.OK(append(grants, "--apply")...)
-	require.Equal(t, "-- no rights are missing\n", s.OK(grants...))
+	require.Equal(t, "-- no privileges are missing\n", s.OK(grants...))
 	quote := func(role string) string { return pgx.Identifier{role}.Sanitize() }
 	s.Exec("GRANT USAGE ON SCHEMA public TO " + quote(s.Application) + "; GRANT SELECT, DELETE ON projects TO " +
 		quote(s.Application))

@@ -68,7 +68,7 @@ func TestWrongUsageOfDemo(t *testing.T) {
 		require.Equal(t, 2, r.Code, name)
 		require.Empty(t, r.Stdout, name)
 		require.Contains(t, r.Stderr, test.want, name)
-		require.Contains(t, r.Stderr, `Run "sexton demo --help" for what it takes.`, name)
+		require.Contains(t, r.Stderr, `Run "sexton demo --help" for usage.`, name)
 	}
 }
 

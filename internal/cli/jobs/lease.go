@@ -14,24 +14,25 @@ import (
 )
 
 func leaseCommand(env *cli.Env) *cobra.Command {
-	return cli.Group("lease", "Show who holds which lease, and end one whose holder is gone", "  sexton lease list",
+	return cli.Group("lease", "List the held leases, or release one of a dead holder", "  sexton lease list",
 		leaseListCommand(env), leaseReleaseCommand(env))
 }
 
 func leaseListCommand(env *cli.Env) *cobra.Command {
 	return env.On("", &cobra.Command{
 		Use:   "list",
-		Short: "List the leases that are held",
-		Long: `Lists the leases that are held. A lease lets one pass at a time work: the next one of the same KEY skips or waits until it ends.
-Each kind has one per database or group, under the name that sexton status shows.
+		Short: "List the held leases",
+		Long: `Lists the held leases. A lease allows one run at a time: another run with the same KEY is skipped
+or waits until the lease ends. Each kind has one lease per database or group.
 
-LEASE   the key, which sexton lease release takes
-HOLDER  host, process and a random part: a worker, or a pass in the foreground
-ALIVE   whether the holder has beaten within jobs.silence; the leases of one that has not are freed by any worker, or by
-        the next pass in the foreground
-UNTIL   when the lease ends by itself if its holder does not renew it
+LEASE   the key, for "sexton lease release"
+HOLDER  host, process ID and a random part
+ALIVE   whether the holder sent a heartbeat within jobs.silence. Any worker, or the next run in the
+        foreground, releases the leases of a dead holder
+UNTIL   when the lease expires if its holder does not renew it
 
-A lease that is alive is no fault. One whose holder is gone costs some seconds; sexton lease release KEY ends it at once.`,
+The lease of a dead holder delays the next run by some seconds. "sexton lease release KEY" ends it
+immediately.`,
 		Example: "  sexton lease list\n  sexton lease list --json | jq '.[] | select(.alive | not)'",
 	}, func(ctx context.Context, all *installation.Connections) error {
 		leases, err := operator.ReadLeases(ctx, all.Jobs(), all.Config.Jobs.Silence)
@@ -51,9 +52,10 @@ func leaseReleaseCommand(env *cli.Env) *cobra.Command {
 	var force bool
 	cmd := env.Reports(&cobra.Command{
 		Use:   "release KEY",
-		Short: "End a lease whose holder is gone",
-		Long: `Ends a lease at once, so that the next pass need not wait for its end. The lease of a holder that is alive is refused,
-unless --force is given: that holder then commits nothing more under it, and its pass fails. It is recorded who did it.`,
+		Short: "Release the lease of a dead holder",
+		Long: `Ends a lease, so that the next run need not wait until it expires. If the holder is alive, the
+command is refused unless --force is given: the holder can then commit no more batches, and its run
+fails. The release is recorded in sexton.audit.`,
 		Example: "  sexton lease release schedule_migrate_external_diffs_worker",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -64,18 +66,18 @@ unless --force is given: that holder then commits nothing more under it, and its
 	}, func(ctx context.Context, args []string) error {
 		return env.With(ctx, "", func(all *installation.Connections) error {
 			done, err := all.EndLease(ctx, args[0], force, func(down error) {
-				env.Warn(fmt.Sprintf("%v; there the holder may commit until its lease would have ended", down))
+				env.Warn(fmt.Sprintf("%v: there the holder can commit until its lease would have expired", down))
 			})
 			if err != nil {
 				return err
 			}
-			said := "it is not held"
+			said := "not held"
 			if done.Released {
-				said = "released; " + done.Holder + " held it"
+				said = "released (holder: " + done.Holder + ")"
 			}
 			return env.Say(done, "%s: %s\n", done.Key, said)
 		})
 	})
-	cmd.Flags().BoolVar(&force, "force", false, "also where the holder is alive")
+	cmd.Flags().BoolVar(&force, "force", false, "also release the lease of a live holder")
 	return cmd
 }

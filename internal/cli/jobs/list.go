@@ -14,7 +14,7 @@ import (
 )
 
 func jobCommand(env *cli.Env) *cobra.Command {
-	return cli.Group("job", "List the jobs, or run one pass of one",
+	return cli.Group("job", "List, run or enqueue jobs",
 		"  sexton job list\n  sexton job run loose_foreign_keys_cleanup --json",
 		jobListCommand(env), jobRunCommand(env), jobEnqueueCommand(env))
 }

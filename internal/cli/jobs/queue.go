@@ -21,8 +21,9 @@ func jobEnqueueCommand(env *cli.Env) *cobra.Command {
 	var args string
 	cmd := env.Reports(&cobra.Command{
 		Use:   "enqueue KIND",
-		Short: "Put a job into River for a worker to run",
-		Long:  "Puts a job into River, or finds the one that is there already: a job with the same arguments is there once. Prints its id.",
+		Short: "Insert a job for a worker",
+		Long: `Inserts a job into River and prints its ID. If a job with the same arguments is pending, prints the
+ID of that job.`,
 		Example: `  sexton job enqueue loose_foreign_keys_cleanup
   sexton job enqueue loose_foreign_keys_cleanup --args '{"database": "main"}'`,
 		Args:              oneKind,
@@ -32,7 +33,7 @@ func jobEnqueueCommand(env *cli.Env) *cobra.Command {
 			return enqueue(ctx, env, all, kinds[0], args)
 		})
 	})
-	cmd.Flags().StringVar(&args, "args", "{}", "the job's arguments as `JSON`; what is left out has its default")
+	cmd.Flags().StringVar(&args, "args", "{}", "job arguments as `JSON`; missing ones have their default")
 	return cmd
 }
 
@@ -55,7 +56,7 @@ func enqueue(ctx context.Context, env *cli.Env, all *installation.Connections, k
 	pauses, err := installation.Pauses(ctx, all)
 	if paused := pauses[kind]; paused != "" {
 		document["waiting_for"] = paused
-		return errors.Join(err, env.Say(document, "%s: job %d; it waits, as the kind is %s (sexton resume %s)\n", kind,
+		return errors.Join(err, env.Say(document, "%s: job %d waits because the kind is %s (sexton resume %s)\n", kind,
 			id, paused, kind))
 	}
 	return errors.Join(err, env.Say(document, "%s: job %d\n", kind, id))
@@ -66,14 +67,15 @@ func pauseCommand(env *cli.Env) *cobra.Command {
 	var every bool
 	cmd := env.Reports(&cobra.Command{
 		Use:   "pause [KIND]",
-		Short: "Stop all copies from starting a kind of job, or all kinds",
-		Long: `Pauses the kind's queue in River. It acts on all workers at once, survives their restarts, and shows in status
-and River UI with who paused it and why. A pass that is running ends by itself, at the end of its time at the latest.
+		Short: "Pause a kind of job, or all kinds, on every worker",
+		Long: `Pauses the River queue of a kind. The pause applies to all workers immediately, survives restarts,
+and is shown in "sexton status" and River UI with its actor and reason. A run in progress ends by
+itself, at the latest when its time limit expires.
 
-Nothing is lost meanwhile: deleted parents, users and groups wait in their tables, and jobs in the queue. Neither commits nor
-ticks of the schedule start a pass. sexton job run KIND skips, too, unless --force is given. sexton resume KIND ends the pause,
-and what has waited is due at once. A kind and the one that inserts its jobs are paused apart: adjourned_group_deletion
-decides about groups, group_destroy destroys them. sexton job list names the kinds, and --all stands for all of them.`,
+Pending work is kept in its tables and queues. Neither commits nor schedules start a run meanwhile,
+and "sexton job run KIND" is skipped without --force. "sexton resume KIND" ends the pause, and
+pending work is due immediately. A kind and the kind that inserts its jobs are paused separately:
+adjourned_group_deletion decides about groups, and group_destroy destroys them.`,
 		Example: "  sexton pause loose_foreign_keys_cleanup --reason 'long backup'\n  sexton pause --all --reason incident\n" +
 			"  sexton resume loose_foreign_keys_cleanup",
 		Args:              kindOrAll(&every),
@@ -81,8 +83,8 @@ decides about groups, group_destroy destroys them. sexton job list names the kin
 	}, func(ctx context.Context, kinds []string) error {
 		return setPaused(ctx, env, kinds, true, reason)
 	})
-	cmd.Flags().StringVar(&reason, "reason", "", "why, a `TEXT` for readers of status")
-	cmd.Flags().BoolVar(&every, "all", false, "all kinds that are enabled")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason as `TEXT` for readers of the status")
+	cmd.Flags().BoolVar(&every, "all", false, "all enabled kinds")
 	return cmd
 }
 
@@ -90,14 +92,14 @@ func resumeCommand(env *cli.Env) *cobra.Command {
 	var every bool
 	cmd := env.Reports(&cobra.Command{
 		Use:               "resume [KIND]",
-		Short:             "Let workers start a kind of job again, or all kinds",
+		Short:             "Resume a kind of job, or all kinds",
 		Example:           "  sexton resume loose_foreign_keys_cleanup\n  sexton resume --all",
 		Args:              kindOrAll(&every),
 		ValidArgsFunction: completeKind(env),
 	}, func(ctx context.Context, kinds []string) error {
 		return setPaused(ctx, env, kinds, false, "")
 	})
-	cmd.Flags().BoolVar(&every, "all", false, "all kinds that are enabled, also the ones that other people have paused")
+	cmd.Flags().BoolVar(&every, "all", false, "all enabled kinds, including those that other people paused")
 	return cmd
 }
 
@@ -118,17 +120,17 @@ func setPaused(ctx context.Context, env *cli.Env, kinds []string, pause bool, re
 		for _, kind := range kinds {
 			note, err := all.SetPaused(ctx, kind, pause, by)
 			if err != nil {
-				left = errors.Join(left, fmt.Errorf("%s stays as it was: %w", kind, err))
+				left = errors.Join(left, fmt.Errorf("%s is unchanged: %w", kind, err))
 				continue
 			}
 			said := "paused"
 			switch {
 			case !pause && pauses[kind] == "":
-				said = "was not paused; its workers look for work"
+				said = "was not paused; its workers were woken"
 			case !pause:
 				said = "resumed"
 			case note.Actor != by.Actor:
-				said = fmt.Sprintf("is %s already; that note stays", note)
+				said = fmt.Sprintf("is already %s; that note is kept", note)
 			}
 			reports = append(reports, pauseReport{Kind: kind, Paused: pause, PauseNote: note})
 			text += fmt.Sprintf("%s: %s\n", kind, said)

@@ -41,7 +41,7 @@ func TestEnqueueWithWrongArguments(t *testing.T) {
 	}{
 		{[]string{}, "sexton job enqueue needs the KIND of one job"},
 		{[]string{clitest.Kind, clitest.Kind}, "sexton job enqueue needs the KIND of one job"},
-		{[]string{"cleanup"}, `no job of kind "cleanup" is enabled; there is loose_foreign_keys_cleanup`},
+		{[]string{"cleanup"}, `no job of kind "cleanup" is enabled (enabled: loose_foreign_keys_cleanup)`},
 		{[]string{clitest.Kind, "--args", "main"}, "--args main is not JSON"},
 		{[]string{clitest.Kind, "--args", "null"}, "the arguments must be a JSON object, not null"},
 		{[]string{clitest.Kind, "--args", "[]"}, "the arguments must be a JSON object, not array"},
@@ -49,14 +49,14 @@ func TestEnqueueWithWrongArguments(t *testing.T) {
 			[]string{clitest.Kind, "--args", `{"db": "main"}`},
 			`there is no argument "db" (Arguments: database text (default "main").)`,
 		},
-		{[]string{clitest.Kind, "--args", `{"database": "zz"}`}, `no database "zz" is configured; there is main`},
+		{[]string{clitest.Kind, "--args", `{"database": "zz"}`}, `no database "zz" is configured (configured: main)`},
 		{[]string{clitest.Kind, "--args", `{"database": 1}`}, `argument "database" must be text, not 1`},
 	} {
 		r := s.Run(append([]string{"job", "enqueue"}, test.args...)...)
 		require.Equal(t, 2, r.Code, "%v: %s", test.args, r.Stderr)
 		require.Empty(t, r.Stdout, test.args)
 		require.Contains(t, r.Stderr, test.want, test.args)
-		require.Contains(t, r.Stderr, `Run "sexton job enqueue --help" for what it takes.`, test.args)
+		require.Contains(t, r.Stderr, `Run "sexton job enqueue --help" for usage.`, test.args)
 	}
 	require.Equal(t, before, s.Snapshot())
 }
@@ -83,7 +83,7 @@ func TestPauseAndResume(t *testing.T) {
 	reason := "paused by " + regexp.QuoteMeta(current.Username) + ` since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ: long backup`
 	require.Regexp(t, "^"+reason+"$", job["waiting_for"])
 	require.Regexp(t, reason, s.OK("status"))
-	require.Regexp(t, reason+"; --force runs it all the same", s.OK("job", "run", clitest.Kind))
+	require.Regexp(t, reason+"; --force runs it anyway", s.OK("job", "run", clitest.Kind))
 
 	require.Equal(t, clitest.Kind+": paused\n", s.OK("pause", clitest.Kind), "again, without a reason")
 	require.Equal(t, [][]string{{"pause", clitest.Kind, "long backup", ""}, {"pause", clitest.Kind, "", ""}},
@@ -92,7 +92,7 @@ func TestPauseAndResume(t *testing.T) {
 	require.Regexp(t, "^paused by "+regexp.QuoteMeta(current.Username)+` since [^ ]*Z$`, job["waiting_for"])
 
 	s.Exec(`UPDATE sexton.river_queue SET metadata = jsonb_set(metadata, '{sexton_pause,actor}', '"ann"')`)
-	require.Regexp(t, "^"+clitest.Kind+": is paused by ann since [^ ]*Z already; that note stays\n$",
+	require.Regexp(t, "^"+clitest.Kind+": is already paused by ann since [^ ]*Z; that note is kept\n$",
 		s.OK("pause", clitest.Kind, "--reason", "migration"), "hers, by somebody else")
 	held, ok := s.JSON(0, "pause", clitest.Kind, "--reason", "migration").(map[string]any)
 	require.True(t, ok)
@@ -101,14 +101,14 @@ func TestPauseAndResume(t *testing.T) {
 	require.Regexp(t, "^paused by ann since [^ ]*Z$", job["waiting_for"])
 
 	require.Regexp(t,
-		"^"+clitest.Kind+`: job \d+; it waits, as the kind is paused by ann since [^ ]*Z \(sexton resume `+clitest.Kind+
+		"^"+clitest.Kind+`: job \d+ waits because the kind is paused by ann since [^ ]*Z \(sexton resume `+clitest.Kind+
 			`\)\n$`, s.OK("job", "enqueue", clitest.Kind))
 	require.Regexp(t, "^paused by ann", s.JSON(0, "job", "enqueue", clitest.Kind).(map[string]any)["waiting_for"])
 	require.Equal(t, clitest.Kind+": resumed\n", s.OK("resume", clitest.Kind))
 	_, job, _ = s.StatusOf()
 	require.Equal(t, false, job["paused"])
 	require.Nil(t, job["waiting_for"])
-	require.Equal(t, clitest.Kind+": was not paused; its workers look for work\n", s.OK("resume", clitest.Kind),
+	require.Equal(t, clitest.Kind+": was not paused; its workers were woken\n", s.OK("resume", clitest.Kind),
 		"once more does no harm")
 
 	// Paused by other means, it is not the former person's doing.
@@ -123,7 +123,7 @@ func TestAllKindsArePausedAtOnce(t *testing.T) {
 	s.OK("pause", "group_destroy", "--reason", "earlier")
 	s.Exec(`UPDATE sexton.river_queue SET metadata = jsonb_set(metadata, '{sexton_pause,actor}', '"ann"')`)
 	require.Regexp(t,
-		`(?s)^adjourned_group_deletion: paused\ngroup_destroy: is paused by ann since [^ ]*Z: earlier already; that note stays\n$`, s.OK("pause", "--all", "--reason", "incident"))
+		`(?s)^adjourned_group_deletion: paused\ngroup_destroy: is already paused by ann since [^ ]*Z: earlier; that note is kept\n$`, s.OK("pause", "--all", "--reason", "incident"))
 	require.Equal(t, [][]string{{"adjourned_group_deletion"}, {"group_destroy"}},
 		s.Rows("SELECT name FROM sexton.river_queue WHERE paused_at IS NOT NULL ORDER BY 1"))
 	require.Equal(t, "adjourned_group_deletion: resumed\ngroup_destroy: resumed\n", s.OK("resume", "--all"))
@@ -145,7 +145,7 @@ func TestAKindThatCannotBePausedStopsNoOther(t *testing.T) {
 	r := s.Run("pause", "--all")
 	require.Equal(t, 1, r.Code)
 	require.Equal(t, "group_destroy: paused\n", r.Stdout)
-	require.Contains(t, r.Stderr, "adjourned_group_deletion stays as it was: ")
+	require.Contains(t, r.Stderr, "adjourned_group_deletion is unchanged: ")
 	require.Contains(t, r.Stderr, "not this one")
 	require.NotContains(t, r.Stderr, "group_destroy")
 	r = s.Run("pause", "adjourned_group_deletion", "--json")
@@ -156,7 +156,7 @@ func TestAKindThatCannotBePausedStopsNoOther(t *testing.T) {
 func TestResumeBeforeAnyWorkerRan(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
-	require.Equal(t, clitest.Kind+": was not paused; its workers look for work\n", s.OK("resume", clitest.Kind))
+	require.Equal(t, clitest.Kind+": was not paused; its workers were woken\n", s.OK("resume", clitest.Kind))
 	require.Equal(t, [][]string{{clitest.Kind, "NULL"}}, s.Rows("SELECT name, paused_at FROM sexton.river_queue"))
 }
 
@@ -240,7 +240,7 @@ func TestAForegroundPassBeats(t *testing.T) {
 	refused := s.Run("lease", "release", diffsLease)
 	require.Equal(t, 1, refused.Code)
 	require.Regexp(t, `^sexton: release lease `+diffsLease+
-		`: its holder \S+ is alive; --force ends it all the same, and its pass fails\n$`, refused.Stderr)
+		`: its holder \S+ is alive; --force releases it anyway, and its run fails\n$`, refused.Stderr)
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.Equal(t, 0, (<-ended).Code)
 	require.Empty(t, s.Rows("SELECT FROM sexton.clients"))
@@ -252,12 +252,12 @@ func TestALeaseIsReleasedByHand(t *testing.T) {
 	s.HoldLease()
 	require.Equal(t, map[string]any{"key": clitest.LeaseKey, "released": true, "holder": "host:1:abc"},
 		s.JSON(0, "lease", "release", clitest.LeaseKey))
-	require.Equal(t, clitest.LeaseKey+": it is not held\n", s.OK("lease", "release", clitest.LeaseKey))
+	require.Equal(t, clitest.LeaseKey+": not held\n", s.OK("lease", "release", clitest.LeaseKey))
 	require.Equal(t, [][]string{{"release", clitest.LeaseKey, "held by host:1:abc"}},
 		s.Rows("SELECT action, target, reason FROM sexton.audit"))
 	s.Exec("UPDATE sexton.leases SET expires_at = now() + interval '1 h'; INSERT INTO sexton.clients (client_id, host, pid) VALUES ('host:1:abc', 'host', 1)")
 	require.Equal(t, 1, s.Run("lease", "release", clitest.LeaseKey).Code)
-	require.Equal(t, clitest.LeaseKey+": released; host:1:abc held it\n",
+	require.Equal(t, clitest.LeaseKey+": released (holder: host:1:abc)\n",
 		s.OK("lease", "release", clitest.LeaseKey, "--force"))
 	require.Equal(t, 2, s.Run("lease", "release").Code)
 	unknown := s.Run("lease", "release", "no_such_key")

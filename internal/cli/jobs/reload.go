@@ -62,7 +62,7 @@ func runWorker(ctx context.Context, env *cli.Env, flags worker) error {
 			log = env.Logger(c.Config)
 		case ctx.Err() == nil && database.Lost(err) && !flags.failFast:
 			// A database may go between any two steps of the start.
-			log.WarnContext(ctx, "database cannot be reached, trying again", "database", c.Jobs.Database, "error", err,
+			log.WarnContext(ctx, "database_unreachable_at_start", "database", c.Jobs.Database, "error", err,
 				"wait_ms", wait.Milliseconds())
 			if pace.Sleep(ctx, wait) != nil {
 				return nil
@@ -124,13 +124,13 @@ func awaitReload(ctx context.Context, env *cli.Env, flags worker, hangups chan o
 		switch {
 		case err == nil:
 			flags.refused.Store(nil)
-			log.InfoContext(ctx, "configuration is reloaded: the worker stops and starts with it")
+			log.InfoContext(ctx, "configuration_reloaded")
 			return fresh
 		case ctx.Err() != nil:
 			return nil
 		}
 		flags.refused.set(err.Error())
-		log.ErrorContext(ctx, "configuration is not reloaded, the old one stays", "error", err)
+		log.ErrorContext(ctx, "configuration_not_reloaded", "error", err)
 	}
 }
 

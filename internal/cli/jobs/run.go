@@ -38,11 +38,12 @@ func jobRunCommand(env *cli.Env) *cobra.Command {
 	var request passRequest
 	cmd := env.Reports(&cobra.Command{
 		Use:   "run KIND",
-		Short: "Run one pass of a job in the foreground",
-		Long: `Runs one pass under the same lease as a worker, so it never works beside another one: where the lease
-is taken, the outcome is "skipped" and names the holder. It is also "skipped", with the reason, where the kind is paused or
-other definitions are installed than this command has read. If all remaining rows are deferred, it prints why and until
-when. A pass that deferred rows or was skipped exits 0; only one that failed exits 1.`,
+		Short: "Run a job once in the foreground",
+		Long: `Runs a job once, under the same lease as a worker, so that the two never run at the same time. If
+the lease is taken, the kind is paused, or this command read other definitions than the installed
+ones, the outcome is "skipped", with the reason. If all remaining rows are deferred, it prints why
+and until when. The exit code is 0 if rows were deferred or the run was skipped, and 1 if it
+failed.`,
 		Example: `  sexton job run loose_foreign_keys_cleanup
   sexton job run loose_foreign_keys_cleanup --args '{"database": "main"}' --json`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -58,9 +59,9 @@ when. A pass that deferred rows or was skipped exits 0; only one that failed exi
 		return jobRun(ctx, env, request)
 	})
 	cmd.Flags().StringVar(&request.database, "database", "",
-		"`NAME` of the configured database to serve (default: the first)")
-	cmd.Flags().StringVar(&request.args, "args", "", "the job's arguments as `JSON`, instead of --database")
-	cmd.Flags().BoolVar(&request.force, "force", false, "run although the kind is paused")
+		"`NAME` of the database (default: the first)")
+	cmd.Flags().StringVar(&request.args, "args", "", "job arguments as `JSON`, instead of --database")
+	cmd.Flags().BoolVar(&request.force, "force", false, "run even if the kind is paused")
 	return cmd
 }
 
@@ -155,7 +156,7 @@ func runPass(ctx context.Context, env *cli.Env, request passRequest) (report pas
 	}
 	if paused := pauses[job.Queue]; paused != "" && !request.force {
 		return passReport{Report: jobrun.Report{
-			Kind: job.Kind, Database: name, Outcome: jobrun.Skipped, Reason: paused + "; --force runs it all the same",
+			Kind: job.Kind, Database: name, Outcome: jobrun.Skipped, Reason: paused + "; --force runs it anyway",
 			Stats: json.RawMessage("{}"),
 		}}, nil
 	}
@@ -295,7 +296,7 @@ func printReport(env *cli.Env, report passReport) error {
 	}
 	env.Printf("%s on %s: %s\n", report.Kind, report.Database, report.Outcome)
 	if report.Reason != "" {
-		env.Printf("  because    %s\n", report.Reason)
+		env.Printf("  reason     %s\n", report.Reason)
 	}
 	if report.Kind == riverjobs.AdjournedGroupDeletion {
 		return printDecisions(env, report.Stats)
@@ -307,9 +308,9 @@ func printReport(env *cli.Env, report passReport) error {
 	if stats.Connection == "" {
 		return nil
 	}
-	env.Printf("  tombstones %d processed, %d put off\n", stats.Processed, stats.Rescheduled)
+	env.Printf("  tombstones %d processed, %d deferred\n", stats.Processed, stats.Rescheduled)
 	if stats.Revived > 0 {
-		env.Printf("  revived    %s: the deleted rows live, so their children are kept\n",
+		env.Printf("  revived    %s: the parent rows exist again, so their children are kept\n",
 			render.Counted(stats.Revived, "tombstone"))
 	}
 	env.Printf("  deleted    %s%s\n", render.Counted(stats.DeleteCount, "row"), perTable(stats.DeleteCountByTable))
@@ -340,7 +341,7 @@ func printDecisions(env *cli.Env, encoded json.RawMessage) error {
 	if err := json.Unmarshal(encoded, &stats); err != nil {
 		return fmt.Errorf("decode statistics: %w", err)
 	}
-	env.Printf("  groups     %d to be destroyed, %d restored, %d put off\n", stats.GroupsEnqueued, stats.GroupsRestored,
+	env.Printf("  groups     %d to be destroyed, %d restored, %d deferred\n", stats.GroupsEnqueued, stats.GroupsRestored,
 		stats.GroupsFailed)
 	for _, e := range stats.Errors {
 		env.Printf("  error      %s\n", e.Text())

@@ -105,8 +105,8 @@ func TestJobRunOnPausedQueue(t *testing.T) {
 	s.Pause()
 	before := s.Snapshot()
 
-	reason := "paused since 2026-01-02T03:04:05Z; --force runs it all the same"
-	require.Equal(t, clitest.Kind+" on main: skipped\n  because    "+reason+"\n", s.OK("job", "run", clitest.Kind))
+	reason := "paused since 2026-01-02T03:04:05Z; --force runs it anyway"
+	require.Equal(t, clitest.Kind+" on main: skipped\n  reason     "+reason+"\n", s.OK("job", "run", clitest.Kind))
 	require.Equal(t, map[string]any{
 		"kind": clitest.Kind, "run_id": 0.0, "database": "main", "outcome": "skipped", "reason": reason,
 		"stats": map[string]any{},

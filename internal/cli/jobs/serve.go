@@ -72,13 +72,13 @@ func (v *operatorView) serve(ctx context.Context, on Endpoint, ready *operator.R
 		Version: cli.ReadVersions().Version, Logger: log,
 	})
 	if err != nil {
-		log.ErrorContext(ctx, "the page cannot be shown", "error", err)
+		log.ErrorContext(ctx, "page_unavailable", "error", err)
 	} else {
 		server.Page = shown
 	}
 	// A worker does not end because its pages cannot be shown.
 	if river, err := riverPages(v.all, log); err != nil {
-		log.ErrorContext(ctx, "River's pages cannot be shown", "error", err)
+		log.ErrorContext(ctx, "river_pages_unavailable", "error", err)
 	} else {
 		server.River = river
 	}

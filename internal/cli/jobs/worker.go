@@ -34,19 +34,20 @@ func WorkerCommand(env *cli.Env) *cobra.Command {
 	cmd := env.Command(&cobra.Command{
 		Use:   "run",
 		Short: "Run the worker until SIGTERM or SIGINT",
-		Long: `Runs all enabled jobs. Commits that leave work wake them, and their schedules find what no commit has announced. Any number
-of copies may run against the same databases. Each serves a page at http.listen, http://127.0.0.1:8686/ by default.
+		Long: `Runs all enabled jobs. Commits wake them, and schedules find the work that no commit announced. Any
+number of workers may run against the same databases. Each serves a page at http.listen (default:
+http://127.0.0.1:8686/).
 
-A signal stops it: running batches end, and leases are given back; a second signal ends the process at once. After SIGHUP
-it reads configuration and definitions again: if they are wrong, the old ones stay, and the log says what is wrong.
-Definitions that are not the installed ones (sexton triggers install) leave their job to
-other workers until they are.`,
+On a signal, the worker ends its current batches and releases its leases. A second signal ends the
+process immediately. On SIGHUP, it reads the configuration and the definitions again. If they are
+invalid, it logs the errors and continues with the old ones. If its definitions are not the
+installed ones ("sexton triggers install"), it leaves their job to other workers until they are.`,
 		Example: "  sexton run\n  sexton run --fail-fast\n  sexton run --read-only",
 	}, func(ctx context.Context, _ []string) error { return runWorker(ctx, env, flags) })
 	cmd.Flags().BoolVar(&flags.readOnly, "read-only", false,
-		"show the page, and River's pages, without the means to change anything there")
+		"serve the page and River's pages without controls")
 	cmd.Flags().BoolVar(&flags.failFast, "fail-fast", false,
-		"exit 4 where a database cannot be reached at the start, instead of trying again")
+		"exit 4 if a database cannot be reached at the start, instead of trying again")
 	return cmd
 }
 
@@ -55,7 +56,7 @@ func hasJobs(c *config.Config) error {
 		return nil
 	}
 	return problem.List{c.Problem("loose_foreign_keys.enabled",
-		"is false, and so is every other component: there is no job to run", "enable one")}
+		"is false, and no other component is enabled, so there is no job to run", "enable one")}
 }
 
 // prepare warns of what will keep the worker from its work, and makes the databases ready
@@ -67,7 +68,7 @@ func prepare(ctx context.Context, all *installation.Bound, log *slog.Logger) err
 			warnings = append(warnings, err.Error())
 		}
 		for _, warning := range warnings {
-			log.WarnContext(ctx, "check before the start", "database", db.Name, "warning", warning)
+			log.WarnContext(ctx, "startup_warning", "database", db.Name, "warning", warning)
 		}
 	}
 	if err := components.Start(ctx, all.Connections); err != nil {
@@ -143,16 +144,16 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 	// It shows the end of the worker, too.
 	ready := operator.NewReadiness(ctx, all.Connections, subscriptions, heart)
 	serving.Go(func() { view.serve(settle, on, ready, log) })
-	log.InfoContext(ctx, "worker started", "client_id", id, "databases", len(all.Databases))
+	log.InfoContext(ctx, "worker_started", "client_id", id, "databases", len(all.Databases))
 
 	<-ctx.Done()
-	log.InfoContext(settle, "worker stops: running batches end; a second signal ends it at once")
+	log.InfoContext(settle, "worker_stopping")
 	stopRiver(settle, log, client)
 	waking.Wait()
 	cancel()
 	beating.Wait()
 	serving.Wait()
-	log.InfoContext(settle, "worker stopped")
+	log.InfoContext(settle, "worker_stopped")
 	return nil
 }
 
@@ -171,6 +172,6 @@ func stopRiver(ctx context.Context, log *slog.Logger, client *river.Client[pgx.T
 	ctx, cancel := context.WithTimeout(ctx, stopTime)
 	defer cancel()
 	if err := client.Stop(ctx); err != nil {
-		log.WarnContext(ctx, "river did not stop in time; its jobs are given back", "error", err)
+		log.WarnContext(ctx, "river_stop_timed_out", "error", err)
 	}
 }

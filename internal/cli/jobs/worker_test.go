@@ -40,7 +40,7 @@ func TestRunRefusesToStart(t *testing.T) {
 
 	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\n")
 	s.Refused(t, 2, [][]string{{"run"}},
-		"sexton: DIR/sexton.yaml:3:31: loose_foreign_keys.enabled: is false, and so is every other component: there is no job to run")
+		"sexton: DIR/sexton.yaml:3:31: loose_foreign_keys.enabled: is false, and no other component is enabled, so there is no job to run")
 
 	s.Configure(s.URL, "")
 	s.Write("loose_foreign_keys.yml", "issues:\n  - {table: gone, column: project_id, on_delete: never}\n")

@@ -67,7 +67,7 @@ func TestAccountsAreDeleted(t *testing.T) {
 	require.Equal(t, map[string]any{"documents": 3.0}, plan["moved"])
 	require.Equal(t, map[string]any{"user_id": account(1), "queued": true},
 		s.JSON(0, "user", "delete", account(1), "--by", account(2)))
-	require.Equal(t, "user "+account(1)+": is queued already, as it was asked for then\n",
+	require.Equal(t, "user "+account(1)+": is already queued; the first request is kept\n",
 		s.OK("user", "delete", account(1)))
 	require.Equal(t, [][]string{{"blocked"}}, s.Rows("SELECT state FROM accounts WHERE id = $1", account(1)))
 	require.Equal(t, map[string]any{"user_id": account(1), "cancelled": true}, s.JSON(0, "user", "cancel", account(1)))

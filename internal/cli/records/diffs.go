@@ -20,7 +20,7 @@ import (
 )
 
 func diffsCommand(env *cli.Env) *cobra.Command {
-	return cli.Group("diffs", "Read, verify and restore diffs that are in object storage", "  sexton diffs verify",
+	return cli.Group("diffs", "Read, verify and restore diffs in object storage", "  sexton diffs verify",
 		diffsShowCommand(env), diffsVerifyCommand(env), diffsRestoreCommand(env), diffsReleaseCommand(env),
 		diffsAdoptCommand(env))
 }
@@ -36,7 +36,7 @@ func withDiffs(env *cli.Env, cmd *cobra.Command, do func(ctx context.Context,
 		}
 		if !c.Has(migrate.ExternalDiffs) {
 			return cli.Usage(errors.New("external diffs are not enabled; " +
-				"set external_diffs.enabled: true (it is the worker that moves diffs, not this command)"))
+				"set external_diffs.enabled: true (only the worker moves diffs)"))
 		}
 		return env.With(ctx, riverjobs.ScheduleExternalDiffs,
 			func(all *installation.Connections) error { return do(ctx, all) })
@@ -63,8 +63,8 @@ func diffsShowCommand(env *cli.Env) *cobra.Command {
 	cmd = withDiffs(env, &cobra.Command{
 		Use:   "show ID",
 		Short: "Print a diff from the database or from object storage",
-		Long: `Prints the files of a diff in their order, in the format of git. Base64 is decoded. With --json it lists the files and where
-their texts are, without the texts. The store is opened only for a diff whose texts are there.`,
+		Long: `Prints the files of a diff in order, in Git's format, with Base64 decoded. --json lists the files
+and where their texts are, without the texts. The store is opened only if the texts are there.`,
 		Example: "  sexton diffs show 4711\n  sexton diffs show 4711 --file 0 > part.diff",
 		Args:    cli.OneID(&id, "diff"),
 	}, func(ctx context.Context, all *installation.Connections) error {
@@ -123,16 +123,17 @@ func diffsVerifyCommand(env *cli.Env) *cobra.Command {
 	remove := false
 	cmd := onDiffs(env, &cobra.Command{
 		Use:   "verify",
-		Short: "Check every diff in object storage",
-		Long: `Reads every object and compares its size and checksum, and the offsets and sizes of its files, with the rows. Then it lists
-the objects that no diff names. --remove deletes these after all findings are printed. It skips objects whose diff a job holds,
-and counts them as busy. Exits 5 if a diff is damaged.`,
+		Short: "Verify every diff in object storage",
+		Long: `Reads every object and compares its size, its checksum and the offsets and sizes of its files with
+the rows. Then lists the objects that no diff names. --remove deletes these after all findings are
+printed. It skips objects of diffs that a job holds, and counts them as busy. Exits 5 if a diff is
+damaged.`,
 		Example: "  sexton diffs verify\n  sexton diffs verify --remove --grace 72h",
 	}, func(ctx context.Context, engine *extdiff.Engine) error {
 		return verifyDiffs(ctx, env, engine, grace, remove)
 	})
 	cmd.Flags().DurationVar(&grace, "grace", grace,
-		"list an object that no diff names only if it is older than this `AGE`")
+		"list objects that no diff names only if they are older than this `AGE`")
 	cmd.Flags().BoolVar(&remove, "remove", false, "delete objects that no diff names")
 	return cmd
 }
@@ -195,9 +196,10 @@ func (d *verifiedDiffs) remove(ctx context.Context, engine *extdiff.Engine) erro
 func diffsRestoreCommand(env *cli.Env) *cobra.Command {
 	var id int64
 	return onDiffs(env, &cobra.Command{
-		Use:     "restore ID",
-		Short:   "Restore a diff into the database",
-		Long:    `Writes the texts of a diff back to its rows, then removes the object. The diff is not moved again until it is released.`,
+		Use:   "restore ID",
+		Short: "Restore a diff to the database",
+		Long: `Writes the texts of a diff back to its rows, then removes the object. The diff is not moved again
+until "sexton diffs release" releases it.`,
 		Example: "  sexton diffs restore 4711",
 		Args:    cli.OneID(&id, "diff"),
 	}, func(ctx context.Context, engine *extdiff.Engine) error {
@@ -228,7 +230,7 @@ func diffsReleaseCommand(env *cli.Env) *cobra.Command {
 	return onDiffs(env, &cobra.Command{
 		Use:     "release ID",
 		Short:   "Allow a restored diff to be moved again",
-		Long:    "Allows a diff that `sexton diffs restore` has restored to be moved again when it is due.",
+		Long:    `Allows a diff that "sexton diffs restore" has restored to be moved again when it is due.`,
 		Example: "  sexton diffs release 4711",
 		Args:    cli.OneID(&id, "diff"),
 	}, func(ctx context.Context, engine *extdiff.Engine) error {

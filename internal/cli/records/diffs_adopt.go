@@ -16,9 +16,10 @@ func diffsAdoptCommand(env *cli.Env) *cobra.Command {
 	return onDiffs(env, &cobra.Command{
 		Use:   "adopt",
 		Short: "Make this database the owner of the objects in the store",
-		Long: `The marker of the store, merge_request_diffs/.sexton.json, names the database that its objects belong to. Every other database is
-refused. This command writes the marker again: for a database that was restored from a dump, moved to another server or upgraded
-by pg_upgrade, when no other database uses the objects. The previous owner is refused from then on.`,
+		Long: `The file merge_request_diffs/.sexton.json in the store names the database that owns the objects.
+All other databases are refused. This command rewrites the file. Use it after the database was
+restored from a dump, moved to another server, or upgraded by pg_upgrade, if no other database uses
+the objects. The previous owner is refused from then on.`,
 		Example: "  sexton diffs adopt\n  sexton diffs adopt --json",
 	}, func(ctx context.Context, engine *extdiff.Engine) error { return adoptDiffs(ctx, env, engine) })
 }

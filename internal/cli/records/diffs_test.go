@@ -93,7 +93,7 @@ func TestStatusSaysWhatAMoveWaitsFor(t *testing.T) {
 	}
 	require.Equal(t, "skipped", s.JSON(0, "job", "run", clitest.MoveKind, "--args",
 		`{"diff_id": 1}`).(map[string]any)["outcome"])
-	require.Contains(t, waiting(), "another try, after: diff 1 is being worked on by another until ")
+	require.Contains(t, waiting(), "its next attempt, after: diff 1 is being worked on by another until ")
 	s.Exec("UPDATE sexton.external_diffs SET busy_until = NULL")
 	require.Equal(t, "done", s.JSON(0, "job", "run", clitest.MoveKind, "--args",
 		`{"diff_id": 1}`).(map[string]any)["outcome"])

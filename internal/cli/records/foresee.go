@@ -34,7 +34,7 @@ func printForeseen(env *cli.Env, p *operator.Foreseen, err error) error {
 		}
 		more, speed := "", "at an assumed "
 		if p.Capped {
-			more = "more than was counted: about "
+			more = "at least "
 		}
 		if p.Measured {
 			speed = "at the last runs' "
@@ -42,14 +42,14 @@ func printForeseen(env *cli.Env, p *operator.Foreseen, err error) error {
 		_, _ = fmt.Fprintf(w, "\n%s%s, about %s %s%.0f rows a second\n", more, render.Counted(p.Rows, "row"),
 			render.Span(time.Duration(p.AboutSeconds*float64(time.Second))), speed, p.RowsPerSecond)
 		if p.Remote > 0 {
-			_, _ = fmt.Fprintf(w, "not counted: children in other databases, of %s\n",
+			_, _ = fmt.Fprintf(w, "not counted: children in other databases (%s)\n",
 				render.Counted(p.Remote, "definition"))
 		}
 		for _, reason := range p.Forbidden {
 			_, _ = fmt.Fprintf(w, "forbidden: %s\n", reason)
 		}
 		for _, key := range p.Blocking {
-			_, _ = fmt.Fprintf(w, "stops the deletion unless its rows are deleted before: %s\n", key)
+			_, _ = fmt.Fprintf(w, "blocks the deletion until its rows are deleted: %s\n", key)
 		}
 	})
 }

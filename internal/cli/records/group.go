@@ -19,7 +19,7 @@ import (
 )
 
 func groupCommand(env *cli.Env) *cobra.Command {
-	return cli.Group("group", "Have a group deleted when its period is over, or restored before",
+	return cli.Group("group", "Delete groups after a waiting period, or restore them",
 		"  sexton group schedule 4711 --by 1\n  sexton group list",
 		groupScheduleCommand(env), groupCancelCommand(env), groupDeleteCommand(env), groupListCommand(env))
 }
@@ -47,21 +47,22 @@ type askedGroup struct {
 func groupScheduleCommand(env *cli.Env) *cobra.Command {
 	return askGroup(env, &cobra.Command{
 		Use:   "schedule ID",
-		Short: "Mark a group, to be deleted when its period is over",
-		Long: `Does what sexton.schedule_group_deletion does in SQL: marks the group with today's date and renames it, so that its name
-and path are free. When its period is over, the job adjourned_group_deletion has it destroyed, if the user may still
-remove it then, or else restores it.`,
+		Short: "Schedule a group for deletion after the waiting period",
+		Long: `Calls sexton.schedule_group_deletion, which marks the group with today's date and renames it, so
+that its name and path are free. After the period, the job adjourned_group_deletion destroys the
+group if the user may still remove it then, and restores it otherwise.`,
 		Example: "  sexton group schedule 4711 --by 1",
-	}, groupDoor{`SELECT "sexton".schedule_group_deletion($1, $2)`, "to be deleted", "is to be deleted already"})
+	}, groupDoor{`SELECT "sexton".schedule_group_deletion($1, $2)`, "scheduled for deletion", "is already scheduled for deletion"})
 }
 
 func groupCancelCommand(env *cli.Env) *cobra.Command {
 	return askGroup(env, &cobra.Command{
 		Use:   "cancel ID",
-		Short: "Restore a group that is marked for its deletion",
-		Long: `Does what sexton.cancel_group_deletion does in SQL: takes mark and schedule away and gives the group its old name and
-path back. Where another group has taken the path meanwhile, five random characters are added. A destruction that
-has begun is stopped as long as it has removed no row. After that, or once a group above is being destroyed, it is refused.`,
+		Short: "Restore a group that is scheduled for deletion",
+		Long: `Calls sexton.cancel_group_deletion, which removes the mark and the schedule, and restores the
+group's name and path. If another group has taken the path, five random characters are added. A
+destruction in progress is stopped if it has not removed a row. Otherwise, or if a group above is
+being destroyed, the command is refused.`,
 		Example: "  sexton group cancel 4711 --by 1",
 	}, groupDoor{
 		`SELECT "sexton".cancel_group_deletion($1, $2)`, "restored",
@@ -84,12 +85,13 @@ func groupDeleteCommand(env *cli.Env) *cobra.Command {
 	var now, plan bool
 	cmd := env.On(riverjobs.AdjournedGroupDeletion, &cobra.Command{
 		Use:   "delete ID --now|--plan",
-		Short: "Have a group destroyed without waiting for its period, or see what would go",
-		Long: `Does what sexton.delete_group_now does in SQL: marks the group, if it is not marked, moves the mark back to where the
-period is over, and has the destruction begin at once. Until it has removed a row, sexton group cancel restores the group.
+		Short: "Destroy a group without waiting, or count what would be destroyed",
+		Long: `Calls sexton.delete_group_now, which marks the group if necessary, dates the mark back by the
+period, and starts the destruction. "sexton group cancel" restores the group until a row is
+removed.
 
-With --plan it changes nothing: it counts the rows below the group per table, says what forbids the destruction, and about
-how long it would take. --by is optional then.`,
+--plan changes nothing. It counts the rows below the group per table, reports what forbids the
+destruction, and estimates its duration. It does not need --by.`,
 		Example: "  sexton group delete 4711 --now --by 1\n  sexton group delete --plan 4711",
 	}, func(ctx context.Context, all *installation.Connections) error {
 		if plan {
@@ -97,14 +99,14 @@ how long it would take. --by is optional then.`,
 			return printForeseen(env, seen, err)
 		}
 		return request.ask(ctx, env, all, groupDoor{
-			`SELECT "sexton".delete_group_now($1, $2)`, "to be deleted now",
-			"is due already",
+			`SELECT "sexton".delete_group_now($1, $2)`, "due for deletion now",
+			"is already due",
 		})
 	})
 	request.flags(env, cmd, &plan)
 	cmd.Flags().BoolVar(&now, "now", false, "do not wait for the period")
-	cmd.Flags().BoolVar(&plan, "plan", false, "only count what would go, and say what forbids it")
-	cli.Demand(cmd, func() error {
+	cmd.Flags().BoolVar(&plan, "plan", false, "only count rows and report what forbids the destruction")
+	cli.CheckFlags(cmd, func() error {
 		if now == plan {
 			return errors.New("sexton group delete needs either --now or --plan; sexton group schedule waits for the group's period")
 		}
@@ -130,9 +132,9 @@ func (r groupRequest) ask(ctx context.Context, env *cli.Env, all *installation.C
 	switch {
 	case answer.Group == nil:
 	case answer.Group.DueOn == nil:
-		said += ", as " + answer.Group.Path + "; when is not known, as no period is set"
+		said += ", as " + answer.Group.Path + "; no period is set, so it never falls due"
 	case answer.Group.State == "adjourned":
-		said += ", as " + answer.Group.Path + ", from " + *answer.Group.DueOn + " (UTC) on"
+		said += ", as " + answer.Group.Path + ", due on " + *answer.Group.DueOn + " (UTC)"
 	default:
 		said += ", as " + answer.Group.Path
 	}
@@ -150,10 +152,11 @@ func groupListCommand(env *cli.Env) *cobra.Command {
 	var limit *int
 	cmd := env.On(riverjobs.AdjournedGroupDeletion, &cobra.Command{
 		Use:   "list",
-		Short: "List the groups that are to be deleted, with what has become of it",
-		Long: `Lists groups that are being destroyed, then the others as they fall due (dates are UTC). A group is adjourned (its
-period is not over), due, put off (after an error), enqueued, destroying, stuck (failed 5 times or more) or
-unscheduled: marked without a schedule, and never destroyed.`,
+		Short: "List the groups that will be deleted, with their state",
+		Long: `Lists groups that are being destroyed, then the others in the order in which they fall due. Dates
+are in UTC. A group is adjourned (before the end of its period), due, deferred (after an error),
+enqueued, destroying, stuck (failed 5 times or more) or unscheduled: marked without a schedule, and
+never destroyed.`,
 		Example: "  sexton group list\n  sexton group list --json | jq '.groups[] | select(.state == \"stuck\")'",
 	}, func(ctx context.Context, all *installation.Connections) (err error) {
 		db, document := all.Jobs(), groupsDocument{}
@@ -164,18 +167,18 @@ unscheduled: marked without a schedule, and never destroyed.`,
 			return err
 		}
 		return env.Print(document, func(w io.Writer) {
-			components.PrintGroups(w, "no group is to be deleted",
+			components.PrintGroups(w, "no group is scheduled for deletion",
 				document.Groups)
 		})
 	})
-	limit = cli.Limit(cmd, "list `N` groups at most")
+	limit = cli.Limit(cmd, "list at most `N` groups")
 	return cmd
 }
 
 // flags has a command take the group, and the user without whom nothing is done, unless
 // it only foresees.
 func (r *groupRequest) flags(env *cli.Env, cmd *cobra.Command, plan *bool) {
-	cmd.Flags().StringVar(&r.By, "by", "", "`ID` of the user on whose behalf this is done")
+	cmd.Flags().StringVar(&r.By, "by", "", "`ID` of the user who requests it")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		var group, user int64
 		c, err := env.LoadConfig()
@@ -189,7 +192,7 @@ func (r *groupRequest) flags(env *cli.Env, cmd *cobra.Command, plan *bool) {
 		}
 		r.ID = args[0]
 		if r.By == "" && (plan == nil || !*plan || cmd.Flags().Changed("by")) {
-			return fmt.Errorf("%s needs --by, the ID of the user on whose behalf this is done", cmd.CommandPath())
+			return fmt.Errorf("%s needs --by, the ID of the user who requests it", cmd.CommandPath())
 		}
 		return nil
 	}

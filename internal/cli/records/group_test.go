@@ -17,10 +17,10 @@ func age(s *clitest.Site, group int64, days int) {
 func TestGroupsAreScheduledRestoredAndDecidedAbout(t *testing.T) {
 	t.Parallel()
 	s := clitest.GroupSite(t)
-	require.Equal(t, "no group is to be deleted\n", s.OK("group", "list"))
-	require.Regexp(t, `^group 11: to be deleted, as child-deletion_scheduled-11, from \d{4}-\d\d-\d\d \(UTC\) on\n$`,
+	require.Equal(t, "no group is scheduled for deletion\n", s.OK("group", "list"))
+	require.Regexp(t, `^group 11: scheduled for deletion, as child-deletion_scheduled-11, due on \d{4}-\d\d-\d\d \(UTC\)\n$`,
 		s.OK("group", "schedule", "11", "--by", "2"))
-	require.Regexp(t, `^group 11: is to be deleted already, as `, s.OK("group", "schedule", "11", "--by", "1"))
+	require.Regexp(t, `^group 11: is already scheduled for deletion, as `, s.OK("group", "schedule", "11", "--by", "1"))
 	require.Regexp(t,
 		`(?m)^11 +child-deletion_scheduled-11 +adjourned +2 +\d{4}-\d\d-\d\d +\d{4}-\d\d-\d\d +- +- +0 +-$`,
 		s.OK("group", "list"))
@@ -32,9 +32,9 @@ func TestGroupsAreScheduledRestoredAndDecidedAbout(t *testing.T) {
 	require.Equal(t, "done", s.JSON(0, "job", "run", adjournedKind).(map[string]any)["outcome"])
 	require.Empty(t, s.Rows("SELECT FROM sexton.river_job"), "not due yet")
 	age(s, 11, 31)
-	require.Equal(t, "group 20: to be deleted now, as other-deletion_scheduled-20\n",
+	require.Equal(t, "group 20: due for deletion now, as other-deletion_scheduled-20\n",
 		s.OK("group", "delete", "20", "--now", "--by", "1"))
-	require.Equal(t, "adjourned_group_deletion on main: done\n  groups     1 to be destroyed, 0 restored, 0 put off\n",
+	require.Equal(t, "adjourned_group_deletion on main: done\n  groups     1 to be destroyed, 0 restored, 0 deferred\n",
 		s.OK("job", "run", adjournedKind))
 	require.Equal(t, [][]string{{"20"}, {"11"}},
 		s.Rows("SELECT args ->> 'group_id' FROM sexton.river_job ORDER BY scheduled_at"))
@@ -132,7 +132,7 @@ func TestGroupDeletionIsPlanned(t *testing.T) {
 		INSERT INTO projects (id, group_id, name, path) SELECT n, 11, n, n FROM generate_series(1, 3) AS n`)
 	require.Regexp(t,
 		`(?s)^ROWS OF +BECOME +COUNT\n.*\nprojects +deleted +3\n\n6 rows, about 0s at an assumed 2000 rows a second\n`+
-			`stops the deletion unless its rows are deleted before: audits.group_id refers to groups, and foreign key audits_group_id_fkey has no action for it\n$`,
+			`blocks the deletion until its rows are deleted: audits.group_id refers to groups, and foreign key audits_group_id_fkey has no action for it\n$`,
 		s.OK("group", "delete", "--plan", "10"))
 	s.Exec("INSERT INTO audits VALUES (7, 11)")
 	plan := s.JSON(0, "group", "delete", "--plan", "10", "--by", "3").(map[string]any)

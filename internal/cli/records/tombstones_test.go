@@ -27,7 +27,7 @@ func TestRevivedTombstones(t *testing.T) {
 	s := clitest.Installed(t)
 	s.Exec("DELETE FROM projects WHERE id <= 2; INSERT INTO projects (id) VALUES (1), (2)")
 	require.Contains(t, s.OK("job", "run", clitest.Kind),
-		"revived    2 tombstones: the deleted rows live, so their children are kept\n")
+		"revived    2 tombstones: the parent rows exist again, so their children are kept\n")
 	require.Empty(t, s.Rows("SELECT FROM loose_foreign_keys_deleted_records"))
 }
 

@@ -20,22 +20,24 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-const undoHelp = `Restores the rows of a deletion that loose_foreign_keys.undo kept: the parents, all rows that were deleted with them, and the
-values that were set to NULL or changed. It runs one transaction per database. Workers wait until it ends.
+const undoHelp = `Restores a deletion that loose_foreign_keys.undo kept: the parents, all rows that were deleted with
+them, and the values that were set to NULL or changed. It runs one transaction per database. Workers
+wait until it ends.
 
-A row whose key has been taken since, or whose other parent does not exist any more, is named and stays deleted, and the
-exit code is 6. No other row is changed. Deletions are undone last in, first out: a row that a later deletion changed is
-left with "undo deletion N first". Run again, the command restores what is missing.
+A row whose key is in use again, or whose other parent does not exist, is reported and not restored,
+and the exit code is 6. No other row is changed. Undo deletions in reverse order: a row that a later
+deletion changed is left with "undo deletion N first". Run the command again to restore what is
+missing.
 
 The application's triggers do not fire if the role may set session_replication_role, unless
-loose_foreign_keys.undo.fire_triggers is on. --dry-run runs the same transactions and rolls them back. It needs that right,
-and workers wait for it as well. "sexton undo list" shows the IDs.`
+loose_foreign_keys.undo.fire_triggers is set. --dry-run runs the same transactions and rolls them
+back. It needs that privilege, and workers wait for it as well. "sexton undo list" prints the IDs.`
 
 func undoCommand(env *cli.Env) *cobra.Command {
 	var id int64
 	var dryRun bool
 	cmd := onUndo(env, &cobra.Command{
-		Use: "undo ID", Short: "Take a deletion back with everything that went with it", Long: undoHelp,
+		Use: "undo ID", Short: "Restore a deletion with all rows that were deleted or changed with it", Long: undoHelp,
 		Example: "  sexton undo list\n  sexton undo 4711000000042 --dry-run\n  sexton undo 4711000000042",
 		Args:    cli.OneID(&id, "deletion"),
 	}, func(ctx context.Context, all *installation.Bound, _ *undo.Engine) (err error) {
@@ -58,7 +60,7 @@ func undoCommand(env *cli.Env) *cobra.Command {
 		// What one database has restored before an error, too.
 		return errors.Join(err, env.Print(report, func(w io.Writer) { printRestored(w, report) }))
 	})
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "restore, name the rows that would be left, and roll back")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "report the rows that would be restored and left, and roll back")
 	cmd.AddCommand(undoListCommand(env), undoShowCommand(env), undoForgetCommand(env))
 	return cmd
 }
@@ -95,10 +97,10 @@ func printTables(w io.Writer, unit *undo.Unit) {
 func undoListCommand(env *cli.Env) *cobra.Command {
 	var limit *int
 	cmd := onUndo(env, &cobra.Command{
-		Use: "list", Short: "List the newest deletions that are kept",
-		Long: `Lists deletions, one per DELETE of parents, the newest first: when, of which table and keys, how many rows went with it so far,
-and until when they are kept. A deletion is incomplete where rows of it were not kept. Where batches took rows of several
-deletions together, they are counted with each; show tells them apart.`,
+		Use: "list", Short: "List the newest kept deletions",
+		Long: `Lists kept deletions, one per DELETE of parents, the newest first: time, table, keys, number of
+rows so far, and when they expire. A deletion is incomplete if some of its rows were not kept. Rows
+that a batch deleted for several deletions are counted for each. "sexton undo show" separates them.`,
 		Example: "  sexton undo list\n  sexton undo list --limit 5 --json",
 	}, func(ctx context.Context, all *installation.Bound, engine *undo.Engine) error {
 		units, err := engine.List(ctx, *limit)
@@ -129,7 +131,7 @@ deletions together, they are counted with each; show tells them apart.`,
 				})
 		})
 	})
-	limit = cli.Limit(cmd, "list `N` at most")
+	limit = cli.Limit(cmd, "list at most `N` deletions")
 	return cmd
 }
 
@@ -144,7 +146,7 @@ func stateOf(u *undo.Unit) string {
 func undoShowCommand(env *cli.Env) *cobra.Command {
 	var id int64
 	return onUndo(env, &cobra.Command{
-		Use: "show ID", Short: "Show what went with one deletion", Example: "  sexton undo show 4711000000042",
+		Use: "show ID", Short: "Show the rows of a kept deletion", Example: "  sexton undo show 4711000000042",
 		Args: cli.OneID(&id, "deletion"),
 	}, func(ctx context.Context, all *installation.Bound, engine *undo.Engine) error {
 		unit, err := engine.Show(ctx, id)
@@ -168,7 +170,7 @@ func undoShowCommand(env *cli.Env) *cobra.Command {
 func undoForgetCommand(env *cli.Env) *cobra.Command {
 	var id int64
 	return onUndo(env, &cobra.Command{
-		Use: "forget ID", Short: "Remove what is kept of one deletion, for good",
+		Use: "forget ID", Short: "Discard a kept deletion permanently",
 		Example: "  sexton undo forget 4711000000042", Args: cli.OneID(&id, "deletion"),
 	}, func(ctx context.Context, all *installation.Bound, _ *undo.Engine) (err error) {
 		var rows int64
@@ -198,7 +200,7 @@ type unasked struct {
 func unaskedOf(env *cli.Env, all *installation.Bound) unasked {
 	down := append([]string{}, all.DownNames()...)
 	if len(down) > 0 {
-		_, _ = fmt.Fprintf(env.Stderr, "what is kept in %s is left out: it cannot be reached\n",
+		_, _ = fmt.Fprintf(env.Stderr, "database %s cannot be reached: its kept deletions are left out\n",
 			strings.Join(down, ", "))
 	}
 	return unasked{down}

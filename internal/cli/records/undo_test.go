@@ -72,7 +72,7 @@ func TestUndoGoesThroughTwoDatabases(t *testing.T) {
 	require.Equal(t, []any{"ci"}, less["unreachable"])
 	require.Equal(t, []any{"ci"}, s.JSON(0, "undo", "list").(map[string]any)["unreachable"])
 	require.Less(t, len(less["tables"].([]any)), 4)
-	require.Contains(t, s.Run("undo", "list").Stderr, "what is kept in ci is left out: it cannot be reached\n")
+	require.Contains(t, s.Run("undo", "list").Stderr, "database ci cannot be reached: its kept deletions are left out\n")
 	s.Refused(t, 4, [][]string{{"undo", id}}, "database ci cannot be reached")
 	s.Without("")
 

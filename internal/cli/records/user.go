@@ -16,7 +16,7 @@ import (
 )
 
 func userCommand(env *cli.Env) *cobra.Command {
-	return cli.Group("user", "Have a user deleted, whose contributions stay with the ghost user",
+	return cli.Group("user", "Delete users and keep their contributions",
 		"  sexton user delete 4711\n  sexton user cancel 4711", userDeleteCommand(env), userCancelCommand(env))
 }
 
@@ -33,12 +33,15 @@ func userDeleteCommand(env *cli.Env) *cobra.Command {
 	var hard, groups, plan bool
 	cmd := env.On(riverjobs.GhostUsers, &cobra.Command{
 		Use:   "delete ID",
-		Short: "Block a user and queue its deletion",
-		Long: `Does what sexton.delete_user does in SQL: blocks the user and queues it, once. A worker then moves what the user
-wrote to the ghost user, removes the rest in small batches, and deletes the user last. With --hard contributions are
-deleted, too. Internal users, the ghost user among them, are refused, and so is the only owner of a group. With --plan
-it changes nothing: it counts the rows per table, names the keys that stop the deletion, and says about how long it takes.`,
-		Example: "  sexton user delete 4711\n  sexton user delete 4711 --hard --initiator 1\n  sexton user delete --plan 4711",
+		Short: "Block a user and queue it for deletion",
+		Long: `Calls sexton.delete_user, which blocks the user and queues it. A worker then moves the user's
+contributions to the ghost user, removes the rest in small batches, and deletes the user last.
+--hard deletes the contributions, too. Internal users, such as the ghost user, and the only owner
+of a group are refused.
+
+--plan changes nothing. It counts the rows per table, names the keys that block the deletion, and
+estimates its duration.`,
+		Example: "  sexton user delete 4711\n  sexton user delete 4711 --hard --by 1\n  sexton user delete --plan 4711",
 		Args:    id.argument(env),
 	}, func(ctx context.Context, all *installation.Connections) error {
 		if plan {
@@ -50,7 +53,7 @@ it changes nothing: it counts the rows per table, names the keys that stop the d
 		if err != nil {
 			return err
 		}
-		said := "is queued already, as it was asked for then"
+		said := "is already queued; the first request is kept"
 		switch {
 		case queued && all.Config.GhostUsers.Users.Table != "":
 			said = "queued for deletion"
@@ -59,11 +62,10 @@ it changes nothing: it counts the rows per table, names the keys that stop the d
 		}
 		return env.Say(deletedUser{UserID: user, Queued: queued}, "user %s: %s\n", id.text, said)
 	})
-	cmd.Flags().BoolVar(&plan, "plan", false, "only count what would go, and name the keys that stop it")
-	cmd.Flags().BoolVar(&hard, "hard", false, "delete contributions as well")
-	cmd.Flags().StringVar(&by, "initiator", "", "`ID` of the user on whose behalf this is done")
-	cmd.Flags().StringVar(&by, "by", "", "the same as --initiator, an `ID`")
-	cmd.Flags().BoolVar(&groups, "delete-groups", false, "also delete groups that the user alone owns")
+	cmd.Flags().BoolVar(&plan, "plan", false, "only count rows and name blocking keys")
+	cmd.Flags().BoolVar(&hard, "hard", false, "also delete contributions")
+	cmd.Flags().StringVar(&by, "by", "", "`ID` of the user who requests it")
+	cmd.Flags().BoolVar(&groups, "delete-groups", false, "also delete groups that only this user owns")
 	return cmd
 }
 
@@ -79,10 +81,10 @@ func userCancelCommand(env *cli.Env) *cobra.Command {
 	var by string
 	cmd := env.On(riverjobs.GhostUsers, &cobra.Command{
 		Use:   "cancel ID",
-		Short: "Take back the deletion of a user that has not begun",
-		Long: `Does what sexton.cancel_user_deletion does in SQL: takes the user out of the queue and gives it the state that it had
-before. Once a worker has changed rows of the user, this is refused. Groups that were scheduled for deletion along with
-the user stay so; sexton group cancel restores each.`,
+		Short: "Cancel the deletion of a user before it begins",
+		Long: `Calls sexton.cancel_user_deletion, which removes the user from the queue and restores its state.
+The command is refused after a worker has changed rows of the user. Groups that were scheduled for
+deletion with the user remain scheduled: "sexton group cancel" restores each.`,
 		Example: "  sexton user cancel 4711\n  sexton user cancel 4711 --by 1",
 		Args:    id.argument(env),
 	}, func(ctx context.Context, all *installation.Connections) error {
@@ -91,13 +93,13 @@ the user stay so; sexton group cancel restores each.`,
 		if err != nil {
 			return err
 		}
-		said := "was not to be deleted"
+		said := "was not queued for deletion"
 		if cancelled {
-			said = "restored, and not to be deleted any more"
+			said = "restored; the deletion is cancelled"
 		}
 		return env.Say(cancelledUser{UserID: user, Cancelled: cancelled}, "user %s: %s\n", id.text, said)
 	})
-	cmd.Flags().StringVar(&by, "by", "", "`ID` of the user on whose behalf this is done")
+	cmd.Flags().StringVar(&by, "by", "", "`ID` of the user who requests it")
 	return cmd
 }
 

@@ -62,7 +62,7 @@ func TestUserDelete(t *testing.T) {
 		ghostKind+` +the ghost user cannot be deleted \(1 time\)\n`, s.OK("status"), "an error of no table's")
 
 	require.Equal(t, "user 2: blocked, and queued for deletion\n",
-		s.OK("user", "delete", "2", "--hard", "--initiator", "3"))
+		s.OK("user", "delete", "2", "--hard", "--by", "3"))
 	s.OK("job", "run", ghostKind)
 	require.Equal(t, [][]string{{"by Ada"}}, s.Rows("SELECT title FROM issues"), "deleted with their author")
 }
@@ -71,10 +71,10 @@ func TestUserCancel(t *testing.T) {
 	t.Parallel()
 	s := ghostSite(t)
 	s.OK("user", "delete", "1")
-	require.Equal(t, "user 1: restored, and not to be deleted any more\n", s.OK("user", "cancel", "1", "--by", "2"))
+	require.Equal(t, "user 1: restored; the deletion is cancelled\n", s.OK("user", "cancel", "1", "--by", "2"))
 	require.Equal(t, [][]string{{"active"}}, s.Rows("SELECT state FROM users WHERE id = 1"))
 	require.Equal(t, map[string]any{"user_id": 1.0, "cancelled": false}, s.JSON(0, "user", "cancel", "1"))
-	require.Equal(t, "user 1: was not to be deleted\n", s.OK("user", "cancel", "1"))
+	require.Equal(t, "user 1: was not queued for deletion\n", s.OK("user", "cancel", "1"))
 	s.OK("user", "delete", "1")
 	s.Exec("UPDATE users_ghost_user_migrations SET moved_rows = 3")
 	s.Says(1, "cancel the deletion of user 1: it has begun, with 3 rows moved, 0 deleted and 0 nullified", "user",

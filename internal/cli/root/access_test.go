@@ -116,7 +116,7 @@ func TestRoleWithoutRightsOnTheChild(t *testing.T) {
 	s := clitest.Plain(t)
 	asOwner(s)
 	s.Refused(t, 1, [][]string{{"job", "run", clitest.Kind}},
-		"sexton: warning: triggers are not as the definitions need them",
+		"sexton: warning: triggers do not match the definitions",
 		`DIR/loose_foreign_keys.yml:2:5: issues[0]: the database role lacks DELETE, SELECT, UPDATE on table public.issues (GRANT DELETE, SELECT, UPDATE ON public.issues TO `)
 }
 
@@ -267,7 +267,7 @@ func TestManagedServers(t *testing.T) {
 				AND NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)`)
 		examined := s.Run("doctor")
 		require.Equal(t, 5, examined.Code, examined.Stdout)
-		require.Contains(t, examined.Stdout, "checking the rights of role managed, the newest running worker's\n")
+		require.Contains(t, examined.Stdout, "checking the privileges of role managed, the newest running worker's\n")
 		require.Contains(t, examined.Stdout, "GRANT pg_read_all_stats TO managed;\n")
 		stop()
 		require.Len(t, s.Rows("SELECT FROM issues"), 20)

@@ -60,7 +60,7 @@ func TestBadDefinitions(t *testing.T) {
 	s.Write("loose_foreign_keys.yml",
 		"issues:\n  - {table: projects, column: project_id, on_delete: async_delete, database: ci}\n")
 	s.Refused(t, 2, definitionReaders(),
-		`DIR/loose_foreign_keys.yml:2:78: issues[0].database: no database "ci" is configured (there is main)`)
+		`DIR/loose_foreign_keys.yml:2:78: issues[0].database: no database "ci" is configured (configured: main)`)
 	s.Write("loose_foreign_keys.yml", `issues:
   - {tabel: projects, column: project_id, on_delete: async_delete}
   - {table: projects, column: author_id, on_delete: remove}

@@ -61,7 +61,7 @@ func TestEncodings(t *testing.T) {
 			before := rowsOf(t, app)
 			pgtest.Exec(t, app, `DELETE FROM "größe" WHERE id = 'weiß'`)
 			require.Contains(t, s.OK("plan"), "größe")
-			require.Contains(t, s.OK("triggers", "status"), "as the definitions need them")
+			require.Contains(t, s.OK("triggers", "status"), "match the definitions")
 			s.OK("job", "run", clitest.Kind)
 			require.Equal(t, []string{"grün: Größe", "grün: neu", "grün: row", "weiß: Anderes", "weiß: gelöscht"},
 				rowsOf(t, app))

@@ -136,7 +136,7 @@ gone:
 	s.Exec("GRANT sexton_owner TO " + quoted(installer))
 	printed := s.Run("grants", "--worker", s.Viewer, "--apply", "--database-url", s.AsRole(installer))
 	require.Equal(t, 7, printed.Code, printed.Stderr)
-	_, block, found := strings.Cut(printed.Stdout, "-- database main, to be run by role "+granting+"\n")
+	_, block, found := strings.Cut(printed.Stdout, "-- database main, run as role "+granting+"\n")
 	require.True(t, found, printed.Stdout)
 	block, _, _ = strings.Cut(block, "-- database")
 	s.As(t, granting, strings.Split(strings.TrimSpace(block), "\n")...)
@@ -197,7 +197,7 @@ func TestGrantsOfRolesWithStrangeNames(t *testing.T) {
 	installer := s.CreateRole()
 	s.Exec("GRANT sexton_owner TO " + installer)
 	printed := s.OK("grants", "--worker", base, "--database-url", s.AsRole(installer))
-	require.Contains(t, printed, "to be run by role "+base[:30]+"  \"DROP; --\n")
+	require.Contains(t, printed, "run as role "+base[:30]+"  \"DROP; --\n")
 	s.Exec(s.OK("grants", "--worker", strange, "--app", strange, "--viewer", strange))
 	require.NotRegexp(t, "(?m)^GRANT", s.OK("grants", "--worker", strange, "--app", strange, "--viewer", strange,
 		"--check"))
@@ -280,9 +280,6 @@ func TestGrantsNeedRolesThatExist(t *testing.T) {
 	s.Says(2, `role "no ""such""": the role does not exist in database main (CREATE ROLE "no ""such""" LOGIN)`,
 		"grants", "--worker", `no "such"`)
 	s.Says(2, "no database", "grants", "--worker", "x", "--database", "away")
-	for _, removed := range []string{"print-grants", "grant", "tables", "worker", "application", "viewer"} {
-		s.Says(2, "sexton migrate up --"+removed+" was removed: use sexton grants", "migrate", "up", "--"+removed)
-	}
 	role := s.CreateRole()
 	quoted := pgx.Identifier{role}.Sanitize()
 	grants := []string{"grants", "--worker", role, "--app", role, "--viewer", role}
@@ -291,7 +288,7 @@ func TestGrantsNeedRolesThatExist(t *testing.T) {
 	require.Len(t, blocks, 2, "what is needed, and what is optional")
 	require.Equal(t, true, blocks[1].(map[string]any)["optional"])
 	require.Contains(t, s.OK(append(grants, "--apply")...), "-- database main, applied: ")
-	require.Equal(t, "-- no rights are missing\n", s.OK(append(grants, "--check")...))
+	require.Equal(t, "-- no privileges are missing\n", s.OK(append(grants, "--check")...))
 	require.Equal(t, [][]string{{"t", "search_path=pg_catalog, pg_temp"}},
 		s.Rows("SELECT pg_has_role($1, 'pg_read_all_stats', 'USAGE'), rolconfig[1] FROM pg_roles WHERE rolname = $1",
 			role))
@@ -299,8 +296,8 @@ func TestGrantsNeedRolesThatExist(t *testing.T) {
 	// A right that is missing is named alone; what is optional fails no check.
 	s.Exec("REVOKE DELETE ON issues FROM " + quoted + "; REVOKE pg_read_all_stats FROM " + quoted)
 	me := s.Rows("SELECT current_user::text")[0][0]
-	require.Equal(t, "-- database main, to be run by role "+me+"\nGRANT DELETE ON TABLE public.issues TO "+role+";\n"+
-		"-- database main, to be run by role "+me+", optional\n-- GRANT pg_read_all_stats TO "+role+";\n",
+	require.Equal(t, "-- database main, run as role "+me+"\nGRANT DELETE ON TABLE public.issues TO "+role+";\n"+
+		"-- database main, run as role "+me+", optional\n-- GRANT pg_read_all_stats TO "+role+";\n",
 		s.OK(grants...))
 	s.Exec("GRANT DELETE ON issues TO " + quoted)
 	require.Zero(t, s.Run(append(grants, "--check")...).Code)

@@ -22,15 +22,15 @@ import (
 	"sexton/internal/database"
 )
 
-// Main runs one command line and returns its exit code. SIGINT and SIGTERM ask the
-// command to stop after what it is in the middle of; a second one ends the process.
+// Main runs one command line and returns its exit code. SIGINT or SIGTERM stops the
+// command after its current batch. A second signal ends the process.
 func Main(args, environ []string, stdout, stderr io.Writer) int {
 	ctx, stop := untilSignal()
 	defer stop()
 
 	a := &cli.Env{Environ: environ, Stdout: stdout, Stderr: stderr}
 	flush := database.StartTraces(ctx, a.Getenv, func(err error) {
-		a.NewLogger(stderr, config.Log{Format: config.FormatAuto}).Warn("traces cannot be sent", "error", err)
+		a.NewLogger(stderr, config.Log{Format: config.FormatAuto}).Warn("traces_not_sent", "error", err)
 	})
 	defer flush()
 	root := newCommand(a)
@@ -39,17 +39,14 @@ func Main(args, environ []string, stdout, stderr io.Writer) int {
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err != nil && !a.Began {
-		if cmd == root && len(args) > 0 {
-			err = cmp.Or(cli.Removed(root, args[0]), err)
-		}
 		err = cli.Usage(err)
 	}
 	return a.Exit(cmd, err)
 }
 
-// untilSignal returns a context that the first SIGINT or SIGTERM ends. The default is
-// restored before anything can see that end: a second signal that came between the two
-// would be swallowed, as with signal.NotifyContext and its own stop.
+// untilSignal returns a context that the first SIGINT or SIGTERM cancels. It restores the
+// default handlers before it cancels the context. signal.NotifyContext cancels first and
+// loses a second signal that arrives in between.
 func untilSignal() (context.Context, func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 1)
@@ -71,30 +68,31 @@ func untilSignal() (context.Context, func()) {
 func newCommand(env *cli.Env) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "sexton",
-		Short: "Deletes what a deleted row leaves behind, in small steps, next to Postgres",
-		Long: `Sexton deletes what a deleted row leaves behind in Postgres. The application deletes one row, and a trigger records
-that in the same transaction. Sexton then deletes or changes the rows that referred to it, in small steps.`,
-		Example: `  sexton demo                                       # see it at work, on a private Postgres
+		Short: "Delete the rows that depend on deleted rows, in small batches",
+		Long: `Sexton deletes or changes the rows that reference a deleted row in Postgres. The application
+deletes one row, and a trigger records it in the same transaction. A worker then cleans up the
+referencing rows in small batches.`,
+		Example: `  sexton demo                                  # watch Sexton on a private Postgres
   export DATABASE_URL=postgres://localhost/app
-  sexton migrate up                                 # Sexton's own tables
-  sexton triggers install                           # one trigger per parent in loose_foreign_keys.yml
-  sexton job run loose_foreign_keys_cleanup         # one pass`,
+  sexton migrate up                            # create Sexton's tables
+  sexton triggers install                      # one trigger per parent in loose_foreign_keys.yml
+  sexton job run loose_foreign_keys_cleanup    # clean up once`,
 		Version:       cli.ReadVersions().Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.PersistentFlags().StringVar(&env.ConfigPath, "config", "",
-		"configuration `FILE` (default: $SEXTON_CONFIG, then sexton.yaml if present)")
+		"configuration `FILE` (default: $SEXTON_CONFIG, else sexton.yaml if it exists)")
 	root.PersistentFlags().StringVar(&env.DatabaseURL, "database-url", "",
-		"`URL` of the (first) database; $DATABASE_URL serves where no file lists databases")
+		"`URL` of the first database (default: $DATABASE_URL if no file lists databases)")
 	for _, part := range []struct {
 		id, title string
 		commands  []*cobra.Command
 	}{
-		{"start", "To start:", append(schema.Commands(env), demo.Command(env))},
-		{"operate", "To operate:", append(jobs.Commands(env), jobs.WorkerCommand(env))},
-		{"look", "To look after it:", check.Commands(env)},
+		{"start", "Setup:", append(schema.Commands(env), demo.Command(env))},
+		{"operate", "Operation:", append(jobs.Commands(env), jobs.WorkerCommand(env))},
+		{"look", "Inspection:", check.Commands(env)},
 		{"data", "Data:", records.Commands(env)},
 		{"tools", "Tools:", []*cobra.Command{bench.Command(env), versionCommand(env)}},
 	} {
@@ -104,17 +102,15 @@ that in the same transaction. Sexton then deletes or changes the rows that refer
 			root.AddCommand(cmd)
 		}
 	}
-	// A group of commands does nothing by itself.
-	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}",
-		"{{if and .Runnable (not .DisableFlagsInUseLine)}}", 1))
+	// The usage of a group has no line for the group alone. Flags wrap like the other texts.
+	root.SetUsageTemplate(strings.NewReplacer("{{if .Runnable}}", "{{if and .Runnable (not .DisableFlagsInUseLine)}}",
+		".FlagUsages", ".FlagUsagesWrapped 100").Replace(root.UsageTemplate()))
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		out := cmd.OutOrStdout()
 		_, _ = io.WriteString(out, strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short))+"\n\n"+cmd.UsageString())
 	})
-	root.AddCommand(exitCodes())
+	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "The exit codes of all commands", Long: cli.ExitCodes})
 	root.SetHelpCommandGroupID("tools")
 	root.SetCompletionCommandGroupID("tools")
-	root.InitDefaultVersionFlag() // or the help would lack it until the root itself runs
-	root.SetFlagErrorFunc(flagError)
 	return root
 }

@@ -97,7 +97,7 @@ func TestTriggersInTwoDatabases(t *testing.T) {
 		require.Regexp(t, `(?m)^main: created sexton_track on public\.projects$`, installed)
 		require.Regexp(t, `(?m)^ci: created sexton_track on public\.builds$`, installed)
 		require.Equal(t,
-			"main: all triggers are as the definitions need them\nci: all triggers are as the definitions need them\n",
+			"main: all triggers match the definitions\nci: all triggers match the definitions\n",
 			s.OK("triggers", "status"))
 		before := s.Snapshots()
 		s.OK("triggers", "install")

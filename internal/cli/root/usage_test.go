@@ -25,7 +25,7 @@ func TestWrongUsage(t *testing.T) {
 	}{
 		"unknown command":    {[]string{"frobnicate"}, `unknown command "frobnicate" for "sexton"`},
 		"unknown subcommand": {[]string{"job", "rnu"}, `unknown command "rnu" for "sexton job"`},
-		"missing subcommand": {[]string{"migrate"}, "sexton migrate needs a command"},
+		"missing subcommand": {[]string{"migrate"}, "sexton migrate needs a subcommand"},
 		"surplus argument": {
 			[]string{"config", "check", "sexton.yaml"},
 			`unknown command "sexton.yaml" for "sexton config check"`,
@@ -49,26 +49,6 @@ func TestWrongUsage(t *testing.T) {
 			"sexton group delete needs --by, the ID of the user",
 		},
 		"limit of nothing": {[]string{"group", "list", "--limit", "0"}, "--limit 0 must be at least 1"},
-		"removed command": {
-			[]string{"diffs", "move", "--to", "file:///x"},
-			"sexton diffs --to was removed: copy the objects with a tool of the store",
-		},
-		"removed flag": {
-			[]string{"diffs", "verify", "--remove-dangling"},
-			"sexton diffs verify --remove-dangling was removed: use --remove",
-		},
-		"removed group": {
-			[]string{"tombstones", "list", "--failed"},
-			"sexton tombstones was removed: failures list and failures retry",
-		},
-		"removed other group": {
-			[]string{"placeholders", "retry"},
-			"sexton placeholders was removed: failures list and failures retry",
-		},
-		"removed measurement": {
-			[]string{"bench", "ghost", "--rounds", "1"},
-			"sexton bench ghost was removed: there are drain, latency, notify and idle",
-		},
 		"surplus for diffs": {[]string{"diffs", "verify", "x"}, `unknown command "x" for "sexton diffs verify"`},
 		"missing kind": {
 			[]string{"job", "run"},
@@ -80,15 +60,15 @@ func TestWrongUsage(t *testing.T) {
 		},
 		"unknown kind": {
 			[]string{"job", "run", "cleanup"},
-			`no job of kind "cleanup" is enabled; there is loose_foreign_keys_cleanup`,
+			`no job of kind "cleanup" is enabled (enabled: loose_foreign_keys_cleanup)`,
 		},
 		"unknown database": {
 			[]string{"job", "run", clitest.Kind, "--database", "ci"},
-			`no database "ci" is configured; there is main`,
+			`no database "ci" is configured (configured: main)`,
 		},
 		"unknown database in args": {
 			[]string{"job", "run", clitest.Kind, "--args", `{"database": "ci"}`},
-			`no database "ci" is configured; there is main`,
+			`no database "ci" is configured (configured: main)`,
 		},
 		"two databases": {
 			[]string{"job", "run", clitest.Kind, "--database", "main", "--args", `{"database": "ci"}`},
@@ -100,7 +80,7 @@ func TestWrongUsage(t *testing.T) {
 		},
 		"no such source": {
 			[]string{"failures", "retry", "nope", "1"},
-			`nothing called "nope" fails here; there are tombstones, jobs`,
+			`unknown source "nope"; the sources are tombstones, jobs`,
 		},
 		"rows of a word": {[]string{"demo", "--rows", "x"}, `invalid argument "x" for "--rows" flag`},
 		"args not JSON": {
@@ -130,7 +110,7 @@ func TestWrongUsage(t *testing.T) {
 		require.Len(t, lines, 2, "%s: %s", name, r.Stderr)
 		require.Regexp(t, "^sexton: ", lines[0], name)
 		require.Contains(t, lines[0], test.want, name)
-		require.Regexp(t, `^Run "sexton( [a-z]+)* --help" for what it takes\.$`, lines[1], name)
+		require.Regexp(t, `^Run "sexton( [a-z]+)* --help" for usage\.$`, lines[1], name)
 	}
 	require.Equal(t, before, s.Snapshot())
 }

@@ -13,7 +13,7 @@ import (
 )
 
 func definitionsCommand(env *cli.Env) *cobra.Command {
-	return cli.Group("definitions", "Print the foreign keys that the definitions stand for: the way back",
+	return cli.Group("definitions", "Print foreign keys that replace the definitions",
 		"  sexton definitions foreign-keys", foreignKeysCommand(env))
 }
 
@@ -30,9 +30,10 @@ func foreignKeysCommand(env *cli.Env) *cobra.Command {
 	return env.Reports(&cobra.Command{
 		Use:   "foreign-keys",
 		Short: "Print a foreign key for each definition, in safe steps",
-		Long: `Prints SQL that puts a foreign key in the place of each definition. It changes nothing. The keys come first and hold from
-then on; once the tombstones are done and "sexton audit" finds nothing, the rows that were there before are checked.
-The key constraint of a definition has the name and the options of the foreign key that "sexton init" replaced.`,
+		Long: `Prints SQL that replaces each definition by a foreign key, for leaving Sexton. It changes nothing.
+The constraints are first added NOT VALID, so that they apply to new rows. When all tombstones are
+processed and "sexton audit" finds nothing, the existing rows are validated. Each constraint has
+the name and the options of the foreign key that "sexton init" replaced.`,
 		Example: "  sexton definitions foreign-keys\n  sexton definitions foreign-keys > way-back.sql",
 	}, func(ctx context.Context, _ []string) error {
 		return env.WithBound(ctx, "", installation.Bind, func(all *installation.Bound) error {
@@ -61,20 +62,20 @@ The key constraint of a definition has the name and the options of the foreign k
 
 func printWayBack(w io.Writer, ways []wayBack) {
 	said := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
-	said("-- 1. The keys hold for what comes. What waits longer than 2 s for a lock fails: repeat it\nSET lock_timeout = '2s';")
+	said("-- 1. Add the keys for new rows. A statement that waits longer than 2 s for a lock fails: run it again\nSET lock_timeout = '2s';")
 	for _, way := range ways {
 		if way.Reason != "" {
-			said("-- %s, %s stays: %s", way.Database, way.Definition, way.Reason)
+			said("-- %s, %s is kept: %s", way.Database, way.Definition, way.Reason)
 			continue
 		}
 		said("-- %s, %s\n%s", way.Database, way.Definition, strings.Join(way.Add, "\n"))
 	}
-	said("\n-- 2. Wait until `sexton status` shows no tombstones and `sexton audit` ends with 0; `sexton audit --repair` has orphans cleaned up\n")
-	said("-- 3. The rows that were there before")
+	said("\n-- 2. Wait until `sexton status` shows no tombstones and `sexton audit` exits 0; `sexton audit --repair` cleans up orphans\n")
+	said("-- 3. Validate the existing rows")
 	for _, way := range ways {
 		if len(way.Validate) > 0 {
 			said("%s", strings.Join(way.Validate, "\n"))
 		}
 	}
-	said("\n-- 4. Remove the definitions, and run `sexton triggers install`, which says how surplus triggers go")
+	said("\n-- 4. Remove the definitions, and run `sexton triggers install`, which prints how to remove surplus triggers")
 }

@@ -34,11 +34,15 @@ func grantsCommand(env *cli.Env) *cobra.Command {
 	var apply, check bool
 	cmd := env.Reports(&cobra.Command{
 		Use:   "grants",
-		Short: "Print, grant or check the rights of the worker's, the application's and the viewer's role",
-		Long: `Prints SQL that grants existing roles what they lack: on Sexton's objects, and for the worker on the application's tables that the configuration
-names, on their partitions, and by default privileges on partitions that are created later. There is one block per role that has to run
-it. With --apply it runs the block of its own role and prints the others, and exits with 7 if one is left. With --check it exits with 5 if rights
-are missing. Optional statements are comments. Run it after each upgrade, and after changes of definitions.`,
+		Short: "Print, apply or check the privileges of the worker, application and viewer roles",
+		Long: `Prints the GRANT statements that existing roles lack: on Sexton's objects and, for the worker, on
+the application tables in the configuration and their partitions, with default privileges for later
+partitions. The statements are grouped by the role that must run them. Optional statements are
+comments.
+
+--apply runs the statements that the connected role may run, prints the others, and exits 7 if any
+is left. --check exits 5 if privileges are missing. Run it after each upgrade and each change of
+the definitions.`,
 		Example: "  sexton grants --worker sexton_worker --app app\n  sexton grants --worker sexton_worker --app app --apply",
 	}, func(ctx context.Context, _ []string) error {
 		if roles == (migrate.Roles{}) {
@@ -95,12 +99,12 @@ are missing. Optional statements are comments. Run it after each upgrade, and af
 			return err
 		})
 	})
-	cmd.Flags().StringVar(&name, "database", "", "`NAME` of one database (default: all)")
-	cmd.Flags().StringVar(&roles.Worker, "worker", "", "the `ROLE` of sexton run")
-	cmd.Flags().StringVar(&roles.Application, "app", "", "the application's `ROLE`")
-	cmd.Flags().StringVar(&roles.Viewer, "viewer", "", "a `ROLE` that reads state and history")
-	cmd.Flags().BoolVar(&apply, "apply", false, "run the statements that this role may run")
-	cmd.Flags().BoolVar(&check, "check", false, "exit with 5 if rights are missing")
+	cmd.Flags().StringVar(&name, "database", "", "`NAME` of the database (default: all)")
+	cmd.Flags().StringVar(&roles.Worker, "worker", "", "`ROLE` of the worker")
+	cmd.Flags().StringVar(&roles.Application, "app", "", "`ROLE` of the application")
+	cmd.Flags().StringVar(&roles.Viewer, "viewer", "", "`ROLE` that reads state and history")
+	cmd.Flags().BoolVar(&apply, "apply", false, "run the statements that the connected role may run")
+	cmd.Flags().BoolVar(&check, "check", false, "exit 5 if privileges are missing")
 	cmd.MarkFlagsMutuallyExclusive("apply", "check")
 	return cmd
 }
@@ -117,7 +121,7 @@ func tableGrants(all *installation.Connections, name string, defs []definitions.
 
 func printRights(w io.Writer, blocks []rightsBlock) {
 	if len(blocks) == 0 {
-		_, _ = fmt.Fprintln(w, "-- no rights are missing")
+		_, _ = fmt.Fprintln(w, "-- no privileges are missing")
 	}
 	// A line end in a role's name would end the comment, and psql would run the rest.
 	lineEnds := strings.NewReplacer("\n", " ", "\r", " ")
@@ -129,7 +133,7 @@ func printRights(w io.Writer, blocks []rightsBlock) {
 		if block.Optional {
 			role += ", optional"
 		}
-		_, _ = fmt.Fprintf(w, "-- database %s, to be run by %s\n", block.Database, lineEnds.Replace(role))
+		_, _ = fmt.Fprintf(w, "-- database %s, run as %s\n", block.Database, lineEnds.Replace(role))
 		for _, statement := range block.Statements {
 			if block.Optional {
 				statement = "-- " + lineEnds.Replace(statement)

@@ -52,12 +52,15 @@ func initCommand(env *cli.Env) *cobra.Command {
 	var o initOptions
 	cmd := env.Reports(&cobra.Command{
 		Use:   "init",
-		Short: "Propose definitions for the foreign keys of a database, and write the files",
-		Long: `Looks at the foreign keys of a database, says what a deletion costs today, and writes sexton.yaml (if there is none)
-and definitions (loose_foreign_keys.yml) that can stand for keys with ON DELETE CASCADE and SET NULL. Keys for which a definition would end a
-deletion in another way are kept, each with the reason; with --tables, those of other children, too. The database is not
-changed: the steps that follow are printed in their order, SQL and shell apart. --dry-run writes no file, and prints the definitions instead. --add adds keys
-without a definition to files that exist; it keeps their comments.`,
+		Short: "Propose definitions for the foreign keys of a database and write the files",
+		Long: `Reads the foreign keys of a database, estimates what a deletion costs today, and writes sexton.yaml
+(if it does not exist) and loose_foreign_keys.yml. It proposes a definition for each foreign key
+with ON DELETE CASCADE or SET NULL. A key is kept, with the reason, if a definition would change
+the result of a deletion, or if --tables does not name its child.
+
+The database is not changed. The next steps are printed in order, SQL and shell separately.
+--dry-run prints the definitions instead of writing files. --add adds definitions to existing files
+and keeps their comments.`,
 		Example: "  sexton init --dry-run\n  sexton init --tables issues,notes\n  sexton init --tables labels --add",
 	}, func(ctx context.Context, _ []string) error {
 		return env.WithAll(ctx, func(all *installation.Connections) error {
@@ -68,11 +71,11 @@ without a definition to files that exist; it keeps their comments.`,
 			return initialize(ctx, env, all, all.Database(name), o)
 		})
 	})
-	cmd.Flags().StringVar(&name, "database", "", "`NAME` of the database to look at (default: the first)")
-	cmd.Flags().BoolVar(&o.dry, "dry-run", false, "write no file, and print the definitions")
-	cmd.Flags().BoolVar(&o.add, "add", false, "add keys to files that exist")
+	cmd.Flags().StringVar(&name, "database", "", "`NAME` of the database (default: the first)")
+	cmd.Flags().BoolVar(&o.dry, "dry-run", false, "print the definitions and write no file")
+	cmd.Flags().BoolVar(&o.add, "add", false, "add definitions to existing files")
 	cmd.Flags().StringSliceVar(&o.tables, "tables", nil,
-		"take the keys of these `CHILDREN` only, named as in definitions")
+		"only foreign keys of these `CHILDREN`, named as in definitions")
 	return cmd
 }
 
@@ -280,18 +283,18 @@ func printKeys(w io.Writer, keys []*ForeignKey) {
 		return []any{k.Child, render.Listed(k.Columns), k.Parent, k.OnDelete, rows, cost(k)}
 	})
 	_, _ = fmt.Fprintln(w,
-		"\nNothing was measured: rows are estimates of the last ANALYZE, for the child alone. What hangs below the child comes on top.")
+		"\nRow counts are estimates of the last ANALYZE, without the rows below the child.")
 }
 
 // cost says what the key costs a deletion today.
 func cost(k *ForeignKey) string {
-	text := "waits for its rows (their number is known after ANALYZE)"
+	text := "waits for its rows (run ANALYZE for an estimate)"
 	if k.PerParent > 0 {
-		text = fmt.Sprintf("waits for about %s, for the biggest parent %s", render.Counted(k.PerParent, "row"),
+		text = fmt.Sprintf("waits for about %s, %s for the largest parent", render.Counted(k.PerParent, "row"),
 			render.Grouped(k.Most))
 	}
 	if !k.Indexed {
-		text += fmt.Sprintf("; reads all %d MB, as no index leads to them", (k.Bytes+1<<20-1)>>20)
+		text += fmt.Sprintf("; reads all %d MB, without an index", (k.Bytes+1<<20-1)>>20)
 	}
 	return text
 }
@@ -304,7 +307,7 @@ func (p *proposal) print(w io.Writer) {
 		said("")
 	}
 	if len(p.Chosen) == 0 {
-		said("%s: no foreign key is chosen, and nothing was written. Only keys with ON DELETE CASCADE or SET NULL are proposed", p.Database)
+		said("%s: no foreign key was chosen and no file was written. Only keys with ON DELETE CASCADE or SET NULL are proposed", p.Database)
 		return
 	}
 	printKeys(w, p.Chosen)
@@ -313,14 +316,14 @@ func (p *proposal) print(w io.Writer) {
 	} else {
 		said("\nwritten: %s", render.Listed(p.Files))
 	}
-	said("\nNow, in this order; each step may be repeated:\n")
+	said("\nNext steps, in this order. Each can be repeated:\n")
 	if len(p.Indexes) > 0 {
-		said("-- SQL: indexes that deletions lack. If one of these fails, sexton plan prints how to repair its index\n%s\n", strings.Join(p.Indexes, "\n"))
+		said("-- SQL: create the missing indexes. If one fails, sexton plan prints how to repair it\n%s\n", strings.Join(p.Indexes, "\n"))
 	}
-	said("# Shell: Sexton's tables, the rights of your roles, triggers. Deletions are recorded while the foreign keys exist: nothing changes yet")
+	said("# Shell: install tables, privileges and triggers. Until the foreign keys are dropped, they still delete the children")
 	said("sexton migrate up\nsexton grants --worker WORKER --app APP --apply\nsexton triggers install\n")
-	said("-- SQL: while a worker (sexton run) is running, drop the foreign keys. A statement that waits longer than 2 s for a lock fails: repeat it")
+	said("-- SQL: while a worker (sexton run) is running, drop the foreign keys. A statement that waits longer than 2 s for a lock fails: run it again")
 	said("SET lock_timeout = '2s';\n%s\n", strings.Join(p.Drops, "\n"))
 	said("# Shell: find children that were inserted without their parent meanwhile\nsexton audit\n")
-	said("# Shell: the way back. It prints SQL that adds the foreign keys again\nsexton definitions foreign-keys")
+	said("# Shell: to go back, print SQL that adds the foreign keys again\nsexton definitions foreign-keys")
 }

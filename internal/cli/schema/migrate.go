@@ -20,18 +20,20 @@ import (
 )
 
 func migrateCommand(env *cli.Env) *cobra.Command {
-	return cli.Group("migrate", "Install or remove Sexton's own tables", "  sexton migrate up\n  sexton migrate status",
+	return cli.Group("migrate", "Install, compare or remove Sexton's tables", "  sexton migrate up\n  sexton migrate status",
 		migrateUpCommand(env), migrateStatusCommand(env), migrateDownCommand(env))
 }
 
 func migrateUpCommand(env *cli.Env) *cobra.Command {
 	cmd := env.Reports(&cobra.Command{
 		Use:   "up",
-		Short: "Install what is missing and bring it to this version",
-		Long: `Installs the tables of every enabled component, River's included. It may be run again at any time,
-and from several machines at once. Rows and triggers of the application's tables are not touched; the role that owns Sexton's functions
-(jobs.owner) gets rights on some of these tables. If this role may not create that role or grant these rights, it prints the SQL for a role that may, and
-exits with 7. "sexton grants" then grants the worker and others what they need.`,
+		Short: "Install or upgrade Sexton's tables and functions",
+		Long: `Installs the tables of every enabled component, including River's, or upgrades them to this
+version. It is safe to run again, and from several machines at once. It does not change rows or
+triggers of application tables. The role that owns Sexton's functions (jobs.owner) receives
+privileges on some application tables. If the connected role may not create that role or grant
+these privileges, the command prints the SQL for a role that may, and exits 7. Run "sexton grants"
+next.`,
 		Example: "  sexton migrate up",
 	}, func(ctx context.Context, _ []string) error {
 		return migrateEach(ctx, env, nil, func(all *installation.Connections, db migrate.Database) (migrate.Report,
@@ -62,10 +64,11 @@ func migrateDownCommand(env *cli.Env) *cobra.Command {
 	var force bool
 	cmd := env.Reports(&cobra.Command{
 		Use:   "down",
-		Short: "Remove everything that Sexton created, triggers included",
-		Long: `Removes the schema sexton with everything in it, the triggers, and in the application's schema the tables, columns
-and indexes whose comment begins with "Sexton:", from every database. It refuses while work is pending or deletions
-are kept for undo in one of them. It does not bring foreign keys back: "sexton definitions foreign-keys" prints them.`,
+		Short: "Remove everything that Sexton created, including triggers",
+		Long: `Removes from every database the schema "sexton", the triggers, and in the application's schema the
+tables, columns and indexes with a comment that begins with "Sexton:". It refuses if a database has
+pending work or deletions kept for undo. It does not restore foreign keys: "sexton definitions
+foreign-keys" prints them.`,
 		Example: "  sexton migrate down",
 	}, func(ctx context.Context, _ []string) error {
 		refuse := func(all *installation.Connections, db migrate.Database) error {
@@ -77,7 +80,7 @@ are kept for undo in one of them. It does not bring foreign keys back: "sexton d
 			return migrate.Down(ctx, env.Logger(all.Config), db, force)
 		})
 	})
-	cmd.Flags().BoolVar(&force, "force", false, "remove although work is pending or deletions are kept for undo")
+	cmd.Flags().BoolVar(&force, "force", false, "remove even if work is pending or deletions are kept for undo")
 	return cmd
 }
 
@@ -134,8 +137,8 @@ func printMigrated(w io.Writer, report migrate.Report) {
 		said("%s removed", render.Counted(len(report.Triggers.Triggers), "trigger"))
 	}
 	if report.Owner != nil && len(report.Owner.Todo) > 0 {
-		said("all is installed. Functions run with the rights of role %s, which lacks some that this role may not grant. "+
-			"Run as a role that may:\n  %s;", report.Owner.Role, strings.Join(report.Owner.Todo, ";\n  "))
+		said("installed. Functions run as role %s, which lacks privileges that the connected role may not grant. "+
+			"Run as a role that may grant them:\n  %s;", report.Owner.Role, strings.Join(report.Owner.Todo, ";\n  "))
 	}
 }
 
@@ -148,7 +151,7 @@ type databaseStatus struct {
 func migrateStatusCommand(env *cli.Env) *cobra.Command {
 	return env.Reports(&cobra.Command{
 		Use:     "status",
-		Short:   "Compare the schema versions with this binary's; exits 3 where they differ",
+		Short:   "Compare the installed schema versions with this binary; exits 3 if they differ",
 		Example: "  sexton migrate status --json",
 	}, func(ctx context.Context, _ []string) error {
 		return env.WithAll(ctx, func(all *installation.Connections) error {

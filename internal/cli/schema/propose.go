@@ -145,14 +145,14 @@ func (r *reader) describe(key pgcatalog.ForeignKey, child, parent *pgcatalog.Rel
 		k.Reason = "ON DELETE SET DEFAULT: no definition sets defaults"
 		return k
 	default:
-		k.Reason = "it refuses deletions, which no definition does"
+		k.Reason = "it refuses deletions; definitions cannot"
 		return k
 	}
 	switch {
 	case key.OnDelete == pgcatalog.SetNull && len(key.Set) != len(key.Columns):
-		k.Reason = fmt.Sprintf("ON DELETE SET NULL (%s) sets some of its columns only", strings.Join(key.Set, ", "))
+		k.Reason = fmt.Sprintf("ON DELETE SET NULL (%s) sets only some of its columns", strings.Join(key.Set, ", "))
 	case parent.IsPartition():
-		k.Reason = "it refers to a partition, and only whole tables are tracked"
+		k.Reason = "it references a partition; only complete tables are tracked"
 	default:
 		k.Reason = r.changed(key)
 	}
@@ -220,10 +220,10 @@ func (r *reader) changed(key pgcatalog.ForeignKey) string {
 			func(c string) bool { return slices.Contains(key.Set, c) })
 		switch {
 		case slices.Contains(below, to):
-			return text + " refuses some of these deletions: it would refuse them after the commit, and rows would stay"
+			return text + " refuses some of these deletions; with a definition it would refuse them after the commit, and rows would remain"
 		case slices.Contains(above, to) && (slices.Contains(below, from) || key.OnDelete == pgcatalog.SetNull &&
 			shares):
-			return text + " would refuse the deletion, as the rows that refer to it would go after the commit"
+			return text + " would refuse the deletion, because the rows that reference it would be deleted after the commit"
 		}
 	}
 	return ""
@@ -275,7 +275,7 @@ func (r *reader) measure(ctx context.Context, tx pgx.Tx, keys []*ForeignKey) err
 			k.options.OnUpdate = definitions.Restrict
 		}
 		if k.Reason == "" && update != string(pgcatalog.NoAction) && update != string(pgcatalog.Restrict) {
-			k.Reason = "its ON UPDATE changes children with their parent's key, which no definition does"
+			k.Reason = "its ON UPDATE changes children with their parent's key; definitions cannot"
 		}
 		for _, leaf := range r.Relations[key.table].Leaves {
 			k.Rows += sizes[leaf.OID][0]

@@ -109,8 +109,8 @@ func TestTheWayBack(t *testing.T) {
 		said[reference.Columns[0]] = append(append(add, validate...), reason)
 	}
 	require.Equal(t, map[string][]string{
-		"a": {"no foreign key has conditions"},
-		"b": {"no foreign key sets another column"},
+		"a": {"foreign keys cannot have conditions"},
+		"b": {"foreign keys cannot set another column"},
 		"d": {
 			`ALTER TABLE "public"."c" ADD CONSTRAINT "c_d_fkey1" FOREIGN KEY ("d") REFERENCES "public"."p" ("id") ON DELETE SET NULL NOT VALID;`,
 			`ALTER TABLE "public"."c" VALIDATE CONSTRAINT "c_d_fkey1";`, "",

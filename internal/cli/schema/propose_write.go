@@ -126,11 +126,11 @@ func WayBack(parent *loosefk.Parent, reference *loosefk.Reference,
 	actions := map[dml.Action]string{dml.Remove: "CASCADE", dml.Nullify: "SET NULL"}
 	switch {
 	case actions[reference.Action] == "":
-		return nil, nil, "no foreign key sets another column"
+		return nil, nil, "foreign keys cannot set another column"
 	case reference.Remote:
-		return nil, nil, "no foreign key crosses databases"
+		return nil, nil, "foreign keys cannot cross databases"
 	case len(reference.Definition.Conditions) > 0:
-		return nil, nil, "no foreign key has conditions"
+		return nil, nil, "foreign keys cannot have conditions"
 	}
 	options := reference.Definition.Constraint
 	statement := func(table pgcatalog.Table, how string) (name, sql string) {

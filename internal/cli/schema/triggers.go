@@ -20,7 +20,7 @@ import (
 )
 
 func triggersCommand(env *cli.Env) *cobra.Command {
-	return cli.Group("triggers", "Install, compare or remove the triggers on tracked tables",
+	return cli.Group("triggers", "Install, compare or remove the triggers on parent tables",
 		"  sexton triggers install\n  sexton triggers status --json",
 		triggersInstallCommand(env), triggersStatusCommand(env), triggersUninstallCommand(env))
 }
@@ -29,20 +29,24 @@ func triggersInstallCommand(env *cli.Env) *cobra.Command {
 	var sameKey bool
 	cmd := env.Reports(&cobra.Command{
 		Use:   "install",
-		Short: "Install what the definitions need",
-		Long: `Puts a tracking trigger on every parent named in the definitions, and on each of its partitions. A table
-whose triggers are as they should be is not locked. It may be run again at any time.
+		Short: "Install the triggers that the definitions need",
+		Long: `Installs a trigger on every parent table in the definitions and on each of its partitions. A table
+whose triggers are up to date is not locked. It is safe to run again.
 
-It also makes these definitions, and the lists of the other jobs, the installed generation: from then on a worker that has
-read others leaves the job alone until it reads these, or these are replaced by another install. Rows that were deleted
-before are not recorded for definitions that are new; sexton audit --repair finds the children that they have left.
+It then makes the definitions and the lists of the other jobs the installed generation. A worker
+that has read others leaves their jobs alone until it reads these, or until these are replaced by
+another install.
 
-Where the key column of a parent has been renamed, or has another type, deletions go on being recorded; install renews
-the triggers. Where the key is another column now, tombstones that wait carry the values of the one before: install
-refuses, unless --same-key says that the values are the same (as after two columns were swapped).
+Rows that were deleted earlier are not recorded for new definitions. "sexton audit --repair" finds
+their children.
 
-Partitions that are created later get their triggers from the worker's next pass if its role may put triggers on them, and
-from install otherwise. Until then rows that are deleted by naming the partition are not recorded.`,
+If the key column of a parent was renamed or has another type, run install to renew the triggers.
+Deletions are recorded meanwhile. If the key is another column now, pending tombstones have the
+values of the old column, and install refuses. --same-key confirms that both columns have the same
+values, as after two columns were swapped.
+
+A new partition gets its triggers from the next run of a worker whose role has TRIGGER on it, or
+from install. Until then, rows that are deleted by naming the partition are not recorded.`,
 		Example: "  sexton triggers install\n  sexton triggers install --same-key",
 	}, func(ctx context.Context, _ []string) error {
 		set := func(cfg *triggers.Config) { cfg.SameKey, cfg.Waits = sameKey, waits(env) }
@@ -59,20 +63,20 @@ from install otherwise. Until then rows that are deleted by naming the partition
 		})
 	})
 	cmd.Flags().BoolVar(&sameKey, "same-key", false,
-		"a key that is another column now has the same values: tombstones that wait fit")
+		"confirm that a changed key column has the values of the old one")
 	return cmd
 }
 
 // waits warns of a lock that a command waits for.
 func waits(env *cli.Env) func(lock, holders string) {
-	return func(lock, holders string) { env.Warn("waits for " + lock + ", which is held by " + holders) }
+	return func(lock, holders string) { env.Warn("waiting for " + lock + ", held by " + holders) }
 }
 
 func triggersUninstallCommand(env *cli.Env) *cobra.Command {
 	return env.Reports(&cobra.Command{
 		Use:     "uninstall",
-		Short:   "Remove all of Sexton's triggers and their functions",
-		Long:    "Removes every trigger that belongs to this installation. Deletions are not recorded from then on; tombstones stay.",
+		Short:   "Remove Sexton's triggers and their functions",
+		Long:    `Removes all triggers of this installation. Deletions are no longer recorded. Tombstones are kept.`,
 		Example: "  sexton triggers uninstall",
 	}, func(ctx context.Context, _ []string) error {
 		return env.WithAll(ctx, func(all *installation.Connections) error {
@@ -108,10 +112,10 @@ type databaseFindings struct {
 func triggersStatusCommand(env *cli.Env) *cobra.Command {
 	return env.Reports(&cobra.Command{
 		Use:   "status",
-		Short: "Compare the database with the definitions; exits 5 on drift",
-		Long: `Reports triggers that are missing, surplus, altered or disabled, and whether the installed generation of definitions and
-lists is that of these files. "plain" is no drift: the trigger works, but not under session_replication_role = replica,
-because the table has another owner.`,
+		Short: "Compare the triggers with the definitions; exits 5 if they differ",
+		Long: `Reports missing, surplus, altered and disabled triggers, and whether the installed generation
+matches these files. "plain" is not a difference: the trigger works, but not under
+session_replication_role = replica, because another role owns the table.`,
 		Example: "  sexton triggers status",
 	}, func(ctx context.Context, _ []string) error {
 		return onTracked(ctx, env, func(all *installation.Bound) error { return compareTriggers(ctx, env, all) })
@@ -140,7 +144,7 @@ func compareTriggers(ctx context.Context, env *cli.Env, all *installation.Bound)
 	err = env.Print(compared, func(w io.Writer) {
 		for _, one := range compared {
 			if len(one.Findings) == 0 {
-				_, _ = fmt.Fprintf(w, "%s: all triggers are as the definitions need them\n", one.Database)
+				_, _ = fmt.Fprintf(w, "%s: all triggers match the definitions\n", one.Database)
 			}
 			render.Rows(w, one.Findings, func(f triggers.Finding) []any {
 				return []any{one.Database, f.Kind, f.Table, f.Trigger, f.Detail, f.Fix}
@@ -182,13 +186,13 @@ func printInstalled(w io.Writer, report installation.TriggerReport) {
 	for _, finding := range report.Surplus {
 		said("%s on %s is %s: %s", finding.Trigger, finding.Table, finding.Kind, finding.Fix)
 	}
-	said("%s changed, %d as they should be", render.Counted(len(report.Triggers), "trigger"), report.Unchanged)
+	said("%s changed, %d unchanged", render.Counted(len(report.Triggers), "trigger"), report.Unchanged)
 	for _, moved := range report.Generations {
 		said("%s", moved)
 	}
 	if len(report.Audit) > 0 {
-		said("parents that were deleted before are not recorded for %s: sexton audit finds the children that they have left, "+
-			"sexton audit --repair has them cleaned up", namely(report.Audit))
+		said("parents that were deleted earlier are not recorded for %s: sexton audit finds their children, "+
+			"sexton audit --repair cleans them up", namely(report.Audit))
 	}
 }
 

@@ -25,12 +25,12 @@ func TestTriggersInstallStatusUninstall(t *testing.T) {
 	require.Equal(t, `main: created sexton_track on public.projects
 main: created sexton_truncate on public.projects
 main: created sexton_wake on public.loose_foreign_keys_deleted_records
-main: 3 triggers changed, 0 as they should be
-main: parents that were deleted before are not recorded for issues: sexton audit finds the children that they have left, sexton audit --repair has them cleaned up
+main: 3 triggers changed, 0 unchanged
+main: parents that were deleted earlier are not recorded for issues: sexton audit finds their children, sexton audit --repair cleans them up
 `, s.OK("triggers", "install"))
-	require.Equal(t, "main: all triggers are as the definitions need them\n", s.OK("triggers", "status"))
+	require.Equal(t, "main: all triggers match the definitions\n", s.OK("triggers", "status"))
 	once := s.Snapshot()
-	require.Equal(t, "main: 0 triggers changed, 3 as they should be\n", s.OK("triggers", "install"))
+	require.Equal(t, "main: 0 triggers changed, 3 unchanged\n", s.OK("triggers", "install"))
 	require.Equal(t, once, s.Snapshot(), "install is idempotent")
 
 	s.Exec("ALTER TABLE projects DISABLE TRIGGER sexton_track")
@@ -39,7 +39,7 @@ main: parents that were deleted before are not recorded for issues: sexton audit
 	require.Regexp(t,
 		`^main +disabled +public\.projects +sexton_track +the trigger is disabled +run .sexton triggers install.\n$`,
 		r.Stdout)
-	require.Contains(t, s.OK("triggers", "install"), "main: 1 trigger changed, 2 as they should be\n")
+	require.Contains(t, s.OK("triggers", "install"), "main: 1 trigger changed, 2 unchanged\n")
 
 	require.Equal(t, "main: 3 triggers removed\n", s.OK("triggers", "uninstall"))
 	require.Equal(t, "main: 0 triggers removed\n", s.OK("triggers", "uninstall"))
