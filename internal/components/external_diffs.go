@@ -126,7 +126,7 @@ func (d waitingDiffs) Print(w io.Writer) {
 	}
 	render.Table(w, "\nDIFFS IN THE DATABASE\tBYTES"+more+"\tOBJECTS TO BE REMOVED", []any{b},
 		func(any) []any { return []any{b.Pending, b.Bytes, b.Removals} })
-	render.Rows(w, slices.Sorted(maps.Keys(b.Skipped)),
+	render.Table(w, "", slices.Sorted(maps.Keys(b.Skipped)),
 		func(reason extdiff.Skip) []any { return []any{fmt.Sprintf("of these %s", reason), b.Skipped[reason]} })
 }
 

@@ -184,16 +184,12 @@ type Target struct {
 	// Installed reports that the database has Sexton's tables in the versions that this
 	// program needs.
 	Installed bool
-	// Undirected reports that the direct connection is not to be had, so that nothing can
-	// be heard on it.
-	Undirected bool
 	// Schema is what is to be installed, for the rights that the worker's role needs.
 	Schema migrate.Database
 	// Role is the one whose rights are checked.
 	Role Role
 	// Connections is how many connections one worker may open to this database.
 	Connections int
-	PoolKeys    []string
 	// Parents are the tracked tables; nil where the definitions leave that open.
 	Parents []Parent
 
@@ -241,7 +237,7 @@ func (t Target) checks() []check {
 		return func(ctx context.Context) ([]Finding, error) { return t.read(ctx, look) }
 	}
 	// LISTEN is not allowed during recovery.
-	hears := func(passed map[string]bool) bool { return !t.Undirected && passed["recovery"] }
+	hears := func(passed map[string]bool) bool { return passed["recovery"] }
 	own := func(map[string]bool) bool { return !t.Role.Other }
 	known := func(map[string]bool) bool { return t.Installed && t.Parents != nil }
 	return []check{

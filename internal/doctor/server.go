@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -67,8 +66,8 @@ func (t Target) room(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 			r.Fix = fmt.Sprintf("%s %d", r.Fix, r.Taken+t.Connections)
 		}
 		return One(problem.Warning, r.Object,
-			fmt.Sprintf("of %d connections others have %d, and a worker may open %d, by %s",
-				r.Limit, r.Taken, t.Connections, strings.Join(t.PoolKeys, " and ")), r.Fix)
+			fmt.Sprintf("of %d connections others have %d, and a worker may open %d "+
+				"(jobs.max_workers and the connections of components)", r.Limit, r.Taken, t.Connections), r.Fix)
 	})
 }
 

@@ -68,7 +68,7 @@ func TestRoomForConnections(t *testing.T) {
 	require.Equal(t, "role "+role, found[0].Object)
 	require.Equal(t, problem.Warning, found[0].Severity)
 	require.Equal(t,
-		"of 3 connections others have 0, and a worker may open 5, by external_diffs.max_workers and loose_foreign_keys.connections", found[0].Message)
+		"of 3 connections others have 0, and a worker may open 5 (jobs.max_workers and the connections of components)", found[0].Message)
 	require.Equal(t, fmt.Sprintf("ALTER ROLE %s CONNECTION LIMIT 5;", role), found[0].Fix)
 	require.Equal(t, "database "+p.Name, found[1].Object)
 }
@@ -189,14 +189,4 @@ func TestNotificationsThatDoNotArrive(t *testing.T) {
 	require.Equal(t, problem.Warning, f.Severity)
 	require.Contains(t, f.Message, "a notification did not arrive within 50ms, as through a transaction pooler")
 	require.Equal(t, "give listen_url a direct connection, past any pooler", f.Fix)
-}
-
-func TestListenURLThatIsMissing(t *testing.T) {
-	t.Parallel()
-	p := healthy(t)
-	p.target.Undirected = true
-	report := doctor.NewReport()
-	doctor.Examine(t.Context(), report, p.target)
-	require.Contains(t, report.Checks, doctor.Check{Check: "listen", Database: "main", Result: doctor.Skipped})
-	require.Contains(t, report.Checks, doctor.Check{Check: "statistics", Database: "main", Result: doctor.OK})
 }

@@ -36,10 +36,7 @@ func healthy(t *testing.T) *patient {
 	p := &patient{DB: dbtest.New(t), t: t}
 	p.Exec(patientTables)
 	p.target = doctor.Target{
-		Installed: true, Connections: 5, PoolKeys: []string{
-			"external_diffs.max_workers",
-			"loose_foreign_keys.connections",
-		},
+		Installed: true, Connections: 5,
 		Schema:  migrate.Database{TrackedSchema: "public", Jobs: true, Components: []string{migrate.LooseForeignKeys}},
 		Parents: []doctor.Parent{{Schema: "public", Table: "parents", Recorded: "public.parents"}},
 	}

@@ -86,27 +86,6 @@ func diffConnections(c *config.Config) int {
 	return 2 * c.ExternalDiffs.MaxWorkers
 }
 
-// PoolKeys are the keys of the configuration with lower values of which a pool is
-// smaller.
-func PoolKeys(c *config.Config) (keys []string) {
-	if c.Jobs.MaxWorkers >= diffConnections(c) {
-		keys = append(keys, "jobs.max_workers")
-	}
-	if c.Jobs.MaxWorkers <= diffConnections(c) {
-		keys = append(keys, "external_diffs.max_workers")
-	}
-	if c.LooseForeignKeys.Connections > 1 {
-		keys = append(keys, "loose_foreign_keys.connections")
-	}
-	if c.GhostUsers.Connections > 1 && c.Has(migrate.GhostUsers) {
-		keys = append(keys, "ghost_users.connections")
-	}
-	if c.AdjournedGroups.Connections > 1 && c.Has(migrate.AdjournedGroups) {
-		keys = append(keys, "adjourned_groups.connections")
-	}
-	return keys
-}
-
 // Complete returns why the first of those databases that are down cannot be reached, in
 // their order.
 func (c *Connections) Complete() error {

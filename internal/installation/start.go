@@ -16,7 +16,6 @@ import (
 	"sexton/internal/pace"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
-	"sexton/internal/render"
 	riverjobs "sexton/river_jobs"
 	"sexton/triggers"
 )
@@ -63,7 +62,7 @@ func ChildPrivileges(ctx context.Context, db pgcatalog.Beginner, name string,
 // WarningsOf are what makes a pass slow or leaves it without work, and no reason not to
 // run.
 func WarningsOf(ctx context.Context, all *Bound, db database.Database) ([]string, error) {
-	warnings := render.Each(all.Warnings, problem.Problem.String)
+	var warnings []string
 	for _, other := range all.Databases {
 		if err := all.Down[other.Name]; err != nil {
 			warnings = append(warnings, err.Error()+"; jobs that need it wait")

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"sexton/internal/components"
 	"sexton/internal/config"
@@ -25,14 +24,12 @@ type Examination struct {
 	Report *doctor.Report
 	// Unreachable is the first error of a connection.
 	Unreachable error
-	// undirected are the databases that their listen_url does not lead to.
-	undirected map[string]bool
 }
 
 // Examine makes all checks, of the rights of a role, or of the worker's if role is empty.
 // Close it at the end.
 func Examine(ctx context.Context, c *config.Config, role string) *Examination {
-	x := &Examination{Report: doctor.NewReport(), undirected: map[string]bool{}}
+	x := &Examination{Report: doctor.NewReport()}
 	x.Roles = x.Report.Roles
 	x.Connections = &installation.Connections{Config: c}
 	x.Report.Run(ctx, "definitions", "", func(context.Context) ([]doctor.Finding, error) {
@@ -123,35 +120,20 @@ func (x *Examination) bind(ctx context.Context) {
 	}
 }
 
-// connect opens a database. Where only its listen_url is wrong, everything else is still
-// worth a look.
+// connect opens a database, and reports why it cannot be opened.
 func (x *Examination) connect(ctx context.Context, settings config.Database) (failed error) {
-	open := func(direct string) error {
-		db, err := database.Open(ctx, settings.Name, string(settings.URL), direct,
-			installation.NamesOf(x.Config, settings), 2)
-		switch {
-		case err == nil:
-			x.Databases = append(x.Databases, db)
-		case db.Pool != nil:
-			db.Close()
-		}
-		return err
-	}
 	x.Report.Run(ctx, "connection", settings.Name, func(context.Context) ([]doctor.Finding, error) {
-		direct := string(settings.ListenURL)
-		err := open(direct)
+		db, err := database.Open(ctx, settings.Name, string(settings.URL), string(settings.ListenURL),
+			installation.NamesOf(x.Config, settings), 2)
 		if err == nil {
+			x.Databases = append(x.Databases, db)
 			return nil, nil
 		}
-		failed = installation.Located(x.Config, err)
-		found := unconnected(err)
-		if direct != "" && strings.HasSuffix(found[0].Object, ".listen_url") {
-			x.undirected[settings.Name] = true
-			if err := open(""); err != nil {
-				found = append(found, unconnected(err)...)
-			}
+		if db.Pool != nil {
+			db.Close()
 		}
-		return found, nil
+		failed = installation.Located(x.Config, err)
+		return unconnected(err), nil
 	})
 	return failed
 }
@@ -221,9 +203,9 @@ func (x *Examination) examineJobs(ctx context.Context, target doctor.Target) {
 // target collects what the checks of a database have to know of the rest of the program.
 func (x *Examination) target(schema migrate.Database) doctor.Target {
 	t := doctor.Target{
-		Database: x.DB, Installed: x.Installed, Undirected: x.undirected[x.DB.Name], Schema: schema,
+		Database: x.DB, Installed: x.Installed, Schema: schema,
 		Role:        x.Roles[x.DB.Name],
-		Connections: x.mostConnections(), PoolKeys: installation.PoolKeys(x.Config),
+		Connections: x.mostConnections(),
 	}
 	if x.Bound {
 		t.Parents = []doctor.Parent{}

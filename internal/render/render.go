@@ -7,6 +7,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 	"time"
 )
 
@@ -20,28 +21,17 @@ func Each[T, U any](values []T, to func(T) U) []U {
 	return results
 }
 
-// Separator separates the cells of a line. No text or name contains it.
-const Separator = "\x1f"
-
-// Table writes the lines of a table, which the terminal aligns: a heading with tabs between
-// its cells, then the cells of each row. A pointer is a cell that may be missing. Cell or
-// Time renders it.
+// Table writes a table with aligned columns: a heading with tabs between its cells, unless
+// it is empty, then the cells of each row. A missing or empty cell is a dash.
 func Table[T any](w io.Writer, heading string, rows []T, cells func(T) []any) {
-	Heading(w, heading)
-	Rows(w, rows, cells)
-}
-
-// Heading writes the heading of a table.
-func Heading(w io.Writer, heading string) {
-	_, _ = fmt.Fprintln(w, strings.ReplaceAll(heading, "\t", Separator))
-}
-
-// Rows writes further lines of a table.
-func Rows[T any](w io.Writer, rows []T, cells func(T) []any) {
-	for _, row := range rows {
-		line := Each(cells(row), text)
-		_, _ = fmt.Fprintln(w, strings.Join(line, Separator))
+	aligned := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if heading != "" {
+		_, _ = fmt.Fprintln(aligned, heading)
 	}
+	for _, row := range rows {
+		_, _ = fmt.Fprintln(aligned, strings.Join(Each(cells(row), text), "\t"))
+	}
+	_ = aligned.Flush()
 }
 
 // List writes a table or, if there are no rows, the text none unless it is empty.
@@ -63,7 +53,7 @@ func text(cell any) string {
 	case time.Time:
 		return Time(&cell)
 	}
-	return oneLine(fmt.Sprint(cell))
+	return Cell(new(fmt.Sprint(cell)))
 }
 
 // Age returns how long ago a time was.
@@ -103,11 +93,7 @@ func Cell(s *string) string {
 	if s == nil || *s == "" {
 		return "-"
 	}
-	return oneLine(*s)
-}
-
-func oneLine(s string) string {
-	return strings.NewReplacer(";\n", "; ", "\n", "; ", "\t", " ", Separator, " ").Replace(s)
+	return strings.NewReplacer(";\n", "; ", "\n", "; ", "\r", " ", "\t", " ", "\v", " ", "\f", " ").Replace(*s)
 }
 
 // Time renders a time, or a dash if it is missing.

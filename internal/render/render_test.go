@@ -1,6 +1,7 @@
 package render_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -27,4 +28,20 @@ func TestSpan(t *testing.T) {
 	} {
 		require.Equal(t, want, render.Span(span))
 	}
+}
+
+func TestTable(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	render.Table(&out, "\nJOB\tNEXT\tERROR", []string{"cleanup", "a\tb"}, func(name string) []any {
+		return []any{name, (*time.Time)(nil), "locked;\nby a\fsession"}
+	})
+	render.Table(&out, "", []int{10, 7}, func(n int) []any { return []any{n, ""} })
+	require.Equal(t, `
+JOB      NEXT  ERROR
+cleanup  -     locked; by a session
+a b      -     locked; by a session
+10  -
+7   -
+`, out.String())
 }

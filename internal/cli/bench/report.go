@@ -81,10 +81,11 @@ func (r *Report) notef(format string, args ...any) {
 func (r *Report) Text(w io.Writer) {
 	for _, rows := range r.tables {
 		heads, _ := rows[0].cells()
-		if heading := strings.Join(heads, "\t"); strings.TrimSpace(heading) != "" {
-			render.Heading(w, heading)
+		heading := strings.Join(heads, "\t")
+		if strings.TrimSpace(heading) == "" {
+			heading = ""
 		}
-		render.Rows(w, rows, func(row Row) []any {
+		render.Table(w, heading, rows, func(row Row) []any {
 			_, cells := row.cells()
 			return cells
 		})

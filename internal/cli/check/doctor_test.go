@@ -72,19 +72,17 @@ func TestDoctorWithoutDatabase(t *testing.T) {
 	s.Says(2, "unknown key", "doctor")
 }
 
-func TestDoctorGoesOnWithoutListenURL(t *testing.T) {
+func TestDoctorOfAWrongListenURL(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	s.Environ = append(s.Environ, "SEXTON_DATABASES__MAIN__LISTEN_URL=postgres://user:hidden@/app?host="+s.Dir)
-	report, r := s.Examined(5)
+	report, r := s.Examined(4)
 	_, lines := s.Diagnosis(report, "connection")
 	require.Equal(t, []string{"error | databases.main.listen_url | the database cannot be reached: " +
 		"no server answers at DIR port 5432: no such file or directory | start it, or correct host and port"}, lines)
 	require.NotContains(t, r.Stdout+r.Stderr, "hidden")
 	result, _ := s.Diagnosis(report, "listen")
-	require.Equal(t, doctor.Skipped, result, "the url would be heard in its stead")
-	result, _ = s.Diagnosis(report, "triggers")
-	require.Equal(t, doctor.OK, result)
+	require.Equal(t, doctor.Skipped, result)
 
 	// The server may be another one as well.
 	s.Environ[len(s.Environ)-1] = "SEXTON_DATABASES__MAIN__LISTEN_URL=" + pgtest.New(t).URL

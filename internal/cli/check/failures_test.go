@@ -35,8 +35,8 @@ func TestFailuresAreListedAndRetried(t *testing.T) {
 		code int
 		args []string
 	}{
-		"group 4711 has not failed":                    {1, []string{"failures", "retry", "groups", "4711"}},
-		`"x" is not an ID`:                                 {2, []string{"failures", "retry", "groups", "x"}},
+		"group 4711 has not failed":               {1, []string{"failures", "retry", "groups", "4711"}},
+		`"x" is not an ID`:                        {2, []string{"failures", "retry", "groups", "x"}},
 		`unknown source "moons"; the sources are`: {2, []string{"failures", "retry", "moons", "1"}},
 	} {
 		s.Says(wrong.code, want, wrong.args...)

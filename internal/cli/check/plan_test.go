@@ -35,7 +35,7 @@ func TestPlanShowsWorkAndMissingIndexes(t *testing.T) {
 	require.Regexp(t, `(?m)^labels_of +project_id +projects +async_nullify +2 +1 +10 +Seq Scan on labels_of +-$`,
 		r.Stdout)
 	_, below, _ := strings.Cut(r.Stdout, "\n\n")
-	require.Equal(t, `main: 3 definitions, 2 tombstones due and 1 put off, 20 rows to delete and 10 to change, 4 indexes missing
+	require.Equal(t, `main: 3 definitions, 2 tombstones due and 1 deferred, 20 rows to delete and 10 to change, 4 indexes missing
 
 -- issues: no index begins with project_id, so every statement reads all of issues
 CREATE INDEX CONCURRENTLY IF NOT EXISTS issues_project_id_idx ON public.issues (project_id);

@@ -134,6 +134,9 @@ func runPass(ctx context.Context, env *cli.Env, request passRequest) (report pas
 	if err := all.Down[name]; err != nil {
 		return report, err
 	}
+	if n := len(all.Warnings); n > 0 {
+		env.Warn(render.Counted(n, "finding") + " about configuration and definitions; `sexton doctor` lists them")
+	}
 	warnings, err := installation.WarningsOf(ctx, all, all.Database(name))
 	if err != nil {
 		return report, err

@@ -21,7 +21,7 @@ func TestJobRunPrintsWhatItDid(t *testing.T) {
 	r := s.Run("job", "run", clitest.Kind)
 	require.Zero(t, r.Code, r.Stderr)
 	require.Equal(t, clitest.Kind+` on main: done
-  tombstones 3 processed, 0 put off
+  tombstones 3 processed, 0 deferred
   deleted    30 rows: issues 30
   updated    0 rows
 `, r.Stdout)
@@ -139,7 +139,7 @@ func TestJobRunWhileLeaseIsTaken(t *testing.T) {
 	require.Equal(t, [][]string{{"7", "host:1:abc"}}, s.Rows("SELECT token, holder FROM sexton.leases"))
 	require.Equal(t, [][]string{{"skipped", "NULL"}}, s.Rows("SELECT outcome, error FROM sexton.runs"))
 	require.Contains(t, s.OK("job", "run", clitest.Kind),
-		"because    lease "+clitest.LeaseKey+" is held by host:1:abc until 2099-01-02T03:04:05Z")
+		"reason     lease "+clitest.LeaseKey+" is held by host:1:abc until 2099-01-02T03:04:05Z")
 }
 
 func TestJobRunThatFails(t *testing.T) {

@@ -62,6 +62,9 @@ func hasJobs(c *config.Config) error {
 // prepare warns of what will keep the worker from its work, and makes the databases ready
 // for it.
 func prepare(ctx context.Context, all *installation.Bound, log *slog.Logger) error {
+	for _, warning := range all.Warnings {
+		log.WarnContext(ctx, "startup_warning", "warning", warning.String())
+	}
 	for _, db := range all.Databases {
 		warnings, err := installation.WarningsOf(ctx, all, db)
 		if err != nil {

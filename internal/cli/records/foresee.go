@@ -12,26 +12,32 @@ import (
 	"sexton/internal/render"
 )
 
-// printForeseen prints what `sexton group delete --plan` and `sexton user delete --plan`
-// have found.
+// printForeseen prints the result of `sexton group delete --plan` and `sexton user delete
+// --plan`.
 func printForeseen(env *cli.Env, p *operator.Foreseen, err error) error {
 	if err != nil {
 		return err
 	}
 	return env.Print(p, func(w io.Writer) {
-		render.Heading(w, "ROWS OF\tBECOME\tCOUNT")
+		type counted struct {
+			table, change string
+			rows          int64
+		}
+		var changes []counted
 		for _, part := range []struct {
-			what string
-			rows map[string]int64
+			change string
+			rows   map[string]int64
 		}{
-			{"the ghost user's", p.Moved},
+			{"moved to the ghost user", p.Moved},
 			{"deleted", p.Deleted},
-			{"without the reference", p.Nullified},
+			{"set to NULL", p.Nullified},
 			{"deleted or changed later, by loose foreign keys", p.Loose},
 		} {
-			render.Rows(w, slices.Sorted(maps.Keys(part.rows)),
-				func(table string) []any { return []any{table, part.what, part.rows[table]} })
+			for _, table := range slices.Sorted(maps.Keys(part.rows)) {
+				changes = append(changes, counted{table, part.change, part.rows[table]})
+			}
 		}
+		render.Table(w, "TABLE\tCHANGE\tROWS", changes, func(c counted) []any { return []any{c.table, c.change, c.rows} })
 		more, speed := "", "at an assumed "
 		if p.Capped {
 			more = "at least "

@@ -131,7 +131,7 @@ func TestGroupDeletionIsPlanned(t *testing.T) {
 	s.Exec(`CREATE TABLE audits (id bigint PRIMARY KEY, group_id bigint REFERENCES groups); CREATE INDEX ON audits (group_id);
 		INSERT INTO projects (id, group_id, name, path) SELECT n, 11, n, n FROM generate_series(1, 3) AS n`)
 	require.Regexp(t,
-		`(?s)^ROWS OF +BECOME +COUNT\n.*\nprojects +deleted +3\n\n6 rows, about 0s at an assumed 2000 rows a second\n`+
+		`(?s)^TABLE +CHANGE +ROWS\n.*\nprojects +deleted +3\n\n6 rows, about 0s at an assumed 2000 rows a second\n`+
 			`blocks the deletion until its rows are deleted: audits.group_id refers to groups, and foreign key audits_group_id_fkey has no action for it\n$`,
 		s.OK("group", "delete", "--plan", "10"))
 	s.Exec("INSERT INTO audits VALUES (7, 11)")

@@ -134,7 +134,7 @@ func TestRoleWithoutRightsOnOnePartition(t *testing.T) {
 	s.Exec("INSERT INTO issues VALUES (1, 1), (2, 1), (1, 2); DELETE FROM projects WHERE id <= 2")
 	held := "the database role lacks DELETE, SELECT, UPDATE on table public.issues_2: GRANT DELETE, SELECT, UPDATE ON public.issues_2 TO " + role
 	first := s.OK("job", "run", clitest.Kind)
-	require.Contains(t, first, "0 processed, 2 put off")
+	require.Contains(t, first, "0 processed, 2 deferred")
 	require.Contains(t, first, "deleted    2 rows: issues 2")
 	require.Contains(t, first, "error      issues: "+held)
 	// A pass that finds no due row names the reason, too.
@@ -197,7 +197,7 @@ notes: [{table: parts, column: id, on_delete: async_delete}]
 		require.ErrorContains(t, err, "canceling statement due to lock timeout")
 	}
 
-	const gaveUp = "canceling statement due to lock timeout (SQLSTATE 55P03): another session holds a table or row"
+	const gaveUp = "canceling statement due to lock timeout (SQLSTATE 55P03): another session has locked a table or row"
 	for _, each := range []struct {
 		says    string
 		command []string

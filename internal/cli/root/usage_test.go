@@ -48,7 +48,7 @@ func TestWrongUsage(t *testing.T) {
 			[]string{"group", "delete", "1", "--plan", "--by", "0"},
 			"sexton group delete needs --by, the ID of the user",
 		},
-		"limit of nothing": {[]string{"group", "list", "--limit", "0"}, "--limit 0 must be at least 1"},
+		"limit of nothing":  {[]string{"group", "list", "--limit", "0"}, "--limit 0 must be at least 1"},
 		"surplus for diffs": {[]string{"diffs", "verify", "x"}, `unknown command "x" for "sexton diffs verify"`},
 		"missing kind": {
 			[]string{"job", "run"},

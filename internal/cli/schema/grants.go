@@ -58,6 +58,9 @@ the definitions.`,
 			if err == nil {
 				err = all.CheckSchemas(ctx)
 			}
+			if privilege, ok := errors.AsType[*migrate.PrivilegeError](err); ok {
+				privilege.Grant = "this command as a role that may, such as the one that ran `sexton migrate up`"
+			}
 			if err != nil {
 				return err
 			}

@@ -249,7 +249,7 @@ func TestInitConfiguresTheDatabasesOfTheEnvironment(t *testing.T) {
 		require.NoError(t, err, "%v: %s", args, out)
 		return string(out)
 	}
-	_, steps, _ := strings.Cut(run("init", "--database", "shop"), "each step may be repeated:\n")
+	_, steps, _ := strings.Cut(run("init", "--database", "shop"), "Each can be repeated:\n")
 	require.Equal(t, `# Written by sexton init. All keys: docs/configuration.md
 databases:
   archive: {url: "${SEXTON_DATABASES__ARCHIVE__URL}"}
@@ -289,7 +289,7 @@ func TestInitAddsToFilesThatExist(t *testing.T) {
 	require.NoFileExists(t, path)
 
 	s.OK("init", "--tables", "invoice")
-	written := strings.Replace(text(), "invoice:", "# Bills.\ninvoice: # by customer", 1)
+	written := strings.Replace(text(), "invoice:", "# Bills.\n\ninvoice: # by customer", 1)
 	require.NoError(t, os.WriteFile(path, []byte(written), 0o600))
 	require.Contains(t, s.OK("init", "--dry-run", "--tables", "track"), "\ntrack:\n")
 	require.Equal(t, written, text())
@@ -297,7 +297,7 @@ func TestInitAddsToFilesThatExist(t *testing.T) {
 	out = s.OK("init", "--add", "--tables", "track")
 	require.Regexp(t, `(?m)^invoice +customer_id +customer +it has a definition$`, out)
 	require.NotContains(t, out, `"invoice_customer_id_fkey"`)
-	require.Contains(t, text(), "# Bills.\ninvoice: # by customer\n  - table: customer\n")
+	require.Contains(t, text(), "# Bills.\n\ninvoice: # by customer\n  - table: customer\n")
 	s.OK("config", "check")
 
 	// A table of the file gets more entries, and one that does not fit is refused before

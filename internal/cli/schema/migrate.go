@@ -172,17 +172,25 @@ func migrateStatusCommand(env *cli.Env) *cobra.Command {
 }
 
 func printMigrateStatus(w io.Writer, statuses []databaseStatus) {
-	render.Heading(w, "DATABASE\tCOMPONENT\tINSTALLED\tTHIS BINARY\tPENDING\tFUNCTIONS")
-	for _, status := range statuses {
-		render.Rows(w, status.Components, func(c migrate.ComponentStatus) []any {
-			functions := "this release's"
-			switch {
-			case c.FunctionsDiffer:
-				functions = "another release's"
-			case !c.Enabled || c.Current == 0:
-				functions = "-"
-			}
-			return []any{status.Database, c.Component, c.Current, c.Latest, len(c.Pending), functions}
-		})
+	type component struct {
+		migrate.ComponentStatus
+
+		database string
 	}
+	var all []component
+	for _, status := range statuses {
+		for _, c := range status.Components {
+			all = append(all, component{c, status.Database})
+		}
+	}
+	render.Table(w, "DATABASE\tCOMPONENT\tINSTALLED\tTHIS BINARY\tPENDING\tFUNCTIONS", all, func(c component) []any {
+		functions := "this release's"
+		switch {
+		case c.FunctionsDiffer:
+			functions = "another release's"
+		case !c.Enabled || c.Current == 0:
+			functions = "-"
+		}
+		return []any{c.database, c.Component, c.Current, c.Latest, len(c.Pending), functions}
+	})
 }

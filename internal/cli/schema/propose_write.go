@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,10 +82,15 @@ func blank(file []byte) bool {
 	return yaml.Unmarshal(file, &node) == nil && node.Kind == 0
 }
 
-// merge adds the definitions of a file to another one, and keeps the comments of that.
+// blankLine stands for a blank line while a file is merged: YAML keeps only comments.
+const blankLine = "# (blank line)\n"
+
+// merge adds the definitions of more to a file. It keeps the comments and the blank lines
+// of the file.
 func merge(file, more []byte) ([]byte, error) {
 	var into, from yaml.Node
-	if err := errors.Join(yaml.Unmarshal(file, &into), yaml.Unmarshal(more, &from)); err != nil {
+	marked := regexp.MustCompile(`(?m)^[ \t]*\n`).ReplaceAll(file, []byte(blankLine))
+	if err := errors.Join(yaml.Unmarshal(marked, &into), yaml.Unmarshal(more, &from)); err != nil {
 		return nil, err
 	}
 	if blank(file) {
@@ -104,7 +110,7 @@ func merge(file, more []byte) ([]byte, error) {
 	encoder := yaml.NewEncoder(&out)
 	encoder.SetIndent(2)
 	err := errors.Join(encoder.Encode(&into), encoder.Close())
-	return out.Bytes(), err
+	return regexp.MustCompile(`(?m)^[ \t]*`+regexp.QuoteMeta(blankLine)).ReplaceAll(out.Bytes(), []byte("\n")), err
 }
 
 // one is a list, or its only element.

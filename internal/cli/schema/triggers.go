@@ -146,7 +146,7 @@ func compareTriggers(ctx context.Context, env *cli.Env, all *installation.Bound)
 			if len(one.Findings) == 0 {
 				_, _ = fmt.Fprintf(w, "%s: all triggers match the definitions\n", one.Database)
 			}
-			render.Rows(w, one.Findings, func(f triggers.Finding) []any {
+			render.Table(w, "", one.Findings, func(f triggers.Finding) []any {
 				return []any{one.Database, f.Kind, f.Table, f.Trigger, f.Detail, f.Fix}
 			})
 		}

@@ -88,7 +88,7 @@ func TestTriggersStatusComparesTheDefinitions(t *testing.T) {
 		"SELECT count(*) FROM loose_foreign_keys_deleted_records"))
 
 	installed := s.OK("triggers", "install")
-	require.Contains(t, installed, "main: parents that were deleted before are not recorded for notes: sexton audit")
+	require.Contains(t, installed, "main: parents that were deleted earlier are not recorded for notes: sexton audit")
 	require.Regexp(t, `(?m)^main: definitions of loose_foreign_keys_cleanup: installed 1:[0-9a-f]+, was 1:[0-9a-f]+$`,
 		installed)
 	s.OK("triggers", "status")

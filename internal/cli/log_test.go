@@ -4,63 +4,14 @@ import (
 	"encoding/json"
 	"io"
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/creack/pty"
-	cells "github.com/jedib0t/go-pretty/v6/text"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"sexton/internal/config"
 	"sexton/internal/pgtest"
-	"sexton/internal/render"
 )
-
-func TestTables(t *testing.T) {
-	t.Parallel()
-
-	lines := strings.ReplaceAll("JOB\tNEXT\tERROR\ncleanup\tnow\tthe table issues is locked by another session\nx\t\t日本\n\nUSER\tID\n7\t8\nand more\n", "\t", render.Separator)
-	require.Equal(t, `JOB      NEXT  ERROR
-cleanup  now   the table issues is locked by another session
-x              日本
-
-USER  ID
-7     8
-and more
-`, tables(lines, 0), "no terminal: full width")
-	require.Equal(t, `JOB      NEXT  ERROR
-cleanup  now   the table issues
-               is locked by
-               another session
-x              日本
-
-USER  ID
-7     8
-and more
-`, tables(lines, 32))
-}
-
-func TestTablesKeepWordsAndWidth(t *testing.T) {
-	t.Parallel()
-
-	rapid.Check(t, func(t *rapid.T) {
-		cell := rapid.StringMatching(`([a-zé日_.]{1,9} ){0,6}[a-z]{1,9}`)
-		var rows []string
-		for range rapid.IntRange(1, 5).Draw(t, "rows") {
-			rows = append(rows, strings.Join([]string{cell.Draw(t, "a"), cell.Draw(t, "b"), cell.Draw(t, "c")},
-				render.Separator))
-		}
-		// The longest words and two gaps need this much.
-		width := rapid.IntRange(3*18+4, 200).Draw(t, "width")
-		shown := tables(strings.Join(rows, "\n")+"\n", width)
-		for line := range strings.Lines(shown) {
-			require.LessOrEqual(t, cells.StringWidth(strings.TrimSuffix(line, "\n")), width, shown)
-		}
-		require.ElementsMatch(t, strings.Fields(strings.ReplaceAll(strings.Join(rows, " "), render.Separator, " ")),
-			strings.Fields(shown), "no word is broken")
-	})
-}
 
 const statistics = `{"connection":"main","over_limit":false,"delete_count":7,"delete_count_by_table":{"notes":5,"todos":2,"gone":0},"processed":3,"confirmed":3,"errors":[{"count":1}]}`
 
