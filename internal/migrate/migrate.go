@@ -109,10 +109,6 @@ func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 func (s *session) up(ctx context.Context, look inspection, report *Report) error {
 	own := Ownership{Role: s.db.owner(), Todo: []string{}}
 	err := s.change(ctx, func(tx pgx.Tx) error {
-		before, err := s.db.grants(ctx, tx, true)
-		if err != nil {
-			return err
-		}
 		if err := execAll(ctx, tx, s.db.plan(look)); err != nil {
 			return err
 		}
@@ -122,7 +118,7 @@ func (s *session) up(ctx context.Context, look inspection, report *Report) error
 		if err := s.handOver(ctx, tx, &own); err != nil {
 			return err
 		}
-		return errors.Join(s.grantOwner(ctx, tx, &own), s.revokeRules(ctx, tx, before))
+		return s.grantOwner(ctx, tx, &own)
 	})
 	if err != nil {
 		return s.db.explain(look, err, asOwner)
@@ -170,18 +166,14 @@ func (db Database) plan(look inspection) (statements []string) {
 	statements = append(statements, "SET LOCAL check_function_bodies = off")
 	for _, c := range db.components() {
 		replacer := db.replacer(look, c.name)
-		doors := map[string]string{GhostUsers: "before_user_doors", AdjournedGroups: "before_group_doors"}[c.name]
-		if doors != "" {
-			statements = append(statements, replacer.Replace(sqlText(doors)))
+		if keys := map[string]string{GhostUsers: "user_keys", AdjournedGroups: "group_keys"}[c.name]; keys != "" {
+			statements = append(statements, replacer.Replace(sqlText(keys)))
 		}
 		if c.name == AdjournedGroups && !db.gitlab(c.name) {
 			statements = append(statements, replacer.Replace(sqlText("group_views")))
 		}
 		for _, f := range c.functions(db, look) {
 			statements = append(statements, f.text)
-		}
-		if doors != "" {
-			statements = append(statements, sqlText("after_doors"))
 		}
 		if rows := replacer.Replace(c.rows()); rows != "" {
 			statements = append(statements, rows)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -155,18 +154,6 @@ func (s *session) revokeOwner(ctx context.Context, tx pgx.Tx) error {
 	grants, err := s.db.grants(ctx, tx, true)
 	for _, grant := range grants {
 		err = errors.Join(err, attempt(ctx, tx, grant.revoke(s.db.owner())))
-	}
-	return err
-}
-
-// revokeRules takes back the rights on rules that are not called any more, of those that
-// it had before.
-func (s *session) revokeRules(ctx context.Context, tx pgx.Tx, before []ownerGrant) error {
-	needed, err := s.db.grants(ctx, tx, true)
-	for _, grant := range before {
-		if err == nil && grant.Kind == "function" && !slices.Contains(needed, grant) {
-			err = attempt(ctx, tx, grant.revoke(s.db.owner()))
-		}
 	}
 	return err
 }

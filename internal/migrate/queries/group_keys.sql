@@ -7,7 +7,6 @@ DECLARE
     rule CONSTANT text := '"sexton".may_remove_group("{user}", "{group}")';
     typed boolean;
     former regprocedure;
-    other record;
 BEGIN
     -- A pooler drops the path that the connection asks for.
     PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
@@ -61,15 +60,15 @@ BEGIN
         ALTER COLUMN user_id DROP NOT NULL;
     ALTER TABLE "sexton".group_deletion_failures ALTER COLUMN group_id TYPE "{group}" USING NULL;
 
-    FOR other IN
-        SELECT function.oid::pg_catalog.regprocedure AS signature, 'replaced_' || function.proname AS name
+    FOR former IN
+        SELECT function.oid::pg_catalog.regprocedure
         FROM pg_catalog.pg_proc AS function
         WHERE function.pronamespace = 'sexton'::pg_catalog.regnamespace::pg_catalog.oid
           AND function.oid IS DISTINCT FROM pg_catalog.to_regprocedure(rule)::pg_catalog.oid
           AND function.proname IN ('cancel_group_deletion', 'decide_group_deletion', 'default_may_remove_group', 'delete_group_now', 'group_destroy_job',
               'group_destruction_above', 'may_remove_group', 'open_group_door', 'restore_group', 'schedule_group_deletion')
     LOOP
-        EXECUTE pg_catalog.format('ALTER FUNCTION %s RENAME TO %I', other.signature, other.name);
+        EXECUTE pg_catalog.format('DROP FUNCTION %s', former);
     END LOOP;
 END;
 $sexton$

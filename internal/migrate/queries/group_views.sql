@@ -1,9 +1,6 @@
--- Views of the configured table with GitLab's columns. A mark is moved by what the group's own period exceeds the configured one. They
--- replace views of another table, and keep their grants. What only GitLab's groups need is removed.
+-- Creates views of the configured table with GitLab's columns. A mark is moved by the days by which the group's own period exceeds the
+-- configured one. Views whose columns get other types lose their grants. Drops the function that only GitLab's groups need.
 DO $sexton$
-DECLARE
-    statement text;
-    grants text[];
 BEGIN
     -- A pooler drops the path that the connection asks for.
     PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
@@ -27,21 +24,8 @@ BEGIN
         EXCEPTION
             WHEN invalid_table_definition THEN
                 -- A column has another type.
-                grants := ARRAY(
-                    SELECT pg_catalog.format('GRANT %s ON %s TO %s%s', entry.privilege_type, class.oid::pg_catalog.regclass,
-                        CASE entry.grantee WHEN 0 THEN 'PUBLIC' ELSE entry.grantee::pg_catalog.regrole::pg_catalog.text END,
-                        CASE WHEN entry.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END)
-                    FROM pg_catalog.pg_class AS class
-                    CROSS JOIN LATERAL pg_catalog.aclexplode(class.relacl) AS entry
-                    WHERE class.oid IN (pg_catalog.to_regclass('"sexton".groups'), pg_catalog.to_regclass('"sexton".group_deletion_schedules'))
-                      AND entry.grantee <> class.relowner
-                );
                 DROP VIEW IF EXISTS "sexton".groups, "sexton".group_deletion_schedules;
         END;
-    END LOOP;
-
-    FOREACH statement IN ARRAY coalesce(grants, '{}') LOOP
-        EXECUTE statement;
     END LOOP;
 
     COMMENT ON VIEW "sexton".groups IS {described};

@@ -5,7 +5,7 @@ DECLARE
     queue CONSTANT regclass := pg_catalog.to_regclass('"public".users_ghost_user_migrations');
     parent CONSTANT regclass := '"public"."{users}"';
     object text;
-    other record;
+    former regprocedure;
 BEGIN
     -- A pooler drops the path that the connection asks for.
     PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
@@ -45,14 +45,14 @@ BEGIN
             ADD FOREIGN KEY (user_id) REFERENCES "public"."{users}" ("{key}") ON DELETE CASCADE;
     END IF;
 
-    FOR other IN
-        SELECT function.oid::pg_catalog.regprocedure AS signature, 'replaced_' || function.proname AS name
+    FOR former IN
+        SELECT function.oid::pg_catalog.regprocedure
         FROM pg_catalog.pg_proc AS function
         WHERE function.pronamespace = 'sexton'::pg_catalog.regnamespace::pg_catalog.oid
           AND function.proname IN ('ghost_user', 'delete_user', 'cancel_user_deletion')
           AND '{type}'::pg_catalog.regtype::pg_catalog.oid <> CASE function.proname WHEN 'ghost_user' THEN function.prorettype ELSE function.proargtypes[0] END
     LOOP
-        EXECUTE pg_catalog.format('ALTER FUNCTION %s RENAME TO %I', other.signature, other.name);
+        EXECUTE pg_catalog.format('DROP FUNCTION %s', former);
     END LOOP;
 END;
 $sexton$
