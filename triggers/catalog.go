@@ -72,7 +72,7 @@ func (t target) function() string {
 	case t.runs != "":
 		return t.runs
 	case t.wakesWorkers():
-		return t.wakes.function()
+		return wakeFunction
 	case t.Trigger == TruncateTrigger:
 		return truncateFunction
 	case t.keepsRows():
@@ -341,7 +341,11 @@ func (c Config) wantedFunctions(parents []*resolved, kept []target) []function {
 			wanted = append(wanted, f)
 		}
 	}
-	return append(wanted, c.wakeFunctions()...)
+	if len(c.Wake) > 0 {
+		wanted = append(wanted, c.render(wakeFunction, sqlText("functions/wake"),
+			"Sexton: wakes a sleeping worker when there is work", nil))
+	}
+	return wanted
 }
 
 // functionLook is a row of functions.sql: what there is of a function.
@@ -378,7 +382,7 @@ func (c Config) compareFunctions(ctx context.Context, tx pgx.Tx, wanted []functi
 			detail = "it is not a SECURITY DEFINER trigger function in plpgsql"
 		case look.Public:
 			detail = "PUBLIC may execute it"
-		case !look.MayRecord && want.name != wakeInsertedFunction && want.name != wakeChangedFunction:
+		case !look.MayRecord && want.name != wakeFunction:
 			detail = fmt.Sprintf("its owner %s may not insert into %s, or not execute %s, so deletes on the parents fail",
 				look.Owner, c.tombstones(), `"sexton".is_as_installed`)
 		}

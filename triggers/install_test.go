@@ -245,7 +245,7 @@ func TestWakeIsInstalledComparedAndRemoved(t *testing.T) {
 	missing := b.status()
 	require.Len(t, missing, 2)
 	require.Equal(t, triggers.Finding{
-		Trigger: "wake_inserted", Kind: triggers.Missing, Detail: "the function does not exist",
+		Trigger: "wake_worker", Kind: triggers.Missing, Detail: "the function does not exist",
 		Fix: "run `sexton triggers install`",
 	}, missing[0])
 	require.Equal(t, triggers.Finding{
@@ -254,7 +254,7 @@ func TestWakeIsInstalledComparedAndRemoved(t *testing.T) {
 	}, missing[1])
 
 	report := b.install(id("parents"))
-	require.Contains(t, report.Functions, "wake_inserted")
+	require.Contains(t, report.Functions, "wake_worker")
 	require.Contains(t, report.Triggers, triggers.Change{
 		Table: "public.loose_foreign_keys_deleted_records", Trigger: triggers.WakeTrigger, Action: triggers.Created,
 	})
@@ -275,7 +275,7 @@ func TestWakeIsInstalledComparedAndRemoved(t *testing.T) {
 
 	removed := pgtest.Must(triggers.Uninstall(t.Context(), b.conn, b.cfg))(t)
 	require.Len(t, removed.Triggers, 3)
-	require.Contains(t, removed.Functions, "wake_inserted")
+	require.Contains(t, removed.Functions, "wake_worker")
 	require.Zero(t, pgtest.Scalar[int](t, b.Database, "SELECT count(*)::int FROM pg_trigger WHERE tgname ~ '^sexton_'"))
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -17,10 +16,8 @@ import (
 // The payload is the job kind.
 const WakeChannel = "sexton_wake"
 
-const (
-	wakeInsertedFunction = "wake_inserted"
-	wakeChangedFunction  = "wake_changed"
-)
+// wakeFunction is the name of the function that all wake triggers run.
+const wakeFunction = "wake_worker"
 
 // awakeSpace is the first key of every awake lock: "sext" in ASCII.
 const awakeSpace int32 = 0x73657874
@@ -44,28 +41,6 @@ func AwakeKey(kind string) (k1, k2 int32) {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte("sexton\x00" + kind)) // It never fails.
 	return awakeSpace, int32(hash.Sum32())
-}
-
-// wakeFunctions returns the functions that the wake triggers run.
-func (c Config) wakeFunctions() []function {
-	var wanted []function
-	if slices.ContainsFunc(c.Wake, func(w Wake) bool { return w.Due == "" }) {
-		wanted = append(wanted, c.render(wakeInsertedFunction, sqlText("functions/wake"),
-			"Sexton: wakes a sleeping worker when work comes in", nil))
-	}
-	if slices.ContainsFunc(c.Wake, func(w Wake) bool { return w.Due != "" }) {
-		wanted = append(wanted, c.render(wakeChangedFunction, sqlText("functions/wake"),
-			"Sexton: wakes a sleeping worker when a row becomes work", nil))
-	}
-	return wanted
-}
-
-// function is the one that the table's triggers run.
-func (w Wake) function() string {
-	if w.Due == "" {
-		return wakeInsertedFunction
-	}
-	return wakeChangedFunction
 }
 
 // template is the statement that creates or replaces a wake trigger, without what all

@@ -271,7 +271,7 @@ func TestWakeUnderAttack(t *testing.T) {
 	require.Equal(t, []string{kind}, l.heard())
 	var refusal *pgconn.PgError
 	_, err := app.Exec(t.Context(),
-		"CREATE TRIGGER mine AFTER INSERT ON sexton_added FOR EACH STATEMENT EXECUTE FUNCTION sexton.wake_inserted('x')")
+		"CREATE TRIGGER mine AFTER INSERT ON sexton_added FOR EACH STATEMENT EXECUTE FUNCTION sexton.wake_worker('x')")
 	require.ErrorAs(t, err, &refusal)
 	require.Equal(t, "42501", refusal.Code, "nor may it forge wake-ups")
 }
@@ -353,7 +353,7 @@ func TestRowWakesAreComparedAndRemoved(t *testing.T) {
 	require.Equal(t, []string{orphansKind}, l.heard(), "by the new condition")
 
 	l.cfg.Wake[0].Due = ""
-	require.Contains(t, l.install().Functions, "wake_inserted")
+	require.Contains(t, l.install().Functions, "wake_worker")
 	require.Len(t, l.status(), 1, "what wakes by a change is left over")
 	require.Len(t, pgtest.Must(triggers.Uninstall(t.Context(), l.conn, l.cfg))(t).Triggers, 2)
 	require.Zero(t, pgtest.Scalar[int](t, l.Database, "SELECT count(*)::int FROM pg_trigger WHERE tgname ~ '^sexton_'"))
