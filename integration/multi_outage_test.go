@@ -109,9 +109,9 @@ func testMultiDownMeanwhile(t *testing.T, p program) {
 		at.exec(t, "DELETE FROM builds WHERE id = 100")
 	}
 	s.hurried(t)
-	require.Equal(t, 1, w.lines(`"msg":"wake-up connection lost`, `"database":"ci"`),
+	require.Equal(t, 1, w.lines(`"msg":"wakeup_connection_lost`, `"database":"ci"`),
 		"lines about the subscription of ci")
-	require.Equal(t, 1, w.lines(`"msg":"wake-up connection is back"`, `"database":"ci"`), "lines about its end")
+	require.Equal(t, 1, w.lines(`"msg":"wakeup_connection_restored"`, `"database":"ci"`), "lines about its end")
 	require.LessOrEqual(t, w.lines(`"level":"WARN"`, `"database":"ci"`, "cannot be reached: what depends on it waits"),
 		1, "lines about those that need ci")
 	w.stop(t)
@@ -128,12 +128,12 @@ func testMultiJobsDown(t *testing.T, p program) {
 		"NOT EXISTS (SELECT FROM sexton.runs WHERE ended_at IS NULL)")
 	crash(t, server)
 	s.deleteParents(t, "id <= 5")
-	w.logged(t, `"msg":"wake-up connection lost`)
+	w.logged(t, `"msg":"wakeup_connection_lost`)
 	require.Equal(t, int64(5), s.main.count(t, backlogOf), "tombstones without the jobs")
 	s.run(t, 4, "status")
 	s.sec.restart(t, server)
 	s.cleaned(t)
-	require.LessOrEqual(t, w.lines(`"level":"WARN"`, `"msg":"wake-up connection lost`), 3,
+	require.LessOrEqual(t, w.lines(`"level":"WARN"`, `"msg":"wakeup_connection_lost`), 3,
 		"lines about lost connections, at most one per subscription")
 	w.stop(t)
 	s.settled(t)

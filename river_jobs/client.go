@@ -44,8 +44,8 @@ const (
 
 // NewClient returns River's client for one process, with one queue per kind. The id is
 // the one that the process's heartbeat is known by. Of inserted jobs the client hears by
-// the ear of the jobs database.
-func NewClient(deps Deps, id string, ears ...*listen.Ear) (*river.Client[pgx.Tx], error) {
+// the listener of the jobs database.
+func NewClient(deps Deps, id string, listeners ...*listen.Listener) (*river.Client[pgx.Tx], error) {
 	reindex, err := deps.Config.Jobs.Reindex.Parse()
 	if err != nil {
 		return nil, fmt.Errorf("read jobs.reindex: %w", err)
@@ -74,9 +74,9 @@ func NewClient(deps Deps, id string, ears ...*listen.Ear) (*river.Client[pgx.Tx]
 		look:     dbsqlc.QueueLooksParams{Queues: slices.Collect(maps.Keys(queues))},
 		inserted: make(chan string, mostInserted),
 	}
-	for _, ear := range ears {
-		if ear.Database == on.jobs.Name {
-			ear.Topic, ear.Heard = insertedTopic(), on.hear
+	for _, listener := range listeners {
+		if listener.Database == on.jobs.Name {
+			listener.Topic, listener.OnTopic = insertedTopic(), on.hear
 		}
 	}
 	on.setGenerations(Generations(deps.Config, deps.Definitions))

@@ -112,15 +112,15 @@ func (b bundle) start(t *testing.T) (client *river.Client[pgx.Tx], stop func()) 
 	return client, stop
 }
 
-// newClient is River's client with an ear that hears for it.
+// newClient is River's client with a listener for its notifications.
 func (b bundle) newClient(t *testing.T, id string) *river.Client[pgx.Tx] {
-	ear := &listen.Ear{
+	listener := &listen.Listener{
 		Database: "main", Conn: pgtest.Must(pgx.ParseConfig(b.db.URL))(t), Pool: b.db.Pool(),
 		Logger: pgtest.Logger(t),
 	}
-	client := pgtest.Must(NewClient(b.deps, id, ear))(t)
-	hear, heard := ear.Heard, make(chan struct{}, 1)
-	ear.Heard = func(payload string) {
+	client := pgtest.Must(NewClient(b.deps, id, listener))(t)
+	hear, heard := listener.OnTopic, make(chan struct{}, 1)
+	listener.OnTopic = func(payload string) {
 		hear(payload)
 		select {
 		case heard <- struct{}{}:
@@ -129,12 +129,12 @@ func (b bundle) newClient(t *testing.T, id string) *river.Client[pgx.Tx] {
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
-	running.Go(func() { ear.Run(ctx) })
+	running.Go(func() { listener.Run(ctx) })
 	t.Cleanup(func() {
 		cancel()
 		running.Wait()
 	})
-	pgtest.WaitFor(t, "the ear to hear", func(context.Context) (bool, error) {
+	pgtest.WaitFor(t, "the listener to receive", func(context.Context) (bool, error) {
 		b.db.Exec("SELECT pg_notify('sexton.river_insert', '{}')")
 		return len(heard) > 0, nil
 	})

@@ -82,14 +82,14 @@ func Enqueue(ctx context.Context, on listen.Querier, db database.Database, kind 
 }
 
 // Subscriptions are what wakes up for the enabled kinds, by database and kind, and the
-// ears that hear for them and for River, one per database. What is due there is known
+// listeners that hear for them and for River, one per database. What is due there is known
 // once its parents are noted in the bindings.
-func Subscriptions(deps Deps) (subscriptions []*listen.Subscription, ears []*listen.Ear) {
+func Subscriptions(deps Deps) (subscriptions []*listen.Subscription, listeners []*listen.Listener) {
 	for _, db := range deps.Databases {
 		// By the name of this session doctor knows the worker's role.
 		direct := db.Direct.Copy()
 		direct.RuntimeParams["application_name"] += " (worker)"
-		ear := &listen.Ear{
+		listener := &listen.Listener{
 			Database: db.Name, Conn: direct, Pool: db.Async(), Sessions: db.Sessions,
 			Logger: deps.Logger,
 		}
@@ -99,12 +99,12 @@ func Subscriptions(deps Deps) (subscriptions []*listen.Subscription, ears []*lis
 				subscriptions = append(subscriptions, job.Subscription(deps, db))
 			}
 		}
-		ear.Add(subscriptions[before:]...)
+		listener.Add(subscriptions[before:]...)
 		if db.Name == deps.jobsDB().Name || len(subscriptions) > before {
-			ears = append(ears, ear)
+			listeners = append(listeners, listener)
 		}
 	}
-	return subscriptions, ears
+	return subscriptions, listeners
 }
 
 // workThroughRiver ensures that a job exists and, if wait is true, waits for its end. It

@@ -10,7 +10,7 @@ import (
 	"sexton/internal/problem"
 )
 
-// barrier remembers the transactions that held a write lock on one of the subscription's
+// barrier holds the transactions that had a write lock on one of the subscription's
 // tables when it was raised.
 type barrier struct {
 	session *session
@@ -26,14 +26,15 @@ WHERE writer.locktype = 'relation'
   AND writer.mode = 'RowExclusiveLock'
   AND writer.granted`
 
-// remainingSQL counts every prepared transaction (without a process) in: one that is
-// prepared while the barrier stands hands its locks over to a new virtual transaction id.
+// remainingSQL also returns every prepared transaction, which has no process. A writer
+// that is prepared after the barrier was raised passes its locks on to a new virtual
+// transaction ID.
 const remainingSQL = writersSQL + `
   AND (writer.virtualtransaction = ANY ($2) OR writer.pid IS NULL)`
 
-// raiseBarrier must come after the awake lock was dropped.
+// raiseBarrier must be called after the awake lock was released.
 func (s *session) raiseBarrier(ctx context.Context) (*barrier, error) {
-	writers, err := s.transactions(ctx, writersSQL, s.subscription.Tables)
+	writers, err := s.listTransactions(ctx, writersSQL, s.subscription.Tables)
 	return &barrier{session: s, writers: writers}, err
 }
 
@@ -43,17 +44,17 @@ func (b *barrier) open(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	var err error
-	b.writers, err = b.session.transactions(ctx, remainingSQL, b.session.subscription.Tables, b.writers)
+	b.writers, err = b.session.listTransactions(ctx, remainingSQL, b.session.subscription.Tables, b.writers)
 	return len(b.writers) == 0, err
 }
 
-func (s *session) transactions(ctx context.Context, sql string, args ...any) ([]string, error) {
+func (s *session) listTransactions(ctx context.Context, sql string, args ...any) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.subscription.timing.Answer)
 	defer cancel()
 	rows, err := s.conn.Conn().Query(ctx, sql, args...)
 	if err != nil {
-		return nil, fmt.Errorf("look at writers of %s: %w", strings.Join(s.subscription.Tables, ", "), err)
+		return nil, fmt.Errorf("list writers of %s: %w", strings.Join(s.subscription.Tables, ", "), err)
 	}
-	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	return found, problem.Doing(err, "look at writers of %s", strings.Join(s.subscription.Tables, ", "))
+	transactions, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	return transactions, problem.Doing(err, "list writers of %s", strings.Join(s.subscription.Tables, ", "))
 }

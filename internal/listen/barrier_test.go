@@ -118,7 +118,7 @@ func TestBarrierLetsLaterWritersPass(t *testing.T) {
 }
 
 // Readers, and writers of other tables and databases, hold nobody up.
-func TestBarrierWaitsForNobodyElse(t *testing.T) {
+func TestBarrierWaitsForWritersOnly(t *testing.T) {
 	t.Parallel()
 	b, other := setup(t), setup(t)
 	p := newProbe(b)
@@ -148,9 +148,9 @@ func (b *between) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.Tra
 
 func (b *between) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// The ear dies after the subscription has dropped its lock. Writers find the key free and
+// The listener dies after the subscription has dropped its lock. Writers find the key free and
 // notify, and no connection hears it.
-func TestEarDiesBetweenUnlockAndBarrier(t *testing.T) {
+func TestListenerDiesBetweenUnlockAndBarrier(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"writer before the barrier", "writer behind the barrier"} {
 		t.Run(name, func(t *testing.T) {
@@ -160,7 +160,7 @@ func TestEarDiesBetweenUnlockAndBarrier(t *testing.T) {
 			p.Poll = never
 			var dials atomic.Int64
 			redial := make(chan struct{})
-			p.Ear.Conn.AfterConnect = func(ctx context.Context, _ *pgconn.PgConn) error {
+			p.Listener.Conn.AfterConnect = func(ctx context.Context, _ *pgconn.PgConn) error {
 				if dials.Add(1) > 1 {
 					select {
 					case <-redial:
@@ -173,7 +173,7 @@ func TestEarDiesBetweenUnlockAndBarrier(t *testing.T) {
 			begin := func() { execute(t, writer, "BEGIN; "+insert) }
 			before := name == "writer before the barrier"
 			p.tracer = &between{run: func() {
-				execute(t, killer, "SELECT pg_terminate_backend($1, 10000)", b.connections(ears)[0])
+				execute(t, killer, "SELECT pg_terminate_backend($1, 10000)", b.connections(listeners)[0])
 				if before {
 					begin()
 				}
@@ -183,7 +183,7 @@ func TestEarDiesBetweenUnlockAndBarrier(t *testing.T) {
 			p.start()
 			p.await("the work to begin", func() bool { return p.works.Load() == 1 })
 			open()
-			p.await("the ear to dial again", func() bool { return dials.Load() == 2 })
+			p.await("the listener to dial again", func() bool { return dials.Load() == 2 })
 			if before {
 				p.awaitLooks(5)
 				execute(t, writer, "COMMIT")
@@ -211,7 +211,7 @@ func TestSubscriptionWakesForWhatFallsDueLater(t *testing.T) {
 }
 
 // Work that cannot be done now is left alone, though not longer than it asked for.
-func TestWorkIsLeftAloneForAPause(t *testing.T) {
+func TestSubscriptionPausesBetweenWork(t *testing.T) {
 	t.Parallel()
 	type example struct {
 		look time.Duration
@@ -225,7 +225,7 @@ func TestWorkIsLeftAloneForAPause(t *testing.T) {
 		const pause = 200 * time.Millisecond
 		b := setup(t)
 		p := newProbe(b)
-		p.Timing.Look = test.look
+		p.Timing.MaxSleep = test.look
 		var began time.Time
 		var rested atomic.Int64
 		p.work = func(ctx context.Context, call int64) (time.Duration, error) {
@@ -285,7 +285,7 @@ func TestSubscriptionStopsInEveryState(t *testing.T) {
 	tests := map[string]func(t *testing.T, b *bundle, p *probe){
 		"connecting": func(_ *testing.T, _ *bundle, p *probe) {
 			var dialling atomic.Bool
-			p.Ear.Conn.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			p.Listener.Conn.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
 				dialling.Store(true)
 				<-ctx.Done()
 				return nil, ctx.Err()
@@ -295,17 +295,17 @@ func TestSubscriptionStopsInEveryState(t *testing.T) {
 		},
 		"waiting to connect again": func(_ *testing.T, _ *bundle, p *probe) {
 			p.Timing.Reconnect = never
-			p.Ear.Conn.DialFunc = func(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }
+			p.Listener.Conn.DialFunc = func(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }
 			p.start()
 			p.await("the subscription to give up", func() bool { return p.logged(lost) == 1 })
 		},
 		"checking its hearing": func(t *testing.T, _ *bundle, p *probe) {
 			p.Timing.SelfCheckWait = never
-			p.Ear.Pool = elsewhere(t, pgtest.New(t).URL).pool
+			p.Listener.Pool = elsewhere(t, pgtest.New(t).URL).pool
 			p.start()
 			p.await("the check", func() bool {
-				return p.Ear.Pool.Stat().AcquireCount() == 1 &&
-					p.Ear.Pool.Stat().AcquiredConns() == 0
+				return p.Listener.Pool.Stat().AcquireCount() == 1 &&
+					p.Listener.Pool.Stat().AcquiredConns() == 0
 			})
 		},
 		"waiting for the lock": func(t *testing.T, b *bundle, p *probe) {
@@ -343,9 +343,9 @@ func TestSubscriptionStopsInEveryState(t *testing.T) {
 			reach(t, b, p)
 			p.stop()
 			pgtest.WaitFor(t, "the connection to be closed",
-				func(context.Context) (bool, error) { return len(b.connections(ears)) == 0, nil })
+				func(context.Context) (bool, error) { return len(b.connections(listeners)) == 0, nil })
 			p.await("the subscription's connection to be given back",
-				func() bool { return p.Ear.Sessions.Stat().AcquiredConns() == 0 })
+				func() bool { return p.Listener.Sessions.Stat().AcquiredConns() == 0 })
 		})
 	}
 }

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	lost    = "wake-up connection lost"
-	failing = "looking for work fails"
+	lost    = "wakeup_connection_lost"
+	failing = "due_work_query_failed"
 )
 
 func TestSubscriptionOutlivesItsConnections(t *testing.T) {
@@ -29,28 +29,28 @@ func TestSubscriptionOutlivesItsConnections(t *testing.T) {
 	p := newProbe(b)
 	p.awaitSleep()
 	for range 5 {
-		before := b.connections(ears)
+		before := b.connections(listeners)
 		require.Len(t, before, 1)
 		b.Exec("SELECT pg_terminate_backend($1, 10000)", before[0])
 		b.Exec(insert)
 		b.requireDrained()
 		pgtest.WaitFor(t, "one fresh connection", func(context.Context) (bool, error) {
-			now := b.connections(ears)
+			now := b.connections(listeners)
 			return len(now) == 1 && now[0] != before[0], nil
 		})
 	}
 	require.InDelta(t, 5, p.logged(lost), 2,
 		"a busy machine may break a connection before it is there, and tell of it twice")
-	require.False(t, p.Deaf())
+	require.False(t, p.Polls())
 }
 
-// On its one connection an ear hears for River as well, also on each later connection.
-func TestTheEarHearsForOthersToo(t *testing.T) {
+// On its one connection a listener hears for River as well, also on each later connection.
+func TestListenerPassesOnAnotherTopic(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := newProbe(b)
 	heard := make(chan string, 1)
-	p.Ear.Topic, p.Ear.Heard = "sexton.other", func(payload string) {
+	p.Listener.Topic, p.Listener.OnTopic = "sexton.other", func(payload string) {
 		select {
 		case heard <- payload:
 		default:
@@ -68,14 +68,14 @@ func TestTheEarHearsForOthersToo(t *testing.T) {
 				return false, nil
 			}
 		})
-		b.Exec("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1", ears)
+		b.Exec("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1", listeners)
 	}
 	b.Exec(insert)
 	b.requireDrained()
 }
 
 // What came in while nobody listened is found right after the connection is there again.
-func TestSubscriptionLooksAfterConnecting(t *testing.T) {
+func TestSubscriptionQueriesAfterConnecting(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Exec(insert)
@@ -86,7 +86,7 @@ func TestSubscriptionLooksAfterConnecting(t *testing.T) {
 
 	// Silently, so that only the look after connecting finds it.
 	b.Exec("BEGIN; SET LOCAL sexton.notify = off; " + insert + "; COMMIT")
-	b.Exec("SELECT pg_terminate_backend($1)", b.connections(ears)[0])
+	b.Exec("SELECT pg_terminate_backend($1)", b.connections(listeners)[0])
 	b.requireDrained()
 }
 
@@ -97,7 +97,7 @@ func TestStalledConnectionIsNoticedAsleep(t *testing.T) {
 	b := setup(t)
 	network := newProxy(t)
 	p := newProbe(b)
-	p.Ear.Conn.DialFunc = network.dial
+	p.Listener.Conn.DialFunc = network.dial
 	p.Timing.SelfCheck, p.Timing.SelfCheckWait, p.Timing.Answer = 100*time.Millisecond, 500*time.Millisecond,
 		500*time.Millisecond
 	p.awaitSleep()
@@ -105,7 +105,7 @@ func TestStalledConnectionIsNoticedAsleep(t *testing.T) {
 	b.Exec(insert)
 	b.requireDrained()
 	require.Positive(t, p.logged(lost))
-	p.await("a fresh connection to hear", func() bool { return !p.Deaf() })
+	p.await("a fresh connection to hear", func() bool { return !p.Polls() })
 }
 
 // Awake, it notices by the answer that does not come.
@@ -114,7 +114,7 @@ func TestStalledConnectionIsNoticedAwake(t *testing.T) {
 	b := setup(t)
 	network := newProxy(t)
 	p := newProbe(b)
-	p.Ear.Conn.DialFunc = network.dial
+	p.Listener.Conn.DialFunc = network.dial
 	p.Timing.Answer = 500 * time.Millisecond
 	open := p.gate()
 	p.start()
@@ -131,9 +131,9 @@ func TestSubscriptionDoesNotWaitForItsPool(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := newProbe(b)
-	p.Ear.Pool = elsewhere(t, b.URL).pool
+	p.Listener.Pool = elsewhere(t, b.URL).pool
 	p.Timing.Answer = 100 * time.Millisecond
-	held := pgtest.Acquire(t, p.Ear.Pool)
+	held := pgtest.Acquire(t, p.Listener.Pool)
 	p.start()
 	p.await("the subscription to give up", func() bool { return p.logged(lost) > 0 })
 	held.Release()
@@ -161,7 +161,7 @@ func TestForeignSessionHoldsTheLockExclusively(t *testing.T) {
 	b := setup(t)
 	b.hold("")
 	p := newProbe(b)
-	p.Timing.Look = 20 * time.Millisecond
+	p.Timing.MaxSleep = 20 * time.Millisecond
 	p.awaitSleep()
 	for range 5 {
 		b.Exec(insert)
@@ -192,7 +192,7 @@ func TestLockGrantedTooLateIsNotKept(t *testing.T) {
 	})
 }
 
-func TestSubscriptionSaysWhetherItIsConnected(t *testing.T) {
+func TestSubscriptionReportsWhetherItIsConnected(t *testing.T) {
 	t.Parallel()
 	p := newProbe(setup(t))
 	connected := func(want bool) {
@@ -208,7 +208,7 @@ func TestSubscriptionSaysWhetherItIsConnected(t *testing.T) {
 
 const (
 	silent = "SET sexton.notify = off; " + insert + "; RESET sexton.notify"
-	deaf   = "notifications do not arrive, polling instead"
+	deaf   = "notifications_do_not_arrive"
 )
 
 // caller is a pool of one connection whose database can be changed. Notifications reach
@@ -238,16 +238,16 @@ func (c *caller) moveTo(database string) {
 	c.pool.Reset()
 }
 
-func TestDeafSubscriptionPolls(t *testing.T) {
+func TestSubscriptionPollsWithoutNotifications(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	call := elsewhere(t, pgtest.New(t).URL)
 	p := newProbe(b)
-	p.Ear.Pool = call.pool
+	p.Listener.Pool = call.pool
 	p.Timing.SelfCheck, p.Timing.SelfCheckWait = 50*time.Millisecond, 50*time.Millisecond
 	open := p.gate()
 	p.start()
-	p.await("the subscription to be deaf", p.Deaf)
+	p.await("the subscription to be deaf", p.Polls)
 	b.Exec(silent)
 	p.await("the work to begin", func() bool { return p.works.Load() == 1 })
 	require.False(t, pgtest.Must(b.awake(t.Context()))(t), "behind a transaction pooler the lock would not be its own")
@@ -258,77 +258,77 @@ func TestDeafSubscriptionPolls(t *testing.T) {
 	p.await("more checks", func() bool { return call.pool.Stat().AcquireCount() >= calls+5 })
 	require.Equal(t, 1, p.logged(deaf), "said once")
 	require.Zero(t, p.logged(lost))
-	require.Zero(t, p.logged("notifications arrive again"))
+	require.Zero(t, p.logged("notifications_arrive_again"))
 
 	call.moveTo(b.Name)
-	p.await("the subscription to hear", func() bool { return !p.Deaf() })
-	p.await("a log line", func() bool { return p.logged("notifications arrive again") == 1 })
+	p.await("the subscription to hear", func() bool { return !p.Polls() })
+	p.await("a log line", func() bool { return p.logged("notifications_arrive_again") == 1 })
 	b.Exec(insert)
 	b.requireDrained()
 }
 
 // Once it has heard nothing, a subscription is deaf until it hears, on whatever
 // connection.
-func TestDeafSubscriptionStaysDeafOnFreshConnections(t *testing.T) {
+func TestSubscriptionPollsOnLaterConnectionsToo(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := newProbe(b)
-	p.Ear.Pool = elsewhere(t, pgtest.New(t).URL).pool
+	p.Listener.Pool = elsewhere(t, pgtest.New(t).URL).pool
 	p.Timing.SelfCheckWait = 20 * time.Millisecond
 	p.start()
-	p.await("the subscription to be deaf", p.Deaf)
+	p.await("the subscription to be deaf", p.Polls)
 	for range 3 {
 		before := p.logged(lost)
 		pgtest.WaitFor(t, "a connection", func(context.Context) (bool, error) {
-			return len(b.connections(ears)) == 1,
+			return len(b.connections(listeners)) == 1,
 				nil
 		})
-		b.Exec("SELECT pg_terminate_backend($1, 10000)", b.connections(ears)[0])
+		b.Exec("SELECT pg_terminate_backend($1, 10000)", b.connections(listeners)[0])
 		// It is said twice where the connection ends within the check of a fresh one.
 		p.await("a lost connection", func() bool { return p.logged(lost) > before })
 		b.Exec(silent)
 		b.requireDrained()
 	}
-	require.True(t, p.Deaf())
+	require.True(t, p.Polls())
 	require.Equal(t, 1, p.logged(deaf))
 }
 
-// The ear's first call may come late, as on a busy machine. It hears all the same, from
+// The listener's first call may come late, as on a busy machine. It hears all the same, from
 // the first call that comes back on.
-func TestAnEarThatHearsLateIsNotDeafForEver(t *testing.T) {
+func TestListenerStopsPollingAfterALateNotification(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := newProbe(b)
 	call := elsewhere(t, pgtest.New(t).URL)
-	p.Ear.Pool = call.pool
+	p.Listener.Pool = call.pool
 	p.Timing.SelfCheck, p.Timing.SelfCheckWait = 50*time.Millisecond, 2*time.Second
 	p.start()
-	p.await("the subscription to be deaf", p.Deaf)
+	p.await("the subscription to be deaf", p.Polls)
 	call.moveTo(pgtest.Must(pgx.ParseConfig(b.URL))(t).Database)
-	p.await("the subscription to hear", func() bool { return !p.Deaf() })
+	p.await("the subscription to hear", func() bool { return !p.Polls() })
 	require.Zero(t, p.logged(lost), "nothing is wrong with the connection")
-	require.Equal(t, 1, p.logged("notifications arrive again"))
+	require.Equal(t, 1, p.logged("notifications_arrive_again"))
 	b.Exec(insert)
 	b.requireDrained()
 }
 
-// The reason for which the ear has cut its last connection is none for which the next one
+// The reason for which the listener has cut its last connection is none for which the next one
 // cannot be dialled: that is an outage, and to be told.
-func TestADeafEarThatCannotDialSaysSo(t *testing.T) {
+func TestPollingListenerLogsThatItCannotConnect(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := newProbe(b)
-	p.Ear.Pool = elsewhere(t, pgtest.New(t).URL).pool
+	p.Listener.Pool = elsewhere(t, pgtest.New(t).URL).pool
 	p.Timing.SelfCheck, p.Timing.SelfCheckWait = 50*time.Millisecond, 50*time.Millisecond
 	var away atomic.Bool
-	p.Ear.Conn.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+	p.Listener.Conn.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 		if away.Load() {
 			return nil, errors.New("no route to host")
 		}
 		return (&net.Dialer{}).DialContext(ctx, network, address)
 	}
 	p.start()
-	p.await("the subscription to be deaf", p.Deaf)
+	p.await("the subscription to be deaf", p.Polls)
 	away.Store(true)
 	p.await("a line about it", func() bool { return p.logged(lost) > 0 })
 	require.Regexp(t, lost+`.* error=.*no route to host`, p.log.String())
@@ -336,7 +336,7 @@ func TestADeafEarThatCannotDialSaysSo(t *testing.T) {
 
 // An application may have the table locked for longer than a subscription waits for its
 // awake lock. The look has its own time.
-func TestALookWaitsForALockedTable(t *testing.T) {
+func TestQueryWaitsForALockedTable(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := newProbe(b)
@@ -353,7 +353,7 @@ func TestALookWaitsForALockedTable(t *testing.T) {
 
 // No notification arrives. A subscription that sleeps looks when its time is over,
 // without the awake lock and the barrier.
-func TestASubscriptionThatSleepsLooks(t *testing.T) {
+func TestSleepingSubscriptionQueries(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{
 		"due":      "now()",
@@ -361,7 +361,7 @@ func TestASubscriptionThatSleepsLooks(t *testing.T) {
 	}, func(t *testing.T, _, row string) {
 		b := setup(t)
 		p := newProbe(b)
-		p.Timing.Look = 20 * time.Millisecond
+		p.Timing.MaxSleep = 20 * time.Millisecond
 		p.awaitSleep()
 		b.Exec("SET sexton.notify = off; INSERT INTO " + table +
 			" (fully_qualified_table_name, primary_key_value, consume_after) VALUES ('x', 1, " + row +
@@ -371,22 +371,22 @@ func TestASubscriptionThatSleepsLooks(t *testing.T) {
 }
 
 // An idle subscription needs one statement for a look.
-func TestAnIdleLookIsOneStatement(t *testing.T) {
+func TestIdleQueryIsOneStatement(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := newProbe(b)
-	p.Timing.Look = 20 * time.Millisecond
+	p.Timing.MaxSleep = 20 * time.Millisecond
 	p.awaitSleep()
 	awake := b.connections(subscriptions)
 	before := p.looks.Load()
 	p.await("more looks", func() bool { return p.looks.Load() >= before+5 })
 	require.Equal(t, awake, b.connections(subscriptions))
-	require.Zero(t, p.Ear.Sessions.Stat().AcquiredConns())
+	require.Zero(t, p.Listener.Sessions.Stat().AcquiredConns())
 }
 
 // While one copy of a worker works, another one asks for the work and sleeps. It takes
 // over when the first one dies.
-func TestACopyWithoutTheLockSleeps(t *testing.T) {
+func TestReplicaWithoutTheLockSleeps(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	first, second, third := newProbe(b), newProbe(b), newProbe(b)
@@ -397,8 +397,8 @@ func TestACopyWithoutTheLockSleeps(t *testing.T) {
 		<-ctx.Done()
 		return 0, ctx.Err()
 	}
-	second.Timing.Look = 20 * time.Millisecond
-	third.Timing.Look = time.Hour
+	second.Timing.MaxSleep = 20 * time.Millisecond
+	third.Timing.MaxSleep = time.Hour
 	for _, p := range []*probe{second, third} {
 		p.work = func(ctx context.Context, _ int64) (time.Duration, error) {
 			if p.waits.Load() == 0 {

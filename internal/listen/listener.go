@@ -19,189 +19,189 @@ import (
 	"sexton/internal/problem"
 )
 
-// Channel is the one that wake triggers notify, with the kind as payload.
+// Channel is the channel that wake triggers notify, with the kind as payload.
 const Channel = "sexton_wake"
 
-// Ear listens on one connection for all subscriptions of a database.
-type Ear struct {
+// Listener listens on one connection for all subscriptions of a database.
+type Listener struct {
 	Database string
-	// Conn dials the connection that listens. It must be direct: through a transaction
-	// pooler LISTEN does not deliver.
+	// Conn dials the connection that listens. It must be direct, because LISTEN does not
+	// deliver through a transaction pooler.
 	Conn *pgx.ConnConfig
-	// Pool sends the ear's own notifications, by which it finds out whether it hears, and
-	// the queries of sleeping subscriptions.
+	// Pool sends the notifications of the self-check, and runs the queries of sleeping
+	// subscriptions.
 	Pool *pgxpool.Pool
-	// Sessions are direct connections too. A subscription has one of them while it is
-	// awake.
+	// Sessions are direct connections. A subscription has one of them while it is awake.
 	Sessions *pgxpool.Pool
 	Logger   *slog.Logger
 	Timing   Timing
-	// Heard, if set, is told of notifications on the channel Topic as well. It must not
-	// block.
-	Topic string
-	Heard func(payload string)
+	// OnTopic, if set, receives the payloads of notifications on the channel Topic. It
+	// must not block.
+	Topic   string
+	OnTopic func(payload string)
 
 	subscriptions []*Subscription
 	timing        Timing
 	outage        outage
-	// call is the payload of the ear's own notifications, answered is true once the last
-	// one has come back.
-	call                      string
-	connected, deaf, answered atomic.Bool
-	// checked is closed once the first connection is checked or has failed: before, a
-	// subscription could only poll.
-	checked chan struct{}
-	check   sync.Once
-	// unanswered cuts a connection on which LISTEN gets no answer.
-	unanswered *time.Timer
+	// selfCheck is the payload of the listener's own notifications. received is true
+	// once the last one has arrived.
+	selfCheck                    string
+	connected, polling, received atomic.Bool
+	// ready is closed when the first connection has been checked or has failed. Before
+	// that, a subscription could only poll.
+	ready     chan struct{}
+	readyOnce sync.Once
+	// listenTimeout closes a connection on which LISTEN gets no answer.
+	listenTimeout *time.Timer
 
 	mu   sync.Mutex
 	conn *pgx.Conn
-	// why says why the ear itself has cut its connection.
-	why error
+	// closeReason is why the listener itself has closed its connection.
+	closeReason error
 }
 
-var _ pgxlisten.BacklogHandler = (*Ear)(nil)
+var _ pgxlisten.BacklogHandler = (*Listener)(nil)
 
-// Add makes subscriptions hear by the ear and run with it.
-func (e *Ear) Add(subscriptions ...*Subscription) {
-	for _, l := range subscriptions {
-		l.Ear, l.woken = e, make(chan struct{}, 1)
-		e.subscriptions = append(e.subscriptions, l)
+// Add makes subscriptions run with the listener.
+func (l *Listener) Add(subscriptions ...*Subscription) {
+	for _, sub := range subscriptions {
+		sub.Listener, sub.token = l, make(chan struct{}, 1)
+		l.subscriptions = append(l.subscriptions, sub)
 	}
 }
 
-// Run listens, and serves the subscriptions, until ctx ends. What goes wrong is logged
-// once per outage and tried again after about a second.
-func (e *Ear) Run(ctx context.Context) {
-	e.timing, e.call, e.checked = e.Timing.withDefaults(), "check "+rand.Text(), make(chan struct{})
-	e.outage = outage{
-		log: e.Logger.With("database", e.Database), lost: "wake-up connection lost, dialling again",
-		back: "wake-up connection is back",
+// Run listens and serves the subscriptions until ctx ends. It logs an error once per
+// outage and reconnects after about a second.
+func (l *Listener) Run(ctx context.Context) {
+	l.timing, l.selfCheck, l.ready = l.Timing.withDefaults(), "check "+rand.Text(), make(chan struct{})
+	l.outage = outage{
+		log: l.Logger.With("database", l.Database), failed: "wakeup_connection_lost",
+		recovered: "wakeup_connection_restored",
 	}
-	listener := &pgxlisten.Listener{Connect: e.dial, LogError: e.failed, ReconnectDelay: e.timing.Reconnect}
-	listener.Handle(Channel, e)
-	if e.Heard != nil {
-		listener.Handle(e.Topic, pgxlisten.HandlerFunc(e.HandleNotification))
+	listener := &pgxlisten.Listener{Connect: l.dial, LogError: l.handleError, ReconnectDelay: l.timing.Reconnect}
+	listener.Handle(Channel, l)
+	if l.OnTopic != nil {
+		listener.Handle(l.Topic, pgxlisten.HandlerFunc(l.HandleNotification))
 	}
 	var running sync.WaitGroup
-	running.Go(func() { e.checkItself(ctx) })
-	for _, l := range e.subscriptions {
+	running.Go(func() { l.runSelfChecks(ctx) })
+	for _, sub := range l.subscriptions {
 		running.Go(func() {
 			select {
-			case <-e.checked:
-				l.run(ctx)
+			case <-l.ready:
+				sub.run(ctx)
 			case <-ctx.Done():
 			}
 		})
 	}
-	_ = listener.Listen(ctx) // It ends with ctx alone.
-	e.connected.Store(false)
+	_ = listener.Listen(ctx) // It returns only when ctx ends.
+	l.connected.Store(false)
 	running.Wait()
 }
 
-// hears reports whether a writer's notification would arrive.
-func (e *Ear) hears() bool { return e.connected.Load() && !e.deaf.Load() }
+// receives reports whether a writer's notification would arrive.
+func (l *Listener) receives() bool { return l.connected.Load() && !l.polling.Load() }
 
-func (e *Ear) dial(ctx context.Context) (*pgx.Conn, error) {
-	e.mu.Lock()
-	e.why = nil // That of the last cut is none for a connection that cannot be had.
-	e.mu.Unlock()
-	conn, err := pgx.ConnectConfig(ctx, e.Conn)
+func (l *Listener) dial(ctx context.Context) (*pgx.Conn, error) {
+	l.mu.Lock()
+	l.closeReason = nil // It does not explain why the next connection fails.
+	l.mu.Unlock()
+	conn, err := pgx.ConnectConfig(ctx, l.Conn)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the listener words it
+		return nil, err //nolint:wrapcheck // pgxlisten adds the context
 	}
-	e.mu.Lock()
-	e.conn = conn
-	e.mu.Unlock()
-	e.unanswered = time.AfterFunc(e.timing.Answer, func() { e.cut(conn, errStalled) })
+	l.mu.Lock()
+	l.conn = conn
+	l.mu.Unlock()
+	l.listenTimeout = time.AfterFunc(l.timing.Answer, func() { l.closeConn(conn, errStalled) })
 	return conn, nil
 }
 
 var (
-	errStalled = errors.New("the connection does not hear its own notifications any more")
-	errDeaf    = errors.New("the connection does not hear, as the ones before")
+	errStalled      = errors.New("the connection no longer receives its own notifications")
+	errStillPolling = errors.New("the connection receives no notifications, like the ones before")
 )
 
-// cut closes the socket under a connection that another goroutine waits on.
-func (e *Ear) cut(conn *pgx.Conn, why error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.conn == conn {
-		e.why = why
+// closeConn closes the socket of a connection that another goroutine waits on.
+func (l *Listener) closeConn(conn *pgx.Conn, reason error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn == conn {
+		l.closeReason = reason
 		_ = conn.PgConn().Conn().Close()
 	}
 }
 
-// failed is called by the listener, which dials again. Subscriptions look, as they hear
-// nothing from now on and have to poll.
-func (e *Ear) failed(ctx context.Context, err error) {
-	if e.unanswered != nil {
-		e.unanswered.Stop()
+// handleError is called by pgxlisten before it reconnects. It wakes all subscriptions,
+// because they receive no notifications from now on and must poll.
+func (l *Listener) handleError(ctx context.Context, err error) {
+	if l.listenTimeout != nil {
+		l.listenTimeout.Stop()
 	}
-	e.mu.Lock()
-	e.conn = nil
-	if e.why != nil {
-		err = e.why
+	l.mu.Lock()
+	l.conn = nil
+	if l.closeReason != nil {
+		err = l.closeReason
 	}
-	e.mu.Unlock()
-	if errors.Is(err, errDeaf) {
-		return // Subscriptions poll, and the next connection may hear.
+	l.mu.Unlock()
+	if errors.Is(err, errStillPolling) {
+		return // Subscriptions poll already, and the next connection may receive.
 	}
-	e.connected.Store(false)
-	e.outage.note(ctx, err)
-	e.wake("")
-	e.check.Do(func() { close(e.checked) })
+	l.connected.Store(false)
+	l.outage.record(ctx, err)
+	l.wake("")
+	l.readyOnce.Do(func() { close(l.ready) })
 }
 
-// HandleBacklog is called by the listener once a connection listens, and checks whether
-// it hears. Silence means that LISTEN does not deliver there, as through a transaction
-// pooler, and subscriptions poll. Notifications before LISTEN and during the check
-// reached no subscription, so all subscriptions look.
-func (e *Ear) HandleBacklog(ctx context.Context, _ string, conn *pgx.Conn) error {
-	e.unanswered.Stop()
-	err := e.notify(ctx)
-	heard := false
+// HandleBacklog is called by pgxlisten after LISTEN on a new connection. It checks whether
+// notifications arrive. If they do not, as through a transaction pooler, subscriptions
+// poll. Notifications before LISTEN and during the check reached no subscription, so all
+// subscriptions query.
+func (l *Listener) HandleBacklog(ctx context.Context, _ string, conn *pgx.Conn) error {
+	l.listenTimeout.Stop()
+	err := l.notifySelf(ctx)
+	received := false
 	if err == nil {
-		heard, err = e.hear(ctx, conn)
+		received, err = l.awaitSelfCheck(ctx, conn)
 	}
 	if err != nil {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		_ = conn.Close(closing) // Otherwise the listener would go on with it.
+		_ = conn.Close(closing) // Otherwise pgxlisten would continue with it.
 		return err
 	}
-	e.outage.note(ctx, nil)
-	e.connected.Store(true)
-	e.found(ctx, heard)
-	e.check.Do(func() { close(e.checked) })
+	l.outage.record(ctx, nil)
+	l.connected.Store(true)
+	l.setReceives(ctx, received)
+	l.readyOnce.Do(func() { close(l.ready) })
 	return nil
 }
 
-// found notes whether the ear hears. All subscriptions look, and go on as that has it.
-func (e *Ear) found(ctx context.Context, hears bool) {
-	switch wasDeaf := e.deaf.Swap(!hears); {
-	case hears && wasDeaf:
-		e.outage.log.InfoContext(ctx, "notifications arrive again")
-	case !hears && !wasDeaf:
-		e.outage.log.WarnContext(ctx,
-			"notifications do not arrive, polling instead: give the database's listen_url a direct connection",
-			"poll_ms", e.timing.Poll.Milliseconds())
+// setReceives stores whether notifications arrive and wakes all subscriptions, which then
+// wait or poll.
+func (l *Listener) setReceives(ctx context.Context, receives bool) {
+	switch polled := l.polling.Swap(!receives); {
+	case receives && polled:
+		l.outage.log.InfoContext(ctx, "notifications_arrive_again")
+	case !receives && !polled:
+		l.outage.log.WarnContext(ctx, "notifications_do_not_arrive", "poll_ms", l.timing.Poll.Milliseconds(),
+			"fix", "set the database's listen_url to a direct connection")
 	}
-	e.wake("")
+	l.wake("")
 }
 
-// hear waits for the ear's own call.
-func (e *Ear) hear(ctx context.Context, conn *pgx.Conn) (bool, error) {
-	waiting, cancel := context.WithTimeout(ctx, e.timing.SelfCheckWait)
+// awaitSelfCheck waits for the listener's own notification and reports whether it arrived
+// in time.
+func (l *Listener) awaitSelfCheck(ctx context.Context, conn *pgx.Conn) (bool, error) {
+	waiting, cancel := context.WithTimeout(ctx, l.timing.SelfCheckWait)
 	defer cancel()
 	for {
-		heard, err := conn.WaitForNotification(waiting)
+		notification, err := conn.WaitForNotification(waiting)
 		switch {
-		case err == nil && heard.Payload == e.call:
+		case err == nil && notification.Payload == l.selfCheck:
 			return true, nil
 		case err == nil:
-			_ = e.HandleNotification(ctx, heard, conn) // It returns none.
+			_ = l.HandleNotification(ctx, notification, conn) // It returns no error.
 		case waiting.Err() != nil && ctx.Err() == nil && !conn.IsClosed():
 			return false, nil
 		default:
@@ -210,80 +210,80 @@ func (e *Ear) hear(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	}
 }
 
-// HandleNotification is called by the listener for each notification, and does not block.
-func (e *Ear) HandleNotification(ctx context.Context, n *pgconn.Notification, _ *pgx.Conn) error {
+// HandleNotification is called by pgxlisten for each notification. It does not block.
+func (l *Listener) HandleNotification(ctx context.Context, n *pgconn.Notification, _ *pgx.Conn) error {
 	switch {
 	case n.Channel != Channel:
-		e.Heard(n.Payload)
-	case n.Payload == e.call:
-		if e.answered.Store(true); e.deaf.Load() { // It came too late for the check, or a later one has come.
-			e.found(ctx, true)
+		l.OnTopic(n.Payload)
+	case n.Payload == l.selfCheck:
+		if l.received.Store(true); l.polling.Load() { // It arrived after the check had timed out.
+			l.setReceives(ctx, true)
 		}
 	default:
-		e.wake(n.Payload)
+		l.wake(n.Payload)
 	}
 	return nil
 }
 
-// wake leaves a token for the subscriptions of a kind; "" stands for all kinds.
-func (e *Ear) wake(kind string) {
-	for _, l := range e.subscriptions {
-		if kind == "" || kind == l.Kind {
-			l.call()
+// wake leaves a token for the subscriptions of a kind; "" means all kinds.
+func (l *Listener) wake(kind string) {
+	for _, sub := range l.subscriptions {
+		if kind == "" || kind == sub.Kind {
+			sub.leaveToken()
 		}
 	}
 }
 
-// checkItself notifies the ear at every interval until ctx ends. If the notification does
-// not arrive, the connection is stalled or deaf. It is closed, and the listener dials
-// another one.
-func (e *Ear) checkItself(ctx context.Context) {
-	for pace.Sleep(ctx, e.timing.SelfCheck) == nil {
-		e.mu.Lock()
-		conn := e.conn
-		e.mu.Unlock()
-		if conn == nil || !e.connected.Load() {
+// runSelfChecks sends the listener a notification at every interval until ctx ends. If it
+// does not arrive, the connection is stalled or cannot receive. It is closed, and
+// pgxlisten dials another one.
+func (l *Listener) runSelfChecks(ctx context.Context) {
+	for pace.Sleep(ctx, l.timing.SelfCheck) == nil {
+		l.mu.Lock()
+		conn := l.conn
+		l.mu.Unlock()
+		if conn == nil || !l.connected.Load() {
 			continue
 		}
-		e.answered.Store(false)
-		if e.notify(ctx) != nil || pace.Sleep(ctx, e.timing.SelfCheckWait) != nil {
+		l.received.Store(false)
+		if l.notifySelf(ctx) != nil || pace.Sleep(ctx, l.timing.SelfCheckWait) != nil {
 			continue
 		}
 		switch {
-		case e.answered.Load():
-		case e.deaf.Load():
-			e.cut(conn, errDeaf)
+		case l.received.Load():
+		case l.polling.Load():
+			l.closeConn(conn, errStillPolling)
 		default:
-			e.cut(conn, errStalled)
+			l.closeConn(conn, errStalled)
 		}
 	}
 }
 
-// notify sends the ear's own notification.
-func (e *Ear) notify(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, e.timing.Answer)
+// notifySelf sends the notification of the self-check.
+func (l *Listener) notifySelf(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, l.timing.Answer)
 	defer cancel()
-	_, err := e.Pool.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", Channel, e.call)
+	_, err := l.Pool.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", Channel, l.selfCheck)
 	return problem.Doing(err, "notify itself")
 }
 
-// outage logs its beginning and its end, and at debug level what is in between.
+// outage logs the first error and the recovery, and at debug level the errors in between.
 type outage struct {
-	log        *slog.Logger
-	lost, back string
-	since      time.Time
+	log               *slog.Logger
+	failed, recovered string
+	since             time.Time
 }
 
-func (o *outage) note(ctx context.Context, err error) {
+func (o *outage) record(ctx context.Context, err error) {
 	switch {
 	case ctx.Err() != nil:
 	case err != nil && o.since.IsZero():
 		o.since = time.Now()
-		o.log.WarnContext(ctx, o.lost, "error", err) //nolint:sloglint // ear and subscription have their own words
+		o.log.WarnContext(ctx, o.failed, "error", err) //nolint:sloglint // listener and subscription have their own events
 	case err != nil:
-		o.log.DebugContext(ctx, o.lost, "error", err) //nolint:sloglint // ear and subscription have their own words
+		o.log.DebugContext(ctx, o.failed, "error", err) //nolint:sloglint // listener and subscription have their own events
 	case !o.since.IsZero():
-		o.log.InfoContext(ctx, o.back, "outage_ms", time.Since(o.since).Milliseconds()) //nolint:sloglint // ear and subscription have their own words
+		o.log.InfoContext(ctx, o.recovered, "outage_ms", time.Since(o.since).Milliseconds()) //nolint:sloglint // listener and subscription have their own events
 		o.since = time.Time{}
 	}
 }

@@ -39,7 +39,7 @@ func (e *explorer) writer(i int) {
 			w.Writers[i].At, w.Writers[i].Row = visible, pending
 			w.flush()
 			for n := range w.Workers {
-				if me.Notifies && w.Workers[n].Ear != disconnected {
+				if me.Notifies && w.Workers[n].Listener != disconnected {
 					w.Workers[n].Called = true
 				}
 			}
@@ -51,17 +51,17 @@ func (e *explorer) writer(i int) {
 	}
 }
 
-// ear: dial and LISTEN, then wake the subscription.
-func (e *explorer) ear(i int) {
-	who := [workers]string{"ear 1", "ear 2"}[i]
+// listener: dial and LISTEN, then wake the subscription.
+func (e *explorer) listener(i int) {
+	who := [workers]string{"listener 1", "listener 2"}[i]
 	me := e.now.Workers[i]
 	switch {
 	case me.Dead:
-	case me.Ear == disconnected:
-		e.can(who, "listens", true, func(w *world) { w.Workers[i].Ear = listening })
-	case me.Ear == listening:
+	case me.Listener == disconnected:
+		e.can(who, "listens", true, func(w *world) { w.Workers[i].Listener = listening })
+	case me.Listener == listening:
 		e.can(who, "hears itself and wakes its subscription", true, func(w *world) {
-			w.Workers[i].Ear = hearing
+			w.Workers[i].Listener = hearing
 			w.Workers[i].Called = w.Workers[i].Called || e.guards.LookAfterListen
 		})
 	}
@@ -253,9 +253,9 @@ func (e *explorer) kill(i int) {
 		unlock(w)
 		w.Workers[i], w.Killed = worker{Dead: true}, true
 	})
-	if me.Ear != disconnected {
-		e.can(who, "loses the connection of its ear", false,
-			func(w *world) { w.Workers[i].Ear, w.Kills = disconnected, w.Kills-1 })
+	if me.Listener != disconnected {
+		e.can(who, "loses the connection of its listener", false,
+			func(w *world) { w.Workers[i].Listener, w.Kills = disconnected, w.Kills-1 })
 	}
 	if me.Subscription != asleep {
 		e.can(who, "loses the connection of its subscription", false, func(w *world) {

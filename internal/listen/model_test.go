@@ -10,7 +10,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// This file is the wake-up protocol as a model: writers, ears, subscriptions, the awake
+// This file is the wake-up protocol as a model: writers, listeners, subscriptions, the awake
 // lock, the barrier, the lease and its fence, each reduced to the steps between which
 // another process may act. TestProtocol visits every state that two writers, two workers
 // and one kill can reach, in every order, and every state with one crash of the server:
@@ -45,7 +45,7 @@ type guards struct {
 	// CountPrepared: the barrier waits for prepared transactions, whose locks have
 	// changed hands.
 	CountPrepared bool
-	// LookAfterListen: an ear wakes its subscription once LISTEN is committed.
+	// LookAfterListen: a listener wakes its subscription once LISTEN is committed.
 	LookAfterListen bool
 	// TokenBeforeLook: a subscription takes the token of a wake-up before it looks at
 	// rows, never after.
@@ -124,10 +124,10 @@ const (
 
 func (r row) waits() bool { return r == pending || r == slept }
 
-// worker is a process with one ear (the connection that listens) and one subscription
+// worker is a process with one listener (the connection that listens) and one subscription
 // (the connection that looks and works).
 type worker struct {
-	Ear          earAt
+	Listener     listenerState
 	Subscription subscriptionAt
 	// Called is the token of a wake-up: at most one waits for the subscription.
 	Called bool
@@ -141,12 +141,12 @@ type worker struct {
 	Dead    bool
 }
 
-type earAt int8
+type listenerState int8
 
 const (
-	disconnected earAt = iota
-	listening          // LISTEN is committed
-	hearing            // and the subscription was woken
+	disconnected listenerState = iota
+	listening                  // LISTEN is committed
+	hearing                    // and the subscription was woken
 )
 
 type subscriptionAt int8
@@ -226,7 +226,7 @@ func (e *explorer) explore(now world) {
 		e.writer(i)
 	}
 	for i := range now.Workers {
-		e.ear(i)
+		e.listener(i)
 		e.subscription(i)
 		e.kill(i)
 	}

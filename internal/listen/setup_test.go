@@ -30,9 +30,9 @@ const (
 	never = time.Hour
 	// patience is how long a wake-up may take until it counts as lost.
 	patience = 20 * time.Second
-	// ears is the application_name of the connections that listen, subscriptions that of
+	// listeners is the application_name of the connections that listen, subscriptions that of
 	// those which subscriptions are awake on.
-	ears, subscriptions = "ear", "subscription"
+	listeners, subscriptions = "listener", "subscription"
 )
 
 // bundle is a database with tombstones that wake a kind, and with tracked parents.
@@ -102,7 +102,7 @@ func (b *bundle) requireDrained() {
 	})
 }
 
-// probe is an ear with a subscription that deletes what is due, without any safety net,
+// probe is a listener with a subscription that deletes what is due, without any safety net,
 // and that can be looked at.
 type probe struct {
 	*listen.Subscription
@@ -122,17 +122,17 @@ type probe struct {
 
 func newProbe(b *bundle) *probe {
 	conn := pgtest.Must(pgx.ParseConfig(b.URL))(b.t)
-	conn.RuntimeParams["application_name"] = ears
+	conn.RuntimeParams["application_name"] = listeners
 	p := &probe{b: b}
-	ear := &listen.Ear{
+	listener := &listen.Listener{
 		Database: "main", Conn: conn, Pool: b.Pool(), Logger: p.log.Logger(),
 		Timing: listen.Timing{
-			Look: never, SelfCheck: never, SelfCheckWait: patience, Answer: patience, Poll: time.Millisecond,
+			MaxSleep: never, SelfCheck: never, SelfCheckWait: patience, Answer: patience, Poll: time.Millisecond,
 			Reconnect: time.Millisecond, LockTimeout: 2 * time.Millisecond, BarrierPoll: time.Millisecond,
 			BarrierPollMax: 4 * time.Millisecond,
 		},
 	}
-	p.Timing = &ear.Timing
+	p.Timing = &listener.Timing
 	p.Subscription = &listen.Subscription{
 		Kind: kind, Database: "main", Key1: b.key1, Key2: b.key2, Tables: []string{"public.idle", "public." + table},
 		Due: p.due,
@@ -147,7 +147,7 @@ func newProbe(b *bundle) *probe {
 			return p.erase(ctx)
 		},
 	}
-	ear.Add(p.Subscription)
+	listener.Add(p.Subscription)
 	return p
 }
 
@@ -170,20 +170,20 @@ func (p *probe) erase(ctx context.Context) (time.Duration, error) {
 	return 0, err
 }
 
-// start runs the ear, and the subscription with it, until stop is called or the test
-// ends; stop waits for its end. The subscription's sessions go the ear's way to the
+// start runs the listener, and the subscription with it, until stop is called or the test
+// ends; stop waits for its end. The subscription's sessions go the listener's way to the
 // server.
 func (p *probe) start() {
 	settings := pgtest.Must(pgxpool.ParseConfig(p.b.URL))(p.b.t)
-	settings.ConnConfig.DialFunc, settings.ConnConfig.Tracer = p.Ear.Conn.DialFunc, p.tracer
+	settings.ConnConfig.DialFunc, settings.ConnConfig.Tracer = p.Listener.Conn.DialFunc, p.tracer
 	settings.ConnConfig.RuntimeParams["application_name"] = subscriptions
-	p.Ear.Sessions = pgtest.Must(pgxpool.NewWithConfig(p.b.t.Context(), settings))(p.b.t)
-	p.b.t.Cleanup(p.Ear.Sessions.Close)
+	p.Listener.Sessions = pgtest.Must(pgxpool.NewWithConfig(p.b.t.Context(), settings))(p.b.t)
+	p.b.t.Cleanup(p.Listener.Sessions.Close)
 	ctx, cancel := context.WithCancel(p.b.t.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		p.Ear.Run(ctx)
+		p.Listener.Run(ctx)
 	}()
 	p.stop = sync.OnceFunc(func() {
 		cancel()
@@ -234,7 +234,7 @@ func (p *probe) wakeUp() {
 	pgtest.WaitFor(p.b.t, "the awake lock", p.b.awake)
 }
 
-// connections are the server processes of ears, or of subscriptions.
+// connections are the server processes of listeners, or of subscriptions.
 func (b *bundle) connections(name string) []int {
 	b.t.Helper()
 	return pgtest.Scalar[[]int](b.t, b.Database, `

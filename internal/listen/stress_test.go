@@ -193,7 +193,7 @@ func (c *crew) interfere(ctx context.Context) error {
 		err = c.release(ctx)
 	case 5:
 		_, err = c.foreign.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-			WHERE application_name IN ($1, $3) AND datname = current_database() AND pid % 2 = $2`, ears, c.random.IntN(2), subscriptions)
+			WHERE application_name IN ($1, $3) AND datname = current_database() AND pid % 2 = $2`, listeners, c.random.IntN(2), subscriptions)
 	}
 	return err
 }

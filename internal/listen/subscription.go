@@ -16,16 +16,15 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Due says what there is to do.
+// Due is the result of a query for due work.
 type Due struct {
-	// Now is true while there are rows that the kind may take at this moment.
+	// Now is true if there are rows that the kind may process now.
 	Now bool
-	// In is how long it takes until the next row falls due; 0 where none waits for its
-	// time.
+	// In is the time until the next row falls due; 0 if no row waits for its time.
 	In time.Duration
 }
 
-// Querier is the connection on which a subscription looks.
+// Querier is the connection on which a subscription queries for due work.
 type Querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
@@ -34,145 +33,145 @@ type Querier interface {
 type Subscription struct {
 	Kind     string
 	Database string
-	// Ear hears for the subscription; its Add sets it.
-	Ear *Ear
-	// Key1 and Key2 are the awake lock; Tables are those whose rows wake the kind, and
-	// whose writers the barrier waits for, quoted and qualified.
+	// Listener wakes the subscription. Its Add sets this field.
+	Listener *Listener
+	// Key1 and Key2 are the keys of the awake lock. Tables are the quoted and qualified
+	// tables whose rows wake the kind, and whose writers the barrier waits for.
 	Key1, Key2 int32
 	Tables     []string
-	// Due is the kind's one predicate, in one query. It runs on the connection that the
-	// subscription is awake on. With fresh it may rely on nothing that it remembers: this
-	// is the look before the subscription sleeps.
+	// Due queries for due work. It runs on the connection of the awake subscription. If
+	// fresh is true it must not use cached results, because this is the last query before
+	// the subscription sleeps.
 	Due func(ctx context.Context, on Querier, fresh bool) (Due, error)
-	// Work asks for the work. With wait it returns when the work is done or cannot be
-	// done now, and returns how long the subscription should leave the work alone: 0 to
-	// look again. The connection is the one that the subscription is awake on.
+	// Work requests the work. If wait is true it returns when the work is done or cannot
+	// be done now. It returns how long the subscription must pause, or 0 to query again.
+	// The connection is the one of the awake subscription.
 	Work func(ctx context.Context, on dbsqlc.DBTX, wait bool) (time.Duration, error)
 
 	timing Timing
-	// woken holds a token from a notification until a look consumes it.
-	woken chan struct{}
-	// looking is true while the subscription's looks succeed.
-	looking atomic.Bool
+	// token holds a token from a notification until a query consumes it.
+	token chan struct{}
+	// querying is true while the subscription's queries succeed.
+	querying atomic.Bool
 }
 
-// Deaf reports whether notifications do not reach the subscription, so that it polls.
-func (l *Subscription) Deaf() bool { return l.Ear != nil && l.Ear.deaf.Load() }
+// Polls reports whether notifications do not reach the subscription, so that it polls.
+func (sub *Subscription) Polls() bool { return sub.Listener != nil && sub.Listener.polling.Load() }
 
-// Connected reports whether the subscription can look at its work, and is notified of it,
-// or polls where it is deaf.
-func (l *Subscription) Connected() bool {
-	return l.Ear != nil && l.Ear.connected.Load() && l.looking.Load()
+// Connected reports whether the subscription can query for its work, and receives
+// notifications or polls.
+func (sub *Subscription) Connected() bool {
+	return sub.Listener != nil && sub.Listener.connected.Load() && sub.querying.Load()
 }
 
 // run serves the subscription until ctx ends.
-func (l *Subscription) run(ctx context.Context) {
-	l.timing = l.Ear.timing
-	defer l.looking.Store(false)
-	failing := outage{
-		log:  l.Ear.Logger.With("kind", l.Kind, "database", l.Database),
-		lost: "looking for work fails and is tried again", back: "looking for work succeeds again",
+func (sub *Subscription) run(ctx context.Context) {
+	sub.timing = sub.Listener.timing
+	defer sub.querying.Store(false)
+	outage := outage{
+		log:    sub.Listener.Logger.With("kind", sub.Kind, "database", sub.Database),
+		failed: "due_work_query_failed", recovered: "due_work_query_recovered",
 	}
 	for ctx.Err() == nil {
-		rest, err := l.watch(ctx, func() { failing.note(ctx, nil) })
+		d, err := sub.workUntilIdle(ctx, func() { outage.record(ctx, nil) })
 		if err == nil {
-			l.rest(ctx, rest)
+			sub.sleepWithoutLock(ctx, d)
 			continue
 		}
-		l.looking.Store(false)
-		failing.note(ctx, err)
+		sub.querying.Store(false)
+		outage.record(ctx, err)
 		select {
-		case <-time.After(l.timing.Reconnect/2 + rand.N(l.timing.Reconnect/2+1)):
+		case <-time.After(sub.timing.Reconnect/2 + rand.N(sub.timing.Reconnect/2+1)):
 		case <-ctx.Done():
 		}
 	}
 }
 
-// rest sleeps without the awake lock. When the time is over it queries on the ear's pool
-// what is due, and sleeps on if nothing is. No barrier is needed for that: the
-// subscription waited at one when it fell asleep.
-func (l *Subscription) rest(ctx context.Context, d time.Duration) {
+// sleepWithoutLock sleeps without the awake lock. After d it queries on the listener's pool,
+// and sleeps again if nothing is due. That needs no barrier: the subscription waited at
+// one when it fell asleep.
+func (sub *Subscription) sleepWithoutLock(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	for {
 		select {
 		case <-timer.C:
-		case <-l.woken:
+		case <-sub.token:
 			return
 		case <-ctx.Done():
 			return
 		}
-		if !l.Ear.hears() {
+		if !sub.Listener.receives() {
 			return
 		}
-		looking, cancel := context.WithTimeout(ctx, l.timing.Answer)
-		due, err := l.Due(looking, l.Ear.Pool, true)
+		querying, cancel := context.WithTimeout(ctx, sub.timing.Answer)
+		due, err := sub.Due(querying, sub.Listener.Pool, true)
 		cancel()
 		if err != nil || due.Now {
 			return // A failed query is repeated, and logged, on the subscription's own connection.
 		}
-		timer.Reset(l.longest(due))
+		timer.Reset(sub.maxSleep(due))
 	}
 }
 
-// call leaves a token, unless there is one that the subscription has not consumed.
-func (l *Subscription) call() {
+// leaveToken leaves a token, unless there is one that the subscription has not consumed.
+func (sub *Subscription) leaveToken() {
 	select {
-	case l.woken <- struct{}{}:
+	case sub.token <- struct{}{}:
 	default:
 	}
 }
 
-// sleep ends when the subscription is called or when the time is over.
-func (l *Subscription) sleep(ctx context.Context, d time.Duration) {
+// sleep returns after d or when it consumes a token.
+func (sub *Subscription) sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-l.woken:
+	case <-sub.token:
 	case <-ctx.Done():
 	}
 }
 
-// watch looks and works on one connection until there is nothing to do. It returns for
-// how long the subscription may sleep. well is called after each round.
-func (l *Subscription) watch(ctx context.Context, well func()) (rest time.Duration, err error) {
-	acquiring, cancel := context.WithTimeout(ctx, l.timing.Answer)
-	conn, err := l.Ear.Sessions.Acquire(acquiring)
+// workUntilIdle queries and works on one connection until nothing is due. It returns how
+// long the subscription may sleep. It calls succeeded after each round.
+func (sub *Subscription) workUntilIdle(ctx context.Context, succeeded func()) (sleep time.Duration, err error) {
+	acquiring, cancel := context.WithTimeout(ctx, sub.timing.Answer)
+	conn, err := sub.Listener.Sessions.Acquire(acquiring)
 	cancel()
 	if err != nil {
 		return 0, fmt.Errorf("connect: %w", err)
 	}
-	s := &session{subscription: l, conn: conn}
+	s := &session{subscription: sub, conn: conn}
 	defer s.end(ctx)
 	for ctx.Err() == nil {
-		leave, err := s.drain(ctx)
+		pause, err := s.work(ctx)
 		if errors.Is(err, errOtherAwake) {
-			well()
-			return l.longest(Due{}), nil
+			succeeded()
+			return sub.maxSleep(Due{}), nil
 		}
-		if err == nil && leave == 0 {
-			rest, err = s.fallAsleep(ctx)
+		if err == nil && pause == 0 {
+			sleep, err = s.fallAsleep(ctx)
 		}
 		if err != nil {
 			return 0, err
 		}
-		well()
+		succeeded()
 		switch {
-		case leave > 0:
-			l.sleep(ctx, leave) // Awake: the rest of the work waits.
-		case rest != again:
-			return rest, nil
+		case pause > 0:
+			sub.sleep(ctx, pause) // It keeps the awake lock, because work is still due.
+		case sleep != queryAgain:
+			return sleep, nil
 		}
 	}
 	return 0, ctx.Err()
 }
 
-// session is the time for which a subscription is awake, on one connection.
+// session is one period in which a subscription is awake, on one connection.
 type session struct {
 	subscription *Subscription
 	conn         *pgxpool.Conn
-	// awake is true from before the connection is sent for the awake lock until it is
+	// awake is true from before the request for the awake lock until the connection is
 	// known not to hold it.
 	awake bool
 	// otherAwake is true if another session held the awake lock exclusively after this
@@ -180,8 +179,8 @@ type session struct {
 	otherAwake bool
 }
 
-// end gives the connection back, without the awake lock: writers would be silent for as
-// long as the pool keeps it.
+// end releases the connection without the awake lock. Otherwise writers would not notify
+// as long as the pool keeps the connection.
 func (s *session) end(ctx context.Context) {
 	lost := s.conn.Conn().IsClosed()
 	if s.awake && !lost {
@@ -191,73 +190,73 @@ func (s *session) end(ctx context.Context) {
 	}
 	s.conn.Release()
 	if lost && ctx.Err() == nil {
-		s.subscription.Ear.Sessions.Reset() // What has befallen one connection may have befallen its neighbours.
+		s.subscription.Listener.Sessions.Reset() // The pool's other connections may be lost, too.
 	}
 }
 
-// again stands for a rest that is over before it began.
-const again = time.Duration(-1)
+// queryAgain is returned instead of a time to sleep if something is due.
+const queryAgain = time.Duration(-1)
 
-// errOtherAwake ends a session without the awake lock. The holder, usually another copy
-// of the worker, waits at the barrier and queries again after it has dropped the lock. So
-// it finds the rows of all writers that did not notify.
+// errOtherAwake ends a session without the awake lock. The holder, usually another
+// replica, waits at the barrier and queries again after it has released the lock. So it
+// finds the rows of all writers that did not notify.
 var errOtherAwake = errors.New("another session has the awake lock")
 
-// drain works until nothing is due. It returns for how long to leave alone what cannot be
-// done now, or 0 where nothing is due. If another session has the awake lock, it asks for
-// the work and returns errOtherAwake.
-func (s *session) drain(ctx context.Context) (time.Duration, error) {
+// work works until nothing is due. It returns how long to pause if the work cannot be done
+// now, or 0 if nothing is due. If another session has the awake lock, it requests the work
+// without waiting for it and returns errOtherAwake.
+func (s *session) work(ctx context.Context) (time.Duration, error) {
 	for {
-		due, err := s.due(ctx, false)
+		due, err := s.queryDue(ctx, false)
 		if err != nil || !due.Now {
 			return 0, err
 		}
-		if err := s.wake(ctx); err != nil {
+		if err := s.takeAwakeLock(ctx); err != nil {
 			return 0, err
 		}
 		wait := s.awake || !s.otherAwake
-		leave, err := s.subscription.Work(ctx, s.conn, wait)
+		pause, err := s.subscription.Work(ctx, s.conn, wait)
 		if err != nil {
-			return 0, fmt.Errorf("get work done: %w", err)
+			return 0, fmt.Errorf("request work: %w", err)
 		}
 		if !wait {
 			return 0, errOtherAwake
 		}
-		if leave > 0 {
-			return leave, nil
+		if pause > 0 {
+			return pause, nil
 		}
 	}
 }
 
-func (s *session) due(ctx context.Context, fresh bool) (Due, error) {
+func (s *session) queryDue(ctx context.Context, fresh bool) (Due, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.subscription.timing.Answer)
 	defer cancel()
-	due, err := s.subscription.Due(ctx, generic{s.conn.Conn()}, fresh)
+	due, err := s.subscription.Due(ctx, genericPlan{s.conn.Conn()}, fresh)
 	if err != nil {
-		return Due{}, fmt.Errorf("look what is due: %w", err)
+		return Due{}, fmt.Errorf("query due work: %w", err)
 	}
-	s.subscription.looking.Store(true)
+	s.subscription.querying.Store(true)
 	return due, nil
 }
 
-// wake takes the awake lock if it can be had. Writers hold the lock in shared mode for an
-// instant, so it is waited for, but never for long. While it waits, writers find the lock
-// taken and do not notify. So without the lock it may only skip the barrier if another
-// session holds the lock. If only writers hold it, it works and waits at the barrier as
-// if it had the lock. A subscription that does not hear does without: behind a
-// transaction pooler the lock would stay with some server connection, and silence the
-// writers for subscriptions that do hear.
-func (s *session) wake(ctx context.Context) error {
+// takeAwakeLock takes the awake lock if it can. Writers hold the lock in shared mode for
+// an instant, so it waits, but only for a short time. During that wait, writers find the
+// lock taken and do not notify. So without the lock the session may skip the barrier only
+// if another session holds the lock. If only writers hold it, the session works and waits
+// at the barrier as if it had the lock. A subscription that polls never takes it: through
+// a transaction pooler some server connection would keep the lock, and writers would not
+// notify subscriptions that receive.
+func (s *session) takeAwakeLock(ctx context.Context) error {
 	s.otherAwake = false
-	if s.awake || !s.subscription.Ear.hears() {
+	if s.awake || !s.subscription.Listener.receives() {
 		return nil
 	}
 	for {
-		// One round trip, and a timeout that the other statements of the connection do
-		// not inherit. The lock belongs to the session and outlives the transaction. A
-		// statement that fails may have got it.
+		// One round trip, with a timeout that does not apply to later statements of the
+		// connection. The lock belongs to the session and outlives the transaction. A
+		// statement that fails may have taken it.
 		s.awake = true
-		err := s.script(ctx,
+		err := s.exec(ctx,
 			fmt.Sprintf("BEGIN; SET LOCAL lock_timeout = %d; SELECT pg_catalog.pg_advisory_lock('%d'::int, '%d'::int); COMMIT",
 				s.subscription.timing.LockTimeout.Milliseconds(), s.subscription.Key1, s.subscription.Key2))
 		switch {
@@ -266,24 +265,24 @@ func (s *session) wake(ctx context.Context) error {
 		case pgcatalog.SQLState(err) != "55P03":
 			return fmt.Errorf("take awake lock: %w", err)
 		}
-		late, err := s.dropLate(ctx)
+		late, err := s.releaseLateLock(ctx)
 		if err != nil {
-			return fmt.Errorf("drop awake lock: %w", err)
+			return fmt.Errorf("release awake lock: %w", err)
 		}
 		s.awake = false
 		if !late {
 			return nil
 		}
-		// A writer may have found the lock held, and nobody would look at its rows. Try
-		// again.
+		// A writer may have found the lock taken, and no session would query for its rows.
+		// Try again.
 	}
 }
 
-// dropLate drops a lock that the server granted just after the timeout, and reports
-// whether it did. Otherwise the session would keep the lock unnoticed. It also sets
-// otherAwake.
-func (s *session) dropLate(ctx context.Context) (late bool, err error) {
-	if err := s.script(ctx, "ROLLBACK"); err != nil {
+// releaseLateLock releases a lock that the server granted just after the timeout, and
+// reports whether there was one. Otherwise the session would keep the lock without knowing
+// it. It also sets otherAwake.
+func (s *session) releaseLateLock(ctx context.Context) (late bool, err error) {
+	if err := s.exec(ctx, "ROLLBACK"); err != nil {
 		return false, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.subscription.timing.Answer)
@@ -296,24 +295,24 @@ func (s *session) dropLate(ctx context.Context) (late bool, err error) {
 			AND lock.database = (SELECT db.oid FROM pg_catalog.pg_database AS db WHERE db.datname = pg_catalog.current_database())
 			AND lock.classid = $1::int::pg_catalog.oid AND lock.objid = $2::int::pg_catalog.oid`
 	err = s.conn.QueryRow(ctx, sql, s.subscription.Key1, s.subscription.Key2).Scan(&late, &s.otherAwake, nil)
-	return late, err //nolint:wrapcheck // wake adds the context
+	return late, err //nolint:wrapcheck // takeAwakeLock adds the context
 }
 
-// generic has a query planned for any parameters, in the same round trip.
-type generic struct{ conn *pgx.Conn }
+// genericPlan runs queries with a generic plan, set in the same round trip.
+type genericPlan struct{ conn *pgx.Conn }
 
-func (g generic) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+func (g genericPlan) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	return database.Behind(ctx, g.conn, database.GenericPlan, sql, args...)
 }
 
-// fallAsleep drops the awake lock, waits at the barrier and looks once more. It returns
-// again where something is due, or else for how long the subscription may sleep.
+// fallAsleep releases the awake lock, waits at the barrier and queries for due work. It
+// returns queryAgain if something is due, or else how long the subscription may sleep.
 func (s *session) fallAsleep(ctx context.Context) (time.Duration, error) {
 	if s.awake {
 		unlock := fmt.Sprintf("SELECT pg_catalog.pg_advisory_unlock('%d'::int, '%d'::int)", s.subscription.Key1,
 			s.subscription.Key2)
-		if err := s.script(ctx, unlock); err != nil {
-			return 0, fmt.Errorf("drop awake lock: %w", err)
+		if err := s.exec(ctx, unlock); err != nil {
+			return 0, fmt.Errorf("release awake lock: %w", err)
 		}
 		s.awake = false
 	}
@@ -326,30 +325,30 @@ func (s *session) fallAsleep(ctx context.Context) (time.Duration, error) {
 		if err != nil {
 			return 0, err
 		}
-		// The look comes behind the barrier and behind the token: its snapshot has all
-		// that these writers left.
+		// The query follows the barrier and the token, so its snapshot has all rows of
+		// these writers.
 		select {
-		case <-s.subscription.woken:
+		case <-s.subscription.token:
 		default:
 		}
-		due, err := s.due(ctx, open)
+		due, err := s.queryDue(ctx, open)
 		switch {
 		case err != nil:
 			return 0, err
 		case due.Now:
-			return again, nil
+			return queryAgain, nil
 		case open:
-			return s.subscription.longest(due), nil
+			return s.subscription.maxSleep(due), nil
 		}
 		s.subscription.sleep(ctx, wait)
 	}
 }
 
-// longest is how long the subscription may sleep without looking.
-func (l *Subscription) longest(due Due) time.Duration {
-	limit := l.timing.Look - rand.N(l.timing.Look/10+1)
-	if !l.Ear.hears() {
-		limit = min(limit, l.timing.Poll)
+// maxSleep returns how long the subscription may sleep without a query.
+func (sub *Subscription) maxSleep(due Due) time.Duration {
+	limit := sub.timing.MaxSleep - rand.N(sub.timing.MaxSleep/10+1)
+	if !sub.Listener.receives() {
+		limit = min(limit, sub.timing.Poll)
 	}
 	if due.In > 0 {
 		limit = min(limit, due.In)
@@ -357,9 +356,9 @@ func (l *Subscription) longest(due Due) time.Duration {
 	return limit
 }
 
-// script runs statements in one round trip, and gives the connection up where the server
-// does not answer.
-func (s *session) script(ctx context.Context, sql string) error {
+// exec runs statements in one round trip. It closes the connection if the server does not
+// answer.
+func (s *session) exec(ctx context.Context, sql string) error {
 	ctx, cancel := context.WithTimeout(ctx, s.subscription.timing.Answer)
 	defer cancel()
 	return s.conn.Conn().PgConn().Exec(ctx, sql).Close()

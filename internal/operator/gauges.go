@@ -136,7 +136,7 @@ func (r *reading) listeners(subscriptions []*listen.Subscription, db database.Da
 		if subscription.Database != db.Name {
 			continue
 		}
-		connected, deaf := subscription.Connected(), subscription.Deaf()
+		connected, deaf := subscription.Connected(), subscription.Polls()
 		r.addIf(metrics.Listener, connected && !deaf, subscription.Kind, db.Name, "listening")
 		r.addIf(metrics.Listener, connected && deaf, subscription.Kind, db.Name, "polling")
 		r.addIf(metrics.Listener, !connected, subscription.Kind, db.Name, "disconnected")

@@ -105,7 +105,7 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 		Runner: &jobrun.Runner{Leases: all.Leases(id), Logger: log, Observer: view.metrics},
 	}
 	var subscriptions []*listen.Subscription
-	var ears []*listen.Ear
+	var listeners []*listen.Listener
 	heart := &heartbeat.Heart{
 		DB: all.Jobs(), ClientID: id, Silence: all.Config.Jobs.Silence, Logger: log,
 		Deaf: func() []string { return deaf(subscriptions) },
@@ -113,13 +113,13 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 		Schedules: riverjobs.Schedules(all.Config),
 	}
 	deps.Working = heart.Work
-	subscriptions, ears = riverjobs.Subscriptions(deps)
+	subscriptions, listeners = riverjobs.Subscriptions(deps)
 	// The history of the page.
 	sampler := &jobrun.Sampler{
 		Jobs: all.Jobs().Name, Tables: riverjobs.DeletionTables(all.Config),
 		Kinds: riverjobs.TablesOfKinds(all.Config), Logger: log,
 	}
-	client, err := riverjobs.NewClient(deps, id, ears...)
+	client, err := riverjobs.NewClient(deps, id, listeners...)
 	if err != nil {
 		return err
 	}
@@ -136,11 +136,11 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 		beating.Wait()
 		return fmt.Errorf("start river: %w", err)
 	}
-	for _, ear := range ears {
+	for _, listener := range listeners {
 		waking.Go(func() {
-			if all.Await(ctx, ear.Database, deps.Bindings, log) {
-				waking.Go(func() { sampler.Run(ctx, all.Database(ear.Database)) })
-				ear.Run(ctx)
+			if all.Await(ctx, listener.Database, deps.Bindings, log) {
+				waking.Go(func() { sampler.Run(ctx, all.Database(listener.Database)) })
+				listener.Run(ctx)
 			}
 		})
 	}
@@ -164,7 +164,7 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 func deaf(subscriptions []*listen.Subscription) []string {
 	var names []string
 	for _, subscription := range subscriptions {
-		if subscription.Deaf() {
+		if subscription.Polls() {
 			names = append(names, subscription.Kind+"/"+subscription.Database)
 		}
 	}
