@@ -188,7 +188,7 @@ var (
 		`|queries/external_diffs/claims`)
 	notBatched = regexp.MustCompile(
 		`/(loosefk/plan/[\w/]+|plan_resolve|resolve\w*|catalog\w*|privileges|fingerprint|bounds|tombstones|waiting|bind|backlog\w*|examine\w*|path)\.(go|sql)$` +
-			`|/(loosefk/queries/(load|load_rechecks|recheck|recheckable|record_failure|mark_unkept|forget|may_keep|open|unreadable|constraints)` +
+			`|/(loosefk/queries/(load|load_rechecks|recheck|recheckable|record_failure|mark_unkept|forget|may_keep|open)` +
 			`|loosefk/(cleanup|adopt)/queries/\w+|drain/dml/queries/\w+|batch/blocker` +
 			`|ghostuser/queries/load|groupdelete/queries/(forget|refuse|record|blame)` +
 			`|groupschedule/queries/(next_due|opening|page|put_off|retry|forget|forget_gone)` +

@@ -138,9 +138,9 @@ func Uncovered(
 	for _, one := range lacking {
 		if len(one.Rules) > 0 {
 			found = append(found, doctor.One(problem.Warning, "table "+one.Table,
-				"sexton undo does not bring back its rows: with the rules "+render.Listed(one.Rules)+
-					" they cannot be kept",
-				"write triggers instead of the rules where such rows are to come back")...)
+				"its rows are not cleaned up: undo cannot keep rows of a table with rules ("+
+					render.Listed(one.Rules)+")",
+				"replace the rules by triggers, or disable undo")...)
 		}
 		if len(one.Heirs) > 0 {
 			found = append(found, doctor.One(problem.Warning, "table "+one.Table,

@@ -256,35 +256,27 @@ func (p *Pass) keepOf(c *chunk, e *Edge) *dml.Kept {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return &dml.Kept{Keep: e.Keep, KeepForm: *e.KeepForm, Origins: c.origins()}
+	return &dml.Kept{Keep: e.Keep, Apart: *e.KeepApart, Origins: c.origins()}
 }
 
 // countsRows reports whether the edge's last statement returns the number of changed rows
 // as its result. The statement then does more than change rows, so its affected rows are
 // not the changed ones.
 func (e *Edge) countsRows(keys dml.Keys) bool {
-	return e.Count != "" || keys.Keep != nil && !keys.Keep.Ruled || e.EmitsEvent && !e.Updates()
+	return e.Count != "" || keys.Keep != nil || e.EmitsEvent && !e.Updates()
 }
 
 // statements returns the statements that change rows of keys. build returns the SQL of
-// the last one. If it returns a number of rows, that is scanned into rows. A table with
-// rules is an exception: its rows cannot be kept by the statement that changes them. A
-// statement before it counts them as left out of undo.
+// the last one. If it returns a number of rows, that is scanned into rows.
 func (e *Edge) statements(names pgcatalog.Names, keys dml.Keys, rows *int64,
 	build func(dml.Keys) (string, []any),
 ) (all []batch.Statement) {
-	counts := e.countsRows(keys)
 	if keys.Keep != nil {
 		all = append(all, keys.Keep.Begin(names))
 	}
-	if keys.Keep != nil && keys.Keep.Ruled {
-		sql, args := build(keys)
-		all = append(all, batch.Statement{SQL: sql, Args: args})
-		keys.Keep = nil
-	}
 	sql, args := build(keys)
 	last := batch.Statement{SQL: sql, Args: args}
-	if counts {
+	if e.countsRows(keys) {
 		last.Scan = batch.One(rows)
 	}
 	return append(all, last)

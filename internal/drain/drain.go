@@ -468,7 +468,7 @@ func (s *session) dropRemoved(ctx context.Context, c *chunk, removed Done, rows 
 			most = mostConflicts
 		}
 	}
-	if c.leftRows++; c.leftRows < most {
+	if c.tries++; c.tries < most {
 		s.returnFirst(c)
 		return nil
 	}

@@ -26,14 +26,14 @@ const (
 
 // SQLSTATEs with a reaction of their own. The function undo_set raises otherColumns if
 // the table's columns have changed, rowTooLarge if a row is too large to keep, and
-// rowsApart if a statement must read the rows before another one deletes them. Postgres
-// raises notWithRules if a statement that keeps rows changes a table with rules.
+// rowsApart if rows do not fit a statement that reads them before it deletes them.
+// Postgres raises notSupported for a statement that keeps rows of a table with rules.
 const (
 	noPrivilege  = "42501"
 	otherColumns = "SX005"
 	rowTooLarge  = "SX006"
 	rowsApart    = "SX008"
-	notWithRules = "0A000"
+	notSupported = "0A000"
 )
 
 // handleError handles the error of a chunk. Depending on the error it ends the session,
@@ -62,7 +62,7 @@ func (s *session) handleError(ctx context.Context, c *chunk, err error) error {
 		return ErrChanged
 	case f.Verdict == batch.Fatal:
 		return s.reconnect(ctx, c, f, err)
-	case e != nil && s.changeKeepForm(ctx, c, e, f):
+	case e != nil && s.keepApart(c, e, f):
 		s.returnFirst(c)
 		return nil
 	case f.SQLState == noPrivilege:
@@ -77,8 +77,8 @@ func (s *session) handleError(ctx context.Context, c *chunk, err error) error {
 			f.Message = cmp.Or(s.missingPrivilege(ctx, e), f.Message)
 		}
 	}
-	if c.avoidable < mostTries && (c.parent.isDuplicate(err) || c.parent.lives() && e == nil && isNewChild(f)) {
-		c.avoidable++
+	if c.tries < mostTries && (c.parent.isDuplicate(err) || c.parent.lives() && e == nil && isNewChild(f)) {
+		c.tries++
 		s.markDuplicatesFirst(c, err)
 		s.returnFirst(c)
 		return nil
@@ -102,6 +102,9 @@ func (s *session) handleFault(ctx context.Context, c *chunk, e *Edge, f batch.Fa
 	case f.Verdict == batch.Unavailable, f.Verdict == batch.Hopeless && e == nil:
 		return s.deferHeld(ctx, c, f)
 	case f.Verdict == batch.Hopeless:
+		if e.Keep != nil && f.SQLState == notSupported {
+			f.Message = "undo cannot keep rows of a table with rules: " + f.Message
+		}
 		s.hold(e, f)
 		s.returnFirst(c)
 		return nil
@@ -148,35 +151,18 @@ func (s *session) reconnect(ctx context.Context, c *chunk, f batch.Fault, err er
 	return nil
 }
 
-// changeKeepForm changes the form in which an edge keeps rows if that form caused the
-// error. It reports whether a retry makes sense.
-func (s *session) changeKeepForm(ctx context.Context, c *chunk, e *Edge, f batch.Fault) bool {
-	if e.Keep == nil || f.SQLState != rowsApart && f.SQLState != notWithRules {
+// keepApart makes an edge use RETURNING to keep rows, if the other form caused the error.
+// It reports whether a retry makes sense.
+func (s *session) keepApart(c *chunk, e *Edge, f batch.Fault) bool {
+	if e.Keep == nil || f.SQLState != rowsApart {
 		return false
-	}
-	ruled := false
-	if f.SQLState == notWithRules {
-		limits := s.on.Limits
-		limits.Own = true
-		_, err := s.runIn(ctx, e, limits, batch.Statement{
-			SQL:  `SELECT EXISTS (SELECT FROM pg_catalog.pg_rewrite AS rule WHERE rule.ev_class OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.oid[]))`,
-			Args: []any{[]uint32{e.Leaf.OID, e.Child.OID}}, Scan: batch.One(&ruled),
-		})
-		if err != nil || !ruled {
-			return false
-		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	form := e.KeepForm
-	changed := !form.Apart || ruled && !form.Ruled
-	form.Apart, form.Ruled = true, form.Ruled || ruled
-	if !changed && f.SQLState == rowsApart {
-		// Another session of the pass has changed it since the statement was built.
-		c.avoidable++
-		return c.avoidable < mostTries
-	}
-	return changed
+	*e.KeepApart = true
+	// Another session of the pass may have set it since the statement was built.
+	c.tries++
+	return c.tries < mostTries
 }
 
 // missingPrivilege returns which privilege on the edge's table the role lacks, or "".

@@ -59,10 +59,10 @@ type Edge struct {
 	// Broken is why the edge can never be drained, for example because its definition
 	// does not fit the table.
 	Broken string
-	// Keep, if set, describes how deleted rows are kept for undo. KeepForm is what passes
-	// have learned about it.
-	Keep     *dml.Keep
-	KeepForm *dml.KeepForm
+	// Keep, if set, describes how deleted rows are kept for undo. KeepApart is set after
+	// rows did not fit Kept.Ahead.
+	Keep      *dml.Keep
+	KeepApart *bool
 	// Limit is the maximum number of rows of one statement. If it is 0, the engine
 	// chooses.
 	Limit int
@@ -201,10 +201,10 @@ type chunk struct {
 	// inPieces is set after a direct statement took too long. The next try begins with
 	// pieces. begun is set if the chunk has a single key and was drained in pieces.
 	inPieces, begun bool
-	// leftRows counts direct transactions that left rows. avoidable counts errors that
-	// another try may avoid. ownConflicts counts lock conflicts with sessions of the same
-	// pass. lostConns counts connections that were lost in its statements.
-	leftRows, avoidable, ownConflicts, lostConns int
+	// tries counts direct transactions that left rows, and errors that a retry may avoid.
+	// ownConflicts counts lock conflicts with sessions of the same pass. lostConns counts
+	// connections that were lost in its statements.
+	tries, ownConflicts, lostConns int
 	// foundRows reports that a recheck changed rows.
 	foundRows bool
 }

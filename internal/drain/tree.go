@@ -93,9 +93,6 @@ type Tree struct {
 	// leaf. stuck also has the rows that were left since Restart.
 	Failures      int
 	failed, stuck map[uint32][]dml.Tuple
-	// refills counts by table how often in a row a window had new rows below it when the
-	// previous ones had been deleted.
-	refills map[*dml.Table]int
 	// leftCircle reports that a circle was left since Restart because its rows had
 	// changed, and circleRetries counts how often in a row RetryCircle returned true.
 	leftCircle    bool
@@ -112,7 +109,7 @@ type Tree struct {
 // were locked.
 func (t *Tree) Restart() {
 	if t.Sizes == nil {
-		t.Sizes, t.failed, t.refills = &Sizes{}, map[uint32][]dml.Tuple{}, map[*dml.Table]int{}
+		t.Sizes, t.failed = &Sizes{}, map[uint32][]dml.Tuple{}
 	}
 	t.Obstacle, t.stuck, t.leftCircle = batch.Fault{}, map[uint32][]dml.Tuple{}, false
 	for leaf, tuples := range t.failed {
@@ -147,25 +144,21 @@ func (t *Tree) clearAndRemove(ctx context.Context,
 	w *dml.Window,
 ) (left dml.Rows, kept bool, result dml.Result, err error) {
 	refs := w.Table.RefsOf(w.Leaf)
-	for again := false; ; again = true {
+	for tries := 1; ; tries++ {
 		found, below, err := t.clear(ctx, w, refs)
 		left, result = w.Rows, below
 		if err == nil && (below == dml.Finished || below == dml.Blocked && len(w.Rows) > 1) {
 			left, result, err = t.remove(ctx, w)
 		}
-		if len(left) < len(w.Rows) {
-			t.refills[w.Table] = 0
-		}
 		kept = below == dml.Finished && len(left) == len(w.Rows)
 		switch {
 		case err != nil || result != dml.Blocked || !kept:
 			return left, kept, result, err
-		case found != nil && t.refills[w.Table] < mostRefills:
-			t.refills[w.Table]++
+		case found != nil && tries <= mostRefills:
 		case found != nil:
 			t.giveUpRefilled(w, found)
 			return left, kept, result, nil
-		case again || !t.Waits:
+		case tries > 1 || !t.Waits:
 			return left, kept, result, nil
 		}
 	}
@@ -175,7 +168,7 @@ func (t *Tree) clearAndRemove(ctx context.Context,
 // as they are deleted. In a fork, another fork may have deleted the window's rows, so
 // they are only left.
 func (t *Tree) giveUpRefilled(w *dml.Window, found *dml.Ref) {
-	w.Refilled, t.refills[w.Table] = true, 0
+	w.Refilled = true
 	if !t.forked {
 		t.Blame(ComesBack(found.Table.Label()))
 		t.excludeRows(w.Leaf, w.Rows)

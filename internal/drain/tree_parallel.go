@@ -25,7 +25,7 @@ func (t *Tree) Fork(session *batch.Session, above *dml.Window) *Tree {
 	fork := &Tree{
 		Session: session, Owner: t.Owner, Target: t.Target, Rows: t.Rows, Sizes: t.Sizes, Stack: []*dml.Window{top},
 		forked: true,
-		failed: map[uint32][]dml.Tuple{}, stuck: map[uint32][]dml.Tuple{}, refills: map[*dml.Table]int{},
+		failed: map[uint32][]dml.Tuple{}, stuck: map[uint32][]dml.Tuple{},
 	}
 	for leaf, tuples := range t.failed {
 		fork.stuck[leaf] = slices.Clone(tuples)

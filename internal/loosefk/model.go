@@ -49,9 +49,9 @@ type Reference struct {
 	// reason. The other leaves are cleaned up.
 	BrokenLeaves map[uint32]string
 	// Keep, if set, describes how statements keep the rows that they delete or change.
-	// keepForm is what runs have learned about it.
-	Keep     *dml.Keep
-	keepForm dml.KeepForm
+	// keepApart is drain.Edge.KeepApart.
+	Keep      *dml.Keep
+	keepApart bool
 	// unserved is why statements could not use an index on the columns, or "".
 	unserved string
 	// Order has the positions of the columns in the order of an index. Stepped reports

@@ -300,6 +300,6 @@ func TestPlanOfCompositeKeys(t *testing.T) {
 	planned = planOn(t, b.DB, byPair, planLimits()).Definitions[0]
 	require.EqualValues(t, 6, planned.Rows)
 	require.Equal(t, "Seq Scan", planned.Access.Node)
-	require.Equal(t, []string{"CREATE INDEX CONCURRENTLY IF NOT EXISTS children_a_b_idx ON public.children (a, b);"},
+	require.Equal(t, []string{`CREATE INDEX CONCURRENTLY ON "public"."children" ("a", "b");`},
 		[]string{planned.MissingIndexes[0].Create})
 }

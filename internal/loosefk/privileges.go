@@ -3,14 +3,10 @@ package loosefk
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-
-	"github.com/jackc/pgx/v5"
 
 	"sexton/internal/drain/dml"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
-	"sexton/internal/render"
 )
 
 // MissingPrivileges lists the privileges that the role of db lacks to clean up the
@@ -76,45 +72,16 @@ func missingPrivileges(
 	return missing, of, err
 }
 
-// unreadableArgs returns the arguments of unreadable.sql, which returns one row per
-// parent that a role may not read, in the given order: schemas, tables, JSON arrays of
-// the key columns, and the role, "" for the connected one.
-func unreadableArgs(parents []*Parent, role string) []any {
-	schemas, names := namesOf(parents)
-	return []any{schemas, names, render.Each(parents, func(p *Parent) string {
-		columns, _ := json.Marshal(p.KeyColumns) // Marshal of strings never fails.
-		return string(columns)
-	}), role}
-}
-
-// eachUnreadable calls do for each row of unreadable.sql.
-func eachUnreadable(rows pgx.Rows, do func(table, fix string)) error {
-	var table, fix string
-	_, err := pgx.ForEachRow(rows, []any{&table, &fix}, func() error {
-		do(table, fix)
-		return nil
-	})
-	return err
-}
-
-// namesOf returns the parents' schemas and tables.
-func namesOf(parents []*Parent) (schemas, names []string) {
-	return render.Each(parents, func(p *Parent) string { return p.Schema }),
-		render.Each(parents, func(p *Parent) string { return p.Name })
-}
-
 // UnreadableParents lists parents whose keys the role of db may not read. They are
 // not cleaned up: a row that cannot be read does not count as deleted.
 func UnreadableParents(ctx context.Context, db pgcatalog.Beginner, parents []*Parent) (problem.List, error) {
-	var problems problem.List
-	err := pgcatalog.Settled(ctx, db, func(tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, statement("unreadable"), unreadableArgs(parents, pgcatalog.RoleOf(db))...)
-		return eachUnreadable(rows, func(table, fix string) {
-			problems.Add(problem.Problem{
-				Key:     table,
-				Message: "the database role may not read this parent, so its tombstones are held", Fix: fix,
-			})
-		})
+	var needs []dml.Need
+	for i, p := range parents {
+		for _, column := range p.KeyColumns {
+			needs = append(needs, dml.Need{By: i, Table: p.OID, Privilege: "SELECT", Column: column})
+		}
+	}
+	return dml.Lacking(ctx, db, needs, func(by int) problem.Problem {
+		return problem.Problem{Key: parents[by].Label()}
 	})
-	return problems, problem.Doing(err, "read privileges")
 }

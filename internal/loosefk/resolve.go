@@ -53,7 +53,6 @@ func Resolve(ctx context.Context, sites []Site,
 	if err := r.checkValues(ctx); err != nil {
 		return nil, nil, err
 	}
-	r.reportCycles()
 	r.attachBroken()
 	resolved := map[string][]*Parent{}
 	for name, found := range r.parents {
@@ -411,40 +410,4 @@ func (r *resolver) missingColumn(d definitions.Definition, key string, name defi
 ) bool {
 	fix := problem.Meant(column, table.ColumnNames(), "correct the name, or remove the definition")
 	return r.refuse(d, key, fix, "table %s has no column %s", name, column)
-}
-
-// reportCycles reports deletes that lead back to their own table. They end, since each
-// row is deleted only once, but the author of the definitions should know.
-func (r *resolver) reportCycles() {
-	type node struct{ database, table string }
-	next := map[node][]*Reference{}
-	for _, parents := range r.parents {
-		for parent, reference := range References(slices.Collect(maps.Values(parents))) {
-			if reference.Definition.OnDelete == definitions.Delete {
-				from := node{parent.Database, parent.SQL()}
-				next[from] = append(next[from], reference)
-			}
-		}
-	}
-	starts := slices.SortedFunc(maps.Keys(next), func(a, b node) int {
-		return cmp.Or(strings.Compare(a.database, b.database), strings.Compare(a.table, b.table))
-	})
-	for _, start := range starts {
-		reached := map[node]bool{start: true}
-		var walk func(from node)
-		walk = func(from node) {
-			for _, reference := range next[from] {
-				to := node{reference.Database, reference.Child.SQL()}
-				if to == start {
-					r.report(reference.Definition, problem.Info, "",
-						fmt.Sprintf("async_delete comes back to %s in a cycle", start.table), "")
-				}
-				if !reached[to] {
-					reached[to] = true
-					walk(to)
-				}
-			}
-		}
-		walk(start)
-	}
 }

@@ -425,15 +425,11 @@ func (s *source) Lacking(ctx context.Context, on *batch.Session, e *drain.Edge) 
 
 // Unreadable returns why the role cannot read the parent, with the SQL that allows it, or
 // "".
-func (s *source) Unreadable(ctx context.Context, on *batch.Session, p *drain.Parent) (why string, err error) {
-	at := slices.IndexFunc(s.parents, func(parent *Parent) bool { return parent.Recorded == p.Name })
-	_, err = on.RunOwn(ctx, batch.Statement{
-		SQL: statement("unreadable"), Args: unreadableArgs(s.parents[at:at+1], ""),
-		Scan: func(rows pgx.Rows) error {
-			return eachUnreadable(rows, func(_, fix string) {
-				why = "the database role may not read this parent: " + strings.ReplaceAll(fix, "\n", " ")
-			})
-		},
-	})
-	return why, err //nolint:wrapcheck // The pass names it.
+func (s *source) Unreadable(ctx context.Context, on *batch.Session, p *drain.Parent) (string, error) {
+	i := slices.IndexFunc(s.parents, func(parent *Parent) bool { return parent.Recorded == p.Name })
+	lacking, err := UnreadableParents(ctx, on.Conn, s.parents[i:i+1])
+	if err != nil || len(lacking) == 0 {
+		return "", err
+	}
+	return lacking[0].Message + ": " + lacking[0].Fix, nil
 }

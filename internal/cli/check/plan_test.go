@@ -38,16 +38,16 @@ func TestPlanShowsWorkAndMissingIndexes(t *testing.T) {
 	require.Equal(t, `main: 3 definitions, 2 tombstones due and 1 deferred, 20 rows to delete and 10 to change, 4 indexes missing
 
 -- issues: no index begins with project_id, so every statement reads all of issues
-CREATE INDEX CONCURRENTLY IF NOT EXISTS issues_project_id_idx ON public.issues (project_id);
+CREATE INDEX CONCURRENTLY ON "public"."issues" ("project_id");
 
 -- Notes: issues → Notes (issueId) ON DELETE CASCADE: no index begins with issueId, so every deleted row of issues reads all of Notes
-CREATE INDEX CONCURRENTLY IF NOT EXISTS "Notes_issueId_idx" ON public."Notes" ("issueId");
+CREATE INDEX CONCURRENTLY ON "public"."Notes" ("issueId");
 
 -- labels_of: no index begins with issue_id, so every statement reads all of labels_of
-CREATE INDEX CONCURRENTLY IF NOT EXISTS labels_of_issue_id_idx ON public.labels_of (issue_id);
+CREATE INDEX CONCURRENTLY ON "public"."labels_of" ("issue_id");
 
 -- labels_of: no index begins with project_id, so every statement reads all of labels_of
-CREATE INDEX CONCURRENTLY IF NOT EXISTS labels_of_project_id_idx ON public.labels_of (project_id);
+CREATE INDEX CONCURRENTLY ON "public"."labels_of" ("project_id");
 `, below)
 
 	for line := range strings.Lines(below) {
@@ -76,10 +76,10 @@ func TestMissingIndexesAreTheSameEverywhere(t *testing.T) {
 		}
 	}
 	require.ElementsMatch(t, []string{
-		"CREATE INDEX CONCURRENTLY IF NOT EXISTS issues_project_id_idx ON public.issues (project_id);",
-		"CREATE INDEX CONCURRENTLY IF NOT EXISTS notes_issue_id_idx ON public.notes (issue_id);",
-		"CREATE INDEX CONCURRENTLY IF NOT EXISTS marks_note_id_idx ON public.marks (note_id);",
-		"CREATE INDEX CONCURRENTLY IF NOT EXISTS parts_1_issue_id_idx ON public.parts_1 (issue_id);",
+		`CREATE INDEX CONCURRENTLY ON "public"."issues" ("project_id");`,
+		`CREATE INDEX CONCURRENTLY ON "public"."notes" ("issue_id");`,
+		`CREATE INDEX CONCURRENTLY ON "public"."marks" ("note_id");`,
+		`CREATE INDEX CONCURRENTLY ON "public"."parts_1" ("issue_id");`,
 	}, planned)
 	warned := s.Run("triggers", "install").Stderr
 	require.Equal(t, len(planned), strings.Count(warned, "\n"))
@@ -141,7 +141,7 @@ func TestPlanNamesWhatUndoDoesNotCover(t *testing.T) {
 	planned := s.OK("plan")
 	for _, want := range []string{
 		"table public.keyless: sexton undo does not bring back what foreign key keyless_issue_id_fkey deletes or changes with rows of public.issues: ",
-		"table public.issues: sexton undo does not bring back its rows: with the rules ruled they cannot be kept",
+		"table public.issues: its rows are not cleaned up: undo cannot keep rows of a table with rules (ruled)",
 		"table public.issues: rows come back with the default of secret, which loose_foreign_keys.undo.exclude_columns names",
 		"table public.projects: sexton undo brings back nothing that is deleted from it: rows of tables that inherit from it go along, and cannot be told " +
 			"from its own: public.old_projects",

@@ -64,7 +64,7 @@ func TestTriggersWarnOfAMissingIndex(t *testing.T) {
 	r := s.Run("triggers", "install")
 	require.Zero(t, r.Code)
 	require.Contains(t, r.Stderr, "sexton: warning: "+s.Path("loose_foreign_keys.yml")+
-		":3:13: issues[0].column: no index begins with project_id, so every statement reads all of issues (CREATE INDEX CONCURRENTLY IF NOT EXISTS issues_project_id_idx ON public.issues (project_id);)")
+		":3:13: issues[0].column: no index begins with project_id, so every statement reads all of issues (CREATE INDEX CONCURRENTLY ON \"public\".\"issues\" (\"project_id\");)")
 	require.Zero(t, s.Run("triggers", "status").Code)
 }
 

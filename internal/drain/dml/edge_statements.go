@@ -195,8 +195,6 @@ func (e *Edge) change(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, wh
 	if e.Action == Remove {
 		sql := Change(Remove, "ONLY "+leaf.SQL(), nil, "") + " WHERE " + where
 		switch {
-		case keys.Keep != nil && keys.Keep.Ruled:
-			return e.countLeftOut(names, "ONLY "+leaf.SQL(), keys, where, args)
 		case keys.Keep != nil:
 			return e.keepRemoved(names, leaf, keys, where, args)
 		case e.Count != "":
@@ -211,9 +209,6 @@ func (e *Edge) change(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, wh
 		// An UPDATE of the partition itself fails if the row belongs to another one then.
 		table = e.Child.SQL()
 		here = fmt.Sprintf("child.tableoid OPERATOR(pg_catalog.=) $%d::pg_catalog.oid AND ", args.Add(leaf.OID))
-	}
-	if keys.Keep != nil && keys.Keep.Ruled {
-		return e.countLeftOut(names, table, keys, here+where, args)
 	}
 	columns, to := e.Columns, ""
 	switch e.Action { //nolint:exhaustive // The others have no value.

@@ -37,23 +37,13 @@ type Keep struct {
 	Full bool
 }
 
-// KeepForm is what failed statements have shown about a table. The zero value is the form
-// to try first.
-type KeepForm struct {
-	// Apart is set if rows do not fit a statement that reads them before it deletes them
-	// (Kept.Ahead).
-	Apart bool
-	// Ruled is set if a rule rewrites statements on the table. Postgres rejects such
-	// statements with a CTE that keeps rows. A statement before them counts the rows as
-	// left out.
-	Ruled bool
-}
-
 // Kept describes how one statement keeps its rows.
 type Kept struct {
 	*Keep
-	KeepForm
 
+	// Apart is set if rows do not fit a statement that reads them before it deletes them
+	// (Ahead).
+	Apart bool
 	// Ahead, if set, is the leaf whose rows the statement reads and deletes by the same
 	// snapshot. RETURNING would fetch each of them once more. A concurrent change must
 	// then be an error.
@@ -81,14 +71,6 @@ func (k *Kept) Begin(names pgcatalog.Names) batch.Statement {
 	'sexton.undo', pg_catalog.concat(pg_catalog.nextval('"sexton".undo_ids'), '/', $1::pg_catalog.oid), true), ` + Room),
 		Args: []any{k.Relation},
 	}
-}
-
-// countLeftOut returns a statement that counts the rows of the next statement as left
-// out.
-func (e *Edge) countLeftOut(names pgcatalog.Names, table string, keys Keys, where string, args *Args) string {
-	from := fmt.Sprintf("(SELECT FROM %s AS child WHERE %s) AS gone HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0", table, where)
-	return "WITH " + keys.Keep.insert("kept", from, names, e, keys, nil, nil, nil, "0", args) + "\n" +
-		fmt.Sprintf(total, "kept")
 }
 
 // keepRemoved returns a DELETE that keeps its rows. In addition to the table's

@@ -12,8 +12,8 @@ import (
 	"sexton/internal/problem"
 )
 
-// Need is a privilege on a table. UPDATE without a column means UPDATE on any column,
-// which a statement that locks a row needs. By is the index of the thing that needs the
+// Need is a privilege on a table, or on one of its columns if Column is set. UPDATE
+// without a column means UPDATE on any column, which a statement that locks a row needs. By is the index of the thing that needs the
 // privilege, for the caller.
 type Need struct {
 	By                int

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"slices"
 	"strings"
@@ -133,12 +132,6 @@ func (s survey) lacking(
 	return missing, deletedFrom, nil
 }
 
-// createSQL returns the statements that an operator must run for a missing index. They
-// take no lock that blocks writers.
-//
-//go:embed queries/create.sql
-var createSQL string
-
 // missing describes the index that is needed. It returns nil if there is one.
 func (n need) missing(ctx context.Context, tx pgx.Tx) (*MissingIndex, error) {
 	if n.table == nil {
@@ -156,30 +149,27 @@ func (n need) missing(ctx context.Context, tx pgx.Tx) (*MissingIndex, error) {
 	if err != nil {
 		return nil, err
 	}
-	index := &MissingIndex{Table: n.table.Label(), Columns: n.columns, Why: why}
-	// CREATE INDEX IF NOT EXISTS skips an index that a failed CREATE INDEX CONCURRENTLY
-	// left.
+	return &MissingIndex{Table: n.table.Label(), Columns: n.columns, Why: why, Create: n.create(lacking)}, nil
+}
+
+// create returns the statements that create the index on tables that lack it, one per
+// line. If all partitions lack it, the last line creates the index of the partitioned
+// table, to which Postgres attaches the indexes of the partitions.
+func (n need) create(lacking []pgcatalog.Table) string {
 	var lines []string
-	lacking = slices.DeleteFunc(lacking, func(leaf pgcatalog.Table) bool {
-		again := n.table.Reindex(leaf.OID, func(i pgcatalog.Index) bool { return n.fits(i) && n.complete(i) })
-		if again == "" || n.table.Kind == "p" && leaf.OID == n.table.OID {
-			return false
-		}
-		lines = append(lines, again+";")
-		return true
-	})
-	if len(lacking) == 0 {
-		index.Create = strings.Join(lines, "\n")
-		return index, nil
-	}
-	oids := render.Each(lacking, func(table pgcatalog.Table) uint32 { return table.OID })
-	// If some partitions have an index, only the others get one.
 	whole := n.table.Kind == "p" && len(lacking) >= len(n.table.Leaves)
-	if err := tx.QueryRow(ctx, createSQL, n.table.OID, n.columns, oids, whole).Scan(&index.Create); err != nil {
-		return nil, err
+	for _, table := range lacking {
+		if table.OID == n.table.OID && whole {
+			continue // CONCURRENTLY is not supported for a partitioned table.
+		}
+		line := n.table.CreateIndex(table, n.columns...)
+		whole = whole && strings.HasPrefix(line, "CREATE") // A rebuilt index may have other columns.
+		lines = append(lines, line+";")
 	}
-	index.Create = strings.Join(append(lines, index.Create), "\n")
-	return index, nil
+	if whole {
+		lines = append(lines, fmt.Sprintf("CREATE INDEX ON %s (%s);", n.table.SQL(), pgcatalog.QuoteAll(n.columns)))
+	}
+	return strings.Join(lines, "\n")
 }
 
 // why returns which statement reads the whole table, by which keys it is reached, and

@@ -1,20 +1,24 @@
--- The privileges that the role $5, or the current one if it is empty, lacks. Row-level security is asked for apart, as no grant helps against it.
+-- Returns the privileges that the role $5 lacks, or the current role if $5 is empty. Row-level security is a column of its own, since no GRANT
+-- changes it.
 WITH role AS (
     SELECT role.rolname, role.rolsuper OR role.rolbypassrls AS mighty
     FROM pg_catalog.pg_roles AS role
     WHERE role.rolname = CASE $5::pg_catalog.text WHEN '' THEN current_user ELSE $5 END
 ), judged AS (
     SELECT wanted.*, CASE
-        WHEN wanted.privilege <> 'UPDATE' THEN pg_catalog.has_table_privilege(role.rolname, wanted.oid, wanted.privilege)
-        WHEN wanted.name = '' THEN pg_catalog.has_any_column_privilege(role.rolname, wanted.oid, 'UPDATE')
-        ELSE pg_catalog.has_column_privilege(role.rolname, wanted.oid, wanted.name, 'UPDATE')
-    END AS granted
+        WHEN wanted.name <> '' THEN pg_catalog.has_column_privilege(role.rolname, wanted.oid, wanted.name, wanted.privilege)
+        WHEN wanted.privilege = 'UPDATE' THEN pg_catalog.has_any_column_privilege(role.rolname, wanted.oid, 'UPDATE')
+        ELSE pg_catalog.has_table_privilege(role.rolname, wanted.oid, wanted.privilege)
+    END AS granted, CASE
+        WHEN wanted.privilege = 'SELECT' AND wanted.name <> '' THEN pg_catalog.format('SELECT (%I)', wanted.name)
+        ELSE wanted.privilege
+    END AS label
     FROM role, unnest($1::pg_catalog.int8[], $2::pg_catalog.oid[], $3::pg_catalog.text[], $4::pg_catalog.text[])
         WITH ORDINALITY AS wanted (by, oid, privilege, name, position)
 ), looked AS (
     SELECT judged.by, class.oid, class.relname, namespace.nspname, role.rolname,
         pg_catalog.has_schema_privilege(role.rolname, class.relnamespace, 'USAGE') AS usage,
-        coalesce(pg_catalog.array_agg(DISTINCT judged.privilege ORDER BY judged.privilege) FILTER (WHERE NOT judged.granted), '{}') AS missing,
+        coalesce(pg_catalog.array_agg(DISTINCT judged.label ORDER BY judged.label) FILTER (WHERE NOT judged.granted), '{}') AS missing,
         class.relrowsecurity AND NOT role.mighty AND (class.relforcerowsecurity OR NOT pg_catalog.pg_has_role(role.rolname, class.relowner, 'USAGE')) AS hidden,
         pg_catalog.min(judged.position) AS position
     FROM role, judged
