@@ -20,7 +20,7 @@ import (
 func placeholderUsers() *Component {
 	return &Component{
 		Key: migrate.PlaceholderUsers, Units: map[string]string{placeholder.DetailsTable: "placeholder user"},
-		Backlog: readPlaceholders, Failures: placeholderFailures(), Start: installation.SaveRules,
+		Backlog: readPlaceholders, Failures: placeholderFailures(), Start: installation.SavePlaceholderRules,
 		Plan: map[string]Planner{riverjobs.PlaceholderCleanup: Counting(placeholder.CountDueSQL()+", "+
 			placeholder.NextDueSQL(),
 			func(c *config.Config) (int, []any) {
@@ -63,7 +63,7 @@ func placeholderFailures() *Failures {
 			return failure
 		},
 		func(ctx context.Context, all *installation.Connections, _ int64) (int64, error) {
-			return installation.GiveAllAttemptsBack(ctx, all.Jobs())
+			return installation.RetryAllPlaceholders(ctx, all.Jobs())
 		})
 	every := failures.Retry
 	// Of one it depends what it becomes.
@@ -73,11 +73,11 @@ func placeholderFailures() *Failures {
 		if id.Text == "" {
 			return every(ctx, all, db, id)
 		}
-		state, err := installation.GiveAttemptsBack(ctx, db, id.Number())
-		if installation.Refused(err) {
+		state, err := installation.RetryPlaceholder(ctx, db, id.Number())
+		if installation.PlaceholderRefused(err) {
 			return "", Refuse("%v", err)
 		}
-		return fmt.Sprintf("placeholder user %s: %s", id, installation.Becomes(state)), err
+		return fmt.Sprintf("placeholder user %s: %s", id, installation.PlaceholderOutcome(state)), err
 	}
 	return failures
 }

@@ -28,7 +28,7 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// EndedLease is the document of `sexton lease release --json`.
+// EndedLease is the output of `sexton lease release --json`.
 type EndedLease struct {
 	Key string `json:"key"`
 	// Released is false if the lease was free.
@@ -36,8 +36,9 @@ type EndedLease struct {
 	Holder   string `json:"holder,omitempty"`
 }
 
-// EndLease ends a lease whose holder is gone or, with force, alive, and records who did
-// it. It calls warn for each database that is down: there the holder can go on.
+// EndLease ends a lease whose holder is dead or, with force, alive, and writes an audit
+// record. It calls warn for each database that is down, where the holder can still
+// commit.
 func (c *Connections) EndLease(ctx context.Context, key string, force bool, warn func(down error)) (EndedLease, error) {
 	done := EndedLease{Key: key}
 	err := pgx.BeginFunc(ctx, c.Jobs().Pool, func(tx pgx.Tx) error {
@@ -61,7 +62,7 @@ func (c *Connections) EndLease(ctx context.Context, key string, force bool, warn
 	return done, err
 }
 
-// knownLease returns an error where no lease ever had the key.
+// knownLease returns an error if no lease ever had the key.
 func knownLease(ctx context.Context, queries *dbsqlc.Queries, key string) error {
 	_, err := queries.LeaseLook(ctx, key)
 	switch {
@@ -73,14 +74,14 @@ func knownLease(ctx context.Context, queries *dbsqlc.Queries, key string) error 
 	return nil
 }
 
-// fenceTimeout is how long, beyond a statement's time, a release waits for a batch of the
-// former holder, which holds its fence until it commits. The server ends one that hangs
-// after 10 s.
+// fenceTimeout is how long, in addition to the statement timeout, a release waits for a
+// batch of the former holder, which locks its fence until it commits. The server ends an
+// idle batch after 10 s.
 const fenceTimeout = 15 * time.Second
 
-// raiseFences has every database refuse the batches of a lease's former holder: that one
-// never asks whether the lease is still its own. The jobs database takes part in the
-// transaction that ends the lease, so that a failure leaves the lease as it was.
+// raiseFences makes every database refuse batches of the former holder, which does not
+// check whether it still holds the lease. The jobs database is part of the transaction
+// that ends the lease, so that an error keeps the lease.
 func (c *Connections) raiseFences(ctx context.Context, jobs *dbsqlc.Queries, key string, token int64,
 	warn func(down error),
 ) error {
@@ -101,7 +102,7 @@ func (c *Connections) raiseFences(ctx context.Context, jobs *dbsqlc.Queries, key
 	return nil
 }
 
-// PauseNote is the note in a paused queue's metadata, under the key "sexton_pause".
+// PauseNote is the note in the metadata of a paused queue, under the key "sexton_pause".
 type PauseNote struct {
 	Actor  string    `json:"actor"`
 	Reason string    `json:"reason"`
@@ -110,7 +111,7 @@ type PauseNote struct {
 
 const pauseKey = "sexton_pause"
 
-// String says who paused it, since when and why.
+// String describes who paused it, since when and why.
 func (n *PauseNote) String() string {
 	text := "paused by " + n.Actor + " since " + n.At.UTC().Format(time.RFC3339)
 	if n.Reason != "" {
@@ -119,8 +120,8 @@ func (n *PauseNote) String() string {
 	return text
 }
 
-// noteOf is the note of a queue's present pause. Other ways to pause it leave none, or
-// something else in its place.
+// noteOf returns the note of the current pause, or nil. A queue that was paused in
+// another way has no note, or an old one.
 func noteOf(encoded []byte, pausedAt *time.Time) *PauseNote {
 	var metadata struct {
 		Note *PauseNote `json:"sexton_pause"`
@@ -132,9 +133,9 @@ func noteOf(encoded []byte, pausedAt *time.Time) *PauseNote {
 	return metadata.Note
 }
 
-// SetPaused pauses the queue of a kind, which has its name, or resumes it. The audit
-// trail has it in the same transaction. It returns the note of a pause. A note of another
-// person stays, and is returned: a reader who resumes the kind needs that name.
+// SetPaused pauses or resumes the queue of a kind, which has the name of the kind, with
+// an audit record in the same transaction. It returns the note of the pause. If another
+// person has paused the queue, that note is kept and returned.
 func (c *Connections) SetPaused(ctx context.Context, kind string, pause bool,
 	by database.Change,
 ) (note *PauseNote, err error) {
@@ -154,14 +155,14 @@ func (c *Connections) SetPaused(ctx context.Context, kind string, pause bool,
 			return err
 		}
 		if !pause {
-			// Work that came in meanwhile woke no worker.
+			// Rows that were inserted meanwhile woke no worker.
 			if err := Wake(ctx, tx, kind); err != nil {
 				return err
 			}
 			return client.QueueResumeTx(ctx, tx, kind, nil)
 		}
-		// It locks the queue's row, be it paused or not: two who pause at the same time
-		// come one after the other.
+		// It locks the row of the queue even if the queue is paused, so that concurrent
+		// pauses are serialized.
 		if err := client.QueuePauseTx(ctx, tx, kind, nil); err != nil {
 			return err
 		}
@@ -173,8 +174,8 @@ func (c *Connections) SetPaused(ctx context.Context, kind string, pause bool,
 			note = before
 			return nil
 		}
-		// The note carries the pause's own time: one left over from an earlier pause is
-		// known by that.
+		// The note has the time of the pause, by which a note of an earlier pause is
+		// detected.
 		note = &PauseNote{Actor: by.Actor, Reason: by.Reason, At: state.PausedAt.UTC()}
 		metadata, err := json.Marshal(map[string]any{pauseKey: note})
 		if err != nil {
@@ -186,14 +187,14 @@ func (c *Connections) SetPaused(ctx context.Context, kind string, pause bool,
 	return note, problem.Doing(err, "change queue %s", kind)
 }
 
-// RiverClient looks at River's jobs and queues, and changes them; it works on none.
+// RiverClient returns a client that reads and changes jobs and queues. It works no jobs.
 func (c *Connections) RiverClient() (*river.Client[pgx.Tx], error) {
 	client, err := river.NewClient(riverpgxv5.New(c.Jobs().Pool), &river.Config{Schema: pgcatalog.Schema})
 	return client, problem.Doing(err, "make river client")
 }
 
-// Pauses say of each paused queue of the enabled kinds by whom it was paused, since when
-// and why, if that is known.
+// Pauses maps each paused queue of the enabled kinds to who paused it, since when and
+// why, if known.
 func Pauses(ctx context.Context, all *Connections) (map[string]string, error) {
 	queues, err := all.Jobs().Queries().QueuesPaused(ctx, all.Kinds()) // There is one queue per kind, of its name.
 	if err != nil {
@@ -209,8 +210,8 @@ func Pauses(ctx context.Context, all *Connections) (map[string]string, error) {
 	return pauses, nil
 }
 
-// Waking makes a change that is work for a kind, and wakes its workers: only triggers on
-// inserted rows do so.
+// Waking makes a change that creates work for a kind, and wakes its workers. The triggers
+// do that only for inserted rows.
 func Waking(ctx context.Context, db database.Database, kind string, change func(pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		if err := change(tx); err != nil {
@@ -220,16 +221,16 @@ func Waking(ctx context.Context, db database.Database, kind string, change func(
 	})
 }
 
-// Wake sends what the triggers on inserted rows send. A worker that is awake already
-// takes it for one more look.
+// Wake sends the notification that the triggers on inserted rows send. A worker that is
+// already awake checks for work once more.
 func Wake(ctx context.Context, on dbsqlc.DBTX, kind string) error {
 	_, err := on.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", listen.Channel, kind)
 	return problem.Doing(err, "wake workers")
 }
 
-// GiveAllAttemptsBack has all that are put off or given up tried again and wakes the
+// RetryAllPlaceholders makes all deferred and given-up placeholders due, and wakes the
 // workers.
-func GiveAllAttemptsBack(ctx context.Context, db database.Database) (retried int64, err error) {
+func RetryAllPlaceholders(ctx context.Context, db database.Database) (retried int64, err error) {
 	err = Waking(ctx, db, riverjobs.PlaceholderCleanup, func(tx pgx.Tx) (err error) {
 		retried, err = placeholder.RetryAll(ctx, tx, db.Names)
 		return err
@@ -237,20 +238,20 @@ func GiveAllAttemptsBack(ctx context.Context, db database.Database) (retried int
 	return retried, err
 }
 
-// GiveAttemptsBack has one placeholder tried again and wakes the workers.
-func GiveAttemptsBack(ctx context.Context, db database.Database, id int64) (state placeholder.State, err error) {
+// RetryPlaceholder makes one placeholder due, and wakes the workers.
+func RetryPlaceholder(ctx context.Context, db database.Database, id int64) (state placeholder.State, err error) {
 	err = Waking(ctx, db, riverjobs.PlaceholderCleanup, func(tx pgx.Tx) (err error) {
 		state, err = placeholder.Retry(ctx, tx, db.Names, id)
 		return err
 	})
-	if Refused(err) {
+	if PlaceholderRefused(err) {
 		return "", fmt.Errorf("placeholder user %d: %w", id, err)
 	}
 	return state, err
 }
 
-// Refused reports whether a placeholder cannot be tried again.
-func Refused(err error) bool {
+// PlaceholderRefused reports whether a placeholder cannot be retried.
+func PlaceholderRefused(err error) bool {
 	return slices.ContainsFunc([]error{
 		placeholder.ErrUnknown, placeholder.ErrOwned, placeholder.ErrQueued,
 		placeholder.ErrObsolete,
@@ -258,39 +259,39 @@ func Refused(err error) bool {
 		func(refusal error) bool { return errors.Is(err, refusal) })
 }
 
-// Becomes words what a placeholder becomes that is tried again.
-func Becomes(state placeholder.State) string {
+// PlaceholderOutcome describes the state of a retried placeholder.
+func PlaceholderOutcome(state placeholder.State) string {
 	if state == placeholder.Scheduled {
 		return "its job starts now"
 	}
 	return "due now"
 }
 
-// SaveRules tells the database what the configuration says, so that its view of the
-// backlog agrees with this program's.
-func SaveRules(ctx context.Context, all *Connections) error {
+// SavePlaceholderRules writes the configured limits to the database, so that its backlog
+// function agrees with this program.
+func SavePlaceholderRules(ctx context.Context, all *Connections) error {
 	return placeholder.SaveRules(ctx, all.Jobs().Pool, all.Jobs().Names, riverjobs.PlaceholderRules(all.Config))
 }
 
-// TombstonesOf is the queue of one database.
+// TombstonesOf returns the tombstone queue of one database.
 func TombstonesOf(all *Connections, db database.Database) loosefk.Tombstones {
 	return loosefk.Tombstones{DB: db.Pool, Names: db.Names, Bounds: BoundsOf(all), Wake: WakeLooseForeignKeys}
 }
 
-// BoundsOf are the limits of a statement about tombstones.
+// BoundsOf returns the timeouts of statements about tombstones.
 func BoundsOf(all *Connections) loosefk.Bounds {
 	settings := all.Config.Jobs
 	return loosefk.Bounds{StatementTimeout: settings.StatementTimeout, LockTimeout: settings.LockTimeout}
 }
 
-// WakeLooseForeignKeys wakes the workers of the loose foreign keys.
+// WakeLooseForeignKeys wakes the workers of loose foreign keys.
 func WakeLooseForeignKeys(ctx context.Context, tx pgx.Tx) error {
 	return Wake(ctx, tx, riverjobs.LooseForeignKeys)
 }
 
-// Beat has the pass beat as workers do, so that its silence frees its leases, until stop
-// is called. Before that it frees those of processes that are silent: there may be no
-// worker that would.
+// Beat sends heartbeats until stop is called, so that the leases of this process are
+// freed if it dies. It first frees the leases of dead processes, because there may be no
+// worker that does.
 func Beat(ctx context.Context, all *Connections, id string, log *slog.Logger) (stop func(), err error) {
 	heart := &heartbeat.Heart{
 		DB: all.Jobs(), ClientID: id, Silence: all.Config.Jobs.Silence, Logger: log,
@@ -308,7 +309,7 @@ func Beat(ctx context.Context, all *Connections, id string, log *slog.Logger) (s
 	return func() { cancel(); running.Wait() }, nil
 }
 
-// Holder names this process in leases, for people who have to find it.
+// Holder returns the name of this process in leases: host, process ID and a random part.
 func Holder() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -317,7 +318,7 @@ func Holder() string {
 	return fmt.Sprintf("%s:%d:%s", host, os.Getpid(), rand.Text()[:6])
 }
 
-// Actor names the person at the command line.
+// Actor returns the name of the user at the command line.
 func Actor() string {
 	if current, err := user.Current(); err == nil {
 		return current.Username
@@ -325,7 +326,7 @@ func Actor() string {
 	return "unknown"
 }
 
-// Record writes into the audit trail what a person is about to change.
+// Record writes an audit record of a change.
 func (c *Connections) Record(ctx context.Context, by database.Change) error {
 	return database.RecordChange(ctx, c.Jobs(), c.Jobs().Pool, by)
 }

@@ -22,16 +22,16 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// Connections are the configured databases, open.
+// Connections are the opened databases of a configuration.
 type Connections struct {
 	Config    *config.Config
 	Databases []database.Database
 	// Down maps the name of each unreachable database to the reason. The jobs database is
-	// not among them.
+	// never in it.
 	Down map[string]error
 }
 
-// Open opens the databases. All but the one with the jobs may be down.
+// Open opens the databases. Only the jobs database must be reachable.
 func Open(ctx context.Context, c *config.Config, options ...database.Option) (*Connections, error) {
 	all := &Connections{Config: c, Down: map[string]error{}}
 	size := int32(PoolSize(c))
@@ -54,7 +54,7 @@ func Open(ctx context.Context, c *config.Config, options ...database.Option) (*C
 	return all, nil
 }
 
-// NamesOf returns the names that statements for a database have.
+// NamesOf returns the names that statements use in a database.
 func NamesOf(c *config.Config, settings config.Database) pgcatalog.Names {
 	return pgcatalog.Names{
 		Tracked: settings.Schema, Path: settings.TriggerPath(),
@@ -62,10 +62,9 @@ func NamesOf(c *config.Config, settings config.Database) pgcatalog.Names {
 	}
 }
 
-// PoolSize is how many connections a database's pool has at most. A worker has one in a
-// pass, the further ones of a pass, one for each other subscription whose children live
-// here, and one for each kind that is awake; the others are for leases, history and what
-// looks at them.
+// PoolSize returns the maximum size of the pool of a database. A worker needs one
+// connection per worker slot, the additional sessions of a run, one per database for
+// listeners, and one per awake kind. The rest is for leases, history and status.
 func PoolSize(c *config.Config) int {
 	further := c.LooseForeignKeys.Connections - 1
 	if c.Has(migrate.GhostUsers) {
@@ -77,7 +76,7 @@ func PoolSize(c *config.Config) int {
 	return max(c.Jobs.MaxWorkers, diffConnections(c)) + further + len(c.Databases) + len(riverjobs.Jobs(c)) + 3
 }
 
-// diffConnections is the number of connections for diffs: an upload needs one for its
+// diffConnections returns the connections for diffs: each upload needs one for its
 // snapshot and one to renew its claim.
 func diffConnections(c *config.Config) int {
 	if !c.Has(migrate.ExternalDiffs) {
@@ -86,8 +85,7 @@ func diffConnections(c *config.Config) int {
 	return 2 * c.ExternalDiffs.MaxWorkers
 }
 
-// Complete returns why the first of those databases that are down cannot be reached, in
-// their order.
+// Complete returns the error of the first unreachable database, or nil.
 func (c *Connections) Complete() error {
 	for _, db := range c.Databases {
 		if err := c.Down[db.Name]; err != nil {
@@ -97,15 +95,15 @@ func (c *Connections) Complete() error {
 	return nil
 }
 
-// Located adds where the connection string was written to an error about it.
+// Located adds the position of the connection string to an error about it.
 func Located(c *config.Config, err error) error {
 	if settings, ok := errors.AsType[*database.SettingsError](err); ok {
 		return problem.List{c.Problem("databases."+settings.Database+"."+settings.Key, "cannot be parsed",
 			"correct its parameters")}
 	}
 	if unreachable, ok := errors.AsType[*database.UnreachableError](err); ok {
-		// Without a message a problem renders as its place alone, ready for the text to
-		// follow.
+		// A problem without a message renders as its position, followed by the text of
+		// the error.
 		prefix := c.Problem("databases."+unreachable.Database+"."+unreachable.Key, "", "")
 		return fmt.Errorf("%s%w", prefix, err)
 	}
@@ -119,11 +117,12 @@ func (c *Connections) Close() {
 	}
 }
 
-// Jobs is the database with River's and Sexton's own tables. The configuration was
-// checked for it.
+// Jobs returns the database with the tables of River and Sexton. The configuration was
+// validated for it.
 func (c *Connections) Jobs() database.Database { return c.Database(c.Config.Jobs.Database) }
 
-// Database is the open one of a configured name; without a pool where it was not opened.
+// Database returns the database with a configured name. It has no pool if it was not
+// opened.
 func (c *Connections) Database(name string) database.Database {
 	at := slices.IndexFunc(c.Databases, func(db database.Database) bool { return db.Name == name })
 	if at < 0 {
@@ -132,18 +131,18 @@ func (c *Connections) Database(name string) database.Database {
 	return c.Databases[at]
 }
 
-// Kinds are those of the enabled jobs.
+// Kinds returns the kinds of the enabled jobs.
 func (c *Connections) Kinds() []string {
 	return render.Each(riverjobs.Jobs(c.Config), func(job riverjobs.Job) string { return job.Kind })
 }
 
-// Schemas describes what migrations have to find or make, per database.
+// Schemas returns what package migrate needs, per database.
 func (c *Connections) Schemas() []migrate.Database {
 	return render.Each(c.Databases, c.schema)
 }
 
-// schema is that of one database. Migrations connect directly, as a transaction pooler
-// would lose the lock that keeps two of them apart.
+// schema returns what package migrate needs of one database. Migrations use a direct
+// connection, because a transaction pooler would lose their advisory lock.
 func (c *Connections) schema(db database.Database) migrate.Database {
 	return migrate.Database{
 		Name: db.Name, Conn: db.Direct, Sessions: db.Sessions, TrackedSchema: db.Names.Tracked,
@@ -154,7 +153,7 @@ func (c *Connections) schema(db database.Database) migrate.Database {
 	}
 }
 
-// CheckSchemas returns a *migrate.SchemaError where the schema does not fit this binary.
+// CheckSchemas returns a *migrate.SchemaError if a schema does not match this binary.
 func (c *Connections) CheckSchemas(ctx context.Context) error {
 	for _, schema := range c.Schemas() {
 		if c.Down[schema.Name] != nil {
@@ -171,9 +170,9 @@ func (c *Connections) CheckSchemas(ctx context.Context) error {
 	return nil
 }
 
-// apart refuses one database under two names: each would take what the other one has
-// installed there for surplus.
-func (c *Connections) apart(ctx context.Context) error {
+// refuseDuplicates refuses one database under two names: each would treat the triggers of
+// the other as surplus.
+func (c *Connections) refuseDuplicates(ctx context.Context) error {
 	type address struct{ server, database, schema string }
 	known := map[address]string{}
 	var problems problem.List
@@ -182,8 +181,8 @@ func (c *Connections) apart(ctx context.Context) error {
 			continue
 		}
 		at := address{schema: db.Names.Tracked}
-		// No two servers on a machine have one port, and no two machines start theirs in
-		// the same microsecond.
+		// Two servers on one machine have different ports, and two machines do not start
+		// theirs in the same microsecond.
 		err := db.Pool.QueryRow(ctx, "SELECT pg_catalog.current_database(), "+
 			"pg_catalog.format('%s %s', extract(epoch FROM pg_catalog.pg_postmaster_start_time()), pg_catalog.current_setting('port'))").
 			Scan(&at.database, &at.server)
@@ -205,8 +204,8 @@ func (c *Connections) apart(ctx context.Context) error {
 	return problems.Err()
 }
 
-// LoadDefinitions loads the definition files, if the component is enabled. As with
-// definitions.Load, the sound ones come beside an error.
+// LoadDefinitions loads the definition files if the component is enabled. Like
+// definitions.Load, it returns the valid definitions together with an error.
 func LoadDefinitions(c *config.Config) ([]definitions.Definition, error) {
 	if !c.Has(migrate.LooseForeignKeys) {
 		return nil, nil
@@ -232,8 +231,8 @@ func LoadDefinitions(c *config.Config) ([]definitions.Definition, error) {
 	return sound, problems.Err()
 }
 
-// unknownParents finds entries of undo.tables that no definition has as a parent: nothing
-// of them would be kept.
+// unknownParents reports entries of undo.tables that are not a parent of any definition,
+// so that nothing would be kept for them.
 func unknownParents(c *config.Config, defs []definitions.Definition) (found problem.List) {
 	known := render.Each(defs, func(d definitions.Definition) string { return d.Parent.Table })
 	for i, name := range c.LooseForeignKeys.Undo.Tables {
@@ -246,8 +245,8 @@ func unknownParents(c *config.Config, defs []definitions.Definition) (found prob
 	return found
 }
 
-// Sites are the configured databases as definitions are held against them, the ones that
-// cannot be reached without a connection.
+// Sites returns the configured databases for loosefk.Resolve. Unreachable databases have
+// no connection.
 func (c *Connections) Sites() []loosefk.Site {
 	sites := make([]loosefk.Site, len(c.Config.Databases))
 	for i, settings := range c.Config.Databases {
@@ -259,20 +258,20 @@ func (c *Connections) Sites() []loosefk.Site {
 	return sites
 }
 
-// Bound are definitions, bound to the databases they speak of.
+// Bound are definitions that were resolved in the databases.
 type Bound struct {
 	*Connections
 
 	Definitions []definitions.Definition
-	// Parents are by the name of their database.
+	// Parents maps each database to its parents.
 	Parents  map[string][]*loosefk.Parent
 	Warnings problem.List
-	// held lists the findings that do not fit the databases, by kind: the worker works on
-	// all else.
+	// held maps each kind to its findings that do not fit the databases. The worker does
+	// the rest of the work.
 	held map[string]problem.List
 }
 
-// Undo is the engine for deletions that the databases keep, on behalf of a holder.
+// Undo returns the engine for kept deletions.
 func (b *Bound) Undo(holder string, databases []database.Database) *undo.Engine {
 	settings := b.Config.LooseForeignKeys.Undo
 	return &undo.Engine{
@@ -282,13 +281,13 @@ func (b *Bound) Undo(holder string, databases []database.Database) *undo.Engine 
 	}
 }
 
-// Bind loads the definitions, connects, and holds the one against the other. What is
-// wrong with the files and what only the databases can tell is reported together.
+// Bind loads the definitions, connects, and resolves the definitions in the databases. It
+// reports errors of the files and of the databases together.
 func Bind(ctx context.Context, c *config.Config) (*Bound, error) {
 	return complete(BindReachable(ctx, c))
 }
 
-// complete refuses databases of which one cannot be reached.
+// complete returns an error if a database is unreachable.
 func complete(b *Bound, err error) (*Bound, error) {
 	if err == nil {
 		if err = b.Complete(); err != nil {
@@ -298,8 +297,8 @@ func complete(b *Bound, err error) (*Bound, error) {
 	return b, err
 }
 
-// BindReachable is [Bind] without the databases that cannot be reached, except the one
-// with the jobs.
+// BindReachable is [Bind] without the unreachable databases. The jobs database must be
+// reachable.
 func BindReachable(ctx context.Context, c *config.Config) (*Bound, error) {
 	return ReadFiles(c).BindReachable(ctx, c)
 }
@@ -309,8 +308,8 @@ func BindUsable(ctx context.Context, c *config.Config) (*Bound, error) {
 	return ReadFiles(c).bindFitting(ctx, c)
 }
 
-// Files are the definition files as they were read once. A worker starts with the ones
-// that it has found to be right: they may change meanwhile.
+// Files are definition files that were read once. A worker starts with the files that it
+// has validated, because they may change.
 type Files struct {
 	definitions []definitions.Definition
 	wrong       error
@@ -322,8 +321,7 @@ func ReadFiles(c *config.Config) (f Files) {
 	return f
 }
 
-// BindReachable holds these definitions against the databases, as the function
-// [BindReachable] does.
+// BindReachable resolves these definitions like the function [BindReachable].
 func (f Files) BindReachable(ctx context.Context, c *config.Config) (*Bound, error) {
 	b, err := f.bindFitting(ctx, c)
 	if err != nil {
@@ -340,8 +338,8 @@ func (f Files) BindReachable(ctx context.Context, c *config.Config) (*Bound, err
 	return b, nil
 }
 
-// bindFitting is [Files.BindReachable] without what does not fit the databases. What is
-// wrong with the files themselves is an error.
+// bindFitting is [Files.BindReachable] without the definitions that do not fit the
+// databases. Errors of the files themselves are returned.
 func (f Files) bindFitting(ctx context.Context, c *config.Config) (_ *Bound, err error) {
 	problems, _ := errors.AsType[problem.List](f.wrong)
 	all, err := Open(ctx, c)
@@ -357,14 +355,14 @@ func (f Files) bindFitting(ctx context.Context, c *config.Config) (_ *Bound, err
 		return nil, cmp.Or(f.wrong, err)
 	}
 	b := &Bound{Connections: all, Definitions: f.definitions, held: map[string]problem.List{}}
-	if err := all.apart(ctx); err != nil {
+	if err := all.refuseDuplicates(ctx); err != nil {
 		return nil, err
 	}
 	for {
 		var found problem.List
 		b.Parents, found, err = loosefk.Resolve(ctx, all.Sites(), f.definitions)
-		// One that was there a moment ago is as good as down, unless it is the one with
-		// the jobs.
+		// A database that was lost meanwhile counts as down, unless it is the jobs
+		// database.
 		if failed, ok := errors.AsType[*loosefk.SiteError](err); ok && database.Lost(err) &&
 			failed.Database != c.Jobs.Database {
 			all.Down[failed.Database] = Located(c, all.Database(failed.Database).Unreachable(failed.Err))
@@ -395,7 +393,7 @@ func (f Files) bindFitting(ctx context.Context, c *config.Config) (_ *Bound, err
 	return nil, problems.Err()
 }
 
-// hold notes what does not fit, apart from warnings.
+// hold records warnings, and the errors of a kind.
 func (b *Bound) hold(kind string, found problem.List) {
 	b.Warnings = append(b.Warnings, found.Only(problem.Warning)...)
 	if wrong := found.Only(problem.Error); len(wrong) > 0 {
@@ -403,12 +401,12 @@ func (b *Bound) hold(kind string, found problem.List) {
 	}
 }
 
-// RecordedParents are the parents of a database as its tombstones name them.
+// RecordedParents returns the parents of a database with their names in tombstones.
 func (b *Bound) RecordedParents(_ context.Context, db database.Database) ([]string, error) {
 	return cleanup.Recorded(b.Parents[db.Name]), nil
 }
 
-// Remotes are the other databases that can be reached.
+// Remotes returns the other reachable databases.
 func (c *Connections) Remotes(than database.Database) map[string]pgcatalog.Beginner {
 	others := map[string]pgcatalog.Beginner{}
 	for _, db := range c.Databases {
@@ -419,14 +417,14 @@ func (c *Connections) Remotes(than database.Database) map[string]pgcatalog.Begin
 	return others
 }
 
-// TrackedIn is the schema of a database's tables whose names have none.
-func (b *Bound) TrackedIn(name string) string {
+// DefaultSchema returns the schema of table names without a schema.
+func (b *Bound) DefaultSchema(name string) string {
 	settings, _ := b.Config.Database(name)
 	return settings.Schema
 }
 
-// Unbound are the definitions whose parents are in databases that cannot be reached: the
-// others would have been refused.
+// Unbound returns the definitions whose parents are in unreachable databases. All other
+// definitions were bound or refused.
 func (b *Bound) Unbound() []definitions.Definition {
 	bound := map[problem.Position]bool{}
 	for _, parents := range b.Parents {
@@ -440,7 +438,7 @@ func (b *Bound) Unbound() []definitions.Definition {
 		func(d definitions.Definition) bool { return bound[d.Position] })
 }
 
-// DownNames are the databases that cannot be reached, in their order.
+// DownNames returns the unreachable databases in the order of the configuration.
 func (c *Connections) DownNames() []string {
 	var names []string
 	for _, db := range c.Databases {

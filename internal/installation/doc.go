@@ -1,15 +1,15 @@
-// Package installation is an installation as the configuration describes it: its
-// databases, open, with definitions and parents.
+// Package installation opens the databases of a configuration and binds the definitions
+// to them.
 //
 //	config ─► Open ─► Connections ─┐
 //	definition files ──────────────┼─► Bind ─► Bound ─► triggers, leases, generations
 //	catalogues of the databases ───┘
 //
-// Its entry points are Open, for connections alone; Bind and its kin, which hold
-// definitions against the databases; and Install, which brings databases to the state
-// that a worker needs.
+// Its entry points are Open, for connections alone; Bind and its variants, which resolve
+// the definitions in the databases; and Install, which migrates the databases and
+// installs the triggers.
 //
-// Its one invariant: only the jobs database, with River's and Sexton's own tables, must
-// be there. Every other database may be down: it is noted in Connections.Down, and
-// Bound.Await takes it in when it is back.
+// Its invariant: only the jobs database, with the tables of River and Sexton, must be
+// reachable. Any other database may be down. It is then in Connections.Down, and
+// Bound.Await binds it when it can be reached.
 package installation

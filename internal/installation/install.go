@@ -18,8 +18,7 @@ import (
 	"sexton/triggers"
 )
 
-// Install brings databases to the state that a worker needs: migrations and triggers. It
-// returns what bind does.
+// Install migrates the databases, installs the triggers, and returns the result of Bind.
 func Install(ctx context.Context, c *config.Config, log *slog.Logger) (_ *Bound, err error) {
 	all, err := Open(ctx, c)
 	if err != nil {
@@ -47,8 +46,8 @@ func Install(ctx context.Context, c *config.Config, log *slog.Logger) (_ *Bound,
 	return b, nil
 }
 
-// InstallTriggers installs triggers in all databases and then, as nothing is missing any
-// more, the generation of the definitions.
+// InstallTriggers installs the triggers in all databases, and then the generation of the
+// definitions.
 func InstallTriggers(ctx context.Context, b *Bound, set func(*triggers.Config)) ([]TriggerReport, error) {
 	reports := []TriggerReport{}
 	err := b.OnTracked(ctx, func(db database.Database, conn *pgx.Conn, cfg triggers.Config,
@@ -75,8 +74,8 @@ func InstallTriggers(ctx context.Context, b *Bound, set func(*triggers.Config)) 
 	return reports, nil
 }
 
-// childrenOf names the child tables of a database's parents whose definitions are among
-// the entries.
+// childrenOf returns the child tables of the definitions in entries, for the parents of a
+// database.
 func (b *Bound) childrenOf(name string, entries map[string]bool) []string {
 	var children []string
 	for _, parent := range b.Parents[name] {
@@ -90,12 +89,12 @@ func (b *Bound) childrenOf(name string, entries map[string]bool) []string {
 	return slices.Compact(children)
 }
 
-// Generations are those of the enabled jobs, as this process has read them.
+// Generations returns the generations of the enabled jobs, as this process has read them.
 func (b *Bound) Generations() []riverjobs.Generation {
 	return riverjobs.Generations(b.Config, b.Definitions)
 }
 
-// Leases are granted to holder for work with the definitions that this process has read.
+// Leases returns a manager of leases for the definitions that this process has read.
 func (b *Bound) Leases(holder string) *lease.Manager {
 	return &lease.Manager{
 		Jobs: b.Jobs(), Holder: holder, Digests: riverjobs.GenerationDigests(b.Generations()),
@@ -107,15 +106,15 @@ func (b *Bound) Leases(holder string) *lease.Manager {
 type TriggerReport struct {
 	Database        string `json:"database"`
 	triggers.Report        //nolint:embeddedstructfieldcheck // the order is that of the document
-	// Audit are the child tables with definitions that were not installed before: rows of
-	// theirs may have lost their parent unrecorded.
+	// Audit lists the child tables of new definitions. Their rows may have lost their
+	// parents before.
 	Audit []string `json:"audit,omitempty"`
-	// Generations are the ones that the installation moved, in the report of the jobs
-	// database.
+	// Generations are the changed generations. Only the report of the jobs database has
+	// them.
 	Generations []riverjobs.MovedGeneration `json:"generations,omitempty"`
 }
 
-// OnTracked calls do for every database with what its definitions need.
+// OnTracked calls do for every database with the parents of its definitions.
 func (b *Bound) OnTracked(ctx context.Context, do func(database.Database, *pgx.Conn, triggers.Config,
 	[]triggers.Parent) error,
 ) error {
@@ -138,8 +137,7 @@ func OnConnection(ctx context.Context, db database.Database, do func(*pgx.Conn) 
 	return do(conn.Conn())
 }
 
-// GenerationFindings says where other definitions or lists are installed than the files
-// have.
+// GenerationFindings reports installed definitions or lists that differ from the files.
 func GenerationFindings(ctx context.Context, db database.Database,
 	generations []riverjobs.Generation,
 ) ([]triggers.Finding, error) {

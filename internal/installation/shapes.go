@@ -10,8 +10,8 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// CheckShapes compares definitions and the lists of jobs with the databases. Sexton need
-// not be installed: what only `sexton migrate up` can mend is left out.
+// CheckShapes compares the definitions and the lists of jobs with the databases. Sexton
+// need not be installed: findings that only `sexton migrate up` can fix are omitted.
 func (c *Connections) CheckShapes(ctx context.Context, defs []definitions.Definition) (problem.List, error) {
 	var found problem.List
 	if len(defs) > 0 {

@@ -20,9 +20,9 @@ import (
 	"sexton/triggers"
 )
 
-// MissingPrivileges returns what the role lacks for whole definitions of a database's
-// parents, wherever the children live. A right on some partitions is left out: the pass
-// logs it and holds those partitions alone.
+// MissingPrivileges returns the privileges that the role lacks for complete definitions
+// of the parents of a database, in all databases. Missing privileges on single partitions
+// are omitted: the run logs them and holds only those partitions.
 func MissingPrivileges(ctx context.Context, all *Bound, name string) (problem.List, error) {
 	var missing problem.List
 	for _, db := range all.Databases {
@@ -43,8 +43,8 @@ func MissingPrivileges(ctx context.Context, all *Bound, name string) (problem.Li
 	return slices.DeleteFunc(missing, func(lacking problem.Problem) bool { return !broken[lacking.Key] }), nil
 }
 
-// ChildPrivileges are what the role of db lacks in one database for the children of all
-// these parents.
+// ChildPrivileges returns the privileges that the role lacks in one database on the
+// children of all these parents.
 func ChildPrivileges(ctx context.Context, db pgcatalog.Beginner, name string,
 	parents map[string][]*loosefk.Parent,
 ) (problem.List, error) {
@@ -59,9 +59,8 @@ func ChildPrivileges(ctx context.Context, db pgcatalog.Beginner, name string,
 	return missing, nil
 }
 
-// WarningsOf are what makes a pass slow or leaves it without work, and no reason not to
-// run.
-func WarningsOf(ctx context.Context, all *Bound, db database.Database) ([]string, error) {
+// StartupWarnings returns what makes runs of a database slow or keeps them from working.
+func StartupWarnings(ctx context.Context, all *Bound, db database.Database) ([]string, error) {
 	var warnings []string
 	for _, other := range all.Databases {
 		if err := all.Down[other.Name]; err != nil {
@@ -94,7 +93,8 @@ func WarningsOf(ctx context.Context, all *Bound, db database.Database) ([]string
 	return warnings, err
 }
 
-// NoteHeld says, in the log and to readers of the status, what the worker begins without.
+// NoteHeld logs what in the configuration does not fit the databases, and reports it in
+// the status.
 func (b *Bound) NoteHeld(ctx context.Context, noted *riverjobs.Bindings, log *slog.Logger) {
 	for kind, problems := range b.held {
 		texts := make([]string, len(problems))
@@ -104,8 +104,8 @@ func (b *Bound) NoteHeld(ctx context.Context, noted *riverjobs.Bindings, log *sl
 				"error", texts[i])
 		}
 		for _, db := range b.Databases {
-			// The database that a definition is about does not fit, so it counts for each
-			// that the kind works on.
+			// A definition that does not fit counts for each database that the kind works
+			// in.
 			if kind != riverjobs.LooseForeignKeys && db.Name != b.Jobs().Name {
 				continue
 			}
@@ -114,15 +114,14 @@ func (b *Bound) NoteHeld(ctx context.Context, noted *riverjobs.Bindings, log *sl
 	}
 }
 
-// A wait for a database grows from the first to the longest.
+// The wait for a database doubles from RetryFirst to RetryLongest.
 const (
 	RetryFirst   = time.Second
 	RetryLongest = 10 * time.Second
 )
 
-// BindForWork goes on without what does not fit the databases, and without databases that
-// cannot be reached, except the jobs database. With failFast every database has to be
-// there.
+// BindForWork omits what does not fit the databases, and unreachable databases except the
+// jobs database. With failFast, every database must be reachable.
 func (f Files) BindForWork(ctx context.Context, c *config.Config, failFast bool) (*Bound, error) {
 	if failFast {
 		return complete(f.bindFitting(ctx, c))
@@ -130,8 +129,8 @@ func (f Files) BindForWork(ctx context.Context, c *config.Config, failFast bool)
 	return f.bindFitting(ctx, c)
 }
 
-// Await returns once a database that was down at the start is there and fit to be worked
-// on, and false where ctx ends first. Its parents are noted by then.
+// Await waits until a database that was down at the start can be used, notes its parents,
+// and returns true. It returns false if ctx ends first.
 func (b *Bound) Await(ctx context.Context, name string, noted *riverjobs.Bindings, log *slog.Logger) bool {
 	db := b.Database(name)
 	if b.Down[db.Name] == nil {
@@ -140,28 +139,27 @@ func (b *Bound) Await(ctx context.Context, name string, noted *riverjobs.Binding
 	}
 	log = log.With("database", db.Name)
 	log.WarnContext(ctx, "database_unreachable", "error", b.Down[db.Name])
-	var said string
+	var logged string
 	for wait := RetryFirst; ; wait = min(2*wait, RetryLongest) {
 		if pace.Sleep(ctx, wait) != nil {
 			return false
 		}
-		parents, err := b.look(ctx, db)
+		parents, err := b.bindDatabase(ctx, db)
 		if err == nil {
 			noted.Note(db.Name, parents)
 			log.InfoContext(ctx, "database_reachable")
 			return true
 		}
 		var unreachable *database.UnreachableError
-		if !errors.As(err, &unreachable) && err.Error() != said && ctx.Err() == nil {
-			said = err.Error()
+		if !errors.As(err, &unreachable) && err.Error() != logged && ctx.Err() == nil {
+			logged = err.Error()
 			log.ErrorContext(ctx, "database_not_ready", "error", err)
 		}
 	}
 }
 
-// look checks a database that was down at the start as the others were then, and returns
-// its parents.
-func (b *Bound) look(ctx context.Context, db database.Database) ([]*loosefk.Parent, error) {
+// bindDatabase checks a database like at the start, and returns its parents.
+func (b *Bound) bindDatabase(ctx context.Context, db database.Database) ([]*loosefk.Parent, error) {
 	if err := db.Ping(ctx); err != nil {
 		return nil, err
 	}

@@ -15,31 +15,31 @@ import (
 	"sexton/internal/render"
 )
 
-// shownTables is how many tables of a run are named.
+// shownTables is the number of tables that a digest names.
 const shownTables = 4
 
-// Digest holds the common part of the statistics of all kinds: counts of rows worked off
-// end in "processed", and objects of numbers count rows by table.
+// Digest summarizes the statistics of a run of any kind. Items is the sum of the figures
+// that end in "processed". Objects of numbers count rows by table.
 type Digest struct {
-	// Unit names an item, such as tombstone.
+	// Unit is the noun for an item, such as tombstone.
 	Unit   string
 	Items  int64
 	Rows   int64
 	Tables []TableCount
-	// MoreTables counts tables that are not named.
+	// MoreTables is the number of tables that are not named.
 	MoreTables int
-	// Said are the other figures, of a pass that has no rows and no items to tell of,
-	// such as "files 3".
-	Said []string
+	// Figures are the other numbers and short texts, such as "files 3", of a run without
+	// rows.
+	Figures []string
 }
 
-// TableCount counts the rows of one table.
+// TableCount is the number of changed rows of one table.
 type TableCount struct {
 	Name string
 	Rows int64
 }
 
-// DigestOf reads statistics. Those of an unknown shape say nothing.
+// DigestOf summarizes statistics. Statistics that it cannot parse have an empty digest.
 func DigestOf(raw json.RawMessage, unit string) Digest {
 	var stats map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &stats); err != nil {
@@ -53,8 +53,7 @@ func DigestOf(raw json.RawMessage, unit string) Digest {
 			d.Items += items
 		}
 		var counts map[string]int64
-		// What is under way now has counts that are in the others as well. Kept and due
-		// rows are there still.
+		// Current counts are included in the others. Kept and due rows were not changed.
 		if key == "current" || key == "kept" || key == "due" || key == jobrun.LatencyKey ||
 			json.Unmarshal(value, &counts) != nil {
 			continue
@@ -73,7 +72,7 @@ func DigestOf(raw json.RawMessage, unit string) Digest {
 		return cmp.Or(cmp.Compare(b.Rows, a.Rows), strings.Compare(a.Name, b.Name))
 	})
 	if d.Rows == 0 {
-		d.Said = said(stats)
+		d.Figures = figures(stats)
 	}
 	if more := len(d.Tables) - shownTables; more > 0 {
 		d.Tables, d.MoreTables = d.Tables[:shownTables], more
@@ -81,62 +80,64 @@ func DigestOf(raw json.RawMessage, unit string) Digest {
 	return d
 }
 
-// NoProgress is the ending of a run that went through and met nothing but errors in
-// single rows.
+// NoProgress is the outcome of a run that ended without an error but changed nothing
+// because of errors in single rows.
 const NoProgress = "no_progress"
 
-// Ending is the outcome of a run for people.
+// Ending returns the outcome of a run for people.
 func Ending(outcome *string, stats json.RawMessage) string {
 	if outcome == nil {
 		return ""
 	}
 	if digest := DigestOf(stats, ""); *outcome == string(jobrun.Done) && digest.Items+digest.Rows == 0 &&
-		len(toldBy(stats).Errors) > 0 {
+		len(parseRunStats(stats).Errors) > 0 {
 		return NoProgress
 	}
 	return *outcome
 }
 
-// notSaid are figures of a pass itself, and the ones that are reported on their own.
-var notSaid = regexp.MustCompile("^(batches|total|connection|pace|holder|waiting_.*|.*_percent|.*_seconds|.*_per_second|.*_count|(.*_)?processed)$")
+// omitted matches the figures that describe the run itself and those that are reported
+// elsewhere.
+var omitted = regexp.MustCompile("^(batches|total|connection|pace|holder|waiting_.*|.*_percent|.*_seconds|.*_per_second|.*_count|(.*_)?processed)$")
 
-// said are numbers of statistics that are not 0, and short texts, by their names.
-func said(stats map[string]json.RawMessage) (figures []string) {
+// figures returns the numbers that are not 0 and the short texts of statistics, with
+// their names.
+func figures(stats map[string]json.RawMessage) (named []string) {
 	for _, key := range slices.Sorted(maps.Keys(stats)) {
 		var value any
-		if notSaid.MatchString(key) || json.Unmarshal(stats[key], &value) != nil {
+		if omitted.MatchString(key) || json.Unmarshal(stats[key], &value) != nil {
 			continue
 		}
 		name := strings.ReplaceAll(key, "_", " ")
 		switch value := value.(type) {
 		case float64:
 			if whole := int64(value); value != 0 && float64(whole) == value && !strings.HasSuffix(key, "_id") {
-				figures = append(figures, name+" "+render.Grouped(whole))
+				named = append(named, name+" "+render.Grouped(whole))
 			} else if value != 0 {
-				figures = append(figures, name+" "+strconv.FormatFloat(value, 'f', -1, 64))
+				named = append(named, name+" "+strconv.FormatFloat(value, 'f', -1, 64))
 			}
 		case string:
 			if value != "" {
-				figures = append(figures, name+" "+strings.ReplaceAll(value, "_", " "))
+				named = append(named, name+" "+strings.ReplaceAll(value, "_", " "))
 			}
 		}
 	}
-	return figures
+	return named
 }
 
-// Pace is how fast a pass goes.
+// Pace is the speed of a run.
 type Pace struct {
 	Digest Digest
-	// RowsPerSecond is 0 where the pass has only begun.
+	// RowsPerSecond is 0 in the first half second of a run.
 	RowsPerSecond int64
-	// Left is how long the backlog will take at this rate; 0 where that cannot be told.
+	// Left is the estimated time until the backlog is done, or 0 if it is unknown.
 	Left time.Duration
-	// Whole is the backlog at the beginning of the pass; 0 if it is not known.
-	Whole int64
+	// Total is the backlog at the start of the run, or 0 if it is unknown.
+	Total int64
 }
 
-// PaceOf compares what a pass has done with what is left. A backlog that was not counted
-// to its end gives no time, nor does a pass that waits.
+// PaceOf estimates the remaining time of a run. There is no estimate if the backlog was
+// not counted completely or the run waits.
 func PaceOf(run Pass, left components.Backlog, unit string, now time.Time) Pace {
 	out := Pace{Digest: DigestOf(run.Stats, unit)}
 	ran := now.Sub(run.StartedAt)
@@ -144,11 +145,11 @@ func PaceOf(run Pass, left components.Backlog, unit string, now time.Time) Pace 
 		return out
 	}
 	out.RowsPerSecond = int64(float64(out.Digest.Rows) / ran.Seconds())
-	if left.Capped || toldBy(run.Stats).WaitingFor != "" {
+	if left.Capped || parseRunStats(run.Stats).WaitingFor != "" {
 		return out
 	}
 	pending := max(0, left.Pending-left.Deferred) // What is put off is not for this pass.
-	out.Whole = out.Digest.Items + pending
+	out.Total = out.Digest.Items + pending
 	if out.Digest.Items > 0 {
 		out.Left = time.Duration(float64(ran) / float64(out.Digest.Items) * float64(pending))
 	}

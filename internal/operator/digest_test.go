@@ -35,12 +35,12 @@ func TestPace(t *testing.T) {
 	got := operator.PaceOf(operator.Pass{StartedAt: now.Add(-10 * time.Second), Stats: stats},
 		components.Backlog{Pending: 410, Deferred: 10}, "", now)
 	require.Equal(t, int64(500), got.RowsPerSecond)
-	require.Equal(t, int64(500), got.Whole)
+	require.Equal(t, int64(500), got.Total)
 	require.Equal(t, 40*time.Second, got.Left)
 	got = operator.PaceOf(operator.Pass{StartedAt: now.Add(-10 * time.Second), Stats: stats},
 		components.Backlog{Pending: 10_000, Capped: true}, "", now)
 	require.Zero(t, got.Left, "a count that was cut off has no end")
-	require.Zero(t, got.Whole)
+	require.Zero(t, got.Total)
 	require.Zero(t, operator.PaceOf(operator.Pass{StartedAt: now, Stats: stats}, components.Backlog{Pending: 1}, "",
 		now).RowsPerSecond, "it has only begun")
 }

@@ -1,14 +1,14 @@
-// Package operator reads the state of an installation for everything that looks after it.
-// Its entry point is Read.
+// Package operator reads the state of an installation for the commands, the page and the
+// metrics. Its entry point is Read.
 //
 //	installation.Connections ─┐                ┌─► status
-//	components' backlogs ─────┼─► Reading ─────┤
+//	backlogs of components ───┼─► Reading ─────┤
 //	runs, leases, workers ────┘                └─► page (PageSource)
 //	                 the same parts ───────────► Gauges, Readiness, Failures, Plan, Examine (doctor)
 //
-// Its one invariant: no reader knows a family of jobs by name. What a family has to say
-// comes from its component.Component, so a new family shows up in all of them.
+// Its invariant: no reader contains the name of a component. What differs between
+// components is in component.Component, so a new component appears in all readers.
 //
-// Reading changes nothing. RetryFailures and the buttons of the page do; each writes who
-// asked for it into the audit trail.
+// Reading changes nothing. RetryFailures, ChangeKept and the changes of the page write an
+// audit record with the actor.
 package operator

@@ -17,17 +17,17 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// Examination is one run of doctor. Its databases are the reachable ones.
+// Examination is one run of doctor. Databases contains those that can be reached.
 type Examination struct {
 	components.Exam
 
 	Report *doctor.Report
-	// Unreachable is the first error of a connection.
+	// Unreachable is the first connection error.
 	Unreachable error
 }
 
-// Examine makes all checks, of the rights of a role, or of the worker's if role is empty.
-// Close it at the end.
+// Examine makes all checks. Privileges are checked for role or, if it is empty, for the
+// role of the worker. The caller must close the result.
 func Examine(ctx context.Context, c *config.Config, role string) *Examination {
 	x := &Examination{Report: doctor.NewReport()}
 	x.Roles = x.Report.Roles
@@ -68,7 +68,7 @@ func Examine(ctx context.Context, c *config.Config, role string) *Examination {
 	return x
 }
 
-// checks are those of the components that work in a database, of one phase.
+// checks calls do for each check of a phase, of the components that work in a database.
 func (x *Examination) checks(name string, phase components.Phase, do func(*components.Component, components.Check)) {
 	for _, one := range components.Enabled(x.Config) {
 		if !one.In(x.Config, name) {
@@ -82,26 +82,28 @@ func (x *Examination) checks(name string, phase components.Phase, do func(*compo
 	}
 }
 
-// run makes a check of a component, unless it has nothing to look at.
-func (x *Examination) run(ctx context.Context, check components.Check, database string, may bool) {
+// runComponentCheck makes a check of a component. It counts as skipped if enabled is
+// false or if the check does not apply.
+func (x *Examination) runComponentCheck(ctx context.Context, check components.Check, database string, enabled bool) {
 	if check.Needs != nil {
-		may = check.Needs(&x.Exam)
+		enabled = check.Needs(&x.Exam)
 	}
-	x.Report.RunIf(ctx, may, check.Name, database, func(ctx context.Context) ([]doctor.Finding,
+	x.Report.RunIf(ctx, enabled, check.Name, database, func(ctx context.Context) ([]doctor.Finding,
 		error,
 	) {
 		return check.Look(ctx, &x.Exam)
 	})
 }
 
-// look makes a check of the database at hand, if it may.
-func (x *Examination) look(ctx context.Context, may bool, name string,
-	look func(context.Context) ([]doctor.Finding, error),
+// runCheck makes a check of the current database. It counts as skipped if enabled is
+// false.
+func (x *Examination) runCheck(ctx context.Context, enabled bool, name string,
+	check func(context.Context) ([]doctor.Finding, error),
 ) bool {
-	return x.Report.RunIf(ctx, may, name, x.DB.Name, look)
+	return x.Report.RunIf(ctx, enabled, name, x.DB.Name, check)
 }
 
-// bind holds the configuration of the components against the databases.
+// bind compares the configuration of each component with the databases.
 func (x *Examination) bind(ctx context.Context) {
 	for _, one := range components.Enabled(x.Config) {
 		name := x.Config.Jobs.Database
@@ -114,13 +116,14 @@ func (x *Examination) bind(ctx context.Context) {
 		}
 		for _, check := range one.Checks {
 			if check.When == components.Binding {
-				x.run(ctx, check, name, x.DB.Pool != nil)
+				x.runComponentCheck(ctx, check, name, x.DB.Pool != nil)
 			}
 		}
 	}
 }
 
-// connect opens a database, and reports why it cannot be opened.
+// connect opens a database. It returns the error with the position of the connection
+// string.
 func (x *Examination) connect(ctx context.Context, settings config.Database) (failed error) {
 	x.Report.Run(ctx, "connection", settings.Name, func(context.Context) ([]doctor.Finding, error) {
 		db, err := database.Open(ctx, settings.Name, string(settings.URL), string(settings.ListenURL),
@@ -133,13 +136,13 @@ func (x *Examination) connect(ctx context.Context, settings config.Database) (fa
 			db.Close()
 		}
 		failed = installation.Located(x.Config, err)
-		return unconnected(err), nil
+		return connectionFindings(err), nil
 	})
 	return failed
 }
 
-// unconnected words why a database does not open.
-func unconnected(err error) []doctor.Finding {
+// connectionFindings describes why a database cannot be opened.
+func connectionFindings(err error) []doctor.Finding {
 	if settings, ok := errors.AsType[*database.SettingsError](err); ok {
 		return doctor.One(problem.Error, "databases."+settings.Database+"."+settings.Key,
 			"the connection string cannot be parsed", "correct its parameters")
@@ -151,18 +154,18 @@ func unconnected(err error) []doctor.Finding {
 	return doctor.One(problem.Error, "", err.Error(), "check the connection string")
 }
 
-// examineDatabase makes the checks of a database. Of one without a pool, which cannot be
-// reached, all are skipped.
+// examineDatabase makes the checks of a database. All are skipped if it has no pool
+// because it cannot be reached.
 func (x *Examination) examineDatabase(ctx context.Context, db database.Database, schema migrate.Database) {
 	x.DB = db
-	x.Installed = x.look(ctx, db.Pool != nil, "schema",
+	x.Installed = x.runCheck(ctx, db.Pool != nil, "schema",
 		func(ctx context.Context) ([]doctor.Finding, error) { return schemaFindings(ctx, schema) })
-	x.look(ctx, x.Installed, "functions", func(ctx context.Context) ([]doctor.Finding,
+	x.runCheck(ctx, x.Installed, "functions", func(ctx context.Context) ([]doctor.Finding,
 		error,
 	) {
 		return functionFindings(ctx, schema)
 	})
-	x.look(ctx, x.Installed, "owner", func(ctx context.Context) ([]doctor.Finding,
+	x.runCheck(ctx, x.Installed, "owner", func(ctx context.Context) ([]doctor.Finding,
 		error,
 	) {
 		return ownerFindings(ctx, schema)
@@ -170,7 +173,7 @@ func (x *Examination) examineDatabase(ctx context.Context, db database.Database,
 	x.checks(db.Name, components.Schema, func(_ *components.Component,
 		check components.Check,
 	) {
-		x.run(ctx, check, db.Name, db.Pool != nil)
+		x.runComponentCheck(ctx, check, db.Name, db.Pool != nil)
 	})
 	x.examineGenerations(ctx)
 	target := x.target(schema)
@@ -181,31 +184,31 @@ func (x *Examination) examineDatabase(ctx context.Context, db database.Database,
 	}
 }
 
-// work makes the checks of what waits, of components that work everywhere or of the
-// others.
+// work makes the checks of pending work: for components that work in every database, or
+// for the others.
 func (x *Examination) work(ctx context.Context, everywhere bool) {
 	x.checks(x.DB.Name, components.Work, func(one *components.Component, check components.Check) {
 		if one.Everywhere == everywhere {
-			x.run(ctx, check, x.DB.Name, x.Installed)
+			x.runComponentCheck(ctx, check, x.DB.Name, x.Installed)
 		}
 	})
 }
 
-// examineJobs makes the checks that the jobs database alone has.
+// examineJobs makes the checks that only the jobs database has.
 func (x *Examination) examineJobs(ctx context.Context, target doctor.Target) {
 	doctor.ExamineWorkers(ctx, x.Report, doctor.Workers{Target: target, Silence: x.Config.Jobs.Silence})
 	x.work(ctx, false)
-	x.look(ctx, x.Installed, "pauses", x.pauses)
-	x.look(ctx, x.Installed, "stalled_jobs", x.stalledJobs)
-	x.look(ctx, x.Installed, "cron", x.unled)
+	x.runCheck(ctx, x.Installed, "pauses", x.pauses)
+	x.runCheck(ctx, x.Installed, "stalled_jobs", x.stalledJobs)
+	x.runCheck(ctx, x.Installed, "cron", x.missingTicks)
 }
 
-// target collects what the checks of a database have to know of the rest of the program.
+// target returns what the checks of package doctor need.
 func (x *Examination) target(schema migrate.Database) doctor.Target {
 	t := doctor.Target{
 		Database: x.DB, Installed: x.Installed, Schema: schema,
 		Role:        x.Roles[x.DB.Name],
-		Connections: x.mostConnections(),
+		Connections: x.maxConnections(),
 	}
 	if x.Bound {
 		t.Parents = []doctor.Parent{}
@@ -219,8 +222,7 @@ func (x *Examination) target(schema migrate.Database) doctor.Target {
 	return t
 }
 
-// schemaFindings words what migrate.Check says, whose errors name the way out in their
-// texts.
+// schemaFindings turns the errors of migrate.Check into findings.
 func schemaFindings(ctx context.Context, schema migrate.Database) ([]doctor.Finding, error) {
 	err := migrate.Check(ctx, schema)
 	if unfit, ok := errors.AsType[*migrate.SchemaError](err); ok {
@@ -233,7 +235,7 @@ func schemaFindings(ctx context.Context, schema migrate.Database) ([]doctor.Find
 	return nil, err
 }
 
-// functionFindings names functions of another release.
+// functionFindings reports functions of another release.
 func functionFindings(ctx context.Context, schema migrate.Database) (found []doctor.Finding, _ error) {
 	other, err := migrate.OtherFunctions(ctx, schema)
 	for _, name := range other {
@@ -243,7 +245,7 @@ func functionFindings(ctx context.Context, schema migrate.Database) (found []doc
 	return found, err
 }
 
-// ownerFindings tells of functions with more rights than they need, or fewer.
+// ownerFindings reports functions that run with too many or too few privileges.
 func ownerFindings(ctx context.Context, schema migrate.Database) ([]doctor.Finding, error) {
 	risks, err := migrate.OwnerRisks(ctx, schema)
 	found := make([]doctor.Finding, 0, len(risks))
@@ -257,18 +259,17 @@ func ownerFindings(ctx context.Context, schema migrate.Database) ([]doctor.Findi
 	return found, err
 }
 
-// examineGenerations compares what is installed with the files and with what each worker
-// has read.
+// examineGenerations compares the installed generation with the files and with what each
+// worker has read.
 func (x *Examination) examineGenerations(ctx context.Context) {
 	db := x.DB
-	// Without loose foreign keys all definitions and lists are those of the jobs
-	// database.
+	// Without loose foreign keys, only the jobs database has definitions and lists.
 	here := x.Config.Has(migrate.LooseForeignKeys) || db.Name == x.Config.Jobs.Database
 	if !here || len(riverjobs.Generations(x.Config, x.Definitions)) == 0 {
 		return
 	}
-	// Half of the definitions would be another generation.
-	x.look(ctx, x.Installed && x.Whole, "generations", func(ctx context.Context) ([]doctor.Finding, error) {
+	// Definitions that were only partly read would appear as another generation.
+	x.runCheck(ctx, x.Installed && x.Whole, "generations", func(ctx context.Context) ([]doctor.Finding, error) {
 		differs, err := installation.GenerationFindings(ctx, db, riverjobs.Generations(x.Config, x.Definitions))
 		var found []doctor.Finding
 		for _, d := range differs {
@@ -290,8 +291,8 @@ func (x *Examination) examineGenerations(ctx context.Context) {
 	})
 }
 
-// stalledJobs names jobs that no worker has fetched, or that count as running and are
-// not. Jobs of a paused kind wait by intent.
+// stalledJobs reports jobs that no worker has fetched, and jobs that are marked as
+// running but have no run. Jobs of a paused kind are left out.
 func (x *Examination) stalledJobs(ctx context.Context) (found []doctor.Finding, _ error) {
 	pauses, err := installation.Pauses(ctx, x.Connections)
 	for _, job := range riverjobs.Jobs(x.Config) {
@@ -312,7 +313,7 @@ func (x *Examination) stalledJobs(ctx context.Context) (found []doctor.Finding, 
 	return found, err
 }
 
-// pauses reports which jobs are paused.
+// pauses reports the paused jobs.
 func (x *Examination) pauses(ctx context.Context) (found []doctor.Finding, _ error) {
 	pauses, err := installation.Pauses(ctx, x.Connections)
 	for _, job := range riverjobs.Jobs(x.Config) {
@@ -324,8 +325,8 @@ func (x *Examination) pauses(ctx context.Context) (found []doctor.Finding, _ err
 	return found, err
 }
 
-// unled reports schedules without ticks.
-func (x *Examination) unled(ctx context.Context) (found []doctor.Finding, _ error) {
+// missingTicks reports schedules without ticks.
+func (x *Examination) missingTicks(ctx context.Context) (found []doctor.Finding, _ error) {
 	leader, err := readLeader(ctx, x.Jobs(), x.Config.Jobs.Silence)
 	if leader == nil {
 		return nil, err
@@ -337,8 +338,8 @@ func (x *Examination) unled(ctx context.Context) (found []doctor.Finding, _ erro
 	return found, err
 }
 
-// mostConnections is the number that one worker may open to one database: its pool for
-// work, the one for what an operator asks and changes, and the connection that listens.
-func (x *Examination) mostConnections() int {
+// maxConnections returns how many connections one worker may open to one database: its
+// pool for work, its pool for operators, and its listener.
+func (x *Examination) maxConnections() int {
 	return 2*installation.PoolSize(x.Config) + 1
 }

@@ -25,16 +25,16 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// Failures are the failures of all components and of River; as JSON they are the output
+// Failures are the failures of all components and of River. As JSON, they are the output
 // of `sexton failures list --json`.
 type Failures struct {
 	Failures []components.Failure `json:"failures"`
-	// More reports that the limit left some out, in the sources Capped.
+	// More reports that the limit left out failures. Capped names their sources.
 	More   bool     `json:"more"`
 	Capped []string `json:"capped,omitempty"`
 }
 
-// sources are the failures of the enabled components, and River's.
+// sources returns the failures of the enabled components, and of River.
 func sources(all *installation.Connections) []*components.Failures {
 	var found []*components.Failures
 	for _, one := range components.Enabled(all.Config) {
@@ -45,14 +45,14 @@ func sources(all *installation.Connections) []*components.Failures {
 	return append(found, &components.Failures{Name: "jobs", List: listJobs, Retry: retryJobs})
 }
 
-// SourceNames are the names of all sources.
+// SourceNames returns the names of all sources.
 func SourceNames(c *config.Config) []string {
 	return render.Each(sources(&installation.Connections{Config: c}),
 		func(source *components.Failures) string { return source.Name })
 }
 
-// ReadFailures asks all sources for at most limit failures each. A source that cannot be
-// read hides no other: the error names the first.
+// ReadFailures reads at most limit failures of each source. It reads the other sources if
+// one returns an error, and then returns the first error.
 func ReadFailures(ctx context.Context, all *installation.Connections, limit int) (Failures, error) {
 	found := Failures{Failures: []components.Failure{}}
 	var first error
@@ -69,11 +69,12 @@ func ReadFailures(ctx context.Context, all *installation.Connections, limit int)
 	return found, first
 }
 
-// RetryFailures has something tried again for a person, and says what came of it.
+// RetryFailures makes failed rows due now and returns a summary. It writes an audit
+// record.
 func RetryFailures(ctx context.Context, all *installation.Connections, what components.Retry,
 	by database.Change,
 ) (string, error) {
-	source, db, id, err := named(all, &what)
+	source, db, id, err := resolveRetry(all, &what)
 	if err != nil {
 		return "", err
 	}
@@ -84,59 +85,60 @@ func RetryFailures(ctx context.Context, all *installation.Connections, what comp
 	if what.Database != "" {
 		by.Target += " of " + what.Database
 	}
-	var said string
+	var summary string
 	var failed error
-	// What cannot be recorded is not done, and what is refused is not recorded.
+	// A retry that cannot be recorded is not made. A refused retry is not recorded.
 	err = pgx.BeginFunc(ctx, all.Jobs().Pool, func(tx pgx.Tx) error {
 		if err := database.RecordChange(ctx, all.Jobs(), tx, by); err != nil {
 			return err
 		}
-		said, failed = source.Retry(ctx, all, db, id)
+		summary, failed = source.Retry(ctx, all, db, id)
 		if _, refused := errors.AsType[*components.RefusedError](failed); refused {
 			return failed
 		}
 		return nil
 	})
-	return said, cmp.Or(failed, err)
+	return summary, cmp.Or(failed, err)
 }
 
-// named finds what a retry names. The only database needs no name.
-func named(all *installation.Connections,
+// resolveRetry finds the source, the database and the ID of a retry. A single database
+// need not be named.
+func resolveRetry(all *installation.Connections,
 	what *components.Retry,
 ) (source *components.Failures, db database.Database, id dml.ID, err error) {
 	known := sources(all)
-	at := slices.IndexFunc(known, func(source *components.Failures) bool { return source.Name == what.Source })
-	if at < 0 {
-		return nil, db, id, wrong("unknown source %q; the sources are %s", what.Source,
+	i := slices.IndexFunc(known, func(source *components.Failures) bool { return source.Name == what.Source })
+	if i < 0 {
+		return nil, db, id, usageErrorf("unknown source %q; the sources are %s", what.Source,
 			render.Listed(SourceNames(all.Config)))
 	}
-	source, db = known[at], all.Jobs()
+	source, db = known[i], all.Jobs()
 	if source.Everywhere {
 		if what.Database == "" && len(all.Databases) == 1 {
 			what.Database = all.Databases[0].Name
 		}
 		if db = all.Database(what.Database); db.Pool == nil {
-			return nil, db, id, wrong("no database %q is configured", what.Database)
+			return nil, db, id, usageErrorf("no database %q is configured", what.Database)
 		}
 	}
 	number, err := strconv.ParseInt(what.ID, 10, 64)
 	keyed := source.Keyed && (source.Name != "groups" || all.Jobs().Names.GroupViews)
 	if id = (dml.ID{Text: what.ID, Integer: err == nil}); what.ID != "" && number < 1 && !keyed {
-		return nil, db, id, wrong("%q is not an ID", what.ID)
+		return nil, db, id, usageErrorf("%q is not an ID", what.ID)
 	}
 	return source, db, id, nil
 }
 
-func wrong(format string, args ...any) error {
+func usageErrorf(format string, args ...any) error {
 	return &components.RefusedError{Reason: fmt.Sprintf(format, args...), Wrong: true}
 }
 
-// riverWindow is how many failed jobs are looked at: repeated failures of equal jobs are
-// one line.
+// riverWindow is the number of failed jobs that are read. Failures of jobs with equal
+// arguments are one line, so more are read than shown.
 const riverWindow = 200
 
-// listJobs lists jobs of River's that wait for another attempt, or have had their last,
-// except jobs whose rows stand in another source.
+// listJobs lists the jobs of River that failed: those that wait for another attempt, and
+// those that have none left. It omits jobs whose rows another source lists.
 func listJobs(ctx context.Context, all *installation.Connections,
 	limit int,
 ) (failures []components.Failure, more bool, err error) {
@@ -158,7 +160,7 @@ func listJobs(ctx context.Context, all *installation.Connections,
 			continue
 		}
 		equal := row.Kind + string(row.EncodedArgs)
-		if seen[equal] || overcome(all, row, runs) {
+		if seen[equal] || supersededByRun(all, row, runs) {
 			continue
 		}
 		seen[equal] = true
@@ -170,7 +172,7 @@ func listJobs(ctx context.Context, all *installation.Connections,
 	return failures, len(failed) == riverWindow, nil
 }
 
-// failedJobs are the jobs of the enabled kinds that failed, the newest first.
+// failedJobs returns the failed jobs of the enabled kinds, the newest first.
 func failedJobs(ctx context.Context, all *installation.Connections) ([]*rivertype.JobRow, error) {
 	client, err := all.RiverClient()
 	if err != nil {
@@ -183,7 +185,8 @@ func failedJobs(ctx context.Context, all *installation.Connections) ([]*rivertyp
 	return result.Jobs, problem.Doing(err, "list failed jobs")
 }
 
-// shownByComponents finds which jobs the components show, so that they need no line here.
+// shownByComponents returns a function that reports whether a component already lists the
+// row of a job.
 func shownByComponents(ctx context.Context, all *installation.Connections) (func(row *rivertype.JobRow) bool, error) {
 	var shows []func(*rivertype.JobRow) bool
 	for _, source := range sources(all) {
@@ -201,13 +204,13 @@ func shownByComponents(ctx context.Context, all *installation.Connections) (func
 	}, nil
 }
 
-// overcome reports whether a job that is tried once failed, and a later run of its kind
-// in its database did not: the next tick was the retry. A job whose database is not
-// configured has no run.
-func overcome(all *installation.Connections, row *rivertype.JobRow, runs []dbsqlc.RunsLastRow) bool {
+// supersededByRun reports whether a later run of the kind succeeded. It applies to jobs
+// with one attempt, for which the next tick is the retry. A job of a database that is not
+// configured has no runs.
+func supersededByRun(all *installation.Connections, row *rivertype.JobRow, runs []dbsqlc.RunsLastRow) bool {
 	jobs := riverjobs.Jobs(all.Config)
-	at := slices.IndexFunc(jobs, func(job riverjobs.Job) bool { return job.Kind == row.Kind })
-	if at < 0 || jobs[at].Inserted() || row.MaxAttempts > 1 {
+	i := slices.IndexFunc(jobs, func(job riverjobs.Job) bool { return job.Kind == row.Kind })
+	if i < 0 || jobs[i].Inserted() || row.MaxAttempts > 1 {
 		return false
 	}
 	var args struct {
@@ -216,7 +219,7 @@ func overcome(all *installation.Connections, row *rivertype.JobRow, runs []dbsql
 	if json.Unmarshal(row.EncodedArgs, &args) != nil {
 		return false
 	}
-	if _, several := jobs[at].Args["database"]; !several {
+	if _, several := jobs[i].Args["database"]; !several {
 		args.Database = all.Config.Jobs.Database
 	}
 	return slices.ContainsFunc(runs, func(run dbsqlc.RunsLastRow) bool {

@@ -25,18 +25,18 @@ import (
 type PlannedDatabase struct {
 	Database     string `json:"database"`
 	*plan.Result        //nolint:embeddedstructfieldcheck // the order is that of the document
-	// Jobs are the other enabled jobs, whose rows are in the jobs database; absent in
-	// other databases, and where there is none.
+	// Jobs are the other enabled jobs. Their rows are in the jobs database, so other
+	// databases have none.
 	Jobs []PlannedJob `json:"jobs,omitempty"`
-	// Uncovered says what `sexton undo` would not bring back; absent where nothing is
-	// kept.
+	// Uncovered lists what `sexton undo` would not restore. It is absent if deletions are
+	// not kept.
 	Uncovered []PlannedLoss `json:"undo_uncovered,omitempty"`
-	// Unreachable is why nothing is known of the database: what definitions have their
-	// parents there, for one.
+	// Unreachable is the connection error. The definitions of the database are then
+	// unknown, too.
 	Unreachable string `json:"unreachable,omitempty"`
 }
 
-// Plan foresees a pass of every kind.
+// Plan previews the next run of every kind.
 func Plan(ctx context.Context, all *installation.Bound) ([]PlannedDatabase, error) {
 	runs, err := plan.Plan(ctx, components.PlanSites(all.Connections, all.Parents), components.PlanLimits())
 	if err != nil {
@@ -59,7 +59,7 @@ func Plan(ctx context.Context, all *installation.Bound) ([]PlannedDatabase, erro
 	return plans, nil
 }
 
-// PlannedLoss is something that `sexton undo` would not bring back.
+// PlannedLoss is something that `sexton undo` would not restore.
 type PlannedLoss struct {
 	Object  string `json:"object"`
 	Message string `json:"message"`
@@ -82,24 +82,24 @@ func planLosses(ctx context.Context, all *installation.Bound, db database.Databa
 	return losses, err
 }
 
-// PlannedJob foresees the work of a job other than the clean-up of loose foreign keys.
+// PlannedJob previews the work of a job other than the clean-up of loose foreign keys.
 type PlannedJob struct {
 	Kind               string `json:"kind"`
 	components.Planned        //nolint:embeddedstructfieldcheck // the order is that of the document
 
-	// Unit names one of them.
+	// Unit is the noun for a due row.
 	Unit string `json:"unit"`
-	// NextRun is the next tick of its schedule (UTC); null for a kind whose jobs another
-	// one inserts. What falls due by a commit is taken at once.
+	// NextRun is the next tick of its schedule in UTC, or null for a kind whose jobs
+	// another kind inserts. Rows that a commit makes due are processed immediately.
 	NextRun *time.Time `json:"next_run"`
-	// WaitingFor is why nothing happens; null where nothing stands in the way.
+	// WaitingFor is what the job waits for, or null.
 	WaitingFor *string `json:"waiting_for"`
-	// Error is why nothing is known, in the time that there is for it.
+	// Error is why the work is unknown, for example a timeout.
 	Error string `json:"error,omitempty"`
 }
 
-// planJobs looks at the kinds whose rows are in the jobs database. One of which that
-// takes too long, or is not allowed, hides no other.
+// planJobs previews the kinds whose rows are in the jobs database. An error of one kind,
+// such as a timeout or a missing privilege, does not affect the others.
 func planJobs(ctx context.Context, all *installation.Bound) ([]PlannedJob, error) {
 	var planned []PlannedJob
 	var states []JobState
@@ -137,7 +137,7 @@ func planJobs(ctx context.Context, all *installation.Bound) ([]PlannedJob, error
 	return planned, nil
 }
 
-// planJob asks in a transaction that can change nothing and in which no statement lasts.
+// planJob reads in a READ ONLY transaction with short timeouts.
 func planJob(ctx context.Context, all *installation.Bound, kind string) (planned components.Planned, err error) {
 	db := all.Jobs()
 	err = pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
@@ -155,14 +155,14 @@ func planJob(ctx context.Context, all *installation.Bound, kind string) (planned
 
 // Text describes the due work.
 func (j PlannedJob) Text() string {
-	said := render.AtLeast(j.Capped) + render.Counted(j.Due, j.Unit)
+	text := render.AtLeast(j.Capped) + render.Counted(j.Due, j.Unit)
 	if j.PerRun > 0 && j.Due > int64(j.PerRun) {
-		said += fmt.Sprintf(" (%d per run)", j.PerRun)
+		text += fmt.Sprintf(" (%d per run)", j.PerRun)
 	}
 	if j.RemovalsDue > 0 {
-		said += ", " + render.Counted(j.RemovalsDue, "object") + " to remove"
+		text += ", " + render.Counted(j.RemovalsDue, "object") + " to remove"
 	}
-	return said
+	return text
 }
 
 // Foreseen is the output of `sexton group delete --plan --json` and `sexton user delete
@@ -170,21 +170,21 @@ func (j PlannedJob) Text() string {
 type Foreseen struct {
 	GroupID *dml.ID `json:"group_id,omitempty"`
 	UserID  *dml.ID `json:"user_id,omitempty"`
-	// Nullified rows of groups, and those below a user's deleted rows, are by
-	// table.column, and so are loose ones that stay.
+	// The keys are table.column for nullified rows of groups and of rows below a user,
+	// and for rows that loose foreign keys change.
 	*dml.Foresight //nolint:embeddedstructfieldcheck // the order is that of the document
-	// Remote counts definitions of loose foreign keys whose children, in other databases,
-	// are not counted.
+	// Remote is the number of definitions whose children are in other databases and not
+	// counted.
 	Remote int `json:"remote,omitempty"`
-	// AboutSeconds is the time that it takes at RowsPerSecond, which is that of the last
-	// runs where Measured is set.
+	// AboutSeconds is the estimated duration at RowsPerSecond, which is the speed of the
+	// last runs if Measured is set.
 	AboutSeconds  float64 `json:"about_seconds"`
 	RowsPerSecond float64 `json:"rows_per_second"`
 	Measured      bool    `json:"measured"`
 }
 
-// ForeseeGroup looks at what a group's destruction would do. by, the user on whose behalf
-// it is done, may be empty.
+// ForeseeGroup counts what the destruction of a group would change. by is the user who
+// requests it, or empty.
 func ForeseeGroup(ctx context.Context, all *installation.Connections, text, by string) (*Foreseen, error) {
 	db, ghosts := all.Jobs(), all.Config.Has(migrate.GhostUsers)
 	plan, problems, err := groupdelete.Resolve(ctx, db.Pool, db.Names, riverjobs.GroupsOf(all.Config), ghosts)
@@ -224,11 +224,11 @@ func ForeseeGroup(ctx context.Context, all *installation.Connections, text, by s
 			p.Forbidden = append(p.Forbidden, fmt.Sprintf("user %s may not remove it", by))
 		}
 	}
-	return p, p.time(ctx, db, riverjobs.GroupDestroy)
+	return p, p.estimate(ctx, db, riverjobs.GroupDestroy)
 }
 
-// looseIn are the definitions of the loose foreign keys whose children are in a database;
-// remote counts the others.
+// looseIn returns the definitions whose children are in a database, and the number of the
+// others.
 func looseIn(all *installation.Connections, db database.Database) (loose []dml.Loose, remote int, err error) {
 	defs, err := installation.LoadDefinitions(all.Config)
 	for _, d := range defs {
@@ -254,7 +254,7 @@ func looseIn(all *installation.Connections, db database.Database) (loose []dml.L
 	return loose, remote, err
 }
 
-// ForeseeUser counts what the deletion of a user would do. hard also deletes
+// ForeseeUser counts what the deletion of a user would change. hard also deletes
 // contributions.
 func ForeseeUser(ctx context.Context, all *installation.Connections, id string, hard bool) (*Foreseen, error) {
 	db := all.Jobs()
@@ -278,15 +278,15 @@ func ForeseeUser(ctx context.Context, all *installation.Connections, id string, 
 		return nil, fmt.Errorf("plan the deletion of user %s: %w", id, err)
 	}
 	p := &Foreseen{UserID: &user, Foresight: seen, Remote: remote}
-	return p, p.time(ctx, db, riverjobs.GhostUsers)
+	return p, p.estimate(ctx, db, riverjobs.GhostUsers)
 }
 
-// assumedRate is the rows per second of a worker that has no runs to go by: what half of
-// the time gives on small hardware.
+// assumedRate is the rows per second that is assumed before the first run: half the speed
+// of small hardware.
 const assumedRate = 2000
 
-// time fills in how long it takes.
-func (p *Foreseen) time(ctx context.Context, db database.Database, kind string) error {
+// estimate sets the duration and the speed.
+func (p *Foreseen) estimate(ctx context.Context, db database.Database, kind string) error {
 	if err := db.Pool.QueryRow(ctx, db.Names.Render(sqlText("rate")), kind).Scan(&p.RowsPerSecond); err != nil {
 		return fmt.Errorf("read the speed of %s: %w", kind, err)
 	}

@@ -20,31 +20,32 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// lastRunsCap bounds the search for the last run that did not fail.
+// lastRunsCap limits the search for the last run that did not fail.
 const lastRunsCap = 10_000
 
-// Gauges reads what a worker shows in its metrics.
+// Gauges reads the values of the metrics of a worker.
 type Gauges struct {
 	All *installation.Connections
-	// Noted are the parents that each database has, if they are known.
+	// Noted has the parents of each database, if they are known.
 	Noted         *riverjobs.Bindings
 	Subscriptions []*listen.Subscription
 	Log           *slog.Logger
-	// ReloadError returns why the last reload was refused, or ""; nil if nothing is
-	// reloaded.
+	// ReloadError returns why the last reload was refused, or "". It is nil if the worker
+	// does not reload.
 	ReloadError func() string
 }
 
-// at is where everything is read. Which database answers is found out anew by each
-// reading.
-func (g *Gauges) at() components.Source {
+// source returns the databases without those marked as down: each reading finds out which
+// answer.
+func (g *Gauges) source() components.Source {
 	return Noted(&installation.Connections{Config: g.All.Config, Databases: g.All.Databases}, g.Noted)
 }
 
-// Read asks all databases at a time. One that does not answer is down and delays no
-// other; it is left with that one gauge.
+// Read reads all databases in parallel. For a database that does not answer, it returns
+// only the sample that says so. It does not delay the others.
 func (g *Gauges) Read(ctx context.Context) []metrics.Sample {
-	// The jobs' own tables are asked once, and waited for only by what shows them.
+	// The tables of the jobs database are read once, and only the samples that need them
+	// wait.
 	jobs := sync.OnceValues(func() (*counted, error) { return readCounted(ctx, g.All) })
 	readings := make([]reading, 1+len(g.All.Databases))
 	readings[0].addIf(metrics.ReloadFailed, g.ReloadError != nil && g.ReloadError() != "")
@@ -60,7 +61,7 @@ func (g *Gauges) Read(ctx context.Context) []metrics.Sample {
 	return samples
 }
 
-// reading collects the gauges of one database, or of the process.
+// reading collects the samples of one database, or of the process.
 type reading struct{ samples []metrics.Sample }
 
 func (r *reading) add(metric string, value float64, labels ...string) {
@@ -87,23 +88,23 @@ func (r *reading) read(ctx context.Context, g *Gauges, db database.Database, job
 		return
 	}
 	r.add(metrics.NotifyQueueUsage, usage, db.Name)
-	err = r.readRest(ctx, g, db, jobs)
+	err = r.readDetails(ctx, g, db, jobs)
 	if err != nil {
 		g.Log.DebugContext(ctx, "scrape_incomplete", "database", db.Name, "error", err)
 	}
 	r.addIf(metrics.ScrapeComplete, err == nil, db.Name)
 }
 
-func (r *reading) readRest(ctx context.Context, g *Gauges, db database.Database, jobs func() (*counted, error)) error {
+func (r *reading) readDetails(ctx context.Context, g *Gauges, db database.Database, jobs func() (*counted, error)) error {
 	r.listeners(g.Subscriptions, db)
-	// Where the role may not see them there is nothing to show, for good.
+	// A role that may not read pg_stat_replication never has these samples.
 	if replicas, err := pace.ReadReplicas(ctx, db.Pool); err == nil {
 		for _, standby := range replicas {
 			r.add(metrics.ReplicaLag, standby.Lag.Seconds(), db.Name, standby.Name)
 			r.add(metrics.ReplicaLagBytes, float64(standby.Bytes), db.Name, standby.Name)
 		}
 	}
-	tables, err := components.Backlogs(ctx, g.at(), db)
+	tables, err := components.Backlogs(ctx, g.source(), db)
 	if err != nil {
 		return err
 	}
@@ -117,15 +118,15 @@ func (r *reading) readRest(ctx context.Context, g *Gauges, db database.Database,
 	if db.Name == g.All.Jobs().Name {
 		r.queues(shared)
 	}
-	states, err := shared.jobs(ctx, g.at().Connections, []string{db.Name}, tables)
+	states, err := shared.jobs(ctx, g.source().Connections, []string{db.Name}, tables)
 	for _, state := range states {
 		r.job(state, shared)
 	}
 	return err
 }
 
-// notifyQueueUsage is the share of the server's queue in use. It is the first question to
-// a database: a cheap one.
+// notifyQueueUsage returns the used share of the notification queue. It is the first
+// query to a database because it is cheap.
 func notifyQueueUsage(ctx context.Context, db database.Database) (usage float64, err error) {
 	err = db.Pool.QueryRow(ctx, "SELECT pg_catalog.pg_notification_queue_usage()").Scan(&usage)
 	return usage, problem.Doing(err, "read usage of the notification queue")
@@ -188,12 +189,12 @@ func (r *reading) job(state JobState, shared *counted) {
 	}
 }
 
-// runsKept is for how long runs are kept: one that is not there may have been before.
+// runsKept is how long the history keeps runs.
 const runsKept = 7 * 24 * time.Hour
 
-// since is from when on a job without success should have had one, in seconds of the
-// epoch; 0 where that is unknown. It is when its queue was made, not when this worker
-// started: one that is restarted every day would never miss a run of every day.
+// since returns when a job without a successful run could first have had one, in Unix
+// seconds, or 0 if it is unknown. It is the creation of its queue and not the start of
+// this worker: a worker that restarts every day would never report a missed daily run.
 func (s *counted) since(state JobState, now time.Time) float64 {
 	for _, queue := range s.queues {
 		if queue.Queue == state.Queue && queue.Since != nil {
@@ -203,10 +204,9 @@ func (s *counted) since(state JobState, now time.Time) float64 {
 	return 0
 }
 
-// successDue is when the third tick after the last success falls that is for this
-// database, in seconds of the epoch: by ticks, as the gaps of a schedule may be of
-// different lengths. Without a time to count from, 0, there is none, nor for a kind
-// without ticks.
+// successDue returns when the third tick of this database after the last success falls,
+// in Unix seconds. It counts ticks because the intervals of a schedule may differ. There
+// is none if success is 0 or the kind has no ticks.
 func successDue(job riverjobs.Job, database string, success float64) (due float64, scheduled bool) {
 	if job.Inserted() {
 		return 0, false
@@ -226,11 +226,11 @@ func successDue(job riverjobs.Job, database string, success float64) (due float6
 	return float64(at.Unix()), true
 }
 
-// counted holds what metrics show beside the facts that all share.
+// counted has the data of the jobs database that only metrics show.
 type counted struct {
 	*shared
 
-	// queues has a row per queue and state of its jobs, one queue after the other.
+	// queues has one row per queue and job state, ordered by queue.
 	queues    []dbsqlc.QueueStatesRow
 	successes successes
 }
@@ -241,7 +241,7 @@ func readCounted(ctx context.Context, all *installation.Connections) (*counted, 
 		return nil, err
 	}
 	c := counted{shared: known}
-	// There is one queue per kind, of its name.
+	// Each kind has one queue, with its name.
 	if c.queues, err = all.Jobs().Queries().QueueStates(ctx, components.PendingCap, all.Kinds()); err != nil {
 		return nil, fmt.Errorf("read queues: %w", err)
 	}
@@ -257,7 +257,7 @@ func readSuccesses(ctx context.Context, all *installation.Connections) (successe
 	return found, problem.Doing(err, "read last successes")
 }
 
-// last is in seconds of the epoch; 0 where there is none.
+// last returns the end of the last such run in Unix seconds, or 0.
 func (s successes) last(kind, name string) float64 {
 	for _, success := range s {
 		if success.Kind == kind && success.Database == name {

@@ -24,7 +24,7 @@ import (
 	"sexton/triggers"
 )
 
-// JobState describes one kind in one database.
+// JobState is the state of one kind in one database.
 type JobState struct {
 	Kind        string     `json:"kind"`
 	Queue       string     `json:"queue"`
@@ -36,58 +36,58 @@ type JobState struct {
 	LastRun     *time.Time `json:"last_run"`
 	LastOutcome *string    `json:"last_outcome"`
 	LastError   *string    `json:"last_error"`
-	// WaitingFor says why nothing happens, whether there is a pass or not, although
-	// something is pending; null where nothing stands in the way.
+	// WaitingFor is why pending work is not being done, whether or not a run is in
+	// progress. It is null if nothing blocks it.
 	WaitingFor *string `json:"waiting_for"`
-	// Running is the pass that is at work now; null where none is.
+	// Running is the run in progress, or null.
 	Running *Pass `json:"running"`
-	// Latency sums up what the last runs have finished; null where that is nothing, as of
-	// kinds that pass their work on.
+	// Latency is the clean-up time of the last runs. It is null if they cleaned up
+	// nothing, as for kinds that insert jobs of another kind.
 	Latency *Latency `json:"clean_up_latency"`
 
 	Job riverjobs.Job `json:"-"`
-	// LastEnded is when the last run ended; nil while it goes on. Runs without any change
-	// share a row that began with the first.
+	// LastEnded is the end of the last run, or nil while it is running. Runs without
+	// changes share one row, which began with the first of them.
 	LastEnded *time.Time `json:"-"`
-	// ending is that of the last run for people.
+	// ending is the outcome of the last run for people.
 	ending string
-	// turnedBack is why the last pass could not do its work then, where that was no
+	// retryReason is what the last run waited for if it could not work, without a
 	// failure.
-	turnedBack string
-	// readOnly names the database that accepts no writes, its own or the jobs database,
-	// and why; empty if both accept them.
+	retryReason string
+	// readOnly says which database accepts no writes, its own or the jobs database, and
+	// why. It is empty if both do.
 	readOnly string
-	// class is the sort of what it waits for.
+	// class is the class of WaitingFor.
 	class pace.WaitClass
 }
 
-// Notable reports whether it waits for something that a person should look at. What is
-// put off, and what the limits of a tick leave to the next, goes on by itself; rows that
-// failed stand among the failures.
+// Notable reports whether a person should look at what the job waits for. Deferred rows,
+// the limits of a tick and a back-off resolve themselves, and failed rows are among the
+// failures.
 func (s *JobState) Notable() bool {
 	return s.WaitingFor != nil && s.class != components.WaitDeferred && s.class != waitTick &&
 		s.class != pace.WaitBackOff
 }
 
-// Ending is how the last run ended, for people.
+// Ending returns the outcome of the last run for people.
 func (s *JobState) Ending() string { return s.ending }
 
-// Pass is a pass that has not ended, with its statistics of half a second ago at most.
+// Pass is a run in progress. Its statistics are at most half a second old.
 type Pass struct {
 	RunID     int64           `json:"run_id"`
 	Holder    string          `json:"holder"`
 	StartedAt time.Time       `json:"started_at"`
 	Stats     json.RawMessage `json:"stats"`
-	// Rows counts the rows that the pass has changed.
+	// Rows is the number of rows that the run has changed.
 	Rows          int64 `json:"rows"`
 	RowsPerSecond int64 `json:"rows_per_second"`
-	// SecondsLeft is how long the backlog will take at this rate; null where that cannot
-	// be told.
+	// SecondsLeft is the estimated time until the backlog is done, or null if it is
+	// unknown.
 	SecondsLeft *float64 `json:"seconds_left"`
 	Pace        Pace     `json:"-"`
 }
 
-// Estimate fills in how fast the pass works off a backlog.
+// Estimate sets the speed and the remaining time of the run.
 func (p *Pass) Estimate(left components.Backlog) {
 	p.Pace = PaceOf(*p, left, components.Unit(left.Table), time.Now())
 	p.Rows, p.RowsPerSecond = p.Pace.Digest.Rows, p.Pace.RowsPerSecond
@@ -96,42 +96,41 @@ func (p *Pass) Estimate(left components.Backlog) {
 	}
 }
 
-// Duty is the share of its time at which the pass works now, 0 where it tells none.
+// Duty returns the share of time that the run works, or 0 if it reports none.
 func (p *Pass) Duty() pace.Duty {
-	var told pace.Duty
-	if json.Unmarshal(p.Stats, &told) != nil {
+	var duty pace.Duty
+	if json.Unmarshal(p.Stats, &duty) != nil {
 		return pace.Duty{}
 	}
-	return told
+	return duty
 }
 
-// told has the parts of the statistics that every kind may have.
-type told struct {
+// runStats are the statistics that every kind may have.
+type runStats struct {
 	WaitingFor   string              `json:"waiting_for"`
 	WaitingClass pace.WaitClass      `json:"waiting_class"`
 	Refused      bool                `json:"refused"`
 	Errors       []batch.FaultCounts `json:"errors"`
 }
 
-// toldBy decodes statistics; what is none says nothing.
-func toldBy(stats json.RawMessage) (t told) {
+// parseRunStats decodes statistics. It returns the zero value on error.
+func parseRunStats(stats json.RawMessage) (t runStats) {
 	if json.Unmarshal(stats, &t) != nil {
-		return told{}
+		return runStats{}
 	}
 	return t
 }
 
-// waitingFor names the reason for which the pass waits and its class, or "" while it
-// works.
+// waitingFor returns what the run waits for and the class of that, or "" while it works.
 func (p *Pass) waitingFor() (reason string, class pace.WaitClass) {
-	t := toldBy(p.Stats)
+	t := parseRunStats(p.Stats)
 	if t.WaitingFor != "" && t.WaitingClass == "" {
 		t.WaitingClass = pace.WaitLock // Most kinds do not tell the sorts apart.
 	}
 	return t.WaitingFor, t.WaitingClass
 }
 
-// job fills in what the last run reports.
+// job returns the state of a job, from its last run.
 func (k *shared) job(job riverjobs.Job, database string) JobState {
 	state := JobState{
 		Kind: job.Kind, Queue: job.Queue, Database: database, Schedule: job.Schedule,
@@ -143,7 +142,7 @@ func (k *shared) job(job riverjobs.Job, database string) JobState {
 		}
 		state.LastRun, state.LastOutcome, state.LastError, state.LastEnded = &run.StartedAt, run.Outcome,
 			lastError(run), run.EndedAt
-		state.turnedBack, state.ending = turnedBack(run), Ending(run.Outcome, run.Stats)
+		state.retryReason, state.ending = retryReason(run), Ending(run.Outcome, run.Stats)
 		if run.EndedAt == nil && slices.ContainsFunc(k.workers,
 			func(c dbsqlc.ClientsAliveRow) bool { return c.ClientID == run.Holder }) {
 			state.Running = &Pass{RunID: run.ID, Holder: run.Holder, StartedAt: run.StartedAt, Stats: run.Stats}
@@ -152,13 +151,13 @@ func (k *shared) job(job riverjobs.Job, database string) JobState {
 	return state
 }
 
-// lastError is why a run failed or, where it went through, the first thing that it met in
-// single tables: a reader of a growing backlog wants to see that, too.
+// lastError returns the error of a failed run. For a successful run, it returns the first
+// error in a single table, which may explain a growing backlog.
 func lastError(run dbsqlc.RunsLastRow) *string {
 	if run.Error != nil {
 		return run.Error
 	}
-	met := toldBy(run.Stats).Errors
+	met := parseRunStats(run.Stats).Errors
 	if len(met) == 0 {
 		return nil
 	}
@@ -169,10 +168,9 @@ func lastError(run dbsqlc.RunsLastRow) *string {
 	return &text
 }
 
-// turnedBack names the thing that a run had to wait for: a store, say, that was not
-// available.
-func turnedBack(run dbsqlc.RunsLastRow) string {
-	stats := toldBy(run.Stats)
+// retryReason returns what a run had to wait for, such as a store that was not available.
+func retryReason(run dbsqlc.RunsLastRow) string {
+	stats := parseRunStats(run.Stats)
 	switch {
 	case run.Outcome == nil:
 	case *run.Outcome == string(jobrun.Failed) && stats.Refused:
@@ -183,7 +181,7 @@ func turnedBack(run dbsqlc.RunsLastRow) string {
 	return ""
 }
 
-// noteTicks fills in the last and the next tick of each state that has a schedule.
+// noteTicks sets the last and the next tick of each state with a schedule.
 func noteTicks(ctx context.Context, all *installation.Connections, states []JobState) error {
 	ticks, err := riverjobs.Ticks(all.Config)
 	if err != nil {
@@ -213,8 +211,8 @@ func noteTicks(ctx context.Context, all *installation.Connections, states []JobS
 	return nil
 }
 
-// nextTick is nil where a schedule never comes. One of intervals counts from its last
-// tick.
+// nextTick returns the next time of a schedule, or nil if there is none. A schedule of
+// intervals counts from its last tick.
 func nextTick(times cron.Schedule, last *time.Time, now time.Time) *time.Time {
 	next := times.Next(now.UTC())
 	if last != nil {
@@ -228,8 +226,8 @@ func nextTick(times cron.Schedule, last *time.Time, now time.Time) *time.Time {
 	return &next
 }
 
-// The classes of reasons to wait, for metrics and alerts, beside those of a pass and of a
-// backlog. A database that cannot be reached has none: it shows as such.
+// The wait classes for metrics and alerts, in addition to those of a run and of a
+// backlog. An unreachable database has no class: sexton_up reports it.
 const (
 	waitPaused     pace.WaitClass = "paused"
 	waitReadOnly   pace.WaitClass = "read_only"
@@ -241,7 +239,7 @@ const (
 	waitPoll       pace.WaitClass = "poll"
 )
 
-// WaitClasses are all of them.
+// WaitClasses returns all wait classes.
 func WaitClasses() []pace.WaitClass {
 	return []pace.WaitClass{
 		waitPaused, waitReadOnly, pace.WaitReplica, pace.WaitLock, pace.WaitBackOff, waitLease,
@@ -250,8 +248,7 @@ func WaitClasses() []pace.WaitClass {
 	}
 }
 
-// explain fills in what a job waits for. A pass at work waits for what it says itself, if
-// anything.
+// explain sets what a job waits for. A run in progress reports that itself.
 func (k *shared) explain(ctx context.Context, all *installation.Connections, s *JobState,
 	tables []components.Backlog,
 ) error {
@@ -265,8 +262,8 @@ func (k *shared) explain(ctx context.Context, all *installation.Connections, s *
 		reason, class = s.readOnly, waitReadOnly
 	case s.Running != nil:
 		reason, class = s.Running.waitingFor()
-	case s.turnedBack != "" && s.Job.Inserted():
-		reason, class = s.turnedBack, "" // The rows wait for the job that inserts it.
+	case s.retryReason != "" && s.Job.Inserted():
+		reason, class = s.retryReason, "" // The rows wait for the job that inserts it.
 	case s.Job.Inserted():
 		reason, err = stalled(ctx, all.Jobs(), all.Config.Jobs.Silence, s.Job, s.Database)
 		class = waitWorker
@@ -279,8 +276,8 @@ func (k *shared) explain(ctx context.Context, all *installation.Connections, s *
 	return err
 }
 
-// obstacle finds what keeps a scheduled job from its work: first what stops it, last what
-// only delays it.
+// obstacle returns what prevents a scheduled job from working, and otherwise what delays
+// it.
 func (k *shared) obstacle(
 	ctx context.Context, all *installation.Connections, s *JobState, tables []components.Backlog,
 ) (reason string, class pace.WaitClass, err error) {
@@ -325,11 +322,11 @@ func (k *shared) obstacle(
 	if awake, err := foreignAwake(ctx, all.Database(s.Database), s.Kind); awake != "" || err != nil {
 		return awake, waitAwakeLock, err
 	}
-	return k.deaf(s.Kind, s.Database), waitPoll, nil
+	return k.polling(s.Kind, s.Database), waitPoll, nil
 }
 
-// stalled says which job of a kind has been given to no worker, or to one that does not
-// work on it, or "".
+// stalled describes a job of a kind that no worker has fetched, or whose worker does not
+// run it. It returns "" if there is none.
 func stalled(ctx context.Context, jobs database.Database, silence time.Duration, of riverjobs.Job,
 	name string,
 ) (string, error) {
@@ -355,7 +352,7 @@ func nextText(job riverjobs.Job) string {
 	return " at " + cron.Next(time.Now().UTC()).Format(time.RFC3339)
 }
 
-// outdated says which workers have read other definitions than the installed ones;
+// outdated describes which workers have read other definitions than the installed ones.
 // stopped reports that all have.
 func (k *shared) outdated(lease string) (reason string, stopped bool) {
 	var clients []string
@@ -371,7 +368,8 @@ func (k *shared) outdated(lease string) (reason string, stopped bool) {
 		len(clients), render.Counted(len(k.workers), "worker"), clients[0]), len(clients) == len(k.workers)
 }
 
-// held says what of the configuration does not fit the database, as workers found it.
+// held describes what in the configuration does not fit the database, as reported by a
+// worker.
 func (k *shared) held(kind, database string) string {
 	var reasons []string
 	for _, client := range slices.Backward(k.workers) {
@@ -394,8 +392,8 @@ func (k *shared) held(kind, database string) string {
 	}
 }
 
-// deaf says which worker polls, because notifications do not reach it.
-func (k *shared) deaf(kind, database string) string {
+// polling describes a worker that polls because notifications do not reach it.
+func (k *shared) polling(kind, database string) string {
 	for _, client := range slices.Backward(k.workers) {
 		if slices.Contains(client.Deaf, kind+"/"+database) {
 			return "the next poll of " + client.ClientID +
@@ -405,9 +403,9 @@ func (k *shared) deaf(kind, database string) string {
 	return ""
 }
 
-// foreignAwake says which sessions keep a kind's awake lock from the workers of a
-// database, or "" where none does. In exclusive mode it keeps writers from waking
-// workers, so that work waits until the next look.
+// foreignAwake names the sessions that hold the awake lock of a kind instead of a worker,
+// or returns "". In exclusive mode, the lock keeps commits from waking workers, so
+// pending work waits for the next poll.
 func foreignAwake(ctx context.Context, db database.Database, kind string) (string, error) {
 	key1, key2 := triggers.AwakeKey(kind)
 	rows, _ := db.Pool.Query(ctx, sqlText("awake_holders"), int64(uint32(key1)), int64(uint32(key2)))

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// latencyFor is for how long latencies are shared: they come from the statistics of
-	// 500 runs per kind and database.
+	// latencyFor is how long latencies are cached. They are computed from 500 runs per
+	// kind and database.
 	latencyFor     = 10 * time.Second
 	latencyTimeout = 5 * time.Second
 )
@@ -26,24 +26,24 @@ type Latency struct {
 	Items int64   `json:"items"`
 }
 
-// Half is the time that half of them took at most.
-func (l *Latency) Half() time.Duration { return time.Duration(l.P50 * float64(time.Second)) }
+// P50Duration returns the 50th percentile.
+func (l *Latency) P50Duration() time.Duration { return time.Duration(l.P50 * float64(time.Second)) }
 
-// Most is the time that 99 of 100 took at most.
-func (l *Latency) Most() time.Duration { return time.Duration(l.P99 * float64(time.Second)) }
+// P99Duration returns the 99th percentile.
+func (l *Latency) P99Duration() time.Duration { return time.Duration(l.P99 * float64(time.Second)) }
 
-// Latencies are those of all jobs, for readers that ask again and again.
+// Latencies caches the latencies of all jobs.
 type Latencies struct {
 	web.Cached[finished]
 }
 
-// finished counts the items of the last runs.
+// finished has the items of the last runs, by latency.
 type finished struct {
 	rows []dbsqlc.RunsLatencyRow
 	err  error
 }
 
-// NewLatencies reads at most once in ten seconds.
+// NewLatencies returns a cache that reads at most once in ten seconds.
 func NewLatencies(all *installation.Connections) *Latencies {
 	return &Latencies{web.Cached[finished]{
 		Timeout: latencyTimeout, Keep: latencyFor,
@@ -54,7 +54,7 @@ func NewLatencies(all *installation.Connections) *Latencies {
 	}}
 }
 
-// Note fills in the latency of each state.
+// Note sets the latency of each state.
 func (l *Latencies) Note(ctx context.Context, states []JobState) error {
 	read := l.Get(ctx)
 	if read.err != nil {

@@ -26,37 +26,36 @@ import (
 )
 
 const (
-	// pingTimeout is how long a reading waits for a database before it takes it for down.
+	// pingTimeout is how long a database may take to answer before it counts as down.
 	pingTimeout = time.Second
-	// shownRuns are those among the last runsWindow of all that did something.
+	// shownRuns is the number of runs with changes that are shown, among the last
+	// runsWindow runs.
 	shownRuns    = 15
 	runsWindow   = 500
 	shownChanges = 10
 	shownGroups  = 50
-	// failuresFor is for how long a look at failures is shared: it reads more than the
-	// rest.
+	// failuresFor is how long failures are cached, because they are expensive to read.
 	failuresFor     = 10 * time.Second
 	failuresTimeout = 5 * time.Second
 )
 
-// PageSource serves the page's readings and changes.
+// PageSource serves the readings and changes of the page.
 type PageSource struct {
 	all   *installation.Bound
 	noted *riverjobs.Bindings
 	log   *slog.Logger
-	// failures are read less often than the rest.
+	// failures are cached longer than the rest.
 	failures  *web.Cached[Failures]
 	latencies *Latencies
 	kept      *web.CachedByKey[int64, *Kept]
 
-	// undone are the last deletions that this process takes back or has taken back,
-	// guarded by undoing.
+	// undone are the latest restores that this process began. undoing guards them.
 	undoing  sync.Mutex
 	undone   []*Undone
 	stopUndo context.CancelFunc
 }
 
-// NewPageSource reads for the page of a worker.
+// NewPageSource returns the source for the page of a worker.
 func NewPageSource(all *installation.Bound, noted *riverjobs.Bindings, log *slog.Logger) *PageSource {
 	s := &PageSource{all: all, noted: noted, log: log, latencies: NewLatencies(all.Connections)}
 	s.failures = &web.Cached[Failures]{Read: s.readFailures, Timeout: failuresTimeout, Keep: failuresFor}
@@ -64,21 +63,21 @@ func NewPageSource(all *installation.Bound, noted *riverjobs.Bindings, log *slog
 	return s
 }
 
-// Overview is the reading that the page shows, with what happened before it.
+// Overview is the reading that the page shows, with its history.
 type Overview struct {
 	Reading
 
 	Failures Failures
 	Runs     []dbsqlc.RunsRecentRow
 	Changes  []database.Change
-	// Groups are to be deleted, in the order in which they fall due.
+	// Groups are scheduled for deletion, in the order in which they fall due.
 	Groups []groupschedule.Group
-	// Kept are deletions that can be taken back.
+	// Kept are deletions that can be restored.
 	Kept *Kept
 }
 
-// Overview reads everything, or nothing: half a page would look like one with nothing to
-// show.
+// Overview reads everything or returns an error: a partial page would look like one with
+// no work.
 func (s *PageSource) Overview(ctx context.Context) (Overview, error) {
 	all := reachable(ctx, s.all.Connections)
 	if err := all.Down[all.Jobs().Name]; err != nil {
@@ -107,8 +106,8 @@ func (s *PageSource) Overview(ctx context.Context) (Overview, error) {
 	return o, err
 }
 
-// reachable are the connections, with those as down that do not answer now, the jobs
-// database too.
+// reachable returns the connections with the databases that do not answer now marked as
+// down, including the jobs database.
 func reachable(ctx context.Context, c *installation.Connections) *installation.Connections {
 	failed := make([]error, len(c.Databases))
 	var asking sync.WaitGroup
@@ -129,19 +128,19 @@ func reachable(ctx context.Context, c *installation.Connections) *installation.C
 	return now
 }
 
-// History is the backlog of the last span, the highest value of each bin.
+// History returns the backlog of the last span, as the highest value of each bin.
 func (s *PageSource) History(ctx context.Context, span, bin time.Duration) ([]jobrun.Series, error) {
 	return jobrun.ReadSamples(ctx, s.all.Jobs(), span, bin)
 }
 
-// SetPaused pauses a kind on all workers, or all kinds where none is named, or lets them
-// work again. A *components.RefusedError is for the user to read, here and below.
+// SetPaused pauses or resumes a kind on all workers, or all kinds if kind is empty. The
+// user reads a *components.RefusedError, also of the methods below.
 func (s *PageSource) SetPaused(ctx context.Context, by web.Visitor, kind, reason string, pause bool) error {
 	entry := database.Change{Actor: by.Actor, Remote: by.Remote, Reason: reason}
 	if kind == "" {
 		var left error
 		for _, kind := range s.all.Kinds() {
-			// A note of another person stays.
+			// The note of another person is kept.
 			if _, err := s.all.SetPaused(ctx, kind, pause, entry); err != nil {
 				left = errors.Join(left, fmt.Errorf("%s is unchanged: %w", kind, err))
 			}
@@ -158,7 +157,7 @@ func (s *PageSource) SetPaused(ctx context.Context, by web.Visitor, kind, reason
 	return err
 }
 
-// Retry has failed rows tried again now and says what came of it.
+// Retry makes failed rows due now and returns a summary.
 func (s *PageSource) Retry(ctx context.Context, by web.Visitor, what components.Retry) (string, error) {
 	defer s.failures.Forget()
 	entry := database.Change{Actor: by.Actor, Remote: by.Remote}
@@ -168,8 +167,8 @@ func (s *PageSource) Retry(ctx context.Context, by web.Visitor, what components.
 	return RetryFailures(ctx, s.all.Connections, what, entry)
 }
 
-// RunNow has a pass of a kind with a schedule run in each of its databases, without
-// waiting for its tick.
+// RunNow inserts a job of a scheduled kind for each of its databases, without waiting for
+// the next tick.
 func (s *PageSource) RunNow(ctx context.Context, by web.Visitor, kind string) error {
 	jobs := riverjobs.Jobs(s.all.Config)
 	at := slices.IndexFunc(jobs, func(job riverjobs.Job) bool { return job.Kind == kind && !job.Inserted() })
@@ -196,8 +195,8 @@ func (s *PageSource) RunNow(ctx context.Context, by web.Visitor, kind string) er
 	return nil
 }
 
-// CancelGroup restores a group that is marked for its deletion, on behalf of a user of
-// the application who may do so.
+// CancelGroup restores a group that is scheduled for deletion, for a user of the
+// application who may remove it.
 func (s *PageSource) CancelGroup(ctx context.Context, by web.Visitor, groupID, userID string) error {
 	jobsDB := s.all.Jobs()
 	if _, err := strconv.ParseInt(userID, 10, 64); err != nil && !jobsDB.Names.GroupViews {
@@ -225,7 +224,7 @@ func (s *PageSource) CancelGroup(ctx context.Context, by web.Visitor, groupID, u
 	return problem.Doing(err, "restore group %s", groupID)
 }
 
-// readFailures reads what there is; the log says what cannot be read.
+// readFailures reads what it can. It logs what it cannot read.
 func (s *PageSource) readFailures(ctx context.Context) Failures {
 	found, err := ReadFailures(ctx, reachable(ctx, s.all.Connections), components.FailureWindow)
 	if err != nil {

@@ -26,59 +26,60 @@ import (
 //go:embed queries
 var sqlFiles embed.FS
 
-// sqlText is one of these files. As parts of the program they are never missing.
+// sqlText returns an embedded query. The files are part of the program, so it cannot
+// fail.
 func sqlText(name string) string {
 	text, _ := sqlFiles.ReadFile("queries/" + name + ".sql")
 	return string(text)
 }
 
-// Reading is the state of everything at one time; as JSON it is the output of `sexton
-// status --json`.
+// Reading is the state of an installation at one time. As JSON, it is the output of
+// `sexton status --json`.
 type Reading struct {
 	DeletionTables []components.Backlog `json:"deletion_tables"`
 	Leases         []Lease              `json:"leases"`
 	Jobs           []JobState           `json:"jobs"`
-	// Cron is null where no worker follows the schedules.
+	// Cron is null if no worker leads.
 	Cron *Leader `json:"cron"`
 
-	// ReloadErrors are the workers that refused a change of their files and continue with
-	// the old ones.
+	// ReloadErrors are the workers that refused changed files and continue with the old
+	// ones.
 	ReloadErrors []ReloadError `json:"reload_errors,omitempty"`
 
-	// Workers are the living ones.
+	// Workers are those that sent a heartbeat lately.
 	Workers []dbsqlc.ClientsAliveRow `json:"-"`
 }
 
-// ReloadError is a worker that refused a change of its files.
+// ReloadError is a worker that refused changed files.
 type ReloadError struct {
 	Worker string `json:"worker"`
 	Host   string `json:"host"`
 	Error  string `json:"error"`
 }
 
-// Lease is one that is held.
+// Lease is a held lease.
 type Lease struct {
 	Key        string    `json:"key"`
 	Holder     string    `json:"holder"`
 	Token      int64     `json:"token"`
 	AcquiredAt time.Time `json:"acquired_at"`
 	ExpiresAt  time.Time `json:"expires_at"`
-	// Alive reports that the holder has beaten lately.
+	// Alive reports that the holder sent a heartbeat lately.
 	Alive bool `json:"alive"`
 }
 
-// shared are the facts about all databases that the jobs database has.
+// shared has the facts about all databases that the jobs database stores.
 type shared struct {
-	// runs are the last ones of each kind and database.
+	// runs has the last run of each kind and database.
 	runs    []dbsqlc.RunsLastRow
 	workers []dbsqlc.ClientsAliveRow
 	leases  []Lease
-	// pauses say of a paused queue by whom it was paused, since when and why.
+	// pauses maps each paused queue to who paused it, since when and why.
 	pauses map[string]string
 }
 
-// Defined reads the parents that definitions name. Definitions that cannot be read give
-// nil, which is for other commands to say.
+// Defined is a source with the parents of the definition files. If these cannot be read,
+// it has none: other commands report the error.
 func Defined(all *installation.Connections) components.Source {
 	return components.Source{Connections: all, Defined: func(ctx context.Context, db database.Database) ([]string,
 		error,
@@ -95,12 +96,12 @@ func Defined(all *installation.Connections) components.Source {
 	}}
 }
 
-// Bound has the parents that definitions were bound to.
+// Bound is a source with the parents of bound definitions.
 func Bound(all *installation.Bound) components.Source {
 	return components.Source{Connections: all.Connections, Defined: all.RecordedParents}
 }
 
-// Noted has the parents that a worker has bound to.
+// Noted is a source with the parents that a worker has bound.
 func Noted(all *installation.Connections, noted *riverjobs.Bindings) components.Source {
 	return components.Source{Connections: all, Defined: func(_ context.Context, db database.Database) ([]string,
 		error,
@@ -109,7 +110,7 @@ func Noted(all *installation.Connections, noted *riverjobs.Bindings) components.
 	}}
 }
 
-// Deferred returns why none of the rows that remain for a job is due, or "".
+// Deferred returns why no remaining row of a job is due, or "".
 func Deferred(ctx context.Context, all *installation.Bound, job riverjobs.Job,
 	database string,
 ) (reason string, _ error) {
@@ -122,7 +123,7 @@ func Deferred(ctx context.Context, all *installation.Bound, job riverjobs.Job,
 	return reason, err
 }
 
-// Read reads everything but latencies, of the databases that are not down.
+// Read reads everything except latencies, from the databases that are not down.
 func Read(ctx context.Context, at components.Source) (Reading, error) {
 	var r Reading
 	var err error
@@ -149,7 +150,7 @@ func Read(ctx context.Context, at components.Source) (Reading, error) {
 	return r, err
 }
 
-// ReadJobs reads the jobs without what waits for them.
+// ReadJobs reads the jobs without their backlog.
 func ReadJobs(ctx context.Context, all *installation.Connections) ([]JobState, error) {
 	known, err := readShared(ctx, all)
 	if err != nil {
@@ -180,7 +181,7 @@ func readRuns(ctx context.Context, all *installation.Connections) ([]dbsqlc.Runs
 	return runs, problem.Doing(err, "read last runs")
 }
 
-// ReadLeases lists the leases that are held.
+// ReadLeases lists the held leases.
 func ReadLeases(ctx context.Context, jobs database.Database, silence time.Duration) ([]Lease, error) {
 	rows, err := jobs.Queries().LeasesHeld(ctx, silence.Seconds())
 	return render.Each(rows, func(l dbsqlc.LeasesHeldRow) Lease {
@@ -191,7 +192,7 @@ func ReadLeases(ctx context.Context, jobs database.Database, silence time.Durati
 	}), problem.Doing(err, "read leases")
 }
 
-// jobs are the states of all jobs in these databases, given what waits there.
+// jobs returns the states of all jobs in these databases. tables is their backlog.
 func (k *shared) jobs(ctx context.Context, all *installation.Connections, databases []string,
 	tables []components.Backlog,
 ) ([]JobState, error) {
@@ -219,8 +220,8 @@ func (k *shared) jobs(ctx context.Context, all *installation.Connections, databa
 	return states, nil
 }
 
-// refusals returns which databases accept no writes, and why: the jobs database and
-// these. Heartbeats fail there, so that a living worker looks dead.
+// refusals returns the databases that accept no writes, with the reason. It includes the
+// jobs database: without heartbeats there, a live worker looks dead.
 func (k *shared) refusals(ctx context.Context, all *installation.Connections,
 	databases []string,
 ) (map[string]string, error) {
@@ -240,8 +241,8 @@ func (k *shared) refusals(ctx context.Context, all *installation.Connections,
 	return found, nil
 }
 
-// backlogOf finds what waits in a deletion table. A table that was not read counts as one
-// whose end is unknown.
+// backlogOf returns the backlog of a deletion table. For a table that was not read, it is
+// marked as not completely counted.
 func backlogOf(tables []components.Backlog, table, name string) components.Backlog {
 	for _, t := range tables {
 		if t.Table == table && t.Database == name {
@@ -251,16 +252,15 @@ func backlogOf(tables []components.Backlog, table, name string) components.Backl
 	return components.Backlog{Table: table, Database: name, Capped: true}
 }
 
-// Leader is the worker whose River client follows the schedules for all.
+// Leader is the worker whose River client inserts the jobs of all schedules.
 type Leader struct {
 	Leader string    `json:"leader"`
 	Until  time.Time `json:"until"`
-	// Unled are the schedules that the leader does not have and other workers have.
-	Unled []Unled `json:"unled,omitempty"`
+	// Unled are the schedules that the leader lacks and other workers have.
+	Unled []Unled `json:"missingTicks,omitempty"`
 }
 
-// Unled is a schedule without ticks: the worker that leads has another configuration than
-// the workers that have it.
+// Unled is a schedule without ticks, because the configuration of the leader lacks it.
 type Unled struct {
 	Kind     string   `json:"kind"`
 	Database string   `json:"database"`
@@ -272,7 +272,7 @@ func (s Unled) String() string {
 		s.Database, render.Listed(s.Workers))
 }
 
-// readLeader returns nil where no worker leads.
+// readLeader returns nil if no worker leads.
 func readLeader(ctx context.Context, jobs database.Database, silence time.Duration) (*Leader, error) {
 	var l Leader
 	err := jobs.Pool.QueryRow(ctx, jobs.Names.Render(sqlText("leader"))).Scan(&l.Leader, &l.Until)
@@ -293,9 +293,9 @@ func (l *Leader) String() string {
 	if l == nil {
 		return "cron leader: none"
 	}
-	said := []string{fmt.Sprintf("cron leader: %s until %s", l.Leader, l.Until.UTC().Format(time.RFC3339))}
+	text := []string{fmt.Sprintf("cron leader: %s until %s", l.Leader, l.Until.UTC().Format(time.RFC3339))}
 	for _, s := range l.Unled {
-		said = append(said, s.String())
+		text = append(text, s.String())
 	}
-	return strings.Join(said, "\n")
+	return strings.Join(text, "\n")
 }

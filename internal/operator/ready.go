@@ -12,24 +12,25 @@ import (
 	"sexton/internal/web"
 )
 
-// Readiness reports whether a worker can do its work.
+// Readiness reports whether a worker can work.
 type Readiness struct {
 	all           *installation.Connections
 	Subscriptions []*listen.Subscription
 	heart         *heartbeat.Heart
-	// stopping ends when the worker is asked to stop.
+	// stopping is cancelled when the worker must stop.
 	stopping context.Context //nolint:containedctx // the process's, beside that of each check
 }
 
-// NewReadiness is the readiness of a worker that is asked to stop when the context ends.
+// NewReadiness returns the readiness of a worker that stops when the context is
+// cancelled.
 func NewReadiness(stopping context.Context, all *installation.Connections, subscriptions []*listen.Subscription,
 	heart *heartbeat.Heart,
 ) *Readiness {
 	return &Readiness{all: all, Subscriptions: subscriptions, heart: heart, stopping: stopping}
 }
 
-// Check looks at all databases at a time. Without the jobs' own database nothing works;
-// another one that is in trouble is named and delays only itself.
+// Check checks all databases in parallel. The worker is not ready without the jobs
+// database. Another database with a problem is only reported.
 func (r *Readiness) Check(ctx context.Context) web.Readiness {
 	result := web.Readiness{Databases: make([]web.DatabaseState, len(r.all.Databases))}
 	var checking sync.WaitGroup
@@ -57,7 +58,7 @@ func (r *Readiness) Check(ctx context.Context) web.Readiness {
 	return result
 }
 
-// reasons say what is wrong with one database; nil where nothing is.
+// reasons returns the problems of one database.
 func (r *Readiness) reasons(ctx context.Context, at int, schema migrate.Database) []string {
 	db, refusal := r.all.Databases[at], ""
 	err := db.Ping(ctx)

@@ -17,34 +17,34 @@ import (
 	"sexton/internal/render"
 )
 
-// Reason is one cause of failures of a source, with its failures.
+// Reason is one cause of failures, with its failures.
 type Reason struct {
-	// Key names it in addresses. It stays the same while the cause does.
+	// Key identifies the reason in URLs. It is a hash of the cause.
 	Key      string
 	Source   string
 	Database string
-	// Text is the error of the first one.
+	// Text is the error of the first failure.
 	Text string
-	// Locked reports that rows only wait for locks of other sessions: these are no
-	// failures.
+	// Locked reports that the rows only wait for locks of other sessions and have not
+	// failed.
 	Locked bool
-	// GivenUp reports that none of them is tried again.
+	// GivenUp reports that none of the rows is retried.
 	GivenUp bool
-	// More reports that there are more rows of the source than were looked at, perhaps of
-	// this reason.
+	// More reports that the source has more failures than were read. They may have this
+	// reason.
 	More bool
-	// First and Last are when the first and the last of them came in or, where that is
-	// known, failed; zero where it is unknown.
+	// First and Last are the earliest and the latest time of the failures, or zero if it
+	// is unknown.
 	First, Last time.Time
 	Failures    []components.Failure
 }
 
-// variable finds keys, rows and processes, which have digits in their names and differ
-// from one failure to the next, and SQLSTATEs, which stay: they tell causes apart.
+// variable matches names with digits, such as keys, rows and processes, which differ
+// between failures of one cause. It also matches SQLSTATEs, which are kept.
 // sql/functions/base/reasons.sql has the same expression.
 var variable = regexp.MustCompile(`(SQLSTATE [0-9A-Z]{5})|[0-9A-Za-z-]*[0-9][0-9A-Za-z-]*`)
 
-// cause is an error without the parts that differ between rows.
+// cause returns an error without the parts that differ between rows.
 func cause(text string) string {
 	table, rest, found := strings.Cut(text, ": ")
 	if !found {
@@ -53,8 +53,8 @@ func cause(text string) string {
 	return table + variable.ReplaceAllString(rest, "$1…")
 }
 
-// Reasons are the failures by table, SQLSTATE and message, failures before what only
-// waits for a lock, and those with the most rows first.
+// Reasons groups the failures by table, SQLSTATE and message. Failures come before rows
+// that wait for a lock, and reasons with more rows come first.
 func (f Failures) Reasons() (reasons []Reason) {
 	at := map[string]int{}
 	for _, failure := range f.Failures {
@@ -94,8 +94,8 @@ func (f Failures) Reasons() (reasons []Reason) {
 	return reasons
 }
 
-// RetryReason has the rows tried again that fail for one reason, as many as one look
-// shows, and says what came of it.
+// RetryReason retries the rows with one reason, up to FailureWindow, and returns a
+// summary.
 func RetryReason(ctx context.Context, all *installation.Connections, key string, by database.Change) (string, error) {
 	found, err := ReadFailures(ctx, all, components.FailureWindow)
 	if err != nil {
@@ -121,9 +121,9 @@ func RetryReason(ctx context.Context, all *installation.Connections, key string,
 			done++
 		}
 	}
-	said := render.Counted(done, "row") + " due now"
+	text := render.Counted(done, "row") + " due now"
 	if left > 0 {
-		said += ", " + render.Counted(left, "row") + " done or being processed"
+		text += ", " + render.Counted(left, "row") + " done or being processed"
 	}
-	return said, nil
+	return text, nil
 }

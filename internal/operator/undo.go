@@ -21,17 +21,18 @@ import (
 )
 
 const (
-	// shownKept are the deletions of the page's list, shownLeft the rows that stayed.
+	// shownKept is the number of deletions in the list of the page. shownLeft is the
+	// number of rows that are shown as not restored.
 	shownKept, shownLeft = 10, 50
-	// keptFor is for how long a look at what is kept is shared: it reads keys.
+	// keptFor is how long kept deletions are cached, because listing them reads keys.
 	keptFor     = 10 * time.Second
 	keptTimeout = 3 * time.Second
-	// undoWait is how long a button waits for the end of its work, so that most users see
-	// it at once.
+	// undoWait is how long a request waits for its restore, so that most users see the
+	// result.
 	undoWait = 2 * time.Second
 )
 
-// UndoEngine works for holder on what the databases keep that are there.
+// UndoEngine returns an engine for the kept deletions of the reachable databases.
 func UndoEngine(ctx context.Context, all *installation.Bound, holder string) (*undo.Engine, error) {
 	settings := all.Config.LooseForeignKeys.Undo
 	there, err := keeping(ctx, all.Connections)
@@ -47,8 +48,8 @@ func UndoEngine(ctx context.Context, all *installation.Bound, holder string) (*u
 	return all.Undo(holder, there), nil
 }
 
-// keeping are the databases that are there, and have a table of kept deletions once undo
-// is switched off.
+// keeping returns the reachable databases that keep deletions. If undo is disabled, these
+// are the databases that still have the tables of kept deletions.
 func keeping(ctx context.Context, all *installation.Connections) (there []database.Database, _ error) {
 	for _, db := range all.Databases {
 		if all.Down[db.Name] != nil {
@@ -68,8 +69,8 @@ func keeping(ctx context.Context, all *installation.Connections) (there []databa
 	return there, nil
 }
 
-// ChangeKept has do take a deletion back or forget it, for a person, and records that.
-// Meanwhile this process beats as workers do, so that its silence would free the leases.
+// ChangeKept calls do to restore or discard a deletion, and writes an audit record. It
+// sends heartbeats meanwhile, so that its leases are freed if this process dies.
 func ChangeKept(ctx context.Context, all *installation.Bound, id int64, by database.Change, log *slog.Logger,
 	do func(*undo.Engine) error,
 ) error {
@@ -90,19 +91,19 @@ func ChangeKept(ctx context.Context, all *installation.Bound, id int64, by datab
 	if err := all.Record(ctx, by); err != nil {
 		return err
 	}
-	// Workers that met the leases sleep until the next commit.
+	// Workers that found the leases taken sleep until the next commit.
 	return errors.Join(do(engine), installation.Wake(context.WithoutCancel(ctx), all.Jobs().Pool,
 		riverjobs.LooseForeignKeys))
 }
 
-// Deletion is one that is kept, with what this process did to take it back.
+// Deletion is a kept deletion, with its restore by this process, if any.
 type Deletion struct {
 	*undo.Unit
 
 	Undone *Undone
 }
 
-// Rows counts what went with it.
+// Rows returns the number of deleted and changed rows.
 func (d Deletion) Rows() (rows int64) {
 	for _, table := range d.Tables {
 		rows += table.Rows
@@ -110,16 +111,16 @@ func (d Deletion) Rows() (rows int64) {
 	return rows
 }
 
-// Named lists the first keys, and counts the others.
-func (d Deletion) Named() string {
-	named := render.Listed(d.Keys)
-	if more := d.Tables[0].Rows - int64(len(d.Keys)); more > 0 && named != "" {
-		named += " and " + render.Grouped(more) + " more"
+// KeySummary lists the first keys and the number of the others.
+func (d Deletion) KeySummary() string {
+	keys := render.Listed(d.Keys)
+	if more := d.Tables[0].Rows - int64(len(d.Keys)); more > 0 && keys != "" {
+		keys += " and " + render.Grouped(more) + " more"
 	}
-	return named
+	return keys
 }
 
-// Missing counts the rows that are not back.
+// Missing returns the number of rows that are not restored.
 func (d Deletion) Missing() int64 {
 	missing := d.Rows()
 	for _, table := range d.Tables {
@@ -128,17 +129,17 @@ func (d Deletion) Missing() int64 {
 	return missing
 }
 
-// Working reports whether this process is taking it back.
-func (d Deletion) Working() bool { return d.Undone != nil && d.Undone.Said() == "" }
+// Working reports whether this process is restoring it.
+func (d Deletion) Working() bool { return d.Undone != nil && d.Undone.Outcome() == "" }
 
-// Whole reports whether all of it is back.
-func (d Deletion) Whole() bool { return d.State == "restored" }
+// Complete reports whether all rows are restored.
+func (d Deletion) Complete() bool { return d.State == "restored" }
 
-// Undone is the work of a button.
+// Undone is a restore that a user of the page began.
 type Undone struct {
 	By    string
 	Since time.Time
-	// Report is nil as long as the work goes on. It has the first rows that stayed
+	// Report is nil while the restore is running. It has the first rows that were left
 	// deleted.
 	Report *undo.Report
 	Err    error
@@ -147,11 +148,11 @@ type Undone struct {
 	ended chan struct{}
 }
 
-// Lacks reports whether something did not come back.
-func (u *Undone) Lacks() bool { return u.Err != nil || u.Report != nil && u.Report.LeftRows > 0 }
+// Incomplete reports whether something was not restored.
+func (u *Undone) Incomplete() bool { return u.Err != nil || u.Report != nil && u.Report.LeftRows > 0 }
 
-// Said says what came of it, empty as long as the work goes on.
-func (u *Undone) Said() string {
+// Outcome describes the result, or returns "" while the restore is running.
+func (u *Undone) Outcome() string {
 	switch {
 	case u.Err != nil && u.Report != nil && u.Report.Restored > 0:
 		return render.Counted(u.Report.Restored, "row") + " restored, and then: " + u.Err.Error()
@@ -160,36 +161,35 @@ func (u *Undone) Said() string {
 	case u.Report == nil:
 		return ""
 	}
-	said := render.Counted(u.Report.Restored, "row") + " restored"
-	if u.Lacks() {
-		said += ", " + render.Counted(u.Report.LeftRows, "row") + " left"
+	text := render.Counted(u.Report.Restored, "row") + " restored"
+	if u.Incomplete() {
+		text += ", " + render.Counted(u.Report.LeftRows, "row") + " left"
 	}
-	return said
+	return text
 }
 
-// Kept are the newest deletions that are kept; nil where none ever is.
+// Kept are the newest kept deletions. It is nil if deletions are never kept.
 type Kept struct {
 	Deletions []Deletion
-	// Size says how much is kept in all databases, and for how long the oldest deletion
-	// has been.
+	// Size describes how much all databases keep, and the age of the oldest deletion.
 	Size string
-	// Trouble says why they cannot be read.
+	// Trouble is why they cannot be read.
 	Trouble string
 }
 
-// now has the databases as they are now.
-func (s *PageSource) now(ctx context.Context) *installation.Bound {
+// current returns the databases with their current reachability.
+func (s *PageSource) current(ctx context.Context) *installation.Bound {
 	return &installation.Bound{Connections: reachable(ctx, s.all.Connections), Definitions: s.all.Definitions}
 }
 
-// readKept reads the newest deletions, or one of a number.
+// readKept reads the newest deletions, or the one with an ID.
 func (s *PageSource) readKept(ctx context.Context, id int64) *Kept {
 	if !s.all.Config.LooseForeignKeys.Enabled {
 		return nil
 	}
 	var found []*undo.Unit
 	kept := &Kept{}
-	engine, err := UndoEngine(ctx, s.now(ctx), "")
+	engine, err := UndoEngine(ctx, s.current(ctx), "")
 	switch _, off := errors.AsType[problem.List](err); {
 	case off:
 		return nil
@@ -217,7 +217,7 @@ func (s *PageSource) readKept(ctx context.Context, id int64) *Kept {
 	return kept
 }
 
-// Deletion is the one of a number; nil where it is not kept.
+// Deletion returns the deletion with an ID, or nil if it is not kept.
 func (s *PageSource) Deletion(ctx context.Context, id int64) (*Deletion, error) {
 	kept := s.kept.Get(ctx, id)
 	switch {
@@ -235,8 +235,8 @@ func (s *PageSource) Deletion(ctx context.Context, id int64) (*Deletion, error) 
 	return &one, nil
 }
 
-// Undo takes a deletion back as the command line does. What takes long goes on after the
-// answer, until the worker ends; given again it goes on.
+// Undo restores a deletion like the command line. A restore that takes long continues
+// after the response, until the worker ends. A repeated restore continues the work.
 func (s *PageSource) Undo(ctx context.Context, by web.Visitor, id int64) (string, error) {
 	work := &Undone{By: by.Actor, Since: time.Now(), id: id, ended: make(chan struct{})}
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -267,15 +267,15 @@ func (s *PageSource) Undo(ctx context.Context, by web.Visitor, id int64) (string
 	case <-work.ended:
 		s.undoing.Lock()
 		defer s.undoing.Unlock()
-		return work.Said(), work.Err
+		return work.Outcome(), work.Err
 	case <-wait.C:
 		return fmt.Sprintf("deletion %d is being restored; its page shows the progress", id), nil
 	}
 }
 
-// restore binds the definitions to the databases as they are now.
+// restore binds the definitions to the current databases and restores a deletion.
 func (s *PageSource) restore(ctx context.Context, by web.Visitor, id int64) (report *undo.Report, err error) {
-	all := s.now(ctx)
+	all := s.current(ctx)
 	if all.Parents, _, err = loosefk.Resolve(ctx, all.Sites(), all.Definitions); err != nil {
 		return nil, err
 	}
@@ -287,7 +287,7 @@ func (s *PageSource) restore(ctx context.Context, by web.Visitor, id int64) (rep
 	return report, err
 }
 
-// beginUndo admits one at a time: the leases would make others wait.
+// beginUndo allows one restore at a time: another would wait for its leases.
 func (s *PageSource) beginUndo(work *Undone, stop context.CancelFunc) error {
 	s.undoing.Lock()
 	defer s.undoing.Unlock()
@@ -304,7 +304,7 @@ func (s *PageSource) beginUndo(work *Undone, stop context.CancelFunc) error {
 	return nil
 }
 
-// Stop ends what a button began, and waits for that.
+// Stop cancels running restores and waits for their end.
 func (s *PageSource) Stop() {
 	s.undoing.Lock()
 	stop, undone := s.stopUndo, slices.Clone(s.undone)

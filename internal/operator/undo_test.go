@@ -64,7 +64,7 @@ func TestUndoFromThePage(t *testing.T) {
 		db.Rows("SELECT actor, remote, action FROM sexton.audit"))
 	shown = pgtest.Must(source.Deletion(t.Context(), id))(t)
 	require.Equal(t, "ann", shown.Undone.By)
-	require.Equal(t, "2 rows restored, 1 row left", shown.Undone.Said())
+	require.Equal(t, "2 rows restored, 1 row left", shown.Undone.Outcome())
 	require.Equal(t, "2", shown.Undone.Report.Left[0].Key)
 	require.EqualValues(t, 1, shown.Missing())
 	require.False(t, shown.Working())

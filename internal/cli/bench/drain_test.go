@@ -160,7 +160,7 @@ func TestDrainReport(t *testing.T) {
 		"slow | sexton 1 connection | 4.00 | 100 | 25 | 2000.0 | 1.0", "slow | sexton | 2.00 | 100 | 50 | 1000.0 | 2.0",
 		"",
 		"set | sexton / one statement | / native | / one connection | parents / native | WAL / native | parents | rows",
-		"wide | 2.00 | 2.00 |  | 0.5000 | 2.00 | 10 | 100", "slow |  |  | 2.00 |  |  | 10 | 200",
+		"wide | 2.00 | 2.00 | - | 0.5000 | 2.00 | 10 | 100", "slow | - | - | 2.00 | - | - | 10 | 200",
 	}, printed[:10])
 	require.Contains(t, strings.Join(printed, "\n"), "slow: rows deleted in passes of 1s")
 }

@@ -144,7 +144,7 @@ func audited(b *installation.Bound, db database.Database, child definitions.Name
 		for _, reference := range parent.References {
 			table := reference.Child
 			if child.Table == "" || child.Table == table.Name &&
-				cmp.Or(child.Schema, b.TrackedIn(reference.Database)) == table.Schema {
+				cmp.Or(child.Schema, b.DefaultSchema(reference.Database)) == table.Schema {
 				pairs = append(pairs, pair{parent: parent, reference: reference})
 			}
 		}

@@ -135,7 +135,7 @@ func printJobs(w io.Writer, jobs []operator.JobState) {
 		those(func(j operator.JobState) bool { return j.Latency != nil }),
 		func(j operator.JobState) []any {
 			return []any{
-				name(j), render.Duration(j.Latency.Half()), render.Duration(j.Latency.Most()),
+				name(j), render.Duration(j.Latency.P50Duration()), render.Duration(j.Latency.P99Duration()),
 				render.Grouped(j.Latency.Items),
 			}
 		})

@@ -161,17 +161,15 @@ func enter(s *clitest.Site, client string) {
 	s.Exec("INSERT INTO sexton.clients (client_id, host, pid, started_at, seen_at) VALUES ($1, 'host', 1, now(), now())", client)
 }
 
-// On a terminal --watch shows it anew in the same place, with no line wider than the
-// terminal.
+// On a terminal, --watch clears the screen before each reading.
 func TestStatusIsWatchedOnATerminal(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	s.Exec(`INSERT INTO sexton.runs (kind, database, holder, ended_at, outcome, error, stats)
 		VALUES ($1, 'main', 'me', now(), 'failed', repeat('a long reason ', 30), '{}')`, clitest.Kind)
-	const width = 80
 	terminal, tty, err := pty.Open()
 	require.NoError(t, err)
-	require.NoError(t, pty.Setsize(tty, &pty.Winsize{Rows: 24, Cols: width}))
+	require.NoError(t, pty.Setsize(tty, &pty.Winsize{Rows: 24, Cols: 80}))
 	ctx, interrupt := context.WithCancel(t.Context())
 	read := make(chan string, 1)
 	go func() {
@@ -197,9 +195,6 @@ func TestStatusIsWatchedOnATerminal(t *testing.T) {
 	require.NoError(t, terminal.Close())
 	require.GreaterOrEqual(t, len(pictures), 3, "before the first, and two")
 	require.Contains(t, pictures[2], "long reason")
-	for line := range strings.Lines(pictures[1]) {
-		require.LessOrEqual(t, len(strings.TrimRight(line, "\r\n")), width, pictures[1])
-	}
 }
 
 func TestStatusSaysThatTheTickIsSpent(t *testing.T) {

@@ -137,7 +137,7 @@ func runPass(ctx context.Context, env *cli.Env, request passRequest) (report pas
 	if n := len(all.Warnings); n > 0 {
 		env.Warn(render.Counted(n, "finding") + " about configuration and definitions; `sexton doctor` lists them")
 	}
-	warnings, err := installation.WarningsOf(ctx, all, all.Database(name))
+	warnings, err := installation.StartupWarnings(ctx, all, all.Database(name))
 	if err != nil {
 		return report, err
 	}

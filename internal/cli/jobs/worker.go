@@ -66,7 +66,7 @@ func prepare(ctx context.Context, all *installation.Bound, log *slog.Logger) err
 		log.WarnContext(ctx, "startup_warning", "warning", warning.String())
 	}
 	for _, db := range all.Databases {
-		warnings, err := installation.WarningsOf(ctx, all, db)
+		warnings, err := installation.StartupWarnings(ctx, all, db)
 		if err != nil {
 			warnings = append(warnings, err.Error())
 		}
