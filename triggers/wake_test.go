@@ -353,8 +353,9 @@ func TestRowWakesAreComparedAndRemoved(t *testing.T) {
 	require.Equal(t, []string{orphansKind}, l.heard(), "by the new condition")
 
 	l.cfg.Wake[0].Due = ""
-	require.Contains(t, l.install().Functions, "wake_worker")
-	require.Len(t, l.status(), 1, "what wakes by a change is left over")
+	require.Equal(t, []triggers.Change{{Table: `public."De""tails"`, Trigger: triggers.WakeTrigger, Action: triggers.Replaced}},
+		l.install().Triggers)
+	require.Len(t, l.status(), 1, "the trigger for updates is left over")
 	require.Len(t, pgtest.Must(triggers.Uninstall(t.Context(), l.conn, l.cfg))(t).Triggers, 2)
 	require.Zero(t, pgtest.Scalar[int](t, l.Database, "SELECT count(*)::int FROM pg_trigger WHERE tgname ~ '^sexton_'"))
 }

@@ -60,7 +60,7 @@ func TestRunBeatsUntilItsEnd(t *testing.T) {
 		{"available", "0", `{"sexton:reclaim_count": 1}`},
 		{"running", "1", `{}`},
 	}, states(db))
-	require.Equal(t, []string{"lease reclaimed", "job reclaimed"}, messages.Messages())
+	require.Equal(t, []string{"lease_reclaimed", "job_reclaimed"}, messages.Messages())
 }
 
 func TestRunReclaimsAtOnce(t *testing.T) {
@@ -104,7 +104,7 @@ func TestRunOutlivesAnOutage(t *testing.T) {
 	db.Exec("ALTER TABLE sexton.hidden RENAME TO clients")
 	lines(4)
 	pgtest.WaitFor(t, "life", func(context.Context) (bool, error) { return h.Alive(), nil })
-	require.Equal(t, []string{"heartbeat fails", "heartbeat is back", "heartbeat fails", "heartbeat is back"},
+	require.Equal(t, []string{"heartbeat_failed", "heartbeat_restored", "heartbeat_failed", "heartbeat_restored"},
 		messages.Messages())
 }
 
@@ -133,7 +133,7 @@ func TestAWorkerTakenForDeadComesBack(t *testing.T) {
 	require.Empty(t, messages.Messages())
 	db.Exec("DELETE FROM sexton.clients")
 	require.NoError(t, h.Beat(t.Context()))
-	require.Equal(t, []string{"this worker was taken for dead"}, messages.Messages())
+	require.Equal(t, []string{"worker_was_declared_dead"}, messages.Messages())
 	require.Equal(t, [][]string{{"one"}}, clients(db))
 }
 
@@ -148,9 +148,9 @@ func TestTheEndDoesNotWaitForALostDatabase(t *testing.T) {
 	db.Exec("ALTER TABLE sexton.clients RENAME TO hidden")
 	stop()
 	logged := messages.Messages()
-	require.Equal(t, "row of this client stays behind", logged[len(logged)-1])
+	require.Equal(t, "client_row_not_removed", logged[len(logged)-1])
 	// A beat or a look for the dead may have been under way; nothing else is said.
-	require.Subset(t, []string{"heartbeat fails"}, logged[:len(logged)-1])
+	require.Subset(t, []string{"heartbeat_failed"}, logged[:len(logged)-1])
 	require.LessOrEqual(t, len(logged), 2)
 }
 
@@ -177,7 +177,7 @@ func TestJobsThatNoGoroutineWorksOnAreGivenBack(t *testing.T) {
 			return state(id) == "available 0", nil
 		})
 	}
-	done := h.Work(worked)
+	done := h.TrackJob(worked)
 	stop := run(t, h)
 	given(lost)
 	require.Equal(t, "running 1", state(worked))
@@ -186,7 +186,7 @@ func TestJobsThatNoGoroutineWorksOnAreGivenBack(t *testing.T) {
 	given(worked)
 	require.Equal(t, "running 1", state(young), "its goroutine may be on its way")
 	require.Equal(t, "running 1", state(others), "another client has it")
-	require.Contains(t, log.Messages(), "job reclaimed")
+	require.Contains(t, log.Messages(), "job_reclaimed")
 	stop()
 }
 
@@ -206,5 +206,5 @@ func TestAJobIsMissedTwice(t *testing.T) {
 // queues the jobs that were given back, if their notification is lost.
 func TestAKilledWorkersTimeIsTheOneStated(t *testing.T) {
 	t.Parallel()
-	require.LessOrEqual(t, heartbeat.DefaultSilence+2*heartbeat.Look, 20*time.Second)
+	require.LessOrEqual(t, heartbeat.DefaultSilence+2*heartbeat.ReclaimInterval, 20*time.Second)
 }

@@ -12,62 +12,63 @@ import (
 	"sexton/internal/problem"
 )
 
-// lockTimeout bounds the wait for the row of a lease that is being renewed or taken just
-// now. The transaction holds rows of clients meanwhile.
+// lockTimeout bounds the wait for the row of a lease that another session is renewing or
+// acquiring. The transaction holds rows of clients during that wait.
 const lockTimeout = "500ms"
 
-// Reclaimed counts what was taken from dead clients.
+// Reclaimed lists what was reclaimed from dead clients.
 type Reclaimed struct {
-	// Jobs are the IDs of River jobs that are available again, or cancelled where that
-	// had been asked for.
+	// Jobs are the IDs of River jobs that are available again, or cancelled if that had
+	// been requested.
 	Jobs []int64
-	// Leases are keys.
+	// Leases are the keys of the leases that were ended.
 	Leases []string
-	// Clients are those whose rows were removed.
+	// Clients are the IDs of the clients that were removed.
 	Clients []string
 }
 
 // Reclaim removes the clients that have been silent for too long, gives their running
 // jobs back to River without costing an attempt, and ends their leases. Running jobs of
-// clients that have no row are given back once they are older than the silence; leases of
-// holders that never had one are left to their own end. It takes nothing from its own
-// client. It does nothing during the first interval after a silence of its own, in which
-// the others may not have come back yet. Several callers may reclaim at once, each thing
-// goes to one.
+// clients without a row are given back when they are older than the silence. Leases of
+// holders that never had a row end by themselves. It reclaims nothing from its own client.
+// It does nothing during the first interval after a silence of its own, because other
+// clients may not have beaten again yet. Several callers may run concurrently: each job
+// and lease is reclaimed once.
 func (h *Heart) Reclaim(ctx context.Context) (taken Reclaimed, err error) {
 	ctx, cancel := context.WithTimeout(ctx, h.operationTimeout())
 	defer cancel()
-	if h.holdsBack() {
+	if h.mayNotReclaim() {
 		return taken, nil
 	}
 	silence := h.silence().Seconds()
 	found, err := h.DB.AsyncQueries().ClientsDead(ctx, h.ClientID, silence)
 	if err != nil {
-		return taken, fmt.Errorf("look for dead clients: %w", err)
+		return taken, fmt.Errorf("query dead clients: %w", err)
 	}
-	if !found || h.holdsBack() { // By a beat meanwhile.
+	if !found || h.mayNotReclaim() { // A beat may have succeeded during the query.
 		return taken, nil
 	}
-	return h.bury(ctx, func(queries *dbsqlc.Queries) ([]string, error) {
+	return h.removeClients(ctx, func(queries *dbsqlc.Queries) ([]string, error) {
 		return queries.ClientsRemoveSilent(ctx, h.ClientID, silence)
 	})
 }
 
-func (h *Heart) holdsBack() bool {
+func (h *Heart) mayNotReclaim() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	silent := !h.lastBeat.IsZero() && time.Since(h.lastBeat) > h.silence()
 	return silent || time.Now().Before(h.noReclaimBefore)
 }
 
-// bury removes clients and, in the same transaction, takes what they had.
-func (h *Heart) bury(ctx context.Context, remove func(*dbsqlc.Queries) ([]string, error)) (Reclaimed, error) {
+// removeClients removes clients and, in the same transaction, gives back their jobs and
+// ends their leases.
+func (h *Heart) removeClients(ctx context.Context, remove func(*dbsqlc.Queries) ([]string, error)) (Reclaimed, error) {
 	var (
 		clients []string
 		leases  []dbsqlc.ClientLeasesExpireRow
 		jobs    []dbsqlc.JobsGiveBackRow
 	)
-	// A later snapshot per statement: what was locked a moment ago may have changed.
+	// READ COMMITTED, because a row that was locked may have changed during the wait.
 	err := pgx.BeginTxFunc(ctx, h.DB.Async(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
 		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '"+lockTimeout+"'"); err != nil {
 			return fmt.Errorf("set lock timeout: %w", err)
@@ -88,8 +89,7 @@ func (h *Heart) bury(ctx context.Context, remove func(*dbsqlc.Queries) ([]string
 	return h.report(ctx, clients, leases, jobs), nil
 }
 
-// giveBack gives the jobs of removed clients back, and those of its own without a
-// goroutine.
+// giveBack gives back the jobs of removed clients, and the given jobs of this client.
 func (h *Heart) giveBack(ctx context.Context, queries *dbsqlc.Queries, clients []string,
 	own []int64,
 ) ([]dbsqlc.JobsGiveBackRow, error) {
@@ -112,32 +112,32 @@ func (h *Heart) giveBack(ctx context.Context, queries *dbsqlc.Queries, clients [
 	return jobs, problem.Doing(err, "notify queues")
 }
 
-// report logs what was taken, once that is durable.
+// report logs and returns what was reclaimed. It is called after the commit.
 func (h *Heart) report(ctx context.Context, clients []string, leases []dbsqlc.ClientLeasesExpireRow,
 	jobs []dbsqlc.JobsGiveBackRow,
 ) Reclaimed {
 	taken := Reclaimed{Clients: clients}
 	for _, id := range clients {
 		if id != h.ClientID {
-			h.Logger.WarnContext(ctx, "client taken for dead", "client_id", id, "silence_ms",
+			h.Logger.WarnContext(ctx, "client_declared_dead", "client_id", id, "silence_ms",
 				h.silence().Milliseconds())
 		}
 	}
 	for _, l := range leases {
 		taken.Leases = append(taken.Leases, l.Key)
-		h.Logger.WarnContext(ctx, "lease reclaimed", "key", l.Key, "holder", l.Holder)
+		h.Logger.WarnContext(ctx, "lease_reclaimed", "key", l.Key, "holder", l.Holder)
 	}
 	for _, j := range jobs {
 		taken.Jobs = append(taken.Jobs, j.ID)
-		h.Logger.WarnContext(ctx, "job reclaimed", "job_id", j.ID, "kind", j.Kind, "client_id", j.ClientID, "state",
+		h.Logger.WarnContext(ctx, "job_reclaimed", "job_id", j.ID, "kind", j.Kind, "client_id", j.ClientID, "state",
 			j.State)
 	}
 	return taken
 }
 
-// Work notes that a goroutine works on a job, until it calls what is returned: after the
-// transaction that ends the job.
-func (h *Heart) Work(id int64) (done func()) {
+// TrackJob records that a goroutine works on a job until it calls done, which must be
+// after the transaction that ends the job.
+func (h *Heart) TrackJob(id int64) (done func()) {
 	add := func(n int) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -153,35 +153,36 @@ func (h *Heart) Work(id int64) (done func()) {
 }
 
 // GiveBackLost gives back jobs that River fetched for this client although the answer was
-// lost. They are running by their rows, block others of their kind and arguments, and no
-// worker works on them. A job counts as lost at the second call without a goroutine:
-// River takes a while to record how a failed one ended. Only one goroutine may call it.
+// lost. Their rows say that they are running, and block jobs of the same kind and
+// arguments, but no worker works on them. A job counts as lost at the second call without
+// a goroutine, because River takes a while to record how a failed job ended. Only one
+// goroutine may call it.
 func (h *Heart) GiveBackLost(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, h.operationTimeout())
 	defer cancel()
-	// Read before the rows: a job that ends in between counts as worked on.
-	worked := h.worked()
+	// Read before the rows, so that a job that ends in between counts as worked on.
+	worked := h.workedJobs()
 	running, err := h.DB.AsyncQueries().ClientJobs(ctx, h.ClientID)
 	if err != nil {
-		return fmt.Errorf("look at own jobs: %w", err)
+		return fmt.Errorf("list own jobs: %w", err)
 	}
-	missed, again := map[int64]bool{}, []int64{}
+	idle, lost := map[int64]bool{}, []int64{}
 	for _, id := range running {
 		if worked[id] {
 			continue
 		}
-		missed[id] = true
-		if h.missed[id] {
-			again = append(again, id)
+		idle[id] = true
+		if h.idle[id] {
+			lost = append(lost, id)
 		}
 	}
-	if h.missed = missed; len(again) == 0 {
+	if h.idle = idle; len(lost) == 0 {
 		return nil
 	}
-	return h.giveBackLost(ctx, again)
+	return h.giveBackOwn(ctx, lost)
 }
 
-func (h *Heart) giveBackLost(ctx context.Context, ids []int64) error {
+func (h *Heart) giveBackOwn(ctx context.Context, ids []int64) error {
 	var jobs []dbsqlc.JobsGiveBackRow
 	err := pgx.BeginTxFunc(ctx, h.DB.Async(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
 		jobs, err = h.giveBack(ctx, h.DB.Names.Queries(tx), nil, ids)
@@ -194,7 +195,7 @@ func (h *Heart) giveBackLost(ctx context.Context, ids []int64) error {
 	return nil
 }
 
-func (h *Heart) worked() map[int64]bool {
+func (h *Heart) workedJobs() map[int64]bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	worked := make(map[int64]bool, len(h.working))

@@ -108,11 +108,11 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 	var listeners []*listen.Listener
 	heart := &heartbeat.Heart{
 		DB: all.Jobs(), ClientID: id, Silence: all.Config.Jobs.Silence, Logger: log,
-		Deaf: func() []string { return deaf(subscriptions) },
-		Held: noted.Held, ReloadError: reloadError, Digests: deps.Runner.Leases.Digests,
+		Polling: func() []string { return deaf(subscriptions) },
+		Held:    noted.Held, ReloadError: reloadError, Digests: deps.Runner.Leases.Digests,
 		Schedules: riverjobs.Schedules(all.Config),
 	}
-	deps.Working = heart.Work
+	deps.Working = heart.TrackJob
 	subscriptions, listeners = riverjobs.Subscriptions(deps)
 	// The history of the page.
 	sampler := &jobrun.Sampler{
