@@ -114,7 +114,7 @@ func TestAWorkerWithOtherDefinitionsLeavesTheJobAlone(t *testing.T) {
 	report := b.passOf(t, earlier, "main")
 	require.Equal(t, jobrun.Skipped, report.Outcome)
 	require.True(t, report.Outdated)
-	require.Contains(t, report.Reason, "other definitions are installed in database main than this process has read")
+	require.Contains(t, report.Reason, "database main has other definitions installed than this process has loaded")
 	b.passOf(t, earlier, "main")
 	require.Equal(t, 1, strings.Count(b.log.String(), "other definitions are installed: the job waits"),
 		"once a minute")

@@ -171,7 +171,7 @@ func clearGhostUsers(ctx context.Context, p *pass) (*ghostuser.Stats, error) {
 	session.Kept = p.Config.LooseForeignKeys.Undo.On() && p.Config.LooseForeignKeys.Undo.Users
 	var plan *ghostuser.Plan
 	var problems problem.List
-	if err := p.granted.During(ctx, func() (err error) {
+	if err := p.granted.RenewDuring(ctx, func() (err error) {
 		plan, problems, err = bindGhostUsers(ctx, p.Config, p.db, session.Conn)
 		return err
 	}); err != nil {

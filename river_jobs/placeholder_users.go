@@ -249,7 +249,7 @@ func (p *pass) removePlaceholder(ctx context.Context, userID int64, waits bool) 
 	remover := placeholder.Remover{
 		DB: p.db.Pool, Watched: p.db.Pool, Names: p.db.Names, References: references, Limits: p.timeouts(),
 		Current: func(ctx context.Context, tx pgx.Tx) error {
-			return p.Runner.Leases.Current(ctx, tx,
+			return p.Runner.Leases.CheckGeneration(ctx, tx,
 				placeholderLease)
 		},
 	}

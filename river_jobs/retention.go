@@ -132,7 +132,7 @@ func runRetention(ctx context.Context, p *pass) (*retention.Stats, error) {
 	session.Kept = p.Config.LooseForeignKeys.Undo.On()
 	var plan *retention.Plan
 	var problems problem.List
-	if err := p.granted.During(ctx, func() (err error) {
+	if err := p.granted.RenewDuring(ctx, func() (err error) {
 		plan, problems, err = CheckRetention(ctx, p.Config, p.db, session.Conn)
 		return err
 	}); err != nil {

@@ -231,10 +231,10 @@ func (r *Runner) underLease(
 		return Result{}, err
 	}
 	result, err = r.work(ctx, log, queries, granted, report, work)
-	if err != nil && granted.Installed(context.WithoutCancel(ctx), err) {
+	if err != nil && granted.LostToInstall(context.WithoutCancel(ctx), err) {
 		report.Outcome, report.Reason, err = OverLimit, "definitions were installed; the next run goes on", nil
 	}
-	if err != nil && granted.Undoing(context.WithoutCancel(ctx), err) {
+	if err != nil && granted.LostToUndo(context.WithoutCancel(ctx), err) {
 		report.Outcome, report.Reason, err = OverLimit, "a deletion is taken back; the next run goes on", nil
 	}
 	return result, err
@@ -303,7 +303,7 @@ func record(ctx context.Context, queries *dbsqlc.Queries, granted *lease.Lease, 
 		return fmt.Errorf("record end of run %d: %w", report.RunID, err)
 	}
 	if granted != nil {
-		granted.Over()
+		granted.Finish()
 	}
 	return nil
 }

@@ -13,8 +13,8 @@ import (
 	"sexton/internal/dbsqlc"
 )
 
-// GenerationError says that other definitions are installed than the holder works with.
-// It is no failure: the work waits for a worker that has the installed ones.
+// GenerationError reports that other definitions are installed than the holder has. It is
+// not a failure: the work waits for a worker that has the installed ones.
 type GenerationError struct {
 	Key      string
 	Database string
@@ -23,16 +23,16 @@ type GenerationError struct {
 }
 
 func (e *GenerationError) Error() string {
-	return fmt.Sprintf("other definitions are installed in database %s than this process has read (%s is installed, %s is its own): "+
-		"let it read the files that were installed, or run `sexton triggers install` with its own", e.Database,
+	return fmt.Sprintf("database %s has other definitions installed than this process has loaded (installed %s, loaded %s): "+
+		"reload the process with the installed files, or run `sexton triggers install` with its files", e.Database,
 		e.Installed, e.Own)
 }
 
-// Unwrap makes it a lost lease: nothing may be written.
+// Unwrap returns ErrLost: nothing may be written.
 func (*GenerationError) Unwrap() error { return ErrLost }
 
-// outdated compares what a database has installed for a lease with what the holder works
-// with. Where either is not known, it fits.
+// outdated returns a *GenerationError if the generation that a database has installed for
+// a lease differs from the holder's. It returns nil if either is unknown.
 func (m *Manager) outdated(key string, db database.Database, installed string) error {
 	own := m.Digests[key]
 	if own == "" || installed == "" || own == installed {
@@ -41,24 +41,24 @@ func (m *Manager) outdated(key string, db database.Database, installed string) e
 	return &GenerationError{Key: key, Database: db.Name, Own: own, Installed: installed}
 }
 
-// Current returns a *GenerationError where the jobs database has another generation
+// CheckGeneration returns a *GenerationError if the jobs database has another generation
 // installed for the lease than the holder has. No installation commits before the
-// transaction on which it asks, so that work without a lease is held to the generation,
+// transaction that it queries on ends, so work without a lease can rely on the generation,
 // too.
-func (m *Manager) Current(ctx context.Context, on dbsqlc.DBTX, key string) error {
+func (m *Manager) CheckGeneration(ctx context.Context, on dbsqlc.DBTX, key string) error {
 	if m.Digests[key] == "" {
 		return nil
 	}
 	installed, err := m.Jobs.Names.Queries(on).FenceDigest(ctx, key)
 	if err != nil {
-		return fmt.Errorf("look which definitions are installed: %w", err)
+		return fmt.Errorf("read the installed generation: %w", err)
 	}
 	return m.outdated(key, m.Jobs, installed)
 }
 
-// Installed reports whether it was an installation of definitions that ended the work:
-// the fence refuses the holder, yet the lease is still its own.
-func (l *Lease) Installed(ctx context.Context, err error) bool {
+// LostToInstall reports whether an installation of definitions ended the work: the fence
+// refuses the holder, but the holder still has the lease.
+func (l *Lease) LostToInstall(ctx context.Context, err error) bool {
 	if _, refused := errors.AsType[*pgconn.PgError](err); !refused || !errors.Is(err, ErrLost) ||
 		l.manager.Digests[l.key] == "" {
 		return false
@@ -68,20 +68,18 @@ func (l *Lease) Installed(ctx context.Context, err error) bool {
 	return err == nil && kept
 }
 
-// UndoHolder begins the names of the holders of leases that take deletions back or forget
-// them.
+// UndoHolder is the prefix of the names of holders that undo or forget deletions.
 const UndoHolder = "undo:"
 
-// ByUndo reports whether a holder of this name takes deletions back.
+// ByUndo reports whether a holder of this name undoes or forgets deletions.
 func ByUndo(holder string) bool { return strings.HasPrefix(holder, UndoHolder) }
 
-// UndoTTL is the length of their leases: no lease that shares its key with leases of
-// other lengths is longer.
+// UndoTTL is the duration of leases for undo. No lease that shares its key with leases of
+// other durations is longer.
 const UndoTTL = 2 * time.Minute
 
-// Undoing reports whether the lease has passed to a holder that takes deletions back: it
-// does so on purpose, and gives the lease back.
-func (l *Lease) Undoing(ctx context.Context, err error) bool {
+// LostToUndo reports whether an undo has taken the lease, which it releases when it ends.
+func (l *Lease) LostToUndo(ctx context.Context, err error) bool {
 	if !errors.Is(err, ErrLost) {
 		return false
 	}

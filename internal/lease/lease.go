@@ -17,26 +17,25 @@ import (
 	"sexton/internal/problem"
 )
 
-// Slots is how many rows the fence of a lease has in each database: the most sessions of
-// one pass.
+// Slots is the number of rows of a lease's fence in each database, and so the maximum
+// number of sessions of one pass.
 const Slots = 32
 
-// Margin is how long before the end of its lease a holder stops working, if no statement
-// may take longer.
+// Margin is how long before the end of its lease a holder stops, unless statements may
+// take longer.
 const Margin = 5 * time.Second
 
 // Extension returns how much longer a lease lasts if a statement may take longer than
-// Margin: a statement that begins just before the holder stops ends under the lease, and
-// one that the server continues after that ends within the margin.
+// Margin. A statement that begins just before the holder stops then ends under the lease,
+// and one that the server continues after that ends within the margin.
 func Extension(statementTimeout time.Duration) time.Duration {
 	return 2 * max(0, statementTimeout-Margin)
 }
 
-// ErrLost says that the lease has passed to another holder or has run out.
+// ErrLost reports that the lease has passed to another holder or has expired.
 var ErrLost = errors.New("lease lost")
 
-// HeldError says that another holder has the lease. It is an ordinary outcome, not a
-// failure.
+// HeldError reports that another holder has the lease, which is not a failure.
 type HeldError struct {
 	Key       string
 	Holder    string
@@ -47,7 +46,7 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("lease %s is held by %s until %s", e.Key, e.Holder, e.ExpiresAt.UTC().Format(time.RFC3339))
 }
 
-// ByUndo reports whether a deletion is being taken back under it.
+// ByUndo reports whether an undo holds the lease.
 func (e *HeldError) ByUndo() bool { return ByUndo(e.Holder) }
 
 // Manager acquires leases in one jobs database on behalf of one holder.
@@ -57,29 +56,29 @@ type Manager struct {
 	// Holder names this manager to operators, such as "host:pid:random". No other manager
 	// has this name.
 	Holder string
-	// Digests are the generations of definitions that the holder works with, by the keys
-	// of leases. A lease without one is granted whatever is installed.
+	// Digests are the generations of the holder's definitions by lease key. A lease
+	// without one is granted for any installed generation.
 	Digests map[string]string
-	// StatementTimeout is the longest time of a statement under a lease. Leases last
-	// longer by its Extension.
+	// StatementTimeout is the maximum time of a statement under a lease. Its Extension is
+	// added to leases.
 	StatementTimeout time.Duration
 
 	mu sync.Mutex
 	// acquiring has the keys that are being acquired. working has, by key, the lease that
-	// this process works under. Any other lease of this holder is left over.
+	// this process works under. Every other lease of this holder is left over.
 	acquiring map[string]bool
 	working   map[string]*Lease
 }
 
 // Lease is a granted lease.
 type Lease struct {
-	manager  *Manager
-	key      string
-	token    int64
-	acquired time.Time // by the server's clock; tells acquisitions with the same token apart
-	ttl      time.Duration
-	deadline time.Time // monotonic; the margin before the lease ends at the earliest
-	asked    time.Time // monotonic; before the lease was granted
+	manager   *Manager
+	key       string
+	token     int64
+	acquired  time.Time // by the server's clock; distinguishes acquisitions with the same token
+	ttl       time.Duration
+	deadline  time.Time // monotonic; the margin before the earliest possible end of the lease
+	requested time.Time // monotonic; before the acquisition was sent
 	// fenced are the databases whose fences have the token in all slots.
 	fenced []database.Database
 }
@@ -96,10 +95,10 @@ func (l *Lease) Holder() string { return l.manager.Holder }
 // Token returns the fencing token.
 func (l *Lease) Token() int64 { return l.token }
 
-// Acquire takes the lease for ttl, and the Extension for long statements, and raises its
-// token in the fences of all databases, in their order. It returns a *HeldError where
-// another holder has the lease, and a *GenerationError where other definitions are
-// installed than the holder's. On any later error the lease is given back.
+// Acquire takes the lease for ttl plus the Extension, and raises its token in the fences
+// of all databases, in their order. It returns a *HeldError if another holder has the
+// lease, and a *GenerationError if other definitions than the holder's are installed. On a
+// later error it releases the lease.
 func (m *Manager) Acquire(ctx context.Context, key string, ttl time.Duration,
 	fences ...database.Database,
 ) (*Lease, error) {
@@ -107,13 +106,13 @@ func (m *Manager) Acquire(ctx context.Context, key string, ttl time.Duration,
 	return l, err
 }
 
-// Run is the history's entry of a run that begins.
+// Run identifies a run for the history.
 type Run struct {
 	Kind, Database string
 }
 
-// Begin is Acquire, and enters a run in the history. The run's ID is returned beside most
-// errors, too; it is 0 where nothing was entered.
+// Begin acquires the lease like Acquire and inserts a run into the history. It returns the
+// run's ID with most errors, too; 0 means that no run was inserted.
 func (m *Manager) Begin(ctx context.Context, run Run, key string, ttl time.Duration,
 	fences ...database.Database,
 ) (int64, *Lease, error) {
@@ -129,7 +128,7 @@ func (m *Manager) Begin(ctx context.Context, run Run, key string, ttl time.Durat
 	begin.Refused = !claimed
 	row, err := l.begin(ctx, begin)
 	if lockNotAvailable(err) {
-		begin.Fenced, begin.LockTimeout = false, "0" // An earlier holder's batch is open: Raise ends its session.
+		begin.Fenced, begin.LockTimeout = false, "0" // An earlier holder's batch is open. Raise ends its session.
 		row, err = l.begin(ctx, begin)
 	}
 	if claimed {
@@ -139,43 +138,43 @@ func (m *Manager) Begin(ctx context.Context, run Run, key string, ttl time.Durat
 		return 0, nil, fmt.Errorf("acquire lease %s: %w", key, err)
 	}
 	if row.Token == 0 {
-		if err := m.Current(ctx, m.Jobs.Async(), key); err != nil {
+		if err := m.CheckGeneration(ctx, m.Jobs.Async(), key); err != nil {
 			return row.RunID, nil, err
 		}
 		return row.RunID, nil, m.held(ctx, key)
 	}
-	l.token, l.acquired, l.deadline = row.Token, row.AcquiredAt, l.asked.Add(ttl-m.margin(ttl))
+	l.token, l.acquired, l.deadline = row.Token, row.AcquiredAt, l.requested.Add(ttl-m.margin(ttl))
 	for _, db := range fences {
 		if m.isJobs(db) && row.Fence == l.token && m.outdated(key, db, row.Digest) == nil {
 			l.fenced = append(l.fenced, db)
 			continue
 		}
 		if err := l.Raise(ctx, db); err != nil {
-			// The caller's context may be what ended; a lease left behind would block
-			// everybody for ttl.
+			// The caller's context may have ended. A lease that is not released would
+			// block all holders for ttl.
 			return row.RunID, nil, errors.Join(err, l.Release(context.WithoutCancel(ctx)))
 		}
 	}
 	return row.RunID, l, nil
 }
 
-// begin notes the time before the statement is sent, so that the local deadline can only
-// be early. It takes the connection before that: a session that continues with this
-// connection need not check whether a crash has reverted the lease.
+// begin acquires the lease. It records the time before it sends the statement, so that the
+// local deadline can only be early. It takes the connection before that, so that a session
+// that continues on this connection need not check whether a crash has reverted the lease.
 func (l *Lease) begin(ctx context.Context, params dbsqlc.LeaseBeginParams) (row dbsqlc.LeaseBeginRow, err error) {
 	conn, err := l.manager.Jobs.Async().Acquire(ctx)
 	if err != nil {
 		return row, err //nolint:wrapcheck // Begin names the lease
 	}
 	defer conn.Release()
-	l.asked = time.Now()
+	l.requested = time.Now()
 	return l.manager.Jobs.Names.Queries(conn).LeaseBegin(ctx, params) //nolint:wrapcheck // likewise
 }
 
 // claim reserves a key for an acquisition, unless the key is already being acquired. own
 // reports that this process does not work under the key, so that a lease of this holder
-// is left over. A lease that the process works under may have expired, or an operator may
-// have released it. The process can then acquire the key again.
+// is left over. If the process does work under the key, it can acquire it again only after
+// that lease has expired or an operator has released it.
 func (m *Manager) claim(key string) (claimed, own bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -189,7 +188,7 @@ func (m *Manager) claim(key string) (claimed, own bool) {
 	return true, m.working[key] == nil
 }
 
-// settle ends an acquisition. If it was granted, the process works under the lease.
+// settle ends an acquisition, and records a granted lease as worked under.
 func (m *Manager) settle(l *Lease, granted bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -204,31 +203,29 @@ func (m *Manager) isJobs(db database.Database) bool { return db.Name == m.Jobs.N
 // held returns a HeldError with the lease's holder.
 func (m *Manager) held(ctx context.Context, key string) error {
 	look, err := m.Jobs.AsyncQueries().LeaseLook(ctx, key)
-	if errors.Is(err, pgx.ErrNoRows) { // This process is acquiring it for the first time.
+	if errors.Is(err, pgx.ErrNoRows) { // This process acquires it for the first time.
 		look, err = dbsqlc.LeaseLookRow{Holder: m.Holder, ExpiresAt: time.Now()}, nil
 	}
 	if err != nil {
-		return fmt.Errorf("look at lease %s: %w", key, err)
+		return fmt.Errorf("read lease %s: %w", key, err)
 	}
 	return &HeldError{Key: key, Holder: look.Holder, ExpiresAt: look.ExpiresAt}
 }
 
-// margin is the time of the longest statement, at least Margin, and at most half of the
-// lease.
+// margin returns the statement timeout, at least Margin and at most half of the lease.
 func (m *Manager) margin(ttl time.Duration) time.Duration {
 	return min(max(Margin, m.StatementTimeout), ttl/2)
 }
 
-// Context returns a context that ends when the holder has to stop, with ErrLost as its
-// cause.
+// Context returns a context that ends when the holder must stop. Its cause is ErrLost.
 func (l *Lease) Context(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadlineCause(ctx, l.deadline, ErrLost)
 }
 
 // Renew extends the lease by its ttl from now. Contexts made earlier keep their old end.
-// It returns ErrLost where the lease has ended or passed on.
+// It returns ErrLost if the lease has ended or passed on.
 func (l *Lease) Renew(ctx context.Context) error {
-	asked := time.Now()
+	requested := time.Now()
 	renewed, err := l.manager.Jobs.AsyncQueries().LeaseRenew(ctx, dbsqlc.LeaseRenewParams{
 		TtlSeconds: l.ttl.Seconds(), Key: l.key, Token: l.token, Holder: l.Holder(), AcquiredAt: l.acquired,
 	})
@@ -238,27 +235,27 @@ func (l *Lease) Renew(ctx context.Context) error {
 	if renewed == 0 {
 		return fmt.Errorf("renew lease %s: %w", l.key, ErrLost)
 	}
-	l.deadline = asked.Add(l.ttl - l.manager.margin(l.ttl))
+	l.deadline = requested.Add(l.ttl - l.manager.margin(l.ttl))
 	return nil
 }
 
-// ErrUnconfirmed says that the jobs database did not answer whether a lease is kept,
-// which tells nothing of the database that the connection is to.
+// ErrUnconfirmed reports that the jobs database did not answer whether a lease still
+// exists. It is no error of the database that the connection belongs to.
 var ErrUnconfirmed = errors.New("the jobs database does not answer")
 
-// confirmWithin bounds that question.
+// confirmWithin is the timeout of that query.
 const confirmWithin = 5 * time.Second
 
-// confirmedKey is where a connection carries the lease that it was last confirmed for.
+// confirmedKey is the key of a connection's custom data for its last confirmed lease.
 const confirmedKey = "sexton.lease.confirmed"
 
-// Confirm returns ErrLost where a crash of the server has taken the lease back, whose
-// token then has two holders. Commits of leases need not wait for the disk, and the fence
-// knows tokens alone. A crash ends every connection, so only one that is younger than the
-// lease needs this look, and only once.
+// Confirm returns ErrLost if a crash of the server has reverted the lease, so that its
+// token may be granted twice. Commits of leases do not wait for the disk, and the fence
+// compares only tokens. A crash ends every connection, so only a connection that is younger
+// than the lease needs this query, once.
 func (l *Lease) Confirm(ctx context.Context, conn *pgx.Conn) error {
 	known := conn.PgConn().CustomData()
-	if known[confirmedKey] == l || database.ConnectedBefore(conn, l.asked) {
+	if known[confirmedKey] == l || database.ConnectedBefore(conn, l.requested) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, confirmWithin)
@@ -266,19 +263,19 @@ func (l *Lease) Confirm(ctx context.Context, conn *pgx.Conn) error {
 	kept, err := l.manager.Jobs.AsyncQueries().LeaseKept(ctx,
 		dbsqlc.LeaseKeptParams{Key: l.key, Token: l.token, Holder: l.Holder(), AcquiredAt: l.acquired})
 	if err != nil {
-		return fmt.Errorf("look whether lease %s is kept: %w: %w", l.key, ErrUnconfirmed, err)
+		return fmt.Errorf("check lease %s: %w: %w", l.key, ErrUnconfirmed, err)
 	}
 	if !kept {
-		return fmt.Errorf("lease %s was taken back by a crash of the server: %w", l.key, ErrLost)
+		return fmt.Errorf("a crash of the server reverted lease %s: %w", l.key, ErrLost)
 	}
 	known[confirmedKey] = l
 	return nil
 }
 
-// During keeps the lease while its holder prepares, which over a slow network may take
-// longer than the lease. Work itself never runs under it: work that hangs must lose its
-// lease.
-func (l *Lease) During(ctx context.Context, prepare func() error) error {
+// RenewDuring renews the lease until prepare returns, because preparing over a slow network
+// may take longer than the lease. Work itself must not run in it: work that hangs must lose
+// its lease.
+func (l *Lease) RenewDuring(ctx context.Context, prepare func() error) error {
 	stop, stopped := make(chan struct{}), make(chan error, 1)
 	go func() {
 		every := time.NewTicker(l.ttl / 4)
@@ -292,7 +289,7 @@ func (l *Lease) During(ctx context.Context, prepare func() error) error {
 				close(stopped)
 				return
 			case <-every.C:
-				_ = l.Renew(ctx) // The last one says whether the lease is lost.
+				_ = l.Renew(ctx) // The last call returns whether the lease is lost.
 			}
 		}
 	}()
@@ -301,10 +298,10 @@ func (l *Lease) During(ctx context.Context, prepare func() error) error {
 	return errors.Join(err, <-stopped)
 }
 
-// Over ends the work under the lease in this process. If the lease's row does not show
-// that, or a crash of the server reverts it, the manager's next acquisition takes the
-// lease.
-func (l *Lease) Over() {
+// Finish records that this process no longer works under the lease. If the lease's row
+// does not show that, or a crash of the server reverts it, the manager's next acquisition
+// takes the lease over.
+func (l *Lease) Finish() {
 	l.manager.mu.Lock()
 	defer l.manager.mu.Unlock()
 	if l.manager.working[l.key] == l {
@@ -312,10 +309,10 @@ func (l *Lease) Over() {
 	}
 }
 
-// Release gives the lease back, if it is still held. A lease that has passed on is no
-// error.
+// Release ends the lease if it is still held. It returns no error if the lease has passed
+// on.
 func (l *Lease) Release(ctx context.Context) error {
-	l.Over()
+	l.Finish()
 	if _, err := l.manager.Jobs.AsyncQueries().LeaseRelease(ctx, l.key, l.Holder(), l.acquired); err != nil {
 		return fmt.Errorf("release lease %s: %w", l.key, err)
 	}
@@ -327,8 +324,8 @@ func lockNotAvailable(err error) bool { return pgcatalog.SQLState(err) == "55P03
 // raiseTimeout is how long a new holder waits for the batch of an earlier one.
 const raiseTimeout = 200 * time.Millisecond
 
-// Raise lifts the fence of a database to the lease's token, before the first batch there.
-// The error wraps ErrLost where the lease has passed on; after any other one the lease is
+// Raise raises the fence of a database to the lease's token, before the first batch there.
+// The error wraps ErrLost if the lease has passed on. After any other error the lease is
 // still held, and nothing may be written to that database.
 func (l *Lease) Raise(ctx context.Context, db database.Database) error {
 	before := l.token
@@ -336,13 +333,13 @@ func (l *Lease) Raise(ctx context.Context, db database.Database) error {
 	if err == nil {
 		l.fenced = append(l.fenced, db)
 	}
-	// Where the token had to grow for one fence the others follow, which may make it grow
+	// If raise increased the token, the other fences must follow, which may increase it
 	// again.
 	for l.token != before {
 		before = l.token
 		for _, earlier := range l.fenced {
-			if failed := l.raise(ctx, earlier); failed != nil {
-				return errors.Join(err, failed)
+			if raiseErr := l.raise(ctx, earlier); raiseErr != nil {
+				return errors.Join(err, raiseErr)
 			}
 		}
 	}
@@ -366,15 +363,15 @@ func (l *Lease) raise(ctx context.Context, db database.Database) error {
 		case err != nil:
 			return fmt.Errorf("raise fence %s in database %s: %w", l.key, db.Name, err)
 		case l.manager.outdated(l.key, db, fence.Digest) != nil:
-			// An installation and this statement take turns at the row: one that commits
-			// later refuses the batches by its token.
+			// An installation and this statement lock the same row. An installation that
+			// commits later raises the token, so that the batches are refused.
 			return l.manager.outdated(l.key, db, fence.Digest)
 		case fence.Token == l.token:
 			return nil
 		default:
-			// The fence stands above the lease: either a newer holder raised it, and then
-			// this token no longer owns the lease's row, or the lease's row came back
-			// from an older backup, and then it is lifted.
+			// The fence is above the lease's token. Either a newer holder raised it, and
+			// advance finds that this token no longer owns the lease's row. Or the row was
+			// restored from an older backup, and advance raises its token.
 			if err := l.advance(ctx, fence.Token+1); err != nil {
 				return err
 			}
@@ -383,9 +380,10 @@ func (l *Lease) raise(ctx context.Context, db database.Database) error {
 	return fmt.Errorf("raise fence %s in database %s: still locked by an earlier holder's transaction after %d attempts", l.key, db.Name, attempts)
 }
 
+// advance raises the token of the lease's row.
 func (l *Lease) advance(ctx context.Context, token int64) error {
-	lifted := dbsqlc.LeaseAdvanceParams{Token: token, Key: l.key, Holder: l.Holder(), AcquiredAt: l.acquired}
-	advanced, err := l.manager.Jobs.AsyncQueries().LeaseAdvance(ctx, lifted)
+	params := dbsqlc.LeaseAdvanceParams{Token: token, Key: l.key, Holder: l.Holder(), AcquiredAt: l.acquired}
+	advanced, err := l.manager.Jobs.AsyncQueries().LeaseAdvance(ctx, params)
 	if err != nil {
 		return fmt.Errorf("advance token of lease %s: %w", l.key, err)
 	}
@@ -399,6 +397,7 @@ func (l *Lease) advance(ctx context.Context, token int64) error {
 //go:embed queries/evict.sql
 var evictSQL string
 
+// evict ends the sessions of earlier holders whose transactions lock the fence.
 func (l *Lease) evict(ctx context.Context, db database.Database) error {
 	_, err := db.Pool.Exec(ctx, db.Names.Render(evictSQL), l.key, l.token)
 	return problem.Doing(err, "end earlier holder's transaction of lease %s in database %s", l.key, db.Name)

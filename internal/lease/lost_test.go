@@ -138,7 +138,7 @@ func TestATokenThatIsGrantedTwiceConfirmsOneLease(t *testing.T) {
 	db := dbtest.New(t)
 	m := manager(db, "one")
 	first := pgtest.Must(m.Acquire(t.Context(), key, time.Minute, db.Connected))(t)
-	first.Over()
+	first.Finish()
 	db.Exec("UPDATE sexton.leases SET token = token - 1, expires_at = clock_timestamp()")
 	second := pgtest.Must(m.Acquire(t.Context(), key, time.Minute, db.Connected))(t)
 	require.Equal(t, first.Token(), second.Token())

@@ -112,7 +112,7 @@ func (w *Work) Run(ctx context.Context, db database.Database, granted *lease.Lea
 func (p *pass) run(ctx context.Context, granted *lease.Lease, progress jobrun.Progress) (*loosefk.Stats, error) {
 	settings, _ := p.Config.Database(p.db.Name)
 	var bound *binding
-	if err := granted.During(ctx, func() (err error) {
+	if err := granted.RenewDuring(ctx, func() (err error) {
 		if bound, err = p.bind(ctx); err != nil {
 			return err
 		}
