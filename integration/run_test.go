@@ -293,7 +293,7 @@ func testRunDeploy(t *testing.T, p program) {
 	require.Contains(t, p.run(t, s.dir, s.url, 0, "triggers", "install"), "not recorded for notes: sexton audit")
 	s.exec(t, "DELETE FROM parents WHERE id BETWEEN 11 AND 50")
 	s.wait(t, stopLimit, "the children of both definitions to go", gone)
-	earlier.logged(t, "other definitions are installed: the job waits")
+	earlier.logged(t, "other_definitions_installed")
 
 	later.stop(t)
 	s.exec(t, "DELETE FROM parents WHERE id > 50 OR id <= 5")

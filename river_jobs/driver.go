@@ -83,7 +83,7 @@ func (d *driver) noteOutdated(ctx context.Context, queue string, outdated bool) 
 	switch {
 	case outdated && time.Since(said) >= time.Minute:
 		d.said[queue] = time.Now()
-		d.log.ErrorContext(ctx, "other definitions are installed: the job waits", "kind", queue, "database",
+		d.log.ErrorContext(ctx, "other_definitions_installed", "kind", queue, "database",
 			d.jobs.Name,
 			"error", "let this worker read the files that were installed, or run `sexton triggers install` with its own")
 	case !outdated && known:

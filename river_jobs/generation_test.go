@@ -116,7 +116,7 @@ func TestAWorkerWithOtherDefinitionsLeavesTheJobAlone(t *testing.T) {
 	require.True(t, report.Outdated)
 	require.Contains(t, report.Reason, "database main has other definitions installed than this process has loaded")
 	b.passOf(t, earlier, "main")
-	require.Equal(t, 1, strings.Count(b.log.String(), "other definitions are installed: the job waits"),
+	require.Equal(t, 1, strings.Count(b.log.String(), "other_definitions_installed"),
 		"once a minute")
 	require.Equal(t, tokens, b.db.Rows("SELECT token FROM sexton.leases UNION ALL SELECT token FROM sexton.fences"),
 		"it takes no lease")
@@ -194,7 +194,7 @@ func TestQueuesAreLeftToWorkersWithTheInstalledDefinitions(t *testing.T) {
 			`{"action":"resume","queue":"other"}`,
 		}, told())
 	}
-	require.Equal(t, 1, strings.Count(b.log.String(), "other definitions are installed: the job waits"))
+	require.Equal(t, 1, strings.Count(b.log.String(), "other_definitions_installed"))
 	b.install(t, b.deps.Definitions, "parents")
 	require.Equal(t, resumed, told())
 	require.Contains(t, b.log.String(), "the installed definitions are this worker's again")

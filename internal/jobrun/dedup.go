@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// LeftOut is the key of the number of lines with the same message that were left out
-// since the one before.
+// LeftOut is the key of the number of lines of a group that were left out since the last
+// line.
 const LeftOut = "left_out"
 
-// Dedup keeps a log readable while something fails many times a second. It writes the
-// first record of a group immediately. It counts others that follow within the period,
-// and at its end writes the last of them with their number, so that the log also shows
-// when it ended. Each new group takes memory for a period.
+// Dedup is a slog.Handler that limits how often records of a group are written. It writes
+// the first record of a group immediately. It counts further records within the period,
+// and at its end writes the last of them with their number, so that the log shows when the
+// problem ended. Each group uses memory for a period.
 type Dedup struct {
 	next slog.Handler
 	// windows are shared with the handlers derived from this one.
@@ -25,20 +25,21 @@ type Dedup struct {
 
 var _ slog.Handler = (*Dedup)(nil)
 
-// windows are the periods that run, by group.
+// windows has the current period of each group.
 type windows struct {
 	every time.Duration
-	// group returns the group of a record; "" for one that is always written.
+	// group returns the group of a record; "" means that it is always written.
 	group func(slog.Record) string
 
 	mu   sync.Mutex
 	open map[string]*window
 }
 
-// window is the period that follows a line.
+// window is the period after a line.
 type window struct {
 	end *time.Timer
-	// leftOut counts records that came meanwhile; the others tell how to write the last.
+	// leftOut counts the records in the period. ctx, handler and last are for writing the
+	// last of them.
 	leftOut int
 	ctx     context.Context //nolint:containedctx // the record's, for the handler
 	handler slog.Handler
@@ -82,7 +83,8 @@ func (h *Dedup) Handle(ctx context.Context, record slog.Record) error {
 	return h.next.Handle(ctx, record)
 }
 
-// leaveOut counts a record whose group has a period, and opens one otherwise.
+// leaveOut counts a record and returns true if its group has a period. Otherwise it begins
+// a period.
 func (w *windows) leaveOut(ctx context.Context, next slog.Handler, group string, record slog.Record) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -91,17 +93,17 @@ func (w *windows) leaveOut(ctx context.Context, next slog.Handler, group string,
 		open.ctx, open.handler, open.last = context.WithoutCancel(ctx), next, record.Clone()
 		return true
 	}
-	w.open[group] = &window{end: time.AfterFunc(w.every, func() { w.ended(group) })}
+	w.open[group] = &window{end: time.AfterFunc(w.every, func() { w.endPeriod(group) })}
 	return false
 }
 
-// ended writes what a period left out, which begins another one.
-func (w *windows) ended(group string) {
+// endPeriod writes the last record that a period left out, which begins another period.
+func (w *windows) endPeriod(group string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	window := w.open[group]
 	switch {
-	case window == nil: // Flush was faster.
+	case window == nil: // Flush has removed it.
 	case window.leftOut == 0:
 		delete(w.open, group)
 	default:
@@ -110,16 +112,15 @@ func (w *windows) ended(group string) {
 	}
 }
 
-// write writes the last line with the number of those before it.
+// write writes the last record with the number of records before it.
 func (w *window) write() {
 	w.last.AddAttrs(slog.Int(LeftOut, w.leftOut-1))
-	// No caller waits for the answer, and there is nowhere else to report it.
+	// There is no caller that could handle the error.
 	_ = w.handler.Handle(w.ctx, w.last)
 	w.leftOut, w.ctx, w.handler, w.last = 0, nil, nil, slog.Record{}
 }
 
-// Flush writes what is left out so far and ends all periods, as at the end of the
-// process.
+// Flush writes the left-out records and ends all periods, for the end of the process.
 func (h *Dedup) Flush() {
 	w := h.windows
 	w.mu.Lock()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Percentiles of durations, in milliseconds with three digits behind the point.
+// Percentiles has percentiles of durations in milliseconds, with three decimal places.
 type Percentiles struct {
 	P50 float64 `json:"p50"`
 	P90 float64 `json:"p90"`
@@ -15,7 +15,7 @@ type Percentiles struct {
 	Max float64 `json:"max"`
 }
 
-// PercentilesOf takes the nearest rank. All are 0 where there are no durations.
+// PercentilesOf returns percentiles by the nearest rank; 0 if there are no durations.
 func PercentilesOf(durations []time.Duration) Percentiles {
 	if len(durations) == 0 {
 		return Percentiles{}
@@ -27,8 +27,8 @@ func PercentilesOf(durations []time.Duration) Percentiles {
 	return Percentiles{P50: at(0.5), P90: at(0.9), P99: at(0.99), Max: at(1)}
 }
 
-// HistogramBounds are the upper bounds of a histogram's bins, in seconds. What took
-// longer has the bin "+Inf".
+// HistogramBounds returns the upper bounds of a histogram's bins in seconds. Longer
+// durations are in the bin "+Inf".
 func HistogramBounds() []float64 {
 	return []float64{
 		.001, .002, .003, .004, .005, .0075, .01, .015, .02, .03, .05, .075, .1, .15, .2, .3, .5, .75,
@@ -36,15 +36,14 @@ func HistogramBounds() []float64 {
 	}
 }
 
-// BeyondBounds is the bin behind the last bound.
+// BeyondBounds is the bin after the last bound.
 const BeyondBounds = "+Inf"
 
-// Histogram counts durations by the upper bound of their bin, in seconds. As JSON it
-// stands in the statistics of a run, so that it outlives its process.
+// Histogram counts durations by the upper bound of their bin in seconds. The statistics of
+// a run have it as JSON.
 type Histogram map[string]int64
 
-// Add counts a duration. A histogram that is nil becomes one. A negative duration comes
-// from a clock that was set back.
+// Add counts a duration. It counts a negative one, from a clock that was set back, as 0.
 func (h *Histogram) Add(d time.Duration) {
 	if *h == nil {
 		*h = Histogram{}
@@ -53,8 +52,8 @@ func (h *Histogram) Add(d time.Duration) {
 	(*h)[bin(at)]++
 }
 
-// Take adds the counts of another histogram.
-func (h *Histogram) Take(other Histogram) {
+// Merge adds the counts of another histogram.
+func (h *Histogram) Merge(other Histogram) {
 	if *h == nil && len(other) > 0 {
 		*h = Histogram{}
 	}
@@ -70,8 +69,8 @@ func bin(at int) string {
 	return BeyondBounds
 }
 
-// Quantile is the share's duration in seconds, taken to lie evenly in its bin; 0 of an
-// empty histogram. What lies beyond the last bound has that.
+// Quantile returns the duration in seconds of a quantile, interpolated within its bin; 0
+// for an empty histogram. It returns the last bound for longer durations.
 func (h Histogram) Quantile(share float64) float64 {
 	total := h.Total()
 	rank, below, low := share*float64(total), 0.0, 0.0
@@ -88,7 +87,7 @@ func (h Histogram) Quantile(share float64) float64 {
 	return low
 }
 
-// Total counts the durations.
+// Total returns the number of durations.
 func (h Histogram) Total() (n int64) {
 	for _, counted := range h {
 		n += counted
@@ -96,5 +95,5 @@ func (h Histogram) Total() (n int64) {
 	return n
 }
 
-// Milliseconds rounds to three digits behind the point.
+// Milliseconds returns a duration in milliseconds, rounded to three decimal places.
 func Milliseconds(d time.Duration) float64 { return math.Round(float64(d)/1e3) / 1e3 }

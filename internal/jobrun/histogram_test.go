@@ -23,10 +23,10 @@ func TestHistogram(t *testing.T) {
 	require.InDelta(t, 0.0035, h.Quantile(0.5), 1e-9, "evenly between 3 and 4 ms")
 	require.InDelta(t, 7*24*3600, h.Quantile(1), 0, "beyond the last bound")
 	var sum jobrun.Histogram
-	sum.Take(nil)
+	sum.Merge(nil)
 	require.Nil(t, sum)
-	sum.Take(h)
-	sum.Take(h)
+	sum.Merge(h)
+	sum.Merge(h)
 	require.EqualValues(t, 200, sum.Total())
 	require.True(t, slices.IsSorted(jobrun.HistogramBounds()))
 }

@@ -30,19 +30,19 @@ const (
 	Failed    Outcome = "failed"
 )
 
-// Spec says what is run.
+// Spec describes a pass.
 type Spec struct {
 	Kind string
-	// Database is the configured name of the database that the pass serves.
+	// Database is the configured name of the database that the pass works in.
 	Database string
-	// LeaseKey names the lease. Without one the work gets none: it must be safe beside
-	// another pass of its own.
+	// LeaseKey is the key of the lease. If it is empty there is no lease, and the work
+	// must be safe while another pass of its kind is running.
 	LeaseKey string
 	LeaseTTL time.Duration
-	// Shared reports that passes of the kind run side by side in the database, under
-	// leases of their own or without.
+	// Shared reports that several passes of the kind may run in the database at the same
+	// time, with different leases or with none.
 	Shared bool
-	// Long says that a run may take hours, as long as it gets on.
+	// Long reports that a run may take hours.
 	Long bool
 	// Fences are all databases that the pass may write to.
 	Fences []database.Database
@@ -51,26 +51,26 @@ type Spec struct {
 // LatencyKey is the key of the histogram in the statistics of all kinds.
 const LatencyKey = "latency_seconds"
 
-// Work is one pass under its lease. What it returns beside an error still counts.
+// Work does one pass under its lease. A result that it returns with an error still counts.
 type Work func(context.Context, *lease.Lease, Progress) (Result, error)
 
-// Progress takes the statistics so far, for readers that watch the pass; it may be called
-// after every batch. They are recorded now and then, or at once where now is set.
+// Progress records the statistics so far, at most once per progressEvery unless now is
+// set. It may be called after every batch.
 type Progress func(ctx context.Context, stats any, now bool)
 
-// progressEvery is how often the row of a running pass is brought up to date at most.
+// progressEvery is the minimum time between two updates of the row of a running pass.
 const progressEvery = 500 * time.Millisecond
 
-// Report is the outcome of a pass, as printed by `sexton job run --json`.
+// Report is the result of a pass as `sexton job run --json` prints it.
 type Report struct {
 	Kind     string  `json:"kind"`
 	RunID    int64   `json:"run_id"`
 	Database string  `json:"database"`
 	Outcome  Outcome `json:"outcome"`
-	// Holder is set when the lease is taken, Reason when the pass was skipped or cut
-	// short.
+	// Holder is set if another process has the lease. Reason is set if the pass was
+	// skipped or ended early.
 	Holder string `json:"holder,omitempty"`
-	// Outdated is set when other definitions are installed than the process has read.
+	// Outdated is set if other definitions are installed than the process has loaded.
 	Outdated bool            `json:"outdated,omitempty"`
 	Reason   string          `json:"reason,omitempty"`
 	Error    string          `json:"error,omitempty"`
@@ -81,22 +81,22 @@ type Report struct {
 type Runner struct {
 	Leases *lease.Manager
 	Logger *slog.Logger
-	// Observer, if set, is told of every pass.
+	// Observer, if set, receives every pass that has ended.
 	Observer Observer
 
-	mu     sync.Mutex
-	tidied map[string]tidied
-	// held logs which leases other processes hold.
-	held *Dedup
-	// live are the IDs of the runs under way.
-	live map[int64]bool
+	mu      sync.Mutex
+	history map[string]history
+	// heldLog logs which leases other processes hold.
+	heldLog *Dedup
+	// running has the IDs of the runs in progress.
+	running map[int64]bool
 }
 
-// Do runs work under the lease of spec. The error repeats what the report says of a
-// failed pass, for callers that need its type, and has its line in the log (IsLogged)
-// unless there was no run. A skipped pass has none, except that of ctx where it was asked
-// to stop before it began. ctx ending asks work to stop soon; history and lease are
-// settled all the same.
+// Do runs work under the lease of spec. The error is the one in the report of a failed
+// pass, for callers that need its type. It has been logged (IsLogged) unless no run was
+// inserted. A skipped pass returns no error, except ctx's if ctx ended before the pass
+// began. When ctx ends, work must stop soon. Do still writes the history and releases the
+// lease.
 func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, err error) {
 	ctx, span := otel.Tracer(database.TracerName).Start(ctx, "run "+spec.Kind,
 		trace.WithAttributes(attribute.String("sexton.database", spec.Database)))
@@ -110,14 +110,14 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 	defer func() { r.observe(report, result, time.Since(clock), err) }()
 
 	var granted *lease.Lease
-	ended := false
+	recorded := false
 	defer func() {
-		if ended {
+		if recorded {
 			return
 		}
-		r.forget(spec.history())
+		r.forgetHistory(spec.historyKey())
 		if granted != nil {
-			_ = granted.Release(settle) // If that fails, too, the next acquisition makes up for it.
+			_ = granted.Release(settle) // If that fails, too, the next acquisition takes the lease over.
 		}
 	}()
 	var runID int64
@@ -127,14 +127,13 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 		return report, fmt.Errorf("begin run of %s: %w", spec.Kind, err)
 	}
 	report.RunID = runID
-	over := r.alive(runID)
-	defer over()
+	defer r.trackRun(runID)()
 	log = log.With("run_id", runID)
 
 	result, err = r.underLease(ctx, log, queries, spec, &report, granted, err, work)
 	if outdated, ok := errors.AsType[*lease.GenerationError](err); ok {
 		report.Outcome, report.Outdated, report.Reason, err = Skipped, true, outdated.Error(), nil
-		r.logOutdated(ctx, spec, runID, outdated)
+		r.logOtherGeneration(ctx, spec, runID, outdated)
 	}
 	if result.Stats != nil {
 		stats, marshalErr := json.Marshal(result.Stats)
@@ -148,24 +147,24 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 	switch {
 	case result.Stats == nil && errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		// A stop on request is no failure.
-		report.Outcome, report.Reason = Skipped, "asked to stop before it began"
+		report.Outcome, report.Reason = Skipped, "stopped before it began"
 		log.InfoContext(settle, "run_ended", "outcome", report.Outcome, "reason", report.Reason)
 	case err != nil:
 		report.Outcome, report.Error = Failed, err.Error()
 		err = logFailure(ctx, log, err)
 	case report.Outcome != Skipped:
-		if held := result.held(); held != "" {
+		if held := result.heldReason(); held != "" {
 			log = log.With("held", held)
 		}
 		log.InfoContext(ctx, "run_ended", "outcome", report.Outcome)
 	}
-	unrecorded := record(settle, queries, granted, report, result)
-	ended = unrecorded == nil
-	rest := errors.Join(unrecorded, r.tidy(settle, queries, spec))
-	if rest != nil {
-		rest = logFailure(settle, log, rest)
+	recordErr := recordEnd(settle, queries, granted, report, result)
+	recorded = recordErr == nil
+	endErr := errors.Join(recordErr, r.prune(settle, queries, spec))
+	if endErr != nil {
+		endErr = logFailure(settle, log, endErr)
 	}
-	return report, Logged(errors.Join(err, rest))
+	return report, Logged(errors.Join(err, endErr))
 }
 
 // endSpan ends the span of a run.
@@ -178,8 +177,8 @@ func endSpan(span trace.Span, report Report) {
 	span.End()
 }
 
-// begin enters the run in the history and takes its lease, if it has one. The ID is 0
-// where neither is so.
+// begin inserts the run into the history and acquires its lease, if it has one. The ID is
+// 0 if it did neither.
 func (r *Runner) begin(ctx context.Context, queries *dbsqlc.Queries, spec Spec) (int64, *lease.Lease, error) {
 	start := func() (int64, error) {
 		return queries.RunStart(ctx, spec.Kind, spec.Database, r.Leases.Holder)
@@ -191,19 +190,20 @@ func (r *Runner) begin(ctx context.Context, queries *dbsqlc.Queries, spec Spec) 
 	if err := ctx.Err(); err != nil {
 		return 0, nil, err //nolint:wrapcheck // The caller names the run.
 	}
-	// A stop must not interrupt the acquisition: if its answer were lost, the lease and the
-	// run's row would be left to the next one. Its lock timeout bounds it.
+	// A stop must not interrupt the acquisition. If its answer were lost, the next
+	// acquisition would have to clean up the lease and the run's row. Its lock timeout
+	// bounds it.
 	run := lease.Run{Kind: spec.Kind, Database: spec.Database}
 	id, granted, err := r.Leases.Begin(context.WithoutCancel(ctx), run, spec.LeaseKey, spec.LeaseTTL, spec.Fences...)
 	if id == 0 && ctx.Err() == nil {
-		// What keeps the lease from being taken took the run back with it; the history is
-		// to tell of it all the same.
+		// The error that prevented the acquisition also rolled back the run. The history
+		// must have it.
 		id, _ = start()
 	}
 	return id, granted, err
 }
 
-// underLease works under what begin returned.
+// underLease runs work under the lease that begin returned, or handles its error.
 func (r *Runner) underLease(
 	ctx context.Context, log *slog.Logger, queries *dbsqlc.Queries, spec Spec, report *Report, granted *lease.Lease,
 	refused error, work Work,
@@ -232,10 +232,10 @@ func (r *Runner) underLease(
 	}
 	result, err = r.work(ctx, log, queries, granted, report, work)
 	if err != nil && granted.LostToInstall(context.WithoutCancel(ctx), err) {
-		report.Outcome, report.Reason, err = OverLimit, "definitions were installed; the next run goes on", nil
+		report.Outcome, report.Reason, err = OverLimit, "definitions were installed; the next run continues", nil
 	}
 	if err != nil && granted.LostToUndo(context.WithoutCancel(ctx), err) {
-		report.Outcome, report.Reason, err = OverLimit, "a deletion is taken back; the next run goes on", nil
+		report.Outcome, report.Reason, err = OverLimit, "a deletion is being undone; the next run continues", nil
 	}
 	return result, err
 }
@@ -249,8 +249,8 @@ func (*Runner) work(
 	return result, err
 }
 
-// progress keeps the statistics of a running pass in its row. A pass does not end because
-// its progress cannot be shown.
+// progress returns a function that writes the statistics of a running pass to its row. A
+// failed write does not end the pass.
 func progress(log *slog.Logger, queries *dbsqlc.Queries, runID int64) Progress {
 	written := time.Now()
 	return func(ctx context.Context, stats any, now bool) {
@@ -263,30 +263,30 @@ func progress(log *slog.Logger, queries *dbsqlc.Queries, runID int64) Progress {
 			err = queries.RunProgress(ctx, encoded, runID)
 		}
 		if err != nil && ctx.Err() == nil {
-			log.WarnContext(ctx, "progress cannot be recorded", "error", err)
+			log.WarnContext(ctx, "progress_not_recorded", "error", err)
 		}
 	}
 }
 
-// alive notes that a run is under way, until the function that it returns is called.
-func (r *Runner) alive(runID int64) (over func()) {
+// trackRun records that a run is in progress until done is called.
+func (r *Runner) trackRun(runID int64) (done func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.live == nil {
-		r.live = map[int64]bool{}
+	if r.running == nil {
+		r.running = map[int64]bool{}
 	}
-	r.live[runID] = true
+	r.running[runID] = true
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		delete(r.live, runID)
+		delete(r.running, runID)
 	}
 }
 
-// record ends the run's row and its lease. Runs that changed nothing are folded, except
-// where something kept them from their work.
-func record(ctx context.Context, queries *dbsqlc.Queries, granted *lease.Lease, report Report, result Result) error {
-	held := result.held()
+// recordEnd ends the run's row and its lease. Consecutive runs that changed nothing share a
+// row, unless something kept them from their work.
+func recordEnd(ctx context.Context, queries *dbsqlc.Queries, granted *lease.Lease, report Report, result Result) error {
+	held := result.heldReason()
 	ended := dbsqlc.RunFinishParams{
 		ID: report.RunID, Outcome: string(report.Outcome), Changed: result.Changed || held != "", Stats: report.Stats,
 	}

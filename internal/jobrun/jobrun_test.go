@@ -109,7 +109,7 @@ func TestTakenLeaseIsSkipped(t *testing.T) {
 	for holder, line := range map[string]string{
 		"somebody": `level=ERROR msg="failed to obtain lock" kind=some_kind database=main run_id=1 error=FailedToObtainLockError key=some/key holder=somebody expires_at=`,
 		lease.UndoHolder +
-			"person": `level=INFO msg="waits for an undo" kind=some_kind database=main run_id=1 key=some/key holder=undo:person expires_at=`,
+			"person": `level=INFO msg=waiting_for_undo kind=some_kind database=main run_id=1 key=some/key holder=undo:person expires_at=`,
 	} {
 		b := setup(t)
 		other := lease.Manager{Jobs: b.db.Connected, Holder: holder}

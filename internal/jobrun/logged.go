@@ -9,13 +9,12 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// loggedError is an error that has its line in the log.
+// loggedError is an error that has been logged.
 type loggedError struct{ error }
 
 func (e loggedError) Unwrap() error { return e.error }
 
-// Logged marks an error that has its line in the log, so that the layers above write no
-// second one.
+// Logged marks an error as logged, so that callers do not log it again.
 func Logged(err error) error {
 	if err == nil {
 		return nil
@@ -23,9 +22,9 @@ func Logged(err error) error {
 	return loggedError{err}
 }
 
-// IsLogged reports whether an error has its line in the log: of joined ones, each.
+// IsLogged reports whether an error has been logged. Of joined errors, all must have been.
 func IsLogged(err error) bool {
-	switch err := err.(type) { //nolint:errorlint // it goes through what the error wraps
+	switch err := err.(type) { //nolint:errorlint // the function walks the wrapped errors
 	case nil:
 		return false
 	case loggedError:
@@ -38,8 +37,8 @@ func IsLogged(err error) bool {
 	return false
 }
 
-// logFailure writes how a run failed, unless there is a line about it, and marks the
-// error.
+// logFailure logs why a run failed, unless its error has been logged, and marks the error as
+// logged.
 func logFailure(ctx context.Context, log *slog.Logger, err error) error {
 	if IsLogged(err) {
 		log.InfoContext(ctx, "run_ended", "outcome", Failed)
@@ -47,7 +46,7 @@ func logFailure(ctx context.Context, log *slog.Logger, err error) error {
 	}
 	attributes := []any{"error", err}
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
-		// The server's own stack: functions and statements on the way to the error.
+		// The server's call stack of functions and statements.
 		attributes = append(attributes, "sqlstate", pgErr.Code, "stack", pgErr.Where)
 	}
 	log.ErrorContext(ctx, "run_failed", attributes...)

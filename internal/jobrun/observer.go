@@ -7,8 +7,8 @@ import (
 	"sexton/internal/batch"
 )
 
-// Observer is told of every pass when it has ended, of skipped and failed ones too. It
-// must not block, and may be called for several passes at a time.
+// Observer receives every pass when it has ended, including skipped and failed ones.
+// RunEnded must not block, and may be called concurrently.
 type Observer interface {
 	RunEnded(ended Ended)
 }
@@ -24,11 +24,11 @@ type Ended struct {
 	Duration time.Duration
 	// Err is why the pass failed, or could not be recorded.
 	Err error
-	// Held is that of the result.
+	// Held is why a pass with work to do changed nothing; "" if it did.
 	Held   string
 	Counts Counts
 	Faults []batch.FaultCounts
-	// Latency is that of the result.
+	// Latency is the latency of the result.
 	Latency Histogram
 }
 
@@ -36,7 +36,8 @@ type Ended struct {
 // label. The value is empty if the metric has neither label.
 type Counts map[string]map[string]int64
 
-// observe also hears of a pass that panicked, which has no outcome.
+// observe passes an ended pass to the observer. A pass that panicked has no outcome and
+// counts as failed.
 func (r *Runner) observe(report Report, result Result, duration time.Duration, err error) {
 	if r.Observer == nil {
 		return
@@ -44,7 +45,7 @@ func (r *Runner) observe(report Report, result Result, duration time.Duration, e
 	r.Observer.RunEnded(Ended{
 		Kind: report.Kind, Database: report.Database, Outcome: cmp.Or(report.Outcome, Failed),
 		LeaseTaken: report.Holder != "",
-		Duration:   duration, Err: err, Held: result.held(), Counts: result.Counts, Faults: result.Faults,
+		Duration:   duration, Err: err, Held: result.heldReason(), Counts: result.Counts, Faults: result.Faults,
 		Latency: result.Latency,
 	})
 }

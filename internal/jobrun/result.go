@@ -6,7 +6,7 @@ import (
 	"sexton/internal/batch"
 )
 
-// Result is what a pass of any kind did. Its outcome and what held it up follow from it.
+// Result is the result of a pass of any kind. Its outcome is derived from it.
 type Result struct {
 	// Stats becomes a JSON object.
 	Stats     any
@@ -15,19 +15,19 @@ type Result struct {
 	Failed    int64
 	Counts    Counts
 	Faults    []batch.FaultCounts
-	// Latency counts the finished items by the time since each came in. The statistics
-	// have it under LatencyKey.
+	// Latency counts the finished items by their age. The statistics have it under
+	// LatencyKey.
 	Latency Histogram
 
-	// Skipped is why the pass did nothing, Reason is why it ended although it is done.
+	// Skipped is why the pass did nothing. Reason explains a pass that is done.
 	Skipped, Reason string
-	// Over reports that due work is left to the next pass, Left says why.
+	// Over reports that due work is left to the next pass. Left is why.
 	Over bool
 	Left string
 	// Stopped reports that due work is left because the pass was asked to stop.
 	Stopped bool
-	// Idle reports that a pass changed nothing. Kinds that are never held up do not set
-	// it.
+	// Idle reports that a pass changed nothing. Kinds that never wait for locks do not
+	// set it.
 	Idle bool
 	// Waited names the lock or other obstacle that the pass last waited for.
 	Waited string
@@ -39,18 +39,18 @@ func (r Result) outcome() (Outcome, string) {
 	case r.Skipped != "":
 		return Skipped, r.Skipped
 	case r.Over && r.Left != "" && r.Waited != "":
-		return OverLimit, r.Left + "; held up by " + r.Waited
+		return OverLimit, r.Left + "; blocked by " + r.Waited
 	case r.Over:
 		return OverLimit, r.Left
 	case r.Stopped:
-		return OverLimit, "asked to stop before everything was done"
+		return OverLimit, "stopped before all work was done"
 	}
 	return Done, r.Reason
 }
 
-// held returns why a pass that had work to do changed nothing, or "". Such a pass does
-// not count as a success.
-func (r Result) held() string {
+// heldReason returns why a pass that had work to do changed nothing, or "". Such a pass
+// does not count as a success.
+func (r Result) heldReason() string {
 	left := r.Over && !r.Stopped || r.Waited != ""
 	switch {
 	case !r.Idle || !left && len(r.Faults) == 0:
@@ -59,5 +59,5 @@ func (r Result) held() string {
 		first := r.Faults[0]
 		return batch.Fault{Table: first.Table, SQLState: first.SQLState, Message: first.Message}.Text()
 	}
-	return cmp.Or(r.Waited, "its time was over before anything was done")
+	return cmp.Or(r.Waited, "the time limit was reached before anything was done")
 }

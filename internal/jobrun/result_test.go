@@ -10,7 +10,7 @@ import (
 
 func TestResults(t *testing.T) {
 	t.Parallel()
-	const stopped = "asked to stop before everything was done"
+	const stopped = "stopped before all work was done"
 	met := []batch.FaultCounts{{Table: "notes", SQLState: "ZZ001", Message: "kept", Count: 2}}
 	for _, test := range []struct {
 		name    string
@@ -25,7 +25,7 @@ func TestResults(t *testing.T) {
 		{
 			"something was done",
 			Result{Over: true, Left: "rows are left", Waited: "row locked", Faults: met},
-			OverLimit, "rows are left; held up by row locked", "",
+			OverLimit, "rows are left; blocked by row locked", "",
 		},
 		{"waited", Result{Idle: true, Over: true, Waited: "row locked", Faults: met}, OverLimit, "", "row locked"},
 		{
@@ -39,12 +39,12 @@ func TestResults(t *testing.T) {
 		{
 			"no time",
 			Result{Idle: true, Over: true, Left: "rows are left"},
-			OverLimit, "rows are left", "its time was over before anything was done",
+			OverLimit, "rows are left", "the time limit was reached before anything was done",
 		},
 	} {
 		outcome, reason := test.result.outcome()
 		require.Equal(t, test.outcome, outcome, test.name)
 		require.Equal(t, test.reason, reason, test.name)
-		require.Equal(t, test.held, test.result.held(), test.name)
+		require.Equal(t, test.held, test.result.heldReason(), test.name)
 	}
 }

@@ -15,14 +15,15 @@ import (
 	"sexton/internal/problem"
 )
 
-// SampleEvery is the time between two samples of the backlog. All of them are kept for a
-// day, one in five minutes for 7 days: about 7,500 rows per table of a database.
+// SampleEvery is the time between two samples of the backlog. All samples are kept for a
+// day, and one per five minutes for 7 days: about 7,500 rows per table of a database.
 const SampleEvery = 15 * time.Second
 
 const (
-	// slack is by how much a sample may come early: each worker goes by its own clock.
+	// slack is how much earlier a sample may be added, because each worker has its own
+	// timer.
 	slack = 2 * time.Second
-	// timeout limits a sample: the application may have a table locked.
+	// timeout bounds a sample, because the application may have locked a table.
 	timeout = 5 * time.Second
 )
 
@@ -30,16 +31,16 @@ const (
 type Sampler struct {
 	// Jobs is the name of the database that has the samples.
 	Jobs string
-	// Tables are the deletion tables of a database that belong to enabled kinds. Others
-	// are sampled while something waits in them.
+	// Tables are the deletion tables of enabled kinds, by database. Other tables are
+	// sampled while they have pending rows.
 	Tables map[string][]string
-	// Kinds are the enabled ones, with the deletion table of each.
+	// Kinds has the deletion table of each enabled kind.
 	Kinds map[string]string
-	// Logger learns at level debug why a sample is missing, which is seen in the history.
+	// Logger gets a debug line for each missing sample.
 	Logger *slog.Logger
 
 	mu sync.Mutex
-	// remote is the last that each other database has said.
+	// remote has the last reading of each database other than the jobs database.
 	remote map[string]reading
 }
 
@@ -52,7 +53,7 @@ type reading struct {
 func (s *Sampler) Run(ctx context.Context, db database.Database) {
 	for {
 		if err := s.Sample(ctx, db); err != nil && ctx.Err() == nil {
-			s.Logger.DebugContext(ctx, "backlog is not sampled", "database", db.Name, "error", err)
+			s.Logger.DebugContext(ctx, "backlog_not_sampled", "database", db.Name, "error", err)
 		}
 		if pace.Sleep(ctx, SampleEvery) != nil {
 			return
@@ -60,10 +61,10 @@ func (s *Sampler) Run(ctx context.Context, db database.Database) {
 	}
 }
 
-// Sample reads the backlog of a database. In the jobs database it adds a sample of all
-// databases, unless another worker has added one meanwhile, and removes some of the
-// samples that are past their time. A database whose last reading is older than two
-// intervals is left out: it may be down.
+// Sample reads the backlog of a database. For the jobs database it adds a sample of all
+// databases, unless another worker has just added one, and removes some of the expired
+// samples. It leaves out databases whose last reading is older than two intervals, because
+// they may be down.
 func (s *Sampler) Sample(ctx context.Context, db database.Database) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -119,18 +120,18 @@ func (s *Sampler) sample() dbsqlc.SamplesAddParams {
 	return row
 }
 
-// Series is one deletion table over time.
+// Series has the backlog of one deletion table over time.
 type Series struct {
 	Database string
 	Table    string
-	// Points are in the order of time, the highest values of their bin each; without
-	// samples there is none.
+	// Points are ordered by time. Each has the highest values of its bin. A bin without
+	// samples has no point.
 	Points []Point
 }
 
 // Point is the backlog at one time.
 type Point struct {
-	// At is the beginning of the bin, in seconds of the epoch.
+	// At is the beginning of the bin in Unix time.
 	At               int64
 	Pending          int64
 	OldestAgeSeconds float64
@@ -138,8 +139,7 @@ type Point struct {
 	Finished int64
 }
 
-// ReadSamples returns what is kept of the last span, in bins of a length, by table and
-// database.
+// ReadSamples returns the samples of the last span in bins, by table and database.
 func ReadSamples(ctx context.Context, jobs database.Database, span, bin time.Duration) ([]Series, error) {
 	rows, err := jobs.Queries().SamplesSince(ctx, bin.Seconds(), span.Seconds())
 	if err != nil {

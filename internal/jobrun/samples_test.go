@@ -71,11 +71,11 @@ func TestWhySamplesAreMissing(t *testing.T) {
 	var sampling sync.WaitGroup
 	sampling.Go(func() { s.Run(ctx, d.Connected) })
 	pgtest.WaitFor(t, "a line", func(context.Context) (bool, error) {
-		return strings.Contains(log.String(), "backlog is not sampled"), nil
+		return strings.Contains(log.String(), "backlog_not_sampled"), nil
 	})
 	cancel()
 	sampling.Wait()
-	require.Contains(t, log.String(), "backlog is not sampled")
+	require.Contains(t, log.String(), "backlog_not_sampled")
 	require.Contains(t, log.String(), "does not exist")
 }
 

@@ -10,49 +10,48 @@ import (
 	"sexton/internal/dbsqlc"
 )
 
-// tidyEvery is how often one process looks for runs that were left open without their
-// holder having had the lease. A busy worker runs many passes per second, and each look
-// costs as much as a small batch.
+// tidyEvery is the interval at which one process closes open runs of dead workers whose
+// lease it did not take over. A busy worker runs many passes per second, and each such
+// statement costs as much as a small batch.
 const tidyEvery = time.Minute
 
-// unbroken is how often it looks for the latter where the lease has been its own all the
-// while: only a process that died while it was being refused the lease has left any.
-const unbroken = 5 * time.Minute
+// sameHolderEvery is that interval while this process keeps the lease. Then only a process
+// that died while it was being refused the lease can have left an open run.
+const sameHolderEvery = 5 * time.Minute
 
-// pruneEvery is how often one process removes history past its time; where there was as
-// much as one look removes, it looks again after tidyEvery.
+// pruneEvery is the interval at which one process removes old history. If there was as
+// much as one statement removes, the next one runs after tidyEvery.
 const pruneEvery, pruneMost = 10 * time.Minute, 1000
 
-// tidied is a process's knowledge about the history of the passes under one lease, or of
-// all those of a kind whose passes run side by side.
-type tidied struct {
-	// token is that of the last pass, closed when open runs were last looked for, prune
-	// when history is next.
-	token         int64
+// history is a process's knowledge about the history of the passes under one lease, or of
+// all Shared passes of a kind.
+type history struct {
+	// token is the token of the last pass.
+	token int64
+	// closed is when open runs were last closed, prune when old history is removed next.
 	closed, prune time.Time
 }
 
-// abandon closes the runs of holders that died. Where the lease has been with this
-// process since it looked last, and the ends of all its passes are recorded, there are
-// none.
+// abandon closes the runs of dead holders. There are none if this process has had the
+// lease since the last call and has recorded the ends of all its passes.
 func (r *Runner) abandon(ctx context.Context, queries *dbsqlc.Queries, spec Spec, token, runID int64) error {
-	if !r.passed(spec.history(), token) {
+	if !r.mustAbandon(spec.historyKey(), token) {
 		return nil
 	}
 	if err := queries.RunsAbandon(ctx, spec.Kind, spec.Database, runID); err != nil {
 		return fmt.Errorf("close abandoned runs of %s: %w", spec.Kind, err)
 	}
-	r.note(spec.history(), func(t *tidied) { t.token, t.closed = token, time.Now() })
+	r.updateHistory(spec.historyKey(), func(h *history) { h.token, h.closed = token, time.Now() })
 	return nil
 }
 
-// abandonOld closes, now and then, the runs of a kind whose passes run side by side: the
-// ones that began so long ago that the worker that left them open is gone.
+// abandonOld closes open runs of Shared passes that began so long ago that their worker
+// must be dead. It does so at most once per tidyEvery.
 func (r *Runner) abandonOld(ctx context.Context, queries *dbsqlc.Queries, spec Spec) error {
 	due := false
-	r.note(spec.history(), func(t *tidied) {
-		if due = time.Since(t.closed) >= tidyEvery; due {
-			t.closed = time.Now()
+	r.updateHistory(spec.historyKey(), func(h *history) {
+		if due = time.Since(h.closed) >= tidyEvery; due {
+			h.closed = time.Now()
 		}
 	})
 	if !due {
@@ -63,7 +62,7 @@ func (r *Runner) abandonOld(ctx context.Context, queries *dbsqlc.Queries, spec S
 		Holder: r.Leases.Holder,
 	}
 	r.mu.Lock()
-	old.Live = slices.Collect(maps.Keys(r.live))
+	old.Live = slices.Collect(maps.Keys(r.running))
 	r.mu.Unlock()
 	if err := queries.RunsAbandonOld(ctx, old); err != nil {
 		return fmt.Errorf("close abandoned runs of %s: %w", spec.Kind, err)
@@ -71,42 +70,41 @@ func (r *Runner) abandonOld(ctx context.Context, queries *dbsqlc.Queries, spec S
 	return nil
 }
 
-// history is the name under which the process remembers what it knows of a pass's like.
-func (s Spec) history() string {
+// historyKey is the key of the process's knowledge about the history of such passes.
+func (s Spec) historyKey() string {
 	if s.Shared || s.LeaseKey == "" {
 		return s.Kind + ":" + s.Database
 	}
 	return s.LeaseKey
 }
 
-// forget makes the next pass look for runs without an end.
-func (r *Runner) forget(key string) {
-	r.note(key, func(t *tidied) { t.closed = time.Time{} })
+// forgetHistory makes the next pass close runs without an end.
+func (r *Runner) forgetHistory(key string) {
+	r.updateHistory(key, func(h *history) { h.closed = time.Time{} })
 }
 
-// passed reports whether the lease may have been with another holder since the last look,
-// or that is long ago.
-func (r *Runner) passed(key string, token int64) bool {
-	passed := true
-	r.note(key, func(t *tidied) {
-		passed = token != t.token+1 || time.Since(t.closed) >= unbroken
-		if !passed {
-			t.token = token
+// mustAbandon reports whether another holder may have had the lease since the last time
+// that open runs were closed, or that was too long ago.
+func (r *Runner) mustAbandon(key string, token int64) (must bool) {
+	r.updateHistory(key, func(h *history) {
+		must = token != h.token+1 || time.Since(h.closed) >= sameHolderEvery
+		if !must {
+			h.token = token
 		}
 	})
-	return passed
+	return must
 }
 
-// tidy removes history and events past their time, a bounded number of each.
-func (r *Runner) tidy(ctx context.Context, queries *dbsqlc.Queries, spec Spec) error {
-	prune := false
-	r.note(spec.history(), func(t *tidied) {
+// prune removes old history and events, a limited number of each.
+func (r *Runner) prune(ctx context.Context, queries *dbsqlc.Queries, spec Spec) error {
+	due := false
+	r.updateHistory(spec.historyKey(), func(h *history) {
 		now := time.Now()
-		if prune = !now.Before(t.prune); prune {
-			t.prune = now.Add(tidyEvery)
+		if due = !now.Before(h.prune); due {
+			h.prune = now.Add(tidyEvery)
 		}
 	})
-	if !prune {
+	if !due {
 		return nil
 	}
 	most, err := queries.RunsPrune(ctx)
@@ -121,19 +119,19 @@ func (r *Runner) tidy(ctx context.Context, queries *dbsqlc.Queries, spec Spec) e
 		most = max(most, pruned)
 	}
 	if most < pruneMost {
-		r.note(spec.history(), func(t *tidied) { t.prune = time.Now().Add(pruneEvery) })
+		r.updateHistory(spec.historyKey(), func(h *history) { h.prune = time.Now().Add(pruneEvery) })
 	}
 	return nil
 }
 
-// note reads and changes what is known under one lease.
-func (r *Runner) note(key string, change func(*tidied)) {
+// updateHistory changes the knowledge about the history under a key.
+func (r *Runner) updateHistory(key string, change func(*history)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.tidied == nil {
-		r.tidied = map[string]tidied{}
+	if r.history == nil {
+		r.history = map[string]history{}
 	}
-	known := r.tidied[key]
+	known := r.history[key]
 	change(&known)
-	r.tidied[key] = known
+	r.history[key] = known
 }
