@@ -92,7 +92,7 @@ func testWholeWay(t *testing.T, p program) {
 
 	s := workSite{program: p, url: db.AsRole(worker), dir: dir, pool: db.Pool()}
 	w := s.started(t)
-	require.Contains(t, run(0, "doctor"), "main: checking the privileges of role "+worker+", the newest running worker's\n")
+	require.Contains(t, run(0, "doctor"), "main: checking the privileges of role "+worker+", role of the newest running worker\n")
 	steps("each step may be repeated:\n--" + drop)
 
 	// A partition that comes later is cleaned up as well.

@@ -14,49 +14,49 @@ import (
 	"sexton/internal/render"
 )
 
-// oldTransaction is the age from which a transaction is worth a look.
+// oldTransaction is the age from which an open transaction is a finding.
 const oldTransaction = time.Hour
 
-const holdsBack = "it keeps vacuum from removing dead rows, and deletions of its time from being confirmed"
+const holdsBack = "it prevents vacuum from removing dead rows, and delays rechecks of deletions since then"
 
+// transactions finds old transactions.
 func (t Target) transactions(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	type row struct {
 		PID                      int32
 		User, Application, State string
 		Began                    time.Time
 	}
-	return query(ctx, tx, "look for old transactions", sqlText("transactions"), []any{t.oldAge().Seconds()},
+	return query(ctx, tx, "query old transactions", sqlText("transactions"), []any{t.oldAge().Seconds()},
 		func(r row) []Finding {
 			return One(problem.Warning, fmt.Sprintf("pid %d", r.PID),
 				fmt.Sprintf("user %s (%s, %s) has had a transaction open since %s: %s",
 					r.User, r.Application, r.State, r.Began.UTC().Format(time.RFC3339), holdsBack),
-				fmt.Sprintf("end it there, or: SELECT pg_catalog.pg_terminate_backend(%d)", r.PID))
+				fmt.Sprintf("end the transaction, or run SELECT pg_catalog.pg_terminate_backend(%d)", r.PID))
 		})
 }
 
-// prepared looks for prepared transactions that no session ended. They survive restarts.
+// prepared finds old prepared transactions. They survive restarts of the server.
 func (t Target) prepared(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	type row struct {
 		GID, Owner string
 		Prepared   time.Time
 	}
-	return query(ctx, tx, "look for prepared transactions", sqlText("prepared"), []any{t.oldAge().Seconds()},
+	return query(ctx, tx, "query prepared transactions", sqlText("prepared"), []any{t.oldAge().Seconds()},
 		func(r row) []Finding {
 			return One(problem.Warning, r.GID,
-				fmt.Sprintf("user %s has left a transaction prepared since %s: %s", r.Owner,
+				fmt.Sprintf("a transaction of user %s has been prepared since %s: %s", r.Owner,
 					r.Prepared.UTC().Format(time.RFC3339), holdsBack),
-				fmt.Sprintf("as its coordinator decided, COMMIT PREPARED %s or ROLLBACK PREPARED %s", r.GID, r.GID))
+				fmt.Sprintf("run COMMIT PREPARED %s or ROLLBACK PREPARED %s, as its coordinator decided", r.GID, r.GID))
 		})
 }
 
 func (t Target) oldAge() time.Duration { return cmp.Or(t.OldTransaction, oldTransaction) }
 
-// overdue is how long a tombstone may be due: even the largest backlog is worked on in
-// turns.
+// overdue is the time after which a due tombstone is a finding. Parents take turns, so a
+// large backlog of one parent does not delay others for this long.
 const overdue = time.Hour
 
-// tombstones looks for tombstones that no worker will ever work off and for tombstones
-// that are long overdue.
+// tombstones finds tombstones without a definition, and overdue ones.
 func (t Target) tombstones(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	waiting, err := t.Database.Names.Queries(tx).TombstoneParents(ctx)
 	if err != nil {
@@ -69,9 +69,9 @@ func (t Target) tombstones(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	var found []Finding
 	for _, parent := range unknown {
 		found = append(found, One(problem.Warning, parent,
-			fmt.Sprintf("tombstones of %s wait, and no definition names it as parent: nothing will ever work them off",
+			fmt.Sprintf("tombstones of %s wait because no definition has it as a parent",
 				parent),
-			fmt.Sprintf("restore the definition, or give them up: DELETE FROM %s WHERE fully_qualified_table_name = %s AND status = 1",
+			fmt.Sprintf("restore the definition, or delete them: DELETE FROM %s WHERE fully_qualified_table_name = %s AND status = 1",
 				table, pgcatalog.Literal(parent)))...)
 	}
 	type row struct {
@@ -79,10 +79,10 @@ func (t Target) tombstones(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 		Since  time.Time
 	}
 	sql, args := t.Database.Names.Render(sqlText("overdue")), []any{known, overdue.Seconds()}
-	late, err := query(ctx, tx, "look for overdue tombstones", sql, args, func(r row) []Finding {
+	late, err := query(ctx, tx, "query overdue tombstones", sql, args, func(r row) []Finding {
 		return One(problem.Warning, r.Parent, fmt.Sprintf("a tombstone of %s has been due since %s", r.Parent,
 			r.Since.UTC().Format(time.RFC3339)),
-			"see what is waited for: sexton status")
+			"run `sexton status`, which shows the reason")
 	})
 	return append(found, late...), err
 }

@@ -20,66 +20,65 @@ import (
 	"sexton/internal/problem"
 )
 
-// Finding is one thing that is not as it should be.
+// Finding is one problem that a check has found.
 type Finding struct {
-	// Severity is error for what keeps work from being done or leaves it unrecorded,
-	// warning for what makes it slow or late, info for what may well be meant so.
+	// Severity is error if work is not done or not recorded, warning if it is slow or
+	// late, and info if the state may be intended.
 	Severity problem.Severity `json:"severity"`
-	// Check is the name of the check that found it, Database the configured name; empty
-	// where a finding concerns no single database. Report fills in both.
+	// Check is the name of the check. Database is the configured name, empty if the
+	// finding concerns no single database. Report sets both.
 	Check    string `json:"check"`
 	Database string `json:"database"`
 	// Object is the subject of the finding: a table, a role, a setting, a key of a file.
 	Object  string `json:"object"`
 	Message string `json:"message"`
-	// Fix says what to do, as a statement or command where there is one.
+	// Fix is a statement, a command or an instruction that solves the problem.
 	Fix string `json:"fix"`
 }
 
-// One is a single finding.
+// One returns a list with one finding.
 func One(severity problem.Severity, object, message, fix string) []Finding {
 	return []Finding{{Severity: severity, Object: object, Message: message, Fix: fix}}
 }
 
-// Result is how a check ended.
+// Result is the result of a check.
 type Result string
 
 // The results.
 const (
 	OK    Result = "ok"
 	Found Result = "found"
-	// Failed is a check that could not be made; the reason is a finding of its own.
+	// Failed means that the check could not run. A finding has the reason.
 	Failed Result = "failed"
-	// Skipped is a check that another one's finding leaves without a subject.
+	// Skipped means that a finding of another check makes the check pointless.
 	Skipped Result = "skipped"
 )
 
-// Check is one check of one database.
+// Check is the result of one check of one database.
 type Check struct {
 	Check    string `json:"check"`
 	Database string `json:"database"`
 	Result   Result `json:"result"`
 }
 
-// Report collects checks and findings in the order in which they were made.
+// Report collects checks and findings in order.
 type Report struct {
-	// Roles are the ones whose rights were checked, by database.
+	// Roles are the checked roles, by database.
 	Roles    map[string]Role `json:"roles"`
 	Findings []Finding       `json:"findings"`
 	Checks   []Check         `json:"checks"`
 }
 
-// NewReport returns an empty report, whose lists are JSON arrays also where they stay
-// empty.
+// NewReport returns an empty report. Its empty lists are JSON arrays, not null.
 func NewReport() *Report {
 	return &Report{Roles: map[string]Role{}, Findings: []Finding{}, Checks: []Check{}}
 }
 
-// patience bounds one check: a catalogue that another session has locked must not hold up
-// the others for ever.
+// patience limits the time of one check: another session may have locked the catalog.
 const patience = 20 * time.Second
 
-// Findings are the problems of files, each once: a cycle is found from several sides.
+// Findings converts problems of files to findings, without duplicates: a cycle has the
+// same problem in several definitions.
 func Findings(problems problem.List) []Finding {
 	found := make([]Finding, 0, len(problems))
 	for _, p := range problems {
@@ -89,7 +88,7 @@ func Findings(problems problem.List) []Finding {
 			message = place + ": " + message
 		}
 		if p.Severity == problem.Info {
-			fix = "nothing, where it is meant so"
+			fix = "none, if this is intended"
 		}
 		finding := Finding{
 			Severity: p.Severity, Object: cmp.Or(p.Key, place), Message: message,
@@ -105,11 +104,11 @@ func Findings(problems problem.List) []Finding {
 // sqlStart matches a fix that is SQL.
 var sqlStart = regexp.MustCompile(`^(ALTER|COMMIT|CREATE|DELETE|DROP|GRANT|REINDEX|REVOKE|SELECT|UPDATE) `)
 
-// Run makes a check and reports whether it found nothing.
-func (r *Report) Run(ctx context.Context, check, database string, look func(context.Context) ([]Finding, error)) bool {
+// Run runs a check, adds its findings, and reports whether it had none.
+func (r *Report) Run(ctx context.Context, check, database string, examine func(context.Context) ([]Finding, error)) bool {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	found, err := look(ctx)
+	found, err := examine(ctx)
 	result := OK
 	switch {
 	case err != nil:
@@ -129,18 +128,18 @@ func (r *Report) Run(ctx context.Context, check, database string, look func(cont
 	return result == OK
 }
 
-// RunIf makes a check that has something to look at, and else notes that it was not made.
-func (r *Report) RunIf(ctx context.Context, may bool, check, database string,
-	look func(context.Context) ([]Finding, error),
+// RunIf runs a check if applies is set, and otherwise records it as skipped.
+func (r *Report) RunIf(ctx context.Context, applies bool, check, database string,
+	examine func(context.Context) ([]Finding, error),
 ) bool {
-	if may {
-		return r.Run(ctx, check, database, look)
+	if applies {
+		return r.Run(ctx, check, database, examine)
 	}
 	r.Checks = append(r.Checks, Check{Check: check, Database: database, Result: Skipped})
 	return false
 }
 
-// Count returns how many findings have the severity.
+// Count returns the number of findings with the severity.
 func (r *Report) Count(severity problem.Severity) int {
 	n := 0
 	for _, f := range r.Findings {
@@ -151,68 +150,68 @@ func (r *Report) Count(severity problem.Severity) int {
 	return n
 }
 
-// Sick reports whether something needs attention. Information alone does not: a preflight
-// must be able to pass before the first worker runs.
+// Sick reports whether a finding is an error or a warning. Information does not count,
+// so that checks can pass before the first worker runs.
 func (r *Report) Sick() bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity != problem.Info })
 }
 
-// fixFor names the way out of a check that failed.
+// fixFor returns the fix for a check that failed.
 func fixFor(err error) string {
 	switch {
 	case pgcatalog.SQLState(err) == "42501":
 		return "run the statements that `sexton grants` prints"
 	case errors.Is(err, context.DeadlineExceeded):
-		return "look what the server is busy with or who holds locks, and run `sexton doctor` again"
+		return "check the server for load and locks, and run `sexton doctor` again"
 	default:
-		return "put right what the server says, and run `sexton doctor` again"
+		return "correct the cause of this error, and run `sexton doctor` again"
 	}
 }
 
 //go:embed queries
 var sqlFiles embed.FS
 
-// sqlText is one of these files. As parts of the program they are never missing.
+// sqlText returns an embedded query.
 func sqlText(name string) string {
 	text, _ := sqlFiles.ReadFile("queries/" + name + ".sql")
 	return string(text)
 }
 
-// Target is a connected database and what is meant to happen in it.
+// Target is a connected database and its configuration.
 type Target struct {
 	Database database.Database
 	// Installed reports that the database has Sexton's tables in the versions that this
 	// program needs.
 	Installed bool
-	// Schema is what is to be installed, for the rights that the worker's role needs.
+	// Schema lists the objects of Sexton on which the worker's role needs rights.
 	Schema migrate.Database
-	// Role is the one whose rights are checked.
+	// Role is the role whose rights are checked.
 	Role Role
-	// Connections is how many connections one worker may open to this database.
+	// Connections is the maximum number of connections of one worker to this database.
 	Connections int
-	// Parents are the tracked tables; nil where the definitions leave that open.
+	// Parents are the tracked tables; nil if the definitions cannot be read.
 	Parents []Parent
 
 	// OldTransaction is the age from which a transaction is a finding; 0 means 1 h.
 	OldTransaction time.Duration
-	// Hearing is how long a notification may take; 0 means 2 s.
+	// Hearing is the maximum time for a notification to arrive; 0 means 2 s.
 	Hearing time.Duration
 }
 
 // Role is a database role whose rights are checked.
 type Role struct {
 	Name string `json:"role"`
-	// Other reports that the connections of the checks have another role.
+	// Other reports that the checks connect with another role.
 	Other bool `json:"other"`
-	// Source says why it is this one.
+	// Source is one of the sources below.
 	Source string `json:"source"`
 }
 
 // The sources of a role.
 const (
 	Named  = "named by --role"
-	Worker = "the newest running worker's"
-	OfURL  = "the configured URL's, as no worker is running"
+	Worker = "role of the newest running worker"
+	OfURL  = "role of the configured URL, because no worker is running"
 )
 
 // Parent is a table whose deletions are recorded.
@@ -225,16 +224,16 @@ type Parent struct {
 // check is one check of Examine.
 type check struct {
 	name string
-	look func(context.Context) ([]Finding, error)
-	// needs reports whether it has something to look at, by the names of the checks that
-	// found nothing; nil stands for always.
+	run  func(context.Context) ([]Finding, error)
+	// needs reports whether the check applies, given the names of the checks that passed;
+	// nil means always.
 	needs func(passed map[string]bool) bool
 }
 
-// checks are all of them, in their order.
+// checks returns all checks in order.
 func (t Target) checks() []check {
-	reading := func(look func(context.Context, pgx.Tx) ([]Finding, error)) func(context.Context) ([]Finding, error) {
-		return func(ctx context.Context) ([]Finding, error) { return t.read(ctx, look) }
+	reading := func(run func(context.Context, pgx.Tx) ([]Finding, error)) func(context.Context) ([]Finding, error) {
+		return func(ctx context.Context) ([]Finding, error) { return t.read(ctx, run) }
 	}
 	// LISTEN is not allowed during recovery.
 	hears := func(passed map[string]bool) bool { return passed["recovery"] }
@@ -257,35 +256,35 @@ func (t Target) checks() []check {
 	}
 }
 
-// Examine makes all checks of one database, and none of one that has no pool.
+// Examine runs all checks of one database. A database without a pool has no checks.
 func Examine(ctx context.Context, report *Report, t Target) {
 	passed := map[string]bool{}
 	for _, c := range t.checks() {
-		may := t.Database.Pool != nil && (c.needs == nil || c.needs(passed))
-		passed[c.name] = report.RunIf(ctx, may, c.name, t.Database.Name, c.look)
+		applies := t.Database.Pool != nil && (c.needs == nil || c.needs(passed))
+		passed[c.name] = report.RunIf(ctx, applies, c.name, t.Database.Name, c.run)
 	}
 }
 
-// read runs look in a transaction in which nothing can be changed and names are printed
-// alike, whatever database and role have set.
-func (t Target) read(ctx context.Context, look func(context.Context, pgx.Tx) ([]Finding,
-	error),
-) (found []Finding, err error) {
+// read runs a check in a read-only transaction with pinned settings, so that names are
+// printed the same way with any settings of database and role.
+func (t Target) read(ctx context.Context, run func(context.Context, pgx.Tx) ([]Finding, error)) (
+	found []Finding, err error,
+) {
 	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly}
 	err = pgx.BeginTxFunc(ctx, t.Database.Pool, options, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, pgcatalog.Pinned()); err != nil {
-			return fmt.Errorf("settle session: %w", err)
+			return fmt.Errorf("pin the settings of the session: %w", err)
 		}
-		found, err = look(ctx, tx)
+		found, err = run(ctx, tx)
 		return err
 	})
 	return found, err
 }
 
-// query asks and collects what word finds in each row. doing says what it is for, in an
-// error.
+// query runs a statement and returns the findings that judge returns for its rows. doing
+// names the purpose in errors.
 func query[Row any](
-	ctx context.Context, on dbsqlc.DBTX, doing, sql string, args []any, word func(Row) []Finding,
+	ctx context.Context, on dbsqlc.DBTX, doing, sql string, args []any, judge func(Row) []Finding,
 ) (found []Finding, err error) {
 	rows, _ := on.Query(ctx, sql, args...)
 	values, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Row])
@@ -293,14 +292,14 @@ func query[Row any](
 		return nil, fmt.Errorf("%s: %w", doing, err)
 	}
 	for _, value := range values {
-		found = append(found, word(value)...)
+		found = append(found, judge(value)...)
 	}
 	return found, nil
 }
 
 func quote(names ...string) string { return pgx.Identifier(names).Sanitize() }
 
-// tables are the schemas and names of the parents.
+// tables returns the schemas and names of the parents.
 func (t Target) tables() (schemas, names []string) {
 	for _, parent := range t.Parents {
 		schemas, names = append(schemas, parent.Schema), append(names, parent.Table)

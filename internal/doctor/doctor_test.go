@@ -68,7 +68,7 @@ func TestAFailedCheckIsAFindingAndStopsNothing(t *testing.T) {
 		Message: "the check failed: ERROR: permission denied for table runs (SQLSTATE 42501)",
 		Fix:     "run the statements that `sexton grants` prints",
 	}, report.Findings[0])
-	require.Contains(t, report.Findings[1].Fix, "who holds locks")
+	require.Contains(t, report.Findings[1].Fix, "load and locks")
 	require.Equal(t, "the check failed: broken", report.Findings[2].Message)
 	require.True(t, report.Sick())
 }

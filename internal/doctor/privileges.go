@@ -14,8 +14,7 @@ import (
 	"sexton/internal/problem"
 )
 
-// privileges compares what the role may do with Sexton's own tables with what a worker
-// does.
+// privileges finds rights on Sexton's own tables that a worker needs and the role lacks.
 func (t Target) privileges(ctx context.Context, tx pgx.Tx) (found []Finding, _ error) {
 	role, err := t.role(ctx, tx)
 	if err != nil {
@@ -42,8 +41,8 @@ func (t Target) privileges(ctx context.Context, tx pgx.Tx) (found []Finding, _ e
 	return append(found, hidden...), err
 }
 
-// FindRole returns the role whose rights are checked: the named one, else that of the
-// newest running worker, else the connected one.
+// FindRole returns the role whose rights are checked: the named role, the role of the
+// newest running worker, or the role of the connection.
 func FindRole(ctx context.Context, db database.Database, named string) (role Role, found []Finding, err error) {
 	var connected string
 	var works bool
@@ -60,31 +59,32 @@ func FindRole(ctx context.Context, db database.Database, named string) (role Rol
 	case works:
 		role.Source = Worker
 	}
-	return role, nil, problem.Doing(err, "look for the worker's role")
+	return role, nil, problem.Doing(err, "query the role of the worker")
 }
 
-// role returns the role that is checked.
+// role returns the name of the checked role.
 func (t Target) role(ctx context.Context, tx pgx.Tx) (name string, err error) {
 	if t.Role.Name != "" {
 		return t.Role.Name, nil
 	}
 	err = tx.QueryRow(ctx, "SELECT current_user").Scan(&name)
-	return name, problem.Doing(err, "look up the role")
+	return name, problem.Doing(err, "query the role")
 }
 
-// partitions asks whether workers can track the partitions that come later.
+// partitions finds partitioned parents on whose new partitions workers cannot create
+// triggers.
 func (t Target) partitions(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	schemas, tables := t.tables()
 	type row struct{ Table, Grant, Role string }
 	args := []any{schemas, tables, pgcatalog.Schema, t.Role.Name}
-	return query(ctx, tx, "look at partitioned parents", sqlText("partitions"), args, func(r row) []Finding {
-		return One(problem.Warning, r.Table, fmt.Sprintf("role %s cannot put triggers on new partitions of %s, "+
-			"so what is deleted by naming one of them goes unrecorded until `sexton triggers install` is run as the owner", r.Role, r.Table), r.Grant)
+	return query(ctx, tx, "query partitioned parents", sqlText("partitions"), args, func(r row) []Finding {
+		return One(problem.Warning, r.Table, fmt.Sprintf("role %s cannot create triggers on new partitions of %s, "+
+			"so deletions that name a new partition are not recorded until the owner runs `sexton triggers install`", r.Role, r.Table), r.Grant)
 	})
 }
 
-// path finds sessions that would find other people's functions by the names of Postgres's
-// own. Direct ones begin with a path of their own; a pooler takes none.
+// path finds a search_path with which a function of another role could replace one of
+// Postgres. Direct connections set their own path, but a pooler does not pass it on.
 func (t Target) path(ctx context.Context) ([]Finding, error) {
 	type row struct {
 		Path, Role string
@@ -95,29 +95,29 @@ func (t Target) path(ctx context.Context) ([]Finding, error) {
 			return nil
 		}
 		return One(problem.Error, "search_path",
-			fmt.Sprintf("sessions of role %s begin with search_path %s, and other roles may create functions in %s, which then run with its rights: "+
-				"set the path, and have the pooler reconnect",
+			fmt.Sprintf("sessions of role %s begin with search_path %s, and other roles may create functions in %s, which would run with its rights: "+
+				"set the path, then restart the connections of the pooler",
 				r.Role, r.Path, strings.Join(r.Open, ", ")),
 			fmt.Sprintf("ALTER ROLE %s SET search_path = pg_catalog, pg_temp", r.Role))
 	})
 }
 
-// superusers finds workers with whose rights the triggers of tracked tables could do
-// anything. That the role which is checked is a superuser may only be the operator's
-// choice.
+// superusers finds workers that are superusers, because triggers of tracked tables run
+// with their rights. If only the checked role is a superuser, it may be the operator's
+// own role.
 func (t Target) superusers(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	type row struct {
 		Role  string
 		Works bool
 	}
-	return query(ctx, tx, "look for superusers", sqlText("superusers"), []any{t.Role.Name}, func(r row) []Finding {
+	return query(ctx, tx, "query superusers", sqlText("superusers"), []any{t.Role.Name}, func(r row) []Finding {
 		severity, message := problem.Info,
-			r.Role+" is a superuser: a worker that connects as this role runs triggers of the application's tables with all its rights"
+			r.Role+" is a superuser: if a worker connects as this role, triggers of the application's tables run with superuser rights"
 		if r.Works {
 			severity = problem.Warning
-			message = fmt.Sprintf("a worker connects as %s, a superuser: triggers of the application's tables run with all its rights", r.Role)
+			message = fmt.Sprintf("a worker connects as %s, a superuser: triggers of the application's tables run with superuser rights", r.Role)
 		}
 		return One(severity, "role "+r.Role, message,
-			"connect workers as a role of their own, with the rights that `sexton grants --worker ROLE` prints")
+			"connect workers as a separate role with the rights that `sexton grants --worker ROLE` prints")
 	})
 }

@@ -120,7 +120,7 @@ func TestOldTransactions(t *testing.T) {
 	require.Equal(t, problem.Warning, f.Severity)
 	require.Equal(t, fmt.Sprintf("pid %d", conn.PgConn().PID()), f.Object)
 	require.Contains(t, f.Message, "(forgotten, idle in transaction) has had a transaction open since ")
-	require.Equal(t, fmt.Sprintf("end it there, or: SELECT pg_catalog.pg_terminate_backend(%d)", conn.PgConn().PID()),
+	require.Equal(t, fmt.Sprintf("end the transaction, or run SELECT pg_catalog.pg_terminate_backend(%d)", conn.PgConn().PID()),
 		f.Fix)
 }
 

@@ -12,6 +12,7 @@ import (
 	"sexton/internal/problem"
 )
 
+// version finds untested versions of Postgres.
 func version(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	const sql = "SELECT pg_catalog.current_setting('server_version')"
 	return query(ctx, tx, "read server version", sql, nil, func(r struct{ Text string }) []Finding {
@@ -23,36 +24,36 @@ func version(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	})
 }
 
-// recovery asks whether the database can be written to.
+// recovery finds a database that accepts no writes.
 func recovery(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	type row struct{ Standby, ReadOnly bool }
 	const sql = "SELECT pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('default_transaction_read_only')::boolean"
-	return query(ctx, tx, "look whether the server is in recovery", sql, nil, func(r row) []Finding {
+	return query(ctx, tx, "query whether the server is in recovery", sql, nil, func(r row) []Finding {
 		switch {
 		case r.Standby:
-			return One(problem.Error, "pg_is_in_recovery", "the server is in recovery: a standby can be read from only",
-				"point url at the primary; with several hosts in it add target_session_attrs=read-write")
+			return One(problem.Error, "pg_is_in_recovery", "the server is in recovery: a standby is read-only",
+				"point url at the primary; if it has several hosts, add target_session_attrs=read-write")
 		case r.ReadOnly:
 			return One(problem.Error, "default_transaction_read_only",
 				"transactions are read-only by default, so that no batch can write",
-				"turn default_transaction_read_only off for the worker's role")
+				"set default_transaction_read_only to off for the worker's role")
 		}
 		return nil
 	})
 }
 
-// statistics asks whether the role sees when other roles' transactions began.
+// statistics finds a role that cannot see when other roles' transactions began.
 func (t Target) statistics(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
-	return query(ctx, tx, "look up memberships", sqlText("statistics"), []any{t.Role.Name, t.Role.Source == OfURL},
+	return query(ctx, tx, "query memberships", sqlText("statistics"), []any{t.Role.Name, t.Role.Source == OfURL},
 		func(r struct{ Role string }) []Finding {
 			return One(problem.Warning, r.Role,
-				"the role does not see when the transactions of other roles began: children that are inserted late can only "+
-					"be waited for by the clock, and old transactions and replicas that are far behind go unnoticed",
+				"the role cannot see when transactions of other roles began: rechecks wait for a fixed time instead of "+
+					"these transactions, and old transactions and lagging replicas are not detected",
 				"GRANT pg_read_all_stats TO "+r.Role)
 		})
 }
 
-// room asks whether a worker finds as many free connections as it may open.
+// room finds limits that leave fewer connections than a worker may open.
 func (t Target) room(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	type row struct {
 		Object, Fix  string
@@ -66,14 +67,14 @@ func (t Target) room(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 			r.Fix = fmt.Sprintf("%s %d", r.Fix, r.Taken+t.Connections)
 		}
 		return One(problem.Warning, r.Object,
-			fmt.Sprintf("of %d connections others have %d, and a worker may open %d "+
+			fmt.Sprintf("other sessions use %[2]d of %[1]d connections, and a worker may open %[3]d "+
 				"(jobs.max_workers and the connections of components)", r.Limit, r.Taken, t.Connections), r.Fix)
 	})
 }
 
-// tooShort are the timeouts that end sessions or statements from outside, with the
-// shortest value that leaves Sexton alone and what happens below it. Batches set the
-// first three for themselves; the rest of a pass does not.
+// tooShort are the timeouts that end sessions or statements, with the shortest value that
+// does not affect Sexton and the effect of a shorter one. Batches set the first three
+// themselves; other statements of a pass do not.
 var tooShort = []struct { //nolint:gochecknoglobals // a table
 	name   string
 	least  time.Duration
@@ -81,17 +82,18 @@ var tooShort = []struct { //nolint:gochecknoglobals // a table
 }{
 	{
 		"statement_timeout", 10 * time.Second,
-		"it ends what prepares and follows batches, such as the check of the definitions",
+		"it ends statements outside of batches, such as the check of the definitions",
 	},
-	{"lock_timeout", time.Second, "leases and fences are given up that another session only holds for a moment"},
+	{"lock_timeout", time.Second, "it fails statements that wait for a lease or fence for a short time"},
 	{
 		"idle_in_transaction_session_timeout", 10 * time.Second,
-		"it ends sessions whose worker stands still for a moment",
+		"it ends sessions of workers that pause for a short time",
 	},
 	{"idle_session_timeout", time.Minute, "it ends the connections that wait for notifications"},
-	{"transaction_timeout", time.Minute, "it ends batches in the middle, as no batch can lift it"},
+	{"transaction_timeout", time.Minute, "it ends batches, which cannot change it"},
 }
 
+// settings finds timeouts of the role that are too short.
 func settings(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	names := make([]string, len(tooShort))
 	for i, timeout := range tooShort {
@@ -114,7 +116,7 @@ func settings(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	})
 }
 
-// lift says how to get rid of a setting, by where it comes from.
+// lift returns the fix for a setting, by its source.
 func lift(name, source, role, database string) string {
 	switch source {
 	case "client":

@@ -68,7 +68,7 @@ func TestRoomForConnections(t *testing.T) {
 	require.Equal(t, "role "+role, found[0].Object)
 	require.Equal(t, problem.Warning, found[0].Severity)
 	require.Equal(t,
-		"of 3 connections others have 0, and a worker may open 5 (jobs.max_workers and the connections of components)", found[0].Message)
+		"other sessions use 0 of 3 connections, and a worker may open 5 (jobs.max_workers and the connections of components)", found[0].Message)
 	require.Equal(t, fmt.Sprintf("ALTER ROLE %s CONNECTION LIMIT 5;", role), found[0].Fix)
 	require.Equal(t, "database "+p.Name, found[1].Object)
 }
@@ -187,6 +187,6 @@ func TestNotificationsThatDoNotArrive(t *testing.T) {
 	p.target.Database.Direct, p.target.Hearing = direct, 50*time.Millisecond
 	f := p.one("listen")
 	require.Equal(t, problem.Warning, f.Severity)
-	require.Contains(t, f.Message, "a notification did not arrive within 50ms, as through a transaction pooler")
-	require.Equal(t, "give listen_url a direct connection, past any pooler", f.Fix)
+	require.Contains(t, f.Message, "a notification did not arrive within 50ms, probably because of a transaction pooler")
+	require.Equal(t, "set listen_url to a direct connection without a pooler", f.Fix)
 }

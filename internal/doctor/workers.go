@@ -15,14 +15,14 @@ import (
 	"sexton/internal/problem"
 )
 
-// Workers are what the jobs database knows of those who do the work.
+// Workers is the jobs database, in which the workers write their heartbeats.
 type Workers struct {
 	Target
-	// Silence is how long a worker may be silent before it is taken for dead.
+	// Silence is the time without a heartbeat after which a worker counts as dead.
 	Silence time.Duration
 }
 
-// ExamineWorkers makes the check of workers, if Sexton is installed.
+// ExamineWorkers runs the check of the workers, if Sexton is installed.
 func ExamineWorkers(ctx context.Context, report *Report, w Workers) {
 	name := w.Database.Name
 	report.RunIf(ctx, w.Installed, "workers", name, func(ctx context.Context) ([]Finding, error) {
@@ -51,8 +51,8 @@ func judgeWorkers(alive []dbsqlc.ClientsAliveRow) []Finding {
 		}
 		if len(w.Deaf) > 0 {
 			found = append(found, One(problem.Warning, w.ClientID,
-				"notifications do not reach this worker, which polls every second for "+
-					strings.Join(w.Deaf, ", "), "give listen_url a direct connection, past any pooler")...)
+				"notifications do not reach this worker. It polls every second for "+
+					strings.Join(w.Deaf, ", "), "set listen_url to a direct connection without a pooler")...)
 		}
 	}
 	return found
@@ -60,7 +60,7 @@ func judgeWorkers(alive []dbsqlc.ClientsAliveRow) []Finding {
 
 const hearing = 2 * time.Second
 
-// server tells databases apart, those of other servers included.
+// server identifies a database, also among those of other servers.
 type server struct {
 	database string
 	started  time.Time
@@ -70,11 +70,11 @@ func serverOf(ctx context.Context, on dbsqlc.DBTX) (server, error) {
 	var p server
 	err := on.QueryRow(ctx,
 		"SELECT pg_catalog.current_database()::pg_catalog.text, pg_catalog.pg_postmaster_start_time()").Scan(&p.database, &p.started)
-	return p, problem.Doing(err, "look where a connection leads")
+	return p, problem.Doing(err, "identify the server")
 }
 
-// listen proves that what one connection notifies arrives at another. Through a
-// transaction pooler LISTEN succeeds, and nothing ever comes.
+// listen checks that a notification arrives at another connection. Through a transaction
+// pooler LISTEN succeeds, but no notification arrives.
 func (t Target) listen(ctx context.Context) ([]Finding, error) {
 	conn, err := pgx.ConnectConfig(ctx, t.Database.Direct)
 	if err != nil {
@@ -95,11 +95,11 @@ func (t Target) listen(ctx context.Context) ([]Finding, error) {
 	}
 	if here.database != there.database || !here.started.Equal(there.started) {
 		return One(problem.Error, "listen_url",
-			fmt.Sprintf("listen_url leads to another place (database %s on a server started at %s) "+
-				"than url (database %s on a server started at %s)", there.database,
+			fmt.Sprintf("listen_url connects to database %s on a server started at %s, "+
+				"but url to database %s on a server started at %s", there.database,
 				there.started.UTC().Format(time.RFC3339),
 				here.database, here.started.UTC().Format(time.RFC3339)),
-			"give listen_url a direct connection to the database that url leads to"), nil
+			"set listen_url to a direct connection to the database of url"), nil
 	}
 	channel := "sexton_doctor_" + rand.Text()
 	if _, err := conn.Exec(ctx, "LISTEN "+quote(channel)); err != nil {
@@ -119,7 +119,7 @@ func (t Target) listen(ctx context.Context) ([]Finding, error) {
 		return nil, fmt.Errorf("wait for notification: %w", err)
 	}
 	return One(problem.Warning, "listen_url",
-		fmt.Sprintf("a notification did not arrive within %s, as through a transaction pooler: "+
-			"workers poll every second instead of being woken", limit),
-		"give listen_url a direct connection, past any pooler"), nil
+		fmt.Sprintf("a notification did not arrive within %s, probably because of a transaction pooler: "+
+			"workers poll every second instead", limit),
+		"set listen_url to a direct connection without a pooler"), nil
 }

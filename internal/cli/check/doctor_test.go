@@ -88,7 +88,7 @@ func TestDoctorOfAWrongListenURL(t *testing.T) {
 	s.Environ[len(s.Environ)-1] = "SEXTON_DATABASES__MAIN__LISTEN_URL=" + pgtest.New(t).URL
 	lines = findings(s, 5, "listen")
 	require.Len(t, lines, 1)
-	require.Contains(t, lines[0], "error | listen_url | listen_url leads to another place")
+	require.Contains(t, lines[0], "error | listen_url | listen_url connects to database ")
 }
 
 func TestDoctorOfDefinitions(t *testing.T) {
@@ -154,10 +154,10 @@ func TestDoctorOfTombstonesWithoutDefinition(t *testing.T) {
 	lines := findings(s, 5, "tombstones")
 	require.Len(t, lines, 1)
 	require.Contains(t, lines[0],
-		`warning | public."it's" | tombstones of public."it's" wait, and no definition names it`)
+		`warning | public."it's" | tombstones of public."it's" wait because no definition has it as a parent`)
 
 	require.Contains(t, s.OK("status"), "a definition for tombstones of public.\"it's\"\n")
-	_, statement, _ := strings.Cut(lines[0], "give them up: ")
+	_, statement, _ := strings.Cut(lines[0], "delete them: ")
 	s.Exec(statement)
 	require.Empty(t, findings(s, 0, "tombstones"))
 	require.Len(t, s.Rows("SELECT FROM loose_foreign_keys_deleted_records"), 1,

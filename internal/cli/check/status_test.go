@@ -76,9 +76,9 @@ func TestStatusSaysWhatIsWaitedFor(t *testing.T) {
 	requireFindings(s, 5, "workers",
 		"warning | host:1:abc on host | the worker refused its changed configuration and continues with the old one: "+
 			"sexton.yaml:1: no such key | correct the files and send SIGHUP",
-		"warning | host:1:abc | notifications do not reach this worker, which polls every second for "+clitest.Kind+
+		"warning | host:1:abc | notifications do not reach this worker. It polls every second for "+clitest.Kind+
 			"/main | "+
-			"give listen_url a direct connection, past any pooler")
+			"set listen_url to a direct connection without a pooler")
 	s.Exec("DELETE FROM sexton.clients; DELETE FROM projects WHERE id <= 3")
 	s.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '1 hour' WHERE primary_key_value > 1")
 	table, job, _ := s.StatusOf()

@@ -267,7 +267,7 @@ func TestManagedServers(t *testing.T) {
 				AND NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)`)
 		examined := s.Run("doctor")
 		require.Equal(t, 5, examined.Code, examined.Stdout)
-		require.Contains(t, examined.Stdout, "checking the privileges of role managed, the newest running worker's\n")
+		require.Contains(t, examined.Stdout, "checking the privileges of role managed, role of the newest running worker\n")
 		require.Contains(t, examined.Stdout, "GRANT pg_read_all_stats TO managed;\n")
 		stop()
 		require.Len(t, s.Rows("SELECT FROM issues"), 20)

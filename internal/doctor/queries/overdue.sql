@@ -1,4 +1,4 @@
--- The head of each parent's queue, one index probe each.
+-- Returns the head of each parent's queue with one index probe.
 SELECT parent.name, head.consume_after
 FROM pg_catalog.unnest($1::pg_catalog.text[]) AS parent (name)
 CROSS JOIN LATERAL (

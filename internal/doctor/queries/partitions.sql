@@ -1,4 +1,5 @@
--- For the role $4, or the current one if that is empty. Only the owner of a partition may give it a trigger, and only a role that may run the functions.
+-- Returns the partitioned tables on whose partitions the role $4 (empty: the current role) cannot create triggers, with the GRANT. CREATE TRIGGER
+-- needs the owner of the partition and EXECUTE on the function.
 SELECT pg_catalog.format('%I.%I', namespace.nspname, class.relname),
        CASE WHEN NOT pg_catalog.pg_has_role(role.rolname, class.relowner, 'USAGE')
            THEN pg_catalog.format('GRANT %I TO %I', pg_catalog.pg_get_userbyid(class.relowner), role.rolname)

@@ -1,5 +1,5 @@
--- Schemas of the path in which a role may create that neither is a superuser nor this one. It is read as sessions begin, so in no
--- transaction of ours.
+-- Returns the path, and its schemas in which another role that is not a superuser may create objects. It runs outside of transactions, because
+-- Sexton's transactions set their own path.
 SELECT pg_catalog.current_setting('search_path'), pg_catalog.format('%I', current_user),
     coalesce(pg_catalog.array_agg(pg_catalog.format('%I', namespace.nspname) ORDER BY path.position), ARRAY[]::pg_catalog.text[])
 FROM pg_catalog.unnest(pg_catalog.current_schemas(false)) WITH ORDINALITY AS path (name, position)

@@ -1,3 +1,4 @@
+-- Returns the five oldest prepared transactions of this database.
 SELECT pg_catalog.format('%L', prepared.gid), prepared.owner::pg_catalog.text, prepared.prepared
 FROM pg_catalog.pg_prepared_xacts AS prepared
 WHERE prepared.database = pg_catalog.current_database()

@@ -1,6 +1,6 @@
--- The role whose rights are checked: $1, or that of the newest running worker, or the current one. Returns it and the current one; no row if $1 does not exist.
--- A worker is known by the connection that listens. All roles see name, role and application_name of sessions, but not since when they run: their
--- numbers stand for it.
+-- Returns the role whose rights are checked ($1, the role of the newest running worker, or the current role), the current role, and whether a worker
+-- runs. Returns no row if $1 does not exist. The connection that listens identifies a worker. All roles can see role and application_name of sessions.
+-- Only some can see backend_start, so the pid replaces it.
 SELECT role.rolname::pg_catalog.text, current_user::pg_catalog.text, worker.name IS NOT NULL
 FROM (SELECT) AS one
 LEFT JOIN (

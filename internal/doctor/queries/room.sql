@@ -1,6 +1,6 @@
--- One row per limit on connections that holds for the role $1, or the current one if that is empty: what it is, its name, its value, how many are taken by
--- others than workers. Limits of roles and databases do not hold for superusers. Of sessions of other roles
--- pg_stat_activity still shows database, user and application_name.
+-- Returns one row per limit on connections that applies to the role $1 (empty: the current role): the object, the fix, the value, and the number of
+-- connections that are used by sessions other than workers. Limits of roles and databases do not apply to superusers. pg_stat_activity shows
+-- database, user and application_name of all sessions.
 WITH role AS (
     SELECT oid, rolname, rolconnlimit, rolsuper FROM pg_catalog.pg_roles
     WHERE rolname = CASE $1::pg_catalog.text WHEN '' THEN current_user ELSE $1 END
@@ -12,7 +12,7 @@ WITH role AS (
 ), database AS (
     SELECT oid, datname, datconnlimit FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()
 )
-SELECT 'max_connections', 'raise max_connections, or put a pooler in front',
+SELECT 'max_connections', 'raise max_connections, or use a pooler',
        pg_catalog.current_setting('max_connections')::int - pg_catalog.current_setting('superuser_reserved_connections')::int
            - coalesce(pg_catalog.current_setting('reserved_connections', true)::int, 0),
        (SELECT pg_catalog.count(*) FROM session)::int

@@ -1,5 +1,5 @@
--- The role $1, or the current one if that is empty, if it does not see other roles' transactions. If $2, no worker is known to have it: then not
--- the role that installs, or will.
+-- Returns the role $1 (empty: the current role) if it cannot see other roles' transactions. If $2 is true, no worker is known to use the role: then
+-- the owner of Sexton's schema, and any role before the installation, are not returned.
 SELECT pg_catalog.format('%I', role.rolname)
 FROM pg_catalog.pg_roles AS role
 WHERE role.rolname = CASE $1::pg_catalog.text WHEN '' THEN current_user ELSE $1 END

@@ -1,5 +1,5 @@
--- Transactions of other databases hold back neither. Nor do the ones that Postgres itself opens for a moment in a session that is idle, to catch up,
--- with the time of the last statement as their beginning. Five are enough to begin with.
+-- Returns the five oldest transactions of this database: others delay neither vacuum nor rechecks. Idle sessions are ignored, because Postgres opens
+-- short transactions in them, whose xact_start is the time of the last statement.
 SELECT session.pid, coalesce(session.usename, '?')::pg_catalog.text, coalesce(nullif(session.application_name, ''), 'no application_name'),
        coalesce(session.state, '?'), session.xact_start
 FROM pg_catalog.pg_stat_activity AS session
