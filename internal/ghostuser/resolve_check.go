@@ -147,7 +147,8 @@ func (r *resolver) checkRest(b *bound) {
 			said = "no list says what becomes of rows that are not moved, as on a hard delete"
 		}
 		fix := fmt.Sprintf("add {table: %s, columns: [%s]} to ghost_users.nullify, delete or move", b.table, b.column)
-		said = fmt.Sprintf("%s refers to users without an action (foreign key %s), and %s", b.label(), b.foreign, said)
+		said = fmt.Sprintf("%s refers to %s without an action (foreign key %s), and %s", b.label(), r.users.In(r.schema),
+			b.foreign, said)
 		if !r.lists.Users.gitlab() && !b.moves {
 			r.reportf(problem.Error, b.where(), fix, "%s", said)
 			return
