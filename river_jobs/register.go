@@ -117,8 +117,8 @@ type Job struct {
 	Subscription func(deps Deps, db database.Database) *listen.Subscription
 	// LeaseKey names the lease of the kind's passes for one database.
 	LeaseKey func(database string) string
-	// Check, if set, holds the configuration of the kind against the jobs database.
-	Check func(ctx context.Context, c *config.Config, jobs database.Database) (problem.List, error)
+	// Check, if set, compares the configuration of the kind with a database that it serves.
+	Check func(ctx context.Context, c *config.Config, db database.Database) (problem.List, error)
 	// Run runs one pass in the foreground.
 	Run func(ctx context.Context, deps Deps, pass Pass) (jobrun.Report, error)
 

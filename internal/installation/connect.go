@@ -375,10 +375,7 @@ func (f Files) bindFitting(ctx context.Context, c *config.Config) (_ *Bound, err
 		break
 	}
 	for _, job := range riverjobs.Jobs(c) {
-		if job.Check == nil {
-			continue
-		}
-		found, err := job.Check(ctx, c, all.Jobs())
+		found, err := all.checkJob(ctx, job)
 		if err != nil {
 			return nil, err
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -25,8 +26,8 @@ import (
 type PlannedDatabase struct {
 	Database     string `json:"database"`
 	*plan.Result        //nolint:embeddedstructfieldcheck // the order is that of the document
-	// Jobs are the other enabled jobs. Their rows are in the jobs database, so other
-	// databases have none.
+	// Jobs are the other enabled jobs with rows in the database. It is absent if there are
+	// none.
 	Jobs []PlannedJob `json:"jobs,omitempty"`
 	// Uncovered lists what `sexton undo` would not restore. It is absent if deletions are
 	// not kept.
@@ -50,8 +51,8 @@ func Plan(ctx context.Context, all *installation.Bound) ([]PlannedDatabase, erro
 		} else if plans[i].Uncovered, err = planLosses(ctx, all, db); err != nil {
 			return nil, err
 		}
-		if db.Name == all.Jobs().Name {
-			if plans[i].Jobs, err = planJobs(ctx, all); err != nil {
+		if plans[i].Unreachable == "" {
+			if plans[i].Jobs, err = planJobs(ctx, all, db); err != nil {
 				return nil, err
 			}
 		}
@@ -98,13 +99,13 @@ type PlannedJob struct {
 	Error string `json:"error,omitempty"`
 }
 
-// planJobs previews the kinds whose rows are in the jobs database. An error of one kind,
-// such as a timeout or a missing privilege, does not affect the others.
-func planJobs(ctx context.Context, all *installation.Bound) ([]PlannedJob, error) {
+// planJobs previews the kinds with rows in a database. An error of one kind, such as a
+// timeout or a missing privilege, does not affect the others.
+func planJobs(ctx context.Context, all *installation.Bound, db database.Database) ([]PlannedJob, error) {
 	var planned []PlannedJob
 	var states []JobState
 	for _, job := range riverjobs.Jobs(all.Config) {
-		if job.Kind == riverjobs.LooseForeignKeys {
+		if job.Kind == riverjobs.LooseForeignKeys || !slices.Contains(job.Databases, db.Name) {
 			continue
 		}
 		if states == nil {
@@ -126,7 +127,7 @@ func planJobs(ctx context.Context, all *installation.Bound) ([]PlannedJob, error
 			}
 		}
 		var err error
-		if one.Planned, err = planJob(ctx, all, job.Kind); err != nil {
+		if one.Planned, err = planJob(ctx, all, db, job.Kind); err != nil {
 			if database.Lost(err) || ctx.Err() != nil {
 				return nil, err
 			}
@@ -138,8 +139,9 @@ func planJobs(ctx context.Context, all *installation.Bound) ([]PlannedJob, error
 }
 
 // planJob reads in a READ ONLY transaction with short timeouts.
-func planJob(ctx context.Context, all *installation.Bound, kind string) (planned components.Planned, err error) {
-	db := all.Jobs()
+func planJob(ctx context.Context, all *installation.Bound, db database.Database,
+	kind string,
+) (planned components.Planned, err error) {
 	err = pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		limit := strconv.FormatInt(components.PlanLimits().StatementTimeout.Milliseconds(), 10)
 		_, err := tx.Exec(ctx,
