@@ -95,9 +95,12 @@ func tableEntry(c *config.Config, name definitions.Name, database string) string
 	return fmt.Sprintf("%s%q.%q", where, cmp.Or(name.Schema, strings.Join(slices.Compact(schemas), "|")), name.Table)
 }
 
-// listEntry names a column of a list, whose tables are all in the jobs database.
-func listEntry(c *config.Config, list, table, column string) string {
-	db, _ := c.Database(c.Jobs.Database)
+// listEntry names a column of a list. An empty database is the jobs database.
+func listEntry(c *config.Config, list, database, table, column string) string {
+	db, _ := c.Database(cmp.Or(database, c.Jobs.Database))
+	if database != "" && database != c.Jobs.Database {
+		list += " of " + database
+	}
 	name, err := definitions.ParseName(table)
 	if err != nil {
 		name.Table = table // Binding the list says what is wrong with it.
@@ -109,7 +112,7 @@ func columnEntries(c *config.Config, list string, columns []config.TableColumns)
 	var entries []string
 	for _, entry := range columns {
 		for _, column := range entry.Columns {
-			entries = append(entries, listEntry(c, list, entry.Table, column))
+			entries = append(entries, listEntry(c, list, "", entry.Table, column))
 		}
 	}
 	return entries

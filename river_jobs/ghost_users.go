@@ -126,7 +126,7 @@ func ghostEntries(c *config.Config) []string {
 			if entry.Tells() {
 				rest = " event" + eventColumns(entry.Event)
 			}
-			entries = append(entries, listEntry(c, "delete", entry.Table, column)+rest)
+			entries = append(entries, listEntry(c, "delete", "", entry.Table, column)+rest)
 		}
 	}
 	for _, move := range c.GhostUsers.Move {
@@ -136,7 +136,7 @@ func ghostEntries(c *config.Config) []string {
 		}
 		rest += conditionsEntry(move.Conditions)
 		for _, column := range move.Columns {
-			entries = append(entries, listEntry(c, "move", move.Table, column)+rest)
+			entries = append(entries, listEntry(c, "move", "", move.Table, column)+rest)
 		}
 	}
 	return entries

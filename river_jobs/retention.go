@@ -44,7 +44,8 @@ func retentionCleanup(c *config.Config) kind[RetentionCleanupArgs] {
 	return kind[RetentionCleanupArgs]{
 		Job: Job{
 			Cron: c.Retention.Schedule, Summary: "deletes rows that have expired by a rule",
-			Args: map[string]string{"database": migrate.Text}, Defaults: map[string]any{"database": c.Jobs.Database},
+			Args: map[string]string{"database": migrate.Text}, Databases: c.RetentionDatabases(),
+			Defaults:      map[string]any{"database": c.RetentionDatabases()[0]},
 			DeletionTable: retention.Table,
 			Wakes:         []triggers.Wake{{Schema: pgcatalog.Schema, Table: retention.Table, Due: "NEW.due"}},
 			Check: func(ctx context.Context, c *config.Config, jobs database.Database) (problem.List, error) {
@@ -62,9 +63,6 @@ func retentionCleanup(c *config.Config) kind[RetentionCleanupArgs] {
 		},
 		pass: passRetention,
 		due:  dueBy[RetentionCleanupArgs]("retention rules", retention.DueSQL, "0::pg_catalog.float8"),
-		rest: func(ctx context.Context, _ Deps, db database.Database) (time.Duration, error) {
-			return untilRetried(ctx, db, RetentionCleanup, retryPause)
-		},
 	}
 }
 
@@ -72,7 +70,7 @@ func retentionCleanup(c *config.Config) kind[RetentionCleanupArgs] {
 func retentionRules(c *config.Config) []retention.Rule {
 	return render.Each(c.Retention.Rules, func(r config.RetentionRule) retention.Rule {
 		return retention.Rule{
-			Table: r.Table, Column: r.Column, Keep: time.Duration(r.Keep), Unit: string(r.Unit),
+			Database: r.Database, Table: r.Table, Column: r.Column, Keep: time.Duration(r.Keep), Unit: string(r.Unit),
 			Conditions: r.Conditions,
 			Event:      r.Event != nil, EventColumns: r.Event, DryRun: r.DryRun,
 		}
@@ -82,7 +80,7 @@ func retentionRules(c *config.Config) []retention.Rule {
 // retentionEntries are the rules, a line for each.
 func retentionEntries(c *config.Config) []string {
 	return render.Each(c.Retention.Rules, func(r config.RetentionRule) string {
-		entry := fmt.Sprintf("%s keep %s%s%s dry_run=%t", listEntry(c, "retention", r.Table, r.Column),
+		entry := fmt.Sprintf("%s keep %s%s%s dry_run=%t", listEntry(c, "retention", r.Database, r.Table, r.Column),
 			time.Duration(r.Keep), r.Unit,
 			conditionsEntry(r.Conditions), r.DryRun)
 		if r.Event != nil {
@@ -97,7 +95,7 @@ func retentionEntries(c *config.Config) []string {
 func CheckRetention(ctx context.Context, c *config.Config, db database.Database,
 	on pgcatalog.Beginner,
 ) (*retention.Plan, problem.List, error) {
-	plan, found, err := retention.Resolve(ctx, on, db.Names.Tracked, retentionRules(c))
+	plan, found, err := retention.Resolve(ctx, on, db.Name, db.Names.Tracked, retentionRules(c))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -119,6 +117,10 @@ func passRetention(ctx context.Context, p *pass, _ RetentionCleanupArgs) (jobrun
 	}
 	for _, counts := range stats.Errors {
 		result.Failed += counts.Count
+	}
+	// A pass with rows left does not fail: the next one must begin immediately.
+	if err == nil && stats.Failed > 0 && !stats.OverLimit && !stats.Interrupted {
+		err = fmt.Errorf("%d of the rules failed: %s", stats.Failed, stats.Failure)
 	}
 	return result, err
 }

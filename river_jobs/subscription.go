@@ -261,13 +261,24 @@ const barredSQL = pausedSQL + ` OR ` + tickSpentSQL
 func dueBy[T river.JobArgs](what, due, next string, args ...any) predicate {
 	var of T
 	args = append(slices.Clip(args), of.Kind())
-	sql := "SELECT " + due + " AND NOT " + strings.ReplaceAll(pausedSQL, "$1", fmt.Sprint("$", len(args))) + ", " + next
-	return func(ctx context.Context, _ Deps, on listen.Querier, db database.Database, _ bool) (found listen.Due,
+	kind := fmt.Sprint("$", len(args))
+	return func(ctx context.Context, deps Deps, on listen.Querier, db database.Database, _ bool) (found listen.Due,
 		err error,
 	) {
 		var seconds float64
+		paused, jobs := strings.ReplaceAll(pausedSQL, "$1", kind), deps.jobsDB()
+		if db.Name != jobs.Name { // The queues are in another database.
+			paused = kind + "::text IS NULL"
+		}
+		sql := "SELECT " + due + " AND NOT " + paused + ", " + next
 		if err := on.QueryRow(ctx, db.Names.Render(sql), args...).Scan(&found.Now, &seconds); err != nil {
-			return listen.Due{}, fmt.Errorf("look for due %s: %w", what, err)
+			return listen.Due{}, fmt.Errorf("search for due %s: %w", what, err)
+		}
+		if found.Now && db.Name != jobs.Name {
+			err := jobs.Async().QueryRow(ctx, jobs.Names.Render("SELECT NOT "+pausedSQL), of.Kind()).Scan(&found.Now)
+			if err != nil {
+				return listen.Due{}, fmt.Errorf("read whether %s is paused: %w", of.Kind(), err)
+			}
 		}
 		found.In = max(0, time.Duration(seconds*float64(time.Second)))
 		return found, nil

@@ -3,6 +3,7 @@ package components
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"sexton/internal/config"
@@ -23,8 +24,7 @@ type Component struct {
 	Key string
 	// Enabled reports whether the configuration enables it; nil: its key says so.
 	Enabled func(*config.Config) bool
-	// Everywhere reports that it works in every database, and not in the jobs database
-	// alone.
+	// Everywhere reports that one check of the phase Binding covers all databases.
 	Everywhere bool
 	// Units name one row of each of its deletion tables.
 	Units map[string]string
@@ -74,7 +74,8 @@ func (c *Component) On(settings *config.Config) bool {
 
 // In reports whether the enabled component works in a database.
 func (c *Component) In(settings *config.Config, database string) bool {
-	return c.On(settings) && (c.Everywhere || database == settings.Jobs.Database)
+	return c.On(settings) && (database == settings.Jobs.Database || c.Everywhere ||
+		slices.Contains(settings.ComponentsIn(database), c.Key))
 }
 
 // Phase is when doctor makes a check.

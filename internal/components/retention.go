@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -35,29 +36,18 @@ func retentionRules() *Component {
 			backlog.Details = ruleStates{rules}
 			return []Backlog{backlog}, err
 		},
-		Failures: Keyed("retention", "rule", "due now", "has not failed",
-			func(ctx context.Context, all *installation.Connections, limit int) ([]retention.State, error) {
-				return retention.ReadFailed(ctx, all.Jobs().Pool, limit)
-			},
-			func(rule retention.State) dml.ID { return dml.ID{Text: rule.Rule} },
-			func(all *installation.Connections, rule retention.State) Failure {
-				failure := Failure{Error: rule.LastError, Attempts: rule.Attempts, Since: rule.CheckedAt}
-				if cron, err := all.Config.Retention.Schedule.Parse(); err == nil {
-					failure.Next = cron.Next(time.Now().UTC())
-				}
-				return failure
-			},
-			func(ctx context.Context, all *installation.Connections, rule dml.ID) (rules int64, err error) {
-				err = installation.Waking(ctx, all.Jobs(), riverjobs.RetentionCleanup, func(tx pgx.Tx) (err error) {
-					rules, err = retention.Retry(ctx, tx, rule.Text)
-					return err
-				})
-				return rules, err
-			}),
-		Plan: map[string]Planner{riverjobs.RetentionCleanup: planRetention},
+		Failures: &Failures{Name: "retention", Everywhere: true, Keyed: true, List: listRules, Retry: retryRules},
+		Plan:     map[string]Planner{riverjobs.RetentionCleanup: planRetention},
 		Grants: func(g Granting) []migrate.TableGrant {
 			t := grants{schema: g.Database.Schema}
 			for _, rule := range g.Config.Retention.Rules {
+				if rule.Database != g.Database.Name {
+					continue
+				}
+				if rule.DryRun {
+					t.named(rule.Table, readsRows)
+					continue
+				}
 				t.named(rule.Table, deletesRows)
 				if name, err := definitions.ParseName(rule.Table); err == nil {
 					t.below(name, migrate.Cascading)
@@ -66,7 +56,7 @@ func retentionRules() *Component {
 			return t.list
 		},
 		Checks: []Check{{
-			Name: "retention", When: Binding,
+			Name: "retention", When: Schema,
 			Look: func(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 				plan, found, err := riverjobs.CheckRetention(ctx, x.Config, x.DB, x.DB.Pool)
 				if err != nil || plan == nil {
@@ -82,6 +72,48 @@ func retentionRules() *Component {
 			},
 		}},
 	}
+}
+
+// listRules lists rules that failed in the last pass.
+func listRules(ctx context.Context, all *installation.Connections, limit int) (failures []Failure, more bool, _ error) {
+	for _, name := range all.Config.RetentionDatabases() {
+		if all.Down[name] != nil {
+			continue
+		}
+		rules, err := retention.ReadFailed(ctx, all.Database(name).Pool, limit+1)
+		if err != nil {
+			return nil, false, fmt.Errorf("database %s: %w", name, err)
+		}
+		more = more || len(rules) > limit
+		for _, rule := range rules[:min(limit, len(rules))] {
+			failure := Failure{
+				Source: "retention", Database: name, ID: rule.Rule, What: "rule " + rule.Rule,
+				Error: rule.LastError, Attempts: rule.Attempts, Since: rule.CheckedAt,
+			}
+			if cron, err := all.Config.Retention.Schedule.Parse(); err == nil {
+				failure.Next = cron.Next(time.Now().UTC())
+			}
+			failures = append(failures, failure)
+		}
+	}
+	return failures, more, nil
+}
+
+func retryRules(ctx context.Context, all *installation.Connections, db database.Database,
+	id dml.ID,
+) (string, error) {
+	if !slices.Contains(all.Config.RetentionDatabases(), db.Name) {
+		return "", Refuse("database %s has no rules", db.Name)
+	}
+	var rules int64
+	err := installation.Waking(ctx, db, riverjobs.RetentionCleanup, func(tx pgx.Tx) (err error) {
+		rules, err = retention.Retry(ctx, tx, id.Text)
+		return err
+	})
+	if err == nil && rules == 0 && id.Text != "" {
+		return "", Refuse("rule %s has not failed", id)
+	}
+	return render.Counted(rules, "rule") + " due now", err
 }
 
 // planRetention counts the due rows of all rules.

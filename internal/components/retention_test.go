@@ -76,8 +76,9 @@ retention:
 		Config: c, Databases: all.Databases, Bindings: &riverjobs.Bindings{},
 		Logger: slog.New(slog.DiscardHandler), Runner: runner,
 	}
-	report := pgtest.Must(job.Run(t.Context(), deps, riverjobs.Pass{Database: "main"}))(t)
-	require.Equal(t, jobrun.Done, report.Outcome)
+	report, err := job.Run(t.Context(), deps, riverjobs.Pass{Database: "main"})
+	require.ErrorContains(t, err, "1 of the rules failed: sessions.expires_at: pages: the row with id 7 refers to sessions")
+	require.Equal(t, jobrun.Failed, report.Outcome)
 	require.Contains(t, string(report.Stats), `"deleted":{"sessions":2}`)
 	require.Contains(t, string(report.Stats), `"kept":{"sessions.expires_at":1}`)
 	require.Contains(t, string(report.Stats), `"due":{"visits.at":1}`)

@@ -36,12 +36,15 @@ func (c *Config) Components() []string {
 	return keys
 }
 
-// ComponentsIn are the keys of the enabled components that work in a database: outside
-// the jobs database, only loose foreign keys and what they keep.
+// ComponentsIn returns the keys of the enabled components that work in a database. Outside
+// the jobs database, these are loose foreign keys, undo, and retention if it has rules there.
 func (c *Config) ComponentsIn(database string) []string {
 	keys := c.Components()
 	if database != c.Jobs.Database {
-		keys = slices.DeleteFunc(keys, func(key string) bool { return key != "loose_foreign_keys" && key != "undo" })
+		keys = slices.DeleteFunc(keys, func(key string) bool {
+			return key != "loose_foreign_keys" && key != "undo" &&
+				!(key == "retention" && slices.Contains(c.RetentionDatabases(), database))
+		})
 	}
 	return keys
 }
@@ -289,13 +292,15 @@ type Retention struct {
 	// Duty is the share of its time, in percent, that a pass works; auto follows the load
 	// of the server.
 	Duty Duty `default:"auto" yaml:"duty"`
-	// Rules are the tables with rows to delete, in the jobs database.
+	// Rules are the tables with rows to delete.
 	Rules []RetentionRule `yaml:"rules"`
 }
 
 // RetentionRule says how long rows of a table are kept.
 type RetentionRule struct {
-	Table string `yaml:"table,required"`
+	// Database is the name of the database with the table; default the jobs database.
+	Database string `yaml:"database"`
+	Table    string `yaml:"table,required"`
 	// Column is of type timestamptz, timestamp (UTC), date, integer or bigint. Rows with
 	// NULL are kept.
 	Column string `yaml:"column,required"`
@@ -311,6 +316,31 @@ type RetentionRule struct {
 	Event yamlfile.Columns `yaml:"event"`
 	// DryRun counts the due rows and deletes none.
 	DryRun bool `yaml:"dry_run"`
+}
+
+// RetentionDatabases returns the names of the databases with rules. The jobs database is
+// the only one if there are no rules.
+func (c *Config) RetentionDatabases() []string {
+	names := slices.DeleteFunc(c.DatabaseNames(), func(name string) bool {
+		return !slices.ContainsFunc(c.Retention.Rules, func(r RetentionRule) bool { return r.Database == name })
+	})
+	if len(names) == 0 {
+		return []string{c.Jobs.Database}
+	}
+	return names
+}
+
+// retention checks the databases of rules, and fills in the default.
+func (v *validator) retention() {
+	names := v.config.DatabaseNames()
+	for i := range v.config.Retention.Rules {
+		rule := &v.config.Retention.Rules[i]
+		rule.Database = cmp.Or(rule.Database, v.config.Jobs.Database)
+		if !slices.Contains(names, rule.Database) && len(names) > 0 {
+			v.fail(fmt.Sprintf("retention.rules[%d].database", i), "is not a configured database",
+				"the databases are "+strings.Join(names, ", "))
+		}
+	}
 }
 
 // Age is a duration in days, such as 90d, or with Go's units.

@@ -29,6 +29,7 @@ func TestRetentionRules(t *testing.T) {
 	require.Equal(t, []config.Age{config.Age(90 * 24 * time.Hour), 0, config.Age(12 * time.Hour)},
 		[]config.Age{c.Retention.Rules[0].Keep, c.Retention.Rules[1].Keep, c.Retention.Rules[2].Keep})
 	require.NotNil(t, c.Retention.Rules[1].Event)
+	require.Equal(t, "main", c.Retention.Rules[1].Database)
 	again := pgtest.Must(config.Age(90 * 24 * time.Hour).MarshalText())(t)
 	require.Equal(t, "90d", string(again))
 	for rule, want := range map[string]string{
@@ -37,6 +38,7 @@ func TestRetentionRules(t *testing.T) {
 		"{table: a, column: at, keep: -1d}":                 "retention.rules[0].keep: must be a number of days or a duration",
 		"{table: a, column: at, keep: 40000d}":              "retention.rules[0].keep: must be a number of days or a duration",
 		"{table: a, column: at, keep: 9999999999999h}":      "retention.rules[0].keep: must be a number of days or a duration",
+		"{table: a, column: at, keep: 1d, database: ci}":    "retention.rules[0].database: is not a configured database (the databases are main)",
 		"{table: a, column: at, keep: 1d, unit: us}":        "retention.rules[0].unit: must be s or ms",
 		"{table: a, column: at, keep: 1d, older: 1}":        "retention.rules[0].older: unknown key",
 		"{table: a, column: at, keep: 1d, dry_run: \"no\"}": "retention.rules[0].dry_run: must be true or false",

@@ -125,6 +125,7 @@ func (v *validator) validate() {
 	v.jobs()
 	v.looseForeignKeys()
 	v.components()
+	v.retention()
 	v.http()
 }
 

@@ -39,6 +39,8 @@ const (
 	// AnyKey is a type of keys, SameKey that of the key of the same table.
 	AnyKey  = "bigint, integer, uuid or text"
 	SameKey = "that of the key"
+	// Time is the type of the column of a retention rule.
+	Time = "timestamptz, timestamp, date, integer or bigint"
 )
 
 // membership has the columns of GitLab's members that say who owns a group.

@@ -36,6 +36,10 @@ func TestNeedsAreDocumented(t *testing.T) {
 		{"groups", AdjournedGroups, named(AdjournedGroups)},
 		{"groups", AdjournedGroups + ".groups", anyGroups.fit(named(AdjournedGroups))},
 		{"external-diffs", ExternalDiffs, named(ExternalDiffs)},
+		{"retention", "retention", component{needs: []Need{{Table: "rules.table", Columns: []Column{
+			{Name: "rules.column", Type: Time},
+			{Name: "rules.conditions.column", Optional: true},
+		}}}}},
 	} {
 		begin, end := "<!-- needs of "+part.name+" -->\n", "<!-- end of needs -->\n"
 		file := "../../docs/" + part.page + ".md"

@@ -26,17 +26,16 @@ const (
 	lastRows, lockWait = 20, 500 * time.Millisecond
 	// smallWindow is the smallest limit that is tried after a query has timed out.
 	smallWindow = 100
+	// scannedPages is the number of pages that a scan is expected to read per second.
+	scannedPages = 12_000
 	// mostExcluded limits the rows with the same value that a query excludes.
 	mostExcluded = 10_000
 	// mostChanges limits consecutive retries of a single row that has changed since the
 	// read.
 	mostChanges = 20
 	// firstDirect and mostDirect are the first and the largest row limit of a direct
-	// statement. Its timeout is cutoffs targets, at least shortestCutoff.
+	// statement.
 	firstDirect, mostDirect = 1000, 50_000
-	cutoffs, shortestCutoff = 5, 100 * time.Millisecond
-	// slice limits the time for one rule while other rules wait.
-	slice = 5 * time.Second
 	// reserve is the part of the lease that is left for the last statements of a pass.
 	reserve = time.Second
 	// defaultTarget is the target if the engine has none.
@@ -71,8 +70,6 @@ type run struct {
 	stats *Stats
 	// now is the server's time at the start of the pass.
 	now time.Time
-	// sliceEnd is when the current rule yields to other rules, zero for never.
-	sliceEnd time.Time
 }
 
 // task is the work of a pass on one rule.
@@ -130,26 +127,22 @@ func (r *run) work(ctx context.Context, frame *pace.Frame) error {
 	}
 	for len(waiting) > 0 && !frame.Ended() {
 		t := waiting[0]
-		waiting = waiting[1:]
 		r.stats.Rule = t.String()
-		r.sliceEnd = time.Time{}
-		if len(waiting) > 0 {
-			r.sliceEnd = time.Now().Add(slice)
-		}
 		done, err := r.clean(ctx, t)
-		switch {
-		case err != nil:
+		if err != nil {
 			return fmt.Errorf("delete rows of %s: %w", t, err)
-		case !done:
-			waiting = append(waiting, t)
-			continue
 		}
+		if !done {
+			break
+		}
+		waiting = waiting[1:]
 		r.stats.Rules++
 		if err := r.finish(ctx, t, true); err != nil {
 			return err
 		}
 	}
-	for _, t := range waiting {
+	// The next pass begins with the rule that is recorded first, and ends with this one.
+	for _, t := range append(waiting[min(1, len(waiting)):], waiting[:min(1, len(waiting))]...) {
 		if err := r.finish(ctx, t, false); err != nil {
 			return err
 		}
@@ -175,10 +168,10 @@ func (r *run) progress(ctx context.Context) {
 	}
 }
 
-// paused waits for the throttle. It then reports whether the rule must stop.
+// paused waits for the throttle. It then reports whether the pass must end.
 func (r *run) paused(ctx context.Context) bool {
 	r.pace.Await(ctx)
-	return r.frame.Ended() || !r.sliceEnd.IsZero() && time.Now().After(r.sliceEnd)
+	return r.frame.Ended()
 }
 
 func (r *run) send(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
@@ -255,15 +248,15 @@ func (r *run) alter(ctx context.Context, t *task, limits batch.Limits, statement
 }
 
 // clean deletes the due rows of a rule. It returns false if rows are left because the
-// pass ends or other rules wait.
+// pass ends.
 func (r *run) clean(ctx context.Context, t *task) (done bool, _ error) {
+	t.begun = true
 	if t.DryRun {
 		return true, nil
 	}
-	if !t.begun {
-		if err := r.findLeaves(ctx, t); err != nil {
-			return false, err
-		}
+	t.tree.Restart()
+	if err := r.findLeaves(ctx, t); err != nil {
+		return false, err
 	}
 	for len(t.leaves) > 0 || t.resumed != nil {
 		if len(t.leaves) == 0 {
@@ -283,10 +276,16 @@ func (r *run) clean(ctx context.Context, t *task) (done bool, _ error) {
 			}
 		}
 		rows, err := r.read(ctx, t)
-		if err != nil {
-			if err := r.readFailed(ctx, t, err); err != nil {
+		if leaf := t.leaves[0]; err != nil {
+			if batch.Judge(err).Verdict == batch.Timeout && !r.frame.Ended() && t.size > smallWindow &&
+				!slices.Contains(t.unindexed, leaf.OID) {
+				t.size = max(t.size/8, smallWindow)
+				continue
+			}
+			if err := r.readFailed(t, leaf, err); err != nil {
 				return false, err
 			}
+			t.endLeaf()
 			continue
 		}
 		if len(rows) == 0 {
@@ -313,37 +312,52 @@ func (r *run) clean(ctx context.Context, t *task) (done bool, _ error) {
 	return true, nil
 }
 
-// findLeaves finds the leaves with due rows and sorts them by their oldest due row.
+// findLeaves finds the leaves with due rows and sorts them by their oldest due row. It
+// holds leaves that have no index and are too large to scan.
 func (r *run) findLeaves(ctx context.Context, t *task) error {
-	t.begun = true
 	t.restart()
-	if len(t.edge.Leaves) == 1 {
-		t.leaves = slices.Clone(t.edge.Leaves)
-		return nil
+	var large []uint32
+	if len(t.unindexed) > 0 {
+		most := int64(r.Session.Limits.StatementTimeout.Seconds() * scannedPages)
+		err := t.tree.Read(ctx, batch.Statement{
+			SQL: "SELECT oid FROM pg_catalog.pg_class WHERE oid OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.oid[]) " +
+				"AND relpages OPERATOR(pg_catalog.>) $2::pg_catalog.int8",
+			Args: []any{t.unindexed, most}, Scan: batch.Collect(&large, pgx.RowTo[uint32]),
+		})
+		if err := r.unknown(err); err != nil {
+			return err
+		}
 	}
 	oldest := map[uint32]any{}
 	for _, leaf := range t.edge.Leaves {
 		if r.frame.Ended() {
 			break
 		}
+		if slices.Contains(large, leaf.OID) {
+			r.hold(t, batch.Fault{
+				Table: leaf.Label(), Verdict: batch.Unavailable,
+				Message: "no index finds the due rows, and the table is too large to scan: " + t.createIndex(leaf),
+			})
+			continue
+		}
+		if len(t.edge.Leaves) == 1 {
+			oldest[leaf.OID] = nil
+			break
+		}
 		sql, args := t.oldest(leaf, t.cutoff, t.at)
 		found, err := dml.Select(ctx, t.tree.Read, pgx.RowTo[any], sql, args...)
 		switch {
 		case err != nil:
-			t.leaves = []pgcatalog.Table{leaf}
-			if err := r.readFailed(ctx, t, err); err != nil {
+			if err := r.readFailed(t, leaf, err); err != nil {
 				return err
 			}
 		case len(found) > 0:
-			oldest[leaf.OID] = found[0]
+			oldest[leaf.OID] = finite(found[0])
 		}
 	}
 	t.leaves = slices.DeleteFunc(slices.Clone(t.edge.Leaves),
 		func(leaf pgcatalog.Table) bool { _, due := oldest[leaf.OID]; return !due })
-	slices.SortStableFunc(t.leaves, func(a, b pgcatalog.Table) int {
-		return compare(finite(oldest[a.OID]),
-			finite(oldest[b.OID]))
-	})
+	slices.SortStableFunc(t.leaves, func(a, b pgcatalog.Table) int { return compare(oldest[a.OID], oldest[b.OID]) })
 	return nil
 }
 
@@ -386,40 +400,37 @@ func (t *task) endLeaf() {
 // statement per batch. It stops at an error. The rows that are left are then read and
 // deleted by the tree, which handles locks and failing rows.
 func (r *run) deleteDirectly(ctx context.Context, t *task) (yielded bool, _ error) {
-	leaf, target := t.leaves[0], r.pace.Target
-	limits := r.Session.Limits.ShortWaits()
-	limits.StatementTimeout = min(limits.StatementTimeout, max(cutoffs*target, shortestCutoff))
-	for size := firstDirect; ; {
+	leaf := t.leaves[0]
+	for {
 		if r.paused(ctx) {
 			return true, nil
 		}
 		var last []any
 		var deleted int64
-		bound, deletion := t.last(leaf, t.cutoff, t.at, size),
-			t.rule.direct(r.Session.Names, leaf, t.cutoff, t.at, size)
-		bound.Scan = batch.Collect(&last, pgx.RowTo[any])
-		if t.Event {
-			deletion.Scan = batch.One(&deleted)
-		}
-		affected, err := r.Session.RunWithin(ctx, pace.Within(limits, r.frame.Deadline), bound, deletion)
+		retry, err := t.tree.Sized(ctx, fmt.Sprint("direct ", leaf.OID), firstDirect, mostDirect,
+			func(n int, limits batch.Limits) error {
+				bound, deletion := t.last(leaf, t.cutoff, t.at, n), t.rule.direct(r.Session.Names, leaf, t.cutoff, t.at, n)
+				bound.Scan = batch.Collect(&last, pgx.RowTo[any])
+				if t.Event {
+					deletion.Scan = batch.One(&deleted)
+				}
+				affected, err := r.Session.RunWithin(ctx, pace.Within(limits, r.frame.Deadline), bound, deletion)
+				if err == nil && !t.Event {
+					deleted = affected[1]
+				}
+				return err
+			})
 		switch {
-		case err != nil:
-			deleted = 0
-		case !t.Event:
-			deleted = affected[1]
-		}
-		switch f := batch.Judge(err); {
-		case err != nil && f.Verdict == batch.Fatal:
-			return false, err
-		case f.Verdict == batch.Timeout && err != nil && size > smallWindow:
-			size /= 8
+		case retry:
 			continue
-		case deleted > 0:
+		case err != nil && batch.Judge(err).Verdict == batch.Fatal:
+			return false, err
+		case err == nil && deleted > 0:
 			t.tree.Changes += deleted
 			t.tree.Owner.OnDeleted(t.table, deleted, 0)
 			t.tree.Progress(ctx)
 		}
-		if deleted == 0 || len(last) == 0 {
+		if err != nil || deleted == 0 || len(last) == 0 {
 			t.direct = true
 			t.restart()
 			return false, nil
@@ -427,11 +438,6 @@ func (r *run) deleteDirectly(ctx context.Context, t *task) (yielded bool, _ erro
 		if value := finite(last[0]); value != nil {
 			t.at.value, t.at.after = value, false
 		}
-		took := r.Session.Took()
-		aim := r.pace.Shortened(target)
-		size = min(max(int(float64(size)*min(max(float64(aim)/float64(max(took, 1)), 0.5), 2)), smallWindow),
-			mostDirect)
-		r.pace.PauseAfterBatch(ctx, took)
 	}
 }
 
@@ -441,33 +447,28 @@ func (r *run) read(ctx context.Context, t *task) ([]row, error) {
 	return dml.Select(ctx, t.tree.Read, scanRow, sql, args...)
 }
 
-// readFailed handles an error of a query for due rows. After a timeout it lowers the row
-// limit if the leaf has an index. Otherwise it ends the work on the leaf.
-func (r *run) readFailed(ctx context.Context, t *task, err error) error {
-	leaf, f := t.leaves[0], batch.Judge(err)
+// readFailed handles an error of a query for due rows.
+func (r *run) readFailed(t *task, leaf pgcatalog.Table, err error) error {
+	f := batch.Judge(err)
 	f.Table = leaf.Label()
-	switch {
-	case f.Verdict == batch.Fatal:
+	if f.Verdict == batch.Fatal {
 		return err
-	case f.Verdict == batch.Timeout && !r.frame.Ended():
-		index, err := t.index(ctx, t.tree.Read, leaf, t.cutoff)
-		if err != nil && batch.Judge(err).Verdict == batch.Fatal {
-			return err
-		}
-		if index != "" && t.size > smallWindow {
-			t.size = max(t.size/8, smallWindow)
-			return nil
-		}
+	}
+	if f.Verdict == batch.Timeout {
 		f.Message = "the query for due rows exceeds jobs.statement_timeout: " + t.createIndex(leaf)
 	}
+	r.hold(t, f)
+	return nil
+}
+
+// hold leaves the due rows of a leaf for the next pass.
+func (r *run) hold(t *task, f batch.Fault) {
 	if f.Lock() {
 		r.stats.Held = f.Text()
 	} else {
 		t.tree.Owner.Failed(f)
 	}
-	t.obstacle, t.left = f, max(t.left, 1)
-	t.endLeaf()
-	return nil
+	t.obstacle, t.kept = f, t.kept+1
 }
 
 // take deletes the rows below a window, then the window's rows, and advances the

@@ -296,3 +296,29 @@ func TestRuleWithoutIndexIsHeld(t *testing.T) {
 	require.Contains(t, db.Rows("SELECT last_error FROM sexton.retention_rules WHERE rule LIKE 'events%'")[0][0],
 		`the query for due rows exceeds jobs.statement_timeout: CREATE INDEX CONCURRENTLY ON "public"."events" ("state", "at")`)
 }
+
+// A leaf without an index that is too large to scan is held before it is queried. The
+// other leaves and rules are processed.
+func TestLargeLeafWithoutIndexIsHeld(t *testing.T) {
+	t.Parallel()
+	db := setup(t, sessions+`
+		CREATE TABLE events (id bigint, at timestamptz, part int) PARTITION BY LIST (part);
+		CREATE TABLE events_1 PARTITION OF events FOR VALUES IN (1);
+		CREATE TABLE events_2 PARTITION OF events FOR VALUES IN (2);
+		INSERT INTO events SELECT n, now() - interval '100 days', 1 + n % 2 FROM generate_series(1, 100) AS n;
+		UPDATE pg_class SET relpages = 24001 WHERE relname = 'events_1';
+		UPDATE pg_class SET relpages = 23999 WHERE relname = 'events_2';`)
+	e := engine(t, db, retention.Rule{Table: "events", Column: "at", Keep: day}, keep(90))
+	e.Session.Limits.StatementTimeout = 2 * time.Second
+	stats := run(t, e)
+	require.Equal(t, map[string]int64{"sessions": 10, "events": 50}, stats.Deleted)
+	require.Equal(t, [][]string{{"50"}}, db.Rows("SELECT count(*) FROM events_1"))
+	require.EqualValues(t, 1, stats.Failed)
+	require.Contains(t, db.Rows("SELECT last_error FROM sexton.retention_rules WHERE rule LIKE 'events%'")[0][0],
+		`the table is too large to scan: CREATE INDEX CONCURRENTLY ON "public"."events_1" ("at")`)
+	db.Exec("CREATE INDEX ON events_1 (at)")
+	stats = run(t, engine(t, db, retention.Rule{Table: "events", Column: "at", Keep: day}))
+	require.Equal(t, map[string]int64{"events": 50}, stats.Deleted)
+	require.Equal(t, [][]string{{"0", "NULL", "NULL"}},
+		db.Rows("SELECT pending, due_since, last_error FROM sexton.retention_rules WHERE rule LIKE 'events%'"))
+}

@@ -239,6 +239,10 @@ func Findings(all []Foreseen) (found problem.List) {
 func MissingPrivileges(ctx context.Context, db pgcatalog.Beginner, plan *Plan) (problem.List, error) {
 	var needs []dml.Need
 	for i, r := range plan.rules {
+		if r.DryRun {
+			needs = append(needs, r.edge.Needs(i)...)
+			continue
+		}
 		needs = append(needs, r.edge.Needs(i, dml.Remove)...)
 		for _, t := range append([]*dml.Table{r.table}, r.below...) {
 			for _, f := range t.Refs {

@@ -11,8 +11,10 @@ import (
 	"sexton/internal/batch"
 	"sexton/internal/definitions"
 	"sexton/internal/drain/dml"
+	"sexton/internal/migrate"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
+	"sexton/internal/render"
 )
 
 // section is the configuration key of the rules.
@@ -21,18 +23,20 @@ const section = "retention"
 // Plan holds rules that are bound to the tables of a database.
 type Plan struct{ rules []*rule }
 
-// Resolve binds rules to the tables of a database. schema is that of tables without one.
+// Resolve binds the rules of a database to its tables. schema is that of tables without one.
 //
 // The problems have keys such as retention.rules[3].column and no position. Errors are a
 // missing table or column, an unsupported type, a value that does not fit, and two rules
 // that contradict each other. Warnings are a foreign key that prevents deletions, and one
 // without an index. The plan is nil if there is an error.
-func Resolve(ctx context.Context, db pgcatalog.Beginner, schema string, rules []Rule) (*Plan, problem.List, error) {
+func Resolve(ctx context.Context, db pgcatalog.Beginner, database, schema string,
+	rules []Rule,
+) (*Plan, problem.List, error) {
 	r := &resolver{schema: schema}
 	err := pgcatalog.Settled(ctx, db, func(tx pgx.Tx) error {
 		var schemas, names []string
 		for _, one := range rules {
-			if name, err := definitions.ParseName(one.Table); err == nil {
+			if name, err := definitions.ParseName(one.Table); err == nil && one.Database == database {
 				schemas, names = append(schemas, r.in(name)), append(names, name.Table)
 			}
 		}
@@ -44,6 +48,9 @@ func Resolve(ctx context.Context, db pgcatalog.Beginner, schema string, rules []
 			return err
 		}
 		for i, one := range rules {
+			if one.Database != database {
+				continue
+			}
 			if err := r.bind(ctx, tx, fmt.Sprintf("%s.rules[%d]", section, i), one); err != nil {
 				return err
 			}
@@ -122,7 +129,7 @@ func (r *resolver) bind(ctx context.Context, tx pgx.Tx, key string, of Rule) err
 	base, integer := pgcatalog.Short(column.Base), pgcatalog.Integer(column.Base)
 	switch {
 	case !integer && !slices.Contains([]string{"timestamptz", "timestamp", "date"}, base), base == "int2":
-		r.reportf(problem.Error, key+".column", "name a column of type timestamptz, timestamp, date, integer or bigint",
+		r.reportf(problem.Error, key+".column", "name a column of type "+migrate.Time,
 			"%s.%s is of type %s", name, of.Column, column.Type)
 	case integer && of.Unit == "":
 		r.reportf(problem.Error, key+".column", "set unit to s or ms", "%s.%s is of type %s and needs a unit", name,
@@ -138,6 +145,14 @@ func (r *resolver) bind(ctx context.Context, tx pgx.Tx, key string, of Rule) err
 		Child: table.Table, Leaves: table.Leaves, Action: dml.Remove, PrimaryKey: table.PrimaryKey(),
 		EmitsEvent: of.Event, EventColumns: of.EventColumns,
 	}}
+	leading := append(render.Each(of.Conditions, func(c definitions.Condition) string { return c.Column }), of.Column)
+	for _, leaf := range table.Leaves {
+		if !slices.ContainsFunc(bound.table.Indexes[leaf.OID], func(i pgcatalog.Index) bool {
+			return i.Valid && len(i.Columns) > 0 && slices.Contains(leading, i.Columns[0])
+		}) {
+			bound.unindexed = append(bound.unindexed, leaf.OID)
+		}
+	}
 	for _, name := range table.PrimaryKey() {
 		c := table.Columns[name]
 		same, err := r.Operators.Own(c)

@@ -1,12 +1,14 @@
 package retention_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/definitions"
+	"sexton/internal/pgcatalog"
 	"sexton/internal/pgtest"
 	"sexton/internal/retention"
 )
@@ -114,6 +116,30 @@ func TestWarnings(t *testing.T) {
 		"no index of pages begins with session_id, so every batch reads the whole table",
 		"no index of clicks begins with session_id, so every batch reads the whole table",
 	}, said)
+}
+
+// A rule that deletes needs the rights of a deletion on all tables that it reaches. A rule
+// with dry_run needs only SELECT on its own table.
+func TestMissingPrivileges(t *testing.T) {
+	t.Parallel()
+	db := setup(t, sessions+`
+		CREATE TABLE pages (id bigint PRIMARY KEY, session_id bigint REFERENCES sessions ON DELETE CASCADE);
+		CREATE INDEX ON pages (session_id);`)
+	role := db.CreateRole()
+	missing := func(dryRun bool) (said []string) {
+		rule := keep(90)
+		rule.DryRun = dryRun
+		plan, _ := resolve(t, db, rule)
+		for _, p := range pgtest.Must(retention.MissingPrivileges(t.Context(), pgcatalog.As{Beginner: db.Pool(), Role: role}, plan))(t) {
+			_, what, _ := strings.Cut(p.Message, "lacks ")
+			said = append(said, what)
+		}
+		return said
+	}
+	require.Equal(t, []string{"SELECT on table public.sessions"}, missing(true))
+	require.Equal(t, []string{
+		"DELETE, SELECT, UPDATE on table public.sessions", "DELETE, SELECT, UPDATE on table public.pages",
+	}, missing(false))
 }
 
 // plan shows what a pass would do, and warns of rules that delete a whole table.

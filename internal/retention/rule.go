@@ -3,7 +3,6 @@ package retention
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
@@ -17,8 +16,9 @@ import (
 
 // Rule is one retention rule of the configuration.
 type Rule struct {
-	Table, Column string
-	Keep          time.Duration
+	// Database is the configured name of the database with the table.
+	Database, Table, Column string
+	Keep                    time.Duration
 	// Unit is s or ms if the column is an integer, and otherwise empty.
 	Unit       string
 	Conditions []definitions.Condition
@@ -56,6 +56,8 @@ type rule struct {
 	base string
 	// id are the columns of the primary key, without values.
 	id []dml.Value
+	// unindexed are the leaves without an index that can return due rows in order.
+	unindexed []uint32
 	// below are the tables whose rows are deleted together with a row.
 	below []*dml.Table
 }
@@ -103,29 +105,6 @@ func ceil(n, by int64) int64 {
 		return (n + by - 1) / by
 	}
 	return n / by
-}
-
-// dueAt returns the time at which a row with the value became due. It returns the zero
-// time if the value is infinite or not a plausible time.
-func (r *rule) dueAt(value any) time.Time {
-	var at time.Time
-	switch value := value.(type) {
-	case time.Time:
-		at = value
-	case int64:
-		if value < 0 || value > math.MaxInt32*1000 {
-			return at
-		}
-		if at = time.Unix(value, 0); r.Unit == "ms" {
-			at = time.UnixMilli(value)
-		}
-	default:
-		return at
-	}
-	if at.Year() < 1 {
-		return time.Time{}
-	}
-	return at.Add(r.Keep)
 }
 
 // finite returns a value of the column, or nil if it is infinite. Only -infinity can be

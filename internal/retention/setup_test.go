@@ -53,7 +53,7 @@ func setup(tb testing.TB, tables string) *dbtest.DB {
 }
 
 func resolve(t require.TestingT, db *dbtest.DB, rules ...retention.Rule) (*retention.Plan, problem.List) {
-	return pgtest.Must2(retention.Resolve(context.Background(), db.Pool(), "public", rules))(t)
+	return pgtest.Must2(retention.Resolve(context.Background(), db.Pool(), "", "public", rules))(t)
 }
 
 // engine returns an engine for rules, which must bind without errors.

@@ -1,6 +1,7 @@
 package retention
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -92,9 +93,13 @@ func (r *run) finish(ctx context.Context, t *task, done bool) error {
 			text = "rows are left although nothing refers to them"
 		}
 	}
+	if text != "" && !fault.Lock() {
+		r.stats.Failed++
+		r.stats.Failure = cmp.Or(r.stats.Failure, t.String()+": "+text)
+	}
 	// If nothing was deleted, the next pass starts with the next tick. It continues after
 	// the rows that this pass could not delete.
-	again := !done && moved
+	again := !done && (moved || !t.begun)
 	var resume any
 	if !done || t.stopped {
 		resume = t.at.value
@@ -107,23 +112,18 @@ func (r *run) finish(ctx context.Context, t *task, done bool) error {
 	case int64:
 		resumeNumber = &resume
 	}
-	var since *time.Time
-	if pending > 0 {
-		var err error
-		if since, err = r.since(ctx, t); err != nil {
-			return err
-		}
-	}
 	_, err := r.Session.RunOwn(ctx, batch.Statement{
 		SQL: `
 INSERT INTO "sexton".` + Table + ` AS rule (rule, due, pending, capped, due_since, dry_run, kept, last_error, attempts, resume_at, resume_number, checked_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, nullif($8, ''), CASE WHEN $8 <> '' THEN 1 ELSE 0 END, $9, $10, pg_catalog.statement_timestamp())
+VALUES ($1, $2, $3::pg_catalog.int8, $4, CASE WHEN $3::pg_catalog.int8 > 0 THEN pg_catalog.statement_timestamp() END, $5, $6, nullif($7, ''), CASE WHEN $7 <> '' THEN 1 ELSE 0 END,
+	$8, $9, pg_catalog.clock_timestamp())
 ON CONFLICT (rule) DO UPDATE SET
-	due = excluded.due, pending = excluded.pending, capped = excluded.capped, due_since = excluded.due_since, dry_run = excluded.dry_run,
-	kept = excluded.kept, last_error = excluded.last_error, attempts = CASE WHEN $8 <> '' THEN rule.attempts + 1 ELSE 0 END,
+	due = excluded.due, pending = excluded.pending, capped = excluded.capped,
+	due_since = CASE WHEN $3::pg_catalog.int8 > 0 THEN coalesce(rule.due_since, excluded.due_since) END, dry_run = excluded.dry_run,
+	kept = excluded.kept, last_error = excluded.last_error, attempts = CASE WHEN $7 <> '' THEN rule.attempts + 1 ELSE 0 END,
 	resume_at = excluded.resume_at, resume_number = excluded.resume_number, checked_at = excluded.checked_at`,
 		Args: []any{
-			t.String(), again, min(pending, mostCounted-1), capped, since, t.DryRun, t.kept, text, resumeAt,
+			t.String(), again, min(pending, mostCounted-1), capped, t.DryRun, t.kept, text, resumeAt,
 			resumeNumber,
 		},
 	})
@@ -151,34 +151,11 @@ func (r *rule) countSQL(cutoff any, args *dml.Args) string {
 		r.edge.Whole(), r.due("child", cutoff, args), mostCounted)
 }
 
-// since returns when the oldest due row of a rule became due, or nil if that is unknown.
-func (r *run) since(ctx context.Context, t *task) (*time.Time, error) {
-	limits := r.Session.Limits.ShortWaits()
-	limits.Reads, limits.StatementTimeout = true, min(limits.StatementTimeout, countTime)
-	var first any
-	for _, leaf := range t.edge.Leaves {
-		sql, args := t.oldest(leaf, t.cutoff, position{})
-		var found []any
-		if err := r.send(ctx, limits, batch.Statement{
-			SQL: sql, Args: args,
-			Scan: batch.Collect(&found, pgx.RowTo[any]),
-		}); err != nil {
-			return nil, r.unknown(err)
-		}
-		if len(found) > 0 && finite(found[0]) != nil && (first == nil || compare(found[0], first) < 0) {
-			first = found[0]
-		}
-	}
-	if at := t.dueAt(first); !at.IsZero() {
-		return &at, nil
-	}
-	return nil, nil //nolint:nilnil // documented
-}
-
 // State is the result of the last pass for a rule.
 type State struct {
 	Rule string `json:"rule"`
-	// Pending counts the due rows that the pass left, up to 10,000.
+	// Pending counts the due rows that the pass left, up to 10,000. DueSince is when a
+	// pass first left some.
 	Pending   int64      `json:"pending"`
 	Capped    bool       `json:"capped"`
 	DueSince  *time.Time `json:"due_since,omitempty"`

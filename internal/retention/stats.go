@@ -20,8 +20,11 @@ type Stats struct {
 	Kept map[string]int64 `json:"kept,omitempty"`
 	// PartlyCleared counts rows that were restored while rows below them were deleted.
 	PartlyCleared int64 `json:"partly_cleared,omitempty"`
-	// Rules counts the rules whose due rows were all processed.
-	Rules int64 `json:"rules"`
+	// Rules counts the rules whose due rows were all processed. Failed counts those among
+	// them that left rows for a reason other than a lock. Failure is the first such reason.
+	Rules   int64  `json:"rules"`
+	Failed  int64  `json:"failed,omitempty"`
+	Failure string `json:"-"`
 	// Batches counts transactions that changed rows.
 	Batches int64 `json:"batches"`
 	// OverLimit reports that the runtime expired before all rules were processed.

@@ -85,6 +85,42 @@ func TestGrantsForADatabaseWithChildrenOnly(t *testing.T) {
 		" lacks INSERT on table sexton.events | GRANT INSERT ON TABLE sexton.events TO " + role + ";"}, lines)
 }
 
+// Each database with rules has its own job, plan, rights and failures.
+func TestRulesInTwoDatabases(t *testing.T) {
+	t.Parallel()
+	clitest.EachJobs(t, func(t *testing.T, jobs string) {
+		s := clitest.PlainTwo(t, jobs)
+		for _, db := range []*pgtest.Database{s.Database, s.Ci} {
+			db.Exec(`CREATE TABLE logs (id bigint PRIMARY KEY, at timestamptz); CREATE INDEX ON logs (at);
+				CREATE TABLE lines (log_id bigint REFERENCES logs); CREATE INDEX ON lines (log_id);
+				INSERT INTO logs SELECT n, now() - interval '2 days' FROM generate_series(1, 3) AS n`)
+		}
+		s.Ci.Exec("INSERT INTO lines VALUES (1)")
+		s.Environ = append(s.Environ, "SEXTON_RETENTION__ENABLED=true",
+			"SEXTON_RETENTION__RULES=[{table: logs, column: at, keep: 1d, database: ci}, {table: logs, column: at, keep: 3d, database: main}]")
+		s.OK("migrate", "up")
+		s.OK("triggers", "install")
+		worker := s.Ci.CreateRole()
+		grants := s.OK("grants", "--worker", worker, "--database", "ci")
+		require.Contains(t, grants, "GRANT DELETE, SELECT, UPDATE ON TABLE public.logs TO")
+		require.Contains(t, s.OK("plan"), "logs.at: every row of the table is due (check the column and keep")
+		require.Regexp(t, `logs\.at +3 `, s.OK("plan"))
+		report, _ := s.Examined(5)
+		_, lines := s.Diagnosis(report, "retention")
+		require.Len(t, lines, 3, "the key without an action in both, and that every row in ci is due")
+
+		s.OK("job", "run", "retention_cleanup", "--database", "main")
+		require.Equal(t, [][]string{{"3"}}, s.Rows("SELECT count(*) FROM logs"))
+		s.Says(1, "1 of the rules failed: logs.at: lines: the row with", "job", "run", "retention_cleanup", "--database", "ci")
+		require.Equal(t, [][]string{{"1"}}, s.Ci.Rows("SELECT id FROM logs"))
+		require.Regexp(t, `\nretention +ci +logs\.at +rule logs\.at +1 `, s.OK("failures", "list"))
+		s.Ci.Exec("DELETE FROM lines")
+		require.Equal(t, "1 rule due now\n", s.OK("failures", "retry", "retention", "logs.at", "--database", "ci"))
+		s.OK("job", "run", "retention_cleanup", "--database", "ci")
+		require.Empty(t, s.Ci.Rows("SELECT id FROM logs"))
+	})
+}
+
 func TestTriggersInTwoDatabases(t *testing.T) {
 	t.Parallel()
 	clitest.EachJobs(t, func(t *testing.T, jobs string) {

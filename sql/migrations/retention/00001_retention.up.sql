@@ -3,7 +3,7 @@ CREATE TABLE IF NOT EXISTS "sexton".retention_rules (
     rule text PRIMARY KEY,
     -- The next pass begins immediately: due rows are left, or an operator retries the rule.
     due boolean NOT NULL,
-    -- Due rows that the pass left, up to 10,000, and since when the oldest of them is due.
+    -- Due rows that the pass left, up to 10,000, and since when passes leave rows.
     pending bigint NOT NULL,
     capped boolean NOT NULL,
     due_since timestamptz,
