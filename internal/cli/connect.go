@@ -15,9 +15,9 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// With opens the databases for do and closes them after it. All but the one with the jobs
-// may be down; the schemas of the others fit this binary. A job of the kind, if one is
-// named, is enabled.
+// With opens the databases, calls do, and closes them. Only the jobs database must be
+// reachable. The schemas of the reachable databases must match this binary. If kind is
+// not empty, a job of that kind must be enabled.
 func (env *Env) With(ctx context.Context, kind string, do func(*installation.Connections) error) error {
 	return env.open(ctx, kind, func(all *installation.Connections) error {
 		if err := all.CheckSchemas(ctx); err != nil {
@@ -27,7 +27,7 @@ func (env *Env) With(ctx context.Context, kind string, do func(*installation.Con
 	})
 }
 
-// WithAll is With for commands that need every database, whatever its schema.
+// WithAll is With for commands that need every database and accept any schema.
 func (env *Env) WithAll(ctx context.Context, do func(*installation.Connections) error) error {
 	return env.open(ctx, "", func(all *installation.Connections) error {
 		if err := all.Complete(); err != nil {
@@ -50,11 +50,10 @@ func (env *Env) open(ctx context.Context, kind string, do func(*installation.Con
 	return do(all)
 }
 
-// Binder is one of the ways in which package installation holds definitions against
-// databases.
+// Binder is a function of package installation that resolves definitions in databases.
 type Binder func(context.Context, *config.Config) (*installation.Bound, error)
 
-// WithBound is With for commands that need the definitions, bound to the databases.
+// WithBound is With for commands that need the definitions, resolved in the databases.
 func (env *Env) WithBound(ctx context.Context, kind string, bind Binder, do func(*installation.Bound) error) error {
 	c, err := env.configFor(kind)
 	if err != nil {
@@ -68,7 +67,7 @@ func (env *Env) WithBound(ctx context.Context, kind string, bind Binder, do func
 	return do(all)
 }
 
-// configFor reads the configuration, in which a job of the kind, if one is named, is
+// configFor reads the configuration. If kind is not empty, a job of that kind must be
 // enabled.
 func (env *Env) configFor(kind string) (*config.Config, error) {
 	c, err := env.LoadConfig()
@@ -78,10 +77,10 @@ func (env *Env) configFor(kind string) (*config.Config, error) {
 	return c, err
 }
 
-// lockWait is how long the statements of a command wait for a lock of another session.
+// lockWait is the lock timeout of the statements of a command.
 const lockWait = 10 * time.Second
 
-// FindJob finds an enabled job.
+// FindJob returns an enabled job.
 func FindJob(c *config.Config, kind string) (riverjobs.Job, error) {
 	jobs := riverjobs.Jobs(c)
 	kinds := render.Each(jobs, func(job riverjobs.Job) string { return job.Kind })
@@ -98,7 +97,8 @@ func FindJob(c *config.Config, kind string) (riverjobs.Job, error) {
 		problem.Suggestion(kind, kinds)))
 }
 
-// ChooseDatabase takes the database of a name, or the first one where there is none.
+// ChooseDatabase checks the name of a database. An empty name stands for the first
+// database.
 func ChooseDatabase(c *config.Config, name string) (string, error) {
 	if name == "" {
 		return c.Databases[0].Name, nil

@@ -1,16 +1,16 @@
-// Package cli holds what all commands share. Env is its entry point: streams, the flags
-// of every command, configuration, connections, JSON or tables, and exit codes.
+// Package cli holds what all commands share. Its entry point is Env: streams, common
+// flags, configuration, connections, output and exit codes.
 //
-//	cmd/worker ─► root ─┬─► run, jobs            operate
-//	                    ├─► check                look after it
+//	cmd/worker ─► root ─┬─► run, jobs            operation
+//	                    ├─► check                inspection
 //	                    ├─► records              data
-//	                    ├─► schema, demo         start
-//	                    └─► bench                tools          each a package below, each with a file per command
+//	                    ├─► schema, demo         setup
+//	                    └─► bench                tools          one package each
 //	                            │
 //	                            ▼
 //	            operator, installation, river_jobs, …           the work itself
 //
-// A command reads its flags, calls another package and prints the answer, with --json as
-// one document on standard output. The one invariant: it returns its error, and Env.Exit
-// alone prints that and picks the exit code.
+// A command parses its flags, calls another package and prints the result. With --json,
+// it prints one document on standard output. The invariant: a command returns its error,
+// and only Env.Exit prints errors and chooses the exit code.
 package cli

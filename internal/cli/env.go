@@ -20,7 +20,7 @@ import (
 	"sexton/triggers"
 )
 
-// ExitCodes is the text of `sexton help exit-codes`; docs/troubleshooting.md has the
+// ExitCodes is the text of `sexton help exit-codes`. docs/troubleshooting.md has the
 // same.
 const ExitCodes = `The exit codes of sexton:
 
@@ -36,7 +36,7 @@ const ExitCodes = `The exit codes of sexton:
 
 const (
 	exitOK = 0
-	// ExitFailure is that of what failed in no other way.
+	// ExitFailure is the exit code of errors without a code of their own.
 	ExitFailure     = 1
 	exitUsage       = 2 // wrong usage, configuration or definitions
 	exitSchema      = 3
@@ -46,19 +46,20 @@ const (
 	exitRights      = 7
 )
 
-// ErrFindings ends a check that found something; the findings themselves are its output.
+// ErrFindings is returned by a check that found something. Its output has the findings.
 var ErrFindings = errors.New("findings")
 
-// ErrLeft ends an undo that left rows; its output names them.
+// ErrLeft is returned by an undo that left rows. Its output names them.
 var ErrLeft = errors.New("rows left")
 
-// ErrRights ends a command that left statements for another role; its output has them.
+// ErrRights is returned by a command that left statements for another role. Its output
+// has them.
 var ErrRights = errors.New("rights missing")
 
-// usageError is a command line that cannot be meant.
+// usageError is an invalid command line.
 type usageError struct{ error }
 
-// Usage marks err as a command line that cannot be meant.
+// Usage marks err as an invalid command line.
 func Usage(err error) error { return usageError{err} }
 
 // Env holds the state that all commands share.
@@ -69,14 +70,14 @@ type Env struct {
 	ConfigPath  string
 	DatabaseURL string
 	JSON        bool
-	// WithoutURL lets the configuration pass without the URL of a database.
+	// WithoutURL accepts a configuration without the URL of a database.
 	WithoutURL bool
-	// Began reports that a command has started.
+	// Began reports that the work of a command has started.
 	Began bool
 }
 
-// Command completes a command by its work. Unless it says otherwise, it takes flags only.
-// Errors before its work are about usage.
+// Command sets the work of a command. Without Args, the command takes only flags. Errors
+// before its work are usage errors.
 func (env *Env) Command(cmd *cobra.Command, do func(ctx context.Context, args []string) error) *cobra.Command {
 	if cmd.Args == nil {
 		cmd.Args = cobra.NoArgs
@@ -88,13 +89,13 @@ func (env *Env) Command(cmd *cobra.Command, do func(ctx context.Context, args []
 	return cmd
 }
 
-// Reports is Command for commands that report, and have a flag for the form of that.
+// Reports is Command for commands with --json.
 func (env *Env) Reports(cmd *cobra.Command, do func(ctx context.Context, args []string) error) *cobra.Command {
 	cmd.Flags().BoolVar(&env.JSON, "json", false, "print one JSON document on standard output")
 	return env.Command(cmd, do)
 }
 
-// On is Reports for commands that need the databases, as With opens them.
+// On is Reports for commands that need the databases, opened by With.
 func (env *Env) On(kind string, cmd *cobra.Command, do func(context.Context,
 	*installation.Connections) error,
 ) *cobra.Command {
@@ -103,7 +104,7 @@ func (env *Env) On(kind string, cmd *cobra.Command, do func(context.Context,
 	})
 }
 
-// Exit prints what went wrong with cmd and picks the exit code.
+// Exit prints the error of cmd and returns the exit code.
 func (env *Env) Exit(cmd *cobra.Command, err error) int {
 	problems, listed := errors.AsType[problem.List](err)
 	code := ExitFailure
@@ -145,7 +146,7 @@ func is[E error](err error) bool {
 	return found
 }
 
-// LoadConfig reads the configuration that flags and environment name.
+// LoadConfig reads the configuration from the flags and the environment.
 func (env *Env) LoadConfig() (*config.Config, error) {
 	return config.Load(config.Options{
 		Path: env.ConfigPath, DatabaseURL: env.DatabaseURL, Environ: env.Environ,
@@ -153,10 +154,10 @@ func (env *Env) LoadConfig() (*config.Config, error) {
 	})
 }
 
-// Logger writes to standard error, as the configuration says.
+// Logger returns a logger for standard error with the configured format and level.
 func (env *Env) Logger(c *config.Config) *slog.Logger { return env.NewLogger(env.Stderr, c.Log) }
 
-// Getenv returns a variable of the program's environment.
+// Getenv returns a variable of the environment of the program.
 func (env *Env) Getenv(name string) string {
 	for _, variable := range slices.Backward(env.Environ) {
 		if value, found := strings.CutPrefix(variable, name+"="); found {
@@ -166,8 +167,8 @@ func (env *Env) Getenv(name string) string {
 	return ""
 }
 
-// FailedRun ends a command whose pass failed. The exit code is that of a failure whatever
-// the cause, so the cause is not wrapped.
+// FailedRun returns the error of a failed run. It does not wrap the cause, so that the
+// exit code is always 1.
 func FailedRun(kind string, cause error) error {
 	return errors.New("run of " + kind + " failed: " + cause.Error())
 }

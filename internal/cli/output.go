@@ -37,8 +37,7 @@ func (env *Env) Print(document any, text func(w io.Writer)) error {
 	return err
 }
 
-// Erase empties a terminal for what is printed next. Where there is none, an empty line
-// comes before it.
+// Erase clears a terminal. For other outputs, it writes a blank line.
 func (env *Env) Erase() {
 	if IsTerminal(env.Stdout) && !env.Dumb() {
 		env.Printf("\x1b[H\x1b[2J")
@@ -47,7 +46,7 @@ func (env *Env) Erase() {
 	env.Printf("\n")
 }
 
-// Say writes a document with --json, and else the text for people.
+// Say writes a document with --json, and otherwise the formatted text.
 func (env *Env) Say(document any, format string, args ...any) error {
 	if env.JSON {
 		return env.PrintJSON(document)
@@ -56,13 +55,12 @@ func (env *Env) Say(document any, format string, args ...any) error {
 	return nil
 }
 
-// Printf writes to standard output.
 func (env *Env) Printf(format string, args ...any) { _, _ = fmt.Fprintf(env.Stdout, format, args...) }
 
 // Warn writes a warning to standard error.
 func (env *Env) Warn(warning any) { _, _ = fmt.Fprintln(env.Stderr, "sexton: warning:", warning) }
 
-// ChildText names a child, with its database where that is not the parent's.
+// ChildText returns the name of a child, with its database if that is not the parent's.
 func ChildText(child, database string) string {
 	if database == "" {
 		return child
@@ -70,12 +68,12 @@ func ChildText(child, database string) string {
 	return child + " (" + database + ")"
 }
 
-// NewLogger writes coloured lines on a terminal and JSON in all other places, unless the
-// configuration says which. On a terminal a short text stands for the statistics of a
-// run.
+// NewLogger returns a logger that writes coloured lines on a terminal and JSON elsewhere,
+// unless the configuration sets a format. On a terminal, the statistics of a run are
+// shortened.
 func (env *Env) NewLogger(w io.Writer, settings config.Log) *slog.Logger {
 	level := slog.LevelInfo
-	// The configuration was checked; its names are slog's.
+	// The configuration was validated, and slog has the same level names.
 	_ = level.UnmarshalText([]byte(settings.Level))
 	terminal := IsTerminal(w)
 	if settings.Format == config.FormatText || settings.Format == config.FormatAuto && terminal {
@@ -85,7 +83,7 @@ func (env *Env) NewLogger(w io.Writer, settings config.Log) *slog.Logger {
 			case attr.Key == slog.TimeKey && attr.Value.Kind() == slog.KindTime:
 				attr.Value = slog.TimeValue(attr.Value.Time().UTC()) // As all times in the terminal.
 			case terminal:
-				return digested(attr)
+				return summarizeStats(attr)
 			}
 			return attr
 		}
@@ -94,14 +92,14 @@ func (env *Env) NewLogger(w io.Writer, settings config.Log) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
 }
 
-// Colour reports whether terminals may be given colours: https://no-color.org.
+// Colour reports whether colours may be written to a terminal: see https://no-color.org.
 func (env *Env) Colour() bool { return env.Getenv("NO_COLOR") == "" && !env.Dumb() }
 
-// Dumb reports whether terminals can do no more than print lines.
+// Dumb reports whether the terminal cannot move its cursor.
 func (env *Env) Dumb() bool { return env.Getenv("TERM") == "dumb" }
 
-// digested replaces statistics by what in them is not zero.
-func digested(attr slog.Attr) slog.Attr {
+// summarizeStats replaces statistics by a text with the numbers that are not zero.
+func summarizeStats(attr slog.Attr) slog.Attr {
 	stats, is := attr.Value.Any().(json.RawMessage)
 	var fields map[string]json.RawMessage
 	if !is || json.Unmarshal(stats, &fields) != nil {

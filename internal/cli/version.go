@@ -9,12 +9,12 @@ import (
 	"sexton/internal/migrate"
 )
 
-// version is that of a release, set by the linker: -ldflags "-X
+// version is the version of a release. The linker sets it: -ldflags "-X
 // sexton/internal/cli.version=v1.2.3".
 var version string
 
-// release is the newest section of CHANGELOG.md. A build that the linker gave no version
-// is that release and its commit, if it knows one.
+// release is the newest section of CHANGELOG.md. It is the version of a build without a
+// linker version, together with the commit if that is known.
 const release = "v0.1.0"
 
 // Versions is the output of `sexton version --json`.
@@ -22,11 +22,11 @@ type Versions struct {
 	Version string `json:"version"`
 	Go      string `json:"go"`
 	River   string `json:"river"`
-	// Schema is the newest version of each component that this binary brings.
+	// Schema has the newest version of each component in this binary.
 	Schema []migrate.Latest `json:"schema"`
 }
 
-// ReadVersions reads them from this binary.
+// ReadVersions reads the versions from the build information.
 func ReadVersions() Versions {
 	v := Versions{
 		Version: cmp.Or(version, release), Go: runtime.Version(), River: "unknown",

@@ -95,7 +95,9 @@ func (r *reading) read(ctx context.Context, g *Gauges, db database.Database, job
 	r.addIf(metrics.ScrapeComplete, err == nil, db.Name)
 }
 
-func (r *reading) readDetails(ctx context.Context, g *Gauges, db database.Database, jobs func() (*counted, error)) error {
+func (r *reading) readDetails(
+	ctx context.Context, g *Gauges, db database.Database, jobs func() (*counted, error),
+) error {
 	r.listeners(g.Subscriptions, db)
 	// A role that may not read pg_stat_replication never has these samples.
 	if replicas, err := pace.ReadReplicas(ctx, db.Pool); err == nil {

@@ -28,19 +28,19 @@ type auditDocument struct {
 	Definitions  []auditedDefinition `json:"definitions"`
 }
 
-// auditedDefinition is one definition's entry.
+// auditedDefinition is the entry of one definition.
 type auditedDefinition struct {
 	Database       string `json:"database"`
 	orphans.Report        //nolint:embeddedstructfieldcheck // the order is that of the document
 }
 
-// auditRequest holds the arguments of `sexton audit`.
+// auditRequest holds the flags of `sexton audit`.
 type auditRequest struct {
 	database, table string
 	repair          bool
 }
 
-// child reads --table as definitions do.
+// child parses --table like the name of a table in definitions.
 func (r auditRequest) child() (name definitions.Name, err error) {
 	if r.table == "" {
 		return name, nil
@@ -51,8 +51,8 @@ func (r auditRequest) child() (name definitions.Name, err error) {
 	return name, nil
 }
 
-// databases returns the databases whose parents are audited. A database that is named
-// must be reachable.
+// databases returns the databases whose parents are audited. A named database must be
+// reachable.
 func (r auditRequest) databases(all *installation.Bound) ([]database.Database, error) {
 	if r.database == "" {
 		return all.Databases, nil
@@ -131,13 +131,14 @@ func audit(ctx context.Context, env *cli.Env, request auditRequest) error {
 		})
 }
 
-// pair is one definition to audit.
+// pair is a definition to audit.
 type pair struct {
 	parent    *loosefk.Parent
 	reference *loosefk.Reference
 }
 
-// audited are the definitions of a database's parents, of one child table or of all.
+// audited returns the definitions of the parents of a database. If child is set, it
+// returns only those with that child table.
 func audited(b *installation.Bound, db database.Database, child definitions.Name) []pair {
 	var pairs []pair
 	for _, parent := range b.Parents[db.Name] {
@@ -152,8 +153,8 @@ func audited(b *installation.Bound, db database.Database, child definitions.Name
 	return pairs
 }
 
-// checkChild refuses a child table that no definition has: an audit of nothing would look
-// like a sound one.
+// checkChild returns an error if no definition has the child table. An audit without
+// definitions would look successful.
 func checkChild(b *installation.Bound, child definitions.Name) error {
 	if child.Table == "" {
 		return nil
@@ -183,8 +184,8 @@ func (d *auditDocument) add(name string, report orphans.Report) {
 	d.RepairedKeys += report.RepairedKeys
 }
 
-// verdict is the command's result; down is why a database cannot be reached. What could
-// not be read goes first: it may hide anything.
+// verdict returns the error of the command. down is the error of an unreachable database.
+// Incomplete audits come first, because they may hide orphans.
 func (d *auditDocument) verdict(repaired bool, down error) error {
 	incomplete, skipped := 0, 0
 	for _, one := range d.Definitions {
@@ -227,7 +228,7 @@ func (d *auditDocument) print(w io.Writer, repaired bool) {
 		render.Counted(d.OrphanedKeys, "orphaned key"), left)
 }
 
-// remarks are what else there is to say about a definition.
+// remarks returns samples and errors of a definition.
 func (d auditedDefinition) remarks() string {
 	var remarks []string
 	if len(d.Samples) > 0 {
@@ -247,7 +248,8 @@ func (d auditedDefinition) remarks() string {
 	return render.Cell(&joined)
 }
 
-// addUnbound reports the definitions of which not even the parent is known.
+// addUnbound adds the definitions whose parents are unknown because a database is
+// unreachable.
 func (d *auditDocument) addUnbound(all *installation.Bound, child definitions.Name) {
 	down := strings.Join(all.DownNames(), " or ")
 	for _, one := range all.Unbound() {

@@ -94,7 +94,7 @@ Sexton need not be installed there.`,
 	return cmd
 }
 
-// concerns reports whether one of the findings is about the section.
+// concerns reports whether a problem is in the section.
 func concerns(problems problem.List, section string) bool {
 	return slices.ContainsFunc(problems, func(p problem.Problem) bool {
 		return strings.HasPrefix(strings.ToLower(p.Key),

@@ -1,12 +1,12 @@
-// Package check holds the commands that look at an installation and say what is wrong
-// with it. Its entry point is Commands.
+// Package check holds the commands that inspect an installation and report problems. Its
+// entry point is Commands.
 //
 //	status, failures, plan, doctor ─► operator
 //	audit ──────────────────────────► loosefk/orphans
 //	config ─────────────────────────► config
 //
-// Its one invariant: they change nothing, except for a retry of failures and an audit
-// that repairs, which say so.
+// Its invariant: the commands change nothing, except `failures retry` and `audit
+// --repair`.
 package check
 
 import (
@@ -15,7 +15,7 @@ import (
 	"sexton/internal/cli"
 )
 
-// Commands are the commands of this area.
+// Commands returns the commands of this package.
 func Commands(env *cli.Env) []*cobra.Command {
 	return []*cobra.Command{
 		statusCommand(env), failuresCommand(env), planCommand(env), doctorCommand(env),

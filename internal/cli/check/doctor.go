@@ -58,7 +58,7 @@ If only some databases can be reached, the checks of the others are skipped.`,
 	return cmd
 }
 
-// printExamination prints what was found, each with its way out below.
+// printExamination prints the findings, each with its fix.
 func printExamination(w io.Writer, report *doctor.Report) {
 	for _, database := range slices.Sorted(maps.Keys(report.Roles)) {
 		role := report.Roles[database]

@@ -89,14 +89,14 @@ sexton.audit.`,
 			return nil
 		},
 	}, func(ctx context.Context, all *installation.Connections) error {
-		said, err := operator.RetryFailures(ctx, all, what, database.Change{Actor: installation.Actor()})
+		text, err := operator.RetryFailures(ctx, all, what, database.Change{Actor: installation.Actor()})
 		if refused, ok := errors.AsType[*components.RefusedError](err); ok && refused.Wrong {
 			return cli.Usage(err)
 		}
 		if err != nil {
 			return err
 		}
-		return env.Say(map[string]string{"result": said}, "%s\n", said)
+		return env.Say(map[string]string{"result": text}, "%s\n", text)
 	})
 	cmd.Flags().StringVar(&what.Database, "database", "", "`NAME` of the database of a tombstone")
 	cmd.Flags().BoolVar(&everything, "all", false, "retry all failed rows of the source")

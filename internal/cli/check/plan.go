@@ -61,8 +61,8 @@ there. If a database cannot be reached, the plan covers the others, and the exit
 	})
 }
 
-// indexWarning reports whether a finding is about the index of a child's column, which
-// the plan itself looks at more closely: it is the only warning about that key.
+// indexWarning reports whether a problem is a missing index on a child column, the only
+// warning about that key. The plan reports these itself, with more detail.
 func indexWarning(p problem.Problem) bool { return strings.HasSuffix(p.Key, ".column") }
 
 func printPlan(w io.Writer, planned operator.PlannedDatabase) {
@@ -73,8 +73,8 @@ func printPlan(w io.Writer, planned operator.PlannedDatabase) {
 	if len(planned.Definitions) > 0 {
 		render.Table(w, "CHILD\tCOLUMN\tPARENT\tACTION\tDUE\tDEFERRED\tROWS\tPLAN\tTHEN", planned.Definitions,
 			func(d plan.Definition) []any {
-				// A cap of one of the two counts cannot be told from one of the other: both
-				// show it where they reach it.
+				// The plan does not record which of the two counts stopped at the cap, so
+				// both show it if they reach it.
 				capped := func(n int64) string { return render.Capped(n, d.PendingCapped && n >= components.PendingCap) }
 				return []any{
 					cli.ChildText(d.Child, d.ChildDatabase), d.Column, d.Parent, d.Action, capped(d.Due),
@@ -115,7 +115,7 @@ func printPlan(w io.Writer, planned operator.PlannedDatabase) {
 }
 
 // printMissing prints each missing index once, with its reason as an SQL comment, so that
-// all of it can be handed to psql.
+// the output can be passed to psql.
 func printMissing(w io.Writer, planned []plan.Definition) {
 	type index struct{ database, create string }
 	printed := map[index]bool{}
@@ -130,7 +130,7 @@ func printMissing(w io.Writer, planned []plan.Definition) {
 			if one.database != "" {
 				place = "in database " + one.database + ", " + place
 			}
-			// A name may hold a line break, which would end the comment.
+			// A line break in a name would end the comment.
 			_, _ = fmt.Fprintf(w, "\n-- %s: %s\n%s\n", place,
 				strings.NewReplacer("\n", " ", "\r", " ").Replace(missing.Why), missing.Create)
 		}

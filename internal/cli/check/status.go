@@ -97,8 +97,8 @@ func printStatus(w io.Writer, document operator.Reading) {
 	_, _ = fmt.Fprintln(w, "\n"+document.Cron.String())
 }
 
-// printJobs prints first what is at work, then all, then what keeps some from their work.
-// A kind in one of several databases has its name.
+// printJobs prints the running jobs, then all jobs, then what jobs wait for and their
+// errors. Names include the database if there are several.
 func printJobs(w io.Writer, jobs []operator.JobState) {
 	several := slices.ContainsFunc(jobs, func(j operator.JobState) bool { return j.Database != jobs[0].Database })
 	name := func(j operator.JobState) string {

@@ -1,13 +1,13 @@
-// Package jobs holds the commands that run jobs: the worker, one pass, the queue, and
+// Package jobs holds the commands that run jobs: the worker, single runs, the queue, and
 // leases. Its entry points are Commands and WorkerCommand.
 //
 //	job list, run, enqueue ─┐
 //	pause, resume ──────────┼─► river_jobs, installation
 //	lease ──────────────────┘
 //
-//	installation.Files    ─► River's client, subscriptions, heartbeat, HTTP server ─► signal: passes end after the batch in hand
-//	        ▲                                                                      │
-//	        └──────────────────────── SIGHUP: reload ◄─────────────────────────────┘
+//	installation.Files ─► River's client, subscriptions, heartbeat, HTTP server
+//	        ▲                                       │ signal: runs end after their batch
+//	        └─────────────── SIGHUP: reload ◄───────┘
 package jobs
 
 import (
@@ -16,7 +16,7 @@ import (
 	"sexton/internal/cli"
 )
 
-// Commands are the commands of this area.
+// Commands returns the commands of this package except the worker.
 func Commands(env *cli.Env) []*cobra.Command {
 	return []*cobra.Command{jobCommand(env), pauseCommand(env), resumeCommand(env), leaseCommand(env)}
 }

@@ -71,11 +71,11 @@ fails. The release is recorded in sexton.audit.`,
 			if err != nil {
 				return err
 			}
-			said := "not held"
+			text := "not held"
 			if done.Released {
-				said = "released (holder: " + done.Holder + ")"
+				text = "released (holder: " + done.Holder + ")"
 			}
-			return env.Say(done, "%s: %s\n", done.Key, said)
+			return env.Say(done, "%s: %s\n", done.Key, text)
 		})
 	})
 	cmd.Flags().BoolVar(&force, "force", false, "also release the lease of a live holder")

@@ -10,13 +10,15 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// talk leaves out what River says of each look at a schedule that has no tick just then,
-// and of a term as leader that a stop cut short.
-type talk struct{ slog.Handler }
+// riverFilter drops two messages of River: a schedule without a tick at this time, and a
+// term as leader that was cancelled by a stop.
+type riverFilter struct{ slog.Handler }
 
-func (h talk) WithAttrs(attrs []slog.Attr) slog.Handler { return talk{h.Handler.WithAttrs(attrs)} }
+func (h riverFilter) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return riverFilter{h.Handler.WithAttrs(attrs)}
+}
 
-func (h talk) Handle(ctx context.Context, record slog.Record) error {
+func (h riverFilter) Handle(ctx context.Context, record slog.Record) error {
 	if record.Level == slog.LevelInfo && strings.HasSuffix(record.Message, riverjobs.Skipped) {
 		return nil
 	}
@@ -33,15 +35,14 @@ func (h talk) Handle(ctx context.Context, record slog.Record) error {
 	return h.Handler.Handle(ctx, record) //nolint:wrapcheck // the handler's own
 }
 
-// riverEvery is how often River may say the same: without its database each queue
-// complains several times a second.
+// riverEvery is how often one message of River is logged. Without its database, each
+// queue logs several times a second.
 const riverEvery = 30 * time.Second
 
-// dampenRiver writes one line of River's per message and half-minute. What it says about
-// one job is written every time: there is one line per job, and another would not do for
-// it.
-func dampenRiver(log *slog.Logger) *jobrun.Dedup {
-	return jobrun.NewDedup(talk{log.Handler()}, riverEvery, func(record slog.Record) string {
+// limitRiverLog logs each message of River once per half minute. Messages about one job
+// are always logged, because no other message replaces them.
+func limitRiverLog(log *slog.Logger) *jobrun.Dedup {
+	return jobrun.NewDedup(riverFilter{log.Handler()}, riverEvery, func(record slog.Record) string {
 		group := jobrun.ByMessage(record)
 		record.Attrs(func(attr slog.Attr) bool {
 			if attr.Key == "job_id" {

@@ -41,7 +41,7 @@ func enqueue(ctx context.Context, env *cli.Env, all *installation.Connections, k
 	if !json.Valid([]byte(args)) {
 		return cli.Usage(fmt.Errorf("--args %s is not JSON", args))
 	}
-	// The database checks this, too, by the configuration of the last migrate up.
+	// The database checks this too, but against the configuration of the last migrate up.
 	if _, err := cli.ChooseDatabase(all.Config, databaseIn(args)); err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func resumeCommand(env *cli.Env) *cobra.Command {
 	return cmd
 }
 
-// setPaused pauses the queue of a kind, or of all, or resumes it.
+// setPaused pauses or resumes the queue of a kind, or of all kinds.
 func setPaused(ctx context.Context, env *cli.Env, kinds []string, pause bool, reason string) error {
 	by := database.Change{Actor: installation.Actor(), Reason: reason}
 	return env.With(ctx, strings.Join(kinds, ""), func(all *installation.Connections) error {
@@ -123,17 +123,17 @@ func setPaused(ctx context.Context, env *cli.Env, kinds []string, pause bool, re
 				left = errors.Join(left, fmt.Errorf("%s is unchanged: %w", kind, err))
 				continue
 			}
-			said := "paused"
+			result := "paused"
 			switch {
 			case !pause && pauses[kind] == "":
-				said = "was not paused; its workers were woken"
+				result = "was not paused; its workers were woken"
 			case !pause:
-				said = "resumed"
+				result = "resumed"
 			case note.Actor != by.Actor:
-				said = fmt.Sprintf("is already %s; that note is kept", note)
+				result = fmt.Sprintf("is already %s; that note is kept", note)
 			}
 			reports = append(reports, pauseReport{Kind: kind, Paused: pause, PauseNote: note})
-			text += fmt.Sprintf("%s: %s\n", kind, said)
+			text += fmt.Sprintf("%s: %s\n", kind, result)
 		}
 		switch {
 		case !one:
@@ -145,8 +145,8 @@ func setPaused(ctx context.Context, env *cli.Env, kinds []string, pause bool, re
 	})
 }
 
-// pauseReport is the output of `sexton pause --json` and `sexton resume --json`; with
-// --all it is a list of them.
+// pauseReport is the output of `sexton pause --json` and `sexton resume --json`. With
+// --all, the output is a list.
 type pauseReport struct {
 	*installation.PauseNote
 

@@ -19,11 +19,11 @@ import (
 // worker holds the flags of `sexton run`.
 type worker struct {
 	failFast, readOnly bool
-	// refused has why the last reload was refused.
+	// refused has the reason why the last reload was refused.
 	refused *refusal
 }
 
-// refusal is why a worker refused its changed files; nil if it has read them as they are.
+// refusal is why a worker refused its changed files, or nil.
 type refusal struct{ atomic.Pointer[string] }
 
 func (r *refusal) set(reason string) { r.Store(&reason) }
@@ -43,8 +43,9 @@ type loaded struct {
 	read installation.Files
 }
 
-// runWorker works until ctx ends. After SIGHUP the worker reads its files, stops as for
-// SIGTERM and starts with them. It keeps its old configuration if they are wrong.
+// runWorker works until ctx ends. After SIGHUP, the worker reads its files, stops as
+// after SIGTERM, and starts with them. If they are invalid, it keeps the old
+// configuration.
 func runWorker(ctx context.Context, env *cli.Env, flags worker) error {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -61,7 +62,7 @@ func runWorker(ctx context.Context, env *cli.Env, flags worker) error {
 			c, wait = next, installation.RetryFirst
 			log = env.Logger(c.Config)
 		case ctx.Err() == nil && database.Lost(err) && !flags.failFast:
-			// A database may go between any two steps of the start.
+			// A database can be lost between any two steps of the start.
 			log.WarnContext(ctx, "database_unreachable_at_start", "database", c.Jobs.Database, "error", err,
 				"wait_ms", wait.Milliseconds())
 			if pace.Sleep(ctx, wait) != nil {
@@ -84,8 +85,7 @@ func readWorker(env *cli.Env, flags worker) (*loaded, error) {
 	return &loaded{Config: c, read: installation.ReadFiles(c)}, hasJobs(c)
 }
 
-// workUntilReload works with one configuration and returns the next one after a
-// successful reload.
+// workUntilReload works with one configuration. It returns the next one after a reload.
 func workUntilReload(
 	ctx context.Context, env *cli.Env, c *loaded, flags worker, hangups chan os.Signal, log *slog.Logger,
 ) (next *loaded, err error) {
@@ -108,8 +108,8 @@ func workUntilReload(
 	return next, err
 }
 
-// awaitReload reads the files after each signal. It returns the next configuration once
-// they are right, or nil when ctx ends.
+// awaitReload reads the files after each signal. It returns the first valid
+// configuration, or nil when ctx ends.
 func awaitReload(ctx context.Context, env *cli.Env, flags worker, hangups chan os.Signal, log *slog.Logger) *loaded {
 	for {
 		select {
@@ -134,7 +134,7 @@ func awaitReload(ctx context.Context, env *cli.Env, flags worker, hangups chan o
 	}
 }
 
-// fits holds configuration and definitions against the databases, as a start does.
+// fits checks the configuration and the definitions in the databases, as at a start.
 func (c *loaded) fits(ctx context.Context) error {
 	all, err := c.read.BindReachable(ctx, c.Config)
 	if err == nil {

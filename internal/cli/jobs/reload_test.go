@@ -19,7 +19,7 @@ func TestRiverIsDampened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const skipped = "maintenance.PeriodicJobEnqueuer: " + riverjobs.Skipped
 		var text bytes.Buffer
-		dampened := dampenRiver(slog.New(slog.NewTextHandler(&text, nil)))
+		dampened := limitRiverLog(slog.New(slog.NewTextHandler(&text, nil)))
 		log := slog.New(dampened)
 		for range 50 {
 			log.Info(skipped, "client", "one")

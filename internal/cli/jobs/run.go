@@ -24,18 +24,18 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// passRequest holds the arguments of `sexton job run`.
-type passRequest struct {
+// runRequest holds the arguments of `sexton job run`.
+type runRequest struct {
 	kind     string
 	database string
-	// args are the job's arguments as JSON; empty where none are given.
+	// args are the arguments of the job as JSON, or empty.
 	args string
-	// force runs a kind that is paused.
+	// force runs a paused kind.
 	force bool
 }
 
 func jobRunCommand(env *cli.Env) *cobra.Command {
-	var request passRequest
+	var request runRequest
 	cmd := env.Reports(&cobra.Command{
 		Use:   "run KIND",
 		Short: "Run a job once in the foreground",
@@ -49,7 +49,7 @@ failed.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			err := oneKind(cmd, args)
 			if err != nil && env.JSON {
-				return errors.Join(err, printReport(env, notBegun(request, err)))
+				return errors.Join(err, printReport(env, notStarted(request, err)))
 			}
 			return err
 		},
@@ -65,7 +65,7 @@ failed.`,
 	return cmd
 }
 
-// completeKind offers the kinds that the configuration enables.
+// completeKind offers the enabled kinds for shell completion.
 func completeKind(a *cli.Env) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		c, err := a.LoadConfig()
@@ -80,12 +80,12 @@ func completeKind(a *cli.Env) cobra.CompletionFunc {
 	}
 }
 
-// jobRun prints the report of a pass; with --json also of one that did not begin, as a
-// failed one.
-func jobRun(ctx context.Context, env *cli.Env, request passRequest) error {
-	report, err := runPass(ctx, env, request)
+// jobRun prints the report of a run. With --json, it also prints one for a run that did
+// not start.
+func jobRun(ctx context.Context, env *cli.Env, request runRequest) error {
+	report, err := runOnce(ctx, env, request)
 	if report.Outcome == "" && env.JSON && err != nil {
-		report = notBegun(request, err)
+		report = notStarted(request, err)
 	}
 	if report.Outcome != "" {
 		if printErr := printReport(env, report); printErr != nil {
@@ -95,24 +95,24 @@ func jobRun(ctx context.Context, env *cli.Env, request passRequest) error {
 	return err
 }
 
-// passReport is the report of a pass, and why no remaining row is due.
-type passReport struct {
+// runReport is the report of a run, with the reason why no remaining row is due.
+type runReport struct {
 	jobrun.Report
 
 	WaitingFor string `json:"waiting_for,omitempty"`
 }
 
-// notBegun is the report of a pass that did not begin.
-func notBegun(request passRequest, err error) passReport {
-	return passReport{Report: jobrun.Report{
+// notStarted is the report of a run that did not start.
+func notStarted(request runRequest, err error) runReport {
+	return runReport{Report: jobrun.Report{
 		Kind: request.kind, Database: request.database, Outcome: jobrun.Failed, Error: err.Error(),
 		Stats: json.RawMessage("{}"),
 	}}
 }
 
-// runPass checks everything that a person may have got wrong before it takes the lease,
-// so that wrong input leaves no trace, not even a failed run in the history.
-func runPass(ctx context.Context, env *cli.Env, request passRequest) (report passReport, err error) {
+// runOnce checks the input before it acquires the lease, so that invalid input leaves no
+// failed run in the history.
+func runOnce(ctx context.Context, env *cli.Env, request runRequest) (report runReport, err error) {
 	c, err := env.LoadConfig()
 	if err != nil {
 		return report, err
@@ -158,7 +158,7 @@ func runPass(ctx context.Context, env *cli.Env, request passRequest) (report pas
 		return report, err
 	}
 	if paused := pauses[job.Queue]; paused != "" && !request.force {
-		return passReport{Report: jobrun.Report{
+		return runReport{Report: jobrun.Report{
 			Kind: job.Kind, Database: name, Outcome: jobrun.Skipped, Reason: paused + "; --force runs it anyway",
 			Stats: json.RawMessage("{}"),
 		}}, nil
@@ -183,8 +183,8 @@ func runPass(ctx context.Context, env *cli.Env, request passRequest) (report pas
 	return report, err
 }
 
-// choosePass takes database and arguments from the request.
-func choosePass(c *config.Config, job riverjobs.Job, request passRequest) (riverjobs.Pass, error) {
+// choosePass returns the database and the arguments of the request.
+func choosePass(c *config.Config, job riverjobs.Job, request runRequest) (riverjobs.Pass, error) {
 	name, served := request.database, job.Databases[0]
 	_, several := job.Args["database"]
 	if !several && name != "" && name != served {
@@ -207,8 +207,8 @@ func choosePass(c *config.Config, job riverjobs.Job, request passRequest) (river
 	return riverjobs.Pass{Database: name}, err
 }
 
-// databaseIn is the database that arguments name; empty where they name none, or are
-// wrong.
+// databaseIn returns the database in the arguments, or "" if they have none or are
+// invalid.
 func databaseIn(args string) string {
 	var given struct {
 		Database string `json:"database"`
@@ -217,18 +217,17 @@ func databaseIn(args string) string {
 	return given.Database
 }
 
-// completeArgs checks arguments against what the kind takes and fills in what has a
-// default.
+// completeArgs validates the arguments of a job and adds the defaults.
 func completeArgs(job riverjobs.Job, raw string) (json.RawMessage, error) {
 	given := map[string]json.RawMessage{}
 	if raw != "" {
 		if err := json.Unmarshal([]byte(raw), &given); err != nil || given == nil {
-			return nil, fmt.Errorf("must be a JSON object; %s", taken(job))
+			return nil, fmt.Errorf("must be a JSON object; %s", argumentList(job))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if _, known := job.Args[name]; !known {
-			return nil, fmt.Errorf("the job has no argument %q; %s", name, taken(job))
+			return nil, fmt.Errorf("the job has no argument %q; %s", name, argumentList(job))
 		}
 	}
 	complete := map[string]any{}
@@ -244,7 +243,7 @@ func completeArgs(job riverjobs.Job, raw string) (json.RawMessage, error) {
 		case optional:
 			complete[name] = fallback
 		default:
-			return nil, fmt.Errorf("the argument %s is missing; %s", name, taken(job))
+			return nil, fmt.Errorf("the argument %s is missing; %s", name, argumentList(job))
 		}
 	}
 	return json.Marshal(complete)
@@ -261,7 +260,7 @@ func parseArg(kind string, value json.RawMessage) (any, error) {
 	}
 }
 
-// decoded reads a value of one type, which null is not.
+// decoded parses a value of one type. null is an error.
 func decoded[T any](value json.RawMessage, what string) (any, error) {
 	var read *T
 	if err := json.Unmarshal(value, &read); err != nil || read == nil {
@@ -270,8 +269,8 @@ func decoded[T any](value json.RawMessage, what string) (any, error) {
 	return *read, nil
 }
 
-// taken says which arguments a kind takes.
-func taken(job riverjobs.Job) string {
+// argumentList describes the arguments of a kind.
+func argumentList(job riverjobs.Job) string {
 	if len(job.Args) == 0 {
 		return job.Kind + " takes no arguments"
 	}
@@ -280,9 +279,9 @@ func taken(job riverjobs.Job) string {
 	return fmt.Sprintf("%s takes {%s}", job.Kind, strings.Join(parts, ", "))
 }
 
-// printReport prints the outcome of one pass. For loose foreign keys the statistics also
-// stand at the top level of the JSON object.
-func printReport(env *cli.Env, report passReport) error {
+// printReport prints the outcome of a run. The JSON object of loose foreign keys has the
+// statistics at its top level, too.
+func printReport(env *cli.Env, report runReport) error {
 	if env.JSON {
 		document := map[string]json.RawMessage{}
 		if err := json.Unmarshal(report.Stats, &document); err != nil {
@@ -338,7 +337,7 @@ func perTable(counts map[string]int64) string {
 	return ": " + strings.Join(parts, ", ")
 }
 
-// printDecisions prints what a pass has decided.
+// printDecisions prints the decisions about groups.
 func printDecisions(env *cli.Env, encoded json.RawMessage) error {
 	var stats groupschedule.Stats
 	if err := json.Unmarshal(encoded, &stats); err != nil {

@@ -21,7 +21,7 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// operatorView is the page of a worker.
+// operatorView serves the metrics and the page of a worker.
 type operatorView struct {
 	all     *installation.Connections
 	metrics *metrics.Metrics
@@ -47,12 +47,12 @@ func newOperatorView(all *installation.Bound, noted *riverjobs.Bindings, log *sl
 	return v, nil
 }
 
-// Endpoint is where a worker serves. The zero value is for one without an HTTP server.
+// Endpoint is the HTTP address of a worker. The zero value has no HTTP server.
 type Endpoint struct {
 	settings config.HTTP
-	// listener, if set, is served in place of settings.Listen.
+	// Listener, if set, replaces settings.Listen.
 	Listener net.Listener
-	// refused is nil if nothing is reloaded.
+	// refused is nil if the worker does not reload.
 	refused *refusal
 }
 
@@ -76,7 +76,7 @@ func (v *operatorView) serve(ctx context.Context, on Endpoint, ready *operator.R
 	} else {
 		server.Page = shown
 	}
-	// A worker does not end because its pages cannot be shown.
+	// A worker continues if its pages cannot be served.
 	if river, err := riverPages(v.all, log); err != nil {
 		log.ErrorContext(ctx, "river_pages_unavailable", "error", err)
 	} else {
@@ -86,7 +86,7 @@ func (v *operatorView) serve(ctx context.Context, on Endpoint, ready *operator.R
 	v.source.Stop()
 }
 
-// record keeps what a visitor has River's pages change.
+// record writes an audit record of a change on River's pages.
 func (v *operatorView) record(ctx context.Context, by web.Visitor, change web.Change) error {
 	return v.all.Record(ctx, database.Change{
 		Actor: by.Actor, Remote: by.Remote, Action: change.Action,
@@ -94,8 +94,8 @@ func (v *operatorView) record(ctx context.Context, by web.Visitor, change web.Ch
 	})
 }
 
-// riverPages are River's own pages. They are not started: that would have them count all
-// jobs every ten seconds, without a reader.
+// riverPages returns River's own pages. They are not started: they would count all jobs
+// every ten seconds, even without a reader.
 func riverPages(all *installation.Connections, log *slog.Logger) (http.Handler, error) {
 	client, err := all.RiverClient()
 	if err != nil {

@@ -24,11 +24,10 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// stopTime is how long a worker takes to stop at most: River's own soft stop, and what is
-// around it.
+// stopTime is how long a worker may take to stop: River's soft stop and the rest.
 const stopTime = 9 * time.Second
 
-// WorkerCommand is the command of this area.
+// WorkerCommand returns the command `sexton run`.
 func WorkerCommand(env *cli.Env) *cobra.Command {
 	flags := worker{refused: &refusal{}}
 	cmd := env.Command(&cobra.Command{
@@ -59,8 +58,7 @@ func hasJobs(c *config.Config) error {
 		"is false, and no other component is enabled, so there is no job to run", "enable one")}
 }
 
-// prepare warns of what will keep the worker from its work, and makes the databases ready
-// for it.
+// prepare logs warnings and prepares the databases for work.
 func prepare(ctx context.Context, all *installation.Bound, log *slog.Logger) error {
 	for _, warning := range all.Warnings {
 		log.WarnContext(ctx, "startup_warning", "warning", warning.String())
@@ -80,7 +78,7 @@ func prepare(ctx context.Context, all *installation.Bound, log *slog.Logger) err
 	return database.ForWork(ctx, all.Databases)
 }
 
-// Work runs the worker until ctx ends, and serves there.
+// Work runs the worker and its HTTP server until ctx ends.
 func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on Endpoint) error {
 	if err := prepare(ctx, all, log); err != nil {
 		return err
@@ -97,7 +95,7 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 		reloadError = on.refused.text
 	}
 	view.gauges.ReloadError = reloadError
-	riverLog := dampenRiver(log)
+	riverLog := limitRiverLog(log)
 	defer riverLog.Flush()
 	deps := riverjobs.Deps{
 		Bindings: noted, Config: all.Config, Databases: all.Databases, Definitions: all.Definitions, Stopping: ctx,
@@ -114,7 +112,7 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 	}
 	deps.Working = heart.TrackJob
 	subscriptions, listeners = riverjobs.Subscriptions(deps)
-	// The history of the page.
+	// The sampler records the history of the page.
 	sampler := &jobrun.Sampler{
 		Jobs: all.Jobs().Name, Tables: riverjobs.DeletionTables(all.Config),
 		Kinds: riverjobs.TablesOfKinds(all.Config), Logger: log,
@@ -123,7 +121,7 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 	if err != nil {
 		return err
 	}
-	// Everything but the wake-ups outlives ctx: jobs end first.
+	// Everything except the listeners outlives ctx, because jobs end first.
 	settle, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	if err := heart.Beat(ctx); err != nil {
@@ -144,7 +142,7 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 			}
 		})
 	}
-	// It shows the end of the worker, too.
+	// The HTTP server also shows the end of the worker.
 	ready := operator.NewReadiness(ctx, all.Connections, subscriptions, heart)
 	serving.Go(func() { view.serve(settle, on, ready, log) })
 	log.InfoContext(ctx, "worker_started", "client_id", id, "databases", len(all.Databases))
@@ -160,7 +158,7 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 	return nil
 }
 
-// deaf names the subscriptions that notifications do not reach.
+// deaf returns the subscriptions that notifications do not reach.
 func deaf(subscriptions []*listen.Subscription) []string {
 	var names []string
 	for _, subscription := range subscriptions {

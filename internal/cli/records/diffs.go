@@ -25,7 +25,7 @@ func diffsCommand(env *cli.Env) *cobra.Command {
 		diffsAdoptCommand(env))
 }
 
-// withDiffs completes a command that needs the database of diffs.
+// withDiffs sets the work of a command that needs the database of diffs.
 func withDiffs(env *cli.Env, cmd *cobra.Command, do func(ctx context.Context,
 	all *installation.Connections) error,
 ) *cobra.Command {
@@ -43,7 +43,7 @@ func withDiffs(env *cli.Env, cmd *cobra.Command, do func(ctx context.Context,
 	})
 }
 
-// onDiffs completes a command that needs the store of diffs, too.
+// onDiffs sets the work of a command that also needs the store of diffs.
 func onDiffs(env *cli.Env, cmd *cobra.Command, do func(ctx context.Context,
 	engine *extdiff.Engine) error,
 ) *cobra.Command {
@@ -81,7 +81,7 @@ and where their texts are, without the texts. The store is opened only if the te
 	return cmd
 }
 
-// showDiff prints all files, or the one that is wanted.
+// showDiff prints all files, or the file with the number wanted.
 func showDiff(ctx context.Context, env *cli.Env, r *extdiff.Reading, wanted *int32) error {
 	files := append([]extdiff.File{}, r.Files...)
 	files = slices.DeleteFunc(files, func(f extdiff.File) bool { return wanted != nil && f.Order != *wanted })
@@ -111,7 +111,7 @@ func showDiff(ctx context.Context, env *cli.Env, r *extdiff.Reading, wanted *int
 type verifiedDiffs struct {
 	extdiff.Verified
 
-	// Removed counts objects that --remove has deleted, Busy those that it skipped
+	// Removed counts the objects that --remove deleted. Busy counts those that it skipped
 	// because a job holds their diff.
 	Removed  int64             `json:"removed"`
 	Busy     int64             `json:"busy"`
@@ -207,14 +207,14 @@ until "sexton diffs release" releases it.`,
 		if err != nil {
 			return err
 		}
-		said := "is in the database"
+		text := "is in the database"
 		if restored.Files > 0 {
-			said = fmt.Sprintf("%d files, %d bytes", restored.Files, restored.Bytes)
+			text = fmt.Sprintf("%d files, %d bytes", restored.Files, restored.Bytes)
 		}
 		if restored.Files > 0 && restored.Kept != "" {
-			said += fmt.Sprintf("; the object %s will be removed later", restored.Kept)
+			text += fmt.Sprintf("; the object %s will be removed later", restored.Kept)
 		}
-		return env.Say(restored, "diff %d: %s\n", id, said)
+		return env.Say(restored, "diff %d: %s\n", id, text)
 	})
 }
 
@@ -238,10 +238,10 @@ func diffsReleaseCommand(env *cli.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		said := "was not restored, so there is nothing to release"
+		text := "was not restored, so there is nothing to release"
 		if released {
-			said = "will be moved when it is due"
+			text = "will be moved when it is due"
 		}
-		return env.Say(releasedDiff{DiffID: id, Released: released}, "diff %d: %s\n", id, said)
+		return env.Say(releasedDiff{DiffID: id, Released: released}, "diff %d: %s\n", id, text)
 	})
 }

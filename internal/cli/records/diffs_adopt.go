@@ -33,12 +33,12 @@ func adoptDiffs(ctx context.Context, env *cli.Env, engine *extdiff.Engine) error
 	if err != nil {
 		return err
 	}
-	said := fmt.Sprintf("now belongs to %s", adopted.Now)
+	text := fmt.Sprintf("now belongs to %s", adopted.Now)
 	switch {
 	case !adopted.Changed:
-		said = "belongs to this database"
+		text = "belongs to this database"
 	case adopted.Was != nil:
-		said = fmt.Sprintf("belonged to %s, %s", adopted.Was, said)
+		text = fmt.Sprintf("belonged to %s, %s", adopted.Was, text)
 	}
-	return env.Say(adopted, "%s: %s\n", adopted.Store, said)
+	return env.Say(adopted, "%s: %s\n", adopted.Store, text)
 }

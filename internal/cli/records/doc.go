@@ -11,7 +11,7 @@ import (
 	"sexton/internal/cli"
 )
 
-// Commands are the commands of this area.
+// Commands returns the commands of this package.
 func Commands(env *cli.Env) []*cobra.Command {
 	return []*cobra.Command{userCommand(env), groupCommand(env), diffsCommand(env), undoCommand(env)}
 }

@@ -24,39 +24,39 @@ func groupCommand(env *cli.Env) *cobra.Command {
 		groupScheduleCommand(env), groupCancelCommand(env), groupDeleteCommand(env), groupListCommand(env))
 }
 
-// groupRequest is a command's request for a group.
+// groupRequest holds the arguments of a command about a group.
 type groupRequest struct{ ID, By string }
 
-// groupDoor is one of the functions of the database that a group goes through.
-type groupDoor struct {
-	// call is the SQL that returns whether anything has changed.
+// groupFunction is an SQL function that changes the state of a group.
+type groupFunction struct {
+	// call is the SQL call. It returns whether the group was changed.
 	call string
-	// changed and unchanged are what is said of the group.
+	// changed and unchanged are the messages for the two results.
 	changed, unchanged string
 }
 
-// askedGroup is the output of these commands with --json.
-type askedGroup struct {
+// changedGroup is the output of these commands with --json.
+type changedGroup struct {
 	GroupID dml.ID `json:"group_id"`
-	// Changed is false where the group was so before.
+	// Changed is false if the group already had the requested state.
 	Changed bool `json:"changed"`
-	// Group is absent where it is not to be deleted.
+	// Group is null if the group is not scheduled for deletion.
 	Group *groupschedule.Group `json:"group"`
 }
 
 func groupScheduleCommand(env *cli.Env) *cobra.Command {
-	return askGroup(env, &cobra.Command{
+	return groupFunctionCommand(env, &cobra.Command{
 		Use:   "schedule ID",
 		Short: "Schedule a group for deletion after the waiting period",
 		Long: `Calls sexton.schedule_group_deletion, which marks the group with today's date and renames it, so
 that its name and path are free. After the period, the job adjourned_group_deletion destroys the
 group if the user may still remove it then, and restores it otherwise.`,
 		Example: "  sexton group schedule 4711 --by 1",
-	}, groupDoor{`SELECT "sexton".schedule_group_deletion($1, $2)`, "scheduled for deletion", "is already scheduled for deletion"})
+	}, groupFunction{`SELECT "sexton".schedule_group_deletion($1, $2)`, "scheduled for deletion", "is already scheduled for deletion"})
 }
 
 func groupCancelCommand(env *cli.Env) *cobra.Command {
-	return askGroup(env, &cobra.Command{
+	return groupFunctionCommand(env, &cobra.Command{
 		Use:   "cancel ID",
 		Short: "Restore a group that is scheduled for deletion",
 		Long: `Calls sexton.cancel_group_deletion, which removes the mark and the schedule, and restores the
@@ -64,17 +64,17 @@ group's name and path. If another group has taken the path, five random characte
 destruction in progress is stopped if it has not removed a row. Otherwise, or if a group above is
 being destroyed, the command is refused.`,
 		Example: "  sexton group cancel 4711 --by 1",
-	}, groupDoor{
+	}, groupFunction{
 		`SELECT "sexton".cancel_group_deletion($1, $2)`, "restored",
 		"is not scheduled for deletion, so there is nothing to cancel",
 	})
 }
 
-// askGroup completes a command that goes through one of the doors.
-func askGroup(env *cli.Env, cmd *cobra.Command, door groupDoor) *cobra.Command {
+// groupFunctionCommand sets the work of a command that calls a function.
+func groupFunctionCommand(env *cli.Env, cmd *cobra.Command, function groupFunction) *cobra.Command {
 	var request groupRequest
 	env.On(riverjobs.AdjournedGroupDeletion, cmd, func(ctx context.Context, all *installation.Connections) error {
-		return request.ask(ctx, env, all, door)
+		return request.call(ctx, env, all, function)
 	})
 	request.flags(env, cmd, nil)
 	return cmd
@@ -98,7 +98,7 @@ destruction, and estimates its duration. It does not need --by.`,
 			seen, err := operator.ForeseeGroup(ctx, all, request.ID, request.By)
 			return printForeseen(env, seen, err)
 		}
-		return request.ask(ctx, env, all, groupDoor{
+		return request.call(ctx, env, all, groupFunction{
 			`SELECT "sexton".delete_group_now($1, $2)`, "due for deletion now",
 			"is already due",
 		})
@@ -115,30 +115,32 @@ destruction, and estimates its duration. It does not need --by.`,
 	return cmd
 }
 
-// ask goes through one of the doors.
-func (r groupRequest) ask(ctx context.Context, env *cli.Env, all *installation.Connections, door groupDoor) error {
-	said := door.unchanged
-	id, changed, err := askByKey(ctx, all, "ask for group "+r.ID, door.call, r.ID, r.By)
+// call calls a function and prints the result.
+func (r groupRequest) call(ctx context.Context, env *cli.Env, all *installation.Connections,
+	function groupFunction,
+) error {
+	text := function.unchanged
+	id, changed, err := callByKey(ctx, all, "change group "+r.ID, function.call, r.ID, r.By)
 	if err != nil {
 		return err
 	}
-	answer := askedGroup{GroupID: id, Changed: changed}
+	answer := changedGroup{GroupID: id, Changed: changed}
 	if answer.Group, err = groupschedule.ReadGroup(ctx, all.Jobs().Pool, all.Jobs().Names, r.ID); err != nil {
 		return err
 	}
 	if changed {
-		said = door.changed
+		text = function.changed
 	}
 	switch {
 	case answer.Group == nil:
 	case answer.Group.DueOn == nil:
-		said += ", as " + answer.Group.Path + "; no period is set, so it never falls due"
+		text += ", as " + answer.Group.Path + "; no period is set, so it never falls due"
 	case answer.Group.State == "adjourned":
-		said += ", as " + answer.Group.Path + ", due on " + *answer.Group.DueOn + " (UTC)"
+		text += ", as " + answer.Group.Path + ", due on " + *answer.Group.DueOn + " (UTC)"
 	default:
-		said += ", as " + answer.Group.Path
+		text += ", as " + answer.Group.Path
 	}
-	return env.Say(answer, "group %s: %s\n", r.ID, said)
+	return env.Say(answer, "group %s: %s\n", r.ID, text)
 }
 
 // groupsDocument is the output of `sexton group list --json`.
@@ -175,8 +177,8 @@ never destroyed.`,
 	return cmd
 }
 
-// flags has a command take the group, and the user without whom nothing is done, unless
-// it only foresees.
+// flags makes a command take the ID of a group and --by, which is required unless plan is
+// set.
 func (r *groupRequest) flags(env *cli.Env, cmd *cobra.Command, plan *bool) {
 	cmd.Flags().StringVar(&r.By, "by", "", "`ID` of the user who requests it")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {

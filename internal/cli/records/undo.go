@@ -57,7 +57,7 @@ func undoCommand(env *cli.Env) *cobra.Command {
 		if err == nil && report.LeftRows > 0 {
 			err = cli.ErrLeft
 		}
-		// What one database has restored before an error, too.
+		// After an error, it also prints what other databases have restored.
 		return errors.Join(err, env.Print(report, func(w io.Writer) { printRestored(w, report) }))
 	})
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "report the rows that would be restored and left, and roll back")
@@ -66,11 +66,11 @@ func undoCommand(env *cli.Env) *cobra.Command {
 }
 
 func printRestored(w io.Writer, report *undo.Report) {
-	said := "restored"
+	text := "restored"
 	if report.DryRun {
-		said = "would be restored"
+		text = "would be restored"
 	}
-	_, _ = fmt.Fprintf(w, "%s %s\n", render.Counted(report.Restored, "row"), said)
+	_, _ = fmt.Fprintf(w, "%s %s\n", render.Counted(report.Restored, "row"), text)
 	if report.Unit != nil {
 		printTables(w, report.Unit)
 	}
@@ -108,10 +108,10 @@ that a batch deleted for several deletions are counted for each. "sexton undo sh
 			return err
 		}
 		document := struct {
-			unasked
+			unreachable
 
 			Deletions []*undo.Unit `json:"deletions"`
-		}{unaskedOf(env, all), units}
+		}{unreachableOf(env, all), units}
 		return env.Print(document, func(w io.Writer) {
 			render.List(w, "no deletion is kept", "ID\tDELETED\tDATABASE\tTABLE\tKEYS\tROWS\tSTATE\tUNTIL", units,
 				func(u *undo.Unit) []any {
@@ -135,7 +135,7 @@ that a batch deleted for several deletions are counted for each. "sexton undo sh
 	return cmd
 }
 
-// stateOf is the state of a deletion for people.
+// stateOf returns the state of a deletion for people.
 func stateOf(u *undo.Unit) string {
 	if u.Waiting {
 		return u.State + ", still running"
@@ -155,8 +155,8 @@ func undoShowCommand(env *cli.Env) *cobra.Command {
 		}
 		document := struct {
 			*undo.Unit
-			unasked
-		}{unit, unaskedOf(env, all)}
+			unreachable
+		}{unit, unreachableOf(env, all)}
 		return env.Print(document, func(w io.Writer) {
 			_, _ = fmt.Fprintf(w, "%s deleted from %s (%s) at %s, key %s: %s, kept until %s\n", unit.Actor, unit.Table,
 				unit.Database,
@@ -191,19 +191,18 @@ func undoForgetCommand(env *cli.Env) *cobra.Command {
 	})
 }
 
-// unasked names the databases that cannot be reached, whose deletions and rows are left
-// out.
-type unasked struct {
+// unreachable names the unreachable databases, whose deletions and rows are left out.
+type unreachable struct {
 	Unreachable []string `json:"unreachable"`
 }
 
-func unaskedOf(env *cli.Env, all *installation.Bound) unasked {
+func unreachableOf(env *cli.Env, all *installation.Bound) unreachable {
 	down := append([]string{}, all.DownNames()...)
 	if len(down) > 0 {
 		_, _ = fmt.Fprintf(env.Stderr, "database %s cannot be reached: its kept deletions are left out\n",
 			strings.Join(down, ", "))
 	}
-	return unasked{down}
+	return unreachable{down}
 }
 
 func changeKept(ctx context.Context, env *cli.Env, all *installation.Bound, id int64, action string,
@@ -213,7 +212,7 @@ func changeKept(ctx context.Context, env *cli.Env, all *installation.Bound, id i
 		env.Logger(all.Config), do)
 }
 
-// onUndo completes a command about kept deletions.
+// onUndo sets the work of a command about kept deletions.
 func onUndo(env *cli.Env, cmd *cobra.Command, do func(context.Context, *installation.Bound,
 	*undo.Engine) error,
 ) *cobra.Command {

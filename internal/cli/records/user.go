@@ -23,7 +23,7 @@ func userCommand(env *cli.Env) *cobra.Command {
 // deletedUser is the output of `sexton user delete --json`.
 type deletedUser struct {
 	UserID dml.ID `json:"user_id"`
-	// Queued is false where the user was queued before.
+	// Queued is false if the user was already queued.
 	Queued bool `json:"queued"`
 }
 
@@ -48,19 +48,19 @@ estimates its duration.`,
 			seen, err := operator.ForeseeUser(ctx, all, id.text, hard)
 			return printForeseen(env, seen, err)
 		}
-		user, queued, err := askByKey(ctx, all, "queue user "+id.text, `SELECT "sexton".delete_user($1, $2, $3, $4)`,
+		user, queued, err := callByKey(ctx, all, "queue user "+id.text, `SELECT "sexton".delete_user($1, $2, $3, $4)`,
 			id.text, optional(by), hard, groups)
 		if err != nil {
 			return err
 		}
-		said := "is already queued; the first request is kept"
+		text := "is already queued; the first request is kept"
 		switch {
 		case queued && all.Config.GhostUsers.Users.Table != "":
-			said = "queued for deletion"
+			text = "queued for deletion"
 		case queued:
-			said = "blocked, and queued for deletion"
+			text = "blocked, and queued for deletion"
 		}
-		return env.Say(deletedUser{UserID: user, Queued: queued}, "user %s: %s\n", id.text, said)
+		return env.Say(deletedUser{UserID: user, Queued: queued}, "user %s: %s\n", id.text, text)
 	})
 	cmd.Flags().BoolVar(&plan, "plan", false, "only count rows and name blocking keys")
 	cmd.Flags().BoolVar(&hard, "hard", false, "also delete contributions")
@@ -69,7 +69,7 @@ estimates its duration.`,
 	return cmd
 }
 
-// cancelledUser is the document of `sexton user cancel --json`.
+// cancelledUser is the output of `sexton user cancel --json`.
 type cancelledUser struct {
 	UserID dml.ID `json:"user_id"`
 	// Cancelled is false if the user was not queued.
@@ -88,22 +88,22 @@ deletion with the user remain scheduled: "sexton group cancel" restores each.`,
 		Example: "  sexton user cancel 4711\n  sexton user cancel 4711 --by 1",
 		Args:    id.argument(env),
 	}, func(ctx context.Context, all *installation.Connections) error {
-		user, cancelled, err := askByKey(ctx, all, "cancel the deletion of user "+id.text,
+		user, cancelled, err := callByKey(ctx, all, "cancel the deletion of user "+id.text,
 			`SELECT "sexton".cancel_user_deletion($1, $2)`, id.text, optional(by))
 		if err != nil {
 			return err
 		}
-		said := "was not queued for deletion"
+		text := "was not queued for deletion"
 		if cancelled {
-			said = "restored; the deletion is cancelled"
+			text = "restored; the deletion is cancelled"
 		}
-		return env.Say(cancelledUser{UserID: user, Cancelled: cancelled}, "user %s: %s\n", id.text, said)
+		return env.Say(cancelledUser{UserID: user, Cancelled: cancelled}, "user %s: %s\n", id.text, text)
 	})
 	cmd.Flags().StringVar(&by, "by", "", "`ID` of the user who requests it")
 	return cmd
 }
 
-// optional is nil if no user is named.
+// optional returns nil for an empty ID.
 func optional(id string) *string {
 	if id == "" {
 		return nil
@@ -114,7 +114,8 @@ func optional(id string) *string {
 // userID is the key of a user as it was given.
 type userID struct{ text string }
 
-// argument reads it. GitLab's users have numbers.
+// argument parses the only argument of a command. Users are numbered unless
+// ghost_users.users names another table.
 func (id *userID) argument(env *cli.Env) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if c, err := env.LoadConfig(); err != nil || c.GhostUsers.Users.Table == "" || len(args) != 1 {
@@ -127,9 +128,9 @@ func (id *userID) argument(env *cli.Env) cobra.PositionalArgs {
 	}
 }
 
-// askByKey calls one of the doors like ask. It also returns the key that is the first of
-// args.
-func askByKey(ctx context.Context, all *installation.Connections, what, call string,
+// callByKey calls an SQL function that returns whether it changed something. It also
+// returns the first argument as a key.
+func callByKey(ctx context.Context, all *installation.Connections, what, call string,
 	args ...any,
 ) (key dml.ID, changed bool, err error) {
 	db := all.Jobs()

@@ -1,11 +1,11 @@
-// Package root puts the commands together and runs one command line. Its entry point is
+// Package root builds the command tree and runs one command line. Its entry point is
 // Main.
 //
-//	newCommand ─► start │ operate │ look │ data │ tools          the groups of the help, filled by the packages beside this one
+//	newCommand ─► setup │ operation │ inspection │ data │ tools     the groups of the help
 //
-// Its one invariant: no other package knows all the parts, and this one holds no command
-// except version, help and completion.
+// Its invariant: only this package knows all commands, and it contains none except
+// version, help and completion.
 //
-// The first SIGINT or SIGTERM asks the command to stop after the work in hand; a second
-// one ends the process.
+// The first SIGINT or SIGTERM stops the command after its current batch. A second signal
+// ends the process.
 package root

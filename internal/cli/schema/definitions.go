@@ -61,21 +61,21 @@ the name and the options of the foreign key that "sexton init" replaced.`,
 }
 
 func printWayBack(w io.Writer, ways []wayBack) {
-	said := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
-	said("-- 1. Add the keys for new rows. A statement that waits longer than 2 s for a lock fails: run it again\nSET lock_timeout = '2s';")
+	printf := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
+	printf("-- 1. Add the keys for new rows. A statement that waits longer than 2 s for a lock fails: run it again\nSET lock_timeout = '2s';")
 	for _, way := range ways {
 		if way.Reason != "" {
-			said("-- %s, %s is kept: %s", way.Database, way.Definition, way.Reason)
+			printf("-- %s, %s is kept: %s", way.Database, way.Definition, way.Reason)
 			continue
 		}
-		said("-- %s, %s\n%s", way.Database, way.Definition, strings.Join(way.Add, "\n"))
+		printf("-- %s, %s\n%s", way.Database, way.Definition, strings.Join(way.Add, "\n"))
 	}
-	said("\n-- 2. Wait until `sexton status` shows no tombstones and `sexton audit` exits 0; `sexton audit --repair` cleans up orphans\n")
-	said("-- 3. Validate the existing rows")
+	printf("\n-- 2. Wait until `sexton status` shows no tombstones and `sexton audit` exits 0; `sexton audit --repair` cleans up orphans\n")
+	printf("-- 3. Validate the existing rows")
 	for _, way := range ways {
 		if len(way.Validate) > 0 {
-			said("%s", strings.Join(way.Validate, "\n"))
+			printf("%s", strings.Join(way.Validate, "\n"))
 		}
 	}
-	said("\n-- 4. Remove the definitions, and run `sexton triggers install`, which prints how to remove surplus triggers")
+	printf("\n-- 4. Remove the definitions, and run `sexton triggers install`, which prints how to remove surplus triggers")
 }

@@ -1,13 +1,13 @@
-// Package schema holds the commands that bring Sexton into databases, and the definitions
-// with them. Its entry point is Commands.
+// Package schema holds the commands that install Sexton in databases and propose
+// definitions. Its entry point is Commands.
 //
-//	init, definitions ─► Propose: definitions for the foreign keys that a database has; WayBack: foreign keys for definitions
+//	init, definitions ─► Propose (foreign keys to definitions), WayBack (the reverse)
 //	migrate, grants ───► package migrate
 //	triggers ──────────► installation, package triggers
 //
-// What is proposed leaves every deletion with the same end. A key is kept with its reason
-// if no definition does the same, or if another key, which refuses deletions, would
-// refuse because the rows of this one go later.
+// Proposed definitions do not change the result of a deletion. A foreign key is kept,
+// with a reason, if no definition has the same result, or if another key that refuses
+// deletions would refuse more because the rows of this key are deleted later.
 package schema
 
 import (
@@ -16,7 +16,7 @@ import (
 	"sexton/internal/cli"
 )
 
-// Commands are the commands of this area.
+// Commands returns the commands of this package.
 func Commands(env *cli.Env) []*cobra.Command {
 	return []*cobra.Command{
 		initCommand(env), definitionsCommand(env), migrateCommand(env), grantsCommand(env),

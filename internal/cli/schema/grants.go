@@ -17,13 +17,13 @@ import (
 	"sexton/internal/render"
 )
 
-// rightsBlock is the SQL that one role has to run in a database, an entry of `sexton
+// rightsBlock has the SQL that one role must run in a database. It is an entry of `sexton
 // grants --json`.
 type rightsBlock struct {
 	Database string `json:"database"`
-	// Role is that of the connection if it may run the statements; empty for a superuser.
+	// Role is the connected role if it may run the statements, or empty for a superuser.
 	Role string `json:"role"`
-	// Optional marks statements without which the work is done, too.
+	// Optional marks statements that Sexton works without.
 	Optional   bool     `json:"optional"`
 	Statements []string `json:"statements"`
 }
@@ -112,7 +112,8 @@ the definitions.`,
 	return cmd
 }
 
-// tableGrants are the application's tables of a database that the worker works on.
+// tableGrants returns the privileges that the worker needs on application tables of a
+// database.
 func tableGrants(all *installation.Connections, name string, defs []definitions.Definition) []migrate.TableGrant {
 	for _, settings := range all.Config.Databases {
 		if settings.Name == name {
@@ -126,7 +127,8 @@ func printRights(w io.Writer, blocks []rightsBlock) {
 	if len(blocks) == 0 {
 		_, _ = fmt.Fprintln(w, "-- no privileges are missing")
 	}
-	// A line end in a role's name would end the comment, and psql would run the rest.
+	// A line break in the name of a role would end the comment, and psql would run the
+	// rest.
 	lineEnds := strings.NewReplacer("\n", " ", "\r", " ")
 	for _, block := range blocks {
 		role := "role " + block.Role

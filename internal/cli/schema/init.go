@@ -31,20 +31,20 @@ import (
 // proposal is the output of `sexton init --json`.
 type proposal struct {
 	Database string `json:"database"`
-	// Chosen have definitions in Files, Kept are the other keys with the reason.
+	// Chosen are the foreign keys with definitions in Files. Kept are the others, with
+	// reasons.
 	Chosen []*ForeignKey `json:"chosen"`
 	Kept   []*ForeignKey `json:"kept"`
 	Files  []string      `json:"files"`
-	// Definitions is the text of the file of definitions; Files are empty if it was not
+	// Definitions is the text of the file of definitions. Files is empty if no file was
 	// written.
 	Definitions string `json:"definitions"`
-	// Indexes are the statements for missing indexes, Drops the statements that end the
-	// constraints.
+	// Indexes creates missing indexes. Drops drops the constraints.
 	Indexes []string `json:"indexes"`
 	Drops   []string `json:"drops"`
 }
 
-// notChosen is the reason of keys that people leave out.
+// notChosen is the reason of keys that --tables leaves out.
 const notChosen = "not chosen"
 
 func initCommand(env *cli.Env) *cobra.Command {
@@ -97,7 +97,7 @@ func initialize(ctx context.Context, env *cli.Env, all *installation.Connections
 	if err != nil {
 		return err
 	}
-	if err := defined(keys, existing, all.Config); err != nil {
+	if err = markDefined(keys, existing, all.Config); err != nil {
 		return err
 	}
 	if err := choose(keys, o.tables); err != nil {
@@ -143,7 +143,7 @@ func initialize(ctx context.Context, env *cli.Env, all *installation.Connections
 	return env.Print(p, p.print)
 }
 
-// choose gives the keys of child tables that --tables does not name a reason.
+// choose sets the reason of the keys whose child tables --tables does not name.
 func choose(keys []*ForeignKey, tables []string) error {
 	offered := Chosen(keys, nil)
 	children := render.Each(offered, func(k *ForeignKey) string { return k.Child })
@@ -161,7 +161,7 @@ func choose(keys []*ForeignKey, tables []string) error {
 	return nil
 }
 
-// indexes are the statements for the indexes that deletions by these definitions would
+// indexes returns the statements for the indexes that deletions by these definitions
 // lack.
 func indexes(ctx context.Context, all *installation.Connections, db database.Database, text []byte) ([]string, error) {
 	defs, err := definitions.Parse(definitions.File{Name: "proposed", Data: text})
@@ -176,8 +176,8 @@ func indexes(ctx context.Context, all *installation.Connections, db database.Dat
 	return render.Each(missing, func(p problem.Problem) string { return p.Fix }), err
 }
 
-// defined gives the keys that have a definition a reason.
-func defined(keys []*ForeignKey, existing []byte, c *config.Config) error {
+// markDefined sets the reason of the keys that already have a definition.
+func markDefined(keys []*ForeignKey, existing []byte, c *config.Config) error {
 	if blank(existing) {
 		return nil
 	}
@@ -195,8 +195,8 @@ func defined(keys []*ForeignKey, existing []byte, c *config.Config) error {
 	return err
 }
 
-// add returns a file of definitions with those of text added. It refuses what does not
-// fit the other definitions, or the databases.
+// add returns a file of definitions with the definitions of text added. It returns an
+// error if these do not fit the other definitions or the databases.
 func add(ctx context.Context, all *installation.Connections, path string, existing, text []byte) ([]byte, error) {
 	merged, err := merge(existing, text)
 	if err != nil {
@@ -218,8 +218,8 @@ func add(ctx context.Context, all *installation.Connections, path string, existi
 	return merged, cmp.Or(err, problems.Err())
 }
 
-// outputs are the files to write: the definitions where the configuration looks for them,
-// with the text that is there if keys are added, and a configuration if there is none.
+// outputs returns the files to write: the configured file of definitions, and a
+// configuration if there is none. existing is the text of the file of definitions.
 func outputs(c *config.Config, o initOptions) (paths []string, existing []byte, err error) {
 	if len(c.LooseForeignKeys.Definitions) == 0 {
 		return nil, nil,
@@ -249,7 +249,7 @@ func writeFiles(paths []string, text []byte, c *config.Config) error {
 		if info, err := os.Stat(path); err == nil {
 			mode = info.Mode().Perm()
 		}
-		// A reader sees the old file or the new one.
+		// The rename makes a reader see either the old or the new file.
 		next := path + ".new"
 		err := os.WriteFile(next, []byte(contents[i]), mode)
 		if err == nil {
@@ -262,9 +262,9 @@ func writeFiles(paths []string, text []byte, c *config.Config) error {
 	return nil
 }
 
-// configuration returns the text of a sexton.yaml with the databases that the environment
-// configures, in their order, and the files of definitions. A URL may hold a password, so
-// the text names its variable instead.
+// configuration returns the text of a sexton.yaml with the databases in the environment
+// and the files of definitions. It names the variables of URLs, because a URL may contain
+// a password.
 func configuration(c *config.Config) string {
 	databases := render.Each(c.DatabaseNames(), func(name string) string {
 		return fmt.Sprintf("  %s: {url: \"${%s}\"}\n", name, c.URLVariable(name))
@@ -286,7 +286,7 @@ func printKeys(w io.Writer, keys []*ForeignKey) {
 		"\nRow counts are estimates of the last ANALYZE, without the rows below the child.")
 }
 
-// cost says what the key costs a deletion today.
+// cost describes what the key costs a deletion today.
 func cost(k *ForeignKey) string {
 	text := "waits for its rows (run ANALYZE for an estimate)"
 	if k.PerParent > 0 {
@@ -300,30 +300,30 @@ func cost(k *ForeignKey) string {
 }
 
 func (p *proposal) print(w io.Writer) {
-	said := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
+	printf := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
 	if len(p.Kept) > 0 {
 		render.Table(w, "KEPT\tCOLUMN\tPARENT\tREASON", p.Kept,
 			func(k *ForeignKey) []any { return []any{k.Child, render.Listed(k.Columns), k.Parent, k.Reason} })
-		said("")
+		printf("")
 	}
 	if len(p.Chosen) == 0 {
-		said("%s: no foreign key was chosen and no file was written. Only keys with ON DELETE CASCADE or SET NULL are proposed", p.Database)
+		printf("%s: no foreign key was chosen and no file was written. Only keys with ON DELETE CASCADE or SET NULL are proposed", p.Database)
 		return
 	}
 	printKeys(w, p.Chosen)
 	if len(p.Files) == 0 {
-		said("\nNo file was written. The definitions:\n\n%s", p.Definitions)
+		printf("\nNo file was written. The definitions:\n\n%s", p.Definitions)
 	} else {
-		said("\nwritten: %s", render.Listed(p.Files))
+		printf("\nwritten: %s", render.Listed(p.Files))
 	}
-	said("\nNext steps, in this order. Each can be repeated:\n")
+	printf("\nNext steps, in this order. Each can be repeated:\n")
 	if len(p.Indexes) > 0 {
-		said("-- SQL: create the missing indexes. If one fails, sexton plan prints how to repair it\n%s\n", strings.Join(p.Indexes, "\n"))
+		printf("-- SQL: create the missing indexes. If one fails, sexton plan prints how to repair it\n%s\n", strings.Join(p.Indexes, "\n"))
 	}
-	said("# Shell: install tables, privileges and triggers. Until the foreign keys are dropped, they still delete the children")
-	said("sexton migrate up\nsexton grants --worker WORKER --app APP --apply\nsexton triggers install\n")
-	said("-- SQL: while a worker (sexton run) is running, drop the foreign keys. A statement that waits longer than 2 s for a lock fails: run it again")
-	said("SET lock_timeout = '2s';\n%s\n", strings.Join(p.Drops, "\n"))
-	said("# Shell: find children that were inserted without their parent meanwhile\nsexton audit\n")
-	said("# Shell: to go back, print SQL that adds the foreign keys again\nsexton definitions foreign-keys")
+	printf("# Shell: install tables, privileges and triggers. Until the foreign keys are dropped, they still delete the children")
+	printf("sexton migrate up\nsexton grants --worker WORKER --app APP --apply\nsexton triggers install\n")
+	printf("-- SQL: while a worker (sexton run) is running, drop the foreign keys. A statement that waits longer than 2 s for a lock fails: run it again")
+	printf("SET lock_timeout = '2s';\n%s\n", strings.Join(p.Drops, "\n"))
+	printf("# Shell: find children that were inserted without their parent meanwhile\nsexton audit\n")
+	printf("# Shell: to go back, print SQL that adds the foreign keys again\nsexton definitions foreign-keys")
 }

@@ -52,7 +52,7 @@ next.`,
 	return cmd
 }
 
-// placed adds their places in the file to findings.
+// placed adds the positions in the configuration file to problems.
 func placed(all *installation.Connections, err error) error {
 	if found, listed := errors.AsType[problem.List](err); listed {
 		return riverjobs.Placed(all.Config, found)
@@ -84,8 +84,8 @@ foreign-keys" prints them.`,
 	return cmd
 }
 
-// migrateEach runs one step in every database, unless one of them refuses, and prints
-// what it did.
+// migrateEach runs step in every database and prints the reports. It does nothing if one
+// database refuses.
 func migrateEach(
 	ctx context.Context, env *cli.Env, refuse func(*installation.Connections, migrate.Database) error,
 	step func(*installation.Connections, migrate.Database) (migrate.Report, error),
@@ -123,21 +123,21 @@ func migrateEach(
 }
 
 func printMigrated(w io.Writer, report migrate.Report) {
-	said := func(format string, args ...any) {
+	printf := func(format string, args ...any) {
 		_, _ = fmt.Fprintf(w, "%s: %s\n", report.Database, fmt.Sprintf(format, args...))
 	}
 	if len(report.Components) == 0 {
-		said("nothing is installed")
+		printf("nothing is installed")
 		return
 	}
 	render.Table(w, "DATABASE\tCOMPONENT\tFROM\tTO", report.Components, func(c migrate.ComponentReport) []any {
 		return []any{report.Database, c.Component, c.From, c.To}
 	})
 	if report.Triggers != nil {
-		said("%s removed", render.Counted(len(report.Triggers.Triggers), "trigger"))
+		printf("%s removed", render.Counted(len(report.Triggers.Triggers), "trigger"))
 	}
 	if report.Owner != nil && len(report.Owner.Todo) > 0 {
-		said("installed. Functions run as role %s, which lacks privileges that the connected role may not grant. "+
+		printf("installed. Functions run as role %s, which lacks privileges that the connected role may not grant. "+
 			"Run as a role that may grant them:\n  %s;", report.Owner.Role, strings.Join(report.Owner.Todo, ";\n  "))
 	}
 }

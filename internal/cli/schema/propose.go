@@ -21,8 +21,8 @@ import (
 
 // ForeignKey is a foreign key of the database.
 type ForeignKey struct {
-	// Child and Parent are named as in definitions; Table and Name are the constraint's,
-	// quoted, and Constraint is its text.
+	// Child and Parent are named as in definitions. Table and Name are the quoted names
+	// of the constraint, and Constraint is its definition.
 	Child         string             `json:"child"`
 	Columns       []string           `json:"columns"`
 	Parent        string             `json:"parent"`
@@ -31,17 +31,17 @@ type ForeignKey struct {
 	Table         string             `json:"table"`
 	Name          string             `json:"name"`
 	Constraint    string             `json:"constraint"`
-	// Reason says why the key is kept; empty for one that a definition can stand for.
+	// Reason is why the key is kept. It is empty if a definition can replace it.
 	Reason string `json:"reason,omitempty"`
-	// Rows and Bytes are about the child. PerParent and Most are the children of a
-	// deletion, on average and of the biggest parent; all but Bytes are estimates of
-	// ANALYZE, 0 where it knows nothing.
+	// Rows and Bytes are the size of the child. PerParent and Most are the children of an
+	// average deletion and of the largest parent. All but Bytes are estimates of ANALYZE,
+	// or 0.
 	Rows      int64 `json:"rows"`
 	Bytes     int64 `json:"bytes"`
 	PerParent int64 `json:"rows_per_parent"`
 	Most      int64 `json:"rows_of_biggest_parent"`
-	// Indexed reports that an index leads to the children; without it a deletion reads
-	// all of them.
+	// Indexed reports that an index covers the columns. Otherwise a deletion reads all
+	// children.
 	Indexed bool `json:"indexed"`
 
 	key     pgcatalog.ForeignKey
@@ -49,7 +49,7 @@ type ForeignKey struct {
 	options definitions.Constraint
 }
 
-// Drop is the statement that ends the constraint.
+// Drop returns the statement that drops the constraint.
 func (k *ForeignKey) Drop() string {
 	return fmt.Sprintf("ALTER TABLE %s DROP CONSTRAINT IF EXISTS %s;", k.Table, k.Name)
 }
@@ -67,8 +67,8 @@ type reader struct {
 	schema string
 }
 
-// Propose reads the foreign keys of a site outside the schemas of leave. The keys with a
-// reason come last.
+// Propose reads the foreign keys of a site, except those of children in the schemas of
+// leave. Keys with a reason come last.
 func Propose(ctx context.Context, site loosefk.Site, leave ...string) ([]*ForeignKey, error) {
 	var keys []*ForeignKey
 	r := reader{schema: site.Schema}
@@ -87,8 +87,8 @@ func Propose(ctx context.Context, site loosefk.Site, leave ...string) ([]*Foreig
 	if err != nil {
 		return nil, fmt.Errorf("read foreign keys: %w", err)
 	}
-	// All definitions of a parent have to name the same columns; those of the primary key
-	// come first.
+	// All definitions of a parent must reference the same columns, so keys to the primary
+	// key come first.
 	slices.SortStableFunc(keys, func(a, b *ForeignKey) int {
 		return cmp.Or(cmp.Compare(a.Child, b.Child), -cmp.Compare(truth(a.primary), truth(b.primary)))
 	})
@@ -111,7 +111,8 @@ func truth(yes bool) int {
 	return 0
 }
 
-// Chosen are the keys without a reason, of some child tables or of all.
+// Chosen returns the keys without a reason. If children is not nil, it returns only keys
+// of these child tables.
 func Chosen(keys []*ForeignKey, children []string) (chosen []*ForeignKey) {
 	for _, k := range keys {
 		if k.Reason == "" && (children == nil || slices.Contains(children, k.Child)) {
@@ -130,7 +131,7 @@ func (r *reader) describe(key pgcatalog.ForeignKey, child, parent *pgcatalog.Rel
 	primary := parent.PrimaryKey()
 	order := (pgcatalog.Index{Columns: primary}).Order(k.ParentColumns)
 	if k.primary = len(primary) == len(k.ParentColumns) && order != nil; k.primary {
-		// In the order of the primary key, for which a definition needs no names.
+		// In the order of the primary key, a definition needs no parent columns.
 		k.Columns, k.ParentColumns = make([]string, len(order)), primary
 		for at, from := range order {
 			k.Columns[at] = key.Columns[from]
@@ -154,12 +155,12 @@ func (r *reader) describe(key pgcatalog.ForeignKey, child, parent *pgcatalog.Rel
 	case parent.IsPartition():
 		k.Reason = "it references a partition; only complete tables are tracked"
 	default:
-		k.Reason = r.changed(key)
+		k.Reason = r.conflict(key)
 	}
 	return k
 }
 
-// written names a table as definitions do.
+// written returns the name of a table as in definitions.
 func (r *reader) written(table pgcatalog.Table) string {
 	part := func(name string) string {
 		if strings.ContainsAny(name, `."`) {
@@ -173,7 +174,7 @@ func (r *reader) written(table pgcatalog.Table) string {
 	return part(table.Schema) + "." + part(table.Name)
 }
 
-// refuses reports whether a key can refuse the deletion of a row that it refers to.
+// refuses reports whether a key can refuse the deletion of a row that it references.
 func (r *reader) refuses(key pgcatalog.ForeignKey) bool {
 	child := r.Relations[key.Table]
 	return key.OnDelete == pgcatalog.NoAction || key.OnDelete == pgcatalog.Restrict ||
@@ -181,7 +182,7 @@ func (r *reader) refuses(key pgcatalog.ForeignKey) bool {
 			func(column string) bool { return child.Columns[column].NotNull })
 }
 
-// root is the table that definitions name in place of a partition of it.
+// root returns the table that definitions name instead of one of its partitions.
 func (r *reader) root(oid uint32) uint32 {
 	if found := r.Relations[oid]; found != nil {
 		return found.Root
@@ -189,8 +190,9 @@ func (r *reader) root(oid uint32) uint32 {
 	return oid
 }
 
-// losing are the tables that lose rows when one does, by native cascades.
-func (r *reader) losing(table uint32) []uint32 {
+// cascadeTables returns the tables that lose rows by native cascades when a row of table
+// is deleted.
+func (r *reader) cascadeTables(table uint32) []uint32 {
 	tables := []uint32{r.root(table)}
 	for at := 0; at < len(tables); at++ {
 		for _, key := range r.Keys {
@@ -203,12 +205,12 @@ func (r *reader) losing(table uint32) []uint32 {
 	return tables
 }
 
-// changed says which other key would refuse what it allows today, or the other way round,
-// if the rows of this one went after the commit.
-func (r *reader) changed(key pgcatalog.ForeignKey) string {
-	above, below := r.losing(key.Target), []uint32{}
+// conflict returns which other key would refuse a deletion that it allows today, or allow
+// one that it refuses today, if the rows of this key were deleted after the commit.
+func (r *reader) conflict(key pgcatalog.ForeignKey) string {
+	above, below := r.cascadeTables(key.Target), []uint32{}
 	if key.OnDelete == pgcatalog.Cascade {
-		below = r.losing(key.Table)
+		below = r.cascadeTables(key.Table)
 	}
 	for _, other := range r.Keys {
 		if !r.refuses(other) || other.Name == key.Name && other.Table == key.Table {
@@ -229,7 +231,7 @@ func (r *reader) changed(key pgcatalog.ForeignKey) string {
 	return ""
 }
 
-// measure adds what the catalogue and ANALYZE know.
+// measure adds the constraint text from the catalogue and the estimates of ANALYZE.
 func (r *reader) measure(ctx context.Context, tx pgx.Tx, keys []*ForeignKey) error {
 	type named struct {
 		table uint32
@@ -293,9 +295,9 @@ func (r *reader) measure(ctx context.Context, tx pgx.Tx, keys []*ForeignKey) err
 	return err
 }
 
-// resolve holds the definitions of keys against the database. Keys whose definitions are
-// refused get the reason; then it is to be asked again, since a reason may concern two of
-// them.
+// resolve resolves the definitions of keys in the database, and sets the reason of keys
+// whose definitions are refused. If it sets one, the caller must call it again, because a
+// reason can involve two keys.
 func resolve(ctx context.Context, site loosefk.Site, keys []*ForeignKey) (fitting bool, err error) {
 	if len(keys) == 0 {
 		return true, nil

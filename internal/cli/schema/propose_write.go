@@ -18,7 +18,7 @@ import (
 	"sexton/internal/yamlfile"
 )
 
-// entry is a definition as the file has it.
+// entry is a definition in the file.
 type entry struct {
 	Table        string             `yaml:"table"`
 	Column       any                `yaml:"column,flow"`
@@ -27,7 +27,7 @@ type entry struct {
 	Constraint   constraint         `yaml:"constraint,flow"`
 }
 
-// constraint is a definitions.Constraint without its defaults.
+// constraint is a definitions.Constraint without defaults.
 type constraint struct {
 	Name       string                `yaml:"name"`
 	Deferrable bool                  `yaml:"deferrable,omitempty"`
@@ -36,14 +36,14 @@ type constraint struct {
 	OnUpdate   definitions.OnUpdate  `yaml:"on_update,omitempty"`
 }
 
-// WriteDefinitions returns the file of definitions that stand for the keys, each with the
-// constraint that it replaces.
+// WriteDefinitions returns the file of definitions that replace the keys. Each has the
+// name and options of its constraint.
 func WriteDefinitions(keys []*ForeignKey) ([]byte, error) {
 	text, _, err := write(keys)
 	return text, err
 }
 
-// write also returns the keys by those of their definitions, such as issues[0].
+// write also returns the keys by the key of their definition, such as issues[0].
 func write(keys []*ForeignKey) (text []byte, entries map[string]*ForeignKey, err error) {
 	document, lists := &yaml.Node{Kind: yaml.MappingNode}, map[string]*yaml.Node{}
 	entries = map[string]*ForeignKey{}
@@ -76,13 +76,14 @@ func write(keys []*ForeignKey) (text []byte, entries map[string]*ForeignKey, err
 	return out.Bytes(), entries, err
 }
 
-// blank reports that a file is empty, or has comments only.
+// blank reports whether a file is empty or has only comments.
 func blank(file []byte) bool {
 	var node yaml.Node
 	return yaml.Unmarshal(file, &node) == nil && node.Kind == 0
 }
 
-// blankLine stands for a blank line while a file is merged: YAML keeps only comments.
+// blankLine replaces blank lines while a file is merged, because the YAML encoder keeps
+// only comments.
 const blankLine = "# (blank line)\n"
 
 // merge adds the definitions of more to a file. It keeps the comments and the blank lines
@@ -113,7 +114,7 @@ func merge(file, more []byte) ([]byte, error) {
 	return regexp.MustCompile(`(?m)^[ \t]*`+regexp.QuoteMeta(blankLine)).ReplaceAll(out.Bytes(), []byte("\n")), err
 }
 
-// one is a list, or its only element.
+// one returns a list, or its only element.
 func one(names []string) any {
 	if len(names) == 1 {
 		return names[0]
@@ -121,11 +122,11 @@ func one(names []string) any {
 	return names
 }
 
-// WayBack are the statements that put a foreign key in the place of a definition: at
-// once, and, as soon as no child lacks its parent, the ones that check the rows that were
-// there before. The reason says why no key can do what the definition does. Of a column
-// that refers to several parents each key has a name of its own: taken has the names that
-// others have.
+// WayBack returns the statements that replace a definition by a foreign key: first the
+// ones that add constraints for new rows, then the ones that validate existing rows when
+// no child lacks its parent. reason is why no foreign key can replace the definition.
+// taken has the used constraint names, so that several keys on one column have different
+// names.
 func WayBack(parent *loosefk.Parent, reference *loosefk.Reference,
 	taken map[string]bool,
 ) (add, validate []string, reason string) {
@@ -161,15 +162,15 @@ func WayBack(parent *loosefk.Parent, reference *loosefk.Reference,
 		validate = append(validate, fmt.Sprintf("ALTER TABLE %s VALIDATE CONSTRAINT %s;", leaf.SQL(), name))
 	}
 	if reference.Partitioned() {
-		// Postgres takes the keys of the partitions for parts of this one, and reads no
-		// row again.
+		// Postgres attaches the keys of the partitions to this key without reading rows
+		// again.
 		_, sql := statement(reference.Child, "")
 		validate = append(validate, sql)
 	}
 	return add, validate, ""
 }
 
-// cut shortens a name to what Postgres keeps of it, with its ending.
+// cut shortens a name to the limit of Postgres, and keeps its ending.
 func cut(name, ending string) string {
 	const most = 63
 	if len(name)+len(ending) > most {

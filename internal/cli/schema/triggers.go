@@ -49,7 +49,7 @@ A new partition gets its triggers from the next run of a worker whose role has T
 from install. Until then, rows that are deleted by naming the partition are not recorded.`,
 		Example: "  sexton triggers install\n  sexton triggers install --same-key",
 	}, func(ctx context.Context, _ []string) error {
-		set := func(cfg *triggers.Config) { cfg.SameKey, cfg.Waits = sameKey, waits(env) }
+		set := func(cfg *triggers.Config) { cfg.SameKey, cfg.Waits = sameKey, warnOfLock(env) }
 		return onTracked(ctx, env, func(all *installation.Bound) error {
 			reports, err := installation.InstallTriggers(ctx, all, set)
 			if err != nil {
@@ -67,8 +67,8 @@ from install. Until then, rows that are deleted by naming the partition are not 
 	return cmd
 }
 
-// waits warns of a lock that a command waits for.
-func waits(env *cli.Env) func(lock, holders string) {
+// warnOfLock returns a function that warns of a lock that the command waits for.
+func warnOfLock(env *cli.Env) func(lock, holders string) {
 	return func(lock, holders string) { env.Warn("waiting for " + lock + ", held by " + holders) }
 }
 
@@ -83,7 +83,7 @@ func triggersUninstallCommand(env *cli.Env) *cobra.Command {
 			reports := []installation.TriggerReport{}
 			for _, db := range all.Databases {
 				cfg, _ := riverjobs.Tracking(all.Config, db, nil)
-				cfg.Waits = waits(env)
+				cfg.Waits = warnOfLock(env)
 				err := installation.OnConnection(ctx, db, func(conn *pgx.Conn) error {
 					report, err := triggers.Uninstall(ctx, conn, cfg)
 					reports = append(reports, installation.TriggerReport{Database: db.Name, Report: report})
@@ -157,8 +157,7 @@ func compareTriggers(ctx context.Context, env *cli.Env, all *installation.Bound)
 	return err
 }
 
-// onTracked binds the definitions to all databases for do, and shows what in them is only
-// worth a warning.
+// onTracked binds the definitions to all databases, prints warnings, and calls do.
 func onTracked(ctx context.Context, env *cli.Env, do func(*installation.Bound) error) error {
 	return env.WithBound(ctx, "", installation.Bind, func(all *installation.Bound) error {
 		warnings := components.WithoutIndexes(all.Warnings)
@@ -177,30 +176,30 @@ func onTracked(ctx context.Context, env *cli.Env, do func(*installation.Bound) e
 }
 
 func printInstalled(w io.Writer, report installation.TriggerReport) {
-	said := func(format string, args ...any) {
+	printf := func(format string, args ...any) {
 		_, _ = fmt.Fprintf(w, "%s: %s\n", report.Database, fmt.Sprintf(format, args...))
 	}
 	for _, change := range report.Triggers {
-		said("%s %s on %s", change.Action, change.Trigger, change.Table)
+		printf("%s %s on %s", change.Action, change.Trigger, change.Table)
 	}
 	for _, finding := range report.Surplus {
-		said("%s on %s is %s: %s", finding.Trigger, finding.Table, finding.Kind, finding.Fix)
+		printf("%s on %s is %s: %s", finding.Trigger, finding.Table, finding.Kind, finding.Fix)
 	}
-	said("%s changed, %d unchanged", render.Counted(len(report.Triggers), "trigger"), report.Unchanged)
+	printf("%s changed, %d unchanged", render.Counted(len(report.Triggers), "trigger"), report.Unchanged)
 	for _, moved := range report.Generations {
-		said("%s", moved)
+		printf("%s", moved)
 	}
 	if len(report.Audit) > 0 {
-		said("parents that were deleted earlier are not recorded for %s: sexton audit finds their children, "+
-			"sexton audit --repair cleans them up", namely(report.Audit))
+		printf("parents that were deleted earlier are not recorded for %s: sexton audit finds their children, "+
+			"sexton audit --repair cleans them up", shortList(report.Audit))
 	}
 }
 
-// shownTables is how many tables one line names.
+// shownTables is the number of tables that one line names.
 const shownTables = 10
 
-// namely lists tables, and says how many more there are.
-func namely(tables []string) string {
+// shortList lists tables, and the number of the ones that it leaves out.
+func shortList(tables []string) string {
 	if more := len(tables) - shownTables; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(tables[:shownTables], ", "), more)
 	}
