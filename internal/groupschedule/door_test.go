@@ -235,7 +235,7 @@ func TestDoorsAreForThoseWhoAreGranted(t *testing.T) {
 	require.Empty(t, s.Rows(`SELECT oid::regprocedure FROM pg_proc
 		WHERE pronamespace = 'sexton'::regnamespace AND proname ~ 'group' AND has_function_privilege($1, oid, 'EXECUTE')`, role))
 	grants := migrate.Grants(migrate.Database{TrackedSchema: "public", Components: []string{migrate.AdjournedGroups}})
-	section := regexp.MustCompile(`(?s)-- application: schedules groups.*?;.*?;`).FindString(grants)
+	section := regexp.MustCompile(`(?s)-- application: schedules and cancels the deletion of groups.*?;.*?;`).FindString(grants)
 	require.NotEmpty(t, section)
 	s.Exec(regexp.MustCompile(`:"(application|worker)"`).ReplaceAllString(section, role))
 	// The functions run with their owner's rights.
