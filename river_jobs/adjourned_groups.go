@@ -10,7 +10,6 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
 
-	"sexton/internal/batch"
 	"sexton/internal/config"
 	"sexton/internal/database"
 	"sexton/internal/drain/dml"
@@ -249,11 +248,8 @@ func destroyGroup(ctx context.Context, p *pass, args GroupDestroyArgs) (*groupde
 	}
 	settings := p.Config.AdjournedGroups
 	said, step := "", ""
-	more := &batch.SessionPool{Pool: p.db.Pool, First: session}
-	defer more.Release()
 	engine := groupdelete.Engine{
 		Session: session, Plan: plan, GroupID: args.GroupID, Leases: p.Runner.Leases, Database: p.db,
-		Connections: settings.Connections, More: more.Session,
 		Runtime:  groupdelete.DefaultRuntime,
 		Sizes:    groupdelete.Sizes{Target: settings.Target, Duty: settings.Duty.Fixed()},
 		Throttle: p.throttle(session, settings.Duty),

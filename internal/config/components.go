@@ -237,9 +237,6 @@ type AdjournedGroups struct {
 	// Duty is the share of its time, in percent, that a run works; auto follows the load
 	// of the server.
 	Duty Duty `default:"auto" yaml:"duty"`
-	// Connections is how many projects of a group are deleted in parallel while the
-	// server is otherwise idle.
-	Connections int `check:"1..32" default:"2" yaml:"connections"`
 	// Groups is the table of groups. Without it, the table groups has GitLab's columns
 	// and rules, and tables around it.
 	Groups Groups `yaml:"groups"`

@@ -97,8 +97,6 @@ type Tree struct {
 	// changed, and circleRetries counts how often in a row RetryCircle returned true.
 	leftCircle    bool
 	circleRetries int
-	// forked reports that other sessions delete rows below the same window.
-	forked bool
 	// Fault is the first error that rows are to blame for. Obstacle is a weaker reason
 	// why rows are left, such as a lock.
 	Fault    *batch.Fault
@@ -165,14 +163,11 @@ func (t *Tree) clearAndRemove(ctx context.Context,
 }
 
 // giveUpRefilled excludes the rows of a window below which a key finds new rows as fast
-// as they are deleted. In a fork, another fork may have deleted the window's rows, so
-// they are only left.
+// as they are deleted.
 func (t *Tree) giveUpRefilled(w *dml.Window, found *dml.Ref) {
 	w.Refilled = true
-	if !t.forked {
-		t.Blame(ComesBack(found.Table.Label()))
-		t.excludeRows(w.Leaf, w.Rows)
-	}
+	t.Blame(ComesBack(found.Table.Label()))
+	t.excludeRows(w.Leaf, w.Rows)
 }
 
 // takeHalves calls Take for each half of a window whose children cannot be queried in

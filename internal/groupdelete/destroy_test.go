@@ -134,7 +134,7 @@ func TestGroupIsKept(t *testing.T) {
 		"the group is marked for deletion, but it is not scheduled":             "DELETE FROM group_deletion_schedules",
 		"the application's settings have no period (deletion_adjourned_period)": "UPDATE application_settings SET deletion_adjourned_period = NULL",
 		"the group is not due": "UPDATE application_settings SET deletion_adjourned_period = 8",
-		"the user who scheduled the group may not remove it any more": "UPDATE users SET admin = false",
+		"the user who scheduled the group may no longer remove it": "UPDATE users SET admin = false",
 	}, func(t *testing.T, want string, change string) {
 		b := setup(t, issues, someIssues)
 		b.Exec(change)
@@ -173,7 +173,7 @@ func TestCancelStopsADestructionThatHasRemovedNothing(t *testing.T) {
 		cancelled := once(engine, at(step), func() { b.Exec("SELECT sexton.cancel_group_deletion(1, 1)") })
 		stats := b.run(t, engine, groupdelete.Kept)
 		require.True(t, cancelled())
-		require.Equal(t, "the deletion was cancelled before the first row was removed", stats.Reason)
+		require.Equal(t, "the deletion was cancelled before the first row was deleted", stats.Reason)
 		require.Empty(t, stats.Errors)
 		require.Equal(t, before, content(b.Database))
 		require.Empty(t, b.Rows("SELECT FROM sexton.group_destructions UNION ALL SELECT FROM group_deletion_schedules"))
@@ -198,19 +198,14 @@ func TestCancelIsRefusedOnceARowHasChanged(t *testing.T) {
 	require.True(t, asked())
 }
 
+// A deletion is cancelled while it begins. Either all of the group is left or nothing.
 func TestCancelRacesWithADestruction(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", "DELETE FROM projects WHERE id <> 11")
-	b.requireCancelsWhole(t, func(b bundle) *groupdelete.Engine { return b.engine(t, 1) })
-}
-
-// requireCancelsWhole cancels a deletion while it begins. Whichever comes first, all of
-// the group is left or nothing.
-func (b bundle) requireCancelsWhole(t *testing.T, open func(b bundle) *groupdelete.Engine) {
 	projects := b.Rows("SELECT id FROM projects ORDER BY id")
 	for round := range 12 {
 		b.Exec("SELECT sexton.delete_group_now(1, 1)")
-		engine, calls := open(b), 0
+		engine, calls := b.engine(t, 1), 0
 		var running sync.WaitGroup
 		var cancelErr error
 		engine.Progress = func(context.Context, *groupdelete.Stats) {

@@ -1,17 +1,17 @@
-// Package groupdelete ends groups whose time has come. Its entry points are Resolve,
-// which reads from the catalogue what hangs below what, and Engine.Run, which takes one
-// group down in small transactions.
+// Package groupdelete deletes due groups. Its entry points are Resolve, which reads the
+// foreign keys from the catalogue, and Engine.Run, which deletes one group in small
+// transactions.
 //
-//	group ─► projects ─► sub-groups, each under its own lease ─► members, shares ─► what else refers to it ─► the group itself
-//	                          └─ the same again                         each but the last by drain.Run.Clear, children first
+//	group ─► projects ─► sub-groups, each under its own lease ─► members, shares ─► other referencing rows ─► the group
+//	                          └─ the same again                    all but the group by drain.Tree.Clear, children first
 //
-// Its one invariant: a row is deleted only once nothing is below it, by a look or as its
-// transaction has deleted it all, so no statement sets off a cascade. What the keys' own
-// actions still find are rows that came in between a statement's snapshot and its lock.
+// Invariant: a row is deleted only if no rows are below it, so statements do not start
+// cascades. The foreign keys' own actions apply only to rows that were inserted between
+// the statement's snapshot and its lock.
 //
-// What is moved out of the group on the way escapes: the run looks for that every few
-// batches, and the last statement on each group again.
+// A group or project that is moved out of the group during the run is kept. The run
+// checks for that every few batches, and again in the statement that deletes a group.
 //
-// Everything that a run knows it has read from the database: killed anywhere, the next
-// one finds what is left and goes on.
+// A run keeps no state outside the database. It can be killed at any point, and the next
+// run continues.
 package groupdelete

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// mostGroups bounds the groups that are counted before a destruction begins.
+	// mostGroups limits the groups that are counted before a destruction begins.
 	mostGroups = 100_000
 	// sampled is the number of projects below which rows are counted. mostSampled limits
 	// the rows below them. mostProjects limits the projects.
@@ -64,7 +64,7 @@ SELECT pg_catalog.count(*) OVER (), project.* FROM (
 	}
 	w, known := p.projects.Window(leaf, found)
 	if !known {
-		return total[0], nil // There are no projects, or they are in a new partition.
+		return total[0], nil // There are no projects, or their partition is new.
 	}
 	below, err := w.Expand(ctx, read, mostSampled)
 	if err != nil {

@@ -16,9 +16,6 @@ func (p *Plan) Tables() []string {
 	return labels
 }
 
-// Parallel reports whether several projects can be deleted at the same time.
-func (p *Plan) Parallel() bool { return p.parallel }
-
 // Estimate exports estimate.
 func (p *Plan) Estimate(ctx context.Context, read dml.Reader, group dml.ID) (int64, error) {
 	return p.estimate(ctx, read, group)

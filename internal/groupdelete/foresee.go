@@ -8,8 +8,9 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Foresee counts what hangs below a group, in READ ONLY transactions of a few seconds.
-// loose is the plan of ResolveLoose, or nil. It returns nil if there is no such group.
+// Foresee counts the rows below a group, in READ ONLY transactions of a few seconds.
+// loose is the plan of ResolveLoose, or nil. Foresee returns nil if there is no such
+// group.
 func Foresee(ctx context.Context, db pgcatalog.Beginner, plan, loose *Plan, group dml.ID) (*dml.Foresight, error) {
 	seen, err := foresee(ctx, db, plan, group)
 	if err != nil || seen == nil || loose == nil {

@@ -18,38 +18,36 @@ type (
 	rows   = dml.Rows
 )
 
-// The parts of a group's destruction, in their order: dml.Ref.Part of the keys that refer
-// to groups.
+// The parts of a group's destruction, in order. dml.Ref.Part has the part of each key
+// that refers to groups.
 const (
 	projectsPart = iota
 	subgroupsPart
 	membershipsPart
 	restPart
-	// lastPart goes in the transaction that deletes the group.
+	// lastPart is deleted in the transaction that deletes the group.
 	lastPart
 )
 
-// Plan says what hangs below groups and projects, as the foreign keys of one state of the
-// database have it: resolve anew for each run. A plan must not be used by two runs at a
-// time.
+// Plan has the tables below groups and projects, as of one state of the database. Resolve
+// it again for each run. Two runs must not use a plan at the same time.
 type Plan struct {
 	groups                   groups
 	projects, members, users *table
 	key                      dml.Key
-	// bots reports that project bots pass to the queue of users who are deleted, with
-	// their memberships in groups and projects.
+	// bots reports that project bots are queued for deletion when their membership in a
+	// group or project is deleted.
 	bots bool
-	// reachable are all tables whose rows may be deleted along, children first.
+	// reachable has all tables whose rows may be deleted, children first.
 	reachable []*table
 	// projectPath reports that projects have a path.
 	projectPath bool
-	// parallel reports that several projects can be deleted at the same time.
-	parallel bool
 }
 
-// Groups names the table of groups in the tracked schema, its key, and the column of the
-// key of the group above, if there is one. Path is the column by which people know a
-// group. The zero value is GitLab's groups, with projects and memberships.
+// Groups names the table of groups in the tracked schema. Key is its key column, Parent
+// the column with the key of the group above, and Path the column with a name for people.
+// Parent and Path may be empty. The zero value means GitLab's groups with projects and
+// memberships.
 type Groups struct{ Table, Key, Parent, Path string }
 
 // groups is the table of groups.
@@ -62,10 +60,11 @@ type groups struct {
 // gitlab reports that the groups have GitLab's columns.
 func (p *Plan) gitlab() bool { return p.groups.Table == "" }
 
-// table is the table of groups in a FROM clause.
+// table returns the table of groups for a FROM clause.
 func (p *Plan) table() string { return dml.Item(p.groups.table.Relation) }
 
-// marked is the same with GitLab's columns, including the mark.
+// marked returns a table or view for a FROM clause that has GitLab's columns, including
+// the mark.
 func (p *Plan) marked(names pgcatalog.Names) string {
 	if p.gitlab() {
 		return p.table()
@@ -73,15 +72,15 @@ func (p *Plan) marked(names pgcatalog.Names) string {
 	return names.Render(`"public".groups`)
 }
 
-// id is the key of a group.
+// id returns the key column of groups.
 func (p *Plan) id(alias string) string { return alias + "." + pgcatalog.Quote(p.key.KeyColumns[0]) }
 
-// parent is the key of the group above.
+// parent returns the column with the key of the group above, or a NULL.
 func (p *Plan) parent(alias string) string {
 	return p.column(alias, cmp.Or(p.groups.Parent, "parent_id"), p.gitlab() || p.groups.Parent != "", p.key.KeyTypes[0])
 }
 
-// path is the name of a group for people.
+// path returns the column with the name of a group for people, or a NULL.
 func (p *Plan) path(alias string) string {
 	return p.column(alias, cmp.Or(p.groups.Path, "path"), p.gitlab() || p.groups.Path != "", "pg_catalog.text")
 }
@@ -96,7 +95,7 @@ func (p *Plan) column(alias, name string, exists bool, kind string) string {
 // ID returns the key of a group by its text form.
 func (p *Plan) ID(text string) dml.ID { return dml.ID{Text: text, Integer: p.key.Integer} }
 
-// parameter is a key as a parameter of the type of the column that it is compared with.
+// parameter returns a key as a parameter that can be compared with the key column.
 func (p *Plan) parameter(id dml.ID) any {
 	if p.key.Integer {
 		return id.Number()
@@ -104,7 +103,7 @@ func (p *Plan) parameter(id dml.ID) any {
 	return id.Text
 }
 
-// lock locks a group.
+// lock returns a statement that locks a group.
 func (p *Plan) lock(id dml.ID) batch.Statement {
 	return batch.Statement{
 		SQL: fmt.Sprintf("SELECT FROM %s AS target WHERE %s OPERATOR(pg_catalog.=) $1 FOR UPDATE", p.table(),
@@ -113,11 +112,11 @@ func (p *Plan) lock(id dml.ID) batch.Statement {
 	}
 }
 
-// group is the run's group as a parameter.
+// group returns the run's group as a parameter.
 func (r *run) group() any { return r.engine.Plan.parameter(r.engine.GroupID) }
 
-// extra returns the further work of a statement that deletes rows of a table: it writes
-// their event, or queues project bots for deletion.
+// extra returns an addition to the statement that deletes rows of a table. The addition
+// writes their events, or queues project bots for deletion.
 func (p *Plan) extra(names pgcatalog.Names, t *table) dml.Extra {
 	if p.bots && t == p.members {
 		return dml.Extra{
@@ -158,16 +157,16 @@ func (r *run) owner() dml.Owner {
 		Changed: statement(names, "touched", "{changed}", "changed"),
 		Extra:   func(t *table) dml.Extra { return plan.extra(names, t) },
 		OnDeleted: func(t *table, n, bots int64) {
+			r.final = r.final || n > 0
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			r.final = r.final || n > 0
 			r.stats.Bots += bots
 			r.stats.count(plan, t, n)
 		},
 		OnChanged: func(f *ref, n int64) {
+			r.final = true
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			r.final = true
 			r.stats.Nullified[f.Label()] += n
 		},
 		Failed: func(f batch.Fault) {
@@ -178,8 +177,8 @@ func (r *run) owner() dml.Owner {
 	}
 }
 
-// Blocking returns the foreign keys without an action whose rows stop a destruction
-// unless they are deleted before.
+// Blocking returns the foreign keys without an action. Their rows block a destruction
+// unless it deletes them first.
 func (p *Plan) Blocking() (keys []string) {
 	for _, t := range p.reachable {
 		for _, f := range t.Refs {

@@ -15,22 +15,21 @@ import (
 	"sexton/internal/problem"
 )
 
-// errNoApplication says that there is nothing to plan for.
+// errNoApplication reports that the required tables or columns do not exist.
 var errNoApplication = errors.New("the application's tables do not fit")
 
-// Resolve reads the plan from the catalogue. Problems of severity error mean that there
-// is none: then the plan is nil.
+// Resolve reads the plan from the catalogue. The plan is nil if one of the problems is an
+// error.
 //
-// With ghostUsers there is the queue of users who are deleted, which the project bots of
-// groups and projects enter.
+// If ghostUsers is set, project bots of groups and projects are queued for deletion.
 func Resolve(ctx context.Context, db pgcatalog.Beginner, names pgcatalog.Names, of Groups,
 	ghostUsers bool,
 ) (*Plan, problem.List, error) {
 	return (&resolver{names: names, groups: of, ghostUsers: ghostUsers}).run(ctx, db)
 }
 
-// ResolveLoose reads a plan that is for Foresee alone: loose foreign keys count as
-// foreign keys.
+// ResolveLoose reads a plan for Foresee only. It treats loose foreign keys as foreign
+// keys.
 func ResolveLoose(ctx context.Context, db pgcatalog.Beginner, names pgcatalog.Names, of Groups, ghostUsers bool,
 	loose []dml.Loose,
 ) (*Plan, error) {
@@ -63,7 +62,7 @@ func (r *resolver) reportf(severity problem.Severity, fix, format string, args .
 	r.problems.Add(problem.Problem{Severity: severity, Key: section, Message: fmt.Sprintf(format, args...), Fix: fix})
 }
 
-// applicationTables are the tables that are known by name.
+// applicationTables returns the tables that are known by name.
 func (r *resolver) applicationTables() []string {
 	if r.groups.Table != "" {
 		return []string{r.groups.Table}
@@ -93,7 +92,7 @@ func (r *resolver) read(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// named is a table of the application's, or nil.
+// named returns a table of the application, or nil.
 func (r *resolver) named(name string) *pgcatalog.Relation {
 	return r.catalog.Named(r.names.Tracked, name)
 }
@@ -112,7 +111,6 @@ func (r *resolver) resolve(ctx context.Context, tx pgx.Tx) error {
 	}
 	r.plan = p
 	p.reachable = dml.Order(r.catalog.Expand(roots, r.adapt, r.addColumns), p.groups.table)
-	p.parallel = p.projects != nil && parallel(p.projects, p.groups.table)
 	for _, t := range p.reachable {
 		for _, f := range t.Refs {
 			r.checkRef(t, f)
@@ -121,7 +119,7 @@ func (r *resolver) resolve(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// roots finds the tables that the plan begins with.
+// roots returns the tables with which the plan begins.
 func (r *resolver) roots(p *Plan) ([]*table, error) {
 	name, key := cmp.Or(r.groups.Table, "groups"), cmp.Or(r.groups.Key, "id")
 	columns := []string{"id", "parent_id", "path", "marked_for_deletion_on"}
@@ -157,8 +155,9 @@ func (r *resolver) roots(p *Plan) ([]*table, error) {
 	return []*table{p.groups.table, p.projects}, nil
 }
 
-// checkView reports a view of groups that was created for other groups. Marks and
-// permissions are read through it, and rows are deleted from the configured table.
+// checkView reports an error if the view "sexton".groups was created for other groups.
+// Marks and permissions are read through the view, but rows are deleted from the
+// configured table.
 func (r *resolver) checkView(ctx context.Context, tx pgx.Tx) error {
 	found, wanted := "", ""
 	if r.groups.Table != "" {
@@ -170,16 +169,17 @@ func (r *resolver) checkView(ctx context.Context, tx pgx.Tx) error {
 	}
 	if found != wanted {
 		r.reportf(problem.Error, "run `sexton migrate up`",
-			"the schema sexton was migrated for other groups than those of the configured table and columns")
+			"the schema sexton was migrated for another table or other columns of groups than the configured ones")
 	}
 	return nil
 }
 
-// fits reports whether a table of the application's is there with these columns.
+// fits reports whether the application has a table with these columns, and reports an
+// error otherwise.
 func (r *resolver) fits(name string, columns ...string) bool {
 	found := r.named(name)
 	if found == nil || !found.IsTable() {
-		r.reportf(problem.Error, "point the database's schema to where it is", "there is no table %s in schema %s",
+		r.reportf(problem.Error, "set the schema of the database to the one with the table", "there is no table %s in schema %s",
 			name, r.names.Tracked)
 		return false
 	}
@@ -191,14 +191,14 @@ func (r *resolver) fits(name string, columns ...string) bool {
 	return r.problems.Err() == nil
 }
 
-// adapt gives the keys that the application is known for their parts, and leaves out
-// Sexton's own.
+// adapt sets the part of the keys that are known by name. It returns false for keys of
+// Sexton's own tables.
 func (r *resolver) adapt(t *table, from *pgcatalog.Relation, f *ref) bool {
 	f.Part = restPart
 	single := slices.Equal(f.Targets, r.plan.key.KeyColumns) && f.Only == nil && from.Schema == r.names.Tracked
 	switch {
 	case from.Schema == pgcatalog.Schema && from.Name == "group_destructions":
-		return false // The row for the group goes in the last transaction.
+		return false // The last transaction deletes the row for the group.
 	case !single || t != r.plan.groups.table:
 	case !r.plan.gitlab():
 		if from.Name == r.groups.Table && slices.Equal(f.Columns, []string{r.groups.Parent}) {
@@ -216,7 +216,7 @@ func (r *resolver) adapt(t *table, from *pgcatalog.Relation, f *ref) bool {
 	return true
 }
 
-// addColumns adds what applications of this shape keep in columns without a foreign key.
+// addColumns adds references by known columns without a foreign key.
 func (r *resolver) addColumns(to *table) {
 	r.catalog.AddLoose(to, restPart, r.loose...)
 	groups := r.plan.groups.table
@@ -260,11 +260,11 @@ func (r *resolver) addColumns(to *table) {
 	}
 }
 
-// checkRef reports what stands in the way of a key, or makes it slow.
+// checkRef reports a key without an index.
 func (r *resolver) checkRef(t *table, f *ref) {
 	for _, leaf := range r.catalog.Unindexed(f) {
 		r.reportf(problem.Warning, f.Table.CreateIndex(leaf, f.Columns...),
-			"no index of %s begins with %s, which refers to %s: every look reads the whole table", leaf.Label(),
+			"no index of %s begins with %s, which refers to %s, so every query reads the whole table", leaf.Label(),
 			strings.Join(f.Columns, " or "), t.Label())
 	}
 }

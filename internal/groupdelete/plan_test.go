@@ -292,7 +292,6 @@ func TestPlanOfTheReference(t *testing.T) {
 	require.NotContains(t, tables, "users")
 	require.NotContains(t, tables, "notes", "a loose key: its tombstone does it")
 	require.Equal(t, "groups", tables[len(tables)-1])
-	require.True(t, plan.Parallel())
 }
 
 func TestPlanWithoutTheTables(t *testing.T) {

@@ -9,56 +9,56 @@ import (
 	"sexton/internal/pace"
 )
 
-// Outcome is how a run on a group ended.
+// Outcome is the outcome of a run.
 type Outcome string
 
-// The outcomes: the group is gone; there is more to do; something stands in its way,
-// which is recorded; there was no such group; and it may not be destroyed, as it has been
-// restored, is not due or has no requester who may remove it.
 const (
-	Destroyed  Outcome = "destroyed"
+	// Destroyed means that the group was deleted.
+	Destroyed Outcome = "destroyed"
+	// Unfinished means that the run ended before the group was deleted.
 	Unfinished Outcome = "unfinished"
-	Stuck      Outcome = "stuck"
-	Gone       Outcome = "gone"
-	Kept       Outcome = "kept"
+	// Stuck means that the run failed and has recorded the reason.
+	Stuck Outcome = "stuck"
+	// Gone means that the group did not exist.
+	Gone Outcome = "gone"
+	// Kept means that the group may not be deleted: it was restored, is not due, or the
+	// user who scheduled it may not remove it.
+	Kept Outcome = "kept"
 )
 
 // Stats are the statistics of one run.
 type Stats struct {
-	// Duty is the share of its time at which it works.
+	// Duty is the share of its time that the run works.
 	pace.Duty
 
 	GroupID dml.ID  `json:"group_id"`
 	Outcome Outcome `json:"outcome"`
-	// Reason says why the group is stuck or kept.
+	// Reason is why the group is stuck or kept.
 	Reason string `json:"reason,omitempty"`
-	// Groups, sub-groups included, and Projects count the ones that are gone.
+	// Groups and Projects count deleted groups, including sub-groups, and projects.
 	Groups   int64 `json:"groups"`
 	Projects int64 `json:"projects"`
-	// Latency counts groups that a job named by the time since they fell due, or were to
-	// go at once.
+	// Latency counts destroyed groups by the time since they became due.
 	Latency jobrun.Histogram `json:"latency_seconds,omitempty"`
-	// Deleted are rows by table, Nullified those by table.column that refer to nothing
-	// any more.
+	// Deleted counts deleted rows by table. Nullified counts changed rows by table.column.
 	Deleted   map[string]int64 `json:"deleted"`
 	Nullified map[string]int64 `json:"nullified"`
-	// Bots are users that passed to the queue of those who are deleted.
+	// Bots counts project bots that were queued for deletion.
 	Bots int64 `json:"bots"`
-	// Done are the rows that this destruction has deleted so far, Total is an estimate of
-	// all from its beginning, of which more may have come in. RowsPerSecond and
-	// ETASeconds are of this run: its speed, and how long the rest will take at it; the
-	// latter is absent as long as there is nothing to go by.
+	// Done counts the rows that this destruction has deleted in all runs. Total is an
+	// estimate of all rows from its beginning. RowsPerSecond and ETASeconds are the speed
+	// of this run, and the time that the remaining rows need at it.
 	Done          int64    `json:"done"`
 	Total         int64    `json:"total"`
 	RowsPerSecond float64  `json:"rows_per_second"`
 	ETASeconds    *float64 `json:"eta_seconds,omitempty"`
-	// Batches counts transactions that were there to change rows.
+	// Batches counts transactions that change application rows.
 	Batches int64 `json:"batches"`
-	// Interrupted reports that the run was asked to stop.
+	// Interrupted reports that the worker was stopped during the run.
 	Interrupted bool                `json:"interrupted,omitempty"`
 	Errors      []batch.FaultCounts `json:"errors"`
-	// Step names the present work of a run that has not ended, WaitingFor why it does
-	// nothing at the moment.
+	// Step is the current step of a run that has not ended, and WaitingFor the reason if
+	// it waits.
 	Step       string `json:"step,omitempty"`
 	WaitingFor string `json:"waiting_for,omitempty"`
 }
@@ -70,17 +70,17 @@ func newStats(groupID dml.ID) *Stats {
 	}
 }
 
-// Changed reports whether the run did anything worth a line of its own in the history.
+// Changed reports whether the run deserves a row of its own in the history.
 func (s *Stats) Changed() bool {
 	return s.Outcome != Gone || s.Groups > 0 || len(s.Deleted)+len(s.Nullified)+len(s.Errors) > 0
 }
 
-// Over reports whether nothing is left to do for the group.
+// Over reports whether the group needs no further run.
 func (s *Stats) Over() bool { return s.Outcome == Destroyed || s.Outcome == Gone || s.Outcome == Kept }
 
 func (s *Stats) fail(f batch.Fault) { s.Errors = batch.CountFault(s.Errors, f) }
 
-// count notes rows that are gone.
+// count counts deleted rows.
 func (s *Stats) count(p *Plan, t *table, n int64) {
 	if n == 0 {
 		return
@@ -95,8 +95,8 @@ func (s *Stats) count(p *Plan, t *table, n int64) {
 	}
 }
 
-// pace brings speed and prospects up to date after some time of the run, in which so many
-// rows were deleted.
+// pace updates the speed and the remaining time. rows is the number of rows that the run
+// deleted in the time took.
 func (s *Stats) pace(took time.Duration, rows int64) {
 	s.Total = max(s.Total, s.Done)
 	if took <= 0 || rows == 0 {

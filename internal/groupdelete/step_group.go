@@ -15,25 +15,25 @@ import (
 	"sexton/internal/lease"
 )
 
-// mostRounds is how often a group may have been changed, or have got new rows, since it
-// was cleared.
-const mostRounds = 20
+// mostRefills is how often a group may have changed, or have new rows, after it was
+// cleared.
+const mostRefills = 20
 
-// destroyGroup takes down a group, as long as it is below the one that the run is about:
-// its projects, its sub-groups, memberships and shares, what else refers to it, itself.
+// destroyGroup deletes a group while it is below the run's group. The order is: projects,
+// sub-groups, memberships and shares, other referencing rows, the group.
 func (r *run) destroyGroup(ctx context.Context, g dml.ID) (dml.Result, error) {
-	if r.rounds[g] > mostRounds {
+	if r.refilled[g] > mostRefills {
 		return dml.Blocked, nil
 	}
-	r.line = append(r.line, g)
-	defer func() { r.line = r.line[:len(r.line)-1] }()
+	r.lineage = append(r.lineage, g)
+	defer func() { r.lineage = r.lineage[:len(r.lineage)-1] }()
 	held, circle := false, false
 	for part := projectsPart; part <= restPart; part++ {
 		if held && part == membershipsPart {
-			// As long as it has projects or sub-groups the group keeps its members.
+			// A group keeps its members while it has projects or sub-groups.
 			return dml.Blocked, nil
 		}
-		if err := r.at(ctx, part, g); err != nil {
+		if err := r.beginPart(ctx, part, g); err != nil {
 			return r.handle(err)
 		}
 		var ended dml.Result
@@ -47,7 +47,7 @@ func (r *run) destroyGroup(ctx context.Context, g dml.ID) (dml.Result, error) {
 		if err != nil || ended == dml.Yielded {
 			return ended, err
 		}
-		// A circle of rows that the group is in is deleted in the last transaction.
+		// A cycle of rows that contains the group is deleted in the last transaction.
 		held = held || ended == dml.Blocked && !circle
 	}
 	if held {
@@ -56,7 +56,7 @@ func (r *run) destroyGroup(ctx context.Context, g dml.ID) (dml.Result, error) {
 	return r.finish(ctx, g, circle)
 }
 
-// partName names a part for people.
+// partName returns the name of a part for people.
 func partName(p int) string {
 	switch p {
 	case projectsPart:
@@ -70,25 +70,27 @@ func partName(p int) string {
 	}
 }
 
-// at records the step that the run begins.
-func (r *run) at(ctx context.Context, p int, group dml.ID) error {
+// beginPart records the step that the run begins.
+func (r *run) beginPart(ctx context.Context, p int, group dml.ID) error {
 	r.report(ctx, func(stats *Stats) bool {
 		stats.Step = fmt.Sprintf("%s of group %s", partName(p), group)
 		return true
 	})
-	return r.record(ctx, r.Tree)
+	return r.record(ctx)
 }
 
-// handle is the drain's Handle for statements on Sexton's own tables and on single
-// groups.
-func (r *run) handle(err error) (dml.Result, error) { return r.Handle(err, "groups") }
+// handle handles the error of a statement on Sexton's tables or on a single group.
+func (r *run) handle(err error) (dml.Result, error) {
+	return r.Handle(err, r.engine.Plan.groups.table.Label())
+}
 
-// clearPart deletes what hangs below a group by the keys of one part, and reports whether
-// the group is in a circle of rows. A changed row of the group has nothing below it, so
-// the row is read again until it stays the same. An application may change it at any
-// time, and triggers on rows below it may change it with each batch.
+// clearPart deletes the rows that refer to a group by the keys of one part, and reports
+// whether the group is in a cycle of rows. No rows are found below an outdated version of
+// the group's row, so clearPart repeats until the version did not change meanwhile. The
+// application may change the row at any time, and triggers on rows below may change it
+// with each batch.
 func (r *run) clearPart(ctx context.Context, g dml.ID, p int) (_ dml.Result, circle bool, _ error) {
-	for changed := 0; changed <= mostRounds; {
+	for changed := 0; changed <= mostRefills; {
 		w, err := r.groupWindow(ctx, g)
 		if err != nil {
 			result, err := r.handle(err)
@@ -99,14 +101,9 @@ func (r *run) clearPart(ctx context.Context, g dml.ID, p int) (_ dml.Result, cir
 		}
 		refs := slices.DeleteFunc(w.Table.RefsOf(w.Leaf), func(f *ref) bool { return f.Part != p })
 		before := r.Changes
-		if p == projectsPart {
-			if err := r.deleteProjects(ctx, w, refs); err != nil {
-				return dml.Blocked, false, err
-			}
-		}
 		ended, err := r.Clear(ctx, w, refs)
 		if w.Refilled {
-			r.rounds[g] = mostRounds + 1
+			r.refilled[g] = mostRefills + 1
 		}
 		if err != nil || ended != dml.Finished || len(refs) == 0 {
 			return ended, len(w.Circle) > 0, err
@@ -124,42 +121,46 @@ func (r *run) clearPart(ctx context.Context, g dml.ID, p int) (_ dml.Result, cir
 			changed++
 		}
 	}
-	r.Obstacle = batch.Fault{Table: "groups", Message: fmt.Sprintf("another session changes group %s all the time", g)}
+	r.Obstacle = batch.Fault{
+		Table:   r.engine.Plan.groups.table.Label(),
+		Message: fmt.Sprintf("other sessions keep changing group %s", g),
+	}
 	return dml.Blocked, false, nil
 }
 
 func (r *run) groupWindow(ctx context.Context, g dml.ID) (*window, error) {
-	return r.engine.Plan.groupWindow(ctx, r.Read, g, r.line)
+	return r.engine.Plan.groupWindow(ctx, r.Read, g, r.lineage)
 }
 
-// groupWindow is the row of a group below others, or nil if it is not there any more.
-func (p *Plan) groupWindow(ctx context.Context, read dml.Reader, g dml.ID, line []dml.ID) (*window, error) {
+// groupWindow returns the row of a group, or nil if the group is no longer below its
+// lineage.
+func (p *Plan) groupWindow(ctx context.Context, read dml.Reader, g dml.ID, lineage []dml.ID) (*window, error) {
 	t := p.groups.table
 	var leaf uint32
 	var one dml.Row
 	sql := fmt.Sprintf("SELECT target.tableoid, target.ctid, target.xmin FROM %s AS target WHERE %s OPERATOR(pg_catalog.=) $1 AND %s",
-		p.table(), p.id("target"), p.lineHolds(2))
+		p.table(), p.id("target"), p.lineageHolds(2))
 	found, err := dml.Select(ctx, read, func(row pgx.CollectableRow) (struct{}, error) {
 		return struct{}{}, row.Scan(&leaf, &one.At, &one.Version)
-	}, sql, p.parameter(g), dml.KeysOf(p.key.Integer, line...))
+	}, sql, p.parameter(g), dml.KeysOf(p.key.Integer, lineage...))
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
 	w, known := t.Window(leaf, rows{one})
 	if !known {
-		return nil, fmt.Errorf("find group %s: its partition came after the run began", g)
+		return nil, fmt.Errorf("find group %s: its partition was created after the run began", g)
 	}
 	return w, nil
 }
 
-// subgroups takes down the groups below one, each under its own lease. One that another
-// run is at is passed over.
+// subgroups destroys the groups below a group, each under its own lease. It skips a
+// sub-group that another run is destroying.
 func (r *run) subgroups(ctx context.Context, g dml.ID) (dml.Result, error) {
 	p, ended := r.engine.Plan, dml.Finished
 	if p.groups.Parent == "" && !p.gitlab() {
 		return ended, nil
 	}
-	sql := statement(r.Session.Names, "subgroup", "{groups}", p.table(), "{line}", p.lineHolds(3),
+	sql := statement(r.Session.Names, "subgroup", "{groups}", p.table(), "{lineage}", p.lineageHolds(3),
 		"{id}", p.id("above"), "{below}", p.id("below"), "{parent}", p.parent("below"))
 	var last any // All IDs are greater than NULL.
 	for {
@@ -167,7 +168,7 @@ func (r *run) subgroups(ctx context.Context, g dml.ID) (dml.Result, error) {
 			return dml.Yielded, nil
 		}
 		next, err := dml.Select(ctx, r.Read, pgx.RowTo[dml.ID], sql, p.parameter(g), last,
-			dml.KeysOf(p.key.Integer, r.line...))
+			dml.KeysOf(p.key.Integer, r.lineage...))
 		switch {
 		case err != nil:
 			return r.handle(err)
@@ -175,8 +176,11 @@ func (r *run) subgroups(ctx context.Context, g dml.ID) (dml.Result, error) {
 			return ended, nil
 		}
 		last = p.parameter(next[0])
-		if slices.Contains(r.line, next[0]) {
-			r.Obstacle = batch.Fault{Table: "groups", Message: fmt.Sprintf("group %s is its own ancestor", next[0])}
+		if slices.Contains(r.lineage, next[0]) {
+			r.Obstacle = batch.Fault{
+				Table:   p.groups.table.Label(),
+				Message: fmt.Sprintf("group %s is its own ancestor", next[0]),
+			}
 			ended = dml.Blocked
 			continue
 		}
@@ -195,8 +199,7 @@ func (r *run) underLease(ctx context.Context, g dml.ID) (_ dml.Result, err error
 	outer := r.Session.Fence
 	granted, err := r.engine.Leases.Acquire(ctx, LeaseKey(g), LeaseTTL, r.engine.Database)
 	if held, ok := errors.AsType[*lease.HeldError](err); ok {
-		r.busy = held
-		r.excuse()
+		r.heldSubgroup, r.waited = held, true
 		return dml.Blocked, nil
 	}
 	if err != nil {
@@ -210,9 +213,9 @@ func (r *run) underLease(ctx context.Context, g dml.ID) (_ dml.Result, err error
 	return r.destroyGroup(ctx, g)
 }
 
-// finish deletes a group below which nothing is left, with everything that belongs to
-// that moment in one transaction: its row in the schedules, its lease, and the event. If
-// the group is in a circle of rows, these are deleted with it.
+// finish deletes a group that no rows refer to. The same transaction deletes its schedule
+// and its lease and writes the event. If the group is in a cycle of rows, it also deletes
+// these rows.
 func (r *run) finish(ctx context.Context, g dml.ID, inCircle bool) (dml.Result, error) {
 	var circle *drain.Circle
 	if inCircle {
@@ -231,7 +234,7 @@ func (r *run) finish(ctx context.Context, g dml.ID, inCircle bool) (dml.Result, 
 	var live []bool
 	statements := []batch.Statement{p.lock(g), {
 		SQL:  p.finishStatement(r.Session.Names, refs),
-		Args: []any{p.parameter(g), dml.KeysOf(p.key.Integer, r.line...), r.group(), circle != nil, LeaseKey(g)},
+		Args: []any{p.parameter(g), dml.KeysOf(p.key.Integer, r.lineage...), r.group(), circle != nil, LeaseKey(g)},
 		Scan: batch.One(&deleted, &live),
 	}}
 	if circle != nil {
@@ -247,7 +250,7 @@ func (r *run) finish(ctx context.Context, g dml.ID, inCircle bool) (dml.Result, 
 		f = batch.Judge(err)
 	}
 	if err != nil {
-		return r.HandleFault(f, err, "groups")
+		return r.HandleFault(f, err, t.Label())
 	}
 	if deleted {
 		r.Changes++
@@ -261,7 +264,7 @@ func (r *run) finish(ctx context.Context, g dml.ID, inCircle bool) (dml.Result, 
 	case deleted:
 		return dml.Finished, nil
 	case len(live) == 0:
-		// There is no such group, or it belongs to another one.
+		// The group does not exist, or it was moved.
 		if err := r.forget(ctx, g); err != nil {
 			return r.handle(err)
 		}
@@ -271,92 +274,84 @@ func (r *run) finish(ctx context.Context, g dml.ID, inCircle bool) (dml.Result, 
 		if r.Obstacle.Message == "" {
 			r.Obstacle = batch.Fault{
 				Table:   refs[at].Table.Label(),
-				Message: "rows refer to the group still: " + refs[at].Label(),
+				Message: "rows still refer to the group: " + refs[at].Label(),
 			}
 		}
-		if r.rounds[g]++; r.rounds[g] > mostRounds {
+		if r.refilled[g]++; r.refilled[g] > mostRefills {
 			r.Blame(drain.ComesBack(refs[at].Table.Label()))
 		}
 	}
 	return dml.Blocked, nil
 }
 
-// overdue says how far a run came that could delete nothing in all of its time.
-func (r *run) overdue() batch.Fault {
-	f := batch.Fault{Message: fmt.Sprintf("nothing could be deleted in %s, at %s",
+// futileFault returns the failure of a run that deleted nothing in all of its time.
+func (r *run) futileFault() batch.Fault {
+	f := batch.Fault{Message: fmt.Sprintf("no row was deleted in %s, at the step %s",
 		r.until.Sub(r.began).Round(time.Second), r.stats.Step)}
 	if r.Lowest != nil {
 		f.Table = r.Lowest.Label()
-		f.Message += fmt.Sprintf(": %d levels of rows were passed, and the last ones have rows below them still",
+		f.Message += fmt.Sprintf(": the run went down %d levels of rows, and the last ones still have rows below them",
 			r.Deepest)
 	}
 	return f
 }
 
-// recordFailure counts an attempt, records the reason and leaves the group to the next
-// one.
+// recordFailure counts an attempt and records the reason.
 func (r *run) recordFailure(ctx context.Context) error {
 	f := r.Obstacle
 	if r.Fault != nil {
 		f = *r.Fault
 	}
-	if f.Message == "" && r.busy != nil {
-		f.Message = r.busy.Error()
+	if f.Message == "" && r.heldSubgroup != nil {
+		f.Message = r.heldSubgroup.Error()
 	}
 	switch {
 	case f.Message != "":
 	case r.ended():
-		f = r.overdue()
+		f = r.futileFault()
 	default:
-		f.Message = "rows are left although nothing refers to them"
+		f.Message = "rows remain although no rows refer to them"
 	}
 	r.stats.Outcome, r.stats.Reason = Stuck, f.Text()
 	return r.sendOwn(ctx, batch.Statement{SQL: statement(r.Session.Names, "blame"), Args: []any{r.group(), f.Text()}})
 }
 
-// escapeEvery is after how many batches a run looks whether what it has in hand still
-// belongs to the group: what is moved away loses as many at most.
-const escapeEvery = 8
+// moveCheckEvery is how many batches a run makes between checks for moved groups and
+// projects. A moved one loses at most the rows of that number of batches.
+const moveCheckEvery = 8
 
-// lineHolds is the condition that each of the groups in an array (a parameter) is the
-// parent of the next one. One that was moved away has escaped with all that is below it,
-// and so has what is in hand further down.
-func (p *Plan) lineHolds(parameter int) string {
+// lineageHolds returns the condition that each group in an array (a parameter) is the
+// parent of the next one. A group that was moved away must be kept with everything below
+// it.
+func (p *Plan) lineageHolds(parameter int) string {
 	return fmt.Sprintf(`NOT EXISTS (
 	SELECT FROM unnest((%[2]s)[:pg_catalog.cardinality(%[2]s) OPERATOR(pg_catalog.-) 1], (%[2]s)[2:]) AS link (above, below)
 	WHERE NOT EXISTS (SELECT FROM %[1]s AS linked WHERE %[3]s OPERATOR(pg_catalog.=) link.below AND %[4]s OPERATOR(pg_catalog.=) link.above)
 )`, p.table(), p.key.Parameter(parameter), p.id("linked"), p.parent("linked"))
 }
 
-// escaped looks, now and then, whether a group or a project in hand was moved away. Rows
-// that were changed in some other way are taken for moved: to begin again costs little.
-func (r *run) escaped(ctx context.Context, tree *drain.Tree, asked *int, every int) bool {
-	r.mu.Lock()
-	moved := r.moved
-	r.mu.Unlock()
-	if *asked++; moved || *asked%every != 0 {
-		return moved
+// escaped checks on every moveCheckEvery-th call whether a current group or project was
+// moved away. It treats a project that was changed in another way as moved, because
+// beginning again costs little.
+func (r *run) escaped(ctx context.Context) bool {
+	if r.moveChecks++; r.moved || r.moveChecks%moveCheckEvery != 0 {
+		return r.moved
 	}
-	if len(r.line) > 1 {
-		moved = !holds(ctx, tree, "SELECT "+r.engine.Plan.lineHolds(1),
-			dml.KeysOf(r.engine.Plan.key.Integer, r.line...))
+	if len(r.lineage) > 1 {
+		r.moved = !r.holds(ctx, "SELECT "+r.engine.Plan.lineageHolds(1),
+			dml.KeysOf(r.engine.Plan.key.Integer, r.lineage...))
 	}
-	for _, on := range tree.Stack {
-		if on.Table == r.engine.Plan.projects && !moved {
-			moved = !holds(ctx, tree, dml.UnchangedStatement(on.Leaf), on.Rows.Args()...)
+	for _, on := range r.Stack {
+		if on.Table == r.engine.Plan.projects && !r.moved {
+			r.moved = !r.holds(ctx, dml.UnchangedStatement(on.Leaf), on.Rows.Args()...)
 		}
 	}
-	if moved {
-		r.mu.Lock()
-		r.moved = true
-		r.mu.Unlock()
-	}
-	return moved
+	return r.moved
 }
 
-// holds runs a statement that returns a boolean. One that fails tells nothing; should
-// that last, others fail as well.
-func holds(ctx context.Context, tree *drain.Tree, sql string, args ...any) bool {
-	found, err := dml.Select(ctx, tree.Read, pgx.RowTo[bool], sql, args...)
+// holds returns the boolean result of a statement, or true if the statement fails. If the
+// error persists, a batch fails with it, too.
+func (r *run) holds(ctx context.Context, sql string, args ...any) bool {
+	found, err := dml.Select(ctx, r.Read, pgx.RowTo[bool], sql, args...)
 	return err != nil || found[0]
 }

@@ -70,9 +70,6 @@ func PoolSize(c *config.Config) int {
 	if c.Has(migrate.GhostUsers) {
 		further += c.GhostUsers.Connections - 1
 	}
-	if c.Has(migrate.AdjournedGroups) {
-		further += riverjobs.MostGroups * (c.AdjournedGroups.Connections - 1)
-	}
 	return max(c.Jobs.MaxWorkers, diffConnections(c)) + further + len(c.Databases) + len(riverjobs.Jobs(c)) + 3
 }
 

@@ -18,6 +18,7 @@ func removedKeys() map[string]string {
 		"loose_foreign_keys.replica_lag_bytes": "use jobs.replica_lag_bytes",
 		"loose_foreign_keys.undo.exclude":      "use loose_foreign_keys.undo.exclude_columns",
 		"loose_foreign_keys.truncate=capture":  "use reject, and DELETE instead of TRUNCATE",
+		"adjourned_groups.connections":         "remove it; a run deletes the projects of a group one after the other",
 		"external_diffs.limit_per_tick":        "raise external_diffs.limit",
 		"external_diffs.order":                 "remove it; diffs are moved in the order of their ids",
 		"external_diffs.other_bucket":          "copy the objects with a tool of the store and set external_diff_store of the rows",

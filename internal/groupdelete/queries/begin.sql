@@ -1,6 +1,6 @@
--- Begins the destruction, where the group is due and may be destroyed.
+-- Begins the destruction if the group is due and may be destroyed, and returns the group's state.
 WITH standing AS MATERIALIZED (
-{standing}
+{state}
 ),
 begun AS (
     INSERT INTO "sexton".group_destructions (group_id, user_id, begun_at, total)

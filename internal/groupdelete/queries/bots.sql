@@ -1,5 +1,5 @@
--- Passes the project bots (user type 6) among the members in deleted to the queue of users to be deleted, on behalf of the user who asked
--- for the destruction $3. A bot belongs to its group or project, and has no use without it.
+-- Queues the project bots (user type 6) among the deleted members for deletion, on behalf of the user who requested the
+-- destruction $3. A bot belongs to one group or project.
 bot AS MATERIALIZED (
 	SELECT deleted.user_id FROM deleted JOIN {users} AS users ON users.id OPERATOR(pg_catalog.=) deleted.user_id AND users.user_type OPERATOR(pg_catalog.=) 6
 ),

@@ -1,11 +1,11 @@
--- Deletes the group $1, as long as the line of groups $2 to it holds, if nothing refers to it or $4 is set. What
--- goes with it is its schedule, the record of its own destruction, the lease and the fence $5 of a group that there is
--- no more. The deletion of the group $3 cannot be cancelled after that. It returns whether it did, and which of the keys have rows.
+-- Deletes the group $1 if its lineage $2 is unchanged, and if no rows refer to it or $4 is set. It also deletes the group's
+-- schedule, the record of its own destruction, and its lease and fence $5. The deletion of the group $3 cannot be cancelled
+-- after that. It returns whether it deleted the group, and for each key whether it has rows.
 WITH RECURSIVE looked AS MATERIALIZED (
     SELECT ARRAY[{live}]::boolean[] AS live,
         (SELECT begun.user_id FROM "sexton".group_destructions AS begun WHERE begun.group_id OPERATOR(pg_catalog.=) $3) AS user_id
     FROM {groups} AS target
-    WHERE {id} OPERATOR(pg_catalog.=) $1 AND {line}
+    WHERE {id} OPERATOR(pg_catalog.=) $1 AND {lineage}
 ),
 above AS (
     SELECT target.id, target.parent_id, target.path::pg_catalog.text AS path, 0 AS height FROM {marked} AS target WHERE target.id OPERATOR(pg_catalog.=) $1

@@ -1,4 +1,4 @@
--- How a group stands. The user who scheduled it last has to have the permission.
+-- Returns the state of the group $1. permitted refers to the user who scheduled it last.
 SELECT begun.group_id IS NOT NULL AS begun,
     target.marked_for_deletion_on IS NOT NULL AS marked,
     schedule.group_id IS NOT NULL AS scheduled,
