@@ -416,10 +416,10 @@ func TestAnEventNeedsAPrimaryKey(t *testing.T) {
 	})
 	_, problems := resolve(t, b.DB, l)
 	require.EqualError(t, problems.Err(),
-		"ghost_users.delete[1].event: table heaps has no primary key to name its rows by (add a primary key, or leave event and cleaner_class out)")
+		"ghost_users.delete[1].event: table heaps has no primary key to identify its rows (add a primary key, or leave event and cleaner_class out)")
 
 	b.Exec("ALTER TABLE heaps ADD id bigint PRIMARY KEY; CREATE RULE also AS ON DELETE TO heaps DO ALSO SELECT 1")
 	_, problems = resolve(t, b.DB, l)
 	require.ErrorContains(t, problems.Err(),
-		"ghost_users.delete[1].event: table heaps has the rule also, and Postgres lets no statement delete there")
+		"ghost_users.delete[1].event: table heaps has the rule also, and Postgres does not support DELETE")
 }

@@ -188,7 +188,7 @@ func (r *resolver) bindRest(key string, l Columns, to dml.Action, into *[]*bound
 			r.reportf(problem.Error, at, "remove one of them", "%s is always moved, so this entry would find nothing",
 				b.label())
 		default:
-			if why, fix := table.Untold(table.In(r.schema), l.EventColumns); l.Event && why != "" {
+			if why, fix := table.EventProblem(table.In(r.schema), l.EventColumns); l.Event && why != "" {
 				r.reportf(problem.Error, key+".event", fix+", or leave event and cleaner_class out", "%s", why)
 			}
 			b.listed, b.told, b.eventColumns = to, l.Event, l.EventColumns

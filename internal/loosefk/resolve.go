@@ -163,7 +163,7 @@ func (r *resolver) reference(d definitions.Definition, parent *Parent) *Referenc
 	reference.Child, reference.Leaves, reference.PrimaryKey = child.Table, child.Leaves, child.PrimaryKey()
 	ok := r.checkColumns(d, parent, child, home.catalog.operators, reference)
 	ok = r.bindValues(d, child, home.catalog.operators, reference) && ok
-	if why, fix := child.Untold(d.Child.String(), d.Event); reference.EmitsEvent && why != "" {
+	if why, fix := child.EventProblem(d.Child.String(), d.Event); reference.EmitsEvent && why != "" {
 		key := "event"
 		if d.Event == nil {
 			key = "cleaner_class"

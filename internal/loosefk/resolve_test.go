@@ -96,7 +96,7 @@ func TestResolveFindsWhatOnlyADatabaseCanTell(t *testing.T) {
 		},
 		"time zones": {
 			"children: [{table: moments, column: at, on_delete: async_delete}]",
-			"children.at is of type timestamp, but moments.at is of type timestamptz: timestamp with timestamptz is compared by the time zone of the session",
+			"children.at is of type timestamp, but moments.at is of type timestamptz: comparing timestamp with timestamptz depends on the time zone of the session",
 		},
 		"overlap":                {"children: [{table: parents, column: part_id, on_delete: async_delete, conditions: [{column: flag, value: true}]}, {table: parents, column: part_id, on_delete: async_nullify}]", "children[1].on_delete: a row of children can meet this definition and that at lfk.yml:1:12, which does something else with it"},
 		"overlap, partition":     {"{halved: [{table: parents, column: id, on_delete: update_column_to, target_column: parent_id, target_value: 1}], halved_1: [{table: parents, column: id, on_delete: async_delete}]}", "halved_1[0].on_delete: a row of halved_1 can meet this definition and that at lfk.yml:1:11"},
@@ -123,10 +123,10 @@ func TestResolveFindsWhatOnlyADatabaseCanTell(t *testing.T) {
 		"generated target":      {"children: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: twice, target_value: 1}]", "children[0].target_column: children.twice is a generated column and cannot be set"},
 		"value of wrong type":   {"children: [{table: parents, column: parent_id, on_delete: async_delete, conditions: [{column: mood, value: sad}]}]", `children[0].conditions[0].value: value "sad" does not fit column mood of type public.mood (give a value of that type)`},
 		"value that is cut":     {"children: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: code, target_value: 1234567890}]", `children[0].target_value: value "1234567890" does not fit column code of type character varying(9) (it would become "123456789")`},
-		"cleaner without key":   {`rowless: [{table: parents, column: parent_id, on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]`, "rowless[0].cleaner_class: table rowless has no primary key to name its rows by"},
-		"cleaner with a rule":   {`ruled: [{table: parents, column: parent_id, on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]`, "ruled[0].cleaner_class: table ruled has the rule stays, and Postgres lets no statement delete there and name the rows (write a trigger instead of the rule, or leave cleaner_class out)"},
+		"cleaner without key":   {`rowless: [{table: parents, column: parent_id, on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]`, "rowless[0].cleaner_class: table rowless has no primary key to identify its rows"},
+		"cleaner with a rule":   {`ruled: [{table: parents, column: parent_id, on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]`, "ruled[0].cleaner_class: table ruled has the rule stays, and Postgres does not support DELETE ... RETURNING with such a rule (replace the rule by a trigger, or leave cleaner_class out)"},
 		"event, missing column": {`children: [{table: parents, column: parent_id, on_delete: async_delete, event: [moods]}]`, "children[0].event: table children has no column moods (name one of its columns, or leave event out)"},
-		"event without key":     {`rowless: [{table: parents, column: parent_id, on_delete: async_delete, event: true}]`, "rowless[0].event: table rowless has no primary key to name its rows by"},
+		"event without key":     {`rowless: [{table: parents, column: parent_id, on_delete: async_delete, event: true}]`, "rowless[0].event: table rowless has no primary key to identify its rows"},
 		"cleaner, partition":    {`ruled_in_part: [{table: parents, column: parent_id, on_delete: async_delete, cleaner_class: "Ci::JobArtifacts::LooseForeignKeyCleanerService"}]`, "ruled_in_part[0].cleaner_class: table ruled_in_part has the rule also,"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -8,26 +8,25 @@ import (
 	"sexton/internal/render"
 )
 
-// Key is one column of a unique index: what other tables refer to.
+// Key is one column of a unique index that other tables refer to.
 type Key struct {
 	Column
 
-	// family and input are those of the index, as is the collation; all empty where the
-	// default ones hold.
+	// family, input and collation are the ones of the index; empty means the defaults.
 	family, input string
 	collation     Collation
 }
 
-// Collation is the rule by which texts are compared. Without a name, the type has none.
+// Collation is the collation of a type; the name is empty if the type has none.
 type Collation struct {
 	// Name is qualified and quoted.
 	Name string
-	// Loose reports that it takes different texts for equal.
+	// Loose reports that different texts may be equal (nondeterministic).
 	Loose bool
 }
 
-// Key returns the columns of a unique index on exactly these columns, in any order; where
-// a partitioned table has none, of its primary key.
+// Key returns the columns of a unique index on exactly these columns in any order, or else
+// of the primary key.
 func (r *Relation) Key(columns []string) []Key {
 	keys := render.Each(columns, func(name string) Key {
 		return Key{
@@ -54,36 +53,38 @@ func (r *Relation) Key(columns []string) []Key {
 
 // Comparison is how statements compare a column with values of one type.
 type Comparison struct {
-	// Operator is the qualified operator for equality, After that for greater than.
+	// Operator is the qualified operator for equality, and After the one for greater than.
 	Operator, After string
-	// atLeast and atMost compare the column with a key, less and more compare two keys.
+	// atLeast and atMost compare the column with a key. less and more compare two keys.
 	// They are empty if the family lacks one of them.
 	atLeast, atMost, less, more string
-	// cast is the type that the column's values are cast to, value that of the values.
+	// cast is the type that the column is cast to, and value the type that keys are cast
+	// to.
 	cast, value string
-	// back reports that numeric keys are converted to bigint, the column's type or as
-	// good.
+	// back reports that numeric keys are converted to bigint, which compares with the
+	// column's integer type.
 	back bool
-	// collate is the collation to name, collation the one that results.
+	// collate is the COLLATE clause, and collation the resulting collation.
 	collate, collation string
 	oid                uint32
-	// computed reports that the cast makes another value, which no index on the column
-	// has.
+	// computed reports that the cast changes the value, so that no index on the column
+	// can be used.
 	computed bool
 }
 
-// Own is how a column is compared with values of its own type, as its default index does.
+// Own returns how a column is compared with values of its own type, as in an index with the
+// default operator class.
 func (o *Operators) Own(c Column) (Comparison, error) {
 	found, ok := o.class(c)
 	if !ok {
-		return Comparison{}, fmt.Errorf("type %s has no order by which values could be compared", Short(c.Base))
+		return Comparison{}, fmt.Errorf("type %s has no default btree operator class, so its values cannot be compared", Short(c.Base))
 	}
 	return o.same(c, found), nil
 }
 
-// same compares a column by a class of its type. A value that is not of exactly the
-// operator's types is cast where others may have put operators beside it, which could fit
-// better.
+// same returns how a column is compared by an operator class of its type. Outside of
+// pg_catalog, other roles may have created operators that fit the types better. There it
+// casts values that do not have exactly the operator's types.
 func (o *Operators) same(c Column, by class) Comparison {
 	equal, after := o.members[member{by.family, by.input, by.input, equality}],
 		o.members[member{by.family, by.input, by.input, greater}]
@@ -98,8 +99,8 @@ func (o *Operators) same(c Column, by class) Comparison {
 	return comparison
 }
 
-// Parent is how the key's own column is compared with values of its type: by the index,
-// and by its collation.
+// Parent returns how the key's own column is compared with values of its type: by the
+// operator class and collation of the index.
 func (o *Operators) Parent(key Key) (Comparison, error) {
 	by := class{key.family, key.input}
 	if by.family == "" {
@@ -110,33 +111,34 @@ func (o *Operators) Parent(key Key) (Comparison, error) {
 	}
 	comparison := o.same(key.Column, by)
 	if comparison.oid == 0 {
-		return comparison, fmt.Errorf("type %s of the key does not compare as its index does", Short(key.Base))
+		return comparison, fmt.Errorf("type %s of the key has no equality operator of its index's family", Short(key.Base))
 	}
-	// Beside a column of another collation the parent's would be ambiguous.
-	comparison.name(key.collation)
+	// In a comparison with a column of another collation, the parent's would be ambiguous.
+	comparison.setCollation(key.collation)
 	return comparison, nil
 }
 
-// defaultCollation needs no name: that of a column outweighs it.
+// defaultCollation is the default collation. The collation of a column has precedence.
 const defaultCollation = "pg_catalog.\"default\""
 
-func (c *Comparison) name(collation Collation) {
+// setCollation sets the COLLATE clause.
+func (c *Comparison) setCollation(collation Collation) {
 	c.collation = collation.Name
 	if collation.Name != "" {
 		c.collate = " COLLATE " + collation.Name
 	}
 }
 
-// Compare is how a column is compared with values of a key, as a native foreign key would
-// compare it: by the operator that the family of the parent's unique index has for the
-// two types, and else by that of the parent's type, to which the column's value is then
-// cast. The error says why there is no such way, or none that is the same in all
-// sessions.
+// Compare returns how a column is compared with values of a key, as for a native foreign
+// key. It uses the operator for the two types in the family of the parent's unique index.
+// If there is none, it uses the operator of the parent's type and casts the column to that
+// type. It returns an error if there is no such operator, or if its result depends on the
+// session.
 func (o *Operators) Compare(key Key, c Column) (Comparison, error) {
 	by := class{key.family, key.input}
 	if by.family == "" || o.members[member{by.family, by.input, by.input, equality}].oid == 0 {
 		var ok bool
-		if by, ok = o.class(key.Column); !ok { // as where the child's database has other types
+		if by, ok = o.class(key.Column); !ok { // The child's database may lack the type.
 			return Comparison{}, o.mismatch(key, c)
 		}
 	}
@@ -144,9 +146,9 @@ func (o *Operators) Compare(key Key, c Column) (Comparison, error) {
 	switch {
 	case key.collation.Name == c.Collation.Name:
 	case key.collation.Loose || c.Collation.Loose:
-		comparison.name(key.collation)
-	default: // Beside the parent's column the child's would be ambiguous. Equal is the same by both.
-		comparison.name(c.Collation)
+		comparison.setCollation(key.collation)
+	default: // In a comparison with the parent's column, the child's would be ambiguous. Equality is the same in both.
+		comparison.setCollation(c.Collation)
 	}
 	return comparison, err
 }
@@ -163,7 +165,7 @@ func (o *Operators) between(key Key, by class, c Column) (Comparison, error) {
 		}
 		if !found.immutable {
 			return comparison,
-				fmt.Errorf("%s with %s is compared by the time zone of the session, so that the answer changes from one to the next",
+				fmt.Errorf("comparing %s with %s depends on the time zone of the session",
 					Short(c.Base), Short(key.Base))
 		}
 		return comparison, nil
@@ -184,8 +186,7 @@ func (o *Operators) between(key Key, by class, c Column) (Comparison, error) {
 	return comparison, nil
 }
 
-// order fills in the operators of the ordering for a column of type left and keys of the
-// class's type.
+// order sets the ordering operators for a column of type left and keys of the class's type.
 func (c *Comparison) order(o *Operators, by class, left string) {
 	of := func(left string, strategy int16) string {
 		return o.members[member{by.family, left, by.input, strategy}].text
@@ -200,17 +201,17 @@ func (o *Operators) mismatch(key Key, c Column) error {
 	return fmt.Errorf("a foreign key of type %s cannot refer to %s", Short(c.Base), Short(key.Base))
 }
 
-// Equal is true for a value of the column that equals value; both are SQL expressions.
+// Equal returns the SQL condition that the column equals value. Both are SQL expressions.
 func (c Comparison) Equal(column, value string) string {
 	return c.column(column) + " " + c.Operator + " " + c.keyed(value)
 }
 
-// ordered reports whether bounds can be written for the comparison.
+// ordered reports whether the comparison supports bounds.
 func (c Comparison) ordered() bool { return c.atLeast != "" && !c.back && !c.computed }
 
-// Between is the same condition as Equal, written as two bounds. The planner does not
+// Between returns the same condition as Equal, written as two bounds. The planner does not
 // know the value of a bound, so its estimate does not depend on statistics of the column.
-// It falls back to Equal if the type has no such operators.
+// If the type has no such operators, Between returns Equal.
 func (c Comparison) Between(column, value string) string {
 	if !c.ordered() {
 		return c.Equal(column, value)
@@ -219,8 +220,8 @@ func (c Comparison) Between(column, value string) string {
 	return column + " " + c.atLeast + " " + value + " AND " + column + " " + c.atMost + " " + value
 }
 
-// InOrder is an ORDER BY clause for a subquery that ends at the first row with Between,
-// or "". A scan of the table would have to sort all rows first, so the planner uses an
+// InOrder returns an ORDER BY clause for a subquery with Between that stops at the first
+// row, or "". A scan of the table would have to sort all rows first, so the planner uses an
 // index however many rows it expects.
 func (c Comparison) InOrder(column string) string {
 	if !c.ordered() {
@@ -229,9 +230,9 @@ func (c Comparison) InOrder(column string) string {
 	return " ORDER BY " + c.column(column)
 }
 
-// Bounds limits the column to the range of an array of keys, below and, if both is set,
-// above. It excludes no row that equals a key. Each condition begins with AND. It returns
-// "" if the type has no such operators.
+// Bounds returns conditions that limit the column to the range of an array of keys: from
+// below and, if both is set, from above. They exclude no row that equals a key. Each begins
+// with AND. Bounds returns "" if the type has no such operators.
 func (c Comparison) Bounds(column, keys string, both bool) string {
 	if !c.ordered() {
 		return ""
@@ -253,7 +254,7 @@ func (c Comparison) Bounds(column, keys string, both bool) string {
 	return bound(c.atLeast, c.less)
 }
 
-// Any is true for a value of the column that is in an array of keys.
+// Any returns the SQL condition that the column equals one of an array of keys.
 func (c Comparison) Any(column, keys string) string {
 	switch {
 	case c.back:
@@ -271,8 +272,8 @@ func (c Comparison) column(column string) string {
 	return column + c.collate
 }
 
-// keyed is a key's value as the column is compared with it: NULL where no value of the
-// column can equal it.
+// keyed returns the expression of a key's value for the comparison. It is NULL if no value
+// of the column can equal the key.
 func (c Comparison) keyed(value string) string {
 	if c.back {
 		return fmt.Sprintf("CASE WHEN pg_catalog.trunc(%[1]s) OPERATOR(pg_catalog.=) %[1]s"+
@@ -285,8 +286,8 @@ func (c Comparison) keyed(value string) string {
 	return value
 }
 
-// Serves reports whether an index finds rows by its column number position for the
-// comparison.
+// Serves reports whether an index can find rows for the comparison by its column at
+// position.
 func (o *Operators) Serves(i Index, position int, c Comparison) bool {
 	if c.computed || i.Collations[position].Name != "" && i.Collations[position].Name != c.collation {
 		return false
@@ -294,13 +295,13 @@ func (o *Operators) Serves(i Index, position int, c Comparison) bool {
 	return slices.Contains(o.families[c.oid], i.Families[position])
 }
 
-// Servable reports whether an ordinary index on the column finds rows for the comparison.
+// Servable reports whether a default index on the column can find rows for the comparison.
 func (o *Operators) Servable(column Column, c Comparison) bool {
 	own, ok := o.class(column)
 	return ok && o.Serves(Index{Families: []string{own.family}, Collations: []Collation{column.Collation}}, 0, c)
 }
 
-// Short is a type name for people.
+// Short returns a type name without pg_catalog and quotes.
 func Short(typeName string) string {
 	return strings.Trim(strings.TrimPrefix(typeName, "pg_catalog."), `"`)
 }

@@ -13,31 +13,31 @@ import (
 
 // Index is one index of a table.
 type Index struct {
-	// Name is its own name, Printed the qualified one, quoted only where it needs to be.
+	// Name is the unquoted name. Printed is the qualified name, quoted only if necessary.
 	Name, Printed string
-	// Method is how it finds rows: btree, the only one with an order, or another.
+	// Method is the access method, such as btree. Only btree has an order.
 	Method string
-	// Columns are the key columns in order; "" is an expression.
+	// Columns are the key columns in order; "" stands for an expression.
 	Columns []string
-	// Families are the operator families and Inputs the types by which the index compares
-	// each of Columns, Collations its own.
+	// Families, Inputs and Collations are the operator family, the input type and the
+	// collation of each of Columns.
 	Families, Inputs []string
 	Collations       []Collation
 	Primary, Unique  bool
-	// Deferrable reports that two rows may share a key until a transaction ends.
+	// Deferrable reports that two rows may have the same key until a transaction ends.
 	Deferrable bool
-	// Valid is false for one that is being built or could not be built.
+	// Valid is false for an index that is being built or could not be built.
 	Valid bool
-	// Predicate is that of a partial index, where it says of columns that they are not
-	// NULL and nothing else; any other is "?".
+	// Predicate is the predicate of a partial index if it consists of IS NOT NULL
+	// conditions on columns. Any other predicate is "?".
 	Predicate string
 }
 
 // Complete reports whether the index has all rows of its table.
 func (i Index) Complete() bool { return i.Valid && i.Predicate == "" }
 
-// Order returns the places of columns in the order of the index where it begins with all
-// of them, and else nil.
+// Order returns the positions of columns in the order of the index if the index begins with
+// all of them, and else nil.
 func (i Index) Order(columns []string) []int {
 	if len(i.Columns) < len(columns) {
 		return nil
@@ -51,7 +51,7 @@ func (i Index) Order(columns []string) []int {
 	return order
 }
 
-// readIndexes reads those of relations and of their leaves.
+// readIndexes reads the indexes of relations and of their leaves.
 func readIndexes(ctx context.Context, db dbsqlc.DBTX, relations map[uint32]*Relation) error {
 	var tables []uint32
 	owners := map[uint32][]*Relation{}
@@ -92,10 +92,10 @@ func readIndexes(ctx context.Context, db dbsqlc.DBTX, relations map[uint32]*Rela
 	return problem.Doing(err, "read indexes")
 }
 
-// LeadsTo reports whether the columns of an index lead straight to the rows with values
-// of columns: it begins with them, in any order, with none but the given ones in between,
-// which the same statements compare with one value. One that is unique on some of them
-// does so as well: the others only filter one row.
+// LeadsTo reports whether an index finds exactly the rows with values of columns. It must
+// begin with columns in any order. Columns of given may be in between, because the same
+// statements compare them with one value. A unique index on some of the columns does, too:
+// the other columns only filter one row.
 func LeadsTo(index, columns, given []string, unique bool) bool {
 	left := len(columns)
 	for _, column := range index {
@@ -112,8 +112,8 @@ func LeadsTo(index, columns, given []string, unique bool) bool {
 	return unique && len(index) > 0
 }
 
-// ExcludesNullsOf reports whether an index's predicate says that some of columns are not
-// NULL, and nothing else.
+// ExcludesNullsOf reports whether an index's predicate consists of IS NOT NULL conditions
+// on some of columns.
 func ExcludesNullsOf(predicate string, columns []string) bool {
 	if strings.HasPrefix(predicate, "((") {
 		predicate = strings.TrimSuffix(strings.TrimPrefix(predicate, "("), ")")

@@ -20,7 +20,7 @@ type Names struct {
 	// Tracked holds the tracked tables and their tombstones (databases.<name>.schema).
 	Tracked string
 	// Path is the search_path of the application's triggers
-	// (databases.<name>.search_path); empty means what their sessions would have had.
+	// (databases.<name>.search_path); empty means the default of the session.
 	Path string
 	// GroupViews reports that groups and their schedules are views in Sexton's schema.
 	GroupViews bool
@@ -36,7 +36,7 @@ func GroupsComment(schema, table, key, parent string) string {
 	return text
 }
 
-// Render replaces the placeholder by the quoted name.
+// Render replaces the placeholder "public" in SQL by the quoted name of the schema.
 func (n Names) Render(sql string) string {
 	if n.GroupViews {
 		sql = strings.NewReplacer(`"public".groups`, `"sexton".groups`, `"public".group_deletion_schedules`,
@@ -75,9 +75,9 @@ func (r renderer) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 	return r.db.QueryRow(ctx, r.names.Render(sql), args...)
 }
 
-// Texts are the statements of a package, each in a file queries/NAME.sql. A name in
-// braces stands for a part or, where there is none of the name, for the text of a file.
-// What is no name of either stays.
+// Texts holds the statements of a package, each in a file queries/NAME.sql. A name in
+// braces is replaced by the part of that name, or else by the text of that file. Other
+// names in braces are kept.
 type Texts struct {
 	Files fs.FS
 	Parts map[string]string
@@ -85,10 +85,11 @@ type Texts struct {
 
 var braced = regexp.MustCompile(`\{[a-z_]+\}`)
 
-// Statement is the text of a file, with further parts: each a name, followed by its text.
+// Statement returns the text of a file. more has further parts: each a name, followed by
+// its text.
 func (t Texts) Statement(name string, more ...string) string { return t.Fill("{"+name+"}", more...) }
 
-// Fill puts parts and files in the place of their names in a text.
+// Fill replaces the names in braces in a text.
 func (t Texts) Fill(text string, more ...string) string {
 	return braced.ReplaceAllStringFunc(text, func(name string) string {
 		key := name[1 : len(name)-1]

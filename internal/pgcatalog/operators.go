@@ -10,15 +10,15 @@ import (
 	"sexton/internal/problem"
 )
 
-// Operators are a database's operators of btree families and its implicit casts: how
-// Postgres compares a foreign key with the key that it refers to. A statement that names
-// no operator gets the one that the search path leads to, which may be another type's
-// (text for citext outside the path) or another role's.
+// Operators holds a database's operators of btree families and its implicit casts. They
+// define how Postgres compares a foreign key with the key that it refers to. A statement
+// with an unqualified operator would use the one that the search path finds, which may be
+// of another type (text for citext outside the path) or of another role.
 type Operators struct {
 	members map[member]operator
-	// families are the ones that have an operator for equality, by its OID.
+	// families has the families of each equality operator, by its OID.
 	families map[uint32][]string
-	// classes are the default classes by the type that they take.
+	// classes has the default operator class of each type.
 	classes map[string]class
 	casts   map[cast]castWay
 }
@@ -49,7 +49,7 @@ type class struct{ family, input string }
 type cast struct{ from, to string }
 
 type castWay struct {
-	// binary casts leave the value as it is, so that an index serves all the same.
+	// binary casts do not change the value, so an index can still be used.
 	binary, immutable, preferred bool
 }
 
@@ -94,8 +94,8 @@ func ReadOperators(ctx context.Context, db dbsqlc.DBTX) (*Operators, error) {
 	return o, problem.Doing(err, "read operators")
 }
 
-// class is the default class of a column's type, as Postgres chooses it for an index;
-// without one the type has no order.
+// class returns the default operator class of a column's type, as Postgres chooses it for
+// an index. A type without one has no order.
 func (o *Operators) class(c Column) (class, bool) {
 	for _, input := range []string{c.Base, c.Polymorphic} {
 		if found, ok := o.classes[input]; ok {
@@ -112,15 +112,15 @@ func (o *Operators) class(c Column) (class, bool) {
 	return best, best.family != ""
 }
 
-// The oldest and newest major versions of Postgres that every release is tested with.
+// The oldest and newest major versions of Postgres that releases are tested with.
 const oldest, newest = 14, 18
 
-// Untested reports what there is to say of a server's version, as the server writes it:
-// an error for one that is too old, a warning for one that is newer than those of the
-// tests. For all others, and for a text that is no version, the problem is empty.
+// Untested returns a problem with a server's version: an error if it is too old, or a
+// warning if it is newer than the tested versions. The problem is empty for other versions
+// and for a text that is not a version.
 func Untested(version string) problem.Problem {
 	var major int
-	_, _ = fmt.Sscan(version, &major) // What is no number says nothing.
+	_, _ = fmt.Sscan(version, &major) // A text without a number leaves 0.
 	switch {
 	case major > 0 && major < oldest:
 		return problem.Problem{
@@ -130,9 +130,9 @@ func Untested(version string) problem.Problem {
 	case major > newest:
 		return problem.Problem{
 			Severity: problem.Warning,
-			Message: fmt.Sprintf("the server is PostgreSQL %s, and this release was tested with %d to %d", version,
+			Message: fmt.Sprintf("the server is PostgreSQL %s, but this release was tested with %d to %d", version,
 				oldest, newest),
-			Fix: "look for a newer release, and try it with a copy of the database first",
+			Fix: "use a newer release, and try it with a copy of the database first",
 		}
 	}
 	return problem.Problem{}

@@ -17,58 +17,57 @@ import (
 // Relation holds the catalogue's facts about one table, view or foreign table.
 type Relation struct {
 	Table
-	// Printed is the qualified name, quoted only where it needs to be.
+	// Printed is the qualified name, quoted only if necessary.
 	Printed string
 	// Kind is pg_class.relkind.
 	Kind string
-	// Root is the partitioned table on top of a partition; for all others the relation
-	// itself.
+	// Root is the topmost partitioned table of a partition, or else the relation itself.
 	Root    uint32
 	Columns map[string]Column
-	// Leaves are the tables that statements address: the table itself, or the leaf
-	// partitions below it. Row pointers (ctid) mean nothing across partitions.
+	// Leaves are the tables that statements use: the table itself, or its leaf
+	// partitions. A row pointer (ctid) is unique only within a leaf.
 	Leaves []Table
-	// Foreign is a partition on another server, if there is one.
+	// Foreign is a partition that is a foreign table, if there is one.
 	Foreign *Table
-	// Indexes are those of the table and of its leaves, by the table's OID, oldest first.
+	// Indexes has the indexes of the table and of its leaves, by the table's OID, oldest
+	// first.
 	Indexes map[uint32][]Index
-	// Rules are those for DELETE that its leaves have.
+	// Rules are the rules for DELETE of its leaves.
 	Rules []string
 }
 
 // Column is one column of a relation.
 type Column struct {
 	Name string
-	// Type is the declared one with its length or precision, Base is qualified and
-	// quoted, with domains resolved to what they are built on.
+	// Type is the declared type with its length or precision. Base is the qualified and
+	// quoted type, with domains resolved to their base types.
 	Type, Base string
-	// Domain reports that the declared type is a domain; Polymorphic is the pseudo-type
-	// by which Postgres compares types of Base's kind, such as anyenum, and Collation the
-	// rule by which it compares values.
+	// Domain reports that the declared type is a domain. Polymorphic is the pseudo-type
+	// by which Postgres compares types of Base's kind, such as anyenum.
 	Domain      bool
 	Polymorphic string
 	Collation   Collation
 	NotNull     bool
-	// Generated columns cannot be set, nor can those of a partition key (Partitioning),
-	// of the table itself or of partitions that are partitioned, without changing the
-	// partition. Postgres keeps columns of a key, and of its expressions, as a part of
-	// the table in pg_depend.
+	// Generated columns cannot be set. Setting a column of a partition key (Partitioning)
+	// may move the row to another partition. That includes keys of partitions that are
+	// partitioned themselves. Postgres records the columns of a key and of its
+	// expressions in pg_depend.
 	Generated, Partitioning bool
 	HasDefault              bool
 }
 
-// IsTable tells ordinary and partitioned tables from views and foreign tables.
+// IsTable reports whether the relation is an ordinary or partitioned table.
 func (r *Relation) IsTable() bool { return r.Kind == "r" || r.Kind == "p" }
 
-// IsPartition reports whether the table is a part of another one.
+// IsPartition reports whether the table is a partition.
 func (r *Relation) IsPartition() bool { return r.Root != r.OID }
 
-// Integer reports whether a type, as Base has it, is one of Postgres's own integers.
+// Integer reports whether a type in the form of Base is smallint, integer or bigint.
 func Integer(base string) bool {
 	return slices.Contains([]string{"pg_catalog.int2", "pg_catalog.int4", "pg_catalog.int8"}, base)
 }
 
-// PrimaryKey returns the key's columns in order; none where there is no key.
+// PrimaryKey returns the columns of the primary key in order, or nil.
 func (r *Relation) PrimaryKey() []string {
 	for _, i := range r.Indexes[r.OID] {
 		if i.Primary {
@@ -78,16 +77,16 @@ func (r *Relation) PrimaryKey() []string {
 	return nil
 }
 
-// Untold reports why no statement can delete rows and write an event with their keys and
-// these columns, and what would help. It returns "" if one can.
-func (r *Relation) Untold(table string, columns []string) (why, fix string) {
+// EventProblem returns why no statement can delete rows and write an event with their keys
+// and these columns, and the fix; "" if one can.
+func (r *Relation) EventProblem(table string, columns []string) (why, fix string) {
 	switch {
 	case len(r.PrimaryKey()) == 0:
-		return "table " + table + " has no primary key to name its rows by", "add a primary key"
+		return "table " + table + " has no primary key to identify its rows", "add a primary key"
 	case len(r.Rules) > 0:
-		why = fmt.Sprintf("table %s has the rule %s, and Postgres lets no statement delete there and name the rows",
+		why = fmt.Sprintf("table %s has the rule %s, and Postgres does not support DELETE ... RETURNING with such a rule",
 			table, strings.Join(r.Rules, ", "))
-		return why, "write a trigger instead of the rule"
+		return why, "replace the rule by a trigger"
 	}
 	for _, column := range columns {
 		if _, found := r.Columns[column]; !found {
@@ -97,11 +96,11 @@ func (r *Relation) Untold(table string, columns []string) (why, fix string) {
 	return "", ""
 }
 
-// Shown is an expression for a text that shows a row to people: its primary key as "id
-// 17, at 3", or its place.
+// Shown returns an SQL expression for a text that identifies a row for people: its primary
+// key as "id 17, at 3", or its ctid.
 func (r *Relation) Shown(alias string) string { return Shown(alias, r.PrimaryKey()) }
 
-// Shown is the same expression for a table with this primary key.
+// Shown returns the same expression for a table with the given primary key.
 func Shown(alias string, key []string) string {
 	if len(key) == 0 {
 		return "'ctid ' OPERATOR(pg_catalog.||) " + alias + ".ctid::pg_catalog.text"
@@ -122,8 +121,7 @@ func (r *Relation) Unique(column string) bool {
 	})
 }
 
-// Leads reports whether an index that has all rows of the table, or of that leaf of it,
-// begins with the column.
+// Leads reports whether a complete index of the table or leaf begins with the column.
 func (r *Relation) Leads(table uint32, column string) bool {
 	return slices.ContainsFunc(r.Indexes[table], func(i Index) bool {
 		return i.Complete() && len(i.Columns) > 0 &&
@@ -131,8 +129,8 @@ func (r *Relation) Leads(table uint32, column string) bool {
 	})
 }
 
-// Unindexed returns the statement that makes an index on a column, or "" where the table,
-// or each leaf of it, has one that leads to its values.
+// Unindexed returns the statement that creates a missing index on a column, or "" if the
+// table or each of its leaves has an index that begins with it.
 func (r *Relation) Unindexed(column string) string {
 	missing := func(leaf Table) bool { return !r.Leads(leaf.OID, column) }
 	switch {
@@ -146,9 +144,9 @@ func (r *Relation) Unindexed(column string) string {
 	return r.CreateIndex(r.Table, column)
 }
 
-// CreateIndex returns the statement that makes an index on columns of the table or of a
-// leaf of it. If building one failed, it builds that again: CREATE INDEX would add a
-// second one, and the invalid one would cost each write.
+// CreateIndex returns the statement that creates an index on columns of the table or of one
+// of its leaves. If there is an invalid index, the statement rebuilds it. CREATE INDEX
+// would add a second one, and the invalid one would slow down each write.
 func (r *Relation) CreateIndex(of Table, columns ...string) string {
 	again := r.Reindex(of.OID, func(i Index) bool {
 		return i.Method == "btree" && i.Predicate == "" && LeadsTo(i.Columns, columns, nil, false)
@@ -156,8 +154,8 @@ func (r *Relation) CreateIndex(of Table, columns ...string) string {
 	return cmp.Or(again, fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", of.SQL(), QuoteAll(columns)))
 }
 
-// Reindex returns the statement that builds a failed index of a table again, or "" if no
-// failed index is usable.
+// Reindex returns the statement that rebuilds an invalid index of a table, or "" if there
+// is no usable one.
 func (r *Relation) Reindex(table uint32, usable func(Index) bool) string {
 	for _, i := range r.Indexes[table] {
 		if !i.Valid && usable(i) {
@@ -170,8 +168,8 @@ func (r *Relation) Reindex(table uint32, usable func(Index) bool) string {
 // ColumnNames returns the names of its columns, sorted.
 func (r *Relation) ColumnNames() []string { return slices.Sorted(maps.Keys(r.Columns)) }
 
-// Read reads everything about relations in a handful of statements, however many there
-// are. What has been dropped since its OID was found is left out.
+// Read reads relations with a fixed number of statements. It leaves out relations that have
+// been dropped.
 func Read(ctx context.Context, db dbsqlc.DBTX, oids []uint32) (map[uint32]*Relation, error) {
 	relations := map[uint32]*Relation{}
 	rows, _ := db.Query(ctx, text("relations"), oids)

@@ -11,11 +11,11 @@ import (
 	"sexton/internal/dbsqlc"
 )
 
-// RuleProblem reports why a function of the application must not be called by a function
-// of Sexton, and what to do about it; "" if it may be called. The name may have a schema,
-// else it is in the given one. Without SECURITY DEFINER and a search_path of its own the
-// function would run with the rights of Sexton's owner. STRICT would return NULL, which
-// allows the deletion, without calling it.
+// RuleProblem returns why Sexton's functions must not call a function of the application,
+// and the fix; "" if they may. A name without a schema is in the given one. Without
+// SECURITY DEFINER and a search_path of its own, the function would run with the rights of
+// Sexton's owner. A STRICT function returns NULL for a NULL argument without being called,
+// and NULL allows the deletion.
 func RuleProblem(ctx context.Context, db dbsqlc.DBTX, schema, name, result string,
 	arguments ...string,
 ) (wrong, fix string, _ error) {
@@ -42,7 +42,8 @@ func RuleProblem(ctx context.Context, db dbsqlc.DBTX, schema, name, result strin
 	return "", "", nil
 }
 
-// SplitName separates the schema from a name, with one for names without.
+// SplitName returns schema and name of a name that may be qualified. The default is the
+// given schema.
 func SplitName(schema, name string) (string, string) {
 	if before, after, qualified := strings.Cut(name, "."); qualified {
 		return before, after

@@ -18,7 +18,7 @@ import (
 //go:embed queries
 var queries embed.FS
 
-// text is a statement of a file. As parts of the program they are never missing.
+// text returns the statement in an embedded file.
 func text(name string) string {
 	data, _ := queries.ReadFile("queries/" + name + ".sql")
 	return string(data)
@@ -39,7 +39,7 @@ func QuoteAll(names []string) string {
 	return strings.Join(render.Each(names, Quote), ", ")
 }
 
-// Literal returns a text as a constant of SQL that means the same under any
+// Literal returns a text as an SQL string constant that is valid under any
 // standard_conforming_strings.
 func Literal(value string) string {
 	quoted := "'" + strings.ReplaceAll(value, "'", "''") + "'"
@@ -52,12 +52,10 @@ func Literal(value string) string {
 // SQL returns the quoted, qualified name.
 func (t Table) SQL() string { return pgx.Identifier{t.Schema, t.Name}.Sanitize() }
 
-// Label returns schema.table for people, logs and statistics; "public." is left out as in
-// definitions.
+// Label returns schema.table for logs and statistics, without "public.".
 func (t Table) Label() string { return t.In("public") }
 
-// In returns the name for people who know it as a table of a database with this schema,
-// which is left out.
+// In returns the name without the schema if it is the given one.
 func (t Table) In(schema string) string {
 	if t.Schema == schema {
 		return t.Name
@@ -70,23 +68,22 @@ type Beginner interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
-// As is a database whose privileges are looked up for another role than the connected
-// one.
+// As is a database with the role whose privileges are checked instead of the connected
+// role's.
 type As struct {
 	Beginner
 
 	Role string
 }
 
-// RoleOf returns the role whose privileges are looked up; "" stands for the connected
-// one.
+// RoleOf returns the role whose privileges are checked; "" means the connected role.
 func RoleOf(db Beginner) string {
 	as, _ := db.(As)
 	return as.Role
 }
 
-// Settled runs do in a transaction in which names are resolved, and names and values are
-// printed and read, alike wherever it runs, whatever database and role have set.
+// Settled runs do in a transaction whose settings for resolving names, and for printing and
+// reading values, do not depend on the database and the role.
 func Settled(ctx context.Context, db Beginner, do func(pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, Pinned()); err != nil {
@@ -96,8 +93,8 @@ func Settled(ctx context.Context, db Beginner, do func(pgx.Tx) error) error {
 	})
 }
 
-// Unlocked runs do, which locks tables only to show something, as pg_get_expr does. Where
-// another session holds one of them, it goes without.
+// Unlocked runs do, which locks tables only to print something, as pg_get_expr does. It
+// returns nil without the result if another session holds such a lock.
 func Unlocked(ctx context.Context, tx pgx.Tx, do func(nested pgx.Tx) error) error {
 	nested, err := tx.Begin(ctx)
 	if err != nil {
@@ -115,7 +112,7 @@ func Unlocked(ctx context.Context, tx pgx.Tx, do func(nested pgx.Tx) error) erro
 	return err
 }
 
-// SQLState is that of a server's error, and empty of others.
+// SQLState returns the SQLSTATE of a server's error, and "" for other errors.
 func SQLState(err error) string {
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pgErr.Code
@@ -123,13 +120,13 @@ func SQLState(err error) string {
 	return ""
 }
 
-// Named finds tables, views and foreign tables by schema and name, the one beside the
-// other in two slices. What does not exist is left out.
+// Named returns the OIDs of tables, views and foreign tables by schema and name, in two
+// parallel slices. Names that do not exist are left out.
 func Named(ctx context.Context, db dbsqlc.DBTX, schemas, names []string) ([]uint32, error) {
 	return oids(ctx, db, text("named"), schemas, names)
 }
 
-// InSchemas finds all tables, views and foreign tables of some schemas.
+// InSchemas returns the OIDs of all tables, views and foreign tables of schemas.
 func InSchemas(ctx context.Context, db dbsqlc.DBTX, schemas []string) ([]uint32, error) {
 	return oids(ctx, db, text("in_schemas"), schemas)
 }
@@ -153,23 +150,23 @@ const (
 	SetDefault Action = "d"
 )
 
-// ForeignKey is a foreign key of one table to another, or to itself.
+// ForeignKey is a foreign key of a table.
 type ForeignKey struct {
 	Name string
-	// Table has the key, Target is the table that it refers to.
+	// Table has the key and refers to Target, which may be the same table.
 	Table, Target uint32
 	OnDelete      Action
-	// Columns are the table's, TargetColumns those of the target beside them, Set the
-	// ones that ON DELETE SET changes.
+	// Columns are columns of Table, and TargetColumns the columns of Target that they
+	// refer to, in the same order. Set has the columns that ON DELETE SET changes.
 	Columns, TargetColumns, Set []string
-	// Period reports that the last columns are ranges: rows that share a part of theirs
-	// refer to each other.
+	// Period reports that the last columns are ranges, and that rows with overlapping
+	// ranges refer to each other.
 	Period bool
 }
 
-// ForeignKeys returns the foreign keys of the database, by the referring table's name and
-// the place of its columns. Keys that partitions have inherited are left out, as are keys
-// that stand for the partitions of a target.
+// ForeignKeys returns the foreign keys of the database, ordered by the referring table's
+// name and the positions of its columns. It leaves out keys that partitions have inherited
+// and keys that Postgres created for the partitions of a target.
 func ForeignKeys(ctx context.Context, db dbsqlc.DBTX) ([]ForeignKey, error) {
 	rows, _ := db.Query(ctx, text("foreign_keys"))
 	keys, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (key ForeignKey, err error) {

@@ -2,10 +2,9 @@ package pgcatalog
 
 import "strings"
 
-// TextClauses are SET clauses for functions that make or read texts of values: they
-// decide which text a value has, and which value a text has. The application's triggers
-// see them, so they are set only in functions of ours, and in transactions in which no
-// such trigger fires.
+// TextClauses are SET clauses for functions that convert values to text or back. They fix
+// that conversion. The application's triggers would see these settings, so they are set
+// only in Sexton's functions, and in transactions in which no such trigger fires.
 const TextClauses = `SET DateStyle = 'ISO, YMD'
 SET IntervalStyle = 'postgres'
 SET TimeZone = 'UTC'
@@ -14,7 +13,7 @@ SET bytea_output = 'hex'
 SET array_nulls = 'on'
 SET standard_conforming_strings = 'on'`
 
-// TextClausesHere is the line of a function's file that TextClauses replace.
+// TextClausesHere is the line of a function's file that is replaced by TextClauses.
 const TextClausesHere = "-- text settings"
 
 // SetTexts returns the statements that apply TextClauses to a transaction.
@@ -22,7 +21,7 @@ func SetTexts() string {
 	return strings.ReplaceAll(strings.ReplaceAll(TextClauses, "\n", ";\n"), "SET ", "SET LOCAL ") + ";\n"
 }
 
-// Pinned returns the statements of [Settled].
+// Pinned returns the SET LOCAL statements of [Settled].
 func Pinned() string {
 	return "SET LOCAL search_path = pg_catalog, pg_temp;\nSET LOCAL quote_all_identifiers = off;\n" + SetTexts()
 }

@@ -138,7 +138,7 @@ func (r *resolver) bind(ctx context.Context, tx pgx.Tx, key string, of Rule) err
 		r.reportf(problem.Error, key+".unit", "remove it", "%s.%s is of type %s, which has no unit", name, of.Column,
 			column.Type)
 	}
-	if why, fix := table.Untold(name, of.EventColumns); of.Event && why != "" {
+	if why, fix := table.EventProblem(name, of.EventColumns); of.Event && why != "" {
 		r.reportf(problem.Error, key+".event", fix+", or remove event", "%s", why)
 	}
 	bound := &rule{Rule: of, key: key, table: r.Catalog.Table(table), base: base, edge: dml.Edge{

@@ -84,7 +84,7 @@ func TestWrongRulesAreRefused(t *testing.T) {
 			`retention.rules[0].conditions[0].value: value "a" does not fit column n of type bigint (give a value of that type)`,
 		}},
 		"event": {[]retention.Rule{{Table: "events", Column: "at", Event: true}}, []string{
-			"retention.rules[0].event: table events has no primary key to name its rows by (add a primary key, or remove event)",
+			"retention.rules[0].event: table events has no primary key to identify its rows (add a primary key, or remove event)",
 		}},
 	}, func(t *testing.T, _ string, test struct {
 		rules []retention.Rule
