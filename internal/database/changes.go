@@ -10,22 +10,21 @@ import (
 	"sexton/internal/render"
 )
 
-// Change is one change.
+// Change is an entry of the audit trail.
 type Change struct {
 	At time.Time
-	// Actor is who did it: the user that logged in, "token", or "page" where no login is
-	// needed.
+	// Actor is the user that logged in, "token", or "page" if no login is required.
 	Actor string
-	// Remote is the address that the request came from; empty for the command line.
+	// Remote is the address of the request; empty for the command line.
 	Remote string
-	// Action is a short word, such as pause, and Target what it was done to.
+	// Action is a short word, such as pause. Target is the changed object.
 	Action string
 	Target string
 	Reason string
 }
 
-// RecordChange adds an entry, in db or in a transaction on it, and removes some of those
-// past their time. The entry's own time is not looked at.
+// RecordChange adds an entry with the current time, in a transaction or not, and removes
+// some of the expired entries.
 func RecordChange(ctx context.Context, jobs Database, tx dbsqlc.DBTX, entry Change) error {
 	queries := jobs.Names.Queries(tx)
 	row := dbsqlc.AuditAddParams{
@@ -39,7 +38,7 @@ func RecordChange(ctx context.Context, jobs Database, tx dbsqlc.DBTX, entry Chan
 	return problem.Doing(err, "prune recorded changes")
 }
 
-// LastChanges returns the last entries, the newest first.
+// LastChanges returns the last entries, newest first.
 func LastChanges(ctx context.Context, jobs Database, most int) ([]Change, error) {
 	rows, err := jobs.Queries().AuditLast(ctx, int32(most))
 	if err != nil {

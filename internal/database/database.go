@@ -23,12 +23,12 @@ type Database struct {
 	Name  string
 	Pool  *pgxpool.Pool
 	Names pgcatalog.Names
-	// Direct connects past a transaction pooler, for what needs a session of its own;
-	// Sessions are such connections: those of Pool where no direct URL is given.
+	// Direct connects past a transaction pooler, for work that needs its own session.
+	// Sessions has such connections. Without a direct URL it is Pool.
 	Direct   *pgx.ConnConfig
 	Sessions *pgxpool.Pool
 
-	// pooled is true where Pool leads through a transaction pooler.
+	// pooled is true if Pool connects through a transaction pooler.
 	pooled bool
 	async  *pgxpool.Pool
 }
@@ -43,18 +43,18 @@ func (d Database) Close() {
 // Queries returns the generated queries for the database's schemas, on its pool.
 func (d Database) Queries() *dbsqlc.Queries { return d.Names.Queries(d.Pool) }
 
-// Pooled reports whether Pool leads through a transaction pooler, where no notification
-// arrives.
+// Pooled reports whether Pool connects through a transaction pooler, so that no
+// notification arrives.
 func (d Database) Pooled() bool { return d.pooled }
 
 const (
 	connectTimeout = 5 * time.Second
-	// idleTime is for how long a connection stays that no part of the worker needs;
-	// poolsIdleTime stands in its place where the URL does not say, and would keep what
-	// one busy moment has opened for half an hour.
-	idleTime      = 8 * time.Second
-	poolsIdleTime = 30 * time.Minute
-	// pingAfter is for how long a connection may have been idle before it is tried, as in
+	// idleTime is how long an unused connection is kept. It replaces pgxIdleTime, the
+	// default of pgx, which would keep the connections of one busy moment for half an
+	// hour.
+	idleTime    = 8 * time.Second
+	pgxIdleTime = 30 * time.Minute
+	// pingAfter is how long a connection may have been idle before it is checked, as in
 	// pgx.
 	pingAfter = time.Second
 )
@@ -65,11 +65,11 @@ const (
 	unknownEncoding = "SQL_ASCII"
 )
 
-// Option changes the settings of a pool that does not lead through a transaction pooler,
-// which refuses start-up parameters.
+// Option changes the settings of a pool. It is not applied to a transaction pooler, which
+// refuses start-up parameters.
 type Option func(settings *pgx.ConnConfig)
 
-// LockTimeout bounds how long statements wait for other sessions, where the URL does not.
+// LockTimeout sets lock_timeout, unless the URL sets it.
 func LockTimeout(wait time.Duration) Option {
 	return func(settings *pgx.ConnConfig) {
 		const key = "lock_timeout"
@@ -80,10 +80,9 @@ func LockTimeout(wait time.Duration) Option {
 }
 
 // Open connects with a pool of at most maxConns connections and checks that the server
-// answers. The direct URL is for Database.Direct and checked as well; empty means url.
-// The error is a *SettingsError, an *UnreachableError, or that of ctx. Beside an
-// *UnreachableError the database is returned open all the same: its pool connects as soon
-// as the server answers.
+// answers. It also checks the direct URL, for Database.Direct; empty means url. The error
+// is a *SettingsError, an *UnreachableError, or ctx's. With an *UnreachableError the
+// returned database is open: its pool connects as soon as the server answers.
 func Open(ctx context.Context, name, url, direct string, names pgcatalog.Names, maxConns int32,
 	options ...Option,
 ) (Database, error) {
@@ -91,8 +90,8 @@ func Open(ctx context.Context, name, url, direct string, names pgcatalog.Names, 
 	if err != nil {
 		return db, err
 	}
-	// Texts there may be in any encoding. The server would refuse to return one that is
-	// not UTF-8.
+	// Texts in a SQL_ASCII database may have any encoding. The server would refuse to
+	// return a text that is not UTF-8.
 	var encoding string
 	err = db.Pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 		encoding = conn.Conn().PgConn().ParameterStatus("server_encoding")
@@ -102,10 +101,10 @@ func Open(ctx context.Context, name, url, direct string, names pgcatalog.Names, 
 		db.Close()
 		return openAs(ctx, unknownEncoding, name, url, direct, names, maxConns, options...)
 	}
-	return db, err //nolint:wrapcheck // Only that of ctx, as a connection is idle.
+	return db, err //nolint:wrapcheck // It is ctx's error, because a connection is idle.
 }
 
-// openAs is Open for sessions whose texts are in an encoding.
+// openAs opens the database with a client_encoding.
 func openAs(
 	ctx context.Context, encoding, name, url, direct string, names pgcatalog.Names, maxConns int32, options ...Option,
 ) (Database, error) {
@@ -114,10 +113,9 @@ func openAs(
 		return Database{}, err
 	}
 	settings.MaxConns = maxConns
-	// Each child table has statements of its own, and GitLab has more than two hundred of
-	// them.
+	// Each child table has its own statements, and GitLab has more than 200 child tables.
 	settings.ConnConfig.StatementCacheCapacity = 1024
-	// What the URL asks for is meant for the application's triggers.
+	// The search_path of the URL is for the application's triggers.
 	db := Database{Name: name, pooled: pooled(settings.ConnConfig, direct)}
 	names.Path = cmp.Or(names.Path, pin(settings.ConnConfig, db.pooled))
 	for _, option := range options {
@@ -126,22 +124,22 @@ func openAs(
 		}
 	}
 	db.Names, db.Direct = names, settings.ConnConfig.Copy()
-	directly := settings
+	directSettings := settings
 	if direct != "" {
-		if directly, err = parse(name, keyListen, direct, encoding); err != nil {
+		if directSettings, err = parse(name, keyListen, direct, encoding); err != nil {
 			return Database{}, err
 		}
-		pin(directly.ConnConfig, false)
-		directly.MaxConns, db.Direct = maxConns, directly.ConnConfig.Copy()
+		pin(directSettings.ConnConfig, false)
+		directSettings.MaxConns, db.Direct = maxConns, directSettings.ConnConfig.Copy()
 	}
 	if db.Pool, err = pgxpool.NewWithConfig(ctx, settings); err != nil {
-		return Database{}, fmt.Errorf("make pool for database %s: %w", name, err)
+		return Database{}, fmt.Errorf("create pool for database %s: %w", name, err)
 	}
 	db.Sessions = db.Pool
 	if direct != "" {
-		if db.Sessions, err = pgxpool.NewWithConfig(ctx, directly); err != nil {
+		if db.Sessions, err = pgxpool.NewWithConfig(ctx, directSettings); err != nil {
 			db.Pool.Close()
-			return Database{}, fmt.Errorf("make pool for database %s: %w", name, err)
+			return Database{}, fmt.Errorf("create pool for database %s: %w", name, err)
 		}
 	}
 	err = db.Ping(ctx)
@@ -155,7 +153,7 @@ func openAs(
 	return db, err
 }
 
-// Ping checks that the server answers. The error is an *UnreachableError, or that of ctx.
+// Ping checks that the server answers. The error is an *UnreachableError, or ctx's.
 func (d Database) Ping(ctx context.Context) error {
 	err := d.Pool.Ping(ctx)
 	switch {
@@ -167,8 +165,8 @@ func (d Database) Ping(ctx context.Context) error {
 	return d.Unreachable(err)
 }
 
-// WriteRefusal returns why the server accepts no writes, or "": after a failover the old
-// primary may run on as a standby, and hosted servers turn read-only when their disk is
+// WriteRefusal returns why the server accepts no writes, or "". After a failover the old
+// primary may continue as a standby, and hosted servers become read-only if their disk is
 // full.
 func (d Database) WriteRefusal(ctx context.Context) (reason string, err error) {
 	const sql = `SELECT CASE
@@ -179,36 +177,35 @@ func (d Database) WriteRefusal(ctx context.Context) (reason string, err error) {
 	return reason, problem.Doing(err, "check whether database %s accepts writes", d.Name)
 }
 
-// parse reads a connection string, the settings of a pool in it included.
+// parse parses a connection string, including its pool settings.
 func parse(name, key, url, encoding string) (*pgxpool.Config, error) {
 	settings, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, &SettingsError{Database: name, Key: key}
 	}
-	if settings.MaxConnIdleTime == poolsIdleTime {
+	if settings.MaxConnIdleTime == pgxIdleTime {
 		settings.MaxConnIdleTime, settings.HealthCheckPeriod = idleTime, idleTime/4
 	}
 	if settings.ConnConfig.ConnectTimeout == 0 {
 		settings.ConnConfig.ConnectTimeout = connectTimeout
 	}
 	dialer := newDialer(settings.ConnConfig.ConnectTimeout)
-	settings.ConnConfig.DialFunc, settings.AfterConnect = dialer.dial, dialer.look
+	settings.ConnConfig.DialFunc, settings.AfterConnect = dialer.dial, dialer.inspect
 	settings.ConnConfig.Tracer = Tracer()
 	settings.ShouldPing = func(_ context.Context, idle pgxpool.ShouldPingParams) bool {
 		return idle.IdleDuration > pingAfter && !quiet(idle.Conn.PgConn().Conn())
 	}
-	// Database and role may have another default.
+	// The database and the role may have another default.
 	settings.ConnConfig.RuntimeParams["client_encoding"] = encoding
-	// Workers know each other by the beginning of the name, as in the search for who
-	// blocks whom.
+	// Workers recognize each other by the prefix of the name, for example among lock
+	// holders.
 	if name := settings.ConnConfig.RuntimeParams["application_name"]; !strings.HasPrefix(name, "sexton") {
 		settings.ConnConfig.RuntimeParams["application_name"] = strings.TrimSpace("sexton " + name)
 	}
 	return settings, nil
 }
 
-// tryDirect connects once past the pooler: a caller that needs that later is in the
-// middle of something.
+// tryDirect connects once past the pooler, so that an error is found at the start.
 func (d Database) tryDirect(ctx context.Context) error {
 	conn, err := pgx.ConnectConfig(ctx, d.Direct)
 	if err != nil {
@@ -217,26 +214,25 @@ func (d Database) tryDirect(ctx context.Context) error {
 		}
 		return unreachable(d.Name, keyListen, d.Direct.Config, err)
 	}
-	// It has done its duty; how it ends tells nothing.
+	// The error does not matter.
 	_ = conn.Close(ctx)
 	return nil
 }
 
-// PinPath is the SQL expression that sets the search path of Sexton's own statements
-// until the end of the transaction. Sessions start with this path, except through a
-// transaction pooler if the role lacks the setting.
+// PinPath is the SQL expression that sets the search_path of Sexton's own statements until
+// the end of the transaction. Sessions start with this path, except through a transaction
+// pooler if the role does not have the setting.
 const PinPath = "pg_catalog.set_config('search_path', '" + OwnPath + "', true)"
 
-// GenericPlan is the SQL expression that makes later statements of the transaction use
-// the plan that the connection keeps, under the path of PinPath. Otherwise Postgres plans
-// a query on arrays each time, which takes ten times as long as running it. A pipeline is
-// one transaction.
+// GenericPlan is the SQL expression that makes later statements of the transaction use the
+// cached generic plan, with the path of PinPath. Otherwise Postgres plans a query on arrays
+// each time, which takes ten times as long as running it. A pipeline is one transaction.
 const GenericPlan = "pg_catalog.concat_ws(' ', " + PinPath +
 	", pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true))"
 
-// Pinned runs a query under the path of Sexton's own statements.
+// Pinned runs a query with the search_path of Sexton's own statements.
 func Pinned(ctx context.Context, on Sender, sql string, args ...any) pgx.Row {
-	return Behind(ctx, on, PinPath, sql, args...)
+	return After(ctx, on, PinPath, sql, args...)
 }
 
 // Sender sends pipelines.
@@ -244,17 +240,17 @@ type Sender interface {
 	SendBatch(ctx context.Context, pipeline *pgx.Batch) pgx.BatchResults
 }
 
-// Behind runs a query in the round trip of an expression that prepares it.
-func Behind(ctx context.Context, on Sender, ahead, sql string, args ...any) pgx.Row {
+// After evaluates an SQL expression and then runs a query, in one round trip.
+func After(ctx context.Context, on Sender, expression, sql string, args ...any) pgx.Row {
 	pipeline := &pgx.Batch{}
-	pipeline.Queue("SELECT " + ahead)
+	pipeline.Queue("SELECT " + expression)
 	pipeline.Queue(sql, args...)
 	results := on.SendBatch(ctx, pipeline)
 	_, err := results.Exec()
 	return lastRow{results, err}
 }
 
-// lastRow is the last result of a pipeline, which its Scan closes.
+// lastRow is the last result of a pipeline. Scan closes the pipeline.
 type lastRow struct {
 	results pgx.BatchResults
 	err     error
@@ -273,54 +269,54 @@ type Beginner interface {
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 
-// Write runs do in a transaction that may run code of other roles: triggers, and checks
-// of their types. What that code sets for the session ends with the transaction. It would
-// stay on the connection otherwise, as search_path of another role or as read_only.
+// Write runs do in a transaction that may run code of other roles, such as triggers and
+// checks of domains. After the commit it resets the session, because that code may have
+// changed session settings, such as search_path or default_transaction_read_only.
 func Write(ctx context.Context, on Beginner, do func(tx pgx.Tx) error) error {
 	if pool, ok := on.(*pgxpool.Pool); ok {
 		conn, err := pool.Acquire(ctx)
 		if err != nil {
-			return err //nolint:wrapcheck // As from BeginTx.
+			return err //nolint:wrapcheck // like an error of BeginTx
 		}
 		defer conn.Release()
 		on = conn.Conn()
 	}
 	err := pgx.BeginTxFunc(ctx, on, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, do)
-	if conn, ok := on.(*pgx.Conn); ok && err == nil { // What fails has set nothing.
+	if conn, ok := on.(*pgx.Conn); ok && err == nil { // A rollback reverts the settings.
 		if _, failed := conn.Exec(ctx, "RESET ALL"); failed != nil {
-			_ = conn.Close(ctx) // The work is committed. The pool opens another one.
+			_ = conn.Close(ctx) // The work is committed, and the pool opens another connection.
 		}
 	}
-	return err //nolint:wrapcheck // It is that of do, or of the server.
+	return err //nolint:wrapcheck // The error of do, or of the server.
 }
 
-// OwnPath is the search path of direct sessions and of Sexton's own statements: a bare
-// name in one of them finds nothing that another role may have created.
+// OwnPath is the search_path of direct sessions and of Sexton's own statements. Unqualified
+// names never find objects of other roles.
 const OwnPath = "pg_catalog, pg_temp"
 
 const pathKey = "search_path"
 
 var pathOption = regexp.MustCompile(`(?:^|\s)(?:-c\s*|--)search_path=((?:\\.|[^\s\\])+)`)
 
-// pooled finds out from its settings that a URL leads through a transaction pooler, which
-// refuses a start-up parameter. Without a direct URL the query mode says so: prepared
-// statements, the default, need a session of their own.
+// pooled reports whether the settings mean that a URL connects through a transaction
+// pooler: there is a direct URL, or the query mode uses no prepared statements, which need
+// a session of their own.
 func pooled(settings *pgx.ConnConfig, direct string) bool {
 	return direct != "" || settings.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement
 }
 
-// pin sets the path of direct sessions, and returns the path that the URL asks for.
-func pin(settings *pgx.ConnConfig, isPooled bool) (asked string) {
+// pin sets the search_path of direct sessions, and returns the path that the URL sets.
+func pin(settings *pgx.ConnConfig, isPooled bool) (urlPath string) {
 	if option := pathOption.FindStringSubmatch(settings.RuntimeParams["options"]); option != nil {
-		asked = regexp.MustCompile(`\\(.)`).ReplaceAllString(option[1], "$1")
+		urlPath = regexp.MustCompile(`\\(.)`).ReplaceAllString(option[1], "$1")
 	}
 	if path := settings.RuntimeParams[pathKey]; path != "" {
-		asked = path
+		urlPath = path
 	}
 	if isPooled {
 		delete(settings.RuntimeParams, pathKey)
 	} else {
 		settings.RuntimeParams[pathKey] = OwnPath
 	}
-	return strings.TrimSpace(asked)
+	return strings.TrimSpace(urlPath)
 }

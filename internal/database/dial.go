@@ -10,18 +10,17 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// deadAfter is for how long the other end of a connection may answer nothing at all
-// before the connection is given up: after a power cut, or where a firewall has forgotten
-// it. The kernel's own answer is two hours for one that waits, 16 minutes for one that
-// sends.
+// deadAfter is how long the peer of a connection may be silent before the connection is
+// closed, for example after a power cut or if a firewall has dropped its state. The kernel's
+// defaults are two hours while waiting and 16 minutes while sending.
 const deadAfter = 15 * time.Second
 
-// dialer makes the connections of a database. Its settings belong to the socket. As
-// parameters of the URL they would reach the server.
+// dialer opens the connections of a database. Its settings belong to the socket. As
+// parameters of the URL they would be sent to the server.
 type dialer struct {
 	net.Dialer
 
-	// pooled is known with the first connection.
+	// pooled is valid if known is true, after the first connection.
 	known, pooled atomic.Bool
 }
 
@@ -33,11 +32,11 @@ func newDialer(timeout time.Duration) *dialer {
 			Enable: true, Idle: deadAfter / probes, Interval: deadAfter / probes,
 			Count: probes - 1,
 		},
-		Control: giveUpUnanswered,
+		Control: setUserTimeout,
 	}}
 }
 
-var errNoCancel = errors.New("no cancel request goes through a pooler")
+var errNoCancel = errors.New("cancel requests are not sent through a pooler")
 
 func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if network == nowhere {
@@ -50,19 +49,19 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	return &connection{Conn: conn, dialer: d}, nil
 }
 
-// connectedKey is where a connection carries the time since when it is connected.
+// connectedKey is the key of a connection's custom data for the time when it connected.
 const connectedKey = "sexton.database.connected"
 
-// ConnectedBefore reports whether a connection of a pool was there before a moment, so
-// that no crash of the server lies in between.
+// ConnectedBefore reports whether a connection of a pool is older than a moment, so that
+// the server has not crashed since then.
 func ConnectedBefore(conn *pgx.Conn, moment time.Time) bool {
 	since, known := conn.PgConn().CustomData()[connectedKey].(time.Time)
 	return known && since.Before(moment)
 }
 
-// look notes when the connection came to be, and finds out whether a pooler stands in
-// between: it makes up the process id.
-func (d *dialer) look(ctx context.Context, conn *pgx.Conn) error {
+// inspect records when the connection was opened, and detects a pooler, which sends a
+// process ID of its own.
+func (d *dialer) inspect(ctx context.Context, conn *pgx.Conn) error {
 	conn.PgConn().CustomData()[connectedKey] = time.Now()
 	if d.known.Load() {
 		return nil
@@ -76,16 +75,16 @@ func (d *dialer) look(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// connection keeps pgx from sending cancel requests through a pooler, which it does with
-// every connection that a context ends: pgbouncer 1.18 dies of them. pgx asks for the
-// remote address for that purpose alone.
+// connection keeps pgx from sending cancel requests through a pooler. pgx sends one for
+// each connection that a context ends, and pgbouncer 1.18 crashes on them. pgx uses the
+// remote address only for cancel requests.
 type connection struct {
 	net.Conn
 
 	dialer *dialer
 }
 
-// nowhere is the network of an address that nothing is sent to.
+// nowhere is the network of an address that dial refuses.
 const nowhere = "nowhere"
 
 func (c *connection) RemoteAddr() net.Addr {

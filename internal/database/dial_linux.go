@@ -10,21 +10,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// giveUpUnanswered bounds how long the kernel sends again what the other end does not
+// setUserTimeout bounds how long the kernel retransmits data that the peer does not
 // acknowledge.
-func giveUpUnanswered(network, _ string, socket syscall.RawConn) error {
+func setUserTimeout(network, _ string, socket syscall.RawConn) error {
 	if !strings.HasPrefix(network, "tcp") {
 		return nil
 	}
 	return socket.Control(func(fd uintptr) { //nolint:wrapcheck // net words it
-		// A kernel without it leaves the keep-alive.
+		// A kernel without this option still has the keep-alive.
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(deadAfter.Milliseconds()))
 	})
 }
 
-// quiet reports whether a connection without a query has nothing to read: neither its
-// end, nor what a server says that shuts down. So its end is known without a ping, which
-// is a transaction to the server.
+// quiet reports whether an idle connection has nothing to read, neither its end nor a
+// message of a server that shuts down. That replaces a ping, which costs the server a
+// transaction.
 func quiet(conn net.Conn) bool {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()

@@ -1,13 +1,13 @@
-// Package database connects to the configured databases and says in one sentence why it
-// cannot. Its entry point is Open.
+// Package database connects to the configured databases and explains connection errors.
+// Its entry point is Open.
 //
-//	url ────────► Pool              batches and questions, through a transaction pooler if there is one
+//	url ────────► Pool              batches and queries, possibly through a transaction pooler
 //	              Async             the same with asynchronous commit, in a worker with a single database
-//	direct url ─► Direct, Sessions  what needs a session of its own, past the pooler
+//	direct url ─► Direct, Sessions  work that needs its own session, past the pooler
 //
-// Its one invariant: no error holds a password. A connection string that cannot be parsed
-// is not repeated at all, because the parser cannot tell the password from the rest.
+// Its invariant: no error contains a password. A connection string that cannot be parsed
+// is not repeated at all, because the parser cannot distinguish the password from the rest.
 //
-// A server that is down is an UnreachableError with the fix in it. The Database beside it
-// is open all the same: its pool connects as soon as the server answers.
+// If a server is down, Open returns an UnreachableError with the fix, and an open Database:
+// its pool connects as soon as the server answers.
 package database

@@ -14,14 +14,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// The keys of a database's settings that an error can be about.
+// The configuration keys that errors name.
 const (
 	keyURL    = "url"
 	keyListen = "listen_url"
 )
 
-// SettingsError says that a connection string is no such thing. Its text holds no part of
-// it, as the parser cannot tell the password from the rest.
+// SettingsError reports a malformed connection string. Its text contains no part of the
+// string, because the parser cannot distinguish the password from the rest.
 type SettingsError struct {
 	Database string
 	// Key is url or listen_url.
@@ -33,52 +33,51 @@ func (e *SettingsError) Error() string {
 	return fmt.Sprintf("the %s of database %s cannot be parsed", e.Key, e.Database)
 }
 
-// UnreachableError says that a database cannot be reached or refuses every session.
+// UnreachableError reports that a database cannot be reached or refuses sessions.
 type UnreachableError struct {
 	Database string
-	// Key is the setting with the address, url or listen_url.
+	// Key is the setting of the address, url or listen_url.
 	Key string
-	// Reason and Fix are for people; neither holds a password.
+	// Reason and Fix contain no password.
 	Reason string
 	Fix    string
 	Err    error
 }
 
-// Error names the database, the reason and the way out.
+// Error names the database, the reason and the fix.
 func (e *UnreachableError) Error() string {
 	return fmt.Sprintf("database %s cannot be reached: %s (%s)", e.Database, e.Reason, e.Fix)
 }
 
-// Unwrap returns what the driver said.
+// Unwrap returns the driver's error.
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// Lost reports whether an error says that a database cannot be reached, or has gone away
-// while it was asked.
+// Lost reports whether an error means that a database cannot be reached, or that the
+// connection was lost during a statement.
 func Lost(err error) bool {
 	var unreachable *UnreachableError
 	var pgErr *pgconn.PgError
 	var network net.Error
-	var file *fs.PathError // It holds a syscall.Errno, which is a net.Error by its methods.
+	var file *fs.PathError // It wraps a syscall.Errno, which implements net.Error.
 	switch {
 	case err == nil, errors.Is(err, context.Canceled), errors.As(err, &file):
 		return false
 	case errors.As(err, &unreachable), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
 		errors.Is(err, net.ErrClosed),
-		// The loss showed in an earlier statement, or in the background.
+		// An earlier statement or the background reader detected the loss.
 		errors.Is(err, pgconn.ErrConnClosed):
 		return true
 	case errors.As(err, &pgErr):
 		// Connection exceptions, and shutdown, crash or start of the server. pgbouncer
-		// and a server say 08P01, too, as they end a connection. As a server's mere ERROR
-		// it would come each time.
+		// and the server also send 08P01 when they end a connection. With severity ERROR
+		// it would recur at each attempt.
 		violated := pgErr.Code == "08P01" && pgErr.SeverityUnlocalized == "ERROR"
 		return strings.HasPrefix(pgErr.Code, "08") && !violated || strings.HasPrefix(pgErr.Code, "57P")
 	}
 	return errors.As(err, &network)
 }
 
-// Unreachable words an error that came up while connecting to a database that has been
-// open before.
+// Unreachable returns the *UnreachableError for an error of a reconnection.
 func (d Database) Unreachable(err error) error {
 	return unreachable(d.Name, keyURL, d.Pool.Config().ConnConfig.Config, err)
 }
@@ -96,7 +95,7 @@ func unreachable(name, key string, settings pgconn.Config, err error) error {
 	return e
 }
 
-// refused explains a server that answered with an error.
+// refused explains an error that the server returned.
 func refused(settings pgconn.Config, err *pgconn.PgError) (reason, fix string) {
 	switch err.Code {
 	case "3D000":
@@ -113,26 +112,26 @@ func refused(settings pgconn.Config, err *pgconn.PgError) (reason, fix string) {
 		if parameter, ok := strings.CutPrefix(err.Message, "unsupported startup parameter: "); ok {
 			return fmt.Sprintf("%s (SQLSTATE %s)", err.Message, err.Code),
 				"add " + parameter +
-					" to ignore_startup_parameters of pgbouncer, or take it out of the connection string"
+					" to ignore_startup_parameters of pgbouncer, or remove it from the connection string"
 		}
-		return err.Message, "correct the connection string, or the settings of the pooler in between"
+		return err.Message, "correct the connection string, or the settings of the pooler"
 	case "57P03":
 		return err.Message, "wait until the server has started or recovered"
 	default:
 		return fmt.Sprintf("%s (SQLSTATE %s)", err.Message, err.Code),
-			"correct the connection string, or ask the people who run the server"
+			"correct the connection string, or contact the operators of the server"
 	}
 }
 
-// throughPooler is the way out where a pooler refuses the start-up parameter search_path.
+// throughPooler returns the fix if a pooler refuses the start-up parameter search_path.
 func throughPooler(name, key string) string {
 	if key == keyListen {
-		return "it leads through a pooler; give it a direct connection"
+		return "it connects through a pooler; set it to a direct connection"
 	}
-	return fmt.Sprintf("it leads through a pooler; give databases.%s.listen_url a direct connection, or add default_query_exec_mode=exec to the url", name)
+	return fmt.Sprintf("it connects through a pooler; set databases.%s.listen_url to a direct connection, or add default_query_exec_mode=exec to the url", name)
 }
 
-// silent explains why no Postgres answered.
+// silent explains why no Postgres server answered.
 func silent(settings pgconn.Config, err error) (reason, fix string) {
 	at := fmt.Sprintf("%s port %d", settings.Host, settings.Port)
 	var unknown *net.DNSError
@@ -142,14 +141,13 @@ func silent(settings pgconn.Config, err error) (reason, fix string) {
 		return fmt.Sprintf("host %s cannot be found", unknown.Name), "correct the host"
 	case pgconn.Timeout(err) || errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Sprintf("no answer from %s within %s", at, settings.ConnectTimeout),
-			"correct host and port, or look at what stands in between"
+			"correct host and port, or check firewalls and proxies"
 	case errors.As(err, &errno):
 		return fmt.Sprintf("no server answers at %s: %v", at, errno), "start it, or correct host and port"
 	}
-	// What is left is a server that speaks otherwise: no Postgres, or one that refuses
-	// TLS. The driver joins one line per attempt and names addresses and steps in them,
-	// but no secret.
+	// Otherwise the server is not Postgres, or refuses TLS. The driver's error has one line
+	// per attempt with addresses and steps, but no secret.
 	lines := strings.Split(err.Error(), "\n")
-	return fmt.Sprintf("the connection to %s breaks: %s", at, strings.TrimSpace(lines[len(lines)-1])),
+	return fmt.Sprintf("the connection to %s failed: %s", at, strings.TrimSpace(lines[len(lines)-1])),
 		"correct host, port and sslmode"
 }

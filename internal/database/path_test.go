@@ -88,10 +88,10 @@ func TestPoolerThatRefusesThePath(t *testing.T) {
 	e := refused(t, address, "")
 	require.Equal(t, "unsupported startup parameter: search_path (SQLSTATE 08P01)", e.Reason)
 	require.Equal(t,
-		"it leads through a pooler; give databases.main.listen_url a direct connection, or add default_query_exec_mode=exec to the url", e.Fix)
+		"it connects through a pooler; set databases.main.listen_url to a direct connection, or add default_query_exec_mode=exec to the url", e.Fix)
 	e = refused(t, d.URL, address)
 	require.Equal(t, "listen_url", e.Key)
-	require.Equal(t, "it leads through a pooler; give it a direct connection", e.Fix)
+	require.Equal(t, "it connects through a pooler; set it to a direct connection", e.Fix)
 }
 
 func TestWorkersCommitAsynchronouslyWithOneDatabase(t *testing.T) {
@@ -142,14 +142,14 @@ func TestWorkersCommitAsynchronouslyWithOneDatabase(t *testing.T) {
 	})
 }
 
-// Left to itself Postgres plans this anew for each array.
-func TestQueriesBehindKeepTheirPlan(t *testing.T) {
+// By default Postgres plans this query again for each array.
+func TestQueriesAfterGenericPlanKeepIt(t *testing.T) {
 	t.Parallel()
 	conn := pgtest.Connect(t, pgtest.New(t).URL)
 	const sql = "SELECT count(*) FROM pg_class WHERE oid = ANY ($1::oid[])"
 	for range 10 {
 		var n int
-		require.NoError(t, database.Behind(t.Context(), conn, database.GenericPlan, sql, []uint32{1259, 1249}).Scan(&n))
+		require.NoError(t, database.After(t.Context(), conn, database.GenericPlan, sql, []uint32{1259, 1249}).Scan(&n))
 		require.Equal(t, 2, n)
 	}
 	var generic, custom int
@@ -160,7 +160,7 @@ func TestQueriesBehindKeepTheirPlan(t *testing.T) {
 	require.Equal(t, 10, generic)
 	require.Zero(t, custom)
 	require.Equal(t, "auto", pgtest.Scalar[string](t, conn, "SHOW plan_cache_mode"), "the connection goes on as it was")
-	require.Error(t, database.Behind(t.Context(), conn, "1/0", sql, []uint32{}).Scan(new(int)))
+	require.Error(t, database.After(t.Context(), conn, "1/0", sql, []uint32{}).Scan(new(int)))
 	require.NoError(t, conn.Ping(t.Context()))
 }
 

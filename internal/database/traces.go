@@ -21,9 +21,9 @@ const TracerName = "sexton"
 const flushTimeout = 5 * time.Second
 
 // StartTraces sends traces by OpenTelemetry until stop is called, if the standard
-// variables of the environment name a receiver. Without them spans are those of the
-// library's own empty provider, and connections have no tracer. Failed receives what
-// cannot be sent. The library reads the other variables of the process itself.
+// environment variables name a receiver. Otherwise spans belong to the library's no-op
+// provider, and connections have no tracer. StartTraces passes errors to failed. The
+// library itself reads the other variables of the process.
 func StartTraces(ctx context.Context, getenv func(string) string, failed func(error)) (stop func()) {
 	stop = func() {}
 	if !receiverNamed(getenv) {
@@ -32,7 +32,7 @@ func StartTraces(ctx context.Context, getenv func(string) string, failed func(er
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(failed))
 	if protocol := getenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") +
 		getenv("OTEL_EXPORTER_OTLP_PROTOCOL"); protocol == "grpc" || protocol == "http/json" {
-		failed(errors.New("of the protocols of OpenTelemetry only http/protobuf is spoken: set OTEL_EXPORTER_OTLP_TRACES_PROTOCOL to it"))
+		failed(errors.New("only the OpenTelemetry protocol http/protobuf is supported: set OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf"))
 		return stop
 	}
 	exporter, err := otlptracehttp.New(ctx)
@@ -40,11 +40,11 @@ func StartTraces(ctx context.Context, getenv func(string) string, failed func(er
 		failed(err)
 		return stop
 	}
-	// What the environment says of the resource comes last, and wins.
+	// The environment is last, so that its attributes override the others.
 	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", TracerName)),
 		resource.WithTelemetrySDK(), resource.WithFromEnv())
 	if err != nil {
-		failed(err) // The parts that could be read are there.
+		failed(err) // The resource has the attributes that could be read.
 	}
 	provider := trace.NewTracerProvider(trace.WithBatcher(exporter), trace.WithResource(about))
 	otel.SetTracerProvider(provider)
@@ -57,7 +57,7 @@ func StartTraces(ctx context.Context, getenv func(string) string, failed func(er
 	}
 }
 
-// receiverNamed reports whether a receiver is named and nothing switches traces off.
+// receiverNamed reports whether the environment names a receiver and does not disable traces.
 func receiverNamed(getenv func(string) string) bool {
 	exporter := getenv("OTEL_TRACES_EXPORTER")
 	named := getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != "" ||
@@ -71,8 +71,8 @@ func Tracing() bool {
 	return started
 }
 
-// Tracer traces the statements of spans that are recorded, with their text and without
-// their arguments; nil while nothing is sent.
+// Tracer returns a tracer for statements, with their text and without their arguments. It
+// returns nil if no traces are sent.
 func Tracer() pgx.QueryTracer {
 	if !Tracing() {
 		return nil

@@ -302,7 +302,7 @@ func (s *session) releaseLateLock(ctx context.Context) (late bool, err error) {
 type genericPlan struct{ conn *pgx.Conn }
 
 func (g genericPlan) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	return database.Behind(ctx, g.conn, database.GenericPlan, sql, args...)
+	return database.After(ctx, g.conn, database.GenericPlan, sql, args...)
 }
 
 // fallAsleep releases the awake lock, waits at the barrier and queries for due work. It

@@ -200,7 +200,7 @@ func indexOrder(indexes []pgcatalog.Index, columns []string, wanted []int) (orde
 // tables. Another recorded key changes the function that records it.
 func Fingerprint(ctx context.Context, db database.Sender, name string, parents []*Parent) (string, error) {
 	var fingerprint string
-	row := database.Behind(ctx, db, database.GenericPlan, statement("fingerprint"), tablesIn(name, parents))
+	row := database.After(ctx, db, database.GenericPlan, statement("fingerprint"), tablesIn(name, parents))
 	if err := row.Scan(&fingerprint); err != nil {
 		return "", fmt.Errorf("take fingerprint of tables: %w", err)
 	}

@@ -100,7 +100,7 @@ func TestTraces(t *testing.T) {
 	}
 	command, said := program([]string{endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL=grpc"}, "job", "run", clitest.Kind)
 	require.NoError(t, command.Run(), said)
-	require.Contains(t, said.String(), "only http/protobuf is spoken")
+	require.Contains(t, said.String(), "only the OpenTelemetry protocol http/protobuf is supported")
 	require.Zero(t, to.requests)
 
 	s.Exec("DELETE FROM projects WHERE id = (SELECT min(id) FROM projects)")
