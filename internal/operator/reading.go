@@ -257,7 +257,7 @@ type Leader struct {
 	Leader string    `json:"leader"`
 	Until  time.Time `json:"until"`
 	// Unled are the schedules that the leader lacks and other workers have.
-	Unled []Unled `json:"missingTicks,omitempty"`
+	Unled []Unled `json:"unled,omitempty"`
 }
 
 // Unled is a schedule without ticks, because the configuration of the leader lacks it.
