@@ -316,7 +316,7 @@ func (p *proposal) print(w io.Writer) {
 	} else {
 		printf("\nwritten: %s", render.Listed(p.Files))
 	}
-	printf("\nNext steps, in this order. Each can be repeated:\n")
+	printf("\nNext steps, in this order. All but CREATE INDEX can be repeated:\n")
 	if len(p.Indexes) > 0 {
 		printf("-- SQL: create the missing indexes. If one fails, sexton plan prints how to repair it\n%s\n", strings.Join(p.Indexes, "\n"))
 	}

@@ -38,20 +38,18 @@ func begin(t *testing.T, s *clitest.Site, args ...string) (p initialized) {
 	if len(p.Chosen) == 0 {
 		return p
 	}
-	// Each step may be repeated.
+	for _, indexes := range p.Indexes {
+		for statement := range strings.Lines(indexes) {
+			s.Exec(statement)
+		}
+	}
+	// Each other step can be repeated.
 	repeated := func(step func()) {
 		step()
 		once := s.Rows(schemaObjects)
 		step()
 		require.Equal(t, once, s.Rows(schemaObjects))
 	}
-	repeated(func() {
-		for _, indexes := range p.Indexes {
-			for statement := range strings.Lines(indexes) {
-				s.Exec(statement)
-			}
-		}
-	})
 	repeated(func() { s.OK("migrate", "up") })
 	repeated(func() { s.OK("triggers", "install") })
 	repeated(func() {
@@ -249,7 +247,7 @@ func TestInitConfiguresTheDatabasesOfTheEnvironment(t *testing.T) {
 		require.NoError(t, err, "%v: %s", args, out)
 		return string(out)
 	}
-	_, steps, _ := strings.Cut(run("init", "--database", "shop"), "Each can be repeated:\n")
+	_, steps, _ := strings.Cut(run("init", "--database", "shop"), "All but CREATE INDEX can be repeated:\n")
 	require.Equal(t, `# Written by sexton init. All keys: docs/configuration.md
 databases:
   archive: {url: "${SEXTON_DATABASES__ARCHIVE__URL}"}
@@ -257,9 +255,10 @@ databases:
 loose_foreign_keys: {definitions: ["loose_foreign_keys.yml"]}
 `, string(pgtest.Must(os.ReadFile(dir+"/sexton.yaml"))(t)))
 	var indexes [][]string
-	for range 2 {
+	for again := range 2 {
 		for line := range strings.Lines(steps) {
 			switch line = strings.TrimSpace(line); {
+			case again > 0 && strings.HasPrefix(line, "CREATE INDEX"):
 			case strings.HasPrefix(line, "sexton grants "): // The roles are people's.
 			case strings.HasPrefix(line, "sexton "):
 				run(strings.Fields(line)[1:]...)

@@ -83,7 +83,7 @@ func TestTriggersStatusComparesTheDefinitions(t *testing.T) {
 	report, _ := s.Examined(5)
 	require.Contains(t, clitest.Found(report), "generations")
 	s.Exec("DELETE FROM projects WHERE id = 1")
-	require.Contains(t, s.OK("job", "run", clitest.Kind), "other definitions are installed")
+	require.Contains(t, s.OK("job", "run", clitest.Kind), "has other definitions installed")
 	require.EqualValues(t, 1, pgtest.Scalar[int64](t, s.Database,
 		"SELECT count(*) FROM loose_foreign_keys_deleted_records"))
 
