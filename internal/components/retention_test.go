@@ -18,14 +18,17 @@ import (
 	"sexton/internal/dbtest"
 	"sexton/internal/installation"
 	"sexton/internal/jobrun"
+	"sexton/internal/metrics"
 	"sexton/internal/migrate"
 	"sexton/internal/operator"
 	"sexton/internal/pgtest"
 	riverjobs "sexton/river_jobs"
 )
 
-// An operator sees rules in plan, doctor, status and among the failures, and the kind's
-// reports.
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// TestRetentionIsShown finds a component of the list in plan, status, failures, doctor,
+// metrics, grants and on the page, which have no code of their own for it.
 func TestRetentionIsShown(t *testing.T) {
 	t.Parallel()
 	d := pgtest.FromTemplate(t, "retention in components", func(ctx context.Context, url string) error {
@@ -93,6 +96,15 @@ retention:
 	failed := pgtest.Must(operator.ReadFailures(t.Context(), all, 10))(t)
 	require.Len(t, failed.Failures, 1)
 	require.Equal(t, "rule sessions.expires_at", failed.Failures[0].What)
+	page := pgtest.Must(operator.NewPageSource(bound, &riverjobs.Bindings{}, deps.Logger).Overview(t.Context()))(t)
+	require.Equal(t, "row", page.DeletionTables[0].Unit)
+	require.Equal(t, failed, page.Failures)
+	gauges := operator.Gauges{All: all, Noted: &riverjobs.Bindings{}, Log: deps.Logger}
+	require.Contains(t, gauges.Read(t.Context()), metrics.Sample{
+		Metric: metrics.BacklogRows, Value: 1, Labels: []string{"main", reading.DeletionTables[0].Table},
+	})
+	require.Contains(t, components.Grants(components.Granting{Config: c, Database: c.Databases[0]}),
+		migrate.TableGrant{Table: `"public"."sessions"`, Privileges: "SELECT, UPDATE, DELETE"})
 	d.Exec("DELETE FROM pages")
 	said := pgtest.Must(operator.RetryFailures(t.Context(), all,
 		components.Retry{Source: "retention", ID: "sessions.expires_at"}, database.Change{Actor: "ann"}))(t)
