@@ -249,28 +249,6 @@ func testDemoOnADownloadedServer(t *testing.T, p program) {
 	require.Contains(t, d.out.String(), `"rows_loaded"`)
 }
 
-// testDemoEndsByItselfInATerminal runs it whole in a pseudo-terminal.
-func testDemoEndsByItselfInATerminal(t *testing.T, p program) {
-	d := startDemo(t, p, true, "--exit")
-	require.Zero(t, d.exit(t))
-	d.nothingLeft(t)
-	shown := d.out.String()
-	for _, want := range []string{
-		"loading sample data", "loose foreign keys", "parents deleted", "tombstones wait", "ghost users",
-		"users deleted",
-		"Ctrl-C stops and removes everything.", "  0 orphans left", "  0 deleted users left", "  0 rows missing",
-	} {
-		require.Contains(t, shown, want)
-	}
-	require.Contains(t, shown, "\x1b[", "a panel is painted over and over")
-	_, panel, _ := strings.Cut(regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`).ReplaceAllString(shown, ""),
-		"loading sample data")
-	for line := range strings.SplitSeq(panel, "\n") {
-		require.LessOrEqual(t, len([]rune(strings.Trim(line, "\r"))), 100,
-			"a line that is wider than the terminal spoils the panel: %q", line)
-	}
-}
-
 // testDemoIsStopped stops it in the middle.
 func testDemoIsStopped(t *testing.T, p program, inTerminal bool, stop func(t *testing.T, d *demoRun), code int) {
 	d := startDemo(t, p, inTerminal)

@@ -34,7 +34,6 @@ func TestProgram(t *testing.T) {
 	t.Run("README", func(t *testing.T) { t.Parallel(); testReadmeSteps(t, p) })
 	t.Run("pass in the foreground killed", func(t *testing.T) { t.Parallel(); testForegroundKilled(t, p) })
 	t.Run("run holds what does not fit", func(t *testing.T) { t.Parallel(); testRunHolds(t, p) })
-	t.Run("cost of a wake-up", func(t *testing.T) { t.Parallel(); testWakeUpCost(t, p) })
 	t.Run("run wakes up", func(t *testing.T) { t.Parallel(); testRunWakes(t, p) })
 	t.Run("run reloads", func(t *testing.T) { t.Parallel(); testRunReloads(t, p) })
 	t.Run("run in a rolling deploy", func(t *testing.T) { t.Parallel(); testRunDeploy(t, p) })
@@ -87,11 +86,6 @@ func TestProgram(t *testing.T) {
 	t.Run("diffs in a folder", func(t *testing.T) { t.Parallel(); testDiffs(t, p, diffsInFolder(t)) })
 	if pgtest.Long {
 		t.Run("demo ends by itself", func(t *testing.T) { t.Parallel(); testDemoEndsByItself(t, p) })
-		t.Run("demo ends by itself in a terminal", func(t *testing.T) {
-			t.Parallel()
-			testDemoEndsByItselfInATerminal(t,
-				p)
-		})
 		t.Run("demo on a downloaded server", func(t *testing.T) { t.Parallel(); testDemoOnADownloadedServer(t, p) })
 		// These build the program once more, or use a bucket.
 		t.Run("README's demo", func(t *testing.T) { t.Parallel(); testReadmeDemo(t) })

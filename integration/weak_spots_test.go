@@ -3,8 +3,6 @@ package integration
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -29,7 +27,7 @@ import (
 //	 4  no progress per definition                           TestFinishedDefinitionsAreNotBegunAgain
 //	    a heavy parent is not split                          TestProgram/small_parents_pass_a_heavy_one
 //	                                                         internal/loosefk TestOverLimitBlamesTheBigParentAlone
-//	 5  two statements per definition without children       TestEmptyDefinitionsCostNothing
+//	 5  two statements per definition without children       TestOneGitLabDeletion
 //	 6  one lock for all databases                           internal/lease TestTakeOverSparesOtherLeases
 //	    a taken lock is a failed job                         river_jobs TestWorkerLeavesALeaseThatIsTaken
 //	 7  the queue is locked against deletes                  TestQueueIsNeverLocked
@@ -109,33 +107,6 @@ func (r *roundTrips) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQ
 func (*roundTrips) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)     {}
 func (*roundTrips) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 func (*roundTrips) TracePrepareEnd(context.Context, *pgx.Conn, pgx.TracePrepareEndData) {}
-
-// TestEmptyDefinitionsCostNothing deletes childless parents of 153 child tables, as many
-// as GitLab's projects have. There that takes 306 statements, here hardly more round
-// trips than with one child table.
-func TestEmptyDefinitionsCostNothing(t *testing.T) {
-	t.Parallel()
-	one, many := tripsOfEmptyPass(t, 1), tripsOfEmptyPass(t, 153)
-	t.Logf("%d round trips with one definition, %d with 153, those around the pass among them", one, many)
-	require.LessOrEqual(t, many-one, one, "more round trips for 152 more definitions: one for each chunk")
-}
-
-// tripsOfEmptyPass returns the round trips of a pass over 500 deleted parents, none of
-// which has children in any of so many tables.
-func tripsOfEmptyPass(t *testing.T, children int) int64 {
-	tables := "CREATE TABLE parents (id bigint PRIMARY KEY); INSERT INTO parents SELECT generate_series(1, 500);"
-	var yaml strings.Builder
-	for i := range children {
-		tables += fmt.Sprintf("CREATE TABLE child_%d (id bigint PRIMARY KEY, parent_id bigint); CREATE INDEX ON child_%[1]d (parent_id);", i)
-		fmt.Fprintf(&yaml, "child_%d: [{table: parents, column: parent_id, on_delete: async_delete}]\n", i)
-	}
-	trips := &roundTrips{}
-	s := newSpot(t, tables, yaml.String(), trips)
-	s.db.Exec("DELETE FROM parents")
-	trips.sent.Store(0)
-	require.EqualValues(t, 500, s.pass(t).Processed)
-	return trips.sent.Load()
-}
 
 // TestQueueIsNeverLocked runs a pass beside a transaction that has deleted a parent: a
 // lock on the queue that conflicts with a delete's would have to wait for it.

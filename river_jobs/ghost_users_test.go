@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/config"
-	"sexton/internal/dbtest"
 	"sexton/internal/drain/dml"
 	"sexton/internal/ghostuser"
 	"sexton/internal/jobrun"
@@ -60,18 +59,6 @@ func TestGhostUsersAreDueByTheirTime(t *testing.T) {
 	require.True(t, b.due(t, GhostUsers).Now)
 	b.db.Exec("INSERT INTO sexton.river_queue (name, updated_at, paused_at) VALUES ($1, now(), now())", GhostUsers)
 	require.False(t, b.due(t, GhostUsers).Now, "paused")
-}
-
-func TestGhostListsAreCheckedWhereTheyStand(t *testing.T) {
-	t.Parallel()
-	db := dbtest.Reference(t)
-	c := configuration(t, "SEXTON_GHOST_USERS__ENABLED=true",
-		"SEXTON_GHOST_USERS__MOVE=[{table: isues, columns: [author_id]}]")
-	_, found := pgtest.Must2(CheckGhostUsers(t.Context(), c, db.Connected))(t)
-	require.ErrorContains(t, found.Err(), "SEXTON_GHOST_USERS__MOVE[0].table")
-	_, found = pgtest.Must2(CheckGhostUsers(t.Context(), configuration(t, "SEXTON_GHOST_USERS__ENABLED=true"),
-		db.Connected))(t)
-	require.Empty(t, found, "the default lists fit the reference application")
 }
 
 // A kind that fails as a whole is left alone by the wake-ups, longer each time, until a

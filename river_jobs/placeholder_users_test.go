@@ -121,21 +121,6 @@ func TestFirstStart(t *testing.T) {
 	require.InDelta(t, 0, in(time.Minute), 10, "failed jobs come when they come")
 }
 
-// A run starts its jobs after those of the one before.
-func TestSecondRunContinuesTheSpacing(t *testing.T) {
-	t.Parallel()
-	b := placeholderBundle(t, "SEXTON_PLACEHOLDER_USERS__SPACING=1h")
-	b.db.Exec("DELETE FROM issues")
-	pass := func() {
-		b.ran(t, PlaceholderUserCleanupArgs{})
-	}
-	pass()
-	b.db.Exec("UPDATE import_placeholder_user_details SET namespace_id = NULL")
-	pass()
-	require.Equal(t, [][]string{{"11", "0"}, {"12", "1"}, {"13", "2"}}, b.db.Rows(`
-		SELECT args ->> 'user_id', round(extract(epoch FROM scheduled_at - min(scheduled_at) OVER ()) / 3600)::int FROM sexton.river_job ORDER BY id`))
-}
-
 // A pass that failed for a row is left alone for a while, and the others go on.
 func TestFailedRowsAreRetriedInTime(t *testing.T) {
 	t.Parallel()

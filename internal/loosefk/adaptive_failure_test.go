@@ -11,32 +11,6 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// Locked children keep nobody else's waiting, and are waited for as long as the settings
-// say.
-func TestAdaptiveLockedChildrenAreWaitedFor(t *testing.T) {
-	t.Parallel()
-	type example struct {
-		children int
-		locked   string
-		parents  int64
-	}
-	pgtest.Each(t, map[string]example{
-		"of small parents":  {0, "id IN (15, 25)", 2},
-		"of a heavy parent": {20_000, "id IN (15, 6000)", 1},
-	}, func(t *testing.T, _ string, test example) {
-		b := setupAdaptive(t, parentsAndChildren+overload+heavy(test.children), deleteChildren, "parents")
-		b.Exec(innocent + "DELETE FROM parents WHERE id <= 3")
-		tx, pid := b.lockRows(t, test.locked)
-		ended := b.runWhile(t.Context(), t)
-		pgtest.Await(t, b.Pool(), "all but the locked children to go",
-			"SELECT count(*) = 2 FROM children WHERE parent_id <= 3")
-		pgtest.Outlast(t, b.Database, pid, 6*target)
-		require.Equal(t, test.parents, b.Pending(t), "the other parents are through")
-		require.NoError(t, tx.Rollback(t.Context()))
-		require.EqualValues(t, 30+test.children, b.clean(t, ended()).DeleteCount)
-	})
-}
-
 // A piece that meets a locked row gives way as well: its parent goes on by skipping.
 func TestAdaptiveChildLockedAfterItsWindowWasRead(t *testing.T) {
 	t.Parallel()
@@ -186,21 +160,6 @@ func TestAdaptiveEndOfTimeBlamesNobody(t *testing.T) {
 	require.False(t, stats.Interrupted)
 	require.EqualValues(t, 1, stats.Processed)
 	require.Zero(t, b.count(t, "children WHERE parent_id = 1"))
-}
-
-// In the paces with limits time is one of them, and counts like the others.
-func TestEndOfTimeBlamesTheHeavyParentAlone(t *testing.T) {
-	t.Parallel()
-	b := setup(t, parentsAndChildren+slowRows+heavy(30_000), deleteChildren, "parents")
-	b.engine.Limits.Runtime = 1500 * time.Millisecond
-	b.Exec("DELETE FROM parents WHERE id = 1")
-	b.Exec("DELETE FROM parents WHERE id > 1")
-	stats := b.run(t)
-	require.True(t, stats.OverLimit)
-	require.False(t, stats.Interrupted)
-	require.EqualValues(t, 9, stats.Processed)
-	require.Equal(t, [][]string{{"1", "1", "f", "not finished within the limit of one run (1.5s)"}}, b.tombstones())
-	require.Empty(t, stats.Errors, "a limit is no error")
 }
 
 func TestRowLimitsAreExactAndTheRestFollows(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"sexton/internal/render"
 )
 
-func TestTook(t *testing.T) {
+func TestDuration(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{
 		4230 * time.Microsecond: "4.2 ms", 12900 * time.Microsecond: "12 ms", 1540 * time.Millisecond: "1.5 s",

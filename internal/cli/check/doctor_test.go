@@ -32,24 +32,6 @@ func findings(s *clitest.Site, code int, check string) []string {
 	return lines
 }
 
-func TestDoctorBeforeTheInstallation(t *testing.T) {
-	t.Parallel()
-	s := clitest.Plain(t)
-	report, _ := s.Examined(5)
-	_, lines := s.Diagnosis(report, "schema")
-	require.Equal(t,
-		[]string{"error | component base | schema of database main: component base is not installed; run `sexton migrate up` | sexton migrate up"}, lines)
-	require.Len(t, report.Findings, 1)
-	for _, check := range []string{"triggers", "tombstones", "workers", "pauses"} {
-		result, _ := s.Diagnosis(report, check)
-		require.Equal(t, doctor.Skipped, result, check)
-	}
-	for _, check := range []string{"tables", "listen", "indexes", "privileges"} {
-		result, _ := s.Diagnosis(report, check)
-		require.Equal(t, doctor.OK, result, check)
-	}
-}
-
 func TestDoctorWithoutDatabase(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
@@ -201,38 +183,6 @@ func TestDoctorOfFailedTombstones(t *testing.T) {
 	require.Equal(t,
 		"warning | table loose_foreign_keys_deleted_records | 4 more tombstones failed | see `sexton failures list`",
 		lines[10])
-}
-
-// The fixes lead from a role without any right to one that the doctor finds well.
-func TestDoctorOfTheWorkersRole(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	role := s.CreateRole()
-	s.Configure(s.AsRole(role), "")
-	quoted := pgx.Identifier{role}.Sanitize()
-	report, _ := s.Examined(5)
-	_, lines := s.Diagnosis(report, "schema")
-	require.Equal(t, []string{"error | schema sexton | role " + role + ": permission denied for schema sexton" +
-		" | run the statements that `sexton grants` prints"}, lines)
-	_, lines = s.Diagnosis(report, "child_privileges")
-	require.Equal(t,
-		[]string{"error | issues[0] | DIR/loose_foreign_keys.yml:2:5: the database role lacks DELETE, SELECT, UPDATE on table public.issues" +
-			" | GRANT DELETE, SELECT, UPDATE ON public.issues TO " + role + ";"}, lines)
-	_, lines = s.Diagnosis(report, "privileges")
-	require.Greater(t, len(lines), 10)
-
-	s.OK("grants", "--app", role, "--worker", role, "--viewer", role, "--apply", "--database-url", s.URL)
-	s.Exec("REVOKE ALL ON projects FROM " + quoted)
-	requireFindings(s, 5, "parent_privileges", "error | projects | "+
-		"the database role lacks SELECT (id) on table public.projects | GRANT SELECT (id) ON public.projects TO "+role+";")
-	s.Exec("GRANT SELECT (id) ON projects TO " + quoted)
-	requireFindings(s, 0, "workers", "info | workers | no worker is running | sexton run")
-	report, _ = s.Examined(0)
-	require.Len(t, report.Findings, 1)
-
-	s.Exec("ALTER TABLE issues ENABLE ROW LEVEL SECURITY")
-	requireFindings(s, 5, "child_privileges", "error | issues[0] | DIR/loose_foreign_keys.yml:2:5: "+
-		"row-level security hides rows of public.issues from the database role | ALTER ROLE "+role+" BYPASSRLS;")
 }
 
 // Whoever runs it, it checks the rights of the role that works.

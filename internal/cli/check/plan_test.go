@@ -10,54 +10,6 @@ import (
 	"sexton/internal/cli/clitest"
 )
 
-func TestPlanShowsWorkAndMissingIndexes(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	s.Exec(`DROP INDEX issues_project_id_idx;
-		CREATE TABLE "Notes" (id bigint PRIMARY KEY, "issueId" bigint REFERENCES issues ON DELETE CASCADE);
-		CREATE TABLE labels_of (id bigint PRIMARY KEY, project_id bigint, issue_id bigint);
-		INSERT INTO labels_of SELECT id, id % 10 + 1, id FROM generate_series(1, 50) AS id;`)
-	s.Write("loose_foreign_keys.yml", clitest.GoodDefinitions+`labels_of:
-  - {table: projects, column: project_id, on_delete: async_nullify}
-  - {table: issues, column: issue_id, on_delete: async_delete}
-`)
-	s.Exec("DELETE FROM projects WHERE id <= 3")
-	s.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '1 hour' WHERE primary_key_value = 3")
-	before := s.Snapshot()
-
-	r := s.Run("plan")
-	require.Zero(t, r.Code, r.Stderr)
-	require.Empty(t, r.Stderr, "indexes are said once")
-	require.Equal(t, before, s.Snapshot())
-	require.Regexp(t,
-		`(?m)^issues +project_id +projects +async_delete +2 +1 +20 +Seq Scan on issues +labels_of.issue_id$`, r.Stdout)
-	require.Regexp(t, `(?m)^labels_of +issue_id +issues +async_delete +0 +0 +0 +Seq Scan on labels_of +-$`, r.Stdout)
-	require.Regexp(t, `(?m)^labels_of +project_id +projects +async_nullify +2 +1 +10 +Seq Scan on labels_of +-$`,
-		r.Stdout)
-	_, below, _ := strings.Cut(r.Stdout, "\n\n")
-	require.Equal(t, `main: 3 definitions, 2 tombstones due and 1 deferred, 20 rows to delete and 10 to change, 4 indexes missing
-
--- issues: no index begins with project_id, so every statement reads all of issues
-CREATE INDEX CONCURRENTLY ON "public"."issues" ("project_id");
-
--- Notes: issues → Notes (issueId) ON DELETE CASCADE: no index begins with issueId, so every deleted row of issues reads all of Notes
-CREATE INDEX CONCURRENTLY ON "public"."Notes" ("issueId");
-
--- labels_of: no index begins with issue_id, so every statement reads all of labels_of
-CREATE INDEX CONCURRENTLY ON "public"."labels_of" ("issue_id");
-
--- labels_of: no index begins with project_id, so every statement reads all of labels_of
-CREATE INDEX CONCURRENTLY ON "public"."labels_of" ("project_id");
-`, below)
-
-	for line := range strings.Lines(below) {
-		if strings.HasPrefix(line, "CREATE ") {
-			s.Exec(line)
-		}
-	}
-	require.Contains(t, s.OK("plan"), "no index missing\n")
-}
-
 // Installation, plan and doctor name the same indexes, those of foreign keys below a
 // child included.
 func TestMissingIndexesAreTheSameEverywhere(t *testing.T) {

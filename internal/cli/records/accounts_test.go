@@ -90,21 +90,6 @@ func TestAccountsAreDeleted(t *testing.T) {
 		s.Rows("SELECT payload ->> 'user_id', payload ->> 'nullified' FROM sexton.events WHERE kind = 'user_destroyed'"))
 }
 
-// A user that failed is retried by its key.
-func TestAccountsAreRetried(t *testing.T) {
-	t.Parallel()
-	s := accountsSite(t)
-	s.OK("user", "delete", account(1))
-	s.Exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not now'; END $$;
-		CREATE TRIGGER refuse BEFORE DELETE ON sessions FOR EACH ROW EXECUTE FUNCTION refuse()`)
-	s.OK("job", "run", ghostKind)
-	require.Contains(t, s.OK("status"), "not now")
-	s.Exec("DROP TRIGGER refuse ON sessions")
-	require.Contains(t, s.OK("failures", "retry", "users", account(1)), "1 user due now")
-	s.OK("job", "run", ghostKind)
-	require.Empty(t, s.Rows("SELECT FROM accounts WHERE id = $1", account(1)))
-}
-
 // The grants are enough for an application and a worker.
 func TestAccountsHaveTheirGrants(t *testing.T) {
 	t.Parallel()
@@ -161,56 +146,4 @@ func TestAccountsAreNotKept(t *testing.T) {
 		"info | table public.organizations | columns that look personal are kept for 72h0m0s after a deletion: name | " +
 			"add to loose_foreign_keys.undo: exclude_columns: [organizations.name]",
 	}, personal)
-}
-
-// What does not fit is named with its place in the file, or by the installation before it
-// changes anything.
-func TestAccountsAreChecked(t *testing.T) {
-	t.Parallel()
-	s := accountsSite(t)
-	s.Exec("CREATE SCHEMA app; CREATE TABLE app.people (id uuid PRIMARY KEY)")
-	for _, test := range []struct{ from, to, says string }{
-		{
-			"table: accounts}", "table: people}",
-			"sexton.yaml:6:18: ghost_users.users.table: there is no table people in schema public (correct the name, or set databases.main.schema to its schema)",
-		},
-		{
-			"table: accounts}", "table: accounts, key: uid}",
-			"sexton.yaml:6:33: ghost_users.users.key: table accounts has no column uid",
-		},
-		{"table: accounts}", "table: accounts, key: email}", "accounts.email has no unique index"},
-		{
-			"may_delete: may_delete_account", "may_delete: nothing",
-			`sexton.yaml:8:15: ghost_users.may_delete: the function "public"."nothing"(uuid, uuid) does not exist`,
-		},
-		{
-			"{table: accounts}", "{table: public.accounts}",
-			"sexton.yaml:6:18: ghost_users.users.table: must be a table of the database's own schema",
-		},
-		{"  ghost: ", "  limit: 5 # ", "ghost_users.move: needs ghost_users.ghost"},
-		{"users: {table: accounts}", "limit: 5", "ghost_users.ghost: needs ghost_users.users.table"},
-		{
-			"  nullify: [{table: documents, columns: [reviewer_id]}]\n", "",
-			"add {table: documents, columns: [reviewer_id]} to ghost_users.nullify, delete or move",
-		},
-		{
-			"[account_id]", "[id]",
-			"sexton.yaml:11:40: ghost_users.delete[0].columns[0]: sessions.id is of type bigint, but accounts.id is of type uuid",
-		},
-	} {
-		require.Contains(t, accountSettings, test.from)
-		s.Configure(s.URL, strings.Replace(accountSettings, test.from, test.to, 1))
-		for _, args := range [][]string{{"config", "check", "--connect"}, {"migrate", "up"}} {
-			s.Says(2, test.says, args...)
-		}
-	}
-	s.Configure(s.URL, strings.Replace(strings.Replace(accountSettings, "[account_id]", "[id]", 1),
-		"may_delete_account", "nothing", 1))
-	r := s.Run("config", "check", "--connect")
-	require.Contains(t, r.Stderr, "does not exist")
-	require.Contains(t, r.Stderr, "sessions.id is of type bigint", "all at the same time")
-	s.Configure(s.URL, accountSettings)
-	require.Equal(t, "ok: 1 database, 3 definitions\n", s.OK("config", "check", "--connect"))
-	s.OK("migrate", "down", "--force")
-	require.Equal(t, "ok: 1 database, 3 definitions\n", s.OK("config", "check", "--connect"), "before it is installed")
 }

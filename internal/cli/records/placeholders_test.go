@@ -85,31 +85,6 @@ func TestStatusNamesWhatKeepsPlaceholders(t *testing.T) {
 	require.Regexp(t, deletionKind+` +main +- `, s.OK("job", "list"))
 }
 
-func TestPlaceholderReferencesThatDoNotFit(t *testing.T) {
-	t.Parallel()
-	s := placeholderSite(t)
-	s.Configure(s.URL,
-		"loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\nplaceholder_users:\n  enabled: true\n  references:\n    - {table: notse, columns: [author_id]}\n")
-	s.Says(2, s.Path("sexton.yaml")+
-		":8:15: placeholder_users.references[0].table: child table public.notse does not exist", "job", "run",
-		placeholderKind)
-	r := s.Run("doctor", "--json")
-	require.Equal(t, 5, r.Code)
-	var report struct {
-		Findings []struct{ Check, Object, Message string }
-	}
-	require.NoError(t, json.Unmarshal([]byte(r.Stdout), &report))
-	type finding = struct{ Check, Object, Message string }
-	require.Contains(t, report.Findings, finding{
-		"placeholder_users", "placeholder_users.references[0].table",
-		s.Path("sexton.yaml") + ":8:15: child table public.notse does not exist",
-	})
-	require.Contains(t, report.Findings, finding{
-		"given_up", "table import_placeholder_user_details",
-		"1 placeholder user given up after 15 attempts",
-	})
-}
-
 // What would let a placeholder be offered too often, or makes each look at it slow or
 // impossible, is found by doctor.
 func TestDoctorLooksAtPlaceholders(t *testing.T) {

@@ -113,7 +113,7 @@ func TestUndoAmongOthers(t *testing.T) {
 			require.Contains(t, s.OK("job", "run", clitest.Kind), "skipped")
 		},
 		"a killed session": func(_ *testing.T, s attacked) {
-			s.Exec("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
+			s.Terminate("wait_event_type = 'Lock'")
 		},
 	}, "a second one") {
 		t.Run(name, func(t *testing.T) {

@@ -67,49 +67,6 @@ func TestUserDelete(t *testing.T) {
 	require.Equal(t, [][]string{{"by Ada"}}, s.Rows("SELECT title FROM issues"), "deleted with their author")
 }
 
-func TestUserCancel(t *testing.T) {
-	t.Parallel()
-	s := ghostSite(t)
-	s.OK("user", "delete", "1")
-	require.Equal(t, "user 1: restored; the deletion is cancelled\n", s.OK("user", "cancel", "1", "--by", "2"))
-	require.Equal(t, [][]string{{"active"}}, s.Rows("SELECT state FROM users WHERE id = 1"))
-	require.Equal(t, map[string]any{"user_id": 1.0, "cancelled": false}, s.JSON(0, "user", "cancel", "1"))
-	require.Equal(t, "user 1: was not queued for deletion\n", s.OK("user", "cancel", "1"))
-	s.OK("user", "delete", "1")
-	s.Exec("UPDATE users_ghost_user_migrations SET moved_rows = 3")
-	s.Says(1, "cancel the deletion of user 1: it has begun, with 3 rows moved, 0 deleted and 0 nullified", "user",
-		"cancel", "1")
-}
-
-func TestUserDeleteRefuses(t *testing.T) {
-	t.Parallel()
-	s := ghostSite(t)
-	s.Exec("INSERT INTO users (id, username, email, name, user_type) VALUES (5, 'ghost', 'ghost@example.com', 'Ghost User', 5)")
-	for id, message := range map[string]string{
-		"99": "there is no user 99", "4": "delete user 4: an internal user (user_type 11) cannot be deleted",
-		"3": "sole owner of the groups",
-		"5": "delete user 5: the ghost user cannot be deleted",
-	} {
-		s.Says(1, message, "user", "delete", id)
-	}
-	require.Empty(t, s.Rows("SELECT FROM users_ghost_user_migrations"))
-	for _, args := range [][]string{
-		{"user", "delete"},
-		{"user", "delete", "ada"},
-		{"user", "delete", "0"},
-		{"job", "run", ghostKind, "--args", `{"user_id": 1}`},
-	} {
-		require.Equal(t, 2, s.Run(args...).Code, args)
-	}
-
-	// A row that is written to the queue by hand achieves no more.
-	s.Exec("INSERT INTO users_ghost_user_migrations (user_id) VALUES (4), (5)")
-	require.EqualValues(t, 2,
-		s.JSON(0, "job", "run", ghostKind).(map[string]any)["stats"].(map[string]any)["users_failed"])
-	require.Regexp(t, `(?m)^5 +0 +0 +0 +- +1 +\S+ +the ghost user cannot be deleted$`, s.OK("status"))
-	require.Len(t, s.Rows("SELECT FROM users"), 5)
-}
-
 // A user who fails again and again is a finding, with the table and the constraint that
 // are in the way.
 func TestDoctorNamesFailingUsers(t *testing.T) {
@@ -171,24 +128,6 @@ func TestGhostUsersNeedTheirTables(t *testing.T) {
 	s.Configure(s.URL, "loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\n")
 	s.Says(2, "users", "migrate", "up")
 	s.Says(2, "there is no table users in schema public", "config", "check", "--connect")
-}
-
-func TestUserDeletionIsPlanned(t *testing.T) {
-	t.Parallel()
-	s := ghostSite(t)
-	s.Exec(`CREATE TABLE audits (id bigint PRIMARY KEY, user_id bigint REFERENCES users); CREATE INDEX ON audits (user_id);
-		INSERT INTO todos (user_id, author_id, target_type, target_id, action) VALUES (1, 2, 'Issue', 1, 1)`)
-	plan := s.JSON(0, "user", "delete", "--plan", "1").(map[string]any)
-	require.Equal(t, map[string]any{"issues": 1.0}, plan["moved"])
-	require.Equal(t, map[string]any{"todos": 1.0}, plan["deleted"])
-	require.Empty(t, plan["forbidden"])
-	require.Equal(t, map[string]any{"todos": 1.0, "issues": 1.0},
-		s.JSON(0, "user", "delete", "--plan", "--hard", "1").(map[string]any)["deleted"])
-	require.Equal(t, "sexton: there is no user 404\n", s.Run("user", "delete", "--plan", "404", "--by", "1").Stderr)
-	s.Exec("INSERT INTO audits VALUES (1, 2)")
-	require.Regexp(t, `(?m)^forbidden: audits.user_id: `, s.OK("user", "delete", "--plan", "2"))
-	require.Empty(t, s.Rows("SELECT FROM users_ghost_user_migrations"))
-	require.Equal(t, [][]string{{"active"}}, s.Rows("SELECT DISTINCT state FROM users"))
 }
 
 func TestMain(m *testing.M) { clitest.Main(m) }

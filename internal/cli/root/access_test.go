@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"sexton/internal/cli/clitest"
@@ -47,39 +46,6 @@ func TestServerThatIsDown(t *testing.T) {
 	require.NotContains(t, r.Stderr, "hidden")
 }
 
-func TestRoleThatMayNotConnect(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	role := s.CreateRole()
-	s.Configure(s.AsRole(role), "")
-	name := pgx.Identifier{s.Name}.Sanitize()
-	s.Exec("REVOKE CONNECT ON DATABASE " + name + " FROM PUBLIC")
-	s.Refused(t, 4, connecting(), `database main cannot be reached: permission denied for database "`+s.Name+`"`)
-	require.Contains(t, s.Run("status").Stderr, "(GRANT CONNECT on the database to user "+role+")")
-
-	s.Exec("GRANT CONNECT ON DATABASE " + name + " TO PUBLIC")
-	s.Exec("ALTER ROLE " + pgx.Identifier{role}.Sanitize() + " NOLOGIN")
-	s.Refused(t, 4, connecting(), `database main cannot be reached: role "`+role+
-		`" is not permitted to log in (correct the user, let it log in`)
-}
-
-func TestRoleThatMayNotInstall(t *testing.T) {
-	t.Parallel()
-	s := clitest.Plain(t)
-	s.Exec("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
-	role := s.CreateRole()
-	s.Configure(s.AsRole(role), "")
-	quoted := pgx.Identifier{role}.Sanitize()
-	before := s.Snapshot()
-	r := s.Run("migrate", "up")
-	require.Equal(t, 7, r.Code)
-	require.Empty(t, r.Stdout)
-	require.Contains(t, r.Stderr,
-		"role "+role+
-			` in database main: may not create tables in schema "public"; run: GRANT USAGE, CREATE ON SCHEMA "public" TO `+quoted)
-	require.Equal(t, before, s.Snapshot())
-}
-
 func TestRoleWithoutRights(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
@@ -95,76 +61,6 @@ func TestRoleWithoutRights(t *testing.T) {
 	},
 		"role "+role+
 			" in database main: permission denied for schema sexton; run: the statements that `sexton grants` prints")
-}
-
-// asOwner has a role install Sexton. The role gets no rights on the application's tables.
-func asOwner(s *clitest.Site) (role string) {
-	s.Tb.Helper()
-	role = s.CreateRole()
-	quoted := pgx.Identifier{role}.Sanitize()
-	s.Exec("GRANT ALL ON SCHEMA public TO " + quoted + "; GRANT CREATE ON DATABASE " +
-		pgx.Identifier{s.Name}.Sanitize() + " TO " + quoted)
-	owner := s.CreateRole()
-	s.Exec("GRANT " + pgx.Identifier{owner}.Sanitize() + " TO " + quoted)
-	s.Configure(s.AsRole(role), "jobs: {owner: "+owner+"}\n")
-	s.OK("migrate", "up")
-	return role
-}
-
-func TestRoleWithoutRightsOnTheChild(t *testing.T) {
-	t.Parallel()
-	s := clitest.Plain(t)
-	asOwner(s)
-	s.Refused(t, 1, [][]string{{"job", "run", clitest.Kind}},
-		"sexton: warning: triggers do not match the definitions",
-		`DIR/loose_foreign_keys.yml:2:5: issues[0]: the database role lacks DELETE, SELECT, UPDATE on table public.issues (GRANT DELETE, SELECT, UPDATE ON public.issues TO `)
-}
-
-func TestRoleWithoutRightsOnOnePartition(t *testing.T) {
-	t.Parallel()
-	s := clitest.Plain(t)
-	role := asOwner(s)
-	quoted := pgx.Identifier{role}.Sanitize()
-	s.Exec("DROP TABLE issues CASCADE; CREATE TABLE issues (id bigint, project_id bigint) PARTITION BY LIST (id);" +
-		"CREATE TABLE issues_1 PARTITION OF issues FOR VALUES IN (1); CREATE TABLE issues_2 PARTITION OF issues FOR VALUES IN (2);" +
-		"GRANT SELECT, UPDATE, DELETE ON issues, issues_1 TO " + quoted + "; GRANT SELECT, TRIGGER ON projects TO " +
-		quoted)
-	require.Contains(t, s.OK("job", "run", clitest.Kind), "0 processed")
-	s.OK("triggers", "install")
-	s.Exec("INSERT INTO issues VALUES (1, 1), (2, 1), (1, 2); DELETE FROM projects WHERE id <= 2")
-	held := "the database role lacks DELETE, SELECT, UPDATE on table public.issues_2: GRANT DELETE, SELECT, UPDATE ON public.issues_2 TO " + role
-	first := s.OK("job", "run", clitest.Kind)
-	require.Contains(t, first, "0 processed, 2 deferred")
-	require.Contains(t, first, "deleted    2 rows: issues 2")
-	require.Contains(t, first, "error      issues: "+held)
-	// A pass that finds no due row names the reason, too.
-	for _, pass := range []string{first, s.OK("job", "run", clitest.Kind)} {
-		require.Regexp(t, `waiting    2 tombstones put off, the first until \S+, after: issues: `+
-			regexp.QuoteMeta(held)+"\n$", pass)
-	}
-	document, ok := s.JSON(0, "job", "run", clitest.Kind).(map[string]any)
-	require.True(t, ok)
-	require.Contains(t, document["waiting_for"], held)
-	s.Exec("GRANT SELECT, UPDATE, DELETE ON issues_2 TO " + quoted +
-		"; UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
-	require.NotContains(t, s.OK("job", "run", clitest.Kind), "waiting")
-	require.Empty(t, s.Rows("SELECT FROM issues"))
-}
-
-func TestRoleWithoutRightsOnTheParent(t *testing.T) {
-	t.Parallel()
-	s := clitest.Plain(t)
-	quoted := pgx.Identifier{asOwner(s)}.Sanitize()
-	s.Exec("GRANT SELECT, UPDATE, DELETE ON issues TO " + quoted)
-	s.Refused(t, 1, [][]string{{"triggers", "install"}},
-		"role "+quoted+" lacks TRIGGER on table public.projects; run: GRANT TRIGGER ON TABLE public.projects TO "+
-			quoted)
-
-	s.Exec("GRANT TRIGGER ON TABLE projects TO " + quoted)
-	require.Contains(t, s.OK("triggers", "install"), "created sexton_track on public.projects")
-	r := s.Run("triggers", "status")
-	require.Zero(t, r.Code, "a plain trigger is no drift: %s", r.Stdout)
-	require.Contains(t, r.Stdout, "ENABLE ALWAYS TRIGGER sexton_track")
 }
 
 // Another session holds every table of the application, partitions included. What looks
