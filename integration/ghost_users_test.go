@@ -217,7 +217,7 @@ http: {listen: ""}
 	if strings.Contains(leader, fmt.Sprintf(":%d:", first.cmd.Process.Pid)) {
 		killed, left = second, first // Another leader takes its time.
 	}
-	require.NoError(t, killed.cmd.Process.Kill())
+	s.kill(t, killed)
 	s.exec(t, "UPDATE import_placeholder_user_details SET namespace_id = NULL WHERE namespace_id = 5")
 	s.exec(t, "INSERT INTO import_placeholder_user_details (placeholder_user_id, organization_id) SELECT n, 1 FROM generate_series(51, 60) AS n")
 	s.exec(t, "DELETE FROM groups WHERE id = 6")

@@ -41,7 +41,7 @@ http: {listen: ""}
 		UPDATE groups SET marked_for_deletion_on = marked_for_deletion_on - 8`)
 	s.wait(t, time.Minute, "the first groups to be passed on",
 		"EXISTS (SELECT FROM sexton.river_job WHERE kind = 'group_destroy')")
-	require.NoError(t, first.cmd.Process.Kill())
+	s.kill(t, first)
 	p.run(t, s.dir, s.url, 0, "job", "run", "adjourned_group_deletion")
 	s.wait(t, time.Minute, "all groups to be decided about",
 		"600 = (SELECT count(*) FROM sexton.river_job WHERE kind = 'group_destroy') + (SELECT count(*) FROM groups WHERE marked_for_deletion_on IS NULL)")

@@ -3,6 +3,7 @@
 package integration
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -84,7 +86,7 @@ func TestSoak(t *testing.T) {
 type soak struct {
 	site    workSite // by way of the network
 	direct  workSite
-	network *soakProxy
+	network pgtest.Network
 	random  *rand.Rand
 	workers []*runningWorker
 	begun   map[string]int
@@ -97,7 +99,7 @@ type fault func(t *testing.T) (end func())
 
 func newSoak(t *testing.T, site workSite, seed uint64) *soak {
 	s := &soak{site: site, direct: site, random: rand.New(rand.NewPCG(seed, 0)), begun: map[string]int{}}
-	s.network, s.site.url = newSoakProxy(t, site.url)
+	s.site.url = s.network.Listen(t, site.url)
 	for range 2 {
 		s.workers = append(s.workers, s.start(t))
 	}
@@ -179,18 +181,22 @@ func (s *soak) stop(t *testing.T) func() {
 }
 
 func (s *soak) cut(*testing.T) func() {
-	s.network.cut(1 + s.random.IntN(3))
+	s.network.Cut(1 + s.random.IntN(3))
 	return func() {}
 }
 
 func (s *soak) loseCommits(*testing.T) func() {
-	s.network.lose(1 + s.random.IntN(3))
-	return func() { s.network.lose(0) }
+	var left atomic.Int64
+	left.Store(1 + s.random.Int64N(3))
+	s.network.LoseAnswers(func(answer []byte) bool {
+		return bytes.Contains(answer, []byte("COMMIT\x00")) && left.Add(-1) >= 0
+	})
+	return func() { left.Store(0) }
 }
 
 func (s *soak) stall(*testing.T) func() {
-	s.network.stall(1 + s.random.IntN(3))
-	return s.network.heal
+	s.network.Stall(1 + s.random.IntN(3))
+	return s.network.Heal
 }
 
 // session runs statements in a transaction that the server ends after a while, whatever

@@ -207,7 +207,7 @@ func TestTicksTakeTurns(t *testing.T) {
 }
 
 // over moves the bundle's connections to the network.
-func (b *bundle) over(t *testing.T, network *pgtest.Distance) {
+func (b *bundle) over(t *testing.T, network *pgtest.Network) {
 	settings := pgtest.Must(pgxpool.ParseConfig(b.db.URL))(t)
 	settings.ConnConfig.DialFunc = network.Dial
 	pool := pgtest.Must(pgxpool.NewWithConfig(t.Context(), settings))(t)
@@ -221,7 +221,7 @@ func (b *bundle) over(t *testing.T, network *pgtest.Distance) {
 func TestRoundTripsOfAPass(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	network := &pgtest.Distance{}
+	network := &pgtest.Network{}
 	b.over(t, network)
 	var trips int64
 	for range 2 {

@@ -85,7 +85,7 @@ func TestPassOverASlowNetworkMakesProgress(t *testing.T) {
 	limits := &b.deps.Config.Databases[0].Limits
 	usual := limits.Runtime
 	limits.Runtime = time.Second
-	network := &pgtest.Distance{}
+	network := &pgtest.Network{}
 	b.over(t, network)
 	b.db.Exec("DELETE FROM parents WHERE id <= 2")
 	network.Delay.Store(int64(250 * time.Millisecond))

@@ -1,11 +1,8 @@
 package batch_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -271,18 +268,6 @@ func TestNothingIsPreparedWhereTheQueryModeDoesWithout(t *testing.T) {
 	require.EqualValues(t, 8, count(t, db))
 }
 
-// sends counts how often a connection has sent something: once per round trip.
-type sends struct {
-	net.Conn
-
-	n *atomic.Int64
-}
-
-func (s sends) Write(b []byte) (int, error) {
-	s.n.Add(1)
-	return s.Conn.Write(b)
-}
-
 // On a new connection a transaction takes four round trips, however many statements it
 // has: its frame is prepared and sent, and then they are.
 func TestStatementsArePreparedTogether(t *testing.T) {
@@ -290,20 +275,17 @@ func TestStatementsArePreparedTogether(t *testing.T) {
 
 	db, session := setup(t)
 	settings := session.Conn.Config()
-	var trips atomic.Int64
-	settings.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-		return sends{conn, &trips}, err
-	}
+	network := &pgtest.Network{}
+	settings.DialFunc = network.Dial
 	session.Conn = pgtest.ConnectAs(t, settings)
 	statements := make([]batch.Statement, 10)
 	for i := range statements {
 		statements[i].SQL = fmt.Sprintf("DELETE FROM items WHERE id = %d", i+1)
 	}
 	for i, expected := range []int64{4, 1, 3, 1} {
-		trips.Store(0)
+		network.Trips.Store(0)
 		pgtest.Must(session.Run(t.Context(), statements[:5+i/2*5]...))(t)
-		require.Equal(t, expected, trips.Load())
+		require.Equal(t, expected, network.Trips.Load())
 	}
 	require.Zero(t, count(t, db))
 }

@@ -169,7 +169,7 @@ func TestConnectionLostBeforeTheStatementIsLost(t *testing.T) {
 	d := pgtest.New(t)
 	conn, err := pgx.Connect(t.Context(), d.URL)
 	require.NoError(t, err)
-	d.Exec("SELECT pg_terminate_backend($1, 5000)", conn.PgConn().PID())
+	d.Terminate("pid = $1", conn.PgConn().PID())
 	for range 2 { // The first statement notices, the second finds no connection.
 		_, err = conn.Exec(t.Context(), "SELECT 1")
 		require.True(t, database.Lost(err), "%v", err)

@@ -25,6 +25,6 @@ func TestIdleConnectionIsTriedOnlyWhereItsSocketSaysSomething(t *testing.T) {
 	require.False(t, tries())
 	pid := conn.Conn().PgConn().PID()
 	conn.Release()
-	d.Exec("SELECT pg_terminate_backend($1)", pid)
+	d.Terminate("pid = $1", pid)
 	pgtest.WaitFor(t, "the socket to tell of its end", func(context.Context) (bool, error) { return tries(), nil })
 }

@@ -163,10 +163,10 @@ func (v *Victim) TracePrepareEnd(_ context.Context, conn *pgx.Conn, _ pgx.TraceP
 	v.step(conn)
 }
 
-// KillOnce returns a function that terminates the server's session of a connection when
-// it is first called.
+// KillOnce returns a function that terminates the session of a connection on its first
+// call.
 func (d *DB) KillOnce(conn *pgx.Conn) func() {
-	return sync.OnceFunc(func() { d.Exec("SELECT pg_terminate_backend($1)", int32(conn.PgConn().PID())) })
+	return sync.OnceFunc(func() { d.Terminate("pid = $1", conn.PgConn().PID()) })
 }
 
 // gate is the advisory lock at which work stops.

@@ -2,9 +2,6 @@ package extdiff_test
 
 import (
 	"bytes"
-	"context"
-	"io"
-	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -281,41 +278,17 @@ func TestAManyFilesDiffMovesInOneTransaction(t *testing.T) {
 	require.Empty(t, b.verified(t, time.Hour))
 }
 
-// deaf is a connection that loses the answer to the first COMMIT of its pool.
-type deaf struct {
-	net.Conn
-
-	commits *atomic.Int32
-	lost    atomic.Bool
-}
-
-func (d *deaf) Write(b []byte) (int, error) {
-	if bytes.Contains(b, []byte("commit\x00")) && d.commits.Add(1) == 1 {
-		d.lost.Store(true)
-	}
-	return d.Conn.Write(b)
-}
-
-func (d *deaf) Read(b []byte) (int, error) {
-	n, err := d.Conn.Read(b)
-	if d.lost.Load() {
-		return 0, io.ErrUnexpectedEOF
-	}
-	return n, err
-}
-
 // The server has committed the claim, and its answer gets lost: the diff does not wait
 // for that claim's end.
 func TestALostAnswerLeavesNoClaim(t *testing.T) {
 	t.Parallel()
 	b := inFolder(t)
 	b.add(1, file{path: "a", text: new(onePart)})
-	settings := b.Connected.Pool.Config()
-	dial, commits := settings.ConnConfig.DialFunc, new(atomic.Int32)
-	settings.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := dial(ctx, network, address)
-		return &deaf{Conn: conn, commits: commits}, err
-	}
+	settings, network, lost := b.Connected.Pool.Config(), &pgtest.Network{}, new(atomic.Bool)
+	settings.ConnConfig.DialFunc = network.Dial
+	network.LoseAnswers(func(answer []byte) bool {
+		return bytes.Contains(answer, []byte("COMMIT\x00")) && lost.CompareAndSwap(false, true)
+	})
 	b.engine.DB.Pool = pgtest.Must(pgxpool.NewWithConfig(t.Context(), settings))(t)
 	t.Cleanup(b.engine.DB.Pool.Close)
 	_, err := b.engine.Move(t.Context(), 1)

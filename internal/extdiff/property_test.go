@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -239,11 +238,7 @@ func TestALostConnectionLosesNothing(t *testing.T) {
 		for _, point := range []extdiff.Point{extdiff.PointReading, extdiff.PointSwitched} {
 			b.engine.Reached = func(p extdiff.Point) {
 				if p == point { // Each time: what fails with other diffs goes once more, alone.
-					conn := pgtest.Must(pgx.Connect(t.Context(), b.URL))(t)
-					pgtest.Exec(t, conn, `
-						SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
-						WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS NOT NULL`)
-					require.NoError(t, conn.Close(t.Context()))
+					b.Terminate("xact_start IS NOT NULL")
 				}
 			}
 			_, err := b.engine.Move(t.Context(), 1)

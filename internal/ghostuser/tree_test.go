@@ -80,11 +80,12 @@ func TestTreesOutliveAKill(t *testing.T) {
 	t.Parallel()
 	b := setup(t, topics, lists())
 	b.queue(true, 1)
-	dying, kill := context.WithCancel(t.Context())
+	dying, stop := context.WithCancel(t.Context())
+	kill := b.KillOnce(b.engine.Session.Conn)
 	b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) {
 		if stats.Deleted["replies"] > 100 {
+			stop()
 			kill()
-			b.Exec("SELECT pg_terminate_backend($1)", b.engine.Session.Conn.PgConn().PID())
 		}
 	}
 	_, err := b.engine.Run(dying)

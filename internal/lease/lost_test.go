@@ -1,9 +1,6 @@
 package lease_test
 
 import (
-	"net"
-	"net/url"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,62 +14,6 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// wire is a proxy before a database.
-type wire struct {
-	database database.Database
-	state    atomic.Int32
-}
-
-// The states of a wire: one that breaks loses the server's next answer with its
-// connection, and lets nothing more through then.
-const (
-	up int32 = iota
-	breaks
-	broken
-)
-
-func (w *wire) forward(to, from net.Conn, answers bool) {
-	defer func() { _, _ = to.Close(), from.Close() }()
-	buffer := make([]byte, 1<<16)
-	for {
-		n, err := from.Read(buffer)
-		lost := answers && w.state.CompareAndSwap(breaks, broken)
-		if err != nil || lost || w.state.Load() == broken {
-			return
-		}
-		if _, err := to.Write(buffer[:n]); err != nil {
-			return
-		}
-	}
-}
-
-func behindWire(t *testing.T, db *dbtest.DB) *wire {
-	w := &wire{}
-	u := pgtest.Must(url.Parse(db.URL))(t)
-	socket := u.Query().Get("host") + "/.s.PGSQL." + u.Query().Get("port")
-	listener := pgtest.Must((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
-	t.Cleanup(func() { _ = listener.Close() })
-	go func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			server, err := (&net.Dialer{}).DialContext(t.Context(), "unix", socket)
-			if err != nil || w.state.Load() == broken {
-				_ = client.Close()
-				continue
-			}
-			go w.forward(server, client, false)
-			go w.forward(client, server, true)
-		}
-	}()
-	u.Host, u.RawQuery = listener.Addr().String(), "sslmode=disable"
-	w.database = pgtest.Must(database.Open(t.Context(), "main", u.String(), "", dbtest.Names(), 1))(t)
-	t.Cleanup(w.database.Close)
-	return w
-}
-
 // free tells whether another process could have the lease, without taking it.
 func free(db *dbtest.DB) bool {
 	return len(db.Rows("SELECT FROM sexton.leases WHERE expires_at > clock_timestamp()")) == 0
@@ -83,33 +24,36 @@ func free(db *dbtest.DB) bool {
 func TestALostAnswerDoesNotRefuseItsOwnProcess(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
-	w := behindWire(t, db)
-	m := &lease.Manager{Jobs: w.database, Holder: "one"}
+	network := &pgtest.Network{}
+	connected := pgtest.Must(database.Open(t.Context(), "main", network.Listen(t, db.URL), "", dbtest.Names(), 1))(t)
+	t.Cleanup(connected.Close)
+	m := &lease.Manager{Jobs: connected, Holder: "one"}
 	var found int64
 	limits := batch.Limits{StatementTimeout: time.Minute, LockTimeout: time.Minute}
 	statement := batch.Statement{SQL: "SELECT count(*) FROM sexton.runs", Scan: batch.One(&found)}
 	run := lease.Run{Kind: "some_kind", Database: "main"}
 	for range 2 { // Everything is prepared then: the answer is that of the statement itself.
-		_, granted := pgtest.Must2(m.Begin(t.Context(), run, key, time.Minute, w.database))(t)
-		conn := pgtest.Must(w.database.Async().Acquire(t.Context()))(t)
+		_, granted := pgtest.Must2(m.Begin(t.Context(), run, key, time.Minute, connected))(t)
+		conn := pgtest.Must(connected.Async().Acquire(t.Context()))(t)
 		session := &batch.Session{Conn: conn.Conn(), Names: dbtest.Names(), Fence: granted, Limits: limits}
 		pgtest.Must(session.Run(t.Context(), statement))(t)
 		conn.Release()
 		require.NoError(t, granted.Release(t.Context()))
 	}
-	w.state.Store(breaks)
-	_, _, err := m.Begin(t.Context(), run, key, time.Minute, w.database)
+	network.LoseAnswers(func([]byte) bool { network.Down.Store(true); return true })
+	_, _, err := m.Begin(t.Context(), run, key, time.Minute, connected)
 	require.Error(t, err)
 
 	require.False(t, free(db))
 	_, err = manager(db, "two").Acquire(t.Context(), key, time.Minute, db.Connected)
 	require.ErrorAs(t, err, new(*lease.HeldError), "another process does not know that nothing is done under it")
-	w.state.Store(up)
+	network.LoseAnswers(func([]byte) bool { return false })
+	network.Down.Store(false)
 	before := fence(t, db)
-	_, granted, err := m.Begin(t.Context(), run, key, time.Minute, w.database)
+	_, granted, err := m.Begin(t.Context(), run, key, time.Minute, connected)
 	require.NoError(t, err)
 	require.Equal(t, before+1, granted.Token(), "the fence refuses what came before")
-	_, err = m.Acquire(t.Context(), key, time.Minute, w.database)
+	_, err = m.Acquire(t.Context(), key, time.Minute, connected)
 	require.ErrorAs(t, err, new(*lease.HeldError), "a lease that is worked under is not left over")
 	require.NoError(t, granted.Release(t.Context()))
 }

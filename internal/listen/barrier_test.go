@@ -169,11 +169,11 @@ func TestListenerDiesBetweenUnlockAndBarrier(t *testing.T) {
 				}
 				return nil
 			}
-			writer, killer := b.connect(), b.connect()
+			writer := b.connect()
 			begin := func() { execute(t, writer, "BEGIN; "+insert) }
 			before := name == "writer before the barrier"
 			p.tracer = &between{run: func() {
-				execute(t, killer, "SELECT pg_terminate_backend($1, 10000)", b.connections(listeners)[0])
+				b.Terminate("application_name = $1", listeners)
 				if before {
 					begin()
 				}

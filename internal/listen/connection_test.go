@@ -31,7 +31,7 @@ func TestSubscriptionOutlivesItsConnections(t *testing.T) {
 	for range 5 {
 		before := b.connections(listeners)
 		require.Len(t, before, 1)
-		b.Exec("SELECT pg_terminate_backend($1, 10000)", before[0])
+		b.Terminate("pid = $1", before[0])
 		b.Exec(insert)
 		b.requireDrained()
 		pgtest.WaitFor(t, "one fresh connection", func(context.Context) (bool, error) {
@@ -68,7 +68,7 @@ func TestListenerPassesOnAnotherTopic(t *testing.T) {
 				return false, nil
 			}
 		})
-		b.Exec("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1", listeners)
+		b.Terminate("application_name = $1", listeners)
 	}
 	b.Exec(insert)
 	b.requireDrained()
@@ -86,7 +86,7 @@ func TestSubscriptionQueriesAfterConnecting(t *testing.T) {
 
 	// Silently, so that only the look after connecting finds it.
 	b.Exec("BEGIN; SET LOCAL sexton.notify = off; " + insert + "; COMMIT")
-	b.Exec("SELECT pg_terminate_backend($1)", b.connections(listeners)[0])
+	b.Terminate("application_name = $1", listeners)
 	b.requireDrained()
 }
 
@@ -95,13 +95,13 @@ func TestSubscriptionQueriesAfterConnecting(t *testing.T) {
 func TestStalledConnectionIsNoticedAsleep(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	network := newProxy(t)
+	network := stallable(t)
 	p := newProbe(b)
-	p.Listener.Conn.DialFunc = network.dial
+	p.Listener.Conn.DialFunc = network.Dial
 	p.Timing.SelfCheck, p.Timing.SelfCheckWait, p.Timing.Answer = 100*time.Millisecond, 500*time.Millisecond,
 		500*time.Millisecond
 	p.awaitSleep()
-	network.stall()
+	network.Stall(1)
 	b.Exec(insert)
 	b.requireDrained()
 	require.Positive(t, p.logged(lost))
@@ -112,16 +112,16 @@ func TestStalledConnectionIsNoticedAsleep(t *testing.T) {
 func TestStalledConnectionIsNoticedAwake(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	network := newProxy(t)
+	network := stallable(t)
 	p := newProbe(b)
-	p.Listener.Conn.DialFunc = network.dial
+	p.Listener.Conn.DialFunc = network.Dial
 	p.Timing.Answer = 500 * time.Millisecond
 	open := p.gate()
 	p.start()
 	p.wakeUp()
-	network.stall()
+	network.Stall(1)
 	open()
-	p.await("a second connection", func() bool { return network.dials.Load() >= 2 })
+	p.await("a second connection", func() bool { return network.Dials.Load() >= 2 })
 	b.requireDrained()
 	p.await("the subscription to say so", func() bool { return p.logged(failing) > 0 })
 }
@@ -283,7 +283,7 @@ func TestSubscriptionPollsOnLaterConnectionsToo(t *testing.T) {
 			return len(b.connections(listeners)) == 1,
 				nil
 		})
-		b.Exec("SELECT pg_terminate_backend($1, 10000)", b.connections(listeners)[0])
+		b.Terminate("application_name = $1", listeners)
 		// It is said twice where the connection ends within the check of a fresh one.
 		p.await("a lost connection", func() bool { return p.logged(lost) > before })
 		b.Exec(silent)

@@ -170,6 +170,14 @@ func (p *probe) erase(ctx context.Context) (time.Duration, error) {
 	return 0, err
 }
 
+// stallable returns a network whose connections are cut before pools close, which would
+// wait 15 s for a stalled one.
+func stallable(t *testing.T) *pgtest.Network {
+	network := &pgtest.Network{}
+	t.Cleanup(func() { network.Cut(1) })
+	return network
+}
+
 // start runs the listener, and the subscription with it, until stop is called or the test
 // ends; stop waits for its end. The subscription's sessions go the listener's way to the
 // server.

@@ -223,7 +223,7 @@ func TestAdaptiveSizesDoNotCountTheNetwork(t *testing.T) {
 	b := setupAdaptive(t, parentsAndChildren+overload+heavy(20_000), deleteChildren, "parents")
 	b.engine.Adaptive.Target = 2 * target
 	settings := b.Pool().Config().ConnConfig
-	network := &pgtest.Distance{}
+	network := &pgtest.Network{}
 	network.Delay.Store(int64(2 * b.engine.Adaptive.Target))
 	settings.DialFunc = network.Dial
 	b.engine.Session.Conn = pgtest.ConnectAs(t, settings)

@@ -3,8 +3,6 @@ package loosefk_test
 import (
 	"context"
 	"fmt"
-	"io"
-	"net"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -125,39 +123,21 @@ func TestAParentThatCostsTheConnectionIsPutOff(t *testing.T) {
 	})
 }
 
-// cutConn loses the first answer for which cut returns true, and the connection with it.
-type cutConn struct {
-	net.Conn
-
-	cut func() bool
-}
-
-func (c *cutConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	if err == nil && c.cut() {
-		_ = c.Close()
-		return 0, io.ErrUnexpectedEOF
-	}
-	return n, err
-}
-
 // A connection that is lost after COMMIT loses only the answer. The tombstone is removed,
 // so it has not failed.
 func TestALostAnswerToCommitIsNoFailure(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, parentsAndChildren, deleteChildren, "parents")
 	b.Exec("DELETE FROM parents WHERE id = 1")
-	settings, cut := b.Pool().Config().ConnConfig, false
-	settings.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-		return &cutConn{conn, func() bool {
-			if cut || b.Pending(t) > 0 {
-				return false
-			}
-			cut = true
-			return true
-		}}, err
-	}
+	settings, network, cut := b.Pool().Config().ConnConfig, &pgtest.Network{}, false
+	settings.DialFunc = network.Dial
+	network.LoseAnswers(func([]byte) bool {
+		if cut || b.Pending(t) > 0 {
+			return false
+		}
+		cut = true
+		return true
+	})
 	b.engine.Session.Conn = pgtest.ConnectAs(t, settings)
 	b.engine.More = func(context.Context) *batch.Session {
 		s := b.engine.Session

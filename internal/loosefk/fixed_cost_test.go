@@ -36,7 +36,7 @@ func chunksAt(t *testing.T, keys int, latency time.Duration, trigger string) int
 	b := setupAdaptive(t, parentsAndChildren+noted+trigger, deleteChildren, "parents")
 	b.Exec(fmt.Sprintf(`INSERT INTO parents SELECT generate_series(11, %[1]d);
 		INSERT INTO children SELECT 1000 + n, n FROM generate_series(11, %[1]d) AS n; ANALYZE parents, children`, keys))
-	settings, network := b.Pool().Config().ConnConfig, &pgtest.Distance{}
+	settings, network := b.Pool().Config().ConnConfig, &pgtest.Network{}
 	network.Delay.Store(int64(latency))
 	settings.DialFunc = network.Dial
 	b.connections(t, 2)

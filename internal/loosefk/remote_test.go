@@ -136,11 +136,9 @@ func TestDatabaseThatGoesDownMeanwhile(t *testing.T) {
 	b, ci := twoDatabases(t)
 	var lost string
 	b.engine.Lost = func(database string, _ error) { lost = database }
-	b.engine.Progress = func(ctx context.Context, _ *loosefk.Stats) {
+	b.engine.Progress = func(context.Context, *loosefk.Stats) {
 		if lost == "" {
-			_, err := ci.Pool().Exec(ctx,
-				"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
-			require.NoError(t, err)
+			ci.Terminate("true")
 		}
 	}
 	b.Exec("DELETE FROM parents")

@@ -2,10 +2,8 @@ package pgtest
 
 import (
 	"context"
-	"net"
 	"net/url"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -112,6 +110,14 @@ func (d *Database) Exec(sql string, args ...any) {
 	require.NoError(d.tb, err, "exec: %s", sql)
 }
 
+// Terminate ends the database's other sessions that meet a condition on pg_stat_activity.
+// It returns how many there were, after their end.
+func (d *Database) Terminate(condition string, args ...any) int {
+	d.tb.Helper()
+	return len(d.Rows("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "+
+		"WHERE datname = current_database() AND pid <> pg_backend_pid() AND "+condition, args...))
+}
+
 // Rows runs a query and returns all values as Postgres writes them in text, NULL as
 // "NULL". The result is never nil.
 func (d *Database) Rows(sql string, args ...any) [][]string {
@@ -203,40 +209,4 @@ func contextOf(tb testing.TB) context.Context {
 		return ctx
 	}
 	return context.Background()
-}
-
-// Distance lies between a test and its server: it makes each round trip of the
-// connections that it dials last longer by Delay nanoseconds, and counts them.
-type Distance struct{ Delay, Trips atomic.Int64 }
-
-// Dial is for the DialFunc of a connection's configuration.
-func (d *Distance) Dial(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	return &distant{Conn: conn, distance: d}, nil
-}
-
-// distant is a connection over a distance.
-type distant struct {
-	net.Conn
-
-	distance *Distance
-	// asked reports that something was sent after the last answer.
-	asked atomic.Bool
-}
-
-func (c *distant) Write(b []byte) (int, error) {
-	if !c.asked.Swap(true) {
-		c.distance.Trips.Add(1)
-		<-time.After(time.Duration(c.distance.Delay.Load()))
-	}
-	return c.Conn.Write(b)
-}
-
-func (c *distant) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	c.asked.Store(false)
-	return n, err
 }

@@ -100,6 +100,3 @@ func (b *bundle) keepNotes(t *testing.T) {
 }
 
 var errCut = errors.New("cut off")
-
-// killUndo ends the sessions that hold a lease.
-const killUndo = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE '%#%'"
