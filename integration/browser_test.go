@@ -334,7 +334,7 @@ func (b *browser) testRetry(t *testing.T, s workSite) {
 func (b *browser) testProgress(t *testing.T, s workSite) {
 	s.exec(t, "DELETE FROM tenants")
 	b.wait(t, "the pass to show with its rate and what is left",
-		`/Works since .*: [0-9,]+ rows for [0-9]+ tombstones, [0-9]+ per second, about .* left/.test(document.getElementById("job-`+kind+`").innerText)`)
+		`/Running for .*: [0-9,]+ rows for [0-9]+ tombstones, [0-9]+ per second, about .* left/.test(document.getElementById("job-`+kind+`").innerText)`)
 	b.wait(t, "the progress",
 		`document.querySelector("progress").value > 20 && document.querySelector("progress").max > 300`)
 	for _, colours := range []string{"light", "dark"} {

@@ -25,8 +25,8 @@ const loopback = "SEXTON_HTTP__LISTEN=127.0.0.1:0"
 
 // httpAddress waits until the worker serves and returns where.
 func (w *runningWorker) httpAddress(t *testing.T) string {
-	w.logged(t, `"msg":"http server listens"`)
-	found := regexp.MustCompile(`"msg":"http server listens","address":"([^"]+)"`).FindStringSubmatch(w.log.String())
+	w.logged(t, `"msg":"http_server_started"`)
+	found := regexp.MustCompile(`"msg":"http_server_started","address":"([^"]+)"`).FindStringSubmatch(w.log.String())
 	require.Len(t, found, 2, "the address in the log")
 	return found[1]
 }

@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	// readTimeout bounds a scrape: Prometheus gives up after ten seconds, and a database
+	// readTimeout limits a scrape: Prometheus gives up after ten seconds, and a database
 	// that does not answer must not hide the others.
 	readTimeout = 2 * time.Second
-	// keepReading is shorter than usual scrape intervals, so that every scrape of one
-	// server is fresh, and several servers, or a reader who reloads a page, ask the
-	// databases no more often.
+	// keepReading is how long gauges are cached. It is shorter than usual scrape
+	// intervals, so that each scrape of one Prometheus reads new values, and limits the
+	// queries if there are several.
 	keepReading = 5 * time.Second
 )
 
@@ -28,10 +28,10 @@ type Sample struct {
 	Labels []string
 }
 
-// Reader reads all gauges. What cannot be read within the context is left out.
+// Reader reads all gauges. It omits those that cannot be read within the context.
 type Reader func(ctx context.Context) []Sample
 
-// gauges are read when they are gathered.
+// gauges is a collector that reads the gauges when they are gathered.
 type gauges struct {
 	descs  map[string]*prometheus.Desc
 	recent *web.Cached[[]Sample]
@@ -62,7 +62,7 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	for _, sample := range worst(g.recent.Get(context.Background())) {
 		desc := g.descs[sample.Metric]
 		if desc == nil {
-			desc = prometheus.NewDesc(sample.Metric, "Unknown to the table of metrics.", nil, nil)
+			desc = prometheus.NewDesc(sample.Metric, "Not in the table of metrics.", nil, nil)
 		}
 		metric, err := prometheus.NewConstMetric(desc, prometheus.GaugeValue, sample.Value, sample.Labels...)
 		if err != nil {
@@ -72,16 +72,16 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// worst keeps the highest of values with the same labels. Two standbys can have one name,
-// and a registry refuses duplicates.
+// worst returns the highest of all values with the same labels. Two standbys can have the
+// same name, and a registry refuses duplicates.
 func worst(samples []Sample) []Sample {
-	at := map[string]int{}
+	index := map[string]int{}
 	var kept []Sample
 	for _, sample := range samples {
 		key := sample.Metric + "\xff" + strings.Join(sample.Labels, "\xff")
-		i, there := at[key]
-		if !there {
-			at[key] = len(kept)
+		i, found := index[key]
+		if !found {
+			index[key] = len(kept)
 			kept = append(kept, sample)
 			continue
 		}

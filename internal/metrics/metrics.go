@@ -14,26 +14,25 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Options describe what is measured.
+// Options are the options of New.
 type Options struct {
-	// Kinds and Databases are the ones that runs may have. Their counters begin at 0, so
-	// that the first run is seen as an increase.
+	// Kinds and Databases are the configured ones. Their counters begin at 0.
 	Kinds     []string
 	Databases []string
-	// CleanUp is the kind whose runs count for the indicators of the loose foreign keys.
+	// CleanUp is the kind of the loose foreign keys, which has service-level indicators.
 	CleanUp string
-	// DiffSkips are the reasons that a diff may be left for; none where diffs are not
+	// DiffSkips are the reasons for which a diff may be left in the database, if diffs are
 	// moved. Their counters begin at 0, too.
 	DiffSkips []string
-	// Version, Go and River are this program's versions.
+	// Version, Go and River are the versions of this program, Go and River.
 	Version, Go, River string
-	// Read gives the gauges; see Sample. It is called at most once in 5 s, and its
-	// context ends after 2 s.
+	// Read reads the gauges. It is called at most once in 5 s, and its context ends after
+	// 2 s.
 	Read   Reader
 	Logger *slog.Logger
 }
 
-// Metrics are those of one process. It observes the runs of a jobrun.Runner.
+// Metrics holds the metrics of one process. It observes the runs of a jobrun.Runner.
 type Metrics struct {
 	cleanUp    string
 	registry   *prometheus.Registry
@@ -44,7 +43,7 @@ type Metrics struct {
 
 var _ jobrun.Observer = (*Metrics)(nil)
 
-// New makes the collectors of Table.
+// New returns metrics with the collectors of Table.
 func New(o Options) (*Metrics, error) {
 	m := &Metrics{
 		cleanUp: o.CleanUp, registry: prometheus.NewRegistry(),
@@ -63,7 +62,7 @@ func New(o Options) (*Metrics, error) {
 			m.counters[metric.Name] = counter
 			all = append(all, counter)
 		case metric.Type == Histogram:
-			// An idle look takes some milliseconds, no run more than a minute.
+			// A run without work takes some milliseconds, and no run takes more than a minute.
 			buckets := []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 45, 60}
 			if metric.Name == cleanUpLatency {
 				buckets = jobrun.HistogramBounds()
@@ -85,12 +84,12 @@ func New(o Options) (*Metrics, error) {
 			return nil, err
 		}
 	}
-	m.begin(o)
+	m.setZero(o)
 	return m, nil
 }
 
-// begin shows at 0 what is known to come.
-func (m *Metrics) begin(o Options) {
+// setZero creates the series of all configured kinds and databases with the value 0.
+func (m *Metrics) setZero(o Options) {
 	for _, database := range o.Databases {
 		for _, kind := range o.Kinds {
 			for _, outcome := range []jobrun.Outcome{jobrun.Done, jobrun.OverLimit, jobrun.Skipped, jobrun.Failed} {
@@ -112,7 +111,7 @@ func (m *Metrics) begin(o Options) {
 	}
 }
 
-// add moves a counter. The labels are as many as the table says.
+// add adds to a counter. The labels are those of Table.
 func (m *Metrics) add(name string, n int64, labels ...string) {
 	m.counters[name].WithLabelValues(labels...).Add(float64(n))
 }
@@ -131,7 +130,7 @@ func (m *Metrics) RunEnded(ended jobrun.Ended) {
 	for _, fault := range ended.Faults {
 		m.add(runErrors, fault.Count, ended.Kind, ended.Database, fault.Table, fault.SQLState)
 	}
-	// A pass that was asked to stop before it began met no error.
+	// A pass that was stopped before it began has no error to count.
 	if ended.Err != nil && ended.Outcome != jobrun.Skipped {
 		m.add(runErrors, 1, ended.Kind, ended.Database, "", pgcatalog.SQLState(ended.Err))
 	}
@@ -144,10 +143,11 @@ func (m *Metrics) RunEnded(ended jobrun.Ended) {
 	}
 }
 
+// count adds to the counter of a statistic.
 func (m *Metrics) count(ended jobrun.Ended, metric, label string, n int64) {
 	counter, ok := m.counters[metric]
 	if !ok {
-		m.logger.Error("statistic has no metric", "kind", ended.Kind, "metric", metric)
+		m.logger.Error("statistic_without_metric", "kind", ended.Kind, "metric", metric)
 		return
 	}
 	labels := []string{ended.Database}
@@ -156,23 +156,23 @@ func (m *Metrics) count(ended jobrun.Ended, metric, label string, n int64) {
 	}
 	series, err := counter.GetMetricWithLabelValues(labels...)
 	if err != nil {
-		m.logger.Error("statistic does not fit its metric", "kind", ended.Kind, "metric", metric, "error", err)
+		m.logger.Error("statistic_without_labels", "kind", ended.Kind, "metric", metric, "error", err)
 		return
 	}
 	series.Add(float64(n))
 }
 
-// observeLatency counts what a run has finished. A duration counts as the upper bound of
-// its bin, so that sums are a little high.
+// observeLatency adds the latencies of the rows that a run has finished. Each counts as
+// the upper bound of its bin, so that sums are slightly too high.
 func (m *Metrics) observeLatency(ended jobrun.Ended) {
 	if len(ended.Latency) == 0 {
-		return // Most kinds pass on what others end.
+		return // Most kinds only insert jobs of others.
 	}
 	series := m.histograms[cleanUpLatency].WithLabelValues(ended.Kind, ended.Database)
 	for bin, n := range ended.Latency {
 		bound, err := strconv.ParseFloat(bin, 64)
 		if last := jobrun.HistogramBounds()[len(jobrun.HistogramBounds())-1]; err != nil || bound > last {
-			bound = 2 * last // An infinite one would make the sum infinite.
+			bound = 2 * last // An infinite value would make the sum infinite.
 		}
 		for range n {
 			series.Observe(bound)
@@ -180,8 +180,8 @@ func (m *Metrics) observeLatency(ended jobrun.Ended) {
 	}
 }
 
-// indicate feeds the service-level indicators: a run that failed is no measure of how
-// fast runs are.
+// indicate updates the service-level indicators. A failed run counts as an error, but not
+// for the apdex.
 func (m *Metrics) indicate(ended jobrun.Ended) {
 	if ended.Kind != m.cleanUp {
 		return
@@ -206,16 +206,16 @@ func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 // Handler serves the metrics.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
-		// One series that cannot be shown must not hide the others.
+		// One invalid series must not hide the others.
 		ErrorHandling: promhttp.ContinueOnError,
 		ErrorLog:      errorLog{m.logger},
-		// Requests beyond these would only wait for the same answer.
+		// Further requests would wait for the same cached values.
 		MaxRequestsInFlight: 8,
 		EnableOpenMetrics:   true,
 	})
 }
 
-// errorLog is how the handler tells what it left out.
+// errorLog logs the errors of the handler.
 type errorLog struct{ logger *slog.Logger }
 
 func (l errorLog) Println(v ...any) {
@@ -225,5 +225,5 @@ func (l errorLog) Println(v ...any) {
 			found = errors.Join(found, err)
 		}
 	}
-	l.logger.Warn("metrics are incomplete", "error", found)
+	l.logger.Warn("metrics_incomplete", "error", found)
 }

@@ -22,8 +22,8 @@ type Metric struct {
 // table lists the metrics in the order of their declaration.
 var table []Metric //nolint:gochecknoglobals // see below
 
-// Table lists the metrics, in the order of the documentation. Those of the Go runtime and
-// the process come on top.
+// Table returns the metrics in the order of their declaration, without those of the Go
+// runtime and the process.
 func Table() []Metric { return table }
 
 func counter(name, help string, labels ...string) string { return metric(name, Counter, labels, help) }
@@ -34,17 +34,16 @@ func histogram(name, help string, labels ...string) string {
 	return metric(name, Histogram, labels, help)
 }
 
-// metric puts one into the table and returns its name.
+// metric adds a metric to the table and returns its name.
 func metric(name string, kind Type, labels []string, help string) string {
 	table = append(table, Metric{name, kind, labels, help})
 	return name
 }
 
-// The names of the metrics, each with what it shows and its labels: counters that every
-// pass moves, counters that passes feed by their statistics, and gauges, which are read
-// when they are asked for.
+// The names of the metrics with help and labels: counters of all kinds, counters of the
+// statistics of one kind, and gauges, which are read on each scrape.
 //
-//nolint:gochecknoglobals // declared as Prometheus's own are
+//nolint:gochecknoglobals // Prometheus's own metrics are declared in the same way.
 var (
 	runs = counter("sexton_runs_total",
 		"Runs that ended in this process, by outcome: done, over_limit, skipped, failed.", "kind", "database",
@@ -52,11 +51,11 @@ var (
 	runDuration = histogram("sexton_run_duration_seconds", "Duration of runs in this process, without skipped ones.",
 		"kind", "database")
 	cleanUpLatency = histogram("sexton_clean_up_latency_seconds",
-		"Time from a deletion to the end of its clean-up, for what this process finished.", "kind", "database")
+		"Time from a deletion to the end of its clean-up in this process.", "kind", "database")
 	leaseSkips = counter("sexton_lease_skips_total", "Runs skipped because another worker holds the lease.", "kind",
 		"database")
 	runErrors = counter("sexton_errors_total",
-		"Errors of runs. Without table: of the run as a whole. Without SQLSTATE: not reported by the server.", "kind",
+		"Errors of runs. Without table, the run failed. Without SQLSTATE, the server did not report the error.", "kind",
 		"database", "table", "sqlstate")
 
 	Deletions = counter("sexton_loose_foreign_key_deletions_total", "Rows deleted, by child table.", "database",
@@ -66,7 +65,7 @@ var (
 	ProcessedRecords = counter("sexton_loose_foreign_key_processed_deleted_records_total",
 		"Tombstones finished, by parent table.", "database", "table")
 	RevivedRecords = counter("sexton_loose_foreign_key_revived_deleted_records_total",
-		"Tombstones whose parent row exists again, so that its children are kept, by parent table.", "database",
+		"Tombstones whose parent row exists again, by parent table. Its children are kept.", "database",
 		"table")
 	RescheduledRecords = counter("sexton_loose_foreign_key_rescheduled_deleted_records_total",
 		"Tombstones deferred, by parent table.", "database", "table")
@@ -79,7 +78,7 @@ var (
 	apdex = counter("sexton_sli_loose_foreign_key_clean_ups_apdex_total", "Clean-up runs that did not fail.",
 		"database")
 	apdexSuccess = counter("sexton_sli_loose_foreign_key_clean_ups_apdex_success_total",
-		"Those that ended under their limits and were not kept from all of their work.", "database")
+		"Clean-up runs that ended under their limits and were not held.", "database")
 	sliTotal = counter("sexton_sli_loose_foreign_key_clean_ups_total", "Clean-up runs, without skipped ones.",
 		"database")
 	sliError = counter("sexton_sli_loose_foreign_key_clean_ups_error_total", "Clean-up runs that failed.", "database")
@@ -106,7 +105,7 @@ var (
 	PlaceholdersKept = counter("sexton_placeholder_users_kept_total",
 		"Placeholder users kept because rows refer to them.", "database")
 	PlaceholderReferences = counter("sexton_placeholder_user_references_total",
-		"References that kept them, by table.column. One user may have several.", "database", "table")
+		"References that keep placeholder users, by table.column.", "database", "table")
 
 	GroupsEnqueued = counter("sexton_adjourned_groups_enqueued_total",
 		"Due groups for which a job group_destroy was inserted.", "database")
@@ -117,12 +116,12 @@ var (
 	GroupsDestroyed     = counter("sexton_groups_destroyed_total", "Groups deleted, sub-groups included.", "database")
 	ProjectsDestroyed   = counter("sexton_projects_destroyed_total", "Projects deleted with their group.", "database")
 	GroupDestroysFailed = counter("sexton_group_destroys_failed_total",
-		"Runs that could not continue a destruction, as recorded with the group.", "database")
+		"Runs that failed to continue the deletion of a group.", "database")
 	GroupDeleted = counter("sexton_group_deleted_rows_total", "Rows deleted with a group, by table.", "database",
 		"table")
 
 	DiffsMoved     = counter("sexton_external_diffs_moved_total", "Diffs moved to object storage.", "database")
-	DiffBytesMoved = counter("sexton_external_diff_moved_bytes_total", "Bytes of the texts of those diffs.",
+	DiffBytesMoved = counter("sexton_external_diff_moved_bytes_total", "Bytes of moved diffs.",
 		"database")
 	DiffsSkipped = counter("sexton_external_diffs_skipped_total", "Diffs left in the database, by reason.",
 		"database", "reason")
@@ -132,11 +131,11 @@ var (
 	RetentionDeleted = counter("sexton_retention_deleted_rows_total",
 		"Rows deleted by retention rules, with rows below them, by table.", "database", "table")
 	RetentionPartlyCleared = counter("sexton_retention_partly_cleared_rows_total",
-		"Rows restored while rows below them were deleted.", "database")
+		"Rows that changed while rows below them were deleted, and were kept.", "database")
 
 	Up = gauge("sexton_up",
 		"1 if the database answers and accepts writes. A database that does not answer has no other gauge.", "database")
-	ScrapeComplete = gauge("sexton_scrape_complete", "1 if all gauges of the database could be read in time.",
+	ScrapeComplete = gauge("sexton_scrape_complete", "1 if all gauges of the database were read in time.",
 		"database")
 	ReloadFailed = gauge("sexton_reload_failed",
 		"1 if the last reload found wrong configuration or definitions and kept the old ones.")
@@ -149,34 +148,34 @@ var (
 	BacklogDeferred = gauge("sexton_backlog_deferred_rows",
 		"Rows that failed and are deferred.", "database", "deletion_table")
 	BacklogConfirming = gauge("sexton_backlog_confirming_rows",
-		"Finished rows that wait for a recheck. They are no backlog.", "database", "deletion_table")
+		"Finished rows that wait for a recheck. They are not backlog.", "database", "deletion_table")
 	ParentRows = gauge("sexton_backlog_parent_rows",
 		"Pending tombstones of one parent table, up to 1,000. Absent if none is pending.", "database", "parent_table")
 	ParentOldest = gauge("sexton_backlog_parent_oldest_age_seconds",
-		"Age of the row at the head of a parent table's queue. Absent if none is pending.", "database", "parent_table")
+		"Age of the tombstone at the head of one parent table's queue. Absent if none is pending.", "database", "parent_table")
 	BacklogUndefined = gauge("sexton_backlog_undefined_tables", "Parent tables with pending rows and no definition.",
 		"database", "deletion_table")
 	BacklogGivenUp = gauge("sexton_backlog_given_up_rows",
-		"Rows whose attempts are used up.", "database", "deletion_table")
+		"Rows that have used all attempts.", "database", "deletion_table")
 	UndoBytes = gauge("sexton_undo_bytes", "Size of the rows kept for undo.", "database")
 	UndoLimit = gauge("sexton_undo_limit_bytes",
-		"Size above which no more rows are kept, or deletions wait. Absent without a limit.", "database")
+		"Size above which rows are not kept or deletions wait. Absent without a limit.", "database")
 	UndoAge           = gauge("sexton_undo_oldest_age_seconds", "Age of the oldest kept deletion.", "database")
 	GroupsAdjourned   = gauge("sexton_groups_adjourned", "Marked groups whose period has not ended.", "database")
 	GroupsDestroying  = gauge("sexton_groups_destroying", "Groups whose destruction has begun.", "database")
 	GroupsStuck       = gauge("sexton_groups_stuck", "Groups whose deletion has failed 5 times or more.", "database")
 	GroupsUnscheduled = gauge("sexton_groups_unscheduled",
-		"Groups with a mark and no schedule, which are never destroyed.", "database")
+		"Marked groups without a schedule, which are never deleted.", "database")
 	Waiting = gauge("sexton_waiting",
-		"1 for the reason why a job has work and does nothing, 0 for all other reasons.", "kind", "database", "reason")
+		"1 for the reason why a job with pending work does not run, 0 for all other reasons.", "kind", "database", "reason")
 	Running = gauge("sexton_running", "1 while a run is in progress, in any process.", "kind", "database")
 	Duty    = gauge("sexton_duty_ratio",
-		"Share of its time that the current run works. Absent without a run or without a target.", "kind", "database")
+		"Share of its time that the current run works. Absent without a run or target.", "kind", "database")
 	LastSuccess = gauge("sexton_last_success_timestamp_seconds",
-		"End of the last run that neither failed nor was kept from all of its work. 0: none of the last 10,000.",
+		"End of the last run that did not fail and was not held. 0 if none of the last 10,000.",
 		"kind", "database")
 	SuccessDue = gauge("sexton_success_due_timestamp_seconds",
-		"Third tick of the schedule after that, or after the queue was created. Later is late.", "kind", "database")
+		"Third tick after the last success, or after the queue was created. A later time is an alert.", "kind", "database")
 	Paused    = gauge("sexton_paused", "1 if the kind's queue is paused.", "kind")
 	QueueJobs = gauge("sexton_queue_jobs", "Jobs in the kind's queue, by state.", "kind", "state")
 	Workers   = gauge("sexton_workers", "Workers with a recent heartbeat.")
@@ -184,7 +183,7 @@ var (
 		"1 for the state of this process's listener (listening, polling, disconnected), else 0.", "kind", "database",
 		"state")
 	NotifyQueueUsage = gauge("sexton_notify_queue_usage_ratio",
-		"Used share of the server's notification queue. A full queue fails commits that notify.", "database")
+		"Used share of the server's notification queue. If it is full, commits that notify fail.", "database")
 	ReplicaLag = gauge("sexton_replica_lag_seconds",
 		"Replay lag of a connected standby. Absent without pg_read_all_stats.", "database", "replica")
 	ReplicaLagBytes = gauge("sexton_replica_lag_bytes", "Write-ahead log that a connected standby has not replayed.",

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Cached is an answer that is kept for a while and shared by concurrent readers, so that
-// they cannot load a database.
+// Cached is a value that concurrent readers share for some time, so that many requests
+// cause one query.
 type Cached[T any] struct {
-	// Read gives a new answer. It is never called twice at a time.
+	// Read returns a new value. It is never called concurrently.
 	Read func(ctx context.Context) T
-	// Timeout bounds Read, Keep is for how long its answer is good.
+	// Timeout limits Read. Keep is how long its value is returned.
 	Timeout time.Duration
 	Keep    time.Duration
 
@@ -20,15 +20,15 @@ type Cached[T any] struct {
 	until time.Time // monotonic
 }
 
-// Forget has the next one who asks get a new answer: something is known to have changed.
+// Forget makes the next Get read a new value.
 func (v *Cached[T]) Forget() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.until = time.Time{}
 }
 
-// Get returns the kept answer, or else a new one, for which those who come meanwhile wait
-// as well. An asker that goes away does not break it off for the others.
+// Get returns the cached value, or reads a new one. Concurrent callers wait for the same
+// Read, which the end of one caller's ctx does not cancel.
 func (v *Cached[T]) Get(ctx context.Context) T {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -42,10 +42,10 @@ func (v *Cached[T]) Get(ctx context.Context) T {
 	return v.last
 }
 
-// mostKept bounds the answers of a CachedByKey.
+// mostKept is the maximum number of values of a CachedByKey.
 const mostKept = 64
 
-// CachedByKey are answers to several questions.
+// CachedByKey holds one Cached value per key.
 type CachedByKey[K comparable, T any] struct {
 	Read    func(ctx context.Context, key K) T
 	Timeout time.Duration
@@ -55,7 +55,7 @@ type CachedByKey[K comparable, T any] struct {
 	known map[K]*Cached[T]
 }
 
-// Get returns the answer for a key as that of a Cached.
+// Get returns the value for a key, like Cached.Get.
 func (v *CachedByKey[K, T]) Get(ctx context.Context, key K) T {
 	v.mu.Lock()
 	one := v.known[key]
@@ -73,7 +73,7 @@ func (v *CachedByKey[K, T]) Get(ctx context.Context, key K) T {
 	return one.Get(ctx)
 }
 
-// Forget has all answers read anew.
+// Forget makes the next Get of each key read a new value.
 func (v *CachedByKey[K, T]) Forget() {
 	v.mu.Lock()
 	defer v.mu.Unlock()

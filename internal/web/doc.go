@@ -5,10 +5,10 @@
 //	                                                                      ├─► /metrics
 //	                                                                      └─► /readyz, /healthz
 //
-// Its one invariant: work does not depend on it. A port that is taken is a warning, and
-// is tried again until it is free.
+// The invariant: work does not depend on the server. If its port is taken, it logs a
+// warning and retries until the port is free.
 //
-// Health, and readiness as yes or no, are answered without credentials, because programs
-// that restart processes seldom have any. A change that is asked of River is recorded
-// with its Visitor before it is made.
+// /healthz, and the yes or no of /readyz, need no credentials, because the programs that
+// query them seldom have any. Each change that a visitor requests of River is recorded
+// before it is made.
 package web

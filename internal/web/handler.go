@@ -8,15 +8,14 @@ import (
 )
 
 const (
-	// readyTimeout bounds a check of all databases, readyFor is for how long its answer
-	// is good.
+	// readyTimeout limits a check of all databases. readyFor is how long its result is
+	// cached.
 	readyTimeout = 2 * time.Second
 	readyFor     = time.Second
 )
 
-// Programs that restart processes, or route to them, seldom have credentials: these two
-// answer to everybody. The first says that the process lives, the second, without
-// credentials, yes or no.
+// Programs that restart processes, or route to them, seldom have credentials, so these
+// paths need none. Without credentials, readyPath returns only yes or no.
 const (
 	healthPath = "/healthz"
 	readyPath  = "/readyz"
@@ -25,12 +24,12 @@ const (
 // Readiness reports whether a worker can do its work.
 type Readiness struct {
 	Ready bool `json:"ready"`
-	// Reasons say what is wrong with the worker as a whole.
+	// Reasons are the problems of the worker itself.
 	Reasons   []string        `json:"reasons,omitempty"`
 	Databases []DatabaseState `json:"databases"`
 }
 
-// DatabaseState tells what is wrong with one database.
+// DatabaseState reports the problems of one database.
 type DatabaseState struct {
 	Name  string `json:"name"`
 	Ready bool   `json:"ready"`
@@ -39,8 +38,8 @@ type DatabaseState struct {
 	Reasons  []string `json:"reasons,omitempty"`
 }
 
-// handler is everything that is served, behind its protection. On loopback only its names
-// are answered to. Wrong credentials are warned of in refusals.
+// handler returns the handler of all paths, with its protection. With loopback it accepts
+// only local host names. It logs wrong credentials to refusals.
 func (s *Server) handler(loopback bool, refusals *slog.Logger) http.Handler {
 	ready := &Cached[Readiness]{Read: s.Ready, Timeout: readyTimeout, Keep: readyFor}
 	mux := http.NewServeMux()
@@ -56,12 +55,12 @@ func (s *Server) handler(loopback bool, refusals *slog.Logger) http.Handler {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(code)
-		var told any = state
+		var answer any = state
 		if VisitorOf(r.Context()) == (Visitor{}) {
-			told = map[string]bool{"ready": state.Ready} // Names and errors of databases are not for all.
+			answer = map[string]bool{"ready": state.Ready} // Names and errors of databases need credentials.
 		}
-		// A client that went away needs no answer.
-		_ = json.NewEncoder(w).Encode(told)
+		// If the client has closed the connection, nobody needs the error.
+		_ = json.NewEncoder(w).Encode(answer)
 	})
 	if s.River != nil {
 		mux.Handle(RiverPath, s.riverHandler())
@@ -74,9 +73,9 @@ func (s *Server) handler(loopback bool, refusals *slog.Logger) http.Handler {
 		served = refuseChanges(mux)
 	}
 	admitted := newCredentials(s.Settings).require(served, func(r *http.Request) {
-		// Neither what was sent, be it the user alone, nor the path: people mistake one
-		// field for another.
-		refusals.WarnContext(r.Context(), "wrong credentials refused", "remote", newVisitor("", r).Remote)
+		// Log neither the sent user nor the path: people type passwords into the wrong
+		// field.
+		refusals.WarnContext(r.Context(), "credentials_refused", "remote", newVisitor("", r).Remote)
 	})
 	protected := http.NewCrossOriginProtection().Handler(admitted)
 	if loopback {

@@ -7,16 +7,16 @@ import (
 )
 
 const (
-	// maxConnections are open at a time; more wait in the kernel. Each takes a
-	// descriptor, of which the databases need some, too. There is room for connections
-	// that send their headers slowly, so that health checks get through.
+	// maxConnections is the maximum number of open connections; more wait in the kernel.
+	// Each takes a file descriptor, which the databases need, too. It is so large that
+	// clients that send their headers slowly do not block health checks.
 	maxConnections = 512
-	// maxRequests are served at a time, health checks not counted.
+	// maxRequests is the maximum number of concurrent requests, without health checks.
 	maxRequests = 128
 )
 
-// limitRequests serves at most maxRequests at a time. Further ones wait. Health checks do
-// not.
+// limitRequests makes requests wait while maxRequests others are served. Health checks do
+// not wait.
 func limitRequests(next http.Handler) http.Handler {
 	running := make(chan struct{}, maxRequests)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -34,19 +34,19 @@ func limitRequests(next http.Handler) http.Handler {
 	})
 }
 
-// limited accepts no connection while maxConnections are open. It hands out the
-// connections themselves: a wrapped one, as of x/net/netutil, has no CloseWrite, without
-// which net/http resets the connection of a refused request before the client has read
-// why.
+// limited accepts no connection while maxConnections are open. It does not wrap the
+// connections, as x/net/netutil does: without CloseWrite net/http resets the connection of
+// a refused request before the client has read the answer.
 type limited struct {
 	net.Listener
 
-	// open has one entry per connection, from before Accept returns it.
+	// open has one entry per connection, which is added before Accept returns it.
 	open   chan struct{}
 	closed chan struct{}
 	close  func()
 }
 
+// limit returns a listener with at most maxConnections open connections.
 func limit(listener net.Listener) *limited {
 	closed := make(chan struct{})
 	return &limited{
@@ -64,14 +64,14 @@ func (l *limited) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
 		<-l.open
-		return nil, err //nolint:wrapcheck // net/http looks what it is
+		return nil, err //nolint:wrapcheck // net/http checks its type.
 	}
 	return conn, nil
 }
 
-// changed is the server's hook, which is told once of the end of each connection. None is
-// hijacked.
-func (l *limited) changed(_ net.Conn, state http.ConnState) {
+// release is the server's ConnState hook. It is called once with StateClosed for each
+// connection, because none is hijacked.
+func (l *limited) release(_ net.Conn, state http.ConnState) {
 	if state == http.StateClosed {
 		<-l.open
 	}
@@ -79,5 +79,5 @@ func (l *limited) changed(_ net.Conn, state http.ConnState) {
 
 func (l *limited) Close() error {
 	l.close()
-	return l.Listener.Close() //nolint:wrapcheck // as above
+	return l.Listener.Close() //nolint:wrapcheck // See Accept.
 }

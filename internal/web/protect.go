@@ -11,8 +11,8 @@ import (
 	"sexton/internal/config"
 )
 
-// credentials are the digests of what lets a client in. Digests are of one length, so
-// that a comparison takes the same time whatever is sent.
+// credentials holds digests of the accepted credentials. Digests have the same length, so
+// that a comparison always takes the same time.
 type credentials struct {
 	user, password, token          [sha256.Size]byte
 	acceptsPassword, acceptsBearer bool
@@ -27,10 +27,10 @@ func newCredentials(settings config.HTTP) credentials {
 
 func digest(text string) [sha256.Size]byte { return sha256.Sum256([]byte(text)) }
 
-// any reports whether there are credentials at all.
+// any reports whether any credentials are configured.
 func (c credentials) any() bool { return c.acceptsPassword || c.acceptsBearer }
 
-// admit reports whether a request carries the right ones, and whose they are.
+// admit reports whether a request has the right credentials, and returns their actor.
 func (c credentials) admit(r *http.Request) (actor string, ok bool) {
 	if user, password, ok := r.BasicAuth(); ok && c.acceptsPassword {
 		sentUser, sentPassword := digest(user), digest(password)
@@ -45,9 +45,9 @@ func (c credentials) admit(r *http.Request) (actor string, ok bool) {
 	return bearer, subtle.ConstantTimeCompare(sent[:], c.token[:]) == 1
 }
 
-// require lets only requests with the right credentials through, and all where there are
-// none. Without any, a request also gets to the checks of health and readiness, without a
-// user; the first asks for none at all. Wrong ones are told to refused.
+// require passes on requests with the right credentials, or all requests if no credentials
+// are configured. It passes on requests for healthPath, and those for readyPath without
+// credentials, without a Visitor. It calls refused for wrong credentials.
 func (c credentials) require(next http.Handler, refused func(*http.Request)) http.Handler {
 	if !c.any() {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -57,7 +57,7 @@ func (c credentials) require(next http.Handler, refused func(*http.Request)) htt
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		sent := r.Header.Get("Authorization") != ""
 		if r.URL.Path == healthPath || r.URL.Path == readyPath && !sent && !changes(r) {
-			w.Header().Set("Connection", "close") // An idle connection would take one from a client with credentials.
+			w.Header().Set("Connection", "close") // Leave idle connections to clients with credentials.
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -75,15 +75,15 @@ func (c credentials) require(next http.Handler, refused func(*http.Request)) htt
 		if c.acceptsBearer {
 			w.Header().Add("WWW-Authenticate", `Bearer realm="sexton"`)
 		}
-		http.Error(w, "user and password or the token are wrong or missing", http.StatusUnauthorized)
+		http.Error(w, "user and password, or the token, are wrong or missing", http.StatusUnauthorized)
 	})
 }
 
-// refuseChanges lets only requests through that read.
+// refuseChanges passes on only requests that change nothing.
 func refuseChanges(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if changes(r) {
-			http.Error(w, "this server is read-only: set http.read_only to false, best with http.user and a password",
+			http.Error(w, "this server is read-only: to allow changes, set http.read_only to false, and preferably http.user and a password",
 				http.StatusForbidden)
 			return
 		}
@@ -96,12 +96,12 @@ func changes(r *http.Request) bool {
 	return r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions
 }
 
-// requireLocalHost refuses requests that name another host. A page of another site can
-// have its own name resolve to this machine and would then count as the same origin.
+// requireLocalHost refuses requests with another host name. Another site can let its name
+// resolve to this machine, and its page would then have the same origin.
 func requireLocalHost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isLocalName(r.Host) {
-			http.Error(w, "this server answers to localhost and loopback addresses only", http.StatusMisdirectedRequest)
+			http.Error(w, "this server accepts only localhost and loopback addresses as host", http.StatusMisdirectedRequest)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -120,8 +120,7 @@ func isLocalName(host string) bool {
 	return err == nil && address.IsLoopback()
 }
 
-// secure sets the headers that keep answers from being framed, sniffed, stored or read by
-// other sites.
+// secure sets headers that prevent framing, sniffing, storing and reading by other sites.
 func secure(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		header := w.Header()

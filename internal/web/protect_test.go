@@ -128,7 +128,7 @@ func TestWrongCredentialsAreTold(t *testing.T) {
 	var told []map[string]any
 	for _, line := range s.log.all {
 		require.NotContains(t, fmt.Sprint(line), "geheim")
-		if line["msg"] == "wrong credentials refused" {
+		if line["msg"] == "credentials_refused" {
 			require.Equal(t, "WARN", line["level"])
 			require.Equal(t, "127.0.0.1", line["remote"])
 			told = append(told, line)

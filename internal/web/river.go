@@ -13,34 +13,34 @@ import (
 	"sexton/internal/render"
 )
 
-// RiverPath is where River's pages are.
+// RiverPath is the path of River's pages.
 const RiverPath = "/river/"
 
 const (
-	// riverAPI is where they get and change what they show.
+	// riverAPI is the path of their API.
 	riverAPI = RiverPath + "api/"
-	// maxChange bounds the body of a request for a change, in bytes. River's hold ids.
+	// maxChange limits the body of a request for a change, in bytes. River's contain ids.
 	maxChange = 64 << 10
-	// riverPolicy lets River's pages load what comes from here. Its components set styles
-	// on their elements.
+	// riverPolicy lets River's pages load only from this server. Its components set
+	// inline styles.
 	riverPolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self'; " +
 		"connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 
-// wayBack leads from River's pages to ours.
-const wayBack = `<a href="/" style="position:fixed;right:.75rem;bottom:.75rem;z-index:60;padding:.3rem .7rem;border-radius:.5rem;` +
+// homeLink is a link from River's pages to the page.
+const homeLink = `<a href="/" style="position:fixed;right:.75rem;bottom:.75rem;z-index:60;padding:.3rem .7rem;border-radius:.5rem;` +
 	`background:#2a6a4a;color:#fff;font:500 14px/1.4 system-ui,sans-serif;text-decoration:none">← Sexton</a>`
 
 // Change is a request to change something.
 type Change struct {
-	// Action is a short word, such as retry; Target names what it is done to, such as
-	// "jobs 7, 8" or "queue users".
+	// Action is one word, such as retry. Target names the objects, such as "jobs 7, 8" or
+	// "queue users".
 	Action string
 	Target string
 }
 
-// riverHandler serves River's pages: every change is recorded before it is made, and
-// arguments of jobs are hidden.
+// riverHandler serves River's pages. It records every change before it is made, and hides
+// the arguments of jobs.
 func (s *Server) riverHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Security-Policy", riverPolicy)
@@ -52,19 +52,20 @@ func (s *Server) riverHandler() http.Handler {
 			s.River.ServeHTTP(w, r)
 			return
 		}
-		answer := &held{header: http.Header{}, code: http.StatusOK}
+		answer := &buffered{header: http.Header{}, code: http.StatusOK}
 		s.River.ServeHTTP(answer, r)
 		if !api {
-			// River's pages fill an element of their own, so that the way back stays.
+			// River's scripts fill another element, so that the link is kept.
 			answer.header.Del("Content-Length")
-			page := bytes.Replace(answer.body.Bytes(), []byte("</body>"), []byte(wayBack+"</body>"), 1)
+			page := bytes.Replace(answer.body.Bytes(), []byte("</body>"), []byte(homeLink+"</body>"), 1)
 			answer.body = *bytes.NewBuffer(page)
 		}
 		answer.send(w)
 	})
 }
 
-// recordChange reports whether the change may be made. If not, it has answered.
+// recordChange records a change and reports whether it may be made. If not, it has sent
+// the answer.
 func (s *Server) recordChange(w http.ResponseWriter, r *http.Request) bool {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxChange))
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
@@ -72,20 +73,20 @@ func (s *Server) recordChange(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	if err != nil {
-		return false // The sender has gone away.
+		return false // The client has closed the connection.
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	if err := s.Record(r.Context(), VisitorOf(r.Context()), riverChange(r.URL.Path, body)); err != nil {
-		s.Logger.ErrorContext(r.Context(), "change is not made as it cannot be recorded", "path", r.URL.Path, "error",
+		s.Logger.ErrorContext(r.Context(), "change_not_recorded", "path", r.URL.Path, "error",
 			err)
-		http.Error(w, "the change cannot be recorded and so is not made", http.StatusServiceUnavailable)
+		http.Error(w, "the change was not made because it cannot be recorded", http.StatusServiceUnavailable)
 		return false
 	}
 	return true
 }
 
-// riverChange words a request to River: POST jobs/ACTION with ids in its body, PUT
-// queues/NAME/ACTION, PATCH queues/NAME.
+// riverChange describes a request to River: POST jobs/ACTION with ids in its body, PUT
+// queues/NAME/ACTION, or PATCH queues/NAME.
 func riverChange(path string, body []byte) Change {
 	parts := strings.Split(strings.TrimPrefix(path, riverAPI), "/")
 	switch {
@@ -97,34 +98,35 @@ func riverChange(path string, body []byte) Change {
 		var jobs struct {
 			IDs []json.Number `json:"ids"`
 		}
-		// What it does not understand River refuses.
+		// River refuses a malformed body.
 		_ = json.Unmarshal(body, &jobs)
 		return Change{Action: parts[1], Target: "jobs " + strings.Join(render.Each(jobs.IDs, json.Number.String), ", ")}
 	}
 	return Change{Action: "change", Target: path}
 }
 
-// held is an answer that is looked at before it is sent.
-type held struct {
+// buffered is an answer that is changed before it is sent.
+type buffered struct {
 	header http.Header
 	code   int
 	body   bytes.Buffer
 }
 
 // Header implements http.ResponseWriter.
-func (h *held) Header() http.Header { return h.header }
+func (h *buffered) Header() http.Header { return h.header }
 
 // WriteHeader implements http.ResponseWriter.
-func (h *held) WriteHeader(code int) { h.code = code }
+func (h *buffered) WriteHeader(code int) { h.code = code }
 
 // Write implements http.ResponseWriter.
-func (h *held) Write(p []byte) (int, error) { return h.body.Write(p) }
+func (h *buffered) Write(p []byte) (int, error) { return h.body.Write(p) }
 
-// send sends it without arguments of jobs. What is no JSON goes as it is: River's errors.
-func (h *held) send(w http.ResponseWriter) {
+// send sends the answer without arguments of jobs. An answer that is not JSON, such as
+// River's errors, is sent unchanged.
+func (h *buffered) send(w http.ResponseWriter) {
 	body := h.body.Bytes()
 	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.UseNumber() // Ids are longer than a float.
+	decoder.UseNumber() // A float cannot represent all ids.
 	var document any
 	if err := decoder.Decode(&document); err == nil {
 		if cleaned, err := json.Marshal(withoutArgs(document)); err == nil {
@@ -138,7 +140,7 @@ func (h *held) send(w http.ResponseWriter) {
 	_, _ = w.Write(body)
 }
 
-// withoutArgs replaces the arguments in jobs, wherever these are in a document.
+// withoutArgs replaces all values with the key args in a document.
 func withoutArgs(document any) any {
 	switch at := document.(type) {
 	case []any:

@@ -104,10 +104,10 @@ func TestWhatCannotBeRecordedIsNotDone(t *testing.T) {
 	s := serveRiver(t, config.HTTP{}, river)
 	refused := s.ask(t, http.MethodPost, "/river/api/jobs/retry", post(`{"ids":["7"]}`))
 	require.Equal(t, http.StatusServiceUnavailable, refused.code)
-	require.Equal(t, "the change cannot be recorded and so is not made\n", refused.body)
+	require.Equal(t, "the change was not made because it cannot be recorded\n", refused.body)
 	_, served := river.seen()
 	require.Empty(t, served)
-	require.Equal(t, "no database", s.log.wait(t, "change is not made")["error"])
+	require.Equal(t, "no database", s.log.wait(t, "change_not_recorded")["error"])
 
 	river = &recorder{}
 	s = serveRiver(t, config.HTTP{}, river)

@@ -6,19 +6,18 @@ import (
 	"net/http"
 )
 
-// The names of actors without a name of their own.
+// Actors without a user.
 const (
-	anybody = "page"  // where no login is needed
-	bearer  = "token" // any client that has it
+	anybody = "page"  // No login is required.
+	bearer  = "token" // A client with the bearer token.
 )
 
 // Visitor is the sender of a request.
 type Visitor struct {
-	// Actor is the user that logged in, "token" for a bearer token, or "page" where no
-	// login is needed.
+	// Actor is the user that logged in, "token" for a bearer token, or "page" if no login
+	// is required.
 	Actor string
-	// Remote is the address that the request came from, without its port. Behind a proxy
-	// it is the proxy's.
+	// Remote is the client's address without port, or the proxy's.
 	Remote string
 }
 
@@ -36,8 +35,8 @@ func withVisitor(ctx context.Context, v Visitor) context.Context {
 	return context.WithValue(ctx, visitorKey{}, v)
 }
 
-// VisitorOf returns the sender of the request with this context. Outside of the server it
-// is the zero Visitor.
+// VisitorOf returns the sender of the request with this context, or the zero Visitor if
+// it is not the context of a request.
 func VisitorOf(ctx context.Context) Visitor {
 	visitor, _ := ctx.Value(visitorKey{}).(Visitor)
 	return visitor

@@ -15,14 +15,13 @@ import (
 )
 
 const (
-	// retryEvery is how often a port that is taken is tried again: the copy that has it
-	// may end.
+	// retryEvery is the time between attempts to listen on a port that is taken: the
+	// process that has it may end.
 	retryEvery = 5 * time.Second
-	// refusedEvery is how often refused credentials are told: a guesser tries many times
-	// a second.
+	// refusedEvery is the minimum time between log lines about refused credentials, of
+	// which a guesser could cause many per second.
 	refusedEvery = time.Minute
-	// stopGrace is how long running requests may take to end. The worker has other things
-	// to wait for.
+	// stopGrace is the time that running requests have to end at a shutdown.
 	stopGrace = time.Second
 
 	readHeaderTimeout = 2 * time.Second
@@ -32,7 +31,7 @@ const (
 	maxHeaderBytes    = 16 << 10
 )
 
-// Server serves one process.
+// Server is the HTTP server of one process.
 type Server struct {
 	// Settings are checked by config: an address beyond loopback comes with credentials.
 	Settings config.HTTP
@@ -41,19 +40,18 @@ type Server struct {
 	// Ready answers /readyz. It is called at most once a second, and its context ends
 	// after two.
 	Ready func(ctx context.Context) Readiness
-	// Page serves all other paths, and River those under RiverPath. Nil means that there
-	// is nothing.
+	// River serves the paths below RiverPath, Page all others. Nil serves nothing there.
 	Page  http.Handler
 	River http.Handler
-	// Record gets each change that a visitor asks of River, before it is made. An error
-	// refuses it.
+	// Record is called with each change that a visitor requests of River, before it is
+	// made. An error refuses the change.
 	Record func(ctx context.Context, by Visitor, change Change) error
-	// Listener, if set, is served in place of Settings.Listen, and closed at the end.
+	// Listener, if set, replaces Settings.Listen. Run closes it.
 	Listener net.Listener
 	Logger   *slog.Logger
 }
 
-// Run serves until ctx ends. It does nothing where no address is configured.
+// Run serves until ctx ends. It returns immediately if no address is configured.
 func (s *Server) Run(ctx context.Context) {
 	listener := s.Listener
 	if listener == nil {
@@ -72,27 +70,28 @@ func (s *Server) Run(ctx context.Context) {
 		Handler:           s.handler(isLoopback(listener.Addr()), slog.New(refusals)),
 		ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
 		IdleTimeout:    idleTimeout,
-		MaxHeaderBytes: maxHeaderBytes, ConnState: slots.changed,
+		MaxHeaderBytes: maxHeaderBytes, ConnState: slots.release,
 		ErrorLog: slog.NewLogLogger(s.Logger.Handler(), slog.LevelWarn),
 	}
-	s.Logger.InfoContext(ctx, "http server listens", "address", listener.Addr().String())
+	s.Logger.InfoContext(ctx, "http_server_started", "address", listener.Addr().String())
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(slots) }()
 	select {
 	case err := <-served:
-		s.Logger.ErrorContext(ctx, "http server ended", "error", err)
+		s.Logger.ErrorContext(ctx, "http_server_ended", "error", err)
 	case <-ctx.Done():
 		stop(ctx, server)
 		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-			s.Logger.ErrorContext(ctx, "http server ended", "error", err)
+			s.Logger.ErrorContext(ctx, "http_server_ended", "error", err)
 		}
 	}
 }
 
-// listen waits until the address can be had. It returns nil once ctx has ended.
+// listen waits until the configured address is free, and returns a listener, or nil after
+// ctx has ended.
 func (s *Server) listen(ctx context.Context) net.Listener {
 	var config net.ListenConfig
-	for told := false; ; told = true {
+	for logged := false; ; logged = true {
 		listener, err := config.Listen(ctx, "tcp", s.Settings.Listen)
 		if err == nil {
 			if err = s.permit(listener.Addr()); err == nil {
@@ -103,9 +102,10 @@ func (s *Server) listen(ctx context.Context) net.Listener {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if !told {
+		if !logged {
 			s.Logger.WarnContext(ctx,
-				"no page, metrics and health checks for now: http.listen cannot be served; give each copy its own address, or \"\" for none",
+				"http_listen_failed",
+				"fix", "without page, metrics and health checks until the address is free; give each process its own http.listen, or \"\" for none",
 				"key", "http.listen", "address", s.Settings.Listen, "error", err, "retry_ms", retryEvery.Milliseconds())
 		}
 		if pace.Sleep(ctx, retryEvery) != nil {
@@ -114,10 +114,10 @@ func (s *Server) listen(ctx context.Context) net.Listener {
 	}
 }
 
-var errOpen = errors.New("it is reachable from other machines and needs user and password, or a token")
+var errOpen = errors.New("an address that other machines can reach needs user and password, or a token")
 
-// permit checks the address that came of the configured one: a host name may lead
-// anywhere.
+// permit returns an error if the address needs credentials and none are configured. It
+// checks the resolved address, because the configuration may contain a host name.
 func (s *Server) permit(address net.Addr) error {
 	if !isLoopback(address) && !newCredentials(s.Settings).any() {
 		return fmt.Errorf("listen on %s: %w", address, errOpen)
@@ -125,7 +125,7 @@ func (s *Server) permit(address net.Addr) error {
 	return nil
 }
 
-// stop lets running requests end, for a while.
+// stop shuts the server down. It waits for running requests up to stopGrace.
 func stop(ctx context.Context, server *http.Server) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 	defer cancel()

@@ -115,7 +115,7 @@ func serveWith(t *testing.T, settings config.HTTP, ready web.Readiness, change f
 		settings.Listen = "127.0.0.1:0"
 	}
 	s := startWith(t, settings, ready, change)
-	address, ok := s.log.wait(t, "http server listens")["address"].(string)
+	address, ok := s.log.wait(t, "http_server_started")["address"].(string)
 	require.True(t, ok)
 	s.address = address
 	return s
@@ -190,7 +190,7 @@ func TestTakenPortIsAWarningAndTriedAgain(t *testing.T) {
 	t.Parallel()
 	first := serve(t, config.HTTP{}, web.Readiness{})
 	second := start(t, config.HTTP{Listen: first.address}, web.Readiness{Ready: true})
-	warning := second.log.wait(t, "no page, metrics and health checks for now")
+	warning := second.log.wait(t, "http_listen_failed")
 	require.Equal(t, "http.listen", warning["key"])
 	require.Equal(t, first.address, warning["address"])
 	require.Equal(t, "WARN", warning["level"])
@@ -198,7 +198,7 @@ func TestTakenPortIsAWarningAndTriedAgain(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, first.get(t, "/readyz").code)
 
 	first.stop()
-	require.Equal(t, first.address, second.log.wait(t, "http server listens")["address"])
+	require.Equal(t, first.address, second.log.wait(t, "http_server_started")["address"])
 	second.address = first.address
 	require.Equal(t, http.StatusOK, second.get(t, "/readyz").code)
 	second.stop()
@@ -210,7 +210,7 @@ func TestTakenPortIsAWarningAndTriedAgain(t *testing.T) {
 func TestStopWhileThePortIsTaken(t *testing.T) {
 	t.Parallel()
 	second := start(t, config.HTTP{Listen: serve(t, config.HTTP{}, web.Readiness{}).address}, web.Readiness{})
-	second.log.wait(t, "no page")
+	second.log.wait(t, "http_listen_failed")
 	began := time.Now()
 	second.stop()
 	require.Less(t, time.Since(began), 4*time.Second, "it does not wait for the next try")
@@ -236,7 +236,7 @@ func TestStopWithOpenConnections(t *testing.T) {
 func TestBeyondLoopbackNeedsCredentials(t *testing.T) {
 	t.Parallel()
 	s := start(t, config.HTTP{Listen: "0.0.0.0:0"}, web.Readiness{})
-	require.Contains(t, s.log.wait(t, "no page")["error"], "needs user and password, or a token")
+	require.Contains(t, s.log.wait(t, "http_listen_failed")["error"], "needs user and password, or a token")
 	s.stop()
 
 	s = serve(t, config.HTTP{Listen: "0.0.0.0:0", Token: "secret"}, web.Readiness{})

@@ -39,7 +39,7 @@ func (p *Page) change(do func(r *http.Request) (string, error)) http.HandlerFunc
 		if err != nil {
 			code, said = refusal(err)
 			if code == http.StatusInternalServerError {
-				p.options.Logger.ErrorContext(r.Context(), "change failed", "path", r.URL.Path, "actor",
+				p.options.Logger.ErrorContext(r.Context(), "change_failed", "path", r.URL.Path, "actor",
 					web.VisitorOf(r.Context()).Actor, "error", err)
 			}
 		}
@@ -62,11 +62,11 @@ func (p *Page) change(do func(r *http.Request) (string, error)) http.HandlerFunc
 func reason(r *http.Request) (string, error) {
 	text := strings.Join(strings.Fields(r.PostForm.Get("reason")), " ")
 	if utf8.RuneCountInString(text) > maxReason {
-		return "", components.Refuse("the reason is too long: %d characters at most", maxReason)
+		return "", components.Refuse("the reason is longer than %d characters", maxReason)
 	}
 	// Postgres keeps no zero byte, and terminals obey others.
 	if !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
-		return "", components.Refuse("the reason has characters that are none of a text")
+		return "", components.Refuse("the reason contains control characters or invalid UTF-8")
 	}
 	return text, nil
 }
@@ -95,7 +95,7 @@ func (p *Page) retry(r *http.Request) (string, error) {
 func (p *Page) undo(r *http.Request) (string, error) {
 	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
 	if err != nil {
-		return "", components.Refuse("a deletion has a number")
+		return "", components.Refuse("the ID of a deletion must be a number")
 	}
 	return p.options.Source.Undo(r.Context(), web.VisitorOf(r.Context()), id)
 }
@@ -105,8 +105,8 @@ func (p *Page) undo(r *http.Request) (string, error) {
 func (p *Page) cancelGroup(r *http.Request) (string, error) {
 	group, user := r.PathValue("id"), r.PostForm.Get("user")
 	if user == "" {
-		return "", components.Refuse("give the id of the user on whose behalf the group is to stay")
+		return "", components.Refuse("enter the ID of the user on whose behalf the group is kept")
 	}
-	return fmt.Sprintf("group %s stays", group), p.options.Source.CancelGroup(r.Context(), web.VisitorOf(r.Context()),
+	return fmt.Sprintf("group %s is kept", group), p.options.Source.CancelGroup(r.Context(), web.VisitorOf(r.Context()),
 		group, user)
 }

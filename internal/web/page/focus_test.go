@@ -53,7 +53,7 @@ func TestAddresses(t *testing.T) {
 	require.Contains(t, text(get(t, p, "/failures").Body.String()), "122+ failed or given up, 1 waits for a lock")
 
 	job := text(get(t, p, "/jobs/clean").Body.String())
-	require.Contains(t, job, "Works since")
+	require.Contains(t, job, "Running for")
 	require.NotContains(t, job, "Paused by ann")
 	require.NotContains(t, job, "Failed and given up")
 	require.Equal(t, http.StatusNotFound, get(t, p, "/jobs/none").Code)
@@ -90,7 +90,7 @@ func TestKeptDeletions(t *testing.T) {
 	require.NotContains(t, get(t, p, "/").Body.String(), "can be undone", "undo is off")
 	o.Kept = &operator.Kept{}
 	p, _ = newPage(t, &source{overview: o}, false)
-	require.Contains(t, text(get(t, p, "/").Body.String()), "No deletion is kept.")
+	require.Contains(t, text(get(t, p, "/").Body.String()), "No deletion is kept yet.")
 	one := operator.Deletion{Unit: &undo.Unit{
 		ID: 4711, Database: "main", Table: "public.projects", Actor: "app", Keys: []string{"7", "<b>"},
 		State: "incomplete", Waiting: true, DeletedAt: time.Now().Add(-time.Minute),
@@ -125,7 +125,7 @@ func TestKeptDeletions(t *testing.T) {
 
 	s.kept[0].Undone = &operator.Undone{By: "ann", Since: time.Now()}
 	shown = text(get(t, p, "/deletions/4711").Body.String())
-	require.Contains(t, shown, "Is being restored: requested by ann just now")
+	require.Contains(t, shown, "Being restored: requested by ann just now")
 	require.NotContains(t, shown, "Restore ")
 	s.kept[0].Undone.Report = &undo.Report{
 		Restored: 4, LeftRows: 1, Triggers: true,

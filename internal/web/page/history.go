@@ -159,7 +159,7 @@ func (p *Page) serveHistory(w http.ResponseWriter, r *http.Request) {
 	}
 	document, err := json.Marshal(newChart(s, kept.value, tables, time.Now()))
 	if err != nil {
-		p.options.Logger.ErrorContext(r.Context(), "history cannot be encoded", "error", err)
+		p.options.Logger.ErrorContext(r.Context(), "history_failed", "error", err)
 		http.Error(w, "the history cannot be encoded", http.StatusInternalServerError)
 		return
 	}

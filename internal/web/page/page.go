@@ -96,11 +96,11 @@ func New(options Options) (*Page, error) {
 	p.mux.HandleFunc("GET /assets/{name}", p.assets.serve)
 	for _, jobs := range []string{"/jobs", "/jobs/{kind}"} {
 		p.mux.HandleFunc("POST "+jobs+"/pause", p.change(p.setPaused(true, "paused",
-			"; a pass that is running ends by itself")))
+			"; a running pass continues to its end")))
 		p.mux.HandleFunc("POST "+jobs+"/resume", p.change(p.setPaused(false, "resumed", "")))
 	}
 	p.mux.HandleFunc("POST /jobs/{kind}/run", p.change(func(r *http.Request) (string, error) {
-		return r.PathValue("kind") + " runs as soon as a worker is free",
+		return r.PathValue("kind") + " runs when a worker is free",
 			options.Source.RunNow(r.Context(), web.VisitorOf(r.Context()), r.PathValue("kind"))
 	}))
 	p.mux.HandleFunc("POST /groups/{id}/cancel", p.change(p.cancelGroup))
@@ -151,7 +151,7 @@ func lasting[T any](read func(context.Context) (T, error)) func(context.Context)
 func (p *Page) render(w http.ResponseWriter, code int, name string, data any) {
 	var out bytes.Buffer
 	if err := p.html.ExecuteTemplate(&out, name, data); err != nil {
-		p.options.Logger.Error("page cannot be rendered", "template", name, "error", err)
+		p.options.Logger.Error("page_failed", "template", name, "error", err)
 		http.Error(w, "the page cannot be rendered", http.StatusInternalServerError)
 		return
 	}
@@ -179,7 +179,7 @@ func refusal(err error) (code int, text string) {
 	if refused, ok := errors.AsType[*components.RefusedError](err); ok {
 		return http.StatusUnprocessableEntity, refused.Reason
 	}
-	return http.StatusInternalServerError, "this could not be done; the log says why"
+	return http.StatusInternalServerError, "the change failed; the worker's log has the error"
 }
 
 //go:embed assets

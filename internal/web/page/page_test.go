@@ -207,13 +207,13 @@ func TestPageReadsWithoutScripts(t *testing.T) {
 	require.Equal(t, "text/html; charset=utf-8", answer.Header().Get("Content-Type"))
 	shown := text(answer.Body.String())
 	for _, want := range []string{
-		"Database ci cannot be reached", "303 tombstones", "10,000+ imports", "1 min 35 s", "Next try in",
+		"Database ci cannot be reached", "303 tombstones", "10,000+ imports", "1 min 35 s", "Next attempt in",
 		"1 × issues: \"quoted\"",
-		"Works since 10 s: 3,000 rows for 100 tombstones, ", " per second, about 30 s left.",
+		"Running for 10 s: 3,000 rows for 100 tombstones, ", " per second, about 30 s left.",
 		"issues 2,000, notes 1,000",
 		"Waits for lease held by host:2 until 2030-01-02T03:04:05Z", "Paused by ann since 2030-01-02T03:04:05Z: backup",
-		"Cleans up. Schedule * * * * *", "polls for clean/main", "Cron is led by host:1 until in",
-		"There are more than these.",
+		"Cleans up. Schedule * * * * *", "polls for clean/main", "The leader of the schedules is host:1 until in",
+		"There are more failures.",
 		"given up", "20 rows for 2 tombstones: issues 20", "12 ms", "No progress: rows of notes: row locked by pid 7",
 		"ann · pause import backup", "from 10.0.0.7:1", "v1.2.3",
 	} {
@@ -254,9 +254,9 @@ func TestEmptyStatesSayWhatIsThere(t *testing.T) {
 	}}}, false)
 	shown := text(get(t, p, "/").Body.String())
 	for _, want := range []string{
-		"clean_ up_ all", "Nothing waits All deletions are cleaned up.", "0 tombstones", "Has not run yet.",
+		"clean_ up_ all", "Nothing is pending All deletions are cleaned up.", "0 tombstones", "Has not run yet.",
 		"Runs when another job inserts it.",
-		"No unresolved failures.", "No run has changed anything yet.", "No worker is alive.", "No lease is held.",
+		"No unresolved failures.", "No run has changed anything yet.", "No worker is running.", "No lease is held.",
 		"No change in the last 90 days",
 	} {
 		require.Contains(t, shown, want)
@@ -286,8 +286,8 @@ func TestTroubleKeepsTheLastFigures(t *testing.T) {
 	shown := text(get(t, p, "/").Body.String())
 	require.Contains(t, shown, "The state cannot be read")
 	require.Contains(t, shown, "no server answers")
-	require.Contains(t, shown, "Nothing is known yet.")
-	require.Contains(t, log.String(), "page has no new figures")
+	require.Contains(t, shown, "No data yet.")
+	require.Contains(t, log.String(), "page_outdated")
 
 	s.fail(nil)
 	s.overview = busy()
@@ -298,7 +298,7 @@ func TestTroubleKeepsTheLastFigures(t *testing.T) {
 	shown = text(get(t, p, "/").Body.String())
 	require.Contains(t, shown, "10,000+ imports")
 	require.Contains(t, shown, "gone again")
-	require.Regexp(t, "It was read (just now|[0-9]+ s ago)", shown)
+	require.Regexp(t, "Last read (just now|[0-9]+ s ago)", shown)
 }
 
 // An outage takes neither the lines that were drawn nor draws on with what is old.
@@ -346,13 +346,13 @@ func TestButtons(t *testing.T) {
 	require.Equal(t, "/", plain.Header().Get("Location"))
 	fragments := post(t, p, "/jobs/clean/pause", url.Values{}, true)
 	require.Equal(t, http.StatusOK, fragments.Code)
-	require.Contains(t, text(fragments.Body.String()), "Paused clean; a pass that is running ends by itself.")
+	require.Contains(t, text(fragments.Body.String()), "Paused clean; a running pass continues to its end.")
 	for _, id := range []string{"notice", "overview", "rest"} {
 		require.Regexp(t, `id="`+id+`"[^>]* hx-swap-oob="true"`, fragments.Body.String())
 	}
 	require.Contains(t, text(post(t, p, "/jobs/clean/resume", url.Values{}, true).Body.String()), "Resumed clean.")
 	require.Contains(t, text(post(t, p, "/jobs/pause", url.Values{"reason": {"fire"}}, true).Body.String()),
-		"Paused all jobs; a pass that is running ends by itself.")
+		"Paused all jobs; a running pass continues to its end.")
 	require.Contains(t, text(post(t, p, "/failures/retry",
 		url.Values{"source": {"tombstones"}, "database": {"main"}, "id": {"5"}}, true).Body.String()), "1 row due now.")
 	require.Equal(t, []string{
@@ -376,7 +376,7 @@ func TestButtons(t *testing.T) {
 	require.Equal(t, http.StatusUnprocessableEntity, refused.Code)
 	require.Contains(t, refused.Body.String(), "There is no job &lt;x&gt;.")
 	require.Equal(t, "there is no job <x>\n", post(t, p, "/jobs/x/pause", nil, false).Body.String())
-	require.NotContains(t, log.String(), "change failed")
+	require.NotContains(t, log.String(), "change_failed")
 	s.fail(errors.New("secret detail"))
 	broken := post(t, p, "/jobs/x/pause", nil, false)
 	require.Equal(t, http.StatusInternalServerError, broken.Code)
@@ -417,7 +417,7 @@ func TestRunsWithFailuresAloneAreNotDone(t *testing.T) {
 	html := get(t, p, "/").Body.String()
 	require.Contains(t, html, `<span class="tag no_progress">no progress</span>`)
 	require.NotContains(t, html, `<span class="tag done">`)
-	require.Regexp(t, `(?s)<h3>Tried again</h3>.*public\.projects.*<h3>Given up</h3>.*job 9`, html)
+	require.Regexp(t, `(?s)<h3>To be retried</h3>.*public\.projects.*<h3>Given up</h3>.*job 9`, html)
 	require.Contains(t, text(html), "Confirming 10,000+")
 }
 

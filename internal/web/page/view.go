@@ -113,7 +113,7 @@ func (p *Page) newView(ctx context.Context, at focus) *view {
 		Overview: read.value, Spans: stretches(),
 	}
 	if read.err != nil {
-		p.options.Logger.WarnContext(ctx, "page has no new figures", "error", read.err)
+		p.options.Logger.WarnContext(ctx, "page_outdated", "error", read.err)
 		v.Trouble = read.err.Error()
 	}
 	series := p.history[stretches()[0].Name].Get(ctx).value
@@ -240,19 +240,19 @@ func (v *view) headline() headline {
 	case len(held) > 0 && runs > 0:
 		return headline{State: working, Title: "Working", Text: backlog, Held: held}
 	case len(held) > 0 && pending > 0:
-		return headline{State: waiting, Title: "Work waits", Text: backlog, Held: held}
+		return headline{State: waiting, Title: "Work is waiting", Text: backlog, Held: held}
 	case len(held) > 0:
-		return headline{State: waiting, Title: "Nothing waits", Held: held}
+		return headline{State: waiting, Title: "Nothing is pending", Held: held}
 	case runs == 0 && pending > 0 && pending == putOff:
 		if failing > 0 {
-			return headline{State: waiting, Title: "Look at what failed", Text: backlog}
+			return headline{State: waiting, Title: "Rows failed", Text: backlog}
 		}
-		return headline{State: idle, Title: "Nothing is due", Text: backlog + " All of it is deferred."}
+		return headline{State: idle, Title: "Nothing is due", Text: backlog + " All rows are deferred."}
 	case runs > 0 || pending > 0: // It works, or is about to.
 		return headline{State: working, Title: "Working", Text: backlog}
 	default:
 		return headline{
-			State: idle, Title: "Nothing waits",
+			State: idle, Title: "Nothing is pending",
 			Text: "All deletions are cleaned up. The next commit wakes a worker.",
 		}
 	}
@@ -292,7 +292,7 @@ type failureList struct {
 // FailureLists separates failures that are tried again from the ones that were given up.
 func (v *view) FailureLists() (lists []failureList) {
 	for _, givenUp := range []bool{false, true} {
-		list := failureList{Title: "Tried again"}
+		list := failureList{Title: "To be retried"}
 		if givenUp {
 			list.Title = "Given up"
 		}
