@@ -54,7 +54,7 @@ If only some databases can be reached, the checks of the others are skipped.`,
 		return nil
 	})
 	cmd.Flags().StringVar(&role, "role", "",
-		"check the privileges of this `ROLE` (default: that of the newest worker, else of the URL)")
+		"check the privileges of this `ROLE` (default: see above)")
 	return cmd
 }
 

@@ -83,9 +83,9 @@ referencing rows in small batches.`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.PersistentFlags().StringVar(&env.ConfigPath, "config", "",
-		"configuration `FILE` (default: $SEXTON_CONFIG, else sexton.yaml if it exists)")
+		"configuration `FILE` (default: $SEXTON_CONFIG, then sexton.yaml)")
 	root.PersistentFlags().StringVar(&env.DatabaseURL, "database-url", "",
-		"`URL` of the first database (default: $DATABASE_URL if no file lists databases)")
+		"`URL` of the first database (default: $DATABASE_URL, if no file names one)")
 	for _, part := range []struct {
 		id, title string
 		commands  []*cobra.Command
