@@ -215,7 +215,7 @@ func testRunShowsThePage(t *testing.T, p program) {
 
 	s.wait(t, stopLimit*3, "the resumed queue to be worked off", noWork)
 
-	readOnly := s.start(t, append([]string{cronOff}, credentials...), "--read-only")
+	readOnly := s.start(t, append([]string{cronOff, "SEXTON_HTTP__READ_ONLY=true"}, credentials...))
 	readOnly.logged(t, `"msg":"worker_started"`)
 	address = readOnly.httpAddress(t)
 	for _, path := range []string{

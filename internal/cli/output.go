@@ -37,15 +37,6 @@ func (env *Env) Print(document any, text func(w io.Writer)) error {
 	return err
 }
 
-// Erase clears a terminal. For other outputs, it writes a blank line.
-func (env *Env) Erase() {
-	if IsTerminal(env.Stdout) && !env.Dumb() {
-		env.Printf("\x1b[H\x1b[2J")
-		return
-	}
-	env.Printf("\n")
-}
-
 // Say writes a document with --json, and otherwise the formatted text.
 func (env *Env) Say(document any, format string, args ...any) error {
 	if env.JSON {

@@ -287,44 +287,6 @@ func (q *Queries) LeaseBegin(ctx context.Context, arg LeaseBeginParams) (LeaseBe
 	return i, err
 }
 
-const leaseEnd = `-- name: LeaseEnd :one
-WITH held AS (
-    SELECT lease.key, lease.holder, lease.token + 1 AS token, EXISTS (
-        SELECT FROM "sexton".clients AS client
-        WHERE client.client_id = lease.holder
-          AND client.seen_at >= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $1::pg_catalog.float8)
-    ) AND NOT $2::pg_catalog.bool AS kept
-    FROM "sexton".leases AS lease
-    WHERE lease.key = $3
-      AND lease.expires_at > pg_catalog.clock_timestamp()
-    FOR UPDATE OF lease
-), ended AS (
-    UPDATE "sexton".leases AS lease
-    SET expires_at = '-infinity',
-        token = held.token
-    FROM held
-    WHERE lease.key = held.key
-      AND NOT held.kept
-)
-SELECT held.holder, held.token::pg_catalog.int8 AS token, (NOT held.kept)::boolean AS ended
-FROM held
-`
-
-type LeaseEndRow struct {
-	Holder string
-	Token  int64
-	Ended  bool
-}
-
-// Ends a lease for an operator, unless its holder is alive. No row if the lease is free. The new token is for the fences, which
-// refuse the former holder's next batch by it.
-func (q *Queries) LeaseEnd(ctx context.Context, silenceSeconds float64, force bool, key string) (LeaseEndRow, error) {
-	row := q.db.QueryRow(ctx, leaseEnd, silenceSeconds, force, key)
-	var i LeaseEndRow
-	err := row.Scan(&i.Holder, &i.Token, &i.Ended)
-	return i, err
-}
-
 const leaseKept = `-- name: LeaseKept :one
 SELECT EXISTS (
     SELECT FROM "sexton".leases

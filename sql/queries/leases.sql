@@ -146,30 +146,6 @@ WHERE key = @key
   AND holder = @holder
   AND acquired_at = @acquired_at;
 
--- name: LeaseEnd :one
--- Ends a lease for an operator, unless its holder is alive. No row if the lease is free. The new token is for the fences, which
--- refuse the former holder's next batch by it.
-WITH held AS (
-    SELECT lease.key, lease.holder, lease.token + 1 AS token, EXISTS (
-        SELECT FROM "sexton".clients AS client
-        WHERE client.client_id = lease.holder
-          AND client.seen_at >= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => @silence_seconds::pg_catalog.float8)
-    ) AND NOT @force::pg_catalog.bool AS kept
-    FROM "sexton".leases AS lease
-    WHERE lease.key = @key
-      AND lease.expires_at > pg_catalog.clock_timestamp()
-    FOR UPDATE OF lease
-), ended AS (
-    UPDATE "sexton".leases AS lease
-    SET expires_at = '-infinity',
-        token = held.token
-    FROM held
-    WHERE lease.key = held.key
-      AND NOT held.kept
-)
-SELECT held.holder, held.token::pg_catalog.int8 AS token, (NOT held.kept)::boolean AS ended
-FROM held;
-
 -- name: LeasesHeld :many
 SELECT key, token, holder, acquired_at, expires_at, EXISTS (
     SELECT FROM "sexton".clients AS client

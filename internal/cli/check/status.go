@@ -13,45 +13,26 @@ import (
 	"sexton/internal/components"
 	"sexton/internal/installation"
 	"sexton/internal/operator"
-	"sexton/internal/pace"
 	"sexton/internal/render"
 )
 
-// watchEvery is the time between two readings of --watch.
-const watchEvery = 2 * time.Second
-
 func statusCommand(env *cli.Env) *cobra.Command {
-	var watch bool
-	cmd := env.On("", &cobra.Command{
+	return env.On("", &cobra.Command{
 		Use:   "status",
 		Short: "Show running jobs, backlog, last runs, and what jobs wait for",
 		Long: `Shows the backlog of each deletion table, the running jobs with rows, rows per second and estimated
-time left, the leases, the last run of each job, and what each job waits for.`,
-		Example: "  sexton status\n  sexton status --watch\n  sexton status --json | jq '.deletion_tables[].pending'",
+time left, the held leases, the last run of each job, and what each job waits for.`,
+		Example: "  sexton status\n  watch sexton status\n  sexton status --json | jq '.deletion_tables[].pending'",
 	}, func(ctx context.Context, all *installation.Connections) error {
-		latencies := operator.NewLatencies(all)
-		for {
-			reading, err := operator.Read(ctx, operator.Defined(all))
-			if err == nil {
-				err = latencies.Note(ctx, reading.Jobs)
-			}
-			if err == nil {
-				if watch {
-					env.Erase()
-				}
-				err = env.Print(reading, func(w io.Writer) { printStatus(w, reading) })
-			}
-			if watch && ctx.Err() != nil {
-				return nil //nolint:nilerr // That is how it ends.
-			}
-			if err != nil || !watch {
-				return err
-			}
-			_ = pace.Sleep(ctx, watchEvery)
+		reading, err := operator.Read(ctx, operator.Defined(all))
+		if err == nil {
+			err = operator.NewLatencies(all).Note(ctx, reading.Jobs)
 		}
+		if err != nil {
+			return err
+		}
+		return env.Print(reading, func(w io.Writer) { printStatus(w, reading) })
 	})
-	cmd.Flags().BoolVar(&watch, "watch", false, "refresh every 2 seconds until Ctrl-C")
-	return cmd
 }
 
 func printStatus(w io.Writer, document operator.Reading) {
@@ -89,8 +70,8 @@ func printStatus(w io.Writer, document operator.Reading) {
 			t.Details.Print(w)
 		}
 	}
-	render.List(w, "", "\nLEASE\tHOLDER\tEXPIRES", document.Leases,
-		func(l operator.Lease) []any { return []any{l.Key, l.Holder, l.ExpiresAt} })
+	render.List(w, "", "\nLEASE\tHOLDER\tALIVE\tEXPIRES", document.Leases,
+		func(l operator.Lease) []any { return []any{l.Key, l.Holder, l.Alive, l.ExpiresAt} })
 	printJobs(w, document.Jobs)
 	render.List(w, "", "\nWORKER WITH OLD CONFIGURATION\tHOST\tRELOAD ERROR", document.ReloadErrors,
 		func(e operator.ReloadError) []any { return []any{e.Worker, e.Host, &e.Error} })

@@ -1,19 +1,12 @@
 package check_test
 
 import (
-	"context"
-	"io"
 	"maps"
 	"slices"
-	"strings"
 	"testing"
 
-	"github.com/creack/pty"
-	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
-	"sexton/internal/cli"
-	"sexton/internal/cli/check"
 	"sexton/internal/cli/clitest"
 )
 
@@ -36,7 +29,7 @@ func TestStatusShowsBacklogLeaseAndWhatRuns(t *testing.T) {
 
 	shown := s.OK("status")
 	require.Regexp(t, `loose_foreign_keys_deleted_records +main +3 +1h0m\d+s +0 +0\n`, shown)
-	require.Regexp(t, `LEASE +HOLDER +EXPIRES\n`+clitest.LeaseKey+` +host:1:abc +2099-01-02T03:04:05Z\n`, shown)
+	require.Regexp(t, `LEASE +HOLDER +ALIVE +EXPIRES\n`+clitest.LeaseKey+` +host:1:abc +false +2099-01-02T03:04:05Z\n`, shown)
 
 	s.Exec(`INSERT INTO sexton.runs (kind, database, holder, started_at, stats)
 		VALUES ($1, 'main', 'host:1:abc', now() - interval '200 seconds', '{"processed": 1, "delete_count_by_table": {"issues": 400000}}')`, clitest.Kind)
@@ -159,42 +152,6 @@ func TestStatusCountsABacklog(t *testing.T) {
 func enter(s *clitest.Site, client string) {
 	s.Tb.Helper()
 	s.Exec("INSERT INTO sexton.clients (client_id, host, pid, started_at, seen_at) VALUES ($1, 'host', 1, now(), now())", client)
-}
-
-// On a terminal, --watch clears the screen before each reading.
-func TestStatusIsWatchedOnATerminal(t *testing.T) {
-	t.Parallel()
-	s := clitest.Installed(t)
-	s.Exec(`INSERT INTO sexton.runs (kind, database, holder, ended_at, outcome, error, stats)
-		VALUES ($1, 'main', 'me', now(), 'failed', repeat('a long reason ', 30), '{}')`, clitest.Kind)
-	terminal, tty, err := pty.Open()
-	require.NoError(t, err)
-	require.NoError(t, pty.Setsize(tty, &pty.Winsize{Rows: 24, Cols: 80}))
-	ctx, interrupt := context.WithCancel(t.Context())
-	read := make(chan string, 1)
-	go func() {
-		var all strings.Builder
-		for piece := make([]byte, 1<<16); ; {
-			n, err := terminal.Read(piece)
-			all.Write(piece[:n])
-			if strings.Count(all.String(), "\ncron leader: ") == 2 {
-				interrupt()
-			}
-			if err != nil {
-				read <- all.String()
-				return
-			}
-		}
-	}()
-	program := &cobra.Command{}
-	program.AddCommand(check.Commands(&cli.Env{Environ: s.Environ, Stdout: tty, Stderr: io.Discard})...)
-	program.SetArgs([]string{"status", "--watch"})
-	require.NoError(t, program.ExecuteContext(ctx))
-	require.NoError(t, tty.Close())
-	pictures := strings.Split(<-read, "\x1b[H\x1b[2J")
-	require.NoError(t, terminal.Close())
-	require.GreaterOrEqual(t, len(pictures), 3, "before the first, and two")
-	require.Contains(t, pictures[2], "long reason")
 }
 
 func TestStatusSaysThatTheTickIsSpent(t *testing.T) {

@@ -1,9 +1,8 @@
-// Package jobs holds the commands that run jobs: the worker, single runs, the queue, and
-// leases. Its entry points are Commands and WorkerCommand.
+// Package jobs holds the commands that run jobs: the worker, single runs and the queue. Its
+// entry points are Commands and WorkerCommand.
 //
-//	job list, run, enqueue ─┐
-//	pause, resume ──────────┼─► river_jobs, installation
-//	lease ──────────────────┘
+//	job list, run, enqueue ─┬─► river_jobs, installation
+//	pause, resume ──────────┘
 //
 //	installation.Files ─► River's client, subscriptions, heartbeat, HTTP server
 //	        ▲                                       │ signal: runs end after their batch
@@ -18,5 +17,5 @@ import (
 
 // Commands returns the commands of this package except the worker.
 func Commands(env *cli.Env) []*cobra.Command {
-	return []*cobra.Command{jobCommand(env), pauseCommand(env), resumeCommand(env), leaseCommand(env)}
+	return []*cobra.Command{jobCommand(env), pauseCommand(env), resumeCommand(env)}
 }

@@ -18,7 +18,7 @@ import (
 
 // worker holds the flags of `sexton run`.
 type worker struct {
-	failFast, readOnly bool
+	failFast bool
 	// refused has the reason why the last reload was refused.
 	refused *refusal
 }
@@ -50,7 +50,7 @@ func runWorker(ctx context.Context, env *cli.Env, flags worker) error {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
-	c, err := readWorker(env, flags)
+	c, err := readWorker(env)
 	if err != nil {
 		return err
 	}
@@ -76,12 +76,11 @@ func runWorker(ctx context.Context, env *cli.Env, flags worker) error {
 }
 
 // readWorker reads the configuration and the definitions.
-func readWorker(env *cli.Env, flags worker) (*loaded, error) {
+func readWorker(env *cli.Env) (*loaded, error) {
 	c, err := env.LoadConfig()
 	if err != nil {
 		return nil, err
 	}
-	c.HTTP.ReadOnly = c.HTTP.ReadOnly || flags.readOnly
 	return &loaded{Config: c, read: installation.ReadFiles(c)}, hasJobs(c)
 }
 
@@ -117,7 +116,7 @@ func awaitReload(ctx context.Context, env *cli.Env, flags worker, hangups chan o
 			return nil
 		case <-hangups:
 		}
-		fresh, err := readWorker(env, flags)
+		fresh, err := readWorker(env)
 		if err == nil {
 			err = fresh.fits(ctx)
 		}

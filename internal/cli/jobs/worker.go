@@ -41,10 +41,8 @@ On a signal, the worker ends its current batches and releases its leases. A seco
 process immediately. On SIGHUP, it reads the configuration and the definitions again. If they are
 invalid, it logs the errors and continues with the old ones. If its definitions are not the
 installed ones ("sexton triggers install"), it leaves their job to other workers until they are.`,
-		Example: "  sexton run\n  sexton run --fail-fast\n  sexton run --read-only",
+		Example: "  sexton run\n  sexton run --fail-fast",
 	}, func(ctx context.Context, _ []string) error { return runWorker(ctx, env, flags) })
-	cmd.Flags().BoolVar(&flags.readOnly, "read-only", false,
-		"serve the page and River's pages without controls")
 	cmd.Flags().BoolVar(&flags.failFast, "fail-fast", false,
 		"exit 4 if a database cannot be reached at the start, instead of trying again")
 	return cmd
