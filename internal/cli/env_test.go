@@ -15,8 +15,8 @@ import (
 	"sexton/internal/database"
 )
 
-// A server that goes away while a command is running ends it with the code of a server
-// that cannot be reached.
+// A command whose server is lost while it is running exits with the code for an
+// unreachable database.
 func TestExitCodeOfALostConnection(t *testing.T) {
 	t.Parallel()
 	for want, errs := range map[int][]error{

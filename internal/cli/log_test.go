@@ -15,7 +15,7 @@ import (
 
 const statistics = `{"connection":"main","over_limit":false,"delete_count":7,"delete_count_by_table":{"notes":5,"todos":2,"gone":0},"processed":3,"confirmed":3,"errors":[{"count":1}]}`
 
-// logged is the line that the end of a run has on a terminal, or in a file.
+// logged returns the log lines of two runs, as written to a terminal or to a file.
 func logged(t *testing.T, terminal bool, environ ...string) string {
 	write := func(to io.Writer) {
 		log := (&Env{Environ: environ}).NewLogger(to, config.Log{Level: "info", Format: config.FormatAuto})

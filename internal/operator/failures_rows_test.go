@@ -24,8 +24,8 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// failingSite is the reference application with something that has failed in every
-// deletion table but the tombstones.
+// failingSite is the reference application with failures in every deletion table except
+// the tombstones.
 func failingSite(t *testing.T) (*dbtest.DB, *installation.Connections) {
 	db := dbtest.Reference(t)
 	c := &config.Config{}
@@ -106,8 +106,8 @@ func TestRowsThatFailedStandWithTheirReason(t *testing.T) {
 	require.Len(t, failures, 2)
 }
 
-// Rows fail for one reason if only keys and processes differ; what waits for a lock comes
-// last.
+// Failures that differ only in keys and processes have one reason. Rows that wait for a
+// lock come last.
 func TestReasonsOfFailures(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -162,8 +162,7 @@ func TestRowsOfOneReasonAreRetried(t *testing.T) {
 	require.ErrorAs(t, err, &refused)
 }
 
-// Run now passes the schedule by, and a group that waits is kept on behalf of a user who
-// may remove it.
+// Run now ignores the schedule. A scheduled group is kept for a user who may remove it.
 func TestRunNowAndCancelFromThePage(t *testing.T) {
 	t.Parallel()
 	db, all := failingSite(t)
@@ -186,7 +185,7 @@ func TestRunNowAndCancelFromThePage(t *testing.T) {
 	require.Equal(t, [][]string{{"run"}, {"pause"}, {"cancel"}}, db.Rows("SELECT action FROM sexton.audit ORDER BY id"))
 }
 
-// The buttons.
+// The retry buttons make failed rows due.
 func TestRowsThatFailedAreRetried(t *testing.T) {
 	t.Parallel()
 	db, all := failingSite(t)
@@ -272,7 +271,7 @@ func TestPlaceholdersThatAreKeptStandOnThePage(t *testing.T) {
 	require.WithinDuration(t, time.Now().Add(47*time.Hour), failures[1].Next, time.Minute)
 }
 
-// sourceOf is one source of failures.
+// sourceOf returns one source of failures.
 func sourceOf(t *testing.T, all *installation.Connections, name string) *components.Failures {
 	for _, source := range sources(all) {
 		if source.Name == name {
@@ -283,8 +282,7 @@ func sourceOf(t *testing.T, all *installation.Connections, name string) *compone
 	return nil
 }
 
-// A queue has a row per state of its jobs, in the order of the names. Counting stops at
-// the cap.
+// A queue has one row per job state, ordered by name. Counting stops at the cap.
 func TestQueueStates(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
@@ -321,7 +319,7 @@ func TestQueueStates(t *testing.T) {
 	}
 }
 
-// explained explains queries in place of answering them.
+// explained explains queries instead of running them.
 type explained struct {
 	dbsqlc.DBTX
 
@@ -336,7 +334,7 @@ func (e explained) Query(ctx context.Context, sql string, args ...any) (pgx.Rows
 	return rows, err
 }
 
-// A queue's table is seldom vacuumed, and has few states.
+// The table of queues is rarely vacuumed and has few states.
 func TestQueueStatesDoNotScan(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)

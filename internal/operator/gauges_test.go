@@ -29,18 +29,17 @@ import (
 
 const cleanUp = riverjobs.LooseForeignKeys
 
-// observedSite are databases as a worker has them; the first one has the jobs' own
-// tables.
+// observedSite are the databases of a worker. The first is the jobs database.
 type observedSite struct {
 	all *installation.Connections
 	// noted has the parents of each database.
 	noted *riverjobs.Bindings
-	// servers are those of the databases that are there.
+	// servers are the databases that can be reached.
 	servers map[string]*dbtest.DB
 }
 
-// observe makes a site. A name with an exclamation mark is a database that cannot be
-// reached, one with a question mark one that never answers.
+// observe returns a site. A name with an exclamation mark is an unreachable database, and
+// one with a question mark never answers.
 func observe(t *testing.T, names ...string) observedSite {
 	c := &config.Config{Jobs: config.Jobs{Silence: time.Minute}}
 	c.LooseForeignKeys.Enabled, c.LooseForeignKeys.Schedule = true, "* * * * *"
@@ -72,7 +71,7 @@ func observe(t *testing.T, names ...string) observedSite {
 	return s
 }
 
-// unanswered is a database at an address where there is none.
+// unanswered is a database at an address without a server.
 func unanswered(t *testing.T, address string) database.Database {
 	settings := pgtest.Must(pgxpool.ParseConfig("postgres://nobody@" + address + "/none?sslmode=disable"))(t)
 	pool := pgtest.Must(pgxpool.NewWithConfig(t.Context(), settings))(t)
@@ -87,14 +86,14 @@ func unused(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// silent is an address at which connections are accepted and nothing is said.
+// silent is an address that accepts connections and never answers.
 func silent(t *testing.T) string {
 	listener := pgtest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { listener.Close() })
 	return listener.Addr().String()
 }
 
-// read reads all gauges, as `metric label label`.
+// read returns all gauges, with keys such as `metric label label`.
 func (s observedSite) read(t *testing.T, subscriptions ...*listen.Subscription) map[string]float64 {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
@@ -110,7 +109,7 @@ func (s observedSite) read(t *testing.T, subscriptions ...*listen.Subscription) 
 	return values
 }
 
-// of keeps the gauges of one database.
+// of returns the gauges of one database.
 func of(values map[string]float64, name string) map[string]float64 {
 	kept := map[string]float64{}
 	for key, value := range values {
@@ -123,7 +122,7 @@ func of(values map[string]float64, name string) map[string]float64 {
 	return kept
 }
 
-// waits names the reasons that hold for a database.
+// waits returns the wait classes of a database.
 func waits(values map[string]float64, name string) []string {
 	var found []string
 	for _, class := range WaitClasses() {
@@ -184,7 +183,7 @@ func TestGaugesSayWhyNothingHappens(t *testing.T) {
 	s := observe(t, "main")
 	db := s.servers["main"]
 	db.Exec("INSERT INTO sexton.clients (client_id, host, pid) VALUES ('me', 'here', 1)")
-	// A pass at work says itself what it waits for.
+	// A run in progress reports what it waits for.
 	db.Exec(`INSERT INTO sexton.runs (kind, database, holder, stats) VALUES ($1, 'main', 'me', '{"waiting_for": "replica r1 12 s behind", "waiting_class": "replica"}')`, cleanUp)
 	require.Equal(t, []string{"replica"}, waits(s.read(t), "main"))
 	require.InDelta(t, 1, s.read(t)["sexton_running "+cleanUp+" main"], 0)
@@ -197,7 +196,7 @@ func TestGaugesSayWhyNothingHappens(t *testing.T) {
 	db.Exec(`UPDATE sexton.runs SET stats = '{}'`)
 	require.NotContains(t, s.read(t), "sexton_duty_ratio "+cleanUp+" main")
 
-	// Its limits are used up.
+	// The limits of the tick are used up.
 	db.Exec(insertTombstones, "public.parents", 1, "0")
 	db.Exec(`UPDATE sexton.runs SET stats = '{"over_limit": true}', outcome = 'over_limit', ended_at = now()`)
 	db.Exec("INSERT INTO sexton.schedules (kind, database, last_tick) VALUES ($1, 'main', now() - interval '1 minute')",
@@ -238,13 +237,13 @@ func TestGaugeOfTheLastSuccess(t *testing.T) {
 	require.Contains(t, values, gauge+" ci")
 	require.Zero(t, values[gauge+" ci"], "none that did not fail")
 
-	// Ticks come every minute and are for the two databases in turn.
+	// Ticks come every minute and alternate between the two databases.
 	require.InDelta(t, 5*60, values[due+" main"]-values[gauge+" main"], 62,
 		"the next one within two minutes, and two more")
 	require.Zero(t, (int64(values[due+" main"])/60)%2, "a minute of the first database's")
 	require.NotContains(t, values, due+" ci")
 
-	// Without a success it counts from the time at which there could have been one.
+	// Without a success, it counts from when there could have been one.
 	s.servers["main"].Exec(`INSERT INTO sexton.river_queue (name, created_at, updated_at) VALUES ($1, '2024-01-01 00:00:30Z', now())`, cleanUp)
 	late := s.read(t)
 	require.InDelta(t, values[due+" main"], late[due+" main"], 0, "a success counts for more")
@@ -255,8 +254,8 @@ func TestGaugeOfTheLastSuccess(t *testing.T) {
 	require.InDelta(t, began.Add(5*time.Minute).Unix(), s.read(t)[due+" ci"], 0, "the third odd minute from then on")
 }
 
-// A kind of once a day that has never succeeded is late after three days, and one of once
-// a week is never late while its runs are forgotten before that.
+// A daily kind that never succeeded is late after three days. A weekly kind is never
+// late, because its runs are removed before that.
 func TestNoSuccessOfRareKinds(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 13, 0, 0, 0, time.UTC)
@@ -290,8 +289,8 @@ func TestListenersShowInTheirState(t *testing.T) {
 	require.Empty(t, of(values, "elsewhere"))
 }
 
-// A database that is down, or does not answer at all, is left with one gauge and hides no
-// other.
+// A database that is down or does not answer has only one gauge and does not affect the
+// others.
 func TestGaugesOfDatabasesThatAreDown(t *testing.T) {
 	t.Parallel()
 	values := observe(t, "main", "sec!", "ci?").read(t)
@@ -301,7 +300,7 @@ func TestGaugesOfDatabasesThatAreDown(t *testing.T) {
 	require.Contains(t, values, "sexton_waiting "+cleanUp+" main paused")
 }
 
-// A server that turns read-only lets no heartbeat through, so that its worker looks dead.
+// A server that becomes read-only accepts no heartbeats, so its worker looks dead.
 func TestDatabasesThatTurnReadOnly(t *testing.T) {
 	t.Parallel()
 	const tombstones,
@@ -349,8 +348,7 @@ func TestDatabasesThatTurnReadOnly(t *testing.T) {
 	}
 }
 
-// Without the jobs' own tables no one can say what a job waits for, but every database
-// knows its backlog.
+// Without the jobs database, waits are unknown, but each database reports its backlog.
 func TestGaugesWithoutTheJobsDatabase(t *testing.T) {
 	t.Parallel()
 	s := observe(t, "main?", "ci")
@@ -364,14 +362,14 @@ func TestGaugesWithoutTheJobsDatabase(t *testing.T) {
 	require.NotContains(t, values, "sexton_workers")
 }
 
-// beating is a heart whose first beat got through.
+// beating returns a heart that has sent its first heartbeat.
 func beating(t *testing.T, db database.Database) *heartbeat.Heart {
 	heart := &heartbeat.Heart{DB: db, ClientID: "me", Logger: slog.New(slog.DiscardHandler)}
 	require.NoError(t, heart.Beat(t.Context()))
 	return heart
 }
 
-// However long the history and the backlog are, little of them is read.
+// Little is read, however long the history and the backlog are.
 func TestGaugesDoNotScan(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)

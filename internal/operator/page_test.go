@@ -14,7 +14,7 @@ import (
 	"sexton/internal/web"
 )
 
-// source is what the page of a site shows.
+// source returns the page source of a site.
 func (s observedSite) source(t *testing.T) *PageSource {
 	t.Helper()
 	return NewPageSource(&installation.Bound{Connections: s.all}, s.noted, slog.New(slog.DiscardHandler))
@@ -101,7 +101,7 @@ func TestPauseAndResumeFromThePage(t *testing.T) {
 	o := s.overview(t)
 	require.True(t, o.Jobs[0].Paused)
 	require.Regexp(t, "^paused by ann since .*: backup$", *o.Jobs[0].WaitingFor)
-	// Somebody else's pause does not take hers over.
+	// Her pause does not replace that of somebody else.
 	var refused *components.RefusedError
 	require.ErrorAs(t, source.SetPaused(t.Context(), web.Visitor{Actor: "ben"}, cleanUp, "migration", true), &refused)
 	require.Regexp(t, "^"+cleanUp+" is already paused by ann since .*: backup; that note is kept$", refused.Reason)
@@ -161,7 +161,7 @@ func TestRetryFromThePage(t *testing.T) {
 		require.ErrorAs(t, err, &refused, "%+v", wrong)
 	}
 
-	// What cannot be recorded is not done.
+	// A change that cannot be recorded is not made.
 	ci.Exec("UPDATE loose_foreign_keys_deleted_records SET cleanup_attempts = 4")
 	main.Exec("DROP TABLE sexton.audit")
 	_, err := source.Retry(t.Context(), ann(), components.Retry{Source: "tombstones", Database: "ci"})
@@ -205,8 +205,8 @@ func TestFailedJobsOfRiver(t *testing.T) {
 		"no job of ours")
 }
 
-// Everything is read of a jobs database that goes away, or nothing: half a page would
-// look like one with nothing to show.
+// If the jobs database is lost, Overview returns an error: a partial page would look like
+// one with no work.
 func TestOverviewWithoutTheJobsDatabase(t *testing.T) {
 	t.Parallel()
 	s := observe(t, "main!", "ci")

@@ -12,7 +12,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// What was put off is counted by its causes.
+// Deferred rows are counted by cause.
 func TestPutOffRowsAreCountedByReason(t *testing.T) {
 	t.Parallel()
 	db, all := failingSite(t)
@@ -38,7 +38,7 @@ func TestPutOffRowsAreCountedByReason(t *testing.T) {
 	require.GreaterOrEqual(t, at, 0)
 	require.Contains(t, string(pgtest.Must(json.Marshal(found.Failures[at]))(t)), `"locked":true`)
 
-	// Of more failures than one look takes none is taken for the last.
+	// With more failures than are read, none counts as the last.
 	all.Config.LooseForeignKeys.Enabled = true
 	db.Exec(`INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, consume_after, cleanup_attempts, last_error)
 		SELECT 'public.projects', n, now() + interval '1 hour', 3, 'issues: SQLSTATE 23514: no ' || n FROM generate_series(1, 501) AS n`)
@@ -50,7 +50,7 @@ func TestPutOffRowsAreCountedByReason(t *testing.T) {
 	require.True(t, first.More)
 }
 
-// A number has a plus where it may be greater, and nowhere else.
+// A number has a plus only if it may be larger.
 func TestNumbersOfRowsPutOffAreExactWhereAllWereRead(t *testing.T) {
 	t.Parallel()
 	db, all := failingSite(t)
@@ -82,8 +82,7 @@ func TestNumbersOfRowsPutOffAreExactWhereAllWereRead(t *testing.T) {
 	}
 }
 
-// The sum of what was put off and the list of failures have one rule for what is one
-// cause.
+// The sum of deferred rows and the list of failures use the same rule for causes.
 func TestCausesAreTheSameInSQLAndGo(t *testing.T) {
 	t.Parallel()
 	db, _ := failingSite(t)
@@ -122,7 +121,7 @@ func TestPutOffPlaceholdersAreCountedByReason(t *testing.T) {
 	require.Equal(t, "300 x kept by a note; 1 x todos: other", reading.DeletionTables[at].DeferredReason)
 }
 
-// Groups are read as all other backlogs are.
+// The backlog of groups is read like the others.
 func TestPutOffGroupsHaveAReasonAndAnEnd(t *testing.T) {
 	t.Parallel()
 	_, all := failingSite(t)

@@ -18,8 +18,8 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// A deletion comes back from the page as from the command line, with a row in the audit,
-// and the page lists what stays.
+// The page restores a deletion like the command line, with an audit record, and lists the
+// rows that are left.
 func TestUndoFromThePage(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Keeping(t,
@@ -78,7 +78,7 @@ func TestUndoFromThePage(t *testing.T) {
 	require.Empty(t, db.Rows("SELECT FROM sexton.leases WHERE expires_at > now()"))
 }
 
-// One deletion comes back at a time, and the end of the worker ends it.
+// One deletion is restored at a time, and a stopping worker cancels the restore.
 func TestOneDeletionComesBackAtATime(t *testing.T) {
 	t.Parallel()
 	source := observe(t, "main").source(t)

@@ -10,7 +10,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// forgotten deletes three projects without leaving tombstones, and two that leave some.
+// forgotten deletes three projects without tombstones, and two with tombstones.
 func forgotten(s *clitest.Site) {
 	s.Tb.Helper()
 	s.Exec(`
@@ -68,8 +68,8 @@ $`, s.OK("audit"))
 	s.OK("audit")
 }
 
-// What cannot be read ends its own definition and no other; the command fails, as it may
-// hide anything.
+// An unreadable table affects only its own definition. The command fails, because orphans
+// may be hidden.
 func TestAuditThatCannotReadATable(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)

@@ -15,7 +15,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// requireFindings runs the doctor for the findings of one check.
+// requireFindings runs doctor and requires the findings of one check.
 func requireFindings(s *clitest.Site, code int, check string, want ...string) {
 	s.Tb.Helper()
 	report, _ := s.Examined(code)
@@ -24,7 +24,7 @@ func requireFindings(s *clitest.Site, code int, check string, want ...string) {
 	require.Equal(s.Tb, want, lines)
 }
 
-// findings runs the doctor, and returns what one check has found.
+// findings runs doctor and returns the findings of one check.
 func findings(s *clitest.Site, code int, check string) []string {
 	s.Tb.Helper()
 	report, _ := s.Examined(code)
@@ -66,7 +66,7 @@ func TestDoctorOfAWrongListenURL(t *testing.T) {
 	result, _ := s.Diagnosis(report, "listen")
 	require.Equal(t, doctor.Skipped, result)
 
-	// The server may be another one as well.
+	// The listen_url can also lead to another server.
 	s.Environ[len(s.Environ)-1] = "SEXTON_DATABASES__MAIN__LISTEN_URL=" + pgtest.New(t).URL
 	lines = findings(s, 5, "listen")
 	require.Len(t, lines, 1)
@@ -185,7 +185,7 @@ func TestDoctorOfFailedTombstones(t *testing.T) {
 		lines[10])
 }
 
-// Whoever runs it, it checks the rights of the role that works.
+// doctor checks the privileges of the worker's role, whoever runs it.
 func TestDoctorChecksTheRoleThatWorks(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)

@@ -12,7 +12,7 @@ import (
 	"sexton/internal/doctor"
 )
 
-// checks are the names of a database's checks with the result, in order.
+// checks returns the names of the checks of a database with a result, in order.
 func checks(report doctor.Report, database string, result doctor.Result) []string {
 	var names []string
 	for _, c := range report.Checks {
@@ -23,7 +23,7 @@ func checks(report doctor.Report, database string, result doctor.Result) []strin
 	return names
 }
 
-// about are the findings about a database, as in diagnosis.
+// about returns the findings about a database.
 func about(s *clitest.TwoSites, report doctor.Report, database string) []string {
 	s.Tb.Helper()
 	var lines []string
@@ -50,7 +50,7 @@ func TestDoctorOfTwoDatabases(t *testing.T) {
 			require.Equal(t, doctor.OK, c.Result, c)
 		}
 
-		// Where one is down, the other is examined as before, its triggers included.
+		// If one database is down, all checks of the other are made.
 		s.Without(other)
 		report, r := s.Examined(5)
 		require.Empty(t, r.Stderr)
@@ -70,7 +70,7 @@ func TestDoctorOfTwoDatabases(t *testing.T) {
 	})
 }
 
-// Where a table of one name in two databases is meant, tables or database decides.
+// For a table name in two databases, tables or database decides.
 func TestDoctorOfATableInTwoDatabases(t *testing.T) {
 	t.Parallel()
 	s := clitest.InstalledTwo(t, "main")

@@ -10,8 +10,8 @@ import (
 	"sexton/internal/cli/clitest"
 )
 
-// Installation, plan and doctor name the same indexes, those of foreign keys below a
-// child included.
+// install, plan and doctor report the same missing indexes, including those below a
+// child.
 func TestMissingIndexesAreTheSameEverywhere(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
@@ -49,7 +49,7 @@ func TestMissingIndexesAreTheSameEverywhere(t *testing.T) {
 	require.Empty(t, found)
 }
 
-// plannedJobs are the jobs of the plan, by their kind.
+// plannedJobs returns the jobs of the plan by kind.
 func plannedJobs(s *clitest.Site) map[string]map[string]any {
 	s.Tb.Helper()
 	jobs := map[string]map[string]any{}
@@ -62,7 +62,7 @@ func plannedJobs(s *clitest.Site) map[string]map[string]any {
 	return jobs
 }
 
-// What one job keeps to itself hides none of the others.
+// An error of one job does not hide the others.
 func TestPlanGoesOnWithoutOneJob(t *testing.T) {
 	t.Parallel()
 	s := clitest.Roles(t)

@@ -61,7 +61,7 @@ func TestPauseAndResume(t *testing.T) {
 	s := clitest.Installed(t)
 	current := pgtest.Must(user.Current())(t)
 
-	// No worker has run, so River does not know the queue yet.
+	// No worker has run, so River has no row for the queue yet.
 	require.Empty(t, s.Rows("SELECT FROM sexton.river_queue"))
 	require.Equal(t, clitest.Kind+": paused\n", s.OK("pause", clitest.Kind, "--reason", "long backup"))
 	var note struct {
@@ -106,7 +106,7 @@ func TestPauseAndResume(t *testing.T) {
 	require.Equal(t, clitest.Kind+": was not paused; its workers were woken\n", s.OK("resume", clitest.Kind),
 		"once more does no harm")
 
-	// Paused by other means, it is not the former person's doing.
+	// A pause by other means is not attributed to the earlier actor.
 	s.Exec("UPDATE sexton.river_queue SET paused_at = '2026-01-02T03:04:05Z'")
 	_, job, _ = s.StatusOf()
 	require.Equal(t, "paused since 2026-01-02T03:04:05Z", job["waiting_for"])
@@ -131,7 +131,7 @@ func TestAllKindsArePausedAtOnce(t *testing.T) {
 	}
 }
 
-// A kind that cannot be paused is named, and the others are paused.
+// A kind that cannot be paused is reported, and the others are paused.
 func TestAKindThatCannotBePausedStopsNoOther(t *testing.T) {
 	t.Parallel()
 	s := clitest.GroupSite(t)
@@ -208,8 +208,7 @@ func TestStatusNamesWhoHoldsTheAwakeLock(t *testing.T) {
 
 const diffsLease = "schedule_migrate_external_diffs_worker"
 
-// A pass in the foreground that was killed leaves a lease of two hours, and a row that
-// falls silent.
+// A killed foreground run leaves a lease of two hours and a row without heartbeats.
 func TestTheLeaseOfAKilledForegroundPassIsFreed(t *testing.T) {
 	t.Parallel()
 	s, _ := clitest.DiffSite(t)
@@ -221,7 +220,7 @@ func TestTheLeaseOfAKilledForegroundPassIsFreed(t *testing.T) {
 	require.NotContains(t, s.OK("status"), "LEASE")
 }
 
-// While it works a pass beats, and is none of the workers.
+// A foreground run sends heartbeats and does not count as a worker.
 func TestAForegroundPassBeats(t *testing.T) {
 	t.Parallel()
 	s, _ := clitest.DiffSite(t)

@@ -12,8 +12,8 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// Without its database each of River's queues says so several times a second; what
-// concerns one job is said each time.
+// Without its database, each queue of River logs several times a second. Messages about
+// one job are all logged.
 func TestRiverIsDampened(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -77,7 +77,7 @@ func TestJobRunShowsErrorsOfSingleTables(t *testing.T) {
 	}}, document["errors"])
 }
 
-// The lease lasts for a statement that takes longer than the default
+// The lease is long enough for a statement that exceeds the default
 // jobs.statement_timeout.
 func TestJobRunDeletesAChildThatTakesLong(t *testing.T) {
 	t.Parallel()
@@ -146,7 +146,7 @@ func TestJobRunThatFails(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
 	s.Exec("DELETE FROM projects WHERE id = 1")
-	// No process can raise a fence any more, so none can begin.
+	// No process can raise a fence, so no run can begin.
 	s.Exec("ALTER TABLE sexton.fences ADD CONSTRAINT broken CHECK (token < 0) NOT VALID")
 
 	r := s.Run("job", "run", clitest.Kind, "--json")
@@ -178,7 +178,7 @@ func TestJobRunThatFails(t *testing.T) {
 	require.Contains(t, s.OK("job", "run", clitest.Kind), "deleted    10 rows")
 }
 
-// A worker's start warns by the same function.
+// The worker logs the same warnings at its start.
 func TestJobRunWarnsOfFunctionsOfAnotherRelease(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)

@@ -29,8 +29,8 @@ func TestRunWithWrongArguments(t *testing.T) {
 	require.Equal(t, before, s.Snapshot())
 }
 
-// What a worker cannot work with ends it at the start, with the exit code of any other
-// command.
+// Errors that keep a worker from working end it at the start, with the exit code of the
+// other commands.
 func TestRunRefusesToStart(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)

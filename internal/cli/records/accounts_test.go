@@ -11,7 +11,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// account is the key of account number n.
+// account returns the key of account n.
 func account(n int) string { return fmt.Sprintf("00000000-0000-0000-0000-%012d", n) }
 
 const accountSettings = `loose_foreign_keys: {enabled: true, undo: {keep: 72h, exclude_tables: [drafts], exclude_columns: [documents.title_name]}}
@@ -27,7 +27,7 @@ ghost_users:
 `
 
 // accountsSite is an application of accounts with uuid keys. Account 3 is an
-// administrator, and 9 takes over. It has tables with names of GitLab's and other
+// administrator, and 9 is the ghost user. Some tables have GitLab's names but other
 // columns.
 func accountsSite(t *testing.T) *clitest.Site {
 	tables := `
@@ -58,7 +58,7 @@ badges: [{table: accounts, column: account_id, on_delete: async_delete}]
 	return s
 }
 
-// Accounts with uuid keys are deleted by commands, as GitLab's users are.
+// The user commands work for accounts with uuid keys.
 func TestAccountsAreDeleted(t *testing.T) {
 	t.Parallel()
 	s := accountsSite(t)
@@ -90,7 +90,7 @@ func TestAccountsAreDeleted(t *testing.T) {
 		s.Rows("SELECT payload ->> 'user_id', payload ->> 'nullified' FROM sexton.events WHERE kind = 'user_destroyed'"))
 }
 
-// The grants are enough for an application and a worker.
+// The printed grants suffice for the application and the worker.
 func TestAccountsHaveTheirGrants(t *testing.T) {
 	t.Parallel()
 	s := accountsSite(t)
@@ -111,8 +111,8 @@ func TestAccountsHaveTheirGrants(t *testing.T) {
 	require.Empty(t, s.Rows("SELECT FROM accounts WHERE id = $1", account(1)))
 }
 
-// Nothing is kept of accounts, of excluded tables and of excluded columns. Doctor names
-// the others that look personal.
+// Nothing is kept of accounts, excluded tables and excluded columns. doctor names other
+// tables that look personal.
 func TestAccountsAreNotKept(t *testing.T) {
 	t.Parallel()
 	s := accountsSite(t)

@@ -148,7 +148,7 @@ func TestDoctorTellsOfATriggerThatIsGone(t *testing.T) {
 		s.Rows("SELECT key FROM sexton.external_diff_removals"))
 }
 
-// leave writes objects that no diff names, two days old.
+// leave writes two days old objects that no diff names.
 func leave(t *testing.T, folder string, keys ...string) {
 	for _, key := range keys {
 		path := filepath.Join(folder, key)
@@ -209,7 +209,7 @@ func TestAStoreBelongsToOneDatabase(t *testing.T) {
 	require.Equal(t, "file://"+folder+": belongs to this database\n", other.OK("diffs", "adopt"))
 	require.Equal(t, [][]string{{"adopt", "file://" + folder}},
 		other.Rows("SELECT DISTINCT action, target FROM sexton.audit"))
-	// Until a move goes through, doctor tells of the one that was refused.
+	// doctor reports a refused move until a later move succeeds.
 	other.OK("job", "run", clitest.MoveKind, "--args", `{"diff_id": 1}`)
 	found := other.Run("doctor")
 	require.Zero(t, found.Code, found.Stdout)

@@ -8,7 +8,7 @@ import (
 	"sexton/internal/cli/clitest"
 )
 
-// age moves a group's mark back.
+// age moves the mark of a group back.
 func age(s *clitest.Site, group int64, days int) {
 	s.Exec("UPDATE groups SET marked_for_deletion_on = marked_for_deletion_on - $1::int WHERE id = $2", days, group)
 	s.Exec("UPDATE group_deletion_schedules SET marked_for_deletion_on = marked_for_deletion_on - $1::int WHERE group_id = $2", days, group)

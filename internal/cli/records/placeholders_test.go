@@ -16,9 +16,9 @@ const (
 	deletionKind    = "import_delete_placeholder_user"
 )
 
-// placeholderSite is the reference application with the jobs for placeholders: 11 has
-// written nothing, 12 has an issue and a note, 13 belongs to a group that is there. 14
-// was tried fifteen times, as it wrote the issue, too.
+// placeholderSite is the reference application with the jobs for placeholders. 11 has no
+// contributions, 12 has an issue and a note, 13 belongs to an existing group, and 14 was
+// tried fifteen times because it updated the issue.
 func placeholderSite(t *testing.T) *clitest.Site {
 	s := clitest.Prepared(t, exampleapp.Schema()+`
 		INSERT INTO organizations (id, name, path) VALUES (1, 'o', 'o');
@@ -85,8 +85,8 @@ func TestStatusNamesWhatKeepsPlaceholders(t *testing.T) {
 	require.Regexp(t, deletionKind+` +main +- `, s.OK("job", "list"))
 }
 
-// What would let a placeholder be offered too often, or makes each look at it slow or
-// impossible, is found by doctor.
+// doctor reports what would offer a placeholder too often, or make its check slow or
+// impossible.
 func TestDoctorLooksAtPlaceholders(t *testing.T) {
 	t.Parallel()
 	s := placeholderSite(t)

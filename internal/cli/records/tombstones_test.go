@@ -11,8 +11,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// failing leaves three tombstones, of which two have failed: 1001 once, and 1002 so often
-// that it is put off.
+// failing inserts three tombstones, of which two have failed: 1001 once, and 1002 often
+// enough to be deferred.
 func failing(s *clitest.Site) {
 	s.Tb.Helper()
 	s.Exec(`

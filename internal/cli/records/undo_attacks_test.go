@@ -15,8 +15,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// attacked is a site with a deletion of three projects that is kept, and what there was
-// before.
+// attacked is a site with a kept deletion of three projects and a snapshot from before
+// the deletion.
 type attacked struct {
 	*clitest.Site
 
@@ -37,7 +37,7 @@ func attack(t *testing.T) attacked {
 	return s
 }
 
-// back requires that the deletion still comes back whole, and a second time not at all.
+// back requires that the deletion is restored completely, and only once.
 func (s attacked) back(t *testing.T, said string) {
 	t.Helper()
 	require.Contains(t, s.OK("undo", s.id), said)
@@ -47,8 +47,8 @@ func (s attacked) back(t *testing.T, said string) {
 	require.Equal(t, s.rows, s.Rows(allRows))
 }
 
-// during holds the issues, so that a command stops there, has do look on, lets them go,
-// and returns how the command has ended.
+// during locks the issues so that a command waits, calls do, unlocks them, and returns
+// the result of the command.
 func (s attacked) during(t *testing.T, do func(), command ...string) clitest.Result {
 	t.Helper()
 	held := pgtest.Begin(t, s.Pool(), "LOCK TABLE issues IN SHARE MODE")
@@ -81,7 +81,7 @@ func TestUndoOfWhatIsNoDeletion(t *testing.T) {
 	}
 }
 
-// A definition whose table is gone ends no undo of a deletion that is not about it.
+// A definition whose table is missing does not affect the undo of other deletions.
 func TestUndoBesideADefinitionWithoutItsTable(t *testing.T) {
 	t.Parallel()
 	s := attack(t)
@@ -96,8 +96,8 @@ func TestUndoBesideADefinitionWithoutItsTable(t *testing.T) {
 	require.Equal(t, s.rows, s.Rows(allRows))
 }
 
-// While one command works, another is refused, and a worker passes. It begins again after
-// its session is killed.
+// While one command is running, another is refused, and a worker waits. The command can
+// be repeated after its session was killed.
 func TestUndoAmongOthers(t *testing.T) {
 	t.Parallel()
 	for name, meanwhile := range pgtest.Few(t, map[string]func(t *testing.T, s attacked){
@@ -128,7 +128,7 @@ func TestUndoAmongOthers(t *testing.T) {
 	}
 }
 
-// No worker ends the day of a deletion that comes back, nor does anybody else.
+// The partition of a deletion is not dropped while the deletion is being restored.
 func TestTheDayOfADeletionEndsDuringItsUndo(t *testing.T) {
 	t.Parallel()
 	s := attack(t)
@@ -149,8 +149,8 @@ func TestTheDayOfADeletionEndsDuringItsUndo(t *testing.T) {
 	s.Says(1, "no deletion of this number is kept", "undo", s.id)
 }
 
-// What native keys delete and change below a definition's child is restored with the
-// grants that are printed. Without them, doctor names each.
+// Rows that native keys delete and change below a child are restored with the printed
+// grants. Without them, doctor names each.
 func TestUndoWithoutRightsOnNativeKeys(t *testing.T) {
 	t.Parallel()
 	s := attacked{Site: clitest.Plain(t)}
@@ -190,7 +190,7 @@ func TestUndoWithoutRightsOnNativeKeys(t *testing.T) {
 	require.Equal(t, was, s.Rows(rows))
 }
 
-// A worker that hangs with the lease loses it, and an unfinished deletion is stopped.
+// A hanging worker loses its lease, and an unfinished deletion is stopped.
 func TestUndoOfARunningDeletion(t *testing.T) {
 	t.Parallel()
 	s := attack(t)
@@ -221,7 +221,8 @@ func TestUndoWithoutRightsOrDatabase(t *testing.T) {
 	printed := s.OK("grants", "--worker", role, "--app", role, "--viewer", role)
 	s.Exec(printed)
 	s.Says(1, "the role may not silence triggers; ", "undo", s.id, "--dry-run", "--database-url", s.AsRole(role))
-	// Without INSERT the rows stay, and each names the right. The doctor names it before.
+	// Without INSERT, the rows are left and each names the privilege. doctor names it
+	// before.
 	s.Exec(fmt.Sprintf("REVOKE INSERT ON projects, issues FROM %s", pgx.Identifier{role}.Sanitize()))
 	doctor := s.Run("doctor", "--database-url", s.AsRole(role)).Stdout
 	require.Contains(t, doctor, "GRANT INSERT ON TABLE public.projects TO")

@@ -34,8 +34,8 @@ func asDocumented(t *testing.T, s *clitest.TwoSites, id string) (said string) {
 	return said
 }
 
-// A deletion goes through two databases and back: projects and traces in one, builds
-// between them in the other.
+// A deletion spans two databases: projects and traces are in one, and the builds between
+// them in the other.
 func TestUndoGoesThroughTwoDatabases(t *testing.T) {
 	t.Parallel()
 	s := clitest.PlainTwo(t, "main")

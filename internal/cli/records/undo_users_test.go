@@ -12,7 +12,7 @@ import (
 )
 
 // usersSite is the reference application with badges below users, who belong to
-// organizations. Rows of users are kept or not.
+// organizations. users reports whether rows of users are kept.
 func usersSite(t *testing.T, users bool) *clitest.Site {
 	s := clitest.Prepared(t, exampleapp.Schema()+`
 		INSERT INTO users (id, username, email, name) VALUES (1, 'ada', 'ada@example.com', 'Ada'), (2, 'ben', 'ben@example.com', 'Ben');
@@ -33,8 +33,8 @@ users: [{table: clubs, column: club_id, on_delete: async_delete}]
 
 const people = "SELECT u.id::text, u.username::text, b.id::text FROM users AS u LEFT JOIN badges AS b ON b.user_id = u.id WHERE u.user_type <> 5 ORDER BY u.id"
 
-// What the job deletes of a user, and what the application does, is nowhere kept unless
-// that is asked for.
+// Rows that the job or the application deletes with a user are kept only if undo.users is
+// set.
 func TestRowsOfUsersAreKeptOnDemand(t *testing.T) {
 	t.Parallel()
 	for _, users := range []bool{false, true} {

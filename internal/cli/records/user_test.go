@@ -13,9 +13,9 @@ import (
 
 const ghostKind = "users_migrate_records_to_ghost_user_in_batches"
 
-// ghostSite is the reference application with the job that deletes users, and with Ada
-// (1), Ben (2), Carla (3), who owns a group alone, and a bot (4). Ada and Ben have
-// written an issue each.
+// ghostSite is the reference application with the job that deletes users. It has Ada (1)
+// and Ben (2), who have each written an issue, Carla (3), the only owner of a group, and
+// a bot (4).
 func ghostSite(t *testing.T) *clitest.Site {
 	return clitest.Prepared(t, exampleapp.Schema()+`
 		INSERT INTO users (id, username, email, name, user_type) VALUES
@@ -67,8 +67,7 @@ func TestUserDelete(t *testing.T) {
 	require.Equal(t, [][]string{{"by Ada"}}, s.Rows("SELECT title FROM issues"), "deleted with their author")
 }
 
-// A user who fails again and again is a finding, with the table and the constraint that
-// are in the way.
+// doctor reports a user who fails repeatedly, with the table and the constraint.
 func TestDoctorNamesFailingUsers(t *testing.T) {
 	t.Parallel()
 	s := ghostSite(t)
@@ -102,7 +101,7 @@ func TestDoctorNamesFailingUsers(t *testing.T) {
 	require.Equal(t, "it is the same with 2 users more", found[10].Message)
 }
 
-// Lists that do not fit are found before anything runs, at their place in the file.
+// Invalid lists are reported with their position before anything runs.
 func TestGhostListsThatDoNotFit(t *testing.T) {
 	t.Parallel()
 	s := ghostSite(t)

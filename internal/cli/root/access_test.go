@@ -14,7 +14,7 @@ import (
 	"sexton/internal/problem"
 )
 
-// connecting are the commands that need a database.
+// connecting returns the commands that need a database.
 func connecting() [][]string {
 	return [][]string{
 		{"status"},
@@ -37,7 +37,7 @@ func TestServerThatIsDown(t *testing.T) {
 	s.Refused(t, 4, connecting(), "sexton: DIR/sexton.yaml:2:15: databases.main.url: database main cannot be reached: "+
 		"no server answers at DIR port 5432: no such file or directory (start it, or correct host and port)")
 
-	// The place is where the address comes from.
+	// Errors name where the address was configured.
 	s.Configure(s.URL, "")
 	s.Says(4, "sexton: --database-url: database main cannot be reached", "status", "--database-url", address)
 	r := clitest.Run([]string{"DATABASE_URL=" + address}, "migrate", "status")
@@ -63,9 +63,9 @@ func TestRoleWithoutRights(t *testing.T) {
 			" in database main: permission denied for schema sexton; run: the statements that `sexton grants` prints")
 }
 
-// Another session holds every table of the application, partitions included. What looks
-// at the catalogue alone does not notice; what reads or changes the tables gives up and
-// says why.
+// Another session locks every application table, including partitions. Commands that read
+// only the catalogue are not affected. Commands that read or change the tables time out
+// and report why.
 func TestLockedTablesHoldUpNoCommand(t *testing.T) {
 	t.Parallel()
 	s := clitest.Roles(t)
@@ -128,14 +128,15 @@ notes: [{table: parts, column: id, on_delete: async_delete}]
 	}
 }
 
-// A managed server gives no superuser: its roles set no session_replication_role and see
-// no statistics of others. Some of them may make roles. Each installs, tracks and cleans
-// up, and doctor says what is lost.
+// Managed servers have no superuser. Their roles cannot set session_replication_role or
+// read the statistics of other roles, and only some can create roles. Each of them can
+// install, track and clean up, and doctor reports the limitations.
 func TestManagedServers(t *testing.T) {
 	t.Parallel()
 	roles := map[string]string{"a role that makes roles": "CREATEROLE CREATEDB", "a role that makes none": ""}
 	pgtest.Each(t, pgtest.Few(t, roles, "a role that makes none"), func(t *testing.T, _, rights string) {
-		// Roles are the server's, and its only superuser must not have made the owner.
+		// Roles belong to the server, and its only superuser must not have created the
+		// owner.
 		s := clitest.RoleSite{Site: clitest.NewSite(t, pgtest.NewOn(t, pgtest.Server(t)))}
 		s.Exec(`CREATE ROLE managed LOGIN ` + rights + `; GRANT CREATE ON DATABASE "` + s.Name +
 			`" TO managed; ALTER SCHEMA public OWNER TO managed`)

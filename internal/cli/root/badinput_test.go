@@ -6,7 +6,7 @@ import (
 	"sexton/internal/cli/clitest"
 )
 
-// configured lists all commands that read the configuration.
+// configured returns all commands that read the configuration.
 func configured() [][]string {
 	return [][]string{
 		{"config", "check"},
@@ -23,8 +23,8 @@ func configured() [][]string {
 	}
 }
 
-// All commands read the configuration alike: what it can get wrong is tested where it is
-// read.
+// All commands report configuration errors in the same way. The errors themselves are
+// tested in package config.
 func TestBadConfiguration(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
@@ -43,8 +43,7 @@ placeholder_users: {enabled: true}
 		"DIR/sexton.yaml:6:30: placeholder_users.enabled: needs ghost_users, who delete the placeholders (set ghost_users.enabled: true)")
 }
 
-// definitionReaders are the commands that look at the definitions before they connect, if
-// they do.
+// definitionReaders returns the commands that read the definitions before they connect.
 func definitionReaders() [][]string {
 	return [][]string{
 		{"config", "check"},

@@ -11,8 +11,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// interrupter is a terminal at which a person presses Ctrl-C as soon as a certain line
-// appears, or never if that is empty.
+// interrupter is an output that sends Ctrl-C when a line is written, or never if the line
+// is empty.
 type interrupter struct {
 	line      string
 	interrupt context.CancelFunc

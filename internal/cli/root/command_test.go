@@ -16,7 +16,7 @@ import (
 	"sexton/internal/problem"
 )
 
-// A pass can fail over what would have another exit code before it began.
+// A run can fail with an error that would have another exit code before the run.
 func TestFailedRunExitsWithFailure(t *testing.T) {
 	t.Parallel()
 	var found problem.List
@@ -32,7 +32,7 @@ func TestFailedRunExitsWithFailure(t *testing.T) {
 	}
 }
 
-// documents are the texts of all documents, by their path from here.
+// documents returns the texts of all documents by path.
 func documents(t *testing.T) map[string]string {
 	files, err := filepath.Glob("../../../docs/*.md")
 	require.NoError(t, err)
@@ -46,7 +46,7 @@ func documents(t *testing.T) map[string]string {
 	return texts
 }
 
-// Commands in the middle of a sentence are not run, but they and their flags are there.
+// Commands in prose are not run by other tests, but they and their flags exist.
 func TestCommandsInDocumentsExist(t *testing.T) {
 	t.Parallel()
 	inText := regexp.MustCompile("`sexton ([^`]+)`|(?m)^ *sexton (.+)$")

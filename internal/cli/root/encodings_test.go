@@ -26,8 +26,8 @@ reste:
   - {table: größe, column: größe_id, on_delete: async_delete, conditions: [{column: art, value: Größe}]}
 `
 
-// umlauts is a site in a database of this encoding, with names and values beyond ASCII,
-// and a connection of the application.
+// umlauts returns a site with this encoding, with names and values beyond ASCII, and a
+// connection of the application.
 func umlauts(t *testing.T, encoding string, settings ...string) (*clitest.Site, *pgx.Conn) {
 	s := clitest.NewSite(t, pgtest.NewEncoded(t, encoding))
 	s.Configure(s.URL, "loose_foreign_keys: {undo: {keep: 24h}}\n")
@@ -42,8 +42,8 @@ func umlauts(t *testing.T, encoding string, settings ...string) (*clitest.Site, 
 	return s, app
 }
 
-// Names and values of definitions mean the same whatever the encoding of the database,
-// and whatever encoding its sessions have by default.
+// Names and values in definitions match in every encoding of the database and of its
+// sessions.
 func TestEncodings(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -77,8 +77,8 @@ func rowsOf(t *testing.T, app *pgx.Conn) []string {
 		UNION ALL SELECT "größe_id" || ': ' || zustand FROM teile UNION ALL SELECT "größe_id" || ': ' || art FROM reste) AS all_of (line)`)
 }
 
-// A key that the sessions' default encoding cannot express, or that is no text in UTF-8,
-// is cleaned up, as are the keys next to it.
+// Keys that the default encoding of the sessions cannot represent, or that are not valid
+// UTF-8, are cleaned up, and so are the other keys.
 func TestKeysBeyondTheDefaultEncoding(t *testing.T) {
 	t.Parallel()
 	for encoding, key := range map[string]string{

@@ -12,7 +12,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// readers are statements that a role without any right on Sexton's tables may try.
+// insides are statements on Sexton's tables that an ordinary role may not run.
 var insides = []string{
 	"SELECT FROM sexton.leases", "SELECT FROM sexton.runs", "SELECT FROM sexton.river_job",
 	"SELECT FROM sexton.job_kinds", "SELECT FROM sexton.fences",
@@ -22,7 +22,7 @@ var insides = []string{
 	"SELECT sexton.job_args('tidy', '{}', '{}', '{}')",
 }
 
-// changes are for the owner only, or the worker.
+// changes are statements that only the owner or the worker may run.
 var changes = []string{
 	"DELETE FROM sexton.events", "INSERT INTO sexton.events (kind, payload) VALUES ('k', '{}')",
 	"DELETE FROM sexton.leases", "UPDATE sexton.fences SET token = 1",
@@ -118,8 +118,8 @@ func TestTheWorkersTables(t *testing.T) {
 	require.Equal(t, [][]string{{"f"}}, s.Rows("SELECT has_table_privilege($1, 'organizations', 'DELETE')", s.Worker),
 		"nothing is done there")
 
-	// A name that looks like the end of the block, a partition, another schema; and
-	// tables of which the role that grants has no say.
+	// The names include one that looks like the end of a block, a partition, another
+	// schema, and tables that the granting role does not own.
 	quoted := func(role string) string { return pgx.Identifier{role}.Sanitize() }
 	granting := s.CreateRole()
 	s.Exec(`CREATE SCHEMA away; CREATE TABLE away."o'$sexton$" (id bigint, project_id bigint) PARTITION BY LIST (id);
@@ -131,7 +131,7 @@ func TestTheWorkersTables(t *testing.T) {
 gone:
   - {table: projects, column: project_id, on_delete: async_delete}
 `)
-	// Whoever owns the tables has a block.
+	// Each owner of tables has a block.
 	installer := s.CreateRole()
 	s.Exec("GRANT sexton_owner TO " + quoted(installer))
 	printed := s.Run("grants", "--worker", s.Viewer, "--apply", "--database-url", s.AsRole(installer))
@@ -148,7 +148,7 @@ gone:
 		"new partitions have the rights of the others")
 }
 
-// The rights reach down as far as deletions do.
+// The privileges extend as far below the rules as deletions do.
 func TestTheWorkersRightsBelowRules(t *testing.T) {
 	t.Parallel()
 	s := clitest.Plain(t)
@@ -185,7 +185,7 @@ func TestTheWorkersRightsBelowRules(t *testing.T) {
 		has_any_column_privilege($1, 'bills', 'UPDATE'), has_table_privilege($1, 'sums', 'SELECT')`, worker), "no more than that")
 }
 
-// A name that ends a comment of the printed SQL must not have the rest of it run.
+// A role name that would end an SQL comment must not cause the rest to be run.
 func TestGrantsOfRolesWithStrangeNames(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
@@ -222,11 +222,11 @@ func TestTheViewersRole(t *testing.T) {
 	require.NotZero(t, s.Run("job", "run", clitest.Kind, "--database-url", s.AsRole(s.Viewer)).Code)
 }
 
-// What status says of a backlog is what the view says.
+// Status and the view report the same backlog.
 func TestTheBacklogIsTheSameEverywhere(t *testing.T) {
 	t.Parallel()
 	s := clitest.Roles(t)
-	// The view has the rules of the worker that worked last.
+	// The view uses the settings of the last worker that ran.
 	s.Configure(s.URL, strings.Replace(clitest.EveryComponent, "placeholder_users: {enabled: true}",
 		"placeholder_users: {enabled: true, max_attempts: 3, retry_period: 2h}", 1))
 	s.OK("job", "run", "import_placeholder_user_cleanup", "--database-url", s.AsRole(s.Worker))
@@ -293,7 +293,8 @@ func TestGrantsNeedRolesThatExist(t *testing.T) {
 		s.Rows("SELECT pg_has_role($1, 'pg_read_all_stats', 'USAGE'), rolconfig[1] FROM pg_roles WHERE rolname = $1",
 			role))
 
-	// A right that is missing is named alone; what is optional fails no check.
+	// Only the missing privilege is printed, and missing optional privileges do not fail
+	// the check.
 	s.Exec("REVOKE DELETE ON issues FROM " + quoted + "; REVOKE pg_read_all_stats FROM " + quoted)
 	me := s.Rows("SELECT current_user::text")[0][0]
 	require.Equal(t, "-- database main, run as role "+me+"\nGRANT DELETE ON TABLE public.issues TO "+role+";\n"+

@@ -15,23 +15,22 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// otherSettings are the opposites of the settings that decide which text a value has, and
-// of the encoding of texts.
+// otherSettings are the opposites of the settings that determine the text of a value.
 var otherSettings = map[string]string{
 	"standard_conforming_strings": "off", "DateStyle": "German, DMY", "IntervalStyle": "sql_standard",
 	"TimeZone":     "Asia/Kolkata",
 	"bytea_output": "escape", "extra_float_digits": "-3", "array_nulls": "off", "client_encoding": "LATIN1",
 }
 
-// workersSettings are further ones: a text that a session with the others writes has
-// another value for a session with these.
+// workersSettings give other values to texts that a session with otherSettings has
+// written.
 var workersSettings = map[string]string{
 	"standard_conforming_strings": "off", "DateStyle": "SQL, MDY", "IntervalStyle": "postgres",
 	"TimeZone":     "America/New_York",
 	"bytea_output": "hex", "extra_float_digits": "-2", "array_nulls": "off", "client_encoding": "LATIN1",
 }
 
-// use makes settings the defaults of the database's sessions.
+// use sets defaults for the sessions of the database.
 func use(s *clitest.Site, settings map[string]string) {
 	for name, value := range settings {
 		s.Exec("ALTER DATABASE " + pgx.Identifier{s.Name}.Sanitize() + " SET " + name + " = '" + value + "'")
@@ -39,8 +38,8 @@ func use(s *clitest.Site, settings map[string]string) {
 	s.Pool().Reset()
 }
 
-// witness is a trigger function that records the settings of the session, except the
-// encoding, as the application would see them.
+// witness is a trigger function that records the settings of the session as the
+// application sees them, without the encoding.
 const witness = `
 CREATE TABLE seen (relation name, settings text);
 CREATE FUNCTION witness() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
@@ -48,8 +47,8 @@ CREATE FUNCTION witness() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $
 	WHERE name IN ('standard_conforming_strings', 'DateStyle', 'IntervalStyle', 'TimeZone', 'bytea_output', 'extra_float_digits', 'array_nulls');
 	RETURN NULL; END $$;`
 
-// requireOwnSettings requires that triggers of those tables ran, and that they saw the
-// database's settings only.
+// requireOwnSettings requires that triggers on these tables ran and had the settings of
+// the database.
 func requireOwnSettings(t *testing.T, s *clitest.Site, settings map[string]string, tables ...string) {
 	t.Helper()
 	var want []string
@@ -63,7 +62,7 @@ func requireOwnSettings(t *testing.T, s *clitest.Site, settings map[string]strin
 		"SELECT array_agg(DISTINCT relation::text ORDER BY relation::text) FROM seen")))
 }
 
-// keyTypes are types whose texts depend on settings, each with two keys.
+// keyTypes are types with texts that depend on settings, each with two keys.
 var keyTypes = map[string][2]string{
 	"date":            {"2026-02-01", "2026-01-02"},
 	"timestamptz":     {"2026-02-01 03:04:05.678+00", "2026-01-02 03:04:05+00"},
@@ -74,8 +73,8 @@ var keyTypes = map[string][2]string{
 	"\"odd \\ type\"": {`c\d`, "NULL"},
 }
 
-// Passes, plan, audit and undo read back the values that were deleted, whatever settings
-// the sessions have: those of the application, of the worker and of an undo differ.
+// Runs, plan, audit and undo parse the deleted values correctly if the sessions of the
+// application, the worker and undo have different settings.
 func TestValuesUnderOtherSettings(t *testing.T) {
 	t.Parallel()
 	for name, mode := range map[string]string{
@@ -151,7 +150,8 @@ func testValues(t *testing.T, mode string) {
 	rows("2 2 2 3 0")
 }
 
-// Every command, and a pass of every kind, works while sessions have the opposite of each setting of texts by default.
+// All commands and all kinds work if sessions have the opposite of each text setting by
+// default.
 func TestEveryCommandUnderOtherSettings(t *testing.T) {
 	t.Parallel()
 	s := clitest.Roles(t)

@@ -11,9 +11,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// The sessions of a transaction pooler begin with another path than Sexton's if the role
-// lacks the setting. Transactions must set the pinned path first, and statements outside
-// of them must have operands that the operators of Postgres fit exactly.
+// Behind a transaction pooler, sessions start with another search path if the role lacks
+// the setting. Transactions must set the pinned path first. Operands of other statements
+// must match the operators of Postgres exactly.
 func TestNoStrangersCodeRunsThroughAPooler(t *testing.T) {
 	t.Parallel()
 	for _, as := range []string{"superuser", "worker"} {

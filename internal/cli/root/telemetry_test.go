@@ -22,7 +22,7 @@ import (
 	"sexton/internal/cli/clitest"
 )
 
-// receiver takes traces as a collector does.
+// receiver receives traces like a collector.
 type receiver struct {
 	*httptest.Server
 
@@ -66,7 +66,7 @@ func newReceiver(t *testing.T) *receiver {
 	return r
 }
 
-// paths are the names of all spans, behind those of their parents.
+// paths returns the names of all spans, after those of their parents.
 func (r *receiver) paths() (paths []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,7 +81,7 @@ func (r *receiver) paths() (paths []string) {
 	return slices.Compact(paths)
 }
 
-// Runs and batches are spans for whatever the standard variables name. Without them
+// Runs and batches are spans if the standard variables name an endpoint. Otherwise
 // nothing is sent.
 func TestTraces(t *testing.T) {
 	t.Parallel()

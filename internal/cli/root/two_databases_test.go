@@ -50,8 +50,8 @@ func TestMigrateTwoDatabases(t *testing.T) {
 	})
 }
 
-// A role with what is printed for a database without jobs, and rights on the children,
-// can clean up there.
+// A role with the printed privileges for a database without jobs, and privileges on the
+// children, can clean up there.
 func TestGrantsForADatabaseWithChildrenOnly(t *testing.T) {
 	t.Parallel()
 	s := clitest.InstalledTwo(t, "main")
@@ -77,7 +77,7 @@ func TestGrantsForADatabaseWithChildrenOnly(t *testing.T) {
 	require.EqualValues(t, 1, pgtest.Scalar[int64](t, s.Ci,
 		"SELECT count(*) FROM sexton.events WHERE kind = 'files_orphaned'"))
 
-	// The outbox in the children's database is written to there.
+	// The cleanup writes to the outbox in the database of the children.
 	s.Ci.Exec("REVOKE INSERT ON sexton.events FROM " + quoted)
 	report, _ = s.Examined(5)
 	_, lines = s.Diagnosis(report, "privileges")
@@ -85,7 +85,7 @@ func TestGrantsForADatabaseWithChildrenOnly(t *testing.T) {
 		" lacks INSERT on table sexton.events | GRANT INSERT ON TABLE sexton.events TO " + role + ";"}, lines)
 }
 
-// Each database with rules has its own job, plan, rights and failures.
+// Each database with rules has its own job, plan, privileges and failures.
 func TestRulesInTwoDatabases(t *testing.T) {
 	t.Parallel()
 	clitest.EachJobs(t, func(t *testing.T, jobs string) {
@@ -161,8 +161,8 @@ func TestTombstonesOfTwoDatabases(t *testing.T) {
 	})
 }
 
-// Commands that are about all databases need all of them, and change nothing otherwise;
-// what is about the jobs goes on.
+// Commands about all databases need all of them, and otherwise change nothing. Commands
+// about jobs need only the jobs database.
 func TestOneOfTwoDatabasesIsDown(t *testing.T) {
 	t.Parallel()
 	clitest.EachJobs(t, func(t *testing.T, jobs string) {
@@ -190,7 +190,7 @@ func TestOneOfTwoDatabasesIsDown(t *testing.T) {
 		s.OK("pause", clitest.Kind)
 		s.OK("resume", clitest.Kind)
 
-		// Without the jobs, nothing but the files can be looked at.
+		// Without the jobs database, only commands about files work.
 		s.Without(jobs)
 		before = s.Snapshots()
 		unreached(jobs, "migrate status", "triggers status", "job list", "pause "+clitest.Kind, "resume "+clitest.Kind,
@@ -200,7 +200,7 @@ func TestOneOfTwoDatabasesIsDown(t *testing.T) {
 	})
 }
 
-// Under two names each would take the other one's triggers for surplus.
+// With two names for one database, each would treat the triggers of the other as surplus.
 func TestOneDatabaseUnderTwoNames(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)

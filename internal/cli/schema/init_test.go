@@ -18,7 +18,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// initialized is what init prints.
+// initialized is the JSON output of init.
 type initialized struct {
 	Chosen, Kept []struct {
 		Child, Parent, Reason string
@@ -29,7 +29,7 @@ type initialized struct {
 	Files, Indexes, Drops []string
 }
 
-// begin runs init where there are no definitions yet, and what it says after it.
+// begin runs init without definitions, and the steps that it prints.
 func begin(t *testing.T, s *clitest.Site, args ...string) (p initialized) {
 	require.NoError(t, os.Remove(s.Path("loose_foreign_keys.yml")))
 	before := s.Snapshot()
@@ -62,7 +62,7 @@ func begin(t *testing.T, s *clitest.Site, args ...string) (p initialized) {
 	return p
 }
 
-// schemaObjects are the tables, indexes, functions, triggers and constraints of the
+// schemaObjects lists the tables, indexes, functions, triggers and constraints of the
 // application and of Sexton.
 const schemaObjects = `
 SELECT 'relation', oid::regclass::text, relkind::text FROM pg_class WHERE relnamespace IN (SELECT oid FROM pg_namespace WHERE nspname IN ('public', 'sexton'))
@@ -86,15 +86,15 @@ func drain(t *testing.T, s *clitest.Site) {
 const contents = `SELECT oid::regclass::text, query_to_xml(format('SELECT t::text FROM %s AS t ORDER BY 1', oid::regclass), true, false, '')::text
 	FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace AND relname NOT LIKE 'loose_foreign_keys%' ORDER BY 1`
 
-// After init each deletion has the end that the foreign keys gave it, also a refused one;
-// and the way back leads to these keys.
+// After init, each deletion has the same result as with foreign keys, including refused
+// deletions. The printed foreign keys restore the original ones.
 func TestInitLeavesEveryDeletionWithItsEnd(t *testing.T) {
 	t.Parallel()
 	file := func(name string) string { return string(pgtest.Must(os.ReadFile("testdata/" + name))(t)) }
 	for name, test := range map[string]struct {
 		tables       string
 		chosen, kept int
-		// deletions is how many rows of each parent go.
+		// deletions is the number of rows of each parent to delete.
 		deletions int
 	}{
 		"chinook":   {file("chinook.sql"), 9, 1, 2},
@@ -134,8 +134,8 @@ func TestInitLeavesEveryDeletionWithItsEnd(t *testing.T) {
 	}
 }
 
-// deletedAlike deletes rows of every table that others refer to. The worker runs only
-// where an end would else differ for the moment: a row is still referred to or not yet
+// deletedAlike deletes rows of every referenced table. The worker runs only if the
+// results would differ for the moment, because a row is still referenced or not yet
 // changed.
 func deletedAlike(t *testing.T, native *pgtest.Database, s *clitest.Site, deletions int) {
 	t.Helper()
@@ -188,14 +188,14 @@ func wayBack(t *testing.T, native *pgtest.Database, s *clitest.Site) {
 		WHERE contype = 'f' AND conparentid = 0 AND convalidated AND connamespace = 'public'::regnamespace`
 	was := native.Rows(keys)
 	for _, row := range was {
-		// The columns are in the order of the primary key now.
+		// The columns are in the order of the primary key.
 		row[1] = strings.ReplaceAll(row[1], `(payment, "the day") REFERENCES payment(payment_id, paid_on)`,
 			`("the day", payment) REFERENCES payment(paid_on, payment_id)`)
 	}
 	require.ElementsMatch(t, was, s.Rows(keys))
 }
 
-// People choose children; the others keep their keys.
+// --tables chooses children. The others keep their foreign keys.
 func TestInitTakesTheTablesThatAreNamed(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewSite(t, pgtest.New(t))
@@ -225,8 +225,8 @@ track:
 `, strings.SplitAfter(string(pgtest.Must(os.ReadFile(s.Path("loose_foreign_keys.yml")))(t)), "track:\n")[0])
 }
 
-// The databases of the environment are those of the file, under their names. The printed
-// steps may be repeated.
+// The configuration has the databases of the environment with their names. The printed
+// steps can be repeated, except CREATE INDEX.
 func TestInitConfiguresTheDatabasesOfTheEnvironment(t *testing.T) {
 	t.Parallel()
 	shop, archive := pgtest.New(t), pgtest.New(t)
@@ -273,8 +273,8 @@ loose_foreign_keys: {definitions: ["loose_foreign_keys.yml"]}
 	require.Equal(t, indexes[:5], indexes[5:])
 }
 
-// A dry run writes nothing. Keys are added to files that exist, whose comments stay; what
-// has a definition is left alone.
+// A dry run writes nothing. --add keeps the comments of existing files and skips keys
+// with definitions.
 func TestInitAddsToFilesThatExist(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewSite(t, pgtest.New(t))
@@ -299,8 +299,8 @@ func TestInitAddsToFilesThatExist(t *testing.T) {
 	require.Contains(t, text(), "# Bills.\n\ninvoice: # by customer\n  - table: customer\n")
 	s.OK("config", "check")
 
-	// A table of the file gets more entries, and one that does not fit is refused before
-	// anything is written.
+	// A table in the file gets more entries. A definition that does not fit is refused
+	// before the file is written.
 	before := text()
 	s.Exec("ALTER TABLE invoice ADD support int REFERENCES employee ON DELETE SET NULL; CREATE INDEX ON invoice (support)")
 	s.OK("init", "--add", "--tables", "invoice")
@@ -312,7 +312,7 @@ func TestInitAddsToFilesThatExist(t *testing.T) {
 	require.Equal(t, 2, s.Run("init", "--add", "--tables", "invoice").Code)
 	require.NotContains(t, text(), "support")
 
-	// A file without definitions yet.
+	// The file has no definitions yet.
 	require.NoError(t, os.Remove(path))
 	require.NoError(t, os.WriteFile(path, []byte("# Of our tables."), 0o600))
 	s.OK("init", "--add", "--tables", "invoice")

@@ -50,7 +50,7 @@ func TestMigrateUpAndDown(t *testing.T) {
 		s.Rows("SELECT to_regclass('loose_foreign_keys_deleted_records') IS NOT NULL, to_regnamespace('sexton') IS NOT NULL"))
 }
 
-// schemaBound are the commands that need a schema that fits.
+// schemaBound returns the commands that need a matching schema.
 func schemaBound() [][]string {
 	return [][]string{
 		{"status"},
@@ -86,8 +86,8 @@ func TestSchemaThatIsNewer(t *testing.T) {
 	require.Equal(t, before, s.Snapshot())
 }
 
-// Whichever component is newer, the program stops with the same exit code, names it, and
-// says what to do.
+// If any component is newer, the program exits with the same code and reports the
+// component and the fix.
 func TestEveryComponentMayBeNewer(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewSite(t, pgtest.New(t))
@@ -124,7 +124,7 @@ func TestSchemaInAnotherPlace(t *testing.T) {
 	require.Equal(t, before, s.Snapshot())
 }
 
-// made lists what there is in Sexton's schema.
+// made lists the objects in Sexton's schema.
 const made = `
 	SELECT relkind::text, relname::text, (SELECT string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', ' ORDER BY attnum) FROM pg_attribute
 		WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped) FROM pg_class AS c

@@ -12,7 +12,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// site is a database with these tables.
+// site returns a database with these tables.
 func site(t *testing.T, tables string) (loosefk.Site, *pgtest.Database) {
 	t.Helper()
 	db := pgtest.New(t)
@@ -20,7 +20,7 @@ func site(t *testing.T, tables string) (loosefk.Site, *pgtest.Database) {
 	return loosefk.Site{Name: "main", Schema: "public", DB: db.Pool()}, db
 }
 
-// Each kind of key that no definition can stand for is kept, with the reason.
+// Keys that no definition can replace are kept, with the reason.
 func TestKeysAreKeptWithTheirReason(t *testing.T) {
 	t.Parallel()
 	s, _ := site(t, `CREATE TABLE p (id int PRIMARY KEY, code text UNIQUE, part int);
@@ -65,8 +65,8 @@ func TestKeysAreKeptWithTheirReason(t *testing.T) {
 	require.Len(t, pgtest.Must(definitions.Parse(definitions.File{Name: "proposed", Data: text}))(t), 2)
 }
 
-// What a deletion waits for is what ANALYZE knows, also of partitions, and nothing before
-// it.
+// The cost of a deletion is estimated by ANALYZE, also for partitions. There is no
+// estimate before.
 func TestTheCostIsThatOfTheLastAnalyze(t *testing.T) {
 	t.Parallel()
 	s, db := site(t, `CREATE TABLE p (id int PRIMARY KEY);
@@ -87,7 +87,8 @@ func TestTheCostIsThatOfTheLastAnalyze(t *testing.T) {
 	require.Equal(t, []int64{100, 10, 60}, measured())
 }
 
-// The way back is a foreign key where one does the same, and a reason elsewhere.
+// WayBack returns a foreign key if one can replace the definition, and otherwise a
+// reason.
 func TestTheWayBack(t *testing.T) {
 	t.Parallel()
 	long := "x" + strings.Repeat("ä", 31)
@@ -101,7 +102,7 @@ func TestTheWayBack(t *testing.T) {
 `)}))(t)
 	parents, problems := pgtest.Must2(loosefk.Resolve(t.Context(), []loosefk.Site{s}, defs))(t)
 	require.NoError(t, problems.Err())
-	// The column refers to another parent, too.
+	// The column also references another parent.
 	said, taken := map[string][]string{}, map[string]bool{`"public"."c"c_d_fkey`: true}
 	for _, reference := range parents["main"][0].References {
 		add, validate, reason := schema.WayBack(parents["main"][0], reference, taken)
@@ -115,7 +116,7 @@ func TestTheWayBack(t *testing.T) {
 			`ALTER TABLE "public"."c" VALIDATE CONSTRAINT "c_d_fkey1";`, "",
 		},
 		long: {
-			// Postgres would cut the name within a letter.
+			// Postgres would cut the name inside a letter.
 			`ALTER TABLE "public"."c" ADD CONSTRAINT "c_` + long[:55] + `_fkey" FOREIGN KEY ("` + long +
 				`") REFERENCES "public"."p" ("id") ON DELETE CASCADE NOT VALID;`,
 			`ALTER TABLE "public"."c" VALIDATE CONSTRAINT "c_` + long[:55] + `_fkey";`, "",

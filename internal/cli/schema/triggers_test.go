@@ -68,7 +68,7 @@ func TestTriggersWarnOfAMissingIndex(t *testing.T) {
 	require.Zero(t, s.Run("triggers", "status").Code)
 }
 
-// Files that mean something else are another generation until they are installed.
+// Files with other definitions are another generation until they are installed.
 func TestTriggersStatusComparesTheDefinitions(t *testing.T) {
 	t.Parallel()
 	s := clitest.Installed(t)
