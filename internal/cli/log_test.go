@@ -37,7 +37,7 @@ func logged(t *testing.T, terminal bool, environ ...string) string {
 
 func TestLogLinesOnATerminalAreShort(t *testing.T) {
 	t.Parallel()
-	const want = `^\S+ INF run_ended processed=3 stats="notes 5, todos 2, confirmed 3, delete_count 7, errors 1"\r\n\S+ INF run_ended\r\n$`
+	const want = `^\S+ INF run_ended processed=3 stats="notes 5, todos 2, confirmed 3"\r\n\S+ INF run_ended\r\n$`
 	require.Regexp(t, want, logged(t, true, "NO_COLOR=1", "TERM=xterm"))
 	require.Regexp(t, want, logged(t, true, "TERM=dumb"))
 	require.Contains(t, logged(t, true, "NO_COLOR=", "TERM=xterm"), "\x1b[")

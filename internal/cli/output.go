@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/lmittmann/tint"
@@ -92,29 +90,15 @@ func (env *Env) Dumb() bool { return env.Getenv("TERM") == "dumb" }
 // summarizeStats replaces statistics by a text with the numbers that are not zero.
 func summarizeStats(attr slog.Attr) slog.Attr {
 	stats, is := attr.Value.Any().(json.RawMessage)
-	var fields map[string]json.RawMessage
-	if !is || json.Unmarshal(stats, &fields) != nil {
+	if !is {
 		return attr
 	}
-	var parts []string
 	digest := operator.DigestOf(stats, "")
-	for _, table := range digest.Tables {
-		parts = append(parts, fmt.Sprintf("%s %d", table.Name, table.Rows))
-	}
+	parts := render.Each(digest.Tables, func(t operator.TableCount) string { return fmt.Sprintf("%s %d", t.Name, t.Rows) })
 	if digest.MoreTables > 0 {
 		parts = append(parts, render.Counted(digest.MoreTables, "more table"))
 	}
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		var n int64
-		var list []json.RawMessage
-		switch {
-		case json.Unmarshal(fields[name], &n) == nil && n != 0 && name != "processed":
-			parts = append(parts, fmt.Sprintf("%s %d", name, n))
-		case json.Unmarshal(fields[name], &list) == nil && len(list) > 0:
-			parts = append(parts, fmt.Sprintf("%s %d", name, len(list)))
-		}
-	}
-	if len(parts) == 0 {
+	if parts = append(parts, digest.Figures...); len(parts) == 0 {
 		return slog.Attr{}
 	}
 	return slog.String(attr.Key, render.Listed(parts))

@@ -28,8 +28,7 @@ type Digest struct {
 	Tables []TableCount
 	// MoreTables is the number of tables that are not named.
 	MoreTables int
-	// Figures are the other numbers and short texts, such as "files 3", of a run without
-	// rows.
+	// Figures are the other numbers and short texts, such as "files 3".
 	Figures []string
 }
 
@@ -71,9 +70,7 @@ func DigestOf(raw json.RawMessage, unit string) Digest {
 	slices.SortFunc(d.Tables, func(a, b TableCount) int {
 		return cmp.Or(cmp.Compare(b.Rows, a.Rows), strings.Compare(a.Name, b.Name))
 	})
-	if d.Rows == 0 {
-		d.Figures = figures(stats)
-	}
+	d.Figures = figures(stats)
 	if more := len(d.Tables) - shownTables; more > 0 {
 		d.Tables, d.MoreTables = d.Tables[:shownTables], more
 	}

@@ -14,7 +14,6 @@ import (
 	"sexton/internal/cli"
 	"sexton/internal/extdiff"
 	"sexton/internal/installation"
-	"sexton/internal/migrate"
 	"sexton/internal/render"
 	riverjobs "sexton/river_jobs"
 )
@@ -25,29 +24,11 @@ func diffsCommand(env *cli.Env) *cobra.Command {
 		diffsAdoptCommand(env))
 }
 
-// withDiffs sets the work of a command that needs the database of diffs.
-func withDiffs(env *cli.Env, cmd *cobra.Command, do func(ctx context.Context,
-	all *installation.Connections) error,
-) *cobra.Command {
-	return env.Reports(cmd, func(ctx context.Context, _ []string) error {
-		c, err := env.LoadConfig()
-		if err != nil {
-			return err
-		}
-		if !c.Has(migrate.ExternalDiffs) {
-			return cli.Usage(errors.New("external diffs are not enabled; " +
-				"set external_diffs.enabled: true (only the worker moves diffs)"))
-		}
-		return env.With(ctx, riverjobs.ScheduleExternalDiffs,
-			func(all *installation.Connections) error { return do(ctx, all) })
-	})
-}
-
-// onDiffs sets the work of a command that also needs the store of diffs.
+// onDiffs sets the work of a command that needs the store of diffs.
 func onDiffs(env *cli.Env, cmd *cobra.Command, do func(ctx context.Context,
 	engine *extdiff.Engine) error,
 ) *cobra.Command {
-	return withDiffs(env, cmd, func(ctx context.Context, all *installation.Connections) error {
+	return env.On(riverjobs.ScheduleExternalDiffs, cmd, func(ctx context.Context, all *installation.Connections) error {
 		engine, err := riverjobs.OpenDiffs(ctx, all.Config, all.Jobs(), installation.Holder())
 		if err != nil {
 			return err
@@ -60,7 +41,7 @@ func diffsShowCommand(env *cli.Env) *cobra.Command {
 	var id int64
 	var only int32
 	var cmd *cobra.Command
-	cmd = withDiffs(env, &cobra.Command{
+	cmd = env.On(riverjobs.ScheduleExternalDiffs, &cobra.Command{
 		Use:   "show ID",
 		Short: "Print a diff from the database or from object storage",
 		Long: `Prints the files of a diff in order, in Git's format, with Base64 decoded. --json lists the files

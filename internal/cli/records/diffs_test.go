@@ -246,7 +246,7 @@ func TestDiffsRefuse(t *testing.T) {
 	s.Says(1, "release diff 99: there is no such diff", "diffs", "release", "99")
 	require.Equal(t, map[string]any{"diff_id": 1.0, "released": false}, s.JSON(0, "diffs", "release", "1"))
 	s.Write("off.yaml", "databases: {main: {url: \""+s.URL+"\"}}\n")
-	s.Says(2, "external diffs are not enabled; set external_diffs.enabled: true", "diffs", "verify", "--config",
+	s.Says(2, "schedule_migrate_external_diffs is not enabled; set external_diffs.enabled: true", "diffs", "verify", "--config",
 		s.Path("off.yaml"))
 	require.NotContains(t, s.Run("doctor").Stdout, "external_diffs")
 
