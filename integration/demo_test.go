@@ -213,12 +213,12 @@ func testDemoEndsByItself(t *testing.T, p program) {
 	require.Greater(t, len(lines), 2*scenes, "one line a second and scene")
 	last := lines[len(lines)-scenes:]
 	for i, want := range []string{
-		`loose foreign keys: [0-9,]+ of [0-9,]+ parents deleted, 0 tombstones wait, [0-9,]+ children drained`,
-		`ghost users: [0-9,]+ of [0-9,]+ users deleted, 0 users wait, [0-9,]+ users gone`,
-		`placeholder users: [0-9,]+ of [0-9,]+ left without an owner, 0 placeholders wait, [0-9,]+ queued for deletion`,
-		`groups: [0-9,]+ of [0-9,]+ groups scheduled, 0 due groups wait, [0-9,]+ groups destroyed`,
-		`external diffs: [0-9,]+ of [0-9,]+ diffs added, 0 diffs wait, [0-9,]+ files moved`,
-		`undo: 2 of 2 wrong deletions and undos, 0 wrong deletions wait`,
+		`loose foreign keys: [0-9,]+ of [0-9,]+ parents deleted, 0 tombstones pending, [0-9,]+ children deleted or changed`,
+		`ghost users: [0-9,]+ of [0-9,]+ users deleted, 0 users pending, [0-9,]+ users removed`,
+		`placeholder users: [0-9,]+ of [0-9,]+ left without an owner, 0 placeholders pending, [0-9,]+ queued for deletion`,
+		`groups: [0-9,]+ of [0-9,]+ groups scheduled, 0 due groups pending, [0-9,]+ groups destroyed`,
+		`external diffs: [0-9,]+ of [0-9,]+ diffs added, 0 diffs pending, [0-9,]+ files moved`,
+		`undo: 2 of 2 wrong deletions and restores, 0 wrong deletions pending`,
 	} {
 		require.Regexp(t, `^ *\d+ s \| `+want+`$`, last[i])
 	}
@@ -252,7 +252,7 @@ func testDemoOnADownloadedServer(t *testing.T, p program) {
 // testDemoIsStopped stops it in the middle.
 func testDemoIsStopped(t *testing.T, p program, inTerminal bool, stop func(t *testing.T, d *demoRun), code int) {
 	d := startDemo(t, p, inTerminal)
-	d.shows(t, `[1-9][0-9,]* children drained`)
+	d.shows(t, `[1-9][0-9,]* children deleted or changed`)
 	d.servesThePage(t)
 	stop(t, d)
 	require.Equal(t, code, d.exit(t))

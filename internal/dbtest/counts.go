@@ -13,7 +13,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// Session returns one under a lease of its own. It ends with the test, or with end.
+// Session returns a batch session with its own lease. The end of the test or a call of end
+// closes it.
 func (d *DB) Session(tb testing.TB, key string) (session *batch.Session, end func()) {
 	manager := lease.Manager{Jobs: d.Connected, Holder: tb.Name()}
 	granted := pgtest.Must(manager.Acquire(tb.Context(), key, 5*time.Minute, d.Connected))(tb)
@@ -29,8 +30,7 @@ func (d *DB) Session(tb testing.TB, key string) (session *batch.Session, end fun
 	}, end
 }
 
-// AwaitLock returns once a session of an engine waits for a lock that another session
-// has.
+// AwaitLock waits until a session of an engine waits for a lock of another session.
 func (d *DB) AwaitLock(tb testing.TB) {
 	pgtest.Await(tb, d.Pool(), "the engine to wait for a lock", `SELECT EXISTS (
 		SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'sexton %' AND wait_event_type = 'Lock')`)

@@ -19,7 +19,7 @@ import (
 	"sexton/triggers"
 )
 
-// Names are the schemas of every test database.
+// Names returns the schemas of every test database.
 func Names() pgcatalog.Names { return pgcatalog.Names{Tracked: "public"} }
 
 // DB is a migrated database, dropped at the end of the test.
@@ -29,19 +29,19 @@ type DB struct {
 	Connected database.Database
 }
 
-// New returns a database with the components installed that need no tables of the
-// application, copied from a template.
+// New returns a database with all components that need no tables of the application. It is
+// a copy of a template.
 func New(tb testing.TB) *DB {
 	return connected(pgtest.FromTemplate(tb, "migrated", install))
 }
 
-// Trackable is New with what all tracking triggers share: a test's first ones are
-// installed sooner.
+// Trackable returns a database like New that also has the objects shared by all tracking
+// triggers, so that the first installation of triggers in a test takes less time.
 func Trackable(tb testing.TB) *DB {
 	return connected(pgtest.Copy(tb, tracking(tb, "trackable", byID([]string{"first"}), install)))
 }
 
-// tracking is a template on which tables have had such triggers.
+// tracking returns a copy of a template on which tables had tracking triggers.
 func tracking(tb testing.TB, key string, parents []triggers.Parent,
 	install func(ctx context.Context, url string) error,
 ) string {
@@ -59,13 +59,13 @@ func tracking(tb testing.TB, key string, parents []triggers.Parent,
 	})
 }
 
-// Tracked returns a database with tables of a test's own and the tracking triggers on
-// those whose key column is id.
+// Tracked returns a database with the given tables, and with tracking triggers on the
+// parents, whose key column is id.
 func Tracked(tb testing.TB, tables string, parents ...string) *DB {
 	return begun(tb, tracking(tb, "trackable", byID([]string{"first"}), install), tables, byID(parents))
 }
 
-// Keeping is Tracked with triggers that keep the deleted rows.
+// Keeping returns a database like Tracked whose triggers keep deleted rows for undo.
 func Keeping(tb testing.TB, tables string, parents ...string) *DB {
 	return begun(tb, tracking(tb, "keeping", keeping([]string{"first"}), func(ctx context.Context, url string) error {
 		if err := migrateUp(ctx, url, []string{migrate.LooseForeignKeys, migrate.Undo}); err != nil {
@@ -87,11 +87,11 @@ func keeping(tables []string) []triggers.Parent {
 	return kept
 }
 
-// beginnings are what tests of this process have begun with.
+// beginnings records the tables that tests of this process began with.
 var beginnings sync.Map //nolint:gochecknoglobals // No value leads from one test to the next.
 
-// begun adds tables and triggers to a template. Tests that begin with the same share one
-// more template from the second of them on: it spares them most of the set-up.
+// begun returns a copy of a template with tables and triggers added. From the second test
+// with the same tables on, the copy is made of a further template that has them.
 func begun(tb testing.TB, on, tables string, parents []triggers.Parent) *DB {
 	key := fmt.Sprintf("%s with %v on %s", tables, parents, on)
 	build := func(ctx context.Context, url string) error {
@@ -124,7 +124,7 @@ func Reference(tb testing.TB) *DB {
 	return connected(d)
 }
 
-// ReferenceIn is Reference in a database of another encoding.
+// ReferenceIn returns a database like Reference in another encoding.
 func ReferenceIn(tb testing.TB, encoding string) *DB {
 	d := pgtest.NewEncoded(tb, encoding)
 	require.NoError(tb, installReference(tb.Context(), d.URL, exampleapp.Schema(),
@@ -132,9 +132,9 @@ func ReferenceIn(tb testing.TB, encoding string) *DB {
 	return connected(d)
 }
 
-// WithUsers returns a database with tables of a test's own, users among them, and all
-// components but those for groups and diffs. What comes later runs in the copy: tests
-// that begin with the same tables share a template.
+// WithUsers returns a database with the given tables, which include users, and all
+// components except those for groups and diffs. Tests with the same tables share a
+// template. The statements in later run in the copy.
 func WithUsers(tb testing.TB, tables string, later ...string) *DB {
 	d := pgtest.FromTemplate(tb, "users: "+tables, func(ctx context.Context, url string) error {
 		return installReference(ctx, url, tables, withUsers())
@@ -145,14 +145,14 @@ func WithUsers(tb testing.TB, tables string, later ...string) *DB {
 	return connected(d)
 }
 
-// WithAccounts returns a database with tables of a test's own and the component that
-// deletes the users among them. What comes later runs in the copy.
+// WithAccounts returns a database with the given tables and the component that deletes
+// their users. The statements in later run in the copy.
 func WithAccounts(tb testing.TB, tables string, users migrate.Users, later ...string) *DB {
 	return withConfigured(tb, tables, migrate.Database{Components: accounts(users), Users: users}, later...)
 }
 
-// WithOrganizations returns a database with tables of a test's own and the component that
-// deletes the groups among them. What comes later runs in the copy.
+// WithOrganizations returns a database with the given tables and the component that deletes
+// their groups. The statements in later run in the copy.
 func WithOrganizations(tb testing.TB, tables string, groups migrate.Groups, later ...string) *DB {
 	d := withConfigured(tb, tables, organizations(groups), later...)
 	d.Connected.Names.GroupViews = true
@@ -181,7 +181,7 @@ func withConfigured(tb testing.TB, tables string, db migrate.Database, later ...
 	return connected(d)
 }
 
-// accounts are the components of WithAccounts. GitLab's users need their tables.
+// accounts returns the components of WithAccounts. GitLab's users need more tables.
 func accounts(users migrate.Users) []string {
 	if users.Table == "" {
 		return []string{migrate.LooseForeignKeys}
@@ -202,8 +202,8 @@ func (d *DB) MigrateGroups(tb testing.TB, groups migrate.Groups) error {
 	return migrateWith(tb.Context(), d.URL, organizations(groups))
 }
 
-// WithGroups returns a database with tables of a test's own, users and groups among them,
-// and the components for groups. Tests that begin with the same tables share a template.
+// WithGroups returns a database with the given tables, which include users and groups, and
+// the components for groups. Tests with the same tables share a template.
 func WithGroups(tb testing.TB, tables string) *DB {
 	d := pgtest.FromTemplate(tb, "groups: "+tables, func(ctx context.Context, url string) error {
 		return installReference(ctx, url, tables, []string{migrate.LooseForeignKeys, migrate.AdjournedGroups})
@@ -211,7 +211,7 @@ func WithGroups(tb testing.TB, tables string) *DB {
 	return connected(d)
 }
 
-// withUsers are the components that need users, and more.
+// withUsers returns the components that need users, and further ones.
 func withUsers(more ...string) []string {
 	return append([]string{migrate.LooseForeignKeys, migrate.GhostUsers, migrate.PlaceholderUsers}, more...)
 }
@@ -299,8 +299,8 @@ func (d *DB) Pending(tb testing.TB) int64 {
 		"SELECT count(*) FROM loose_foreign_keys_deleted_records WHERE status = 1")
 }
 
-// Begin opens a transaction that runs statements and is rolled back at the end of the
-// test, if it is open still.
+// Begin opens a transaction and runs statements in it. The end of the test rolls it back
+// if it is still open.
 func (d *DB) Begin(tb testing.TB, statements ...string) pgx.Tx {
 	return pgtest.Begin(tb, d.Pool(), statements...)
 }

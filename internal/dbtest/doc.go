@@ -2,8 +2,8 @@
 //
 //	New, Reference, WithUsers, WithGroups ─► a copy of a template that all tests of a run share
 //	Family ─► parents and children ─► Tracked, Keeping: the same with triggers on the parents
-//	Victim, KillOnce, Gates, Killed ─► sessions, processes and servers that die at a point of their work
+//	Victim, KillOnce, Gates, Killed ─► sessions, processes and servers that are killed at a chosen point
 //
-// Its one invariant: no test sees another's rows, as each database has one test and goes
-// with it. Its entry points are New and Tracked.
+// Its one invariant: no test sees the rows of another, because each database belongs to one
+// test and is dropped with it. Its entry points are New and Tracked.
 package dbtest

@@ -16,8 +16,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// Victim stands for a process that is killed. From its nth message on, sent or answered,
-// each of its connections is closed without a word to the server.
+// Victim represents a process that is killed. From its nth message on, sent or received,
+// each of its connections is closed without notice to the server.
 type Victim struct {
 	db    *DB
 	at    int64
@@ -28,7 +28,7 @@ type Victim struct {
 	conns []*pgx.Conn
 }
 
-// KilledAnywhere is KilledEvery that leaves no message out with Long.
+// KilledAnywhere does the same as KilledEvery, with step 1 if Long is set.
 func (d *DB) KilledAnywhere(tb testing.TB, step int64, test func(v *Victim)) (kills int) {
 	if pgtest.Long {
 		step = 1
@@ -36,10 +36,9 @@ func (d *DB) KilledAnywhere(tb testing.TB, step int64, test func(v *Victim)) (ki
 	return d.KilledEvery(tb, step, test)
 }
 
-// KilledEvery calls test with a victim that dies at its first message, with one that dies
-// so many messages later, and so on, until a victim survives. It returns the number of
-// victims that died. If step is odd, half of the messages are sent and half of them are
-// answers.
+// KilledEvery calls test with a victim that dies at its first message, then with one that
+// dies step messages later, and so on until a victim survives. It returns the number of
+// victims that died. An odd step kills at sent messages and at answers in turn.
 func (d *DB) KilledEvery(tb testing.TB, step int64, test func(v *Victim)) (kills int) {
 	for at := int64(1); ; at += step {
 		v := &Victim{db: d, at: at}
@@ -55,8 +54,7 @@ func (d *DB) KilledEvery(tb testing.TB, step int64, test func(v *Victim)) (kills
 	}
 }
 
-// KilledAt runs work until it calls die, which does not return before the end of the
-// test. The test fails if work returns earlier.
+// KilledAt runs work until it calls die, which returns at the end of the test. The test fails if work returns earlier.
 func (d *DB) KilledAt(tb testing.TB, work func(v *Victim, die func()) error) {
 	v := &Victim{db: d, at: math.MaxInt64 / 2}
 	died, buried, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -172,8 +170,8 @@ func (d *DB) KillOnce(conn *pgx.Conn) func() {
 // gate is the advisory lock at which work stops.
 const gate = 4711
 
-// Gates has the function that triggers call between a change and its COMMIT. It stops the
-// session while the gate of the point is closed.
+// Gates is SQL for a function that triggers call between a change and its COMMIT. The
+// function stops the session while the gate of that point is closed.
 const Gates = `
 CREATE TABLE closed_gate (point text);
 CREATE FUNCTION stop_at_gate(at text) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '1min' SET search_path FROM CURRENT AS $$
@@ -184,13 +182,13 @@ BEGIN
 END $$;
 `
 
-// AtGate holds while a session has stopped at the gate.
+// AtGate is a condition that is true while a session is stopped at the gate.
 const AtGate = `EXISTS (SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
 	WHERE datname = current_database() AND locktype = 'advisory' AND objid = 4711 AND NOT granted)`
 
-// ShutGate closes the gate of one point of a database with Gates. The function pass opens
-// it for work that comes later, after a crash of the server too, release also for the
-// work that has stopped there.
+// ShutGate closes the gate of a point in a database with Gates. Calling pass opens it for
+// later sessions, also after a crash of the server. Calling release also lets the stopped
+// session continue.
 func ShutGate(tb testing.TB, pool *pgxpool.Pool, point string) (pass, release func()) {
 	keeper := pgtest.ConnectAs(tb, pool.Config().ConnConfig.Copy())
 	pgtest.Exec(tb, keeper, "SELECT pg_advisory_lock($1)", gate)
@@ -202,9 +200,8 @@ func ShutGate(tb testing.TB, pool *pgxpool.Pool, point string) (pass, release fu
 	}
 }
 
-// Killed brings work to a point, kills it there, opens the gate at which it has stopped,
-// and has other work finish it. What is killed is the caller's: sessions, a process, or a
-// process with its server.
+// Killed brings work to a gate, kills it there, opens the gate and lets other work finish
+// it. The function kill ends sessions, a process, or a process with its server.
 func Killed(reach func() (kill, pass func()), recovers func()) {
 	kill, pass := reach()
 	kill()

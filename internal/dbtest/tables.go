@@ -8,7 +8,7 @@ import (
 	"sexton/internal/render"
 )
 
-// Family is SQL that creates the table parents with the ids 1 to n, and tables of their
+// Family returns SQL that creates the table parents with the ids 1 to n, and tables of their
 // children:
 //
 //	dbtest.Family(10, dbtest.Children{Each: 10}, dbtest.Children{Table: "notes", Columns: "kind int DEFAULT 3", Bare: true})
@@ -16,14 +16,13 @@ func Family(n int, children ...Children) string {
 	return Parents("parents", n) + strings.Join(render.Each(children, Children.SQL), "")
 }
 
-// Parents is SQL that creates a table with the ids 1 to n.
+// Parents returns SQL that creates a table with the ids 1 to n.
 func Parents(table string, n int) string {
 	return fmt.Sprintf("CREATE TABLE %[1]s (id bigint PRIMARY KEY); INSERT INTO %[1]s SELECT generate_series(1, %d);\n",
 		table, n)
 }
 
-// Children describes a table whose rows refer to parents by an id that no foreign key
-// guards.
+// Children describes a table whose rows refer to parents without a foreign key.
 type Children struct {
 	// Table is its name, children by default.
 	Table string
@@ -75,23 +74,23 @@ func (c Children) SQL() string {
 	return sql.String()
 }
 
-// Defined are definitions of tables whose rows refer to parents by parent_id. What
-// becomes of the rows may have settings behind it: "async_delete, delete_limit: 3".
+// Defined returns definitions of tables that refer to parents by parent_id. Settings may
+// follow the action: "async_delete, delete_limit: 3".
 func Defined(onDelete string, children ...string) string {
 	return strings.Join(render.Each(children, func(table string) string {
 		return table + ": [{table: parents, column: parent_id, on_delete: " + onDelete + "}]\n"
 	}), "")
 }
 
-// OnStatement is SQL for a trigger that runs plpgsql behind each statement of an event,
-// such as DELETE. The rows are in gone, as they were.
+// OnStatement returns SQL for a trigger that runs plpgsql after each statement of an event,
+// such as DELETE. The transition table gone has the old rows.
 func OnStatement(event, table, plpgsql string) string {
 	return hook(plpgsql+" RETURN NULL;", "AFTER "+event+" ON "+table+
 		" REFERENCING OLD TABLE AS gone FOR EACH STATEMENT")
 }
 
-// OnRow is SQL for a trigger that runs plpgsql before each row of an event for which a
-// condition holds. RETURN NULL keeps the row as it is.
+// OnRow returns SQL for a trigger that runs plpgsql before each row of an event that meets
+// a condition. RETURN NULL skips the row.
 func OnRow(event, table, condition, plpgsql string) string {
 	return hook(plpgsql+" RETURN coalesce(new, old);", "BEFORE "+event+" ON "+table+" FOR EACH ROW WHEN ("+condition+
 		")")

@@ -1,6 +1,6 @@
 // Package exampleapp is the reference application: its schema, its loose foreign key
-// definitions and made-up data. The demo shows what Sexton does on it, and tests find in
-// it what a real application has. Its entry points are Schema, Definitions and Load.
+// definitions and generated data. The demo and tests run on it. Its entry points are
+// Schema, Definitions and Load.
 //
 //	sql/reference ─► Schema ─► empty tables ─► Load(rows) ─► data, with statistics and sequences as after a while of use
 //

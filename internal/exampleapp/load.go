@@ -42,7 +42,7 @@ func Load(ctx context.Context, pool *pgxpool.Pool, rows int, progress func(done,
 	return load(ctx, pool, rows, time.Now().UTC().Truncate(24*time.Hour), progress)
 }
 
-// load is Load as seen from any day.
+// load does the work of Load for a given day.
 //
 // One session makes all rows. A second one gains little on two processors, as both wait
 // for each other at the end of every index, and a demo's processors have more to do.
@@ -59,7 +59,7 @@ func load(ctx context.Context, pool *pgxpool.Pool, rows int, today time.Time,
 	if err != nil {
 		return 0, fmt.Errorf("acquire session: %w", err)
 	}
-	// Not given back, as it carries settings and functions.
+	// Not released to the pool, because the session has settings and functions of its own.
 	l.session = pooled.Hijack()
 	defer func() { err = errors.Join(err, l.close()) }()
 	if _, err := l.session.Exec(ctx, file("data/session.sql")); err != nil {

@@ -26,7 +26,7 @@ const (
 	fewestUsers    = 5
 )
 
-// newPlan shares out about rows rows; no table stays empty.
+// newPlan distributes about rows rows over the tables, with at least one row each.
 func newPlan(rows int64) plan {
 	of := func(perMillion, atLeast int64) int64 { return max(atLeast, (rows*perMillion+500_000)/1_000_000) }
 	exactly := func(table string, rows int64) step { return step{file: table, table: table, rows: rows} }
@@ -89,8 +89,8 @@ func newPlan(rows int64) plan {
 	}
 }
 
-// parts is how many parts so many wholes have: every fourth has three, the others one, as
-// pg_temp.whole and pg_temp.part have it.
+// parts returns the number of parts of wholes: every fourth has three and the others one, as
+// in pg_temp.whole and pg_temp.part.
 func parts(wholes int64) int64 { return wholes + wholes/4*2 }
 
 // total is the number of rows that the plan makes.
@@ -113,8 +113,8 @@ func (p plan) tables() plan {
 	return made
 }
 
-// counts are the arguments that every file may use: the rows of each table, and of the
-// users how many are people.
+// counts returns the arguments for all files: the number of rows of each table, and the
+// number of users who are people.
 func (p plan) counts() pgx.NamedArgs {
 	rows := map[string]int64{}
 	args := pgx.NamedArgs{}

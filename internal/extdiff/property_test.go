@@ -121,7 +121,7 @@ func TestTextsThatAreNoUTF8BecomeBase64(t *testing.T) {
 }
 
 func TestABigDiffMovesWithLittleMemory(t *testing.T) { //nolint:paralleltest // it looks at the memory of the whole process
-	const size = 64 << 20
+	const size = 32 << 20
 	// What counts is what the work holds on to, not how lazy the collector may be.
 	defer debug.SetGCPercent(debug.SetGCPercent(10))
 	stores := map[string]string{"folder": "file://" + t.TempDir(), "s3": s3test.New(t, s3test.Options{}).URL("diffs")}

@@ -38,11 +38,11 @@ func TestReadingTakesAsLongAsItsReader(t *testing.T) {
 	b.Exec("UPDATE merge_request_diff_files SET diff = repeat('0123456789abcde' || chr(10), 1 << 20)")
 	read := func(external bool) {
 		limits := b.engine.Limits
-		b.engine.Limits.Statement = time.Second
+		b.engine.Limits.Statement = 300 * time.Millisecond
 		defer func() { b.engine.Limits = limits }()
 		pause := func() {
 			began := b.Rows("SELECT clock_timestamp()")[0][0]
-			b.waitFor(t, "the limit to be over", "clock_timestamp() > $1::timestamptz + interval '2 s'", began)
+			b.waitFor(t, "the limit to be over", "clock_timestamp() > $1::timestamptz + interval '600 ms'", began)
 		}
 		shown := &pager{pause: pause}
 		require.NoError(t, b.reader().Read(t.Context(), 1, func(r *extdiff.Reading) error {

@@ -175,8 +175,8 @@ func TestSizesFollowTheTarget(t *testing.T) {
 	b := setup(t, overload+`
 		INSERT INTO posts SELECT n, 1 FROM generate_series(1, 100) AS n;
 		INSERT INTO visits SELECT n, 1 FROM generate_series(1, 10000) AS n;`, lists())
-	b.engine.Sizes = ghostuser.Sizes{Target: 200 * time.Millisecond}
-	b.engine.Session.Limits.StatementTimeout = time.Second
+	b.engine.Sizes = ghostuser.Sizes{Target: 100 * time.Millisecond}
+	b.engine.Session.Limits.StatementTimeout = 500 * time.Millisecond
 	b.queue(false, 1)
 	stats := b.run(t)
 	b.requireDone(t, stats, 1)
@@ -324,7 +324,7 @@ func TestALockInTheQueueStopsNobodyElse(t *testing.T) {
 	t.Parallel()
 	b := setup(t, contributions, lists())
 	b.engine.Session.Limits.LockTimeout = 300 * time.Millisecond
-	b.engine.Limits.Runtime = 6 * time.Second
+	b.engine.Limits.Runtime = 3 * time.Second
 	b.queue(false, 1, 2)
 	queued := b.Begin(t, "SELECT FROM users_ghost_user_migrations WHERE user_id = 1 FOR UPDATE")
 	stats := b.run(t)

@@ -44,10 +44,14 @@ func unhurried(engine *groupdelete.Engine) *groupdelete.Engine {
 // action.
 func TestLongChain(t *testing.T) {
 	t.Parallel()
-	b := setup(t, links, chainOf(1000))
+	length := 300
+	if pgtest.Long {
+		length = 1000
+	}
+	b := setup(t, links, chainOf(length))
 	b.noteDeletionsOf("links", "marks")
 	b.run(t, unhurried(b.engine(t, 1)), groupdelete.Destroyed)
-	require.Equal(t, [][]string{{"links", "f", "1000"}, {"marks", "f", "10"}},
+	require.Equal(t, [][]string{{"links", "f", fmt.Sprint(length)}, {"marks", "f", fmt.Sprint(length / 100)}},
 		b.Rows("SELECT at_table, cascade, sum(n) FROM deletions GROUP BY 1, 2 ORDER BY 1"))
 }
 
@@ -399,6 +403,8 @@ func TestMembersThatComeLateInACircleAreDeleted(t *testing.T) {
 				row.source+", 30)")
 
 			engine := b.engine(t, 1)
+			// Another statement waits in vain before the one on the circle.
+			engine.Session.Limits.LockTimeout = 500 * time.Millisecond
 			wait := runWhile(t, engine)
 			pgtest.Await(t, b.Pool(), "the deletion of the circle waits for the writer", `SELECT EXISTS (
 				SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE $1)`, row.waits)
@@ -424,7 +430,7 @@ func TestRowOfACircleChangesBeforeItsDeletion(t *testing.T) {
 	}
 	first, second := b.Begin(t, change), pgtest.Begin(t, b.Pool())
 	engine := b.engine(t, 1)
-	engine.Session.Limits.LockTimeout = 2 * time.Second // Another statement waits in vain before the one on the circle.
+	engine.Session.Limits.LockTimeout = 500 * time.Millisecond // Another statement waits in vain before the one on the circle.
 	wait := runWhile(t, engine)
 	waits(1)
 	changed := dbtest.Meanwhile(func() (pgconn.CommandTag, error) { return second.Exec(t.Context(), change) })

@@ -159,7 +159,7 @@ func TestLockForLong(t *testing.T) {
 	engine := b.engine(t, 1)
 	holder := b.Begin(t, "SELECT FROM notes WHERE id = 1111 FOR UPDATE")
 	engine.Session.Limits.LockTimeout = 20 * time.Millisecond
-	engine.Runtime = 5 * time.Second
+	engine.Runtime = 2 * time.Second
 	stats := b.run(t, engine, groupdelete.Unfinished)
 	require.Contains(t, stats.Reason, "SQLSTATE 55P03")
 	require.Empty(t, stats.Errors)

@@ -38,7 +38,7 @@ func TestKilledAnywhere(t *testing.T) {
 				FROM before WHERE before.id = groups.id;
 			RESET session_replication_role; INSERT INTO group_deletion_schedules SELECT * FROM schedules_before`)
 	}
-	kills := s.KilledAnywhere(t, 1, func(v *dbtest.Victim) {
+	kills := s.KilledAnywhere(t, 3, func(v *dbtest.Victim) {
 		again()
 		session, end := s.Session(t, leaseKey)
 		session.Conn = v.Connect(t)
@@ -59,7 +59,7 @@ func TestKilledAnywhere(t *testing.T) {
 			s.Rows("SELECT group_id FROM group_deletion_schedules ORDER BY 1"))
 		require.False(t, s.due(t).Now)
 	})
-	require.Greater(t, kills, 30, "there are more places than that")
+	require.Greater(t, kills, 10, "there are more places than that")
 }
 
 // cascades has the schedules go with their user, as GitLab's tables do.

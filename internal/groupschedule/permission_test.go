@@ -162,8 +162,8 @@ func TestLockedGroupIsPutOff(t *testing.T) {
 	tx := pgtest.Begin(t, s.Pool(), "SELECT FROM groups WHERE id = 11 FOR SHARE")
 	pid := tx.Conn().PgConn().PID()
 	s.passWith(t, func(e *groupschedule.Engine) {
-		// It is asked ten times meanwhile: a busy machine answers none of two.
-		e.Session.Limits.LockTimeout = 5 * time.Second
+		// The lock holder is queried six times meanwhile: a busy machine misses two.
+		e.Session.Limits.LockTimeout = 3 * time.Second
 		e.Blocker = func(ctx context.Context, _ string) string {
 			said, _ := e.Session.Blocker(ctx, s.Pool())
 			return said

@@ -95,13 +95,13 @@ func TestSubscriptionQueriesAfterConnecting(t *testing.T) {
 func TestStalledConnectionIsNoticedAsleep(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	network := stallable(t)
+	network := &pgtest.Network{}
 	p := newProbe(b)
 	p.Listener.Conn.DialFunc = network.Dial
 	p.Timing.SelfCheck, p.Timing.SelfCheckWait, p.Timing.Answer = 100*time.Millisecond, 500*time.Millisecond,
 		500*time.Millisecond
 	p.awaitSleep()
-	network.Stall(1)
+	stall(t, network)
 	b.Exec(insert)
 	b.requireDrained()
 	require.Positive(t, p.logged(lost))
@@ -112,14 +112,14 @@ func TestStalledConnectionIsNoticedAsleep(t *testing.T) {
 func TestStalledConnectionIsNoticedAwake(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	network := stallable(t)
+	network := &pgtest.Network{}
 	p := newProbe(b)
 	p.Listener.Conn.DialFunc = network.Dial
 	p.Timing.Answer = 500 * time.Millisecond
 	open := p.gate()
 	p.start()
 	p.wakeUp()
-	network.Stall(1)
+	stall(t, network)
 	open()
 	p.await("a second connection", func() bool { return network.Dials.Load() >= 2 })
 	b.requireDrained()

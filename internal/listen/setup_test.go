@@ -170,12 +170,11 @@ func (p *probe) erase(ctx context.Context) (time.Duration, error) {
 	return 0, err
 }
 
-// stallable returns a network whose connections are cut before pools close, which would
-// wait 15 s for a stalled one.
-func stallable(t *testing.T) *pgtest.Network {
-	network := &pgtest.Network{}
+// stall stalls the open connections, and cuts them before the pools close, which would
+// wait 15 s for them.
+func stall(t *testing.T, network *pgtest.Network) {
 	t.Cleanup(func() { network.Cut(1) })
-	return network
+	network.Stall(1)
 }
 
 // start runs the listener, and the subscription with it, until stop is called or the test

@@ -136,40 +136,6 @@ func TestExternalDiffsComeAndGo(t *testing.T) {
 	down(t, db)
 }
 
-func TestExternalDiffsGrants(t *testing.T) {
-	t.Parallel()
-	d := pgtest.New(t)
-	d.Exec(exampleapp.Schema())
-	db := with(t, d, migrate.ExternalDiffs)
-	up(t, db)
-	application, worker, viewer := d.CreateRole(), d.CreateRole(), d.CreateRole()
-	d.Exec(strings.NewReplacer(
-		`:"application"`, pgx.Identifier{application}.Sanitize(),
-		`:"worker"`, pgx.Identifier{worker}.Sanitize(),
-		`:"viewer"`, pgx.Identifier{viewer}.Sanitize(),
-	).Replace(migrate.Grants(db)))
-	d.Exec("GRANT SELECT, DELETE ON merge_request_diffs, merge_request_diff_files TO " +
-		pgx.Identifier{application}.Sanitize())
-	for role, statements := range map[string][]string{
-		application: {"DELETE FROM merge_request_diffs", "SELECT * FROM sexton.external_diff_layout(1)"},
-		worker: {
-			"SELECT * FROM merge_request_diffs FOR UPDATE", "UPDATE merge_request_diff_files SET diff = NULL",
-			"SELECT sexton.external_diff_body('x')", "DELETE FROM sexton.external_diff_removals",
-			"SELECT FROM merge_requests, merge_request_metrics",
-			"SELECT id, sexton.external_diff_place() FROM sexton.external_diff_installation",
-			"INSERT INTO sexton.external_diff_stores (store) VALUES ('x')",
-		},
-		viewer: {"SELECT * FROM sexton.external_diffs, sexton.external_diff_removals, sexton.external_diff_cursors"},
-	} {
-		conn := pgtest.Must(pgx.Connect(t.Context(), d.AsRole(role)+"&search_path=public"))(t)
-		for _, statement := range statements {
-			_, err := conn.Exec(t.Context(), statement)
-			require.NoError(t, err, statement)
-		}
-		require.NoError(t, conn.Close(t.Context()))
-	}
-}
-
 func TestEveryInstallationIsItself(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}

@@ -40,7 +40,8 @@ func New(tb testing.TB) *Database {
 	return shared.create(tb, "template0")
 }
 
-// NewEncoded is New in another encoding, such as SQL_ASCII, with the locale C.
+// NewEncoded returns a database like New in another encoding, such as SQL_ASCII, with the
+// locale C.
 func NewEncoded(tb testing.TB, encoding string) *Database {
 	return shared.createAs(tb, "template0", "ENCODING '"+encoding+"' LOCALE 'C'")
 }
@@ -153,12 +154,12 @@ func (d *Database) LogLockTimeouts() {
 			EXECUTE FUNCTION public.log_lock_timeout()`)
 }
 
-// Query lets Scalar and Await ask a database.
+// Query runs a query. Scalar and Await call it.
 func (d *Database) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	return d.Pool().Query(ctx, sql, args...)
 }
 
-// Version is the major version of the tests' server.
+// Version returns the major version of the tests' server.
 func Version(tb testing.TB) int {
 	var major int
 	require.NoError(tb, shared.admin(func(ctx context.Context, conn *pgx.Conn) error {
@@ -167,7 +168,7 @@ func Version(tb testing.TB) int {
 	return major
 }
 
-// Since skips a test of what Postgres has since a major version, where the server is
+// Since skips a test of a feature that Postgres has since a major version if the server is
 // older.
 func Since(tb testing.TB, major int) {
 	tb.Helper()
@@ -202,8 +203,8 @@ func (d *Database) AsRole(role string) string {
 	return u.String()
 }
 
-// contextOf is the test's, or a plain one while its clean-up functions run, when the
-// test's is cancelled already.
+// contextOf returns the test's context. While clean-up functions run, that context is
+// cancelled and contextOf returns a new one.
 func contextOf(tb testing.TB) context.Context {
 	if ctx := tb.Context(); ctx.Err() == nil {
 		return ctx

@@ -14,6 +14,6 @@
 // Elsewhere, and under a debugger, each process has its own. SEXTON_PG_BIN chooses its
 // binaries.
 //
-// Its one invariant: no test meets another one's data. Without a server tests fail, they
+// Its one invariant: no test sees the data of another test. Without a server tests fail and
 // never skip.
 package pgtest

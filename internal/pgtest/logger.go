@@ -18,8 +18,8 @@ func Logger(tb testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// testWriter drops what comes after the end of the test, when the testing package panics
-// on output.
+// testWriter drops output after the end of the test, on which the testing package would
+// panic.
 type testWriter struct {
 	mu  sync.Mutex
 	out io.Writer
@@ -37,8 +37,7 @@ func (w *testWriter) close() {
 	w.out = io.Discard
 }
 
-// Journal keeps what is logged: it may be written while a test reads. The zero value is
-// empty.
+// Journal keeps log lines. It may be read while lines are written. The zero value is empty.
 type Journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -71,7 +70,7 @@ func (j *Journal) Logger() *slog.Logger {
 
 var messageOf = regexp.MustCompile(`(?m)^time=\S+ level=\S+ msg=("(?:[^"\\]|\\.)*"|\S+)`)
 
-// Messages are those of Logger's lines.
+// Messages returns the messages of the lines that Logger wrote.
 func (j *Journal) Messages() (messages []string) {
 	for _, found := range messageOf.FindAllStringSubmatch(j.String(), -1) {
 		text, err := strconv.Unquote(found[1])

@@ -2,6 +2,6 @@
 
 package pgtest
 
-// Long reports that tests also take the cases that differ little from another one's: the
-// build tag long, see .ci/run.
+// Long reports that tests also run the cases that differ little from others: the build tag
+// long, see .ci/run.
 const Long = true

@@ -25,11 +25,11 @@ import (
 // startTimeout bounds everything that the harness itself does in a database.
 const startTimeout = 2 * time.Minute
 
-// leakTimeout is how long goroutines of tests that have ended may take to end.
+// leakTimeout limits the time that goroutines of ended tests have to end.
 const leakTimeout = 10 * time.Second
 
-// gcPercent lets the heap of a test process grow: at Go's own 100 a fifth of its time
-// went into collecting a few megabytes.
+// gcPercent lets the heap of a test process grow. With Go's default of 100 the process spent
+// a fifth of its time on collecting a few megabytes.
 const gcPercent = 400
 
 // shared is the server of this test process. The testing package has no way to hand a
@@ -90,9 +90,9 @@ func run(m *testing.M) int {
 	return 0
 }
 
-// leaked looks for goroutines that no test waits for any more. One that cancels a
-// statement at the end of a test may still be on its way on a busy machine, for longer
-// than the half second that goleak gives it.
+// leaked returns an error if goroutines of ended tests are running. On a busy machine a
+// goroutine that cancels a statement at the end of a test may need longer than the half
+// second that goleak waits.
 func leaked() (err error) {
 	for began := time.Now(); time.Since(began) < leakTimeout; {
 		if err = goleak.Find(); err == nil {
@@ -102,8 +102,8 @@ func leaked() (err error) {
 	return err
 }
 
-// overlap has more tests at a time than there are processors, unless a flag says how
-// many: they wait for the server, for locks and for periods half of their time.
+// overlap runs twice as many tests in parallel as there are processors, unless a flag gives
+// a number. Tests wait for the server, locks and timeouts half of their time.
 func overlap() {
 	flag.Parse()
 	given := false
@@ -196,8 +196,7 @@ func (p *process) close() error {
 	return errors.Join(errs...)
 }
 
-// adminExec runs statements outside of the test's database: CREATE and DROP DATABASE
-// cannot run in the one they are about.
+// adminExec runs statements outside the test's database, such as CREATE and DROP DATABASE.
 func (p *process) adminExec(statements ...string) error {
 	return p.admin(func(ctx context.Context, conn *pgx.Conn) error {
 		for _, statement := range statements {

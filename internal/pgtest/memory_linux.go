@@ -14,9 +14,8 @@ const (
 	tmpfs, noExec, write = 0x01021994, 0x8, 2
 )
 
-// useMemory lets temporary folders be in memory, where the machine has enough of it and
-// TMPDIR names no folder. On a disk the tests spend more than half of their time on
-// files.
+// useMemory puts temporary folders into memory if the machine has enough of it and TMPDIR is
+// not set. On a disk the tests spend more than half of their time on files.
 func useMemory() {
 	var fs syscall.Statfs_t
 	if os.Getenv("TMPDIR") == "" && syscall.Statfs(memory, &fs) == nil && fs.Type == tmpfs && fs.Flags&noExec == 0 &&

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Must hands on the value of a call that must succeed: pgtest.Must(os.ReadFile(path))(t).
+// Must returns the value of a call that must succeed: pgtest.Must(os.ReadFile(path))(t).
 func Must[T any](value T, err error) func(tb require.TestingT) T {
 	return func(tb require.TestingT) T {
 		require.NoError(tb, err)
@@ -23,19 +23,19 @@ func Must[T any](value T, err error) func(tb require.TestingT) T {
 	}
 }
 
-// Must2 is Must for two values.
+// Must2 does the same for two values.
 func Must2[T, U any](one T, two U, err error) func(tb require.TestingT) (T, U) {
 	return func(tb require.TestingT) (T, U) { return Must(one, err)(tb), two }
 }
 
-// Each runs a subtest for each case of a table, beside one another.
+// Each runs a parallel subtest for each case of a table.
 func Each[T any](t *testing.T, cases map[string]T, test func(t *testing.T, name string, one T)) {
 	for name, one := range cases {
 		t.Run(name, func(t *testing.T) { t.Parallel(); test(t, name, one) })
 	}
 }
 
-// Few are the cases of a table that stand for the others; with Long they are all of them.
+// Few returns the named cases of a table or, if Long is set, all of them.
 func Few[T any](tb testing.TB, cases map[string]T, names ...string) map[string]T {
 	tb.Helper()
 	if Long {
@@ -78,7 +78,7 @@ func scalar[T any](ctx context.Context, on Querier, sql string, args ...any) (va
 	return pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
 }
 
-// Await waits until a query answers true.
+// Await waits until a query returns true.
 func Await(tb testing.TB, on Querier, what, sql string, args ...any) {
 	WaitFor(tb, what, func(ctx context.Context) (bool, error) { return scalar[bool](ctx, on, sql, args...) })
 }
@@ -88,22 +88,22 @@ func Connect(tb testing.TB, url string) *pgx.Conn {
 	return ConnectAs(tb, Must(pgx.ParseConfig(url))(tb))
 }
 
-// ConnectAs is Connect with settings.
+// ConnectAs returns a session with these settings that ends with the test.
 func ConnectAs(tb testing.TB, settings *pgx.ConnConfig) *pgx.Conn {
 	conn := Must(pgx.ConnectConfig(tb.Context(), settings))(tb)
 	tb.Cleanup(func() { _ = conn.Close(context.Background()) })
 	return conn
 }
 
-// Acquire returns a connection of the pool, which has it back at the end of the test.
+// Acquire returns a connection of the pool. The end of the test releases it.
 func Acquire(tb testing.TB, pool *pgxpool.Pool) *pgxpool.Conn {
 	conn := Must(pool.Acquire(tb.Context()))(tb)
 	tb.Cleanup(conn.Release)
 	return conn
 }
 
-// Begin opens a transaction that runs statements. Where the test leaves it open, its end
-// rolls it back.
+// Begin opens a transaction and runs statements in it. The end of the test rolls it back
+// if it is still open.
 func Begin(tb testing.TB, on interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }, statements ...string,
@@ -122,8 +122,8 @@ const (
 	pollSeldom  = 50 * time.Millisecond
 )
 
-// Outlast waits until somebody has waited for a lock of the session with this pid for so
-// long. A statement timeout that is shorter would have ended that wait.
+// Outlast waits until another session has waited for a lock of the session pid for longer
+// than the given time, which a shorter statement timeout would have ended.
 func Outlast(tb testing.TB, d *Database, pid uint32, longer time.Duration) {
 	WaitFor(tb, "a wait for a lock that outlasts "+longer.String(), func(ctx context.Context) (bool, error) {
 		var outlasted bool
@@ -135,9 +135,9 @@ func Outlast(tb testing.TB, d *Database, pid uint32, longer time.Duration) {
 	})
 }
 
-// WaitFor asks again and again until the condition holds. After two minutes, or at once
-// if the condition returns an error, the test fails and names what it waited for. Only
-// the test's own goroutine may call it.
+// WaitFor polls the condition until it is true. After two minutes, or on an error of the
+// condition, the test fails with a message that names what it waited for. Only the test's
+// own goroutine may call it.
 func WaitFor(tb testing.TB, what string, condition func(ctx context.Context) (bool, error)) {
 	ctx, cancel := context.WithTimeout(tb.Context(), waitTimeout)
 	defer cancel()
@@ -153,9 +153,9 @@ func WaitFor(tb testing.TB, what string, condition func(ctx context.Context) (bo
 	require.True(tb, held, "waited in vain for %s, %s long", what, waitTimeout)
 }
 
-// Poll asks again and again until the condition holds, and reports whether it did before
-// the end of the context. The longer it has waited, the less often it asks: on two
-// processors the questions of waiting tests take time from what they wait for.
+// Poll polls the condition until it is true, and reports whether that was before the end of
+// the context. It polls less often the longer it waits, because on two processors the
+// queries of waiting tests slow down the work that they wait for.
 func Poll(ctx context.Context, condition func() bool) bool {
 	for pause := pollSoon; !condition(); pause = min(pause+pause/4, pollSeldom) {
 		select {
@@ -167,8 +167,8 @@ func Poll(ctx context.Context, condition func() bool) bool {
 	return true
 }
 
-// Golden fails where a text is not that of a file in testdata, byte by byte. With
-// GOLDEN=write in the environment it writes the file.
+// Golden fails the test if a text differs from a file in testdata. With GOLDEN=write in the
+// environment it writes the file.
 func Golden(tb testing.TB, name, got string) {
 	path := filepath.Join("testdata", name)
 	if os.Getenv("GOLDEN") == "write" {
@@ -180,11 +180,11 @@ func Golden(tb testing.TB, name, got string) {
 		"the texts decide plans, locks and speed; GOLDEN=write go test takes what changes on purpose")
 }
 
-// Statements collects the texts of statements under titles, one a line: ⏎ stands for the
-// end of a line in them.
+// Statements collects the texts of statements under titles, one per line, with ⏎ for line
+// breaks.
 type Statements struct{ strings.Builder }
 
-// Add adds the statement that the function which it returns is called with.
+// Add returns a function that adds a statement under a title.
 func (s *Statements) Add(title string) func(sql string, args []any) {
 	return func(sql string, args []any) {
 		types := make([]string, len(args))

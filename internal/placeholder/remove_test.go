@@ -181,7 +181,7 @@ func TestReferenceThatIsNotCommittedYet(t *testing.T) {
 	require.Equal(t, "still referenced by issues.author_id (id 11)", (<-verdicts).Reason)
 
 	pgtest.Exec(t, writer, "BEGIN; UPDATE issues SET author_id = 2; SELECT FROM users WHERE id = 1 FOR KEY SHARE")
-	r.Limits.LockTimeout = 5 * time.Second // Long enough to find out who has the lock.
+	r.Limits.LockTimeout = 3 * time.Second // Long enough to find out who has the lock.
 	_, err := r.Remove(t.Context(), 1)
 	require.ErrorContains(t, err, "lock timeout", "an error, so that it is tried again")
 	refusal := fmt.Sprintf(`look for what refers to it: ERROR: canceling statement due to lock timeout \(SQLSTATE 55P03\) \(row locked by pid %d \(`, writer.PgConn().PID())

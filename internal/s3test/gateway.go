@@ -47,13 +47,12 @@ var binary = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(string(path)), nil
 })
 
-// Prepare sets the credentials of this process. They belong to the process, so no single
-// test can set them.
+// Prepare sets the credentials in the environment of this process.
 func Prepare() {
 	for name, value := range map[string]string{
 		"AWS_ACCESS_KEY_ID": accessKey, "AWS_SECRET_ACCESS_KEY": secretKey, "AWS_REGION": "us-east-1",
 		"AWS_EC2_METADATA_DISABLED": "true",
-		// Whatever the developer has set up for himself stays out of the tests.
+		// Ignore the developer's own settings.
 		"AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull, "AWS_PROFILE": "",
 		"AWS_SESSION_TOKEN": "",
 	} {
@@ -63,7 +62,7 @@ func Prepare() {
 
 // Gateway is a running S3 server.
 type Gateway struct {
-	// Proxy is the way to it.
+	// Proxy is the proxy in front of the server.
 	Proxy *Proxy
 
 	folder string
@@ -71,12 +70,11 @@ type Gateway struct {
 	small bool
 }
 
-// Options are for tests that need another server than the usual one.
+// Options changes the server that New starts.
 type Options struct {
-	// DiskBytes makes the server's disk that small; 0 means that it is as big as the
-	// machine's.
+	// DiskBytes is the size of the server's disk; 0 uses the machine's disk.
 	DiskBytes int64
-	// Secret is the server's own idea of the secret key.
+	// Secret is the secret key that the server accepts, if not the usual one.
 	Secret string
 }
 
@@ -139,13 +137,12 @@ func (g *Gateway) run(tb testing.TB, args []string, secret string, diskBytes int
 	}
 }
 
-// URL is that of a bucket: "diffs", or one that does not exist.
+// URL returns the URL of a bucket: "diffs", or one that does not exist.
 func (g *Gateway) URL(bucket string) string {
 	return "s3://" + bucket + "?endpoint=" + url.QueryEscape(g.Proxy.URL())
 }
 
-// File is where the server keeps an object of the bucket "diffs", for tests that spoil
-// one.
+// File returns the path of an object of the bucket "diffs", for tests that damage it.
 func (g *Gateway) File(tb testing.TB, key string) string {
 	require.False(tb, g.small, "the server's disk is its own")
 	return filepath.Join(g.folder, "data", "diffs", filepath.FromSlash(key))

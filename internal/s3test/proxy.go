@@ -23,10 +23,10 @@ const (
 	Pass Fault = iota
 	// Reset ends the connection before anything of the request has got through.
 	Reset
-	// Cut lets the request through and ends the connection in place of the answer: what
-	// was asked for has happened.
+	// Cut lets the request through and ends the connection instead of answering: the
+	// request has been executed.
 	Cut
-	// Stall lets nothing through and does not end either.
+	// Stall lets nothing through and keeps the connection open.
 	Stall
 	// Slow delays the request and the answer by Delay each.
 	Slow
@@ -35,7 +35,7 @@ const (
 	Deny
 )
 
-// Delay is that of a Slow connection, in each direction.
+// Delay is the delay of a Slow connection in each direction.
 const Delay = 50 * time.Millisecond
 
 // Proxy is a network between a client and the server. It looks at the first request of
@@ -63,18 +63,18 @@ func newProxy(tb testing.TB, socket string) *Proxy {
 	return p
 }
 
-// URL is where clients find the server.
+// URL returns the address for clients.
 func (p *Proxy) URL() string { return "http://" + p.listener.Addr().String() }
 
-// Fail has a function decide what happens to each connection from now on, by its request:
-// "PUT /diffs/key". Nil passes all.
+// Fail sets the function that chooses the fault of each later connection by its request,
+// such as "PUT /diffs/key". Nil passes all.
 func (p *Proxy) Fail(judge func(request string) Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.judge = judge
 }
 
-// Seen are the requests so far, in the order in which they came.
+// Seen returns the requests so far in their order.
 func (p *Proxy) Seen() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,7 +102,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// keep has a connection closed at the end of the test, and returns what closes it before.
+// keep closes a connection at the end of the test, or when release is called.
 func (p *Proxy) keep(conn net.Conn) (release func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"sexton/internal/problem"
 )
 
-// StatusOf decodes the parts of the status that single tests look at.
+// StatusOf returns the first deletion table, the first job and the leases of the status.
 func (s *Site) StatusOf() (table, job map[string]any, leases []any) {
 	s.Tb.Helper()
 	document, ok := s.JSON(0, "status").(map[string]any)
@@ -73,7 +73,7 @@ func (s *Site) Diagnosis(report doctor.Report, check string) (result doctor.Resu
 	return result, lines
 }
 
-// Found are the checks that found more than information.
+// Found returns the checks with findings above the severity info.
 func Found(report doctor.Report) []string {
 	var names []string
 	for _, f := range report.Findings {

@@ -37,7 +37,7 @@ func roleSite(tb testing.TB, db *pgtest.Database) RoleSite {
 	return s
 }
 
-// Roles is a fresh one, on a copy of a database that was made once.
+// Roles returns a new RoleSite on a copy of a template.
 func Roles(t *testing.T) RoleSite {
 	s := roleSite(t, pgtest.FromTemplate(t, "roles", func(ctx context.Context, url string) error {
 		if err := execute(ctx, url, "REVOKE CREATE ON SCHEMA public FROM PUBLIC;"+exampleapp.Schema()+
@@ -56,8 +56,8 @@ func Roles(t *testing.T) RoleSite {
 	return s
 }
 
-// As runs statements as a role, each in a transaction of its own, and returns what the
-// last one gives.
+// As runs statements as a role, each in its own transaction, and returns the rows of the
+// last one.
 func (s RoleSite) As(t *testing.T, role string, statements ...string) [][]string {
 	conn := pgtest.Connect(t, s.AsRole(role)+"&search_path=public")
 	var result [][]string
@@ -77,7 +77,7 @@ func (s RoleSite) As(t *testing.T, role string, statements ...string) [][]string
 	return result
 }
 
-// Forbidden requires that the role may do none of this.
+// Forbidden requires that each statement of the role fails for lack of a privilege.
 func (s RoleSite) Forbidden(t *testing.T, role string, statements ...string) {
 	conn := pgtest.Connect(t, s.AsRole(role)+"&search_path=public")
 	for _, statement := range statements {
@@ -88,6 +88,6 @@ func (s RoleSite) Forbidden(t *testing.T, role string, statements ...string) {
 	}
 }
 
-// EveryComponent enables every job there is.
+// EveryComponent enables all jobs.
 const EveryComponent = "ghost_users: {enabled: true}\nplaceholder_users: {enabled: true}\nadjourned_groups: {enabled: true}\n" +
 	"external_diffs: {enabled: true, bucket: \"file:///nowhere/diffs\"}\nloose_foreign_keys: {undo: {keep: 24h}}\n"

@@ -17,8 +17,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// AsProgram has the test binary be the program, for commands that must be a process of
-// their own.
+// AsProgram makes the test binary run the program, for commands that need their own process.
 const AsProgram = "SEXTON_TEST_AS_PROGRAM=yes"
 
 // Kind is the job of the small application.
@@ -37,7 +36,7 @@ INSERT INTO projects SELECT id, 'project ' || id FROM generate_series(1, 10) AS 
 INSERT INTO issues (id, project_id) SELECT id, id % 10 + 1 FROM generate_series(1, 100) AS id;
 `
 
-// GoodDefinitions are those of the small application.
+// GoodDefinitions has the definitions of the small application.
 const GoodDefinitions = `issues:
   - table: projects
     column: project_id
@@ -55,18 +54,18 @@ type Site struct {
 	Environ []string
 }
 
-// Plain is a site on which Sexton has not been installed yet.
+// Plain returns a site without Sexton.
 func Plain(tb testing.TB) *Site {
 	return NewSite(tb, pgtest.FromTemplate(tb, "plain", createTables))
 }
 
-// Installed is a site with Sexton's tables and triggers.
+// Installed returns a site with Sexton's tables and triggers.
 func Installed(tb testing.TB) *Site {
 	return Prepared(tb, tables, "")
 }
 
-// Prepared is a site with these tables and settings on a copy of a database in which
-// Sexton has installed itself once.
+// Prepared returns a site with these tables and settings, on a copy of a template in which
+// Sexton is installed.
 func Prepared(tb testing.TB, sql, settings string) *Site {
 	s := NewSite(tb, pgtest.FromTemplate(tb, sql+settings, func(ctx context.Context, url string) error {
 		if err := execute(ctx, url, sql); err != nil {
@@ -100,7 +99,7 @@ func execute(ctx context.Context, url, sql string) error {
 	return errors.Join(err, conn.Close(ctx))
 }
 
-// NewSite points Sexton at a database.
+// NewSite returns a site on a database.
 func NewSite(tb testing.TB, db *pgtest.Database) *Site {
 	s := &Site{Database: db, Tb: tb, Dir: tb.TempDir()}
 	s.Environ = []string{"SEXTON_CONFIG=" + s.Path("sexton.yaml")}
@@ -109,8 +108,8 @@ func NewSite(tb testing.TB, db *pgtest.Database) *Site {
 	return s
 }
 
-// Configure writes sexton.yaml with one database. Its url stands in line 2, column 15;
-// what follows comes from line 3 on.
+// Configure writes sexton.yaml with one database, with its url in line 2, column 15, and
+// the rest from line 3 on.
 func (s *Site) Configure(url, rest string) {
 	s.Tb.Helper()
 	s.Write("sexton.yaml", fmt.Sprintf("databases:\n  main: {url: %q}\n%s", url, rest))
@@ -121,7 +120,7 @@ func (s *Site) Write(name, content string) {
 	require.NoError(s.Tb, os.WriteFile(s.Path(name), []byte(content), 0o600))
 }
 
-// Path is that of a file in the folder.
+// Path returns the path of a file in the folder.
 func (s *Site) Path(name string) string { return filepath.Join(s.Dir, name) }
 
 // Run runs a command.

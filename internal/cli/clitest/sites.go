@@ -13,7 +13,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// LeaseKey is that of Kind.
+// LeaseKey is the lease key of Kind.
 const LeaseKey = "loose_foreign_keys/cleanup_worker:main"
 
 // Orphans counts issues whose project is gone.
@@ -29,7 +29,7 @@ func (s *Site) Pause() {
 	s.Exec("INSERT INTO sexton.river_queue (name, created_at, updated_at, paused_at, metadata) VALUES ($1, now(), now(), '2026-01-02T03:04:05Z', '{}')", Kind)
 }
 
-// HoldLease has another holder have LeaseKey.
+// HoldLease gives the lease LeaseKey to another holder.
 func (s *Site) HoldLease() {
 	s.Tb.Helper()
 	s.Exec(`INSERT INTO sexton.leases (key, token, holder, acquired_at, expires_at) 
@@ -89,9 +89,9 @@ func DiffSite(t *testing.T) (s *Site, folder string) {
 	return s, folder
 }
 
-// Refused runs commands that must all end alike: with the exit code, one line on standard
-// error per wanted text, in any order, nothing on standard output, and the database as it
-// was.
+// Refused requires that each command ends with the exit code, prints one line to standard
+// error per wanted text in any order, prints nothing to standard output, and leaves the
+// database unchanged.
 func (s *Site) Refused(t *testing.T, code int, commands [][]string, wants ...string) {
 	before := s.Snapshot()
 	for _, args := range commands {

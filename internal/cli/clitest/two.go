@@ -8,8 +8,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// TwoSites is a site whose projects have issues in its own database, main, and builds in
-// another one, ci, each of them ten times ten. Traces, in main, refer to builds.
+// TwoSites is a site with two databases. Ten projects have ten issues each in main and ten
+// builds each in ci. Traces in main refer to builds.
 type TwoSites struct {
 	*Site
 
@@ -25,7 +25,7 @@ traces:
   - {table: builds, column: build_id, on_delete: async_nullify}
 `
 
-// twoTables are what is in each database.
+// twoTables returns the tables of each database.
 func twoTables() map[string]string {
 	return map[string]string{"main": `
 		CREATE TABLE projects (id bigint PRIMARY KEY);
@@ -48,7 +48,7 @@ func twoOn(t *testing.T, jobs string, main, ci *pgtest.Database) *TwoSites {
 	return s
 }
 
-// PlainTwo has nothing of Sexton.
+// PlainTwo returns a site without Sexton.
 func PlainTwo(t *testing.T, jobs string) *TwoSites {
 	main, ci := pgtest.New(t), pgtest.New(t)
 	main.Exec(twoTables()["main"])
@@ -56,8 +56,8 @@ func PlainTwo(t *testing.T, jobs string) *TwoSites {
 	return twoOn(t, jobs, main, ci)
 }
 
-// InstalledTwo is plainTwo with Sexton in it, on copies of databases that were made once,
-// each beside another one.
+// InstalledTwo returns a site with Sexton installed in both databases, on copies of
+// templates.
 func InstalledTwo(t *testing.T, jobs string) *TwoSites {
 	copyOf := func(name, beside string) *pgtest.Database {
 		return pgtest.FromTemplate(t, name+" with jobs in "+jobs, func(ctx context.Context, url string) error {
@@ -84,7 +84,7 @@ func (s *TwoSites) Without(down string) {
 		urls["main"], urls["ci"], s.jobs))
 }
 
-// At is the site in the other database.
+// At returns the site of a database.
 func (s *TwoSites) At(name string) *Site {
 	if name == "main" {
 		return s.Site
@@ -92,7 +92,7 @@ func (s *TwoSites) At(name string) *Site {
 	return &Site{Database: s.Ci, Tb: s.Tb, Dir: s.Dir, Environ: s.Environ}
 }
 
-// Snapshots lists all of both.
+// Snapshots returns the snapshots of both databases.
 func (s *TwoSites) Snapshots() [][]string {
 	s.Tb.Helper()
 	return append(s.At("main").Snapshot(), s.At("ci").Snapshot()...)
@@ -109,8 +109,8 @@ func (s *TwoSites) Unreached(name string) string {
 		name, s.Dir)
 }
 
-// EachJobs runs a test with the jobs in the database of the children and, where tests may
-// be long, with the jobs in that of the parents.
+// EachJobs runs a test with the jobs in the children's database and, if Long is set, with
+// the jobs in the parents' database.
 func EachJobs(t *testing.T, test func(t *testing.T, jobs string)) {
 	places := []string{"ci"}
 	if pgtest.Long {

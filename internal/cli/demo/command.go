@@ -32,7 +32,7 @@ const (
 )
 
 const demoIntroduction = `An application deletes parents, users and groups, adds diffs, and deletes one project by mistake.
-Triggers record what must follow, and a worker does it in small batches. The wrong deletion is undone.
+Triggers record the work that follows, and a worker does it in small batches. The wrong deletion is undone.
 
 `
 
@@ -41,22 +41,22 @@ type demoFlags struct {
 	rows                                int
 }
 
-// Command is the command of this area.
+// Command returns the command demo.
 func Command(env *cli.Env) *cobra.Command {
 	var flags demoFlags
 	cmd := env.Reports(&cobra.Command{
 		Use:   "demo",
-		Short: "See Sexton at work on a private Postgres, with sample data",
-		Long: `Starts a private Postgres on a Unix socket, loads a small GitLab-shaped application with sample data, and
-runs a worker while the application deletes parents and users at random. Shows live what happens, with a scene for
-each kind of job and one for undo: a panel on a terminal, one line a second and scene elsewhere. Ctrl-C stops and removes
-everything. Of the environment it reads only SEXTON_PG_BIN, the folder of the server's programs.`,
+		Short: "Run Sexton on a private Postgres with sample data",
+		Long: `Starts a private Postgres on a Unix socket, loads the sample data of a small application like GitLab, and
+runs a worker while the application deletes random parents and users. One scene for each kind of job and one for
+undo show the progress: as a panel on a terminal, otherwise as one line per scene and second. Ctrl-C stops the demo
+and removes everything. It reads one environment variable: SEXTON_PG_BIN, the folder of the server's programs.`,
 		Example: `  sexton demo
-  sexton demo --exit --json                     # ends by itself, with a summary
+  sexton demo --exit --json                     # ends when all jobs are done, and prints a summary
   sexton demo --print-schema | less`,
 	}, func(ctx context.Context, _ []string) error {
 		if env.ConfigPath != "" || env.DatabaseURL != "" {
-			return cli.Usage(errors.New("demo runs on a private Postgres of its own and takes neither --config nor --database-url"))
+			return cli.Usage(errors.New("demo runs on its own private Postgres and accepts neither --config nor --database-url"))
 		}
 		if flags.rows < fewestRows {
 			return cli.Usage(fmt.Errorf("--rows must be at least %d", fewestRows))
@@ -71,23 +71,24 @@ everything. Of the environment it reads only SEXTON_PG_BIN, the folder of the se
 		}
 		return play(ctx, env, flags)
 	})
-	cmd.Flags().BoolVar(&flags.exit, "exit", false, "end when all jobs are done; fail if something is lost")
+	cmd.Flags().BoolVar(&flags.exit, "exit", false, "end when all jobs are done; exit with an error if data is lost")
 	cmd.Flags().IntVar(&flags.rows, "rows", demoRows, "load about `N` rows")
 	cmd.Flags().BoolVar(&flags.printSchema, "print-schema", false,
-		"print the SQL of the sample application's tables, and do nothing else")
+		"print the SQL of the sample application's tables, and exit")
 	cmd.Flags().BoolVar(&flags.printDefinitions, "print-definitions", false,
-		"print its loose foreign keys, and do nothing else")
+		"print its loose foreign keys, and exit")
 	cmd.MarkFlagsMutuallyExclusive("print-schema", "print-definitions")
 	return cmd
 }
 
-// play runs one from the start of the server to its end. The context asks it to end.
+// play starts a server, runs a demo on it until it ends or the context ends, and stops the
+// server.
 func play(ctx context.Context, env *cli.Env, flags demoFlags) (err error) {
 	out := env.Stdout
 	if env.JSON {
 		out = env.Stderr
 	}
-	forgetLibpq()
+	unsetLibpq()
 	began := time.Now()
 	_, _ = io.WriteString(out, demoIntroduction)
 	server, err := devpg.Start(ctx, devpg.Options{BinDir: env.Getenv("SEXTON_PG_BIN")})
@@ -95,16 +96,16 @@ func play(ctx context.Context, env *cli.Env, flags demoFlags) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
-	started := fmt.Sprintf("private Postgres in %d ms; look at it with:\n", time.Since(began).Milliseconds())
+	started := fmt.Sprintf("private Postgres started in %d ms; connect with:\n", time.Since(began).Milliseconds())
 	_, _ = fmt.Fprintf(out, "%s  psql '%s'\n\n", started, server.URL(demoDatabase))
 	err = playOn(ctx, env, server, flags, out)
 	if !flags.exit && ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return nil // That is how it ends.
+		return nil // Ctrl-C is the normal end.
 	}
 	return err
 }
 
-// playOn runs one on a server.
+// playOn runs a demo on a server.
 func playOn(ctx context.Context, env *cli.Env, server *devpg.Server, flags demoFlags, out io.Writer) error {
 	url := server.URL(demoDatabase)
 	configPath, err := writeConfiguration(url, server.SocketDir())
@@ -128,7 +129,7 @@ func playOn(ctx context.Context, env *cli.Env, server *devpg.Server, flags demoF
 	if err != nil {
 		return err
 	}
-	// Jobs log warnings about rows that they keep. The scenes show these.
+	// Jobs log warnings about rows that they keep. The scenes count these rows.
 	log := env.NewLogger(logs, config.Log{Level: "error", Format: format})
 	all, err := installation.Install(ctx, c, log)
 	if err != nil {
@@ -136,14 +137,14 @@ func playOn(ctx context.Context, env *cli.Env, server *devpg.Server, flags demoF
 	}
 	defer all.Close()
 
-	// Only this machine can reach it, and no other process knows the port: other demos
-	// and workers may run beside this one.
+	// The page listens on a free port of this machine, because other demos and workers
+	// may be running.
 	page, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("listen for the page: %w", err)
 	}
 	defer page.Close()
-	_, _ = fmt.Fprintf(out, "the page, with what waits and why:\n  http://%s/\n\n", page.Addr())
+	_, _ = fmt.Fprintf(out, "web page with pending work and failures:\n  http://%s/\n\n", page.Addr())
 
 	site := Site{
 		Pool: pool, Definitions: all.Definitions, Rows: rows, Display: display,
@@ -169,9 +170,9 @@ func playOn(ctx context.Context, env *cli.Env, server *devpg.Server, flags demoF
 	return errors.Join(err, printErr)
 }
 
-// forgetLibpq takes the variables away that would lead connections to the private server
-// astray.
-func forgetLibpq() {
+// unsetLibpq removes the environment variables of libpq, which would change connections to
+// the private server.
+func unsetLibpq() {
 	for _, variable := range os.Environ() {
 		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "PG") {
 			_ = os.Unsetenv(name)
@@ -179,12 +180,12 @@ func forgetLibpq() {
 	}
 }
 
-// demoDisplay returns the display, and where log lines go and in what form.
+// demoDisplay returns the display, the writer of log lines and their format.
 func demoDisplay(env *cli.Env, out io.Writer) (*Display, io.Writer, config.Format) {
 	panel := cli.IsTerminal(out) && !env.Dumb()
 	display := NewDisplay(out, panel)
 	if panel && cli.IsTerminal(env.Stderr) {
-		return display, display, config.FormatText // Above the panel, not across it.
+		return display, display, config.FormatText // Prints log lines above the panel.
 	}
 	return display, env.Stderr, config.FormatAuto
 }

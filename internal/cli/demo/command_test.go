@@ -46,7 +46,7 @@ func TestDemoIgnoresTheEnvironment(t *testing.T) {
 
 func TestWrongUsageOfDemo(t *testing.T) {
 	t.Parallel()
-	const itsOwn = "demo runs on a private Postgres of its own and takes neither --config nor --database-url"
+	const itsOwn = "demo runs on its own private Postgres and accepts neither --config nor --database-url"
 	for name, test := range map[string]struct {
 		args []string
 		want string

@@ -22,12 +22,12 @@ func createDemoDatabase(ctx context.Context, url string) error {
 	return problem.Doing(err, "create database %s", demoDatabase)
 }
 
-// demoDiffs is of how many diffs the texts are there: thousands of objects would leave
-// the other scenes little of two processors.
+// demoDiffs is the number of diffs that keep their texts. Moving thousands of objects would
+// slow down the other scenes on two processors.
 const demoDiffs = 600
 
-// cleanDiffs does to all diffs but the first $1 what GitLab does to those of old merge
-// requests. It says how many files go.
+// cleanDiffs deletes the files of all diffs except the first $1, as GitLab does for old
+// merge requests.
 const cleanDiffs = `
 WITH cleaned AS (
 	UPDATE merge_request_diffs SET state = 'without_files', files_count = 0 WHERE id > $1 RETURNING id

@@ -23,7 +23,7 @@ type Display struct {
 	painted int
 	panel   string
 	width   int
-	// tenths is how much of the load has been printed.
+	// tenths is the last printed tenth of the sample data.
 	tenths int64
 }
 

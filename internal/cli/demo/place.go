@@ -9,11 +9,11 @@ import (
 	"sexton/internal/exampleapp"
 )
 
-// demoObjects is the folder beside the configuration to which diffs are moved.
+// demoObjects is the folder for moved diffs, next to the configuration.
 const demoObjects = "diffs"
 
 // writeConfiguration writes the configuration, the definitions and a folder for diffs to
-// a folder, and returns the path of the first.
+// dir. It returns the path of the configuration.
 func writeConfiguration(url, dir string) (string, error) {
 	if err := os.MkdirAll(filepath.Join(dir, demoObjects), 0o750); err != nil {
 		return "", fmt.Errorf("create the demo's folder for diffs: %w", err)
@@ -35,7 +35,7 @@ external_diffs: {enabled: true, schedule: "@every 10s", when: always, limit: 100
 		path: text,
 		filepath.Join(dir, "loose_foreign_keys.yml"): exampleapp.Definitions(),
 	} {
-		if err := os.WriteFile(name, []byte(content), 0o644); err != nil { //nolint:gosec // nothing secret is in it
+		if err := os.WriteFile(name, []byte(content), 0o644); err != nil { //nolint:gosec // it has no secrets
 			return "", fmt.Errorf("write the demo's configuration: %w", err)
 		}
 	}

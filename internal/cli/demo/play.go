@@ -280,7 +280,7 @@ func (s *stage) read(ctx context.Context, scenes []*scene) (State, error) {
 	if _, err := pgx.ForEachRow(rows, []any{&at, &waiting, &finished}, func() error {
 		one, p := &state.Scenes[at], scenes[at]
 		one.Waiting, one.Finished = waiting, finished
-		one.text = fmt.Sprintf("%s of %s %s, %s %s wait", render.Grouped(one.Acted), render.Grouped(one.Planned), p.acted,
+		one.text = fmt.Sprintf("%s of %s %s, %s %s pending", render.Grouped(one.Acted), render.Grouped(one.Planned), p.acted,
 			render.Grouped(waiting), p.unit)
 		if p.finished != "" {
 			one.text += fmt.Sprintf(", %s %s", render.Grouped(one.Finished), p.finished)

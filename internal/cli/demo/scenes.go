@@ -74,7 +74,7 @@ func (s *stage) looseForeignKeys() *scene {
 	}
 	return &scene{
 		kind: "loose_foreign_keys_cleanup", title: "loose foreign keys",
-		acted: "parents deleted", unit: "tombstones", finished: "children drained",
+		acted: "parents deleted", unit: "tombstones", finished: "children deleted or changed",
 		waiting: "SELECT count(*) FROM public.loose_foreign_keys_deleted_records",
 		done:    "(run.stats ->> 'delete_count')::bigint + (run.stats ->> 'update_count')::bigint",
 		plan: func(ctx context.Context) (planned int64, err error) {
@@ -157,7 +157,7 @@ func (s *stage) ghostUsers() *scene {
 		AND NOT EXISTS (SELECT FROM public.users_ghost_user_migrations AS job WHERE job.user_id = leaving.id)`
 	return &scene{
 		kind: "users_migrate_records_to_ghost_user_in_batches", title: "ghost users",
-		acted: "users deleted", unit: "users", finished: "users gone",
+		acted: "users deleted", unit: "users", finished: "users removed",
 		waiting: "SELECT count(*) FROM public.users_ghost_user_migrations",
 		done:    "(run.stats ->> 'users_processed')::bigint",
 		plan: func(ctx context.Context) (planned int64, err error) {
@@ -282,7 +282,7 @@ func (s *stage) groups() *scene {
 			lost, err3 := s.missing(ctx, "groups", restored)
 			return []Count{
 				{"groups destroyed", goneGroups, false},
-				{"of their projects gone", goneProjects, false},
+				{"of their projects destroyed", goneProjects, false},
 				{"groups or projects left", int64(len(destroyed)+len(projects)) - goneGroups - goneProjects, true},
 				{"restored groups missing", lost, true},
 			}, errors.Join(err, err2, err3)
@@ -353,7 +353,7 @@ func (s *stage) undo() *scene {
 	var project, rows, deletion, restored int64
 	var digest string
 	return &scene{
-		kind: "undo", title: "undo", acted: "wrong deletions and undos", unit: "wrong deletions",
+		kind: "undo", title: "undo", acted: "wrong deletions and restores", unit: "wrong deletions",
 		waiting: `SELECT count(*) FROM public.groups AS own WHERE own.path = '` + group + `'
 			AND NOT EXISTS (SELECT FROM public.projects AS project WHERE project.group_id = own.id)`,
 		done: "0",
