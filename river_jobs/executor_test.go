@@ -199,7 +199,7 @@ func TestWorkerDoesNotReadOneKeyAsAnother(t *testing.T) {
 	b.worked(t, "main")
 	require.Equal(t, before, b.state(), "1 is the number of a parent that lives")
 	require.Equal(t, [][]string{{"children: the trigger on public.parents records another key: " +
-		"name that key in the definitions (parent_column) until its tombstones are worked off, then run `sexton triggers install`; " +
+		"keep that key in the definitions (parent_column) until its tombstones have been processed, then run `sexton triggers install`; " +
 		"where both keys have the same values, run `sexton triggers install --same-key` now"}},
 		b.db.Rows("SELECT last_error FROM loose_foreign_keys_deleted_records"))
 

@@ -43,11 +43,13 @@ type Bindings struct {
 func (b *Bindings) memory() *cleanup.Memory { return &b.tombstones }
 
 // Note remembers which parents a database has.
-func (b *Bindings) Note(name string, parents []*loosefk.Parent) { b.tombstones.Note(name, parents) }
+func (b *Bindings) Note(name string, parents []*loosefk.Parent) {
+	b.tombstones.SetParents(name, parents)
+}
 
 // Noted are the parents of a database as its tombstones name them; nil while that is not
 // known.
-func (b *Bindings) Noted(name string) []string { return b.tombstones.Noted(name) }
+func (b *Bindings) Noted(name string) []string { return b.tombstones.ParentNames(name) }
 
 // What does not fit the database is held: tombstones of the parents that a definition is
 // about, or all of a kind whose lists cannot be bound. Everything else goes on.

@@ -146,7 +146,7 @@ func TestWorkerTracksNewPartitions(t *testing.T) {
 	b.db.Exec("CREATE TABLE parents_2 PARTITION OF parents FOR VALUES FROM (10) TO (20)")
 
 	b.worked(t, "main")
-	require.Contains(t, b.log.String(), "triggers installed on new partitions")
+	require.Contains(t, b.log.String(), "partition_triggers_installed")
 	require.Contains(t, b.log.String(), "parents_2")
 	b.db.Exec("INSERT INTO parents VALUES (11); INSERT INTO children VALUES (7, 11); DELETE FROM parents_2 WHERE id = 11")
 	require.Equal(t, [][]string{{"public.parents", "11"}},
@@ -242,7 +242,7 @@ func TestWorkerBoundsWhatIsKept(t *testing.T) {
 	b.worked(t, "main")
 	b.db.Exec("DELETE FROM parents WHERE id = 2")
 	require.Equal(t, [][]string{{"1", "4", "true"}}, left(b), "children and note of the first, and then the second")
-	require.Contains(t, b.log.String(), "kept rows have reached loose_foreign_keys.undo.max_size")
+	require.Contains(t, b.log.String(), "undo_max_size_reached")
 
 	waiting := with(b, on, undo+"MAX_SIZE=1", undo+"WHEN_FULL=wait")
 	event := waiting.workOne(t, LooseForeignKeysCleanupArgs{Database: "main"})

@@ -82,8 +82,8 @@ func Enqueue(ctx context.Context, on listen.Querier, db database.Database, kind 
 }
 
 // Subscriptions are what wakes up for the enabled kinds, by database and kind, and the
-// listeners that hear for them and for River, one per database. What is due there is known
-// once its parents are noted in the bindings.
+// listeners that hear for them and for River, one per database. What is due there is
+// known once its parents are noted in the bindings.
 func Subscriptions(deps Deps) (subscriptions []*listen.Subscription, listeners []*listen.Listener) {
 	for _, db := range deps.Databases {
 		// By the name of this session doctor knows the worker's role.

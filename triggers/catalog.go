@@ -293,7 +293,7 @@ func (r *resolved) problem(relkind, partitionOf string, temporary bool, missing 
 	case r.oid == 0:
 		return fmt.Errorf("track table %s: it does not exist", name)
 	case relkind == "v" || relkind == "m":
-		return fmt.Errorf("track table %s: it is a view; name the table behind it", name)
+		return fmt.Errorf("track table %s: it is a view; use a table", name)
 	case relkind == "f":
 		return fmt.Errorf("track table %s: it is a foreign table; track it in the database that owns it", name)
 	case partitionOf != "":

@@ -69,7 +69,7 @@ retention:
 	require.Regexp(t, `sessions.expires_at\W+3\W+\S+Z\W+sessions_expires_at_idx\W+-\n`, text.String())
 	require.Regexp(t, `visits.at\W+1 \(dry run\)\W+2019-01-01T00:00:00Z\W+-\n`, text.String())
 	require.Contains(t, text.String(),
-		"pages.session_id refers to sessions, and foreign key pages_session_id_fkey has no action for it")
+		"pages.session_id refers to sessions, and foreign key pages_session_id_fkey has no ON DELETE action")
 	require.Contains(t, string(pgtest.Must(json.Marshal(plans[0].Jobs[0]))(t)),
 		`"details":{"rules":[{"rule":"sessions.expires_at","due":3,`)
 

@@ -15,8 +15,8 @@ import (
 const (
 	// cutoffs limits the time of a direct statement or a piece to that number of targets.
 	cutoffs = 5
-	// shortestCutoff is the minimum timeout of a statement. On a busy server a shorter
-	// time says nothing about its size.
+	// shortestCutoff is the minimum timeout of a statement. On a busy server even a small
+	// statement may take this long.
 	shortestCutoff = 100 * time.Millisecond
 	// lockWait is the lock timeout while other work can be done.
 	lockWait = 100 * time.Millisecond
@@ -82,11 +82,11 @@ type directBatch struct {
 // number of changed rows.
 func (s *session) changeDirect(ctx context.Context, c *chunk, edges []*Edge, complete bool,
 	limits batch.Limits,
-) (Done, int64, error) {
+) (Removed, int64, error) {
 	// The completion of a living parent needs a snapshot that is newer than the lock on
 	// the parent: it must see the rows of a writer that had the lock before.
 	limits.Repeatable = !c.parent.lives()
-	b, removed := &directBatch{limits: limits}, Done{}
+	b, removed := &directBatch{limits: limits}, Removed{}
 	if c.recheck() && complete {
 		b.statements = append(b.statements, c.parent.lateStatement(c, edges))
 	}
@@ -135,10 +135,10 @@ func (s *session) addEdges(b *directBatch, c *chunk, edges []*Edge) {
 			b.limits.LockTimeout = min(b.limits.LockTimeout, blockedWait)
 		}
 		keys := s.keys(c, e)
-		if keys.Keep != nil && !keys.Keep.Apart && !e.Updates() && !e.EmitsEvent {
+		if keys.Keep != nil && !keys.Keep.UseReturning && !e.Updates() && !e.EmitsEvent {
 			// The statement reads the rows before it deletes them. RETURNING would fetch
-			// each of them once more.
-			keys.Keep.Ahead = e.Leaf.OID
+			// each row a second time.
+			keys.Keep.ReadLeaf = e.Leaf.OID
 		}
 		b.statements = append(b.statements, e.statements(s.on.Names, keys, &b.rows[i],
 			func(keys dml.Keys) (string, []any) {
@@ -148,7 +148,7 @@ func (s *session) addEdges(b *directBatch, c *chunk, edges []*Edge) {
 	}
 }
 
-// withFailedEdge adds the edge whose statement failed to err.
+// withFailedEdge returns err with the edge whose statement failed.
 func (b *directBatch) withFailedEdge(err error) error {
 	failed, ok := errors.AsType[*batch.StatementError](err)
 	if !ok || failed.Index < b.first {
@@ -256,7 +256,7 @@ func (p *Pass) keepOf(c *chunk, e *Edge) *dml.Kept {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return &dml.Kept{Keep: e.Keep, Apart: *e.KeepApart, Origins: c.origins()}
+	return &dml.Kept{Keep: e.Keep, UseReturning: *e.UseReturning, Origins: c.origins()}
 }
 
 // countsRows reports whether the edge's last statement returns the number of changed rows

@@ -101,15 +101,16 @@ func (p *Pass) Run(ctx context.Context) error {
 	for _, parent := range p.Parents {
 		parent.loadedTo = Beginning()
 	}
-	// withPace uses p.Session with the connection of the session that calls it.
-	// So the first session works with a copy.
+	// withPace uses p.Session with the connection of the session that calls it. So the
+	// first session works with a copy.
 	own, conn := p.Session, p.Session.Conn
 	p.startSession(ctx, &batch.Session{
 		Conn: conn, Names: own.Names, Fence: own.Fence, Limits: own.Limits, Slot: own.Slot, Kept: own.Kept,
 	})
 	p.sessions.Wait()
-	// withPace left another session's connection in p.Session, which is back in its pool
-	// by now. If the pass lost its own connection, the other one stays.
+	// withPace left the connection of another session in p.Session, which has been
+	// released to its pool. If the pass's own connection is closed, p.Session keeps that
+	// one.
 	if !conn.IsClosed() {
 		own.Conn = conn
 	}
@@ -282,10 +283,10 @@ func (s *session) selectEdges(ctx context.Context, c *chunk, edges []*Edge) (sel
 			// one lacks a privilege or an index.
 		}
 	}
-	if at := slices.IndexFunc(edges, func(e *Edge) bool { return e.Refusal != "" }); at >= 0 {
+	if i := slices.IndexFunc(edges, func(e *Edge) bool { return e.Refusal != "" }); i >= 0 {
 		return nil, true, s.recordAttempt(ctx, c, batch.Fault{
-			Table:   edges[at].Child.Label(),
-			Message: edges[at].Refusal,
+			Table:   edges[i].Child.Label(),
+			Message: edges[i].Refusal,
 		})
 	}
 	return edges, false, nil
@@ -300,8 +301,8 @@ func (s *session) needsPieces(c *chunk, edges []*Edge) bool {
 // tryDirect runs the direct statements with a short timeout. It returns false if the
 // chunk must be drained in pieces.
 func (s *session) tryDirect(ctx context.Context, c *chunk, edges []*Edge, obstacle *batch.Fault) (done bool, _ error) {
-	// The fixed part of the duration does not depend on the number of keys. It must not
-	// count as a timeout, which makes chunks smaller.
+	// The fixed part of the duration does not depend on the number of keys, so it must
+	// not cause a timeout, which makes chunks smaller.
 	err := s.runDirect(ctx, c, edges, obstacle, cutoffs*s.directTarget(c.parent)+s.Sizes.fixed(c.parent.Name))
 	switch f := batch.Judge(err); {
 	case err == nil:
@@ -446,17 +447,18 @@ func (s *session) runDirect(ctx context.Context, c *chunk, edges []*Edge, obstac
 	return s.dropRemoved(ctx, c, removed, rows)
 }
 
-// mostTries limits how often one pass retries a chunk of which a try left rows, or whose
-// error another try may avoid.
+// mostTries limits how often one pass retries a chunk because a try left rows or because
+// a retry may avoid the error.
 const mostTries = 20
 
-// KeptRows is the error message if rows are left although no session has locked them.
-const KeptRows = "children remain that no session has locked: a trigger or rule of a child table keeps them or puts them back"
+// KeptRowsMessage is the error message if rows are left although no session has locked
+// them.
+const KeptRowsMessage = "children are left although no session has locked them: a trigger or rule of a child table keeps or restores them"
 
 // dropRemoved drops removed tombstones from the chunk. If some are left, something keeps
 // or restores their rows. They are retried, and after too many tries they have an
 // attempt. If no row changed, another try will hardly change one.
-func (s *session) dropRemoved(ctx context.Context, c *chunk, removed Done, rows int64) error {
+func (s *session) dropRemoved(ctx context.Context, c *chunk, removed Removed, rows int64) error {
 	if s.reportRemoved(ctx, c, removed); len(c.tombstones) == 0 {
 		return nil
 	}
@@ -472,11 +474,11 @@ func (s *session) dropRemoved(ctx context.Context, c *chunk, removed Done, rows 
 		s.returnFirst(c)
 		return nil
 	}
-	return s.recordAttempt(ctx, c, batch.Fault{Table: c.parent.Label(), Message: KeptRows})
+	return s.recordAttempt(ctx, c, batch.Fault{Table: c.parent.Label(), Message: KeptRowsMessage})
 }
 
 // reportRemoved drops removed tombstones from the chunk and reports them.
-func (s *session) reportRemoved(ctx context.Context, c *chunk, removed Done) {
+func (s *session) reportRemoved(ctx context.Context, c *chunk, removed Removed) {
 	var deleted, living, left []Tombstone
 	for _, t := range c.tombstones {
 		switch lives, ok := removed[t.ID]; {

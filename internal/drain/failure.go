@@ -14,7 +14,7 @@ import (
 var ErrYield = errors.New("yield")
 
 // errNoConnection ends a session whose connection was lost and could not be replaced.
-var errNoConnection = errors.New("no connection in place of a lost one")
+var errNoConnection = errors.New("no new connection after a lost one")
 
 const (
 	// mostTimeouts is the number of consecutive single keys that may time out in an edge
@@ -26,13 +26,13 @@ const (
 
 // SQLSTATEs with a reaction of their own. The function undo_set raises otherColumns if
 // the table's columns have changed, rowTooLarge if a row is too large to keep, and
-// rowsApart if rows do not fit a statement that reads them before it deletes them.
+// rowsUnfit if rows cannot be kept by a statement that reads them before it deletes them.
 // Postgres raises notSupported for a statement that keeps rows of a table with rules.
 const (
 	noPrivilege  = "42501"
 	otherColumns = "SX005"
 	rowTooLarge  = "SX006"
-	rowsApart    = "SX008"
+	rowsUnfit    = "SX008"
 	notSupported = "0A000"
 )
 
@@ -62,7 +62,7 @@ func (s *session) handleError(ctx context.Context, c *chunk, err error) error {
 		return ErrChanged
 	case f.Verdict == batch.Fatal:
 		return s.reconnect(ctx, c, f, err)
-	case e != nil && s.keepApart(c, e, f):
+	case e != nil && s.useReturning(c, e, f):
 		s.returnFirst(c)
 		return nil
 	case f.SQLState == noPrivilege:
@@ -151,15 +151,15 @@ func (s *session) reconnect(ctx context.Context, c *chunk, f batch.Fault, err er
 	return nil
 }
 
-// keepApart makes an edge use RETURNING to keep rows, if the other form caused the error.
-// It reports whether a retry makes sense.
-func (s *session) keepApart(c *chunk, e *Edge, f batch.Fault) bool {
-	if e.Keep == nil || f.SQLState != rowsApart {
+// useReturning makes an edge use RETURNING to keep rows, if the other form caused the
+// error. It reports whether a retry makes sense.
+func (s *session) useReturning(c *chunk, e *Edge, f batch.Fault) bool {
+	if e.Keep == nil || f.SQLState != rowsUnfit {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	*e.KeepApart = true
+	*e.UseReturning = true
 	// Another session of the pass may have set it since the statement was built.
 	c.tries++
 	return c.tries < mostTries

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// shortestWait and longestWait limit how long a tombstone is deferred whose rows are
-	// locked. The time doubles with each failure.
+	// shortestWait and longestWait limit the time for which tombstones with locked rows
+	// are deferred. It doubles with each failure.
 	shortestWait, longestWait = time.Second, 15 * time.Second
 	// lockedRows is the number of locked rows that one transaction waits for.
 	lockedRows = 10
@@ -79,13 +79,13 @@ func (s *session) tableHolder(ctx context.Context, p *Parent, edges []*Edge, f b
 }
 
 // removeFinished removes the tombstones of a chunk that have no rows left, so that only
-// those whose rows are locked are deferred. It does nothing if an edge is in another
-// database, whose rows the statement cannot read.
+// tombstones with locked rows are deferred. It does nothing if an edge is in another
+// database, since the statement cannot read rows there.
 func (s *session) removeFinished(ctx context.Context, c *chunk) error {
 	if len(c.tombstones) == 1 || slices.ContainsFunc(c.parent.Edges, (*Edge).remote) {
 		return nil
 	}
-	removed := Done{}
+	removed := Removed{}
 	_, err := s.run(ctx, s.shortLimits(s.on.Limits.StatementTimeout),
 		s.Source.Complete(c.parent, c.tombstones, true, &removed))
 	switch f := batch.Judge(err); {

@@ -59,10 +59,10 @@ type Edge struct {
 	// Broken is why the edge can never be drained, for example because its definition
 	// does not fit the table.
 	Broken string
-	// Keep, if set, describes how deleted rows are kept for undo. KeepApart is set after
-	// rows did not fit Kept.Ahead.
-	Keep      *dml.Keep
-	KeepApart *bool
+	// Keep, if set, describes how deleted rows are kept for undo. UseReturning is set if
+	// rows are too large or too special for Kept.ReadLeaf.
+	Keep         *dml.Keep
+	UseReturning *bool
 	// Limit is the maximum number of rows of one statement. If it is 0, the engine
 	// chooses.
 	Limit int
@@ -76,7 +76,7 @@ type Edge struct {
 	// direct statement takes too long. If only is not nil, it deletes only those rows.
 	Tree func(ctx context.Context, in *TreeSession, t Tombstone, only []pgtype.TID) error
 	// MayKeep reports that a trigger, rule or policy of the leaf may keep rows or write
-	// others.
+	// other rows.
 	MayKeep bool
 
 	// held is why the edge is not drained in this pass. blocked is set while other
@@ -146,12 +146,12 @@ type Source interface {
 	// Load returns due tombstones of each parent after its position, in order, at most
 	// limit per parent. If recheck is set, it returns tombstones marked for a recheck
 	// instead.
-	Load(ctx context.Context, on *batch.Session, from []Spot, limit int, recheck bool) (map[*Parent][]Tombstone, error)
+	Load(ctx context.Context, on *batch.Session, from []LoadPosition, limit int, recheck bool) (map[*Parent][]Tombstone, error)
 	// Complete returns the statement that removes the tombstones whose rows are deleted
 	// or whose parent has a row. It runs in the transaction of the direct statements.
 	// check is set if the direct statements may have left rows, for example because of a
 	// trigger. The statement then queries for them.
-	Complete(p *Parent, tombstones []Tombstone, check bool, done *Done) batch.Statement
+	Complete(p *Parent, tombstones []Tombstone, check bool, done *Removed) batch.Statement
 	// Fail records an attempt for each tombstone. If after is positive, it defers them
 	// without an attempt instead. It returns how many of the tombstones still exist.
 	Fail(ctx context.Context, on *batch.Session, p *Parent, tombstones []Tombstone, f batch.Fault,
@@ -166,15 +166,15 @@ type Source interface {
 	Unreadable(ctx context.Context, on *batch.Session, p *Parent) (string, error)
 }
 
-// Spot is the position from which tombstones of a parent are loaded.
-type Spot struct {
+// LoadPosition is the position from which tombstones of a parent are loaded.
+type LoadPosition struct {
 	Parent *Parent
 	After  Position
 }
 
-// Done is the result of Source.Complete: the removed tombstones, by ID. The value is true
-// if the parent has a row.
-type Done map[int64]bool
+// Removed is the result of Source.Complete: the removed tombstones, by ID. The value is
+// true if the parent has a row.
+type Removed map[int64]bool
 
 // Report receives the progress of a pass. Its functions are never called concurrently.
 type Report struct {

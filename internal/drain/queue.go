@@ -80,7 +80,7 @@ func (s *session) takeChunk(ctx context.Context) (*chunk, time.Duration, error) 
 	moved, err := s.Source.Recheck(ctx, s.on)
 	switch {
 	case err != nil:
-		return nil, 0, fmt.Errorf("make removed tombstones due again: %w", err)
+		return nil, 0, fmt.Errorf("mark removed tombstones for a recheck: %w", err)
 	case moved > 0:
 		s.recheckDue = true
 		return nil, loadAgain, nil
@@ -172,13 +172,13 @@ func (s *session) load(ctx context.Context) error {
 	p := s.Pass
 	fromStart := p.active == 0 && !p.hasChunk() && !slices.ContainsFunc(p.Parents,
 		func(parent *Parent) bool { return parent.moreDue })
-	var from []Spot
+	var from []LoadPosition
 	for _, parent := range p.Parents {
 		if fromStart {
 			parent.loadedTo = Beginning()
 		}
 		if len(parent.loaded) == 0 {
-			from = append(from, Spot{parent, parent.loadedTo})
+			from = append(from, LoadPosition{parent, parent.loadedTo})
 		}
 	}
 	limit, recheck := firstLoad, p.recheckDue && fromStart

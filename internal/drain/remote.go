@@ -12,9 +12,9 @@ import (
 	"sexton/internal/lease"
 )
 
-// remoteStall is how long a transaction in another database may take in addition to the
+// remoteGrace is how long a transaction in another database may take in addition to the
 // timeouts of its statements.
-const remoteStall = 5 * time.Second
+const remoteGrace = 5 * time.Second
 
 // drainRemote changes the rows of a chunk in another database. No snapshot covers both
 // the parent and the child there. So it reads the children, then checks that the parents
@@ -45,7 +45,7 @@ func (s *session) drainRemote(ctx context.Context, c *chunk, e *Edge) error {
 		d.learn(e, len(rows), d.tookRemote(e))
 		if changed == 0 {
 			if unchanged++; unchanged > mostLastWindows {
-				return withEdge(&batch.FaultError{Fault: batch.Fault{Message: KeptRows, Verdict: batch.Row}}, e)
+				return withEdge(&batch.FaultError{Fault: batch.Fault{Message: KeptRowsMessage, Verdict: batch.Row}}, e)
 			}
 			awaitLocks = true // Only locked rows are left.
 		}
@@ -126,7 +126,7 @@ func (s *session) runRemote(ctx context.Context, e *Edge, limits batch.Limits,
 		return nil, &batch.FaultError{Fault: s.unreachable(e)}
 	}
 	limits.Durable = true
-	calling, cancel := context.WithTimeout(ctx, time.Duration(len(statements))*limits.StatementTimeout+remoteStall)
+	calling, cancel := context.WithTimeout(ctx, time.Duration(len(statements))*limits.StatementTimeout+remoteGrace)
 	defer cancel()
 	affected, err := remote.Session.RunWithin(calling, limits, statements...)
 	if err != nil && ctx.Err() == nil && !errors.Is(err, lease.ErrLost) && !errors.Is(err, lease.ErrUnconfirmed) &&

@@ -33,8 +33,8 @@ const (
 	// mostRefills limits how often in a row new rows may appear below a window after all
 	// were deleted.
 	mostRefills = 20
-	// mostInCircle limits the rows that one statement deletes with a circle.
-	mostInCircle = 10_000
+	// mostInCycle limits the rows that one statement deletes with a cycle.
+	mostInCycle = 10_000
 	// MostFailures is the number of single rows that may fail in one run.
 	MostFailures = 100
 )
@@ -44,17 +44,17 @@ var ErrCancelled = errors.New("the deletion was cancelled")
 
 // errHalve is returned if a query for the children of several rows takes too long. The
 // caller retries each half of the rows.
-var errHalve = errors.New("too many rows to look below")
+var errHalve = errors.New("too many rows for one query of the rows below")
 
 // Tree deletes rows after all rows that refer to them by native foreign keys, children
 // first, in small transactions. In this file a key is such a foreign key (Ref), and a row
 // is below another if it refers to it directly or through other rows.
 //
-// A Window is some rows of one leaf table. Take deletes a window: it clears the rows that
-// refer to the window, which are windows again, and then removes the window's own rows.
-// Stack has the windows on the way down. If rows below a window are also on the stack,
-// these rows form a circle. No order of single statements deletes them, so cascade uses
-// one statement and the actions of the keys.
+// A Window is some rows of one leaf table. DeleteWindow deletes a window: it clears the
+// rows that refer to the window, which are windows again, and then removes the window's
+// own rows. Stack has the windows on the way down. If rows below a window are also on the
+// stack, these rows form a cycle. No order of single statements deletes them, so cascade
+// uses one statement and the actions of the keys.
 //
 // Each statement decides by the place, version and key of rows in its own snapshot. A run
 // can be killed at any point: the next Tree finds the rows that are left.
@@ -93,10 +93,10 @@ type Tree struct {
 	// leaf. stuck also has the rows that were left since Restart.
 	Failures      int
 	failed, stuck map[uint32][]dml.Tuple
-	// leftCircle reports that a circle was left since Restart because its rows had
-	// changed, and circleRetries counts how often in a row RetryCircle returned true.
-	leftCircle    bool
-	circleRetries int
+	// leftCycle reports that a cycle was left since Restart because its rows had
+	// changed, and cycleRetries counts how often in a row RetryCycle returned true.
+	leftCycle    bool
+	cycleRetries int
 	// Fault is the first error that rows are to blame for. Obstacle is a weaker reason
 	// why rows are left, such as a lock.
 	Fault    *batch.Fault
@@ -109,21 +109,21 @@ func (t *Tree) Restart() {
 	if t.Sizes == nil {
 		t.Sizes, t.failed = &Sizes{}, map[uint32][]dml.Tuple{}
 	}
-	t.Obstacle, t.stuck, t.leftCircle = batch.Fault{}, map[uint32][]dml.Tuple{}, false
+	t.Obstacle, t.stuck, t.leftCycle = batch.Fault{}, map[uint32][]dml.Tuple{}, false
 	for leaf, tuples := range t.failed {
 		t.stuck[leaf] = append(t.stuck[leaf], tuples...)
 	}
 }
 
-// Take deletes a window's rows after all rows below them. It returns the rows that are
-// left.
-func (t *Tree) Take(ctx context.Context, w *dml.Window) (left dml.Rows, result dml.Result, err error) {
+// DeleteWindow deletes a window's rows after all rows below them. It returns the rows
+// that are left.
+func (t *Tree) DeleteWindow(ctx context.Context, w *dml.Window) (left dml.Rows, result dml.Result, err error) {
 	left, kept, result, err := t.clearAndRemove(ctx, w)
 	switch {
 	case errors.Is(err, errHalve):
-		return t.takeHalves(ctx, w)
+		return t.deleteHalves(ctx, w)
 	case err != nil || result != dml.Blocked || !t.Waits || w.Refilled:
-	case len(w.Circle) > 0:
+	case len(w.Cycle) > 0:
 		return t.cascade(ctx, w, left)
 	case kept && t.Obstacle.Message == "":
 		t.Obstacle = batch.Fault{
@@ -166,16 +166,16 @@ func (t *Tree) clearAndRemove(ctx context.Context,
 // as they are deleted.
 func (t *Tree) giveUpRefilled(w *dml.Window, found *dml.Ref) {
 	w.Refilled = true
-	t.Blame(ComesBack(found.Table.Label()))
+	t.CountFailure(RefilledFault(found.Table.Label()))
 	t.excludeRows(w.Leaf, w.Rows)
 }
 
-// takeHalves calls Take for each half of a window whose children cannot be queried in
-// time.
-func (t *Tree) takeHalves(ctx context.Context, w *dml.Window) (left dml.Rows, _ dml.Result, _ error) {
+// deleteHalves calls DeleteWindow for each half of a window whose children cannot be
+// queried in time.
+func (t *Tree) deleteHalves(ctx context.Context, w *dml.Window) (left dml.Rows, _ dml.Result, _ error) {
 	half := len(w.Rows) / 2
 	for _, rows := range []dml.Rows{w.Rows[:half], w.Rows[half:]} {
-		some, result, err := t.Take(ctx, &dml.Window{Table: w.Table, Leaf: w.Leaf, Rows: rows})
+		some, result, err := t.DeleteWindow(ctx, &dml.Window{Table: w.Table, Leaf: w.Leaf, Rows: rows})
 		if left = append(left, some...); err != nil || result == dml.Yielded {
 			return left, result, err
 		}
@@ -200,7 +200,7 @@ func (t *Tree) Clear(ctx context.Context, w *dml.Window, refs []*dml.Ref) (dml.R
 			return result, err
 		case refills == mostRefills:
 			w.Refilled = true
-			t.Blame(ComesBack(found.Table.Label()))
+			t.CountFailure(RefilledFault(found.Table.Label()))
 			return dml.Blocked, nil
 		}
 	}
@@ -254,17 +254,18 @@ func (t *Tree) clear(ctx context.Context, w *dml.Window, refs []*dml.Ref) (found
 
 // findRefs returns the keys by which rows refer to a window's rows.
 func (t *Tree) findRefs(ctx context.Context, w *dml.Window, refs []*dml.Ref) ([]*dml.Ref, error) {
-	live, err := w.Look(ctx, t.Read, refs)
+	live, err := w.LiveRefs(ctx, t.Read, refs)
 	if err == nil {
 		t.Sizes.learn(windowName(w.Leaf), len(w.Rows), t.Session.Took(), t.Target, largestWindow)
 	}
 	return live, err
 }
 
-// ComesBack returns the fault of a table whose rows reappear as fast as they are deleted.
-func ComesBack(table string) batch.Fault {
-	return batch.Fault{Table: table, Verdict: batch.Row, Message: "rows come back as fast as they are taken away: " +
-		"a trigger inserts them again, or an application does not stop"}
+// RefilledFault returns the fault of a table whose rows reappear as fast as they are
+// deleted.
+func RefilledFault(table string) batch.Fault {
+	return batch.Fault{Table: table, Verdict: batch.Row, Message: "rows reappear as fast as they are deleted: " +
+		"a trigger or an application inserts them"}
 }
 
 // handleReadError handles an error of a query for the children of a window. If it took
@@ -274,7 +275,7 @@ func (t *Tree) handleReadError(w *dml.Window, err error) (dml.Result, error) {
 		t.Sizes.shrink(windowName(w.Leaf), n)
 		return dml.Blocked, errHalve
 	}
-	return t.Handle(err, w.Table.Label())
+	return t.HandleError(err, w.Table.Label())
 }
 
 // windowRows returns the number of rows of a leaf whose trees are deleted together.
@@ -306,12 +307,12 @@ func (t *Tree) drainRef(ctx context.Context, w *dml.Window, ref *dml.Ref,
 		limit = t.windowRows(leaf)
 	}
 	blocked := len(t.stuck[leaf.OID]) > 0
-	var inCircle []dml.Tuple
+	var inCycle []dml.Tuple
 	for len(t.stuck[leaf.OID]) < mostExcluded {
 		if t.Paused(ctx) {
 			return hasRows, dml.Yielded, nil
 		}
-		found, err := w.Children(ctx, t.Read, ref, leaf, slices.Concat(inCircle, t.stuck[leaf.OID]), limit)
+		found, err := w.Children(ctx, t.Read, ref, leaf, slices.Concat(inCycle, t.stuck[leaf.OID]), limit)
 		if err != nil {
 			result, err := t.handleReadError(w, err)
 			return hasRows, result, err
@@ -320,7 +321,7 @@ func (t *Tree) drainRef(ctx context.Context, w *dml.Window, ref *dml.Ref,
 		rows := found
 		if ref.Action == dml.Remove || ref.Action == dml.Forbid {
 			onStack := t.findOnStack(leaf, found)
-			rows, inCircle = found.Without(onStack), append(inCircle, onStack...)
+			rows, inCycle = found.Without(onStack), append(inCycle, onStack...)
 		}
 		if ref.Table.Chains() {
 			// Rows that refer to others of the same table are usually read after these.
@@ -332,7 +333,7 @@ func (t *Tree) drainRef(ctx context.Context, w *dml.Window, ref *dml.Ref,
 		}
 		t.stuck[leaf.OID] = append(t.stuck[leaf.OID], left.Tuples()...)
 		hasRows = hasRows || len(found) > 0
-		blocked = blocked || result == dml.Blocked || len(inCircle) > 0
+		blocked = blocked || result == dml.Blocked || len(inCycle) > 0
 		if len(found) < limit || ref.Action == dml.Forbid && len(rows) > 0 {
 			return hasRows, blockedIf(blocked), nil
 		}
@@ -340,8 +341,8 @@ func (t *Tree) drainRef(ctx context.Context, w *dml.Window, ref *dml.Ref,
 	return hasRows, dml.Blocked, nil
 }
 
-// drainRows deletes or changes rows that refer to rows of the window above, as the
-// key's action requires. It returns the rows that are left.
+// drainRows deletes or changes rows that refer to rows of the window above, as the key's
+// action requires. It returns the rows that are left.
 func (t *Tree) drainRows(ctx context.Context, above *dml.Window, ref *dml.Ref,
 	w *dml.Window,
 ) (dml.Rows, dml.Result, error) {
@@ -349,7 +350,7 @@ func (t *Tree) drainRows(ctx context.Context, above *dml.Window, ref *dml.Ref,
 	case len(w.Rows) == 0:
 		return nil, dml.Finished, nil
 	case ref.Action == dml.Remove:
-		return t.Take(ctx, w)
+		return t.DeleteWindow(ctx, w)
 	case ref.Action == dml.Forbid:
 		return nil, dml.Blocked, t.recordForbidding(ctx, above, ref, w)
 	}
@@ -357,7 +358,7 @@ func (t *Tree) drainRows(ctx context.Context, above *dml.Window, ref *dml.Ref,
 }
 
 // findOnStack returns the found rows that are on the stack, and marks them there as part
-// of a circle.
+// of a cycle.
 func (t *Tree) findOnStack(leaf pgcatalog.Table, found dml.Rows) (tuples []dml.Tuple) {
 	among := make(map[dml.Tuple]bool, len(found))
 	for _, row := range found {
@@ -371,10 +372,10 @@ func (t *Tree) findOnStack(leaf pgcatalog.Table, found dml.Rows) (tuples []dml.T
 			if !among[row.At] {
 				continue
 			}
-			if tuples = append(tuples, row.At); w.Circle == nil {
-				w.Circle = map[int]bool{}
+			if tuples = append(tuples, row.At); w.Cycle == nil {
+				w.Cycle = map[int]bool{}
 			}
-			w.Circle[i] = true
+			w.Cycle[i] = true
 		}
 	}
 	return tuples
@@ -392,7 +393,7 @@ func (t *Tree) recordForbidding(ctx context.Context, above *dml.Window, ref *dml
 		Scan: batch.Collect(&shown, pgx.RowTo[string]),
 	})
 	if err != nil {
-		_, err = t.Handle(err, ref.Table.Label())
+		_, err = t.HandleError(err, ref.Table.Label())
 	}
 	if len(shown) > 0 {
 		t.Obstacle = batch.Fault{Table: ref.Table.Label(), Message: ref.Forbids(above.Table, shown[0])}
@@ -463,7 +464,7 @@ func (t *Tree) change(ctx context.Context, ref *dml.Ref, w *dml.Window) (dml.Row
 		remaining := piece.Without(old)
 		if len(kept) > 0 {
 			rows := render.Each(kept, func(at dml.Tuple) dml.Row { return dml.Row{At: at} })
-			t.Blame(Keeps(ref.Table.Label(), strings.Join(ref.Columns, ", ")))
+			t.CountFailure(UnchangedFault(ref.Table.Label(), strings.Join(ref.Columns, ", ")))
 			t.excludeRows(w.Leaf, rows)
 			remaining = append(remaining, rows...)
 		}
@@ -476,29 +477,29 @@ func (t *Tree) change(ctx context.Context, ref *dml.Ref, w *dml.Window) (dml.Row
 	})
 }
 
-// Keeps returns the fault of a table whose rows keep their old values although an UPDATE
-// succeeded.
-func Keeps(table, column string) batch.Fault {
+// UnchangedFault returns the fault of a table whose rows keep their old values although
+// an UPDATE succeeded.
+func UnchangedFault(table, column string) batch.Fault {
 	return batch.Fault{Table: table, Verdict: batch.Row, Message: fmt.Sprintf(
 		"rows keep their %s although no session has locked them: a trigger, a rule or a default of the table causes it",
 		column)}
 }
 
-// cascade deletes the rows of a window that are part of a circle, and all rows below them
+// cascade deletes the rows of a window that are part of a cycle, and all rows below them
 // by the actions of the keys. It returns the window's rows that are left. Only a tree
-// that waits for locks calls it: by then the other rows are deleted, so the circle is
+// that waits for locks calls it: by then the other rows are deleted, so the cycle is
 // small.
 func (t *Tree) cascade(ctx context.Context, w *dml.Window, left dml.Rows) (dml.Rows, dml.Result, error) {
-	var circle dml.Rows
-	for i := range w.Circle {
-		circle = append(circle, w.Rows[i])
+	var cycle dml.Rows
+	for i := range w.Cycle {
+		cycle = append(cycle, w.Rows[i])
 	}
-	outside := left.Without(circle.Tuples())
-	circle = left.Without(outside.Tuples())
-	kept, result, err := t.pieces(ctx, w, circle, fmt.Sprint("cascade ", w.Leaf.OID),
+	outside := left.Without(cycle.Tuples())
+	cycle = left.Without(outside.Tuples())
+	kept, result, err := t.pieces(ctx, w, cycle, fmt.Sprint("cascade ", w.Leaf.OID),
 		func(ctx context.Context, piece dml.Rows, limits batch.Limits, _ bool) (dml.Rows, error) {
 			top := &dml.Window{Table: w.Table, Leaf: w.Leaf, Rows: piece}
-			c, err := t.Circle(ctx, top)
+			c, err := t.Cycle(ctx, top)
 			if err != nil || c == nil {
 				return piece, err
 			}
@@ -518,38 +519,38 @@ func (t *Tree) cascade(ctx context.Context, w *dml.Window, left dml.Rows) (dml.R
 	return append(outside, kept...), max(result, blockedIf(len(outside) > 0)), err
 }
 
-// Circle is a set of rows that one statement deletes with the rows of a circle, by the
+// Cycle is a set of rows that one statement deletes with the rows of a cycle, by the
 // actions of the keys.
-type Circle struct {
+type Cycle struct {
 	dml.Closure
 
 	tree  *Tree
 	aside []int64
 }
 
-// Circle finds all rows that are deleted with the rows of the window top. It returns nil
+// Cycle finds all rows that are deleted with the rows of the window top. It returns nil
 // if a row of the stack is among them: the deletion must then begin further up.
-func (t *Tree) Circle(ctx context.Context, top *dml.Window) (*Circle, error) {
-	closure, err := top.Expand(ctx, t.Read, mostInCircle)
+func (t *Tree) Cycle(ctx context.Context, top *dml.Window) (*Cycle, error) {
+	closure, err := top.Expand(ctx, t.Read, mostInCycle)
 	if err != nil {
 		return nil, err
 	}
 	if closure.Most {
 		return nil, &batch.FaultError{Fault: batch.Fault{
-			Verdict: batch.Row, Message: fmt.Sprintf("more than %d rows refer to each other in a circle", mostInCircle),
+			Verdict: batch.Row, Message: fmt.Sprintf("more than %d rows refer to each other in a cycle", mostInCycle),
 		}}
 	}
 	if slices.ContainsFunc(t.Stack, closure.Has) {
 		return nil, nil //nolint:nilnil // documented
 	}
-	return &Circle{Closure: closure, tree: t, aside: make([]int64, len(closure.Windows))}, nil
+	return &Cycle{Closure: closure, tree: t, aside: make([]int64, len(closure.Windows))}, nil
 }
 
 // Around returns deletion, which must delete the rows at the top, between further
 // statements. The statements before it fail unless all rows are as they were found and
 // the keys' actions delete all rows below them. They also do the owner's further work.
 // The statements after it fail if a row is left.
-func (c *Circle) Around(deletion ...batch.Statement) (all []batch.Statement) {
+func (c *Cycle) Around(deletion ...batch.Statement) (all []batch.Statement) {
 	owner := &c.tree.Owner
 	for i, w := range c.Windows {
 		all = append(all, batch.Statement{SQL: dml.HoldStatement(w.Leaf, "FOR UPDATE"), Args: w.Rows.Args()})
@@ -571,13 +572,13 @@ func (c *Circle) Around(deletion ...batch.Statement) (all []batch.Statement) {
 // Failed handles an error of the statements. It records an obstacle and returns nil if a
 // row changed or was left, or if another row forbids the deletion. Otherwise it returns
 // the error.
-func (c *Circle) Failed(err error) error {
+func (c *Cycle) Failed(err error) error {
 	switch f := batch.Judge(err); {
 	case f.SQLState == batch.Unmet:
-		c.tree.leftCircle = true
+		c.tree.leftCycle = true
 		c.tree.Obstacle = batch.Fault{
 			Table:   c.Windows[0].Table.Label(),
-			Message: "rows that refer to each other in a circle change all the time, or a trigger or rule keeps them",
+			Message: "rows that refer to each other in a cycle keep changing, or a trigger or rule keeps them",
 		}
 		return nil
 	case f.SQLState == "23503" || f.SQLState == "23001":
@@ -586,26 +587,26 @@ func (c *Circle) Failed(err error) error {
 		}
 		return nil
 	case f.Verdict == batch.Timeout:
-		f.Message = fmt.Sprintf("%d rows that refer to each other in a circle go by one statement, which takes too long: %s", c.Rows, f.Message)
+		f.Message = fmt.Sprintf("%d rows that refer to each other in a cycle must be deleted by one statement, which takes too long: %s", c.Rows, f.Message)
 		return &batch.FaultError{Fault: f}
 	}
 	return err
 }
 
-// RetryCircle reports whether a circle should be tried again immediately: it was left
+// RetryCycle reports whether a cycle should be tried again immediately: it was left
 // because a row of it changed, or one was inserted, after they were read. A trigger or
 // rule that keeps rows looks the same, so the number of retries in a row is limited.
-func (t *Tree) RetryCircle() bool {
-	if !t.leftCircle || t.circleRetries >= mostConflicts {
+func (t *Tree) RetryCycle() bool {
+	if !t.leftCycle || t.cycleRetries >= mostConflicts {
 		return false
 	}
-	t.circleRetries++
+	t.cycleRetries++
 	return true
 }
 
 // CountDeleted counts the deleted rows below the top.
-func (c *Circle) CountDeleted() {
-	c.tree.circleRetries = 0
+func (c *Cycle) CountDeleted() {
+	c.tree.cycleRetries = 0
 	for i, w := range c.Windows[1:] {
 		c.tree.countDeleted(w.Table, int64(len(w.Rows)), c.aside[i+1])
 	}
@@ -644,7 +645,7 @@ func (t *Tree) pieces(ctx context.Context, w *dml.Window, rows dml.Rows, name st
 		case t.Pace.Ended():
 			return append(left, rows...), dml.Yielded, nil
 		case f.Verdict == batch.Hopeless:
-			t.Blame(f)
+			t.CountFailure(f)
 			return append(left, rows...), dml.Blocked, nil
 		case f.Lock() && !t.Waits && !skip:
 			skip = true
@@ -658,7 +659,7 @@ func (t *Tree) pieces(ctx context.Context, w *dml.Window, rows dml.Rows, name st
 			if left, rows = append(left, rows[0]), rows[1:]; f.Lock() {
 				t.Obstacle = f
 			} else {
-				t.Blame(f)
+				t.CountFailure(f)
 				t.excludeRows(w.Leaf, left[len(left)-1:])
 			}
 		}
@@ -706,8 +707,8 @@ func (t *Tree) excludeRows(leaf pgcatalog.Table, rows dml.Rows) {
 	t.failed[leaf.OID] = append(t.failed[leaf.OID], rows.Tuples()...)
 }
 
-// Blame counts a fault of rows that are excluded until the end of the run.
-func (t *Tree) Blame(f batch.Fault) {
+// CountFailure counts a fault of rows that are excluded until the end of the run.
+func (t *Tree) CountFailure(f batch.Fault) {
 	t.Owner.Failed(f)
 	t.Failures++
 	if t.Fault == nil {
@@ -715,13 +716,13 @@ func (t *Tree) Blame(f batch.Fault) {
 	}
 }
 
-// Handle handles an error that no single row caused. A fatal error ends the run.
+// HandleError handles an error that no single row caused. A fatal error ends the run.
 // Otherwise the rows are left for later.
-func (t *Tree) Handle(err error, table string) (dml.Result, error) {
+func (t *Tree) HandleError(err error, table string) (dml.Result, error) {
 	return t.HandleFault(batch.Judge(err), err, table)
 }
 
-// HandleFault is Handle for an error that was already judged.
+// HandleFault is HandleError for an error that was already judged.
 func (t *Tree) HandleFault(f batch.Fault, err error, table string) (dml.Result, error) {
 	if errors.Is(err, ErrCancelled) {
 		return dml.Blocked, err

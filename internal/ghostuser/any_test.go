@@ -238,7 +238,7 @@ func TestUsersOfAnyTableAreChecked(t *testing.T) {
 		{func(l *ghostuser.Lists) { l.Users.Key = "uid" }, "ghost_users.users.key: table accounts has no column uid"},
 		{
 			func(l *ghostuser.Lists) { l.Users.Key = "code" },
-			"accounts.code is of type varchar; keys may be of the types bigint, integer, uuid and text",
+			"accounts.code is of type varchar; keys must be of type bigint, integer, uuid or text",
 		},
 		{func(l *ghostuser.Lists) { l.Users.Key = "other" }, "accounts.other has no unique index"},
 		{

@@ -55,7 +55,7 @@ func TestErrorsPutOneUserOffAndNoOther(t *testing.T) {
 	stats := b.run(t)
 	require.EqualValues(t, 1, stats.UsersProcessed)
 	require.EqualValues(t, 2, stats.UsersFailed)
-	const restricted = "the row with id 1 refers to visits, and foreign key receipts_visit_id_fkey has no action for it"
+	const restricted = "the row with id 1 refers to visits, and foreign key receipts_visit_id_fkey has no ON DELETE action"
 	require.ElementsMatch(t, []batch.FaultCounts{
 		{Table: "receipts", Message: restricted, Count: 1},
 		{Table: "posts", SQLState: "53100", Message: "not this one", Count: 1},

@@ -46,7 +46,7 @@ func (p *Plan) Foresee(ctx context.Context, db pgcatalog.Beginner, user dml.ID, 
 	for _, s := range steps {
 		args := &dml.Args{}
 		sql := fmt.Sprintf("SELECT pg_catalog.count(*) FROM (SELECT FROM %s WHERE %s LIMIT $%d) AS counted",
-			s.Whole(), p.rows(s, user, args), args.Add(dml.MostForeseen+1))
+			s.FromItem(), p.rows(s, user, args), args.Add(dml.MostForeseen+1))
 		var n int64
 		if err := read(ctx, batch.Statement{SQL: sql, Args: args.Values, Scan: batch.One(&n)}); err != nil {
 			return nil, fmt.Errorf("count rows of %s: %w", s.label, err)

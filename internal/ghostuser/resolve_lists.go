@@ -38,7 +38,7 @@ func (r *resolver) table(key, text string) *pgcatalog.Relation {
 			"table %s does not exist", text)
 		return nil
 	case !table.IsTable():
-		r.reportf(problem.Error, key+".table", "name the table behind it", "%s is not a table", text)
+		r.reportf(problem.Error, key+".table", "use a table", "%s is not a table", text)
 		return nil
 	case table.IsPartition():
 		r.reportf(problem.Error, key+".table", "name the partitioned table", "%s is a partition", text)

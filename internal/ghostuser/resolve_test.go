@@ -69,7 +69,7 @@ func TestResolveNamesWhatDoesNotFit(t *testing.T) {
 		`error ghost_users.move[1].columns[0]: table posts has no column autor_id (did you mean author_id?)`,
 		`error ghost_users.move[1].columns[2]: posts.author_id is moved by ghost_users.move[1].columns[1] already (remove one of them)`,
 		`error ghost_users.move[1].columns[3]: posts.note is of type text, but users.id is of type bigint (only integers can refer to users)`,
-		`error ghost_users.move[2].table: authors is not a table (name the table behind it)`,
+		`error ghost_users.move[2].table: authors is not a table (use a table)`,
 		`error ghost_users.move[3].table: events_1 is a partition (name the partitioned table)`,
 		`error ghost_users.move[4].columns[0]: events.at decides about the partition of a row and cannot be set (delete the rows)`,
 		`error ghost_users.move[4].columns[1]: events.twice is a generated column and cannot be set (delete the rows)`,

@@ -16,7 +16,7 @@ import (
 )
 
 // keptRows is the reason if rows are left that no lock explains.
-const keptRows = "rows remain that no session has locked: a trigger or rule keeps them or puts them back, or a partition came after the run began"
+const keptRows = "rows remain that no session has locked: a trigger or rule keeps or restores them, or a partition came after the run began"
 
 // estimateEvery is how often it is estimated how much is left of a user.
 const estimateEvery = 5 * time.Second
@@ -24,7 +24,7 @@ const estimateEvery = 5 * time.Second
 // Load returns due users that the run has not loaded yet or that no longer wait for a
 // lock.
 func (r *run) Load(
-	ctx context.Context, on *batch.Session, from []drain.Spot, limit int, recheck bool,
+	ctx context.Context, on *batch.Session, from []drain.LoadPosition, limit int, recheck bool,
 ) (map[*drain.Parent][]drain.Tombstone, error) {
 	found := map[*drain.Parent][]drain.Tombstone{}
 	if recheck {
@@ -40,7 +40,7 @@ func (r *run) Load(
 		if u.hardDelete {
 			parent = r.parents[1]
 		}
-		if slices.ContainsFunc(from, func(spot drain.Spot) bool { return spot.Parent == parent }) {
+		if slices.ContainsFunc(from, func(spot drain.LoadPosition) bool { return spot.Parent == parent }) {
 			u.held = true
 			found[parent] = append(found[parent], drain.Tombstone{
 				Position: drain.Position{ID: u.id}, Integer: u.userID.Number(), Text: u.userID.Text, Made: u.queued,
@@ -111,7 +111,7 @@ func (r *run) estimate(ctx context.Context, on *batch.Session) error {
 }
 
 // Complete deletes a user that has no rows left.
-func (r *run) Complete(_ *drain.Parent, tombstones []drain.Tombstone, _ bool, done *drain.Done) batch.Statement {
+func (r *run) Complete(_ *drain.Parent, tombstones []drain.Tombstone, _ bool, done *drain.Removed) batch.Statement {
 	t := tombstones[0]
 	r.mu.Lock()
 	u := r.users[t.ID]
@@ -179,7 +179,7 @@ func (r *run) Fail(
 // explain says more about a fault: which rows are left or prevent the deletion.
 func (r *run) explain(ctx context.Context, on *batch.Session, u *user, f batch.Fault) (batch.Fault, error) {
 	for _, s := range r.Plan.steps(u.hardDelete) {
-		refuses := s.Action == dml.Forbid && (f.Message == s.refusal || f.Message == drain.KeptRows &&
+		refuses := s.Action == dml.Forbid && (f.Message == s.refusal || f.Message == drain.KeptRowsMessage &&
 			slices.Contains(u.left, s))
 		if !refuses {
 			continue
@@ -192,11 +192,11 @@ func (r *run) explain(ctx context.Context, on *batch.Session, u *user, f batch.F
 		return f, problem.Doing(err, "look for a row of %s", s.label)
 	}
 	switch {
-	case f.Message == drain.KeptRows && u.refused == ghostType:
+	case f.Message == drain.KeptRowsMessage && u.refused == ghostType:
 		f.Table, f.Message = "", "the ghost user cannot be deleted"
-	case f.Message == drain.KeptRows && u.refused != 0:
+	case f.Message == drain.KeptRowsMessage && u.refused != 0:
 		f.Table, f.Message = "", fmt.Sprintf("an internal user (user_type %d) cannot be deleted", u.refused)
-	case f.Message == drain.KeptRows && len(u.left) > 0:
+	case f.Message == drain.KeptRowsMessage && len(u.left) > 0:
 		f.Table, f.Message = u.left[0].tableLabel, keptRows
 	case f.Verdict == batch.Timeout:
 		f.Message += ": a single row takes longer; look at its triggers, and at foreign keys that refer to " + f.Table +

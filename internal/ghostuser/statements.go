@@ -109,7 +109,7 @@ func (p *Plan) live(steps []*step, userID dml.ID, args *dml.Args) string {
 	}
 	user := "OPERATOR(pg_catalog.=) " + p.value(args.Add(p.parameter(userID)))
 	return "ARRAY[" + strings.Join(render.Each(steps, func(s *step) string {
-		return fmt.Sprintf("EXISTS (SELECT FROM %s WHERE %s OFFSET 0)", s.Whole(), s.Belongs("child", user, args))
+		return fmt.Sprintf("EXISTS (SELECT FROM %s WHERE %s OFFSET 0)", s.FromItem(), s.Belongs("child", user, args))
 	}), ",\n") + "]"
 }
 
@@ -165,7 +165,7 @@ FROM looked LEFT JOIN job ON true`,
 // shownStatement names one of the user's rows.
 func (p *Plan) shownStatement(s *step, userID dml.ID) (string, []any) {
 	args := &dml.Args{}
-	return fmt.Sprintf("SELECT %s FROM %s WHERE %s LIMIT 1", s.shown, s.Whole(), p.rows(s, userID, args)), args.Values
+	return fmt.Sprintf("SELECT %s FROM %s WHERE %s LIMIT 1", s.shown, s.FromItem(), p.rows(s, userID, args)), args.Values
 }
 
 // remainingStatement estimates how many rows the steps have for the user. It counts no
@@ -175,7 +175,7 @@ func (p *Plan) remainingStatement(names pgcatalog.Names, u *user) (string, []any
 	capAt := args.Add(remainingCap)
 	terms := render.Each(p.steps(u.hardDelete), func(s *step) string {
 		return fmt.Sprintf("(SELECT pg_catalog.count(*) FROM (SELECT FROM %s WHERE %s LIMIT $%d) AS counted)",
-			s.Whole(), p.rows(s, u.userID, args), capAt)
+			s.FromItem(), p.rows(s, u.userID, args), capAt)
 	})
 	return fmt.Sprintf("UPDATE %s AS job SET remaining_rows = least(%s, $%d) WHERE job.id OPERATOR(pg_catalog.=) $%d RETURNING job.remaining_rows",
 		queueTable(names), strings.Join(terms, "\n+ "), capAt, args.Add(u.id)), args.Values

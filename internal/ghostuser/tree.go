@@ -58,7 +58,7 @@ func (r *run) treeOf(s *step,
 		err = tree.take(ctx, true, func() (*dml.Window, error) {
 			sql, args := edge.Window(leaf, "picked.ctid, picked.xmin", "", keys, treeRows)
 			return tree.window(ctx, root, leaf, sql, args)
-		}, tree.Take)
+		}, tree.DeleteWindow)
 		if err == nil && only != nil && tree.Changes > before {
 			return drain.ErrYield // A trigger may have moved the row away from its pointer.
 		}
@@ -136,7 +136,7 @@ func (t *tree) take(
 			rounds++
 		}
 		if rounds > mostRounds {
-			return fault(drain.ComesBack(w.Table.Label()))
+			return fault(drain.RefilledFault(w.Table.Label()))
 		}
 		t.Fault = nil
 		t.Restart()
@@ -177,7 +177,7 @@ func (t *tree) take(
 		case held && !top.lock():
 		case !t.Waits:
 			t.Waits, first = true, t.Obstacle
-		case t.RetryCircle():
+		case t.RetryCycle():
 		case first.Verdict == batch.Timeout: // What follows it names the rows above.
 			return fault(first)
 		case t.Obstacle.Message != "":

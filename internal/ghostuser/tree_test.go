@@ -120,13 +120,13 @@ func TestTreesWithLockedAndForbiddingRows(t *testing.T) {
 	b.queue(true, 1)
 	require.Equal(t, []batch.FaultCounts{{
 		Table:   "receipts",
-		Message: "the row with id 77 refers to marks, and foreign key receipts_mark_id_fkey has no action for it",
+		Message: "the row with id 77 refers to marks, and foreign key receipts_mark_id_fkey has no ON DELETE action",
 		Count:   1,
 	}}, b.run(t).Errors)
 	require.Equal(t,
 		[][]string{{
 			"1", "1", "t",
-			"receipts: the row with id 77 refers to marks, and foreign key receipts_mark_id_fkey has no action for it",
+			"receipts: the row with id 77 refers to marks, and foreign key receipts_mark_id_fkey has no ON DELETE action",
 		}}, b.queued())
 
 	b.Exec("DELETE FROM receipts; UPDATE users_ghost_user_migrations SET consume_after = now()")
@@ -280,7 +280,7 @@ func TestTreesThatComeBack(t *testing.T) {
 		stats := b.run(t)
 		require.Len(t, stats.Errors, 1)
 		require.Equal(t, c.table, stats.Errors[0].Table)
-		require.Contains(t, stats.Errors[0].Message, "rows come back as fast as they are taken away")
+		require.Contains(t, stats.Errors[0].Message, "rows reappear as fast as they are deleted")
 		require.Equal(t, [][]string{{"1"}}, b.Rows("SELECT attempts FROM users_ghost_user_migrations"))
 	})
 }

@@ -244,7 +244,7 @@ func TestForeseesWhichKeysCanForbidADestruction(t *testing.T) {
 		issues+"CREATE TABLE audits (id bigint PRIMARY KEY, project_id bigint REFERENCES projects); CREATE INDEX ON audits (project_id);",
 		someIssues+"INSERT INTO audits VALUES (5, 31)")
 	require.Equal(t,
-		[]string{"audits.project_id refers to projects, and foreign key audits_project_id_fkey has no action for it"},
+		[]string{"audits.project_id refers to projects, and foreign key audits_project_id_fkey has no ON DELETE action"},
 		b.foresee(t, 1).Blocking)
 }
 

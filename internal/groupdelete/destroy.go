@@ -224,7 +224,7 @@ func (r *run) work(ctx context.Context) error {
 			r.Waits = false
 		case !r.Waits:
 			r.Waits = true
-		case r.Fault == nil && r.RetryCircle():
+		case r.Fault == nil && r.RetryCycle():
 		case r.heldSubgroup != nil && r.Fault == nil:
 			r.setWaitingFor(ctx, "sub-group: "+r.heldSubgroup.Error())
 			r.Pace.Pause(ctx, subgroupPause)

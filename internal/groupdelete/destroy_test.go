@@ -399,8 +399,8 @@ func TestRowsThatComeInMeanwhile(t *testing.T) {
 	require.Greater(t, late, int64(100_020))
 }
 
-// Rows that refer to each other in a circle are deleted by other statements than the
-// rest, and pins are changed.
+// Rows that refer to each other in a cycle are deleted by other statements than the rest,
+// and pins are changed.
 func TestTriggersSeeNoPlannerSettings(t *testing.T) {
 	t.Parallel()
 	const pins = "CREATE TABLE pins (id bigint PRIMARY KEY, issue_id bigint REFERENCES issues ON DELETE SET NULL); CREATE INDEX ON pins (issue_id);"

@@ -58,7 +58,7 @@ WITH RECURSIVE reached AS (
 SELECT pg_catalog.count(*) OVER (), project.* FROM (
 	SELECT project.tableoid, project.ctid, project.xmin FROM %s AS project
 	WHERE project.group_id OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT below.id FROM below)) LIMIT $3
-) AS project LIMIT $4`, dml.Item(p.projects.Relation)), p.parameter(group), mostGroups, mostProjects, sampled)
+) AS project LIMIT $4`, dml.FromItem(p.projects.Relation)), p.parameter(group), mostGroups, mostProjects, sampled)
 	if err != nil {
 		return 0, fmt.Errorf("estimate the rows of the group: %w", err)
 	}

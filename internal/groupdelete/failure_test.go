@@ -283,7 +283,7 @@ func TestRowsThatStayOrComeBack(t *testing.T) {
 		CREATE TABLE boards (id bigint PRIMARY KEY, group_id bigint DEFAULT 1 REFERENCES groups ON DELETE {action});
 		CREATE INDEX ON boards (group_id); INSERT INTO boards VALUES (1, 1), (2, 9);`
 	const kept, back = "rows keep their group_id although no session has locked them",
-		"rows come back as fast as they are taken away"
+		"rows reappear as fast as they are deleted"
 	type example struct{ action, trigger, want string }
 	const putBack = `
 			CREATE FUNCTION hook() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO public.boards VALUES (old.id + 1000000, old.group_id); RETURN NULL; END';

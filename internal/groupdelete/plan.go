@@ -61,7 +61,7 @@ type groups struct {
 func (p *Plan) gitlab() bool { return p.groups.Table == "" }
 
 // table returns the table of groups for a FROM clause.
-func (p *Plan) table() string { return dml.Item(p.groups.table.Relation) }
+func (p *Plan) table() string { return dml.FromItem(p.groups.table.Relation) }
 
 // marked returns a table or view for a FROM clause that has GitLab's columns, including
 // the mark.

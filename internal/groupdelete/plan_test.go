@@ -194,19 +194,19 @@ func TestForbidden(t *testing.T) {
 			issues + `CREATE TABLE invoices (id bigint PRIMARY KEY, note_id bigint, CONSTRAINT paid FOREIGN KEY (note_id) REFERENCES notes ON DELETE RESTRICT);
 			CREATE INDEX ON invoices (note_id);`,
 			someIssues + `INSERT INTO invoices VALUES (7, 3211), (8, 9111);`,
-			"invoices: the row with id 7 refers to notes, and foreign key paid has no action for it",
+			"invoices: the row with id 7 refers to notes, and foreign key paid has no ON DELETE action",
 		},
 		"by a row that stays": {
 			issues + `ALTER TABLE issues ADD COLUMN duplicate_of bigint, ADD CONSTRAINT duplicate FOREIGN KEY (duplicate_of) REFERENCES issues ON DELETE NO ACTION;
 			CREATE INDEX ON issues (duplicate_of);`,
 			someIssues + `UPDATE issues SET duplicate_of = 421 WHERE id IN (111, 911);`,
-			"issues: the row with id 911 refers to issues, and foreign key duplicate has no action for it",
+			"issues: the row with id 911 refers to issues, and foreign key duplicate has no ON DELETE action",
 		},
 		"by a column that cannot be NULL": {
 			`CREATE TABLE logs (name text PRIMARY KEY, group_id bigint NOT NULL, CONSTRAINT logged FOREIGN KEY (group_id) REFERENCES groups ON DELETE SET NULL);
 			CREATE INDEX ON logs (group_id);`,
 			`INSERT INTO logs VALUES ('first', 3);`,
-			"logs: the row with name first refers to groups, and foreign key logged sets NULL what is NOT NULL",
+			"logs: the row with name first refers to groups, and foreign key logged sets NOT NULL columns to NULL",
 		},
 		"by a period": {
 			`CREATE TABLE rates (code int4range, valid daterange, group_id bigint REFERENCES groups ON DELETE CASCADE, PRIMARY KEY (code, valid WITHOUT OVERLAPS));
@@ -215,7 +215,7 @@ func TestForbidden(t *testing.T) {
 			CREATE INDEX ON rates (group_id); CREATE INDEX ON bookings (rate, during);`,
 			`INSERT INTO rates SELECT int4range(1, 2), daterange(make_date(2020 + id::int, 1, 1), make_date(2021 + id::int, 1, 1)), id FROM groups;
 			INSERT INTO bookings VALUES (7, '[1,1]', '[2029-05-01,2029-06-01)'), (8, '[1,1]', '[2022-12-01,2023-02-01)');`,
-			"bookings: the row with id 8 refers to rates, and foreign key booked has no action for it",
+			"bookings: the row with id 8 refers to rates, and foreign key booked has no ON DELETE action",
 		},
 	}, func(t *testing.T, name string, test example) {
 		pgtest.Since(t, newSince[name])
@@ -240,7 +240,7 @@ func TestForbiddenMeanwhile(t *testing.T) {
 	b.Exec("INSERT INTO sexton.group_destructions (group_id, user_id) VALUES (1, 1)")
 	b.Exec("INSERT INTO invoices VALUES (7, 3211)")
 	stats := b.destroy(t, groupdelete.Stuck)
-	want := "invoices: the row with id 7 refers to notes, and foreign key paid has no action for it"
+	want := "invoices: the row with id 7 refers to notes, and foreign key paid has no ON DELETE action"
 	require.Equal(t, want, stats.Reason)
 	require.Equal(t, [][]string{{"1", want}}, b.Rows("SELECT attempts, last_error FROM sexton.group_destructions"))
 	require.Equal(t, [][]string{{"32", "3"}, {"91", "9"}, {"92", "9"}},

@@ -81,7 +81,7 @@ func (r *run) beginPart(ctx context.Context, p int, group dml.ID) error {
 
 // handle handles the error of a statement on Sexton's tables or on a single group.
 func (r *run) handle(err error) (dml.Result, error) {
-	return r.Handle(err, r.engine.Plan.groups.table.Label())
+	return r.HandleError(err, r.engine.Plan.groups.table.Label())
 }
 
 // clearPart deletes the rows that refer to a group by the keys of one part, and reports
@@ -106,7 +106,7 @@ func (r *run) clearPart(ctx context.Context, g dml.ID, p int) (_ dml.Result, cir
 			r.refilled[g] = mostRefills + 1
 		}
 		if err != nil || ended != dml.Finished || len(refs) == 0 {
-			return ended, len(w.Circle) > 0, err
+			return ended, len(w.Cycle) > 0, err
 		}
 		same, err := dml.Select(ctx, r.Read, pgx.RowTo[bool], dml.UnchangedStatement(w.Leaf), w.Rows.Args()...)
 		switch {
@@ -217,11 +217,11 @@ func (r *run) underLease(ctx context.Context, g dml.ID) (_ dml.Result, err error
 // and its lease and writes the event. If the group is in a cycle of rows, it also deletes
 // these rows.
 func (r *run) finish(ctx context.Context, g dml.ID, inCircle bool) (dml.Result, error) {
-	var circle *drain.Circle
+	var circle *drain.Cycle
 	if inCircle {
 		w, err := r.groupWindow(ctx, g)
 		if err == nil && w != nil {
-			circle, err = r.Circle(ctx, w)
+			circle, err = r.Cycle(ctx, w)
 		}
 		if err != nil {
 			return r.handle(err)
@@ -278,7 +278,7 @@ func (r *run) finish(ctx context.Context, g dml.ID, inCircle bool) (dml.Result, 
 			}
 		}
 		if r.refilled[g]++; r.refilled[g] > mostRefills {
-			r.Blame(drain.ComesBack(refs[at].Table.Label()))
+			r.CountFailure(drain.RefilledFault(refs[at].Table.Label()))
 		}
 	}
 	return dml.Blocked, nil

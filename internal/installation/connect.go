@@ -397,7 +397,7 @@ func (b *Bound) hold(kind string, found problem.List) {
 
 // RecordedParents returns the parents of a database with their names in tombstones.
 func (b *Bound) RecordedParents(_ context.Context, db database.Database) ([]string, error) {
-	return cleanup.Recorded(b.Parents[db.Name]), nil
+	return cleanup.RecordedNames(b.Parents[db.Name]), nil
 }
 
 // Remotes returns the other reachable databases.

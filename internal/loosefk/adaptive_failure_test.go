@@ -131,7 +131,7 @@ func TestKeptRowsAreReported(t *testing.T) {
 		left := b.tombstones()
 		require.Len(t, left, 1)
 		require.Equal(t, []string{"1", "1", "f"}, left[0][:3])
-		require.Contains(t, left[0][3], "a trigger or rule of a child table keeps them or puts them back")
+		require.Contains(t, left[0][3], "a trigger or rule of a child table keeps or restores them")
 	})
 }
 

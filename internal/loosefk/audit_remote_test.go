@@ -266,7 +266,7 @@ func TestAuditBehindALongBacklog(t *testing.T) {
 	auditor.Backlog = 5
 	require.Empty(t, b.auditFirst(t, auditor).Error)
 	auditor.Backlog = 4
-	require.Equal(t, "more than 4 tombstones of public.parents wait: audit again when they are worked off",
+	require.Equal(t, "more than 4 tombstones of public.parents are pending: audit again when they have been processed",
 		b.auditFirst(t, auditor).Error)
 }
 

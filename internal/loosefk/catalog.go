@@ -64,16 +64,16 @@ func defaultKey(r *pgcatalog.Relation) string {
 	switch {
 	case len(key) == 1:
 		return key[0]
-	case identifies(r, "id"):
+	case uniqueColumn(r, "id"):
 		return "id"
 	default:
 		return ""
 	}
 }
 
-// identifies reports whether the column is unique. A unique index of a partitioned table
-// must contain its partition key, so there a column of the primary key is accepted.
-func identifies(r *pgcatalog.Relation, column string) bool {
+// uniqueColumn reports whether the column is unique. A unique index of a partitioned
+// table must contain its partition key, so there a column of the primary key is accepted.
+func uniqueColumn(r *pgcatalog.Relation, column string) bool {
 	return r.Unique(column) || r.Kind == "p" && slices.Contains(r.PrimaryKey(), column)
 }
 
@@ -90,7 +90,7 @@ func ordered(r *pgcatalog.Relation, table uint32, columns []string, by []pgcatal
 		}
 		i.Columns = slices.Clone(i.Columns)
 		for position, column := range i.Columns {
-			if at := slices.Index(columns, column); at >= 0 && !operators.Serves(i, position, by[at]) {
+			if n := slices.Index(columns, column); n >= 0 && !operators.Serves(i, position, by[n]) {
 				i.Columns[position] = ""
 			}
 		}
@@ -113,17 +113,17 @@ func serves(indexes []pgcatalog.Index, columns, given []string) bool {
 	})
 }
 
-// Unserved returns why statements could not use an index on the columns, or "".
-func (r *Reference) Unserved() string {
+// NoIndexReason returns why statements could not use an index on the columns, or "".
+func (r *Reference) NoIndexReason() string {
 	if r.Index {
 		return ""
 	}
-	return r.unserved
+	return r.noIndexReason
 }
 
-// identified reports whether the table has a unique index on exactly these columns, in
-// any order.
-func identified(r *pgcatalog.Relation, columns []string) bool {
+// uniqueOnExactly reports whether the table has a unique index on exactly these columns,
+// in any order.
+func uniqueOnExactly(r *pgcatalog.Relation, columns []string) bool {
 	return slices.ContainsFunc(r.Indexes[r.OID], func(i pgcatalog.Index) bool {
 		return i.Unique && i.Complete() && len(i.Columns) == len(columns) && i.Order(columns) != nil
 	})
@@ -202,7 +202,7 @@ func Fingerprint(ctx context.Context, db database.Sender, name string, parents [
 	var fingerprint string
 	row := database.After(ctx, db, database.GenericPlan, statement("fingerprint"), tablesIn(name, parents))
 	if err := row.Scan(&fingerprint); err != nil {
-		return "", fmt.Errorf("take fingerprint of tables: %w", err)
+		return "", fmt.Errorf("read fingerprint of tables: %w", err)
 	}
 	return fingerprint, nil
 }

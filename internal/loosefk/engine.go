@@ -197,7 +197,7 @@ func (r *run) bind() []*drain.Parent {
 // returns a single broken one.
 func (r *run) edges(reference *Reference) []*drain.Edge {
 	edge := drain.Edge{
-		Edge: &reference.Edge, Broken: reference.Broken, Keep: reference.Keep, KeepApart: &reference.keepApart,
+		Edge: &reference.Edge, Broken: reference.Broken, Keep: reference.Keep, UseReturning: &reference.useReturning,
 		Limit: reference.limit(r.Adaptive.on()),
 	}
 	if reference.Remote {

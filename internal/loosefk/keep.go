@@ -55,7 +55,7 @@ func LayoutOf(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, table 
 	// first.
 	var id int64
 	if err := on.QueryRow(ctx, statement("make_layout"), table, exclude, changed).Scan(&id); err != nil {
-		return nil, fmt.Errorf("note the columns to keep: %w", err)
+		return nil, fmt.Errorf("store the columns to keep: %w", err)
 	}
 	rows, _ := on.Query(ctx, statement("layout"), id)
 	layout, err := pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByPos[dml.Layout])

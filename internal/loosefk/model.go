@@ -49,11 +49,11 @@ type Reference struct {
 	// reason. The other leaves are cleaned up.
 	BrokenLeaves map[uint32]string
 	// Keep, if set, describes how statements keep the rows that they delete or change.
-	// keepApart is drain.Edge.KeepApart.
-	Keep      *dml.Keep
-	keepApart bool
-	// unserved is why statements could not use an index on the columns, or "".
-	unserved string
+	// useReturning is drain.Edge.UseReturning.
+	Keep         *dml.Keep
+	useReturning bool
+	// noIndexReason is why statements could not use an index on the columns, or "".
+	noIndexReason string
 	// Order has the positions of the columns in the order of an index. Stepped reports
 	// that all leaves have an index in that order with all keys, so that an audit can
 	// read it key by key.

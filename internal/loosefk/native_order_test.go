@@ -105,7 +105,7 @@ func TestTwoDefinitionsOnOneChildLeaveWhatNativeOrderLeaves(t *testing.T) {
 		_, problems := resolve(t, db.Pool(), definitions)
 		wrong := map[string]bool{}
 		for _, found := range problems.Only(problem.Error) {
-			require.Contains(t, found.Message, "either may come first")
+			require.Contains(t, found.Message, "their order is not defined")
 			table, _, _ := strings.Cut(found.Key, "[")
 			wrong[table] = true
 		}

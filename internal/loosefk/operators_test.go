@@ -102,7 +102,7 @@ func TestChildrenAreComparedAsByANativeKey(t *testing.T) {
 				_, problems := resolve(t, db.Pool(), yaml)
 				require.NoError(t, problems.Err())
 				require.Equal(t, test.unindexed, len(problems) > 0 &&
-					strings.HasPrefix(problems[0].Message, "no index on children.parent can serve"), "%v", problems)
+					strings.HasPrefix(problems[0].Message, "no index on children.parent can be used"), "%v", problems)
 				if access := planOn(t, db, yaml, planLimits()).Definitions[0].Access; !test.unindexed {
 					require.True(t, access.UsesIndex, "Postgres itself goes by the index: %+v", access)
 				}

@@ -93,7 +93,7 @@ func (r *resolver) home(name definitions.Name) (*site, *problem.Problem) {
 		case len(found) > 1:
 			return nil, &problem.Problem{
 				Message: fmt.Sprintf("table %s is in more than one database: %s", name, sitesOf(found)),
-				Fix:     "say where it lives with " + key + ", such as tables: [" + name.Table + "]",
+				Fix:     "set " + key + ", such as tables: [" + name.Table + "]",
 			}
 		}
 	}
@@ -106,14 +106,14 @@ func (r *resolver) home(name definitions.Name) (*site, *problem.Problem) {
 	for _, s := range r.sites {
 		if s.has(name) {
 			return nil, &problem.Problem{
-				Message: fmt.Sprintf("table %s is in database %s, whose tables do not name it", name, s.Name),
+				Message: fmt.Sprintf("table %s is in database %s, but no pattern in its tables matches", name, s.Name),
 				Fix:     fmt.Sprintf("add it to databases.%s.tables", s.Name),
 			}
 		}
 	}
 	return nil, &problem.Problem{
-		Message: fmt.Sprintf("table %s is named by the tables of no database", name),
-		Fix:     "add it to those of the database it lives in",
+		Message: fmt.Sprintf("no pattern in tables of the databases matches table %s", name),
+		Fix:     "add it to databases.<name>.tables",
 	}
 }
 

@@ -418,7 +418,7 @@ func TestPlanGoesOnWithoutADatabase(t *testing.T) {
 		},
 		"broken": {
 			func(r *loosefk.Reference, _ *plan.Site) { r.Broken = "no column x" },
-			"tombstones of parents wait, as the definition does not fit: no column x",
+			"tombstones of parents are held, because the definition does not fit: no column x",
 		},
 		"lost": {func(_ *loosefk.Reference, s *plan.Site) {
 			s.DB = &remoteDB{Beginner: s.DB, before: func(n int) error {

@@ -172,7 +172,7 @@ func TestPlanFindsReadsOfWholeTables(t *testing.T) {
 	require.Equal(t, "big_other_parent_id_idx", big.Access.Index)
 	require.False(t, big.Access.UsesIndex)
 	require.Equal(t,
-		[]string{"every statement goes through all values of the first column of index big_other_parent_id_idx"},
+		[]string{"every statement reads all values of the first column of index big_other_parent_id_idx"},
 		big.Findings)
 	require.Len(t, big.MissingIndexes, 1)
 }
@@ -228,7 +228,7 @@ func TestPlanGoesOnPastATableThatItMayNotRead(t *testing.T) {
 		require.Equal(t, plan.AccessPath{Table: "hidden"}, hidden.Access)
 		require.Equal(t, []string{
 			"rows could not be counted: permission denied for table hidden (SQLSTATE 42501)",
-			"no plan could be had for hidden: permission denied for table hidden (SQLSTATE 42501)",
+			"no query plan of hidden: permission denied for table hidden (SQLSTATE 42501)",
 		}, hidden.Findings)
 		require.Len(t, hidden.MissingIndexes, 1, "the catalogue is open to all")
 	}
@@ -254,7 +254,7 @@ func TestPlanDoesNotWaitForLocks(t *testing.T) {
 	require.Len(t, run.Definitions[0].Findings, 2)
 	require.Regexp(t, `^rows could not be counted: canceling statement due to (lock|statement) timeout`,
 		run.Definitions[0].Findings[0])
-	require.Regexp(t, `^no plan could be had for children: canceling statement due to (lock|statement) timeout`,
+	require.Regexp(t, `^no query plan of children: canceling statement due to (lock|statement) timeout`,
 		run.Definitions[0].Findings[1])
 }
 

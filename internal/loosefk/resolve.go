@@ -20,7 +20,7 @@ import (
 // parents, sorted, by the name of the database. Names without a schema belong to the
 // database's schema.
 //
-// The problems are those that only a database can show. Errors are a missing table or
+// The problems are the ones that only a database can show. Errors are a missing table or
 // column, types that cannot be compared, NOT NULL with async_nullify, and a partition as
 // parent. A warning is a foreign-key column without an index. A definition with an error
 // becomes a Reference of its parent that is Broken. So a worker that continues does not
@@ -176,8 +176,8 @@ func (r *resolver) reference(d definitions.Definition, parent *Parent) *Referenc
 	reference.bindIndexes(child, home.catalog.operators)
 	switch {
 	case reference.Index:
-	case reference.unserved != "":
-		r.report(d, problem.Warning, ".column", reference.unserved+", so every batch reads the whole table",
+	case reference.noIndexReason != "":
+		r.report(d, problem.Warning, ".column", reference.noIndexReason+", so every batch reads the whole table",
 			"give both columns one type and collation")
 	default:
 		fix := child.CreateIndex(child.Table, d.Columns...)
@@ -193,29 +193,29 @@ func (r *resolver) reference(d definitions.Definition, parent *Parent) *Referenc
 		if other.same(reference) {
 			// One names the schema and the other does not. The check of the definitions
 			// alone finds all other equal ones.
-			r.refuse(d, "", "remove one of them", "the same definition stands at %s", other.Definition.Position)
+			r.refuse(d, "", "remove one of them", "the same definition is at %s", other.Definition.Position)
 		} else if other.contradicts(reference) {
-			r.refuse(d, ".on_delete", "give both of them conditions on one column, with different values",
-				"a row of %s can meet this definition and that at %s, which does something else with it, and either may come first",
+			r.refuse(d, ".on_delete", "add conditions on the same column, with different values, to both",
+				"a row of %s can match this definition and the one at %s, which changes it differently, and their order is not defined",
 				d.Child, other.Definition.Position)
 		}
 	}
 	return reference
 }
 
-// childSite returns the database that the definition names for its child, or the one that
-// has the child.
+// childSite returns the database that the definition names for its child. Without a name
+// it returns the database that has the child.
 func (r *resolver) childSite(d definitions.Definition) *site {
 	if d.Database != "" {
-		if at := slices.IndexFunc(r.sites, func(s *site) bool { return s.Name == d.Database }); at >= 0 {
-			return r.sites[at]
+		if i := slices.IndexFunc(r.sites, func(s *site) bool { return s.Name == d.Database }); i >= 0 {
+			return r.sites[i]
 		}
 		r.refuse(d, ".database", "there is "+sitesOf(r.sites), "no database %q is configured", d.Database)
 		return nil
 	}
 	home, wrong := r.home(d.Child)
 	if wrong != nil {
-		r.report(d, problem.Error, "", wrong.Message, wrong.Fix+", or with database in the definition")
+		r.report(d, problem.Error, "", wrong.Message, wrong.Fix+", or database in the definition")
 		return nil
 	}
 	return home
@@ -244,7 +244,7 @@ func (r *Reference) contradicts(other *Reference) bool {
 	case sameAction && sameTarget && (sameColumns || r.Action != dml.Nullify):
 		return false // The result is the same in both orders.
 	case sameColumns && !sameAction:
-	case !r.spoils(other) && !other.spoils(r):
+	case !r.overwrites(other) && !other.overwrites(r):
 		return false
 	}
 	return !slices.ContainsFunc(r.Conditions, func(a dml.Value) bool {
@@ -254,9 +254,9 @@ func (r *Reference) contradicts(other *Reference) bool {
 	})
 }
 
-// spoils reports whether the reference sets a column by which the other one finds its
+// overwrites reports whether the reference sets a column by which the other one finds its
 // rows, or a column that the other one sets to another value.
-func (r *Reference) spoils(other *Reference) bool {
+func (r *Reference) overwrites(other *Reference) bool {
 	set := []string{r.Target.Column}
 	if r.Action == dml.Nullify {
 		set = r.Columns
@@ -264,13 +264,13 @@ func (r *Reference) spoils(other *Reference) bool {
 	return r.Action != dml.Remove && slices.ContainsFunc(set, func(column string) bool {
 		return slices.Contains(other.Columns, column) || other.Target.Column == column &&
 			other.Target.Value != r.Target.Value ||
-			slices.ContainsFunc(other.Conditions, func(asked dml.Value) bool { return asked.Column == column })
+			slices.ContainsFunc(other.Conditions, func(condition dml.Value) bool { return condition.Column == column })
 	})
 }
 
 // assigns reports whether the reference sets the value that a condition requires.
-func (r *Reference) assigns(asked dml.Value) bool {
-	return r.Target.Column == asked.Column && r.Target.Value == asked.Value
+func (r *Reference) assigns(condition dml.Value) bool {
+	return r.Target.Column == condition.Column && r.Target.Value == condition.Value
 }
 
 // parent returns the parent of a definition. It returns nil if the parent cannot be used
@@ -291,7 +291,7 @@ func (r *resolver) parent(d definitions.Definition) *Parent {
 	case table.IsPartition():
 		ok = r.refuse(d, ".table", "name the partitioned table it belongs to", "parent %s is a partition", d.Parent)
 	case !table.IsTable():
-		ok = r.refuse(d, ".table", "name the table behind it", "parent %s is not a table", d.Parent)
+		ok = r.refuse(d, ".table", "use a table", "parent %s is not a table", d.Parent)
 	}
 	if !ok {
 		return nil
@@ -303,8 +303,8 @@ func (r *resolver) parent(d definitions.Definition) *Parent {
 	parent, known := r.parents[home.Name][table.Printed]
 	if !known && len(key) == 1 && !table.Unique(key[0]) {
 		r.report(d, problem.Warning, ".table",
-			fmt.Sprintf("%s is only a part of the primary key of %s: where two partitions share a value, deleting one row deletes the children of both",
-				key[0], d.Parent), "draw its values from one sequence")
+			fmt.Sprintf("%s is only a part of the primary key of %s: if two partitions share a value, deleting one row deletes the children of both",
+				key[0], d.Parent), "take its values from one sequence")
 	}
 	if !known {
 		parent = &Parent{
@@ -348,7 +348,7 @@ func (r *resolver) child(d definitions.Definition, home *site) *pgcatalog.Relati
 	case table == nil:
 		r.missingTable(d, "", "child", home, d.Child)
 	case !table.IsTable():
-		r.refuse(d, "", "name the table behind it", "child %s is not a table", d.Child)
+		r.refuse(d, "", "use a table", "child %s is not a table", d.Child)
 	case table.Foreign != nil:
 		r.refuse(d, "", "detach it, or remove the definition", "partition %s of child %s is a foreign table",
 			table.Foreign.Label(), d.Child)

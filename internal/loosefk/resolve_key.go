@@ -26,17 +26,17 @@ func (r *resolver) key(d definitions.Definition, table *pgcatalog.Relation) []st
 	columns := strings.Join(key, ", ")
 	switch {
 	case !ok:
-	case len(key) == 1 && !identifies(table, key[0]):
+	case len(key) == 1 && !uniqueColumn(table, key[0]):
 		r.refuse(d, ".parent_column",
-			"name a column with a unique index: a key that two rows share would lose the children of both",
+			"name a column with a unique index: if two rows share a key, deleting one would delete the children of both",
 			"column %s of parent %s is not unique", columns, d.Parent)
-	case len(key) > 1 && !identified(table, key):
+	case len(key) > 1 && !uniqueOnExactly(table, key):
 		r.refuse(d, ".parent_column",
-			"name all columns of one: a key that two rows share would lose the children of both",
+			"name all columns of one: if two rows share a key, deleting one would delete the children of both",
 			"parent %s has no unique index on exactly %s", d.Parent, columns)
 	case deferrable(table, key):
 		r.refuse(d, ".parent_column",
-			"make it NOT DEFERRABLE: until a transaction ends two rows may share the key, and a trigger cannot tell which of them is gone",
+			"make it NOT DEFERRABLE: until a transaction ends, two rows may have the same key, and the trigger cannot determine which one was deleted",
 			"the constraint on %s of parent %s is deferrable", columns, d.Parent)
 	default:
 		return key
@@ -58,8 +58,8 @@ func (r *resolver) primaryKey(d definitions.Definition, table *pgcatalog.Relatio
 		r.refuse(d, ".table", "name the columns of a unique index with parent_column", "parent %s has no primary key",
 			d.Parent)
 	case len(key) != len(d.Columns):
-		r.refuse(d, ".column", "name one for each of them, or the columns of another unique index with parent_column",
-			"names %d columns, but the primary key of parent %s has %d: %s", len(d.Columns), d.Parent, len(key),
+		r.refuse(d, ".column", "name one column for each of them, or another unique index with parent_column",
+			"the definition names %d columns, but the primary key of parent %s has %d: %s", len(d.Columns), d.Parent, len(key),
 			strings.Join(key, ", "))
 	default:
 		return key
@@ -80,9 +80,9 @@ func (r *resolver) checkColumns(
 		reference.Compare, reference.Own = append(reference.Compare, compare), append(reference.Own, own)
 		reference.Types, reference.Bases = append(reference.Types, column.Type), append(reference.Bases, column.Base)
 		reference.Moves = reference.Moves || d.OnDelete == definitions.Nullify && column.Partitioning
-		if err == nil && reference.unserved == "" && !operators.Servable(column, compare) {
-			reference.unserved = fmt.Sprintf("no index on %s.%s can serve: it is compared as the key of %s, %s.%s, is, by another type or collation",
-				d.Child, name, d.Parent, d.Parent, parent.KeyColumns[i])
+		if err == nil && reference.noIndexReason == "" && !operators.Servable(column, compare) {
+			reference.noIndexReason = fmt.Sprintf("no index on %s.%s can be used: %s.%s has another type or collation",
+				d.Child, name, d.Parent, parent.KeyColumns[i])
 		}
 		ok = r.checkColumn(d, i, parent, child, cmp.Or(err, none)) && ok
 	}

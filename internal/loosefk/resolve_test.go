@@ -98,14 +98,14 @@ func TestResolveFindsWhatOnlyADatabaseCanTell(t *testing.T) {
 			"children: [{table: moments, column: at, on_delete: async_delete}]",
 			"children.at is of type timestamp, but moments.at is of type timestamptz: comparing timestamp with timestamptz depends on the time zone of the session",
 		},
-		"overlap":                {"children: [{table: parents, column: part_id, on_delete: async_delete, conditions: [{column: flag, value: true}]}, {table: parents, column: part_id, on_delete: async_nullify}]", "children[1].on_delete: a row of children can meet this definition and that at lfk.yml:1:12, which does something else with it"},
-		"overlap, partition":     {"{halved: [{table: parents, column: id, on_delete: update_column_to, target_column: parent_id, target_value: 1}], halved_1: [{table: parents, column: id, on_delete: async_delete}]}", "halved_1[0].on_delete: a row of halved_1 can meet this definition and that at lfk.yml:1:11"},
-		"overlap, afterwards":    {"children: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: stage, target_value: 2, conditions: [{column: stage, value: 1}]}, {table: parents, column: parent_id, on_delete: async_delete, conditions: [{column: stage, value: 2}]}]", "children[1].on_delete: a row of children can meet this definition and that at lfk.yml:1:12"},
-		"overlap, one target":    {"children: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: stage, target_value: 1}, {table: parents, column: part_id, on_delete: update_column_to, target_column: stage, target_value: 2}]", "children[1].on_delete: a row of children can meet this definition and that at lfk.yml:1:12"},
-		"overlap, by a key":      {"children: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: part_id, target_value: 1}, {table: parents, column: part_id, on_delete: async_delete}]", "children[1].on_delete: a row of children can meet this definition and that at lfk.yml:1:12"},
-		"overlap, by conditions": {"children: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: stage, target_value: 1}, {table: parents, column: part_id, on_delete: async_delete, conditions: [{column: stage, value: 1}]}]", "children[1].on_delete: a row of children can meet this definition and that at lfk.yml:1:12"},
-		"overlap, nullified":     {"children: [{table: parents, column: part_id, on_delete: async_nullify}, {table: parents, column: parent_id, on_delete: update_column_to, target_column: part_id, target_value: 2}]", "children[1].on_delete: a row of children can meet this definition and that at lfk.yml:1:12"},
-		"overlap, two targets":   {"children: [{table: parents, column: part_id, on_delete: update_column_to, target_column: stage, target_value: 1}, {table: parents, column: part_id, on_delete: update_column_to, target_column: flag, target_value: true, conditions: [{column: stage, value: 0}]}]", "children[1].on_delete: a row of children can meet this definition and that at lfk.yml:1:12"},
+		"overlap":                {"children: [{table: parents, column: part_id, on_delete: async_delete, conditions: [{column: flag, value: true}]}, {table: parents, column: part_id, on_delete: async_nullify}]", "children[1].on_delete: a row of children can match this definition and the one at lfk.yml:1:12, which changes it differently"},
+		"overlap, partition":     {"{halved: [{table: parents, column: id, on_delete: update_column_to, target_column: parent_id, target_value: 1}], halved_1: [{table: parents, column: id, on_delete: async_delete}]}", "halved_1[0].on_delete: a row of halved_1 can match this definition and the one at lfk.yml:1:11"},
+		"overlap, afterwards":    {"children: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: stage, target_value: 2, conditions: [{column: stage, value: 1}]}, {table: parents, column: parent_id, on_delete: async_delete, conditions: [{column: stage, value: 2}]}]", "children[1].on_delete: a row of children can match this definition and the one at lfk.yml:1:12"},
+		"overlap, one target":    {"children: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: stage, target_value: 1}, {table: parents, column: part_id, on_delete: update_column_to, target_column: stage, target_value: 2}]", "children[1].on_delete: a row of children can match this definition and the one at lfk.yml:1:12"},
+		"overlap, by a key":      {"children: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: part_id, target_value: 1}, {table: parents, column: part_id, on_delete: async_delete}]", "children[1].on_delete: a row of children can match this definition and the one at lfk.yml:1:12"},
+		"overlap, by conditions": {"children: [{table: parents, column: parent_id, on_delete: update_column_to, target_column: stage, target_value: 1}, {table: parents, column: part_id, on_delete: async_delete, conditions: [{column: stage, value: 1}]}]", "children[1].on_delete: a row of children can match this definition and the one at lfk.yml:1:12"},
+		"overlap, nullified":     {"children: [{table: parents, column: part_id, on_delete: async_nullify}, {table: parents, column: parent_id, on_delete: update_column_to, target_column: part_id, target_value: 2}]", "children[1].on_delete: a row of children can match this definition and the one at lfk.yml:1:12"},
+		"overlap, two targets":   {"children: [{table: parents, column: part_id, on_delete: update_column_to, target_column: stage, target_value: 1}, {table: parents, column: part_id, on_delete: update_column_to, target_column: flag, target_value: true, conditions: [{column: stage, value: 0}]}]", "children[1].on_delete: a row of children can match this definition and the one at lfk.yml:1:12"},
 		"partition as parent": {
 			"children: [{table: parted_1, column: part_id, on_delete: async_delete}]",
 			"children[0].table: parent parted_1 is a partition (name the partitioned table it belongs to)",
@@ -150,7 +150,7 @@ func TestResolveOfWholeFiles(t *testing.T) {
 		"duplicates behind spelling": {definitions: `
 children: [{table: parents, column: parent_id, on_delete: async_delete}]
 public.children: [{table: public.parents, column: parent_id, on_delete: async_delete}]
-`, errors: []string{"lfk.yml:3:19: public.children[0]: the same definition stands at lfk.yml:2:12 (remove one of them)"}},
+`, errors: []string{"lfk.yml:3:19: public.children[0]: the same definition is at lfk.yml:2:12 (remove one of them)"}},
 		"everything at once": {definitions: `
 children:
   - {table: nobody, column: parent_id, on_delete: async_delete}
@@ -271,7 +271,7 @@ func TestResolveComposite(t *testing.T) {
 		},
 		"not unique together": {
 			"{table: pairs, column: [a, c], parent_column: [a, c], on_delete: async_delete}",
-			"children[0].parent_column: parent pairs has no unique index on exactly a, c (name all columns of one: a key that two rows share would lose the children of both)",
+			"children[0].parent_column: parent pairs has no unique index on exactly a, c (name all columns of one: if two rows share a key, deleting one would delete the children of both)",
 		},
 		"partial unique": {
 			"{table: pairs, column: [c, d], parent_column: [c, e], on_delete: async_delete}",
@@ -295,11 +295,11 @@ func TestResolveComposite(t *testing.T) {
 		},
 		"primary key of one": {
 			"{table: single, column: [a, b], on_delete: async_delete}",
-			"lfk.yml:1:36: children[0].column: names 2 columns, but the primary key of parent single has 1: id",
+			"lfk.yml:1:36: children[0].column: the definition names 2 columns, but the primary key of parent single has 1: id",
 		},
 		"primary key of three": {
 			"{table: parted, column: [a, c], on_delete: async_delete}",
-			"names 2 columns, but the primary key of parent parted has 3: a, b, part",
+			"the definition names 2 columns, but the primary key of parent parted has 3: a, b, part",
 		},
 		"one column of a pair": {
 			"{table: pairs, column: a, on_delete: async_delete}",
@@ -307,7 +307,7 @@ func TestResolveComposite(t *testing.T) {
 		},
 		"other key of a parent":  {"{table: pairs, column: [a, b], on_delete: async_delete}, {table: pairs, column: [c, d], parent_column: [c, d], on_delete: async_delete}", "children[1].parent_column: another definition refers to pairs by a, b (all definitions of one parent have to use the same columns in the same order, as a tombstone carries one key)"},
 		"same key, other spelt":  {"{table: pairs, column: [d, c], parent_column: [d, c], on_delete: async_delete}, {table: public.pairs, column: [c, d], parent_column: [c, d], on_delete: async_delete}", "another definition refers to public.pairs by d, c"},
-		"same definition, spelt": {"{table: pairs, column: [a, b], on_delete: async_delete}, {table: public.pairs, column: [a, b], on_delete: async_delete}", "the same definition stands at lfk.yml:1:12"},
+		"same definition, spelt": {"{table: pairs, column: [a, b], on_delete: async_delete}, {table: public.pairs, column: [a, b], on_delete: async_delete}", "the same definition is at lfk.yml:1:12"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, problems := resolve(t, db.Pool(), "children: ["+test.entry+"]")

@@ -31,7 +31,8 @@ func statement(name string, more ...string) string {
 // source is the queue of tombstones of one database. It implements drain.Source.
 type source struct {
 	names pgcatalog.Names
-	// database is the name of the database, and remotes are the others with children.
+	// database is the name of the database, and remotes are the other databases with
+	// children.
 	database string
 	remotes  map[string]*Remote
 	// parents are the resolved parents, and bound the same parents with an edge for each
@@ -39,7 +40,7 @@ type source struct {
 	parents    []*Parent
 	bound      []*drain.Parent
 	references map[*drain.Edge]*Reference
-	// fingerprint and confirmAfter are those of the Engine.
+	// fingerprint and confirmAfter have the values of Engine.
 	fingerprint  string
 	confirmAfter time.Duration
 	// failed and counted record errors and the counts of tombstones in the statistics.
@@ -62,7 +63,7 @@ func (s *source) text(name string, more ...string) string {
 // Load returns due tombstones. A tombstone whose key does not fit the parent's key
 // columns has an attempt. The first call also compares the fingerprint of the tables, and
 // reads which of them have a trigger, rule or policy that may keep rows.
-func (s *source) Load(ctx context.Context, on *batch.Session, from []drain.Spot, limit int,
+func (s *source) Load(ctx context.Context, on *batch.Session, from []drain.LoadPosition, limit int,
 	recheck bool,
 ) (map[*drain.Parent][]drain.Tombstone, error) {
 	query, fingerprint, keeps, origins := "load", s.fingerprint, []uint32{}, s.origins.Load()
@@ -141,7 +142,7 @@ func (s *source) parentNames() []string {
 // undoColumns reports that tables of tombstones have undo's columns of origins.
 type undoColumns bool
 
-// value returns an expression that names such a column, or NULL of a type.
+// value returns origin if the column exists, or NULL of a type.
 func (exist undoColumns) value(origin, kind string) string {
 	if exist {
 		return origin
@@ -149,7 +150,7 @@ func (exist undoColumns) value(origin, kind string) string {
 	return "NULL::" + kind
 }
 
-// list returns a list of columns or values. It ends with the one for origins.
+// list returns a list of columns or values, followed by origin if the column exists.
 func (exist undoColumns) list(list, origin string) string {
 	if exist {
 		return list + ", " + origin
@@ -227,12 +228,12 @@ func positions(tombstones []drain.Tombstone) (ids []int64, times []pgtype.Timest
 }
 
 // Complete removes the tombstones whose children are deleted or changed, or whose parent
-// has a row. It stores the keys of the former in the table swept for a recheck. The
-// direct statements of the same transaction have changed every row of its snapshot. If
-// check is set, a trigger or rule may have kept or inserted rows, and the statement
-// queries for them. The key of a marked tombstone is only stored again if the recheck
-// found a child (setting sexton.late).
-func (s *source) Complete(p *drain.Parent, tombstones []drain.Tombstone, check bool, done *drain.Done) batch.Statement {
+// has a row. It stores keys without a row in the table swept for a recheck. The direct
+// statements of the same transaction have changed every row of its snapshot. If check is
+// set, a trigger or rule may have kept or inserted rows, and the statement queries for
+// them. The key of a marked tombstone is only stored again if the recheck found a child
+// (setting sexton.late).
+func (s *source) Complete(p *drain.Parent, tombstones []drain.Tombstone, check bool, done *drain.Removed) batch.Statement {
 	args := &dml.Args{}
 	ids, times := positions(tombstones)
 	nameAt, idsAt, timesAt := args.Add(p.Name), args.Add(ids), args.Add(times)
@@ -287,7 +288,7 @@ HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0
 )
 SELECT removed.id, removed.lives FROM removed`, table, idsAt, timesAt, nameAt, where, returned, s.names.Render(`"sexton".swept`), columns, values)
 	return batch.Statement{SQL: sql, Args: args.Values, Scan: func(rows pgx.Rows) error {
-		found := drain.Done{}
+		found := drain.Removed{}
 		var id int64
 		var lives bool
 		_, err := pgx.ForEachRow(rows, []any{&id, &lives}, func() error { found[id] = lives; return nil })
@@ -329,8 +330,8 @@ func (s *source) Fail(
 }
 
 // Recheck marks the keys of removed tombstones for a recheck if no transaction is open
-// that may still insert a child. It returns the number of marked tombstones, including
-// those that were marked before.
+// that may still insert a child. It returns the number of marked tombstones. If some were
+// marked before, it returns 1 without marking more.
 func (s *source) Recheck(ctx context.Context, on *batch.Session) (int64, error) {
 	if s.marked {
 		s.marked = false

@@ -49,7 +49,7 @@ var schemas = pgcatalog.Names{Tracked: `App "one"`}
 
 func (g *golden) parent(p *Parent) {
 	s, bound := sourceOf(p, schemas)
-	var done drain.Done
+	var done drain.Removed
 	keys := keysOf(bound, nil)
 	g.Add(p.Recorded + " missing")(p.Missing(keys))
 	statement := s.Complete(bound, nil, false, &done)
@@ -142,7 +142,7 @@ func TestPlansDoNotDependOnStatistics(t *testing.T) {
 				}, Integer: int64(i + 1)}
 			}
 			keys := dml.Keys{Of: &p.Key, Values: keysOf(bound, tombstones), CheckParent: true}
-			var done drain.Done
+			var done drain.Removed
 			complete := s.Complete(bound, tombstones, true, &done)
 			check := func(name, sql string, args []any, settings ...string) {
 				explain(t, db, settings, sql, args).walk(func(n node) {

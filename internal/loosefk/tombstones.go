@@ -20,8 +20,8 @@ const (
 	changeSize = 1_000
 )
 
-// Tombstones lists the failed tombstones of one database and retries them. It may
-// be used while workers run.
+// Tombstones lists the failed tombstones of one database and retries them. It may be used
+// while workers run.
 type Tombstones struct {
 	DB     pgcatalog.Beginner
 	Names  pgcatalog.Names
@@ -108,7 +108,7 @@ type Retried struct {
 // second call changes nothing more. It reads the queue in pages and skips rows that
 // another session has locked. The counts are also valid with an error.
 func (t Tombstones) Retry(ctx context.Context, id int64) (result Retried, err error) {
-	parents, err := queryResult(ctx, t, "look for tombstones",
+	parents, err := queryResult(ctx, t, "list parents of tombstones",
 		func(q *dbsqlc.Queries) ([]string, error) { return q.TombstoneParents(ctx) })
 	if err != nil {
 		return result, err

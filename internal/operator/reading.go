@@ -92,7 +92,7 @@ func Defined(all *installation.Connections) components.Source {
 		if err != nil {
 			return nil, err
 		}
-		return cleanup.Recorded(parents[db.Name]), nil
+		return cleanup.RecordedNames(parents[db.Name]), nil
 	}}
 }
 

@@ -37,7 +37,7 @@ func (r *References) lookSQL() string {
 	samples := render.Each(r.edges, func(e edge) string {
 		column := "child." + pgcatalog.Quote(e.Columns[0])
 		return fmt.Sprintf("(SELECT %s FROM %s WHERE %s%s LIMIT 1)",
-			pgcatalog.Shown("child", e.PrimaryKey), e.Whole(), e.Compare[0].Between(column, "looked.user_id"),
+			pgcatalog.Shown("child", e.PrimaryKey), e.FromItem(), e.Compare[0].Between(column, "looked.user_id"),
 			e.Compare[0].InOrder(column))
 	})
 	return "SELECT ARRAY[" + strings.Join(samples, ",\n") +

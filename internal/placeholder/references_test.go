@@ -44,8 +44,8 @@ func TestReferencesThatDoNotFit(t *testing.T) {
 		"error placeholder_users.references[1].columns[0]: table issues has no column autor_id (did you mean author_id?)",
 		"error placeholder_users.references[1].columns[1]: issues.title is of type text, but users.id is of type int8: a foreign key of type text cannot refer to int8" +
 			" (the two columns need one type, or integers of any width)",
-		"error placeholder_users.references[1].table: the same definition stands at placeholder_users.references[1].columns[2] (remove one of them)",
-		"error placeholder_users.references[2].table: child authors is not a table (name the table behind it)",
+		"error placeholder_users.references[1].table: the same definition is at placeholder_users.references[1].columns[2] (remove one of them)",
+		"error placeholder_users.references[2].table: child authors is not a table (use a table)",
 		`error placeholder_users.references[5].table: table "\"" lacks its closing double quote`,
 		"error placeholder_users.references[6].table: child table other.things does not exist (create it, correct the name, or remove the definition)",
 		"error placeholder_users.references[7].table: child table elsewhere.thing does not exist (create it, correct the name, or remove the definition)",
@@ -72,7 +72,8 @@ func TestReferencesThatTheRoleMayNotRead(t *testing.T) {
 	}}, problems)
 }
 
-// Names that need quotes, partitions, tables that are inherited from, of another schema, without a key.
+// Names that need quotes, partitions, tables that are inherited from, of another schema,
+// without a key.
 func TestReferencesOfEverySort(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -267,7 +268,8 @@ func TestRetryGivesAttemptsBack(t *testing.T) {
 		b.Rows("SELECT deletion_attempts FROM import_placeholder_user_details WHERE id = 5"))
 }
 
-// A job that waits, perhaps for weeks after an error, would keep a placeholder from being offered: it is what starts at once.
+// A job that waits, perhaps for weeks after an error, would keep a placeholder from being
+// offered: it is what starts at once.
 func TestRetryStartsTheJobThatWaits(t *testing.T) {
 	t.Parallel()
 	b := states(t)

@@ -89,7 +89,7 @@ type task struct {
 	// direct reports that no further direct statement is tried on the leaf.
 	direct bool
 	// again is set in the second round over a leaf. That round waits for locks and
-	// deletes rows that refer to each other in a circle.
+	// deletes rows that refer to each other in a cycle.
 	again bool
 	// changes counts consecutive reads of a single row that had changed.
 	changes int
@@ -481,7 +481,7 @@ func (r *run) take(ctx context.Context, t *task, rows []row) (yielded bool, _ er
 	}
 	tree.Restart()
 	before := tree.Changes
-	left, result, err := tree.Take(ctx, w)
+	left, result, err := tree.DeleteWindow(ctx, w)
 	top, held := errors.AsType[*topError](err)
 	if err != nil && !held {
 		return false, err
@@ -506,7 +506,7 @@ func (r *run) take(ctx context.Context, t *task, rows []row) (yielded bool, _ er
 		}
 	case result == dml.Yielded:
 		return true, nil
-	case tree.RetryCircle():
+	case tree.RetryCycle():
 		t.changes++
 		return false, nil
 	case tree.Obstacle.Message != "":

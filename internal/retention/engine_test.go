@@ -150,7 +150,7 @@ func TestRestrictingKeysAreNamed(t *testing.T) {
 	stats := run(t, engine(t, db, keep(90)))
 	require.Equal(t, map[string]int64{"sessions": 9}, stats.Deleted)
 	require.Equal(t, map[string]int64{"sessions.at": 1}, stats.Kept)
-	const reason = "pages: the row with id 95 refers to sessions, and foreign key pages_session_id_fkey has no action for it"
+	const reason = "pages: the row with id 95 refers to sessions, and foreign key pages_session_id_fkey has no ON DELETE action"
 	require.Equal(t, [][]string{{"f", "1", "1", "1"}},
 		db.Rows("SELECT due, pending, kept, attempts FROM sexton.retention_rules"))
 	require.Contains(t, db.Rows("SELECT last_error FROM sexton.retention_rules")[0][0],

@@ -148,7 +148,7 @@ func (r *rule) foresee(ctx context.Context, read dml.Reader, now time.Time) (*Fo
 	if seen.Due == 0 {
 		return seen, nil
 	}
-	if seen.Whole, err = r.allDue(ctx, read, r.edge.Whole(), cutoff); err != nil || len(r.edge.Leaves) == 1 &&
+	if seen.Whole, err = r.allDue(ctx, read, r.edge.FromItem(), cutoff); err != nil || len(r.edge.Leaves) == 1 &&
 		!r.edge.Partitioned() {
 		return seen, err
 	}

@@ -112,7 +112,7 @@ func TestWarnings(t *testing.T) {
 		said = append(said, p.Message)
 	}
 	require.ElementsMatch(t, []string{
-		"rows with references are kept: pages.session_id refers to sessions, and foreign key pages_session_id_fkey has no action for it",
+		"rows with references are kept: pages.session_id refers to sessions, and foreign key pages_session_id_fkey has no ON DELETE action",
 		"no index of pages begins with session_id, so every batch reads the whole table",
 		"no index of clicks begins with session_id, so every batch reads the whole table",
 	}, said)

@@ -148,7 +148,7 @@ func (r *run) count(ctx context.Context, t *task) (rows int64, capped bool, _ er
 
 func (r *rule) countSQL(cutoff any, args *dml.Args) string {
 	return fmt.Sprintf("SELECT pg_catalog.count(*) FROM (SELECT FROM %s WHERE %s LIMIT %d) AS counted",
-		r.edge.Whole(), r.due("child", cutoff, args), mostCounted)
+		r.edge.FromItem(), r.due("child", cutoff, args), mostCounted)
 }
 
 // State is the result of the last pass for a rule.

@@ -105,7 +105,7 @@ func TestNativeCascadesComeBack(t *testing.T) {
 	}
 }
 
-// Rows that refer to each other in a circle are kept with the rest, as are those of a
+// Rows that refer to each other in a cycle are kept with the rest, as are those of a
 // table whose own trigger goes on to others.
 func TestCirclesOfNativeKeysAreKept(t *testing.T) {
 	t.Parallel()

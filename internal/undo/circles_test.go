@@ -23,7 +23,7 @@ issues: [{table: projects, column: project_id, on_delete: async_delete}]
 notes: [{table: issues, column: issue_id, on_delete: async_delete}]
 `
 
-// Rows that refer to each other in a circle come back together, and the dry run says so.
+// Rows that refer to each other in a cycle come back together, and the dry run says so.
 // Where one of them cannot, the others of its circle stay.
 func TestCirclesComeBack(t *testing.T) {
 	t.Parallel()

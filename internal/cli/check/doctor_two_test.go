@@ -77,9 +77,9 @@ func TestDoctorOfATableInTwoDatabases(t *testing.T) {
 	s.Exec("CREATE TABLE builds (id bigint PRIMARY KEY, project_id bigint); CREATE INDEX ON builds (project_id)")
 	requireFindings(s.Site, 5, "tables",
 		"error | builds[0] | DIR/loose_foreign_keys.yml:6:5: table builds is in more than one database: main, ci | "+
-			"say where it lives with tables of the databases, such as tables: [builds], or with database in the definition",
+			"set tables of the databases, such as tables: [builds], or database in the definition",
 		"error | traces[0].table | DIR/loose_foreign_keys.yml:8:13: table builds is in more than one database: main, ci | "+
-			"say where it lives with tables of the databases, such as tables: [builds]")
+			"set tables of the databases, such as tables: [builds]")
 	s.Environ = append(s.Environ, "SEXTON_DATABASES__CI__TABLES=builds")
 	s.OK("triggers", "install")
 	report, _ := s.Examined(0)

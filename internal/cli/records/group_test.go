@@ -132,14 +132,14 @@ func TestGroupDeletionIsPlanned(t *testing.T) {
 		INSERT INTO projects (id, group_id, name, path) SELECT n, 11, n, n FROM generate_series(1, 3) AS n`)
 	require.Regexp(t,
 		`(?s)^TABLE +CHANGE +ROWS\n.*\nprojects +deleted +3\n\n6 rows, about 0s at an assumed 2000 rows a second\n`+
-			`blocks the deletion until its rows are deleted: audits.group_id refers to groups, and foreign key audits_group_id_fkey has no action for it\n$`,
+			`blocks the deletion until its rows are deleted: audits.group_id refers to groups, and foreign key audits_group_id_fkey has no ON DELETE action\n$`,
 		s.OK("group", "delete", "--plan", "10"))
 	s.Exec("INSERT INTO audits VALUES (7, 11)")
 	plan := s.JSON(0, "group", "delete", "--plan", "10", "--by", "3").(map[string]any)
 	require.Equal(t, map[string]any{"groups": 2.0, "projects": 3.0, "members": 1.0}, plan["deleted"])
 	require.Equal(t, []any{"user 3 may not remove it"}, plan["forbidden"])
 	require.Equal(t,
-		[]any{"audits.group_id refers to groups, and foreign key audits_group_id_fkey has no action for it"},
+		[]any{"audits.group_id refers to groups, and foreign key audits_group_id_fkey has no ON DELETE action"},
 		plan["blocking"])
 	require.Equal(t, [][]string{{"NULL"}}, s.Rows("SELECT DISTINCT marked_for_deletion_on FROM groups"))
 	require.Equal(t, "sexton: there is no group 404\n", s.Run("group", "delete", "--plan", "404").Stderr)

@@ -17,8 +17,7 @@ var rootsSQL string
 // Catalog is one state of the catalogue: all foreign keys of the database, and their
 // tables. Table creates a Table when it is first called for a relation.
 type Catalog struct {
-	// Relations has the tables of the foreign keys, and those that Read was called for,
-	// by OID.
+	// Relations has the tables of the foreign keys and the tables passed to Read, by OID.
 	Relations map[uint32]*pgcatalog.Relation
 	Operators *pgcatalog.Operators
 	Keys      []pgcatalog.ForeignKey

@@ -22,9 +22,9 @@ func Select[T any](ctx context.Context, read Reader, to func(pgx.CollectableRow)
 	return found, err
 }
 
-// Look returns the foreign keys by which rows refer to rows of the window.
-func (w *Window) Look(ctx context.Context, read Reader, refs []*Ref) (live []*Ref, _ error) {
-	found, err := Select(ctx, read, pgx.RowTo[[]bool], lookStatement(w.Leaf, refs), w.Rows.Args()...)
+// LiveRefs returns the foreign keys by which rows refer to rows of the window.
+func (w *Window) LiveRefs(ctx context.Context, read Reader, refs []*Ref) (live []*Ref, _ error) {
+	found, err := Select(ctx, read, pgx.RowTo[[]bool], liveRefsStatement(w.Leaf, refs), w.Rows.Args()...)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (w *Window) Expand(ctx context.Context, read Reader, most int) (Closure, er
 		if len(refs) == 0 {
 			continue
 		}
-		live, err := from.Look(ctx, read, refs)
+		live, err := from.LiveRefs(ctx, read, refs)
 		if err != nil {
 			return c, err
 		}

@@ -107,10 +107,10 @@ func (e *Edge) Updates() bool { return e.Action != Remove }
 // Partitioned reports whether statements address partitions.
 func (e *Edge) Partitioned() bool { return len(e.Leaves) != 1 || e.Leaves[0].OID != e.Child.OID }
 
-// Whole returns the item of a FROM clause for the child with all its partitions. As with
-// native foreign keys, rows of tables that inherit from an ordinary table are not
+// FromItem returns the item of a FROM clause for the child with all its partitions. As
+// with native foreign keys, rows of tables that inherit from an ordinary table are not
 // included.
-func (e *Edge) Whole() string {
+func (e *Edge) FromItem() string {
 	if e.Partitioned() {
 		return e.Child.SQL() + " AS child"
 	}
@@ -160,8 +160,8 @@ func (e *Edge) Lock() string {
 	return " FOR UPDATE"
 }
 
-// Belongs returns the condition for rows of alias whose one column has a key. key is the
-// comparison, for example "= $1".
+// Belongs returns the condition that the column of a row of alias has a key, for an edge
+// with one column. key is the comparison, for example "= $1".
 func (e *Edge) Belongs(alias, key string, args *Args) string {
 	return fmt.Sprintf("%s.%s %s", alias, pgcatalog.Quote(e.Columns[0]), key) + e.Restrictions(alias, args)
 }

@@ -42,9 +42,9 @@ type Keys struct {
 	Keep *Kept
 }
 
-// array returns the expression for the keys in parameter n. The subquery in it refers to
-// nothing outside. So it is evaluated once per statement, and an index on the child is
-// used as for a parameter.
+// array returns the expression for the keys in parameter n, without the keys that
+// CheckParent excludes. Its subquery does not depend on the outer query. So it is
+// evaluated once per statement, and an index on the child is used as for a parameter.
 func (k Keys) array(n int) string {
 	switch {
 	case !k.CheckParent:
@@ -134,8 +134,8 @@ func (k *Key) WithoutParent(n int) string {
 		k.Without(key))
 }
 
-// Missing returns the query for the keys that have no row. It returns them in the
-// form in which they were passed, since the text of a value depends on the session.
+// Missing returns the query for the keys that have no row. It returns them in the form in
+// which they were passed, since the text of a value depends on the session.
 func (k *Key) Missing(keys any) (string, []any) {
 	args := &Args{}
 	n := args.Add(keys)
@@ -158,9 +158,10 @@ func Pairwise(by []pgcatalog.Comparison, a, b []string) string {
 	return strings.Join(terms, " AND ")
 }
 
-// firstBetween returns the rest of a subquery for the first row whose columns equal
-// values and that meets a further condition. An index is used whatever the statistics
-// are: the last value is compared by two bounds, and the rows are ordered.
+// firstBetween returns the WHERE and ORDER BY of a subquery for the first row whose
+// columns equal values and that meets a further condition. The last value is compared by
+// two bounds, and the rows are ordered, so that an index is used whatever the statistics
+// are.
 func firstBetween(by []pgcatalog.Comparison, columns, values []string, further string) string {
 	last := len(columns) - 1
 	condition := by[last].Between(columns[last], values[last])

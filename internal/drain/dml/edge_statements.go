@@ -43,10 +43,10 @@ func (e *Edge) Window(leaf pgcatalog.Table, columns, lock string, keys Keys, lim
 		e.Restrictions("picked", args), e.Attached(leaf, args), limitAt) + lock, args.Values
 }
 
-// Piece returns the statement that changes those rows at pointers that still belong to
-// keys. With skip it needs READ COMMITTED and leaves out rows that another session has
-// locked or changed. Without skip it needs REPEATABLE READ. The subquery makes the
-// planner choose a TID scan for any number of pointers.
+// Piece returns the statement that changes the rows at pointers. It skips rows that no
+// longer belong to keys. With skip it needs READ COMMITTED and leaves out rows that
+// another session has locked or changed. Without skip it needs REPEATABLE READ. The
+// subquery makes the planner choose a TID scan for any number of pointers.
 func (e *Edge) Piece(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, pointers []pgtype.TID,
 	skip bool,
 ) (string, []any) {
@@ -75,13 +75,13 @@ func (e *Edge) Finds(of *Key, leaf pgcatalog.Table, keys string, args *Args) str
 func (e *Edge) Remain(of *Key, key []string, keys string, args *Args) string {
 	if !e.Index && !of.Composite() {
 		column := "child." + pgcatalog.Quote(e.Columns[0])
-		found := fmt.Sprintf("SELECT %s AS value FROM %s WHERE %s%s OFFSET 0", column, e.Whole(),
+		found := fmt.Sprintf("SELECT %s AS value FROM %s WHERE %s%s OFFSET 0", column, e.FromItem(),
 			e.matches(of, "child", keys), e.Restrictions("child", args))
 		left := fmt.Sprintf("ARRAY(SELECT given.key FROM pg_catalog.unnest(%s) AS given (key) JOIN (%s) AS found ON %s)",
 			keys, found, e.Compare[0].Equal("found.value", "given.key"))
 		return of.KeyCompare[0].Any(key[0], left)
 	}
-	return fmt.Sprintf("EXISTS (SELECT FROM %s WHERE %s)", e.Whole(),
+	return fmt.Sprintf("EXISTS (SELECT FROM %s WHERE %s)", e.FromItem(),
 		firstBetween(e.Compare, Qualified("child", e.Columns), key, e.Restrictions("child", args)))
 }
 
@@ -170,8 +170,8 @@ func (e *Edge) atPointers(picked string, keys Keys, keysAt int, args *Args) stri
 		picked, e.matches(keys.Of, "child", keys.Of.Parameter(keysAt)), e.Restrictions("child", args))
 }
 
-// ExactStatement returns the statement that deletes or changes those of the row versions
-// seen that belong to keys. It locks them by the clause lock.
+// ExactStatement returns the statement that deletes or changes the row versions seen. It
+// skips versions that do not belong to keys. It locks them by the clause lock.
 func (e *Edge) ExactStatement(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, seen Rows,
 	lock string,
 ) (string, []any) {
@@ -196,7 +196,7 @@ func (e *Edge) change(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, wh
 		sql := Change(Remove, "ONLY "+leaf.SQL(), nil, "") + " WHERE " + where
 		switch {
 		case keys.Keep != nil:
-			return e.keepRemoved(names, leaf, keys, where, args)
+			return e.keepDeleted(names, leaf, keys, where, args)
 		case e.Count != "":
 			return e.withCount(sql, "false")
 		case e.EmitsEvent:
@@ -259,14 +259,15 @@ func Change(do Action, table string, columns []string, to string) string {
 }
 
 // withEvent adds an event to a DELETE. The event has the table and the keys of the
-// deleted rows, for the owner of the files that belong to the rows. The statement returns
-// the number of rows, since its affected rows are those of the INSERT.
+// deleted rows, so that the application can delete their files. The statement returns the
+// number of rows, since the affected rows count the INSERT.
 func (e *Edge) withEvent(names pgcatalog.Names, deletion string) string {
 	return fmt.Sprintf("WITH deleted AS (%s RETURNING %s AS key),\nevent AS (%s)\nSELECT pg_catalog.count(*) FROM deleted",
 		deletion, batch.RowKey("child", e.PrimaryKey, e.EventColumns), e.event(names, "deleted"))
 }
 
-// event returns the INSERT of that event. The keys are in the column key of a CTE.
+// event returns the INSERT of the event of withEvent. The CTE from has the keys in its
+// column key.
 func (e *Edge) event(names pgcatalog.Names, from string) string {
 	return batch.DeletedRows(names, e.Child.Label(), "", from, e.EventColumns)
 }
@@ -275,7 +276,7 @@ func (e *Edge) event(names pgcatalog.Names, from string) string {
 // separate subquery. Otherwise a statement with a hundred edges would be a join of a
 // hundred tables.
 func (e *Edge) Exists(key []string, args *Args) string {
-	return fmt.Sprintf("EXISTS (SELECT FROM %s WHERE %s%s OFFSET 0)", e.Whole(), e.equal("child", key),
+	return fmt.Sprintf("EXISTS (SELECT FROM %s WHERE %s%s OFFSET 0)", e.FromItem(), e.equal("child", key),
 		e.Restrictions("child", args))
 }
 
@@ -283,8 +284,8 @@ func (e *Edge) Exists(key []string, args *Args) string {
 func (e *Edge) Rows(of *Key, keys string, args *Args) string {
 	if of.Composite() && e.Index {
 		return joinLookups("", keys, fmt.Sprintf("SELECT FROM %s WHERE %s%s",
-			e.Whole(), e.equal("child", of.Parts("wanted.key")), e.Restrictions("child", args)), "")
+			e.FromItem(), e.equal("child", of.Parts("wanted.key")), e.Restrictions("child", args)), "")
 	}
-	return fmt.Sprintf("SELECT FROM %s WHERE %s%s", e.Whole(), e.matches(of, "child", keys),
+	return fmt.Sprintf("SELECT FROM %s WHERE %s%s", e.FromItem(), e.matches(of, "child", keys),
 		e.Restrictions("child", args))
 }

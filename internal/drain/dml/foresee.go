@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// MostForeseen limits the rows of one column that are counted, and all rows below
-	// others.
+	// MostForeseen limits the rows that are counted per column, and in total the rows
+	// that are counted below other rows.
 	MostForeseen = 100_000
 	// ForeseeTime is the timeout of a statement that counts.
 	ForeseeTime = 5 * time.Second
 )
 
-// Foresight has the rows that a deletion would delete or change.
+// Foresight counts the rows that a deletion would delete or change.
 type Foresight struct {
 	// Moved and Deleted count rows by table. Nullified counts rows that are kept, by
 	// table or, if they refer to deleted rows, by table.column.
@@ -47,8 +47,8 @@ func NewForesight() *Foresight {
 	}
 }
 
-// Later sets Loose to the rows that only loose references delete or change: those that
-// all counts and f does not.
+// Later sets Loose to the rows that only loose references delete or change: the counts of
+// all minus the counts of f.
 func (f *Foresight) Later(all *Foresight) {
 	f.Loose, f.Capped = map[string]int64{}, f.Capped || all.Capped
 	for _, counts := range [][2]map[string]int64{{all.Deleted, f.Deleted}, {all.Nullified, f.Nullified}} {

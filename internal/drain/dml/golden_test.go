@@ -63,7 +63,7 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 		add(name+" hold", HoldStatement(leaf, "FOR UPDATE"))
 		add(name+" shown", ShownStatement(at, leaf))
 		if len(refs) > 0 {
-			add(name+" look", lookStatement(leaf, refs))
+			add(name+" look", liveRefsStatement(leaf, refs))
 		}
 		for _, f := range refs {
 			add(name+" children by "+f.Label(), childrenStatement(leaf, f, f.Leaves[0]))

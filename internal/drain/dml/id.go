@@ -65,6 +65,6 @@ func IDType(base string) (string, error) {
 	case slices.Contains([]string{"pg_catalog.uuid", "pg_catalog.text"}, base):
 		return base, nil
 	}
-	return "", fmt.Errorf("is of type %s; keys may be of the types bigint, integer, uuid and text",
+	return "", fmt.Errorf("is of type %s; keys must be of type bigint, integer, uuid or text",
 		pgcatalog.Short(base))
 }

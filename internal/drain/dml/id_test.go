@@ -38,5 +38,5 @@ func TestIDTypesAreFour(t *testing.T) {
 		require.Equal(t, stored, found)
 	}
 	_, err := dml.IDType("pg_catalog.\"numeric\"")
-	require.EqualError(t, err, "is of type numeric; keys may be of the types bigint, integer, uuid and text")
+	require.EqualError(t, err, "is of type numeric; keys must be of type bigint, integer, uuid or text")
 }

@@ -15,9 +15,9 @@ import (
 type Layout struct {
 	ID       int64
 	Relation uint32
-	// Columns and Types are those of the table. Terms has the expression for each of them
-	// over the rows of the CTE gone. Size is the expression for the size of a row, whose
-	// alias is %1$s.
+	// Columns has the table's columns, and Types their types. Terms has an aggregate over
+	// the CTE gone for each of them. Size is the expression for the size of a row, with
+	// %1$s in place of its alias.
 	Columns, Types, Terms []string
 	Size                  string
 	Key                   []string
@@ -41,13 +41,13 @@ type Keep struct {
 type Kept struct {
 	*Keep
 
-	// Apart is set if rows do not fit a statement that reads them before it deletes them
-	// (Ahead).
-	Apart bool
-	// Ahead, if set, is the leaf whose rows the statement reads and deletes by the same
-	// snapshot. RETURNING would fetch each of them once more. A concurrent change must
-	// then be an error.
-	Ahead uint32
+	// UseReturning is set if rows do not fit a statement that reads them before it
+	// deletes them (ReadLeaf).
+	UseReturning bool
+	// ReadLeaf, if set, is the leaf whose rows the statement reads and deletes by the
+	// same snapshot. RETURNING would fetch each of them once more. A concurrent change
+	// must then be an error.
+	ReadLeaf uint32
 	// Origins are the sets in which the deleted parents are kept.
 	Origins []int64
 }
@@ -63,8 +63,9 @@ type Kept struct {
 const Room = `CASE WHEN pg_catalog.current_setting('sexton.room', true) IS NULL THEN pg_catalog.set_config('sexton.room', pg_catalog.octet_length(
 	pg_catalog.repeat(pg_catalog.repeat('x', pg_catalog.current_setting('block_size')::pg_catalog.int4), 1000))::pg_catalog.text, false) END`
 
-// Begin returns the statement that must run before. It sets the ID of the set that the
-// rows are kept in. If the child is a parent too, its trigger reads that ID.
+// Begin returns the statement that must precede a statement which keeps rows. It sets the
+// ID of the set in which they are kept. If the child is a parent too, its trigger reads
+// that ID.
 func (k *Kept) Begin(names pgcatalog.Names) batch.Statement {
 	return batch.Statement{
 		SQL: names.Render(`SELECT pg_catalog.set_config(
@@ -73,16 +74,16 @@ func (k *Kept) Begin(names pgcatalog.Names) batch.Statement {
 	}
 }
 
-// keepRemoved returns a DELETE that keeps its rows. In addition to the table's
-// columns, gone has columns with names of system columns, which no column of a table can
-// have: xmin is true for rows that are kept, cmin is the part that a row is kept in, and
-// cmax is its key. The statement returns the number of rows, since its affected rows are
-// the inserted ones.
-func (e *Edge) keepRemoved(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, where string, args *Args) string {
+// keepDeleted returns a DELETE that keeps its rows by RETURNING. The CTE gone also has
+// three columns with names of system columns, since no column of a table can have these
+// names. xmin is true for rows that are kept. cmin is the number of the part in which a
+// row is kept. cmax is its key. The statement returns the number of rows, since its
+// affected rows are the inserted ones.
+func (e *Edge) keepDeleted(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, where string, args *Args) string {
 	k := keys.Keep
 	deletion := Change(Remove, "ONLY "+leaf.SQL(), nil, "") + " WHERE " + where
-	if k.Ahead != 0 {
-		return e.keepAhead(names, leaf, keys, deletion, where, args)
+	if k.ReadLeaf != 0 {
+		return e.keepDeletedAsRead(names, leaf, keys, deletion, where, args)
 	}
 	returning, event := Qualified("child", k.Columns), ""
 	if e.EmitsEvent {
@@ -115,23 +116,23 @@ func (k *Keep) size(alias string) string {
 	return strings.NewReplacer("%1$s", alias, "%%", "%").Replace(k.Size)
 }
 
-// Separator precedes each value of a column that is kept as one text without quotes. An
-// array of texts would take three times as long.
+// Separator precedes each value of a column whose values are kept as one text without
+// quotes. Building an array of texts takes three times as long.
 const Separator = `E'\x01'`
 
-// Null represents NULL in such a text.
+// Null represents NULL in a text with Separators.
 const Null = `E'\x02'`
 
-// keepAhead returns a DELETE that keeps its rows as the same snapshot reads them,
+// keepDeletedAsRead returns a DELETE that reads and keeps its rows by the same snapshot,
 // without RETURNING. The function undo_set raises an error if the table may keep rows, if
 // rows are so large that their arrays may not fit into memory, or if a text contains
 // Separator.
-func (e *Edge) keepAhead(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, deletion, where string,
+func (e *Edge) keepDeletedAsRead(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, deletion, where string,
 	args *Args,
 ) string {
 	k, small := keys.Keep, "true"
 	if k.Size != "" {
-		small = fmt.Sprintf("%s OPERATOR(pg_catalog.<=) %d", k.size("child"), min(k.MaxRow, mostAhead))
+		small = fmt.Sprintf("%s OPERATOR(pg_catalog.<=) %d", k.size("child"), min(k.MaxRow, mostUnsummed))
 	}
 	terms, unfit := slices.Clone(k.Terms), "0"
 	for i, column := range k.Columns {
@@ -154,18 +155,18 @@ func (e *Edge) keepAhead(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys,
 }
 
 const (
-	// mostAhead is the size up to which rows are put into one array without a sum of
+	// mostUnsummed is the size of rows up to which keepDeletedAsRead does not add up
 	// their sizes.
-	mostAhead = 1000
-	// mostBytes is the size above which the rows of a statement are kept in parts, since
-	// the size of a value is limited.
+	mostUnsummed = 1000
+	// mostBytes is the total size above which the rows of a statement are kept in parts,
+	// since Postgres limits the size of a value.
 	mostBytes = 64 << 20
 	total     = "SELECT coalesce(pg_catalog.sum(kept.total), 0)::pg_catalog.int8 FROM %s"
 )
 
-// keepChanged returns an UPDATE that keeps the keys of its rows and the old values of
-// the columns that it sets. A row that another session changes meanwhile is left for a
-// later statement.
+// keepChanged returns an UPDATE that keeps the keys of its rows and the old values of the
+// columns that it sets. A row that another session changes meanwhile is left for a later
+// statement.
 func (e *Edge) keepChanged(names pgcatalog.Names, keys Keys, set []string, update, table, here, where string,
 	args *Args,
 ) string {
@@ -178,12 +179,12 @@ func (e *Edge) keepChanged(names pgcatalog.Names, keys Keys, set []string, updat
 	}
 	terms := make([]string, 0, len(fields))
 	for _, field := range fields {
-		if at := slices.Index(k.Columns, field); at >= 0 && len(k.Key) > 0 {
-			terms = append(terms, k.Terms[at])
+		if n := slices.Index(k.Columns, field); n >= 0 && len(k.Key) > 0 {
+			terms = append(terms, k.Terms[n])
 		}
 	}
 	if len(terms) < len(fields) {
-		terms = nil // Without a key or without all columns, a row could not be restored.
+		terms = nil // Without its key or one of the columns, a row could not be restored.
 	}
 	return fmt.Sprintf(`WITH was AS MATERIALIZED (SELECT child.ctid AS ctid, %s FROM %s AS child WHERE %s%s%s),
 gone AS (%s FROM was WHERE %schild.ctid OPERATOR(pg_catalog.=) was.ctid RETURNING %s, true AS xmin),
@@ -229,5 +230,5 @@ func (k *Kept) insert(cte, from string, names pgcatalog.Names, e *Edge, keys Key
 		args.Add(k.Exclude), left, rows,
 		k.Waits && !k.Full, args.Add(k.Origins), array(e.Columns), array(keys.Of.KeyColumns), fields, changed, written,
 		kept, args.Add(keys.Of.OID), cte, from,
-		k.Ahead, unfit)
+		k.ReadLeaf, unfit)
 }

@@ -43,7 +43,7 @@ func (c *Catalog) AddLoose(to *Table, part int, all ...Loose) {
 			continue
 		}
 		f := &Ref{
-			target: to.OID, Table: c.Table(child), Leaves: child.Leaves, From: Item(child), Columns: l.Columns,
+			target: to.OID, Table: c.Table(child), Leaves: child.Leaves, From: FromItem(child), Columns: l.Columns,
 			Targets: targets,
 			Action:  l.Action, set: l.Columns, Part: part,
 		}

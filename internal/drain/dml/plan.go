@@ -34,14 +34,14 @@ type Ref struct {
 	// leaves.
 	target uint32
 	Only   map[uint32]bool
-	// Table has the key, or one of its partitions has it. Leaves and From belong to the
-	// one that has it: the tables that statements address, and the item of a FROM clause
-	// for all of them.
+	// Table is the referencing table, or its top partitioned table if only a partition
+	// has the key. Leaves are the tables with the key's rows that statements address, and
+	// From is the item of a FROM clause for all of them.
 	Table            *Table
 	Leaves           []pgcatalog.Table
 	From             string
 	Columns, Targets []string
-	// compare has the comparison of each of Columns with that of Targets.
+	// compare has the comparison of each column with its target.
 	compare []pgcatalog.Comparison
 	Action  Action
 	// set has the columns that the action changes. setNull reports that the action is
@@ -125,7 +125,7 @@ func (f *Ref) Blocks(t *Table) string {
 // why returns why the key forbids a deletion.
 func (f *Ref) why() string {
 	if len(f.set) > 0 && f.setNull {
-		return "sets NULL what is NOT NULL"
+		return "sets NOT NULL columns to NULL"
 	}
-	return "has no action for it"
+	return "has no ON DELETE action"
 }

@@ -13,8 +13,8 @@ import (
 )
 
 // Need is a privilege on a table, or on one of its columns if Column is set. UPDATE
-// without a column means UPDATE on any column, which a statement that locks a row needs. By is the index of the thing that needs the
-// privilege, for the caller.
+// without a column means UPDATE on any column, which a statement that locks a row needs.
+// By identifies what needs the privilege. Its meaning is up to the caller.
 type Need struct {
 	By                int
 	Table             uint32
@@ -53,8 +53,8 @@ func (e *Edge) Needs(by int, actions ...Action) []Need {
 //go:embed queries/lacks.sql
 var lacksSQL string
 
-// lack is a row of lacks.sql: the privileges on one table that the role lacks.
-// Schema is empty if the role may use the schema.
+// lack is a row of lacks.sql: the privileges on one table that the role lacks. Schema is
+// empty if the role may use the schema.
 type lack struct {
 	By                  int
 	Table, Role, Schema string
@@ -63,8 +63,8 @@ type lack struct {
 	Hidden bool
 }
 
-// Lacking returns the needs that the role of the database lacks, in their order. Each is
-// a problem about the thing that needs it.
+// Lacking returns the privileges among needs that the role of the database lacks, in
+// their order. about returns the problem to which the message is added, for Need.By.
 func Lacking(ctx context.Context, db pgcatalog.Beginner, needs []Need,
 	about func(by int) problem.Problem,
 ) (problems problem.List, err error) {

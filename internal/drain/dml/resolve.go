@@ -11,19 +11,19 @@ import (
 	"sexton/internal/problem"
 )
 
-// Below reads the tables below some tables by foreign keys, in one state of the database.
-// It returns the tables by OID. For a partition that is its top partitioned table. Keys
-// whose columns cannot be compared are left out, since Postgres applies them itself.
-// Loose references count as keys.
+// Below reads the tables with these OIDs and all tables below them by foreign keys, in
+// one snapshot. It returns the former by OID. A partition stands for its top partitioned
+// table. Keys whose columns cannot be compared are left out: Postgres applies their
+// action. Loose references count as keys.
 func Below(ctx context.Context, db pgcatalog.Beginner, oids []uint32, loose ...Loose) (map[uint32]*Table, error) {
 	below := map[uint32]*Table{}
 	err := pgcatalog.Settled(ctx, db, func(tx pgx.Tx) error {
 		schemas, tables := LooseTables(loose)
-		others, err := pgcatalog.Named(ctx, tx, schemas, tables)
+		looseOIDs, err := pgcatalog.Named(ctx, tx, schemas, tables)
 		if err != nil {
 			return err
 		}
-		c, err := Read(ctx, tx, slices.Concat(oids, others))
+		c, err := Read(ctx, tx, slices.Concat(oids, looseOIDs))
 		if err != nil {
 			return err
 		}
@@ -40,11 +40,11 @@ func Below(ctx context.Context, db pgcatalog.Beginner, oids []uint32, loose ...L
 		Order(c.Expand(roots, nil, func(to *Table) { c.AddLoose(to, 0, loose...) }), roots...)
 		return nil
 	})
-	return below, problem.Doing(err, "read what hangs below rows")
+	return below, problem.Doing(err, "read the tables below")
 }
 
-// Table returns the Table of a relation. For a partition that is the one of its top
-// partitioned table. It always returns the same Table for a relation.
+// Table returns the Table of a relation, which is always the same one. A partition has
+// the Table of its top partitioned table.
 func (c *Catalog) Table(of *pgcatalog.Relation) *Table {
 	if of == nil || !of.IsTable() {
 		return nil
@@ -94,15 +94,15 @@ func (c *Catalog) Expand(roots []*Table, adapt func(to *Table, from *pgcatalog.R
 	return deleted
 }
 
-// ref returns the Ref for a foreign key of the catalogue that refers to t. It returns nil
-// if Sexton has nothing to do for the key.
+// ref returns the Ref for a foreign key that refers to t. It returns nil if only Postgres
+// can apply the key's action.
 func (c *Catalog) ref(t *Table, k pgcatalog.ForeignKey) *Ref {
 	from := c.Relations[k.Table]
 	if from == nil || !from.IsTable() {
 		return nil
 	}
 	f := &Ref{
-		Constraint: k.Name, target: k.Target, Table: c.Table(from), Leaves: from.Leaves, From: Item(from),
+		Constraint: k.Name, target: k.Target, Table: c.Table(from), Leaves: from.Leaves, From: FromItem(from),
 		Columns: k.Columns, Targets: k.TargetColumns, set: k.Set,
 	}
 	if !c.compare(f, from) {
@@ -157,9 +157,9 @@ func (c *Catalog) compare(f *Ref, from *pgcatalog.Relation) bool {
 	return true
 }
 
-// Item returns the item of a FROM clause for a relation. As with native foreign keys,
+// FromItem returns the item of a FROM clause for a relation. As with native foreign keys,
 // rows of tables that inherit from it are not included.
-func Item(of *pgcatalog.Relation) string {
+func FromItem(of *pgcatalog.Relation) string {
 	if of.Kind == "p" {
 		return of.SQL()
 	}

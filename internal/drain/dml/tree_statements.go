@@ -73,8 +73,8 @@ type Window struct {
 	Table *Table
 	Leaf  pgcatalog.Table
 	Rows  Rows
-	// Circle has the indexes of rows that refer to a row below them.
-	Circle map[int]bool
+	// Cycle has the indexes of rows that refer to a row below them.
+	Cycle map[int]bool
 	// Refilled reports that rows below reappear as fast as they are deleted.
 	Refilled bool
 }
@@ -174,9 +174,9 @@ func parents(leaf pgcatalog.Table, refs []*Ref) string {
 		joined(leaf, "parent"))
 }
 
-// lookStatement returns the query for an array of booleans: for each key, whether rows
-// refer to any of the window's rows by it.
-func lookStatement(leaf pgcatalog.Table, refs []*Ref) string {
+// liveRefsStatement returns the query for an array of booleans: for each key, whether
+// rows refer to any of the window's rows by it.
+func liveRefsStatement(leaf pgcatalog.Table, refs []*Ref) string {
 	terms := render.Each(refs, func(f *Ref) string {
 		return fmt.Sprintf("EXISTS (SELECT FROM parents AS parent CROSS JOIN LATERAL (SELECT FROM %s AS child WHERE %s LIMIT 1) AS found)",
 			f.From, f.On("child", "parent"))

@@ -64,7 +64,7 @@ func (p *pass) bind(ctx context.Context) (*binding, error) {
 		problems.Err() != nil}
 	for _, wrong := range problems.Only(problem.Error) {
 		if bound.addProblem(p, wrong.String()) {
-			p.log.ErrorContext(ctx, "definition does not fit the database: tombstones of its parent wait", "error",
+			p.log.ErrorContext(ctx, "definition_invalid", "error",
 				wrong.String())
 		}
 	}
@@ -78,7 +78,7 @@ func (p *pass) bind(ctx context.Context) (*binding, error) {
 		return nil, err
 	}
 	p.Held.NoteWrong(Kind, p.db.Name, bound.wrong)
-	p.Memory.Note(p.db.Name, bound.parents)
+	p.Memory.SetParents(p.db.Name, bound.parents)
 	p.trackNewPartitions(ctx, bound.parents)
 	if err := bound.readFingerprints(ctx, p); err != nil {
 		return nil, err
@@ -138,7 +138,7 @@ func (b *binding) checkPrivileges(ctx context.Context, p *pass) error {
 	for _, lacking := range missing {
 		b.partial = true
 		if b.addProblem(p, lacking.String()) {
-			p.log.ErrorContext(ctx, "a privilege is missing: tombstones of its parent wait", "error", lacking.String())
+			p.log.ErrorContext(ctx, "privilege_missing", "error", lacking.String())
 		}
 	}
 	return nil
@@ -178,13 +178,13 @@ func (b *binding) checkKeys(ctx context.Context, p *pass) error {
 	}
 	for at, found := range other {
 		b.partial = true
-		reason := fmt.Sprintf("the trigger on %s records another key: name that key in the definitions (parent_column) until its tombstones are worked off, "+
-			"then run `sexton triggers install`; where both keys have the same values, run `sexton triggers install --same-key` now", found.Table)
+		reason := fmt.Sprintf("the trigger on %s records another key: keep that key in the definitions (parent_column) until its tombstones have been processed, "+
+			"then run `sexton triggers install`. If both keys have the same values, run `sexton triggers install --same-key` now", found.Table)
 		if found.TypeOnly {
-			reason = fmt.Sprintf("the key of %s has another type now: run `sexton triggers install`", found.Table)
+			reason = fmt.Sprintf("the type of the key of %s has changed: run `sexton triggers install`", found.Table)
 		}
 		if b.addProblem(p, reason) {
-			p.log.ErrorContext(ctx, "definitions and triggers differ: tombstones of the parent wait", "parent",
+			p.log.ErrorContext(ctx, "trigger_key_differs", "parent",
 				b.parents[at].Recorded, "error", reason)
 		}
 		for _, reference := range b.parents[at].References {

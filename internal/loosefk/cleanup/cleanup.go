@@ -51,8 +51,8 @@ func (w *Work) limits() batch.Limits {
 
 // database returns the configured database of that name, or an empty one.
 func (w *Work) database(name string) database.Database {
-	if at := slices.IndexFunc(w.Databases, func(db database.Database) bool { return db.Name == name }); at >= 0 {
-		return w.Databases[at]
+	if i := slices.IndexFunc(w.Databases, func(db database.Database) bool { return db.Name == name }); i >= 0 {
+		return w.Databases[i]
 	}
 	return database.Database{}
 }
@@ -101,7 +101,7 @@ func (w *Work) Run(ctx context.Context, db database.Database, granted *lease.Lea
 		conns: map[string]*pgxpool.Conn{}, errs: map[string]error{},
 	}
 	defer p.release()
-	defer w.Memory.Ran(db.Name)
+	defer w.Memory.PassEnded(db.Name)
 	stats, err := p.run(ctx, granted, progress)
 	if errors.Is(err, loosefk.ErrChanged) {
 		return p.run(ctx, granted, progress) // This one binds the definitions again.
@@ -149,7 +149,7 @@ func (p *pass) run(ctx context.Context, granted *lease.Lease, progress jobrun.Pr
 		return nil, err //nolint:wrapcheck // Run handles it.
 	}
 	if stats.Revived > 0 {
-		p.log.WarnContext(ctx, "deleted rows live under their keys: their children are kept", "revived", stats.Revived,
+		p.log.WarnContext(ctx, "deleted_keys_exist_again", "revived", stats.Revived,
 			"first_keys", stats.RevivedKeys)
 	}
 	if err == nil && len(stats.Errors) == 0 {
@@ -173,9 +173,9 @@ func (p *pass) trackNewPartitions(ctx context.Context, parents []*loosefk.Parent
 	cfg, tracked := p.Track(p.db, parents)
 	installed, err := triggers.EnsurePartitions(ctx, p.conn.Conn(), cfg, tracked)
 	if err != nil {
-		p.log.WarnContext(ctx, "partitions without triggers: their deletions are not recorded", "error", err)
+		p.log.WarnContext(ctx, "partitions_without_triggers", "error", err)
 	}
 	if len(installed) > 0 {
-		p.log.InfoContext(ctx, "triggers installed on new partitions", "tables", installed)
+		p.log.InfoContext(ctx, "partition_triggers_installed", "tables", installed)
 	}
 }

@@ -33,7 +33,7 @@ const recheckEvery = 30 * time.Second
 // database. barredSQL is a condition on the jobs database, with the kind $1 and the
 // database $2: no pass may run now.
 func (w *Work) Due(ctx context.Context, on listen.Querier, db database.Database, barredSQL string) (listen.Due, error) {
-	args := []any{Kind, db.Name, w.Memory.Noted(db.Name), w.Config.LooseForeignKeys.ConfirmAfter.Seconds()}
+	args := []any{Kind, db.Name, w.Memory.ParentNames(db.Name), w.Config.LooseForeignKeys.ConfirmAfter.Seconds()}
 	condition, jobs := barredSQL, w.Jobs
 	if jobs.Name != db.Name {
 		condition, args[0] = "$1::boolean", false
@@ -44,15 +44,15 @@ func (w *Work) Due(ctx context.Context, on listen.Querier, db database.Database,
 	sql := strings.Replace(dueSQL, "{barred}", condition, 1)
 	err := on.QueryRow(ctx, db.Names.Render(sql), args...).Scan(&due.Now, &seconds, &recheck)
 	if err != nil {
-		return listen.Due{}, fmt.Errorf("look for due tombstones: %w", err)
+		return listen.Due{}, fmt.Errorf("query due tombstones: %w", err)
 	}
 	every := min(recheckEvery, w.Config.LooseForeignKeys.ConfirmAfter)
-	due.Now = due.Now || recheck && w.Memory.Since(db.Name) >= every
+	due.Now = due.Now || recheck && w.Memory.SinceLastPass(db.Name) >= every
 	if due.Now && jobs.Name != db.Name {
 		var barred bool
 		if err := jobs.Async().QueryRow(ctx, jobs.Names.Render("SELECT "+barredSQL), Kind,
 			db.Name).Scan(&barred); err != nil {
-			return listen.Due{}, fmt.Errorf("look whether %s may run: %w", Kind, err)
+			return listen.Due{}, fmt.Errorf("query whether %s may run: %w", Kind, err)
 		}
 		due.Now = !barred
 	}

@@ -34,7 +34,7 @@ type learned struct {
 // rotates reports whether daily partitions must be created now, and whether some may be
 // left although undo is turned off.
 func (m *Memory) rotates(name string) (due, left bool) {
-	m.at(name, func(p *learned) {
+	m.with(name, func(p *learned) {
 		left = !p.clean
 		if due = time.Since(p.rotated) >= rotateEvery; due {
 			p.rotated = time.Now()
@@ -43,8 +43,8 @@ func (m *Memory) rotates(name string) (due, left bool) {
 	return due, left
 }
 
-// at calls do with what was learned about a database. Only one do runs at a time.
-func (m *Memory) at(name string, do func(p *learned)) {
+// with calls do with what was learned about a database. Only one do runs at a time.
+func (m *Memory) with(name string, do func(p *learned)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.learned == nil {
@@ -59,41 +59,41 @@ func (m *Memory) at(name string, do func(p *learned)) {
 // take removes the binding of a database and returns it, so that no two passes share it.
 // It returns nil if there is none.
 func (m *Memory) take(name string) (kept *binding) {
-	m.at(name, func(p *learned) { kept, p.bound = p.bound, nil })
+	m.with(name, func(p *learned) { kept, p.bound = p.bound, nil })
 	return kept
 }
 
 // keep stores a binding for the next pass, unless it is partial.
 func (m *Memory) keep(name string, kept *binding) {
 	if !kept.partial {
-		m.at(name, func(p *learned) { p.bound = kept })
+		m.with(name, func(p *learned) { p.bound = kept })
 	}
 }
 
 // Sizes returns the sizes that passes on a database have learned.
 func (m *Memory) Sizes(name string) (sizes *drain.Sizes) {
-	m.at(name, func(p *learned) { sizes = &p.sizes })
+	m.with(name, func(p *learned) { sizes = &p.sizes })
 	return sizes
 }
 
-// Ran records that a pass on a database has ended now.
-func (m *Memory) Ran(name string) { m.at(name, func(p *learned) { p.ran = time.Now() }) }
+// PassEnded records that a pass on a database has ended now.
+func (m *Memory) PassEnded(name string) { m.with(name, func(p *learned) { p.ran = time.Now() }) }
 
-// Since returns the time since the last pass on a database.
-func (m *Memory) Since(name string) (since time.Duration) {
-	m.at(name, func(p *learned) { since = time.Since(p.ran) })
+// SinceLastPass returns the time since the last pass on a database.
+func (m *Memory) SinceLastPass(name string) (since time.Duration) {
+	m.with(name, func(p *learned) { since = time.Since(p.ran) })
 	return since
 }
 
-// Note stores the names of the parents of a database.
-func (m *Memory) Note(name string, parents []*loosefk.Parent) {
-	m.at(name, func(p *learned) { p.names = Recorded(parents) })
+// SetParents stores the names of the parents of a database.
+func (m *Memory) SetParents(name string, parents []*loosefk.Parent) {
+	m.with(name, func(p *learned) { p.names = RecordedNames(parents) })
 }
 
-// Noted returns the parents of a database as its tombstones name them, or nil if they are
-// not known yet.
-func (m *Memory) Noted(name string) (names []string) {
-	m.at(name, func(p *learned) { names = p.names })
+// ParentNames returns the parents of a database as its tombstones name them, or nil if
+// they are not known yet.
+func (m *Memory) ParentNames(name string) (names []string) {
+	m.with(name, func(p *learned) { names = p.names })
 	return names
 }
 
@@ -104,7 +104,7 @@ func (m *Memory) ForgetOutages() {
 	m.outages.known = nil
 }
 
-// Recorded returns the names of the parents in tombstones.
-func Recorded(parents []*loosefk.Parent) []string {
+// RecordedNames returns the names of the parents in tombstones.
+func RecordedNames(parents []*loosefk.Parent) []string {
 	return render.Each(parents, func(parent *loosefk.Parent) string { return parent.Recorded })
 }

@@ -46,9 +46,9 @@ func (o *outages) of(name string) (found outage, early bool) {
 	return found, known && time.Since(found.tried) < reachAgain
 }
 
-// note records the result of an attempt. It reports whether it differs from the previous
-// one.
-func (o *outages) note(name string, err error) (news bool) {
+// record records the result of an attempt. It reports whether it differs from the
+// previous one.
+func (o *outages) record(name string, err error) (news bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	_, known := o.known[name]
@@ -109,8 +109,8 @@ func (p *pass) reach(ctx context.Context, db database.Database) (*pgxpool.Conn, 
 		return nil, p.markDown(ctx, db, db.Unreachable(err))
 	}
 	p.conns[db.Name] = conn
-	if p.Memory.outages.note(db.Name, nil) {
-		p.Logger.InfoContext(ctx, "database can be reached again", "kind", Kind, "database", db.Name)
+	if p.Memory.outages.record(db.Name, nil) {
+		p.Logger.InfoContext(ctx, "database_reachable", "kind", Kind, "database", db.Name)
 	}
 	return conn, nil
 }
@@ -126,8 +126,8 @@ func (p *pass) markDown(ctx context.Context, db database.Database, err error) er
 		delete(p.conns, db.Name)
 	}
 	p.errs[db.Name] = err
-	if p.Memory.outages.note(db.Name, err) {
-		p.Logger.WarnContext(ctx, "database cannot be reached: what depends on it waits",
+	if p.Memory.outages.record(db.Name, err) {
+		p.Logger.WarnContext(ctx, "database_unreachable",
 			"kind", Kind, "database", db.Name, "needed_by", p.db.Name, "error", err)
 	}
 	return err

@@ -12,8 +12,8 @@ func TestOutages(t *testing.T) {
 	var o outages
 	_, early := o.of("ci")
 	require.False(t, early)
-	require.True(t, o.note("ci", errors.New("first")), "news")
-	require.False(t, o.note("ci", errors.New("second")), "no news")
+	require.True(t, o.record("ci", errors.New("first")), "news")
+	require.False(t, o.record("ci", errors.New("second")), "no news")
 	found, early := o.of("ci")
 	require.True(t, early, "it was tried a moment ago")
 	require.EqualError(t, found.err, "second")
@@ -21,6 +21,6 @@ func TestOutages(t *testing.T) {
 	o.known["ci"] = found
 	_, early = o.of("ci")
 	require.False(t, early)
-	require.True(t, o.note("ci", nil), "it is back")
-	require.False(t, o.note("ci", nil))
+	require.True(t, o.record("ci", nil), "it is back")
+	require.False(t, o.record("ci", nil))
 }

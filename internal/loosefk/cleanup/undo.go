@@ -68,15 +68,15 @@ func (p *pass) rotate(ctx context.Context, parents []*loosefk.Parent) error {
 				left = true
 				_, err = conn.Exec(ctx, db.Names.Render(rotateSQL), time.Duration(0), false)
 			}
-			return problem.Doing(err, "drop partitions by day")
+			return problem.Doing(err, "drop daily partitions")
 		})
-		p.Memory.at(p.db.Name, func(l *learned) { l.clean = err == nil && !left })
+		p.Memory.with(p.db.Name, func(l *learned) { l.clean = err == nil && !left })
 		return err
 	}
 	return p.everywhere(ctx, parents, func(db database.Database, conn *pgxpool.Conn) error {
 		if due {
 			if _, err := conn.Exec(ctx, db.Names.Render(rotateSQL), keys.Undo.Keep, true); err != nil {
-				return fmt.Errorf("make partitions by day: %w", err)
+				return fmt.Errorf("create daily partitions: %w", err)
 			}
 		}
 		if keys.Undo.MaxSize == 0 && !due || !keys.Undo.On() {
@@ -94,11 +94,11 @@ func (p *pass) rotate(ctx context.Context, parents []*loosefk.Parent) error {
 			triggers = 2 * most
 		}
 		if _, err := conn.Exec(ctx, db.Names.Render(fullSQL), triggers > 0 && size >= triggers); err != nil {
-			return fmt.Errorf("tell triggers whether they may keep rows: %w", err)
+			return fmt.Errorf("record for triggers whether rows are kept: %w", err)
 		}
 		full := most > 0 && size >= most
 		if full {
-			p.Logger.ErrorContext(ctx, "kept rows have reached loose_foreign_keys.undo.max_size",
+			p.Logger.ErrorContext(ctx, "undo_max_size_reached",
 				"kind", Kind, "database", db.Name, "bytes", size, "when_full", keys.Undo.WhenFull)
 			if keys.Undo.WhenFull == config.Waits {
 				return fmt.Errorf("database %s keeps %d bytes of deleted rows, and loose_foreign_keys.undo.max_size is %d: "+

@@ -149,8 +149,8 @@ func (r *run) walk(ctx context.Context) error {
 	}
 }
 
-// stretch is a part of the column that one statement has read.
-type stretch struct {
+// segment is a part of the column that one statement has read.
+type segment struct {
 	// stops is the number of steps, and last the position of the last one. A step of a
 	// composite key with a NULL is not a key.
 	stops int
@@ -161,7 +161,7 @@ type stretch struct {
 }
 
 // next reads the next keys.
-func (r *run) next(ctx context.Context, after *string, size int) (found stretch, err error) {
+func (r *run) next(ctx context.Context, after *string, size int) (found segment, err error) {
 	err = r.inChildren(ctx, byIndex, func(tx pgx.Tx) error {
 		sql, args := r.parent.walkStatement(r.reference, after, size)
 		rows, err := tx.Query(ctx, sql, args...)
@@ -187,7 +187,7 @@ func (r *run) next(ctx context.Context, after *string, size int) (found stretch,
 	return found, err
 }
 
-// suspect counts and repairs those of keys without a parent that are orphaned. After a
+// suspect counts and repairs the orphaned keys among keys without a parent. After a
 // timeout it retries each half. A single key that times out is left unchecked.
 func (r *run) suspect(ctx context.Context, keys []string) error {
 	if !r.backlogChecked {
@@ -225,7 +225,7 @@ func (r *run) checkBacklog(ctx context.Context) error {
 	most := cmp.Or(r.Backlog, mostBacklog)
 	waiting, err := loosefk.Tombstones{DB: r.DB, Names: r.Names, Bounds: r.Bounds}.Count(ctx, r.parent.Recorded, most+1)
 	if waiting > most {
-		r.report.Error = fmt.Sprintf("more than %d tombstones of %s wait: audit again when they are worked off", most,
+		r.report.Error = fmt.Sprintf("more than %d tombstones of %s are pending: audit again when they have been processed", most,
 			r.parent.Recorded)
 	}
 	return err

@@ -53,13 +53,13 @@ func (r *run) inChildren(ctx context.Context, more string, do func(tx pgx.Tx) er
 		batch.ShortError(err)), Verdict: batch.Unavailable}}
 }
 
-// stallAfter is how long another database may take in addition to the timeouts of its
+// remoteGrace is how long another database may take in addition to the timeouts of its
 // statements.
-const stallAfter = 5 * time.Second
+const remoteGrace = 5 * time.Second
 
 // longestRemote returns how long one transaction in another database may take. It has at
 // most two statements, and the ones that begin and end it.
-func (r *run) longestRemote() time.Duration { return 2*r.Bounds.StatementTimeout + stallAfter }
+func (r *run) longestRemote() time.Duration { return 2*r.Bounds.StatementTimeout + remoteGrace }
 
 // extendIdleTimeout keeps the parents' database from ending a transaction that waits for
 // the children's.
@@ -68,7 +68,7 @@ func (r *run) extendIdleTimeout(ctx context.Context, tx pgx.Tx) error {
 		return nil
 	}
 	_, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL idle_in_transaction_session_timeout = %d",
-		(r.longestRemote()+stallAfter).Milliseconds()))
+		(r.longestRemote()+remoteGrace).Milliseconds()))
 	return err
 }
 
@@ -82,8 +82,8 @@ func (r *run) withoutParent(ctx context.Context, keys []string) (found []string,
 	return found, err
 }
 
-// orphans returns the keys that are orphaned, and the number of their rows. It
-// counts the rows last, up to mostRows + 1.
+// orphans returns the keys that are orphaned, and the number of their rows. It counts the
+// rows last, up to mostRows + 1.
 func (r *run) orphans(ctx context.Context, keys []string) (orphans []string, rows int64, err error) {
 	settled := func(ctx context.Context, keys []string) (found []string, err error) {
 		err = r.Bounds.Read(ctx, r.DB, byHash, func(tx pgx.Tx) error {

@@ -52,13 +52,13 @@ func (p keyed) withoutParentStatement(keys []string) (string, []any) {
 	return p.some(keys, func(key []string, _ *dml.Args) string { return p.Without(key) })
 }
 
-// withChildStatement returns the query for the keys that have a child which meets
-// the definition.
+// withChildStatement returns the query for the keys that have a child which meets the
+// definition.
 func (p keyed) withChildStatement(r *loosefk.Reference, keys []string) (string, []any) {
 	return p.some(keys, r.Exists)
 }
 
-// some returns the query for those of keys for which a condition holds, in their order.
+// some returns the query for the keys that meet a condition, in their order.
 func (p keyed) some(keys []string, holds func(key []string, args *dml.Args) string) (string, []any) {
 	args := &dml.Args{}
 	from := p.auditKeys(args.Add(keys))
@@ -68,10 +68,10 @@ WHERE %s
 ORDER BY candidate.position`, from, holds(p.auditKey("candidate.key"), args)), args.Values
 }
 
-// orphansStatement returns the query for the keys that are orphaned: a child meets
-// the definition, no parent has the key, and there is no tombstone for it. All three must
-// be in one snapshot. Otherwise a parent that is deleted between two of them would seem
-// to have no tombstone. For a child in another database only the last two are checked.
+// orphansStatement returns the query for the keys that are orphaned: a child meets the
+// definition, no parent has the key, and there is no tombstone for it. All three must be
+// in one snapshot. Otherwise a parent that is deleted between two of them would seem to
+// have no tombstone. For a child in another database only the last two are checked.
 // run.orphans queries for the child in an order that is safe without a common snapshot.
 func (p keyed) orphansStatement(names pgcatalog.Names, r *loosefk.Reference, keys []string) (string, []any) {
 	args := &dml.Args{}

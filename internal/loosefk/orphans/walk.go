@@ -81,7 +81,7 @@ func (w walk) all(position []string, limitAt int) string {
 		where += " AND (" + strings.Join(behind, " OR ") + ")"
 	}
 	return fmt.Sprintf("SELECT DISTINCT %s, 0 FROM %s WHERE %s ORDER BY %s LIMIT $%d",
-		w.named(), w.reference.Whole(), where, strings.Join(w.ordered(w.keys), ", "), limitAt)
+		w.named(), w.reference.FromItem(), where, strings.Join(w.ordered(w.keys), ", "), limitAt)
 }
 
 // steps returns the recursive query that follows the index from one key to the next.
@@ -126,7 +126,7 @@ func (w walk) jump(length int, position []string) string {
 	if position != nil {
 		where = w.jumped(length, position)
 	}
-	return fmt.Sprintf("SELECT %s FROM %s WHERE %s ORDER BY %s LIMIT 1", w.named(), w.reference.Whole(),
+	return fmt.Sprintf("SELECT %s FROM %s WHERE %s ORDER BY %s LIMIT 1", w.named(), w.reference.FromItem(),
 		strings.Join(where, " AND "), strings.Join(columns[length-1:], ", "))
 }
 

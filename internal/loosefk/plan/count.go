@@ -124,8 +124,8 @@ func (p *planner) countChildren(ctx context.Context, parent *loosefk.Parent, ref
 	return counted, err
 }
 
-// note makes an error of a single table a finding. It returns all other errors: those of
-// the context, of the connection and of a server that shuts down.
+// note adds an error of a single table to the findings. It returns all other errors:
+// errors of the context, of the connection and of a server that shuts down.
 func (d *Definition) note(ctx context.Context, what string, err error) error {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	if ctx.Err() != nil || !ok || batch.EndsSession(pgErr) {

@@ -4,9 +4,9 @@
 //	tombstones ─► keys of each parent ─► statements of the engine ─► EXPLAIN ─► access path, missing index
 //	                                └──► children counted up to a cap ────────► Definition, Totals
 //
-// The statements are those of passes: the same Edge of package drain builds them. An
-// error on a single table, such as a missing privilege, is a finding of its definition.
-// The others are still planned.
+// The statements are the same as in passes: dml.Edge builds both. An error on a single
+// table, such as a missing privilege, is a finding of its definition. The others are
+// still planned.
 //
 // Invariant: it changes nothing. It only uses short READ ONLY transactions with the
 // timeouts of Limits.

@@ -44,7 +44,7 @@ func (p *planner) findAccess(ctx context.Context, parent *loosefk.Parent, refere
 		}
 		found, err := p.explain(ctx, parent, reference, leaf)
 		if err != nil {
-			if err := planned.note(ctx, "no plan could be had for "+leaf.Label(), err); err != nil {
+			if err := planned.note(ctx, "no query plan of "+leaf.Label(), err); err != nil {
 				return nil, err
 			}
 			if leaf.OID == biggest {
@@ -64,7 +64,7 @@ func (p *planner) findAccess(ctx context.Context, parent *loosefk.Parent, refere
 	if access := planned.Access; access.Node != "" && !access.UsesIndex && access.Pages > fewPages {
 		read := fmt.Sprintf("reads all %d pages of %s", access.Pages, access.Table)
 		if access.Index != "" { // Since Postgres 18 it may skip to each value of the columns before.
-			read = fmt.Sprintf("goes through all values of the first column of index %s", access.Index)
+			read = fmt.Sprintf("reads all values of the first column of index %s", access.Index)
 		}
 		planned.Findings = append(planned.Findings, "every statement "+read)
 	}

@@ -73,13 +73,13 @@ func (n need) complete(i pgcatalog.Index) bool {
 }
 
 // MissingIndexes lists the indexes without which clean-ups in a database read whole
-// tables. Those of children come first. Then come those of the foreign keys below
-// children whose rows are deleted. Each is listed with the first definition that needs
-// it. sites must have all databases with parents.
+// tables: indexes of children, and of the foreign keys below children whose rows are
+// deleted. Each is listed with the first definition that needs it. sites must have all
+// databases with parents.
 func MissingIndexes(ctx context.Context, site Site, sites []Site, timeout time.Duration) (problem.List, error) {
 	s, err := readSurvey(ctx, site, sites, timeout)
 	if err != nil {
-		return nil, fmt.Errorf("look for indexes: %w", err)
+		return nil, fmt.Errorf("find missing indexes: %w", err)
 	}
 	var found problem.List
 	err = readOnly(ctx, site.DB, timeout, pgcatalog.Pinned(), func(tx pgx.Tx) error {
@@ -103,7 +103,7 @@ func MissingIndexes(ctx context.Context, site Site, sites []Site, timeout time.D
 		}
 		return nil
 	})
-	return found, problem.Doing(err, "look for indexes")
+	return found, problem.Doing(err, "find missing indexes")
 }
 
 // lacking returns the indexes that a definition lacks, its own first, and the tables
@@ -113,7 +113,7 @@ func (s survey) lacking(
 ) (missing []MissingIndex, deletedFrom []*pgcatalog.Relation, _ error) {
 	var needs, below []need
 	own := s.childNeed(reference, proven)
-	if reference.Unserved() == "" {
+	if reference.NoIndexReason() == "" {
 		needs = []need{own}
 	}
 	if reference.Definition.OnDelete == definitions.Delete {

@@ -38,8 +38,8 @@ type Definition struct {
 	Access     AccessPath `json:"plan"`
 	// Findings are all other problems except missing indexes, as sentences.
 	Findings []string `json:"findings"`
-	// MissingIndexes are those of the child first, then those of the foreign keys below
-	// it.
+	// MissingIndexes lists the indexes of the child first, then the indexes of the
+	// foreign keys below it.
 	MissingIndexes []MissingIndex `json:"missing_indexes"`
 	// Then lists the definitions whose parents are among the tables whose rows are
 	// deleted.
@@ -239,7 +239,7 @@ func (d *Definition) fill(
 	}
 	switch {
 	case reference.Broken != "":
-		unknown("tombstones of " + parent.Label() + " wait, as the definition does not fit: " + reference.Broken)
+		unknown("tombstones of " + parent.Label() + " are held, because the definition does not fit: " + reference.Broken)
 	case reference.Unreachable || children == nil:
 		unknown(fmt.Sprintf("database %s cannot be reached", reference.Database))
 	default:
@@ -263,8 +263,8 @@ func (p *planner) definition(
 	if err != nil {
 		return err
 	}
-	if unserved := reference.Unserved(); unserved != "" {
-		planned.Findings = append(planned.Findings, unserved)
+	if noIndexReason := reference.NoIndexReason(); noIndexReason != "" {
+		planned.Findings = append(planned.Findings, noIndexReason)
 	}
 	return p.readOnly(ctx, pgcatalog.Pinned(), func(tx pgx.Tx) error {
 		missing, deletedFrom, err := p.survey.lacking(ctx, tx, reference, proven)

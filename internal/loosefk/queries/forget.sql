@@ -1,4 +1,5 @@
--- Forgets removed keys of database $1 whose parent no definition has named for a week.
+-- Deletes the removed keys of database $1 that are older than a week. No definition names their parent: otherwise they would
+-- have been rechecked.
 DELETE FROM "sexton".swept AS removed
 WHERE removed.database = $1
   AND removed.swept_at < (pg_catalog.clock_timestamp() - interval '7 days')

@@ -1,4 +1,4 @@
--- Those of the tables $1 in which a trigger, rule or policy may keep rows that a statement deletes, or write others.
+-- Returns the tables among $1 with a trigger, rule or policy that may keep rows which a statement deletes, or write other rows.
 SELECT class.oid
 FROM pg_catalog.pg_class AS class
 WHERE class.oid = ANY ($1::pg_catalog.oid[])

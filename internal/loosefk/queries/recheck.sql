@@ -1,11 +1,11 @@
--- Makes removed keys of database $1 tombstones again, marked (status 2), at most about 5,000 of them, and returns how many.
+-- Turns at most about 5,000 removed keys of database $1 into marked tombstones (status 2), and returns their number.
 --
 -- A transaction that began before a tombstone was removed may still insert a child. So a key is rechecked $2 seconds after the
--- removal, and once no such transaction is open, here and in the databases of the parent's children ($5, by parent), but after
--- 24 hours in any case. A session whose transaction is not visible to the role counts as one that has always been open.
--- A prepared transaction shows when it was prepared. It counts as if it had begun $2 seconds before, and at least 10 minutes.
+-- removal, if no such transaction is open here or in the databases of the parent's children ($5, by parent), and after 24 hours
+-- in any case. If the role cannot see the transaction of a session, it counts as one that has always been open. For a prepared
+-- transaction only the time of PREPARE is known. It counts as if it had begun $2 seconds earlier, and at least 10 minutes.
 --
--- Parents are known by the name in their tombstones ($3) or by their table ($4), which may have been renamed meanwhile.
+-- A parent is identified by the name in its tombstones ($3) or by its table ($4), which may have been renamed since.
 WITH open AS MATERIALIZED (
     SELECT coalesce(pg_catalog.min(one.began), 'infinity') AS began
     FROM (

@@ -1,8 +1,7 @@
--- A marked tombstone (status 2) becomes an ordinary one, so that it is tried again as others are.
--- Records why tombstones ($2, $3) of parent $1 are unfinished ($4), and returns how many it has put off and how many there were. With $6 they
--- wait so many seconds for a database that cannot be reached, which is no attempt. Else an attempt counts: after the third a tombstone is put off,
--- one that fails for 5 minutes, doubling up to an hour; one that is merely too big for the limits ($5) for 5 minutes, from where it starts afresh,
--- as in GitLab.
+-- Records why tombstones ($2, $3) of parent $1 are unfinished ($4). It returns the number of deferred tombstones and the number of all that still
+-- exist. If $6 is not null, they are deferred by $6 seconds without an attempt. Otherwise they have an attempt. From the third attempt on, a
+-- tombstone is deferred by 5 minutes, which doubles up to an hour. If it only exceeded the limits of the run ($5), it is deferred by 5 minutes and
+-- its attempts begin at 0 again, as in GitLab. A tombstone that was marked for a recheck (status 2) becomes an ordinary one.
 WITH recorded AS (
     UPDATE "public".loose_foreign_keys_deleted_records AS tombstone
     SET last_error = CASE WHEN $6::pg_catalog.float8 IS NOT NULL AND tombstone.cleanup_attempts > 0
@@ -40,5 +39,5 @@ WITH recorded AS (
     RETURNING tombstone.consume_after
 )
 SELECT pg_catalog.count(*) FILTER (WHERE $6::pg_catalog.float8 IS NOT NULL OR recorded.consume_after > pg_catalog.clock_timestamp())
-    AS put_off, pg_catalog.count(*) AS recorded
+    AS deferred, pg_catalog.count(*) AS recorded
 FROM recorded
