@@ -223,7 +223,7 @@ func testRunReloads(t *testing.T, p program) {
 	s.wait(t, time.Minute, "a heartbeat with the error", "EXISTS (SELECT FROM sexton.clients WHERE reload_error <> '')")
 	require.Contains(t, p.run(t, s.dir, s.url, 0, "status"), "WORKER WITH OLD CONFIGURATION")
 	_, body := send(t.Context(), t, http.MethodGet, address, "/", nil)
-	require.Contains(t, body, "keeps its old configuration: ")
+	require.Contains(t, body, "still uses its old configuration: ")
 	s.exec(t, "DELETE FROM parents WHERE id = 1")
 	s.wait(t, stopLimit, "the old definitions to be worked with", noWork)
 

@@ -84,8 +84,8 @@ const lockWait = 10 * time.Second
 func FindJob(c *config.Config, kind string) (riverjobs.Job, error) {
 	jobs := riverjobs.Jobs(c)
 	kinds := render.Each(jobs, func(job riverjobs.Job) string { return job.Kind })
-	if at := slices.Index(kinds, kind); at >= 0 {
-		return jobs[at], nil
+	if i := slices.Index(kinds, kind); i >= 0 {
+		return jobs[i], nil
 	}
 	if component := riverjobs.ComponentOf(c, kind); component != "" {
 		return riverjobs.Job{}, Usage(fmt.Errorf("%s is not enabled; set %s.enabled: true", kind, component))

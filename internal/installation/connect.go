@@ -121,11 +121,11 @@ func (c *Connections) Jobs() database.Database { return c.Database(c.Config.Jobs
 // Database returns the database with a configured name. It has no pool if it was not
 // opened.
 func (c *Connections) Database(name string) database.Database {
-	at := slices.IndexFunc(c.Databases, func(db database.Database) bool { return db.Name == name })
-	if at < 0 {
+	i := slices.IndexFunc(c.Databases, func(db database.Database) bool { return db.Name == name })
+	if i < 0 {
 		return database.Database{}
 	}
-	return c.Databases[at]
+	return c.Databases[i]
 }
 
 // Kinds returns the kinds of the enabled jobs.
@@ -177,12 +177,12 @@ func (c *Connections) refuseDuplicates(ctx context.Context) error {
 		if c.Down[db.Name] != nil {
 			continue
 		}
-		at := address{schema: db.Names.Tracked}
+		place := address{schema: db.Names.Tracked}
 		// Two servers on one machine have different ports, and two machines do not start
 		// theirs in the same microsecond.
 		err := db.Pool.QueryRow(ctx, "SELECT pg_catalog.current_database(), "+
 			"pg_catalog.format('%s %s', extract(epoch FROM pg_catalog.pg_postmaster_start_time()), pg_catalog.current_setting('port'))").
-			Scan(&at.database, &at.server)
+			Scan(&place.database, &place.server)
 		switch {
 		case database.Lost(err) && db.Name != c.Config.Jobs.Database:
 			c.Down[db.Name] = Located(c.Config, db.Unreachable(err))
@@ -190,13 +190,13 @@ func (c *Connections) refuseDuplicates(ctx context.Context) error {
 		case err != nil:
 			return fmt.Errorf("identify database %s: %w", db.Name, err)
 		}
-		if other, taken := known[at]; taken {
+		if other, taken := known[place]; taken {
 			problems.Add(c.Config.Problem("databases."+db.Name,
 				"is the same database as "+other+", with the same schema",
 				"name it once, with the tables of both"))
 			continue
 		}
-		known[at] = db.Name
+		known[place] = db.Name
 	}
 	return problems.Err()
 }
@@ -402,34 +402,19 @@ func (b *Bound) RecordedParents(_ context.Context, db database.Database) ([]stri
 
 // Remotes returns the other reachable databases.
 func (c *Connections) Remotes(than database.Database) map[string]pgcatalog.Beginner {
-	others := map[string]pgcatalog.Beginner{}
+	remotes := map[string]pgcatalog.Beginner{}
 	for _, db := range c.Databases {
 		if db.Name != than.Name && c.Down[db.Name] == nil {
-			others[db.Name] = db.Pool
+			remotes[db.Name] = db.Pool
 		}
 	}
-	return others
+	return remotes
 }
 
 // DefaultSchema returns the schema of table names without a schema.
 func (b *Bound) DefaultSchema(name string) string {
 	settings, _ := b.Config.Database(name)
 	return settings.Schema
-}
-
-// Unbound returns the definitions whose parents are in unreachable databases. All other
-// definitions were bound or refused.
-func (b *Bound) Unbound() []definitions.Definition {
-	bound := map[problem.Position]bool{}
-	for _, parents := range b.Parents {
-		for _, parent := range parents {
-			for _, reference := range parent.References {
-				bound[reference.Definition.Position] = true
-			}
-		}
-	}
-	return slices.DeleteFunc(slices.Clone(b.Definitions),
-		func(d definitions.Definition) bool { return bound[d.Position] })
 }
 
 // DownNames returns the unreachable databases in the order of the configuration.

@@ -95,7 +95,7 @@ func StartupWarnings(ctx context.Context, all *Bound, db database.Database) ([]s
 
 // NoteHeld logs what in the configuration does not fit the databases, and reports it in
 // the status.
-func (b *Bound) NoteHeld(ctx context.Context, noted *riverjobs.Bindings, log *slog.Logger) {
+func (b *Bound) NoteHeld(ctx context.Context, bindings *riverjobs.Bindings, log *slog.Logger) {
 	for kind, problems := range b.held {
 		texts := make([]string, len(problems))
 		for i, p := range problems {
@@ -109,7 +109,7 @@ func (b *Bound) NoteHeld(ctx context.Context, noted *riverjobs.Bindings, log *sl
 			if kind != riverjobs.LooseForeignKeys && db.Name != b.Jobs().Name {
 				continue
 			}
-			noted.NoteWrong(kind, db.Name, texts)
+			bindings.NoteWrong(kind, db.Name, texts)
 		}
 	}
 }
@@ -131,10 +131,10 @@ func (f Files) BindForWork(ctx context.Context, c *config.Config, failFast bool)
 
 // Await waits until a database that was down at the start can be used, notes its parents,
 // and returns true. It returns false if ctx ends first.
-func (b *Bound) Await(ctx context.Context, name string, noted *riverjobs.Bindings, log *slog.Logger) bool {
+func (b *Bound) Await(ctx context.Context, name string, bindings *riverjobs.Bindings, log *slog.Logger) bool {
 	db := b.Database(name)
 	if b.Down[db.Name] == nil {
-		noted.Note(db.Name, b.Parents[db.Name])
+		bindings.Note(db.Name, b.Parents[db.Name])
 		return true
 	}
 	log = log.With("database", db.Name)
@@ -146,7 +146,7 @@ func (b *Bound) Await(ctx context.Context, name string, noted *riverjobs.Binding
 		}
 		parents, err := b.bindDatabase(ctx, db)
 		if err == nil {
-			noted.Note(db.Name, parents)
+			bindings.Note(db.Name, parents)
 			log.InfoContext(ctx, "database_reachable")
 			return true
 		}

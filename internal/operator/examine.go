@@ -300,12 +300,12 @@ func (x *Examination) stalledJobs(ctx context.Context) (found []doctor.Finding, 
 			continue
 		}
 		for _, name := range job.Databases {
-			waits, err := stalled(ctx, x.Jobs(), x.Config.Jobs.Silence, job, name)
+			reason, err := stalled(ctx, x.Jobs(), x.Config.Jobs.Silence, job, name)
 			if err != nil {
 				return found, err
 			}
-			if waits != "" {
-				found = append(found, doctor.One(problem.Warning, job.Kind+"/"+name, "the job waits for "+waits,
+			if reason != "" {
+				found = append(found, doctor.One(problem.Warning, job.Kind+"/"+name, "the job waits for "+reason,
 					"start a worker (sexton run), or read the log of the running one")...)
 			}
 		}

@@ -219,13 +219,13 @@ func successDue(job riverjobs.Job, database string, success float64) (due float6
 	}
 	const ticks = 3
 	times := riverjobs.Rotate(cron, slices.Index(job.Databases, database), len(job.Databases))
-	at := time.Unix(int64(success), 0).UTC()
+	tick := time.Unix(int64(success), 0).UTC()
 	for range ticks {
-		if at = times.Next(at); at.IsZero() {
+		if tick = times.Next(tick); tick.IsZero() {
 			return 0, false
 		}
 	}
-	return float64(at.Unix()), true
+	return float64(tick.Unix()), true
 }
 
 // counted has the data of the jobs database that only metrics show.

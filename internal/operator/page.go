@@ -41,9 +41,9 @@ const (
 
 // PageSource serves the readings and changes of the page.
 type PageSource struct {
-	all   *installation.Bound
-	noted *riverjobs.Bindings
-	log   *slog.Logger
+	all      *installation.Bound
+	bindings *riverjobs.Bindings
+	log      *slog.Logger
 	// failures are cached longer than the rest.
 	failures  *web.Cached[Failures]
 	latencies *Latencies
@@ -56,8 +56,8 @@ type PageSource struct {
 }
 
 // NewPageSource returns the source for the page of a worker.
-func NewPageSource(all *installation.Bound, noted *riverjobs.Bindings, log *slog.Logger) *PageSource {
-	s := &PageSource{all: all, noted: noted, log: log, latencies: NewLatencies(all.Connections)}
+func NewPageSource(all *installation.Bound, bindings *riverjobs.Bindings, log *slog.Logger) *PageSource {
+	s := &PageSource{all: all, bindings: bindings, log: log, latencies: NewLatencies(all.Connections)}
 	s.failures = &web.Cached[Failures]{Read: s.readFailures, Timeout: failuresTimeout, Keep: failuresFor}
 	s.kept = &web.CachedByKey[int64, *Kept]{Read: s.readKept, Timeout: keptTimeout, Keep: keptFor}
 	return s
@@ -85,7 +85,7 @@ func (s *PageSource) Overview(ctx context.Context) (Overview, error) {
 	}
 	kept := make(chan *Kept, 1)
 	go func() { kept <- s.kept.Get(ctx, 0) }() // It takes longest.
-	reading, err := Read(ctx, Noted(all, s.noted))
+	reading, err := Read(ctx, Noted(all, s.bindings))
 	if err != nil {
 		return Overview{}, err
 	}
@@ -171,15 +171,15 @@ func (s *PageSource) Retry(ctx context.Context, by web.Visitor, what components.
 // the next tick.
 func (s *PageSource) RunNow(ctx context.Context, by web.Visitor, kind string) error {
 	jobs := riverjobs.Jobs(s.all.Config)
-	at := slices.IndexFunc(jobs, func(job riverjobs.Job) bool { return job.Kind == kind && !job.Inserted() })
-	if at < 0 {
+	i := slices.IndexFunc(jobs, func(job riverjobs.Job) bool { return job.Kind == kind && !job.Inserted() })
+	if i < 0 {
 		return components.Refuse("there is no job %q with a schedule, or it is not enabled", kind)
 	}
 	pauses, err := installation.Pauses(ctx, s.all.Connections)
 	if err != nil {
 		return err
 	}
-	if paused := pauses[jobs[at].Queue]; paused != "" {
+	if paused := pauses[jobs[i].Queue]; paused != "" {
 		return components.Refuse("%s is %s: resume it first", kind, paused)
 	}
 	jobsDB := s.all.Jobs()
@@ -187,8 +187,8 @@ func (s *PageSource) RunNow(ctx context.Context, by web.Visitor, kind string) er
 	if err := s.all.Record(ctx, entry); err != nil {
 		return err
 	}
-	for _, name := range jobs[at].Databases {
-		if _, err := riverjobs.Enqueue(ctx, jobsDB.Pool, jobsDB, kind, jobs[at].ArgsOf(name), nil); err != nil {
+	for _, name := range jobs[i].Databases {
+		if _, err := riverjobs.Enqueue(ctx, jobsDB.Pool, jobsDB, kind, jobs[i].ArgsOf(name), nil); err != nil {
 			return err
 		}
 	}

@@ -102,11 +102,11 @@ func Bound(all *installation.Bound) components.Source {
 }
 
 // Noted is a source with the parents that a worker has bound.
-func Noted(all *installation.Connections, noted *riverjobs.Bindings) components.Source {
+func Noted(all *installation.Connections, bindings *riverjobs.Bindings) components.Source {
 	return components.Source{Connections: all, Defined: func(_ context.Context, db database.Database) ([]string,
 		error,
 	) {
-		return noted.Noted(db.Name), nil
+		return bindings.Noted(db.Name), nil
 	}}
 }
 

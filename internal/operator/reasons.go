@@ -46,17 +46,17 @@ var variable = regexp.MustCompile(`(SQLSTATE [0-9A-Z]{5})|[0-9A-Za-z-]*[0-9][0-9
 
 // cause returns an error without the parts that differ between rows.
 func cause(text string) string {
-	table, rest, found := strings.Cut(text, ": ")
+	table, message, found := strings.Cut(text, ": ")
 	if !found {
-		table, rest = "", text // It names no table first.
+		table, message = "", text // It names no table first.
 	}
-	return table + variable.ReplaceAllString(rest, "$1…")
+	return table + variable.ReplaceAllString(message, "$1…")
 }
 
 // Reasons groups the failures by table, SQLSTATE and message. Failures come before rows
 // that wait for a lock, and reasons with more rows come first.
 func (f Failures) Reasons() (reasons []Reason) {
-	at := map[string]int{}
+	index := map[string]int{}
 	for _, failure := range f.Failures {
 		text := failure.Source + "\x00" + failure.Database + "\x00" + cause(failure.Error)
 		if failure.GivenUp {
@@ -64,10 +64,10 @@ func (f Failures) Reasons() (reasons []Reason) {
 		}
 		sum := sha256.Sum256([]byte(text))
 		key := hex.EncodeToString(sum[:6])
-		i, known := at[key]
+		i, known := index[key]
 		if !known {
 			i = len(reasons)
-			at[key] = i
+			index[key] = i
 			reasons = append(reasons, Reason{
 				Key: key, Source: failure.Source, Database: failure.Database, Text: failure.Error,
 				Locked: failure.Locked(), GivenUp: failure.GivenUp, More: slices.Contains(f.Capped, failure.Source),
@@ -102,12 +102,12 @@ func RetryReason(ctx context.Context, all *installation.Connections, key string,
 		return "", err
 	}
 	reasons := found.Reasons()
-	at := slices.IndexFunc(reasons, func(r Reason) bool { return r.Key == key })
-	if at < 0 {
+	i := slices.IndexFunc(reasons, func(r Reason) bool { return r.Key == key })
+	if i < 0 {
 		return "", components.Refuse("no row has this failure any more")
 	}
 	done, left := 0, 0
-	for _, failure := range reasons[at].Failures {
+	for _, failure := range reasons[i].Failures {
 		_, err := RetryFailures(ctx, all, components.Retry{
 			Source: failure.Source, Database: failure.Database,
 			ID: failure.ID,

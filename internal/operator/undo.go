@@ -229,8 +229,8 @@ func (s *PageSource) Deletion(ctx context.Context, id int64) (*Deletion, error) 
 	one := kept.Deletions[0]
 	s.undoing.Lock()
 	defer s.undoing.Unlock()
-	if at := slices.IndexFunc(s.undone, func(u *Undone) bool { return u.id == id }); at >= 0 {
-		one.Undone = new(*s.undone[at])
+	if i := slices.IndexFunc(s.undone, func(u *Undone) bool { return u.id == id }); i >= 0 {
+		one.Undone = new(*s.undone[i])
 	}
 	return &one, nil
 }

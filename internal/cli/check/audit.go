@@ -70,8 +70,8 @@ func auditCommand(env *cli.Env) *cobra.Command {
 parent and without a pending tombstone, so that no run will find them. They come from deletions
 before the triggers were installed, from statements that fire no trigger (DROP TABLE, DETACH
 PARTITION), or from an application that inserts children of missing parents. Children in another
-database are checked there. If a database cannot be reached, its definitions are skipped, and the
-exit code is 4.
+database are checked there. If a database cannot be reached, its definitions are left out, and
+the exit code is 4.
 
 --repair inserts a tombstone for each orphaned key, as the parent's trigger would have, and wakes
 the workers, which delete or change the children. A key counts for the first definition that finds
@@ -121,13 +121,10 @@ func audit(ctx context.Context, env *cli.Env, request auditRequest) error {
 					document.add(db.Name, report)
 				}
 			}
-			if request.database == "" {
-				document.addUnbound(all, child)
-			}
 			if err := env.Print(document, func(w io.Writer) { document.print(w, request.repair) }); err != nil {
 				return err
 			}
-			return document.verdict(request.repair, all.Complete())
+			return document.verdict(request, all.Complete())
 		})
 }
 
@@ -168,7 +165,7 @@ func checkChild(b *installation.Bound, child definitions.Name) error {
 			names = append(names, one.reference.Child.Label())
 		}
 	}
-	for _, d := range b.Unbound() {
+	for _, d := range b.Definitions {
 		if d.Child == child {
 			return nil
 		}
@@ -184,9 +181,9 @@ func (d *auditDocument) add(name string, report orphans.Report) {
 	d.RepairedKeys += report.RepairedKeys
 }
 
-// verdict returns the error of the command. down is the error of an unreachable database.
-// Incomplete audits come first, because they may hide orphans.
-func (d *auditDocument) verdict(repaired bool, down error) error {
+// verdict returns the error of the command. down is the error of an unreachable database,
+// whose definitions are missing in the document.
+func (d *auditDocument) verdict(request auditRequest, down error) error {
 	incomplete, skipped := 0, 0
 	for _, one := range d.Definitions {
 		switch {
@@ -197,13 +194,13 @@ func (d *auditDocument) verdict(repaired bool, down error) error {
 		}
 	}
 	switch {
-	case incomplete == 0 && skipped > 0 && down != nil:
+	case incomplete == 0 && down != nil && (skipped > 0 || request.database == ""):
 		return down
 	case skipped > 0:
 		return fmt.Errorf("%s could not be audited", render.Counted(incomplete+skipped, "definition"))
 	case incomplete > 0:
 		return fmt.Errorf("%s could not be audited completely", render.Counted(incomplete, "definition"))
-	case d.OrphanedKeys > 0 && !repaired:
+	case d.OrphanedKeys > 0 && !request.repair:
 		return cli.ErrFindings
 	default:
 		return nil
@@ -246,19 +243,4 @@ func (d auditedDefinition) remarks() string {
 	}
 	joined := strings.Join(remarks, "; ")
 	return render.Cell(&joined)
-}
-
-// addUnbound adds the definitions whose parents are unknown because a database is
-// unreachable.
-func (d *auditDocument) addUnbound(all *installation.Bound, child definitions.Name) {
-	down := strings.Join(all.DownNames(), " or ")
-	for _, one := range all.Unbound() {
-		if child.Table == "" || child == one.Child {
-			d.add(down, orphans.Report{
-				Definition: one.Key, Child: one.Child.String(), Column: one.ColumnList(), Parent: one.Parent.String(),
-				Samples: []string{},
-				Skipped: fmt.Sprintf("database %s cannot be reached", down),
-			})
-		}
-	}
 }

@@ -169,9 +169,9 @@ func runOnce(ctx context.Context, env *cli.Env, request runRequest) (report runR
 		return report, err
 	}
 	defer stop()
-	noted := &riverjobs.Bindings{Foreground: true}
+	bindings := &riverjobs.Bindings{Foreground: true}
 	report.Report, err = job.Run(ctx, riverjobs.Deps{
-		Bindings: noted, Config: c, Databases: all.Databases, Definitions: all.Definitions, Logger: log,
+		Bindings: bindings, Config: c, Databases: all.Databases, Definitions: all.Definitions, Logger: log,
 		Runner: &jobrun.Runner{Leases: all.Leases(id), Logger: log},
 	}, pass)
 	if err != nil && !errors.Is(err, context.Canceled) {

@@ -29,8 +29,8 @@ type operatorView struct {
 	source  *operator.PageSource
 }
 
-func newOperatorView(all *installation.Bound, noted *riverjobs.Bindings, log *slog.Logger) (*operatorView, error) {
-	v := &operatorView{all: all.Connections, gauges: &operator.Gauges{All: all.Connections, Noted: noted, Log: log}}
+func newOperatorView(all *installation.Bound, bindings *riverjobs.Bindings, log *slog.Logger) (*operatorView, error) {
+	v := &operatorView{all: all.Connections, gauges: &operator.Gauges{All: all.Connections, Noted: bindings, Log: log}}
 	versions := cli.ReadVersions()
 	options := metrics.Options{
 		Kinds: all.Kinds(), Databases: all.Config.DatabaseNames(), CleanUp: riverjobs.LooseForeignKeys,
@@ -43,7 +43,7 @@ func newOperatorView(all *installation.Bound, noted *riverjobs.Bindings, log *sl
 		return nil, fmt.Errorf("make metrics: %w", err)
 	}
 	v.metrics = measured
-	v.source = operator.NewPageSource(all, noted, log)
+	v.source = operator.NewPageSource(all, bindings, log)
 	return v, nil
 }
 

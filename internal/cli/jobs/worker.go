@@ -82,9 +82,9 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 		return err
 	}
 	id := installation.Holder()
-	noted := &riverjobs.Bindings{}
-	all.NoteHeld(ctx, noted, log)
-	view, err := newOperatorView(all, noted, log)
+	bindings := &riverjobs.Bindings{}
+	all.NoteHeld(ctx, bindings, log)
+	view, err := newOperatorView(all, bindings, log)
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 	riverLog := limitRiverLog(log)
 	defer riverLog.Flush()
 	deps := riverjobs.Deps{
-		Bindings: noted, Config: all.Config, Databases: all.Databases, Definitions: all.Definitions, Stopping: ctx,
+		Bindings: bindings, Config: all.Config, Databases: all.Databases, Definitions: all.Definitions, Stopping: ctx,
 		Logger: log, RiverLogger: slog.New(riverLog),
 		Runner: &jobrun.Runner{Leases: all.Leases(id), Logger: log, Observer: view.metrics},
 	}
@@ -105,7 +105,7 @@ func Work(ctx context.Context, all *installation.Bound, log *slog.Logger, on End
 	heart := &heartbeat.Heart{
 		DB: all.Jobs(), ClientID: id, Silence: all.Config.Jobs.Silence, Logger: log,
 		Polling: func() []string { return deaf(subscriptions) },
-		Held:    noted.Held, ReloadError: reloadError, Digests: deps.Runner.Leases.Digests,
+		Held:    bindings.Held, ReloadError: reloadError, Digests: deps.Runner.Leases.Digests,
 		Schedules: riverjobs.Schedules(all.Config),
 	}
 	deps.Working = heart.TrackJob

@@ -160,14 +160,14 @@ func (d *verifiedDiffs) remove(ctx context.Context, engine *extdiff.Engine) erro
 		if !f.Dangling || f.DiffID == 0 {
 			continue
 		}
-		gone, err := engine.RemoveUnnamed(ctx, f)
+		removed, err := engine.RemoveUnnamed(ctx, f)
 		_, busy := errors.AsType[*extdiff.BusyError](err)
 		switch {
 		case busy:
 			d.Busy++
 		case err != nil:
 			return err
-		case gone:
+		case removed:
 			d.Removed++
 		}
 	}

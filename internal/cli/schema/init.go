@@ -92,8 +92,8 @@ func initialize(ctx context.Context, env *cli.Env, all *installation.Connections
 	if err != nil {
 		return err
 	}
-	at := slices.IndexFunc(all.Sites(), func(site loosefk.Site) bool { return site.Name == db.Name })
-	keys, err := Propose(ctx, all.Sites()[at], pgcatalog.Schema)
+	i := slices.IndexFunc(all.Sites(), func(site loosefk.Site) bool { return site.Name == db.Name })
+	keys, err := Propose(ctx, all.Sites()[i], pgcatalog.Schema)
 	if err != nil {
 		return err
 	}

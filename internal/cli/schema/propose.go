@@ -133,8 +133,8 @@ func (r *reader) describe(key pgcatalog.ForeignKey, child, parent *pgcatalog.Rel
 	if k.primary = len(primary) == len(k.ParentColumns) && order != nil; k.primary {
 		// In the order of the primary key, a definition needs no parent columns.
 		k.Columns, k.ParentColumns = make([]string, len(order)), primary
-		for at, from := range order {
-			k.Columns[at] = key.Columns[from]
+		for i, from := range order {
+			k.Columns[i] = key.Columns[from]
 		}
 	}
 	switch key.OnDelete {
@@ -194,9 +194,9 @@ func (r *reader) root(oid uint32) uint32 {
 // is deleted.
 func (r *reader) cascadeTables(table uint32) []uint32 {
 	tables := []uint32{r.root(table)}
-	for at := 0; at < len(tables); at++ {
+	for i := 0; i < len(tables); i++ {
 		for _, key := range r.Keys {
-			if child := r.root(key.Table); key.OnDelete == pgcatalog.Cascade && r.root(key.Target) == tables[at] &&
+			if child := r.root(key.Table); key.OnDelete == pgcatalog.Cascade && r.root(key.Target) == tables[i] &&
 				!slices.Contains(tables, child) {
 				tables = append(tables, child)
 			}

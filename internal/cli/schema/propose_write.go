@@ -100,12 +100,12 @@ func merge(file, more []byte) ([]byte, error) {
 	tables := into.Content[0]
 	for i := 0; i < len(from.Content[0].Content); i += 2 {
 		name, list := from.Content[0].Content[i], from.Content[0].Content[i+1]
-		at := slices.IndexFunc(tables.Content, func(n *yaml.Node) bool { return n.Value == name.Value })
-		if at < 0 {
+		found := slices.IndexFunc(tables.Content, func(n *yaml.Node) bool { return n.Value == name.Value })
+		if found < 0 {
 			tables.Content = append(tables.Content, name, list)
 			continue
 		}
-		tables.Content[at+1].Content = append(tables.Content[at+1].Content, list.Content...)
+		tables.Content[found+1].Content = append(tables.Content[found+1].Content, list.Content...)
 	}
 	var out bytes.Buffer
 	encoder := yaml.NewEncoder(&out)
