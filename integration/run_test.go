@@ -244,7 +244,7 @@ func testRunReloads(t *testing.T, p program) {
 	w.signal(t, syscall.SIGHUP)
 	w.logged(t, `"msg":"configuration_reloaded"`)
 	pgtest.WaitFor(t, "the stop", func(context.Context) (bool, error) {
-		return strings.Count(w.log.String(), `"msg":"worker stops: `) == 2, nil
+		return strings.Count(w.log.String(), `"msg":"worker_stopping"`) == 2, nil
 	})
 	require.NoError(t, os.WriteFile(file, []byte("children: [\n"), 0o600))
 	release()
@@ -351,7 +351,7 @@ func testRunStops(t *testing.T, p program) {
 	first, pass, release := s.inBatch(t, "id <= 5")
 	pass()
 	first.signal(t, syscall.SIGTERM)
-	first.logged(t, `"msg":"worker stops`)
+	first.logged(t, `"msg":"worker_stopping"`)
 	release()
 	require.Zero(t, first.exit(t, stopLimit), "exit code after SIGTERM")
 	s.cleanedUp(t)
@@ -366,7 +366,7 @@ func testRunStops(t *testing.T, p program) {
 
 	twice, _, _ := s.inBatch(t, "id > 5")
 	twice.signal(t, syscall.SIGINT)
-	twice.logged(t, `"msg":"worker stops`)
+	twice.logged(t, `"msg":"worker_stopping"`)
 	twice.signal(t, syscall.SIGINT)
 	require.Equal(t, -1, twice.exit(t, stopLimit), "a second signal ends the process itself")
 }

@@ -268,7 +268,7 @@ func dueBy[T river.JobArgs](what, due, next string, args ...any) predicate {
 		var seconds float64
 		paused, jobs := strings.ReplaceAll(pausedSQL, "$1", kind), deps.jobsDB()
 		if db.Name != jobs.Name { // The queues are in another database.
-			paused = kind + "::text IS NULL"
+			paused = kind + "::pg_catalog.text IS NULL"
 		}
 		sql := "SELECT " + due + " AND NOT " + paused + ", " + next
 		if err := on.QueryRow(ctx, db.Names.Render(sql), args...).Scan(&found.Now, &seconds); err != nil {
