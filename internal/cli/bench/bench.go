@@ -22,8 +22,9 @@ import (
 // benchWhere is part of the help of every benchmark.
 const benchWhere = `
 
-Runs in a database of its own, on a private Postgres or, with --database-url, on that server, and removes it at
-the end, also after an interruption. Reads no --config, and of the environment only SEXTON_PG_BIN.`
+Runs in a database of its own, on a private Postgres or, with --database-url, on that server, and
+removes it at the end, also after an interruption. Reads no --config, and of the environment only
+SEXTON_PG_BIN.`
 
 // Command is the command of this area.
 func Command(env *cli.Env) *cobra.Command {
@@ -36,8 +37,8 @@ func benchLatencyCommand(env *cli.Env) *cobra.Command {
 	var events, children int
 	cmd := benchmark(env, "latency --events 5 --children 50000",
 		"Time from a parent's commit to its children being gone",
-		`Deletes parents one at a time under a worker, and measures from the COMMIT being sent to children and tombstone
-being gone, beside the same with ON DELETE CASCADE.`,
+		`Deletes parents one at a time under a worker, and measures from the COMMIT being sent to children
+and tombstone being gone, beside the same with ON DELETE CASCADE.`,
 		func(ctx context.Context, site *Site) (*Report, error) {
 			return Latency(ctx, site, events, children)
 		})
@@ -52,9 +53,9 @@ func benchNotifyCommand(env *cli.Env) *cobra.Command {
 	var clients []int
 	cmd := benchmark(env, "notify --clients 8 --rounds 25",
 		"Commits per second of clients that delete, by how the worker is woken",
-		`Lets 1, 8 and 32 clients delete one parent per transaction: without a trigger, with tombstones only, with a
-NOTIFY each time, and with Sexton's triggers under a working worker. They take short turns in random order, and a turn is
-compared with that of tombstones only in the same round.`,
+		`Lets 1, 8 and 32 clients delete one parent per transaction: without a trigger, with tombstones
+only, with a NOTIFY each time, and with Sexton's triggers under a working worker. They take short
+turns in random order, and a turn is compared with that of tombstones only in the same round.`,
 		func(ctx context.Context, site *Site) (*Report, error) {
 			return Notify(ctx, site, NotifyOptions{Turn: seconds(length), Rounds: rounds, Clients: clients})
 		})

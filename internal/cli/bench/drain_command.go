@@ -21,13 +21,14 @@ func benchDrainCommand(env *cli.Env) *cobra.Command {
 	var limit float64
 	cmd := measuring(env, "drain --set slow --connections 8",
 		"Speed of Sexton against one statement and native cascades",
-		`Deletes parents and measures how fast their children are deleted, each way on a new copy of the same data: by passes
-of Sexton, by one DELETE joined to the tombstones, and by ON DELETE CASCADE or SET NULL. Checks after each that
-exactly the right rows are deleted. Data sets: wide (10,000 parents with 100 children), fanout (2,000 parents with
-50 children in each of 20 tables), skew (one parent with a million children, 1,000 with 10), nullify (wide with three
-more indexes, and children that are kept), slow (children that a trigger makes take 20 ms each: counts the rows
-that are deleted in a fixed time, and compares with one connection), retention (a million rows that a rule of
-retention deletes because of their age, beside 100,000 new ones, against one DELETE).`,
+		`Deletes parents and measures how fast their children are deleted, each way on a new copy of the
+same data: by passes of Sexton, by one DELETE joined to the tombstones, and by ON DELETE CASCADE or
+SET NULL. Checks after each that exactly the right rows are deleted. Data sets: wide (10,000
+parents with 100 children), fanout (2,000 parents with 50 children in each of 20 tables), skew (one
+parent with a million children, 1,000 with 10), nullify (wide with three more indexes, and children
+that are kept), slow (children that a trigger makes take 20 ms each: counts the rows that are
+deleted in a fixed time, and compares with one connection), retention (a million rows that a rule
+of retention deletes because of their age, beside 100,000 new ones, against one DELETE).`,
 		func(ctx context.Context) (*Report, error) {
 			o.Sets = []string{set}
 			if set == allSets {

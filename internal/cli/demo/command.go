@@ -47,10 +47,11 @@ func Command(env *cli.Env) *cobra.Command {
 	cmd := env.Reports(&cobra.Command{
 		Use:   "demo",
 		Short: "Run Sexton on a private Postgres with sample data",
-		Long: `Starts a private Postgres on a Unix socket, loads the sample data of a small application like GitLab, and
-runs a worker while the application deletes random parents and users. One scene for each kind of job and one for
-undo show the progress: as a panel on a terminal, otherwise as one line per scene and second. Ctrl-C stops the demo
-and removes everything. It reads one environment variable: SEXTON_PG_BIN, the folder of the server's programs.`,
+		Long: `Starts a private Postgres on a Unix socket, loads the sample data of a small application like
+GitLab, and runs a worker while the application deletes random parents and users. One scene for
+each kind of job and one for undo show the progress: as a panel on a terminal, otherwise as one
+line per scene and second. Ctrl-C stops the demo and removes everything. It reads one environment
+variable: SEXTON_PG_BIN, the folder of the server's programs.`,
 		Example: `  sexton demo
   sexton demo --exit --json                     # ends when all jobs are done, and prints a summary
   sexton demo --print-schema | less`,

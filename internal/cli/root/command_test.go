@@ -77,6 +77,21 @@ func TestCommandsInDocumentsExist(t *testing.T) {
 	}
 }
 
+// Help texts fit a terminal of 100 columns.
+func TestHelpFitsATerminal(t *testing.T) {
+	t.Parallel()
+	var check func(cmd *cobra.Command)
+	check = func(cmd *cobra.Command) {
+		for line := range strings.Lines(cmd.Long + "\n" + cmd.UsageString()) {
+			require.LessOrEqual(t, len(strings.TrimSuffix(line, "\n")), 100, "%s: %s", cmd.CommandPath(), line)
+		}
+		for _, sub := range cmd.Commands() {
+			check(sub)
+		}
+	}
+	check(newCommand(&cli.Env{}))
+}
+
 func subcommand(of *cobra.Command, name string) *cobra.Command {
 	for _, sub := range of.Commands() {
 		if sub.Name() == name {
