@@ -182,7 +182,7 @@ func TestKeysChangeTheirType(t *testing.T) {
 	d.Exec(accounts("uuid"))
 	d.Exec("SELECT sexton.delete_user(1, NULL)")
 	require.ErrorContains(t, d.Migrate(t, anyUsers("uuid", "")),
-		"users wait in public.users_ghost_user_migrations, which is to refer to public.accounts")
+		"public.users_ghost_user_migrations still has users, and must refer to public.accounts")
 	d.Exec("SELECT sexton.cancel_user_deletion(1, NULL)")
 	for range 2 {
 		require.NoError(t, d.Migrate(t, anyUsers("uuid", "")))

@@ -241,7 +241,7 @@ func TestARuleDecidesWhoRemovesGroups(t *testing.T) {
 		`adjourned_groups.may_remove: the function "public"."may_remove"(bigint, uuid) would run with the rights of Sexton's owner`)
 }
 
-const notTheConfigured = "groups are being destroyed, which are not those of the configured table and key"
+const notTheConfigured = "groups of another table or key than the configured one are being destroyed"
 
 // Another table, another key and another parent are refused while a group is being
 // destroyed, even if the types of the keys are the same: what has begun goes on by its
@@ -396,7 +396,7 @@ func TestGroupsThatDoNotFitAreRefused(t *testing.T) {
 			"adjourned_groups.groups.marked_on: clubs.deleted_at is of type timestamp with time zone instead of date": {Table: "clubs", Key: "id", MarkedOn: "deleted_at"},
 		"adjourned_groups.groups.key: table clubs has no column uid (did you mean id?)\n" +
 			"adjourned_groups.groups.marked_on: table clubs has no column deleted_on (did you mean deleted_at?)": {Table: "clubs", Key: "uid", MarkedOn: "deleted_on"},
-		"adjourned_groups.groups.parent: squads.above is of type text instead of that of the key": {
+		"adjourned_groups.groups.parent: squads.above is of type text instead of the type of the key": {
 			Table: "squads",
 			Key:   "id", Parent: "above", MarkedOn: "deleted_on",
 		},
@@ -476,13 +476,13 @@ func TestARuleOfTheApplicationOutlivesOtherKeys(t *testing.T) {
 	s.Exec("INSERT INTO teams VALUES ($1)", account)
 	teams := migrate.Groups{Table: "teams", Key: "id", MarkedOn: "deleted_on", Period: 1}
 	require.ErrorContains(t, s.MigrateGroups(t, teams),
-		`sexton.may_remove_group(uuid,bigint) is a rule of the application's own, and the keys get other types`)
+		`sexton.may_remove_group(uuid,bigint) is the application's own rule, and the types of the keys change`)
 	require.ErrorContains(t, s.MigrateGroups(t, teams),
-		`(Create "sexton".may_remove_group(uuid, uuid) with that rule, or drop the former function to have Sexton's rule.)`)
+		`(Create "sexton".may_remove_group(uuid, uuid) with that rule, or drop the old function to use Sexton's rule.)`)
 	s.Exec("CREATE FUNCTION sexton.may_remove_group(user_id uuid, group_id uuid) RETURNS boolean LANGUAGE sql AS 'SELECT false'")
 	require.NoError(t, s.MigrateGroups(t, teams))
 	require.ErrorContains(t, s.try(t, "SELECT sexton.schedule_group_deletion($1, $1)", account), "may not remove it")
-	require.ErrorContains(t, s.MigrateGroups(t, organization()), "sexton.may_remove_group(uuid,uuid) is a rule")
+	require.ErrorContains(t, s.MigrateGroups(t, organization()), "sexton.may_remove_group(uuid,uuid) is the application's own rule")
 	s.Exec("DROP FUNCTION sexton.may_remove_group")
 	require.NoError(t, s.MigrateGroups(t, organization()))
 	require.True(t, s.ask(t, "schedule_group_deletion", 1, account))

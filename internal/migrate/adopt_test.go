@@ -83,7 +83,7 @@ func TestUpAdoptsTablesWithoutComments(t *testing.T) {
 	} {
 		d.Exec(uncommented + ";" + change)
 		_, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
-		require.ErrorContains(t, err, "database main holds "+table+", not created by Sexton; nothing was changed: ")
+		require.ErrorContains(t, err, "database main has "+table+", which Sexton did not create; nothing was changed: ")
 		d.Exec(strings.NewReplacer("RENAME holder TO other", "RENAME other TO holder", "RENAME status TO other",
 			"RENAME other TO status").Replace(change))
 	}
@@ -94,7 +94,7 @@ func TestUpKeepsJobsOfADamagedRiver(t *testing.T) {
 	d, db := installed(t)
 	d.Exec("INSERT INTO sexton.river_job (args, kind, max_attempts, state) VALUES ('{}', 'cleanup', 1, 'available'); DROP TABLE sexton.river_queue")
 	_, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
-	require.ErrorContains(t, err, `lacks "sexton".river_queue of River's, and there are jobs (1)`)
+	require.ErrorContains(t, err, `lacks River's "sexton".river_queue, and there are jobs (1)`)
 	d.Exec("TRUNCATE sexton.river_job")
 	up(t, db)
 	require.NoError(t, migrate.Check(t.Context(), db))

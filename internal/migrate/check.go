@@ -11,7 +11,7 @@ import (
 	"sexton/internal/render"
 )
 
-// check returns why Up cannot succeed, if that can be known before it changes anything.
+// check returns the reasons to fail that Up can find before it changes anything.
 func (db Database) check(look inspection) error {
 	if err := db.fits(look); err != nil {
 		return err
@@ -24,7 +24,7 @@ func (db Database) check(look inspection) error {
 	}
 	creates := slices.ContainsFunc(db.components(), func(c component) bool {
 		return c.queue != "" &&
-			!look.tracked[c.queue].there()
+			!look.tracked[c.queue].exists()
 	})
 	switch tracked := quote(db.TrackedSchema); {
 	case !creates:
@@ -40,8 +40,8 @@ func (db Database) check(look inspection) error {
 	return nil
 }
 
-// fits refuses a server that is too old, a schema newer than this program, and deletion
-// tables in another place than configured.
+// fits returns an error if the server is too old, the schema is newer than this program, or
+// a deletion table is in another schema than configured.
 func (db Database) fits(look inspection) error {
 	if found := pgcatalog.Untested(look.server); found.Severity == problem.Error {
 		return fmt.Errorf("database %s: %s", db.Name, found)
@@ -54,7 +54,7 @@ func (db Database) fits(look inspection) error {
 		}
 	}
 	for _, c := range db.components() {
-		if installed := look.elsewhere[c.queue]; c.queue != "" && installed != "" && !look.tracked[c.queue].there() {
+		if installed := look.elsewhere[c.queue]; c.queue != "" && installed != "" && !look.tracked[c.queue].exists() {
 			const fix = "set the schema back, or run `sexton migrate down` with the old configuration first"
 			return &SchemaError{Object: installed, Fix: fix, text: fmt.Sprintf(
 				"database %s has its %s in %s, but the configuration puts them into %s; "+fix, db.Name, c.holds,
@@ -64,14 +64,15 @@ func (db Database) fits(look inspection) error {
 	return nil
 }
 
-// conflict reports names that Sexton needs and that other objects have.
+// conflict returns the error for objects that have names which Sexton needs.
 func (db Database) conflict(fix string, objects ...string) error {
-	return fmt.Errorf("database %s holds %s, not created by Sexton; nothing was changed: %s", db.Name,
+	return fmt.Errorf("database %s has %s, which Sexton did not create; nothing was changed: %s", db.Name,
 		strings.Join(objects, ", "), fix)
 }
 
-// conflicts refuses tables that have neither Sexton's comment nor the form of Sexton's.
-// In the schema sexton that is for tables of a component that was not installed yet.
+// conflicts returns an error if tables with Sexton's names have neither Sexton's comment nor
+// the columns of Sexton's tables. In the schema sexton it checks only the components that
+// are not installed yet.
 func (db Database) conflicts(look inspection) error {
 	var taken []string
 	for _, c := range db.components() {
@@ -85,14 +86,14 @@ func (db Database) conflicts(look inspection) error {
 		}
 	}
 	if len(taken) > 0 {
-		return db.conflict("schema "+schema+" belongs to Sexton; move what others have there", slices.Compact(taken)...)
+		return db.conflict("schema "+schema+" is reserved for Sexton; move these tables to another schema", slices.Compact(taken)...)
 	}
 	for _, c := range db.components() {
-		if queue := look.tracked[c.queue]; queue.there() && len(c.columns) == 0 && !queue.ours &&
+		if queue := look.tracked[c.queue]; queue.exists() && len(c.columns) == 0 && !queue.ours &&
 			!slices.ContainsFunc(c.tables(), func(e expected) bool {
 				return e.name == c.queue && e.adopts(queue)
 			}) {
-			return db.conflict("rename that table, or point the database's schema elsewhere", db.queueID(c))
+			return db.conflict("rename that table, or configure another schema for the database", db.queueID(c))
 		}
 	}
 	return nil
@@ -111,11 +112,11 @@ type ComponentStatus struct {
 	FunctionsDiffer bool `json:"functions_differ,omitempty"`
 }
 
-// Status returns the components that are enabled or installed. It changes nothing.
+// Status returns the components that are enabled or installed.
 func Status(ctx context.Context, db Database) ([]ComponentStatus, error) {
 	look, err := db.look(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("look at schema of database %s: %w", db.Name, err)
+		return nil, fmt.Errorf("inspect schema of database %s: %w", db.Name, err)
 	}
 	enabled := render.Each(db.components(), func(c component) string { return c.name })
 	statuses := []ComponentStatus{}
@@ -136,11 +137,11 @@ func Status(ctx context.Context, db Database) ([]ComponentStatus, error) {
 	return statuses, nil
 }
 
-// OtherFunctionsText is the message about functions that OtherFunctions has found.
-const OtherFunctionsText = "its functions come from another release; run `sexton migrate up` of the newest one"
+// OtherFunctionsText is the message for components that OtherFunctions returns.
+const OtherFunctionsText = "its functions are from another release; run `sexton migrate up` of the newest one"
 
-// OtherFunctions names the components whose functions differ from this release's. While
-// workers of two releases run, it is expected for one of them.
+// OtherFunctions returns the components whose functions differ from this release's. That
+// is expected for one of two releases whose workers run at the same time.
 func OtherFunctions(ctx context.Context, db Database) (components []string, _ error) {
 	statuses, err := Status(ctx, db)
 	for _, c := range statuses {
@@ -151,19 +152,18 @@ func OtherFunctions(ctx context.Context, db Database) (components []string, _ er
 	return components, err
 }
 
-// Check returns nil if this program can work with the database's schema, else a
-// *SchemaError. It changes nothing.
+// Check returns a *SchemaError if this program cannot work with the database's schema.
 func Check(ctx context.Context, db Database) error {
 	look, err := db.look(ctx)
 	if err != nil {
-		return fmt.Errorf("look at schema of database %s: %w", db.Name, err)
+		return fmt.Errorf("inspect schema of database %s: %w", db.Name, err)
 	}
 	if err := db.fits(look); err != nil {
 		return err
 	}
 	for _, c := range db.components() {
 		const up = "sexton migrate up"
-		name, missing := c.name, append(db.lacking(look, c), db.lackingFunctions(look, c)...)
+		name, missing := c.name, append(db.missingTables(look, c), db.missingFunctions(look, c)...)
 		switch current := look.versions[name]; {
 		case current == 0:
 			return db.unfit(name, up, "component %s is not installed; run `%s`", name, up)

@@ -11,22 +11,21 @@ import (
 	sqlfiles "sexton/sql"
 )
 
-// component is a set of objects with a version of its own: a folder of migrations, and
-// what is said of it here. River's tables are one, too: River migrates them in the schema
-// sexton and records their version.
+// component is a set of objects with a version of its own. Its migrations are a folder of
+// SQL files. River's tables are a component, too: River migrates them in the schema sexton
+// and records their version.
 type component struct {
 	name string
-	// queue is a deletion table in the tracked schema, holds what a row of it stands for.
-	// The application may have brought the table along, if it has these columns; without
-	// columns it may not.
+	// queue is a deletion table in the tracked schema. holds describes its rows. If
+	// columns is set, the application may have created the table with these columns.
 	queue, holds string
 	columns      []string
-	// needs are tables of the application's.
+	// needs are the application's tables that the component needs.
 	needs []Need
-	// rights are what functions need on tables of the tracked schema, as they work with
-	// their owner's rights.
+	// rights are the privileges on tables of the tracked schema that the owner of the
+	// functions needs.
 	rights []right
-	// pending is the work that Down would throw away.
+	// pending is the work that Down would discard.
 	pending pending
 }
 
@@ -35,12 +34,12 @@ type right struct {
 	privileges []string
 }
 
-// pending counts rows of a table that meet the condition. The table is in the tracked
-// schema if it is the component's queue, and else in Sexton's; said takes the number. A
-// component without a table has none.
-type pending struct{ table, condition, said string }
+// pending describes the pending work of a component: the rows of a table that meet the
+// condition. The table is in the tracked schema if it is the component's queue, and else
+// in Sexton's. message is a format for their number.
+type pending struct{ table, condition, message string }
 
-// The components, in the order of their installation.
+// The components in the order of their installation.
 const (
 	Base             = "base"
 	Jobs             = "jobs"
@@ -53,8 +52,7 @@ const (
 	Undo             = "undo"
 )
 
-// complete returns the database with every component: Down removes what was ever
-// installed.
+// complete returns the database with every component, for Down.
 func (db Database) complete() Database {
 	db.Jobs, db.Components = true, nil
 	for _, c := range allComponents() {
@@ -63,7 +61,7 @@ func (db Database) complete() Database {
 	return db
 }
 
-// Latest is the newest version of a component that this program has.
+// Latest is this program's newest version of a component.
 type Latest struct {
 	Component string `json:"component"`
 	Version   int64  `json:"version"`
@@ -80,8 +78,7 @@ func latest(c component) int64 {
 	return migrations[len(migrations)-1].Version
 }
 
-// migrations are all steps that this program has, by ascending version. The folder is
-// part of the program, so an error in it shows in every test.
+// migrations returns the component's migrations by ascending version.
 func (c component) migrations() []Migration {
 	if c.name == River {
 		return riverMigrations()
@@ -98,19 +95,19 @@ func (c component) migrations() []Migration {
 	return migrations
 }
 
-// text is the SQL of one migration.
+// text returns the SQL of a migration.
 func (c component) text(m Migration) string {
 	text, _ := fs.ReadFile(sqlfiles.Migrations, path.Join("migrations", c.name, m.Name+".up.sql"))
 	return string(text)
 }
 
-// rows is the SQL that adds the rows which the component needs.
+// rows returns the SQL that inserts the rows which the component needs.
 func (c component) rows() string {
 	text, _ := fs.ReadFile(sqlfiles.Rows, path.Join("rows", c.name+".sql"))
 	return string(text)
 }
 
-// The tables of the tracked schema that more than one component works with.
+// The tables of the tracked schema that several components use.
 const (
 	tombstones = "loose_foreign_keys_deleted_records"
 	ghostQueue = "users_ghost_user_migrations"
@@ -121,7 +118,7 @@ const (
 	settings   = "application_settings"
 )
 
-// allComponents are all there are, in the order of their installation.
+// allComponents returns all components in the order of their installation.
 func allComponents() []component {
 	list := []component{
 		{name: Base},
@@ -193,7 +190,7 @@ func placeholderUsers() component {
 		},
 		rights: []right{{details, []string{"SELECT"}}},
 		pending: pending{details, "namespace_id IS NULL", "placeholder users without an owner (%d); " +
-			"let `sexton job run import_placeholder_user_cleanup` and its jobs finish, or pass --force to forget which they are"},
+			"let `sexton job run import_placeholder_user_cleanup` and its jobs finish, or pass --force to forget them"},
 	}
 }
 
@@ -226,7 +223,7 @@ func adjournedGroups() component {
 			{settings, []string{"SELECT"}},
 		},
 		pending: pending{destructions, "true", "groups that are being destroyed (%d); " +
-			"let the jobs group_destroy finish, or pass --force to leave what is left of these groups"},
+			"let the jobs group_destroy finish, or pass --force to leave the remaining rows of these groups"},
 	}
 }
 
@@ -254,15 +251,14 @@ func externalDiffs() component {
 	}
 }
 
-// optionalTables are the application's tables that functions read where they are there.
-// The functions believe what migrations have noted, not a name: anybody may put a view of
-// a free name into a schema in which all may create.
+// optionalTables returns the application's tables that functions read if they exist. Up
+// records which of them exist, and the functions rely on that record. A name alone is not
+// safe: in a schema in which every role may create, any role may create a view with it.
 func optionalTables() []string {
 	return []string{settings, links, groups, members, ghostQueue}
 }
 
-// trackedTables are all tables of the tracked schema that components share with the
-// application.
+// trackedTables returns all tables of the tracked schema that components use.
 func trackedTables() (names []string) {
 	for _, c := range allComponents() {
 		if c.queue != "" {
@@ -275,7 +271,7 @@ func trackedTables() (names []string) {
 	return names
 }
 
-// components are the ones that belong into the database.
+// components returns the components of the database.
 func (db Database) components() []component {
 	return slices.DeleteFunc(render.Each(render.Each(allComponents(), db.Users.fit), db.Groups.fit), func(c component) bool {
 		switch c.name {
@@ -289,7 +285,7 @@ func (db Database) components() []component {
 	})
 }
 
-// queueID is the deletion table's name in SQL; empty if the component has none.
+// queueID returns the deletion table's qualified name; "" if the component has none.
 func (db Database) queueID(c component) string {
 	if c.queue == "" {
 		return ""
@@ -297,8 +293,8 @@ func (db Database) queueID(c component) string {
 	return identity(db.TrackedSchema, c.queue)
 }
 
-// ownerNeeds are the application's tables that functions work on with their owner's
-// rights, with one privilege each.
+// ownerNeeds returns the application's tables on which the owner of the functions needs
+// privileges, with one privilege each.
 func (db Database) ownerNeeds() (tables, privileges []string) {
 	for _, c := range db.components() {
 		for _, r := range c.rights {

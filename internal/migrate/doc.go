@@ -6,18 +6,18 @@
 //	sql/functions ──────┤
 //	River's migrations ─┘
 //
-// Objects come in components: base and, if enabled, loose_foreign_keys in every database;
+// Objects belong to components: base and, if enabled, loose_foreign_keys in every database;
 // jobs, River's tables, ghost_users, placeholder_users, adjourned_groups and
 // external_diffs in the jobs database.
 //
 // Everything in the schema sexton belongs to Sexton and to one role without login. The
-// comment of the schema has the version of each component. Tables, columns and indexes of
-// Sexton's in the tracked schema have a comment that begins with "Sexton:". Comments are
-// part of a schema dump, so Up recognizes what such a dump has created.
+// comment of the schema has the version of each component. Sexton's tables, columns and
+// indexes in the tracked schema have a comment that begins with "Sexton:". Comments are
+// part of a schema dump, so Up recognizes the objects of a restored dump.
 //
-// Each migration can be run again. Up runs those of a component if the version is older
-// than this program's or a table is missing. It replaces functions and adds missing rows
-// each time. Everything but River's tables is one transaction. An advisory lock per
-// database keeps two migrations apart. Package triggers installs the triggers on tracked
-// tables. Database.Grant compares the rights of roles with Grants.
+// The invariant: every migration can be run again. Up runs the migrations of a component
+// if the version is older than this program's or a table is missing. It replaces functions
+// and adds missing rows each time. Everything except River's tables is one transaction. An
+// advisory lock per database excludes concurrent migrations. Package triggers installs the
+// triggers on tracked tables. Database.Grant compares the privileges of roles with Grants.
 package migrate

@@ -14,12 +14,12 @@ import (
 	"sexton/triggers"
 )
 
-// Down removes everything that Sexton created, of all components: the triggers table by
-// table, then the rest in one transaction. In the tracked schema that is what has a
-// comment which begins with "Sexton:".
+// Down removes all of Sexton's objects: the triggers table by table, then the rest in one
+// transaction. In the tracked schema it removes the objects whose comments begin with
+// "Sexton:".
 //
 // Unless force is set it refuses while work is pending or deletions are kept for undo. It
-// always refuses while objects of others depend on Sexton's, and with *SchemaError if the
+// always refuses while other objects depend on Sexton's, and returns a *SchemaError if the
 // schema is newer than this program.
 func Down(ctx context.Context, log *slog.Logger, db Database, force bool) (Report, error) {
 	report := Report{Database: db.Name, Components: []ComponentReport{}}
@@ -28,8 +28,8 @@ func Down(ctx context.Context, log *slog.Logger, db Database, force bool) (Repor
 }
 
 // CheckDown returns the reasons to refuse that Down can find before it removes anything.
-// It changes nothing. With several databases, all are checked before the first one is
-// taken down, because the others may have work that needs it.
+// With several databases, check all of them before the first Down, because the others may
+// have work that needs it.
 func CheckDown(ctx context.Context, log *slog.Logger, db Database, force bool) error {
 	err := withSession(ctx, log, db.complete(), func(s *session) error {
 		look, err := s.db.inspect(ctx, s.pool)
@@ -41,7 +41,7 @@ func CheckDown(ctx context.Context, log *slog.Logger, db Database, force bool) e
 	return problem.Doing(err, "migrate database %s down", db.Name)
 }
 
-// refuse returns the reason why nothing may be removed.
+// refuse returns the reason to remove nothing, or nil.
 func (s *session) refuse(ctx context.Context, look inspection, force bool) error {
 	if err := s.db.fits(look); err != nil {
 		return err
@@ -67,7 +67,7 @@ func (s *session) down(ctx context.Context, force bool, report *Report) error {
 	}
 	removed := false
 	err = s.change(ctx, func(tx pgx.Tx) error {
-		// Until the triggers were gone the application continued to delete.
+		// The application may have deleted rows while the triggers were being removed.
 		const recorded = "; the triggers are already removed, so deletions are no longer recorded"
 		if err := s.refusePending(ctx, tx, look, force, recorded); err != nil {
 			return err
@@ -78,7 +78,7 @@ func (s *session) down(ctx context.Context, force bool, report *Report) error {
 			return err
 		}
 		removed = look.hasSchema || len(statements) > 0
-		// Before the functions that call the rules are gone.
+		// Before the functions that name the rules are dropped.
 		if err := s.revokeOwner(ctx, tx); err != nil {
 			return err
 		}
@@ -105,7 +105,7 @@ func (s *session) down(ctx context.Context, force bool, report *Report) error {
 	return nil
 }
 
-// refusePending counts the work that Down would throw away.
+// refusePending returns an error with the number of rows of pending work, or nil.
 func (s *session) refusePending(ctx context.Context, on querier, look inspection, force bool, remark string) error {
 	if force {
 		return nil
@@ -116,17 +116,17 @@ func (s *session) refusePending(ctx context.Context, on querier, look inspection
 		if c.queue != "" && c.pending.table == c.queue {
 			table, name = look.tracked[c.queue], s.db.queueID(c)
 		}
-		// The application keeps a queue that it has created itself.
-		if !table.there() || !table.ours {
+		// A queue that the application created is kept.
+		if !table.exists() || !table.ours {
 			continue
 		}
-		count, err := list(ctx, on, "what is pending for "+c.name, pgx.RowTo[int64],
+		count, err := list(ctx, on, "pending work of "+c.name, pgx.RowTo[int64],
 			"SELECT pg_catalog.count(*) FROM "+name+" WHERE "+c.pending.condition)
 		if err != nil {
 			return err
 		}
 		if count[0] > 0 {
-			waiting = append(waiting, fmt.Sprintf("database %s still has "+c.pending.said, s.db.Name, count[0]))
+			waiting = append(waiting, fmt.Sprintf("database %s still has "+c.pending.message, s.db.Name, count[0]))
 		}
 	}
 	if len(waiting) == 0 {
@@ -147,8 +147,9 @@ func (s *session) uninstallTriggers(ctx context.Context) (*triggers.Report, erro
 	return &report, err
 }
 
-// refuseDependents comes before anything is removed: without its triggers but with its
-// tables, Sexton would record nothing and report no error.
+// refuseDependents returns an error if other objects depend on Sexton's. It is called
+// before anything is removed: with its tables but without its triggers, Sexton would record
+// no deletions and report no error.
 func (s *session) refuseDependents(ctx context.Context) error {
 	objects, err := list(ctx, s.pool, "dependents", pgx.RowTo[string], sqlText("dependents"), s.db.TrackedSchema,
 		queues())
@@ -162,7 +163,7 @@ func (s *session) refuseDependents(ctx context.Context) error {
 	return nil
 }
 
-// queues are the tables of the tracked schema that Sexton may have created.
+// queues returns the tables of the tracked schema that Sexton may have created.
 func queues() (names []string) {
 	for _, c := range allComponents() {
 		if c.queue != "" {

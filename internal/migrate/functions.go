@@ -18,21 +18,21 @@ import (
 	sqlfiles "sexton/sql"
 )
 
-// described begins the line of a file by which the function's arguments are known,
-// signature matches the rest of it.
-const described = "\nCOMMENT ON FUNCTION "
+// commentOn is the beginning of the line of a file that names the function's argument types.
+// signature matches the rest of the line.
+const commentOn = "\nCOMMENT ON FUNCTION "
 
 var signature = regexp.MustCompile(`^("sexton"\.\w+\([^)]*\)) IS`)
 
-// function is a file of package sqlfiles with the configured names.
+// function is a function of package sqlfiles with the configured names.
 type function struct {
 	name, text string
-	// replaceable is set for a function that the application may replace.
+	// replaceable is true if the application may replace the function.
 	replaceable bool
 }
 
-// functions reads the component's folder. For users without GitLab's shape, files of its
-// folder any take the place of those of the same name.
+// functions returns the functions in the component's folder. For tables other than GitLab's,
+// files in its folder any replace files of the same name.
 func (c component) functions(db Database, look inspection) (found []function) {
 	files, _ := fs.Glob(sqlfiles.Functions, path.Join("functions", c.name, "*.sql"))
 	replacer := db.replacer(look, c.name)
@@ -43,10 +43,10 @@ func (c component) functions(db Database, look inspection) (found []function) {
 		}
 		text := strings.ReplaceAll(string(data), pgcatalog.TextClausesHere, pgcatalog.TextClauses)
 		if !strings.Contains(string(data), "CREATE") {
-			continue // Only GitLab's tables need it.
+			continue // Only GitLab's tables need this function.
 		}
 		f := function{name: strings.TrimSuffix(path.Base(file), ".sql"), text: replacer.Replace(text)}
-		_, comment, commented := strings.Cut(string(data), described)
+		_, comment, commented := strings.Cut(string(data), commentOn)
 		if match := signature.FindStringSubmatch(comment); match != nil {
 			f.text += replacer.Replace("\nREVOKE ALL ON FUNCTION " + match[1] + " FROM PUBLIC;\n")
 		}
@@ -56,8 +56,8 @@ func (c component) functions(db Database, look inspection) (found []function) {
 	return found
 }
 
-// functionsDiffer reports whether one of the component's functions is missing or has
-// another body than this release's.
+// functionsDiffer reports whether one of the component's functions is missing or has another
+// body than in this release.
 func (db Database) functionsDiffer(look inspection, c component) bool {
 	return slices.ContainsFunc(c.functions(db, look), func(f function) bool {
 		body, there := look.bodies[f.name]
@@ -65,8 +65,8 @@ func (db Database) functionsDiffer(look inspection, c component) bool {
 	})
 }
 
-// lackingFunctions names the functions of the component that do not exist.
-func (db Database) lackingFunctions(look inspection, c component) (missing []string) {
+// missingFunctions returns the functions of the component that do not exist.
+func (db Database) missingFunctions(look inspection, c component) (missing []string) {
 	for _, f := range c.functions(db, look) {
 		if _, there := look.bodies[f.name]; !there {
 			missing = append(missing, "function "+identity(schema, f.name))
@@ -75,41 +75,39 @@ func (db Database) lackingFunctions(look inspection, c component) (missing []str
 	return missing
 }
 
-// The types that an argument of a job can have in SQL.
+// The types of job arguments in SQL.
 const (
 	Text   = "text"
 	Bigint = "bigint"
-	// Key is a bigint, or a text.
+	// Key is a bigint or a text.
 	Key     = "key"
 	Boolean = "boolean"
 )
 
-// Kind is a job as enqueue knows it.
+// Kind is a job kind that enqueue accepts.
 type Kind struct {
-	// Row, if set, must exist for enqueue to accept a job.
+	// Row, if set, names the row that must exist for enqueue to accept a job.
 	Row
 
 	// Kind and Queue have 1 to 127 characters.
 	Kind  string `json:"kind"`
 	Queue string `json:"queue"`
-	// Args are the types (Text, Bigint or Boolean) of the arguments by name. All of them
-	// make up the job's unique key. Names consist of lower-case letters, digits and
+	// Args has the types (Text, Bigint, Key or Boolean) of the arguments by name. Together
+	// they are the job's unique key. Names consist of lower-case letters, digits and
 	// underscores.
 	Args map[string]string `json:"args"`
-	// Defaults are the values of arguments that may be left out: string, int, int64 or
-	// bool.
+	// Defaults has the values of optional arguments: string, int, int64 or bool.
 	Defaults map[string]any `json:"defaults"`
-	// Databases are the values that the argument "database" may have; nil if the kind has
-	// no such argument.
+	// Databases are the valid values of the argument "database"; nil if the kind has no
+	// such argument.
 	Databases []string `json:"databases,omitempty"`
-	// Cron marks a job that runs on a schedule, which enqueue accepts without a time
-	// only.
+	// Cron marks a kind with a schedule. enqueue accepts it only without a time.
 	Cron bool `json:"cron"`
-	// MaxAttempts is how often River tries the job, 1 to 32767.
+	// MaxAttempts is the maximum number of attempts by River, 1 to 32767.
 	MaxAttempts int `json:"max_attempts"`
 }
 
-// Row is the row of the application's that an argument names by an integer.
+// Row names the application's row that an argument refers to.
 type Row struct {
 	// Table is in the tracked schema.
 	Table    string `json:"row_table,omitempty"`
@@ -117,7 +115,7 @@ type Row struct {
 	Argument string `json:"row_argument,omitempty"`
 }
 
-// writeKinds makes the table of kinds equal to the list.
+// writeKinds makes the table of job kinds equal to the configured kinds.
 func (s *session) writeKinds(ctx context.Context, tx pgx.Tx) error {
 	if !s.db.Jobs {
 		return nil
@@ -150,7 +148,8 @@ func (s *session) writeKinds(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
+// writeApplicationTables records which optional tables exist.
 func (s *session) writeApplicationTables(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, sqlText("write_application_tables"), s.db.TrackedSchema, optionalTables())
-	return problem.Doing(err, "note the application's tables")
+	return problem.Doing(err, "record the application's tables")
 }

@@ -16,56 +16,57 @@ import (
 	sqlfiles "sexton/sql"
 )
 
-// Roles are the names of the roles that share the work. An empty name stands for none.
+// Roles has the names of the database roles; "" means that there is none.
 type Roles struct {
-	// Application deletes its own rows and calls the functions that ask for work.
+	// Application deletes its own rows and calls functions such as enqueue.
 	Application string
-	// Worker is for "sexton run".
+	// Worker runs `sexton run`.
 	Worker string
-	// Viewer reads state and history and changes nothing.
+	// Viewer only reads state and history.
 	Viewer string
 }
 
-// Grants returns the least privileges that an application, a worker and a viewer role
-// need in the database, as SQL with psql's variables application, worker and viewer for
-// their names. Only in the jobs database does the application need any.
+// Grants returns SQL that grants the minimum privileges to an application, a worker and a
+// viewer role, with psql's variables application, worker and viewer for their names. The
+// application needs privileges only in the jobs database.
 func Grants(db Database) string {
 	var sections []string
 	for _, c := range db.components() {
-		// The files are part of the program; a missing one shows in the tests.
 		text, _ := sqlfiles.Grants.ReadFile("grants/" + c.name + ".sql")
 		sections = append(sections, db.replacer(inspection{}, c.name).Replace(string(text)))
 	}
 	return strings.Join(sections, "\n")
 }
 
-// The tables that refer to one by a foreign key, for TableGrant.
+// The values of TableGrant.Referring.
 const (
-	// Directly is by a key of their own, Anyhow through others, too.
+	// Directly means the tables with a foreign key to the table, and Anyhow also the
+	// tables that refer to those, and so on.
 	Directly = "direct"
 	Anyhow   = "all"
-	// Restored is by native keys that delete or change rows, through any number of them.
-	// The keys decide on the privileges: what undo needs.
+	// Restored means the tables whose rows native keys delete or change, over any number
+	// of keys. The privileges depend on the keys, and are the ones that undo needs.
 	Restored = "undo"
-	// Spared is a table at which Restored stops.
+	// Spared marks a table at which Restored stops.
 	Spared = "spared"
-	// Cascading is as far as keys delete rows. On tables whose rows a key changes, or
-	// which keep a row from being deleted, it grants no more than that needs.
+	// Cascading means the tables whose rows native keys delete, over any number of keys.
+	// On tables whose rows a key only changes or protects, it grants only the privileges
+	// for that.
 	Cascading = "cascade"
 )
 
-// TableGrant is a right that the worker needs on a table of the application's.
+// TableGrant has privileges that the worker needs on a table of the application.
 type TableGrant struct {
-	// Table is its name in SQL, with its schema.
+	// Table is the qualified name in SQL.
 	Table string `json:"name"`
-	// Privileges are those of a GRANT, such as "SELECT, UPDATE".
+	// Privileges is the list in a GRANT, such as "SELECT, UPDATE".
 	Privileges string `json:"privileges"`
-	// Referring grants them on the tables that refer to this one instead, by one of the
-	// constants above; empty: on this one.
+	// Referring, if set, is one of the constants above: the privileges are for the tables
+	// that refer to this one instead.
 	Referring string `json:"referring"`
 }
 
-// granted is one privilege on one object, such as Grants has them.
+// granted is one privilege of Grants on one object.
 type granted struct {
 	Role      string   `json:"role"`
 	Kind      string   `json:"kind"`
@@ -76,20 +77,19 @@ type granted struct {
 }
 
 var (
-	remark     = regexp.MustCompile(`(?m)^--.*$`)
+	comment    = regexp.MustCompile(`(?m)^--.*$`)
 	grant      = regexp.MustCompile(`GRANT ([^;]+?)\s+ON (TABLE|SCHEMA|SEQUENCE|FUNCTION)\s+([^;]+?)\s+TO ([^;]+);`)
 	privilege  = regexp.MustCompile(`([A-Z]+)(?: \(((?:"(?:[^"]|"")+"|\w+|, )+)\))?`)
 	identifier = regexp.MustCompile(`"(?:[^"]|"")+"|\w+`)
 	object     = regexp.MustCompile(`("(?:[^"]|"")+")(?:\.("(?:[^"]|"")+"|\w+))?(?:\([^)]*\))?`)
 )
 
-// rights reads the roles' rights out of the statements that grant them, so that there is
-// one list of them.
+// rights parses the statements of Grants, so that there is only one list of privileges.
 func (db Database) rights(roles Roles) (rights []granted) {
 	unquote := func(name string) string {
 		return strings.ReplaceAll(strings.TrimSuffix(strings.TrimPrefix(name, `"`), `"`), `""`, `"`)
 	}
-	for _, found := range grant.FindAllStringSubmatch(remark.ReplaceAllString(Grants(db), ""), -1) {
+	for _, found := range grant.FindAllStringSubmatch(comment.ReplaceAllString(Grants(db), ""), -1) {
 		for variable, role := range map[string]string{
 			`:"application"`: roles.Application, `:"worker"`: roles.Worker,
 			`:"viewer"`: roles.Viewer,
@@ -112,8 +112,8 @@ func (db Database) rights(roles Roles) (rights []granted) {
 		}
 	}
 	if roles.Worker != "" {
-		// Subscriptions go to sleep only once the writers that pg_locks shows have ended.
-		// Everybody may read it, unless that was taken away.
+		// Subscriptions fall asleep after the writers in pg_locks have ended. By default
+		// every role may read it, but that can be revoked.
 		rights = append(rights, granted{
 			Role: roles.Worker, Kind: "TABLE", Schema: "pg_catalog", Name: "pg_locks",
 			Privilege: "SELECT",
@@ -122,42 +122,42 @@ func (db Database) rights(roles Roles) (rights []granted) {
 	return rights
 }
 
-// Lack is a right that a role does not have.
+// Lack is a missing privilege of a role.
 type Lack struct {
-	// Runner may grant it: the current role, or else the owner of the object, or "" for a
-	// superuser.
+	// Runner is the role that can grant it: the current role, or else the owner of the
+	// object; "" means a superuser.
 	Runner string
-	// Optional marks one without which the work is done, too.
+	// Optional marks a privilege that the work does not depend on.
 	Optional bool
-	// Kind and Object are what Privileges are for, such as table and public.issues; Role
-	// is as SQL writes it.
+	// Kind and Object name the object, such as table and public.issues. Role is quoted
+	// for SQL.
 	Kind, Object, Privileges, Role string
-	// Statement grants it.
+	// Statement grants the privilege.
 	Statement string
 }
 
-// Lacks returns what roles lack in the database. Tables are the application's that the
-// worker works on: rights on their partitions and, by default privileges, on partitions
-// to come are among them.
+// Lacks returns the missing privileges of roles in the database. tables are the
+// application's tables that the worker uses. Lacks also checks their partitions and the
+// default privileges for future partitions.
 func (db Database) Lacks(ctx context.Context, on querier, roles Roles, tables []TableGrant) ([]Lack, error) {
 	rights, err := json.Marshal(append([]granted{}, db.rights(roles)...))
 	if err != nil {
-		return nil, fmt.Errorf("list rights: %w", err)
+		return nil, fmt.Errorf("encode privileges: %w", err)
 	}
 	listed, err := json.Marshal(append([]TableGrant{}, tables...))
 	if err != nil {
-		return nil, fmt.Errorf("list tables: %w", err)
+		return nil, fmt.Errorf("encode tables: %w", err)
 	}
-	return list(ctx, on, "rights of roles", pgx.RowToStructByPos[Lack], sqlText("lacks"), string(rights),
+	return list(ctx, on, "privileges of roles", pgx.RowToStructByPos[Lack], sqlText("lacks"), string(rights),
 		string(listed), roles.Worker)
 }
 
-// Grant grants the roles what they lack, as far as the current role may, and returns the
-// rest. If it must not apply anything it returns all.
+// Grant grants the missing privileges that the current role may grant, and returns the
+// others. If apply is false it returns all missing privileges and grants none.
 func (db Database) Grant(ctx context.Context, log *slog.Logger, roles Roles, tables []TableGrant,
 	apply bool,
 ) (lacks []Lack, done int, err error) {
-	look := func(tx pgx.Tx) (role string, err error) {
+	readLacks := func(tx pgx.Tx) (role string, err error) {
 		if _, err := tx.Exec(ctx, pgcatalog.Pinned()); err != nil {
 			return "", err
 		}
@@ -178,15 +178,15 @@ func (db Database) Grant(ctx context.Context, log *slog.Logger, roles Roles, tab
 	if !apply {
 		err = db.reading(ctx, func(on beginner) error {
 			return pgx.BeginTxFunc(ctx, on, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-				_, err := look(tx)
+				_, err := readLacks(tx)
 				return err
 			})
 		})
-		return lacks, 0, problem.Doing(err, "look up rights in database %s", db.Name)
+		return lacks, 0, problem.Doing(err, "read privileges in database %s", db.Name)
 	}
 	err = withSession(ctx, log, db, func(s *session) error {
 		return s.change(ctx, func(tx pgx.Tx) error {
-			role, err := look(tx)
+			role, err := readLacks(tx)
 			done = 0
 			for _, lack := range lacks {
 				if err != nil || lack.Runner != role {
@@ -197,9 +197,9 @@ func (db Database) Grant(ctx context.Context, log *slog.Logger, roles Roles, tab
 				err = problem.Doing(err, "run %q", lack.Statement)
 			}
 			if err == nil {
-				// A role with some right on an object and no right to pass it on gets a
-				// warning, not an error.
-				_, err = look(tx)
+				// Postgres returns a warning, not an error, if the role has privileges on
+				// an object but no grant option.
+				_, err = readLacks(tx)
 			}
 			return err
 		})

@@ -13,22 +13,21 @@ import (
 // with GitLab's columns and rules.
 type Groups struct {
 	Table, Key string
-	// Parent is the column of the key of the group above, MarkedBy that of the user who
-	// asked for the deletion; empty: none.
+	// Parent is the column with the key of the parent group, and MarkedBy the column with
+	// the user who requested the deletion; empty means none.
 	Parent, MarkedOn, MarkedBy string
 	// Period is the number of days between mark and deletion. PeriodColumn, if set,
 	// overrides it.
 	Period       int
 	PeriodColumn string
-	// Rename are columns that get a suffix with the mark.
+	// Rename are columns that get a suffix when the group is marked.
 	Rename []string
-	// MayRemove is a function of the application, with or without its schema; empty:
+	// MayRemove is a function of the application, with or without its schema; empty means
 	// none.
 	MayRemove string
 }
 
-// gitlab reports whether the rows that a component deletes have GitLab's columns and
-// rules.
+// gitlab reports whether a component works on GitLab's tables.
 func (db Database) gitlab(component string) bool {
 	switch component {
 	case GhostUsers:
@@ -39,8 +38,8 @@ func (db Database) gitlab(component string) bool {
 	return true
 }
 
-// groupTypes returns the types that Sexton's tables use for the keys of groups, and of
-// the users who ask for their deletion.
+// groupTypes returns the types in Sexton's tables for the keys of groups, and of the users
+// who request their deletion.
 func (db Database) groupTypes(look inspection) (group, user string) {
 	g := db.Groups
 	if g.Table == "" {
@@ -76,8 +75,8 @@ func (g Groups) fit(c component) component {
 }
 
 // groupTexts returns the placeholders for groups in the SQL of package sqlfiles, each
-// followed by its replacement. Groups in a table other than GitLab's are read through
-// views with GitLab's columns.
+// followed by its replacement. Groups of another table than GitLab's are read through views
+// with GitLab's columns.
 func (db Database) groupTexts(look inspection) []string {
 	g := db.Groups
 	group, user := db.groupTypes(look)
@@ -153,8 +152,8 @@ func (db Database) groupTexts(look inspection) []string {
 		`"public".group_deletion_schedules`, `"sexton".group_deletion_schedules`)
 }
 
-// unsafeRule begins an IF for a rule %[2]s that could run somebody else's code with the
-// rights of Sexton's owner, or allow what it was not asked about. A rule is checked at
+// unsafeRule begins an IF for a rule %[2]s that could run code of other roles with the
+// rights of Sexton's owner, or allow a deletion without being called. A rule is checked at
 // each call, because its owner may replace it at any time.
 const unsafeRule = `
     IF NOT EXISTS (
@@ -164,7 +163,7 @@ const unsafeRule = `
           AND EXISTS (SELECT FROM pg_catalog.unnest(function.proconfig) AS setting (text) WHERE pg_catalog.starts_with(setting.text, 'search_path='))
     ) THEN`
 
-// groupRule calls the application's rule about groups.
+// groupRule calls the application's rule for groups.
 const groupRule = unsafeRule + `
         RAISE EXCEPTION USING
             ERRCODE = 'SX021',
@@ -176,14 +175,14 @@ const groupRule = unsafeRule + `
 
 `
 
-// rule is a function of the application that a component calls, and its key below the
-// component's.
+// rule is a function of the application that a component calls. key is its configuration
+// key below the component's.
 type rule struct {
 	component, key, function string
 	arguments                []string
 }
 
-// rules are the functions of the application that the enabled components call.
+// rules returns the functions of the application that the enabled components call.
 func (db Database) rules(look inspection) []rule {
 	key := db.userKeyType(look)
 	group, user := db.groupTypes(look)

@@ -30,10 +30,10 @@ type relation struct {
 	columns, types []string
 }
 
-func (r relation) there() bool { return r.kind != "" }
+func (r relation) exists() bool { return r.kind != "" }
 
-// keyType returns the type in which Sexton stores keys of a column, or "" if keys must
-// not have the column's type.
+// keyType returns the type in which Sexton stores keys of a column, or "" if keys of its
+// type are not supported.
 func (r relation) keyType(column string) string {
 	switch kind := r.typeOf(column); kind {
 	case "smallint", "integer", "bigint":
@@ -51,7 +51,7 @@ func (r relation) typeOf(column string) string {
 	return ""
 }
 
-// identity is the name of an object in SQL.
+// identity returns the qualified and quoted name of an object.
 func identity(schema, name string) string { return quote(schema) + "." + name }
 
 func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
@@ -59,28 +59,28 @@ func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
 // inspection is the content of a database in one snapshot.
 type inspection struct {
 	role, database string
-	// server is its version, as it writes it.
+	// server is the text of the server's version.
 	server string
 
 	hasSchema bool
-	// comment is that of the schema sexton.
+	// comment is the comment of the schema sexton.
 	comment                        string
 	hasTracked, mayCreateInTracked bool
 
-	// own are the relations in the schema sexton, tracked the tables of the tracked
-	// schema that components work with, and elsewhere the identities of tables of
-	// Sexton's in other schemas.
+	// own has the relations in the schema sexton, tracked the tables of the tracked schema
+	// that components use, and elsewhere the qualified names of Sexton's tables in other
+	// schemas.
 	own, tracked map[string]relation
 	elsewhere    map[string]string
-	// bodies are those of the functions in the schema sexton.
+	// bodies has the bodies of the functions in the schema sexton.
 	bodies map[string]string
-	// versions has the installed version per component; absent is 0.
+	// versions has the installed version of each component; absent means 0.
 	versions map[string]int64
-	// unmet has what the application's tables and rules lack, per component.
+	// unmet has the problems of the application's tables and rules, by component.
 	unmet map[string]problem.List
 }
 
-// inspect uses the connections of a session or its own.
+// inspect reads the content of a database.
 func (db Database) inspect(ctx context.Context, on beginner) (look inspection, err error) {
 	err = pgx.BeginTxFunc(ctx, on, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly},
 		func(tx pgx.Tx) error {
@@ -103,7 +103,7 @@ func (db Database) inspectIn(ctx context.Context, tx pgx.Tx) (inspection, error)
 	err := tx.QueryRow(ctx, sqlText("database"), db.TrackedSchema).Scan(
 		&look.role, &look.database, &look.hasSchema, &look.comment, &look.hasTracked, &look.mayCreateInTracked)
 	if err != nil {
-		return look, fmt.Errorf("look up schemas: %w", err)
+		return look, fmt.Errorf("read schemas: %w", err)
 	}
 	rows, _ := tx.Query(ctx, sqlText("relations"), db.TrackedSchema,
 		append(trackedTables(), db.Users.Table, db.Groups.Table))
@@ -123,7 +123,7 @@ func (db Database) inspectIn(ctx context.Context, tx pgx.Tx) (inspection, error)
 			found = relation{}
 			return nil
 		}); err != nil {
-		return look, fmt.Errorf("look up tables: %w", err)
+		return look, fmt.Errorf("read tables: %w", err)
 	}
 	rows, _ = tx.Query(ctx, sqlText("functions"))
 	var body string
@@ -131,7 +131,7 @@ func (db Database) inspectIn(ctx context.Context, tx pgx.Tx) (inspection, error)
 		look.bodies[name] = body
 		return nil
 	}); err != nil {
-		return look, fmt.Errorf("look up functions: %w", err)
+		return look, fmt.Errorf("read functions: %w", err)
 	}
 	for _, part := range versionPart.FindAllStringSubmatch(look.comment, -1) {
 		look.versions[part[1]], _ = strconv.ParseInt(part[2], 10, 64)
@@ -145,7 +145,7 @@ func (db Database) inspectIn(ctx context.Context, tx pgx.Tx) (inspection, error)
 var versionPart = regexp.MustCompile(`([a-z_]+) ([0-9]+)`)
 
 func readRiverVersion(ctx context.Context, tx pgx.Tx, look inspection) error {
-	if !look.own["river_migration"].there() {
+	if !look.own["river_migration"].exists() {
 		return nil
 	}
 	var version int64
@@ -169,7 +169,7 @@ type beginner interface {
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 
-// reading runs do on one of the sessions, else on a connection of its own.
+// reading runs do on Sessions, or else on a connection of its own.
 func (db Database) reading(ctx context.Context, do func(on beginner) error) error {
 	if db.Sessions != nil {
 		return do(db.Sessions)
@@ -182,15 +182,14 @@ func (db Database) reading(ctx context.Context, do func(on beginner) error) erro
 	return do(conn)
 }
 
-// What to run where the role lacks a right: to look, and to change what another role
-// owns.
+// Fixes of a PrivilegeError: for reading, and for changing objects of another role.
 const (
 	printedGrants = "the statements that `sexton grants` prints"
-	asOwner       = "the command again as a role that may, such as the one that ran `sexton migrate up` before"
+	asOwner       = "the command again as a role with that privilege, such as the one that ran `sexton migrate up` before"
 )
 
-// explain turns a missing privilege into what to do about it, and adds the hint of other
-// errors.
+// explain returns a *PrivilegeError for a missing privilege, and adds the server's hint to
+// other errors.
 func (db Database) explain(look inspection, err error, grant string) error {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	switch {
@@ -207,31 +206,30 @@ type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// list reads all rows of a query; what says which for the error.
+// list returns all rows of a query. what describes them in the error.
 func list[T any](ctx context.Context, on querier, what string, read pgx.RowToFunc[T], sql string,
 	args ...any,
 ) ([]T, error) {
 	rows, _ := on.Query(ctx, sql, args...)
 	found, err := pgx.CollectRows(rows, read)
-	return found, problem.Doing(err, "look up %s", what)
+	return found, problem.Doing(err, "read %s", what)
 }
 
 //go:embed queries
 var sqlFiles embed.FS
 
-// sqlText is one of these files. As parts of the program they are never missing.
+// sqlText returns the text of an embedded file.
 func sqlText(name string) string {
 	text, _ := sqlFiles.ReadFile("queries/" + name + ".sql")
 	return string(text)
 }
 
-// migrateLock keeps two migrations of one database apart: "sexmigr" in ASCII.
+// migrateLock is the advisory lock of migrations of a database: "sexmigr" in ASCII.
 const migrateLock int64 = 0x7365786d696772
 
-// settled makes a session independent of the role's and the database's settings: names
-// mean what they say, and a lock that is not to be had ends the migration, not the
-// application behind it.
-const settled = `
+// sessionSettings makes a session independent of the settings of the role and the database.
+// The short lock_timeout limits how long the application queues behind a migration.
+const sessionSettings = `
 SET search_path = pg_catalog, pg_temp;
 SET standard_conforming_strings = on;
 SET quote_all_identifiers = off;
@@ -242,14 +240,14 @@ SET idle_in_transaction_session_timeout = 0;
 SET lock_timeout = '2s';
 `
 
-// session is a locked database with connections for those who migrate it.
+// session is a locked database with the connections of a migration.
 type session struct {
 	db   Database
 	log  *slog.Logger
 	pool *pgxpool.Pool
 }
 
-// withSession runs do with the database locked against other migrations.
+// withSession runs do while it holds the advisory lock of migrations.
 func withSession(ctx context.Context, log *slog.Logger, db Database, do func(*session) error) error {
 	pool, err := db.open(ctx)
 	if err != nil {
@@ -264,7 +262,7 @@ func withSession(ctx context.Context, log *slog.Logger, db Database, do func(*se
 	return do(&session{db: db, log: log, pool: pool})
 }
 
-// open connects to the database. Four connections: the lock, migrations, River, triggers.
+// open returns a pool of four connections: for the lock, migrations, River and triggers.
 func (db Database) open(ctx context.Context) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig("")
 	if err != nil {
@@ -273,21 +271,21 @@ func (db Database) open(ctx context.Context) (*pgxpool.Pool, error) {
 	config.ConnConfig = db.Conn.Copy()
 	config.MaxConns = 4
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, settled)
+		_, err := conn.Exec(ctx, sessionSettings)
 		return err
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	return pool, problem.Doing(err, "connect")
 }
 
-// lock waits for the lock for as long as ctx lasts, and says for whom.
+// lock waits for the lock until ctx ends, and logs its holders.
 func lock(ctx context.Context, log *slog.Logger, pool *pgxpool.Pool) (unlock func(), err error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	says := waits(ctx, log)
-	err = triggers.AwaitLock(ctx, conn.Conn(), migrateLock, func(holders string) { says("migrations", holders) })
+	report := waits(ctx, log)
+	err = triggers.AwaitLock(ctx, conn.Conn(), migrateLock, func(holders string) { report("migrations", holders) })
 	if err != nil {
 		conn.Release()
 		return nil, fmt.Errorf("wait for other migrations: %w", err)
@@ -300,16 +298,16 @@ func lock(ctx context.Context, log *slog.Logger, pool *pgxpool.Pool) (unlock fun
 	}, nil
 }
 
-// waits logs a lock that a command waits for.
+// waits returns a function that logs a lock that a command waits for.
 func waits(ctx context.Context, log *slog.Logger) func(lock, holders string) {
 	return func(lock, holders string) {
 		log.WarnContext(ctx, "waits_for_lock", slog.String("lock", lock), slog.String("held_by", holders))
 	}
 }
 
-// replacer replaces the tracked schema's name in SQL of package sqlfiles. The first
-// pattern is for names inside literals, the third for the marks around function bodies,
-// which a name may contain.
+// replacer replaces the placeholders and the tracked schema's name in SQL of package
+// sqlfiles. It also replaces the dollar quotes of function bodies if the name contains
+// them.
 func (db Database) replacer(look inspection, component string) *strings.Replacer {
 	texts := db.userTexts(look)
 	if component == AdjournedGroups {

@@ -17,35 +17,35 @@ import (
 	"sexton/triggers"
 )
 
-// schema is where Sexton's own objects are. SQL files have its name, too.
+// schema is the schema of Sexton's own objects. SQL files contain it literally.
 const schema = "sexton"
 
-// Database is one configured database and what belongs into it.
+// Database is one configured database and its components.
 type Database struct {
 	// Name is the name in the configuration.
 	Name string
-	// Conn is a direct connection: a transaction pooler would lose the session's advisory
-	// lock.
+	// Conn is for direct connections. A transaction pooler would lose the session's
+	// advisory lock.
 	Conn *pgx.ConnConfig
-	// Sessions, if set, are such connections. What changes nothing uses one of them
+	// Sessions, if set, has direct connections. Calls that change nothing use one of them
 	// instead of a new one.
 	Sessions *pgxpool.Pool
-	// TrackedSchema is for tombstones and the other deletion tables.
+	// TrackedSchema is the schema of tombstones and the other deletion tables.
 	TrackedSchema string
-	// Jobs marks the jobs database, which also holds leases, runs, enqueue and River's
+	// Jobs marks the jobs database, which also has leases, runs, enqueue and River's
 	// tables.
 	Jobs bool
-	// Components are the optional ones that belong into this database. All but
-	// LooseForeignKeys belong into the jobs database alone, and need the application's
-	// tables in the tracked schema; PlaceholderUsers needs GhostUsers.
+	// Components are the optional components of this database. All except
+	// LooseForeignKeys belong only to the jobs database, and need the application's
+	// tables in the tracked schema. PlaceholderUsers needs GhostUsers.
 	Components []string
-	// Users are those whom GhostUsers deletes.
+	// Users is the table of users for GhostUsers.
 	Users Users
-	// Groups are those that AdjournedGroups deletes.
+	// Groups is the table of groups for AdjournedGroups.
 	Groups Groups
-	// Owner is the role that the objects belong to; empty means DefaultOwner.
+	// Owner is the role that owns the objects; empty means DefaultOwner.
 	Owner string
-	// Kinds are all jobs that enqueue accepts. Only the jobs database takes them.
+	// Kinds are the job kinds that enqueue accepts, for the jobs database.
 	Kinds []Kind
 }
 
@@ -55,35 +55,34 @@ type Migration struct {
 	Name    string `json:"name"`
 }
 
-// ComponentReport says what was done to one component.
+// ComponentReport describes the changes to one component.
 type ComponentReport struct {
 	Component string `json:"component"`
 	From      int64  `json:"from"`
 	To        int64  `json:"to"`
-	// Applied are the migrations that were run, in order: upwards by Up, downwards by
-	// Down.
+	// Applied are the migrations that Up ran or Down reverted, in order.
 	Applied []Migration `json:"applied"`
 }
 
-// Report says what Up or Down did in one database.
+// Report describes the changes of Up or Down in one database.
 type Report struct {
 	Database   string            `json:"database"`
 	Components []ComponentReport `json:"components"`
-	// Owner says whom the objects belong to after Up; absent in the report of Down.
+	// Owner is the owner of the objects after Up; absent for Down.
 	Owner *Ownership `json:"owner,omitempty"`
-	// Triggers says what Down removed; absent in the report of Up.
+	// Triggers has the triggers that Down removed; absent for Up.
 	Triggers *triggers.Report `json:"triggers,omitempty"`
 }
 
-// Up installs what is missing, brings the enabled components to the newest version that
-// this program has and makes enqueue accept the configured kinds and no others. It is
-// idempotent and may run on several machines at the same time.
+// Up installs missing objects, migrates the enabled components to this program's newest
+// version and makes enqueue accept exactly the configured kinds. It is idempotent and may
+// run on several machines at the same time.
 //
-// It changes nothing if it returns *SchemaError (a schema newer than this program, a
-// deletion table in another schema than the configured one), *PrivilegeError (a missing
-// right, among them membership in the owner's role) or problem.List (what the
-// application's tables and rules lack for the components). River's tables come last and
-// are committed by themselves.
+// It changes nothing if it returns a *SchemaError (the schema is newer than this program,
+// or a deletion table is in another schema than the configured one), a *PrivilegeError (a
+// missing privilege, such as membership in the owner's role) or a problem.List (tables and
+// rules of the application that do not fit the components). River's tables come last, in
+// transactions of their own.
 func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 	report := Report{Database: db.Name, Components: []ComponentReport{}}
 	err := withSession(ctx, log, db, func(s *session) error {
@@ -147,7 +146,7 @@ func (s *session) up(ctx context.Context, look inspection, report *Report) error
 	return nil
 }
 
-// plan returns the SQL of an Up, in its order, without River's and without the rows that
+// plan returns the SQL of Up in order, without River's migrations and without the rows that
 // depend on the configuration.
 func (db Database) plan(look inspection) (statements []string) {
 	if !look.hasSchema {
@@ -162,7 +161,7 @@ func (db Database) plan(look inspection) (statements []string) {
 				db.replacer(look, c.name).Replace(c.text(m))))
 		}
 	}
-	// Bodies may use what comes later.
+	// Bodies may use functions that are created later.
 	statements = append(statements, "SET LOCAL check_function_bodies = off")
 	for _, c := range db.components() {
 		replacer := db.replacer(look, c.name)
@@ -185,8 +184,8 @@ func (db Database) plan(look inspection) (statements []string) {
 	return statements
 }
 
-// versionComment has the versions of all components after an Up. A component that is not
-// enabled keeps its version.
+// versionComment returns the schema comment with the versions of all components after Up.
+// Components that are not enabled keep their versions.
 func (db Database) versionComment(look inspection) string {
 	versions := []string{}
 	enabled := db.components()
@@ -212,8 +211,8 @@ func execAll(ctx context.Context, tx pgx.Tx, statements []string) error {
 	return nil
 }
 
-// The application's writers queue after a statement that waits for a table's lock. So
-// each wait is short, and pauses let them through.
+// The application's writers queue behind a statement that waits for a table's lock. So each
+// wait is short, and the pauses let them continue.
 const (
 	lockAttempts = 5
 	lockPause    = time.Second
@@ -221,8 +220,8 @@ const (
 	holdersEvery = 300 * time.Millisecond
 )
 
-// change runs do in a transaction, again if a lock was not available within the session's
-// lock_timeout.
+// change runs do in a transaction. It retries if a lock was not available within the
+// session's lock_timeout.
 func (s *session) change(ctx context.Context, do func(tx pgx.Tx) error) error {
 	for attempt := 1; ; attempt++ {
 		holders, err := s.attempt(ctx, do)
@@ -230,18 +229,18 @@ func (s *session) change(ctx context.Context, do func(tx pgx.Tx) error) error {
 			return err
 		}
 		if attempt == lockAttempts {
-			return fmt.Errorf("a lock is held by %s through %d attempts: %w", holders, attempt, err)
+			return fmt.Errorf("no lock after %d attempts, because it is held by %s: %w", attempt, holders, err)
 		}
 		waits(ctx, s.log.With(slog.String("database", s.db.Name)))("a table", holders)
 		select {
 		case <-time.After(lockPause):
 		case <-ctx.Done():
-			return ctx.Err() //nolint:wrapcheck // the caller's own
+			return ctx.Err() //nolint:wrapcheck // the caller's error
 		}
 	}
 }
 
-// attempt runs do in a transaction, and returns the sessions that it waited for last.
+// attempt runs do in a transaction, and returns the lock holders that it waited for last.
 func (s *session) attempt(ctx context.Context, do func(tx pgx.Tx) error) (holders string, err error) {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
@@ -256,7 +255,8 @@ func (s *session) attempt(ctx context.Context, do func(tx pgx.Tx) error) (holder
 	return <-watched, err
 }
 
-// lockHolders returns the sessions that a session waited for last, once ctx ends.
+// lockHolders waits until ctx ends and returns the lock holders that a session waited for
+// last.
 func (s *session) lockHolders(ctx context.Context, pid uint32) string {
 	last := "unknown sessions"
 	ticker := time.NewTicker(holdersEvery)

@@ -12,56 +12,55 @@ import (
 	"sexton/internal/render"
 )
 
-// Need is a table of the application's that a component works with. docs/ shows it as it
-// is checked.
+// Need is a table of the application that a component needs. A test compares the tables in
+// docs/ with it.
 type Need struct {
-	// Table is in the tracked schema. Key is the configuration's key for it below the
-	// component's; empty: the name is fixed.
+	// Table is in the tracked schema. Key is its configuration key below the component's;
+	// empty means that the name is fixed.
 	Table, Key string
-	// With names the tables that must all be there for the need to count; empty: it
-	// always counts.
+	// With, if set, makes the need conditional: it applies only if all these tables exist.
 	With    []string
 	Columns []Column
 }
 
-// Column is one that a table must have, of the type. Key is the configuration's key for
-// it, which names no optional column unless the table has it. Without a key, the
-// component works without an optional column.
+// Column is a column that a table must have with a type. Key is its configuration key. A
+// configured column must exist even if it is optional. Without a key, an optional column
+// may be missing.
 type Column struct {
 	Name, Key, Type string
 	Optional        bool
 }
 
-// The types that a column may have to have; empty: any.
+// The required types of columns; "" means any type.
 const (
 	Integer = "integer"
 	Date    = "date"
-	// AnyKey is a type of keys, SameKey that of the key of the same table.
+	// AnyKey is any type of keys, and SameKey the type of the key of the same table.
 	AnyKey  = "bigint, integer, uuid or text"
-	SameKey = "that of the key"
+	SameKey = "the type of the key"
 	// Time is the type of the column of a retention rule.
 	Time = "timestamptz, timestamp, date, integer or bigint"
 )
 
-// membership has the columns of GitLab's members that say who owns a group.
+// membership has the columns of GitLab's members that define who owns a group.
 //
 //nolint:gochecknoglobals // constant
 var membership = []string{"user_id", "source_type", "source_id", "access_level", "state", "requested_at", "expires_at"}
 
-// columns are some of one type.
+// columns returns columns of one type.
 func columns(kind string, names ...string) []Column {
 	return render.Each(names, func(name string) Column { return Column{Name: name, Type: kind} })
 }
 
-// configured leaves out columns that the configuration does not name.
+// configured returns the columns that have a name in the configuration.
 func configured(list ...Column) []Column {
 	return slices.DeleteFunc(list, func(c Column) bool { return c.Name == "" })
 }
 
-// isTable tells ordinary and partitioned tables from views.
+// isTable reports whether the relation is an ordinary or partitioned table.
 func (r relation) isTable() bool { return r.kind == "r" || r.kind == "p" }
 
-// fits reports whether a column that exists has the type.
+// fits reports whether a column of the table has the required type.
 func (n Need) fits(table relation, c Column) bool {
 	kind := table.keyType(c.Name)
 	switch c.Type {
@@ -77,7 +76,7 @@ func (n Need) fits(table relation, c Column) bool {
 	return true
 }
 
-// unmet returns what the table lacks.
+// unmet returns the problems of the table.
 func (n Need) unmet(component string, db Database, look inspection) (found problem.List) {
 	report := func(key, fix, format string, args ...any) {
 		found.Add(problem.Problem{
@@ -110,7 +109,7 @@ func (n Need) unmet(component string, db Database, look inspection) (found probl
 	return found
 }
 
-// readUnmet returns what the application's tables and rules lack for each component.
+// readUnmet returns the problems of the application's tables and rules, by component.
 func (db Database) readUnmet(ctx context.Context, on dbsqlc.DBTX, look inspection) (map[string]problem.List, error) {
 	all := map[string]problem.List{}
 	for _, c := range db.components() {
@@ -120,7 +119,7 @@ func (db Database) readUnmet(ctx context.Context, on dbsqlc.DBTX, look inspectio
 		if queue := look.tracked[c.queue]; queue.kind == "r" {
 			all[c.name] = append(all[c.name], Need{Table: c.queue, Columns: columns("", c.columns...)}.unmet(c.name, db,
 				look)...)
-		} else if queue.there() {
+		} else if queue.exists() {
 			all[c.name] = append(all[c.name], problem.Problem{
 				Severity: problem.Error, Key: c.name, Message: db.queueID(c) + " is not an ordinary table",
 				Fix: "rename it",
@@ -129,11 +128,11 @@ func (db Database) readUnmet(ctx context.Context, on dbsqlc.DBTX, look inspectio
 	}
 	for _, r := range db.rules(look) {
 		if slices.Contains(r.arguments, "") {
-			continue // The column has none of the types.
+			continue // The type of the column is not supported.
 		}
 		wrong, fix, err := pgcatalog.RuleProblem(ctx, on, db.TrackedSchema, r.function, "text", r.arguments...)
 		if err != nil {
-			return nil, problem.Doing(err, "look at the function %s", r.function)
+			return nil, problem.Doing(err, "read the function %s", r.function)
 		}
 		if wrong != "" {
 			all[r.component] = append(all[r.component], problem.Problem{
@@ -144,25 +143,26 @@ func (db Database) readUnmet(ctx context.Context, on dbsqlc.DBTX, look inspectio
 	return all, nil
 }
 
-// requirements refuses what the application's tables do not fit. A component of GitLab's
-// shape that is installed may find the application changed; that is for the job to
-// report. The configured tables of users and groups may be others each time.
+// requirements returns an error if the application's tables do not fit a component. It
+// leaves out installed components on GitLab's tables: if the application changes later, the
+// job reports it. It checks configured tables of users and groups each time, because the
+// configuration may have changed.
 func (db Database) requirements(look inspection) error {
 	var found problem.List
 	for _, c := range db.components() {
-		if !db.gitlab(c.name) || look.versions[c.name] == 0 || len(db.lacking(look, c)) > 0 {
+		if !db.gitlab(c.name) || look.versions[c.name] == 0 || len(db.missingTables(look, c)) > 0 {
 			found.Add(look.unmet[c.name]...)
 		}
 	}
 	return found.Err()
 }
 
-// Unmet returns what the application's tables and rules lack for the enabled components.
-// It changes nothing.
+// Unmet returns the problems of the application's tables and rules for the enabled
+// components.
 func Unmet(ctx context.Context, db Database) (found problem.List, _ error) {
 	look, err := db.look(ctx)
 	for _, c := range db.components() {
 		found.Add(look.unmet[c.name]...)
 	}
-	return found, problem.Doing(err, "look at the tables of database %s", db.Name)
+	return found, problem.Doing(err, "check the tables of database %s", db.Name)
 }

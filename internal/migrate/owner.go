@@ -14,16 +14,16 @@ import (
 	"sexton/internal/render"
 )
 
-// DefaultOwner is the role that Sexton's objects belong to.
+// DefaultOwner is the default owner of Sexton's objects.
 const DefaultOwner = "sexton_owner"
 
-// Ownership says which role Sexton's objects belong to. Functions run with that role's
-// rights, and with them what the application's triggers call, so it is no superuser and
-// bound by row security.
+// Ownership describes the owner of Sexton's objects. SECURITY DEFINER functions, and the
+// application's triggers that they fire, run with that role's rights. So it must not be a
+// superuser or bypass row security.
 type Ownership struct {
 	Role string `json:"role"`
-	// Statements for a role that may run them: rights on the application's tables that
-	// functions need.
+	// Todo has the GRANT statements that the current role may not run, for privileges that
+	// the functions need on the application's tables.
 	Todo []string `json:"todo"`
 }
 
@@ -34,33 +34,34 @@ func (db Database) owner() string {
 	return db.Owner
 }
 
-// ownerState describes the owner's role.
-type ownerState struct{ there, mighty, member bool }
+// ownerState describes the owner's role. powerful means superuser rights or the like, and
+// member that the current role is a member.
+type ownerState struct{ exists, powerful, member bool }
 
 func (s *session) readOwner(ctx context.Context) (ownerState, error) {
 	var state ownerState
-	err := s.pool.QueryRow(ctx, sqlText("owner_role"), s.db.owner()).Scan(&state.mighty, &state.member)
+	err := s.pool.QueryRow(ctx, sqlText("owner_role"), s.db.owner()).Scan(&state.powerful, &state.member)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return state, nil
 	}
 	if err != nil {
-		return state, fmt.Errorf("look up role %s: %w", s.db.owner(), err)
+		return state, fmt.Errorf("read role %s: %w", s.db.owner(), err)
 	}
-	state.there = true
+	state.exists = true
 	return state, nil
 }
 
-// ownerLacks are the statements that make the owner's role, and another one a member of
-// it. A role that would lend rights to the application's triggers that no trigger may
-// have is refused.
-func (s *session) ownerLacks(ctx context.Context, role string) (statements []string, _ error) {
+// ownerStatements returns the missing statements that create the owner's role and make
+// another role a member. It returns an error if the owner's role has rights that the
+// application's triggers must not get.
+func (s *session) ownerStatements(ctx context.Context, role string) (statements []string, _ error) {
 	state, err := s.readOwner(ctx)
-	if state.mighty {
-		err = fmt.Errorf("database %s: role %s is not fit to own Sexton's functions, as it is or is a member of a role with superuser rights, "+
-			"BYPASSRLS or access to the server's files and programs; nothing was changed: name another one in jobs.owner", s.db.Name, s.db.owner())
+	if state.powerful {
+		err = fmt.Errorf("database %s: role %s must not own Sexton's functions, because it is or is a member of a role with superuser rights, "+
+			"BYPASSRLS or access to the server's files and programs; nothing was changed: set jobs.owner to another role", s.db.Name, s.db.owner())
 	}
 	owner := quote(s.db.owner())
-	if !state.there {
+	if !state.exists {
 		statements = append(statements, "CREATE ROLE "+owner+" NOLOGIN")
 	}
 	if !state.member {
@@ -69,28 +70,29 @@ func (s *session) ownerLacks(ctx context.Context, role string) (statements []str
 	return statements, err
 }
 
-// makeOwner creates the owner's role if it is missing, and makes the current role a
-// member, which handing over objects needs. Roles belong to the server: migrations of its
-// other databases do the same at the same time, so only the outcome counts.
+// makeOwner creates the owner's role if it is missing, and makes the current role a member,
+// so that it can change the owner of objects. Roles belong to the server, and migrations of
+// its other databases may do the same concurrently. So makeOwner retries until nothing is
+// missing.
 func (s *session) makeOwner(ctx context.Context, role string) error {
 	var failed error
 	for range 5 {
-		statements, err := s.ownerLacks(ctx, role)
+		statements, err := s.ownerStatements(ctx, role)
 		if err != nil || len(statements) == 0 {
 			return err
 		}
 		if _, failed = s.pool.Exec(ctx, statements[0]); pgcatalog.SQLState(failed) == insufficientPrivilege {
 			return &PrivilegeError{
 				Database: s.db.Name, Role: role,
-				Missing: "Sexton's objects need an owner without superuser rights, which this role may not arrange",
+				Missing: "Sexton's objects need an owner without superuser rights, and this role may not create that role or become a member",
 				Grant:   strings.Join(statements, "; "),
 			}
 		}
 	}
-	return fmt.Errorf("make role %s: %w", s.db.owner(), failed)
+	return fmt.Errorf("create role %s: %w", s.db.owner(), failed)
 }
 
-// handOver makes the role the owner of everything in the schema sexton.
+// handOver changes the owner of everything in the schema sexton.
 func (s *session) handOver(ctx context.Context, tx pgx.Tx, own *Ownership) error {
 	statements, err := list(ctx, tx, "owners of objects", pgx.RowTo[string], sqlText("owner_objects"), own.Role)
 	if err == nil {
@@ -104,7 +106,7 @@ func (s *session) handOver(ctx context.Context, tx pgx.Tx, own *Ownership) error
 	return err
 }
 
-// ownerGrant is a right that the owner's role lacks.
+// ownerGrant has privileges of the owner's role on an object.
 type ownerGrant struct{ Kind, Object, Privileges string }
 
 func (g ownerGrant) grant(owner string) string {
@@ -115,16 +117,16 @@ func (g ownerGrant) revoke(owner string) string {
 	return fmt.Sprintf("REVOKE %s ON %s %s FROM %s", g.Privileges, g.Kind, g.Object, quote(owner))
 }
 
-// grants returns what the owner's role needs on the application's tables and rules: what
-// it has, or what it lacks.
+// grants returns the privileges that the owner's role needs on the application's tables and
+// rules: the ones that it has, or the ones that are missing.
 func (db Database) grants(ctx context.Context, on querier, has bool) ([]ownerGrant, error) {
 	tables, privileges := db.ownerNeeds()
-	return list(ctx, on, "rights of role "+db.owner(), pgx.RowToStructByPos[ownerGrant],
+	return list(ctx, on, "privileges of role "+db.owner(), pgx.RowToStructByPos[ownerGrant],
 		sqlText("owner_grants"), db.owner(), db.TrackedSchema, tables, privileges, has)
 }
 
-// grantOwner gives the role what it lacks on the application's tables. What the current
-// role may not grant is left for a person.
+// grantOwner grants the owner's role its missing privileges on the application's tables and
+// rules. It stores the ones that the current role may not grant in own.Todo.
 func (s *session) grantOwner(ctx context.Context, tx pgx.Tx, own *Ownership) error {
 	grants, err := s.db.grants(ctx, tx, false)
 	if err != nil {
@@ -135,8 +137,8 @@ func (s *session) grantOwner(ctx context.Context, tx pgx.Tx, own *Ownership) err
 			return err
 		}
 	}
-	// A role with some right on a table and no right to pass it on gets a warning, not an
-	// error.
+	// Postgres returns a warning, not an error, if the role has privileges on a table but no
+	// grant option.
 	if grants, err = s.db.grants(ctx, tx, false); err != nil {
 		return err
 	}
@@ -144,11 +146,11 @@ func (s *session) grantOwner(ctx context.Context, tx pgx.Tx, own *Ownership) err
 	return nil
 }
 
-// revokeOwner takes back what grantOwner gave. The role is kept, because other databases
-// use it.
+// revokeOwner revokes the privileges that grantOwner has granted. The role is kept, because
+// other databases use it.
 func (s *session) revokeOwner(ctx context.Context, tx pgx.Tx) error {
 	state, err := s.readOwner(ctx)
-	if err != nil || !state.there {
+	if err != nil || !state.exists {
 		return err
 	}
 	grants, err := s.db.grants(ctx, tx, true)
@@ -158,7 +160,7 @@ func (s *session) revokeOwner(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// attempt runs a statement for which the role may lack the privilege.
+// attempt runs a statement, and ignores a missing privilege.
 func attempt(ctx context.Context, tx pgx.Tx, statement string) error {
 	err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error { return execAll(ctx, nested, []string{statement}) })
 	if pgcatalog.SQLState(err) == insufficientPrivilege {
@@ -169,16 +171,15 @@ func attempt(ctx context.Context, tx pgx.Tx, statement string) error {
 
 const insufficientPrivilege = "42501"
 
-// OwnerRisk is something about the owner of Sexton's objects that a person has to put
-// right.
+// OwnerRisk is a problem with the owner of Sexton's objects that an operator must fix.
 type OwnerRisk struct {
 	Object, Message, Fix string
-	// Harmless reports that nothing is at stake but order.
+	// Harmless reports that the problem has no effect on security.
 	Harmless bool
 }
 
-// OwnerRisks looks for functions with more rights than they need, or fewer, and for
-// tables that they do not read. It changes nothing.
+// OwnerRisks returns functions with too many or too few rights, and tables that functions do
+// not read.
 func OwnerRisks(ctx context.Context, db Database) ([]OwnerRisk, error) {
 	var found []OwnerRisk
 	err := db.reading(ctx, func(on beginner) error {
@@ -186,11 +187,11 @@ func OwnerRisks(ctx context.Context, db Database) ([]OwnerRisk, error) {
 			if _, err := tx.Exec(ctx, pgcatalog.Pinned()); err != nil {
 				return err
 			}
-			for _, look := range []func(context.Context, pgx.Tx) ([]OwnerRisk, error){
+			for _, read := range []func(context.Context, pgx.Tx) ([]OwnerRisk, error){
 				db.otherOwners, db.ownerLacks,
 				db.unreadTables,
 			} {
-				risks, err := look(ctx, tx)
+				risks, err := read(ctx, tx)
 				if err != nil {
 					return err
 				}
@@ -199,34 +200,34 @@ func OwnerRisks(ctx context.Context, db Database) ([]OwnerRisk, error) {
 			return nil
 		})
 	})
-	return found, problem.Doing(err, "look at the owner of Sexton's objects in database %s", db.Name)
+	return found, problem.Doing(err, "check the owner of Sexton's objects in database %s", db.Name)
 }
 
 func (db Database) otherOwners(ctx context.Context, tx pgx.Tx) ([]OwnerRisk, error) {
 	rows, _ := tx.Query(ctx, sqlText("owner_risks"), db.owner())
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (OwnerRisk, error) {
 		var role string
-		var mighty bool
-		err := row.Scan(&role, &mighty)
+		var powerful bool
+		err := row.Scan(&role, &powerful)
 		risk := OwnerRisk{
-			Object: "schema " + quote(schema), Harmless: !mighty,
-			Message: fmt.Sprintf("functions belong to role %s instead of %s, and lend its rights to the application's triggers", role, db.owner()),
+			Object: "schema " + quote(schema), Harmless: !powerful,
+			Message: fmt.Sprintf("role %s owns functions instead of %s, and the application's triggers run with its rights", role, db.owner()),
 			Fix:     "run `sexton migrate up`",
 		}
-		if mighty {
-			risk.Message = "functions belong to role " + role +
-				", a superuser or beyond row security, and lend its rights to the application's triggers"
+		if powerful {
+			risk.Message = "role " + role +
+				", a superuser or with BYPASSRLS, owns functions, and the application's triggers run with its rights"
 		}
 		return risk, err
 	})
 }
 
-// ownerLacks names the grants without which functions fail. Without the role there are
-// none to look for.
+// ownerLacks returns the missing privileges without which functions fail, or none if the
+// role does not exist.
 func (db Database) ownerLacks(ctx context.Context, tx pgx.Tx) ([]OwnerRisk, error) {
-	var there bool
+	var exists bool
 	if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = $1)",
-		db.owner()).Scan(&there); err != nil || !there {
+		db.owner()).Scan(&exists); err != nil || !exists {
 		return nil, err
 	}
 	grants, err := db.grants(ctx, tx, false)
@@ -250,11 +251,11 @@ func (db Database) unreadTables(ctx context.Context, tx pgx.Tx) ([]OwnerRisk, er
 		err := row.Scan(&name, &plain)
 		risk := OwnerRisk{
 			Object: identity(db.TrackedSchema, name), Fix: "sexton migrate up",
-			Message: "functions do not read this table, as it came after the last migration",
+			Message: "functions do not read this table, because it was created after the last `sexton migrate up`",
 		}
 		if !plain {
 			risk.Message,
-				risk.Fix = "functions do not read it, as it is no plain table: it would run its own code with their rights", "make it a table"
+				risk.Fix = "functions do not read it, because it is not a table and could run its own code with their rights", "replace it by a table"
 		}
 		return risk, err
 	})

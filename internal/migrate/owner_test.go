@@ -80,7 +80,7 @@ func TestOptionalTablesAreTheOnesThatTheMigrationFound(t *testing.T) {
 	require.False(t, pgtest.Scalar[bool](t, d, cutoff), "it came later")
 	require.Contains(t, risks(t, db), migrate.OwnerRisk{
 		Object:  `"public".application_settings`,
-		Message: "functions do not read this table, as it came after the last migration", Fix: "sexton migrate up",
+		Message: "functions do not read this table, because it was created after the last `sexton migrate up`", Fix: "sexton migrate up",
 	})
 	up(t, db)
 	require.True(t, pgtest.Scalar[bool](t, d, cutoff))
@@ -196,7 +196,7 @@ func TestAMightyOwnerIsRefused(t *testing.T) {
 			d.Exec("DO $$ BEGIN EXECUTE format('" + rights + "', '" + db.Owner + "'); END $$")
 			before := catalogue(d)
 			_, err := migrate.Up(t.Context(), pgtest.Logger(t), db)
-			require.ErrorContains(t, err, "is not fit to own Sexton's functions")
+			require.ErrorContains(t, err, "must not own Sexton's functions")
 			require.ErrorContains(t, err, "jobs.owner")
 			require.Equal(t, before, catalogue(d))
 		})

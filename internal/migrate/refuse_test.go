@@ -39,8 +39,8 @@ func TestUpRefusesObjectsOfOthers(t *testing.T) {
 			before := catalogue(d)
 
 			_, err := migrate.Up(t.Context(), pgtest.Logger(t), everything(t, d))
-			require.ErrorContains(t, err, "database main holds "+strings.Join(test.taken, ", ")+
-				", not created by Sexton; nothing was changed: ")
+			require.ErrorContains(t, err, "database main has "+strings.Join(test.taken, ", ")+
+				", which Sexton did not create; nothing was changed: ")
 			require.Equal(t, before, catalogue(d), "nothing changed")
 		})
 	}

@@ -16,9 +16,9 @@ import (
 	"sexton/internal/render"
 )
 
-// newRiverMigrator needs no connection to list the versions.
+// newRiverMigrator returns a migrator. It needs no pool to list the versions.
 func newRiverMigrator(pool *pgxpool.Pool) (*rivermigrate.Migrator[pgx.Tx], error) {
-	// River logs each step at level info, and so do we.
+	// logApplied logs each step instead of River.
 	migrator, err := rivermigrate.New(riverpgxv5.New(pool),
 		&rivermigrate.Config{Logger: slog.New(slog.DiscardHandler), Schema: schema})
 	return migrator, problem.Doing(err, "prepare River's migrations")
@@ -33,18 +33,17 @@ func riverMigrations() []Migration {
 		func(m rivermigrate.Migration) Migration { return Migration{Version: int64(m.Version), Name: m.Name} })
 }
 
-// riverTables are the tables of River's newest version.
+// riverTables returns the tables of River's newest version.
 func riverTables() []string {
 	return []string{"river_migration", "river_job", "river_leader", "river_queue", "river_notification"}
 }
 
-// upRiver runs River's migrations, which commit one by one. Tables without recorded
-// versions, as a schema dump leaves them, get their versions if they are complete.
-// Otherwise, and if a table was dropped, all are created again, provided that there are
-// no jobs.
+// upRiver runs River's migrations, which commit one by one. After the restore of a schema
+// dump the versions are missing: it records them if all tables exist. Otherwise, or if a
+// table is missing, it drops and creates all tables, unless there are jobs.
 func (s *session) upRiver(ctx context.Context, look inspection) ([]Migration, error) {
-	version, missing := look.versions[River], s.db.lacking(look, riverComponent())
-	present := slices.ContainsFunc(riverTables(), func(name string) bool { return look.own[name].there() })
+	version, missing := look.versions[River], s.db.missingTables(look, riverComponent())
+	present := slices.ContainsFunc(riverTables(), func(name string) bool { return look.own[name].exists() })
 	switch latest := latest(riverComponent()); {
 	case version == 0 && present && len(missing) == 0:
 		if _, err := s.pool.Exec(ctx, sqlText("river_versions"), latest); err != nil {
@@ -69,7 +68,7 @@ func (s *session) upRiver(ctx context.Context, look inspection) ([]Migration, er
 }
 
 func (s *session) dropRiver(ctx context.Context, look inspection, missing []string) error {
-	if look.own["river_job"].there() {
+	if look.own["river_job"].exists() {
 		var jobs int64
 		if err := s.pool.QueryRow(ctx, sqlText("river_jobs")).Scan(&jobs); err != nil {
 			return fmt.Errorf("count jobs: %w", err)
@@ -77,7 +76,7 @@ func (s *session) dropRiver(ctx context.Context, look inspection, missing []stri
 		if jobs > 0 {
 			const fix = "restore it, or run `TRUNCATE sexton.river_job` and `sexton migrate up`"
 			return &SchemaError{Object: "component " + River, Fix: fix, text: fmt.Sprintf(
-				"database %s lacks %s of River's, and there are jobs (%d); %s", s.db.Name, strings.Join(missing, ", "),
+				"database %s lacks River's %s, and there are jobs (%d); %s", s.db.Name, strings.Join(missing, ", "),
 				jobs, fix)}
 		}
 	}

@@ -7,31 +7,29 @@ import (
 	"sync"
 )
 
-// expected is a table that a component's migrations create. Partitions have no columns of
-// their own.
+// expected is a table that a component's migrations create. Partitions have no list of
+// columns.
 type expected struct {
 	tracked bool
 	name    string
 	columns []string
 }
 
-// createdTable is the statement that creates a table, as the migrations of this program
-// write it: indentation, schema, table and columns. A column has a line of its own, and
-// createdColumn finds it.
+// createdTable matches a CREATE TABLE statement in a migration: indentation, schema and
+// table. createdColumn matches the line of a column in it.
 var (
 	createdTable  = regexp.MustCompile(`(?m)^( *)CREATE TABLE IF NOT EXISTS "(\w+)"\.(\w+)( \(\n)?`)
 	createdColumn = regexp.MustCompile(`(?m)^ *([a-z]\w*) `)
 )
 
-// adopts reports whether a table without Sexton's comment has the form of Sexton's, as
-// after a dump without comments.
-func (e expected) adopts(there relation) bool {
-	return (there.kind == "r" || there.kind == "p") && !slices.ContainsFunc(e.columns,
-		func(column string) bool { return there.typeOf(column) == "" })
+// adopts reports whether a table without Sexton's comment has the columns of Sexton's table,
+// as after the restore of a dump without comments.
+func (e expected) adopts(found relation) bool {
+	return (found.kind == "r" || found.kind == "p") && !slices.ContainsFunc(e.columns,
+		func(column string) bool { return found.typeOf(column) == "" })
 }
 
-// tables returns the tables of the newest version of the component. They are read from
-// the SQL files, so there is no second list.
+// tables returns the tables of the component's newest version, from its SQL files.
 func (c component) tables() []expected {
 	if c.name == River {
 		list := make([]expected, 0, len(riverTables()))
@@ -43,7 +41,7 @@ func (c component) tables() []expected {
 	return createdTables()[c.name]
 }
 
-//nolint:gochecknoglobals // the files are read once
+//nolint:gochecknoglobals // reads the files once
 var createdTables = sync.OnceValue(func() map[string][]expected {
 	all := map[string][]expected{}
 	for _, c := range allComponents() {
@@ -64,30 +62,30 @@ var createdTables = sync.OnceValue(func() map[string][]expected {
 	return all
 })
 
-// lacking names the tables of the component that are missing.
-func (db Database) lacking(look inspection, c component) (missing []string) {
+// missingTables returns the tables of the component that are missing.
+func (db Database) missingTables(look inspection, c component) (missing []string) {
 	for _, e := range c.tables() {
 		if e.tracked && c.queue == "" {
-			continue // Views stand for it.
+			continue // Views replace this table.
 		}
-		there, name := look.own[e.name], identity(schema, e.name)
+		found, name := look.own[e.name], identity(schema, e.name)
 		if e.tracked {
-			there, name = look.tracked[e.name], identity(db.TrackedSchema, e.name)
+			found, name = look.tracked[e.name], identity(db.TrackedSchema, e.name)
 		}
-		if !there.there() {
+		if !found.exists() {
 			missing = append(missing, name)
 		}
 	}
 	return missing
 }
 
-// due are the migrations of a component that Up runs: the ones that are newer than its
-// version. If a table of an installed component is missing it is all of them, because one
-// component may add columns to a table of another.
+// due returns the migrations of a component that Up runs: the ones that are newer than its
+// version. If a table of an installed component is missing, it returns all migrations,
+// because one component may add columns to a table of another.
 func (db Database) due(look inspection, c component) []Migration {
 	version := look.versions[c.name]
 	if c.name != River && slices.ContainsFunc(db.components(), func(other component) bool {
-		return other.name != River && look.versions[other.name] > 0 && len(db.lacking(look, other)) > 0
+		return other.name != River && look.versions[other.name] > 0 && len(db.missingTables(look, other)) > 0
 	}) {
 		version = 0
 	}

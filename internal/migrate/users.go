@@ -14,12 +14,12 @@ import (
 // GitLab's columns and rules.
 type Users struct {
 	Table, Key string
-	// Ghost is the key of the row that takes over; empty: none.
+	// Ghost is the key of the ghost user; empty means none.
 	Ghost string
-	// MayDelete is a function of the application, with or without its schema; empty:
+	// MayDelete is a function of the application, with or without its schema; empty means
 	// none.
 	MayDelete string
-	// OnRequest has the values that columns get when a user is queued.
+	// OnRequest has the values to which columns are set when a user is queued.
 	OnRequest map[string]string
 }
 
@@ -72,8 +72,8 @@ func (db Database) userTexts(look inspection) []string {
 		previous = "pg_catalog.jsonb_build_object(" + joined("%[2]s, account.%[1]s", ", ") + ")"
 		set = fmt.Sprintf("\n    UPDATE %s AS account SET %s WHERE account.%s = account_id;\n", table,
 			joined("%[1]s = %[3]s", ", "), quote(u.Key))
-		// The row itself is the base, as NULL would have to fit the domains of all its
-		// columns.
+		// The base is the row itself. With NULL as base, the domains of all other columns
+		// would have to allow NULL.
 		reset = fmt.Sprintf("\n    UPDATE %[1]s AS account SET (%[2]s) = (\n"+
 			"        SELECT %[3]s FROM pg_catalog.jsonb_populate_record(account.*, job.previous_state::pg_catalog.jsonb) AS previous\n"+
 			"    )\n"+
@@ -90,7 +90,7 @@ func (db Database) userTexts(look inspection) []string {
 		rule = fmt.Sprintf(userRule, function, pgcatalog.Literal(function+"("+key+", "+key+")"))
 	}
 	var untyped []string
-	if key == "" { // Names alone, as the type is not known.
+	if key == "" { // Only names, because the type is not supported.
 		untyped = []string{`("{type}", "{type}", boolean, boolean)`, "", `("{type}", "{type}")`, ""}
 	}
 	return append(untyped,
@@ -99,7 +99,7 @@ func (db Database) userTexts(look inspection) []string {
 		`'{ghost}'`, ghost, `{previous}`, previous, "{set}\n", set, "{reset}\n", reset, "{rule}\n", rule)
 }
 
-// userRule calls the application's rule about users.
+// userRule calls the application's rule for users.
 const userRule = unsafeRule + `
         RAISE EXCEPTION USING
             ERRCODE = 'SX011',

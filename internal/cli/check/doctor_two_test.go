@@ -103,7 +103,7 @@ func TestDoctorOfTheSchemaInTheOtherDatabase(t *testing.T) {
 	s.Ci.Exec("CREATE OR REPLACE FUNCTION sexton.session_name(fence_key text) RETURNS text LANGUAGE sql AS 'SELECT fence_key'")
 	report, _ = s.Examined(0)
 	require.Contains(t, about(s, report, "ci"),
-		"info | functions | component base | its functions come from another release; "+
+		"info | functions | component base | its functions are from another release; "+
 			"run `sexton migrate up` of the newest one | sexton migrate up")
 
 	s.Ci.Exec("DROP SCHEMA sexton CASCADE; DROP TABLE loose_foreign_keys_deleted_records")

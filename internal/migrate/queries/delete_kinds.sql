@@ -1,4 +1,4 @@
--- Removes the kinds that are not in the list $1, a JSON array of objects.
+-- Deletes the kinds that are not in the list $1, a JSON array of objects.
 DELETE FROM "sexton".job_kinds AS k
 WHERE NOT EXISTS (
     SELECT

@@ -1,5 +1,5 @@
--- Refuses another table of groups while groups are being destroyed. Gives Sexton's tables the types of the configured keys, and renames
--- functions whose keys have other types, so that new ones can be created. Refuses to drop a rule of the application's own.
+-- Refuses another table of groups while groups are being destroyed. Changes the columns of Sexton's tables to the types of the configured
+-- keys, and drops functions for other types, so that new ones can be created. Refuses to drop the application's own rule.
 DO $sexton$
 DECLARE
     described CONSTANT text := {described};
@@ -8,7 +8,7 @@ DECLARE
     typed boolean;
     former regprocedure;
 BEGIN
-    -- A pooler drops the path that the connection asks for.
+    -- A pooler may have dropped the search_path of the connection.
     PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 
     typed := NOT EXISTS (
@@ -28,8 +28,8 @@ BEGIN
     IF EXISTS (SELECT FROM "sexton".group_destructions) OR EXISTS (SELECT FROM "sexton".group_deletion_failures) THEN
         RAISE EXCEPTION USING
             ERRCODE = 'object_in_use',
-            MESSAGE = 'groups are being destroyed, which are not those of the configured table and key',
-            HINT = 'Restore the configuration of adjourned_groups.groups until they are gone.';
+            MESSAGE = 'groups of another table or key than the configured one are being destroyed',
+            HINT = 'Restore the configuration of adjourned_groups.groups until they are destroyed.';
     END IF;
 
     IF described IS NULL THEN
@@ -49,8 +49,8 @@ BEGIN
         IF former IS NOT NULL THEN
             RAISE EXCEPTION USING
                 ERRCODE = 'object_in_use',
-                MESSAGE = pg_catalog.format('%s is a rule of the application''s own, and the keys get other types', former),
-                HINT = pg_catalog.format('Create %s with that rule, or drop the former function to have Sexton''s rule.', rule);
+                MESSAGE = pg_catalog.format('%s is the application''s own rule, and the types of the keys change', former),
+                HINT = pg_catalog.format('Create %s with that rule, or drop the old function to use Sexton''s rule.', rule);
         END IF;
     END IF;
 

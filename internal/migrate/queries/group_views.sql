@@ -2,7 +2,7 @@
 -- configured one. Views whose columns get other types lose their grants. Drops the function that only GitLab's groups need.
 DO $sexton$
 BEGIN
-    -- A pooler drops the path that the connection asks for.
+    -- A pooler may have dropped the search_path of the connection.
     PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 
     DROP FUNCTION IF EXISTS "sexton".group_schedule_lost() CASCADE;

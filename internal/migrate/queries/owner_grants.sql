@@ -1,6 +1,6 @@
--- Of the rights that the role $1 needs on tables ($3, with the privileges $4 at the same places) of the application's schema $2: the ones that it has
--- ($5), or lacks; and the same of the application's rules. Returns the kind of object, the object, and the privileges. Only plain tables count: a view would run its own code with
--- the role's rights.
+-- Returns privileges of the role $1 on tables ($3, with the privileges $4 in parallel) of the application's schema $2, and on the application's
+-- rules: the ones that it has ($5), or the ones that are missing. The columns are kind, object and privileges. Only tables count: a view would
+-- run its own code with the role's rights.
 WITH wanted AS (
     SELECT class.oid, class.relname, namespace.nspname, wanted.privilege
     FROM ROWS FROM (pg_catalog.unnest($3::pg_catalog.text[]), pg_catalog.unnest($4::pg_catalog.text[])) AS wanted (name, privilege)
@@ -8,7 +8,7 @@ WITH wanted AS (
     JOIN pg_catalog.pg_class AS class
         ON class.relnamespace = namespace.oid AND class.relname = wanted.name AND class.relkind IN ('r', 'p')
 ), rule AS (
-    -- The functions of the application that functions of Sexton call, which name them in full.
+    -- The functions of the application whose qualified names are in the bodies of Sexton's functions.
     SELECT function.oid, namespace.oid AS schema, namespace.nspname, function.proname, pg_catalog.oidvectortypes(function.proargtypes) AS arguments
     FROM pg_catalog.pg_proc AS function
     JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = function.pronamespace
@@ -32,7 +32,7 @@ WITH wanted AS (
     FROM wanted
     WHERE pg_catalog.has_table_privilege($1::pg_catalog.name, wanted.oid, wanted.privilege) = $5
     UNION
-    -- The tombstones' own is an identity column's, for which no role needs a right.
+    -- The sequence of the tombstones belongs to an identity column, for which no role needs a privilege.
     SELECT 2, 'sequence', pg_catalog.format('%I.%I', namespace.nspname, sequence.relname), part.privilege
     FROM wanted
     JOIN pg_catalog.pg_depend AS depend

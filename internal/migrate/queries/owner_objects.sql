@@ -1,4 +1,4 @@
--- Statements that make the role $1 the owner of everything in the schema sexton, the schema first.
+-- Returns statements that make the role $1 the owner of everything in the schema sexton, the schema first.
 WITH owner AS (
     SELECT role.oid FROM pg_catalog.pg_roles AS role WHERE role.rolname = $1::pg_catalog.text
 ), space AS (

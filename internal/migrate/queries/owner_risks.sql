@@ -1,4 +1,4 @@
--- Roles that own SECURITY DEFINER functions in the schema sexton, or the schema, other than $1, and whether they go past row security.
+-- Returns other roles than $1 that own the schema sexton or SECURITY DEFINER functions in it, and whether they bypass row security.
 SELECT
     owner.rolname::pg_catalog.text,
     owner.rolsuper OR owner.rolbypassrls

@@ -1,4 +1,5 @@
--- What the owner's role $1 is, and whether the current role may make it the owner of something. No row where it is missing.
+-- Returns whether the owner's role $1 has dangerous rights, and whether the current role may make it the owner of objects. No row means that
+-- it does not exist.
 SELECT
     EXISTS (
         SELECT

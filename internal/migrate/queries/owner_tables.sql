@@ -1,4 +1,4 @@
--- Those of the tables $2 of the application's schema $1 that functions do not read, and whether they are plain tables.
+-- Returns the tables among $2 of the application's schema $1 that functions do not read, and whether they are ordinary tables.
 SELECT class.relname::pg_catalog.text, class.relkind IN ('r', 'p')
 FROM pg_catalog.pg_class AS class
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace AND namespace.nspname = $1::pg_catalog.text

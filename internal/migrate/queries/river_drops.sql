@@ -1,4 +1,4 @@
--- Statements that drop what River has created: its tables, functions and types.
+-- Returns statements that drop River's tables, functions and types.
 WITH statement (place, text) AS (
     SELECT 0, 'DROP TABLE ' || pg_catalog.string_agg(class.oid::pg_catalog.regclass::pg_catalog.text, ', ')
     FROM pg_catalog.pg_class AS class

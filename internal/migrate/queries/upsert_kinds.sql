@@ -1,4 +1,4 @@
--- Adds or corrects the kinds of the list $1, a JSON array of objects.
+-- Inserts or updates the kinds of the list $1, a JSON array of objects.
 INSERT INTO "sexton".job_kinds AS k
     (kind, queue, args, defaults, cron, max_attempts, row_table, row_column, row_argument, databases)
 SELECT w.kind, w.queue, w.args, w.defaults, w.cron, w.max_attempts, w.row_table, w.row_column, w.row_argument, w.databases

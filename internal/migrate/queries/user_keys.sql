@@ -1,5 +1,5 @@
--- Makes the queue refer to the configured table of users, and renames functions whose key has another type, so that new ones can be
--- created. A queue that the application has brought along is left alone.
+-- Makes the queue of users refer to the configured table, and drops functions for another type of key, so that new ones can be created. It
+-- does not change a queue that the application created.
 DO $sexton$
 DECLARE
     queue CONSTANT regclass := pg_catalog.to_regclass('"public".users_ghost_user_migrations');
@@ -7,7 +7,7 @@ DECLARE
     object text;
     former regprocedure;
 BEGIN
-    -- A pooler drops the path that the connection asks for.
+    -- A pooler may have dropped the search_path of the connection.
     PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 
     IF pg_catalog.starts_with(pg_catalog.obj_description(queue, 'pg_class'), 'Sexton:') AND NOT EXISTS (
@@ -25,7 +25,7 @@ BEGIN
         IF EXISTS (SELECT FROM "public".users_ghost_user_migrations) THEN
             RAISE EXCEPTION USING
                 ERRCODE = 'object_in_use',
-                MESSAGE = pg_catalog.format('users wait in %s, which is to refer to %s', queue, parent),
+                MESSAGE = pg_catalog.format('%s still has users, and must refer to %s', queue, parent),
                 HINT = 'Restore the configuration of ghost_users.users until they are deleted, or cancel their deletion.';
         END IF;
 

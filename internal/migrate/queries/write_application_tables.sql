@@ -1,10 +1,10 @@
--- Notes which of the tables $2 the application has in its schema $1. A view is none: it would run its own code with the functions' rights.
+-- Records which of the tables $2 the application has in its schema $1. It leaves out views, which would run their own code with the functions' rights.
 WITH present AS (
     SELECT class.relname::pg_catalog.text AS name, class.oid::pg_catalog.regclass AS relation
     FROM pg_catalog.pg_class AS class
     JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace AND namespace.nspname = $1::pg_catalog.text
     WHERE class.relname = ANY ($2::pg_catalog.text[]) AND class.relkind IN ('r', 'p')
-), gone AS (
+), deleted AS (
     DELETE FROM "sexton".application_tables AS known
     WHERE NOT EXISTS (SELECT FROM present WHERE present.name = known.name)
 )
