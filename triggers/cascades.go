@@ -11,8 +11,8 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// keepFunction is the function of a trigger that keeps what native foreign keys do, and
-// empty for the others.
+// keepFunction returns the function of a trigger that keeps the effects of native foreign
+// keys, and "" for other triggers.
 func keepFunction(trigger string) string {
 	switch trigger {
 	case KeepTrigger:
@@ -23,20 +23,20 @@ func keepFunction(trigger string) string {
 	return ""
 }
 
-// keepsRows distinguishes these triggers from the ones that record deletions.
+// keepsRows reports whether the trigger is sexton_keep or sexton_keep_update.
 func (t target) keepsRows() bool { return keepFunction(t.Trigger) != "" }
 
-// Cascade is a native foreign key by which rows of Table go, or change, with rows of
-// Above, which are kept for `sexton undo`.
+// Cascade is a native foreign key that deletes or changes rows of Table with rows of Above,
+// which are kept for `sexton undo`.
 type Cascade struct {
 	Table, Constraint, Above string
-	// From are the tracked parents, and the children of definitions, with whose rows
-	// these go, over any number of native keys.
+	// From has the tracked parents and the children of definitions whose deletions reach
+	// the table, over any number of native keys.
 	From []string
 	// Action is CASCADE, SET NULL or SET DEFAULT.
 	Action string
-	// Uncovered is why the rows do not come back; empty where a trigger keeps them. Fix
-	// says what helps.
+	// Uncovered is why undo does not restore the rows; empty if a trigger keeps them. Fix
+	// is the remedy.
 	Uncovered, Fix string
 }
 
@@ -52,8 +52,8 @@ type cascade struct {
 	Spared bool
 }
 
-// trigger is the one that keeps what the key does; empty where the table's tracking
-// trigger does, or none can.
+// trigger returns the trigger that keeps the effects of the key; "" if the table's tracking
+// trigger does so, or no trigger can.
 func (c cascade) trigger() string {
 	switch {
 	case c.Spared:
@@ -65,9 +65,8 @@ func (c cascade) trigger() string {
 	return ""
 }
 
-// Cascades lists the native foreign keys below the tables whose rows are kept: parents
-// with Undo, and the tables of cfg.Undo.Children. Those with an Uncovered do not come
-// back by `sexton undo`. It changes nothing.
+// Cascades returns the native foreign keys below the tables whose rows are kept: parents
+// with Undo, and the tables of cfg.Undo.Children.
 func Cascades(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) (list []Cascade, err error) {
 	err = inTx(ctx, conn, pgx.ReadOnly, func(tx pgx.Tx) error {
 		found, targets, err := cfg.keepTargets(ctx, tx, parents)
@@ -78,17 +77,17 @@ func Cascades(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent)
 			switch {
 			case c.Spared && !slices.Contains(cfg.Undo.Excluded, Table{c.Schema, c.Table}):
 				one.Uncovered, one.Fix = "rows of users are not kept",
-					"set loose_foreign_keys.undo.users: true where they are to come back"
+					"set loose_foreign_keys.undo.users: true to restore them"
 			case c.Spared:
 				one.Uncovered, one.Fix = "its rows are not kept",
-					"remove it from loose_foreign_keys.undo.exclude_tables where they are to come back"
+					"remove it from loose_foreign_keys.undo.exclude_tables to restore them"
 			case c.Action != "c" && !c.Keyed:
-				one.Uncovered, one.Fix = "old values are kept for tables with a primary key",
-					"give the table one, or make it a loose foreign key"
+				one.Uncovered, one.Fix = "old values are kept only for tables with a primary key",
+					"add a primary key, or make it a loose foreign key"
 			case at < 0 || cfg.upToDate(targets[at]):
 			case !targets[at].mayTrigger:
-				one.Uncovered = "the role may not put a trigger there"
-				one.Fix = fmt.Sprintf("GRANT TRIGGER ON TABLE %s to the role that runs `sexton triggers install`, and run it; or make it a loose foreign key",
+				one.Uncovered = "the role may not create a trigger on the table"
+				one.Fix = fmt.Sprintf("GRANT TRIGGER ON TABLE %s to the role that runs `sexton triggers install`, and run it, or make it a loose foreign key",
 					c.Display)
 			default:
 				finding, _ := cfg.compare(targets[at])
@@ -102,8 +101,8 @@ func Cascades(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent)
 	return list, err
 }
 
-// keepTargets returns the native keys below rows that are kept, and the triggers that
-// their tables need.
+// keepTargets returns the native keys below tables whose rows are kept, and the triggers
+// that these need.
 func (c Config) keepTargets(ctx context.Context, tx pgx.Tx,
 	parents []Parent,
 ) (found []cascade, targets []target, err error) {
@@ -125,9 +124,9 @@ func (c Config) keepTargets(ctx context.Context, tx pgx.Tx,
 	}
 	rows, _ := tx.Query(ctx, sqlText("queries/cascades"), schemas, tables, tracked, sparedSchemas, spared)
 	if found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[cascade]); err != nil {
-		return nil, nil, fmt.Errorf("look up native foreign keys: %w", err)
+		return nil, nil, fmt.Errorf("read native foreign keys: %w", err)
 	}
-	// The queue of users: with a user it would bring back what deletes the user again.
+	// Not the queue of users: restoring its row would delete the user again.
 	found = slices.DeleteFunc(found, func(one cascade) bool {
 		return one.Schema == c.TrackedSchema && one.Table == "users_ghost_user_migrations"
 	})
@@ -142,13 +141,13 @@ func (c Config) keepTargets(ctx context.Context, tx pgx.Tx,
 			oids, names = append(oids, one.OID), append(names, one.trigger())
 		}
 	}
-	targets, err = look(ctx, tx, "triggers that keep rows", "keeps", oids, names)
+	targets, err = readTargets(ctx, tx, "triggers that keep rows", "keeps", oids, names)
 	return found, targets, err
 }
 
-// dropUnused drops the triggers that keep rows where nothing is kept any more, and then
-// the functions that are not wanted and that no trigger runs any more. What another role
-// owns stays, and is reported.
+// dropUnused drops the triggers that keep rows but are not needed any more, and then the
+// functions that are not needed and that no trigger runs. It leaves objects of other roles,
+// which are reported.
 func (c Config) dropUnused(ctx context.Context, conn *pgx.Conn, look inspection, report *Report) error {
 	surplus := slices.DeleteFunc(slices.Clone(look.triggers), func(t target) bool {
 		return !t.keepsRows() || slices.ContainsFunc(look.targets, func(w target) bool { return w.slot() == t.slot() })
@@ -178,7 +177,7 @@ func (c Config) dropUnused(ctx context.Context, conn *pgx.Conn, look inspection,
 				fmt.Sprintf("DROP FUNCTION %s()", pgx.Identifier{pgcatalog.Schema, name}.Sanitize()),
 			})
 		})
-		// 2BP01: a trigger has come since the look, on a new partition.
+		// 2BP01: a trigger on a new partition was created after the inspection.
 		if err != nil && sqlState(err) != "42501" && sqlState(err) != "2BP01" {
 			return err
 		}

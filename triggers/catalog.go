@@ -12,24 +12,24 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// resolved is a parent as the catalogue knows it.
+// resolved is a parent with its data from the catalog.
 type resolved struct {
 	Parent
 	oid      uint32
 	recorded string
 	class    keyClass
-	// keyNumbers is the text form of the array of the columns' attribute numbers; keyType
-	// is the type of the first.
+	// keyNumbers is the text form of the array of the columns' attribute numbers. keyType
+	// is the type of the first column.
 	keyNumbers string
 	keyType    uint32
 }
 
-// target is one trigger on one table: what is there, beside what belongs there.
+// target is one trigger on one table: the expected trigger and the installed one.
 type target struct {
 	relation
-	// position is the one among the things that were looked up.
+	// position is the index of the requested object.
 	position int
-	// parent is nil for a wake trigger, wakes what it is for.
+	// parent is nil for a wake trigger, whose configuration is wakes.
 	parent  *resolved
 	wakes   Wake
 	Trigger string
@@ -43,22 +43,19 @@ type target struct {
 	enabled        string
 	functionSchema string
 	functionName   string
-	// installedInteger is true where the trigger that is there was installed for one
-	// column of integers.
+	// installedInteger is true if the installed trigger is for one integer column.
 	installedInteger bool
-	// arguments are the expected ones.
+	// arguments are the expected arguments.
 	arguments []string
-	// runs, if set, is a function that the trigger is to run in place of the one that
-	// belongs there.
+	// runs, if set, overrides the function that the trigger must run.
 	runs         string
 	eventMatches bool
 	argsMatch    bool
-	// tracks is the recorded name that a trigger found by its function was installed
-	// with.
+	// tracks is the name of the parent when an installed trigger was created.
 	tracks string
 }
 
-// slot is the place of a trigger in a database.
+// slot identifies a trigger in a database.
 type slot struct {
 	table   uint32
 	trigger string
@@ -66,7 +63,7 @@ type slot struct {
 
 func (t target) slot() slot { return slot{t.OID, t.Trigger} }
 
-// function returns the name of the function that the trigger has to run.
+// function returns the name of the function that the trigger must run.
 func (t target) function() string {
 	switch {
 	case t.runs != "":
@@ -82,8 +79,8 @@ func (t target) function() string {
 	}
 }
 
-// otherClass reports that the trigger was installed for a key of one column, of another
-// kind of type.
+// otherClass reports whether the installed trigger is for a key of one column of another
+// class: integer instead of text, or text instead of integer.
 func (t target) otherClass() bool {
 	if t.Trigger != TrackTrigger || t.parent.class == compositeKey || t.functionName == "" ||
 		t.functionName == t.function() {
@@ -92,14 +89,14 @@ func (t target) otherClass() bool {
 	return t.installedInteger != (t.parent.class == bigintKey)
 }
 
-// wakesWorkers distinguishes a wake trigger from triggers that record deletions.
+// wakesWorkers reports whether the trigger is a wake trigger.
 func (t target) wakesWorkers() bool {
 	return t.Trigger == WakeTrigger || t.Trigger == WakeUpdateTrigger
 }
 
-// look returns the triggers that a query wants, with what is installed there now; what
-// names them in an error.
-func look(ctx context.Context, tx pgx.Tx, what, query string, args ...any) ([]target, error) {
+// readTargets returns the expected triggers of a query with the installed ones. what
+// describes them in an error.
+func readTargets(ctx context.Context, tx pgx.Tx, what, query string, args ...any) ([]target, error) {
 	rows, _ := tx.Query(ctx, sqlText("queries/"+query)+sqlText("queries/look"), args...)
 	targets, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t target, err error) {
 		err = row.Scan(&t.position, &t.OID, &t.Schema, &t.Table, &t.Display, &t.relkind, &t.owned, &t.owner,
@@ -109,32 +106,32 @@ func look(ctx context.Context, tx pgx.Tx, what, query string, args ...any) ([]ta
 		return t, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("look up %s: %w", what, err)
+		return nil, fmt.Errorf("read %s: %w", what, err)
 	}
 	return targets, nil
 }
 
-// footing is a row of preflight.sql: what has to be there before functions are written.
-type footing struct {
-	// Role is the current one, Owner the one that functions are to belong to.
+// prerequisites is a row of preflight.sql: the state that functions depend on.
+type prerequisites struct {
+	// Role is the current role. Owner is the role that will own the functions.
 	Role                            string
 	MayCreate, Schema, Tombstones   bool
 	Owner                           string
 	MayInsert, Function, MayExecute bool
 }
 
-func (c Config) footing(ctx context.Context, tx pgx.Tx) (f footing, err error) {
+func (c Config) prerequisites(ctx context.Context, tx pgx.Tx) (f prerequisites, err error) {
 	rows, _ := tx.Query(ctx, sqlText("queries/preflight"), pgcatalog.Schema, c.TrackedSchema)
-	if f, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[footing]); err != nil {
-		return f, fmt.Errorf("look up schemas: %w", err)
+	if f, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[prerequisites]); err != nil {
+		return f, fmt.Errorf("read schemas: %w", err)
 	}
 	return f, nil
 }
 
-// usable reports as an error that a table which the triggers write to is missing, or,
-// where functions are to be written, the privilege without which that would fail, or the
-// functions later.
-func (c Config) usable(f footing, parents []Parent, installs bool) error {
+// check returns an error if a table that the triggers write to is missing. If installs is
+// set, it also returns an error if a privilege is missing that the installation or the
+// functions need.
+func (c Config) check(f prerequisites, parents []Parent, installs bool) error {
 	switch {
 	case !f.Schema:
 		return &NotMigratedError{Missing: `schema "sexton"`}
@@ -147,7 +144,7 @@ func (c Config) usable(f footing, parents []Parent, installs bool) error {
 			Grant: `GRANT USAGE, CREATE ON SCHEMA "sexton" TO ` + quoteIdent(f.Role),
 		}
 	case !f.MayInsert && c.records(parents):
-		// The functions run as their owner, so without it every DELETE on a parent would
+		// The functions run as their owner. Without INSERT every DELETE on a parent would
 		// fail.
 		return &PrivilegeError{
 			Role: f.Owner, Missing: "INSERT on table " + c.tombstones(),
@@ -165,28 +162,27 @@ func (c Config) usable(f footing, parents []Parent, installs bool) error {
 	return nil
 }
 
-// records reports whether there is anything to do with tombstones: without the loose
-// foreign keys there are none.
+// records reports whether the database has tombstones, which only loose foreign keys use.
 func (c Config) records(parents []Parent) bool {
 	return len(parents) > 0 || slices.ContainsFunc(c.Wake, func(w Wake) bool { return w.Table == TombstoneTable })
 }
 
-// TombstoneTable is in the tracked tables' schema.
+// TombstoneTable is the table of tombstones in the tracked schema.
 const TombstoneTable = "loose_foreign_keys_deleted_records"
 
 func (c Config) tombstones() string {
 	return pgx.Identifier{c.TrackedSchema, TombstoneTable}.Sanitize()
 }
 
-// resolve looks the parents up. It returns the parents that can be tracked, without
-// repetitions, and one problem for each that cannot.
+// resolve returns the parents that can be tracked, without duplicates, and one problem for
+// each parent that cannot.
 func resolve(ctx context.Context, tx pgx.Tx, parents []Parent) (found []*resolved, problems []error, err error) {
-	unique := unrepeated(parents)
+	unique := withoutDuplicates(parents)
 	schemas, tables, columns := columnsOf(unique)
 	rows, _ := tx.Query(ctx, sqlText("queries/parents"), schemas, tables, columns)
-	looks, err := pgx.CollectRows(rows, pgx.RowToStructByPos[keyLook])
+	keyRows, err := pgx.CollectRows(rows, pgx.RowToStructByPos[keyRow])
 	if err != nil {
-		return nil, nil, fmt.Errorf("look up parents: %w", err)
+		return nil, nil, fmt.Errorf("read parents: %w", err)
 	}
 	keys := map[uint32]string{}
 	for _, p := range unique {
@@ -195,15 +191,15 @@ func resolve(ctx context.Context, tx pgx.Tx, parents []Parent) (found []*resolve
 				pgx.Identifier{p.Schema, p.Table}.Sanitize()))
 			continue
 		}
-		parent, problem := p.resolved(looks[:len(p.KeyColumns)])
-		looks = looks[len(p.KeyColumns):]
+		parent, problem := p.resolved(keyRows[:len(p.KeyColumns)])
+		keyRows = keyRows[len(p.KeyColumns):]
 		if problem != nil {
 			problems = append(problems, problem)
 			continue
 		}
 		if other, taken := keys[parent.oid]; taken {
 			problems = append(problems,
-				fmt.Errorf("track table %s: it has the two key columns %s and %s; a tombstone carries one key",
+				fmt.Errorf("track table %s: definitions name two different keys, %s and %s; a tombstone has only one key",
 					parent.recorded, other, parent.keyLabel()))
 			continue
 		}
@@ -213,22 +209,20 @@ func resolve(ctx context.Context, tx pgx.Tx, parents []Parent) (found []*resolve
 	return found, problems, nil
 }
 
-// keyLook holds the catalogue's facts about one key column and its table: a row of
-// parents.sql.
-type keyLook struct {
+// keyRow is a row of parents.sql: one key column and its table.
+type keyRow struct {
 	OID                 uint32
 	Relkind             string
 	Temporary           bool
 	PartitionOf, Record string
-	// Class is empty where there is no such column.
+	// Class is empty if the column does not exist.
 	Class  keyClass
 	Number int16
 	Type   uint32
 }
 
-// resolved binds a parent to what the catalogue says about its columns, or says why it
-// cannot be tracked.
-func (p Parent) resolved(columns []keyLook) (*resolved, error) {
+// resolved returns the parent with its data from the catalog, or why it cannot be tracked.
+func (p Parent) resolved(columns []keyRow) (*resolved, error) {
 	table := columns[0]
 	numbers := make([]string, len(columns))
 	for i, column := range columns {
@@ -241,11 +235,12 @@ func (p Parent) resolved(columns []keyLook) (*resolved, error) {
 	if len(columns) > 1 {
 		r.class = compositeKey
 	}
-	missing := slices.IndexFunc(columns, func(c keyLook) bool { return c.Class == "" })
+	missing := slices.IndexFunc(columns, func(c keyRow) bool { return c.Class == "" })
 	return r, r.problem(table.Relkind, table.PartitionOf, table.Temporary, missing)
 }
 
-func unrepeated(parents []Parent) []Parent {
+// withoutDuplicates returns the parents without duplicates.
+func withoutDuplicates(parents []Parent) []Parent {
 	var unique []Parent
 	for _, p := range parents {
 		if !slices.ContainsFunc(unique, func(other Parent) bool {
@@ -257,7 +252,7 @@ func unrepeated(parents []Parent) []Parent {
 	return unique
 }
 
-// columnsOf lists the key columns, each with its table.
+// columnsOf returns the key columns of parents with their tables, in parallel slices.
 func columnsOf(parents []Parent) (schemas, tables, columns []string) {
 	schemas, tables, columns = []string{}, []string{}, []string{}
 	for _, p := range parents {
@@ -268,7 +263,7 @@ func columnsOf(parents []Parent) (schemas, tables, columns []string) {
 	return schemas, tables, columns
 }
 
-// keyArgument is the text form of the array of the columns.
+// keyArgument returns the text form of the array of the columns.
 func keyArgument(columns []string) string {
 	elements := make([]string, len(columns))
 	for i, column := range columns {
@@ -277,7 +272,7 @@ func keyArgument(columns []string) string {
 	return "{" + strings.Join(elements, ",") + "}"
 }
 
-// keyLabel is the key for people.
+// keyLabel returns the key columns for messages.
 func (p Parent) keyLabel() string {
 	if len(p.KeyColumns) == 1 {
 		return strconv.Quote(p.KeyColumns[0])
@@ -285,8 +280,8 @@ func (p Parent) keyLabel() string {
 	return fmt.Sprintf("%q", p.KeyColumns)
 }
 
-// problem says why triggers cannot be installed on a parent, or returns nil. missing is
-// the place of a key column that does not exist, or -1.
+// problem returns why triggers cannot be installed on a parent, or nil. missing is the index
+// of a key column that does not exist, or -1.
 func (r *resolved) problem(relkind, partitionOf string, temporary bool, missing int) error {
 	name := pgx.Identifier{r.Schema, r.Table}.Sanitize()
 	switch {
@@ -306,14 +301,14 @@ func (r *resolved) problem(relkind, partitionOf string, temporary bool, missing 
 	return nil
 }
 
-// targets returns both triggers of every table that needs them, partitions included.
+// targets returns both triggers of every tracked table, including partitions.
 func (c Config) targets(ctx context.Context, tx pgx.Tx, parents []*resolved) ([]target, error) {
 	roots, recorded, columns := []uint32{}, []string{}, []string{}
 	for _, p := range parents {
 		roots, recorded = append(roots, p.oid), append(recorded, p.recorded)
 		columns = append(columns, keyArgument(p.KeyColumns))
 	}
-	targets, err := look(ctx, tx, "triggers", "tables", roots, recorded, columns, string(c.Truncate))
+	targets, err := readTargets(ctx, tx, "triggers", "tables", roots, recorded, columns, string(c.Truncate))
 	for i := range targets {
 		targets[i].parent = parents[targets[i].position]
 	}
@@ -321,12 +316,11 @@ func (c Config) targets(ctx context.Context, tx pgx.Tx, parents []*resolved) ([]
 }
 
 func (t target) foreignTable() error {
-	return fmt.Errorf("track table %s: its partition %s is a foreign table, from which Postgres collects no deleted rows",
+	return fmt.Errorf("track table %s: its partition %s is a foreign table, which cannot have triggers with transition tables",
 		t.parent.recorded, t.Display)
 }
 
-// wantedFunctions returns the functions that parents, the triggers that keep rows below
-// them, and wake triggers need, each once.
+// wantedFunctions returns the functions that the triggers need, without duplicates.
 func (c Config) wantedFunctions(parents []*resolved, kept []target) []function {
 	var wanted []function
 	if len(parents) > 0 {
@@ -348,65 +342,65 @@ func (c Config) wantedFunctions(parents []*resolved, kept []target) []function {
 	return wanted
 }
 
-// functionLook is a row of functions.sql: what there is of a function.
-type functionLook struct {
-	There, Shape, Public, MayRecord bool
-	Body, Owner                     string
-	Settings                        []string
+// functionRow is a row of functions.sql: an installed function.
+type functionRow struct {
+	Exists, Shape, Public, MayRecord bool
+	Body, Owner                      string
+	Settings                         []string
 }
 
-// compareFunctions returns one finding per function that is missing or not as wanted.
+// compareFunctions returns one finding per function that is missing or differs.
 func (c Config) compareFunctions(ctx context.Context, tx pgx.Tx, wanted []function) (findings []Finding, _ error) {
 	names := make([]string, len(wanted))
 	for i, f := range wanted {
 		names[i] = f.name
 	}
 	rows, _ := tx.Query(ctx, sqlText("queries/functions"), pgcatalog.Schema, names, c.TrackedSchema)
-	looks, err := pgx.CollectRows(rows, pgx.RowToStructByPos[functionLook])
+	installed, err := pgx.CollectRows(rows, pgx.RowToStructByPos[functionRow])
 	if err != nil {
-		return nil, fmt.Errorf("look up functions: %w", err)
+		return nil, fmt.Errorf("read functions: %w", err)
 	}
-	for i, look := range looks {
+	for i, found := range installed {
 		detail := ""
 		switch want := wanted[i]; {
-		case !look.There:
+		case !found.Exists:
 			findings = append(findings, Finding{
 				Trigger: want.name, Kind: Missing,
 				Detail: "the function does not exist", Fix: fixInstall,
 			})
-		case look.Body != want.body:
+		case found.Body != want.body:
 			detail = "its body differs"
-		case !slices.EqualFunc(look.Settings, want.settings, strings.EqualFold):
-			detail = fmt.Sprintf("its settings are %q", look.Settings)
-		case !look.Shape:
+		case !slices.EqualFunc(found.Settings, want.settings, strings.EqualFold):
+			detail = fmt.Sprintf("its settings are %q", found.Settings)
+		case !found.Shape:
 			detail = "it is not a SECURITY DEFINER trigger function in plpgsql"
-		case look.Public:
+		case found.Public:
 			detail = "PUBLIC may execute it"
-		case !look.MayRecord && want.name != wakeFunction:
-			detail = fmt.Sprintf("its owner %s may not insert into %s, or not execute %s, so deletes on the parents fail",
-				look.Owner, c.tombstones(), `"sexton".is_as_installed`)
+		case !found.MayRecord && want.name != wakeFunction:
+			detail = fmt.Sprintf("its owner %s may not insert into %s or execute %s, so DELETE on the parents fails",
+				found.Owner, c.tombstones(), `"sexton".is_as_installed`)
 		}
 		if detail != "" {
 			findings = append(findings, Finding{
 				Trigger: names[i], Kind: Altered,
-				Detail: "the function is not as installed: " + detail, Fix: fixInstall,
+				Detail: "the function differs: " + detail, Fix: fixInstall,
 			})
 		}
 	}
 	return findings, nil
 }
 
-// registered returns the names of the functions that installations have created, sorted.
+// registered returns the sorted names of the installed trigger functions.
 func (c Config) registered(ctx context.Context, tx pgx.Tx) ([]string, error) {
 	rows, _ := tx.Query(ctx, sqlText("queries/registered"), pgcatalog.Schema)
 	functions, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
-		return nil, fmt.Errorf("look up registered functions: %w", err)
+		return nil, fmt.Errorf("read trigger functions: %w", err)
 	}
 	return functions, nil
 }
 
-// installed returns every trigger that runs one of the functions, wherever it is.
+// installed returns every trigger of the database that runs one of the functions.
 func (c Config) installed(ctx context.Context, tx pgx.Tx, functions []string) ([]target, error) {
 	rows, _ := tx.Query(ctx, sqlText("queries/installed"), pgcatalog.Schema, functions)
 	triggers, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (target, error) {
@@ -415,7 +409,7 @@ func (c Config) installed(ctx context.Context, tx pgx.Tx, functions []string) ([
 		return t, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("look up installed triggers: %w", err)
+		return nil, fmt.Errorf("read installed triggers: %w", err)
 	}
 	return triggers, nil
 }

@@ -1,36 +1,40 @@
-// Package triggers installs what records deletions and what wakes workers: trigger
-// functions in Sexton's schema and statement triggers that run them, on every tracked
-// parent
+// Package triggers installs the triggers that record deletions and wake workers, and their
+// functions in Sexton's schema. Its entry points are Install, Uninstall, Status and
+// EnsurePartitions.
 //
-//   - sexton_track (AFTER DELETE), which writes one tombstone per deleted row, in the
-//     deleting transaction;
-//   - sexton_truncate (BEFORE TRUNCATE), which refuses, records or lets pass, because
-//     TRUNCATE fires no DELETE trigger;
+// On every tracked parent:
 //
-// and on deletion tables
+//   - sexton_track (AFTER DELETE) inserts one tombstone per deleted row, in the deleting
+//     transaction.
+//   - sexton_truncate (BEFORE TRUNCATE) refuses or ignores TRUNCATE, because TRUNCATE fires
+//     no DELETE trigger.
 //
-//   - sexton_wake (AFTER INSERT), which notifies the worker of the table's job kind
-//     unless it is awake;
-//   - sexton_wake_update (AFTER UPDATE), which does so where an application's row becomes
-//     work by a change.
+// On deletion tables:
+//
+//   - sexton_wake (AFTER INSERT) notifies the worker of the table's job kind unless it is
+//     awake.
+//   - sexton_wake_update (AFTER UPDATE) does so if an application's row becomes work by a
+//     change.
+//
+// On tables below rows that are kept for undo:
+//
+//   - sexton_keep and sexton_keep_update keep what native foreign keys delete or change.
 //
 // The functions are SECURITY DEFINER with a pinned search_path and without EXECUTE for
-// PUBLIC, so that a role that may delete a parent needs no right on the tombstones. There
-// is one tracking function per parent: integers are recorded as bigint, everything else
-// as text, and keys of several columns as the text form of an array of texts.
+// PUBLIC, so that a role that may delete a parent needs no privilege on the tombstones.
+// There is one tracking function per parent. It records integers as bigint, other keys as
+// text, and keys of several columns as the text form of an array of texts.
 //
-// A statement trigger fires for the table that the statement names. A partitioned parent
-// therefore carries the triggers itself and so does each of its partitions, all recording
-// the name of the root. [EnsurePartitions] adds them to partitions created later, at the
-// start of each pass.
+// A statement trigger fires for the table that the statement names. So a partitioned parent
+// and each of its partitions have the triggers, and all record the name of the root.
+// EnsurePartitions adds them to new partitions at the start of each pass.
 //
-// Triggers fire ALWAYS, also under session_replication_role = replica, where the
-// installing role owns the table; on others Postgres allows a plain trigger only, which
-// [Status] reports.
+// Triggers fire ALWAYS, also under session_replication_role = replica, if the installing
+// role owns the table. Otherwise Postgres allows only a plain trigger, which Status reports.
 //
-// Not recorded, because Postgres fires no trigger for it: DROP TABLE, DROP or DETACH of a
-// partition, and a change of a key column.
+// Postgres fires no trigger for DROP TABLE and for DROP or DETACH of a partition, so these
+// are not recorded. A change of a key column is not recorded either.
 //
-// The functions are code, not data: Install may run at any time, compares with the
-// catalogue first, and locks no table whose triggers are as they should be.
+// The invariant: Install may run at any time. It compares with the catalog first, and locks
+// no table whose triggers are up to date.
 package triggers

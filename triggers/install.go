@@ -11,18 +11,18 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Install creates or corrects the functions and triggers that the parents need,
-// partitions included, and the wake triggers. Unneeded triggers that record deletions or
-// wake workers are reported and left: they may hold work back, they lose none. Triggers
-// that keep rows for nothing are dropped, as are functions that no trigger runs any more.
+// Install creates or corrects the functions and triggers of the parents and their
+// partitions, and the wake triggers. It reports and leaves unneeded triggers that record
+// deletions or wake workers. It drops unneeded triggers that keep rows, and functions that
+// no trigger runs.
 //
-// It is idempotent, and safe when several installers run at once. Every table has a
-// transaction of its own; one that cannot be locked is reported as *LockError after the
-// others are done. A parent that cannot be tracked, or a trigger of another installation
-// in the way, stops it before anything changes.
+// It is idempotent, and several installers may run concurrently. Every table has its own
+// transaction. If a table cannot be locked, Install returns a *LockError after it has
+// changed the others. If a parent cannot be tracked, or a trigger with Sexton's name runs
+// another function, it changes nothing.
 //
-// The connection must be direct, since a transaction pooler would lose the session's
-// advisory lock.
+// The connection must be direct. A transaction pooler would lose the session's advisory
+// lock.
 func Install(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) (Report, error) {
 	report := newReport()
 	cfg, err := cfg.withDefaults()
@@ -47,7 +47,7 @@ func Install(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) 
 	return report, nil
 }
 
-// prepare inspects the catalogue and refuses what could only fail half-way.
+// prepare inspects the catalog, and returns the errors that can be found before any change.
 func (c Config) prepare(ctx context.Context, conn *pgx.Conn, parents []Parent) (inspection, error) {
 	var look inspection
 	err := inTx(ctx, conn, pgx.ReadOnly, func(tx pgx.Tx) error {
@@ -84,37 +84,38 @@ func (c Config) refuse(ctx context.Context, tx pgx.Tx, t target, role string) er
 	return nil
 }
 
-// refuseOtherKey keeps a parent's key from changing while tombstones wait: they carry the
-// old one, and read as the new one they would lead to the children of rows that live.
+// refuseOtherKey returns an error if a parent's key changes while it has pending tombstones.
+// These have the old key. Read as the new one, they would delete children of parents that
+// still exist.
 func (c Config) refuseOtherKey(ctx context.Context, tx pgx.Tx, t target) error {
 	if t.Trigger != TrackTrigger || t.functionSchema != pgcatalog.Schema || t.functionName == "" || c.SameKey {
 		return nil
 	}
 	other, err := c.otherKeys(ctx, tx, []Parent{t.parent.Parent})
-	if found, is := other[0]; err != nil || !is || found.TypeOnly {
+	if found, differs := other[0]; err != nil || !differs || found.TypeOnly {
 		return err
 	}
-	var waiting bool
+	var pending bool
 	sql := "SELECT EXISTS (SELECT FROM " + c.tombstones() + " WHERE fully_qualified_table_name = $1 AND status = 1)"
-	if err := tx.QueryRow(ctx, sql, t.parent.recorded).Scan(&waiting); err != nil {
-		return fmt.Errorf("look for tombstones of %s: %w", t.parent.recorded, err)
+	if err := tx.QueryRow(ctx, sql, t.parent.recorded).Scan(&pending); err != nil {
+		return fmt.Errorf("query tombstones of %s: %w", t.parent.recorded, err)
 	}
-	if waiting {
-		return fmt.Errorf("create trigger %s on %s: tombstones with another key than %s wait; let a worker whose definitions name that one "+
-			"(parent_column) finish them first, or, where both keys have the same values, install with --same-key",
+	if pending {
+		return fmt.Errorf("create trigger %s on %s: there are pending tombstones with another key than %s; let a worker whose definitions name "+
+			"that key (parent_column) finish them first, or, if both keys have the same values, use --same-key",
 			t.Trigger, t.Display, t.parent.keyLabel())
 	}
 	return nil
 }
 
-// upToDate reports whether a table can be left unlocked: nothing differs, or only what a
-// role that does not own the table cannot change.
+// upToDate reports whether a trigger needs no change: it does not differ, or only in a way
+// that the role cannot change because it does not own the table.
 func (c Config) upToDate(t target) bool {
 	finding, differs := c.compare(t)
 	return !differs || finding.Kind == Plain && !t.owned
 }
 
-// installFunctions writes the functions that differ.
+// installFunctions creates or replaces the functions that differ.
 func (c Config) installFunctions(ctx context.Context, conn *pgx.Conn, look inspection, report *Report) error {
 	differs := map[string]bool{}
 	for _, finding := range look.functionFindings {
@@ -144,7 +145,7 @@ func (c Config) installFunctions(ctx context.Context, conn *pgx.Conn, look inspe
 	})
 }
 
-// installTriggers brings the tables in order.
+// installTriggers creates or replaces the triggers that differ.
 func (c Config) installTriggers(ctx context.Context, conn *pgx.Conn, targets []target, report *Report) error {
 	outdated := slices.DeleteFunc(slices.Clone(targets), c.upToDate)
 	report.Unchanged += len(targets) - len(outdated)
@@ -157,8 +158,8 @@ func (c Config) installTriggers(ctx context.Context, conn *pgx.Conn, targets []t
 	})
 }
 
-// eachTable changes the triggers of one table after the other, and goes on where one of
-// them fails. Done is called for each trigger of the tables that are done.
+// eachTable changes the triggers table by table, and continues after an error. It calls done
+// for each changed trigger.
 func (c Config) eachTable(
 	ctx context.Context, conn *pgx.Conn, triggers []target, exclusive bool,
 	change func(context.Context, pgx.Tx, []target) error, done func(target),
@@ -181,8 +182,8 @@ func (c Config) eachTable(
 	return errors.Join(problems...)
 }
 
-// create installs triggers of one table. Replacing in place leaves no moment without a
-// trigger.
+// create creates or replaces triggers of one table. CREATE OR REPLACE leaves no gap without
+// a trigger.
 func (c Config) create(ctx context.Context, tx pgx.Tx, triggers []target) error {
 	for _, t := range triggers {
 		if _, err := tx.Exec(ctx, c.createTrigger(t)); err != nil {
@@ -191,8 +192,8 @@ func (c Config) create(ctx context.Context, tx pgx.Tx, triggers []target) error 
 		if !t.owned {
 			continue
 		}
-		// ONLY: Postgres 14 would look for the trigger on partitions too, which get
-		// theirs one by one.
+		// ONLY, because Postgres 14 would also search the partitions for the trigger, which
+		// are changed one by one.
 		enable := fmt.Sprintf("ALTER TABLE ONLY %s ENABLE ALWAYS TRIGGER %s",
 			pgx.Identifier{t.Schema, t.Table}.Sanitize(), quoteIdent(t.Trigger))
 		if _, err := tx.Exec(ctx, enable); err != nil {
@@ -202,7 +203,7 @@ func (c Config) create(ctx context.Context, tx pgx.Tx, triggers []target) error 
 	return nil
 }
 
-// byTable groups triggers by table, keeping the order.
+// byTable groups triggers by table, in order.
 func byTable(targets []target) [][]target {
 	var groups [][]target
 	place := map[uint32]int{}
@@ -218,12 +219,11 @@ func byTable(targets []target) [][]target {
 	return groups
 }
 
-// Uninstall drops every trigger that runs one of our functions, on whatever table, and
-// then the functions. From its return on deletions go unrecorded; tombstones already
-// written stay.
+// Uninstall drops every trigger that runs one of Sexton's functions, and then the functions.
+// Afterwards deletions are not recorded. Existing tombstones are kept.
 //
-// A table that cannot be locked is reported as *LockError after the others are done, and
-// keeps the functions alive. Where Sexton is not installed, nothing happens.
+// If a table cannot be locked, it returns a *LockError after it has changed the others, and
+// keeps the functions. If Sexton is not installed, it does nothing.
 func Uninstall(ctx context.Context, conn *pgx.Conn, cfg Config) (Report, error) {
 	report := newReport()
 	cfg, err := cfg.withDefaults()
@@ -240,7 +240,7 @@ func Uninstall(ctx context.Context, conn *pgx.Conn, cfg Config) (Report, error) 
 func (c Config) uninstall(ctx context.Context, conn *pgx.Conn, report *Report) error {
 	var look inspection
 	err := inTx(ctx, conn, pgx.ReadOnly, func(tx pgx.Tx) (err error) {
-		if look.footing, err = c.footing(ctx, tx); err != nil || !look.Schema {
+		if look.prerequisites, err = c.prerequisites(ctx, tx); err != nil || !look.Schema {
 			return err
 		}
 		return c.present(ctx, tx, &look)
@@ -263,7 +263,7 @@ func dropTriggers(ctx context.Context, tx pgx.Tx, triggers []target) error {
 		if _, err := tx.Exec(ctx, statement); err != nil {
 			fix := ""
 			if sqlState(err) == "42501" {
-				fix = " (only the table's owner may: connect as that role)"
+				fix = " (only the table's owner may do this: connect as that role)"
 			}
 			return fmt.Errorf("drop trigger %s on %s%s: %w", t.Trigger, t.Display, fix, err)
 		}

@@ -179,7 +179,7 @@ func TestInstallRefusesWhatCannotBeTracked(t *testing.T) {
 		`track table "public"."remote": it is a foreign table; track it in the database that owns it`,
 		`track table "public"."events_low": it is a partition of public.events; name that table instead`,
 		`track table "public"."events_high_11": it is a partition of public.events; name that table instead`,
-		`track table public.parents: it has the two key columns "id" and "iid"; a tombstone carries one key`,
+		`track table public.parents: definitions name two different keys, "id" and "iid"; a tombstone has only one key`,
 	}
 	before := b.catalogue()
 	_, err := triggers.Install(t.Context(), b.conn, b.cfg, all)
@@ -209,7 +209,7 @@ func TestInstallLeavesForeignTriggersAndFunctions(t *testing.T) {
 		before := b.catalogue()
 		_, err := triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{id("parents")})
 		require.ErrorContains(t, err,
-			`create trigger sexton_track on public.parents: a trigger of this name runs "other"."track_a", which is not ours`)
+			`create trigger sexton_track on public.parents: a trigger of this name runs "other"."track_a", which is not a function of Sexton`)
 		require.Equal(t, before, b.catalogue())
 		require.Equal(t, triggers.Altered, b.status(id("parents"))[2].Kind)
 		pgtest.Must(triggers.Uninstall(t.Context(), b.conn, b.cfg))(t)
@@ -235,7 +235,7 @@ func TestInstallNeedsMigrationsFirst(t *testing.T) {
 	b := setup(t, parents, "DROP FUNCTION sexton.is_as_installed")
 	_, err = triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{id("parents")})
 	require.EqualError(t, err,
-		"install triggers: find function \"sexton\".is_as_installed: it does not exist; run `sexton migrate up` first")
+		"install triggers: function \"sexton\".is_as_installed does not exist; run `sexton migrate up` first")
 }
 
 func TestWakeIsInstalledComparedAndRemoved(t *testing.T) {
@@ -250,7 +250,7 @@ func TestWakeIsInstalledComparedAndRemoved(t *testing.T) {
 	}, missing[0])
 	require.Equal(t, triggers.Finding{
 		Table: "public.loose_foreign_keys_deleted_records", Trigger: triggers.WakeTrigger, Kind: triggers.Missing,
-		Detail: "work that comes in waits for the next tick", Fix: "run `sexton triggers install`",
+		Detail: "new work waits for the next tick", Fix: "run `sexton triggers install`",
 	}, missing[1])
 
 	report := b.install(id("parents"))
@@ -269,7 +269,7 @@ func TestWakeIsInstalledComparedAndRemoved(t *testing.T) {
 	require.Len(t, surplus, 1)
 	require.Equal(t, triggers.Finding{
 		Table: "public.loose_foreign_keys_deleted_records", Trigger: triggers.WakeTrigger, Kind: triggers.Surplus,
-		Detail: "no enabled job works on this table",
+		Detail: "no enabled job processes this table",
 		Fix:    `enable the job, or run: DROP TRIGGER "sexton_wake" ON public.loose_foreign_keys_deleted_records`,
 	}, surplus[0])
 
@@ -288,8 +288,8 @@ func TestWakeRefusesWhatItCannotBeOn(t *testing.T) {
 	}
 	_, err := triggers.Install(t.Context(), b.conn, b.cfg, nil)
 	for _, message := range []string{
-		"wake on table public.missing: it does not exist", "wake on table public.a_view: it is no plain table",
-		"wake on table public.events: it is no plain table", "wake on table public.events_low: it is no plain table",
+		"wake on table public.missing: it does not exist", "wake on table public.a_view: it is not an ordinary table",
+		"wake on table public.events: it is not an ordinary table", "wake on table public.events_low: it is not an ordinary table",
 	} {
 		require.ErrorContains(t, err, message)
 	}

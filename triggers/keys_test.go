@@ -47,7 +47,7 @@ func TestKeyStaysWhileTombstonesWait(t *testing.T) {
 	other.KeyColumns = []string{"code"}
 	_, err := triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{other})
 	require.ErrorContains(t, err,
-		"create trigger sexton_track on public.plain: tombstones with another key than \"code\" wait")
+		"create trigger sexton_track on public.plain: there are pending tombstones with another key than \"code\"")
 	b.install(id("plain"))
 	b.Exec("DELETE FROM loose_foreign_keys_deleted_records")
 	b.install(other)
@@ -142,7 +142,7 @@ func TestStatusTellsKeysApart(t *testing.T) {
 		pair("missing", "a", "b"),
 	})
 	require.ErrorContains(t, err,
-		`track table public.p: it has the two key columns ["a" "b"] and ["b" "a"]; a tombstone carries one key`)
+		`track table public.p: definitions name two different keys, ["a" "b"] and ["b" "a"]; a tombstone has only one key`)
 	require.ErrorContains(t, err, `track table "public"."q": it has no column "c"`)
 	require.ErrorContains(t, err, `track table "public"."q": no key column is given`)
 	require.ErrorContains(t, err, `track table "public"."missing": it does not exist`)

@@ -12,13 +12,12 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// EnsurePartitions adds triggers to partitions that lack one which their root has, for
-// the root's function, and returns the names of those partitions. It is made to be called
-// often: where nothing is to do, it costs one catalogue query and no lock; where another
-// installer is at work, it says so and leaves the work to that one.
+// EnsurePartitions adds the root's triggers to partitions that do not have them, and returns
+// the names of these partitions. It may be called often: if nothing is missing, it costs one
+// query of the catalog and no lock. If another installer is running, it returns an error and
+// changes nothing.
 //
-// It corrects nothing else. Parents that do not exist or have no triggers yet are passed
-// over.
+// It changes nothing else. It ignores parents that do not exist or have no triggers.
 func EnsurePartitions(ctx context.Context, conn *pgx.Conn, cfg Config,
 	parents []Parent,
 ) (installed []string, err error) {
@@ -33,7 +32,7 @@ func EnsurePartitions(ctx context.Context, conn *pgx.Conn, cfg Config,
 		return tx.QueryRow(ctx, sqlText("queries/new_partitions"), schemas, tables, pgcatalog.Schema).Scan(&lacking)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("look up new partitions: %w", err)
+		return nil, fmt.Errorf("read new partitions: %w", err)
 	}
 	if !lacking {
 		return nil, nil
@@ -41,9 +40,9 @@ func EnsurePartitions(ctx context.Context, conn *pgx.Conn, cfg Config,
 	holders, err := tryLock(ctx, conn, installLock)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("look for other installers of triggers: %w", err)
+		return nil, fmt.Errorf("lock out other installations of triggers: %w", err)
 	case holders != "":
-		return nil, fmt.Errorf("the lock of installers of triggers is held by %s", holders)
+		return nil, fmt.Errorf("the lock of installations of triggers is held by %s", holders)
 	}
 	defer unlock(ctx, conn)
 	targets, problems, err := cfg.lackingTargets(ctx, conn, parents)
@@ -62,10 +61,9 @@ func EnsurePartitions(ctx context.Context, conn *pgx.Conn, cfg Config,
 	return installed, nil
 }
 
-// lackingTargets returns the triggers that partitions lack and their roots have. A parent
-// that cannot be tracked is no reason to leave the others' partitions alone: what is
-// wrong with partitions comes back as problems, what is wrong with parents is for Status
-// to tell.
+// lackingTargets returns the triggers that roots have and their partitions do not. It
+// returns problems with partitions. It ignores parents that cannot be tracked, which Status
+// reports.
 func (c Config) lackingTargets(ctx context.Context, conn *pgx.Conn,
 	parents []Parent,
 ) (lacking []target, problems []error, err error) {
@@ -108,33 +106,30 @@ func (c Config) lackingTargets(ctx context.Context, conn *pgx.Conn,
 	return lacking, problems, err
 }
 
-// like has a partition's trigger run the function that its root's runs, which need not be
-// the one that belongs there: after a restore, for one, that does not exist before the
-// next Install.
+// like makes a partition's trigger run the same function as its root's trigger. The expected
+// function may not exist, for example between a restore and the next Install.
 func (t target) like(root target) target {
 	t.runs = root.functionName
 	if root.otherClass() {
-		// No type at all: the function is for another kind of keys, and puts its
-		// statement together by the catalogue.
+		// Without a type. The function is for another class of keys, so it must build its
+		// statement from the catalog.
 		t.arguments[2] = "0"
 	}
 	return t
 }
 
-// OtherKey says how what a trigger records differs from a parent's key.
+// OtherKey describes a trigger that records another key than a parent's.
 type OtherKey struct {
-	// Table is the one with the trigger: the parent, or one of its partitions.
+	// Table is the table with the trigger: the parent, or one of its partitions.
 	Table string
-	// TypeOnly reports that it is the parent's columns, whose type has become another
-	// since.
+	// TypeOnly reports that the columns are the same and only their type has changed.
 	TypeOnly bool
 }
 
-// OtherKeys returns, by the place of the parent, a table whose trigger records other
-// columns than the parent's key: that of an earlier definition, or of a later one. Read
-// as the parent's key, its tombstones would lead to the children of rows that live. A
-// column that has only been renamed is the same one. Tables without a trigger record
-// nothing and are passed over.
+// OtherKeys returns, by the index of the parent, a table whose trigger records other columns
+// than the parent's key, because of an earlier or later definition. Read as the parent's
+// key, its tombstones would delete children of parents that still exist. A renamed column
+// is still the same column. Tables without a trigger are ignored.
 func OtherKeys(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) (map[int]OtherKey, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -146,40 +141,39 @@ func OtherKeys(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("look up recorded keys: %w", err)
+		return nil, fmt.Errorf("read recorded keys: %w", err)
 	}
 	return other, nil
 }
 
 func (c Config) otherKeys(ctx context.Context, tx pgx.Tx, parents []Parent) (map[int]OtherKey, error) {
-	places := []int{}
-	for place, parent := range parents {
+	indexes := []int{}
+	for index, parent := range parents {
 		for range parent.KeyColumns {
-			places = append(places, place)
+			indexes = append(indexes, index)
 		}
 	}
 	schemas, tables, columns := columnsOf(parents)
-	rows, _ := tx.Query(ctx, sqlText("queries/track_functions"), places, schemas, tables, columns, pgcatalog.Schema)
+	rows, _ := tx.Query(ctx, sqlText("queries/track_functions"), indexes, schemas, tables, columns, pgcatalog.Schema)
 	other := map[int]OtherKey{}
-	var place int
+	var index int
 	var table, function string
 	var same *bool
 	var otherType bool
-	_, err := pgx.ForEachRow(rows, []any{&place, &table, &function, &same, &otherType}, func() error {
-		sameColumns := records(function, parents[place].KeyColumns)
+	_, err := pgx.ForEachRow(rows, []any{&index, &table, &function, &same, &otherType}, func() error {
+		sameColumns := records(function, parents[index].KeyColumns)
 		if same != nil {
 			sameColumns = *same
 		}
-		if known, is := other[place]; (!is || known.TypeOnly) && (!sameColumns || otherType) {
-			other[place] = OtherKey{Table: table, TypeOnly: sameColumns}
+		if known, found := other[index]; (!found || known.TypeOnly) && (!sameColumns || otherType) {
+			other[index] = OtherKey{Table: table, TypeOnly: sameColumns}
 		}
 		return nil
 	})
 	return other, err
 }
 
-// records reports whether a function is one that records these columns, whatever their
-// types are.
+// records reports whether a function records these columns, with any types.
 func records(function string, keyColumns []string) bool {
 	for _, class := range []keyClass{bigintKey, textKey, compositeKey} {
 		for _, keeps := range []Keeps{KeepsNone, KeepsAll, KeepsBelow} {

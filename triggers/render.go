@@ -14,28 +14,27 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// part is a piece of the functions. as_installed is the way of a table on which nothing
-// has changed. key_changed is true where the key's column is called otherwise than when
-// the function was written, or has another type; keys_changed where one of several
-// columns is called otherwise. key_moved is true where a trigger's attribute numbers are
-// about columns of the table that it stands on. It reads a file of the server, so it
-// comes last.
+// part returns a part of the functions. as_installed is the fast path for a table that has
+// not changed since the installation. key_changed is the condition that the key's column
+// has been renamed or has another type, and keys_changed that one of several columns has
+// been renamed. key_moved is the condition that the trigger's attribute numbers belong to
+// its table. It reads a file of the server, so it is evaluated last.
 func part(name string) string { return strings.TrimSpace(sqlText("parts/" + name)) }
 
 const truncateFunction = "track_truncate"
 
-// keyClass says which column of the tombstones takes a parent's key.
+// keyClass determines the column of the tombstones for a parent's key.
 type keyClass string
 
 const (
 	bigintKey keyClass = "bigint"
 	textKey   keyClass = "text"
-	// compositeKey is text as well: that of an array of the columns' text forms.
+	// compositeKey is stored as text, too: the array of the columns' text forms.
 	compositeKey keyClass = "composite"
 )
 
-// function is a trigger function as it should be. The catalogue keeps body and settings
-// apart from the statement, so that they can be compared with what is installed.
+// function is an expected trigger function. body and settings are separate, because the
+// catalog stores them separately, and they are compared with it.
 type function struct {
 	name     string
 	comment  string
@@ -55,7 +54,7 @@ func (c Config) trackFunction(p *resolved) function {
 		texts[i] = gone[i] + "::pg_catalog.text"
 	}
 	value, present := texts[0], gone[0]+" IS NOT NULL"
-	// A cast by way of text can be planned for any type that the key may have by then.
+	// A cast through text can be planned for any type that the key may get later.
 	typed, ofType := value, fmt.Sprintf("pg_catalog.pg_typeof(%s) = '%d'::pg_catalog.regtype", gone[0], p.keyType)
 	switch class {
 	case bigintKey:
@@ -75,7 +74,7 @@ func (c Config) trackFunction(p *resolved) function {
 	installed := part("as_installed")
 	if p.Undo != KeepsNone {
 		comment += ", and keeps the rows"
-		template, installed = c.keeping(template, p.Undo), "" // That takes far longer than a look at the catalogue.
+		template, installed = c.keeping(template, p.Undo), "" // Keeping rows takes far longer than reading the catalog.
 	}
 	template = strings.NewReplacer(`-- as_installed`, installed).Replace(template)
 	return c.render(p.function(), strings.ReplaceAll(template, `"key_slot"`, slot), comment,
@@ -87,8 +86,8 @@ func (c Config) trackFunction(p *resolved) function {
 		pgcatalog.Literal(p.keyNumbers))
 }
 
-// keeping has the function keep the deleted rows, and its tombstones name the set that
-// they are in.
+// keeping adds the statements that keep the deleted rows to a function, and stores the set
+// of kept rows in its tombstones.
 func (c Config) keeping(template string, keeps Keeps) string {
 	return strings.NewReplacer(
 		"    BEGIN\n", "        "+part("undo_declare")+"\n    BEGIN\n    "+c.keep("undo_deleted", keeps == KeepsAll,
@@ -98,8 +97,8 @@ func (c Config) keeping(template string, keeps Keeps) string {
 	).Replace(template)
 }
 
-// keep is the block that keeps rows by the statements of a part. With roots it begins
-// deletions; via marks rows that went along with others.
+// keep returns the block that keeps rows by the statements of a part. With roots it may
+// begin a deletion. via marks rows that were deleted with other rows.
 func (c Config) keep(statements string, roots bool, via string) string {
 	exclude := make([]string, len(c.Undo.Exclude))
 	for i, column := range c.Undo.Exclude {
@@ -116,10 +115,10 @@ func (c Config) keep(statements string, roots bool, via string) string {
 		`"undo_via"`, via+"::pg_catalog.text[]", `"undo_known"`, part("undo_known")).Replace(keep)
 }
 
-// keepFunction returns the function of a trigger that keeps what native foreign keys take
-// along.
+// keepFunction returns the function of a trigger that keeps the effects of native foreign
+// keys.
 func (c Config) keepFunction(trigger string) function {
-	statements, comment := "undo_deleted", "Sexton: keeps rows that foreign keys take along"
+	statements, comment := "undo_deleted", "Sexton: keeps rows that foreign keys delete"
 	if trigger == KeepUpdateTrigger {
 		statements, comment = "undo_changed", "Sexton: keeps values that foreign keys set to NULL or a default"
 	}
@@ -129,8 +128,8 @@ func (c Config) keepFunction(trigger string) function {
 	return c.render(keepFunction(trigger), template, comment, nil)
 }
 
-// function is the name of the function. It says the key by a digest, because any column
-// name must work and the name of a function has 63 bytes as well.
+// function returns the name of the parent's function. It contains a digest of the key,
+// because function names are limited to 63 bytes, like column names.
 func (r *resolved) function() string {
 	return fmt.Sprintf("%s_%d", trackName(r.KeyColumns, r.class, r.Undo), r.oid)
 }
@@ -146,12 +145,12 @@ func trackName(keyColumns []string, class keyClass, keeps Keeps) string {
 
 func (c Config) truncateFunction() function {
 	return c.render(truncateFunction, sqlText("functions/track_truncate"),
-		"Sexton: decides about TRUNCATE of tracked tables", nil)
+		"Sexton: refuses or ignores TRUNCATE of tracked tables", nil)
 }
 
 func (c Config) render(name, template, comment string, names []string, more ...string) function {
-	// The body is a dollar-quoted string into which names go that may hold anything, its
-	// own end mark included; so the mark is lengthened until it occurs in none of them.
+	// The body is a dollar-quoted string with names that may contain any text. So the tag
+	// is lengthened until no name contains it.
 	tag := "$sexton$"
 	for strings.Contains(strings.Join(slices.Concat(names, c.Undo.Exclude, []string{c.TrackedSchema}), " "), tag) {
 		tag = tag[:len(tag)-1] + "_$"
@@ -177,7 +176,7 @@ func (c Config) render(name, template, comment string, names []string, more ...s
 	return function{name: name, comment: comment, create: create, body: body, settings: settings(header)}
 }
 
-// settings lists the SET clauses of a function as pg_proc.proconfig shows them.
+// settings returns the SET clauses of a function in the form of pg_proc.proconfig.
 func settings(header string) []string {
 	var out []string
 	for _, clause := range regexp.MustCompile(`(?m)^SET (\S+) = (.+)$`).FindAllStringSubmatch(header, -1) {

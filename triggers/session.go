@@ -16,23 +16,23 @@ import (
 //go:embed functions parts queries tables
 var sqlFiles embed.FS
 
-// sqlText is one of these files. As parts of the program they are never missing.
+// sqlText returns the text of an embedded file.
 func sqlText(path string) string {
 	text, _ := sqlFiles.ReadFile(path + ".sql")
 	return string(text)
 }
 
 const (
-	// installLock keeps two installers of one database apart: "sextrig" in ASCII.
+	// installLock is the advisory lock of installers of a database: "sextrig" in ASCII.
 	installLock int64 = 0x73657874726967
 
 	lockNotAvailable = "55P03"
 	deadlockDetected = "40P01"
 )
 
-// settled makes a transaction independent of the role's and the database's settings:
-// names mean what they say, and literals are quoted as pgcatalog.Literal does.
-const settled = `
+// sessionSettings makes a transaction independent of the settings of the role and the
+// database.
+const sessionSettings = `
 SET LOCAL search_path = pg_catalog, pg_temp;
 SET LOCAL standard_conforming_strings = on;
 SET LOCAL quote_all_identifiers = off;
@@ -42,53 +42,52 @@ SET LOCAL statement_timeout = 0;
 SET LOCAL lock_timeout = 0;
 `
 
-// inTx runs do in a transaction with settled settings and commits it.
+// inTx runs do in a transaction with sessionSettings and commits it.
 func inTx(ctx context.Context, conn *pgx.Conn, mode pgx.TxAccessMode, do func(pgx.Tx) error) error {
 	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: mode}
 	return pgx.BeginTxFunc(ctx, conn, options, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, settled); err != nil {
-			return fmt.Errorf("settle transaction: %w", err)
+		if _, err := tx.Exec(ctx, sessionSettings); err != nil {
+			return fmt.Errorf("set transaction settings: %w", err)
 		}
 		return do(tx)
 	})
 }
 
-// locked runs do while no other installer works on the database. The lock belongs to the
-// session, since every table has a transaction of its own.
+// locked runs do while it holds the advisory lock of installers. The lock belongs to the
+// session, because every table has its own transaction.
 func (c Config) locked(ctx context.Context, conn *pgx.Conn, do func() error) error {
-	says := func(holders string) { c.waits("the lock of another installation of triggers", holders) }
-	if err := AwaitLock(ctx, conn, installLock, says); err != nil {
-		return fmt.Errorf("wait for other installers of triggers: %w", err)
+	report := func(holders string) { c.waits("another installation of triggers", holders) }
+	if err := AwaitLock(ctx, conn, installLock, report); err != nil {
+		return fmt.Errorf("wait for other installations of triggers: %w", err)
 	}
 	defer unlock(ctx, conn)
 	return do()
 }
 
-// lockPause is the time between two tries. A session that waits in the server's queue
-// could not say for whom.
+// lockPause is the time between two attempts. A session that waits in the server's lock
+// queue could not query the holders.
 const lockPause = 200 * time.Millisecond
 
-// AwaitLock takes an advisory lock for the session, however long that lasts. Where it is
-// not to be had within a moment, says is told which sessions hold it, and told again when
-// others do.
-func AwaitLock(ctx context.Context, conn *pgx.Conn, key int64, says func(holders string)) error {
-	said := ""
+// AwaitLock waits until it gets an advisory lock for the session. From the second failed
+// attempt on, it passes the holders to report whenever they change.
+func AwaitLock(ctx context.Context, conn *pgx.Conn, key int64, report func(holders string)) error {
+	reported := ""
 	for try := 0; ; try++ {
 		holders, err := tryLock(ctx, conn, key)
 		if holders == "" || err != nil {
 			return err
 		}
-		if try > 0 && says != nil && holders != said {
-			says(holders)
-			said = holders
+		if try > 0 && report != nil && holders != reported {
+			report(holders)
+			reported = holders
 		}
 		if err := wait(ctx, lockPause); err != nil {
-			return fmt.Errorf("its lock is held by %s: %w", holders, err)
+			return fmt.Errorf("the lock is held by %s: %w", holders, err)
 		}
 	}
 }
 
-// tryLock returns who holds the lock, or takes it and returns "".
+// tryLock takes the lock and returns "", or returns its holders.
 func tryLock(ctx context.Context, conn *pgx.Conn, key int64) (holders string, err error) {
 	err = inTx(ctx, conn, pgx.ReadWrite, func(tx pgx.Tx) error {
 		return tx.QueryRow(ctx, sqlText("queries/lock"), key).Scan(&holders)
@@ -96,8 +95,8 @@ func tryLock(ctx context.Context, conn *pgx.Conn, key int64) (holders string, er
 	return holders, err
 }
 
-// unlock ends the lock also where ctx is over. Where the connection is gone, so is the
-// lock.
+// unlock releases the lock even if ctx has ended. If the connection is closed, the server
+// has released the lock.
 func unlock(ctx context.Context, conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
@@ -105,12 +104,12 @@ func unlock(ctx context.Context, conn *pgx.Conn) {
 		return
 	}
 	if _, err := conn.Exec(ctx, "SELECT pg_catalog.pg_advisory_unlock($1)", installLock); err != nil {
-		// A session that may still hold the lock must not go back to a pool.
+		// A session that may still hold the lock must not return to a pool.
 		_ = conn.Close(ctx)
 	}
 }
 
-// execAll runs the statements in order; what says what for.
+// execAll runs the statements in order. what describes them in the error.
 func execAll(ctx context.Context, tx pgx.Tx, what string, statements []string) error {
 	for _, statement := range statements {
 		if _, err := tx.Exec(ctx, statement); err != nil {
@@ -120,7 +119,7 @@ func execAll(ctx context.Context, tx pgx.Tx, what string, statements []string) e
 	return nil
 }
 
-// relation is a table that triggers are created on or dropped from.
+// relation is a table with triggers.
 type relation struct {
 	OID     uint32
 	Schema  string
@@ -128,9 +127,9 @@ type relation struct {
 	Display string
 }
 
-// onTable runs do in one transaction under the lock timeout and tries again while others
-// hold the table. The waits are short and apart: the application queues behind a waiting
-// CREATE TRIGGER.
+// onTable runs do in one transaction with the lock timeout, and retries while other sessions
+// hold the table. The waits are short and have pauses, because the application queues behind
+// a waiting CREATE TRIGGER.
 func (c Config) onTable(ctx context.Context, conn *pgx.Conn, r relation, exclusive bool, do func(pgx.Tx) error) error {
 	var err error
 	var holders string
@@ -159,17 +158,17 @@ func (c Config) onTable(ctx context.Context, conn *pgx.Conn, r relation, exclusi
 	}
 }
 
-const unknownHolders = "sessions that have just ended"
+const unknownHolders = "sessions that have ended"
 
-// waits reports a wait to the caller.
+// waits calls Waits.
 func (c Config) waits(lock, holders string) {
 	if c.Waits != nil {
 		c.Waits(lock, holders)
 	}
 }
 
-// blockers names the sessions in the way. It is a second look, so it may find none, and
-// it must not hide the error that it explains.
+// blockers returns the lock holders of a table. They may have ended by now, and an error is
+// ignored so that it does not hide the one of the lock.
 func blockers(ctx context.Context, conn *pgx.Conn, r relation, exclusive bool) string {
 	rows, _ := conn.Query(ctx, sqlText("queries/blockers"), r.OID, exclusive)
 	holders, err := pgx.CollectRows(rows, pgx.RowTo[string])

@@ -14,8 +14,8 @@ import (
 
 const fixInstall = "run `sexton triggers install`"
 
-// Status compares the database with what the parents need and returns every difference,
-// functions first. It changes nothing, and fails where Install would refuse a parent.
+// Status returns every difference between the installed and the expected functions and
+// triggers, functions first. It returns an error if Install would refuse a parent.
 func Status(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) ([]Finding, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -37,13 +37,13 @@ func Status(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) (
 	return append(findings, look.surplus...), nil
 }
 
-// inspection is one consistent look at the catalogue.
+// inspection is the state of the catalog in one transaction.
 type inspection struct {
-	footing
+	prerequisites
 
 	functions        []function
 	functionFindings []Finding
-	// registered are the functions that Sexton created, and triggers the ones that run
+	// registered has the installed trigger functions, and triggers the triggers that run
 	// them.
 	registered []string
 	triggers   []target
@@ -51,7 +51,7 @@ type inspection struct {
 	surplus    []Finding
 }
 
-// present reads what Sexton has installed.
+// present reads the installed functions and triggers.
 func (c Config) present(ctx context.Context, tx pgx.Tx, look *inspection) (err error) {
 	if look.registered, err = c.registered(ctx, tx); err != nil {
 		return err
@@ -60,13 +60,13 @@ func (c Config) present(ctx context.Context, tx pgx.Tx, look *inspection) (err e
 	return err
 }
 
-// inspect looks at everything that the parents need. Where installs is set, it also asks
-// whether the role may install.
+// inspect reads the installed and the expected objects. If installs is set, it also checks
+// the privileges for an installation.
 func (c Config) inspect(ctx context.Context, tx pgx.Tx, look *inspection, parents []Parent, installs bool) (err error) {
-	if look.footing, err = c.footing(ctx, tx); err != nil {
+	if look.prerequisites, err = c.prerequisites(ctx, tx); err != nil {
 		return err
 	}
-	if err := c.usable(look.footing, parents, installs); err != nil {
+	if err := c.check(look.prerequisites, parents, installs); err != nil {
 		return err
 	}
 	found, problems, err := resolve(ctx, tx, parents)
@@ -106,7 +106,7 @@ func (c Config) inspect(ctx context.Context, tx pgx.Tx, look *inspection, parent
 	return nil
 }
 
-// surplus returns the triggers of ours that no target accounts for.
+// surplus returns Sexton's triggers that are not among the targets.
 func surplus(triggers, targets []target) []Finding {
 	wanted, roots := map[slot]bool{}, map[string]bool{}
 	for _, t := range targets {
@@ -123,7 +123,7 @@ func surplus(triggers, targets []target) []Finding {
 		if roots[t.tracks] && !t.wakesWorkers() && !t.keepsRows() {
 			found = append(found, Finding{
 				Table: t.Display, Trigger: t.Trigger, Kind: Swapped,
-				Detail: fmt.Sprintf("the trigger is from the time when this table was %s or a part of it; deletions here are looked up there", t.tracks),
+				Detail: fmt.Sprintf("the trigger was created when this table was %s or a partition of it; it records deletions for that parent", t.tracks),
 				Fix: fmt.Sprintf("%s for %s, and on this table: DROP TRIGGER %s ON %s", fixInstall, t.tracks,
 					quoteIdent(t.Trigger), t.Display),
 			})
@@ -132,10 +132,10 @@ func surplus(triggers, targets []target) []Finding {
 		detail, restore := "no definition names this table as parent", "restore the definition"
 		switch {
 		case t.keepsRows():
-			detail, restore = "nothing that is kept for sexton undo goes with this table's rows",
+			detail, restore = "no rows of this table are kept for sexton undo",
 				"run `sexton triggers install` as the table's owner"
 		case t.wakesWorkers():
-			detail, restore = "no enabled job works on this table", "enable the job"
+			detail, restore = "no enabled job processes this table", "enable the job"
 		}
 		found = append(found, Finding{
 			Table: t.Display, Trigger: t.Trigger, Kind: Surplus, Detail: detail,
@@ -145,25 +145,25 @@ func surplus(triggers, targets []target) []Finding {
 	return found
 }
 
-// compare returns how a trigger differs from what belongs there.
+// compare returns how an installed trigger differs from the expected one.
 func (c Config) compare(t target) (Finding, bool) {
 	finding := Finding{Table: t.Display, Trigger: t.Trigger, Fix: fixInstall}
 	switch {
 	case !t.present:
-		finding.Kind, finding.Detail = Missing, "deletions go unrecorded"
+		finding.Kind, finding.Detail = Missing, "deletions are not recorded"
 		switch t.Trigger {
 		case TruncateTrigger:
-			finding.Detail = "TRUNCATE goes unnoticed"
+			finding.Detail = "TRUNCATE leaves children without a parent"
 		case WakeTrigger, WakeUpdateTrigger:
-			finding.Detail = "work that comes in waits for the next tick"
+			finding.Detail = "new work waits for the next tick"
 		case KeepTrigger, KeepUpdateTrigger:
-			finding.Detail = "sexton undo does not bring back what foreign keys do here"
+			finding.Detail = "sexton undo does not restore the effects of foreign keys on this table"
 		}
 	case c.foreign(t):
 		finding.Kind = Altered
-		finding.Detail = fmt.Sprintf("a trigger of this name runs %s.%s, which is not ours",
+		finding.Detail = fmt.Sprintf("a trigger of this name runs %s.%s, which is not a function of Sexton",
 			quoteIdent(t.functionSchema), quoteIdent(t.functionName))
-		finding.Fix = "remove that trigger, or uninstall the other installation first"
+		finding.Fix = "drop that trigger first"
 	case t.enabled == "D":
 		finding.Kind, finding.Detail = Disabled, "the trigger is disabled"
 	case t.enabled == "R":
@@ -182,7 +182,7 @@ func (c Config) compare(t target) (Finding, bool) {
 	return finding, true
 }
 
-// foreign reports whether a trigger of our name runs a function that is not ours.
+// foreign reports whether a trigger with Sexton's name runs another function than Sexton's.
 func (c Config) foreign(t target) bool {
 	prefix := "track_"
 	switch {

@@ -17,7 +17,7 @@ func TestStatusFindsEveryDifferenceAndInstallRepairsIt(t *testing.T) {
 		want   triggers.Kind
 		detail string
 	}{
-		"dropped":  {"DROP TRIGGER sexton_track ON parents", triggers.Missing, "deletions go unrecorded"},
+		"dropped":  {"DROP TRIGGER sexton_track ON parents", triggers.Missing, "deletions are not recorded"},
 		"disabled": {"ALTER TABLE parents DISABLE TRIGGER sexton_track", triggers.Disabled, "the trigger is disabled"},
 		"all disabled, as pg_restore may leave it": {
 			"ALTER TABLE parents DISABLE TRIGGER ALL; ALTER TABLE parents ENABLE ALWAYS TRIGGER sexton_truncate",
@@ -75,19 +75,19 @@ func TestStatusFindsAlteredFunctions(t *testing.T) {
 	}{
 		"body": {
 			"CREATE OR REPLACE FUNCTION sexton.track_truncate() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS 'BEGIN RETURN NULL; END'",
-			"the function is not as installed: its body differs",
+			"the function differs: its body differs",
 		},
 		"settings": {
 			"ALTER FUNCTION sexton.track_truncate() RESET search_path",
-			`the function is not as installed: its settings are`,
+			`the function differs: its settings are`,
 		},
 		"security invoker": {
 			"ALTER FUNCTION sexton.track_truncate() SECURITY INVOKER",
-			"the function is not as installed: it is not a SECURITY DEFINER trigger function in plpgsql",
+			"the function differs: it is not a SECURITY DEFINER trigger function in plpgsql",
 		},
 		"public": {
 			"GRANT EXECUTE ON FUNCTION sexton.track_truncate() TO PUBLIC",
-			"the function is not as installed: PUBLIC may execute it",
+			"the function differs: PUBLIC may execute it",
 		},
 	}
 	b := setup(t, parents)
@@ -205,8 +205,8 @@ func TestStatusNamesTablesThatWereSwapped(t *testing.T) {
 			for i, trigger := range []string{triggers.TrackTrigger, triggers.TruncateTrigger} {
 				require.Equal(t, triggers.Finding{
 					Table: test.old, Trigger: trigger, Kind: triggers.Swapped,
-					Detail: "the trigger is from the time when this table was public." + test.table +
-						" or a part of it; deletions here are looked up there",
+					Detail: "the trigger was created when this table was public." + test.table +
+						" or a partition of it; it records deletions for that parent",
 					Fix: "run `sexton triggers install` for public." + test.table +
 						", and on this table: DROP TRIGGER " + `"` + trigger + `" ON ` + test.old,
 				}, found[i])

@@ -173,11 +173,11 @@ func TestOneFunctionPerParent(t *testing.T) {
 	})
 	require.Len(t, report.Functions, 5, "four for keys, one for TRUNCATE: %v", report.Functions)
 	require.Equal(t, []string{
-		`Sexton: decides about TRUNCATE of tracked tables`,
 		`Sexton: records deletions by key column "id" (bigint)`,
 		`Sexton: records deletions by key column "id" (bigint)`,
 		`Sexton: records deletions by key column "id" (text)`,
 		`Sexton: records deletions by key column "other" (bigint)`,
+		`Sexton: refuses or ignores TRUNCATE of tracked tables`,
 	}, column(b.Rows(`SELECT obj_description(oid, 'pg_proc') FROM pg_proc
 		WHERE pronamespace = 'sexton'::regnamespace AND proname ~ '^track_' ORDER BY 1`)))
 }
@@ -359,7 +359,7 @@ func TestInstallSaysWhoHoldsItsLock(t *testing.T) {
 		_, err := triggers.Install(t.Context(), b.conn, b.cfg, []triggers.Parent{id("events")})
 		installed <- err
 	}()
-	require.Equal(t, fmt.Sprintf("the lock of another installation of triggers pid %d (stranger, role %s)",
+	require.Equal(t, fmt.Sprintf("another installation of triggers pid %d (stranger, role %s)",
 		holder.PgConn().PID(), pgtest.Scalar[string](t, b.Database, "SELECT current_user::text")), <-said)
 	require.NotEmpty(t, meanwhile.status(id("events")))
 	pgtest.Exec(t, holder, "SELECT pg_advisory_unlock_all()")

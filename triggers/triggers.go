@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The names of the triggers: the first two on every tracked table, the third on deletion
-// tables, the fourth on those among them whose rows become work by a change.
+// The names of the triggers. The first two are on every tracked table. WakeTrigger is on
+// deletion tables, and WakeUpdateTrigger on the ones whose rows become work by a change.
 const (
 	TrackTrigger      = "sexton_track"
 	TruncateTrigger   = "sexton_truncate"
@@ -20,36 +20,36 @@ const (
 	KeepUpdateTrigger = "sexton_keep_update"
 )
 
-// Policy says what TRUNCATE of a tracked parent does. The session setting sexton.truncate
+// Policy is the effect of TRUNCATE of a tracked parent. The session setting sexton.truncate
 // overrides it.
 type Policy string
 
 // The policies.
 const (
 	Reject Policy = "reject" // TRUNCATE fails with SQLSTATE SX002 and a hint.
-	Ignore Policy = "ignore" // TRUNCATE passes and leaves the children.
+	Ignore Policy = "ignore" // TRUNCATE succeeds and leaves the children.
 )
 
-// Config holds the facts that all triggers of one database share.
+// Config is the configuration of all triggers of one database.
 type Config struct {
-	// TrackedSchema holds the tombstones.
+	// TrackedSchema is the schema of the tombstones.
 	TrackedSchema string
-	// Truncate is empty for Reject.
+	// Truncate is the policy; empty means Reject.
 	Truncate Policy
 	// Wake are the deletion tables whose rows wake a worker, each for one kind.
 	Wake []Wake
-	// Undo says how deleted rows of parents with Undo are kept.
+	// Undo configures how deleted rows are kept.
 	Undo Undo
-	// SameKey says that a key which is another column now has the values of the one
-	// before, so that waiting tombstones fit.
+	// SameKey reports that a parent's new key column has the same values as the old one,
+	// so that pending tombstones stay valid.
 	SameKey bool
-	// LockTimeout bounds one wait for one table's lock, behind which the application
-	// queues; 0 means 2 s.
+	// LockTimeout bounds one wait for the lock of a table, because the application queues
+	// behind it; 0 means 2 s.
 	LockTimeout time.Duration
-	// LockAttempts bounds how often one table is tried; 0 means 5.
+	// LockAttempts is the maximum number of attempts per table; 0 means 5.
 	LockAttempts int
-	// Waits, if set, is called when Install or Uninstall waits for a lock, with its name
-	// and the sessions that hold it.
+	// Waits, if set, is called while Install or Uninstall waits for a lock, with its name
+	// and its holders.
 	Waits func(lock, holders string)
 }
 
@@ -66,35 +66,35 @@ func (c Config) withDefaults() (Config, error) {
 	return c, c.checkWake()
 }
 
-// Undo says which rows and columns the trigger keeps.
+// Undo configures which rows and columns are kept.
 type Undo struct {
-	// Exclude are columns that are never kept, MaxRow is the size from which on a row is
-	// not.
+	// Exclude has the columns that are never kept. MaxRow is the maximum size of a row
+	// that is kept.
 	Exclude []string
 	MaxRow  int
 	// Children are the tables whose rows batches delete and keep.
 	Children []Table
-	// Users is the table of users if their rows are never kept, else empty. Excluded are
-	// further tables whose rows are never kept.
+	// Users is the table of users if their rows are never kept, else empty. Excluded has
+	// other tables whose rows are never kept.
 	Users    Table
 	Excluded []Table
 }
 
-// Table names a table.
+// Table is the name of a table.
 type Table struct{ Schema, Name string }
 
-// Parent is a table whose deletions are recorded, with the columns whose values name its
-// rows, in the order of recorded keys.
+// Parent is a table whose deletions are recorded. KeyColumns are in the order of recorded
+// keys.
 type Parent struct {
 	Schema     string
 	Table      string
 	KeyColumns []string
-	// Undo says which deleted rows the trigger keeps.
+	// Undo selects the deleted rows that the trigger keeps.
 	Undo Keeps
 }
 
-// Keeps says which deleted rows of a parent its trigger keeps: none, all, or the ones
-// that go on account of rows that are kept.
+// Keeps selects the deleted rows of a parent that its trigger keeps: none, all, or the ones
+// that are deleted because of other rows that are kept.
 type Keeps string
 
 // The choices.
@@ -104,7 +104,7 @@ const (
 	KeepsBelow Keeps = "undo below"
 )
 
-// Kind says how a trigger or function differs from what it should be.
+// Kind is the kind of a difference.
 type Kind string
 
 // The kinds.
@@ -114,29 +114,28 @@ const (
 	Altered  Kind = "altered"
 	Disabled Kind = "disabled"
 	// Swapped marks triggers of a table that had a parent's name, or was its partition,
-	// when they were installed, and is another table now.
+	// when they were installed, and no longer is.
 	Swapped Kind = "swapped"
-	// Plain marks a trigger that works but does not fire under session_replication_role =
-	// replica. It is no drift: a role that does not own the table cannot do better.
+	// Plain marks a trigger that does not fire under session_replication_role = replica.
+	// That is no drift, because only the table's owner can change it.
 	Plain Kind = "plain"
 )
 
 // Finding is one difference between the database and what the parents need.
 type Finding struct {
-	// Table is schema.table, quoted where needed; empty if the finding concerns a
-	// function.
+	// Table is schema.table, quoted if necessary; empty for a function.
 	Table string `json:"table,omitempty"`
-	// Trigger is the trigger's name, or that of the function.
+	// Trigger is the name of the trigger or function.
 	Trigger string `json:"trigger"`
 	Kind    Kind   `json:"kind"`
 	Detail  string `json:"detail"`
 	Fix     string `json:"fix"`
 }
 
-// Drift reports whether the finding needs attention. Plain triggers do their work.
+// Drift reports whether the finding needs attention. A plain trigger does not.
 func (f Finding) Drift() bool { return f.Kind != Plain }
 
-// Action says what was done to a trigger.
+// Action is a change of a trigger.
 type Action string
 
 // The actions.
@@ -153,15 +152,14 @@ type Change struct {
 	Action  Action `json:"action"`
 }
 
-// Report says what Install or Uninstall did.
+// Report describes the changes of Install or Uninstall.
 type Report struct {
-	// Functions are the names of the functions written or dropped.
+	// Functions has the names of the functions that were created or dropped.
 	Functions []string `json:"functions"`
 	Triggers  []Change `json:"triggers"`
-	// Unchanged counts the triggers that were as they should be; their tables were not
-	// locked.
+	// Unchanged counts the triggers that were up to date, whose tables were not locked.
 	Unchanged int `json:"unchanged"`
-	// Surplus are triggers of ours that nothing asks for (any more). Install leaves them.
+	// Surplus has Sexton's triggers that are not needed. Install leaves them.
 	Surplus []Finding `json:"surplus"`
 }
 
@@ -169,42 +167,40 @@ func newReport() Report {
 	return Report{Functions: []string{}, Triggers: []Change{}, Surplus: []Finding{}}
 }
 
-// LockError says that a table could not be locked because others hold it. Nothing of that
-// table was changed.
+// LockError reports that a table could not be locked. That table was not changed.
 type LockError struct {
 	Table    string
 	Attempts int
 	Timeout  time.Duration
-	// Holders names the sessions that were last seen holding the table.
+	// Holders has the last known lock holders.
 	Holders string
 	Err     error
 }
 
-// Error names the table, the sessions in the way and what to do.
+// Error names the table, the lock holders and the fix.
 func (e *LockError) Error() string {
-	return fmt.Sprintf("lock table %s: held by %s through %d attempts of %s each; end the long transaction and run the command again",
+	return fmt.Sprintf("lock table %s: held by %s during %d attempts of %s each; end that transaction and run the command again",
 		e.Table, e.Holders, e.Attempts, e.Timeout)
 }
 
 // Unwrap returns the error of the last attempt.
 func (e *LockError) Unwrap() error { return e.Err }
 
-// NotMigratedError says that the tables which the triggers write to are missing, or a
-// function that they call.
+// NotMigratedError reports that a table or function that the triggers use is missing.
 type NotMigratedError struct {
-	// Missing is the table or function, schema-qualified.
+	// Missing is the qualified table or function.
 	Missing string
 }
 
-// Error says what to run first.
+// Error names the missing object and the fix.
 func (e *NotMigratedError) Error() string {
-	return fmt.Sprintf("find %s: it does not exist; run `sexton migrate up` first", e.Missing)
+	return fmt.Sprintf("%s does not exist; run `sexton migrate up` first", e.Missing)
 }
 
-// PrivilegeError says that the role in use lacks a privilege.
+// PrivilegeError reports that a role lacks a privilege.
 type PrivilegeError struct {
 	Role string
-	// Missing names what the role cannot do, Grant the statement that changes it.
+	// Missing is the missing privilege. Grant is the statement that grants it.
 	Missing string
 	Grant   string
 }

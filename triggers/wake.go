@@ -12,8 +12,7 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// WakeChannel is the channel on which writers tell a sleeping worker that there is work.
-// The payload is the job kind.
+// WakeChannel is the channel of notifications about new work. The payload is the job kind.
 const WakeChannel = "sexton_wake"
 
 // wakeFunction is the name of the function that all wake triggers run.
@@ -22,29 +21,30 @@ const wakeFunction = "wake_worker"
 // awakeSpace is the first key of every awake lock: "sext" in ASCII.
 const awakeSpace int32 = 0x73657874
 
-// Wake is a deletion table whose rows are work for a job kind.
+// Wake is a table whose rows are work for a job kind.
 type Wake struct {
 	Schema string
 	Table  string
 	Kind   string
-	// Due is an SQL condition on the row NEW, such as NEW.namespace_id IS NULL, for a
-	// table of the application: a row wakes the worker where it comes in so, or becomes
-	// so by an UPDATE. Where it is empty, every new row does.
+	// Due, if set, is an SQL condition on the row NEW, such as NEW.namespace_id IS NULL,
+	// for a table of the application. A row wakes the worker if it meets the condition
+	// when it is inserted, or begins to meet it by an UPDATE. Otherwise every new row
+	// wakes the worker.
 	Due string
 }
 
-// AwakeKey returns the two keys of the session advisory lock that a worker holds
-// exclusively while it is awake for a job kind in the connected database. They stand in
-// the triggers of running installations, so they never change. Two kinds of one key would
-// only notify each other's workers too often.
+// AwakeKey returns the two keys of the session advisory lock that a worker holds exclusively
+// while it is awake for a job kind in the connected database. Installed triggers contain
+// them, so they must never change. If two kinds shared a key, writers of one would not
+// notify while the other is awake, and their rows would wait for the next query.
 func AwakeKey(kind string) (k1, k2 int32) {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte("sexton\x00" + kind)) // It never fails.
 	return awakeSpace, int32(hash.Sum32())
 }
 
-// template is the statement that creates or replaces a wake trigger, without what all
-// triggers have.
+// template returns the statement that creates or replaces a wake trigger, with the
+// placeholders of all triggers.
 func (w Wake) template(trigger string) string {
 	event, each, due := "INSERT", "FOR EACH ROW", "("+w.Due+")\n    AND "
 	switch {
@@ -62,8 +62,8 @@ func (w Wake) template(trigger string) string {
 	).Replace(sqlText("tables/sexton_wake"))
 }
 
-// wakeTargets returns the wake trigger of every table that needs one, and one problem for
-// each table that cannot have it.
+// wakeTargets returns the wake triggers of all tables, and one problem for each table that
+// cannot have them.
 func (c Config) wakeTargets(ctx context.Context, tx pgx.Tx) (targets []target, problems []error, err error) {
 	schemas, tables, kinds, first, second, due := []string{}, []string{}, []string{}, []int32{}, []int32{}, []string{}
 	for _, w := range c.Wake {
@@ -71,14 +71,14 @@ func (c Config) wakeTargets(ctx context.Context, tx pgx.Tx) (targets []target, p
 		schemas, tables, kinds = append(schemas, w.Schema), append(tables, w.Table), append(kinds, w.Kind)
 		first, second, due = append(first, k1), append(second, k2), append(due, w.Due)
 	}
-	found, err := look(ctx, tx, "wake triggers", "wakes", schemas, tables, kinds, first, second, due)
+	found, err := readTargets(ctx, tx, "wake triggers", "wakes", schemas, tables, kinds, first, second, due)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, t := range found {
 		t.wakes = c.Wake[t.position]
 		if t.Trigger == WakeUpdateTrigger && t.relkind != "r" {
-			continue // Its other trigger tells.
+			continue // The problem is reported for the other trigger.
 		}
 		switch t.relkind {
 		case "":
@@ -86,14 +86,14 @@ func (c Config) wakeTargets(ctx context.Context, tx pgx.Tx) (targets []target, p
 		case "r":
 			targets = append(targets, t)
 		default:
-			problems = append(problems, fmt.Errorf("wake on table %s: it is no plain table", t.Display))
+			problems = append(problems, fmt.Errorf("wake on table %s: it is not an ordinary table", t.Display))
 		}
 	}
 	return targets, problems, nil
 }
 
-// checkWake refuses what cannot be installed: the trigger has one name, so a table wakes
-// one kind.
+// checkWake validates Wake. A table wakes only one kind, because the trigger has a fixed
+// name.
 func (c Config) checkWake() error {
 	type slot struct{ schema, table string }
 	kinds := map[slot]bool{}

@@ -339,7 +339,7 @@ func TestRowWakesAreComparedAndRemoved(t *testing.T) {
 	require.Equal(t, triggers.Disabled, findings[0].Kind)
 	require.Equal(t, triggers.Finding{
 		Table: `public."De""tails"`, Trigger: triggers.WakeUpdateTrigger, Kind: triggers.Missing,
-		Detail: "work that comes in waits for the next tick", Fix: "run `sexton triggers install`",
+		Detail: "new work waits for the next tick", Fix: "run `sexton triggers install`",
 	}, findings[1])
 	require.Len(t, l.install().Triggers, 2)
 	require.Empty(t, l.status())
@@ -369,5 +369,5 @@ func TestRowWakesNeedAPlainTable(t *testing.T) {
 	}
 	_, err := triggers.Install(t.Context(), b.conn, b.cfg, nil)
 	require.EqualError(t, err,
-		"install triggers: wake on table public.seen: it is no plain table\nwake on table public.gone: it does not exist")
+		"install triggers: wake on table public.seen: it is not an ordinary table\nwake on table public.gone: it does not exist")
 }

@@ -141,7 +141,7 @@ func TestWhatIsNotCoveredIsNamed(t *testing.T) {
 		}
 		return found
 	}
-	without := "old values are kept for tables with a primary key"
+	without := "old values are kept only for tables with a primary key"
 	want := map[string]string{"links_a_fkey": without, "links_b_fkey": without}
 	require.Equal(t, want, uncovered(b.keepBelow(t)))
 
@@ -157,7 +157,7 @@ GRANT ALL ON ALL FUNCTIONS IN SCHEMA sexton TO %[1]q; REVOKE TRIGGER ON marks FR
 	conn := pgtest.Connect(t, b.AsRole(role))
 	pgtest.Must(triggers.Install(t.Context(), conn, cfg, parents))(t)
 	list := pgtest.Must(triggers.Cascades(t.Context(), conn, cfg, parents))(t)
-	want["marks_folder_id_fkey"] = "the role may not put a trigger there"
+	want["marks_folder_id_fkey"] = "the role may not create a trigger on the table"
 	require.Equal(t, want, uncovered(list))
 	require.Equal(t, []string{"public.files"}, list[len(list)-1].From, "paths begin at the tables of definitions")
 

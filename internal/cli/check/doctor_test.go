@@ -118,8 +118,8 @@ func TestDoctorOfTriggers(t *testing.T) {
 	const fix = " | run `sexton triggers install`"
 	requireFindings(s, 5, "triggers",
 		"error | sexton_track on public.projects | disabled: the trigger is disabled"+fix,
-		"error | sexton_truncate on public.projects | missing: TRUNCATE goes unnoticed"+fix,
-		"warning | sexton_wake on public.loose_foreign_keys_deleted_records | missing: work that comes in waits for the next tick"+fix)
+		"error | sexton_truncate on public.projects | missing: TRUNCATE leaves children without a parent"+fix,
+		"warning | sexton_wake on public.loose_foreign_keys_deleted_records | missing: new work waits for the next tick"+fix)
 
 	s.OK("triggers", "install")
 	s.Write("loose_foreign_keys.yml", "issues:\n  - {table: builds, column: author_id, on_delete: async_delete}\n")

@@ -18,7 +18,7 @@ func TestTriggersInstallStatusUninstall(t *testing.T) {
 	require.Equal(t, 5, r.Code)
 	require.Empty(t, r.Stderr)
 	require.Regexp(t,
-		`(?m)^main +missing +public\.projects +sexton_track +deletions go unrecorded +run .sexton triggers install.$`,
+		`(?m)^main +missing +public\.projects +sexton_track +deletions are not recorded +run .sexton triggers install.$`,
 		r.Stdout)
 	require.Equal(t, before, s.Snapshot())
 
