@@ -20,13 +20,13 @@ import (
 // relative to the module.
 //
 //	 1  a poisoned head batch is retried for ever and        internal/drain   TestFailures
-//	    ends the run for all tables                          internal/loosefk TestDroppedChildTable, TestHopelesslySlowTableIsGivenUp
-//	 2  rescheduling re-orders and does not delay            internal/loosefk TestFailingTombstonesArePutOffLongerEachTime
+//	    ends the run for all tables                          internal/loosefk TestDroppedChildTable, TestTimingOutTableIsHeld
+//	 2  rescheduling re-orders and does not delay            internal/loosefk TestFailingTombstonesAreDeferredLongerEachTime
 //	                                                         internal/loosefk TestTombstonesThatAreNotDueStay
-//	 3  one heavy parent counts an attempt for all 500       internal/loosefk TestOverLimitBlamesTheBigParentAlone
+//	 3  one heavy parent counts an attempt for all 500       internal/loosefk TestOverLimitCountsAttemptsOfTheLargeParentOnly
 //	 4  no progress per definition                           TestFinishedDefinitionsAreNotBegunAgain
 //	    a heavy parent is not split                          TestProgram/small_parents_pass_a_heavy_one
-//	                                                         internal/loosefk TestOverLimitBlamesTheBigParentAlone
+//	                                                         internal/loosefk TestOverLimitCountsAttemptsOfTheLargeParentOnly
 //	 5  two statements per definition without children       TestOneGitLabDeletion
 //	 6  one lock for all databases                           internal/lease TestTakeOverSparesOtherLeases
 //	    a taken lock is a failed job                         river_jobs TestWorkerLeavesALeaseThatIsTaken

@@ -53,7 +53,7 @@ func TestRunReturnsRowsPerStatement(t *testing.T) {
 	require.EqualValues(t, 6, count(t, db))
 }
 
-func TestFailureLeavesNothingAndNamesItsStatement(t *testing.T) {
+func TestFailedBatchRollsBackAndNamesItsStatement(t *testing.T) {
 	t.Parallel()
 
 	db, session := setup(t)
@@ -99,8 +99,8 @@ func TestTimeouts(t *testing.T) {
 	requireCode(t, err, "55P03")
 }
 
-// RunWithin's limits hold for its own transaction alone, whether they are narrower or
-// wider than the session's.
+// The limits of RunWithin only apply to its own transaction, whether they are lower or
+// higher than the session's.
 func TestRunWithinItsOwnLimits(t *testing.T) {
 	t.Parallel()
 
@@ -145,8 +145,8 @@ func TestRunWithinItsOwnLimits(t *testing.T) {
 	require.Equal(t, []int64{1}, affected)
 }
 
-// Preparing a statement waits for table locks like running it, and before any BEGIN
-// nothing would end that.
+// Preparing a statement waits for table locks too. Before BEGIN no timeout would end
+// that.
 func TestTimeoutsBindPreparing(t *testing.T) {
 	t.Parallel()
 
@@ -189,8 +189,8 @@ func TestSettingsEndWithTheTransaction(t *testing.T) {
 	}
 }
 
-// An application's trigger may set something for the whole session: it must not outlast
-// the batch, whose connection goes on.
+// An application's trigger may change a setting of the session. It must be reset after
+// the batch, since the connection is used again.
 func TestSettingsOfTriggersEndWithTheBatch(t *testing.T) {
 	t.Parallel()
 
@@ -250,8 +250,8 @@ func TestFenceRefusesWithoutARow(t *testing.T) {
 	require.EqualValues(t, 10, count(t, db))
 }
 
-// Behind a transaction pooler each transaction may be another server session's.
-func TestNothingIsPreparedWhereTheQueryModeDoesWithout(t *testing.T) {
+// Through a transaction pooler each transaction may use another server session.
+func TestNothingIsPreparedThroughAPooler(t *testing.T) {
 	t.Parallel()
 
 	db, session := setup(t)
@@ -268,8 +268,8 @@ func TestNothingIsPreparedWhereTheQueryModeDoesWithout(t *testing.T) {
 	require.EqualValues(t, 8, count(t, db))
 }
 
-// On a new connection a transaction takes four round trips, however many statements it
-// has: its frame is prepared and sent, and then they are.
+// On a new connection a transaction takes four round trips, whatever the number of its
+// statements: first its frame and then the statements are prepared and sent.
 func TestStatementsArePreparedTogether(t *testing.T) {
 	t.Parallel()
 
@@ -290,7 +290,7 @@ func TestStatementsArePreparedTogether(t *testing.T) {
 	require.Zero(t, count(t, db))
 }
 
-// What a pass has prepared serves the next one on the connection, until a column changes
+// Prepared statements of a connection are used by the next pass, until a column changes
 // its type.
 func TestPreparedStatementsOutlastASession(t *testing.T) {
 	t.Parallel()
@@ -324,7 +324,7 @@ func TestPreparedStatementsOutlastASession(t *testing.T) {
 	require.EqualValues(t, 7, count(t, db))
 }
 
-// An application's error of the same code is not repeated.
+// An error of the application with the same SQLSTATE is not retried.
 func TestAnApplicationsUnsupportedFeatureIsNoStalePlan(t *testing.T) {
 	t.Parallel()
 
@@ -338,7 +338,7 @@ func TestAnApplicationsUnsupportedFeatureIsNoStalePlan(t *testing.T) {
 	require.EqualValues(t, 1, pgtest.Scalar[int64](t, db.Database, "SELECT last_value FROM tries"))
 }
 
-// A server may be so busy that what comes before the first statement takes all of its
+// On a busy server the statements before the first one of the caller may take all of its
 // time.
 func TestATimeoutBeforeTheFirstStatementIsItsOwn(t *testing.T) {
 	t.Parallel()
@@ -361,9 +361,9 @@ func TestErrorsNameTheirStatement(t *testing.T) {
 	require.EqualError(t, &batch.StatementError{Index: batch.Frame, Err: because}, "batch: refused")
 }
 
-// A crash of the server has taken a lease back and its token has been given again: the
-// first holder's pass commits nothing on a connection that came after the crash.
-func TestATokenThatACrashTookBack(t *testing.T) {
+// A crash of the server has undone the acquisition of a lease, and its token was issued
+// again. The pass of the first holder commits nothing on a new connection.
+func TestATokenIsIssuedAgainAfterACrash(t *testing.T) {
 	t.Parallel()
 
 	db, session := setup(t)
@@ -371,8 +371,8 @@ func TestATokenThatACrashTookBack(t *testing.T) {
 	_, err := session.Run(t.Context(), remove)
 	require.NoError(t, err, "the connection is younger than the lease, and the lease is there")
 
-	// What a crash does: the commits of the lease and of its fence are gone, and so is
-	// every connection.
+	// A crash loses the commits of the lease and of its fence, and closes every
+	// connection.
 	db.Exec("DELETE FROM sexton.leases; DELETE FROM sexton.fences")
 	require.NoError(t, session.Conn.Close(t.Context()))
 	again := pgtest.Must((&lease.Manager{Jobs: db.Connected, Holder: "other"}).Acquire(t.Context(), "items",
@@ -386,8 +386,8 @@ func TestATokenThatACrashTookBack(t *testing.T) {
 	pgtest.Must(session.Run(t.Context(), remove))(t)
 }
 
-// A batch that only looks is refused under an old token, too, and cannot write.
-func TestBatchesThatOnlyLook(t *testing.T) {
+// A read-only batch with an old token is refused, and cannot write.
+func TestReadOnlyBatches(t *testing.T) {
 	t.Parallel()
 
 	db, session := setup(t)

@@ -16,72 +16,72 @@ import (
 	"sexton/internal/pgtest"
 )
 
-func said(code string) *pgconn.PgError {
+func pgError(code string) *pgconn.PgError {
 	return &pgconn.PgError{Code: code, Severity: "ERROR", Message: "no"}
 }
 
-func in(index int, err error) error {
+func statementError(index int, err error) error {
 	return fmt.Errorf("delete rows: %w", &batch.StatementError{Index: index, Err: err})
 }
 
 func TestVerdicts(t *testing.T) {
 	t.Parallel()
 	raised := func(code, where string) *pgconn.PgError {
-		e := said(code)
+		e := pgError(code)
 		e.Where = where
 		return e
 	}
-	severe := said("23514")
+	severe := pgError("23514")
 	severe.Severity = "FATAL"
-	severeElsewhere := said("23514")
+	severeElsewhere := pgError("23514")
 	severeElsewhere.Severity, severeElsewhere.SeverityUnlocalized = "ВАЖНО", "FATAL"
-	locks := said("53200")
+	locks := pgError("53200")
 	locks.Hint = `You might need to increase "max_locks_per_transaction".`
 	type example struct {
 		err  error
 		want batch.Verdict
 	}
 	pgtest.Each(t, map[string]example{
-		"lost lease":                  {fmt.Errorf("%w: %w", lease.ErrLost, said("SX001")), batch.Fatal},
-		"deadline":                    {in(0, context.DeadlineExceeded), batch.Fatal},
+		"lost lease":                  {fmt.Errorf("%w: %w", lease.ErrLost, pgError("SX001")), batch.Fatal},
+		"deadline":                    {statementError(0, context.DeadlineExceeded), batch.Fatal},
 		"cancelled":                   {context.Canceled, batch.Fatal},
 		"no answer of the server":     {errors.New("unexpected EOF"), batch.Fatal},
-		"the batch's own frame":       {in(batch.Frame, said("23505")), batch.Fatal},
-		"the server ends the session": {in(0, severe), batch.Fatal},
-		"the same in Russian":         {in(0, severeElsewhere), batch.Fatal},
-		"shutdown":                    {in(0, said("57P01")), batch.Fatal},
-		"disk full":                   {in(0, said("53100")), batch.Fatal},
-		"a statement's memory":        {in(0, said("53200")), batch.Row},
-		"a statement's files":         {in(0, said("53400")), batch.Row},
-		"the frame's memory":          {in(batch.Frame, said("53200")), batch.Fatal},
-		"a lock for each partition":   {in(0, locks), batch.Hopeless},
-		"read only":                   {in(0, said("25006")), batch.Fatal},
-		"no such table":               {in(0, said("42P01")), batch.Hopeless},
-		"not allowed":                 {in(0, said("42501")), batch.Hopeless},
-		"corruption":                  {in(0, said("XX001")), batch.Hopeless},
-		"deadlock":                    {in(0, said("40P01")), batch.Conflict},
-		"serialization":               {in(1, said("40001")), batch.Conflict},
-		"statement timeout":           {in(0, said("57014")), batch.Timeout},
-		"lock timeout":                {in(0, said("55P03")), batch.LockTimeout},
-		"foreign key":                 {in(0, said("23503")), batch.Row},
-		"a check at commit":           {in(1, said("23514")), batch.Row},
-		"a trigger's disk full":       {in(0, raised("53100", "PL/pgSQL function keep() line 3 at RAISE")), batch.Row},
-		"a trigger's missing table":   {in(0, raised("42P01", `SQL function "keep" statement 1`)), batch.Row},
-		"a function in German":        {in(0, raised("42P01", "SQL-Funktion »keep« Anweisung 1")), batch.Row},
-		"a function in Korean":        {in(0, raised("42P01", `SQL 함수 "keep"의 문 1`)), batch.Row},
+		"the batch's own frame":       {statementError(batch.Frame, pgError("23505")), batch.Fatal},
+		"the server ends the session": {statementError(0, severe), batch.Fatal},
+		"the same in Russian":         {statementError(0, severeElsewhere), batch.Fatal},
+		"shutdown":                    {statementError(0, pgError("57P01")), batch.Fatal},
+		"disk full":                   {statementError(0, pgError("53100")), batch.Fatal},
+		"a statement's memory":        {statementError(0, pgError("53200")), batch.Row},
+		"a statement's files":         {statementError(0, pgError("53400")), batch.Row},
+		"the frame's memory":          {statementError(batch.Frame, pgError("53200")), batch.Fatal},
+		"a lock for each partition":   {statementError(0, locks), batch.Hopeless},
+		"read only":                   {statementError(0, pgError("25006")), batch.Fatal},
+		"no such table":               {statementError(0, pgError("42P01")), batch.Hopeless},
+		"not allowed":                 {statementError(0, pgError("42501")), batch.Hopeless},
+		"corruption":                  {statementError(0, pgError("XX001")), batch.Hopeless},
+		"deadlock":                    {statementError(0, pgError("40P01")), batch.Conflict},
+		"serialization":               {statementError(1, pgError("40001")), batch.Conflict},
+		"statement timeout":           {statementError(0, pgError("57014")), batch.Timeout},
+		"lock timeout":                {statementError(0, pgError("55P03")), batch.LockTimeout},
+		"foreign key":                 {statementError(0, pgError("23503")), batch.Row},
+		"a check at commit":           {statementError(1, pgError("23514")), batch.Row},
+		"a trigger's disk full":       {statementError(0, raised("53100", "PL/pgSQL function keep() line 3 at RAISE")), batch.Row},
+		"a trigger's missing table":   {statementError(0, raised("42P01", `SQL function "keep" statement 1`)), batch.Row},
+		"a function in German":        {statementError(0, raised("42P01", "SQL-Funktion »keep« Anweisung 1")), batch.Row},
+		"a function in Korean":        {statementError(0, raised("42P01", `SQL 함수 "keep"의 문 1`)), batch.Row},
 		"a trigger in French": {
-			in(0, raised("42P01", "fonction PL/pgSQL keep(), ligne 3 à instruction SQL")),
+			statementError(0, raised("42P01", "fonction PL/pgSQL keep(), ligne 3 à instruction SQL")),
 			batch.Row,
 		},
 		"a foreign key's query": {
-			in(0, raised("42501", `SQL statement "DELETE FROM ONLY "public"."c" WHERE $1 OPERATOR(pg_catalog.=) "p""`)),
+			statementError(0, raised("42501", `SQL statement "DELETE FROM ONLY "public"."c" WHERE $1 OPERATOR(pg_catalog.=) "p""`)),
 			batch.Hopeless,
 		},
 		"a foreign key's in Swedish": {
-			in(0, raised("42501", `SQL-sats: "DELETE FROM "public"."c" WHERE $1 OPERATOR(pg_catalog.=) "p""`)),
+			statementError(0, raised("42501", `SQL-sats: "DELETE FROM "public"."c" WHERE $1 OPERATOR(pg_catalog.=) "p""`)),
 			batch.Hopeless,
 		},
-		"a deadlock in a trigger": {in(0, raised("40P01", "PL/pgSQL function keep() line 3 at RAISE")), batch.Conflict},
+		"a deadlock in a trigger": {statementError(0, raised("40P01", "PL/pgSQL function keep() line 3 at RAISE")), batch.Conflict},
 	}, func(t *testing.T, _ string, test example) {
 		f := batch.Judge(test.err)
 		require.Equal(t, test.want, f.Verdict)
@@ -90,22 +90,22 @@ func TestVerdicts(t *testing.T) {
 	require.Equal(t, batch.Fault{}, batch.Judge(nil))
 }
 
-func TestFaultTellsWhatTheServerSaid(t *testing.T) {
+func TestFaultHasTheServersMessage(t *testing.T) {
 	t.Parallel()
-	raised := said("P0001")
+	raised := pgError("P0001")
 	raised.Message, raised.Where = "not this one", "PL/pgSQL function keep() line 3 at RAISE"
-	f := batch.Judge(in(0, raised))
+	f := batch.Judge(statementError(0, raised))
 	require.Equal(t, batch.Fault{SQLState: "P0001", Message: "not this one", Stack: raised.Where, Verdict: batch.Row},
 		f)
 	require.Equal(t, "SQLSTATE P0001: not this one", f.Text())
 	f.Table = "notes"
 	require.Equal(t, "notes: SQLSTATE P0001: not this one", f.Text())
-	referenced := said("23503")
+	referenced := pgError("23503")
 	referenced.Detail = "Key (id)=(7) is still referenced."
-	require.Equal(t, "SQLSTATE 23503: no: Key (id)=(7) is still referenced.", batch.Judge(in(0, referenced)).Text())
-	whole := said("23514")
+	require.Equal(t, "SQLSTATE 23503: no: Key (id)=(7) is still referenced.", batch.Judge(statementError(0, referenced)).Text())
+	whole := pgError("23514")
 	whole.Detail = "Failing row contains (7, a secret)."
-	require.Equal(t, "SQLSTATE 23514: no", batch.Judge(in(0, whole)).Text())
+	require.Equal(t, "SQLSTATE 23514: no", batch.Judge(statementError(0, whole)).Text())
 	require.Equal(t, "not found", batch.Fault{Message: "not found"}.Text())
 }
 
@@ -116,13 +116,13 @@ func TestLocksAreReadFromRecordedErrors(t *testing.T) {
 	require.False(t, batch.LockIn("my issues: SQLSTATE 23514: no"))
 }
 
-func TestDuplicatesAreThoseOfTheTableItself(t *testing.T) {
+func TestDuplicateInChecksTheTable(t *testing.T) {
 	t.Parallel()
 	likes, part := pgcatalog.Table{Schema: "public", Name: "likes"}, pgcatalog.Table{Schema: "parts", Name: "likes_1"}
 	of := func(code string, table pgcatalog.Table) error {
-		e := said(code)
+		e := pgError(code)
 		e.SchemaName, e.TableName = table.Schema, table.Name
-		return in(0, e)
+		return statementError(0, e)
 	}
 	require.True(t, batch.DuplicateIn(of("23505", likes), likes))
 	require.True(t, batch.DuplicateIn(of("23505", part), likes, part))
@@ -133,12 +133,12 @@ func TestDuplicatesAreThoseOfTheTableItself(t *testing.T) {
 	require.False(t, batch.DuplicateIn(nil, likes))
 }
 
-// The session that held a lock is named behind a wait that was too long. A deadlock names
-// its own.
-func TestTheSessionInTheWayIsNamedByOneRule(t *testing.T) {
+// The lock holder is added to the message of a lock timeout. The message of a deadlock
+// has its own.
+func TestLockFaultsNameTheBlocker(t *testing.T) {
 	t.Parallel()
 	for code, named := range map[string]bool{"55P03": true, "40P01": false, "40001": false, "23503": false} {
-		err := in(0, said(code))
+		err := statementError(0, pgError(code))
 		by := batch.AddBlocker(err, "row locked by pid 1")
 		require.ErrorIs(t, by, err)
 		require.Equal(t, named, strings.HasSuffix(by.Error(), " (row locked by pid 1)"), code)

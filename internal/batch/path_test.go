@@ -15,7 +15,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// audited has a trigger that finds its table by a bare name, in a schema that is not
+// audited has a trigger that finds its table without a schema, in another schema than
 // public.
 const audited = `
 CREATE SCHEMA app;
@@ -23,7 +23,7 @@ CREATE TABLE app.trail (item bigint);
 CREATE FUNCTION app.note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO trail VALUES (OLD.id); RETURN NULL; END $$;
 CREATE TRIGGER note AFTER DELETE ON items FOR EACH ROW EXECUTE FUNCTION app.note();`
 
-// onOwnPath has the session work on a connection as the program makes it.
+// onOwnPath opens the session's connection as the program does.
 func onOwnPath(t *testing.T, db *dbtest.DB, session *batch.Session, path string) {
 	names := dbtest.Names()
 	names.Path = path
@@ -67,7 +67,7 @@ func TestTriggersFindNamesByTheirOwnPath(t *testing.T) {
 	}
 }
 
-// As behind a transaction pooler whose role lacks the setting: the session begins with
+// Through a transaction pooler whose role lacks the setting, the session begins with
 // another path.
 func TestOwnStatementsRunUnderThePinnedPath(t *testing.T) {
 	t.Parallel()
@@ -88,8 +88,8 @@ func TestOwnStatementsRunUnderThePinnedPath(t *testing.T) {
 	require.Empty(t, found)
 }
 
-// A path that the role has been given since is found without a new connection.
-func TestAPathIsAskedForAnew(t *testing.T) {
+// A changed path of the role is read without a new connection.
+func TestAPathIsReadAgain(t *testing.T) {
 	t.Parallel()
 	db, session := setup(t)
 	onOwnPath(t, db, session, "")
@@ -112,9 +112,9 @@ func TestAPathIsAskedForAnew(t *testing.T) {
 	require.Equal(t, "app", path())
 }
 
-// A connection that has lost its statements prepares them again, and goes by no path that
-// it did not get.
-func TestALostStatementLosesNoPath(t *testing.T) {
+// If a connection has lost its prepared statements, it prepares them again and reads the
+// path again.
+func TestThePathIsReadAgainAfterLostStatements(t *testing.T) {
 	t.Parallel()
 	db, session := setup(t)
 	db.Exec(audited)
@@ -166,7 +166,7 @@ func TestTriggerWithoutItsPathNamesTheKey(t *testing.T) {
 	require.NotContains(t, err.Error(), "search_path", "no function looked for it")
 }
 
-// psql connects a session that names itself so.
+// psql opens a connection with the application_name psql.
 func psql(t *testing.T, url string) *pgx.Conn {
 	conn := pgtest.Connect(t, url+"&application_name=psql")
 	return conn
@@ -176,8 +176,7 @@ func execOn(t *testing.T, conn *pgx.Conn, sql string) {
 	pgtest.Exec(t, conn, sql)
 }
 
-// blockerOf runs a deletion that has to wait and returns whom it waits for once that is
-// known.
+// blockerOf runs a deletion that must wait. It returns the blocker when it is known.
 func blockerOf(t *testing.T, db *dbtest.DB, session *batch.Session, release func()) string {
 	ended := make(chan error, 1)
 	go func() {
@@ -194,7 +193,7 @@ func blockerOf(t *testing.T, db *dbtest.DB, session *batch.Session, release func
 	return blocker
 }
 
-func TestBlockerNamesWhoHoldsARowOrTable(t *testing.T) {
+func TestBlockerNamesTheHolderOfARowOrTable(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{
 		"row":   "SELECT FROM items WHERE id = 7 FOR UPDATE",
@@ -229,9 +228,9 @@ func TestBlockerMayBeAPreparedTransaction(t *testing.T) {
 	require.Equal(t, "row locked by a prepared transaction", blocker)
 }
 
-// Without pg_read_all_stats nobody sees since when, but still who. The batch and the
-// question are the same role's.
-func TestBlockerIsNamedWithoutRights(t *testing.T) {
+// Without pg_read_all_stats the start of the transaction is hidden, but not the session.
+// The batch and the query have the same role.
+func TestBlockerIsNamedWithoutPrivileges(t *testing.T) {
 	t.Parallel()
 	db, session := setup(t)
 	role := db.CreateRole()
@@ -259,8 +258,8 @@ func TestBlockerIsNamedWithoutRights(t *testing.T) {
 	require.Equal(t, fmt.Sprintf("row locked by pid %d (psql)", holder.PgConn().PID()), blocker)
 }
 
-// A batch that has ended waits for no connection that would name its blocker.
-func TestNobodyWaitsToAskForABlocker(t *testing.T) {
+// The query for a blocker does not wait for a connection when the batch has ended.
+func TestBlockerDoesNotWaitForAConnection(t *testing.T) {
 	t.Parallel()
 	db, session := setup(t)
 	config := pgtest.Must(pgxpool.ParseConfig(db.URL))(t)
@@ -278,9 +277,8 @@ func TestNobodyWaitsToAskForABlocker(t *testing.T) {
 	require.ErrorIs(t, <-asked, context.Canceled)
 }
 
-// However many are asked for, the pool keeps connections for others, and gets all of them
-// back.
-func TestMoreSessionsLeaveConnectionsToOthers(t *testing.T) {
+// The pool keeps spare connections, and gets all others back.
+func TestSessionPoolSparesConnections(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	session, end := db.Session(t, "one")
@@ -299,9 +297,9 @@ func TestMoreSessionsLeaveConnectionsToOthers(t *testing.T) {
 	require.Zero(t, db.Pool().Stat().AcquiredConns())
 }
 
-// A further session that begins with work, on a connection that knows the texts already,
-// does not take that for the way to the server and back.
-func TestMoreSessionsTellHowLongTheyTook(t *testing.T) {
+// The first transaction of a further session on a known connection is a batch. Its
+// duration does not count as the time of the network.
+func TestFurtherSessionsMeasureServerTime(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	session, end := db.Session(t, "one")

@@ -19,7 +19,7 @@ CREATE POLICY own ON settings USING (tenant = current_user);
 CREATE TABLE seen (name text);
 CREATE FUNCTION look() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.seen SELECT name FROM public.settings; RETURN NULL; END $$;`
 
-// unprivileged makes the session one of a role that policies apply to.
+// unprivileged makes the session use a role to which policies apply.
 func unprivileged(t *testing.T, db *dbtest.DB, session *batch.Session, mode pgx.QueryExecMode) (role string) {
 	role = db.CreateRole()
 	db.Exec("GRANT USAGE ON SCHEMA public, sexton TO " + role +
@@ -67,8 +67,8 @@ func TestTriggersReadTablesWithPolicies(t *testing.T) {
 			}
 			require.Equal(t, [][]string{{"own"}, {"own"}}, db.Rows("SELECT name FROM seen"))
 
-			// A policy on the table itself is an error, which names its statement, from
-			// the same connection's next batch on.
+			// A policy on the table of a statement is an error of that statement, from
+			// the next batch on.
 			db.Exec("ALTER TABLE items ENABLE ROW LEVEL SECURITY; CREATE POLICY few ON items USING (id > 5)")
 			for _, id := range []int{3, 7} {
 				err := remove(id)

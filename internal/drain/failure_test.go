@@ -21,8 +21,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// application has parents, users and groups 1 and 2, each with ten children: 11 to 20 and
-// 21 to 30. User 9 is the ghost.
+// application has parents, users and groups 1 and 2 with ten children each: 11 to 20 and
+// 21 to 30. User 9 is the ghost user.
 const application = `
 CREATE TABLE parents (id bigint PRIMARY KEY);
 CREATE TABLE users (
@@ -43,21 +43,21 @@ INSERT INTO users (id, username, email, name, user_type, admin) SELECT n, n, n, 
 INSERT INTO groups (id, name, path) VALUES (1, 'one', 'one'), (2, 'two', 'two');
 INSERT INTO children SELECT 10 * top + n, top, 'new' FROM generate_series(1, 2) AS top, generate_series(1, 10) AS n;`
 
-// verb is one way to do away with the children of two rows.
+// verb is one way to delete or change the children of two rows.
 type verb struct {
-	// event is the one of the children's triggers.
+	// event is the event of the children's triggers.
 	event string
-	// open returns a database in which both rows are to go.
+	// open returns a database in which both rows are due.
 	open func(t *testing.T) *dbtest.DB
-	// run makes a pass, which calls then after every batch. It returns how many rows the
-	// statistics count.
+	// run runs a pass, which calls then after every batch. It returns the number of
+	// changed rows in the statistics.
 	run func(t *testing.T, db *dbtest.DB, limits batch.Limits, then func(*pgx.Conn)) (int64, []batch.FaultCounts, error)
-	// blamed selects which rows were put off or blamed: attempts and the reason. Due
-	// makes them due again.
+	// blamed selects the deferred rows with their attempts and reasons. due makes them
+	// due again.
 	blamed, due string
 }
 
-// session has a lease, which may have been another one's that is gone.
+// session returns a session under a new lease. It may be the lease of a killed session.
 func session(t *testing.T, db *dbtest.DB, key string, limits batch.Limits) *batch.Session {
 	db.Exec("UPDATE sexton.leases SET expires_at = now()")
 	manager := lease.Manager{Jobs: db.Connected, Holder: t.Name()}
@@ -65,7 +65,7 @@ func session(t *testing.T, db *dbtest.DB, key string, limits batch.Limits) *batc
 	return beside(t, db, &batch.Session{Names: dbtest.Names(), Fence: granted, Limits: limits})
 }
 
-// beside is a further session under the same lease.
+// beside returns another session under the same lease.
 func beside(t *testing.T, db *dbtest.DB, s *batch.Session) *batch.Session {
 	return &batch.Session{Conn: pgtest.Connect(t, db.URL), Names: s.Names, Fence: s.Fence, Limits: s.Limits}
 }
@@ -207,21 +207,22 @@ func sum(counts ...map[string]int64) (n int64) {
 	return n
 }
 
-// left counts the children of a row that are as they were.
+// left returns the number of unchanged children of a row.
 func left(t *testing.T, db *dbtest.DB, top int) int64 {
 	return pgtest.Scalar[int64](t, db.Database, "SELECT count(*) FROM children WHERE top_id = $1 AND note <> 'done'",
 		top)
 }
 
-// trigger runs a body before each ROW of the children, or STATEMENT on them.
+// trigger creates a trigger that runs body before each ROW of the children, or STATEMENT
+// on them.
 func (v verb) trigger(db *dbtest.DB, each, body string) {
 	db.Exec("CREATE FUNCTION hook() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN " + body +
 		" IF tg_op = 'DELETE' THEN RETURN old; END IF; RETURN new; END $$")
 	db.Exec("CREATE TRIGGER hook BEFORE " + v.event + " ON children FOR EACH " + each + " EXECUTE FUNCTION hook()")
 }
 
-// The matrix of failures: each for every verb. What the database does to a pass is to
-// blame on no row but the one that a trigger refuses, and nothing is lost by it.
+// TestFailures runs each failure for each verb. Only a row that a trigger refuses has an
+// attempt, and no row is lost.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	limits := batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second}
@@ -263,7 +264,7 @@ func TestFailures(t *testing.T) {
 			require.Empty(t, errors)
 		},
 		"statements that take too long become smaller": func(t *testing.T, v verb, db *dbtest.DB) {
-			// Longer than the leash of a target, and all rows than a statement may.
+			// The statement takes longer than the limit of a target.
 			v.trigger(db, "ROW", "PERFORM pg_sleep(0.12);")
 			tight := limits
 			tight.StatementTimeout = time.Second
@@ -273,7 +274,7 @@ func TestFailures(t *testing.T) {
 			}
 		},
 		"a row that fails is to blame": func(t *testing.T, v verb, db *dbtest.DB) {
-			// Raised by a trigger, a state says nothing about server, table or
+			// An SQLSTATE that a trigger raises means nothing for server, table and
 			// connection.
 			for i, state := range []string{"42501", "57P01"} {
 				v.trigger(db, "ROW WHEN (old.id = 15)", "RAISE EXCEPTION 'raised' USING ERRCODE = '"+state+"';")
@@ -324,8 +325,7 @@ func TestFailures(t *testing.T) {
 			require.NoError(t, err)
 		},
 	} {
-		// One verb of each engine stands for the others, except in what becomes of a row
-		// that fails.
+		// One verb of each engine is enough, except for rows that fail.
 		tried := pgtest.Few(t, verbs(), "loose, four connections", "users together, move", "group, nullify in a tree")
 		if failure == "a row that fails is to blame" {
 			tried = verbs()

@@ -11,14 +11,14 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// A piece that meets a locked row gives way as well: its parent goes on by skipping.
+// A piece that meets a locked row skips it.
 func TestAdaptiveChildLockedAfterItsWindowWasRead(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, parentsAndChildren+overload+heavy(12_000), deleteChildren, "parents")
 	b.Exec(innocent + "DELETE FROM parents WHERE id = 1")
 	tx, pid := b.lockRows(t, "false")
 	locked := make(chan error, 1)
-	b.onProgress(someGone, func() {
+	b.onProgress(rowsDeleted, func() {
 		_, err := tx.Exec(t.Context(), "SELECT FROM children WHERE id = 12000 FOR UPDATE")
 		locked <- err
 	})
@@ -30,16 +30,16 @@ func TestAdaptiveChildLockedAfterItsWindowWasRead(t *testing.T) {
 	require.EqualValues(t, 12_010, b.clean(t, ended()).DeleteCount)
 }
 
-// changedIf is plpgsql that fails as if another session had changed rows meanwhile, and
-// keeps the form of the statements that it lets through.
+// changedIf is plpgsql that raises a serialization failure if the condition holds. It
+// counts the forms of the statements that succeed.
 func changedIf(condition string) string {
 	return "IF " + condition + ` THEN RAISE EXCEPTION 'changed' USING ERRCODE = '40001'; END IF;
 		INSERT INTO public.forms VALUES (current_setting('transaction_isolation'));`
 }
 
-// A row that changed a moment ago is free again: the form that takes a statement's rows
-// at once takes it then. A trigger that says so each time stops nothing but that form.
-func TestAdaptiveRowsThatChangeMeanwhileAreTriedAgain(t *testing.T) {
+// A row that was changed concurrently can be changed by the next statement. If a trigger
+// raises that error each time, only direct statements fail.
+func TestAdaptiveConcurrentlyChangedRowsAreRetried(t *testing.T) {
 	t.Parallel()
 
 	pgtest.Each(t, map[string]struct {
@@ -59,9 +59,9 @@ func TestAdaptiveRowsThatChangeMeanwhileAreTriedAgain(t *testing.T) {
 	})
 }
 
-// A table of which even ten rows take longer than the leash gets the time that the
-// settings allow.
-func TestAdaptiveSlowTableIsWorkedOff(t *testing.T) {
+// If even ten rows take longer than the short timeout, statements get the configured
+// timeout.
+func TestAdaptiveSlowTableIsCleanedUp(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, parentsAndChildren+slowRow, deleteChildren, "parents")
 	b.Exec(innocent + "DELETE FROM parents WHERE id <= 4")
@@ -74,8 +74,9 @@ func TestAdaptiveSlowTableIsWorkedOff(t *testing.T) {
 	}
 }
 
-// The same in a parent that goes piecewise: it alone is blamed, and ends.
-func TestAdaptivePoisonedRowOfAHeavyParent(t *testing.T) {
+// A failing row of a parent that is drained in pieces causes an attempt of that parent
+// only.
+func TestAdaptiveFailingRowOfALargeParent(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, parentsAndChildren+overload+heavy(12_000)+poison+
 		"UPDATE children SET note = 'poison' WHERE id = 12500;", deleteChildren, "parents")
@@ -84,8 +85,8 @@ func TestAdaptivePoisonedRowOfAHeavyParent(t *testing.T) {
 	require.Equal(t, [][]string{{"1", "1", "f", "children: SQLSTATE P0001: child 12500 is poisoned"}}, b.tombstones())
 }
 
-// Rows that a trigger or rule keeps, or puts back, end in a reason, and neither in an
-// endless loop, run after run, nor in a tombstone that counts as done.
+// Rows that a trigger or rule keeps or restores are reported. They cause no endless loop,
+// and their tombstone is not removed.
 func TestKeptRowsAreReported(t *testing.T) {
 	t.Parallel()
 	keep := func(condition string) string { return dbtest.OnRow("DELETE", "children", condition, "RETURN NULL;") }
@@ -135,16 +136,17 @@ func TestKeptRowsAreReported(t *testing.T) {
 	})
 }
 
-// slowRows makes a row take 0.1 ms, so that tens of thousands outlast a short run on any
-// machine.
+// slowRows makes a row take 0.1 ms, so that tens of thousands take longer than a short
+// run on any machine.
 var slowRows = dbtest.OnStatement("DELETE", "children", "PERFORM pg_sleep((SELECT count(*) FROM gone) * 0.0001);")
 
-// The end of its time is a boundary between runs here, and no parent is too big for it.
-func TestAdaptiveEndOfTimeBlamesNobody(t *testing.T) {
+// The end of a run is no attempt for a parent that it interrupts.
+func TestAdaptiveEndOfRunIsNoAttempt(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, parentsAndChildren+slowRows+heavy(60_000), deleteChildren, "parents")
 	b.Exec(innocent + "DELETE FROM parents WHERE id = 1")
-	// Enough for a first batch on a busy machine, and not for 6 s of rows in two runs.
+	// This is enough for the first batch on a busy machine, but two runs cannot process 6
+	// s of rows.
 	b.engine.Limits.Runtime = 1500 * time.Millisecond
 	for run := range 2 {
 		stats := b.run(t)
@@ -189,8 +191,8 @@ func TestRowLimitsAreExactAndTheRestFollows(t *testing.T) {
 	})
 }
 
-// A quarter of the time for work makes a run four times as long as one without pauses.
-func TestAdaptiveDutyLeavesOthersTheirShare(t *testing.T) {
+// With a duty of a quarter, a run takes four times as long as without pauses.
+func TestAdaptiveDutyPauses(t *testing.T) {
 	t.Parallel()
 	var took []time.Duration
 	for _, duty := range []float64{1, 0.25} {

@@ -15,36 +15,36 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// target is the time of one statement in these tests, the default one.
+// target is the default target.
 const target = 20 * time.Millisecond
 
-// setupAdaptive is setup for the pace that steers itself, without pauses.
+// setupAdaptive is setup for the adaptive pace, without pauses.
 func setupAdaptive(t *testing.T, tables, definitionsYAML string, tracked ...string) bundle {
 	return setup(t, tables, definitionsYAML, tracked...).at("adaptive")
 }
 
-// tooMany makes every statement of an event that takes more rows of a table run into its
-// timeout, however fast the machine is.
+// tooMany makes every statement fail with a timeout that deletes or changes more than
+// that number of rows, on any machine.
 func tooMany(event, table string, rows int) string {
 	return dbtest.OnStatement(event, table,
 		fmt.Sprintf("IF (SELECT count(*) FROM gone) > %d THEN PERFORM pg_sleep(600); END IF;", rows))
 }
 
-// noted keeps of each statement how many children of how many parents it deleted.
+// noted records how many children of how many parents each statement deleted.
 var noted = "CREATE TABLE statements (parents bigint, heavy boolean, affected bigint);\n" + dbtest.OnStatement("DELETE",
 	"children",
 	"INSERT INTO public.statements SELECT count(DISTINCT parent_id), bool_or(parent_id = 1), count(*) FROM gone HAVING count(*) > 0;")
 
-// overload is too many children for a statement, and a note of all others.
+// overload makes statements with too many children fail, and records all others.
 var overload = tooMany("DELETE", "children", 5000) + noted
 
-// heavy gives the first parent so many more children. Their rows come last in the table
-// and in the index.
+// heavy adds that number of children to the first parent. They are last in the table and
+// in the index.
 func heavy(children int) string {
 	return fmt.Sprintf("INSERT INTO children SELECT 1000 + n, 1 FROM generate_series(1, %d) AS n;", children)
 }
 
-// innocent makes the run fail that counts an attempt for any tombstone.
+// innocent makes the run fail if it records an attempt of a tombstone.
 const innocent = `
 CREATE FUNCTION innocent() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF new.cleanup_attempts > 0 THEN RAISE EXCEPTION 'blamed: %', new.last_error; END IF; RETURN new; END $$;
 CREATE TRIGGER innocent BEFORE UPDATE ON loose_foreign_keys_deleted_records FOR EACH ROW EXECUTE FUNCTION innocent();`
@@ -61,21 +61,20 @@ func (b bundle) onProgress(condition func(*loosefk.Stats) bool, f func()) {
 	}
 }
 
-// someGone is a condition of onProgress.
-func someGone(stats *loosefk.Stats) bool { return stats.DeleteCount > 0 }
+// rowsDeleted reports whether rows were deleted.
+func rowsDeleted(stats *loosefk.Stats) bool { return stats.DeleteCount > 0 }
 
 func (b bundle) count(t *testing.T, sql string) int64 {
 	return pgtest.Scalar[int64](t, b.Database, "SELECT count(*) FROM "+sql)
 }
 
-// lockRows locks children in a transaction that it returns with its session's process
-// number.
+// lockRows locks children. It returns the transaction and the process ID of its session.
 func (b bundle) lockRows(t *testing.T, condition string) (pgx.Tx, uint32) {
 	tx := b.Begin(t, "SELECT FROM children WHERE "+condition+" FOR UPDATE")
 	return tx, tx.Conn().PgConn().PID()
 }
 
-// Everything that a definition can say, each on a parent that needs many statements.
+// The definitions have all keys and actions. Each parent needs many statements.
 func TestAdaptiveHeavyParentByAction(t *testing.T) {
 	t.Parallel()
 	const children = 12_010
@@ -134,9 +133,9 @@ func TestAdaptiveHeavyParentOfPartitions(t *testing.T) {
 	require.Equal(t, []string{"0", "4000"}, b.ids("SELECT id FROM children ORDER BY id"))
 }
 
-// A heavy parent at the head of the queue does not hold up the small ones behind it, and
-// its tombstone stays until its last child is gone.
-func TestAdaptiveHeavyParentGoesPiecewiseBehindSmallOnes(t *testing.T) {
+// A large parent at the head of the queue does not delay small ones. Its tombstone is
+// kept until its last child is deleted.
+func TestAdaptiveLargeParentDoesNotDelaySmallOnes(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, parentsAndChildren+overload+heavy(30_000), deleteChildren, "parents")
 	b.Exec(innocent)
@@ -164,8 +163,7 @@ func TestAdaptiveHeavyParentGoesPiecewiseBehindSmallOnes(t *testing.T) {
 	require.Greater(t, b.count(t, "statements WHERE heavy"), int64(6))
 }
 
-// What other sessions do to rows between the reading of a window and the statement for
-// them.
+// Another session changes rows after a window was read and before the statement for them.
 func TestAdaptiveRowsThatMoveAfterTheirWindowWasRead(t *testing.T) {
 	t.Parallel()
 	const children = 20_010
@@ -187,21 +185,21 @@ func TestAdaptiveRowsThatMoveAfterTheirWindowWasRead(t *testing.T) {
 	}, "moved in", "moved and changed"), func(t *testing.T, _ string, test example) {
 		b := setupAdaptive(t, parentsAndChildren+overload+heavy(children-10), deleteChildren, "parents")
 		b.Exec(innocent + "DELETE FROM parents WHERE id = 1")
-		b.onProgress(someGone, func() { b.Exec(test.statement) })
+		b.onProgress(rowsDeleted, func() { b.Exec(test.statement) })
 		require.Equal(t, test.deleted, b.drained(t).DeleteCount)
 		require.Zero(t, b.count(t, "children WHERE parent_id = 1"))
 		require.Equal(t, test.stay, b.count(t, "children WHERE id > 1000"))
 	})
 }
 
-// A pointer may lead to a row that came into the place of a child. It is not the
-// parent's, so it stays.
-func TestAdaptivePointersToOtherRowsTouchNothing(t *testing.T) {
+// A pointer may lead to another row that was inserted in place of a child. That row is
+// kept.
+func TestAdaptivePointersToOtherRowsChangeNothing(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, parentsAndChildren+overload+heavy(20_000), deleteChildren, "parents")
 	b.Exec("ALTER TABLE children SET (autovacuum_enabled = off)")
 	b.Exec("DELETE FROM parents WHERE id = 1")
-	b.onProgress(someGone, func() {
+	b.onProgress(rowsDeleted, func() {
 		b.Exec("ALTER TABLE children DISABLE TRIGGER USER")
 		b.Exec("CREATE TABLE places AS SELECT ctid AS place FROM children WHERE parent_id = 1 ORDER BY id DESC LIMIT 1000")
 		b.Exec("DELETE FROM children WHERE ctid IN (SELECT place FROM places)")
@@ -216,8 +214,8 @@ func TestAdaptivePointersToOtherRowsTouchNothing(t *testing.T) {
 	require.EqualValues(t, 19_010, stats.DeleteCount)
 }
 
-// Over a slow network statements grow as they do beside the server: what takes long is
-// the way there.
+// Statements grow over a slow network as over a fast one: the time of the network does
+// not count.
 func TestAdaptiveSizesDoNotCountTheNetwork(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, parentsAndChildren+overload+heavy(20_000), deleteChildren, "parents")

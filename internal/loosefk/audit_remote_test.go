@@ -17,7 +17,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// remoteDB is a database whose transactions begin with a call, by number.
+// remoteDB calls a function before each transaction, with the number of the transaction.
 type remoteDB struct {
 	pgcatalog.Beginner
 
@@ -41,7 +41,7 @@ func auditorOfTwo(b bundle, ci *dbtest.DB, repair bool) orphans.Auditor {
 	return auditor
 }
 
-// auditBuilds audits the definition whose children are in the other database.
+// auditBuilds audits the definition with children in the other database.
 func (b bundle) auditBuilds(t *testing.T, auditor orphans.Auditor) orphans.Report {
 	return pgtest.Must(auditor.Audit(t.Context(), b.engine.Parents[0], b.builds(t)))(t)
 }
@@ -53,8 +53,7 @@ func (b bundle) builds(t *testing.T) *loosefk.Reference {
 	return references[at]
 }
 
-// before has calls of the auditor's transactions in the other database go through a
-// function first.
+// before returns the database ci, which calls do before its transaction number at.
 func before(ci *dbtest.DB, at int, do func() error) *remoteDB {
 	return &remoteDB{Beginner: ci.Pool(), before: func(n int) error {
 		if n == at {
@@ -105,8 +104,8 @@ func TestAuditWakesTheParentsDatabase(t *testing.T) {
 	require.Equal(t, 1, heard())
 }
 
-// Keys of several columns travel as arrays, and children with a NULL among them refer to
-// nobody.
+// Composite keys are passed as arrays. A child with NULL in one column refers to no
+// parent.
 func TestAuditOfCompositeKeysInAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
@@ -127,13 +126,13 @@ func TestAuditOfCompositeKeysInAnotherDatabase(t *testing.T) {
 	require.Equal(t, [][]string{{"1"}, {"4"}, {"5"}, {"6"}}, ci.Rows("SELECT id FROM jobs ORDER BY id"))
 }
 
-// A parent that goes between two looks has left a tombstone or, where a pass has been
-// through, no child.
+// If a parent is deleted between two queries, it has a tombstone, or a pass has already
+// deleted the child.
 func TestAuditWhileParentsComeAndGo(t *testing.T) {
 	t.Parallel()
 	type example struct {
-		// at is the transaction in the children's database before which something
-		// happens: 1 reads keys, 2 looks for children again, 3 counts rows.
+		// at is the number of the transaction in the children's database before which
+		// something happens: 1 reads keys, 2 queries children again, 3 counts rows.
 		at      int
 		happens func(t *testing.T, b bundle, ci *dbtest.DB)
 		want    []string
@@ -169,14 +168,14 @@ func TestAuditWhileParentsComeAndGo(t *testing.T) {
 	})
 }
 
-// What another audit has left, and a pass worked off since this one looked, is not left
-// again.
-func TestAuditsThatRepairAtOnce(t *testing.T) {
+// If another audit repaired a key after this one has read it, and a pass removed the
+// tombstone, it is not inserted again.
+func TestConcurrentRepairs(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
 	b.untracked("DELETE FROM parents WHERE id <= 3")
 	auditor := auditorOfTwo(b, ci, true)
-	// The rows are counted, and the lock of audits is still to be had.
+	// The rows have been counted, and the lock of audits has not been taken yet.
 	auditor.Remotes["ci"] = before(ci, 3, func() error {
 		require.EqualValues(t, 3, b.auditBuilds(t, auditorOfTwo(b, ci, true)).RepairedKeys)
 		b.Exec("DELETE FROM loose_foreign_keys_deleted_records WHERE primary_key_value = 1")
@@ -198,7 +197,7 @@ func TestAuditSkipsWhatCannotBeReached(t *testing.T) {
 	require.Equal(t, "table builds has no column parent_id", b.auditBuilds(t, auditor).Skipped)
 }
 
-// A database that goes away ends the audit of what is in it, and of nothing else.
+// A lost database ends only the audits of children in it.
 func TestAuditLosesADatabase(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
@@ -218,8 +217,7 @@ func TestAuditLosesADatabase(t *testing.T) {
 	}
 }
 
-// What takes too long is done in smaller pieces, and what takes too long by itself is
-// said.
+// After a timeout the audit uses fewer keys. A single key that times out is reported.
 func TestAuditThatTimesOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
@@ -242,7 +240,8 @@ CREATE OPERATOR CLASS slow_ops DEFAULT FOR TYPE slow USING btree AS OPERATOR 3 =
 	require.EqualValues(t, 2, report.RepairedKeys)
 }
 
-// However many keys a statement is asked for, it reads as many as the timeout allows.
+// After a timeout a statement reads only as many keys as the timeout allows, whatever the
+// configured batch is.
 func TestAuditFindsItsOwnBatch(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
@@ -258,7 +257,7 @@ CREATE INDEX ON children (parent_id);`, deleteChildren, "parents")
 	require.Equal(t, []string{"50000", "100000", "150000"}, report.Samples)
 }
 
-func TestAuditBehindALongBacklog(t *testing.T) {
+func TestAuditWithALargeBacklog(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
 	b.Exec("DELETE FROM parents WHERE id <= 5")

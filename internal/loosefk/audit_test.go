@@ -55,21 +55,23 @@ func (b bundle) auditFirst(t *testing.T, auditor orphans.Auditor) orphans.Report
 	return pgtest.Must(auditor.Audit(t.Context(), b.engine.Parents[0], b.engine.Parents[0].References[0]))(t)
 }
 
-// orphaned is a database where parents of the condition are gone without a tombstone.
+// orphaned returns a database in which the parents that meet the condition were deleted
+// without tombstones.
 func orphaned(t *testing.T, condition string) bundle {
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
 	b.untracked("DELETE FROM parents WHERE " + condition)
 	return b
 }
 
-// untracked deletes rows as TRUNCATE ... ignore or a detached partition would: without
-// tombstones.
+// untracked deletes rows without tombstones, as TRUNCATE with ignore or a detached
+// partition does.
 func (b bundle) untracked(sql string) {
 	b.Exec("SET session_replication_role = replica; ALTER TABLE parents DISABLE TRIGGER sexton_track; " + sql +
 		"; ALTER TABLE parents ENABLE ALWAYS TRIGGER sexton_track; RESET session_replication_role")
 }
 
-// repaired runs an audit that repairs and a pass, and returns the repaired keys.
+// repaired runs an audit with repair and then a pass. It returns the number of repaired
+// keys.
 func (b bundle) repaired(t *testing.T, batch int) int64 {
 	var keys int64
 	for _, report := range b.audit(t, b.auditor(batch, true)) {
@@ -120,7 +122,7 @@ func TestAuditFindsOrphansWhateverTheBatch(t *testing.T) {
 }
 
 // Three definitions with conditions and a target on one column, and a fourth on another.
-func TestAuditKeepsToConditionsAndTargets(t *testing.T) {
+func TestAuditAppliesConditionsAndTargets(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
 CREATE TABLE parents (id integer PRIMARY KEY);
@@ -208,7 +210,7 @@ INSERT INTO parents SELECT VALUE FROM generate_series(1, 20) AS n WHERE n % 2 = 
 	}
 }
 
-// Where two spellings are one value, the tombstone may have the other one.
+// If two texts are the same value, the tombstone may have the other text.
 func TestAuditComparesByValue(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
@@ -287,7 +289,7 @@ func TestAuditWithoutIndex(t *testing.T) {
 	require.Equal(t, []string{"8", "9", "10"}, report.Samples)
 }
 
-// A child that is its own parent: what the pass deletes leaves tombstones of its own.
+// The child is its own parent, so the rows that the pass deletes have tombstones.
 func TestAuditOfATree(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
@@ -302,13 +304,13 @@ parents:
 	require.Equal(t, []string{"100", "101"}, b.ids("SELECT id FROM parents ORDER BY id"))
 }
 
-// Between looking and repairing the parent comes back, somebody else leaves a tombstone,
-// or the children go.
-func TestRepairLooksAgain(t *testing.T) {
+// Between the query and the repair, the parent is inserted again, another session inserts
+// a tombstone, or the children are deleted.
+func TestRepairChecksAgain(t *testing.T) {
 	t.Parallel()
 	b := orphaned(t, "id <= 5")
 
-	// The lock under which audits repair holds this one up right there.
+	// This session holds the lock of audits that repair.
 	holder := b.Begin(t, "SELECT pg_advisory_xact_lock(hashtextextended('sexton audit of public', 0))")
 	auditor, parent := b.auditor(1000, true), b.engine.Parents[0]
 	wait := dbtest.Meanwhile(func() (orphans.Report, error) {
@@ -331,8 +333,8 @@ func TestRepairLooksAgain(t *testing.T) {
 		b.ids("SELECT DISTINCT parent_id FROM children ORDER BY 1"))
 }
 
-// Any role may take the lock under which audits repair.
-func TestRepairNamesWhoHoldsItsLock(t *testing.T) {
+// Any role can take the lock of audits that repair.
+func TestRepairNamesItsLockHolder(t *testing.T) {
 	t.Parallel()
 	b := orphaned(t, "id <= 5")
 	holder := pgtest.Acquire(t, b.Pool())
@@ -357,9 +359,9 @@ func TestRepairWakes(t *testing.T) {
 	require.Equal(t, 3, heard(), "once per batch with orphans, and never for looking alone")
 }
 
-// An application may have triggers on the tombstones: no planner setting of a command
-// reaches them.
-func TestCommandsPlanNoTriggers(t *testing.T) {
+// The application may have triggers on tombstones. They must not see planner settings of
+// a command.
+func TestTriggersSeeNoPlannerSettingsOfCommands(t *testing.T) {
 	t.Parallel()
 	b := orphaned(t, "id <= 5")
 	b.RecordPlannerSettings("loose_foreign_keys_deleted_records")
@@ -370,7 +372,7 @@ func TestCommandsPlanNoTriggers(t *testing.T) {
 	b.RequireOwnPlannerSettings(t, "loose_foreign_keys_deleted_records")
 }
 
-// listening returns what counts the notifications since then.
+// listening returns a function that counts the notifications since its last call.
 func listening(t *testing.T, b bundle) func() int {
 	conn := pgtest.Acquire(t, b.Pool()).Conn()
 	pgtest.Exec(t, conn, "LISTEN "+wake)

@@ -58,7 +58,8 @@ func compositeKinds() []compositeKind {
 	}
 }
 
-// tables are the parents and children of one kind, once loose and once with a real foreign key.
+// tables returns the parents and children of one kind: once with a loose and once with a
+// native foreign key.
 func (k compositeKind) tables(action, children, partitions string) string {
 	list := func(values []string) string {
 		return strings.Join(render.Each(values, func(value string) string {
@@ -84,7 +85,8 @@ ALTER TABLE native_children ADD FOREIGN KEY (a, b) REFERENCES native_parents ON 
 
 type compositeLayout struct {
 	name string
-	// children is what is made before the rows, partitions how the table is partitioned.
+	// children is run before the rows are inserted, and partitions is the partitioning of
+	// the table.
 	children, partitions string
 	// usual layouts are tried with all kinds, the others with Long alone.
 	usual bool
@@ -110,7 +112,7 @@ func compositeLayouts() []compositeLayout {
 	}
 }
 
-// The oracle is Postgres's own composite foreign key.
+// The result is compared with that of a native composite foreign key.
 func TestCompositeKeysDoWhatNativeOnesDo(t *testing.T) {
 	t.Parallel()
 	for _, kind := range compositeKinds() {
@@ -160,7 +162,8 @@ children:
 	}, thorough...)
 }
 
-// A cycle of two tables, one of them known by a unique index, and a table that refers to itself.
+// Two tables form a cycle, one of them referenced by a unique index. A third table refers
+// to itself.
 func TestCompositeCyclesEnd(t *testing.T) {
 	t.Parallel()
 	b := composites(t, `
@@ -194,7 +197,8 @@ tree: [{table: tree, column: [a, up], on_delete: async_delete}]
 	}
 }
 
-// While a statement waits for a locked child, that child gets another parent, or another half of its key.
+// While a statement waits for a locked child, the child gets another parent, or another
+// value in one column of its key.
 func TestCompositeKeyIsCheckedAgainOnLockedRows(t *testing.T) {
 	t.Parallel()
 	eachAtPaces(t, map[string]string{
@@ -219,8 +223,8 @@ INSERT INTO children VALUES (1, 1, 1), (2, 1, 1), (3, 1, 2);`, byPair, "parents"
 	}, "one column")
 }
 
-// More children than one statement can have in its time: the pointers of a window lead to rows whose key is looked
-// at again, those that have moved away among them.
+// The parent has more children than one statement can delete in time. The keys of the
+// rows at the pointers are checked again, since some rows were changed.
 func TestCompositeHeavyParentGoesPiecewise(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]bool{"async_delete": true, "async_nullify": true},
@@ -242,7 +246,7 @@ INSERT INTO children SELECT n, '00000000-0000-4000-8000-000000000000', CASE WHEN
 		})
 }
 
-// The key of a tombstone tells with which columns it was written, as far as their number goes.
+// A tombstone's key has as many values as the definition had columns.
 func TestTombstonesOfOtherKeysAreKept(t *testing.T) {
 	t.Parallel()
 	b := composites(t, `
@@ -278,7 +282,7 @@ INSERT INTO children VALUES (1, 1, 'x,y');`, byPair, "parents")
 		"what is new at an old place has its parent")
 }
 
-// The keys of parents travel to another database and come back in the same text form.
+// Keys are passed to another database and returned in the same text form.
 func TestCompositeChildrenInAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	b := composites(t,
@@ -337,7 +341,8 @@ func TestCompositeAuditFindsAndRepairs(t *testing.T) {
 	}
 }
 
-// A walk costs a few look-ups per key, however many children a key has and however many have half of one.
+// An audit reads a few index entries per key, however many children have the key or one
+// column of it.
 func TestCompositeAuditStepsOverEqualAndHalfKeys(t *testing.T) {
 	t.Parallel()
 	b := composites(t, `

@@ -13,11 +13,12 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// sightings keeps which session deleted the children of a parent, in which transaction.
+// sightings records which session deleted the children of a parent, and in which
+// transaction.
 var sightings = "CREATE TABLE sightings (pid int, xid xid8, parent bigint);" + dbtest.OnStatement("DELETE", "children",
 	"INSERT INTO public.sightings SELECT DISTINCT pg_backend_pid(), pg_current_xact_id(), parent_id FROM gone;")
 
-// more brings the parents with ten children each to 200.
+// more increases the number of parents to 200, with ten children each.
 const more = `
 INSERT INTO parents SELECT generate_series(11, 200);
 INSERT INTO children SELECT 10 * p + n, p FROM generate_series(11, 200) AS p, generate_series(0, 9) AS n;`
@@ -29,20 +30,20 @@ func divided(t *testing.T, connections int) bundle {
 	return b
 }
 
-// allGone checks that the 200 parents of divided are worked off with all of their
-// children.
+// allGone requires that the 200 parents of divided and all their children have been
+// processed.
 func (b bundle) allGone(t *testing.T, stats *loosefk.Stats) {
 	b.clean(t, stats)
 	require.EqualValues(t, 2000, stats.DeleteCount)
 	require.EqualValues(t, 200, stats.Processed)
 }
 
-// pid is the process number of the engine's own session.
+// pid returns the process ID of the engine's first session.
 func (b bundle) pid() string { return fmt.Sprint(b.engine.Session.Conn.PgConn().PID()) }
 
-// crossing makes statements on children change two further rows, in an order that depends
-// on their parents, and count themselves whether they commit or not. Two at once
-// deadlock.
+// crossing makes statements on children change two other rows, in an order that depends
+// on their parents, so that two concurrent statements deadlock. It counts them whether
+// they commit or not.
 var crossing = `
 CREATE SEQUENCE tries;
 CREATE TABLE cursors (id int PRIMARY KEY, n bigint);
@@ -77,7 +78,7 @@ func TestLocksBetweenConnectionsAreNoFailures(t *testing.T) {
 }
 
 // If a connection breaks and there is no other, the remaining ones finish the run.
-func TestConnectionsThatBreakAreDoneWithout(t *testing.T) {
+func TestRunContinuesWithoutLostConnections(t *testing.T) {
 	t.Parallel()
 	b := divided(t, 3)
 	more, left := b.engine.More, 2
@@ -93,10 +94,10 @@ func TestConnectionsThatBreakAreDoneWithout(t *testing.T) {
 	b.allGone(t, b.run(t))
 }
 
-// A statement that costs the run its connection, as one that crashes the server's process
-// does, is found like any other that fails: the parent whose children it is about is put
-// off, and the others go, in the same run.
-func TestAParentThatCostsTheConnectionIsPutOff(t *testing.T) {
+// A statement that closes its connection, for example because it crashes the server
+// process, is isolated like any other failure. Its parent is deferred, and the other
+// parents are processed in the same run.
+func TestAParentThatLosesTheConnectionIsDeferred(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]int{"1": 1, "2": 2}, func(t *testing.T, _ string, connections int) {
 		b := divided(t, connections)
@@ -150,9 +151,9 @@ func TestALostAnswerToCommitIsNoFailure(t *testing.T) {
 	require.True(t, cut)
 }
 
-// Rows of which an event tells go by their own statements, before those of other tables:
-// a native cascade would take them along without one.
-func TestTablesThatAreToldOfGoFirst(t *testing.T) {
+// Rows with events are deleted by their own statements before rows of other tables.
+// Otherwise a native cascade would delete them without an event.
+func TestRowsWithEventsAreDeletedFirst(t *testing.T) {
 	t.Parallel()
 	for _, connections := range []int{1, 3} {
 		b := setupAdaptive(t, dbtest.Family(1000, dbtest.Children{Table: "jobs", Each: 1}, dbtest.Children{Table: "artifacts", Each: 10})+others+`
@@ -171,8 +172,7 @@ artifacts: [{table: parents, column: parent_id, on_delete: async_delete, cleaner
 	}
 }
 
-// An event has the columns of each deleted row that its definition names, in the order of
-// the keys.
+// An event has the configured columns of each deleted row, in the order of the keys.
 func TestEventsHaveColumnsOfDeletedRows(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, `

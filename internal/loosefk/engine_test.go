@@ -54,8 +54,8 @@ func TestKeyTypes(t *testing.T) {
 	}
 }
 
-// A database may print all identifiers in quotes; the trigger's and the engine's names
-// must still agree.
+// A database may print all identifiers in quotes. The names of the trigger and of the
+// engine must still be equal.
 func TestUnusualSettingsOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
@@ -69,8 +69,8 @@ func TestUnusualSettingsOfTheDatabase(t *testing.T) {
 	require.EqualValues(t, 1, b.run(t).Processed)
 }
 
-// One is put off, and one was put first by hand. Being stopped before the first batch is
-// nobody's fault.
+// One tombstone is deferred, and an operator has put one first. A run that is stopped
+// before its first batch records no attempt.
 func TestTombstonesThatAreNotDueStay(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
@@ -89,9 +89,9 @@ func TestTombstonesThatAreNotDueStay(t *testing.T) {
 	require.Equal(t, [][]string{{"2", "0", "t", ""}}, b.tombstones())
 }
 
-// A parent that is too big for one run counts attempts; the small ones that shared a
-// statement with it, or stand behind it, do not, and go.
-func TestOverLimitBlamesTheBigParentAlone(t *testing.T) {
+// A parent that is too large for one run has attempts. Small parents in the same
+// statement or after it are processed without an attempt.
+func TestOverLimitCountsAttemptsOfTheLargeParentOnly(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parentsAndChildren+heavy(40_000), deleteChildren, "parents")
 	b.engine.Limits.Deletes = 10_000
@@ -117,7 +117,7 @@ func TestThousandsOfTombstonesInOneRun(t *testing.T) {
 	require.EqualValues(t, 3, b.count(t, "children"), "children of no deleted parent")
 }
 
-// One MERGE inserts, changes and deletes parents, another one deletes children that are
+// One MERGE inserts, changes and deletes parents. Another one deletes children that are
 // parents themselves.
 func TestMerge(t *testing.T) {
 	t.Parallel()
@@ -150,8 +150,8 @@ leaves: [{table: children, column: child_id, on_delete: async_delete}]`, "parent
 	}
 }
 
-// Postgres computes a virtual column when it is read, has no index on one, and shows NULL
-// for it to triggers.
+// Postgres computes a virtual column when it is read. The column cannot have an index,
+// and triggers see NULL.
 func TestVirtualColumns(t *testing.T) {
 	t.Parallel()
 	pgtest.Since(t, 18)
@@ -175,8 +175,7 @@ INSERT INTO children SELECT generate_series(10, 39);`, deleteChildren, "parents"
 		"children.parent_id is a generated column and cannot be set")
 }
 
-// A period is a part of the key like any other column: the children of the row that had
-// exactly this one go.
+// A period is a part of the key. Only the children with exactly this period are deleted.
 func TestPeriodsAsKeys(t *testing.T) {
 	t.Parallel()
 	pgtest.Since(t, 18)
@@ -218,8 +217,8 @@ func TestFingerprintFollowsDefinitionsAndNotData(t *testing.T) {
 	}
 }
 
-// The run itself compares it, and has changed nothing where the tables are others by now.
-func TestRunEndsWhereTablesHaveChanged(t *testing.T) {
+// The run compares the fingerprint, and changes nothing if the tables have changed.
+func TestRunEndsIfTablesHaveChanged(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dbtest.Family(1, dbtest.Children{Each: 1}), deleteChildren, "parents")
 	b.engine.Fingerprint = b.fingerprint(t)
@@ -233,8 +232,7 @@ func TestRunEndsWhereTablesHaveChanged(t *testing.T) {
 	require.Zero(t, b.count(t, "children"))
 }
 
-// Everything that a definition can do, at either pace, with and without statements of so
-// many rows.
+// All actions and options of a definition, at both paces, with and without a row limit.
 func TestActions(t *testing.T) {
 	t.Parallel()
 	atPaces(t, func(t *testing.T, pace string) {

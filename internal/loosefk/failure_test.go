@@ -15,9 +15,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// The original deletes a child that was moved to a living parent while its second pass
-// waited for it. One that is changed, but not moved, has a new row version that the
-// waiting statement cannot see: it must not be forgotten.
+// GitLab's implementation deletes a child that was moved to another parent while its
+// statement waited for it. A child that was changed but not moved has a new row version,
+// which the waiting statement cannot see. It must still be deleted.
 func TestChildMovedWhileWaitedForStays(t *testing.T) {
 	t.Parallel()
 	type example struct{ action, change, parent string }
@@ -38,9 +38,9 @@ func TestChildMovedWhileWaitedForStays(t *testing.T) {
 	})
 }
 
-// A child that six clients keep updating is locked most of the time and has a new version
+// Six clients update the child all the time. It is usually locked and has a new version
 // in each snapshot.
-func TestBusyChildGoes(t *testing.T) {
+func TestBusyChildIsDeleted(t *testing.T) {
 	t.Parallel()
 	atPaces(t, func(t *testing.T, pace string) {
 		b := setup(t, parentsAndChildren, deleteChildren, "parents").at(pace)
@@ -67,8 +67,8 @@ func TestBusyChildGoes(t *testing.T) {
 	})
 }
 
-// A row that stays locked is waited for last, in READ COMMITTED, so that the wait ends
-// with the row deleted although its holder has changed it.
+// The engine waits for a locked row last, in READ COMMITTED, so that it is deleted even
+// if the lock holder has changed it.
 func TestLockedChildIsWaitedForLast(t *testing.T) {
 	t.Parallel()
 	atPaces(t, func(t *testing.T, pace string) {
@@ -87,7 +87,7 @@ func TestLockedChildIsWaitedForLast(t *testing.T) {
 // poison makes every deletion of a child with this note fail.
 var poison = dbtest.OnRow("DELETE", "children", "old.note = 'poison'", "RAISE EXCEPTION 'child % is poisoned', old.id;")
 
-func TestFailingTombstonesArePutOffLongerEachTime(t *testing.T) {
+func TestFailingTombstonesAreDeferredLongerEachTime(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parentsAndChildren+poison+"UPDATE children SET note = 'poison' WHERE id = 15;", deleteChildren,
 		"parents")
@@ -109,8 +109,7 @@ func TestFailingTombstonesArePutOffLongerEachTime(t *testing.T) {
 	}
 }
 
-// A table that goes away under the engine's feet is no reason to call its tombstones
-// done.
+// If a child table is dropped during a run, its tombstones are kept.
 func TestDroppedChildTable(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parentsAndChildren+others, dbtest.Defined("async_delete", "others", "children"), "parents")
@@ -125,8 +124,8 @@ func TestDroppedChildTable(t *testing.T) {
 	}, b.tombstones(), "they are postponed, which is no attempt")
 }
 
-// Row-level security hides children from a role that does not own their table. Hidden is
-// not gone.
+// Row-level security hides children from a role that does not own the table. Hidden
+// children do not count as deleted.
 func TestHiddenChildrenAreNotGone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parentsAndChildren+`
@@ -140,8 +139,8 @@ func TestHiddenChildrenAreNotGone(t *testing.T) {
 	require.ErrorContains(t, missing.Err(), "row-level security hides rows of public.children")
 }
 
-// A child's trigger may read a table with policies, as it does for the application.
-// Policies of another child hold only that.
+// A child's trigger may read a table with policies, as for the application. Policies on
+// another child hold only that child.
 func TestATriggerReadsATableWithPolicies(t *testing.T) {
 	t.Parallel()
 	atPaces(t, func(t *testing.T, pace string) {
@@ -221,7 +220,7 @@ func TestAPartitionWithoutPrivilegesIsHeldAlone(t *testing.T) {
 }
 
 // A child table on which every statement times out is given up for the run, and only for the run.
-func TestHopelesslySlowTableIsGivenUp(t *testing.T) {
+func TestTimingOutTableIsHeld(t *testing.T) {
 	t.Parallel()
 	atPaces(t, func(t *testing.T, pace string) {
 		b := setup(t, parentsAndChildren+others+dbtest.OnStatement("DELETE", "children", "PERFORM pg_sleep(600);"),

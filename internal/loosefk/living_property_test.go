@@ -17,10 +17,10 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// Writers delete parents and insert them anew, each time with a new child, and claim the
-// old children that are still there, while the engine works. Whatever a parent that lives
-// in the end has claimed since it was last inserted must be there, and nothing of the
-// others. The table of claims goes through the same transactions as the children.
+// Writers delete parents and insert them again, each time with a new child, and claim the
+// remaining old children, while the engine works. At the end, the children that an
+// existing parent has claimed since its last insertion must exist, and no children of
+// other parents. Each transaction also records its claims in a table.
 func TestWritersNeverLoseWhatALivingParentHasClaimed(t *testing.T) {
 	t.Parallel()
 	type example struct {
@@ -85,7 +85,7 @@ type writers struct {
 	table    string
 }
 
-// write does some transactions, which end as they may: by COMMIT, in two phases, or by a
+// write runs a number of transactions. They end with COMMIT, in two phases, or with a
 // conflict.
 func (w writers) write(t *testing.T, number int, seed uint64) {
 	t.Helper()
@@ -107,8 +107,8 @@ func (w writers) write(t *testing.T, number int, seed uint64) {
 		parent := 1 + random.IntN(5)
 		begin := []string{"BEGIN", "BEGIN ISOLATION LEVEL REPEATABLE READ"}[random.IntN(2)]
 		end := []string{"COMMIT", "ROLLBACK", "COMMIT", "PREPARED"}[random.IntN(4)]
-		// Writers of one parent take turns, so that there is one order of their
-		// transactions.
+		// Writers of one parent run one after the other, so that their transactions have
+		// an order.
 		err := execute(t.Context(), parents.Conn(), fmt.Sprintf("SELECT pg_advisory_lock(%d)", parent))
 		if err == nil {
 			name := fmt.Sprintf("%s %d %d", w.children.Name, number, n) // of the whole server
@@ -127,8 +127,8 @@ func (w writers) write(t *testing.T, number int, seed uint64) {
 	}
 }
 
-// remove deletes a parent. In two databases its claims go first: what becomes of them
-// afterwards is nobody's concern.
+// remove deletes a parent. With two databases it deletes the claims first: the engine may
+// then delete their children.
 func (w writers) remove(ctx context.Context, parents, children *pgx.Conn, parent int, begin, end, name string) error {
 	claims, row := fmt.Sprintf("DELETE FROM claims WHERE parent = %d", parent),
 		fmt.Sprintf("DELETE FROM parents WHERE id = %d", parent)
@@ -139,8 +139,8 @@ func (w writers) remove(ctx context.Context, parents, children *pgx.Conn, parent
 		transact(ctx, parents, begin, end, name, row))
 }
 
-// claim inserts the parent where it is gone, a child, and claims its other children. In
-// two databases the parent comes first.
+// claim inserts the parent if it does not exist, inserts a child, and claims its other
+// children. With two databases it inserts the parent first.
 func (w writers) claim(ctx context.Context, parents, children *pgx.Conn, parent int, begin, end, name string) error {
 	row := fmt.Sprintf("INSERT INTO parents VALUES (%d) ON CONFLICT DO NOTHING", parent)
 	born := fmt.Sprintf("INSERT INTO %s (id, parent_id) VALUES (nextval('births'), %d)", w.table, parent)
@@ -153,7 +153,7 @@ func (w writers) claim(ctx context.Context, parents, children *pgx.Conn, parent 
 		transact(ctx, children, begin, end, name, born, claimed))
 }
 
-// transact runs statements in one transaction, which a conflict undoes.
+// transact runs statements in one transaction. A conflict rolls it back.
 func transact(ctx context.Context, conn *pgx.Conn, begin, end, name string, statements ...string) error {
 	err := execute(ctx, conn, append([]string{begin, "SET LOCAL sexton.notify = off"}, statements...)...)
 	switch {

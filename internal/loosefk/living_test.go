@@ -16,7 +16,7 @@ import (
 
 var family = dbtest.Family(2, dbtest.Children{Each: 10})
 
-// Parent 1 lives in the end, whatever was deleted, and parent 2 is gone.
+// At the end parent 1 exists, whatever was deleted before, and parent 2 does not.
 func TestChildrenOfAParentThatLivesStay(t *testing.T) {
 	t.Parallel()
 	type example struct{ given, when string }
@@ -68,7 +68,7 @@ func TestChildrenOfAParentThatLivesStay(t *testing.T) {
 	}, "parents were loaded anew") // Both paces look at the parent alike.
 }
 
-// The children are changed in many ways, and each statement has to look for itself.
+// Children are changed in many ways. Each statement must check the parent.
 func TestChildrenOfAParentThatLivesStayHoweverTheyAreChanged(t *testing.T) {
 	t.Parallel()
 	type example struct{ tables, action string }
@@ -103,9 +103,9 @@ func TestChildrenOfAParentThatLivesStayHoweverTheyAreChanged(t *testing.T) {
 	}, "deleted")
 }
 
-// While the statement waits for a child, another transaction inserts the parent and gives
-// it that child. Postgres then looks at the child again, whose key is the same, and not
-// at the parent.
+// While the statement waits for a child, another transaction inserts the parent and
+// changes the child. Postgres then rechecks the child, whose key is the same, but not the
+// parent.
 func TestAParentThatIsInsertedWhileAStatementWaits(t *testing.T) {
 	t.Parallel()
 	type example struct{ tables, action string }
@@ -142,8 +142,8 @@ func TestRemoteChildrenOfAParentThatLivesStay(t *testing.T) {
 	})
 }
 
-// Keys come back from the look at the parents as they went there: values of some types
-// have no text in the protocol.
+// The keys without a parent are returned in the form in which they were passed: some
+// types have no text form in the protocol.
 func TestRemoteChildrenOfKeysOfAnyType(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
@@ -173,8 +173,8 @@ func TestRemoteChildrenOfKeysOfAnyType(t *testing.T) {
 	}
 }
 
-// The parent comes back, and claims a child elsewhere, after the engine has found the key
-// free and before it has the row.
+// After the engine has found that the key has no parent, and before it locks the row, the
+// parent is inserted again and a child in the other database refers to it.
 func TestARemoteChildThatIsClaimedWhileAStatementWaits(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
@@ -188,7 +188,7 @@ func TestARemoteChildThatIsClaimedWhileAStatementWaits(t *testing.T) {
 	require.Equal(t, [][]string{{"5010"}}, ci.Rows("SELECT id FROM builds WHERE parent_id = 1"))
 }
 
-// A role that may not see parents cannot tell whether they are gone.
+// A role without SELECT on the parent cannot find out whether it was deleted.
 func TestAnUnreadableParentHoldsItsTombstones(t *testing.T) {
 	t.Parallel()
 	type example struct{ given, fix string }
@@ -220,7 +220,7 @@ func TestAnUnreadableParentHoldsItsTombstones(t *testing.T) {
 	})
 }
 
-// No tombstone is to blame where the role may not remove them.
+// If the role may not delete tombstones, they have no attempt.
 func TestALostGrantOnTombstonesIsNoAttempt(t *testing.T) {
 	t.Parallel()
 	atPaces(t, func(t *testing.T, pace string) {

@@ -15,8 +15,7 @@ import (
 	"sexton/internal/problem"
 )
 
-// rule is a definition on a child table, and the statement of a native key that does the
-// same.
+// rule is a definition on a child table, with the statement of an equivalent native key.
 type rule struct{ column, yaml, change, where string }
 
 // entry returns the rule as an entry of the file.
@@ -29,8 +28,8 @@ func (r rule) native(table string, parent int) string {
 	return fmt.Sprintf(r.change, table) + fmt.Sprintf(" WHERE %s = %d%s;\n", r.column, parent, r.where)
 }
 
-// rules returns definitions with all actions, by two columns, on rows of some states and
-// kinds.
+// rules returns definitions with all actions, by two columns, on rows with different
+// states and kinds.
 func rules() (all []rule) {
 	conditions := []struct{ yaml, where string }{
 		{"", ""},
@@ -54,8 +53,7 @@ func rules() (all []rule) {
 	return all
 }
 
-// pairs returns those rules in pairs whose order decides, and others in the order of a
-// seed.
+// pairs returns the pairs of rules that must be refused, and the others in random order.
 func pairs(t *testing.T, random *rand.Rand) (refused, others [][2]rule) {
 	all := rules()
 	find := func(yaml string) rule {
@@ -77,8 +75,8 @@ func pairs(t *testing.T, random *rand.Rand) (refused, others [][2]rule) {
 	return refused, others
 }
 
-// Two definitions on one child either leave what native keys leave that fire in the order
-// of the definitions, or are refused. Each pair of rules has a child table of its own.
+// Two definitions on one child are refused, or have the same result as native keys that
+// fire in the order of the definitions. Each pair has its own child table.
 func TestTwoDefinitionsOnOneChildLeaveWhatNativeOrderLeaves(t *testing.T) {
 	t.Parallel()
 	atPaces(t, func(t *testing.T, pace string) {

@@ -16,9 +16,8 @@ import (
 )
 
 // everyObstacle gives 200 parents one child each in tables that are slow or locked in
-// every way: children cost time by a trigger, no index leads to bare, none leads from
-// above to what a native key deletes below it. The rows of the first two parents in stuck
-// time out.
+// different ways. A trigger slows down children. bare has no index. above has no index
+// for a native key from below. Rows of the first two parents in stuck time out.
 var everyObstacle = slowChildren +
 	"INSERT INTO parents SELECT generate_series(11, 200); DELETE FROM children; INSERT INTO children SELECT id, id FROM parents;" +
 	dbtest.Children{Table: "bare", Each: 1, Columns: "filler text DEFAULT repeat('x', 500)", Bare: true}.SQL() +
@@ -29,18 +28,17 @@ INSERT INTO stuck SELECT id, id FROM parents WHERE id <= 2;
 CREATE TABLE below (id bigint PRIMARY KEY, above_id bigint REFERENCES above ON DELETE CASCADE);
 INSERT INTO below SELECT n, CASE WHEN n <= 200 THEN n END FROM generate_series(1, 10000) AS n;
 ALTER SEQUENCE tries RESTART;` +
-	// A timeout so short would end statements of other tables, too, on a busy machine.
+	// On a busy machine such a short timeout would also end statements on other tables.
 	dbtest.OnRow("DELETE", "stuck", "old.parent_id <= 2", timedOut) + dbtest.OnRow("DELETE", "children", "true",
 	"PERFORM pg_sleep(0.005);")
 
-// timedOut is plpgsql that fails after a while as a statement does that runs into its
-// timeout.
+// timedOut is plpgsql that fails after a while like a statement timeout.
 const timedOut = "PERFORM pg_sleep(0.1); RAISE EXCEPTION 'canceling statement due to statement timeout' USING ERRCODE = '57014';"
 
-// With all obstacles of a slow neighbour at once, a healthy parent's children are gone
-// within a bounded number of its statements, which is two seconds of them. All the rest
-// ends, too, or has its reason.
-func TestEveryObstacleAtOnce(t *testing.T) {
+// While another parent has all obstacles, the children of a healthy parent are deleted
+// within a limited number of its statements. All other rows are deleted too, or have a
+// reason.
+func TestAllObstaclesTogether(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, parentsAndChildren+everyObstacle,
 		withNeighbours+dbtest.Defined("async_delete", "bare", "above", "claimed", "locked", "stuck"),
@@ -85,7 +83,7 @@ func TestEveryObstacleAtOnce(t *testing.T) {
 	require.Zero(t, b.count(t, "stuck")+b.count(t, "locked")+b.count(t, "claimed"))
 }
 
-// namesBlockers has the statistics name the session that a statement waits for.
+// namesBlockers makes the statistics contain the lock holder.
 func (b bundle) namesBlockers() {
 	b.engine.Throttle.Blocker = func(ctx context.Context, _ string) string {
 		text, _ := b.engine.Session.Blocker(ctx, b.Pool())
@@ -93,17 +91,17 @@ func (b bundle) namesBlockers() {
 	}
 }
 
-// awaitLeft waits until so many rows are left in children and others, as the session sees
-// them that holds the locks.
+// awaitLeft waits until that number of rows is left in children and others, as seen by
+// the lock holder.
 func awaitLeft(t *testing.T, holder pgx.Tx, rows int64) {
 	t.Helper()
 	pgtest.Await(t, holder, "all that is not locked to go",
 		"SELECT (SELECT count(*) FROM children) + (SELECT count(*) FROM others) = $1", rows)
 }
 
-// Without an index every statement that skips or waits by itself would read the whole
-// table, and so would the removal of each tombstone: a locked row made them time out, and
-// cost attempts.
+// Without an index, each statement that skips or waits for a row would read the whole
+// table, and so would the removal of each tombstone. In an earlier version a locked row
+// made them time out, which counted as attempts.
 func TestALockedRowOfATableWithoutAnIndexIsNoFailure(t *testing.T) {
 	t.Parallel()
 	const parents = 200
@@ -111,7 +109,7 @@ func TestALockedRowOfATableWithoutAnIndexIsNoFailure(t *testing.T) {
 DROP INDEX children_parent_id_idx;
 INSERT INTO parents SELECT generate_series(11, 200);
 INSERT INTO children SELECT 1000 + n, 11 + n % 190, repeat('x', 100) FROM generate_series(1, 100000) AS n;`, deleteChildren, "parents")
-	// Less than as many reads of the table take as there are parents.
+	// The table is read fewer times than there are parents.
 	b.engine.Session.Limits.StatementTimeout = time.Second
 	held := make(chan struct{})
 	b.onProgress(func(stats *loosefk.Stats) bool { return strings.HasPrefix(stats.WaitingFor, "rows of children: ") },
@@ -125,9 +123,8 @@ INSERT INTO children SELECT 1000 + n, 11 + n % 190, repeat('x', 100) FROM genera
 	require.EqualValues(t, parents, b.clean(t, ended()).Processed)
 }
 
-// What is locked for long fills no memory and keeps nothing behind it from being worked
-// on.
-func TestTombstonesBehindManyLockedOnesGo(t *testing.T) {
+// Tombstones that are locked for long do not fill the memory and do not delay later ones.
+func TestLockedTombstonesDoNotDelayLaterOnes(t *testing.T) {
 	t.Parallel()
 	type example struct {
 		lock string

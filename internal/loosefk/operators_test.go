@@ -13,8 +13,8 @@ import (
 	"sexton/triggers"
 )
 
-// Children go by the comparison that a native foreign key would make, wherever its
-// operator lives, and whatever the path.
+// Children are compared as by a native foreign key, whatever the schema of the operator
+// and the search path.
 func TestChildrenAreComparedAsByANativeKey(t *testing.T) {
 	t.Parallel()
 	const citext = "CREATE SCHEMA extensions; CREATE EXTENSION citext SCHEMA extensions;"
@@ -23,7 +23,7 @@ func TestChildrenAreComparedAsByANativeKey(t *testing.T) {
 		before, parent, child string
 		keys, children        string
 		left                  []string
-		// unindexed reports that no index can serve.
+		// unindexed reports that no index can be used.
 		unindexed bool
 	}{
 		"citext": {
@@ -118,8 +118,8 @@ func TestChildrenAreComparedAsByANativeKey(t *testing.T) {
 	}
 }
 
-// A partition takes no row that belongs into another one; only the partitioned table
-// moves it there.
+// A row that belongs to another partition can only be written through the partitioned
+// table, which moves it.
 func TestChangesOfThePartitionKeyMoveTheRow(t *testing.T) {
 	t.Parallel()
 	type example struct{ action, key string }
@@ -148,9 +148,9 @@ INSERT INTO a SELECT n, 1 FROM generate_series(1, 10) AS n;
 INSERT INTO b SELECT n, 1 FROM generate_series(1, 20) AS n;`
 )
 
-// What comes to a table behind the exact statement is not looked for when the tombstone
-// goes: its transaction is older, so the second look has to wait for it.
-func TestChildBehindAnExactStatementIsALateOne(t *testing.T) {
+// A child that is inserted after the direct statement is not found when the tombstone is
+// removed. Its transaction is older, so the recheck waits for it.
+func TestChildInsertedAfterAStatementIsLate(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, aAndB, toAandB, "parents")
 	older := b.begun(t)
@@ -170,9 +170,9 @@ func TestChildBehindAnExactStatementIsALateOne(t *testing.T) {
 	require.Zero(t, b.count(t, "a")+b.count(t, "b"))
 }
 
-// The same for one whose transaction ends before the tombstone goes: it is found in the
-// same run.
-func TestCommittedChildBehindAnExactStatementGoesInTheSameRun(t *testing.T) {
+// If that transaction commits before the tombstone is removed, the child is deleted in
+// the same run.
+func TestCommittedChildIsDeletedInTheSameRun(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, aAndB, toAandB, "parents")
 	b.Exec("DELETE FROM parents WHERE id = 1")
@@ -184,10 +184,10 @@ func TestCommittedChildBehindAnExactStatementGoesInTheSameRun(t *testing.T) {
 	require.Empty(t, b.unchecked())
 }
 
-// What the exact statements have to be looked after for is found before the tombstone
-// goes, such as a row that moves to a partition which is done. An older transaction keeps
-// second looks away here.
-func TestStatementsThatAreNotExactAreLookedAfter(t *testing.T) {
+// If the statements may leave rows, these are found before the tombstone is removed, for
+// example a row that was moved to another partition. An older transaction delays rechecks
+// in this test.
+func TestRowsMovedDuringTheStatementsAreFound(t *testing.T) {
 	t.Parallel()
 	b := setupAdaptive(t, dbtest.Parents("parents", 1)+`
 		CREATE TABLE children (id bigint, parent_id bigint) PARTITION BY RANGE (id);
@@ -197,7 +197,7 @@ func TestStatementsThatAreNotExactAreLookedAfter(t *testing.T) {
 		INSERT INTO children VALUES (1, 1), (51, 1), (52, 1);`, deleteChildren, "parents")
 	b.begun(t)
 	b.Exec("DELETE FROM parents")
-	b.onProgress(someGone, func() {
+	b.onProgress(rowsDeleted, func() {
 		b.Exec("UPDATE children SET id = 100 - id WHERE id IN (51, 52); UPDATE children SET id = 99 WHERE id = 1")
 	})
 	stats := b.run(t)

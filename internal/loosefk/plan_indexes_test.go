@@ -15,7 +15,7 @@ import (
 	"sexton/internal/problem"
 )
 
-func TestPlanKnowsWhichIndexesServe(t *testing.T) {
+func TestPlanFindsUsableIndexes(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	const plain = "{table: parents, column: parent_id, on_delete: async_delete}"
@@ -26,7 +26,7 @@ func TestPlanKnowsWhichIndexesServe(t *testing.T) {
 		CREATE TABLE codes (id text PRIMARY KEY);`)
 	for name, test := range map[string]struct {
 		index, entry, missing string
-		// why is what stands there instead.
+		// why is a part of the reason.
 		why string
 	}{
 		"one column":   {"CREATE INDEX x ON children (parent_id)", plain, "", ""},
@@ -51,7 +51,7 @@ func TestPlanKnowsWhichIndexesServe(t *testing.T) {
 		},
 		"included":   {"CREATE INDEX x ON children (other) INCLUDE (parent_id)", plain, "parent_id", ""},
 		"expression": {"CREATE INDEX x ON children ((parent_id + 0))", plain, "parent_id", ""},
-		// looks up one value at a time
+		// A hash index finds one value at a time.
 		"hash": {"CREATE INDEX x ON children USING hash (parent_id)", plain, "parent_id", ""},
 		"brin": {"CREATE INDEX x ON children USING brin (parent_id)", plain, "parent_id", ""},
 		"partial": {
@@ -109,8 +109,8 @@ func TestPlanKnowsWhichIndexesServe(t *testing.T) {
 	}
 }
 
-// run executes lines one by one, as psql does: CREATE INDEX CONCURRENTLY takes no
-// company.
+// run executes lines one by one, as psql does: CREATE INDEX CONCURRENTLY cannot run in a
+// transaction.
 func run(db *dbtest.DB, lines []string) {
 	for _, line := range lines {
 		db.Exec(line)
@@ -126,8 +126,8 @@ CREATE TABLE parts.children_2 PARTITION OF children FOR VALUES IN (2, 3) PARTITI
 CREATE TABLE parts."Children 2" PARTITION OF parts.children_2 FOR VALUES IN (2);
 CREATE TABLE children_with_a_name_that_is_as_long_as_names_may_be_in_postgre PARTITION OF parts.children_2 FOR VALUES IN (3);`
 
-// The lines are what was missing: once they have been run nothing is.
-func TestPlanGivesARecipe(t *testing.T) {
+// After the lines have been run, no index is missing.
+func TestPlanPrintsIndexStatements(t *testing.T) {
 	t.Parallel()
 	type example struct {
 		tables, definitions string
@@ -227,7 +227,7 @@ func TestPlanRepairsAnIndexWhoseCreationFailed(t *testing.T) {
 	})
 }
 
-// needed lists table, columns and way of the missing indexes of the first definition.
+// needed lists table, columns and path of the missing indexes of the first definition.
 func needed(run *plan.Result) [][]any {
 	var all [][]any
 	for _, missing := range run.Definitions[0].MissingIndexes {
@@ -291,7 +291,7 @@ func TestPlanWalksTheForeignKeysBelow(t *testing.T) {
 	require.Empty(t, creates(planOn(t, db, deleteChildren, planLimits())))
 }
 
-func TestPlanOfChangesLooksAtNoKeys(t *testing.T) {
+func TestPlanOfChangesFollowsNoKeys(t *testing.T) {
 	t.Parallel()
 	db := with(t, parentsAndChildren)
 	db.Exec("CREATE TABLE notes (child_id bigint REFERENCES children ON DELETE CASCADE)")
@@ -324,8 +324,8 @@ func TestPlanWalksKeysOfPartitionedTables(t *testing.T) {
 	require.Equal(t, wanted[:1], creates(planOn(t, db, dbtest.Defined("async_delete", "children_1"), planLimits())))
 }
 
-// twoSites has builds of parents in ci, with traces of builds in main and steps of
-// builds, by a real foreign key, in ci.
+// twoSites has builds of parents in ci, traces of builds in main, and steps of builds in
+// ci with a native foreign key.
 func twoSites(t *testing.T, definitions string) (main, ci *dbtest.DB, planned []plan.Site) {
 	main = with(t, parentsAndChildren+dbtest.Children{Table: "traces", Of: "builds"}.SQL())
 	ci = with(t, dbtest.Family(10, dbtest.Children{Table: "builds", Each: 10, Bare: true})+
@@ -345,7 +345,7 @@ builds: [{table: parents, column: parent_id, on_delete: async_delete}]
 traces: [{table: builds, column: build_id, on_delete: async_nullify}]
 `
 
-func TestPlanAsksTheChildrensDatabase(t *testing.T) {
+func TestPlanReadsTheChildrensDatabase(t *testing.T) {
 	t.Parallel()
 	main, ci, sites := twoSites(t, deleteChildren+builds)
 	main.Exec("DELETE FROM parents WHERE id <= 2")
@@ -388,8 +388,8 @@ func TestPlanAsksTheChildrensDatabase(t *testing.T) {
 	require.Equal(t, "traces_build_id_idx", traces[0].Access.Index)
 }
 
-// What leads on from rows that go in another database is said with the databases as seen
-// from the parent's.
+// Definitions that follow from rows in another database are listed with the databases as
+// seen from the parent's.
 func TestPlanFollowsOnAcrossDatabases(t *testing.T) {
 	t.Parallel()
 	_, _, sites := twoSites(t, dbtest.Defined("async_delete", "builds")+
@@ -403,7 +403,7 @@ func TestPlanFollowsOnAcrossDatabases(t *testing.T) {
 	require.Empty(t, runs["ci"].Definitions[0].Then)
 }
 
-func TestPlanGoesOnWithoutADatabase(t *testing.T) {
+func TestPlanContinuesWithoutADatabase(t *testing.T) {
 	t.Parallel()
 	main, _, sites := twoSites(t, deleteChildren+builds)
 	main.Exec("DELETE FROM parents WHERE id <= 2")

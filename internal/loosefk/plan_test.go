@@ -36,7 +36,7 @@ func planOn(t *testing.T, db *dbtest.DB, yaml string, limits plan.Limits) *plan.
 	return pgtest.Must(planMain(t.Context(), db.Pool(), parents, limits))(t)
 }
 
-// creates lists what is to be run for missing indexes, in the order of the definitions.
+// creates lists the statements for missing indexes, in the order of the definitions.
 func creates(run *plan.Result) []string {
 	lines := []string{}
 	for _, d := range run.Definitions {
@@ -47,7 +47,7 @@ func creates(run *plan.Result) []string {
 	return lines
 }
 
-func TestPlanCountsWhatWouldGo(t *testing.T) {
+func TestPlanCountsRows(t *testing.T) {
 	t.Parallel()
 	db := with(t, parentsAndChildren)
 	db.Exec(`
@@ -177,7 +177,7 @@ func TestPlanFindsReadsOfWholeTables(t *testing.T) {
 	require.Len(t, big.MissingIndexes, 1)
 }
 
-func TestPlanNamesWhatFollows(t *testing.T) {
+func TestPlanListsFollowingDefinitions(t *testing.T) {
 	t.Parallel()
 	db := with(t, `
 		CREATE TABLE a (id bigint PRIMARY KEY, a_id bigint);
@@ -206,7 +206,7 @@ e: [{table: b, column: b_id, on_delete: async_nullify}]
 	require.Empty(t, run.Definitions[3].Then, "rows that are only changed leave no tombstone")
 }
 
-func TestPlanGoesOnPastATableThatItMayNotRead(t *testing.T) {
+func TestPlanContinuesAfterAnUnreadableTable(t *testing.T) {
 	t.Parallel()
 	db := with(t, parentsAndChildren)
 	db.Exec("CREATE TABLE hidden (id bigint PRIMARY KEY, parent_id bigint)")
@@ -234,8 +234,8 @@ func TestPlanGoesOnPastATableThatItMayNotRead(t *testing.T) {
 	}
 }
 
-// A table that another session has locked costs the statement timeout and becomes a
-// finding.
+// A table that another session has locked delays the plan by the statement timeout and
+// becomes a finding.
 func TestPlanDoesNotWaitForLocks(t *testing.T) {
 	t.Parallel()
 	db := with(t, parentsAndChildren)
@@ -258,8 +258,8 @@ func TestPlanDoesNotWaitForLocks(t *testing.T) {
 		run.Definitions[0].Findings[1])
 }
 
-// Behind a transaction pooler nothing may be prepared, and the statement that writes
-// events is no plain DELETE.
+// Through a transaction pooler nothing is prepared, and the statement with events is not
+// a plain DELETE.
 func TestPlanOfArtifactsThroughAPooler(t *testing.T) {
 	t.Parallel()
 	db := with(t, parentsAndChildren)

@@ -11,9 +11,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// slowChildren makes each child of parents cost the target's time, and counts the
-// statements that tried to delete some, those that timed out included. Beside it stand
-// healthy neighbours.
+// slowChildren makes each child of parents take the target's time. It counts the
+// statements that tried to delete children, including timeouts. Another parent,
+// neighbours, has no such trigger.
 var slowChildren = `
 CREATE SEQUENCE tries;
 CREATE FUNCTION try() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM nextval(''public.tries''); RETURN NULL; END';
@@ -29,9 +29,9 @@ func (b bundle) tries(t *testing.T) int64 {
 	return b.count(t, "(SELECT last_value FROM tries) AS t, generate_series(1, last_value)")
 }
 
-// losesNeighbours deletes the neighbours after the first batch that deleted children, and
-// notes how many statements had been tried on children then, and when the neighbours'
-// children were gone.
+// losesNeighbours deletes the rows of neighbours after the first batch that deleted
+// children. It records how many statements had been tried on children then, and when the
+// children of neighbours had been deleted.
 func (b bundle) losesNeighbours(t *testing.T) (first, late *int64) {
 	first, late = new(int64), new(int64)
 	b.engine.Progress = func(_ context.Context, stats *loosefk.Stats) {
@@ -46,8 +46,8 @@ func (b bundle) losesNeighbours(t *testing.T) (first, late *int64) {
 	return first, late
 }
 
-// Without an index a scan finds the children of many parents, and no statement reads the
-// table for each of them.
+// Without an index one scan finds the children of many parents. No statement reads the
+// table for each parent.
 func TestChildrenWithoutAnIndexGoTogether(t *testing.T) {
 	t.Parallel()
 	const many = `
@@ -58,7 +58,7 @@ INSERT INTO children SELECT 1000 + n, 11 + n % 290, repeat('x', 500) FROM genera
 		b := setupAdaptive(t, parentsAndChildren+many+slowChildren, withNeighbours, "parents", "neighbours")
 		b.Exec(innocent)
 		if slow == "" {
-			// No statement becomes smaller for its time, on however busy a machine.
+			// No statement is divided because of its duration, even on a busy machine.
 			b.engine.Adaptive.Target = 10 * target
 		} else {
 			b.Exec("ALTER TABLE children DISABLE TRIGGER try; DELETE FROM children WHERE id > 1050; ALTER TABLE children ENABLE TRIGGER try;" + slow)

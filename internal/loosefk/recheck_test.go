@@ -15,7 +15,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// session is another client of the database, as an application's.
+// session is another client of the database, such as an application.
 type session struct {
 	t    *testing.T
 	conn *pgx.Conn
@@ -25,7 +25,7 @@ func (b bundle) session(t *testing.T, url string) session {
 	return session{t, pgtest.Connect(t, url)}
 }
 
-// begun has a transaction open that may have seen all parents.
+// begun returns a session with an open transaction that may have read all parents.
 func (b bundle) begun(t *testing.T) session {
 	s := b.session(t, b.URL)
 	s.exec("BEGIN")
@@ -33,7 +33,8 @@ func (b bundle) begun(t *testing.T) session {
 	return s
 }
 
-// behind has an older transaction open, and rows of parents deleted and swept behind it.
+// behind returns a session with an open transaction that began before rows of parents
+// were deleted and cleaned up.
 func behind(t *testing.T, deleted string) (b bundle, older session) {
 	b = setup(t, parentsAndChildren, deleteChildren, "parents")
 	older = b.begun(t)
@@ -47,13 +48,13 @@ func (s session) exec(sql string) {
 	pgtest.Exec(s.t, s.conn, sql)
 }
 
-// unchecked returns the keys of parents that wait for their second look.
+// unchecked returns the keys of parents that have not been rechecked.
 func (b bundle) unchecked() []string {
 	return b.ids("SELECT unnest(coalesce(integer_keys::text[], text_keys)) AS key FROM sexton.swept ORDER BY key")
 }
 
-// rechecked runs the engine once, after which nothing waits any more. Sessions that the
-// test itself has used a moment ago may still be about to end.
+// rechecked runs the engine until no key is left to recheck. Sessions that the test has
+// just used may not have ended yet.
 func (b bundle) rechecked(t *testing.T) *loosefk.Stats {
 	stats := b.run(t)
 	require.Empty(t, b.unchecked(), "parents that still wait for their second look")
@@ -90,9 +91,9 @@ func TestLateChildOfAnOlderTransaction(t *testing.T) {
 	})
 }
 
-// It has no transaction id when the parent goes, which a horizon of ids would take for
-// harmless.
-func TestYoungerTransactionHoldsNothing(t *testing.T) {
+// The transaction has no transaction ID when the parent is deleted, so a comparison of
+// IDs would not find it.
+func TestNewerTransactionsDoNotDelayRechecks(t *testing.T) {
 	t.Parallel()
 	b, older := behind(t, "id = 1")
 	require.Equal(t, []string{"1"}, b.unchecked())
@@ -101,8 +102,9 @@ func TestYoungerTransactionHoldsNothing(t *testing.T) {
 	require.EqualValues(t, 1, b.rechecked(t).Confirmed)
 }
 
-// The second look looks for the parent as well, by whichever transaction it came back.
-func TestParentCreatedAnewOwnsItsChildren(t *testing.T) {
+// The recheck also checks whether the parent exists, whichever transaction inserted it
+// again.
+func TestRecreatedParentKeepsItsChildren(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string][2]string{
 		"with its child":         {"INSERT INTO parents VALUES (1);", "SELECT"},
@@ -161,9 +163,9 @@ parted: [{table: parents, column: parent_id, on_delete: async_delete, conditions
 	})
 }
 
-// What a dead worker has swept is confirmed by the next one; a worker whose lease has
-// passed confirms nothing.
-func TestConfirmingPassesOnWithTheLease(t *testing.T) {
+// Keys that a killed worker has removed are rechecked by the next one. A worker that has
+// lost its lease rechecks none.
+func TestTheNextLeaseHolderRechecks(t *testing.T) {
 	t.Parallel()
 	b, older := behind(t, "id = 1")
 	older.exec("INSERT INTO children VALUES (1000, 1); COMMIT")
@@ -186,8 +188,8 @@ func TestConfirmingPassesOnWithTheLease(t *testing.T) {
 	require.Empty(t, b.ids("SELECT id FROM children WHERE parent_id = 1"))
 }
 
-// A crash takes removal and memory of a tombstone along, or neither.
-func TestRemovalRemembersInItsTransaction(t *testing.T) {
+// A tombstone is removed and its key is stored in one transaction.
+func TestRemovalStoresItsKeyInOneTransaction(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
 	b.Exec("ALTER TABLE sexton.swept ADD CHECK (NOT 2 = ANY (integer_keys))")
@@ -196,8 +198,8 @@ func TestRemovalRemembersInItsTransaction(t *testing.T) {
 	require.Equal(t, []string{"2"}, b.ids("SELECT primary_key_value FROM loose_foreign_keys_deleted_records"))
 }
 
-// A prepared transaction shows when it was prepared, and not when it began: it may be
-// older than a removal shortly before.
+// For a prepared transaction only the time of PREPARE is known. It may have begun before
+// a removal shortly before.
 func TestPreparedTransactionDelaysTheRecheck(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
@@ -227,7 +229,7 @@ func TestRecheckAfterADay(t *testing.T) {
 	require.Equal(t, []string{"1", "2"}, b.unchecked(), "the chunk with a late child is rechecked once more")
 }
 
-// Removed keys wait for the definition of their parent, for a week.
+// Removed keys are kept for a week if no definition names their parent.
 func TestUndefinedParentsAreForgottenAfterAWeek(t *testing.T) {
 	t.Parallel()
 	b, older := behind(t, "id = 1")
@@ -247,7 +249,7 @@ func TestUndefinedParentsAreForgottenAfterAWeek(t *testing.T) {
 		"those of another configured database are its own")
 }
 
-// Rechecks end: after all of them the queue is empty, and stays so.
+// Rechecks end: after them the queue is empty and remains empty.
 func TestRechecksEnd(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parentsAndChildren+"INSERT INTO parents SELECT generate_series(11, 12000);", deleteChildren,
@@ -265,7 +267,7 @@ func TestRechecksEnd(t *testing.T) {
 	require.Zero(t, b.count(t, "loose_foreign_keys_deleted_records"))
 }
 
-// Marked tombstones are in no backlog, and are served after all others.
+// Marked tombstones do not count as backlog and are processed after all others.
 func TestRechecksAreNoBacklog(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")

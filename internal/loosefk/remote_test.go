@@ -15,8 +15,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// twoDatabases has ten parents in main with ten children each in main and ten builds each
-// in ci.
+// twoDatabases has ten parents in main, with ten children each in main and ten builds
+// each in ci.
 func twoDatabases(t *testing.T) (main bundle, ci *dbtest.DB) {
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")
 	ci = b.beside(t, `
@@ -27,7 +27,7 @@ func twoDatabases(t *testing.T) (main bundle, ci *dbtest.DB) {
 	return b, ci
 }
 
-// beside is another database, ci, with tables and a session of the engine.
+// beside creates another database, ci, with tables and a session of the engine.
 func (b bundle) beside(t *testing.T, tables string) *dbtest.DB {
 	ci := with(t, tables)
 	ci.Connected.Name = "ci"
@@ -68,8 +68,9 @@ func TestChildrenInAnotherDatabase(t *testing.T) {
 	})
 }
 
-// A jobs database that hangs ends the run, and says nothing of the others.
-func TestAJobsDatabaseThatHangsMarksNoOtherDown(t *testing.T) {
+// A jobs database that hangs ends the run. The other databases do not count as
+// unreachable.
+func TestAHangingJobsDatabaseMarksNoOtherDown(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
 	b.run(t)
@@ -85,8 +86,8 @@ func TestAJobsDatabaseThatHangsMarksNoOtherDown(t *testing.T) {
 	require.EqualValues(t, 90, pgtest.Scalar[int64](t, ci.Database, "SELECT count(*) FROM builds"))
 }
 
-// The tombstone must outlive the children, whichever database is slower.
-func TestTombstoneStaysUntilTheOtherDatabaseIsClean(t *testing.T) {
+// The tombstone is removed after the children, whichever database is slower.
+func TestTombstoneIsKeptUntilTheOtherDatabaseIsClean(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
 	blocker := ci.Begin(t, "SELECT FROM builds WHERE id = 10 FOR UPDATE")
@@ -105,8 +106,8 @@ func TestTombstoneStaysUntilTheOtherDatabaseIsClean(t *testing.T) {
 	require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id = 1"))
 }
 
-// What does not need the database that is down is done; what does is put off without
-// blame, and done when it is back.
+// Parents without children in the unreachable database are cleaned up. The others are
+// deferred without an attempt until it is reachable again.
 func TestDatabaseThatIsDown(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
@@ -129,9 +130,9 @@ func TestDatabaseThatIsDown(t *testing.T) {
 	require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id = 1"))
 }
 
-// A connection that breaks in the middle of a run costs the run no more than what depends
-// on it.
-func TestDatabaseThatGoesDownMeanwhile(t *testing.T) {
+// If a connection is lost during a run, only parents with children in that database are
+// deferred.
+func TestDatabaseThatFailsDuringARun(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
 	var lost string
@@ -156,7 +157,7 @@ func TestDatabaseThatGoesDownMeanwhile(t *testing.T) {
 	require.Empty(t, ci.Rows("SELECT FROM builds"))
 }
 
-// A holder whose lease has passed on commits nothing, in no database.
+// A holder that has lost its lease commits nothing in any database.
 func TestFenceHoldsInEveryDatabase(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
@@ -168,9 +169,9 @@ func TestFenceHoldsInEveryDatabase(t *testing.T) {
 	require.EqualValues(t, 1, b.Pending(t))
 }
 
-// Transactions that were open in the other database when the tombstone went may still
-// insert children there. Where a parent has no children in its own database, nothing in
-// the statements there is about children.
+// Transactions that were open in the other database when the tombstone was removed may
+// still insert children there. If a parent has no children in its own database, the
+// statements there read no child table.
 func TestLateChildInAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]bool{"of a parent with others here": false, "of a parent without": true},
@@ -190,8 +191,8 @@ func TestLateChildInAnotherDatabase(t *testing.T) {
 		})
 }
 
-// Others may come in the parent's own database meanwhile.
-func TestSecondLooksOutlastAnotherDatabase(t *testing.T) {
+// New parents may be deleted in the parent's database meanwhile.
+func TestRechecksWaitForAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	b, _ := twoDatabases(t)
 	there := b.engine.Remotes["ci"]
@@ -209,9 +210,9 @@ func TestSecondLooksOutlastAnotherDatabase(t *testing.T) {
 	require.Empty(t, b.Rows("SELECT FROM children WHERE parent_id = 1"))
 }
 
-// Conflicts in the other database are no reason to remove tombstones whose children here
-// are deleted.
-func TestConflictsInAnotherDatabaseKeepAllTombstones(t *testing.T) {
+// A conflict in the other database does not remove tombstones, even if their children
+// here are deleted.
+func TestConflictsInAnotherDatabaseKeepTombstones(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)
 	ci.Exec(`CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -230,7 +231,7 @@ func TestConflictsInAnotherDatabaseKeepAllTombstones(t *testing.T) {
 	require.Empty(t, ci.Rows("SELECT FROM builds WHERE parent_id <= 3"))
 }
 
-// A run that ends while rows of the other database are deleted has no error.
+// A run that ends while it deletes rows in the other database returns no error.
 func TestRunEndsWhileAnotherDatabaseIsDrained(t *testing.T) {
 	t.Parallel()
 	b, ci := twoDatabases(t)

@@ -144,7 +144,7 @@ func TestResolveOfWholeFiles(t *testing.T) {
 	db := with(t, catalogTables)
 	for name, test := range map[string]struct {
 		definitions string
-		// errors are all of them. The others are looked at where some are given.
+		// errors has all errors. Warnings are only compared if some are given.
 		errors, warnings []string
 	}{
 		"duplicates behind spelling": {definitions: `
@@ -343,8 +343,8 @@ func TestResolveChoosesCompositeKeys(t *testing.T) {
 	}
 }
 
-// An index has to begin with all columns, in any order; a partial one may leave out what
-// has no key.
+// An index must begin with all columns, in any order. A partial index may leave out rows
+// with NULL in a column.
 func TestResolveWarnsOfMissingCompositeIndexes(t *testing.T) {
 	t.Parallel()
 	db := with(t, compositeTables)

@@ -28,11 +28,11 @@ type bundle struct {
 	*dbtest.DB
 
 	engine *loosefk.Engine
-	// others are connections that the engine may use besides its session's.
+	// others are further connections that the engine may use.
 	others []*pgx.Conn
 }
 
-// connections lets the engine use so many of them, for however few rows.
+// connections makes the engine use that number of connections, even for few rows.
 func (b *bundle) connections(t *testing.T, number int) {
 	b.engine.Connections = number
 	for range number - 1 {
@@ -46,7 +46,7 @@ func (b *bundle) connections(t *testing.T, number int) {
 	}
 }
 
-// with is a migrated database with tables of the test.
+// with returns a migrated database with the tables.
 func with(t *testing.T, tables string) *dbtest.DB {
 	db := dbtest.Trackable(t)
 	db.Exec(tables)
@@ -64,13 +64,13 @@ func setup(t *testing.T, tables, definitionsYAML string, tracked ...string) bund
 	return bound(t, dbtest.Tracked(t, tables, tracked...), definitionsYAML)
 }
 
-// onto is setup for tables that are there.
+// onto is setup for existing tables.
 func onto(t *testing.T, db *dbtest.DB, definitionsYAML string, tracked ...string) bundle {
 	db.Track(t, tracked...)
 	return bound(t, db, definitionsYAML)
 }
 
-// bound is onto for tables that are tracked.
+// bound is onto for tables with triggers.
 func bound(t *testing.T, db *dbtest.DB, definitionsYAML string) bundle {
 	session, _ := db.Session(t, "loose_foreign_keys/cleanup_worker:main")
 	b := bundle{DB: db, engine: &loosefk.Engine{
@@ -93,15 +93,15 @@ func resolve(tb testing.TB, db pgcatalog.Beginner, yaml string) ([]*loosefk.Pare
 	return parents["main"], problems
 }
 
-// parentsOf is resolve for definitions that fit.
+// parentsOf is resolve for definitions without errors.
 func parentsOf(tb testing.TB, db pgcatalog.Beginner, yaml string) []*loosefk.Parent {
 	parents, problems := resolve(tb, db, yaml)
 	require.NoError(tb, problems.Err())
 	return parents
 }
 
-// at has the engine work at a pace: normal, with statements of fixed sizes, or adaptive,
-// which steers itself, here without pauses.
+// at makes the engine work at a pace: normal with statements of fixed sizes, or adaptive
+// without pauses.
 func (b bundle) at(pace string) bundle {
 	if b.engine.Pace = pace; pace == "adaptive" {
 		b.engine.Limits = loosefk.Limits{Runtime: b.engine.Limits.Runtime}
@@ -116,8 +116,8 @@ func atPaces(t *testing.T, test func(t *testing.T, pace string)) {
 		func(t *testing.T, pace string, _ bool) { test(t, pace) })
 }
 
-// eachAtPaces runs all cases at the pace adaptive. At the pace normal those of some names
-// stand for the others, if any are given: with Long all are tried.
+// eachAtPaces runs all cases at the adaptive pace. At the normal pace it only runs the
+// named ones, if any are given, except with Long.
 func eachAtPaces[T any](t *testing.T, cases map[string]T, test func(t *testing.T, name, pace string, one T),
 	normal ...string,
 ) {
@@ -138,17 +138,17 @@ func (b bundle) run(t *testing.T) *loosefk.Stats {
 	return pgtest.Must(b.engine.Run(t.Context()))(t)
 }
 
-// runSound is run for one that meets no error.
+// runSound is run, and requires that no error occurred.
 func (b bundle) runSound(t *testing.T) *loosefk.Stats {
 	stats := b.run(t)
 	require.Empty(t, stats.Errors)
 	return stats
 }
 
-// drained is runSound for one that leaves no tombstone.
+// drained is run, and requires that no error occurred and no tombstone is left.
 func (b bundle) drained(t *testing.T) *loosefk.Stats { return b.clean(t, b.run(t)) }
 
-// clean checks that a run has met no error and left no tombstone.
+// clean requires that a run had no error and left no tombstone.
 func (b bundle) clean(t *testing.T, stats *loosefk.Stats) *loosefk.Stats {
 	require.Empty(t, stats.Errors)
 	require.Empty(t, stats.WaitingFor)
@@ -156,13 +156,13 @@ func (b bundle) clean(t *testing.T, stats *loosefk.Stats) *loosefk.Stats {
 	return stats
 }
 
-// runWhile runs the engine in the background and returns what waits for its end.
+// runWhile runs the engine in the background. The returned function waits for its end.
 func (b bundle) runWhile(ctx context.Context, t *testing.T) func() *loosefk.Stats {
 	wait := dbtest.Meanwhile(func() (*loosefk.Stats, error) { return b.engine.Run(ctx) })
 	return func() *loosefk.Stats { return pgtest.Must(wait())(t) }
 }
 
-// asRole has the engine work as another role, with all rights on tables.
+// asRole makes the engine work as another role with all privileges on tables.
 func (b bundle) asRole(t *testing.T) string {
 	role := b.CreateRole()
 	b.Exec(fmt.Sprintf(`GRANT ALL ON ALL TABLES IN SCHEMA public, sexton TO %[1]s; GRANT USAGE ON SCHEMA sexton TO %[1]s;
@@ -171,7 +171,8 @@ func (b bundle) asRole(t *testing.T) string {
 	return role
 }
 
-// tombstones returns attempts, whether it is put off, and the reason, by key.
+// tombstones returns, by key, the attempts, whether the tombstone is deferred, and the
+// reason.
 func (b bundle) tombstones() [][]string {
 	return b.Rows(`SELECT primary_key_value, cleanup_attempts, consume_after > now(), coalesce(last_error, '')
 		FROM loose_foreign_keys_deleted_records ORDER BY primary_key_value`)
@@ -189,7 +190,7 @@ CREATE INDEX ON children (parent_id);
 INSERT INTO parents SELECT generate_series(1, 10);
 INSERT INTO children SELECT 10 * p + n, p FROM generate_series(1, 10) AS p, generate_series(0, 9) AS n;`
 
-// others have one row of each parent.
+// others has one row of each parent.
 var others = dbtest.Children{Table: "others", Each: 1}.SQL()
 
 const deleteChildren = `

@@ -21,10 +21,10 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// golden collects the texts of statements.
+// golden collects statements.
 type golden struct{ pgtest.Statements }
 
-// The texts of all statements are pinned, for keys, children and actions of every sort.
+// The golden file has all statements, for all kinds of keys, children and actions.
 func TestStatementsStayAsTheyAre(t *testing.T) {
 	t.Parallel()
 	tables := pgtest.Must(os.ReadFile("testdata/tables.sql"))(t)
@@ -76,7 +76,7 @@ func (g *golden) reference(p *Parent, r *Reference) {
 	g.Add(title("exact"))(r.ExactStatement(schemas, leaf, keys, dml.Rows{}, r.Lock()))
 }
 
-// sourceOf is the source of a parent's tombstones.
+// sourceOf returns the source of a parent's tombstones.
 func sourceOf(p *Parent, names pgcatalog.Names) (*source, *drain.Parent) {
 	r := &run{
 		Engine:     &Engine{Database: "main", Parents: []*Parent{p}, Session: &batch.Session{Names: names}},
@@ -86,7 +86,7 @@ func sourceOf(p *Parent, names pgcatalog.Names) (*source, *drain.Parent) {
 	return &source{names: names, database: "main", parents: r.Parents, bound: bound, references: r.references}, bound[0]
 }
 
-// node is a node of a plan.
+// node is a node of a query plan.
 type node struct {
 	Type     string `json:"Node Type"`
 	Relation string `json:"Relation Name"`
@@ -100,8 +100,8 @@ func (n node) walk(do func(node)) {
 	}
 }
 
-// Whatever the statistics say, and without a planner setting, no statement scans the
-// child table or the queue.
+// No statement scans the child table or the queue, whatever the statistics are and
+// without planner settings.
 func TestPlansDoNotDependOnStatistics(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{
@@ -161,7 +161,7 @@ func TestPlansDoNotDependOnStatistics(t *testing.T) {
 	})
 }
 
-// explain returns the plan of a statement after others.
+// explain returns the plan of a statement after the statements in before.
 func explain(t *testing.T, db *dbtest.DB, before []string, sql string, args []any) node {
 	var text []byte
 	err := pgx.BeginFunc(t.Context(), db.Pool(), func(tx pgx.Tx) error {

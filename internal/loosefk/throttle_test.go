@@ -16,7 +16,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// classOf is the sort of a reason, by its words.
+// classOf returns the class of a reason.
 func classOf(reason string) pace.WaitClass {
 	switch {
 	case reason == "":
@@ -30,8 +30,8 @@ func classOf(reason string) pace.WaitClass {
 	}
 }
 
-// held is an engine with tombstones of some parents. It works in its own pace and returns
-// what it says that it waits for, in order.
+// held returns an engine with tombstones of some parents, and a function that returns the
+// reasons for which it has waited, in order.
 func held(t *testing.T, deleted string) (b bundle, said func() []string) {
 	b = setupAdaptive(t, parentsAndChildren, deleteChildren, "parents")
 	b.Exec("DELETE FROM parents WHERE " + deleted)
@@ -50,7 +50,7 @@ func held(t *testing.T, deleted string) (b bundle, said func() []string) {
 	return b, func() []string { return reasons[1:] }
 }
 
-func TestRunHoldsWhileItIsAskedTo(t *testing.T) {
+func TestRunWaitsWhileHoldReturnsAReason(t *testing.T) {
 	t.Parallel()
 	b, said := held(t, "true")
 	answers := []string{"replica r1 12 s behind", "replica r1 11 s behind", ""}
@@ -76,7 +76,7 @@ func TestRunHoldsWhileItIsAskedTo(t *testing.T) {
 	require.Empty(t, stats.WaitingFor)
 }
 
-// While a batch waits for a row, the statistics name the session that has it.
+// While a batch waits for a row, the statistics contain the lock holder.
 func TestHolderOfALockIsNamed(t *testing.T) {
 	t.Parallel()
 	b, said := held(t, "id <= 3")
@@ -101,8 +101,8 @@ func TestHolderOfALockIsNamed(t *testing.T) {
 	require.Equal(t, []string{blocker, ""}, said())
 }
 
-// Three of four statements on children fail as if they had been chosen to end a deadlock.
-// Tries in vain cost pauses, and nobody is blamed.
+// Three of four statements on children fail as victims of a deadlock. This causes pauses,
+// and no attempts.
 func TestDeadlocksAreFollowedByPauses(t *testing.T) {
 	t.Parallel()
 	b, _ := held(t, "id = 1")

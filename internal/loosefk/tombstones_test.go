@@ -16,9 +16,9 @@ func tombstonesOf(db *dbtest.DB) loosefk.Tombstones {
 	return loosefk.Tombstones{DB: db.Pool(), Names: dbtest.Names(), Bounds: bounds(), Wake: waker}
 }
 
-// queue has five tombstones of one parent: one due, two that failed, one of those put
-// off, one put off for being too big, and one that an operator put first; and two of
-// another parent.
+// queue has five tombstones of one parent: one due, two failed of which one is deferred,
+// one deferred because it was too large, and one that an operator put first. It also has
+// two of another parent.
 const queue = `
 INSERT INTO loose_foreign_keys_deleted_records
 	(id, fully_qualified_table_name, primary_key_value, primary_key_text, consume_after, created_at, cleanup_attempts, last_error)
@@ -71,7 +71,7 @@ func TestFailedTombstonesAreListed(t *testing.T) {
 	require.EqualValues(t, 2, l.More)
 }
 
-// state is the queue as far as a retry may change it.
+// state returns the columns of the queue that a retry may change.
 func state(db *dbtest.DB) [][]string {
 	return db.Rows(`SELECT id, CASE WHEN isfinite(consume_after) THEN (consume_after > now())::text ELSE consume_after::text END, cleanup_attempts, last_error
 		FROM loose_foreign_keys_deleted_records ORDER BY id`)
@@ -118,8 +118,8 @@ func TestRetryByID(t *testing.T) {
 	require.Equal(t, []int64{22, 12, 14}, ids, "nothing else")
 }
 
-// Pages, batches and their seams: more than one page of tombstones of which every third
-// failed, the last of the first page among them.
+// There is more than one page of tombstones. Every third one has failed, including the
+// last one of the first page.
 func TestRetryOfManyTombstones(t *testing.T) {
 	t.Parallel()
 	db := with(t, `INSERT INTO loose_foreign_keys_deleted_records (id, fully_qualified_table_name, primary_key_value, consume_after, cleanup_attempts)
@@ -140,7 +140,7 @@ func TestRetryOfManyTombstones(t *testing.T) {
 	require.Equal(t, loosefk.Retried{Due: 1}, retry(t, tombstonesOf(db), 9999))
 }
 
-func TestRetryLeavesWhatAWorkerHasInHand(t *testing.T) {
+func TestRetrySkipsLockedTombstones(t *testing.T) {
 	t.Parallel()
 	db := with(t, queue)
 	tx := db.Begin(t, "DELETE FROM loose_foreign_keys_deleted_records WHERE id = 12")
@@ -149,7 +149,7 @@ func TestRetryLeavesWhatAWorkerHasInHand(t *testing.T) {
 	require.Equal(t, loosefk.Retried{}, retry(t, tombstonesOf(db), 12))
 }
 
-// A lock on the whole table is waited for no longer than the lock timeout.
+// A retry waits for a table lock no longer than the lock timeout.
 func TestRetryDoesNotWaitForTableLocks(t *testing.T) {
 	t.Parallel()
 	db := with(t, queue)

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// No planner setting of a batch reaches the application's triggers: the join takes 10 ms
-// as a hash join, and minutes as a nested loop.
+// The application's triggers see no planner setting of a batch: the join takes 10 ms as a
+// hash join, and minutes as a nested loop.
 func TestAStatementTriggerThatJoinsWithoutAnIndex(t *testing.T) {
 	t.Parallel()
 	atPaces(t, func(t *testing.T, pace string) {

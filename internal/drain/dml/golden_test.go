@@ -22,7 +22,7 @@ CREATE TABLE leaves (tree_id bigint DEFAULT 1 REFERENCES trees ON DELETE SET DEF
 CREATE TABLE parted (id bigint, code text REFERENCES tops (code) ON DELETE CASCADE) PARTITION BY LIST (id);
 CREATE TABLE parted_0 PARTITION OF parted FOR VALUES IN (0);`
 
-// The texts of all statements are pinned, for keys and actions of every sort.
+// The golden file has all statements, for all kinds of keys and actions.
 func TestStatementsStayAsTheyAre(t *testing.T) {
 	t.Parallel()
 	pgtest.Since(t, 15) // SET NULL of some columns

@@ -9,7 +9,7 @@ import (
 	"sexton/internal/drain/dml"
 )
 
-func TestIDsKeepTheirKindInJSON(t *testing.T) {
+func TestIDsInJSON(t *testing.T) {
 	t.Parallel()
 	for text, id := range map[string]dml.ID{
 		`7`: dml.IntegerID(7), `"7"`: {Text: "7"}, `"a\"b"`: {Text: `a"b`},
@@ -27,7 +27,7 @@ func TestIDsKeepTheirKindInJSON(t *testing.T) {
 	require.Error(t, json.Unmarshal([]byte(`{}`), &dml.ID{}))
 }
 
-func TestIDTypesAreFour(t *testing.T) {
+func TestIDTypes(t *testing.T) {
 	t.Parallel()
 	for base, stored := range map[string]string{
 		"pg_catalog.int4": "bigint", "pg_catalog.int8": "bigint", "pg_catalog.uuid": "pg_catalog.uuid",

@@ -11,7 +11,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// node is a node of a plan.
+// node is a node of a query plan.
 type node struct {
 	Type     string `json:"Node Type"`
 	Relation string `json:"Relation Name"`
@@ -28,8 +28,8 @@ func (n node) scans() (tables []string) {
 	return tables
 }
 
-// Whatever the statistics say, and without a planner setting, no statement that changes
-// rows scans a table.
+// No statement that changes rows scans a table, whatever the statistics are and without
+// planner settings.
 func TestPlansDoNotDependOnStatistics(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{

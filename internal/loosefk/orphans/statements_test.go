@@ -25,7 +25,7 @@ func bind(t *testing.T, db *dbtest.DB, yaml []byte) []*loosefk.Parent {
 	return resolved["main"]
 }
 
-// The texts of all statements are pinned, for keys and children of every sort.
+// The golden file has all statements, for all kinds of keys and children.
 func TestStatementsStayAsTheyAre(t *testing.T) {
 	t.Parallel()
 	tables := pgtest.Must(os.ReadFile("../testdata/tables.sql"))(t)
@@ -53,7 +53,7 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 	pgtest.Golden(t, "statements.txt", g.String())
 }
 
-// node is a node of a plan.
+// node is a node of a query plan.
 type node struct {
 	Node     string  `json:"Node Type"`
 	Relation string  `json:"Relation Name"`
@@ -64,8 +64,8 @@ type node struct {
 	Plans    []node  `json:"Plans"`
 }
 
-// read is the number of children that a plan reads; it fails where they are not found by
-// their key.
+// read returns the number of children that a plan reads. It fails if they are not found
+// by their key.
 func (n node) read(t *testing.T, name string) (rows float64) {
 	require.NotEqual(t, "Seq Scan", n.Node, "%s: %+v", name, n)
 	if n.Relation == "children" && n.Node != "ModifyTable" && n.Node != "Tid Scan" {
@@ -78,8 +78,8 @@ func (n node) read(t *testing.T, name string) (rows float64) {
 	return rows
 }
 
-// Statistics of children may be of a time when there were none, or when all of them had
-// one key.
+// The statistics of children may be from a time when the table was empty, or when all
+// rows had one key.
 func TestCompositeKeysAreLookedUpOneByOneWhateverTheStatistics(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{
