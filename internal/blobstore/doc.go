@@ -12,12 +12,11 @@
 // of them fails with ErrChanged. A service that does not support conditional writes
 // ignores the version.
 //
-// Buckets are used through the AWS SDK, the largest part of the program: it follows the
-// service's clock. minio-go adds 2 MB to a program instead of 5, but with a worker's
-// clock 15 minutes off every request fails with RequestTimeTooSkewed, and its PutObject
-// sends no conditions for objects in parts.
+// Buckets are used through the AWS SDK, the largest part of the program: it corrects the
+// worker's clock and finds credentials of profiles, SSO and roles. minio-go is smaller, but
+// fails every request if the clock is wrong by 15 minutes.
 //
-// There are three kinds of errors: an OutageError ends by itself, an AccessError needs an
-// operator, any other is about the one object. Objects are streamed: memory does not
-// depend on their size.
+// There are three kinds of errors: an OutageError is temporary, an AccessError needs an
+// operator, and any other error concerns one object. Objects are streamed, so that memory
+// does not depend on their size.
 package blobstore

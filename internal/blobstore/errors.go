@@ -17,20 +17,18 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 )
 
-// ErrNotFound says that there is no such object.
+// ErrNotFound reports that there is no such object.
 var ErrNotFound = errors.New("no such object")
 
-// ErrChanged says that another writer has written the object in the meantime.
+// ErrChanged reports that another writer has written the object meanwhile.
 var ErrChanged = errors.New("another writer has written the object meanwhile")
 
-// OutageError says that the store cannot do its work for now: it is not reachable,
-// overloaded or full. The configuration needs no change, and the same request will
-// succeed later.
+// OutageError reports that the store is temporarily unreachable, overloaded or full. The
+// same request can succeed later without a change of the configuration.
 type OutageError struct {
-	// Store is the URL without its parameters, Reason what went wrong, both fit for every
-	// eye.
+	// Store is the URL without its parameters, Reason the error. Neither contains secrets.
 	Store, Reason string
-	// Operation is such as "write merge_request_diffs/mr-1/diff-2".
+	// Operation is the failed operation, such as "write merge_request_diffs/mr-1/diff-2".
 	Operation string
 	// Err is the cause. It may name addresses.
 	Err error
@@ -42,12 +40,12 @@ func (e *OutageError) Error() string {
 
 func (e *OutageError) Unwrap() error { return e.Err }
 
-// AccessError says that the store cannot be used as it is configured.
+// AccessError reports that the store cannot be used with this configuration.
 type AccessError struct {
 	// Key is the configuration key with the URL; Store is the URL without its parameters.
 	Key, Store string
 	Reason     string
-	// Fix says what to do about it.
+	// Fix is an instruction for the operator.
 	Fix string
 	Err error
 }
@@ -58,13 +56,13 @@ func (e *AccessError) Error() string {
 
 func (e *AccessError) Unwrap() error { return e.Err }
 
-// Refuse is an AccessError of this store, for callers, too, that find in it that it must
-// not be used.
+// Refuse returns an AccessError of this store. Callers use it if the content of the store
+// shows that it must not be used.
 func (s *Store) Refuse(reason, fix string, err error) *AccessError {
 	return &AccessError{Key: s.key, Store: s.label, Reason: reason, Fix: fix, Err: err}
 }
 
-// fixes are what to do about answers of S3 that come from the configuration.
+// fixes returns the fixes for error codes of S3 that the configuration causes.
 func fixes() map[string]string {
 	const keys = "correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile"
 	const rights = "allow this key to list the bucket, and to get, put and delete its objects"
@@ -82,8 +80,8 @@ func fixes() map[string]string {
 	}
 }
 
-// judge turns what an operation on a key ended with into one of this package's errors. An
-// end of ctx remains what it is.
+// judge converts the error of an operation to one of this package's errors. If ctx has
+// ended, it returns the cause of ctx.
 func (s *Store) judge(ctx context.Context, verb, key string, err error) error {
 	if err == nil {
 		return nil
@@ -122,8 +120,8 @@ func (s *Store) judge(ctx context.Context, verb, key string, err error) error {
 	return fmt.Errorf("%s in %s: %w", operation, s.label, err)
 }
 
-// passes reports whether an error is one of the moment: of the network, of a busy, broken
-// or full server, or of a full disk.
+// passes reports whether an error is temporary: of the network, of a busy, broken or full
+// server, or of a full disk.
 func passes(status int, err error) bool {
 	switch {
 	case status >= http.StatusInternalServerError, status == http.StatusTooManyRequests,
@@ -142,7 +140,7 @@ func passes(status int, err error) bool {
 			return true
 		}
 	}
-	// The number of any system error is a net.Error, too.
+	// A syscall.Errno implements net.Error, too.
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
 		return true
 	}
@@ -151,8 +149,8 @@ func passes(status int, err error) bool {
 	return unsent || garbled
 }
 
-// reasonOf is the heart of an error: what the service or the system said, without
-// addresses, request ids and headers.
+// reasonOf returns the message of the service or the system in an error, without addresses,
+// request ids and headers.
 func reasonOf(err error) string {
 	if api, ok := errors.AsType[smithy.APIError](err); ok {
 		reason := strings.TrimSpace(api.ErrorCode() + ": " + strings.TrimSpace(api.ErrorMessage()))
@@ -167,8 +165,8 @@ func reasonOf(err error) string {
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return path.Err.Error()
 	}
-	// The same end of a connection: whether a read or a write sees it first, or the one
-	// that the other closed it on, is chance.
+	// All of these mean that the connection was closed. Which one is returned depends on
+	// timing.
 	if errors.Is(err, syscall.EPIPE) || errors.Is(err, net.ErrClosed) {
 		return syscall.ECONNRESET.Error()
 	}
@@ -190,7 +188,7 @@ func reasonOf(err error) string {
 	}
 }
 
-// short keeps the first line of a text, and that to a length that fits into a table.
+// short returns the first line of a text, shortened for a table.
 func short(text string) string {
 	const most = 200
 	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")

@@ -15,11 +15,10 @@ import (
 	"syscall"
 )
 
-// folder keeps objects as files. It is its absolute path.
+// folder stores objects as files. Its value is the absolute path.
 type folder string
 
-// path returns the file of an object. A key that leads out of the folder, or to a folder,
-// is no key.
+// path returns the file of an object, or an error for an invalid key.
 func (f folder) path(key string) (string, error) {
 	if err := CheckKey(key); err != nil {
 		return "", err
@@ -59,7 +58,7 @@ func (f folder) read(ctx context.Context, key string, offset, size int64) (io.Re
 	return limited{io.LimitReader(file, size), file}, nil
 }
 
-// limited reads a limited number of bytes from something that has to be closed.
+// limited reads a limited number of bytes from a file.
 type limited struct {
 	io.Reader
 	io.Closer
@@ -74,7 +73,7 @@ func (f folder) remove(_ context.Context, key string) error {
 		return err
 	}
 	if around := filepath.Dir(name); around != string(f) {
-		// Only an empty one goes.
+		// This removes only an empty folder.
 		_ = os.Remove(around)
 	}
 	return nil
@@ -221,7 +220,7 @@ func (f folder) unusable(err error) (reason, fix string) {
 		return reasonOf(err), "let this user write to the folder"
 	case errors.Is(err, fs.ErrNotExist):
 		if _, err := os.Stat(string(f)); os.IsNotExist(err) {
-			return "the folder is missing", "create it, or mount the disk that it is on"
+			return "the folder is missing", "create it, or mount its disk"
 		}
 	}
 	return "", ""

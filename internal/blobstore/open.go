@@ -72,20 +72,20 @@ func Open(ctx context.Context, address string, options Options) (*Store, error) 
 }
 
 func (s *Store) openFolder(u *url.URL, prefix string) error {
-	// A folder that is missing is not made: it may be on a disk that is not mounted.
+	// A missing folder is not created: its disk may not be mounted.
 	root := filepath.Clean(u.Path)
 	info, err := os.Stat(root) //nolint:gosec // The configuration names it.
 	if err == nil && !info.IsDir() {
 		err = syscall.ENOTDIR
 	}
 	if err != nil {
-		return s.Refuse(reasonOf(err), "create the folder, or mount the disk that it is on", err)
+		return s.Refuse(reasonOf(err), "create the folder, or mount its disk", err)
 	}
 	s.folder, s.kind = folder(filepath.Join(root, filepath.FromSlash(prefix))), Local
 	s.objects = s.folder
-	// That of the prefix is made: the one around it shows that the disk is there.
+	// The folder of the prefix is created, because the root shows that the disk is mounted.
 	if err := os.MkdirAll(string(s.folder), 0o750); err != nil {
-		return s.Refuse(reasonOf(err), "let this user write to the folder, or create the one that the prefix names",
+		return s.Refuse(reasonOf(err), "allow this user to write to the folder, or create the folder of the prefix",
 			err)
 	}
 	return nil
@@ -139,12 +139,12 @@ func (s *Store) findCredentials(ctx context.Context, settings aws.Config) error 
 	return nil
 }
 
-// idleConns are kept for the next request: with fewer than there are uploads at once,
-// each request would make a connection.
+// idleConns is the number of idle connections that are kept. With fewer connections than
+// concurrent uploads, each request would open one.
 const idleConns = 64
 
-// httpClient gives up on connections that are stuck. It bounds no request as a whole, as
-// objects are of any size.
+// httpClient returns a client that closes connections without progress. It does not limit
+// the time of a request, because objects may have any size.
 func httpClient(stall time.Duration) *awshttp.BuildableClient {
 	dialer := &net.Dialer{Timeout: min(stall, 10*time.Second)}
 	return awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
@@ -156,8 +156,8 @@ func httpClient(stall time.Duration) *awshttp.BuildableClient {
 			if err != nil {
 				return nil, err
 			}
-			// Bytes that the system holds count as moved: without a limit their way could
-			// take longer than an answer may.
+			// Bytes in the system's buffer count as sent. A large buffer could take longer
+			// to send than the limit for an answer.
 			if tcp, ok := conn.(*net.TCPConn); ok {
 				_ = tcp.SetWriteBuffer(writeBuffer)
 			}
@@ -166,8 +166,8 @@ func httpClient(stall time.Duration) *awshttp.BuildableClient {
 	})
 }
 
-// watchedConn fails where no byte moves for too long. Each call puts off both deadlines:
-// while a long body is sent, the transport waits in Read for the answer.
+// watchedConn fails if no byte moves for too long. Each call extends both deadlines, because
+// the transport waits in Read for the answer while it sends a long body.
 type watchedConn struct {
 	net.Conn
 
@@ -188,14 +188,14 @@ func (c *watchedConn) watch(move func([]byte) (int, error), p []byte) (int, erro
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		c.stalled.Store(true)
 	case errors.Is(err, net.ErrClosed) && c.stalled.Load():
-		err = os.ErrDeadlineExceeded // The other direction has met it first, and has closed the connection.
+		err = os.ErrDeadlineExceeded // The other direction has timed out and closed the connection.
 	}
 	return n, err
 }
 
-// FolderInfo is the folder of a local store as it is now, for os.SameFile: another one
-// where a disk has been mounted over it, or taken away. It is nil for a bucket, and where
-// the folder is gone.
+// FolderInfo returns the current folder of a local store, for os.SameFile: it differs if a
+// disk was mounted or unmounted there. It returns nil for a bucket, or if the folder is
+// missing.
 func (s *Store) FolderInfo() os.FileInfo {
 	if s.kind != Local {
 		return nil

@@ -270,7 +270,7 @@ func TestAPrefixIsAFolder(t *testing.T) {
 	}
 	require.NoDirExists(t, folder+"/../y")
 	_, err = blobstore.Open(t.Context(), "file://"+folder+"/missing?prefix=x/", blobstore.Options{})
-	require.ErrorContains(t, err, "create the folder, or mount the disk that it is on")
+	require.ErrorContains(t, err, "create the folder, or mount its disk")
 	require.NoDirExists(t, folder+"/missing")
 }
 

@@ -15,7 +15,7 @@ import (
 	"unicode"
 )
 
-// Kind is where a store is. The numbers are those of GitLab's column external_diff_store.
+// Kind is the kind of a store, with the values of GitLab's column external_diff_store.
 type Kind int
 
 // The kinds.
@@ -36,14 +36,14 @@ func (k Kind) String() string {
 	}
 }
 
-// Digest stands for the content of an object.
+// Digest identifies the content of an object.
 type Digest struct {
 	// Size is in bytes.
 	Size   int64
 	SHA256 [sha256.Size]byte
 }
 
-// Version tells one state of an object from its other ones; "" stands for: there is none.
+// Version identifies a state of an object; "" means that there is no object.
 type Version string
 
 // Info is an object in a listing.
@@ -54,15 +54,14 @@ type Info struct {
 	ModTime time.Time
 }
 
-// Options are what does not stand in the URL.
+// Options are the settings that are not in the URL.
 type Options struct {
 	// Key is the configuration key that messages name.
 	Key string
-	// Stall is how long a connection may move no byte, and how long an answer may take to
-	// begin; 0 means 30 s.
+	// Stall is the maximum time without progress on a connection, and until an answer
+	// begins; 0 means 30 s.
 	Stall time.Duration
-	// Attempts is how often the S3 client tries a request before it reports an outage; 0
-	// means 3.
+	// Attempts is the number of attempts of an S3 request before an outage; 0 means 3.
 	Attempts int
 }
 
@@ -87,44 +86,44 @@ type writer interface {
 	abort()
 }
 
-// CheckKey refuses a key that is none in a folder, or that a client or service would
-// write in another way.
+// CheckKey returns an error for a key that is not a relative path in a folder, or that a
+// client or service would change.
 func CheckKey(key string) error {
 	if key == "." || !filepath.IsLocal(filepath.FromSlash(key)) || path.Clean(key) != key ||
 		strings.ContainsFunc(key, unicode.IsControl) {
-		return fmt.Errorf("%q is no key of an object", key)
+		return fmt.Errorf("%q is not a valid key of an object", key)
 	}
 	return nil
 }
 
-// Store is one folder or bucket. It is safe for concurrent use. Connections end by
-// themselves once they have been idle for Options.Stall.
+// Store is one folder or bucket. It is safe for concurrent use. Connections are closed after
+// they have been idle for Options.Stall.
 type Store struct {
 	objects backend
 	kind    Kind
 	// label names the store in messages, without parameters.
 	label string
-	// folder is where a local store's objects are.
+	// folder is the folder of a local store.
 	folder folder
-	// identity is the label with the parameters that tell one store from another.
+	// identity is the label with prefix and endpoint.
 	identity string
 	key      string
 }
 
-// Kind returns where the store is.
+// Kind returns the kind of the store.
 func (s *Store) Kind() Kind { return s.kind }
 
-// String names the store.
+// String returns the URL without parameters.
 func (s *Store) String() string { return s.label }
 
-// Identity names the store as String does, with the prefix and the endpoint: two stores
-// have the same only where they are one. It holds nothing secret.
+// Identity returns the URL with prefix and endpoint, which identifies the store. It contains
+// no secrets.
 func (s *Store) Identity() string { return s.identity }
 
-// Version returns the state that the object is in.
+// Version returns the current version of an object, "" if there is none.
 func (s *Store) Version(ctx context.Context, key string) (Version, error) {
 	found, err := s.objects.version(ctx, key)
-	err = s.judge(ctx, "look at", key, err)
+	err = s.judge(ctx, "query", key, err)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return "", nil
@@ -134,9 +133,8 @@ func (s *Store) Version(ctx context.Context, key string) (Version, error) {
 	return found, nil
 }
 
-// explain looks for the cause of a refusal that a service gave without a word, as it
-// answers the question for an object's version with a status alone: a list of no objects
-// is refused for the same cause, with its name.
+// explain returns a better error for a refused HEAD request, whose answer has a status but
+// no error code: a list request is refused with the code.
 func (s *Store) explain(ctx context.Context, vague error) error {
 	if _, passing := errors.AsType[*OutageError](vague); passing || s.kind == Local || ctx.Err() != nil {
 		return vague
@@ -160,7 +158,7 @@ func (s *Store) Put(ctx context.Context, key string, over Version, write func(io
 		return Digest{}, s.displaced(key, over, s.judge(ctx, "write", key, err))
 	}
 	filled := false
-	defer func() { // A panic of write must not keep the buffer.
+	defer func() { // Also release the buffer after a panic of write.
 		if !filled {
 			to.abort()
 		}
@@ -187,9 +185,8 @@ func (s *Store) Put(ctx context.Context, key string, over Version, write func(io
 	return into.digest(), nil
 }
 
-// displaced turns "not found" of a write into ErrChanged: the version to be replaced was
-// deleted or, in a folder, another process has removed the temporary file, or the folder
-// that it is in.
+// displaced converts "not found" of a write to ErrChanged: the version to be replaced was
+// deleted or, in a folder, another process has removed the temporary file or its folder.
 func (s *Store) displaced(key string, over Version, err error) error {
 	if (over != "" || s.kind == Local) && errors.Is(err, ErrNotFound) {
 		return fmt.Errorf("write %s to %s: %w", key, s.label, ErrChanged)
@@ -197,7 +194,7 @@ func (s *Store) displaced(key string, over Version, err error) error {
 	return err
 }
 
-// digester passes bytes on and notes what they were.
+// digester passes bytes on and computes their digest.
 type digester struct {
 	to     io.Writer
 	hash   hash.Hash
@@ -250,9 +247,9 @@ func (s *Store) Digest(ctx context.Context, key string) (Digest, error) {
 	return into.digest(), nil
 }
 
-// Range reads size bytes from offset on, or all of them where size is negative. Errors of
-// the reader are judged like the others; an object that ends before is
-// io.ErrUnexpectedEOF.
+// Range returns a reader of size bytes from offset on, or of all bytes if size is negative.
+// The reader returns this package's errors, and io.ErrUnexpectedEOF if the object is
+// shorter.
 func (s *Store) Range(ctx context.Context, key string, offset, size int64) (io.ReadCloser, error) {
 	reader, err := s.objects.read(ctx, key, offset, size)
 	if err != nil {
@@ -261,13 +258,13 @@ func (s *Store) Range(ctx context.Context, key string, offset, size int64) (io.R
 	return &judgedReader{store: s, ctx: ctx, key: key, from: reader, left: size}, nil
 }
 
-// judgedReader judges errors in the middle of an object.
+// judgedReader converts errors during the read of an object.
 type judgedReader struct {
 	store *Store
-	ctx   context.Context //nolint:containedctx // that of the read which this is a part of
+	ctx   context.Context //nolint:containedctx // The context of the read.
 	key   string
 	from  io.ReadCloser
-	// left is negative where the size is not known.
+	// left is the number of bytes left, negative if it is unknown.
 	left int64
 }
 

@@ -179,7 +179,7 @@ func TestOpenRefusesWhatCannotBe(t *testing.T) {
 	t.Parallel()
 	for address, message := range map[string]string{
 		"ftp://somewhere/else":             `external_diffs.bucket ftp://somewhere/else: has the scheme "ftp" (write file:///folder or`,
-		"file:///there/is/no/such/folder":  `no such file or directory (create the folder, or mount the disk that it is on)`,
+		"file:///there/is/no/such/folder":  `no such file or directory (create the folder, or mount its disk)`,
 		"file://relative/folder":           `does not contain an absolute path`,
 		"file:///tmp?create_dir=1":         `has the unknown parameter "create_dir"`,
 		"s3://bucket/folder?region=x":      `does not name a bucket`,
@@ -204,7 +204,7 @@ func TestAFolderThatGoesAwayIsNamed(t *testing.T) {
 	_, err := store.Digest(t.Context(), key)
 	var refused *blobstore.AccessError
 	require.ErrorAs(t, err, &refused)
-	require.ErrorContains(t, err, "the folder is missing (create it, or mount the disk that it is on)")
+	require.ErrorContains(t, err, "the folder is missing (create it, or mount its disk)")
 	_, err = store.Range(t.Context(), key, 0, 1)
 	require.ErrorAs(t, err, &refused)
 	require.NoError(t, os.Mkdir(folder, 0o700))
@@ -284,7 +284,7 @@ func TestAKeyLeadsNowhereElse(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, store *blobstore.Store) {
 		for _, key := range []string{"", ".", "/a", "../a", "a/../../b", "a//b", "a/", "a\nb"} {
-			want := fmt.Sprintf("%q is no key of an object", key)
+			want := fmt.Sprintf("%q is not a valid key of an object", key)
 			_, err := store.Version(t.Context(), key)
 			require.ErrorContains(t, err, want)
 			_, err = store.Digest(t.Context(), key)

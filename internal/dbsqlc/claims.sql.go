@@ -42,7 +42,7 @@ WHERE ledger.busy_until IS NULL
    OR ledger.busy_until OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
 `
 
-// Statements on one diff's row, which may run in a batch behind the application's path: operators have their schema.
+// Statements for the state of one diff. They may run in a batch with the application's path, so operators are qualified.
 func (q *Queries) DiffClaim(ctx context.Context, diffID int64, token int64, holder string, seconds float64) (int64, error) {
 	result, err := q.db.Exec(ctx, diffClaim,
 		diffID,
@@ -65,7 +65,7 @@ WHERE diff_id OPERATOR(pg_catalog.=) $1::bigint
 FOR UPDATE
 `
 
-// Locks the claim: from then on no other worker can take it before the transaction ends.
+// Locks the claim: no other worker can take it before the transaction ends.
 func (q *Queries) DiffConfirm(ctx context.Context, diffID int64, token int64) (int64, error) {
 	result, err := q.db.Exec(ctx, diffConfirm, diffID, token)
 	if err != nil {
@@ -84,7 +84,7 @@ WHERE diff_id OPERATOR(pg_catalog.=) $1::bigint
   AND token OPERATOR(pg_catalog.=) $2::bigint
 `
 
-// Notes a diff that is back in the database.
+// Records that a diff was restored to the database.
 func (q *Queries) DiffKeep(ctx context.Context, diffID int64, token int64) error {
 	_, err := q.db.Exec(ctx, diffKeep, diffID, token)
 	return err
@@ -98,8 +98,7 @@ WHERE NOT EXISTS (SELECT FROM "sexton".external_diff_removals AS queued
       AND (queued.store IS NULL OR queued.store OPERATOR(pg_catalog.=) $3::integer))
 `
 
-// Lists an object as one to be removed, unless it is there. The trigger on diffs may not have seen the claim of a diff that it queued:
-// in a transaction whose snapshot is older.
+// Queues an object for removal, unless it is queued. The trigger on deleted diffs does not queue it if its snapshot is older than the claim.
 func (q *Queries) DiffOrphan(ctx context.Context, diffID int64, key string, store int) error {
 	_, err := q.db.Exec(ctx, diffOrphan, diffID, key, store)
 	return err
@@ -119,7 +118,7 @@ WHERE diff_id OPERATOR(pg_catalog.=) $3::bigint
   AND token OPERATOR(pg_catalog.=) $4::bigint
 `
 
-// Notes a diff that is moved, and ends the claim.
+// Records that a diff was moved, and ends the claim.
 func (q *Queries) DiffSettle(ctx context.Context, size int64, sha256 []byte, diffID int64, token int64) error {
 	_, err := q.db.Exec(ctx, diffSettle,
 		size,

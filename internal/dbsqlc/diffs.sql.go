@@ -160,8 +160,7 @@ WHERE ledger.diff_id = $1::bigint
   AND NOT EXISTS (SELECT FROM idle)
 `
 
-// A row that says nothing goes with the claim, and so does that of a deleted diff. No later claim has its token, so a worker that is late
-// ends no claim but its own.
+// Ends the claim. Deletes the row if it has no other state, or if the diff was deleted. The token ensures that a late worker ends only its own claim.
 func (q *Queries) DiffRelease(ctx context.Context, diffID int64, token int64) error {
 	_, err := q.db.Exec(ctx, diffRelease, diffID, token)
 	return err

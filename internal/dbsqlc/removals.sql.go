@@ -19,8 +19,8 @@ SELECT EXISTS (
 )
 `
 
-// Reports whether a row refers to an object: in a store or, without one, in any store, as an application may have moved objects of
-// rows that do not say so yet.
+// Reports whether a row refers to an object in a store. Without a store it reports this for any store, because an application may have moved the
+// object before it updates the row.
 func (q *Queries) RemovalInUse(ctx context.Context, diffs []int64, key string, store *int) (bool, error) {
 	row := q.db.QueryRow(ctx, removalInUse, diffs, key, store)
 	var exists bool

@@ -14,31 +14,28 @@ import (
 )
 
 const (
-	// backlogCap is where diffs are no longer counted, bytesCap how many of them have
-	// their bytes counted.
+	// backlogCap is the maximum number of diffs that are counted, bytesCap the number of
+	// diffs of which the bytes are counted.
 	backlogCap = 10_000
 	bytesCap   = 200
 )
 
-// Backlog counts the diffs still in the database, and the objects that the store still
-// has to lose.
+// Backlog counts the diffs in the database, and the objects that are queued for removal.
 type Backlog struct {
-	// Pending counts diffs in the database, due or not. Capped reports that there are
-	// more.
+	// Pending counts diffs in the database, due or not. Capped reports that there are more.
 	Pending int64 `json:"pending"`
 	Capped  bool  `json:"capped"`
-	// Bytes are those of the first diffs among them; BytesCapped reports that there are
-	// more diffs than were measured.
+	// Bytes is the size of the first bytesCap diffs. BytesCapped reports that there are
+	// more diffs.
 	Bytes       int64 `json:"bytes"`
 	BytesCapped bool  `json:"bytes_capped"`
-	// Removals counts objects that are to be removed.
+	// Removals counts objects that are queued for removal.
 	Removals int64 `json:"removals"`
-	// Skipped counts diffs that stay in the database although they are due, by reason,
-	// each up to the cap.
+	// Skipped counts due diffs that cannot be moved, by reason.
 	Skipped map[Skip]int64 `json:"skipped"`
 }
 
-// ReadBacklog counts what is left. It never reads a big table as a whole.
+// ReadBacklog counts the backlog. It reads a limited number of rows.
 func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (Backlog, error) {
 	var b Backlog
 	err := db.QueryRow(ctx, names.Render(statement("backlog")), bytesCap).
@@ -51,8 +48,7 @@ func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (Ba
 	return b, err
 }
 
-// ReadSkipped counts diffs that stay in the database although they are due, by reason. It
-// counts 10,000 of them at most.
+// ReadSkipped counts due diffs that cannot be moved, by reason, up to 10,000 diffs.
 func ReadSkipped(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (map[Skip]int64, error) {
 	rows, err := names.Queries(db).DiffSkipped(ctx, backlogCap)
 	if err != nil {
@@ -66,46 +62,47 @@ func ReadSkipped(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (ma
 }
 
 // MoveKind is the kind of the jobs that move one diff each, with the argument diff_id. It
-// is frozen.
+// must not change.
 const MoveKind = "migrate_external_diff"
 
-// failedWindow is how many skipped diffs and how many failed jobs are looked through.
+// failedWindow is the maximum number of skipped diffs, and of failed jobs, that are read.
 const failedWindow = 500
 
-// Failure is a diff that is due and stays in the database.
+// Failure is a due diff that was not moved.
 type Failure struct {
 	DiffID int64
 	// Skip is why it cannot be moved. It is empty if an attempt failed with Error.
 	Skip  Skip
 	Error string
-	// Attempts counts those of the last job.
+	// Attempts is the number of attempts of the last job.
 	Attempts int64
-	// Next is when that job is tried again; nil where the next round over all diffs takes
-	// it up.
+	// Next is the time of the next attempt of that job; nil if the next round over all
+	// diffs inserts a job.
 	Next *time.Time
 }
 
-// ReadFailed lists the first of the diffs that stay in the database although they are
-// due: those of which an attempt has failed before skipped ones.
+// ReadFailed returns up to limit due diffs that were not moved. Diffs with a failed
+// attempt come before skipped ones.
 func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, limit int) ([]Failure, error) {
 	rows, _ := db.Query(ctx, names.Render(statement("failed")), limit, failedWindow, MoveKind)
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Failure])
 	return found, problem.Doing(err, "read failed diffs")
 }
 
-// Retry has diffs tried again at once, and returns how many of them are in the database
-// still.
+// Retry makes the jobs of diffs run immediately, and returns the number of these diffs
+// that are still in the database.
 func Retry(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, ids []int64) (int64, error) {
 	var retried int64
 	err := db.QueryRow(ctx, names.Render(statement("retry")), ids, MoveKind).Scan(&retried)
 	return retried, problem.Doing(err, "retry diffs")
 }
 
-// TriggerName is the trigger on diffs that queues the objects of deleted ones.
+// TriggerName is the trigger on diffs that queues the objects of deleted diffs.
 const TriggerName = "sexton_external_diffs_removed"
 
-// LostTrigger returns how that trigger does not work, and the SQL that has it work again,
-// to be rendered for the configured schemas; "" where it works.
+// LostTrigger returns "missing" or "disabled" for a trigger that does not fire, and the
+// SQL that repairs it, to be rendered for the configured schemas. It returns "" if the
+// trigger fires.
 func LostTrigger(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (state, fix string, _ error) {
 	const enable = `ALTER TABLE "public".merge_request_diffs ENABLE ALWAYS TRIGGER ` + TriggerName
 	var fires bool
@@ -116,7 +113,7 @@ func LostTrigger(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (st
 			` AFTER DELETE ON "public".merge_request_diffs REFERENCING OLD TABLE AS sexton_removed` +
 			` FOR EACH STATEMENT EXECUTE FUNCTION "sexton".external_diffs_removed(); ` + enable, nil
 	case err != nil:
-		return "", "", fmt.Errorf("look at the trigger of deleted diffs: %w", err)
+		return "", "", fmt.Errorf("query the trigger of deleted diffs: %w", err)
 	case !fires:
 		return "disabled", enable, nil
 	}

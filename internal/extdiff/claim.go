@@ -17,62 +17,61 @@ import (
 
 const (
 	defaultTTL = time.Minute
-	// renewals is how often a claim is renewed within its length; margin is how long
-	// before its end its holder stops.
+	// renewals is the number of renewals within the length of a claim. margin is the time
+	// before its end at which its holder stops.
 	renewals = 4
 	margin   = 5 * time.Second
 )
 
-// errLost says that the claim has passed to another worker or has run out.
+// errLost reports that the claim has passed to another worker or has expired.
 var errLost = errors.New("the claim on the diff is lost")
 
-// BusyError says that another worker has the diff. It is an ordinary outcome, not a
-// failure.
+// BusyError reports that another worker holds the diff. It is not a failure.
 type BusyError struct {
 	DiffID int64
 	Holder string
-	// Until is when the claim ends, unless it is renewed, and Left the time until then by
+	// Until is the end of the claim unless it is renewed. Left is the time until then by
 	// the server's clock.
 	Until time.Time
 	Left  time.Duration
 }
 
 func (e *BusyError) Error() string {
-	return fmt.Sprintf("diff %d is being worked on by %s until %s", e.DiffID, e.Holder,
+	return fmt.Sprintf("diff %d is claimed by %s until %s", e.DiffID, e.Holder,
 		e.Until.UTC().Format(time.RFC3339))
 }
 
-// claim is the permission to touch the object of a diff.
+// claim is the right to write or delete the object of a diff.
 type claim struct {
 	db     database.Database
 	diffID int64
-	// token is random, so that no two claims have the same: neither one that was rolled
-	// back and the next one, nor those before and after a row that has gone.
+	// token is random, so that no two claims have the same, even after a rollback or the
+	// deletion of the row.
 	token int64
 	ttl   time.Duration
-	// deadline is monotonic; margin before the claim ends at the earliest.
+	// deadline is the earliest end of the claim, less margin. It is monotonic.
 	deadline time.Time
-	// confirmed reports that a transaction is under way that has locked the claim, or is
-	// about to. Its lock keeps others out until its end.
+	// confirmed reports that a transaction has locked the claim, or is about to. The lock
+	// excludes other workers until the transaction ends.
 	confirmed atomic.Bool
-	// again reports that an earlier try has found the rows or the object changed.
+	// again reports that the rows or the object changed during an earlier try.
 	again bool
 	// settled reports that the transaction that moved the diff has ended the claim.
 	settled bool
 }
 
 // take claims a diff in a transaction, which the caller commits. It returns a *BusyError
-// where another worker has it.
+// if another worker holds the diff.
 func take(ctx context.Context, tx dbsqlc.DBTX, db database.Database, diffID int64, holder string,
 	ttl time.Duration,
 ) (*claim, error) {
 	c := &claim{db: db, diffID: diffID, ttl: ttl}
 	on := db.Names.Queries(tx)
-	busy := &BusyError{DiffID: diffID, Holder: "one after the other", Until: time.Now()}
+	busy := &BusyError{DiffID: diffID, Holder: "several workers in turn", Until: time.Now()}
 	for range mostTries {
-		// Before the statement is sent, so that the deadline can only be early.
-		asked := time.Now()
-		c.token, c.deadline = rand.Int64(), c.end(asked)
+		// Taken before the statement is sent, so that the deadline can only be early.
+		sentAt := time.Now()
+		c.token, c.deadline = rand.Int64(), c.end(sentAt)
 		taken, err := on.DiffClaim(ctx, diffID, c.token, holder, ttl.Seconds())
 		if err != nil {
 			return nil, fmt.Errorf("claim diff %d: %w", diffID, err)
@@ -83,11 +82,10 @@ func take(ctx context.Context, tx dbsqlc.DBTX, db database.Database, diffID int6
 		found, err := on.DiffBusy(ctx, diffID)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
-			// The other's claim ended between the two statements, and its row went with
-			// it.
+			// The other claim ended between the two statements, and its row was deleted.
 			continue
 		case err != nil:
-			return nil, fmt.Errorf("look who works on diff %d: %w", diffID, err)
+			return nil, fmt.Errorf("query the claim on diff %d: %w", diffID, err)
 		}
 		busy.Holder, busy.Until, busy.Left = found.Holder, found.Until,
 			time.Duration(found.Seconds*float64(time.Second))
@@ -96,16 +94,17 @@ func take(ctx context.Context, tx dbsqlc.DBTX, db database.Database, diffID int6
 	return nil, busy
 }
 
-func (c *claim) end(asked time.Time) time.Time { return asked.Add(c.ttl - min(margin, c.ttl/2)) }
+// end returns the deadline of a claim that was requested at a given time.
+func (c *claim) end(sentAt time.Time) time.Time { return sentAt.Add(c.ttl - min(margin, c.ttl/2)) }
 
-// hold renews the claim until release is called. The context that it returns ends before
-// the claim does, with errLost as its cause.
+// hold renews the claim until release is called. If the claim is lost, it cancels the
+// returned context before the claim ends, with errLost as the cause.
 func (c *claim) hold(ctx context.Context) (held context.Context, release func()) {
 	held, cancel := context.WithCancelCause(ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		c.keep(held, cancel)
+		c.renew(held, cancel)
 	}()
 	return held, func() {
 		cancel(nil)
@@ -113,9 +112,9 @@ func (c *claim) hold(ctx context.Context) (held context.Context, release func())
 	}
 }
 
-// under does work that ends before the claim does, and gives the claim back. The error is
-// errLost where the claim ended under the work: whatever was going on says no more than
-// that it was cancelled.
+// under calls work with a context that ends before the claim, and then releases the claim.
+// If the claim was lost meanwhile, it returns errLost instead of the error of work, which
+// only reports the cancellation.
 func (c *claim) under(ctx context.Context, work func(held context.Context) error) error {
 	held, release := c.hold(ctx)
 	err := work(held)
@@ -129,7 +128,7 @@ func (c *claim) under(ctx context.Context, work func(held context.Context) error
 	return errors.Join(err, c.release(ctx))
 }
 
-// claimed does work on the object of a diff under its claim.
+// claimed claims a diff and calls work.
 func (e *Engine) claimed(ctx context.Context, diffID int64,
 	work func(held context.Context, claimed *claim) error,
 ) error {
@@ -144,7 +143,8 @@ func (e *Engine) claimed(ctx context.Context, diffID int64,
 	return claimed.under(ctx, func(held context.Context) error { return work(held, claimed) })
 }
 
-func (c *claim) keep(ctx context.Context, cancel context.CancelCauseFunc) {
+// renew renews the claim until ctx ends. It calls cancel if the claim is lost.
+func (c *claim) renew(ctx context.Context, cancel context.CancelCauseFunc) {
 	tick := time.NewTicker(c.ttl / renewals)
 	defer tick.Stop()
 	end := time.NewTimer(time.Until(c.deadline))
@@ -165,26 +165,25 @@ func (c *claim) keep(ctx context.Context, cancel context.CancelCauseFunc) {
 				continue // A renewal would wait for that transaction.
 			}
 		}
-		asked := time.Now()
+		sentAt := time.Now()
 		bounded, stop := context.WithDeadline(ctx, c.deadline)
 		renewed, err := c.db.Queries().DiffRenew(bounded, c.ttl.Seconds(), c.diffID, c.token)
 		stop()
 		switch {
-		case err == nil && renewed == 0 && c.confirmed.Load(): // The transaction knows better, or has ended the claim.
+		case err == nil && renewed == 0 && c.confirmed.Load(): // The transaction has locked or ended the claim.
 		case err == nil && renewed == 0:
 			cancel(errLost)
 			return
 		case err == nil:
-			c.deadline = c.end(asked)
+			c.deadline = c.end(sentAt)
 			end.Reset(time.Until(c.deadline))
 		}
-		// An error may pass before the claim ends.
+		// After an error, the next renewal may succeed before the claim ends.
 	}
 }
 
-// confirm locks the claim in a transaction, or returns errLost. From then on no other can
-// take it before the transaction ends, however long that takes. The caller sets confirmed
-// back after it.
+// confirm locks the claim in a transaction, or returns errLost. No other worker can take
+// the claim before the transaction ends. The caller resets confirmed afterwards.
 func (c *claim) confirm(ctx context.Context, tx pgx.Tx) error {
 	c.confirmed.Store(true)
 	found, err := c.db.Names.Queries(tx).DiffConfirm(ctx, c.diffID, c.token)
@@ -197,11 +196,10 @@ func (c *claim) confirm(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// settleTimeout bounds what is done after the caller's context may have ended.
+// settleTimeout limits clean-up after the end of the caller's context.
 const settleTimeout = 5 * time.Second
 
-// settle does what is to be done after the caller's context may have ended; errors say
-// what that is.
+// settle calls do even if ctx has ended. doing describes it in errors.
 func settle(ctx context.Context, db database.Database, doing string,
 	do func(context.Context, *dbsqlc.Queries) error,
 ) error {
@@ -210,7 +208,7 @@ func settle(ctx context.Context, db database.Database, doing string,
 	return problem.Doing(do(ctx, db.Queries()), "%s", doing)
 }
 
-// release gives the claim back. Where that fails, it ends by itself.
+// release ends the claim. If that fails, the claim expires.
 func (c *claim) release(ctx context.Context) error {
 	return settle(ctx, c.db, fmt.Sprintf("release claim on diff %d", c.diffID),
 		func(ctx context.Context, on *dbsqlc.Queries) error {
@@ -218,7 +216,7 @@ func (c *claim) release(ctx context.Context) error {
 		})
 }
 
-// quarantine keeps all workers from the diff for a while, and ends the claim.
+// quarantine prevents all workers from claiming the diff for some time.
 func (c *claim) quarantine(ctx context.Context, length time.Duration) error {
 	return settle(ctx, c.db, fmt.Sprintf("keep diff %d from being moved", c.diffID),
 		func(ctx context.Context, on *dbsqlc.Queries) error {

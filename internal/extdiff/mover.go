@@ -17,36 +17,35 @@ import (
 // Skip is why a diff was not moved.
 type Skip string
 
-// The reasons. Those behind Kept are recorded with the diff, and counted, until it is
+// The reasons. The ones after Kept are recorded with the diff, and counted, until it is
 // moved.
 const (
 	// Gone: there is no such diff.
 	Gone Skip = "gone"
-	// External: it has been moved before.
+	// External: it is already in the store.
 	External Skip = "already_external"
-	// NotDue: it is empty, or the rule has it stay in the database.
+	// NotDue: it is empty, or not due by the rule.
 	NotDue Skip = "not_due"
-	// Kept: it was brought back into the database by hand.
+	// Kept: an operator has restored it to the database.
 	Kept Skip = "kept_in_database"
-	// TooLarge: its texts are longer than the 4-byte columns for offset and size can
-	// tell.
+	// TooLarge: its texts exceed the range of the 4-byte columns for offset and size.
 	TooLarge Skip = "too_large"
-	// FilesMissing: it has fewer rows of files than its files_count says.
+	// FilesMissing: it has fewer rows of files than files_count.
 	FilesMissing Skip = "files_missing"
-	// Inconsistent: a file's text is external already although the diff is not.
+	// Inconsistent: a file is external and the diff is not.
 	Inconsistent Skip = "inconsistent"
 )
 
-// Skips are all reasons.
+// Skips returns all reasons.
 func Skips() []Skip {
 	return []Skip{Gone, External, NotDue, Kept, TooLarge, FilesMissing, Inconsistent}
 }
 
-// Point is a step of the work, for tests that stop it there.
+// Point is a step of the work at which tests stop it.
 type Point string
 
-// The points of a move, in their order; at PointSwitched the rows are changed but not
-// committed. Then those of bringing back, and those of removing an object.
+// The points of a move, of a restore, and of the removal of an object. At PointSwitched
+// the rows are changed but not committed.
 const (
 	PointClaimed  Point = "claimed"
 	PointReading  Point = "reading"
@@ -64,10 +63,9 @@ const (
 )
 
 const (
-	// mostTries is how often a diff is begun anew because its rows or its object changed
-	// meanwhile.
+	// mostTries is the maximum number of tries if the rows or the object change meanwhile.
 	mostTries = 3
-	// defaultTransfer bounds each statement that puts an object back into rows,
+	// defaultTransfer limits each statement that writes texts of an object to rows,
 	// defaultStatement any other statement.
 	defaultTransfer  = 10 * time.Minute
 	defaultStatement = 30 * time.Second
@@ -75,17 +73,15 @@ const (
 	defaultSnapshot  = time.Minute
 )
 
-// Limits bound the work on one diff. Zero values stand for 10 min, 30 s, 5 s and a
-// minute. Neither an upload nor a restore has one as a whole.
+// Limits are limits of time for one diff. Zero values mean 10 min, 30 s, 5 s and a minute.
+// An upload and a restore have no limit in total.
 type Limits struct {
-	// Transfer bounds each statement that puts an object back into rows: some pieces of
-	// it, or all of its files.
+	// Transfer limits each statement that writes texts of an object to rows.
 	Transfer time.Duration
-	// Statement bounds every statement but the one that streams the texts; Lock each wait
-	// for a lock.
+	// Statement limits every other statement except the one that streams the texts. Lock
+	// limits each wait for a lock.
 	Statement, Lock time.Duration
-	// Snapshot is how long an upload reads from one snapshot of the rows before it takes
-	// another.
+	// Snapshot is the time for which an upload reads from one snapshot.
 	Snapshot time.Duration
 }
 
@@ -96,27 +92,27 @@ func (l Limits) orDefaults() Limits {
 	}
 }
 
-// Engine moves single diffs of one database to one store, and back. It is safe for
-// concurrent use.
+// Engine moves single diffs of one database to one store, and restores them. It is safe
+// for concurrent use.
 type Engine struct {
 	DB    database.Database
 	Store *blobstore.Store
 	// Owner is checked before an object is written or deleted. Nil skips the check.
 	Owner *Owner
 	Rule  Rule
-	// Holder names this process to others, such as "host:pid:random".
+	// Holder identifies this process in messages, such as "host:pid:random".
 	Holder string
 	Limits Limits
-	// TTL is how long a claim lasts without being renewed; 0 means a minute.
+	// TTL is the length of a claim that is not renewed; 0 means a minute.
 	TTL time.Duration
-	// Reached, if set, is told of every point that the work comes to.
+	// Reached, if set, is called at every point.
 	Reached func(Point)
 }
 
 func (e *Engine) ttl() time.Duration { return cmp.Or(e.TTL, defaultTTL) }
 
-// snapshotLimit is when the server ends a snapshot whose end was missed. A piece may take
-// as long as all those before it.
+// snapshotLimit is the time after which the server ends a snapshot. The last piece of a
+// snapshot may take as long as all earlier ones.
 func (e *Engine) snapshotLimit() time.Duration {
 	limits := e.Limits.orDefaults()
 	return max(limits.Statement, 3*limits.Snapshot)
@@ -156,19 +152,19 @@ func (e *Engine) Move(ctx context.Context, diffID int64) (Moved, error) {
 		diffID, mostTries)
 }
 
-// DueSince is the time from which a diff had to be moved by the rule, and not before
-// external diffs came into the database.
+// DueSince returns the time at which a diff became due by the rule, but not before external
+// diffs were installed.
 func (e *Engine) DueSince(ctx context.Context, diffID int64) (since time.Time, err error) {
 	err = e.DB.Pool.QueryRow(ctx, e.DB.Names.Render(statement("due_since")), diffID, e.Rule == Outdated).Scan(&since)
 	return since, problem.Doing(err, "read since when diff %d is due", diffID)
 }
 
-// errChanged says that the rows differ from the ones that were read for the object.
+// errChanged reports that the rows differ from the ones that were read for the object.
 var errChanged = errors.New("the diff has changed meanwhile")
 
-// survey holds the rows read for an object.
+// survey describes the files that are read for an object.
 type survey struct {
-	// skip is why the diff is not to be moved any more.
+	// skip is set if the diff must not be moved any more.
 	skip         Skip
 	files        int64
 	bytes        int64
@@ -178,7 +174,7 @@ type survey struct {
 
 func (e *Engine) try(ctx context.Context, diffID int64, again bool) (Moved, error) {
 	moved := Moved{DiffID: diffID}
-	found, err := e.look(ctx, e.DB.Pool, diffID, "")
+	found, err := e.readDiff(ctx, e.DB.Pool, diffID, "")
 	if err != nil || found.skip != "" {
 		moved.Skipped = found.skip
 		return moved, err
@@ -197,7 +193,7 @@ func (e *Engine) try(ctx context.Context, diffID int64, again bool) (Moved, erro
 	return moved, err
 }
 
-func (e *Engine) moveClaimed(ctx context.Context, claimed *claim, found look, moved *Moved) error {
+func (e *Engine) moveClaimed(ctx context.Context, claimed *claim, found diffRow, moved *Moved) error {
 	moved.Key = Key(found.mergeRequestID, found.diffID)
 	surveyed, digest, err := e.upload(ctx, claimed, found, moved.Key)
 	if err != nil {
@@ -216,32 +212,32 @@ func (e *Engine) moveClaimed(ctx context.Context, claimed *claim, found look, mo
 	return err
 }
 
-// look is how a diff stands.
-type look struct {
+// diffRow is the row of a diff.
+type diffRow struct {
 	diffID, mergeRequestID int64
 	filesCount             int64
 	skip                   Skip
 }
 
-// look reads the diff's row, with a locking clause or none.
-func (e *Engine) look(ctx context.Context, on queryer, diffID int64, lock string) (look, error) {
-	return scanLook(on.QueryRow(ctx, e.lookStatement(lock), diffID), diffID)
+// readDiff reads the row of a diff. lock is a locking clause or empty.
+func (e *Engine) readDiff(ctx context.Context, on queryer, diffID int64, lock string) (diffRow, error) {
+	return scanDiff(on.QueryRow(ctx, e.diffStatement(lock), diffID), diffID)
 }
 
-func (e *Engine) lookStatement(lock string) string {
-	return e.DB.Names.Render(e.Rule.statement("look", "lock", lock))
+func (e *Engine) diffStatement(lock string) string {
+	return e.DB.Names.Render(e.Rule.statement("diff", "lock", lock))
 }
 
-// scanLook reads the row of a look.
-func scanLook(row pgx.Row, diffID int64) (look, error) {
-	found := look{diffID: diffID}
+// scanDiff scans the result of diffStatement.
+func scanDiff(row pgx.Row, diffID int64) (diffRow, error) {
+	found := diffRow{diffID: diffID}
 	var external, kept, due bool
 	err := row.Scan(&found.mergeRequestID, &found.filesCount, &external, &kept, &due)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		found.skip = Gone
 	case err != nil:
-		return found, fmt.Errorf("look at the diff: %w", err)
+		return found, fmt.Errorf("read the diff: %w", err)
 	case external:
 		found.skip = External
 	case kept:
@@ -256,14 +252,14 @@ type queryer interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// claim takes the diff's claim, and looks again under a lock.
-func (e *Engine) claim(ctx context.Context, diffID int64) (claimed *claim, found look, err error) {
+// claim claims a diff, and reads its row again under a lock.
+func (e *Engine) claim(ctx context.Context, diffID int64) (claimed *claim, found diffRow, err error) {
 	err = e.transact(ctx, func(tx pgx.Tx) error {
 		taken, err := take(ctx, tx, e.DB, diffID, e.Holder, e.ttl())
 		if err != nil {
 			return err
 		}
-		found, err = e.look(ctx, tx, diffID, "FOR NO KEY UPDATE OF diff")
+		found, err = e.readDiff(ctx, tx, diffID, "FOR NO KEY UPDATE OF diff")
 		if err == nil && found.skip != "" {
 			return errNothingToDo
 		}
@@ -276,8 +272,8 @@ func (e *Engine) claim(ctx context.Context, diffID int64) (claimed *claim, found
 	case errors.Is(err, errNothingToDo):
 		err = nil
 	case err != nil && claimed != nil:
-		// It has come to the commit, behind which the answer may have got lost. What
-		// fails before is rolled back.
+		// The commit has failed, but may have succeeded if the answer was lost. Earlier
+		// errors are rolled back.
 		err = errors.Join(err, claimed.release(ctx))
 	}
 	return claimed, found, err
@@ -286,8 +282,8 @@ func (e *Engine) claim(ctx context.Context, diffID int64) (claimed *claim, found
 // errNothingToDo rolls a claim back.
 var errNothingToDo = errors.New("nothing to do")
 
-// obstacle is why these files cannot be moved.
-func (s survey) obstacle(found look) Skip {
+// obstacle returns why these files cannot be moved, or "".
+func (s survey) obstacle(found diffRow) Skip {
 	switch {
 	case s.skip != "":
 		return s.skip
@@ -301,12 +297,12 @@ func (s survey) obstacle(found look) Skip {
 	return ""
 }
 
-// state is the state that a refusal was for; queries/refused.sql compares it.
-func (s survey) state(found look) string {
+// state identifies the state for which a diff was skipped; queries/refused.sql compares it.
+func (s survey) state(found diffRow) string {
 	return fmt.Sprintf("%d %s", found.filesCount, s.fingerprint)
 }
 
-// compare reads an object back.
+// compare reads an object and returns an error if it differs from what was written.
 func (e *Engine) compare(ctx context.Context, key string, want blobstore.Digest) error {
 	e.reach(PointUploaded)
 	found, err := e.Store.Digest(ctx, key)
@@ -314,9 +310,9 @@ func (e *Engine) compare(ctx context.Context, key string, want blobstore.Digest)
 	case err != nil:
 		return err
 	case found.Size != want.Size:
-		return fmt.Errorf("read %s back: it has %d bytes, %d were written", key, found.Size, want.Size)
+		return fmt.Errorf("read %s back: it has %d bytes instead of %d", key, found.Size, want.Size)
 	case found != want:
-		return fmt.Errorf("read %s back: its checksum is not that of what was written", key)
+		return fmt.Errorf("read %s back: its checksum differs from the written bytes", key)
 	}
 	e.reach(PointVerified)
 	return nil

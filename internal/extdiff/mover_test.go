@@ -252,7 +252,7 @@ func TestMoveRefusesAnObjectThatIsNotWhatWasWritten(t *testing.T) {
 	}
 	_, err := b.engine.Move(t.Context(), 1)
 	require.ErrorContains(t, err,
-		"move diff 1: read merge_request_diffs/mr-7/diff-1 back: its checksum is not that of what was written")
+		"move diff 1: read merge_request_diffs/mr-7/diff-1 back: its checksum differs from the written bytes")
 	require.Equal(t, [][]string{{"NULL", "NULL", "1"}}, b.stored(1))
 	b.engine.Reached = nil
 	require.Empty(t, b.move(t, 1).Skipped, "the next attempt replaces the object")

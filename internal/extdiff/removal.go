@@ -13,30 +13,29 @@ import (
 )
 
 const (
-	// removalLength is how long an object that is being deleted is out of others' reach.
+	// removalLength is the time for which a queued object is hidden from other workers.
 	removalLength = time.Minute
-	// quarantineLength is the time for which no worker moves a diff of which it is not
-	// known whether its object's deletion has arrived. It is also the length of a
-	// removal's claim, from before the deletion is sent: a worker that dies with it under
-	// way cannot say so.
+	// quarantineLength is the time for which no worker moves a diff if a request to delete
+	// its object may still arrive. It is also the length of the claim of a removal,
+	// because a worker that dies during the request cannot extend the claim.
 	quarantineLength = 15 * time.Minute
 	// retryAfter is the pause after the first failure of a removal; it doubles up to an
 	// hour.
 	retryAfter = 30 * time.Second
 )
 
-// RemovalDueSQL is a condition, to be rendered for the configured schemas: some object is
-// to be removed now.
+// RemovalDueSQL is a condition, to be rendered for the configured schemas, that is true if
+// a queued object is due.
 const RemovalDueSQL = `EXISTS (SELECT FROM "sexton".external_diff_removals AS removal WHERE removal.not_before <= pg_catalog.statement_timestamp())`
 
-// CountRemovalsSQL is an expression, to be rendered for the configured schemas: how many
-// are, 10,001 where there are more.
+// CountRemovalsSQL is an expression, to be rendered for the configured schemas, that counts
+// due objects up to 10,001.
 const CountRemovalsSQL = `(SELECT pg_catalog.count(*) FROM (
     SELECT FROM "sexton".external_diff_removals AS removal WHERE removal.not_before <= pg_catalog.statement_timestamp() LIMIT 10001
 ) AS counted)`
 
-// NextRemovalSQL is an expression, to be rendered for the configured schemas: in how many
-// seconds (float8) the next removal falls due that is put off, or 0 where none is.
+// NextRemovalSQL is an expression, to be rendered for the configured schemas, that returns
+// the seconds (float8) until the next deferred removal, or 0 if none is deferred.
 const NextRemovalSQL = `coalesce((
     SELECT extract(epoch FROM pg_catalog.min(removal.not_before) - pg_catalog.statement_timestamp())
     FROM "sexton".external_diff_removals AS removal
@@ -45,16 +44,15 @@ const NextRemovalSQL = `coalesce((
 
 // Removed counts the objects that a run has removed.
 type Removed struct {
-	// Objects were deleted, or had gone already.
+	// Objects counts objects that were deleted or already missing.
 	Objects int64 `json:"objects_removed"`
-	// Spared counts entries whose object is in use again, and those whose key is not
-	// valid.
+	// Spared counts entries whose object is in use again or whose key is invalid.
 	Spared int64 `json:"objects_spared"`
-	// Failed counts entries that were put off with an error.
+	// Failed counts entries that were deferred with an error.
 	Failed int64 `json:"removals_failed"`
 }
 
-// removal is an entry of the list of objects to be removed.
+// removal is an entry of the queue of objects.
 type removal struct {
 	id, diffID int64
 	key        string
@@ -105,7 +103,7 @@ func (e *Engine) Remove(ctx context.Context, limit int) (Removed, error) {
 	return removed, nil //nolint:nilerr // A stop is not an error.
 }
 
-// ofOneObject reports whether an error is about one object alone.
+// ofOneObject reports whether an error concerns a single object.
 func ofOneObject(err error) bool {
 	_, busy := errors.AsType[*BusyError](err)
 	_, other := errors.AsType[*otherStoreError](err)
@@ -145,9 +143,9 @@ func (e *Engine) destroy(ctx context.Context, d removal) (deleted bool, err erro
 	if err != nil {
 		return false, err
 	}
-	held, letGo := claimed.hold(ctx)
+	held, stopRenewing := claimed.hold(ctx)
 	deleted, known, err := e.destroyHeld(held, d, owner)
-	letGo()
+	stopRenewing()
 	if !known {
 		return false, errors.Join(err, claimed.quarantine(ctx, quarantineLength))
 	}

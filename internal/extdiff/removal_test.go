@@ -148,11 +148,11 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 		problems = append(problems, [2]string{strings.TrimPrefix(f.Key, "merge_request_diffs/"), f.Problem})
 	}
 	require.Len(t, problems, 9)
-	require.Equal(t, [2]string{"mr-7/diff-2", "file 1 is at bytes 3 to 25, but the one before it ends at 22"},
+	require.Equal(t, [2]string{"mr-7/diff-2", "file 1 is at bytes 3 to 25, but the previous one ends at 22"},
 		problems[0])
 	require.Equal(t, [2]string{"mr-7/diff-3", "file 1 has no offset or no size"}, problems[1])
 	require.Equal(t, [2]string{"mr-7/diff-4", "the object is missing"}, problems[2])
-	require.Contains(t, problems[3][1], "the object's checksum is ")
+	require.Contains(t, problems[3][1], "the object has the checksum ")
 	require.Equal(t, [2]string{"mr-7/diff-6", "the object has 22 bytes, its files have 44"}, problems[4])
 	require.Equal(t, [2]string{"", "it is stored externally, but its external_diff is empty"}, problems[5])
 	require.Equal(t, [2]string{"mr-7/diff-7", "no diff names this object"}, problems[6])
@@ -242,7 +242,7 @@ func TestRestoreChangesNothingWhereTheObjectIsDamaged(t *testing.T) {
 	for content, message := range map[string]string{
 		good[:30]:                          "restore diff 1: diff 1 is damaged: the object has 30 bytes, its files have ",
 		good + "x":                         "1 bytes follow the last file",
-		strings.ReplaceAll(good, "o", "u"): "its checksum is not that of what was written",
+		strings.ReplaceAll(good, "o", "u"): "its checksum differs from the recorded one",
 	} {
 		b.spoil(t, key1, content)
 		_, err := b.engine.Restore(t.Context(), 1)

@@ -14,28 +14,28 @@ import (
 	"sexton/internal/problem"
 )
 
-// Restored is the diff that Restore has brought back.
+// Restored is the result of Restore.
 type Restored struct {
 	DiffID int64 `json:"diff_id"`
-	// Files and Bytes are those of the texts; 0 where the diff was in the database
-	// already.
+	// Files and Bytes describe the restored texts. They are 0 if the diff was already in
+	// the database.
 	Files int64 `json:"files"`
 	Bytes int64 `json:"bytes"`
-	// Kept names the object where it could not be removed yet; it will be.
+	// Kept is the key of the object if it could not be deleted yet. It is queued.
 	Kept string `json:"object_kept,omitempty"`
 }
 
-// ErrNoDiff says that there is no diff of that number.
+// ErrNoDiff reports that there is no diff with the given id.
 var ErrNoDiff = errors.New("there is no such diff")
 
-// Restore brings the texts of a diff back into the database and marks it to stay there;
-// then the object goes. Nothing changes where the object is not what was written, or
-// lacks anything that a row says is there.
+// Restore writes the texts of a diff back to the database, marks the diff as kept there,
+// and deletes the object. It changes nothing if the object differs from the recorded
+// checksum or lacks a text that a row refers to.
 func (e *Engine) Restore(ctx context.Context, diffID int64) (_ Restored, err error) {
 	restored := Restored{DiffID: diffID}
 	var object removal
 	err = e.claimed(ctx, diffID, func(held context.Context, claimed *claim) (err error) {
-		object, err = e.bringBack(held, claimed, &restored)
+		object, err = e.restoreTexts(held, claimed, &restored)
 		return err
 	})
 	if err != nil {
@@ -45,14 +45,13 @@ func (e *Engine) Restore(ctx context.Context, diffID int64) (_ Restored, err err
 		return restored, nil
 	}
 	e.reach(PointRestored)
-	// The object stands in the list of those to be removed already, so a failure here
-	// costs nothing but time.
-	if gone, err := e.destroy(ctx, object); err != nil || !gone {
+	// The object is already queued for removal, so a failure here only delays it.
+	if deleted, err := e.destroy(ctx, object); err != nil || !deleted {
 		restored.Kept = object.key
-		return restored, nil //nolint:nilerr // it says so
+		return restored, nil //nolint:nilerr // Kept reports it.
 	}
 	return restored, problem.Doing(e.DB.Queries().RemovalStrike(ctx, object.id),
-		"strike %s from the list of objects to be removed", object.key)
+		"remove %s from the queue", object.key)
 }
 
 // Release allows a restored diff to be moved again, and reports whether it was restored.
@@ -65,19 +64,17 @@ func (e *Engine) Release(ctx context.Context, diffID int64) (released bool, err 
 	return found.Released, problem.Doing(err, "release diff %d", diffID)
 }
 
-// The pieces of a diff until they are put together, where the transaction alone sees
-// them.
+// collectSQL creates a temporary table for the pieces of a diff.
 const collectSQL = `CREATE TEMPORARY TABLE sexton_pieces (relative_order integer, number integer, body pg_catalog.bytea) ON COMMIT DROP`
 
-// Each file looks for its pieces. The planner uses the index because it counts them
-// first.
+// indexSQL creates an index for the query of each file for its pieces. ANALYZE makes the
+// planner use it.
 const indexSQL = `CREATE INDEX ON pg_temp.sexton_pieces (relative_order, number); ANALYZE pg_temp.sexton_pieces`
 
-// bringBack does all of it in one transaction, which locks nothing before the object has
-// been read. Each of its statements has a limit, the store gives up a connection over
-// which no byte moves, and until it is confirmed the claim ends with a database that does
-// not answer. It returns the object, on the list of those to be removed.
-func (e *Engine) bringBack(ctx context.Context, claimed *claim, restored *Restored) (object removal, err error) {
+// restoreTexts restores a diff in one transaction, which locks no rows before the object
+// has been read. Each statement has a time limit, and the store closes a connection without
+// progress. It queues the object for removal and returns it.
+func (e *Engine) restoreTexts(ctx context.Context, claimed *claim, restored *Restored) (object removal, err error) {
 	defer claimed.confirmed.Store(false)
 	err = database.Write(ctx, e.DB.Pool, func(tx pgx.Tx) error {
 		if err := e.bound(ctx, tx, e.Limits.orDefaults().Transfer); err != nil {
@@ -88,7 +85,7 @@ func (e *Engine) bringBack(ctx context.Context, claimed *claim, restored *Restor
 			return err
 		}
 		if _, err := tx.Exec(ctx, collectSQL); err != nil {
-			return fmt.Errorf("make room for texts: %w", err)
+			return fmt.Errorf("create a temporary table: %w", err)
 		}
 		if err := e.collect(ctx, tx, external); err != nil {
 			return err
@@ -102,22 +99,22 @@ func (e *Engine) bringBack(ctx context.Context, claimed *claim, restored *Restor
 		}
 		put, err := tx.Exec(ctx, e.DB.Names.Render(statement("put_back")), claimed.diffID)
 		if err != nil {
-			return fmt.Errorf("put texts back: %w", err)
+			return fmt.Errorf("restore texts: %w", err)
 		}
 		if put.RowsAffected() != int64(len(external.files)) {
-			return fmt.Errorf("put texts back: %d of %d files changed", put.RowsAffected(), len(external.files))
+			return fmt.Errorf("restore texts: %d of %d files changed", put.RowsAffected(), len(external.files))
 		}
 		if _, err := tx.Exec(ctx, e.DB.Names.Render(statement("unmark")), claimed.diffID); err != nil {
 			return fmt.Errorf("mark diff as in the database: %w", err)
 		}
 		on := e.DB.Names.Queries(tx)
 		if err := on.DiffKeep(ctx, claimed.diffID, claimed.token); err != nil {
-			return fmt.Errorf("note that the diff stays in the database: %w", err)
+			return fmt.Errorf("record that the diff is kept in the database: %w", err)
 		}
 		object = removal{diffID: claimed.diffID, key: external.key, store: &external.store}
 		restored.Files, restored.Bytes = int64(len(external.files)), external.bytes()
 		if object.id, err = on.RemoveNext(ctx, object.diffID, object.key, external.store); err != nil {
-			return fmt.Errorf("list the object as one to be removed: %w", err)
+			return fmt.Errorf("queue the object for removal: %w", err)
 		}
 		return nil
 	})
@@ -127,7 +124,7 @@ func (e *Engine) bringBack(ctx context.Context, claimed *claim, restored *Restor
 	return object, nil
 }
 
-// unchanged locks the diff and ensures that it is still the one that was read.
+// unchanged locks the diff and its files, and returns errChanged if they have changed.
 func (e *Engine) unchanged(ctx context.Context, tx pgx.Tx, was external) error {
 	locked, err := tx.Exec(ctx, e.DB.Names.Render(statement("lock_unchanged")), was.diffID, was.mergeRequestID,
 		was.store, was.name)
@@ -144,8 +141,8 @@ func (e *Engine) unchanged(ctx context.Context, tx pgx.Tx, was external) error {
 	return nil
 }
 
-// collect reads the object from end to end, puts the pieces of its files into the
-// temporary table, and compares the whole with what was written.
+// collect reads the object, copies the pieces of its files to the temporary table, and
+// compares size and checksum with the recorded ones.
 func (e *Engine) collect(ctx context.Context, tx pgx.Tx, was external) error {
 	from, err := e.Store.Range(ctx, was.key, 0, -1)
 	if err != nil {
@@ -165,7 +162,7 @@ func (e *Engine) collect(ctx context.Context, tx pgx.Tx, was external) error {
 		return &BrokenError{DiffID: was.diffID, Reason: fmt.Sprintf("the object has %d bytes, its files have %d",
 			source.read, was.bytes())}
 	case source.err != nil:
-		return source.err // The server would say no more than that the copying was given up.
+		return source.err // The server's error only reports that the COPY was aborted.
 	case err != nil:
 		return fmt.Errorf("collect texts of %s: %w", was.key, err)
 	}
@@ -176,34 +173,34 @@ func (e *Engine) collect(ctx context.Context, tx pgx.Tx, was external) error {
 		return fmt.Errorf("collect texts of %s: %d bytes follow the last file", was.key, rest)
 	}
 	if was.sha256 != nil && [sha256.Size]byte(hash.Sum(nil)) != *was.sha256 {
-		return fmt.Errorf("collect texts of %s: its checksum is not that of what was written", was.key)
+		return fmt.Errorf("collect texts of %s: its checksum differs from the recorded one", was.key)
 	}
 	_, err = tx.Exec(ctx, indexSQL)
 	return problem.Doing(err, "index texts of %s", was.key)
 }
 
-// piecesAtOnce are the pieces of one statement, so that bytes that move are the only
-// limit of an object, as of an upload.
+// piecesAtOnce is the number of pieces per statement, so that the time limit of a statement
+// does not limit the size of an object.
 const piecesAtOnce = 16
 
-// pieces cuts an object into the pieces of its files.
+// pieces splits an object into the pieces of its files.
 type pieces struct {
 	from   io.Reader
 	files  []externalFile
 	buffer []byte
-	// done counts the bytes of the first file that have been read, number its pieces.
+	// done is the number of bytes of the first file that have been read, number the number
+	// of its last piece.
 	done   int64
 	number int32
-	// room is how many more pieces the statement takes.
+	// room is the number of pieces left for the statement.
 	room int
-	// read counts the bytes of all files; ended reports that there are no more although
-	// there should be.
+	// read counts the bytes of all files. ended reports that the object is too short.
 	read  int64
 	ended bool
 	err   error
 }
 
-// next is the next piece of a file; nil ends the statement.
+// next returns the next row of the temporary table; nil ends the statement.
 func (p *pieces) next() ([]any, error) {
 	for len(p.files) > 0 && p.done == p.files[0].size {
 		p.files, p.done, p.number = p.files[1:], 0, -1
@@ -216,8 +213,7 @@ func (p *pieces) next() ([]any, error) {
 	n, err := io.ReadFull(p.from, piece)
 	p.read += int64(n)
 	if err != nil {
-		// By identity: an outage in the middle of the object has an unexpected end for
-		// its cause, too.
+		// Compared by identity, because an outage may wrap io.ErrUnexpectedEOF.
 		p.ended = err == io.EOF || err == io.ErrUnexpectedEOF
 		p.err = err
 		return nil, err
@@ -227,7 +223,7 @@ func (p *pieces) next() ([]any, error) {
 	return []any{p.files[0].order, p.number, piece}, nil
 }
 
-// locate reads from one snapshot where a diff is.
+// locate reads in one snapshot where a diff is stored.
 func (e *Engine) locate(ctx context.Context, diffID int64) (was external, err error) {
 	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	err = pgx.BeginTxFunc(ctx, e.DB.Pool, snapshot, func(tx pgx.Tx) error {
@@ -237,7 +233,7 @@ func (e *Engine) locate(ctx context.Context, diffID int64) (was external, err er
 	return was, err
 }
 
-// readExternal reads where a diff is. Its key is empty where it is in the database.
+// readExternal reads where a diff is stored. The key is empty if it is in the database.
 func (e *Engine) readExternal(ctx context.Context, tx pgx.Tx, diffID int64) (external, error) {
 	found := external{diffID: diffID}
 	var stored bool
@@ -249,7 +245,7 @@ func (e *Engine) readExternal(ctx context.Context, tx pgx.Tx, diffID int64) (ext
 	case errors.Is(err, pgx.ErrNoRows):
 		return found, ErrNoDiff
 	case err != nil:
-		return found, fmt.Errorf("look where the diff is: %w", err)
+		return found, fmt.Errorf("read the location of the diff: %w", err)
 	case !stored:
 		return found, nil
 	case name == nil || *name == "":
@@ -290,7 +286,7 @@ type external struct {
 	// name is external_diff, the last part of key.
 	name, key string
 	store     int
-	// size and sha256 are what was written; nil where another program has moved the diff.
+	// size and sha256 were recorded at the move; nil if another program moved the diff.
 	size        *int64
 	sha256      *[sha256.Size]byte
 	fingerprint string
@@ -312,13 +308,13 @@ func (x external) bytes() int64 {
 	return last.offset + last.size
 }
 
-// contiguous tells where the files do not stand one after the other.
+// contiguous returns an error if there is a gap or an overlap between the files.
 func (x external) contiguous() error {
 	at := int64(0)
 	for _, file := range x.files {
 		if file.offset != at || file.size < 0 {
 			return &BrokenError{DiffID: x.diffID, Reason: fmt.Sprintf(
-				"file %d is at bytes %d to %d, but the one before it ends at %d", file.order, file.offset,
+				"file %d is at bytes %d to %d, but the previous one ends at %d", file.order, file.offset,
 				file.offset+file.size, at)}
 		}
 		at += file.size
@@ -330,7 +326,7 @@ func (x external) contiguous() error {
 	return nil
 }
 
-// BrokenError says that what is stored of a diff does not fit together.
+// BrokenError reports that rows and object of a diff are inconsistent.
 type BrokenError struct {
 	DiffID int64
 	Reason string
@@ -340,7 +336,7 @@ func (e *BrokenError) Error() string {
 	return fmt.Sprintf("diff %d is damaged: %s", e.DiffID, e.Reason)
 }
 
-// nameless says that a row does not tell which object it stands for.
+// nameless returns the error for an external diff without the name of its object.
 func nameless(diffID int64) *BrokenError {
 	return &BrokenError{DiffID: diffID, Reason: "it is stored externally, but its external_diff is empty"}
 }

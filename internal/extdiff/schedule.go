@@ -17,8 +17,7 @@ import (
 	"sexton/internal/problem"
 )
 
-// Table is the name of the table in which diffs wait to be moved, RemovalTable of the one
-// in which objects wait to be removed after their diffs.
+// Table is the table of diffs, RemovalTable the queue of objects to be removed.
 const (
 	Table        = "merge_request_diffs"
 	RemovalTable = "external_diff_removals"
@@ -146,17 +145,16 @@ func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more
 // noRow is the SQLSTATE of enqueue for an id without a row.
 const noRow = "22023"
 
-// The waits for another transaction that asks for the same job and does not end: any role
-// that may enqueue may leave one open. The jobs of a run wait once, and not for each
-// further one.
+// The time limits for waiting for a transaction that has enqueued the same job and is still
+// open: all jobs of a run together, and then each job.
 const firstWait, laterWait = 100 * time.Millisecond, time.Millisecond
 
-// insert makes the jobs. A diff that others have deleted since the scan is not handed on,
-// and each turn leaves out one at least. One that another transaction asks for is left to
-// that one's job, or to a later round.
+// insert inserts the jobs of due diffs. It leaves out diffs that were deleted since the
+// scan. A diff whose job another transaction enqueues is left to that job or to a later
+// round.
 func (s *Scheduler) insert(ctx context.Context, tx pgx.Tx, due []int64,
 	wait time.Duration,
-) (handedOn []int64, inserted int, _ error) {
+) (scheduled []int64, inserted int, _ error) {
 	enqueue := s.Insert
 	if enqueue == nil {
 		enqueue = s.Enqueue
@@ -175,7 +173,7 @@ func (s *Scheduler) insert(ctx context.Context, tx pgx.Tx, due []int64,
 		}
 		present, scanErr := s.Names.Queries(tx).DiffPresent(ctx, due)
 		if scanErr != nil {
-			return nil, 0, errors.Join(err, fmt.Errorf("look which diffs are left: %w", scanErr))
+			return nil, 0, errors.Join(err, fmt.Errorf("query the remaining diffs: %w", scanErr))
 		}
 		if len(present) == len(due) {
 			return nil, 0, err
@@ -191,13 +189,12 @@ func (s *Scheduler) insert(ctx context.Context, tx pgx.Tx, due []int64,
 		if err != nil {
 			return nil, 0, err
 		}
-		handedOn, inserted = append(handedOn, one...), inserted+made
+		scheduled, inserted = append(scheduled, one...), inserted+made
 	}
-	return handedOn, inserted, nil
+	return scheduled, inserted, nil
 }
 
-// Enqueue makes all jobs that are not there yet in one statement, or none, and counts
-// them.
+// Enqueue inserts all missing jobs in one statement, or none, and returns their number.
 func (s *Scheduler) Enqueue(ctx context.Context, tx pgx.Tx, ids []int64, wait time.Duration) (inserted int, err error) {
 	var jobs []int64
 	if err := tx.QueryRow(ctx, s.Names.Render(statement("enqueue")), MoveKind, ids,
@@ -208,22 +205,21 @@ func (s *Scheduler) Enqueue(ctx context.Context, tx pgx.Tx, ids []int64, wait ti
 	return inserted, problem.Doing(err, "count enqueued jobs")
 }
 
-// DueSQL returns a condition, to be rendered for the configured schemas: a run that
-// begins now would find diffs. It reads one window from the position where the last run
-// stopped.
-func (r Rule) DueSQL() string { return r.ahead("due") }
+// DueSQL returns a condition, to be rendered for the configured schemas, that is true if a
+// run would find due diffs now. It reads one window from the position of the last run.
+func (r Rule) DueSQL() string { return r.search("due") }
 
-// CountDueSQL returns a statement, to be rendered for the configured schemas: how many
-// diffs a run that begins now would find without a limit, and whether there may be more
-// than it reads.
-func (r Rule) CountDueSQL() string { return r.ahead("count_due") }
+// CountDueSQL returns a statement, to be rendered for the configured schemas, that counts
+// the diffs that a run without a limit would find now, and reports whether there may be
+// more than it reads.
+func (r Rule) CountDueSQL() string { return r.search("count_due") }
 
-func (r Rule) ahead(name string) string {
+func (r Rule) search(name string) string {
 	return r.statement(name, "cursor", string(r), "window", strconv.Itoa(windowRows),
 		"looked", strconv.Itoa(10*windowRows), "round", strconv.Itoa(int(roundEvery.Seconds())))
 }
 
-// begin checks in a transaction that the lease is still held, and bounds it.
+// begin verifies the lease in a transaction, and sets the limits of the transaction.
 func begin(ctx context.Context, tx pgx.Tx, names pgcatalog.Names, fence *lease.Lease) error {
 	if err := fence.Confirm(ctx, tx.Conn()); err != nil {
 		return err //nolint:wrapcheck // It names the lease.
@@ -233,7 +229,7 @@ func begin(ctx context.Context, tx pgx.Tx, names pgcatalog.Names, fence *lease.L
 	return problem.Doing(err, "begin")
 }
 
-// Rule says which diffs leave the database. Configurations know no other ones.
+// Rule selects the diffs that are moved.
 type Rule string
 
 // The rules: all diffs; or those of merge requests that were merged or closed more than 7
@@ -246,32 +242,33 @@ const (
 //go:embed queries
 var queryFiles embed.FS
 
-// statement is a text of the folder queries, to be rendered for the configured schemas.
+// statement returns a query of the folder queries, to be rendered for the configured
+// schemas.
 func statement(name string, more ...string) string {
 	return pgcatalog.Texts{Files: queryFiles, Parts: map[string]string{
-		// It is written as the partial index that finds such diffs has it.
+		// It has the form of the condition of the partial index.
 		"in_database": "diff.files_count OPERATOR(pg_catalog.>) 0 AND (NOT diff.stored_externally OR diff.stored_externally IS NULL)",
 		"kept":        `EXISTS (SELECT FROM "sexton".external_diffs AS ledger WHERE ledger.diff_id OPERATOR(pg_catalog.=) diff.id AND ledger.kept)`,
 		"always":      "{in_database} AND NOT {kept}",
 	}}.Statement(name, more...)
 }
 
-// statement has the one condition, on a diff, that scheduler and mover share as
-// {eligible}.
+// statement returns a query in which {eligible} is the condition of the rule, which
+// scheduler and mover share.
 func (r Rule) statement(name string, more ...string) string {
-	// Postgres refuses the statement of any other rule.
+	// An unknown rule makes an invalid statement.
 	eligible := map[Rule]string{Always: "{always}", Outdated: "{always} AND {outdated}"}[r]
 	return statement(name, append(more, "eligible", eligible)...)
 }
 
 const (
-	// mostBytes is the greatest value of the columns for offset and size.
+	// mostBytes is the maximum of the columns for offset and size.
 	mostBytes = 1<<31 - 1
-	// pieceBytes is how much of a text one row of a stream has.
+	// pieceBytes is the maximum size of a piece of a text.
 	pieceBytes = 1 << 18
 )
 
-// Key is where the object of a diff is.
+// Key returns the key of the object of a diff.
 func Key(mergeRequestID, diffID int64) string {
 	return fmt.Sprintf("%s%d/%s", folderPrefix, mergeRequestID, objectName(diffID))
 }
@@ -282,5 +279,5 @@ const (
 	namePrefix   = "diff-"
 )
 
-// objectName is the last part of the key, which the column external_diff has.
+// objectName returns the last part of the key, which is stored in external_diff.
 func objectName(diffID int64) string { return fmt.Sprintf("%s%d", namePrefix, diffID) }

@@ -28,8 +28,7 @@ type File struct {
 	// External reports that it is in the store, at Offset of the object.
 	External bool  `json:"external"`
 	Offset   int64 `json:"offset,omitempty"`
-	// Unplaced reports that it is in the store, and its row does not say where: offset or
-	// size is missing.
+	// Unplaced reports that it is in the store, but offset or size is missing.
 	Unplaced bool `json:"unplaced,omitempty"`
 
 	key string
@@ -129,20 +128,19 @@ func (r *Reading) find(ctx context.Context, tx pgx.Tx, limits Limits) (store int
 	return store, external, err
 }
 
-// WriteText sends the text of a file to a writer, decoded where it is base64. What is
-// marked so and is none, as old applications have it, is sent as it is. The error is a
-// *BrokenError where the row does not say where the text is.
+// WriteText writes the text of a file, decoded if it is base64. Old applications mark texts
+// as binary that are not base64; these are written unchanged. It returns a *BrokenError if
+// offset or size is missing.
 func (r *Reading) WriteText(ctx context.Context, file File, to io.Writer) error {
 	if file.Unplaced {
-		reason := fmt.Sprintf("file %d (%s) has no offset or no size, so where its text is cannot be told", file.Order,
+		reason := fmt.Sprintf("file %d (%s) has no offset or size, so its text cannot be found", file.Order,
 			file.NewPath)
 		return &BrokenError{DiffID: r.diffID, Reason: reason}
 	}
 	if !file.Binary {
 		return r.writeStored(ctx, file, to)
 	}
-	// Nothing can be taken back, so the first reading is to see whether it can be
-	// decoded.
+	// Written bytes cannot be withdrawn, so check first whether the text can be decoded.
 	err := r.decode(ctx, file, io.Discard)
 	if _, corrupt := errors.AsType[base64.CorruptInputError](err); corrupt || errors.Is(err, io.ErrUnexpectedEOF) {
 		return r.writeStored(ctx, file, to)
@@ -169,8 +167,8 @@ func (r *Reading) decode(ctx context.Context, file File, to io.Writer) error {
 	return err
 }
 
-// unbroken refuses line breaks, which the decoder would pass over: with them a text is no
-// base64 of anybody's making.
+// unbroken returns an error for line breaks, which the decoder would ignore: no encoder
+// writes them here.
 type unbroken struct{ from io.Reader }
 
 func (u unbroken) Read(p []byte) (int, error) {
@@ -181,7 +179,7 @@ func (u unbroken) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// writeStored sends a text as it is stored.
+// writeStored writes a text as it is stored.
 func (r *Reading) writeStored(ctx context.Context, file File, to io.Writer) error {
 	if file.External {
 		if file.Bytes == 0 {
@@ -207,7 +205,7 @@ func (r *Reading) writeStored(ctx context.Context, file File, to io.Writer) erro
 			return fmt.Errorf("read text: %w", err)
 		}
 		if number != want {
-			return fmt.Errorf("read text: piece %d came in place of piece %d", number, want)
+			return fmt.Errorf("read text: got piece %d instead of piece %d", number, want)
 		}
 		if _, err := to.Write(piece); err != nil {
 			return err

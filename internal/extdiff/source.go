@@ -13,21 +13,21 @@ import (
 	"sexton/internal/problem"
 )
 
-// source reads the content of a diff's object. However slow the store is, none of its
-// snapshots lasts long: vacuum must not wait for an upload. The rows are those of the
-// first snapshot in all of them, as their fingerprint says.
+// source reads the content of a diff's object. It uses several short snapshots, because
+// vacuum must not wait for a slow upload. Their fingerprints ensure that all of them have
+// the same rows.
 type source struct {
 	engine   *Engine
-	found    look
+	found    diffRow
 	surveyed survey
-	// tx is the current snapshot; nil between two.
+	// tx is the current snapshot, or nil.
 	tx pgx.Tx
-	// place and number are those of the next piece.
+	// ordinal and number are the file and the number of the next piece.
 	ordinal, number int
 }
 
-// open takes a snapshot. The first one surveys the files; a later one that differs is
-// errChanged.
+// open begins a snapshot and surveys the files. It returns errChanged if they differ from
+// the first survey.
 func (s *source) open(ctx context.Context) error {
 	e := s.engine
 	ctx, cancel := context.WithTimeout(ctx, e.snapshotLimit())
@@ -41,18 +41,18 @@ func (s *source) open(ctx context.Context) error {
 	var q pgx.Batch
 	q.Queue(e.boundStatement(), e.boundArgs(e.snapshotLimit())...)
 	q.Queue(statement("index_scans"))
-	// The claim may have passed on since: texts that another has taken out would be read
-	// as empty ones.
-	q.Queue(e.lookStatement(""), s.found.diffID)
+	// The claim may have passed to another worker, and texts that it has moved would be
+	// read as empty.
+	q.Queue(e.diffStatement(""), s.found.diffID)
 	q.Queue(e.DB.Names.Render(statement("survey")), s.found.diffID)
 	results := tx.SendBatch(ctx, &q)
-	defer func() { _ = results.Close() }() // An error has been seen by then.
+	defer func() { _ = results.Close() }() // Errors were returned before.
 	for range 2 {
 		if _, err := results.Exec(); err != nil {
 			return fmt.Errorf("bound transaction: %w", err)
 		}
 	}
-	again, err := scanLook(results.QueryRow(), s.found.diffID)
+	again, err := scanDiff(results.QueryRow(), s.found.diffID)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (s *source) open(ctx context.Context) error {
 	return nil
 }
 
-// close ends the snapshot. A connection that was broken off ends with it.
+// close ends the snapshot.
 func (s *source) close(ctx context.Context) {
 	if s.tx == nil {
 		return
@@ -83,8 +83,8 @@ func (s *source) close(ctx context.Context) {
 	s.tx = nil
 }
 
-// stream sends the content to a writer, by as many snapshots as it takes. Each sends one
-// piece at least.
+// stream sends the content to a writer, from as many snapshots as necessary. Each sends at
+// least one piece.
 func (s *source) stream(ctx context.Context, w io.Writer) error {
 	for {
 		if s.tx == nil {
@@ -92,7 +92,7 @@ func (s *source) stream(ctx context.Context, w io.Writer) error {
 				return err
 			}
 		}
-		ended, err := s.some(ctx, w)
+		ended, err := s.streamSnapshot(ctx, w)
 		s.close(ctx)
 		if ended || err != nil {
 			return err
@@ -100,8 +100,9 @@ func (s *source) stream(ctx context.Context, w io.Writer) error {
 	}
 }
 
-// some sends what one snapshot has time for, and reports whether that was all.
-func (s *source) some(ctx context.Context, w io.Writer) (ended bool, err error) {
+// streamSnapshot sends pieces from one snapshot until its time ends, and reports whether
+// all pieces were sent.
+func (s *source) streamSnapshot(ctx context.Context, w io.Writer) (ended bool, err error) {
 	e := s.engine
 	reading, cancel := context.WithTimeout(ctx, e.snapshotLimit())
 	defer cancel()
@@ -111,20 +112,20 @@ func (s *source) some(ctx context.Context, w io.Writer) (ended bool, err error) 
 		return false, fmt.Errorf("read texts: %w", err)
 	}
 	defer func() {
-		cancel() // Closing reads all the rest otherwise.
+		cancel() // Otherwise Close reads all remaining rows.
 		rows.Close()
 	}()
 	most := e.Limits.orDefaults().Snapshot
 	until := time.Now().Add(most)
 	for rows.Next() {
 		var ordinal, number int
-		// It is the connection's own buffer, valid until the next row.
+		// This is the buffer of the connection, valid until the next row.
 		var piece pgtype.DriverBytes
 		if err := rows.Scan(&ordinal, &number, &piece); err != nil {
 			return false, fmt.Errorf("read texts: %w", err)
 		}
 		if ordinal < s.ordinal || ordinal == s.ordinal && number != s.number || ordinal > s.ordinal && number != 0 {
-			return false, fmt.Errorf("read texts: piece %d of file %d came where piece %d of file %d was due", number,
+			return false, fmt.Errorf("read texts: got piece %d of file %d instead of piece %d of file %d", number,
 				ordinal, s.number, s.ordinal)
 		}
 		slow := time.AfterFunc(most, cancel)
@@ -143,10 +144,8 @@ func (s *source) some(ctx context.Context, w io.Writer) (ended bool, err error) 
 }
 
 // upload writes the object of a diff. It locks no rows and has no time limit: the store
-// gives up a connection over which no byte moves.
-func (e *Engine) upload(ctx context.Context, claimed *claim, found look,
-	key string,
-) (surveyed survey, digest blobstore.Digest, err error) {
+// closes a connection without progress.
+func (e *Engine) upload(ctx context.Context, claimed *claim, found diffRow, key string) (surveyed survey, digest blobstore.Digest, err error) {
 	from := &source{engine: e, found: found}
 	defer func() { from.close(ctx) }()
 

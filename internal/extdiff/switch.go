@@ -12,6 +12,7 @@ import (
 	"sexton/internal/problem"
 )
 
+// bound sets the limits of a transaction.
 func (e *Engine) bound(ctx context.Context, tx pgx.Tx, each time.Duration) error {
 	_, err := tx.Exec(ctx, e.boundStatement(), e.boundArgs(each)...)
 	return problem.Doing(err, "bound transaction")
@@ -33,9 +34,9 @@ func (e *Engine) transact(ctx context.Context, do func(tx pgx.Tx) error) error {
 	})
 }
 
-// finish takes the texts out of the database, if the rows are still the ones that were
-// read. A diff that has been deleted meanwhile leaves its object to the removal.
-func (e *Engine) finish(ctx context.Context, claimed *claim, was look, surveyed survey,
+// finish replaces the texts by offsets and sizes, if the rows have not changed since they
+// were read. If the diff was deleted meanwhile, it queues the object for removal.
+func (e *Engine) finish(ctx context.Context, claimed *claim, was diffRow, surveyed survey,
 	digest blobstore.Digest,
 ) (skipped Skip, err error) {
 	defer claimed.confirmed.Store(false)
@@ -43,9 +44,9 @@ func (e *Engine) finish(ctx context.Context, claimed *claim, was look, surveyed 
 		if err := claimed.confirm(ctx, tx); err != nil {
 			return err
 		}
-		// The lock also keeps rows of files from being inserted, whose foreign key needs
-		// a lock on this row.
-		found, err := e.look(ctx, tx, was.diffID, "FOR UPDATE OF diff")
+		// The lock also prevents inserts of files, because their foreign key locks this
+		// row.
+		found, err := e.readDiff(ctx, tx, was.diffID, "FOR UPDATE OF diff")
 		if err != nil {
 			return err
 		}
@@ -70,29 +71,29 @@ func (e *Engine) finish(ctx context.Context, claimed *claim, was look, surveyed 
 	return skipped, err
 }
 
-// change puts offsets and sizes in place of the texts.
+// change replaces the texts by offsets and sizes.
 func (e *Engine) change(ctx context.Context, tx pgx.Tx, claimed *claim, surveyed survey,
 	digest blobstore.Digest,
 ) error {
 	var owned bool
 	if err := tx.QueryRow(ctx, e.DB.Names.Render(statement("owned"))).Scan(&owned); err != nil {
-		return fmt.Errorf("look whether files have a project: %w", err)
+		return fmt.Errorf("query whether files have a project: %w", err)
 	}
 	if owned {
 		if _, err := tx.Exec(ctx, e.DB.Names.Render(statement("fill_project")), claimed.diffID); err != nil {
-			return fmt.Errorf("give files a project: %w", err)
+			return fmt.Errorf("set the project of files: %w", err)
 		}
 	}
 	switched, err := tx.Exec(ctx, e.DB.Names.Render(statement("switch")), claimed.diffID)
 	if err != nil {
-		return fmt.Errorf("take texts out of the database: %w", err)
+		return fmt.Errorf("remove texts from the database: %w", err)
 	}
 	if switched.RowsAffected() != surveyed.files {
-		return fmt.Errorf("take texts out of the database: %d of %d files changed", switched.RowsAffected(),
+		return fmt.Errorf("remove texts from the database: %d of %d files changed", switched.RowsAffected(),
 			surveyed.files)
 	}
-	if _, err := tx.Exec(ctx, e.DB.Names.Render(statement("step_back")), claimed.diffID); err != nil {
-		return fmt.Errorf("put files in order: %w", err)
+	if _, err := tx.Exec(ctx, e.DB.Names.Render(statement("reorder")), claimed.diffID); err != nil {
+		return fmt.Errorf("set the order of files: %w", err)
 	}
 	_, err = tx.Exec(ctx, e.DB.Names.Render(statement("mark")),
 		claimed.diffID, objectName(claimed.diffID), int(e.Store.Kind()), surveyed.files)
@@ -101,14 +102,14 @@ func (e *Engine) change(ctx context.Context, tx pgx.Tx, claimed *claim, surveyed
 	}
 	if err := e.DB.Names.Queries(tx).DiffSettle(ctx, digest.Size, digest.SHA256[:], claimed.diffID,
 		claimed.token); err != nil {
-		return fmt.Errorf("note what was moved: %w", err)
+		return fmt.Errorf("record the move: %w", err)
 	}
 	e.reach(PointSwitched)
 	return nil
 }
 
-// record notes why a diff stays in the database and what it was like, if that is a reason
-// to look after it.
+// record records why a diff cannot be moved, and its state. It ignores reasons that need
+// no attention.
 func (e *Engine) record(ctx context.Context, claimed *claim, reason Skip, state string) error {
 	switch reason {
 	case TooLarge, FilesMissing, Inconsistent:
@@ -116,5 +117,5 @@ func (e *Engine) record(ctx context.Context, claimed *claim, reason Skip, state 
 		return nil
 	}
 	err := e.DB.Queries().DiffSkip(ctx, string(reason), state, claimed.diffID, claimed.token)
-	return problem.Doing(err, "note that diff %d stays in the database", claimed.diffID)
+	return problem.Doing(err, "record that diff %d cannot be moved", claimed.diffID)
 }

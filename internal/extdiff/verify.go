@@ -20,17 +20,17 @@ const (
 	DefaultGrace = 24 * time.Hour
 )
 
-// Finding is something that is wrong in the store.
+// Finding is a problem in the store.
 type Finding struct {
 	// DiffID is 0 for an object that belongs to no diff.
 	DiffID int64  `json:"diff_id,omitempty"`
 	Key    string `json:"key"`
-	// Dangling marks an object that no row refers to. Nothing is lost by it but space.
+	// Dangling marks an object that no row refers to. It only takes space.
 	Dangling bool   `json:"dangling,omitempty"`
 	Problem  string `json:"problem"`
 }
 
-// String is a line that names the diff, or says that there is none.
+// String returns a line with the diff, the key and the problem.
 func (f Finding) String() string {
 	line := "no diff: "
 	if f.DiffID != 0 {
@@ -43,7 +43,7 @@ func (f Finding) String() string {
 	return line + f.Problem
 }
 
-// Verified counts the objects that Verify has looked at.
+// Verified counts the objects that Verify has read.
 type Verified struct {
 	Diffs   int64 `json:"diffs"`
 	Bytes   int64 `json:"bytes"`
@@ -137,16 +137,16 @@ func (x external) differs(found blobstore.Digest) string {
 	case found.Size != x.bytes():
 		return fmt.Sprintf("the object has %d bytes, its files have %d", found.Size, x.bytes())
 	case x.sha256 != nil && found.SHA256 != *x.sha256:
-		return fmt.Sprintf("the object's checksum is %x, that of what was written is %x", short(found.SHA256),
+		return fmt.Sprintf("the object has the checksum %x, but %x was written", short(found.SHA256),
 			short(*x.sha256))
 	}
 	return ""
 }
 
-// short is enough of a checksum for a message.
+// short returns the part of a checksum that messages contain.
 func short(sum [sha256.Size]byte) []byte { return sum[:8] }
 
-// dangling lists the objects, and queries for each page which of them some row refers to.
+// dangling lists the objects and reports the ones that no row refers to.
 func (e *Engine) dangling(ctx context.Context, grace time.Duration, verified *Verified, tell func(Finding)) error {
 	before := time.Now().Add(-grace)
 	var page []blobstore.Info
@@ -212,11 +212,11 @@ func (e *Engine) used(ctx context.Context, page []blobstore.Info) (map[string]bo
 	return used, nil
 }
 
-// isMarker reports whether a key is that of the marker, or of an unfinished file of it.
+// isMarker reports whether a key belongs to the marker or to an unfinished file of it.
 func isMarker(key string) bool { return strings.HasPrefix(key, MarkerKey) }
 
-// unfinished is the end of the names of files that are being written, after the name of
-// the object and a number.
+// unfinished is the suffix of files that are being written, after the name of the object
+// and a random text.
 const unfinished = ".tmp"
 
 // diffOf returns the id of the diff that a key names.
@@ -238,8 +238,8 @@ func diffOf(key string) (diffID int64, ok bool) {
 	return diffID, true
 }
 
-// RemoveUnnamed deletes one object that Verify has found dangling, and reports whether it
-// did. An object that a row refers to by now is kept.
+// RemoveUnnamed deletes a dangling object that Verify has found, and reports whether it did.
+// It keeps the object if a row refers to it meanwhile.
 func (e *Engine) RemoveUnnamed(ctx context.Context, f Finding) (deleted bool, err error) {
 	id, ok := diffOf(f.Key)
 	if !ok {

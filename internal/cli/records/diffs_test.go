@@ -59,7 +59,7 @@ func TestDiffsMoveAndComeBack(t *testing.T) {
 		0o600))
 	damaged := s.Run("diffs", "verify")
 	require.Equal(t, 5, damaged.Code)
-	require.Contains(t, damaged.Stdout, "diff 1: merge_request_diffs/mr-7/diff-1: the object's checksum is ")
+	require.Contains(t, damaged.Stdout, "diff 1: merge_request_diffs/mr-7/diff-1: the object has the checksum ")
 	require.Len(t, s.JSON(5, "diffs", "verify").(map[string]any)["findings"], 1)
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "merge_request_diffs/mr-7/diff-1"), content, 0o600))
 
@@ -93,7 +93,7 @@ func TestStatusSaysWhatAMoveWaitsFor(t *testing.T) {
 	}
 	require.Equal(t, "skipped", s.JSON(0, "job", "run", clitest.MoveKind, "--args",
 		`{"diff_id": 1}`).(map[string]any)["outcome"])
-	require.Contains(t, waiting(), "its next attempt, after: diff 1 is being worked on by another until ")
+	require.Contains(t, waiting(), "its next attempt, after: diff 1 is claimed by another until ")
 	s.Exec("UPDATE sexton.external_diffs SET busy_until = NULL")
 	require.Equal(t, "done", s.JSON(0, "job", "run", clitest.MoveKind, "--args",
 		`{"diff_id": 1}`).(map[string]any)["outcome"])
@@ -260,7 +260,7 @@ func TestDiffsRefuse(t *testing.T) {
 	} {
 		r := s.Run(args...)
 		require.NotZero(t, r.Code)
-		require.Contains(t, r.Stdout+r.Stderr, "create the folder, or mount the disk that it is on")
+		require.Contains(t, r.Stdout+r.Stderr, "create the folder, or mount its disk")
 		require.Contains(t, r.Stdout+r.Stderr, "external_diffs.bucket")
 	}
 }

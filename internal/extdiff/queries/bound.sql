@@ -1,4 +1,4 @@
--- Bounds a transaction in all its statements ($1, in ms) and waits ($2). Triggers find names by their own path ($3).
+-- Sets the limits of a transaction in ms: of each statement ($1) and of each wait for a lock ($2). Triggers use the application's path ($3).
 SELECT
     pg_catalog.set_config('statement_timeout', $1::bigint::pg_catalog.text, true),
     pg_catalog.set_config('lock_timeout', $2::bigint::pg_catalog.text, true),

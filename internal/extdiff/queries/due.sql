@@ -1,4 +1,4 @@
--- There are diffs for a run that begins now, in a window behind the place where the last run stopped.
+-- Reports whether there are due diffs in the window after the position of the last run.
 EXISTS (
     SELECT
     FROM (

@@ -1,5 +1,4 @@
--- Since when has the diff $1 been due, by the rule outdated ($2) or always? What was due before external diffs came into this database
--- counts from then on.
+-- Returns the time at which the diff $1 became due by the rule outdated (if $2) or always, but not before the installation of external diffs.
 SELECT greatest(installation.created_at, CASE WHEN $2 THEN (
     SELECT pg_catalog.min(outdated.at)
     FROM (

@@ -1,4 +1,4 @@
--- Files without bytes come before the one that begins where they are.
+-- Returns the files in the order of their texts. Empty files come before the file at the same offset.
 SELECT file.relative_order, file.external_diff_offset::bigint, file.external_diff_size::bigint, coalesce(file."binary", false)
 FROM "public".merge_request_diff_files AS file
 WHERE file.merge_request_diff_id OPERATOR(pg_catalog.=) $1

@@ -1,5 +1,5 @@
--- Gives the files of a diff ($1) that have no project that of the diff, or else the one that the merge request goes to.
--- It reads both by their names in the row, which the tables of some applications do not have.
+-- Sets the project of files of a diff ($1) without one: the diff's project, or the target project of the merge request. It reads both columns from
+-- to_jsonb, because some applications do not have them.
 UPDATE "public".merge_request_diff_files AS file
 SET project_id = coalesce(
         (pg_catalog.to_jsonb(parent) OPERATOR(pg_catalog.->>) 'project_id')::bigint,

@@ -1,5 +1,5 @@
--- Keeps the planner to the keys in a transaction that only reads: small parts of big tables are wanted. Memoize would keep
--- texts that are asked for once.
+-- Makes the planner use the keys in a transaction that only reads, because it reads small parts of large tables. Memoize would cache texts that are
+-- needed only once.
 SELECT
     pg_catalog.set_config('enable_seqscan', 'off', true),
     pg_catalog.set_config('enable_hashjoin', 'off', true),

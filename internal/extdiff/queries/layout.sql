@@ -1,6 +1,6 @@
--- Where each file of a diff ($1) goes: place counts the files in the order of the tree, at the bytes before.
--- In that order folders come before the files beside them, and names are compared byte by byte. So each part of a path gets a
--- mark that sorts folders first.
+-- Returns the layout of the object of a diff ($1): place is the position of a file in the order of the tree, at its offset in bytes.
+-- In that order folders come before files of the same folder, and names are compared byte by byte. The first character of each part of branch
+-- sorts folders first.
 SELECT
     measured.relative_order,
     measured.encoded,

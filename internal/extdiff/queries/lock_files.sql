@@ -1,5 +1,4 @@
--- Locks the files of a diff ($1) and returns their fingerprint: of the versions that are locked, whatever the statement's
--- snapshot has.
+-- Locks the files of a diff ($1) and returns the fingerprint of the locked versions, which may be newer than the snapshot.
 SELECT {fingerprint}
 FROM (
     SELECT file.relative_order, file.xmin

@@ -1,4 +1,4 @@
--- It compares ids, as a version that has come in but is not the latest yet is not outdated.
+-- Compares ids, because a new version that is not yet the latest one is not outdated.
 EXISTS (
     SELECT
     FROM "public".merge_requests AS request

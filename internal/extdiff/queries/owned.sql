@@ -1,4 +1,4 @@
--- Reports whether files have a project.
+-- Reports whether files have a column project_id.
 SELECT EXISTS (
     SELECT FROM pg_catalog.pg_attribute AS attribute
     WHERE attribute.attrelid OPERATOR(pg_catalog.=) '"public".merge_request_diff_files'::pg_catalog.regclass

@@ -1,5 +1,5 @@
--- Holds for a diff that cannot be moved and has not changed since that was found. The scheduler leaves it out; a mover that
--- is asked for it looks again. OFFSET 0 has it be one probe per diff.
+-- Is true for a diff that could not be moved and has not changed since. The scheduler skips such diffs; a mover checks them again. OFFSET 0 makes
+-- this one index probe per diff.
 EXISTS (
     SELECT
     FROM "sexton".external_diffs AS ledger

@@ -1,4 +1,4 @@
--- Has diffs tried at once: a job that waits is pulled forward, otherwise one is made.
+-- Makes the jobs of diffs due now: moves waiting jobs forward, and inserts missing ones.
 WITH waiting AS MATERIALIZED (
     SELECT diff.id FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND {in_database} ORDER BY diff.id
 ), enqueued AS MATERIALIZED (

@@ -1,4 +1,4 @@
--- Reads up to $2 diffs after $1. Returns how many there are, the last id, and up to $3 due ones.
+-- Reads up to $2 diffs after the id $1. Returns their number, the last id, and up to $3 due diffs.
 WITH scanned AS MATERIALIZED (
     SELECT diff.id
     FROM "public".merge_request_diffs AS diff

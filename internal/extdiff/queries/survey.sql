@@ -1,5 +1,4 @@
--- Reads the facts about the files of a diff ($1) before they are moved: how many there are, their bytes, whether
--- one is external already although its diff is not, and a fingerprint of all row versions.
+-- Returns the number of files of a diff ($1), their bytes, whether one is external although the diff is not, and the fingerprint of the row versions.
 SELECT
     pg_catalog.count(*),
     coalesce(pg_catalog.sum({size}), 0)::bigint,

@@ -1,4 +1,4 @@
--- Marks a diff ($1) as one in the database.
+-- Marks a diff ($1) as stored in the database.
 UPDATE "public".merge_request_diffs AS diff
 SET stored_externally = false,
     external_diff = NULL

@@ -1,5 +1,4 @@
--- The backlog of objects to be removed from the store; see "sexton".backlog. Counts stop at 10,000, and the age is that of the
--- object that was queued first.
+-- Returns the backlog of objects to be removed from the store; see "sexton".backlog. Counts stop at 10,000. The age is that of the first queued object.
 CREATE OR REPLACE FUNCTION "sexton".backlog_of_external_diff_removals()
 RETURNS TABLE (
     deletion_table text,
@@ -40,9 +39,9 @@ AS $sexton$
             (SELECT pg_catalog.count(*) FROM (
                 SELECT FROM "sexton".external_diff_removals AS removal WHERE removal.not_before > pg_catalog.statement_timestamp() LIMIT 10001
             ) AS counted) AS deferred
-        -- Otherwise everybody who uses a count would count again.
+        -- OFFSET 0 prevents repeated counting.
         OFFSET 0
     ) AS counts;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".backlog_of_external_diff_removals() IS 'Sexton: objects of deleted diffs that are still to be removed';
+COMMENT ON FUNCTION "sexton".backlog_of_external_diff_removals() IS 'Sexton: objects of deleted diffs that are queued for removal';

@@ -1,5 +1,4 @@
--- The backlog of diffs to be moved; see "sexton".backlog. It counts what is in the database, due or not, up to 10,000. Nothing
--- tells since when a diff waits.
+-- Returns the backlog of diffs to be moved; see "sexton".backlog. It counts diffs in the database, due or not, up to 10,000. Their age is unknown.
 CREATE OR REPLACE FUNCTION "sexton".backlog_of_external_diffs()
 RETURNS TABLE (
     deletion_table text,

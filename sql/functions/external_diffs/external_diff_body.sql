@@ -1,4 +1,4 @@
--- The bytes that a text is stored as: UTF-8, or base64 without line breaks where it is none.
+-- Returns the stored bytes of a text: UTF-8, or base64 without line breaks if the text is not UTF-8.
 CREATE OR REPLACE FUNCTION "sexton".external_diff_body(diff text)
 RETURNS bytea
 LANGUAGE plpgsql
@@ -16,4 +16,4 @@ BEGIN
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".external_diff_body(text) IS 'Sexton: the bytes that a diff is stored as';
+COMMENT ON FUNCTION "sexton".external_diff_body(text) IS 'Sexton: the stored bytes of a text';

@@ -1,4 +1,4 @@
--- Returns the bytes of the first so many diffs in the database. Who may know how many there are need not read them.
+-- Returns the bytes of the first diffs in the database. The caller needs no right to read diffs.
 CREATE OR REPLACE FUNCTION "sexton".external_diff_bytes(diffs integer)
 RETURNS bigint
 LANGUAGE sql

@@ -1,5 +1,5 @@
--- Reports whether a text cannot be stored as it is: it is no UTF-8, which only a database without an encoding of its own
--- lets in. (No text of Postgres contains NUL; applications store such diffs as base64 with "binary" set.)
+-- Reports whether a text is not UTF-8, which is possible only in a SQL_ASCII database. (Texts cannot contain NUL; applications store such diffs as
+-- base64 with "binary" set.)
 CREATE OR REPLACE FUNCTION "sexton".external_diff_encoded(diff text)
 RETURNS boolean
 LANGUAGE plpgsql
@@ -19,4 +19,4 @@ EXCEPTION
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".external_diff_encoded(text) IS 'Sexton: whether a diff is no UTF-8 and stored as base64';
+COMMENT ON FUNCTION "sexton".external_diff_encoded(text) IS 'Sexton: whether a text is not UTF-8 and is stored as base64';

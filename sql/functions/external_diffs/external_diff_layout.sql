@@ -1,6 +1,5 @@
--- Where the files of a diff are in its object, for services that read it themselves: size bytes from byte offset_bytes on
--- of the object are the text, in UTF-8, and base64 of it where is_base64 (or, in data of old applications, the plain text
--- all the same: what cannot be decoded is taken as it is). No rows for a diff that is in the database.
+-- Returns the positions of the files of a diff in its object, for services that read it: the text of a file is size_bytes from offset_bytes on, in UTF-8.
+-- If is_base64, it is base64, or plain text if it cannot be decoded (old applications). Returns no rows for a diff in the database.
 CREATE OR REPLACE FUNCTION "sexton".external_diff_layout(diff_id bigint)
 RETURNS TABLE (
     relative_order integer,
@@ -35,4 +34,4 @@ BEGIN
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".external_diff_layout(bigint) IS 'Sexton: where the files of a diff are in its object';
+COMMENT ON FUNCTION "sexton".external_diff_layout(bigint) IS 'Sexton: the positions of the files of a diff in its object';

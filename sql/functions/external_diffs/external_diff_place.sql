@@ -1,5 +1,5 @@
--- Where this database is: the server's identifier, which every initdb makes anew and replicas share, and the database's number.
--- A dump that is restored elsewhere has another one. Services that keep the identifier to themselves leave it out.
+-- Identifies this database: the server's identifier, which initdb creates and replicas share, and the database's OID. A dump that is restored elsewhere
+-- has another one. If a service does not return the identifier, only the OID is compared.
 CREATE OR REPLACE FUNCTION "sexton".external_diff_place()
 RETURNS text
 LANGUAGE plpgsql
@@ -17,4 +17,4 @@ EXCEPTION
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".external_diff_place() IS 'Sexton: which server and database this is';
+COMMENT ON FUNCTION "sexton".external_diff_place() IS 'Sexton: the identity of server and database';

@@ -1,6 +1,6 @@
--- Queues the objects of deleted diffs, in the transaction that deletes them: a cascade cannot remove an object, and a
--- rollback could not bring it back. A diff that is being moved may have one that its row does not know of yet; its row in
--- "sexton".external_diffs goes with the object, as it may be locked now by a session that waits for this very deletion.
+-- Queues the objects of deleted diffs in the transaction that deletes them, because a rollback could not restore a deleted object. A diff that is being
+-- moved may have an object that its row does not name yet. Its row in "sexton".external_diffs is deleted with the object, because a session
+-- that waits for this deletion may have locked it.
 CREATE OR REPLACE FUNCTION "sexton".external_diffs_removed()
 RETURNS trigger
 LANGUAGE plpgsql
@@ -23,8 +23,8 @@ $sexton$;
 
 COMMENT ON FUNCTION "sexton".external_diffs_removed() IS 'Sexton: queues the objects of deleted diffs for removal';
 
--- Made once: to make it anew would lock the table. It also fires for changes that replication applies, as Sexton's other triggers;
--- only the table's owner may say so.
+-- The trigger is created only once, because replacing it locks the table. Like Sexton's other triggers it also fires for replicated changes, which only
+-- the table's owner can set.
 DO $sexton$
 DECLARE
     diffs CONSTANT pg_catalog.regclass := '"public".merge_request_diffs';

@@ -25,22 +25,21 @@ CREATE TABLE IF NOT EXISTS "sexton".external_diffs (
 
 CREATE INDEX IF NOT EXISTS external_diffs_skip_reason_idx ON "sexton".external_diffs (skip_reason) WHERE skip_reason IS NOT NULL;
 
-COMMENT ON TABLE "sexton".external_diffs IS 'Sexton: diffs that are moved to object storage, and why others are not';
+COMMENT ON TABLE "sexton".external_diffs IS 'Sexton: the state of diffs that were moved, are being moved, or cannot be moved';
 
--- Objects without a reference. A row comes in the transaction that removes the last reference, and goes after
--- its object.
+-- Objects without a reference. A row is inserted in the transaction that removes the last reference, and deleted after its object.
 CREATE TABLE IF NOT EXISTS "sexton".external_diff_removals (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     diff_id bigint NOT NULL,
     key text NOT NULL,
-    -- 1 local disk, 2 object storage; NULL: wherever diffs are moved to
+    -- 1 local disk, 2 object storage; NULL: the configured store
     store integer,
     queued_at timestamptz NOT NULL DEFAULT pg_catalog.now(),
     not_before timestamptz NOT NULL DEFAULT pg_catalog.now(),
     attempts integer NOT NULL DEFAULT 0,
     last_error text
 ) WITH (
-    -- A queue: vacuum by count, not by share of a size that says nothing.
+    -- The size of a queue varies, so vacuum by the number of dead rows.
     autovacuum_vacuum_scale_factor = 0,
     autovacuum_vacuum_threshold = 1000,
     autovacuum_analyze_scale_factor = 0,
@@ -49,7 +48,7 @@ CREATE TABLE IF NOT EXISTS "sexton".external_diff_removals (
 
 CREATE INDEX IF NOT EXISTS external_diff_removals_not_before_idx ON "sexton".external_diff_removals (not_before, id);
 
-COMMENT ON TABLE "sexton".external_diff_removals IS 'Sexton: objects of deleted diffs, which are still to be removed';
+COMMENT ON TABLE "sexton".external_diff_removals IS 'Sexton: objects of deleted diffs that are queued for removal';
 
 -- The position of the search for due diffs, per rule. Each round starts again at the first diff, so that diffs that became due after the
 -- search had passed them are found.

@@ -1,4 +1,4 @@
--- Statements on one diff's row, which may run in a batch behind the application's path: operators have their schema.
+-- Statements for the state of one diff. They may run in a batch with the application's path, so operators are qualified.
 
 -- name: DiffClaim :execrows
 INSERT INTO "sexton".external_diffs AS ledger (diff_id, token, holder, busy_until)
@@ -17,7 +17,7 @@ FROM "sexton".external_diffs
 WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint;
 
 -- name: DiffConfirm :execrows
--- Locks the claim: from then on no other worker can take it before the transaction ends.
+-- Locks the claim: no other worker can take it before the transaction ends.
 SELECT
 FROM "sexton".external_diffs
 WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
@@ -26,7 +26,7 @@ WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
 FOR UPDATE;
 
 -- name: DiffSettle :exec
--- Notes a diff that is moved, and ends the claim.
+-- Records that a diff was moved, and ends the claim.
 UPDATE "sexton".external_diffs
 SET size = @size::bigint,
     sha256 = @sha256,
@@ -40,7 +40,7 @@ WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
   AND token OPERATOR(pg_catalog.=) @token::bigint;
 
 -- name: DiffKeep :exec
--- Notes a diff that is back in the database.
+-- Records that a diff was restored to the database.
 UPDATE "sexton".external_diffs
 SET kept = true,
     size = NULL,
@@ -50,8 +50,7 @@ WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
   AND token OPERATOR(pg_catalog.=) @token::bigint;
 
 -- name: DiffOrphan :exec
--- Lists an object as one to be removed, unless it is there. The trigger on diffs may not have seen the claim of a diff that it queued:
--- in a transaction whose snapshot is older.
+-- Queues an object for removal, unless it is queued. The trigger on deleted diffs does not queue it if its snapshot is older than the claim.
 INSERT INTO "sexton".external_diff_removals (diff_id, key, store)
 SELECT @diff_id::bigint, @key::pg_catalog.text, @store::integer
 WHERE NOT EXISTS (SELECT FROM "sexton".external_diff_removals AS queued

@@ -41,8 +41,7 @@ WHERE diff_id = @diff_id::bigint
   AND busy_until > pg_catalog.clock_timestamp();
 
 -- name: DiffRelease :exec
--- A row that says nothing goes with the claim, and so does that of a deleted diff. No later claim has its token, so a worker that is late
--- ends no claim but its own.
+-- Ends the claim. Deletes the row if it has no other state, or if the diff was deleted. The token ensures that a late worker ends only its own claim.
 WITH idle AS (
     DELETE FROM "sexton".external_diffs
     WHERE diff_id = @diff_id::bigint

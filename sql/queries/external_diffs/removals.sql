@@ -25,8 +25,8 @@ SET not_before = pg_catalog.clock_timestamp() + pg_catalog.make_interval(
 WHERE id = @id;
 
 -- name: RemovalInUse :one
--- Reports whether a row refers to an object: in a store or, without one, in any store, as an application may have moved objects of
--- rows that do not say so yet.
+-- Reports whether a row refers to an object in a store. Without a store it reports this for any store, because an application may have moved the
+-- object before it updates the row.
 SELECT EXISTS (
     SELECT FROM "public".merge_request_diffs AS diff
     WHERE diff.id = ANY (@diffs::bigint[])

@@ -1,4 +1,4 @@
--- Gives the files of a diff ($1) that stepped aside their places.
+-- Sets the final positions of files of a diff ($1) that switch.sql has moved to negative positions.
 UPDATE "public".merge_request_diff_files AS file
 SET relative_order = -1 OPERATOR(pg_catalog.-) file.relative_order
 WHERE file.merge_request_diff_id OPERATOR(pg_catalog.=) $1

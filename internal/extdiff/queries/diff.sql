@@ -1,4 +1,4 @@
--- How does the diff $1 stand? Some callers lock it.
+-- Returns the state of the diff $1. {lock} is a locking clause or empty.
 SELECT diff.merge_request_id, coalesce(diff.files_count, 0)::bigint, coalesce(diff.stored_externally, false), {kept}, coalesce({eligible}, false)
 FROM "public".merge_request_diffs AS diff
 WHERE diff.id OPERATOR(pg_catalog.=) $1 {lock}
