@@ -40,9 +40,9 @@ func Latency(ctx context.Context, s *Site, events, children int) (*Report, error
 	defer closeWatcher()
 	for _, prefix := range []string{"", "native_"} {
 		if err := s.exec(ctx, "fill tables", fmt.Sprintf(`
-INSERT INTO %[1]sparents SELECT id, repeat('x', 60) FROM generate_series(1, %[2]d) AS id; INSERT
-INTO %[1]schildren (parent_id, filler) SELECT id, repeat('x', 60) FROM generate_series(1, %[2]d) AS
-id, generate_series(1, %[3]d); ANALYZE %[1]sparents, %[1]schildren`, prefix, events, children)); err != nil {
+			INSERT INTO %[1]sparents SELECT id, repeat('x', 60) FROM generate_series(1, %[2]d) AS id;
+			INSERT INTO %[1]schildren (parent_id, filler) SELECT id, repeat('x', 60) FROM generate_series(1, %[2]d) AS id, generate_series(1, %[3]d);
+			ANALYZE %[1]sparents, %[1]schildren`, prefix, events, children)); err != nil {
 			return nil, err
 		}
 	}
