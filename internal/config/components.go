@@ -2,7 +2,8 @@ package config
 
 import (
 	"cmp"
-	_ "embed"
+	_ "embed" // For Schema.
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -49,18 +50,11 @@ func (c *Config) ComponentsIn(database string) []string {
 	return keys
 }
 
-//go:embed config.go
-var configSource string
-
-//go:embed components.go
-var componentsSource string
-
-// Schema is the JSON schema of sexton.yaml.
-func Schema() yamlfile.Schema {
-	schema := yamlfile.SchemaOf(reflect.TypeFor[Config](), yamlfile.Comments(configSource+componentsSource), true)
-	schema["$schema"], schema["title"] = yamlfile.Draft, "Configuration of Sexton"
-	return schema
-}
+// Schema is the JSON schema of sexton.yaml. TestSchemasFollowTheStructs in package config
+// writes it.
+//
+//go:embed schema.json
+var Schema json.RawMessage
 
 // Has reports whether a component is enabled.
 func (c *Config) Has(component string) bool { return slices.Contains(c.Components(), component) }

@@ -29,7 +29,7 @@ type Config struct {
 
 	positions yamlfile.Positions
 	// Path is that of the file it was read from; empty where there is none.
-	Path string
+	Path string `yaml:"-"`
 }
 
 // Database is one database whose rows Sexton deletes.

@@ -17,9 +17,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/goccy/go-yaml"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
+	"pgregory.net/rapid"
 
 	"sexton/internal/config"
 	"sexton/internal/pgtest"
@@ -51,12 +52,12 @@ func TestConfigurationIsDocumented(t *testing.T) {
 // keyBlocks has one block of YAML for each part of the configuration, with each key, its
 // default and its comment.
 func keyBlocks(t *testing.T) string {
-	d := documenter{test: t, comments: yamlfile.Comments(sources(t)), written: map[string]bool{}}
+	d := documenter{test: t, comments: comments(t, "config.go", "components.go"), written: map[string]bool{}}
 	c := pgtest.Must(config.Load(config.Options{DatabaseURL: "postgres://localhost/app"}))(t)
 	require.NoError(t, yaml.Unmarshal(c.Show().YAML(), &d.defaults))
 	for part := range reflect.TypeFor[config.Config]().Fields() {
 		key, _, _ := strings.Cut(part.Tag.Get("yaml"), ",")
-		if key == "" {
+		if key == "" || key == "-" {
 			continue
 		}
 		fmt.Fprintf(&d.out, "\n### %s\n\n```yaml\n%s:\n", key, key)
@@ -69,14 +70,6 @@ func keyBlocks(t *testing.T) string {
 		d.out.WriteString("```\n")
 	}
 	return d.out.String()
-}
-
-// sources are the package's files.
-func sources(t *testing.T) (text string) {
-	for _, file := range []string{"config.go", "components.go"} {
-		text += string(pgtest.Must(os.ReadFile(file))(t))
-	}
-	return text
 }
 
 type documenter struct {
@@ -103,10 +96,7 @@ func (d *documenter) rows(of reflect.Type, indent string, values any) {
 		comment := d.comments[of.Name()+"."+field.Name]
 		require.NotEmpty(d.test, comment, "%s.%s needs a comment, which docs/configuration.md shows", of.Name(),
 			field.Name)
-		for other := range of.Fields() {
-			name, _, _ := strings.Cut(other.Tag.Get("yaml"), ",")
-			comment = regexp.MustCompile(`\b`+other.Name+`\b`).ReplaceAllString(comment, name)
-		}
+		comment = withKeys(comment, of)
 		comment = regexp.MustCompile("^"+key+" (?:(?:is|are) )?").ReplaceAllString(strings.TrimSuffix(comment, "."), "")
 		if limits := allowed(field); limits != "" {
 			comment += " (" + limits + ")"
@@ -177,10 +167,9 @@ func allowed(field reflect.StructField) string {
 // every key is shown, fit as well.
 func TestExamplesFitTheSchema(t *testing.T) {
 	t.Parallel()
-	written := pgtest.Must(json.Marshal(config.Schema()))(t)
 	compiler := jsonschema.NewCompiler()
 	require.NoError(t, compiler.AddResource("sexton.yaml",
-		pgtest.Must(jsonschema.UnmarshalJSON(bytes.NewReader(written)))(t)))
+		pgtest.Must(jsonschema.UnmarshalJSON(bytes.NewReader(config.Schema)))(t)))
 	schema := pgtest.Must(compiler.Compile("sexton.yaml"))(t)
 	fits := func(text string) error {
 		var document any
@@ -210,7 +199,7 @@ func TestExamplesFitTheSchema(t *testing.T) {
 	} {
 		require.Error(t, fits(wrong), wrong)
 	}
-	require.Contains(t, string(written), `"default":10,"description":"max_workers is how many jobs of one kind`)
+	require.Contains(t, string(config.Schema), `"description": "max_workers is how many jobs of one kind`)
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
@@ -302,6 +291,32 @@ http: {listen: ":1", user: "on", password: geheim, token: "geheim"}
 	require.Equal(t, "***", document.HTTP.Password)
 }
 
+func TestShownTextsAreReadAgain(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	rapid.Check(t, func(t *rapid.T) {
+		texts := rapid.SliceOf(rapid.OneOf(rapid.StringMatching(`[ -~é-ÿ]{0,12}`), rapid.SampledFrom([]string{
+			"", "true", "Null", "~", "yes", "1e3", "0x1f", "- a", "a: b", "#", "${X}", "$${X}", "$$${", "***", " a ",
+			"\"", "\\", "%", "@", "<<",
+		}))).Draw(t, "texts")
+		quotedTexts := ""
+		for _, text := range texts {
+			quotedTexts += quoted(text) + ", "
+		}
+		first := pgtest.Must(config.Load(config.Options{
+			DatabaseURL: url, Path: write(t, dir, "first.yaml", "loose_foreign_keys: {undo: {tables: ["+quotedTexts+"]}}\n"),
+		}))(t)
+		shown := first.Show().YAML()
+		second := pgtest.Must(config.Load(config.Options{Path: write(t, dir, "second.yaml", string(shown))}))(t)
+		require.Equal(t, texts, second.LooseForeignKeys.Undo.Tables, string(shown))
+		var document struct {
+			Loose struct{ Undo struct{ Tables []string } } `json:"loose_foreign_keys"`
+		}
+		require.NoError(t, json.Unmarshal(pgtest.Must(json.Marshal(first.Show()))(t), &document))
+		require.Equal(t, texts, document.Loose.Undo.Tables)
+	})
+}
+
 func TestShowHasEveryKeyWithItsDefault(t *testing.T) {
 	t.Parallel()
 
@@ -350,8 +365,7 @@ func TestErrorsNeverRepeatValues(t *testing.T) {
 	const password = "geheim-4711"
 	base := `databases: {main: {url: "` + url + `"}}` + "\n"
 	refused := 0
-	for _, leaf := range yamlfile.Leaves(reflect.TypeFor[config.Config]()) {
-		path := strings.ReplaceAll(strings.Join(leaf.Path, "."), "*", "main")
+	for _, path := range leaves(reflect.TypeFor[config.Config](), "") {
 		variable := "SEXTON_" + strings.ToUpper(strings.ReplaceAll(path, ".", "__"))
 		for _, text := range []string{password, "postgres://u:" + password + "@h:p/d", "[" + password + "]"} {
 			for _, attempt := range []struct{ file, variable string }{
@@ -367,6 +381,23 @@ func TestErrorsNeverRepeatValues(t *testing.T) {
 		}
 	}
 	require.Greater(t, refused, 100)
+}
+
+// leaves returns the paths of all keys with a value. The database is main.
+func leaves(of reflect.Type, path string) (paths []string) {
+	for field := range of.Fields() {
+		key, option, _ := strings.Cut(field.Tag.Get("yaml"), ",")
+		switch at := yamlfile.Join(path, key); {
+		case key == "" || key == "-":
+		case option == "keyed":
+			paths = append(paths, leaves(field.Type.Elem(), at+".main")...)
+		case field.Type.Kind() == reflect.Struct:
+			paths = append(paths, leaves(field.Type, at)...)
+		case field.Type.Kind() != reflect.Map:
+			paths = append(paths, at)
+		}
+	}
+	return paths
 }
 
 func TestAbsoluteBucket(t *testing.T) {

@@ -23,8 +23,8 @@ var defaultLists []byte
 // defaults are the lists of the configuration, from a file of the program; the tags of
 // Config's fields have the rest.
 func defaults() (c Config) {
-	doc, _ := yamlfile.Parse("defaults.yaml", defaultLists)
-	_, _ = doc.Decode(doc.Root, "", &c)
+	root, _ := yamlfile.Parse("defaults.yaml", defaultLists)
+	_, _ = root.Decode("", &c, nil)
 	return c
 }
 
@@ -80,19 +80,18 @@ type loader struct {
 }
 
 func (l *loader) load() *Config {
-	path, doc := l.readFile()
-	if doc == nil {
+	path, root := l.readFile()
+	if root == nil {
 		return nil
 	}
-	l.override(doc)
-	doc.Variable = func(name string) (string, bool) {
-		value, ok := l.environ[name]
-		return value, ok
-	}
+	l.override(root)
 
 	c := defaults()
 	var found problem.List
-	c.positions, found = doc.Decode(doc.Root, "", &c)
+	c.positions, found = root.Decode("", &c, func(name string) (string, bool) {
+		value, ok := l.environ[name]
+		return value, ok
+	})
 	l.problems.Add(found...)
 	c.Path = path
 	c.resolvePaths(l.options.Dir, filepath.Dir(path))
@@ -127,7 +126,7 @@ func noDatabase(path string) problem.Problem {
 
 // readFile returns the path of the file, empty where there is none, and its content, nil
 // where that cannot be read.
-func (l *loader) readFile() (string, *yamlfile.Document) {
+func (l *loader) readFile() (string, *yamlfile.Node) {
 	path, source := l.options.Path, "--config"
 	if path == "" {
 		path, source = l.environ["SEXTON_CONFIG"], "SEXTON_CONFIG"
@@ -141,8 +140,8 @@ func (l *loader) readFile() (string, *yamlfile.Document) {
 	switch {
 	case err == nil:
 	case !explicit && errors.Is(err, fs.ErrNotExist):
-		doc, _ := yamlfile.Parse("", nil)
-		return "", doc
+		root, _ := yamlfile.Parse("", nil)
+		return "", root
 	default:
 		named := ""
 		if explicit {
@@ -154,9 +153,9 @@ func (l *loader) readFile() (string, *yamlfile.Document) {
 		})
 		return path, nil
 	}
-	doc, found := yamlfile.Parse(path, data)
+	root, found := yamlfile.Parse(path, data)
 	l.problems.Add(found...)
-	return path, doc
+	return path, root
 }
 
 // resolve makes path relative to dir unless it is absolute or dir is the working
@@ -202,38 +201,4 @@ func AbsoluteBucket(bucket URL, dir string) URL {
 		}
 	}
 	return bucket
-}
-
-// Show returns the effective configuration: every key with its value, secrets as ***,
-// limits as they apply, paths absolute. Its YAML method renders a file that Load reads
-// once the secrets are back in place; as JSON it is one object with the same keys, in the
-// same order.
-func (c *Config) Show() yamlfile.Shown {
-	shown := *c
-	shown.Databases = make([]Database, len(c.Databases))
-	for i, d := range c.Databases {
-		d.Limits = d.EffectiveLimits()
-		shown.Databases[i] = d
-	}
-	shown.LooseForeignKeys.Definitions = make([]string, len(c.LooseForeignKeys.Definitions))
-	for i, path := range c.LooseForeignKeys.Definitions {
-		if absolute, err := filepath.Abs(path); err == nil {
-			path = absolute
-		}
-		shown.LooseForeignKeys.Definitions[i] = path
-	}
-	// What a file says is not said twice.
-	showFile(&shown.HTTP.PasswordFile, &shown.HTTP.Password)
-	showFile(&shown.HTTP.TokenFile, &shown.HTTP.Token)
-	return yamlfile.Encode(shown)
-}
-
-func showFile(path *string, secret *Secret) {
-	if *path == "" {
-		return
-	}
-	*secret = ""
-	if absolute, err := filepath.Abs(*path); err == nil {
-		*path = absolute
-	}
 }

@@ -258,7 +258,7 @@ func TestLoadErrors(t *testing.T) {
 		},
 		"number as password": {
 			with("http: {user: a, password: 4711}\n"),
-			"sexton.yaml:2:27: http.password: must be a text, not a number (put it in quotes)",
+			"sexton.yaml:2:27: http.password: must be a text, not a whole number (put it in quotes)",
 		},
 	}, func(t *testing.T, _ string, test example) {
 		c, err := load(t, test.text)

@@ -27,6 +27,9 @@ func (s Secret) String() string {
 	return mask
 }
 
+// MarshalYAML hides the secret.
+func (s Secret) MarshalYAML() (any, error) { return s.String(), nil }
+
 // GoString hides the secret from %#v.
 func (s Secret) GoString() string { return s.String() }
 
@@ -42,6 +45,9 @@ func (u URL) String() string {
 	}
 	return hideInKeywords(text)
 }
+
+// MarshalYAML hides the passwords.
+func (u URL) MarshalYAML() (any, error) { return u.String(), nil }
 
 // GoString hides the passwords from %#v.
 func (u URL) GoString() string { return u.String() }
@@ -174,8 +180,7 @@ func (v *validator) secretFile(key, path string, secret *Secret) {
 // readSecret returns the text of a file without its last line end. No error repeats any
 // of it.
 func readSecret(path string) (string, error) {
-	// A byte more than allowed reports that there is more.
-	text, err := yamlfile.ReadStart(path, maxSecret+1)
+	text, err := yamlfile.ReadFile(path)
 	secret := strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
 	switch {
 	case err != nil:

@@ -2,16 +2,15 @@ package definitions
 
 import (
 	"bytes"
-	"encoding/json"
 	"os"
 	"reflect"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/goccy/go-yaml"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
 )
 
 // The table of docs/definitions.md has a row for each key of an entry, and says which
@@ -42,9 +41,7 @@ func TestDocumentationHasEachKey(t *testing.T) {
 // file fits.
 func TestExamplesFitTheSchema(t *testing.T) {
 	t.Parallel()
-	written, err := json.Marshal(Schema())
-	require.NoError(t, err)
-	read, err := jsonschema.UnmarshalJSON(bytes.NewReader(written))
+	read, err := jsonschema.UnmarshalJSON(bytes.NewReader(Schema))
 	require.NoError(t, err)
 	compiler := jsonschema.NewCompiler()
 	require.NoError(t, compiler.AddResource("definitions", read))

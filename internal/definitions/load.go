@@ -1,15 +1,13 @@
 package definitions
 
 import (
-	_ "embed"
+	_ "embed" // For Schema.
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"reflect"
 	"slices"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 
 	"sexton/internal/problem"
 	"sexton/internal/render"
@@ -66,20 +64,11 @@ func Parse(files ...File) ([]Definition, error) {
 	return r.definitions, r.problems.Err()
 }
 
-//go:embed definition.go
-var source string
-
-// Schema is the JSON schema of a definitions file.
-func Schema() yamlfile.Schema {
-	entries := yamlfile.Schema{
-		"type": "array", "minItems": 1,
-		"items": yamlfile.SchemaOf(reflect.TypeFor[Definition](), yamlfile.Comments(source), false),
-	}
-	return yamlfile.Schema{
-		"$schema": yamlfile.Draft, "title": "Loose foreign keys, by child table", "type": "object",
-		"additionalProperties": entries,
-	}
-}
+// Schema is the JSON schema of a definitions file. TestSchemasFollowTheStructs in package config
+// writes it.
+//
+//go:embed schema.json
+var Schema json.RawMessage
 
 // Choices lists the actions.
 func (Action) Choices() []string {
@@ -105,47 +94,46 @@ type reader struct {
 }
 
 func (r *reader) file(file File) {
-	doc, problems := yamlfile.Parse(file.Name, file.Data)
+	root, problems := yamlfile.Parse(file.Name, file.Data)
 	r.problems.Add(problems...)
-	if doc == nil {
+	if root == nil {
 		return
 	}
-	if len(doc.Root.Content) == 0 && len(problems) == 0 {
-		r.problems.Errorf(doc.Position(doc.Root).Position, "", "the file has no definitions; a smallest one is\n\n%s",
-			Example)
+	if len(root.Items) == 0 && len(problems) == 0 {
+		r.problems.Errorf(root.Position.Position, "", "the file has no definitions; a smallest one is\n\n%s", Example)
 	}
-	for field := range slices.Chunk(doc.Root.Content, 2) {
-		r.child(doc, field[0], field[1])
+	for _, entries := range root.Items {
+		r.child(entries)
 	}
 }
 
 // child reads the list under one child table.
-func (r *reader) child(doc *yamlfile.Document, name, entries *yaml.Node) {
-	key, at := yamlfile.Join("", name.Value), doc.Position(name)
-	child, err := ParseName(name.Value)
+func (r *reader) child(entries *yamlfile.Node) {
+	key, at := yamlfile.Join("", entries.Key), entries.KeyPosition
+	child, err := ParseName(entries.Key)
 	if err != nil {
 		r.problems.Add(at.Problem(key, "the child table's name "+err.Error(), ""))
 	}
 	switch {
-	case entries.Kind == 0:
-	case entries.Kind == yaml.SequenceNode && len(entries.Content) > 0:
-	case entries.Kind == yaml.SequenceNode || entries.Tag == "!!null":
+	case entries.Kind == "":
+	case entries.Kind == yamlfile.List && len(entries.Items) > 0:
+	case entries.Kind == yamlfile.List || entries.Kind == yamlfile.Null:
 		r.problems.Add(at.Problem(key, "has no entries", ""))
 		return
 	default:
-		r.problems.Add(doc.Position(entries).Problem(key, "must be a list of entries", "begin every entry with a dash"))
+		r.problems.Add(entries.Problem(key, "must be a list of entries", "begin every entry with a dash"))
 		return
 	}
-	for i, item := range entries.Content {
-		r.entry(child, fmt.Sprintf("%s[%d]", key, i), doc, item)
+	for i, item := range entries.Items {
+		r.entry(child, fmt.Sprintf("%s[%d]", key, i), item)
 	}
 }
 
 // entry adds one definition if nothing is wrong with it.
-func (r *reader) entry(child Name, key string, doc *yamlfile.Document, item *yaml.Node) {
-	d := Definition{Position: doc.Position(item).Position, Key: key, Child: child}
+func (r *reader) entry(child Name, key string, item *yamlfile.Node) {
+	d := Definition{Position: item.Position.Position, Key: key, Child: child}
 	var problems problem.List
-	d.positions, problems = doc.Decode(item, key, &d)
+	d.positions, problems = item.Decode(key, &d, nil)
 	c := checker{Definition: &d, problems: problems}
 	c.check()
 	r.problems.Add(c.problems...)

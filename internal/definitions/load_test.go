@@ -125,7 +125,7 @@ func TestParseErrors(t *testing.T) {
 		"text for entry": {"a:\n  - p\n", "f.yml:2:5: a[0]: must be a mapping of keys, not a text"},
 		"number as table": {
 			"a:\n  - {table: 5, column: c, on_delete: async_delete}\n",
-			"f.yml:2:13: a[0].table: must be a text, not a number (put it in quotes)",
+			"f.yml:2:13: a[0].table: must be a text, not a whole number (put it in quotes)",
 		},
 		"nothing as column": {
 			"a:\n  - table: p\n    column:\n    on_delete: async_delete\n",
@@ -158,15 +158,15 @@ func TestParseErrors(t *testing.T) {
 		"unknown key": {entry("    colum: c\n"), "f.yml:5:5: a[0].colum: unknown key (did you mean column?)"},
 		"limit in quotes": {
 			entry("    delete_limit: \"5\"\n"),
-			"f.yml:5:19: a[0].delete_limit: must be a whole number, without quotes",
+			"f.yml:5:19: a[0].delete_limit: must be a whole number up to 2147483647 (remove the quotes)",
 		},
 		"limit too large": {
 			entry("    delete_limit: 99999999999999999999\n"),
-			"f.yml:5:19: a[0].delete_limit: is out of range (the largest number is 2147483647)",
+			"f.yml:5:19: a[0].delete_limit: must be a whole number up to 2147483647",
 		},
 		"octal limit": {
 			entry("    delete_limit: 010\n"),
-			"f.yml:5:19: a[0].delete_limit: must be a whole number",
+			"f.yml:5:19: a[0].delete_limit: must be a whole number up to 2147483647",
 		},
 		"negative limit": {
 			entry("    delete_limit: -1\n"),

@@ -9,13 +9,11 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
 	"sexton/internal/problem"
 	"sexton/internal/render"
 )
 
-// Chooser is a text type that allows certain values only.
+// Chooser is a text type with a list of allowed values.
 type Chooser interface {
 	Choices() []string
 }
@@ -30,11 +28,19 @@ type Texts []string
 // true.
 type Columns []string
 
-// Positions tells by path, such as "databases.main.pace" or "[2].column", where a value
-// was written. Paths of keys that were left out are missing.
+// MarshalYAML returns a list, true or false.
+func (c Columns) MarshalYAML() (any, error) {
+	if len(c) == 0 {
+		return c != nil, nil
+	}
+	return []string(c), nil
+}
+
+// Positions maps a path, such as "databases.main.pace" or "[2].column", to the position
+// of its value. Keys that were left out are missing.
 type Positions map[string]Position
 
-// Of returns the position of path or, where it was left out, of the nearest key above it.
+// Of returns the position of path or, if it was left out, of the nearest key above it.
 func (p Positions) Of(path string) Position {
 	for {
 		if position, ok := p[path]; ok {
@@ -48,52 +54,55 @@ func (p Positions) Of(path string) Position {
 	}
 }
 
-// Decode fills target, a pointer to a struct, from n and reports every key that target
-// does not have and every value of the wrong shape; fields without a key get the text of
-// their tag `default:"…"`, in the form that variables have, or else keep what they hold.
-// path is the path of n itself.
+// Decode fills target, a pointer to a struct, and reports unknown keys, missing keys and
+// values of the wrong type. A field whose key is left out gets the text of its tag
+// `default:"…"`, or keeps its value. path is the path of n. lookup returns the values of
+// ${VARIABLES}; if it is nil, they are not replaced.
 //
-// A field's tag is `yaml:"key"`, with the options "required" (the key must be there) and
-// "keyed" (on a slice of structs: a mapping, whose keys land in the element's field
-// Name). Types: string, bool, int, time.Duration, Literal, Texts, Columns, Chooser,
-// encoding.TextUnmarshaler, structs and slices of these, and maps of texts to them.
-func (d *Document) Decode(n *yaml.Node, path string, target any) (Positions, problem.List) {
-	decoder := decoder{Document: d, positions: Positions{}}
+// A field's tag is `yaml:"key"`, with the options "required" (the key must exist) and
+// "keyed" (a slice of structs is written as a mapping, and its keys are stored in Name).
+func (n *Node) Decode(path string, target any, lookup func(string) (string, bool)) (Positions, problem.List) {
+	d := decoder{positions: Positions{}, lookup: lookup}
 	setDefaults(reflect.ValueOf(target).Elem())
-	decoder.value(n, path, reflect.ValueOf(target).Elem())
-	return decoder.positions, decoder.problems
+	d.value(n, path, reflect.ValueOf(target).Elem())
+	return d.positions, d.problems
 }
 
 type decoder struct {
-	*Document
-
 	positions Positions
 	problems  problem.List
+	lookup    func(string) (string, bool)
 }
 
-func (d *decoder) fail(n *yaml.Node, path, message, fix string) {
-	d.problems.Add(d.Position(n).Problem(path, message, fix))
+func (d *decoder) fail(at Position, path, message, fix string) {
+	d.problems.Add(at.Problem(path, message, fix))
 }
 
-func (d *decoder) value(n *yaml.Node, path string, v reflect.Value) {
-	d.positions[path] = d.Position(n)
-	if n.Tag == tagText && d.Variable != nil && d.sources[n] == "" {
+func (d *decoder) value(n *Node, path string, v reflect.Value) {
+	d.positions[path] = n.Position
+	if n.Kind == text && d.lookup != nil && n.Source == "" {
 		n = d.expand(n, path)
 	}
+	switch v.Addr().Interface().(type) {
+	case *Texts:
+		if n.Kind != List && n.Kind != Mapping {
+			v.Set(reflect.ValueOf(make(Texts, 1)))
+			d.scalar(n, path, v.Index(0))
+			return
+		}
+	case *Columns:
+		if n.Kind == boolean || n.untyped && (n.text == "true" || n.text == "false") {
+			v.Set(reflect.Zero(v.Type()))
+			if n.text == "true" {
+				v.Set(reflect.ValueOf(Columns{}))
+			}
+			return
+		}
+	}
 	switch {
-	case n.Kind == 0:
+	case n.Kind == "":
 	case v.Kind() == reflect.Struct:
 		d.structure(n, path, v)
-	case v.Type() == reflect.TypeFor[Texts]() && n.Kind == yaml.ScalarNode:
-		// One text is a list of it.
-		v.Set(reflect.ValueOf(make(Texts, 1)))
-		d.scalar(n, path, v.Index(0))
-	case v.Type() == reflect.TypeFor[Columns]() && (n.Tag == tagBool || n.Tag == tagUntyped &&
-		!strings.Contains(n.Value, ",")):
-		var on bool
-		if d.scalar(n, path, reflect.ValueOf(&on).Elem()); on {
-			v.Set(reflect.ValueOf(Columns{}))
-		}
 	case v.Kind() == reflect.Slice:
 		d.list(n, path, v)
 	case v.Kind() == reflect.Map:
@@ -103,112 +112,113 @@ func (d *decoder) value(n *yaml.Node, path string, v reflect.Value) {
 	}
 }
 
-// expand replaces ${NAME} in a text; $${ stands for a literal ${. With a variable in it
-// the text counts as untyped, so that limit: ${LIMIT} may be a number.
-func (d *decoder) expand(n *yaml.Node, path string) *yaml.Node {
+var variable = regexp.MustCompile(`\$\$\{|\$\{(?:[A-Za-z_][A-Za-z0-9_]*\})?`)
+
+// expand replaces each ${NAME} in a text; $${ is a literal ${. A text with a variable is
+// untyped, so that limit: ${LIMIT} may be a number.
+func (d *decoder) expand(n *Node, path string) *Node {
 	out := *n
-	out.Value = variable.ReplaceAllStringFunc(n.Value, func(found string) string {
+	out.text = variable.ReplaceAllStringFunc(n.text, func(found string) string {
 		name := strings.TrimSuffix(found[2:], "}")
 		if found == "$${" {
 			return "${"
 		}
-		value, set := d.Variable(name)
+		value, set := d.lookup(name)
 		switch {
 		case name == "":
-			d.fail(n, path, "${ does not begin a variable such as ${NAME}", "write $${ for a literal ${")
-			out.Kind = 0
+			d.fail(n.Position, path, "${ does not begin a variable such as ${NAME}", "write $${ for a literal ${")
+			out.Kind = ""
 		case !set:
-			d.fail(n, path, "the environment variable "+name+" is not set", "")
-			out.Kind = 0
+			d.fail(n.Position, path, "the environment variable "+name+" is not set", "")
+			out.Kind = ""
 		}
-		out.Tag = tagUntyped
+		out.untyped = true
 		return value
 	})
 	return &out
 }
 
-var variable = regexp.MustCompile(`\$\$\{|\$\{(?:[A-Za-z_][A-Za-z0-9_]*\})?`)
-
-func (d *decoder) structure(n *yaml.Node, path string, v reflect.Value) {
-	if n.Kind != yaml.MappingNode && n.Tag != tagNull {
-		d.fail(n, path, "must be a mapping of keys, not "+describe(n), "")
+func (d *decoder) structure(n *Node, path string, v reflect.Value) {
+	if n.Kind != Mapping && n.Kind != Null {
+		d.fail(n.Position, path, "must be a mapping of keys, not "+n.Kind, "")
 		return
 	}
-	specs := fieldsOf(v.Type())
-	known := render.Each(specs, func(s spec) string { return s.key })
-	for pair := range slices.Chunk(n.Content, 2) {
-		at, key := slices.Index(known, pair[0].Value), Join(path, pair[0].Value)
+	fields := fieldsOf(v.Type())
+	known := render.Each(fields, func(f field) string { return f.key })
+	for _, entry := range n.Items {
+		i, key := slices.Index(known, entry.Key), Join(path, entry.Key)
 		switch {
-		case at < 0 && Instead(key) != "":
-			d.fail(pair[0], key, "was removed", Instead(key))
-		case at < 0:
-			d.fail(pair[0], key, "unknown key", problem.Meant(pair[0].Value, known,
+		case i < 0 && Instead(key) != "":
+			d.fail(entry.KeyPosition, key, "was removed", Instead(key))
+		case i < 0:
+			d.fail(entry.KeyPosition, key, "unknown key", problem.Meant(entry.Key, known,
 				"known keys: "+strings.Join(known, ", ")))
-		case specs[at].keyed:
-			d.keyed(pair[1], key, v.Field(specs[at].index))
+		case fields[i].keyed:
+			d.keyed(entry, key, v.Field(fields[i].index))
 		default:
-			d.value(pair[1], key, v.Field(specs[at].index))
+			d.value(entry, key, v.Field(fields[i].index))
 		}
 	}
-	for _, s := range specs {
-		if s.required && find(n, s.key) < 0 {
-			position := d.Position(n)
-			if position.Source != "" {
-				position.Source = Join(position.Source, s.key)
+	for _, f := range fields {
+		if f.required && n.index(f.key) < 0 {
+			at := n.Position
+			if at.Source != "" {
+				at.Source = Join(at.Source, f.key)
 			}
-			d.problems.Add(position.Problem(Join(path, s.key), "is missing", ""))
+			d.fail(at, Join(path, f.key), "is missing", "")
 		}
 	}
 }
 
-// keyed reads a mapping into a slice, in order of writing.
-func (d *decoder) keyed(n *yaml.Node, path string, v reflect.Value) {
-	d.positions[path] = d.Position(n)
-	if n.Kind != yaml.MappingNode && n.Tag != tagNull {
-		d.fail(n, path, "must be a mapping of names, not "+describe(n), "")
+// keyed decodes a mapping into a slice, in the order of the file.
+func (d *decoder) keyed(n *Node, path string, v reflect.Value) {
+	d.positions[path] = n.Position
+	if n.Kind != Mapping && n.Kind != Null {
+		d.fail(n.Position, path, "must be a mapping of names, not "+n.Kind, "")
 		return
 	}
-	v.Set(reflect.MakeSlice(v.Type(), len(n.Content)/2, len(n.Content)/2))
-	for i := range v.Len() {
-		key, element := n.Content[2*i], v.Index(i)
-		setDefaults(element)
-		element.FieldByName("Name").SetString(key.Value)
-		d.value(n.Content[2*i+1], Join(path, key.Value), element)
-		d.positions[Join(path, key.Value)] = d.Position(key)
+	v.Set(reflect.MakeSlice(v.Type(), len(n.Items), len(n.Items)))
+	for i, entry := range n.Items {
+		setDefaults(v.Index(i))
+		v.Index(i).FieldByName("Name").SetString(entry.Key)
+		d.value(entry, Join(path, entry.Key), v.Index(i))
+		d.positions[Join(path, entry.Key)] = entry.KeyPosition
 	}
 }
 
-// mapping reads a mapping of names to scalars.
-func (d *decoder) mapping(n *yaml.Node, path string, v reflect.Value) {
-	if n.Kind != yaml.MappingNode {
-		d.fail(n, path, "must be a mapping of names, not "+describe(n), "")
+// mapping decodes a mapping of names to scalars.
+func (d *decoder) mapping(n *Node, path string, v reflect.Value) {
+	if n.Kind != Mapping {
+		d.fail(n.Position, path, "must be a mapping of names, not "+n.Kind, "")
 		return
 	}
 	v.Set(reflect.MakeMap(v.Type()))
-	for pair := range slices.Chunk(n.Content, 2) {
+	for _, entry := range n.Items {
 		element := reflect.New(v.Type().Elem()).Elem()
-		d.value(pair[1], Join(path, pair[0].Value), element)
-		v.SetMapIndex(reflect.ValueOf(pair[0].Value), element)
+		d.value(entry, Join(path, entry.Key), element)
+		v.SetMapIndex(reflect.ValueOf(entry.Key), element)
 	}
 }
 
-func (d *decoder) list(n *yaml.Node, path string, v reflect.Value) {
-	items := n.Content
+func (d *decoder) list(n *Node, path string, v reflect.Value) {
+	items := n.Items
 	switch {
-	case n.Kind == yaml.SequenceNode:
-	case n.Tag == tagUntyped && v.Type().Elem().Kind() == reflect.String:
-		items = d.split(n)
-	case n.Tag == tagNull:
-		d.fail(n, path, "has no value", "write [] for an empty list, or remove the key")
+	case n.untyped && n.Source != "" && strings.HasPrefix(strings.TrimSpace(n.text), "["):
+		r := reader{variable: true}
+		items = r.parse([]byte(n.text), n.Source).Items
+		d.problems.Add(r.problems...)
+	case n.untyped:
+		// The form of variables is a,b.
+		for part := range strings.SplitSeq(n.text, ",") {
+			if part = strings.TrimSpace(part); part != "" {
+				items = append(items, &Node{Position: n.Position, Kind: text, text: part, untyped: true})
+			}
+		}
+	case n.Kind == Null:
+		d.fail(n.Position, path, "has no value", "write [] for an empty list, or remove the key")
 		return
-	case n.Kind != yaml.MappingNode:
-		d.fail(n, path, "must be a list, not "+describe(n), "write it in square brackets")
-		return
-	case v.Type() == reflect.TypeFor[Texts]():
-		d.fail(n, path, "must be a text or a list of texts, not a mapping", "")
-		return
-	default:
-		d.fail(n, path, "must be a list, not a mapping", "begin every entry with a dash")
+	case n.Kind != List:
+		d.fail(n.Position, path, "must be a list, not "+n.Kind, "write [a, b], or begin each entry with a dash")
 		return
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(items), len(items)))
@@ -218,18 +228,67 @@ func (d *decoder) list(n *yaml.Node, path string, v reflect.Value) {
 	}
 }
 
-// split reads the comma-separated form that variables have.
-func (d *decoder) split(n *yaml.Node) []*yaml.Node {
-	var items []*yaml.Node
-	for part := range strings.SplitSeq(n.Value, ",") {
-		if part = strings.TrimSpace(part); part != "" {
-			item := *n
-			item.Value = part
-			d.sources[&item] = d.sources[n]
-			items = append(items, &item)
-		}
+func (d *decoder) scalar(n *Node, path string, v reflect.Value) {
+	want, fix, ok := convert(n, v)
+	message := "must be " + want
+	switch instead := removedKeys()[path+"="+n.text]; {
+	case n.Kind == "":
+		return
+	case n.Kind == Null:
+		message, fix = "has no value", "write one, or remove the key"
+	case n.Kind == List || n.Kind == Mapping:
+		message, fix = message+", not "+n.Kind, ""
+	case instead != "":
+		message, fix = n.text+" was removed", instead
+	case strings.Contains(n.text, "\x00"):
+		message, fix = "contains a NUL character", ""
+	case ok:
+		return
+	case want == text:
+		message += ", not " + n.Kind
 	}
-	return items
+	d.fail(n.Position, path, message, fix)
+}
+
+// convert stores a scalar in v. It also returns what the scalar must be, and how to
+// correct it.
+func convert(n *Node, v reflect.Value) (want, fix string, ok bool) {
+	switch target := v.Addr().Interface().(type) {
+	case *bool:
+		var err error
+		*target, err = strconv.ParseBool(strings.ToLower(n.text))
+		return boolean, unquote(n), err == nil && (n.Kind == boolean || n.untyped)
+	case *int:
+		number, err := strconv.ParseInt(n.text, 10, 32)
+		*target = int(number)
+		return "a whole number up to 2147483647", unquote(n), err == nil && (n.Kind == integer || n.untyped)
+	case *time.Duration:
+		var err error
+		*target, err = time.ParseDuration(strings.TrimSpace(n.text))
+		return "a duration with units, such as 500ms, 30s or 1h30m", "", err == nil
+	case *Literal:
+		*target = Literal(n.text)
+		return "a text, a whole number, or true or false", "put it in quotes", n.Kind != decimal
+	case encoding.TextUnmarshaler:
+		if err := target.UnmarshalText([]byte(n.text)); err != nil {
+			return strings.TrimPrefix(err.Error(), "must be "), "", false
+		}
+		return text, "", true
+	case Chooser:
+		v.SetString(n.text)
+		return "one of " + strings.Join(target.Choices(), ", "), problem.Meant(n.text, target.Choices(), ""),
+			slices.Contains(target.Choices(), n.text)
+	default:
+		v.SetString(n.text)
+		return text, "put it in quotes", n.Kind == text
+	}
+}
+
+func unquote(n *Node) string {
+	if n.quoted {
+		return "remove the quotes"
+	}
+	return ""
 }
 
 func setDefaults(v reflect.Value) {
@@ -237,175 +296,29 @@ func setDefaults(v reflect.Value) {
 		return
 	}
 	for i := range v.NumField() {
-		if text, ok := v.Type().Field(i).Tag.Lookup("default"); ok {
-			d := decoder{Document: &Document{sources: map[*yaml.Node]string{}}, positions: Positions{}}
-			d.value(&yaml.Node{Kind: yaml.ScalarNode, Tag: tagUntyped, Value: text}, "", v.Field(i))
+		if value, ok := v.Type().Field(i).Tag.Lookup("default"); ok {
+			d := decoder{positions: Positions{}}
+			d.value(&Node{Kind: text, text: value, untyped: true}, "", v.Field(i))
 		} else {
 			setDefaults(v.Field(i))
 		}
 	}
 }
 
-// spec is the content of one struct field's tag.
-type spec struct {
+// field is the content of the tag of a struct field.
+type field struct {
 	key             string
 	index           int
 	required, keyed bool
 }
 
-func fieldsOf(t reflect.Type) []spec {
-	var out []spec
+func fieldsOf(t reflect.Type) []field {
+	var out []field
 	for i := range t.NumField() {
-		tag, ok := t.Field(i).Tag.Lookup("yaml")
-		key, options, _ := strings.Cut(tag, ",")
-		if !ok || key == "-" {
-			continue
-		}
-		out = append(out, spec{key: key, index: i, required: options == "required", keyed: options == "keyed"})
-	}
-	return out
-}
-
-// Leaf is a key that holds a value rather than further keys.
-type Leaf struct {
-	// Path leads to it; "*" stands for a name that the file chooses.
-	Path []string
-	List bool
-}
-
-// Leaves lists the leaves of t, a struct as Decode fills it, in its order, below path.
-func Leaves(t reflect.Type, path ...string) []Leaf {
-	var out []Leaf
-	for _, s := range fieldsOf(t) {
-		at := append(slices.Clone(path), s.key)
-		field := t.Field(s.index).Type
-		switch {
-		case s.keyed:
-			out = append(out, Leaves(field.Elem(), append(at, "*")...)...)
-		case field.Kind() == reflect.Struct:
-			out = append(out, Leaves(field, at...)...)
-		case field.Kind() == reflect.Map: // Its names are the file's.
-		default:
-			out = append(out, Leaf{Path: at, List: field.Kind() == reflect.Slice})
+		key, option, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ",")
+		if key != "" && key != "-" {
+			out = append(out, field{key: key, index: i, required: option == "required", keyed: option == "keyed"})
 		}
 	}
 	return out
-}
-
-// describe names a value as the object of "must be …, not …".
-func describe(n *yaml.Node) string {
-	switch {
-	case n.Kind == yaml.SequenceNode:
-		return "a list"
-	case n.Kind == yaml.MappingNode:
-		return "a mapping"
-	case n.Tag == tagNull:
-		return "nothing"
-	case n.Tag == tagBool:
-		return "true or false"
-	case n.Tag == tagInt || n.Tag == tagFloat:
-		return "a number"
-	default:
-		return "a text"
-	}
-}
-
-func (d *decoder) scalar(n *yaml.Node, path string, v reflect.Value) {
-	target := v.Addr().Interface()
-	want, bare := "a text", false
-	switch target.(type) {
-	case *bool:
-		want, bare = "true or false", true
-	case *int:
-		want, bare = "a whole number", true
-	case *time.Duration:
-		want = "a duration with units, such as 500ms, 30s or 1h30m"
-	case *Literal:
-		want = "a text, a whole number, or true or false"
-	}
-	var message, fix string
-	switch {
-	case n.Tag == tagNull:
-		message, fix = "has no value", "write one, or remove the key"
-	case n.Kind != yaml.ScalarNode:
-		message = "must be " + want + ", not " + describe(n)
-	case bare && n.Tag == tagText && n.Style != 0:
-		message = "must be " + want + ", without quotes"
-	case strings.Contains(n.Value, "\x00"):
-		message = "contains a NUL character"
-	default:
-		message, fix = convert(n, target, "must be "+want)
-	}
-	if message != "" {
-		if instead := removedKeys()[path+"="+n.Value]; instead != "" {
-			message, fix = n.Value+" was removed", instead
-		}
-	}
-	if message != "" {
-		d.fail(n, path, message, fix)
-	}
-}
-
-// wholeNumber has no leading zeros, because some readers take 010 for eight.
-var wholeNumber = regexp.MustCompile(`^[+-]?(0|[1-9]([0-9_]*[0-9])?)$`)
-
-// convert returns what is wrong with a scalar that is to fill target, if anything, and
-// the fix.
-func convert(n *yaml.Node, target any, wrong string) (message, fix string) {
-	var err error
-	switch target := target.(type) {
-	case *bool:
-		text := n.Value
-		if n.Tag == tagUntyped {
-			text = strings.ToLower(text)
-		}
-		if *target = text == "true"; !*target && text != "false" {
-			return wrong, ""
-		}
-	case *int:
-		if !wholeNumber.MatchString(n.Value) {
-			return wrong, ""
-		}
-		number, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 10, 32)
-		if err != nil {
-			return "is out of range", "the largest number is 2147483647"
-		}
-		*target = int(number)
-	case *time.Duration:
-		if *target, err = time.ParseDuration(strings.TrimSpace(n.Value)); err != nil {
-			return wrong, ""
-		}
-	case *Literal:
-		*target = Literal(n.Value)
-		if n.Tag == tagFloat {
-			return wrong, "put it in quotes"
-		}
-		if n.Tag == tagInt {
-			// Hexadecimal and the like are turned into what the database reads.
-			number, err := strconv.ParseInt(n.Value, 0, 64)
-			if err != nil {
-				return "is out of range", "put it in quotes"
-			}
-			*target = Literal(strconv.FormatInt(number, 10))
-		}
-	case encoding.TextUnmarshaler:
-		if err := target.UnmarshalText([]byte(n.Value)); err != nil {
-			return err.Error(), ""
-		}
-	default:
-		return text(n, reflect.ValueOf(target).Elem())
-	}
-	return "", ""
-}
-
-func text(n *yaml.Node, v reflect.Value) (message, fix string) {
-	chooser, limited := reflect.TypeAssert[Chooser](v)
-	switch {
-	case limited && !slices.Contains(chooser.Choices(), n.Value):
-		return "must be one of " + strings.Join(chooser.Choices(), ", "), problem.Meant(n.Value, chooser.Choices(), "")
-	case n.Tag != tagText && n.Tag != tagUntyped:
-		return "must be a text, not " + describe(n), "put it in quotes"
-	}
-	v.SetString(n.Value)
-	return "", ""
 }

@@ -1,13 +1,11 @@
-// Package yamlfile reads the YAML that people write for Sexton, strictly, and reports
-// everything that is wrong in one go.
+// Package yamlfile decodes the YAML files that people write for Sexton. The parser is
+// goccy/go-yaml.
 //
-// Parse turns text into a Document, a tree of yaml.Node that knows the position of each
-// value; Document.Override lays values of variables and flags over it; Document.Decode
-// fills a struct, replaces ${VARIABLES} and checks keys and types; Encode leads back.
-// Messages never repeat a value, because any value may be a secret that ended up in the
-// wrong place.
+// Parse returns a tree of Nodes with the position of each value. Node.Set replaces values
+// with those of variables and flags. Node.Decode fills a struct, replaces ${VARIABLES} and
+// checks keys and types.
 //
-// In a Document, no mapping has a key twice, and every scalar has one of the tags of
-// document.go. Of the tags that a file may give only !!str is understood. Aliases and
+// Invariant: one call reports all errors, each with its position and key. No message
+// repeats a value, because any value may be a misplaced secret. Tags, anchors, aliases and
 // merge keys are refused.
 package yamlfile

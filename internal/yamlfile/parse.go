@@ -3,202 +3,268 @@ package yamlfile
 import (
 	"bytes"
 	"errors"
-	"io"
-	"regexp"
+	"fmt"
+	"os"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
-	"go.yaml.in/yaml/v3"
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
 
 	"sexton/internal/problem"
 )
 
-// The limits are far beyond any file that a person writes: GitLab's 340 definitions take
-// 35 kB.
+// maxSize is the largest file in bytes. GitLab's 340 definitions take 35 kB.
+const maxSize = 1 << 20
+
+// The kinds of a Node, as error messages name them. A value without a kind has been
+// reported already.
 const (
-	maxSize  = 1 << 20
-	maxDepth = 64
+	Null    = "nothing"
+	boolean = "true or false"
+	integer = "a whole number"
+	decimal = "a fraction"
+	text    = "a text"
+	List    = "a list"
+	Mapping = "a mapping"
 )
 
-// Parse reads one YAML document whose top level is a mapping; an empty file is an empty
-// mapping. It returns what it understood together with everything that it did not; the
-// document is nil if that is nothing.
-func Parse(file string, data []byte) (*Document, problem.List) {
-	d := &Document{file: file, sources: map[*yaml.Node]string{}}
-	var problems problem.List
-	d.Root, problems = d.parse(data, "")
-	if d.Root == nil {
-		return nil, problems
-	}
-	if d.Root.Kind != yaml.MappingNode {
-		problems.Add(d.Position(d.Root).Problem("", "the top level must be a mapping of keys", ""))
-		return nil, problems
-	}
-	return d, problems
+// Position is the origin of a value: a file, a variable or a flag.
+type Position struct {
+	problem.Position
+	// Source is the variable or flag, such as "SEXTON_JOBS__OWNER"; empty for a file.
+	Source string
 }
 
-// parse reads the text of a file or, if source is not empty, of the variable or flag of
-// that name.
-func (d *Document) parse(data []byte, source string) (*yaml.Node, problem.List) {
-	r := resolver{Document: d, source: source}
-	data = bytes.TrimPrefix(data, []byte("\ufeff"))
-	if len(data) > maxSize {
-		r.fail(&yaml.Node{Line: 1, Column: 1}, source, "the file has "+strconv.Itoa(len(data))+" bytes; the limit is "+
-			strconv.Itoa(maxSize), "")
-		return nil, r.problems
+// Problem returns a finding about the value at this position. The key is the path of the
+// value; the name of a variable or flag replaces it.
+func (p Position) Problem(key, message, fix string) problem.Problem {
+	if p.Source != "" {
+		key = p.Source
 	}
-	// YAML does not allow NUL either.
-	if i := bytes.IndexByte(bytes.ToValidUTF8(data, []byte{0}), 0); i >= 0 {
-		line := bytes.Count(data[:i], []byte("\n")) + 1
-		column := utf8.RuneCount(data[bytes.LastIndexByte(data[:i], '\n')+1:i]) + 1
-		r.fail(&yaml.Node{Line: line, Column: column}, source, "the file is not valid UTF-8 text", "")
-		return nil, r.problems
-	}
-	roots, err := readAll(data)
-	if err != nil {
-		line, message := syntaxError(data, err)
-		r.fail(&yaml.Node{Line: line}, source, message, "")
-		return nil, r.problems
-	}
-	if len(roots) == 0 {
-		return &yaml.Node{Kind: yaml.MappingNode, Line: 1, Column: 1}, nil
-	}
-	if len(roots) > 1 {
-		r.fail(roots[1], source, "a second document begins here", "keep one document per file")
-	}
-	return r.node(roots[0], source, 0), r.problems
+	return problem.Problem{Position: p.Position, Key: key, Message: message, Fix: fix}
 }
 
-// readAll returns the roots of all documents that are not empty.
-func readAll(data []byte) ([]*yaml.Node, error) {
-	// The library knows YAML 1.1 only, and what 1.2 changes is of no matter here.
-	if rest, ok := bytes.CutPrefix(data, []byte("%YAML 1.2")); ok {
-		data = append([]byte("%YAML 1.1"), rest...)
-	}
-	var roots []*yaml.Node
-	for decoder := yaml.NewDecoder(bytes.NewReader(data)); ; {
-		var document yaml.Node
-		err := decoder.Decode(&document)
-		if errors.Is(err, io.EOF) {
-			return roots, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		if root := document.Content[0]; root.Tag != tagNull {
-			roots = append(roots, root)
-		}
-	}
+// Node is a value, or an entry of a mapping.
+type Node struct {
+	Position
+	// Key and KeyPosition are those of the entry, if the value is in a mapping.
+	Key         string
+	KeyPosition Position
+	Kind        string
+	// Items are the entries of a list or mapping.
+	Items []*Node
+
+	text string
+	// quoted marks a text in quotes. An untyped text came through a variable, and its key
+	// determines how it is read.
+	quoted, untyped bool
 }
 
-// syntaxError takes the line out of an error of the library, which names none for the
-// first line and counts from 0 where its parser, rather than its scanner, complains. The
-// messages repeat nothing of the file.
-func syntaxError(data []byte, err error) (line int, message string) {
-	if strings.HasPrefix(err.Error(), "yaml: unknown anchor ") {
-		// This error has no line: the shortest beginning of the file with the same error
-		// ends in it.
-		lines := slices.Collect(bytes.Lines(data))
-		return 1 + sort.Search(len(lines)-1, func(i int) bool {
-			_, short := readAll(bytes.Join(lines[:i+1], nil))
-			return short != nil && short.Error() == err.Error()
-		}), noAliases
+// ReadFile is os.ReadFile without the path in its errors.
+func ReadFile(path string) ([]byte, error) {
+	data, err := os.ReadFile(path)
+	if pathError, ok := errors.AsType[*os.PathError](err); ok {
+		err = pathError.Err
 	}
-	parts := regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`).FindStringSubmatch(err.Error())
-	if parts == nil {
-		return 1, "YAML syntax: the text is not YAML"
-	}
-	line, message = 1, parts[2]
-	if number, err := strconv.Atoi(parts[1]); err == nil {
-		line = number
-	}
-	switch {
-	case parts[1] != "" && regexp.MustCompile(`^did not find expected (key|node|'|<)`).MatchString(message):
-		line++
-	case message == "found unexpected end of stream":
-		message = "a quoted text has no end"
-	}
-	return line, "YAML syntax: " + message
+	return data, err
 }
 
-// noAliases is what is wrong with an alias or a merge key.
-const noAliases = "aliases and merge keys are not supported; write the value out"
+// Parse reads one YAML document with a mapping at the top level; an empty file is an
+// empty mapping. It returns nil if the file has no such mapping.
+func Parse(file string, data []byte) (*Node, problem.List) {
+	r := reader{file: file}
+	root := r.parse(data, "")
+	switch root.Kind {
+	case Mapping:
+		return root, r.problems
+	case Null:
+		root.Kind = Mapping
+		return root, r.problems
+	case "":
+	default:
+		r.fail(root.Position, "", "the top level must be a mapping of keys", "")
+	}
+	return nil, r.problems
+}
 
-// resolver makes the tree of a Document.
-type resolver struct {
-	*Document
-
-	source   string
+// reader turns the syntax tree of a file, or of the text of a variable, into Nodes.
+type reader struct {
+	file     string
+	variable bool
 	problems problem.List
-	// deep reports that a value is nested too deeply, which is reported once.
-	deep bool
 }
 
-// fail reports n and returns what takes its place.
-func (r *resolver) fail(n *yaml.Node, path, message, fix string) *yaml.Node {
-	position := r.Position(n)
-	if r.source != "" {
-		position = Position{Source: path}
+// position returns the position of a line and column. In a variable it is the variable
+// with the path of the value.
+func (r *reader) position(line, column int, path string) Position {
+	if r.variable {
+		return Position{Source: path}
 	}
-	r.problems.Add(position.Problem(path, message, fix))
-	return &yaml.Node{Line: n.Line, Column: n.Column}
+	return Position{Position: problem.Position{File: r.file, Line: line, Column: column}}
 }
 
-func (r *resolver) node(n *yaml.Node, path string, depth int) *yaml.Node {
-	out := &yaml.Node{Kind: n.Kind, Tag: n.Tag, Style: n.Style, Value: n.Value, Line: n.Line, Column: n.Column}
+// fail reports a value and returns the node that replaces it.
+func (r *reader) fail(at Position, path, message, fix string) *Node {
+	r.problems.Add(at.Problem(path, message, fix))
+	return &Node{Position: at}
+}
+
+func (r *reader) parse(data []byte, path string) *Node {
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	start := r.position(1, 1, path)
+	if len(data) > maxSize {
+		return r.fail(start, path, fmt.Sprintf("the file has %d bytes; the limit is %d", len(data), maxSize), "")
+	}
+	// YAML does not allow NUL.
+	valid, _, _ := bytes.Cut(bytes.ToValidUTF8(data, []byte{0}), []byte{0})
+	if len(valid) < len(data) {
+		column := utf8.RuneCount(valid[bytes.LastIndexByte(valid, '\n')+1:]) + 1
+		return r.fail(r.position(bytes.Count(valid, []byte("\n"))+1, column, path), path, "the file is not valid UTF-8 text", "")
+	}
+	file, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
+	if syntax, ok := errors.AsType[yaml.Error](err); ok {
+		// Some messages end with a quoted part of the file.
+		message, _, _ := strings.Cut(syntax.GetMessage(), `"`)
+		at := syntax.GetToken().Position
+		return r.fail(r.position(at.Line, at.Column, path), path, "YAML syntax: "+strings.TrimRight(message, ": "), "")
+	}
+	root := &Node{Position: start, Kind: Null}
+	for _, document := range file.Docs {
+		switch document.Body.(type) {
+		case nil, *ast.DirectiveNode, *ast.NullNode:
+			continue
+		}
+		next := r.node(document.Body, path)
+		if root.Kind != Null {
+			r.fail(next.Position, path, "a second document begins here", "keep one document per file")
+			break
+		}
+		root = next
+	}
+	return root
+}
+
+func (r *reader) node(from ast.Node, path string) *Node {
+	at := from.GetToken().Position
+	n := &Node{Position: r.position(at.Line, at.Column, path)}
+	switch from := from.(type) {
+	case *ast.MappingNode:
+		n.Kind = Mapping
+		if len(from.Values) > 0 && !from.IsFlowStyle {
+			n.Position = r.key(from.Values[0].Key, path)
+		}
+		for _, entry := range from.Values {
+			r.entry(n, entry, path)
+		}
+	case *ast.SequenceNode:
+		n.Kind = List
+		for i, item := range from.Values {
+			n.Items = append(n.Items, r.node(item, joinIndex(path, i)))
+		}
+	case *ast.NullNode:
+		n.Kind = Null
+	case *ast.BoolNode:
+		n.Kind, n.text = boolean, strconv.FormatBool(from.Value)
+	case *ast.IntegerNode:
+		n.Kind, n.text = integer, fmt.Sprint(from.Value)
+		if from.Token.Type == token.OctetIntegerType {
+			// 010 is eight for YAML 1.1 only.
+			n.Kind, n.text = text, from.Token.Value
+		}
+	case *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:
+		n.Kind = decimal
+	case *ast.StringNode:
+		n.Kind, n.text, n.quoted = text, from.Value, from.Token.Type != token.StringType
+	case *ast.LiteralNode:
+		n.Kind, n.text, n.quoted = text, from.Value.Value, true
+	default:
+		return r.fail(n.Position, path, "tags, anchors and aliases are not supported", "write the value out")
+	}
+	return n
+}
+
+// entry adds an entry to a mapping.
+func (r *reader) entry(n *Node, from *ast.MappingValueNode, path string) {
+	scalar, ok := from.Key.(ast.ScalarNode)
+	if question, explicit := from.Key.(*ast.MappingKeyNode); explicit {
+		scalar, ok = question.Value.(ast.ScalarNode)
+	}
+	if !ok || from.Key.IsMergeKey() {
+		r.fail(r.key(from.Key, path), path, "a key must be a plain text", "")
+		return
+	}
+	key := scalar.GetToken().Value
+	path = Join(path, key)
+	at := r.key(from.Key, path)
+	if i := n.index(key); i >= 0 {
+		r.fail(at, path, fmt.Sprintf("the key is given twice, first in line %d", n.Items[i].KeyPosition.Line), "")
+		return
+	}
+	value := r.node(from.Value, path)
+	value.Key, value.KeyPosition = key, at
+	// The position of a value in lines of its own, or of no value, is that of its key.
+	if mapping, block := from.Value.(*ast.MappingNode); value.Kind == Null || block && !mapping.IsFlowStyle {
+		value.Position = at
+	}
+	n.Items = append(n.Items, value)
+}
+
+func (r *reader) key(key ast.MapKeyNode, path string) Position {
+	at := key.GetToken().Position
+	return r.position(at.Line, at.Column, path)
+}
+
+// index returns the index of the entry with a key, or -1.
+func (n *Node) index(key string) int {
+	return slices.IndexFunc(n.Items, func(entry *Node) bool { return entry.Key == key })
+}
+
+// Set replaces the value at path by the text of a variable or flag. Missing and empty
+// mappings on the way are created. If a parent is not a mapping, nothing is changed, and
+// Decode reports the parent.
+func (n *Node) Set(source, value string, path ...string) {
+	position := Position{Source: source}
+	for _, key := range path {
+		if n.Kind == Null {
+			n.Kind = Mapping
+		}
+		if n.Kind != Mapping {
+			return
+		}
+		i := n.index(key)
+		if i < 0 {
+			i = len(n.Items)
+			n.Items = append(n.Items, &Node{Position: position, Key: key, KeyPosition: position, Kind: Null})
+		}
+		n = n.Items[i]
+	}
+	*n = Node{Position: position, Key: n.Key, KeyPosition: position, Kind: text, text: value, untyped: true}
+}
+
+// Join appends a key to a path: "jobs" and "owner" give "jobs.owner". A key with
+// special characters is quoted. A key that looks like a misplaced connection string is
+// replaced by an ellipsis.
+func Join(path, key string) string {
+	shown := key
 	switch {
-	case n.Kind == yaml.AliasNode:
-		return r.fail(n, path, noAliases, "")
-	case depth > maxDepth && r.deep:
-		return &yaml.Node{}
-	case depth > maxDepth:
-		r.deep = true
-		return r.fail(n, r.source, "more than "+strconv.Itoa(maxDepth)+" levels of nesting", "")
-	case n.Style&yaml.TaggedStyle != 0 && (n.Tag != tagText || n.Kind != yaml.ScalarNode):
-		return r.fail(n, path, "tags are not supported, except !!str before a scalar", "")
-	case n.Kind == yaml.MappingNode:
-		r.mapping(out, n, path, depth)
-	case n.Kind == yaml.SequenceNode:
-		for i, item := range n.Content {
-			out.Content = append(out.Content, r.node(item, joinIndex(path, i), depth+1))
-		}
-	case n.Tag == tagBool:
-		out.Value = strings.ToLower(n.Value)
-	case n.Tag != tagNull && n.Tag != tagInt && n.Tag != tagFloat:
-		out.Tag = tagText // Dates are texts here.
+	case strings.Contains(key, "://") || strings.ContainsAny(key, "@="):
+		shown = "…"
+	case key == "" || strings.ContainsFunc(key, func(r rune) bool {
+		return r <= ' ' || strings.ContainsRune(`"'[]{}:,`, r) || !strconv.IsPrint(r)
+	}):
+		shown = strconv.Quote(key)
 	}
-	if r.source != "" {
-		r.sources[out] = path
+	if path == "" {
+		return shown
 	}
-	return out
+	return path + "." + shown
 }
 
-func (r *resolver) mapping(out, n *yaml.Node, path string, depth int) {
-	lines := map[string]int{}
-	for pair := range slices.Chunk(n.Content, 2) {
-		key := *pair[0]
-		at := Join(path, key.Value)
-		switch {
-		case key.Tag == "!!merge":
-			r.fail(&key, path, noAliases, "")
-		case key.Kind != yaml.ScalarNode:
-			r.fail(&key, path, "a key must be a plain text", "")
-		case lines[key.Value] > 0:
-			r.fail(&key, at, "the key is given twice, first in line "+strconv.Itoa(lines[key.Value]), "")
-		default:
-			lines[key.Value] = key.Line
-			value := r.node(pair[1], at, depth+1)
-			// What stands in lines of its own, or nowhere, is best found by its key.
-			if value.Tag == tagNull || value.Kind == yaml.MappingNode && pair[1].Style&yaml.FlowStyle == 0 {
-				value.Line, value.Column = key.Line, key.Column
-			}
-			if r.source != "" {
-				r.sources[&key] = at
-			}
-			out.Content = append(out.Content, &key, value)
-		}
-	}
+func joinIndex(path string, i int) string {
+	return path + "[" + strconv.Itoa(i) + "]"
 }

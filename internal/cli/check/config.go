@@ -137,9 +137,9 @@ $schema=sexton.schema.json".`,
 		Example: "  sexton config schema > sexton.schema.json\n  sexton config schema --definitions > definitions.schema.json",
 	}, func(_ context.Context, _ []string) error {
 		if ofDefinitions {
-			return env.PrintJSON(definitions.Schema())
+			return env.PrintJSON(definitions.Schema)
 		}
-		return env.PrintJSON(config.Schema())
+		return env.PrintJSON(config.Schema)
 	})
 	cmd.Flags().BoolVar(&ofDefinitions, "definitions", false, "print the schema of definition files")
 	return cmd

@@ -1,0 +1,101 @@
+package config
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+)
+
+// Shown is a configuration for people, with all keys in their order and without secrets.
+type Shown struct{ sections yaml.MapSlice }
+
+// Show returns the effective configuration: secrets as ***, limits as they apply, paths
+// absolute.
+func (c *Config) Show() Shown {
+	shown := *c
+	shown.LooseForeignKeys.Definitions = nil
+	for _, path := range c.LooseForeignKeys.Definitions {
+		shown.LooseForeignKeys.Definitions = append(shown.LooseForeignKeys.Definitions, absolute(path))
+	}
+	// The content of a file is not shown in addition to its path.
+	if path := &shown.HTTP.PasswordFile; *path != "" {
+		*path, shown.HTTP.Password = absolute(*path), ""
+	}
+	if path := &shown.HTTP.TokenFile; *path != "" {
+		*path, shown.HTTP.Token = absolute(*path), ""
+	}
+	var s Shown
+	// Every type of Config can be encoded: TestShowHasEveryKeyWithItsDefault.
+	text, _ := yaml.MarshalWithOptions(shown, yaml.CustomMarshaler[[]Database](encodeDatabases),
+		yaml.CustomMarshaler[time.Duration](encodeDuration), quoteTexts)
+	_ = yaml.UnmarshalWithOptions(text, &s.sections, yaml.UseOrderedMap())
+	return s
+}
+
+// quoteTexts quotes all texts: the library leaves some plain that it reads as mappings.
+var quoteTexts = yaml.CustomMarshaler[string](func(s string) ([]byte, error) { return json.Marshal(s) })
+
+func absolute(path string) string {
+	if absolute, err := filepath.Abs(path); err == nil {
+		return absolute
+	}
+	return path
+}
+
+func encodeDatabases(all []Database) ([]byte, error) {
+	var databases yaml.MapSlice
+	for _, d := range all {
+		d.Limits = d.EffectiveLimits()
+		databases = append(databases, yaml.MapItem{Key: d.Name, Value: d})
+	}
+	return yaml.MarshalWithOptions(databases, yaml.CustomMarshaler[time.Duration](encodeDuration), quoteTexts)
+}
+
+var emptyTail = regexp.MustCompile(`(h)0m0s$|(m)0s$`)
+
+// encodeDuration returns 30m instead of 30m0s.
+func encodeDuration(d time.Duration) ([]byte, error) {
+	return []byte(emptyTail.ReplaceAllString(d.String(), "$1$2")), nil
+}
+
+// Enabled leaves out the keys of sections with enabled: false, apart from that one.
+func (s Shown) Enabled() Shown {
+	var out Shown
+	for _, section := range s.sections {
+		if keys, ok := section.Value.(yaml.MapSlice); ok && len(keys) > 0 && keys[0].Value == false {
+			section.Value = keys[:1]
+		}
+		out.sections = append(out.sections, section)
+	}
+	return out
+}
+
+// YAML returns a file that Load reads after the secrets are filled in.
+func (s Shown) YAML() []byte {
+	text, _ := yaml.MarshalWithOptions(s.sections, yaml.IndentSequence(true), yaml.CustomMarshaler[string](encodeText))
+	return text
+}
+
+var (
+	plain = regexp.MustCompile(`^([A-Za-z_/][A-Za-z0-9_./-]*|([0-9.]+(ns|µs|ms|s|m|h))+)$`)
+	// YAML 1.1 has more words than true, false and null.
+	word = regexp.MustCompile(`^(?i)(true|false|null|yes|no|on|off|y|n)$`)
+)
+
+// encodeText quotes a text unless it is plain.
+func encodeText(text string) ([]byte, error) {
+	text = strings.ReplaceAll(text, "${", "$${")
+	if plain.MatchString(text) && !word.MatchString(text) {
+		return []byte(text), nil
+	}
+	return json.Marshal(text)
+}
+
+// MarshalJSON returns one object with the keys in their order.
+func (s Shown) MarshalJSON() ([]byte, error) {
+	return yaml.MarshalWithOptions(s.sections, yaml.JSON(), quoteTexts)
+}
