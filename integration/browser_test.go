@@ -198,7 +198,6 @@ func TestBrowser(t *testing.T) {
 	b.testProgress(t, s)
 	b.everyLook(t, address, "empty", "/")
 	b.testRiver(t, s, address)
-	b.testWithoutScripts(t, address)
 	b.testOutage(t, s, address)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -361,24 +360,6 @@ func (b *browser) testRiver(t *testing.T, s workSite, address string) {
 	require.NotContains(t, b.text(t), "personal data")
 	b.do(t, chromedp.Navigate(address+"/river/queues"))
 	b.wait(t, "River's queues", `document.body.innerText.includes("users_migrate_records_to_ghost_user_in_batches")`)
-}
-
-// testWithoutScripts reads the page as a browser without JavaScript does.
-func (b *browser) testWithoutScripts(t *testing.T, address string) {
-	scripts := func(disabled bool) chromedp.Action[chromedp.Void] {
-		return chromedp.Func(func(ctx context.Context, tab *chromedp.Target) error {
-			_, err := cdp.Call(ctx, tab, cdpemulation.SetScriptExecutionDisabled,
-				cdpemulation.SetScriptExecutionDisabledParams{Value: disabled})
-			return err
-		})
-	}
-	b.do(t, scripts(true), chromedp.Navigate(address+"/"))
-	text := b.text(t)
-	for _, want := range []string{"Jobs", "Last runs", kind, "tombstones", "nightly backup"} {
-		require.Contains(t, text, want)
-	}
-	require.NotContains(t, text, "Backlog over time", "what cannot be drawn is not announced")
-	b.do(t, scripts(false))
 }
 
 // shoot keeps a picture of the whole page.

@@ -34,11 +34,6 @@ type demoScene struct {
 	Planned  int64  `json:"planned"`
 	Waiting  int64  `json:"waiting"`
 	Finished int64  `json:"finished"`
-	Counts   []struct {
-		Text  string `json:"text"`
-		Count int64  `json:"count"`
-		Lost  bool   `json:"lost"`
-	} `json:"counts"`
 }
 
 const (
@@ -186,27 +181,13 @@ func testDemoEndsByItself(t *testing.T, p program) {
 	require.NoError(t, json.Unmarshal([]byte(d.out.String()), &s), "standard output is one JSON document")
 	require.InDelta(t, 2000, s.RowsLoaded, 400)
 	require.Positive(t, s.Seconds)
-	counts := map[string]int64{}
-	var titles []string
 	for _, scene := range s.Scenes {
-		titles = append(titles, scene.Title)
 		require.LessOrEqual(t, scene.Acted, scene.Planned, scene.Title)
 		require.Zero(t, scene.Waiting, scene.Title)
-		require.NotEmpty(t, scene.Counts, scene.Title)
 		if scene.Title != "undo" { // Which is no job.
 			require.Positive(t, scene.Finished, scene.Title)
 		}
-		for _, c := range scene.Counts {
-			require.False(t, c.Lost && c.Count > 0, "%d %s", c.Count, c.Text)
-			counts[c.Text] = c.Count
-		}
 	}
-	require.Equal(t, []string{
-		"loose foreign keys", "ghost users", "placeholder users", "groups", "external diffs",
-		"undo",
-	}, titles)
-	require.EqualValues(t, 5001, counts["rows restored"])
-
 	require.Regexp(t, `(?m)^loading sample data: [0-9,]+ of [0-9,]+ rows$`, d.stderr.String())
 	lines := regexp.MustCompile(`(?m)^ *\d+ s \| .*$`).FindAllString(d.stderr.String(), -1)
 	const scenes = 6

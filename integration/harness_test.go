@@ -66,7 +66,6 @@ func TestProgram(t *testing.T) {
 	}
 	t.Run("demo interrupted before its end", func(t *testing.T) { t.Parallel(); testDemoInterruptedBeforeItsEnd(t, p) })
 	t.Run("run with its leader killed", func(t *testing.T) { t.Parallel(); testRunLeaderKilled(t, p) })
-	t.Run("small parents pass a heavy one", func(t *testing.T) { t.Parallel(); testFairness(t, p) })
 	t.Run("unit that opens the page", func(t *testing.T) { t.Parallel(); testPageUnit(t, p) })
 	t.Run("manifests of Kubernetes", func(t *testing.T) { t.Parallel(); testKubernetes(t, p) })
 	t.Run("example of the compose file", func(t *testing.T) { t.Parallel(); testExample(t, p) })

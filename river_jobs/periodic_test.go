@@ -28,8 +28,6 @@ type term struct {
 	ticks []*Tick
 	clock time.Time
 	next  map[*Tick]time.Time
-	// refused: commits fail.
-	refused bool
 }
 
 // lead begins a term at a moment such as "2026-03-01 23:59:00", UTC.
@@ -62,9 +60,7 @@ func (m *term) construct(tick *Tick) {
 		tick.offered))
 	metadata := []byte(`{"river:periodic_job_id": "` + tick.id() + `", "periodic": true}`)
 	require.NoError(m, m.k.record(m.Context(), tx, []*riverdriver.JobInsertFastParams{{Metadata: metadata}}))
-	if !m.refused {
-		require.NoError(m, tx.Commit(m.Context()))
-	}
+	require.NoError(m, tx.Commit(m.Context()))
 }
 
 // pass lets time pass, which River counts apart from the clock.
@@ -220,20 +216,6 @@ func TestSchedulesAreIndependent(t *testing.T) {
 	m.pass(2*time.Minute + time.Second)
 	require.Equal(t, [][]string{{"k", "ci", "2"}, {"k", "main", "1"}, {"k", "main", "2"}, {"other", "", "2"}},
 		b.db.Rows("SELECT kind, database, extract(minute FROM at) FROM ticked ORDER BY 1, 2, 3"))
-}
-
-func TestAFailingCommitIsRetriedAndItsTickKept(t *testing.T) {
-	t.Parallel()
-	b := setupTicks(t)
-	b.tickedAt("2026-03-01 11:00:00")
-	m := lead(t, b, "2026-03-01 11:59:30", tickOf(t, "0 * * * *"))
-	m.refused = true
-	m.pass(10 * time.Minute)
-	require.Empty(t, b.ticked())
-	require.Equal(t, "03-01 11:00:00", b.lastTick())
-	m.refused = false
-	m.pass(recheck)
-	require.Equal(t, [][]string{{"k", "03-01 12:00:00"}}, b.ticked())
 }
 
 func TestALostTable(t *testing.T) {

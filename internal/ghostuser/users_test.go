@@ -115,21 +115,6 @@ func TestManyUsers(t *testing.T) {
 	require.Equal(t, [][]string{{"1060", "30"}}, b.Rows("SELECT user_id, count(*) FROM visits GROUP BY 1"))
 }
 
-// A user that may not be deleted loses nothing because others are deleted.
-func TestWhoMayNotGoLosesNothing(t *testing.T) {
-	t.Parallel()
-	b := setupPeople(t, "UPDATE users SET user_type = 11 WHERE id = 1001")
-	b.Exec("ALTER TABLE users_ghost_user_migrations DROP CONSTRAINT users_ghost_user_migrations_user_id_fkey")
-	b.Exec("INSERT INTO users_ghost_user_migrations (user_id) SELECT * FROM generate_series(1001, 1020)")
-	b.Exec("INSERT INTO users_ghost_user_migrations (user_id) VALUES (404), (9)")
-	stats := b.run(t)
-	require.EqualValues(t, 19, stats.UsersProcessed)
-	require.EqualValues(t, 2, stats.UsersFailed)
-	require.EqualValues(t, 1, stats.UsersDropped)
-	require.Equal(t, [][]string{{"20"}}, b.Rows("SELECT count(*) FROM posts WHERE author_id = 1001"))
-	require.EqualValues(t, 19*20, stats.Moved["posts.author_id"])
-}
-
 // Nothing that is told of goes along with rows above it, whatever keeps the rows that are
 // to be told of first from going.
 func TestWhatIsToldOfGoesBeforeWhatIsAbove(t *testing.T) {
@@ -267,18 +252,4 @@ func TestABigUserHoldsUpNobody(t *testing.T) {
 	require.GreaterOrEqual(t, stats.Batches, rows/most)
 	require.Greater(t, pgtest.Scalar[int64](t, b.Database, "SELECT max(affected) FROM statements"), int64(50),
 		"it grows beyond what it begins with")
-}
-
-// What one user's rows do to a statement is that user's fault alone.
-func TestOneOfABatchFails(t *testing.T) {
-	t.Parallel()
-	b := setupPeople(t, `
-		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not this one'; END $$;
-		CREATE TRIGGER refuse BEFORE UPDATE ON posts FOR EACH ROW WHEN (old.author_id = 1007) EXECUTE FUNCTION refuse();`)
-	b.queue(false, numbers(1001, 1020)...)
-	stats := b.run(t)
-	require.EqualValues(t, 19, stats.UsersProcessed)
-	require.Equal(t, []batch.FaultCounts{{Table: "posts", SQLState: "P0001", Message: "not this one", Count: 1}},
-		stats.Errors)
-	require.Equal(t, [][]string{{"1007", "1", "t", "posts: SQLSTATE P0001: not this one"}}, b.queued())
 }

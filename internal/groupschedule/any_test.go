@@ -342,23 +342,6 @@ func TestGroupsNeedAUniqueKey(t *testing.T) {
 	require.NoError(t, resolve())
 }
 
-// A group's own period may be of any integer type.
-func TestPeriodsMayBeOfAnyIntegerType(t *testing.T) {
-	t.Parallel()
-	s := setupAny(t, "bigint", migrate.Groups{Table: "organizations", Key: "id", MarkedOn: "deleted_on", Period: 30},
-		"CREATE TABLE clubs (id bigint PRIMARY KEY, left_on date, short smallint, plain integer, long bigint); INSERT INTO clubs VALUES (1, NULL, 60, 60, 60)")
-	for _, column := range []string{"short", "plain", "long"} {
-		require.NoError(t, s.MigrateGroups(t, migrate.Groups{
-			Table: "clubs", Key: "id", MarkedOn: "left_on", Period: 30,
-			PeriodColumn: column,
-		}), column)
-		require.True(t, s.ask(t, "schedule_group_deletion", 1, 9))
-		require.Equal(t, [][]string{{"60"}},
-			s.Rows("SELECT marked_for_deletion_on - sexton.group_deletion_cutoff() FROM sexton.groups"))
-		require.True(t, s.ask(t, "cancel_group_deletion", 1, 9))
-	}
-}
-
 // A key has one spelling in jobs, that of its row, so that two runs on one group exclude
 // each other.
 func TestJobsHaveTheSpellingOfTheRowsKey(t *testing.T) {

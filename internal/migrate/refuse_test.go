@@ -203,11 +203,6 @@ func TestUpRefusesTablesThatAComponentCannotWorkWith(t *testing.T) {
 			"",
 			"ghost_users: there is no table users in schema public (create it, disable the component, or set databases.main.schema to its schema)",
 		},
-		"a view of users": {
-			[]string{migrate.GhostUsers},
-			"CREATE VIEW users AS SELECT 1 AS id",
-			"there is no table users in schema public",
-		},
 		"users without fields": {
 			[]string{migrate.GhostUsers},
 			"CREATE TABLE users (id bigint PRIMARY KEY, name text, state text, admin boolean)",
@@ -218,63 +213,23 @@ func TestUpRefusesTablesThatAComponentCannotWorkWith(t *testing.T) {
 			"CREATE TABLE users (id uuid PRIMARY KEY, username text, email text, name text, state text, user_type int, admin boolean)",
 			"users.id is of type uuid instead of integer",
 		},
-		"another queue": {
-			[]string{migrate.GhostUsers},
-			usersTable + "CREATE TABLE users_ghost_user_migrations (id bigint, user_id bigint)",
-			"ghost_users: table users_ghost_user_migrations has no column initiator_user_id (add it)\nghost_users: table users_ghost_user_migrations has no column hard_delete",
-		},
 		"a view as the queue": {[]string{migrate.GhostUsers}, usersTable + usersQueue + `ALTER TABLE users_ghost_user_migrations RENAME TO queue;
 			CREATE VIEW users_ghost_user_migrations AS SELECT * FROM queue`, "is not an ordinary table (rename it)"},
-		"no table of groups": {
-			[]string{migrate.AdjournedGroups},
-			"",
-			"adjourned_groups: there is no table groups in schema public",
-		},
 		"groups without fields": {
 			[]string{migrate.AdjournedGroups},
 			"CREATE TABLE groups (id bigint, name text, path text)",
 			"adjourned_groups: table groups has no column parent_id (add it)\nadjourned_groups: table groups has no column marked_for_deletion_on (add it)\n" +
 				"adjourned_groups: there is no table projects in schema public",
 		},
-		"groups without users": {
-			[]string{migrate.AdjournedGroups},
-			"CREATE TABLE groups (id bigint PRIMARY KEY, parent_id bigint, name text, path text, marked_for_deletion_on date)",
-			"adjourned_groups: there is no table users in schema public",
-		},
-		"another table of schedules": {
-			[]string{migrate.AdjournedGroups},
-			groupsTables + "CREATE TABLE group_deletion_schedules (group_id bigint)",
-			"table group_deletion_schedules has no column user_id (add it)\nadjourned_groups: table group_deletion_schedules has no column marked_for_deletion_on",
-		},
-		"a view of schedules": {
-			[]string{migrate.AdjournedGroups},
-			groupsTables + "CREATE VIEW group_deletion_schedules AS SELECT 1 AS group_id",
-			"is not an ordinary table (rename it)",
-		},
 		"details that lack columns": {
 			[]string{migrate.GhostUsers, migrate.PlaceholderUsers},
 			usersTable + "CREATE TABLE import_placeholder_user_details (id bigint, namespace_id bigint)",
 			"table import_placeholder_user_details has no column placeholder_user_id (add it)\nplaceholder_users: table import_placeholder_user_details has no column deletion_attempts",
 		},
-		"a view of details": {
-			[]string{migrate.GhostUsers, migrate.PlaceholderUsers},
-			usersTable + "CREATE VIEW import_placeholder_user_details AS SELECT 1 AS id",
-			"is not an ordinary table (rename it)",
-		},
 		"no files": {
 			[]string{migrate.ExternalDiffs},
 			exampleapp.Schema() + "DROP TABLE merge_request_diff_files",
 			"external_diffs: there is no table merge_request_diff_files in schema public",
-		},
-		"no metrics": {
-			[]string{migrate.ExternalDiffs},
-			exampleapp.Schema() + "ALTER TABLE merge_request_metrics RENAME TO elsewhere",
-			"there is no table merge_request_metrics",
-		},
-		"no count": {
-			[]string{migrate.ExternalDiffs},
-			exampleapp.Schema() + "ALTER TABLE merge_request_diffs DROP files_count, DROP sorted",
-			"external_diffs: table merge_request_diffs has no column files_count (add it)\nexternal_diffs: table merge_request_diffs has no column sorted",
 		},
 	}, func(t *testing.T, _ string, test example) {
 		d := pgtest.New(t)

@@ -150,7 +150,8 @@ func (d *Database) LogLockTimeouts() {
 		CREATE FUNCTION public.log_lock_timeout() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER AS
 			$$ BEGIN INSERT INTO public.lock_timeouts VALUES (tg_tag, pg_catalog.current_setting('lock_timeout')); END $$;
 		CREATE EVENT TRIGGER log_lock_timeouts ON ddl_command_end
-			WHEN tag IN ('CREATE TABLE', 'ALTER TABLE', 'DROP TABLE', 'CREATE INDEX', 'DROP INDEX', 'CREATE TRIGGER', 'DROP TRIGGER')
+			WHEN tag IN ('CREATE TABLE', 'ALTER TABLE', 'DROP TABLE', 'CREATE INDEX', 'DROP INDEX',
+				'CREATE TRIGGER', 'DROP TRIGGER')
 			EXECUTE FUNCTION public.log_lock_timeout()`)
 }
 

@@ -143,7 +143,7 @@ func TestDrainReport(t *testing.T) {
 	t.Parallel()
 	slower := measured{took: 4 * time.Second, deleteTook: 2 * time.Second, rows: 100, wal: 1e6}
 	faster := measured{took: 2 * time.Second, deleteTook: time.Second, rows: 100, wal: 2e6}
-	printed := lines(t, drainReport(Server{}, DrainOptions{Limit: time.Second}, []comparison{
+	printed := lines(drainReport(Server{}, DrainOptions{Limit: time.Second}, []comparison{
 		{
 			set: dataSet{Name: Wide, Targets: 10}, rows: 100,
 			outcomes: []outcome{{slower, oneStatement}, {slower, nativeCascade}, {faster, sexton}},

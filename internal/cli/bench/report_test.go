@@ -10,7 +10,7 @@ import (
 )
 
 // lines returns the lines of a report, with a mark between cells.
-func lines(t *testing.T, r *Report) []string {
+func lines(r *Report) []string {
 	var out strings.Builder
 	r.Text(&out)
 	return strings.Split(regexp.MustCompile("  +").ReplaceAllString(out.String(), " | "), "\n")
@@ -23,7 +23,7 @@ func TestReport(t *testing.T) {
 		Row{{"", "name", "%s", "two"}, {"", "MiB", "%.1f", mebibytes(nil)}})
 	r.show(Row{{"", "", "%s", "a line"}, {"", "", "%d", 7}})
 	r.notef("%d notes", 1)
-	require.Equal(t, []string{"name | MiB", "one | 1.5", "two | -", "", "a line | 7", "", "1 notes", ""}, lines(t, r))
+	require.Equal(t, []string{"name | MiB", "one | 1.5", "two | -", "", "a line | 7", "", "1 notes", ""}, lines(r))
 	encoded, err := json.Marshal(r)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"rows": 3, "sets": [{"ms": null}], "a&b": "<"}`, string(encoded))

@@ -22,7 +22,8 @@ type RoleSite struct {
 }
 
 const rolesRows = `
-		INSERT INTO users (id, username, email, name) VALUES (1, 'ada', 'ada@example.com', 'Ada'), (2, 'ben', 'ben@example.com', 'Ben');
+		INSERT INTO users (id, username, email, name) VALUES
+			(1, 'ada', 'ada@example.com', 'Ada'), (2, 'ben', 'ben@example.com', 'Ben');
 		UPDATE users SET admin = true WHERE id = 2;
 		INSERT INTO application_settings (deletion_adjourned_period) VALUES (7);
 		INSERT INTO groups (id, name, path) VALUES (1, 'group', 'group');

@@ -55,8 +55,10 @@ func GroupSite(t *testing.T) *Site {
 	s := Prepared(t, exampleapp.Schema()+`
 		INSERT INTO application_settings (deletion_adjourned_period) VALUES (30);
 		INSERT INTO users (id, username, email, name, admin) VALUES
-			(1, 'admin', 'admin@example.com', 'Admin', true), (2, 'ada', 'ada@example.com', 'Ada', false), (3, 'ben', 'ben@example.com', 'Ben', false);
-		INSERT INTO groups (id, parent_id, name, path) VALUES (10, NULL, 'Root', 'root'), (11, 10, 'Child', 'child'), (20, NULL, 'Other', 'other');
+			(1, 'admin', 'admin@example.com', 'Admin', true), (2, 'ada', 'ada@example.com', 'Ada', false),
+			(3, 'ben', 'ben@example.com', 'Ben', false);
+		INSERT INTO groups (id, parent_id, name, path) VALUES
+			(10, NULL, 'Root', 'root'), (11, 10, 'Child', 'child'), (20, NULL, 'Other', 'other');
 		INSERT INTO members (user_id, source_type, source_id, access_level) VALUES (2, 'Namespace', 11, 50);`,
 		"loose_foreign_keys: {enabled: false}\nadjourned_groups: {enabled: true}\n")
 	s.Exec(`INSERT INTO sexton.job_kinds (kind, queue, cron, max_attempts, args, defaults)
@@ -78,12 +80,15 @@ func DiffSite(t *testing.T) (s *Site, folder string) {
 	s = Prepared(t, exampleapp.Schema()+`
 		INSERT INTO groups (id, name, path) VALUES (1, 'group', 'group');
 		INSERT INTO projects (id, group_id, name, path) VALUES (1, 1, 'project', 'project');
-		INSERT INTO merge_requests (id, target_project_id, title, source_branch, target_branch) VALUES (7, 1, 'title', 'branch', 'main');
-		INSERT INTO merge_request_diffs (id, merge_request_id, project_id, files_count) VALUES (1, 7, 1, 2), (2, 7, 1, 3);
+		INSERT INTO merge_requests (id, target_project_id, title, source_branch, target_branch)
+			VALUES (7, 1, 'title', 'branch', 'main');
+		INSERT INTO merge_request_diffs (id, merge_request_id, project_id, files_count)
+			VALUES (1, 7, 1, 2), (2, 7, 1, 3);
 		INSERT INTO merge_request_diff_files (
 			merge_request_diff_id, relative_order, new_file, renamed_file, deleted_file, too_large, a_mode, b_mode, old_path, "binary", diff
 		) VALUES
-			(1, 0, false, false, false, false, '0', '0', 'b', false, E'-b\n+B\n'), (1, 1, false, false, false, false, '0', '0', 'a', true, 'AAE='),
+			(1, 0, false, false, false, false, '0', '0', 'b', false, E'-b\n+B\n'),
+			(1, 1, false, false, false, false, '0', '0', 'a', true, 'AAE='),
 			(2, 0, false, false, false, false, '0', '0', 'b', false, 'x')`, fmt.Sprintf(settings, "/nowhere"))
 	s.Configure(s.URL, fmt.Sprintf(settings, folder))
 	return s, folder
