@@ -22,17 +22,16 @@ import (
 	"sexton/triggers"
 )
 
-// AdjournedGroupDeletion is the kind of the job that decides about groups whose period is
-// over: it has them destroyed, or restores them.
+// AdjournedGroupDeletion is the kind of the job that enqueues the destruction of groups
+// after their period has expired, or restores them.
 const AdjournedGroupDeletion = "adjourned_group_deletion"
 
-// markedEarlier is the condition for rows that wake the job, in groups and in their
-// schedules. A mark of today makes nothing due yet: there are many of them, and a timer
-// is set for their midnight. A period that gets shorter wakes no worker either: the
-// subscription finds out when it looks again, in 10 s at most.
+// markedEarlier is the condition for rows of groups and schedules that wake the job. A mark
+// of today makes no group due before midnight, when a timer wakes the job. A shorter period
+// wakes no worker. The subscription finds it with its next query, within 10 s.
 const markedEarlier = "NEW.%s < (pg_catalog.now() AT TIME ZONE 'UTC')::pg_catalog.date"
 
-// groupWakes are the tables whose rows are marked.
+// groupWakes returns the tables with marks.
 func groupWakes(of config.Groups) []triggers.Wake {
 	if of.Table != "" {
 		return []triggers.Wake{{Table: of.Table, Due: fmt.Sprintf(markedEarlier, pgcatalog.Quote(of.MarkedOn))}}
@@ -41,20 +40,20 @@ func groupWakes(of config.Groups) []triggers.Wake {
 	return []triggers.Wake{{Table: groupschedule.Table, Due: due}, {Table: "groups", Due: due}}
 }
 
-// AdjournedGroupDeletionArgs are none: the job takes whatever is due.
+// AdjournedGroupDeletionArgs is empty: the job processes all due groups.
 type AdjournedGroupDeletionArgs struct{}
 
-// Kind is frozen: it stands in the rows of running installations.
+// Kind returns the name of the kind. It must not change, because stored jobs have it.
 func (AdjournedGroupDeletionArgs) Kind() string { return AdjournedGroupDeletion }
 
-// InsertOpts make the job unique while one is waiting or running. What goes wrong with a
-// single group does not fail it; what does is tried again with growing pauses.
+// InsertOpts make the job unique until it finishes. Errors of single groups do not fail it.
+// After other errors River retries it with growing pauses.
 func (AdjournedGroupDeletionArgs) InsertOpts() river.InsertOpts {
-	return once(AdjournedGroupDeletion, 25)
+	return uniqueOpts(AdjournedGroupDeletion, 25)
 }
 
-// longestRetry bounds River's pauses between failed passes: they grow to days, and the
-// job that waits keeps out those of the ticks.
+// longestRetry limits River's pauses between failed passes. They grow to days, and the
+// waiting job excludes the jobs of ticks.
 const longestRetry = time.Hour
 
 func adjournedGroups(c *config.Config) kind[AdjournedGroupDeletionArgs] {
@@ -67,18 +66,18 @@ func adjournedGroups(c *config.Config) kind[AdjournedGroupDeletionArgs] {
 			Check:         checkGroups,
 		},
 		bounds: func(AdjournedGroupDeletionArgs) bounds {
-			return bounds{lease: "adjourned_group_deletion_worker", ttl: time.Minute, timeout: time.Minute + longer(c)}
+			return bounds{lease: "adjourned_group_deletion_worker", ttl: time.Minute, timeout: time.Minute + extraTime(c)}
 		},
 		pass: passAdjournedGroups,
 		due:  dueBy[AdjournedGroupDeletionArgs]("groups", groupschedule.DueSQL(), groupschedule.NextDueSQL()),
-		rest: func(ctx context.Context, _ Deps, db database.Database) (time.Duration, error) {
+		retryDelay: func(ctx context.Context, _ Deps, db database.Database) (time.Duration, error) {
 			return untilRetried(ctx, db, AdjournedGroupDeletion, longestRetry)
 		},
 	}
 }
 
 func passAdjournedGroups(ctx context.Context, p *pass, _ AdjournedGroupDeletionArgs) (jobrun.Result, error) {
-	// A group that was reported as restored must be so after a crash of the server, too.
+	// A restored group must still be restored after a crash of the server.
 	session, release, err := p.session(ctx, true)
 	if err != nil {
 		return jobrun.Result{}, err
@@ -108,7 +107,7 @@ func passAdjournedGroups(ctx context.Context, p *pass, _ AdjournedGroupDeletionA
 	result := jobrun.Result{
 		Stats: stats, Changed: stats.Changed(), Faults: stats.Errors,
 		Processed: stats.GroupsEnqueued + stats.GroupsRestored, Failed: stats.GroupsFailed,
-		Over: stats.OverLimit, Left: "due groups are left; the next run goes on at once", Stopped: stats.Interrupted,
+		Over: stats.OverLimit, Left: "due groups are left; the next run continues immediately", Stopped: stats.Interrupted,
 		Counts: jobrun.Counts{
 			metrics.GroupsEnqueued: {"": stats.GroupsEnqueued}, metrics.GroupsRestored: {"": stats.GroupsRestored},
 			metrics.GroupsFailed: {"": stats.GroupsFailed},
@@ -117,27 +116,26 @@ func passAdjournedGroups(ctx context.Context, p *pass, _ AdjournedGroupDeletionA
 	if stats.Cutoff == nil {
 		result.Skipped = noPeriod
 		if err == nil {
-			p.log.WarnContext(ctx, "no group is due, as "+noPeriod)
+			p.log.WarnContext(ctx, "no_group_due", "reason", noPeriod)
 		}
 	}
 	return result, err
 }
 
-// GroupDestroy is the kind of the job that takes one group down.
+// GroupDestroy is the kind of the job that deletes one group.
 const GroupDestroy = "group_destroy"
 
-// MostGroups is how many groups one process destroys at the same time. Each takes its
-// share of the server's time.
+// MostGroups is the number of groups that one process destroys in parallel.
 const MostGroups = 2
 
-// GroupDestroyArgs name the group, and on whose behalf its destruction was asked for.
-// What counts when it begins is who has scheduled it then.
+// GroupDestroyArgs name the group and the user who requested its destruction. The job
+// checks the user who has scheduled it when it begins.
 type GroupDestroyArgs struct {
 	GroupID dml.ID `json:"group_id"`
 	UserID  dml.ID `json:"user_id"`
 }
 
-// GroupsOf describes the configured table of groups.
+// GroupsOf returns the configured table of groups.
 func GroupsOf(c *config.Config) groupdelete.Groups {
 	of := c.AdjournedGroups.Groups
 	if of.Table == "" {
@@ -150,12 +148,12 @@ func GroupsOf(c *config.Config) groupdelete.Groups {
 	return groups
 }
 
-// Kind is frozen: it stands in the rows of running installations.
+// Kind returns the name of the kind. It must not change, because stored jobs have it.
 func (GroupDestroyArgs) Kind() string { return GroupDestroy }
 
-// InsertOpts make the job unique while one is waiting or running. With River's pauses it
-// is tried for some weeks.
-func (GroupDestroyArgs) InsertOpts() river.InsertOpts { return once(GroupDestroy, 25) }
+// InsertOpts make the job unique until it finishes. With River's pauses it is retried for
+// some weeks.
+func (GroupDestroyArgs) InsertOpts() river.InsertOpts { return uniqueOpts(GroupDestroy, 25) }
 
 func groupDestroy(c *config.Config) kind[GroupDestroyArgs] {
 	table, key, id := cmp.Or(c.AdjournedGroups.Groups.Table, "groups"), c.AdjournedGroups.Groups.Key, migrate.Bigint
@@ -172,32 +170,31 @@ func groupDestroy(c *config.Config) kind[GroupDestroyArgs] {
 			Summary:       "deletes one group in small steps: projects, sub-groups, memberships, the group",
 			DeletionTable: groupschedule.Table,
 		},
-		// The time of a job is longer than a run's, and shorter than that after which its
-		// worker is taken for dead.
+		// The timeout is longer than a pass, and shorter than RescueStuckJobsAfter.
 		bounds: func(args GroupDestroyArgs) bounds {
 			return bounds{
 				lease: groupdelete.LeaseKey(args.GroupID), ttl: groupdelete.LeaseTTL,
-				timeout: groupdelete.LeaseTTL + longer(c),
+				timeout: groupdelete.LeaseTTL + extraTime(c),
 			}
 		},
 		pass: passGroupDestroy,
 	}
 }
 
-// passGroupDestroy runs once under the lease of the group. A group that something stands
-// in the way of is an error.
+// passGroupDestroy runs one pass under the lease of the group. It fails if another row
+// prevents the deletion.
 func passGroupDestroy(ctx context.Context, p *pass, args GroupDestroyArgs) (jobrun.Result, error) {
 	stats, err := destroyGroup(ctx, p, args)
 	if stats == nil {
 		return jobrun.Result{}, err
 	}
 	if err == nil && stats.Outcome == groupdelete.Stuck {
-		err = jobrun.Logged(fmt.Errorf("destroy group %s: %s", args.GroupID, stats.Reason)) // group_stuck is its line.
+		err = jobrun.Logged(fmt.Errorf("destroy group %s: %s", args.GroupID, stats.Reason)) // It has been logged as group_stuck.
 	}
 	return groupResult(stats), err
 }
 
-// groupResult returns what a run on a group did.
+// groupResult returns the result for statistics.
 func groupResult(stats *groupdelete.Stats) jobrun.Result {
 	failed := int64(0)
 	if stats.Outcome == groupdelete.Stuck {
@@ -206,7 +203,7 @@ func groupResult(stats *groupdelete.Stats) jobrun.Result {
 	result := jobrun.Result{
 		Stats: stats, Changed: stats.Changed(), Faults: stats.Errors, Latency: stats.Latency,
 		Processed: stats.Groups, Failed: failed, Reason: stats.Reason,
-		Over: stats.Outcome == groupdelete.Unfinished, Left: "the group is not gone yet; the next run goes on at once",
+		Over: stats.Outcome == groupdelete.Unfinished, Left: "the group is not deleted yet; the next run continues immediately",
 		Stopped: stats.Interrupted, Idle: stats.Bots == 0 && len(stats.Deleted)+len(stats.Nullified) == 0,
 		Counts: jobrun.Counts{
 			metrics.GroupsDestroyed: {"": stats.Groups}, metrics.ProjectsDestroyed: {"": stats.Projects},
@@ -219,16 +216,16 @@ func groupResult(stats *groupdelete.Stats) jobrun.Result {
 	return result
 }
 
-// dueAt is when the period of a job's group was over. A deletion that was asked for at
-// once begins with its job.
+// dueAt returns when the period of a job's group expired. For an immediate deletion that is
+// when the job was created.
 func dueAt(job *rivertype.JobRow) time.Time {
-	var told struct {
+	var metadata struct {
 		DueAt time.Time `json:"due_at"`
 	}
-	if json.Unmarshal(job.Metadata, &told) != nil || told.DueAt.IsZero() {
+	if json.Unmarshal(job.Metadata, &metadata) != nil || metadata.DueAt.IsZero() {
 		return job.CreatedAt
 	}
-	return told.DueAt
+	return metadata.DueAt
 }
 
 // destroyGroup runs the engine on the group.
@@ -269,7 +266,7 @@ func destroyGroup(ctx context.Context, p *pass, args GroupDestroyArgs) (*groupde
 		stats.Done, "total", stats.Total,
 	}
 	switch {
-	case err != nil: // It is logged as that of the whole run.
+	case err != nil: // jobrun logs it.
 	case stats.Outcome == groupdelete.Stuck:
 		log.ErrorContext(ctx, "group_stuck", append(attributes, "error", stats.Reason)...)
 	default:

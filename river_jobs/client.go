@@ -25,30 +25,30 @@ import (
 )
 
 const (
-	// maxJobTime bounds every kind, besides the time of long statements; longer work
-	// commits what it has and goes on in a successor.
+	// maxJobTime limits the jobs of all kinds, without the extra time for long statements.
+	// Longer work commits and continues in a successor.
 	maxJobTime = 60 * time.Second
-	// slowNetwork is the time that round trips of a second add to a pass: a hundred of
-	// them prepare its first statements, bind definitions, and record how it ended.
+	// slowNetwork is the extra time for round trips of one second. A pass has about a
+	// hundred of them outside its batches.
 	slowNetwork = 90 * time.Second
-	// fetchCooldown is short because River drops the notifications of a second insert
-	// within it, which would then wait for the poll.
+	// fetchCooldown is short because River drops the notification of a second insert
+	// within it. That job would wait for the poll.
 	fetchCooldown = 2 * time.Millisecond
-	// fetchPoll may be long: the driver looks for waiting jobs every 2 s. If that query
-	// fails, they wait for the poll. Behind a transaction pooler no notification arrives,
-	// and River polls as subscriptions do.
+	// fetchPoll can be long because the driver queries for waiting jobs every 2 s. If that
+	// query fails, they wait for the poll. Through a transaction pooler no notification
+	// arrives, so River polls as often as subscriptions.
 	fetchPoll, pooledFetchPoll = 30 * time.Second, time.Second
-	// softStop is how long running jobs may take to end once River is told to stop.
+	// softStop is how long running jobs may take to end after a stop.
 	softStop = 8 * time.Second
 )
 
-// NewClient returns River's client for one process, with one queue per kind. The id is
-// the one that the process's heartbeat is known by. Of inserted jobs the client hears by
+// NewClient returns River's client for one process, with one queue per kind. id is also
+// the ID of the process's heartbeat. Notifications of inserted jobs reach the client by
 // the listener of the jobs database.
 func NewClient(deps Deps, id string, listeners ...*listen.Listener) (*river.Client[pgx.Tx], error) {
 	reindex, err := deps.Config.Jobs.Reindex.Parse()
 	if err != nil {
-		return nil, fmt.Errorf("read jobs.reindex: %w", err)
+		return nil, fmt.Errorf("parse jobs.reindex: %w", err)
 	}
 	workers := river.NewWorkers()
 	Register(workers, deps)
@@ -68,15 +68,15 @@ func NewClient(deps Deps, id string, listeners ...*listen.Listener) (*river.Clie
 		return nil, err
 	}
 	ticker, periodic := newTicker(deps, ticks)
-	log := slog.New(reticent{cmp.Or(deps.RiverLogger, deps.Logger).Handler()})
+	log := slog.New(quietHandler{cmp.Or(deps.RiverLogger, deps.Logger).Handler()})
 	on := &driver{
 		Driver: riverpgxv5.New(deps.jobsDB().Async()), jobs: deps.jobsDB(), client: id, log: log, ticker: ticker,
-		look:     dbsqlc.QueueLooksParams{Queues: slices.Collect(maps.Keys(queues))},
+		params:   dbsqlc.QueueLooksParams{Queues: slices.Collect(maps.Keys(queues))},
 		inserted: make(chan string, mostInserted),
 	}
 	for _, listener := range listeners {
 		if listener.Database == on.jobs.Name {
-			listener.Topic, listener.OnTopic = insertedTopic(), on.hear
+			listener.Topic, listener.OnTopic = insertedTopic(), on.receive
 		}
 	}
 	on.setGenerations(Generations(deps.Config, deps.Definitions))
@@ -85,13 +85,12 @@ func NewClient(deps Deps, id string, listeners ...*listen.Listener) (*river.Clie
 		Schema: pgcatalog.Schema,
 		Logger: log,
 		Queues: queues, Workers: workers,
-		// A client sends one notification about its inserts within this time and drops
-		// the others, while a job may have a successor within milliseconds.
+		// Within this time a client sends only one notification about its inserts, but a
+		// job can have a successor within milliseconds.
 		FetchCooldown: river.FetchCooldownMin,
-		JobTimeout:    maxJobTime + longer(deps.Config),
-		// The heartbeat gives a dead client's jobs back within seconds; this is only its
-		// floor.
-		RescueStuckJobsAfter:        2 * (maxJobTime + longer(deps.Config) + slowNetwork),
+		JobTimeout:    maxJobTime + extraTime(deps.Config),
+		// The heartbeat returns a dead client's jobs within seconds. This is the fallback.
+		RescueStuckJobsAfter:        2 * (maxJobTime + extraTime(deps.Config) + slowNetwork),
 		CompletedJobRetentionPeriod: 2 * time.Hour,
 		ErrorHandler:                failures{log},
 		Middleware:                  deps.middleware(),
@@ -100,12 +99,12 @@ func NewClient(deps Deps, id string, listeners ...*listen.Listener) (*river.Clie
 		Plugins:                     []rivertype.Plugin{ticker},
 		SoftStopTimeout:             softStop,
 	})
-	return client, problem.Doing(err, "make river client")
+	return client, problem.Doing(err, "create the River client")
 }
 
-// middleware runs around each job, the first outermost.
+// middleware returns the functions that run around each job, the outermost first.
 func (d Deps) middleware() []rivertype.Middleware {
-	all := []rivertype.Middleware{d.working()}
+	all := []rivertype.Middleware{d.trackJobs()}
 	if database.Tracing() {
 		tracing := otelriver.NewMiddleware(&otelriver.MiddlewareConfig{EnableWorkSpanJobKindSuffix: true})
 		all = append([]rivertype.Middleware{tracing}, all...)
@@ -113,8 +112,8 @@ func (d Deps) middleware() []rivertype.Middleware {
 	return all
 }
 
-// working tells of each job that this process works on.
-func (d Deps) working() rivertype.Middleware {
+// trackJobs returns middleware that reports the jobs of this process.
+func (d Deps) trackJobs() rivertype.Middleware {
 	return river.WorkerMiddlewareFunc(func(ctx context.Context, job *rivertype.JobRow,
 		work func(context.Context) error,
 	) error {
@@ -126,8 +125,8 @@ func (d Deps) working() rivertype.Middleware {
 	})
 }
 
-// failures logs errors of jobs that have no line in the log yet: of all that is not the
-// pass itself.
+// failures logs errors of jobs that jobrun has not logged, because they occurred outside
+// the pass.
 type failures struct{ log *slog.Logger }
 
 func (f failures) HandleError(ctx context.Context, job *rivertype.JobRow, err error) *river.ErrorHandlerResult {
@@ -137,22 +136,23 @@ func (f failures) HandleError(ctx context.Context, job *rivertype.JobRow, err er
 	return nil
 }
 
-// HandlePanic leaves a panic to River, which logs it with its trace.
+// HandlePanic does nothing, because River logs a panic with its trace.
 func (failures) HandlePanic(context.Context, *rivertype.JobRow, any, string) *river.ErrorHandlerResult {
 	return nil
 }
 
-// reticent leaves out what River says of a failed job, at level info, beside the line
-// that the failure has.
-type reticent struct{ slog.Handler }
+// quietHandler drops River's info messages about failed jobs, which are logged elsewhere.
+type quietHandler struct{ slog.Handler }
 
-func (h reticent) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return reticent{h.Handler.WithAttrs(attrs)}
+func (h quietHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return quietHandler{h.Handler.WithAttrs(attrs)}
 }
 
-func (h reticent) WithGroup(name string) slog.Handler { return reticent{h.Handler.WithGroup(name)} }
+func (h quietHandler) WithGroup(name string) slog.Handler {
+	return quietHandler{h.Handler.WithGroup(name)}
+}
 
-func (h reticent) Handle(ctx context.Context, record slog.Record) error {
+func (h quietHandler) Handle(ctx context.Context, record slog.Record) error {
 	for _, end := range []string{": Job errored", ": Job errored; retrying", ": Job panicked"} {
 		if record.Level == slog.LevelInfo && strings.HasSuffix(record.Message, end) {
 			return nil

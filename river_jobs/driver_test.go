@@ -91,7 +91,7 @@ func TestAJobCancelledElsewhereStops(t *testing.T) {
 func newListener(t *testing.T, b bundle, queues ...string) (*driver, *listener) {
 	on := &driver{
 		Driver: riverpgxv5.New(b.db.Connected.Pool), jobs: b.db.Connected,
-		look: dbsqlc.QueueLooksParams{Queues: queues}, log: slog.New(slog.NewTextHandler(b.log, nil)),
+		params: dbsqlc.QueueLooksParams{Queues: queues}, log: slog.New(slog.NewTextHandler(b.log, nil)),
 		inserted: make(chan string, 1),
 	}
 	heard, ok := on.GetListener(&riverdriver.GetListenenerParams{Schema: "sexton"}).(*listener)
@@ -119,8 +119,8 @@ func TestPausesAreReadFromTheQueues(t *testing.T) {
 		`river_control{"action":"resume","queue":"b"}`,
 	}, both)
 
-	on.hear(`{"queue":"b"}`)
-	on.hear(`{"queue":"b"}`) // There is no room for it.
+	on.receive(`{"queue":"b"}`)
+	on.receive(`{"queue":"b"}`) // There is no room for it.
 	require.Equal(t, `river_insert{"queue":"b"}`, next())
 
 	b.db.Exec("INSERT INTO sexton.river_job (kind, args, queue, max_attempts, scheduled_at) SELECT 'x', '{}', queue, 1, now() FROM unnest('{a,b,c}'::text[]) AS queue")
@@ -137,13 +137,13 @@ func TestPausesAreReadFromTheQueues(t *testing.T) {
 
 	b.db.Exec(`UPDATE sexton.river_job SET id = 7, state = 'running', attempt = 1, attempted_at = now(), metadata = '{"cancel_attempted_at": "2026-01-01"}' WHERE queue = 'a'`)
 	require.Equal(t, `river_control{"action":"cancel","queue":"a","job_id":7}`, next())
-	heard.told = nil
+	heard.pending = nil
 	b.db.Exec("DELETE FROM sexton.river_job")
 
 	b.db.Exec("ALTER TABLE sexton.river_queue RENAME TO elsewhere")
 	require.Empty(t, on.readQueues(t.Context()))
-	require.Contains(t, b.log.String(), "pauses cannot be read")
-	on.hear("{}")
+	require.Contains(t, b.log.String(), "queues_not_read")
+	on.receive("{}")
 	require.Equal(t, "river_insert{}", next(), "what River inserts is heard although that fails")
 }
 

@@ -20,29 +20,31 @@ import (
 	"sexton/triggers"
 )
 
-// ScheduleExternalDiffs is the kind of the job that searches for diffs to be moved out of
-// the database, and removes the objects of deleted ones.
+// ScheduleExternalDiffs is the kind of the job that inserts jobs for diffs to be moved to
+// object storage, and removes the objects of deleted diffs.
 const ScheduleExternalDiffs = "schedule_migrate_external_diffs"
 
 const (
-	// scheduleLease and its length are the original's. It is released at the end.
+	// scheduleLease and its length are those of GitLab.
 	scheduleLease    = "schedule_migrate_external_diffs_worker"
 	scheduleLeaseTTL = 2 * time.Hour
-	// scheduleRuntime leaves a pass a few seconds of maxJobTime to end.
+	// scheduleRuntime leaves a few seconds of maxJobTime for the end of a pass.
 	scheduleRuntime = 50 * time.Second
-	// removalsPerRun bounds how many objects one run removes.
+	// removalsPerRun limits the objects that one pass removes.
 	removalsPerRun = 1000
 )
 
 // ScheduleExternalDiffsArgs is empty: the job continues where the last one stopped.
 type ScheduleExternalDiffsArgs struct{}
 
-// Kind is frozen: it stands in the rows of running installations.
+// Kind returns the name of the kind. It must not change, because stored jobs have it.
 func (ScheduleExternalDiffsArgs) Kind() string { return ScheduleExternalDiffs }
 
-// InsertOpts make the job unique while one is waiting or running. It is tried once: the
-// next tick or wake-up is the retry.
-func (ScheduleExternalDiffsArgs) InsertOpts() river.InsertOpts { return once(ScheduleExternalDiffs, 1) }
+// InsertOpts make the job unique until it finishes. It has one attempt. The next tick or
+// wake-up is the retry.
+func (ScheduleExternalDiffsArgs) InsertOpts() river.InsertOpts {
+	return uniqueOpts(ScheduleExternalDiffs, 1)
+}
 
 func scheduleDiffs(c *config.Config) kind[ScheduleExternalDiffsArgs] {
 	return kind[ScheduleExternalDiffsArgs]{
@@ -62,10 +64,9 @@ func scheduleDiffs(c *config.Config) kind[ScheduleExternalDiffsArgs] {
 	}
 }
 
-// externalDiffsWakes are an object to be removed and, where all diffs are moved, a diff
-// that comes to be one with files. One becomes outdated by the passing of time or by a
-// newer version. Neither wakes the job: its id is lower than those looked at already, and
-// only the next round, of a tick, finds it.
+// externalDiffsWakes returns the tables that wake the job: objects to be removed and, if all
+// diffs are moved, diffs that get files. A diff that becomes outdated does not wake the
+// job: its ID is lower than those already read, so only the next tick finds it.
 func externalDiffsWakes(c *config.Config) []triggers.Wake {
 	wakes := []triggers.Wake{{Schema: pgcatalog.Schema, Table: extdiff.RemovalTable}}
 	if c.ExternalDiffs.When == config.DiffRule(extdiff.Always) {
@@ -79,16 +80,15 @@ func externalDiffsWakes(c *config.Config) []triggers.Wake {
 
 func diffRule(c *config.Config) extdiff.Rule { return extdiff.Rule(c.ExternalDiffs.When) }
 
-// externalDiffsDue is the kind's predicate: whether there is a diff that the next pass
-// would find, or an object to be removed now, and in how long the next deferred removal
-// is due. It reports false while the queue is paused and after the tick's limit was
-// reached.
+// externalDiffsDue is the predicate of the kind. It reports whether a diff or an object to
+// remove is due, and when the next deferred removal is due. It reports false while the
+// queue is paused and after the tick's limit was reached.
 func externalDiffsDue(ctx context.Context, on listen.Querier, deps Deps) (listen.Due, error) {
 	db := deps.jobsDB()
 	var due listen.Due
 	var barred bool
 	var seconds float64
-	sql := "SELECT " + extdiff.RemovalDueSQL + " OR " + diffRule(deps.Config).DueSQL() + ", " + barredSQL + ", " +
+	sql := "SELECT " + extdiff.RemovalDueSQL + " OR " + diffRule(deps.Config).DueSQL() + ", " + blockedSQL + ", " +
 		extdiff.NextRemovalSQL
 	if err := on.QueryRow(ctx, db.Names.Render(sql), ScheduleExternalDiffs, db.Name).Scan(&due.Now, &barred,
 		&seconds); err != nil {
@@ -99,7 +99,7 @@ func externalDiffsDue(ctx context.Context, on listen.Querier, deps Deps) (listen
 	return due, nil
 }
 
-// useDiffs calls do with the store of diffs, which all passes of the process share.
+// useDiffs calls do with the engine of diffs, which all passes of the process share.
 func (d Deps) useDiffs(ctx context.Context, do func(*extdiff.Engine) error) error {
 	return d.Bindings.diffs.Use(ctx, func(ctx context.Context) (*extdiff.Engine, error) {
 		return OpenDiffs(ctx, d.Config, d.jobsDB(), d.Runner.Leases.Holder)
@@ -208,14 +208,14 @@ func (s *scheduleStats) remove(ctx context.Context, p *pass) error {
 const MigrateExternalDiff = extdiff.MoveKind
 
 const (
-	// longestTransfer bounds each statement that puts an object back into rows.
+	// longestTransfer limits each statement that restores rows from an object.
 	longestTransfer = 100 * time.Second
-	// Pauses begin with firstPause, and each is twice as long as the one before, up to
-	// longestPause, or longestOutage for a store that passes requests again by itself.
+	// Pauses begin with firstPause and double up to longestPause. longestOutage is the
+	// limit for a store that is expected to recover by itself.
 	firstPause    = 10 * time.Second
 	longestPause  = 15 * time.Minute
 	longestOutage = time.Minute
-	// longestBusy is when a job looks again whether another's claim has ended early.
+	// longestBusy limits the wait for another process's claim, which may end early.
 	longestBusy = time.Minute
 )
 
@@ -224,11 +224,13 @@ type MigrateExternalDiffArgs struct {
 	DiffID int64 `json:"diff_id" river:"unique"`
 }
 
-// Kind is frozen: it stands in the rows of running installations.
+// Kind returns the name of the kind. It must not change, because stored jobs have it.
 func (MigrateExternalDiffArgs) Kind() string { return MigrateExternalDiff }
 
-// InsertOpts make the job unique per diff while one is waiting or running.
-func (MigrateExternalDiffArgs) InsertOpts() river.InsertOpts { return once(MigrateExternalDiff, 3) }
+// InsertOpts make the job unique per diff until it finishes.
+func (MigrateExternalDiffArgs) InsertOpts() river.InsertOpts {
+	return uniqueOpts(MigrateExternalDiff, 3)
+}
 
 func migrateDiff(c *config.Config) kind[MigrateExternalDiffArgs] {
 	return kind[MigrateExternalDiffArgs]{
@@ -240,36 +242,34 @@ func migrateDiff(c *config.Config) kind[MigrateExternalDiffArgs] {
 
 			DeletionTable: extdiff.Table,
 		},
-		// Without a timeout River's rescuer leaves the job alone, too: a move ends once
-		// no byte moves, and the heartbeat gives back the jobs of dead workers. Instead
-		// of a lease it has the diff's own claim.
-		bounds: func(MigrateExternalDiffArgs) bounds { return bounds{timeout: -1, long: true} },
-		pass:   passMigrateDiff,
-		before: func(deps Deps) time.Duration { return deps.Bindings.store.wait(time.Now()) },
+		// Without a timeout, River does not rescue the job either. A move ends when no
+		// byte is transferred, and the heartbeat returns the jobs of dead workers. The
+		// diff's claim replaces the lease.
+		bounds:     func(MigrateExternalDiffArgs) bounds { return bounds{timeout: -1, long: true} },
+		pass:       passMigrateDiff,
+		startDelay: func(deps Deps) time.Duration { return deps.Bindings.store.wait(time.Now()) },
 	}
 }
 
-// pauseAfter is the length of the next pause, after so many.
+// pauseAfter returns the length of the next pause after n pauses.
 func pauseAfter(pauses int) time.Duration { return min(firstPause<<min(pauses, 10), longestPause) }
 
 // moveStats are the statistics of a move.
 type moveStats struct {
 	extdiff.Moved
 
-	// WaitingFor is why the diff could not be moved now.
+	// WaitingFor is why the diff could not be moved.
 	WaitingFor string `json:"waiting_for,omitempty"`
 	// Refused reports that the store cannot be used as it is configured, or not with this
 	// process's credentials.
 	Refused bool `json:"refused,omitempty"`
-	// Latency is the time since a diff that was moved fell due.
+	// Latency is the time between due and moved.
 	Latency jobrun.Histogram `json:"latency_seconds,omitempty"`
 }
 
-// passMigrateDiff moves one diff. It is skipped where it has to wait, and done where
-// there was nothing to do. Where the store is not available or refuses, or another
-// process works on the diff, the job comes back later, which costs no attempt: with the
-// end of the other's claim. Of the runs that the store refuses, the first one of a pause
-// fails, and one during which another diff was moved.
+// passMigrateDiff moves one diff. If the store is unavailable or refuses the request, or
+// another process has claimed the diff, the pass is skipped and the job is snoozed without
+// an attempt. If the store refuses requests, only the first pass of each pause fails.
 func passMigrateDiff(ctx context.Context, p *pass, args MigrateExternalDiffArgs) (jobrun.Result, error) {
 	began := time.Now()
 	stats, log := &moveStats{Moved: extdiff.Moved{DiffID: args.DiffID}}, p.log.With("diff_id", args.DiffID)
@@ -280,12 +280,12 @@ func passMigrateDiff(ctx context.Context, p *pass, args MigrateExternalDiffArgs)
 		if since, unread := engine.DueSince(ctx, args.DiffID); unread == nil {
 			stats.Latency.Add(time.Since(since))
 		} else {
-			log.DebugContext(ctx, "latency is unknown", "error", unread)
+			log.DebugContext(ctx, "latency_unknown", "error", unread)
 		}
 		return nil
 	})
 	if err != nil && ctx.Err() != nil {
-		// A stop on request is no failure, and says nothing of the store.
+		// A stop is not a failure of the store.
 		return jobrun.Result{}, fmt.Errorf("diff %d: %w", args.DiffID, err)
 	}
 	outage, out := errors.AsType[*blobstore.OutageError](err)

@@ -146,9 +146,9 @@ func TestDiffsComeSoonAfterAnOutage(t *testing.T) {
 	require.Zero(t, store.wait(time.Now()))
 }
 
-// putOffForNoTime has jobs that are put off come at once, instead of when River next
+// snoozeForNoTime has jobs that are put off come at once, instead of when River next
 // looks for them.
-const putOffForNoTime = `
+const snoozeForNoTime = `
 	CREATE FUNCTION at_once() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		NEW.state = 'available'; NEW.scheduled_at = now();
 		PERFORM pg_notify('sexton.river_insert', json_build_object('queue', NEW.queue)::text);
@@ -162,7 +162,7 @@ const putOffForNoTime = `
 func TestALostConnectionCostsNoAttempt(t *testing.T) {
 	t.Parallel()
 	b, _ := diffBundle(t)
-	b.db.Exec(putOffForNoTime + `CREATE SEQUENCE cuts;
+	b.db.Exec(snoozeForNoTime + `CREATE SEQUENCE cuts;
 		CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 			IF nextval('cuts') <= 4 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
 			RETURN NEW;
@@ -180,7 +180,7 @@ func TestALostConnectionCostsNoAttempt(t *testing.T) {
 func TestAJobThatAlwaysLosesItsConnectionFails(t *testing.T) {
 	t.Parallel()
 	b, _ := diffBundle(t)
-	b.db.Exec(putOffForNoTime + `CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NEW; END $$;
+	b.db.Exec(snoozeForNoTime + `CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NEW; END $$;
 		CREATE TRIGGER cut BEFORE UPDATE ON merge_request_diff_files FOR EACH ROW EXECUTE FUNCTION cut()`)
 	b.enqueue(t, MigrateExternalDiffArgs{DiffID: 1})
 	b.db.Exec(`UPDATE sexton.river_job SET metadata = '{"output": {"cuts": 19}}' WHERE kind = 'migrate_external_diff'`)
@@ -234,8 +234,8 @@ func TestPausesGrow(t *testing.T) {
 		`{"output": {"pauses": 1000}}`:                                   15 * time.Minute,
 		`{"snoozes": 1000, "output": {"reason": "another works on it"}}`: 10 * time.Second,
 	} {
-		p := passOf(Deps{}, &rivertype.JobRow{Metadata: []byte(metadata)})
-		p.putOff()
+		p := newPass(Deps{}, &rivertype.JobRow{Metadata: []byte(metadata)})
+		p.deferJob()
 		require.Equal(t, want, p.later, metadata)
 	}
 }

@@ -7,31 +7,29 @@ import (
 	"strings"
 )
 
-// generationVersion is the version of the form of entries. It changes with what an entry
-// says, never with a release alone: workers of two releases with the same definitions
-// have the same digest.
+// generationVersion is the version of the format of entries. It changes only with the
+// format, so that workers of two releases with the same definitions have the same digest.
 const generationVersion = "1"
 
-// Generation is the meaning of a job's definitions or lists: what is done to which
-// columns of which tables. It comes from the files alone. What only a catalogue says is
-// the same for all workers, and changes under them all at once.
+// Generation is the meaning of a job's definitions or lists: the action for each column of
+// each table. It depends only on the files. The catalog is the same for all workers.
 type Generation struct {
-	// Kind is the job's, Kinds are all that work with it.
+	// Kind is the job's kind. Kinds are all kinds that use its definitions or lists.
 	Kind  string
 	Kinds []string
-	// Keys are the keys of the leases that its work goes on under; Prefix begins them
-	// where each database has one.
+	// Keys are the keys of the leases of its passes. Prefix is their common prefix if each
+	// database has a lease.
 	Keys   []string
 	Prefix string
-	// Databases are the configured names of the ones that have these leases' fences.
+	// Databases are the configured names of the databases with fences of these leases.
 	Databases []string
-	// Entries are the definitions, one line each, in no order of the files.
+	// Entries are the definitions, one line each, sorted.
 	Entries []string
-	// Digest is the form in which Postgres and workers keep them.
+	// Digest is the hash of the entries that the database and workers compare.
 	Digest string
 }
 
-// newGeneration completes a generation whose entries are in the order of the files.
+// newGeneration sorts the entries of a generation and computes its digest.
 func newGeneration(g Generation) Generation {
 	slices.Sort(g.Entries)
 	g.Entries = slices.Compact(g.Entries)
@@ -40,7 +38,7 @@ func newGeneration(g Generation) Generation {
 	return g
 }
 
-// GenerationDigests are the generations by the keys of leases.
+// GenerationDigests returns the digests by the keys of leases.
 func GenerationDigests(generations []Generation) map[string]string {
 	digests := map[string]string{}
 	for _, g := range generations {

@@ -11,11 +11,11 @@ import (
 )
 
 // installLockTimeout is how long an installation waits for batches of an earlier
-// generation, which hold their fence until they commit. One that hangs is ended by the
-// server after 10 s.
+// generation. They hold their fence until they commit. The server ends an idle one after
+// 10 s.
 const installLockTimeout = "20s"
 
-// MovedGeneration is a generation of definitions that an installation has replaced.
+// MovedGeneration describes a generation that an installation has replaced.
 type MovedGeneration struct {
 	Kind string `json:"kind"`
 	// Installed and Was are the digests.
@@ -27,14 +27,14 @@ func (m MovedGeneration) String() string {
 	return fmt.Sprintf("definitions of %s: installed %s, was %s", m.Kind, m.Installed, m.Was)
 }
 
-// InstallGenerations makes the generations the installed ones, in every database, and
-// returns which of their entries the last installation did not have, and which
-// generations it moved. Each is recorded as the actor's change; the first one moves none.
-// From its commit in a database on, no batch of another generation commits there.
+// InstallGenerations installs generations in all databases. It returns the entries that
+// the previous installation did not have, and the generations that it replaced. It records
+// each replacement as a change by the actor. After the commit in a database, no batch of
+// another generation commits there.
 //
-// No transaction spans databases. While some of them have the one generation and some the
-// other, passes that need both wait. The jobs database comes last: an installation that
-// breaks off before is found undone by the next one, which then says the same.
+// No transaction spans databases. While some databases have the old generation, passes that
+// need several databases wait. The jobs database is last: if an installation is interrupted
+// before that, the next one finds it undone and returns the same.
 func InstallGenerations(
 	ctx context.Context, jobs database.Database, databases []database.Database, generations []Generation, actor string,
 ) (_ map[string]bool, moved []MovedGeneration, _ error) {
@@ -42,7 +42,7 @@ func InstallGenerations(
 	for _, g := range generations {
 		before, err := jobs.Queries().GenerationRead(ctx, g.Kind)
 		if err != nil {
-			return nil, nil, fmt.Errorf("read what is installed of %s: %w", g.Kind, err)
+			return nil, nil, fmt.Errorf("read the installed definitions of %s: %w", g.Kind, err)
 		}
 		for _, entry := range g.Entries {
 			if len(before) == 0 || !slices.Contains(before[0].Entries, entry) {
@@ -73,16 +73,16 @@ func InstallGenerations(
 		})
 		if err != nil {
 			return nil, nil,
-				fmt.Errorf("install definitions in database %s: %w; until then their jobs wait: run `sexton triggers install` again",
+				fmt.Errorf("install definitions in database %s: %w; their jobs wait until you run `sexton triggers install` again",
 					db.Name, err)
 		}
 	}
 	return added, moved, nil
 }
 
-// InstallGenerationsIn records the digests of the definitions that a transaction
-// installs, raises the fences of kinds whose digests move, and returns those. described
-// is true in the database of the jobs, which alone describes generations.
+// InstallGenerationsIn stores the digests of generations in a transaction, and raises the
+// fences of kinds whose digests change. If described is set, it also stores the entries and
+// returns the replaced generations. Only the jobs database has the entries.
 func InstallGenerationsIn(ctx context.Context, tx pgx.Tx, db database.Database, described bool,
 	generations []Generation,
 ) (moved []MovedGeneration, _ error) {
@@ -96,29 +96,28 @@ func InstallGenerationsIn(ctx context.Context, tx pgx.Tx, db database.Database, 
 			continue
 		}
 		if _, err := queries.FencesInstall(ctx, g.Digest, g.Keys, g.Prefix); err != nil {
-			return nil, fmt.Errorf("move the generation of %s: %w", g.Kind, err)
+			return nil, fmt.Errorf("install the generation of %s: %w", g.Kind, err)
 		}
 		if !described {
 			continue
 		}
-		// Behind the fences that this transaction has locked, no other installation is
-		// between the two.
+		// This transaction has locked the fences, so no other installation can run now.
 		before, err := queries.GenerationRead(ctx, g.Kind)
 		if err != nil {
-			return nil, fmt.Errorf("read what is installed of %s: %w", g.Kind, err)
+			return nil, fmt.Errorf("read the installed definitions of %s: %w", g.Kind, err)
 		}
 		if len(before) > 0 && before[0].Digest != g.Digest {
 			moved = append(moved, MovedGeneration{Kind: g.Kind, Installed: g.Digest, Was: before[0].Digest})
 		}
 		if err := queries.GenerationInstall(ctx, g.Kind, g.Digest, g.Entries); err != nil {
-			return nil, fmt.Errorf("describe the generation of %s: %w", g.Kind, err)
+			return nil, fmt.Errorf("store the definitions of %s: %w", g.Kind, err)
 		}
 	}
 	return moved, nil
 }
 
-// CompareGenerations says by kind how what a database has installed differs from the
-// generations; a kind that is missing fits.
+// CompareGenerations returns by kind how the installed generation of a database differs.
+// It omits kinds without a difference.
 func CompareGenerations(ctx context.Context, db database.Database,
 	generations []Generation,
 ) (map[string]string, error) {
@@ -129,7 +128,7 @@ func CompareGenerations(ctx context.Context, db database.Database,
 		}
 		rows, err := db.Queries().FenceDigests(ctx, g.Keys)
 		if err != nil {
-			return nil, fmt.Errorf("read which definitions are installed in database %s: %w", db.Name, err)
+			return nil, fmt.Errorf("read the installed definitions of database %s: %w", db.Name, err)
 		}
 		installed := map[string]string{}
 		for _, row := range rows {

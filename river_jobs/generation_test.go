@@ -87,7 +87,7 @@ func (b bundle) install(t *testing.T, defs []definitions.Definition, parents ...
 	return added
 }
 
-func (b bundle) passOf(t *testing.T, deps Deps, name string) jobrun.Report {
+func (b bundle) runPass(t *testing.T, deps Deps, name string) jobrun.Report {
 	return pgtest.Must(run(t.Context(), deps, LooseForeignKeysCleanupArgs{Database: name}))(t)
 }
 
@@ -99,7 +99,7 @@ func TestAWorkerWithOtherDefinitionsLeavesTheJobAlone(t *testing.T) {
 	both, one := b.deps.Definitions, parsed(t, onlyChildren)
 	earlier, later := b.reading("earlier", one), b.reading("later", both)
 	b.db.Exec("DELETE FROM parents WHERE id = 1")
-	require.Equal(t, jobrun.Done, b.passOf(t, earlier, "main").Outcome,
+	require.Equal(t, jobrun.Done, b.runPass(t, earlier, "main").Outcome,
 		"as long as none is recorded, any is let through")
 
 	require.Len(t, b.install(t, one, "parents"), 1)
@@ -111,18 +111,18 @@ func TestAWorkerWithOtherDefinitionsLeavesTheJobAlone(t *testing.T) {
 		b.db.Rows("SELECT actor, action, target, reason FROM sexton.audit"), "once")
 	b.db.Exec("DELETE FROM parents WHERE id = 2")
 	tokens := b.db.Rows("SELECT token FROM sexton.leases UNION ALL SELECT token FROM sexton.fences")
-	report := b.passOf(t, earlier, "main")
+	report := b.runPass(t, earlier, "main")
 	require.Equal(t, jobrun.Skipped, report.Outcome)
 	require.True(t, report.Outdated)
 	require.Contains(t, report.Reason, "database main has other definitions installed than this process has loaded")
-	b.passOf(t, earlier, "main")
+	b.runPass(t, earlier, "main")
 	require.Equal(t, 1, strings.Count(b.log.String(), "other_definitions_installed"),
 		"once a minute")
 	require.Equal(t, tokens, b.db.Rows("SELECT token FROM sexton.leases UNION ALL SELECT token FROM sexton.fences"),
 		"it takes no lease")
 	require.EqualValues(t, 1, b.db.Pending(t), "the tombstone waits")
 
-	require.Equal(t, jobrun.Done, b.passOf(t, later, "main").Outcome)
+	require.Equal(t, jobrun.Done, b.runPass(t, later, "main").Outcome)
 	require.Zero(t, b.db.Pending(t))
 	require.Equal(t, [][]string{{"1", "1"}, {"2", "NULL"}, {"3", "3"}},
 		b.db.Rows("SELECT id, parent_id FROM notes ORDER BY id"),
@@ -147,15 +147,15 @@ func TestAHalfDoneInstallationLetsNeitherGenerationThrough(t *testing.T) {
 		_, err := InstallGenerationsIn(t.Context(), tx, ci.Connected, false, Generations(b.deps.Config, every))
 		return err
 	}))
-	require.Equal(t, jobrun.Skipped, b.passOf(t, after, "main").Outcome)
-	require.Equal(t, jobrun.Done, b.passOf(t, before, "main").Outcome, "it does nothing in the other database")
-	require.Equal(t, jobrun.Skipped, b.passOf(t, before, "ci").Outcome)
-	require.Equal(t, jobrun.Skipped, b.passOf(t, after, "ci").Outcome)
+	require.Equal(t, jobrun.Skipped, b.runPass(t, after, "main").Outcome)
+	require.Equal(t, jobrun.Done, b.runPass(t, before, "main").Outcome, "it does nothing in the other database")
+	require.Equal(t, jobrun.Skipped, b.runPass(t, before, "ci").Outcome)
+	require.Equal(t, jobrun.Skipped, b.runPass(t, after, "ci").Outcome)
 
 	b.install(t, every, "parents")
 	b.db.Exec("DELETE FROM parents WHERE id = 2")
 	ci.Exec("UPDATE sexton.fences SET digest = '1:other'")
-	require.Equal(t, jobrun.Skipped, b.passOf(t, after, "main").Outcome,
+	require.Equal(t, jobrun.Skipped, b.runPass(t, after, "main").Outcome,
 		"it has children in a database where others are installed")
 	require.Equal(t, [][]string{{"1"}, {"2"}, {"3"}}, ci.Rows("SELECT id FROM builds ORDER BY id"))
 	require.Equal(t, []string{"main", "ci"}, []string{b.deps.Databases[0].Name, b.deps.Databases[1].Name})
@@ -163,7 +163,7 @@ func TestAHalfDoneInstallationLetsNeitherGenerationThrough(t *testing.T) {
 	require.Contains(t, differs[LooseForeignKeys], "(1:other is installed")
 
 	ci.Exec("UPDATE sexton.fences SET digest = NULL")
-	require.Equal(t, jobrun.Done, b.passOf(t, after, "main").Outcome)
+	require.Equal(t, jobrun.Done, b.runPass(t, after, "main").Outcome)
 	require.Equal(t, [][]string{{"1"}, {"3"}}, ci.Rows("SELECT id FROM builds ORDER BY id"))
 }
 
@@ -172,7 +172,7 @@ func TestQueuesAreLeftToWorkersWithTheInstalledDefinitions(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	on := &driver{
-		jobs: b.db.Connected, look: dbsqlc.QueueLooksParams{Queues: []string{LooseForeignKeys, "other"}},
+		jobs: b.db.Connected, params: dbsqlc.QueueLooksParams{Queues: []string{LooseForeignKeys, "other"}},
 		log: b.deps.Logger,
 	}
 	on.setGenerations(Generations(b.deps.Config, b.deps.Definitions))
@@ -197,7 +197,7 @@ func TestQueuesAreLeftToWorkersWithTheInstalledDefinitions(t *testing.T) {
 	require.Equal(t, 1, strings.Count(b.log.String(), "other_definitions_installed"))
 	b.install(t, b.deps.Definitions, "parents")
 	require.Equal(t, resumed, told())
-	require.Contains(t, b.log.String(), "the installed definitions are this worker's again")
+	require.Contains(t, b.log.String(), "own_definitions_installed")
 }
 
 // Two workers of different files, and deletes, reloads and installations in any order and

@@ -19,24 +19,24 @@ import (
 	"sexton/internal/problem"
 )
 
-// GhostUsers is the kind of the job that deletes users, whose contributions pass to the
-// ghost user.
+// GhostUsers is the kind of the job that deletes users and moves their contributions to
+// the ghost user.
 const GhostUsers = "users_migrate_records_to_ghost_user_in_batches"
 
-// MigrateRecordsToGhostUserArgs are none: the job takes every user who is due.
+// MigrateRecordsToGhostUserArgs is empty: the job processes all due users.
 type MigrateRecordsToGhostUserArgs struct{}
 
-// Kind is frozen: it stands in the rows of running installations.
+// Kind returns the name of the kind. It must not change, because stored jobs have it.
 func (MigrateRecordsToGhostUserArgs) Kind() string { return GhostUsers }
 
-// InsertOpts make the job unique while one is waiting or running. It is tried once: the
-// next tick or wake-up is the retry.
-func (MigrateRecordsToGhostUserArgs) InsertOpts() river.InsertOpts { return once(GhostUsers, 1) }
+// InsertOpts make the job unique until it finishes. It has one attempt. The next tick or
+// wake-up is the retry.
+func (MigrateRecordsToGhostUserArgs) InsertOpts() river.InsertOpts { return uniqueOpts(GhostUsers, 1) }
 
 func ghostUsers(c *config.Config) kind[MigrateRecordsToGhostUserArgs] {
 	return kind[MigrateRecordsToGhostUserArgs]{
 		Job: Job{
-			Cron: c.GhostUsers.Schedule, Summary: "deletes users and moves what they wrote to the ghost user",
+			Cron: c.GhostUsers.Schedule, Summary: "deletes users and moves their contributions to the ghost user",
 			DeletionTable: ghostuser.QueueTable,
 			Check: func(ctx context.Context, c *config.Config, jobs database.Database) (problem.List, error) {
 				_, problems, err := CheckGhostUsers(ctx, c, jobs)
@@ -45,15 +45,15 @@ func ghostUsers(c *config.Config) kind[MigrateRecordsToGhostUserArgs] {
 			entries: func([]definitions.Definition) []string { return ghostEntries(c) },
 		},
 		bounds: func(MigrateRecordsToGhostUserArgs) bounds {
-			// The lease is for the statements that are running at the end, too.
+			// The lease also covers the statements that are running at the end.
 			length := c.GhostUsers.MaxRuntime
 			return bounds{
 				lease: ghostUsersLease, ttl: length + 10*time.Second,
-				timeout: length + longer(c) + slowNetwork,
+				timeout: length + extraTime(c) + slowNetwork,
 			}
 		},
 		pass: passGhostUsers,
-		ended: func(ctx context.Context, p *pass, report jobrun.Report, err error) {
+		onEnd: func(ctx context.Context, p *pass, report jobrun.Report, err error) {
 			switch {
 			case err == nil && report.Outcome != jobrun.Skipped:
 				p.Bindings.ghosts.end(time.Now())
@@ -62,8 +62,7 @@ func ghostUsers(c *config.Config) kind[MigrateRecordsToGhostUserArgs] {
 			}
 		},
 		due: dueBy[MigrateRecordsToGhostUserArgs]("users", ghostuser.DueSQL(), ghostuser.NextDueSQL()),
-		// A kind that fails as a whole leaves its wake-ups alone for a while.
-		rest: func(_ context.Context, deps Deps, _ database.Database) (time.Duration, error) {
+		retryDelay: func(_ context.Context, deps Deps, _ database.Database) (time.Duration, error) {
 			return deps.Bindings.ghosts.wait(time.Now()), nil
 		},
 	}
@@ -71,7 +70,7 @@ func ghostUsers(c *config.Config) kind[MigrateRecordsToGhostUserArgs] {
 
 const ghostUsersLease = "users/migrate_records_to_ghost_user_in_batches_worker"
 
-// ghostLists are the configured lists, as the domain takes them.
+// ghostLists returns the configured lists for the domain package.
 func ghostLists(c config.GhostUsers) ghostuser.Lists {
 	var lists ghostuser.Lists
 	if c.Users.Table != "" {
@@ -94,8 +93,8 @@ func ghostLists(c config.GhostUsers) ghostuser.Lists {
 	return lists
 }
 
-// CheckGhostUsers binds the lists to the database. It returns what does not fit, with its
-// place in the file, and what the table of users and the rule lack.
+// CheckGhostUsers binds the lists to the database. It returns their problems, with
+// positions in the file, and what the table of users and the rule function lack.
 func CheckGhostUsers(ctx context.Context, c *config.Config,
 	db database.Database,
 ) (*ghostuser.Plan, problem.List, error) {
@@ -117,7 +116,7 @@ func bindGhostUsers(ctx context.Context, c *config.Config, db database.Database,
 	return plan, Placed(c, found), nil
 }
 
-// ghostEntries are the lists, a line for each column.
+// ghostEntries returns the lists, one line per column.
 func ghostEntries(c *config.Config) []string {
 	entries := columnEntries(c, "nullify", c.GhostUsers.Nullify)
 	for _, entry := range c.GhostUsers.Delete {
@@ -155,7 +154,7 @@ func passGhostUsers(ctx context.Context, p *pass, _ MigrateRecordsToGhostUserArg
 	return jobrun.Result{
 		Stats: stats, Changed: stats.Changed(), Faults: stats.Errors, Latency: stats.Latency, Counts: counts,
 		Processed: stats.UsersProcessed, Failed: stats.UsersFailed,
-		Over: stats.OverLimit, Left: "due users are left; the next run goes on at once", Stopped: stats.Interrupted,
+		Over: stats.OverLimit, Left: "due users are left; the next run continues immediately", Stopped: stats.Interrupted,
 		Waited: stats.Held,
 		Idle: stats.UsersProcessed+stats.UsersDropped == 0 &&
 			len(stats.Moved)+len(stats.Deleted)+len(stats.Nullified) == 0,
@@ -214,25 +213,24 @@ func logGhost(ctx context.Context, log *slog.Logger, item ghostuser.Item) {
 }
 
 const (
-	// GhostBacklogAlert is how many users may wait, put off ones included, before a
-	// person should know.
+	// GhostBacklogAlert is the number of pending users, with deferred ones, above which an
+	// alert is logged.
 	GhostBacklogAlert = 1000
-	// ghostErrorShare is the share of a run's users that may fail, ghostErrorsFrom how
-	// many users a share says something about.
+	// ghostErrorShare is the share of failed users above which an alert is logged, if a
+	// pass has processed at least ghostErrorsFrom users.
 	ghostErrorShare = 0.1
 	ghostErrorsFrom = 10
-	// countTime bounds the look at what waits: a run does not end later because it is
-	// slow.
+	// countTime limits the query for pending users at the end of a pass.
 	countTime = 2 * time.Second
 )
 
-// ghostAlerts logs and counts warnings about many failed and many pending users at the
-// end of a run.
+// ghostAlerts logs and counts alerts for many failed and many pending users at the end of a
+// pass.
 func ghostAlerts(
 	ctx context.Context, log *slog.Logger, db database.Database, stats *ghostuser.Stats, counts jobrun.Counts,
 ) {
 	if share, alarming := ghostErrorRate(stats); alarming {
-		log.WarnContext(ctx, "many users could not be deleted",
+		log.WarnContext(ctx, "ghost_users_failing",
 			"processed", stats.UsersProcessed, "failed", stats.UsersFailed, "error_share", share, "alert_above",
 			ghostErrorShare)
 		counts[metrics.GhostErrorAlerts] = map[string]int64{"": 1}
@@ -242,25 +240,25 @@ func ghostAlerts(
 	backlog, err := ghostuser.ReadBacklog(counting, db.Pool, db.Names)
 	switch {
 	case err != nil:
-		// The run itself went through. A run that is asked to stop counts nothing either.
+		// The pass has succeeded. A stopped process does not count.
 		if ctx.Err() == nil {
-			log.WarnContext(ctx, "waiting users cannot be counted", "error", err)
+			log.WarnContext(ctx, "ghost_users_not_counted", "error", err)
 		}
 	case backlog.Pending > GhostBacklogAlert:
-		log.WarnContext(ctx, "many users wait to be deleted", "waiting", backlog.Pending, "capped", backlog.Capped,
+		log.WarnContext(ctx, "ghost_users_backlog", "waiting", backlog.Pending, "capped", backlog.Capped,
 			"deferred", backlog.Deferred, "oldest_age_seconds", backlog.OldestAgeSeconds, "alert_above",
 			GhostBacklogAlert)
 		counts[metrics.GhostBacklogAlerts] = map[string]int64{"": 1}
 	}
 }
 
-// ghostErrorRate is the share of failures among the users that a run is through with, and
-// whether that is too many. Those that its end came before say nothing yet.
+// ghostErrorRate returns the share of failed users, and whether it calls for an alert.
+// Unfinished users do not count.
 func ghostErrorRate(stats *ghostuser.Stats) (share float64, alarming bool) {
-	through := stats.UsersProcessed + stats.UsersFailed
-	if through == 0 {
+	finished := stats.UsersProcessed + stats.UsersFailed
+	if finished == 0 {
 		return 0, false
 	}
-	share = float64(stats.UsersFailed) / float64(through)
-	return share, through >= ghostErrorsFrom && share > ghostErrorShare
+	share = float64(stats.UsersFailed) / float64(finished)
+	return share, finished >= ghostErrorsFrom && share > ghostErrorShare
 }

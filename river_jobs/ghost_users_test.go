@@ -119,8 +119,8 @@ type endings struct{ last jobrun.Ended }
 func (e *endings) RunEnded(ended jobrun.Ended) { e.last = ended }
 
 const (
-	backlogWarning = `level=WARN msg="many users wait to be deleted"`
-	errorWarning   = `level=WARN msg="many users could not be deleted"`
+	backlogWarning = `level=WARN msg=ghost_users_backlog`
+	errorWarning   = `level=WARN msg=ghost_users_failing`
 )
 
 func TestGhostErrorAlertAndFailures(t *testing.T) {
@@ -214,7 +214,7 @@ func TestOneFailureIsLoggedOnce(t *testing.T) {
 			b.deps.Config = configuration(t, "SEXTON_GHOST_USERS__ENABLED=true",
 				"SEXTON_GHOST_USERS__MOVE=[{table: isues, columns: [author_id]}]")
 			return b
-		}, `level=ERROR msg="configuration does not fit the database: the kind waits"`, "isues does not exist"},
+		}, `level=ERROR msg=kind_held`, "isues does not exist"},
 		PlaceholderCleanup: {PlaceholderUserCleanupArgs{}, func(t *testing.T) bundle {
 			b := placeholderBundle(t)
 			b.db.Exec(noBatch)

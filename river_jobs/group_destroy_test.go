@@ -173,7 +173,7 @@ func TestAdjournedGroupsAreNotDueWhilePausedOrPutOff(t *testing.T) {
 	b.db.Exec(`INSERT INTO sexton.river_job (args, kind, max_attempts, queue, scheduled_at, state)
 		VALUES ('{}', $1, 25, $1, now() + interval '10 minutes', 'retryable')`, AdjournedGroupDeletion)
 	rest := func() time.Duration {
-		return pgtest.Must(adjournedGroups(b.deps.Config).rest(t.Context(), b.deps, b.db.Connected))(t)
+		return pgtest.Must(adjournedGroups(b.deps.Config).retryDelay(t.Context(), b.deps, b.db.Connected))(t)
 	}
 	require.InDelta(t, 600, rest().Seconds(), 60, "the next attempt has its time")
 	b.db.Exec("UPDATE sexton.river_job SET scheduled_at = now() + interval '3 days', attempted_at = now() - interval '10 minutes'")
@@ -230,7 +230,7 @@ func TestWithoutAPeriodTheJobIsSkipped(t *testing.T) {
 	require.Equal(t, river.EventKindJobCompleted, b.workOne(t, AdjournedGroupDeletionArgs{}).Kind)
 	require.Equal(t, [][]string{{"skipped"}}, b.db.Rows("SELECT outcome FROM sexton.runs"))
 	require.Contains(t, b.log.String(),
-		"level=WARN msg=\"no group is due, as application_settings.deletion_adjourned_period is not set to 1 to 90 days\"")
+		"level=WARN msg=no_group_due")
 	require.Empty(t, b.db.Rows("SELECT FROM sexton.river_job WHERE state <> 'completed'"), "no successor")
 }
 

@@ -17,8 +17,8 @@ import (
 	"sexton/internal/problem"
 )
 
-// Bindings keeps what the passes of one process have learned. The zero value is ready to
-// use.
+// Bindings holds the state that the passes of one process share. The zero value is ready
+// to use.
 type Bindings struct {
 	// Foreground is for a process that ends with its pass.
 	Foreground bool
@@ -27,48 +27,46 @@ type Bindings struct {
 	servers    pace.ServerMemory
 
 	mu sync.Mutex
-	// wrong is by kind and database.
+	// wrong lists errors of the configuration, by kind/database.
 	wrong map[string][]string
 
-	// store pauses the moves of diffs while the store refuses them, or is not there.
+	// store pauses the moves of diffs while the store is unavailable or refuses requests.
 	store backOff
-	// ghosts pauses the wake-ups of the kind that deletes users while it fails as a
-	// whole.
+	// ghosts pauses the wake-ups of the kind that deletes users while its passes fail.
 	ghosts backOff
 	diffs  extdiff.Opened
-	// ends tells subscriptions of jobs whose work this process has ended.
+	// ends notifies subscriptions of jobs that this process has finished.
 	ends ends
 }
 
 func (b *Bindings) memory() *cleanup.Memory { return &b.tombstones }
 
-// Note remembers which parents a database has.
+// Note stores which parents a database has.
 func (b *Bindings) Note(name string, parents []*loosefk.Parent) {
 	b.tombstones.SetParents(name, parents)
 }
 
-// Noted are the parents of a database as its tombstones name them; nil while that is not
-// known.
+// Noted returns the stored parents of a database, as tombstones name them, or nil.
 func (b *Bindings) Noted(name string) []string { return b.tombstones.ParentNames(name) }
 
-// What does not fit the database is held: tombstones of the parents that a definition is
-// about, or all of a kind whose lists cannot be bound. Everything else goes on.
+// If a definition does not fit a database, the tombstones of its parent are held. If a list
+// does not, its kind is held. All other work continues.
 
-// WasWrong reports whether the last look had the same to say.
+// WasWrong reports whether the last check found the same error.
 func (b *Bindings) WasWrong(kind, name, reason string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Contains(b.wrong[kind+"/"+name], reason)
 }
 
-// isWrong reports whether something did not fit the last time.
+// isWrong reports whether the last check found an error.
 func (b *Bindings) isWrong(kind, name string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.wrong[kind+"/"+name]) > 0
 }
 
-// NoteWrong remembers what in a kind's configuration does not fit a database.
+// NoteWrong stores the errors of a kind's configuration in a database.
 func (b *Bindings) NoteWrong(kind, name string, wrong []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -78,7 +76,7 @@ func (b *Bindings) NoteWrong(kind, name string, wrong []string) {
 	b.wrong[kind+"/"+name] = wrong
 }
 
-// Held lists the held work, as kind/database: reason.
+// Held returns the held work, as kind/database: reason.
 func (b *Bindings) Held() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -91,7 +89,7 @@ func (b *Bindings) Held() []string {
 	return held
 }
 
-// Placed returns problems with the places of their keys in the file.
+// Placed returns problems with the positions of their keys in the file.
 func Placed(c *config.Config, found problem.List) problem.List {
 	at := make(problem.List, len(found))
 	for i, p := range found {
@@ -101,14 +99,13 @@ func Placed(c *config.Config, found problem.List) problem.List {
 	return at
 }
 
-// fits notes, and logs once, what in a kind's lists does not fit, and returns it as an
-// error.
+// fits stores the errors of a kind's lists, logs new ones, and returns them.
 func (d Deps) fits(ctx context.Context, kind string, db database.Database, problems problem.List) error {
 	wrong := []string{}
 	for _, p := range problems.Only(problem.Error) {
 		wrong = append(wrong, p.String())
 		if !d.Bindings.WasWrong(kind, db.Name, p.String()) {
-			d.Logger.ErrorContext(ctx, "configuration does not fit the database: the kind waits", "kind", kind,
+			d.Logger.ErrorContext(ctx, "kind_held", "kind", kind,
 				"database", db.Name, "error", p.String())
 		}
 	}
@@ -116,10 +113,9 @@ func (d Deps) fits(ctx context.Context, kind string, db database.Database, probl
 	return jobrun.Logged(problems.Err())
 }
 
-// backOff is a process's pause after a failure that the next attempt would meet, too: a
-// store that cannot be used as it is configured or is not there, or a kind that fails as
-// a whole. After the first failure all jobs of the process wait together, and one of them
-// reports it. The zero value is ready to use.
+// backOff is the pause of a process after a failure that an immediate retry would repeat,
+// such as an unavailable store. All jobs of the process wait together, and one of them
+// reports the failure. The zero value is ready to use.
 type backOff struct {
 	mu    sync.Mutex
 	pause time.Duration
@@ -127,16 +123,16 @@ type backOff struct {
 	ended time.Time
 }
 
-// wait returns how much of the pause is left, or 0.
+// wait returns the time that is left of the pause, or 0.
 func (r *backOff) wait(now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return max(0, r.until.Sub(now))
 }
 
-// begin begins a pause after a failure: firstPause, twice as long each time, longest at
-// most. It returns false where one is under way: a job at work when it began has met the
-// cause of it.
+// begin begins a pause after a failure. The first pause is firstPause, and each further
+// one is twice as long, up to longest. It returns false if a pause is running: the failed
+// job began before it.
 func (r *backOff) begin(now time.Time, longest time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -148,16 +144,16 @@ func (r *backOff) begin(now time.Time, longest time.Duration) bool {
 	return true
 }
 
-// end ends the pause: an attempt has succeeded.
+// end ends the pause after a success.
 func (r *backOff) end(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pause, r.until, r.ended = 0, time.Time{}, now
 }
 
-// after returns how long work that began then and failed is to wait, and whether it is
-// the first to report its failure. It waits a while where another attempt has succeeded
-// since: others go through.
+// after returns how long work that began at then and failed must wait, and whether it must
+// report the failure. If another attempt has succeeded since then, the failure concerns
+// this work only: it waits longestOutage.
 func (r *backOff) after(then time.Time, longest time.Duration) (pause time.Duration, first bool) {
 	r.mu.Lock()
 	others := r.ended.After(then)

@@ -26,58 +26,53 @@ import (
 	"sexton/triggers"
 )
 
-// kind declares one kind of jobs, whose arguments are of type T. Its file says what is
-// its own; all kinds share what is here.
-//
-// A kind with a schedule has a pass per tick or wake-up, and goes on while something is
-// due. A kind without one has a job per item, which another kind inserts, and goes on
-// until the item is done.
+// kind declares one kind of jobs with arguments of type T.
 type kind[T river.JobArgs] struct {
 	Job
 
-	// argsOf are the arguments of a pass for a database; nil: none.
+	// argsOf returns the arguments of a pass for a database. If it is nil, there are none.
 	argsOf func(database string) T
 	bounds func(T) bounds
-	// pass does the work. Beside statistics an error still fails the pass.
+	// pass does the work. With an error the pass fails, and its statistics still count.
 	pass func(context.Context, *pass, T) (jobrun.Result, error)
 
-	// ended, if set, learns how a pass ended, of one too that could not begin.
-	ended func(context.Context, *pass, jobrun.Report, error)
+	// onEnd, if set, is called after each pass, also after one that could not begin.
+	onEnd func(context.Context, *pass, jobrun.Report, error)
 
-	// due is the one predicate of a kind with a schedule: whether there is work for it
-	// now, and in how long the next falls due.
+	// due reports, for a kind with a schedule, whether there is work now, and when more
+	// falls due.
 	due predicate
-	// rest, if set, is how long wake-ups leave the kind alone, since it has failed.
-	rest func(ctx context.Context, deps Deps, db database.Database) (time.Duration, error)
-	// before, if set, is how long a job waits before it begins at all.
-	before func(Deps) time.Duration
+	// retryDelay, if set, returns how long wake-ups are ignored after a failure.
+	retryDelay func(ctx context.Context, deps Deps, db database.Database) (time.Duration, error)
+	// startDelay, if set, returns how long a job is snoozed before it begins.
+	startDelay func(Deps) time.Duration
 }
 
-// predicate looks at a database on a connection. With fresh it relies on nothing that it
-// remembers.
+// predicate queries a database on a connection. If fresh is set, it does not use cached
+// results.
 type predicate func(ctx context.Context, deps Deps, on listen.Querier, db database.Database, fresh bool) (listen.Due,
 	error)
 
-// bounds are the limits that a pass runs in.
+// bounds are the limits of a pass.
 type bounds struct {
-	// database is the configured name of the one that it serves; empty: the jobs
+	// database is the configured name of the database. If it is empty, that is the jobs
 	// database.
 	database string
-	// lease is the key of its lease, and ttl the length. Without a key a pass must be
-	// safe beside another one of the same item.
+	// lease is the key of the lease, and ttl its length. Without a key, two passes of one
+	// item may run at the same time.
 	lease string
 	ttl   time.Duration
-	// timeout is when River ends the job; 0: after maxJobTime; negative: never.
+	// timeout is when River ends the job. 0 means maxJobTime, and negative never.
 	timeout time.Duration
-	// long reports that a pass may take hours, as long as it gets on.
+	// long reports that a pass may take hours while it makes progress.
 	long bool
 }
 
-// longer is how much longer leases and jobs last if statements may take longer than by
-// default.
-func longer(c *config.Config) time.Duration { return lease.Extension(c.Jobs.StatementTimeout) }
+// extraTime returns the time that leases and jobs get in addition if jobs.statement_timeout
+// exceeds its default.
+func extraTime(c *config.Config) time.Duration { return lease.Extension(c.Jobs.StatementTimeout) }
 
-// pass is one pass at work.
+// pass is the state of one pass.
 type pass struct {
 	Deps
 
@@ -85,22 +80,21 @@ type pass struct {
 	granted  *lease.Lease
 	progress jobrun.Progress
 	log      *slog.Logger
-	// job is nil in the foreground.
+	// job is nil if the pass runs outside River.
 	job *rivertype.JobRow
 
-	// later is set by a pass whose job has to come back after that time, which costs no
-	// attempt.
+	// later is set by a pass to snooze its job for that time, without an attempt.
 	later time.Duration
-	// pauses is how often the job has been put off by putOff.
+	// pauses counts the calls of deferJob for the job.
 	pauses int
-	// cuts is how often the job has lost its connection.
-	cuts int
-	// holder is set by a pass that waits for another process.
+	// lostConns counts the connections that the job has lost.
+	lostConns int
+	// holder is the process that the pass waits for.
 	holder string
 }
 
-// session opens a connection of the pass. Durable transactions wait until a standby or
-// the disk has them.
+// session opens a connection for the pass. If durable is set, its commits wait for the
+// disk and for synchronous standbys.
 func (p *pass) session(ctx context.Context, durable bool) (*batch.Session, func(), error) {
 	conn, err := p.db.Pool.Acquire(ctx)
 	if err != nil {
@@ -111,14 +105,15 @@ func (p *pass) session(ctx context.Context, durable bool) (*batch.Session, func(
 	return &batch.Session{Conn: conn.Conn(), Names: p.db.Names, Fence: p.granted, Limits: limits}, conn.Release, nil
 }
 
-// throttle has the pass wait for replicas and locks of its database.
+// throttle returns a Throttle that makes the pass wait for replicas and locks of its
+// database.
 func (p *pass) throttle(session *batch.Session, duty config.Duty) pace.Throttle {
 	limits := pace.ReplicaLimits{Lag: p.Config.Jobs.ReplicaLag, Bytes: int64(p.Config.Jobs.ReplicaLagBytes)}
 	return pace.NewServerThrottle(p.log, &p.Bindings.servers, limits,
 		pace.Target{DB: p.db, Session: session}).Throttle(duty.Fixed())
 }
 
-// output is kept in a job's row.
+// output is stored in the job's row.
 type output struct {
 	jobrun.Report
 
@@ -126,41 +121,42 @@ type output struct {
 	Cuts   int `json:"cuts,omitempty"`
 }
 
-// mostCuts is how many lost connections cost a job no attempt. More of them may be the
-// work of its own statements: one that crashes the server, or one that a pooler never
-// lets end.
-const mostCuts = 20
+// mostLostConns is the number of lost connections that do not count as attempts. More may be
+// caused by the job's own statements: one may crash the server, or a pooler may cut it off
+// each time.
+const mostLostConns = 20
 
-// passOf is a pass of a job that may have been worked on before.
-func passOf(deps Deps, job *rivertype.JobRow) *pass {
+// newPass returns a pass of a job. It reads the counters of earlier passes from the job's
+// row.
+func newPass(deps Deps, job *rivertype.JobRow) *pass {
 	var before struct {
 		Output output `json:"output"`
 	}
-	_ = json.Unmarshal(job.Metadata, &before) // What is not there is 0.
-	return &pass{Deps: deps, job: job, pauses: max(before.Output.Pauses, 0), cuts: max(before.Output.Cuts, 0)}
+	_ = json.Unmarshal(job.Metadata, &before) // Missing counters are 0.
+	return &pass{Deps: deps, job: job, pauses: max(before.Output.Pauses, 0), lostConns: max(before.Output.Cuts, 0)}
 }
 
-// putOff has the job come back after a pause that grows each time. Whatever else River
-// calls a snooze does not count: a stop, a lock, another's work on the same.
-func (p *pass) putOff() {
+// deferJob snoozes the job for a pause that grows with each call. Snoozes for a stop, a lock
+// or another process do not make it grow.
+func (p *pass) deferJob() {
 	p.later = pauseAfter(p.pauses)
 	p.pauses++
 }
 
-// snoozes is how often the job has been put off without an attempt, as River counts it.
+// snoozes returns River's count of the job's snoozes.
 func (p *pass) snoozes() int {
 	var counted struct {
 		Snoozes int `json:"snoozes"`
 	}
 	if p.job != nil {
-		_ = json.Unmarshal(p.job.Metadata, &counted) // What is not there is 0.
+		_ = json.Unmarshal(p.job.Metadata, &counted) // A missing count is 0.
 	}
 	return max(counted.Snoozes, 0)
 }
 
-// once are the options of jobs of which only one waits or runs for the same arguments.
-// `completed` is not among the states: what falls due afterwards needs a new one.
-func once(kind string, attempts int) river.InsertOpts {
+// uniqueOpts returns insert options for jobs that are unique by arguments until they finish.
+// The state completed is not included, because rows that fall due later need a new job.
+func uniqueOpts(kind string, attempts int) river.InsertOpts {
 	return river.InsertOpts{Queue: kind, MaxAttempts: attempts, UniqueOpts: river.UniqueOpts{
 		ByArgs: true,
 		ByState: []rivertype.JobState{
@@ -170,7 +166,7 @@ func once(kind string, attempts int) river.InsertOpts {
 	}}
 }
 
-// job completes the declaration with what all kinds have in common.
+// job returns the Job of the kind, with the fields that all kinds derive in the same way.
 func (k kind[T]) job(c *config.Config) Job {
 	var none T
 	job := k.Job
@@ -205,7 +201,7 @@ func (k kind[T]) args(database string) (args T) {
 	return args
 }
 
-// subscription wakes the kind up in one database.
+// subscription returns the subscription that wakes the kind in one database.
 func (k kind[T]) subscription(deps Deps, db database.Database) *listen.Subscription {
 	job := k.job(deps.Config)
 	key1, key2 := triggers.AwakeKey(job.Kind)
@@ -221,15 +217,15 @@ func (k kind[T]) subscription(deps Deps, db database.Database) *listen.Subscript
 			return k.due(ctx, deps, on, db, fresh)
 		},
 		Work: func(ctx context.Context, on dbsqlc.DBTX, wait bool) (time.Duration, error) {
-			if k.rest != nil {
-				if left, err := k.rest(ctx, deps, db); left > 0 || err != nil {
+			if k.retryDelay != nil {
+				if left, err := k.retryDelay(ctx, deps, db); left > 0 || err != nil {
 					return left, err
 				}
 			}
 			if jobs := deps.jobsDB(); db.Name != jobs.Name || db.Sessions != jobs.Async() {
 				on = jobs.Async()
 			}
-			return workThroughRiver(ctx, deps, on, job, k.args(db.Name), wait)
+			return runJob(ctx, deps, on, job, k.args(db.Name), wait)
 		},
 	}
 }
@@ -248,7 +244,7 @@ func (k kind[T]) foreground(ctx context.Context, deps Deps, of Pass) (jobrun.Rep
 	return k.run(ctx, &pass{Deps: deps}, args)
 }
 
-// recheck checks the kind's configuration again if it did not fit the database before.
+// recheck checks the kind's configuration again if the last check found an error.
 func (k kind[T]) recheck(ctx context.Context, p *pass, args T) error {
 	if k.Check == nil || !p.Bindings.isWrong(args.Kind(), p.db.Name) {
 		return nil
@@ -257,7 +253,7 @@ func (k kind[T]) recheck(ctx context.Context, p *pass, args T) error {
 	return cmp.Or(err, p.fits(ctx, args.Kind(), p.db, found))
 }
 
-// run runs one pass: under its lease, where it has one.
+// run runs one pass, under a lease if the kind has one.
 func (k kind[T]) run(ctx context.Context, p *pass, args T) (jobrun.Report, error) {
 	limits := k.bounds(args)
 	name := cmp.Or(limits.database, p.jobsDB().Name)
@@ -283,8 +279,8 @@ func (k kind[T]) run(ctx context.Context, p *pass, args T) (jobrun.Report, error
 		return k.pass(ctx, p, args)
 	})
 	report.Holder = cmp.Or(report.Holder, p.holder)
-	if k.ended != nil {
-		k.ended(ctx, p, report, err)
+	if k.onEnd != nil {
+		k.onEnd(ctx, p, report, err)
 	}
 	return report, err
 }
@@ -297,40 +293,40 @@ type worker[T river.JobArgs] struct {
 	kind kind[T]
 }
 
-// Timeout is the kind's: mostly the length of its lease, under which all writing ends.
+// Timeout returns the kind's timeout for the job.
 func (w *worker[T]) Timeout(job *river.Job[T]) time.Duration { return w.kind.bounds(job.Args).timeout }
 
-// Work runs one pass and ends the job. It goes on in a successor where something is left.
-// A lease that is taken, a lock that others hold, mostCuts lost connections, a stop and
-// whatever the pass puts off cost no attempt.
+// Work runs one pass and finishes the job. If work is left, it inserts a successor. A held
+// lease, a lock of another session, up to mostLostConns lost connections, a stop, and a deferral
+// by the pass do not count as attempts.
 func (w *worker[T]) Work(ctx context.Context, job *river.Job[T]) error {
-	if w.kind.before != nil {
-		if wait := w.kind.before(w.deps); wait > 0 {
+	if w.kind.startDelay != nil {
+		if wait := w.kind.startDelay(w.deps); wait > 0 {
 			return river.JobSnooze(wait)
 		}
 	}
 	stopping, cancel := w.deps.untilStopped(ctx)
 	defer cancel()
-	p := passOf(w.deps, job.JobRow)
+	p := newPass(w.deps, job.JobRow)
 	report, err := w.kind.run(stopping, p, job.Args)
 	f := batch.Judge(err)
-	// What a deadline of the job itself has broken off looks like a lost connection.
+	// An expired deadline of the job also looks like a lost connection.
 	cut := f.Verdict == batch.Fatal && database.Lost(err) && ctx.Err() == nil && stopping.Err() == nil
 	if cut {
-		p.cuts++
+		p.lostConns++
 	}
-	kept := output{report, p.pauses, p.cuts}
-	kept.Stats = nil // They are in the history, and a job's row is written anew at each change of its state.
+	kept := output{report, p.pauses, p.lostConns}
+	kept.Stats = nil // The history has them, and each state change rewrites the job's row.
 	if err := river.RecordOutput(ctx, kept); err != nil {
 		return fmt.Errorf("record output: %w", err)
 	}
 	item := w.kind.due == nil
 	switch {
 	case err != nil && stopping.Err() != nil && ctx.Err() == nil:
-		return river.JobSnooze(0) // Asked to stop before it could begin.
+		return river.JobSnooze(0) // The process stops, and the pass has not begun.
 	case p.later > 0:
 		return river.JobSnooze(p.later)
-	case item && (f.Lock() || cut && p.cuts <= mostCuts):
+	case item && (f.Lock() || cut && p.lostConns <= mostLostConns):
 		return river.JobSnooze(pace.Backoff(1 + p.snoozes()))
 	case err != nil:
 		return err
@@ -342,23 +338,23 @@ func (w *worker[T]) Work(ctx context.Context, job *river.Job[T]) error {
 		case item:
 			return report.Outcome == jobrun.OverLimit, nil
 		case report.Outcome == jobrun.Skipped:
-			return false, nil // The holder of the lease does the work, and looks again at its end.
+			return false, nil // The lease holder does the work, and queries for due rows at its end.
 		}
 		var on listen.Querier = tx
 		if p.db.Name != w.deps.jobsDB().Name {
-			on = p.db.Async() // This look comes after the lock on the job, too, as it has to.
+			on = p.db.Async() // This query also comes after the lock on the job, as it must.
 		}
 		due, err := w.kind.due(ctx, w.deps, on, p.db, false)
 		return due.Now, err
 	})
 }
 
-// finish ends a unique job without losing what came in meanwhile. River goes on calling a
-// job running for a quarter of a second after its Work has returned, and skips a second
-// one for as long. So the job completes itself, in a transaction that first locks its
-// row: an insert that came before has its work committed, and the look at due sees it;
-// one that comes later waits for the row and finds the key free. Where something is due,
-// the successor is inserted here.
+// finish completes a unique job without losing concurrent inserts. River keeps a job in
+// the state running for a quarter of a second after Work has returned, and skips inserts
+// of an equal job until then. So the job completes itself in a transaction that first
+// locks its row. The work of an earlier insert is committed, so due sees it. A later
+// insert waits for the lock and then finds the key free. If due returns true, finish
+// inserts a successor.
 func finish[T river.JobArgs](ctx context.Context, deps Deps, job *river.Job[T],
 	due func(context.Context, pgx.Tx) (bool, error),
 ) error {
@@ -373,20 +369,19 @@ func finish[T river.JobArgs](ctx context.Context, deps Deps, job *river.Job[T],
 			return fmt.Errorf("lock own job: %w", err)
 		}
 		if !own {
-			// This worker was taken for dead and the job given to another one, which will
-			// finish it.
+			// This worker was considered dead, and another one has the job.
 			return nil
 		}
 		more, err := due(ctx, tx)
 		if err != nil {
-			return fmt.Errorf("look what is due: %w", err)
+			return fmt.Errorf("search for due rows: %w", err)
 		}
 		if _, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job); err != nil {
 			return fmt.Errorf("complete own job: %w", err)
 		}
-		// One that is there beside another has no successor: the transaction in the way
-		// may still be there. The subscription goes on.
-		if !more || besides(job.JobRow, job.Args) {
+		// A second job has no successor, because the transaction that blocks the first one
+		// may still be open. The subscription continues.
+		if !more || isSecond(job.JobRow, job.Args) {
 			return nil
 		}
 		_, err = client.InsertTx(ctx, tx, job.Args, nil)

@@ -23,18 +23,19 @@ import (
 // LooseForeignKeys is the kind of the job that cleans up after deleted parents.
 const LooseForeignKeys = cleanup.Kind
 
-// LooseForeignKeysCleanupArgs names the database whose deleted parents are cleaned up
-// after.
+// LooseForeignKeysCleanupArgs names the database with the tombstones.
 type LooseForeignKeysCleanupArgs struct {
 	Database string `json:"database" river:"unique"`
 }
 
-// Kind is frozen: it stands in the rows of running installations.
+// Kind returns the name of the kind. It must not change, because stored jobs have it.
 func (LooseForeignKeysCleanupArgs) Kind() string { return LooseForeignKeys }
 
-// InsertOpts make the job unique per database while one is waiting or running. It is
-// tried once: the next tick or wake-up is the retry.
-func (LooseForeignKeysCleanupArgs) InsertOpts() river.InsertOpts { return once(LooseForeignKeys, 1) }
+// InsertOpts make the job unique per database until it finishes. It has one attempt. The
+// next tick or wake-up is the retry.
+func (LooseForeignKeysCleanupArgs) InsertOpts() river.InsertOpts {
+	return uniqueOpts(LooseForeignKeys, 1)
+}
 
 func looseForeignKeys(c *config.Config) kind[LooseForeignKeysCleanupArgs] {
 	return kind[LooseForeignKeysCleanupArgs]{
@@ -58,7 +59,7 @@ func looseForeignKeys(c *config.Config) kind[LooseForeignKeysCleanupArgs] {
 			ttl := settings.EffectiveLimits().Runtime + 10*time.Second
 			return bounds{
 				database: args.Database, lease: LooseForeignKeysLease(args.Database), ttl: ttl,
-				timeout: ttl + longer(c) + slowNetwork,
+				timeout: ttl + extraTime(c) + slowNetwork,
 			}
 		},
 		pass: passLooseForeignKeys,
@@ -66,7 +67,7 @@ func looseForeignKeys(c *config.Config) kind[LooseForeignKeysCleanupArgs] {
 	}
 }
 
-// LooseForeignKeysLease is the key of the lease of a database's queue.
+// LooseForeignKeysLease returns the key of the lease for a database.
 func LooseForeignKeysLease(database string) string {
 	return "loose_foreign_keys/cleanup_worker:" + database
 }
@@ -84,7 +85,7 @@ func passLooseForeignKeys(ctx context.Context, p *pass, _ LooseForeignKeysCleanu
 		Idle:    stats.DeleteCount+stats.UpdateCount+stats.Processed+stats.Revived == 0,
 	}
 	if stats.Interrupted {
-		result.Left = "its time was over before everything was done; the next run goes on at once"
+		result.Left = "the time limit was reached; the next run continues immediately"
 	}
 	for _, counts := range stats.Errors {
 		result.Failed += counts.Count
@@ -109,7 +110,7 @@ func countsOf(stats *loosefk.Stats) jobrun.Counts {
 	return counts
 }
 
-// childrenIn are the tables of one database whose rows batches delete.
+// childrenIn returns the child tables of one database with the action delete.
 func childrenIn(name string, all map[string][]*loosefk.Parent) (children []triggers.Table) {
 	for _, parents := range all {
 		for _, parent := range parents {
@@ -125,8 +126,7 @@ func childrenIn(name string, all map[string][]*loosefk.Parent) (children []trigg
 	return children
 }
 
-// Tracking says which triggers a database needs, given the parents of all databases by
-// name.
+// Tracking returns the triggers that a database needs. all has the parents by database.
 func Tracking(c *config.Config, db database.Database,
 	all map[string][]*loosefk.Parent,
 ) (triggers.Config, []triggers.Parent) {
@@ -137,7 +137,8 @@ func Tracking(c *config.Config, db database.Database,
 		if undo := c.LooseForeignKeys.Undo; undo.Covers(db.Names.Tracked, parent.Schema, parent.Name) {
 			tracked[i].Undo = triggers.KeepsAll
 		} else if undo.On() && !undo.Spares(db.Names.Tracked, parent.Schema, parent.Name) {
-			// Rows of tables that are kept may go with it, through any number of others.
+			// Its deletions may also delete rows of tables that are kept, through other
+			// tables.
 			tracked[i].Undo = triggers.KeepsBelow
 		}
 	}

@@ -77,7 +77,7 @@ func TestWorkGoesOnBesideATransactionThatAsksForTheSame(t *testing.T) {
 			}
 			_, err := Enqueue(t.Context(), b.db.Pool(), b.db.Connected, LooseForeignKeys,
 				LooseForeignKeysCleanupArgs{Database: "main"}, nil)
-			require.ErrorContains(t, err, "another transaction asks for the same job and has not ended")
+			require.ErrorContains(t, err, "another open transaction has enqueued the same job")
 			require.NoError(t, open.Rollback(t.Context()))
 		})
 	}

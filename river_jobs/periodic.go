@@ -18,38 +18,38 @@ import (
 )
 
 const (
-	// recheck is the longest pause between two looks at a schedule: the clock may be set,
-	// and an insertion may fail.
-	recheck = time.Minute
-	// early is by how much River may come before a tick: it takes along what falls due
-	// within that time.
-	early = 100 * time.Millisecond
-	// tickAnswer bounds the statements of one tick.
-	tickAnswer = 5 * time.Second
+	// longestWait is the longest pause before a schedule is checked again. The clock may be
+	// set, and an insertion may fail.
+	longestWait = time.Minute
+	// lookahead is the time by which River may run before a tick, because it handles ticks
+	// of the next moments together.
+	lookahead = 100 * time.Millisecond
+	// tickTimeout limits the statements of one tick.
+	tickTimeout = 5 * time.Second
 )
 
-// Skipped ends the line that River writes at level info for each look at a schedule that
-// has no tick just then.
+// Skipped is the end of the message that River logs at level info if a schedule has no due
+// tick.
 const Skipped = "nil returned from periodic job constructor, skipping"
 
 // Tick is one schedule of a kind. Database may be empty.
 type Tick struct {
 	Kind, Database string
 	Schedule       cron.Schedule
-	// Args are those of the job of a tick.
+	// Args are the arguments of the job of a tick.
 	Args river.JobArgs
 
 	ticker *ticker
 
 	mu sync.Mutex
-	// last is the last tick that has its job, as it was last read; offered is the one
-	// that River has been given a job for.
+	// last is the last tick with a job, as it was last read. offered is the tick of the job
+	// that was last returned to River.
 	last, offered time.Time
 }
 
 var _ river.PeriodicSchedule = (*Tick)(nil)
 
-// Ticks are the schedules of the enabled kinds, per database.
+// Ticks returns the schedules of the enabled kinds, per database.
 func Ticks(c *config.Config) (ticks []*Tick, _ error) {
 	for _, job := range Jobs(c) {
 		if job.Inserted() {
@@ -57,7 +57,7 @@ func Ticks(c *config.Config) (ticks []*Tick, _ error) {
 		}
 		cron, err := job.Cron.Parse()
 		if err != nil {
-			return nil, fmt.Errorf("read schedule of %s: %w", job.Kind, err)
+			return nil, fmt.Errorf("parse schedule of %s: %w", job.Kind, err)
 		}
 		for i, name := range job.Databases {
 			ticks = append(ticks, &Tick{
@@ -68,7 +68,7 @@ func Ticks(c *config.Config) (ticks []*Tick, _ error) {
 	return ticks, nil
 }
 
-// Schedules are those of the enabled kinds, as kind/database.
+// Schedules returns the names of the schedules of enabled kinds, as kind/database.
 func Schedules(c *config.Config) (schedules []string) {
 	for _, job := range Jobs(c) {
 		for _, name := range job.Databases {
@@ -80,9 +80,9 @@ func Schedules(c *config.Config) (schedules []string) {
 	return schedules
 }
 
-// Next implements river.PeriodicSchedule. River gives the time that it last aimed at,
-// which may be long ago: however many ticks have passed since, one job makes up for all.
-// An interval is counted from the last tick, no matter which client led then.
+// Next implements river.PeriodicSchedule. River passes its last target time, which may be
+// long ago. One job makes up for all ticks since then. An interval counts from the last
+// tick, whichever client was the leader.
 func (t *Tick) Next(at time.Time) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -90,34 +90,33 @@ func (t *Tick) Next(at time.Time) time.Time {
 		at = now
 	}
 	at = at.UTC()
-	if t.last.IsZero() { // Not yet read: from the year 1 on the search for the next tick has no end.
-		return at.Add(recheck)
+	if t.last.IsZero() { // It has not been read. A search from the year 1 would not end.
+		return at.Add(longestWait)
 	}
 	from := t.last
 	if passed := LatestTick(t.Schedule, t.last, at); !passed.IsZero() {
 		from = passed
 	}
 	next := t.Schedule.Next(from)
-	if look := at.Add(recheck); next.IsZero() || look.Before(next) {
-		next = look
+	if latest := at.Add(longestWait); next.IsZero() || latest.Before(next) {
+		next = latest
 	}
 	return next
 }
 
-// offer is the constructor of River's periodic job: the job of the latest tick that has
-// none yet, if there is such a tick.
-func (t *Tick) offer() (river.JobArgs, *river.InsertOpts) {
+// construct is the constructor of River's periodic job. It returns the job of the latest
+// tick if that has none yet.
+func (t *Tick) construct() (river.JobArgs, *river.InsertOpts) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.offered = t.due(); t.offered.IsZero() {
 		return nil, nil
 	}
-	// A leader that was suspended may not know yet that another one leads, and has had
-	// this tick.
-	ctx, cancel := context.WithTimeout(context.Background(), tickAnswer)
+	// If this leader was suspended, another one may have inserted the job of this tick.
+	ctx, cancel := context.WithTimeout(context.Background(), tickTimeout)
 	defer cancel()
-	if err := t.ticker.look(ctx, t); err != nil {
-		t.ticker.deps.Logger.ErrorContext(ctx, "schedule fails and is retried", "kind", t.Kind, "database", t.Database,
+	if err := t.ticker.readLast(ctx, t); err != nil {
+		t.ticker.deps.Logger.ErrorContext(ctx, "schedule_failed", "kind", t.Kind, "database", t.Database,
 			"error", err)
 		return nil, nil
 	}
@@ -131,15 +130,15 @@ func (t *Tick) due() time.Time {
 	if t.last.IsZero() {
 		return time.Time{}
 	}
-	return LatestTick(t.Schedule, t.last, t.ticker.now().UTC().Add(early))
+	return LatestTick(t.Schedule, t.last, t.ticker.now().UTC().Add(lookahead))
 }
 
-// id is the schedule's name in the metadata of its jobs.
+// id returns the schedule's name in the metadata of its jobs.
 func (t *Tick) id() string { return t.Kind + ":" + t.Database }
 
-// ticker makes River's leader follow the schedules from where they stand in
-// sexton.schedules, regardless of when the last leader was there. The row is written in
-// the transaction in which River inserts the job: it is never durable without its job.
+// ticker makes River's leader continue each schedule after the last tick in
+// sexton.schedules, whichever client was the leader. That row is written in the transaction
+// in which River inserts the job, so both are committed or neither.
 type ticker struct {
 	river.PluginDefaults
 
@@ -150,24 +149,22 @@ type ticker struct {
 
 var _ rivertype.HookPeriodicJobsStart = (*ticker)(nil)
 
-// newTicker returns the schedules as River's periodic jobs, and the plugin that they
-// need.
+// newTicker returns River's periodic jobs for the schedules, and the plugin that they need.
 func newTicker(deps Deps, ticks []*Tick) (*ticker, []*river.PeriodicJob) {
 	k := &ticker{deps: deps, now: time.Now, ticks: map[string]*Tick{}}
 	jobs := make([]*river.PeriodicJob, len(ticks))
 	for i, t := range ticks {
 		t.ticker = k
 		k.ticks[t.id()] = t
-		jobs[i] = river.NewPeriodicJob(t, t.offer, &river.PeriodicJobOpts{ID: t.id(), RunOnStart: true})
+		jobs[i] = river.NewPeriodicJob(t, t.construct, &river.PeriodicJobOpts{ID: t.id(), RunOnStart: true})
 	}
 	return k, jobs
 }
 
-// Start is called by a new leader before it follows the schedules. A schedule without a
-// row is new, and waits for its next tick. An error ends the term, so that another client
-// may lead.
+// Start is called by a new leader before it runs the schedules. A schedule without a row is
+// new and waits for its next tick. After an error the leader resigns.
 func (k *ticker) Start(ctx context.Context, _ *rivertype.HookPeriodicJobsStartParams) error {
-	ctx, cancel := context.WithTimeout(ctx, tickAnswer)
+	ctx, cancel := context.WithTimeout(ctx, tickTimeout)
 	defer cancel()
 	for _, t := range k.ticks {
 		t.mu.Lock()
@@ -175,23 +172,23 @@ func (k *ticker) Start(ctx context.Context, _ *rivertype.HookPeriodicJobsStartPa
 		if err != nil {
 			err = fmt.Errorf("insert schedule of %s: %w", t.Kind, err)
 		} else {
-			err = k.look(ctx, t)
+			err = k.readLast(ctx, t)
 		}
 		last := t.last
 		t.mu.Unlock()
 		if err != nil {
 			return err
 		}
-		if ahead := last.Sub(k.now()); ahead > recheck {
-			k.deps.Logger.WarnContext(ctx, "last tick lies in the future, none comes before",
+		if ahead := last.Sub(k.now()); ahead > longestWait {
+			k.deps.Logger.WarnContext(ctx, "last_tick_in_future",
 				"kind", t.Kind, "database", t.Database, "last_tick", last, "ahead_ms", ahead.Milliseconds())
 		}
 	}
 	return nil
 }
 
-// look reads the last tick.
-func (k *ticker) look(ctx context.Context, t *Tick) error {
+// readLast reads the last tick.
+func (k *ticker) readLast(ctx context.Context, t *Tick) error {
 	last, err := k.deps.jobsDB().AsyncQueries().ScheduleLast(ctx, t.Kind, t.Database)
 	if err != nil {
 		return fmt.Errorf("read last tick of %s: %w", t.Kind, err)
@@ -200,9 +197,9 @@ func (k *ticker) look(ctx context.Context, t *Tick) error {
 	return nil
 }
 
-// record advances the schedules whose jobs a transaction inserts, or finds there already:
-// tick and job are committed together, or neither. The next look at a schedule reads what
-// became of it, and one whose insertion failed keeps its tick.
+// record advances the schedules whose jobs a transaction inserts or finds. Tick and job are
+// committed together. If the insertion fails, the next check of the schedule finds the same
+// tick due.
 func (k *ticker) record(ctx context.Context, on riverdriver.Executor, jobs []*riverdriver.JobInsertFastParams) error {
 	for _, job := range jobs {
 		var of struct {
@@ -223,7 +220,7 @@ func (k *ticker) record(ctx context.Context, on riverdriver.Executor, jobs []*ri
 	return nil
 }
 
-// riverTx runs a generated query that returns no rows in a transaction of River's.
+// riverTx runs a generated query without results in one of River's transactions.
 type riverTx struct {
 	dbsqlc.DBTX
 
@@ -231,5 +228,5 @@ type riverTx struct {
 }
 
 func (r riverTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	return pgconn.CommandTag{}, r.on.Exec(ctx, sql, args...) //nolint:wrapcheck // The caller words it.
+	return pgconn.CommandTag{}, r.on.Exec(ctx, sql, args...) //nolint:wrapcheck // The caller adds the context.
 }

@@ -50,7 +50,7 @@ func (m *term) begin() {
 
 // construct calls the constructor and inserts what it offers.
 func (m *term) construct(tick *Tick) {
-	args, _ := tick.offer()
+	args, _ := tick.construct()
 	if args == nil {
 		return
 	}
@@ -69,11 +69,11 @@ func (m *term) pass(d time.Duration) {
 	for ; d > 0; d -= step {
 		m.clock = m.clock.Add(min(step, d))
 		for _, tick := range m.ticks {
-			if due := m.next[tick]; due.Before(m.clock.Add(early)) {
+			if due := m.next[tick]; due.Before(m.clock.Add(lookahead)) {
 				m.construct(tick)
 				m.next[tick] = tick.Next(due)
 				require.True(m, m.next[tick].After(m.clock), "never in the past")
-				require.LessOrEqual(m, m.next[tick].Sub(m.clock), recheck+time.Second)
+				require.LessOrEqual(m, m.next[tick].Sub(m.clock), longestWait+time.Second)
 			}
 		}
 	}
@@ -174,7 +174,7 @@ func TestAClockThatIsSetBackRepeatsNothing(t *testing.T) {
 		m.clock = date(t, "2026-03-01 11:30:00")
 		m.begin() // Another leader.
 	}
-	require.Contains(t, b.log.String(), "last tick lies in the future, none comes before")
+	require.Contains(t, b.log.String(), "last_tick_in_future")
 	m.pass(31*time.Minute + time.Second)
 	require.Equal(t, append(want, []string{"k", "03-01 12:01:00"}), b.ticked())
 }
@@ -227,7 +227,7 @@ func TestALostTable(t *testing.T) {
 	require.Error(t, m.k.Start(t.Context(), nil), "a term does not begin")
 	m.pass(5 * time.Minute)
 	require.Empty(t, b.ticked())
-	require.Contains(t, b.log.String(), "schedule fails and is retried")
+	require.Contains(t, b.log.String(), "schedule_failed")
 	b.db.Exec("ALTER TABLE sexton.hidden RENAME TO schedules")
 	m.pass(time.Minute)
 	require.Equal(t, [][]string{{"k", "03-01 12:05:00"}}, b.ticked(), "one run for the ticks since 12:00")

@@ -23,26 +23,28 @@ import (
 	"sexton/triggers"
 )
 
-// PlaceholderCleanup is the kind of the job that offers ownerless placeholder users for
-// deletion.
+// PlaceholderCleanup is the kind of the job that inserts jobs for the deletion of
+// placeholder users without an owner.
 const PlaceholderCleanup = "import_placeholder_user_cleanup"
 
 const placeholderLease = "import/placeholder_user_cleanup_worker"
 
 const (
 	placeholderTTL = time.Minute
-	// placeholderRuntime leaves a run a few seconds of its lease to end in.
+	// placeholderRuntime leaves a few seconds of the lease for the end of a pass.
 	placeholderRuntime = 50 * time.Second
 )
 
-// PlaceholderUserCleanupArgs are none: the job offers all users that are due.
+// PlaceholderUserCleanupArgs is empty: the job processes all due users.
 type PlaceholderUserCleanupArgs struct{}
 
-// Kind is frozen: it stands in the rows of running installations.
+// Kind returns the name of the kind. It must not change, because stored jobs have it.
 func (PlaceholderUserCleanupArgs) Kind() string { return PlaceholderCleanup }
 
-// InsertOpts make the job unique while one is waiting or running.
-func (PlaceholderUserCleanupArgs) InsertOpts() river.InsertOpts { return once(PlaceholderCleanup, 25) }
+// InsertOpts make the job unique until it finishes.
+func (PlaceholderUserCleanupArgs) InsertOpts() river.InsertOpts {
+	return uniqueOpts(PlaceholderCleanup, 25)
+}
 
 func placeholderCleanup(c *config.Config) kind[PlaceholderUserCleanupArgs] {
 	rules := PlaceholderRules(c)
@@ -61,39 +63,38 @@ func placeholderCleanup(c *config.Config) kind[PlaceholderUserCleanupArgs] {
 			},
 		},
 		bounds: func(PlaceholderUserCleanupArgs) bounds {
-			return bounds{lease: placeholderLease, ttl: placeholderTTL, timeout: placeholderTTL + longer(c)}
+			return bounds{lease: placeholderLease, ttl: placeholderTTL, timeout: placeholderTTL + extraTime(c)}
 		},
 		pass: passPlaceholderCleanup,
 		due: dueBy[PlaceholderUserCleanupArgs](
 			"placeholder users", placeholder.DueSQL(), placeholder.NextDueSQL(), rules.MaxAttempts,
 			rules.RetryPeriod.Seconds()),
-		rest: func(ctx context.Context, _ Deps, db database.Database) (time.Duration, error) {
+		retryDelay: func(ctx context.Context, _ Deps, db database.Database) (time.Duration, error) {
 			return untilRetried(ctx, db, PlaceholderCleanup, retryPause)
 		},
 	}
 }
 
-// PlaceholderRules are the configured ones.
+// PlaceholderRules returns the configured rules.
 func PlaceholderRules(c *config.Config) placeholder.Rules {
 	return placeholder.Rules{MaxAttempts: c.PlaceholderUsers.MaxAttempts, RetryPeriod: c.PlaceholderUsers.RetryPeriod}
 }
 
-// retryPause is how long the wake-ups leave a kind alone that has failed. River's own
-// retries take ever longer.
+// retryPause is how long wake-ups are ignored after a failure. River's own retries wait
+// longer and longer.
 const retryPause = time.Minute
 
-// untilRetried returns how long a failed job of the kind is to be left alone, the longest
-// time at most: what is due was so before, and asking for it at once would only fail
-// again.
+// untilRetried returns how long wake-ups must not retry a failed job of the kind, at most
+// longest. An immediate retry would probably fail again.
 func untilRetried(ctx context.Context, db database.Database, kind string,
 	longest time.Duration,
 ) (time.Duration, error) {
 	seconds, err := db.Queries().JobsRetryIn(ctx, longest.Seconds(), kind)
-	return max(0, time.Duration(seconds*float64(time.Second))), problem.Doing(err, "look for failed jobs of %s", kind)
+	return max(0, time.Duration(seconds*float64(time.Second))), problem.Doing(err, "search for failed jobs of %s", kind)
 }
 
-// CheckPlaceholderUsers binds the references to the database, which names what does not
-// fit at the place of the file where it stands.
+// CheckPlaceholderUsers binds the references to the database. Problems have positions in
+// the file.
 func CheckPlaceholderUsers(
 	ctx context.Context, c *config.Config, db database.Database, on pgcatalog.Beginner,
 ) (*placeholder.References, problem.List, error) {
@@ -114,15 +115,15 @@ func passPlaceholderCleanup(ctx context.Context, p *pass, _ PlaceholderUserClean
 	switch {
 	case err != nil:
 	case stats.Failed > 0:
-		err = fmt.Errorf("offer %d placeholder users: SQLSTATE %s: %s", stats.Failed, stats.Errors[0].SQLState,
+		err = fmt.Errorf("insert jobs for %d placeholder users: SQLSTATE %s: %s", stats.Failed, stats.Errors[0].SQLState,
 			stats.Errors[0].Message)
-	case len(stats.Errors) > 0: // Others have rows locked, which stay due.
-		p.putOff()
+	case len(stats.Errors) > 0: // Other sessions have locked rows, which remain due.
+		p.deferJob()
 	}
 	return jobrun.Result{
 		Stats: stats, Changed: stats.Scheduled+stats.Failed > 0, Faults: stats.Errors,
 		Processed: stats.Scheduled, Failed: stats.Failed,
-		Over: stats.OverLimit, Left: "due placeholder users are left; the next run goes on at once",
+		Over: stats.OverLimit, Left: "due placeholder users are left; the next run continues immediately",
 		Stopped: stats.Interrupted,
 		Counts: jobrun.Counts{
 			metrics.PlaceholdersScheduled: {"": stats.Scheduled}, metrics.PlaceholdersFinal: {"": stats.FinalAttempts},
@@ -130,15 +131,14 @@ func passPlaceholderCleanup(ctx context.Context, p *pass, _ PlaceholderUserClean
 	}, err
 }
 
-// offerPlaceholders runs the engine on one connection.
+// offerPlaceholders runs the engine.
 func offerPlaceholders(ctx context.Context, p *pass) (*placeholder.Stats, error) {
 	session, release, err := p.session(ctx, true)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	// If the references do not fit the database, each job would fail and its attempt
-	// would be lost.
+	// If the references do not fit the database, each job would fail and use up an attempt.
 	_, problems, err := CheckPlaceholderUsers(ctx, p.Config, p.db, session.Conn)
 	if err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func offerPlaceholders(ctx context.Context, p *pass) (*placeholder.Stats, error)
 	settings, rules := p.Config.PlaceholderUsers, PlaceholderRules(p.Config)
 	start, err := p.db.Names.Queries(session.Conn).JobsStart(ctx, settings.Spacing.Seconds(), placeholder.DeleteKind)
 	if err != nil {
-		return nil, fmt.Errorf("look for waiting jobs of %s: %w", placeholder.DeleteKind, err)
+		return nil, fmt.Errorf("search for pending jobs of %s: %w", placeholder.DeleteKind, err)
 	}
 	if err := placeholder.SaveRules(ctx, session.Conn, p.db.Names, rules); err != nil {
 		return nil, err
@@ -170,8 +170,8 @@ func logOffer(ctx context.Context, log *slog.Logger, most int, item placeholder.
 	log.InfoContext(ctx, "placeholder_user_scheduled", "scheduled_at", item.ScheduledAt.UTC())
 }
 
-// DeletePlaceholder is the kind of the jobs that hand one placeholder user over to those
-// who delete users.
+// DeletePlaceholder is the kind of the job that queues one placeholder user for the
+// deletion of users.
 const DeletePlaceholder = placeholder.DeleteKind
 
 // DeletePlaceholderUserArgs name the user.
@@ -179,11 +179,13 @@ type DeletePlaceholderUserArgs struct {
 	UserID int64 `json:"user_id"`
 }
 
-// Kind is frozen: it stands in the rows of running installations.
+// Kind returns the name of the kind. It must not change, because stored jobs have it.
 func (DeletePlaceholderUserArgs) Kind() string { return DeletePlaceholder }
 
-// InsertOpts make the job unique per user while one is waiting or running.
-func (DeletePlaceholderUserArgs) InsertOpts() river.InsertOpts { return once(DeletePlaceholder, 25) }
+// InsertOpts make the job unique per user until it finishes.
+func (DeletePlaceholderUserArgs) InsertOpts() river.InsertOpts {
+	return uniqueOpts(DeletePlaceholder, 25)
+}
 
 func deletePlaceholder(*config.Config) kind[DeletePlaceholderUserArgs] {
 	return kind[DeletePlaceholderUserArgs]{
@@ -198,16 +200,15 @@ func deletePlaceholder(*config.Config) kind[DeletePlaceholderUserArgs] {
 			DeletionTable: placeholder.DetailsTable,
 			listsOf:       PlaceholderCleanup,
 		},
-		// It is one transaction, which locks the user.
+		// A pass is one transaction, which locks the user.
 		bounds: func(DeletePlaceholderUserArgs) bounds { return bounds{} },
 		pass:   passDeletePlaceholder,
 	}
 }
 
-// passDeletePlaceholder looks at one placeholder. One whose references may go with
-// tombstones comes back later, which costs no attempt, of the job or of the placeholder.
-// After the retry period the references count all the same, as tombstones may wait for
-// ever.
+// passDeletePlaceholder queues one placeholder user for deletion if no row refers to it. If
+// pending tombstones may delete the referring rows, the job is deferred without an attempt,
+// but only for the retry period, since tombstones may be pending forever.
 func passDeletePlaceholder(ctx context.Context, p *pass, args DeletePlaceholderUserArgs) (jobrun.Result, error) {
 	waits := p.job == nil || time.Since(p.job.CreatedAt) < p.Config.PlaceholderUsers.RetryPeriod
 	verdict, err := p.removePlaceholder(ctx, args.UserID, waits)
@@ -227,7 +228,7 @@ func passDeletePlaceholder(ctx context.Context, p *pass, args DeletePlaceholderU
 		result.Counts = jobrun.Counts{metrics.PlaceholdersKept: {"": 1}, metrics.PlaceholderReferences: blockers}
 	case placeholder.Delayed:
 		log.InfoContext(ctx, "placeholder_user_delayed", "reason", verdict.Reason, "references", verdict.Blockers)
-		p.putOff()
+		p.deferJob()
 	case placeholder.Queued:
 		log.InfoContext(ctx, "placeholder_user_queued")
 		result.Changed, result.Processed, result.Counts = true, 1, jobrun.Counts{metrics.PlaceholdersQueued: {"": 1}}
@@ -242,7 +243,7 @@ func (p *pass) removePlaceholder(ctx context.Context, userID int64, waits bool) 
 	if err != nil {
 		return placeholder.Verdict{}, err
 	}
-	// A table that cannot be looked at may refer to anybody.
+	// A table that cannot be read may refer to any user.
 	if err := p.fits(ctx, PlaceholderCleanup, p.db, problems); err != nil {
 		return placeholder.Verdict{}, err
 	}
@@ -264,15 +265,15 @@ func (p *pass) removePlaceholder(ctx context.Context, userID int64, waits bool) 
 		return placeholder.Verdict{}, err
 	case len(pending) > 0:
 		verdict.Outcome = placeholder.Delayed
-		verdict.Reason = "tombstones of " + strings.Join(pending, ", ") + " wait; " + verdict.Reason
+		verdict.Reason = "tombstones of " + strings.Join(pending, ", ") + " are pending; " + verdict.Reason
 		return verdict, nil
 	}
-	// The tombstones may have gone since the look, and what refers to the user with them.
+	// The tombstones, and with them the referring rows, may have been deleted meanwhile.
 	return remover.Remove(ctx, userID)
 }
 
-// pendingAbove returns the tables with tombstones that may take rows of the columns
-// along, wherever they are tracked.
+// pendingAbove returns the tables with pending tombstones, in all databases, that may delete
+// rows of the columns.
 func (p *pass) pendingAbove(ctx context.Context, references *placeholder.References,
 	columns []string,
 ) (pending []string, _ error) {

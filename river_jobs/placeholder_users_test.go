@@ -128,7 +128,7 @@ func TestFailedRowsAreRetriedInTime(t *testing.T) {
 	b.db.Exec("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept'; END $$")
 	b.db.Exec("CREATE TRIGGER refuse BEFORE UPDATE OF deletion_attempts ON import_placeholder_user_details FOR EACH ROW WHEN (OLD.id = 11) EXECUTE FUNCTION refuse()")
 	report, err := run(t.Context(), b.deps, PlaceholderUserCleanupArgs{})
-	require.EqualError(t, err, "offer 1 placeholder users: SQLSTATE P0001: kept")
+	require.EqualError(t, err, "insert jobs for 1 placeholder users: SQLSTATE P0001: kept")
 	require.Equal(t, jobrun.Failed, report.Outcome)
 	require.Contains(t, string(report.Stats), `"scheduled":1,"final_attempts":0,"waiting":0,"changed":0,"failed":1,`)
 	require.Equal(t, [][]string{{"12"}}, b.db.Rows("SELECT args ->> 'user_id' FROM sexton.river_job"))
@@ -201,7 +201,7 @@ func TestTombstonesDelayADeletion(t *testing.T) {
 	b.db.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.groups', 1)")
 	outcome, reason = run()
 	require.Equal(t, "delayed", outcome)
-	require.Equal(t, "tombstones of public.groups wait; still referenced by issues.author_id (id 1)", reason)
+	require.Equal(t, "tombstones of public.groups are pending; still referenced by issues.author_id (id 1)", reason)
 	b.client(t)
 	b.enqueue(t, DeletePlaceholderUserArgs{UserID: 12})
 	const job = "sexton.river_job WHERE kind = 'import_delete_placeholder_user'"

@@ -24,32 +24,32 @@ import (
 // Deps are the dependencies of the jobs.
 type Deps struct {
 	Config *config.Config
-	// Databases are connected, in the configured order.
+	// Databases are the connected databases, in the configured order.
 	Databases []database.Database
-	// Definitions are those of the loose foreign keys.
+	// Definitions are the loose foreign keys.
 	Definitions []definitions.Definition
 	Runner      *jobrun.Runner
 	Bindings    *Bindings
 	Logger      *slog.Logger
-	// RiverLogger is the log of River itself; nil: Logger.
+	// RiverLogger is the logger for River. If it is nil, that is Logger.
 	RiverLogger *slog.Logger
-	// Working is told of each job before it is worked on, and calls back when its row
-	// says how it ended. May be nil.
+	// Working, if set, is called before each job. The function that it returns is called
+	// when the job has ended.
 	Working func(id int64) (done func())
-	// Stopping ends when the process is asked to stop: passes end after their running
-	// batch. Nil means that only a pass's own context ends it.
-	Stopping context.Context //nolint:containedctx // the process's, beside that of each job
+	// Stopping, if set, ends when the process must stop. Passes then end after the running
+	// batch.
+	Stopping context.Context //nolint:containedctx // one for the process, besides the context of each job
 }
 
-// jobsDB is the database with River's and Sexton's own tables.
+// jobsDB returns the database with the jobs, leases and history.
 func (d Deps) jobsDB() database.Database { return d.Runner.Leases.Jobs }
 
-// timeouts bound every statement on the application's tables, whatever the kind.
+// timeouts returns the limits of statements on application tables.
 func (d Deps) timeouts() batch.Limits {
 	return batch.Limits{StatementTimeout: d.Config.Jobs.StatementTimeout, LockTimeout: d.Config.Jobs.LockTimeout}
 }
 
-// untilStopped is ctx, ended also by the process's stop.
+// untilStopped returns a context that ends with ctx or when the process must stop.
 func (d Deps) untilStopped(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	if d.Stopping == nil {
@@ -68,69 +68,67 @@ func (d Deps) database(name string) (database.Database, bool) {
 	return database.Database{}, false
 }
 
-// Pass says which pass is to run.
+// Pass selects a pass.
 type Pass struct {
-	// Database is the configured name of the one that it serves.
+	// Database is the configured name of the database.
 	Database string
-	// Args are the arguments as JSON, complete and of the declared types. Kinds that have
-	// none beside the database do not look at them.
+	// Args are the arguments as JSON, complete and of the declared types. Kinds with a
+	// schedule ignore them.
 	Args json.RawMessage
 }
 
-// Job is one kind as command line and status know it.
+// Job describes one kind to the command line and status.
 type Job struct {
 	Kind string
-	// Queue is River's; there is one per kind.
+	// Queue is the name of River's queue. Each kind has its own.
 	Queue string
-	// Schedule is empty for a kind whose jobs another one inserts: it has no ticks, no
-	// subscription and no lease of the whole kind, and ArgsOf, Subscription and LeaseKey
-	// are nil.
+	// Schedule is empty for a kind whose jobs another kind inserts. Such a kind has no
+	// ticks, and ArgsOf, Subscription and LeaseKey are nil.
 	Schedule string
 	Cron     config.Schedule
-	// MaxWorkers bounds the kind's jobs that one process works on at once; 0 stands for
+	// MaxWorkers limits the jobs of the kind that one process runs in parallel. 0 means
 	// jobs.max_workers.
 	MaxWorkers int
-	// Args are the types of the arguments, Defaults their values where they are left out,
+	// Args are the types of the arguments, and Defaults the values of omitted arguments,
 	// for enqueue by SQL.
 	Args        map[string]string
 	Defaults    map[string]any
 	MaxAttempts int
-	// Row is the row that an argument names, which must exist for enqueue to accept a
-	// job.
+	// Row is the row that an argument names. enqueue fails if it does not exist.
 	Row migrate.Row
-	// Summary says in one line what the job does.
+	// Summary describes in one line what the job does.
 	Summary string
-	// DeletionTable is where its work waits, in the tracked tables' schema.
+	// DeletionTable is the table with the kind's pending rows.
 	DeletionTable string
-	// Wakes are the tables of that schema whose rows wake the kind, which fills in schema
-	// and kind. None stands for every new row of DeletionTable.
+	// Wakes are the tables with rows that wake the kind. An empty schema is that of tracked
+	// tables. If there are none, each new row of DeletionTable wakes it.
 	Wakes []triggers.Wake
-	// LimitedByTick reports that a pass which met its limits leaves the rest to the next
-	// tick.
+	// LimitedByTick reports that after a pass has reached its limits, the next tick
+	// continues.
 	LimitedByTick bool
-	// Databases are the configured names of the databases that it serves, each in passes
-	// of its own.
+	// Databases are the configured names of the databases that it serves. Each has its own
+	// passes.
 	Databases []string
-	// ArgsOf are the arguments of a pass for one of them.
+	// ArgsOf returns the arguments of a pass for a database.
 	ArgsOf func(database string) river.JobArgs
-	// Subscription wakes it up in one of them.
+	// Subscription returns the subscription that wakes the kind in a database.
 	Subscription func(deps Deps, db database.Database) *listen.Subscription
-	// LeaseKey names the lease of the kind's passes for one database.
+	// LeaseKey returns the key of the lease of passes for a database.
 	LeaseKey func(database string) string
 	// Check, if set, compares the configuration of the kind with a database that it serves.
 	Check func(ctx context.Context, c *config.Config, db database.Database) (problem.List, error)
-	// Run runs one pass in the foreground.
+	// Run runs one pass outside River.
 	Run func(ctx context.Context, deps Deps, pass Pass) (jobrun.Report, error)
 
-	// entries, if set, are the kind's definitions or lists, one line each; listsOf is the
-	// kind whose lists it works with.
+	// entries, if set, returns the kind's definitions or lists, one line each. listsOf is
+	// the kind with the lists that this kind uses.
 	entries func([]definitions.Definition) []string
 	listsOf string
 	// register adds the kind's worker.
 	register func(workers *river.Workers, deps Deps)
 }
 
-// wakesIn returns what wakes the kind, in a schema.
+// wakesIn returns the tables that wake the kind, with the schema of tracked tables.
 func (j Job) wakesIn(schema string) []triggers.Wake {
 	wakes := slices.Clone(j.Wakes)
 	if len(wakes) == 0 {
@@ -142,10 +140,10 @@ func (j Job) wakesIn(schema string) []triggers.Wake {
 	return wakes
 }
 
-// Inserted reports that another kind inserts the jobs: there is no schedule.
+// Inserted reports whether another kind inserts the jobs.
 func (j Job) Inserted() bool { return j.Schedule == "" }
 
-// Jobs lists the kinds whose component is enabled, in the order in which they are shown.
+// Jobs returns the kinds of enabled components, in the order of display.
 func Jobs(c *config.Config) []Job {
 	var jobs []Job
 	for _, family := range families(c) {
@@ -156,8 +154,8 @@ func Jobs(c *config.Config) []Job {
 	return jobs
 }
 
-// ComponentOf is the component that a kind belongs to, be it enabled or not; "" if there
-// is no such kind.
+// ComponentOf returns the component of a kind, enabled or not, or "" if the kind is
+// unknown.
 func ComponentOf(c *config.Config, kind string) string {
 	for _, family := range families(c) {
 		if slices.ContainsFunc(family.jobs(), func(job Job) bool { return job.Kind == kind }) {
@@ -196,7 +194,7 @@ func Register(workers *river.Workers, deps Deps) {
 	}
 }
 
-// TablesOfKinds are the deletion tables of the enabled kinds.
+// TablesOfKinds returns the deletion tables of the enabled kinds.
 func TablesOfKinds(c *config.Config) map[string]string {
 	tables := map[string]string{}
 	for _, job := range Jobs(c) {
@@ -205,7 +203,7 @@ func TablesOfKinds(c *config.Config) map[string]string {
 	return tables
 }
 
-// DeletionTables are those of the enabled kinds, by database.
+// DeletionTables returns the deletion tables of the enabled kinds, by database.
 func DeletionTables(c *config.Config) map[string][]string {
 	tables := map[string][]string{}
 	for _, job := range Jobs(c) {

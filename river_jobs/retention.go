@@ -33,12 +33,12 @@ type RetentionCleanupArgs struct {
 	Database string `json:"database" river:"unique"`
 }
 
-// Kind is frozen: it stands in the rows of running installations.
+// Kind returns the name of the kind. It must not change, because stored jobs have it.
 func (RetentionCleanupArgs) Kind() string { return RetentionCleanup }
 
-// InsertOpts make the job unique while one is waiting or running. It is tried once: the
+// InsertOpts make the job unique per database until it finishes. It has one attempt. The
 // next tick is the retry.
-func (RetentionCleanupArgs) InsertOpts() river.InsertOpts { return once(RetentionCleanup, 1) }
+func (RetentionCleanupArgs) InsertOpts() river.InsertOpts { return uniqueOpts(RetentionCleanup, 1) }
 
 func retentionCleanup(c *config.Config) kind[RetentionCleanupArgs] {
 	return kind[RetentionCleanupArgs]{
@@ -58,7 +58,7 @@ func retentionCleanup(c *config.Config) kind[RetentionCleanupArgs] {
 		bounds: func(args RetentionCleanupArgs) bounds {
 			return bounds{
 				database: args.Database, lease: "retention/cleanup_worker:" + args.Database, ttl: retentionTTL,
-				timeout: retentionTTL + longer(c) + slowNetwork,
+				timeout: retentionTTL + extraTime(c) + slowNetwork,
 			}
 		},
 		pass: passRetention,
@@ -66,7 +66,7 @@ func retentionCleanup(c *config.Config) kind[RetentionCleanupArgs] {
 	}
 }
 
-// retentionRules returns the configured rules as the domain takes them.
+// retentionRules returns the configured rules for the domain package.
 func retentionRules(c *config.Config) []retention.Rule {
 	return render.Each(c.Retention.Rules, func(r config.RetentionRule) retention.Rule {
 		return retention.Rule{
@@ -77,7 +77,7 @@ func retentionRules(c *config.Config) []retention.Rule {
 	})
 }
 
-// retentionEntries are the rules, a line for each.
+// retentionEntries returns the rules, one line each.
 func retentionEntries(c *config.Config) []string {
 	return render.Each(c.Retention.Rules, func(r config.RetentionRule) string {
 		entry := fmt.Sprintf("%s keep %s%s%s dry_run=%t", listEntry(c, "retention", r.Database, r.Table, r.Column),
@@ -90,8 +90,7 @@ func retentionEntries(c *config.Config) []string {
 	})
 }
 
-// CheckRetention binds the rules to the database, which names what does not fit at the
-// place of the file where it stands.
+// CheckRetention binds the rules to the database. Problems have positions in the file.
 func CheckRetention(ctx context.Context, c *config.Config, db database.Database,
 	on pgcatalog.Beginner,
 ) (*retention.Plan, problem.List, error) {

@@ -13,8 +13,8 @@ func LatestTick(s cron.Schedule, after, now time.Time) time.Time {
 	if tick.IsZero() {
 		return tick
 	}
-	// Schedules only look forward. Searching backwards in growing steps spares a machine
-	// that was switched off for a year the walk over half a million minutes.
+	// Schedules can only search forward. Searching from starts further and further back
+	// avoids stepping through half a million minutes after a year without a worker.
 	for back := time.Minute; now.Add(-back).After(tick); back *= 2 {
 		if found := upTo(s, now.Add(-back), now); !found.IsZero() {
 			tick = found
@@ -27,8 +27,8 @@ func LatestTick(s cron.Schedule, after, now time.Time) time.Time {
 	return tick
 }
 
-// upTo is the schedule's first time after a moment, unless that is later than now or
-// never.
+// upTo returns the schedule's first time after a moment, or the zero time if that is later
+// than now or never.
 func upTo(s cron.Schedule, after, now time.Time) time.Time {
 	next := s.Next(after)
 	if next.After(now) {
@@ -37,10 +37,10 @@ func upTo(s cron.Schedule, after, now time.Time) time.Time {
 	return next
 }
 
-// Rotate returns the ticks of a schedule that are for number index of so many that take
-// turns: those in whose minute, counted from the epoch, it is that one's turn. Where the
-// schedule's next tick is more than a minute away, all are served at once: with a tick
-// every five minutes and five to serve, the same one would have its turn for ever.
+// Rotate returns the ticks of a schedule that serve the database with that index, if of
+// databases take turns by minutes since the epoch. A tick that is followed by a gap of more
+// than a minute serves all databases. With a tick every five minutes and five databases,
+// the same one would otherwise be served each time.
 func Rotate(s cron.Schedule, index, of int) cron.Schedule {
 	if of < 2 {
 		return s
@@ -53,7 +53,7 @@ type rotating struct {
 	index, of int64
 }
 
-// Next returns the next tick after t, or the zero time where there is none.
+// Next returns the next tick after t, or the zero time if there is none.
 func (r rotating) Next(t time.Time) time.Time {
 	for tick := r.schedule.Next(t); !tick.IsZero(); {
 		following := r.schedule.Next(tick)

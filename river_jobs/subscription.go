@@ -31,20 +31,20 @@ import (
 )
 
 const (
-	// busyRetry is the pause where another holder has the lease, failedRetry that after a
-	// failed pass.
+	// busyRetry is the pause if another process holds the lease, failedRetry the pause
+	// after a failed pass.
 	busyRetry   = time.Second
 	failedRetry = 5 * time.Second
-	// unfetched is how long a job may wait to be fetched before the subscription looks at
-	// what is due again: its queue may have been paused meanwhile.
-	unfetched = 5 * time.Second
-	// The state of a job that is waited for is looked at when its work has ended in this
-	// process, and ever less often before.
+	// fetchTimeout is how long a job may wait to be fetched. The subscription then queries
+	// for due rows again, because the queue may be paused.
+	fetchTimeout = 5 * time.Second
+	// watchFirst and watchLongest are the intervals at which the state of a job is read.
+	// It is also read when this process has finished the job.
 	watchFirst   = 25 * time.Millisecond
 	watchLongest = 100 * time.Millisecond
 )
 
-// Kinds describes the enabled kinds to the database, for those who enqueue by SQL.
+// Kinds returns the enabled kinds for the table of kinds, which enqueue by SQL reads.
 func Kinds(c *config.Config) []migrate.Kind {
 	return render.Each(Jobs(c), func(job Job) migrate.Kind {
 		kind := migrate.Kind{
@@ -58,12 +58,12 @@ func Kinds(c *config.Config) []migrate.Kind {
 	})
 }
 
-// askLock bounds how long it is waited for another transaction that asks for the same job
-// and has not ended: any role that may enqueue may leave one open.
-const askLock = "100ms"
+// enqueueLockTimeout limits the wait for another open transaction that has enqueued the
+// same job. Any role that may enqueue can leave one open.
+const enqueueLockTimeout = "100ms"
 
-// Enqueue puts a job into River, or finds the one that is there, and returns its id. On a
-// transaction it must be at READ COMMITTED.
+// Enqueue inserts a job, or finds an equal one that has not finished, and returns its ID. A
+// transaction must be at READ COMMITTED.
 func Enqueue(ctx context.Context, on listen.Querier, db database.Database, kind string, args any,
 	runAt *time.Time,
 ) (int64, error) {
@@ -71,22 +71,23 @@ func Enqueue(ctx context.Context, on listen.Querier, db database.Database, kind 
 	if err != nil {
 		return 0, fmt.Errorf("encode arguments of %s: %w", kind, err)
 	}
-	const sql = `WITH bounded AS MATERIALIZED (SELECT pg_catalog.set_config('lock_timeout', '` + askLock + `', true))
+	const sql = `WITH bounded AS MATERIALIZED (SELECT pg_catalog.set_config('lock_timeout', '` + enqueueLockTimeout + `', true))
 		SELECT "sexton".enqueue($1, $2, $3) FROM bounded`
 	var id int64
 	err = on.QueryRow(ctx, db.Names.Render(sql), kind, string(encoded), runAt).Scan(&id)
 	if batch.Judge(err).Verdict == batch.LockTimeout { // enqueue raises 40001 of its own.
-		err = fmt.Errorf("another transaction asks for the same job and has not ended: %w", err)
+		err = fmt.Errorf("another open transaction has enqueued the same job: %w", err)
 	}
 	return id, problem.Doing(err, "enqueue %s", kind)
 }
 
-// Subscriptions are what wakes up for the enabled kinds, by database and kind, and the
-// listeners that hear for them and for River, one per database. What is due there is
-// known once its parents are noted in the bindings.
+// Subscriptions returns the subscriptions of the enabled kinds, by database and kind, and
+// one listener per database. The listener of the jobs database also serves River. The
+// subscription of loose foreign keys finds no due rows until the bindings have its
+// parents.
 func Subscriptions(deps Deps) (subscriptions []*listen.Subscription, listeners []*listen.Listener) {
 	for _, db := range deps.Databases {
-		// By the name of this session doctor knows the worker's role.
+		// doctor finds the worker's role by the name of this session.
 		direct := db.Direct.Copy()
 		direct.RuntimeParams["application_name"] += " (worker)"
 		listener := &listen.Listener{
@@ -107,20 +108,19 @@ func Subscriptions(deps Deps) (subscriptions []*listen.Subscription, listeners [
 	return subscriptions, listeners
 }
 
-// workThroughRiver ensures that a job exists and, if wait is true, waits for its end. It
-// returns how long to leave the work alone where it could not be done now. It asks on the
-// subscription's own connection where that will do: another one would be missing where
-// the pass needs one that has its statements prepared.
-func workThroughRiver(ctx context.Context, deps Deps, on dbsqlc.DBTX, job Job, args any,
+// runJob ensures that a job exists and, if wait is set, waits for its end. If the work
+// could not be done now, it returns how long to wait. on should be the subscription's own
+// connection: another one from the pool would not have the pass's prepared statements.
+func runJob(ctx context.Context, deps Deps, on dbsqlc.DBTX, job Job, args any,
 	wait bool,
 ) (time.Duration, error) {
 	db := deps.jobsDB()
 	id, err := Enqueue(ctx, on, db, job.Kind, args, nil)
 	if batch.Judge(err).Lock() {
-		id, err = askBeside(ctx, on, db, job, args)
+		id, err = enqueueSecond(ctx, on, db, job, args)
 	}
 	switch {
-	case errors.Is(err, pgx.ErrNoRows): // Another worker's is there.
+	case errors.Is(err, pgx.ErrNoRows): // Another worker has inserted a second job.
 		return busyRetry, nil
 	case err != nil:
 		return 0, err
@@ -145,23 +145,23 @@ func workThroughRiver(ctx context.Context, deps Deps, on dbsqlc.DBTX, job Job, a
 		}
 		job, err := db.Names.Queries(on).JobState(ctx, id)
 		switch state := rivertype.JobState(job.State); {
-		case errors.Is(err, pgx.ErrNoRows): // It has been cleaned away.
+		case errors.Is(err, pgx.ErrNoRows): // River has deleted the finished job.
 			return 0, nil
 		case err != nil:
-			return 0, fmt.Errorf("look at job %d: %w", id, err)
+			return 0, fmt.Errorf("read job %d: %w", id, err)
 		case state == rivertype.JobStateCompleted && job.Outcome == string(jobrun.Skipped):
 			return busyRetry, nil
 		case state == rivertype.JobStateCompleted:
 			return 0, nil
 		case state == rivertype.JobStateDiscarded, state == rivertype.JobStateCancelled:
 			return failedRetry, nil
-		case state != rivertype.JobStateRunning && time.Since(began) > unfetched:
+		case state != rivertype.JobStateRunning && time.Since(began) > fetchTimeout:
 			return busyRetry, nil
 		}
 	}
 }
 
-const besideSQL = `
+const enqueueSecondSQL = `
 INSERT INTO "sexton".river_job AS job (args, kind, max_attempts, queue, scheduled_at, state, tags, unique_key, unique_states)
 VALUES ($2::pg_catalog.jsonb, $1::pg_catalog.text, $3::pg_catalog.int2, $4::pg_catalog.text, pg_catalog.now(), 'available', '{}',
     $5::pg_catalog.bytea, B'11110001')
@@ -170,43 +170,42 @@ ON CONFLICT (unique_key)
 DO NOTHING
 RETURNING job.id, pg_catalog.pg_notify($6, pg_catalog.format('{"queue": %s}', pg_catalog.to_json(job.queue)))`
 
-// askBeside asks for a job beside the one that a transaction has asked for that does not
-// end: nothing waits for that. Only one is there at a time.
-func askBeside(ctx context.Context, on dbsqlc.DBTX, db database.Database, job Job, args any) (id int64, err error) {
+// enqueueSecond inserts a second job if an open transaction has enqueued the first one,
+// so that no work waits for that transaction. There is at most one second job.
+func enqueueSecond(ctx context.Context, on dbsqlc.DBTX, db database.Database, job Job, args any) (id int64, err error) {
 	encoded, err := json.Marshal(args)
 	if err != nil {
 		return 0, fmt.Errorf("encode arguments of %s: %w", job.Kind, err)
 	}
-	key := besideKey(uniqueKey(job.Kind, encoded))
-	err = on.QueryRow(ctx, db.Names.Render(besideSQL), job.Kind, string(encoded), job.MaxAttempts, job.Queue, key,
+	key := secondKey(uniqueKey(job.Kind, encoded))
+	err = on.QueryRow(ctx, db.Names.Render(enqueueSecondSQL), job.Kind, string(encoded), job.MaxAttempts, job.Queue, key,
 		insertedTopic()).Scan(&id, nil)
-	return id, problem.Doing(err, "enqueue %s beside another one", job.Kind)
+	return id, problem.Doing(err, "enqueue a second job of %s", job.Kind)
 }
 
-// uniqueKey is a job's, as River and "sexton".enqueue compute it.
+// uniqueKey returns the unique key of a job, as River and "sexton".enqueue compute it.
 func uniqueKey(kind string, encoded []byte) []byte {
 	sum := sha256.Sum256([]byte("&kind=" + kind + "&args=" + string(encoded)))
 	return sum[:]
 }
 
-// besideKey is the unique key of the job beside another one. No caller of
-// "sexton".enqueue gets hold of it.
-func besideKey(key []byte) []byte {
+// secondKey returns the unique key of the second job. "sexton".enqueue never uses it.
+func secondKey(key []byte) []byte {
 	sum := sha256.Sum256(append(slices.Clip(key), " beside"...))
 	return sum[:]
 }
 
-// besides reports whether a job is there beside another one.
-func besides(job *rivertype.JobRow, args river.JobArgs) bool {
+// isSecond reports whether a job was inserted as the second one.
+func isSecond(job *rivertype.JobRow, args river.JobArgs) bool {
 	encoded, err := json.Marshal(args)
-	return err == nil && bytes.Equal(job.UniqueKey, besideKey(uniqueKey(job.Kind, encoded)))
+	return err == nil && bytes.Equal(job.UniqueKey, secondKey(uniqueKey(job.Kind, encoded)))
 }
 
-// ends are the jobs, by ID, whose work subscriptions of this process wait for.
+// ends holds the jobs, by ID, that subscriptions of this process wait for.
 type ends struct{ waited sync.Map }
 
-// of returns a channel that is closed when this process ends the work of a job. One that
-// has ended before is found by its state.
+// of returns a channel that is closed when this process finishes the job. If it has
+// finished earlier, only its state shows that.
 func (e *ends) of(id int64) (ended <-chan struct{}, forget func()) {
 	c := make(chan struct{})
 	e.waited.Store(id, c)
@@ -219,8 +218,8 @@ func (e *ends) end(id int64) {
 	}
 }
 
-// tickSpentSQL reports whether the last pass of kind $1 for database $2 met its limits
-// after the last tick.
+// tickSpentSQL is true if the last pass of kind $1 for database $2 reached its limits after
+// the last tick.
 const tickSpentSQL = `coalesce((SELECT (run.stats ->> 'over_limit'::pg_catalog.text)::boolean AND ` + inTickSQL +
 	passesSQL + lastSQL + `), false)`
 
@@ -240,24 +239,23 @@ const (
         LIMIT 1`
 )
 
-// TickSpent reports whether a kind has used up its limits for the named database until
-// the next tick. The history is in jobs.
+// TickSpent reports whether a kind has reached its limits for the named database since the
+// last tick.
 func TickSpent(ctx context.Context, jobs database.Database, kind, name string) (bool, error) {
 	var spent bool
 	err := jobs.Async().QueryRow(ctx, jobs.Names.Render("SELECT "+tickSpentSQL), kind, name).Scan(&spent)
-	return spent, problem.Doing(err, "look at the limits of %s", kind)
+	return spent, problem.Doing(err, "read the limits of %s", kind)
 }
 
-// pausedSQL reports whether the queue of kind $1 is paused.
+// pausedSQL is true if the queue of kind $1 is paused.
 const pausedSQL = `EXISTS (SELECT FROM "sexton".river_queue AS queue WHERE queue.name = $1 AND queue.paused_at IS NOT NULL)`
 
-// barredSQL tells of kind $1 and database $2 whether nothing may be done now, whatever
-// there is to do.
-const barredSQL = pausedSQL + ` OR ` + tickSpentSQL
+// blockedSQL is true if no pass of kind $1 for database $2 may begin now.
+const blockedSQL = pausedSQL + ` OR ` + tickSpentSQL
 
-// dueBy is the predicate of a kind by SQL: due is whether there is something that it may
-// take now, which it may not while its queue is paused, and next in how many seconds
-// something falls due. Their parameters are args, and the kind behind them.
+// dueBy returns a predicate with two SQL expressions. due is true if rows are due, and next
+// is the number of seconds until more fall due. Their parameters are args. No row is due
+// while the queue is paused.
 func dueBy[T river.JobArgs](what, due, next string, args ...any) predicate {
 	var of T
 	args = append(slices.Clip(args), of.Kind())
@@ -285,14 +283,14 @@ func dueBy[T river.JobArgs](what, due, next string, args ...any) predicate {
 	}
 }
 
-// looseForeignKeysDue is the kind's one predicate.
+// looseForeignKeysDue is the predicate of the kind.
 func looseForeignKeysDue(ctx context.Context, deps Deps, on listen.Querier, db database.Database,
 	_ bool,
 ) (listen.Due, error) {
-	return deps.cleanup().Due(ctx, on, db, barredSQL)
+	return deps.cleanup().Due(ctx, on, db, blockedSQL)
 }
 
-// cleanup returns what passes and looks of the loose foreign keys need.
+// cleanup returns the dependencies of passes and predicates of loose foreign keys.
 func (d Deps) cleanup() *cleanup.Work {
 	return &cleanup.Work{
 		Config: d.Config, Databases: d.Databases, Jobs: d.jobsDB(), Definitions: d.Definitions, Logger: d.Logger,

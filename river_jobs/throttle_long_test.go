@@ -25,7 +25,7 @@ func TestPassThatHeldIsGoneOnWith(t *testing.T) {
 	r.db.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = clock_timestamp() WHERE primary_key_value = 1")
 	report := r.pass(t)()
 	require.Equal(t, jobrun.OverLimit, report.Outcome)
-	require.Contains(t, report.Reason, "the next run goes on at once")
+	require.Contains(t, report.Reason, "the next run continues immediately")
 	require.Contains(t, string(report.Stats), `"over_limit":false`)
 	require.NotContains(t, string(report.Stats), "waiting_for")
 	require.Equal(t, [][]string{{"0", "NULL"}, {"0", "NULL"}, {"0", "NULL"}},

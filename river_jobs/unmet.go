@@ -11,10 +11,10 @@ import (
 	"sexton/internal/problem"
 )
 
-// checkGroups reports what the tables of groups and the rule lack.
+// checkGroups returns what the tables of groups and the rule function lack.
 func checkGroups(ctx context.Context, c *config.Config, jobs database.Database) (problem.List, error) {
 	var found problem.List
-	if c.AdjournedGroups.Groups.Table != "" { // What hangs below GitLab's groups is for doctor to report.
+	if c.AdjournedGroups.Groups.Table != "" { // doctor reports the tables below GitLab's groups.
 		var err error
 		if _, found, err = groupdelete.Resolve(ctx, jobs.Pool, jobs.Names, GroupsOf(c),
 			c.Has(migrate.GhostUsers)); err != nil {
@@ -24,13 +24,13 @@ func checkGroups(ctx context.Context, c *config.Config, jobs database.Database) 
 	return withUnmet(ctx, c, jobs, migrate.AdjournedGroups, found)
 }
 
-// checkDiffs reports what the tables of diffs lack.
+// checkDiffs returns what the tables of diffs lack.
 func checkDiffs(ctx context.Context, c *config.Config, jobs database.Database) (problem.List, error) {
 	return withUnmet(ctx, c, jobs, migrate.ExternalDiffs, nil)
 }
 
-// withUnmet adds findings to what the component's tables and rule lack. All get their
-// places in the file, and what is found twice is returned once.
+// withUnmet returns what the component's tables and rule function lack, together with more.
+// It drops duplicates and adds positions in the file.
 func withUnmet(ctx context.Context, c *config.Config, db database.Database, component string,
 	more problem.List,
 ) (problem.List, error) {
@@ -50,7 +50,7 @@ func withUnmet(ctx context.Context, c *config.Config, db database.Database, comp
 	return Placed(c, found), err
 }
 
-// TableOfGroups describes the configured table of groups to migrations.
+// TableOfGroups returns the configured table of groups for migrations.
 func TableOfGroups(c *config.Config) migrate.Groups {
 	a := c.AdjournedGroups
 	if a.Groups.Table == "" {
@@ -63,7 +63,7 @@ func TableOfGroups(c *config.Config) migrate.Groups {
 	}
 }
 
-// TableOfUsers describes the configured table of users to migrations.
+// TableOfUsers returns the configured table of users for migrations.
 func TableOfUsers(c *config.Config) migrate.Users {
 	users := migrate.Users{Table: c.GhostUsers.Users.Table}
 	if users.Table != "" {

@@ -59,13 +59,14 @@ func adjournedGroups() *Component {
 	}
 }
 
-// examineGroups reports what keeps groups from being deleted, or has them forgotten.
+// examineGroups reports what prevents the deletion of groups, or makes the schedule
+// forget them.
 func examineGroups(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	found, err := groupschedule.Examine(ctx, x.DB.Pool, x.DB.Names)
 	if err != nil {
 		return nil, err
 	}
-	// What hangs below groups, and the indexes without which it takes long to find.
+	// These are the tables below groups, and missing indexes on their keys.
 	plan, planned, err := groupdelete.Resolve(ctx, x.DB.Pool, x.DB.Names, riverjobs.GroupsOf(x.Config),
 		x.Config.Has(migrate.GhostUsers))
 	if plan != nil {
@@ -79,19 +80,18 @@ func examineGroups(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	return doctor.Findings(append(found, planned...)), err
 }
 
-// waitingGroups is status's account of groups to be deleted, beside that of every
-// deletion table.
+// waitingGroups is the pending groups in the output of status.
 type waitingGroups struct {
 	Groups struct {
 		groupschedule.Backlog
 
-		// First are the groups that are being destroyed, then the others as they fall
-		// due.
+		// First are the groups that are being deleted, then the others in the order in
+		// which they fall due.
 		First []groupschedule.Group `json:"first"`
 	} `json:"groups"`
 }
 
-// readGroups reads the backlog of groups. Those whose period is not over are no backlog.
+// readGroups reads the backlog of groups. It omits groups before the end of their period.
 func readGroups(ctx context.Context, _ Source, db database.Database) ([]Backlog, error) {
 	backlog, err := ReadBacklog(ctx, db, migrate.AdjournedGroups)
 	if err != nil {
@@ -111,19 +111,19 @@ func readGroups(ctx context.Context, _ Source, db database.Database) ([]Backlog,
 	return []Backlog{backlog}, nil
 }
 
-// Print says what the counts of the table leave out, and lists the first groups.
+// Print prints counts that the table of backlogs does not have, and the first groups.
 func (d waitingGroups) Print(w io.Writer) {
 	b := d.Groups
 	if len(b.First) == 0 {
 		return
 	}
 	_, _ = fmt.Fprintf(w,
-		"\nGroups to be deleted: %d in their period, %d due, %d put off, %d being destroyed (%d stuck), %d with a mark and no schedule\n",
+		"\nGroups to be deleted: %d in their period, %d due, %d deferred, %d being destroyed (%d stuck), %d with a mark and no schedule\n",
 		b.Adjourned, b.Due, b.Failed, b.Destroying, b.Stuck, b.Unscheduled)
 	PrintGroups(w, "", b.First)
 }
 
-// PrintGroups lists groups, or writes the text none.
+// PrintGroups prints groups, or the text none if there are none.
 func PrintGroups(w io.Writer, none string, groups []groupschedule.Group) {
 	render.List(w, none, "GROUP\tPATH\tSTATE\tUSER\tMARKED\tDUE\tBEGINS\tDONE\tATTEMPTS\tERROR", groups,
 		func(g groupschedule.Group) []any {
@@ -147,8 +147,7 @@ func PrintGroups(w io.Writer, none string, groups []groupschedule.Group) {
 		})
 }
 
-// groupFailures are groups whose destruction has failed, or about which nothing could be
-// decided.
+// groupFailures returns the groups whose deletion or decision has failed.
 func groupFailures() *Failures {
 	read := func(ctx context.Context, all *installation.Connections, limit int) ([]groupschedule.Group, error) {
 		return groupschedule.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit)
@@ -158,7 +157,7 @@ func groupFailures() *Failures {
 		failed, err := read(ctx, all, FailureWindow)
 		return render.Each(failed, id), err
 	}
-	failures := Keyed("groups", "group", "to be tried now", "has not failed, or not any more", read, id,
+	failures := Keyed("groups", "group", "to be tried now", "has not failed", read, id,
 		func(_ *installation.Connections, group groupschedule.Group) Failure {
 			failure := Failure{Error: group.LastError, Attempts: group.Attempts}
 			if group.Path != "" {
@@ -200,15 +199,15 @@ func groupFailures() *Failures {
 	return failures
 }
 
-// retryGroup has a group tried at once by the next in line: the job that waits, one more
-// where a destruction has begun, or else the pass that decides.
+// retryGroup retries a group now: by the waiting job, by a new job if a deletion has
+// begun, or else by the pass that decides about groups.
 func retryGroup(ctx context.Context, all *installation.Connections, id dml.ID) (found bool, err error) {
 	db := all.Jobs()
 	client, err := all.RiverClient()
 	if err != nil {
 		return false, err
 	}
-	// Inserting a unique job needs it.
+	// Inserting a unique job needs READ COMMITTED.
 	err = pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		failed, err := groupschedule.Retry(ctx, tx, db.Names, id.Text)
 		if err != nil || failed == nil {
@@ -226,7 +225,7 @@ func retryGroup(ctx context.Context, all *installation.Connections, id dml.ID) (
 			args := riverjobs.GroupDestroyArgs{GroupID: failed.GroupID, UserID: *cmp.Or(failed.UserID, &nobody)}
 			_, err = riverjobs.Enqueue(ctx, tx, db, riverjobs.GroupDestroy, args, nil)
 		default:
-			// An update wakes no worker by itself.
+			// An UPDATE wakes no worker.
 			err = installation.Wake(ctx, tx, riverjobs.AdjournedGroupDeletion)
 		}
 		return err

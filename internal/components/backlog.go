@@ -18,54 +18,54 @@ import (
 	"sexton/internal/render"
 )
 
-// PendingCap bounds the counting of a backlog; ten thousand is a backlog by any measure.
+// PendingCap limits the count of a backlog.
 const PendingCap = 10_000
 
-// Shown is how many rows of a deletion table status lists.
+// Shown is the number of rows of a deletion table that status prints.
 const Shown = 10
 
-// Backlog counts the rows that wait in one deletion table, as status, page and metrics
-// show them.
+// Backlog has the counts of pending rows in one deletion table, for status, page and
+// metrics.
 type Backlog struct {
 	Table    string `json:"table"`
 	Database string `json:"database"`
-	// Pending and Deferred stop counting at PendingCap; Capped reports that more are
-	// pending, DeferredCapped that more are deferred.
+	// Pending and Deferred are at most PendingCap. Capped and DeferredCapped report that
+	// there are more.
 	Pending          int64   `json:"pending"`
 	Capped           bool    `json:"capped"`
 	OldestAgeSeconds float64 `json:"oldest_age_seconds"`
 	Deferred         int64   `json:"deferred"`
 	DeferredCapped   bool    `json:"deferred_capped"`
-	// DeferredUntil is when the first of the deferred ones falls due.
+	// DeferredUntil is when the first deferred row falls due.
 	DeferredUntil *time.Time `json:"deferred_until,omitempty"`
-	// DeferredReason is why they were put off: each cause with the number of its rows, if
-	// there are several.
+	// DeferredReason is why rows are deferred. If there are several reasons, each has its
+	// number of rows.
 	DeferredReason string `json:"deferred_reason,omitempty"`
 	// Parents are the parents with tombstones, the oldest first.
 	Parents []Parent `json:"parents,omitempty"`
-	// Undefined are parents with tombstones that no definition names: nothing will ever
-	// work them off.
+	// Undefined are parents with tombstones but without a definition. Their tombstones
+	// are never processed.
 	Undefined []string `json:"undefined,omitempty"`
 	// Confirming counts parents whose tombstones were removed and that wait for a
-	// recheck, until every transaction that was open then has ended. They are no backlog.
+	// recheck. They are not part of the backlog.
 	Confirming int64 `json:"confirming"`
-	// GivenUp counts rows that will not be tried any more; absent for tables whose rows
-	// are never given up. It stops at the cap.
+	// GivenUp counts rows that are not retried, up to PendingCap. It is absent for tables
+	// whose rows are always retried.
 	GivenUp *int64 `json:"given_up,omitempty"`
-	// Unreachable is why nothing is known of the database.
+	// Unreachable is why the database cannot be read.
 	Unreachable string `json:"unreachable,omitempty"`
 
-	// Unit names one row.
+	// Unit is the name of one row.
 	Unit string `json:"-"`
-	// Lacks names what the application has to provide before anything is due; empty where
+	// Lacks is what the application must provide before rows can be due. It is empty if
 	// nothing is missing.
 	Lacks string `json:"-"`
-	// Details are of this component alone: their JSON keys stand beside the others, and
+	// Details are specific to the component. Their JSON keys are added to the others, and
 	// status prints them below the table.
 	Details Details `json:"-"`
 }
 
-// Details are an account that one component alone has.
+// Details is output that only one component has.
 type Details interface {
 	Print(w io.Writer)
 }
@@ -73,32 +73,32 @@ type Details interface {
 // Parent is the backlog of one parent table.
 type Parent struct {
 	Parent string `json:"parent"`
-	// Pending stops counting at a cap; Capped reports that there are more.
+	// Pending has a limit. Capped reports that there are more.
 	Pending          int64   `json:"pending"`
 	Capped           bool    `json:"capped"`
 	OldestAgeSeconds float64 `json:"oldest_age_seconds"`
 }
 
-// Oldest is the age of its first row.
+// Oldest returns the age of the oldest row.
 func (p Parent) Oldest() time.Duration {
 	return time.Duration(p.OldestAgeSeconds * float64(time.Second))
 }
 
-// Oldest is the age of its first row.
+// Oldest returns the age of the oldest row.
 func (b Backlog) Oldest() time.Duration {
 	return time.Duration(b.OldestAgeSeconds * float64(time.Second))
 }
 
-// PutOff is Deferred for people.
+// PutOff returns Deferred as text.
 func (b Backlog) PutOff() string { return render.Capped(b.Deferred, b.DeferredCapped) }
 
-// AllPutOff reports whether nothing else waits. Where both counts have stopped that is
-// not known, and taken to be so.
+// AllPutOff reports whether all pending rows are deferred. If both counts have reached
+// the cap, it returns true.
 func (b Backlog) AllPutOff() bool {
 	return b.Deferred > 0 && b.Deferred == b.Pending && b.DeferredCapped == b.Capped
 }
 
-// MarshalJSON puts the keys of the details beside the others.
+// MarshalJSON adds the keys of the details to the others.
 func (b Backlog) MarshalJSON() ([]byte, error) {
 	type plain Backlog
 	encoded, err := json.Marshal(plain(b))
@@ -112,7 +112,7 @@ func (b Backlog) MarshalJSON() ([]byte, error) {
 	return append(append(encoded[:len(encoded)-1], ','), details[1:]...), nil
 }
 
-// Obstacle says what in the backlog itself keeps it from being worked off.
+// Obstacle returns what in the backlog prevents its processing, or "".
 func (b Backlog) Obstacle() (reason string, class pace.WaitClass) {
 	switch {
 	case len(b.Undefined) > 0:
@@ -120,7 +120,7 @@ func (b Backlog) Obstacle() (reason string, class pace.WaitClass) {
 	case b.Lacks != "":
 		return b.Lacks, WaitDefinition
 	case b.AllPutOff():
-		reason = render.AtLeast(b.DeferredCapped) + render.Counted(b.Deferred, b.Unit) + " put off"
+		reason = render.AtLeast(b.DeferredCapped) + render.Counted(b.Deferred, b.Unit) + " deferred"
 		if b.DeferredUntil != nil {
 			if b.Deferred > 1 {
 				reason += ", the first"
@@ -135,11 +135,11 @@ func (b Backlog) Obstacle() (reason string, class pace.WaitClass) {
 	return "", ""
 }
 
-// ReadBacklog reads what waits by the function backlog_of_NAME() of the database, which
-// is the one definition of a component's backlog: "sexton".backlog shows the same.
+// ReadBacklog reads a backlog by the function backlog_of_NAME() of the database, which
+// "sexton".backlog uses too.
 func ReadBacklog(ctx context.Context, db database.Database, name string) (Backlog, error) {
 	b := Backlog{Database: db.Name}
-	// The name is a constant of the caller.
+	// The name is a constant.
 	sql := `
 SELECT deletion_table, pending, capped, oldest_age_seconds, deferred,
     CASE WHEN pg_catalog.isfinite(deferred_until) THEN deferred_until END, coalesce(deferred_reason, '')
@@ -156,60 +156,62 @@ FROM "sexton".backlog_of_` + name + `()`
 	return b, nil
 }
 
-// The classes of reasons to wait that a backlog itself has.
+// These are classes of reasons to wait that a backlog has.
 const (
 	WaitDefinition pace.WaitClass = "definition"
 	WaitDeferred   pace.WaitClass = "deferred"
 )
 
-// FailureWindow bounds the look for failures: a page that is left open must not read a
-// big backlog again and again.
+// FailureWindow limits the rows that a search for failures reads, because an open page
+// repeats it.
 const FailureWindow = 500
 
-// Failures are what failed in the tables of one component, or in River.
+// Failures lists the failed rows of one component, or the failed jobs of River.
 type Failures struct {
-	// Name is for people, and for a retry to name it, such as tombstones.
+	// Name identifies the list in output and for a retry, such as tombstones.
 	Name string
-	// Everywhere reports that each database has rows of its own, so that a retry names
-	// the database.
+	// Everywhere reports that each database has its own rows, so that a retry names the
+	// database.
 	Everywhere bool
-	// List returns at most limit failures, and whether there are more. Databases that are
-	// down are left out.
+	// List returns at most limit failures, and whether there are more. It omits
+	// unreachable databases.
 	List func(ctx context.Context, all *installation.Connections, limit int) (failures []Failure, more bool, err error)
-	// Retry has the row id of a database tried again now, or as many as one look shows if
-	// id is empty, and says what came of it. What makes no sense is a *RefusedError.
+	// Retry makes the row id of a database due now, or all failed rows up to
+	// FailureWindow if id is empty. It returns a message. An impossible change is a
+	// *RefusedError.
 	Retry func(ctx context.Context, all *installation.Connections, db database.Database, id dml.ID) (string, error)
-	// Keyed reports that ids are keys of any type, and not numbers alone.
+	// Keyed reports that ids can be keys of any type, not only numbers.
 	Keyed bool
-	// Shows, if set, returns which of River's jobs this list shows, so that they need no
-	// line among the jobs.
+	// Shows, if set, returns which of River's jobs this list includes, so that the list
+	// of jobs omits them.
 	Shows func(ctx context.Context, all *installation.Connections) (func(*rivertype.JobRow) bool, error)
 }
 
-// Failure is a row, or a job of River's, that failed and was put off or given up.
+// Failure is a row or a River job that failed and is deferred or given up.
 type Failure struct {
-	// Source names where it is, for a retry; Database is empty where there is one place
-	// only.
+	// Source is the name of its list, for a retry. Database is empty if there is only
+	// one.
 	Source   string `json:"source"`
 	Database string `json:"database,omitempty"`
 	ID       string `json:"id"`
-	// What names it for people, such as "tombstone of public.projects, key 7".
+	// What describes it in output, such as "tombstone of public.projects, key 7".
 	What     string `json:"what"`
 	Error    string `json:"error"`
 	Attempts int64  `json:"attempts"`
-	// Next is when it is tried again by itself; zero where that is now or never.
+	// Next is when it is retried. It is zero if that is now or never.
 	Next time.Time `json:"-"`
-	// GivenUp reports that it is not tried again by itself.
+	// GivenUp reports that it is not retried.
 	GivenUp bool `json:"given_up"`
-	// Since is when it came in or, where that is known, failed last; zero where neither
-	// is.
+	// Since is when it failed last or, if that is unknown, when it was inserted. It is
+	// zero if both are unknown.
 	Since time.Time `json:"-"`
 }
 
-// Locked reports that it only waits for a lock of another session, which is no failure.
+// Locked reports whether it only waits for a lock of another session, which is not a
+// failure.
 func (f Failure) Locked() bool { return !f.GivenUp && batch.LockIn(f.Error) }
 
-// MarshalJSON has null where there is no next attempt.
+// MarshalJSON writes null if there is no next attempt.
 func (f Failure) MarshalJSON() ([]byte, error) {
 	type plain Failure
 	document := struct {
@@ -224,37 +226,37 @@ func (f Failure) MarshalJSON() ([]byte, error) {
 	return json.Marshal(document)
 }
 
-// Retry says which failed rows are to be tried again.
+// Retry selects the failed rows to retry.
 type Retry struct {
-	// Source and Database are those of the Failure.
+	// Source and Database are as in Failure.
 	Source   string
 	Database string
-	// ID is that of one row; empty stands for all.
+	// ID selects one row. If it is empty, all rows are selected.
 	ID string
-	// Reason, if set, is the key of one reason, and nothing else is: all rows that fail
-	// for it.
+	// Reason, if set, is the key of a reason and the only field that is set. It selects
+	// all rows with that reason.
 	Reason string
 }
 
-// RefusedError is a change that makes no sense, or cannot be made now.
+// RefusedError reports a change that is impossible, or impossible now.
 type RefusedError struct {
 	Reason string
-	// Wrong is true of a change that no state of the databases could allow, as what was
-	// asked for does not exist.
+	// Wrong reports that the change is never possible, because its subject does not
+	// exist.
 	Wrong bool
 }
 
 func (e *RefusedError) Error() string { return e.Reason }
 
-// Refuse is a *RefusedError.
+// Refuse returns a *RefusedError.
 func Refuse(format string, args ...any) error {
 	return &RefusedError{Reason: fmt.Sprintf(format, args...)}
 }
 
-// Rows are failures of rows with a number in the jobs database, which the component names
-// by unit. read returns at most limit of them. word describes one behind its unit and
-// number, and its ID is taken from id. retry returns how many are due now; of one row 0
-// means that it is refused as missing.
+// Rows returns Failures of rows with numeric IDs in the jobs database. unit names a row.
+// read returns at most limit rows, id returns the ID of one, and word describes it. retry
+// returns how many rows are due now. If that is 0 for a single row, the retry is refused
+// with missing.
 func Rows[T any](
 	name, unit, due, missing string,
 	read func(ctx context.Context, all *installation.Connections, limit int) ([]T, error), id func(T) int64,
@@ -269,7 +271,7 @@ func Rows[T any](
 	return failures
 }
 
-// Keyed is Rows for rows with keys of any type.
+// Keyed returns the same as Rows for rows with keys of any type.
 func Keyed[T any](
 	name, unit, due, missing string,
 	read func(ctx context.Context, all *installation.Connections, limit int) ([]T, error), id func(T) dml.ID,

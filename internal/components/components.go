@@ -21,17 +21,17 @@ import (
 	"sexton/internal/problem"
 )
 
-// all are the components in the order in which they are shown.
+// all has the components in the order of display.
 var all = []*Component{ //nolint:gochecknoglobals // a test adds one; nothing else changes it
 	looseForeignKeys(), ghostUsers(), placeholderUsers(), adjournedGroups(), externalDiffs(), retentionRules(),
 }
 
-// Enabled returns the components that the configuration enables.
+// Enabled returns the enabled components.
 func Enabled(c *config.Config) []*Component {
 	return slices.DeleteFunc(slices.Clone(all), func(one *Component) bool { return !one.On(c) })
 }
 
-// Unit names one row of a deletion table.
+// Unit returns the name of one row of a deletion table.
 func Unit(table string) string {
 	for _, one := range all {
 		if unit := one.Units[table]; unit != "" {
@@ -41,12 +41,12 @@ func Unit(table string) string {
 	return "row"
 }
 
-// Backlogs reads what waits in one database, for all enabled components that work there.
+// Backlogs reads the backlogs of all enabled components that work in a database.
 func Backlogs(ctx context.Context, at Source, db database.Database) ([]Backlog, error) {
 	return read(ctx, at, []database.Database{db})
 }
 
-// AllBacklogs reads what waits in all databases, component by component.
+// AllBacklogs reads the backlogs of all databases, component by component.
 func AllBacklogs(ctx context.Context, at Source) ([]Backlog, error) {
 	return read(ctx, at, at.Databases)
 }
@@ -67,7 +67,7 @@ func read(ctx context.Context, at Source, databases []database.Database) ([]Back
 				tables, err = one.Backlog(ctx, at, db)
 			}
 			if err != nil {
-				return nil, fmt.Errorf("read backlog of database %s: %w", db.Name, err)
+				return nil, fmt.Errorf("read the backlog of database %s: %w", db.Name, err)
 			}
 			for _, table := range tables {
 				table.Unit = Unit(table.Table)
@@ -78,8 +78,7 @@ func read(ctx context.Context, at Source, databases []database.Database) ([]Back
 	return found, nil
 }
 
-// Gauges are the metrics that a component has of its backlog, beside those of every
-// deletion table.
+// Gauges returns the metrics that a component adds for its backlog.
 func Gauges(b Backlog) []metrics.Sample {
 	for _, one := range all {
 		if one.Units[b.Table] != "" && one.Gauges != nil {
@@ -89,7 +88,7 @@ func Gauges(b Backlog) []metrics.Sample {
 	return nil
 }
 
-// Measure tells the metrics which values of labels the enabled components have.
+// Measure adds the values of labels of the enabled components to the metrics.
 func Measure(c *config.Config, o *metrics.Options) {
 	for _, one := range Enabled(c) {
 		if one.Measure != nil {
@@ -98,7 +97,7 @@ func Measure(c *config.Config, o *metrics.Options) {
 	}
 }
 
-// Plan counts what a kind would do now. It only reads.
+// Plan counts the work of a pass of a kind. It only reads.
 func Plan(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Database, kind string) (Planned, error) {
 	for _, one := range all {
 		if planner := one.Plan[kind]; planner != nil {
@@ -108,7 +107,7 @@ func Plan(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Dat
 	return PlanJobs(kind)(ctx, on, c, db)
 }
 
-// Start runs what the enabled components do once when a worker starts.
+// Start starts the enabled components in a new worker.
 func Start(ctx context.Context, on *installation.Connections) error {
 	for _, one := range Enabled(on.Config) {
 		if one.Start == nil {
@@ -124,13 +123,13 @@ func Start(ctx context.Context, on *installation.Connections) error {
 const (
 	readsRows   = "SELECT"
 	changesRows = "SELECT, UPDATE"
-	// A deleted row has been locked before, which needs UPDATE.
+	// A row is locked before it is deleted, which needs UPDATE.
 	deletesRows  = "SELECT, UPDATE, DELETE"
 	restoresRows = "SELECT, INSERT"
 )
 
-// Grants are the application's tables of one database that the worker works on, as the
-// configuration has them: whether they are there, only the database knows.
+// Grants returns the application tables of one database that the worker uses. The tables
+// may not exist.
 func Grants(g Granting) (list []migrate.TableGrant) {
 	for _, one := range all {
 		if !one.In(g.Config, g.Database.Name) || one.Grants == nil {
@@ -162,7 +161,7 @@ func (t *grants) add(name definitions.Name, privileges string) {
 	t.list = append(t.list, migrate.TableGrant{Table: t.quoted(name), Privileges: privileges})
 }
 
-// named adds a table of a list. A text that is no name is for config check to say.
+// named adds a table of a list. It ignores an invalid name, which config check reports.
 func (t *grants) named(text, privileges string) {
 	if name, err := definitions.ParseName(text); err == nil {
 		t.add(name, privileges)
@@ -173,12 +172,12 @@ func (t *grants) below(name definitions.Name, referring string) {
 	t.list = append(t.list, migrate.TableGrant{Table: t.quoted(name), Privileges: deletesRows, Referring: referring})
 }
 
-// PlanLimits keep a dry run short on any backlog: beyond them counts read "more than".
+// PlanLimits returns limits that keep a plan short on any backlog.
 func PlanLimits() plan.Limits {
 	return plan.Limits{Tombstones: PendingCap, Rows: 100_000, StatementTimeout: 5 * time.Second}
 }
 
-// PlanSites are the databases as a dry run looks at them.
+// PlanSites returns the databases for a plan.
 func PlanSites(all *installation.Connections, parents map[string][]*loosefk.Parent) []plan.Site {
 	sites := make([]plan.Site, len(all.Databases))
 	for i, db := range all.Databases {
@@ -190,7 +189,7 @@ func PlanSites(all *installation.Connections, parents map[string][]*loosefk.Pare
 	return sites
 }
 
-// MissingIndexes are the indexes that clean-ups in one database lack.
+// MissingIndexes returns the indexes that clean-ups in one database lack.
 func MissingIndexes(ctx context.Context, all *installation.Connections, db database.Database,
 	parents map[string][]*loosefk.Parent,
 ) (problem.List, error) {
@@ -203,8 +202,7 @@ func MissingIndexes(ctx context.Context, all *installation.Connections, db datab
 	return nil, nil
 }
 
-// WithoutIndexes leaves out what MissingIndexes says, knowing partitions and what is
-// below a child.
+// WithoutIndexes omits the problems that MissingIndexes reports more precisely.
 func WithoutIndexes(problems problem.List) (others problem.List) {
 	for _, p := range problems {
 		if !strings.HasPrefix(p.Fix, "CREATE INDEX ") && !strings.HasPrefix(p.Fix, "REINDEX INDEX ") &&

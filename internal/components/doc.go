@@ -1,20 +1,18 @@
-// Package components describes the families of jobs to the rest of the program: what
-// waits in the tables of a family, what failed there, what keeps it from its work, and
-// which rights it needs. Its entry points are All and Enabled.
+// Package components describes the families of jobs to the rest of the program: pending
+// rows, failures, plans, doctor's checks, metrics and privileges. The entry points are
+// Enabled, Backlogs, Plan and Grants.
 //
 //	loose_foreign_keys.go  ─┐                      ┌─ Backlog, Gauges ──► status, page, readiness, metrics
 //	ghost_users.go          │                      ├─ Failures ─────────► failures list and retry, page
-//	placeholder_users.go    ├─► All ─► Component ─┼─ Plan ─────────────► plan
+//	placeholder_users.go    ├─► all ─► Component ─┼─ Plan ─────────────► plan
 //	adjourned_groups.go     │                      ├─ Checks ───────────► doctor
 //	external_diffs.go      ─┘                      └─ Grants ───────────► migrate grants
 //
-// Its one invariant: no reader knows a family by name. All that readers know of a family
-// stands in its one file, as a Component. What the families share has files of its own:
-// grants on the application's tables, and indexes that clean-ups miss.
+// Invariant: no reader depends on a single family. Everything that readers need is in the
+// family's Component, which has its own file. A new family adds a file and an entry in the
+// list.
 //
-// A deletion table is the table in which a family's work waits, such as the tombstones or
-// the queue of users. ReadBacklog reads it by a function of the database, so that
-// "sexton".backlog and the program cannot disagree.
-//
-// A new family is one more file and one more entry of the list.
+// A deletion table is the table with a family's pending rows, such as tombstones or the
+// queue of users. ReadBacklog reads it by a function in the database, so that the view
+// "sexton".backlog and the program always agree.
 package components

@@ -41,8 +41,8 @@ func externalDiffs() *Component {
 	}
 }
 
-// readDiffs reads what is left to be moved, and to be removed, a bounded part of it.
-// Nothing tells since when a diff waits.
+// readDiffs reads the backlogs of diffs to move and of objects to remove, up to a limit.
+// The age of pending diffs is unknown.
 func readDiffs(ctx context.Context, _ Source, db database.Database) ([]Backlog, error) {
 	backlog, err := extdiff.ReadBacklog(ctx, db.Pool, db.Names)
 	if err != nil {
@@ -56,7 +56,7 @@ func readDiffs(ctx context.Context, _ Source, db database.Database) ([]Backlog, 
 	return []Backlog{diffs, removals}, err
 }
 
-// planDiffs counts diffs that a run that begins now would hand on, and objects that it
+// planDiffs counts the diffs for which a pass would insert jobs, and the objects that it
 // would remove.
 func planDiffs(ctx context.Context, on dbsqlc.DBTX, c *config.Config,
 	db database.Database,
@@ -64,7 +64,7 @@ func planDiffs(ctx context.Context, on dbsqlc.DBTX, c *config.Config,
 	planned.PerRun = c.ExternalDiffs.Limit
 	sql := extdiff.Rule(c.ExternalDiffs.When).CountDueSQL()
 	if err := on.QueryRow(ctx, db.Names.Render(sql)).Scan(&planned.Due, &planned.Capped); err != nil {
-		return planned, fmt.Errorf("count what is due: %w", err)
+		return planned, fmt.Errorf("count due rows: %w", err)
 	}
 	planned.Capped = planned.Capped || planned.Due > PendingCap
 	planned.Due = min(planned.Due, PendingCap)
@@ -72,14 +72,13 @@ func planDiffs(ctx context.Context, on dbsqlc.DBTX, c *config.Config,
 	return planned, err
 }
 
-// diffFailures are diffs that are due and stay in the database: they cannot be moved, or
-// moving them has failed.
+// diffFailures returns the due diffs that cannot be moved, or whose move has failed.
 func diffFailures() *Failures {
 	read := func(ctx context.Context, all *installation.Connections, limit int) ([]extdiff.Failure, error) {
 		return extdiff.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit)
 	}
 	id := func(diff extdiff.Failure) int64 { return diff.DiffID }
-	failures := Rows("diffs", "diff", "to be tried now", "is not in the database, or not any more", read, id,
+	failures := Rows("diffs", "diff", "to be tried now", "is not in the database", read, id,
 		func(all *installation.Connections, diff extdiff.Failure) Failure {
 			failure := Failure{Error: diff.Error, Attempts: diff.Attempts}
 			if diff.Skip != "" {
@@ -88,7 +87,7 @@ func diffFailures() *Failures {
 			if diff.Next != nil {
 				failure.Next = *diff.Next
 			} else if cron, err := all.Config.ExternalDiffs.Schedule.Parse(); err == nil {
-				failure.Next = cron.Next(time.Now().UTC()) // The rounds over all diffs begin with a tick.
+				failure.Next = cron.Next(time.Now().UTC()) // A tick begins each round over all diffs.
 			}
 			return failure
 		},
@@ -109,12 +108,12 @@ func diffFailures() *Failures {
 	return failures
 }
 
-// waitingDiffs is the backlog of diffs with bytes and reasons.
+// waitingDiffs is the backlog of diffs with bytes and the reasons for skipped diffs.
 type waitingDiffs struct {
 	Diffs *extdiff.Backlog `json:"diffs"`
 }
 
-// Print says how much is left to be moved, and why some of it is not.
+// Print prints the pending bytes, and counts of skipped diffs by reason.
 func (d waitingDiffs) Print(w io.Writer) {
 	b := d.Diffs
 	if b.Pending+b.Removals == 0 {
@@ -130,7 +129,7 @@ func (d waitingDiffs) Print(w io.Writer) {
 		func(reason extdiff.Skip) []any { return []any{fmt.Sprintf("of these %s", reason), b.Skipped[reason]} })
 }
 
-// probeTimeout bounds doctor's look at the store.
+// probeTimeout limits doctor's test of the store.
 const probeTimeout = 30 * time.Second
 
 func diffChecks() []Check {
@@ -143,12 +142,10 @@ func diffChecks() []Check {
 	}
 }
 
-// manySkipped is the number of diffs from which their failures to move likely have one
-// cause.
+// manySkipped is the number of skipped diffs above which one common cause is likely.
 const manySkipped = 100
 
-// skippedDiffs reports diffs that stay in the database although they are due. They are
-// left alone until they change.
+// skippedDiffs reports due diffs that are skipped until they change.
 func skippedDiffs(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	skipped, err := extdiff.ReadSkipped(ctx, x.DB.Pool, x.DB.Names)
 	if err != nil {
@@ -173,8 +170,8 @@ func skippedDiffs(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 		x.DB.Names.Render(`look at SELECT diff_id, skip_reason FROM "sexton".external_diffs WHERE skip_reason IS NOT NULL`)), nil
 }
 
-// diffsTexts refuses texts of another type than text: bytes have no encoding by which to
-// tell what is base64.
+// diffsTexts reports a column of another type than text. In bytes, base64 cannot be
+// recognized without the encoding.
 func diffsTexts(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	var kind string
 	err := x.DB.Pool.QueryRow(ctx, x.DB.Names.Render(`
@@ -194,9 +191,8 @@ func diffsTexts(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 		x.DB.Names.Render(`ALTER TABLE "public".merge_request_diff_files ALTER diff TYPE text USING pg_catalog.convert_from(diff, 'UTF8')`)), nil
 }
 
-// diffsTrigger reports where deleted diffs leave their objects behind. An application
-// that replaces its table, by a partitioned one, say, or loads it from a dump, loses
-// triggers without a word.
+// diffsTrigger reports a missing or disabled trigger for deleted diffs. An application
+// that replaces its table or restores it from a dump loses triggers silently.
 func diffsTrigger(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	state, fix, err := extdiff.LostTrigger(ctx, x.DB.Pool, x.DB.Names)
 	if err != nil || state == "" {
@@ -207,8 +203,8 @@ func diffsTrigger(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 		x.DB.Names.Render(fix)), nil
 }
 
-// probeDiffStore writes an object to the store, reads it back and deletes it. Then it
-// checks the owner of the store's objects.
+// probeDiffStore writes an object to the store, reads it and deletes it. It then checks
+// the owner of the objects.
 func probeDiffStore(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -230,13 +226,13 @@ func probeDiffStore(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	return doctor.Findings(problem.List{found}), nil
 }
 
-// The SQLSTATEs of a schema that external_diffs is not, or not wholly, installed in.
+// These SQLSTATEs mean that external_diffs is not completely installed.
 const (
 	undefinedTable    = "42P01"
 	undefinedFunction = "42883"
 )
 
-// installed leaves out an error that the check of the schema reports.
+// installed ignores an error that the check of the schema reports.
 func installed(err error) error {
 	if state := pgcatalog.SQLState(err); state == undefinedTable || state == undefinedFunction {
 		return nil

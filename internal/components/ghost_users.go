@@ -24,7 +24,7 @@ import (
 )
 
 func ghostUsers() *Component {
-	failures := Keyed("users", "user", "due now", "is being worked on, or does not wait any more",
+	failures := Keyed("users", "user", "due now", "is being deleted, or is not pending",
 		func(ctx context.Context, all *installation.Connections, limit int) ([]ghostuser.Waiting, error) {
 			return ghostuser.ReadFailed(ctx, all.Jobs().Pool, all.Jobs().Names, limit)
 		},
@@ -63,7 +63,7 @@ func ghostUsers() *Component {
 			return t.list
 		},
 		Checks: []Check{
-			// The lists of users' columns are held against the jobs database.
+			// The lists are compared with the jobs database.
 			{Name: "ghost_users", When: Binding, Look: func(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 				plan, found, err := riverjobs.CheckGhostUsers(ctx, x.Config, x.DB)
 				if err != nil || plan == nil {
@@ -77,12 +77,12 @@ func ghostUsers() *Component {
 	}
 }
 
-// waitingUsers are the first that are to be deleted, with what has been done for them.
+// waitingUsers are the first pending users, with the progress of their deletion.
 type waitingUsers struct {
 	Users []ghostuser.Waiting `json:"users,omitempty"`
 }
 
-// Print lists users that are to be deleted.
+// Print prints the pending users.
 func (d waitingUsers) Print(w io.Writer) {
 	const heading = "\nUSER\tMOVED\tDELETED\tNULLIFIED\tREMAINING\tATTEMPTS\tNOT BEFORE\tERROR"
 	render.List(w, "", heading, d.Users, func(u ghostuser.Waiting) []any {
@@ -109,17 +109,16 @@ func retryUsers(ctx context.Context, all *installation.Connections, id dml.ID) (
 }
 
 const (
-	// failingAfter is how many attempts tell a reason that stays from one that passes.
+	// failingAfter is the number of attempts after which a reason counts as permanent.
 	failingAfter = 3
-	// failingRead and failingShown are how many users are looked at, and how many are
-	// findings of their own.
+	// failingRead limits the users that are read, and failingShown the users with their
+	// own finding.
 	failingRead  = 1000
 	failingShown = 10
 )
 
-// failingUsers reports users whose deletion fails again and again, as with a constraint
-// that the ghost user does not meet: only the application's people can say what is wrong
-// with their rows.
+// failingUsers reports users whose deletion fails again and again, for example because of
+// a constraint that the ghost user does not meet.
 func failingUsers(ctx context.Context, x *Exam) (found []doctor.Finding, _ error) {
 	failed, err := ghostuser.ReadFailed(ctx, x.DB.Pool, x.DB.Names, failingRead)
 	if err != nil {
@@ -129,12 +128,12 @@ func failingUsers(ctx context.Context, x *Exam) (found []doctor.Finding, _ error
 	for i, user := range failed {
 		if i == failingShown {
 			return append(found, doctor.One(problem.Warning, "table "+ghostuser.QueueTable,
-				fmt.Sprintf("it is the same with %s more", render.Counted(int64(len(failed)-i), "user")),
+				fmt.Sprintf("the deletion of %s more fails too", render.Counted(int64(len(failed)-i), "user")),
 				"see the failures on the web page")...), nil
 		}
 		found = append(found, doctor.One(problem.Warning, fmt.Sprintf("user %s", user.UserID),
-			fmt.Sprintf("its deletion has failed %d times, and holds up no other: %s", user.Attempts, user.LastError),
-			"change the rows or the constraint that the error names; the next attempt is made by itself, or at once with retry on the web page")...)
+			fmt.Sprintf("its deletion has failed %d times: %s", user.Attempts, user.LastError),
+			"change the rows or the constraint that the error names; Sexton retries it later, or immediately with retry on the web page")...)
 	}
 	return found, nil
 }

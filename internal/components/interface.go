@@ -18,53 +18,53 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Component is one family of jobs. All but Key, Units and Backlog may be missing.
+// Component describes one family of jobs. All fields but Key, Units and Backlog are
+// optional.
 type Component struct {
-	// Key names it in configuration, migrations and grants.
+	// Key is its name in configuration, migrations and grants.
 	Key string
-	// Enabled reports whether the configuration enables it; nil: its key says so.
+	// Enabled reports whether the configuration enables it. If it is nil, the switch
+	// under its key decides.
 	Enabled func(*config.Config) bool
 	// Everywhere reports that one check of the phase Binding covers all databases.
 	Everywhere bool
-	// Units name one row of each of its deletion tables.
+	// Units are the names of one row, by deletion table.
 	Units map[string]string
-	// Backlog reads what waits in one database.
+	// Backlog reads the pending rows in one database.
 	Backlog func(context.Context, Source, database.Database) ([]Backlog, error)
-	// Gauges are the metrics of a backlog beside those of every deletion table.
+	// Gauges returns metrics of a backlog, in addition to those of all deletion tables.
 	Gauges func(Backlog) []metrics.Sample
-	// Failures are the rows that failed.
+	// Failures lists the failed rows.
 	Failures *Failures
-	// Plan counts what a pass of one of its kinds would do now, for kinds with a
-	// schedule. It only reads.
+	// Plan counts the work of a pass, for each kind with a schedule. It only reads.
 	Plan map[string]Planner
-	// Checks are doctor's.
+	// Checks are its checks for doctor.
 	Checks []Check
-	// Grants are the application's tables of one database that the worker works on.
+	// Grants returns the application tables of one database that the worker uses.
 	Grants func(Granting) []migrate.TableGrant
-	// Measure tells the metrics which values of labels there are.
+	// Measure adds the values of labels to the metrics.
 	Measure func(*metrics.Options)
-	// Start runs once when a worker starts.
+	// Start runs when a worker starts.
 	Start func(context.Context, *installation.Connections) error
 }
 
-// Source is where a backlog is read from.
+// Source has the connections for reading a backlog.
 type Source struct {
 	*installation.Connections
 
-	// Defined returns the parents that definitions name in a database; nil where that
-	// cannot be told.
+	// Defined returns the parents of the definitions in a database, or nil if they are
+	// unknown.
 	Defined func(context.Context, database.Database) ([]string, error)
 }
 
-// Granting is the database that rights are granted in, with what the configuration says
-// of it.
+// Granting is the database for which privileges are granted, with its configuration.
 type Granting struct {
 	Config      *config.Config
 	Database    config.Database
 	Definitions []definitions.Definition
 }
 
-// On reports whether the configuration enables it.
+// On reports whether the configuration enables the component.
 func (c *Component) On(settings *config.Config) bool {
 	if c.Enabled != nil {
 		return c.Enabled(settings)
@@ -72,50 +72,49 @@ func (c *Component) On(settings *config.Config) bool {
 	return settings.Has(c.Key)
 }
 
-// In reports whether the enabled component works in a database.
+// In reports whether the component is enabled and works in a database.
 func (c *Component) In(settings *config.Config, database string) bool {
 	return c.On(settings) && (database == settings.Jobs.Database || c.Everywhere ||
 		slices.Contains(settings.ComponentsIn(database), c.Key))
 }
 
-// Phase is when doctor makes a check.
+// Phase is the time at which doctor runs a check.
 type Phase int
 
-// The phases. Binding comes first, in the jobs database or, for a component that works
-// everywhere, once for all. Schema comes when it is known whether the database's schema
-// fits, Work after all that concerns the server, both only where the component works.
+// These are the phases. Binding is first, in the jobs database, or once for all databases
+// if Everywhere is set. Schema runs after the check of Sexton's schema, and Work after
+// the checks of the server. Both run in each database in which the component works.
 const (
 	Binding Phase = iota
 	Schema
 	Work
 )
 
-// Check is one of doctor's.
+// Check is one check of doctor.
 type Check struct {
 	Name string
 	When Phase
-	// Needs reports whether the check can be made; nil stands for always in the phases
-	// Binding and Schema, and for an installed schema in Work.
+	// Needs reports whether the check can run. If it is nil, checks of Work need an
+	// installed schema, and others can always run.
 	Needs func(*Exam) bool
 	Look  func(context.Context, *Exam) ([]doctor.Finding, error)
 }
 
-// Exam is one run of doctor, of which the databases are the reachable ones.
+// Exam is the state of one run of doctor, with the reachable databases.
 type Exam struct {
 	*installation.Connections
 
-	// DB is the database that is looked at. It has no pool while a component that works
-	// everywhere binds, nor where the jobs database cannot be reached.
+	// DB is the database that is checked. It has no pool in the phase Binding of a
+	// component with Everywhere, or if the jobs database cannot be reached.
 	DB database.Database
-	// Roles are the ones whose rights are checked, by database.
+	// Roles are the roles whose privileges are checked, by database.
 	Roles map[string]doctor.Role
 	// Installed reports that the schema of DB fits this program.
 	Installed bool
-	// Definitions are those of the loose foreign keys; Whole reports that all could be
-	// read.
+	// Definitions are the loose foreign keys. Whole reports that all could be read.
 	Definitions []definitions.Definition
 	Whole       bool
-	// Parents are by the name of their database; complete only where Bound reports so.
+	// Parents are the bound parents by database. They are complete only if Bound is set.
 	Parents map[string][]*loosefk.Parent
 	Bound   bool
 }
@@ -125,30 +124,29 @@ func (x *Exam) As() pgcatalog.As {
 	return pgcatalog.As{Beginner: x.DB.Pool, Role: x.Roles[x.DB.Name].Name}
 }
 
-// Planned foresees the work of a kind. Counts stop at PendingCap.
+// Planned is the expected work of a kind. Counts are at most PendingCap.
 type Planned struct {
-	// Due counts the rows that a pass may take now, by the predicate that wakes it; for
-	// kinds whose jobs another one inserts, the jobs whose time has come. Capped reports
-	// that there are more, or may be.
+	// Due counts the rows that are due by the predicate of the kind. For kinds whose jobs
+	// another kind inserts, it counts due jobs. Capped reports that there are or may be
+	// more.
 	Due    int64 `json:"due"`
 	Capped bool  `json:"due_capped"`
-	// PerRun is how many of them one pass takes at most; 0 where only its time bounds it.
+	// PerRun limits the rows of one pass. 0 means no limit.
 	PerRun int `json:"per_run,omitempty"`
 	// RemovalsDue counts objects that the pass would remove from the store.
 	RemovalsDue int64 `json:"removals_due,omitempty"`
-	// NextDueAt is the time when the next one falls due that is not yet; nil where none
-	// does.
+	// NextDueAt is when the next row falls due, or nil.
 	NextDueAt *time.Time `json:"next_due_at"`
-	// Details are of this component alone.
+	// Details are specific to the component.
 	Details Details `json:"details,omitempty"`
 }
 
-// Planner counts what a pass of one kind would do now.
+// Planner counts the work of a pass of one kind.
 type Planner func(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Database) (Planned, error)
 
-// Counting reads two expressions into Due and NextDueAt: how many are due, and in how
-// many seconds the next falls due, 0 where none does. settings, if there are any, are
-// PerRun and the arguments of the expressions.
+// Counting returns a Planner that reads two expressions: the number of due rows, and the
+// seconds until the next one falls due, or 0. settings, if set, returns PerRun and the
+// arguments of the expressions.
 func Counting(expressions string, settings func(*config.Config) (perRun int, args []any)) Planner {
 	return func(ctx context.Context, on dbsqlc.DBTX, c *config.Config, db database.Database) (p Planned, err error) {
 		var args []any
@@ -160,7 +158,7 @@ func Counting(expressions string, settings func(*config.Config) (perRun int, arg
 	}
 }
 
-// CountRemovals counts what goes beside the rows.
+// CountRemovals reads RemovalsDue by such expressions.
 func (p *Planned) CountRemovals(ctx context.Context, on dbsqlc.DBTX, db database.Database, expressions string) error {
 	var err error
 	p.RemovalsDue, err = p.next(ctx, on, db, expressions)
@@ -172,7 +170,7 @@ func (p *Planned) next(ctx context.Context, on dbsqlc.DBTX, db database.Database
 ) (due int64, err error) {
 	var seconds float64
 	if err := on.QueryRow(ctx, db.Names.Render("SELECT "+expressions), args...).Scan(&due, &seconds); err != nil {
-		return 0, fmt.Errorf("count what is due: %w", err)
+		return 0, fmt.Errorf("count due rows: %w", err)
 	}
 	if seconds > 0 {
 		p.NextDueAt = new(time.Now().Add(time.Duration(seconds * float64(time.Second))).UTC().Truncate(time.Second))
@@ -181,8 +179,8 @@ func (p *Planned) next(ctx context.Context, on dbsqlc.DBTX, db database.Database
 	return min(due, PendingCap), nil
 }
 
-// waitingJobs are expressions of the jobs of the kind $1: how many wait, and in how many
-// seconds the next one's time comes.
+// waitingJobs are expressions for the jobs of kind $1: the number of due jobs, and the
+// seconds until the next one is due.
 const waitingJobs = `
     (SELECT pg_catalog.count(*) FROM (
         SELECT FROM "sexton".river_job AS job
@@ -200,7 +198,7 @@ const waitingJobs = `
           AND job.scheduled_at < 'infinity'
     ), 0)::pg_catalog.float8`
 
-// PlanJobs counts the waiting jobs of a kind that another one inserts.
+// PlanJobs returns a Planner for a kind whose jobs another kind inserts.
 func PlanJobs(kind string) Planner {
 	return Counting(waitingJobs, func(*config.Config) (int, []any) { return 0, []any{kind} })
 }

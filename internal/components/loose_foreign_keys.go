@@ -50,8 +50,7 @@ func looseForeignKeys() *Component {
 			{Name: "indexes", When: Schema, Look: judged(func(ctx context.Context, x *Exam) (problem.List, error) {
 				return MissingIndexes(ctx, x.Connections, x.DB, x.Parents)
 			})},
-			// Against half of the definitions, the triggers of the others would seem to
-			// be surplus.
+			// With incomplete definitions, triggers of the others would look surplus.
 			{
 				Name: "triggers", When: Schema, Needs: func(x *Exam) bool { return x.Installed && x.Bound },
 				Look: examineTriggers,
@@ -61,7 +60,7 @@ func looseForeignKeys() *Component {
 	}
 }
 
-// judged makes a check of a search for problems.
+// judged returns a check that reports the problems that look finds.
 func judged(look func(context.Context, *Exam) (problem.List,
 	error),
 ) func(context.Context, *Exam) ([]doctor.Finding, error) {
@@ -72,14 +71,13 @@ func judged(look func(context.Context, *Exam) (problem.List,
 }
 
 const (
-	// shownParents bounds what is counted by parent table, parentCap the count of each:
-	// every scrape of the metrics counts anew.
+	// shownParents limits the parent tables that are counted, and parentCap each count,
+	// because each scrape of the metrics counts again.
 	shownParents = 100
 	parentCap    = 1000
 )
 
-// readTombstones reads the backlog of the loose foreign keys in one database, a bounded
-// part of it.
+// readTombstones reads the backlog of loose foreign keys in one database, up to limits.
 func readTombstones(ctx context.Context, at Source, db database.Database) ([]Backlog, error) {
 	backlog, err := ReadBacklog(ctx, db, migrate.LooseForeignKeys)
 	if err != nil {
@@ -127,7 +125,7 @@ func readTombstones(ctx context.Context, at Source, db database.Database) ([]Bac
 	return []Backlog{backlog}, nil
 }
 
-// listTombstones lists tombstones that failed.
+// listTombstones returns the failed tombstones.
 func listTombstones(ctx context.Context, all *installation.Connections,
 	limit int,
 ) (failures []Failure, more bool, err error) {
@@ -170,22 +168,22 @@ func retryTombstones(ctx context.Context, all *installation.Connections, db data
 	case err != nil:
 		return "", fmt.Errorf("database %s: %w", db.Name, err)
 	case result.Busy > 0 && result.Retried == 0:
-		return "", Refuse("a worker has it in hand")
+		return "", Refuse("a worker is processing it")
 	case id.Text != "" && result.Retried+result.Due == 0:
-		return "", Refuse("tombstone %s does not wait any more", id)
+		return "", Refuse("tombstone %s is not pending", id)
 	}
 	return render.Counted(result.Retried+result.Due, "tombstone") + " due now", nil
 }
 
-// bindDefinitions holds the definitions against the databases that can be reached.
+// bindDefinitions compares the definitions with the reachable databases.
 func bindDefinitions(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	found, problems, err := loosefk.Resolve(ctx, x.Sites(), x.Definitions)
-	// Of a database that is there, all parents are known, wherever their children are.
+	// All parents in a reachable database are known, wherever their children are.
 	x.Parents, x.Bound = found, err == nil && x.Whole && problems.Err() == nil
 	return doctor.Findings(WithoutIndexes(problems)), err
 }
 
-// examineTriggers reports everything that differs, by what it costs.
+// examineTriggers reports all differences between the triggers and the definitions.
 func examineTriggers(ctx context.Context, x *Exam) (found []doctor.Finding, err error) {
 	cfg, tracked := riverjobs.Tracking(x.Config, x.DB, x.Parents)
 	err = installation.OnConnection(ctx, x.DB, func(conn *pgx.Conn) error {
@@ -219,19 +217,18 @@ func examineTriggers(ctx context.Context, x *Exam) (found []doctor.Finding, err 
 	return found, err
 }
 
-// failedTombstones names failed tombstones, the first of them each, as a definition or a
-// constraint may have to change.
+// failedTombstones reports failed tombstones, the first ones individually.
 func failedTombstones(ctx context.Context, x *Exam) (found []doctor.Finding, _ error) {
 	list, err := installation.TombstonesOf(x.Connections, x.DB).Failed(ctx, failingShown, FailureWindow)
 	for _, t := range list.First {
-		reason := "for a reason that was not kept"
+		reason := "for an unknown reason"
 		if t.LastError != nil {
 			reason = *t.LastError
 		}
 		found = append(found, doctor.One(problem.Warning, fmt.Sprintf("%s, key %s", t.Table, t.Key),
-			fmt.Sprintf("the clean-up after this row has failed, %s so far: %s", render.Counted(t.Attempts, "attempt"),
+			fmt.Sprintf("the clean-up of this row has failed, %s so far: %s", render.Counted(t.Attempts, "attempt"),
 				reason),
-			fmt.Sprintf("remove the reason; the next attempt is made by itself, or at once with `sexton failures retry tombstones %d --database %s`",
+			fmt.Sprintf("remove the cause; Sexton retries it later, or immediately with `sexton failures retry tombstones %d --database %s`",
 				t.ID, x.DB.Name))...)
 	}
 	if list.More > 0 {
@@ -241,7 +238,7 @@ func failedTombstones(ctx context.Context, x *Exam) (found []doctor.Finding, _ e
 	return found, err
 }
 
-// grantDefinitions are the tables of the definitions.
+// grantDefinitions returns the tables of the definitions.
 func grantDefinitions(g Granting) []migrate.TableGrant {
 	t := grants{schema: g.Database.Schema}
 	livesHere := func(name definitions.Name, said string) bool {

@@ -41,10 +41,10 @@ func placeholderUsers() *Component {
 	}
 }
 
-// placeholderFailures are placeholder users that something keeps, the given-up ones among
-// them.
+// placeholderFailures returns the placeholder users that are kept because of references,
+// with those that are given up.
 func placeholderFailures() *Failures {
-	failures := Rows("placeholders", "placeholder user", "to be tried now", "does not wait any more",
+	failures := Rows("placeholders", "placeholder user", "to be tried now", "is not pending",
 		func(ctx context.Context, all *installation.Connections, limit int) ([]placeholder.Placeholder, error) {
 			return placeholder.ReadKept(ctx, all.Jobs().Pool, all.Jobs().Names, riverjobs.PlaceholderRules(all.Config),
 				limit)
@@ -52,7 +52,7 @@ func placeholderFailures() *Failures {
 		func(p placeholder.Placeholder) int64 { return p.UserID },
 		func(_ *installation.Connections, p placeholder.Placeholder) Failure {
 			failure := Failure{Error: p.LastError, Attempts: p.Attempts}
-			// Without a time for its next attempt, one that is put off is so for ever.
+			// A deferred one without a next attempt is given up.
 			failure.GivenUp = p.State == placeholder.GivenUp || p.State == placeholder.PutOff && p.NextAttemptAt == nil
 			if p.LastAttemptAt != nil {
 				failure.Since = *p.LastAttemptAt
@@ -66,7 +66,7 @@ func placeholderFailures() *Failures {
 			return installation.RetryAllPlaceholders(ctx, all.Jobs())
 		})
 	every := failures.Retry
-	// Of one it depends what it becomes.
+	// The result for a single one depends on its new state.
 	failures.Retry = func(ctx context.Context, all *installation.Connections, db database.Database, id dml.ID) (string,
 		error,
 	) {
@@ -82,8 +82,7 @@ func placeholderFailures() *Failures {
 	return failures
 }
 
-// readPlaceholders reads the backlog of placeholder users, by the rules of this
-// configuration.
+// readPlaceholders reads the backlog of placeholder users, with the configured rules.
 func readPlaceholders(ctx context.Context, at Source, db database.Database) ([]Backlog, error) {
 	rules := riverjobs.PlaceholderRules(at.Config)
 	backlog, err := placeholder.ReadBacklog(ctx, db.Pool, db.Names, rules)
@@ -102,12 +101,12 @@ func readPlaceholders(ctx context.Context, at Source, db database.Database) ([]B
 	}}, nil
 }
 
-// keptPlaceholders are the first that something keeps.
+// keptPlaceholders are the first placeholder users that are kept because of references.
 type keptPlaceholders struct {
 	Placeholders []placeholder.Placeholder `json:"placeholders,omitempty"`
 }
 
-// Print lists them.
+// Print prints the placeholder users.
 func (d keptPlaceholders) Print(w io.Writer) {
 	if len(d.Placeholders) > 0 {
 		_, _ = fmt.Fprintln(w)
@@ -120,7 +119,7 @@ func printPlaceholders(w io.Writer, placeholders []placeholder.Placeholder) {
 		func(p placeholder.Placeholder) []any {
 			last, next := render.Age(p.LastAttemptAt), render.Time(p.NextAttemptAt)
 			if p.LastAttemptAt == nil && p.Attempts > 0 {
-				last = "unknown" // The row says infinity.
+				last = "unknown" // The value is infinity.
 			}
 			if p.State == placeholder.PutOff && p.NextAttemptAt == nil {
 				next = "never"
@@ -129,7 +128,7 @@ func printPlaceholders(w io.Writer, placeholders []placeholder.Placeholder) {
 		})
 }
 
-// bindPlaceholders holds the columns that keep placeholders against the jobs database.
+// bindPlaceholders compares the referring columns with the jobs database.
 func bindPlaceholders(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	_, problems, err := riverjobs.CheckPlaceholderUsers(ctx, x.Config, x.DB, x.As())
 	if err != nil {
@@ -141,12 +140,12 @@ func bindPlaceholders(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 		return found, err
 	}
 	return append(found, doctor.One(problem.Warning, "table "+placeholder.DetailsTable,
-		render.Counted(negative, "row")+" with a negative number of attempts: they would be offered too often",
+		render.Counted(negative, "row")+" with a negative number of attempts: they would be tried too often",
 		"UPDATE "+placeholder.DetailsTable+" SET deletion_attempts = 0 WHERE deletion_attempts < 0; "+
 			"ALTER TABLE "+placeholder.DetailsTable+" ADD CHECK (deletion_attempts >= 0)")...), nil
 }
 
-// givenUpPlaceholders reports placeholders that no worker will try again.
+// givenUpPlaceholders reports placeholder users that are not retried.
 func givenUpPlaceholders(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	backlog, err := placeholder.ReadBacklog(ctx, x.DB.Pool, x.DB.Names, riverjobs.PlaceholderRules(x.Config))
 	if err != nil || backlog.GivenUp == 0 {

@@ -19,7 +19,7 @@ import (
 	"sexton/triggers"
 )
 
-// keptRows is how much of deletions one database keeps.
+// keptRows is the size of kept rows in one database.
 type keptRows struct {
 	most int64
 	Undo struct {
@@ -40,7 +40,7 @@ func readKept(ctx context.Context, db database.Database, settings config.Undo) (
 	return kept, problem.Doing(err, "database %s", db.Name)
 }
 
-// keptGauges are the metrics of what is kept.
+// keptGauges returns the metrics of kept rows.
 func keptGauges(b Backlog) []metrics.Sample {
 	kept, on := b.Details.(keptRows)
 	if !on {
@@ -59,7 +59,7 @@ func keptGauges(b Backlog) []metrics.Sample {
 	return samples
 }
 
-// Personal names the columns that are kept and whose names look personal.
+// Personal reports the kept columns whose names suggest personal data.
 func Personal(ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg triggers.Config,
 	tracked []triggers.Parent,
 ) (found []doctor.Finding, _ error) {
@@ -94,10 +94,10 @@ func Personal(ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg tri
 	return found, err
 }
 
-// Uncovered names what `sexton undo` does not bring back: what native keys take along or
-// change with rows that are kept, rows of tables with rules or with tables that inherit
-// from them, excluded columns, tables that are larger than all that may be kept, and what
-// the role, "" for the connected one, may not do.
+// Uncovered reports what `sexton undo` does not restore: rows that native keys delete or
+// change together with kept rows, rows of tables with rules or inheriting tables,
+// excluded columns, tables larger than max_size, and privileges that the role lacks. An
+// empty role is the connected one.
 func Uncovered(
 	ctx context.Context, conn *pgx.Conn, settings config.Undo, cfg triggers.Config, tracked []triggers.Parent,
 	role string,
@@ -120,7 +120,7 @@ func Uncovered(
 			continue
 		}
 		found = append(found, doctor.One(problem.Warning, "table "+c.Table,
-			fmt.Sprintf("sexton undo does not bring back what foreign key %s deletes or changes with rows of %s: %s",
+			fmt.Sprintf("sexton undo does not restore the rows that foreign key %s deletes or changes with rows of %s: %s",
 				c.Constraint, c.Above, c.Uncovered),
 			c.Fix)...)
 	}
@@ -144,12 +144,12 @@ func Uncovered(
 		}
 		if len(one.Heirs) > 0 {
 			found = append(found, doctor.One(problem.Warning, "table "+one.Table,
-				"sexton undo brings back nothing that is deleted from it: rows of tables that inherit from it go along, and cannot be told from its own: "+
-					render.Listed(one.Heirs), "make them partitions of it where such rows are to come back")...)
+				"sexton undo restores none of its rows: rows of tables that inherit from it are deleted too, and cannot be distinguished from its own: "+
+					render.Listed(one.Heirs), "make them partitions of it to restore such rows")...)
 		}
 		if len(one.Excluded) > 0 {
 			found = append(found, doctor.One(problem.Info, "table "+one.Table,
-				"rows come back with the default of "+render.Listed(one.Excluded)+
+				"rows are restored with the default of "+render.Listed(one.Excluded)+
 					", which loose_foreign_keys.undo.exclude_columns names", "")...)
 		}
 		if one.TooLarge > 0 {
@@ -157,7 +157,7 @@ func Uncovered(
 				fmt.Sprintf("its %.1f MB do not fit into loose_foreign_keys.undo.max_size, %.1f MB: "+
 					"a deletion of most rows is kept in part, or waits (when_full)", float64(one.TooLarge)/1e6,
 					float64(settings.MaxSize)/1e6),
-				"raise loose_foreign_keys.undo.max_size where such deletions are to come back")...)
+				"raise loose_foreign_keys.undo.max_size to restore such deletions")...)
 		}
 	}
 	if err != nil {
@@ -178,7 +178,7 @@ func Uncovered(
 	may, grant, err := undo.MaySilence(ctx, conn, role)
 	if err == nil && !may {
 		found = append(found, doctor.One(problem.Info, "loose_foreign_keys.undo",
-			"the role may not silence triggers: sexton undo fires those of the application, and --dry-run is refused",
+			"the role may not disable triggers: sexton undo fires the application's triggers, and --dry-run is refused",
 			grant)...)
 	}
 	return found, err

@@ -92,10 +92,10 @@ func TestPlanNamesWhatUndoDoesNotCover(t *testing.T) {
 	s.OK("triggers", "install")
 	planned := s.OK("plan")
 	for _, want := range []string{
-		"table public.keyless: sexton undo does not bring back what foreign key keyless_issue_id_fkey deletes or changes with rows of public.issues: ",
+		"table public.keyless: sexton undo does not restore the rows that foreign key keyless_issue_id_fkey deletes or changes with rows of public.issues: ",
 		"table public.issues: its rows are not cleaned up: undo cannot keep rows of a table with rules (ruled)",
-		"table public.issues: rows come back with the default of secret, which loose_foreign_keys.undo.exclude_columns names",
-		"table public.projects: sexton undo brings back nothing that is deleted from it: rows of tables that inherit from it go along, and cannot be told " +
+		"table public.issues: rows are restored with the default of secret, which loose_foreign_keys.undo.exclude_columns names",
+		"table public.projects: sexton undo restores none of its rows: rows of tables that inherit from it are deleted too, and cannot be distinguished " +
 			"from its own: public.old_projects",
 		"table public.projects: its 0.0 MB do not fit into loose_foreign_keys.undo.max_size, 0.0 MB",
 	} {

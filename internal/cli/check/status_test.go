@@ -81,16 +81,16 @@ func TestStatusSaysWhatIsWaitedFor(t *testing.T) {
 
 	s.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '1 hour'")
 	_, job, _ = s.StatusOf()
-	require.Contains(t, job["waiting_for"], "3 tombstones put off, the first until ")
+	require.Contains(t, job["waiting_for"], "3 tombstones deferred, the first until ")
 	s.Exec("DELETE FROM loose_foreign_keys_deleted_records WHERE primary_key_value > 1")
 	for _, each := range []struct{ set, want, why string }{
-		{"consume_after = '2100-01-02 03:04:05Z'", "1 tombstone put off until 2100-01-02T03:04:05Z", ""},
+		{"consume_after = '2100-01-02 03:04:05Z'", "1 tombstone deferred until 2100-01-02T03:04:05Z", ""},
 		{
 			"last_error = 'builds: no answer'",
-			"1 tombstone put off until 2100-01-02T03:04:05Z, after: builds: no answer",
+			"1 tombstone deferred until 2100-01-02T03:04:05Z, after: builds: no answer",
 			"",
 		},
-		{"consume_after = 'infinity'", "1 tombstone put off, after: builds: no answer", "put off until told otherwise"},
+		{"consume_after = 'infinity'", "1 tombstone deferred, after: builds: no answer", "put off until told otherwise"},
 	} {
 		s.Exec("UPDATE loose_foreign_keys_deleted_records SET " + each.set)
 		require.Contains(t, s.OK("status"), each.want, each.why)

@@ -96,7 +96,7 @@ func TestStatusAndDoctorShowGroups(t *testing.T) {
 	status := s.OK("status")
 	require.Regexp(t, `group_deletion_schedules +main +2 +\d+h0m0s|group_deletion_schedules +main +2 `, status)
 	require.Contains(t, status,
-		"Groups to be deleted: 1 in their period, 2 due, 2 put off, 1 being destroyed (1 stuck), 1 with a mark and no schedule")
+		"Groups to be deleted: 1 in their period, 2 due, 2 deferred, 1 being destroyed (1 stuck), 1 with a mark and no schedule")
 	require.Regexp(t,
 		`(?m)^10 +root-deletion_scheduled-10 +stuck +1 +\S+ +\S+ +\S+ +70 of 100 +5 +issues: SQLSTATE 23503: kept$`,
 		status)

@@ -74,7 +74,7 @@ func TestStatusNamesWhatKeepsPlaceholders(t *testing.T) {
 	s.OK("job", "run", deletionKind, "--args", `{"user_id": 12}`)
 	s.Exec("UPDATE sexton.river_job SET state = 'completed', finalized_at = now()")
 	jobs := s.JSON(0, "status").(map[string]any)["jobs"].([]any)
-	require.Regexp(t, "^2 placeholder users put off, the first until ", jobs[1].(map[string]any)["waiting_for"])
+	require.Regexp(t, "^2 placeholder users deferred, the first until ", jobs[1].(map[string]any)["waiting_for"])
 	require.Nil(t, jobs[2].(map[string]any)["waiting_for"], "it is not the one that waits")
 
 	shown := s.OK("status")
@@ -110,7 +110,7 @@ func TestDoctorLooksAtPlaceholders(t *testing.T) {
 	require.Equal(t, map[string]string{
 		place + "35: no index of drawings begins with artist_id, so every batch reads the whole table":                                        "warning",
 		place + "46: drawings.signature is of type numeric, but users.id is of type int8: a foreign key of type numeric cannot refer to int8": "error",
-		"1 row with a negative number of attempts: they would be offered too often":                                                           "warning",
+		"1 row with a negative number of attempts: they would be tried too often":                                                             "warning",
 	}, found)
 }
 

@@ -227,7 +227,7 @@ func TestUndoWithoutRightsOrDatabase(t *testing.T) {
 	doctor := s.Run("doctor", "--database-url", s.AsRole(role)).Stdout
 	require.Contains(t, doctor, "GRANT INSERT ON TABLE public.projects TO")
 	require.Contains(t, doctor,
-		"the role may not silence triggers: sexton undo fires those of the application, and --dry-run is refused")
+		"the role may not disable triggers: sexton undo fires the application's triggers, and --dry-run is refused")
 	r := s.Run("undo", s.id, "--database-url", s.AsRole(role))
 	require.Equal(t, 6, r.Code, r.Stderr)
 	require.Contains(t, r.Stdout, "GRANT SELECT, INSERT, UPDATE ON TABLE public.projects")

@@ -42,7 +42,7 @@ func TestUserDelete(t *testing.T) {
 	require.Regexp(t, `\n1 +0 +0 +0 +- +0 +infinity +-\n`, s.OK("status"), "put off until told otherwise")
 	s.Exec("INSERT INTO sexton.clients (client_id, host, pid) VALUES ('host:1:abc', 'host', 1)")
 	s.Exec("UPDATE users_ghost_user_migrations SET consume_after = '2100-01-02 03:04:05Z', last_error = 'todos: used'")
-	require.Contains(t, s.OK("status"), "1 user put off until 2100-01-02T03:04:05Z, after: todos: used")
+	require.Contains(t, s.OK("status"), "1 user deferred until 2100-01-02T03:04:05Z, after: todos: used")
 	s.Exec("UPDATE users_ghost_user_migrations SET consume_after = '-infinity', last_error = NULL")
 	require.Regexp(t, `\n1 +0 +0 +0 +- +0 +- +-\n`, s.OK("status"))
 
@@ -58,7 +58,7 @@ func TestUserDelete(t *testing.T) {
 
 	s.Exec("INSERT INTO users_ghost_user_migrations (user_id) SELECT id FROM users WHERE user_type = 5")
 	s.OK("job", "run", ghostKind)
-	require.Regexp(t, ghostKind+` +1 user put off until [^ ]+Z, after: the ghost user cannot be deleted\n(.*\n)+`+
+	require.Regexp(t, ghostKind+` +1 user deferred until [^ ]+Z, after: the ghost user cannot be deleted\n(.*\n)+`+
 		ghostKind+` +the ghost user cannot be deleted \(1 time\)\n`, s.OK("status"), "an error of no table's")
 
 	require.Equal(t, "user 2: blocked, and queued for deletion\n",
@@ -92,13 +92,13 @@ func TestDoctorNamesFailingUsers(t *testing.T) {
 	}
 	require.Equal(t, []finding{{
 		"failing_users", "user 1",
-		`its deletion has failed 3 times, and holds up no other: issues: SQLSTATE 23514: new row for relation "issues" violates check constraint "signed"`,
+		`its deletion has failed 3 times: issues: SQLSTATE 23514: new row for relation "issues" violates check constraint "signed"`,
 	}}, findings())
 	s.Exec("INSERT INTO users (id, username, email, name) SELECT id, id, id || '@example.com', id FROM generate_series(101, 111) AS id")
 	s.Exec("INSERT INTO users_ghost_user_migrations (user_id, attempts, last_error) SELECT id, 4, 'kept' FROM users WHERE id > 100")
 	found := findings()
 	require.Len(t, found, 11)
-	require.Equal(t, "it is the same with 2 users more", found[10].Message)
+	require.Equal(t, "the deletion of 2 users more fails too", found[10].Message)
 }
 
 // Invalid lists are reported with their position before anything runs.
