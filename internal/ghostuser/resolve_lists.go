@@ -7,8 +7,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/batch"
-	"sexton/internal/definitions"
 	"sexton/internal/drain/dml"
 	"sexton/internal/pgcatalog"
 	"sexton/internal/problem"
@@ -16,38 +14,8 @@ import (
 
 // table returns the table that a list names, or nil.
 func (r *resolver) table(key, text string) *pgcatalog.Relation {
-	name, err := definitions.ParseName(text)
-	if err != nil {
-		r.reportf(problem.Error, key+".table", "", "table %q %v", text, err)
-		return nil
-	}
-	if name.Schema == "" {
-		name.Schema = r.schema
-	}
-	table := r.Named(name.Schema, name.Table)
-	switch {
-	case table == nil:
-		var known []string
-		for _, one := range r.Relations {
-			if !one.IsPartition() {
-				known = append(known, one.In(r.schema))
-			}
-		}
-		slices.Sort(known)
-		r.reportf(problem.Error, key+".table", problem.Meant(text, known, "create it, or remove the entry"),
-			"table %s does not exist", text)
-		return nil
-	case !table.IsTable():
-		r.reportf(problem.Error, key+".table", "use a table", "%s is not a table", text)
-		return nil
-	case table.IsPartition():
-		r.reportf(problem.Error, key+".table", "name the partitioned table", "%s is a partition", text)
-		return nil
-	case table.Foreign != nil:
-		r.reportf(problem.Error, key+".table", "detach it, or remove the entry",
-			"partition %s of %s is a foreign table", table.Foreign.SQL(), text)
-		return nil
-	case table.Schema == r.schema && table.Name == QueueTable:
+	table := r.ListedTable(r.reportf, key+".table", r.schema, text)
+	if table != nil && table.Schema == r.schema && table.Name == QueueTable {
 		r.reportf(problem.Error, key+".table", "remove the entry", "%s is the queue itself", text)
 		return nil
 	}
@@ -110,7 +78,7 @@ func (r *resolver) bindMove(ctx context.Context, tx pgx.Tx, key string, m Move) 
 	if table == nil {
 		return nil
 	}
-	conditions, err := r.bindConditions(ctx, tx, key, table, m.Conditions)
+	conditions, err := r.BindConditions(ctx, tx, r.reportf, key, r.schema, table, m.Conditions)
 	if err != nil {
 		return err
 	}
@@ -127,44 +95,6 @@ func (r *resolver) bindMove(ctx context.Context, tx pgx.Tx, key string, m Move) 
 		}
 	}
 	return nil
-}
-
-// bindConditions casts every value once, so that one which does not fit is found here and
-// not in the middle of a batch. Batches get the text that it has under Settled, which
-// means the same value under the settings of every role.
-func (r *resolver) bindConditions(
-	ctx context.Context, tx pgx.Tx, key string, table *pgcatalog.Relation, conditions []definitions.Condition,
-) ([]dml.Value, error) {
-	var typed []dml.Value
-	for i, c := range conditions {
-		at := fmt.Sprintf("%s.conditions[%d]", key, i)
-		found, there := table.Columns[c.Column]
-		if !there {
-			r.reportf(problem.Error, at+".column", "correct the name", "table %s has no column %s", table.In(r.schema),
-				c.Column)
-			continue
-		}
-		var value string
-		err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error {
-			return nested.QueryRow(ctx, fmt.Sprintf("SELECT $1::pg_catalog.text::%s::pg_catalog.text", found.Type),
-				c.Value).Scan(&value)
-		})
-		if f := batch.Judge(err); err != nil && (f.SQLState == "" || f.SQLState[:2] != "22" && f.SQLState[:2] != "23") {
-			return nil, fmt.Errorf("check value of column %s: %w", c.Column, err)
-		}
-		if err != nil {
-			r.reportf(problem.Error, at+".value", "give a value of that type",
-				"value %q does not fit column %s of type %s", c.Value, c.Column, found.Type)
-			continue
-		}
-		compare, err := r.Operators.Own(found)
-		if err != nil {
-			r.reportf(problem.Error, at+".column", "name another column", "column %s: %v", c.Column, err)
-			continue
-		}
-		typed = append(typed, dml.Value{Column: c.Column, Type: found.Type, Compare: compare, Value: value})
-	}
-	return typed, nil
 }
 
 func (r *resolver) bindRest(key string, l Columns, to dml.Action, into *[]*bound) {

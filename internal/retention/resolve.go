@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
-	"sexton/internal/batch"
 	"sexton/internal/definitions"
 	"sexton/internal/drain/dml"
 	"sexton/internal/migrate"
@@ -87,36 +85,13 @@ func (r *resolver) reportf(severity problem.Severity, key, fix, format string, a
 	r.problems.Add(problem.Problem{Severity: severity, Key: key, Message: fmt.Sprintf(format, args...), Fix: fix})
 }
 
-// find returns the table of a rule, or nil.
-func (r *resolver) find(key, text string) *pgcatalog.Relation {
-	key += ".table"
-	name, err := definitions.ParseName(text)
-	if err != nil {
-		r.reportf(problem.Error, key, "", "table %q %v", text, err)
+func (r *resolver) bind(ctx context.Context, tx pgx.Tx, key string, of Rule) error {
+	table := r.ListedTable(r.reportf, key+".table", r.schema, of.Table)
+	if table == nil {
 		return nil
 	}
-	table := r.Named(r.in(name), name.Table)
-	switch {
-	case table == nil:
-		r.reportf(problem.Error, key, "create it, or remove the rule", "table %s does not exist", text)
-	case !table.IsTable():
-		r.reportf(problem.Error, key, "name the table", "%s is not a table", text)
-	case table.IsPartition():
-		r.reportf(problem.Error, key, "name the partitioned table", "%s is a partition", text)
-	case table.Foreign != nil:
-		r.reportf(problem.Error, key, "detach it, or remove the rule", "partition %s of %s is a foreign table",
-			table.Foreign.SQL(), text)
-	case table.Schema == pgcatalog.Schema:
-		r.reportf(problem.Error, key, "remove the rule", "%s is a table of Sexton", text)
-	default:
-		return table
-	}
-	return nil
-}
-
-func (r *resolver) bind(ctx context.Context, tx pgx.Tx, key string, of Rule) error {
-	table := r.find(key, of.Table)
-	if table == nil {
+	if table.Schema == pgcatalog.Schema {
+		r.reportf(problem.Error, key+".table", "remove the entry", "%s is a table of Sexton", of.Table)
 		return nil
 	}
 	name := table.In(r.schema)
@@ -161,46 +136,13 @@ func (r *resolver) bind(ctx context.Context, tx pgx.Tx, key string, of Rule) err
 		}
 		bound.id = append(bound.id, dml.Value{Column: name, Type: c.Type, Compare: same})
 	}
-	for i, condition := range of.Conditions {
-		value, err := r.condition(ctx, tx, fmt.Sprintf("%s.conditions[%d]", key, i), table, condition)
-		if err != nil {
-			return err
-		}
-		bound.edge.Conditions = append(bound.edge.Conditions, value)
+	var err error
+	bound.edge.Conditions, err = r.BindConditions(ctx, tx, r.reportf, key, r.schema, table, of.Conditions)
+	if err != nil {
+		return err
 	}
 	r.rules = append(r.rules, bound)
 	return nil
-}
-
-// condition binds a condition. It casts the value in the database, so that a value of the
-// wrong type is reported before a pass.
-func (r *resolver) condition(ctx context.Context, tx pgx.Tx, key string, table *pgcatalog.Relation,
-	c definitions.Condition,
-) (v dml.Value, _ error) {
-	column, found := table.Columns[c.Column]
-	if !found {
-		r.reportf(problem.Error, key+".column", problem.Meant(c.Column, table.ColumnNames(), "correct the name"),
-			"table %s has no column %s", table.In(r.schema), c.Column)
-		return v, nil
-	}
-	v = dml.Value{Column: c.Column, Type: column.Type}
-	err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error {
-		return nested.QueryRow(ctx, fmt.Sprintf("SELECT $1::pg_catalog.text::%s::pg_catalog.text", column.Type),
-			c.Value).Scan(&v.Value)
-	})
-	switch f := batch.Judge(err); {
-	case err == nil:
-	case strings.HasPrefix(f.SQLState, "22") || strings.HasPrefix(f.SQLState, "23"):
-		r.reportf(problem.Error, key+".value", "give a value of that type",
-			"value %q does not fit column %s of type %s", c.Value, c.Column, column.Type)
-		return v, nil
-	default:
-		return v, fmt.Errorf("check value of column %s: %w", c.Column, err)
-	}
-	if v.Compare, err = r.Operators.Own(column); err != nil {
-		r.reportf(problem.Error, key+".column", "name another column", "column %s: %v", c.Column, err)
-	}
-	return v, nil
 }
 
 // compareRules reports a rule that never deletes a row because another rule of the same

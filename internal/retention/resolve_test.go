@@ -35,11 +35,11 @@ func TestWrongRulesAreRefused(t *testing.T) {
 	}{
 		"no table": {
 			[]retention.Rule{of("nowhere", "at", day)},
-			[]string{"retention.rules[0].table: table nowhere does not exist (create it, or remove the rule)"},
+			[]string{"retention.rules[0].table: table nowhere does not exist (create it, or remove the entry)"},
 		},
 		"a view": {
 			[]retention.Rule{of("seen", "at", day)},
-			[]string{"retention.rules[0].table: seen is not a table (name the table)"},
+			[]string{"retention.rules[0].table: seen is not a table (use a table)"},
 		},
 		"partition": {
 			[]retention.Rule{of("events_1", "at", day)},
@@ -47,7 +47,7 @@ func TestWrongRulesAreRefused(t *testing.T) {
 		},
 		"own": {
 			[]retention.Rule{of("sexton.runs", "started_at", day)},
-			[]string{"retention.rules[0].table: sexton.runs is a table of Sexton (remove the rule)"},
+			[]string{"retention.rules[0].table: sexton.runs is a table of Sexton (remove the entry)"},
 		},
 		"no column": {
 			[]retention.Rule{keep(1), of("events", "att", day)},
