@@ -24,8 +24,7 @@ import (
 //	 2  rescheduling re-orders and does not delay            internal/loosefk TestFailingTombstonesAreDeferredLongerEachTime
 //	                                                         internal/loosefk TestTombstonesThatAreNotDueStay
 //	 3  one heavy parent counts an attempt for all 500       internal/loosefk TestOverLimitCountsAttemptsOfTheLargeParentOnly
-//	 4  no progress per definition                           TestFinishedDefinitionsAreNotBegunAgain
-//	    a heavy parent is not split                          internal/loosefk TestAdaptiveLargeParentDoesNotDelaySmallOnes
+//	 4  a heavy parent is not split                          internal/loosefk TestAdaptiveLargeParentDoesNotDelaySmallOnes
 //	                                                         internal/loosefk TestOverLimitCountsAttemptsOfTheLargeParentOnly
 //	 5  two statements per definition without children       TestOneGitLabDeletion
 //	 6  one lock for all databases                           internal/lease TestTakeOverSparesOtherLeases
