@@ -84,7 +84,7 @@ func ghostLists(c config.GhostUsers) ghostuser.Lists {
 	}
 	for _, entry := range c.Delete {
 		lists.Delete = append(lists.Delete, ghostuser.Columns{
-			Table: entry.Table, Columns: entry.Columns, Event: entry.Tells(), EventColumns: entry.Event,
+			Table: entry.Table, Columns: entry.Columns, Event: entry.EmitsEvent(), EventColumns: entry.Event,
 		})
 	}
 	for _, entry := range c.Nullify {
@@ -122,7 +122,7 @@ func ghostEntries(c *config.Config) []string {
 	for _, entry := range c.GhostUsers.Delete {
 		for _, column := range entry.Columns {
 			rest := ""
-			if entry.Tells() {
+			if entry.EmitsEvent() {
 				rest = " event" + eventColumns(entry.Event)
 			}
 			entries = append(entries, listEntry(c, "delete", "", entry.Table, column)+rest)

@@ -18,8 +18,7 @@ import (
 	"sexton/internal/yamlfile"
 )
 
-// Components are the keys of the enabled components, in the order of Config: the parts of
-// it that have a switch.
+// Components returns the keys of the enabled components, in the order of Config.
 func (c *Config) Components() []string {
 	var keys []string
 	all := reflect.ValueOf(c).Elem()
@@ -37,8 +36,9 @@ func (c *Config) Components() []string {
 	return keys
 }
 
-// ComponentsIn returns the keys of the enabled components that work in a database. Outside
-// the jobs database, these are loose foreign keys, undo, and retention if it has rules there.
+// ComponentsIn returns the keys of the enabled components that work in a database.
+// Outside the jobs database, these are loose foreign keys, undo, and retention if it has
+// rules there.
 func (c *Config) ComponentsIn(database string) []string {
 	keys := c.Components()
 	if database != c.Jobs.Database {
@@ -68,7 +68,7 @@ type TableKey struct {
 	Key string `default:"id" yaml:"key"`
 }
 
-// OnRequest is what queueing a user changes.
+// OnRequest configures changes to a user at the time of queueing.
 type OnRequest struct {
 	// Set are columns of the user and the values set when the user is queued. A
 	// cancellation restores the former values.
@@ -81,8 +81,8 @@ type TableColumns struct {
 	Columns []string `yaml:"columns,required"`
 }
 
-// DeleteColumns names columns of one table that refer to a user, with whom its rows are
-// deleted.
+// DeleteColumns names columns of one table that refer to a user. Its rows are deleted
+// with the user.
 type DeleteColumns struct {
 	Table   string   `yaml:"table,required"`
 	Columns []string `yaml:"columns,required"`
@@ -93,21 +93,21 @@ type DeleteColumns struct {
 	CleanerClass string           `yaml:"cleaner_class"`
 }
 
-// Tells reports whether the entry asks for an event.
-func (d DeleteColumns) Tells() bool { return d.Event != nil || d.CleanerClass != "" }
+// EmitsEvent reports whether the entry writes events.
+func (d DeleteColumns) EmitsEvent() bool { return d.Event != nil || d.CleanerClass != "" }
 
-// MoveColumns names columns whose rows pass to the ghost user.
+// MoveColumns names columns whose rows are moved to the ghost user.
 type MoveColumns struct {
 	Table   string   `yaml:"table,required"`
 	Columns []string `yaml:"columns,required"`
 	// Always moves the rows on a hard delete as well.
 	Always bool `yaml:"always"`
-	// Conditions, all of which must hold, say which rows are moved; the others are
+	// Conditions, all of which must hold, select the rows that are moved; other rows are
 	// treated as on a hard delete.
 	Conditions []definitions.Condition `yaml:"conditions"`
 }
 
-// Batches are rows of one statement without a target.
+// Batches are the rows of one statement if there is no target.
 type Batches struct {
 	// Move is how many rows a statement moves with target 0s.
 	Move int `check:"positive" default:"50" yaml:"move"`
@@ -117,11 +117,11 @@ type Batches struct {
 	Nullify int `check:"positive" default:"100" yaml:"nullify"`
 }
 
-// GhostUsers configures the removal of users whose records pass to a ghost user.
+// GhostUsers configures the deletion of users. Their records are moved to a ghost user.
 type GhostUsers struct {
 	// Enabled enables the job.
 	Enabled bool `yaml:"enabled"`
-	// Schedule is when the job looks for work, in UTC; commits wake it as well.
+	// Schedule is when the job searches for work, in UTC; commits also start it.
 	Schedule Schedule `default:"*/2 * * * *" yaml:"schedule"`
 	// Limit is how many users one run handles.
 	Limit int `check:"positive" default:"1000" yaml:"limit"`
@@ -130,10 +130,10 @@ type GhostUsers struct {
 	// RetryAfter is how long a user is deferred after an error.
 	RetryAfter time.Duration `check:"positive" default:"30m" yaml:"retry_after"`
 	Batches    Batches       `yaml:"batches"`
-	// Target is how long a statement should take; 0s uses the fixed sizes of batches.
+	// Target is the intended duration of a statement; 0s uses the fixed sizes in batches.
 	Target time.Duration `check:"0s, or 1ms..1s" default:"20ms" yaml:"target"`
-	// Duty is the share of its time, in percent, that a run works; auto follows the load
-	// of the server.
+	// Duty is the share of its time, in percent, that a run works; auto depends on the
+	// load of the server.
 	Duty Duty `default:"auto" yaml:"duty"`
 	// Connections is how many users are deleted in parallel while the server is otherwise
 	// idle.
@@ -166,7 +166,7 @@ func (g GhostUsers) UsersTable() string { return cmp.Or(g.Users.Table, "users") 
 type PlaceholderUsers struct {
 	// Enabled enables both jobs; needs ghost_users.enabled.
 	Enabled bool `yaml:"enabled"`
-	// Schedule is when the job looks for work, in UTC; commits wake it as well.
+	// Schedule is when the job searches for work, in UTC; commits also start it.
 	Schedule Schedule `default:"0 0 * * *" yaml:"schedule"`
 	// MaxAttempts is how often a removal is tried before the placeholder is given up.
 	MaxAttempts int `check:"1..100" default:"15" yaml:"max_attempts"`
@@ -219,17 +219,17 @@ func (d *Days) UnmarshalText(text []byte) error {
 type AdjournedGroups struct {
 	// Enabled enables the job.
 	Enabled bool `yaml:"enabled"`
-	// Schedule is when the job looks for work, in UTC; commits wake it as well.
+	// Schedule is when the job searches for work, in UTC; commits also start it.
 	Schedule Schedule `default:"0 2 * * *" yaml:"schedule"`
 	// BatchSize is how many groups are looked up at a time.
 	BatchSize int `check:"positive" default:"100" yaml:"batch_size"`
 	// Spacing is the time between the starts of two destructions: 20s makes 4,320 a day.
 	// 0s: as workers are free.
 	Spacing time.Duration `check:"not negative" default:"20s" yaml:"spacing"`
-	// Target is how long a statement should take.
+	// Target is the intended duration of a statement.
 	Target time.Duration `check:"1ms..1s" default:"20ms" yaml:"target"`
-	// Duty is the share of its time, in percent, that a run works; auto follows the load
-	// of the server.
+	// Duty is the share of its time, in percent, that a run works; auto depends on the
+	// load of the server.
 	Duty Duty `default:"auto" yaml:"duty"`
 	// Groups is the table of groups. Without it, the table groups has GitLab's columns
 	// and rules, and tables around it.
@@ -248,16 +248,16 @@ type AdjournedGroups struct {
 	MayRemove string `yaml:"may_remove"`
 }
 
-// ExternalDiffs configures the move of diffs to object storage.
+// ExternalDiffs configures moving diffs to object storage.
 type ExternalDiffs struct {
 	// Enabled enables the job.
 	Enabled bool `yaml:"enabled"`
-	// Schedule is when the job looks for work, in UTC; commits wake it as well.
+	// Schedule is when the job searches for work, in UTC; commits also start it.
 	Schedule Schedule `default:"15 * * * *" yaml:"schedule"`
 	// When is which diffs move: all, or outdated ones: all versions but the latest, and
 	// diffs merged or closed for more than 7 days.
 	When DiffRule `default:"always" yaml:"when"`
-	// Limit is for how many diffs one pass inserts jobs; the next tick continues.
+	// Limit is the number of diffs for which one run inserts jobs; the next tick continues.
 	Limit int `check:"positive" default:"1000" yaml:"limit"`
 	// MaxWorkers is how many diffs one process moves in parallel, at most three larger
 	// than 128 KiB.
@@ -266,7 +266,7 @@ type ExternalDiffs struct {
 	Bucket URL `default:"file:///var/lib/sexton/diffs" yaml:"bucket"`
 }
 
-// DiffRule is which diffs move: all of them, or outdated ones.
+// DiffRule selects the diffs to move: all, or outdated ones.
 type DiffRule string
 
 // Choices lists the rules.
@@ -278,16 +278,16 @@ type Retention struct {
 	Enabled bool `yaml:"enabled"`
 	// Schedule is when the job searches for due rows, in UTC.
 	Schedule Schedule `default:"*/10 * * * *" yaml:"schedule"`
-	// Target is how long a statement should take.
+	// Target is the intended duration of a statement.
 	Target time.Duration `check:"1ms..1s" default:"20ms" yaml:"target"`
-	// Duty is the share of its time, in percent, that a pass works; auto follows the load
-	// of the server.
+	// Duty is the share of its time, in percent, that a run works; auto depends on the
+	// load of the server.
 	Duty Duty `default:"auto" yaml:"duty"`
 	// Rules are the tables with rows to delete.
 	Rules []RetentionRule `yaml:"rules"`
 }
 
-// RetentionRule says how long rows of a table are kept.
+// RetentionRule configures the deletion of expired rows of one table.
 type RetentionRule struct {
 	// Database is the name of the database with the table; default the jobs database.
 	Database string `yaml:"database"`
@@ -299,7 +299,7 @@ type RetentionRule struct {
 	Keep Age `yaml:"keep,required"`
 	// Unit is s or ms if the column is an integer: the time since 1970.
 	Unit EpochUnit `yaml:"unit"`
-	// Conditions, all of which must hold, say which rows are deleted; the others are
+	// Conditions, all of which must hold, select the rows that are deleted; other rows are
 	// kept.
 	Conditions []definitions.Condition `yaml:"conditions"`
 	// Event writes an event with the keys of the rows of each batch: true for the keys
@@ -337,10 +337,10 @@ func (v *validator) retention() {
 // Age is a duration in days, such as 90d, or with Go's units.
 type Age time.Duration
 
-// longestAge is far below what a time.Duration holds.
+// longestAge is far below the largest time.Duration.
 const longestAge = 36_500 * 24 * time.Hour
 
-// MarshalText is the number of days, or the duration if it is not whole days.
+// MarshalText returns a number of days, or a duration if it is not full days.
 func (a Age) MarshalText() ([]byte, error) {
 	if d := time.Duration(a); d == 0 || d%(24*time.Hour) != 0 {
 		return []byte(d.String()), nil
@@ -348,7 +348,7 @@ func (a Age) MarshalText() ([]byte, error) {
 	return append(strconv.AppendInt(nil, int64(time.Duration(a)/(24*time.Hour)), 10), 'd'), nil
 }
 
-// UnmarshalText reads a number of days or a duration.
+// UnmarshalText accepts a number of days or a duration.
 func (a *Age) UnmarshalText(text []byte) error {
 	number, days := strings.CutSuffix(string(text), "d")
 	age, err := time.ParseDuration(string(text))
@@ -367,10 +367,10 @@ func (a *Age) UnmarshalText(text []byte) error {
 // EpochUnit is the unit of an integer that is a time since 1970, or empty.
 type EpochUnit string
 
-// MarshalText is the unit.
+// MarshalText returns the unit.
 func (u EpochUnit) MarshalText() ([]byte, error) { return []byte(u), nil }
 
-// UnmarshalText reads a unit.
+// UnmarshalText accepts a unit.
 func (u *EpochUnit) UnmarshalText(text []byte) error {
 	if unit := string(text); unit != "" && unit != "s" && unit != "ms" {
 		return errors.New("must be s or ms")
@@ -383,22 +383,22 @@ func (u *EpochUnit) UnmarshalText(text []byte) error {
 // of week), or one of @hourly, @daily, @every 90s and the like.
 type Schedule string
 
-// Parse returns the times of the schedule, or an error that says which part of it is
-// wrong. A schedule that never comes, such as 31 February, is an error.
+// Parse returns the times of the schedule, or an error that names the wrong part. A
+// schedule that never fires, such as 31 February, is an error.
 func (s Schedule) Parse() (cron.Schedule, error) {
 	parsed, err := parseCron(string(s))
 	if err != nil {
 		return nil, explainCron(string(s))
 	}
-	// Any start will do: the parser looks five years ahead, which takes in a leap day.
+	// The parser searches the next five years, which include a leap day.
 	if parsed.Next(time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
 		return nil, errors.New("never fires: no such date exists")
 	}
 	return parsed, nil
 }
 
-// parseCron guards the library, which slices a time zone up to the first space without
-// looking for one.
+// parseCron parses a cron expression. The library panics on a time zone without a space
+// after it.
 func parseCron(text string) (cron.Schedule, error) {
 	if strings.Contains(text, "TZ=") && !strings.Contains(text, " ") {
 		return nil, errors.New("a time zone alone")
@@ -406,10 +406,10 @@ func parseCron(text string) (cron.Schedule, error) {
 	return cron.ParseStandard(text)
 }
 
-// explainCron finds the part that is wrong without repeating it.
+// explainCron returns an error that names the wrong part but does not repeat it.
 func explainCron(text string) error {
 	if strings.HasPrefix(text, "@") {
-		return errors.New("is none of @yearly, @monthly, @weekly, @daily, @hourly and @every with a duration")
+		return errors.New("must be one of @yearly, @monthly, @weekly, @daily, @hourly, or @every with a duration")
 	}
 	fields := strings.Fields(text)
 	if len(fields) > 0 && strings.Contains(fields[0], "TZ=") {
@@ -426,7 +426,7 @@ func explainCron(text string) error {
 		alone := []string{"*", "*", "*", "*", "*"}
 		alone[i] = fields[i]
 		if _, err := parseCron(strings.Join(alone, " ")); err != nil {
-			return fmt.Errorf("its field %d, the %s, cannot be read", i+1, name)
+			return fmt.Errorf("field %d (%s) is not valid", i+1, name)
 		}
 	}
 	return errors.New("is not a cron expression")

@@ -1,22 +1,19 @@
-// Package config reads Sexton's configuration. Its entry point is Load, which connects
-// nowhere.
+// Package config reads the configuration. The entry point is Load, which connects to no
+// database.
 //
 //	defaults ─► YAML file, with ${VARIABLES} ─► SEXTON_… variables ─► flags ─► checks ─► Config          a later one wins
 //
-// Its one invariant: Load returns a configuration that is whole and checked, or a
-// problem.List with everything that is wrong, each with its place and its fix. Neither
-// shows a Secret.
+// Invariant: Load returns a complete and checked configuration, or a problem.List with
+// all errors, each with its position and fix. Neither prints a Secret.
 //
-// Every key can be set by an environment variable named SEXTON_ and its path in capitals,
-// with two underscores between levels: SEXTON_DATABASES__MAIN__PACE=turbo. Lists are
-// written with commas; the lists of mappings as in YAML, [{table: issues, columns:
-// [author_id]}]. ${…} is not expanded in variables.
+// Each key has an environment variable: SEXTON_ and its path in capitals, with two
+// underscores between levels, as in SEXTON_DATABASES__MAIN__PACE=turbo. Lists are
+// separated by commas. Lists of mappings are YAML: [{table: issues, columns: [author_id]}].
+// ${…} in variables is not expanded.
 //
-// A file that lists databases is the whole list: a variable or flag can change one of
-// them but not add one, so that a misspelt name is found. Without such a list the
-// environment may make databases by giving their urls (SEXTON_DATABASES__CI__URL; main
-// comes first, the others in the order of their names), and where it names none,
-// --database-url or DATABASE_URL alone gives the database main. --database-url replaces
-// the url of the first database and drops its listen_url, which led to the server that
-// was replaced.
+// If the file lists databases, a variable or flag can change but not add one, so that a
+// misspelled name is reported. Otherwise the environment defines databases by their URLs
+// (SEXTON_DATABASES__CI__URL), main first and then by name. If there are none,
+// --database-url or DATABASE_URL defines the database main. --database-url replaces the
+// url of the first database and removes its listen_url.
 package config

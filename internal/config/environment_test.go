@@ -189,15 +189,15 @@ func TestSchedule(t *testing.T) {
 		"":                          "has 0 fields; a cron expression has five: minute, hour, day of month, month, day of week",
 		"* * * *":                   "has 4 fields; a cron expression has five: minute, hour, day of month, month, day of week",
 		"0 * * * * *":               "has 6 fields; a cron expression has five: minute, hour, day of month, month, day of week",
-		"60 * * * *":                "its field 1, the minute, cannot be read",
-		"* 24 * * *":                "its field 2, the hour, cannot be read",
-		"* * 0 * *":                 "its field 3, the day of month, cannot be read",
-		"* * * foo *":               "its field 4, the month, cannot be read",
-		"* * * * 5-1":               "its field 5, the day of week, cannot be read",
+		"60 * * * *":                "field 1 (minute) is not valid",
+		"* 24 * * *":                "field 2 (hour) is not valid",
+		"* * 0 * *":                 "field 3 (day of month) is not valid",
+		"* * * foo *":               "field 4 (month) is not valid",
+		"* * * * 5-1":               "field 5 (day of week) is not valid",
 		"0 0 31 2 *":                "never fires: no such date exists",
 		"0 0 31 4,6,9,11 *":         "never fires: no such date exists",
-		"@weekdays":                 "is none of @yearly, @monthly, @weekly, @daily, @hourly and @every with a duration",
-		"@every soon":               "is none of @yearly, @monthly, @weekly, @daily, @hourly and @every with a duration",
+		"@weekdays":                 "must be one of @yearly, @monthly, @weekly, @daily, @hourly, or @every with a duration",
+		"@every soon":               "must be one of @yearly, @monthly, @weekly, @daily, @hourly, or @every with a duration",
 		"TZ=UTC":                    "has 0 fields; a cron expression has five: minute, hour, day of month, month, day of week",
 		"TZ=Nowhere/Else * * * * *": "names an unknown time zone",
 	} {
@@ -233,7 +233,7 @@ func TestSecretsFromFiles(t *testing.T) {
 		"":                         "is empty",
 		"\n":                       "is empty",
 		"geheim\nzwei\n":           "several lines",
-		strings.Repeat("x", 5<<10): "more than 4096 bytes",
+		strings.Repeat("x", 5<<10): "larger than 4096 bytes",
 	} {
 		write(t, dir, "word", content)
 		_, err := load("SEXTON_HTTP__TOKEN_FILE=" + token)
@@ -243,5 +243,5 @@ func TestSecretsFromFiles(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(dir, "word")))
 	_, err = load("SEXTON_HTTP__TOKEN_FILE="+token, "SEXTON_HTTP__TOKEN=geheim", "SEXTON_HTTP__PASSWORD_FILE=",
 		"SEXTON_HTTP__USER=")
-	require.ErrorContains(t, err, "SEXTON_HTTP__TOKEN_FILE: is set beside http.token (keep one of them)")
+	require.ErrorContains(t, err, "SEXTON_HTTP__TOKEN_FILE: is set in addition to http.token (keep one of them)")
 }

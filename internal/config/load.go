@@ -14,41 +14,40 @@ import (
 	"sexton/internal/yamlfile"
 )
 
-// DefaultFile is the configuration file that is read where none is named and it exists.
+// DefaultFile is the configuration file that is read if none is named and it exists.
 const DefaultFile = "sexton.yaml"
 
 //go:embed defaults.yaml
 var defaultLists []byte
 
-// defaults are the lists of the configuration, from a file of the program; the tags of
-// Config's fields have the rest.
+// defaults returns the default lists, from an embedded file. Other defaults are in the
+// tags of Config.
 func defaults() (c Config) {
 	root, _ := yamlfile.Parse("defaults.yaml", defaultLists)
 	_, _ = root.Decode("", &c, nil)
 	return c
 }
 
-// Options are what the command line and the process give to the configuration.
+// Options are the command line flags and the environment.
 type Options struct {
-	// Path is --config; empty means SEXTON_CONFIG, then DefaultFile if it exists, then no
-	// file.
+	// Path is --config. If it is empty, SEXTON_CONFIG is used, then DefaultFile.
 	Path string
 	// DatabaseURL is --database-url.
 	DatabaseURL string
 	// Environ is the environment in os.Environ's form.
 	Environ []string
-	// Dir is the folder that relative paths start from; empty means the working
-	// directory. Paths in the file start from the file's own folder.
+	// Dir is the folder of relative paths, by default the working directory. Paths in the
+	// file are relative to the folder of the file.
 	Dir string
-	// WithoutURL lets a configuration pass whose databases have no URL, or that has none,
-	// for readers who only look at it.
+	// WithoutURL accepts a configuration without databases or without their URLs, for
+	// commands that only print it.
 	WithoutURL bool
 }
 
 var databaseURL = regexp.MustCompile(`^databases\.[^.]+\.url$`)
 
-// Load reads, merges and checks the configuration without connecting anywhere. The error
-// is a problem.List with everything that is wrong.
+// Load reads, merges and checks the configuration. It connects to no database. The error
+// is a problem.List with all findings.
 func Load(o Options) (*Config, error) {
 	l := loader{options: o, environ: variables(o.Environ)}
 	c := l.load()
@@ -124,8 +123,8 @@ func noDatabase(path string) problem.Problem {
 	return p
 }
 
-// readFile returns the path of the file, empty where there is none, and its content, nil
-// where that cannot be read.
+// readFile returns the path of the file, or "" if there is none, and its content, or nil
+// if that cannot be read.
 func (l *loader) readFile() (string, *yamlfile.Node) {
 	path, source := l.options.Path, "--config"
 	if path == "" {
@@ -167,8 +166,8 @@ func resolve(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// resolvePaths makes the paths in c start from dir if a variable named them and from the
-// file's own folder otherwise. That folder is dir itself where there is no file.
+// resolvePaths makes the paths in c relative to dir if a variable sets them, or if there
+// is no file. Otherwise they are relative to the folder of the file.
 func (c *Config) resolvePaths(dir, fileDir string) {
 	base := func(key string) string {
 		if fileDir == "." || c.positions[key].Source != "" {
@@ -193,7 +192,8 @@ func (c *Config) resolvePaths(dir, fileDir string) {
 	c.ExternalDiffs.Bucket = AbsoluteBucket(c.ExternalDiffs.Bucket, base("external_diffs.bucket"))
 }
 
-// AbsoluteBucket makes the path of a file:// URL absolute, starting from dir.
+// AbsoluteBucket returns a file:// URL with an absolute path. A relative path starts at
+// dir.
 func AbsoluteBucket(bucket URL, dir string) URL {
 	if path, ok := strings.CutPrefix(string(bucket), "file://"); ok && path != "" && path[0] != '/' {
 		if absolute, err := filepath.Abs(resolve(dir, path)); err == nil {

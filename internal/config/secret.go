@@ -13,13 +13,13 @@ import (
 	"sexton/internal/yamlfile"
 )
 
-// mask stands for what is hidden.
+// mask replaces hidden texts.
 const mask = "***"
 
-// Secret is a text that is never shown; string(s) reveals it.
+// Secret is a text that is never printed; string(s) returns it.
 type Secret string
 
-// String is *** for every secret that is set.
+// String returns *** if the secret is set.
 func (s Secret) String() string {
 	if s == "" {
 		return ""
@@ -34,10 +34,10 @@ func (s Secret) MarshalYAML() (any, error) { return s.String(), nil }
 func (s Secret) GoString() string { return s.String() }
 
 // URL is a connection string, as a URL or, for Postgres, in its keyword=value form;
-// string(u) reveals it.
+// string(u) returns it.
 type URL string
 
-// String is the connection string with *** for its passwords.
+// String returns the connection string with *** for its passwords.
 func (u URL) String() string {
 	text := string(u)
 	if scheme, rest, ok := strings.Cut(text, "://"); ok && !strings.ContainsAny(scheme, " ='") {
@@ -52,16 +52,16 @@ func (u URL) MarshalYAML() (any, error) { return u.String(), nil }
 // GoString hides the passwords from %#v.
 func (u URL) GoString() string { return u.String() }
 
-// hideInURL works on what follows the scheme. It edits the text instead of rendering a
-// parsed URL, so that everything but the secret stays as it was written.
+// hideInURL masks passwords in a URL without its scheme. It edits the text instead of
+// rendering a parsed URL, so that all other parts are unchanged.
 func hideInURL(rest string) string {
 	end := len(rest)
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
 		end = i
 	}
 	if !strings.Contains(rest[:end], "@") && strings.Contains(rest[:end], ":") {
-		// An @ further on may end a password that has one of /?# in it and so looks like
-		// host and port.
+		// A later @ may end a password that contains one of /?#, which looks like host and
+		// port.
 		end = max(end, strings.LastIndex(rest, "@")+1)
 	}
 	authority, rest := rest[:end], rest[end:]
@@ -85,8 +85,8 @@ func hideInURL(rest string) string {
 	return authority + path + "?" + strings.Join(pairs, "&")
 }
 
-// hideInKeywords follows libpq's rules: spaces around =, values in single quotes,
-// backslash escapes.
+// hideInKeywords masks passwords in a keyword=value string. It follows libpq: spaces
+// around =, values in single quotes, backslash escapes.
 func hideInKeywords(text string) string {
 	var out strings.Builder
 	for text != "" {
@@ -138,9 +138,8 @@ func isSecretKey(key string) bool {
 	})
 }
 
-// checkURL says what is wrong with a connection string. The parser's own messages are not
-// used: they repeat parts of the text, and where that is malformed they cannot tell the
-// password from the rest.
+// checkURL returns the error of a connection string, if any. The messages of the parser
+// are not used: they repeat parts of a malformed text, which may be the password.
 func checkURL(u URL) (message, fix string) {
 	if strings.TrimSpace(string(u)) == "" {
 		return "is empty", "write postgres://user:password@host:5432/database"
@@ -156,7 +155,7 @@ func checkURL(u URL) (message, fix string) {
 		"write postgres://user:password@host:5432/database, with % codes for special characters in the password"
 }
 
-// maxSecret is the longest secret that a file may hold, in bytes.
+// maxSecret is the maximum size of a secret file, in bytes.
 const maxSecret = 4 << 10
 
 // secretFile reads the secret of key from the file that key_file names, if it names one.
@@ -166,19 +165,19 @@ func (v *validator) secretFile(key, path string, secret *Secret) {
 	}
 	file := key + "_file"
 	if *secret != "" {
-		v.fail(file, "is set beside "+key, "keep one of them")
+		v.fail(file, "is set in addition to "+key, "keep one of them")
 		return
 	}
 	text, err := readSecret(path)
 	if err != nil {
 		v.fail(file, err.Error(), "")
-		text = mask // What is wrong has been said; nothing follows from it.
+		text = mask // Suppresses further findings.
 	}
 	*secret = Secret(text)
 }
 
-// readSecret returns the text of a file without its last line end. No error repeats any
-// of it.
+// readSecret returns the text of a file without its last line end. Errors do not repeat
+// the text.
 func readSecret(path string) (string, error) {
 	text, err := yamlfile.ReadFile(path)
 	secret := strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
@@ -186,11 +185,11 @@ func readSecret(path string) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("names a file that cannot be read: %w", err)
 	case len(text) > maxSecret:
-		return "", fmt.Errorf("names a file of more than %d bytes, which is no secret", maxSecret)
+		return "", fmt.Errorf("secret file is larger than %d bytes", maxSecret)
 	case secret == "":
-		return "", errors.New("names a file that is empty")
+		return "", errors.New("secret file is empty")
 	case strings.ContainsAny(secret, "\r\n"):
-		return "", errors.New("names a file of several lines; it must hold the secret and nothing else")
+		return "", errors.New("secret file has several lines; it must contain only the secret")
 	}
 	return secret, nil
 }

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// maxStatement is the longest statement: leases last long enough for it.
+	// maxStatement is the longest statement_timeout. Leases are longer.
 	maxStatement = time.Minute
 	// maxIdentifier is the number of bytes after which Postgres cuts names.
 	maxIdentifier = 63
@@ -34,8 +34,8 @@ const pathName = `(?:[a-z_][a-z0-9_$]*|"(?:[^"\x00]|"")+")`
 // searchPath is a list of names as in SET search_path.
 var searchPath = regexp.MustCompile(`^\s*` + pathName + `(?:\s*,\s*` + pathName + `)*\s*$`)
 
-// validator checks values that have the right shape. A value that one of the problems
-// before is about is left alone.
+// validator checks values of the right type. A value with an earlier problem is not
+// checked.
 type validator struct {
 	config           *Config
 	before, problems problem.List
@@ -49,9 +49,8 @@ func (v *validator) fail(key, message, fix string) {
 
 func (v *validator) reported(key string) bool {
 	p := v.config.Problem(key, "", "")
-	return slices.ContainsFunc(v.before, func(said problem.Problem) bool {
-		return said.Position == p.Position &&
-			said.Key == p.Key
+	return slices.ContainsFunc(v.before, func(earlier problem.Problem) bool {
+		return earlier.Position == p.Position && earlier.Key == p.Key
 	})
 }
 
@@ -60,8 +59,8 @@ func (v *validator) given(key string) bool {
 	return ok
 }
 
-// keys checks what is given below path against the field's tag `check`, and every
-// schedule. Defaults are right.
+// keys checks configured values below path against the field's tag `check`, and every
+// schedule. Defaults are not checked.
 func (v *validator) keys(path string, section reflect.Value) {
 	for i := range section.NumField() {
 		field, value := section.Type().Field(i), section.Field(i)
@@ -106,7 +105,7 @@ func (v *validator) number(key, rule string, value reflect.Value) {
 	}
 }
 
-// numberOf reads a bound, which is part of this program.
+// numberOf returns the value of a bound in a tag.
 func numberOf(text string, duration bool) int64 {
 	if duration {
 		d, _ := time.ParseDuration(text)
@@ -197,7 +196,7 @@ func (v *validator) looseForeignKeys() {
 	}
 	for i, column := range keys.Undo.ExcludeColumns {
 		if !strings.Contains(column, ".") {
-			v.fail(fmt.Sprintf("loose_foreign_keys.undo.exclude_columns[%d]", i), "is no table.column", "")
+			v.fail(fmt.Sprintf("loose_foreign_keys.undo.exclude_columns[%d]", i), "must have the form table.column", "")
 		}
 	}
 }
@@ -241,8 +240,7 @@ func isLoopback(host string) bool {
 	return err == nil && address.IsLoopback()
 }
 
-// components checks what the tags of the sections cannot say of the jobs that are off by
-// default.
+// components checks the optional jobs, except for the rules in tags.
 func (v *validator) components() {
 	c := v.config
 	v.users()
@@ -270,7 +268,8 @@ func (v *validator) components() {
 	}
 }
 
-// users empties GitLab's lists for other users, and checks what only these may have.
+// users removes GitLab's default lists if another table of users is configured. It also
+// checks the keys that only such a table may have.
 func (v *validator) users() {
 	g := &v.config.GhostUsers
 	v.config.LooseForeignKeys.Undo.usersTable = g.Users.Table
@@ -311,7 +310,8 @@ func (v *validator) users() {
 	}
 }
 
-// groups checks what only groups other than GitLab's may have, and what they must have.
+// groups checks the keys that groups other than GitLab's may have, and those they must
+// have.
 func (v *validator) groups() {
 	a := &v.config.AdjournedGroups
 	if a.Groups.Table == "" {

@@ -7,7 +7,7 @@ import (
 	"sexton/internal/problem"
 )
 
-// checker looks at one definition that has been decoded, perhaps in part.
+// checker checks one definition, which may be incomplete.
 type checker struct {
 	*Definition
 
@@ -24,7 +24,7 @@ func (c *checker) fail(field, message, fix string) {
 	c.problems.Add(c.positions.Of(path).Problem(path, message, fix))
 }
 
-// sound reports whether the field was there and readable, so that it may be judged.
+// sound reports whether the field is given and has no error yet.
 func (c *checker) sound(field string) bool {
 	broken := slices.ContainsFunc(c.problems, func(p problem.Problem) bool { return p.Key == c.Key+"."+field })
 	return !broken && c.given(field)
@@ -39,7 +39,7 @@ func (c *checker) identifier(field, name string) {
 	}
 }
 
-// columns checks a key that has one name or a list of names.
+// columns checks a key with one name or a list of names.
 func (c *checker) columns(field string, names []string) {
 	if c.sound(field) && len(names) == 0 {
 		c.fail(field, "is empty", "name at least one column")
@@ -56,7 +56,7 @@ func (c *checker) columns(field string, names []string) {
 	}
 }
 
-// check completes the problems, and reads the parent's name.
+// check adds the problems of the definition, and parses the name of the parent.
 func (c *checker) check() {
 	if c.sound("table") {
 		var err error
@@ -67,7 +67,7 @@ func (c *checker) check() {
 	c.columns("column", c.Columns)
 	c.columns("parent_column", c.ParentColumns)
 	if c.sound("column") && c.sound("parent_column") && len(c.Columns) != len(c.ParentColumns) {
-		c.fail("parent_column", fmt.Sprintf("names %d, but column names %d", len(c.ParentColumns), len(c.Columns)),
+		c.fail("parent_column", "must name as many columns as column",
 			"name one column of the parent for each of the child's")
 	}
 	c.identifier("target_column", c.TargetColumn)
@@ -85,12 +85,12 @@ func (c *checker) check() {
 	c.conditions()
 	for _, field := range []string{"event", "cleaner_class"} {
 		if c.sound(field) && c.sound("on_delete") && c.OnDelete != Delete {
-			c.fail(field, "goes with on_delete: async_delete only", "")
+			c.fail(field, "is allowed with on_delete: async_delete only", "")
 		}
 	}
 }
 
-// target checks the two keys that belong to one action alone.
+// target checks the keys of update_column_to.
 func (c *checker) target() {
 	if !c.sound("on_delete") {
 		return
@@ -100,7 +100,7 @@ func (c *checker) target() {
 		case updates && !c.given(field):
 			c.fail(field, "is missing; on_delete: update_column_to needs it", "")
 		case !updates && c.given(field):
-			c.fail(field, "goes with on_delete: update_column_to only", "")
+			c.fail(field, "is allowed with on_delete: update_column_to only", "")
 		}
 	}
 }

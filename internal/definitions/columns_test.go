@@ -66,15 +66,15 @@ func TestColumnErrors(t *testing.T) {
 		},
 		"other length": {
 			entry("column: [b, c], parent_column: [d, e, f]"),
-			"f.yml:2:72: a[0].parent_column: names 3, but column names 2 (name one column of the parent for each of the child's)",
+			"f.yml:2:72: a[0].parent_column: must name as many columns as column (name one column of the parent for each of the child's)",
 		},
 		"one for several": {
 			entry("column: [b, c], parent_column: d"),
-			"f.yml:2:72: a[0].parent_column: names 1, but column names 2 (name one column of the parent for each of the child's)",
+			"f.yml:2:72: a[0].parent_column: must name as many columns as column (name one column of the parent for each of the child's)",
 		},
 		"several for one": {
 			entry("column: b, parent_column: [d, e]"),
-			"f.yml:2:67: a[0].parent_column: names 2, but column names 1 (name one column of the parent for each of the child's)",
+			"f.yml:2:67: a[0].parent_column: must name as many columns as column (name one column of the parent for each of the child's)",
 		},
 		"named twice": {
 			entry("column: [b, c, b], parent_column: [d, d, e]"),
@@ -136,8 +136,8 @@ func TestParseName(t *testing.T) {
 		`""`:                    "is empty",
 		`"a`:                    "lacks its closing double quote",
 		`s."a"".`:               "lacks its closing double quote",
-		`"a"b`:                  "goes on after its closing double quote",
-		`s."a".b`:               "goes on after its closing double quote",
+		`"a"b`:                  "has text after its closing double quote",
+		`s."a".b`:               "has text after its closing double quote",
 		strings.Repeat("ü", 32): "has 64 bytes; Postgres allows 63",
 	} {
 		_, err := definitions.ParseName(text)

@@ -9,7 +9,7 @@ import (
 	"sexton/internal/yamlfile"
 )
 
-// Action says what happens to the children of a deleted parent.
+// Action is the change to the children of a deleted parent.
 type Action string
 
 // The actions, named as in the definitions file.
@@ -19,18 +19,18 @@ const (
 	UpdateColumn Action = "update_column_to"
 )
 
-// ArtifactsCleaner is the cleaner class that is built in: the generic delete plus one
-// event with the keys of the rows whose files another program has to remove.
+// ArtifactsCleaner is the only cleaner class: it deletes the rows and writes an event
+// with their keys, so that another program can remove their files.
 const ArtifactsCleaner = "Ci::JobArtifacts::LooseForeignKeyCleanerService"
 
-// Name is a table name as the file has it. An empty Schema means the schema configured
-// for the database.
+// Name is a table name in the file. An empty Schema stands for the schema configured for
+// the database.
 type Name struct {
 	Schema string
 	Table  string
 }
 
-// String renders schema.table, or the table alone where the file named no schema.
+// String returns schema.table, or the table if the file names no schema.
 func (n Name) String() string {
 	if n.Schema == "" {
 		return n.Table
@@ -38,8 +38,8 @@ func (n Name) String() string {
 	return n.Schema + "." + n.Table
 }
 
-// Condition restricts a definition to children whose column has the value, for
-// polymorphic references.
+// Condition restricts a definition to children with a value in a column, for polymorphic
+// references.
 type Condition struct {
 	Column string `yaml:"column,required"`
 	// Value is the text form, cast to the column's type in SQL.
@@ -67,8 +67,8 @@ type Initially string
 // Match is the MATCH type of a foreign key.
 type Match string
 
-// OnUpdate is the ON UPDATE action of a foreign key. Definitions never change children
-// with their parent's key.
+// OnUpdate is the ON UPDATE action of a foreign key. Definitions do not update children
+// when the key of their parent changes.
 type OnUpdate string
 
 // The options that differ from the defaults of Postgres.
@@ -87,7 +87,7 @@ func (Match) Choices() []string { return []string{"simple", string(Full)} }
 // Choices lists the actions.
 func (OnUpdate) Choices() []string { return []string{"no_action", string(Restrict)} }
 
-// SQL returns the options as they follow REFERENCES and ON DELETE in ADD CONSTRAINT.
+// SQL returns the options of ADD CONSTRAINT after REFERENCES.
 func (c Constraint) SQL(onDelete string) string {
 	text := ""
 	if c.Match == Full {
@@ -106,16 +106,16 @@ func (c Constraint) SQL(onDelete string) string {
 	return text
 }
 
-// WorkerClass is kept as a label; one subscription per database serves all definitions.
+// WorkerClass is a label without effect.
 type WorkerClass string
 
 // CleanerClass is empty or ArtifactsCleaner.
 type CleanerClass string
 
-// Definition is one entry: children in Child whose Columns name a deleted row of Parent.
-// The comments of its keys are shown to people who write one.
+// Definition is one entry of a file. The Columns of Child contain the key of Parent. The
+// comments are the descriptions in the JSON schema.
 type Definition struct {
-	// Position is where the entry begins; Key is its path, such as "issues[2]".
+	// Position is the start of the entry. Key is its path, such as "issues[2]".
 	Position problem.Position
 	Key      string
 
@@ -126,7 +126,7 @@ type Definition struct {
 	Table string `yaml:"table,required"`
 	// Columns is the child's column with the parent's key, or the list of them; index it.
 	Columns yamlfile.Texts `yaml:"column,required"`
-	// OnDelete says what happens to the children.
+	// OnDelete is the change to the children of a deleted parent.
 	OnDelete Action `yaml:"on_delete,required"`
 	// TargetColumn is the column that update_column_to sets.
 	TargetColumn string `yaml:"target_column"`
@@ -135,46 +135,45 @@ type Definition struct {
 	// Conditions restrict the definition to children in which every column equals its
 	// value.
 	Conditions []Condition `yaml:"conditions"`
-	// DeleteLimit is the most rows of one DELETE; by default the pace's own.
+	// DeleteLimit is the maximum number of rows of one DELETE; by default that of the pace.
 	DeleteLimit int `check:"positive" yaml:"delete_limit"`
-	// WorkerClass is a label; one subscription per database serves all definitions.
+	// WorkerClass is a label without effect.
 	WorkerClass WorkerClass `yaml:"worker_class"`
-	// Event deletes, and writes an event with the keys of the rows of each batch: true
-	// for the keys alone, or a list of further columns of the rows.
+	// Event writes an event with the keys of the deleted rows of each batch: true for the
+	// keys only, or a list of further columns of the rows.
 	Event yamlfile.Columns `yaml:"event"`
 	// CleanerClass is GitLab's name for event: true.
 	CleanerClass CleanerClass `yaml:"cleaner_class"`
-	// Database is where the child is, if several databases have a table of its name.
+	// Database is the database of the child, if several databases have a table of its name.
 	Database string `yaml:"database"`
-	// ParentColumns is the parent's columns that are referred to, one for each of
-	// Columns; by default the primary key.
+	// ParentColumns are the referenced columns of the parent, one for each of Columns; by
+	// default the primary key.
 	ParentColumns yamlfile.Texts `yaml:"parent_column"`
-	// Constraint is what `sexton definitions foreign-keys` restores of the foreign key
-	// that this replaced.
+	// Constraint has the options of the replaced foreign key, for `sexton definitions
+	// foreign-keys`.
 	Constraint Constraint `yaml:"constraint"`
 
 	positions yamlfile.Positions
 }
 
-// At is where the value of a key of the entry stands, such as column or column[1], or
-// where the entry begins if it has no such key.
+// At returns the position of the value of a key, such as column or column[1], or the
+// start of the entry if it has no such key.
 func (d Definition) At(key string) problem.Position {
 	return d.positions.Of(d.Key + "." + key).Position
 }
 
-// EmitsEvent reports whether deleted rows are published as an event.
+// EmitsEvent reports whether an event is written for deleted rows.
 func (d Definition) EmitsEvent() bool { return d.Event != nil || d.CleanerClass == ArtifactsCleaner }
 
-// ColumnList is the child's columns for people.
+// ColumnList returns the columns of the child, separated by commas.
 func (d Definition) ColumnList() string { return strings.Join(d.Columns, ", ") }
 
 // maxIdentifier is the number of bytes after which Postgres cuts names.
 const maxIdentifier = 63
 
-// ParseName reads a table name. "schema.table" is split at its first dot and otherwise
-// taken as it stands, upper-case letters included. A part in double quotes, with "" for a
-// quote in it, may have dots: "my.schema"."my.table". The error continues a sentence that
-// begins with the name's role.
+// ParseName parses a table name. "schema.table" is split at its first dot; the case of
+// letters is kept. A part in double quotes, with "" for a quote in it, may contain dots:
+// "my.schema"."my.table". The error is a clause without a subject.
 func ParseName(text string) (Name, error) {
 	first, rest, qualified, err := namePart(text, true)
 	name, parts := Name{Table: first}, []string{first}
@@ -194,7 +193,7 @@ func ParseName(text string) (Name, error) {
 	return name, nil
 }
 
-// namePart reads up to the dot, or, where none may follow, to the end.
+// namePart parses a name up to the dot or, if no dot is allowed, to the end.
 func namePart(text string, dot bool) (part, rest string, found bool, err error) {
 	if !strings.HasPrefix(text, `"`) {
 		if !dot {
@@ -222,7 +221,7 @@ func namePart(text string, dot bool) (part, rest string, found bool, err error) 
 	case dot && text[end] == '.':
 		return part, text[end+1:], true, nil
 	default:
-		return "", "", false, errors.New("goes on after its closing double quote")
+		return "", "", false, errors.New("has text after its closing double quote")
 	}
 }
 

@@ -2,16 +2,15 @@
 // points are Load, for files, and Parse.
 //
 //	children:                      the child table
-//	  - table: parents             the parent whose deleted rows it follows
+//	  - table: parents             the parent table
 //	    column: parent_id          the child's column with the parent's key
 //	    on_delete: async_delete
 //
-// A loose foreign key is such a reference without a constraint of the database. A
+// A loose foreign key is such a reference without a constraint in the database. A
 // Definition is one entry of the file.
 //
-// Its one invariant: everything that is wrong in all files is reported at once, each with
-// its file and line, and the sound definitions come beside the error.
+// Invariant: Load returns the errors of all files together, each with its file and line,
+// and also the valid definitions.
 //
-// It knows nothing of a database: what only a catalogue can tell (missing tables, types,
-// partitions) is checked by package loosefk.
+// The package reads no catalog. Package loosefk checks tables, types and partitions.
 package definitions

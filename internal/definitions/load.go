@@ -14,22 +14,22 @@ import (
 	"sexton/internal/yamlfile"
 )
 
-// Example is a smallest definitions file, shown where there is none.
+// Example is a minimal definitions file, for the message about a missing file.
 const Example = `issues:                        # a table whose rows depend on others
   - table: projects            # the table whose deleted rows they depended on
     column: project_id         # the column of issues that names them
     on_delete: async_delete    # or async_nullify, or update_column_to
 `
 
-// File is the content of one definitions file; Name is used in messages only.
+// File is the content of one definitions file. Name is used in messages only.
 type File struct {
 	Name string
 	Data []byte
 }
 
-// Load reads definitions from the files at paths, in their order and the order of
-// writing. The error is a problem.List with everything that is wrong in all of them. The
-// sound definitions come beside it, so that a database can be asked about them at once.
+// Load reads the definitions in files, in their order. The error is a problem.List with
+// the errors of all files. The valid definitions are returned with the error, so that the
+// caller can also check them against a database.
 func Load(paths []string) ([]Definition, error) {
 	var problems problem.List
 	var files []File
@@ -49,12 +49,12 @@ func Load(paths []string) ([]Definition, error) {
 
 func unreadable(err error) string {
 	if errors.Is(err, fs.ErrNotExist) {
-		return "the definitions file does not exist; a smallest one is\n\n" + Example
+		return "the definitions file does not exist; a minimal file is\n\n" + Example
 	}
 	return fmt.Sprintf("the definitions file cannot be read: %v", err)
 }
 
-// Parse is Load for files that have been read already.
+// Parse is Load for the contents of files.
 func Parse(files ...File) ([]Definition, error) {
 	r := reader{}
 	for _, file := range files {
@@ -64,8 +64,8 @@ func Parse(files ...File) ([]Definition, error) {
 	return r.definitions, r.problems.Err()
 }
 
-// Schema is the JSON schema of a definitions file. TestSchemasFollowTheStructs in package config
-// writes it.
+// Schema is the JSON schema of a definitions file. TestSchemasFollowTheStructs in package
+// config writes it.
 //
 //go:embed schema.json
 var Schema json.RawMessage
@@ -75,7 +75,7 @@ func (Action) Choices() []string {
 	return []string{string(Delete), string(Nullify), string(UpdateColumn)}
 }
 
-// Choices lists the workers among which GitLab shares out its definitions.
+// Choices lists the workers of GitLab.
 func (WorkerClass) Choices() []string {
 	return []string{
 		"LooseForeignKeys::CleanupWorker",
@@ -84,10 +84,10 @@ func (WorkerClass) Choices() []string {
 	}
 }
 
-// Choices lists the class that is built in.
+// Choices lists the cleaner classes.
 func (CleanerClass) Choices() []string { return []string{ArtifactsCleaner} }
 
-// reader collects the definitions of all files and what is wrong with them.
+// reader collects the definitions and errors of all files.
 type reader struct {
 	definitions []Definition
 	problems    problem.List
@@ -100,14 +100,14 @@ func (r *reader) file(file File) {
 		return
 	}
 	if len(root.Items) == 0 && len(problems) == 0 {
-		r.problems.Errorf(root.Position.Position, "", "the file has no definitions; a smallest one is\n\n%s", Example)
+		r.problems.Errorf(root.Position.Position, "", "the file has no definitions; a minimal file is\n\n%s", Example)
 	}
 	for _, entries := range root.Items {
 		r.child(entries)
 	}
 }
 
-// child reads the list under one child table.
+// child reads the list of one child table.
 func (r *reader) child(entries *yamlfile.Node) {
 	key, at := yamlfile.Join("", entries.Key), entries.KeyPosition
 	child, err := ParseName(entries.Key)
@@ -129,7 +129,7 @@ func (r *reader) child(entries *yamlfile.Node) {
 	}
 }
 
-// entry adds one definition if nothing is wrong with it.
+// entry adds one definition if it is valid.
 func (r *reader) entry(child Name, key string, item *yamlfile.Node) {
 	d := Definition{Position: item.Position.Position, Key: key, Child: child}
 	var problems problem.List
@@ -142,8 +142,8 @@ func (r *reader) entry(child Name, key string, item *yamlfile.Node) {
 	}
 }
 
-// conflicts reports definitions that contradict or repeat an earlier one, wherever they
-// stand, and drops them.
+// conflicts reports and removes definitions that contradict or repeat an earlier one, in
+// any file.
 func (r *reader) conflicts() {
 	first := map[string]Definition{}
 	keys := map[Name]Definition{}
@@ -157,9 +157,9 @@ func (r *reader) conflicts() {
 			continue
 		}
 		first[id] = d
-		// A tombstone carries one key, so all definitions of a parent have to refer to
-		// the same columns, in the same order. One that leaves them out means the primary
-		// key, which only the catalogue knows.
+		// A tombstone has one key, so all definitions of a parent must refer to the same
+		// columns, in the same order. Without columns a definition refers to the primary
+		// key, which only the catalog has.
 		earlier, named := keys[d.Parent]
 		if len(d.ParentColumns) > 0 && named && !slices.Equal(earlier.ParentColumns, d.ParentColumns) {
 			r.problems.Errorf(d.Position, d.Key+".parent_column", "is %s, but %s at %s has %s for the same parent %s",
@@ -174,8 +174,8 @@ func (r *reader) conflicts() {
 	}
 }
 
-// identity is the part that no two definitions may share. The order of conditions does
-// not matter.
+// identity returns a text that must be unique among definitions. It ignores the order of
+// conditions.
 func identity(d Definition) string {
 	conditions := render.Each(d.Conditions, func(c Condition) string { return fmt.Sprintf("%q=%q", c.Column, c.Value) })
 	slices.Sort(conditions)

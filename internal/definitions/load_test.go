@@ -118,7 +118,7 @@ func TestParseErrors(t *testing.T) {
 	}
 	type example struct{ text, want string }
 	pgtest.Each(t, map[string]example{
-		"empty file":     {"", "f.yml:1:1: the file has no definitions; a smallest one is\n\n" + definitions.Example},
+		"empty file":     {"", "f.yml:1:1: the file has no definitions; a minimal file is\n\n" + definitions.Example},
 		"list on top":    {"- table: p\n", "f.yml:1:1: the top level must be a mapping of keys"},
 		"empty list":     {"a: []\n", "f.yml:1:1: a: has no entries"},
 		"text for list":  {"a: p\n", "f.yml:1:4: a: must be a list of entries (begin every entry with a dash)"},
@@ -149,7 +149,7 @@ func TestParseErrors(t *testing.T) {
 		},
 		"text after quote": {
 			"a:\n  - {table: '\"p\"q', column: c, on_delete: async_delete}\n",
-			"f.yml:2:13: a[0].table: the name goes on after its closing double quote",
+			"f.yml:2:13: a[0].table: the name has text after its closing double quote",
 		},
 		"empty schema": {
 			"a:\n  - {table: .p, column: c, on_delete: async_delete}\n",
@@ -191,8 +191,8 @@ func TestParseErrors(t *testing.T) {
 		},
 		"target without update": {
 			entry("    target_column: s\n    target_value: 1\n"),
-			"f.yml:5:20: a[0].target_column: goes with on_delete: update_column_to only\n" +
-				"f.yml:6:19: a[0].target_value: goes with on_delete: update_column_to only",
+			"f.yml:5:20: a[0].target_column: is allowed with on_delete: update_column_to only\n" +
+				"f.yml:6:19: a[0].target_value: is allowed with on_delete: update_column_to only",
 		},
 		"update without target": {
 			"a:\n  - {table: p, column: c, on_delete: update_column_to}\n",
@@ -260,7 +260,7 @@ func TestLoadNamesFilesThatItCannotRead(t *testing.T) {
 	missing := filepath.Join(dir, "missing.yml")
 	_, err := definitions.Load([]string{missing, dir})
 	require.EqualError(t, err, dir+": the definitions file cannot be read: is a directory\n"+
-		missing+": the definitions file does not exist; a smallest one is\n\n"+definitions.Example)
+		missing+": the definitions file does not exist; a minimal file is\n\n"+definitions.Example)
 }
 
 func TestExampleIsShortAndLoads(t *testing.T) {

@@ -177,7 +177,7 @@ func defaults(t *testing.T) ghostuser.Lists {
 	for _, entry := range c.GhostUsers.Delete {
 		lists.Delete = append(lists.Delete, ghostuser.Columns{
 			Table: entry.Table, Columns: entry.Columns,
-			Event: entry.Tells(),
+			Event: entry.EmitsEvent(),
 		})
 	}
 	for _, entry := range c.GhostUsers.Nullify {

@@ -1,5 +1,6 @@
-// Package problem collects what is wrong with configuration and definitions, so that one
-// run reports all of it, each finding with its place, its key and the way out.
+// Package problem collects the errors in configuration and definitions, so that one run
+// reports all of them, each with its position, key and fix. The entry points are List and
+// Problem.
 package problem
 
 import (
@@ -11,16 +12,16 @@ import (
 	"sexton/internal/render"
 )
 
-// Position is a place in a file that a person wrote. Line and Column count from 1; a zero
-// Line means that the finding concerns the file as a whole, an empty File that it came
-// from no file (an environment variable, a flag), which Key then names.
+// Position is a position in a file. Line and Column count from 1. A zero Line stands for
+// the complete file. If File is empty, the finding is about an environment variable or a
+// flag, which Key names.
 type Position struct {
 	File   string
 	Line   int
 	Column int
 }
 
-// String renders file:line:column, leaving out what is unknown.
+// String returns file:line:column without the unknown parts.
 func (p Position) String() string {
 	switch {
 	case p.File == "":
@@ -34,11 +35,11 @@ func (p Position) String() string {
 	}
 }
 
-// Severity says whether a finding stops the program.
+// Severity determines whether a finding stops the program.
 type Severity string
 
-// The severities. Errors stop before anything runs; warnings and information are shown
-// only.
+// The severities. An error stops the program before it changes anything; the others are
+// only printed.
 const (
 	Error   Severity = "error"
 	Warning Severity = "warning"
@@ -52,13 +53,13 @@ type Problem struct {
 	// Key is the path of the offending key, such as "databases.main.pace" or
 	// "issues[2].on_delete".
 	Key string
-	// Message says what is wrong, in lower case and without a full stop.
+	// Message describes the error, in lower case and without a period.
 	Message string
-	// Fix says what to do about it; empty where the message says it already.
+	// Fix is the correction; empty if the message contains it.
 	Fix string
 }
 
-// String renders "file:line:column: key: message (fix)".
+// String returns "file:line:column: key: message (fix)".
 func (p Problem) String() string {
 	parts := make([]string, 0, 3)
 	if place := p.Position.String(); place != "" {
@@ -92,8 +93,8 @@ func (l *List) Add(problems ...Problem) {
 	}
 }
 
-// Err returns the errors of the list, sorted by place, as one error of type List, or nil
-// where there are none. Warnings and information are left out.
+// Err returns the findings of severity Error, sorted by position, as a List, or nil if
+// there are none.
 func (l List) Err() error {
 	errs := l.Only(Error)
 	if len(errs) == 0 {
@@ -102,7 +103,7 @@ func (l List) Err() error {
 	return errs
 }
 
-// Only returns the findings of one severity, sorted by place.
+// Only returns the findings of one severity, sorted by position.
 func (l List) Only(severity Severity) List {
 	var out List
 	for _, p := range l {
@@ -117,15 +118,14 @@ func (l List) Only(severity Severity) List {
 	return out
 }
 
-// Error renders one finding per line.
+// Error returns one finding per line.
 func (l List) Error() string {
 	return strings.Join(render.Each(l, Problem.String), "\n")
 }
 
-// Nearest returns the candidate that word was probably meant to be, or "" where none is
-// close.
+// Nearest returns the candidate that is most similar to word, or "" if none is close.
 func Nearest(word string, candidates []string) string {
-	// A third of the letters may differ; more, and short words would resemble anything.
+	// At most a third of the letters may differ: otherwise short words match anything.
 	best, bestDistance := "", max(1, len(word)/3)+1
 	for _, candidate := range candidates {
 		if d := distance(strings.ToLower(word), strings.ToLower(candidate)); d < bestDistance {
@@ -135,8 +135,8 @@ func Nearest(word string, candidates []string) string {
 	return best
 }
 
-// Meant is the fix for a name that does not exist: the nearest of the candidates or,
-// where none is close, something else.
+// Meant returns the fix for an unknown name: the nearest candidate or, if none is close,
+// otherwise.
 func Meant(name string, candidates []string, otherwise string) string {
 	if near := Nearest(name, candidates); near != "" {
 		return fmt.Sprintf("did you mean %s?", near)
@@ -153,7 +153,7 @@ func Suggestion(word string, names []string) string {
 	return ""
 }
 
-// distance is the edit distance with neighbouring letters swapped counting as one edit.
+// distance returns the edit distance. A swap of adjacent letters counts as one edit.
 func distance(a, b string) int {
 	ra, rb := []rune(a), []rune(b)
 	rows := make([][]int, len(ra)+1)
@@ -179,7 +179,7 @@ func distance(a, b string) int {
 	return rows[len(ra)][len(rb)]
 }
 
-// Doing adds to an error what was being done. Nil stays nil.
+// Doing adds the failed operation to an error. It returns nil for nil.
 func Doing(err error, what string, args ...any) error {
 	if err == nil {
 		return nil
