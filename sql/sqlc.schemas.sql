@@ -1,7 +1,7 @@
--- For the code generator alone: migrations find the schema already there.
+-- For the code generator only. For migrations the schema already exists.
 CREATE SCHEMA "sexton";
 
--- Views on functions, whose columns the generator cannot tell.
+-- Views on functions, whose columns the generator cannot determine.
 CREATE TABLE "sexton".backlog (
     deletion_table text NOT NULL,
     pending bigint NOT NULL,
@@ -10,7 +10,7 @@ CREATE TABLE "sexton".backlog (
     deferred bigint NOT NULL
 );
 
--- Of River's tables the columns that statements of ours name. River's own migrations make them.
+-- The columns of River's tables that Sexton's statements use. River's own migrations create them.
 CREATE TYPE "sexton".river_job_state AS ENUM ('available', 'cancelled', 'completed', 'discarded', 'pending', 'retryable', 'running', 'scheduled');
 CREATE TABLE "sexton".river_job (
     id bigint NOT NULL,
@@ -41,7 +41,7 @@ CREATE TABLE "sexton".river_queue (
     paused_at timestamptz
 );
 
--- Functions whose columns the generator must know.
+-- Functions whose columns the generator needs.
 CREATE FUNCTION "sexton".raise_fence(fence_key text, new_token bigint, lock_timeout text)
 RETURNS TABLE (token bigint, digest text)
 LANGUAGE sql

@@ -90,8 +90,8 @@ type ClientLeasesExpireRow struct {
 	Holder string
 }
 
-// Together with the removal of the holders' rows or not at all: without such a row no worker can tell later
-// that a holder is dead.
+// It must be in the transaction that removes the holders' rows: without such a row no worker can detect later that a holder is
+// dead.
 func (q *Queries) ClientLeasesExpire(ctx context.Context, holders []string) ([]ClientLeasesExpireRow, error) {
 	rows, err := q.db.Query(ctx, clientLeasesExpire, holders)
 	if err != nil {
@@ -146,7 +146,7 @@ type ClientsAliveRow struct {
 	Outdated    []string
 }
 
-// Outdated are the leases for which another generation of definitions is installed than the client has.
+// outdated has the leases whose installed generation of definitions differs from the client's.
 func (q *Queries) ClientsAlive(ctx context.Context, silenceSeconds float64) ([]ClientsAliveRow, error) {
 	rows, err := q.db.Query(ctx, clientsAlive, silenceSeconds)
 	if err != nil {
@@ -190,7 +190,7 @@ WHERE gone.client_id = silent.client_id
 RETURNING gone.client_id
 `
 
-// A row that is locked belongs to a client that beats right now, or to another process that buries it.
+// A locked row belongs to a client that is beating, or is being removed by another process.
 func (q *Queries) ClientsRemoveSilent(ctx context.Context, self string, silenceSeconds float64) ([]string, error) {
 	rows, err := q.db.Query(ctx, clientsRemoveSilent, self, silenceSeconds)
 	if err != nil {

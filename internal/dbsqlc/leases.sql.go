@@ -15,8 +15,8 @@ SELECT coalesce(pg_catalog.max(fence.digest), '')::pg_catalog.text AS digest
 FROM (SELECT one.digest FROM "sexton".fences AS one WHERE one.key = $1 AND one.slot = 0 FOR SHARE) AS fence
 `
 
-// The generation that is installed for a lease in this database, empty where none is recorded. Behind the lock no installation commits
-// before the caller's transaction.
+// Returns the generation that is installed for a lease in this database; empty if none is. Because of the lock no installation commits before the
+// caller's transaction.
 func (q *Queries) FenceDigest(ctx context.Context, key string) (string, error) {
 	row := q.db.QueryRow(ctx, fenceDigest, key)
 	var digest string
@@ -66,8 +66,7 @@ type FenceRaiseRow struct {
 	Digest string
 }
 
-// The generation comes with the rows as they are now, after the wait for an installation that
-// held them.
+// Returns the generation as it is after the wait for an installation that had locked the rows.
 func (q *Queries) FenceRaise(ctx context.Context, key string, token int64, lockTimeout string) (FenceRaiseRow, error) {
 	row := q.db.QueryRow(ctx, fenceRaise, key, token, lockTimeout)
 	var i FenceRaiseRow
@@ -92,8 +91,8 @@ SET token = fence.token + 1,
 WHERE fence.digest IS DISTINCT FROM EXCLUDED.digest
 `
 
-// Moves the generation of a job's leases, those of databases that are no longer configured included, and lifts their fences with it:
-// no batch of an earlier generation commits after this.
+// Sets the generation of a job's leases, including leases of databases that are no longer configured, and raises their fences, so that no batch of an
+// earlier generation commits afterwards.
 func (q *Queries) FencesInstall(ctx context.Context, digest string, keys []string, prefix string) (int64, error) {
 	result, err := q.db.Exec(ctx, fencesInstall, digest, keys, prefix)
 	if err != nil {
@@ -164,8 +163,8 @@ type LeaseAdvanceParams struct {
 	AcquiredAt time.Time
 }
 
-// Lifts the holder's own token over a fence that is higher, as after the restore of an old backup. A late
-// statement lowers nothing: the next holder's token would be one that is in use.
+// Raises the holder's token above a higher fence, as after the restore of an old backup. A late statement must not lower the token, because the next
+// holder would get a token that is in use.
 func (q *Queries) LeaseAdvance(ctx context.Context, arg LeaseAdvanceParams) (int64, error) {
 	result, err := q.db.Exec(ctx, leaseAdvance,
 		arg.Token,
@@ -253,16 +252,13 @@ type LeaseBeginRow struct {
 	Digest     string
 }
 
-// Takes a lease, enters a run of kind, where it is not empty, in the history, and raises the lease's fence, where that is in this database:
-// one round trip, and one transaction, so a fence that an earlier holder has locked takes back all three. Token and fence are 0 where the lease
-// could not be had.
+// Acquires a lease, inserts a run of kind into the history unless kind is empty, and raises the lease's fence if it is in this database. It is one
+// round trip and one transaction, so a lock timeout at the fence rolls back all three. Token and fence are 0 if the lease could not be acquired.
 //
-// The row outlives its holders: the token must never start again. A row that is there is updated,
-// since ON CONFLICT also locks it, which is a record of the log: only the first holder inserts, and
-// a race of two ends at the conflict. If the caller's process does not work under the key (own), a
-// lease of the caller is left over from a lost answer or a crash of the server. A caller of another
-// generation of definitions gets none. The fence decides, whose generation comes with its rows as
-// they are after the wait for an installation.
+// The row is never deleted, because the token must never start again. An existing row is updated without ON CONFLICT, which would also lock it and cost
+// a WAL record. Only the first holder inserts, and a race of two ends at the conflict. If the caller's process does not work under the key (own), a
+// lease of the caller is left over from a lost answer or a crash of the server. A caller with another generation of definitions gets no lease. The
+// fence's generation decides, as it is after the wait for an installation.
 func (q *Queries) LeaseBegin(ctx context.Context, arg LeaseBeginParams) (LeaseBeginRow, error) {
 	row := q.db.QueryRow(ctx, leaseBegin,
 		arg.LockTimeout,
@@ -327,7 +323,7 @@ type LeaseLookRow struct {
 	ExpiresAt time.Time
 }
 
-// Who holds a lease that could not be had. One that has been given back since ends at -infinity, which Go does not know.
+// Returns the holder of a lease. A released lease ends at -infinity, which Go cannot represent.
 func (q *Queries) LeaseLook(ctx context.Context, key string) (LeaseLookRow, error) {
 	row := q.db.QueryRow(ctx, leaseLook, key)
 	var i LeaseLookRow
@@ -343,7 +339,7 @@ WHERE key = $1
   AND acquired_at = $3
 `
 
-// Not now: where the server's clock is set back, now comes again. The token may have been lifted by a statement whose answer got lost.
+// Not now(): if the server's clock is set back, that time comes again. A statement whose answer was lost may have raised the token.
 func (q *Queries) LeaseRelease(ctx context.Context, key string, holder string, acquiredAt time.Time) (int64, error) {
 	result, err := q.db.Exec(ctx, leaseRelease, key, holder, acquiredAt)
 	if err != nil {

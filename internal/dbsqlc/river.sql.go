@@ -17,7 +17,7 @@ FROM "sexton".river_job AS job
 WHERE job.state = 'running' AND job.attempted_by[pg_catalog.cardinality(job.attempted_by)] = $1::pg_catalog.text
 `
 
-// The jobs that River fetched for a client. River appends the client that fetches.
+// Returns the jobs that River fetched for a client. River appends the fetching client.
 func (q *Queries) ClientJobs(ctx context.Context, self string) ([]int64, error) {
 	rows, err := q.db.Query(ctx, clientJobs, self)
 	if err != nil {
@@ -55,8 +55,8 @@ SELECT (EXISTS (
 ))::pg_catalog.bool AS found
 `
 
-// Whether there is a client that was silent for so long, or one that was seen in the future, or a running job of a client without a row: that
-// is dead too, or so new that its first beat is still on its way. It costs little where everybody lives, which is nearly always.
+// Reports whether there is a client that was silent for too long or has a heartbeat in the future, or a running job of a client without a row. Such a
+// client is dead, or so new that its first heartbeat has not been written. The query is cheap if all clients are alive.
 func (q *Queries) ClientsDead(ctx context.Context, self string, silenceSeconds float64) (bool, error) {
 	row := q.db.QueryRow(ctx, clientsDead, self, silenceSeconds)
 	var found bool
@@ -111,8 +111,8 @@ type JobStalledRow struct {
 	Since   time.Time
 }
 
-// A job of a kind for a database that has waited for a fetch for 30 s, or been running as long without a run of a
-// client that lives. With @several at a time some wait while others are worked on.
+// Returns a job of a kind for a database that has been waiting for a fetch for 30 s, or running for 30 s without a run of a living client. With
+// @several some jobs may wait while others run.
 func (q *Queries) JobStalled(ctx context.Context, arg JobStalledParams) ([]JobStalledRow, error) {
 	rows, err := q.db.Query(ctx, jobStalled,
 		arg.Kind,
@@ -210,10 +210,10 @@ type JobsGiveBackRow struct {
 	ClientID string
 }
 
-// What River does with a job that a shutdown interrupted: the attempt does not count, and a job whose cancelling was asked for is cancelled.
-// It is done for running jobs of the removed @clients and of clients without a row, and for those among @own that the own client has fetched so
-// long ago that their goroutine would be there. A locked row belongs to a client that is ending that job. A job that was given back 20 times may be
-// what kills its workers: from then on it comes back after pauses that grow by a minute up to an hour, so that others have their turn.
+// Gives jobs back as River does after a shutdown: the attempt does not count, and a job with a requested cancellation is cancelled. It applies to running
+// jobs of the removed @clients and of clients without a row, and to jobs among @own that this client fetched so long ago that they would have a
+// goroutine. A locked row belongs to a client that is ending that job. A job that was given back 20 times may be killing its workers. From then on it
+// waits before it is available again, a minute longer each time and up to an hour, so that other jobs can run.
 func (q *Queries) JobsGiveBack(ctx context.Context, arg JobsGiveBackParams) ([]JobsGiveBackRow, error) {
 	rows, err := q.db.Query(ctx, jobsGiveBack,
 		arg.Clients,
@@ -254,8 +254,8 @@ FROM "sexton".river_job AS job
 WHERE job.state = 'retryable' AND job.queue = $2 AND job.kind = $2
 `
 
-// The seconds for which failed jobs of a kind are to be left alone, at most @longest after their last attempt: after now, where the server's
-// clock has been set back since.
+// Returns the seconds until failed jobs of a kind may be retried: at most @longest after their last attempt, or after now if the server's clock was set
+// back.
 func (q *Queries) JobsRetryIn(ctx context.Context, longest float64, kind string) (float64, error) {
 	row := q.db.QueryRow(ctx, jobsRetryIn, longest, kind)
 	var seconds float64
@@ -302,9 +302,9 @@ type JobsScheduleRow struct {
 	Discarded bool
 }
 
-// Makes jobs available whose time has come, the most urgent first, and returns their queues. One that is locked comes later. As River has it, a
-// job is discarded that did not have to be unique while it waited, where an equal one is there that has to be. It loses its key, which another
-// discarded job may have to have alone.
+// Makes due jobs available, the most urgent first, and returns their queues. It skips locked jobs. Like River it discards a job that need not be unique
+// while it waits if there is an equal job that must be unique. The discarded job loses its key, because the key may have to be unique among discarded
+// jobs.
 func (q *Queries) JobsSchedule(ctx context.Context, most int32) ([]JobsScheduleRow, error) {
 	rows, err := q.db.Query(ctx, jobsSchedule, most)
 	if err != nil {
@@ -337,8 +337,8 @@ FROM "sexton".river_job AS job
 WHERE job.state = 'scheduled' AND job.queue = $2 AND job.kind = $2
 `
 
-// The time for the first of several jobs of a kind that are to start at intervals: now or, where jobs of an earlier run wait, after the last of
-// them. A job that was put far into the future holds no other up: as many as there are cannot take longer than their intervals do.
+// Returns the time for the first of several jobs of a kind that start at intervals: now or, if jobs of an earlier run wait, after the last of them. A job
+// that was scheduled far in the future does not delay others: the result is limited by the number of waiting jobs times the interval.
 func (q *Queries) JobsStart(ctx context.Context, spacing float64, kind string) (time.Time, error) {
 	row := q.db.QueryRow(ctx, jobsStart, spacing, kind)
 	var start time.Time
@@ -352,7 +352,7 @@ VALUES ($1, '{}', pg_catalog.now(), pg_catalog.now())
 ON CONFLICT (name) DO NOTHING
 `
 
-// River knows a queue once a worker has served it; a pause may come first.
+// River inserts a queue when a worker first serves it. A pause may come before that.
 func (q *Queries) QueueEnter(ctx context.Context, name string) error {
 	_, err := q.db.Exec(ctx, queueEnter, name)
 	return err
@@ -400,8 +400,8 @@ type QueueLooksRow struct {
 }
 
 // Statements on River's tables.
-// The state of queues as River's producers have to know it. A queue is outdated where other definitions are installed than the worker has, of
-// which @own_queues, @own_keys and @own_digests are the queues, the keys of leases and the digests.
+// Returns the state of queues for River's producers. A queue is outdated if other definitions are installed than the worker's, which are given by
+// @own_queues, @own_keys (of leases) and @own_digests.
 func (q *Queries) QueueLooks(ctx context.Context, arg QueueLooksParams) ([]QueueLooksRow, error) {
 	rows, err := q.db.Query(ctx, queueLooks,
 		arg.OwnQueues,
@@ -457,9 +457,8 @@ type QueueStatesRow struct {
 	Jobs   int64
 }
 
-// Each count reads one stretch of the index by which River fetches its jobs, in its order. Without that order the planner expects to meet
-// enough jobs soon in a table that was not vacuumed lately, and reads all of it for a queue or state that has none. A queue that River has
-// not made, or has forgotten, has no time.
+// Each count reads one range of the index by which River fetches its jobs, in its order. Without that order the planner expects to find enough jobs soon
+// in a table that was not vacuumed lately, and reads all of it for a queue or state without jobs. A queue without a row in River's table has no time.
 func (q *Queries) QueueStates(ctx context.Context, most int32, queues []string) ([]QueueStatesRow, error) {
 	rows, err := q.db.Query(ctx, queueStates, most, queues)
 	if err != nil {
@@ -493,7 +492,7 @@ SELECT pg_catalog.pg_notify(
 FROM pg_catalog.unnest($2::pg_catalog.text[]) AS queue (name)
 `
 
-// Wakes River's producers. Postgres itself folds equal notifications of a transaction.
+// Wakes River's producers. Postgres drops duplicate notifications of a transaction.
 func (q *Queries) QueuesNotify(ctx context.Context, schemaName string, queues []string) error {
 	_, err := q.db.Exec(ctx, queuesNotify, schemaName, queues)
 	return err

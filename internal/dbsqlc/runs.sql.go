@@ -20,7 +20,7 @@ WHERE id IN (
 )
 `
 
-// The oldest thousand are those with the lowest ids: looking for them by their time would read the whole table.
+// The oldest thousand have the lowest ids. Finding them by their time would read the complete table.
 func (q *Queries) EventsPrune(ctx context.Context) (int64, error) {
 	result, err := q.db.Exec(ctx, eventsPrune)
 	if err != nil {
@@ -34,7 +34,7 @@ WITH durable AS MATERIALIZED (
     SELECT pg_catalog.set_config('synchronous_commit', "sexton".commit_mode($2::boolean OR $1::pg_catalog.text = 'failed'), true)
         AS synchronous_commit
 ), released AS (
-    -- Not now: where the server's clock is set back, now comes again.
+    -- Not now(): if the server's clock is set back, that time comes again.
     UPDATE "sexton".leases AS lease SET expires_at = '-infinity'
     WHERE lease.key = $7 AND lease.holder = $8 AND lease.acquired_at = $9
 ), folded AS (
@@ -84,8 +84,8 @@ type RunFinishParams struct {
 	AcquiredAt time.Time
 }
 
-// The end of a run that changed something or failed waits for the disk. What the run wrote before reaches it with that: batches, too. The run's lease
-// is given back with it, if it is still held. Runs that changed nothing, and that nothing kept from their work, share one row per minute.
+// The end of a run that changed something or failed waits for the disk, and so do all earlier commits of the run, including batches. It releases the
+// run's lease if it is still held. Runs that changed nothing, and were not kept from their work, share one row per minute.
 func (q *Queries) RunFinish(ctx context.Context, arg RunFinishParams) error {
 	_, err := q.db.Exec(ctx, runFinish,
 		arg.Outcome,
@@ -119,7 +119,7 @@ VALUES ($1, $2, $3, pg_catalog.clock_timestamp())
 RETURNING id
 `
 
-// For a run without a lease; LeaseBegin enters the others.
+// Inserts a run without a lease. LeaseBegin inserts the others.
 func (q *Queries) RunStart(ctx context.Context, kind string, database string, holder string) (int64, error) {
 	row := q.db.QueryRow(ctx, runStart, kind, database, holder)
 	var id int64
@@ -138,7 +138,7 @@ WHERE kind = $1
   AND id < $3
 `
 
-// Called by a new holder of the kind's lease: the worker that left these rows open is gone.
+// Called by a new holder of the kind's lease, so the worker that left these rows open is dead.
 func (q *Queries) RunsAbandon(ctx context.Context, kind string, database string, beforeID int64) error {
 	_, err := q.db.Exec(ctx, runsAbandon, kind, database, beforeID)
 	return err
@@ -168,8 +168,8 @@ type RunsAbandonOldParams struct {
 	Live     []int64
 }
 
-// The workers that left these rows open are gone. A run that is long lasts as long as bytes move, so a worker that beats has a day for it. Of its
-// own runs the caller knows which ones are live: of the others only the end is not recorded.
+// Ends open runs of workers that must be dead. A long run may last as long as data is transferred, so a living worker has a day for it. The caller knows
+// which of its own runs are in progress; only the end of its other open runs was not recorded.
 func (q *Queries) RunsAbandonOld(ctx context.Context, arg RunsAbandonOldParams) error {
 	_, err := q.db.Exec(ctx, runsAbandonOld,
 		arg.Kind,
@@ -208,8 +208,8 @@ type RunsLastRow struct {
 	Error     *string
 }
 
-// One index probe for each kind and database: the history of a week can be long. Equalities would let the planner
-// take the index on the time alone, and read all of it for a database that has no run.
+// One index probe for each kind and database, because the history of a week can be long. With equalities the planner could use the index on the time
+// alone, and read all of it for a database without a run.
 func (q *Queries) RunsLast(ctx context.Context, kinds []string, databases []string) ([]RunsLastRow, error) {
 	rows, err := q.db.Query(ctx, runsLast, kinds, databases)
 	if err != nil {
@@ -266,8 +266,8 @@ type RunsLastSuccessRow struct {
 	EndedEpoch float64
 }
 
-// When the last run that neither failed nor was kept from all of its work ended, in seconds of the epoch, for kinds and databases that have any such
-// run among their last ones, so many of them. The inner query hands them on in its order, and stops with the first.
+// Returns the end of the last run that neither failed nor was kept from all of its work, in Unix time, for kinds and databases with such a run among a
+// number of last runs. The inner query returns them in order and stops at the first.
 func (q *Queries) RunsLastSuccess(ctx context.Context, kinds []string, databases []string, cap int32) ([]RunsLastSuccessRow, error) {
 	rows, err := q.db.Query(ctx, runsLastSuccess, kinds, databases, cap)
 	if err != nil {
@@ -313,7 +313,7 @@ type RunsLatencyRow struct {
 	Items    int64
 }
 
-// What the last runs of the last hour have finished, by the upper bound of the time that it took. Runs without such statistics add nothing.
+// Returns the latency histogram of the last runs of the last hour. Runs without such statistics are ignored.
 func (q *Queries) RunsLatency(ctx context.Context, kinds []string, databases []string) ([]RunsLatencyRow, error) {
 	rows, err := q.db.Query(ctx, runsLatency, kinds, databases)
 	if err != nil {
@@ -348,7 +348,7 @@ WHERE id IN (
 )
 `
 
-// As with events: the oldest thousand have the lowest ids.
+// The oldest thousand have the lowest ids, as with events.
 func (q *Queries) RunsPrune(ctx context.Context) (int64, error) {
 	result, err := q.db.Exec(ctx, runsPrune)
 	if err != nil {
@@ -384,7 +384,7 @@ type RunsRecentRow struct {
 	Held      *string
 }
 
-// The last runs that did something or met an error, among so many of the last ones of all.
+// Returns the runs that changed something or had an error, among a number of last runs.
 func (q *Queries) RunsRecent(ctx context.Context, windowRows int32, most int32) ([]RunsRecentRow, error) {
 	rows, err := q.db.Query(ctx, runsRecent, windowRows, most)
 	if err != nil {

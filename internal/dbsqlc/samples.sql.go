@@ -79,7 +79,7 @@ type SamplesAddParams struct {
 	OldestAges     []float64
 }
 
-// Nothing is read where another copy samples, or a sample was taken within the last so many seconds.
+// Does nothing if another replica samples, or there is a sample from the last seconds.
 func (q *Queries) SamplesAdd(ctx context.Context, arg SamplesAddParams) error {
 	_, err := q.db.Exec(ctx, samplesAdd,
 		arg.Kinds,
@@ -146,7 +146,7 @@ SELECT pg_catalog.set_config(
 )
 `
 
-// Of the copies one at a time samples, until the end of its transaction. The statements behind this one ask the setting.
+// Locks sampling until the end of the transaction, so that one replica at a time samples. Later statements read the result from the setting.
 func (q *Queries) SamplesLock(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, samplesLock)
 	return err
@@ -177,7 +177,7 @@ WHERE pg_catalog.current_setting('sexton.sampling', true) = 'true'
   AND gone.deletion_table = past.deletion_table
 `
 
-// Each arm is bounded. What one leaves the next sample's removal takes.
+// Each part deletes a limited number of rows. The next sample deletes the rest.
 func (q *Queries) SamplesPrune(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, samplesPrune)
 	return err
@@ -206,7 +206,7 @@ type SamplesSinceRow struct {
 	Finished         int64
 }
 
-// The highest of each bin, so that no peak is lost in a long stretch, and the sum of what was finished. Times are in seconds of the epoch.
+// Returns the maximum of each bin, so that no peak is lost, and the sum of finished rows. Times are Unix times.
 func (q *Queries) SamplesSince(ctx context.Context, binSeconds float64, seconds float64) ([]SamplesSinceRow, error) {
 	rows, err := q.db.Query(ctx, samplesSince, binSeconds, seconds)
 	if err != nil {

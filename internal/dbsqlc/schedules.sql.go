@@ -18,7 +18,7 @@ WHERE kind = $2
   AND database = $3
 `
 
-// Never back: a leader that was suspended may not know yet that another one leads.
+// Never moves a tick back, because a suspended leader may not know yet that there is another leader.
 func (q *Queries) ScheduleAdvance(ctx context.Context, tick time.Time, kind string, database string) error {
 	_, err := q.db.Exec(ctx, scheduleAdvance, tick, kind, database)
 	return err

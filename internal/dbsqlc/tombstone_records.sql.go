@@ -31,7 +31,7 @@ type TombstonesByDueRow struct {
 	Deferred int64
 }
 
-// How many tombstones of a parent are due, and how many are put off, each counted up to a cap.
+// Counts the due and the deferred tombstones of a parent, each up to a cap.
 func (q *Queries) TombstonesByDue(ctx context.Context, parent string, most int64) (TombstonesByDueRow, error) {
 	row := q.db.QueryRow(ctx, tombstonesByDue, parent, most)
 	var i TombstonesByDueRow
@@ -49,7 +49,7 @@ FROM (
 ) AS counted
 `
 
-// Waiting tombstones of a parent, counted up to a cap.
+// Counts the pending tombstones of a parent, up to a cap.
 func (q *Queries) TombstonesCount(ctx context.Context, parent string, most int64) (int64, error) {
 	row := q.db.QueryRow(ctx, tombstonesCount, parent, most)
 	var count int64
@@ -70,7 +70,7 @@ type TombstonesDueKeysRow struct {
 	PrimaryKeyText  *string
 }
 
-// The keys of due tombstones of a parent, oldest first.
+// Returns the keys of due tombstones of a parent, oldest first.
 func (q *Queries) TombstonesDueKeys(ctx context.Context, parent string, most int64) ([]TombstonesDueKeysRow, error) {
 	rows, err := q.db.Query(ctx, tombstonesDueKeys, parent, most)
 	if err != nil {
@@ -131,8 +131,8 @@ type TombstonesFailedRow struct {
 	Total        int64
 }
 
-// The failed tombstones of some parents, in the order of the index, and how many there are. Per parent it reads two stretches of the
-// index, each up to a limit: due tombstones and deferred ones.
+// Returns the failed tombstones of parents in the order of the index, and their number. Per parent it reads two ranges of the index up to a limit: due
+// tombstones and deferred ones.
 func (q *Queries) TombstonesFailed(ctx context.Context, parents []string, span int64, most int64) ([]TombstonesFailedRow, error) {
 	rows, err := q.db.Query(ctx, tombstonesFailed, parents, span, most)
 	if err != nil {
@@ -197,8 +197,8 @@ type TombstonesPageRow struct {
 	Last   bool
 }
 
-// Of so many tombstones of a parent behind a position, the failed ones, or the one with an id, which is never 0. The last one of a full
-// page comes as well: there may be more behind it. Times are texts since they may be infinite.
+// Returns the failed ones among a number of tombstones of a parent after a position, or the tombstone with an id other than 0. It also returns the last
+// tombstone of a full page as the next position. Times are texts because they may be infinite.
 func (q *Queries) TombstonesPage(ctx context.Context, arg TombstonesPageParams) ([]TombstonesPageRow, error) {
 	rows, err := q.db.Query(ctx, tombstonesPage,
 		arg.Wanted,
@@ -267,8 +267,8 @@ type TombstonesRetryRow struct {
 	Found   int64
 }
 
-// Makes tombstones of a parent due and counts those; the rest of the ones that are there are locked, or another session has just changed them. The
-// reason of the last failure stays until the next attempt, for a session that looks at the tombstone in between.
+// Makes tombstones of a parent due and counts them. It skips tombstones that are locked or that another session has just changed. It keeps the reason of
+// the last failure until the next attempt.
 func (q *Queries) TombstonesRetry(ctx context.Context, ids []int64, times []string, parent string) (TombstonesRetryRow, error) {
 	row := q.db.QueryRow(ctx, tombstonesRetry, ids, times, parent)
 	var i TombstonesRetryRow

@@ -19,7 +19,7 @@ FROM (
 ) AS counted
 `
 
-// Counts the parents of a database that wait for a recheck, up to a limit of rows.
+// Counts the parents of a database that will be rechecked, up to a limit of rows.
 func (q *Queries) SweptKeys(ctx context.Context, database string, cap int32) (int64, error) {
 	row := q.db.QueryRow(ctx, sweptKeys, database, cap)
 	var keys int64
@@ -58,7 +58,7 @@ type TombstoneBacklogsRow struct {
 	OldestAgeSeconds float64
 }
 
-// How many tombstones wait for each of these parents, and the age of the one at the head of the parent's queue. Counts stop at the cap.
+// Returns the number of pending tombstones of each parent, up to the cap, and the age of the first one in the parent's queue.
 func (q *Queries) TombstoneBacklogs(ctx context.Context, parents []string, cap int32) ([]TombstoneBacklogsRow, error) {
 	rows, err := q.db.Query(ctx, tombstoneBacklogs, parents, cap)
 	if err != nil {
@@ -104,7 +104,7 @@ FROM parent
 WHERE parent.name IS NOT NULL
 `
 
-// Parent tables with waiting tombstones: one index probe each, however many tombstones there are. Batches read it, too.
+// Returns the parent tables with pending tombstones: one index probe each, for any number of tombstones. Batches use it, too.
 func (q *Queries) TombstoneParents(ctx context.Context) ([]string, error) {
 	rows, err := q.db.Query(ctx, tombstoneParents)
 	if err != nil {

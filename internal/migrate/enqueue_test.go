@@ -85,7 +85,7 @@ func TestEnqueueRefusesWhatDoesNotFit(t *testing.T) {
 		},
 		"surplus to none": {
 			`'tidy', '{"a": null}'`, `enqueue tidy: there is no argument "a"`,
-			`This kind takes no arguments.`,
+			`This kind has no arguments.`,
 		},
 		"missing": {`'remove', '{"reason": "x"}'`, `enqueue remove: argument "user_id" is missing`, removal},
 		"several": {
@@ -130,15 +130,15 @@ func TestEnqueueRefusesWhatDoesNotFit(t *testing.T) {
 		},
 		"a string": {
 			`'tidy', '"x"'`, `enqueue tidy: the arguments must be a JSON object, not string`,
-			`This kind takes no arguments.`,
+			`This kind has no arguments.`,
 		},
 		"no arguments": {
 			`'tidy', NULL`, `enqueue tidy: the arguments must be a JSON object, not NULL`,
-			`This kind takes no arguments.`,
+			`This kind has no arguments.`,
 		},
 		"a time for cron": {
 			`'sweep', run_at => now()`,
-			`enqueue sweep: this kind runs on a schedule and takes no run_at`, `Leave run_at out to have it run now.`,
+			`enqueue sweep: this kind runs on a schedule and accepts no run_at`, `Omit run_at to run it now.`,
 		},
 		"unknown database": {
 			`'sweep', '{"database": "c\u0069\""}'`, `enqueue sweep: there is no database "ci""`,
@@ -150,8 +150,8 @@ func TestEnqueueRefusesWhatDoesNotFit(t *testing.T) {
 		},
 		"never": {
 			`'tidy', run_at => 'infinity'`,
-			`enqueue tidy: run_at must lie before the year 10000, not at infinity`,
-			`Leave run_at out to have it run now.`,
+			`enqueue tidy: run_at must be before the year 10000, but is infinity`,
+			`Omit run_at to run it now.`,
 		},
 	}
 	for name, test := range tests {

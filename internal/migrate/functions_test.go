@@ -137,8 +137,8 @@ func TestBeginBatch(t *testing.T) {
 
 	t.Run("refuses a lost lease", func(t *testing.T) {
 		for key, detail := range map[string]string{
-			"subscription": "The batch carries token 6, the fence stands at 7 in slot 3.",
-			"other":        "The batch carries token 6, the fence stands at none in slot 3.",
+			"subscription": "The batch has token 6, but the fence has token 7 in slot 3.",
+			"other":        "The batch has token 6, but the fence has token none in slot 3.",
 		} {
 			_, err := begin(t, key, 6, false)
 			var pgErr *pgconn.PgError

@@ -1,4 +1,4 @@
--- application: asks for jobs by SQL, and follows them.
+-- application: enqueues jobs by SQL and reads their status.
 GRANT USAGE ON SCHEMA "sexton" TO :"application";
 GRANT EXECUTE ON FUNCTION "sexton".enqueue(text, jsonb, timestamptz), "sexton".job_status(bigint) TO :"application", :"worker";
 
@@ -10,7 +10,7 @@ GRANT SELECT ON TABLE "sexton".job_kinds, "sexton".generations TO :"worker";
 GRANT SELECT, INSERT, UPDATE, DELETE
     ON TABLE "sexton".leases, "sexton".runs, "sexton".clients, "sexton".schedules
     TO :"worker";
--- Recorded rows are never changed; the worker removes it once it is old.
+-- The worker does not change audit rows. It only deletes expired ones.
 GRANT SELECT, INSERT, DELETE ON TABLE "sexton".samples, "sexton".audit TO :"worker";
 
 GRANT SELECT

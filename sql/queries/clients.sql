@@ -16,7 +16,7 @@ SET seen_at = EXCLUDED.seen_at,
     reload_error = EXCLUDED.reload_error;
 
 -- name: ClientsAlive :many
--- Outdated are the leases for which another generation of definitions is installed than the client has.
+-- outdated has the leases whose installed generation of definitions differs from the client's.
 SELECT client_id, host, started_at, deaf, held, reload_error, ARRAY(
     SELECT own.key
     FROM pg_catalog.jsonb_each_text(client.digests) AS own (key, digest)
@@ -30,7 +30,7 @@ WHERE NOT client.foreground
 ORDER BY client_id;
 
 -- name: ClientsRemoveSilent :many
--- A row that is locked belongs to a client that beats right now, or to another process that buries it.
+-- A locked row belongs to a client that is beating, or is being removed by another process.
 WITH silent AS (
     SELECT client.client_id
     FROM "sexton".clients AS client
@@ -49,8 +49,8 @@ DELETE FROM "sexton".clients
 WHERE client_id = @client_id;
 
 -- name: ClientLeasesExpire :many
--- Together with the removal of the holders' rows or not at all: without such a row no worker can tell later
--- that a holder is dead.
+-- It must be in the transaction that removes the holders' rows: without such a row no worker can detect later that a holder is
+-- dead.
 UPDATE "sexton".leases
 SET expires_at = '-infinity'
 WHERE holder = ANY (@holders::pg_catalog.text[])

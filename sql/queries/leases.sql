@@ -1,12 +1,12 @@
 -- name: LeaseLook :one
--- Who holds a lease that could not be had. One that has been given back since ends at -infinity, which Go does not know.
+-- Returns the holder of a lease. A released lease ends at -infinity, which Go cannot represent.
 SELECT holder, greatest(expires_at, acquired_at)::pg_catalog.timestamptz AS expires_at
 FROM "sexton".leases
 WHERE key = @key;
 
 -- name: FenceDigest :one
--- The generation that is installed for a lease in this database, empty where none is recorded. Behind the lock no installation commits
--- before the caller's transaction.
+-- Returns the generation that is installed for a lease in this database; empty if none is. Because of the lock no installation commits before the
+-- caller's transaction.
 SELECT coalesce(pg_catalog.max(fence.digest), '')::pg_catalog.text AS digest
 FROM (SELECT one.digest FROM "sexton".fences AS one WHERE one.key = @key AND one.slot = 0 FOR SHARE) AS fence;
 
@@ -17,8 +17,8 @@ WHERE slot = 0
   AND key = ANY (@keys::pg_catalog.text[]);
 
 -- name: FencesInstall :execrows
--- Moves the generation of a job's leases, those of databases that are no longer configured included, and lifts their fences with it:
--- no batch of an earlier generation commits after this.
+-- Sets the generation of a job's leases, including leases of databases that are no longer configured, and raises their fences, so that no batch of an
+-- earlier generation commits afterwards.
 WITH wanted AS (
     SELECT wanted.key FROM pg_catalog.unnest(@keys::pg_catalog.text[]) AS wanted (key)
     UNION
@@ -49,16 +49,13 @@ SET digest = EXCLUDED.digest,
 WHERE generation.digest <> EXCLUDED.digest;
 
 -- name: LeaseBegin :one
--- Takes a lease, enters a run of kind, where it is not empty, in the history, and raises the lease's fence, where that is in this database:
--- one round trip, and one transaction, so a fence that an earlier holder has locked takes back all three. Token and fence are 0 where the lease
--- could not be had.
+-- Acquires a lease, inserts a run of kind into the history unless kind is empty, and raises the lease's fence if it is in this database. It is one
+-- round trip and one transaction, so a lock timeout at the fence rolls back all three. Token and fence are 0 if the lease could not be acquired.
 --
--- The row outlives its holders: the token must never start again. A row that is there is updated,
--- since ON CONFLICT also locks it, which is a record of the log: only the first holder inserts, and
--- a race of two ends at the conflict. If the caller's process does not work under the key (own), a
--- lease of the caller is left over from a lost answer or a crash of the server. A caller of another
--- generation of definitions gets none. The fence decides, whose generation comes with its rows as
--- they are after the wait for an installation.
+-- The row is never deleted, because the token must never start again. An existing row is updated without ON CONFLICT, which would also lock it and cost
+-- a WAL record. Only the first holder inserts, and a race of two ends at the conflict. If the caller's process does not work under the key (own), a
+-- lease of the caller is left over from a lost answer or a crash of the server. A caller with another generation of definitions gets no lease. The
+-- fence's generation decides, as it is after the wait for an installation.
 WITH bounded AS MATERIALIZED (
     SELECT pg_catalog.set_config('lock_timeout', @lock_timeout::pg_catalog.text, true) AS lock_timeout, pg_catalog.clock_timestamp() AS at
 ), run AS (
@@ -111,8 +108,8 @@ SELECT
     coalesce((SELECT raised.digest FROM raised), '')::pg_catalog.text AS digest;
 
 -- name: LeaseAdvance :execrows
--- Lifts the holder's own token over a fence that is higher, as after the restore of an old backup. A late
--- statement lowers nothing: the next holder's token would be one that is in use.
+-- Raises the holder's token above a higher fence, as after the restore of an old backup. A late statement must not lower the token, because the next
+-- holder would get a token that is in use.
 UPDATE "sexton".leases
 SET token = greatest(token, @token::bigint)
 WHERE key = @key
@@ -139,7 +136,7 @@ SELECT EXISTS (
 )::boolean AS kept;
 
 -- name: LeaseRelease :execrows
--- Not now: where the server's clock is set back, now comes again. The token may have been lifted by a statement whose answer got lost.
+-- Not now(): if the server's clock is set back, that time comes again. A statement whose answer was lost may have raised the token.
 UPDATE "sexton".leases
 SET expires_at = '-infinity'
 WHERE key = @key
@@ -157,7 +154,6 @@ WHERE expires_at > pg_catalog.clock_timestamp()
 ORDER BY key;
 
 -- name: FenceRaise :one
--- The generation comes with the rows as they are now, after the wait for an installation that
--- held them.
+-- Returns the generation as it is after the wait for an installation that had locked the rows.
 SELECT raised.token::bigint AS token, raised.digest::pg_catalog.text AS digest
 FROM "sexton".raise_fence(@key::pg_catalog.text, @token::bigint, @lock_timeout::pg_catalog.text) AS raised (token, digest);

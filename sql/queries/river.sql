@@ -1,8 +1,8 @@
 -- Statements on River's tables.
 
 -- name: QueueLooks :many
--- The state of queues as River's producers have to know it. A queue is outdated where other definitions are installed than the worker has, of
--- which @own_queues, @own_keys and @own_digests are the queues, the keys of leases and the digests.
+-- Returns the state of queues for River's producers. A queue is outdated if other definitions are installed than the worker's, which are given by
+-- @own_queues, @own_keys (of leases) and @own_digests.
 SELECT wanted.name::pg_catalog.text AS name,
     EXISTS (SELECT FROM "sexton".river_queue AS queue WHERE queue.name = wanted.name AND queue.paused_at IS NOT NULL) AS paused,
     EXISTS (SELECT FROM "sexton".river_leader AS leader WHERE leader.expires_at > pg_catalog.clock_timestamp()) AS led,
@@ -26,9 +26,8 @@ SELECT wanted.name::pg_catalog.text AS name,
 FROM pg_catalog.unnest(@queues::pg_catalog.text[]) AS wanted (name);
 
 -- name: QueueStates :many
--- Each count reads one stretch of the index by which River fetches its jobs, in its order. Without that order the planner expects to meet
--- enough jobs soon in a table that was not vacuumed lately, and reads all of it for a queue or state that has none. A queue that River has
--- not made, or has forgotten, has no time.
+-- Each count reads one range of the index by which River fetches its jobs, in its order. Without that order the planner expects to find enough jobs soon
+-- in a table that was not vacuumed lately, and reads all of it for a queue or state without jobs. A queue without a row in River's table has no time.
 SELECT wanted.name::pg_catalog.text AS queue, (queue.paused_at IS NOT NULL)::pg_catalog.bool AS paused, queue.created_at AS since,
     state.name::pg_catalog.text AS state,
     (SELECT pg_catalog.count(*) FROM (
@@ -43,8 +42,8 @@ CROSS JOIN pg_catalog.unnest(ARRAY['available', 'pending', 'running', 'retryable
 ORDER BY 1, 4;
 
 -- name: JobStalled :many
--- A job of a kind for a database that has waited for a fetch for 30 s, or been running as long without a run of a
--- client that lives. With @several at a time some wait while others are worked on.
+-- Returns a job of a kind for a database that has been waiting for a fetch for 30 s, or running for 30 s without a run of a living client. With
+-- @several some jobs may wait while others run.
 SELECT job.id, (job.state = 'running')::pg_catalog.bool AS running,
     coalesce(job.attempted_by[pg_catalog.cardinality(job.attempted_by)], '')::pg_catalog.text AS client, since.at::pg_catalog.timestamptz AS since
 FROM "sexton".river_job AS job
@@ -82,8 +81,8 @@ FROM "sexton".river_job AS job
 WHERE job.id = @id;
 
 -- name: JobsRetryIn :one
--- The seconds for which failed jobs of a kind are to be left alone, at most @longest after their last attempt: after now, where the server's
--- clock has been set back since.
+-- Returns the seconds until failed jobs of a kind may be retried: at most @longest after their last attempt, or after now if the server's clock was set
+-- back.
 SELECT coalesce(pg_catalog.max(extract(epoch FROM least(
     job.scheduled_at,
     least(job.attempted_at, pg_catalog.clock_timestamp()) + pg_catalog.make_interval(secs => @longest::pg_catalog.float8)
@@ -92,8 +91,8 @@ FROM "sexton".river_job AS job
 WHERE job.state = 'retryable' AND job.queue = @kind AND job.kind = @kind;
 
 -- name: JobsStart :one
--- The time for the first of several jobs of a kind that are to start at intervals: now or, where jobs of an earlier run wait, after the last of
--- them. A job that was put far into the future holds no other up: as many as there are cannot take longer than their intervals do.
+-- Returns the time for the first of several jobs of a kind that start at intervals: now or, if jobs of an earlier run wait, after the last of them. A job
+-- that was scheduled far in the future does not delay others: the result is limited by the number of waiting jobs times the interval.
 SELECT greatest(
     pg_catalog.statement_timestamp(),
     CASE WHEN pg_catalog.count(*) > 0 THEN least(
@@ -105,9 +104,9 @@ FROM "sexton".river_job AS job
 WHERE job.state = 'scheduled' AND job.queue = @kind AND job.kind = @kind;
 
 -- name: JobsSchedule :many
--- Makes jobs available whose time has come, the most urgent first, and returns their queues. One that is locked comes later. As River has it, a
--- job is discarded that did not have to be unique while it waited, where an equal one is there that has to be. It loses its key, which another
--- discarded job may have to have alone.
+-- Makes due jobs available, the most urgent first, and returns their queues. It skips locked jobs. Like River it discards a job that need not be unique
+-- while it waits if there is an equal job that must be unique. The discarded job loses its key, because the key may have to be unique among discarded
+-- jobs.
 WITH due AS (
     SELECT job.id, CASE WHEN job.unique_states IS NOT NULL THEN job.unique_key END AS unique_key, job.priority, job.scheduled_at
     FROM "sexton".river_job AS job
@@ -141,14 +140,14 @@ WHERE job.id = compared.id
 RETURNING job.queue, compared.discarded::boolean AS discarded;
 
 -- name: ClientJobs :many
--- The jobs that River fetched for a client. River appends the client that fetches.
+-- Returns the jobs that River fetched for a client. River appends the fetching client.
 SELECT job.id
 FROM "sexton".river_job AS job
 WHERE job.state = 'running' AND job.attempted_by[pg_catalog.cardinality(job.attempted_by)] = @self::pg_catalog.text;
 
 -- name: ClientsDead :one
--- Whether there is a client that was silent for so long, or one that was seen in the future, or a running job of a client without a row: that
--- is dead too, or so new that its first beat is still on its way. It costs little where everybody lives, which is nearly always.
+-- Reports whether there is a client that was silent for too long or has a heartbeat in the future, or a running job of a client without a row. Such a
+-- client is dead, or so new that its first heartbeat has not been written. The query is cheap if all clients are alive.
 SELECT (EXISTS (
     SELECT FROM "sexton".clients AS client
     WHERE client.client_id <> @self::pg_catalog.text
@@ -165,10 +164,10 @@ SELECT (EXISTS (
 ))::pg_catalog.bool AS found;
 
 -- name: JobsGiveBack :many
--- What River does with a job that a shutdown interrupted: the attempt does not count, and a job whose cancelling was asked for is cancelled.
--- It is done for running jobs of the removed @clients and of clients without a row, and for those among @own that the own client has fetched so
--- long ago that their goroutine would be there. A locked row belongs to a client that is ending that job. A job that was given back 20 times may be
--- what kills its workers: from then on it comes back after pauses that grow by a minute up to an hour, so that others have their turn.
+-- Gives jobs back as River does after a shutdown: the attempt does not count, and a job with a requested cancellation is cancelled. It applies to running
+-- jobs of the removed @clients and of clients without a row, and to jobs among @own that this client fetched so long ago that they would have a
+-- goroutine. A locked row belongs to a client that is ending that job. A job that was given back 20 times may be killing its workers. From then on it
+-- waits before it is available again, a minute longer each time and up to an hour, so that other jobs can run.
 WITH orphan AS (
     SELECT job.id, job.metadata ? 'cancel_attempted_at' AS cancelled, 1 + CASE
         WHEN pg_catalog.jsonb_typeof(job.metadata -> 'sexton:reclaim_count'::pg_catalog.text) = 'number'
@@ -202,14 +201,14 @@ RETURNING job.id, job.kind, job.queue, job.state::pg_catalog.text AS state,
     coalesce(job.attempted_by[pg_catalog.cardinality(job.attempted_by)], '')::pg_catalog.text AS client_id;
 
 -- name: QueuesNotify :exec
--- Wakes River's producers. Postgres itself folds equal notifications of a transaction.
+-- Wakes River's producers. Postgres drops duplicate notifications of a transaction.
 SELECT pg_catalog.pg_notify(
     pg_catalog.concat(@schema_name::pg_catalog.text, '.river_insert'), pg_catalog.json_build_object('queue', queue.name)::pg_catalog.text
 )
 FROM pg_catalog.unnest(@queues::pg_catalog.text[]) AS queue (name);
 
 -- name: QueueEnter :exec
--- River knows a queue once a worker has served it; a pause may come first.
+-- River inserts a queue when a worker first serves it. A pause may come before that.
 INSERT INTO "sexton".river_queue (name, metadata, created_at, updated_at)
 VALUES (@name, '{}', pg_catalog.now(), pg_catalog.now())
 ON CONFLICT (name) DO NOTHING;

@@ -1,11 +1,11 @@
 -- name: RunStart :one
--- For a run without a lease; LeaseBegin enters the others.
+-- Inserts a run without a lease. LeaseBegin inserts the others.
 INSERT INTO "sexton".runs (kind, database, holder, started_at)
 VALUES (@kind, @database, @holder, pg_catalog.clock_timestamp())
 RETURNING id;
 
 -- name: RunsAbandon :exec
--- Called by a new holder of the kind's lease: the worker that left these rows open is gone.
+-- Called by a new holder of the kind's lease, so the worker that left these rows open is dead.
 UPDATE "sexton".runs
 SET ended_at = pg_catalog.clock_timestamp(),
     outcome = 'failed',
@@ -16,8 +16,8 @@ WHERE kind = @kind
   AND id < @before_id;
 
 -- name: RunsAbandonOld :exec
--- The workers that left these rows open are gone. A run that is long lasts as long as bytes move, so a worker that beats has a day for it. Of its
--- own runs the caller knows which ones are live: of the others only the end is not recorded.
+-- Ends open runs of workers that must be dead. A long run may last as long as data is transferred, so a living worker has a day for it. The caller knows
+-- which of its own runs are in progress; only the end of its other open runs was not recorded.
 UPDATE "sexton".runs
 SET ended_at = pg_catalog.clock_timestamp(),
     outcome = 'failed',
@@ -39,13 +39,13 @@ WHERE id = @id
   AND ended_at IS NULL;
 
 -- name: RunFinish :exec
--- The end of a run that changed something or failed waits for the disk. What the run wrote before reaches it with that: batches, too. The run's lease
--- is given back with it, if it is still held. Runs that changed nothing, and that nothing kept from their work, share one row per minute.
+-- The end of a run that changed something or failed waits for the disk, and so do all earlier commits of the run, including batches. It releases the
+-- run's lease if it is still held. Runs that changed nothing, and were not kept from their work, share one row per minute.
 WITH durable AS MATERIALIZED (
     SELECT pg_catalog.set_config('synchronous_commit', "sexton".commit_mode(@changed::boolean OR @outcome::pg_catalog.text = 'failed'), true)
         AS synchronous_commit
 ), released AS (
-    -- Not now: where the server's clock is set back, now comes again.
+    -- Not now(): if the server's clock is set back, that time comes again.
     UPDATE "sexton".leases AS lease SET expires_at = '-infinity'
     WHERE lease.key = @key AND lease.holder = @holder AND lease.acquired_at = @acquired_at
 ), folded AS (
@@ -83,7 +83,7 @@ WHERE runs.id = @id
   AND NOT EXISTS (SELECT FROM folded);
 
 -- name: RunsPrune :execrows
--- As with events: the oldest thousand have the lowest ids.
+-- The oldest thousand have the lowest ids, as with events.
 DELETE FROM "sexton".runs
 WHERE id IN (
     SELECT first.id
@@ -92,8 +92,8 @@ WHERE id IN (
 );
 
 -- name: RunsLast :many
--- One index probe for each kind and database: the history of a week can be long. Equalities would let the planner
--- take the index on the time alone, and read all of it for a database that has no run.
+-- One index probe for each kind and database, because the history of a week can be long. With equalities the planner could use the index on the time
+-- alone, and read all of it for a database without a run.
 SELECT run.id, run.kind, run.database, run.holder, run.started_at, run.ended_at, run.outcome, run.stats, run.error
 FROM pg_catalog.unnest(@kinds::pg_catalog.text[]) AS kind (name)
 CROSS JOIN pg_catalog.unnest(@databases::pg_catalog.text[]) AS database (name)
@@ -108,8 +108,8 @@ CROSS JOIN LATERAL (
 ORDER BY run.kind, run.database;
 
 -- name: RunsLastSuccess :many
--- When the last run that neither failed nor was kept from all of its work ended, in seconds of the epoch, for kinds and databases that have any such
--- run among their last ones, so many of them. The inner query hands them on in its order, and stops with the first.
+-- Returns the end of the last run that neither failed nor was kept from all of its work, in Unix time, for kinds and databases with such a run among a
+-- number of last runs. The inner query returns them in order and stops at the first.
 SELECT kind.name::pg_catalog.text AS kind, database.name::pg_catalog.text AS database, extract(epoch FROM success.ended_at)::pg_catalog.float8 AS ended_epoch
 FROM pg_catalog.unnest(@kinds::pg_catalog.text[]) AS kind (name)
 CROSS JOIN pg_catalog.unnest(@databases::pg_catalog.text[]) AS database (name)
@@ -129,7 +129,7 @@ CROSS JOIN LATERAL (
 ) AS success;
 
 -- name: RunsLatency :many
--- What the last runs of the last hour have finished, by the upper bound of the time that it took. Runs without such statistics add nothing.
+-- Returns the latency histogram of the last runs of the last hour. Runs without such statistics are ignored.
 SELECT kind.name::pg_catalog.text AS kind, database.name::pg_catalog.text AS database, done.bin::pg_catalog.text AS bin,
        pg_catalog.sum(done.items::bigint)::bigint AS items
 FROM pg_catalog.unnest(@kinds::pg_catalog.text[]) AS kind (name)
@@ -147,7 +147,7 @@ CROSS JOIN LATERAL pg_catalog.jsonb_each_text(run.stats::pg_catalog.jsonb -> 'la
 GROUP BY kind.name, database.name, done.bin;
 
 -- name: EventsPrune :execrows
--- The oldest thousand are those with the lowest ids: looking for them by their time would read the whole table.
+-- The oldest thousand have the lowest ids. Finding them by their time would read the complete table.
 DELETE FROM "sexton".events
 WHERE id IN (
     SELECT first.id
@@ -156,7 +156,7 @@ WHERE id IN (
 );
 
 -- name: RunsRecent :many
--- The last runs that did something or met an error, among so many of the last ones of all.
+-- Returns the runs that changed something or had an error, among a number of last runs.
 SELECT recent.id, recent.kind, recent.database, recent.holder, recent.started_at, recent.ended_at, recent.outcome, recent.stats, recent.error, recent.held
 FROM (
     SELECT run.*

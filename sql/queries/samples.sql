@@ -1,5 +1,5 @@
 -- name: SamplesLock :exec
--- Of the copies one at a time samples, until the end of its transaction. The statements behind this one ask the setting.
+-- Locks sampling until the end of the transaction, so that one replica at a time samples. Later statements read the result from the setting.
 SELECT pg_catalog.set_config(
     'sexton.sampling',
     pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('"sexton".samples', 0))::pg_catalog.text,
@@ -13,7 +13,7 @@ WHERE own.deletion_table = ANY (@deletion_tables::pg_catalog.text[])
    OR own.pending > 0;
 
 -- name: SamplesAdd :exec
--- Nothing is read where another copy samples, or a sample was taken within the last so many seconds.
+-- Does nothing if another replica samples, or there is a sample from the last seconds.
 INSERT INTO "sexton".samples (taken_at, database, deletion_table, pending, capped, deferred, oldest_age_seconds, coarse, finished)
 SELECT
     pg_catalog.statement_timestamp(),
@@ -69,7 +69,7 @@ WHERE pg_catalog.current_setting('sexton.sampling', true) = 'true'
   );
 
 -- name: SamplesPrune :exec
--- Each arm is bounded. What one leaves the next sample's removal takes.
+-- Each part deletes a limited number of rows. The next sample deletes the rest.
 DELETE FROM "sexton".samples AS gone
 USING (
     (
@@ -94,7 +94,7 @@ WHERE pg_catalog.current_setting('sexton.sampling', true) = 'true'
   AND gone.deletion_table = past.deletion_table;
 
 -- name: SamplesSince :many
--- The highest of each bin, so that no peak is lost in a long stretch, and the sum of what was finished. Times are in seconds of the epoch.
+-- Returns the maximum of each bin, so that no peak is lost, and the sum of finished rows. Times are Unix times.
 SELECT
     sample.database,
     sample.deletion_table,

@@ -14,7 +14,7 @@ VALUES (@kind, @database, @last_tick, false)
 ON CONFLICT (kind, database) DO NOTHING;
 
 -- name: ScheduleAdvance :exec
--- Never back: a leader that was suspended may not know yet that another one leads.
+-- Never moves a tick back, because a suspended leader may not know yet that there is another leader.
 UPDATE "sexton".schedules
 SET last_tick = greatest(last_tick, @tick),
     ticked = true

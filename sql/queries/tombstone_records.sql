@@ -1,6 +1,6 @@
 -- name: TombstonesFailed :many
--- The failed tombstones of some parents, in the order of the index, and how many there are. Per parent it reads two stretches of the
--- index, each up to a limit: due tombstones and deferred ones.
+-- Returns the failed tombstones of parents in the order of the index, and their number. Per parent it reads two ranges of the index up to a limit: due
+-- tombstones and deferred ones.
 SELECT
     pending.id,
     pending.fully_qualified_table_name::pg_catalog.text AS "table",
@@ -28,8 +28,8 @@ ORDER BY pending.fully_qualified_table_name, pending.consume_after, pending.id
 LIMIT @most::bigint;
 
 -- name: TombstonesPage :many
--- Of so many tombstones of a parent behind a position, the failed ones, or the one with an id, which is never 0. The last one of a full
--- page comes as well: there may be more behind it. Times are texts since they may be infinite.
+-- Returns the failed ones among a number of tombstones of a parent after a position, or the tombstone with an id other than 0. It also returns the last
+-- tombstone of a full page as the next position. Times are texts because they may be infinite.
 SELECT page.at, page.id, page.failed, page.wanted, page.last
 FROM (
     SELECT tombstone.consume_after::pg_catalog.text AS at, tombstone.id,
@@ -47,8 +47,8 @@ WHERE page.wanted AND (page.failed OR @wanted::bigint <> 0) OR page.last
 ORDER BY page.last, page.at::pg_catalog.timestamptz, page.id;
 
 -- name: TombstonesRetry :one
--- Makes tombstones of a parent due and counts those; the rest of the ones that are there are locked, or another session has just changed them. The
--- reason of the last failure stays until the next attempt, for a session that looks at the tombstone in between.
+-- Makes tombstones of a parent due and counts them. It skips tombstones that are locked or that another session has just changed. It keeps the reason of
+-- the last failure until the next attempt.
 WITH wanted AS (
     SELECT tombstone.consume_after, tombstone.id
     FROM ROWS FROM (pg_catalog.unnest(@ids::bigint[]), pg_catalog.unnest(@times::pg_catalog.text[])) AS place (id, consume_after)
@@ -79,7 +79,7 @@ WITH wanted AS (
 SELECT (SELECT pg_catalog.count(*) FROM retried) AS retried, (SELECT pg_catalog.count(*) FROM wanted) AS found;
 
 -- name: TombstonesCount :one
--- Waiting tombstones of a parent, counted up to a cap.
+-- Counts the pending tombstones of a parent, up to a cap.
 SELECT pg_catalog.count(*)
 FROM (
     SELECT
@@ -89,7 +89,7 @@ FROM (
 ) AS counted;
 
 -- name: TombstonesByDue :one
--- How many tombstones of a parent are due, and how many are put off, each counted up to a cap.
+-- Counts the due and the deferred tombstones of a parent, each up to a cap.
 SELECT (SELECT pg_catalog.count(*) FROM (
            SELECT
            FROM "public".loose_foreign_keys_deleted_records AS due
@@ -104,7 +104,7 @@ SELECT (SELECT pg_catalog.count(*) FROM (
        ) AS counted) AS deferred;
 
 -- name: TombstonesDueKeys :many
--- The keys of due tombstones of a parent, oldest first.
+-- Returns the keys of due tombstones of a parent, oldest first.
 SELECT due.primary_key_value, due.primary_key_text
 FROM "public".loose_foreign_keys_deleted_records AS due
 WHERE due.fully_qualified_table_name = @parent AND due.status = 1 AND due.consume_after <= pg_catalog.now()

@@ -1,5 +1,5 @@
 -- name: TombstoneParents :many
--- Parent tables with waiting tombstones: one index probe each, however many tombstones there are. Batches read it, too.
+-- Returns the parent tables with pending tombstones: one index probe each, for any number of tombstones. Batches use it, too.
 WITH RECURSIVE parent AS (
     (
         SELECT first.fully_qualified_table_name AS name
@@ -24,7 +24,7 @@ FROM parent
 WHERE parent.name IS NOT NULL;
 
 -- name: TombstoneBacklogs :many
--- How many tombstones wait for each of these parents, and the age of the one at the head of the parent's queue. Counts stop at the cap.
+-- Returns the number of pending tombstones of each parent, up to the cap, and the age of the first one in the parent's queue.
 SELECT
     parent.name::pg_catalog.text AS name,
     counted.pending::bigint AS pending,
@@ -49,7 +49,7 @@ LEFT JOIN LATERAL (
 ORDER BY parent.name;
 
 -- name: SweptKeys :one
--- Counts the parents of a database that wait for a recheck, up to a limit of rows.
+-- Counts the parents of a database that will be rechecked, up to a limit of rows.
 SELECT coalesce(pg_catalog.sum(pg_catalog.cardinality(coalesce(counted.integer_keys::pg_catalog.text[], counted.text_keys))), 0)::bigint AS keys
 FROM (
     SELECT swept.integer_keys, swept.text_keys

@@ -1,5 +1,5 @@
--- The search_path of the application's triggers in a batch: the configured one, else what the session would have had if it were
--- not Sexton's, whose own path is the role's setting where sessions go through a pooler.
+-- Returns the search_path of the application's triggers in a batch: the configured one, or else the default of the session without Sexton's
+-- settings. Through a pooler, the role's setting is Sexton's own path.
 CREATE OR REPLACE FUNCTION "sexton".application_path(configured text)
 RETURNS text
 LANGUAGE plpgsql

@@ -1,5 +1,5 @@
--- Reports whether the application has a table. The name alone says nothing: a view of that name runs its own code with the rights of
--- the function that reads it. Raises SX016 where the name means another relation than the one that the migration has found.
+-- Reports whether the application has a table. A name alone is not safe: a view of that name would run its own code with the rights of the
+-- calling function. Raises SX016 if the name belongs to another relation than the one that the last migration recorded.
 CREATE OR REPLACE FUNCTION "sexton".application_table(name text)
 RETURNS boolean
 LANGUAGE plpgsql
@@ -17,7 +17,7 @@ BEGIN
     IF known <> found THEN
         RAISE EXCEPTION USING
             ERRCODE = 'SX016',
-            MESSAGE = pg_catalog.format('%s%I is no longer the table that "sexton migrate up" has found', '"public".', name),
+            MESSAGE = pg_catalog.format('%s%I is not the table that "sexton migrate up" recorded', '"public".', name),
             HINT = 'Run "sexton migrate up" again.';
     END IF;
 
@@ -25,4 +25,4 @@ BEGIN
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".application_table(text) IS 'Sexton: whether the application has an optional table';
+COMMENT ON FUNCTION "sexton".application_table(text) IS 'Sexton: reports whether the application has an optional table';

@@ -1,8 +1,7 @@
--- What waits in this database, for status, metrics and other readers.
+-- Returns the backlog of this database, for status, metrics and other readers.
 --
--- Every component with a deletion table brings a function backlog_of_COMPONENT() with the same columns, which is the one
--- definition of its backlog. They are found by their name, so that components come and go without touching this. Only
--- those of the same owner are called.
+-- Every component with a deletion table has a function backlog_of_COMPONENT() with the same columns, the only definition of its backlog. They are
+-- found by their names, so this function does not depend on the components. Only functions of the same owner are called.
 CREATE OR REPLACE FUNCTION "sexton".backlog_rows()
 RETURNS TABLE (
     deletion_table text,
@@ -37,19 +36,19 @@ BEGIN
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".backlog_rows() IS 'Sexton: what waits in the deletion tables of this database';
+COMMENT ON FUNCTION "sexton".backlog_rows() IS 'Sexton: pending rows in the deletion tables of this database';
 
 CREATE OR REPLACE VIEW "sexton".backlog AS
 SELECT
     part.deletion_table,
-    -- Rows that wait, put off ones included. Counting stops at 10,000; capped tells that there are more.
+    -- Pending rows, including deferred ones. Counting stops at 10,000. capped reports that there are more.
     part.pending,
     part.capped,
     part.oldest_age_seconds,
-    -- Rows that may not be taken now, the time of the first of them, and why that one was put off.
+    -- Deferred rows, the time of the first one, and its reason.
     part.deferred,
     part.deferred_until,
     part.deferred_reason
 FROM "sexton".backlog_rows() AS part;
 
-COMMENT ON VIEW "sexton".backlog IS 'Sexton: what waits in the deletion tables of this database; cheap, however much that is';
+COMMENT ON VIEW "sexton".backlog IS 'Sexton: pending rows in the deletion tables of this database; cheap for any number of rows';

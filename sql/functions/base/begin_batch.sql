@@ -1,14 +1,13 @@
--- Opens a batch: bounds the transaction and checks that the caller still holds its lease.
+-- Begins a batch: sets the timeouts of the transaction and checks that the caller still holds its lease.
 --
--- Raises SX001 if the lease has passed to another holder, or if there is no such slot. The slot stays locked until the batch ends,
--- so a new holder, who has to raise the token in all slots first, waits for a batch that is about to commit. One that
--- hangs is found by the session's name, which carries the token, and ended by the new holder; failing
--- that, idle_in_transaction_session_timeout ends it after 10 s.
+-- Raises SX001 if the lease has passed to another holder, or if the slot does not exist. The slot is locked until the batch ends. A new holder
+-- must raise the token in all slots first, so it waits for a batch that is about to commit. It finds a batch that hangs by the session's name,
+-- which contains the token, and ends it. Otherwise idle_in_transaction_session_timeout ends it after 10 s.
 --
--- A transaction that is READ ONLY compares the token alone: it cannot commit anything, and a lock is a write.
+-- A READ ONLY transaction only compares the token: it commits nothing, and a lock would be a write.
 --
--- durable = false lets the commit return before its WAL is on disk. That is safe where children and
--- tombstone are in this one database: a crash undoes both.
+-- durable = false lets the commit return before its WAL is on disk. That is safe if children and tombstone are in this database: a crash undoes
+-- both.
 CREATE OR REPLACE FUNCTION "sexton".begin_batch(
     fence_key text,
     fence_slot integer,
@@ -24,12 +23,12 @@ AS $sexton$
 DECLARE
     found_token bigint;
 BEGIN
-    -- The timeouts come first: the fence may be locked by a new holder.
+    -- The timeouts come first, because a new holder may have locked the fence.
     PERFORM
         pg_catalog.set_config('statement_timeout', statement_timeout_ms::pg_catalog.text, true),
         pg_catalog.set_config('lock_timeout', lock_timeout_ms::pg_catalog.text, true),
         pg_catalog.set_config('idle_in_transaction_session_timeout', '10s', true),
-        -- Policies would hide rows: what cannot be seen would count as gone. Off means an error instead.
+        -- Policies would hide rows, which would count as deleted. Off means an error instead.
         pg_catalog.set_config('row_security', 'off', true),
         pg_catalog.set_config('application_name', "sexton".session_name(fence_key) || '#' || fence_token, true),
         pg_catalog.set_config('synchronous_commit', CASE WHEN durable THEN "sexton".commit_mode(true) ELSE 'off' END, true);
@@ -49,12 +48,12 @@ BEGIN
         RAISE EXCEPTION USING
             ERRCODE = 'SX001',
             MESSAGE = pg_catalog.format('lease lost: %s', fence_key),
-            DETAIL = pg_catalog.format('The batch carries token %s, the fence stands at %s in slot %s.',
+            DETAIL = pg_catalog.format('The batch has token %s, but the fence has token %s in slot %s.',
                 coalesce(fence_token::pg_catalog.text, 'none'), coalesce(found_token::pg_catalog.text, 'none'), fence_slot),
-            HINT = 'Another holder has taken over. Nothing of this batch is kept.';
+            HINT = 'Another holder has the lease. This batch is rolled back.';
     END IF;
 END;
 $sexton$;
 
 COMMENT ON FUNCTION "sexton".begin_batch(text, integer, bigint, integer, integer, boolean) IS
-    'Sexton: bounds a batch and checks its lease';
+    'Sexton: sets the timeouts of a batch and checks its lease';

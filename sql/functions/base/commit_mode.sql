@@ -1,5 +1,5 @@
--- synchronous_commit of a commit that must reach the disk: a worker's session, which does not wait by itself, keeps what it was configured with.
--- Others commit as they do.
+-- Returns synchronous_commit for a commit that must reach the disk, or need not. A worker's session has synchronous_commit off, so the database's
+-- setting is in sexton.synchronous_commit. Other sessions use their own setting.
 CREATE OR REPLACE FUNCTION "sexton".commit_mode(durable boolean)
 RETURNS text
 LANGUAGE plpgsql
@@ -14,4 +14,4 @@ BEGIN
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".commit_mode(boolean) IS 'Sexton: synchronous_commit of a transaction that waits for the disk, or need not';
+COMMENT ON FUNCTION "sexton".commit_mode(boolean) IS 'Sexton: returns synchronous_commit for a durable or another transaction';

@@ -1,12 +1,9 @@
--- Raises a lease's fence to a token in all slots, and inserts them on the first acquisition.
--- Returns the highest token of the slots. The caller holds the lease only if that is its own
--- token, because no slot is lowered.
+-- Raises the fence of a lease to a token in all slots, and inserts them on the first acquisition. Returns the highest token of the slots. The
+-- caller holds the lease only if that is its own token, because no slot is lowered.
 --
--- The rows are locked in the order of slots, so that two callers cannot deadlock: the update reads
--- them by the index. lock_timeout bounds the wait for each of them, and for other locks in the rest
--- of the transaction.
--- Only this function and the installation of definitions insert slots, always all of them: an
--- earlier holder finds no free slot.
+-- The update reads the rows by the index and so locks them in the order of slots, so that two callers cannot deadlock. lock_timeout bounds the
+-- wait for each of them, and for other locks in the rest of the transaction.
+-- Only this function and the installation of definitions insert slots, always all of them, so an earlier holder finds no free slot.
 CREATE OR REPLACE FUNCTION "sexton".raise_fence(fence_key text, new_token bigint, lock_timeout text, OUT token bigint, OUT digest text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

@@ -1,7 +1,7 @@
--- Sums up recorded errors by their causes, the commonest first: "8 x issues: SQLSTATE 23514: ...; 4 x ...", or the error
--- alone if all have the same cause. Its callers pass the first 500 errors of a queue, or of tombstones 500 of each parent table
--- and 1,000 in all. If there are more rows than that, a "+" is among them, and then stands behind every number. Errors have the same cause if they differ only in words with digits behind the table, which are keys, rows and processes,
--- and SQLSTATEs are none of these. The page groups failures by the same rule, in internal/operator.
+-- Summarizes recorded errors by cause, the most frequent first: "8 x issues: SQLSTATE 23514: ...; 4 x ...", or only the error if all have the same
+-- cause. Callers pass the first 500 errors of a queue, or of tombstones 500 per parent table and 1,000 in total. If there are more rows, they pass
+-- a "+", which is then added to every number. Errors have the same cause if they differ only in words with digits after the table (keys, rows and
+-- processes). SQLSTATEs are not such words. The page groups failures by the same rule, in internal/operator.
 CREATE OR REPLACE FUNCTION "sexton".reasons(errors text[])
 RETURNS text
 LANGUAGE sql
@@ -30,4 +30,4 @@ AS $sexton$
     GROUP BY seen.more;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".reasons(text[]) IS 'Sexton: errors by their causes, with the number of rows of each';
+COMMENT ON FUNCTION "sexton".reasons(text[]) IS 'Sexton: summarizes errors by cause, with the number of rows of each';

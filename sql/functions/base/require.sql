@@ -1,4 +1,4 @@
--- Fails the transaction with SX003 unless a condition holds. Statements that come after it then change nothing.
+-- Raises SX003, which aborts the transaction, unless a condition holds.
 CREATE OR REPLACE FUNCTION "sexton".require(holds boolean)
 RETURNS void
 LANGUAGE plpgsql

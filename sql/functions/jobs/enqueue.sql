@@ -1,21 +1,19 @@
--- Puts jobs into River from plain SQL, for services in any language. The rows equal those of River's own client, so that
--- both find each other's duplicates: the unique key is the SHA-256 of kind and arguments as Go's encoding/json writes them.
+-- Inserts jobs for River by SQL, for services in any language. The rows are equal to those of River's own client, so each finds the duplicates of
+-- the other: the unique key is the SHA-256 of kind and arguments as Go's encoding/json writes them.
 --
--- Ensures that a job of this kind and these arguments waits or runs, and returns its id. It is a new job
--- only where none was there; an earlier run_at pulls one that waits for its time forward.
+-- Ensures that a job of this kind and these arguments waits or runs, and returns its id. It inserts a new job only if there was none. An earlier
+-- run_at moves a waiting job forward.
 --
--- Raises 22023 where kind, arguments or time do not fit, with what there is in the hint.
+-- Raises 22023 if kind, arguments or time are invalid, with the valid values in the hint.
 --
--- Call it in short transactions. One that enqueues waits for another that has just done the same and is
--- still open. At REPEATABLE READ and above it may raise 40001 where another session touched the job: nothing
--- was enqueued then, try again.
+-- Call it in short transactions. It waits for an open transaction that has enqueued the same job. At REPEATABLE READ and above it may raise 40001
+-- if another session changed the job. Then nothing was enqueued, and the caller must retry.
 --
--- A job that runs is left alone: its row is never locked, because River writes to it when the job ends. So
--- a job enqueued at the very end of an equal one may join that one. Work that must not be missed stands in
--- a deletion table, whose trigger ensures it.
+-- It does not lock a running job, because River writes to its row when the job ends. So a job that is enqueued just before an equal one ends may
+-- join that one. Work that must not be missed belongs in a deletion table, whose trigger ensures it.
 --
--- SET sexton.notify = off for transactions that are to be prepared (PREPARE TRANSACTION refuses transactions that
--- notified); River then finds the job at its next poll.
+-- SET sexton.notify = off for transactions that will be prepared, because PREPARE TRANSACTION refuses transactions that notified. River then finds
+-- the job at its next poll.
 CREATE OR REPLACE FUNCTION "sexton".enqueue(kind text, args jsonb DEFAULT '{}', run_at timestamptz DEFAULT NULL)
 RETURNS bigint
 LANGUAGE plpgsql
@@ -47,14 +45,14 @@ BEGIN
     ELSIF job_kind.cron AND run_at IS NOT NULL THEN
         RAISE EXCEPTION USING
             ERRCODE = '22023',
-            MESSAGE = pg_catalog.format('enqueue %s: this kind runs on a schedule and takes no run_at', kind),
-            HINT = 'Leave run_at out to have it run now.';
+            MESSAGE = pg_catalog.format('enqueue %s: this kind runs on a schedule and accepts no run_at', kind),
+            HINT = 'Omit run_at to run it now.';
     ELSIF run_at >= pg_catalog.make_timestamptz(10000, 1, 1, 0, 0, 0, 'UTC') THEN
-        -- River's client cannot read such a time, infinity included.
+        -- River's client cannot read such a time, or infinity.
         RAISE EXCEPTION USING
             ERRCODE = '22023',
-            MESSAGE = pg_catalog.format('enqueue %s: run_at must lie before the year 10000, not at %s', kind, run_at),
-            HINT = 'Leave run_at out to have it run now.';
+            MESSAGE = pg_catalog.format('enqueue %s: run_at must be before the year 10000, but is %s', kind, run_at),
+            HINT = 'Omit run_at to run it now.';
     END IF;
 
     encoded := "sexton".job_args(kind, job_kind.args, job_kind.defaults, args);
@@ -78,16 +76,16 @@ BEGIN
                 ERRCODE = '22023',
                 MESSAGE = pg_catalog.format('enqueue %s: there is no row of %s with the %s of %s', kind, job_kind.row_table, job_kind.row_column,
                     encoded::pg_catalog.jsonb ->> job_kind.row_argument),
-                HINT = 'A row of another open transaction does not count.';
+                HINT = 'A row that another open transaction has inserted does not count.';
         ELSIF job_kind.args ->> job_kind.row_argument = 'key' THEN
-            -- Jobs and leases are unique by the key's text, and a key may be written in several ways, such as a uuid in capital letters.
+            -- Jobs and leases are unique by the key's text, but a key may have several spellings, such as a uuid in capital letters.
             encoded := "sexton".job_args(kind, job_kind.args, job_kind.defaults, args || pg_catalog.jsonb_build_object(job_kind.row_argument, row_key));
         END IF;
     END IF;
 
     key := pg_catalog.sha256(pg_catalog.convert_to('&kind=' || kind || '&args=' || encoded, 'UTF8'));
 
-    -- A job in the way may end before it is looked at. Ten in a row are not bad luck.
+    -- A conflicting job may end before it is read. After ten of them, give up.
     FOR attempt IN 1..10 LOOP
         -- DO UPDATE would lock the job's row.
         INSERT INTO "sexton".river_job AS j
@@ -133,8 +131,8 @@ BEGIN
                 AND (due OR j.scheduled_at > run_at);
 
             IF NOT FOUND THEN
-                -- The job has begun meanwhile. The UPDATE may have locked it before it saw that; only undoing
-                -- the statement unlocks it.
+                -- The job has begun to run. The UPDATE may have locked its row, and only rolling back the
+                -- statement unlocks it.
                 RAISE SQLSTATE 'SX003';
             END IF;
 
@@ -149,12 +147,12 @@ BEGIN
     IF job_id IS NULL THEN
         RAISE EXCEPTION USING
             ERRCODE = '40001',
-            MESSAGE = pg_catalog.format('enqueue %s: equal jobs kept ending while they were looked at', kind),
-            HINT = 'Try again.';
+            MESSAGE = pg_catalog.format('enqueue %s: equal jobs kept ending before they could be read', kind),
+            HINT = 'Retry.';
     END IF;
 
-    -- Equal jobs never wait twice, so many jobs have arguments that somebody makes up. A role that may write to River's table by itself
-    -- is not counted for.
+    -- Equal jobs never wait twice, so many waiting jobs mean that a caller makes up arguments. Roles that may write to River's table are
+    -- not limited.
     IF job_is_ours AND NOT job_is_late IS TRUE AND job_kind.args <> '{}'
         AND NOT pg_catalog.has_table_privilege(session_user, '"sexton".river_job'::pg_catalog.regclass, 'INSERT')
         AND (
@@ -170,11 +168,11 @@ BEGIN
     THEN
         RAISE EXCEPTION USING
             ERRCODE = '53400',
-            MESSAGE = pg_catalog.format('enqueue %s: %s jobs of this kind wait', kind, most_waiting),
-            HINT = 'Try again when some of them are done; "sexton status" says what they wait for.';
+            MESSAGE = pg_catalog.format('enqueue %s: %s jobs of this kind are waiting', kind, most_waiting),
+            HINT = 'Retry when some of them are done. "sexton status" shows what they wait for.';
     END IF;
 
-    -- Channel and payload as River's client sends them, so that repetitions fold.
+    -- The same channel and payload as River's client, so that Postgres drops duplicates.
     IF job_is_ours AND due AND pg_catalog.current_setting('sexton.notify', true) IS DISTINCT FROM 'off' THEN
         PERFORM pg_catalog.pg_notify(
             pg_catalog.array_to_string(pg_catalog.parse_ident('"sexton".river_insert'), '.'),
@@ -186,4 +184,4 @@ END;
 $sexton$;
 
 COMMENT ON FUNCTION "sexton".enqueue(text, jsonb, timestamp with time zone) IS
-    'Sexton: has a job run now or at run_at, once however often it is asked for; returns its id';
+    'Sexton: ensures that one job of this kind and arguments runs now or at run_at; returns its id';

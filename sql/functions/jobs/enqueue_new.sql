@@ -1,8 +1,7 @@
--- For kinds whose jobs another kind inserts, in the transaction that counts them: enqueue says which job there is, this one
--- says whether it is a new one.
+-- Inserts a job for River and returns its id, or returns NULL if an equal one waits or runs, which it does not change. It is for kinds whose jobs are
+-- inserted by another kind, in the transaction that counts them: unlike enqueue it reports whether the job is new.
 --
--- Puts a job into River and returns its id, or returns NULL where an equal one waits or runs; that one stays as it is.
--- An equal job of a transaction that is still open is waited for. Raises 22023 where kind or arguments do not fit.
+-- It waits for an open transaction that has inserted an equal job. Raises 22023 if kind or arguments are invalid.
 CREATE OR REPLACE FUNCTION "sexton".enqueue_new(kind text, args jsonb DEFAULT '{}', run_at timestamptz DEFAULT NULL)
 RETURNS bigint
 LANGUAGE plpgsql
@@ -48,7 +47,7 @@ BEGIN
     DO NOTHING
     RETURNING j.id INTO job_id;
 
-    -- Channel and payload as River's client sends them, so that repetitions fold.
+    -- The same channel and payload as River's client, so that Postgres drops duplicates.
     IF job_id IS NOT NULL AND due AND pg_catalog.current_setting('sexton.notify', true) IS DISTINCT FROM 'off' THEN
         PERFORM pg_catalog.pg_notify(
             pg_catalog.array_to_string(pg_catalog.parse_ident('"sexton".river_insert'), '.'),
@@ -60,4 +59,4 @@ END;
 $sexton$;
 
 COMMENT ON FUNCTION "sexton".enqueue_new(text, jsonb, timestamp with time zone) IS
-    'Sexton: has a new job run now or at run_at; returns its id, or NULL where an equal one waits or runs';
+    'Sexton: inserts a new job to run now or at run_at; returns its id, or NULL if an equal one waits or runs';

@@ -1,5 +1,5 @@
--- Completes a job's arguments with the defaults of its kind, checks them and returns them as encoding/json
--- writes them, sorted by name. Raises 22023 with everything that is wrong.
+-- Adds the defaults of its kind to a job's arguments, checks them and returns them as encoding/json writes them, sorted by name. Raises 22023 with all
+-- errors.
 CREATE OR REPLACE FUNCTION "sexton".job_args(kind text, types jsonb, defaults jsonb, args jsonb)
 RETURNS text
 LANGUAGE plpgsql
@@ -38,7 +38,7 @@ BEGIN
                     pg_catalog.format('%s %s', a.name, a.type) || coalesce(' (default ' || (defaults -> a.name)::pg_catalog.text || ')', ''),
                     ', ' ORDER BY a.name COLLATE "C") || '.'
                  FROM pg_catalog.jsonb_each_text(types) AS a (name, type)),
-                'This kind takes no arguments.');
+                'This kind has no arguments.');
     END IF;
 
     RETURN '{' || coalesce(members, '') || '}';

@@ -1,8 +1,7 @@
--- Follows a job that enqueue has put in: one row, or none for an id that there is not, or no more. Finished jobs are
--- kept for a day.
+-- Returns the status of an enqueued job: one row, or none if the id does not exist. Finished jobs are kept for a day.
 --
--- The arguments are not shown, as they may tell about persons; the caller who enqueued the job knows them. The outcome is that
--- of the run, by which a job that went through may still have been skipped or cut short; see "sexton".runs.
+-- It does not return the arguments, which may contain personal data. The outcome is the one of the run: a completed job may have been skipped or
+-- ended early, see "sexton".runs.
 CREATE OR REPLACE FUNCTION "sexton".job_status(job_id bigint)
 RETURNS TABLE (
     kind text,

@@ -1,7 +1,7 @@
--- The backlog of the loose foreign keys; see "sexton".backlog. Counts stop at 10,000. The age is that of the row at the
--- head of each parent's queue, as finding the true oldest would read the whole backlog.
+-- Returns the backlog of loose foreign keys, see "sexton".backlog. Counts stop at 10,000. The age is that of the first row of each parent's queue,
+-- because finding the oldest row would read the complete backlog.
 --
--- It runs with its owner's rights, so that who may see how much waits need not see the tombstones.
+-- It runs with its owner's rights, so that a role may read the backlog without reading the tombstones.
 CREATE OR REPLACE FUNCTION "sexton".backlog_of_loose_foreign_keys()
 RETURNS TABLE (
     deletion_table text,
@@ -17,8 +17,8 @@ STABLE
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $sexton$
-    -- Parent tables with tombstones: one index probe each, however many tombstones there are. statement_timestamp() stands
-    -- still, which clock_timestamp() would not: it would bound no index.
+    -- Parent tables with tombstones: one index probe each, for any number of tombstones. statement_timestamp() is stable, so it can
+    -- bound an index scan. clock_timestamp() is not.
     WITH RECURSIVE step AS (
         (
             SELECT first.fully_qualified_table_name AS name
@@ -40,7 +40,7 @@ AS $sexton$
     ), parent AS MATERIALIZED (
         SELECT step.name FROM step WHERE step.name IS NOT NULL
     ), counts AS MATERIALIZED (
-        -- Otherwise everybody who uses a count would count again.
+        -- Otherwise each use of a count would count again.
         SELECT
             (SELECT pg_catalog.count(*) FROM (
                 SELECT FROM "public".loose_foreign_keys_deleted_records AS waiting WHERE waiting.status = 1 LIMIT 10001
@@ -103,9 +103,9 @@ AS $sexton$
             ) AS first
             LIMIT 1000
         )
-        -- Otherwise it would be read once for each use.
+        -- Otherwise each use would read it again.
         OFFSET 0
     ) AS read (errors);
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".backlog_of_loose_foreign_keys() IS 'Sexton: deleted parents that wait for the clean-up of their children';
+COMMENT ON FUNCTION "sexton".backlog_of_loose_foreign_keys() IS 'Sexton: deleted parents whose children are not cleaned up yet';

@@ -1,11 +1,11 @@
--- Whether a tracked table, which is no partition, and its key's columns are called as they were when its trigger was installed.
+-- Reports whether a tracked table that is not a partition, and the columns of its key, have the same names as when the trigger was installed.
 --
--- It is STABLE at best, and declared IMMUTABLE: so the tracking functions have it computed once per session, while an expression is planned, and
--- no DELETE pays for it. The constant of type regclass has Postgres plan the expression again after each change of the table, also after one
--- that is rolled back, and all of them after a change of a schema's name. A DELETE locks its table before its trigger runs, so none comes later.
+-- It is declared IMMUTABLE, although it is at best STABLE, so that Postgres computes it once per session, when it plans the expression in a tracking
+-- function, and not at each DELETE. Because of the regclass constant, Postgres plans the expression again after each change of the table, even if that
+-- is rolled back, and all expressions after a schema is renamed. A DELETE locks its table before its trigger runs, so no change comes later.
 --
--- Only functions that read caches of the session serve here: they know what is committed, whereas a query in a transaction of REPEATABLE READ
--- may see an earlier catalogue, and its answer would stay.
+-- It may only use functions that read the session's caches, which have the committed state. A query in a REPEATABLE READ transaction could see an
+-- earlier catalog, and its result would be kept.
 CREATE OR REPLACE FUNCTION "sexton".is_as_installed(relation regclass, recorded text, key_numbers smallint[], key_names text[])
 RETURNS boolean
 LANGUAGE sql
@@ -20,4 +20,4 @@ AS $sexton$
     FROM ROWS FROM (pg_catalog.unnest(key_numbers), pg_catalog.unnest(key_names)) AS k (number, name);
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".is_as_installed(regclass, text, smallint[], text[]) IS 'Sexton: whether a tracked table is called as at the installation';
+COMMENT ON FUNCTION "sexton".is_as_installed(regclass, text, smallint[], text[]) IS 'Sexton: reports whether a tracked table has the names of the installation';

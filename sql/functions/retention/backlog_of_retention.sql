@@ -1,5 +1,5 @@
--- The backlog of retention rules; see "sexton".backlog. It is that of the last pass: rows that fall due later are not counted. Rows of rules with
--- dry_run are no backlog. Deferred are rows that could not be deleted.
+-- Returns the backlog of retention rules, see "sexton".backlog. It is the backlog of the last pass, without rows that have fallen due since, and
+-- without rules with dry_run. Deferred rows are the ones that could not be deleted.
 CREATE OR REPLACE FUNCTION "sexton".backlog_of_retention()
 RETURNS TABLE (
     deletion_table text,

@@ -1,12 +1,12 @@
--- The fencing token of each lease, as this database knows it. A new holder raises the token in all slots of its key before its first
+-- The fencing token of each lease in this database. A new holder raises the token in all slots of its key before its first
 -- batch (see raise_fence). Every batch locks one slot and compares the token (see begin_batch). Sessions of one pass lock different
 -- slots, because two lockers of one row need a MultiXact.
 CREATE TABLE IF NOT EXISTS "sexton".fences (
     key text NOT NULL,
     slot integer NOT NULL CHECK (slot >= 0 AND slot < 32),
     token bigint NOT NULL,
-    -- The generation of definitions that may be worked with under the lease, which "sexton triggers install" alone sets, raising the
-    -- token with it. NULL: none is recorded, and any is let through. It is the same in all slots of a key.
+    -- The generation of definitions that holders of the lease must have. Only "sexton triggers install" sets it, and raises the token.
+    -- NULL allows any generation. It is the same in all slots of a key.
     digest text,
     PRIMARY KEY (key, slot)
 ) WITH (fillfactor = 50);
@@ -14,7 +14,7 @@ CREATE TABLE IF NOT EXISTS "sexton".fences (
 COMMENT ON TABLE "sexton".fences IS 'Sexton: fencing tokens of leases, checked in every batch';
 
 -- The outbox. A reader takes rows WHERE txid < pg_snapshot_xmin(pg_current_snapshot()) in order of
--- (txid, id): ids are given out before commit, so an id alone would skip what commits late.
+-- (txid, id). Ids are assigned before the commit, so reading by id alone would skip rows that commit late.
 CREATE TABLE IF NOT EXISTS "sexton".events (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     txid xid8 NOT NULL DEFAULT pg_catalog.pg_current_xact_id(),
@@ -25,12 +25,12 @@ CREATE TABLE IF NOT EXISTS "sexton".events (
 
 CREATE INDEX IF NOT EXISTS events_txid_id_idx ON "sexton".events (txid, id);
 
-COMMENT ON TABLE "sexton".events IS 'Sexton: outbox of what happened, kept 7 days';
+COMMENT ON TABLE "sexton".events IS 'Sexton: outbox of events, kept 7 days';
 
--- The application's tables that functions read where they are there, as "sexton migrate up" has found them.
+-- The application's optional tables that functions read, as found by "sexton migrate up".
 CREATE TABLE IF NOT EXISTS "sexton".application_tables (
     name text PRIMARY KEY,
     relation regclass NOT NULL
 );
 
-COMMENT ON TABLE "sexton".application_tables IS 'Sexton: optional tables of the application, as the last migration has found them';
+COMMENT ON TABLE "sexton".application_tables IS 'Sexton: optional tables of the application that the last migration found';
