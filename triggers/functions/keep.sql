@@ -1,5 +1,5 @@
--- Keeps what a native foreign key takes along, or changes, below rows that are kept. It stands on tables that may not be tracked themselves, and is
--- called within other triggers alone, as foreign keys are: what the application deletes here by itself is not kept.
+-- Keeps rows that a native foreign key deletes or changes below rows that are kept. Its tables need not be tracked. It fires only within another
+-- trigger, such as that of a foreign key, so rows that the application deletes directly are not kept.
 CREATE OR REPLACE FUNCTION "sexton"."track_function"()
 RETURNS trigger
 LANGUAGE plpgsql

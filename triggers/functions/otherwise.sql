@@ -1,5 +1,5 @@
--- The statement of the tracking functions for a key whose columns are called otherwise, or have other types, than when
--- the function was written. It reads their names and types from the catalogue, by attribute number.
+-- The statement of the tracking functions for a key whose columns have been renamed, or have other types, since the function was created. It reads
+-- their names and types from the catalog, by attribute number.
 EXECUTE (
     WITH RECURSIVE bases AS (
         SELECT t.oid AS declared, t.oid, t.typtype, t.typbasetype

@@ -1,20 +1,17 @@
--- Wakes the worker of a job kind, if it sleeps, once rows have come into its deletion table, or a row of an application's table has become work.
+-- Notifies the sleeping worker of a job kind when rows have been inserted into its deletion table, or a row of an application's table has become work.
 --
--- A commit that notifies takes a lock of the whole server and holds it while its WAL is flushed, so that
--- such commits go one by one. Hence only a sleeping worker is notified: while awake it holds the awake lock,
--- a session advisory lock, exclusively, and looks for work anyway. The trigger's condition tests the lock, so
--- this function is called only while no worker is awake.
+-- A commit that notifies takes a lock of the server and holds it while its WAL is flushed, so such commits run one after the other. So only a sleeping
+-- worker is notified. An awake worker holds the awake lock, an exclusive session advisory lock, and queries for work anyway. The trigger's condition
+-- tests the lock, so this function is called only while no worker is awake.
 --
--- The order closes the race with a worker that goes to sleep: rows first, then the test, while the worker
--- first drops the lock and then waits for every transaction that holds a lock on the table. A session that found
--- the lock taken is waited for; a session that did not has notified. The test looks at no row, so it is right at
--- every isolation level.
+-- The order closes the race with a worker that falls asleep. The writer first writes its rows and then tests the lock. The worker first releases the
+-- lock and then waits for every transaction that holds a lock on the table. So the worker waits for each session that found the lock taken, and every
+-- other session has notified. The test reads no row, so it is correct at every isolation level.
 --
--- A transaction that has notified cannot be prepared. SET sexton.notify = off is for sessions that use
--- PREPARE TRANSACTION; their rows wait for the next tick, unless the worker is awake. A rollback, also one to
--- a savepoint, takes rows and notification along; equal notifications of one transaction fold. A server in
--- recovery writes nothing, so it wakes no worker, and no lock of its primary outlives a promotion: writers
--- notify until a worker is awake there.
+-- A transaction that has notified cannot be prepared. SET sexton.notify = off is for sessions that use PREPARE TRANSACTION. Their rows wait for the next
+-- tick, unless the worker is awake. A rollback, also to a savepoint, reverts rows and notification. Postgres drops duplicate notifications of a
+-- transaction. A server in recovery writes nothing, so it wakes no worker. Locks of the primary do not exist after a promotion, so writers notify until
+-- a worker is awake there.
 CREATE OR REPLACE FUNCTION "sexton"."track_function"()
 RETURNS trigger
 LANGUAGE plpgsql
@@ -27,7 +24,7 @@ BEGIN
         RETURN NULL;
     END IF;
 
-    -- For a statement without rows the trigger fires, too.
+    -- The trigger also fires for a statement without rows.
     IF TG_LEVEL = 'STATEMENT' THEN
         IF NOT EXISTS (SELECT FROM sexton_added) THEN
             RETURN NULL;

@@ -1,5 +1,5 @@
 FOR one IN
-                -- Rows of a partition are kept as those of its root.
+                -- Rows of a partition are kept as rows of its root.
                 SELECT coalesce(pg_catalog.pg_partition_root(key.confrelid)::pg_catalog.oid, key.confrelid) AS parent,
                     key.confdeltype = 'd' AS defaults, via.names AS via, keys.names AS keys, changed.names AS changed,
                     kept.key || ARRAY(SELECT v FROM pg_catalog.unnest(via.names) AS v WHERE v <> ALL (kept.key)) AS fields
@@ -12,7 +12,7 @@ FOR one IN
                     SELECT pg_catalog.array_agg(a.attname::pg_catalog.text ORDER BY k.place) FROM pg_catalog.unnest(key.confkey) WITH ORDINALITY AS k (number, place)
                     JOIN pg_catalog.pg_attribute AS a ON a.attrelid = key.confrelid AND a.attnum = k.number
                 ) AS keys (names)
-                -- From Postgres 15 on some of the columns alone may be set.
+                -- Since Postgres 15 a key may set only some of its columns.
                 CROSS JOIN LATERAL (SELECT pg_catalog.to_jsonb(key) -> 'confdelsetcols') AS listed (numbers)
                 CROSS JOIN LATERAL (
                     SELECT pg_catalog.array_agg(a.attname::pg_catalog.text) FROM pg_catalog.pg_attribute AS a
@@ -22,7 +22,7 @@ FOR one IN
                 WHERE key.conrelid = TG_RELID AND key.contype = 'f' AND key.confdeltype IN ('n', 'd') AND key.conparentid = 0
             LOOP
                 IF kept.key = '{}' OR NOT one.fields <@ kept.columns THEN
-                    RAISE EXCEPTION 'without its key and its reference no value can be given back' USING ERRCODE = 'SX007';
+                    RAISE EXCEPTION 'without its key and its reference no value can be restored' USING ERRCODE = 'SX007';
                 END IF;
                 EXECUTE (
                     SELECT pg_catalog.format(
@@ -45,7 +45,7 @@ FOR one IN
                                 name), ' OR ')) FROM pg_catalog.unnest(one.changed) AS name)
                             ELSE (SELECT pg_catalog.format('pg_catalog.num_nonnulls(%s) = 0',
                                 pg_catalog.string_agg(pg_catalog.format('now.%I', name), ', ')) FROM pg_catalog.unnest(one.changed) AS name) END,
-                        -- Of several columns the text of an array. Where a type has arrays, the form is the same in all sessions.
+                        -- Several columns are stored as the text of an array. If a type has arrays, the form is the same in all sessions.
                         CASE WHEN one.defaults THEN (
                             SELECT pg_catalog.format(CASE WHEN pg_catalog.count(*) = 1 THEN '%s' ELSE 'ARRAY[%s]::pg_catalog.text' END, pg_catalog.string_agg(
                                 pg_catalog.format('CASE WHEN pg_catalog.num_nulls(now.%1$I) = 0 THEN %2$s END', c.name, pg_catalog.format(

@@ -1,4 +1,4 @@
--- The set that rows are kept in, which tombstones name; NULL where nothing is kept.
+-- The set of kept rows, which tombstones record; NULL if nothing is kept.
     origin pg_catalog.int8;
     by_batch pg_catalog.bool;
     command pg_catalog.text;

@@ -1,5 +1,5 @@
 BEGIN
-        -- A worker's batch sets it to the set that it keeps itself and the table of its rows. It counts only for roles that may write kept rows.
+        -- A worker's batch sets sexton.undo to the set of rows that it keeps itself and their table. It is ignored for roles that may not write kept rows.
         by_batch := CASE WHEN pg_catalog.current_setting('sexton.undo', true) ~ '^[0-9]{1,18}/[0-9]{1,10}$' THEN
             pg_catalog.has_table_privilege(
                 coalesce(nullif(pg_catalog.current_setting('role'), 'none'), session_user::pg_catalog.text)::pg_catalog.name, '"sexton".undo', 'INSERT')
@@ -7,9 +7,9 @@ BEGIN
         IF by_batch THEN
             origin := pg_catalog.split_part(pg_catalog.current_setting('sexton.undo', true), '/', 1);
         ELSIF coalesce(pg_catalog.current_setting('sexton.run', true), '') = '' OR pg_catalog.current_setting('sexton.undo', true) = 'users' THEN
-            -- What one command of a session deletes is one deletion: native cascades call triggers in no order that could be relied on. A batch that
-            -- keeps nothing sets sexton.run alone; any session may, to the loss of its own undo. Nor can it join the deletion of another one.
-            -- The job that deletes users is like any session where their rows are to be kept.
+            -- One command of a session is one deletion, because native cascades call triggers in no reliable order. A batch that keeps nothing sets
+            -- only sexton.run. Any session may do so, and then cannot undo its own deletions. No session can join the deletion of another one.
+            -- The job that deletes users is treated like any session if rows of users are kept.
             command := (pg_catalog.date_part('epoch', pg_catalog.statement_timestamp()) * 1000000)::pg_catalog.int8;
             origin := CASE WHEN pg_catalog.current_setting('sexton.deletion', true) ~ '^[0-9]{1,18}/[0-9]{1,18}$'
                 AND pg_catalog.split_part(pg_catalog.current_setting('sexton.deletion', true), '/', 1) = command
@@ -25,13 +25,13 @@ BEGIN
             END IF;
         END IF;
 
-        -- What the batch's own statement takes from its table it keeps itself, and a native cascade may have taken more along.
+        -- The batch itself keeps the rows that its statement deletes from its table. A native cascade may have deleted more.
         own := by_batch AND pg_catalog.current_setting('sexton.undo', true) = pg_catalog.concat(origin, '/', root::pg_catalog.oid)
             AND pg_catalog.pg_trigger_depth() = 1;
         IF origin IS NOT NULL AND NOT (own AND "undo_whole") THEN
             layout := "sexton".undo_layout(root, 'undo_exclude');
             IF EXISTS (SELECT FROM "sexton".undo_state AS state WHERE state.full_since IS NOT NULL) THEN
-                RAISE EXCEPTION 'what is kept has reached its limit' USING ERRCODE = 'SX007';
+                RAISE EXCEPTION 'the kept rows have reached their maximum size' USING ERRCODE = 'SX007';
             END IF;
             SELECT known.* INTO STRICT kept FROM "sexton".undo_layouts AS known WHERE known.id = layout;
             -- undo_statements
@@ -40,13 +40,13 @@ BEGIN
         WHEN serialization_failure OR deadlock_detected THEN
             RAISE;
         WHEN OTHERS THEN
-            -- The application's statement goes on, and the deletion counts as incomplete.
+            -- The application's statement continues, and the deletion counts as incomplete.
             IF SQLSTATE <> 'SX007' THEN
-                RAISE LOG 'Sexton could not keep the rows deleted from %: SQLSTATE %', present, SQLSTATE;
+                RAISE LOG 'Sexton could not keep rows deleted from %: SQLSTATE %', present, SQLSTATE;
             END IF;
             BEGIN
                 IF origin IS NOT NULL AND NOT EXISTS (SELECT FROM "sexton".undo_layouts AS known WHERE known.id = layout) THEN
-                    -- One without columns names the table. What undo_layout has made above is gone with the error, each time anew.
+                    -- A layout without columns only names the table. The error has rolled back the layout of undo_layout above, and does so each time.
                     layout := (SELECT pg_catalog.min(known.id) FROM "sexton".undo_layouts AS known
                         WHERE known.relation = root AND known.signature = ''
                             AND known.name = present);

@@ -1,7 +1,7 @@
--- Native foreign keys by which rows go, or change, with rows that are kept: $1 schemas and $2 tables whose rows are kept as they are deleted, in
--- parallel; $3 tells of each whether its own trigger keeps what goes with others. A key leads on from table to table as long as it deletes. Rows of a partition
--- may go by a key of its own; a key that refers to the partitioned table then goes on.
--- from_tables are the ones of $2 that a path to the key begins at. Rows of the tables $5 in the schemas $4, in parallel, are never kept.
+-- Returns the native foreign keys that delete or change rows below rows that are kept. $1 schemas and $2 tables, in parallel, are the tables whose rows are
+-- kept when they are deleted. $3 reports for each whether its own trigger also keeps rows that foreign keys delete. Keys that delete lead to further
+-- tables. Rows of a partition may be deleted by a key of its own, and keys may refer to the partitioned table. from_tables are the tables of $2 from which
+-- the key is reached. Rows of the tables $5 in the schemas $4, in parallel, are never kept.
 WITH RECURSIVE given AS (
     SELECT c.oid, c.oid::pg_catalog.regclass::pg_catalog.text AS name, w.tracked
     FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[]), pg_catalog.unnest($3::pg_catalog.bool[]))

@@ -1,5 +1,4 @@
--- The functions of this installation as they stand: $1 is the schema of Sexton's own tables, $2 the
--- names that are looked for, in whose order they come, $3 the schema of the tombstones.
+-- Returns the installed functions: $1 is Sexton's schema, $2 the names, in whose order the rows are, $3 the schema of the tombstones.
 SELECT
     p.oid IS NOT NULL AS there,
     coalesce(p.prosecdef AND l.lanname = 'plpgsql' AND p.prorettype = 'pg_catalog.trigger'::pg_catalog.regtype, false) AS shape_matches,

@@ -1,5 +1,5 @@
--- Every trigger that runs one of our functions (schema $1, names $2), wherever it is, with its first argument: the name that its table,
--- or that table's root, had when it was installed.
+-- Returns every trigger that runs one of Sexton's functions (schema $1, names $2), with its first argument: the name that its table, or that table's
+-- root, had when it was installed.
 SELECT
     c.oid,
     n.nspname::pg_catalog.text AS schema_name,

@@ -1,4 +1,4 @@
--- The triggers that keep what native foreign keys do: $1 tables (oids) and $2 names of triggers, in parallel.
+-- The triggers that keep the effects of native foreign keys: $1 tables (oids) and $2 names of triggers, in parallel.
 WITH wanted AS (
     SELECT k.ordinal, 0 AS level, k.relid, NULL::pg_catalog.text AS schema_name, NULL::pg_catalog.text AS table_name,
         k.name, e.type_bits, 'sexton_deleted' AS old_table, e.new_table, '(pg_trigger_depth() > 0)' AS condition, '{}'::pg_catalog.text[] AS arguments

@@ -1,4 +1,4 @@
--- Tries to get the advisory lock $1 for the session, and says which sessions hold it otherwise: any role may take one, and keep it.
+-- Tries to take the advisory lock $1 for the session, or else returns the sessions that hold it. Any role may take and keep one.
 WITH tried AS MATERIALIZED (
     SELECT pg_catalog.pg_try_advisory_lock($1) AS had
 )

@@ -1,8 +1,8 @@
--- The triggers of the CTE wanted, with what is installed there now, in the order given; oid is 0 where there is no table of that name. condition is the
--- one that the trigger is to have, '' for any, NULL for none.
+-- Returns the triggers of the CTE wanted with the installed triggers, in the given order. oid is 0 if the table does not exist. condition is the expected
+-- condition of the trigger, '' for any, NULL for none.
 --
--- The arguments are compared here, not by the caller: pg_trigger keeps them in the encoding of the database, each ended by a zero byte. A condition is
--- shown without the table, of which it does not speak, so that nothing is locked.
+-- The arguments are compared here, because pg_trigger has them in the encoding of the database, each with a final zero byte. A condition is printed
+-- without the table, which it does not use, so that nothing is locked.
 SELECT
     w.ordinal::int - 1 AS position,
     coalesce(c.oid, 0) AS oid,

@@ -1,4 +1,4 @@
--- Partitions that lack a trigger which their root has: $1 schemas, $2 tables, $3 schema of the functions.
+-- Reports whether partitions lack a trigger that their root has: $1 schemas, $2 tables, $3 schema of the functions.
 WITH RECURSIVE tree AS (
     SELECT root.oid AS relid, model.tgname
     FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[]) AS w (schema_name, table_name)

@@ -1,4 +1,4 @@
--- The trigger functions in Sexton's schema ($1) that an installation of triggers has created, by their names.
+-- Returns the names of the installed trigger functions in Sexton's schema ($1).
 SELECT p.proname::pg_catalog.text
 FROM pg_catalog.pg_proc AS p
 JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace AND n.nspname = $1::pg_catalog.text

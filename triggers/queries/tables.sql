@@ -1,5 +1,5 @@
--- Every table that needs triggers, twice: once per trigger. In parallel: $1 roots (oid), $2 recorded names, $3 key columns (texts of arrays);
--- $4 truncate policy. Partitions come from pg_inherits: pg_partition_tree waits for the locks of other sessions.
+-- The expected triggers of every table, one row per trigger. In parallel: $1 roots (oid), $2 recorded names, $3 key columns (texts of arrays). $4 is the
+-- truncate policy. Partitions are read from pg_inherits, because pg_partition_tree waits for locks of other sessions.
 WITH RECURSIVE roots AS (
     SELECT *
     FROM unnest($1::pg_catalog.oid[], $2::pg_catalog.text[], $3::pg_catalog.text[])
@@ -13,7 +13,7 @@ tables AS (
     JOIN pg_catalog.pg_inherits AS below ON below.inhparent = t.relid
     JOIN pg_catalog.pg_class AS part ON part.oid = below.inhrelid AND part.relispartition
 ),
--- Partitions may have the columns in another order, and dropped ones before them.
+-- Partitions may have other attribute numbers, because of another order or dropped columns.
 keyed AS (
     SELECT t.*, k.numbers, k.types,
         pg_catalog.concat((SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c), '/', t.relid) AS about

@@ -1,9 +1,9 @@
--- The triggers of tables whose rows wake a worker. In parallel: $1 schemas, $2 tables, $3 job kinds, $4 and $5 keys of the awake locks, $6 conditions.
--- A table with a condition has two.
+-- The expected wake triggers. In parallel: $1 schemas, $2 tables, $3 job kinds, $4 and $5 keys of the awake locks, $6 conditions. A table with a condition
+-- has two triggers.
 WITH wanted AS (
     SELECT w.ordinal, 0 AS level, c.oid AS relid, w.schema_name, w.table_name, e.name, e.type_bits, NULL AS old_table, e.new_table,
-        -- The keys are those of the condition, written as the server shows it. A condition on rows is known by the second
-        -- argument instead: the server shows it in words of its own.
+        -- The condition with the lock's keys, in the form in which the server prints it. A condition on rows is compared by the second
+        -- argument instead, because the server prints it in another form.
         CASE WHEN e.by_row THEN '' ELSE pg_catalog.format(
             '(pg_try_advisory_lock_shared(%1$s, %2$s) AND pg_advisory_unlock_shared(%1$s, %2$s))',
             CASE WHEN w.key_1 < 0 THEN pg_catalog.format('%L::integer', w.key_1) ELSE w.key_1::pg_catalog.text END,

@@ -1,4 +1,4 @@
--- On a table that a native foreign key leads to from rows that are kept. The depth is that of the foreign key's own trigger.
+-- For a table that a native foreign key leads to from rows that are kept. The depth is that of the foreign key's own trigger.
 CREATE OR REPLACE TRIGGER "trigger_name"
 AFTER "event" ON "parent_schema"."parent_table"
 REFERENCING "transition_tables"

@@ -1,5 +1,5 @@
--- On a plain parent, a partitioned parent and each of its partitions: a statement trigger fires for the
--- table that the DELETE names and for no other, so each deletion is recorded once.
+-- For an ordinary parent, a partitioned parent and each of its partitions. A statement trigger fires only for the table that the DELETE names, so each
+-- deletion is recorded once.
 CREATE OR REPLACE TRIGGER sexton_track
 AFTER DELETE ON "parent_schema"."parent_table"
 REFERENCING OLD TABLE AS sexton_deleted

@@ -1,4 +1,4 @@
--- BEFORE, because afterwards there is nothing left to record.
+-- BEFORE, because after TRUNCATE the rows are gone.
 CREATE OR REPLACE TRIGGER sexton_truncate
 BEFORE TRUNCATE ON "parent_schema"."parent_table"
 FOR EACH STATEMENT

@@ -1,13 +1,13 @@
--- On a deletion table into which work is inserted, or on a table whose rows are work for a kind as long as a condition holds: there on rows that come
--- in so and, by a trigger of its own, on rows that become so by an UPDATE, also one of a foreign key's SET NULL. The second argument is the condition,
--- by which the installed trigger is known.
+-- For a deletion table, or for a table whose rows are work for a kind while they meet a condition. On the latter it fires for inserted rows that meet the
+-- condition, and a second trigger for rows that begin to meet it by an UPDATE, including SET NULL of a foreign key. The second argument is the condition,
+-- so that the installed trigger can be compared.
 --
--- The keys are those of the kind's awake lock. Whether a worker is awake is tested last, for the few rows that are work, so that while one is no
--- function is called at all. It is tested once the rows are in, as the trigger comes AFTER them, and while the transaction holds its lock on the
--- table, for which a worker that goes to sleep waits.
+-- The keys are the ones of the kind's awake lock. The lock is tested last, only for rows that are work, so that no function is called while a worker is
+-- awake. It is tested after the rows are written, because the trigger is an AFTER trigger, and while the transaction holds its lock on the table, which a
+-- worker that falls asleep waits for.
 --
--- Test and release are one expression, evaluated from left to right: between two statements a cancelled
--- query would leave the session with the lock, and with it every writer silent.
+-- Test and release are one expression, evaluated from left to right. If they were two statements, a cancelled query could leave the lock with the session,
+-- and no writer would notify.
 CREATE OR REPLACE TRIGGER "trigger_name"
 AFTER "event" ON "parent_schema"."parent_table"
 "for_each"
