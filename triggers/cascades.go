@@ -148,9 +148,9 @@ func (c Config) keepTargets(ctx context.Context, tx pgx.Tx,
 // dropUnused drops the triggers that keep rows but are not needed any more, and then the
 // functions that are not needed and that no trigger runs. It leaves objects of other roles,
 // which are reported.
-func (c Config) dropUnused(ctx context.Context, conn *pgx.Conn, look inspection, report *Report) error {
-	surplus := slices.DeleteFunc(slices.Clone(look.triggers), func(t target) bool {
-		return !t.keepsRows() || slices.ContainsFunc(look.targets, func(w target) bool { return w.slot() == t.slot() })
+func (c Config) dropUnused(ctx context.Context, conn *pgx.Conn, snap snapshot, report *Report) error {
+	surplus := slices.DeleteFunc(slices.Clone(snap.triggers), func(t target) bool {
+		return !t.keepsRows() || slices.ContainsFunc(snap.targets, func(w target) bool { return w.slot() == t.slot() })
 	})
 	for _, t := range surplus {
 		err := c.eachTable(ctx, conn, []target{t}, true, dropTriggers, func(t target) {
@@ -162,9 +162,9 @@ func (c Config) dropUnused(ctx context.Context, conn *pgx.Conn, look inspection,
 			return err
 		}
 	}
-	for _, name := range look.registered {
-		wanted := slices.ContainsFunc(look.functions, func(f function) bool { return f.name == name })
-		runs := slices.ContainsFunc(look.triggers, func(t target) bool {
+	for _, name := range snap.registered {
+		wanted := slices.ContainsFunc(snap.functions, func(f function) bool { return f.name == name })
+		runs := slices.ContainsFunc(snap.triggers, func(t target) bool {
 			moved := slices.ContainsFunc(report.Triggers,
 				func(change Change) bool { return change.Table == t.Display && change.Trigger == t.Trigger })
 			return t.functionName == name && !moved
@@ -177,7 +177,7 @@ func (c Config) dropUnused(ctx context.Context, conn *pgx.Conn, look inspection,
 				fmt.Sprintf("DROP FUNCTION %s()", pgx.Identifier{pgcatalog.Schema, name}.Sanitize()),
 			})
 		})
-		// 2BP01: a trigger on a new partition was created after the inspection.
+		// 2BP01: a trigger on a new partition was created after the snapshot.
 		if err != nil && sqlState(err) != "42501" && sqlState(err) != "2BP01" {
 			return err
 		}

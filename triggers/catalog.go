@@ -97,7 +97,7 @@ func (t target) wakesWorkers() bool {
 // readTargets returns the expected triggers of a query with the installed ones. what
 // describes them in an error.
 func readTargets(ctx context.Context, tx pgx.Tx, what, query string, args ...any) ([]target, error) {
-	rows, _ := tx.Query(ctx, sqlText("queries/"+query)+sqlText("queries/look"), args...)
+	rows, _ := tx.Query(ctx, sqlText("queries/"+query)+sqlText("queries/installed_triggers"), args...)
 	targets, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t target, err error) {
 		err = row.Scan(&t.position, &t.OID, &t.Schema, &t.Table, &t.Display, &t.relkind, &t.owned, &t.owner,
 			&t.mayTrigger,

@@ -30,16 +30,16 @@ func Install(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) 
 		return report, err
 	}
 	err = cfg.locked(ctx, conn, func() error {
-		look, err := cfg.prepare(ctx, conn, parents)
+		snap, err := cfg.prepare(ctx, conn, parents)
 		if err != nil {
 			return err
 		}
-		report.Surplus = slices.Clone(look.surplus)
-		if err := cfg.installFunctions(ctx, conn, look, &report); err != nil {
+		report.Surplus = slices.Clone(snap.surplus)
+		if err := cfg.installFunctions(ctx, conn, snap, &report); err != nil {
 			return err
 		}
-		return errors.Join(cfg.installTriggers(ctx, conn, look.targets, &report),
-			cfg.dropUnused(ctx, conn, look, &report))
+		return errors.Join(cfg.installTriggers(ctx, conn, snap.targets, &report),
+			cfg.dropUnused(ctx, conn, snap, &report))
 	})
 	if err != nil {
 		return report, fmt.Errorf("install triggers: %w", err)
@@ -48,19 +48,19 @@ func Install(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) 
 }
 
 // prepare inspects the catalog, and returns the errors that can be found before any change.
-func (c Config) prepare(ctx context.Context, conn *pgx.Conn, parents []Parent) (inspection, error) {
-	var look inspection
+func (c Config) prepare(ctx context.Context, conn *pgx.Conn, parents []Parent) (snapshot, error) {
+	var snap snapshot
 	err := inTx(ctx, conn, pgx.ReadOnly, func(tx pgx.Tx) error {
-		if err := c.inspect(ctx, tx, &look, parents, true); err != nil {
+		if err := c.readSnapshot(ctx, tx, &snap, parents, true); err != nil {
 			return err
 		}
 		var problems []error
-		for _, t := range look.targets {
-			problems = append(problems, c.refuse(ctx, tx, t, look.Role))
+		for _, t := range snap.targets {
+			problems = append(problems, c.refuse(ctx, tx, t, snap.Role))
 		}
 		return errors.Join(problems...)
 	})
-	return look, err
+	return snap, err
 }
 
 // refuse returns why a trigger cannot be installed, or nil.
@@ -116,13 +116,13 @@ func (c Config) upToDate(t target) bool {
 }
 
 // installFunctions creates or replaces the functions that differ.
-func (c Config) installFunctions(ctx context.Context, conn *pgx.Conn, look inspection, report *Report) error {
+func (c Config) installFunctions(ctx context.Context, conn *pgx.Conn, snap snapshot, report *Report) error {
 	differs := map[string]bool{}
-	for _, finding := range look.functionFindings {
+	for _, finding := range snap.functionFindings {
 		differs[finding.Trigger] = true
 	}
 	return inTx(ctx, conn, pgx.ReadWrite, func(tx pgx.Tx) error {
-		for _, f := range look.functions {
+		for _, f := range snap.functions {
 			if !differs[f.name] {
 				continue
 			}
@@ -132,9 +132,9 @@ func (c Config) installFunctions(ctx context.Context, conn *pgx.Conn, look inspe
 				fmt.Sprintf("COMMENT ON FUNCTION %s() IS %s", name, pgcatalog.Literal(f.comment)),
 				fmt.Sprintf("REVOKE ALL ON FUNCTION %s() FROM PUBLIC", name),
 			}
-			if look.Owner != look.Role {
+			if snap.Owner != snap.Role {
 				statements = append(statements, fmt.Sprintf("ALTER FUNCTION %s() OWNER TO %s", name,
-					quoteIdent(look.Owner)))
+					quoteIdent(snap.Owner)))
 			}
 			if err := execAll(ctx, tx, "create function "+name, statements); err != nil {
 				return err
@@ -238,22 +238,22 @@ func Uninstall(ctx context.Context, conn *pgx.Conn, cfg Config) (Report, error) 
 }
 
 func (c Config) uninstall(ctx context.Context, conn *pgx.Conn, report *Report) error {
-	var look inspection
+	var snap snapshot
 	err := inTx(ctx, conn, pgx.ReadOnly, func(tx pgx.Tx) (err error) {
-		if look.prerequisites, err = c.prerequisites(ctx, tx); err != nil || !look.Schema {
+		if snap.prerequisites, err = c.prerequisites(ctx, tx); err != nil || !snap.Schema {
 			return err
 		}
-		return c.present(ctx, tx, &look)
+		return c.present(ctx, tx, &snap)
 	})
-	if err != nil || !look.Schema {
+	if err != nil || !snap.Schema {
 		return err
 	}
-	if err := c.eachTable(ctx, conn, look.triggers, true, dropTriggers, func(t target) {
+	if err := c.eachTable(ctx, conn, snap.triggers, true, dropTriggers, func(t target) {
 		report.Triggers = append(report.Triggers, Change{Table: t.Display, Trigger: t.Trigger, Action: Dropped})
 	}); err != nil {
 		return err
 	}
-	return c.dropFunctions(ctx, conn, look.registered, report)
+	return c.dropFunctions(ctx, conn, snap.registered, report)
 }
 
 func dropTriggers(ctx context.Context, tx pgx.Tx, triggers []target) error {

@@ -48,23 +48,23 @@ func (c Config) trackFunction(p *resolved) function {
 	keyColumns, class := p.KeyColumns, p.class
 	noun, settings, changed, slot := "column", pgcatalog.TextClauses, part("key_changed"), "primary_key_text"
 	n := len(keyColumns)
-	names, gone, texts := make([]string, n), make([]string, n), make([]string, n)
+	names, deleted, texts := make([]string, n), make([]string, n), make([]string, n)
 	for i, column := range keyColumns {
-		names[i], gone[i] = strconv.Quote(column), "gone."+quoteIdent(column)
-		texts[i] = gone[i] + "::pg_catalog.text"
+		names[i], deleted[i] = strconv.Quote(column), "deleted."+quoteIdent(column)
+		texts[i] = deleted[i] + "::pg_catalog.text"
 	}
-	value, present := texts[0], gone[0]+" IS NOT NULL"
+	value, present := texts[0], deleted[0]+" IS NOT NULL"
 	// A cast through text can be planned for any type that the key may get later.
-	typed, ofType := value, fmt.Sprintf("pg_catalog.pg_typeof(%s) = '%d'::pg_catalog.regtype", gone[0], p.keyType)
+	typed, ofType := value, fmt.Sprintf("pg_catalog.pg_typeof(%s) = '%d'::pg_catalog.regtype", deleted[0], p.keyType)
 	switch class {
 	case bigintKey:
-		settings, slot, value, typed = "", "primary_key_value", gone[0], texts[0]+"::bigint"
+		settings, slot, value, typed = "", "primary_key_value", deleted[0], texts[0]+"::bigint"
 		ofType = fmt.Sprintf("pg_catalog.pg_typeof(%s)::pg_catalog.oid = ANY ('{20,21,23,%d}'::pg_catalog.oid[])",
-			gone[0], p.keyType)
+			deleted[0], p.keyType)
 	case compositeKey:
 		noun, changed = "columns", part("keys_changed")
 		value = "ARRAY[" + strings.Join(texts, ", ") + "]::pg_catalog.text"
-		present = "pg_catalog.num_nulls(" + strings.Join(gone, ", ") + ") = 0"
+		present = "pg_catalog.num_nulls(" + strings.Join(deleted, ", ") + ") = 0"
 		typed, ofType = value, "true"
 	case textKey:
 	}

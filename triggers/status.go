@@ -21,24 +21,24 @@ func Status(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) (
 	if err != nil {
 		return nil, err
 	}
-	var look inspection
+	var snap snapshot
 	err = inTx(ctx, conn, pgx.ReadOnly, func(tx pgx.Tx) error {
-		return cfg.inspect(ctx, tx, &look, parents, false)
+		return cfg.readSnapshot(ctx, tx, &snap, parents, false)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("compare triggers: %w", err)
 	}
-	findings := append([]Finding{}, look.functionFindings...)
-	for _, t := range look.targets {
+	findings := append([]Finding{}, snap.functionFindings...)
+	for _, t := range snap.targets {
 		if finding, differs := cfg.compare(t); differs {
 			findings = append(findings, finding)
 		}
 	}
-	return append(findings, look.surplus...), nil
+	return append(findings, snap.surplus...), nil
 }
 
-// inspection is the state of the catalog in one transaction.
-type inspection struct {
+// snapshot is the content of the catalog in one transaction.
+type snapshot struct {
 	prerequisites
 
 	functions        []function
@@ -52,21 +52,21 @@ type inspection struct {
 }
 
 // present reads the installed functions and triggers.
-func (c Config) present(ctx context.Context, tx pgx.Tx, look *inspection) (err error) {
-	if look.registered, err = c.registered(ctx, tx); err != nil {
+func (c Config) present(ctx context.Context, tx pgx.Tx, snap *snapshot) (err error) {
+	if snap.registered, err = c.registered(ctx, tx); err != nil {
 		return err
 	}
-	look.triggers, err = c.installed(ctx, tx, look.registered)
+	snap.triggers, err = c.installed(ctx, tx, snap.registered)
 	return err
 }
 
-// inspect reads the installed and the expected objects. If installs is set, it also checks
+// readSnapshot reads the installed and the expected objects. If installs is set, it also checks
 // the privileges for an installation.
-func (c Config) inspect(ctx context.Context, tx pgx.Tx, look *inspection, parents []Parent, installs bool) (err error) {
-	if look.prerequisites, err = c.prerequisites(ctx, tx); err != nil {
+func (c Config) readSnapshot(ctx context.Context, tx pgx.Tx, snap *snapshot, parents []Parent, installs bool) (err error) {
+	if snap.prerequisites, err = c.prerequisites(ctx, tx); err != nil {
 		return err
 	}
-	if err := c.check(look.prerequisites, parents, installs); err != nil {
+	if err := c.check(snap.prerequisites, parents, installs); err != nil {
 		return err
 	}
 	found, problems, err := resolve(ctx, tx, parents)
@@ -78,14 +78,14 @@ func (c Config) inspect(ctx context.Context, tx pgx.Tx, look *inspection, parent
 		return err
 	}
 	keeping = slices.DeleteFunc(keeping, func(t target) bool { return !t.mayTrigger && !c.upToDate(t) })
-	look.functions = c.wantedFunctions(found, keeping)
-	if look.functionFindings, err = c.compareFunctions(ctx, tx, look.functions); err != nil {
+	snap.functions = c.wantedFunctions(found, keeping)
+	if snap.functionFindings, err = c.compareFunctions(ctx, tx, snap.functions); err != nil {
 		return err
 	}
-	if look.targets, err = c.targets(ctx, tx, found); err != nil {
+	if snap.targets, err = c.targets(ctx, tx, found); err != nil {
 		return err
 	}
-	for _, t := range look.targets {
+	for _, t := range snap.targets {
 		if t.relkind == "f" {
 			problems = append(problems, t.foreignTable())
 		}
@@ -94,15 +94,15 @@ func (c Config) inspect(ctx context.Context, tx pgx.Tx, look *inspection, parent
 	if err != nil {
 		return err
 	}
-	look.targets = slices.Concat(look.targets, wakes, keeping)
+	snap.targets = slices.Concat(snap.targets, wakes, keeping)
 	problems = append(problems, wrong...)
 	if err := errors.Join(problems...); err != nil {
 		return err
 	}
-	if err := c.present(ctx, tx, look); err != nil {
+	if err := c.present(ctx, tx, snap); err != nil {
 		return err
 	}
-	look.surplus = surplus(look.triggers, look.targets)
+	snap.surplus = surplus(snap.triggers, snap.targets)
 	return nil
 }
 

@@ -12,29 +12,29 @@ import (
 )
 
 // check returns the reasons to fail that Up can find before it changes anything.
-func (db Database) check(look inspection) error {
-	if err := db.fits(look); err != nil {
+func (db Database) check(snap snapshot) error {
+	if err := db.fits(snap); err != nil {
 		return err
 	}
-	if err := db.conflicts(look); err != nil {
+	if err := db.conflicts(snap); err != nil {
 		return err
 	}
-	if err := db.requirements(look); err != nil {
+	if err := db.requirements(snap); err != nil {
 		return err
 	}
 	creates := slices.ContainsFunc(db.components(), func(c component) bool {
 		return c.queue != "" &&
-			!look.tracked[c.queue].exists()
+			!snap.tracked[c.queue].exists()
 	})
 	switch tracked := quote(db.TrackedSchema); {
 	case !creates:
-	case !look.hasTracked:
+	case !snap.hasTracked:
 		return fmt.Errorf("schema %s of the tracked tables does not exist; correct databases.%s.schema", tracked,
 			db.Name)
-	case !look.mayCreateInTracked:
+	case !snap.mayCreateInTracked:
 		return &PrivilegeError{
-			Database: db.Name, Role: look.role, Missing: "may not create tables in schema " + tracked,
-			Grant: fmt.Sprintf("GRANT USAGE, CREATE ON SCHEMA %s TO %s", tracked, quote(look.role)),
+			Database: db.Name, Role: snap.role, Missing: "may not create tables in schema " + tracked,
+			Grant: fmt.Sprintf("GRANT USAGE, CREATE ON SCHEMA %s TO %s", tracked, quote(snap.role)),
 		}
 	}
 	return nil
@@ -42,19 +42,19 @@ func (db Database) check(look inspection) error {
 
 // fits returns an error if the server is too old, the schema is newer than this program, or
 // a deletion table is in another schema than configured.
-func (db Database) fits(look inspection) error {
-	if found := pgcatalog.Untested(look.server); found.Severity == problem.Error {
+func (db Database) fits(snap snapshot) error {
+	if found := pgcatalog.Untested(snap.server); found.Severity == problem.Error {
 		return fmt.Errorf("database %s: %s", db.Name, found)
 	}
 	for _, c := range allComponents() {
-		if current := look.versions[c.name]; current > latest(c) {
+		if current := snap.versions[c.name]; current > latest(c) {
 			return db.unfit(c.name, "run a newer sexton",
 				"component %s is at version %d, this binary knows version %d; "+
 					"this binary is older than the schema, use a newer one", c.name, current, latest(c))
 		}
 	}
 	for _, c := range db.components() {
-		if installed := look.elsewhere[c.queue]; c.queue != "" && installed != "" && !look.tracked[c.queue].exists() {
+		if installed := snap.elsewhere[c.queue]; c.queue != "" && installed != "" && !snap.tracked[c.queue].exists() {
 			const fix = "set the schema back, or run `sexton migrate down` with the old configuration first"
 			return &SchemaError{Object: installed, Fix: fix, text: fmt.Sprintf(
 				"database %s has its %s in %s, but the configuration puts them into %s; "+fix, db.Name, c.holds,
@@ -73,13 +73,13 @@ func (db Database) conflict(fix string, objects ...string) error {
 // conflicts returns an error if tables with Sexton's names have neither Sexton's comment nor
 // the columns of Sexton's tables. In the schema sexton it checks only the components that
 // are not installed yet.
-func (db Database) conflicts(look inspection) error {
+func (db Database) conflicts(snap snapshot) error {
 	var taken []string
 	for _, c := range db.components() {
 		for _, e := range c.tables() {
-			there := look.own[e.name]
+			there := snap.own[e.name]
 			if table := slices.Contains([]string{"r", "p", "v", "m", "f"}, there.kind); table && !e.tracked &&
-				!there.ours && look.versions[c.name] == 0 &&
+				!there.ours && snap.versions[c.name] == 0 &&
 				c.name != River && !e.adopts(there) {
 				taken = append(taken, identity(schema, e.name))
 			}
@@ -89,7 +89,7 @@ func (db Database) conflicts(look inspection) error {
 		return db.conflict("schema "+schema+" is reserved for Sexton; move these tables to another schema", slices.Compact(taken)...)
 	}
 	for _, c := range db.components() {
-		if queue := look.tracked[c.queue]; queue.exists() && len(c.columns) == 0 && !queue.ours &&
+		if queue := snap.tracked[c.queue]; queue.exists() && len(c.columns) == 0 && !queue.ours &&
 			!slices.ContainsFunc(c.tables(), func(e expected) bool {
 				return e.name == c.queue && e.adopts(queue)
 			}) {
@@ -114,7 +114,7 @@ type ComponentStatus struct {
 
 // Status returns the components that are enabled or installed.
 func Status(ctx context.Context, db Database) ([]ComponentStatus, error) {
-	look, err := db.look(ctx)
+	snap, err := db.readSnapshotOnce(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("inspect schema of database %s: %w", db.Name, err)
 	}
@@ -122,15 +122,15 @@ func Status(ctx context.Context, db Database) ([]ComponentStatus, error) {
 	statuses := []ComponentStatus{}
 	for _, c := range allComponents() {
 		status := ComponentStatus{
-			Component: c.name, Current: look.versions[c.name], Latest: latest(c), Pending: []Migration{},
+			Component: c.name, Current: snap.versions[c.name], Latest: latest(c), Pending: []Migration{},
 			Enabled: slices.Contains(enabled, c.name),
 		}
 		if !status.Enabled && status.Current == 0 {
 			continue
 		}
-		status.FunctionsDiffer = status.Enabled && status.Current > 0 && db.functionsDiffer(look, c)
+		status.FunctionsDiffer = status.Enabled && status.Current > 0 && db.functionsDiffer(snap, c)
 		if status.Enabled {
-			status.Pending = db.due(look, c)
+			status.Pending = db.due(snap, c)
 		}
 		statuses = append(statuses, status)
 	}
@@ -154,17 +154,17 @@ func OtherFunctions(ctx context.Context, db Database) (components []string, _ er
 
 // Check returns a *SchemaError if this program cannot work with the database's schema.
 func Check(ctx context.Context, db Database) error {
-	look, err := db.look(ctx)
+	snap, err := db.readSnapshotOnce(ctx)
 	if err != nil {
 		return fmt.Errorf("inspect schema of database %s: %w", db.Name, err)
 	}
-	if err := db.fits(look); err != nil {
+	if err := db.fits(snap); err != nil {
 		return err
 	}
 	for _, c := range db.components() {
 		const up = "sexton migrate up"
-		name, missing := c.name, append(db.missingTables(look, c), db.missingFunctions(look, c)...)
-		switch current := look.versions[name]; {
+		name, missing := c.name, append(db.missingTables(snap, c), db.missingFunctions(snap, c)...)
+		switch current := snap.versions[name]; {
 		case current == 0:
 			return db.unfit(name, up, "component %s is not installed; run `%s`", name, up)
 		case current < latest(c):

@@ -32,35 +32,35 @@ func Down(ctx context.Context, log *slog.Logger, db Database, force bool) (Repor
 // have work that needs it.
 func CheckDown(ctx context.Context, log *slog.Logger, db Database, force bool) error {
 	err := withSession(ctx, log, db.complete(), func(s *session) error {
-		look, err := s.db.inspect(ctx, s.pool)
+		snap, err := s.db.readSnapshot(ctx, s.pool)
 		if err != nil {
 			return err
 		}
-		return s.refuse(ctx, look, force)
+		return s.refuse(ctx, snap, force)
 	})
 	return problem.Doing(err, "migrate database %s down", db.Name)
 }
 
 // refuse returns the reason to remove nothing, or nil.
-func (s *session) refuse(ctx context.Context, look inspection, force bool) error {
-	if err := s.db.fits(look); err != nil {
+func (s *session) refuse(ctx context.Context, snap snapshot, force bool) error {
+	if err := s.db.fits(snap); err != nil {
 		return err
 	}
-	if err := s.refusePending(ctx, s.pool, look, force, ""); err != nil {
+	if err := s.refusePending(ctx, s.pool, snap, force, ""); err != nil {
 		return err
 	}
 	return s.refuseDependents(ctx)
 }
 
 func (s *session) down(ctx context.Context, force bool, report *Report) error {
-	look, err := s.db.inspect(ctx, s.pool)
+	snap, err := s.db.readSnapshot(ctx, s.pool)
 	if err != nil {
 		return err
 	}
-	if err := s.refuse(ctx, look, force); err != nil {
+	if err := s.refuse(ctx, snap, force); err != nil {
 		return err
 	}
-	if look.hasSchema {
+	if snap.hasSchema {
 		if report.Triggers, err = s.uninstallTriggers(ctx); err != nil {
 			return err
 		}
@@ -69,7 +69,7 @@ func (s *session) down(ctx context.Context, force bool, report *Report) error {
 	err = s.change(ctx, func(tx pgx.Tx) error {
 		// The application may have deleted rows while the triggers were being removed.
 		const recorded = "; the triggers are already removed, so deletions are no longer recorded"
-		if err := s.refusePending(ctx, tx, look, force, recorded); err != nil {
+		if err := s.refusePending(ctx, tx, snap, force, recorded); err != nil {
 			return err
 		}
 		statements, err := list(ctx, tx, "objects", pgx.RowTo[string], sqlText("tracked_drops"), s.db.TrackedSchema,
@@ -77,23 +77,23 @@ func (s *session) down(ctx context.Context, force bool, report *Report) error {
 		if err != nil {
 			return err
 		}
-		removed = look.hasSchema || len(statements) > 0
+		removed = snap.hasSchema || len(statements) > 0
 		// Before the functions that name the rules are dropped.
 		if err := s.revokeOwner(ctx, tx); err != nil {
 			return err
 		}
-		if look.hasSchema {
+		if snap.hasSchema {
 			statements = append(statements, "DROP SCHEMA "+schema+" CASCADE")
 		}
 		return execAll(ctx, tx, statements)
 	})
 	if err != nil || !removed {
-		return s.db.explain(look, err, asOwner)
+		return s.db.explain(snap, err, asOwner)
 	}
 	components := allComponents()
 	slices.Reverse(components)
 	for _, c := range components {
-		from := look.versions[c.name]
+		from := snap.versions[c.name]
 		applied := slices.DeleteFunc(c.migrations(), func(m Migration) bool { return m.Version > from })
 		slices.Reverse(applied)
 		if from > 0 {
@@ -106,15 +106,15 @@ func (s *session) down(ctx context.Context, force bool, report *Report) error {
 }
 
 // refusePending returns an error with the number of rows of pending work, or nil.
-func (s *session) refusePending(ctx context.Context, on querier, look inspection, force bool, remark string) error {
+func (s *session) refusePending(ctx context.Context, on querier, snap snapshot, force bool, remark string) error {
 	if force {
 		return nil
 	}
 	var waiting []string
 	for _, c := range allComponents() {
-		table, name := look.own[c.pending.table], identity(schema, c.pending.table)
+		table, name := snap.own[c.pending.table], identity(schema, c.pending.table)
 		if c.queue != "" && c.pending.table == c.queue {
-			table, name = look.tracked[c.queue], s.db.queueID(c)
+			table, name = snap.tracked[c.queue], s.db.queueID(c)
 		}
 		// A queue that the application created is kept.
 		if !table.exists() || !table.ours {

@@ -33,9 +33,9 @@ type function struct {
 
 // functions returns the functions in the component's folder. For tables other than GitLab's,
 // files in its folder any replace files of the same name.
-func (c component) functions(db Database, look inspection) (found []function) {
+func (c component) functions(db Database, snap snapshot) (found []function) {
 	files, _ := fs.Glob(sqlfiles.Functions, path.Join("functions", c.name, "*.sql"))
-	replacer := db.replacer(look, c.name)
+	replacer := db.replacer(snap, c.name)
 	for _, file := range files {
 		data, err := fs.ReadFile(sqlfiles.Functions, path.Join(path.Dir(file), "any", path.Base(file)))
 		if err != nil || db.gitlab(c.name) {
@@ -58,17 +58,17 @@ func (c component) functions(db Database, look inspection) (found []function) {
 
 // functionsDiffer reports whether one of the component's functions is missing or has another
 // body than in this release.
-func (db Database) functionsDiffer(look inspection, c component) bool {
-	return slices.ContainsFunc(c.functions(db, look), func(f function) bool {
-		body, there := look.bodies[f.name]
+func (db Database) functionsDiffer(snap snapshot, c component) bool {
+	return slices.ContainsFunc(c.functions(db, snap), func(f function) bool {
+		body, there := snap.bodies[f.name]
 		return !there || !f.replaceable && !strings.Contains(f.text, body)
 	})
 }
 
 // missingFunctions returns the functions of the component that do not exist.
-func (db Database) missingFunctions(look inspection, c component) (missing []string) {
-	for _, f := range c.functions(db, look) {
-		if _, there := look.bodies[f.name]; !there {
+func (db Database) missingFunctions(snap snapshot, c component) (missing []string) {
+	for _, f := range c.functions(db, snap) {
+		if _, there := snap.bodies[f.name]; !there {
 			missing = append(missing, "function "+identity(schema, f.name))
 		}
 	}

@@ -33,7 +33,7 @@ func Grants(db Database) string {
 	var sections []string
 	for _, c := range db.components() {
 		text, _ := sqlfiles.Grants.ReadFile("grants/" + c.name + ".sql")
-		sections = append(sections, db.replacer(inspection{}, c.name).Replace(string(text)))
+		sections = append(sections, db.replacer(snapshot{}, c.name).Replace(string(text)))
 	}
 	return strings.Join(sections, "\n")
 }

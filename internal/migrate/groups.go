@@ -40,12 +40,12 @@ func (db Database) gitlab(component string) bool {
 
 // groupTypes returns the types in Sexton's tables for the keys of groups, and of the users
 // who request their deletion.
-func (db Database) groupTypes(look inspection) (group, user string) {
+func (db Database) groupTypes(snap snapshot) (group, user string) {
 	g := db.Groups
 	if g.Table == "" {
 		return "bigint", "bigint"
 	}
-	table := look.tracked[g.Table]
+	table := snap.tracked[g.Table]
 	if group = table.keyType(g.Key); g.MarkedBy == "" {
 		return group, group
 	}
@@ -77,9 +77,9 @@ func (g Groups) fit(c component) component {
 // groupTexts returns the placeholders for groups in the SQL of package sqlfiles, each
 // followed by its replacement. Groups of another table than GitLab's are read through views
 // with GitLab's columns.
-func (db Database) groupTexts(look inspection) []string {
+func (db Database) groupTexts(snap snapshot) []string {
 	g := db.Groups
-	group, user := db.groupTypes(look)
+	group, user := db.groupTypes(snap)
 	if db.gitlab(AdjournedGroups) {
 		g = Groups{
 			Table: groups, Key: "id", Parent: "parent_id", MarkedOn: "marked_for_deletion_on",
@@ -183,9 +183,9 @@ type rule struct {
 }
 
 // rules returns the functions of the application that the enabled components call.
-func (db Database) rules(look inspection) []rule {
-	key := db.userKeyType(look)
-	group, user := db.groupTypes(look)
+func (db Database) rules(snap snapshot) []rule {
+	key := db.userKeyType(snap)
+	group, user := db.groupTypes(snap)
 	return slices.DeleteFunc([]rule{
 		{GhostUsers, "may_delete", db.Users.MayDelete, []string{key, key}},
 		{AdjournedGroups, "may_remove", db.Groups.MayRemove, []string{group, user}},

@@ -86,29 +86,29 @@ type Report struct {
 func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 	report := Report{Database: db.Name, Components: []ComponentReport{}}
 	err := withSession(ctx, log, db, func(s *session) error {
-		look, err := db.inspect(ctx, s.pool)
+		snap, err := db.readSnapshot(ctx, s.pool)
 		if err != nil {
 			return err
 		}
-		if err := db.check(look); err != nil {
+		if err := db.check(snap); err != nil {
 			return err
 		}
-		if found := pgcatalog.Untested(look.server); found.Message != "" {
+		if found := pgcatalog.Untested(snap.server); found.Message != "" {
 			log.WarnContext(ctx, "server_untested", slog.String("database", db.Name),
 				slog.String("warning", found.String()))
 		}
-		if err := s.makeOwner(ctx, look.role); err != nil {
+		if err := s.makeOwner(ctx, snap.role); err != nil {
 			return err
 		}
-		return s.up(ctx, look, &report)
+		return s.up(ctx, snap, &report)
 	})
 	return report, problem.Doing(err, "migrate database %s up", db.Name)
 }
 
-func (s *session) up(ctx context.Context, look inspection, report *Report) error {
+func (s *session) up(ctx context.Context, snap snapshot, report *Report) error {
 	own := Ownership{Role: s.db.owner(), Todo: []string{}}
 	err := s.change(ctx, func(tx pgx.Tx) error {
-		if err := execAll(ctx, tx, s.db.plan(look)); err != nil {
+		if err := execAll(ctx, tx, s.db.plan(snap)); err != nil {
 			return err
 		}
 		if err := errors.Join(s.writeKinds(ctx, tx), s.writeApplicationTables(ctx, tx)); err != nil {
@@ -120,23 +120,23 @@ func (s *session) up(ctx context.Context, look inspection, report *Report) error
 		return s.grantOwner(ctx, tx, &own)
 	})
 	if err != nil {
-		return s.db.explain(look, err, asOwner)
+		return s.db.explain(snap, err, asOwner)
 	}
 	report.Owner = &own
 	for _, c := range s.db.components() {
-		applied := s.db.due(look, c)
+		applied := s.db.due(snap, c)
 		if c.name == River {
-			if applied, err = s.upRiver(ctx, look); err != nil {
-				return s.db.explain(look, fmt.Errorf("migrate %s: %w", c.name, err), asOwner)
+			if applied, err = s.upRiver(ctx, snap); err != nil {
+				return s.db.explain(snap, fmt.Errorf("migrate %s: %w", c.name, err), asOwner)
 			}
 		}
 		s.logApplied(ctx, c, "up", applied)
-		to := look.versions[c.name]
+		to := snap.versions[c.name]
 		if len(applied) > 0 {
 			to = applied[len(applied)-1].Version
 		}
 		report.Components = append(report.Components, ComponentReport{
-			Component: c.name, From: look.versions[c.name],
+			Component: c.name, From: snap.versions[c.name],
 			To: to, Applied: applied,
 		})
 	}
@@ -148,37 +148,37 @@ func (s *session) up(ctx context.Context, look inspection, report *Report) error
 
 // plan returns the SQL of Up in order, without River's migrations and without the rows that
 // depend on the configuration.
-func (db Database) plan(look inspection) (statements []string) {
-	if !look.hasSchema {
+func (db Database) plan(snap snapshot) (statements []string) {
+	if !snap.hasSchema {
 		statements = append(statements, fmt.Sprintf("CREATE SCHEMA %s AUTHORIZATION %s", schema, quote(db.owner())))
 	}
 	for _, c := range db.components() {
 		if c.name == River {
 			continue
 		}
-		for _, m := range db.due(look, c) {
+		for _, m := range db.due(snap, c) {
 			statements = append(statements, fmt.Sprintf("-- migration %d of %s\n%s", m.Version, c.name,
-				db.replacer(look, c.name).Replace(c.text(m))))
+				db.replacer(snap, c.name).Replace(c.text(m))))
 		}
 	}
 	// Bodies may use functions that are created later.
 	statements = append(statements, "SET LOCAL check_function_bodies = off")
 	for _, c := range db.components() {
-		replacer := db.replacer(look, c.name)
+		replacer := db.replacer(snap, c.name)
 		if keys := map[string]string{GhostUsers: "user_keys", AdjournedGroups: "group_keys"}[c.name]; keys != "" {
 			statements = append(statements, replacer.Replace(sqlText(keys)))
 		}
 		if c.name == AdjournedGroups && !db.gitlab(c.name) {
 			statements = append(statements, replacer.Replace(sqlText("group_views")))
 		}
-		for _, f := range c.functions(db, look) {
+		for _, f := range c.functions(db, snap) {
 			statements = append(statements, f.text)
 		}
 		if rows := replacer.Replace(c.rows()); rows != "" {
 			statements = append(statements, rows)
 		}
 	}
-	if comment := db.versionComment(look); comment != look.comment {
+	if comment := db.versionComment(snap); comment != snap.comment {
 		statements = append(statements, fmt.Sprintf("COMMENT ON SCHEMA %s IS %s", schema, pgcatalog.Literal(comment)))
 	}
 	return statements
@@ -186,11 +186,11 @@ func (db Database) plan(look inspection) (statements []string) {
 
 // versionComment returns the schema comment with the versions of all components after Up.
 // Components that are not enabled keep their versions.
-func (db Database) versionComment(look inspection) string {
+func (db Database) versionComment(snap snapshot) string {
 	versions := []string{}
 	enabled := db.components()
 	for _, c := range allComponents() {
-		version := look.versions[c.name]
+		version := snap.versions[c.name]
 		if slices.ContainsFunc(enabled, func(e component) bool { return e.name == c.name }) {
 			version = latest(c)
 		}

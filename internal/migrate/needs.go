@@ -77,16 +77,16 @@ func (n Need) fits(table relation, c Column) bool {
 }
 
 // unmet returns the problems of the table.
-func (n Need) unmet(component string, db Database, look inspection) (found problem.List) {
+func (n Need) unmet(component string, db Database, snap snapshot) (found problem.List) {
 	report := func(key, fix, format string, args ...any) {
 		found.Add(problem.Problem{
 			Key:     strings.TrimSuffix(component+"."+key, "."),
 			Message: fmt.Sprintf(format, args...), Fix: fix,
 		})
 	}
-	table := look.tracked[n.Table]
+	table := snap.tracked[n.Table]
 	switch {
-	case slices.ContainsFunc(n.With, func(name string) bool { return !look.tracked[name].isTable() }):
+	case slices.ContainsFunc(n.With, func(name string) bool { return !snap.tracked[name].isTable() }):
 		return nil
 	case !table.isTable():
 		fix := "create it, disable the component,"
@@ -110,15 +110,15 @@ func (n Need) unmet(component string, db Database, look inspection) (found probl
 }
 
 // readUnmet returns the problems of the application's tables and rules, by component.
-func (db Database) readUnmet(ctx context.Context, on dbsqlc.DBTX, look inspection) (map[string]problem.List, error) {
+func (db Database) readUnmet(ctx context.Context, on dbsqlc.DBTX, snap snapshot) (map[string]problem.List, error) {
 	all := map[string]problem.List{}
 	for _, c := range db.components() {
 		for _, n := range c.needs {
-			all[c.name] = append(all[c.name], n.unmet(c.name, db, look)...)
+			all[c.name] = append(all[c.name], n.unmet(c.name, db, snap)...)
 		}
-		if queue := look.tracked[c.queue]; queue.kind == "r" {
+		if queue := snap.tracked[c.queue]; queue.kind == "r" {
 			all[c.name] = append(all[c.name], Need{Table: c.queue, Columns: columns("", c.columns...)}.unmet(c.name, db,
-				look)...)
+				snap)...)
 		} else if queue.exists() {
 			all[c.name] = append(all[c.name], problem.Problem{
 				Severity: problem.Error, Key: c.name, Message: db.queueID(c) + " is not an ordinary table",
@@ -126,7 +126,7 @@ func (db Database) readUnmet(ctx context.Context, on dbsqlc.DBTX, look inspectio
 			})
 		}
 	}
-	for _, r := range db.rules(look) {
+	for _, r := range db.rules(snap) {
 		if slices.Contains(r.arguments, "") {
 			continue // The type of the column is not supported.
 		}
@@ -147,11 +147,11 @@ func (db Database) readUnmet(ctx context.Context, on dbsqlc.DBTX, look inspectio
 // leaves out installed components on GitLab's tables: if the application changes later, the
 // job reports it. It checks configured tables of users and groups each time, because the
 // configuration may have changed.
-func (db Database) requirements(look inspection) error {
+func (db Database) requirements(snap snapshot) error {
 	var found problem.List
 	for _, c := range db.components() {
-		if !db.gitlab(c.name) || look.versions[c.name] == 0 || len(db.missingTables(look, c)) > 0 {
-			found.Add(look.unmet[c.name]...)
+		if !db.gitlab(c.name) || snap.versions[c.name] == 0 || len(db.missingTables(snap, c)) > 0 {
+			found.Add(snap.unmet[c.name]...)
 		}
 	}
 	return found.Err()
@@ -160,9 +160,9 @@ func (db Database) requirements(look inspection) error {
 // Unmet returns the problems of the application's tables and rules for the enabled
 // components.
 func Unmet(ctx context.Context, db Database) (found problem.List, _ error) {
-	look, err := db.look(ctx)
+	snap, err := db.readSnapshotOnce(ctx)
 	for _, c := range db.components() {
-		found.Add(look.unmet[c.name]...)
+		found.Add(snap.unmet[c.name]...)
 	}
 	return found, problem.Doing(err, "check the tables of database %s", db.Name)
 }

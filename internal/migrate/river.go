@@ -41,16 +41,16 @@ func riverTables() []string {
 // upRiver runs River's migrations, which commit one by one. After the restore of a schema
 // dump the versions are missing: it records them if all tables exist. Otherwise, or if a
 // table is missing, it drops and creates all tables, unless there are jobs.
-func (s *session) upRiver(ctx context.Context, look inspection) ([]Migration, error) {
-	version, missing := look.versions[River], s.db.missingTables(look, riverComponent())
-	present := slices.ContainsFunc(riverTables(), func(name string) bool { return look.own[name].exists() })
+func (s *session) upRiver(ctx context.Context, snap snapshot) ([]Migration, error) {
+	version, missing := snap.versions[River], s.db.missingTables(snap, riverComponent())
+	present := slices.ContainsFunc(riverTables(), func(name string) bool { return snap.own[name].exists() })
 	switch latest := latest(riverComponent()); {
 	case version == 0 && present && len(missing) == 0:
 		if _, err := s.pool.Exec(ctx, sqlText("river_versions"), latest); err != nil {
 			return nil, fmt.Errorf("record River's versions: %w", err)
 		}
 	case version == 0 && present, version == latest && len(missing) > 0:
-		if err := s.dropRiver(ctx, look, missing); err != nil {
+		if err := s.dropRiver(ctx, snap, missing); err != nil {
 			return nil, err
 		}
 	}
@@ -67,8 +67,8 @@ func (s *session) upRiver(ctx context.Context, look inspection) ([]Migration, er
 	}), nil
 }
 
-func (s *session) dropRiver(ctx context.Context, look inspection, missing []string) error {
-	if look.own["river_job"].exists() {
+func (s *session) dropRiver(ctx context.Context, snap snapshot, missing []string) error {
+	if snap.own["river_job"].exists() {
 		var jobs int64
 		if err := s.pool.QueryRow(ctx, sqlText("river_jobs")).Scan(&jobs); err != nil {
 			return fmt.Errorf("count jobs: %w", err)

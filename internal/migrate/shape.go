@@ -63,14 +63,14 @@ var createdTables = sync.OnceValue(func() map[string][]expected {
 })
 
 // missingTables returns the tables of the component that are missing.
-func (db Database) missingTables(look inspection, c component) (missing []string) {
+func (db Database) missingTables(snap snapshot, c component) (missing []string) {
 	for _, e := range c.tables() {
 		if e.tracked && c.queue == "" {
 			continue // Views replace this table.
 		}
-		found, name := look.own[e.name], identity(schema, e.name)
+		found, name := snap.own[e.name], identity(schema, e.name)
 		if e.tracked {
-			found, name = look.tracked[e.name], identity(db.TrackedSchema, e.name)
+			found, name = snap.tracked[e.name], identity(db.TrackedSchema, e.name)
 		}
 		if !found.exists() {
 			missing = append(missing, name)
@@ -82,10 +82,10 @@ func (db Database) missingTables(look inspection, c component) (missing []string
 // due returns the migrations of a component that Up runs: the ones that are newer than its
 // version. If a table of an installed component is missing, it returns all migrations,
 // because one component may add columns to a table of another.
-func (db Database) due(look inspection, c component) []Migration {
-	version := look.versions[c.name]
+func (db Database) due(snap snapshot, c component) []Migration {
+	version := snap.versions[c.name]
 	if c.name != River && slices.ContainsFunc(db.components(), func(other component) bool {
-		return other.name != River && look.versions[other.name] > 0 && len(db.missingTables(look, other)) > 0
+		return other.name != River && snap.versions[other.name] > 0 && len(db.missingTables(snap, other)) > 0
 	}) {
 		version = 0
 	}

@@ -27,11 +27,11 @@ func (u Users) gitlab() bool { return u.Table == "" }
 
 // userKeyType returns the type of the users' key in the queue, or "" if it is not a
 // supported type.
-func (db Database) userKeyType(look inspection) string {
+func (db Database) userKeyType(snap snapshot) string {
 	if db.Users.gitlab() {
 		return "bigint"
 	}
-	return look.tracked[db.Users.Table].keyType(db.Users.Key)
+	return snap.tracked[db.Users.Table].keyType(db.Users.Key)
 }
 
 // fit returns the component with its needs replaced by those of the configured table of
@@ -53,14 +53,14 @@ func (u Users) fit(c component) component {
 
 // userTexts returns the placeholders for users in the SQL of package sqlfiles, each
 // followed by its replacement.
-func (db Database) userTexts(look inspection) []string {
+func (db Database) userTexts(snap snapshot) []string {
 	u, lock := db.Users, "state"
 	if u.gitlab() {
 		u = Users{Table: users, Key: "id", OnRequest: map[string]string{"state": "blocked"}}
 	} else {
 		lock = u.Key
 	}
-	key := db.userKeyType(look)
+	key := db.userKeyType(snap)
 	columns := slices.Sorted(maps.Keys(u.OnRequest))
 	joined := func(format, by string) string {
 		return strings.Join(render.Each(columns, func(column string) string {

@@ -14,7 +14,7 @@ EXECUTE (
     ),
     key AS (
         SELECT
-            pg_catalog.format('gone.%I', a.attname) AS name,
+            pg_catalog.format('deleted.%I', a.attname) AS name,
             k.place,
             b.oid = ANY ('{20,21,23}'::pg_catalog.oid[]) AS is_integer
         FROM pg_catalog.unnest(key_numbers) WITH ORDINALITY AS k (number, place)
@@ -24,7 +24,7 @@ EXECUTE (
     )
     SELECT pg_catalog.format(
         'INSERT INTO %I.loose_foreign_keys_deleted_records (fully_qualified_table_name, parent_oid, tracked_as, %s) '
-        'SELECT $1, $2, $3, %s FROM %s AS gone WHERE pg_catalog.num_nulls(%s) = 0',
+        'SELECT $1, $2, $3, %s FROM %s AS deleted WHERE pg_catalog.num_nulls(%s) = 0',
         'tracked_schema',
         CASE WHEN pg_catalog.count(*) = 1 AND pg_catalog.bool_and(key.is_integer)
             THEN 'primary_key_value' ELSE 'primary_key_text' END,

@@ -55,7 +55,7 @@ BEGIN
         INSERT INTO "public".loose_foreign_keys_deleted_records
             (fully_qualified_table_name, parent_oid, tracked_as, "key_slot")
         SELECT present, root, installed, "key_value"
-        FROM sexton_deleted AS gone
+        FROM sexton_deleted AS deleted
         WHERE "key_present";
     END;
 

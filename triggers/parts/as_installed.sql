@@ -3,7 +3,7 @@ IF TG_RELID = 'table_oid'::pg_catalog.oid
     THEN
         INSERT INTO "public".loose_foreign_keys_deleted_records (fully_qualified_table_name, parent_oid, "key_slot")
         SELECT 'recorded_name', 'table_oid', "typed_value"
-        FROM sexton_deleted AS gone
+        FROM sexton_deleted AS deleted
         WHERE "key_present" -- No row can refer to a key with NULL.
             AND "key_typed";
         IF FOUND THEN

@@ -1,4 +1,4 @@
--- BEFORE, because after TRUNCATE the rows are gone.
+-- BEFORE, because TRUNCATE leaves no rows for an AFTER trigger.
 CREATE OR REPLACE TRIGGER sexton_truncate
 BEFORE TRUNCATE ON "parent_schema"."parent_table"
 FOR EACH STATEMENT

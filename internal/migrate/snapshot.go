@@ -56,8 +56,8 @@ func identity(schema, name string) string { return quote(schema) + "." + name }
 
 func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
 
-// inspection is the content of a database in one snapshot.
-type inspection struct {
+// snapshot is the content of a database in one transaction.
+type snapshot struct {
 	role, database string
 	// server is the text of the server's version.
 	server string
@@ -80,30 +80,30 @@ type inspection struct {
 	unmet map[string]problem.List
 }
 
-// inspect reads the content of a database.
-func (db Database) inspect(ctx context.Context, on beginner) (look inspection, err error) {
+// readSnapshot reads the content of a database.
+func (db Database) readSnapshot(ctx context.Context, on beginner) (snap snapshot, err error) {
 	err = pgx.BeginTxFunc(ctx, on, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly},
 		func(tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, pgcatalog.Pinned()); err != nil {
 				return err
 			}
-			look, err = db.inspectIn(ctx, tx)
+			snap, err = db.readSnapshotIn(ctx, tx)
 			return err
 		})
-	return look, err
+	return snap, err
 }
 
-func (db Database) inspectIn(ctx context.Context, tx pgx.Tx) (inspection, error) {
-	look := inspection{
+func (db Database) readSnapshotIn(ctx context.Context, tx pgx.Tx) (snapshot, error) {
+	snap := snapshot{
 		own: map[string]relation{}, tracked: map[string]relation{}, elsewhere: map[string]string{},
 		bodies:   map[string]string{},
 		versions: map[string]int64{},
 	}
-	look.server = tx.Conn().PgConn().ParameterStatus("server_version")
+	snap.server = tx.Conn().PgConn().ParameterStatus("server_version")
 	err := tx.QueryRow(ctx, sqlText("database"), db.TrackedSchema).Scan(
-		&look.role, &look.database, &look.hasSchema, &look.comment, &look.hasTracked, &look.mayCreateInTracked)
+		&snap.role, &snap.database, &snap.hasSchema, &snap.comment, &snap.hasTracked, &snap.mayCreateInTracked)
 	if err != nil {
-		return look, fmt.Errorf("read schemas: %w", err)
+		return snap, fmt.Errorf("read schemas: %w", err)
 	}
 	rows, _ := tx.Query(ctx, sqlText("relations"), db.TrackedSchema,
 		append(trackedTables(), db.Users.Table, db.Groups.Table))
@@ -114,54 +114,54 @@ func (db Database) inspectIn(ctx context.Context, tx pgx.Tx) (inspection, error)
 			found.ours = strings.HasPrefix(comment, "Sexton:")
 			switch space {
 			case schema:
-				look.own[name] = found
+				snap.own[name] = found
 			case db.TrackedSchema:
-				look.tracked[name] = found
+				snap.tracked[name] = found
 			default:
-				look.elsewhere[name] = identity(space, name)
+				snap.elsewhere[name] = identity(space, name)
 			}
 			found = relation{}
 			return nil
 		}); err != nil {
-		return look, fmt.Errorf("read tables: %w", err)
+		return snap, fmt.Errorf("read tables: %w", err)
 	}
 	rows, _ = tx.Query(ctx, sqlText("functions"))
 	var body string
 	if _, err := pgx.ForEachRow(rows, []any{&name, &body}, func() error {
-		look.bodies[name] = body
+		snap.bodies[name] = body
 		return nil
 	}); err != nil {
-		return look, fmt.Errorf("read functions: %w", err)
+		return snap, fmt.Errorf("read functions: %w", err)
 	}
-	for _, part := range versionPart.FindAllStringSubmatch(look.comment, -1) {
-		look.versions[part[1]], _ = strconv.ParseInt(part[2], 10, 64)
+	for _, part := range versionPart.FindAllStringSubmatch(snap.comment, -1) {
+		snap.versions[part[1]], _ = strconv.ParseInt(part[2], 10, 64)
 	}
-	if look.unmet, err = db.readUnmet(ctx, tx, look); err != nil {
-		return look, err
+	if snap.unmet, err = db.readUnmet(ctx, tx, snap); err != nil {
+		return snap, err
 	}
-	return look, db.explain(look, readRiverVersion(ctx, tx, look), printedGrants)
+	return snap, db.explain(snap, readRiverVersion(ctx, tx, snap), printedGrants)
 }
 
 var versionPart = regexp.MustCompile(`([a-z_]+) ([0-9]+)`)
 
-func readRiverVersion(ctx context.Context, tx pgx.Tx, look inspection) error {
-	if !look.own["river_migration"].exists() {
+func readRiverVersion(ctx context.Context, tx pgx.Tx, snap snapshot) error {
+	if !snap.own["river_migration"].exists() {
 		return nil
 	}
 	var version int64
 	if err := tx.QueryRow(ctx, sqlText("river_version")).Scan(&version); err != nil {
 		return fmt.Errorf("read version of River's tables: %w", err)
 	}
-	look.versions[River] = version
+	snap.versions[River] = version
 	return nil
 }
 
-func (db Database) look(ctx context.Context) (look inspection, err error) {
+func (db Database) readSnapshotOnce(ctx context.Context) (snap snapshot, err error) {
 	err = db.reading(ctx, func(on beginner) (err error) {
-		look, err = db.inspect(ctx, on)
+		snap, err = db.readSnapshot(ctx, on)
 		return err
 	})
-	return look, err
+	return snap, err
 }
 
 // beginner is a pool or a connection.
@@ -190,7 +190,7 @@ const (
 
 // explain returns a *PrivilegeError for a missing privilege, and adds the server's hint to
 // other errors.
-func (db Database) explain(look inspection, err error, grant string) error {
+func (db Database) explain(snap snapshot, err error, grant string) error {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	switch {
 	case ok && pgErr.Code != insufficientPrivilege && pgErr.Hint != "":
@@ -198,7 +198,7 @@ func (db Database) explain(look inspection, err error, grant string) error {
 	case !ok || pgErr.Code != insufficientPrivilege:
 		return err
 	}
-	return &PrivilegeError{Database: db.Name, Role: look.role, Missing: pgErr.Message, Grant: grant}
+	return &PrivilegeError{Database: db.Name, Role: snap.role, Missing: pgErr.Message, Grant: grant}
 }
 
 // querier is a pool or a transaction.
@@ -308,10 +308,10 @@ func waits(ctx context.Context, log *slog.Logger) func(lock, holders string) {
 // replacer replaces the placeholders and the tracked schema's name in SQL of package
 // sqlfiles. It also replaces the dollar quotes of function bodies if the name contains
 // them.
-func (db Database) replacer(look inspection, component string) *strings.Replacer {
-	texts := db.userTexts(look)
+func (db Database) replacer(snap snapshot, component string) *strings.Replacer {
+	texts := db.userTexts(snap)
 	if component == AdjournedGroups {
-		texts = append(texts, db.groupTexts(look)...)
+		texts = append(texts, db.groupTexts(snap)...)
 	}
 	if db.TrackedSchema == "public" {
 		return strings.NewReplacer(texts...)
