@@ -323,7 +323,7 @@ func TestWakeWithAnyName(t *testing.T) {
 }
 
 // The function of a table that has gone goes with the next installation.
-func TestFunctionsOfDroppedTablesGo(t *testing.T) {
+func TestFunctionsOfDroppedTablesAreDropped(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parents)
 	b.install(id("parents"))

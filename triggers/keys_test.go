@@ -38,7 +38,7 @@ func TestOtherKeys(t *testing.T) {
 
 // Tombstones that wait carry the key that the trigger records, and would be read as the
 // new one.
-func TestKeyStaysWhileTombstonesWait(t *testing.T) {
+func TestKeyDoesNotChangeWhileTombstonesArePending(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "CREATE TABLE plain (id int PRIMARY KEY, code int UNIQUE); INSERT INTO plain VALUES (1, 2), (2, 1)")
 	b.install(id("plain"))
@@ -122,7 +122,7 @@ func TestCompositeKeysOfPartitions(t *testing.T) {
 	require.Equal(t, []string{"public.events {k,100}", "public.events {k,1}"}, b.tombstones())
 }
 
-func TestStatusTellsKeysApart(t *testing.T) {
+func TestStatusDistinguishesKeys(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "CREATE TABLE p (a int, b int, id int); CREATE TABLE q (a int, b int)")
 	require.Len(t, b.install(pair("p", "a", "b"), pair("q", "a", "b")).Functions, 3, "two for keys, one for TRUNCATE")
@@ -288,7 +288,7 @@ func TestRenamedKeyIsRecorded(t *testing.T) {
 	b := setup(t, shifted)
 	b.install(id("plain"), pair("pairs", "a", "b"), id("events"))
 	b.Exec(`DELETE FROM plain WHERE id = 1; DELETE FROM pairs WHERE a = 1; DELETE FROM events WHERE id = 1`)
-	// The old name comes back for a column that is something else.
+	// Another column gets the old name.
 	b.Exec(`ALTER TABLE plain RENAME id TO "Key, 'x'"; ALTER TABLE plain ADD id text DEFAULT 'wrong';
 		ALTER TABLE pairs RENAME b TO c; ALTER TABLE events RENAME id TO key`)
 	b.Exec(`DELETE FROM plain WHERE "Key, 'x'" = 2; DELETE FROM pairs WHERE a = 2; DELETE FROM events WHERE key = 2; DELETE FROM events_low WHERE key = 3`)
@@ -364,7 +364,7 @@ func TestSwappedKeyColumns(t *testing.T) {
 }
 
 // A restored dump has no dropped columns, so that numbers are about other columns there.
-func TestNumbersOfAnotherTableAreNotFollowed(t *testing.T) {
+func TestAttributeNumbersOfAnotherTableAreIgnored(t *testing.T) {
 	t.Parallel()
 	b := setup(t, shifted)
 	b.install(id("plain"))

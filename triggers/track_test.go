@@ -190,8 +190,8 @@ func column(rows [][]string) []string {
 	return values
 }
 
-// The name is that of the moment; where the trigger was installed under another one, that
-// is kept beside it. A session that has deleted before sees what another one changes.
+// A tombstone has the current name. If the trigger was installed under another name, it has
+// that, too. A session that has deleted before sees the changes of other sessions.
 func TestTombstonesNameTheTableAsItIsCalledNow(t *testing.T) {
 	t.Parallel()
 	const swapped = "ALTER TABLE parents RENAME TO old; CREATE TABLE parents (id bigint)"
@@ -343,9 +343,9 @@ func TestEnsurePartitionsLeavesTheWorkToAnotherInstaller(t *testing.T) {
 	require.Empty(t, installed)
 }
 
-// Any role may take the lock: who waits for it says for whom, and goes on once it is
+// Any role may take the lock. Install reports its holder, and continues when it is
 // free.
-func TestInstallSaysWhoHoldsItsLock(t *testing.T) {
+func TestInstallReportsLockHolders(t *testing.T) {
 	t.Parallel()
 	b := setup(t, partitioned)
 	holder := b.connect(b.URL)
@@ -367,7 +367,7 @@ func TestInstallSaysWhoHoldsItsLock(t *testing.T) {
 	require.Empty(t, b.status(id("events")))
 }
 
-func TestEnsurePartitionsGoesOnPastALockedPartition(t *testing.T) {
+func TestEnsurePartitionsContinuesAfterALockedPartition(t *testing.T) {
 	t.Parallel()
 	b := setup(t, partitioned)
 	b.install(id("events"))

@@ -43,7 +43,7 @@ func TestTruncatePolicies(t *testing.T) {
 	}
 }
 
-func TestTruncateErrorSaysHowToGoOn(t *testing.T) {
+func TestTruncateErrorHasAHint(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parents)
 	b.install(id("parents"))

@@ -26,7 +26,7 @@ func tombstonesWake(kind string) []triggers.Wake {
 	return []triggers.Wake{{Schema: "public", Table: "loose_foreign_keys_deleted_records", Kind: kind}}
 }
 
-// listening is a database whose tombstones wake a kind, and a connection that listens.
+// listening is a database whose tombstones wake a kind, with a connection that listens.
 type listening struct {
 	*bundle
 	listener *pgx.Conn
@@ -164,7 +164,7 @@ func TestWakeSeesTheLockAtEveryIsolationLevel(t *testing.T) {
 	}
 }
 
-func TestWakeGoesWithItsTransaction(t *testing.T) {
+func TestWakeIsTransactional(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		statements string

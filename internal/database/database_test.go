@@ -208,7 +208,7 @@ func TestOpenWithoutServer(t *testing.T) {
 	require.Equal(t, "no server answers at 127.0.0.1 port 1: connection refused", e.Reason)
 }
 
-func TestOpenWithWhatIsNoPostgres(t *testing.T) {
+func TestOpenAnotherServerThanPostgres(t *testing.T) {
 	t.Parallel()
 	listener := pgtest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	gone := make(chan struct{})

@@ -22,8 +22,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// relay is a TCP address in front of a server, and may tell clients a process id of its
-// own as poolers do.
+// relay forwards TCP connections to a server. Like a pooler it may send clients a process
+// ID of its own.
 type relay struct {
 	url     string
 	pooler  bool
@@ -78,8 +78,8 @@ func (r *relay) serve(client net.Conn, socket string) {
 		_, _ = io.Copy(server, client)
 		_ = server.Close()
 	})
-	// Without a password the server's first messages come at once: the settings, its
-	// process id, and that it is ready.
+	// Without a password the server's first messages follow immediately: the settings, its
+	// process ID, and ReadyForQuery.
 	for message := make([]byte, 5); ; {
 		if _, err := io.ReadFull(server, message); err != nil {
 			return
@@ -99,7 +99,7 @@ func (r *relay) serve(client net.Conn, socket string) {
 	_, _ = io.Copy(client, server)
 }
 
-func TestConnectionsNoticeAnotherEndThatIsGone(t *testing.T) {
+func TestConnectionsDetectADeadPeer(t *testing.T) {
 	t.Parallel()
 	r := newRelay(t, pgtest.New(t), false)
 	db := pgtest.Must(open(t.Context(), r.url, r.url))(t)

@@ -14,7 +14,7 @@ import (
 
 // A ping of an idle connection is a transaction to the server, and a round trip of the
 // wake-up that takes it.
-func TestIdleConnectionIsTriedOnlyWhereItsSocketSaysSomething(t *testing.T) {
+func TestIdleConnectionIsPingedOnlyIfItsSocketIsReadable(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	db := pgtest.Must(database.Open(t.Context(), "main", d.URL, "", pgcatalog.Names{}, 4))(t)

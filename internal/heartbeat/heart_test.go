@@ -63,7 +63,7 @@ func TestRunBeatsUntilItsEnd(t *testing.T) {
 	require.Equal(t, []string{"lease_reclaimed", "job_reclaimed"}, messages.Messages())
 }
 
-func TestRunReclaimsAtOnce(t *testing.T) {
+func TestRunReclaimsImmediately(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
@@ -110,7 +110,7 @@ func TestRunOutlivesAnOutage(t *testing.T) {
 
 // A server that restarts silences everybody; the first to come back must not take all
 // others for dead.
-func TestASilenceOfOnesOwnProvesNothing(t *testing.T) {
+func TestClientDoesNotReclaimAfterItsOwnSilence(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
@@ -123,7 +123,7 @@ func TestASilenceOfOnesOwnProvesNothing(t *testing.T) {
 	require.Equal(t, [][]string{{"one"}, {"two"}}, clients(db))
 }
 
-func TestAWorkerTakenForDeadComesBack(t *testing.T) {
+func TestAWorkerDeclaredDeadBeatsAgain(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
@@ -137,7 +137,7 @@ func TestAWorkerTakenForDeadComesBack(t *testing.T) {
 	require.Equal(t, [][]string{{"one"}}, clients(db))
 }
 
-func TestTheEndDoesNotWaitForALostDatabase(t *testing.T) {
+func TestRunEndsWithoutADatabase(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
@@ -190,7 +190,7 @@ func TestJobsThatNoGoroutineWorksOnAreGivenBack(t *testing.T) {
 	stop()
 }
 
-func TestAJobIsMissedTwice(t *testing.T) {
+func TestAJobIsLostAfterTwoChecks(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	h := newHeart(t, db, "self")
@@ -201,10 +201,10 @@ func TestAJobIsMissedTwice(t *testing.T) {
 	}
 }
 
-// What a killed worker was at goes on within 20 s, as the README says: its last beat may
+// The work of a killed worker continues within 20 s, as the README says: its last beat may
 // have come just before its end, one look finds the silence, and the next reading of the
 // queues the jobs that were given back, if their notification is lost.
-func TestAKilledWorkersTimeIsTheOneStated(t *testing.T) {
+func TestTimeToReclaimIsTheDocumentedOne(t *testing.T) {
 	t.Parallel()
 	require.LessOrEqual(t, heartbeat.DefaultSilence+2*heartbeat.ReclaimInterval, 20*time.Second)
 }

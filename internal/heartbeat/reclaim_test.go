@@ -183,7 +183,7 @@ func TestReclaimNotifiesRiver(t *testing.T) {
 	require.Equal(t, []string{"one", `quo"ted`}, queues)
 }
 
-// A locked row is one that somebody is completing: it is left alone, not waited for.
+// A locked row belongs to a client that is completing the job: it is skipped without waiting.
 func TestReclaimSkipsLockedRows(t *testing.T) {
 	t.Parallel()
 

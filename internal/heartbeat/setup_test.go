@@ -19,7 +19,7 @@ func newHeart(t *testing.T, db *dbtest.DB, client string) *heartbeat.Heart {
 	return &heartbeat.Heart{DB: db.Connected, ClientID: client, Logger: pgtest.Logger(t)}
 }
 
-// enter gives a client a row that is so many seconds old.
+// enter inserts a row of a client that is a number of seconds old.
 func enter(db *dbtest.DB, client string, seconds int) {
 	db.Exec(`INSERT INTO sexton.clients (client_id, host, pid, started_at, seen_at)
 		SELECT $1, 'host', 1, t, t FROM (SELECT clock_timestamp() - make_interval(secs => $2) AS t) AS moment`, client, seconds)

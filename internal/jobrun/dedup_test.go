@@ -54,8 +54,8 @@ func TestOneLinePerMessageAndPeriod(t *testing.T) {
 		}
 		synctest.Wait()
 		require.Equal(t, []string{"down 0 <nil>", "down 29 58", "down 59 59", "down 89 59"}, taken(t, &j))
-		// It is over: the last period tells how much there was, and the next one begins
-		// at once.
+		// The last period writes the number of records, and the next one begins
+		// immediately.
 		<-time.After(every)
 		synctest.Wait()
 		require.Equal(t, []string{"down 99 19"}, taken(t, &j))

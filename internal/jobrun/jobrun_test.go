@@ -103,7 +103,7 @@ func TestIdlePassesShareARow(t *testing.T) {
 	require.Equal(t, []string{"over_limit", "t", "1", "7", ""}, b.runs()[len(b.runs())-1], "work has a row of its own")
 }
 
-func TestTakenLeaseIsSkipped(t *testing.T) {
+func TestPassIsSkippedIfTheLeaseIsHeld(t *testing.T) {
 	t.Parallel()
 
 	for holder, line := range map[string]string{
@@ -167,9 +167,9 @@ func TestFailedPassKeepsItsStatistics(t *testing.T) {
 	require.Contains(t, b.log.String(), "error=broken")
 }
 
-// A busy worker does not look for old history in every pass; one that gets the lease from
-// somebody else looks at once.
-func TestHistoryIsTidiedNowAndThen(t *testing.T) {
+// A busy worker does not close open runs in every pass. A worker that gets the lease from
+// another holder does so immediately.
+func TestHistoryIsPrunedPeriodically(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t)
@@ -187,7 +187,7 @@ func TestHistoryIsTidiedNowAndThen(t *testing.T) {
 	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, open), "whoever left it open is gone")
 }
 
-// A run whose end could not be recorded, as while the server is down, is closed by the
+// A run whose end could not be recorded, for example while the server is down, is closed by the
 // next pass.
 func TestRunThatCouldNotBeEndedIsClosed(t *testing.T) {
 	t.Parallel()
@@ -223,7 +223,7 @@ func TestStoppedPassIsSettled(t *testing.T) {
 
 // A crash of the server takes back the end of a run that changed nothing, and with it the
 // release of its lease.
-func TestALeaseThatACrashBroughtBackDoesNotRefuseTheNextPass(t *testing.T) {
+func TestLeaseRevertedByACrashDoesNotBlockTheNextPass(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t)
@@ -261,7 +261,7 @@ func TestRunOfADeadWorkerIsClosed(t *testing.T) {
 	require.Equal(t, []string{"failed", "f", "1", "", abandoned}, b.runs()[0])
 }
 
-func TestOldHistoryGoes(t *testing.T) {
+func TestOldHistoryIsRemoved(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t)
@@ -273,7 +273,7 @@ func TestOldHistoryGoes(t *testing.T) {
 }
 
 // Where nothing is old, a look for old events reads the first of them and not the table.
-func TestOldEventsAreLookedForAmongTheFirst(t *testing.T) {
+func TestOldEventsAreFoundByTheirIDs(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t)
@@ -309,7 +309,7 @@ func TestRunningPassShowsItsProgress(t *testing.T) {
 	require.Equal(t, [][]string{{"-1"}}, b.db.Rows(stats))
 }
 
-// observed keeps what it is told.
+// observed is an Observer that keeps the runs.
 type observed struct{ ended []jobrun.Ended }
 
 func (o *observed) RunEnded(ended jobrun.Ended) { o.ended = append(o.ended, ended) }
@@ -366,9 +366,9 @@ func TestPassThatPanicsIsObservedAsFailed(t *testing.T) {
 	require.Equal(t, jobrun.Failed, o.ended[0].Outcome)
 }
 
-// Passes that run side by side do not take each other for dead; what is open for long
+// Concurrent passes do not close each other. A run that is open for a long time
 // belongs to nobody.
-func TestPassesSideBySide(t *testing.T) {
+func TestConcurrentPasses(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t)

@@ -61,7 +61,7 @@ func TestOneWorkerAtATimeAddsSamples(t *testing.T) {
 }
 
 // A sample that is missing has its reason in the log, at level debug.
-func TestWhySamplesAreMissing(t *testing.T) {
+func TestMissingSamplesAreLogged(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	d.Exec("DROP VIEW sexton.backlog")
@@ -100,7 +100,7 @@ func TestSamplesAreKeptForSevenDays(t *testing.T) {
 	require.EqualValues(t, 503, pgtest.Scalar[int64](t, d.Database, "SELECT count(*) FROM sexton.samples"))
 }
 
-func TestReadKeepsThePeaks(t *testing.T) {
+func TestReadSamplesKeepsMaxima(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	// Bins are those of the epoch: these lie in three of them, whatever the time.

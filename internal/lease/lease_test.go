@@ -24,7 +24,7 @@ func manager(db *dbtest.DB, holder string) *lease.Manager {
 	return &lease.Manager{Jobs: db.Connected, Holder: holder}
 }
 
-// expire stands for the passing of the lease's time.
+// expire simulates the expiry of the lease.
 func expire(db *dbtest.DB) {
 	db.Exec("UPDATE sexton.leases SET expires_at = clock_timestamp()")
 }
@@ -50,7 +50,7 @@ func TestSecondHolderIsRefused(t *testing.T) {
 }
 
 // A connection that was opened for the lease is older than it: no crash lies in between.
-func TestTheConnectionThatTookTheLeaseNeedsNoLook(t *testing.T) {
+func TestConnectionOfTheAcquisitionNeedsNoConfirmation(t *testing.T) {
 	t.Parallel()
 
 	fresh := pgtest.Must(database.Open(t.Context(), "main", dbtest.New(t).URL, "", dbtest.Names(), 2))(t)
@@ -94,7 +94,7 @@ func TestReleaseLeavesAnothersLeaseAlone(t *testing.T) {
 
 // A release that the database did not hear of must not lock the living holder out for the
 // rest of the lease.
-func TestFailedReleaseIsMadeUpFor(t *testing.T) {
+func TestFailedReleaseIsRepairedByTheNextAcquisition(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
@@ -164,7 +164,7 @@ func TestContextEndsBeforeTheLease(t *testing.T) {
 	require.ErrorIs(t, context.Cause(over), lease.ErrLost)
 }
 
-// A worker that stands still between DELETE and COMMIT holds its fence row locked. The
+// A worker that is stopped between DELETE and COMMIT keeps its fence row locked. The
 // next holder ends that session instead of waiting for it for ever.
 func TestTakeOverEndsAnOpenBatch(t *testing.T) {
 	t.Parallel()
@@ -206,7 +206,7 @@ func TestTakeOverSparesOtherLeases(t *testing.T) {
 
 // After the restore of an old backup of the jobs database the fences stand above the
 // lease.
-func TestTokenIsLiftedOverAHigherFence(t *testing.T) {
+func TestTokenIsRaisedAboveAHigherFence(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
@@ -219,7 +219,7 @@ func TestTokenIsLiftedOverAHigherFence(t *testing.T) {
 
 // A holder that sleeps between acquiring and raising finds the fence of its successor and
 // must not lift itself over it.
-func TestOvertakenHolderIsNotLifted(t *testing.T) {
+func TestOvertakenHolderDoesNotRaiseItsToken(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
@@ -282,7 +282,7 @@ func TestFailedRaiseReleases(t *testing.T) {
 	require.NotErrorIs(t, err, lease.ErrLost)
 }
 
-// An hour ahead stands for a server whose clock has been set back by one.
+// A time one hour ahead simulates a server whose clock was set back by one hour.
 func setBack(db *dbtest.DB) {
 	db.Exec("UPDATE sexton.leases SET expires_at = expires_at + interval '1 hour' WHERE expires_at > '-infinity'")
 }

@@ -14,7 +14,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// free tells whether another process could have the lease, without taking it.
+// free reports whether another process could acquire the lease, without acquiring it.
 func free(db *dbtest.DB) bool {
 	return len(db.Rows("SELECT FROM sexton.leases WHERE expires_at > clock_timestamp()")) == 0
 }
@@ -32,7 +32,7 @@ func TestALostAnswerDoesNotRefuseItsOwnProcess(t *testing.T) {
 	limits := batch.Limits{StatementTimeout: time.Minute, LockTimeout: time.Minute}
 	statement := batch.Statement{SQL: "SELECT count(*) FROM sexton.runs", Scan: batch.One(&found)}
 	run := lease.Run{Kind: "some_kind", Database: "main"}
-	for range 2 { // Everything is prepared then: the answer is that of the statement itself.
+	for range 2 { // Then all statements are prepared, and the answer is the one of the statement itself.
 		_, granted := pgtest.Must2(m.Begin(t.Context(), run, key, time.Minute, connected))(t)
 		conn := pgtest.Must(connected.Async().Acquire(t.Context()))(t)
 		session := &batch.Session{Conn: conn.Conn(), Names: dbtest.Names(), Fence: granted, Limits: limits}
@@ -58,7 +58,7 @@ func TestALostAnswerDoesNotRefuseItsOwnProcess(t *testing.T) {
 	require.NoError(t, granted.Release(t.Context()))
 }
 
-// A statement whose connection has died may come to the server after the next attempt.
+// A statement whose connection was lost may reach the server after the next attempt.
 func TestALostStatementThatComesLateDoesNotRefuseItsOwnProcess(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
@@ -96,7 +96,7 @@ func TestATokenThatIsGrantedTwiceConfirmsOneLease(t *testing.T) {
 
 // The answer to a lifted token gets lost: the holder does not know its own token any
 // more, and gives the lease back all the same.
-func TestALeaseWhoseTokenWasLiftedUnheardIsGivenBack(t *testing.T) {
+func TestLeaseWithARaisedTokenIsReleased(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	granted := pgtest.Must(manager(db, "one").Acquire(t.Context(), key, time.Minute, db.Connected))(t)
@@ -105,9 +105,9 @@ func TestALeaseWhoseTokenWasLiftedUnheardIsGivenBack(t *testing.T) {
 	require.True(t, free(db))
 }
 
-// A crash of the server takes back releases that did not wait for the disk: the row says
+// A crash of the server reverts releases that did not wait for the disk: the row says
 // again that this process has the lease.
-func TestALeaseThatACrashBroughtBackDoesNotRefuseItsOwnProcess(t *testing.T) {
+func TestLeaseRevertedByACrashDoesNotBlockItsOwnProcess(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	m := manager(db, "one")
@@ -120,7 +120,7 @@ func TestALeaseThatACrashBroughtBackDoesNotRefuseItsOwnProcess(t *testing.T) {
 	}
 }
 
-// A statement whose connection has died may lift the token after a later one has lifted
+// A statement whose connection was lost may raise the token after a later one has raised
 // it higher.
 func TestALateStatementLowersNoToken(t *testing.T) {
 	t.Parallel()

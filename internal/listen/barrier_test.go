@@ -148,8 +148,8 @@ func (b *between) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.Tra
 
 func (b *between) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// The listener dies after the subscription has dropped its lock. Writers find the key free and
-// notify, and no connection hears it.
+// The listener dies after the subscription has released its lock. Writers find the key free and
+// notify, and no connection receives it.
 func TestListenerDiesBetweenUnlockAndBarrier(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"writer before the barrier", "writer behind the barrier"} {
@@ -256,7 +256,7 @@ func TestNotificationCutsAPauseShort(t *testing.T) {
 	p.awaitSleep()
 	p.wakeUp()
 	b.Exec(insert)
-	// As whoever takes away what was in the way.
+	// Like an operator who removes the obstacle.
 	b.Exec("SELECT pg_notify($1, $2)", listen.Channel, kind)
 	b.requireDrained()
 	require.EqualValues(t, 2, p.works.Load(), "a writer beside it wakes nobody")

@@ -44,7 +44,7 @@ func TestSubscriptionOutlivesItsConnections(t *testing.T) {
 	require.False(t, p.Polls())
 }
 
-// On its one connection a listener hears for River as well, also on each later connection.
+// A listener also receives notifications for River, on its first and each later connection.
 func TestListenerPassesOnAnotherTopic(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -155,7 +155,7 @@ func TestForeignSessionHoldsTheLockShared(t *testing.T) {
 	p.stop()
 }
 
-// Held exclusively, it silences the writers: what they leave is found by looking.
+// Held exclusively, it keeps writers from notifying. Queries find their rows.
 func TestForeignSessionHoldsTheLockExclusively(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -267,7 +267,7 @@ func TestSubscriptionPollsWithoutNotifications(t *testing.T) {
 	b.requireDrained()
 }
 
-// Once it has heard nothing, a subscription is deaf until it hears, on whatever
+// A subscription that received nothing polls until a notification arrives, on any
 // connection.
 func TestSubscriptionPollsOnLaterConnectionsToo(t *testing.T) {
 	t.Parallel()
@@ -293,8 +293,8 @@ func TestSubscriptionPollsOnLaterConnectionsToo(t *testing.T) {
 	require.Equal(t, 1, p.logged(deaf))
 }
 
-// The listener's first call may come late, as on a busy machine. It hears all the same, from
-// the first call that comes back on.
+// The listener's first self-check may arrive late, for example on a busy machine. From then
+// on it receives notifications.
 func TestListenerStopsPollingAfterALateNotification(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -351,7 +351,7 @@ func TestQueryWaitsForALockedTable(t *testing.T) {
 	require.Zero(t, p.logged(failing))
 }
 
-// No notification arrives. A subscription that sleeps looks when its time is over,
+// No notification arrives. A sleeping subscription queries when its time has passed,
 // without the awake lock and the barrier.
 func TestSleepingSubscriptionQueries(t *testing.T) {
 	t.Parallel()
@@ -384,7 +384,7 @@ func TestIdleQueryIsOneStatement(t *testing.T) {
 	require.Zero(t, p.Listener.Sessions.Stat().AcquiredConns())
 }
 
-// While one copy of a worker works, another one asks for the work and sleeps. It takes
+// While one replica of a worker works, another one requests the work and sleeps. It takes
 // over when the first one dies.
 func TestReplicaWithoutTheLockSleeps(t *testing.T) {
 	t.Parallel()

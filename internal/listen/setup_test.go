@@ -30,7 +30,7 @@ const (
 	never = time.Hour
 	// patience is how long a wake-up may take until it counts as lost.
 	patience = 20 * time.Second
-	// listeners is the application_name of the connections that listen, subscriptions that of
+	// listeners is the application_name of listening connections, subscriptions the one of
 	// those which subscriptions are awake on.
 	listeners, subscriptions = "listener", "subscription"
 )
@@ -114,9 +114,9 @@ type probe struct {
 	looks, works atomic.Int64
 	// waits counts the works that were waited for.
 	waits atomic.Int64
-	// work stands in for deleting, where it is set; call counts from 1.
+	// work, if set, replaces deleting; call counts from 1.
 	work func(ctx context.Context, call int64) (time.Duration, error)
-	// tracer is told of the subscription's statements. May be nil.
+	// tracer, if set, traces the subscription's statements.
 	tracer pgx.QueryTracer
 }
 
@@ -241,7 +241,7 @@ func (p *probe) wakeUp() {
 	pgtest.WaitFor(p.b.t, "the awake lock", p.b.awake)
 }
 
-// connections are the server processes of listeners, or of subscriptions.
+// connections returns the server processes of listeners, or of subscriptions.
 func (b *bundle) connections(name string) []int {
 	b.t.Helper()
 	return pgtest.Scalar[[]int](b.t, b.Database, `

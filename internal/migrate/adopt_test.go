@@ -21,9 +21,9 @@ const emptied = `DO $$ DECLARE one record; BEGIN
 	END LOOP;
 END $$`
 
-// Whatever a dump, a restore or a person has left out, Up installs it, and says that the
+// Up installs objects that a dump, a restore or a person has left out, and reports that the
 // rest is Sexton's by its comments.
-func TestUpAdoptsAndMends(t *testing.T) {
+func TestUpAdoptsAndRepairs(t *testing.T) {
 	t.Parallel()
 	// The queues are Sexton's.
 	application := exampleapp.Schema() + "; DROP TABLE group_deletion_schedules, import_placeholder_user_details"

@@ -40,7 +40,7 @@ func comesAndGoes(t *testing.T, db migrate.Database, name string, state func() a
 	up(t, db)
 }
 
-// columnsOf are those of a table, in order.
+// columnsOf returns the columns of a table, in order.
 func columnsOf(d *pgtest.Database, table string) [][]string {
 	return d.Rows("SELECT attname FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped ORDER BY attnum", table)
 }
@@ -55,7 +55,7 @@ const groupSchedules = `CREATE TABLE group_deletion_schedules (
 	group_id bigint PRIMARY KEY REFERENCES groups ON DELETE CASCADE, user_id bigint NOT NULL REFERENCES users ON DELETE CASCADE,
 	marked_for_deletion_on date NOT NULL, remark text);`
 
-func TestAdjournedGroupsComeAndGo(t *testing.T) {
+func TestAdjournedGroupsAreInstalledAndRemoved(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{
 		"with a table of ours":              groupsTables,
@@ -97,7 +97,7 @@ func TestNoFunctionIsForPublic(t *testing.T) {
 
 // A rule of the application's own outlives migrations, whether it was there first or came
 // later. It goes with the schema.
-func TestTheApplicationsRuleStays(t *testing.T) {
+func TestUpKeepsTheApplicationsRule(t *testing.T) {
 	t.Parallel()
 	const rule = `CREATE OR REPLACE FUNCTION sexton.may_remove_group(user_id bigint, group_id bigint) RETURNS boolean LANGUAGE sql AS 'SELECT user_id = 7'`
 	allowed := func(d *pgtest.Database) bool {
@@ -123,7 +123,7 @@ func TestTheApplicationsRuleStays(t *testing.T) {
 	}
 }
 
-func TestExternalDiffsComeAndGo(t *testing.T) {
+func TestExternalDiffsAreInstalledAndRemoved(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	d.Exec(exampleapp.Schema())
@@ -174,7 +174,7 @@ const usersQueue = `CREATE TABLE users_ghost_user_migrations (
 	initiator_user_id bigint, hard_delete boolean NOT NULL DEFAULT false, consume_after timestamptz NOT NULL DEFAULT now(),
 	created_at timestamptz NOT NULL, updated_at timestamptz NOT NULL, last_error text, user_type smallint);`
 
-func TestGhostUsersComeAndGo(t *testing.T) {
+func TestGhostUsersAreInstalledAndRemoved(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{
 		"with a queue of ours":              exampleapp.Schema(),
@@ -182,7 +182,7 @@ func TestGhostUsersComeAndGo(t *testing.T) {
 	}, func(t *testing.T, _, tables string) {
 		d := pgtest.New(t)
 		d.Exec(tables)
-		// A column of the application's stays, one of ours goes.
+		// The application's column is kept, and Sexton's column is dropped.
 		state := func() any { return []any{catalogueWithoutWriters(d), columnsOf(d, "users_ghost_user_migrations")} }
 		comesAndGoes(t, with(t, d, migrate.GhostUsers), migrate.GhostUsers, state, func() {
 			d.Exec(`INSERT INTO users (username, email, name) VALUES ('ada', 'ada@example.com', 'Ada')`)
@@ -209,7 +209,7 @@ func catalogueWithoutToast(d *pgtest.Database) []string {
 		func(line string) bool { return strings.HasPrefix(line, "class pg_toast.") })
 }
 
-func TestPlaceholderUsersComeAndGo(t *testing.T) {
+func TestPlaceholderUsersAreInstalledAndRemoved(t *testing.T) {
 	t.Parallel()
 	type example struct {
 		tables string

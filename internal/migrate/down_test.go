@@ -27,7 +27,7 @@ func TestDownLeavesNothing(t *testing.T) {
 	installTriggers(t, d, triggers.Parent{Schema: "public", Table: "parents", KeyColumns: []string{"id"}},
 		triggers.Parent{Schema: "public", Table: "tags", KeyColumns: []string{"id"}})
 
-	// The components are remembered, whatever the configuration says by now.
+	// Down removes all installed components, whether or not they are configured.
 	report := down(t, migrate.Database{Name: "main", Conn: db.Conn, TrackedSchema: "public"})
 	require.Equal(t, before, catalogueWithoutWriters(d))
 	require.Len(t, report.Components, 4)
@@ -232,7 +232,7 @@ func TestCheckDownRefusesWhatDownRefuses(t *testing.T) {
 }
 
 // The components of either are the same, whatever is enabled.
-func TestCheckDownLooksAtEveryComponent(t *testing.T) {
+func TestCheckDownChecksEveryComponent(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]func(*migrate.Database){
 		"loose foreign keys": func(db *migrate.Database) {

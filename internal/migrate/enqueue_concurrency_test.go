@@ -81,7 +81,7 @@ func requireUnlocked(t *testing.T, d *pgtest.Database, id int64) {
 // A call behind another transaction that has inserted, changed, begun or ended the job
 // returns once that one has ended. River may fetch a job after enqueue has seen it
 // waiting: the UPDATE then finds out only with the row in its hands.
-func TestEnqueueBehindAnotherTransaction(t *testing.T) {
+func TestEnqueueWaitsForAnotherTransaction(t *testing.T) {
 	t.Parallel()
 	const later, lock = "'tidy', run_at => now() + interval '9 hours'", "SELECT FROM sexton.river_job FOR UPDATE"
 	const begins = "UPDATE sexton.river_job SET state = 'running', attempt = 1, attempted_at = now()"
@@ -171,7 +171,7 @@ func TestEnqueueWaitsForNoOtherJob(t *testing.T) {
 }
 
 // At REPEATABLE READ Postgres cannot tell about a job that the snapshot does not show. It
-// says so, and the caller begins anew.
+// returns an error, and the caller retries.
 func TestEnqueueAtRepeatableRead(t *testing.T) {
 	t.Parallel()
 	changes := map[string]string{

@@ -72,7 +72,7 @@ func TestEnqueueInsertsWhatRiverWould(t *testing.T) {
 		FROM sexton.river_job ORDER BY id`))
 }
 
-func TestEnqueueRefusesWhatDoesNotFit(t *testing.T) {
+func TestEnqueueRefusesInvalidArguments(t *testing.T) {
 	t.Parallel()
 	d := jobsDatabase(t)
 	removal := `Arguments: force boolean (default false), reason text, user_id bigint.`
@@ -322,7 +322,7 @@ const (
 	jobWaits = `SELECT sexton.job_waits('child', '{"user_id":7}')`
 )
 
-func TestEnqueueNewSaysWhetherTheJobIsNew(t *testing.T) {
+func TestEnqueueNewReportsWhetherTheJobIsNew(t *testing.T) {
 	t.Parallel()
 	d := children(t)
 	require.False(t, pgtest.Scalar[bool](t, d, jobWaits))
@@ -346,7 +346,7 @@ func TestEnqueueNewSaysWhetherTheJobIsNew(t *testing.T) {
 	}
 }
 
-func TestEnqueueNewLeavesTheTimeOfTheJobThatIsThere(t *testing.T) {
+func TestEnqueueNewKeepsTheTimeOfAnEqualJob(t *testing.T) {
 	t.Parallel()
 	d := children(t)
 	require.NotNil(t,
@@ -419,7 +419,7 @@ func TestEnqueueNamesARowThatExists(t *testing.T) {
 	require.Len(t, d.Rows("SELECT FROM sexton.river_job"), 2)
 }
 
-func TestEnqueueLimitsWhatWaits(t *testing.T) {
+func TestEnqueueLimitsWaitingJobs(t *testing.T) {
 	t.Parallel()
 	d, application := limited(t)
 	d.Exec(`INSERT INTO sexton.river_job (args, kind, max_attempts, queue, state) SELECT '{}', 'free', 1, 'free', 'available' FROM generate_series(1, 9999)`)

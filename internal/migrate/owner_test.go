@@ -183,7 +183,7 @@ func TestARoleThatMayMakeNoRoles(t *testing.T) {
 		"other databases of the server may use it")
 }
 
-func TestAMightyOwnerIsRefused(t *testing.T) {
+func TestOwnerWithSuperuserRightsIsRefused(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	for name, rights := range map[string]string{
@@ -205,7 +205,7 @@ func TestAMightyOwnerIsRefused(t *testing.T) {
 
 // Roles belong to the server: migrations of several of its databases make the same one at
 // the same time.
-func TestTheOwnersRoleIsMadeOnce(t *testing.T) {
+func TestOwnerRoleIsCreatedOnce(t *testing.T) {
 	t.Parallel()
 	const databases = 4
 	first := pgtest.New(t)

@@ -113,7 +113,7 @@ func TestUpNamesMissingPrivileges(t *testing.T) {
 	d.Exec("GRANT CREATE ON DATABASE " + database + " TO " + quoted)
 	up(t, db)
 
-	// Another role may not remove it, and hears which object stands in the way.
+	// Another role may not remove it. The error names the object.
 	stranger := d.CreateRole()
 	db.Conn = connConfig(t, d.AsRole(stranger))
 	_, err = migrate.Down(t.Context(), pgtest.Logger(t), db, true)

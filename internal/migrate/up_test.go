@@ -105,7 +105,7 @@ func TestUpConcurrently(t *testing.T) {
 	require.Equal(t, latest, int64(applied), "every migration ran on exactly one of the machines")
 }
 
-// lines are those of a log as they come.
+// lines receives the lines of a log.
 type lines chan string
 
 func (l lines) Write(line []byte) (int, error) {
@@ -166,7 +166,7 @@ func TestUpWithAnyName(t *testing.T) {
 }
 
 // The application's writers queue after a statement that waits for a table. Up gives way to them and tries again.
-func TestUpGivesWayToWriters(t *testing.T) {
+func TestUpLetsWritersContinue(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
 	d.Exec(usersTable + detailsTable)
@@ -284,7 +284,7 @@ func restore(t *testing.T, d *pgtest.Database) {
 	pgtest.Exec(t, pgtest.Connect(t, d.URL), string(dump))
 }
 
-// Nothing that waits is lost, and the result is that of a new installation. The jobs that finish the work are in package integration.
+// Up keeps all pending work of an older release, and the schema is equal to that of a new installation. Package integration runs the jobs.
 func TestUpFromAnOlderRelease(t *testing.T) {
 	t.Parallel()
 	every := func(d *pgtest.Database) migrate.Database {
@@ -319,7 +319,7 @@ func TestUpFromAnOlderRelease(t *testing.T) {
 			d.Rows("SELECT jsonb_agg(to_jsonb(t) ORDER BY to_jsonb(t)) @> $1::jsonb FROM "+table+" AS t", before),
 			"the rows of %s are there with all their values", table)
 	}
-	// Those of tracked tables are not of migrations, and which functions there were before is what differs.
+	// Triggers of tracked tables do not belong to migrations, and the functions of the older release differ.
 	tracked := regexp.MustCompile(`^(trigger: .*sexton_(track|truncate|wake)|function: sexton\.(track|wake)_|\w+: sexton\.(migrations|objects))`)
 	require.Equal(t, describe(fresh, tracked), describe(d, tracked))
 
