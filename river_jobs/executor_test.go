@@ -199,8 +199,8 @@ func TestWorkerDoesNotReadOneKeyAsAnother(t *testing.T) {
 	b.worked(t, "main")
 	require.Equal(t, before, b.state(), "1 is the number of a parent that lives")
 	require.Equal(t, [][]string{{"children: the trigger on public.parents records another key: " +
-		"keep that key in the definitions (parent_column) until its tombstones have been processed, then run `sexton triggers install`; " +
-		"where both keys have the same values, run `sexton triggers install --same-key` now"}},
+		"keep that key in the definitions (parent_column) until its tombstones have been processed, then run `sexton triggers install`. " +
+		"If both keys have the same values, run `sexton triggers install --same-key` now"}},
 		b.db.Rows("SELECT last_error FROM loose_foreign_keys_deleted_records"))
 
 	b.deps.Definitions = earlier

@@ -62,7 +62,9 @@ func (c Config) present(ctx context.Context, tx pgx.Tx, snap *snapshot) (err err
 
 // readSnapshot reads the installed and the expected objects. If installs is set, it also checks
 // the privileges for an installation.
-func (c Config) readSnapshot(ctx context.Context, tx pgx.Tx, snap *snapshot, parents []Parent, installs bool) (err error) {
+func (c Config) readSnapshot(
+	ctx context.Context, tx pgx.Tx, snap *snapshot, parents []Parent, installs bool,
+) (err error) {
 	if snap.prerequisites, err = c.prerequisites(ctx, tx); err != nil {
 		return err
 	}

@@ -127,7 +127,8 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 		return report, fmt.Errorf("begin run of %s: %w", spec.Kind, err)
 	}
 	report.RunID = runID
-	defer r.trackRun(runID)()
+	done := r.trackRun(runID)
+	defer done()
 	log = log.With("run_id", runID)
 
 	result, err = r.underLease(ctx, log, queries, spec, &report, granted, err, work)

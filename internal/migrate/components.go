@@ -70,7 +70,9 @@ type Latest struct {
 // Versions returns the newest version of every component, in the order of their
 // installation.
 func Versions() []Latest {
-	return render.Each(allComponents(), func(c component) Latest { return Latest{Component: c.name, Version: latest(c)} })
+	return render.Each(allComponents(), func(c component) Latest {
+		return Latest{Component: c.name, Version: latest(c)}
+	})
 }
 
 func latest(c component) int64 {
@@ -273,7 +275,8 @@ func trackedTables() (names []string) {
 
 // components returns the components of the database.
 func (db Database) components() []component {
-	return slices.DeleteFunc(render.Each(render.Each(allComponents(), db.Users.fit), db.Groups.fit), func(c component) bool {
+	all := render.Each(render.Each(allComponents(), db.Users.fit), db.Groups.fit)
+	return slices.DeleteFunc(all, func(c component) bool {
 		switch c.name {
 		case Base:
 			return false

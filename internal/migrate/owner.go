@@ -22,8 +22,8 @@ const DefaultOwner = "sexton_owner"
 // superuser or bypass row security.
 type Ownership struct {
 	Role string `json:"role"`
-	// Todo has the GRANT statements that the current role may not run, for privileges that
-	// the functions need on the application's tables.
+	// These are the GRANT statements that the current role may not run, for privileges
+	// that the functions need on the application's tables.
 	Todo []string `json:"todo"`
 }
 
