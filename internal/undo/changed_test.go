@@ -32,16 +32,16 @@ func TestTablesMayChangeMeanwhile(t *testing.T) {
 			books: [][]string{{"(1,1,sad)"}, {"(2,1,glad)"}},
 		},
 		"primary key gone": {
-			ddl: "ALTER TABLE films DROP CONSTRAINT films_pkey", reason: "its table has another primary key by now",
+			ddl: "ALTER TABLE films DROP CONSTRAINT films_pkey", reason: "its table has another primary key now",
 			books: [][]string{{"(1,1,sad)"}, {"(2,1,glad)"}}, films: [][]string{{"(1,)"}},
 		},
 		"primary key of more columns": {
 			ddl:    "ALTER TABLE films DROP CONSTRAINT films_pkey, ADD kind int DEFAULT 0, ADD PRIMARY KEY (id, kind); INSERT INTO films VALUES (1, NULL, 5)",
-			reason: "its table has another primary key by now",
+			reason: "its table has another primary key now",
 			books:  [][]string{{"(1,1,sad)"}, {"(2,1,glad)"}}, films: [][]string{{"(1,,0)"}, {"(1,,5)"}},
 		},
 		"changed column gone": {
-			ddl: "ALTER TABLE films DROP author_id", reason: "column author_id does not exist any more",
+			ddl: "ALTER TABLE films DROP author_id", reason: "column author_id does not exist",
 			books: [][]string{{"(1,1,sad)"}, {"(2,1,glad)"}}, films: [][]string{{"(1)"}},
 		},
 	} {
@@ -98,7 +98,7 @@ func TestRowsThatATriggerKeepsOutStayKept(t *testing.T) {
 			id := b.last(t).ID
 			report := b.restore(t, id)
 			require.NotEmpty(t, report.Left)
-			require.Equal(t, "a trigger or a rule kept it out", report.Left[0].Reason)
+			require.Equal(t, "a trigger or rule prevented it", report.Left[0].Reason)
 			require.Equal(t, "partly_restored", report.Unit.State)
 			b.Exec(c.undo)
 			require.Empty(t, b.restore(t, id).Left)
@@ -119,7 +119,7 @@ func TestASetThatGoesMeanwhileEndsTheWork(t *testing.T) {
 		return nil
 	}
 	report, err := b.engine.Restore(t.Context(), b.last(t).ID, false)
-	require.ErrorContains(t, err, "what was kept of the deletion has gone meanwhile")
+	require.ErrorContains(t, err, "the kept rows of the deletion have expired or were forgotten meanwhile")
 	require.Zero(t, report.Restored)
 	require.Equal(t, [][]string{{"2"}}, b.Rows("SELECT id::text FROM authors"))
 	require.Equal(t, [][]string{{"4"}}, b.Rows("SELECT id::text FROM books"))
@@ -146,7 +146,7 @@ func TestRowsAreRefusedTogether(t *testing.T) {
 		},
 		"deferrable index in silence": {
 			ddl: "ALTER TABLE books ADD UNIQUE (slug) DEFERRABLE; INSERT INTO books VALUES (1000, 2, 's7')", left: rows,
-			reason: "its unique key books_slug_key is deferrable, and checked by triggers alone: set loose_foreign_keys.undo.fire_triggers to true",
+			reason: "its unique key books_slug_key is deferrable and checked only by triggers: set loose_foreign_keys.undo.fire_triggers to true",
 		},
 		"exclusion": {
 			ddl: "ALTER TABLE books ADD EXCLUDE USING btree (slug WITH =);" + other, left: rows - 1, tries: 2 * rows,
@@ -162,7 +162,7 @@ func TestRowsAreRefusedTogether(t *testing.T) {
 		},
 		"type": {
 			ddl:  "DELETE FROM books; ALTER TABLE books ALTER slug TYPE numeric USING 1",
-			left: rows, tries: 2 * rows, reason: "the database refuses a value of it (SQLSTATE 22P02)",
+			left: rows, tries: 2 * rows, reason: "the database refuses one of its values (SQLSTATE 22P02)",
 		},
 		"right": {
 			ddl: `CREATE FUNCTION deny() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''permission denied'' USING ERRCODE = ''42501''; END';

@@ -16,60 +16,62 @@ import (
 type check struct {
 	// reason is what the report says of such a row.
 	reason string
-	// source is the table of the rows, target the parents'. Its columns others have the
-	// values of columns, as the condition on compares them.
+	// source is the table of the rows, and target the table of the parents. The condition
+	// on compares columns with the target's columns others.
 	source, target  string
 	columns, others []string
 	on              string
 	// more restricts the rows that must have a parent.
 	more string
-	// lock has the parents locked until the commit. Whole refuses references of which
-	// only some columns are NULL.
-	lock, whole bool
-	args        *dml.Args
+	// lock locks the parents until the commit. matchFull refuses references in which only
+	// some columns are NULL.
+	lock, matchFull bool
+	args            *dml.Args
 }
 
-// standing is the FROM item r with the rows at the positions $2 of the tables $1, whose
+// from returns the FROM item r with the rows at the positions $2 of the tables $1. Their
 // numbers are $3.
-func (c *check) standing() string {
+func (c *check) from() string {
 	return fmt.Sprintf(`ROWS FROM (pg_catalog.unnest($1::pg_catalog.oid[]), pg_catalog.unnest($2::pg_catalog.text[]), pg_catalog.unnest($3::pg_catalog.int4[]))
 	AS sexton (relation, tid, n)
 JOIN %s AS r ON r.tableoid OPERATOR(pg_catalog.=) sexton.relation AND r.ctid OPERATOR(pg_catalog.=) sexton.tid::pg_catalog.tid`, c.source)
 }
 
+// given returns the columns of the row in SQL.
 func (c *check) given() string { return strings.Join(dml.Qualified("r", c.columns), ", ") }
 
-// refers is the condition for a row that must have a parent.
+// refers returns the condition for a row that must have a parent.
 func (c *check) refers() string {
 	return fmt.Sprintf("pg_catalog.num_nulls(%s) OPERATOR(pg_catalog.=) 0%s", c.given(), c.more)
 }
 
-// partly is the condition for a row with a part of a reference that must be whole.
+// partly returns the condition for a row with only some columns of a MATCH FULL key.
 func (c *check) partly() string {
-	if !c.whole || len(c.columns) == 1 {
+	if !c.matchFull || len(c.columns) == 1 {
 		return "false"
 	}
 	return fmt.Sprintf("pg_catalog.num_nulls(%[1]s) OPERATOR(pg_catalog.>) 0 AND pg_catalog.num_nonnulls(%[1]s) OPERATOR(pg_catalog.>) 0", c.given())
 }
 
-// count counts the rows without a parent, and locks the parents of the others.
+// count returns a statement that counts the rows without a parent, and locks the parents
+// of the others.
 func (c *check) count() string {
 	lock := ""
 	if c.lock {
 		lock = " FOR KEY SHARE OF other"
 	}
 	return fmt.Sprintf("SELECT pg_catalog.count(*) FROM %s WHERE %s OR %s AND NOT EXISTS (SELECT FROM %s AS other WHERE %s%s)",
-		c.standing(), c.partly(), c.refers(), c.target, c.on, lock)
+		c.from(), c.partly(), c.refers(), c.target, c.on, lock)
 }
 
-// links returns the number of each row that must have a parent, and where the parent
-// stands.
+// links returns a statement that selects the number of each row that must have a parent,
+// and the position of the parent.
 func (c *check) links() string {
 	return fmt.Sprintf("SELECT sexton.n, coalesce(other.tableoid, 0::pg_catalog.oid), coalesce(other.ctid::pg_catalog.text, '') "+
-		"FROM %s LEFT JOIN %s AS other ON %s WHERE %s OR %s", c.standing(), c.target, c.on, c.partly(), c.refers())
+		"FROM %s LEFT JOIN %s AS other ON %s WHERE %s OR %s", c.from(), c.target, c.on, c.partly(), c.refers())
 }
 
-// comparing completes a check with the comparison of each column.
+// comparing returns the check with a comparison of each column.
 func (c check) comparing(compare func(column int, given string) string) check {
 	c.args = &dml.Args{Values: []any{nil, nil, nil}}
 	terms := make([]string, len(c.columns))
@@ -80,9 +82,9 @@ func (c check) comparing(compare func(column int, given string) string) check {
 	return c
 }
 
-// checks returns the checks for a group. The server checks foreign keys itself unless
-// triggers are silenced. For changed rows only the definition counts that changed them:
-// they met the others when it did.
+// checks returns the checks for a group. Foreign keys are included only if triggers are
+// silenced, because the server checks them otherwise. Changed rows are checked only by the
+// definition that changed them: they met the other constraints at that time.
 func (w *work) checks(g *restored) (checks []check) {
 	if g.table == nil {
 		return nil
@@ -94,10 +96,10 @@ func (w *work) checks(g *restored) (checks []check) {
 		c := check{
 			reason: "foreign key " + key.Name + " finds no row of " + key.Target, source: key.Source,
 			target:  key.Target,
-			columns: key.Columns, others: key.Others, lock: key.Lockable, whole: key.Whole,
+			columns: key.Columns, others: key.Others, lock: key.Lockable, matchFull: key.MatchFull,
 		}
 		if key.Only {
-			c.target = "ONLY " + key.Target // As the server does, it finds no rows of tables that inherit.
+			c.target = "ONLY " + key.Target // Like the server, it ignores rows of tables that inherit.
 		}
 		checks = append(checks, c.comparing(func(column int, given string) string {
 			return fmt.Sprintf("other.%s %s %s", pgcatalog.Quote(key.Others[column]), key.Operators[column], given)
@@ -125,7 +127,7 @@ func (w *work) checks(g *restored) (checks []check) {
 }
 
 // lacking reports whether any of the rows has no parent.
-func (w *work) lacking(ctx context.Context, checks []check, rows *came) (bool, error) {
+func (w *work) lacking(ctx context.Context, checks []check, rows *restoredRows) (bool, error) {
 	var all pgx.Batch
 	found := false
 	for i := range checks {
@@ -140,30 +142,30 @@ func (w *work) lacking(ctx context.Context, checks []check, rows *came) (bool, e
 		return false, nil
 	}
 	if err := w.tx.SendBatch(ctx, &all).Close(); err != nil {
-		return false, fmt.Errorf("look for parents: %w", err)
+		return false, fmt.Errorf("find parents: %w", err)
 	}
 	return found, nil
 }
 
-// spot is where a row stands.
-type spot struct {
+// position is the position of a row.
+type position struct {
 	relation uint32
 	tid      string
 }
 
-// reference of a restored row.
+// dependent is a restored row with a reference, and the reason if it has no parent.
 type dependent struct {
 	of     *restored
 	row    int32
 	reason string
 }
 
-// leaveDangling leaves the rows without a parent, and all rows that refer to those, over
-// any number of references. It reports whether there are any.
+// leaveDangling leaves the rows without a parent, and all rows that refer to these,
+// directly or not. It reports whether there are any.
 func (w *work) leaveDangling(ctx context.Context) (bool, error) {
 	found := false
 	for _, g := range w.deleted {
-		lacking, err := w.lacking(ctx, w.checks(g), &g.came)
+		lacking, err := w.lacking(ctx, w.checks(g), &g.back)
 		if err != nil {
 			return false, err
 		}
@@ -172,10 +174,10 @@ func (w *work) leaveDangling(ctx context.Context) (bool, error) {
 	if !found {
 		return false, nil
 	}
-	where := map[spot]dependent{}
+	where := map[position]dependent{}
 	for _, g := range w.deleted {
-		for i, row := range g.came.rows {
-			where[spot{g.came.relations[i], g.came.tids[i]}] = dependent{of: g, row: row}
+		for i, row := range g.back.rows {
+			where[position{g.back.relations[i], g.back.tids[i]}] = dependent{of: g, row: row}
 		}
 	}
 	type key struct {
@@ -186,8 +188,8 @@ func (w *work) leaveDangling(ctx context.Context) (bool, error) {
 	for _, g := range w.deleted {
 		for _, c := range w.checks(g) {
 			var row int32
-			var at spot
-			links, _ := w.tx.Query(ctx, c.links(), g.came.args(&c)...)
+			var at position
+			links, _ := w.tx.Query(ctx, c.links(), g.back.args(&c)...)
 			if _, err := pgx.ForEachRow(links, []any{&row, &at.relation, &at.tid}, func() error {
 				if parent, ours := where[at]; at.relation == 0 {
 					dangling = append(dangling, dependent{g, row, c.reason})
@@ -197,7 +199,7 @@ func (w *work) leaveDangling(ctx context.Context) (bool, error) {
 				}
 				return nil
 			}); err != nil {
-				return false, fmt.Errorf("look for parents: %w", err)
+				return false, fmt.Errorf("find parents: %w", err)
 			}
 		}
 	}

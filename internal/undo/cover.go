@@ -9,29 +9,30 @@ import (
 	"sexton/internal/problem"
 )
 
-// Lacking is a table of which something is not kept.
+// Lacking is a table that is not kept completely.
 type Lacking struct {
 	Table string
-	// Excluded are columns that are never kept. TooLarge is the size in bytes of a table
-	// that is above the limit for all that is kept, or 0.
+	// Excluded are columns that are not kept. TooLarge is the size in bytes of a table that
+	// exceeds the limit for all kept rows, or 0.
 	Excluded []string
 	TooLarge int64
-	// Rules are the child's own: with them none of its rows is kept.
+	// Rules are rules of a child table, whose rows are therefore not kept.
 	Rules []string
-	// Heirs inherit from the parent: rows that are deleted from it cannot be told from
-	// theirs.
+	// Heirs are tables that inherit from a parent. Rows that are deleted from the parent
+	// cannot be distinguished from theirs.
 	Heirs []string
 }
 
-// Lacks finds what is not kept of tables, of which so many are parents and the others
-// children, given the excluded columns and the limit in bytes; 0 is none.
+// Lacks returns the tables that are not kept completely. The first tables are parents, as
+// many as the argument parents, and the others are children. exclude has the excluded
+// columns, and limit is the limit in bytes, or 0 for no limit.
 func Lacks(ctx context.Context, conn *pgx.Conn, schemas, tables []string, parents int, exclude []string,
 	limit int,
 ) (found []Lacking, _ error) {
 	rows, _ := conn.Query(ctx, text("uncovered"), schemas, tables, append([]string{}, exclude...), limit, parents)
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Lacking])
 	if err != nil {
-		return nil, fmt.Errorf("look what is not kept: %w", err)
+		return nil, fmt.Errorf("find tables that are not kept: %w", err)
 	}
 	for _, one := range all {
 		if len(one.Excluded) > 0 || one.TooLarge > 0 || len(one.Rules)+len(one.Heirs) > 0 {
@@ -41,32 +42,33 @@ func Lacks(ctx context.Context, conn *pgx.Conn, schemas, tables []string, parent
 	return found, nil
 }
 
-// Right is what a role lacks on a table. Grant is the statement that grants Privileges.
+// Right has the privileges that a role lacks on a table. Grant is the statement that grants
+// them.
 type Right struct {
 	Table, Privileges, Grant string
 }
 
-// LacksRights returns which privileges on tables, in parallel, a role lacks. Tables are
-// named as in SQL; role is "" for the current one.
+// LacksRights returns the privileges that a role lacks. tables and privileges are parallel
+// lists, and tables are named as in SQL. role is "" for the current role.
 func LacksRights(ctx context.Context, conn *pgx.Conn, tables, privileges []string, role string) ([]Right, error) {
 	rows, _ := conn.Query(ctx, text("rights"), tables, privileges, role)
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Right])
-	return found, problem.Doing(err, "look which rights undo lacks")
+	return found, problem.Doing(err, "find privileges that undo lacks")
 }
 
-// PersonalColumns are the columns of a table whose names look personal. Names has each as
-// exclude_columns takes it.
+// PersonalColumns has the columns of a table whose names look personal. Names has them in
+// the form of exclude_columns.
 type PersonalColumns struct {
 	Table          string
 	Columns, Names []string
 }
 
-// Personal finds columns whose names look personal in tables, which are named as in SQL,
-// except excluded ones. Names without a schema are in the tracked one.
+// Personal returns columns of tables whose names look personal, without excluded ones.
+// Tables are named as in SQL. Names without a schema are in the tracked schema.
 func Personal(ctx context.Context, conn *pgx.Conn, tracked string, tables,
 	exclude []string,
 ) ([]PersonalColumns, error) {
 	rows, _ := conn.Query(ctx, text("personal"), tables, append([]string{}, exclude...), tracked)
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[PersonalColumns])
-	return found, problem.Doing(err, "look for personal columns")
+	return found, problem.Doing(err, "find personal columns")
 }

@@ -7,15 +7,16 @@
 //	                                                             ▼ …
 //
 // A set (kept.go) has the rows that one statement deleted or changed. A unit is one
-// DELETE of parents with all sets that lead to it by their origins. A batch cleans up
-// after many parents, so that one set may have rows of several units: rows belong to a
-// unit if they referred to a row of it.
+// DELETE of parents with all sets that it caused, which their origins show. A batch cleans
+// up after many parents, so one set may have rows of several units. A row belongs to a
+// unit if it referred to a row of the unit.
 //
 // Restore (restore.go) runs one transaction per database under the leases of all queues.
-// It inserts the deleted rows (put.go), looks up the parents of all of them (check.go),
-// and rolls back to a savepoint and begins again without the rows that have none. It then
-// gives changed rows their former values, the newest change first. Rows that a later
-// deletion changed are left (later.go). Sets store which of their rows are restored.
+// It inserts the deleted rows (put.go) and searches for the parents of all of them
+// (check.go). If rows have no parent, it rolls back to a savepoint and begins again without
+// them. It then sets changed rows to their former values, the newest change first. It
+// leaves rows that a later deletion changed (later.go). Sets store which of their rows are
+// restored.
 //
-// A row that is not one of the deletion's is never changed.
+// Invariant: Restore changes only rows of the deletion.
 package undo

@@ -11,7 +11,7 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Forget removes what is kept of a deletion, in one transaction per database. Rows of
+// Forget deletes the kept rows of a deletion, in one transaction per database. Rows of
 // other deletions in the same sets are kept.
 func (e *Engine) Forget(ctx context.Context, id int64) (rows int64, err error) {
 	err = e.held(ctx, func() error {
@@ -19,7 +19,7 @@ func (e *Engine) Forget(ctx context.Context, id int64) (rows int64, err error) {
 		if err != nil {
 			return err
 		}
-		// The parents go last: until then the command can be run again.
+		// Parents last, because the command can be repeated until these are deleted.
 		for _, sets := range slices.Backward(u.steps()) {
 			forgotten := int64(0)
 			if err := e.fenced(ctx, sets[0].on, false, func(tx pgx.Tx) error {
@@ -43,7 +43,8 @@ func (e *Engine) Forget(ctx context.Context, id int64) (rows int64, err error) {
 	return rows, err
 }
 
-// forget removes the rows of one set, and what the clean-up after them is still to keep.
+// forget deletes the kept rows of one set, and keeps the pending clean-up of children from
+// keeping rows for it.
 func (e *Engine) forget(ctx context.Context, tx pgx.Tx, u *unit, s *set) error {
 	shared := func(s *set) bool {
 		return len(s.owned) < int(s.Rows) || slices.ContainsFunc(s.Origins,
@@ -79,8 +80,8 @@ func (e *Engine) forget(ctx context.Context, tx pgx.Tx, u *unit, s *set) error {
 	return err //nolint:wrapcheck // likewise
 }
 
-// blank is the statement that makes the rows of the mask NULL, so that the others keep
-// their numbers.
+// blank returns the statement that sets the rows of the mask to NULL, so that the other
+// rows keep their numbers.
 func (g *group) blank() string {
 	values, terms := []string{}, []string{}
 	for _, at := range g.kept() {

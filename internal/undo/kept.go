@@ -15,15 +15,15 @@ import (
 	"sexton/internal/dbsqlc"
 )
 
-// ErrUnknown reports that no deletion of the number is kept.
-var ErrUnknown = errors.New("no deletion of this number is kept")
+// ErrUnknown reports that no deletion with the number is kept.
+var ErrUnknown = errors.New("no deletion with this number is kept")
 
-// ErrTwice reports that databases number their sets alike because one is a copy of the
+// ErrTwice reports that two databases have the same numbers because one is a copy of the
 // other.
-var ErrTwice = errors.New("two databases keep deletions under the same numbers, since one is a copy of the other; " +
-	`give the command a configuration with one of them, and the copy numbers of its own by ALTER SEQUENCE "sexton".undo_ids RESTART WITH …`)
+var ErrTwice = errors.New("two databases keep deletions with the same numbers, because one is a copy of the other; " +
+	`use a configuration with one of them, and set other numbers in the copy with ALTER SEQUENCE "sexton".undo_ids RESTART WITH …`)
 
-// layout is a row of sexton.undo_layouts: the columns of a table and how each is kept.
+// layout is a row of sexton.undo_layouts, which has the columns of a table.
 type layout struct {
 	ID                            int64
 	Relation                      uint32
@@ -40,23 +40,23 @@ type cascade struct {
 	Via, Keys []string
 }
 
-// set is a row of sexton.undo: the rows that one statement deleted or changed.
+// set is a row of sexton.undo, which has the rows that one statement deleted or changed.
 type set struct {
 	layout
 
 	Number, ID int64
-	// Rows counts the kept rows, Left the ones that were not kept.
+	// Rows counts the kept rows, and Left the rows that were not kept.
 	Rows, Left int32
 	Kept       bool
 	KeptAt     time.Time
 	Origins    []int64
-	// Via are the columns by which the rows referred to their parents, Keys the parents'
-	// own.
+	// Via are the columns by which the rows referred to their parents, and Keys the
+	// referenced columns.
 	Via, Keys []string
-	// Parent is the parents' table. Root is the partitioned table above it now, or 0.
+	// Parent is the parents' table. Root is its partitioned table, or 0.
 	Parent, Root uint32
-	// Fields are the kept columns of changed rows. Changed are the ones that were set to
-	// Written.
+	// Fields are the kept columns of changed rows. Changed are the columns that were set
+	// to Written.
 	Fields, Changed []string
 	Written         *string
 	Actor           string
@@ -66,21 +66,21 @@ type set struct {
 	on database.Database
 	// owned are the rows that belong to the deletion. Rows are numbered from 1.
 	owned []int32
-	// untold reports that the columns Via are excluded, so that the owned rows cannot be
-	// found.
-	untold bool
+	// viaExcluded reports that the columns Via are not kept, so that the owned rows cannot
+	// be found.
+	viaExcluded bool
 	// present are the owned rows that exist after the transaction of their database.
 	present []int32
 }
 
-// along reports whether a trigger kept the set within a batch, so that the batch's own
-// set caused it.
+// along reports whether a trigger kept the set within a batch. The batch's own set caused
+// it.
 func (s *set) along() bool { return slices.Contains(s.Origins, s.ID) }
 
 // changes reports whether the rows were changed instead of deleted.
 func (s *set) changes() bool { return len(s.Changed) > 0 }
 
-// kept are the indexes in the layout of the columns that the set has.
+// kept returns the indexes in the layout of the columns that the set has.
 func (s *set) kept() []int {
 	var columns []int
 	if len(s.Fields) == 0 {
@@ -94,11 +94,11 @@ func (s *set) kept() []int {
 	return columns
 }
 
-// column is the index of a column in the layout, or -1.
+// column returns the index of a column in the layout, or -1.
 func (s *set) column(name string) int { return slices.Index(s.Columns, name) }
 
-// read returns the sets of a database that one of ids caused, directly or not. With roots
-// it also returns the sets of ids that no other set caused.
+// read returns the sets of a database that the sets ids caused, directly or not. With roots
+// it also returns the sets ids that no other set caused.
 func read(ctx context.Context, on dbsqlc.DBTX, db database.Database, ids []int64, roots bool) ([]*set, error) {
 	rows, _ := on.Query(ctx, db.Names.Render(text("sets")), ids, roots, 0, nil, 0)
 	return collect(rows, db)
@@ -122,7 +122,7 @@ func collect(rows pgx.Rows, db database.Database) ([]*set, error) {
 			&s.KeyCols, &s.Cascades, &s.Parent, &s.Root)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("database %s: read what is kept: %w", db.Name, err)
+		return nil, fmt.Errorf("database %s: read kept rows: %w", db.Name, err)
 	}
 	return sets, nil
 }
@@ -132,11 +132,11 @@ type unit struct {
 	id   int64
 	sets []*set
 	by   map[int64][]*set
-	at   map[place]*set
+	at   map[setKey]*set
 }
 
-// place identifies a set: numbers are those of one database.
-type place struct {
+// setKey identifies a set, because numbers are unique only within a database.
+type setKey struct {
 	database string
 	number   int64
 }
@@ -153,9 +153,9 @@ func (e *Engine) load(ctx context.Context, id int64) (*unit, error) {
 	return units[id], err
 }
 
-// loadAll reads deletions. It reads sets that several of them share once.
+// loadAll reads deletions. It reads a set only once, even if several deletions share it.
 func (e *Engine) loadAll(ctx context.Context, of []int64) (map[int64]*unit, error) {
-	seen, roots, below := map[place]bool{}, map[int64][]*set{}, map[int64][]*set{}
+	seen, roots, below := map[setKey]bool{}, map[int64][]*set{}, map[int64][]*set{}
 	for next, first := of, true; len(next) > 0; first = false {
 		var found []int64
 		for _, db := range e.Databases {
@@ -167,7 +167,7 @@ func (e *Engine) loadAll(ctx context.Context, of []int64) (map[int64]*unit, erro
 				return nil, err
 			}
 			for _, s := range sets {
-				at := place{db.Name, s.Number}
+				at := setKey{db.Name, s.Number}
 				if seen[at] {
 					continue
 				}
@@ -195,12 +195,12 @@ func (e *Engine) loadAll(ctx context.Context, of []int64) (map[int64]*unit, erro
 	return units, nil
 }
 
-// newUnit gathers the sets of a deletion. It copies them, because deletions may share
-// sets and own different rows of them.
+// newUnit collects the sets of a deletion. It copies them, because several deletions may
+// share a set and own different rows of it.
 func newUnit(id int64, roots []*set, below map[int64][]*set) *unit {
-	u := &unit{id: id, by: map[int64][]*set{}, at: map[place]*set{}}
+	u := &unit{id: id, by: map[int64][]*set{}, at: map[setKey]*set{}}
 	add := func(s *set) bool {
-		at := place{s.on.Name, s.Number}
+		at := setKey{s.on.Name, s.Number}
 		if u.at[at] != nil {
 			return false
 		}
@@ -226,8 +226,8 @@ func newUnit(id int64, roots []*set, below map[int64][]*set) *unit {
 	return u
 }
 
-// sort puts each set after the sets that caused it. Causes are older, so that a cycle of
-// definitions makes no cycle of sets.
+// sort sorts each set after the sets that caused it. A cause is always older, so a cycle of
+// definitions is not a cycle of sets.
 func (u *unit) sort() {
 	kind := func(s *set) int { return 2*min(1, len(s.Fields)) + min(1, len(s.Via)) }
 	slices.SortFunc(u.sets, func(a, b *set) int {
@@ -247,7 +247,8 @@ func (u *unit) sort() {
 		}
 		for _, by := range s.Cascades {
 			for _, above := range u.by[s.ID] {
-				// A batch's own rows come first: its other sets were deleted with them.
+				// A batch's own rows come first, because its other sets were deleted with
+				// them.
 				if above.Relation == by.Parent && (s.along() || len(s.Origins) == 0) {
 					add(above)
 				}
@@ -258,7 +259,7 @@ func (u *unit) sort() {
 	for _, s := range u.sets {
 		add(s)
 	}
-	// Changed rows come last: they may have been deleted later.
+	// Changed rows come last, because they may have been deleted later.
 	slices.SortStableFunc(sorted, func(a, b *set) int {
 		return cmp.Compare(min(1, len(a.Changed)),
 			min(1, len(b.Changed)))
@@ -266,8 +267,8 @@ func (u *unit) sort() {
 	u.sets = sorted
 }
 
-// causes are the origins of a set that belong to the deletion. A batch may have thousands
-// of others.
+// causes returns the origins of a set that belong to the deletion. A batch may have
+// thousands of other origins.
 func (u *unit) causes(s *set, ids []int64) []int64 {
 	if len(s.Origins) <= len(ids) {
 		return s.Origins
@@ -278,13 +279,13 @@ func (u *unit) causes(s *set, ids []int64) []int64 {
 	})
 }
 
-// above are the sets of one origin that the rows of a set may have referred to.
+// above returns the sets of one origin to which the rows of a set may have referred.
 func (u *unit) above(s *set, id int64) []*set {
 	var found []*set
 	for _, above := range u.by[id] {
-		// What triggers kept within a batch comes from the batch's own set.
-		beside := id == s.ID && !s.changes() && above.along()
-		if !above.changes() && !beside && (above.Relation == s.Parent || above.Relation == s.Root || s.Parent == 0) {
+		// The batch's own set caused the sets that triggers kept within the batch.
+		sibling := id == s.ID && !s.changes() && above.along()
+		if !above.changes() && !sibling && (above.Relation == s.Parent || above.Relation == s.Root || s.Parent == 0) {
 			found = append(found, above)
 		}
 	}
@@ -293,7 +294,7 @@ func (u *unit) above(s *set, id int64) []*set {
 
 // own finds the rows of each set that belong to the deletion.
 func (e *Engine) own(ctx context.Context, u *unit) (err error) {
-	if err := e.numberedOnce(ctx, u); err != nil {
+	if err := e.checkUnique(ctx, u); err != nil {
 		return err
 	}
 	for _, s := range u.sets {
@@ -307,9 +308,9 @@ func (e *Engine) own(ctx context.Context, u *unit) (err error) {
 	return nil
 }
 
-// numberedOnce refuses a deletion whose numbers another database has, too: origins refer
-// to sets of other databases.
-func (e *Engine) numberedOnce(ctx context.Context, u *unit) error {
+// checkUnique returns ErrTwice if another database has a set with the same number, because
+// origins refer to sets of other databases by number.
+func (e *Engine) checkUnique(ctx context.Context, u *unit) error {
 	if len(e.Databases) == 1 {
 		return nil
 	}
@@ -318,7 +319,7 @@ func (e *Engine) numberedOnce(ctx context.Context, u *unit) error {
 		rows, _ := db.Pool.Query(ctx, db.Names.Render(text("present")), ids)
 		found, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 		if err != nil {
-			return fmt.Errorf("database %s: look for sets of the same numbers: %w", db.Name, err)
+			return fmt.Errorf("database %s: find sets with the same numbers: %w", db.Name, err)
 		}
 		for _, id := range found {
 			if first := u.by[id][0].on.Name; first != db.Name {
@@ -329,7 +330,8 @@ func (e *Engine) numberedOnce(ctx context.Context, u *unit) error {
 	return nil
 }
 
-// members are the rows of a set that referred to certain rows of the sets above it.
+// members returns the rows of a set that referred to rows of the sets above it. of returns
+// these rows.
 func (e *Engine) members(ctx context.Context, u *unit, s *set, of func(*set) []int32) ([]int32, error) {
 	if !s.Kept || s.Rows == 0 {
 		return nil, nil
@@ -337,18 +339,18 @@ func (e *Engine) members(ctx context.Context, u *unit, s *set, of func(*set) []i
 	if s.ID == u.id {
 		return upTo(s.Rows), nil
 	}
-	whole, some := true, false
+	all, some := true, false
 	for _, id := range s.Origins {
-		whole = whole && len(u.by[id]) > 0 // Else it is another deletion's.
+		all = all && len(u.by[id]) > 0 // Otherwise the origin is another deletion's.
 		for _, above := range u.above(s, id) {
 			rows := of(above)
-			whole, some = whole && above.Left == 0 && len(rows) == int(above.Rows), some || len(rows) > 0
+			all, some = all && above.Left == 0 && len(rows) == int(above.Rows), some || len(rows) > 0
 		}
 	}
 	switch {
 	case !some:
 		return nil, nil
-	case whole:
+	case all:
 		return upTo(s.Rows), nil
 	case s.along() && !s.changes():
 		return e.cascaded(ctx, u, s, of)
@@ -366,8 +368,8 @@ func (e *Engine) members(ctx context.Context, u *unit, s *set, of func(*set) []i
 	return e.referring(ctx, u, s, keys)
 }
 
-// cascaded are the rows of a set that native foreign keys deleted, over any number of
-// them, with certain rows of their batch.
+// cascaded returns the rows of a set that native foreign keys deleted, directly or not,
+// with rows of their batch. of returns the rows of the batch's own sets.
 func (e *Engine) cascaded(ctx context.Context, u *unit, s *set, of func(*set) []int32) ([]int32, error) {
 	known := map[*set][]int32{}
 	for grew := true; grew; {
@@ -399,7 +401,7 @@ func (e *Engine) cascaded(ctx context.Context, u *unit, s *set, of func(*set) []
 				if err != nil {
 					return nil, err
 				}
-				below.untold = below.untold || one.untold
+				below.viaExcluded = below.viaExcluded || one.viaExcluded
 				if more := without(found, known[below]); len(more) > 0 {
 					known[below], grew = union(known[below], more), true
 				}
@@ -409,6 +411,7 @@ func (e *Engine) cascaded(ctx context.Context, u *unit, s *set, of func(*set) []
 	return known[s], nil
 }
 
+// upTo returns the numbers from 1 to n.
 func upTo(n int32) []int32 {
 	rows := make([]int32, n)
 	for i := range rows {
@@ -417,21 +420,21 @@ func upTo(n int32) []int32 {
 	return rows
 }
 
-// without returns the sorted rows that are not among others, which are sorted, too.
-func without(rows, others []int32) []int32 {
+// without returns the rows that are not among the excluded ones. Both must be sorted.
+func without(rows, excluded []int32) []int32 {
 	var left []int32
 	for _, row := range rows {
-		if _, found := slices.BinarySearch(others, row); !found {
+		if _, found := slices.BinarySearch(excluded, row); !found {
 			left = append(left, row)
 		}
 	}
 	return left
 }
 
-// union returns the rows of two lists, sorted, each once.
+// union returns the distinct rows of two lists, sorted.
 func union(rows, others []int32) []int32 {
 	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(rows, others))))
 }
 
-// restored are the owned rows that an undo has restored.
+// restored returns the owned rows that an undo has restored.
 func (s *set) restored() []int32 { return without(s.owned, without(s.owned, s.Restored)) }

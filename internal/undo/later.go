@@ -12,34 +12,33 @@ import (
 	"sexton/internal/drain/dml"
 )
 
-// Deletions are undone last in, first out. A deletion keeps a row as the one before it
-// has left the row, so that the earlier one's value must not come back before the later
-// one's. Later means kept later in the database: the number of a set is that order.
+// Deletions are undone last in, first out. A deletion keeps a row with the value that the
+// deletion before it wrote. The earlier value must therefore not be restored before the
+// later one. The order is that of the numbers of sets in a database.
 
-// laterRow is a row of a set of another deletion.
+// laterRow is a row in a set of another deletion.
 type laterRow struct {
 	set *set
 	row int32
 }
 
-// mostCandidates bounds the deletions that are searched for the one that a row belongs
-// to.
+// mostCandidates limits the deletions that are searched for a row.
 const mostCandidates = 100
 
-// leaveChangedLater leaves the rows of which a later deletion changed the same columns
-// and is not undone.
+// leaveChangedLater leaves rows in which a later deletion changed the same columns, unless
+// that one is undone.
 func (w *work) leaveChangedLater(ctx context.Context, g *restored) error {
 	found, err := w.later(ctx, g, g.pending, func(s *set) bool { return s.changes() })
 	if err != nil || len(found) == 0 {
 		return err
 	}
 	maps.Copy(g.later, found)
-	g.pending = without(g.pending, g.staying())
+	g.pending = without(g.pending, g.leftRows())
 	return nil
 }
 
-// leaveChanged leaves rows that do not have the value any more that the deletion wrote. A
-// later deletion may have deleted them.
+// leaveChanged leaves rows that no longer have the value that the deletion wrote. A later
+// deletion may have deleted them.
 func (p *putting) leaveChanged(ctx context.Context, rows []int32) error {
 	if !p.changes() || len(rows) == 0 {
 		return nil
@@ -58,9 +57,10 @@ func (p *putting) leaveChanged(ctx context.Context, rows []int32) error {
 	return nil
 }
 
-// later returns, for rows of a group, the newest row of the same key that another
-// deletion kept later in such sets, and that is not restored.
-func (w *work) later(ctx context.Context, g *restored, rows []int32, such func(*set) bool) (map[int32]laterRow, error) {
+// later returns, for rows of a group, the newest row with the same key that another
+// deletion kept later and that is not restored. It searches the sets for which include
+// returns true.
+func (w *work) later(ctx context.Context, g *restored, rows []int32, include func(*set) bool) (map[int32]laterRow, error) {
 	if len(rows) == 0 {
 		return nil, nil
 	}
@@ -69,7 +69,7 @@ func (w *work) later(ctx context.Context, g *restored, rows []int32, such func(*
 		return nil, err
 	}
 	sets = slices.DeleteFunc(slices.Clone(sets), func(s *set) bool {
-		return s.Number <= g.Number || !such(s) || !slices.Equal(s.KeyCols, g.KeyCols)
+		return s.Number <= g.Number || !include(s) || !slices.Equal(s.KeyCols, g.KeyCols)
 	})
 	if len(sets) == 0 {
 		return nil, nil
@@ -82,21 +82,21 @@ func (w *work) later(ctx context.Context, g *restored, rows []int32, such func(*
 	for len(sets) > 0 {
 		alike := []*set{sets[0]}
 		for _, s := range sets[1:] {
-			if len(alike) < setsAtOnce && s.layout.ID == sets[0].layout.ID && slices.Equal(s.Fields, sets[0].Fields) {
+			if len(alike) < mostSets && s.layout.ID == sets[0].layout.ID && slices.Equal(s.Fields, sets[0].Fields) {
 				alike = append(alike, s)
 			}
 		}
 		sets = slices.DeleteFunc(sets, func(s *set) bool { return slices.Contains(alike, s) })
 		if err := w.laterIn(ctx, groupOf(alike...), keys, numbers, found); err != nil {
-			return nil, fmt.Errorf("look for later changes of %s: %w", g.Name, err)
+			return nil, fmt.Errorf("find later changes of %s: %w", g.Name, err)
 		}
 	}
 	return found, nil
 }
 
 // laterSets returns the sets of a group's table that may have changed its rows later. It
-// reads them once for all groups that changed the same columns, without the ones that
-// belong to this deletion alone.
+// leaves out sets in which all rows belong to this deletion. It reads them once for all
+// groups that changed the same columns.
 func (w *work) laterSets(ctx context.Context, g *restored) ([]*set, error) {
 	key := fmt.Sprintf("%d %q", g.Relation, g.Changed)
 	if known, read := w.sets[key]; read {
@@ -113,13 +113,13 @@ func (w *work) laterSets(ctx context.Context, g *restored) ([]*set, error) {
 		return nil, err
 	}
 	w.sets[key] = slices.DeleteFunc(found, func(s *set) bool {
-		own := w.unit.at[place{s.on.Name, s.Number}]
+		own := w.unit.at[setKey{s.on.Name, s.Number}]
 		return own != nil && len(own.owned) == int(own.Rows)
 	})
 	return w.sets[key], nil
 }
 
-// laterIn adds the rows of sets of one form that have one of the keys.
+// laterIn adds to found the rows of a group of sets that have one of the keys.
 func (w *work) laterIn(ctx context.Context, g *group, keys []string, numbers []int32, found map[int32]laterRow) error {
 	columns, key := g.keyForm()
 	if key == "" {
@@ -143,10 +143,10 @@ WHERE %s`, g.from(columns...), key, among)
 	return err //nolint:wrapcheck // later names the table.
 }
 
-// owns reports whether a row belongs to the deletion that is being undone, whose changes
-// are taken back in order.
+// owns reports whether a row belongs to the deletion that is being undone. Its changes are
+// undone in order anyway.
 func (w *work) owns(s *set, row int32) bool {
-	own := w.unit.at[place{s.on.Name, s.Number}]
+	own := w.unit.at[setKey{s.on.Name, s.Number}]
 	if own == nil {
 		return false
 	}
@@ -154,8 +154,8 @@ func (w *work) owns(s *set, row int32) bool {
 	return found
 }
 
-// keyForm returns the indexes of the primary key's columns, and the text of a row's key.
-// It returns an empty text if they are not kept.
+// keyForm returns the indexes of the primary key's columns, and an expression for the text
+// of a row's key. The expression is empty if the columns are not kept.
 func (g *group) keyForm() (columns []int, key string) {
 	for _, name := range g.KeyCols {
 		at := g.column(name)
@@ -170,7 +170,7 @@ func (g *group) keyForm() (columns []int, key string) {
 	return columns, "ARRAY[" + strings.Join(forms(dml.Qualified("r", g.KeyCols)), ", ") + "]::pg_catalog.text"
 }
 
-// rowKeys reads the texts of the keys of rows, with the rows' numbers.
+// rowKeys reads the keys of rows as texts, with the rows' numbers.
 func (w *work) rowKeys(ctx context.Context, g *restored, rows []int32) (keys []string, numbers []int32, _ error) {
 	columns, key := g.keyForm()
 	if key == "" {
@@ -189,8 +189,8 @@ func (w *work) rowKeys(ctx context.Context, g *restored, rows []int32) (keys []s
 	return keys, numbers, nil
 }
 
-// undoFirst returns the reason for a row that waits for the undo of the deletion that a
-// later row belongs to.
+// undoFirst returns the reason for a row that can be restored only after the deletion with
+// a later row is undone.
 func (e *Engine) undoFirst(ctx context.Context, later laterRow) (string, error) {
 	candidates, err := e.roots(ctx, later.set)
 	if err != nil {
@@ -202,7 +202,7 @@ func (e *Engine) undoFirst(ctx context.Context, later laterRow) (string, error) 
 			return "", err
 		}
 		for id, u := range units {
-			own := u.at[place{later.set.on.Name, later.set.Number}]
+			own := u.at[setKey{later.set.on.Name, later.set.Number}]
 			if own == nil {
 				continue
 			}
@@ -215,12 +215,12 @@ func (e *Engine) undoFirst(ctx context.Context, later laterRow) (string, error) 
 		}
 	}
 	if len(candidates) == 0 {
-		return changedSince, nil // It was forgotten meanwhile.
+		return changedSince, nil // The deletion was forgotten meanwhile.
 	}
 	return fmt.Sprintf("undo deletion %d first", candidates[0]), nil
 }
 
-// roots returns the deletions that a set may belong to.
+// roots returns the deletions to which a set may belong.
 func (e *Engine) roots(ctx context.Context, s *set) (roots []int64, _ error) {
 	if len(s.Origins) == 0 {
 		return []int64{s.ID}, nil
@@ -243,7 +243,7 @@ func (e *Engine) roots(ctx context.Context, s *set) (roots []int64, _ error) {
 				}
 				return nil
 			}); err != nil {
-				return nil, fmt.Errorf("database %s: look for the deletion of a row: %w", db.Name, err)
+				return nil, fmt.Errorf("database %s: find the deletion of a row: %w", db.Name, err)
 			}
 		}
 		next = more

@@ -17,22 +17,22 @@ import (
 )
 
 const (
-	// takeOver is how often leases are tried for before a worker that has one loses it.
+	// takeOver is the number of tries after which the lease of a worker is ended.
 	takeOver = 3
-	// pause is between two tries: a pass may be about to end.
+	// pause is the time between two tries, in which a pass may end.
 	pause = 100 * time.Millisecond
 )
 
-// Holder begins the names of the holders of leases that undo deletions or forget them.
-// Their leases end only when they stop renewing them.
+// Holder is the prefix of the names of lease holders that undo or forget deletions. Their
+// leases end only when they stop renewing them.
 const Holder = lease.UndoHolder
 
-// ErrBusy reports that another process undoes a deletion, or forgets one.
-var ErrBusy = errors.New("another process takes a deletion back or forgets one; try again when it has ended, or its lease has")
+// ErrBusy reports that another process is undoing or forgetting a deletion.
+var ErrBusy = errors.New("another process is undoing or forgetting a deletion; try again when it or its lease has ended")
 
 // held runs do under the leases of all queues, so that no worker continues a deletion
-// meanwhile. A worker that has one loses it: its next batch is refused. Another undo
-// keeps it.
+// meanwhile. If a worker holds a lease, held ends it, and the worker's next batch fails. If
+// another undo holds it, held returns ErrBusy.
 func (e *Engine) held(ctx context.Context, do func() error) (err error) {
 	defer func() {
 		for _, granted := range e.leases {
@@ -51,6 +51,7 @@ func (e *Engine) held(ctx context.Context, do func() error) (err error) {
 	return do()
 }
 
+// acquire acquires one lease, and ends the lease of a worker that holds it.
 func (e *Engine) acquire(ctx context.Context, key string) error {
 	for try := 0; ; try++ {
 		granted, err := e.Leases.Acquire(ctx, key, lease.UndoTTL, e.Databases...)
@@ -72,12 +73,12 @@ func (e *Engine) acquire(ctx context.Context, key string) error {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(pause): // The next try finds an ended context.
+		case <-time.After(pause): // The next try returns the error of an ended context.
 		}
 	}
 }
 
-// renew renews the leases now and then. It does nothing if none are held.
+// renew renews the held leases if a quarter of their duration has passed.
 func (e *Engine) renew(ctx context.Context) error {
 	if len(e.leases) == 0 || time.Since(e.renewed) < lease.UndoTTL/4 {
 		return nil
@@ -91,8 +92,8 @@ func (e *Engine) renew(ctx context.Context) error {
 	return nil
 }
 
-// fenced runs do in a transaction under the lease of the database's queue. If it is
-// silent, no trigger fires in it.
+// fenced runs do in a transaction under the lease of the database's queue. If silent is
+// set, no trigger fires in it.
 func (e *Engine) fenced(ctx context.Context, db database.Database, silent bool, do func(tx pgx.Tx) error) error {
 	if err := e.renew(ctx); err != nil {
 		return err
@@ -117,8 +118,8 @@ func (e *Engine) fenced(ctx context.Context, db database.Database, silent bool, 
 	})
 }
 
-// tombstoneKeys returns the keys by which the tombstones of a group's rows name them,
-// none if the table is not tracked.
+// tombstoneKeys returns the keys of a group's rows in the form of tombstones, or none if
+// the table is not tracked.
 func (e *Engine) tombstoneKeys(ctx context.Context, tx pgx.Tx, g *group, t *table,
 	rows []int32,
 ) (keys []string, _ error) {
@@ -147,7 +148,7 @@ func (e *Engine) tombstoneKeys(ctx context.Context, tx pgx.Tx, g *group, t *tabl
 	return nil, nil
 }
 
-// keyText is a key in the form that tombstones have it in.
+// keyText returns an expression for the text that tombstones have for a key.
 func keyText(values []string) string {
 	if len(values) == 1 {
 		return values[0] + "::pg_catalog.text"

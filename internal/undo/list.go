@@ -25,7 +25,7 @@ type TableRows struct {
 	// Action is delete or update.
 	Action string `json:"action"`
 	Rows   int64  `json:"rows"`
-	// Restored are back; LeftOut were never kept.
+	// Restored counts the restored rows, and LeftOut the rows that were not kept.
 	Restored int64 `json:"restored"`
 	LeftOut  int64 `json:"left_out"`
 }
@@ -41,14 +41,14 @@ type Unit struct {
 	Keys      []string    `json:"keys"`
 	State     string      `json:"state"`
 	Tables    []TableRows `json:"tables"`
-	// Waiting reports that the clean-up after its parents goes on.
+	// Waiting reports that the clean-up after its parents has not ended.
 	Waiting bool `json:"waiting"`
-	// Shared reports that Tables count rows of other deletions, too, as batches took them
-	// together. Show tells them apart.
+	// Shared reports that Tables also count rows of other deletions, because a batch
+	// deleted them together. Show counts only the deletion's own rows.
 	Shared bool `json:"shared"`
 }
 
-// summary counts what a unit has.
+// summary counts the rows of a unit.
 func (e *Engine) summary(ctx context.Context, u *unit, waiting map[int64]bool) (*Unit, error) {
 	root := u.sets[0]
 	out := &Unit{
@@ -56,7 +56,7 @@ func (e *Engine) summary(ctx context.Context, u *unit, waiting map[int64]bool) (
 		Keys: []string{},
 	}
 	keep := e.Keep
-	if keep == 0 { // It is off by now.
+	if keep == 0 { // Undo is off now.
 		if err := root.on.Pool.QueryRow(ctx,
 			root.on.Names.Render(`SELECT state.keep FROM "sexton".undo_state AS state`)).Scan(&keep); err != nil {
 			return nil, fmt.Errorf("database %s: read how long deletions are kept: %w", root.on.Name, err)
@@ -104,7 +104,7 @@ func (e *Engine) summary(ctx context.Context, u *unit, waiting map[int64]bool) (
 	return out, nil
 }
 
-// joined are keys for people, from their columns.
+// joined returns keys for people, from the values of their columns.
 func joined(columns [][]*string) []string {
 	if len(columns) == 0 {
 		return nil
@@ -122,7 +122,7 @@ func joined(columns [][]*string) []string {
 	return keys
 }
 
-// waiting are the sets whose parents still wait for the clean-up of their children.
+// waiting returns the sets whose parents have pending tombstones.
 func (e *Engine) waiting(ctx context.Context, units ...*unit) (map[int64]bool, error) {
 	waiting, of := map[int64]bool{}, map[int64]bool{}
 	for _, u := range units {
@@ -135,7 +135,7 @@ func (e *Engine) waiting(ctx context.Context, units ...*unit) (map[int64]bool, e
 		rows, _ := db.Pool.Query(ctx, db.Names.Render(text("waiting")), ids)
 		found, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 		if err != nil {
-			return nil, fmt.Errorf("database %s: look for waiting tombstones: %w", db.Name, err)
+			return nil, fmt.Errorf("database %s: find pending tombstones: %w", db.Name, err)
 		}
 		for _, id := range found {
 			waiting[id] = true
@@ -144,15 +144,15 @@ func (e *Engine) waiting(ctx context.Context, units ...*unit) (map[int64]bool, e
 	return waiting, nil
 }
 
-// Keeps is true where a database has a table of kept deletions.
+// Keeps reports whether a database has the table of kept deletions.
 func Keeps(ctx context.Context, db database.Database) (there bool, err error) {
 	if err := db.Pool.QueryRow(ctx, db.Names.Render(text("keeps"))).Scan(&there); err != nil {
-		return false, fmt.Errorf("database %s: look for kept deletions: %w", db.Name, err)
+		return false, fmt.Errorf("database %s: find kept deletions: %w", db.Name, err)
 	}
 	return there, nil
 }
 
-// Show describes one deletion.
+// Show returns one deletion.
 func (e *Engine) Show(ctx context.Context, id int64) (*Unit, error) {
 	u, err := e.load(ctx, id)
 	if err != nil {
@@ -165,14 +165,14 @@ func (e *Engine) Show(ctx context.Context, id int64) (*Unit, error) {
 	return e.summary(ctx, u, waiting)
 }
 
-// List tells of the newest deletions of all databases.
+// List returns the newest deletions of all databases.
 func (e *Engine) List(ctx context.Context, limit int) ([]*Unit, error) {
 	units := []*Unit{}
 	for _, db := range e.Databases {
 		rows, _ := db.Pool.Query(ctx, db.Names.Render(text("units")), limit)
 		ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 		if err != nil {
-			return nil, fmt.Errorf("database %s: list what is kept: %w", db.Name, err)
+			return nil, fmt.Errorf("database %s: list kept deletions: %w", db.Name, err)
 		}
 		of, err := e.loadAll(ctx, ids)
 		if err != nil {
@@ -184,7 +184,7 @@ func (e *Engine) List(ctx context.Context, limit int) ([]*Unit, error) {
 		}
 		for _, id := range ids {
 			if of[id] == nil {
-				continue // Its day has passed since.
+				continue // It has expired meanwhile.
 			}
 			one, err := e.outline(ctx, of[id], waiting)
 			if err != nil {
@@ -197,14 +197,14 @@ func (e *Engine) List(ctx context.Context, limit int) ([]*Unit, error) {
 	return units[:min(limit, len(units))], nil
 }
 
-// Size is how much a database keeps, and the age of its oldest deletion.
+// Size returns the size of the kept rows of a database, and the age of the oldest deletion.
 func Size(ctx context.Context, on dbsqlc.DBTX, names pgcatalog.Names) (bytes int64, age time.Duration, err error) {
 	var seconds float64
 	err = on.QueryRow(ctx, names.Render(text("size"))).Scan(&bytes, &seconds)
-	return bytes, time.Duration(seconds * float64(time.Second)), problem.Doing(err, "measure what is kept")
+	return bytes, time.Duration(seconds * float64(time.Second)), problem.Doing(err, "measure kept rows")
 }
 
-// Size says how much all databases keep.
+// Size returns a text about the kept rows of all databases.
 func (e *Engine) Size(ctx context.Context) (string, error) {
 	var bytes int64
 	var oldest time.Duration
@@ -218,7 +218,7 @@ func (e *Engine) Size(ctx context.Context) (string, error) {
 	return Sized(bytes, oldest), nil
 }
 
-// Sized says for people how much is kept.
+// Sized returns a text about kept rows.
 func Sized(bytes int64, oldest time.Duration) string {
 	if oldest == 0 {
 		return "0 MB of deleted rows are kept"
@@ -226,9 +226,9 @@ func Sized(bytes int64, oldest time.Duration) string {
 	return fmt.Sprintf("%.1f MB of deleted rows are kept, the oldest for %s", float64(bytes)/1e6, render.Span(oldest))
 }
 
-// outline is Show without a look at what is kept, which for many deletions that share
-// their batches would take seconds. One that is partly back is looked at: its state
-// depends on its own rows.
+// outline returns a deletion like Show, but does not read the kept rows of sets that
+// several deletions share, because that would take seconds for many deletions. It reads
+// them if rows are restored, because then the state depends on the deletion's own rows.
 func (e *Engine) outline(ctx context.Context, u *unit, waiting map[int64]bool) (_ *Unit, err error) {
 	shared, back := map[int64]bool{}, false
 	for _, s := range u.sets {

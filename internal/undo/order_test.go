@@ -37,7 +37,7 @@ INSERT INTO c VALUES (1, 1, 1, 7, 'a'), (2, 1, 2, 8, 'b'), (3, 2, 1, NULL, 'c');
 		},
 		"the application writes in between": {
 			definitions: "[{table: p, column: p, on_delete: async_nullify}]", second: "DELETE FROM p WHERE id = 2",
-			meanwhile: "UPDATE c SET p = 2 WHERE id = 1", left: "the row has gone, or was changed since",
+			meanwhile: "UPDATE c SET p = 2 WHERE id = 1", left: "the row was deleted or changed since",
 		},
 	} {
 		for _, first := range []int{0, 1} {

@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// rowsAtOnce and setsAtOnce bound what one statement restores.
-	rowsAtOnce = 10_000
-	setsAtOnce = 500
+	// mostRows and mostSets limit the rows and sets of one statement.
+	mostRows = 10_000
+	mostSets = 500
 )
 
 const (
 	keyTaken     = "its primary key is taken"
-	keptOut      = "a trigger or a rule kept it out"
-	changedSince = "the row has gone, or was changed since"
+	keptOut      = "a trigger or rule prevented it"
+	changedSince = "the row was deleted or changed since"
 )
 
 // putting restores the pending rows of a group.
@@ -32,18 +32,18 @@ type putting struct {
 	*restored
 
 	checks []check
-	// parts are still to be tried, each in one statement.
+	// parts has the rows of the next statements.
 	parts [][]int32
-	// waiting are rows that a foreign key refused, by reason.
+	// waiting has the rows that a foreign key refused, by reason.
 	waiting map[string][]int32
 }
 
-// put restores the pending rows of a group. It divides a statement that fails until the
-// rows are found that are to blame, and leaves those. It returns the rows that a foreign
-// key refused, whose parents may follow.
+// put restores the pending rows of a group. It bisects a statement that fails until it
+// finds the failing rows, and leaves those. It returns the rows that a foreign key refused,
+// because their parents may be restored later.
 func (w *work) put(ctx context.Context, g *restored) (waiting map[string][]int32, _ error) {
 	p := &putting{
-		work: w, restored: g, parts: slices.Collect(slices.Chunk(g.pending, rowsAtOnce)),
+		work: w, restored: g, parts: slices.Collect(slices.Chunk(g.pending, mostRows)),
 		waiting: map[string][]int32{},
 	}
 	if g.pending = nil; g.changes() {
@@ -62,14 +62,14 @@ func (w *work) put(ctx context.Context, g *restored) (waiting map[string][]int32
 	return p.waiting, nil
 }
 
-// again puts rows back in front, without others.
-func (p *putting) again(rows, others []int32) {
-	if rows = without(rows, others); len(rows) > 0 {
+// retry makes rows the next part, without the excluded ones.
+func (p *putting) retry(rows, excluded []int32) {
+	if rows = without(rows, excluded); len(rows) > 0 {
 		p.parts = slices.Insert(p.parts, 0, rows)
 	}
 }
 
-// halve tries both halves of the rows.
+// halve makes both halves of the rows the next parts.
 func (p *putting) halve(rows []int32) {
 	p.parts = slices.Insert(p.parts, 0, rows[:len(rows)/2], rows[len(rows)/2:])
 }
@@ -106,20 +106,20 @@ func (p *putting) part(ctx context.Context, rows []int32) error {
 			out = without(rows, there)
 		}
 		p.leave(keptOut, out...)
-		p.again(rows, out)
-	case missing: // It cannot be told which ones came.
+		p.retry(rows, out)
+	case missing: // It is unknown which rows were restored.
 		p.halve(rows)
 	case len(orphans) > 0:
-		p.again(rows, orphans)
+		p.retry(rows, orphans)
 	default:
-		p.came.add(back)
+		p.restored.back.add(back)
 		return p.leaveChanged(ctx, without(rows, union(back.rows, nil)))
 	}
 	return nil
 }
 
-// statement restores rows, and returns the ones that came back.
-func (p *putting) statement(ctx context.Context, rows []int32) (back came, err error) {
+// statement restores rows with one statement, and returns the restored ones.
+func (p *putting) statement(ctx context.Context, rows []int32) (back restoredRows, err error) {
 	sql, args := p.insert(), p.args(rows)
 	if p.changes() {
 		sql, args = p.update(), p.args(rows, p.Written)
@@ -137,7 +137,7 @@ func (p *putting) statement(ctx context.Context, rows []int32) (back came, err e
 			if at := len(back.rows); !p.changes() && at < len(rows) {
 				row = rows[at] // Rows are inserted in order.
 			}
-			back.add(came{[]int32{row}, []uint32{relation}, []string{tid}})
+			back.add(restoredRows{[]int32{row}, []uint32{relation}, []string{tid}})
 			return nil
 		})
 		return err
@@ -146,7 +146,7 @@ func (p *putting) statement(ctx context.Context, rows []int32) (back came, err e
 	return back, p.tx.SendBatch(ctx, &all).Close()
 }
 
-// insert is the statement that inserts the rows of the mask.
+// insert returns the statement that inserts the rows of the mask.
 func (p *putting) insert() string {
 	var names, values []string
 	var columns []int
@@ -161,8 +161,8 @@ func (p *putting) insert() string {
 		p.table.Name, strings.Join(names, ", "), strings.Join(values, ", "), p.from(columns...), among)
 }
 
-// update is the statement that gives the rows of the mask their former values, if they
-// still have the ones that were written.
+// update returns the statement that sets the rows of the mask to their former values, if
+// they still have the values that the deletion wrote.
 func (p *putting) update() string {
 	var set []string
 	columns, terms := p.table.byKey(p.group, "child")
@@ -177,8 +177,8 @@ func (p *putting) update() string {
 		p.table.Name, strings.Join(set, ", "), p.from(columns...), strings.Join(terms, " AND "), among)
 }
 
-// wrote is the condition that a value is the one that was written into the changed column
-// of that index. $5 is the kept text of what was written; that of several columns is the
+// wrote returns the condition that a value is the one that the deletion wrote into the i-th
+// changed column. $5 is the kept text of the written value. For several columns it is the
 // text of an array.
 func (p *putting) wrote(i int, value, kind string) string {
 	if p.Written == nil {
@@ -189,12 +189,12 @@ func (p *putting) wrote(i int, value, kind string) string {
 		written = p.on.Names.Render(fmt.Sprintf(`("sexton".undo_value(%s, NULL::pg_catalog.text[]))[%d]`, written, i+1))
 	}
 	written = p.table.parse(p.on.Names, written, kind)
-	// format has the empty text for NULL.
+	// format returns an empty text for NULL.
 	tagged := "pg_catalog.concat(pg_catalog.num_nulls(%[1]s), '/', pg_catalog.format('%%s', %[1]s))"
 	return fmt.Sprintf(tagged, value) + " OPERATOR(pg_catalog.=) " + fmt.Sprintf(tagged, written)
 }
 
-// taken returns the rows whose primary key is in the table. It reports false if the table
+// taken returns the rows whose primary key is in the table. It returns false if the table
 // has no such key.
 func (w *work) taken(ctx context.Context, g *group, t *table, rows []int32) ([]int32, bool, error) {
 	columns, terms := t.byKey(g, "other")
@@ -206,20 +206,20 @@ func (w *work) taken(ctx context.Context, g *group, t *table, rows []int32) ([]i
 	found, _ := w.tx.Query(ctx, sql, g.args(rows)...)
 	taken, err := pgx.CollectRows(found, pgx.RowTo[int32])
 	if err != nil {
-		return nil, false, fmt.Errorf("look for keys that are taken: %w", err)
+		return nil, false, fmt.Errorf("find taken keys: %w", err)
 	}
 	return taken, true, nil
 }
 
 // orphans leaves changed rows whose parent does not exist, and returns them.
-func (p *putting) orphans(ctx context.Context, back *came) (orphans []int32, _ error) {
+func (p *putting) orphans(ctx context.Context, back *restoredRows) (orphans []int32, _ error) {
 	for _, c := range p.checks {
 		lacking, err := p.lacking(ctx, []check{c}, back)
 		if err != nil || !lacking {
 			return orphans, err
 		}
 		var row int32
-		var at spot
+		var at position
 		links, _ := p.tx.Query(ctx, c.links(), back.args(&c)...)
 		if _, err := pgx.ForEachRow(links, []any{&row, &at.relation, &at.tid}, func() error {
 			if at.relation == 0 {
@@ -227,7 +227,7 @@ func (p *putting) orphans(ctx context.Context, back *came) (orphans []int32, _ e
 			}
 			return nil
 		}); err != nil {
-			return nil, fmt.Errorf("look for parents: %w", err)
+			return nil, fmt.Errorf("find parents: %w", err)
 		}
 		if orphans = union(orphans, nil); len(orphans) > 0 {
 			p.leave(c.reason, orphans...)
@@ -237,7 +237,7 @@ func (p *putting) orphans(ctx context.Context, back *came) (orphans []int32, _ e
 	return nil, nil
 }
 
-// divide leaves the rows of a statement that failed, or has parts of them tried.
+// divide leaves the rows of a failed statement, or retries a part of them.
 func (p *putting) divide(ctx context.Context, rows []int32, err error) error {
 	var pgErr *pgconn.PgError
 	switch {
@@ -254,16 +254,16 @@ func (p *putting) divide(ctx context.Context, rows []int32, err error) error {
 		}
 		p.leave(keyTaken, taken...)
 		if len(taken) > 0 {
-			p.again(rows, taken)
+			p.retry(rows, taken)
 			return nil
 		}
 	}
-	if pgErr.Code == "0A000" { // A rule would hide which rows came.
+	if pgErr.Code == "0A000" { // A rule prevents RETURNING.
 		p.leave(keptOut, rows...)
 		return nil
 	}
-	// What is wrong with the table, its privileges or its columns concerns all of its
-	// rows. A policy looks at each.
+	// An error of the table, its privileges or its columns applies to all rows. A policy
+	// checks each row.
 	all := strings.HasPrefix(pgErr.Code, "42") && pgErr.Routine != "ExecWithCheckOptions" ||
 		pgErr.Code == "23502" && slices.Contains(p.table.Columns, pgErr.ColumnName) &&
 			p.table.former(&p.layout, pgErr.ColumnName) < 0
@@ -278,13 +278,13 @@ func (p *putting) divide(ctx context.Context, rows []int32, err error) error {
 	return nil
 }
 
-// reason returns why the database refuses rows, without what is in them: all readers of
-// the page see it. Details show rows, messages on data their values.
+// reason returns why the database refuses rows, without their values, because all readers
+// of the page see it. Details contain rows, and messages about data contain values.
 func (p *putting) reason(err *pgconn.PgError) string {
 	reason := err.Message
 	switch {
 	case strings.HasPrefix(err.Code, "22"):
-		reason = "the database refuses a value of it (SQLSTATE " + err.Code + ")"
+		reason = "the database refuses one of its values (SQLSTATE " + err.Code + ")"
 	case err.Code == "42501":
 		reason += "; the worker's role needs GRANT SELECT, INSERT, UPDATE ON TABLE " + p.table.Name +
 			", and GRANT SELECT on the tables that it refers to"

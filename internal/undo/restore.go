@@ -24,7 +24,7 @@ import (
 //go:embed queries
 var files embed.FS
 
-// text returns the statement of a file, which is a part of the program.
+// text returns the statement in a file of the folder queries.
 func text(name string) string {
 	data, _ := files.ReadFile("queries/" + name + ".sql")
 	return string(data)
@@ -33,17 +33,17 @@ func text(name string) string {
 // Engine restores the deletions that a group of databases keeps.
 type Engine struct {
 	Databases []database.Database
-	// Parents are those of the definitions, by database.
+	// Parents has the parents of definitions by database.
 	Parents map[string][]*loosefk.Parent
-	// Keep is how long deletions are kept. FireTriggers has the application's triggers
-	// fire.
+	// Keep is how long deletions are kept. FireTriggers enables the application's triggers
+	// during a restore.
 	Keep         time.Duration
 	FireTriggers bool
-	// Leases grants the leases of the queues, whose keys Key names.
+	// Leases grants the leases of the queues. Key returns the key of a queue's lease.
 	Leases                        *lease.Manager
 	Key                           func(database string) string
 	StatementTimeout, LockTimeout time.Duration
-	// Reached, if set, is called at points of a restore. Its error ends the work.
+	// Reached, if set, is called at points of a restore. Its error ends the restore.
 	Reached func(point string) error
 
 	leases    []*lease.Lease
@@ -52,22 +52,21 @@ type Engine struct {
 }
 
 const (
-	// mostTries bounds how often a transaction is tried that was stopped by another
-	// session.
+	// mostTries limits how often a transaction is tried that another session has ended.
 	mostTries = 3
-	// mostRounds bounds how often rows are restored again without the ones that have no
+	// mostRounds limits how often rows are restored again without the rows that have no
 	// parent.
 	mostRounds = 10
-	// mostLeft is how many rows that stay deleted the report names.
+	// mostLeft is the number of rows that a report names as not restored.
 	mostLeft = 10_000
 )
 
-// SilenceError reports that a role may not silence triggers, so that no dry run is
-// possible.
+// SilenceError reports that a dry run is not possible, because the role may not silence
+// triggers.
 type SilenceError struct{ Database, Grant string }
 
 func (e *SilenceError) Error() string {
-	return fmt.Sprintf("database %s: --dry-run restores the rows with triggers silenced and rolls back, and the role may not silence triggers; %s",
+	return fmt.Sprintf("database %s: --dry-run restores the rows with triggers silenced and rolls back, but the role may not silence triggers; %s",
 		e.Database, e.Grant)
 }
 
@@ -76,14 +75,13 @@ type Report struct {
 	Unit *Unit `json:"deletion"`
 	// Restored counts the rows that this call restored.
 	Restored int64 `json:"restored"`
-	// Left are the rows that stay deleted, the first 10,000. LeftRows counts all.
+	// Left has the first mostLeft rows that were not restored. LeftRows counts all of them.
 	Left     []Left `json:"left"`
 	LeftRows int64  `json:"left_rows"`
 	// Triggers reports that the application's triggers fired.
 	Triggers bool `json:"triggers_fired"`
 	DryRun   bool `json:"dry_run"`
-	// Notes name what cannot come back at all, such as columns that do not exist any
-	// more.
+	// Notes has what cannot be restored for any row, such as dropped columns.
 	Notes []string `json:"notes"`
 }
 
@@ -101,9 +99,9 @@ func (r *Report) notef(format string, args ...any) {
 	}
 }
 
-// Restore restores the rows of a deletion, in one transaction per database. Rows that
-// cannot come back it names. A dry run rolls these transactions back. Run again, Restore
-// restores what is missing and changes nothing else.
+// Restore restores the rows of a deletion, in one transaction per database. The report
+// names the rows that were not restored. A dry run rolls the transactions back. If Restore
+// is called again, it restores the missing rows and changes nothing else.
 func (e *Engine) Restore(ctx context.Context, id int64, dryRun bool) (report *Report, err error) {
 	report = &Report{Left: []Left{}, Notes: []string{}, DryRun: dryRun}
 	silent := map[string]bool{}
@@ -130,8 +128,8 @@ func (e *Engine) Restore(ctx context.Context, id int64, dryRun bool) (report *Re
 		for _, sets := range u.steps() {
 			name := sets[0].on.Name
 			if dryRun && seen[name] {
-				report.notef("the deletion came back to database %s, whose second transaction does not see what the first one would restore: "+
-					"rows may be named that are restored", name)
+				report.notef("the deletion has two transactions in database %s, and the second one does not see the rows of the first one in a dry run: "+
+					"some of the named rows would be restored", name)
 			}
 			seen[name] = true
 			if err = e.restoreStep(ctx, u, sets, silent[sets[0].on.Name], report); err != nil {
@@ -148,20 +146,20 @@ func (e *Engine) Restore(ctx context.Context, id int64, dryRun bool) (report *Re
 	return report, err
 }
 
-// MaySilence reports whether a role, "" for the connected one, may silence triggers, and
-// what allows it to.
+// MaySilence reports whether a role, or the connected one if role is "", may silence
+// triggers. grant is the statement that allows it.
 func MaySilence(ctx context.Context, on dbsqlc.DBTX, role string) (may bool, grant string, err error) {
 	var older bool
 	err = on.QueryRow(ctx, text("superuser"), role).Scan(&older, &may, &grant)
 	if err == nil && !older {
 		err = on.QueryRow(ctx, text("may_replicate"), role).Scan(&may)
 	}
-	return may, grant, problem.Doing(err, "look whether the role may silence triggers")
+	return may, grant, problem.Doing(err, "check whether the role may silence triggers")
 }
 
 // steps divides the sets of a deletion into transactions. A set comes after the sets of
-// other databases that caused it, so that a deletion which went back and forth between
-// two databases has more than one step in one of them.
+// other databases that caused it. A deletion that passed between two databases several
+// times has more than one step in one of them.
 func (u *unit) steps() (steps [][]*set) {
 	depth, deepest := map[*set]int{}, 0
 	var order []string
@@ -201,60 +199,59 @@ type work struct {
 	silent bool
 	// deleted are inserted, parents first. changed are updated, the newest first.
 	deleted, changed []*restored
-	// tables are those of the layouts, nil for one that does not exist any more.
+	// tables has the tables by layout, with nil for a table that does not exist.
 	tables map[int64]*table
-	// sets are those of other deletions that may have changed rows later, by table and
+	// sets has the sets of other deletions that may have changed rows later, by table and
 	// columns.
 	sets map[string][]*set
 }
 
-// restored is a group of sets that come back together.
+// restored is a group of sets that are restored together.
 type restored struct {
 	*group
 
 	table *table
-	// pending are the rows to be tried, came the ones that are back.
+	// pending are the rows that are not tried yet, and back the restored ones.
 	pending []int32
-	came    came
-	// left are the rows that stay deleted, with their reasons. Later are those for which
-	// a later deletion must be undone first, with its set.
+	back    restoredRows
+	// left has the rows that are not restored, with their reasons. later has the rows for
+	// which a later deletion must be undone first, with its set.
 	left  map[int32]string
 	later map[int32]laterRow
 }
 
-// leave notes that rows stay deleted.
+// leave records that rows are not restored.
 func (g *restored) leave(reason string, rows ...int32) {
 	for _, row := range rows {
 		g.left[row] = reason
 	}
 }
 
-// staying are all rows that stay deleted, sorted.
-func (g *restored) staying() []int32 {
+// leftRows returns all rows that are not restored, sorted.
+func (g *restored) leftRows() []int32 {
 	return union(slices.Collect(maps.Keys(g.later)), slices.Collect(maps.Keys(g.left)))
 }
 
-// came are rows that are back: their numbers in the group, and where they stand.
-type came struct {
+// restoredRows has the numbers of restored rows in their group, and their positions.
+type restoredRows struct {
 	rows      []int32
 	relations []uint32
 	tids      []string
 }
 
-func (c *came) add(more came) {
+func (c *restoredRows) add(more restoredRows) {
 	c.rows, c.relations, c.tids = append(c.rows, more.rows...), append(c.relations, more.relations...),
 		append(c.tids, more.tids...)
 }
 
-// args are the arguments of a check.
-func (c *came) args(of *check) []any {
+// args returns the arguments of a check.
+func (c *restoredRows) args(of *check) []any {
 	return append([]any{c.relations, c.tids, c.rows}, of.args.Values[3:]...)
 }
 
 var errDryRun = errors.New("rolled back")
 
-// restoreStep restores what can be of some sets of one database, in one transaction, and
-// adds to the report.
+// restoreStep restores sets of one database in one transaction, and adds to the report.
 func (e *Engine) restoreStep(ctx context.Context, u *unit, sets []*set, silent bool, report *Report) (err error) {
 	var w *work
 	for range mostTries {
@@ -269,8 +266,8 @@ func (e *Engine) restoreStep(ctx context.Context, u *unit, sets []*set, silent b
 			}
 			return errDryRun
 		})
-		// Another session deadlocked with this one, or ended it. Nothing of the
-		// transaction remains.
+		// Another session deadlocked with this one or ended it. The transaction was rolled
+		// back.
 		ended := w.tx != nil && w.tx.Conn().IsClosed() || batch.Judge(err).Verdict == batch.Conflict
 		if err == nil || !ended || ctx.Err() != nil {
 			break
@@ -282,7 +279,7 @@ func (e *Engine) restoreStep(ctx context.Context, u *unit, sets []*set, silent b
 	return w.report(ctx, report)
 }
 
-// run is the transaction.
+// run makes the changes of the transaction.
 func (w *work) run(ctx context.Context, sets []*set) error {
 	if err := w.engine.point("begun"); err != nil {
 		return err
@@ -329,10 +326,10 @@ func (w *work) prepare(ctx context.Context, sets []*set) error {
 			return err
 		}
 		g := groups[s.layout.ID]
-		// Where triggers fire, rows must follow their parents. Changes of one row must be
-		// taken back one by one.
-		if g == nil || s.changes() || g != last && !w.silent || len(g.sets) >= setsAtOnce ||
-			g.rows+s.Rows > rowsAtOnce {
+		// If triggers fire, rows must be inserted after their parents. Several changes of
+		// one row must be undone one by one.
+		if g == nil || s.changes() || g != last && !w.silent || len(g.sets) >= mostSets ||
+			g.rows+s.Rows > mostRows {
 			g = &restored{group: &group{set: s}, table: t, left: map[int32]string{}, later: map[int32]laterRow{}}
 			if t != nil {
 				g.set = t.retyped(s)
@@ -361,7 +358,7 @@ func (w *work) prepare(ctx context.Context, sets []*set) error {
 	return nil
 }
 
-// lock locks the kept rows, so that their day is not dropped, and the tables against
+// lock locks the kept rows, so that their partition is not dropped, and the tables against
 // changes of their definition.
 func (w *work) lock(ctx context.Context, sets []*set) error {
 	all, by := groupOf(sets...), map[int64]*set{}
@@ -377,10 +374,10 @@ func (w *work) lock(ctx context.Context, sets []*set) error {
 		by[number].Restored = slices.Clone(before)
 		return nil
 	}); err != nil {
-		return fmt.Errorf("lock what is kept: %w", err)
+		return fmt.Errorf("lock the kept rows: %w", err)
 	}
 	if found < len(by) {
-		return errors.New("what was kept of the deletion has gone meanwhile: its day has passed, or it was forgotten")
+		return errors.New("the kept rows of the deletion have expired or were forgotten meanwhile")
 	}
 	for _, s := range sets {
 		if _, known := w.tables[s.layout.ID]; known {
@@ -388,8 +385,7 @@ func (w *work) lock(ctx context.Context, sets []*set) error {
 		}
 		t, err := w.engine.readTable(ctx, w.tx, w.db.Name, &s.layout)
 		if err == nil && t != nil {
-			// The parser locks the table as an INSERT does, without a privilege on it,
-			// and no trigger fires.
+			// PREPARE takes the lock of an INSERT without a privilege on the table.
 			if _, err = w.tx.Exec(ctx, "PREPARE sexton AS INSERT INTO "+t.Name+
 				" DEFAULT VALUES; DEALLOCATE sexton"); err == nil {
 				t, err = w.engine.readTable(ctx, w.tx, w.db.Name, &s.layout)
@@ -403,9 +399,9 @@ func (w *work) lock(ctx context.Context, sets []*set) error {
 	return nil
 }
 
-// wanted returns the rows of a set that are to be restored, and the ones whose parents
-// are missing in another database, or whose table does not exist any more. The checks
-// find the others without a parent.
+// wanted returns the rows of a set that must be restored, and the rows whose parents are
+// missing in another database or whose parent table does not exist. The checks find other
+// rows without a parent.
 func (w *work) wanted(ctx context.Context, s *set) (wanted, orphaned []int32, err error) {
 	of := func(above *set) []int32 {
 		switch t, ours := w.tables[above.layout.ID]; {
@@ -429,32 +425,32 @@ func (w *work) wanted(ctx context.Context, s *set) (wanted, orphaned []int32, er
 	return without(wanted, s.Restored), without(without(s.owned, wanted), s.Restored), nil
 }
 
-// unable returns why the table takes none of the group's rows back, if it does not.
+// unable returns why none of the group's rows can be restored, or "".
 func (g *restored) unable(silent bool) string {
 	switch {
 	case g.table == nil:
-		return "its table does not exist any more"
+		return "its table does not exist"
 	case silent && g.table.Deferrable != "":
 		return "its unique key " + g.table.Deferrable +
-			" is deferrable, and checked by triggers alone: set loose_foreign_keys.undo.fire_triggers to true"
+			" is deferrable and checked only by triggers: set loose_foreign_keys.undo.fire_triggers to true"
 	}
 	if _, key := g.table.byKey(g.group, "child"); g.changes() && len(key) == 0 {
-		return "its table has another primary key by now"
+		return "its table has another primary key now"
 	}
 	for _, column := range g.Changed {
 		if name, _ := g.table.present(&g.layout, g.column(column)); name == "" {
-			return "column " + column + " does not exist any more"
+			return "column " + column + " does not exist"
 		}
 	}
 	return ""
 }
 
-// restore puts the rows back, and checks them. Rows without a parent are found when all
-// are back, so that rows that refer to each other come back together. They are then left
-// out, and the others are put back again.
+// restore restores the rows and checks them. It searches for rows without a parent when all
+// rows are restored, because rows may refer to each other. Then it rolls back and restores
+// the others again.
 //
-// If triggers fire, deferrable constraints are checked at the end at first. If that
-// fails, rows are put back again with a check after each statement, which names the rows.
+// If triggers fire, it first checks deferrable constraints at the end. If that fails, it
+// restores the rows again with a check after each statement, which finds the failing rows.
 func (w *work) restore(ctx context.Context) error {
 	deferred := !w.silent
 	for range mostRounds {
@@ -474,13 +470,13 @@ func (w *work) restore(ctx context.Context) error {
 			return fmt.Errorf("roll back to savepoint: %w", err)
 		}
 		for _, g := range slices.Concat(w.deleted, w.changed) {
-			g.pending, g.came = without(union(g.pending, g.came.rows), g.staying()), came{}
+			g.pending, g.back = without(union(g.pending, g.back.rows), g.leftRows()), restoredRows{}
 		}
 	}
-	return errors.New("the tables change faster than rows can be restored and checked: try again when fewer sessions write to them")
+	return errors.New("other sessions change the tables too often: try again when fewer sessions write to them")
 }
 
-// attempt puts all pending rows back. It reports false if some of them have no parent.
+// attempt restores all pending rows. It returns false if some of them have no parent.
 func (w *work) attempt(ctx context.Context, deferred bool) (done bool, _ error) {
 	if !w.silent {
 		constraints := "SET CONSTRAINTS ALL IMMEDIATE"
@@ -516,21 +512,21 @@ func (w *work) attempt(ctx context.Context, deferred bool) (done bool, _ error) 
 	return true, nil
 }
 
-// insertAll inserts the rows of all groups. While triggers fire, a foreign key may refuse
-// rows whose parents follow: these are tried again until no more come back.
+// insertAll inserts the rows of all groups. If triggers fire, a foreign key may refuse rows
+// whose parents are inserted later. insertAll retries these until none can be inserted.
 func (w *work) insertAll(ctx context.Context) error {
 	refused := map[*restored]map[string][]int32{}
 	for progress := true; progress; {
 		progress = false
 		clear(refused)
 		for _, g := range w.deleted {
-			before := len(g.came.rows)
+			before := len(g.back.rows)
 			waiting, err := w.put(ctx, g)
 			if err != nil {
 				return err
 			}
 			refused[g] = waiting
-			progress = progress || len(g.came.rows) > before
+			progress = progress || len(g.back.rows) > before
 			for _, rows := range waiting {
 				g.pending = append(g.pending, rows...)
 			}
@@ -546,10 +542,10 @@ func (w *work) insertAll(ctx context.Context) error {
 	return nil
 }
 
-// stop deletes the tombstones of parents that are back.
+// stop deletes the tombstones of restored parents.
 func (w *work) stop(ctx context.Context) error {
 	for _, g := range w.deleted {
-		keys, err := w.engine.tombstoneKeys(ctx, w.tx, g.group, g.table, g.came.rows)
+		keys, err := w.engine.tombstoneKeys(ctx, w.tx, g.group, g.table, g.back.rows)
 		if err != nil {
 			return err
 		}
@@ -563,13 +559,13 @@ func (w *work) stop(ctx context.Context) error {
 	return nil
 }
 
-// mark stores which rows are restored, and finds the ones that are parents of rows in
-// other databases.
+// mark stores which rows are restored. With several databases it also finds the parents
+// that exist for rows of other databases.
 func (w *work) mark(ctx context.Context) error {
 	var marks pgx.Batch
 	for _, g := range slices.Concat(w.deleted, w.changed) {
 		back := map[*set][]int32{}
-		for _, row := range g.came.rows {
+		for _, row := range g.back.rows {
 			s, at := g.locate(row)
 			back[s] = append(back[s], at)
 		}
@@ -580,7 +576,7 @@ func (w *work) mark(ctx context.Context) error {
 	}
 	if marks.Len() > 0 {
 		if err := w.tx.SendBatch(ctx, &marks).Close(); err != nil {
-			return fmt.Errorf("mark what is restored: %w", err)
+			return fmt.Errorf("store the restored rows: %w", err)
 		}
 	}
 	for _, g := range w.deleted {
@@ -603,11 +599,11 @@ func (w *work) mark(ctx context.Context) error {
 // report adds the outcome of the transaction.
 func (w *work) report(ctx context.Context, report *Report) error {
 	for _, g := range slices.Concat(w.deleted, w.changed) {
-		report.Restored += int64(len(g.came.rows))
+		report.Restored += int64(len(g.back.rows))
 		if g.table != nil && !g.changes() {
 			for at, column := range g.Columns {
 				if name, _ := g.table.present(&g.layout, at); name == "" {
-					report.notef("column %s of %s is gone", column, g.Name)
+					report.notef("column %s of %s does not exist", column, g.Name)
 				}
 			}
 		}
@@ -618,8 +614,8 @@ func (w *work) report(ctx context.Context, report *Report) error {
 			}
 		}
 		for _, s := range g.sets {
-			if s.untold {
-				report.notef("which rows of %s belong to it cannot be told: %s is excluded", s.Name,
+			if s.viaExcluded {
+				report.notef("rows of %s may be missing: %s is excluded, so the rows of this deletion cannot be found", s.Name,
 					strings.Join(s.Via, ", "))
 			}
 		}
@@ -630,7 +626,7 @@ func (w *work) report(ctx context.Context, report *Report) error {
 	return nil
 }
 
-// name adds the rows of a group that stay deleted to the report, with their keys.
+// name adds the rows of a group that are not restored to the report, with their keys.
 func (w *work) name(ctx context.Context, g *restored, report *Report) error {
 	report.LeftRows += int64(len(g.left))
 	rows := slices.Sorted(maps.Keys(g.left))

@@ -16,10 +16,10 @@ import (
 	"sexton/internal/problem"
 )
 
-// group is a list of sets of one form, which one statement reads together. Its rows are
+// group is a list of similar sets, which one statement reads together. Its rows are
 // numbered from 1 through all sets.
 type group struct {
-	// set is the first one. The others have the same layout, fields and changes.
+	// set is the first set. The others have the same layout, fields and changes.
 	*set
 
 	sets []*set
@@ -28,6 +28,7 @@ type group struct {
 	rows   int32
 }
 
+// groupOf returns a group of sets.
 func groupOf(sets ...*set) *group {
 	g := &group{}
 	for _, s := range sets {
@@ -36,7 +37,7 @@ func groupOf(sets ...*set) *group {
 	return g
 }
 
-// add adds a set, and returns how many rows are before its own.
+// add adds a set, and returns the number of rows before its rows.
 func (g *group) add(s *set) (before int32) {
 	before = g.rows
 	if g.set == nil {
@@ -52,9 +53,9 @@ func (g *group) locate(row int32) (*set, int32) {
 	return g.sets[at-1], row - g.before[at-1]
 }
 
-// args are the arguments of statements on the group's rows. The fourth is a mask with
-// true for the given rows: a statement looks up each row by its number, instead of
-// searching a list. NULL stands for all rows.
+// args returns the arguments of statements on the group's rows. The fourth argument is a
+// mask with true for the given rows, or NULL for all rows. A statement can look up each row
+// in a mask by its number instead of searching a list.
 func (g *group) args(rows []int32, more ...any) []any {
 	ids, numbers := make([]int64, len(g.sets)), make([]int64, len(g.sets))
 	for i, s := range g.sets {
@@ -73,13 +74,13 @@ func (g *group) args(rows []int32, more ...any) []any {
 // among is the condition for the rows of the mask.
 const among = "($4::pg_catalog.bool[] IS NULL OR ($4::pg_catalog.bool[])[r.ctid])"
 
-// texts is the type of what is kept of a column whose values are kept as texts.
+// texts is the array type of a column whose values are kept as texts.
 const texts = "pg_catalog.text[]"
 
-// from is the FROM item r with the group's rows and the columns at those indexes in the
-// layout, or all. The row's number is in ctid, a name that no column can have. The
-// concatenation unpacks what is kept once; without it, each column would unpack all of
-// it.
+// from returns the FROM item r with the group's rows and the columns with the given indexes
+// in the layout, or all columns. The column ctid, whose name no other column can have, is
+// the row's number. array_cat decompresses the kept texts once. Without it, each column
+// would decompress all of them.
 func (g *group) from(columns ...int) string {
 	terms := []string{"u.before OPERATOR(pg_catalog.+) pg_catalog.generate_series(1, u.rows) AS ctid"}
 	for i, at := range g.kept() {
@@ -108,7 +109,7 @@ func (g *group) from(columns ...int) string {
 ) AS r`, strings.Join(terms, ", "), g.on.Names.Render(`"sexton".undo`))
 }
 
-// value is a column of r in a type that the table has now.
+// value returns a column of r, converted to the type that the table has now.
 func (g *group) value(t *table, at int, kind string) string {
 	value := "r." + pgcatalog.Quote(g.Columns[at])
 	if g.Arrays[at] != texts {
@@ -117,19 +118,19 @@ func (g *group) value(t *table, at int, kind string) string {
 	return t.parse(g.on.Names, value, kind)
 }
 
-// parse is the value that a kept text has in a type.
+// parse returns an expression that converts a kept text to a type.
 func (t *table) parse(names pgcatalog.Names, kept, kind string) string {
 	switch {
 	case slices.Contains([]string{"pg_catalog.text", "pg_catalog.varchar"}, kind):
 		return kept + "::" + kind
-	// As an element of an array: a domain may refuse NULL, and PL/pgSQL makes no composite value of a text.
+	// Convert it in an array, because a domain may refuse NULL, and PL/pgSQL cannot convert a text to a composite type.
 	case slices.Contains(t.Wrapped, kind):
 		return names.Render(fmt.Sprintf(`("sexton".undo_value(ARRAY[%s]::pg_catalog.text, NULL::%s[]))[1]`, kept, kind))
 	}
 	return names.Render(fmt.Sprintf(`"sexton".undo_value(%s, NULL::%s)`, kept, kind))
 }
 
-// forms are the text forms of values, compared byte by byte.
+// forms returns expressions for the texts of values, which are compared byte by byte.
 func forms(values []string) []string {
 	texts := make([]string, len(values))
 	for i, value := range values {
@@ -138,7 +139,7 @@ func forms(values []string) []string {
 	return texts
 }
 
-// table is a table as it is now.
+// table is a table of the database as it is now.
 type table struct {
 	OID     uint32
 	Same    bool
@@ -146,9 +147,9 @@ type table struct {
 	Numbers []int16
 	Columns []string
 	Types   []string
-	// Wrapped are the composite types and the domains.
+	// Wrapped has the composite types and domains.
 	Wrapped []string
-	// Deferrable is a unique key of the table that may be deferred.
+	// Deferrable is the name of a deferrable unique key, or empty.
 	Deferrable string
 
 	keys []foreignKey
@@ -161,7 +162,7 @@ type foreignKey struct {
 	Other                      uint32
 	Only                       bool
 	Columns, Others, Operators []string
-	Lockable, Whole            bool
+	Lockable, MatchFull        bool
 }
 
 // readTable reads the table of a layout. It returns nil if there is none.
@@ -171,7 +172,7 @@ func (e *Engine) readTable(ctx context.Context, tx pgx.Tx, database string, l *l
 		&found.OID, &found.Same, &found.Name, &found.Numbers, &found.Columns, &found.Types, &found.Wrapped,
 		&found.Deferrable)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil //nolint:nilnil // The table does not exist.
+		return nil, nil //nolint:nilnil // documented: there is no table
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read table %s: %w", l.Name, err)
@@ -196,15 +197,16 @@ func (e *Engine) readTable(ctx context.Context, tx pgx.Tx, database string, l *l
 	}
 	for _, column := range relations[found.OID].PrimaryKey() {
 		if found.own[column], err = operators.Own(relations[found.OID].Columns[column]); err != nil {
-			found.own = nil // A part of a key identifies no row.
+			found.own = nil // A part of the key does not identify a row.
 			break
 		}
 	}
 	return found, nil
 }
 
-// present returns the name and type that a column of a layout has now, empty if it is
-// gone. A column keeps its number in its table, and its name in another one.
+// present returns the current name and type of a column of a layout, or empty texts if it
+// does not exist. In the same table a column is found by its number, and in another table
+// by its name.
 func (t *table) present(l *layout, column int) (name, kind string) {
 	at := slices.Index(t.Columns, l.Columns[column])
 	if t.Same {
@@ -226,8 +228,8 @@ func (t *table) former(l *layout, column string) int {
 	return -1
 }
 
-// byKey returns the indexes of the primary key's columns, and terms that compare those of
-// other with them. It returns none if the table has another primary key now.
+// byKey returns the indexes of the primary key's columns, and terms that compare them with
+// those of other. It returns none if the table has another primary key now.
 func (t *table) byKey(g *group, other string) (columns []int, terms []string) {
 	for _, key := range g.KeyCols {
 		at := g.column(key)
@@ -245,8 +247,8 @@ func (t *table) byKey(g *group, other string) (columns []int, terms []string) {
 	return columns, terms
 }
 
-// retyped returns a set for the types that its table has now: the values of a column with
-// another type are read from their texts.
+// retyped returns a copy of the set in which columns that have another type now are read as
+// texts.
 func (t *table) retyped(s *set) *set {
 	one := *s
 	one.Arrays = slices.Clone(s.Arrays)
@@ -258,8 +260,7 @@ func (t *table) retyped(s *set) *set {
 	return &one
 }
 
-// within runs do in a transaction that only reads, with the settings by which kept texts
-// are made.
+// within runs do in a transaction that only reads, with the settings of kept texts.
 func (e *Engine) within(ctx context.Context, db database.Database, do func(tx pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		if err := settle(ctx, tx); err != nil {
@@ -269,12 +270,12 @@ func (e *Engine) within(ctx context.Context, db database.Database, do func(tx pg
 	})
 }
 
-// keysOf adds the text forms of columns of a group's rows.
+// keysOf adds the texts of columns of a group's rows to keys.
 func (e *Engine) keysOf(ctx context.Context, g *group, columns []string, rows []int32, keys [][]*string) error {
 	at, terms := make([]int, len(columns)), make([]string, len(columns))
 	for i, column := range columns {
 		if at[i] = g.column(column); at[i] < 0 {
-			return nil // It is excluded: children cannot be found.
+			return nil // The column is not kept, so children cannot be found.
 		}
 		terms[i] = fmt.Sprintf("pg_catalog.array_agg(r.%s::pg_catalog.text ORDER BY r.ctid)", pgcatalog.Quote(column))
 	}
@@ -294,9 +295,10 @@ func (e *Engine) keysOf(ctx context.Context, g *group, columns []string, rows []
 	})
 }
 
-// referring are the rows of a set whose columns Via have one of the keys.
+// referring returns the rows of a set whose columns Via have one of the keys.
 func (e *Engine) referring(ctx context.Context, u *unit, s *set, keys [][]*string) (rows []int32, _ error) {
-	if s.untold = slices.ContainsFunc(s.Via, func(c string) bool { return s.column(c) < 0 }); s.untold {
+	s.viaExcluded = slices.ContainsFunc(s.Via, func(c string) bool { return s.column(c) < 0 })
+	if s.viaExcluded {
 		return nil, nil
 	}
 	err := e.within(ctx, s.on, func(tx pgx.Tx) error {
@@ -320,7 +322,7 @@ func (e *Engine) referring(ctx context.Context, u *unit, s *set, keys [][]*strin
 				}
 			}
 		}
-		// A type that accepts no NULL refuses the ones of forgotten rows.
+		// num_nulls excludes forgotten rows, because a domain may refuse their NULLs.
 		sql := fmt.Sprintf("SELECT r.ctid FROM %s WHERE %s AND pg_catalog.num_nulls(%s) OPERATOR(pg_catalog.=) 0 AND "+
 			"EXISTS (SELECT FROM ROWS FROM (%s) AS k (%s) WHERE %s) ORDER BY 1",
 			g.from(via...), among, strings.Join(given, ", "), strings.Join(from, ", "), strings.Join(names, ", "),
@@ -329,11 +331,11 @@ func (e *Engine) referring(ctx context.Context, u *unit, s *set, keys [][]*strin
 		rows, err = pgx.CollectRows(found, pgx.RowTo[int32])
 		return err
 	})
-	return rows, problem.Doing(err, "find the rows of a deletion among those of %s", s.Name)
+	return rows, problem.Doing(err, "find the rows of a deletion in %s", s.Name)
 }
 
-// reference returns the definition by which the rows of a set were deleted or changed,
-// with its parent, if there still is one.
+// reference returns the definition by which the rows of a set were deleted or changed, and
+// its parent, if the definition still exists.
 func (e *Engine) reference(u *unit, s *set) (*loosefk.Parent, *loosefk.Reference) {
 	for _, id := range s.Origins {
 		for _, above := range u.above(s, id) {

@@ -9,9 +9,9 @@ import (
 	"sexton/internal/problem"
 )
 
-// settle gives a transaction the settings of the functions undo_text and undo_value.
-// Triggers of the application would see them, so no trigger may fire in it afterwards.
+// settle sets the settings of the functions undo_text and undo_value in a transaction.
+// They also apply to triggers of the application, so no trigger may fire after it.
 func settle(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, pgcatalog.Pinned()+"SET LOCAL lc_monetary = 'C';\nSET LOCAL xmloption = 'content'")
-	return problem.Doing(err, "set how values are written")
+	return problem.Doing(err, "set the settings of kept values")
 }

@@ -99,7 +99,7 @@ func TestWhatCannotComeBackIsNamedAndLeft(t *testing.T) {
 		},
 		"value set since": {
 			"UPDATE films SET author_id = 2",
-			[][3]string{{"public.films", "1", "the row has gone, or was changed since"}},
+			[][3]string{{"public.films", "1", "the row was deleted or changed since"}},
 			4,
 		},
 		"column added":     {"ALTER TABLE books ADD added int DEFAULT 7", nil, 5},
@@ -118,7 +118,7 @@ func TestWhatCannotComeBackIsNamedAndLeft(t *testing.T) {
 			4,
 		},
 		"table of a child gone": {
-			"DROP TABLE films", [][3]string{{"public.films", "1", "its table does not exist any more"}}, 4,
+			"DROP TABLE films", [][3]string{{"public.films", "1", "its table does not exist"}}, 4,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

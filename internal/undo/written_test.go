@@ -62,7 +62,7 @@ func TestNULLIsNotTheEmptyTextThatWasSet(t *testing.T) {
 	for range 2 {
 		left := b.restore(t, first).Left
 		require.Len(t, left, 2)
-		require.Equal(t, "the row has gone, or was changed since", left[0].Reason)
+		require.Equal(t, "the row was deleted or changed since", left[0].Reason)
 	}
 	require.Equal(t, [][]string{{"1", "NULL"}, {"2", "former"}, {"4", "NULL"}, {"5", "former"}},
 		b.Rows("SELECT id::text, v FROM c WHERE p = 1 ORDER BY id"))

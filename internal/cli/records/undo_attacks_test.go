@@ -71,13 +71,13 @@ func TestUndoOfWhatIsNoDeletion(t *testing.T) {
 			s.Refused(t, 2, [][]string{append(command, id)}, `"`+id+`" is not the ID of a deletion`)
 		}
 		for _, id := range []string{"7", batch} {
-			s.Says(1, "deletion "+id+": no deletion of this number is kept", append(command, id)...)
+			s.Says(1, "deletion "+id+": no deletion with this number is kept", append(command, id)...)
 		}
 	}
 	s.back(t, "33 rows restored")
 	s.OK("undo", "forget", s.id)
 	for _, command := range [][]string{{"undo"}, {"undo", "show"}, {"undo", "forget"}} {
-		s.Says(1, "no deletion of this number is kept", append(command, s.id)...)
+		s.Says(1, "no deletion with this number is kept", append(command, s.id)...)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestUndoAmongOthers(t *testing.T) {
 	for name, meanwhile := range pgtest.Few(t, map[string]func(t *testing.T, s attacked){
 		"a second one": func(t *testing.T, s attacked) {
 			for _, command := range [][]string{{"undo", s.id}, {"undo", s.id, "--dry-run"}, {"undo", "forget", s.id}} {
-				s.Says(1, "another process takes a deletion back or forgets one; try again when it has ended",
+				s.Says(1, "another process is undoing or forgetting a deletion; try again when it or its lease has ended",
 					command...)
 			}
 			require.Contains(t, s.OK("undo", "show", s.id), "public.projects")
@@ -146,7 +146,7 @@ func TestTheDayOfADeletionEndsDuringItsUndo(t *testing.T) {
 	require.Contains(t, r.Stdout, "33 rows restored")
 	require.Equal(t, s.rows, s.Rows(allRows))
 	s.Exec("SELECT sexton.undo_rotate('undo', '72 hours', true)")
-	s.Says(1, "no deletion of this number is kept", "undo", s.id)
+	s.Says(1, "no deletion with this number is kept", "undo", s.id)
 }
 
 // Rows that native keys delete and change below a child are restored with the printed

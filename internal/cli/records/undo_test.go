@@ -87,7 +87,7 @@ func TestUndoGoesThroughTwoDatabases(t *testing.T) {
 	require.Contains(t, s.OK("undo", "list"), id, "what is kept can be listed and forgotten once undo is off")
 	require.Contains(t, s.OK("undo", "forget", id), "forgotten")
 	s.Environ = append(s.Environ, "SEXTON_LOOSE_FOREIGN_KEYS__UNDO__KEEP=72h")
-	s.Refused(t, 1, [][]string{{"undo", "show", id}}, "no deletion of this number is kept")
+	s.Refused(t, 1, [][]string{{"undo", "show", id}}, "no deletion with this number is kept")
 	require.Contains(t, s.OK("status"), "of deleted rows are kept")
 	s.OK("migrate", "down", "--force")
 }

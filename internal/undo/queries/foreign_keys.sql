@@ -1,6 +1,6 @@
--- The foreign keys of a table and its partitions, with the operators that compare the other table's columns with its own, and whether the role may lock
--- rows there. Partitions have further copies of them. The server looks up no rows that inherit from the other table.
--- The columns are read apart: a join of all the tables would take several milliseconds to plan.
+-- Returns the foreign keys of a table and its partitions, with the operators that compare the other table's columns with its own, and whether the
+-- role may lock rows there. Copies of a key in partitions are left out. The server ignores rows of tables that inherit from the other table.
+-- A LATERAL subquery reads the columns, because a join of all tables would take several milliseconds to plan.
 WITH tree AS (
     SELECT $1::pg_catalog.oid AS oid
     UNION
@@ -9,7 +9,7 @@ WITH tree AS (
 SELECT key.conname::pg_catalog.text AS name, pg_catalog.format('%s.%I', source.relnamespace::pg_catalog.regnamespace, source.relname) AS source,
     pg_catalog.format('%s.%I', target.relnamespace::pg_catalog.regnamespace, target.relname) AS target, target.oid AS other, target.relkind <> 'p' AS only,
     pair.columns, pair.others, pair.operators,
-    pg_catalog.has_any_column_privilege(target.oid, 'UPDATE') AS lockable, key.confmatchtype = 'f' AS whole
+    pg_catalog.has_any_column_privilege(target.oid, 'UPDATE') AS lockable, key.confmatchtype = 'f' AS match_full
 FROM pg_catalog.pg_constraint AS key
 JOIN pg_catalog.pg_class AS source ON source.oid = key.conrelid
 JOIN pg_catalog.pg_class AS target ON target.oid = key.confrelid

@@ -1,4 +1,5 @@
--- What is still to go with these parents of a set is not kept any more, nor what comes late. NULL is all of them.
+-- Removes the origin $1 from the tombstones and rechecks of parents with the keys $2, or of all parents if that is NULL. Then the clean-up of
+-- their children keeps no rows for the set.
 WITH late AS (
     UPDATE "sexton".swept AS swept
     SET origins = ARRAY(

@@ -19,9 +19,10 @@ found AS MATERIALIZED (
           AND coalesce(pg_catalog.pg_partition_root(layout.relation)::pg_catalog.oid, layout.relation)
             = coalesce(pg_catalog.pg_partition_root($3::pg_catalog.oid)::pg_catalog.oid, $3::pg_catalog.oid)
 ),
--- Values of types that have gone stay texts, and of the application's own types, which may refuse one of an array by now, or the NULL of a forgotten
--- row, and all the others with it. Arrays of some have another delimiter, and a few are cast to text in another form than they are written: domains
--- over them are read as what they are over. Types are read once: there are as many as tables, and each set has as many as columns.
+-- Types whose arrays are read as arrays. Values of dropped types are read as texts. So are values of the application's own types, because these may
+-- refuse one value of an array now, or the NULL of a forgotten row, which would fail all other values. Arrays of some types have another delimiter. A
+-- few types are cast to text in another form than they are written, so domains over them are read as their base type. The CTE reads the types once
+-- for all sets and columns.
 arrays AS MATERIALIZED (
     SELECT pg_catalog.format('%I.%I', space.nspname, type.typname) AS kept,
         pg_catalog.format('%I.%I', home.nspname, coalesce(base.typname, type.typname)) AS name
@@ -49,7 +50,7 @@ SELECT undo.number, undo.id, undo.rows, undo.left_out, undo.kept, undo.kept_at, 
     coalesce(undo.via, '{}') AS via, coalesce(undo.keys, '{}') AS keys, coalesce(undo.fields, '{}') AS fields, coalesce(undo.changed, '{}') AS changed,
     undo.written, coalesce(undo.actor, '') AS actor, coalesce(undo.restored, '{}') AS restored, layout.id AS layout, layout.relation, layout.name, layout.columns, layout.numbers, layout.types,
     layout.readable AS arrays, layout.terms, layout.key, layout.cascades,
-    -- A table may have become a partition since its rows were kept.
+    -- The table may have become a partition after its rows were kept.
     coalesce(undo.parent, 0) AS parent, coalesce(pg_catalog.pg_partition_root(undo.parent)::pg_catalog.oid, 0) AS root
 FROM found AS undo
 JOIN layouts AS layout ON layout.id = undo.layout

@@ -1,4 +1,4 @@
--- How much is kept, and since when.
+-- Returns the size of the kept rows, and the age of the oldest deletion.
 SELECT coalesce((
         SELECT pg_catalog.sum(pg_catalog.pg_total_relation_size(part.inhrelid))
         FROM pg_catalog.pg_inherits AS part

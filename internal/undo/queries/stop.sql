@@ -1,4 +1,4 @@
--- Deletes the tombstones of parents of some sets. IS TRUE has the keys hashed once: a deletion of 200,000 rows has as many tombstones.
+-- Deletes the tombstones of restored parents. IS TRUE makes the planner hash the keys, because a deletion of 200,000 rows has as many tombstones.
 DELETE FROM "public".loose_foreign_keys_deleted_records AS waiting
 WHERE waiting.origin OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.int8[])
   AND coalesce(waiting.parent_oid, $3::pg_catalog.oid) OPERATOR(pg_catalog.=) $3::pg_catalog.oid

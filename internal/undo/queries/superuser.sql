@@ -1,4 +1,4 @@
--- Returns whether the server is older than Postgres 15, in which only a superuser may silence triggers, whether the role is a superuser, and what
+-- Returns whether the server is older than Postgres 15, where only a superuser may silence triggers, whether the role is a superuser, and what
 -- allows the role to silence triggers. The role is $1, or the current one if that is empty.
 SELECT version.older, role.rolsuper,
     CASE WHEN version.older THEN 'run it as a superuser'

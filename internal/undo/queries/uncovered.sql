@@ -1,6 +1,6 @@
--- What is not kept of the tables $1 (schemas) and $2 (names), in parallel: columns among $3, and tables of more than $4 bytes with their parts, 0
--- for any size. Of the first $5, which are parents, also the tables that inherit from them, and of the others, which are children, the rules that decide
--- what a DELETE or UPDATE does.
+-- Returns what is not kept of the tables $1 (schemas) and $2 (names), which are parallel lists: the columns among $3, and the size of tables with more
+-- than $4 bytes, including partitions. If $4 is 0, there is no limit. For the first $5 tables, which are parents, it also returns the tables that
+-- inherit from them, and for the others, which are children, the rules for DELETE and UPDATE.
 SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) AS name,
     coalesce((
         SELECT pg_catalog.array_agg(a.attname::pg_catalog.text ORDER BY a.attnum)

@@ -1,4 +1,4 @@
--- The newest deletions that are kept. What a trigger of the application takes along from tables that are not tracked is none.
+-- Returns the newest kept deletions. Rows that a trigger or cascade deleted along with others (via) are not a deletion of their own.
 SELECT undo.id
 FROM "sexton".undo AS undo
 WHERE undo.origins IS NULL AND undo.via IS NULL
