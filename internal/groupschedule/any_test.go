@@ -313,11 +313,11 @@ func TestNoGroupIsDestroyedBeforeTheMigration(t *testing.T) {
 		func(g *groupdelete.Groups) { g.Table = "companies" }, func(g *groupdelete.Groups) { g.Key = "number" },
 		func(g *groupdelete.Groups) { g.Parent = "" },
 	} {
-		require.ErrorContains(t, resolve(change), "the schema sexton was migrated for other groups")
+		require.ErrorContains(t, resolve(change), "the schema sexton was migrated for another table")
 	}
 	s.Exec("DROP TABLE projects; CREATE TABLE groups (id bigint, parent_id bigint, path text, marked_for_deletion_on date); CREATE TABLE projects (id bigint, group_id bigint)")
 	require.ErrorContains(t, resolve(func(g *groupdelete.Groups) { *g = groupdelete.Groups{} }),
-		"the schema sexton was migrated for other groups")
+		"the schema sexton was migrated for another table")
 	companies := organization()
 	companies.Table = "companies"
 	require.NoError(t, s.MigrateGroups(t, companies))

@@ -14,34 +14,33 @@ import (
 	"sexton/internal/problem"
 )
 
-// stuckAttempts is how often a destruction has to fail to be called stuck.
+// stuckAttempts is the number of failed attempts after which a group is stuck.
 const stuckAttempts = 5
 
-// Backlog counts the groups to delete. No count goes beyond 10,000.
+// Backlog counts the groups to delete. Counts stop at 10,000.
 type Backlog struct {
-	// Period is the number of days between mark and end; 0 where none is set, and nothing
-	// is ever due.
+	// Period is the number of days between mark and deletion. It is 0 if none is set. Then
+	// no group is due.
 	Period int64 `json:"period_days"`
-	// Due counts groups whose period is over and which are not destroyed yet; Capped
-	// reports that there are more.
+	// Due counts due groups that are not destroyed yet. Capped reports that there are
+	// more.
 	Due    int64 `json:"due"`
 	Capped bool  `json:"capped"`
-	// Adjourned counts groups whose period is not over.
+	// Adjourned counts groups whose period has not ended.
 	Adjourned int64 `json:"adjourned"`
-	// Failed counts groups that are put off, as nothing could be decided or their
-	// destruction could not begin; FailedCapped reports that there are more.
+	// Failed counts groups that are deferred because the decision failed or because their
+	// destruction could not begin. FailedCapped reports that there are more.
 	Failed       int64 `json:"failed"`
 	FailedCapped bool  `json:"failed_capped"`
-	// Destroying counts groups whose destruction has begun, Stuck groups that have failed
-	// 5 times or more, there or before.
+	// Destroying counts groups whose destruction has begun. Stuck counts groups that have
+	// failed at least stuckAttempts times.
 	Destroying int64 `json:"destroying"`
 	Stuck      int64 `json:"stuck"`
-	// Unscheduled counts groups with a mark but without a requester: they are never
-	// destroyed.
+	// Unscheduled counts marked groups without a schedule, which are never destroyed.
 	Unscheduled int64 `json:"unscheduled"`
 }
 
-// ReadBacklog counts what there is to delete.
+// ReadBacklog counts the groups to delete.
 func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (Backlog, error) {
 	rows, _ := db.Query(ctx, names.Render(statement("backlog")), stuckAttempts)
 	b, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Backlog])
@@ -51,54 +50,51 @@ func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (Ba
 // Group is one group that is marked, scheduled or being destroyed, or has failed.
 type Group struct {
 	GroupID dml.ID `json:"group_id"`
-	// Path is empty where only the destruction is left.
+	// Path is empty if the group does not exist.
 	Path     string  `json:"path"`
 	ParentID *dml.ID `json:"parent_id"`
-	// UserID is the user who scheduled the deletion; nil for a mark without a requester.
+	// UserID is the user who scheduled the deletion, or nil for a mark without a schedule.
 	UserID *dml.ID `json:"user_id"`
-	// MarkedOn and DueOn are dates (UTC): due is a group from the beginning of that day
-	// on.
+	// MarkedOn and DueOn are dates (UTC). A group is due from the beginning of the day.
 	MarkedOn *string `json:"marked_for_deletion_on"`
 	DueOn    *string `json:"due_on"`
 	// State is adjourned, due, put_off, enqueued, destroying, stuck or unscheduled.
 	State string `json:"state"`
-	// DestroyAt is when the destruction is to begin or to be tried again, for an enqueued
-	// group.
+	// DestroyAt is when the job of the group runs next.
 	DestroyAt *time.Time `json:"destroy_at"`
 	BegunAt   *time.Time `json:"begun_at"`
-	// Step names the rows being removed, of which Done rows are gone; Total is an
-	// estimate.
+	// Step is the current step. Done is the number of deleted rows, and Total an estimate
+	// of all rows.
 	Step  string `json:"step,omitempty"`
 	Done  int64  `json:"done"`
 	Total *int64 `json:"total"`
-	// ETASeconds is how long the rest takes at the pace since the beginning; nil where
-	// there is nothing to go by.
+	// ETASeconds is the remaining time at the average speed since the beginning, or nil if
+	// no row was deleted.
 	ETASeconds *float64 `json:"eta_seconds"`
 	Attempts   int64    `json:"attempts"`
-	// LastError is why the destruction failed last, or could not begin, or why nothing
-	// could be decided.
+	// LastError is why the destruction failed last or could not begin, or why the decision
+	// failed.
 	LastError string `json:"last_error,omitempty"`
-	// JobID is the job that waits to destroy the group or is at it; 0 where there is
-	// none.
+	// JobID is the unfinished job that destroys the group, or 0.
 	JobID int64 `json:"-"`
-	// RetryAt is when a pass decides again about a group that was put off; nil where the
-	// next one does.
+	// RetryAt is when a deferred group is due again, or nil if the next pass decides about
+	// it.
 	RetryAt *time.Time `json:"-"`
 }
 
-// ReadGroups lists the first groups: the ones that are being destroyed, then the others
-// as they fall due.
+// ReadGroups returns the first groups: groups that are being destroyed, then the others in
+// the order in which they become due.
 func ReadGroups(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, limit int) ([]Group, error) {
 	return read(ctx, db, names, limit, nil, false)
 }
 
-// ReadGroup returns one of them, or nil where the group is none.
+// ReadGroup returns one group, or nil if it is not marked, scheduled or being destroyed.
 func ReadGroup(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, id string) (*Group, error) {
 	return first(read(ctx, db, names, 1, &id, false))
 }
 
-// ReadFailed returns groups whose destruction has failed, or about which nothing could be
-// decided. Groups with the most attempts come first.
+// ReadFailed returns groups whose destruction or decision has failed, with the most
+// attempts first.
 func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, limit int) ([]Group, error) {
 	return read(ctx, db, names, limit, nil, true)
 }
@@ -118,9 +114,9 @@ func first(groups []Group, err error) (*Group, error) {
 	return &groups[0], nil
 }
 
-// Retry lets the next pass decide about a failed group at once, and returns how it
-// stands; nil where it has not failed, or not any more. A job that waits is the caller's
-// to pull forward, and where there is none for a destruction that has begun, to insert.
+// Retry makes a failed group due for the next pass and returns it, or nil if it has not
+// failed. The caller starts the group's job, or inserts one if a destruction that has
+// begun has none.
 func Retry(ctx context.Context, tx pgx.Tx, names pgcatalog.Names, id string) (*Group, error) {
 	if _, err := tx.Exec(ctx, names.Render(statement("retry")), id); err != nil {
 		return nil, fmt.Errorf("retry group %s: %w", id, err)
@@ -128,8 +124,8 @@ func Retry(ctx context.Context, tx pgx.Tx, names pgcatalog.Names, id string) (*G
 	return first(read(ctx, tx, names, 1, &id, true))
 }
 
-// Examine reports what keeps groups from being deleted, or has them forgotten. Keys name
-// what a finding is about.
+// Examine reports problems that prevent the deletion of groups. The key of a finding names
+// the object.
 func Examine(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (problem.List, error) {
 	var installed bool
 	var cascades string
@@ -140,7 +136,7 @@ func Examine(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (proble
 		return nil, fmt.Errorf("look up tables of groups: %w", err)
 	}
 	if !installed {
-		return nil, nil // The check of the schema says so.
+		return nil, nil // The check of the schema reports it.
 	}
 	var found problem.List
 	add := func(severity problem.Severity, object, message, fix string) {
@@ -148,14 +144,14 @@ func Examine(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (proble
 	}
 	if len(lacking) > 0 {
 		add(problem.Error, strings.Join(lacking, ", "),
-			"these columns do not exist, so it cannot be told who may remove a group",
-			`add them, or have a rule of your own: CREATE OR REPLACE FUNCTION "sexton".may_remove_group(user_id bigint, group_id bigint)`)
+			"these columns do not exist, so the default rule cannot decide who may remove a group",
+			`add them, or create your own rule: CREATE OR REPLACE FUNCTION "sexton".may_remove_group(user_id bigint, group_id bigint)`)
 	}
 	if cascades != "" {
 		add(problem.Warning, Table,
-			"a deleted user's schedules go with the user ("+cascades+
-				"), and the trigger sexton_group_schedule_lost, which hands their groups over, "+
-				"is missing or disabled: the groups keep their marks for ever",
+			"schedules are deleted with their user ("+cascades+
+				"), and the trigger sexton_group_schedule_lost, which passes them on, "+
+				"is missing or disabled: the groups keep their marks forever",
 			`DROP TRIGGER IF EXISTS sexton_group_schedule_lost ON "public".group_deletion_schedules; CREATE TRIGGER sexton_group_schedule_lost `+
 				`AFTER DELETE ON "public".group_deletion_schedules FOR EACH ROW EXECUTE FUNCTION "sexton".group_schedule_lost()`)
 	}
@@ -166,7 +162,7 @@ func Examine(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (proble
 		}
 		if groups := read[unindexed]; groups != nil {
 			if fix := groups.Unindexed("marked_for_deletion_on"); fix != "" {
-				add(problem.Warning, "groups", "marked groups are looked for without an index", fix)
+				add(problem.Warning, "groups", "no index begins with marked_for_deletion_on, so queries of marked groups read the whole table", fix)
 			}
 		}
 	}
@@ -174,7 +170,7 @@ func Examine(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (proble
 	return found, err
 }
 
-// examineState looks at groups rather than tables.
+// examineState reports problems of the period and of single groups.
 func examineState(
 	ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names,
 	add func(severity problem.Severity, object, message, fix string),
@@ -199,18 +195,18 @@ func examineState(
 	}
 	if backlog.Unscheduled > 0 {
 		add(problem.Warning, "groups",
-			fmt.Sprintf("%d marked for their deletion without a schedule, which are never destroyed: %s",
+			fmt.Sprintf("%d marked for deletion without a schedule, which are never destroyed: %s",
 				backlog.Unscheduled, sample(unscheduled)),
 			"sexton group schedule ID --by USER, or sexton group cancel ID --by USER")
 	}
 	if backlog.Stuck > 0 {
-		add(problem.Error, "group_destructions", fmt.Sprintf("%d that do not get on: %s", backlog.Stuck, sample(stuck)),
-			"sexton group list shows why")
+		add(problem.Error, "group_destructions", fmt.Sprintf("%d stuck: %s", backlog.Stuck, sample(stuck)),
+			"see the reasons in `sexton group list`")
 	}
 	return nil
 }
 
-// sample names three groups.
+// sample returns the names of at most three groups.
 func sample(names []string) string {
 	if len(names) > 3 {
 		names[3] = "…"

@@ -1,13 +1,13 @@
-// Package groupschedule decides about groups whose deletion was asked for and whose
-// period is over. Its entry point is Engine.Run.
+// Package groupschedule enqueues or restores groups that are scheduled for deletion and
+// due. Its entry point is Engine.Run.
 //
-//	due groups, by id ─► sexton.decide_group_deletion ─┬─► a job of package groupdelete's kind
-//	                     one transaction per group     ├─► restored: the user who asked may not remove the group any more
-//	                                                   └─► put off, with the reason
+//	due groups, by id ─► sexton.decide_group_deletion ─┬─► a job that destroys the group
+//	                     one transaction per group     ├─► restored: the requester may no longer remove the group
+//	                                                   └─► deferred, with the reason
 //
-// Its one invariant: the decision about a group, with all that follows from it, is one
-// transaction. A group that cannot be decided about is put off and holds up no other.
+// Invariant: the decision about a group and all its effects are one transaction. A group
+// whose decision fails is deferred and delays no other group.
 //
-// The package destroys nothing itself. It also reads what status, failures and the
-// commands about groups show, and retries a group.
+// The package does not delete groups. It also reads groups for status, failures and the
+// group commands, and retries a group.
 package groupschedule

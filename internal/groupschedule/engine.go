@@ -16,39 +16,39 @@ import (
 	"sexton/internal/problem"
 )
 
-// Table is the name of the table in which groups wait.
+// Table is the name of the table of scheduled groups.
 const Table = "group_deletion_schedules"
 
 const (
 	defaultPage = 100
-	// reserve is the part of its lease that a pass leaves: for the group in hand, and to
-	// settle.
+	// reserve is the time before the end of its lease when a pass ends, so that the
+	// current decision can finish.
 	reserve = time.Second
 )
 
 // Engine decides about the due groups of one database.
 type Engine struct {
 	Session *batch.Session
-	// Page is how many groups are looked up at a time; 0 stands for 100.
+	// Page is the number of groups of one query; 0 stands for 100.
 	Page int
-	// Spacing is the time between the starts of two destructions; with 0 all may begin
+	// Spacing is the time between the starts of two destructions. With 0 all may begin
 	// now.
 	Spacing time.Duration
-	// Runtime ends a pass, and so does the end of its lease; 0 stands for the lease
-	// alone.
+	// Runtime limits a pass, in addition to the lease. 0 means no limit.
 	Runtime time.Duration
-	// Blocker, if set, names the session that the transaction in hand waits for.
+	// Blocker, if set, names the session that the current transaction waits for.
 	Blocker func(ctx context.Context, database string) string
-	// Progress, if set, is shown the statistics after every group. It must not keep them.
+	// Progress, if set, is called with the statistics after every group. It must not keep
+	// them.
 	Progress func(ctx context.Context, stats *Stats)
-	// Decided, if set, is told of every group.
+	// Decided, if set, is called with every decision.
 	Decided func(ctx context.Context, decision Decision)
 }
 
-// Run decides about one due group after the other, by their ids, until none is left, its
-// time is over, or ctx ends; the group in hand is finished first. The statistics are
-// valid beside an error, too. The error wraps lease.ErrLost where the lease has passed
-// on; then nothing of the last transaction remains.
+// Run decides about due groups in the order of their ids, until none is left, the runtime
+// has passed, or ctx ends. If ctx ends, it finishes the current group first. The
+// statistics are valid even if there is an error. The error wraps lease.ErrLost if another
+// worker has taken the lease. In that case the last transaction was rolled back.
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	r := &run{Engine: e, stats: &Stats{Errors: []batch.FaultCounts{}}, limits: e.Session.Limits}
 	err := pace.Under(ctx, e.Session, e.Runtime, reserve, r.work)
@@ -60,12 +60,13 @@ type run struct {
 	*Engine
 
 	stats *Stats
-	// limits bound a decision: its waits get short once one has met a lock, so that many
-	// of them take the others no time.
+	// limits apply to each decision. The lock timeout is shorter after the first locked
+	// group, so that many locked groups do not delay the others.
 	limits batch.Limits
-	// blocker is the session that the last decision has waited for, if it is known.
+	// blocker is the session that the last decision waited for, if it is known.
 	blocker string
-	// after is the last group that was loaded, start when the next destruction may begin.
+	// after is the last group that was loaded. start is when the next destruction may
+	// begin.
 	after any
 	start time.Time
 }
@@ -75,14 +76,15 @@ func (r *run) work(ctx context.Context, frame *pace.Frame) (err error) {
 		return err
 	}
 	groups := pace.Items[dml.ID]{
-		Page: r.page, One: r.decide, Failed: r.putOff,
+		Page: r.page, One: r.decide, Failed: r.deferGroup,
 		Doing: func(id dml.ID) string { return "decide about group " + id.Text },
 	}
 	r.stats.OverLimit, r.stats.Interrupted, err = groups.Each(ctx, frame)
 	return err
 }
 
-// open reads the cutoff and when the first destruction may begin, and tidies up.
+// open reads the cutoff and the time when the first destruction may begin. It also deletes
+// records of groups that were restored or deleted.
 func (r *run) open(ctx context.Context) error {
 	names := r.Session.Names
 	_, err := r.Session.RunOwn(ctx,
@@ -95,6 +97,7 @@ func (r *run) open(ctx context.Context) error {
 	return problem.Doing(err, "read period of groups")
 }
 
+// page returns the next due groups.
 func (r *run) page(ctx context.Context) (ids []dml.ID, more bool, _ error) {
 	size := cmp.Or(r.Page, defaultPage)
 	err := r.Session.ReadOwn(ctx, batch.Statement{
@@ -110,7 +113,7 @@ func (r *run) page(ctx context.Context) (ids []dml.ID, more bool, _ error) {
 	return ids, len(ids) == size, nil
 }
 
-// decide takes one transaction.
+// decide enqueues or restores one group in one transaction.
 func (r *run) decide(ctx context.Context, id dml.ID) error {
 	decision := Decision{GroupID: id, RunAt: r.start}
 	end := (&pace.Run{Throttle: pace.Throttle{Blocker: r.Blocker}}).Watch(ctx, "")
@@ -123,16 +126,16 @@ func (r *run) decide(ctx context.Context, id dml.ID) error {
 		return err
 	}
 	if decision.Outcome == Enqueued {
-		// Only groups that are destroyed take up time.
+		// Only destructions are spaced.
 		r.start = r.start.Add(r.Spacing)
 	}
-	r.tell(ctx, decision)
+	r.report(ctx, decision)
 	return nil
 }
 
-// putOff counts no attempt where others were in the way, such as a transaction that asks
-// for the same job and does not end.
-func (r *run) putOff(ctx context.Context, id dml.ID, f batch.Fault, _ error) error {
+// deferGroup records why the decision about a group failed, and defers the group. A lock
+// of another session, such as one that has inserted the same job, is not an attempt.
+func (r *run) deferGroup(ctx context.Context, id dml.ID, f batch.Fault, _ error) error {
 	f.Table = "groups"
 	outcome, attempts := Failed, 1
 	if f.Lock() {
@@ -140,18 +143,18 @@ func (r *run) putOff(ctx context.Context, id dml.ID, f batch.Fault, _ error) err
 		outcome, attempts, r.limits.LockTimeout = Locked, 0, pace.ShortLockTimeout
 	}
 	_, err := r.Session.RunOwn(ctx, batch.Statement{
-		SQL:  r.Session.Names.Render(statement("put_off")),
+		SQL:  r.Session.Names.Render(statement("defer")),
 		Args: []any{id.Text, fmt.Sprintf("SQLSTATE %s: %s", f.SQLState, f.Message), attempts},
 	})
 	if err != nil {
-		return fmt.Errorf("put it off: %w", err)
+		return fmt.Errorf("defer it: %w", err)
 	}
-	r.tell(ctx, Decision{GroupID: id, UserID: dml.IntegerID(0), RunAt: r.start, Outcome: outcome, Fault: f})
+	r.report(ctx, Decision{GroupID: id, UserID: dml.IntegerID(0), RunAt: r.start, Outcome: outcome, Fault: f})
 	return nil
 }
 
-// tell counts a decision and reports it.
-func (r *run) tell(ctx context.Context, decision Decision) {
+// report counts a decision and calls Decided and Progress.
+func (r *run) report(ctx context.Context, decision Decision) {
 	r.stats.count(decision)
 	if r.Decided != nil {
 		r.Decided(ctx, decision)
@@ -164,54 +167,57 @@ func (r *run) tell(ctx context.Context, decision Decision) {
 // Outcome is the decision about a group.
 type Outcome string
 
-// The outcomes: a job that destroys it was inserted; there is such a job; it was
-// restored; it is gone, was restored or has lost its schedule meanwhile; others had it
-// locked, or nothing could be decided, and it is put off.
 const (
+	// Enqueued means that a job was inserted that destroys the group.
 	Enqueued Outcome = "enqueued"
-	Waiting  Outcome = "waiting"
+	// Waiting means that there is already such a job.
+	Waiting Outcome = "waiting"
+	// Restored means that the group was restored.
 	Restored Outcome = "restored"
-	Undue    Outcome = "undue"
-	Locked   Outcome = "locked"
-	Failed   Outcome = "failed"
+	// Undue means that the group was deleted or restored, or lost its schedule, meanwhile.
+	Undue Outcome = "undue"
+	// Locked means that another session has locked the group, which is deferred.
+	Locked Outcome = "locked"
+	// Failed means that the decision failed and the group is deferred.
+	Failed Outcome = "failed"
 )
 
 // Decision is the decision about one group, for the log.
 type Decision struct {
 	GroupID dml.ID
-	// UserID is who scheduled the deletion; 0 if that is not known.
+	// UserID is the user who scheduled the deletion, or 0 if that is not known.
 	UserID  dml.ID
 	Path    string
 	Outcome Outcome
-	// RunAt is when the destruction is to begin, for groups that were enqueued.
+	// RunAt is when the destruction of an enqueued group begins.
 	RunAt time.Time
 	// Reason is why a group was restored: not_permitted, or user_missing.
 	Reason string
-	// Fault is the reason why nothing could be decided, for locked and failed groups.
+	// Fault is the error for locked and failed groups.
 	Fault batch.Fault
 }
 
 // Stats are the statistics of one pass.
 type Stats struct {
-	// Cutoff is the date before which a mark makes a group due; nil where there is no
-	// period, and nothing was done.
+	// Cutoff is the date before which a mark makes a group due. It is nil if no period is
+	// set. Then the pass does nothing.
 	Cutoff *time.Time `json:"cutoff"`
-	// GroupsEnqueued counts groups that are to be destroyed, GroupsRestored groups whose
-	// requester may no longer remove them, GroupsSkipped groups with which others were
-	// faster or which they had locked, GroupsFailed groups that are put off with an
-	// error.
+	// GroupsEnqueued counts groups whose destruction was enqueued, and GroupsRestored
+	// groups whose requester may no longer remove them. GroupsSkipped counts groups that
+	// another session has handled or locked, and GroupsFailed groups that are deferred
+	// with an error.
 	GroupsEnqueued int64 `json:"groups_enqueued"`
 	GroupsRestored int64 `json:"groups_restored"`
 	GroupsSkipped  int64 `json:"groups_skipped"`
 	GroupsFailed   int64 `json:"groups_failed"`
-	// OverLimit reports that due groups are left as the time was over, Interrupted that
-	// they are left as the pass was asked to stop.
+	// OverLimit reports that due groups are left because the runtime has passed, and
+	// Interrupted that they are left because the worker was stopped.
 	OverLimit   bool                `json:"over_limit"`
 	Interrupted bool                `json:"interrupted,omitempty"`
 	Errors      []batch.FaultCounts `json:"errors"`
 }
 
-// Changed reports whether the pass did anything worth a line of its own in the history.
+// Changed reports whether the pass deserves a row of its own in the history.
 func (s *Stats) Changed() bool {
 	return s.GroupsEnqueued+s.GroupsRestored+s.GroupsFailed > 0 || s.OverLimit || s.Interrupted
 }
@@ -236,20 +242,20 @@ func (s *Stats) count(d Decision) {
 //go:embed queries
 var queries embed.FS
 
-// statement is one of these files.
+// statement returns a file of the folder queries.
 func statement(name string) string { return pgcatalog.Texts{Files: queries}.Statement(name) }
 
-// NextDueSQL is an expression, to be rendered for the configured schemas: in how many
-// seconds (float8) the next group falls due, at a midnight (UTC) or when it has been put
-// off for long enough; 0 where none does.
+// NextDueSQL returns an expression for the seconds (float8) until the next group is due, to
+// be rendered for the configured schemas. Groups become due at midnight (UTC) or when they
+// are retried. The expression returns 0 if there is no such group.
 func NextDueSQL() string { return statement("next_due") }
 
-// DueSQL is a condition, to be rendered for the configured schemas: some group can be
-// decided about now.
+// DueSQL returns the condition that a group is due now, to be rendered for the configured
+// schemas.
 func DueSQL() string { return "EXISTS (SELECT\n" + statement("due") + ")" }
 
-// CountDueSQL is an expression, to be rendered for the configured schemas: about how many
-// it can be, 10,001 where there are more.
+// CountDueSQL returns an expression for the number of groups that are due now, at most
+// 10,001, to be rendered for the configured schemas.
 func CountDueSQL() string {
 	return "(SELECT pg_catalog.count(*) FROM (SELECT\n" + statement("due") + "\nLIMIT 10001) AS counted)"
 }

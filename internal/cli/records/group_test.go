@@ -109,12 +109,12 @@ func TestStatusAndDoctorShowGroups(t *testing.T) {
 	r := s.Run("doctor")
 	require.Equal(t, 5, r.Code)
 	for _, finding := range []string{
-		"error: main adjourned_groups: members.requested_at: these columns do not exist, so it cannot be told who may remove a group\n",
-		"warning: main adjourned_groups: group_deletion_schedules: a deleted user's schedules go with the user (goes_along), and the trigger sexton_group_schedule_lost, " +
-			"which hands their groups over, is missing or disabled: the groups keep their marks for ever\n",
+		"error: main adjourned_groups: members.requested_at: these columns do not exist, so the default rule cannot decide who may remove a group\n",
+		"warning: main adjourned_groups: group_deletion_schedules: schedules are deleted with their user (goes_along), and the trigger sexton_group_schedule_lost, " +
+			"which passes them on, is missing or disabled: the groups keep their marks forever\n",
 		"error: main adjourned_groups: application_settings.deletion_adjourned_period: no period of 1 to 90 days is set, so no group is ever due\n",
-		"warning: main adjourned_groups: groups: 1 marked for their deletion without a schedule, which are never destroyed: 30\n",
-		"error: main adjourned_groups: group_destructions: 1 that do not get on: 10\n",
+		"warning: main adjourned_groups: groups: 1 marked for deletion without a schedule, which are never destroyed: 30\n",
+		"error: main adjourned_groups: group_destructions: 1 stuck: 10\n",
 	} {
 		require.Contains(t, r.Stdout, finding)
 	}

@@ -1,5 +1,5 @@
--- The days are counted from the cutoff: today less the period. What is due the database defines, for "sexton".backlog as well.
--- No count goes beyond 10,000; $1 is how many failures make a group stuck.
+-- Returns the counts of groupschedule.Backlog. The period is today minus the cutoff. "sexton".backlog uses the same definition of due
+-- groups. Counts stop at 10,000. $1 is the number of failures after which a group is stuck.
 SELECT
     coalesce(today.day - today.cutoff, 0)::bigint,
     due.pending,

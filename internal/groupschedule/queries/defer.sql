@@ -1,5 +1,5 @@
--- Records why nothing could be decided about group $1, and puts it off: for 1, 2, 4 and so on minutes, at most a day. Where $3
--- is 0 instead of 1, that counts no attempt, and a minute is enough.
+-- Records why the decision about group $1 failed, and defers the group for 1, 2, 4 and so on minutes, at most a day. If $3 is 0 instead of
+-- 1, this does not count as an attempt, and the group is deferred for a minute.
 INSERT INTO "sexton".group_deletion_failures AS failure (group_id, last_error, attempts, retry_at)
 VALUES ($1, $2, $3, pg_catalog.clock_timestamp() + interval '1 minute')
 ON CONFLICT (group_id) DO UPDATE

@@ -1,5 +1,5 @@
--- The groups that a pass may take now: marked before the cutoff, with a schedule, or with a destruction that has begun; not put off, and
--- without a job. The list of jobs is a hashed one, whatever the planner believes of its length.
+-- Selects the groups that are due: marked before the cutoff with a schedule, or with a destruction that has begun, not deferred, and without
+-- a job. = ANY (subquery) makes the planner hash the list of jobs, whatever length it estimates.
 FROM (
     SELECT groups.id
     FROM "public".group_deletion_schedules AS schedule
@@ -11,7 +11,7 @@ FROM (
     JOIN "public".groups ON groups.id OPERATOR(pg_catalog.=) destruction.group_id
     LEFT JOIN "public".group_deletion_schedules AS schedule ON schedule.group_id OPERATOR(pg_catalog.=) groups.id
     WHERE (schedule.group_id IS NOT NULL AND groups.marked_for_deletion_on OPERATOR(pg_catalog.<) (SELECT "sexton".group_deletion_cutoff())) IS NOT TRUE
-      -- A pass does nothing without a period.
+      -- Without a period, a pass does nothing.
       AND (SELECT "sexton".group_deletion_cutoff()) IS NOT NULL
 ) AS due (id)
 WHERE NOT EXISTS (

@@ -1,5 +1,5 @@
--- Is the component installed; which keys delete schedules with their users while the trigger that hands such groups over does not fire; which
--- columns does the default rule miss; which table has many groups and no index by their marks.
+-- Returns whether the component is installed, the foreign keys that delete schedules with their users if the trigger for these is missing or
+-- disabled, the columns that the default rule lacks, and the table of groups if it is large and has no index on the mark.
 SELECT
     pg_catalog.to_regclass('"sexton".group_destructions') IS NOT NULL,
     coalesce((

@@ -1,4 +1,4 @@
--- The first groups with a mark and without a schedule, and the first that have failed $1 times or more.
+-- Returns the first groups with a mark and without a schedule, and the first groups that have failed at least $1 times.
 SELECT
     ARRAY(
         SELECT groups.id::pg_catalog.text FROM "public".groups

@@ -1,7 +1,6 @@
--- Is there a period at all, and when may the first of a pass's destructions begin: $1 seconds after the last in line, one of an earlier pass
--- or one that was asked for without waiting. Destructions that are tried again do not count, as their time is theirs. The line ends at the
--- first gap of an hour, or of three places where these are wider: a user may have asked for a destruction next year, for which the others
--- need not wait. Without spacing there is no line.
+-- Returns the cutoff, and the time when the pass's first destruction may begin: $1 seconds after the last waiting destruction of an earlier
+-- pass or of delete_group_now. Retried destructions do not count, because they have a time of their own. A gap of an hour, or of three times
+-- the spacing if that is longer, ends the line of destructions: one may be scheduled for next year, and others need not wait for it.
 
 WITH line AS (
     SELECT

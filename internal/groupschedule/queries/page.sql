@@ -1,4 +1,4 @@
--- A page of due groups above $1, or from the first if it is NULL, by their ids, $2 at most.
+-- Returns at most $2 due groups with ids above $1, or the first ones if it is NULL.
 SELECT pg_catalog.to_jsonb(due.id)
 {due}
   AND (due.id > $1) IS NOT FALSE
