@@ -191,8 +191,8 @@ var (
 			`|/(loosefk/queries/(load|load_rechecks|recheck|recheckable|record_failure|mark_unkept|forget|may_keep|open)` +
 			`|loosefk/(cleanup|adopt)/queries/\w+|drain/dml/queries/\w+|batch/blocker` +
 			`|ghostuser/queries/load|groupdelete/queries/(forget|refuse|record|blame)` +
-			`|groupschedule/queries/(next_due|opening|page|put_off|retry|forget|forget_gone)` +
-			`|placeholder/(list|queries/(next_due|list|load|reasons|retry_look|save_rules|pending)))\.(go|sql)$`)
+			`|groupschedule/queries/(next_due|opening|page|defer|retry|forget|forget_gone)` +
+			`|placeholder/(list|queries/(next_due|list|load|reasons|retry_state|save_rules|pending)))\.(go|sql)$`)
 )
 
 // escapes keeps the length of a literal's text, so that offsets stay.

@@ -134,15 +134,7 @@ func bindPlaceholders(ctx context.Context, x *Exam) ([]doctor.Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := doctor.Findings(problems)
-	negative, err := placeholder.CountNegative(ctx, x.DB.Pool, x.DB.Names)
-	if err != nil || negative == 0 {
-		return found, err
-	}
-	return append(found, doctor.One(problem.Warning, "table "+placeholder.DetailsTable,
-		render.Counted(negative, "row")+" with a negative number of attempts: they would be tried too often",
-		"UPDATE "+placeholder.DetailsTable+" SET deletion_attempts = 0 WHERE deletion_attempts < 0; "+
-			"ALTER TABLE "+placeholder.DetailsTable+" ADD CHECK (deletion_attempts >= 0)")...), nil
+	return doctor.Findings(problems), nil
 }
 
 // givenUpPlaceholders reports placeholder users that are not retried.

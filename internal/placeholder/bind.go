@@ -13,13 +13,13 @@ import (
 	"sexton/internal/problem"
 )
 
-// section is the key of the configuration that the references live under.
+// section is the configuration key of the references.
 const section = "placeholder_users"
 
-// Bind resolves the entries as references to users that forbid the deletion, as package
-// loosefk resolves definitions. Findings carry keys such as
+// Bind resolves the entries like definitions of package loosefk, as references that
+// forbid the deletion of users. Findings have keys such as
 // placeholder_users.references[3].columns[0] and no position. The references are nil if
-// there is an error among the findings.
+// one of the findings is an error.
 func Bind(ctx context.Context, db pgcatalog.Beginner, names pgcatalog.Names,
 	entries []Reference,
 ) (*References, problem.List, error) {
@@ -55,8 +55,8 @@ func Bind(ctx context.Context, db pgcatalog.Beginner, names pgcatalog.Names,
 	return bound, problems, nil
 }
 
-// define returns a definition for each column. It has no action, which forbids the
-// deletion.
+// define returns a definition for each column. Without an action, a definition forbids
+// the deletion.
 func define(entries []Reference) (defs []definitions.Definition, problems problem.List) {
 	for i, entry := range entries {
 		key := fmt.Sprintf("%s.references[%d]", section, i)
@@ -76,7 +76,7 @@ func define(entries []Reference) (defs []definitions.Definition, problems proble
 	return defs, problems
 }
 
-// place returns the key of the configuration for the key of a finding: that of the
+// place returns the configuration key for the key of a finding. It is the key of the
 // column, or of the entry's table if the finding is not about the column.
 func place(key string) string {
 	column := strings.LastIndexByte(key, ']') + 1

@@ -1,16 +1,15 @@
-// Package placeholder cleans up the users that imports have made to stand for people of
-// another server.
+// Package placeholder deletes placeholder users, which imports create for people of another
+// server.
 //
 //	detail row without namespace ─► Engine.Run ─► job ─► Remover.Remove, under a lock on the user ─┬─► kept: rows refer to the user
 //	                                                                                               └─► queue of package ghostuser's users
 //
-// Each placeholder has a row in import_placeholder_user_details, which loses its
-// namespace when the group that was imported into goes. From then on no user will take
-// the placeholder's work over, and it may be deleted. Engine.Run inserts a job for each,
-// in one transaction per row. Remover.Remove, the job's work, queries the references
-// under the lock and puts the user into the queue of the users to be deleted.
+// Each placeholder has a row in import_placeholder_user_details. When the imported group
+// is deleted, the row's namespace is set to NULL. After that the placeholder's work cannot
+// be assigned to a real user, so the placeholder may be deleted. Engine.Run inserts a job
+// for each of these rows, in one transaction per row. The job calls Remover.Remove, which
+// queries the references under a lock and queues the user for deletion.
 //
-// Its one invariant: an attempt and its job commit together. A worker that is killed
-// anywhere has counted neither an attempt without a job nor a job without an attempt. All
-// that is known stands in the database.
+// Invariant: an attempt and its job commit together, wherever a worker is killed. No state
+// is kept outside the database.
 package placeholder

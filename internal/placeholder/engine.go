@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// batchRows is how many rows are read at once; each is offered in a transaction of
-	// its own.
+	// batchRows is the number of rows of one query. Each row is offered in its own
+	// transaction.
 	batchRows = 1000
-	// reserve is the part of its lease that a run leaves, for the statement that is
-	// running.
+	// reserve is the time before the end of its lease when a run ends, so that a running
+	// statement can finish.
 	reserve = time.Second
-	// mostFailures is how many rows may be refused by the database.
+	// mostFailures is the number of rows that may fail before a run ends.
 	mostFailures = 100
 )
 
@@ -28,11 +28,11 @@ const (
 type Engine struct {
 	Session *batch.Session
 	Rules   Rules
-	// Start is the time of the first job, by the server's clock. Each further one comes
-	// Spacing later.
+	// Start is the time of the first job, by the server's clock. Spacing is the time
+	// between two jobs.
 	Start   time.Time
 	Spacing time.Duration
-	// Runtime is asked between rows.
+	// Runtime limits a run. It is checked between rows.
 	Runtime time.Duration
 	// Offered, if set, is called for every attempt, after its commit.
 	Offered func(ctx context.Context, item Item)
@@ -50,15 +50,15 @@ type run struct {
 	*Engine
 
 	stats *Stats
-	// limits bound an offer: its waits get short once one has met a lock.
+	// limits apply to each offer. The lock timeout is shorter after the first locked row.
 	limits batch.Limits
 	// after is the id of the last row that was loaded.
 	after int64
 }
 
-// Run offers all rows that can be, in the order of their ids, until the time is over or
-// ctx ends. A row that the database refuses to touch stops no other. The statistics are
-// valid beside an error, too, which is lease.ErrLost where the lease has passed on.
+// Run offers all eligible rows in the order of their ids, until the runtime has passed or
+// ctx ends. A row that fails does not stop the run. The statistics are valid even if there
+// is an error. The error wraps lease.ErrLost if another worker has taken the lease.
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	r := &run{Engine: e, stats: &Stats{Errors: []batch.FaultCounts{}}, limits: e.Session.Limits, after: math.MinInt64}
 	rows := pace.Items[row]{Page: r.page, One: r.offer, Failed: r.refused, Doing: func(next row) string {
@@ -71,8 +71,8 @@ func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	return r.stats, err
 }
 
-// page returns the next rows in the order of their ids, without the rows whose job waits
-// or runs. It continues after the last id, because those rows stay eligible.
+// page returns the next rows in the order of their ids, without rows whose job is waiting
+// or running. It continues after the last id, because these rows stay eligible.
 func (r *run) page(ctx context.Context) (free []row, more bool, err error) {
 	var loaded []row
 	err = r.Session.ReadOwn(ctx, batch.Statement{
@@ -95,9 +95,9 @@ func (r *run) page(ctx context.Context) (free []row, more bool, err error) {
 	return free, more, nil
 }
 
-// offer inserts the job of one row and counts the attempt, together.
+// offer inserts the job of one row and counts the attempt in the same transaction.
 func (r *run) offer(ctx context.Context, next row) error {
-	// The index counts jobs, not rows: one that was left behind leaves no gap.
+	// Scheduled counts jobs, so a row that was left leaves no gap.
 	at := r.Start.Add(time.Duration(r.stats.Scheduled) * r.Spacing)
 	var eligible bool
 	var attempt *int64
@@ -121,9 +121,9 @@ func (r *run) offer(ctx context.Context, next row) error {
 	return nil
 }
 
-// refused goes on behind a row that the database does not want to touch. So many rows are
-// no longer to blame themselves. One that others have locked, or whose job a transaction
-// asks for that does not end, has not failed.
+// refused counts a row that failed. After mostFailures of them it returns the error,
+// because the rows are probably not the cause. A row whose lock, or the lock of whose job,
+// is held by another session does not count as failed.
 func (r *run) refused(_ context.Context, _ row, f batch.Fault, cause error) error {
 	switch {
 	case f.Lock():
@@ -151,5 +151,5 @@ func (r *run) count(ctx context.Context, item Item) {
 	}
 }
 
-// args are the first two parameters of every statement about rows that can be offered.
+// args returns the first two arguments of each statement about eligible rows.
 func (r Rules) args() []any { return []any{r.MaxAttempts, r.RetryPeriod.Seconds()} }

@@ -14,19 +14,22 @@ import (
 	"sexton/internal/problem"
 )
 
-// State is where an ownerless placeholder stands.
+// State is the state of an ownerless placeholder.
 type State string
 
-// The states: it can be offered now; its job waits or runs; it was tried and is put off;
-// it is in the queue of the users to be deleted; it was tried as often as it may be and
-// will not be offered any more; the user is gone or no placeholder.
 const (
-	Due       State = "due"
+	// Due means that the placeholder can be offered now.
+	Due State = "due"
+	// Scheduled means that its job is waiting or running.
 	Scheduled State = "scheduled"
-	PutOff    State = "put_off"
-	InQueue   State = "queued"
-	GivenUp   State = "given_up"
-	Obsolete  State = "obsolete"
+	// PutOff means that it is deferred after an attempt.
+	PutOff State = "put_off"
+	// InQueue means that it is in the queue of users to be deleted.
+	InQueue State = "queued"
+	// GivenUp means that it has no attempts left.
+	GivenUp State = "given_up"
+	// Obsolete means that the user does not exist or is not a placeholder.
+	Obsolete State = "obsolete"
 )
 
 // Placeholder is one detail row of an ownerless placeholder.
@@ -38,14 +41,13 @@ type Placeholder struct {
 	LastAttemptAt *time.Time `json:"last_attempt_at"`
 	// NextAttemptAt is the earliest time of the next attempt if it is deferred.
 	NextAttemptAt *time.Time `json:"next_attempt_at,omitempty"`
-	// LastError says what kept the placeholder at its last attempt, BlockedBy the columns
-	// that referred to it, as table.column.
+	// LastError is the reason why the last attempt did not delete the placeholder.
+	// BlockedBy has the columns that referred to it, as table.column.
 	LastError string   `json:"last_error,omitempty"`
 	BlockedBy []string `json:"blocked_by,omitempty"`
 }
 
-// ReadKept returns the first of the placeholders that something keeps, most often tried
-// first.
+// ReadKept returns placeholders whose last attempt failed, with the most attempts first.
 func ReadKept(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, rules Rules,
 	limit int,
 ) ([]Placeholder, error) {
@@ -69,45 +71,33 @@ func read[T any](ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, sql
 	return found, problem.Doing(err, "read placeholder users")
 }
 
-// RetryAll gives all placeholders that are put off or given up their attempts back,
-// 10,000 at most. Placeholders whose job waits are left to it. It returns how many rows
-// it has changed.
+// RetryAll sets the attempts of at most 10,000 deferred or given up placeholders to 0. It
+// skips placeholders whose job is waiting or running. It returns the number of rows.
 func RetryAll(ctx context.Context, tx pgx.Tx, names pgcatalog.Names) (int64, error) {
 	if err := batch.UsePath(ctx, tx, names); err != nil {
 		return 0, err
 	}
 	tag, err := tx.Exec(ctx, names.Render(statement("retry_all")))
-	return tag.RowsAffected(), problem.Doing(err, "give placeholder users their attempts back")
+	return tag.RowsAffected(), problem.Doing(err, "reset the attempts of placeholder users")
 }
 
-// CountNegative returns how many ownerless placeholders have a negative number of
-// attempts, 10,000 at most: an application's own table may allow it, and each is offered
-// more often than the rules say.
-func CountNegative(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (rows int64, _ error) {
-	const sql = `SELECT pg_catalog.count(*) FROM (
-		SELECT FROM {detail} WHERE detail.namespace_id IS NULL AND detail.deletion_attempts < 0 LIMIT 10000) AS counted`
-	err := db.QueryRow(ctx, names.Render(statements().Fill(sql))).Scan(&rows)
-	return rows, problem.Doing(err, "count negative attempts")
-}
-
-// Why a placeholder cannot be tried again.
+// These are the reasons why a placeholder cannot be retried.
 var (
-	ErrUnknown  = errors.New("there are no details of a placeholder user with this id")
-	ErrOwned    = errors.New("the group of its import is still there")
-	ErrQueued   = errors.New("it is queued for deletion already")
-	ErrObsolete = errors.New("the user is gone, or no placeholder any more")
+	ErrUnknown  = errors.New("there is no placeholder user with this id")
+	ErrOwned    = errors.New("the group of its import still exists")
+	ErrQueued   = errors.New("it is already queued for deletion")
+	ErrObsolete = errors.New("the user does not exist or is not a placeholder")
 )
 
-// Retry gives a placeholder its attempts back, so that it can be offered at once: it is
-// Due then. Where its job waits, for its time or as it has failed, that one starts at
-// once and counts as the first attempt: it is Scheduled. What kept it stays to be seen
-// until then.
+// Retry sets the attempts of a placeholder to 0, so that it is Due. If its job is waiting,
+// Retry starts the job now and counts it as the first attempt, so that the placeholder is
+// Scheduled. The last error is kept until the attempt.
 func Retry(ctx context.Context, tx pgx.Tx, names pgcatalog.Names, userID int64) (State, error) {
 	var rows, ownerless, free int64
 	var placeholder, waits bool
-	if err := tx.QueryRow(ctx, names.Render(statement("retry_look")), userID).Scan(&rows, &ownerless, &free,
+	if err := tx.QueryRow(ctx, names.Render(statement("retry_state")), userID).Scan(&rows, &ownerless, &free,
 		&placeholder, &waits); err != nil {
-		return "", fmt.Errorf("look for placeholder user %d: %w", userID, err)
+		return "", fmt.Errorf("read placeholder user %d: %w", userID, err)
 	}
 	switch {
 	case rows == 0:
@@ -123,7 +113,7 @@ func Retry(ctx context.Context, tx pgx.Tx, names pgcatalog.Names, userID int64) 
 		return "", err
 	}
 	if _, err := tx.Exec(ctx, names.Render(statement("retry")), userID, waits); err != nil {
-		return "", fmt.Errorf("give placeholder user %d its attempts back: %w", userID, err)
+		return "", fmt.Errorf("reset the attempts of placeholder user %d: %w", userID, err)
 	}
 	if !waits {
 		return Due, nil
@@ -133,16 +123,15 @@ func Retry(ctx context.Context, tx pgx.Tx, names pgcatalog.Names, userID int64) 
 	return Scheduled, problem.Doing(err, "start the job of placeholder user %d", userID)
 }
 
-// Backlog sums up the waiting placeholders.
+// Backlog has the numbers of pending placeholders.
 type Backlog struct {
-	// Pending counts the rows of ownerless placeholders that are to be deleted, those
-	// tried and put off included. Capped tells that there are more than it says. Those in
-	// the queue of the users to be deleted are counted there.
+	// Pending counts ownerless placeholders that have attempts left, including deferred
+	// ones. Capped reports that there are more. Placeholders in the queue of users to be
+	// deleted are counted there.
 	Pending int64
 	Capped  bool
-	// OldestAgeSeconds is how long the first of the placeholders that can be offered
-	// could be: since its retry period was over or, where it was never tried, since it
-	// was created.
+	// OldestAgeSeconds is the time since the first due placeholder became due: since the
+	// end of its retry period or, if it was never tried, since its creation.
 	OldestAgeSeconds float64
 	// Deferred counts placeholders that were tried within the retry period, or at
 	// infinity, which puts one off for ever; no further than Pending. The first of them
@@ -158,16 +147,15 @@ type Backlog struct {
 	DeferredCapped bool
 }
 
-// ReadBacklog counts what waits. The database has the one definition of it, which
-// "sexton".backlog shows as well.
+// ReadBacklog reads the backlog from the function that "sexton".backlog uses, too.
 func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, rules Rules) (Backlog, error) {
 	rows, _ := db.Query(ctx, names.Render(statement("backlog")), rules.args()...)
 	b, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Backlog])
 	return b, problem.Doing(err, "count placeholder users")
 }
 
-// SaveRules tells the database which rules are in force, for "sexton".backlog, which
-// knows no configuration. Where they stand there already nothing is written.
+// SaveRules stores the rules in the database for "sexton".backlog, which cannot read the
+// configuration. It writes nothing if they are stored already.
 func SaveRules(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, rules Rules) error {
 	_, err := db.Exec(ctx, names.Render(statement("save_rules")), rules.args()...)
 	return problem.Doing(err, "save the rules of placeholder users")
@@ -175,28 +163,26 @@ func SaveRules(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, rules
 
 // Stats are the statistics of one run.
 type Stats struct {
-	// Scheduled counts the placeholders that were offered: each an attempt and a job.
+	// Scheduled counts the placeholders that were offered, each with an attempt and a job.
 	Scheduled int64 `json:"scheduled"`
-	// FinalAttempts counts the placeholders among them that will not be offered again.
+	// FinalAttempts counts the offered placeholders that have no attempts left.
 	FinalAttempts int64 `json:"final_attempts"`
-	// Waiting counts rows that were left as they are because a job for their user waits
-	// or runs already, Changed rows that another session took, changed or had locked
-	// meanwhile.
+	// Waiting counts rows that were skipped because a job for their user is waiting or
+	// running. Changed counts rows that another session changed or locked meanwhile.
 	Waiting int64 `json:"waiting"`
 	Changed int64 `json:"changed"`
-	// Failed counts rows that the database refused to touch. No attempt was counted for
-	// them.
+	// Failed counts rows whose update failed. No attempt was counted for them.
 	Failed int64 `json:"failed"`
-	// LastScheduledAt is the time of the run's last job; absent where there is none.
+	// LastScheduledAt is the time of the run's last job.
 	LastScheduledAt *time.Time `json:"last_scheduled_at,omitempty"`
-	// OverLimit reports that rows are left as the time was over, Interrupted that they
-	// are left as the run was asked to stop.
+	// OverLimit reports that rows are left because the runtime has passed, and Interrupted
+	// that they are left because the worker was stopped.
 	OverLimit   bool                `json:"over_limit"`
 	Interrupted bool                `json:"interrupted,omitempty"`
 	Errors      []batch.FaultCounts `json:"errors"`
 }
 
-// Item is one placeholder that was offered.
+// Item is a placeholder that was offered, for the log.
 type Item struct {
 	UserID int64
 	// Attempt counts from 1. Final reports that it is the last one.
@@ -205,20 +191,22 @@ type Item struct {
 	ScheduledAt time.Time
 }
 
-// DeleteKind is the kind of the jobs that are inserted, one per placeholder, with the
-// argument user_id. It is frozen.
+// DeleteKind is the kind of the job that deletes one placeholder, with the argument
+// user_id. It must not change.
 const DeleteKind = "import_delete_placeholder_user"
 
-// Rules say when a placeholder is offered.
+// Rules limit the attempts to delete a placeholder.
 type Rules struct {
-	// MaxAttempts is how often; the last attempt is announced.
+	// MaxAttempts is the number of attempts. The last one is logged as final.
 	MaxAttempts int
-	// RetryPeriod has to be over, not just reached, since the attempt before.
+	// RetryPeriod is the time between attempts. An attempt is due after it, not at its
+	// end.
 	RetryPeriod time.Duration
 }
 
-// Reference is a column that keeps a placeholder alive while a row has its id there. A
-// table is "table", in the database's own schema, or "schema.table".
+// Reference names columns of one table. A placeholder is kept while a row has its id in
+// one of them. The name of a table is "table", in the database's own schema, or
+// "schema.table".
 type Reference struct {
 	Table   string
 	Columns []string

@@ -24,21 +24,25 @@ const userType = 15
 // Outcome is the result for one placeholder.
 type Outcome string
 
-// The outcomes: there is no such user; it is no placeholder (any more); it was in the
-// queue before; it is now; something refers to it, or it alone owns something, so it
-// stays; what refers to it may go with tombstones that wait.
 const (
-	Gone          Outcome = "gone"
+	// Gone means that the user does not exist.
+	Gone Outcome = "gone"
+	// NoPlaceholder means that the user is not a placeholder.
 	NoPlaceholder Outcome = "no_placeholder"
-	QueuedBefore  Outcome = "queued_before"
-	Queued        Outcome = "queued"
-	Blocked       Outcome = "blocked"
-	Delayed       Outcome = "delayed"
+	// QueuedBefore means that the user was already queued for deletion.
+	QueuedBefore Outcome = "queued_before"
+	// Queued means that Remove has queued the user for deletion.
+	Queued Outcome = "queued"
+	// Blocked means that rows refer to the user, or that the user is the sole owner of a
+	// group.
+	Blocked Outcome = "blocked"
+	// Delayed means that pending tombstones may delete the rows that refer to the user.
+	Delayed Outcome = "delayed"
 )
 
 // Blocker is a column that refers to a placeholder.
 type Blocker struct {
-	// Column is table.column, Sample names one of the rows by its primary key, such as
+	// Column is table.column. Sample names one of the rows by its primary key, such as
 	// "id 17".
 	Column string `json:"column"`
 	Sample string `json:"sample"`
@@ -48,39 +52,38 @@ type Blocker struct {
 type Verdict struct {
 	UserID  int64   `json:"user_id"`
 	Outcome Outcome `json:"outcome"`
-	// Blockers are all columns that refer to it, in the order of the configuration.
+	// Blockers has all columns that refer to it, in the order of the configuration.
 	Blockers []Blocker `json:"blockers"`
-	// Reason is why it stays, in one line; empty unless it is blocked.
+	// Reason is why the user is blocked, in one line, or empty.
 	Reason string `json:"reason,omitempty"`
 }
 
-// Remover hands placeholders over to the jobs that delete users.
+// Remover queues placeholders for deletion.
 type Remover struct {
-	// DB is a connection or a pool; Watched is the pool that is asked which session the
-	// transaction waits for.
+	// DB is a connection or a pool. Watched is the pool that is queried for the session
+	// that the transaction waits for.
 	DB         database.Beginner
 	Watched    *pgxpool.Pool
 	Names      pgcatalog.Names
 	References *References
-	// Limits bound each statement.
+	// Limits apply to each statement.
 	Limits batch.Limits
-	// Current, if set, refuses in the transaction where it must not be done with these
-	// references. It comes right before the COMMIT: the lock that it takes holds up those
-	// who take a lease or install references.
+	// Current, if set, returns an error if the references are outdated. It is called right
+	// before the COMMIT, because its lock blocks sessions that take a lease or install
+	// references.
 	Current func(ctx context.Context, tx pgx.Tx) error
 }
 
 // Remove queues the placeholder for deletion, with itself as the initiator, or records in
-// its rows what keeps it. It does either in one transaction, changes nothing where it is
-// called again, and may be called by several workers at once. What the database refuses
-// is recorded in the rows, too, until the next call succeeds.
+// its rows why it is kept. Either is one transaction. Repeated and concurrent calls are
+// safe. An error of the database is recorded in the rows, too, until the next call
+// succeeds.
 //
-// A row that comes to refer to the placeholder later, while it is in the queue, passes to
-// the ghost user.
+// Rows that are added while the placeholder is in the queue pass to the ghost user.
 func (r *Remover) Remove(ctx context.Context, userID int64) (Verdict, error) {
 	verdict := Verdict{UserID: userID, Blockers: []Blocker{}}
 	end := (&pace.Run{Throttle: pace.Throttle{Blocker: func(ctx context.Context, _ string) string {
-		// The transaction says itself what is wrong with the server.
+		// The transaction returns the errors of the server itself.
 		found, _ := batch.Blocker(ctx, r.Watched, r.Names, sessionKey(userID), 0)
 		return found
 	}}}).Watch(ctx, "")
@@ -99,25 +102,25 @@ func (r *Remover) Remove(ctx context.Context, userID int64) (Verdict, error) {
 	return verdict, nil
 }
 
-// sessionKey gives the session its name.
+// sessionKey returns the key from which the session's name is made.
 func sessionKey(userID int64) string { return fmt.Sprintf("%s/%d", DeleteKind, userID) }
 
-// transact bounds the transaction's statements. At a stricter isolation level, which the
-// database or the role may have set, the look would use a snapshot from before the lock:
-// rows that were waited for would not be seen.
+// transact runs do in a READ COMMITTED transaction with the limits. With a stricter
+// isolation level, which the database or the role may have set, the query of references
+// would use a snapshot from before the lock and miss rows that it waited for.
 func (r *Remover) transact(ctx context.Context, userID int64, do func(pgx.Tx) error) error {
 	return database.Write(ctx, r.DB, func(tx pgx.Tx) error {
 		longest, wait := r.Limits.Timeouts()
 		_, err := tx.Exec(ctx, r.Names.Render(statement("settle")), longest, wait, r.Names.Path, sessionKey(userID))
 		if err != nil {
-			return fmt.Errorf("settle session: %w", err)
+			return fmt.Errorf("set up the session: %w", err)
 		}
 		return do(tx)
 	})
 }
 
-// recordRefusal has the rows say why the placeholder stays while its job is tried again
-// and again. An error of connection or server says nothing about it.
+// recordRefusal records an error in the placeholder's rows, for as long as its job is
+// retried. It ignores errors of the connection or the server.
 func (r *Remover) recordRefusal(ctx context.Context, userID int64, refusal error) error {
 	if f := batch.Judge(refusal); f.SQLState == "" || f.Verdict == batch.Fatal {
 		return nil
@@ -129,8 +132,9 @@ func (r *Remover) recordRefusal(ctx context.Context, userID int64, refusal error
 	return problem.Doing(err, "record the error")
 }
 
+// decide queues the placeholder or records why it is kept.
 func (r *Remover) decide(ctx context.Context, tx pgx.Tx, verdict *Verdict) error {
-	found, err := r.look(ctx, tx, verdict.UserID)
+	found, err := r.inspect(ctx, tx, verdict.UserID)
 	if err != nil {
 		return err
 	}
@@ -153,21 +157,21 @@ func (r *Remover) decide(ctx context.Context, tx pgx.Tx, verdict *Verdict) error
 	}
 	_, err = tx.Exec(ctx, r.Names.Render(statement("record")), verdict.UserID, verdict.Reason,
 		columns(verdict.Blockers))
-	return problem.Doing(err, "record what keeps it")
+	return problem.Doing(err, "record why it is kept")
 }
 
-// look is how a placeholder stands.
-type look struct {
+// state is the state of a placeholder under its lock.
+type state struct {
 	userType *int32
 	queued   bool
 	blockers []Blocker
 }
 
-// look asks everything in one round trip. What bounds it came before: the first of its
-// statements on a connection are prepared, and that waits for the locks of other sessions
-// as well.
-func (r *Remover) look(ctx context.Context, tx pgx.Tx, userID int64) (look, error) {
-	found := look{}
+// inspect locks the placeholder and reads its state in one round trip. The caller has set
+// the timeouts in an earlier round trip, because preparing these statements may already
+// wait for locks of other sessions.
+func (r *Remover) inspect(ctx context.Context, tx pgx.Tx, userID int64) (state, error) {
+	found := state{}
 	var samples []*string
 	trip := &pgx.Batch{}
 	trip.Queue(r.Names.Render(statement("lock")), userID).Query(func(rows pgx.Rows) (err error) {
@@ -176,18 +180,18 @@ func (r *Remover) look(ctx context.Context, tx pgx.Tx, userID int64) (look, erro
 	})
 	trip.Queue(r.Names.Render(statement("queued")),
 		userID).QueryRow(func(row pgx.Row) error { return row.Scan(&found.queued) })
-	// Names of the application's tables are not to be rendered: one of their schemas may
-	// be called public.
-	trip.Queue(r.References.lookSQL(), userID).QueryRow(func(row pgx.Row) error { return row.Scan(&samples) })
+	// This statement must not be rendered, because a table of the application may be in a
+	// schema called public.
+	trip.Queue(r.References.querySQL(), userID).QueryRow(func(row pgx.Row) error { return row.Scan(&samples) })
 	if err := tx.SendBatch(ctx, trip).Close(); err != nil {
-		return found, fmt.Errorf("look for what refers to it: %w", err)
+		return found, fmt.Errorf("find rows that refer to it: %w", err)
 	}
 	found.blockers = r.References.blockers(samples)
 	return found, nil
 }
 
-// queue has the user deleted by the door that everybody uses. What that refuses concerns
-// the user, and keeps it.
+// queue calls "sexton".delete_user. If that refuses the user with an SX01x error, the
+// verdict is Blocked.
 func (r *Remover) queue(ctx context.Context, tx pgx.Tx, verdict *Verdict) error {
 	err := pgx.BeginFunc(ctx, tx, func(door pgx.Tx) error {
 		_, err := door.Exec(ctx, r.Names.Render(`SELECT "sexton".delete_user($1, $1, false)`), verdict.UserID)
@@ -205,7 +209,7 @@ func columns(blockers []Blocker) []string {
 	return render.Each(blockers, func(b Blocker) string { return b.Column })
 }
 
-// reason names everything that refers to a placeholder.
+// reason returns a text with all columns that refer to a placeholder.
 func reason(blockers []Blocker) string {
 	texts := render.Each(blockers, func(b Blocker) string { return fmt.Sprintf("%s (%s)", b.Column, b.Sample) })
 	return "still referenced by " + strings.Join(texts, ", ")

@@ -184,7 +184,7 @@ func TestReferenceThatIsNotCommittedYet(t *testing.T) {
 	r.Limits.LockTimeout = 3 * time.Second // Long enough to find out who has the lock.
 	_, err := r.Remove(t.Context(), 1)
 	require.ErrorContains(t, err, "lock timeout", "an error, so that it is tried again")
-	refusal := fmt.Sprintf(`look for what refers to it: ERROR: canceling statement due to lock timeout \(SQLSTATE 55P03\) \(row locked by pid %d \(`, writer.PgConn().PID())
+	refusal := fmt.Sprintf(`find rows that refer to it: ERROR: canceling statement due to lock timeout \(SQLSTATE 55P03\) \(row locked by pid %d \(`, writer.PgConn().PID())
 	require.Regexp(t, refusal, b.lastErrors()[0][1], "what was found before is out of date")
 	pgtest.Exec(t, writer, "COMMIT")
 	require.Equal(t, placeholder.Queued, b.remove(t, 1).Outcome)

@@ -85,14 +85,11 @@ func TestStatusNamesWhatKeepsPlaceholders(t *testing.T) {
 	require.Regexp(t, deletionKind+` +main +- `, s.OK("job", "list"))
 }
 
-// doctor reports what would offer a placeholder too often, or make its check slow or
-// impossible.
+// Doctor reports references without an index and references of the wrong type.
 func TestDoctorLooksAtPlaceholders(t *testing.T) {
 	t.Parallel()
 	s := placeholderSite(t)
-	s.Exec(`CREATE TABLE drawings (id bigint PRIMARY KEY, artist_id bigint, signature numeric);
-		ALTER TABLE import_placeholder_user_details DROP CONSTRAINT IF EXISTS import_placeholder_user_details_deletion_attempts_check;
-		UPDATE import_placeholder_user_details SET deletion_attempts = -1 WHERE id = 12`)
+	s.Exec(`CREATE TABLE drawings (id bigint PRIMARY KEY, artist_id bigint, signature numeric)`)
 	s.Configure(s.URL,
 		"loose_foreign_keys: {enabled: false}\nghost_users: {enabled: true}\nplaceholder_users:\n  enabled: true\n"+
 			"  references:\n    - {table: drawings, columns: [artist_id, signature]}\n")
@@ -110,7 +107,6 @@ func TestDoctorLooksAtPlaceholders(t *testing.T) {
 	require.Equal(t, map[string]string{
 		place + "35: no index of drawings begins with artist_id, so every batch reads the whole table":                                        "warning",
 		place + "46: drawings.signature is of type numeric, but users.id is of type int8: a foreign key of type numeric cannot refer to int8": "error",
-		"1 row with a negative number of attempts: they would be tried too often":                                                             "warning",
 	}, found)
 }
 

@@ -1,4 +1,4 @@
--- Where ownerless rows stand, and why.
+-- Returns the states of ownerless rows with the reasons.
 SELECT tried.id, tried.placeholder_user_id, tried.state, tried.deletion_attempts,
     CASE WHEN pg_catalog.isfinite(tried.last_deletion_attempt_at) THEN tried.last_deletion_attempt_at END,
     CASE WHEN tried.state = 'put_off' AND pg_catalog.isfinite(tried.last_deletion_attempt_at) THEN {next_attempt} END,

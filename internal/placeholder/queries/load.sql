@@ -1,5 +1,5 @@
--- Returns at most $4 eligible rows above the id $3, in the order of their ids, and whether the job of each waits or runs.
--- UNION, where UNION ALL would do: it keeps the planner from walking through the whole table by its primary key.
+-- Returns at most $4 eligible rows above the id $3, in the order of their ids, and whether the job of each is waiting or running.
+-- UNION instead of UNION ALL keeps the planner from scanning the whole table by its primary key.
 SELECT detail.id, detail.placeholder_user_id, {waits}
 FROM (
     SELECT * FROM (

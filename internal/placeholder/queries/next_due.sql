@@ -1,5 +1,5 @@
--- In how many seconds the next row can be offered again, 0 where none is put off. Each number of attempts is a stretch of the index of its
--- own. Infinity is how an operator may put a row off for ever: there is no next time.
+-- Returns the seconds until the next deferred row is due, or 0 if no row is deferred. The index begins with the number of attempts, so each
+-- number is one range scan. An operator may defer a row to infinity, which never becomes due.
 coalesce((
     SELECT extract(epoch FROM pg_catalog.min(next.last_deletion_attempt_at) - pg_catalog.statement_timestamp())
         OPERATOR(pg_catalog.+) $2::pg_catalog.float8

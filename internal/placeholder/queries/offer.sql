@@ -1,5 +1,5 @@
--- Offers the row $3: inserts the job for the time $4 and counts the attempt if that has made one, or does nothing of both. It returns whether
--- the row is still eligible, and the number of attempts where it was counted.
+-- Offers the row $3: inserts the job for the time $4, and counts the attempt if the job is new. It returns whether the row is still
+-- eligible, and the number of attempts if it counted one.
 WITH chosen AS MATERIALIZED (
     SELECT detail.id, detail.placeholder_user_id
     FROM {detail}

@@ -1,4 +1,4 @@
--- The tables, among these, that have pending tombstones.
+-- Returns the given tables that have pending tombstones.
 SELECT wanted.name FROM pg_catalog.unnest($1::pg_catalog.text[]) AS wanted (name)
 WHERE EXISTS (
     SELECT FROM "public".loose_foreign_keys_deleted_records AS tombstone

@@ -1,4 +1,4 @@
--- Gives the user $1 its attempts back, or counts the first one where its job waits ($2).
+-- Sets the attempts of the user $1 to 0, or to 1 if its job is waiting ($2).
 UPDATE {detail}
 SET deletion_attempts = $2::boolean::integer, last_deletion_attempt_at = CASE WHEN $2::boolean THEN pg_catalog.statement_timestamp() END,
     updated_at = pg_catalog.statement_timestamp()

@@ -1,4 +1,4 @@
--- Gives attempts back to rows that were tried, the most often tried ones first.
+-- Sets the attempts of rows that were tried to 0, those with the most attempts first.
 UPDATE {detail}
 SET deletion_attempts = 0, last_deletion_attempt_at = NULL, updated_at = pg_catalog.statement_timestamp()
 WHERE detail.namespace_id IS NULL AND detail.id OPERATOR(pg_catalog.=) ANY (ARRAY(
