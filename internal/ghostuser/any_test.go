@@ -256,7 +256,7 @@ func TestUsersOfAnyTableAreChecked(t *testing.T) {
 		},
 		{
 			func(l *ghostuser.Lists) { l.Nullify = nil },
-			"documents.reviewer_id refers to accounts without an action (foreign key documents_reviewer_id_fkey), and no list says what becomes of its rows (" +
+			"documents.reviewer_id refers to accounts without an action (foreign key documents_reviewer_id_fkey), and no list contains it (" +
 				"add {table: documents, columns: [reviewer_id]} to ghost_users.nullify, delete or move)",
 		},
 		{func(l *ghostuser.Lists) { l.Users = ghostuser.Users{} }, "there is no table users in schema public"},

@@ -1,4 +1,4 @@
-// Package ghostuser deletes users and keeps what they have written. Its entry points are
+// Package ghostuser deletes users and keeps their contributions. Its entry points are
 // Resolve and Engine.Run.
 //
 //	lists of columns ─┐
@@ -6,15 +6,15 @@
 //	foreign keys ─────┘                    ▼
 //	queue users_ghost_user_migrations ─► Run ─► package drain: move, delete, nullify ─► delete the user
 //
-// The ghost user takes over the contributions of deleted users. Run binds the plan to
-// edges and is the source of a drain.Pass: each queued user is a chunk of one key, whose
+// Contributions of deleted users pass to the ghost user. Run converts the plan to edges
+// and is the source of a drain.Pass: each queued user is a chunk of one key, and its
 // completion deletes the user. A user with an error is deferred, and the run continues
-// with the others.
+// with the other users.
 //
-// Invariant: a user is deleted only if nothing refers to it in a snapshot that was taken
+// Invariant: a user is deleted only if no rows refer to it in a snapshot that was taken
 // after the user was locked. Writers lock the user before they add rows that refer to it,
-// so no row is missing in that snapshot and none can be added.
+// so the snapshot has all of these rows and no further ones can be added.
 //
-// Each batch commits alone and counts itself in the queue's row, so a run may end or be
-// killed anywhere.
+// Each batch commits alone and counts its rows in the user's row of the queue, so a run
+// can be killed at any point.
 package ghostuser

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
@@ -414,46 +413,14 @@ func TestGhostUserIsMadeOnce(t *testing.T) {
 	})
 }
 
-// Ids that were inserted by their values are in the way of the sequence, which would come
-// to one of them after the other.
-func TestGhostUserWhereTheSequenceLags(t *testing.T) {
-	t.Parallel()
-	const far = 1_000_000_000_000
-	type example struct {
-		sequence string
-		users    int64
-		want     int64
-	}
-	pgtest.Each(t, map[string]example{
-		"by more than it is tried":         {"", 5000, 5001},
-		"by more than is drawn one by one": {"", 100_050, 100_051},
-		"with a remainder of its own": {
-			"ALTER SEQUENCE users_id_seq INCREMENT BY 7 RESTART WITH 3", 5000,
-			3 + 714*7,
-		},
-	}, func(t *testing.T, _ string, test example) {
-		db := dbtest.WithUsers(t, application, "DELETE FROM users; ALTER SEQUENCE users_id_seq RESTART WITH 1;"+
-			test.sequence)
-		db.Exec("INSERT INTO users (id, username, email, name) SELECT n, 'u' || n, n || '@x.com', '' FROM generate_series(1, $1::bigint) AS n", test.users)
-		db.Exec("INSERT INTO users (id, username, email, name) VALUES ($1, 'far', 'far@x.com', '')", int64(far))
-		require.Equal(t, test.want, pgtest.Scalar[int64](t, db.Database, "SELECT sexton.ghost_user()"))
-		db.Exec("INSERT INTO users (username, email, name) VALUES ('next', 'next@x.com', '')")
-		require.Less(t, pgtest.Scalar[int64](t, db.Database, "SELECT id FROM users WHERE username = 'next'"),
-			int64(far))
-	})
-}
-
 func TestGhostUserWhoseIdsAreTaken(t *testing.T) {
 	t.Parallel()
 	db := dbtest.WithUsers(t, application, "DELETE FROM users; ALTER SEQUENCE users_id_seq RESTART WITH 1")
-	owner := pgx.Identifier{db.CreateRole()}.Sanitize()
-	db.Exec("GRANT USAGE ON SCHEMA public TO " + owner + "; GRANT SELECT, INSERT ON users TO " + owner +
-		"; ALTER FUNCTION sexton.ghost_user() OWNER TO " + owner)
 	db.Exec("INSERT INTO users (id, username, email, name) SELECT n, 'u' || n, n || '@x.com', '' FROM generate_series(1, 30) AS n")
 	_, err := db.Pool().Exec(t.Context(), "SELECT sexton.ghost_user()")
 	requireState(t, err, "SX014",
 		`the ghost user cannot be created: duplicate key value violates unique constraint "users_pkey"`)
-	db.Exec("GRANT SELECT, UPDATE ON SEQUENCE users_id_seq TO " + owner)
+	db.Exec("SELECT setval('users_id_seq', 30)")
 	require.EqualValues(t, 31, pgtest.Scalar[int64](t, db.Database, "SELECT sexton.ghost_user()"))
 }
 
@@ -464,10 +431,6 @@ func TestGhostUserThatCannotBeMade(t *testing.T) {
 		ALTER TABLE users ALTER created_at DROP DEFAULT, ALTER organization_id DROP DEFAULT, ALTER shard DROP DEFAULT`)
 	_, err := db.Pool().Exec(t.Context(), "SELECT sexton.ghost_user()")
 	requireState(t, err, "SX014", "the ghost user cannot be created: table users requires a value for organization_id, shard")
-	_, problems := resolve(t, db, lists())
-	require.ErrorContains(t, problems.Err(),
-		"the ghost user cannot be created: table users requires a value for organization_id, shard")
-
 	db.Exec("ALTER TABLE users DROP organization_id, DROP shard")
 	_, err = db.Pool().Exec(t.Context(), "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT sexton.ghost_user(); COMMIT")
 	requireState(t, err, "SX014", "there is no ghost user, and none can be created at isolation level repeatable read")

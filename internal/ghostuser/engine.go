@@ -17,7 +17,7 @@ import (
 
 // Limits end a run. Zero values stand for 1000 users, 60 s and 30 min.
 type Limits struct {
-	// Users is the number of users that a run takes.
+	// Users is the maximum number of users of a run.
 	Users int
 	// Runtime is checked between batches. A run also ends before its lease does.
 	Runtime time.Duration
@@ -31,26 +31,26 @@ type Engine struct {
 	Plan    *Plan
 	Limits  Limits
 	Sizes   Sizes
-	// Connections is how many users a run with a target may work on at the same time.
-	// More returns another session under the same lease, or nil.
+	// Connections is how many users a run with a target may delete in parallel. More
+	// returns another session under the same lease, or nil.
 	Connections int
 	More        func(ctx context.Context) *batch.Session
 	Throttle    pace.Throttle
-	// Progress, if set, is called with the statistics after every batch and when what the
-	// run waits for changes. It must not keep them.
+	// Progress, if set, is called with the statistics after every batch and when the
+	// reason for which the run waits changes. It must not keep them.
 	Progress func(ctx context.Context, stats *Stats)
-	// Ended, if set, is called with how each user's part in the run has ended.
+	// Ended, if set, is called with the outcome of each user.
 	Ended func(ctx context.Context, item Item)
 }
 
-// Run works until no due user is left, a limit is reached or ctx ends; a batch that is
-// running when ctx ends is finished first. A user with many rows yields to others now and
-// then.
+// Run deletes users until no due user is left, a limit is reached or ctx ends. If ctx
+// ends, it finishes the current batch first. A user with many rows yields to other users
+// from time to time.
 //
-// A user with an error is deferred, the others go on. One that has begun and is not
-// finished keeps what has been done and goes to the back of the due ones. The statistics
-// are valid with an error, too. The error wraps lease.ErrLost if the lease has passed on;
-// then nothing of the last batch remains.
+// A user with an error is deferred, and the run continues with the others. A user that is
+// not finished goes to the end of the queue. The statistics are valid even if there is an
+// error. The error wraps lease.ErrLost if another worker has taken the lease. In that
+// case the last batch was rolled back.
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	r := &run{Engine: e, stats: newStats(), users: map[int64]*user{}, limits: Limits{
 		Users: cmp.Or(max(e.Limits.Users, 0), 1000), Runtime: cmp.Or(max(e.Limits.Runtime, 0), time.Minute),
@@ -68,50 +68,51 @@ type run struct {
 	limits Limits
 	frame  *pace.Frame
 	ghost  dml.ID
-	// parents are the users that are deleted softly, and the others.
+	// parents has the users of soft deletes and those of hard deletes.
 	parents [2]*drain.Parent
-	edges   map[*drain.Edge]*part
+	edges   map[*drain.Edge]*edgeStep
 
-	// mu guards all below: sessions report at any time.
+	// mu guards all below, because several sessions report.
 	mu    sync.Mutex
 	stats *Stats
-	// users are those that the run has loaded, by the ids of their rows in the queue.
+	// users has the users that the run has loaded, by the id of the row in the queue.
 	users map[int64]*user
 }
 
-// part is what an edge does for a step.
-type part struct {
+// edgeStep is the step and action of an edge.
+type edgeStep struct {
 	*step
 
 	do dml.Action
 }
 
-// user is one whom the run has loaded.
+// user is a user that the run has loaded.
 type user struct {
 	id         int64
 	userID     dml.ID
 	hardDelete bool
 	queued     time.Time
-	// held reports that the pass has the user. begun reports that something has been
-	// done, over that the user's part has ended.
-	held, begun, over bool
-	// waits is the lock that the user waits for, due when it is tried again.
-	waits string
-	due   time.Time
-	// done are the rows of this run, estimated is when what remains was estimated last.
+	// held reports that the pass has the user. begun reports that this run has changed
+	// rows, and ended that the run has finished with the user.
+	held, begun, ended bool
+	// lockReason names the lock that the user waits for, and retryAt is the time of the
+	// next try.
+	lockReason string
+	retryAt    time.Time
+	// done counts the rows of this run. estimated is when the remaining rows were last
+	// estimated.
 	done      Current
 	estimated time.Time
-	// These are from the last completion: how it ended, the rows of all runs, the steps
-	// that had rows, and the user's type if such users must not be deleted.
-	outcome Outcome
-	total   Current
-	left    []*step
-	refused int32
-	tree    *tree
+	// These are results of the last completion: the outcome, the rows of all runs, the
+	// steps that had rows, and the user's type if it must not be deleted.
+	outcome     Outcome
+	total       Current
+	liveSteps   []*step
+	refusedType int32
+	tree        *tree
 }
 
-// work does the passes of a run. Another one begins only if the ghost user was deleted
-// meanwhile.
+// work runs a pass, and another one if the ghost user was deleted meanwhile.
 func (r *run) work(ctx context.Context, frame *pace.Frame) error {
 	r.frame = frame
 	for {
@@ -135,7 +136,7 @@ func (r *run) work(ctx context.Context, frame *pace.Frame) error {
 	}
 }
 
-// findGhost finds the ghost user, and makes GitLab's if there is none.
+// findGhost finds the ghost user. It creates GitLab's ghost user if there is none.
 func (r *run) findGhost(ctx context.Context) error {
 	const find = `SELECT coalesce(pg_catalog.to_jsonb("sexton".ghost_user()), '""')`
 	_, err := r.Session.Run(ctx, batch.Statement{SQL: r.Session.Names.Render(find), Scan: batch.One(&r.ghost)})
@@ -151,13 +152,13 @@ func (r *run) findGhost(ctx context.Context) error {
 
 func (r *run) pass() *drain.Pass {
 	throttle := r.Throttle
-	throttle.Share = throttle.Share.Configured(r.Sizes.Duty, r.worksAt)
+	throttle.Share = throttle.Share.Configured(r.Sizes.Duty, r.setDuty)
 	pass := &drain.Pass{
 		Source: r, Parents: r.parents[:], Session: r.Session, Connections: 1, Connect: r.More,
 		Target: r.Sizes.Target, Chunk: r.limits.Users,
 		Pace: &pace.Run{
 			Until: r.frame.Until, Stop: r.frame.Stop, Ended: r.frame.Ended, Target: r.Sizes.Target, Throttle: throttle,
-			Waits: func(ctx context.Context, _ pace.WaitClass, reason string) { r.waitsFor(ctx, reason) },
+			Waits: func(ctx context.Context, _ pace.WaitClass, reason string) { r.setWaitingFor(ctx, reason) },
 		},
 		Report: drain.Report{
 			Changed: r.changed, Removed: r.removed, Late: func(int64) {}, Failed: func(batch.Fault) {},
@@ -170,13 +171,13 @@ func (r *run) pass() *drain.Pass {
 	return pass
 }
 
-// bind makes the edges of the plan's steps, in their order.
+// bind creates the edges of the plan's steps, in order.
 func (r *run) bind() {
 	names := r.Session.Names
 	for _, u := range r.users {
 		u.held = false
 	}
-	r.edges = map[*drain.Edge]*part{}
+	r.edges = map[*drain.Edge]*edgeStep{}
 	for i, hard := range []bool{false, true} {
 		key := r.Plan.key
 		key.Queued = r.Plan.queued(names, hard, r.ghost)
@@ -204,26 +205,26 @@ func (r *run) edge(s *step, leaf Table, do dml.Action) *drain.Edge {
 	if do == dml.Remove && s.below {
 		edge.Tree = r.treeOf(s, leaf)
 	}
-	r.edges[edge] = &part{s, do}
+	r.edges[edge] = &edgeStep{s, do}
 	return edge
 }
 
-// worksAt records at which share of its time the run works.
-func (r *run) worksAt(duty pace.Duty) {
+// setDuty records the share of its time that the run works.
+func (r *run) setDuty(duty pace.Duty) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stats.Duty = duty
 }
 
-// changed counts rows of a user.
+// changed counts changed rows of a user.
 func (r *run) changed(e *drain.Edge, tombstones []drain.Tombstone, rows int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	part := r.edges[e]
-	r.stats.count(r.users[tombstones[0].ID], part.do, part.label, rows, part.do != part.Action)
+	s := r.edges[e]
+	r.stats.count(r.users[tombstones[0].ID], s.do, s.label, rows, s.do != s.Action)
 }
 
-// removed ends the part of a user whose completion has ended it.
+// removed finishes a user whose completion has removed it from the queue.
 func (r *run) removed(_ *drain.Parent, tombstones []drain.Tombstone, _ bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -237,7 +238,7 @@ func (r *run) removed(_ *drain.Parent, tombstones []drain.Tombstone, _ bool) {
 			u.done = u.total
 		case Cancelled, Gone:
 			r.stats.UsersDropped++
-		default: // The kind of deletion has changed: it is loaded again.
+		default: // The kind of deletion has changed, so the user is loaded again.
 			delete(r.users, u.id)
 			continue
 		}
@@ -245,9 +246,9 @@ func (r *run) removed(_ *drain.Parent, tombstones []drain.Tombstone, _ bool) {
 	}
 }
 
-// end ends a user's part in the run.
+// end reports that the run has finished with a user.
 func (r *run) end(ctx context.Context, u *user, outcome Outcome, f batch.Fault) {
-	u.over = true
+	u.ended = true
 	if r.Ended != nil {
 		r.Ended(ctx, Item{
 			UserID: u.userID, HardDelete: u.hardDelete, Outcome: outcome, Moved: u.done.Moved, Deleted: u.done.Deleted,
@@ -266,8 +267,8 @@ func (r *run) progress(ctx context.Context) {
 	}
 }
 
-// waitsFor notes what the run waits for from now on; "" is nothing.
-func (r *run) waitsFor(ctx context.Context, reason string) {
+// setWaitingFor reports the reason for which the run waits, or "" if it does not wait.
+func (r *run) setWaitingFor(ctx context.Context, reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stats.WaitingFor == reason {
@@ -279,17 +280,18 @@ func (r *run) waitsFor(ctx context.Context, reason string) {
 	}
 }
 
-// close ends a run that may have left users.
+// close counts the users that are left, and moves unfinished users to the end of the
+// queue.
 func (r *run) close(ctx context.Context) error {
 	left := false
 	var begun []int64
 	for _, u := range r.users {
-		if u.over {
+		if u.ended {
 			continue
 		}
 		left = true
-		r.stats.Held = cmp.Or(r.stats.Held, u.waits)
-		if u.begun || u.waits != "" {
+		r.stats.Held = cmp.Or(r.stats.Held, u.lockReason)
+		if u.begun || u.lockReason != "" {
 			begun = append(begun, u.id)
 			r.stats.UsersUnfinished++
 			r.end(ctx, u, Unfinished, batch.Fault{})
@@ -307,5 +309,5 @@ func (r *run) close(ctx context.Context) error {
 		return nil
 	}
 	_, err := r.Session.Run(ctx, batch.Statement{SQL: r.statement("defer"), Args: []any{begun}})
-	return problem.Doing(err, "put unfinished users back")
+	return problem.Doing(err, "move unfinished users to the end of the queue")
 }

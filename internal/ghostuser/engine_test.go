@@ -211,7 +211,7 @@ func TestAPartitionThatComesDuringTheRun(t *testing.T) {
 	b.queue(false, 1)
 	stats := b.run(t)
 	require.Len(t, stats.Errors, 1)
-	require.Contains(t, stats.Errors[0].Message, "or a partition came after the run began")
+	require.Contains(t, stats.Errors[0].Message, "or a partition was created after the run began")
 	b.engine.Plan = plan(t, b.DB, l)
 	b.Exec("UPDATE users_ghost_user_migrations SET consume_after = now(); ALTER TABLE builds DETACH PARTITION builds_1; INSERT INTO builds_1 VALUES (3, 1, 1)")
 	b.requireDone(t, b.run(t), 1)
@@ -416,7 +416,7 @@ func TestAnEventNeedsAPrimaryKey(t *testing.T) {
 	})
 	_, problems := resolve(t, b.DB, l)
 	require.EqualError(t, problems.Err(),
-		"ghost_users.delete[1].event: table heaps has no primary key to identify its rows (add a primary key, or leave event and cleaner_class out)")
+		"ghost_users.delete[1].event: table heaps has no primary key to identify its rows (add a primary key, or omit event and cleaner_class)")
 
 	b.Exec("ALTER TABLE heaps ADD id bigint PRIMARY KEY; CREATE RULE also AS ON DELETE TO heaps DO ALSO SELECT 1")
 	_, problems = resolve(t, b.DB, l)

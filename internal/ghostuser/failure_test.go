@@ -89,7 +89,7 @@ func TestAForeignKeyThatRefusesConcernsTheUsersWithRows(t *testing.T) {
 	pgtest.Each(t, map[string]example{
 		"no action": {
 			"CREATE TABLE owners (id bigint PRIMARY KEY, boss_id bigint REFERENCES users); INSERT INTO owners VALUES (7, 1)", "owners",
-			"owners.boss_id refers to users without an action (foreign key owners_boss_id_fkey), and no list says what becomes of its rows " +
+			"owners.boss_id refers to users without an action (foreign key owners_boss_id_fkey), and no list contains it " +
 				"(add {table: owners, columns: [boss_id]} to ghost_users.nullify, delete or move): row id 7",
 		},
 		"SET NULL on a NOT NULL column": {

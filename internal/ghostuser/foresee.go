@@ -24,11 +24,11 @@ func (p *Plan) Find(ctx context.Context, db dbsqlc.DBTX, key string) (found dml.
 	if errors.Is(err, pgx.ErrNoRows) {
 		return found, fmt.Errorf("there is no user %s", key)
 	}
-	return found, problem.Doing(err, "look for user %s", key)
+	return found, problem.Doing(err, "find user %s", key)
 }
 
-// Foresee counts what refers to a user, what native cascades take along, and what loose
-// references take later, in READ ONLY transactions.
+// Foresee counts the rows that refer to a user, the rows that native cascades delete with
+// these, and the rows that loose foreign keys delete later, in READ ONLY transactions.
 func (p *Plan) Foresee(ctx context.Context, db pgcatalog.Beginner, user dml.ID, hardDelete bool,
 	loose ...dml.Loose,
 ) (*dml.Foresight, error) {
@@ -56,8 +56,8 @@ func (p *Plan) Foresee(ctx context.Context, db pgcatalog.Beginner, user dml.ID, 
 	return seen, nil
 }
 
-// below counts what goes or changes with the rows of the steps that delete, and, by loose
-// references, with the user.
+// below counts the rows that are deleted or changed with the rows of the steps that
+// delete. With loose it also counts the rows below the user.
 func (p *Plan) below(
 	ctx context.Context, db pgcatalog.Beginner, read dml.Reader, seen *dml.Foresight,
 	every []*step, user dml.ID, loose []dml.Loose,
@@ -89,7 +89,7 @@ func (p *Plan) below(
 		}
 	}
 	if users := below[p.users.OID]; users != nil && len(loose) > 0 {
-		// The steps are about its other keys and columns.
+		// Steps count the rows of native keys and of the listed columns.
 		users.Refs = slices.DeleteFunc(users.Refs, func(f *dml.Ref) bool {
 			return f.Constraint != "" || slices.ContainsFunc(every, func(s *step) bool {
 				return s.Child.OID == f.Table.OID && slices.Equal(s.Columns, f.Columns)
@@ -110,7 +110,7 @@ func (p *Plan) below(
 	return seen.Below(ctx, read, p.label, windows...)
 }
 
-// foreseen adds rows of the step.
+// foreseen adds n rows of the step.
 func (s *step) foreseen(seen *dml.Foresight, n int64) {
 	if n > dml.MostForeseen {
 		n, seen.Capped = dml.MostForeseen, true

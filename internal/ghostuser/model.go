@@ -10,8 +10,8 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Columns names columns of one table that refer to users. Names of tables are "table", in
-// the database's own schema, or "schema.table".
+// Columns names columns of one table that refer to users. The name of a table is "table",
+// in the database's own schema, or "schema.table".
 type Columns struct {
 	Table   string
 	Columns []string
@@ -21,21 +21,21 @@ type Columns struct {
 	EventColumns []string
 }
 
-// Move names columns whose rows pass to the ghost user.
+// Move names columns that are set to the ghost user.
 type Move struct {
 	Table   string
 	Columns []string
 	// Always moves the rows on a hard delete, too.
 	Always bool
-	// Conditions, all of which must hold, restrict the move to some rows. The others are
-	// treated as on a hard delete.
+	// Conditions restrict the move to rows that meet all of them. Other rows are treated
+	// as on a hard delete.
 	Conditions []definitions.Condition
 }
 
-// Lists say what becomes of the rows of a deleted user. Of a column that is moved, Delete
-// and Nullify may say as well what becomes of rows that are not: on a hard delete, rows
-// that conditions leave out, and rows that the ghost user cannot have because it already
-// has an equal one. Foreign keys that no list names follow their own action.
+// Lists has the actions for the rows of a deleted user. A column in Move may also be in
+// Delete or Nullify, for rows that are not moved: on a hard delete, if they do not meet
+// the conditions, or if the ghost user has an equal row. Foreign keys that are in no list
+// use their own action.
 type Lists struct {
 	Users   Users
 	Move    []Move
@@ -58,19 +58,18 @@ func (u Users) gitlab() bool { return u.Table == "" }
 // Table is a relation of the database.
 type Table = pgcatalog.Table
 
-// Sizes bound the statements. Zero values stand for the defaults 50, 1000 and 100.
+// Sizes limits the statements. Zero values stand for the defaults 50, 1000 and 100.
 type Sizes struct {
 	// Move, Delete and Nullify are the most rows of one statement without a Target.
 	Move, Delete, Nullify int
-	// Target is the time that one statement should take. The engine finds the sizes for
-	// it.
+	// Target is the time that one statement should take. The sizes adapt to it.
 	Target time.Duration
-	// Duty is the share of its time that a run with a target works; the rest it leaves to
-	// others. 0 and 1 are all of it.
+	// Duty is the share of its time that a run with a target works. 0 and 1 mean all of
+	// it.
 	Duty float64
 }
 
-// rows is the most rows of one statement; 0 leaves it to the engine.
+// rows returns the limit of rows for one statement, or 0 if the size adapts.
 func (s Sizes) rows(do dml.Action) int {
 	switch {
 	case s.Target > 0:
@@ -84,7 +83,7 @@ func (s Sizes) rows(do dml.Action) int {
 	}
 }
 
-// counter is the column of the queue that counts the action's rows.
+// counter returns the column of the queue that counts the rows of an action.
 func counter(do dml.Action) string {
 	switch do {
 	case dml.Move:
@@ -96,39 +95,39 @@ func counter(do dml.Action) string {
 	}
 }
 
-// step is one column that refers to users. A step whose rows nothing can be done about
-// (dml.Forbid) prevents the deletion of each user that has some.
+// step is one column that refers to users, with its action. If the action is dml.Forbid,
+// users with rows in the column cannot be deleted.
 type step struct {
 	dml.Edge
 
 	// otherwise is the action for a row that cannot be moved because the ghost user has
 	// an equal one.
 	otherwise dml.Action
-	// label is table.column for people, logs and statistics, tableLabel the table alone.
+	// label is table.column for people, logs and statistics, and tableLabel the table.
 	label, tableLabel string
-	// twins are, by leaf, conditions under which a row of the ghost user (twin) prevents
-	// the move of the row child. They cover the unique indexes whose meaning is known.
+	// twins has, by leaf, conditions under which a row of the ghost user (twin) prevents
+	// the move of the row child. The other unique indexes fail the move.
 	twins map[uint32][]string
 	// below reports that foreign keys refer to the table.
 	below bool
-	// refusal is why nothing can be done about the rows, and shown selects the name of
-	// one.
+	// refusal is why users with rows cannot be deleted, and shown selects the name of a
+	// row.
 	refusal, shown string
 }
 
-// column is the one that refers to users.
+// column returns the column that refers to users.
 func (s *step) column() string { return s.Columns[0] }
 
-// Plan lists the work for a user, in this order: moves, deletions with an event, other
-// deletions, nullifications, other foreign keys. It is bound to one state of the
-// database: resolve again for each run.
+// Plan has the steps for a user, in this order: moves, deletions with an event, other
+// deletions, nullifications, other foreign keys. It describes one state of the database.
+// Resolve it again for each run.
 type Plan struct {
 	users Table
 	key   dml.Key
 	// gitlab reports that the users have GitLab's columns and rules.
 	gitlab bool
-	// ghost is the configured ghost user; empty with GitLab's users, where the database
-	// knows it.
+	// ghost is the configured ghost user. It is empty with GitLab's users, whose ghost
+	// user the database finds.
 	ghost dml.ID
 	soft  []*step
 	hard  []*step
@@ -141,14 +140,15 @@ func (p *Plan) steps(hardDelete bool) []*step {
 	return p.soft
 }
 
-// column is the users' key in SQL, and is compares it with a value.
+// column returns the users' key column in SQL.
 func (p *Plan) column(alias string) string { return alias + "." + pgcatalog.Quote(p.key.KeyColumns[0]) }
 
+// is returns the comparison of the users' key with a value.
 func (p *Plan) is(alias, value string) string {
 	return p.key.KeyCompare[0].Equal(p.column(alias), value)
 }
 
-// value is a user's key in parameter n.
+// value returns parameter n, cast to the type of a user's key.
 func (p *Plan) value(n int) string {
 	if p.key.Integer {
 		return fmt.Sprintf("$%d::bigint", n)
@@ -156,7 +156,7 @@ func (p *Plan) value(n int) string {
 	return fmt.Sprintf("$%d::pg_catalog.text::%s", n, p.key.KeyTypes[0])
 }
 
-// literal is a user's key as a literal.
+// literal returns a user's key as a literal.
 func (p *Plan) literal(id dml.ID) string {
 	if p.key.Integer {
 		return id.Text
@@ -164,7 +164,7 @@ func (p *Plan) literal(id dml.ID) string {
 	return fmt.Sprintf("%s::%s", pgcatalog.Literal(id.Text), p.key.KeyTypes[0])
 }
 
-// parameter is a user's key as a parameter of value.
+// parameter returns a user's key as the argument for value.
 func (p *Plan) parameter(id dml.ID) any {
 	if p.key.Integer {
 		return id.Number()
@@ -172,5 +172,5 @@ func (p *Plan) parameter(id dml.ID) any {
 	return id.Text
 }
 
-// label is the name of a table for people.
+// label returns the name of a table for people.
 func (p *Plan) label(t *dml.Table) string { return t.In(p.users.Schema) }

@@ -18,43 +18,43 @@ import (
 //go:embed queries
 var queries embed.FS
 
-// statement is a text of the package's, to be rendered for the configured schemas.
+// statement returns a file of the folder queries, to be rendered for the configured
+// schemas.
 func statement(name string, more ...string) string {
 	return pgcatalog.Texts{Files: queries}.Statement(name, more...)
 }
 
-// statement is one of them, rendered for the run.
+// statement returns a file of the folder queries, rendered for the run.
 func (r *run) statement(name string) string { return r.Session.Names.Render(statement(name)) }
 
-// DueSQL is a condition, to be rendered for the configured schemas: some user can be
-// taken now.
+// DueSQL returns the condition that a user is due, to be rendered for the configured
+// schemas.
 func DueSQL() string { return "EXISTS (SELECT " + statement("due") + ")" }
 
-// CountDueSQL is an expression, to be rendered for the configured schemas: how many can,
-// 10,001 where there are more.
+// CountDueSQL returns an expression for the number of due users, at most 10,001, to be
+// rendered for the configured schemas.
 func CountDueSQL() string {
 	return "(SELECT pg_catalog.count(*) FROM (SELECT " + statement("due") + " LIMIT 10001) AS counted)"
 }
 
-// NextDueSQL is an expression, to be rendered for the configured schemas: in how many
-// seconds (float8) the next user falls due that is put off, or 0 where none is. A user
-// put off for ever (infinity) never does, and Postgres refuses to subtract that.
+// NextDueSQL returns an expression for the seconds (float8) until the next deferred user
+// is due, or 0 if no user is deferred, to be rendered for the configured schemas. It
+// ignores users that are deferred to infinity, which Postgres cannot subtract.
 func NextDueSQL() string { return statement("next_due") }
 
-// Backlog sums up the queue.
+// Backlog has the numbers of the queue.
 type Backlog struct {
-	// Pending counts users, users that are put off included, up to 10,000. Capped reports
-	// that there are more than it says.
+	// Pending counts users, including deferred ones, up to 10,000. Capped reports that
+	// there are more.
 	Pending int64
 	Capped  bool
-	// OldestAgeSeconds is the time since the first of them came in.
+	// OldestAgeSeconds is the time since the first user was queued.
 	OldestAgeSeconds float64
-	// Deferred counts users that are put off after an error, up to 10,000.
+	// Deferred counts users that are deferred after an error, up to 10,000.
 	Deferred int64
 }
 
-// ReadBacklog counts what waits. The database has the one definition of it, which
-// "sexton".backlog shows as well.
+// ReadBacklog reads the backlog from the function that "sexton".backlog uses, too.
 func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (Backlog, error) {
 	rows, _ := db.Query(ctx,
 		names.Render(`SELECT pending, capped, oldest_age_seconds, deferred FROM "sexton".backlog_of_ghost_users()`))
@@ -62,31 +62,30 @@ func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (Ba
 	return b, problem.Doing(err, "count users to be deleted")
 }
 
-// Waiting is one user in the queue.
+// Waiting is a user in the queue.
 type Waiting struct {
 	UserID     dml.ID    `json:"user_id"`
 	HardDelete bool      `json:"hard_delete"`
 	CreatedAt  time.Time `json:"created_at"`
-	// ConsumeAfter is the time before which the user is not taken; it may be infinite.
+	// ConsumeAfter is the time when the user becomes due. It may be infinite.
 	ConsumeAfter pgtype.Timestamptz `json:"consume_after"`
 	Attempts     int64              `json:"attempts"`
 	LastError    string             `json:"last_error,omitempty"`
 	Moved        int64              `json:"moved"`
 	Deleted      int64              `json:"deleted"`
 	Nullified    int64              `json:"nullified"`
-	// Remaining is an estimate: nil if the user has not taken long, and remainingCap
-	// (10,000) if it is that or more.
+	// Remaining is an estimate of at most remainingCap (10,000) rows. It is nil if the
+	// deletion has not taken long.
 	Remaining *int64 `json:"remaining,omitempty"`
 }
 
-// ReadWaiting returns the first users of the queue, in the order in which they will be
-// taken.
+// ReadWaiting returns the first users of the queue.
 func ReadWaiting(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, limit int) ([]Waiting, error) {
 	return list(ctx, db, names, `"public".`+QueueTable+" AS job", limit)
 }
 
-// failedWindow is how many users are looked at from the end of the queue: failing puts a
-// user there.
+// failedWindow is how many users from the end of the queue are searched for failed ones.
+// A failed user is moved to the end.
 const failedWindow = 1_000
 
 // ReadFailed returns users that failed, in the order in which they are retried. It reads
@@ -101,9 +100,10 @@ func list(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, from strin
 	return waiting, problem.Doing(err, "read users to be deleted")
 }
 
-// Retry makes a user that failed due now, as if it had never failed, or the last thousand
-// of them if user is empty. The reason of the last failure stays until the next attempt.
-// It returns how many there were, those apart that a worker has in hand.
+// Retry makes a failed user due and sets its attempts to 0. If user is empty, it does so
+// for all failed users among the last failedWindow of the queue. The last error is kept
+// until the next attempt. Retry returns the number of users. It skips users that a worker
+// is processing.
 func Retry(ctx context.Context, tx pgx.Tx, names pgcatalog.Names, user dml.ID) (int64, error) {
 	if err := batch.UsePath(ctx, tx, names); err != nil {
 		return 0, err

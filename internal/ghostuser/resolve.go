@@ -15,26 +15,25 @@ import (
 	"sexton/internal/problem"
 )
 
-// section is the key of the configuration that lists live under.
+// section is the configuration key of the lists.
 const section = "ghost_users"
 
-// QueueTable is the name of the table in which users wait to be deleted.
+// QueueTable is the name of the table with the queue of users to be deleted.
 const QueueTable = "users_ghost_user_migrations"
 
-// Resolve binds the lists to the tables of a database, whose own schema is the one of its
-// users, and finds all other foreign keys to users.
+// Resolve binds the lists to the tables of a database and finds all other foreign keys to
+// users. schema is the schema of the users.
 //
-// Its findings carry keys such as ghost_users.move[3].columns[0] and no position. Errors:
-// a missing table or column, a type that is not the key's, nullify on a NOT NULL column,
-// a column that is listed twice, a ghost user that cannot be made. Warnings: a column
-// without an index, rows for which nothing is said, and a foreign key that refuses the
-// deletion of the users with rows there, such as one without an action that no list
-// answers for. The plan is nil if there is an error.
+// Its findings have keys such as ghost_users.move[3].columns[0] and no position. Errors
+// are a missing table or column, another type than the key's, nullify on a NOT NULL
+// column, and a column that is listed twice. Warnings are a column without an index, rows
+// without an action, and a foreign key that prevents the deletion of users with rows
+// there. The plan is nil if there is an error.
 func Resolve(ctx context.Context, db pgcatalog.Beginner, schema string, lists Lists) (*Plan, problem.List, error) {
 	r := &resolver{schema: schema, lists: lists, columns: map[columnRef]*bound{}}
 	err := pgcatalog.Settled(ctx, db, func(tx pgx.Tx) error {
-		// All tables of the schema and of the others that lists name, and every foreign
-		// key.
+		// Read all tables of the schema and of other schemas in the lists, and every
+		// foreign key.
 		oids, err := pgcatalog.InSchemas(ctx, tx, append(r.schemas(), schema))
 		if err != nil {
 			return err
@@ -58,40 +57,41 @@ func Resolve(ctx context.Context, db pgcatalog.Beginner, schema string, lists Li
 	return plan, r.problems, nil
 }
 
-// columnRef is a column of a table, the partitioned one where it has partitions.
+// columnRef identifies a column of a table. For a partition it has the partitioned table.
 type columnRef struct {
 	table  uint32
 	column string
 }
 
-// bound is everything that is said about one column.
+// bound is a column that refers to users, with its actions.
 type bound struct {
 	relation *pgcatalog.Relation
-	// table is its name for people.
+	// table is the name of the table for people.
 	table  string
 	column string
-	// key is where the configuration speaks of the column first; empty where only a
-	// foreign key does.
+	// key is the first configuration key for the column, or empty if only a foreign key
+	// refers to users.
 	key string
-	// moves reports that a list moves the column, and how.
+	// moves reports that a list moves the column, with the options always and conditions.
 	moves      bool
 	always     bool
 	conditions []dml.Value
-	// listed is the action of the other two lists, keyed that of the foreign key.
+	// listed is the action of the other two lists, and keyed the action of the foreign
+	// key.
 	listed dml.Action
 	keyed  dml.Action
-	// told asks for an event with the keys of rows that are deleted, and these columns.
-	told         bool
+	// event requests an event with the keys of deleted rows and eventColumns.
+	event        bool
 	eventColumns []string
 	// foreign is the name of a foreign key, if there is one.
 	foreign string
-	// refusal is why the users that have rows here cannot be deleted: a foreign key wants
-	// what cannot be done.
+	// refusal is why users with rows in the column cannot be deleted: the action of the
+	// foreign key is impossible.
 	refusal string
 }
 
-// rest is the action for rows that are not moved.
-func (b *bound) rest() dml.Action {
+// unmovedAction returns the action for rows that are not moved.
+func (b *bound) unmovedAction() dml.Action {
 	if b.listed != dml.Forbid || b.refusal != "" {
 		return b.listed
 	}
@@ -105,25 +105,23 @@ type resolver struct {
 
 	schema string
 	users  *pgcatalog.Relation
-	// key is the users' key column, stored the type in which it is stored, and ghost the
-	// configured ghost user.
+	// key is the users' key column, stored its type, and ghost the configured ghost user.
 	key, stored string
 	ghost       dml.ID
 	lists       Lists
 	problems    problem.List
 	columns     map[columnRef]*bound
-	// order has the columns as the lists and then the catalogue name them first, for
-	// moves and for the rest.
+	// These are the columns of each list in order, and of foreign keys.
 	moves, deletes, nullifies, keys []*bound
-	// told are the tables whose rows are told of, those below others first.
-	told []uint32
+	// eventTables has the tables with events, each before the tables above it.
+	eventTables []uint32
 }
 
 func (r *resolver) reportf(severity problem.Severity, key, fix, format string, args ...any) {
 	r.problems.Add(problem.Problem{Severity: severity, Key: key, Message: fmt.Sprintf(format, args...), Fix: fix})
 }
 
-// schemas are the ones that lists name.
+// schemas returns the schemas that lists name.
 func (r *resolver) schemas() []string {
 	schemas := []string{}
 	add := func(table string) {
@@ -144,7 +142,7 @@ func (r *resolver) resolve(ctx context.Context, tx pgx.Tx) error {
 	if !r.checkUsers() {
 		return nil
 	}
-	if err := r.checkGhost(ctx, tx); err != nil {
+	if err := r.readGhost(ctx, tx); err != nil {
 		return err
 	}
 	for i, m := range r.lists.Move {
@@ -153,10 +151,10 @@ func (r *resolver) resolve(ctx context.Context, tx pgx.Tx) error {
 		}
 	}
 	for i, l := range r.lists.Delete {
-		r.bindRest(fmt.Sprintf("%s.delete[%d]", section, i), l, dml.Remove, &r.deletes)
+		r.bindList(fmt.Sprintf("%s.delete[%d]", section, i), l, dml.Remove, &r.deletes)
 	}
 	for i, l := range r.lists.Nullify {
-		r.bindRest(fmt.Sprintf("%s.nullify[%d]", section, i), l, dml.Nullify, &r.nullifies)
+		r.bindList(fmt.Sprintf("%s.nullify[%d]", section, i), l, dml.Nullify, &r.nullifies)
 	}
 	for _, key := range r.Keys {
 		if key.Target == r.users.OID {
@@ -167,44 +165,44 @@ func (r *resolver) resolve(ctx context.Context, tx pgx.Tx) error {
 	for _, b := range slices.Concat(r.moves, r.deletes, r.nullifies, r.keys) {
 		if !seen[b] {
 			seen[b] = true
-			r.checkRest(b)
+			r.checkUnmoved(b)
 			r.checkIndex(b)
 		}
 	}
-	r.orderTold()
+	r.sortEventTables()
 	return nil
 }
 
-// orderTold finds which of the tables whose rows are told of hang below which.
-func (r *resolver) orderTold() {
+// sortEventTables sorts the tables with events, each before the tables above it.
+func (r *resolver) sortEventTables() {
 	for _, b := range r.deletes {
-		if b.told && !slices.Contains(r.told, b.relation.OID) {
-			r.told = append(r.told, b.relation.OID)
+		if b.event && !slices.Contains(r.eventTables, b.relation.OID) {
+			r.eventTables = append(r.eventTables, b.relation.OID)
 		}
 	}
-	if len(r.told) < 2 {
+	if len(r.eventTables) < 2 {
 		return
 	}
 	var roots []*dml.Table
-	for _, oid := range r.told {
+	for _, oid := range r.eventTables {
 		if t := r.Table(r.Relations[oid]); t != nil {
 			roots = append(roots, t)
 		}
 	}
-	r.told = nil
+	r.eventTables = nil
 	for _, t := range dml.Order(r.Expand(roots, nil, nil), roots...) {
-		r.told = append(r.told, t.OID)
+		r.eventTables = append(r.eventTables, t.OID)
 	}
 }
 
-// rest are the columns whose rows are deleted or changed. What is told of comes first, as
-// rows of other columns would take it along without an event.
-func (r *resolver) rest() []*bound {
+// unmoved returns the columns whose rows are deleted or changed. Columns with events come
+// first, because other columns would delete the rows without an event.
+func (r *resolver) unmoved() []*bound {
 	rank := func(b *bound) int {
-		if !b.told {
-			return len(r.told)
+		if !b.event {
+			return len(r.eventTables)
 		}
-		return slices.Index(r.told, b.relation.OID)
+		return slices.Index(r.eventTables, b.relation.OID)
 	}
 	all := slices.Concat(r.deletes, r.nullifies, r.keys)
 	slices.SortStableFunc(all, func(a, b *bound) int { return rank(a) - rank(b) })
@@ -228,8 +226,8 @@ func (r *resolver) plan() *Plan {
 	}
 }
 
-// steps lists what is done on a soft or a hard delete. What is moved must not meet the
-// deletion or nullification of the same column: a row that comes in after the move would.
+// steps returns the steps of a soft or a hard delete. A column that is moved without
+// conditions has no other step, which would delete rows that are inserted after the move.
 func (r *resolver) steps(id pgcatalog.Key, hard bool) []*step {
 	var steps []*step
 	for _, b := range r.moves {
@@ -239,12 +237,12 @@ func (r *resolver) steps(id pgcatalog.Key, hard bool) []*step {
 			steps = append(steps, s)
 		}
 	}
-	for _, b := range r.rest() {
+	for _, b := range r.unmoved() {
 		moved := b.moves && (!hard || b.always)
-		if b.rest() == dml.Forbid && b.refusal == "" || moved && len(b.conditions) == 0 {
+		if b.unmovedAction() == dml.Forbid && b.refusal == "" || moved && len(b.conditions) == 0 {
 			continue
 		}
-		s := r.step(id, b, b.rest())
+		s := r.step(id, b, b.unmovedAction())
 		s.refusal = b.refusal
 		if moved {
 			s.Except = b.conditions
@@ -255,10 +253,9 @@ func (r *resolver) steps(id pgcatalog.Key, hard bool) []*step {
 }
 
 func (r *resolver) step(id pgcatalog.Key, b *bound, do dml.Action) *step {
-	otherwise := b.rest()
+	otherwise := b.unmovedAction()
 	if otherwise == dml.Forbid {
-		// A row that says what one of the ghost user's says already.
-		otherwise = dml.Remove
+		otherwise = dml.Remove // The ghost user has an equal row.
 	}
 	compare, err := r.Operators.Compare(id, b.relation.Columns[b.column])
 	if err != nil {
@@ -274,7 +271,7 @@ func (r *resolver) step(id pgcatalog.Key, b *bound, do dml.Action) *step {
 		Edge: dml.Edge{
 			Child: b.relation.Table, Leaves: b.relation.Leaves, Columns: []string{b.column},
 			Compare: []pgcatalog.Comparison{compare}, Action: do,
-			PrimaryKey: b.relation.PrimaryKey(), EmitsEvent: b.told, EventColumns: b.eventColumns, Index: all,
+			PrimaryKey: b.relation.PrimaryKey(), EmitsEvent: b.event, EventColumns: b.eventColumns, Index: all,
 			Indexed:     indexed,
 			CreateIndex: create,
 		},
@@ -291,9 +288,10 @@ func (r *resolver) refersTo(table *pgcatalog.Relation) bool {
 	})
 }
 
-// twins returns per leaf a condition for each unique index with the column: the row twin
-// has what the row child has in all other columns of the index. Indexes on some rows
-// only, on expressions, or with another equality than their type's own are left out.
+// twins returns, for each leaf, a condition for each unique index with the column. It is
+// true if the row twin equals the row child in all other columns of the index. Partial
+// indexes, indexes on expressions, and indexes with another equality than the default of
+// the type are left out.
 func (r *resolver) twins(b *bound) map[uint32][]string {
 	twins := map[uint32][]string{}
 	for _, leaf := range b.relation.Leaves {

@@ -16,9 +16,9 @@ import (
 	"sexton/internal/problem"
 )
 
-// checkUsers reports whether the application has a usable table of users. It does not
-// check the other columns of GitLab's users, because migrations do. A queue that does not
-// reference the users is a problem, but the remaining checks continue.
+// checkUsers reports whether the application has a usable table of users. Migrations
+// check the other columns of GitLab's users. If the queue does not refer to the users,
+// checkUsers reports an error and returns true, so that the other checks continue.
 func (r *resolver) checkUsers() bool {
 	const table = section + ".users"
 	users, queue := r.users, r.Named(r.schema, QueueTable)
@@ -27,7 +27,7 @@ func (r *resolver) checkUsers() bool {
 		where, key = section, section
 	}
 	if users == nil || !users.IsTable() {
-		r.reportf(problem.Error, where, "set the schema of the database to where it is",
+		r.reportf(problem.Error, where, "set the schema of the database to the one with the table",
 			"there is no table %s in schema %s",
 			cmp.Or(r.lists.Users.Table, "users"), r.schema)
 		return false
@@ -58,7 +58,7 @@ func (r *resolver) checkUsers() bool {
 			r.keyLabel())
 	case !queue.Leads(queue.OID, "consume_after"):
 		r.reportf(problem.Warning, section, queue.CreateIndex(queue.Table, "consume_after", "id"),
-			"no index of %s begins with consume_after, so every look at it reads the whole table", QueueTable)
+			"no index of %s begins with consume_after, so every query of due users reads the whole table", QueueTable)
 	}
 	r.stored = stored
 	return err == nil && unique
@@ -81,39 +81,10 @@ func storedAs(c pgcatalog.Column) string {
 	return stored
 }
 
-// keyLabel is the name of the users' key for people.
+// keyLabel returns the name of the users' key for people.
 func (r *resolver) keyLabel() string { return r.users.In(r.schema) + "." + r.key }
 
-// checkGhost finds out early whether "sexton".ghost_user() could make the ghost user.
-func (r *resolver) checkGhost(ctx context.Context, tx pgx.Tx) error {
-	if !r.lists.Users.gitlab() {
-		return r.readGhost(ctx, tx)
-	}
-	var unknown []string
-	for name, c := range r.users.Columns {
-		known := []string{"username", "email", "name", "state", "user_type", "admin", "created_at", "updated_at"}
-		if c.NotNull && !c.HasDefault && !slices.Contains(known, name) {
-			unknown = append(unknown, name)
-		}
-	}
-	if _, found := r.users.Columns["user_type"]; len(unknown) == 0 || !found {
-		return nil
-	}
-	var there bool
-	query := fmt.Sprintf("SELECT EXISTS (SELECT FROM %s WHERE user_type OPERATOR(pg_catalog.=) %d)", r.users.SQL(),
-		ghostType)
-	if err := tx.QueryRow(ctx, query).Scan(&there); err != nil {
-		return fmt.Errorf("look for the ghost user: %w", err)
-	}
-	if !there {
-		slices.Sort(unknown)
-		r.reportf(problem.Error, section, "insert one with user_type 5, or set defaults for these columns",
-			"the ghost user cannot be created: table users requires a value for %s", strings.Join(unknown, ", "))
-	}
-	return nil
-}
-
-// readGhost reads the key of the configured ghost user.
+// readGhost reads the key of the configured ghost user, if there is one.
 func (r *resolver) readGhost(ctx context.Context, tx pgx.Tx) error {
 	text := r.lists.Users.Ghost
 	if text == "" {
@@ -125,38 +96,38 @@ func (r *resolver) readGhost(ctx context.Context, tx pgx.Tx) error {
 	err := pgx.BeginFunc(ctx, tx, func(nested pgx.Tx) error { return nested.QueryRow(ctx, query, text).Scan(&r.ghost) })
 	switch state := batch.Judge(err).SQLState; {
 	case errors.Is(err, pgx.ErrNoRows):
-		r.reportf(problem.Error, section+".ghost", "insert it, or name another one",
+		r.reportf(problem.Error, section+".ghost", "insert it, or configure another one",
 			"table %s has no row with the %s %s", r.users.In(r.schema), r.key, text)
 	case err != nil && strings.HasPrefix(state, "22"):
 		r.reportf(problem.Error, section+".ghost", "", "%q is not a value of type %s", text, pgcatalog.Short(r.stored))
 	case err != nil:
-		return fmt.Errorf("look for the ghost user: %w", err)
+		return fmt.Errorf("read the ghost user: %w", err)
 	}
 	return nil
 }
 
-// checkRest reports rows that nothing is done about. A foreign key that refuses to let
-// users go concerns those with rows there.
-func (r *resolver) checkRest(b *bound) {
+// checkUnmoved reports a column for whose unmoved rows no action is known. A foreign key
+// that cannot be satisfied blocks only users with rows in the column.
+func (r *resolver) checkUnmoved(b *bound) {
 	column := b.relation.Columns[b.column]
-	last := b.moves && b.always && len(b.conditions) == 0
+	movesAll := b.moves && b.always && len(b.conditions) == 0
 	switch {
-	case b.rest() == dml.Forbid && b.foreign != "" && !last:
-		said := "no list says what becomes of its rows"
+	case b.unmovedAction() == dml.Forbid && b.foreign != "" && !movesAll:
+		reason := "no list contains it"
 		if b.moves {
-			said = "no list says what becomes of rows that are not moved, as on a hard delete"
+			reason = "no list has an action for rows that are not moved, as on a hard delete"
 		}
 		fix := fmt.Sprintf("add {table: %s, columns: [%s]} to ghost_users.nullify, delete or move", b.table, b.column)
-		said = fmt.Sprintf("%s refers to %s without an action (foreign key %s), and %s", b.label(), r.users.In(r.schema),
-			b.foreign, said)
+		reason = fmt.Sprintf("%s refers to %s without an action (foreign key %s), and %s", b.label(), r.users.In(r.schema),
+			b.foreign, reason)
 		if !r.lists.Users.gitlab() && !b.moves {
-			r.reportf(problem.Error, b.where(), fix, "%s", said)
+			r.reportf(problem.Error, b.where(), fix, "%s", reason)
 			return
 		}
-		r.refusef(b, fix, "%s", said)
-	case b.rest() == dml.Forbid && b.moves && !last:
+		r.refusef(b, fix, "%s", reason)
+	case b.unmovedAction() == dml.Forbid && b.moves && !movesAll:
 		r.reportf(problem.Warning, b.where(), "add the column to ghost_users.nullify or delete",
-			"no list says what becomes of rows of %s that are not moved, as on a hard delete: they keep the id of a user that is gone", b.label())
+			"no list has an action for rows of %s that are not moved, as on a hard delete: they keep the id of a deleted user", b.label())
 	case b.listed != dml.Forbid:
 	case b.keyed == dml.Remove && b.relation == r.users:
 		r.refusef(b, "change the key's action to SET NULL, or list the column in ghost_users.nullify",
@@ -171,10 +142,11 @@ func (r *resolver) checkRest(b *bound) {
 	}
 }
 
-// refusef keeps the users that have rows in the column, and warns.
+// refusef records why users with rows in the column cannot be deleted, and reports a
+// warning.
 func (r *resolver) refusef(b *bound, fix, format string, args ...any) {
 	b.refusal = fmt.Sprintf(format, args...)
-	r.reportf(problem.Warning, b.where(), fix, "users with rows there stay, each with this reason: %s", b.refusal)
+	r.reportf(problem.Warning, b.where(), fix, "users with rows there cannot be deleted: %s", b.refusal)
 	b.refusal += " (" + fix + ")"
 }
 

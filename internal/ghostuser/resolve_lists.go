@@ -22,8 +22,9 @@ func (r *resolver) table(key, text string) *pgcatalog.Relation {
 	return table
 }
 
-// at returns what is known of a column that a list names, or nil.
-func (r *resolver) at(key string, table *pgcatalog.Relation, name string) *bound {
+// bindColumn returns the bound column that a list names. It reports an error and returns
+// nil if the column cannot be used.
+func (r *resolver) bindColumn(key string, table *pgcatalog.Relation, name string) *bound {
 	found, there := table.Columns[name]
 	switch {
 	case !there:
@@ -39,7 +40,7 @@ func (r *resolver) at(key string, table *pgcatalog.Relation, name string) *bound
 			table.In(r.schema), name, found.Type, r.keyLabel(), r.users.Columns[r.key].Type)
 		return nil
 	case table == r.users && name == r.key:
-		r.reportf(problem.Error, key, "remove it", "%s is the user itself", r.keyLabel())
+		r.reportf(problem.Error, key, "remove it", "%s is the key of the user itself", r.keyLabel())
 		return nil
 	}
 	b := r.columns[columnRef{table.OID, name}]
@@ -50,7 +51,7 @@ func (r *resolver) at(key string, table *pgcatalog.Relation, name string) *bound
 	return b
 }
 
-// checkChange refuses columns that cannot be set.
+// checkChange reports whether a column can be set, and reports an error otherwise.
 func (r *resolver) checkChange(key string, b *bound, to dml.Action) bool {
 	fix, wrong := unchangeable(b, to)
 	if wrong != "" {
@@ -66,13 +67,14 @@ func unchangeable(b *bound, to dml.Action) (fix, wrong string) {
 	case c.Generated:
 		return "delete the rows", b.label() + " is a generated column and cannot be set"
 	case c.Partitioning:
-		return "delete the rows", b.label() + " decides about the partition of a row and cannot be set"
+		return "delete the rows", b.label() + " is a partition key and cannot be set"
 	case to == dml.Nullify && c.NotNull:
 		return "drop the constraint, or delete the rows", b.label() + " is NOT NULL and cannot be nullified"
 	}
 	return "", ""
 }
 
+// bindMove binds the columns of an entry of the list move.
 func (r *resolver) bindMove(ctx context.Context, tx pgx.Tx, key string, m Move) error {
 	table := r.table(key, m.Table)
 	if table == nil {
@@ -84,7 +86,7 @@ func (r *resolver) bindMove(ctx context.Context, tx pgx.Tx, key string, m Move) 
 	}
 	for i, name := range m.Columns {
 		at := fmt.Sprintf("%s.columns[%d]", key, i)
-		b := r.at(at, table, name)
+		b := r.bindColumn(at, table, name)
 		switch {
 		case b == nil || !r.checkChange(at, b, dml.Move):
 		case b.moves:
@@ -97,7 +99,8 @@ func (r *resolver) bindMove(ctx context.Context, tx pgx.Tx, key string, m Move) 
 	return nil
 }
 
-func (r *resolver) bindRest(key string, l Columns, to dml.Action, into *[]*bound) {
+// bindList binds the columns of an entry of the lists delete and nullify.
+func (r *resolver) bindList(key string, l Columns, to dml.Action, into *[]*bound) {
 	table := r.table(key, l.Table)
 	if table == nil {
 		return
@@ -108,27 +111,27 @@ func (r *resolver) bindRest(key string, l Columns, to dml.Action, into *[]*bound
 	}
 	for i, name := range l.Columns {
 		at := fmt.Sprintf("%s.columns[%d]", key, i)
-		b := r.at(at, table, name)
+		b := r.bindColumn(at, table, name)
 		switch {
 		case b == nil || to != dml.Remove && !r.checkChange(at, b, to):
 		case b.listed != dml.Forbid:
 			list := map[dml.Action]string{dml.Remove: "delete", dml.Nullify: "nullify"}[b.listed]
-			r.reportf(problem.Error, at, "remove one of them", "%s stands in the list %s already", b.label(), list)
+			r.reportf(problem.Error, at, "remove one of them", "%s is in the list %s already", b.label(), list)
 		case b.moves && b.always && len(b.conditions) == 0:
-			r.reportf(problem.Error, at, "remove one of them", "%s is always moved, so this entry would find nothing",
+			r.reportf(problem.Error, at, "remove one of them", "%s is always moved, so this entry has no effect",
 				b.label())
 		default:
 			if why, fix := table.EventProblem(table.In(r.schema), l.EventColumns); l.Event && why != "" {
-				r.reportf(problem.Error, key+".event", fix+", or leave event and cleaner_class out", "%s", why)
+				r.reportf(problem.Error, key+".event", fix+", or omit event and cleaner_class", "%s", why)
 			}
-			b.listed, b.told, b.eventColumns = to, l.Event, l.EventColumns
+			b.listed, b.event, b.eventColumns = to, l.Event, l.EventColumns
 			*into = append(*into, b)
 		}
 	}
 }
 
-// bindKey binds one foreign key. One that only a partition has belongs to the partitioned
-// table's column where that is listed.
+// bindKey binds one foreign key. A foreign key of a partition is bound to the column of
+// the partitioned table if a list contains that.
 func (r *resolver) bindKey(key pgcatalog.ForeignKey) {
 	relation, column := r.Relations[key.Table], key.Columns[0]
 	if relation == nil || relation.Schema == r.schema && relation.Name == QueueTable {
@@ -136,7 +139,7 @@ func (r *resolver) bindKey(key pgcatalog.ForeignKey) {
 	}
 	if !slices.Equal(key.TargetColumns, []string{r.key}) {
 		r.reportf(problem.Warning, section, "refer to users by their "+r.key+" alone",
-			"foreign key %s of %s does not refer to users by %s alone: it is left to Postgres, in one statement, or stops the deletion",
+			"foreign key %s of %s does not refer to users by %s alone: Postgres applies its action in one statement, or it prevents the deletion",
 			key.Name, relation.In(r.schema), r.key)
 		return
 	}
@@ -149,8 +152,7 @@ func (r *resolver) bindKey(key pgcatalog.ForeignKey) {
 		r.columns[columnRef{relation.OID, column}] = b
 		r.keys = append(r.keys, b)
 	} else if b.key != "" && !slices.Contains(r.keys, b) && b.listed == dml.Forbid {
-		// Moved on a soft delete; on a hard one the key's own action comes with the
-		// others.
+		// Rows are moved on a soft delete. On a hard delete the key's own action applies.
 		r.keys = append(r.keys, b)
 	}
 	b.foreign = key.Name
@@ -161,6 +163,6 @@ func (r *resolver) bindKey(key pgcatalog.ForeignKey) {
 		b.keyed = dml.Nullify
 	case pgcatalog.SetDefault:
 		b.keyed = dml.SetDefault
-	case pgcatalog.NoAction, pgcatalog.Restrict: // Such a key keeps the user as long as there are rows.
+	case pgcatalog.NoAction, pgcatalog.Restrict: // The key prevents the deletion while it has rows.
 	}
 }

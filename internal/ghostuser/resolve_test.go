@@ -63,7 +63,7 @@ func TestResolveNamesWhatDoesNotFit(t *testing.T) {
 	}
 	slices.Sort(found)
 	require.Equal(t, []string{
-		`error ghost_users.delete[0].columns[0]: likes.user_id is always moved, so this entry would find nothing (remove one of them)`,
+		`error ghost_users.delete[0].columns[0]: likes.user_id is always moved, so this entry has no effect (remove one of them)`,
 		`error ghost_users.delete[1].table: deleting one user would delete others (nullify the column)`,
 		`error ghost_users.move[0].table: table post does not exist (did you mean posts?)`,
 		`error ghost_users.move[1].columns[0]: table posts has no column autor_id (did you mean author_id?)`,
@@ -76,17 +76,17 @@ func TestResolveNamesWhatDoesNotFit(t *testing.T) {
 		`error ghost_users.move[5].conditions[0].value: value "x" does not fit column id of type bigint (give a value of that type)`,
 		`error ghost_users.move[5].conditions[1].column: table reports has no column kind (correct the name)`,
 		`error ghost_users.move[7].table: users_ghost_user_migrations is the queue itself (remove the entry)`,
-		`error ghost_users.nullify[0].columns[0]: visits.user_id stands in the list delete already (remove one of them)`,
+		`error ghost_users.nullify[0].columns[0]: visits.user_id is in the list delete already (remove one of them)`,
 		`error ghost_users.nullify[1].columns[0]: events.author_id is NOT NULL and cannot be nullified (drop the constraint, or delete the rows)`,
 		`error ghost_users.nullify[1].columns[1]: events.who is of type text, but users.id is of type bigint (only integers can refer to users)`,
 		`error ghost_users.nullify[2].table: table "\"" lacks its closing double quote`,
-		`warning ghost_users.move[4].columns[2]: no list says what becomes of rows of events.author_id that are not moved, as on a hard delete: they keep the id of a user that is gone (add the column to ghost_users.nullify or delete)`,
+		`warning ghost_users.move[4].columns[2]: no list has an action for rows of events.author_id that are not moved, as on a hard delete: they keep the id of a deleted user (add the column to ghost_users.nullify or delete)`,
 		`warning ghost_users.move[5].columns[0]: no index of reports begins with reporter_id, so every batch reads the whole table (CREATE INDEX CONCURRENTLY ON "public"."reports" ("reporter_id"))`,
-		`warning ghost_users.move[5].columns[0]: users with rows there stay, each with this reason: reports.reporter_id refers to users without an action (foreign key reports_reporter_id_fkey), and no list says what becomes of rows that are not moved, as on a hard delete (add {table: reports, columns: [reporter_id]} to ghost_users.nullify, delete or move)`,
+		`warning ghost_users.move[5].columns[0]: users with rows there cannot be deleted: reports.reporter_id refers to users without an action (foreign key reports_reporter_id_fkey), and no list has an action for rows that are not moved, as on a hard delete (add {table: reports, columns: [reporter_id]} to ghost_users.nullify, delete or move)`,
 		`warning ghost_users: foreign key owners_name_fkey of owners does not refer to users by id alone: it is left to Postgres, in one statement, or stops the deletion (refer to users by their id alone)`,
-		`warning ghost_users: users with rows there stay, each with this reason: foreign key stuck_user_id_fkey sets stuck.user_id to NULL, which is NOT NULL (drop the constraint, or change the key's action)`,
-		`warning ghost_users: users with rows there stay, each with this reason: foreign key users_parent_id_fkey: deleting one user would delete others (change the key's action to SET NULL, or list the column in ghost_users.nullify)`,
-		`warning ghost_users: users with rows there stay, each with this reason: owners.boss_id refers to users without an action (foreign key owners_boss_id_fkey), and no list says what becomes of its rows (add {table: owners, columns: [boss_id]} to ghost_users.nullify, delete or move)`,
+		`warning ghost_users: users with rows there cannot be deleted: foreign key stuck_user_id_fkey sets stuck.user_id to NULL, which is NOT NULL (drop the constraint, or change the key's action)`,
+		`warning ghost_users: users with rows there cannot be deleted: foreign key users_parent_id_fkey: deleting one user would delete others (change the key's action to SET NULL, or list the column in ghost_users.nullify)`,
+		`warning ghost_users: users with rows there cannot be deleted: owners.boss_id refers to users without an action (foreign key owners_boss_id_fkey), and no list contains it (add {table: owners, columns: [boss_id]} to ghost_users.nullify, delete or move)`,
 	}, found)
 }
 

@@ -15,14 +15,14 @@ import (
 	"sexton/internal/problem"
 )
 
-// keptRows is the reason if rows are left that no lock explains.
-const keptRows = "rows remain that no session has locked: a trigger or rule keeps or restores them, or a partition came after the run began"
+// keptRows is the reason if rows remain and none was locked.
+const keptRows = "rows remain that no session has locked: a trigger or rule keeps or restores them, or a partition was created after the run began"
 
-// estimateEvery is how often it is estimated how much is left of a user.
+// estimateEvery is how often the remaining rows of a user are estimated.
 const estimateEvery = 5 * time.Second
 
-// Load returns due users that the run has not loaded yet or that no longer wait for a
-// lock.
+// Load returns due users that the run has not loaded yet, or whose next try after a lock
+// is due.
 func (r *run) Load(
 	ctx context.Context, on *batch.Session, from []drain.LoadPosition, limit int, recheck bool,
 ) (map[*drain.Parent][]drain.Tombstone, error) {
@@ -48,7 +48,7 @@ func (r *run) Load(
 		}
 	}
 	for _, u := range r.users {
-		if !u.held && !u.over && !time.Now().Before(u.due) {
+		if !u.held && !u.ended && !time.Now().Before(u.retryAt) {
 			add(u)
 		}
 	}
@@ -67,7 +67,7 @@ func (r *run) Load(
 	return found, nil
 }
 
-// due returns due users that the run does not know yet.
+// due returns due users that the run has not loaded yet.
 func (r *run) due(ctx context.Context, on *batch.Session, limit int, kinds []bool) (fresh []*user, _ error) {
 	if limit <= 0 {
 		return nil, nil
@@ -86,17 +86,17 @@ func (r *run) due(ctx context.Context, on *batch.Session, limit int, kinds []boo
 	return fresh, problem.Doing(err, "load users to be deleted")
 }
 
-// anyDue reports whether a user is due that the run does not know yet.
+// anyDue reports whether a user is due that the run has not loaded yet.
 func (r *run) anyDue(ctx context.Context) (bool, error) {
 	found, err := r.due(ctx, r.Session, 1, []bool{false, true})
 	return len(found) > 0, err
 }
 
-// estimate notes how much is left of users that take long. It is for people, so it may
-// fail.
+// estimate estimates the remaining rows of users whose deletion takes long. It ignores
+// errors that are not fatal, because the numbers are for people only.
 func (r *run) estimate(ctx context.Context, on *batch.Session) error {
 	for _, u := range r.users {
-		if !u.begun || u.over || time.Since(u.estimated) < estimateEvery {
+		if !u.begun || u.ended || time.Since(u.estimated) < estimateEvery {
 			continue
 		}
 		u.estimated = time.Now()
@@ -133,14 +133,14 @@ func (r *run) Complete(_ *drain.Parent, tombstones []drain.Tombstone, _ bool, do
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		u.total, u.outcome, u.left, u.refused = total, "", nil, 0
+		u.total, u.outcome, u.liveSteps, u.refusedType = total, "", nil, 0
 		for i, s := range r.Plan.steps(u.hardDelete) {
 			if live[i] {
-				u.left = append(u.left, s)
+				u.liveSteps = append(u.liveSteps, s)
 			}
 		}
 		if deletable != nil && !*deletable {
-			u.refused = *userType
+			u.refusedType = *userType
 		}
 		switch {
 		case destroyed:
@@ -156,8 +156,8 @@ func (r *run) Complete(_ *drain.Parent, tombstones []drain.Tombstone, _ bool, do
 	}}
 }
 
-// Fail defers a user with an attempt. One that waits for a lock stays due, and is loaded
-// again later.
+// Fail counts an attempt and defers a user. A user that waits for a lock stays due, and is
+// loaded again after the given time.
 func (r *run) Fail(
 	ctx context.Context, on *batch.Session, _ *drain.Parent, tombstones []drain.Tombstone, f batch.Fault,
 	after time.Duration,
@@ -166,7 +166,7 @@ func (r *run) Fail(
 	defer r.mu.Unlock()
 	u := r.users[tombstones[0].ID]
 	if f.Lock() && after > 0 {
-		u.held, u.waits, u.due = false, f.Message, time.Now().Add(after)
+		u.held, u.lockReason, u.retryAt = false, f.Message, time.Now().Add(after)
 		return 1, nil
 	}
 	f, err := r.explain(ctx, on, u, f)
@@ -176,11 +176,11 @@ func (r *run) Fail(
 	return 1, r.fail(ctx, on, u, f)
 }
 
-// explain says more about a fault: which rows are left or prevent the deletion.
+// explain adds to a fault which rows remain or prevent the deletion.
 func (r *run) explain(ctx context.Context, on *batch.Session, u *user, f batch.Fault) (batch.Fault, error) {
 	for _, s := range r.Plan.steps(u.hardDelete) {
 		refuses := s.Action == dml.Forbid && (f.Message == s.refusal || f.Message == drain.KeptRowsMessage &&
-			slices.Contains(u.left, s))
+			slices.Contains(u.liveSteps, s))
 		if !refuses {
 			continue
 		}
@@ -189,17 +189,17 @@ func (r *run) explain(ctx context.Context, on *batch.Session, u *user, f batch.F
 		var shown string
 		_, err := on.Run(ctx, batch.Statement{SQL: sql, Args: args, Scan: batch.One(&shown)})
 		f.Detail = "row " + shown
-		return f, problem.Doing(err, "look for a row of %s", s.label)
+		return f, problem.Doing(err, "read a row of %s", s.label)
 	}
 	switch {
-	case f.Message == drain.KeptRowsMessage && u.refused == ghostType:
+	case f.Message == drain.KeptRowsMessage && u.refusedType == ghostType:
 		f.Table, f.Message = "", "the ghost user cannot be deleted"
-	case f.Message == drain.KeptRowsMessage && u.refused != 0:
-		f.Table, f.Message = "", fmt.Sprintf("an internal user (user_type %d) cannot be deleted", u.refused)
-	case f.Message == drain.KeptRowsMessage && len(u.left) > 0:
-		f.Table, f.Message = u.left[0].tableLabel, keptRows
+	case f.Message == drain.KeptRowsMessage && u.refusedType != 0:
+		f.Table, f.Message = "", fmt.Sprintf("an internal user (user_type %d) cannot be deleted", u.refusedType)
+	case f.Message == drain.KeptRowsMessage && len(u.liveSteps) > 0:
+		f.Table, f.Message = u.liveSteps[0].tableLabel, keptRows
 	case f.Verdict == batch.Timeout:
-		f.Message += ": a single row takes longer; look at its triggers, and at foreign keys that refer to " + f.Table +
+		f.Message += ": a single row takes longer. Check its triggers, and foreign keys that refer to " + f.Table +
 			" without an index"
 	}
 	return f, nil
@@ -218,8 +218,8 @@ func (r *run) fail(ctx context.Context, on *batch.Session, u *user, f batch.Faul
 	case err != nil && batch.Judge(err).Verdict == batch.Fatal:
 		return fmt.Errorf("defer user %s: %w", u.userID, err)
 	case err != nil:
-		// Another session has locked its row in the queue, for example. It stays due for
-		// the next run, and the others go on.
+		// For example, another session has locked the user's row in the queue. The user
+		// stays due for the next run.
 		f.Message += fmt.Sprintf("; defer user %s: %v", u.userID, err)
 	}
 	r.stats.UsersFailed++
@@ -228,13 +228,13 @@ func (r *run) fail(ctx context.Context, on *batch.Session, u *user, f batch.Faul
 	return nil
 }
 
-// Recheck has nothing to do: a deleted user is not looked at again.
+// Recheck does nothing, because deleted users are not rechecked.
 func (*run) Recheck(context.Context, *batch.Session) (int64, error) { return 0, nil }
 
-// Lacking leaves the server's message as it is.
+// Lacking returns "", which keeps the server's message.
 func (*run) Lacking(context.Context, *batch.Session, *drain.Edge) string { return "" }
 
-// Unreadable is never the case: users are locked before anything else.
+// Unreadable returns "", because a run locks users before anything else.
 func (*run) Unreadable(context.Context, *batch.Session, *drain.Parent) (string, error) {
 	return "", nil
 }

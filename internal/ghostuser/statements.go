@@ -11,17 +11,17 @@ import (
 	"sexton/internal/render"
 )
 
-// Only texts without an application's table in them go through pgcatalog.Render as a
-// whole: such a table may itself be in a schema called public.
+// A text with a table of the application must not be rendered with names.Render, because
+// that table may be in a schema called public.
 
 // ghostType is the user type of the ghost user.
 const ghostType = 5
 
-// deletableSQL are the user types that may be deleted, as in "sexton".delete_user:
-// people, project bots, service accounts and placeholders.
+// deletableSQL has the user types that may be deleted, as in "sexton".delete_user: people,
+// project bots, service accounts and placeholders.
 const deletableSQL = "'{0,6,13,15}'::pg_catalog.int4[]"
 
-// remainingCap is where the estimate of a user's remaining rows ends.
+// remainingCap limits the estimate of a user's remaining rows.
 const remainingCap = 10_000
 
 func queueTable(names pgcatalog.Names) string { return names.Render(`"public".`) + QueueTable }
@@ -35,7 +35,8 @@ func (p *Plan) queued(names pgcatalog.Names, hardDelete bool, ghost dml.ID) stri
 		queueTable(names), hardDelete, p.userType("job.user_id", ghost), deletableSQL, p.ghostLives(ghost))
 }
 
-// ghostLives selects the ghost user, or a row if there is none to move rows to.
+// ghostLives returns a query that selects the ghost user, or a row if no ghost user is
+// needed.
 func (p *Plan) ghostLives(ghost dml.ID) string {
 	if ghost.Text == "" {
 		return "SELECT"
@@ -47,13 +48,13 @@ func (p *Plan) ghostLives(ghost dml.ID) string {
 	return sql
 }
 
-// userType selects the type of a user, or NULL.
+// userType returns a query for the type of a user.
 func (p *Plan) userType(id string, ghost dml.ID) string {
 	return fmt.Sprintf("SELECT %s FROM %s AS leaving WHERE %s", p.kind(ghost), p.users.SQL(), p.is("leaving", id))
 }
 
-// kind is the type of the user leaving. Users without GitLab's types are people, except
-// the ghost user.
+// kind returns an expression for the type of the user leaving. Users without GitLab's
+// types are people, except the ghost user.
 func (p *Plan) kind(ghost dml.ID) string {
 	switch {
 	case p.gitlab:
@@ -64,7 +65,7 @@ func (p *Plan) kind(ghost dml.ID) string {
 	return fmt.Sprintf("CASE WHEN %s THEN %d ELSE 0 END", p.is("leaving", p.literal(ghost)), ghostType)
 }
 
-// edge is the engine's edge for the step's rows in one leaf.
+// edge returns the engine's edge for the step's rows in one leaf.
 func (p *Plan) edge(names pgcatalog.Names, s *step, leaf Table, do dml.Action, ghost dml.ID) *drain.Edge {
 	edge := s.Edge
 	edge.Action, edge.EmitsEvent = do, s.EmitsEvent && do == dml.Remove
@@ -78,16 +79,16 @@ func (p *Plan) edge(names pgcatalog.Names, s *step, leaf Table, do dml.Action, g
 	WHERE job.user_id OPERATOR(pg_catalog.=) ANY (%[3]s) AND EXISTS (SELECT FROM changed)
 )`, queueTable(names), counter(do), p.key.Parameter(1))}
 	if edge.EmitsEvent {
-		edge.Extra = append(edge.Extra, "told AS ("+
+		edge.Extra = append(edge.Extra, "published AS ("+
 			batch.DeletedRows(names, s.tableLabel, "'user_id', ("+p.key.Parameter(1)+")[1], ", "changed",
 				edge.EventColumns)+")")
 	}
 	return &drain.Edge{Edge: &edge, Leaf: leaf}
 }
 
-// equal is true for rows of which the ghost user has an equal one in the leaf, by an
-// index that is known. OFFSET 0 keeps it an index lookup for each row: joined, it could
-// read all that the ghost user has.
+// equal returns the condition that the ghost user has an equal row in the leaf, by one of
+// the step's twins. OFFSET 0 keeps it an index lookup for each row. A join could read all
+// rows of the ghost user.
 func (s *step) equal(leaf Table, ghost string) string {
 	return strings.Join(render.Each(s.twins[leaf.OID], func(twin string) string {
 		return fmt.Sprintf("EXISTS (SELECT FROM ONLY %s AS twin WHERE twin.%s OPERATOR(pg_catalog.=) %s AND %s OFFSET 0)",
@@ -95,14 +96,14 @@ func (s *step) equal(leaf Table, ghost string) string {
 	}), " OR ")
 }
 
-// rows is the condition for the rows (child) of a user.
+// rows returns the condition for the rows (child) of a user.
 func (p *Plan) rows(s *step, userID dml.ID, args *dml.Args) string {
 	return s.Belongs("child", "OPERATOR(pg_catalog.=) "+p.value(args.Add(p.parameter(userID))), args)
 }
 
-// live is an array of booleans, one per step: whether the user has rows of it. OFFSET 0
-// keeps each a subquery of its own: pulled up into a join, fifty columns would be a join
-// of fifty tables.
+// live returns an array of booleans, which report for each step whether the user has rows.
+// OFFSET 0 keeps the planner from converting the subqueries to a join, which would join
+// fifty tables for fifty columns.
 func (p *Plan) live(steps []*step, userID dml.ID, args *dml.Args) string {
 	if len(steps) == 0 {
 		return "'{}'::boolean[]"
@@ -113,13 +114,14 @@ func (p *Plan) live(steps []*step, userID dml.ID, args *dml.Args) string {
 	}), ",\n") + "]"
 }
 
-// destroyStatement deletes the user and its row in the queue and writes the event, if no
-// step has a row left and the user is still in the queue, for the same kind of deletion.
-// A user that does not exist is only removed from the queue. It returns whether it
-// deleted the user, whether the ghost user lives, the user's type and whether that may be
-// deleted, which steps have rows, the kind of deletion in the queue or NULL, and what has
-// been done for the user. A reader of the event only needs to recognise a name that it
-// knows already.
+// destroyStatement returns the statement that deletes the user and its row in the queue
+// and writes the event. It does so if no step has a row left and the user is queued for
+// the same kind of deletion. A user that does not exist is only removed from the queue.
+//
+// The statement returns whether it deleted the user, whether the ghost user exists, the
+// user's type and whether it may be deleted, which steps have rows, the kind of deletion
+// in the queue or NULL, and the rows changed for the user. The event has only a hash of
+// the name, which is enough to recognise a known name.
 func (p *Plan) destroyStatement(names pgcatalog.Names, u *user, ghost dml.ID) (string, []any) {
 	args := &dml.Args{}
 	returned, payload := []string{p.column("leaving") + " AS id"}, []string{"'user_id', deleted.id"}
@@ -129,14 +131,14 @@ func (p *Plan) destroyStatement(names pgcatalog.Names, u *user, ghost dml.ID) (s
 			"pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(deleted.username::pg_catalog.text, 'UTF8')), 'hex')")
 	}
 	jobAt, userAt, hardAt := args.Add(u.id), args.Add(p.parameter(u.userID)), args.Add(u.hardDelete)
-	return fmt.Sprintf(`WITH looked AS MATERIALIZED (SELECT %s AS live),
+	return fmt.Sprintf(`WITH checked AS MATERIALIZED (SELECT %s AS live),
 job AS MATERIALIZED (
 	SELECT queued.id, queued.initiator_user_id, queued.hard_delete, queued.moved_rows, queued.deleted_rows, queued.nullified_rows
 	FROM %[2]s AS queued WHERE queued.id OPERATOR(pg_catalog.=) $%[3]d AND queued.user_id OPERATOR(pg_catalog.=) %[4]s FOR UPDATE
 ),
 deleted AS (
-	DELETE FROM %[5]s AS leaving USING looked, job
-	WHERE %[14]s AND job.hard_delete OPERATOR(pg_catalog.=) $%[6]d AND NOT true OPERATOR(pg_catalog.=) ANY (looked.live)
+	DELETE FROM %[5]s AS leaving USING checked, job
+	WHERE %[14]s AND job.hard_delete OPERATOR(pg_catalog.=) $%[6]d AND NOT true OPERATOR(pg_catalog.=) ANY (checked.live)
 	AND (%[12]s) OPERATOR(pg_catalog.=) ANY (%[7]s)
 	RETURNING %[11]s
 ),
@@ -152,9 +154,9 @@ event AS (
 		'moved', job.moved_rows, 'deleted', job.deleted_rows, 'nullified', job.nullified_rows)
 	FROM deleted CROSS JOIN job
 )
-SELECT EXISTS (SELECT FROM deleted), EXISTS (%[9]s), (%[10]s), (%[10]s) OPERATOR(pg_catalog.=) ANY (%[7]s), looked.live, job.hard_delete,
+SELECT EXISTS (SELECT FROM deleted), EXISTS (%[9]s), (%[10]s), (%[10]s) OPERATOR(pg_catalog.=) ANY (%[7]s), checked.live, job.hard_delete,
 	coalesce(job.moved_rows, 0), coalesce(job.deleted_rows, 0), coalesce(job.nullified_rows, 0)
-FROM looked LEFT JOIN job ON true`,
+FROM checked LEFT JOIN job ON true`,
 		p.live(p.steps(u.hardDelete), u.userID, args), queueTable(names), jobAt, p.value(userAt), p.users.SQL(), hardAt,
 		deletableSQL, names.Render(`"sexton".events`),
 		p.ghostLives(ghost),
@@ -162,14 +164,14 @@ FROM looked LEFT JOIN job ON true`,
 		p.is("leaving", p.value(userAt))), args.Values
 }
 
-// shownStatement names one of the user's rows.
+// shownStatement returns a statement that selects the name of one of the user's rows.
 func (p *Plan) shownStatement(s *step, userID dml.ID) (string, []any) {
 	args := &dml.Args{}
 	return fmt.Sprintf("SELECT %s FROM %s WHERE %s LIMIT 1", s.shown, s.FromItem(), p.rows(s, userID, args)), args.Values
 }
 
-// remainingStatement estimates how many rows the steps have for the user. It counts no
-// further than remainingCap each.
+// remainingStatement returns a statement that estimates and stores the user's remaining
+// rows. It counts at most remainingCap rows for each step.
 func (p *Plan) remainingStatement(names pgcatalog.Names, u *user) (string, []any) {
 	args := &dml.Args{}
 	capAt := args.Add(remainingCap)

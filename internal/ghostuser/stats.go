@@ -9,71 +9,71 @@ import (
 
 // Stats are the statistics of one run.
 type Stats struct {
-	// Duty is the share of its time at which a run that has not ended works.
+	// Duty is the share of its time that a run works, until the run ends.
 	pace.Duty
 
-	// UsersProcessed counts users that were deleted, UsersFailed users that were put off
-	// with an error, UsersUnfinished users that the run's end came before, UsersDropped
-	// users that were taken out of the queue by others or did not exist any more.
+	// UsersProcessed counts users that were deleted, UsersFailed users that were deferred
+	// with an error, and UsersUnfinished users that the run did not finish. UsersDropped
+	// counts users that another session removed from the queue or that did not exist.
 	UsersProcessed  int64 `json:"users_processed"`
 	UsersFailed     int64 `json:"users_failed"`
 	UsersUnfinished int64 `json:"users_unfinished"`
 	UsersDropped    int64 `json:"users_dropped"`
-	// Latency counts deleted users by the time since they came into the queue.
+	// Latency counts deleted users by the time since they were queued.
 	Latency jobrun.Histogram `json:"latency_seconds,omitempty"`
-	// Moved, Deleted and Nullified are rows by table.column.
+	// Moved, Deleted and Nullified count rows by table.column.
 	Moved     map[string]int64 `json:"moved"`
 	Deleted   map[string]int64 `json:"deleted"`
 	Nullified map[string]int64 `json:"nullified"`
-	// Duplicates are those among the deleted and nullified rows that the ghost user could
-	// not have, as it had their like.
+	// Duplicates counts the deleted and nullified rows that were not moved because the
+	// ghost user has an equal row.
 	Duplicates int64 `json:"duplicates"`
-	// Batches counts transactions that were there to change rows.
+	// Batches counts transactions that change application rows.
 	Batches int64 `json:"batches"`
-	// OverLimit reports that due users are left, as a limit was met; Interrupted that
-	// they are left as the run was asked to stop.
+	// OverLimit reports that due users are left because the run reached a limit, and
+	// Interrupted that they are left because the worker was stopped.
 	OverLimit   bool                `json:"over_limit"`
 	Interrupted bool                `json:"interrupted,omitempty"`
 	Errors      []batch.FaultCounts `json:"errors"`
-	// WaitingFor is why a run that has not ended does nothing at the moment.
+	// WaitingFor is the reason if a run that has not ended waits.
 	WaitingFor string `json:"waiting_for,omitempty"`
-	// Held names the thing that the users that are left waited for last, where others
-	// were in their way.
+	// Held names the lock for which one of the remaining users waited last.
 	Held string `json:"held,omitempty"`
-	// Current is the user whose turn it is; absent at the end.
+	// Current is the user whose rows were changed last, until the run ends.
 	Current *Current `json:"current,omitempty"`
 }
 
-// Current is how far the run has come with one user.
+// Current counts the rows of one user.
 type Current struct {
 	UserID dml.ID `json:"user_id"`
 	// Moved, Deleted and Nullified count this run's rows.
 	Moved     int64 `json:"moved"`
 	Deleted   int64 `json:"deleted"`
 	Nullified int64 `json:"nullified"`
-	// Remaining is an estimate, 10,000 meaning that many or more; absent before the
-	// user's first turn is over.
+	// Remaining is an estimate of at most 10,000 rows.
 	Remaining *int64 `json:"remaining,omitempty"`
 }
 
-// Changed reports whether the run did anything worth a line of its own in the history.
+// Changed reports whether the run deserves a row of its own in the history.
 func (s *Stats) Changed() bool {
 	return s.UsersProcessed+s.UsersFailed+s.UsersUnfinished+s.UsersDropped > 0 || s.OverLimit || s.Interrupted ||
 		len(s.Moved)+len(s.Deleted)+len(s.Nullified) > 0
 }
 
-// Outcome is how a user's part in a run ended.
+// Outcome is the outcome of a run for one user.
 type Outcome string
 
-// The outcomes: the user is deleted; it is put off with an error; the run ended first; it
-// did not exist any more and was taken out of the queue; another session has taken it
-// out.
 const (
-	Destroyed  Outcome = "destroyed"
-	Failed     Outcome = "failed"
+	// Destroyed means that the user was deleted.
+	Destroyed Outcome = "destroyed"
+	// Failed means that the user was deferred with an error.
+	Failed Outcome = "failed"
+	// Unfinished means that the run ended before the user was deleted.
 	Unfinished Outcome = "unfinished"
-	Gone       Outcome = "gone"
-	Cancelled  Outcome = "cancelled"
+	// Gone means that the user did not exist and was removed from the queue.
+	Gone Outcome = "gone"
+	// Cancelled means that another session removed the user from the queue.
+	Cancelled Outcome = "cancelled"
 )
 
 // Item is one user of a run, for the log.
@@ -81,11 +81,11 @@ type Item struct {
 	UserID     dml.ID
 	HardDelete bool
 	Outcome    Outcome
-	// Moved, Deleted and Nullified count rows: of all runs where the user is destroyed,
-	// else of this one.
+	// Moved, Deleted and Nullified count the rows of all runs if the user is destroyed,
+	// and of this run otherwise.
 	Moved, Deleted, Nullified int64
-	// Table, SQLState, Message and Stack are set where the user has failed. Stack is the
-	// server's.
+	// Table, SQLState, Message and Stack are set if the user has failed. Stack is from the
+	// server.
 	Table, SQLState, Message, Stack string
 }
 
@@ -96,12 +96,12 @@ func newStats() *Stats {
 	}
 }
 
-// count notes rows of a user that were changed.
+// count counts changed rows of a user.
 func (s *Stats) count(u *user, do dml.Action, label string, rows int64, duplicates bool) {
 	if rows == 0 {
 		return
 	}
-	u.begun, u.waits = true, ""
+	u.begun, u.lockReason = true, ""
 	s.Current = &u.done
 	switch do {
 	case dml.Move:

@@ -19,12 +19,13 @@ import (
 )
 
 const (
-	// treeRows are the rows of a step whose trees are deleted together.
+	// treeRows is the number of rows of a step that are deleted together, with all rows
+	// below them.
 	treeRows = 500
 	// treeTarget is the time of a statement if the sizes have no target.
 	treeTarget = 20 * time.Millisecond
-	// mostRounds is how often the rows of a step may have been deleted, or changed by
-	// others, while there are new ones.
+	// mostRounds is how often in a row a step may have new rows after all were deleted,
+	// or rows that other sessions have changed.
 	mostRounds = 20
 )
 
@@ -66,8 +67,8 @@ func (r *run) treeOf(s *step,
 	}
 }
 
-// clearUser deletes what refers to the user by keys that no step is about: those with
-// more or other columns than its key.
+// clearUser deletes rows that refer to the user by keys without a step. These keys have
+// more or other columns than the user's key.
 func (r *run) clearUser(ctx context.Context, in *drain.TreeSession, t drain.Tombstone) error {
 	users := r.Plan.users
 	tree, root, err := r.tree(ctx, in, t, nil, users)
@@ -102,8 +103,8 @@ func (r *run) clearUser(ctx context.Context, in *drain.TreeSession, t drain.Tomb
 	return nil
 }
 
-// window reads the rows of a leaf that a statement selects, with their versions; nil if
-// there are none.
+// window reads the rows of a leaf that a statement selects, with their versions. It
+// returns nil if there are none.
 func (t *tree) window(ctx context.Context, root *dml.Table, leaf Table, sql string, args []any) (*dml.Window, error) {
 	rows, err := dml.Select(ctx, t.Read, dml.ScanRow, sql, args...)
 	if err != nil {
@@ -111,22 +112,22 @@ func (t *tree) window(ctx context.Context, root *dml.Table, leaf Table, sql stri
 	}
 	w, known := root.Window(leaf.OID, rows)
 	if len(rows) == 0 || !known {
-		return nil, nil //nolint:nilnil // There is nothing to do.
+		return nil, nil //nolint:nilnil // documented: there are no rows
 	}
 	return w, nil
 }
 
-// take works off the windows that read returns until there is none, or once finds nothing
-// to do. An application, or a trigger on rows below, may change the rows of a window at
-// any time, so each attempt reads them again: a row is to blame only if it has not
-// changed since. Rows that wait for a lock, and circles of rows, come last. deletes
-// reports that the window's rows are deleted as well.
+// take calls attempt with the windows that read returns, until there is no window or the
+// attempt changes nothing. The application, or a trigger on rows below, may change the
+// rows of a window at any time, so each attempt reads them again. A row fails only if it
+// has not changed since it was read. Locked rows and cycles of rows are handled last.
+// deletes reports that attempt also deletes the window's rows.
 func (t *tree) take(
 	ctx context.Context, deletes bool, read func() (*dml.Window, error),
-	once func(context.Context, *dml.Window) (dml.Rows, dml.Result, error),
+	attempt func(context.Context, *dml.Window) (dml.Rows, dml.Result, error),
 ) error {
 	t.Waits = false
-	var first batch.Fault
+	var firstObstacle batch.Fault
 	for changed, rounds, all := 0, 0, false; !t.Paused(ctx); {
 		w, err := read()
 		if err != nil || w == nil {
@@ -141,14 +142,14 @@ func (t *tree) take(
 		t.Fault = nil
 		t.Restart()
 		before := t.Changes
-		left, ended, err := once(ctx, w)
-		top, held := errors.AsType[*topError](err)
+		left, ended, err := attempt(ctx, w)
+		top, topFailed := errors.AsType[*topError](err)
 		switch {
 		case errors.Is(err, drain.ErrCancelled):
 			return nil // The completion finds no row in the queue.
-		case held && top.Lock() && t.Waits:
+		case topFailed && top.Lock() && t.Waits:
 			return fault(top.Fault)
-		case err != nil && !held:
+		case err != nil && !topFailed:
 			return err
 		case ended == dml.Yielded:
 			return drain.ErrYield
@@ -158,28 +159,28 @@ func (t *tree) take(
 			// All rows of the step are deleted with these.
 			changed, all = 0, deletes && len(left) == 0 && len(w.Rows) < treeRows
 			continue
-		case !held && len(left) == 0:
+		case !topFailed && len(left) == 0:
 			return nil
 		}
-		if !held {
+		if !topFailed {
 			same, err := dml.Select(ctx, t.Read, pgx.RowTo[bool], dml.UnchangedStatement(w.Leaf), w.Rows.Args()...)
 			if err != nil {
 				return err
 			}
-			held = !same[0]
+			topFailed = !same[0]
 		}
 		switch changed++; {
-		case held && changed > mostRounds:
+		case topFailed && changed > mostRounds:
 			return fault(batch.Fault{
-				Table: w.Table.Label(), Message: "another session changes the rows all the time",
+				Table: w.Table.Label(), Message: "other sessions keep changing the rows",
 				Verdict: batch.Conflict,
 			})
-		case held && !top.lock():
+		case topFailed && !top.lock():
 		case !t.Waits:
-			t.Waits, first = true, t.Obstacle
+			t.Waits, firstObstacle = true, t.Obstacle
 		case t.RetryCycle():
-		case first.Verdict == batch.Timeout: // What follows it names the rows above.
-			return fault(first)
+		case firstObstacle.Verdict == batch.Timeout: // Later obstacles name the rows above.
+			return fault(firstObstacle)
 		case t.Obstacle.Message != "":
 			if t.Obstacle.SQLState == "" {
 				t.Obstacle.Verdict = batch.Row // A key forbids it.
@@ -188,13 +189,14 @@ func (t *tree) take(
 		default:
 			return fault(batch.Fault{
 				Table: w.Table.Label(), Verdict: batch.Row,
-				Message: "rows are left although nothing refers to them",
+				Message: "rows remain although no rows refer to them",
 			})
 		}
 	}
 	return drain.ErrYield
 }
 
+// fault returns a fault as an error.
 func fault(f batch.Fault) error { return &batch.FaultError{Fault: f} }
 
 // topError means that a row at the top of a tree has changed since it was read, or that
@@ -208,8 +210,8 @@ func (e *topError) lock() bool { return e != nil && e.Lock() }
 // alter runs a transaction that deletes or changes rows of a tree. It first locks the
 // user's row of the queue. Before it deletes rows, it locks the rows at the top and fails
 // if they have changed, because the application may have given one to another user. That
-// lock comes after the locks of rows below, as in an application or trigger that counts
-// these.
+// lock comes after the locks of rows below, the order of an application or trigger that
+// maintains counters.
 func (t *tree) alter(ctx context.Context, limits batch.Limits, statements ...batch.Statement) error {
 	top := -1
 	all := slices.Insert(slices.Clone(statements), 0, batch.Statement{SQL: t.r.statement("hold"), Args: []any{t.u.id}})
@@ -233,8 +235,8 @@ func (t *tree) alter(ctx context.Context, limits batch.Limits, statements ...bat
 	return err
 }
 
-// tree returns the user's tree, and a table with what hangs below it. It counts rows as
-// the step's; without a step there are none.
+// tree returns the user's tree, and the table top with the tables below it. The tree
+// counts deleted rows of top for the step s, or by table if s is nil.
 func (r *run) tree(ctx context.Context, in *drain.TreeSession, of drain.Tombstone, s *step,
 	top Table,
 ) (*tree, *dml.Table, error) {
@@ -263,14 +265,14 @@ func (r *run) tree(ctx context.Context, in *drain.TreeSession, of drain.Tombston
 	t.Session, t.Pace, t.Send, t.Paused, t.Progress = in.On, in.Pace, in.Send, in.Yields, r.progress
 	root := t.below[top.OID]
 	if root == nil {
-		return nil, nil, fmt.Errorf("the table %s was dropped since the run began", top.Label())
+		return nil, nil, fmt.Errorf("the table %s was dropped after the run began", top.Label())
 	}
 	t.Owner = t.owner(s, root)
 	return t, root, nil
 }
 
 // eventStep returns the step whose event publishes deleted rows of a table, or nil. For
-// rows of the step itself that is own, for rows below it is the step of their table.
+// rows of root it returns own. For rows below it returns a step of their table.
 func (t *tree) eventStep(own *step, root, of *dml.Table) *step {
 	if of == root && own != nil {
 		return own
@@ -283,8 +285,8 @@ func (t *tree) eventStep(own *step, root, of *dml.Table) *step {
 	return steps[at]
 }
 
-// owner returns the Owner that counts rows for the user: rows of the step under its
-// label, deleted rows below by table, changed ones by column.
+// owner returns the Owner that counts rows for the user: rows of the step by its label,
+// deleted rows below by table, and changed rows by column.
 func (t *tree) owner(s *step, root *dml.Table) dml.Owner {
 	names := t.Session.Names
 	label := func(of *dml.Table) string {
@@ -304,7 +306,7 @@ func (t *tree) owner(s *step, root *dml.Table) dml.Owner {
 				" AS queued WHERE queued.id OPERATOR(pg_catalog.=) $3)"
 			return dml.Extra{
 				Returning: []string{batch.RowKey("target", s.PrimaryKey, s.EventColumns) + " AS key"},
-				CTE: "told AS (" + batch.DeletedRows(names, s.tableLabel, "'user_id', "+user+", ", "deleted",
+				CTE: "published AS (" + batch.DeletedRows(names, s.tableLabel, "'user_id', "+user+", ", "deleted",
 					s.EventColumns) + ")",
 			}
 		},
@@ -312,11 +314,11 @@ func (t *tree) owner(s *step, root *dml.Table) dml.Owner {
 			t.count(dml.Remove, label(of), rows, s != nil && of == root && s.Action != dml.Remove)
 		},
 		OnChanged: func(f *dml.Ref, rows int64) { t.count(dml.Nullify, f.Label(), rows, false) },
-		Failed:    func(batch.Fault) {}, // The user fails with it.
+		Failed:    func(batch.Fault) {}, // The fault fails the user.
 	}
 }
 
-// count notes rows that were deleted or changed.
+// count counts deleted or changed rows.
 func (t *tree) count(do dml.Action, label string, rows int64, duplicates bool) {
 	t.r.mu.Lock()
 	defer t.r.mu.Unlock()

@@ -1,4 +1,4 @@
--- Counts an attempt, records why, and puts the user off for $3 seconds, or for longer where an operator has done so meanwhile.
+-- Counts an attempt, records the reason, and defers the user for $3 seconds, unless an operator has deferred it for longer.
 UPDATE "public".users_ghost_user_migrations AS job
 SET attempts = job.attempts OPERATOR(pg_catalog.+) 1,
     last_error = $2,

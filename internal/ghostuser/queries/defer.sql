@@ -1,5 +1,5 @@
--- Sends unfinished users to the back of the due ones, in the order in which they stand. A user whose row another session has locked keeps its
--- place; the lock must not fail the run. A user whom an operator has put off meanwhile stays so.
+-- Moves unfinished users to the end of the due users. It skips users whose row another session has locked, because the lock must not fail
+-- the run, and users whom an operator has deferred meanwhile.
 UPDATE "public".users_ghost_user_migrations AS job
 SET consume_after = pg_catalog.clock_timestamp(), updated_at = pg_catalog.clock_timestamp()
 WHERE job.id OPERATOR(pg_catalog.=) ANY (ARRAY(

@@ -1,4 +1,4 @@
--- Leaves alone what a worker has in hand. An empty $1 stands for every user that failed.
+-- Retries the failed user $1, or all failed users if it is empty. It skips users that a worker is processing.
 WITH free AS (
     SELECT job.id
     FROM "public".users_ghost_user_migrations AS job

@@ -18,10 +18,6 @@ DECLARE
     ghost_address text := 'ghost@example.com';
     address_number integer := 0;
     attempts CONSTANT integer := 10;
-    ids text := pg_catalog.pg_get_serial_sequence('"public".users', 'id');
-    ids_step bigint;
-    ids_reached bigint;
-    ids_taken bigint;
 BEGIN
     SELECT users.id INTO ghost FROM "public".users WHERE users.user_type = 5 ORDER BY users.id LIMIT 1;
 
@@ -91,32 +87,6 @@ BEGIN
                         HINT = 'Insert one with user_type 5. If its id was taken, set the sequence of users.id to the last id.';
                 END IF;
         END;
-
-        -- Each id that was inserted with an explicit value costs one attempt. Advance the sequence to the end of the
-        -- consecutive taken ids. The highest id may have been chosen to be far away, so it is not the limit.
-        CONTINUE WHEN ids IS NULL
-            OR NOT pg_catalog.has_sequence_privilege(ids, 'SELECT') OR NOT pg_catalog.has_sequence_privilege(ids, 'UPDATE');
-
-        SELECT sequence.seqincrement INTO ids_step FROM pg_catalog.pg_sequence AS sequence WHERE sequence.seqrelid = ids::pg_catalog.regclass;
-        EXECUTE 'SELECT last_value FROM ' || ids INTO ids_reached;
-
-        CONTINUE WHEN NOT EXISTS (SELECT FROM "public".users WHERE users.id = ids_reached + ids_step);
-
-        SELECT users.id INTO ids_taken
-        FROM "public".users
-        WHERE users.id > ids_reached
-          -- Several sequences may share the ids, each with its own remainder.
-          AND (users.id - ids_reached) % ids_step = 0
-          AND NOT EXISTS (SELECT FROM "public".users AS next WHERE next.id = users.id + ids_step)
-        ORDER BY users.id
-        LIMIT 1;
-
-        IF (ids_taken - ids_reached) / ids_step <= 100000 THEN
-            PERFORM pg_catalog.nextval(ids) FROM pg_catalog.generate_series(1, (ids_taken - ids_reached) / ids_step);
-        ELSE
-            -- Unlike nextval, setval would move the sequence back if other sessions had drawn more values than these meanwhile.
-            PERFORM pg_catalog.setval(ids, ids_taken);
-        END IF;
     END LOOP;
 END;
 $sexton$;
