@@ -210,7 +210,7 @@ func TestARowThatTakesTooLongPutsTheUserOff(t *testing.T) {
 	require.Len(t, queued, 1)
 	require.Equal(t, []string{"1", "1", "t"}, queued[0][:3])
 	require.Regexp(t,
-		`^(visits|pages): SQLSTATE 57014: canceling statement due to statement timeout: a single row takes longer; look at its triggers`, queued[0][3])
+		`^(visits|pages): SQLSTATE 57014: canceling statement due to statement timeout: a single row takes longer. Check its triggers`, queued[0][3])
 }
 
 // A statement that costs the run its connection, as one that crashes the server's process
