@@ -132,7 +132,7 @@ func (s *Session) Run(ctx context.Context, statements ...Statement) ([]int64, er
 	return s.RunWithin(ctx, s.Limits, statements...)
 }
 
-// RunOwn runs statements on Sexton's own tables and the catalogue only.
+// RunOwn runs statements on Sexton's own tables and the catalog only.
 func (s *Session) RunOwn(ctx context.Context, statements ...Statement) ([]int64, error) {
 	limits := s.Limits
 	limits.Own = true

@@ -16,7 +16,7 @@ import (
 
 const (
 	pathSQL = `SELECT pg_catalog.set_config('search_path', "sexton".application_path($1), true)`
-	// frameSQL also sets sexton.run, by which the triggers of undo recognise a batch. $1
+	// frameSQL also sets sexton.run, by which the triggers of undo recognize a batch. $1
 	// is the path, or NULL if it is not known. With two texts each connection would have
 	// to prepare two statements.
 	frameSQL = `SELECT pg_catalog.set_config('search_path', coalesce($1::pg_catalog.text, "sexton".application_path($2)), true),

@@ -146,7 +146,8 @@ type Source interface {
 	// Load returns due tombstones of each parent after its position, in order, at most
 	// limit per parent. If recheck is set, it returns tombstones marked for a recheck
 	// instead.
-	Load(ctx context.Context, on *batch.Session, from []LoadPosition, limit int, recheck bool) (map[*Parent][]Tombstone, error)
+	Load(ctx context.Context, on *batch.Session, from []LoadPosition, limit int,
+		recheck bool) (map[*Parent][]Tombstone, error)
 	// Complete returns the statement that removes the tombstones whose rows are deleted
 	// or whose parent has a row. It runs in the transaction of the direct statements.
 	// check is set if the direct statements may have left rows, for example because of a

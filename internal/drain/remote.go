@@ -137,16 +137,6 @@ func (s *session) runRemote(ctx context.Context, e *Edge, limits batch.Limits,
 	return affected, err
 }
 
-// runIn runs one transaction in the database of an edge, which may be the parents'.
-func (s *session) runIn(ctx context.Context, e *Edge, limits batch.Limits,
-	statements ...batch.Statement,
-) ([]int64, error) {
-	if e.remote() {
-		return s.runRemote(ctx, e, limits, statements...)
-	}
-	return s.run(ctx, limits, statements...)
-}
-
 // tookRemote returns the duration of the last transaction in the database of an edge.
 func (s *session) tookRemote(e *Edge) time.Duration {
 	s.remoteMu.Lock()

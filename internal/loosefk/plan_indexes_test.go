@@ -422,7 +422,7 @@ func TestPlanContinuesWithoutADatabase(t *testing.T) {
 		},
 		"lost": {func(_ *loosefk.Reference, s *plan.Site) {
 			s.DB = &remoteDB{Beginner: s.DB, before: func(n int) error {
-				if n > 1 { // the catalogue has been read
+				if n > 1 { // the catalog has been read
 					return errors.New("connection refused")
 				}
 				return nil

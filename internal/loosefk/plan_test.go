@@ -230,7 +230,7 @@ func TestPlanContinuesAfterAnUnreadableTable(t *testing.T) {
 			"rows could not be counted: permission denied for table hidden (SQLSTATE 42501)",
 			"no query plan of hidden: permission denied for table hidden (SQLSTATE 42501)",
 		}, hidden.Findings)
-		require.Len(t, hidden.MissingIndexes, 1, "the catalogue is open to all")
+		require.Len(t, hidden.MissingIndexes, 1, "the catalog is open to all")
 	}
 }
 
@@ -249,7 +249,7 @@ func TestPlanDoesNotWaitForLocks(t *testing.T) {
 
 	db.Begin(t, "LOCK TABLE children")
 	limits := planLimits()
-	limits.StatementTimeout = time.Second // reading the catalogue has to fit
+	limits.StatementTimeout = time.Second // reading the catalog has to fit
 	run := pgtest.Must(planMain(t.Context(), db.Pool(), parents, limits))(t)
 	require.Len(t, run.Definitions[0].Findings, 2)
 	require.Regexp(t, `^rows could not be counted: canceling statement due to (lock|statement) timeout`,

@@ -233,7 +233,9 @@ func positions(tombstones []drain.Tombstone) (ids []int64, times []pgtype.Timest
 // set, a trigger or rule may have kept or inserted rows, and the statement queries for
 // them. The key of a marked tombstone is only stored again if the recheck found a child
 // (setting sexton.late).
-func (s *source) Complete(p *drain.Parent, tombstones []drain.Tombstone, check bool, done *drain.Removed) batch.Statement {
+func (s *source) Complete(p *drain.Parent, tombstones []drain.Tombstone, check bool,
+	done *drain.Removed,
+) batch.Statement {
 	args := &dml.Args{}
 	ids, times := positions(tombstones)
 	nameAt, idsAt, timesAt := args.Add(p.Name), args.Add(ids), args.Add(times)

@@ -14,7 +14,7 @@ import (
 //go:embed queries/roots.sql
 var rootsSQL string
 
-// Catalog is one state of the catalogue: all foreign keys of the database, and their
+// Catalog is one state of the catalog: all foreign keys of the database, and their
 // tables. Table creates a Table when it is first called for a relation.
 type Catalog struct {
 	// Relations has the tables of the foreign keys and the tables passed to Read, by OID.

@@ -1,5 +1,5 @@
 // Package dml builds the statements that delete or change application rows. It also reads
-// from the catalogue which statements a table needs.
+// from the catalog which statements a table needs.
 //
 // # Loose foreign keys
 //

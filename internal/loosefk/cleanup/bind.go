@@ -95,7 +95,9 @@ func (b *binding) addProblem(p *pass, reason string) bool {
 
 // resolve binds the definitions again. partial reports that a database could not be
 // reached.
-func (p *pass) resolve(ctx context.Context) (parents []*loosefk.Parent, problems problem.List, partial bool, err error) {
+func (p *pass) resolve(ctx context.Context) (
+	parents []*loosefk.Parent, problems problem.List, partial bool, err error,
+) {
 	for {
 		sites := make([]loosefk.Site, len(p.Databases))
 		partial = false

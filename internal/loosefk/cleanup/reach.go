@@ -95,13 +95,13 @@ func (p *pass) reach(ctx context.Context, db database.Database) (*pgxpool.Conn, 
 		p.errs[db.Name] = known.err
 		return nil, known.err
 	}
-	dialling, cancel := context.WithTimeout(ctx, reachTimeout)
+	dialing, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
-	conn, err := db.Pool.Acquire(dialling)
+	conn, err := db.Pool.Acquire(dialing)
 	if err == nil {
 		// The pool does not check connections that were used recently. A stalled one
 		// would block the pass until its lease ends.
-		if err = conn.Ping(dialling); err != nil {
+		if err = conn.Ping(dialing); err != nil {
 			conn.Release()
 		}
 	}

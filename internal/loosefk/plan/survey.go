@@ -15,7 +15,7 @@ import (
 	"sexton/internal/problem"
 )
 
-// survey has the part of the catalogue about the children of definitions and about all
+// survey has the part of the catalog about the children of definitions and about all
 // tables with foreign keys.
 type survey struct{ *dml.Catalog }
 
@@ -27,7 +27,7 @@ func readOnly(ctx context.Context, db pgcatalog.Beginner, timeout time.Duration,
 	return loosefk.Bounds{StatementTimeout: timeout, LockTimeout: timeout}.Read(ctx, db, settings, do)
 }
 
-// readSurvey reads the catalogue in a fixed number of statements.
+// readSurvey reads the catalog in a fixed number of statements.
 func readSurvey(ctx context.Context, site Site, sites []Site, timeout time.Duration) (s survey, err error) {
 	var oids []uint32
 	for _, home := range sites {
@@ -44,7 +44,7 @@ func readSurvey(ctx context.Context, site Site, sites []Site, timeout time.Durat
 		s.Catalog, err = dml.Read(ctx, tx, oids)
 		return err
 	})
-	return s, problem.Doing(err, "read the catalogue")
+	return s, problem.Doing(err, "read the catalog")
 }
 
 // need is an index that deletions need: for the equality of columns of one table.
