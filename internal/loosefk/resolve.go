@@ -183,7 +183,7 @@ func (r *resolver) reference(d definitions.Definition, parent *Parent) *Referenc
 		fix := child.CreateIndex(child.Table, d.Columns...)
 		if reference.Partitioned() {
 			// Postgres rejects CONCURRENTLY on the partitioned table itself.
-			fix = "index each partition, as sexton plan prints it"
+			fix = "run the statements that sexton plan prints"
 		}
 		r.report(d, problem.Warning, ".column",
 			fmt.Sprintf("no index of %s begins with %s, so every batch reads the whole table", d.Child, d.ColumnList()),
@@ -210,7 +210,7 @@ func (r *resolver) childSite(d definitions.Definition) *site {
 		if i := slices.IndexFunc(r.sites, func(s *site) bool { return s.Name == d.Database }); i >= 0 {
 			return r.sites[i]
 		}
-		r.refuse(d, ".database", "there is "+sitesOf(r.sites), "no database %q is configured", d.Database)
+		r.refuse(d, ".database", "use one of "+sitesOf(r.sites), "no database %q is configured", d.Database)
 		return nil
 	}
 	home, wrong := r.home(d.Child)
@@ -289,7 +289,7 @@ func (r *resolver) parent(d definitions.Definition) *Parent {
 	case table == nil:
 		ok = r.missingTable(d, ".table", "parent", home, d.Parent)
 	case table.IsPartition():
-		ok = r.refuse(d, ".table", "name the partitioned table it belongs to", "parent %s is a partition", d.Parent)
+		ok = r.refuse(d, ".table", "use its partitioned table", "parent %s is a partition", d.Parent)
 	case !table.IsTable():
 		ok = r.refuse(d, ".table", "use a table", "parent %s is not a table", d.Parent)
 	}
@@ -318,7 +318,7 @@ func (r *resolver) parent(d definitions.Definition) *Parent {
 		for i, column := range parent.keys {
 			compare, err := home.catalog.operators.Parent(column)
 			if err == nil && len(key) == 1 && column.Polymorphic == "pg_catalog.anyarray" {
-				err = fmt.Errorf("type %s is an array, which deletions cannot be recorded by", column.Type)
+				err = fmt.Errorf("type %s is an array, and array keys cannot be recorded", column.Type)
 			}
 			if err != nil {
 				r.refuse(d, element(".parent_column", key, i), "name another unique column",
@@ -335,7 +335,7 @@ func (r *resolver) parent(d definitions.Definition) *Parent {
 	}
 	if !slices.Equal(parent.KeyColumns, key) {
 		r.refuse(d, ".parent_column",
-			"all definitions of one parent have to use the same columns in the same order, as a tombstone carries one key",
+			"all definitions of one parent must use the same columns in the same order, since a tombstone has one key",
 			"another definition refers to %s by %s", d.Parent, parent.label())
 		return nil
 	}

@@ -92,7 +92,7 @@ func TestResolveFindsWhatOnlyADatabaseCanTell(t *testing.T) {
 		},
 		"array": {
 			"children: [{table: lists, column: list, on_delete: async_delete}]",
-			"children[0].parent_column: column list of parent lists: type bigint[] is an array, which deletions cannot be recorded by",
+			"children[0].parent_column: column list of parent lists: type bigint[] is an array, and array keys cannot be recorded",
 		},
 		"time zones": {
 			"children: [{table: moments, column: at, on_delete: async_delete}]",
@@ -108,7 +108,7 @@ func TestResolveFindsWhatOnlyADatabaseCanTell(t *testing.T) {
 		"overlap, two targets":   {"children: [{table: parents, column: part_id, on_delete: update_column_to, target_column: stage, target_value: 1}, {table: parents, column: part_id, on_delete: update_column_to, target_column: flag, target_value: true, conditions: [{column: stage, value: 0}]}]", "children[1].on_delete: a row of children can match this definition and the one at lfk.yml:1:12"},
 		"partition as parent": {
 			"children: [{table: parted_1, column: part_id, on_delete: async_delete}]",
-			"children[0].table: parent parted_1 is a partition (name the partitioned table it belongs to)",
+			"children[0].table: parent parted_1 is a partition (use its partitioned table)",
 		},
 		"view as parent": {
 			"children: [{table: seen, column: parent_id, on_delete: async_delete}]",
@@ -305,7 +305,7 @@ func TestResolveComposite(t *testing.T) {
 			"{table: pairs, column: a, on_delete: async_delete}",
 			"parent pairs has no primary key of one column",
 		},
-		"other key of a parent":  {"{table: pairs, column: [a, b], on_delete: async_delete}, {table: pairs, column: [c, d], parent_column: [c, d], on_delete: async_delete}", "children[1].parent_column: another definition refers to pairs by a, b (all definitions of one parent have to use the same columns in the same order, as a tombstone carries one key)"},
+		"other key of a parent":  {"{table: pairs, column: [a, b], on_delete: async_delete}, {table: pairs, column: [c, d], parent_column: [c, d], on_delete: async_delete}", "children[1].parent_column: another definition refers to pairs by a, b (all definitions of one parent must use the same columns in the same order, since a tombstone has one key)"},
 		"same key, other spelt":  {"{table: pairs, column: [d, c], parent_column: [d, c], on_delete: async_delete}, {table: public.pairs, column: [c, d], parent_column: [c, d], on_delete: async_delete}", "another definition refers to public.pairs by d, c"},
 		"same definition, spelt": {"{table: pairs, column: [a, b], on_delete: async_delete}, {table: public.pairs, column: [a, b], on_delete: async_delete}", "the same definition is at lfk.yml:1:12"},
 	} {

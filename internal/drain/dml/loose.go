@@ -64,7 +64,7 @@ func (c *Catalog) restrict(f *Ref, from *pgcatalog.Relation, only [][2]string) b
 		own, err := c.Operators.Own(from.Columns[one[0]])
 		if err != nil {
 			if c.Report != nil {
-				c.Report("make it a text", "column %s of %s: %v", one[0], from.Label(), err)
+				c.Report("change its type to text", "column %s of %s: %v", one[0], from.Label(), err)
 			}
 			return false
 		}

@@ -89,7 +89,7 @@ func Lacking(ctx context.Context, db pgcatalog.Beginner, needs []Need,
 		}
 		if l.Schema != "" {
 			report(fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s", l.Schema, l.Role),
-				"the database role may not use schema %s, where %s is", l.Schema, l.Table)
+				"the database role lacks USAGE on schema %s of table %s", l.Schema, l.Table)
 		}
 		if missing := strings.Join(l.Missing, ", "); missing != "" {
 			report(fmt.Sprintf("GRANT %s ON %s TO %s", missing, l.Table, l.Role),
