@@ -44,6 +44,7 @@ func (env *Env) Say(document any, format string, args ...any) error {
 	return nil
 }
 
+// Printf formats to standard output.
 func (env *Env) Printf(format string, args ...any) { _, _ = fmt.Fprintf(env.Stdout, format, args...) }
 
 // Warn writes a warning to standard error.
@@ -57,7 +58,7 @@ func ChildText(child, database string) string {
 	return child + " (" + database + ")"
 }
 
-// NewLogger returns a logger that writes coloured lines on a terminal and JSON elsewhere,
+// NewLogger returns a logger that writes colored lines on a terminal and JSON elsewhere,
 // unless the configuration sets a format. On a terminal, the statistics of a run are
 // shortened.
 func (env *Env) NewLogger(w io.Writer, settings config.Log) *slog.Logger {
@@ -66,7 +67,7 @@ func (env *Env) NewLogger(w io.Writer, settings config.Log) *slog.Logger {
 	_ = level.UnmarshalText([]byte(settings.Level))
 	terminal := IsTerminal(w)
 	if settings.Format == config.FormatText || settings.Format == config.FormatAuto && terminal {
-		options := &tint.Options{Level: level, TimeFormat: "15:04:05Z", NoColor: !terminal || !env.Colour()}
+		options := &tint.Options{Level: level, TimeFormat: "15:04:05Z", NoColor: !terminal || !env.Color()}
 		options.ReplaceAttr = func(_ []string, attr slog.Attr) slog.Attr {
 			switch {
 			case attr.Key == slog.TimeKey && attr.Value.Kind() == slog.KindTime:
@@ -81,8 +82,8 @@ func (env *Env) NewLogger(w io.Writer, settings config.Log) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
 }
 
-// Colour reports whether colours may be written to a terminal: see https://no-color.org.
-func (env *Env) Colour() bool { return env.Getenv("NO_COLOR") == "" && !env.Dumb() }
+// Color reports whether colors may be written to a terminal: see https://no-color.org.
+func (env *Env) Color() bool { return env.Getenv("NO_COLOR") == "" && !env.Dumb() }
 
 // Dumb reports whether the terminal cannot move its cursor.
 func (env *Env) Dumb() bool { return env.Getenv("TERM") == "dumb" }

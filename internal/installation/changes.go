@@ -124,7 +124,7 @@ func (c *Connections) RiverClient() (*river.Client[pgx.Tx], error) {
 func Pauses(ctx context.Context, all *Connections) (map[string]string, error) {
 	queues, err := all.Jobs().Queries().QueuesPaused(ctx, all.Kinds()) // There is one queue per kind, of its name.
 	if err != nil {
-		return nil, fmt.Errorf("look for paused queues: %w", err)
+		return nil, fmt.Errorf("read paused queues: %w", err)
 	}
 	pauses := map[string]string{}
 	for _, queue := range queues {

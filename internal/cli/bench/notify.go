@@ -72,7 +72,8 @@ type turn struct {
 // while a variant without a worker is measured.
 func Notify(ctx context.Context, s *Site, o NotifyOptions) (*Report, error) {
 	if err := s.exec(ctx, "create the trigger that notifies each time", `
-		CREATE FUNCTION notify_each() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NOTIFY sexton_wake, 'each'; RETURN NULL; END $$;
+		CREATE FUNCTION notify_each() RETURNS trigger LANGUAGE plpgsql
+			AS $$ BEGIN NOTIFY sexton_wake, 'each'; RETURN NULL; END $$;
 		CREATE TRIGGER notify_each AFTER INSERT ON `+tombstones+` FOR EACH STATEMENT EXECUTE FUNCTION notify_each();
 		ALTER TABLE `+tombstones+` DISABLE TRIGGER notify_each`); err != nil {
 		return nil, err

@@ -75,7 +75,9 @@ func printPlan(w io.Writer, planned operator.PlannedDatabase) {
 			func(d plan.Definition) []any {
 				// The plan does not record which of the two counts stopped at the cap, so
 				// both show it if they reach it.
-				capped := func(n int64) string { return render.Capped(n, d.PendingCapped && n >= components.PendingCap) }
+				capped := func(n int64) string {
+					return render.Capped(n, d.PendingCapped && n >= components.PendingCap)
+				}
 				return []any{
 					cli.ChildText(d.Child, d.ChildDatabase), d.Column, d.Parent, d.Action, capped(d.Due),
 					capped(d.Deferred),

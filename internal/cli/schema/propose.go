@@ -60,7 +60,7 @@ var keysSQL string
 //go:embed queries/sizes.sql
 var sizesSQL string
 
-// reader holds the catalogue while keys are read.
+// reader holds the catalog while keys are read.
 type reader struct {
 	*dml.Catalog
 
@@ -231,7 +231,7 @@ func (r *reader) conflict(key pgcatalog.ForeignKey) string {
 	return ""
 }
 
-// measure adds the constraint text from the catalogue and the estimates of ANALYZE.
+// measure adds the constraint text from the catalog and the estimates of ANALYZE.
 func (r *reader) measure(ctx context.Context, tx pgx.Tx, keys []*ForeignKey) error {
 	type named struct {
 		table uint32
