@@ -4,7 +4,7 @@ import (
 	"fmt"
 )
 
-// writer: row, test, perhaps PREPARE TRANSACTION, commit, and only then the release of
+// writer writes a row, tests the lock, may PREPARE TRANSACTION, commits, and then releases
 // its locks. It may roll back.
 func (e *explorer) writer(i int) {
 	who := [writers]string{"writer 1", "writer 2"}[i]
@@ -51,7 +51,7 @@ func (e *explorer) writer(i int) {
 	}
 }
 
-// listener: dial and LISTEN, then wake the subscription.
+// listener connects, runs LISTEN and then wakes the subscription.
 func (e *explorer) listener(i int) {
 	who := [workers]string{"listener 1", "listener 2"}[i]
 	me := e.now.Workers[i]
@@ -67,8 +67,8 @@ func (e *explorer) listener(i int) {
 	}
 }
 
-// subscription: look, take the awake lock, work; where nothing is due drop the lock,
-// raise the barrier, look behind it, sleep.
+// subscription queries, takes the awake lock and works. If nothing is due it releases the
+// lock, raises the barrier, queries after it and sleeps.
 func (e *explorer) subscription(i int) {
 	me := e.now.Workers[i]
 	if me.Dead {
@@ -137,7 +137,7 @@ func (e *explorer) subscription(i int) {
 	}
 }
 
-// pass: lease, fence, one batch. The fence is a row that a batch locks in shared mode
+// pass acquires the lease, raises the fence and runs one batch. The fence is a row that a batch locks in shared mode
 // until it has committed.
 func (e *explorer) pass(i int, do func(what string, change func(w *world, me *worker))) {
 	me := e.now.Workers[i]
@@ -194,7 +194,7 @@ func (e *explorer) pass(i int, do func(what string, change func(w *world, me *wo
 	}
 }
 
-// due are the rows that a look sees.
+// due returns the rows that a query sees.
 func (w *world) due() (rows uint8) {
 	for i, each := range w.Writers {
 		if each.Row.waits() {
@@ -204,7 +204,7 @@ func (w *world) due() (rows uint8) {
 	return rows
 }
 
-// barrier are the writers that hold a lock on the table now.
+// barrier returns the writers that hold a lock on the table.
 func (e *explorer) barrier() uint8 {
 	if !e.guards.Barrier {
 		return 0
@@ -212,9 +212,9 @@ func (e *explorer) barrier() uint8 {
 	return e.still(1<<writers - 1)
 }
 
-// still are those of the writers that the barrier has not yet seen end. PREPARE
-// TRANSACTION hands the locks over to a transaction that the barrier did not see, so it
-// counts every prepared one.
+// still returns the writers that the barrier still waits for. PREPARE TRANSACTION passes the
+// locks on to a transaction that the barrier does not know, so it counts every prepared
+// transaction.
 func (e *explorer) still(of uint8) (left uint8) {
 	for i, each := range e.now.Writers {
 		switch each.At {
@@ -230,9 +230,9 @@ func (e *explorer) still(of uint8) (left uint8) {
 	return left
 }
 
-// kill ends a process, or one of its connections. The server drops the locks of a
-// connection that is gone and rolls its batch back; the lease stays until it runs out. A
-// process may start again.
+// kill ends a process, or one of its connections. The server releases the locks of a lost
+// connection and rolls back its batch. The lease is kept until it expires. A process may
+// start again.
 func (e *explorer) kill(i int) {
 	who := [workers]string{"worker 1", "worker 2"}[i]
 	me := e.now.Workers[i]
@@ -265,9 +265,9 @@ func (e *explorer) kill(i int) {
 	}
 }
 
-// server: the disk catches up, or the server crashes. All connections end with a crash,
-// and all open transactions except the prepared ones; a subscription goes on with a
-// connection that is younger than its lease, a batch does not.
+// server flushes the WAL, or crashes. A crash ends all connections, and all open
+// transactions except prepared ones. A subscription continues on a connection that is
+// younger than its lease. A batch does not.
 func (e *explorer) server() {
 	if e.now.Crashes == 0 {
 		return
@@ -299,10 +299,9 @@ func (e *explorer) server() {
 	})
 }
 
-// floor wakes every subscription, once no worker has a step of its own left. A row that
-// has to wait for it was tested by its writer while a worker held the awake lock that was
-// killed then, or was seen while such a worker held it: no other way leads there. It
-// waits once.
+// floor is the fallback: it wakes every subscription when no worker has another step. A row
+// may have to wait for it only if its writer tested the lock, or a query saw the row, while
+// a worker held the awake lock that was then killed. It waits only once.
 func (e *explorer) floor() {
 	rows := e.now.due()
 	if rows == 0 || e.wrong != "" {

@@ -10,51 +10,48 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// This file is the wake-up protocol as a model: writers, listeners, subscriptions, the awake
-// lock, the barrier, the lease and its fence, each reduced to the steps between which
-// another process may act. TestProtocol visits every state that two writers, two workers
-// and one kill can reach, in every order, and every state with one crash of the server:
-// of two writers, and of one writer whose workers lose their lease twice in between; the
-// crash with two writers only with the tag long. Read it from writer to worker to learn
-// the protocol; then take one guard away, and the test prints the shortest way to a lost
-// row.
+// This file models the wake-up protocol: writers, listeners, subscriptions, the awake lock,
+// the barrier, the lease and its fence. Each is reduced to the steps between which another
+// process may act. TestProtocol visits every state that two writers, two workers and one
+// kill can reach, in every order. It also visits every state with one crash of the server:
+// with two writers (only with the tag long), and with one writer whose workers lose their
+// lease twice. Read it from writer to worker to learn the protocol. If you remove a guard,
+// the test prints the shortest path to a lost row.
 //
-// That a lease runs out beside a crash matters for tokens, which are given by the lease
-// and not by rows: one row will show a batch under an old one. What a second row adds is
-// a look or a barrier that sees the one and not the other, whatever the lease does. Both
-// at once have 1.3 million states and break no rule either, tried; they take ten seconds.
+// A lease that expires around a crash matters for tokens, which belong to leases and not to
+// rows, so one row is enough to show a batch under an old token. A second row adds a query
+// or a barrier that sees only one of them, which does not depend on the lease. The
+// combination has 1.3 million states. It was tried, breaks no rule, and takes ten seconds.
 //
-// A crash of the server takes back what subscriptions have committed since the disk last
-// caught up with the log: lease, token, fence, batches. What the application commits is
-// durable, and all before it. So the token of a lease whose holder still runs may be
-// given again.
+// A crash of the server reverts commits of subscriptions since the last flush of the WAL:
+// lease, token, fence, batches. Commits of the application are durable, and so is
+// everything before them. So the token of a lease whose holder is still running may be
+// granted again.
 //
-// Time is reduced to one rule: the floor (the tick of cron, the look of a subscription
-// every 10 s) comes when no worker has anything else to do. A writer may stay open for
-// ever.
+// Time is reduced to one rule: the fallback (the tick of cron, the query of a subscription
+// every 10 s) comes when no worker has another step. A writer may stay open forever.
 
-// guards are the rules that the protocol cannot do without. The test takes each of them
-// away in turn.
+// guards are the necessary rules of the protocol. The test removes each of them in turn.
 type guards struct {
 	// WriteBeforeTest: a writer has its row, and with it the lock on the table, before it
 	// tests the awake lock.
 	WriteBeforeTest bool
-	// Barrier: a subscription that has dropped the awake lock waits for the writers that
-	// hold a lock on the table then.
+	// Barrier: after it has released the awake lock, a subscription waits for the writers
+	// that hold a lock on the table.
 	Barrier bool
-	// CountPrepared: the barrier waits for prepared transactions, whose locks have
-	// changed hands.
+	// CountPrepared: the barrier waits for prepared transactions, whose locks have another
+	// owner.
 	CountPrepared bool
-	// LookAfterListen: a listener wakes its subscription once LISTEN is committed.
+	// LookAfterListen: a listener wakes its subscription after LISTEN is committed.
 	LookAfterListen bool
-	// TokenBeforeLook: a subscription takes the token of a wake-up before it looks at
+	// TokenBeforeLook: a subscription consumes the token of a wake-up before it queries
 	// rows, never after.
 	TokenBeforeLook bool
 	// Fence: a batch compares its token with the fence, and holds the fence until it has
 	// committed.
 	Fence bool
-	// Confirm: on a connection that is younger than its lease, a pass asks whether the
-	// lease is still its own.
+	// Confirm: on a connection that is younger than its lease, a pass checks that it still
+	// has the lease.
 	Confirm bool
 }
 
@@ -65,10 +62,10 @@ const (
 	workers = 2
 )
 
-// none is the holder of a lock or a lease that is free.
+// none is the holder of a free lock or lease.
 const none = -1
 
-// world is one state of everything. It is comparable, so that a state is visited once.
+// world is a state of the model. It is comparable, so that each state is visited once.
 type world struct {
 	Writers [writers]writer
 	Workers [workers]worker
@@ -76,17 +73,16 @@ type world struct {
 	// under Token.
 	Awake, Lease int8
 	Token, Fence int8
-	// Flushed is what a crash of the server goes back to. Only until it has come is it
-	// kept.
+	// Flushed is the state to which a crash of the server reverts. It is kept only until
+	// the crash.
 	Flushed flushed
-	// Kills, Crashes and Stalls are how many of each may still come. Killed: a process
+	// Kills, Crashes and Stalls are how many of each may still happen. Killed: a process
 	// was killed.
 	Kills, Crashes, Stalls int8
 	Killed                 bool
 }
 
-// flushed is what subscriptions have committed, as the disk has it. Cleaned has one bit
-// for each row.
+// flushed has the flushed commits of subscriptions. Cleaned has one bit for each row.
 type flushed struct {
 	Lease, Token, Fence int8
 	Cleaned             uint8
@@ -97,7 +93,7 @@ type writer struct {
 	At writerAt
 	// Notifies: it found the awake lock free, so its commit notifies.
 	Notifies bool
-	// Tested: it has looked at the awake lock.
+	// Tested: it has tested the awake lock.
 	Tested bool
 	Row    row
 }
@@ -118,25 +114,24 @@ const (
 	unwritten row = iota
 	uncommitted
 	pending
-	slept // pending, and the floor has come by
+	slept // pending, and the fallback has come
 	cleaned
 )
 
 func (r row) waits() bool { return r == pending || r == slept }
 
-// worker is a process with one listener (the connection that listens) and one subscription
-// (the connection that looks and works).
+// worker is a process with one listener and one subscription, each with a connection.
 type worker struct {
 	Listener     listenerState
 	Subscription subscriptionAt
-	// Called is the token of a wake-up: at most one waits for the subscription.
+	// Called is the token of a wake-up. There is at most one.
 	Called bool
-	// Writers are those that the barrier waits for, Rows those that the batch has read:
-	// one bit for each.
+	// Writers has the writers that the barrier waits for, and Rows the rows that the batch
+	// has read, one bit for each.
 	Writers, Rows uint8
-	// Token is the lease's token under which the worker works, 0 without.
+	// Token is the token of the worker's lease, or 0.
 	Token int8
-	// Younger: its connection came after a crash of the server.
+	// Younger: its connection was opened after a crash of the server.
 	Younger bool
 	Dead    bool
 }
