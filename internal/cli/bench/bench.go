@@ -26,7 +26,7 @@ Runs in a database of its own, on a private Postgres or, with --database-url, on
 removes it at the end, also after an interruption. Reads no --config, and of the environment only
 SEXTON_PG_BIN.`
 
-// Command is the command of this area.
+// Command returns the command bench.
 func Command(env *cli.Env) *cobra.Command {
 	return cli.Group("bench", "Measure what Sexton costs and how fast it is",
 		"  sexton bench latency\n  sexton bench notify --json",
@@ -89,8 +89,7 @@ func benchIdleCommand(env *cli.Env) *cobra.Command {
 
 func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 
-// benchmark is a command that makes a site, measures and prints, and removes the site
-// again.
+// benchmark returns a command that creates a site, measures, prints, and drops the site.
 func benchmark(env *cli.Env, example, short, long string,
 	measure func(context.Context, *Site) (*Report, error),
 ) *cobra.Command {
@@ -101,7 +100,7 @@ func benchmark(env *cli.Env, example, short, long string,
 	})
 }
 
-// measuring is a command that measures and prints. It is named by the first word of its
+// measuring returns a command that measures and prints. Its name is the first word of its
 // example.
 func measuring(env *cli.Env, example, short, long string,
 	measure func(context.Context) (*Report, error),
@@ -121,7 +120,7 @@ func measuring(env *cli.Env, example, short, long string,
 	return cmd
 }
 
-// positiveFlags refuses every number that was given and is not more than 0.
+// positiveFlags returns an error if a given number is not positive.
 func positiveFlags(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if n, noNumber := strconv.ParseFloat(f.Value.String(), 64); noNumber == nil && n <= 0 {
@@ -131,16 +130,16 @@ func positiveFlags(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// siteSettings are those of a server whose data matter.
+// siteSettings are the settings of a private server for a Site.
 func siteSettings() map[string]string {
 	return map[string]string{
 		"fsync": "on", "shared_buffers": "256MB",
-		// No checkpoint in the middle of a measurement.
+		// Prevent checkpoints during a measurement.
 		"checkpoint_timeout": "1h", "max_wal_size": "8GB",
 	}
 }
 
-// onSite makes a database on the server, with tables and all of Sexton's objects.
+// onSite creates a database with the tables and an installation of Sexton.
 func onSite(ctx context.Context, g *Cluster, do func(context.Context, *Site) (*Report, error)) (_ *Report, err error) {
 	own, drop, err := g.CreateDatabase(ctx)
 	if err != nil {

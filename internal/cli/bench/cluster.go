@@ -17,11 +17,11 @@ import (
 	"sexton/internal/problem"
 )
 
-// Cluster is a server on which benchmarks create databases of their own.
+// Cluster is a server on which benchmarks create databases.
 type Cluster struct {
 	*cli.Env
 
-	// Admin and AdminURL lead to a database of the server that no benchmark changes.
+	// Admin and AdminURL connect to a database that no benchmark changes.
 	Admin    *pgxpool.Pool
 	AdminURL string
 	// Server is the result of ReadServer.
@@ -30,7 +30,7 @@ type Cluster struct {
 	dir string
 }
 
-// progressf prints what the benchmark does at the moment.
+// progressf prints the current step.
 func (g *Cluster) progressf(format string, args ...any) {
 	_, _ = fmt.Fprintf(g.Stderr, format+"\n", args...)
 }

@@ -136,13 +136,13 @@ func passOf(report jobrun.Report) (Pass, error) {
 	var stats struct {
 		loosefk.Stats
 
-		Deleted map[string]int64 `json:"deleted"` // Those of retention_cleanup.
+		Deleted map[string]int64 `json:"deleted"` // This is a statistic of retention_cleanup.
 	}
 	if err := json.Unmarshal(report.Stats, &stats); err != nil {
 		return Pass{}, fmt.Errorf("decode statistics: %w", err)
 	}
 	pass := Pass{
-		// A pass leaves what failed in it to the next one.
+		// Failed work is left to the next pass.
 		More: report.Outcome == jobrun.OverLimit || len(stats.Errors) > 0,
 		Rows: stats.DeleteCount + stats.UpdateCount, Finished: stats.Processed,
 	}

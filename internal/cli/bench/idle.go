@@ -9,16 +9,15 @@ import (
 	"sexton/internal/problem"
 )
 
-// settled is how long the worker is left alone before it counts as idle: River elects its
-// leader, and the server's counters, which an idle session hands in after ten seconds,
-// contain the warm-up.
+// settled is how long the worker runs before it counts as idle. By then River has elected
+// its leader, and the server's counters, which idle sessions report after ten seconds,
+// include the warm-up.
 const settled = 12 * time.Second
 
-// Idle watches a worker that has worked and has nothing to do any more.
+// Idle measures an idle worker that has worked before.
 func Idle(ctx context.Context, s *Site, length time.Duration) (*Report, error) {
-	// On a server that is not the benchmark's own the transactions contain those of
-	// autovacuum. The part of the memory that is not anonymous are pages of files: mostly
-	// the program itself, and copies of it share them.
+	// On another server the transactions include those of autovacuum. Most of the memory
+	// that is not anonymous is the program file, which several copies share.
 	var perMinute float64
 	var connections int
 	var resident, anonymous *int64
@@ -79,8 +78,8 @@ func Idle(ctx context.Context, s *Site, length time.Duration) (*Report, error) {
 	return r, nil
 }
 
-// StopAutovacuum ends it on a server of the benchmark's own: after the warm-up it has
-// more transactions than an idle worker.
+// StopAutovacuum stops autovacuum on a private server. After the warm-up it has more
+// transactions than an idle worker.
 func (s *Site) StopAutovacuum(ctx context.Context) error {
 	for _, sql := range []string{"ALTER SYSTEM SET autovacuum = off", "SELECT pg_reload_conf()"} {
 		if _, err := s.Admin.Exec(ctx, sql); err != nil {
@@ -90,7 +89,7 @@ func (s *Site) StopAutovacuum(ctx context.Context) error {
 	return nil
 }
 
-// transactions asks from another database, so that asking is not counted.
+// transactions reads the counter from another database, so that the query is not counted.
 func (s *Site) transactions(ctx context.Context) (int64, error) {
 	var n int64
 	const sql = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = $1"
@@ -98,5 +97,5 @@ func (s *Site) transactions(ctx context.Context) (int64, error) {
 	return n, problem.Doing(err, "count transactions")
 }
 
-// rss is the resident memory of this process in bytes, as Linux tells it.
+// rss returns the resident memory of this process in bytes, from /proc.
 func rss() *int64 { return memory("/proc/self/status", "VmRSS:") }

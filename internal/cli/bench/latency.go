@@ -13,20 +13,21 @@ import (
 	"sexton/internal/problem"
 )
 
-// The worker is to be asleep when the next parent goes; the pause is random, so that no
-// rhythm of the worker's own is met again and again.
+// The worker must be asleep when a parent is deleted. The pause is random, so that it
+// does not match an interval of the worker.
 const (
 	shortestGap = 20 * time.Millisecond
 	longestGap  = 60 * time.Millisecond
 )
 
-// GitLab's worker comes every minute, and the deletes are spread evenly over it.
+// GitLab's worker runs every minute, and the deletions are spread evenly over that
+// minute.
 const (
 	cronP50 = 30_000
 	cronP99 = 59_400
 )
 
-// Latency deletes isolated parents under a working worker, each with so many children.
+// Latency deletes single parents with a number of children while a worker runs.
 func Latency(ctx context.Context, s *Site, events, children int) (*Report, error) {
 	deleter, closeDeleter, err := connect(ctx, s.URL)
 	if err != nil {
@@ -99,11 +100,10 @@ func Latency(ctx context.Context, s *Site, events, children int) (*Report, error
 	return r, nil
 }
 
-// latencyReport has the times from the parent's COMMIT being sent to its children and its
-// tombstone being gone, of which commits are the part that the COMMIT itself took;
-// deletes, in which the application waits and locks are held; and native, DELETE and
-// COMMIT of such a parent whose children go by ON DELETE CASCADE. The WAL is all that the
-// server wrote per event, idle time between events included.
+// latencyReport has the times from the COMMIT of a parent's deletion until its children
+// and its tombstone are deleted. commits is the part of the COMMIT. deletes is the time
+// in which the application waits and holds locks. native is DELETE and COMMIT of a parent
+// with ON DELETE CASCADE. The WAL per event includes idle time.
 func latencyReport(whole, commits, deletes, native jobrun.Percentiles, wal, nativeWAL int64) *Report {
 	toNative, waits, cron := ratio(whole.P50, native.P50), ratio(deletes.P50, native.P50), ratio(cronP50, whole.P50)
 	walToNative := ratio(float64(wal), float64(nativeWAL))
@@ -117,8 +117,7 @@ func latencyReport(whole, commits, deletes, native jobrun.Percentiles, wal, nati
 		{"ratio_p50_to_native_cascade", "", "", toNative},
 		{"ratio_delete_to_native_cascade", "", "", waits},
 		{"ratio_wal_to_native_cascade", "", "", walToNative},
-		// Computed, not measured: what a worker that comes once a minute would need at
-		// least.
+		// This is computed: the least time of a worker that runs once a minute.
 		{"minute_cron_computed_p50_ms", "", "", cronP50},
 		{"minute_cron_computed_p99_ms", "", "", cronP99},
 		{"ratio_minute_cron_to_p50", "", "", cron},
@@ -146,8 +145,8 @@ func latencyReport(whole, commits, deletes, native jobrun.Percentiles, wal, nati
 	return r
 }
 
-// remove deletes one parent in a transaction. It returns when the COMMIT was sent and how
-// long it took.
+// remove deletes one parent in a transaction. It returns when it sent the COMMIT and how
+// long that took.
 func remove(ctx context.Context, conn *pgx.Conn, table string,
 	id int64,
 ) (sent time.Time, took time.Duration, err error) {
@@ -163,7 +162,7 @@ func remove(ctx context.Context, conn *pgx.Conn, table string,
 	return sent, time.Since(sent), problem.Doing(err, "commit")
 }
 
-// walPer calls do n times and returns how many bytes of WAL the server wrote per call.
+// walPer calls do n times and returns the bytes of WAL per call.
 func (s *Site) walPer(ctx context.Context, n int, do func(i int) error) (int64, error) {
 	before, err := walPosition(ctx, s.Pool)
 	if err != nil {

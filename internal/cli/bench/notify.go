@@ -15,19 +15,20 @@ import (
 	"sexton/internal/pace"
 )
 
-// fastest is more commits per second than any client count reaches, for the number of
-// rows to delete. Where it is not, a round ends early, and its rate is right all the
-// same.
+// fastest is a rate that no number of clients reaches. It determines the number of rows
+// to delete. If it is exceeded, a round ends early with the right rate.
 const fastest = 40_000
 
-// triggerState is a state of the triggers under which parents are deleted.
+// triggerState is the state of the triggers during a measurement.
 type triggerState struct {
 	name string
-	// plain deletes from the table without triggers. The others write tombstones.
+	// plain means that the table has no triggers. Otherwise deletions write tombstones.
 	plain bool
-	// wake and each switch the triggers on that wake a worker and that notify each time.
+	// wake and each enable the trigger that wakes a worker and one that notifies each
+	// time.
 	wake, each bool
-	// held has a session hold the worker's awake lock, worker a worker run.
+	// held means that a session holds the worker's awake lock, and worker that a worker
+	// runs.
 	held, worker bool
 }
 
@@ -41,27 +42,29 @@ func notifyStates() []triggerState {
 		{name: noTrigger, plain: true},
 		{name: tombstonesOnly},
 		{name: "notify_each_time", each: true},
-		// It is woken without what the worker itself takes of the machine.
+		// The wake-up is measured without the load of the worker itself.
 		{name: "sexton_awake_lock_only", wake: true, held: true},
 		{name: "sexton_with_worker", wake: true, worker: true},
 	}
 }
 
-// NotifyOptions says how much to measure.
+// Notify measures the cost of waking the worker. A listener and the worker stay
+// connected, because a notification also costs each session that receives it. The worker
+// is paused during variants without a worker.
 type NotifyOptions struct {
-	// Turn is the length of one measurement. In each round every variant has one turn, in
-	// random order, so that all of a round meet the same machine.
+	// Turn is the length of one measurement. Each round measures every variant once in
+	// random order, so that all variants of a round meet the same conditions.
 	Turn   time.Duration
 	Rounds int
-	// Clients are the numbers of clients that delete at once.
+	// Clients are the numbers of clients that delete in parallel.
 	Clients []int
 }
 
-// lead is the part of a turn ahead of what is measured: the worker has got into its
-// rhythm, and does as much as comes in.
+// lead is the time before the measurement of a turn begins, in which the worker reaches
+// its steady state.
 func (o NotifyOptions) lead() time.Duration { return o.Turn / 2 }
 
-// turn has the figures of one measurement: commits per second and notifications.
+// turn has the results of one measurement: commits per second and notifications.
 type turn struct {
 	rate  float64
 	heard int64
@@ -114,7 +117,7 @@ func Notify(ctx context.Context, s *Site, o NotifyOptions) (*Report, error) {
 	return r, nil
 }
 
-// compareStates measures all variants with so many clients.
+// compareStates measures all variants with a number of clients.
 func (s *Site) compareStates(ctx context.Context, o NotifyOptions, clients int,
 	listener *listener,
 ) (figures []Row, err error) {
@@ -138,9 +141,9 @@ func (s *Site) compareStates(ctx context.Context, o NotifyOptions, clients int,
 	return figures, nil
 }
 
-// commitFigures are the medians of a variant's turns, each beside that of the base in the
-// same round; half of the ratios are between the quartiles. Notifications are those of
-// all rounds that a listener of the same channel got.
+// commitFigures returns the medians of a variant's turns. Ratios compare turns of the
+// same round with the base, and half of them are between the quartiles. Notifications are
+// the total of all rounds.
 func commitFigures(turns, base []turn) Row {
 	var rates, ratios []float64
 	var heard int64
@@ -158,7 +161,7 @@ func commitFigures(turns, base []turn) Row {
 	}
 }
 
-// commits fills the table and measures how many parents the clients delete.
+// commits fills the table and counts the parents that the clients delete.
 func (s *Site) commits(ctx context.Context, v triggerState, clients int, o NotifyOptions,
 	listener *listener,
 ) (found turn, err error) {
@@ -177,7 +180,7 @@ func (s *Site) commits(ctx context.Context, v triggerState, clients int, o Notif
 		}
 		defer func() { err = errors.Join(err, s.pause(ctx)) }()
 	}
-	if _, err := listener.take(ctx, s.Pool); err != nil { // Of what went before.
+	if _, err := listener.take(ctx, s.Pool); err != nil { // Discard earlier notifications.
 		return turn{}, err
 	}
 	if found, err = s.deleteEach(ctx, v.table(), rows, clients, o); err == nil {
@@ -186,7 +189,7 @@ func (s *Site) commits(ctx context.Context, v triggerState, clients int, o Notif
 	return found, err
 }
 
-// pause lets the worker finish what is there, and then leave alone what comes.
+// pause lets the worker finish the pending rows and then pauses its queue.
 func (s *Site) pause(ctx context.Context) error {
 	watcher, closeWatcher, err := connect(ctx, s.URL)
 	if err != nil {
@@ -199,7 +202,8 @@ func (s *Site) pause(ctx context.Context) error {
 	return s.exec(ctx, "pause the worker", "UPDATE sexton.river_queue SET paused_at = now()")
 }
 
-// resume returns when the worker works again. River learns of it within some seconds.
+// resume resumes the queue and returns when the worker works again, which takes some
+// seconds.
 func (s *Site) resume(ctx context.Context) error {
 	if err := s.exec(ctx, "resume the worker", "UPDATE sexton.river_queue SET paused_at = NULL"); err != nil {
 		return err
@@ -214,8 +218,8 @@ func (v triggerState) table() string {
 	return "parents"
 }
 
-// arrange fills the table of a variant, empties the tombstones and switches the wake
-// trigger. No worker may be at work. Release ends what holds the awake lock.
+// arrange fills the table of a variant, deletes all tombstones and sets the wake trigger.
+// The worker must be paused. The returned function releases the awake lock.
 func (s *Site) arrange(ctx context.Context, v triggerState, rows int64) (release func(), err error) {
 	if err := s.exec(ctx, "fill table", fmt.Sprintf(`
 		SET LOCAL sexton.truncate = 'ignore';
@@ -238,7 +242,7 @@ func (s *Site) arrange(ctx context.Context, v triggerState, rows int64) (release
 	return closeConn, nil
 }
 
-// switchTrigger chooses what happens where a tombstone is written.
+// switchTrigger sets which trigger fires for a new tombstone.
 func (s *Site) switchTrigger(ctx context.Context, trigger string, on bool) error {
 	state := "DISABLE"
 	if on {
@@ -247,8 +251,8 @@ func (s *Site) switchTrigger(ctx context.Context, trigger string, on bool) error
 	return s.exec(ctx, "switch trigger", "ALTER TABLE "+tombstones+" "+state+" TRIGGER "+trigger)
 }
 
-// deleteEach has clients delete one row per transaction until the time or the table is
-// over.
+// deleteEach lets clients delete one row per transaction until the time has passed or the
+// table is empty.
 func (s *Site) deleteEach(ctx context.Context, table string, rows int64, clients int,
 	o NotifyOptions,
 ) (found turn, err error) {
@@ -302,11 +306,11 @@ type listener struct {
 	close  func()
 }
 
-// endOfRound is told by the benchmark itself: notifications come in the order of their
-// commits.
+// endOfRound is a notification that the benchmark sends. Notifications arrive in the
+// order of their commits.
 const endOfRound = "check end of round"
 
-// take returns how many notifications were committed since it was called last.
+// take returns the number of notifications since the last call.
 func (l *listener) take(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
 	if _, err := pool.Exec(ctx, "SELECT pg_catalog.pg_notify('sexton_wake', $1)", endOfRound); err != nil {
 		return 0, fmt.Errorf("end the round: %w", err)
@@ -345,7 +349,7 @@ func (s *Site) listen(ctx context.Context) (*listener, error) {
 			case notification.Payload == endOfRound:
 				counts <- heard
 				heard = 0
-			// A worker also asks itself whether it hears.
+			// A worker also sends notifications to check its own listener.
 			case !strings.HasPrefix(notification.Payload, "check "):
 				heard++
 			}

@@ -5,16 +5,15 @@ import (
 	"slices"
 )
 
-// median of at least one number; the lower one of two in the middle.
+// median returns the median of at least one number, the lower one of two.
 func median[N ~int64 | ~float64](numbers []N) N { return quantile(numbers, 0.5) }
 
-// quantile is the number that so much of at least one number is below; the lower one of
-// two.
+// quantile returns a quantile of at least one number, the lower one of two.
 func quantile[N ~int64 | ~float64](numbers []N, share float64) N {
 	return slices.Sorted(slices.Values(numbers))[int(share*float64(len(numbers)-1))]
 }
 
-// ratio is 0 where there is nothing to compare with.
+// ratio returns 0 if the base is 0.
 func ratio(a, b float64) float64 {
 	if b == 0 {
 		return 0

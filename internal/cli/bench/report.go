@@ -10,8 +10,7 @@ import (
 	"sexton/internal/render"
 )
 
-// Report is the result of a benchmark: one JSON document, and for people tables with
-// notes below them.
+// Report is the result of a benchmark: a JSON document, or tables with notes.
 type Report struct {
 	Row
 
@@ -19,17 +18,17 @@ type Report struct {
 	notes  []string
 }
 
-// Row holds figures in their order: a JSON object, and a line of a table.
+// Row is a list of figures: a JSON object, or a line of a table.
 type Row []Figure
 
 // Figure is a number or a text of a report.
 type Figure struct {
-	// Key is the JSON key; empty for a figure that only people see.
+	// Key is the JSON key. It is empty for a figure that only the table has.
 	Key string
-	// Format is that of the cell in a table; empty for a figure that only the JSON
-	// document has. Head is the heading of its column.
+	// Format is the format of the cell. It is empty for a figure that only the JSON
+	// document has. Head is the heading of the column.
 	Head, Format string
-	// Value is nil if it is not known here.
+	// Value is nil if it is unknown.
 	Value any
 }
 
@@ -52,7 +51,7 @@ func (r Row) MarshalJSON() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// cells are the figures that people see.
+// cells returns the figures that the table has.
 func (r Row) cells() (heads []string, cells []any) {
 	for _, f := range r {
 		switch {
@@ -68,8 +67,8 @@ func (r Row) cells() (heads []string, cells []any) {
 	return heads, cells
 }
 
-// show adds a table. Its headings are those of the first row; a table without headings
-// has only lines.
+// show adds a table with the headings of the first row. A table without headings has only
+// lines.
 func (r *Report) show(rows ...Row) { r.tables = append(r.tables, rows) }
 
 // notef adds a line below the tables.
@@ -94,13 +93,12 @@ func (r *Report) Text(w io.Writer) {
 	_, _ = io.WriteString(w, strings.Join(r.notes, ""))
 }
 
-// variantFigure is the name of a variant by its key in JSON; people read it without
-// underscores.
+// variantFigure returns the name of a variant. The table shows it without underscores.
 func variantFigure(key, name string) Row {
 	return Row{{key, "", "", name}, {"", "variant", "%s", strings.ReplaceAll(name, "_", " ")}}
 }
 
-// mebibytes is nil where a size is not known.
+// mebibytes returns a size in MiB, or nil if it is unknown.
 func mebibytes(size *int64) any {
 	if size == nil {
 		return nil

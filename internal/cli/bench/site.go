@@ -17,43 +17,43 @@ import (
 )
 
 const (
-	// drainTimeout is how long children may take to go before the worker is taken for
-	// broken.
+	// drainTimeout is how long the deletion of children may take before the benchmark
+	// fails.
 	drainTimeout = 2 * time.Minute
-	// look is the pause between two looks whether children are gone, and with it the
+	// look is the interval at which the benchmark checks for deleted children. It is the
 	// error of a latency.
 	look = 500 * time.Microsecond
-	// removeTimeout bounds the removal of the benchmark's database.
+	// removeTimeout limits the removal of the benchmark's database.
 	removeTimeout = time.Minute
 )
 
-// Site is a database of a cluster with Tables and all that Sexton installs.
+// Site is a database of a cluster with Tables and an installation of Sexton.
 type Site struct {
 	*Cluster
 
-	// URL and Pool lead to the database, as the application connects.
+	// URL and Pool connect to the database as the application.
 	URL  string
 	Pool *pgxpool.Pool
-	// AwakeKey1 and AwakeKey2 are the lock that a worker holds while it is awake.
+	// AwakeKey1 and AwakeKey2 are the key of the worker's awake lock.
 	AwakeKey1, AwakeKey2 int32
 	// Work runs a worker until its context ends.
 	Work func(ctx context.Context) error
 }
 
-// Server says on what the figures were taken.
+// Server describes the server of the measurement.
 type Server struct {
 	Version string `json:"version"`
 	Fsync   string `json:"fsync"`
-	// SynchronousCommit is the setting of the same name.
+	// SynchronousCommit is the setting synchronous_commit.
 	SynchronousCommit string `json:"synchronous_commit"`
 }
 
-// String names the server and what its commits wait for.
+// String returns the server's version and its durability settings.
 func (s Server) String() string {
 	return fmt.Sprintf("Postgres %s, fsync %s, synchronous_commit %s", s.Version, s.Fsync, s.SynchronousCommit)
 }
 
-// ReadServer reads the settings of the server to which a pool leads.
+// ReadServer reads the settings of the server of a pool.
 func ReadServer(ctx context.Context, pool *pgxpool.Pool) (Server, error) {
 	var server Server
 	err := pool.QueryRow(ctx,
@@ -62,16 +62,15 @@ func ReadServer(ctx context.Context, pool *pgxpool.Pool) (Server, error) {
 	return server, problem.Doing(err, "read settings of the server")
 }
 
-// CreateDatabase makes a database for one benchmark. It returns its URL, and a function
-// that drops it, even if sessions are connected.
+// CreateDatabase creates a database for one benchmark. It returns its URL, and a function
+// that drops it even if sessions are connected.
 func (g *Cluster) CreateDatabase(ctx context.Context) (own string, drop func() error, err error) {
 	_, own, drop, err = g.create(ctx, "")
 	return own, drop, err
 }
 
-// create is CreateDatabase for a copy of the template, to which no session may be
-// connected. Without one it has nothing but Postgres's own: in template1 any role may
-// have left what a benchmark would call.
+// create creates a copy of the template, to which no session may be connected. Without a
+// template it uses template0, because any role may have changed template1.
 func (g *Cluster) create(ctx context.Context, template string) (name, own string, drop func() error, err error) {
 	name = "sexton_bench_" + strings.ToLower(rand.Text())
 	if own, err = withDatabase(g.AdminURL, name); err != nil {
@@ -79,7 +78,7 @@ func (g *Cluster) create(ctx context.Context, template string) (name, own string
 	}
 	quoted := pgx.Identifier{name}.Sanitize()
 	drop = func() error {
-		// An interrupted benchmark cleans up as well.
+		// An interrupted benchmark must also drop the database.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 		defer cancel()
 		_, err := g.Admin.Exec(ctx, "DROP DATABASE IF EXISTS "+quoted+" WITH (FORCE)")
@@ -87,7 +86,7 @@ func (g *Cluster) create(ctx context.Context, template string) (name, own string
 	}
 	statement := "CREATE DATABASE " + quoted + " TEMPLATE " + pgx.Identifier{cmp.Or(template, "template0")}.Sanitize()
 	if _, err := g.Admin.Exec(ctx, statement); err != nil {
-		// It may be there where the interruption came in between.
+		// After an interruption the database may exist.
 		return "", "", nil, errors.Join(fmt.Errorf("create database %s: %w", name, err), drop())
 	}
 	return name, own, drop, nil
@@ -110,15 +109,15 @@ func withDatabase(connection, name string) (string, error) {
 	return u.String(), nil
 }
 
-// withWorker does something beside a running worker that has worked already, and stops
-// the worker.
+// withWorker calls do while a worker runs that has already worked, and then stops the
+// worker.
 func (s *Site) withWorker(ctx context.Context, do func(ctx context.Context) error) error {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)
 	go func() {
 		ended <- s.Work(running)
-		stop() // Nothing is measured without it.
+		stop() // The measurement needs the worker.
 	}()
 	err := s.warmUp(running)
 	if err == nil {
@@ -131,8 +130,7 @@ func (s *Site) withWorker(ctx context.Context, do func(ctx context.Context) erro
 	return err
 }
 
-// warmUp deletes parents until the worker has shown that it is up, with prepared
-// statements and all.
+// warmUp deletes parents until the worker has prepared its statements.
 func (s *Site) warmUp(ctx context.Context) error {
 	watcher, closeWatcher, err := connect(ctx, s.URL)
 	if err != nil {
@@ -154,16 +152,15 @@ func (s *Site) warmUp(ctx context.Context) error {
 	return nil
 }
 
-// gone returns once neither children nor the tombstone of a parent are there. It looks
-// rather than listens, as a trigger that tells of the end would be part of what is
-// measured.
+// gone returns when the children and the tombstone of a parent are deleted. It polls,
+// because a trigger that notifies would be part of the measurement.
 func gone(ctx context.Context, watcher *pgx.Conn, parent int64) error {
 	return drained(ctx, watcher, `
 SELECT NOT EXISTS (SELECT FROM children WHERE parent_id = $1)
    AND NOT EXISTS (SELECT FROM `+tombstones+` WHERE fully_qualified_table_name = 'public.parents' AND primary_key_value = $1)`, parent)
 }
 
-// drained returns once a query says so.
+// drained returns when a query returns true.
 func drained(ctx context.Context, watcher *pgx.Conn, sql string, args ...any) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, drainTimeout,
 		fmt.Errorf("what a deleted parent leaves behind is there after %s", drainTimeout))
@@ -186,7 +183,7 @@ func drained(ctx context.Context, watcher *pgx.Conn, sql string, args ...any) er
 	}
 }
 
-// causeOf prefers the reason why the context ended to the error that followed from it.
+// causeOf returns the reason why the context ended if that caused the error.
 func causeOf(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
@@ -194,7 +191,7 @@ func causeOf(ctx context.Context, err error) error {
 	return err
 }
 
-// exec runs statements without arguments on the site's pool, all in one session.
+// exec runs statements without arguments in one session of the site's pool.
 func (s *Site) exec(ctx context.Context, what, statements string) error {
 	_, err := s.Pool.Exec(ctx, statements)
 	return problem.Doing(err, "%s", what)

@@ -14,5 +14,5 @@ const Definitions = `children:
 //go:embed data/site.sql
 var Tables string
 
-// tombstones is the table in which the tracking trigger records deleted parents.
+// tombstones is the table with the deleted parents.
 const tombstones = "loose_foreign_keys_deleted_records"
