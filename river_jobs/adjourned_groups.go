@@ -244,17 +244,12 @@ func destroyGroup(ctx context.Context, p *pass, args GroupDestroyArgs) (*groupde
 		return nil, err
 	}
 	settings := p.Config.AdjournedGroups
-	said, step := "", ""
 	engine := groupdelete.Engine{
 		Session: session, Plan: plan, GroupID: args.GroupID, Leases: p.Runner.Leases, Database: p.db,
 		Runtime:  groupdelete.DefaultRuntime,
 		Sizes:    groupdelete.Sizes{Target: settings.Target, Duty: settings.Duty.Fixed()},
 		Throttle: p.throttle(session, settings.Duty),
-		Progress: func(ctx context.Context, stats *groupdelete.Stats) {
-			changed := stats.WaitingFor != said || stats.Step != step
-			said, step = stats.WaitingFor, stats.Step
-			p.progress(ctx, stats, changed)
-		},
+		Progress: progressOn(p, func(stats *groupdelete.Stats) string { return stats.WaitingFor + "\x00" + stats.Step }),
 	}
 	stats, err := engine.Run(ctx)
 	if stats.Outcome == groupdelete.Destroyed && p.job != nil {

@@ -168,19 +168,13 @@ func clearGhostUsers(ctx context.Context, p *pass) (*ghostuser.Stats, error) {
 	}
 	defer release()
 	session.Kept = p.Config.LooseForeignKeys.Undo.On() && p.Config.LooseForeignKeys.Undo.Users
-	var plan *ghostuser.Plan
-	var problems problem.List
-	if err := p.granted.RenewDuring(ctx, func() (err error) {
-		plan, problems, err = bindGhostUsers(ctx, p.Config, p.db, session.Conn)
-		return err
-	}); err != nil {
-		return nil, err
-	}
-	if err := p.fits(ctx, GhostUsers, p.db, problems); err != nil {
+	plan, err := bindUnderLease(ctx, p, GhostUsers, func() (*ghostuser.Plan, problem.List, error) {
+		return bindGhostUsers(ctx, p.Config, p.db, session.Conn)
+	})
+	if err != nil {
 		return nil, err
 	}
 	settings := p.Config.GhostUsers
-	said := ""
 	more := &batch.SessionPool{Pool: p.db.Pool, First: session}
 	defer more.Release()
 	engine := ghostuser.Engine{
@@ -191,12 +185,8 @@ func clearGhostUsers(ctx context.Context, p *pass) (*ghostuser.Stats, error) {
 			Target: settings.Target, Duty: settings.Duty.Fixed(),
 		},
 		Throttle: p.throttle(session, settings.Duty),
-		Progress: func(ctx context.Context, stats *ghostuser.Stats) {
-			changed := stats.WaitingFor != said
-			said = stats.WaitingFor
-			p.progress(ctx, stats, changed)
-		},
-		Ended: func(ctx context.Context, item ghostuser.Item) { logGhost(ctx, p.log, item) },
+		Progress: progressOn(p, func(stats *ghostuser.Stats) string { return stats.WaitingFor }),
+		Ended:    func(ctx context.Context, item ghostuser.Item) { logGhost(ctx, p.log, item) },
 	}
 	return engine.Run(ctx)
 }

@@ -113,6 +113,33 @@ func (p *pass) throttle(session *batch.Session, duty config.Duty) pace.Throttle 
 		pace.Target{DB: p.db, Session: session}).Throttle(duty.Fixed())
 }
 
+// progressOn returns a function that records statistics. It records them immediately if
+// their state has changed.
+func progressOn[S any](p *pass, state func(S) string) func(context.Context, S) {
+	last := ""
+	return func(ctx context.Context, stats S) {
+		current := state(stats)
+		p.progress(ctx, stats, current != last)
+		last = current
+	}
+}
+
+// bindUnderLease binds a kind's configuration to the database during the lease. It returns
+// an error if the configuration does not fit.
+func bindUnderLease[T any](ctx context.Context, p *pass, kind string,
+	bind func() (T, problem.List, error),
+) (bound T, _ error) {
+	var problems problem.List
+	err := p.granted.RenewDuring(ctx, func() (err error) {
+		bound, problems, err = bind()
+		return err
+	})
+	if err == nil {
+		err = p.fits(ctx, kind, p.db, problems)
+	}
+	return bound, err
+}
+
 // output is stored in the job's row.
 type output struct {
 	jobrun.Report

@@ -131,26 +131,17 @@ func runRetention(ctx context.Context, p *pass) (*retention.Stats, error) {
 	}
 	defer release()
 	session.Kept = p.Config.LooseForeignKeys.Undo.On()
-	var plan *retention.Plan
-	var problems problem.List
-	if err := p.granted.RenewDuring(ctx, func() (err error) {
-		plan, problems, err = CheckRetention(ctx, p.Config, p.db, session.Conn)
-		return err
-	}); err != nil {
+	plan, err := bindUnderLease(ctx, p, RetentionCleanup, func() (*retention.Plan, problem.List, error) {
+		return CheckRetention(ctx, p.Config, p.db, session.Conn)
+	})
+	if err != nil {
 		return nil, err
 	}
-	if err := p.fits(ctx, RetentionCleanup, p.db, problems); err != nil {
-		return nil, err
-	}
-	settings, said := p.Config.Retention, ""
+	settings := p.Config.Retention
 	engine := retention.Engine{
 		Session: session, Plan: plan, Runtime: retentionRuntime, Target: settings.Target, Duty: settings.Duty.Fixed(),
 		Throttle: p.throttle(session, settings.Duty),
-		Progress: func(ctx context.Context, stats *retention.Stats) {
-			changed := stats.WaitingFor != said
-			said = stats.WaitingFor
-			p.progress(ctx, stats, changed)
-		},
+		Progress: progressOn(p, func(stats *retention.Stats) string { return stats.WaitingFor }),
 		PartlyCleared: func(ctx context.Context, rule, table, row string) {
 			p.log.WarnContext(ctx, "row_partly_cleared", "rule", rule, "table", table, "row", row)
 		},
