@@ -194,12 +194,12 @@ func testDemoEndsByItself(t *testing.T, p program) {
 	require.Greater(t, len(lines), 2*scenes, "one line a second and scene")
 	last := lines[len(lines)-scenes:]
 	for i, want := range []string{
-		`loose foreign keys: [0-9,]+ of [0-9,]+ parents deleted, 0 tombstones pending, [0-9,]+ children deleted or changed`,
-		`ghost users: [0-9,]+ of [0-9,]+ users deleted, 0 users pending, [0-9,]+ users removed`,
-		`placeholder users: [0-9,]+ of [0-9,]+ left without an owner, 0 placeholders pending, [0-9,]+ queued for deletion`,
-		`groups: [0-9,]+ of [0-9,]+ groups scheduled, 0 due groups pending, [0-9,]+ groups destroyed`,
-		`external diffs: [0-9,]+ of [0-9,]+ diffs added, 0 diffs pending, [0-9,]+ files moved`,
-		`undo: 2 of 2 wrong deletions and restores, 0 wrong deletions pending`,
+		`loose foreign keys: [0-9,]+ of [0-9,]+ parents deleted, 0 pending, [0-9,]+ rows changed`,
+		`ghost users: [0-9,]+ of [0-9,]+ users deleted, 0 pending, [0-9,]+ users removed`,
+		`placeholder users: [0-9,]+ of [0-9,]+ left without an owner, 0 pending, [0-9,]+ queued for deletion`,
+		`groups: [0-9,]+ of [0-9,]+ groups scheduled, 0 pending, [0-9,]+ groups destroyed`,
+		`external diffs: [0-9,]+ of [0-9,]+ diffs added, 0 pending, [0-9,]+ files moved`,
+		`undo: 2 of 2 wrong deletions and restores, 0 pending`,
 	} {
 		require.Regexp(t, `^ *\d+ s \| `+want+`$`, last[i])
 	}
@@ -233,7 +233,7 @@ func testDemoOnADownloadedServer(t *testing.T, p program) {
 // testDemoIsStopped stops it in the middle.
 func testDemoIsStopped(t *testing.T, p program, inTerminal bool, stop func(t *testing.T, d *demoRun), code int) {
 	d := startDemo(t, p, inTerminal)
-	d.shows(t, `[1-9][0-9,]* children deleted or changed`)
+	d.shows(t, `[1-9][0-9,]* rows changed`)
 	d.servesThePage(t)
 	stop(t, d)
 	require.Equal(t, code, d.exit(t))

@@ -440,7 +440,7 @@ func testReadmeDemo(t *testing.T) {
 	d.cmd.Dir = ".."
 	d.cmd.Env = append(os.Environ(), "TMPDIR="+d.tmp)
 	d.inTerminal(t)
-	d.shows(t, `[1-9][0-9,]* children deleted or changed`)
+	d.shows(t, `[1-9][0-9,]* rows changed`)
 	pgtest.Must(d.terminal.WriteString("\x03"))(t)
 	d.exit(t) // Of go run, which ends with 1 after Ctrl-C whatever the program ends with.
 	require.Regexp(t, `[0-9,]+ of [0-9,]+ parents deleted, `, d.out.String())

@@ -11,7 +11,7 @@ import (
 
 func shown() State {
 	return State{Elapsed: 7 * time.Second, Scenes: []SceneState{
-		{Title: "ghost users", text: "3 of 9 users deleted, 2 users pending"},
+		{Title: "ghost users", text: "3 of 9 users deleted, 2 pending"},
 		{Title: "undo", text: "1 of 2 wrong deletions"},
 	}}
 }
@@ -28,14 +28,14 @@ func TestDisplayPrintsLines(t *testing.T) {
 	require.Contains(t, loaded, "loading sample data: 2,000 of 2,000 rows\n")
 	out.Reset()
 	d.Show(shown())
-	require.Equal(t, "  7 s | ghost users: 3 of 9 users deleted, 2 users pending\n  7 s | undo: 1 of 2 wrong deletions\n",
+	require.Equal(t, "  7 s | ghost users: 3 of 9 users deleted, 2 pending\n  7 s | undo: 1 of 2 wrong deletions\n",
 		out.String())
 }
 
 func TestPanelFitsTheTerminal(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []string{
-		"  ghost users         3 of 9 users deleted, 2 users pending",
+		"  ghost users         3 of 9 users deleted, 2 pending",
 		"  undo                1 of 2 wrong deletions", "  Ctrl-C stops and removes everything.",
 	}, panel(shown(), 80, 24))
 	require.Equal(t, []string{"  undo               ", "  Ctrl-C stops and re"}, panel(shown(), 22, 3))

@@ -51,9 +51,9 @@ const (
 type scene struct {
 	// kind is that of the job. Title is at most 18 letters long.
 	kind, title string
-	// acted names the application's actions, unit the rows that wait for the job, and
-	// finished what the job has done.
-	acted, unit, finished string
+	// acted names the application's actions, finished what the job has done. Both must be
+	// short, so that a line fits a terminal of 80 columns.
+	acted, finished string
 	// plan returns how many actions there will be. It is called once, before the first
 	// action of any scene.
 	plan func(ctx context.Context) (int64, error)
@@ -280,8 +280,8 @@ func (s *stage) read(ctx context.Context, scenes []*scene) (State, error) {
 	if _, err := pgx.ForEachRow(rows, []any{&at, &waiting, &finished}, func() error {
 		one, p := &state.Scenes[at], scenes[at]
 		one.Waiting, one.Finished = waiting, finished
-		one.text = fmt.Sprintf("%s of %s %s, %s %s pending", render.Grouped(one.Acted), render.Grouped(one.Planned), p.acted,
-			render.Grouped(waiting), p.unit)
+		one.text = fmt.Sprintf("%s of %s %s, %s pending", render.Grouped(one.Acted), render.Grouped(one.Planned), p.acted,
+			render.Grouped(waiting))
 		if p.finished != "" {
 			one.text += fmt.Sprintf(", %s %s", render.Grouped(one.Finished), p.finished)
 		}

@@ -74,7 +74,7 @@ func (s *stage) looseForeignKeys() *scene {
 	}
 	return &scene{
 		kind: "loose_foreign_keys_cleanup", title: "loose foreign keys",
-		acted: "parents deleted", unit: "tombstones", finished: "children deleted or changed",
+		acted: "parents deleted", finished: "rows changed",
 		waiting: "SELECT count(*) FROM public.loose_foreign_keys_deleted_records",
 		done:    "(run.stats ->> 'delete_count')::bigint + (run.stats ->> 'update_count')::bigint",
 		plan: func(ctx context.Context) (planned int64, err error) {
@@ -157,7 +157,7 @@ func (s *stage) ghostUsers() *scene {
 		AND NOT EXISTS (SELECT FROM public.users_ghost_user_migrations AS job WHERE job.user_id = leaving.id)`
 	return &scene{
 		kind: "users_migrate_records_to_ghost_user_in_batches", title: "ghost users",
-		acted: "users deleted", unit: "users", finished: "users removed",
+		acted: "users deleted", finished: "users removed",
 		waiting: "SELECT count(*) FROM public.users_ghost_user_migrations",
 		done:    "(run.stats ->> 'users_processed')::bigint",
 		plan: func(ctx context.Context) (planned int64, err error) {
@@ -207,7 +207,7 @@ func (s *stage) placeholderUsers() *scene {
 		AND NOT EXISTS (SELECT FROM public.users_ghost_user_migrations AS job WHERE job.user_id = detail.placeholder_user_id)`
 	return &scene{
 		kind: "import_placeholder_user_cleanup", title: "placeholder users",
-		acted: "left without an owner", unit: "placeholders", finished: "queued for deletion",
+		acted: "left without an owner", finished: "queued for deletion",
 		waiting: undecided,
 		done:    "(run.stats ->> 'scheduled')::bigint",
 		plan: func(ctx context.Context) (planned int64, err error) {
@@ -243,7 +243,7 @@ func (s *stage) groups() *scene {
 	var groups, destroyed, projects, restored []int64
 	return &scene{
 		kind: "group_destroy", title: "groups",
-		acted: "groups scheduled", unit: "due groups", finished: "groups destroyed",
+		acted: "groups scheduled", finished: "groups destroyed",
 		waiting: `SELECT count(*) FROM public.group_deletion_schedules AS schedule JOIN public.groups AS due ON due.id = schedule.group_id
 			WHERE due.marked_for_deletion_on < sexton.group_deletion_cutoff()`,
 		done: "(run.stats ->> 'groups')::bigint",
@@ -308,7 +308,7 @@ func schedule(ctx context.Context, tx pgx.Tx, id int64, restore bool, projects *
 func (s *stage) diffs() *scene {
 	return &scene{
 		kind: "migrate_external_diff", title: "external diffs",
-		acted: "diffs added", unit: "diffs", finished: "files moved",
+		acted: "diffs added", finished: "files moved",
 		// Diffs in the database that can be moved, and objects that must be removed.
 		waiting: `SELECT count(*) FILTER (WHERE NOT EXISTS (
 				SELECT FROM sexton.external_diffs AS known WHERE known.diff_id = diff.id AND known.skip_reason IS NOT NULL
@@ -353,7 +353,7 @@ func (s *stage) undo() *scene {
 	var project, rows, deletion, restored int64
 	var digest string
 	return &scene{
-		kind: "undo", title: "undo", acted: "wrong deletions and restores", unit: "wrong deletions",
+		kind: "undo", title: "undo", acted: "wrong deletions and restores",
 		waiting: `SELECT count(*) FROM public.groups AS own WHERE own.path = '` + group + `'
 			AND NOT EXISTS (SELECT FROM public.projects AS project WHERE project.group_id = own.id)`,
 		done: "0",
