@@ -3,7 +3,7 @@
 //
 //	config ─► Open ─► Connections ─┐
 //	definition files ──────────────┼─► Bind ─► Bound ─► triggers, leases, generations
-//	catalogs of the databases ───┘
+//	catalogs of the databases ─────┘
 //
 // Its entry points are Open, for connections alone; Bind and its variants, which resolve
 // the definitions in the databases; and Install, which migrates the databases and
