@@ -58,7 +58,7 @@ var (
 	isWord     = regexp.MustCompile(`^[A-Za-z_"]`)
 	isOperator = regexp.MustCompile(`^[-+*/<>=~!@#%^&|?]+$`)
 	isNumber   = regexp.MustCompile(`^[0-9]`)
-	// dynamic matches constants that functions put statements together from.
+	// dynamic matches constants from which functions build statements.
 	dynamic = regexp.MustCompile(`^'\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b|::`)
 	// isSQL matches Go strings that are SQL, or a part.
 	isSQL = regexp.MustCompile(`\b(SELECT|INSERT|UPDATE|DELETE|FROM|WHERE|JOIN|AND|OR|ORDER BY|VALUES|SET|RETURNING|NOT|EXISTS|NULL)\b|[^A-Z]::[a-z"]|OPERATOR\(`)
@@ -69,7 +69,7 @@ type finding struct {
 	text, fix string
 }
 
-// tokens are those of a statement without comments and space.
+// tokens returns the tokens of a statement without comments and white space.
 func tokens(sql string) (found []finding) {
 	for _, at := range lexeme.FindAllStringIndex(sql, -1) {
 		if text := sql[at[0]:at[1]]; strings.TrimSpace(text) != "" && !strings.HasPrefix(text, "--") &&
@@ -80,10 +80,10 @@ func tokens(sql string) (found []finding) {
 	return append(found, finding{})
 }
 
-// lint finds what the search_path decides. With batched, operators are among it: in a
-// batch the path is the application's, which may have other schemas before pg_catalog.
-// Elsewhere it begins with pg_catalog, whose operators fit the types of Sexton's tables
-// and of Postgres's catalogues exactly.
+// lint finds names that depend on the search_path. With batched it also finds operators:
+// in a batch the path is the application's, which may have other schemas before
+// pg_catalog. Elsewhere it begins with pg_catalog, whose operators fit the types of
+// Sexton's tables and of Postgres's catalogues exactly.
 func lint(sql string, batched bool) (found []finding) {
 	all := tokens(sql)
 	var before, last string
@@ -152,8 +152,8 @@ func special(name string, rest []finding) bool {
 	return name == "unnest" && several || name == "substring" && !several
 }
 
-// operators says what to write in the place of an operator, or of a form that Postgres
-// makes of operators which it looks up.
+// operators returns the replacement of an operator, or of a syntax that uses unqualified
+// operators.
 func operators(text, last, next string) string {
 	switch {
 	case text == "in" && next == "(":
@@ -195,7 +195,7 @@ var (
 			`|placeholder/(list|queries/(next_due|list|load|reasons|retry_state|save_rules|pending)))\.(go|sql)$`)
 )
 
-// escapes keeps the length of a literal's text, so that offsets stay.
+// escapes keeps the length of a literal's text, so that offsets do not change.
 var escapes = strings.NewReplacer(`\n`, "  ", `\t`, "  ", `\"`, `" `)
 
 // lintFile prints FILE:LINE: what and how to write it.
@@ -233,7 +233,7 @@ func lintFile(path string, data []byte) (found []string, err error) {
 	return found, nil
 }
 
-// ambiguous finds constants of which standard_conforming_strings decides what they mean.
+// ambiguous finds constants whose meaning depends on standard_conforming_strings.
 func ambiguous(sql string) (found []finding) {
 	last := ""
 	for _, at := range tokens(sql) {
@@ -248,7 +248,7 @@ func ambiguous(sql string) (found []finding) {
 
 var function = regexp.MustCompile(`(?s)\nCREATE (?:OR REPLACE )?FUNCTION .*?\nAS \$`)
 
-// unpinned returns the lines of functions that run under their caller's path.
+// unpinned returns the lines of functions that run with their caller's search_path.
 func unpinned(sql string) (lines []int) {
 	for _, at := range function.FindAllStringIndex("\n"+sql, -1) {
 		if !strings.Contains(sql[at[0]:at[1]-1], "\nSET search_path = pg_catalog, pg_temp\n") {
@@ -258,8 +258,8 @@ func unpinned(sql string) (lines []int) {
 	return lines
 }
 
-// Statements name what they use by schema: another role's function, type or operator is
-// none of theirs.
+// Statements qualify functions, types and operators, so that they never use another
+// role's.
 func TestStatementsNameTheSchema(t *testing.T) {
 	t.Parallel()
 	files := 0

@@ -17,8 +17,8 @@ import (
 	sqlfiles "sexton/sql"
 )
 
-// Since Postgres 18 log_lock_failures writes a line for each lock that NOWAIT does not
-// get. SKIP LOCKED and lock_timeout leave the log alone.
+// Since Postgres 18 log_lock_failures writes a line for each failed NOWAIT. SKIP LOCKED
+// and lock_timeout write none.
 func TestNoStatementSaysNowait(t *testing.T) {
 	t.Parallel()
 	var files int
@@ -75,7 +75,7 @@ func TestMigrationsCanBeRunAgain(t *testing.T) {
 	}
 }
 
-// A name without its qualifier would land wherever the search path points.
+// An unqualified name would depend on the search_path.
 func TestEveryNameIsQualified(t *testing.T) {
 	t.Parallel()
 	statement := regexp.MustCompile(`(?im)^\s*(?:CREATE TABLE(?: IF NOT EXISTS)?|CREATE(?: OR REPLACE)? FUNCTION|DROP (?:TABLE|FUNCTION) IF EXISTS|INSERT INTO|DELETE FROM|COMMENT ON (?:TABLE|FUNCTION)) (\S+)`)

@@ -26,8 +26,8 @@ func keepFunction(trigger string) string {
 // keepsRows reports whether the trigger is sexton_keep or sexton_keep_update.
 func (t target) keepsRows() bool { return keepFunction(t.Trigger) != "" }
 
-// Cascade is a native foreign key that deletes or changes rows of Table with rows of Above,
-// which are kept for `sexton undo`.
+// Cascade is a native foreign key that deletes or changes rows of Table with rows of
+// Above, which are kept for `sexton undo`.
 type Cascade struct {
 	Table, Constraint, Above string
 	// From has the tracked parents and the children of definitions whose deletions reach
@@ -52,8 +52,8 @@ type cascade struct {
 	Spared bool
 }
 
-// trigger returns the trigger that keeps the effects of the key; "" if the table's tracking
-// trigger does so, or no trigger can.
+// trigger returns the trigger that keeps the effects of the key; "" if the table's
+// tracking trigger does so, or no trigger can.
 func (c cascade) trigger() string {
 	switch {
 	case c.Spared:
@@ -146,8 +146,8 @@ func (c Config) keepTargets(ctx context.Context, tx pgx.Tx,
 }
 
 // dropUnused drops the triggers that keep rows but are not needed any more, and then the
-// functions that are not needed and that no trigger runs. It leaves objects of other roles,
-// which are reported.
+// functions that are not needed and that no trigger runs. It leaves objects of other
+// roles, which are reported.
 func (c Config) dropUnused(ctx context.Context, conn *pgx.Conn, snap snapshot, report *Report) error {
 	surplus := slices.DeleteFunc(slices.Clone(snap.triggers), func(t target) bool {
 		return !t.keepsRows() || slices.ContainsFunc(snap.targets, func(w target) bool { return w.slot() == t.slot() })

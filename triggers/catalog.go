@@ -174,8 +174,8 @@ func (c Config) tombstones() string {
 	return pgx.Identifier{c.TrackedSchema, TombstoneTable}.Sanitize()
 }
 
-// resolve returns the parents that can be tracked, without duplicates, and one problem for
-// each parent that cannot.
+// resolve returns the parents that can be tracked, without duplicates, and one problem
+// for each parent that cannot.
 func resolve(ctx context.Context, tx pgx.Tx, parents []Parent) (found []*resolved, problems []error, err error) {
 	unique := withoutDuplicates(parents)
 	schemas, tables, columns := columnsOf(unique)
@@ -221,7 +221,8 @@ type keyRow struct {
 	Type   uint32
 }
 
-// resolved returns the parent with its data from the catalog, or why it cannot be tracked.
+// resolved returns the parent with its data from the catalog, or why it cannot be
+// tracked.
 func (p Parent) resolved(columns []keyRow) (*resolved, error) {
 	table := columns[0]
 	numbers := make([]string, len(columns))
@@ -280,8 +281,8 @@ func (p Parent) keyLabel() string {
 	return fmt.Sprintf("%q", p.KeyColumns)
 }
 
-// problem returns why triggers cannot be installed on a parent, or nil. missing is the index
-// of a key column that does not exist, or -1.
+// problem returns why triggers cannot be installed on a parent, or nil. missing is the
+// index of a key column that does not exist, or -1.
 func (r *resolved) problem(relkind, partitionOf string, temporary bool, missing int) error {
 	name := pgx.Identifier{r.Schema, r.Table}.Sanitize()
 	switch {

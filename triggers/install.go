@@ -13,8 +13,8 @@ import (
 
 // Install creates or corrects the functions and triggers of the parents and their
 // partitions, and the wake triggers. It reports and leaves unneeded triggers that record
-// deletions or wake workers. It drops unneeded triggers that keep rows, and functions that
-// no trigger runs.
+// deletions or wake workers. It drops unneeded triggers that keep rows, and functions
+// that no trigger runs.
 //
 // It is idempotent, and several installers may run concurrently. Every table has its own
 // transaction. If a table cannot be locked, Install returns a *LockError after it has
@@ -47,7 +47,8 @@ func Install(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) 
 	return report, nil
 }
 
-// prepare inspects the catalog, and returns the errors that can be found before any change.
+// prepare inspects the catalog, and returns the errors that can be found before any
+// change.
 func (c Config) prepare(ctx context.Context, conn *pgx.Conn, parents []Parent) (snapshot, error) {
 	var snap snapshot
 	err := inTx(ctx, conn, pgx.ReadOnly, func(tx pgx.Tx) error {
@@ -84,9 +85,9 @@ func (c Config) refuse(ctx context.Context, tx pgx.Tx, t target, role string) er
 	return nil
 }
 
-// refuseOtherKey returns an error if a parent's key changes while it has pending tombstones.
-// These have the old key. Read as the new one, they would delete children of parents that
-// still exist.
+// refuseOtherKey returns an error if a parent's key changes while it has pending
+// tombstones. These have the old key. Read as the new one, they would delete children of
+// parents that still exist.
 func (c Config) refuseOtherKey(ctx context.Context, tx pgx.Tx, t target) error {
 	if t.Trigger != TrackTrigger || t.functionSchema != pgcatalog.Schema || t.functionName == "" || c.SameKey {
 		return nil
@@ -108,8 +109,8 @@ func (c Config) refuseOtherKey(ctx context.Context, tx pgx.Tx, t target) error {
 	return nil
 }
 
-// upToDate reports whether a trigger needs no change: it does not differ, or only in a way
-// that the role cannot change because it does not own the table.
+// upToDate reports whether a trigger needs no change: it does not differ, or only in a
+// way that the role cannot change because it does not own the table.
 func (c Config) upToDate(t target) bool {
 	finding, differs := c.compare(t)
 	return !differs || finding.Kind == Plain && !t.owned
@@ -158,8 +159,8 @@ func (c Config) installTriggers(ctx context.Context, conn *pgx.Conn, targets []t
 	})
 }
 
-// eachTable changes the triggers table by table, and continues after an error. It calls done
-// for each changed trigger.
+// eachTable changes the triggers table by table, and continues after an error. It calls
+// done for each changed trigger.
 func (c Config) eachTable(
 	ctx context.Context, conn *pgx.Conn, triggers []target, exclusive bool,
 	change func(context.Context, pgx.Tx, []target) error, done func(target),
@@ -182,8 +183,8 @@ func (c Config) eachTable(
 	return errors.Join(problems...)
 }
 
-// create creates or replaces triggers of one table. CREATE OR REPLACE leaves no gap without
-// a trigger.
+// create creates or replaces triggers of one table. CREATE OR REPLACE leaves no gap
+// without a trigger.
 func (c Config) create(ctx context.Context, tx pgx.Tx, triggers []target) error {
 	for _, t := range triggers {
 		if _, err := tx.Exec(ctx, c.createTrigger(t)); err != nil {
@@ -192,8 +193,8 @@ func (c Config) create(ctx context.Context, tx pgx.Tx, triggers []target) error 
 		if !t.owned {
 			continue
 		}
-		// ONLY, because Postgres 14 would also search the partitions for the trigger, which
-		// are changed one by one.
+		// ONLY, because Postgres 14 would also search the partitions for the trigger,
+		// which are changed one by one.
 		enable := fmt.Sprintf("ALTER TABLE ONLY %s ENABLE ALWAYS TRIGGER %s",
 			pgx.Identifier{t.Schema, t.Table}.Sanitize(), quoteIdent(t.Trigger))
 		if _, err := tx.Exec(ctx, enable); err != nil {
@@ -219,11 +220,11 @@ func byTable(targets []target) [][]target {
 	return groups
 }
 
-// Uninstall drops every trigger that runs one of Sexton's functions, and then the functions.
-// Afterwards deletions are not recorded. Existing tombstones are kept.
+// Uninstall drops every trigger that runs one of Sexton's functions, and then the
+// functions. Afterwards deletions are not recorded. Existing tombstones are kept.
 //
-// If a table cannot be locked, it returns a *LockError after it has changed the others, and
-// keeps the functions. If Sexton is not installed, it does nothing.
+// If a table cannot be locked, it returns a *LockError after it has changed the others,
+// and keeps the functions. If Sexton is not installed, it does nothing.
 func Uninstall(ctx context.Context, conn *pgx.Conn, cfg Config) (Report, error) {
 	report := newReport()
 	cfg, err := cfg.withDefaults()

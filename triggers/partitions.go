@@ -12,10 +12,10 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// EnsurePartitions adds the root's triggers to partitions that do not have them, and returns
-// the names of these partitions. It may be called often: if nothing is missing, it costs one
-// query of the catalog and no lock. If another installer is running, it returns an error and
-// changes nothing.
+// EnsurePartitions adds the root's triggers to partitions that do not have them, and
+// returns the names of these partitions. It may be called often: if nothing is missing,
+// it costs one query of the catalog and no lock. If another installer is running, it
+// returns an error and changes nothing.
 //
 // It changes nothing else. It ignores parents that do not exist or have no triggers.
 func EnsurePartitions(ctx context.Context, conn *pgx.Conn, cfg Config,
@@ -62,8 +62,8 @@ func EnsurePartitions(ctx context.Context, conn *pgx.Conn, cfg Config,
 }
 
 // lackingTargets returns the triggers that roots have and their partitions do not. It
-// returns problems with partitions. It ignores parents that cannot be tracked, which Status
-// reports.
+// returns problems with partitions. It ignores parents that cannot be tracked, which
+// Status reports.
 func (c Config) lackingTargets(ctx context.Context, conn *pgx.Conn,
 	parents []Parent,
 ) (lacking []target, problems []error, err error) {
@@ -106,8 +106,8 @@ func (c Config) lackingTargets(ctx context.Context, conn *pgx.Conn,
 	return lacking, problems, err
 }
 
-// like makes a partition's trigger run the same function as its root's trigger. The expected
-// function may not exist, for example between a restore and the next Install.
+// like makes a partition's trigger run the same function as its root's trigger. The
+// expected function may not exist, for example between a restore and the next Install.
 func (t target) like(root target) target {
 	t.runs = root.functionName
 	if root.otherClass() {
@@ -126,10 +126,10 @@ type OtherKey struct {
 	TypeOnly bool
 }
 
-// OtherKeys returns, by the index of the parent, a table whose trigger records other columns
-// than the parent's key, because of an earlier or later definition. Read as the parent's
-// key, its tombstones would delete children of parents that still exist. A renamed column
-// is still the same column. Tables without a trigger are ignored.
+// OtherKeys returns, by the index of the parent, a table whose trigger records other
+// columns than the parent's key, because of an earlier or later definition. Read as the
+// parent's key, its tombstones would delete children of parents that still exist. A
+// renamed column is still the same column. Tables without a trigger are ignored.
 func OtherKeys(ctx context.Context, conn *pgx.Conn, cfg Config, parents []Parent) (map[int]OtherKey, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {

@@ -14,11 +14,11 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// part returns a part of the functions. as_installed is the fast path for a table that has
-// not changed since the installation. key_changed is the condition that the key's column
-// has been renamed or has another type, and keys_changed that one of several columns has
-// been renamed. key_moved is the condition that the trigger's attribute numbers belong to
-// its table. It reads a file of the server, so it is evaluated last.
+// part returns a part of the functions. as_installed is the fast path for a table that
+// has not changed since the installation. key_changed is the condition that the key's
+// column has been renamed or has another type, and keys_changed that one of several
+// columns has been renamed. key_moved is the condition that the trigger's attribute
+// numbers belong to its table. It reads a file of the server, so it is evaluated last.
 func part(name string) string { return strings.TrimSpace(sqlText("parts/" + name)) }
 
 const truncateFunction = "track_truncate"
@@ -86,8 +86,8 @@ func (c Config) trackFunction(p *resolved) function {
 		pgcatalog.Literal(p.keyNumbers))
 }
 
-// keeping adds the statements that keep the deleted rows to a function, and stores the set
-// of kept rows in its tombstones.
+// keeping adds the statements that keep the deleted rows to a function, and stores the
+// set of kept rows in its tombstones.
 func (c Config) keeping(template string, keeps Keeps) string {
 	return strings.NewReplacer(
 		"    BEGIN\n", "        "+part("undo_declare")+"\n    BEGIN\n    "+c.keep("undo_deleted", keeps == KeepsAll,

@@ -60,8 +60,8 @@ func (c Config) present(ctx context.Context, tx pgx.Tx, snap *snapshot) (err err
 	return err
 }
 
-// readSnapshot reads the installed and the expected objects. If installs is set, it also checks
-// the privileges for an installation.
+// readSnapshot reads the installed and the expected objects. If installs is set, it also
+// checks the privileges for an installation.
 func (c Config) readSnapshot(
 	ctx context.Context, tx pgx.Tx, snap *snapshot, parents []Parent, installs bool,
 ) (err error) {
@@ -184,7 +184,8 @@ func (c Config) compare(t target) (Finding, bool) {
 	return finding, true
 }
 
-// foreign reports whether a trigger with Sexton's name runs another function than Sexton's.
+// foreign reports whether a trigger with Sexton's name runs another function than
+// Sexton's.
 func (c Config) foreign(t target) bool {
 	prefix := "track_"
 	switch {

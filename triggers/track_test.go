@@ -190,8 +190,8 @@ func column(rows [][]string) []string {
 	return values
 }
 
-// A tombstone has the current name. If the trigger was installed under another name, it has
-// that, too. A session that has deleted before sees the changes of other sessions.
+// A tombstone has the current name. If the trigger was installed under another name, it
+// has that, too. A session that has deleted before sees the changes of other sessions.
 func TestTombstonesNameTheTableAsItIsCalledNow(t *testing.T) {
 	t.Parallel()
 	const swapped = "ALTER TABLE parents RENAME TO old; CREATE TABLE parents (id bigint)"

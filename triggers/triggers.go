@@ -20,8 +20,8 @@ const (
 	KeepUpdateTrigger = "sexton_keep_update"
 )
 
-// Policy is the effect of TRUNCATE of a tracked parent. The session setting sexton.truncate
-// overrides it.
+// Policy is the effect of TRUNCATE of a tracked parent. The session setting
+// sexton.truncate overrides it.
 type Policy string
 
 // The policies.
@@ -93,8 +93,8 @@ type Parent struct {
 	Undo Keeps
 }
 
-// Keeps selects the deleted rows of a parent that its trigger keeps: none, all, or the ones
-// that are deleted because of other rows that are kept.
+// Keeps selects the deleted rows of a parent that its trigger keeps: none, all, or the
+// ones that are deleted because of other rows that are kept.
 type Keeps string
 
 // The choices.

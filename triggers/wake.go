@@ -12,7 +12,8 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// WakeChannel is the channel of notifications about new work. The payload is the job kind.
+// WakeChannel is the channel of notifications about new work. The payload is the job
+// kind.
 const WakeChannel = "sexton_wake"
 
 // wakeFunction is the name of the function that all wake triggers run.
@@ -33,10 +34,11 @@ type Wake struct {
 	Due string
 }
 
-// AwakeKey returns the two keys of the session advisory lock that a worker holds exclusively
-// while it is awake for a job kind in the connected database. Installed triggers contain
-// them, so they must never change. If two kinds shared a key, writers of one would not
-// notify while the other is awake, and their rows would wait for the next query.
+// AwakeKey returns the two keys of the session advisory lock that a worker holds
+// exclusively while it is awake for a job kind in the connected database. Installed
+// triggers contain them, so they must never change. If two kinds shared a key, writers of
+// one would not notify while the other is awake, and their rows would wait for the next
+// query.
 func AwakeKey(kind string) (k1, k2 int32) {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte("sexton\x00" + kind)) // It never fails.
@@ -62,8 +64,8 @@ func (w Wake) template(trigger string) string {
 	).Replace(sqlText("tables/sexton_wake"))
 }
 
-// wakeTargets returns the wake triggers of all tables, and one problem for each table that
-// cannot have them.
+// wakeTargets returns the wake triggers of all tables, and one problem for each table
+// that cannot have them.
 func (c Config) wakeTargets(ctx context.Context, tx pgx.Tx) (targets []target, problems []error, err error) {
 	schemas, tables, kinds, first, second, due := []string{}, []string{}, []string{}, []int32{}, []int32{}, []string{}
 	for _, w := range c.Wake {

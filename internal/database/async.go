@@ -10,8 +10,8 @@ import (
 )
 
 // A worker writes a dozen rows for each piece of work: a job, its fetch and its end, a
-// lease, a fence, a run. Most of the latency of a wake-up would be the flush to disk after
-// each of these commits. So they use connections with asynchronous commit.
+// lease, a fence, a run. Most of the latency of a wake-up would be the flush to disk
+// after each of these commits. So they use connections with asynchronous commit.
 //
 // That is safe with a single database. The WAL keeps the order of commits, so lease and
 // fence precede every durable batch under their token. A crash of the server loses the
@@ -35,11 +35,11 @@ import (
 //   - A tick: its job is lost with it, because one transaction has both. The next leader,
 //     or the next check of this one, inserts the job again.
 //
-// With several databases, two of them may be on different servers, or move there while the
-// worker runs. A crash of one server could then grant a token twice while a batch under it
-// survives on the other. So all commits wait for the disk. They also do so behind a
-// transaction pooler, whose connections outlive a crash. Pauses, cancellations and
-// everything else that an operator gets an answer for use Pool, and always wait.
+// With several databases, two of them may be on different servers, or move there while
+// the worker runs. A crash of one server could then grant a token twice while a batch
+// under it survives on the other. So all commits wait for the disk. They also do so
+// behind a transaction pooler, whose connections outlive a crash. Pauses, cancellations
+// and everything else that an operator gets an answer for use Pool, and always wait.
 
 // Async returns connections with asynchronous commit for a worker with a single database,
 // and otherwise the ones of Pool. A batch decides by itself whether its commit waits.

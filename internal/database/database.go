@@ -219,14 +219,15 @@ func (d Database) tryDirect(ctx context.Context) error {
 	return nil
 }
 
-// PinPath is the SQL expression that sets the search_path of Sexton's own statements until
-// the end of the transaction. Sessions start with this path, except through a transaction
-// pooler if the role does not have the setting.
+// PinPath is the SQL expression that sets the search_path of Sexton's own statements
+// until the end of the transaction. Sessions start with this path, except through a
+// transaction pooler if the role does not have the setting.
 const PinPath = "pg_catalog.set_config('search_path', '" + OwnPath + "', true)"
 
-// GenericPlan is the SQL expression that makes later statements of the transaction use the
-// cached generic plan, with the path of PinPath. Otherwise Postgres plans a query on arrays
-// each time, which takes ten times as long as running it. A pipeline is one transaction.
+// GenericPlan is the SQL expression that makes later statements of the transaction use
+// the cached generic plan, with the path of PinPath. Otherwise Postgres plans a query on
+// arrays each time, which takes ten times as long as running it. A pipeline is one
+// transaction.
 const GenericPlan = "pg_catalog.concat_ws(' ', " + PinPath +
 	", pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true))"
 
@@ -290,8 +291,8 @@ func Write(ctx context.Context, on Beginner, do func(tx pgx.Tx) error) error {
 	return err //nolint:wrapcheck // The error of do, or of the server.
 }
 
-// OwnPath is the search_path of direct sessions and of Sexton's own statements. Unqualified
-// names never find objects of other roles.
+// OwnPath is the search_path of direct sessions and of Sexton's own statements.
+// Unqualified names never find objects of other roles.
 const OwnPath = "pg_catalog, pg_temp"
 
 const pathKey = "search_path"
@@ -299,8 +300,8 @@ const pathKey = "search_path"
 var pathOption = regexp.MustCompile(`(?:^|\s)(?:-c\s*|--)search_path=((?:\\.|[^\s\\])+)`)
 
 // pooled reports whether the settings mean that a URL connects through a transaction
-// pooler: there is a direct URL, or the query mode uses no prepared statements, which need
-// a session of their own.
+// pooler: there is a direct URL, or the query mode uses no prepared statements, which
+// need a session of their own.
 func pooled(settings *pgx.ConnConfig, direct string) bool {
 	return direct != "" || settings.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement
 }

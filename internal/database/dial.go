@@ -11,8 +11,8 @@ import (
 )
 
 // deadAfter is how long the peer of a connection may be silent before the connection is
-// closed, for example after a power cut or if a firewall has dropped its state. The kernel's
-// defaults are two hours while waiting and 16 minutes while sending.
+// closed, for example after a power cut or if a firewall has dropped its state. The
+// kernel's defaults are two hours while waiting and 16 minutes while sending.
 const deadAfter = 15 * time.Second
 
 // dialer opens the connections of a database. Its settings belong to the socket. As

@@ -78,8 +78,8 @@ func (r *relay) serve(client net.Conn, socket string) {
 		_, _ = io.Copy(server, client)
 		_ = server.Close()
 	})
-	// Without a password the server's first messages follow immediately: the settings, its
-	// process ID, and ReadyForQuery.
+	// Without a password the server's first messages follow immediately: the settings,
+	// its process ID, and ReadyForQuery.
 	for message := make([]byte, 5); ; {
 		if _, err := io.ReadFull(server, message); err != nil {
 			return

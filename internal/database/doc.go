@@ -6,8 +6,9 @@
 //	direct url ─► Direct, Sessions  work that needs its own session, past the pooler
 //
 // Its invariant: no error contains a password. A connection string that cannot be parsed
-// is not repeated at all, because the parser cannot distinguish the password from the rest.
+// is not repeated at all, because the parser cannot distinguish the password from the
+// rest.
 //
-// If a server is down, Open returns an UnreachableError with the fix, and an open Database:
-// its pool connects as soon as the server answers.
+// If a server is down, Open returns an UnreachableError with the fix, and an open
+// Database: its pool connects as soon as the server answers.
 package database

@@ -145,8 +145,8 @@ func silent(settings pgconn.Config, err error) (reason, fix string) {
 	case errors.As(err, &errno):
 		return fmt.Sprintf("no server answers at %s: %v", at, errno), "start it, or correct host and port"
 	}
-	// Otherwise the server is not Postgres, or refuses TLS. The driver's error has one line
-	// per attempt with addresses and steps, but no secret.
+	// Otherwise the server is not Postgres, or refuses TLS. The driver's error has one
+	// line per attempt with addresses and steps, but no secret.
 	lines := strings.Split(err.Error(), "\n")
 	return fmt.Sprintf("the connection to %s failed: %s", at, strings.TrimSpace(lines[len(lines)-1])),
 		"correct host, port and sslmode"

@@ -57,7 +57,8 @@ func StartTraces(ctx context.Context, getenv func(string) string, failed func(er
 	}
 }
 
-// receiverNamed reports whether the environment names a receiver and does not disable traces.
+// receiverNamed reports whether the environment names a receiver and does not disable
+// traces.
 func receiverNamed(getenv func(string) string) bool {
 	exporter := getenv("OTEL_TRACES_EXPORTER")
 	named := getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != "" ||

@@ -201,9 +201,9 @@ func TestAJobIsLostAfterTwoChecks(t *testing.T) {
 	}
 }
 
-// The work of a killed worker continues within 20 s, as the README says: its last beat may
-// have come just before its end, one look finds the silence, and the next reading of the
-// queues the jobs that were given back, if their notification is lost.
+// The work of a killed worker continues within 20 s, as the README says: its last beat
+// may have come just before its end, one look finds the silence, and the next reading of
+// the queues the jobs that were given back, if their notification is lost.
 func TestTimeToReclaimIsTheDocumentedOne(t *testing.T) {
 	t.Parallel()
 	require.LessOrEqual(t, heartbeat.DefaultSilence+2*heartbeat.ReclaimInterval, 20*time.Second)

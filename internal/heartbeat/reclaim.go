@@ -30,10 +30,10 @@ type Reclaimed struct {
 // Reclaim removes the clients that have been silent for too long, gives their running
 // jobs back to River without costing an attempt, and ends their leases. Running jobs of
 // clients without a row are given back when they are older than the silence. Leases of
-// holders that never had a row end by themselves. It reclaims nothing from its own client.
-// It does nothing during the first interval after a silence of its own, because other
-// clients may not have beaten again yet. Several callers may run concurrently: each job
-// and lease is reclaimed once.
+// holders that never had a row end by themselves. It reclaims nothing from its own
+// client. It does nothing during the first interval after a silence of its own, because
+// other clients may not have beaten again yet. Several callers may run concurrently: each
+// job and lease is reclaimed once.
 func (h *Heart) Reclaim(ctx context.Context) (taken Reclaimed, err error) {
 	ctx, cancel := context.WithTimeout(ctx, h.operationTimeout())
 	defer cancel()

@@ -183,7 +183,8 @@ func TestReclaimNotifiesRiver(t *testing.T) {
 	require.Equal(t, []string{"one", `quo"ted`}, queues)
 }
 
-// A locked row belongs to a client that is completing the job: it is skipped without waiting.
+// A locked row belongs to a client that is completing the job: it is skipped without
+// waiting.
 func TestReclaimSkipsLockedRows(t *testing.T) {
 	t.Parallel()
 

@@ -15,8 +15,8 @@ const LeftOut = "left_out"
 
 // Dedup is a slog.Handler that limits how often records of a group are written. It writes
 // the first record of a group immediately. It counts further records within the period,
-// and at its end writes the last of them with their number, so that the log shows when the
-// problem ended. Each group uses memory for a period.
+// and at its end writes the last of them with their number, so that the log shows when
+// the problem ended. Each group uses memory for a period.
 type Dedup struct {
 	next slog.Handler
 	// windows are shared with the handlers derived from this one.
@@ -83,8 +83,8 @@ func (h *Dedup) Handle(ctx context.Context, record slog.Record) error {
 	return h.next.Handle(ctx, record)
 }
 
-// leaveOut counts a record and returns true if its group has a period. Otherwise it begins
-// a period.
+// leaveOut counts a record and returns true if its group has a period. Otherwise it
+// begins a period.
 func (w *windows) leaveOut(ctx context.Context, next slog.Handler, group string, record slog.Record) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -24,7 +24,8 @@ func (r *Runner) logHeld(ctx context.Context, spec Spec, runID int64, held *leas
 		held.Holder, "expires_at", held.ExpiresAt)
 }
 
-// logOtherGeneration logs that other definitions are installed, once per lease and minute.
+// logOtherGeneration logs that other definitions are installed, once per lease and
+// minute.
 func (r *Runner) logOtherGeneration(ctx context.Context, spec Spec, runID int64, outdated *lease.GenerationError) {
 	r.limitedLog(spec, runID).ErrorContext(ctx, "other_definitions_installed", "key", outdated.Key,
 		"error", outdated.Error())

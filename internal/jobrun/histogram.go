@@ -39,8 +39,8 @@ func HistogramBounds() []float64 {
 // BeyondBounds is the bin after the last bound.
 const BeyondBounds = "+Inf"
 
-// Histogram counts durations by the upper bound of their bin in seconds. The statistics of
-// a run have it as JSON.
+// Histogram counts durations by the upper bound of their bin in seconds. The statistics
+// of a run have it as JSON.
 type Histogram map[string]int64
 
 // Add counts a duration. It counts a negative one, from a clock that was set back, as 0.

@@ -51,7 +51,8 @@ type Spec struct {
 // LatencyKey is the key of the histogram in the statistics of all kinds.
 const LatencyKey = "latency_seconds"
 
-// Work does one pass under its lease. A result that it returns with an error still counts.
+// Work does one pass under its lease. A result that it returns with an error still
+// counts.
 type Work func(context.Context, *lease.Lease, Progress) (Result, error)
 
 // Progress records the statistics so far, at most once per progressEvery unless now is
@@ -284,8 +285,8 @@ func (r *Runner) trackRun(runID int64) (done func()) {
 	}
 }
 
-// recordEnd ends the run's row and its lease. Consecutive runs that changed nothing share a
-// row, unless something kept them from their work.
+// recordEnd ends the run's row and its lease. Consecutive runs that changed nothing share
+// a row, unless something kept them from their work.
 func recordEnd(ctx context.Context, queries *dbsqlc.Queries, granted *lease.Lease, report Report, result Result) error {
 	held := result.heldReason()
 	ended := dbsqlc.RunFinishParams{

@@ -187,8 +187,8 @@ func TestHistoryIsPrunedPeriodically(t *testing.T) {
 	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, open), "whoever left it open is gone")
 }
 
-// A run whose end could not be recorded, for example while the server is down, is closed by the
-// next pass.
+// A run whose end could not be recorded, for example while the server is down, is closed
+// by the next pass.
 func TestRunThatCouldNotBeEndedIsClosed(t *testing.T) {
 	t.Parallel()
 

@@ -22,7 +22,8 @@ func Logged(err error) error {
 	return loggedError{err}
 }
 
-// IsLogged reports whether an error has been logged. Of joined errors, all must have been.
+// IsLogged reports whether an error has been logged. Of joined errors, all must have
+// been.
 func IsLogged(err error) bool {
 	switch err := err.(type) { //nolint:errorlint // the function walks the wrapped errors
 	case nil:
@@ -37,8 +38,8 @@ func IsLogged(err error) bool {
 	return false
 }
 
-// logFailure logs why a run failed, unless its error has been logged, and marks the error as
-// logged.
+// logFailure logs why a run failed, unless its error has been logged, and marks the error
+// as logged.
 func logFailure(ctx context.Context, log *slog.Logger, err error) error {
 	if IsLogged(err) {
 		log.InfoContext(ctx, "run_ended", "outcome", Failed)

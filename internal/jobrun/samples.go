@@ -63,8 +63,8 @@ func (s *Sampler) Run(ctx context.Context, db database.Database) {
 
 // Sample reads the backlog of a database. For the jobs database it adds a sample of all
 // databases, unless another worker has just added one, and removes some of the expired
-// samples. It leaves out databases whose last reading is older than two intervals, because
-// they may be down.
+// samples. It leaves out databases whose last reading is older than two intervals,
+// because they may be down.
 func (s *Sampler) Sample(ctx context.Context, db database.Database) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

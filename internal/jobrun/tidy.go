@@ -15,8 +15,8 @@ import (
 // statement costs as much as a small batch.
 const tidyEvery = time.Minute
 
-// sameHolderEvery is that interval while this process keeps the lease. Then only a process
-// that died while it was being refused the lease can have left an open run.
+// sameHolderEvery is that interval while this process keeps the lease. Then only a
+// process that died while it was being refused the lease can have left an open run.
 const sameHolderEvery = 5 * time.Minute
 
 // pruneEvery is the interval at which one process removes old history. If there was as

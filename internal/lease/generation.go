@@ -43,8 +43,8 @@ func (m *Manager) outdated(key string, db database.Database, installed string) e
 
 // CheckGeneration returns a *GenerationError if the jobs database has another generation
 // installed for the lease than the holder has. No installation commits before the
-// transaction that it queries on ends, so work without a lease can rely on the generation,
-// too.
+// transaction that it queries on ends, so work without a lease can rely on the
+// generation, too.
 func (m *Manager) CheckGeneration(ctx context.Context, on dbsqlc.DBTX, key string) error {
 	if m.Digests[key] == "" {
 		return nil

@@ -97,8 +97,8 @@ func (l *Lease) Token() int64 { return l.token }
 
 // Acquire takes the lease for ttl plus the Extension, and raises its token in the fences
 // of all databases, in their order. It returns a *HeldError if another holder has the
-// lease, and a *GenerationError if other definitions than the holder's are installed. On a
-// later error it releases the lease.
+// lease, and a *GenerationError if other definitions than the holder's are installed. On
+// a later error it releases the lease.
 func (m *Manager) Acquire(ctx context.Context, key string, ttl time.Duration,
 	fences ...database.Database,
 ) (*Lease, error) {
@@ -111,8 +111,8 @@ type Run struct {
 	Kind, Database string
 }
 
-// Begin acquires the lease like Acquire and inserts a run into the history. It returns the
-// run's ID with most errors, too; 0 means that no run was inserted.
+// Begin acquires the lease like Acquire and inserts a run into the history. It returns
+// the run's ID with most errors, too; 0 means that no run was inserted.
 func (m *Manager) Begin(ctx context.Context, run Run, key string, ttl time.Duration,
 	fences ...database.Database,
 ) (int64, *Lease, error) {
@@ -158,9 +158,10 @@ func (m *Manager) Begin(ctx context.Context, run Run, key string, ttl time.Durat
 	return row.RunID, l, nil
 }
 
-// begin acquires the lease. It records the time before it sends the statement, so that the
-// local deadline can only be early. It takes the connection before that, so that a session
-// that continues on this connection need not check whether a crash has reverted the lease.
+// begin acquires the lease. It records the time before it sends the statement, so that
+// the local deadline can only be early. It takes the connection before that, so that a
+// session that continues on this connection need not check whether a crash has reverted
+// the lease.
 func (l *Lease) begin(ctx context.Context, params dbsqlc.LeaseBeginParams) (row dbsqlc.LeaseBeginRow, err error) {
 	conn, err := l.manager.Jobs.Async().Acquire(ctx)
 	if err != nil {
@@ -173,8 +174,8 @@ func (l *Lease) begin(ctx context.Context, params dbsqlc.LeaseBeginParams) (row 
 
 // claim reserves a key for an acquisition, unless the key is already being acquired. own
 // reports that this process does not work under the key, so that a lease of this holder
-// is left over. If the process does work under the key, it can acquire it again only after
-// that lease has expired or an operator has released it.
+// is left over. If the process does work under the key, it can acquire it again only
+// after that lease has expired or an operator has released it.
 func (m *Manager) claim(key string) (claimed, own bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -251,8 +252,8 @@ const confirmedKey = "sexton.lease.confirmed"
 
 // Confirm returns ErrLost if a crash of the server has reverted the lease, so that its
 // token may be granted twice. Commits of leases do not wait for the disk, and the fence
-// compares only tokens. A crash ends every connection, so only a connection that is younger
-// than the lease needs this query, once.
+// compares only tokens. A crash ends every connection, so only a connection that is
+// younger than the lease needs this query, once.
 func (l *Lease) Confirm(ctx context.Context, conn *pgx.Conn) error {
 	known := conn.PgConn().CustomData()
 	if known[confirmedKey] == l || database.ConnectedBefore(conn, l.requested) {
@@ -272,9 +273,9 @@ func (l *Lease) Confirm(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// RenewDuring renews the lease until prepare returns, because preparing over a slow network
-// may take longer than the lease. Work itself must not run in it: work that hangs must lose
-// its lease.
+// RenewDuring renews the lease until prepare returns, because preparing over a slow
+// network may take longer than the lease. Work itself must not run in it: work that hangs
+// must lose its lease.
 func (l *Lease) RenewDuring(ctx context.Context, prepare func() error) error {
 	stop, stopped := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -324,9 +325,9 @@ func lockNotAvailable(err error) bool { return pgcatalog.SQLState(err) == "55P03
 // raiseTimeout is how long a new holder waits for the batch of an earlier one.
 const raiseTimeout = 200 * time.Millisecond
 
-// Raise raises the fence of a database to the lease's token, before the first batch there.
-// The error wraps ErrLost if the lease has passed on. After any other error the lease is
-// still held, and nothing may be written to that database.
+// Raise raises the fence of a database to the lease's token, before the first batch
+// there. The error wraps ErrLost if the lease has passed on. After any other error the
+// lease is still held, and nothing may be written to that database.
 func (l *Lease) Raise(ctx context.Context, db database.Database) error {
 	before := l.token
 	err := l.raise(ctx, db)
@@ -370,8 +371,8 @@ func (l *Lease) raise(ctx context.Context, db database.Database) error {
 			return nil
 		default:
 			// The fence is above the lease's token. Either a newer holder raised it, and
-			// advance finds that this token no longer owns the lease's row. Or the row was
-			// restored from an older backup, and advance raises its token.
+			// advance finds that this token no longer owns the lease's row. Or the row
+			// was restored from an older backup, and advance raises its token.
 			if err := l.advance(ctx, fence.Token+1); err != nil {
 				return err
 			}

@@ -148,8 +148,8 @@ func (b *between) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.Tra
 
 func (b *between) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// The listener dies after the subscription has released its lock. Writers find the key free and
-// notify, and no connection receives it.
+// The listener dies after the subscription has released its lock. Writers find the key
+// free and notify, and no connection receives it.
 func TestListenerDiesBetweenUnlockAndBarrier(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"writer before the barrier", "writer behind the barrier"} {

@@ -44,7 +44,8 @@ func TestSubscriptionOutlivesItsConnections(t *testing.T) {
 	require.False(t, p.Polls())
 }
 
-// A listener also receives notifications for River, on its first and each later connection.
+// A listener also receives notifications for River, on its first and each later
+// connection.
 func TestListenerPassesOnAnotherTopic(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -293,8 +294,8 @@ func TestSubscriptionPollsOnLaterConnectionsToo(t *testing.T) {
 	require.Equal(t, 1, p.logged(deaf))
 }
 
-// The listener's first self-check may arrive late, for example on a busy machine. From then
-// on it receives notifications.
+// The listener's first self-check may arrive late, for example on a busy machine. From
+// then on it receives notifications.
 func TestListenerStopsPollingAfterALateNotification(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -312,8 +313,8 @@ func TestListenerStopsPollingAfterALateNotification(t *testing.T) {
 	b.requireDrained()
 }
 
-// The reason for which the listener has cut its last connection is none for which the next one
-// cannot be dialled: that is an outage, and to be told.
+// The reason for which the listener has cut its last connection is none for which the
+// next one cannot be dialled: that is an outage, and to be told.
 func TestPollingListenerLogsThatItCannotConnect(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -8,10 +8,10 @@
 // connection of a pool, for the awake lock, its queries for due work, and the barrier.
 //
 // A commit that sent NOTIFY takes a lock that serializes all such commits of the server.
-// So the trigger on the deletion table notifies only while the kind is asleep. Awake means
-// that a session holds the awake lock, an exclusive session advisory lock on a direct
-// connection. After its write, the trigger tries that lock in shared mode. If it gets the
-// lock, no subscription is awake, and it notifies.
+// So the trigger on the deletion table notifies only while the kind is asleep. Awake
+// means that a session holds the awake lock, an exclusive session advisory lock on a
+// direct connection. After its write, the trigger tries that lock in shared mode. If it
+// gets the lock, no subscription is awake, and it notifies.
 //
 //	   ┌───────────────────────────── token, timer, poll ───────────────────────────────┐
 //	   ▼                                                                                 │
@@ -27,8 +27,8 @@
 //
 // The barrier waits for every transaction that held a write lock on the deletion table
 // just after the awake lock was released, including prepared transactions. A writer W
-// takes its table lock, writes its rows, tests the awake lock, and notifies if the lock is
-// free. Its commit first makes the rows visible and then releases its locks. Why no
+// takes its table lock, writes its rows, tests the awake lock, and notifies if the lock
+// is free. Its commit first makes the rows visible and then releases its locks. Why no
 // wake-up is lost:
 //
 //   - The lock was free. If the listener was listening, its token arrives after W is
@@ -56,9 +56,10 @@
 // subscription wakes and queries on a connection of its own.
 //
 // This holds under every isolation level, for savepoints and for prepared transactions,
-// because the awake lock is read outside of any snapshot. After a crash or failover of the
-// server there is no lock, and writers notify. A connection that has held the lock returns
-// to its pool only after the server has confirmed the unlock. Otherwise it is closed.
+// because the awake lock is read outside of any snapshot. After a crash or failover of
+// the server there is no lock, and writers notify. A connection that has held the lock
+// returns to its pool only after the server has confirmed the unlock. Otherwise it is
+// closed.
 //
 // model_test.go has the same protocol as a model, and visits every state of it.
 //

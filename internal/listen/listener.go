@@ -153,10 +153,10 @@ func (l *Listener) handleError(ctx context.Context, err error) {
 	l.readyOnce.Do(func() { close(l.ready) })
 }
 
-// HandleBacklog is called by pgxlisten after LISTEN on a new connection. It checks whether
-// notifications arrive. If they do not, as through a transaction pooler, subscriptions
-// poll. Notifications before LISTEN and during the check reached no subscription, so all
-// subscriptions query.
+// HandleBacklog is called by pgxlisten after LISTEN on a new connection. It checks
+// whether notifications arrive. If they do not, as through a transaction pooler,
+// subscriptions poll. Notifications before LISTEN and during the check reached no
+// subscription, so all subscriptions query.
 func (l *Listener) HandleBacklog(ctx context.Context, _ string, conn *pgx.Conn) error {
 	l.listenTimeout.Stop()
 	err := l.notifySelf(ctx)

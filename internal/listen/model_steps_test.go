@@ -4,8 +4,8 @@ import (
 	"fmt"
 )
 
-// writer writes a row, tests the lock, may PREPARE TRANSACTION, commits, and then releases
-// its locks. It may roll back.
+// writer writes a row, tests the lock, may PREPARE TRANSACTION, commits, and then
+// releases its locks. It may roll back.
 func (e *explorer) writer(i int) {
 	who := [writers]string{"writer 1", "writer 2"}[i]
 	me := e.now.Writers[i]
@@ -137,8 +137,8 @@ func (e *explorer) subscription(i int) {
 	}
 }
 
-// pass acquires the lease, raises the fence and runs one batch. The fence is a row that a batch locks in shared mode
-// until it has committed.
+// pass acquires the lease, raises the fence and runs one batch. The fence is a row that a
+// batch locks in shared mode until it has committed.
 func (e *explorer) pass(i int, do func(what string, change func(w *world, me *worker))) {
 	me := e.now.Workers[i]
 	switch me.Subscription { //nolint:exhaustive // The other steps are the subscription's.
@@ -212,9 +212,9 @@ func (e *explorer) barrier() uint8 {
 	return e.still(1<<writers - 1)
 }
 
-// still returns the writers that the barrier still waits for. PREPARE TRANSACTION passes the
-// locks on to a transaction that the barrier does not know, so it counts every prepared
-// transaction.
+// still returns the writers that the barrier still waits for. PREPARE TRANSACTION passes
+// the locks on to a transaction that the barrier does not know, so it counts every
+// prepared transaction.
 func (e *explorer) still(of uint8) (left uint8) {
 	for i, each := range e.now.Writers {
 		switch each.At {
@@ -299,9 +299,9 @@ func (e *explorer) server() {
 	})
 }
 
-// floor is the fallback: it wakes every subscription when no worker has another step. A row
-// may have to wait for it only if its writer tested the lock, or a query saw the row, while
-// a worker held the awake lock that was then killed. It waits only once.
+// floor is the fallback: it wakes every subscription when no worker has another step. A
+// row may have to wait for it only if its writer tested the lock, or a query saw the row,
+// while a worker held the awake lock that was then killed. It waits only once.
 func (e *explorer) floor() {
 	rows := e.now.due()
 	if rows == 0 || e.wrong != "" {

@@ -10,26 +10,28 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// This file models the wake-up protocol: writers, listeners, subscriptions, the awake lock,
-// the barrier, the lease and its fence. Each is reduced to the steps between which another
-// process may act. TestProtocol visits every state that two writers, two workers and one
-// kill can reach, in every order. It also visits every state with one crash of the server:
-// with two writers (only with the tag long), and with one writer whose workers lose their
-// lease twice. Read it from writer to worker to learn the protocol. If you remove a guard,
-// the test prints the shortest path to a lost row.
+// This file models the wake-up protocol: writers, listeners, subscriptions, the awake
+// lock, the barrier, the lease and its fence. Each is reduced to the steps between which
+// another process may act. TestProtocol visits every state that two writers, two workers
+// and one kill can reach, in every order. It also visits every state with one crash of
+// the server: with two writers (only with the tag long), and with one writer whose
+// workers lose their lease twice. Read it from writer to worker to learn the protocol. If
+// you remove a guard, the test prints the shortest path to a lost row.
 //
-// A lease that expires around a crash matters for tokens, which belong to leases and not to
-// rows, so one row is enough to show a batch under an old token. A second row adds a query
-// or a barrier that sees only one of them, which does not depend on the lease. The
-// combination has 1.3 million states. It was tried, breaks no rule, and takes ten seconds.
+// A lease that expires around a crash matters for tokens, which belong to leases and not
+// to rows, so one row is enough to show a batch under an old token. A second row adds a
+// query or a barrier that sees only one of them, which does not depend on the lease. The
+// combination has 1.3 million states. It was tried, breaks no rule, and takes ten
+// seconds.
 //
 // A crash of the server reverts commits of subscriptions since the last flush of the WAL:
 // lease, token, fence, batches. Commits of the application are durable, and so is
 // everything before them. So the token of a lease whose holder is still running may be
 // granted again.
 //
-// Time is reduced to one rule: the fallback (the tick of cron, the query of a subscription
-// every 10 s) comes when no worker has another step. A writer may stay open forever.
+// Time is reduced to one rule: the fallback (the tick of cron, the query of a
+// subscription every 10 s) comes when no worker has another step. A writer may stay open
+// forever.
 
 // guards are the necessary rules of the protocol. The test removes each of them in turn.
 type guards struct {
@@ -39,8 +41,8 @@ type guards struct {
 	// Barrier: after it has released the awake lock, a subscription waits for the writers
 	// that hold a lock on the table.
 	Barrier bool
-	// CountPrepared: the barrier waits for prepared transactions, whose locks have another
-	// owner.
+	// CountPrepared: the barrier waits for prepared transactions, whose locks have
+	// another owner.
 	CountPrepared bool
 	// LookAfterListen: a listener wakes its subscription after LISTEN is committed.
 	LookAfterListen bool
@@ -50,8 +52,8 @@ type guards struct {
 	// Fence: a batch compares its token with the fence, and holds the fence until it has
 	// committed.
 	Fence bool
-	// Confirm: on a connection that is younger than its lease, a pass checks that it still
-	// has the lease.
+	// Confirm: on a connection that is younger than its lease, a pass checks that it
+	// still has the lease.
 	Confirm bool
 }
 
@@ -126,8 +128,8 @@ type worker struct {
 	Subscription subscriptionAt
 	// Called is the token of a wake-up. There is at most one.
 	Called bool
-	// Writers has the writers that the barrier waits for, and Rows the rows that the batch
-	// has read, one bit for each.
+	// Writers has the writers that the barrier waits for, and Rows the rows that the
+	// batch has read, one bit for each.
 	Writers, Rows uint8
 	// Token is the token of the worker's lease, or 0.
 	Token int8

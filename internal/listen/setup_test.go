@@ -30,8 +30,8 @@ const (
 	never = time.Hour
 	// patience is how long a wake-up may take until it counts as lost.
 	patience = 20 * time.Second
-	// listeners is the application_name of listening connections, subscriptions the one of
-	// those which subscriptions are awake on.
+	// listeners is the application_name of listening connections, subscriptions the one
+	// of those which subscriptions are awake on.
 	listeners, subscriptions = "listener", "subscription"
 )
 
@@ -102,8 +102,8 @@ func (b *bundle) requireDrained() {
 	})
 }
 
-// probe is a listener with a subscription that deletes what is due, without any safety net,
-// and that can be looked at.
+// probe is a listener with a subscription that deletes what is due, without any safety
+// net, and that can be looked at.
 type probe struct {
 	*listen.Subscription
 	*listen.Timing

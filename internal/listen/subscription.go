@@ -87,9 +87,9 @@ func (sub *Subscription) run(ctx context.Context) {
 	}
 }
 
-// sleepWithoutLock sleeps without the awake lock. After d it queries on the listener's pool,
-// and sleeps again if nothing is due. That needs no barrier: the subscription waited at
-// one when it fell asleep.
+// sleepWithoutLock sleeps without the awake lock. After d it queries on the listener's
+// pool, and sleeps again if nothing is due. That needs no barrier: the subscription
+// waited at one when it fell asleep.
 func (sub *Subscription) sleepWithoutLock(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -202,9 +202,9 @@ const queryAgain = time.Duration(-1)
 // finds the rows of all writers that did not notify.
 var errOtherAwake = errors.New("another session has the awake lock")
 
-// work works until nothing is due. It returns how long to pause if the work cannot be done
-// now, or 0 if nothing is due. If another session has the awake lock, it requests the work
-// without waiting for it and returns errOtherAwake.
+// work works until nothing is due. It returns how long to pause if the work cannot be
+// done now, or 0 if nothing is due. If another session has the awake lock, it requests
+// the work without waiting for it and returns errOtherAwake.
 func (s *session) work(ctx context.Context) (time.Duration, error) {
 	for {
 		due, err := s.queryDue(ctx, false)
@@ -273,14 +273,14 @@ func (s *session) takeAwakeLock(ctx context.Context) error {
 		if !late {
 			return nil
 		}
-		// A writer may have found the lock taken, and no session would query for its rows.
-		// Try again.
+		// A writer may have found the lock taken, and no session would query for its
+		// rows. Try again.
 	}
 }
 
 // releaseLateLock releases a lock that the server granted just after the timeout, and
-// reports whether there was one. Otherwise the session would keep the lock without knowing
-// it. It also sets otherAwake.
+// reports whether there was one. Otherwise the session would keep the lock without
+// knowing it. It also sets otherAwake.
 func (s *session) releaseLateLock(ctx context.Context) (late bool, err error) {
 	if err := s.exec(ctx, "ROLLBACK"); err != nil {
 		return false, err

@@ -21,8 +21,8 @@ const emptied = `DO $$ DECLARE one record; BEGIN
 	END LOOP;
 END $$`
 
-// Up installs objects that a dump, a restore or a person has left out, and reports that the
-// rest is Sexton's by its comments.
+// Up installs objects that a dump, a restore or a person has left out, and reports that
+// the rest is Sexton's by its comments.
 func TestUpAdoptsAndRepairs(t *testing.T) {
 	t.Parallel()
 	// The queues are Sexton's.

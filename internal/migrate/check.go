@@ -40,8 +40,8 @@ func (db Database) check(snap snapshot) error {
 	return nil
 }
 
-// fits returns an error if the server is too old, the schema is newer than this program, or
-// a deletion table is in another schema than configured.
+// fits returns an error if the server is too old, the schema is newer than this program,
+// or a deletion table is in another schema than configured.
 func (db Database) fits(snap snapshot) error {
 	if found := pgcatalog.Untested(snap.server); found.Severity == problem.Error {
 		return fmt.Errorf("database %s: %s", db.Name, found)
@@ -70,9 +70,9 @@ func (db Database) conflict(fix string, objects ...string) error {
 		strings.Join(objects, ", "), fix)
 }
 
-// conflicts returns an error if tables with Sexton's names have neither Sexton's comment nor
-// the columns of Sexton's tables. In the schema sexton it checks only the components that
-// are not installed yet.
+// conflicts returns an error if tables with Sexton's names have neither Sexton's comment
+// nor the columns of Sexton's tables. In the schema sexton it checks only the components
+// that are not installed yet.
 func (db Database) conflicts(snap snapshot) error {
 	var taken []string
 	for _, c := range db.components() {

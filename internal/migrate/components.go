@@ -12,8 +12,8 @@ import (
 )
 
 // component is a set of objects with a version of its own. Its migrations are a folder of
-// SQL files. River's tables are a component, too: River migrates them in the schema sexton
-// and records their version.
+// SQL files. River's tables are a component, too: River migrates them in the schema
+// sexton and records their version.
 type component struct {
 	name string
 	// queue is a deletion table in the tracked schema. holds describes its rows. If

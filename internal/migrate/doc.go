@@ -6,8 +6,8 @@
 //	sql/functions ──────┤
 //	River's migrations ─┘
 //
-// Objects belong to components: base and, if enabled, loose_foreign_keys in every database;
-// jobs, River's tables, ghost_users, placeholder_users, adjourned_groups and
+// Objects belong to components: base and, if enabled, loose_foreign_keys in every
+// database; jobs, River's tables, ghost_users, placeholder_users, adjourned_groups and
 // external_diffs in the jobs database.
 //
 // Everything in the schema sexton belongs to Sexton and to one role without login. The
@@ -16,8 +16,9 @@
 // part of a schema dump, so Up recognizes the objects of a restored dump.
 //
 // The invariant: every migration can be run again. Up runs the migrations of a component
-// if the version is older than this program's or a table is missing. It replaces functions
-// and adds missing rows each time. Everything except River's tables is one transaction. An
-// advisory lock per database excludes concurrent migrations. Package triggers installs the
-// triggers on tracked tables. Database.Grant compares the privileges of roles with Grants.
+// if the version is older than this program's or a table is missing. It replaces
+// functions and adds missing rows each time. Everything except River's tables is one
+// transaction. An advisory lock per database excludes concurrent migrations. Package
+// triggers installs the triggers on tracked tables. Database.Grant compares the
+// privileges of roles with Grants.
 package migrate

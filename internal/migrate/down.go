@@ -19,8 +19,8 @@ import (
 // "Sexton:".
 //
 // Unless force is set it refuses while work is pending or deletions are kept for undo. It
-// always refuses while other objects depend on Sexton's, and returns a *SchemaError if the
-// schema is newer than this program.
+// always refuses while other objects depend on Sexton's, and returns a *SchemaError if
+// the schema is newer than this program.
 func Down(ctx context.Context, log *slog.Logger, db Database, force bool) (Report, error) {
 	report := Report{Database: db.Name, Components: []ComponentReport{}}
 	err := withSession(ctx, log, db.complete(), func(s *session) error { return s.down(ctx, force, &report) })
@@ -148,8 +148,8 @@ func (s *session) uninstallTriggers(ctx context.Context) (*triggers.Report, erro
 }
 
 // refuseDependents returns an error if other objects depend on Sexton's. It is called
-// before anything is removed: with its tables but without its triggers, Sexton would record
-// no deletions and report no error.
+// before anything is removed: with its tables but without its triggers, Sexton would
+// record no deletions and report no error.
 func (s *session) refuseDependents(ctx context.Context) error {
 	objects, err := list(ctx, s.pool, "dependents", pgx.RowTo[string], sqlText("dependents"), s.db.TrackedSchema,
 		queues())

@@ -18,8 +18,8 @@ import (
 	sqlfiles "sexton/sql"
 )
 
-// commentOn is the beginning of the line of a file that names the function's argument types.
-// signature matches the rest of the line.
+// commentOn is the beginning of the line of a file that names the function's argument
+// types. signature matches the rest of the line.
 const commentOn = "\nCOMMENT ON FUNCTION "
 
 var signature = regexp.MustCompile(`^("sexton"\.\w+\([^)]*\)) IS`)
@@ -31,8 +31,8 @@ type function struct {
 	replaceable bool
 }
 
-// functions returns the functions in the component's folder. For tables other than GitLab's,
-// files in its folder any replace files of the same name.
+// functions returns the functions in the component's folder. For tables other than
+// GitLab's, files in its folder any replace files of the same name.
 func (c component) functions(db Database, snap snapshot) (found []function) {
 	files, _ := fs.Glob(sqlfiles.Functions, path.Join("functions", c.name, "*.sql"))
 	replacer := db.replacer(snap, c.name)
@@ -56,8 +56,8 @@ func (c component) functions(db Database, snap snapshot) (found []function) {
 	return found
 }
 
-// functionsDiffer reports whether one of the component's functions is missing or has another
-// body than in this release.
+// functionsDiffer reports whether one of the component's functions is missing or has
+// another body than in this release.
 func (db Database) functionsDiffer(snap snapshot, c component) bool {
 	return slices.ContainsFunc(c.functions(db, snap), func(f function) bool {
 		body, there := snap.bodies[f.name]
@@ -92,9 +92,9 @@ type Kind struct {
 	// Kind and Queue have 1 to 127 characters.
 	Kind  string `json:"kind"`
 	Queue string `json:"queue"`
-	// Args has the types (Text, Bigint, Key or Boolean) of the arguments by name. Together
-	// they are the job's unique key. Names consist of lower-case letters, digits and
-	// underscores.
+	// Args has the types (Text, Bigint, Key or Boolean) of the arguments by name.
+	// Together they are the job's unique key. Names consist of lower-case letters, digits
+	// and underscores.
 	Args map[string]string `json:"args"`
 	// Defaults has the values of optional arguments: string, int, int64 or bool.
 	Defaults map[string]any `json:"defaults"`

@@ -38,8 +38,8 @@ func (db Database) gitlab(component string) bool {
 	return true
 }
 
-// groupTypes returns the types in Sexton's tables for the keys of groups, and of the users
-// who request their deletion.
+// groupTypes returns the types in Sexton's tables for the keys of groups, and of the
+// users who request their deletion.
 func (db Database) groupTypes(snap snapshot) (group, user string) {
 	g := db.Groups
 	if g.Table == "" {
@@ -75,8 +75,8 @@ func (g Groups) fit(c component) component {
 }
 
 // groupTexts returns the placeholders for groups in the SQL of package sqlfiles, each
-// followed by its replacement. Groups of another table than GitLab's are read through views
-// with GitLab's columns.
+// followed by its replacement. Groups of another table than GitLab's are read through
+// views with GitLab's columns.
 func (db Database) groupTexts(snap snapshot) []string {
 	g := db.Groups
 	group, user := db.groupTypes(snap)
@@ -153,8 +153,8 @@ func (db Database) groupTexts(snap snapshot) []string {
 }
 
 // unsafeRule begins an IF for a rule %[2]s that could run code of other roles with the
-// rights of Sexton's owner, or allow a deletion without being called. A rule is checked at
-// each call, because its owner may replace it at any time.
+// rights of Sexton's owner, or allow a deletion without being called. A rule is checked
+// at each call, because its owner may replace it at any time.
 const unsafeRule = `
     IF NOT EXISTS (
         SELECT FROM pg_catalog.pg_proc AS function

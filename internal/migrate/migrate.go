@@ -80,9 +80,9 @@ type Report struct {
 //
 // It changes nothing if it returns a *SchemaError (the schema is newer than this program,
 // or a deletion table is in another schema than the configured one), a *PrivilegeError (a
-// missing privilege, such as membership in the owner's role) or a problem.List (tables and
-// rules of the application that do not fit the components). River's tables come last, in
-// transactions of their own.
+// missing privilege, such as membership in the owner's role) or a problem.List (tables
+// and rules of the application that do not fit the components). River's tables come last,
+// in transactions of their own.
 func Up(ctx context.Context, log *slog.Logger, db Database) (Report, error) {
 	report := Report{Database: db.Name, Components: []ComponentReport{}}
 	err := withSession(ctx, log, db, func(s *session) error {
@@ -146,8 +146,8 @@ func (s *session) up(ctx context.Context, snap snapshot, report *Report) error {
 	return nil
 }
 
-// plan returns the SQL of Up in order, without River's migrations and without the rows that
-// depend on the configuration.
+// plan returns the SQL of Up in order, without River's migrations and without the rows
+// that depend on the configuration.
 func (db Database) plan(snap snapshot) (statements []string) {
 	if !snap.hasSchema {
 		statements = append(statements, fmt.Sprintf("CREATE SCHEMA %s AUTHORIZATION %s", schema, quote(db.owner())))
@@ -211,8 +211,8 @@ func execAll(ctx context.Context, tx pgx.Tx, statements []string) error {
 	return nil
 }
 
-// The application's writers queue behind a statement that waits for a table's lock. So each
-// wait is short, and the pauses let them continue.
+// The application's writers queue behind a statement that waits for a table's lock. So
+// each wait is short, and the pauses let them continue.
 const (
 	lockAttempts = 5
 	lockPause    = time.Second

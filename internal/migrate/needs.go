@@ -12,13 +12,14 @@ import (
 	"sexton/internal/render"
 )
 
-// Need is a table of the application that a component needs. A test compares the tables in
-// docs/ with it.
+// Need is a table of the application that a component needs. A test compares the tables
+// in docs/ with it.
 type Need struct {
 	// Table is in the tracked schema. Key is its configuration key below the component's;
 	// empty means that the name is fixed.
 	Table, Key string
-	// With, if set, makes the need conditional: it applies only if all these tables exist.
+	// With, if set, makes the need conditional: it applies only if all these tables
+	// exist.
 	With    []string
 	Columns []Column
 }
@@ -144,9 +145,9 @@ func (db Database) readUnmet(ctx context.Context, on dbsqlc.DBTX, snap snapshot)
 }
 
 // requirements returns an error if the application's tables do not fit a component. It
-// leaves out installed components on GitLab's tables: if the application changes later, the
-// job reports it. It checks configured tables of users and groups each time, because the
-// configuration may have changed.
+// leaves out installed components on GitLab's tables: if the application changes later,
+// the job reports it. It checks configured tables of users and groups each time, because
+// the configuration may have changed.
 func (db Database) requirements(snap snapshot) error {
 	var found problem.List
 	for _, c := range db.components() {

@@ -70,10 +70,10 @@ func (s *session) ownerStatements(ctx context.Context, role string) (statements 
 	return statements, err
 }
 
-// makeOwner creates the owner's role if it is missing, and makes the current role a member,
-// so that it can change the owner of objects. Roles belong to the server, and migrations of
-// its other databases may do the same concurrently. So makeOwner retries until nothing is
-// missing.
+// makeOwner creates the owner's role if it is missing, and makes the current role a
+// member, so that it can change the owner of objects. Roles belong to the server, and
+// migrations of its other databases may do the same concurrently. So makeOwner retries
+// until nothing is missing.
 func (s *session) makeOwner(ctx context.Context, role string) error {
 	var failed error
 	for range 5 {
@@ -117,16 +117,16 @@ func (g ownerGrant) revoke(owner string) string {
 	return fmt.Sprintf("REVOKE %s ON %s %s FROM %s", g.Privileges, g.Kind, g.Object, quote(owner))
 }
 
-// grants returns the privileges that the owner's role needs on the application's tables and
-// rules: the ones that it has, or the ones that are missing.
+// grants returns the privileges that the owner's role needs on the application's tables
+// and rules: the ones that it has, or the ones that are missing.
 func (db Database) grants(ctx context.Context, on querier, has bool) ([]ownerGrant, error) {
 	tables, privileges := db.ownerNeeds()
 	return list(ctx, on, "privileges of role "+db.owner(), pgx.RowToStructByPos[ownerGrant],
 		sqlText("owner_grants"), db.owner(), db.TrackedSchema, tables, privileges, has)
 }
 
-// grantOwner grants the owner's role its missing privileges on the application's tables and
-// rules. It stores the ones that the current role may not grant in own.Todo.
+// grantOwner grants the owner's role its missing privileges on the application's tables
+// and rules. It stores the ones that the current role may not grant in own.Todo.
 func (s *session) grantOwner(ctx context.Context, tx pgx.Tx, own *Ownership) error {
 	grants, err := s.db.grants(ctx, tx, false)
 	if err != nil {
@@ -137,8 +137,8 @@ func (s *session) grantOwner(ctx context.Context, tx pgx.Tx, own *Ownership) err
 			return err
 		}
 	}
-	// Postgres returns a warning, not an error, if the role has privileges on a table but no
-	// grant option.
+	// Postgres returns a warning, not an error, if the role has privileges on a table but
+	// no grant option.
 	if grants, err = s.db.grants(ctx, tx, false); err != nil {
 		return err
 	}
@@ -146,8 +146,8 @@ func (s *session) grantOwner(ctx context.Context, tx pgx.Tx, own *Ownership) err
 	return nil
 }
 
-// revokeOwner revokes the privileges that grantOwner has granted. The role is kept, because
-// other databases use it.
+// revokeOwner revokes the privileges that grantOwner has granted. The role is kept,
+// because other databases use it.
 func (s *session) revokeOwner(ctx context.Context, tx pgx.Tx) error {
 	state, err := s.readOwner(ctx)
 	if err != nil || !state.exists {
@@ -178,8 +178,8 @@ type OwnerRisk struct {
 	Harmless bool
 }
 
-// OwnerRisks returns functions with too many or too few rights, and tables that functions do
-// not read.
+// OwnerRisks returns functions with too many or too few rights, and tables that functions
+// do not read.
 func OwnerRisks(ctx context.Context, db Database) ([]OwnerRisk, error) {
 	var found []OwnerRisk
 	err := db.reading(ctx, func(on beginner) error {

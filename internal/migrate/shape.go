@@ -22,8 +22,8 @@ var (
 	createdColumn = regexp.MustCompile(`(?m)^ *([a-z]\w*) `)
 )
 
-// adopts reports whether a table without Sexton's comment has the columns of Sexton's table,
-// as after the restore of a dump without comments.
+// adopts reports whether a table without Sexton's comment has the columns of Sexton's
+// table, as after the restore of a dump without comments.
 func (e expected) adopts(found relation) bool {
 	return (found.kind == "r" || found.kind == "p") && !slices.ContainsFunc(e.columns,
 		func(column string) bool { return found.typeOf(column) == "" })
@@ -79,9 +79,9 @@ func (db Database) missingTables(snap snapshot, c component) (missing []string) 
 	return missing
 }
 
-// due returns the migrations of a component that Up runs: the ones that are newer than its
-// version. If a table of an installed component is missing, it returns all migrations,
-// because one component may add columns to a table of another.
+// due returns the migrations of a component that Up runs: the ones that are newer than
+// its version. If a table of an installed component is missing, it returns all
+// migrations, because one component may add columns to a table of another.
 func (db Database) due(snap snapshot, c component) []Migration {
 	version := snap.versions[c.name]
 	if c.name != River && slices.ContainsFunc(db.components(), func(other component) bool {

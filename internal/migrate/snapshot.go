@@ -67,9 +67,9 @@ type snapshot struct {
 	comment                        string
 	hasTracked, mayCreateInTracked bool
 
-	// own has the relations in the schema sexton, tracked the tables of the tracked schema
-	// that components use, and elsewhere the qualified names of Sexton's tables in other
-	// schemas.
+	// own has the relations in the schema sexton, tracked the tables of the tracked
+	// schema that components use, and elsewhere the qualified names of Sexton's tables in
+	// other schemas.
 	own, tracked map[string]relation
 	elsewhere    map[string]string
 	// bodies has the bodies of the functions in the schema sexton.
@@ -188,8 +188,8 @@ const (
 	asOwner       = "the command again as a role with that privilege, such as the one that ran `sexton migrate up` before"
 )
 
-// explain returns a *PrivilegeError for a missing privilege, and adds the server's hint to
-// other errors.
+// explain returns a *PrivilegeError for a missing privilege, and adds the server's hint
+// to other errors.
 func (db Database) explain(snap snapshot, err error, grant string) error {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	switch {
@@ -227,8 +227,9 @@ func sqlText(name string) string {
 // migrateLock is the advisory lock of migrations of a database: "sexmigr" in ASCII.
 const migrateLock int64 = 0x7365786d696772
 
-// sessionSettings makes a session independent of the settings of the role and the database.
-// The short lock_timeout limits how long the application queues behind a migration.
+// sessionSettings makes a session independent of the settings of the role and the
+// database. The short lock_timeout limits how long the application queues behind a
+// migration.
 const sessionSettings = `
 SET search_path = pg_catalog, pg_temp;
 SET standard_conforming_strings = on;

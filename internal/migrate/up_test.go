@@ -165,7 +165,8 @@ func TestUpWithAnyName(t *testing.T) {
 	}
 }
 
-// The application's writers queue after a statement that waits for a table. Up gives way to them and tries again.
+// The application's writers queue after a statement that waits for a table. Up gives way
+// to them and tries again.
 func TestUpLetsWritersContinue(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
@@ -195,7 +196,8 @@ func TestUpLetsWritersContinue(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// Every statement that locks a table of the application waits 2 s at most, because writers queue after it.
+// Every statement that locks a table of the application waits 2 s at most, because
+// writers queue after it.
 func TestMigrationsWaitTwoSecondsForLocks(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)
@@ -213,7 +215,8 @@ func TestMigrationsWaitTwoSecondsForLocks(t *testing.T) {
 	require.Equal(t, [][]string{{"2s"}}, d.Rows("SELECT DISTINCT value FROM lock_timeouts"))
 }
 
-// Whether the role's statement timeout is lifted shows where a statement has to wait, however fast the machine.
+// Whether the role's statement timeout is lifted shows where a statement has to wait,
+// however fast the machine.
 func TestUpOutlastsTheStatementTimeoutOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	const timeout = 200 * time.Millisecond
@@ -247,7 +250,8 @@ func TestUpUnderHostileSessionSettings(t *testing.T) {
 	down(t, db)
 }
 
-// wholeSchema describes everything that migrations make, in words that do not depend on when they ran.
+// wholeSchema describes everything that migrations make, in words that do not depend on
+// when they ran.
 const wholeSchema = `
 SELECT 'relation', c.oid::regclass::text, c.relkind::text || ' ' || coalesce(c.reloptions::text, '') || ' ' || coalesce(obj_description(c.oid, 'pg_class'), '')
 	|| CASE WHEN c.relkind = 'v' THEN pg_get_viewdef(c.oid) ELSE '' END
@@ -275,8 +279,8 @@ func describe(d *pgtest.Database, except *regexp.Regexp) []string {
 	return lines
 }
 
-// restore makes a database of the dump of an older release, with all components and work of every kind. The dump was made by pg_dump
-// with --inserts, without its meta-commands.
+// restore makes a database of the dump of an older release, with all components and work
+// of every kind. The dump was made by pg_dump with --inserts, without its meta-commands.
 func restore(t *testing.T, d *pgtest.Database) {
 	file := pgtest.Must(os.Open("testdata/waiting.sql.gz"))(t)
 	defer file.Close()
@@ -284,7 +288,8 @@ func restore(t *testing.T, d *pgtest.Database) {
 	pgtest.Exec(t, pgtest.Connect(t, d.URL), string(dump))
 }
 
-// Up keeps all pending work of an older release, and the schema is equal to that of a new installation. Package integration runs the jobs.
+// Up keeps all pending work of an older release, and the schema is equal to that of a new
+// installation. Package integration runs the jobs.
 func TestUpFromAnOlderRelease(t *testing.T) {
 	t.Parallel()
 	every := func(d *pgtest.Database) migrate.Database {
@@ -319,7 +324,8 @@ func TestUpFromAnOlderRelease(t *testing.T) {
 			d.Rows("SELECT jsonb_agg(to_jsonb(t) ORDER BY to_jsonb(t)) @> $1::jsonb FROM "+table+" AS t", before),
 			"the rows of %s are there with all their values", table)
 	}
-	// Triggers of tracked tables do not belong to migrations, and the functions of the older release differ.
+	// Triggers of tracked tables do not belong to migrations, and the functions of the
+	// older release differ.
 	tracked := regexp.MustCompile(`^(trigger: .*sexton_(track|truncate|wake)|function: sexton\.(track|wake)_|\w+: sexton\.(migrations|objects))`)
 	require.Equal(t, describe(fresh, tracked), describe(d, tracked))
 

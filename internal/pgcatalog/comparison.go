@@ -25,8 +25,8 @@ type Collation struct {
 	Loose bool
 }
 
-// Key returns the columns of a unique index on exactly these columns in any order, or else
-// of the primary key.
+// Key returns the columns of a unique index on exactly these columns in any order, or
+// else of the primary key.
 func (r *Relation) Key(columns []string) []Key {
 	keys := render.Each(columns, func(name string) Key {
 		return Key{
@@ -53,7 +53,8 @@ func (r *Relation) Key(columns []string) []Key {
 
 // Comparison is how statements compare a column with values of one type.
 type Comparison struct {
-	// Operator is the qualified operator for equality, and After the one for greater than.
+	// Operator is the qualified operator for equality, and After the one for greater
+	// than.
 	Operator, After string
 	// atLeast and atMost compare the column with a key. less and more compare two keys.
 	// They are empty if the family lacks one of them.
@@ -72,8 +73,8 @@ type Comparison struct {
 	computed bool
 }
 
-// Own returns how a column is compared with values of its own type, as in an index with the
-// default operator class.
+// Own returns how a column is compared with values of its own type, as in an index with
+// the default operator class.
 func (o *Operators) Own(c Column) (Comparison, error) {
 	found, ok := o.class(c)
 	if !ok {
@@ -113,7 +114,8 @@ func (o *Operators) Parent(key Key) (Comparison, error) {
 	if comparison.oid == 0 {
 		return comparison, fmt.Errorf("type %s of the key has no equality operator of its index's family", Short(key.Base))
 	}
-	// In a comparison with a column of another collation, the parent's would be ambiguous.
+	// In a comparison with a column of another collation, the parent's would be
+	// ambiguous.
 	comparison.setCollation(key.collation)
 	return comparison, nil
 }
@@ -131,9 +133,9 @@ func (c *Comparison) setCollation(collation Collation) {
 
 // Compare returns how a column is compared with values of a key, as for a native foreign
 // key. It uses the operator for the two types in the family of the parent's unique index.
-// If there is none, it uses the operator of the parent's type and casts the column to that
-// type. It returns an error if there is no such operator, or if its result depends on the
-// session.
+// If there is none, it uses the operator of the parent's type and casts the column to
+// that type. It returns an error if there is no such operator, or if its result depends
+// on the session.
 func (o *Operators) Compare(key Key, c Column) (Comparison, error) {
 	by := class{key.family, key.input}
 	if by.family == "" || o.members[member{by.family, by.input, by.input, equality}].oid == 0 {
@@ -186,7 +188,8 @@ func (o *Operators) between(key Key, by class, c Column) (Comparison, error) {
 	return comparison, nil
 }
 
-// order sets the ordering operators for a column of type left and keys of the class's type.
+// order sets the ordering operators for a column of type left and keys of the class's
+// type.
 func (c *Comparison) order(o *Operators, by class, left string) {
 	of := func(left string, strategy int16) string {
 		return o.members[member{by.family, left, by.input, strategy}].text
@@ -209,9 +212,9 @@ func (c Comparison) Equal(column, value string) string {
 // ordered reports whether the comparison supports bounds.
 func (c Comparison) ordered() bool { return c.atLeast != "" && !c.back && !c.computed }
 
-// Between returns the same condition as Equal, written as two bounds. The planner does not
-// know the value of a bound, so its estimate does not depend on statistics of the column.
-// If the type has no such operators, Between returns Equal.
+// Between returns the same condition as Equal, written as two bounds. The planner does
+// not know the value of a bound, so its estimate does not depend on statistics of the
+// column. If the type has no such operators, Between returns Equal.
 func (c Comparison) Between(column, value string) string {
 	if !c.ordered() {
 		return c.Equal(column, value)
@@ -221,8 +224,8 @@ func (c Comparison) Between(column, value string) string {
 }
 
 // InOrder returns an ORDER BY clause for a subquery with Between that stops at the first
-// row, or "". A scan of the table would have to sort all rows first, so the planner uses an
-// index however many rows it expects.
+// row, or "". A scan of the table would have to sort all rows first, so the planner uses
+// an index however many rows it expects.
 func (c Comparison) InOrder(column string) string {
 	if !c.ordered() {
 		return ""
@@ -231,8 +234,8 @@ func (c Comparison) InOrder(column string) string {
 }
 
 // Bounds returns conditions that limit the column to the range of an array of keys: from
-// below and, if both is set, from above. They exclude no row that equals a key. Each begins
-// with AND. Bounds returns "" if the type has no such operators.
+// below and, if both is set, from above. They exclude no row that equals a key. Each
+// begins with AND. Bounds returns "" if the type has no such operators.
 func (c Comparison) Bounds(column, keys string, both bool) string {
 	if !c.ordered() {
 		return ""
@@ -272,8 +275,8 @@ func (c Comparison) column(column string) string {
 	return column + c.collate
 }
 
-// keyed returns the expression of a key's value for the comparison. It is NULL if no value
-// of the column can equal the key.
+// keyed returns the expression of a key's value for the comparison. It is NULL if no
+// value of the column can equal the key.
 func (c Comparison) keyed(value string) string {
 	if c.back {
 		return fmt.Sprintf("CASE WHEN pg_catalog.trunc(%[1]s) OPERATOR(pg_catalog.=) %[1]s"+
@@ -295,7 +298,8 @@ func (o *Operators) Serves(i Index, position int, c Comparison) bool {
 	return slices.Contains(o.families[c.oid], i.Families[position])
 }
 
-// Servable reports whether a default index on the column can find rows for the comparison.
+// Servable reports whether a default index on the column can find rows for the
+// comparison.
 func (o *Operators) Servable(column Column, c Comparison) bool {
 	own, ok := o.class(column)
 	return ok && o.Serves(Index{Families: []string{own.family}, Collations: []Collation{column.Collation}}, 0, c)

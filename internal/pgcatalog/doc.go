@@ -1,5 +1,5 @@
-// Package pgcatalog reads tables, keys, indexes and operators from Postgres's catalog. Its
-// entry points are Read, ForeignKeys and ReadOperators.
+// Package pgcatalog reads tables, keys, indexes and operators from Postgres's catalog.
+// Its entry points are Read, ForeignKeys and ReadOperators.
 //
 //	names ─► Named, InSchemas ─► OIDs ─► Read ─► Relation: columns, leaves (partitions with rows), indexes
 //	                                  └► ForeignKeys
@@ -9,6 +9,6 @@
 // so names are resolved and printed the same way whatever the database and the role have
 // set.
 //
-// The number of statements does not depend on the number of tables. They wait for locks on
-// the application's tables for at most 100 ms.
+// The number of statements does not depend on the number of tables. They wait for locks
+// on the application's tables for at most 100 ms.
 package pgcatalog

@@ -36,8 +36,8 @@ type Index struct {
 // Complete reports whether the index has all rows of its table.
 func (i Index) Complete() bool { return i.Valid && i.Predicate == "" }
 
-// Order returns the positions of columns in the order of the index if the index begins with
-// all of them, and else nil.
+// Order returns the positions of columns in the order of the index if the index begins
+// with all of them, and else nil.
 func (i Index) Order(columns []string) []int {
 	if len(i.Columns) < len(columns) {
 		return nil
@@ -94,8 +94,8 @@ func readIndexes(ctx context.Context, db dbsqlc.DBTX, relations map[uint32]*Rela
 
 // LeadsTo reports whether an index finds exactly the rows with values of columns. It must
 // begin with columns in any order. Columns of given may be in between, because the same
-// statements compare them with one value. A unique index on some of the columns does, too:
-// the other columns only filter one row.
+// statements compare them with one value. A unique index on some of the columns does,
+// too: the other columns only filter one row.
 func LeadsTo(index, columns, given []string, unique bool) bool {
 	left := len(columns)
 	for _, column := range index {

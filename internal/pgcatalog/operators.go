@@ -116,8 +116,8 @@ func (o *Operators) class(c Column) (class, bool) {
 const oldest, newest = 14, 18
 
 // Untested returns a problem with a server's version: an error if it is too old, or a
-// warning if it is newer than the tested versions. The problem is empty for other versions
-// and for a text that is not a version.
+// warning if it is newer than the tested versions. The problem is empty for other
+// versions and for a text that is not a version.
 func Untested(version string) problem.Problem {
 	var major int
 	_, _ = fmt.Sscan(version, &major) // A text without a number leaves 0.

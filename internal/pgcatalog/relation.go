@@ -77,8 +77,8 @@ func (r *Relation) PrimaryKey() []string {
 	return nil
 }
 
-// EventProblem returns why no statement can delete rows and write an event with their keys
-// and these columns, and the fix; "" if one can.
+// EventProblem returns why no statement can delete rows and write an event with their
+// keys and these columns, and the fix; "" if one can.
 func (r *Relation) EventProblem(table string, columns []string) (why, fix string) {
 	switch {
 	case len(r.PrimaryKey()) == 0:
@@ -96,8 +96,8 @@ func (r *Relation) EventProblem(table string, columns []string) (why, fix string
 	return "", ""
 }
 
-// Shown returns an SQL expression for a text that identifies a row for people: its primary
-// key as "id 17, at 3", or its ctid.
+// Shown returns an SQL expression for a text that identifies a row for people: its
+// primary key as "id 17, at 3", or its ctid.
 func (r *Relation) Shown(alias string) string { return Shown(alias, r.PrimaryKey()) }
 
 // Shown returns the same expression for a table with the given primary key.
@@ -144,9 +144,9 @@ func (r *Relation) Unindexed(column string) string {
 	return r.CreateIndex(r.Table, column)
 }
 
-// CreateIndex returns the statement that creates an index on columns of the table or of one
-// of its leaves. If there is an invalid index, the statement rebuilds it. CREATE INDEX
-// would add a second one, and the invalid one would slow down each write.
+// CreateIndex returns the statement that creates an index on columns of the table or of
+// one of its leaves. If there is an invalid index, the statement rebuilds it. CREATE
+// INDEX would add a second one, and the invalid one would slow down each write.
 func (r *Relation) CreateIndex(of Table, columns ...string) string {
 	again := r.Reindex(of.OID, func(i Index) bool {
 		return i.Method == "btree" && i.Predicate == "" && LeadsTo(i.Columns, columns, nil, false)
@@ -168,8 +168,8 @@ func (r *Relation) Reindex(table uint32, usable func(Index) bool) string {
 // ColumnNames returns the names of its columns, sorted.
 func (r *Relation) ColumnNames() []string { return slices.Sorted(maps.Keys(r.Columns)) }
 
-// Read reads relations with a fixed number of statements. It leaves out relations that have
-// been dropped.
+// Read reads relations with a fixed number of statements. It leaves out relations that
+// have been dropped.
 func Read(ctx context.Context, db dbsqlc.DBTX, oids []uint32) (map[uint32]*Relation, error) {
 	relations := map[uint32]*Relation{}
 	rows, _ := db.Query(ctx, text("relations"), oids)

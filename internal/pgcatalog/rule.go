@@ -13,9 +13,9 @@ import (
 
 // RuleProblem returns why Sexton's functions must not call a function of the application,
 // and the fix; "" if they may. A name without a schema is in the given one. Without
-// SECURITY DEFINER and a search_path of its own, the function would run with the rights of
-// Sexton's owner. A STRICT function returns NULL for a NULL argument without being called,
-// and NULL allows the deletion.
+// SECURITY DEFINER and a search_path of its own, the function would run with the rights
+// of Sexton's owner. A STRICT function returns NULL for a NULL argument without being
+// called, and NULL allows the deletion.
 func RuleProblem(ctx context.Context, db dbsqlc.DBTX, schema, name, result string,
 	arguments ...string,
 ) (wrong, fix string, _ error) {

@@ -82,8 +82,8 @@ func RoleOf(db Beginner) string {
 	return as.Role
 }
 
-// Settled runs do in a transaction whose settings for resolving names, and for printing and
-// reading values, do not depend on the database and the role.
+// Settled runs do in a transaction whose settings for resolving names, and for printing
+// and reading values, do not depend on the database and the role.
 func Settled(ctx context.Context, db Beginner, do func(pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, Pinned()); err != nil {
@@ -165,8 +165,8 @@ type ForeignKey struct {
 }
 
 // ForeignKeys returns the foreign keys of the database, ordered by the referring table's
-// name and the positions of its columns. It leaves out keys that partitions have inherited
-// and keys that Postgres created for the partitions of a target.
+// name and the positions of its columns. It leaves out keys that partitions have
+// inherited and keys that Postgres created for the partitions of a target.
 func ForeignKeys(ctx context.Context, db dbsqlc.DBTX) ([]ForeignKey, error) {
 	rows, _ := db.Query(ctx, text("foreign_keys"))
 	keys, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (key ForeignKey, err error) {

@@ -1,4 +1,4 @@
--- Only users 1, 5, 9, ... report, as a user who reports cannot be deleted directly.
+-- Only users 1, 5, 9, ... report, because a user who reports cannot be deleted directly.
 INSERT INTO abuse_reports (id, user_id, reporter_id, message, category, status, created_at, resolved_at)
 SELECT
     n,

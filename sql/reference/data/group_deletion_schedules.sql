@@ -1,4 +1,4 @@
--- By the group's owner, or, for every third, by somebody who may have lost the right to.
+-- By the group's owner or, for every third, by a user who may not have the permission any more.
 INSERT INTO group_deletion_schedules (group_id, user_id, marked_for_deletion_on)
 SELECT
     groups.id,

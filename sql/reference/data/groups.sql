@@ -1,4 +1,4 @@
--- Every eighth group, rounded up, is a root; every group has up to three children. That makes trees of three levels. From the last
+-- Every eighth group, rounded up, is a root, and every group has up to three children. So the trees have three levels. From the last
 -- group backwards, every twenty-fifth is marked for deletion and renamed accordingly.
 INSERT INTO groups (
     id, parent_id, name, path, description, visibility_level, traversal_ids, marked_for_deletion_on, created_at, updated_at

@@ -1,4 +1,4 @@
--- The first members own the groups, in the groups' order; then every group has a second one; the others belong to projects.
+-- The first members own the groups, in the order of groups. Then every group has a second member. The others belong to projects.
 INSERT INTO members (
     id, user_id, created_by_id, source_type, source_id, access_level, state, requested_at, expires_at,
     invite_email, invite_token, invite_accepted_at, created_at

@@ -1,5 +1,5 @@
--- Unified diffs as git writes them without the file header: edits, one new file in each set of three, a picture now and then, and
--- what is rare: bytes that are no text, as base64; no text at all; and a generated file of several megabytes.
+-- Unified diffs in git's format without the file header: edits, one new file in each set of three, a few pictures, and rare cases: binary data as
+-- base64, an empty text, and a generated file of several megabytes.
 INSERT INTO merge_request_diff_files (
     merge_request_diff_id, relative_order, project_id, new_file, renamed_file, deleted_file, too_large, generated,
     "binary", a_mode, b_mode, old_path, new_path, diff

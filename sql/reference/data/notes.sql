@@ -1,4 +1,4 @@
--- A few are imported, by placeholders of the first half: the others have written nothing and may go, and so may a single one.
+-- A few are imported, by placeholders of the first half. The others have written nothing, so they can be deleted, and so can a single placeholder.
 INSERT INTO notes (id, project_id, noteable_type, noteable_id, author_id, note, system, created_at, updated_at)
 SELECT
     n,

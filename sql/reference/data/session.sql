@@ -1,19 +1,19 @@
--- Before the data: what the INSERT statements call, gone with the session. Nothing is random, so that two loads are equal: every choice
--- is a hash of the row's number and of a salt, which tells the choices of one row apart.
+-- Temporary functions for the INSERT statements of the data. Nothing is random, so that two loads are equal: every choice is a hash of the row's
+-- number and a salt, which distinguishes the choices of one row.
 SET TimeZone = 'UTC';
 SET synchronous_commit = off;
--- A chunk finds what it refers to by primary keys; the other joins would read all of it for every chunk.
+-- A chunk finds the rows that it refers to by primary keys. Other joins would read the complete table for every chunk.
 SET enable_hashjoin = off;
 SET enable_mergejoin = off;
 
--- 1 to size, each as likely as any other.
+-- Returns 1 to size, with equal probability.
 CREATE FUNCTION pg_temp.pick(n bigint, salt bigint, size bigint)
 RETURNS bigint
 LANGUAGE sql
 IMMUTABLE
 AS 'SELECT 1 + (hashint8extended(n, salt) & 9223372036854775807) % size';
 
--- 1 to size, the low numbers far more often: number 1 has a share of size ^ (-1 / steepness).
+-- Returns 1 to size, with low numbers far more frequent: number 1 has a share of size ^ (-1 / steepness).
 CREATE FUNCTION pg_temp.skewed(n bigint, salt bigint, size bigint, steepness double precision)
 RETURNS bigint
 LANGUAGE sql
@@ -21,42 +21,42 @@ IMMUTABLE
 AS 'SELECT 1 + floor(size * power(
     ((hashint8extended(n, salt) >> 11) & 9007199254740991) / 9007199254740992::double precision, steepness))::bigint';
 
--- A person: a few do most of the work.
+-- Returns a person. A few people do most of the work.
 CREATE FUNCTION pg_temp.person(n bigint, salt bigint, people bigint)
 RETURNS bigint
 LANGUAGE sql
 IMMUTABLE
 AS 'SELECT pg_temp.skewed(n, salt, people, 3)';
 
--- A project: the first has every tenth of everything.
+-- Returns a project. The first project has a tenth of all rows.
 CREATE FUNCTION pg_temp.project(n bigint, salt bigint, projects bigint)
 RETURNS bigint
 LANGUAGE sql
 IMMUTABLE
 AS 'SELECT CASE WHEN n % 10 = 1 THEN 1 ELSE pg_temp.skewed(n, salt, projects, 1.5) END';
 
--- Number n of so many, evenly over the year that ends today.
+-- Returns the time of row n of a number of rows, distributed evenly over the year before today.
 CREATE FUNCTION pg_temp.moment(n bigint, size bigint, today timestamptz)
 RETURNS timestamptz
 LANGUAGE sql
 STABLE
 AS 'SELECT today - interval ''525600 minutes'' * ((size - n)::double precision / size)';
 
--- Parts of a whole, where every fourth whole has three parts and the others have one: which whole part n is of, ...
+-- Every fourth parent has three parts, and the others have one. Returns the parent of part n.
 CREATE FUNCTION pg_temp.whole(n bigint)
 RETURNS bigint
 LANGUAGE sql
 IMMUTABLE
 AS 'SELECT (n - 1) / 6 * 4 + least((n - 1) % 6, 3) + 1';
 
--- ... and which of its parts it is, from 0 on.
+-- Returns the index of part n within its parent, from 0.
 CREATE FUNCTION pg_temp.part(n bigint)
 RETURNS bigint
 LANGUAGE sql
 IMMUTABLE
 AS 'SELECT greatest((n - 1) % 6 - 3, 0)';
 
--- What a commit is called.
+-- Returns the SHA of a commit.
 CREATE FUNCTION pg_temp.sha(n bigint, salt bigint)
 RETURNS text
 LANGUAGE sql

@@ -1,4 +1,4 @@
--- People first, with a project's bot here and there; the last are the placeholders, one for each of their details.
+-- First people with a few project bots, then the placeholders, one for each row of their details.
 INSERT INTO users (
     id, username, email, name, state, user_type, admin, private_profile, confirmed_at, last_activity_on, created_at, updated_at
 )
