@@ -197,8 +197,8 @@ func (s *schema) isParent(t *table) bool {
 // native reports whether Postgres has such a foreign key itself.
 func (r *reference) native() bool { return r.kind == "" && r.action != definitions.UpdateColumn }
 
-// ancestry is how many steps a table's farthest parent is away, and whether the table is, through others or at once,
-// its own parent.
+// ancestry is how many steps a table's farthest parent is away, and whether the table is,
+// through others or at once, its own parent.
 func (s *schema) ancestry(start *table) (steps int, cyclic bool) {
 	reached := map[*table]bool{}
 	for level := []*table{start}; ; steps++ {

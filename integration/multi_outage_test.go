@@ -139,8 +139,8 @@ func testMultiJobsDown(t *testing.T, p program) {
 	s.settled(t)
 }
 
-// testMultiHangs stops the processes of the server of ci, which then neither answer nor close their connections, as behind
-// a network that swallows packets.
+// testMultiHangs stops the processes of the server of ci, which then neither answer nor
+// close their connections, as behind a network that swallows packets.
 func testMultiHangs(t *testing.T, p program) {
 	s, server := newOutageSite(t, p, "ci", "main")
 	w := s.started(t)
@@ -165,7 +165,8 @@ func testMultiHangs(t *testing.T, p program) {
 	s.settled(t)
 }
 
-// testMultiJobsDieAtStart lets the server with the jobs die while a worker that starts is looking at it.
+// testMultiJobsDieAtStart lets the server with the jobs die while a worker that starts is
+// looking at it.
 func testMultiJobsDieAtStart(t *testing.T, p program) {
 	s, server := newOutageSite(t, p, "sec", "sec")
 	s.deleteParents(t, "id <= 5")
@@ -182,8 +183,9 @@ func testMultiJobsDieAtStart(t *testing.T, p program) {
 	s.settled(t)
 }
 
-// testMultiBroken breaks a definition in ci under a worker that is a role of its own there. The tombstones of its parent
-// wait and say why; others do not. After mending a retry is enough. The same worker sees one break after the other.
+// testMultiBroken breaks a definition in ci under a worker that is a role of its own
+// there. The tombstones of its parent wait and say why; others do not. After mending a
+// retry is enough. The same worker sees one break after the other.
 func testMultiBroken(t *testing.T, p program) {
 	t.Helper()
 	type change struct{ breaks, mends, reason string }
@@ -270,14 +272,16 @@ func testMulti(t *testing.T, p program) {
 	}
 }
 
-// chainTable is a table of the chain that the tests of several databases are about. All have the columns id and
-// parent_id, and an entry for each row of the parent in every few.
+// chainTable is a table of the chain that the tests of several databases are about. All
+// have the columns id and parent_id, and an entry for each row of the parent in every
+// few.
 type chainTable struct {
 	name, home, parent, action string
 	rows                       int
 }
 
-// chain begins in main, goes on in ci and sec, and comes back to main. Every database has parents, and children of others.
+// chain begins in main, goes on in ci and sec, and comes back to main. Every database has
+// parents, and children of others.
 func chain() []chainTable {
 	return []chainTable{
 		{name: "parents", home: "main", rows: 40},
@@ -315,8 +319,8 @@ func (c chainTable) native() string {
 		action)
 }
 
-// watched notes every row that goes or changes, in whose session and how durably, and stops that session while the gate of
-// its table is closed.
+// watched notes every row that goes or changes, in whose session and how durably, and
+// stops that session while the gate of its table is closed.
 func (c chainTable) watched() string {
 	if c.parent == "" {
 		return ""
@@ -337,8 +341,9 @@ BEGIN
 END $$;
 `
 
-// testMultiChain works off deletions whose children are in other databases, in whatever way these are found, with passes
-// in the foreground. One pass per database, in the order of the chain, is enough.
+// testMultiChain works off deletions whose children are in other databases, in whatever
+// way these are found, with passes in the foreground. One pass per database, in the order
+// of the chain, is enough.
 func testMultiChain(t *testing.T, p program) {
 	layouts := map[string]layout{"tables by patterns": {jobs: "ci", everywhere: true, claimed: true}}
 	if pgtest.Long {

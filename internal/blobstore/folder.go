@@ -101,7 +101,8 @@ func (f folder) write(ctx context.Context, key string, over Version) (writer, er
 // that is still running then fails.
 func (f folder) removeUnfinished(name string) {
 	around, base := filepath.Split(name)
-	// A folder that cannot be read, or a file that cannot be removed, is no obstacle to the new one.
+	// A folder that cannot be read, or a file that cannot be removed, is no obstacle to
+	// the new one.
 	left, _ := os.ReadDir(around)
 	for _, file := range left {
 		if strings.HasPrefix(file.Name(), base+".") && strings.HasSuffix(file.Name(), ".tmp") {

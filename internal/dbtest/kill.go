@@ -54,7 +54,8 @@ func (d *DB) KilledEvery(tb testing.TB, step int64, test func(v *Victim)) (kills
 	}
 }
 
-// KilledAt runs work until it calls die, which returns at the end of the test. The test fails if work returns earlier.
+// KilledAt runs work until it calls die, which returns at the end of the test. The test
+// fails if work returns earlier.
 func (d *DB) KilledAt(tb testing.TB, work func(v *Victim, die func()) error) {
 	v := &Victim{db: d, at: math.MaxInt64 / 2}
 	died, buried, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})

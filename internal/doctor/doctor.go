@@ -105,7 +105,9 @@ func Findings(problems problem.List) []Finding {
 var sqlStart = regexp.MustCompile(`^(ALTER|COMMIT|CREATE|DELETE|DROP|GRANT|REINDEX|REVOKE|SELECT|UPDATE) `)
 
 // Run runs a check, adds its findings, and reports whether it had none.
-func (r *Report) Run(ctx context.Context, check, database string, examine func(context.Context) ([]Finding, error)) bool {
+func (r *Report) Run(ctx context.Context, check, database string,
+	examine func(context.Context) ([]Finding, error),
+) bool {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	found, err := examine(ctx)

@@ -145,7 +145,9 @@ func (s *source) streamSnapshot(ctx context.Context, w io.Writer) (ended bool, e
 
 // upload writes the object of a diff. It locks no rows and has no time limit: the store
 // closes a connection without progress.
-func (e *Engine) upload(ctx context.Context, claimed *claim, found diffRow, key string) (surveyed survey, digest blobstore.Digest, err error) {
+func (e *Engine) upload(ctx context.Context, claimed *claim, found diffRow, key string) (
+	surveyed survey, digest blobstore.Digest, err error,
+) {
 	from := &source{engine: e, found: found}
 	defer func() { from.close(ctx) }()
 

@@ -85,7 +85,7 @@ func (r *run) begin(ctx context.Context) (bool, error) {
 // alter runs a transaction that deletes or changes rows. Until the first such transaction
 // commits, another session may cancel the deletion by deleting the record of the
 // destruction. Until then, alter inserts a statement at index that locks this record. It
-// must come after the lock of a group, which the cancelling session locks first.
+// must come after the lock of a group, which the canceling session locks first.
 func (r *run) alter(ctx context.Context, limits batch.Limits, index int, statements ...batch.Statement) error {
 	if r.final {
 		return r.send(ctx, limits, statements...)

@@ -1,5 +1,5 @@
 // Package groupdelete deletes due groups. Its entry points are Resolve, which reads the
-// foreign keys from the catalogue, and Engine.Run, which deletes one group in small
+// foreign keys from the catalog, and Engine.Run, which deletes one group in small
 // transactions.
 //
 //	group ─► projects ─► sub-groups, each under its own lease ─► members, shares ─► other referencing rows ─► the group

@@ -18,7 +18,7 @@ import (
 // errNoApplication reports that the required tables or columns do not exist.
 var errNoApplication = errors.New("the application's tables do not fit")
 
-// Resolve reads the plan from the catalogue. The plan is nil if one of the problems is an
+// Resolve reads the plan from the catalog. The plan is nil if one of the problems is an
 // error.
 //
 // If ghostUsers is set, project bots of groups and projects are queued for deletion.
@@ -73,7 +73,7 @@ func (r *resolver) applicationTables() []string {
 	}
 }
 
-// read reads the catalogue.
+// read reads the catalog.
 func (r *resolver) read(ctx context.Context, tx pgx.Tx) error {
 	wanted := r.applicationTables()
 	schemas, tables := dml.LooseTables(r.loose)

@@ -171,7 +171,8 @@ func TestATriggerReadsATableWithPolicies(t *testing.T) {
 	})
 }
 
-// A new partition without grants is held alone: the rows of the others go now, and no tombstone goes before its own rows.
+// A new partition without grants is held alone: the rows of the others go now, and no
+// tombstone goes before its own rows.
 func TestAPartitionWithoutPrivilegesIsHeldAlone(t *testing.T) {
 	t.Parallel()
 	type example struct {
@@ -248,7 +249,8 @@ func TestTimingOutTableIsHeld(t *testing.T) {
 	})
 }
 
-// A tombstone from before the parent's key changed its type cannot be worked on and is not dropped either, as one with two keys or none.
+// A tombstone from before the parent's key changed its type cannot be worked on and is
+// not dropped either, as one with two keys or none.
 func TestTombstoneWithAnotherKeyType(t *testing.T) {
 	t.Parallel()
 	b := setup(t, parentsAndChildren, deleteChildren, "parents")

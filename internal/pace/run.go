@@ -202,15 +202,15 @@ type Frame struct {
 	Stop context.Context //nolint:containedctx // checked between batches; the batches themselves outlive it
 	// Until is when the run ends. If it is zero, only Stop ends the run.
 	Until time.Time
-	// Deadline is when the lease expires. It is zero if the lease does not expire. Until and Deadline are
-	// monotonic.
+	// Deadline is when the lease expires. It is zero if the lease does not expire. Until
+	// and Deadline are monotonic.
 	Deadline time.Time
 }
 
 // Under calls work under the session's lease. The frame ends after runtime, and at the
-// latest the reserve before the lease expires. If runtime is 0, only the lease limits it. The context of
-// work ends with the lease, not with ctx. If the lease was lost, the returned error also
-// wraps the lease's error.
+// latest the reserve before the lease expires. If runtime is 0, only the lease limits it.
+// The context of work ends with the lease, not with ctx. If the lease was lost, the
+// returned error also wraps the lease's error.
 func Under(ctx context.Context, session *batch.Session, runtime, reserve time.Duration,
 	work func(context.Context, *Frame) error,
 ) error {

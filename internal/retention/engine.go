@@ -409,7 +409,8 @@ func (r *run) deleteDirectly(ctx context.Context, t *task) (yielded bool, _ erro
 		var deleted int64
 		retry, err := t.tree.Sized(ctx, fmt.Sprint("direct ", leaf.OID), firstDirect, mostDirect,
 			func(n int, limits batch.Limits) error {
-				bound, deletion := t.last(leaf, t.cutoff, t.at, n), t.rule.direct(r.Session.Names, leaf, t.cutoff, t.at, n)
+				bound := t.last(leaf, t.cutoff, t.at, n)
+				deletion := t.rule.direct(r.Session.Names, leaf, t.cutoff, t.at, n)
 				bound.Scan = batch.Collect(&last, pgx.RowTo[any])
 				if t.Event {
 					deletion.Scan = batch.One(&deleted)

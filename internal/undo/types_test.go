@@ -42,7 +42,8 @@ var values = map[string][]string{
 	"positive": {"5"}, "words": {"'{a,b}'"},
 }
 
-// Every value comes back in its binary form, whatever the settings of the sessions that delete and that restore.
+// Every value comes back in its binary form, whatever the settings of the sessions that
+// delete and that restore.
 func TestValuesComeBackByteForByte(t *testing.T) {
 	t.Parallel()
 	var tables, yaml strings.Builder

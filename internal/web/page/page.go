@@ -196,7 +196,7 @@ type asset struct {
 }
 
 // assets are the files that the page loads, by name. htmx and uPlot are as published on
-// npm, their licences beside them.
+// npm, their licenses beside them.
 type assets map[string]asset
 
 // loadAssets reads them. As parts of the program they are never missing.

@@ -17,7 +17,7 @@ import (
 // of a card.
 const shownOldest, shownReasons = 5, 2
 
-// state is the sort of a card or a row, which gives its colour. The greater one comes
+// state is the sort of a card or a row, which gives its color. The greater one comes
 // first for an operator.
 type state int
 
