@@ -70,5 +70,5 @@
 // and remote.go implement them. queue.go has the chunks that wait, and failure.go
 // the handling of errors. tree.go is a second engine, without chunks: it deletes rows
 // after all rows below them, along native foreign keys. Parent.Tree and Edge.Tree call
-// it, and group deletion uses it alone. The statements are in internal/drain/dml.
+// it. Group deletion and retention use only this engine. The statements are in internal/drain/dml.
 package drain

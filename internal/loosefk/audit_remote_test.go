@@ -152,7 +152,7 @@ func TestAuditWhileParentsComeAndGo(t *testing.T) {
 		) {
 			b.Exec("INSERT INTO parents VALUES (1)")
 		}, []string{}},
-		"worked off by a pass": {2, func(t *testing.T, b bundle, _ *dbtest.DB) {
+		"processed by a pass": {2, func(t *testing.T, b bundle, _ *dbtest.DB) {
 			b.Exec("INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value) VALUES ('public.parents', 1)")
 			require.EqualValues(t, 1, b.run(t).Processed)
 		}, []string{}},

@@ -102,7 +102,7 @@ func TestOverLimitCountsAttemptsOfTheLargeParentOnly(t *testing.T) {
 		left := b.tombstones()
 		require.Len(t, left, 1, "the small ones are done")
 		require.Zero(t, b.count(t, "children WHERE parent_id > 1"))
-		require.Equal(t, want, left[0][:3], "run %d: key, attempts, put off", run)
+		require.Equal(t, want, left[0][:3], "run %d: key, attempts, deferred", run)
 		require.Equal(t, "not finished within the limit of one run (10000 deletes)", left[0][3])
 	}
 }

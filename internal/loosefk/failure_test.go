@@ -101,9 +101,9 @@ func TestFailingTombstonesAreDeferredLongerEachTime(t *testing.T) {
 		}}, stats.ByParent)
 		got := b.Rows(`SELECT cleanup_attempts, round(extract(epoch FROM greatest(consume_after - now(), '0')) / 60)::int FROM loose_foreign_keys_deleted_records`)
 		require.Equal(t, [][]string{{strconv.Itoa(attempt + 1), strconv.Itoa(minutes)}}, got,
-			"attempts, minutes put off")
+			"attempts, minutes deferred")
 		if minutes > 0 {
-			require.False(t, b.run(t).Changed(), "put off means left alone")
+			require.False(t, b.run(t).Changed(), "a deferred tombstone is not processed")
 		}
 		b.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
 	}

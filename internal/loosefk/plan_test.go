@@ -146,7 +146,7 @@ func TestPlanStopsCountingAtItsCaps(t *testing.T) {
 	db.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now() + interval '1 hour'")
 	require.Equal(t, plan.Totals{Definitions: 1, Backlog: plan.Backlog{Pending: 9, PendingCapped: true, Deferred: 9}},
 		totals(),
-		"there are more that are put off, but no rows of them now")
+		"there are more deferred ones, whose rows do not count")
 }
 
 func TestPlanFindsReadsOfWholeTables(t *testing.T) {

@@ -57,7 +57,7 @@ func (b bundle) unchecked() []string {
 // just used may not have ended yet.
 func (b bundle) rechecked(t *testing.T) *loosefk.Stats {
 	stats := b.run(t)
-	require.Empty(t, b.unchecked(), "parents that still wait for their second look")
+	require.Empty(t, b.unchecked(), "parents that have not been rechecked")
 	require.Zero(t, b.Pending(t))
 	return stats
 }

@@ -72,7 +72,7 @@ func TestRunWaitsWhileHoldReturnsAReason(t *testing.T) {
 	require.EqualValues(t, 100, stats.DeleteCount)
 	require.False(t, stats.Interrupted || stats.OverLimit)
 	require.Equal(t, []string{"replica r1 12 s behind", "replica r1 11 s behind", ""}, said(),
-		"each change is told at once")
+		"each change is reported immediately")
 	require.Empty(t, stats.WaitingFor)
 }
 
