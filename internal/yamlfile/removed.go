@@ -2,9 +2,8 @@ package yamlfile
 
 import "strings"
 
-// removedKeys returns, for each key that was removed from the configuration, what to do
-// instead. The keys of an entry of definitions begin with an asterisk. A value that was
-// removed follows its key and an equals sign.
+// removedKeys maps each removed key to its fix. Keys of a definition begin with an
+// asterisk. A removed value follows its key and an equals sign.
 func removedKeys() map[string]string {
 	return map[string]string{
 		"*.on_reuse":                           "children of a key that was inserted again are kept; delete them with SQL if necessary",
@@ -27,8 +26,7 @@ func removedKeys() map[string]string {
 	}
 }
 
-// Instead returns what to do instead of a key that was removed, or of a key below it, and
-// "" for other keys.
+// Instead returns the fix for a removed key or a key below it, and "" for other keys.
 func Instead(path string) string {
 	if _, key, inList := strings.Cut(path, "]."); inList {
 		path = "*." + key
