@@ -322,7 +322,8 @@ func TestRowsWakeOnceTheyBecomeWork(t *testing.T) {
 	require.Empty(t, l.heard(), "a worker is awake")
 	require.Zero(t,
 		pgtest.Scalar[int](t, l.Database,
-			"SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock'"))
+			`SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock'
+				AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`))
 }
 
 func TestRowWakesAreComparedAndRemoved(t *testing.T) {
