@@ -123,7 +123,8 @@ func (t *table) parse(names pgcatalog.Names, kept, kind string) string {
 	switch {
 	case slices.Contains([]string{"pg_catalog.text", "pg_catalog.varchar"}, kind):
 		return kept + "::" + kind
-	// Convert it in an array, because a domain may refuse NULL, and PL/pgSQL cannot convert a text to a composite type.
+	// Convert it in an array, because a domain may refuse NULL, and PL/pgSQL cannot
+	// convert a text to a composite type.
 	case slices.Contains(t.Wrapped, kind):
 		return names.Render(fmt.Sprintf(`("sexton".undo_value(ARRAY[%s]::pg_catalog.text, NULL::%s[]))[1]`, kept, kind))
 	}
