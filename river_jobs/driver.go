@@ -92,8 +92,8 @@ func (d *driver) logOutdated(ctx context.Context, queue string, outdated bool) {
 	}
 }
 
-// GetExecutor returns an executor that limits the lock waits of River's own insertions,
-// which are those of ticks. It also sets the times of jobs by the server's clock. River
+// GetExecutor returns an executor that limits the lock waits of River's own insertions, for
+// ticks. It also sets the times of jobs by the server's clock. River
 // uses the worker's clock. If that is an hour ahead, each failed or snoozed job would be
 // delayed by an hour.
 func (d *driver) GetExecutor() riverdriver.Executor { return executor{d.Driver.GetExecutor(), d} }

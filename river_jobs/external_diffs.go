@@ -25,7 +25,7 @@ import (
 const ScheduleExternalDiffs = "schedule_migrate_external_diffs"
 
 const (
-	// scheduleLease and its length are those of GitLab.
+	// scheduleLease and its length are the same as in GitLab.
 	scheduleLease    = "schedule_migrate_external_diffs_worker"
 	scheduleLeaseTTL = 2 * time.Hour
 	// scheduleRuntime leaves a few seconds of maxJobTime for the end of a pass.

@@ -93,8 +93,8 @@ type task struct {
 	again bool
 	// changes counts consecutive reads of a single row that had changed.
 	changes int
-	// left counts rows of the leaf that could not be deleted in this round. kept counts
-	// those of all leaves. obstacle is the reason.
+	// left counts rows of the leaf that could not be deleted in this round, and kept rows
+	// of all leaves. obstacle is the reason.
 	left, kept int64
 	obstacle   batch.Fault
 	// stopped reports that too many rows failed, or that the table cannot be changed.

@@ -169,8 +169,7 @@ type measured struct {
 	took, deleteTook time.Duration
 	// rows is the number of children that were deleted or changed.
 	rows int64
-	// wal is the number of bytes that the server wrote, including those of the DELETE of
-	// the parents.
+	// wal is the number of bytes of WAL, including the DELETE of the parents.
 	wal int64
 }
 

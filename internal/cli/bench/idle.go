@@ -16,8 +16,8 @@ const settled = 12 * time.Second
 
 // Idle measures an idle worker that has worked before.
 func Idle(ctx context.Context, s *Site, length time.Duration) (*Report, error) {
-	// On another server the transactions include those of autovacuum. Most of the memory
-	// that is not anonymous is the program file, which several copies share.
+	// On another server the transactions include autovacuum. Most of the memory that is
+	// not anonymous is the program file, which several copies share.
 	var perMinute float64
 	var connections int
 	var resident, anonymous *int64
