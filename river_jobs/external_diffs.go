@@ -210,8 +210,8 @@ const MigrateExternalDiff = extdiff.MoveKind
 const (
 	// longestTransfer limits each statement that restores rows from an object.
 	longestTransfer = 100 * time.Second
-	// Pauses begin with firstPause and double up to longestPause. longestOutage is the
-	// limit for a store that is expected to recover by itself.
+	// firstPause is the first pause. Pauses double up to longestPause. longestOutage is
+	// the limit for a store that is expected to recover by itself.
 	firstPause    = 10 * time.Second
 	longestPause  = 15 * time.Minute
 	longestOutage = time.Minute

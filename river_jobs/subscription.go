@@ -178,8 +178,8 @@ func enqueueSecond(ctx context.Context, on dbsqlc.DBTX, db database.Database, jo
 		return 0, fmt.Errorf("encode arguments of %s: %w", job.Kind, err)
 	}
 	key := secondKey(uniqueKey(job.Kind, encoded))
-	err = on.QueryRow(ctx, db.Names.Render(enqueueSecondSQL), job.Kind, string(encoded), job.MaxAttempts, job.Queue, key,
-		insertedTopic()).Scan(&id, nil)
+	err = on.QueryRow(ctx, db.Names.Render(enqueueSecondSQL), job.Kind, string(encoded), job.MaxAttempts, job.Queue,
+		key, insertedTopic()).Scan(&id, nil)
 	return id, problem.Doing(err, "enqueue a second job of %s", job.Kind)
 }
 

@@ -123,7 +123,7 @@ func Start(ctx context.Context, on *installation.Connections) error {
 const (
 	readsRows   = "SELECT"
 	changesRows = "SELECT, UPDATE"
-	// A row is locked before it is deleted, which needs UPDATE.
+	// deletesRows includes UPDATE, because a row is locked before it is deleted.
 	deletesRows  = "SELECT, UPDATE, DELETE"
 	restoresRows = "SELECT, INSERT"
 )

@@ -153,7 +153,8 @@ func (d foreseenRules) Print(w io.Writer) {
 		if r.Unknown != "" {
 			due = render.Cell(&r.Unknown)
 		}
-		return []any{r.Rule, due, render.Cell(&r.Oldest), render.Cell(&r.Index), render.Cell(new(render.Listed(r.Below)))}
+		below := render.Listed(r.Below)
+		return []any{r.Rule, due, render.Cell(&r.Oldest), render.Cell(&r.Index), render.Cell(&below)}
 	})
 	for _, r := range d.Rules {
 		for _, key := range r.Blocking {

@@ -44,7 +44,7 @@ func (c *Config) ComponentsIn(database string) []string {
 	if database != c.Jobs.Database {
 		keys = slices.DeleteFunc(keys, func(key string) bool {
 			return key != "loose_foreign_keys" && key != "undo" &&
-				!(key == "retention" && slices.Contains(c.RetentionDatabases(), database))
+				(key != "retention" || !slices.Contains(c.RetentionDatabases(), database))
 		})
 	}
 	return keys

@@ -31,13 +31,13 @@ func (c *Config) Show() Shown {
 	var s Shown
 	// Every type of Config can be encoded: TestShowHasEveryKeyWithItsDefault.
 	text, _ := yaml.MarshalWithOptions(shown, yaml.CustomMarshaler[[]Database](encodeDatabases),
-		yaml.CustomMarshaler[time.Duration](encodeDuration), quoteTexts)
+		yaml.CustomMarshaler[time.Duration](encodeDuration), yaml.CustomMarshaler[string](quoteText))
 	_ = yaml.UnmarshalWithOptions(text, &s.sections, yaml.UseOrderedMap())
 	return s
 }
 
-// quoteTexts quotes all texts: the library leaves some plain that it reads as mappings.
-var quoteTexts = yaml.CustomMarshaler[string](func(s string) ([]byte, error) { return json.Marshal(s) })
+// quoteText quotes a text: the library leaves some plain that it reads as mappings.
+func quoteText(s string) ([]byte, error) { return json.Marshal(s) }
 
 func absolute(path string) string {
 	if absolute, err := filepath.Abs(path); err == nil {
@@ -52,7 +52,7 @@ func encodeDatabases(all []Database) ([]byte, error) {
 		d.Limits = d.EffectiveLimits()
 		databases = append(databases, yaml.MapItem{Key: d.Name, Value: d})
 	}
-	return yaml.MarshalWithOptions(databases, yaml.CustomMarshaler[time.Duration](encodeDuration), quoteTexts)
+	return yaml.MarshalWithOptions(databases, yaml.CustomMarshaler[time.Duration](encodeDuration), yaml.CustomMarshaler[string](quoteText))
 }
 
 var emptyTail = regexp.MustCompile(`(h)0m0s$|(m)0s$`)
@@ -82,7 +82,7 @@ func (s Shown) YAML() []byte {
 
 var (
 	plain = regexp.MustCompile(`^([A-Za-z_/][A-Za-z0-9_./-]*|([0-9.]+(ns|µs|ms|s|m|h))+)$`)
-	// YAML 1.1 has more words than true, false and null.
+	// word matches the words of YAML 1.1, which has more than true, false and null.
 	word = regexp.MustCompile(`^(?i)(true|false|null|yes|no|on|off|y|n)$`)
 )
 
@@ -97,5 +97,5 @@ func encodeText(text string) ([]byte, error) {
 
 // MarshalJSON returns one object with the keys in their order.
 func (s Shown) MarshalJSON() ([]byte, error) {
-	return yaml.MarshalWithOptions(s.sections, yaml.JSON(), quoteTexts)
+	return yaml.MarshalWithOptions(s.sections, yaml.JSON(), yaml.CustomMarshaler[string](quoteText))
 }

@@ -121,7 +121,7 @@ func (p *Plan) live(steps []*step, userID dml.ID, args *dml.Args) string {
 // The statement returns whether it deleted the user, whether the ghost user exists, the
 // user's type and whether it may be deleted, which steps have rows, the kind of deletion
 // in the queue or NULL, and the rows changed for the user. The event has only a hash of
-// the name, which is enough to recognise a known name.
+// the name, which is enough to recognize a known name.
 func (p *Plan) destroyStatement(names pgcatalog.Names, u *user, ghost dml.ID) (string, []any) {
 	args := &dml.Args{}
 	returned, payload := []string{p.column("leaving") + " AS id"}, []string{"'user_id', deleted.id"}

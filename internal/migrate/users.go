@@ -104,7 +104,8 @@ const userRule = unsafeRule + `
         RAISE EXCEPTION USING
             ERRCODE = 'SX011',
             MESSAGE = pg_catalog.format(
-                'delete user %%s: the function %%s is not SECURITY DEFINER with a search_path of its own, or is STRICT or returns a set',
+                'delete user %%s: the function %%s is not SECURITY DEFINER with a search_path of its own, '
+                'or is STRICT or returns a set',
                 account_id, %[2]s);
     END IF;
 

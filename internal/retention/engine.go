@@ -434,7 +434,7 @@ func (r *run) deleteDirectly(ctx context.Context, t *task) (yielded bool, _ erro
 		if err != nil || deleted == 0 || len(last) == 0 {
 			t.direct = true
 			t.restart()
-			return false, nil
+			return false, nil //nolint:nilerr // The tree repeats what failed, and reports the error.
 		}
 		if value := finite(last[0]); value != nil {
 			t.at.value, t.at.after = value, false

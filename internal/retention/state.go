@@ -120,7 +120,8 @@ VALUES ($1, $2, $3::pg_catalog.int8, $4, CASE WHEN $3::pg_catalog.int8 > 0 THEN 
 ON CONFLICT (rule) DO UPDATE SET
 	due = excluded.due, pending = excluded.pending, capped = excluded.capped,
 	due_since = CASE WHEN $3::pg_catalog.int8 > 0 THEN coalesce(rule.due_since, excluded.due_since) END, dry_run = excluded.dry_run,
-	kept = excluded.kept, last_error = excluded.last_error, attempts = CASE WHEN $7 <> '' THEN rule.attempts + 1 ELSE 0 END,
+	kept = excluded.kept, last_error = excluded.last_error,
+	attempts = CASE WHEN $7 <> '' THEN rule.attempts + 1 ELSE 0 END,
 	resume_at = excluded.resume_at, resume_number = excluded.resume_number, checked_at = excluded.checked_at`,
 		Args: []any{
 			t.String(), again, min(pending, mostCounted-1), capped, t.DryRun, t.kept, text, resumeAt,

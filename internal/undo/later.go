@@ -60,7 +60,9 @@ func (p *putting) leaveChanged(ctx context.Context, rows []int32) error {
 // later returns, for rows of a group, the newest row with the same key that another
 // deletion kept later and that is not restored. It searches the sets for which include
 // returns true.
-func (w *work) later(ctx context.Context, g *restored, rows []int32, include func(*set) bool) (map[int32]laterRow, error) {
+func (w *work) later(ctx context.Context, g *restored, rows []int32, include func(*set) bool) (
+	map[int32]laterRow, error,
+) {
 	if len(rows) == 0 {
 		return nil, nil
 	}

@@ -48,9 +48,7 @@ func notifyStates() []triggerState {
 	}
 }
 
-// Notify measures the cost of waking the worker. A listener and the worker stay
-// connected, because a notification also costs each session that receives it. The worker
-// is paused during variants without a worker.
+// NotifyOptions are the options of Notify.
 type NotifyOptions struct {
 	// Turn is the length of one measurement. Each round measures every variant once in
 	// random order, so that all variants of a round meet the same conditions.
@@ -70,9 +68,9 @@ type turn struct {
 	heard int64
 }
 
-// Notify measures the cost of waking the worker. A listener stays connected, as a
-// notification also costs each session that it reaches. So does the worker; it is paused
-// while a variant without a worker is measured.
+// Notify measures the cost of waking the worker. A listener and the worker stay
+// connected, because a notification also costs each session that receives it. The worker
+// is paused during variants without a worker.
 func Notify(ctx context.Context, s *Site, o NotifyOptions) (*Report, error) {
 	if err := s.exec(ctx, "create the trigger that notifies each time", `
 		CREATE FUNCTION notify_each() RETURNS trigger LANGUAGE plpgsql
