@@ -22,13 +22,13 @@ import (
 // benchWhere is part of the help of every benchmark.
 const benchWhere = `
 
-Runs in a database of its own, on a private Postgres or, with --database-url, on that server, and
-removes it at the end, also after an interruption. Reads no --config, and of the environment only
-SEXTON_PG_BIN.`
+Creates a temporary database and drops it at the end, also after an interruption. The database is
+on a private Postgres, or on the server of --database-url. The command ignores --config, and all
+environment variables except SEXTON_PG_BIN.`
 
 // Command returns the command bench.
 func Command(env *cli.Env) *cobra.Command {
-	return cli.Group("bench", "Measure what Sexton costs and how fast it is",
+	return cli.Group("bench", "Measure the speed and overhead of Sexton",
 		"  sexton bench latency\n  sexton bench notify --json",
 		benchDrainCommand(env), benchLatencyCommand(env), benchNotifyCommand(env), benchIdleCommand(env))
 }
@@ -36,14 +36,14 @@ func Command(env *cli.Env) *cobra.Command {
 func benchLatencyCommand(env *cli.Env) *cobra.Command {
 	var events, children int
 	cmd := benchmark(env, "latency --events 5 --children 50000",
-		"Time from a parent's commit to its children being gone",
-		`Deletes parents one at a time under a worker, and measures from the COMMIT being sent to children
-and tombstone being gone, beside the same with ON DELETE CASCADE.`,
+		"Measure the time from the deletion of a parent to the deletion of its children",
+		`Deletes parents one at a time while a worker is running. Measures the time from sending COMMIT until
+the children and the tombstone are deleted, and compares it with ON DELETE CASCADE.`,
 		func(ctx context.Context, site *Site) (*Report, error) {
 			return Latency(ctx, site, events, children)
 		})
-	cmd.Flags().IntVar(&children, "children", 10, "how many children each has, `N`")
-	cmd.Flags().IntVar(&events, "events", 500, "how many parents to delete, `N`")
+	cmd.Flags().IntVar(&children, "children", 10, "number of children per parent, `N`")
+	cmd.Flags().IntVar(&events, "events", 500, "number of parents to delete, `N`")
 	return cmd
 }
 
@@ -52,16 +52,17 @@ func benchNotifyCommand(env *cli.Env) *cobra.Command {
 	var rounds int
 	var clients []int
 	cmd := benchmark(env, "notify --clients 8 --rounds 25",
-		"Commits per second of clients that delete, by how the worker is woken",
-		`Lets 1, 8 and 32 clients delete one parent per transaction: without a trigger, with tombstones
-only, with a NOTIFY each time, and with Sexton's triggers under a working worker. They take short
-turns in random order, and a turn is compared with that of tombstones only in the same round.`,
+		"Measure how triggers and notifications affect the commit rate of clients",
+		`Runs 1, 8 and 32 clients that delete one parent per transaction: without a trigger, with tombstones
+only, with a NOTIFY for each deletion, and with Sexton's triggers while a worker is running. In each
+round, every variant runs for a short time, in random order. Ratios compare a variant with the
+variant "tombstones only" of the same round.`,
 		func(ctx context.Context, site *Site) (*Report, error) {
 			return Notify(ctx, site, NotifyOptions{Turn: seconds(length), Rounds: rounds, Clients: clients})
 		})
-	cmd.Flags().Float64Var(&length, "seconds", 1, "length of one turn in `SECONDS`, half as long a lead not counted")
-	cmd.Flags().IntVar(&rounds, "rounds", 9, "how many turns of each, `N`; the median counts")
-	cmd.Flags().IntSliceVar(&clients, "clients", []int{1, 8, 32}, "`NUMBERS` of clients")
+	cmd.Flags().Float64Var(&length, "seconds", 1, "duration of one measurement in `SECONDS`, after a warm-up of half that time")
+	cmd.Flags().IntVar(&rounds, "rounds", 9, "number of rounds, `N`; results are medians")
+	cmd.Flags().IntSliceVar(&clients, "clients", []int{1, 8, 32}, "`NUMBERS` of concurrent clients")
 	cli.CheckFlags(cmd, func() error {
 		if len(clients) == 0 || slices.Min(clients) <= 0 {
 			return errors.New("--clients must be more than 0")
@@ -73,8 +74,9 @@ turns in random order, and a turn is compared with that of tombstones only in th
 
 func benchIdleCommand(env *cli.Env) *cobra.Command {
 	var length float64
-	cmd := benchmark(env, "idle --seconds 120", "Memory and statements of a worker that has nothing to do",
-		"Runs a worker in this process and watches it do nothing.",
+	cmd := benchmark(env, "idle --seconds 120", "Measure memory and transactions of an idle worker",
+		`Runs a worker without pending work in this process, and measures its memory, transactions and
+connections.`,
 		func(ctx context.Context, site *Site) (*Report, error) {
 			if env.DatabaseURL == "" {
 				if err := site.StopAutovacuum(ctx); err != nil {
@@ -83,7 +85,7 @@ func benchIdleCommand(env *cli.Env) *cobra.Command {
 			}
 			return Idle(ctx, site, seconds(length))
 		})
-	cmd.Flags().Float64Var(&length, "seconds", 30, "how many `SECONDS` to watch")
+	cmd.Flags().Float64Var(&length, "seconds", 30, "duration of the measurement in `SECONDS`")
 	return cmd
 }
 

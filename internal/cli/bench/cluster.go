@@ -72,7 +72,7 @@ func (w *Worker) drain(ctx context.Context, limit time.Duration) error {
 		case !pass.More || limit > 0 && time.Since(began) >= limit:
 			return nil
 		case pass.Rows+pass.Finished == 0:
-			return errors.New("run pass: it did nothing but left work")
+			return errors.New("run pass: it changed no rows although work is pending")
 		}
 	}
 }
@@ -144,12 +144,12 @@ func settle(ctx context.Context, conn *pgx.Conn) error {
 	)
 	var prewarms bool
 	if err := conn.QueryRow(ctx, available).Scan(&prewarms); err != nil {
-		return fmt.Errorf("look for pg_prewarm: %w", err)
+		return fmt.Errorf("query pg_prewarm: %w", err)
 	}
 	if prewarms {
 		for _, statement := range []string{"CREATE EXTENSION IF NOT EXISTS pg_prewarm", prewarm} {
 			if _, err := conn.Exec(ctx, statement); err != nil && !denied(err) {
-				return fmt.Errorf("read data into memory: %w", err)
+				return fmt.Errorf("prewarm data: %w", err)
 			} else if err != nil {
 				break
 			}

@@ -352,7 +352,7 @@ func (s dataSet) check(ctx context.Context, conn *pgx.Conn, before map[string]co
 			want.rows -= changed
 		}
 		if after[table] != want {
-			return 0, fmt.Errorf("table %s has wrong rows: want %+v, have %+v", table, want, after[table])
+			return 0, fmt.Errorf("table %s has unexpected rows: want %+v, have %+v", table, want, after[table])
 		}
 	}
 	return targetsOf(before) - targetsOf(after), nil
@@ -389,7 +389,7 @@ func (c comparison) ratios() Row {
 		{"ratio_to_native", "/ native", "%.2f", c.ratioTo(nativeCascade, measured.rowsPerSecond)},
 		{"ratio_to_one_connection", "/ one connection", "%.2f", c.ratioTo(oneConnection, measured.rowsPerSecond)},
 		// How long the application waits for its DELETE and holds its locks.
-		{"ratio_parent_delete_to_native", "parents / native", "%.4f", c.ratioTo(nativeCascade, deleteMS)},
+		{"ratio_parent_delete_to_native", "DELETE / native", "%.4f", c.ratioTo(nativeCascade, deleteMS)},
 		{"ratio_wal_to_native", "WAL / native", "%.2f", c.ratioTo(nativeCascade, wal)},
 		{"parents", "parents", "%d", c.set.Targets},
 		{"rows", "rows", "%d", c.rows},
@@ -401,7 +401,7 @@ func (o outcome) figures() Row {
 		{"seconds", "seconds", "%.2f", round(o.took.Seconds(), 4)},
 		{"rows", "rows", "%d", o.rows},
 		{"rows_per_second", "rows/s", "%.0f", o.rowsPerSecond()},
-		{"parent_delete_ms", "parents ms", "%.1f", jobrun.Milliseconds(o.deleteTook)},
+		{"parent_delete_ms", "DELETE ms", "%.1f", jobrun.Milliseconds(o.deleteTook)},
 		{"wal_bytes", "", "", o.wal},
 		{"", "WAL MB", "%.1f", float64(o.wal) / 1e6},
 	}...)

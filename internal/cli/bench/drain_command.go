@@ -20,15 +20,20 @@ func benchDrainCommand(env *cli.Env) *cobra.Command {
 	var set string
 	var limit float64
 	cmd := measuring(env, "drain --set slow --connections 8",
-		"Speed of Sexton against one statement and native cascades",
-		`Deletes parents and measures how fast their children are deleted, each way on a new copy of the
-same data: by passes of Sexton, by one DELETE joined to the tombstones, and by ON DELETE CASCADE or
-SET NULL. Checks after each that exactly the right rows are deleted. Data sets: wide (10,000
-parents with 100 children), fanout (2,000 parents with 50 children in each of 20 tables), skew (one
-parent with a million children, 1,000 with 10), nullify (wide with three more indexes, and children
-that are kept), slow (children that a trigger makes take 20 ms each: counts the rows that are
-deleted in a fixed time, and compares with one connection), retention (a million rows that a rule
-of retention deletes because of their age, beside 100,000 new ones, against one DELETE).`,
+		"Compare the speed of Sexton with one statement and native cascades",
+		`Deletes parents and measures how fast their children are deleted: by passes of Sexton, by one DELETE
+joined to the tombstones, and by ON DELETE CASCADE or SET NULL. Each measurement uses a new copy of
+the same data, and then checks that exactly the expected rows were deleted.
+
+Data sets:
+  wide       10,000 parents with 100 children each
+  fanout     2,000 parents with 50 children each in each of 20 tables
+  skew       one parent with a million children, and 1,000 parents with 10 children each
+  nullify    like wide, with three more indexes; references are set to NULL
+  slow       a trigger delays the deletion of each child by 20 ms; counts the rows that are
+             deleted in a fixed time, and compares with one connection
+  retention  a retention rule deletes a million old rows and keeps 100,000 new ones; compares
+             with one DELETE`,
 		func(ctx context.Context) (*Report, error) {
 			o.Sets = []string{set}
 			if set == allSets {
@@ -46,10 +51,10 @@ of retention deletes because of their age, beside 100,000 new ones, against one 
 	choices := append(DrainSets(), allSets)
 	cmd.Flags().StringVar(&set, "set", allSets, "data set `NAME`: "+strings.Join(choices, ", "))
 	cmd.Flags().Float64Var(&o.Scale, "scale", 1, "`FRACTION` of the full size")
-	cmd.Flags().IntVar(&o.Rounds, "rounds", 3, "how often to measure each, `N`; the median counts")
+	cmd.Flags().IntVar(&o.Rounds, "rounds", 3, "number of rounds, `N`; results are medians")
 	cmd.Flags().IntVar(&o.Connections, "connections", 0,
-		"`N` sessions of each pass (default: loose_foreign_keys.connections)")
-	cmd.Flags().Float64Var(&limit, "seconds", 10, "how many `SECONDS` to delete rows of the set slow")
+		"number of sessions per pass, `N` (default: loose_foreign_keys.connections)")
+	cmd.Flags().Float64Var(&limit, "seconds", 10, "time limit for the data set slow in `SECONDS`")
 	cli.CheckFlags(cmd, func() error {
 		if !slices.Contains(choices, set) {
 			return fmt.Errorf("--set must be one of %s", strings.Join(choices, ", "))

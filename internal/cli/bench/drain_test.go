@@ -78,12 +78,12 @@ func TestCheck(t *testing.T) {
 			set, db, conn := filled(t, name, 0.001)
 			before := pgtest.Must(set.count(t.Context(), conn))(t)
 			_, err := set.check(t.Context(), conn, before, false)
-			require.ErrorContains(t, err, "table children has wrong rows", "nothing was done")
+			require.ErrorContains(t, err, "table children has unexpected rows", "nothing was done")
 			db.Exec(right)
 			require.EqualValues(t, 1000, pgtest.Must(set.check(t.Context(), conn, before, false))(t))
 			db.Exec(wrong)
 			_, err = set.check(t.Context(), conn, before, false)
-			require.ErrorContains(t, err, "table children has wrong rows", "%s: %s", name, wrong)
+			require.ErrorContains(t, err, "table children has unexpected rows", "%s: %s", name, wrong)
 			db.Exec("CREATE TABLE " + tombstones + " AS SELECT 1")
 			_, err = set.check(t.Context(), conn, before, true)
 			require.EqualError(t, err, "1 tombstones are left after the last pass")
@@ -101,7 +101,7 @@ func TestCheckOfAPart(t *testing.T) {
 	require.EqualValues(t, 3, pgtest.Must(set.check(t.Context(), conn, before, true))(t))
 	db.Exec("DELETE FROM children WHERE parent_id = 11")
 	_, err := set.check(t.Context(), conn, before, true)
-	require.ErrorContains(t, err, "table children has wrong rows")
+	require.ErrorContains(t, err, "table children has unexpected rows")
 }
 
 func TestWorkerDrain(t *testing.T) {
@@ -116,7 +116,7 @@ func TestWorkerDrain(t *testing.T) {
 		{passes: []Pass{{More: true, Rows: 1}, {More: true, Finished: 1}, {}}, ran: 3},
 		{passes: []Pass{{More: true, Rows: 1}, {}}, limit: time.Hour, ran: 2},
 		{passes: []Pass{{More: true, Rows: 1}}, limit: 1, ran: 1},
-		{passes: []Pass{{More: true, Rows: 1}, {More: true}}, ran: 2, want: "run pass: it did nothing but left work"},
+		{passes: []Pass{{More: true, Rows: 1}, {More: true}}, ran: 2, want: "run pass: it changed no rows although work is pending"},
 		{passes: []Pass{{Trouble: "skipped"}}, ran: 1, want: "run pass: skipped"},
 		{err: errors.New("broken"), ran: 1, want: "run pass: broken"},
 	} {
@@ -154,12 +154,12 @@ func TestDrainReport(t *testing.T) {
 		},
 	}))
 	require.Equal(t, []string{
-		"set | variant | seconds | rows | rows/s | parents ms | WAL MB",
+		"set | variant | seconds | rows | rows/s | DELETE ms | WAL MB",
 		"wide | one statement | 4.00 | 100 | 25 | 2000.0 | 1.0", "wide | native | 4.00 | 100 | 25 | 2000.0 | 1.0",
 		"wide | sexton | 2.00 | 100 | 50 | 1000.0 | 2.0",
 		"slow | sexton 1 connection | 4.00 | 100 | 25 | 2000.0 | 1.0", "slow | sexton | 2.00 | 100 | 50 | 1000.0 | 2.0",
 		"",
-		"set | sexton / one statement | / native | / one connection | parents / native | WAL / native | parents | rows",
+		"set | sexton / one statement | / native | / one connection | DELETE / native | WAL / native | parents | rows",
 		"wide | 2.00 | 2.00 | - | 0.5000 | 2.00 | 10 | 100", "slow | - | - | 2.00 | - | - | 10 | 200",
 	}, printed[:10])
 	require.Contains(t, strings.Join(printed, "\n"), "slow: rows deleted in passes of 1s")

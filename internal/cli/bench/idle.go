@@ -23,7 +23,7 @@ func Idle(ctx context.Context, s *Site, length time.Duration) (*Report, error) {
 	var resident, anonymous *int64
 	before := rss()
 	err := s.withWorker(ctx, func(ctx context.Context) error {
-		s.progressf("waiting %s for the worker to settle", settled)
+		s.progressf("waiting %s for the worker to become idle", settled)
 		if err := pace.Sleep(ctx, min(settled, 2*length)); err != nil {
 			return err
 		}
@@ -31,7 +31,7 @@ func Idle(ctx context.Context, s *Site, length time.Duration) (*Report, error) {
 		if err != nil {
 			return err
 		}
-		s.progressf("watching the idle worker for %s", length)
+		s.progressf("measuring the idle worker for %s", length)
 		began := time.Now()
 		if err := pace.Sleep(ctx, length); err != nil {
 			return err
@@ -64,17 +64,17 @@ func Idle(ctx context.Context, s *Site, length time.Duration) (*Report, error) {
 	}
 	var lines []Row
 	if resident != nil && before != nil {
-		grown := fmt.Sprintf("%.2f x that before the worker was started", ratio(float64(*resident), float64(*before)))
+		grown := fmt.Sprintf("%.2f times the memory before the worker started", ratio(float64(*resident), float64(*before)))
 		lines = append(lines, line("resident memory", "%.1f MiB", mebibytes(resident), grown))
 	}
 	if anonymous != nil {
-		lines = append(lines, line("of that anonymous", "%.1f MiB", mebibytes(anonymous),
-			"the rest are pages of the program, which copies share"))
+		lines = append(lines, line("anonymous memory", "%.1f MiB", mebibytes(anonymous),
+			"the remainder is program code, which replicas on one machine share"))
 	}
 	r.show(append(lines, line("transactions per minute", "%.0f", perMinute,
-		"by pg_stat_database; on a given server autovacuum's included"),
+		"from pg_stat_database; with --database-url, autovacuum is included"),
 		line("connections", "%d", connections, ""))...)
-	r.notef("watched for %g s; %s", length.Seconds(), s.Server)
+	r.notef("measured for %g s; %s", length.Seconds(), s.Server)
 	return r, nil
 }
 

@@ -48,7 +48,7 @@ func Latency(ctx context.Context, s *Site, events, children int) (*Report, error
 		}
 	}
 
-	s.progressf("%d parents by ON DELETE CASCADE", events)
+	s.progressf("deleting %d parents with ON DELETE CASCADE", events)
 	native := make([]time.Duration, events)
 	nativeWAL, err := s.walPer(ctx, events, func(i int) error {
 		began := time.Now()
@@ -60,7 +60,7 @@ func Latency(ctx context.Context, s *Site, events, children int) (*Report, error
 		return nil, err
 	}
 
-	s.progressf("%d parents under a worker, one at a time", events)
+	s.progressf("deleting %d parents one at a time while a worker is running", events)
 	whole, commits, deletes := make([]time.Duration, events), make([]time.Duration, events),
 		make([]time.Duration, events)
 	var wal int64
@@ -95,7 +95,7 @@ func Latency(ctx context.Context, s *Site, events, children int) (*Report, error
 		{"children", "", "", children},
 		{"look_every_ms", "", "", jobrun.Milliseconds(look)},
 	}, r.Row...)
-	r.notef("%d isolated deletes of a parent with %d children, looked at every %.1f ms; %s", events, children,
+	r.notef("%d parents deleted one at a time, with %d children each, polled every %.1f ms; %s", events, children,
 		jobrun.Milliseconds(look), s.Server)
 	return r, nil
 }
@@ -132,15 +132,15 @@ func latencyReport(whole, commits, deletes, native jobrun.Percentiles, wal, nati
 			{"", "WAL bytes", "%d", wal},
 		}
 	}
-	r.show(line("COMMIT sent to children gone", whole, wal), line("DELETE and COMMIT", deletes, nil),
-		line("native cascade, DELETE and COMMIT", native, nativeWAL),
+	r.show(line("COMMIT to children deleted", whole, wal), line("DELETE and COMMIT", deletes, nil),
+		line("DELETE and COMMIT, native cascade", native, nativeWAL),
 		Row{
 			{"", "", "%s", "cron every minute (computed)"},
 			{"", "", "%d", cronP50},
 			{"", "", "%s", nil},
 			{"", "", "%d", cronP99},
 		})
-	r.notef("p50: %.2f x native, of which COMMIT %.2f ms; the application waits %.3f x native; minute cron: %.0f x p50; WAL: %.2f x native",
+	r.notef("p50: %.2f times native, including %.2f ms for COMMIT; DELETE and COMMIT: %.3f times native; cron: %.0f times p50; WAL: %.2f times native",
 		toNative, commits.P50, waits, cron, walToNative)
 	return r
 }

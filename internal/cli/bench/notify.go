@@ -72,7 +72,7 @@ type turn struct {
 // connected, because a notification also costs each session that receives it. The worker
 // is paused during variants without a worker.
 func Notify(ctx context.Context, s *Site, o NotifyOptions) (*Report, error) {
-	if err := s.exec(ctx, "create the trigger that notifies each time", `
+	if err := s.exec(ctx, "create the trigger that notifies on each deletion", `
 		CREATE FUNCTION notify_each() RETURNS trigger LANGUAGE plpgsql
 			AS $$ BEGIN NOTIFY sexton_wake, 'each'; RETURN NULL; END $$;
 		CREATE TRIGGER notify_each AFTER INSERT ON `+tombstones+` FOR EACH STATEMENT EXECUTE FUNCTION notify_each();
@@ -109,8 +109,8 @@ func Notify(ctx context.Context, s *Site, o NotifyOptions) (*Report, error) {
 		{"commits", "", "", figures},
 	}}
 	r.show(figures...)
-	r.notef("medians of %d rounds, in each of which every variant has a turn of %g s; ratios are of turns of one round; "+
-		"one DELETE by primary key per transaction; clients, server and worker share the machine; %s", o.Rounds,
+	r.notef("medians of %d rounds; each round measures every variant for %g s, and ratios compare variants of one round; "+
+		"one DELETE by primary key per transaction; clients, server and worker run on one machine; %s", o.Rounds,
 		o.Turn.Seconds(), s.Server)
 	return r, nil
 }

@@ -163,14 +163,14 @@ SELECT NOT EXISTS (SELECT FROM children WHERE parent_id = $1)
 // drained returns when a query returns true.
 func drained(ctx context.Context, watcher *pgx.Conn, sql string, args ...any) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, drainTimeout,
-		fmt.Errorf("what a deleted parent leaves behind is there after %s", drainTimeout))
+		fmt.Errorf("the children or the tombstone of a deleted parent still exist after %s", drainTimeout))
 	defer cancel()
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	for {
 		var done bool
 		if err := watcher.QueryRow(ctx, sql, args...).Scan(&done); err != nil {
-			return fmt.Errorf("look for children: %w", causeOf(ctx, err))
+			return fmt.Errorf("query children: %w", causeOf(ctx, err))
 		}
 		if done {
 			return nil
