@@ -52,7 +52,8 @@ func encodeDatabases(all []Database) ([]byte, error) {
 		d.Limits = d.EffectiveLimits()
 		databases = append(databases, yaml.MapItem{Key: d.Name, Value: d})
 	}
-	return yaml.MarshalWithOptions(databases, yaml.CustomMarshaler[time.Duration](encodeDuration), yaml.CustomMarshaler[string](quoteText))
+	return yaml.MarshalWithOptions(databases, yaml.CustomMarshaler[time.Duration](encodeDuration),
+		yaml.CustomMarshaler[string](quoteText))
 }
 
 var emptyTail = regexp.MustCompile(`(h)0m0s$|(m)0s$`)
