@@ -78,8 +78,8 @@ type directBatch struct {
 }
 
 // changeDirect changes the rows of edges in one transaction and one round trip. If
-// complete is set, it also removes the tombstones. It returns the removed ones and the
-// number of changed rows.
+// complete is set, it also removes the tombstones. It returns the removed tombstones and
+// the number of changed rows.
 func (s *session) changeDirect(ctx context.Context, c *chunk, edges []*Edge, complete bool,
 	limits batch.Limits,
 ) (Removed, int64, error) {
@@ -260,8 +260,8 @@ func (p *Pass) keepOf(c *chunk, e *Edge) *dml.Kept {
 }
 
 // countsRows reports whether the edge's last statement returns the number of changed rows
-// as its result. The statement then does more than change rows, so its affected rows are
-// not the changed ones.
+// as its result. Such a statement does more than change rows, so its command tag has a
+// different number.
 func (e *Edge) countsRows(keys dml.Keys) bool {
 	return e.Count != "" || keys.Keep != nil || e.EmitsEvent && !e.Updates()
 }

@@ -279,8 +279,9 @@ func (s *session) selectEdges(ctx context.Context, c *chunk, edges []*Edge) (sel
 		case c.parent.lives() || f.SQLState != noPrivilege && f.Verdict != batch.Timeout:
 			return nil, true, s.handleError(ctx, c, err)
 		default:
-			// The query read all edges at once. The statements on each edge show which
-			// one lacks a privilege or an index.
+			// The failed query read all edges, so its error does not name one. Keep all
+			// of them: the direct statement on each edge then shows which one lacks a
+			// privilege or an index.
 		}
 	}
 	if i := slices.IndexFunc(edges, func(e *Edge) bool { return e.Refusal != "" }); i >= 0 {
@@ -466,7 +467,7 @@ func (s *session) dropRemoved(ctx context.Context, c *chunk, removed Removed, ro
 	if rows == 0 {
 		most = 1
 		if c.parent.lives() {
-			// The rows may be new ones of an edge that selectEdges left out.
+			// selectEdges may have left out an edge that has new rows since. Try again.
 			most = mostConflicts
 		}
 	}

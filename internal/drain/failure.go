@@ -20,7 +20,8 @@ const (
 	// mostTimeouts is the number of consecutive single keys that may time out in an edge
 	// before the edge is held.
 	mostTimeouts = 3
-	// heldFor is how long tombstones are deferred until an operator has fixed the cause.
+	// heldFor defers tombstones that cannot be finished until an operator has fixed the
+	// cause.
 	heldFor = time.Minute
 )
 
@@ -90,9 +91,9 @@ func (s *session) handleError(ctx context.Context, c *chunk, err error) error {
 // key after the snapshot of the completion.
 func isNewChild(f batch.Fault) bool { return f.SQLState == "23503" || f.SQLState == "23001" }
 
-// handleFault handles a fault that the server reported. e is the edge of the failed
-// statement, or nil. A fault of a living parent's key always counts as an attempt, unless
-// it is a lock.
+// handleFault defers, divides or records an attempt after a fault that the server
+// reported. e is the edge of the failed statement, or nil. A fault of a living parent's
+// key always counts as an attempt, unless the fault is a lock.
 func (s *session) handleFault(ctx context.Context, c *chunk, e *Edge, f batch.Fault) error {
 	switch {
 	case f.Lock():

@@ -39,7 +39,7 @@ type Parent struct {
 	// returned.
 	servedAt, resumedAt time.Time
 	newFirst            bool
-	// held is why no tombstone of the parent can be finished in this pass.
+	// held is the reason why this pass can finish no tombstone of the parent, or nil.
 	held *batch.Fault
 }
 
@@ -56,8 +56,8 @@ type Edge struct {
 	// Database is the child's database. It is empty if the child is in the parent's
 	// database.
 	Database string
-	// Broken is why the edge can never be drained, for example because its definition
-	// does not fit the table.
+	// Broken is the reason why the edge can never be drained, for example that its
+	// definition does not fit the table. It is empty for a usable edge.
 	Broken string
 	// Keep, if set, describes how deleted rows are kept for undo. UseReturning is set if
 	// rows are too large or too special for Kept.ReadLeaf.
@@ -66,8 +66,8 @@ type Edge struct {
 	// Limit is the maximum number of rows of one statement. If it is 0, the engine
 	// chooses.
 	Limit int
-	// Refusal is why keys that have rows in this edge cannot be deleted. Such an edge has
-	// the action Forbid.
+	// Refusal is the reason why keys that have rows in this edge cannot be deleted. Such
+	// an edge has the action Forbid.
 	Refusal string
 	// OnDuplicate changes a row that cannot be moved because the target has an equal row.
 	// Duplicates does the same for all rows that a unique index identifies as such.
@@ -79,8 +79,8 @@ type Edge struct {
 	// other rows.
 	MayKeep bool
 
-	// held is why the edge is not drained in this pass. blocked is set while other
-	// sessions hold locks on its table or rows.
+	// held is the reason why this pass does not drain the edge, or nil. blocked is set
+	// while other sessions hold locks on its table or rows.
 	held    *batch.Fault
 	blocked *block
 	// timeouts counts consecutive single keys whose statements timed out.
@@ -90,7 +90,7 @@ type Edge struct {
 	duplicatesFirst bool
 }
 
-// TreeSession is what a Tree function works with.
+// TreeSession has the session and the limits that a Tree function uses.
 type TreeSession struct {
 	On   *batch.Session
 	Pace *pace.Run
@@ -124,7 +124,7 @@ type Tombstone struct {
 	// Integer is the key if Parent.Integer is set. Otherwise Text is.
 	Integer int64
 	Text    string
-	// Made is when the tombstone was written, by the clock of this process.
+	// Made is the time when the tombstone was written, by the clock of this process.
 	Made time.Time
 	// Origin is the set in which the deleted row is kept. It is nil if the row is not
 	// kept.

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// timeSlice is how long a session works on the pieces of one chunk while other chunks
-	// wait.
+	// timeSlice limits the time that a session spends on the pieces of one chunk while
+	// other chunks wait.
 	timeSlice = 250 * time.Millisecond
 	// minSlicePieces is the minimum number of pieces per time slice. Over a slow network
 	// one piece can take the whole time slice.

@@ -9,16 +9,17 @@ import (
 )
 
 const (
-	// loadEvery is how often a session without work loads new tombstones while other
-	// sessions work.
+	// loadEvery is the interval at which a session without work loads new tombstones
+	// while other sessions work.
 	loadEvery = 100 * time.Millisecond
-	// busyLoadEvery is how often a session loads new tombstones while chunks wait.
+	// busyLoadEvery is the interval at which a session loads new tombstones while chunks
+	// wait.
 	busyLoadEvery = 500 * time.Millisecond
-	// idleLoadEvery is how often a session loads new tombstones while all chunks are
-	// deferred for locks.
+	// idleLoadEvery is the interval at which a session loads new tombstones while all
+	// chunks are deferred for locks.
 	idleLoadEvery = 250 * time.Millisecond
-	// newChunksFor is how long chunks of new keys of a living parent are preferred after
-	// a returned chunk was taken.
+	// newChunksFor is the time after a returned chunk was taken during which new keys of
+	// a living parent are preferred.
 	newChunksFor = time.Second
 	// firstLoad is the number of tombstones that are loaded per parent. mostLoad is the
 	// number if only one parent is loaded.

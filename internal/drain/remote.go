@@ -12,14 +12,14 @@ import (
 	"sexton/internal/lease"
 )
 
-// remoteGrace is how long a transaction in another database may take in addition to the
-// timeouts of its statements.
+// remoteGrace is the time that a transaction in another database may take in addition to
+// the timeouts of its statements.
 const remoteGrace = 5 * time.Second
 
 // drainRemote changes the rows of a chunk in another database. No snapshot covers both
 // the parent and the child there. So it reads the children, then checks that the parents
 // are deleted, and then changes exactly the row versions that it read. If another session
-// inserts the parent meanwhile and makes an old child reference it, that row has a new
+// inserts the parent again and makes an old child reference it, that row has a new
 // version and is skipped.
 func (s *session) drainRemote(ctx context.Context, c *chunk, e *Edge) error {
 	d := &edgeDrain{session: s, c: c, e: e, began: time.Now()}

@@ -135,9 +135,12 @@ func (t *Tree) DeleteWindow(ctx context.Context, w *dml.Window) (left dml.Rows, 
 }
 
 // clearAndRemove deletes the rows below a window and then the window's own rows. It
-// returns the rows that are left. kept reports that it deleted none of them although the
-// rows below were deleted. It then repeats both steps if rows were inserted below
-// meanwhile or, once and with Waits, if the window's rows have changed.
+// returns the rows that are left. kept reports that no row is left below the window, but
+// all of the window's own rows are.
+//
+// If kept, it repeats both steps while it finds rows below, at most mostRefills times.
+// With Waits it repeats them once even if it finds none, since the window's rows may have
+// changed.
 func (t *Tree) clearAndRemove(ctx context.Context,
 	w *dml.Window,
 ) (left dml.Rows, kept bool, result dml.Result, err error) {
@@ -190,8 +193,9 @@ func blockedIf(left bool) dml.Result {
 	return dml.Finished
 }
 
-// Clear deletes or changes the rows that refer to a window's rows by the given keys.
-// Finished means that the last query of each key found none.
+// Clear deletes or changes the rows that refer to a window's rows by the given keys. It
+// repeats this until a query finds no rows of any key, and then returns Finished. After
+// mostRefills repetitions it returns Blocked.
 func (t *Tree) Clear(ctx context.Context, w *dml.Window, refs []*dml.Ref) (dml.Result, error) {
 	for refills := 0; ; refills++ {
 		found, result, err := t.clear(ctx, w, refs)
@@ -286,7 +290,7 @@ func (t *Tree) windowRows(leaf pgcatalog.Table) int {
 // windowName returns the name under which Sizes keeps the rows per window.
 func windowName(leaf pgcatalog.Table) string { return fmt.Sprint("below ", leaf.OID) }
 
-// Read runs statements that change nothing.
+// Read runs read-only statements.
 func (t *Tree) Read(ctx context.Context, statements ...batch.Statement) error {
 	limits := t.ShortWaits()
 	limits.Reads = true
@@ -324,7 +328,8 @@ func (t *Tree) drainRef(ctx context.Context, w *dml.Window, ref *dml.Ref,
 			rows, inCycle = found.Without(onStack), append(inCycle, onStack...)
 		}
 		if ref.Table.Chains() {
-			// Rows that refer to others of the same table are usually read after these.
+			// In a table that refers to itself, a row is usually read after the row that
+			// it refers to. Delete in the reverse order.
 			slices.Reverse(rows)
 		}
 		left, result, err := t.drainRows(ctx, w, ref, &dml.Window{Table: ref.Table, Leaf: leaf, Rows: rows})
@@ -401,7 +406,8 @@ func (t *Tree) recordForbidding(ctx context.Context, above *dml.Window, ref *dml
 	return err
 }
 
-// remove deletes the window's rows to which no row refers. It returns the others.
+// remove deletes the window's rows to which no row refers. It returns the rows that are
+// left.
 func (t *Tree) remove(ctx context.Context, w *dml.Window) (dml.Rows, dml.Result, error) {
 	name := fmt.Sprint("remove ", w.Leaf.OID)
 	return t.pieces(ctx, w, w.Rows, name, func(ctx context.Context, piece dml.Rows, limits batch.Limits,
@@ -487,8 +493,8 @@ func UnchangedFault(table, column string) batch.Fault {
 
 // cascade deletes the rows of a window that are part of a cycle, and all rows below them
 // by the actions of the keys. It returns the window's rows that are left. Only a tree
-// that waits for locks calls it: by then the other rows are deleted, so the cycle is
-// small.
+// that waits for locks calls it. The rows outside the cycle are deleted before that, so
+// the cycle is small.
 func (t *Tree) cascade(ctx context.Context, w *dml.Window, left dml.Rows) (dml.Rows, dml.Result, error) {
 	var cycle dml.Rows
 	for i := range w.Cycle {

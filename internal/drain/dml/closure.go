@@ -74,7 +74,7 @@ type Closure struct {
 	Windows []*Window
 	// Tuples are the tuples of the windows by leaf.
 	Tuples map[uint32][]Tuple
-	// Rows counts the deleted and the changed rows. Changed counts the changed ones by
+	// Rows counts the deleted and the changed rows. Changed counts the changed rows by
 	// key.
 	Rows    int
 	Changed map[string]int64

@@ -95,8 +95,9 @@ func (a *Args) Add(value any) int {
 	return len(a.Values)
 }
 
-// Once returns a function that adds a parameter in its first call, and always returns its
-// number. Postgres rejects parameters that the statement does not contain.
+// Once returns a function that adds the value as a parameter in its first call, and
+// returns the parameter's number in every call. A statement that does not use the value
+// gets no parameter: Postgres rejects unused ones.
 func (a *Args) Once(value any) func() int {
 	return sync.OnceValue(func() int { return a.Add(value) })
 }
@@ -132,7 +133,8 @@ func (e *Edge) Restrictions(alias string, args *Args) string {
 		fmt.Fprintf(&sql, " AND (%s) IS NOT TRUE", strings.Join(terms, " AND "))
 	}
 	if e.Action == Assign {
-		// NULL counts as different, or such rows would keep their old state for ever.
+		// A comparison with NULL counts as different. Otherwise rows with NULL would
+		// never be changed.
 		fmt.Fprintf(&sql, " AND (%s) IS NOT TRUE", e.Target.Equal(alias, args))
 	}
 	return sql.String()

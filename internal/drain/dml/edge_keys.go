@@ -114,9 +114,9 @@ func KeyType(name string) string {
 	return name
 }
 
-// Without returns the condition that a key has no row. Rows of tables that inherit from
-// the parent count as rows of the parent: if such a row were missed, its children would
-// be lost.
+// Without returns the condition that the parent has no row with the key. Rows of tables
+// that inherit from the parent count as rows of the parent: if such a row were missed,
+// its children would be lost.
 func (k *Key) Without(key []string) string {
 	return fmt.Sprintf("NOT EXISTS (SELECT FROM %s AS parent WHERE %s OFFSET 0)", k.SQL(),
 		Pairwise(k.KeyCompare, Qualified("parent", k.KeyColumns), key))

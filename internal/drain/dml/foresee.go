@@ -32,7 +32,8 @@ type Foresight struct {
 	// stopped early, so that Rows is an estimate.
 	Rows   int64 `json:"rows"`
 	Capped bool  `json:"capped"`
-	// Forbidden lists what prevents the deletion. It is empty if nothing was found.
+	// Forbidden lists the reasons why the deletion is impossible. It is empty if none was
+	// found.
 	Forbidden []string `json:"forbidden"`
 	// Blocking lists the foreign keys whose rows prevent the deletion unless they are
 	// deleted first.

@@ -44,9 +44,9 @@ type Kept struct {
 	// UseReturning is set if rows do not fit a statement that reads them before it
 	// deletes them (ReadLeaf).
 	UseReturning bool
-	// ReadLeaf, if set, is the leaf whose rows the statement reads and deletes by the
-	// same snapshot. RETURNING would fetch each of them once more. A concurrent change
-	// must then be an error.
+	// ReadLeaf, if set, is the OID of the leaf whose rows the statement reads and deletes
+	// in the same snapshot. RETURNING would fetch each row a second time. A concurrent
+	// change must then be an error.
 	ReadLeaf uint32
 	// Origins are the sets in which the deleted parents are kept.
 	Origins []int64
@@ -74,11 +74,16 @@ func (k *Kept) Begin(names pgcatalog.Names) batch.Statement {
 	}
 }
 
-// keepDeleted returns a DELETE that keeps its rows by RETURNING. The CTE gone also has
-// three columns with names of system columns, since no column of a table can have these
-// names. xmin is true for rows that are kept. cmin is the number of the part in which a
-// row is kept. cmax is its key. The statement returns the number of rows, since its
-// affected rows are the inserted ones.
+// keepDeleted returns a DELETE that keeps its rows by RETURNING. The CTE gone has up to
+// three more columns. They are named like system columns, since no column of a table can
+// have these names:
+//
+//	xmin: true if the row is kept, false if it is too large
+//	cmin: the number of the part in which the row is kept
+//	cmax: the row's key, for the event
+//
+// The statement returns the number of deleted rows, since its affected rows are the
+// inserted ones.
 func (e *Edge) keepDeleted(names pgcatalog.Names, leaf pgcatalog.Table, keys Keys, where string, args *Args) string {
 	k := keys.Keep
 	deletion := Change(Remove, "ONLY "+leaf.SQL(), nil, "") + " WHERE " + where
@@ -165,8 +170,8 @@ const (
 )
 
 // keepChanged returns an UPDATE that keeps the keys of its rows and the old values of the
-// columns that it sets. A row that another session changes meanwhile is left for a later
-// statement.
+// columns that it sets. If another session changes a row while the statement is running,
+// a later statement changes that row.
 func (e *Edge) keepChanged(names pgcatalog.Names, keys Keys, set []string, update, table, here, where string,
 	args *Args,
 ) string {
@@ -195,9 +200,9 @@ gone AS (%s FROM was WHERE %schild.ctid OPERATOR(pg_catalog.=) was.ctid RETURNIN
 		fmt.Sprintf(total, "kept"))
 }
 
-// insert returns the CTE that keeps the rows of gone. For changed rows, columns are the
-// kept columns and set the changed ones. If unfit is above 0, the function undo_set
-// raises an error.
+// insert returns the CTE that inserts the rows of the CTE gone into Sexton's undo table.
+// For changed rows, columns are the kept columns and set the changed columns. If unfit is
+// above 0, the function undo_set raises an error.
 func (k *Kept) insert(cte, from string, names pgcatalog.Names, e *Edge, keys Keys, columns, set, terms []string,
 	unfit string, args *Args,
 ) string {

@@ -17,8 +17,9 @@ import (
 // Reporter reports a problem of the configuration.
 type Reporter func(severity problem.Severity, key, fix, format string, args ...any)
 
-// ListedTable returns the table that a list of the configuration names under key, or nil
-// after a report. schema is that of tables without one.
+// ListedTable returns the table that an entry of a configured list names. If the table is
+// missing or unsuitable, it reports a problem of key and returns nil. schema is the
+// schema of names without one.
 func (c *Catalog) ListedTable(report Reporter, key, schema, text string) *pgcatalog.Relation {
 	name, err := definitions.ParseName(text)
 	if err != nil {

@@ -8,11 +8,11 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// Action is what happens to rows that refer to a row which is deleted.
+// Action is the change to rows that refer to a deleted row.
 type Action int
 
 const (
-	// Forbid does nothing. While there are such rows, the row that they refer to is kept.
+	// Forbid changes nothing. A row is not deleted while rows refer to it.
 	Forbid Action = iota
 	// Remove deletes them first, with all rows below them.
 	Remove
@@ -100,7 +100,7 @@ func (f *Ref) Label() string {
 	return f.Table.Label() + "(" + strings.Join(f.Columns, ", ") + ")"
 }
 
-// Result is how a step ended.
+// Result is the outcome of a step.
 type Result int
 
 const (

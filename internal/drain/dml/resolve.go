@@ -12,9 +12,9 @@ import (
 )
 
 // Below reads the tables with these OIDs and all tables below them by foreign keys, in
-// one snapshot. It returns the former by OID. A partition stands for its top partitioned
-// table. Keys whose columns cannot be compared are left out: Postgres applies their
-// action. Loose references count as keys.
+// one snapshot. It returns the tables with the given OIDs, by OID. A partition is
+// replaced by its top partitioned table. Keys whose columns cannot be compared are left
+// out: Postgres applies their action. Loose references count as keys.
 func Below(ctx context.Context, db pgcatalog.Beginner, oids []uint32, loose ...Loose) (map[uint32]*Table, error) {
 	below := map[uint32]*Table{}
 	err := pgcatalog.Settled(ctx, db, func(tx pgx.Tx) error {
