@@ -36,8 +36,8 @@ type Remote = drain.Remote
 type Adaptive struct {
 	// Target is the time that one transaction should take.
 	Target time.Duration
-	// Duty is the share of its time that a run works, above 0 and at most 1. It pauses
-	// for the rest.
+	// Duty is the share of time during which a run works, above 0 and at most 1. The run
+	// pauses for the remaining time.
 	Duty float64
 }
 
@@ -66,8 +66,8 @@ type Engine struct {
 	Remotes map[string]Remote
 	// Lost, if set, is called when the connection to another database is lost.
 	Lost func(database string, err error)
-	// ConfirmAfter is the age at which a removed tombstone is rechecked. 0 stands for
-	// Confirm.
+	// ConfirmAfter is the age at which a removed tombstone is rechecked. If it is 0, the
+	// constant Confirm applies.
 	ConfirmAfter time.Duration
 	// Sizes holds the sizes that earlier runs of the process have learned.
 	Sizes *drain.Sizes

@@ -40,9 +40,9 @@ type Reference struct {
 	// not the parent's.
 	Database string
 	Remote   bool
-	// Broken is why the definition does not fit its database. Unreachable reports that
-	// the child's database could not be reached. In both cases only the definition is
-	// known, and no tombstone of the parent can be finished.
+	// Broken is the reason why the definition does not fit its database, or "".
+	// Unreachable reports that the child's database could not be reached. In both cases
+	// only the definition is known, and no tombstone of the parent can be finished.
 	Broken      string
 	Unreachable bool
 	// BrokenLeaves has the leaves on which the role lacks privileges, by OID, with the
@@ -52,14 +52,15 @@ type Reference struct {
 	// useReturning is drain.Edge.UseReturning.
 	Keep         *dml.Keep
 	useReturning bool
-	// noIndexReason is why statements could not use an index on the columns, or "".
+	// noIndexReason is the reason why statements could not use an index on the columns,
+	// or "".
 	noIndexReason string
 	// Order has the positions of the columns in the order of an index. Stepped reports
 	// that all leaves have an index in that order with all keys, so that an audit can
 	// read it key by key.
 	Order   []int
 	Stepped bool
-	// Own is how each column is compared with values of its own type. Types has the
+	// Own has the comparison of each column with values of its own type. Types has the
 	// declared types, and Bases the same without length, precision and domain.
 	Own          []pgcatalog.Comparison
 	Types, Bases []string

@@ -63,9 +63,9 @@ func (s *site) has(name definitions.Name) bool {
 	return s.catalog != nil && s.catalog.lookup(name) != nil
 }
 
-// home returns the database of a table: the one whose patterns match. If no pattern
-// matches, it is the database without patterns that has the table. If none has it, the
-// table may be in a database that cannot be reached.
+// home returns the database of a table. This is the database whose patterns match the
+// name. If no pattern matches, it is the database without patterns that has the table. If
+// none has it, the table may be in a database that cannot be reached.
 func (r *resolver) home(name definitions.Name) (*site, *problem.Problem) {
 	if len(r.sites) == 1 {
 		return r.sites[0], nil

@@ -16,16 +16,17 @@ import (
 	"sexton/internal/problem"
 )
 
-// Resolve binds definitions to the tables of their databases. It returns each database's
-// parents, sorted, by the name of the database. Names without a schema belong to the
-// database's schema.
+// Resolve binds definitions to the tables of their databases. It returns the sorted
+// parents of each database, by database name. Names without a schema belong to the
+// database's schema. If a query in a database fails, the error is a *SiteError.
 //
-// The problems are the ones that only a database can show. Errors are a missing table or
-// column, types that cannot be compared, NOT NULL with async_nullify, and a partition as
-// parent. A warning is a foreign-key column without an index. A definition with an error
-// becomes a Reference of its parent that is Broken. So a worker that continues does not
-// process tombstones of that parent. The same applies if the child's database cannot be
-// reached. The error is a *SiteError.
+// It returns only problems that need a database to be found. Errors are a missing table
+// or column, types that cannot be compared, NOT NULL with async_nullify, and a partition
+// as parent. A warning is a foreign-key column without an index.
+//
+// A definition with an error becomes a Broken reference of its parent. A worker that
+// continues then does not process tombstones of that parent. The same applies if the
+// child's database cannot be reached.
 func Resolve(ctx context.Context, sites []Site,
 	defs []definitions.Definition,
 ) (map[string][]*Parent, problem.List, error) {
@@ -191,8 +192,8 @@ func (r *resolver) reference(d definitions.Definition, parent *Parent) *Referenc
 	}
 	for _, other := range parent.References {
 		if other.same(reference) {
-			// One names the schema and the other does not. The check of the definitions
-			// alone finds all other equal ones.
+			// The two definitions differ only in that one names the schema. The check of
+			// the definitions without a database finds all other duplicates.
 			r.refuse(d, "", "remove one of them", "the same definition is at %s", other.Definition.Position)
 		} else if other.contradicts(reference) {
 			r.refuse(d, ".on_delete", "add conditions on the same column, with different values, to both",

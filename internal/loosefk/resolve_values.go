@@ -14,8 +14,9 @@ import (
 	"sexton/internal/problem"
 )
 
-// checkValues casts every condition and target value once. So a value that does not fit
-// its column, or only shortened or rounded, is found here and not during a batch.
+// checkValues casts every condition and target value to its column's type. It reports
+// values that do not fit, or that would be shortened or rounded, before a batch uses
+// them.
 func (r *resolver) checkValues(ctx context.Context) error {
 	for _, s := range r.sites {
 		if s.DB == nil {

@@ -35,7 +35,7 @@ type Stats struct {
 	UpdateCount        int64            `json:"update_count"`
 	DeleteCountByTable map[string]int64 `json:"delete_count_by_table"`
 	UpdateCountByTable map[string]int64 `json:"update_count_by_table"`
-	// Processed counts removed tombstones, and Rescheduled deferred ones.
+	// Processed counts removed tombstones. Rescheduled counts deferred tombstones.
 	Processed   int64 `json:"processed"`
 	Rescheduled int64 `json:"rescheduled"`
 	// Revived counts tombstones whose parent has a row again. Their children are kept.
@@ -51,10 +51,10 @@ type Stats struct {
 	Errors  []batch.FaultCounts `json:"errors"`
 	// ByParent counts tombstones by the label of their parent table.
 	ByParent map[string]ParentCounts `json:"-"`
-	// WaitingFor is why a running pass is waiting.
+	// WaitingFor is the reason why a running pass is waiting, or "".
 	WaitingFor string `json:"waiting_for,omitempty"`
-	// Held is why a run left tombstones: a lock of another session, or a statement that
-	// takes too long.
+	// Held is the reason why a run left tombstones: a lock of another session, or a
+	// statement that takes too long.
 	Held string `json:"held,omitempty"`
 	// WaitingClass is the class of that reason, for programs that count or compare it.
 	WaitingClass pace.WaitClass `json:"waiting_class,omitempty"`
@@ -62,8 +62,8 @@ type Stats struct {
 
 // ParentCounts counts the tombstones of one parent table.
 type ParentCounts struct {
-	// Processed tombstones were removed, and Rescheduled ones deferred. Incremented ones
-	// have an attempt and are still due.
+	// Processed counts removed tombstones. Rescheduled counts deferred tombstones.
+	// Incremented counts tombstones that got an attempt and are still due.
 	Processed, Rescheduled, Incremented int64
 	// Revived tombstones have a parent with a row.
 	Revived int64

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// pageSize is how many tombstones one statement of a retry reads. changeSize is how
-	// many one transaction changes.
+	// pageSize limits the tombstones that one statement of a retry reads. changeSize
+	// limits the tombstones that one transaction changes.
 	pageSize   = 10_000
 	changeSize = 1_000
 )
@@ -55,8 +55,8 @@ type FailedTombstone struct {
 	// LastError is table, SQLSTATE and message of the last attempt. It is nil before the
 	// first one.
 	LastError *string
-	// ConsumeAfter is when it is or was due. It may be infinite: an operator can use it
-	// to reorder the queue.
+	// ConsumeAfter is the time from which the tombstone is due. It may be infinite: an
+	// operator can use it to reorder the queue.
 	ConsumeAfter pgtype.Timestamptz
 	// Deferred reports that ConsumeAfter is in the future.
 	Deferred   bool
@@ -75,9 +75,9 @@ type FailedTombstones struct {
 
 // Failed returns at most limit failed tombstones, by parent and in the order in which
 // they are processed. It reads at most window tombstones from the head of each parent's
-// queue, and that number of deferred ones. Failed tombstones are in one of these two
-// parts: a run begins with the oldest tombstones, and a failure moves a tombstone past
-// the current time only.
+// queue, and at most window deferred tombstones. No failed tombstone is elsewhere: a run
+// begins with the oldest tombstones, and a failure moves a tombstone past the current
+// time only.
 func (t Tombstones) Failed(ctx context.Context, limit, window int) (list FailedTombstones, err error) {
 	var total int64
 	rows, err := queryResult(ctx, t, "list tombstones", func(q *dbsqlc.Queries) ([]dbsqlc.TombstonesFailedRow, error) {
@@ -104,9 +104,9 @@ type Retried struct {
 	Busy int64
 }
 
-// Retry makes a failed tombstone due now, or all if id is 0, and resets the attempts. A
-// second call changes nothing more. It reads the queue in pages and skips rows that
-// another session has locked. The counts are also valid with an error.
+// Retry makes the failed tombstone id due now and resets its attempts. If id is 0, it
+// does so for all failed tombstones. It is idempotent. It reads the queue in pages and
+// skips rows that another session has locked. The counts are also valid with an error.
 func (t Tombstones) Retry(ctx context.Context, id int64) (result Retried, err error) {
 	parents, err := queryResult(ctx, t, "list parents of tombstones",
 		func(q *dbsqlc.Queries) ([]string, error) { return q.TombstoneParents(ctx) })
@@ -171,8 +171,8 @@ func (t Tombstones) retryParent(ctx context.Context, parent string, id int64, re
 	return nil
 }
 
-// change runs do in a transaction of its own, and wakes workers if it has changed
-// tombstones.
+// change runs do in a transaction of its own. If do has changed tombstones, change wakes
+// workers in the same transaction.
 func (t Tombstones) change(ctx context.Context, what string,
 	do func(q *dbsqlc.Queries) (int64, error),
 ) (changed int64, err error) {
@@ -205,10 +205,10 @@ type Bounds struct {
 // inserted tombstones does.
 type Waker func(ctx context.Context, tx pgx.Tx) error
 
-// boundedSettings are the settings of one transaction. With READ COMMITTED each statement
-// sees all rows committed before it, whatever the default of role and database is.
-// Policies could hide rows, which would then count as deleted. row_security = off makes
-// that an error. The text forms of keys are the ones that the tracking triggers write.
+// boundedSettings apply to one transaction. With READ COMMITTED each statement sees all
+// rows committed before it, whatever the default of role and database is. Policies could
+// hide rows, which would then count as deleted. row_security = off makes that an error.
+// run appends SetTexts, so that keys have the same text form as in the tracking triggers.
 const boundedSettings = `
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET LOCAL statement_timeout = %d;

@@ -190,8 +190,8 @@ type planner struct {
 	parents []*loosefk.Parent
 }
 
-// plan plans for the database of that name. planners of other databases count the
-// children there.
+// plan returns the plan for the parents in the database called name. planners, by
+// database name, count the children.
 func (p *planner) plan(ctx context.Context, name string, planners map[string]*planner) (*Result, error) {
 	run := &Result{Definitions: []Definition{}}
 	for _, parent := range p.parents {
