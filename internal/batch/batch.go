@@ -39,9 +39,9 @@ type Limits struct {
 	// Reads makes the transaction READ ONLY. Its statements use indexes, whatever the
 	// statistics are. The token is compared without a lock, because a lock is written.
 	Reads bool
-	// Own is for statements that fire no trigger of the application. They read its tables
-	// and write only Sexton's own tables. They use plain operators under the pinned
-	// search_path, not under that of the application's triggers.
+	// Own marks statements that fire no trigger of the application. They read its tables
+	// and write only Sexton's own tables. They use unqualified operators, and run under
+	// the pinned search_path instead of the search_path of the application's triggers.
 	Own bool
 }
 
@@ -101,8 +101,8 @@ type Session struct {
 	Names  pgcatalog.Names
 	Fence  *lease.Lease
 	Limits Limits
-	// Slot is the slot of the fence that its transactions lock, below lease.Slots.
-	// Sessions of one pass have different ones.
+	// Slot is the slot of the fence that the session's transactions lock, less than
+	// lease.Slots. Each session of a pass has a different slot.
 	Slot int
 	// Kept makes triggers keep the rows that the session deletes, for `sexton undo`, as
 	// they do for sessions of the application.
@@ -147,7 +147,7 @@ func (s *Session) ReadOwn(ctx context.Context, statements ...Statement) error {
 	return err
 }
 
-// RunWithin is Run with other limits than those of the session.
+// RunWithin runs a batch like Run, with the given limits instead of the session's limits.
 func (s *Session) RunWithin(ctx context.Context, limits Limits, statements ...Statement) ([]int64, error) {
 	affected, err := s.run(ctx, limits, statements)
 	if s.stale(err) && !s.Conn.IsClosed() {

@@ -41,7 +41,7 @@ const (
 	Unavailable
 )
 
-// Fault is why something could not be finished.
+// Fault describes why an operation failed.
 type Fault struct {
 	// Table is the label of the table. It is empty if the error concerns no table.
 	Table string
@@ -72,8 +72,9 @@ func FaultIn(err error, table string) Fault {
 }
 
 // Judge classifies an error of a batch by its SQLSTATE. A function, for example of a
-// trigger, can raise any SQLSTATE, which means nothing for the table or the server. Such
-// an error counts as Row.
+// trigger, can raise any SQLSTATE, which then does not describe the table or the server.
+// Judge therefore returns Row for errors in functions, except locks, timeouts and lost
+// connections.
 func Judge(err error) Fault {
 	var pgErr *pgconn.PgError
 	var failed *StatementError

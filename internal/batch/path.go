@@ -33,8 +33,8 @@ const (
 const IndexScans = "(SELECT pg_catalog.string_agg(pg_catalog.set_config(setting.name, 'off', true), '') FROM pg_catalog.unnest(" +
 	"'{enable_seqscan,enable_bitmapscan,enable_sort,enable_hashjoin,enable_mergejoin,jit}'::pg_catalog.text[]) AS setting (name))"
 
-// pathLasts is how long a connection uses a path that it has read. The role's setting may
-// change.
+// pathLasts is the time for which a connection uses a path that it has read. The path is
+// then read again, since the role's setting may have changed.
 const pathLasts = time.Minute
 
 // foundPath is the path of the application's triggers, and when it was read.
@@ -103,8 +103,8 @@ const (
 	policiesOnSQL = "SELECT pg_catalog.set_config('row_security', 'on', true)"
 )
 
-// explainFirst adds EXPLAIN statements to those of a batch if the database has policies.
-// It returns false if the connection has not queried for policies yet.
+// explainFirst puts EXPLAIN statements before the statements of a batch if the database
+// has policies. It returns false if the connection has not queried for policies yet.
 func (s *Session) explainFirst(limits Limits, statements []Statement) (all []Statement, found bool) {
 	if limits.Own || limits.Reads || len(statements) == 0 {
 		return statements, true
