@@ -13,8 +13,9 @@ import (
 	"sexton/internal/dbsqlc"
 )
 
-// GenerationError reports that other definitions are installed than the holder has. It is
-// not a failure: the work waits for a worker that has the installed ones.
+// GenerationError reports that the definitions installed in a database differ from those
+// that the holder has loaded. It is not a failure: a worker that has loaded the installed
+// definitions does the work.
 type GenerationError struct {
 	Key      string
 	Database string
@@ -28,7 +29,8 @@ func (e *GenerationError) Error() string {
 		e.Installed, e.Own)
 }
 
-// Unwrap returns ErrLost: nothing may be written.
+// Unwrap returns ErrLost, so that callers handle the error like a lost lease and write
+// nothing.
 func (*GenerationError) Unwrap() error { return ErrLost }
 
 // outdated returns a *GenerationError if the generation that a database has installed for

@@ -21,8 +21,8 @@ import (
 // number of sessions of one pass.
 const Slots = 32
 
-// Margin is how long before the end of its lease a holder stops, unless statements may
-// take longer.
+// Margin is the time before the end of its lease at which a holder stops, unless
+// statements may take longer.
 const Margin = 5 * time.Second
 
 // Extension returns how much longer a lease lasts if a statement may take longer than
@@ -322,12 +322,13 @@ func (l *Lease) Release(ctx context.Context) error {
 
 func lockNotAvailable(err error) bool { return pgcatalog.SQLState(err) == "55P03" }
 
-// raiseTimeout is how long a new holder waits for the batch of an earlier one.
+// raiseTimeout limits the time that a new holder waits for a batch of the previous
+// holder.
 const raiseTimeout = 200 * time.Millisecond
 
 // Raise raises the fence of a database to the lease's token, before the first batch
-// there. The error wraps ErrLost if the lease has passed on. After any other error the
-// lease is still held, and nothing may be written to that database.
+// there. The error wraps ErrLost if another holder has the lease now. After any other
+// error the lease is still held, but nothing may be written to that database.
 func (l *Lease) Raise(ctx context.Context, db database.Database) error {
 	before := l.token
 	err := l.raise(ctx, db)
