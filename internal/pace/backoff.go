@@ -30,8 +30,8 @@ type LockBackoff struct {
 	until time.Time
 }
 
-// Fail records that a try met a lock. It does nothing while b waits, since one try may
-// meet several locks.
+// Fail starts a backoff after a try that met a lock, longer after each consecutive one.
+// It does nothing during a backoff, since one try may meet several locks.
 func (b *LockBackoff) Fail(reason string) {
 	if b.Waits() {
 		return

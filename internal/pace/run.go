@@ -14,14 +14,15 @@ const (
 	// doubles up to longestReplicaPause.
 	replicaPause        = 250 * time.Millisecond
 	longestReplicaPause = time.Second
-	// ReportAfter is how long a batch waits before its lock holder is searched for.
-	// Shorter waits end before anybody could read about them.
+	// ReportAfter is the time that a batch waits before its lock holder is queried.
+	// Shorter waits end before an operator could read the report.
 	ReportAfter = 200 * time.Millisecond
-	// blockerEvery is how often the lock holder is searched for again.
+	// blockerEvery is the interval at which the lock holder is queried again.
 	blockerEvery = 500 * time.Millisecond
 	// longestPause limits one pause after a batch.
 	longestPause = time.Second
-	// recentLock is how long after a lock was met other sessions count as active.
+	// recentLock is the time after a lock wait during which other sessions count as
+	// active.
 	recentLock = time.Second
 )
 
@@ -40,8 +41,8 @@ const (
 // Throttle has the functions by which other work on the server slows a run down. Each may
 // be nil, and must return within a second.
 type Throttle struct {
-	// Hold returns why no batch may begin now, or "". It is called between batches, at
-	// most once a second, and repeatedly while it returns a reason.
+	// Hold returns the reason why no batch may begin now, or "". It is called between
+	// batches, at most once a second, and repeatedly while it returns a reason.
 	Hold func(ctx context.Context) string
 	// Share returns the share of its time that the run works.
 	Share Share
@@ -56,7 +57,8 @@ type Throttle struct {
 type Run struct {
 	Throttle
 
-	// Until is when the run ends, on the monotonic clock. No pause is longer.
+	// Until is the time when the run ends, on the monotonic clock. A pause never exceeds
+	// it.
 	Until time.Time
 	// Stop makes the run end early. A running batch is finished first.
 	Stop context.Context //nolint:containedctx // checked between batches; the batches themselves outlive it
@@ -69,16 +71,16 @@ type Run struct {
 	// reason means that it does not wait. It may be nil if only Watch is called.
 	Waits func(ctx context.Context, class WaitClass, reason string)
 
-	// held is when Hold was last called, and locked when a lock was last met. owed is the
-	// time that the run must still pause.
+	// held is the time of the last call of Hold, and locked the time of the last lock
+	// wait. owed is the time that the run must still pause.
 	held, locked time.Time
 	owed         time.Duration
 	// share is the last result of Share. It is 0 before the first call.
 	share float64
 }
 
-// Await waits while Hold returns a reason, but not beyond the end of the run. It does
-// nothing within replicaCheckEvery after the last call of Hold.
+// Await waits until Hold returns "" or the run has ended. It returns immediately within
+// replicaCheckEvery after the last call of Hold.
 func (r *Run) Await(ctx context.Context) {
 	if r.Hold == nil || time.Since(r.held) < replicaCheckEvery {
 		return
@@ -200,9 +202,9 @@ func Sleep(ctx context.Context, d time.Duration) error {
 type Frame struct {
 	// Stop makes the run end early. A running batch is finished first.
 	Stop context.Context //nolint:containedctx // checked between batches; the batches themselves outlive it
-	// Until is when the run ends. If it is zero, only Stop ends the run.
+	// Until is the time when the run ends. If it is zero, only Stop ends the run.
 	Until time.Time
-	// Deadline is when the lease expires. It is zero if the lease does not expire. Until
+	// Deadline is the time when the lease expires, or zero if it does not expire. Until
 	// and Deadline are monotonic.
 	Deadline time.Time
 }

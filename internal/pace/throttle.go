@@ -16,8 +16,8 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// replicaCheckEvery is how long a passed check of a database's replicas is valid, for all
-// passes of the process.
+// replicaCheckEvery is the time for which a passed check of a database's replicas is
+// valid, for all passes of the process.
 const replicaCheckEvery = time.Second
 
 // ServerThrottle makes one pass wait for the replicas and other sessions of the servers
@@ -40,8 +40,8 @@ type Target struct {
 type target struct {
 	Target
 
-	// skipReplicas is set after the replicas could not be read. The rest of the pass does
-	// not wait for them.
+	// skipReplicas is set after a query of the replicas failed. The pass then no longer
+	// waits for them.
 	skipReplicas bool
 	// replica is the last logged replica.
 	replica string
@@ -55,17 +55,17 @@ type ServerMemory struct {
 	servers map[string]*server
 }
 
-// server is what is known about the server of one database. All passes of the process
-// share the queries.
+// server caches the state of the server of one database. All passes of the process share
+// its queries.
 type server struct {
 	OtherSessions
 
 	mu sync.Mutex
-	// queried is when other sessions were last queried, and nextQuery when they may be
-	// queried again.
+	// queried is the time of the last query of other sessions, and nextQuery the earliest
+	// time of the next one.
 	queried, nextQuery time.Time
-	// replicasChecked is when no replica lagged too much. replicasHidden reports that the
-	// role cannot see their state.
+	// replicasChecked is the last time at which no replica lagged too much.
+	// replicasHidden reports that the role cannot read their state.
 	replicasChecked time.Time
 	replicasHidden  bool
 }
@@ -157,8 +157,8 @@ func (s *server) firstHidden() bool {
 	return first
 }
 
-// Blocker returns the session that a batch in a database waits for, or "". An empty name
-// stands for the pass's own database.
+// Blocker returns the session that a batch in the named database waits for, or "". If
+// name is empty, it uses the pass's own database.
 func (t *ServerThrottle) Blocker(ctx context.Context, name string) string {
 	i := slices.IndexFunc(t.targets, func(on *target) bool { return name == "" || on.DB.Name == name })
 	if i < 0 {
@@ -180,8 +180,8 @@ func (t *ServerThrottle) Blocker(ctx context.Context, name string) string {
 var transactionsSQL string
 
 const (
-	// queryEvery and queryAtLeast limit the time between two queries for other sessions:
-	// queryCost times as long as the last query took.
+	// The time between two queries of other sessions is queryCost times the duration of
+	// the last query, but at least queryEvery and at most queryAtLeast.
 	queryEvery, queryAtLeast = 50 * time.Millisecond, time.Second
 	queryCost                = 20
 	// deniedPause is the time after a query without privileges. Each such query is a line
@@ -210,7 +210,7 @@ func (t *ServerThrottle) Share(duty float64) Share {
 	}
 }
 
-// server returns what is known about the server of a database.
+// server returns the cached state of the server of a database.
 func (m *ServerMemory) server(name string) *server {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -229,7 +229,7 @@ func (s *server) share(ctx context.Context, conn *pgx.Conn, mayQuery, locked boo
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if began := time.Now(); mayQuery && !conn.IsClosed() && !began.Before(s.nextQuery) {
-		s.nextQuery = began.Add(queryAtLeast) // No other pass queries meanwhile.
+		s.nextQuery = began.Add(queryAtLeast) // No other pass queries at the same time.
 		if s.query(ctx, conn, began) {
 			s.nextQuery = began.Add(min(max(queryEvery, queryCost*time.Since(began)), queryAtLeast))
 		} else {
@@ -239,8 +239,8 @@ func (s *server) share(ctx context.Context, conn *pgx.Conn, mayQuery, locked boo
 	return s.OtherSessions.Share(locked)
 }
 
-// query reads the transactions of other sessions, and unlocks s meanwhile. It returns
-// false if the role lacks the privilege.
+// query reads the transactions of other sessions. It unlocks s while the query is
+// running. It returns false if the role lacks the privilege.
 func (s *server) query(ctx context.Context, conn *pgx.Conn, now time.Time) bool {
 	s.mu.Unlock()
 	rows, _ := conn.Query(ctx, transactionsSQL)
