@@ -216,8 +216,8 @@ func groupResult(stats *groupdelete.Stats) jobrun.Result {
 	return result
 }
 
-// dueAt returns when the period of a job's group expired. For an immediate deletion that is
-// when the job was created.
+// dueAt returns the time when the period of a job's group expired. For an immediate
+// deletion it returns the time when the job was created.
 func dueAt(job *rivertype.JobRow) time.Time {
 	var metadata struct {
 		DueAt time.Time `json:"due_at"`

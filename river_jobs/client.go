@@ -38,7 +38,7 @@ const (
 	// query fails, they wait for the poll. Through a transaction pooler no notification
 	// arrives, so River polls as often as subscriptions.
 	fetchPoll, pooledFetchPoll = 30 * time.Second, time.Second
-	// softStop is how long running jobs may take to end after a stop.
+	// softStop limits the time that running jobs may take to end after a stop.
 	softStop = 8 * time.Second
 )
 

@@ -44,17 +44,17 @@ type driver struct {
 	log    *slog.Logger
 	// ticker records the ticks of inserted jobs.
 	ticker *ticker
-	// params are the parameters of the query for queues. Its own queues are those of jobs
-	// with definitions, with the keys of their leases and the digests. A worker fetches no
-	// job of a queue if other definitions are installed for it, so that a worker with those
-	// definitions gets the job.
+	// params are the parameters of QueueLooks. They contain the queues of jobs with
+	// definitions, with the keys of their leases and the digests of the loaded
+	// definitions. A worker fetches no job of such a queue if other definitions are
+	// installed, so that a worker with those definitions gets the job.
 	params dbsqlc.QueueLooksParams
 	// ended holds the rows, by ID, of jobs that have completed themselves and that River
 	// will complete later.
 	ended sync.Map
 	// inserted holds notifications of inserted jobs.
 	inserted chan string
-	// outdatedLogged is when other definitions were last logged, by queue.
+	// outdatedLogged is the time when other definitions were last logged, by queue.
 	outdatedLogged map[string]time.Time
 }
 
@@ -75,8 +75,9 @@ func (d *driver) setGenerations(generations []Generation) {
 	}
 }
 
-// logOutdated logs, once a minute, that a queue is left to workers with other definitions.
-// It also logs when that ends.
+// logOutdated logs, at most once a minute, that this worker does not fetch jobs of a
+// queue because other definitions are installed. It also logs when the worker fetches
+// them again.
 func (d *driver) logOutdated(ctx context.Context, queue string, outdated bool) {
 	logged, known := d.outdatedLogged[queue]
 	switch {
@@ -92,10 +93,10 @@ func (d *driver) logOutdated(ctx context.Context, queue string, outdated bool) {
 	}
 }
 
-// GetExecutor returns an executor that limits the lock waits of River's own insertions, for
-// ticks. It also sets the times of jobs by the server's clock. River
-// uses the worker's clock. If that is an hour ahead, each failed or snoozed job would be
-// delayed by an hour.
+// GetExecutor returns an executor that limits the lock waits of River's own insertions of
+// ticks. It also uses the server's clock for the times of jobs. River uses the worker's
+// clock. If that clock is an hour fast, each failed or snoozed job would be delayed by an
+// hour.
 func (d *driver) GetExecutor() riverdriver.Executor { return executor{d.Driver.GetExecutor(), d} }
 
 type executor struct {
@@ -180,8 +181,9 @@ func (d *driver) UnwrapExecutor(tx pgx.Tx) riverdriver.ExecutorTx {
 	return inserter{d.Driver.UnwrapExecutor(tx), d}
 }
 
-// inserter inserts jobs that are due now by the server's clock. By the worker's clock that
-// may be an hour ahead, and the job would exclude every equal job until then.
+// inserter inserts jobs that are due now by the server's clock. If the worker's clock is
+// an hour fast, its time would delay the job by an hour, and uniqueness would reject
+// every equal job until then.
 type inserter struct {
 	riverdriver.ExecutorTx
 
@@ -353,11 +355,14 @@ func (d *driver) receive(payload string) {
 	}
 }
 
-// readQueues returns the state of all queues as notifications. It includes unchanged
-// states, because a queue that starts now would miss the change. It also returns
-// notifications for queues with jobs to fetch: their notification was lost, or they were
-// snoozed for less than the interval of River's scheduler. So River's own poll can be rare.
-// Others are for running jobs that must be cancelled.
+// readQueues returns notifications for all queues. Because of them, River's own poll can
+// be rare. They contain:
+//
+//   - the state of each queue, even if unchanged: a queue that starts now would miss the
+//     change
+//   - queues with jobs to fetch: their notification was lost, or they were snoozed for less
+//     than the interval of River's scheduler
+//   - running jobs that must be cancelled
 func (d *driver) readQueues(ctx context.Context) []*riverdriver.Notification {
 	ctx, cancel := context.WithTimeout(ctx, queuesTimeout)
 	defer cancel()

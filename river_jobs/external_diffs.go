@@ -130,7 +130,7 @@ type scheduleStats struct {
 	extdiff.Schedule
 	extdiff.Removed
 
-	// WaitingFor is why objects could not be removed.
+	// WaitingFor is the reason why objects could not be removed.
 	WaitingFor string `json:"waiting_for,omitempty"`
 }
 
@@ -258,7 +258,7 @@ func pauseAfter(pauses int) time.Duration { return min(firstPause<<min(pauses, 1
 type moveStats struct {
 	extdiff.Moved
 
-	// WaitingFor is why the diff could not be moved.
+	// WaitingFor is the reason why the diff could not be moved.
 	WaitingFor string `json:"waiting_for,omitempty"`
 	// Refused reports that the store cannot be used as it is configured, or not with this
 	// process's credentials.

@@ -10,7 +10,7 @@ import (
 	"sexton/internal/database"
 )
 
-// installLockTimeout is how long an installation waits for batches of an earlier
+// installLockTimeout limits the time that an installation waits for batches of an earlier
 // generation. They hold their fence until they commit. The server ends an idle one after
 // 10 s.
 const installLockTimeout = "20s"

@@ -203,8 +203,8 @@ func logGhost(ctx context.Context, log *slog.Logger, item ghostuser.Item) {
 }
 
 const (
-	// GhostBacklogAlert is the number of pending users, with deferred ones, above which an
-	// alert is logged.
+	// GhostBacklogAlert is the number of pending users, including deferred users, above
+	// which an alert is logged.
 	GhostBacklogAlert = 1000
 	// ghostErrorShare is the share of failed users above which an alert is logged, if a
 	// pass has processed at least ghostErrorsFrom users.

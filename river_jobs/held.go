@@ -99,7 +99,8 @@ func Placed(c *config.Config, found problem.List) problem.List {
 	return at
 }
 
-// fits stores the errors of a kind's lists, logs new ones, and returns them.
+// fits returns the errors among the problems of a kind's lists. It stores them and logs
+// new ones.
 func (d Deps) fits(ctx context.Context, kind string, db database.Database, problems problem.List) error {
 	wrong := []string{}
 	for _, p := range problems.Only(problem.Error) {

@@ -62,7 +62,8 @@ type bounds struct {
 	// item may run at the same time.
 	lease string
 	ttl   time.Duration
-	// timeout is when River ends the job. 0 means maxJobTime, and negative never.
+	// timeout is the time after which River ends the job. 0 stands for maxJobTime. If it
+	// is negative, River never ends the job.
 	timeout time.Duration
 	// long reports that a pass may take hours while it makes progress.
 	long bool

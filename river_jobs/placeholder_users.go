@@ -80,8 +80,8 @@ func PlaceholderRules(c *config.Config) placeholder.Rules {
 	return placeholder.Rules{MaxAttempts: c.PlaceholderUsers.MaxAttempts, RetryPeriod: c.PlaceholderUsers.RetryPeriod}
 }
 
-// retryPause is how long wake-ups are ignored after a failure. River's own retries wait
-// longer and longer.
+// retryPause is the time after a failure during which wake-ups are ignored. River's own
+// retries wait longer each time.
 const retryPause = time.Minute
 
 // untilRetried returns how long wake-ups must not retry a failed job of the kind, at most
@@ -268,7 +268,8 @@ func (p *pass) removePlaceholder(ctx context.Context, userID int64, waits bool) 
 		verdict.Reason = "tombstones of " + strings.Join(pending, ", ") + " are pending; " + verdict.Reason
 		return verdict, nil
 	}
-	// The tombstones, and with them the referring rows, may have been deleted meanwhile.
+	// The tombstones, and with them the referring rows, may have been deleted since the
+	// first try.
 	return remover.Remove(ctx, userID)
 }
 

@@ -100,8 +100,9 @@ type Job struct {
 	Summary string
 	// DeletionTable is the table with the kind's pending rows.
 	DeletionTable string
-	// Wakes are the tables with rows that wake the kind. An empty schema is that of tracked
-	// tables. If there are none, each new row of DeletionTable wakes it.
+	// Wakes are the tables whose rows wake the kind. An empty schema stands for the
+	// schema of tracked tables. If Wakes is empty, each new row of DeletionTable wakes
+	// the kind.
 	Wakes []triggers.Wake
 	// LimitedByTick reports that after a pass has reached its limits, the next tick
 	// continues.

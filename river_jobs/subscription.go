@@ -35,8 +35,8 @@ const (
 	// after a failed pass.
 	busyRetry   = time.Second
 	failedRetry = 5 * time.Second
-	// fetchTimeout is how long a job may wait to be fetched. The subscription then queries
-	// for due rows again, because the queue may be paused.
+	// fetchTimeout limits the time that a subscription waits for its job to be fetched.
+	// It then queries for due rows again, because the queue may be paused.
 	fetchTimeout = 5 * time.Second
 	// watchFirst and watchLongest are the intervals at which the state of a job is read.
 	// It is also read when this process has finished the job.
