@@ -56,7 +56,7 @@ type Listener struct {
 
 	mu   sync.Mutex
 	conn *pgx.Conn
-	// closeReason is why the listener itself has closed its connection.
+	// closeReason is the reason why the listener itself has closed its connection.
 	closeReason error
 }
 
@@ -225,7 +225,8 @@ func (l *Listener) HandleNotification(ctx context.Context, n *pgconn.Notificatio
 	return nil
 }
 
-// wake leaves a token for the subscriptions of a kind; "" means all kinds.
+// wake leaves a token for the subscriptions of a kind, or for all subscriptions if kind
+// is empty.
 func (l *Listener) wake(kind string) {
 	for _, sub := range l.subscriptions {
 		if kind == "" || kind == sub.Kind {

@@ -20,7 +20,8 @@ import (
 type Due struct {
 	// Now is true if there are rows that the kind may process now.
 	Now bool
-	// In is the time until the next row falls due; 0 if no row waits for its time.
+	// In is the time until the next row falls due. It is 0 if no row has a due time in
+	// the future.
 	In time.Duration
 }
 
@@ -43,9 +44,9 @@ type Subscription struct {
 	// fresh is true it must not use cached results, because this is the last query before
 	// the subscription sleeps.
 	Due func(ctx context.Context, on Querier, fresh bool) (Due, error)
-	// Work requests the work. If wait is true it returns when the work is done or cannot
-	// be done now. It returns how long the subscription must pause, or 0 to query again.
-	// The connection is the one of the awake subscription.
+	// Work requests the work on the connection of the awake subscription. If wait is
+	// true, it returns when the work is done or cannot be done now. It returns the time
+	// that the subscription must pause, or 0 to query again.
 	Work func(ctx context.Context, on dbsqlc.DBTX, wait bool) (time.Duration, error)
 
 	timing Timing
@@ -88,8 +89,8 @@ func (sub *Subscription) run(ctx context.Context) {
 }
 
 // sleepWithoutLock sleeps without the awake lock. After d it queries on the listener's
-// pool, and sleeps again if nothing is due. That needs no barrier: the subscription
-// waited at one when it fell asleep.
+// pool, and sleeps again if nothing is due. No barrier is needed, because the
+// subscription waited at the barrier before it released the lock.
 func (sub *Subscription) sleepWithoutLock(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -133,8 +134,8 @@ func (sub *Subscription) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// workUntilIdle queries and works on one connection until nothing is due. It returns how
-// long the subscription may sleep. It calls succeeded after each round.
+// workUntilIdle queries and works on one connection until nothing is due. It returns the
+// time that the subscription may sleep. It calls succeeded after each round.
 func (sub *Subscription) workUntilIdle(ctx context.Context, succeeded func()) (sleep time.Duration, err error) {
 	acquiring, cancel := context.WithTimeout(ctx, sub.timing.Answer)
 	conn, err := sub.Listener.Sessions.Acquire(acquiring)
@@ -179,8 +180,9 @@ type session struct {
 	otherAwake bool
 }
 
-// end releases the connection without the awake lock. Otherwise writers would not notify
-// as long as the pool keeps the connection.
+// end releases the connection to the pool. If the session has the awake lock, end closes
+// the connection first. Otherwise the lock would be held while the pool keeps the
+// connection, and writers would not notify.
 func (s *session) end(ctx context.Context) {
 	lost := s.conn.Conn().IsClosed()
 	if s.awake && !lost {
@@ -202,9 +204,9 @@ const queryAgain = time.Duration(-1)
 // finds the rows of all writers that did not notify.
 var errOtherAwake = errors.New("another session has the awake lock")
 
-// work works until nothing is due. It returns how long to pause if the work cannot be
-// done now, or 0 if nothing is due. If another session has the awake lock, it requests
-// the work without waiting for it and returns errOtherAwake.
+// work requests work until nothing is due. It returns 0 if nothing is due, or the time to
+// pause if the work cannot be done now. If another session has the awake lock, it
+// requests the work without waiting for it and returns errOtherAwake.
 func (s *session) work(ctx context.Context) (time.Duration, error) {
 	for {
 		due, err := s.queryDue(ctx, false)

@@ -7,20 +7,20 @@ import "time"
 type Timing struct {
 	// Reconnect is the pause after a lost connection or a failed query (1 s).
 	Reconnect time.Duration
-	// Answer is how long the server may take for a short statement (10 s). It detects a
-	// connection that is stalled but not closed.
+	// Answer limits the time of a short statement (10 s). It detects a connection that is
+	// stalled but not closed.
 	Answer time.Duration
-	// MaxSleep is how long a subscription sleeps at most before it queries (10 s), for
-	// rows that a dead worker left. A tenth of it is random, so that subscriptions do not
-	// all need a connection at the same time.
+	// MaxSleep is the maximum time that a subscription sleeps before it queries (10 s).
+	// The query finds rows that a dead worker left. A tenth of the time is random, so
+	// that subscriptions do not all need a connection at the same time.
 	MaxSleep time.Duration
-	// SelfCheck is how often a listener notifies itself (30 s). SelfCheckWait is how long
-	// that notification may take (5 s).
+	// SelfCheck is the interval at which a listener notifies itself (30 s). SelfCheckWait
+	// limits the time until that notification arrives (5 s).
 	SelfCheck     time.Duration
 	SelfCheckWait time.Duration
 	// Poll is the pause between queries if notifications do not arrive (1 s).
 	Poll time.Duration
-	// LockTimeout is how long a subscription waits for its awake lock (100 ms).
+	// LockTimeout limits the time that a subscription waits for its awake lock (100 ms).
 	LockTimeout time.Duration
 	// BarrierPoll is the first pause between two checks of the barrier (5 ms). The pause
 	// doubles up to BarrierPollMax (100 ms).
