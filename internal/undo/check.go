@@ -12,18 +12,19 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// check finds restored rows whose parent by one foreign key or definition does not exist.
+// check builds statements that find restored rows whose parent does not exist. Each check
+// is for one foreign key or definition.
 type check struct {
-	// reason is what the report says of such a row.
+	// reason is the text in the report for such a row.
 	reason string
 	// source is the table of the rows, and target the table of the parents. The condition
-	// on compares columns with the target's columns others.
+	// on compares the source's columns with the target's columns others.
 	source, target  string
 	columns, others []string
 	on              string
-	// more restricts the rows that must have a parent.
+	// more is an additional condition for rows that must have a parent.
 	more string
-	// lock locks the parents until the commit. matchFull refuses references in which only
+	// lock locks the parents until the commit. matchFull rejects references in which only
 	// some columns are NULL.
 	lock, matchFull bool
 	args            *dml.Args
@@ -54,7 +55,7 @@ func (c *check) partly() string {
 }
 
 // count returns a statement that counts the rows without a parent, and locks the parents
-// of the others.
+// that exist.
 func (c *check) count() string {
 	lock := ""
 	if c.lock {
@@ -160,8 +161,8 @@ type dependent struct {
 	reason string
 }
 
-// leaveDangling leaves the rows without a parent, and all rows that refer to these,
-// directly or not. It reports whether there are any.
+// leaveDangling marks the rows without a parent as not restored, and all rows that refer
+// to these, directly or not. It reports whether there are any.
 func (w *work) leaveDangling(ctx context.Context) (bool, error) {
 	found := false
 	for _, g := range w.deleted {

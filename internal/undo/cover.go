@@ -19,13 +19,13 @@ type Lacking struct {
 	// Rules are rules of a child table, whose rows are therefore not kept.
 	Rules []string
 	// Heirs are tables that inherit from a parent. Rows that are deleted from the parent
-	// cannot be distinguished from theirs.
+	// cannot be distinguished from rows of these tables.
 	Heirs []string
 }
 
-// Lacks returns the tables that are not kept completely. The first tables are parents, as
-// many as the argument parents, and the others are children. exclude has the excluded
-// columns, and limit is the limit in bytes, or 0 for no limit.
+// Lacks returns the tables that are not kept completely. The first elements of tables are
+// parents, and the rest are children. The argument parents is the number of parents.
+// exclude has the excluded columns, and limit is the limit in bytes, or 0 for no limit.
 func Lacks(ctx context.Context, conn *pgx.Conn, schemas, tables []string, parents int, exclude []string,
 	limit int,
 ) (found []Lacking, _ error) {
@@ -63,8 +63,9 @@ type PersonalColumns struct {
 	Columns, Names []string
 }
 
-// Personal returns columns of tables whose names look personal, without excluded ones.
-// Tables are named as in SQL. Names without a schema are in the tracked schema.
+// Personal returns the columns of tables whose names look like personal data, except
+// excluded columns. Tables are named as in SQL. Names without a schema are in the tracked
+// schema.
 func Personal(ctx context.Context, conn *pgx.Conn, tracked string, tables,
 	exclude []string,
 ) ([]PersonalColumns, error) {

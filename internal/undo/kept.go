@@ -34,7 +34,8 @@ type layout struct {
 	Cascades                      []cascade
 }
 
-// cascade is a native foreign key by which rows were deleted with others.
+// cascade is a native foreign key by which rows were deleted together with the rows that
+// they referred to.
 type cascade struct {
 	Parent    uint32
 	Via, Keys []string

@@ -14,7 +14,7 @@ import (
 
 // Deletions are undone last in, first out. A deletion keeps a row with the value that the
 // deletion before it wrote. The earlier value must therefore not be restored before the
-// later one. The order is that of the numbers of sets in a database.
+// later one. Sets are ordered by their numbers, which increase within a database.
 
 // laterRow is a row in a set of another deletion.
 type laterRow struct {
@@ -25,8 +25,8 @@ type laterRow struct {
 // mostCandidates limits the deletions that are searched for a row.
 const mostCandidates = 100
 
-// leaveChangedLater leaves rows in which a later deletion changed the same columns, unless
-// that one is undone.
+// leaveChangedLater excludes rows in which a later deletion changed the same columns,
+// unless that deletion is undone.
 func (w *work) leaveChangedLater(ctx context.Context, g *restored) error {
 	found, err := w.later(ctx, g, g.pending, func(s *set) bool { return s.changes() })
 	if err != nil || len(found) == 0 {
@@ -37,8 +37,8 @@ func (w *work) leaveChangedLater(ctx context.Context, g *restored) error {
 	return nil
 }
 
-// leaveChanged leaves rows that no longer have the value that the deletion wrote. A later
-// deletion may have deleted them.
+// leaveChanged excludes rows that no longer have the value that the deletion wrote. A
+// later deletion may have deleted them.
 func (p *putting) leaveChanged(ctx context.Context, rows []int32) error {
 	if !p.changes() || len(rows) == 0 {
 		return nil

@@ -31,8 +31,8 @@ const Holder = lease.UndoHolder
 var ErrBusy = errors.New("another process is undoing or forgetting a deletion; try again when it or its lease has ended")
 
 // held runs do under the leases of all queues, so that no worker continues a deletion
-// meanwhile. If a worker holds a lease, held ends it, and the worker's next batch fails. If
-// another undo holds it, held returns ErrBusy.
+// while do is running. If a worker holds a lease, held ends that lease, and the worker's
+// next batch fails. If another undo holds it, held returns ErrBusy.
 func (e *Engine) held(ctx context.Context, do func() error) (err error) {
 	defer func() {
 		for _, granted := range e.leases {

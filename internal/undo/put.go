@@ -62,7 +62,7 @@ func (w *work) put(ctx context.Context, g *restored) (waiting map[string][]int32
 	return p.waiting, nil
 }
 
-// retry makes rows the next part, without the excluded ones.
+// retry restores rows, without the excluded ones, in the next statement.
 func (p *putting) retry(rows, excluded []int32) {
 	if rows = without(rows, excluded); len(rows) > 0 {
 		p.parts = slices.Insert(p.parts, 0, rows)
@@ -118,7 +118,7 @@ func (p *putting) part(ctx context.Context, rows []int32) error {
 	return nil
 }
 
-// statement restores rows with one statement, and returns the restored ones.
+// statement restores rows with one statement. back has the rows that were restored.
 func (p *putting) statement(ctx context.Context, rows []int32) (back restoredRows, err error) {
 	sql, args := p.insert(), p.args(rows)
 	if p.changes() {
@@ -177,9 +177,9 @@ func (p *putting) update() string {
 		p.table.Name, strings.Join(set, ", "), p.from(columns...), strings.Join(terms, " AND "), among)
 }
 
-// wrote returns the condition that a value is the one that the deletion wrote into the i-th
-// changed column. $5 is the kept text of the written value. For several columns it is the
-// text of an array.
+// wrote returns the condition that a value is equal to the value that the deletion wrote
+// into the i-th changed column. $5 is the kept text of the written value. For several
+// columns it is the text of an array.
 func (p *putting) wrote(i int, value, kind string) string {
 	if p.Written == nil {
 		return "pg_catalog.num_nonnulls(" + value + ") OPERATOR(pg_catalog.=) 0"

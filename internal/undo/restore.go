@@ -211,7 +211,8 @@ type restored struct {
 	*group
 
 	table *table
-	// pending are the rows that are not tried yet, and back the restored ones.
+	// pending are the rows that have not been tried yet. back are the rows that have been
+	// restored.
 	pending []int32
 	back    restoredRows
 	// left has the rows that are not restored, with their reasons. later has the rows for
@@ -293,7 +294,7 @@ func (w *work) run(ctx context.Context, sets []*set) error {
 	if err := w.engine.point("checked"); err != nil {
 		return err
 	}
-	if err := settle(ctx, w.tx); err != nil { // No trigger fires any more.
+	if err := settle(ctx, w.tx); err != nil { // No trigger fires after this.
 		return err
 	}
 	if err := w.stop(ctx); err != nil {
@@ -445,12 +446,13 @@ func (g *restored) unable(silent bool) string {
 	return ""
 }
 
-// restore restores the rows and checks them. It searches for rows without a parent when all
-// rows are restored, because rows may refer to each other. Then it rolls back and restores
-// the others again.
+// restore restores the rows and checks them. Rows may refer to each other, so it searches
+// for rows without a parent after it has restored all of them. If there are any, it rolls
+// back and restores the rows without them.
 //
 // If triggers fire, it first checks deferrable constraints at the end. If that fails, it
-// restores the rows again with a check after each statement, which finds the failing rows.
+// restores the rows again with a check after each statement, which finds the failing
+// rows.
 func (w *work) restore(ctx context.Context) error {
 	deferred := !w.silent
 	for range mostRounds {

@@ -19,7 +19,8 @@ import (
 // group is a list of similar sets, which one statement reads together. Its rows are
 // numbered from 1 through all sets.
 type group struct {
-	// set is the first set. The others have the same layout, fields and changes.
+	// set is the first set. All sets of the group have the same layout, fields and
+	// changes.
 	*set
 
 	sets []*set
@@ -229,8 +230,9 @@ func (t *table) former(l *layout, column string) int {
 	return -1
 }
 
-// byKey returns the indexes of the primary key's columns, and terms that compare them with
-// those of other. It returns none if the table has another primary key now.
+// byKey returns the indexes of the primary key's columns, and terms that compare the
+// row's key with the key of the table alias other. It returns nil if the table has
+// another primary key now.
 func (t *table) byKey(g *group, other string) (columns []int, terms []string) {
 	for _, key := range g.KeyCols {
 		at := g.column(key)
