@@ -15,13 +15,13 @@ import (
 	"sexton/internal/problem"
 )
 
-// Limits end a run. Zero values stand for 1000 users, 60 s and 30 min.
+// Limits end a run. Zero values mean 1000 users, 60 s and 30 min.
 type Limits struct {
 	// Users is the maximum number of users of a run.
 	Users int
 	// Runtime is checked between batches. A run also ends before its lease does.
 	Runtime time.Duration
-	// RetryAfter is how long a user is deferred after an error.
+	// RetryAfter is the time for which a user is deferred after an error.
 	RetryAfter time.Duration
 }
 
@@ -31,7 +31,7 @@ type Engine struct {
 	Plan    *Plan
 	Limits  Limits
 	Sizes   Sizes
-	// Connections is how many users a run with a target may delete in parallel. More
+	// Connections limits the users that a run with a target deletes in parallel. More
 	// returns another session under the same lease, or nil.
 	Connections int
 	More        func(ctx context.Context) *batch.Session
@@ -68,7 +68,7 @@ type run struct {
 	limits Limits
 	frame  *pace.Frame
 	ghost  dml.ID
-	// parents has the users of soft deletes and those of hard deletes.
+	// parents has one parent for soft deletes and one for hard deletes.
 	parents [2]*drain.Parent
 	edges   map[*drain.Edge]*edgeStep
 
@@ -92,15 +92,16 @@ type user struct {
 	userID     dml.ID
 	hardDelete bool
 	queued     time.Time
-	// held reports that the pass has the user. begun reports that this run has changed
-	// rows, and ended that the run has finished with the user.
+	// held is set while the drain pass has the user as a tombstone. begun is set after
+	// this run has changed rows of the user, and ended after it has finished with the
+	// user.
 	held, begun, ended bool
 	// lockReason names the lock that the user waits for, and retryAt is the time of the
 	// next try.
 	lockReason string
 	retryAt    time.Time
-	// done counts the rows of this run. estimated is when the remaining rows were last
-	// estimated.
+	// done counts the rows of this run. estimated is the time of the last estimate of the
+	// remaining rows.
 	done      Current
 	estimated time.Time
 	// These are results of the last completion: the outcome, the rows of all runs, the
@@ -112,7 +113,7 @@ type user struct {
 	tree        *tree
 }
 
-// work runs a pass, and another one if the ghost user was deleted meanwhile.
+// work runs a pass. If the ghost user was deleted during the pass, it runs another one.
 func (r *run) work(ctx context.Context, frame *pace.Frame) error {
 	r.frame = frame
 	for {

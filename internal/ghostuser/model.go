@@ -110,8 +110,8 @@ type step struct {
 	twins map[uint32][]string
 	// below reports that foreign keys refer to the table.
 	below bool
-	// refusal is why users with rows cannot be deleted, and shown selects the name of a
-	// row.
+	// refusal is the reason why users with rows cannot be deleted, and shown selects the
+	// name of a row.
 	refusal, shown string
 }
 

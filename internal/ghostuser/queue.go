@@ -84,8 +84,8 @@ func ReadWaiting(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, lim
 	return list(ctx, db, names, `"public".`+QueueTable+" AS job", limit)
 }
 
-// failedWindow is how many users from the end of the queue are searched for failed ones.
-// A failed user is moved to the end.
+// failedWindow limits the users that are searched for failed ones, from the end of the
+// queue. A failed user is moved to the end.
 const failedWindow = 1_000
 
 // ReadFailed returns users that failed, in the order in which they are retried. It reads

@@ -85,8 +85,8 @@ type bound struct {
 	eventColumns []string
 	// foreign is the name of a foreign key, if there is one.
 	foreign string
-	// refusal is why users with rows in the column cannot be deleted: the action of the
-	// foreign key is impossible.
+	// refusal is the reason why users with rows in the column cannot be deleted: the
+	// action of the foreign key is impossible.
 	refusal string
 }
 

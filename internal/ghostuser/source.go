@@ -18,7 +18,7 @@ import (
 // keptRows is the reason if rows remain and none was locked.
 const keptRows = "rows remain that no session has locked: a trigger or rule keeps or restores them, or a partition was created after the run began"
 
-// estimateEvery is how often the remaining rows of a user are estimated.
+// estimateEvery is the interval at which the remaining rows of a user are estimated.
 const estimateEvery = 5 * time.Second
 
 // Load returns due users that the run has not loaded yet, or whose next try after a lock
@@ -156,8 +156,8 @@ func (r *run) Complete(_ *drain.Parent, tombstones []drain.Tombstone, _ bool, do
 	}}
 }
 
-// Fail counts an attempt and defers a user. A user that waits for a lock stays due, and is
-// loaded again after the given time.
+// Fail counts an attempt and defers a user. If the user waits for a lock, Fail counts no
+// attempt: the user stays due, and this run loads it again after the given time.
 func (r *run) Fail(
 	ctx context.Context, on *batch.Session, _ *drain.Parent, tombstones []drain.Tombstone, f batch.Fault,
 	after time.Duration,

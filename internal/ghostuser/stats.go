@@ -21,7 +21,7 @@ type Stats struct {
 	UsersDropped    int64 `json:"users_dropped"`
 	// Latency counts deleted users by the time since they were queued.
 	Latency jobrun.Histogram `json:"latency_seconds,omitempty"`
-	// Moved, Deleted and Nullified count rows by table.column.
+	// Moved, Deleted and Nullified count rows by table.column, such as issues.author_id.
 	Moved     map[string]int64 `json:"moved"`
 	Deleted   map[string]int64 `json:"deleted"`
 	Nullified map[string]int64 `json:"nullified"`
@@ -54,7 +54,8 @@ type Current struct {
 	Remaining *int64 `json:"remaining,omitempty"`
 }
 
-// Changed reports whether the run deserves a row of its own in the history.
+// Changed reports whether the history gets a separate row for the run. Runs that changed
+// nothing share one.
 func (s *Stats) Changed() bool {
 	return s.UsersProcessed+s.UsersFailed+s.UsersUnfinished+s.UsersDropped > 0 || s.OverLimit || s.Interrupted ||
 		len(s.Moved)+len(s.Deleted)+len(s.Nullified) > 0

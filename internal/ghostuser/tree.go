@@ -24,8 +24,8 @@ const (
 	treeRows = 500
 	// treeTarget is the time of a statement if the sizes have no target.
 	treeTarget = 20 * time.Millisecond
-	// mostRounds is how often in a row a step may have new rows after all were deleted,
-	// or rows that other sessions have changed.
+	// mostRounds limits the consecutive rounds in which a step has new rows after all
+	// were deleted, or rows that other sessions have changed.
 	mostRounds = 20
 )
 
@@ -117,11 +117,11 @@ func (t *tree) window(ctx context.Context, root *dml.Table, leaf Table, sql stri
 	return w, nil
 }
 
-// take calls attempt with the windows that read returns, until there is no window or the
+// take calls attempt with the windows that read returns, until read returns nil or
 // attempt changes nothing. The application, or a trigger on rows below, may change the
-// rows of a window at any time, so each attempt reads them again. A row fails only if it
-// has not changed since it was read. Locked rows and cycles of rows are handled last.
-// deletes reports that attempt also deletes the window's rows.
+// rows of a window at any time, so take reads the rows again before each attempt. A row
+// fails only if it has not changed since it was read. Locked rows and cycles of rows are
+// handled last. deletes reports that attempt also deletes the window's rows.
 func (t *tree) take(
 	ctx context.Context, deletes bool, read func() (*dml.Window, error),
 	attempt func(context.Context, *dml.Window) (dml.Rows, dml.Result, error),
