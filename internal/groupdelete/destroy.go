@@ -25,7 +25,7 @@ const (
 // LeaseKey returns the key of the lease of one group.
 func LeaseKey(group dml.ID) string { return "groups/" + group.Text }
 
-// Sizes limit the statements. Zero values stand for 1000 rows, 20 ms and a duty of 1.
+// Sizes limit the statements. Zero values mean 1000 rows, 20 ms and a duty of 1.
 type Sizes struct {
 	// Rows is the number of rows of the first statements.
 	Rows int
@@ -50,7 +50,7 @@ type Engine struct {
 	// Leases and Database are for the leases of sub-groups.
 	Leases   *lease.Manager
 	Database database.Database
-	// Runtime ends the run; 0 stands for DefaultRuntime.
+	// Runtime limits the time of the run. 0 means DefaultRuntime.
 	Runtime  time.Duration
 	Sizes    Sizes
 	Throttle pace.Throttle
@@ -130,8 +130,8 @@ type run struct {
 	heldSubgroup *lease.HeldError
 	// lockWait is the wait for locks of other sessions. It grows with each wait in a row.
 	lockWait pace.LockBackoff
-	// renewed is when the leases were last renewed, and recorded when the number of
-	// deleted rows was last recorded.
+	// renewed is the time of the last renewal of the leases. recorded is the time when
+	// the number of deleted rows was last recorded.
 	renewed, recorded time.Time
 	// waited reports that the run was paused, or had to wait for locks or for another run
 	// on a sub-group.
@@ -171,7 +171,8 @@ func (r *run) setDuty(duty pace.Duty) {
 	r.stats.Duty = duty
 }
 
-// recordEvery is how often a run records in the database how many rows it has deleted.
+// recordEvery is the interval at which a run records the number of deleted rows in the
+// database.
 const recordEvery = time.Second
 
 // record records the present step and the number of deleted rows.
@@ -182,8 +183,8 @@ func (r *run) record(ctx context.Context) error {
 	})
 }
 
-// subgroupPause is how long a run waits if only a sub-group is left that another run is
-// destroying.
+// subgroupPause is the time that a run waits if only a sub-group is left that another run
+// is destroying.
 const subgroupPause = time.Second
 
 func (r *run) work(ctx context.Context) error {

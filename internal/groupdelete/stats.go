@@ -33,7 +33,7 @@ type Stats struct {
 
 	GroupID dml.ID  `json:"group_id"`
 	Outcome Outcome `json:"outcome"`
-	// Reason is why the group is stuck or kept.
+	// Reason is the reason why the group is stuck or kept.
 	Reason string `json:"reason,omitempty"`
 	// Groups and Projects count deleted groups, including sub-groups, and projects.
 	Groups   int64 `json:"groups"`
@@ -70,7 +70,8 @@ func newStats(groupID dml.ID) *Stats {
 	}
 }
 
-// Changed reports whether the run deserves a row of its own in the history.
+// Changed reports whether the history gets a separate row for the run. Runs that changed
+// nothing share one.
 func (s *Stats) Changed() bool {
 	return s.Outcome != Gone || s.Groups > 0 || len(s.Deleted)+len(s.Nullified)+len(s.Errors) > 0
 }

@@ -15,8 +15,8 @@ import (
 	"sexton/internal/lease"
 )
 
-// mostRefills is how often a group may have changed, or have new rows, after it was
-// cleared.
+// mostRefills limits the rounds in which a group has changed, or has new rows, after it
+// was cleared.
 const mostRefills = 20
 
 // destroyGroup deletes a group while it is below the run's group. The order is: projects,
@@ -85,8 +85,8 @@ func (r *run) handle(err error) (dml.Result, error) {
 }
 
 // clearPart deletes the rows that refer to a group by the keys of one part, and reports
-// whether the group is in a cycle of rows. No rows are found below an outdated version of
-// the group's row, so clearPart repeats until the version did not change meanwhile. The
+// whether the group is in a cycle of rows. It repeats this until the version of the
+// group's row is unchanged, since it finds no rows below an outdated version. The
 // application may change the row at any time, and triggers on rows below may change it
 // with each batch.
 func (r *run) clearPart(ctx context.Context, g dml.ID, p int) (_ dml.Result, circle bool, _ error) {
@@ -284,7 +284,7 @@ func (r *run) finish(ctx context.Context, g dml.ID, inCircle bool) (dml.Result, 
 	return dml.Blocked, nil
 }
 
-// futileFault returns the failure of a run that deleted nothing in all of its time.
+// futileFault returns the failure of a run that ended without having deleted a row.
 func (r *run) futileFault() batch.Fault {
 	f := batch.Fault{Message: fmt.Sprintf("no row was deleted in %s, at the step %s",
 		r.until.Sub(r.began).Round(time.Second), r.stats.Step)}
@@ -316,8 +316,8 @@ func (r *run) recordFailure(ctx context.Context) error {
 	return r.sendOwn(ctx, batch.Statement{SQL: statement(r.Session.Names, "blame"), Args: []any{r.group(), f.Text()}})
 }
 
-// moveCheckEvery is how many batches a run makes between checks for moved groups and
-// projects. A moved one loses at most the rows of that number of batches.
+// moveCheckEvery is the number of batches between checks for moved groups and projects. A
+// group or project that is moved loses at most the rows of that number of batches.
 const moveCheckEvery = 8
 
 // lineageHolds returns the condition that each group in an array (a parameter) is the
