@@ -227,8 +227,7 @@ func (e *topError) Error() string { return e.Message }
 
 // alter runs a transaction that deletes or changes rows. If the rows are below due rows,
 // it also locks the due rows and checks that they are unchanged since they were read. It
-// takes that lock after those of the rows below. Applications and triggers that maintain
-// counters lock in the same order.
+// locks the rows below first, like applications and triggers that maintain counters.
 func (r *run) alter(ctx context.Context, t *task, limits batch.Limits, statements ...batch.Statement) error {
 	top := -1
 	if stack := t.tree.Stack; len(stack) > 0 {

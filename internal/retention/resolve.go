@@ -21,12 +21,13 @@ const section = "retention"
 // Plan holds rules that are bound to the tables of a database.
 type Plan struct{ rules []*rule }
 
-// Resolve binds the rules of a database to its tables. schema is that of tables without one.
+// Resolve binds the rules of a database to its tables. schema is the schema of names
+// without one.
 //
 // The problems have keys such as retention.rules[3].column and no position. Errors are a
 // missing table or column, an unsupported type, a value that does not fit, and two rules
-// that contradict each other. Warnings are a foreign key that prevents deletions, and one
-// without an index. The plan is nil if there is an error.
+// that contradict each other. Warnings are a foreign key that prevents deletions, and a
+// foreign key without an index. The plan is nil if there is an error.
 func Resolve(ctx context.Context, db pgcatalog.Beginner, database, schema string,
 	rules []Rule,
 ) (*Plan, problem.List, error) {
@@ -171,8 +172,8 @@ func (r *resolver) compareRules() {
 	}
 }
 
-// covers reports whether all rows that meet the conditions of second also meet those of
-// first.
+// covers reports whether the conditions of second imply those of first: every row of
+// second is also a row of first.
 func covers(first, second *rule) bool {
 	return !slices.ContainsFunc(first.edge.Conditions, func(c dml.Value) bool {
 		return !slices.ContainsFunc(second.edge.Conditions,

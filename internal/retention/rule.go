@@ -177,7 +177,7 @@ func scanRow(from pgx.CollectableRow) (one row, err error) {
 	return one, from.Scan(&one.At, &one.Version, &one.value, &one.shown, &one.key)
 }
 
-// position is where the next window of a leaf begins.
+// position is the place in a leaf at which the next window begins.
 type position struct {
 	// value is the last value that was read, nil at the start. If after is set, rows with
 	// that value are excluded.

@@ -155,8 +155,8 @@ func (r *rule) countSQL(cutoff any, args *dml.Args) string {
 // State is the result of the last pass for a rule.
 type State struct {
 	Rule string `json:"rule"`
-	// Pending counts the due rows that the pass left, up to 10,000. DueSince is when a
-	// pass first left some.
+	// Pending counts the due rows that the pass left, up to 10,000. DueSince is the time
+	// of the first pass that left some.
 	Pending   int64      `json:"pending"`
 	Capped    bool       `json:"capped"`
 	DueSince  *time.Time `json:"due_since,omitempty"`
