@@ -11,9 +11,9 @@ import (
 	sqlfiles "sexton/sql"
 )
 
-// component is a set of objects with a version of its own. Its migrations are a folder of
-// SQL files. River's tables are a component, too: River migrates them in the schema
-// sexton and records their version.
+// component is a set of objects with a version of its own. Its migrations are the SQL
+// files of one folder. River's tables are also a component: River migrates them in the
+// schema sexton and records their version.
 type component struct {
 	name string
 	// queue is a deletion table in the tracked schema. holds describes its rows. If
@@ -288,7 +288,7 @@ func (db Database) components() []component {
 	})
 }
 
-// queueID returns the deletion table's qualified name; "" if the component has none.
+// queueID returns the deletion table's qualified name, or "" if the component has none.
 func (db Database) queueID(c component) string {
 	if c.queue == "" {
 		return ""

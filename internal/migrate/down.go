@@ -28,8 +28,8 @@ func Down(ctx context.Context, log *slog.Logger, db Database, force bool) (Repor
 }
 
 // CheckDown returns the reasons to refuse that Down can find before it removes anything.
-// With several databases, check all of them before the first Down, because the others may
-// have work that needs it.
+// With several databases, check all of them before the first Down: pending work of one
+// database may need another one.
 func CheckDown(ctx context.Context, log *slog.Logger, db Database, force bool) error {
 	err := withSession(ctx, log, db.complete(), func(s *session) error {
 		snap, err := s.db.readSnapshot(ctx, s.pool)
@@ -41,7 +41,7 @@ func CheckDown(ctx context.Context, log *slog.Logger, db Database, force bool) e
 	return problem.Doing(err, "migrate database %s down", db.Name)
 }
 
-// refuse returns the reason to remove nothing, or nil.
+// refuse returns the reason why Down must not remove anything, or nil.
 func (s *session) refuse(ctx context.Context, snap snapshot, force bool) error {
 	if err := s.db.fits(snap); err != nil {
 		return err

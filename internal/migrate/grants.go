@@ -16,7 +16,8 @@ import (
 	sqlfiles "sexton/sql"
 )
 
-// Roles has the names of the database roles; "" means that there is none.
+// Roles has the names of the database roles. An empty name means that there is no such
+// role.
 type Roles struct {
 	// Application deletes its own rows and calls functions such as enqueue.
 	Application string
@@ -45,7 +46,7 @@ const (
 	Directly = "direct"
 	Anyhow   = "all"
 	// Restored means the tables whose rows native keys delete or change, over any number
-	// of keys. The privileges depend on the keys, and are the ones that undo needs.
+	// of keys. It grants the privileges that undo needs. They depend on the keys.
 	Restored = "undo"
 	// Spared marks a table at which Restored stops.
 	Spared = "spared"
@@ -124,8 +125,8 @@ func (db Database) rights(roles Roles) (rights []granted) {
 
 // Lack is a missing privilege of a role.
 type Lack struct {
-	// Runner is the role that can grant it: the current role, or else the owner of the
-	// object; "" means a superuser.
+	// Runner is the role that can run the GRANT: the current role, or else the owner of
+	// the object. If it is empty, only a superuser can.
 	Runner string
 	// Optional marks a privilege that the work does not depend on.
 	Optional bool
@@ -153,7 +154,8 @@ func (db Database) Lacks(ctx context.Context, on querier, roles Roles, tables []
 }
 
 // Grant grants the missing privileges that the current role may grant, and returns the
-// others. If apply is false it returns all missing privileges and grants none.
+// privileges that it may not grant. If apply is false, it grants none and returns all
+// missing privileges.
 func (db Database) Grant(ctx context.Context, log *slog.Logger, roles Roles, tables []TableGrant,
 	apply bool,
 ) (lacks []Lack, done int, err error) {

@@ -13,8 +13,9 @@ import (
 // with GitLab's columns and rules.
 type Groups struct {
 	Table, Key string
-	// Parent is the column with the key of the parent group, and MarkedBy the column with
-	// the user who requested the deletion; empty means none.
+	// Parent is the column with the key of the parent group. MarkedBy is the column with
+	// the user who requested the deletion. An empty name means that there is no such
+	// column.
 	Parent, MarkedOn, MarkedBy string
 	// Period is the number of days between mark and deletion. PeriodColumn, if set,
 	// overrides it.
@@ -22,8 +23,8 @@ type Groups struct {
 	PeriodColumn string
 	// Rename are columns that get a suffix when the group is marked.
 	Rename []string
-	// MayRemove is a function of the application, with or without its schema; empty means
-	// none.
+	// MayRemove is the name of a function of the application, with or without its schema.
+	// It is empty if there is none.
 	MayRemove string
 }
 
@@ -52,8 +53,7 @@ func (db Database) groupTypes(snap snapshot) (group, user string) {
 	return group, table.keyType(g.MarkedBy)
 }
 
-// fit returns the component with its needs replaced by those of the configured table of
-// groups.
+// fit returns c with its needs replaced by the needs of the configured table of groups.
 func (g Groups) fit(c component) component {
 	if c.name != AdjournedGroups || g.Table == "" {
 		return c

@@ -211,8 +211,8 @@ func execAll(ctx context.Context, tx pgx.Tx, statements []string) error {
 	return nil
 }
 
-// The application's writers queue behind a statement that waits for a table's lock. So
-// each wait is short, and the pauses let them continue.
+// While a statement waits for a table's lock, the application's later writes wait too. So
+// each wait is short, and the writers continue during the pauses.
 const (
 	lockAttempts = 5
 	lockPause    = time.Second

@@ -15,8 +15,8 @@ import (
 // Need is a table of the application that a component needs. A test compares the tables
 // in docs/ with it.
 type Need struct {
-	// Table is in the tracked schema. Key is its configuration key below the component's;
-	// empty means that the name is fixed.
+	// Table is in the tracked schema. Key is its configuration key within the component's
+	// section. If Key is empty, the name is fixed.
 	Table, Key string
 	// With, if set, makes the need conditional: it applies only if all these tables
 	// exist.

@@ -117,8 +117,9 @@ func (g ownerGrant) revoke(owner string) string {
 	return fmt.Sprintf("REVOKE %s ON %s %s FROM %s", g.Privileges, g.Kind, g.Object, quote(owner))
 }
 
-// grants returns the privileges that the owner's role needs on the application's tables
-// and rules: the ones that it has, or the ones that are missing.
+// grants returns privileges of the owner's role on the application's tables and rules. If
+// has is set it returns the privileges that the role has, and otherwise the required
+// privileges that it lacks.
 func (db Database) grants(ctx context.Context, on querier, has bool) ([]ownerGrant, error) {
 	tables, privileges := db.ownerNeeds()
 	return list(ctx, on, "privileges of role "+db.owner(), pgx.RowToStructByPos[ownerGrant],
@@ -126,7 +127,8 @@ func (db Database) grants(ctx context.Context, on querier, has bool) ([]ownerGra
 }
 
 // grantOwner grants the owner's role its missing privileges on the application's tables
-// and rules. It stores the ones that the current role may not grant in own.Todo.
+// and rules. If the current role may not grant a privilege, grantOwner adds it to
+// own.Todo.
 func (s *session) grantOwner(ctx context.Context, tx pgx.Tx, own *Ownership) error {
 	grants, err := s.db.grants(ctx, tx, false)
 	if err != nil {

@@ -79,9 +79,9 @@ func (db Database) missingTables(snap snapshot, c component) (missing []string) 
 	return missing
 }
 
-// due returns the migrations of a component that Up runs: the ones that are newer than
-// its version. If a table of an installed component is missing, it returns all
-// migrations, because one component may add columns to a table of another.
+// due returns the migrations of a component that Up runs. These are the migrations that
+// are newer than its installed version. If a table of an installed component is missing,
+// it returns all migrations, because one component may add columns to a table of another.
 func (db Database) due(snap snapshot, c component) []Migration {
 	version := snap.versions[c.name]
 	if c.name != River && slices.ContainsFunc(db.components(), func(other component) bool {

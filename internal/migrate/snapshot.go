@@ -169,7 +169,8 @@ type beginner interface {
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 
-// reading runs do on Sessions, or else on a connection of its own.
+// reading runs do on Sessions. If Sessions is nil, it opens a connection and closes it
+// afterwards.
 func (db Database) reading(ctx context.Context, do func(on beginner) error) error {
 	if db.Sessions != nil {
 		return do(db.Sessions)
@@ -227,9 +228,9 @@ func sqlText(name string) string {
 // migrateLock is the advisory lock of migrations of a database: "sexmigr" in ASCII.
 const migrateLock int64 = 0x7365786d696772
 
-// sessionSettings makes a session independent of the settings of the role and the
-// database. The short lock_timeout limits how long the application queues behind a
-// migration.
+// sessionSettings make a session independent of the settings of the role and the
+// database. The short lock_timeout limits how long statements of the application wait in
+// the lock queue while a migration waits.
 const sessionSettings = `
 SET search_path = pg_catalog, pg_temp;
 SET standard_conforming_strings = on;

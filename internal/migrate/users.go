@@ -14,10 +14,10 @@ import (
 // GitLab's columns and rules.
 type Users struct {
 	Table, Key string
-	// Ghost is the key of the ghost user; empty means none.
+	// Ghost is the key of the ghost user, or "" if none is configured.
 	Ghost string
-	// MayDelete is a function of the application, with or without its schema; empty means
-	// none.
+	// MayDelete is the name of a function of the application, with or without its schema.
+	// It is empty if there is none.
 	MayDelete string
 	// OnRequest has the values to which columns are set when a user is queued.
 	OnRequest map[string]string
@@ -34,8 +34,7 @@ func (db Database) userKeyType(snap snapshot) string {
 	return snap.tracked[db.Users.Table].keyType(db.Users.Key)
 }
 
-// fit returns the component with its needs replaced by those of the configured table of
-// users.
+// fit returns c with its needs replaced by the needs of the configured table of users.
 func (u Users) fit(c component) component {
 	if c.name == GhostUsers && !u.gitlab() {
 		list := []Column{{u.Key, "users.key", AnyKey, false}}
