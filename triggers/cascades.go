@@ -35,8 +35,8 @@ type Cascade struct {
 	From []string
 	// Action is CASCADE, SET NULL or SET DEFAULT.
 	Action string
-	// Uncovered is why undo does not restore the rows; empty if a trigger keeps them. Fix
-	// is the remedy.
+	// Uncovered is the reason why undo does not restore the rows. It is empty if a
+	// trigger keeps them. Fix is the remedy.
 	Uncovered, Fix string
 }
 
@@ -52,8 +52,8 @@ type cascade struct {
 	Spared bool
 }
 
-// trigger returns the trigger that keeps the effects of the key; "" if the table's
-// tracking trigger does so, or no trigger can.
+// trigger returns the trigger that keeps the effects of the key. It returns "" if the
+// table's tracking trigger keeps them, or if no trigger can.
 func (c cascade) trigger() string {
 	switch {
 	case c.Spared:

@@ -94,8 +94,8 @@ func (t target) wakesWorkers() bool {
 	return t.Trigger == WakeTrigger || t.Trigger == WakeUpdateTrigger
 }
 
-// readTargets returns the expected triggers of a query with the installed ones. what
-// describes them in an error.
+// readTargets runs a query for expected triggers, and returns them together with the
+// installed ones. what is a description for errors.
 func readTargets(ctx context.Context, tx pgx.Tx, what, query string, args ...any) ([]target, error) {
 	rows, _ := tx.Query(ctx, sqlText("queries/"+query)+sqlText("queries/installed_triggers"), args...)
 	targets, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t target, err error) {

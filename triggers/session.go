@@ -128,8 +128,8 @@ type relation struct {
 }
 
 // onTable runs do in one transaction with the lock timeout, and retries while other
-// sessions hold the table. The waits are short and have pauses, because the application
-// queues behind a waiting CREATE TRIGGER.
+// sessions have locks on the table. The waits are short and separated by pauses, because
+// the application waits while CREATE TRIGGER waits.
 func (c Config) onTable(ctx context.Context, conn *pgx.Conn, r relation, exclusive bool, do func(pgx.Tx) error) error {
 	var err error
 	var holders string
@@ -167,8 +167,8 @@ func (c Config) waits(lock, holders string) {
 	}
 }
 
-// blockers returns the lock holders of a table. They may have ended by now, and an error
-// is ignored so that it does not hide the one of the lock.
+// blockers returns the lock holders of a table, which may already have ended. It ignores
+// an error of its query, because the caller reports the error of the lock.
 func blockers(ctx context.Context, conn *pgx.Conn, r relation, exclusive bool) string {
 	rows, _ := conn.Query(ctx, sqlText("queries/blockers"), r.OID, exclusive)
 	holders, err := pgx.CollectRows(rows, pgx.RowTo[string])

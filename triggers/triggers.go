@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// The names of the triggers. The first two are on every tracked table. WakeTrigger is on
-// deletion tables, and WakeUpdateTrigger on the ones whose rows become work by a change.
+// The names of the triggers. Every tracked table has TrackTrigger and TruncateTrigger.
+// Every deletion table has WakeTrigger. WakeUpdateTrigger is on tables whose rows become
+// due by an UPDATE.
 const (
 	TrackTrigger      = "sexton_track"
 	TruncateTrigger   = "sexton_truncate"
@@ -34,19 +35,19 @@ const (
 type Config struct {
 	// TrackedSchema is the schema of the tombstones.
 	TrackedSchema string
-	// Truncate is the policy; empty means Reject.
+	// Truncate is the policy. If it is empty, Reject applies.
 	Truncate Policy
 	// Wake are the deletion tables whose rows wake a worker, each for one kind.
 	Wake []Wake
 	// Undo configures how deleted rows are kept.
 	Undo Undo
-	// SameKey reports that a parent's new key column has the same values as the old one,
-	// so that pending tombstones stay valid.
+	// SameKey states that a parent's new key column has the same values as the old one,
+	// so that pending tombstones remain valid.
 	SameKey bool
-	// LockTimeout bounds one wait for the lock of a table, because the application queues
-	// behind it; 0 means 2 s.
+	// LockTimeout limits one wait for the lock of a table, because the application waits
+	// during that time. 0 means 2 s.
 	LockTimeout time.Duration
-	// LockAttempts is the maximum number of attempts per table; 0 means 5.
+	// LockAttempts is the maximum number of attempts per table. 0 means 5.
 	LockAttempts int
 	// Waits, if set, is called while Install or Uninstall waits for a lock, with its name
 	// and its holders.
@@ -93,8 +94,8 @@ type Parent struct {
 	Undo Keeps
 }
 
-// Keeps selects the deleted rows of a parent that its trigger keeps: none, all, or the
-// ones that are deleted because of other rows that are kept.
+// Keeps selects the deleted rows of a parent that its trigger keeps: none, all, or only
+// rows that are deleted as a consequence of another kept deletion.
 type Keeps string
 
 // The choices.
@@ -123,7 +124,7 @@ const (
 
 // Finding is one difference between the database and what the parents need.
 type Finding struct {
-	// Table is schema.table, quoted if necessary; empty for a function.
+	// Table is schema.table, quoted if necessary. It is empty for a function.
 	Table string `json:"table,omitempty"`
 	// Trigger is the name of the trigger or function.
 	Trigger string `json:"trigger"`
