@@ -120,7 +120,7 @@ const oldest, newest = 14, 18
 // versions and for a text that is not a version.
 func Untested(version string) problem.Problem {
 	var major int
-	_, _ = fmt.Sscan(version, &major) // A text without a number leaves 0.
+	_, _ = fmt.Sscan(version, &major) // major remains 0 if the text has no number.
 	switch {
 	case major > 0 && major < oldest:
 		return problem.Problem{
