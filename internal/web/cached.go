@@ -11,7 +11,7 @@ import (
 type Cached[T any] struct {
 	// Read returns a new value. It is never called concurrently.
 	Read func(ctx context.Context) T
-	// Timeout limits Read. Keep is how long its value is returned.
+	// Timeout limits Read. Keep is the time for which its value is cached.
 	Timeout time.Duration
 	Keep    time.Duration
 

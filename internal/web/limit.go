@@ -7,16 +7,16 @@ import (
 )
 
 const (
-	// maxConnections is the maximum number of open connections; more wait in the kernel.
-	// Each takes a file descriptor, which the databases need, too. It is so large that
-	// clients that send their headers slowly do not block health checks.
+	// maxConnections is the maximum number of open connections. More connections wait in
+	// the kernel. Each takes a file descriptor, which the databases also need. It is so
+	// large that clients that send their headers slowly do not block health checks.
 	maxConnections = 512
 	// maxRequests is the maximum number of concurrent requests, without health checks.
 	maxRequests = 128
 )
 
-// limitRequests makes requests wait while maxRequests others are served. Health checks do
-// not wait.
+// limitRequests serves at most maxRequests requests at the same time. Further requests
+// wait, except health checks.
 func limitRequests(next http.Handler) http.Handler {
 	running := make(chan struct{}, maxRequests)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -79,7 +79,7 @@ func (c credentials) require(next http.Handler, refused func(*http.Request)) htt
 	})
 }
 
-// refuseChanges passes on only requests that change nothing.
+// refuseChanges rejects requests that change something.
 func refuseChanges(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if changes(r) {

@@ -40,7 +40,8 @@ type Server struct {
 	// Ready answers /readyz. It is called at most once a second, and its context ends
 	// after two.
 	Ready func(ctx context.Context) Readiness
-	// River serves the paths below RiverPath, Page all others. Nil serves nothing there.
+	// River serves the paths below RiverPath, and Page all other paths. If one is nil,
+	// its paths are not served.
 	Page  http.Handler
 	River http.Handler
 	// Record is called with each change that a visitor requests of River, before it is

@@ -14,19 +14,20 @@ import (
 )
 
 const (
-	// maxForm bounds what a button may send, in bytes; maxReason is in characters.
+	// maxForm limits the body of a button's request, in bytes. maxReason is in
+	// characters.
 	maxForm   = 16 << 10
 	maxReason = 200
 )
 
-// notice tells what came of a button.
+// notice is the message about the result of a button's request.
 type notice struct {
 	Text   string
 	Failed bool
 }
 
-// change answers a button with what it has changed: with fragments for htmx, else by
-// sending the browser back to the page.
+// change returns the handler of a button's request. It calls do, and then sends the
+// changed fragments to htmx, or redirects any other client to the page.
 func (p *Page) change(do func(r *http.Request) (string, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
@@ -64,14 +65,15 @@ func reason(r *http.Request) (string, error) {
 	if utf8.RuneCountInString(text) > maxReason {
 		return "", components.Refuse("the reason is longer than %d characters", maxReason)
 	}
-	// Postgres keeps no zero byte, and terminals obey others.
+	// Postgres rejects a zero byte, and other control characters can change a terminal.
 	if !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
 		return "", components.Refuse("the reason contains control characters or invalid UTF-8")
 	}
 	return text, nil
 }
 
-// setPaused is a button that pauses or resumes a kind, or all, for a reason.
+// setPaused returns the action of a button that pauses or resumes a kind, or all kinds,
+// with a reason.
 func (p *Page) setPaused(pause bool, said, rest string) func(r *http.Request) (string, error) {
 	return func(r *http.Request) (string, error) {
 		why, err := reason(r)
@@ -100,8 +102,8 @@ func (p *Page) undo(r *http.Request) (string, error) {
 	return p.options.Source.Undo(r.Context(), web.VisitorOf(r.Context()), id)
 }
 
-// cancelGroup restores a group. The form names the user of the application on whose
-// behalf.
+// cancelGroup restores a group on behalf of the user of the application that the form
+// names.
 func (p *Page) cancelGroup(r *http.Request) (string, error) {
 	group, user := r.PathValue("id"), r.PostForm.Get("user")
 	if user == "" {

@@ -16,14 +16,15 @@ import (
 // prints more.
 const maxRows = 50
 
-// focus is the part of the page that an address names. The zero value is all of it.
+// focus is the part of the page that an address selects. The zero value is the whole
+// page.
 type focus struct {
 	// Kind is one kind of job: /jobs/KIND.
 	Kind string
-	// Failures are shown alone: /failures with the parameter reason.
+	// Failures selects only the failures: /failures with the parameter reason.
 	Failures bool
 	Reason   string
-	// Deletion is a kept one: /deletions/ID.
+	// Deletion is the number of a kept deletion: /deletions/ID.
 	Deletion int64
 }
 
@@ -33,8 +34,8 @@ func (f focus) All() bool { return f.Kind == "" && !f.Failures && f.Deletion == 
 // Jobs reports whether jobs and their runs are shown.
 func (f focus) Jobs() bool { return !f.Failures && f.Deletion == 0 }
 
-// focusOf reads the address. A fragment has that of the page that asks for it, which htmx
-// sends along.
+// focusOf returns the focus of a request's address. For a fragment it uses the address of
+// the page, which htmx sends in a header.
 func focusOf(r *http.Request) focus {
 	at := r.URL
 	if page, err := url.Parse(r.Header.Get("Hx-Current-Url")); err == nil && page.Path != "" {
@@ -58,17 +59,17 @@ func focusOf(r *http.Request) focus {
 // list holds the first failures.
 type list struct {
 	Rows []components.Failure
-	// Total counts all of them, Locked the ones that only wait for a lock.
+	// Total counts all failures. Locked counts the failures that only wait for a lock.
 	Total  int
 	Locked int64
-	// More reports that there are more than were looked at.
+	// More reports that there are more failures than were read.
 	More bool
 }
 
 // Cut reports whether the list lacks rows.
 func (l list) Cut() bool { return l.Total > len(l.Rows) }
 
-// narrow leaves what the address names.
+// narrow removes everything that the address does not select.
 func (v *view) narrow(at focus) {
 	v.Focus = at
 	if at.Kind != "" {
@@ -95,12 +96,13 @@ func (v *view) narrow(at focus) {
 	v.List.Rows = v.List.Rows[:min(maxRows, v.List.Total)]
 }
 
-// missing reports whether the address names a job or a deletion that is not there.
+// missing reports whether the address selects a job or a deletion that does not exist.
 func (v *view) missing() bool {
 	return v.Focus.Kind != "" && len(v.Jobs) == 0 || v.Focus.Deletion != 0 && v.Unread == nil && v.Deletion == nil
 }
 
-// attempt is when a row is tried next. Without a time and not given up that is now.
+// attempt describes the next attempt for a row. If At is empty and GivenUp is false, the
+// row is due now.
 type attempt struct {
 	GivenUp bool
 	At      moment
@@ -113,5 +115,5 @@ func nextTry(now time.Time, f components.Failure) attempt {
 	return attempt{At: momentAt(now, f.Next)}
 }
 
-// Failed counts the ones that do not only wait for a lock.
+// Failed returns the number of failures that do not only wait for a lock.
 func (l list) Failed() int64 { return int64(l.Total) - l.Locked }

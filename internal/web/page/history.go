@@ -14,8 +14,8 @@ import (
 	"sexton/internal/web"
 )
 
-// stretch is a span of time that can be looked at. Samples come every 15 s: each bin of a
-// minute has some. The bins make some 300 points.
+// stretch is a span of time that the chart can show. A sample is taken every 15 s, so
+// each bin has at least two. A chart has about 300 bins.
 type stretch struct {
 	Name, Title string
 	span, bin   time.Duration
@@ -32,12 +32,12 @@ func stretches() []stretch {
 const (
 	historyTimeout = 5 * time.Second
 	historyFor     = 10 * time.Second
-	// gap is the number of bins without a sample after which no worker was there to take
-	// one.
+	// gap is the number of consecutive bins without a sample that means that no worker
+	// was running.
 	gap = 3
 )
 
-// histories are the last readings of each stretch, shared among all readers.
+// histories cache the last reading of each stretch for all requests.
 type histories map[string]*web.Cached[reading[[]jobrun.Series]]
 
 func newHistory(source Source) histories {
@@ -52,8 +52,8 @@ func newHistory(source Source) histories {
 	return all
 }
 
-// chart is the document that the chart is drawn from: one column of times and, per
-// series, columns of the same length, with null where a series has no value.
+// chart is the JSON document with the data of the chart. It has one column of times and,
+// per series, columns of the same length, with null if a series has no value.
 type chart struct {
 	// Span is in seconds; times are in seconds of the epoch.
 	Span   int64         `json:"span"`
@@ -66,11 +66,11 @@ type chartSeries struct {
 	Label   string     `json:"label"`
 	Pending []*int64   `json:"pending"`
 	Oldest  []*float64 `json:"oldest"`
-	// Rate is how many rows a second were finished; null for the present moment.
+	// Rate is the number of rows finished per second. It is null for the present moment.
 	Rate []*float64 `json:"rate"`
 }
 
-// newChart aligns the series, and ends each with the present value, which no sample has
+// newChart aligns the series by time, and appends the present values, which no sample has
 // yet.
 func newChart(s stretch, series []jobrun.Series, tables []components.Backlog, now time.Time) chart {
 	c := chart{Span: int64(s.span.Seconds()), Now: now.Unix(), At: []int64{}, Series: []chartSeries{}}
@@ -104,7 +104,7 @@ func newChart(s stretch, series []jobrun.Series, tables []components.Backlog, no
 	return c
 }
 
-// withPresent adds what the tables hold now.
+// withPresent appends the current values of the tables to the series.
 func withPresent(series []jobrun.Series, tables []components.Backlog, now time.Time) []jobrun.Series {
 	out := make([]jobrun.Series, 0, len(series)+len(tables))
 	for _, one := range series {
@@ -131,8 +131,8 @@ func withPresent(series []jobrun.Series, tables []components.Backlog, now time.T
 	return out
 }
 
-// withGaps puts a time without values between times that are too far apart, so that no
-// line bridges them.
+// withGaps inserts a time without values between times that are too far apart, so that
+// the chart draws no line between them.
 func withGaps(times []int64, most int64) []int64 {
 	out := make([]int64, 0, len(times))
 	for i, at := range times {
@@ -144,7 +144,7 @@ func withGaps(times []int64, most int64) []int64 {
 	return out
 }
 
-// serveHistory answers with the chart's document.
+// serveHistory sends the chart's document.
 func (p *Page) serveHistory(w http.ResponseWriter, r *http.Request) {
 	at := max(0, slices.IndexFunc(stretches(), func(s stretch) bool { return s.Name == r.URL.Query().Get("span") }))
 	s := stretches()[at]
@@ -172,8 +172,8 @@ const (
 	sparkHeight = 28
 )
 
-// spark is a small line of one table's last hour, as points of an SVG polyline; empty
-// where there is too little to draw.
+// spark returns the points of an SVG polyline for one table's last hour. It is empty if
+// there are too few points to draw.
 func spark(series []jobrun.Series, table components.Backlog, now time.Time) string {
 	at := slices.IndexFunc(series, func(s jobrun.Series) bool {
 		return s.Table == table.Table &&
@@ -186,7 +186,8 @@ func spark(series []jobrun.Series, table components.Backlog, now time.Time) stri
 	if len(points) < 3 {
 		return ""
 	}
-	// A young history has the whole width, from five minutes on.
+	// A history shorter than an hour uses the whole width, unless it is shorter than five
+	// minutes.
 	begin := max(now.Add(-stretches()[0].span).Unix(), min(points[0].At, now.Add(-5*time.Minute).Unix()))
 	highest := int64(1)
 	for _, point := range points {

@@ -24,43 +24,44 @@ import (
 )
 
 const (
-	// readTimeout bounds a reading, readFor is for how long it is shared. The page asks
-	// every two seconds.
+	// readTimeout limits a reading. readFor is the time for which a reading is cached.
+	// The page is refreshed every two seconds.
 	readTimeout = 5 * time.Second
 	readFor     = 1500 * time.Millisecond
 )
 
-// policy lets the page load what comes from here, and nothing that stands inline.
+// policy is the Content-Security-Policy. The page may load files of this server only, and
+// no inline scripts or styles.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 
-// Source serves the page's readings and changes: a *operator.PageSource. It may be called
-// by several requests at a time.
+// Source reads the data of the page and makes its changes. *operator.PageSource
+// implements it. Its methods may be called concurrently.
 type Source interface {
 	Overview(ctx context.Context) (operator.Overview, error)
-	// History is the backlog of the last span, the highest value of each bin.
+	// History returns the backlog of the last span, with the highest value of each bin.
 	History(ctx context.Context, span, bin time.Duration) ([]jobrun.Series, error)
-	// SetPaused pauses or resumes a kind of job, or all where none is named, on all
-	// workers. A *components.RefusedError is shown to the user.
+	// SetPaused pauses or resumes a kind of job on all workers, or all kinds if kind is
+	// empty. A *components.RefusedError is shown to the user.
 	SetPaused(ctx context.Context, by web.Visitor, kind, reason string, pause bool) error
-	// Retry has failed rows tried again now and says what came of it.
+	// Retry makes failed rows due now and returns a message about the result.
 	Retry(ctx context.Context, by web.Visitor, what components.Retry) (string, error)
-	// RunNow has a kind with a schedule run without waiting for its tick.
+	// RunNow runs a scheduled kind without waiting for its tick.
 	RunNow(ctx context.Context, by web.Visitor, kind string) error
 	// CancelGroup restores a group on behalf of a user of the application.
 	CancelGroup(ctx context.Context, by web.Visitor, groupID, userID string) error
-	// Deletion is one that is kept, nil where it is not. Undo takes it back, and says
-	// what came of it by then.
+	// Deletion returns a kept deletion, or nil if it is not kept. Undo restores its rows,
+	// and returns a message about the result so far.
 	Deletion(ctx context.Context, id int64) (*operator.Deletion, error)
 	Undo(ctx context.Context, by web.Visitor, id int64) (string, error)
 }
 
-// Options make a page.
+// Options are the options of a page.
 type Options struct {
 	Source Source
-	// ReadOnly leaves the buttons out. Refusing the requests is the server's part.
+	// ReadOnly omits the buttons. The server, not the page, rejects requests for changes.
 	ReadOnly bool
-	// Version is the program's.
+	// Version is the version of the program.
 	Version string
 	Logger  *slog.Logger
 }
@@ -77,7 +78,7 @@ type Page struct {
 
 var _ http.Handler = (*Page)(nil)
 
-// New makes a page. An error means that the program was built wrongly.
+// New returns a page. It returns an error only if the embedded templates are invalid.
 func New(options Options) (*Page, error) {
 	p := &Page{options: options, history: newHistory(options.Source), assets: loadAssets(), mux: http.NewServeMux()}
 	var err error
@@ -109,7 +110,7 @@ func New(options Options) (*Page, error) {
 	return p, nil
 }
 
-// show answers with what the address names.
+// show renders the part of the page that the address selects.
 func (p *Page) show(w http.ResponseWriter, r *http.Request, template string) {
 	shown, code := p.newView(r.Context(), focusOf(r)), http.StatusOK
 	if shown.Known && shown.missing() && template == "page" {
@@ -124,15 +125,18 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mux.ServeHTTP(w, r)
 }
 
-// reading is the answer of a source and its time.
+// reading is the last successful result of a source, its time, and the error of the last
+// call.
 type reading[T any] struct {
 	value T
-	// at is when the value was read. With an error it is the last one that could be had.
+	// at is the time when value was read. If err is set, value and at are from the last
+	// successful call.
 	at  time.Time
 	err error
 }
 
-// lasting keeps the last good reading beside an error. Its sharers call it one at a time.
+// lasting returns a function that calls read. If read fails, the function returns the
+// last successful value with the error. It must not be called concurrently.
 func lasting[T any](read func(context.Context) (T, error)) func(context.Context) reading[T] {
 	var last reading[T]
 	return func(ctx context.Context) reading[T] {
@@ -146,8 +150,8 @@ func lasting[T any](read func(context.Context) (T, error)) func(context.Context)
 	}
 }
 
-// render answers with a template. It is rendered before anything is sent, so that an
-// answer is whole or an error.
+// render sends a rendered template. It renders the whole template before it sends
+// anything, so that an error of the template becomes an error response.
 func (p *Page) render(w http.ResponseWriter, code int, name string, data any) {
 	var out bytes.Buffer
 	if err := p.html.ExecuteTemplate(&out, name, data); err != nil {
@@ -174,7 +178,7 @@ func (p *Page) functions() template.FuncMap {
 	}
 }
 
-// refusal words the answer to a user whose change was not made.
+// refusal returns the status code and the message for a change that failed.
 func refusal(err error) (code int, text string) {
 	if refused, ok := errors.AsType[*components.RefusedError](err); ok {
 		return http.StatusUnprocessableEntity, refused.Reason
@@ -188,18 +192,19 @@ var assetFiles embed.FS
 //go:embed templates
 var templateFiles embed.FS
 
-// asset is one file, known by its content.
+// asset is one embedded file and the version of its content.
 type asset struct {
 	content []byte
 	kind    string
 	version string
 }
 
-// assets are the files that the page loads, by name. htmx and uPlot are as published on
-// npm, their licenses beside them.
+// assets are the embedded files that the page loads, by name. htmx and uPlot are
+// unchanged from npm. Their licenses are in the same folder.
 type assets map[string]asset
 
-// loadAssets reads them. As parts of the program they are never missing.
+// loadAssets reads the embedded files. It ignores errors, since embedded files are never
+// missing.
 func loadAssets() assets {
 	all := assets{}
 	entries, _ := assetFiles.ReadDir("assets")
@@ -214,7 +219,8 @@ func loadAssets() assets {
 	return all
 }
 
-// url is where a file is. It changes with the content, so that browsers may keep it.
+// url returns the URL of a file. It changes with the content, so that browsers may cache
+// the file.
 func (a assets) url(name string) (string, error) {
 	file, ok := a[name]
 	if !ok {

@@ -11,10 +11,10 @@ import (
 	"sexton/internal/render"
 )
 
-// plural writes the unit that goes with a number.
+// plural returns the unit in the singular or plural form for n.
 func plural(n int64, unit string) string { return verb(n, unit, unit+"s") }
 
-// span writes a duration in two units at most, as people say it.
+// span formats a duration for people, in at most two units.
 func span(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch d = d.Abs(); {
@@ -41,7 +41,7 @@ func two(d, large time.Duration, largeName string, small time.Duration, smallNam
 	return text
 }
 
-// took writes how long a run was: most are far below a second.
+// took formats the duration of a run, which is usually far below a second.
 func took(d time.Duration) string {
 	if d < time.Second {
 		return render.Duration(d)
@@ -49,14 +49,14 @@ func took(d time.Duration) string {
 	return span(d)
 }
 
-// moment is a time with its distance, for an element that names both.
+// moment is a time in several formats, for one HTML element.
 type moment struct {
-	// Machine is for the datetime attribute, Exact for the tooltip, Relative for the
+	// Machine is for the datetime attribute, Exact for the tooltip, and Relative for the
 	// text.
 	Machine, Exact, Relative string
 }
 
-// momentAt describes a time as seen from another.
+// momentAt formats the time at relative to now.
 func momentAt(now, at time.Time) moment {
 	at = at.UTC()
 	m := moment{Machine: at.Format(time.RFC3339), Exact: at.Format("2006-01-02 15:04:05 UTC")}
@@ -73,10 +73,11 @@ func momentAt(now, at time.Time) moment {
 	return m
 }
 
-// whole is span without fractions, which would flicker.
+// whole formats a duration in whole seconds, because fractions would change with every
+// refresh.
 func whole(d time.Duration) string { return span(d.Abs().Truncate(time.Second)) }
 
-// sentence begins with a capital letter.
+// sentence returns the text with a capital first letter.
 func sentence(text string) string {
 	first, size := utf8.DecodeRuneInString(text)
 	if size == 0 || first == utf8.RuneError {
@@ -85,12 +86,12 @@ func sentence(text string) string {
 	return string(unicode.ToUpper(first)) + text[size:]
 }
 
-// briefLength is how many characters of a text of other programs are shown: an error may
-// hold a whole statement, a change a thousand ids, and the page is fetched every two
-// seconds.
+// briefLength is the maximum length of shown texts of other programs, in characters. An
+// error can contain a whole statement, and a change a thousand ids. The page is fetched
+// every two seconds.
 const briefLength = 280
 
-// brief cuts a text that is longer.
+// brief truncates a text to briefLength.
 func brief(text string) string {
 	if utf8.RuneCountInString(text) <= briefLength {
 		return text
@@ -98,7 +99,7 @@ func brief(text string) string {
 	return string([]rune(text)[:briefLength]) + "…"
 }
 
-// outcomeText words how a run ended.
+// outcomeText returns the outcome of a run for people.
 func outcomeText(outcome string) string {
 	switch outcome {
 	case "over_limit":

@@ -13,12 +13,12 @@ import (
 	"sexton/internal/render"
 )
 
-// shownOldest are the parent tables with the oldest tombstones, shownReasons the reasons
-// of a card.
+// shownOldest limits the parent tables that are listed with their oldest tombstones.
+// shownReasons limits the reasons of a card.
 const shownOldest, shownReasons = 5, 2
 
-// state is the sort of a card or a row, which gives its color. The greater one comes
-// first for an operator.
+// state is the state of a card or a row. It determines the color. States with a higher
+// value are shown first.
 type state int
 
 const (
@@ -29,7 +29,7 @@ const (
 	failed
 )
 
-// String is the state's class in the style sheet.
+// String returns the state's class in the style sheet.
 func (s state) String() string {
 	return [...]string{"idle", "working", "paused", "waiting", "failed"}[s]
 }
@@ -40,8 +40,8 @@ type view struct {
 	ReadOnly bool
 	Version  string
 	Notice   notice
-	// Trouble says why there are no newer figures than those of At; empty where they are
-	// new.
+	// Trouble is the reason why there is no reading newer than At. It is empty if the
+	// reading is current.
 	Trouble string
 	At      time.Time
 	Known   bool
@@ -49,17 +49,19 @@ type view struct {
 	Headline headline
 	Tables   []tableView
 	Jobs     []jobView
-	// Reasons are why rows fail. List has the rows of one page of the failures, where the
-	// address names those.
+	// Reasons are the reasons why rows fail. List has the failed rows if the address
+	// selects failures.
 	Reasons  []operator.Reason
 	List     list
 	Focus    focus
 	Overview operator.Overview
-	// Deletion is the kept one that the address names. Unread says why that is not known.
+	// Deletion is the kept deletion that the address selects. Unread is the error if it
+	// could not be read.
 	Deletion *operator.Deletion
 	Unread   error
 	Spans    []stretch
-	// Several reports that there are several databases, which have to be told apart.
+	// Several reports that there are several databases, so that names of databases are
+	// shown.
 	Several bool
 }
 
@@ -67,23 +69,24 @@ type headline struct {
 	State state
 	Title string
 	Text  string
-	// Held are the jobs that are kept from their work.
+	// Held are the jobs that are paused, are waiting, or failed last time.
 	Held []heldJob
 }
 
 type heldJob struct{ Kind, Why string }
 
-// tableView is one card.
+// tableView is the card of a table with pending rows.
 type tableView struct {
 	components.Backlog
 
 	State state
 	Spark string
-	// Why are the reasons for which most of its rows failed.
+	// Why has the reasons for which most of the table's rows failed.
 	Why []operator.Reason
 }
 
-// jobView is a kind with its state in each database, the first of which it embeds.
+// jobView is a kind with its state in each database. It embeds the state in the first
+// database.
 type jobView struct {
 	operator.JobState
 
@@ -97,14 +100,14 @@ type jobIn struct {
 
 	Now   time.Time
 	State state
-	// Alone reports that the job works in one database only, which needs no name.
+	// Alone reports that the job works in one database only, so that its name is omitted.
 	Alone bool
 }
 
-// Ended is when its last run ended or, while that goes on, began.
+// Ended returns the end of the last run, or its beginning if it is running.
 func (j jobIn) Ended() *time.Time { return cmp.Or(j.LastEnded, j.LastRun) }
 
-// newView reads and prepares everything.
+// newView reads everything and prepares it for the templates.
 func (p *Page) newView(ctx context.Context, at focus) *view {
 	read := p.overview.Get(ctx)
 	v := &view{
@@ -140,7 +143,7 @@ func (p *Page) newView(ctx context.Context, at focus) *view {
 	return v
 }
 
-// tableState is that of the job that works the table off.
+// tableState returns the state of the job that processes the table.
 func (v *view) tableState(t components.Backlog) state {
 	switch {
 	case t.Unreachable != "" || len(t.Undefined) > 0:
@@ -160,7 +163,7 @@ func (v *view) tableState(t components.Backlog) state {
 	return waiting
 }
 
-// Unit names a row that a kind works off, such as tombstone.
+// Unit returns the noun for the rows that a kind processes, such as tombstone.
 func (v *view) Unit(kind string) string {
 	for _, job := range v.Jobs {
 		if job.Kind == kind {
@@ -170,7 +173,7 @@ func (v *view) Unit(kind string) string {
 	return "row"
 }
 
-// jobViews are the kinds, in the order of the reading.
+// jobViews returns the kinds, in the order of the reading.
 func jobViews(r operator.Reading, now time.Time) (views []jobView) {
 	for _, job := range r.Jobs {
 		in := jobIn{JobState: job, Now: now, State: jobState(job), Alone: len(job.Job.Databases) == 1}
@@ -197,7 +200,7 @@ func jobState(job operator.JobState) state {
 	return idle
 }
 
-// headline says in one sentence how things are.
+// headline summarizes the state of the installation in one sentence.
 func (v *view) headline() headline {
 	if v.Trouble != "" {
 		return headline{State: failed, Title: "The state cannot be read", Text: "The figures are old."}
@@ -258,7 +261,8 @@ func (v *view) headline() headline {
 	}
 }
 
-// held says which jobs are kept from their work, and counts passes at work.
+// held returns the jobs that are paused, are waiting, or failed last time, and the number
+// of running passes.
 func (v *view) held() (held []heldJob, runs int) {
 	for _, job := range v.Jobs {
 		switch {
@@ -283,13 +287,14 @@ func (v *view) AllPaused() bool {
 	return !slices.ContainsFunc(v.Jobs, func(job jobView) bool { return !job.Paused })
 }
 
-// failureList are failures that are tried again, or that were given up.
+// failureList has the failures that are retried, or those that were given up, by reason.
 type failureList struct {
 	Title   string
 	Reasons []operator.Reason
 }
 
-// FailureLists separates failures that are tried again from the ones that were given up.
+// FailureLists returns two lists: failures that are retried, and failures that were given
+// up.
 func (v *view) FailureLists() (lists []failureList) {
 	for _, givenUp := range []bool{false, true} {
 		list := failureList{Title: "To be retried"}
