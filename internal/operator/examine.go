@@ -82,8 +82,8 @@ func (x *Examination) checks(name string, phase components.Phase, do func(*compo
 	}
 }
 
-// runComponentCheck makes a check of a component. It counts as skipped if enabled is
-// false or if the check does not apply.
+// runComponentCheck runs a check of a component. The check counts as skipped if it does
+// not apply or if enabled is false.
 func (x *Examination) runComponentCheck(ctx context.Context, check components.Check, database string, enabled bool) {
 	if check.Needs != nil {
 		enabled = check.Needs(&x.Exam)
@@ -95,8 +95,8 @@ func (x *Examination) runComponentCheck(ctx context.Context, check components.Ch
 	})
 }
 
-// runCheck makes a check of the current database. It counts as skipped if enabled is
-// false.
+// runCheck runs a check of the current database. The check counts as skipped if enabled
+// is false.
 func (x *Examination) runCheck(ctx context.Context, enabled bool, name string,
 	check func(context.Context) ([]doctor.Finding, error),
 ) bool {
@@ -184,8 +184,8 @@ func (x *Examination) examineDatabase(ctx context.Context, db database.Database,
 	}
 }
 
-// work makes the checks of pending work: for components that work in every database, or
-// for the others.
+// work runs the checks of pending work. If everywhere is true, it runs those of
+// components that work in every database, and otherwise those of all other components.
 func (x *Examination) work(ctx context.Context, everywhere bool) {
 	x.checks(x.DB.Name, components.Work, func(one *components.Component, check components.Check) {
 		if one.Everywhere == everywhere {

@@ -41,8 +41,8 @@ func (g *Gauges) source() components.Source {
 	return Noted(&installation.Connections{Config: g.All.Config, Databases: g.All.Databases}, g.Noted)
 }
 
-// Read reads all databases in parallel. For a database that does not answer, it returns
-// only the sample that says so. It does not delay the others.
+// Read reads all databases in parallel. A database that does not answer has only the
+// sample sexton_up, and does not delay the others.
 func (g *Gauges) Read(ctx context.Context) []metrics.Sample {
 	// The tables of the jobs database are read once, and only the samples that need them
 	// wait.

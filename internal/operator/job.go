@@ -36,8 +36,8 @@ type JobState struct {
 	LastRun     *time.Time `json:"last_run"`
 	LastOutcome *string    `json:"last_outcome"`
 	LastError   *string    `json:"last_error"`
-	// WaitingFor is why pending work is not being done, whether or not a run is in
-	// progress. It is null if nothing blocks it.
+	// WaitingFor is the reason why pending work is not being done, whether or not a run
+	// is in progress. It is null if nothing blocks the work.
 	WaitingFor *string `json:"waiting_for"`
 	// Running is the run in progress, or null.
 	Running *Pass `json:"running"`
@@ -51,11 +51,11 @@ type JobState struct {
 	LastEnded *time.Time `json:"-"`
 	// ending is the outcome of the last run for people.
 	ending string
-	// retryReason is what the last run waited for if it could not work, without a
-	// failure.
+	// retryReason is the lock or other obstacle that the last run waited for, if it could
+	// not work but did not fail.
 	retryReason string
-	// readOnly says which database accepts no writes, its own or the jobs database, and
-	// why. It is empty if both do.
+	// readOnly describes the database that accepts no writes, its own or the jobs
+	// database, and the reason. It is empty if both accept writes.
 	readOnly string
 	// class is the class of WaitingFor.
 	class pace.WaitClass
@@ -352,8 +352,8 @@ func nextText(job riverjobs.Job) string {
 	return " at " + cron.Next(time.Now().UTC()).Format(time.RFC3339)
 }
 
-// outdated describes which workers have read other definitions than the installed ones.
-// stopped reports that all have.
+// outdated describes the workers that have loaded other definitions than the installed
+// ones. stopped reports that these are all workers.
 func (k *shared) outdated(lease string) (reason string, stopped bool) {
 	var clients []string
 	for _, client := range k.workers {

@@ -26,7 +26,8 @@ import (
 )
 
 const (
-	// pingTimeout is how long a database may take to answer before it counts as down.
+	// pingTimeout is the time within which a database must answer. Otherwise it counts as
+	// down.
 	pingTimeout = time.Second
 	// shownRuns is the number of runs with changes that are shown, among the last
 	// runsWindow runs.
@@ -224,7 +225,8 @@ func (s *PageSource) CancelGroup(ctx context.Context, by web.Visitor, groupID, u
 	return problem.Doing(err, "restore group %s", groupID)
 }
 
-// readFailures reads what it can. It logs what it cannot read.
+// readFailures reads the failures of the databases that answer. It logs an error and
+// returns the failures that it could read.
 func (s *PageSource) readFailures(ctx context.Context) Failures {
 	found, err := ReadFailures(ctx, reachable(ctx, s.all.Connections), components.FailureWindow)
 	if err != nil {

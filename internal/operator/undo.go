@@ -69,8 +69,8 @@ func keeping(ctx context.Context, all *installation.Connections) (there []databa
 	return there, nil
 }
 
-// ChangeKept calls do to restore or discard a deletion, and writes an audit record. It
-// sends heartbeats meanwhile, so that its leases are freed if this process dies.
+// ChangeKept calls do to restore or discard a deletion, and writes an audit record. While
+// do is running it sends heartbeats, so that its leases are freed if this process dies.
 func ChangeKept(ctx context.Context, all *installation.Bound, id int64, by database.Change, log *slog.Logger,
 	do func(*undo.Engine) error,
 ) error {
