@@ -14,15 +14,15 @@ import (
 	"sexton/internal/problem"
 )
 
-// Skip is why a diff was not moved.
+// Skip is the reason why a diff was not moved.
 type Skip string
 
-// The reasons. The ones after Kept are recorded with the diff, and counted, until it is
-// moved.
+// The reasons. Kept and the reasons after it are recorded with the diff, and counted,
+// until the diff is moved.
 const (
 	// Gone: there is no such diff.
 	Gone Skip = "gone"
-	// External: it is already in the store.
+	// External: its texts are already in the store.
 	External Skip = "already_external"
 	// NotDue: it is empty, or not due by the rule.
 	NotDue Skip = "not_due"

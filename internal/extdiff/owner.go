@@ -115,16 +115,18 @@ func (o *Owner) know(ctx context.Context) error {
 }
 
 const (
-	// MarkerKey is the object that names the owner of the others.
+	// MarkerKey is the key of the object that identifies the owner of all objects in the
+	// store.
 	MarkerKey = rootPrefix + ".sexton.json"
-	// mostWrites is how often a worker tries to write the marker while others write it.
+	// mostWrites limits the attempts to write the marker while other workers write it.
 	mostWrites = 20
 	// mostMarker is the largest accepted marker, in bytes.
 	mostMarker = 16 << 10
 	about      = "The other objects here belong to this database. Sexton deletes the objects of deleted diffs."
 )
 
-// Marker is the content of the marker of a store.
+// Marker identifies the installation that owns the objects in a store. It is the content
+// of the object MarkerKey.
 type Marker struct {
 	About string `json:"about"`
 	// Installation is a random id, which a copy of the database shares. Server is the
@@ -141,7 +143,8 @@ func (m Marker) String() string {
 	return fmt.Sprintf("database %q (server %s, installation %s)", m.Database, m.Server, m.Installation)
 }
 
-// obstacle returns why the objects under a marker are not those of this database, or "".
+// obstacle returns the reason why the objects under the marker found do not belong to
+// this database, or "".
 func (m Marker) obstacle(found *Marker) string {
 	switch {
 	case found == nil:

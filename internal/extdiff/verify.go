@@ -131,7 +131,7 @@ func (e *Engine) examine(ctx context.Context, id int64) (was external, problem s
 
 const missing = "the object is missing"
 
-// differs returns what is wrong with an object, or "".
+// differs returns a description of how an object differs from its rows, or "".
 func (x external) differs(found blobstore.Digest) string {
 	switch {
 	case found.Size != x.bytes():
