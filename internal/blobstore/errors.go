@@ -42,7 +42,7 @@ func (e *OutageError) Unwrap() error { return e.Err }
 
 // AccessError reports that the store cannot be used with this configuration.
 type AccessError struct {
-	// Key is the configuration key with the URL; Store is the URL without its parameters.
+	// Key is the configuration key with the URL. Store is the URL without its parameters.
 	Key, Store string
 	Reason     string
 	// Fix is an instruction for the operator.

@@ -213,8 +213,8 @@ func (f folder) list(ctx context.Context, prefix string) iter.Seq2[Info, error] 
 	}
 }
 
-// unusable returns what is wrong with the folder as it is configured, and what to do
-// about it; "" where an error has another cause.
+// unusable returns the reason why the configured folder cannot be used, and the fix. It
+// returns "" if the error has another cause.
 func (f folder) unusable(err error) (reason, fix string) {
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):

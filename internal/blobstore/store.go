@@ -286,8 +286,8 @@ func (r *judgedReader) Read(p []byte) (int, error) {
 
 func (r *judgedReader) Close() error { return r.from.Close() }
 
-// Delete removes an object; ErrNotFound where a folder has none. (S3 says nothing about
-// that.)
+// Delete removes an object. In a folder it returns ErrNotFound if the object does not
+// exist. S3 does not report that.
 func (s *Store) Delete(ctx context.Context, key string) error {
 	return s.judge(ctx, "delete", key, s.objects.remove(ctx, key))
 }
