@@ -22,9 +22,9 @@ type Ended struct {
 	LeaseTaken bool
 	// Duration includes taking and giving back the lease and writing the history.
 	Duration time.Duration
-	// Err is why the pass failed, or could not be recorded.
+	// Err is the error because of which the pass failed, or could not be recorded.
 	Err error
-	// Held is why a pass with work to do changed nothing; "" if it did.
+	// Held is the reason why a pass with work to do changed nothing, or "".
 	Held   string
 	Counts Counts
 	Faults []batch.FaultCounts

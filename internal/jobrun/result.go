@@ -19,9 +19,10 @@ type Result struct {
 	// LatencyKey.
 	Latency Histogram
 
-	// Skipped is why the pass did nothing. Reason explains a pass that is done.
+	// Skipped is the reason why the pass did nothing. Reason explains the outcome of a
+	// pass that is done.
 	Skipped, Reason string
-	// Over reports that due work is left to the next pass. Left is why.
+	// Over reports that the pass left due work to the next pass. Left is the reason.
 	Over bool
 	Left string
 	// Stopped reports that due work is left because the pass was asked to stop.
