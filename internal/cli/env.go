@@ -89,13 +89,14 @@ func (env *Env) Command(cmd *cobra.Command, do func(ctx context.Context, args []
 	return cmd
 }
 
-// Reports is Command for commands with --json.
+// Reports returns a command like Command, and adds the flag --json.
 func (env *Env) Reports(cmd *cobra.Command, do func(ctx context.Context, args []string) error) *cobra.Command {
 	cmd.Flags().BoolVar(&env.JSON, "json", false, "print one JSON document on standard output")
 	return env.Command(cmd, do)
 }
 
-// On is Reports for commands that need the databases, opened by With.
+// On returns a command with --json, like Reports, that opens the databases and passes
+// them to do.
 func (env *Env) On(kind string, cmd *cobra.Command, do func(context.Context,
 	*installation.Connections) error,
 ) *cobra.Command {

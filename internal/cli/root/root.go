@@ -102,7 +102,8 @@ referencing rows in small batches.`,
 			root.AddCommand(cmd)
 		}
 	}
-	// The usage of a group has no line for the group alone. Flags wrap like the other texts.
+	// A group of commands has no usage line for itself, since it needs a subcommand.
+	// Flags wrap at 100 columns.
 	root.SetUsageTemplate(strings.NewReplacer("{{if .Runnable}}", "{{if and .Runnable (not .DisableFlagsInUseLine)}}",
 		".FlagUsages", ".FlagUsagesWrapped 100").Replace(root.UsageTemplate()))
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
