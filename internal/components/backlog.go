@@ -176,9 +176,9 @@ type Failures struct {
 	// List returns at most limit failures, and whether there are more. It omits
 	// unreachable databases.
 	List func(ctx context.Context, all *installation.Connections, limit int) (failures []Failure, more bool, err error)
-	// Retry makes the row id of a database due now, or all failed rows up to
-	// FailureWindow if id is empty. It returns a message. An impossible change is a
-	// *RefusedError.
+	// Retry makes the row id of a database due now. If id is empty, it does so for all
+	// failed rows, up to FailureWindow. It returns a message for the user. If the row
+	// cannot be retried, it returns a *RefusedError.
 	Retry func(ctx context.Context, all *installation.Connections, db database.Database, id dml.ID) (string, error)
 	// Keyed reports that ids can be keys of any type, not only numbers.
 	Keyed bool

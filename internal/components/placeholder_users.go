@@ -41,8 +41,8 @@ func placeholderUsers() *Component {
 	}
 }
 
-// placeholderFailures returns the placeholder users that are kept because of references,
-// with those that are given up.
+// placeholderFailures lists the placeholder users that cannot be deleted because rows
+// refer to them, including those that are not retried.
 func placeholderFailures() *Failures {
 	failures := Rows("placeholders", "placeholder user", "to be tried now", "is not pending",
 		func(ctx context.Context, all *installation.Connections, limit int) ([]placeholder.Placeholder, error) {
@@ -52,7 +52,7 @@ func placeholderFailures() *Failures {
 		func(p placeholder.Placeholder) int64 { return p.UserID },
 		func(_ *installation.Connections, p placeholder.Placeholder) Failure {
 			failure := Failure{Error: p.LastError, Attempts: p.Attempts}
-			// A deferred one without a next attempt is given up.
+			// A deferred placeholder without a next attempt is never retried.
 			failure.GivenUp = p.State == placeholder.GivenUp || p.State == placeholder.PutOff && p.NextAttemptAt == nil
 			if p.LastAttemptAt != nil {
 				failure.Since = *p.LastAttemptAt

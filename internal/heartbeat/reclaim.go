@@ -89,7 +89,8 @@ func (h *Heart) removeClients(ctx context.Context, remove func(*dbsqlc.Queries) 
 	return h.report(ctx, clients, leases, jobs), nil
 }
 
-// giveBack gives back the jobs of removed clients, and the given jobs of this client.
+// giveBack returns the running jobs of removed clients to River's queues, and also the
+// jobs own of this client. It notifies the queues.
 func (h *Heart) giveBack(ctx context.Context, queries *dbsqlc.Queries, clients []string,
 	own []int64,
 ) ([]dbsqlc.JobsGiveBackRow, error) {

@@ -87,7 +87,7 @@ type Backlog struct {
 	Deferred int64 `json:"deferred"`
 }
 
-// AccessPath is how a statement of the engine finds its rows.
+// AccessPath describes how a statement of the engine finds its rows.
 type AccessPath struct {
 	// Node is the name of the scan, as EXPLAIN prints it. It is empty if there is no
 	// plan.
