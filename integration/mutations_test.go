@@ -72,7 +72,7 @@ func mutations() []mutation {
 			name: "without the recheck",
 			file: "internal/loosefk/source.go", old: "	if !s.recheckDue {\n",
 			new:     "	if true || !s.recheckDue {\n",
-			message: "parents that still wait for their second look",
+			message: "parents that have not been rechecked",
 			suite:   confirming,
 		},
 		{

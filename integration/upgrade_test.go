@@ -39,6 +39,13 @@ func waiting() map[string]string {
 	}
 }
 
+// startOld starts a worker of the older release, and waits until it works.
+func (s workSite) startOld(t *testing.T) *runningWorker {
+	w := s.start(t, []string{cronOff, loopback})
+	w.logged(t, `"msg":"worker started"`)
+	return w
+}
+
 // restored is the site of an older release with work of all kinds, to which the program
 // has migrated it, in an empty database.
 func (p program) restored(t *testing.T, url string) workSite {
@@ -118,7 +125,7 @@ func testUpgradeBesideOldWorkers(t *testing.T, p program) {
 	for _, kind := range append([]string{users}, others...) {
 		oldSite.run(t, 0, "pause", kind)
 	}
-	oldWorker := oldSite.started(t, loopback)
+	oldWorker := oldSite.startOld(t)
 	oldSite.clean(t, 1)
 	newSite.run(t, 0, "migrate", "up")
 	newSite.run(t, 0, "triggers", "install")
@@ -138,7 +145,7 @@ func testUpgradeBesideOldWorkers(t *testing.T, p program) {
 
 	// An older worker starts again with the functions of the newer release.
 	newWorker.stop(t)
-	oldWorker = oldSite.started(t, loopback)
+	oldWorker = oldSite.startOld(t)
 	oldSite.clean(t, 4)
 	oldWorker.stop(t)
 
@@ -147,7 +154,7 @@ func testUpgradeBesideOldWorkers(t *testing.T, p program) {
 	newSite.run(t, 0, "migrate", "down")
 	oldSite.run(t, 0, "migrate", "up")
 	oldSite.run(t, 0, "triggers", "install")
-	oldWorker = oldSite.started(t, loopback)
+	oldWorker = oldSite.startOld(t)
 	oldSite.exec(t, `INSERT INTO issues (id, project_id, title) VALUES (5, 3, '');
 		INSERT INTO notes (id, noteable_type, noteable_id, note) VALUES (91, 'Issue', 5, '')`)
 	oldSite.clean(t, 5)
