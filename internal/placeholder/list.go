@@ -133,17 +133,17 @@ type Backlog struct {
 	// OldestAgeSeconds is the time since the first due placeholder became due: since the
 	// end of its retry period or, if it was never tried, since its creation.
 	OldestAgeSeconds float64
-	// Deferred counts placeholders that were tried within the retry period, or at
-	// infinity, which puts one off for ever; no further than Pending. The first of them
-	// that can be offered again can be at DeferredUntil; DeferredReason says what kept
-	// it.
+	// Deferred counts placeholders that were tried within the retry period, up to the
+	// limit of Pending. It includes placeholders that were tried at infinity, which
+	// defers them forever. DeferredUntil is the time when the first of them can be
+	// offered again, and DeferredReason the reason of its deferral.
 	Deferred       int64
 	DeferredUntil  *time.Time
 	DeferredReason string
-	// GivenUp counts placeholders that were tried as often as they may be and are there
-	// still. It stops at 10,000, too.
+	// GivenUp counts placeholders that still exist after the maximum number of attempts,
+	// up to 10,000.
 	GivenUp int64
-	// DeferredCapped reports that there are more deferred ones than Deferred says.
+	// DeferredCapped reports that more placeholders are deferred than Deferred counts.
 	DeferredCapped bool
 }
 
@@ -155,7 +155,7 @@ func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, rul
 }
 
 // SaveRules stores the rules in the database for "sexton".backlog, which cannot read the
-// configuration. It writes nothing if they are stored already.
+// configuration. If they are already stored, it writes nothing.
 func SaveRules(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, rules Rules) error {
 	_, err := db.Exec(ctx, names.Render(statement("save_rules")), rules.args()...)
 	return problem.Doing(err, "save the rules of placeholder users")
@@ -168,7 +168,8 @@ type Stats struct {
 	// FinalAttempts counts the offered placeholders that have no attempts left.
 	FinalAttempts int64 `json:"final_attempts"`
 	// Waiting counts rows that were skipped because a job for their user is waiting or
-	// running. Changed counts rows that another session changed or locked meanwhile.
+	// running. Changed counts rows that were skipped because another session changed or
+	// locked them.
 	Waiting int64 `json:"waiting"`
 	Changed int64 `json:"changed"`
 	// Failed counts rows whose update failed. No attempt was counted for them.
