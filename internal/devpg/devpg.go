@@ -19,7 +19,7 @@ const (
 	// superuser is the role that initdb creates. Authentication is "trust": the socket
 	// folder's mode is the lock.
 	superuser = "postgres"
-	// port only names the socket file, nothing listens on TCP.
+	// port is part of the name of the socket file. The server does not listen on TCP.
 	port = "5432"
 
 	readyTimeout    = 60 * time.Second
@@ -28,8 +28,8 @@ const (
 	hardStopTimeout = 5 * time.Second
 )
 
-// Options say which server to run. The zero value runs a temporary one from the first
-// binaries found.
+// Options select the server's binaries, data folder and settings. The zero value runs a
+// temporary server from the first binaries found.
 type Options struct {
 	// BinDir is the folder that holds initdb and postgres. Empty: search PATH, pg_config
 	// and the distributions' folders, newest first, and as a last resort download a
@@ -49,8 +49,8 @@ type Options struct {
 const (
 	// Fast rolls open transactions back, disconnects everybody and writes a checkpoint.
 	Fast = syscall.SIGINT
-	// Immediate ends all server processes at once, as a crash would: the next start
-	// recovers from the write-ahead log.
+	// Immediate kills all server processes, like a crash. The next start recovers from
+	// the write-ahead log.
 	Immediate = syscall.SIGQUIT
 )
 

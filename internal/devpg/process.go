@@ -39,8 +39,8 @@ func startProcess(cmd *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
-// end asks the process to end by signal and waits. A server that does not obey in time is
-// ended harder.
+// end sends the signal to the process and waits until it has ended. If it does not end in
+// time, end sends a stronger signal.
 func (p *process) end(signal syscall.Signal) error {
 	steps := []struct {
 		signal  syscall.Signal
@@ -111,9 +111,9 @@ func (a *account) own(dir string) error {
 }
 
 // mustEnter reports the first folder on the way to one of dirs that the account cannot
-// enter. Otherwise the obstacle would show as a bare "permission denied" from starting
-// the binary. A shell running as the account gives the answer, since mode bits alone do
-// not tell about access lists.
+// enter. Without this check, starting the binary would only fail with "permission
+// denied". A shell that runs as the account does the check, since mode bits do not
+// include access lists.
 func (a *account) mustEnter(ctx context.Context, dirs ...string) error {
 	if a == nil {
 		return nil
@@ -198,8 +198,8 @@ func (j *janitor) watch(pid int) error {
 	return problem.Doing(err, "tell janitor about process")
 }
 
-// dismiss closes the pipe and waits for the janitor, who finds nothing left to do after
-// an orderly stop.
+// dismiss closes the pipe and waits until the janitor has ended. After an orderly stop
+// the janitor has nothing to do.
 func (j *janitor) dismiss() error {
 	j.pipe.Close()
 	return problem.Doing(j.cmd.Wait(), "wait for janitor")
