@@ -24,9 +24,10 @@ const (
 )
 
 const (
-	// windowRows is how many diffs in the database one transaction reads.
+	// windowRows is the number of diffs that one transaction reads.
 	windowRows = 2000
-	// longestSearch leaves the job time to remove objects.
+	// longestSearch limits the time for which a run searches for due diffs, so that time
+	// is left for removing objects.
 	longestSearch = 15 * time.Second
 	// mostWindows bounds a run: if few diffs of many are due, the next run continues.
 	mostWindows = 500
