@@ -27,7 +27,8 @@ func (env *Env) With(ctx context.Context, kind string, do func(*installation.Con
 	})
 }
 
-// WithAll is With for commands that need every database and accept any schema.
+// WithAll opens the databases like With, but returns an error if one cannot be reached,
+// and accepts any version of the schema.
 func (env *Env) WithAll(ctx context.Context, do func(*installation.Connections) error) error {
 	return env.open(ctx, "", func(all *installation.Connections) error {
 		if err := all.Complete(); err != nil {

@@ -20,7 +20,7 @@ type DrainOptions struct {
 	// Sets are names of DrainSets. Scale is a fraction of their full size.
 	Sets  []string
 	Scale float64
-	// Rounds is how often each contender is measured. Each round begins with another
+	// Rounds is the number of measurements per contender. Each round begins with another
 	// contender.
 	Rounds int
 	// Connections is the number of sessions of Sexton's passes. 0 is the configuration's
@@ -71,7 +71,8 @@ type contender struct {
 	drain func(ctx context.Context, c *dataCopy) error
 }
 
-// contenders returns the contenders for a data set.
+// contenders returns the methods of deletion that are compared on a data set: Sexton's
+// worker and its alternatives.
 func (o DrainOptions) contenders(s dataSet) []contender {
 	worker := func(name string, connections int) contender {
 		settings, limit := WorkerOptions{Connections: connections, Runtime: passRuntime}, time.Duration(0)
@@ -164,8 +165,8 @@ type outcome struct {
 
 // measured has the figures of one contender in one round.
 type measured struct {
-	// took is how long the children took, deleteTook how long the DELETE of the parents
-	// took.
+	// took is the duration of the deletion of the children, and deleteTook of the DELETE
+	// of the parents.
 	took, deleteTook time.Duration
 	// rows is the number of children that were deleted or changed.
 	rows int64

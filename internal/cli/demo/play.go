@@ -47,7 +47,7 @@ const (
 	slowest       = 4 * time.Second
 )
 
-// scene is what the application does to give one job work.
+// scene has the actions of the application that create work for one job.
 type scene struct {
 	// kind is that of the job. Title is at most 18 letters long.
 	kind, title string
@@ -187,7 +187,7 @@ func count(ctx context.Context, scenes []*scene, state State) error {
 	return lost
 }
 
-// State is what a Display shows.
+// State has the values that a Display shows.
 type State struct {
 	Elapsed time.Duration
 	Scenes  []SceneState

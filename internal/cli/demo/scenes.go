@@ -19,7 +19,7 @@ import (
 	"sexton/internal/problem"
 )
 
-// stage is where the scenes are played.
+// stage runs the scenes in the databases of a Site.
 type stage struct{ Site }
 
 //go:embed queries
@@ -146,7 +146,7 @@ func orphansOf(d definitions.Definition) (sql string, args []any) {
 		strings.Join(same, " AND ")), args
 }
 
-// administrator is the expression for the user who asks for deletions.
+// administrator is the SQL expression for the user who requests deletions.
 const administrator = "(SELECT min(admin.id) FROM public.users AS admin WHERE admin.admin AND admin.user_type = 0)"
 
 // ghostUsers deletes users at random. Every fifth is deleted with all that they wrote.
