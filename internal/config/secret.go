@@ -60,8 +60,8 @@ func hideInURL(rest string) string {
 		end = i
 	}
 	if !strings.Contains(rest[:end], "@") && strings.Contains(rest[:end], ":") {
-		// A later @ may end a password that contains one of /?#, which looks like host and
-		// port.
+		// The password may contain one of /?#, so that the part before it looks like host
+		// and port. The last @ then ends the password.
 		end = max(end, strings.LastIndex(rest, "@")+1)
 	}
 	authority, rest := rest[:end], rest[end:]

@@ -209,7 +209,7 @@ type Role struct {
 	Source string `json:"source"`
 }
 
-// The sources of a role.
+// The values of Role.Source: where the checked role comes from.
 const (
 	Named  = "named by --role"
 	Worker = "role of the newest running worker"

@@ -112,8 +112,7 @@ func (l *loader) step(ctx context.Context, s step) error {
 	return problem.Doing(err, "vacuum")
 }
 
-// advanceSequences makes the next id of every table the one after the last that was
-// loaded.
+// advanceSequences sets the sequence of every table to the last loaded id.
 func (l *loader) advanceSequences(ctx context.Context, made plan) error {
 	var tables []string
 	var rows []int64

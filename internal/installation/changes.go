@@ -81,7 +81,7 @@ func (c *Connections) SetPaused(ctx context.Context, kind string, pause bool,
 			return err
 		}
 		if !pause {
-			// Rows that were inserted meanwhile woke no worker.
+			// While a queue is paused, inserted rows wake no worker.
 			if err := Wake(ctx, tx, kind); err != nil {
 				return err
 			}

@@ -135,8 +135,8 @@ func Nearest(word string, candidates []string) string {
 	return best
 }
 
-// Meant returns the fix for an unknown name: the nearest candidate or, if none is close,
-// otherwise.
+// Meant returns the fix for an unknown name. It suggests the nearest candidate, or
+// returns the text otherwise if none is close.
 func Meant(name string, candidates []string, otherwise string) string {
 	if near := Nearest(name, candidates); near != "" {
 		return fmt.Sprintf("did you mean %s?", near)

@@ -78,7 +78,7 @@ type task struct {
 
 	tree   *drain.Tree
 	cutoff any
-	// resumed is the value after which the task began. The rows before it are read last.
+	// resumed is the value at which the task began. Rows before it are read last.
 	resumed any
 	// leaves are the leaves with due rows, the oldest rows first. at is the position in
 	// the first leaf, and size the row limit of the next window.

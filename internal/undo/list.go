@@ -30,7 +30,7 @@ type TableRows struct {
 	LeftOut  int64 `json:"left_out"`
 }
 
-// Unit is one deletion for people.
+// Unit is a deletion that can be undone, as shown to users.
 type Unit struct {
 	ID        int64       `json:"id"`
 	Database  string      `json:"database"`
