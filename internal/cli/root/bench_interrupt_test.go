@@ -37,11 +37,11 @@ func TestBenchmarksLeaveNothingBehind(t *testing.T) {
 	}
 	interruptions := []interruption{
 		{"", drain},
-		{"20 parents under a worker, one at a time", latency},
+		{"deleting 20 parents one at a time while a worker is running", latency},
 	}
 	if pgtest.Long {
 		interruptions = append(interruptions, []interruption{
-			{"20 parents by ON DELETE CASCADE", latency},
+			{"deleting 20 parents with ON DELETE CASCADE", latency},
 			{"wide: inserting the rows", drain},
 			{"wide: round 1 of 1, sexton", drain},
 		}...)
