@@ -65,7 +65,7 @@ func auditCommand(env *cli.Env) *cobra.Command {
 	var request auditRequest
 	cmd := env.Reports(&cobra.Command{
 		Use:   "audit",
-		Short: "Find children without parent and tombstone; exits 5 if there are any",
+		Short: "Find children that have neither a parent nor a tombstone; exits 5 if there are any",
 		Long: `Reads the children of every definition in small statements and reports orphans: rows without a
 parent and without a pending tombstone, so that no run will find them. They come from deletions
 before the triggers were installed, from statements that fire no trigger (DROP TABLE, DETACH

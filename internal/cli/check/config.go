@@ -131,8 +131,8 @@ func configSchemaCommand(env *cli.Env) *cobra.Command {
 	cmd := env.Reports(&cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON schema of sexton.yaml or of definition files, for editors",
-		Long: `Prints a JSON schema, with which editors complete and explain keys and mark errors. Editors with
-the YAML language server find it by a first line such as "# yaml-language-server:
+		Long: `Prints a JSON schema. Editors use it to complete and explain keys and to mark errors. Editors with
+the YAML language server find it if the file begins with a line such as "# yaml-language-server:
 $schema=sexton.schema.json".`,
 		Example: "  sexton config schema > sexton.schema.json\n  sexton config schema --definitions > definitions.schema.json",
 	}, func(_ context.Context, _ []string) error {

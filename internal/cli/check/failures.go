@@ -72,11 +72,11 @@ func failuresRetryCommand(env *cli.Env) *cobra.Command {
 	cmd := env.On("", &cobra.Command{
 		Use:   "retry SOURCE [ID]",
 		Short: "Retry one failed row now, or all failed rows of a source",
-		Long: `Makes failed rows due now, like the button on the page. SOURCE and ID are those that "sexton
-failures list" prints. SOURCE is one of tombstones, users, placeholders, groups, diffs and jobs.
-Tombstones need --database if several databases are configured, because each database numbers its
-own. With more than 200 failed rows, --all may have to be run again. The retry is recorded in
-sexton.audit.`,
+		Long: `Makes failed rows due now, like the button on the page. "sexton failures list" prints
+SOURCE and ID. SOURCE is one of tombstones, users, placeholders, groups, diffs and jobs. Tombstones
+need --database if several databases are configured, because each database numbers its own
+tombstones. With more than 200 failed rows, --all may have to be run again. The retry is recorded
+in sexton.audit.`,
 		Example: "  sexton failures retry groups 4711\n  sexton failures retry diffs --all\n  sexton failures retry tombstones 17 --database ci",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 || len(args) > 2 || everything != (len(args) == 1) {

@@ -69,13 +69,13 @@ func pauseCommand(env *cli.Env) *cobra.Command {
 		Use:   "pause [KIND]",
 		Short: "Pause a kind of job, or all kinds, on every worker",
 		Long: `Pauses the River queue of a kind. The pause applies to all workers immediately, survives restarts,
-and is shown in "sexton status" and River UI with its actor and reason. A run in progress ends by
-itself, at the latest when its time limit expires.
+and is shown in "sexton status" and River UI with its actor and reason. A run in progress
+continues until it ends or reaches its time limit.
 
-Pending work is kept in its tables and queues. Neither commits nor schedules start a run meanwhile,
-and "sexton job run KIND" is skipped without --force. "sexton resume KIND" ends the pause, and
-pending work is due immediately. A kind and the kind that inserts its jobs are paused separately:
-adjourned_group_deletion decides about groups, and group_destroy destroys them.`,
+Pending work is kept in its tables and queues. While the kind is paused, neither commits nor
+schedules start a run, and "sexton job run KIND" is skipped without --force. "sexton resume KIND"
+ends the pause, and pending work is due immediately. A kind and the kind that inserts its jobs are
+paused separately: adjourned_group_deletion selects the groups, and group_destroy destroys them.`,
 		Example: "  sexton pause loose_foreign_keys_cleanup --reason 'long backup'\n  sexton pause --all --reason incident\n" +
 			"  sexton resume loose_foreign_keys_cleanup",
 		Args:              kindOrAll(&every),
@@ -99,7 +99,7 @@ func resumeCommand(env *cli.Env) *cobra.Command {
 	}, func(ctx context.Context, kinds []string) error {
 		return setPaused(ctx, env, kinds, false, "")
 	})
-	cmd.Flags().BoolVar(&every, "all", false, "all enabled kinds, including those that other people paused")
+	cmd.Flags().BoolVar(&every, "all", false, "all enabled kinds, including those that other users paused")
 	return cmd
 }
 

@@ -33,18 +33,19 @@ func WorkerCommand(env *cli.Env) *cobra.Command {
 	cmd := env.Command(&cobra.Command{
 		Use:   "run",
 		Short: "Run the worker until SIGTERM or SIGINT",
-		Long: `Runs all enabled jobs. Commits wake them, and schedules find the work that no commit announced. Any
+		Long: `Runs all enabled jobs. Commits wake them. Schedules also run them, in case a wake-up was missed. Any
 number of workers may run against the same databases. Each serves a page at http.listen (default:
 http://127.0.0.1:8686/).
 
 On a signal, the worker ends its current batches and releases its leases. A second signal ends the
 process immediately. On SIGHUP, it reads the configuration and the definitions again. If they are
-invalid, it logs the errors and continues with the old ones. If its definitions are not the
-installed ones ("sexton triggers install"), it leaves their job to other workers until they are.`,
+invalid, it logs the errors and continues with the old ones. If its definitions differ
+from the installed ones, it does not run their job until it reloads the installed files, or until
+"sexton triggers install" is run with its files.`,
 		Example: "  sexton run\n  sexton run --fail-fast",
 	}, func(ctx context.Context, _ []string) error { return runWorker(ctx, env, flags) })
 	cmd.Flags().BoolVar(&flags.failFast, "fail-fast", false,
-		"exit 4 if a database cannot be reached at the start, instead of trying again")
+		"exit 4 if a database cannot be reached at the start, instead of retrying")
 	return cmd
 }
 

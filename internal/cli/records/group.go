@@ -86,11 +86,11 @@ func groupDeleteCommand(env *cli.Env) *cobra.Command {
 	cmd := env.On(riverjobs.AdjournedGroupDeletion, &cobra.Command{
 		Use:   "delete ID --now|--plan",
 		Short: "Destroy a group without waiting, or count what would be destroyed",
-		Long: `Calls sexton.delete_group_now, which marks the group if necessary, dates the mark back by the
+		Long: `Calls sexton.delete_group_now, which marks the group if necessary, backdates the mark by the
 period, and starts the destruction. "sexton group cancel" restores the group until a row is
 removed.
 
---plan changes nothing. It counts the rows below the group per table, reports what forbids the
+--plan changes nothing. It counts the rows below the group per table, reports what prevents the
 destruction, and estimates its duration. It does not need --by.`,
 		Example: "  sexton group delete 4711 --now --by 1\n  sexton group delete --plan 4711",
 	}, func(ctx context.Context, all *installation.Connections) error {
@@ -105,7 +105,7 @@ destruction, and estimates its duration. It does not need --by.`,
 	})
 	request.flags(env, cmd, &plan)
 	cmd.Flags().BoolVar(&now, "now", false, "do not wait for the period")
-	cmd.Flags().BoolVar(&plan, "plan", false, "only count rows and report what forbids the destruction")
+	cmd.Flags().BoolVar(&plan, "plan", false, "only count rows and report what prevents the destruction")
 	cli.CheckFlags(cmd, func() error {
 		if now == plan {
 			return errors.New("sexton group delete needs either --now or --plan; sexton group schedule waits for the group's period")

@@ -26,7 +26,7 @@ wait until it ends.
 
 A row whose key is in use again, or whose other parent does not exist, is reported and not restored,
 and the exit code is 6. No other row is changed. Undo deletions in reverse order: a row that a later
-deletion changed is left with "undo deletion N first". Run the command again to restore what is
+deletion changed is reported with "undo deletion N first". Run the command again to restore what is
 missing.
 
 The application's triggers do not fire if the role may set session_replication_role, unless

@@ -30,10 +30,10 @@ func foreignKeysCommand(env *cli.Env) *cobra.Command {
 	return env.Reports(&cobra.Command{
 		Use:   "foreign-keys",
 		Short: "Print a foreign key for each definition, in safe steps",
-		Long: `Prints SQL that replaces each definition by a foreign key, for leaving Sexton. It changes nothing.
-The constraints are first added NOT VALID, so that they apply to new rows. When all tombstones are
-processed and "sexton audit" finds nothing, the existing rows are validated. Each constraint has
-the name and the options of the foreign key that "sexton init" replaced.`,
+		Long: `Prints SQL that replaces each definition with a foreign key, to stop using Sexton. It changes
+nothing. The constraints are first added NOT VALID, so that they apply to new rows. When all
+tombstones are processed and "sexton audit" finds nothing, the existing rows are validated. Each
+constraint has the name and the options of the foreign key that "sexton init" replaced.`,
 		Example: "  sexton definitions foreign-keys\n  sexton definitions foreign-keys > way-back.sql",
 	}, func(ctx context.Context, _ []string) error {
 		return env.WithBound(ctx, "", installation.Bind, func(all *installation.Bound) error {

@@ -33,20 +33,20 @@ func triggersInstallCommand(env *cli.Env) *cobra.Command {
 		Long: `Installs a trigger on every parent table in the definitions and on each of its partitions. A table
 whose triggers are up to date is not locked. It is safe to run again.
 
-It then makes the definitions and the lists of the other jobs the installed generation. A worker
-that has read others leaves their jobs alone until it reads these, or until these are replaced by
-another install.
+It then records the definitions and the lists of the other jobs as the installed generation. A
+worker that loaded different files does not run these jobs until it reloads the installed files, or
+until this command is run with its files.
 
 Rows that were deleted earlier are not recorded for new definitions. "sexton audit --repair" finds
 their children.
 
 If the key column of a parent was renamed or has another type, run install to renew the triggers.
-Deletions are recorded meanwhile. If the key is another column now, pending tombstones have the
-values of the old column, and install refuses. --same-key confirms that both columns have the same
-values, as after two columns were swapped.
+Deletions are recorded meanwhile. If the key is a different column now, pending tombstones have
+the values of the old column, and install refuses. --same-key confirms that both columns have the
+same values, for example after two columns were swapped.
 
 A new partition gets its triggers from the next run of a worker whose role has TRIGGER on it, or
-from install. Until then, rows that are deleted by naming the partition are not recorded.`,
+from install. Until then, a DELETE that names the partition is not recorded.`,
 		Example: "  sexton triggers install\n  sexton triggers install --same-key",
 	}, func(ctx context.Context, _ []string) error {
 		set := func(cfg *triggers.Config) { cfg.SameKey, cfg.Waits = sameKey, warnOfLock(env) }
