@@ -113,7 +113,7 @@ type Jobs struct {
 	// Database is the database with jobs, leases and history; default the first one.
 	Database string `yaml:"database"`
 	// Owner is the role that owns Sexton's objects; not a superuser, because functions
-	// run with its rights.
+	// run with its privileges.
 	Owner string `default:"sexton_owner" yaml:"owner"`
 	// MaxWorkers is how many jobs of one kind a process works in parallel, if the kind
 	// has no limit of its own.

@@ -92,7 +92,7 @@ func TestUnknownVariables(t *testing.T) {
 		"SEXTON_LOG":                             noKey,
 		"SEXTON_LOOSE_FOREIGN_KEYS__REPLICA_LAG": "was removed (use jobs.replica_lag)",
 		"SEXTON_DATABASES__MAIN__PACEE":          "unknown key (did you mean pace?)",
-		"SEXTON_DATABASES__MAIN__LIMITS":         "must be a mapping of keys, not a text",
+		"SEXTON_DATABASES__MAIN__LIMITS":         "must be a mapping of keys, not a string",
 		"SEXTON_DATABASES__CI__PACE":             "the variable names a database that is not configured (the databases are main)",
 		"SEXTON_JOBS__SCHEMA":                    "was removed (remove it; the schema is always sexton)",
 		"SEXTON_CONFIG__X__AND__MUCH__MORE__YET": "unknown key (known keys: databases, jobs, loose_foreign_keys, ghost_users, placeholder_users, adjourned_groups, external_diffs, retention, http, log)",

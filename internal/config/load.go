@@ -114,7 +114,7 @@ func noDatabase(path string) problem.Problem {
 	p := problem.Problem{
 		Position: problem.Position{File: path},
 		Message:  "no database is configured",
-		Fix: `give its URL as DATABASE_URL or --database-url, or write into ` + DefaultFile +
+		Fix: `set DATABASE_URL or --database-url, or write into ` + DefaultFile +
 			`: databases: {main: {url: "postgres://user:password@host:5432/database"}}`,
 	}
 	if path != "" {

@@ -138,7 +138,7 @@ func TestLoadReportsEverythingInOneRun(t *testing.T) {
 func TestLoadErrors(t *testing.T) {
 	t.Parallel()
 
-	const noDatabase = ": no database is configured (give its URL as DATABASE_URL or --database-url, or write into sexton.yaml: " +
+	const noDatabase = ": no database is configured (set DATABASE_URL or --database-url, or write into sexton.yaml: " +
 		`databases: {main: {url: "postgres://user:password@host:5432/database"}})`
 	with := func(rest string) string { return "databases: {main: {url: \"" + url + "\"}}\n" + rest }
 	type example struct{ text, want string }
@@ -172,7 +172,7 @@ func TestLoadErrors(t *testing.T) {
 		},
 		"GitLab's groups with other users": {
 			with("ghost_users: {users: {table: accounts}}\nadjourned_groups: {enabled: true}\n"),
-			"sexton.yaml:3:29: adjourned_groups.enabled: works on GitLab's users only, as groups of GitLab's shape refer to them " +
+			"sexton.yaml:3:29: adjourned_groups.enabled: supports only GitLab's users, because GitLab's groups refer to them " +
 				"(set adjourned_groups.groups.table, or remove ghost_users.users)",
 		},
 		"event of what stays": {
@@ -258,7 +258,7 @@ func TestLoadErrors(t *testing.T) {
 		},
 		"number as password": {
 			with("http: {user: a, password: 4711}\n"),
-			"sexton.yaml:2:27: http.password: must be a text, not a whole number (put it in quotes)",
+			"sexton.yaml:2:27: http.password: must be a string, not a whole number (put it in quotes)",
 		},
 	}, func(t *testing.T, _ string, test example) {
 		c, err := load(t, test.text)
@@ -342,7 +342,7 @@ func TestLoadFindsTheFile(t *testing.T) {
 		t.Parallel()
 		_, err := config.Load(config.Options{Dir: t.TempDir()})
 		require.EqualError(t, err,
-			"no database is configured (give its URL as DATABASE_URL or --database-url, or write into sexton.yaml: "+
+			"no database is configured (set DATABASE_URL or --database-url, or write into sexton.yaml: "+
 				`databases: {main: {url: "postgres://user:password@host:5432/database"}})`)
 	})
 }

@@ -258,7 +258,7 @@ func (v *validator) components() {
 	}
 	v.columnLists("ghost_users.nullify", c.GhostUsers.Nullify)
 	if c.PlaceholderUsers.Enabled && !c.GhostUsers.Enabled {
-		v.fail("placeholder_users.enabled", "needs ghost_users, who delete the placeholders",
+		v.fail("placeholder_users.enabled", "requires ghost_users, which deletes the placeholder users",
 			"set ghost_users.enabled: true")
 	}
 	v.columnLists("placeholder_users.references", c.PlaceholderUsers.References)
@@ -279,7 +279,7 @@ func (v *validator) users() {
 			"on_request.set": len(g.OnRequest.Set) > 0,
 		} {
 			if given {
-				v.fail("ghost_users."+key, "needs ghost_users.users.table, as GitLab's users have rules of their own",
+				v.fail("ghost_users."+key, "requires ghost_users.users.table, because GitLab's users have their own rules",
 					"")
 			}
 		}
@@ -295,17 +295,17 @@ func (v *validator) users() {
 		g.Nullify = nil
 	}
 	if strings.Contains(g.Users.Table, ".") {
-		v.fail("ghost_users.users.table", "must be a table of the database's own schema, without the schema's name",
+		v.fail("ghost_users.users.table", "must be a table in the database's configured schema, without the schema's name",
 			"set databases.NAME.schema")
 	}
 	if g.Users.Key == "" {
 		v.fail("ghost_users.users.key", "is empty", "")
 	}
 	if len(g.Move) > 0 && g.Ghost == "" {
-		v.fail("ghost_users.move", "needs ghost_users.ghost, the key of the row that the rows pass to", "")
+		v.fail("ghost_users.move", "requires ghost_users.ghost, the key of the user that receives the rows", "")
 	}
 	if v.config.PlaceholderUsers.Enabled {
-		v.fail("placeholder_users.enabled", "works on GitLab's users only",
+		v.fail("placeholder_users.enabled", "supports only GitLab's users",
 			"set placeholder_users.enabled: false, or remove ghost_users.users")
 	}
 }
@@ -317,7 +317,7 @@ func (v *validator) groups() {
 	if a.Groups.Table == "" {
 		if a.Enabled && v.config.GhostUsers.Users.Table != "" {
 			v.fail("adjourned_groups.enabled",
-				"works on GitLab's users only, as groups of GitLab's shape refer to them",
+				"supports only GitLab's users, because GitLab's groups refer to them",
 				"set adjourned_groups.groups.table, or remove ghost_users.users")
 		}
 		for key, given := range map[string]bool{
@@ -329,21 +329,21 @@ func (v *validator) groups() {
 		} {
 			if given {
 				v.fail("adjourned_groups."+key,
-					"needs adjourned_groups.groups.table, as GitLab's groups have rules of their own", "")
+					"requires adjourned_groups.groups.table, because GitLab's groups have their own rules", "")
 			}
 		}
 		return
 	}
 	if strings.Contains(a.Groups.Table, ".") {
 		v.fail("adjourned_groups.groups.table",
-			"must be a table of the database's own schema, without the schema's name", "set databases.NAME.schema")
+			"must be a table in the database's configured schema, without the schema's name", "set databases.NAME.schema")
 	}
 	for _, missing := range []struct {
 		key  string
 		lack bool
 	}{{"groups.key", a.Groups.Key == ""}, {"groups.marked_on", a.Groups.MarkedOn == ""}, {"period", a.Period == 0}} {
 		if missing.lack {
-			v.fail("adjourned_groups."+missing.key, "is missing; groups of any table need it", "")
+			v.fail("adjourned_groups."+missing.key, "is missing; it is required with adjourned_groups.groups.table", "")
 		}
 	}
 	for i, column := range a.Rename {

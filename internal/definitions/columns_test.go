@@ -84,13 +84,13 @@ func TestColumnErrors(t *testing.T) {
 		"empty name": {entry(`column: [b, ""]`), "f.yml:2:53: a[0].column[1]: the name is empty"},
 		"number": {
 			entry("column: [b, 7]"),
-			"f.yml:2:53: a[0].column[1]: must be a text, not a whole number (put it in quotes)",
+			"f.yml:2:53: a[0].column[1]: must be a string, not a whole number (put it in quotes)",
 		},
 		"nothing": {
 			entry("column: [b, ~]"),
 			"f.yml:2:53: a[0].column[1]: has no value (write one, or remove the key)",
 		},
-		"list in list": {entry("column: [b, [c]]"), "f.yml:2:53: a[0].column[1]: must be a text, not a list"},
+		"list in list": {entry("column: [b, [c]]"), "f.yml:2:53: a[0].column[1]: must be a string, not a list"},
 		"mapping": {
 			entry("column: {b: c}"),
 			"f.yml:2:49: a[0].column: must be a list, not a mapping (write [a, b], or begin each entry with a dash)",

@@ -15,9 +15,9 @@ import (
 )
 
 // Example is a minimal definitions file, for the message about a missing file.
-const Example = `issues:                        # a table whose rows depend on others
-  - table: projects            # the table whose deleted rows they depended on
-    column: project_id         # the column of issues that names them
+const Example = `issues:                        # the child table
+  - table: projects            # the parent table
+    column: project_id         # the column of issues that references projects
     on_delete: async_delete    # or async_nullify, or update_column_to
 `
 

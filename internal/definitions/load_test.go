@@ -122,10 +122,10 @@ func TestParseErrors(t *testing.T) {
 		"list on top":    {"- table: p\n", "f.yml:1:1: the top level must be a mapping of keys"},
 		"empty list":     {"a: []\n", "f.yml:1:1: a: has no entries"},
 		"text for list":  {"a: p\n", "f.yml:1:4: a: must be a list of entries (begin every entry with a dash)"},
-		"text for entry": {"a:\n  - p\n", "f.yml:2:5: a[0]: must be a mapping of keys, not a text"},
+		"text for entry": {"a:\n  - p\n", "f.yml:2:5: a[0]: must be a mapping of keys, not a string"},
 		"number as table": {
 			"a:\n  - {table: 5, column: c, on_delete: async_delete}\n",
-			"f.yml:2:13: a[0].table: must be a text, not a whole number (put it in quotes)",
+			"f.yml:2:13: a[0].table: must be a string, not a whole number (put it in quotes)",
 		},
 		"nothing as column": {
 			"a:\n  - table: p\n    column:\n    on_delete: async_delete\n",

@@ -18,7 +18,7 @@ type Chooser interface {
 	Choices() []string
 }
 
-// Literal is a text, a whole number, or true or false, in its text form.
+// Literal is a string, a whole number, or true or false, in its text form.
 type Literal string
 
 // Texts is one text or a list of texts.
@@ -268,7 +268,7 @@ func convert(n *Node, v reflect.Value) (want, fix string, ok bool) {
 		return "a duration with units, such as 500ms, 30s or 1h30m", "", err == nil
 	case *Literal:
 		*target = Literal(n.text)
-		return "a text, a whole number, or true or false", "put it in quotes", n.Kind != decimal
+		return "a string, a whole number, or true or false", "put it in quotes", n.Kind != decimal
 	case encoding.TextUnmarshaler:
 		if err := target.UnmarshalText([]byte(n.text)); err != nil {
 			return strings.TrimPrefix(err.Error(), "must be "), "", false

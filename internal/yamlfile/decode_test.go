@@ -88,21 +88,21 @@ func TestDecodeErrors(t *testing.T) {
 		"url as key":             {"postgres://u:geheim@h/d:\n", "f.yml:1:1: …: unknown key (known keys: rooms, site)"},
 		"mapping for text": {
 			"site: {street: {a: 1}}\n",
-			"f.yml:1:16: site.street: must be a text, not a mapping",
+			"f.yml:1:16: site.street: must be a string, not a mapping",
 		},
 		"number for text": {
 			"site: {street: 5}\n",
-			"f.yml:1:16: site.street: must be a text, not a whole number (put it in quotes)",
+			"f.yml:1:16: site.street: must be a string, not a whole number (put it in quotes)",
 		},
 		"bool for text": {
 			"site: {code: true}\n",
-			"f.yml:1:14: site.code: must be a text, not true or false (put it in quotes)",
+			"f.yml:1:14: site.code: must be a string, not true or false (put it in quotes)",
 		},
 		"nothing for text": {
 			"site:\n  street:\n",
 			"f.yml:2:3: site.street: has no value (write one, or remove the key)",
 		},
-		"text for mapping": {"site: x\n", "f.yml:1:7: site: must be a mapping of keys, not a text"},
+		"text for mapping": {"site: x\n", "f.yml:1:7: site: must be a mapping of keys, not a string"},
 		"list for names":   {"rooms: [a]\n", "f.yml:1:8: rooms: must be a mapping of names, not a list"},
 		"missing key": {
 			"rooms:\n  a:\n  b: {warm: false}\n",
@@ -144,7 +144,7 @@ func TestDecodeErrors(t *testing.T) {
 		},
 		"text for list": {
 			"rooms: {a: {height: 1, tags: x}}\n",
-			"f.yml:1:30: rooms.a.tags: must be a list, not a text (write [a, b], or begin each entry with a dash)",
+			"f.yml:1:30: rooms.a.tags: must be a list, not a string (write [a, b], or begin each entry with a dash)",
 		},
 		"mapping for list": {
 			"rooms: {a: {height: 1, tags: {x: 1}}}\n",
@@ -156,7 +156,7 @@ func TestDecodeErrors(t *testing.T) {
 		},
 		"number in list": {
 			"rooms: {a: {height: 1, tags: [x, 1]}}\n",
-			"f.yml:1:34: rooms.a.tags[1]: must be a text, not a whole number (put it in quotes)",
+			"f.yml:1:34: rooms.a.tags[1]: must be a string, not a whole number (put it in quotes)",
 		},
 		"missing key in list": {
 			"rooms: {a: {height: 1, windows: [{}]}}\n",
@@ -164,7 +164,7 @@ func TestDecodeErrors(t *testing.T) {
 		},
 		"fraction as literal": {
 			"rooms: {a: {height: 1, note: 1.5}}\n",
-			"f.yml:1:30: rooms.a.note: must be a text, a whole number, or true or false (put it in quotes)",
+			"f.yml:1:30: rooms.a.note: must be a string, a whole number, or true or false (put it in quotes)",
 		},
 		"one problem per value": {
 			"rooms: {a: {height: !x 1}}\n",

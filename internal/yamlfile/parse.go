@@ -28,7 +28,7 @@ const (
 	boolean = "true or false"
 	integer = "a whole number"
 	decimal = "a fraction"
-	text    = "a text"
+	text    = "a string"
 	List    = "a list"
 	Mapping = "a mapping"
 )
@@ -195,7 +195,7 @@ func (r *reader) entry(n *Node, from *ast.MappingValueNode, path string) {
 		scalar, ok = question.Value.(ast.ScalarNode)
 	}
 	if !ok || from.Key.IsMergeKey() {
-		r.fail(r.key(from.Key, path), path, "a key must be a plain text", "")
+		r.fail(r.key(from.Key, path), path, "a key must be a plain string", "")
 		return
 	}
 	key := scalar.GetToken().Value

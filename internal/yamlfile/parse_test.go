@@ -67,7 +67,7 @@ func TestParseErrors(t *testing.T) {
 		},
 		"merge": {
 			"a: &x {b: 1}\nc:\n  <<: *x\n",
-			"f.yml:1:4: a: tags, anchors and aliases are not supported (write the value out)\nf.yml:3:3: c: a key must be a plain text",
+			"f.yml:1:4: a: tags, anchors and aliases are not supported (write the value out)\nf.yml:3:3: c: a key must be a plain string",
 		},
 		"unknown alias": {"a: *x\n", "f.yml:1:4: a: tags, anchors and aliases are not supported (write the value out)"},
 		"alias": {
@@ -145,9 +145,9 @@ func TestDecodeTextsErrors(t *testing.T) {
 
 	for value, want := range map[string]string{
 		"~":      "f.yml:1:1: names: has no value (write one, or remove the key)",
-		"7":      "f.yml:1:8: names: must be a text, not a whole number (put it in quotes)",
+		"7":      "f.yml:1:8: names: must be a string, not a whole number (put it in quotes)",
 		"{a: b}": "f.yml:1:8: names: must be a list, not a mapping (write [a, b], or begin each entry with a dash)",
-		"[a, 7]": "f.yml:1:12: names[1]: must be a text, not a whole number (put it in quotes)",
+		"[a, 7]": "f.yml:1:12: names[1]: must be a string, not a whole number (put it in quotes)",
 		"[a, ~]": "f.yml:1:12: names[1]: has no value (write one, or remove the key)",
 	} {
 		_, _, err := decodeTexts(t, value)
@@ -173,9 +173,9 @@ func TestDecodeColumns(t *testing.T) {
 	}
 	for value, want := range map[string]string{
 		"~":      "f.yml:1:1: event: has no value (write [] for an empty list, or remove the key)",
-		"a":      "f.yml:1:8: event: must be a list, not a text (write [a, b], or begin each entry with a dash)",
+		"a":      "f.yml:1:8: event: must be a list, not a string (write [a, b], or begin each entry with a dash)",
 		"{a: b}": "f.yml:1:8: event: must be a list, not a mapping (write [a, b], or begin each entry with a dash)",
-		"[7]":    "f.yml:1:9: event[0]: must be a text, not a whole number (put it in quotes)",
+		"[7]":    "f.yml:1:9: event[0]: must be a string, not a whole number (put it in quotes)",
 	} {
 		root, _ := yamlfile.Parse("f.yml", []byte("event: "+value+"\n"))
 		_, problems := root.Decode("", &struct {

@@ -40,7 +40,7 @@ placeholder_users: {enabled: true}
 		"DIR/sexton.yaml:3:23: jobs.databse: unknown key (did you mean database?)",
 		"DIR/sexton.yaml:4:32: loose_foreign_keys.schedule: field 1",
 		"DIR/sexton.yaml:5:30: adjourned_groups.schedule: never fires",
-		"DIR/sexton.yaml:6:30: placeholder_users.enabled: needs ghost_users, who delete the placeholders (set ghost_users.enabled: true)")
+		"DIR/sexton.yaml:6:30: placeholder_users.enabled: requires ghost_users, which deletes the placeholder users (set ghost_users.enabled: true)")
 }
 
 // definitionReaders returns the commands that read the definitions before they connect.
