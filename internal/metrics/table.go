@@ -167,15 +167,15 @@ var (
 	GroupsUnscheduled = gauge("sexton_groups_unscheduled",
 		"Marked groups without a schedule, which are never deleted.", "database")
 	Waiting = gauge("sexton_waiting",
-		"1 for the reason why a job with pending work does not run, 0 for all other reasons.", "kind", "database", "reason")
+		"1 for the reason that a job with pending work does not run, 0 for all other reasons.", "kind", "database", "reason")
 	Running = gauge("sexton_running", "1 while a run is in progress, in any process.", "kind", "database")
 	Duty    = gauge("sexton_duty_ratio",
-		"Share of its time that the current run works. Absent without a run or target.", "kind", "database")
+		"Share of time in which the current run works. Absent without a run or target.", "kind", "database")
 	LastSuccess = gauge("sexton_last_success_timestamp_seconds",
-		"End of the last run that did not fail and was not held. 0 if none of the last 10,000.",
+		"End of the last run that did not fail and was not held. 0 if there is none among the last 10,000 runs.",
 		"kind", "database")
 	SuccessDue = gauge("sexton_success_due_timestamp_seconds",
-		"Third tick after the last success, or after the queue was created. A later time is an alert.", "kind", "database")
+		"Third tick after the last success, or after the queue was created. After this time, an alert fires.", "kind", "database")
 	Paused    = gauge("sexton_paused", "1 if the kind's queue is paused.", "kind")
 	QueueJobs = gauge("sexton_queue_jobs", "Jobs in the kind's queue, by state.", "kind", "state")
 	Workers   = gauge("sexton_workers", "Workers with a recent heartbeat.")
