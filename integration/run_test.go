@@ -300,7 +300,7 @@ func testRunDeploy(t *testing.T, p program) {
 	pgtest.WaitFor(t, "status to say so", func(context.Context) (bool, error) {
 		return s.count(t, "SELECT count(*) FROM sexton.clients") == 1, nil
 	})
-	require.Contains(t, p.run(t, s.dir, s.url, 0, "status"), "the installed definitions: 1 of 1 worker read others")
+	require.Contains(t, p.run(t, s.dir, s.url, 0, "status"), "the installed definitions: 1 of 1 worker loaded different ones")
 	require.EqualValues(t, 15, s.count(t, "SELECT count(*) FROM loose_foreign_keys_deleted_records"),
 		"tombstones wait for the worker's new files")
 	require.NoError(t, os.WriteFile(file, []byte(both), 0o600))

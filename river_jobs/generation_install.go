@@ -138,10 +138,10 @@ func CompareGenerations(ctx context.Context, db database.Database,
 			switch installed[key] {
 			case g.Digest:
 			case "":
-				differs[g.Kind] = "no generation of definitions is recorded, so workers with other files are not kept from the work"
+				differs[g.Kind] = "no generation of definitions is recorded, so workers with different files also run these jobs"
 			default:
-				differs[g.Kind] = fmt.Sprintf("other definitions are installed than these files have (%s is installed, theirs is %s): "+
-					"workers with these files leave the job alone", installed[key], g.Digest)
+				differs[g.Kind] = fmt.Sprintf("the installed definitions (%s) differ from these files (%s): "+
+					"workers with these files do not run the job", installed[key], g.Digest)
 			}
 		}
 	}

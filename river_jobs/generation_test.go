@@ -114,7 +114,7 @@ func TestAWorkerWithOtherDefinitionsLeavesTheJobAlone(t *testing.T) {
 	report := b.runPass(t, earlier, "main")
 	require.Equal(t, jobrun.Skipped, report.Outcome)
 	require.True(t, report.Outdated)
-	require.Contains(t, report.Reason, "database main has other definitions installed than this process has loaded")
+	require.Contains(t, report.Reason, "the definitions installed in database main differ from the loaded ones")
 	b.runPass(t, earlier, "main")
 	require.Equal(t, 1, strings.Count(b.log.String(), "other_definitions_installed"),
 		"once a minute")

@@ -24,7 +24,7 @@ type GenerationError struct {
 }
 
 func (e *GenerationError) Error() string {
-	return fmt.Sprintf("database %s has other definitions installed than this process has loaded (installed %s, loaded %s): "+
+	return fmt.Sprintf("the definitions installed in database %s differ from the loaded ones (installed %s, loaded %s): "+
 		"reload the process with the installed files, or run `sexton triggers install` with its files", e.Database,
 		e.Installed, e.Own)
 }

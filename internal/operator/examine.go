@@ -282,7 +282,7 @@ func (x *Examination) examineGenerations(ctx context.Context) {
 		for _, client := range alive {
 			if len(client.Outdated) > 0 {
 				found = append(found, doctor.One(problem.Warning, "worker "+client.ClientID+" on "+client.Host,
-					fmt.Sprintf("it has read other definitions than the installed ones and leaves their job alone: %v",
+					fmt.Sprintf("its definitions differ from the installed ones, so it does not run their job: %v",
 						client.Outdated),
 					"deploy the installed files to it, or run `sexton triggers install` with its files")...)
 			}

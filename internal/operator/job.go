@@ -174,7 +174,7 @@ func retryReason(run dbsqlc.RunsLastRow) string {
 	switch {
 	case run.Outcome == nil:
 	case *run.Outcome == string(jobrun.Failed) && stats.Refused:
-		return "a fix for the error of its last run; it tries again by itself"
+		return "a fix for the error of its last run; it retries automatically"
 	case *run.Outcome == string(jobrun.Skipped) && stats.WaitingFor != "":
 		return "its next attempt, after: " + stats.WaitingFor
 	}
@@ -306,7 +306,7 @@ func (k *shared) obstacle(
 	if pending && s.Job.LimitedByTick {
 		spent, err := riverjobs.TickSpent(ctx, all.Jobs(), s.Kind, s.Database)
 		if spent || err != nil {
-			return "the next tick of its schedule" + nextText(s.Job) + ": the limits of this one are used up", waitTick,
+			return "the next tick of its schedule" + nextText(s.Job) + ": this run has reached its limits", waitTick,
 				err
 		}
 	}
@@ -364,7 +364,7 @@ func (k *shared) outdated(lease string) (reason string, stopped bool) {
 	if len(clients) == 0 {
 		return "", false
 	}
-	return fmt.Sprintf("the installed definitions: %d of %s read others (%s); deploy the installed files there, or run sexton triggers install",
+	return fmt.Sprintf("the installed definitions: %d of %s loaded different ones (%s); deploy the installed files there, or run sexton triggers install",
 		len(clients), render.Counted(len(k.workers), "worker"), clients[0]), len(clients) == len(k.workers)
 }
 

@@ -41,7 +41,7 @@ func UndoEngine(ctx context.Context, all *installation.Bound, holder string) (*u
 	}
 	if !settings.On() && len(there) == 0 {
 		return nil, problem.List{{
-			Severity: problem.Error, Key: "loose_foreign_keys.undo.keep", Message: "is 0s, so that no deletion is kept",
+			Severity: problem.Error, Key: "loose_foreign_keys.undo.keep", Message: "is 0s, so no deletion is kept",
 			Fix: "set it, for example to 72h, run `sexton migrate up` and `sexton triggers install`, and restart the workers",
 		}}
 	}

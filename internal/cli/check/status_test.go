@@ -163,7 +163,7 @@ func TestStatusSaysThatTheTickIsSpent(t *testing.T) {
 	s.Exec(`INSERT INTO sexton.runs (kind, database, holder, ended_at, outcome, changed, stats)
 		VALUES ($1, 'main', 'host:1:abc', now(), 'over_limit', true, '{"over_limit": true}')`, clitest.Kind)
 	_, job, _ := s.StatusOf()
-	require.Regexp(t, `^the next tick of its schedule at \S+:00Z: the limits of this one are used up$`,
+	require.Regexp(t, `^the next tick of its schedule at \S+:00Z: this run has reached its limits$`,
 		job["waiting_for"])
 
 	s.Exec("UPDATE sexton.schedules SET last_tick = now() + interval '1 second'")

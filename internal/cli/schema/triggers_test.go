@@ -83,7 +83,7 @@ func TestTriggersStatusComparesTheDefinitions(t *testing.T) {
 	report, _ := s.Examined(5)
 	require.Contains(t, clitest.Found(report), "generations")
 	s.Exec("DELETE FROM projects WHERE id = 1")
-	require.Contains(t, s.OK("job", "run", clitest.Kind), "has other definitions installed")
+	require.Contains(t, s.OK("job", "run", clitest.Kind), "the definitions installed in database main differ from the loaded ones")
 	require.EqualValues(t, 1, pgtest.Scalar[int64](t, s.Database,
 		"SELECT count(*) FROM loose_foreign_keys_deleted_records"))
 
@@ -96,7 +96,7 @@ func TestTriggersStatusComparesTheDefinitions(t *testing.T) {
 	require.Zero(t, pgtest.Scalar[int64](t, s.Database, "SELECT count(*) FROM loose_foreign_keys_deleted_records"))
 	s.Exec(`INSERT INTO sexton.clients (client_id, host, pid, digests) VALUES ('old', 'h', 1, '{"loose_foreign_keys/cleanup_worker:main": "1:old"}')`)
 	status := s.JSON(0, "status").(map[string]any)
-	require.Contains(t, status["jobs"].([]any)[0].(map[string]any)["waiting_for"], "1 of 1 worker read others (old)")
+	require.Contains(t, status["jobs"].([]any)[0].(map[string]any)["waiting_for"], "1 of 1 worker loaded different ones (old)")
 	report, _ = s.Examined(5)
 	require.Contains(t, clitest.Found(report), "generations")
 }
