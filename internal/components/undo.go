@@ -140,7 +140,7 @@ func Uncovered(
 			found = append(found, doctor.One(problem.Warning, "table "+one.Table,
 				"its rows are not cleaned up: undo cannot keep rows of a table with rules ("+
 					render.Listed(one.Rules)+")",
-				"replace the rules by triggers, or disable undo")...)
+				"replace the rules with triggers, or disable undo")...)
 		}
 		if len(one.Heirs) > 0 {
 			found = append(found, doctor.One(problem.Warning, "table "+one.Table,

@@ -69,7 +69,7 @@ func (t Target) tombstones(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	var found []Finding
 	for _, parent := range unknown {
 		found = append(found, One(problem.Warning, parent,
-			fmt.Sprintf("tombstones of %s wait because no definition has it as a parent",
+			fmt.Sprintf("tombstones of %s wait because no definition names it as a parent",
 				parent),
 			fmt.Sprintf("restore the definition, or delete them: DELETE FROM %s WHERE fully_qualified_table_name = %s AND status = 1",
 				table, pgcatalog.Literal(parent)))...)

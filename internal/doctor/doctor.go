@@ -88,7 +88,7 @@ func Findings(problems problem.List) []Finding {
 			message = place + ": " + message
 		}
 		if p.Severity == problem.Info {
-			fix = "none, if this is intended"
+			fix = "no action if this is intended"
 		}
 		finding := Finding{
 			Severity: p.Severity, Object: cmp.Or(p.Key, place), Message: message,

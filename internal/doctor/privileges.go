@@ -95,7 +95,7 @@ func (t Target) path(ctx context.Context) ([]Finding, error) {
 			return nil
 		}
 		return One(problem.Error, "search_path",
-			fmt.Sprintf("sessions of role %s begin with search_path %s, and other roles may create functions in %s, which would run with its rights: "+
+			fmt.Sprintf("sessions of role %s begin with search_path %s, and other roles may create functions in %s, which would run with its privileges: "+
 				"set the path, then restart the connections of the pooler",
 				r.Role, r.Path, strings.Join(r.Open, ", ")),
 			fmt.Sprintf("ALTER ROLE %s SET search_path = pg_catalog, pg_temp", r.Role))
@@ -112,12 +112,12 @@ func (t Target) superusers(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	}
 	return query(ctx, tx, "query superusers", sqlText("superusers"), []any{t.Role.Name}, func(r row) []Finding {
 		severity, message := problem.Info,
-			r.Role+" is a superuser: if a worker connects as this role, triggers of the application's tables run with superuser rights"
+			r.Role+" is a superuser: if a worker connects as this role, triggers of the application's tables run with superuser privileges"
 		if r.Works {
 			severity = problem.Warning
-			message = fmt.Sprintf("a worker connects as %s, a superuser: triggers of the application's tables run with superuser rights", r.Role)
+			message = fmt.Sprintf("a worker connects as %s, a superuser: triggers of the application's tables run with superuser privileges", r.Role)
 		}
 		return One(severity, "role "+r.Role, message,
-			"connect workers as a separate role with the rights that `sexton grants --worker ROLE` prints")
+			"connect workers as a separate role with the privileges that `sexton grants --worker ROLE` prints")
 	})
 }

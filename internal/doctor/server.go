@@ -35,7 +35,7 @@ func recovery(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 				"point url at the primary; if it has several hosts, add target_session_attrs=read-write")
 		case r.ReadOnly:
 			return One(problem.Error, "default_transaction_read_only",
-				"transactions are read-only by default, so that no batch can write",
+				"transactions are read-only by default, so no batch can write",
 				"set default_transaction_read_only to off for the worker's role")
 		}
 		return nil

@@ -122,10 +122,10 @@ func TestUsersOfAnyTableAreRefused(t *testing.T) {
 	users := anyUsers(kind, "app.may_delete")
 	up := func() error { return d.Migrate(t, users) }
 	const alter = "ALTER FUNCTION app.may_delete(uuid, uuid) SECURITY DEFINER SET search_path = pg_catalog, pg_temp"
-	require.ErrorContains(t, up(), "would run with the rights of Sexton's owner ("+strings.ReplaceAll(alter,
+	require.ErrorContains(t, up(), "would run with the privileges of Sexton's owner ("+strings.ReplaceAll(alter,
 		"app.may_delete", `"app"."may_delete"`))
 	d.Exec("ALTER FUNCTION app.may_delete(uuid, uuid) SECURITY DEFINER")
-	require.ErrorContains(t, up(), "would run with the rights of Sexton's owner")
+	require.ErrorContains(t, up(), "would run with the privileges of Sexton's owner")
 	d.Exec(alter)
 	const strict = `the function "app"."may_delete"(uuid, uuid) is STRICT: it would allow everything if an argument is NULL`
 	d.Exec("ALTER FUNCTION app.may_delete(uuid, uuid) STRICT")

@@ -238,7 +238,7 @@ func TestARuleDecidesWhoRemovesGroups(t *testing.T) {
 	require.ErrorContains(t, s.try(t, "SELECT sexton.schedule_group_deletion(4, $1)", account),
 		"is not SECURITY DEFINER with a search_path of its own")
 	require.ErrorContains(t, s.MigrateGroups(t, groups),
-		`adjourned_groups.may_remove: the function "public"."may_remove"(bigint, uuid) would run with the rights of Sexton's owner`)
+		`adjourned_groups.may_remove: the function "public"."may_remove"(bigint, uuid) would run with the privileges of Sexton's owner`)
 }
 
 const notTheConfigured = "groups of another table or key than the configured one are being destroyed"

@@ -49,7 +49,7 @@ func (db Database) fits(snap snapshot) error {
 	for _, c := range allComponents() {
 		if current := snap.versions[c.name]; current > latest(c) {
 			return db.unfit(c.name, "run a newer sexton",
-				"component %s is at version %d, this binary knows version %d; "+
+				"component %s is at version %d, this binary supports version %d; "+
 					"this binary is older than the schema, use a newer one", c.name, current, latest(c))
 		}
 	}

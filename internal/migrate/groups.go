@@ -125,7 +125,7 @@ func (db Database) groupTexts(snap snapshot) []string {
 			`{brings_schedules}`, "true",
 			`{user_exists}`, `EXISTS (SELECT FROM `+identity(db.TrackedSchema, users)+
 				` WHERE users.id = decide_group_deletion.user_id)`,
-			`{who_may}`, "'Administrators may, and owners of the group or of one above it who are not blocked.'",
+			`{who_may}`, "'Administrators may remove it, and so may owners of the group or of a parent group who are not blocked.'",
 			`{group_tables}`, identity(db.TrackedSchema, groups)+", "+identity(db.TrackedSchema,
 				"group_deletion_schedules"), `{group_views}`, "",
 			`{described}`, "NULL")

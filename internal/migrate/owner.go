@@ -34,7 +34,7 @@ func (db Database) owner() string {
 	return db.Owner
 }
 
-// ownerState describes the owner's role. powerful means superuser rights or the like, and
+// ownerState describes the owner's role. powerful means superuser privileges or the like, and
 // member that the current role is a member.
 type ownerState struct{ exists, powerful, member bool }
 
@@ -57,7 +57,7 @@ func (s *session) readOwner(ctx context.Context) (ownerState, error) {
 func (s *session) ownerStatements(ctx context.Context, role string) (statements []string, _ error) {
 	state, err := s.readOwner(ctx)
 	if state.powerful {
-		err = fmt.Errorf("database %s: role %s must not own Sexton's functions, because it is or is a member of a role with superuser rights, "+
+		err = fmt.Errorf("database %s: role %s must not own Sexton's functions, because it is or is a member of a role with superuser privileges, "+
 			"BYPASSRLS or access to the server's files and programs; nothing was changed: set jobs.owner to another role", s.db.Name, s.db.owner())
 	}
 	owner := quote(s.db.owner())
@@ -84,7 +84,7 @@ func (s *session) makeOwner(ctx context.Context, role string) error {
 		if _, failed = s.pool.Exec(ctx, statements[0]); pgcatalog.SQLState(failed) == insufficientPrivilege {
 			return &PrivilegeError{
 				Database: s.db.Name, Role: role,
-				Missing: "Sexton's objects need an owner without superuser rights, and this role may not create that role or become a member",
+				Missing: "Sexton's objects need an owner without superuser privileges, and this role may not create that role or become a member",
 				Grant:   strings.Join(statements, "; "),
 			}
 		}
@@ -213,12 +213,12 @@ func (db Database) otherOwners(ctx context.Context, tx pgx.Tx) ([]OwnerRisk, err
 		err := row.Scan(&role, &powerful)
 		risk := OwnerRisk{
 			Object: "schema " + quote(schema), Harmless: !powerful,
-			Message: fmt.Sprintf("role %s owns functions instead of %s, and the application's triggers run with its rights", role, db.owner()),
+			Message: fmt.Sprintf("role %s owns functions instead of %s, and the application's triggers run with its privileges", role, db.owner()),
 			Fix:     "run `sexton migrate up`",
 		}
 		if powerful {
 			risk.Message = "role " + role +
-				", a superuser or with BYPASSRLS, owns functions, and the application's triggers run with its rights"
+				", a superuser or with BYPASSRLS, owns functions, and the application's triggers run with its privileges"
 		}
 		return risk, err
 	})
@@ -257,7 +257,7 @@ func (db Database) unreadTables(ctx context.Context, tx pgx.Tx) ([]OwnerRisk, er
 		}
 		if !plain {
 			risk.Message,
-				risk.Fix = "functions do not read it, because it is not a table and could run its own code with their rights", "replace it by a table"
+				risk.Fix = "functions do not read it, because it is not a table and could run its own code with their privileges", "replace it with a table"
 		}
 		return risk, err
 	})

@@ -86,7 +86,7 @@ func (r *Relation) EventProblem(table string, columns []string) (why, fix string
 	case len(r.Rules) > 0:
 		why = fmt.Sprintf("table %s has the rule %s, and Postgres does not support DELETE ... RETURNING with such a rule",
 			table, strings.Join(r.Rules, ", "))
-		return why, "replace the rule by a trigger"
+		return why, "replace the rule with a trigger"
 	}
 	for _, column := range columns {
 		if _, found := r.Columns[column]; !found {

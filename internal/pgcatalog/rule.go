@@ -36,7 +36,7 @@ func RuleProblem(ctx context.Context, db dbsqlc.DBTX, schema, name, result strin
 		return fmt.Sprintf("the function %s is STRICT: it would allow everything if an argument is NULL", signature),
 			fmt.Sprintf("ALTER FUNCTION %s CALLED ON NULL INPUT", signature), nil
 	case !definer || !pinned:
-		return fmt.Sprintf("the function %s would run with the rights of Sexton's owner", signature),
+		return fmt.Sprintf("the function %s would run with the privileges of Sexton's owner", signature),
 			fmt.Sprintf("ALTER FUNCTION %s SECURITY DEFINER SET search_path = pg_catalog, pg_temp", signature), nil
 	}
 	return "", "", nil

@@ -20,7 +20,7 @@ func doctorCommand(env *cli.Env) *cobra.Command {
 	var role string
 	cmd := env.Reports(&cobra.Command{
 		Use:   "doctor",
-		Short: "Find problems of an installation and print fixes; exits 5 if there are any",
+		Short: "Find problems in an installation and print fixes; exits 5 if there are any",
 		Long: `Checks connections, server, settings, privileges, schema, definitions, indexes, triggers,
 notifications and workers, and prints a fix for each finding. A failed check does not stop the
 others. It changes nothing.
@@ -79,7 +79,7 @@ func printExamination(w io.Writer, report *doctor.Report) {
 			skipped = fmt.Sprintf("; %d skipped", n)
 		}
 	}
-	_, _ = fmt.Fprintf(w, "%s: %s, %s, %d for information%s\n", render.Counted(len(report.Checks), "check"),
+	_, _ = fmt.Fprintf(w, "%s: %s, %s, %d informational%s\n", render.Counted(len(report.Checks), "check"),
 		render.Counted(report.Count(problem.Error), "error"),
 		render.Counted(report.Count(problem.Warning), "warning"), report.Count(problem.Info), skipped)
 }

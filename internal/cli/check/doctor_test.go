@@ -136,7 +136,7 @@ func TestDoctorOfTombstonesWithoutDefinition(t *testing.T) {
 	lines := findings(s, 5, "tombstones")
 	require.Len(t, lines, 1)
 	require.Contains(t, lines[0],
-		`warning | public."it's" | tombstones of public."it's" wait because no definition has it as a parent`)
+		`warning | public."it's" | tombstones of public."it's" wait because no definition names it as a parent`)
 
 	require.Contains(t, s.OK("status"), "a definition for tombstones of public.\"it's\"\n")
 	_, statement, _ := strings.Cut(lines[0], "delete them: ")

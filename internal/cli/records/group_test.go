@@ -53,7 +53,7 @@ func TestGroupDoorsRefuse(t *testing.T) {
 	t.Parallel()
 	s := clitest.GroupSite(t)
 	for _, verb := range [][]string{{"schedule"}, {"cancel"}, {"delete", "--now"}} {
-		s.Says(1, "group 11: user 3 may not remove it (Administrators may, and owners",
+		s.Says(1, "group 11: user 3 may not remove it (Administrators may remove it, and so may owners",
 			append(append([]string{"group"}, verb...), "11", "--by", "3")...)
 		require.Equal(t, 1, s.Run(append(append([]string{"group"}, verb...), "404", "--by", "1")...).Code, verb)
 	}

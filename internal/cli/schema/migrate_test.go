@@ -81,7 +81,7 @@ func TestSchemaThatIsNewer(t *testing.T) {
 	s.Exec("COMMENT ON SCHEMA sexton IS 'Sexton: base 99'")
 	before := s.Snapshot()
 	for _, args := range append(schemaBound(), []string{"migrate", "up"}, []string{"migrate", "down", "--force"}) {
-		s.Says(3, "component base is at version 99, this binary knows version 1; this binary is older than the schema, use a newer one", args...)
+		s.Says(3, "component base is at version 99, this binary supports version 1; this binary is older than the schema, use a newer one", args...)
 	}
 	require.Equal(t, before, s.Snapshot())
 }
@@ -105,7 +105,7 @@ func TestEveryComponentMayBeNewer(t *testing.T) {
 			r := s.Run(args...)
 			require.Equal(t, 3, r.Code, "%s with %s", args, installed.Component)
 			require.Contains(t, r.Stderr,
-				fmt.Sprintf("component %s is at version 99, this binary knows version %d; this binary is older than the schema, use a newer one",
+				fmt.Sprintf("component %s is at version 99, this binary supports version %d; this binary is older than the schema, use a newer one",
 					installed.Component, installed.Version), args)
 		}
 		s.Exec("DELETE FROM sexton.river_migration WHERE version = 99; COMMENT ON SCHEMA sexton IS NULL")
