@@ -20,8 +20,8 @@ import (
 // ErrNotFound reports that there is no such object.
 var ErrNotFound = errors.New("no such object")
 
-// ErrChanged reports that another writer has written the object meanwhile.
-var ErrChanged = errors.New("another writer has written the object meanwhile")
+// ErrChanged reports that another process has overwritten the object.
+var ErrChanged = errors.New("another process has overwritten the object")
 
 // OutageError reports that the store is temporarily unreachable, overloaded or full. The
 // same request can succeed later without a change of the configuration.
@@ -73,10 +73,10 @@ func fixes() map[string]string {
 		"TokenRefreshRequired": keys, "AccessDenied": rights, "AllAccessDisabled": rights, "AccountProblem": rights,
 		"Forbidden":    rights,
 		"NoSuchBucket": "create the bucket, or correct its name", "InvalidBucketName": "correct the bucket's name",
-		"RequestTimeTooSkewed": "set this machine's clock", "PermanentRedirect": region,
+		"RequestTimeTooSkewed": "correct this machine's clock", "PermanentRedirect": region,
 		"AuthorizationHeaderMalformed": region,
 		"MethodNotAllowed":             region,
-		"NotImplemented":               "use a service that speaks S3 with conditional writes",
+		"NotImplemented":               "use an S3 service that supports conditional writes",
 	}
 }
 

@@ -327,7 +327,7 @@ func (s *Store) Probe(ctx context.Context, name string) error {
 		return err
 	}
 	if read != written {
-		return fmt.Errorf("read %s in %s: it is not what was written", key, s.label)
+		return fmt.Errorf("read %s in %s: its content differs from what was written", key, s.label)
 	}
 	return nil
 }

@@ -143,7 +143,7 @@ func (s source) fetch(ctx context.Context, cache, major string) (_ string, err e
 		return "", err
 	}
 	if _, err := resolve(filepath.Join(server, "bin")); err != nil {
-		return "", fmt.Errorf("the downloaded archive holds no server: %w", err)
+		return "", fmt.Errorf("the downloaded archive contains no server: %w", err)
 	}
 	if err := os.Rename(server, target); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", fmt.Errorf("keep downloaded server: %w", err)

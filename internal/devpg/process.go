@@ -130,7 +130,7 @@ func (a *account) mustEnter(ctx context.Context, dirs ...string) error {
 	err := cmd.Run()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && out.Len() > 0 {
-		return fmt.Errorf("folder %q cannot be entered by user %s, who runs Postgres because root may not: "+
+		return fmt.Errorf("folder %q cannot be entered by user %s, which runs Postgres because root may not: "+
 			"allow it with chmod o+x, or choose another folder (TMPDIR for temporary ones)", out.String(), a.name)
 	}
 	return problem.Doing(err, "run a shell as user %s", a.name)
@@ -195,7 +195,7 @@ func startJanitor(runDir, dataDir string) (*janitor, error) {
 // watch names the process to end if this one dies. Only the last one named counts.
 func (j *janitor) watch(pid int) error {
 	_, err := j.pipe.WriteString(strconv.Itoa(pid) + "\n")
-	return problem.Doing(err, "tell janitor about process")
+	return problem.Doing(err, "register process with janitor")
 }
 
 // dismiss closes the pipe and waits until the janitor has ended. After an orderly stop

@@ -14,7 +14,7 @@ import (
 var ErrYield = errors.New("yield")
 
 // errNoConnection ends a session whose connection was lost and could not be replaced.
-var errNoConnection = errors.New("no new connection after a lost one")
+var errNoConnection = errors.New("could not reconnect after a lost connection")
 
 const (
 	// mostTimeouts is the number of consecutive single keys that may time out in an edge

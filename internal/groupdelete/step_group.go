@@ -290,7 +290,7 @@ func (r *run) futileFault() batch.Fault {
 		r.until.Sub(r.began).Round(time.Second), r.stats.Step)}
 	if r.Lowest != nil {
 		f.Table = r.Lowest.Label()
-		f.Message += fmt.Sprintf(": the run went down %d levels of rows, and the last ones still have rows below them",
+		f.Message += fmt.Sprintf(": the run followed references %d levels deep, and the last level still has rows below it",
 			r.Deepest)
 	}
 	return f

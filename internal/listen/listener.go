@@ -119,7 +119,7 @@ func (l *Listener) dial(ctx context.Context) (*pgx.Conn, error) {
 
 var (
 	errStalled      = errors.New("the connection no longer receives its own notifications")
-	errStillPolling = errors.New("the connection receives no notifications, like the ones before")
+	errStillPolling = errors.New("the connection receives no notifications, like the previous ones")
 )
 
 // closeConn closes the socket of a connection that another goroutine waits on.

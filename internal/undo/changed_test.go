@@ -32,12 +32,12 @@ func TestTablesMayChangeMeanwhile(t *testing.T) {
 			books: [][]string{{"(1,1,sad)"}, {"(2,1,glad)"}},
 		},
 		"primary key gone": {
-			ddl: "ALTER TABLE films DROP CONSTRAINT films_pkey", reason: "its table has another primary key now",
+			ddl: "ALTER TABLE films DROP CONSTRAINT films_pkey", reason: "its table now has a different primary key",
 			books: [][]string{{"(1,1,sad)"}, {"(2,1,glad)"}}, films: [][]string{{"(1,)"}},
 		},
 		"primary key of more columns": {
 			ddl:    "ALTER TABLE films DROP CONSTRAINT films_pkey, ADD kind int DEFAULT 0, ADD PRIMARY KEY (id, kind); INSERT INTO films VALUES (1, NULL, 5)",
-			reason: "its table has another primary key now",
+			reason: "its table now has a different primary key",
 			books:  [][]string{{"(1,1,sad)"}, {"(2,1,glad)"}}, films: [][]string{{"(1,,0)"}, {"(1,,5)"}},
 		},
 		"changed column gone": {

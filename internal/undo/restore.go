@@ -436,7 +436,7 @@ func (g *restored) unable(silent bool) string {
 			" is deferrable and checked only by triggers: set loose_foreign_keys.undo.fire_triggers to true"
 	}
 	if _, key := g.table.byKey(g.group, "child"); g.changes() && len(key) == 0 {
-		return "its table has another primary key now"
+		return "its table now has a different primary key"
 	}
 	for _, column := range g.Changed {
 		if name, _ := g.table.present(&g.layout, g.column(column)); name == "" {

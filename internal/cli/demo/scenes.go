@@ -229,7 +229,7 @@ func (s *stage) placeholderUsers() *scene {
 			err2 := s.scan(ctx, "SELECT count(*), ("+undecided+
 				") FROM public.import_placeholder_user_details WHERE last_error IS NOT NULL", nil, &kept, &open)
 			return []Count{
-				{"of them deleted", gone, false},
+				{"queued users deleted", gone, false},
 				{"placeholders kept with a reason", kept, false},
 				{"placeholders neither deleted nor kept", open, true},
 			}, errors.Join(err, err2)
@@ -282,7 +282,7 @@ func (s *stage) groups() *scene {
 			lost, err3 := s.missing(ctx, "groups", restored)
 			return []Count{
 				{"groups destroyed", goneGroups, false},
-				{"of their projects destroyed", goneProjects, false},
+				{"projects in these groups destroyed", goneProjects, false},
 				{"groups or projects left", int64(len(destroyed)+len(projects)) - goneGroups - goneProjects, true},
 				{"restored groups missing", lost, true},
 			}, errors.Join(err, err2, err3)

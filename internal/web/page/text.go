@@ -103,7 +103,7 @@ func brief(text string) string {
 func outcomeText(outcome string) string {
 	switch outcome {
 	case "over_limit":
-		return "met its limit"
+		return "reached its limit"
 	case operator.NoProgress:
 		return "no progress"
 	}

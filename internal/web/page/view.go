@@ -203,7 +203,7 @@ func jobState(job operator.JobState) state {
 // headline summarizes the state of the installation in one sentence.
 func (v *view) headline() headline {
 	if v.Trouble != "" {
-		return headline{State: failed, Title: "The state cannot be read", Text: "The figures are old."}
+		return headline{State: failed, Title: "The state cannot be read", Text: "The data is out of date."}
 	}
 	var pending, putOff int64
 	var more bool
