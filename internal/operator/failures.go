@@ -117,6 +117,10 @@ func resolveRetry(all *installation.Connections,
 		if what.Database == "" && len(all.Databases) == 1 {
 			what.Database = all.Databases[0].Name
 		}
+		if what.Database == "" {
+			return nil, db, id, usageErrorf("%s need --database NAME, because each database has its own (configured: %s)",
+				source.Name, render.Listed(all.Config.DatabaseNames()))
+		}
 		if db = all.Database(what.Database); db.Pool == nil {
 			return nil, db, id, usageErrorf("no database %q is configured", what.Database)
 		}

@@ -91,6 +91,8 @@ type task struct {
 	// again is set in the second round over a leaf. That round waits for locks and
 	// deletes rows that refer to each other in a cycle.
 	again bool
+	// cycle reports that rows of the leaf that refer to each other in a cycle were left.
+	cycle bool
 	// changes counts consecutive reads of a single row that had changed.
 	changes int
 	// left counts rows of the leaf that could not be deleted in this round, and kept rows
@@ -254,14 +256,14 @@ func (r *run) clean(ctx context.Context, t *task) (done bool, _ error) {
 		return true, nil
 	}
 	t.tree.Restart()
-	if err := r.findLeaves(ctx, t); err != nil {
+	if err := r.findLeaves(ctx, t); err != nil || r.frame.Ended() {
 		return false, err
 	}
 	for len(t.leaves) > 0 || t.resumed != nil {
 		if len(t.leaves) == 0 {
 			// Now read the rows before the value after which the task began.
 			t.resumed, t.kept = nil, 0
-			if err := r.findLeaves(ctx, t); err != nil {
+			if err := r.findLeaves(ctx, t); err != nil || r.frame.Ended() {
 				return false, err
 			}
 			continue
@@ -377,10 +379,10 @@ func (t *task) mostRows() int {
 	return windowRows
 }
 
-// endRound ends a round over the first leaf. If rows are left for an unknown reason, it
-// starts the second round.
+// endRound ends a round over the first leaf. If rows are left in a cycle or for an unknown
+// reason, it starts the second round.
 func (t *task) endRound() {
-	if t.left > 0 && !t.again && t.obstacle.Message == "" && t.tree.Fault == nil {
+	if t.left > 0 && !t.again && (t.cycle || t.obstacle.Message == "" && t.tree.Fault == nil) {
 		t.again, t.tree.Waits = true, true
 		t.restart()
 		return
@@ -391,7 +393,7 @@ func (t *task) endRound() {
 func (t *task) endLeaf() {
 	t.kept += t.left
 	t.leaves = t.leaves[1:]
-	t.again, t.tree.Waits, t.direct = false, false, false
+	t.again, t.tree.Waits, t.direct, t.cycle = false, false, false, false
 	t.restart()
 }
 
@@ -482,6 +484,7 @@ func (r *run) take(ctx context.Context, t *task, rows []row) (yielded bool, _ er
 	tree.Restart()
 	before := tree.Changes
 	left, result, err := tree.DeleteWindow(ctx, w)
+	t.cycle = t.cycle || len(w.Cycle) > 0
 	top, held := errors.AsType[*topError](err)
 	if err != nil && !held {
 		return false, err
@@ -524,6 +527,9 @@ func (r *run) take(ctx context.Context, t *task, rows []row) (yielded bool, _ er
 // with that value that are left.
 func (t *task) advance(rows []row, left dml.Rows) {
 	last := finite(rows[len(rows)-1].value)
+	// A trigger that updates the row instead of deleting it gives it another ctid, so that
+	// it cannot be excluded. The second round then ends at the value.
+	stuck := t.again && len(left) == len(rows) && compare(last, t.at.value) == 0
 	if compare(last, t.at.value) != 0 {
 		t.at.except = nil
 	}
@@ -537,7 +543,7 @@ func (t *task) advance(rows []row, left dml.Rows) {
 			t.at.except = append(t.at.except, one.At)
 		}
 	}
-	if len(t.at.except) >= mostExcluded {
+	if stuck || len(t.at.except) >= mostExcluded {
 		t.at.after, t.at.except = true, nil
 	}
 }

@@ -181,6 +181,57 @@ func TestFailingRowsHoldUpNoOther(t *testing.T) {
 	require.Equal(t, [][]string{{"150"}}, db.Rows("SELECT count(*) FROM events"))
 }
 
+// A row that a foreign key blocks does not prevent the deletion of rows in a cycle.
+func TestCycleIsDeletedDespiteABlockedRow(t *testing.T) {
+	t.Parallel()
+	db := setup(t, `
+		CREATE TABLE sessions (id bigint PRIMARY KEY, at timestamptz, next bigint REFERENCES sessions ON DELETE CASCADE);
+		CREATE INDEX ON sessions (at); CREATE INDEX ON sessions (next);
+		INSERT INTO sessions SELECT n, now() - interval '100 days' FROM generate_series(1, 3) AS n;
+		UPDATE sessions SET next = 5 - id WHERE id > 1;
+		CREATE TABLE pages (id bigint PRIMARY KEY, session_id bigint REFERENCES sessions); CREATE INDEX ON pages (session_id);
+		INSERT INTO pages VALUES (1, 1)`)
+	stats := run(t, engine(t, db, keep(90)))
+	require.Equal(t, map[string]int64{"sessions": 2}, stats.Deleted)
+	require.Equal(t, map[string]int64{"sessions.at": 1}, stats.Kept)
+}
+
+// A trigger that updates rows instead of deleting them runs only a few times per row and
+// pass.
+func TestRowsThatATriggerUpdatesAreLeft(t *testing.T) {
+	t.Parallel()
+	db := setup(t, `
+		CREATE TABLE events (id bigint PRIMARY KEY, at date, deleted boolean); CREATE INDEX ON events (at);
+		INSERT INTO events SELECT n, '2020-01-01' FROM generate_series(1, 2000) AS n;
+		CREATE SEQUENCE calls;
+		CREATE FUNCTION hide() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			PERFORM nextval('calls'); UPDATE events SET deleted = true WHERE id = OLD.id; RETURN NULL; END $$;
+		CREATE TRIGGER hide BEFORE DELETE ON events FOR EACH ROW EXECUTE FUNCTION hide();`)
+	stats := run(t, engine(t, db, retention.Rule{Table: "events", Column: "at", Keep: day}))
+	require.NotZero(t, stats.Kept["events.at"])
+	require.Less(t, pgtest.Scalar[int](t, db.Pool(), "SELECT last_value::int FROM calls"), 6000)
+}
+
+// A rule that a pass did not begin is due and keeps its last result.
+func TestRuleThatHasNotBegunKeepsItsResult(t *testing.T) {
+	t.Parallel()
+	db := setup(t, sessions+`
+		CREATE TABLE events (id bigint PRIMARY KEY, at timestamptz); CREATE INDEX ON events (at);
+		INSERT INTO events SELECT n, now() - interval '100 days' FROM generate_series(1, 5000) AS n;
+		INSERT INTO sexton.retention_rules (rule, due, pending, capped, dry_run, kept, last_error, attempts, resume_at, checked_at)
+			VALUES ('sessions.at', false, 7, false, false, 7, 'reason', 3, '2026-01-01', now())`)
+	e := engine(t, db, keep(90), retention.Rule{Table: "events", Column: "at", Keep: day})
+	ctx, cancel := context.WithCancel(t.Context())
+	once(e, cancel)
+	stats, err := e.Run(ctx)
+	require.NoError(t, err)
+	require.True(t, stats.Interrupted)
+	require.Equal(t, [][]string{{"events.at", "t", "NULL", "f"}, {"sessions.at", "t", "reason", "f"}}, db.Rows(
+		"SELECT rule, due, last_error, resume_at IS NULL FROM sexton.retention_rules ORDER BY rule"))
+	run(t, engine(t, db, keep(90), retention.Rule{Table: "events", Column: "at", Keep: day}))
+	require.Equal(t, [][]string{{"f"}, {"f"}}, db.Rows("SELECT due FROM sexton.retention_rules"))
+}
+
 // Rows that another session has locked are left for the next pass, and the other rows are
 // deleted.
 func TestLockedRowsAreLeft(t *testing.T) {

@@ -91,7 +91,12 @@ func (r *resolver) bind(ctx context.Context, tx pgx.Tx, key string, of Rule) err
 	if table == nil {
 		return nil
 	}
-	if table.Schema == pgcatalog.Schema {
+	var own bool
+	if err := tx.QueryRow(ctx, `SELECT coalesce(pg_catalog.starts_with(pg_catalog.obj_description($1, 'pg_class'), 'Sexton:'), false)`,
+		table.OID).Scan(&own); err != nil {
+		return fmt.Errorf("read the comment of table %s: %w", of.Table, err)
+	}
+	if own || table.Schema == pgcatalog.Schema {
 		r.reportf(problem.Error, key+".table", "remove the entry", "%s is a table of Sexton", of.Table)
 		return nil
 	}

@@ -45,6 +45,10 @@ func TestWrongRulesAreRefused(t *testing.T) {
 			[]retention.Rule{of("events_1", "at", day)},
 			[]string{"retention.rules[0].table: events_1 is a partition (name the partitioned table)"},
 		},
+		"own in the application's schema": {
+			[]retention.Rule{of("loose_foreign_keys_deleted_records", "created_at", day)},
+			[]string{"retention.rules[0].table: loose_foreign_keys_deleted_records is a table of Sexton (remove the entry)"},
+		},
 		"own": {
 			[]retention.Rule{of("sexton.runs", "started_at", day)},
 			[]string{"retention.rules[0].table: sexton.runs is a table of Sexton (remove the entry)"},

@@ -68,8 +68,18 @@ func (r *run) begin(ctx context.Context) ([]*task, error) {
 }
 
 // finish records the result of a rule. done reports that all of its due rows were
-// processed.
+// processed. A rule that has not begun keeps its last result, and is due.
 func (r *run) finish(ctx context.Context, t *task, done bool) error {
+	if !t.begun {
+		_, err := r.Session.RunOwn(ctx, batch.Statement{
+			SQL: `
+INSERT INTO "sexton".` + Table + ` (rule, due, pending, capped, dry_run, kept, attempts, checked_at)
+VALUES ($1, true, 1, true, $2, 0, 0, pg_catalog.clock_timestamp())
+ON CONFLICT (rule) DO UPDATE SET due = true`,
+			Args: []any{t.String(), t.DryRun},
+		})
+		return problem.Doing(err, "record that %s is due", t)
+	}
 	if t.kept > 0 {
 		r.stats.Kept[t.String()] = t.kept
 	}
@@ -99,7 +109,7 @@ func (r *run) finish(ctx context.Context, t *task, done bool) error {
 	}
 	// If nothing was deleted, the next pass starts with the next tick. It continues after
 	// the rows that this pass could not delete.
-	again := !done && (moved || !t.begun)
+	again := !done && moved
 	var resume any
 	if !done || t.stopped {
 		resume = t.at.value

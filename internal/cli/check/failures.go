@@ -28,10 +28,10 @@ func failuresListCommand(env *cli.Env) *cobra.Command {
 	cmd := env.On("", &cobra.Command{
 		Use:   "list",
 		Short: "List unresolved failures with reason and next attempt",
-		Long: `Lists the failed rows of every enabled component (tombstones, users, placeholders, groups, diffs),
-and failed River jobs that have no such row. A row that waits for a lock is listed with the session
-that held it at the last attempt. If a database cannot be reached, its failures are left out, and
-the exit code is 4.`,
+		Long: `Lists the failed rows of every enabled component (tombstones, users, placeholders, groups, diffs,
+retention rules), and failed River jobs that have no such row. A row that waits for a lock is listed
+with the session that held it at the last attempt. If a database cannot be reached, its failures are
+left out, and the exit code is 4.`,
 		Example: "  sexton failures list\n  sexton failures list --json | jq '.failures[] | select(.given_up)'",
 	}, func(ctx context.Context, all *installation.Connections) error {
 		document, err := operator.ReadFailures(ctx, all, *limit)
@@ -98,7 +98,7 @@ in sexton.audit.`,
 		}
 		return env.Say(map[string]string{"result": text}, "%s\n", text)
 	})
-	cmd.Flags().StringVar(&what.Database, "database", "", "`NAME` of the database of a tombstone")
+	cmd.Flags().StringVar(&what.Database, "database", "", "`NAME` of the database of a tombstone or retention rule")
 	cmd.Flags().BoolVar(&everything, "all", false, "retry all failed rows of the source")
 	return cmd
 }

@@ -152,7 +152,7 @@ func TestTombstonesOfTwoDatabases(t *testing.T) {
 		require.Regexp(t,
 			`\ntombstones +main +1 +public\.projects, key 1 .*\ntombstones +ci +1 +public\.builds, key 7 .*\n$`,
 			s.OK("failures", "list"))
-		s.Says(2, `no database "" is configured`, "failures", "retry", "tombstones", "1")
+		s.Says(2, `tombstones need --database NAME, because each database has its own (configured: main, ci)`, "failures", "retry", "tombstones", "1")
 		s.Without(map[string]string{"main": "ci", "ci": "main"}[jobs])
 		require.Equal(t, "1 tombstone due now\n", s.OK("failures", "retry", "tombstones", "--all", "--database", jobs))
 		s.Without("")
