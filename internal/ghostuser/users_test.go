@@ -229,7 +229,7 @@ CREATE TRIGGER timed AFTER UPDATE ON posts REFERENCING NEW TABLE AS changed FOR 
 // machine can count as a fixed cost.
 func TestABigUserHoldsUpNobody(t *testing.T) {
 	t.Parallel()
-	const rows, target = 20_000, 20 * time.Millisecond
+	const rows, target = 60_000, 20 * time.Millisecond
 	b := setup(t, timed+people+fmt.Sprintf("INSERT INTO posts SELECT 10000 + n, 1 FROM generate_series(1, %d) AS n;",
 		rows), lists())
 	b.engine.Sizes = ghostuser.Sizes{Target: target}
