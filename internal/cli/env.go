@@ -54,7 +54,7 @@ var ErrLeft = errors.New("rows left")
 
 // ErrRights is returned by a command that left statements for another role. Its output
 // has them.
-var ErrRights = errors.New("rights missing")
+var ErrRights = errors.New("privileges missing")
 
 // usageError is an invalid command line.
 type usageError struct{ error }

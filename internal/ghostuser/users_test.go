@@ -223,7 +223,7 @@ BEGIN
 END $$;
 CREATE TRIGGER timed AFTER UPDATE ON posts REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION timed();`
 
-// One user with 20,000 posts holds up no other: neither users that were queued behind it
+// One user with 60,000 posts holds up no other: neither users that were queued behind it
 // nor users that come in later. And no statement has more rows than fifteen times the
 // target's time allows, and half of them have at most three times: delays of a busy
 // machine can count as a fixed cost.

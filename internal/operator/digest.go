@@ -145,7 +145,7 @@ func PaceOf(run Pass, left components.Backlog, unit string, now time.Time) Pace 
 	if left.Capped || parseRunStats(run.Stats).WaitingFor != "" {
 		return out
 	}
-	pending := max(0, left.Pending-left.Deferred) // What is put off is not for this pass.
+	pending := max(0, left.Pending-left.Deferred) // A pass does not process deferred rows.
 	out.Total = out.Digest.Items + pending
 	if out.Digest.Items > 0 {
 		out.Left = time.Duration(float64(ran) / float64(out.Digest.Items) * float64(pending))

@@ -219,7 +219,7 @@ func (v *view) headline() headline {
 		}
 	}
 	backlog := render.Capped(pending, more) + " " + verb(pending, "row waits", "rows wait")
-	if oldest > 0 { // What is put off, and what has no time, has no age.
+	if oldest > 0 { // Deferred rows, and rows without a time, have no age.
 		backlog += ", the oldest for " + whole(oldest)
 	}
 	backlog += "."
