@@ -92,6 +92,8 @@ func testWholeWay(t *testing.T, p program) {
 
 	s := workSite{program: p, url: db.AsRole(worker), dir: dir, pool: db.Pool()}
 	w := s.started(t)
+	s.wait(t, stopLimit, "the worker's listening connection", "EXISTS (SELECT FROM pg_stat_activity "+
+		"WHERE datname = current_database() AND application_name LIKE 'sexton%(worker)' AND usename = $1)", strings.Trim(worker, `"`))
 	require.Contains(t, run(0, "doctor"), "main: checking the privileges of role "+worker+", role of the newest running worker\n")
 	steps("All but CREATE INDEX can be repeated:\n--" + drop)
 
