@@ -120,7 +120,7 @@ notes: [{table: parts, column: id, on_delete: async_delete}]
 		})
 		said := r.Stdout + r.Stderr
 		if each.says == "" {
-			require.NotContains(t, said, "timeout", each.command)
+			require.NotContains(t, said, " timeout", each.command)
 			require.Contains(t, []int{0, 5}, r.Code, each.command)
 		} else {
 			require.Regexp(t, each.says, said, each.command)
