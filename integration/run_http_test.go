@@ -182,8 +182,8 @@ func send(ctx context.Context, t *testing.T, method, address, path string, form 
 	return response.StatusCode, string(pgtest.Must(io.ReadAll(response.Body))(t))
 }
 
-// testRunShowsThePage pauses and resumes by the page of a worker, with River's pages
-// beside it, and finds those changes recorded.
+// testRunShowsThePage pauses and resumes a kind on the page of a worker that also serves
+// River UI, and checks that both changes are recorded.
 func testRunShowsThePage(t *testing.T, p program) {
 	s := newWorkSite(t, p)
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "password"), []byte("pass word\n"), 0o600))

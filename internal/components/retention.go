@@ -151,10 +151,9 @@ func (d foreseenRules) Print(w io.Writer) {
 			due += " (dry run)"
 		}
 		if r.Unknown != "" {
-			due = render.Cell(&r.Unknown)
+			due = r.Unknown
 		}
-		below := render.Listed(r.Below)
-		return []any{r.Rule, due, render.Cell(&r.Oldest), render.Cell(&r.Index), render.Cell(&below)}
+		return []any{r.Rule, due, r.Oldest, r.Index, render.Listed(r.Below)}
 	})
 	for _, r := range d.Rules {
 		for _, key := range r.Blocking {

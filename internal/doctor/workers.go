@@ -60,7 +60,7 @@ func judgeWorkers(alive []dbsqlc.ClientsAliveRow) []Finding {
 
 const hearing = 2 * time.Second
 
-// server identifies a database, also among those of other servers.
+// server identifies a database among the databases of all servers.
 type server struct {
 	database string
 	started  time.Time

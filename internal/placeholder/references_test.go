@@ -268,8 +268,8 @@ func TestRetryGivesAttemptsBack(t *testing.T) {
 		b.Rows("SELECT deletion_attempts FROM import_placeholder_user_details WHERE id = 5"))
 }
 
-// A job that waits, perhaps for weeks after an error, would keep a placeholder from being
-// offered: it is what starts at once.
+// A retry starts a waiting job immediately. After an error such a job can wait for weeks,
+// and the placeholder is not offered meanwhile.
 func TestRetryStartsTheJobThatWaits(t *testing.T) {
 	t.Parallel()
 	b := states(t)

@@ -105,7 +105,7 @@ func printPlan(w io.Writer, planned operator.PlannedDatabase) {
 		func(job operator.PlannedJob) []any {
 			due := job.Text()
 			if job.Error != "" {
-				due = render.Cell(&job.Error)
+				due = job.Error
 			}
 			return []any{job.Kind, due, job.NextRun, job.NextDueAt, job.WaitingFor}
 		})
