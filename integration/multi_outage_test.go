@@ -41,7 +41,7 @@ func (s *multiSite) deleteScans(t *testing.T, condition string) {
 func (s *multiSite) waitsForCI(t *testing.T, parents int64, scans string) {
 	s.deleteScans(t, scans)
 	s.sec.wait(t, soon, "work without ci to be done", "NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records)")
-	s.main.wait(t, soon, "tombstones to be put off",
+	s.main.wait(t, soon, "tombstones to be deferred",
 		`NOT EXISTS (SELECT FROM loose_foreign_keys_deleted_records WHERE last_error IS NULL OR consume_after <= clock_timestamp())`)
 	waiting, attempts, reason := s.main.waitingTombstones(t, "parents")
 	require.Equal(t, parents, waiting, "tombstones that wait for ci")

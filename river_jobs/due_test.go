@@ -27,7 +27,7 @@ func (b bundle) tombstonesDue(t *testing.T) listen.Due {
 }
 
 // Nothing falls due of what is put off for ever, and looking at it is no error.
-func TestTombstonesPutOffForEverAreNeverDue(t *testing.T) {
+func TestTombstonesDeferredForeverAreNeverDue(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.db.Exec("DELETE FROM parents WHERE id = 1; UPDATE loose_foreign_keys_deleted_records SET consume_after = 'infinity'")
@@ -96,7 +96,7 @@ func TestDueDoesNotReadTheQueue(t *testing.T) {
 	b.db.Exec(insert, "1 hour")
 	b.db.Exec("INSERT INTO sexton.runs (kind, database, holder, started_at, ended_at, outcome) SELECT 'other', 'main', 'me', now(), now(), 'done' FROM generate_series(1, 20000)")
 	b.db.Exec("VACUUM ANALYZE")
-	require.Empty(t, read(), "rows read with 20,000 put off")
+	require.Empty(t, read(), "rows read with 20,000 deferred tombstones")
 	b.db.Exec(insert, "-1 hour")
 	b.db.Exec("VACUUM ANALYZE")
 	require.Empty(t, read(), "rows read with 20,000 due as well")

@@ -105,7 +105,7 @@ func TestAnOutageCostsNoAttempt(t *testing.T) {
 	t.Parallel()
 	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__BUCKET=s3://diffs?endpoint=http://127.0.0.1:1&region=x")
 	b.enqueue(t, MigrateExternalDiffArgs{DiffID: 1})
-	b.workUntil(t, "the job to be put off", "(SELECT state = 'scheduled' FROM sexton.river_job)")
+	b.workUntil(t, "the job to be deferred", "(SELECT state = 'scheduled' FROM sexton.river_job)")
 	require.Equal(t, [][]string{{"t", "0", "1", "t"}}, b.db.Rows(`
 		SELECT max_attempts - attempt >= 3, coalesce(array_length(errors, 1), 0), metadata ->> 'snoozes', scheduled_at > now() + interval '5 seconds'
 		FROM sexton.river_job`))
@@ -127,7 +127,7 @@ func TestDiffsComeSoonAfterAnOutage(t *testing.T) {
 	}
 	b.db.Exec(`UPDATE sexton.river_job SET metadata = '{"snoozes": 1000, "output": {"pauses": 1000}}'`)
 	b.deps.Bindings.store.pause = longestPause
-	b.workUntil(t, "the jobs to be put off", "(SELECT count(*) = 3 FROM sexton.river_job WHERE state = 'scheduled')")
+	b.workUntil(t, "the jobs to be deferred", "(SELECT count(*) = 3 FROM sexton.river_job WHERE state = 'scheduled')")
 	require.Equal(t, [][]string{{"3"}},
 		b.db.Rows("SELECT count(*) FROM sexton.river_job WHERE scheduled_at < attempted_at + interval '2 minutes'"))
 
@@ -135,13 +135,13 @@ func TestDiffsComeSoonAfterAnOutage(t *testing.T) {
 	require.NotZero(t, store.wait(time.Now()))
 	before := b.db.Rows("SELECT count(*) FROM sexton.runs")
 	b.db.Exec("UPDATE sexton.river_job SET state = 'available', scheduled_at = now(), metadata = '{}'")
-	b.workUntil(t, "the jobs to be put off again",
+	b.workUntil(t, "the jobs to be deferred again",
 		"(SELECT count(*) = 3 FROM sexton.river_job WHERE state = 'scheduled' AND metadata ? 'snoozes')")
 	require.Equal(t, before, b.db.Rows("SELECT count(*) FROM sexton.runs"), "none of them has begun")
 
 	store.end(time.Now().Add(time.Hour)) // As if others went through.
 	b.db.Exec("UPDATE sexton.river_job SET state = 'available', scheduled_at = now(), metadata = '{}' WHERE args ->> 'diff_id' = '1'")
-	b.workUntil(t, "the job to be put off",
+	b.workUntil(t, "the job to be deferred",
 		"(SELECT count(*) = 3 FROM sexton.river_job WHERE state = 'scheduled' AND metadata ? 'snoozes')")
 	require.Zero(t, store.wait(time.Now()))
 }
@@ -199,7 +199,7 @@ func TestARefusalIsToldOnceAndCostsNoAttempt(t *testing.T) {
 	for id := range int64(3) {
 		b.enqueue(t, MigrateExternalDiffArgs{DiffID: id + 1})
 	}
-	b.workUntil(t, "all jobs to be put off", "(SELECT count(*) = 3 FROM sexton.river_job WHERE state = 'scheduled')")
+	b.workUntil(t, "all jobs to be deferred", "(SELECT count(*) = 3 FROM sexton.river_job WHERE state = 'scheduled')")
 	require.Equal(t, [][]string{{"3", "0", "t"}}, b.db.Rows(`
 		SELECT min(max_attempts - attempt), count(errors), min(scheduled_at) > now() + interval '5 minutes' FROM sexton.river_job`))
 	require.Equal(t, [][]string{{"1", "t"}}, b.db.Rows(`
@@ -221,7 +221,7 @@ func TestARefusalPausesNoOthersThatGoThrough(t *testing.T) {
 	b, _ := diffBundle(t, "SEXTON_EXTERNAL_DIFFS__BUCKET=file://"+filepath.Join(t.TempDir(), "disk"))
 	b.deps.Bindings.store.end(time.Now().Add(time.Hour))
 	b.enqueue(t, MigrateExternalDiffArgs{DiffID: 1})
-	b.workUntil(t, "the job to be put off", "(SELECT count(*) = 1 FROM sexton.river_job WHERE state = 'scheduled')")
+	b.workUntil(t, "the job to be deferred", "(SELECT count(*) = 1 FROM sexton.river_job WHERE state = 'scheduled')")
 	require.Zero(t, b.deps.Bindings.store.wait(time.Now()))
 	require.Equal(t, [][]string{{"1"}},
 		b.db.Rows("SELECT count(*) FROM sexton.runs WHERE outcome = 'failed' AND error LIKE '%create the folder%'"))
@@ -251,7 +251,7 @@ func TestAMoveWaitsNoLongerThanForTheClaim(t *testing.T) {
 		b.enqueue(t, MigrateExternalDiffArgs{DiffID: id + 1})
 	}
 	b.db.Exec(`UPDATE sexton.river_job SET metadata = '{"snoozes": 1000, "output": {"pauses": 3}}'`)
-	b.workUntil(t, "the jobs to be put off", "(SELECT count(*) = 2 FROM sexton.river_job WHERE state = 'scheduled')")
+	b.workUntil(t, "the jobs to be deferred", "(SELECT count(*) = 2 FROM sexton.river_job WHERE state = 'scheduled')")
 	require.Equal(t, [][]string{{"1", "t", "1001", "3"}, {"2", "t", "1001", "3"}}, b.db.Rows(`
 		SELECT ledger.diff_id, job.scheduled_at BETWEEN job.attempted_at + interval '10 seconds' AND job.attempted_at + interval '2 minutes',
 			job.metadata ->> 'snoozes', job.metadata -> 'output' ->> 'pauses'

@@ -161,7 +161,7 @@ func TestGhostBacklogAlert(t *testing.T) {
 		INSERT INTO users_ghost_user_migrations (user_id, consume_after, created_at)
 		SELECT id, now() + '1 hour', now() - '90 s'::interval FROM users WHERE id > 1000;`)
 	backlog, errors := b.runGhosts(t)
-	require.Equal(t, []int64{1, 0}, []int64{backlog, errors}, "put off ones wait, too")
+	require.Equal(t, []int64{1, 0}, []int64{backlog, errors}, "deferred users count as pending")
 	require.Regexp(t, backlogWarning+` kind=`+GhostUsers+
 		` database=main waiting=1001 capped=false deferred=1001 oldest_age_seconds=9\d\.\d+ alert_above=1000`,
 		b.log.String())

@@ -22,7 +22,8 @@ import (
 	"sexton/triggers"
 )
 
-// destroyBundle is groupBundle with both groups due, and a project with an issue in group 10.
+// destroyBundle is groupBundle with both groups due, and a project with an issue in group
+// 10.
 func destroyBundle(t *testing.T) bundle {
 	b := groupBundle(t)
 	b.db.Exec(markedLongAgo)
@@ -161,7 +162,7 @@ func TestAdjournedGroupsWorker(t *testing.T) {
 	require.Len(t, b.db.Rows("SELECT FROM sexton.river_job WHERE kind = 'group_destroy'"), 1)
 }
 
-func TestAdjournedGroupsAreNotDueWhilePausedOrPutOff(t *testing.T) {
+func TestAdjournedGroupsAreNotDueWhilePausedOrDeferred(t *testing.T) {
 	t.Parallel()
 	b := groupBundle(t)
 	b.db.Exec(markedLongAgo)

@@ -116,7 +116,7 @@ func TestFirstStart(t *testing.T) {
 	b.db.Exec(`SELECT sexton.enqueue_new('import_delete_placeholder_user', jsonb_build_object('user_id', n), now() + n * interval '1 minute') FROM generate_series(1, 100) AS n`)
 	require.InDelta(t, 101*60, in(time.Minute), 10, "after the last that waits")
 	b.db.Exec(`SELECT sexton.enqueue_new('import_delete_placeholder_user', '{"user_id": 999}', '2099-01-01Z')`)
-	require.InDelta(t, 102*60, in(time.Minute), 10, "whoever was put off for long holds nobody up")
+	require.InDelta(t, 102*60, in(time.Minute), 10, "a placeholder deferred for long does not delay others")
 	b.db.Exec("UPDATE sexton.river_job SET state = 'retryable'")
 	require.InDelta(t, 0, in(time.Minute), 10, "failed jobs come when they come")
 }
@@ -205,7 +205,7 @@ func TestTombstonesDelayADeletion(t *testing.T) {
 	b.client(t)
 	b.enqueue(t, DeletePlaceholderUserArgs{UserID: 12})
 	const job = "sexton.river_job WHERE kind = 'import_delete_placeholder_user'"
-	b.waitFor(t, "the job to be put off", "EXISTS (SELECT FROM "+job+" AND state = 'scheduled' AND attempt = 0)")
+	b.waitFor(t, "the job to be deferred", "EXISTS (SELECT FROM "+job+" AND state = 'scheduled' AND attempt = 0)")
 	b.db.Exec("DELETE FROM loose_foreign_keys_deleted_records; DELETE FROM issues")
 	b.db.Exec("UPDATE sexton.river_job SET scheduled_at = now(), state = 'available' WHERE finalized_at IS NULL")
 	b.waitFor(t, "the second look", "EXISTS (SELECT FROM users_ghost_user_migrations WHERE user_id = 12)")

@@ -89,12 +89,12 @@ func (b Backlog) Oldest() time.Duration {
 	return time.Duration(b.OldestAgeSeconds * float64(time.Second))
 }
 
-// PutOff returns Deferred as text.
-func (b Backlog) PutOff() string { return render.Capped(b.Deferred, b.DeferredCapped) }
+// DeferredText returns Deferred as text.
+func (b Backlog) DeferredText() string { return render.Capped(b.Deferred, b.DeferredCapped) }
 
-// AllPutOff reports whether all pending rows are deferred. If both counts have reached
+// AllDeferred reports whether all pending rows are deferred. If both counts have reached
 // the cap, it returns true.
-func (b Backlog) AllPutOff() bool {
+func (b Backlog) AllDeferred() bool {
 	return b.Deferred > 0 && b.Deferred == b.Pending && b.DeferredCapped == b.Capped
 }
 
@@ -119,7 +119,7 @@ func (b Backlog) Obstacle() (reason string, class pace.WaitClass) {
 		return "a definition for tombstones of " + render.Listed(b.Undefined), WaitDefinition
 	case b.Lacks != "":
 		return b.Lacks, WaitDefinition
-	case b.AllPutOff():
+	case b.AllDeferred():
 		reason = render.AtLeast(b.DeferredCapped) + render.Counted(b.Deferred, b.Unit) + " deferred"
 		if b.DeferredUntil != nil {
 			if b.Deferred > 1 {

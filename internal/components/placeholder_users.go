@@ -53,7 +53,7 @@ func placeholderFailures() *Failures {
 		func(_ *installation.Connections, p placeholder.Placeholder) Failure {
 			failure := Failure{Error: p.LastError, Attempts: p.Attempts}
 			// A deferred placeholder without a next attempt is never retried.
-			failure.GivenUp = p.State == placeholder.GivenUp || p.State == placeholder.PutOff && p.NextAttemptAt == nil
+			failure.GivenUp = p.State == placeholder.GivenUp || p.State == placeholder.Deferred && p.NextAttemptAt == nil
 			if p.LastAttemptAt != nil {
 				failure.Since = *p.LastAttemptAt
 			}
@@ -121,7 +121,7 @@ func printPlaceholders(w io.Writer, placeholders []placeholder.Placeholder) {
 			if p.LastAttemptAt == nil && p.Attempts > 0 {
 				last = "unknown" // The value is infinity.
 			}
-			if p.State == placeholder.PutOff && p.NextAttemptAt == nil {
+			if p.State == placeholder.Deferred && p.NextAttemptAt == nil {
 				next = "never"
 			}
 			return []any{p.UserID, p.State, p.Attempts, last, next, &p.LastError}

@@ -9,6 +9,20 @@ import (
 	"context"
 )
 
+const removalDefer = `-- name: RemovalDefer :exec
+UPDATE "sexton".external_diff_removals
+SET not_before = pg_catalog.clock_timestamp() + pg_catalog.make_interval(
+        secs => least($1::pg_catalog.float8 OPERATOR(pg_catalog.*) pg_catalog.power(2, least(attempts - 1, 10)), 3600)::pg_catalog.float8
+    ),
+    last_error = $2::pg_catalog.text
+WHERE id = $3
+`
+
+func (q *Queries) RemovalDefer(ctx context.Context, seconds float64, reason string, iD int64) error {
+	_, err := q.db.Exec(ctx, removalDefer, seconds, reason, iD)
+	return err
+}
+
 const removalInUse = `-- name: RemovalInUse :one
 SELECT EXISTS (
     SELECT FROM "public".merge_request_diffs AS diff
@@ -26,20 +40,6 @@ func (q *Queries) RemovalInUse(ctx context.Context, diffs []int64, key string, s
 	var exists bool
 	err := row.Scan(&exists)
 	return exists, err
-}
-
-const removalPutOff = `-- name: RemovalPutOff :exec
-UPDATE "sexton".external_diff_removals
-SET not_before = pg_catalog.clock_timestamp() + pg_catalog.make_interval(
-        secs => least($1::pg_catalog.float8 OPERATOR(pg_catalog.*) pg_catalog.power(2, least(attempts - 1, 10)), 3600)::pg_catalog.float8
-    ),
-    last_error = $2::pg_catalog.text
-WHERE id = $3
-`
-
-func (q *Queries) RemovalPutOff(ctx context.Context, seconds float64, reason string, iD int64) error {
-	_, err := q.db.Exec(ctx, removalPutOff, seconds, reason, iD)
-	return err
 }
 
 const removalStrike = `-- name: RemovalStrike :exec

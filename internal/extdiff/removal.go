@@ -15,27 +15,27 @@ import (
 const (
 	// removalLength is the time for which a queued object is hidden from other workers.
 	removalLength = time.Minute
-	// quarantineLength is the time for which no worker moves a diff if a request to delete
-	// its object may still arrive. It is also the length of the claim of a removal,
-	// because a worker that dies during the request cannot extend the claim.
+	// quarantineLength is the time for which no worker moves a diff if a request to
+	// delete its object may still arrive. It is also the length of the claim of a
+	// removal, because a worker that dies during the request cannot extend the claim.
 	quarantineLength = 15 * time.Minute
 	// retryAfter is the pause after the first failure of a removal; it doubles up to an
 	// hour.
 	retryAfter = 30 * time.Second
 )
 
-// RemovalDueSQL is a condition, to be rendered for the configured schemas, that is true if
-// a queued object is due.
+// RemovalDueSQL is a condition, to be rendered for the configured schemas, that is true
+// if a queued object is due.
 const RemovalDueSQL = `EXISTS (SELECT FROM "sexton".external_diff_removals AS removal WHERE removal.not_before <= pg_catalog.statement_timestamp())`
 
-// CountRemovalsSQL is an expression, to be rendered for the configured schemas, that counts
-// due objects up to 10,001.
+// CountRemovalsSQL is an expression, to be rendered for the configured schemas, that
+// counts due objects up to 10,001.
 const CountRemovalsSQL = `(SELECT pg_catalog.count(*) FROM (
     SELECT FROM "sexton".external_diff_removals AS removal WHERE removal.not_before <= pg_catalog.statement_timestamp() LIMIT 10001
 ) AS counted)`
 
-// NextRemovalSQL is an expression, to be rendered for the configured schemas, that returns
-// the seconds (float8) until the next deferred removal, or 0 if none is deferred.
+// NextRemovalSQL is an expression, to be rendered for the configured schemas, that
+// returns the seconds (float8) until the next deferred removal, or 0 if none is deferred.
 const NextRemovalSQL = `coalesce((
     SELECT extract(epoch FROM pg_catalog.min(removal.not_before) - pg_catalog.statement_timestamp())
     FROM "sexton".external_diff_removals AS removal
@@ -119,7 +119,7 @@ func (e *undeletedError) Unwrap() error { return e.error }
 
 func (e *Engine) deferRemoval(ctx context.Context, d removal, cause error) error {
 	return settle(ctx, e.DB, "defer the removal of "+d.key, func(ctx context.Context, on *dbsqlc.Queries) error {
-		return on.RemovalPutOff(ctx, retryAfter.Seconds(), cause.Error(), d.id)
+		return on.RemovalDefer(ctx, retryAfter.Seconds(), cause.Error(), d.id)
 	})
 }
 

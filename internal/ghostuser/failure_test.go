@@ -216,7 +216,7 @@ func TestARowThatTakesTooLongPutsTheUserOff(t *testing.T) {
 // A statement that costs the run its connection, as one that crashes the server's process
 // does, puts off the user whose rows it is about, and the others go in the same run: it
 // is tried together with others, then alone, and once more at the end.
-func TestAUserWhoCostsTheConnectionIsPutOff(t *testing.T) {
+func TestUserWhoCostsTheConnectionIsDeferred(t *testing.T) {
 	t.Parallel()
 	for name, target := range map[string]time.Duration{"alone": 0, "together": time.Second} {
 		t.Run(name, func(t *testing.T) {

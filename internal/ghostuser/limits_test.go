@@ -51,7 +51,8 @@ func TestAnUnfinishedUserGoesToTheBack(t *testing.T) {
 				if how == "stop" {
 					cancel()
 				} else {
-					// The run began before its first batch, so that its time is over then.
+					// The run began before its first batch, so that its time is over
+					// then.
 					<-time.After(b.engine.Limits.Runtime)
 				}
 			}
@@ -74,7 +75,7 @@ func TestAnUnfinishedUserGoesToTheBack(t *testing.T) {
 
 // A user whom an operator puts off while a run has the user in hand stays put off,
 // whether the run ends before the user is through or with an error.
-func TestAUserWhoIsPutOffInHandStaysSo(t *testing.T) {
+func TestUserDeferredDuringARunStaysDeferred(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]int{"unfinished": 0, "failed": 1}, func(t *testing.T, how string, attempts int) {
 		b := setup(t, contributions, lists())
@@ -141,7 +142,7 @@ func TestBacklog(t *testing.T) {
 	require.Equal(t, ghostuser.Backlog{Pending: 3, Deferred: 1}, backlog)
 	require.Equal(t, []string{"t", "30"}, due())
 	b.run(t)
-	require.Equal(t, []string{"f", "30"}, due(), "what is put off is not due")
+	require.Equal(t, []string{"f", "30"}, due(), "deferred users are not due")
 
 	// An operator puts a user off for ever.
 	b.Exec("UPDATE users_ghost_user_migrations SET consume_after = 'infinity'")

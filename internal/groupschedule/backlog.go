@@ -19,8 +19,8 @@ const stuckAttempts = 5
 
 // Backlog counts the groups to delete. Counts stop at 10,000.
 type Backlog struct {
-	// Period is the number of days between mark and deletion. It is 0 if none is set. Then
-	// no group is due.
+	// Period is the number of days between mark and deletion. It is 0 if none is set.
+	// Then no group is due.
 	Period int64 `json:"period_days"`
 	// Due counts due groups that are not destroyed yet. Capped reports that there are
 	// more.
@@ -53,12 +53,13 @@ type Group struct {
 	// Path is empty if the group does not exist.
 	Path     string  `json:"path"`
 	ParentID *dml.ID `json:"parent_id"`
-	// UserID is the user who scheduled the deletion, or nil for a mark without a schedule.
+	// UserID is the user who scheduled the deletion, or nil for a mark without a
+	// schedule.
 	UserID *dml.ID `json:"user_id"`
 	// MarkedOn and DueOn are dates (UTC). A group is due from the beginning of the day.
 	MarkedOn *string `json:"marked_for_deletion_on"`
 	DueOn    *string `json:"due_on"`
-	// State is adjourned, due, put_off, enqueued, destroying, stuck or unscheduled.
+	// State is adjourned, due, deferred, enqueued, destroying, stuck or unscheduled.
 	State string `json:"state"`
 	// DestroyAt is when the job of the group runs next.
 	DestroyAt *time.Time `json:"destroy_at"`
@@ -68,22 +69,22 @@ type Group struct {
 	Step  string `json:"step,omitempty"`
 	Done  int64  `json:"done"`
 	Total *int64 `json:"total"`
-	// ETASeconds is the remaining time at the average speed since the beginning, or nil if
-	// no row was deleted.
+	// ETASeconds is the remaining time at the average speed since the beginning, or nil
+	// if no row was deleted.
 	ETASeconds *float64 `json:"eta_seconds"`
 	Attempts   int64    `json:"attempts"`
-	// LastError is why the destruction failed last or could not begin, or why the decision
-	// failed.
+	// LastError is why the destruction failed last or could not begin, or why the
+	// decision failed.
 	LastError string `json:"last_error,omitempty"`
 	// JobID is the unfinished job that destroys the group, or 0.
 	JobID int64 `json:"-"`
-	// RetryAt is when a deferred group is due again, or nil if the next pass decides about
-	// it.
+	// RetryAt is when a deferred group is due again, or nil if the next pass decides
+	// about it.
 	RetryAt *time.Time `json:"-"`
 }
 
-// ReadGroups returns the first groups: groups that are being destroyed, then the others in
-// the order in which they become due.
+// ReadGroups returns the first groups: groups that are being destroyed, then the others
+// in the order in which they become due.
 func ReadGroups(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, limit int) ([]Group, error) {
 	return read(ctx, db, names, limit, nil, false)
 }
@@ -124,8 +125,8 @@ func Retry(ctx context.Context, tx pgx.Tx, names pgcatalog.Names, id string) (*G
 	return first(read(ctx, tx, names, 1, &id, true))
 }
 
-// Examine reports problems that prevent the deletion of groups. The key of a finding names
-// the object.
+// Examine reports problems that prevent the deletion of groups. The key of a finding
+// names the object.
 func Examine(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (problem.List, error) {
 	var installed bool
 	var cascades string

@@ -243,7 +243,7 @@ func TestStuckBeforeTheBeginning(t *testing.T) {
 	s := setup(t)
 	s.ask(t, "schedule_group_deletion", 11, 2)
 	s.Exec("INSERT INTO sexton.group_deletion_failures (group_id, attempts, last_error, retry_at) VALUES (11, 4, 'kept', now() + interval '1 hour')")
-	for attempts, want := range map[int]string{4: "put_off", 5: "stuck"} {
+	for attempts, want := range map[int]string{4: "deferred", 5: "stuck"} {
 		s.Exec("UPDATE sexton.group_deletion_failures SET attempts = $1", attempts)
 		groups := pgtest.Must(groupschedule.ReadGroups(t.Context(), s.Pool(), s.Connected.Names, 10))(t)
 		require.Len(t, groups, 1)
@@ -266,7 +266,7 @@ func TestOneFailureHoldsUpNoOther(t *testing.T) {
 	require.Equal(t, []batch.FaultCounts{{Table: "groups", SQLState: "53ZZZ", Message: "kept", Count: 1}}, stats.Errors)
 	const failures = "SELECT group_id, attempts, last_error, ceil(extract(epoch FROM retry_at - clock_timestamp()) / 60)::int FROM sexton.group_deletion_failures"
 	require.Equal(t, [][]string{{"11", "1", "SQLSTATE 53ZZZ: kept", "1"}}, s.Rows(failures))
-	require.False(t, s.due(t).Now, "put off")
+	require.False(t, s.due(t).Now, "deferred")
 	require.InDelta(t, 60, s.due(t).In.Seconds(), 10)
 	require.False(t, s.pass(t).Changed())
 

@@ -153,7 +153,7 @@ func TestTheGrantsAreEnough(t *testing.T) {
 	require.Len(t, s.marked(), 1)
 }
 
-func TestLockedGroupIsPutOff(t *testing.T) {
+func TestLockedGroupIsDeferred(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	s.ask(t, "schedule_group_deletion", 11, 2)

@@ -13,7 +13,7 @@ import (
 )
 
 // Deferred rows are counted by cause.
-func TestPutOffRowsAreCountedByReason(t *testing.T) {
+func TestDeferredRowsAreCountedByReason(t *testing.T) {
 	t.Parallel()
 	db, all := failingSite(t)
 	db.Exec(`DELETE FROM users_ghost_user_migrations;
@@ -51,7 +51,7 @@ func TestPutOffRowsAreCountedByReason(t *testing.T) {
 }
 
 // A number has a plus only if it may be larger.
-func TestNumbersOfRowsPutOffAreExactWhereAllWereRead(t *testing.T) {
+func TestCountsOfDeferredRowsAreExactIfAllWereRead(t *testing.T) {
 	t.Parallel()
 	db, all := failingSite(t)
 	backlog := func(name string) components.Backlog {
@@ -76,9 +76,9 @@ func TestNumbersOfRowsPutOffAreExactWhereAllWereRead(t *testing.T) {
 		db.Exec(`INSERT INTO users_ghost_user_migrations (user_id, consume_after, attempts)
 			SELECT id, now() + interval '1 hour', 1 FROM generate_series($1::bigint, $2) AS id`, to.first, to.last)
 		users := backlog("ghost_users")
-		require.Equal(t, to.shown, users.PutOff())
+		require.Equal(t, to.shown, users.DeferredText())
 		require.Equal(t, to.last == 11001, users.DeferredCapped, "in JSON, too")
-		require.True(t, users.AllPutOff())
+		require.True(t, users.AllDeferred())
 	}
 }
 
@@ -107,7 +107,7 @@ func TestCausesAreTheSameInSQLAndGo(t *testing.T) {
 	}
 }
 
-func TestPutOffPlaceholdersAreCountedByReason(t *testing.T) {
+func TestDeferredPlaceholdersAreCountedByReason(t *testing.T) {
 	t.Parallel()
 	db, all := failingSite(t)
 	db.Exec(`DELETE FROM import_placeholder_user_details;
@@ -122,7 +122,7 @@ func TestPutOffPlaceholdersAreCountedByReason(t *testing.T) {
 }
 
 // The backlog of groups is read like the others.
-func TestPutOffGroupsHaveAReasonAndAnEnd(t *testing.T) {
+func TestDeferredGroupsHaveAReasonAndAnEnd(t *testing.T) {
 	t.Parallel()
 	_, all := failingSite(t)
 	reading := pgtest.Must(Read(t.Context(), Noted(all, nil)))(t)

@@ -16,7 +16,7 @@ import (
 )
 
 // pages are two pages of items; to fail is the error of one item.
-func pages(done, putOff *[]int, fail error, stop func(item int)) pace.Items[int] {
+func pages(done, deferred *[]int, fail error, stop func(item int)) pace.Items[int] {
 	left := [][]int{{1, 2}, {3, 4}}
 	return pace.Items[int]{
 		Page: func(context.Context) (page []int, more bool, _ error) {
@@ -32,7 +32,7 @@ func pages(done, putOff *[]int, fail error, stop func(item int)) pace.Items[int]
 			return nil
 		},
 		Failed: func(_ context.Context, item int, f batch.Fault, _ error) error {
-			*putOff = append(*putOff, item)
+			*deferred = append(*deferred, item)
 			if f.SQLState == "23514" {
 				return errors.New("enough")
 			}
@@ -45,9 +45,9 @@ func pages(done, putOff *[]int, fail error, stop func(item int)) pace.Items[int]
 func TestEachPutsOffAnItemAndGoesOn(t *testing.T) {
 	t.Parallel()
 	type example struct {
-		fail         error
-		done, putOff []int
-		message      string
+		fail           error
+		done, deferred []int
+		message        string
 	}
 	pgtest.Each(t, map[string]example{
 		"none":      {nil, []int{1, 2, 3, 4}, nil, ""},
@@ -62,8 +62,8 @@ func TestEachPutsOffAnItemAndGoesOn(t *testing.T) {
 		},
 		"connection": {errors.New("broken pipe"), []int{1}, nil, "item 2: broken pipe"},
 	}, func(t *testing.T, _ string, c example) {
-		var done, putOff []int
-		overLimit, interrupted, err := pages(&done, &putOff, c.fail, func(int) {}).Each(t.Context(),
+		var done, deferred []int
+		overLimit, interrupted, err := pages(&done, &deferred, c.fail, func(int) {}).Each(t.Context(),
 			&pace.Frame{Stop: t.Context()})
 		require.False(t, overLimit || interrupted)
 		if c.message == "" {
@@ -73,15 +73,15 @@ func TestEachPutsOffAnItemAndGoesOn(t *testing.T) {
 			require.Equal(t, c.message == "item 2: enough", !errors.Is(err, c.fail))
 		}
 		require.Equal(t, c.done, done)
-		require.Equal(t, c.putOff, putOff)
+		require.Equal(t, c.deferred, deferred)
 	})
 }
 
 func TestEachFinishesTheItemInHand(t *testing.T) {
 	t.Parallel()
-	var done, putOff []int
+	var done, deferred []int
 	stop, cancel := context.WithCancel(t.Context())
-	overLimit, interrupted, err := pages(&done, &putOff, nil, func(item int) {
+	overLimit, interrupted, err := pages(&done, &deferred, nil, func(item int) {
 		if item == 3 {
 			cancel()
 		}
@@ -93,7 +93,7 @@ func TestEachFinishesTheItemInHand(t *testing.T) {
 
 	done = nil
 	frame := &pace.Frame{Stop: t.Context()}
-	overLimit, interrupted, err = pages(&done, &putOff, nil, func(item int) {
+	overLimit, interrupted, err = pages(&done, &deferred, nil, func(item int) {
 		if item == 2 {
 			frame.Until = time.Now()
 		}

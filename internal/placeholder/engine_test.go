@@ -176,7 +176,7 @@ func TestNextAttemptIsKnown(t *testing.T) {
 	b.Exec("UPDATE import_placeholder_user_details SET namespace_id = 1 WHERE id = 1")
 	require.InDelta(t, 7200, next(), 60)
 	b.Exec("UPDATE import_placeholder_user_details SET last_deletion_attempt_at = 'infinity'")
-	require.Zero(t, next(), "put off for ever")
+	require.Zero(t, next(), "deferred forever")
 }
 
 // A row that the database refuses costs no attempt and stops no other.

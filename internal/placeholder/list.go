@@ -22,8 +22,8 @@ const (
 	Due State = "due"
 	// Scheduled means that its job is waiting or running.
 	Scheduled State = "scheduled"
-	// PutOff means that it is deferred after an attempt.
-	PutOff State = "put_off"
+	// Deferred means that the placeholder is deferred after an attempt.
+	Deferred State = "deferred"
 	// InQueue means that it is in the queue of users to be deleted.
 	InQueue State = "queued"
 	// GivenUp means that it has no attempts left.
@@ -89,9 +89,9 @@ var (
 	ErrObsolete = errors.New("the user does not exist or is not a placeholder")
 )
 
-// Retry sets the attempts of a placeholder to 0, so that it is Due. If its job is waiting,
-// Retry starts the job now and counts it as the first attempt, so that the placeholder is
-// Scheduled. The last error is kept until the attempt.
+// Retry sets the attempts of a placeholder to 0, so that it is Due. If its job is
+// waiting, Retry starts the job now and counts it as the first attempt, so that the
+// placeholder is Scheduled. The last error is kept until the attempt.
 func Retry(ctx context.Context, tx pgx.Tx, names pgcatalog.Names, userID int64) (State, error) {
 	var rows, ownerless, free int64
 	var placeholder, waits bool
@@ -163,7 +163,8 @@ func SaveRules(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, rules
 
 // Stats are the statistics of one run.
 type Stats struct {
-	// Scheduled counts the placeholders that were offered, each with an attempt and a job.
+	// Scheduled counts the placeholders that were offered, each with an attempt and a
+	// job.
 	Scheduled int64 `json:"scheduled"`
 	// FinalAttempts counts the offered placeholders that have no attempts left.
 	FinalAttempts int64 `json:"final_attempts"`
@@ -176,8 +177,8 @@ type Stats struct {
 	Failed int64 `json:"failed"`
 	// LastScheduledAt is the time of the run's last job.
 	LastScheduledAt *time.Time `json:"last_scheduled_at,omitempty"`
-	// OverLimit reports that rows are left because the runtime has passed, and Interrupted
-	// that they are left because the worker was stopped.
+	// OverLimit reports that rows are left because the runtime has passed, and
+	// Interrupted that they are left because the worker was stopped.
 	OverLimit   bool                `json:"over_limit"`
 	Interrupted bool                `json:"interrupted,omitempty"`
 	Errors      []batch.FaultCounts `json:"errors"`

@@ -190,7 +190,7 @@ func TestKeptSaysWhereEachStands(t *testing.T) {
 		got[id] = p.State
 	}
 	require.Equal(t, map[int64]placeholder.State{
-		1: placeholder.Due, 2: placeholder.PutOff, 3: placeholder.GivenUp, 4: placeholder.Scheduled,
+		1: placeholder.Due, 2: placeholder.Deferred, 3: placeholder.GivenUp, 4: placeholder.Scheduled,
 		5: placeholder.InQueue,
 		6: placeholder.Obsolete, 7: placeholder.Due, 8: placeholder.Scheduled,
 	}, got)
@@ -202,7 +202,7 @@ func TestKeptSaysWhereEachStands(t *testing.T) {
 	b.Exec("UPDATE import_placeholder_user_details SET last_deletion_attempt_at = 'infinity' WHERE id = 2")
 	b.Exec("UPDATE import_placeholder_user_details SET last_deletion_attempt_at = '-infinity', created_at = '-infinity' WHERE id IN (1, 7)")
 	listed = kept(100)
-	require.Equal(t, placeholder.PutOff, listed[2].State, "for ever")
+	require.Equal(t, placeholder.Deferred, listed[2].State, "for ever")
 	require.Nil(t, listed[2].NextAttemptAt)
 	pgtest.Must(placeholder.ReadBacklog(t.Context(), b.Pool(), dbtest.Names(), rules()))(t)
 }

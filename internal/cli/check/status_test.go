@@ -90,7 +90,7 @@ func TestStatusSaysWhatIsWaitedFor(t *testing.T) {
 			"1 tombstone deferred until 2100-01-02T03:04:05Z, after: builds: no answer",
 			"",
 		},
-		{"consume_after = 'infinity'", "1 tombstone deferred, after: builds: no answer", "put off until told otherwise"},
+		{"consume_after = 'infinity'", "1 tombstone deferred, after: builds: no answer", "deferred until further notice"},
 	} {
 		s.Exec("UPDATE loose_foreign_keys_deleted_records SET " + each.set)
 		require.Contains(t, s.OK("status"), each.want, each.why)

@@ -156,9 +156,9 @@ func groupListCommand(env *cli.Env) *cobra.Command {
 		Use:   "list",
 		Short: "List the groups that will be deleted, with their state",
 		Long: `Lists groups that are being destroyed, then the others in the order in which they fall due. Dates
-are in UTC. A group is adjourned (before the end of its period), due, put off (deferred after an
-error), enqueued, destroying, stuck (failed 5 times or more) or unscheduled: marked without a
-schedule, and never destroyed.`,
+are in UTC. A group is adjourned (before the end of its period), due, deferred (after an error),
+enqueued, destroying, stuck (failed 5 times or more) or unscheduled: marked without a schedule, and
+never destroyed.`,
 		Example: "  sexton group list\n  sexton group list --json | jq '.groups[] | select(.state == \"stuck\")'",
 	}, func(ctx context.Context, all *installation.Connections) (err error) {
 		db, document := all.Jobs(), groupsDocument{}

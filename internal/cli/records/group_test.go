@@ -101,7 +101,7 @@ func TestStatusAndDoctorShowGroups(t *testing.T) {
 		`(?m)^10 +root-deletion_scheduled-10 +stuck +1 +\S+ +\S+ +\S+ +70 of 100 +5 +issues: SQLSTATE 23503: kept$`,
 		status)
 	require.Regexp(t,
-		`(?m)^11 +child-deletion_scheduled-11 +put off +1 .* 1 +SQLSTATE 22023: enqueue: there is no kind 'group_destroy'$`, status)
+		`(?m)^11 +child-deletion_scheduled-11 +deferred +1 .* 1 +SQLSTATE 22023: enqueue: there is no kind 'group_destroy'$`, status)
 	require.Regexp(t, `(?m)^30 +marked +unscheduled +- `, status)
 
 	s.Exec(`ALTER TABLE group_deletion_schedules ADD CONSTRAINT goes_along FOREIGN KEY (user_id) REFERENCES users ON DELETE CASCADE;

@@ -81,7 +81,7 @@ func TestStatusNamesWhatKeepsPlaceholders(t *testing.T) {
 	require.Regexp(t, `import_placeholder_user_details +main +2 +\S+ +2 +0\n`, shown)
 	require.Contains(t, shown, "1 row of import_placeholder_user_details given up; see sexton failures list")
 	require.Regexp(t,
-		`PLACEHOLDER +STATE +ATTEMPTS +LAST ATTEMPT +NEXT ATTEMPT +REASON\n14 +given_up +15 +3d0h ago +- +still referenced by issues.updated_by_id \(id 1\)\n12 +put_off +1 `, shown)
+		`PLACEHOLDER +STATE +ATTEMPTS +LAST ATTEMPT +NEXT ATTEMPT +REASON\n14 +given_up +15 +3d0h ago +- +still referenced by issues.updated_by_id \(id 1\)\n12 +deferred +1 `, shown)
 	require.Regexp(t, deletionKind+` +main +- `, s.OK("job", "list"))
 }
 

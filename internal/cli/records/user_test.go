@@ -39,7 +39,7 @@ func TestUserDelete(t *testing.T) {
 	require.Regexp(t, `USER +MOVED +DELETED +NULLIFIED`, status)
 	require.Contains(t, status, "a worker: none is running")
 	s.Exec("UPDATE users_ghost_user_migrations SET consume_after = 'infinity'")
-	require.Regexp(t, `\n1 +0 +0 +0 +- +0 +infinity +-\n`, s.OK("status"), "put off until told otherwise")
+	require.Regexp(t, `\n1 +0 +0 +0 +- +0 +infinity +-\n`, s.OK("status"), "deferred until further notice")
 	s.Exec("INSERT INTO sexton.clients (client_id, host, pid) VALUES ('host:1:abc', 'host', 1)")
 	s.Exec("UPDATE users_ghost_user_migrations SET consume_after = '2100-01-02 03:04:05Z', last_error = 'todos: used'")
 	require.Contains(t, s.OK("status"), "1 user deferred until 2100-01-02T03:04:05Z, after: todos: used")

@@ -25,7 +25,7 @@ SELECT
         WHEN destruction.group_id IS NOT NULL THEN 'destroying'
         WHEN schedule.group_id IS NULL OR groups.marked_for_deletion_on IS NULL THEN 'unscheduled'
         WHEN jobs.group_id IS NOT NULL THEN 'enqueued'
-        WHEN failure.retry_at > pg_catalog.statement_timestamp() THEN 'put_off'
+        WHEN failure.retry_at > pg_catalog.statement_timestamp() THEN 'deferred'
         WHEN groups.marked_for_deletion_on < today.cutoff THEN 'due'
         ELSE 'adjourned'
     END,

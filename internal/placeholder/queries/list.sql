@@ -1,7 +1,7 @@
 -- Returns the states of ownerless rows with the reasons.
 SELECT tried.id, tried.placeholder_user_id, tried.state, tried.deletion_attempts,
     CASE WHEN pg_catalog.isfinite(tried.last_deletion_attempt_at) THEN tried.last_deletion_attempt_at END,
-    CASE WHEN tried.state = 'put_off' AND pg_catalog.isfinite(tried.last_deletion_attempt_at) THEN {next_attempt} END,
+    CASE WHEN tried.state = 'deferred' AND pg_catalog.isfinite(tried.last_deletion_attempt_at) THEN {next_attempt} END,
     coalesce(tried.last_error, ''), tried.blocked_by
 FROM (
     SELECT detail.*,
@@ -11,7 +11,7 @@ FROM (
             WHEN NOT {placeholder} THEN 'obsolete'
             WHEN detail.deletion_attempts >= $1 THEN 'given_up'
             WHEN detail.last_deletion_attempt_at IS NULL OR detail.last_deletion_attempt_at < {since} THEN 'due'
-            ELSE 'put_off'
+            ELSE 'deferred'
         END AS state
     FROM {from} AS detail
 ) AS tried

@@ -35,7 +35,7 @@ func TestAddresses(t *testing.T) {
 		Error: "notes: SQLSTATE 55P03: lock timeout (row locked by pid 17 (psql) since 2030-01-02T03:04:05Z)",
 	})
 	o.Groups = []groupschedule.Group{{
-		GroupID: dml.IntegerID(44), Path: "a/b", State: "put_off",
+		GroupID: dml.IntegerID(44), Path: "a/b", State: "deferred",
 		UserID: new(dml.IntegerID(10)), LastError: "x",
 	}}
 	s := &source{overview: o}
@@ -45,7 +45,7 @@ func TestAddresses(t *testing.T) {
 	require.NotEmpty(t, key)
 	require.Contains(t, whole.Body.String(), `id="retry-reason-`+key[1]+`"`)
 	for _, want := range []string{
-		"44 a/b put off",
+		"44 a/b deferred",
 		"waits for a lock notes: SQLSTATE 55P03: lock timeout (row locked by pid 17 (psql) since 2030-01-02T03:04:05Z)",
 	} {
 		require.Contains(t, text(whole.Body.String()), want)

@@ -150,7 +150,7 @@ func (v *view) tableState(t components.Backlog) state {
 		return failed
 	case t.Pending == 0:
 		return idle
-	case t.AllPutOff():
+	case t.AllDeferred():
 		return idle // It goes on by itself; what failed stands among the failures.
 	}
 	for _, job := range v.Jobs {
@@ -205,13 +205,13 @@ func (v *view) headline() headline {
 	if v.Trouble != "" {
 		return headline{State: failed, Title: "The state cannot be read", Text: "The data is out of date."}
 	}
-	var pending, putOff int64
+	var pending, deferred int64
 	var more bool
 	var oldest time.Duration
 	var down []string
 	for _, table := range v.Overview.DeletionTables {
 		pending += table.Pending
-		putOff += table.Deferred
+		deferred += table.Deferred
 		more = more || table.Capped
 		oldest = max(oldest, table.Oldest())
 		if table.Unreachable != "" && !slices.Contains(down, table.Database) {
@@ -246,7 +246,7 @@ func (v *view) headline() headline {
 		return headline{State: waiting, Title: "Work is waiting", Text: backlog, Held: held}
 	case len(held) > 0:
 		return headline{State: waiting, Title: "Nothing is pending", Held: held}
-	case runs == 0 && pending > 0 && pending == putOff:
+	case runs == 0 && pending > 0 && pending == deferred:
 		if failing > 0 {
 			return headline{State: waiting, Title: "Rows failed", Text: backlog}
 		}

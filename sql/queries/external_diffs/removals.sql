@@ -16,7 +16,7 @@ RETURNING removal.id, removal.diff_id, removal.key, removal.store;
 -- name: RemovalStrike :exec
 DELETE FROM "sexton".external_diff_removals WHERE id = @id;
 
--- name: RemovalPutOff :exec
+-- name: RemovalDefer :exec
 UPDATE "sexton".external_diff_removals
 SET not_before = pg_catalog.clock_timestamp() + pg_catalog.make_interval(
         secs => least(@seconds::pg_catalog.float8 OPERATOR(pg_catalog.*) pg_catalog.power(2, least(attempts - 1, 10)), 3600)::pg_catalog.float8
