@@ -118,7 +118,7 @@ ALTER TABLE heads ADD tail_id bigint REFERENCES tails ON DELETE CASCADE`, folder
 	b.Exec("INSERT INTO tails SELECT i, i FROM generate_series(1, 3) AS i; UPDATE heads SET tail_id = id % 3 + 1")
 	b.Exec("DELETE FROM folders WHERE id = 1")
 	unit := b.last(t)
-	require.Equal(t, "whole", unit.State)
+	require.Equal(t, "complete", unit.State)
 	counts := map[string]int64{}
 	for _, table := range unit.Tables {
 		counts[table.Table] = table.Rows

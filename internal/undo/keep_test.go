@@ -44,7 +44,7 @@ func TestADeleteNeverFailsBecauseItsRowsCannotBeKept(t *testing.T) {
 	b := setup(t, folders, foldersDefinitions, "folders", "files")
 	b.Exec("ALTER TABLE folders ADD sexton_size int; INSERT INTO folders VALUES (1, 'a', 5), (2, 'b', 6), (3, 'c', 7)")
 	b.Exec("DELETE FROM folders WHERE id = 1")
-	require.Equal(t, "whole", b.last(t).State)
+	require.Equal(t, "complete", b.last(t).State)
 	b.Exec("ALTER TABLE sexton.undo ADD CHECK (rows = 0) NOT VALID")
 	b.Exec("DELETE FROM folders WHERE id > 1")
 	unit := b.last(t)
@@ -62,14 +62,14 @@ func TestABatchTakesMoreOfItsOwnTableAlong(t *testing.T) {
 		meanwhile, state string
 		left             int64
 	}{
-		"alone":   {"UPDATE files SET above = NULL", "whole", 0},
-		"cascade": {"SELECT", "whole", 0},
+		"alone":   {"UPDATE files SET above = NULL", "complete", 0},
+		"cascade": {"SELECT", "complete", 0},
 		"cascade without a key": {
 			"ALTER TABLE files ADD UNIQUE (id), DROP CONSTRAINT files_above_fkey, DROP CONSTRAINT files_pkey, " +
 				"ADD FOREIGN KEY (above) REFERENCES files (id) ON DELETE CASCADE", "incomplete", 2,
 		},
 		"statement": {
-			"CREATE TRIGGER below AFTER DELETE ON files FOR EACH ROW EXECUTE FUNCTION below(); ALTER TABLE files DROP CONSTRAINT files_above_fkey", "whole", 0,
+			"CREATE TRIGGER below AFTER DELETE ON files FOR EACH ROW EXECUTE FUNCTION below(); ALTER TABLE files DROP CONSTRAINT files_above_fkey", "complete", 0,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -252,7 +252,7 @@ func TestTheCleanUpWaitsForALargeRow(t *testing.T) {
 	b.maxRow = 4000
 	b.Exec("UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
 	b.drain(t, 0)
-	require.Equal(t, "whole", b.last(t).State)
+	require.Equal(t, "complete", b.last(t).State)
 	require.Empty(t, b.restore(t, b.last(t).ID).Left)
 }
 

@@ -54,7 +54,7 @@ func TestKilledAnywhereAndContinued(t *testing.T) {
 		}
 		b.drain(t, 0)
 		unit := b.last(t)
-		require.Equal(t, "whole", unit.State, "%v", unit.Tables)
+		require.Equal(t, "complete", unit.State, "%v", unit.Tables)
 		return unit.ID
 	}
 	restored := func(id int64) {

@@ -95,7 +95,7 @@ func (e *Engine) summary(ctx context.Context, u *unit, waiting map[int64]bool) (
 	case restored == 0 && left > 0:
 		out.State = "incomplete"
 	case restored == 0:
-		out.State = "whole"
+		out.State = "complete"
 	case restored < rows || left > 0:
 		out.State = "partly_restored"
 	default:

@@ -131,7 +131,7 @@ func TestTheListCountsWhatDeletionsShare(t *testing.T) {
 	for _, one := range listed {
 		require.True(t, one.Shared)
 		require.Equal(t, []int64{1, 4, 2}, rows(one), "authors, books and films")
-		require.Equal(t, "whole", one.State)
+		require.Equal(t, "complete", one.State)
 	}
 	shown := pgtest.Must(b.engine.Show(t.Context(), first.ID))(t)
 	require.False(t, shown.Shared)

@@ -49,7 +49,7 @@ func TestRowsOfTablesThatInheritAreNotItsOwn(t *testing.T) {
 		require.Empty(t, b.Rows("SELECT FROM folders"))
 	})
 	for name, c := range map[string]struct{ ddl, state string }{
-		"batch and foreign key": {"DROP TABLE old_folders", "whole"},
+		"batch and foreign key": {"DROP TABLE old_folders", "complete"},
 		"trigger": {
 			"DROP TABLE old_folders; CREATE FUNCTION below() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN DELETE FROM public.files WHERE folder_id = OLD.id; RETURN NULL; END';" +
 				"CREATE TRIGGER below AFTER DELETE ON folders FOR EACH ROW EXECUTE FUNCTION below()", "incomplete",
@@ -64,7 +64,7 @@ func TestRowsOfTablesThatInheritAreNotItsOwn(t *testing.T) {
 			require.Equal(t, c.state, b.last(t).State)
 			require.Empty(t, b.Rows("SELECT FROM ONLY files"))
 			b.restore(t, b.last(t).ID)
-			if c.state == "whole" {
+			if c.state == "complete" {
 				require.Equal(t, before, b.all("folders", "ONLY files"))
 			} else {
 				require.Empty(t, b.Rows("SELECT FROM ONLY files"))

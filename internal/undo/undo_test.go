@@ -201,7 +201,7 @@ func TestAWorkerThatKeepsNothingMakesADeletionIncomplete(t *testing.T) {
 	unit := b.last(t)
 	require.Equal(t, "incomplete", unit.State)
 	require.EqualValues(t, 1, unit.Tables[0].LeftOut)
-	require.Equal(t, "whole", pgtest.Must(b.engine.Show(t.Context(), whole))(t).State)
+	require.Equal(t, "complete", pgtest.Must(b.engine.Show(t.Context(), whole))(t).State)
 	require.Equal(t, "partly_restored", b.restore(t, unit.ID).Unit.State)
 	require.Equal(t, "restored", b.restore(t, whole).Unit.State)
 }

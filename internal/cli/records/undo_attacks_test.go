@@ -194,7 +194,7 @@ func TestUndoWithoutRightsOnNativeKeys(t *testing.T) {
 func TestUndoOfARunningDeletion(t *testing.T) {
 	t.Parallel()
 	s := attack(t)
-	require.Contains(t, s.OK("undo", "list"), "whole, still running")
+	require.Contains(t, s.OK("undo", "list"), "complete, still running")
 	s.HoldLease()
 	s.back(t, "3 rows restored")
 }

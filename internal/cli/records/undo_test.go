@@ -62,7 +62,7 @@ func TestUndoGoesThroughTwoDatabases(t *testing.T) {
 	unit := listed[0].(map[string]any)
 	id := fmt.Sprintf("%.0f", unit["id"])
 	require.Equal(t, []any{"1", "2", "3"}, unit["keys"])
-	require.Equal(t, "whole", unit["state"])
+	require.Equal(t, "complete", unit["state"])
 	require.Len(t, unit["tables"], 4)
 	require.Contains(t, s.OK("undo", "show", id), "public.traces")
 	require.NotEqual(t, want, contents())
