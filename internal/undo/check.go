@@ -17,28 +17,28 @@ import (
 type check struct {
 	// reason is the text in the report for such a row.
 	reason string
-	// source is the table of the rows, and target the table of the parents. The condition
+	// source is the table of the rows. target is the table of the parents. The condition
 	// on compares the source's columns with the target's columns others.
 	source, target  string
 	columns, others []string
 	on              string
 	// more is an additional condition for rows that must have a parent.
 	more string
-	// lock locks the parents until the commit. matchFull rejects references in which only
-	// some columns are NULL.
+	// lock makes count lock the parents until the commit. matchFull rejects references in
+	// which only some columns are NULL.
 	lock, matchFull bool
 	args            *dml.Args
 }
 
-// from returns the FROM item r with the rows at the positions $2 of the tables $1. Their
-// numbers are $3.
+// from returns the FROM item r: the rows with the ctids $2 in the tables $1. The column n
+// has their numbers $3.
 func (c *check) from() string {
 	return fmt.Sprintf(`ROWS FROM (pg_catalog.unnest($1::pg_catalog.oid[]), pg_catalog.unnest($2::pg_catalog.text[]), pg_catalog.unnest($3::pg_catalog.int4[]))
 	AS sexton (relation, tid, n)
 JOIN %s AS r ON r.tableoid OPERATOR(pg_catalog.=) sexton.relation AND r.ctid OPERATOR(pg_catalog.=) sexton.tid::pg_catalog.tid`, c.source)
 }
 
-// given returns the columns of the row in SQL.
+// given returns the referencing columns as an SQL list.
 func (c *check) given() string { return strings.Join(dml.Qualified("r", c.columns), ", ") }
 
 // refers returns the condition for a row that must have a parent.
@@ -46,7 +46,8 @@ func (c *check) refers() string {
 	return fmt.Sprintf("pg_catalog.num_nulls(%s) OPERATOR(pg_catalog.=) 0%s", c.given(), c.more)
 }
 
-// partly returns the condition for a row with only some columns of a MATCH FULL key.
+// partly returns the condition for a row in which only some columns of a MATCH FULL key
+// are NULL.
 func (c *check) partly() string {
 	if !c.matchFull || len(c.columns) == 1 {
 		return "false"
@@ -66,13 +67,15 @@ func (c *check) count() string {
 }
 
 // links returns a statement that selects the number of each row that must have a parent,
-// and the position of the parent.
+// and the table and ctid of the parent, or 0 and an empty text if the parent does not
+// exist.
 func (c *check) links() string {
 	return fmt.Sprintf("SELECT sexton.n, coalesce(other.tableoid, 0::pg_catalog.oid), coalesce(other.ctid::pg_catalog.text, '') "+
 		"FROM %s LEFT JOIN %s AS other ON %s WHERE %s OR %s", c.from(), c.target, c.on, c.partly(), c.refers())
 }
 
-// comparing returns the check with a comparison of each column.
+// comparing returns a copy of the check with the condition that compare builds for each
+// column.
 func (c check) comparing(compare func(column int, given string) string) check {
 	c.args = &dml.Args{Values: []any{nil, nil, nil}}
 	terms := make([]string, len(c.columns))
@@ -84,8 +87,8 @@ func (c check) comparing(compare func(column int, given string) string) check {
 }
 
 // checks returns the checks for a group. Foreign keys are included only if triggers are
-// silenced, because the server checks them otherwise. Changed rows are checked only by the
-// definition that changed them: they met the other constraints at that time.
+// silenced, because otherwise the server checks them. Changed rows are checked only for
+// the definition that changed them, because they met the other constraints at that time.
 func (w *work) checks(g *restored) (checks []check) {
 	if g.table == nil {
 		return nil
@@ -100,7 +103,7 @@ func (w *work) checks(g *restored) (checks []check) {
 			columns: key.Columns, others: key.Others, lock: key.Lockable, matchFull: key.MatchFull,
 		}
 		if key.Only {
-			c.target = "ONLY " + key.Target // Like the server, it ignores rows of tables that inherit.
+			c.target = "ONLY " + key.Target // The server ignores rows of inheriting tables, too.
 		}
 		checks = append(checks, c.comparing(func(column int, given string) string {
 			return fmt.Sprintf("other.%s %s %s", pgcatalog.Quote(key.Others[column]), key.Operators[column], given)
@@ -148,21 +151,22 @@ func (w *work) lacking(ctx context.Context, checks []check, rows *restoredRows) 
 	return found, nil
 }
 
-// position is the position of a row.
+// position is the place of a row in the database: its table and its ctid.
 type position struct {
 	relation uint32
 	tid      string
 }
 
-// dependent is a restored row with a reference, and the reason if it has no parent.
+// dependent is a restored row that refers to a parent. reason is the text in the report
+// if that parent does not exist.
 type dependent struct {
 	of     *restored
 	row    int32
 	reason string
 }
 
-// leaveDangling marks the rows without a parent as not restored, and all rows that refer
-// to these, directly or not. It reports whether there are any.
+// leaveDangling marks rows as not restored if they have no parent, or if they refer,
+// directly or indirectly, to a row without a parent. It reports whether it marked any.
 func (w *work) leaveDangling(ctx context.Context) (bool, error) {
 	found := false
 	for _, g := range w.deleted {

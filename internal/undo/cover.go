@@ -16,7 +16,8 @@ type Lacking struct {
 	// exceeds the limit for all kept rows, or 0.
 	Excluded []string
 	TooLarge int64
-	// Rules are rules of a child table, whose rows are therefore not kept.
+	// Rules are the rules for DELETE and UPDATE of a child table. The rows of a table
+	// with such rules are not kept.
 	Rules []string
 	// Heirs are tables that inherit from a parent. Rows that are deleted from the parent
 	// cannot be distinguished from rows of these tables.

@@ -14,16 +14,17 @@ import (
 // Forget deletes the kept rows of a deletion, in one transaction per database. Rows of
 // other deletions in the same sets are kept.
 func (e *Engine) Forget(ctx context.Context, id int64) (rows int64, err error) {
-	err = e.held(ctx, func() error {
+	err = e.withLeases(ctx, func() error {
 		u, err := e.load(ctx, id)
 		if err != nil {
 			return err
 		}
-		// Parents last, because the command can be repeated until these are deleted.
+		// Parents are forgotten last. If the command fails, it can be repeated as long as
+		// they are kept.
 		for _, sets := range slices.Backward(u.steps()) {
 			forgotten := int64(0)
 			if err := e.fenced(ctx, sets[0].on, false, func(tx pgx.Tx) error {
-				if err := settle(ctx, tx); err != nil {
+				if err := setValueSettings(ctx, tx); err != nil {
 					return err
 				}
 				for _, s := range sets {
@@ -43,8 +44,8 @@ func (e *Engine) Forget(ctx context.Context, id int64) (rows int64, err error) {
 	return rows, err
 }
 
-// forget deletes the kept rows of one set, and keeps the pending clean-up of children from
-// keeping rows for it.
+// forget deletes the kept rows of one set. It also removes the set from the origins of
+// pending tombstones and rechecks, so that the clean-up of children keeps no rows for it.
 func (e *Engine) forget(ctx context.Context, tx pgx.Tx, u *unit, s *set) error {
 	shared := func(s *set) bool {
 		return len(s.owned) < int(s.Rows) || slices.ContainsFunc(s.Origins,
@@ -52,7 +53,7 @@ func (e *Engine) forget(ctx context.Context, tx pgx.Tx, u *unit, s *set) error {
 	}
 	g := groupOf(s)
 	if !s.changes() {
-		var keys []string // NULL stands for all of them.
+		var keys []string // NULL means all keys.
 		all := !slices.ContainsFunc(u.by[s.ID], shared)
 		if !all {
 			t, err := e.readTable(ctx, tx, s.on.Name, &s.layout)
@@ -80,8 +81,8 @@ func (e *Engine) forget(ctx context.Context, tx pgx.Tx, u *unit, s *set) error {
 	return err //nolint:wrapcheck // likewise
 }
 
-// blank returns the statement that sets the rows of the mask to NULL, so that the other
-// rows keep their numbers.
+// blank returns the statement that sets the values of the rows in the mask to NULL. The
+// other rows keep their numbers.
 func (g *group) blank() string {
 	values, terms := []string{}, []string{}
 	for _, at := range g.kept() {

@@ -46,12 +46,12 @@ type set struct {
 	layout
 
 	Number, ID int64
-	// Rows counts the kept rows, and Left the rows that were not kept.
+	// Rows counts the kept rows. Left counts the rows that were not kept.
 	Rows, Left int32
 	Kept       bool
 	KeptAt     time.Time
 	Origins    []int64
-	// Via are the columns by which the rows referred to their parents, and Keys the
+	// Via are the columns by which the rows referred to their parents. Keys are the
 	// referenced columns.
 	Via, Keys []string
 	// Parent is the parents' table. Root is its partitioned table, or 0.
@@ -70,12 +70,12 @@ type set struct {
 	// viaExcluded reports that the columns Via are not kept, so that the owned rows cannot
 	// be found.
 	viaExcluded bool
-	// present are the owned rows that exist after the transaction of their database.
+	// present are the owned rows that exist in their database after its transaction.
 	present []int32
 }
 
-// along reports whether a trigger kept the set within a batch. The batch's own set caused
-// it.
+// along reports whether a trigger kept the set while a batch ran. Such a set has the ID
+// of the batch's own set, and that ID is also one of its origins.
 func (s *set) along() bool { return slices.Contains(s.Origins, s.ID) }
 
 // changes reports whether the rows were changed instead of deleted.
@@ -98,15 +98,15 @@ func (s *set) kept() []int {
 // column returns the index of a column in the layout, or -1.
 func (s *set) column(name string) int { return slices.Index(s.Columns, name) }
 
-// read returns the sets of a database that the sets ids caused, directly or not. With roots
-// it also returns the sets ids that no other set caused.
+// read returns the sets of a database that the sets ids caused, directly or indirectly.
+// With roots it also returns the sets ids that no other set caused.
 func read(ctx context.Context, on dbsqlc.DBTX, db database.Database, ids []int64, roots bool) ([]*set, error) {
 	rows, _ := on.Query(ctx, db.Names.Render(text("sets")), ids, roots, 0, nil, 0)
 	return collect(rows, db)
 }
 
-// readLater returns the sets of a table that were kept after a number and have deleted
-// rows, or changes of some of the columns.
+// readLater returns the sets of a table with a higher number that have deleted rows, or
+// changes of some of the columns.
 func readLater(ctx context.Context, on dbsqlc.DBTX, db database.Database, table uint32, columns []string,
 	number int64,
 ) ([]*set, error) {
@@ -269,7 +269,7 @@ func (u *unit) sort() {
 }
 
 // causes returns the origins of a set that belong to the deletion. A batch may have
-// thousands of other origins.
+// thousands of other origins, so causes searches them for the deletion's IDs.
 func (u *unit) causes(s *set, ids []int64) []int64 {
 	if len(s.Origins) <= len(ids) {
 		return s.Origins
@@ -284,7 +284,8 @@ func (u *unit) causes(s *set, ids []int64) []int64 {
 func (u *unit) above(s *set, id int64) []*set {
 	var found []*set
 	for _, above := range u.by[id] {
-		// The batch's own set caused the sets that triggers kept within the batch.
+		// Sets that triggers kept during a batch have the ID of the batch's own set,
+		// which caused them.
 		sibling := id == s.ID && !s.changes() && above.along()
 		if !above.changes() && !sibling && (above.Relation == s.Parent || above.Relation == s.Root || s.Parent == 0) {
 			found = append(found, above)
@@ -331,8 +332,8 @@ func (e *Engine) checkUnique(ctx context.Context, u *unit) error {
 	return nil
 }
 
-// members returns the rows of a set that referred to rows of the sets above it. of returns
-// these rows.
+// members returns the rows of a set that referred to rows of the deletion in the sets
+// that caused it. The function of returns the rows of such a set.
 func (e *Engine) members(ctx context.Context, u *unit, s *set, of func(*set) []int32) ([]int32, error) {
 	if !s.Kept || s.Rows == 0 {
 		return nil, nil
@@ -342,7 +343,7 @@ func (e *Engine) members(ctx context.Context, u *unit, s *set, of func(*set) []i
 	}
 	all, some := true, false
 	for _, id := range s.Origins {
-		all = all && len(u.by[id]) > 0 // Otherwise the origin is another deletion's.
+		all = all && len(u.by[id]) > 0 // An origin without sets belongs to another deletion.
 		for _, above := range u.above(s, id) {
 			rows := of(above)
 			all, some = all && above.Left == 0 && len(rows) == int(above.Rows), some || len(rows) > 0
@@ -369,8 +370,9 @@ func (e *Engine) members(ctx context.Context, u *unit, s *set, of func(*set) []i
 	return e.referring(ctx, u, s, keys)
 }
 
-// cascaded returns the rows of a set that native foreign keys deleted, directly or not,
-// with rows of their batch. of returns the rows of the batch's own sets.
+// cascaded returns the rows of a set that native foreign keys deleted, directly or
+// indirectly, together with rows of the batch's own sets. The function of returns the
+// rows of an own set.
 func (e *Engine) cascaded(ctx context.Context, u *unit, s *set, of func(*set) []int32) ([]int32, error) {
 	known := map[*set][]int32{}
 	for grew := true; grew; {
@@ -421,7 +423,7 @@ func upTo(n int32) []int32 {
 	return rows
 }
 
-// without returns the rows that are not among the excluded ones. Both must be sorted.
+// without returns the rows that are not excluded. Both lists must be sorted.
 func without(rows, excluded []int32) []int32 {
 	var left []int32
 	for _, row := range rows {

@@ -37,8 +37,9 @@ func (w *work) leaveChangedLater(ctx context.Context, g *restored) error {
 	return nil
 }
 
-// leaveChanged excludes rows that no longer have the value that the deletion wrote. A
-// later deletion may have deleted them.
+// leaveChanged excludes rows that the UPDATE did not find, because they no longer have
+// the value that the deletion wrote. If a later deletion deleted such a row, the report
+// names that deletion.
 func (p *putting) leaveChanged(ctx context.Context, rows []int32) error {
 	if !p.changes() || len(rows) == 0 {
 		return nil
@@ -145,8 +146,8 @@ WHERE %s`, g.from(columns...), key, among)
 	return err //nolint:wrapcheck // later names the table.
 }
 
-// owns reports whether a row belongs to the deletion that is being undone. Its changes are
-// undone in order anyway.
+// owns reports whether a row belongs to the deletion that is being undone. Restore undoes
+// the changes of one deletion in order, so they do not block each other.
 func (w *work) owns(s *set, row int32) bool {
 	own := w.unit.at[setKey{s.on.Name, s.Number}]
 	if own == nil {
@@ -217,7 +218,7 @@ func (e *Engine) undoFirst(ctx context.Context, later laterRow) (string, error) 
 		}
 	}
 	if len(candidates) == 0 {
-		return changedSince, nil // The deletion was forgotten meanwhile.
+		return changedSince, nil // The later deletion was forgotten after its set was read.
 	}
 	return fmt.Sprintf("undo deletion %d first", candidates[0]), nil
 }

@@ -19,21 +19,22 @@ import (
 const (
 	// takeOver is the number of tries after which the lease of a worker is ended.
 	takeOver = 3
-	// pause is the time between two tries, in which a pass may end.
+	// pause is the wait between two tries. A pass may end in that time.
 	pause = 100 * time.Millisecond
 )
 
 // Holder is the prefix of the names of lease holders that undo or forget deletions. Their
-// leases end only when they stop renewing them.
+// leases are not taken over. They end when the holder stops renewing them.
 const Holder = lease.UndoHolder
 
 // ErrBusy reports that another process is undoing or forgetting a deletion.
 var ErrBusy = errors.New("another process is undoing or forgetting a deletion; try again when it or its lease has ended")
 
-// held runs do under the leases of all queues, so that no worker continues a deletion
-// while do is running. If a worker holds a lease, held ends that lease, and the worker's
-// next batch fails. If another undo holds it, held returns ErrBusy.
-func (e *Engine) held(ctx context.Context, do func() error) (err error) {
+// withLeases runs do under the leases of all queues, so that no worker continues a
+// deletion while do is running. If a worker holds a lease, withLeases ends that lease,
+// and the worker's next batch fails. If another undo holds it, withLeases returns
+// ErrBusy.
+func (e *Engine) withLeases(ctx context.Context, do func() error) (err error) {
 	defer func() {
 		for _, granted := range e.leases {
 			err = errors.Join(err, granted.Release(context.WithoutCancel(ctx)))
@@ -93,7 +94,7 @@ func (e *Engine) renew(ctx context.Context) error {
 }
 
 // fenced runs do in a transaction under the lease of the database's queue. If silent is
-// set, no trigger fires in it.
+// set, the application's triggers do not fire in the transaction.
 func (e *Engine) fenced(ctx context.Context, db database.Database, silent bool, do func(tx pgx.Tx) error) error {
 	if err := e.renew(ctx); err != nil {
 		return err
@@ -118,8 +119,8 @@ func (e *Engine) fenced(ctx context.Context, db database.Database, silent bool, 
 	})
 }
 
-// tombstoneKeys returns the keys of a group's rows in the form of tombstones, or none if
-// the table is not tracked.
+// tombstoneKeys returns the keys of a group's rows in the form that tombstones have. It
+// returns no keys if the table is not tracked.
 func (e *Engine) tombstoneKeys(ctx context.Context, tx pgx.Tx, g *group, t *table,
 	rows []int32,
 ) (keys []string, _ error) {
@@ -148,7 +149,7 @@ func (e *Engine) tombstoneKeys(ctx context.Context, tx pgx.Tx, g *group, t *tabl
 	return nil, nil
 }
 
-// keyText returns an expression for the text that tombstones have for a key.
+// keyText returns an SQL expression for a key in the form that tombstones have.
 func keyText(values []string) string {
 	if len(values) == 1 {
 		return values[0] + "::pg_catalog.text"

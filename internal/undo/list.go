@@ -18,14 +18,14 @@ import (
 	"sexton/internal/render"
 )
 
-// TableRows counts rows of one table.
+// TableRows counts the rows of one table that a deletion deleted or changed.
 type TableRows struct {
 	Database string `json:"database"`
 	Table    string `json:"table"`
-	// Action is delete or update.
+	// Action is what the deletion did to the rows: delete or update.
 	Action string `json:"action"`
 	Rows   int64  `json:"rows"`
-	// Restored counts the restored rows, and LeftOut the rows that were not kept.
+	// Restored counts the restored rows. LeftOut counts the rows that were not kept.
 	Restored int64 `json:"restored"`
 	LeftOut  int64 `json:"left_out"`
 }
@@ -41,14 +41,15 @@ type Unit struct {
 	Keys      []string    `json:"keys"`
 	State     string      `json:"state"`
 	Tables    []TableRows `json:"tables"`
-	// Waiting reports that the clean-up after its parents has not ended.
+	// Waiting reports whether tombstones of the deletion are pending.
 	Waiting bool `json:"waiting"`
-	// Shared reports that Tables also count rows of other deletions, because a batch
+	// Shared reports whether Tables also counts rows of other deletions, because a batch
 	// deleted them together. Show counts only the deletion's own rows.
 	Shared bool `json:"shared"`
 }
 
-// summary counts the rows of a unit.
+// summary returns a unit in the form for users, with its state and its rows counted by
+// table and action.
 func (e *Engine) summary(ctx context.Context, u *unit, waiting map[int64]bool) (*Unit, error) {
 	root := u.sets[0]
 	out := &Unit{
@@ -56,7 +57,7 @@ func (e *Engine) summary(ctx context.Context, u *unit, waiting map[int64]bool) (
 		Keys: []string{},
 	}
 	keep := e.Keep
-	if keep == 0 { // Undo is off now.
+	if keep == 0 { // Undo is off now. The database has stored the last setting.
 		if err := root.on.Pool.QueryRow(ctx,
 			root.on.Names.Render(`SELECT state.keep FROM "sexton".undo_state AS state`)).Scan(&keep); err != nil {
 			return nil, fmt.Errorf("database %s: read how long deletions are kept: %w", root.on.Name, err)
@@ -68,7 +69,7 @@ func (e *Engine) summary(ctx context.Context, u *unit, waiting map[int64]bool) (
 		if err := e.keysOf(ctx, groupOf(root), root.KeyCols, root.owned[:min(3, len(root.owned))], keys); err != nil {
 			return nil, err
 		}
-		out.Keys = append(out.Keys, joined(keys)...)
+		out.Keys = append(out.Keys, joinKeys(keys)...)
 	}
 	var rows, restored, left int64
 	for _, s := range u.sets {
@@ -104,8 +105,9 @@ func (e *Engine) summary(ctx context.Context, u *unit, waiting map[int64]bool) (
 	return out, nil
 }
 
-// joined returns keys for people, from the values of their columns.
-func joined(columns [][]*string) []string {
+// joinKeys returns one text per key, with the values of the key's columns separated by
+// commas.
+func joinKeys(columns [][]*string) []string {
 	if len(columns) == 0 {
 		return nil
 	}
@@ -184,7 +186,7 @@ func (e *Engine) List(ctx context.Context, limit int) ([]*Unit, error) {
 		}
 		for _, id := range ids {
 			if of[id] == nil {
-				continue // It has expired meanwhile.
+				continue // The deletion expired after its ID was read.
 			}
 			one, err := e.outline(ctx, of[id], waiting)
 			if err != nil {
@@ -204,7 +206,8 @@ func Size(ctx context.Context, on dbsqlc.DBTX, names pgcatalog.Names) (bytes int
 	return bytes, time.Duration(seconds * float64(time.Second)), problem.Doing(err, "measure kept rows")
 }
 
-// Size returns a text about the kept rows of all databases.
+// Size returns a text with the size of the kept rows of all databases and the age of the
+// oldest deletion.
 func (e *Engine) Size(ctx context.Context) (string, error) {
 	var bytes int64
 	var oldest time.Duration
@@ -218,7 +221,7 @@ func (e *Engine) Size(ctx context.Context) (string, error) {
 	return Sized(bytes, oldest), nil
 }
 
-// Sized returns a text about kept rows.
+// Sized returns a text with the size of kept rows and the age of the oldest deletion.
 func Sized(bytes int64, oldest time.Duration) string {
 	if oldest == 0 {
 		return "0 MB of deleted rows are kept"

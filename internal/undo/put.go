@@ -32,15 +32,15 @@ type putting struct {
 	*restored
 
 	checks []check
-	// parts has the rows of the next statements.
+	// parts has the rows of each following statement.
 	parts [][]int32
-	// waiting has the rows that a foreign key refused, by reason.
+	// waiting has the rows that a foreign key refused. The map key is the reason.
 	waiting map[string][]int32
 }
 
 // put restores the pending rows of a group. It bisects a statement that fails until it
-// finds the failing rows, and leaves those. It returns the rows that a foreign key refused,
-// because their parents may be restored later.
+// finds the failing rows, and marks those as not restored. It returns the rows that a
+// foreign key refused, because their parents may be restored later.
 func (w *work) put(ctx context.Context, g *restored) (waiting map[string][]int32, _ error) {
 	p := &putting{
 		work: w, restored: g, parts: slices.Collect(slices.Chunk(g.pending, mostRows)),
@@ -74,10 +74,11 @@ func (p *putting) halve(rows []int32) {
 	p.parts = slices.Insert(p.parts, 0, rows[:len(rows)/2], rows[len(rows)/2:])
 }
 
-// part restores rows with one statement.
+// part restores rows with one statement. It marks rows as not restored, or adds parts for
+// a retry.
 func (p *putting) part(ctx context.Context, rows []int32) error {
-	// A batch prepares all of its statements first, which would fail before the
-	// savepoint.
+	// SendBatch prepares all statements first. An error of a later statement would come
+	// before the savepoint exists.
 	if _, err := p.tx.Exec(ctx, "SAVEPOINT sexton"); err != nil {
 		return fmt.Errorf("set savepoint: %w", err)
 	}
@@ -161,8 +162,8 @@ func (p *putting) insert() string {
 		p.table.Name, strings.Join(names, ", "), strings.Join(values, ", "), p.from(columns...), among)
 }
 
-// update returns the statement that sets the rows of the mask to their former values, if
-// they still have the values that the deletion wrote.
+// update returns the statement that sets the rows of the mask to their former values. It
+// skips rows that no longer have the values that the deletion wrote.
 func (p *putting) update() string {
 	var set []string
 	columns, terms := p.table.byKey(p.group, "child")
@@ -211,7 +212,8 @@ func (w *work) taken(ctx context.Context, g *group, t *table, rows []int32) ([]i
 	return taken, true, nil
 }
 
-// orphans leaves changed rows whose parent does not exist, and returns them.
+// orphans marks changed rows whose parent does not exist as not restored, and returns
+// them.
 func (p *putting) orphans(ctx context.Context, back *restoredRows) (orphans []int32, _ error) {
 	for _, c := range p.checks {
 		lacking, err := p.lacking(ctx, []check{c}, back)
@@ -237,7 +239,9 @@ func (p *putting) orphans(ctx context.Context, back *restoredRows) (orphans []in
 	return nil, nil
 }
 
-// divide leaves the rows of a failed statement, or retries a part of them.
+// divide marks the rows of a failed statement as not restored, or adds parts that retry
+// fewer of them. It returns errors that do not depend on the rows, such as a lost
+// connection.
 func (p *putting) divide(ctx context.Context, rows []int32, err error) error {
 	var pgErr *pgconn.PgError
 	switch {
@@ -278,8 +282,9 @@ func (p *putting) divide(ctx context.Context, rows []int32, err error) error {
 	return nil
 }
 
-// reason returns why the database refuses rows, without their values, because all readers
-// of the page see it. Details contain rows, and messages about data contain values.
+// reason returns the reason for which the database refuses rows. The text contains no
+// values, because every reader of the page sees it. The detail of an error contains rows,
+// and the message of a data error contains values.
 func (p *putting) reason(err *pgconn.PgError) string {
 	reason := err.Message
 	switch {

@@ -35,8 +35,8 @@ type Engine struct {
 	Databases []database.Database
 	// Parents has the parents of definitions by database.
 	Parents map[string][]*loosefk.Parent
-	// Keep is how long deletions are kept. FireTriggers enables the application's triggers
-	// during a restore.
+	// Keep is the time for which deletions are kept. FireTriggers enables the
+	// application's triggers during a restore.
 	Keep         time.Duration
 	FireTriggers bool
 	// Leases grants the leases of the queues. Key returns the key of a queue's lease.
@@ -52,12 +52,13 @@ type Engine struct {
 }
 
 const (
-	// mostTries limits how often a transaction is tried that another session has ended.
+	// mostTries limits the tries of a transaction that ends because of a deadlock or
+	// because its session was terminated.
 	mostTries = 3
-	// mostRounds limits how often rows are restored again without the rows that have no
-	// parent.
+	// mostRounds limits how many times a transaction restores its rows again without the
+	// rows that have no parent.
 	mostRounds = 10
-	// mostLeft is the number of rows that a report names as not restored.
+	// mostLeft limits the number of rows that a report names as not restored.
 	mostLeft = 10_000
 )
 
@@ -78,10 +79,11 @@ type Report struct {
 	// Left has the first mostLeft rows that were not restored. LeftRows counts all of them.
 	Left     []Left `json:"left"`
 	LeftRows int64  `json:"left_rows"`
-	// Triggers reports that the application's triggers fired.
+	// Triggers reports whether the application's triggers fired.
 	Triggers bool `json:"triggers_fired"`
 	DryRun   bool `json:"dry_run"`
-	// Notes has what cannot be restored for any row, such as dropped columns.
+	// Notes are texts about the whole restore, for example about columns that do not
+	// exist.
 	Notes []string `json:"notes"`
 }
 
@@ -118,7 +120,7 @@ func (e *Engine) Restore(ctx context.Context, id int64, dryRun bool) (report *Re
 	}
 	e.operators = nil // Tables may have changed since.
 	begun := false
-	err = e.held(ctx, func() error {
+	err = e.withLeases(ctx, func() error {
 		u, err := e.load(ctx, id)
 		if err != nil {
 			return err
@@ -146,8 +148,8 @@ func (e *Engine) Restore(ctx context.Context, id int64, dryRun bool) (report *Re
 	return report, err
 }
 
-// MaySilence reports whether a role, or the connected one if role is "", may silence
-// triggers. grant is the statement that allows it.
+// MaySilence reports whether a role may silence triggers. The role "" is the current
+// role. grant is the statement that allows it.
 func MaySilence(ctx context.Context, on dbsqlc.DBTX, role string) (may bool, grant string, err error) {
 	var older bool
 	err = on.QueryRow(ctx, text("superuser"), role).Scan(&older, &may, &grant)
@@ -197,9 +199,11 @@ type work struct {
 	db     database.Database
 	tx     pgx.Tx
 	silent bool
-	// deleted are inserted, parents first. changed are updated, the newest first.
+	// deleted has the groups to insert, parents first. changed has the groups to update,
+	// the newest change first.
 	deleted, changed []*restored
-	// tables has the tables by layout, with nil for a table that does not exist.
+	// tables has the tables by the ID of their layout. It has nil for a table that does
+	// not exist.
 	tables map[int64]*table
 	// sets has the sets of other deletions that may have changed rows later, by table and
 	// columns.
@@ -211,12 +215,12 @@ type restored struct {
 	*group
 
 	table *table
-	// pending are the rows that have not been tried yet. back are the rows that have been
+	// pending are the rows that have not been tried. back are the rows that have been
 	// restored.
 	pending []int32
 	back    restoredRows
-	// left has the rows that are not restored, with their reasons. later has the rows for
-	// which a later deletion must be undone first, with its set.
+	// left has the reasons for which rows are not restored. later has the rows for which
+	// a later deletion must be undone first, with that deletion's row.
 	left  map[int32]string
 	later map[int32]laterRow
 }
@@ -252,7 +256,8 @@ func (c *restoredRows) args(of *check) []any {
 
 var errDryRun = errors.New("rolled back")
 
-// restoreStep restores sets of one database in one transaction, and adds to the report.
+// restoreStep restores sets of one database in one transaction, and adds the outcome to
+// the report.
 func (e *Engine) restoreStep(ctx context.Context, u *unit, sets []*set, silent bool, report *Report) (err error) {
 	var w *work
 	for range mostTries {
@@ -267,8 +272,8 @@ func (e *Engine) restoreStep(ctx context.Context, u *unit, sets []*set, silent b
 			}
 			return errDryRun
 		})
-		// Another session deadlocked with this one or ended it. The transaction was rolled
-		// back.
+		// Another session deadlocked with this session or terminated it. The transaction
+		// was rolled back.
 		ended := w.tx != nil && w.tx.Conn().IsClosed() || batch.Judge(err).Verdict == batch.Conflict
 		if err == nil || !ended || ctx.Err() != nil {
 			break
@@ -280,7 +285,8 @@ func (e *Engine) restoreStep(ctx context.Context, u *unit, sets []*set, silent b
 	return w.report(ctx, report)
 }
 
-// run makes the changes of the transaction.
+// run restores the sets, deletes the tombstones of restored parents, and stores which
+// rows are restored.
 func (w *work) run(ctx context.Context, sets []*set) error {
 	if err := w.engine.point("begun"); err != nil {
 		return err
@@ -294,7 +300,7 @@ func (w *work) run(ctx context.Context, sets []*set) error {
 	if err := w.engine.point("checked"); err != nil {
 		return err
 	}
-	if err := settle(ctx, w.tx); err != nil { // No trigger fires after this.
+	if err := setValueSettings(ctx, w.tx); err != nil { // No trigger may fire after this call.
 		return err
 	}
 	if err := w.stop(ctx); err != nil {
@@ -400,9 +406,9 @@ func (w *work) lock(ctx context.Context, sets []*set) error {
 	return nil
 }
 
-// wanted returns the rows of a set that must be restored, and the rows whose parents are
-// missing in another database or whose parent table does not exist. The checks find other
-// rows without a parent.
+// wanted returns the rows of a set that must be restored. orphaned are the rows whose
+// parents are missing in another database or whose parent table does not exist. Checks
+// find other rows without a parent later.
 func (w *work) wanted(ctx context.Context, s *set) (wanted, orphaned []int32, err error) {
 	of := func(above *set) []int32 {
 		switch t, ours := w.tables[above.layout.ID]; {
@@ -426,7 +432,7 @@ func (w *work) wanted(ctx context.Context, s *set) (wanted, orphaned []int32, er
 	return without(wanted, s.Restored), without(without(s.owned, wanted), s.Restored), nil
 }
 
-// unable returns why none of the group's rows can be restored, or "".
+// unable returns the reason for which no row of the group can be restored, or "".
 func (g *restored) unable(silent bool) string {
 	switch {
 	case g.table == nil:
@@ -447,8 +453,8 @@ func (g *restored) unable(silent bool) string {
 }
 
 // restore restores the rows and checks them. Rows may refer to each other, so it searches
-// for rows without a parent after it has restored all of them. If there are any, it rolls
-// back and restores the rows without them.
+// for rows without a parent after it has restored all rows. If it finds any, it rolls
+// back to a savepoint and restores the rows without them.
 //
 // If triggers fire, it first checks deferrable constraints at the end. If that fails, it
 // restores the rows again with a check after each statement, which finds the failing
@@ -544,7 +550,8 @@ func (w *work) insertAll(ctx context.Context) error {
 	return nil
 }
 
-// stop deletes the tombstones of restored parents.
+// stop deletes the tombstones of restored parents, so that no worker deletes their
+// children.
 func (w *work) stop(ctx context.Context) error {
 	for _, g := range w.deleted {
 		keys, err := w.engine.tombstoneKeys(ctx, w.tx, g.group, g.table, g.back.rows)
@@ -561,8 +568,8 @@ func (w *work) stop(ctx context.Context) error {
 	return nil
 }
 
-// mark stores which rows are restored. With several databases it also finds the parents
-// that exist for rows of other databases.
+// mark stores which rows are restored. If there are several databases, it also finds out
+// which parents exist, because the sets of other databases refer to them.
 func (w *work) mark(ctx context.Context) error {
 	var marks pgx.Batch
 	for _, g := range slices.Concat(w.deleted, w.changed) {
@@ -598,7 +605,7 @@ func (w *work) mark(ctx context.Context) error {
 	return nil
 }
 
-// report adds the outcome of the transaction.
+// report adds the outcome of the transaction to the report of the restore.
 func (w *work) report(ctx context.Context, report *Report) error {
 	for _, g := range slices.Concat(w.deleted, w.changed) {
 		report.Restored += int64(len(g.back.rows))
@@ -621,15 +628,16 @@ func (w *work) report(ctx context.Context, report *Report) error {
 					strings.Join(s.Via, ", "))
 			}
 		}
-		if err := w.name(ctx, g, report); err != nil {
+		if err := w.reportLeft(ctx, g, report); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// name adds the rows of a group that are not restored to the report, with their keys.
-func (w *work) name(ctx context.Context, g *restored, report *Report) error {
+// reportLeft adds the rows of a group that are not restored to the report, with their
+// keys.
+func (w *work) reportLeft(ctx context.Context, g *restored, report *Report) error {
 	report.LeftRows += int64(len(g.left))
 	rows := slices.Sorted(maps.Keys(g.left))
 	if rows = rows[:min(len(rows), mostLeft-len(report.Left))]; len(rows) == 0 {
@@ -641,7 +649,7 @@ func (w *work) name(ctx context.Context, g *restored, report *Report) error {
 			return err
 		}
 	}
-	shown := joined(keys)
+	shown := joinKeys(keys)
 	for i, row := range rows {
 		s, at := g.locate(row)
 		left := Left{

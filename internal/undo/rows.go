@@ -24,7 +24,7 @@ type group struct {
 	*set
 
 	sets []*set
-	// before counts the rows of the sets before each one.
+	// before has the number of rows in all sets before each set.
 	before []int32
 	rows   int32
 }
@@ -124,8 +124,8 @@ func (t *table) parse(names pgcatalog.Names, kept, kind string) string {
 	switch {
 	case slices.Contains([]string{"pg_catalog.text", "pg_catalog.varchar"}, kind):
 		return kept + "::" + kind
-	// Convert it in an array, because a domain may refuse NULL, and PL/pgSQL cannot
-	// convert a text to a composite type.
+	// The value is converted as an array, because a domain may refuse NULL, and PL/pgSQL
+	// cannot convert a text to a composite type.
 	case slices.Contains(t.Wrapped, kind):
 		return names.Render(fmt.Sprintf(`("sexton".undo_value(ARRAY[%s]::pg_catalog.text, NULL::%s[]))[1]`, kept, kind))
 	}
@@ -141,7 +141,7 @@ func forms(values []string) []string {
 	return texts
 }
 
-// table is a table of the database as it is now.
+// table is a table in its current form.
 type table struct {
 	OID     uint32
 	Same    bool
@@ -155,7 +155,7 @@ type table struct {
 	Deferrable string
 
 	keys []foreignKey
-	// own compares the columns of the primary key.
+	// own has the comparisons of the primary key's columns by name.
 	own map[string]pgcatalog.Comparison
 }
 
@@ -167,7 +167,8 @@ type foreignKey struct {
 	Lockable, MatchFull        bool
 }
 
-// readTable reads the table of a layout. It returns nil if there is none.
+// readTable reads the current form of a layout's table. It returns nil if the table does
+// not exist.
 func (e *Engine) readTable(ctx context.Context, tx pgx.Tx, database string, l *layout) (*table, error) {
 	found := &table{own: map[string]pgcatalog.Comparison{}}
 	err := tx.QueryRow(ctx, text("table"), l.Relation, l.Name).Scan(
@@ -230,9 +231,9 @@ func (t *table) former(l *layout, column string) int {
 	return -1
 }
 
-// byKey returns the indexes of the primary key's columns, and terms that compare the
-// row's key with the key of the table alias other. It returns nil if the table has
-// another primary key now.
+// byKey returns the indexes of the primary key's columns in the layout, and terms that
+// compare the row's key with the key of the table alias other. It returns nil if the
+// table has a different primary key now.
 func (t *table) byKey(g *group, other string) (columns []int, terms []string) {
 	for _, key := range g.KeyCols {
 		at := g.column(key)
@@ -263,17 +264,18 @@ func (t *table) retyped(s *set) *set {
 	return &one
 }
 
-// within runs do in a transaction that only reads, with the settings of kept texts.
+// within runs do in a transaction that has the settings for kept values. do must only
+// read.
 func (e *Engine) within(ctx context.Context, db database.Database, do func(tx pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		if err := settle(ctx, tx); err != nil {
+		if err := setValueSettings(ctx, tx); err != nil {
 			return err
 		}
 		return do(tx)
 	})
 }
 
-// keysOf adds the texts of columns of a group's rows to keys.
+// keysOf appends the texts of the given columns of a group's rows to keys.
 func (e *Engine) keysOf(ctx context.Context, g *group, columns []string, rows []int32, keys [][]*string) error {
 	at, terms := make([]int, len(columns)), make([]string, len(columns))
 	for i, column := range columns {

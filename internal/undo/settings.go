@@ -9,9 +9,10 @@ import (
 	"sexton/internal/problem"
 )
 
-// settle sets the settings of the functions undo_text and undo_value in a transaction.
-// They also apply to triggers of the application, so no trigger may fire after it.
-func settle(ctx context.Context, tx pgx.Tx) error {
+// setValueSettings sets the settings that the functions undo_text and undo_value need,
+// until the transaction ends. The settings also apply to triggers of the application, so
+// no trigger may fire afterwards.
+func setValueSettings(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, pgcatalog.Pinned()+"SET LOCAL lc_monetary = 'C';\nSET LOCAL xmloption = 'content'")
 	return problem.Doing(err, "set the settings of kept values")
 }

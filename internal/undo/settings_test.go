@@ -20,7 +20,7 @@ func TestFunctionsHaveTheSettings(t *testing.T) {
 	require.Equal(t, found, b.Rows(clauses, "undo_value"))
 	require.Len(t, found, 10)
 	tx := b.Begin(t)
-	require.NoError(t, settle(t.Context(), tx))
+	require.NoError(t, setValueSettings(t.Context(), tx))
 	for _, row := range found {
 		name, value, _ := strings.Cut(row[0], "=")
 		require.Equal(t, value, pgtest.Scalar[string](t, tx, "SELECT current_setting($1)", name))

@@ -1,5 +1,5 @@
--- Returns the sets that one of $1 caused, directly or not, in the order in which they were kept. With $2 it returns the sets of $1 that no set
--- caused, too. It also returns the sets of the table $3 after the number $5 that have deleted rows, or changes of some of the columns $4.
+-- Returns the sets that one of $1 caused, directly or indirectly, in the order in which they were kept. If $2 is true, it also returns the sets of
+-- $1 that no set caused. It also returns the sets of the table $3 with a number above $5 that have deleted rows, or changes of some of the columns $4.
 WITH RECURSIVE caused (id) AS (
     SELECT given.id FROM pg_catalog.unnest($1::bigint[]) AS given (id)
     UNION
@@ -19,8 +19,8 @@ found AS MATERIALIZED (
           AND coalesce(pg_catalog.pg_partition_root(layout.relation)::pg_catalog.oid, layout.relation)
             = coalesce(pg_catalog.pg_partition_root($3::pg_catalog.oid)::pg_catalog.oid, $3::pg_catalog.oid)
 ),
--- Types whose arrays are read as arrays. Values of dropped types are read as texts. So are values of the application's own types, because these may
--- refuse one value of an array now, or the NULL of a forgotten row, which would fail all other values. Arrays of some types have another delimiter. A
+-- The types whose arrays are read as arrays. Values of dropped types are read as texts. Values of the application's own types are read as texts, too,
+-- because such a type may now refuse one value of an array, or the NULL of a forgotten row, which would fail all other values. Arrays of some types have another delimiter. A
 -- few types are cast to text in another form than they are written, so domains over them are read as their base type. The CTE reads the types once
 -- for all sets and columns.
 arrays AS MATERIALIZED (

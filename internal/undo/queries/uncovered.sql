@@ -1,6 +1,6 @@
--- Returns what is not kept of the tables $1 (schemas) and $2 (names), which are parallel lists: the columns among $3, and the size of tables with more
--- than $4 bytes, including partitions. If $4 is 0, there is no limit. For the first $5 tables, which are parents, it also returns the tables that
--- inherit from them, and for the others, which are children, the rules for DELETE and UPDATE.
+-- Returns the parts of tables that are not kept. $1 (schemas) and $2 (names) are parallel lists of tables, the first $5 of which are parents and the
+-- rest children. Columns are not kept if they are among $3. A table is too large if it has more than $4 bytes with its partitions, unless $4 is 0.
+-- For parents the query also returns the tables that inherit from them. For children it also returns the rules for DELETE and UPDATE.
 SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) AS name,
     coalesce((
         SELECT pg_catalog.array_agg(a.attname::pg_catalog.text ORDER BY a.attnum)

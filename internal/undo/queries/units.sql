@@ -1,4 +1,4 @@
--- Returns the newest kept deletions. Rows that a trigger or cascade deleted along with others (via) are not a deletion of their own.
+-- Returns the newest kept deletions. Sets that a trigger or cascade caused (via) are part of another deletion.
 SELECT undo.id
 FROM "sexton".undo AS undo
 WHERE undo.origins IS NULL AND undo.via IS NULL
