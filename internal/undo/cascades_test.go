@@ -11,8 +11,9 @@ import (
 	"sexton/triggers"
 )
 
-// cascading has the loose key folders -> files, and native ones below both: a chain, a
-// diamond, references to the table itself and columns that become NULL.
+// cascading has the loose foreign key from files to folders, and native foreign keys
+// below both tables: a chain, a diamond, self-references, and keys that set columns to
+// NULL or a default.
 const cascading = `
 CREATE TABLE folders (id bigint PRIMARY KEY, above bigint REFERENCES folders ON DELETE CASCADE, body text);
 CREATE TABLE files (id bigint PRIMARY KEY, folder_id bigint, above bigint REFERENCES files ON DELETE CASCADE);
@@ -47,7 +48,8 @@ var cascadingTables = []string{
 	"pairs", `"odd ""name"`,
 }
 
-// keepBelow installs what `triggers install` does for parents whose children are files.
+// keepBelow installs the triggers that `sexton triggers install` installs for the parent
+// folders with the child files. It returns the native foreign keys below them.
 func (b *bundle) keepBelow(t *testing.T, exclude ...string) []triggers.Cascade {
 	t.Helper()
 	conn := pgtest.Acquire(t, b.Pool()).Conn()
@@ -67,9 +69,10 @@ func (b *bundle) keepBelow(t *testing.T, exclude ...string) []triggers.Cascade {
 	return pgtest.Must(triggers.Cascades(t.Context(), conn, cfg, parents))(t)
 }
 
-// What native foreign keys take along below parents and children comes back with its own
-// deletion, and with no other that was cleaned up after beside it.
-func TestNativeCascadesComeBack(t *testing.T) {
+// Rows that native foreign keys delete or change below parents and children are restored
+// with their own deletion. Another deletion that a worker cleaned up in the same batches
+// stays.
+func TestNativeCascadesAreRestored(t *testing.T) {
 	t.Parallel()
 	for _, wrong := range []int{1, 2} {
 		if wrong == 1 && !pgtest.Long {
@@ -105,9 +108,8 @@ func TestNativeCascadesComeBack(t *testing.T) {
 	}
 }
 
-// Rows that refer to each other in a cycle are kept with the rest, as are those of a
-// table whose own trigger goes on to others.
-func TestCirclesOfNativeKeysAreKept(t *testing.T) {
+// Rows are kept if the native foreign keys that delete them form a cycle.
+func TestCyclesOfNativeKeysAreKept(t *testing.T) {
 	t.Parallel()
 	b := setup(t, folders+`
 CREATE TABLE heads (id bigint PRIMARY KEY, folder_id bigint REFERENCES folders ON DELETE CASCADE);
@@ -126,8 +128,9 @@ ALTER TABLE heads ADD tail_id bigint REFERENCES tails ON DELETE CASCADE`, folder
 	require.Equal(t, map[string]int64{"public.folders": 1, "public.heads": 3, "public.tails": 3}, counts)
 }
 
-// What a role may not put a trigger on is named, and without undo no trigger is left.
-func TestWhatIsNotCoveredIsNamed(t *testing.T) {
+// Install reports tables without a primary key and tables on which the role may not
+// create a trigger. If undo is off, it removes all its triggers.
+func TestUncoveredTablesAreReported(t *testing.T) {
 	t.Parallel()
 	b := setup(t, cascading, foldersDefinitions, "folders")
 	b.Exec("ALTER TABLE links DROP CONSTRAINT links_pkey")
@@ -170,9 +173,9 @@ GRANT ALL ON ALL FUNCTIONS IN SCHEMA sexton TO %[1]q; REVOKE TRIGGER ON marks FR
 		b.Rows("SELECT FROM pg_proc WHERE proname LIKE 'keep_%' AND pronamespace = 'sexton'::regnamespace"))
 }
 
-// Triggers of the application that change these tables are no deletions, and one command
-// makes one deletion, wherever it deletes.
-func TestWhatADeletionIs(t *testing.T) {
+// Rows that a trigger of the application deletes are not a deletion. DELETEs that a session
+// sends in one query string are one deletion. DELETEs in separate queries are several.
+func TestDeletionBoundaries(t *testing.T) {
 	t.Parallel()
 	b := setup(t, cascading, foldersDefinitions, "folders")
 	b.keepBelow(t)
@@ -191,11 +194,11 @@ INSERT INTO notes VALUES (3)`)
 	pgtest.Exec(t, tx, "DELETE FROM folders WHERE id = 4")
 	require.NoError(t, tx.Commit(t.Context()))
 	require.Len(t, pgtest.Must(b.engine.List(t.Context(), 10))(t), 3)
-	require.EqualValues(t, 2, b.last(t).Tables[0].Rows, "folder 8 went with folder 4")
+	require.EqualValues(t, 2, b.last(t).Tables[0].Rows, "the foreign key deleted folder 8 with folder 4")
 }
 
-// A native key may stand on a single partition, or refer to one: what it takes along and
-// what it changes comes back with its own deletion.
+// Rows that a foreign key from or to a single partition deletes or changes are restored
+// with their own deletion.
 func TestKeysOfSinglePartitions(t *testing.T) {
 	t.Parallel()
 	for _, earlier := range []bool{false, true} {
@@ -224,7 +227,7 @@ INSERT INTO links SELECT i, i, i FROM generate_series(1, 3) AS i`, foldersDefini
 			first := b.last(t).ID
 			b.Exec("DELETE FROM folders WHERE id IN (2, 4)")
 			second := b.last(t).ID
-			b.drain(t, 100_000) // Both in the same batches.
+			b.drain(t, 100_000) // The batches clean up after both deletions.
 			if earlier {
 				b.Exec("UPDATE sexton.undo SET parent = 'files_1'::regclass WHERE changed IS NOT NULL")
 			}

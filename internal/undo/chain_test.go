@@ -9,7 +9,8 @@ import (
 	"sexton/internal/loosefk"
 )
 
-// points counts the transactions of the undo, which each reach this one.
+// points counts how many times a restore reaches a point. Each transaction reaches each
+// point once.
 func (b *bundle) points(name string) *int {
 	count := new(int)
 	b.engine.Reached = func(point string) error {
@@ -21,9 +22,9 @@ func (b *bundle) points(name string) *int {
 	return count
 }
 
-// A chain went level by level, each in a batch of its own, and comes back in a few
+// Sixty levels, which the worker deleted in sixty batches, are restored in fewer than ten
 // transactions.
-func TestManyLevelsComeBackTogether(t *testing.T) {
+func TestManyLevelsAreRestoredInFewTransactions(t *testing.T) {
 	t.Parallel()
 	const levels = 60
 	b := setup(t, "CREATE TABLE nodes (id bigint PRIMARY KEY, above bigint); CREATE INDEX ON nodes (above)",
@@ -42,16 +43,16 @@ func TestManyLevelsComeBackTogether(t *testing.T) {
 	require.Zero(t, b.restore(t, unit).Restored)
 }
 
-// Of rows that refer to each other in a long chain whose first parent has gone none comes
-// back, and each is named.
-func TestAChainWithoutItsFirstParentStays(t *testing.T) {
+// If rows refer to each other in a long chain and the first parent is missing, no row of
+// the chain is restored and the report names each of them.
+func TestChainWithoutFirstParentIsNotRestored(t *testing.T) {
 	t.Parallel()
 	const rows = 1500
 	b := setup(t, folders, foldersDefinitions, "folders", "files")
 	b.Exec("INSERT INTO folders VALUES (1); INSERT INTO files VALUES (0, NULL, NULL)")
 	b.Exec(fmt.Sprintf("INSERT INTO files SELECT i, 1, i - 1 FROM generate_series(1, %d) AS i; INSERT INTO files VALUES (5000, 1, NULL)", rows))
 	b.Exec("DELETE FROM folders; ALTER TABLE files DROP CONSTRAINT files_above_fkey")
-	b.drain(t, 100_000) // In chunks that do not depend on how busy the machine is.
+	b.drain(t, 100_000) // With a fixed limit, the chunks do not depend on the load of the machine.
 	unit := b.last(t).ID
 	b.Exec("DELETE FROM files; ALTER TABLE files ADD FOREIGN KEY (above) REFERENCES files")
 	transactions := b.points("begun")
@@ -63,9 +64,9 @@ func TestAChainWithoutItsFirstParentStays(t *testing.T) {
 	require.Less(t, *transactions, 20)
 }
 
-// A restored parent's tombstone goes, too, where another table has taken the name of the
-// parent's since.
-func TestTheTombstonesOfASwappedTableAreStopped(t *testing.T) {
+// A restore deletes the tombstone of a restored parent even if the table was replaced by
+// another table of the same name.
+func TestTombstonesOfReplacedTableAreDeleted(t *testing.T) {
 	t.Parallel()
 	b := setup(t, folders, foldersDefinitions, "folders")
 	b.Exec("INSERT INTO folders VALUES (1), (2); INSERT INTO files VALUES (1, 1), (2, 2)")
@@ -77,8 +78,9 @@ func TestTheTombstonesOfASwappedTableAreStopped(t *testing.T) {
 	require.Empty(t, b.Rows("SELECT FROM loose_foreign_keys_deleted_records"))
 }
 
-// The undo stops what the worker has not deleted yet, and brings back what it has.
-func TestAnUndoWhileTheWorkerIsStillDeleting(t *testing.T) {
+// A restore while the worker is deleting children restores the deleted rows and stops the
+// worker from deleting more.
+func TestRestoreWhileWorkerDeletes(t *testing.T) {
 	t.Parallel()
 	b := setup(t, tree, treeDefinitions, "projects", "issues")
 	before := b.all(treeTables...)

@@ -10,19 +10,19 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// Tables change while deletions are kept. What a change is in the way of stays deleted;
-// all else comes back.
-func TestTablesMayChangeMeanwhile(t *testing.T) {
+// If tables changed after a deletion, all rows are restored that fit the changed table.
+// The report names the others with a reason.
+func TestRestoreAfterTableChanges(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		ddl, reason  string
 		books, films [][]string
 	}{
-		"type gone, column kept": {
+		"type dropped, column kept": {
 			ddl:   "ALTER TABLE books ALTER mood TYPE text; DROP TYPE mood",
 			books: [][]string{{"(1,1,sad)"}, {"(2,1,glad)"}}, films: [][]string{{"(1,1)"}},
 		},
-		"type and column gone": {
+		"type and column dropped": {
 			ddl:   "ALTER TABLE books DROP mood; DROP TYPE mood",
 			books: [][]string{{"(1,1)"}, {"(2,1)"}}, films: [][]string{{"(1,1)"}},
 		},
@@ -31,7 +31,7 @@ func TestTablesMayChangeMeanwhile(t *testing.T) {
 			films: [][]string{{"(1,1)"}, {"(9,9)"}},
 			books: [][]string{{"(1,1,sad)"}, {"(2,1,glad)"}},
 		},
-		"primary key gone": {
+		"primary key dropped": {
 			ddl: "ALTER TABLE films DROP CONSTRAINT films_pkey", reason: "its table now has a different primary key",
 			books: [][]string{{"(1,1,sad)"}, {"(2,1,glad)"}}, films: [][]string{{"(1,)"}},
 		},
@@ -40,7 +40,7 @@ func TestTablesMayChangeMeanwhile(t *testing.T) {
 			reason: "its table now has a different primary key",
 			books:  [][]string{{"(1,1,sad)"}, {"(2,1,glad)"}}, films: [][]string{{"(1,,0)"}, {"(1,,5)"}},
 		},
-		"changed column gone": {
+		"changed column dropped": {
 			ddl: "ALTER TABLE films DROP author_id", reason: "column author_id does not exist",
 			books: [][]string{{"(1,1,sad)"}, {"(2,1,glad)"}}, films: [][]string{{"(1)"}},
 		},
@@ -70,9 +70,9 @@ films: [{table: authors, column: author_id, on_delete: async_nullify}]
 	}
 }
 
-// What a statement has not put back without an error is neither counted nor marked as
-// restored, so that it can come back later.
-func TestRowsThatATriggerKeepsOutStayKept(t *testing.T) {
+// Rows that a trigger or rule prevents from being inserted, without an error, are not
+// marked as restored. They can be restored later.
+func TestRowsRefusedByTriggerCanBeRestoredLater(t *testing.T) {
 	t.Parallel()
 	const no = "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN IF NEW.id %s THEN RETURN NULL; END IF; RETURN NEW; END';" +
 		"CREATE TRIGGER no BEFORE INSERT ON books FOR EACH ROW EXECUTE FUNCTION no(); ALTER TABLE books ENABLE ALWAYS TRIGGER no;"
@@ -107,8 +107,8 @@ func TestRowsThatATriggerKeepsOutStayKept(t *testing.T) {
 	}
 }
 
-// A set that goes before it is locked ends the work: nothing is back.
-func TestASetThatGoesMeanwhileEndsTheWork(t *testing.T) {
+// If kept rows are deleted before the restore locks them, it fails and restores nothing.
+func TestRestoreFailsIfKeptRowsExpire(t *testing.T) {
 	t.Parallel()
 	b := library(t)
 	b.delete(t, "authors WHERE id = 1")
@@ -119,15 +119,15 @@ func TestASetThatGoesMeanwhileEndsTheWork(t *testing.T) {
 		return nil
 	}
 	report, err := b.engine.Restore(t.Context(), b.last(t).ID, false)
-	require.ErrorContains(t, err, "the kept rows of the deletion have expired or were forgotten meanwhile")
+	require.ErrorContains(t, err, "the kept rows of the deletion have expired or were forgotten")
 	require.Zero(t, report.Restored)
 	require.Equal(t, [][]string{{"2"}}, b.Rows("SELECT id::text FROM authors"))
 	require.Equal(t, [][]string{{"4"}}, b.Rows("SELECT id::text FROM books"))
 }
 
-// Rows that are refused take a bounded number of statements, and the reason says nothing
-// of what is in them.
-func TestRowsAreRefusedTogether(t *testing.T) {
+// A restore needs a bounded number of statements to find refused rows, and the reasons
+// contain no values of rows.
+func TestRefusedRowsNeedFewStatements(t *testing.T) {
 	t.Parallel()
 	const rows, other = 100, "INSERT INTO books SELECT i + 1000, 2, 's' || i FROM generate_series(1, 99) AS i;"
 	for name, c := range map[string]struct {
@@ -144,7 +144,7 @@ func TestRowsAreRefusedTogether(t *testing.T) {
 			tries: 20, fire: true,
 			reason: `duplicate key value violates unique constraint "books_slug_key"`,
 		},
-		"deferrable index in silence": {
+		"deferrable index with silenced triggers": {
 			ddl: "ALTER TABLE books ADD UNIQUE (slug) DEFERRABLE; INSERT INTO books VALUES (1000, 2, 's7')", left: rows,
 			reason: "its unique key books_slug_key is deferrable and checked only by triggers: set loose_foreign_keys.undo.fire_triggers to true",
 		},
@@ -164,14 +164,14 @@ func TestRowsAreRefusedTogether(t *testing.T) {
 			ddl:  "DELETE FROM books; ALTER TABLE books ALTER slug TYPE numeric USING 1",
 			left: rows, tries: 2 * rows, reason: "the database refuses one of its values (SQLSTATE 22P02)",
 		},
-		"right": {
+		"privilege": {
 			ddl: `CREATE FUNCTION deny() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''permission denied'' USING ERRCODE = ''42501''; END';
 CREATE TRIGGER deny BEFORE INSERT ON books FOR EACH ROW EXECUTE FUNCTION deny(); ALTER TABLE books ENABLE ALWAYS TRIGGER deny`, left: rows, tries: 1,
 			reason: "permission denied; the worker's role needs GRANT SELECT, INSERT, UPDATE ON TABLE public.books, and GRANT SELECT on the tables that it refers to",
 		},
 	} {
 		if name == "exclusion" && !pgtest.Long {
-			continue // It is refused as by a unique index.
+			continue // An exclusion constraint refuses rows in the same way as a unique index.
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -199,16 +199,16 @@ films: [{table: authors, column: author_id, on_delete: async_nullify}]
 			}
 			require.Equal(t, [][]string{{"(1,1)"}}, b.all("films")[0])
 			count := "SELECT (SELECT pg_catalog.nextval('tries') - 2)::text, (SELECT pg_catalog.count(*) FROM sexton.undo WHERE changed IS NULL AND via IS NOT NULL)::text"
-			counts := b.Rows(count)[0] // Besides, one statement for all sets.
+			counts := b.Rows(count)[0] // The limit holds for each set.
 			sets := pgtest.Must(strconv.Atoi(counts[1]))(t)
 			require.LessOrEqual(t, pgtest.Must(strconv.Atoi(counts[0]))(t), c.tries*sets)
 		})
 	}
 }
 
-// A batch asks for the layout of its table each time. Whatever a layout is made of gives
-// another one once it has changed, and nothing else does.
-func TestLayoutsFollowTheTable(t *testing.T) {
+// undo_layout returns a new layout after each change of a table that affects kept rows,
+// and the same layout after other changes.
+func TestLayoutChangesWithTable(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
 CREATE SCHEMA apart;

@@ -23,37 +23,38 @@ issues: [{table: projects, column: project_id, on_delete: async_delete}]
 notes: [{table: issues, column: issue_id, on_delete: async_delete}]
 `
 
-// Rows that refer to each other in a cycle come back together, and the dry run says so.
-// Where one of them cannot, the others of its circle stay.
-func TestCirclesComeBack(t *testing.T) {
+// Rows that refer to each other in a cycle are restored together, and a dry run reports
+// the same counts. If one row of a cycle cannot be restored, the rows that refer to it
+// are not restored either.
+func TestCyclesAreRestored(t *testing.T) {
 	t.Parallel()
 	chunks := "INSERT INTO issues SELECT i, 1, i % 12000 + 101 FROM generate_series(101, 12100) AS i"
 	type example struct {
 		tables, more string
-		meanwhile    string
-		// left are the rows that stay.
+		change       string
+		// left is the number of rows that are not restored.
 		left int64
 	}
 	pgtest.Each(t, pgtest.Few(t, map[string]example{
-		"nullify":    {more: "projects: [{table: issues, column: main_issue, on_delete: async_nullify}]\n"},
-		"delete":     {more: "projects: [{table: issues, column: main_issue, on_delete: async_delete}]\n"},
-		"native key": {tables: "ALTER TABLE projects ADD FOREIGN KEY (main_issue) REFERENCES issues ON DELETE SET NULL"},
-		"to itself":  {tables: chunks, meanwhile: "ALTER TABLE issues ADD FOREIGN KEY (next_id) REFERENCES issues"},
+		"nullify":        {more: "projects: [{table: issues, column: main_issue, on_delete: async_nullify}]\n"},
+		"delete":         {more: "projects: [{table: issues, column: main_issue, on_delete: async_delete}]\n"},
+		"native key":     {tables: "ALTER TABLE projects ADD FOREIGN KEY (main_issue) REFERENCES issues ON DELETE SET NULL"},
+		"self-reference": {tables: chunks, change: "ALTER TABLE issues ADD FOREIGN KEY (next_id) REFERENCES issues"},
 		"one is refused": {
-			more:      "projects: [{table: issues, column: main_issue, on_delete: async_nullify}]\n",
-			meanwhile: "ALTER TABLE issues ADD CHECK (id <> 11)", left: 5,
+			more:   "projects: [{table: issues, column: main_issue, on_delete: async_nullify}]\n",
+			change: "ALTER TABLE issues ADD CHECK (id <> 11)", left: 5,
 		},
-		"a parent is gone": {
+		"a parent is missing": {
 			tables: "CREATE TABLE kinds (id bigint PRIMARY KEY); INSERT INTO kinds VALUES (1); " +
 				"ALTER TABLE issues ADD kind bigint REFERENCES kinds; UPDATE issues SET kind = 1 WHERE id = 11",
-			more:      "projects: [{table: issues, column: main_issue, on_delete: async_nullify}]\n",
-			meanwhile: "DELETE FROM kinds", left: 5,
+			more:   "projects: [{table: issues, column: main_issue, on_delete: async_nullify}]\n",
+			change: "DELETE FROM kinds", left: 5,
 		},
-	}, "nullify", "native key", "to itself", "one is refused"), func(t *testing.T, _ string, c example) {
+	}, "nullify", "native key", "self-reference", "one is refused"), func(t *testing.T, _ string, c example) {
 		b := setup(t, ring+c.tables, ringDefinitions+c.more, "projects", "issues")
 		before := b.all("projects", "issues", "notes")
 		b.delete(t, "projects WHERE id IN (1, 3)")
-		b.Exec("SELECT; " + c.meanwhile)
+		b.Exec("SELECT; " + c.change)
 		dry, err := b.engine.Restore(t.Context(), b.last(t).ID, true)
 		require.NoError(t, err)
 		report := b.restore(t, b.last(t).ID)
@@ -66,9 +67,9 @@ func TestCirclesComeBack(t *testing.T) {
 	})
 }
 
-// No row comes back without the parent that a foreign key wants, however it came by its
-// reference.
-func TestForeignKeysHoldInSilence(t *testing.T) {
+// With silenced triggers, no row is restored without the parent that a foreign key
+// requires, no matter which kind of column or table has the key.
+func TestForeignKeysHoldWithSilencedTriggers(t *testing.T) {
 	t.Parallel()
 	const books = "books: [{table: authors, column: author_id, on_delete: async_delete}]\n"
 	const start = `
@@ -80,14 +81,14 @@ CREATE INDEX ON books (author_id); INSERT INTO books VALUES (1, 1, 1), (2, 2, NU
 	const leaves = start + `CREATE TABLE books (id bigint, author_id bigint, shelf_id bigint%s) PARTITION BY RANGE (id);
 CREATE TABLE books_low PARTITION OF books FOR VALUES FROM (0) TO (100);
 %s; CREATE INDEX ON books (author_id); INSERT INTO books VALUES (1, 1, 1);`
-	for name, c := range map[string]struct{ tables, definitions, exclude, meanwhile, violated string }{
+	for name, c := range map[string]struct{ tables, definitions, exclude, change, violated string }{
 		"column added": {
-			tables:    plain,
-			meanwhile: "ALTER TABLE books ADD shelf2 bigint DEFAULT 9 REFERENCES shelves; UPDATE books SET shelf2 = 1; DELETE FROM shelves WHERE id = 9",
-			violated:  "SELECT FROM books WHERE shelf2 = 9",
+			tables:   plain,
+			change:   "ALTER TABLE books ADD shelf2 bigint DEFAULT 9 REFERENCES shelves; UPDATE books SET shelf2 = 1; DELETE FROM shelves WHERE id = 9",
+			violated: "SELECT FROM books WHERE shelf2 = 9",
 		},
 		"column excluded": {
-			tables: plain, exclude: "books.shelf_id", meanwhile: "DELETE FROM shelves WHERE id = 2",
+			tables: plain, exclude: "books.shelf_id", change: "DELETE FROM shelves WHERE id = 2",
 			violated: "SELECT FROM books WHERE shelf_id = 2",
 		},
 		"nullified": {
@@ -95,32 +96,32 @@ CREATE TABLE books_low PARTITION OF books FOR VALUES FROM (0) TO (100);
 CREATE TABLE films (id bigint PRIMARY KEY, author_id bigint, tenant_id bigint, FOREIGN KEY (author_id, tenant_id) REFERENCES members);
 CREATE INDEX ON films (author_id); INSERT INTO members VALUES (1, 7); INSERT INTO films VALUES (1, 1, 7);`,
 			definitions: "films: [{table: authors, column: author_id, on_delete: async_nullify}]\n",
-			meanwhile:   "DELETE FROM members", violated: "SELECT FROM films WHERE author_id = 1",
+			change:      "DELETE FROM members", violated: "SELECT FROM films WHERE author_id = 1",
 		},
 		"generated": {
 			tables: start + `CREATE TABLE books (id bigint PRIMARY KEY, author_id bigint, n bigint, shelf_id bigint GENERATED ALWAYS AS (n + 1) STORED REFERENCES shelves);
 CREATE INDEX ON books (author_id); INSERT INTO books VALUES (1, 1, 0);`,
-			meanwhile: "DELETE FROM shelves WHERE id = 1", violated: "SELECT FROM books WHERE author_id = 1",
+			change: "DELETE FROM shelves WHERE id = 1", violated: "SELECT FROM books WHERE author_id = 1",
 		},
 		"key of a leaf": {
-			tables:    fmt.Sprintf(leaves, "", "ALTER TABLE books_low ADD FOREIGN KEY (shelf_id) REFERENCES shelves"),
-			meanwhile: "DELETE FROM shelves WHERE id = 1", violated: "SELECT FROM books WHERE shelf_id = 1",
+			tables: fmt.Sprintf(leaves, "", "ALTER TABLE books_low ADD FOREIGN KEY (shelf_id) REFERENCES shelves"),
+			change: "DELETE FROM shelves WHERE id = 1", violated: "SELECT FROM books WHERE shelf_id = 1",
 		},
 		"leaf as a child": {
 			tables:      fmt.Sprintf(leaves, " REFERENCES shelves", "SELECT"),
 			definitions: "books_low: [{table: authors, column: author_id, on_delete: async_delete}]\n",
-			meanwhile:   "DELETE FROM shelves WHERE id = 1", violated: "SELECT FROM books WHERE shelf_id = 1",
+			change:      "DELETE FROM shelves WHERE id = 1", violated: "SELECT FROM books WHERE shelf_id = 1",
 		},
 		"inherited target": {
-			tables:    plain,
-			meanwhile: "CREATE TABLE old () INHERITS (shelves); DELETE FROM shelves; INSERT INTO old VALUES (1)",
-			violated:  "SELECT FROM books WHERE shelf_id = 1",
+			tables:   plain,
+			change:   "CREATE TABLE old () INHERITS (shelves); DELETE FROM shelves; INSERT INTO old VALUES (1)",
+			violated: "SELECT FROM books WHERE shelf_id = 1",
 		},
 		"match full": {
 			tables: start + `CREATE TABLE places (a int, b int, PRIMARY KEY (a, b)); CREATE TABLE books (id bigint PRIMARY KEY, author_id bigint, a int, b int);
 CREATE INDEX ON books (author_id); INSERT INTO books VALUES (1, 1, 5, NULL);`,
-			meanwhile: "ALTER TABLE books ADD FOREIGN KEY (a, b) REFERENCES places MATCH FULL",
-			violated:  "SELECT FROM books",
+			change:   "ALTER TABLE books ADD FOREIGN KEY (a, b) REFERENCES places MATCH FULL",
+			violated: "SELECT FROM books",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -131,7 +132,7 @@ CREATE INDEX ON books (author_id); INSERT INTO books VALUES (1, 1, 5, NULL);`,
 			b := setup(t, c.tables, c.definitions, "authors")
 			b.exclude = append(b.exclude, c.exclude)
 			b.delete(t, "authors WHERE id = 1")
-			b.Exec(c.meanwhile)
+			b.Exec(c.change)
 			dry, err := b.engine.Restore(t.Context(), b.last(t).ID, true)
 			require.NoError(t, err)
 			report := b.restore(t, b.last(t).ID)
@@ -144,9 +145,9 @@ CREATE INDEX ON books (author_id); INSERT INTO books VALUES (1, 1, 5, NULL);`,
 	}
 }
 
-// A table that changes under the work is read again: keys that were added hold, and
-// columns that swapped their names keep their values.
-func TestATableThatChangesUnderAnUndoIsReadAgain(t *testing.T) {
+// If a table changes after the restore has begun, the restore reads the table again:
+// added foreign keys hold, and columns with swapped names keep their values.
+func TestTableThatChangesDuringRestoreIsReadAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change string

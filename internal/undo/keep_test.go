@@ -22,8 +22,8 @@ CREATE INDEX ON files (above);`
 
 const foldersDefinitions = "files: [{table: folders, column: folder_id, on_delete: async_delete}]\n"
 
-// Values that compress well have the limits of others.
-func TestPartsAreCutByWhatTheirValuesTakeUncompressed(t *testing.T) {
+// The limits for the size of a set and of a row count the uncompressed values.
+func TestSizeLimitsCountUncompressedValues(t *testing.T) {
 	t.Parallel()
 	b := setup(t, folders, foldersDefinitions, "folders", "files")
 	b.Exec("ALTER TABLE folders ADD plain json")
@@ -37,9 +37,9 @@ func TestPartsAreCutByWhatTheirValuesTakeUncompressed(t *testing.T) {
 	require.EqualValues(t, 2, b.last(t).Tables[0].LeftOut)
 }
 
-// Rows that cannot be kept are deleted all the same, and a column may be called as the
-// function calls a row's size.
-func TestADeleteNeverFailsBecauseItsRowsCannotBeKept(t *testing.T) {
+// A DELETE succeeds although its rows cannot be kept. A column may have the name that the
+// trigger uses for the size of a row.
+func TestDeleteSucceedsIfRowsCannotBeKept(t *testing.T) {
 	t.Parallel()
 	b := setup(t, folders, foldersDefinitions, "folders", "files")
 	b.Exec("ALTER TABLE folders ADD sexton_size int; INSERT INTO folders VALUES (1, 'a', 5), (2, 'b', 6), (3, 'c', 7)")
@@ -53,17 +53,17 @@ func TestADeleteNeverFailsBecauseItsRowsCannotBeKept(t *testing.T) {
 	require.Equal(t, "3", pgtest.Scalar[string](t, b, "SELECT count(*)::text FROM loose_foreign_keys_deleted_records"))
 }
 
-// What a batch takes along in its own table is kept, whether a cascade or a statement of
-// a trigger did it; without a key it cannot be told from the batch's own rows, and makes
-// the deletion incomplete.
-func TestABatchTakesMoreOfItsOwnTableAlong(t *testing.T) {
+// If a cascade or a trigger deletes more rows of the batch's own table, these are kept
+// too. Without a primary key they cannot be distinguished from the batch's rows, and the
+// deletion is incomplete.
+func TestBatchKeepsMoreRowsOfItsTable(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		meanwhile, state string
-		left             int64
+		change, state string
+		left          int64
 	}{
-		"alone":   {"UPDATE files SET above = NULL", "complete", 0},
-		"cascade": {"SELECT", "complete", 0},
+		"no cascade": {"UPDATE files SET above = NULL", "complete", 0},
+		"cascade":    {"SELECT", "complete", 0},
 		"cascade without a key": {
 			"ALTER TABLE files ADD UNIQUE (id), DROP CONSTRAINT files_above_fkey, DROP CONSTRAINT files_pkey, " +
 				"ADD FOREIGN KEY (above) REFERENCES files (id) ON DELETE CASCADE", "incomplete", 2,
@@ -77,7 +77,7 @@ func TestABatchTakesMoreOfItsOwnTableAlong(t *testing.T) {
 			b := setup(t, folders, foldersDefinitions, "folders", "files")
 			b.Exec("CREATE FUNCTION below() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN DELETE FROM public.files WHERE above = OLD.id; RETURN NULL; END'")
 			b.Exec("INSERT INTO folders VALUES (1); INSERT INTO files VALUES (1, 1, NULL), (2, 1, NULL), (3, NULL, 1), (4, NULL, 3)")
-			b.Exec(c.meanwhile)
+			b.Exec(c.change)
 			before := b.all("files")
 			b.delete(t, "folders")
 			unit := b.last(t)
@@ -98,9 +98,9 @@ func TestABatchTakesMoreOfItsOwnTableAlong(t *testing.T) {
 	}
 }
 
-// The first DELETE after a change of the columns notes them, and others do not wait for
-// its end.
-func TestDeletionsDoNotWaitForEachOtherToNoteTheColumns(t *testing.T) {
+// The first DELETE after a change of the columns stores the new layout. Other DELETEs do
+// not wait until its transaction ends.
+func TestDeletesDoNotWaitForLayout(t *testing.T) {
 	t.Parallel()
 	b := setup(t, folders, foldersDefinitions, "folders", "files")
 	b.Exec("INSERT INTO folders SELECT generate_series(1, 3); INSERT INTO files SELECT i, i FROM generate_series(1, 3) AS i")
@@ -120,9 +120,9 @@ func TestDeletionsDoNotWaitForEachOtherToNoteTheColumns(t *testing.T) {
 	require.Equal(t, before, b.all("folders", "files"))
 }
 
-// The setting by which batches group their rows is the application's to set, but says
-// nothing of its own rows.
-func TestTheApplicationCannotPutItsRowsInAnotherDeletion(t *testing.T) {
+// The setting sexton.undo groups the rows of a worker's batches. If an application sets
+// it, its rows are still a deletion of their own.
+func TestApplicationCannotAddRowsToAnotherDeletion(t *testing.T) {
 	t.Parallel()
 	b := setup(t, folders, foldersDefinitions, "folders", "files")
 	b.Exec("INSERT INTO folders SELECT generate_series(1, 9)")
@@ -147,13 +147,14 @@ func TestTheApplicationCannotPutItsRowsInAnotherDeletion(t *testing.T) {
 	pgtest.Exec(t, mighty, "RESET ROLE")
 	remove(t.Context(), mighty, 8, fmt.Sprintf("%d/0", victim))
 	pgtest.Exec(t, mighty, "RESET sexton.undo")
-	require.Len(t, pgtest.Must(b.engine.List(t.Context(), 20))(t), 7, "the last one alone is a worker's")
+	require.Len(t, pgtest.Must(b.engine.List(t.Context(), 20))(t), 7, "only the last one has the setting of a worker")
 	shown := pgtest.Must(b.engine.Show(t.Context(), victim))(t)
 	require.EqualValues(t, 2, shown.Tables[0].Rows)
 }
 
-// Whatever is wrong with Sexton's own tables and functions, the application deletes.
-func TestADeleteNeverFailsBecauseOfSextonsTables(t *testing.T) {
+// A DELETE of the application succeeds if functions or tables of Sexton are broken or
+// missing.
+func TestDeleteSucceedsIfSextonTablesAreBroken(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ broken, units, left string }{
 		"columns cannot be read": {
@@ -183,9 +184,9 @@ func TestADeleteNeverFailsBecauseOfSextonsTables(t *testing.T) {
 		b.Rows("SELECT count(*)::text FROM loose_foreign_keys_deleted_records WHERE origin IS NULL"))
 }
 
-// Children that another transaction commits behind the clean-up go later, and come back
-// with the deletion that cost them their parent.
-func TestLateChildrenComeBack(t *testing.T) {
+// Children that another transaction commits after the clean-up are deleted by the
+// recheck, and are restored with the deletion of their parent.
+func TestLateChildrenAreRestored(t *testing.T) {
 	t.Parallel()
 	for _, forgotten := range []bool{false, true} {
 		t.Run(fmt.Sprint(forgotten), func(t *testing.T) {
@@ -207,7 +208,7 @@ func TestLateChildrenComeBack(t *testing.T) {
 			require.Equal(t, [][]string{{"2"}, {"3"}, {"5"}}, b.Rows("SELECT id::text FROM files ORDER BY id"))
 			if forgotten {
 				require.Empty(t, b.Rows("SELECT FROM sexton.undo WHERE c::text LIKE '%{4%'"),
-					"what came late is not kept either")
+					"late children are not kept either")
 				return
 			}
 			require.Empty(t, b.restore(t, first).Left)
@@ -217,27 +218,27 @@ func TestLateChildrenComeBack(t *testing.T) {
 	}
 }
 
-// A table whose columns change under a run is bound anew, and costs no tombstone an
-// attempt.
-func TestATableThatChangesUnderARunIsBoundAnew(t *testing.T) {
+// If the columns of a table change during a run, the run ends with ErrChanged, counts no
+// attempt, and the next run succeeds.
+func TestTableChangeDuringRunEndsRun(t *testing.T) {
 	t.Parallel()
 	b := setup(t, folders, foldersDefinitions, "folders", "files")
 	b.Exec("INSERT INTO folders VALUES (1); INSERT INTO files VALUES (1, 1)")
 	b.Exec("DELETE FROM folders")
-	b.meanwhile = "ALTER TABLE files ADD more int DEFAULT 7"
+	b.beforeRun = "ALTER TABLE files ADD more int DEFAULT 7"
 	_, err := b.run(t, 0)
 	require.ErrorIs(t, err, loosefk.ErrChanged)
 	require.Equal(t, [][]string{{"0", "NULL"}},
 		b.Rows("SELECT cleanup_attempts::text, coalesce(last_error, 'NULL') FROM loose_foreign_keys_deleted_records"))
-	b.meanwhile = ""
+	b.beforeRun = ""
 	b.drain(t, 0)
 	require.Empty(t, b.restore(t, b.last(t).ID).Left)
 	require.Equal(t, [][]string{{"1", "7"}}, b.Rows("SELECT id::text, more::text FROM files"))
 }
 
-// The clean-up after a parent with a child that is too large waits, costs it no attempt,
-// and holds no other one up.
-func TestTheCleanUpWaitsForALargeRow(t *testing.T) {
+// If a child row is too large to keep, the clean-up of its parent is deferred without
+// counting an attempt. The clean-up of other parents continues.
+func TestCleanUpIsDeferredForLargeRow(t *testing.T) {
 	t.Parallel()
 	b := setup(t, folders, foldersDefinitions, "folders")
 	b.waits, b.maxRow = true, 1000
@@ -256,8 +257,9 @@ func TestTheCleanUpWaitsForALargeRow(t *testing.T) {
 	require.Empty(t, b.restore(t, b.last(t).ID).Left)
 }
 
-// Days past their time go, also when nothing is kept any more; then no day is made.
-func TestDaysExpire(t *testing.T) {
+// undo_rotate drops expired partitions, also after undo is switched off. In that case it
+// creates no new partitions.
+func TestDailyPartitionsExpire(t *testing.T) {
 	t.Parallel()
 	b := setup(t, folders, foldersDefinitions, "folders", "files")
 	b.Exec("INSERT INTO folders SELECT generate_series(1, 3)")
@@ -265,21 +267,22 @@ func TestDaysExpire(t *testing.T) {
 	b.Exec("DELETE FROM folders WHERE id = 2")
 	until := b.last(t).Until
 	b.engine.Keep = 0
-	require.Equal(t, until, b.last(t).Until, "the database knows it once undo is off")
+	require.Equal(t, until, b.last(t).Until, "the database has stored the setting")
 	days := "SELECT count(*)::text FROM pg_inherits WHERE inhparent = 'sexton.undo'::regclass"
-	require.Equal(t, [][]string{{"9"}}, b.Rows(days), "this one, a week, and the rest")
+	require.Equal(t, [][]string{{"9"}}, b.Rows(days), "today, the next seven days, and the default partition")
 	b.Exec(`CREATE TABLE sexton.undo_20260101 PARTITION OF sexton.undo FOR VALUES FROM ('2026-01-01') TO ('2026-01-02');
 UPDATE sexton.undo SET kept_at = '2026-01-01 12:00' WHERE id = (SELECT min(id) FROM sexton.undo)`)
 	b.Exec("SELECT sexton.undo_rotate('undo', '0', false)")
 	require.Equal(t, [][]string{{"2"}}, b.Rows(days))
 	require.Len(t, pgtest.Must(b.engine.List(t.Context(), 10))(t), 1)
 	b.Exec("UPDATE sexton.undo_state SET keep = '-3 days'; SELECT sexton.undo_rotate('undo', '0', false)")
-	require.Equal(t, [][]string{{"1"}}, b.Rows(days), "the rest stays")
+	require.Equal(t, [][]string{{"1"}}, b.Rows(days), "the default partition is kept")
 }
 
-// What no day takes goes once its own day is past, and not while anything comes to it,
-// nor by a worker that knows of no time yet.
-func TestTheRestExpires(t *testing.T) {
+// Rows in the default partition undo_rest are deleted after they have expired. They are
+// kept if a row is added in the meantime, or if no worker has stored the retention time
+// yet.
+func TestDefaultPartitionExpires(t *testing.T) {
 	t.Parallel()
 	b := setup(t, folders, foldersDefinitions, "folders", "files")
 	b.Exec(`DO $$ DECLARE part text; BEGIN
@@ -291,24 +294,24 @@ END $$`)
 	b.Exec("DELETE FROM folders WHERE id = 1; UPDATE sexton.undo_state SET keep = '0'")
 	const rotate, count = "SELECT sexton.undo_rotate('undo', '0', false)", "SELECT count(*)::text FROM sexton.undo_rest"
 	b.Exec(rotate)
-	require.Equal(t, [][]string{{"1"}}, b.Rows(count), "undo is on, and no worker has heard of it")
+	require.Equal(t, [][]string{{"1"}}, b.Rows(count), "undo is on, but no worker has stored the setting")
 	b.Exec("UPDATE sexton.undo_state SET keep = '72 hours'; UPDATE sexton.undo SET kept_at = date_trunc('day', now(), 'UTC') - interval '3 days'; " + rotate)
-	require.Equal(t, [][]string{{"1"}}, b.Rows(count), "the end of its day is 72 hours ago by tomorrow")
+	require.Equal(t, [][]string{{"1"}}, b.Rows(count), "a row expires 72 hours after the end of its day")
 
 	b.Exec("UPDATE sexton.undo SET kept_at = kept_at - interval '2 days'")
 	deletion := b.Begin(t, "DELETE FROM folders WHERE id = 2")
 	rotated := dbtest.Meanwhile(func() (pgconn.CommandTag, error) { return b.Pool().Exec(t.Context(), rotate) })
-	pgtest.Await(t, b.Pool(), "the rotation to wait",
+	pgtest.Await(t, b.Pool(), "the rotation to wait for a lock",
 		"SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'sexton.undo_rest'::regclass AND NOT granted)")
 	require.NoError(t, deletion.Commit(t.Context()))
 	pgtest.Must(rotated())(t)
-	require.Equal(t, [][]string{{"2"}}, b.Rows(count), "one has come meanwhile")
+	require.Equal(t, [][]string{{"2"}}, b.Rows(count), "a row was added during the rotation")
 	b.Exec("UPDATE sexton.undo SET kept_at = kept_at - interval '5 days'; " + rotate)
 	require.Equal(t, [][]string{{"0"}}, b.Rows(count))
 }
 
-// Rows that a trigger of the application spares are not kept, as they are not deleted.
-func TestSparedRowsAreNotKept(t *testing.T) {
+// Rows that a trigger of the application saves from a DELETE are not kept.
+func TestRowsSavedByTriggerAreNotKept(t *testing.T) {
 	t.Parallel()
 	b := library(t)
 	b.Exec("CREATE FUNCTION spare() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN IF OLD.id = 2 THEN RETURN NULL; END IF; RETURN OLD; END';" +

@@ -14,7 +14,8 @@ import (
 	"sexton/triggers"
 )
 
-// levels has loose keys on two levels, one that nullifies, and a native one.
+// levels has loose foreign keys on two levels, another one with async_nullify, and a
+// native one.
 const levels = `
 CREATE TABLE projects (id bigint PRIMARY KEY, body text);
 CREATE TABLE issues (id bigint PRIMARY KEY, project_id bigint, body text);
@@ -34,9 +35,9 @@ files: [{table: issues, column: issue_id, on_delete: async_delete}]
 labels: [{table: projects, column: project_id, on_delete: async_nullify}]
 `
 
-// A worker and an undo are killed at each of their messages in turn. Each time all rows
-// are deleted and all are restored, and none a second time.
-func TestKilledAnywhereAndContinued(t *testing.T) {
+// A worker, and then a restore, are killed at each of their messages in turn. After each
+// kill, a retry deletes or restores all rows, and no row is restored twice.
+func TestKillAtEachMessage(t *testing.T) {
 	t.Parallel()
 	tables := []string{"projects", "issues", "files", "notes", "labels"}
 	b := setup(t, levels, levelsDefinitions, "projects", "issues")
@@ -57,17 +58,17 @@ func TestKilledAnywhereAndContinued(t *testing.T) {
 		require.Equal(t, "complete", unit.State, "%v", unit.Tables)
 		return unit.ID
 	}
-	restored := func(id int64) {
+	requireRestored := func(id int64) {
 		require.Equal(t, before, b.all(tables...))
 		require.Zero(t, b.Pending(t))
-		require.Zero(t, b.restore(t, id).Restored, "a second time")
+		require.Zero(t, b.restore(t, id).Restored, "rows restored a second time")
 	}
 	kills := b.KilledAnywhere(t, 41, func(v *dbtest.Victim) {
 		id := deleteProjects(v)
 		b.restore(t, id)
-		restored(id)
+		requireRestored(id)
 	})
-	require.Greater(t, kills, 1, "of workers")
+	require.Greater(t, kills, 1, "kills of workers")
 	engine := b.engine
 	kills = b.KilledAnywhere(t, 41, func(v *dbtest.Victim) {
 		id, deleted := deleteProjects(nil), b.all(tables...)
@@ -76,18 +77,19 @@ func TestKilledAnywhereAndContinued(t *testing.T) {
 		killed.Leases = &lease.Manager{Jobs: killed.Databases[0], Holder: undo.Holder + "killed"}
 		if _, err := killed.Restore(t.Context(), id, false); err != nil {
 			require.True(t, v.Killed(), "%v", err)
-			require.Contains(t, [][][][]string{deleted, before}, b.all(tables...), "all of it or nothing")
+			require.Contains(t, [][][][]string{deleted, before}, b.all(tables...), "all rows or none")
 		}
 		b.Exec("UPDATE sexton.leases SET expires_at = clock_timestamp()")
 		b.restore(t, id)
-		restored(id)
+		requireRestored(id)
 	})
-	require.Greater(t, kills, 1, "of undos")
+	require.Greater(t, kills, 1, "kills of restores")
 	b.drain(t, 0)
 	require.Equal(t, before, b.all(tables...))
 }
 
-// keepNotes has the rows kept that the native key takes along.
+// keepNotes installs the triggers that keep the notes, which the native foreign key
+// deletes.
 func (b *bundle) keepNotes(t *testing.T) {
 	t.Helper()
 	pgtest.Must(triggers.Install(t.Context(), pgtest.Acquire(t, b.Pool()).Conn(), triggers.Config{
@@ -99,4 +101,4 @@ func (b *bundle) keepNotes(t *testing.T) {
 	}))(t)
 }
 
-var errCut = errors.New("cut off")
+var errStopped = errors.New("stopped by the test")

@@ -10,9 +10,9 @@ import (
 
 func init() { seeds = 40 }
 
-// One statement of a batch may take rows whose values together are more than one value
-// holds.
-func TestABatchKeepsItsRowsInParts(t *testing.T) {
+// If the values of a batch's rows exceed the size limit of one set, the batch keeps the
+// rows in several sets.
+func TestBatchKeepsRowsInSeveralSets(t *testing.T) {
 	t.Parallel()
 	b := setup(t, folders, foldersDefinitions, "folders", "files")
 	b.Exec("ALTER TABLE files ADD large text; INSERT INTO folders VALUES (1)")

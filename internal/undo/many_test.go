@@ -16,14 +16,14 @@ import (
 	"sexton/internal/undo"
 )
 
-// sent counts the statements that contain a text, and the ones of them within
-// transactions.
-type sent struct {
+// statementCounter counts the statements that contain a text, and how many of them are
+// sent within a transaction.
+type statementCounter struct {
 	text          string
 	count, within atomic.Int64
 }
 
-func (s *sent) TraceQueryStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+func (s *statementCounter) TraceQueryStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
 	if strings.Contains(data.SQL, s.text) {
 		s.count.Add(1)
 		if conn.PgConn().TxStatus() == 'T' {
@@ -33,10 +33,10 @@ func (s *sent) TraceQueryStart(ctx context.Context, conn *pgx.Conn, data pgx.Tra
 	return ctx
 }
 
-func (*sent) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (*statementCounter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-func (b *bundle) counting(t *testing.T, text string) *sent {
-	counted := &sent{text: text}
+func (b *bundle) countStatements(t *testing.T, text string) *statementCounter {
+	counted := &statementCounter{text: text}
 	config := pgtest.Must(pgxpool.ParseConfig(b.URL))(t)
 	config.ConnConfig.Tracer = counted
 	pool := pgtest.Must(pgxpool.NewWithConfig(t.Context(), config))(t)
@@ -45,8 +45,8 @@ func (b *bundle) counting(t *testing.T, text string) *sent {
 	return counted
 }
 
-// Sets that deletions share are read once for a list of them, and not once for each.
-func TestTheListReadsWhatDeletionsShareOnce(t *testing.T) {
+// List reads sets only once if several deletions share them.
+func TestListReadsSharedSetsOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, tree, treeDefinitions, "projects", "issues")
 	for id := range 4 {
@@ -55,7 +55,7 @@ func TestTheListReadsWhatDeletionsShareOnce(t *testing.T) {
 	b.drain(t, 0)
 	b.Exec("DELETE FROM projects WHERE id = 5")
 	for of, most := range map[string]int64{"undo_layouts": 1, "loose_foreign_keys_deleted_records": 1} {
-		count := &b.counting(t, of).count
+		count := &b.countStatements(t, of).count
 		units := pgtest.Must(b.engine.List(t.Context(), 10))(t)
 		require.Len(t, units, 5)
 		require.Equal(t, most, count.Load(), of)
@@ -74,24 +74,24 @@ func TestTheListReadsWhatDeletionsShareOnce(t *testing.T) {
 	}
 }
 
-// The operators of a database are read once for all of its tables.
 func TestOperatorsAreReadOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, tree, treeDefinitions, "projects", "issues")
 	b.delete(t, "projects WHERE id = 1")
-	unit, sent := b.last(t).ID, b.counting(t, "pg_catalog.pg_amop ")
+	unit, sent := b.last(t).ID, b.countStatements(t, "pg_catalog.pg_amop ")
 	require.Empty(t, b.restore(t, unit).Left)
 	require.EqualValues(t, 1, sent.count.Load())
 }
 
-// What a transaction has to know of other deletions it reads itself: beside another
-// connection it would be idle, and the server ends those after a while.
-func TestATransactionReadsOtherDeletionsItself(t *testing.T) {
+// A restore reads later deletions on the connection of its transaction. If it used
+// another connection, the transaction would be idle in the meantime, and
+// idle_in_transaction_session_timeout could end it.
+func TestLaterDeletionsAreReadInTransaction(t *testing.T) {
 	t.Parallel()
 	b := setup(t, threeParents, fmt.Sprintf("c: [%s, %s]", setsTo("p", "state", 4), setsTo("q", "state", 4)), "p", "q")
 	unit := b.delete(t, "p WHERE id = 1")
 	b.delete(t, "q WHERE id = 1")
-	sent := b.counting(t, "WITH RECURSIVE caused")
+	sent := b.countStatements(t, "WITH RECURSIVE caused")
 	require.Empty(t, b.restore(t, unit).Left)
 	require.EqualValues(t, 1, sent.within.Load())
 	require.EqualValues(t, 3, sent.count.Load(), "the deletion itself, before and after")

@@ -9,9 +9,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// A DELETE of more rows than a set takes has several sets of one number. A parent that
-// stays deleted keeps its tombstone, whichever set is restored.
-func TestAParentThatStaysDeletedKeepsItsTombstone(t *testing.T) {
+// A DELETE of 5,999 rows is kept in two sets with one ID. If one parent is not restored,
+// its tombstone is kept.
+func TestDeletedParentKeepsTombstone(t *testing.T) {
 	t.Parallel()
 	b := library(t)
 	b.Exec("INSERT INTO authors SELECT i FROM generate_series(3, 6000) AS i")
@@ -25,9 +25,9 @@ func TestAParentThatStaysDeletedKeepsItsTombstone(t *testing.T) {
 		b.Rows("SELECT primary_key_value::text FROM loose_foreign_keys_deleted_records WHERE status = 1"))
 }
 
-// Where two deletions share a batch, the one that is forgotten leaves the other's
-// tombstones as they are: what is still to go with them is kept.
-func TestForgettingLeavesTheTombstonesOfOthers(t *testing.T) {
+// If two deletions share a batch and one is forgotten, the tombstones of the other keep
+// their origin, and rows that are deleted later are still kept for it.
+func TestForgetLeavesTombstonesOfOtherDeletions(t *testing.T) {
 	t.Parallel()
 	b := setup(t, tree, treeDefinitions, "projects", "issues")
 	b.delete(t, "issues WHERE project_id > 2")
@@ -49,8 +49,9 @@ func TestForgettingLeavesTheTombstonesOfOthers(t *testing.T) {
 		b.Rows("SELECT count(DISTINCT i.id)::text, count(*)::text FROM issues AS i JOIN notes AS n ON n.issue_id = i.id"))
 }
 
-// A table that another one has replaced under its name takes its rows back.
-func TestRowsComeBackIntoTheTableOfTheirName(t *testing.T) {
+// If another table has taken the name of the deleted rows' table, the rows are restored
+// into the table with the name.
+func TestRowsAreRestoredIntoReplacedTable(t *testing.T) {
 	t.Parallel()
 	b := library(t)
 	b.delete(t, "authors WHERE id = 1")
@@ -62,9 +63,9 @@ ALTER TABLE books RENAME TO books_old; ALTER TABLE newer RENAME TO books`)
 		b.Rows("SELECT b::text FROM books AS b ORDER BY id"))
 }
 
-// A parent that came back may go again: what did not come back with it at first then
-// stays as it is.
-func TestNoValueComesBackWithoutItsParent(t *testing.T) {
+// If a restored parent is deleted again, a second restore does not set the values that
+// refer to it.
+func TestValueIsNotRestoredWithoutParent(t *testing.T) {
 	t.Parallel()
 	b := library(t)
 	first := b.delete(t, "authors WHERE id = 1")
@@ -79,9 +80,9 @@ func TestNoValueComesBackWithoutItsParent(t *testing.T) {
 	require.Equal(t, [][]string{{"0"}}, b.Rows("SELECT count(*)::text FROM films WHERE author_id = 1"))
 }
 
-// Where the column is excluded by which rows referred to their parents, the rows of a
-// shared batch cannot be told apart: they stay, and a note says so.
-func TestRowsWithoutTheirReferenceAreNotTold(t *testing.T) {
+// If the column by which rows referred to their parents is excluded, the rows of a shared
+// batch are not restored, and the report has a note.
+func TestExcludedReferenceIsReported(t *testing.T) {
 	t.Parallel()
 	b := library(t)
 	b.exclude = []string{"books.author_id"}
@@ -92,7 +93,7 @@ func TestRowsWithoutTheirReferenceAreNotTold(t *testing.T) {
 	require.EqualValues(t, 2, report.Restored)
 }
 
-// Columns may have any name that generated statements use beside them.
+// Tables may have columns with the names that generated statements use.
 func TestColumnsMayHaveAnyName(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `CREATE TABLE folders (id bigint PRIMARY KEY, gone text, old text);
@@ -124,8 +125,8 @@ links: [{table: folders, column: owner_id, on_delete: async_nullify}]
 	require.Equal(t, before, b.all(tables...))
 }
 
-// A deletion is taken back once. What is deleted again afterwards is a deletion of its
-// own.
+// A deletion is restored only once. If the same row is deleted again, that is a new
+// deletion.
 func TestARestoredParentMayBeDeletedAgain(t *testing.T) {
 	t.Parallel()
 	b := library(t)
@@ -133,11 +134,11 @@ func TestARestoredParentMayBeDeletedAgain(t *testing.T) {
 	var units []int64
 	for range 3 {
 		b.delete(t, "authors WHERE id = 1")
-		gone := b.all("authors", "books", "films")
+		deleted := b.all("authors", "books", "films")
 		units = append(units, b.last(t).ID)
 		for _, earlier := range units[:len(units)-1] {
 			require.Zero(t, b.restore(t, earlier).Restored)
-			require.Equal(t, gone, b.all("authors", "books", "films"))
+			require.Equal(t, deleted, b.all("authors", "books", "films"))
 		}
 		require.Empty(t, b.restore(t, units[len(units)-1]).Left)
 		require.Equal(t, want, b.all("authors", "books", "films"))
@@ -146,8 +147,9 @@ func TestARestoredParentMayBeDeletedAgain(t *testing.T) {
 	require.Equal(t, want, b.all("authors", "books", "films"))
 }
 
-// Rows of a partition that is detached by now stay deleted until there is one for them.
-func TestRowsOfADetachedPartitionAreNamed(t *testing.T) {
+// Rows of a detached partition are reported as not restored, and are restored after the
+// partition is attached again.
+func TestRowsOfDetachedPartitionAreReported(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
 CREATE TABLE authors (id bigint PRIMARY KEY); INSERT INTO authors VALUES (1);
@@ -167,9 +169,9 @@ CREATE INDEX ON books (author_id); INSERT INTO books SELECT i, 1, i % 2 + 1 FROM
 	require.Equal(t, want, b.all("authors", "books"))
 }
 
-// An undo ends although an application puts missing parents back under their old keys all
-// the time. Each row is back, or named.
-func TestAnApplicationPutsParentsBackMeanwhile(t *testing.T) {
+// A restore ends even if an application inserts the missing parents under their old keys
+// all the time. Each row is restored or reported.
+func TestApplicationInsertsParentsDuringRestore(t *testing.T) {
 	t.Parallel()
 	b := library(t)
 	b.Exec("INSERT INTO authors SELECT i FROM generate_series(3, 2000) AS i; INSERT INTO books SELECT i, i, NULL, 'many' FROM generate_series(5, 2000) AS i")

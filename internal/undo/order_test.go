@@ -8,10 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Two deletions after one another touch the same row. If the later one is undone first,
-// the row is as if that deletion had never happened. If the earlier one is undone first,
-// the rows are left that the later one touched. In the end all is as it was.
-func TestDeletionsThatTouchOneRow(t *testing.T) {
+// Two deletions change or delete the same row one after the other. If the later one is
+// undone first, the row is as if that deletion had never happened. If the earlier one is
+// undone first, the report names the later one as the reason. After both are undone, all
+// rows have their former values.
+func TestDeletionsThatChangeOneRow(t *testing.T) {
 	t.Parallel()
 	const both = `
 CREATE TABLE p (id bigint PRIMARY KEY); CREATE TABLE q (id bigint PRIMARY KEY);
@@ -20,7 +21,7 @@ CREATE INDEX ON c (p); CREATE INDEX ON c (q);
 INSERT INTO p VALUES (1), (2), (3); INSERT INTO q VALUES (1), (2), (3);
 INSERT INTO c VALUES (1, 1, 1, 7, 'a'), (2, 1, 2, 8, 'b'), (3, 2, 1, NULL, 'c');`
 	const sets = "{table: %s, column: %[1]s, on_delete: update_column_to, target_column: state, target_value: %d}"
-	for name, one := range map[string]struct{ definitions, second, meanwhile, left string }{
+	for name, one := range map[string]struct{ definitions, second, change, left string }{
 		"both set a column to values of their own": {definitions: fmt.Sprintf("["+sets+", "+sets+"]", "p", 4, "q", 5)},
 		"both set a column to one value":           {definitions: fmt.Sprintf("["+sets+", "+sets+"]", "p", 4, "q", 4)},
 		"the second deletes the row": {
@@ -37,7 +38,7 @@ INSERT INTO c VALUES (1, 1, 1, 7, 'a'), (2, 1, 2, 8, 'b'), (3, 2, 1, NULL, 'c');
 		},
 		"the application writes in between": {
 			definitions: "[{table: p, column: p, on_delete: async_nullify}]", second: "DELETE FROM p WHERE id = 2",
-			meanwhile: "UPDATE c SET p = 2 WHERE id = 1", left: "the row was deleted or changed since",
+			change: "UPDATE c SET p = 2 WHERE id = 1", left: "the row was deleted or changed since",
 		},
 	} {
 		for _, first := range []int{0, 1} {
@@ -54,7 +55,7 @@ INSERT INTO c VALUES (1, 1, 1, 7, 'a'), (2, 1, 2, 8, 'b'), (3, 2, 1, NULL, 'c');
 						}
 						b.drain(t, 0)
 						if i == 0 {
-							b.Exec("SELECT; " + one.meanwhile)
+							b.Exec("SELECT; " + one.change)
 						}
 					}
 					return b, units
@@ -75,8 +76,9 @@ INSERT INTO c VALUES (1, 1, 1, 7, 'a'), (2, 1, 2, 8, 'b'), (3, 2, 1, NULL, 'c');
 				reports := b.restore(t, units[0]).Left
 				b.drain(t, 0)
 				after := b.all("p", "q", "c")
-				// The tables as they were, and as the application has written since.
-				b.Exec("DROP TABLE c, p, q;" + both + one.meanwhile)
+				// These are the original tables with the later changes of the
+				// application.
+				b.Exec("DROP TABLE c, p, q;" + both + one.change)
 				require.Equal(t, b.all("p", "q", "c"), after)
 				if one.left == "" {
 					require.Empty(t, reports)

@@ -23,8 +23,8 @@ books: [{table: authors, column: author_id, on_delete: async_delete}]
 films: [{table: authors, column: author_id, on_delete: update_column_to, target_column: yes, target_value: true}]
 `
 
-// A value that its type refuses by now keeps its own row out, and no other one.
-func TestATypeRefusesRowsOneByOne(t *testing.T) {
+// If a type now refuses a kept value, only the row with that value is not restored.
+func TestTypeRefusesSingleRows(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ ddl, stays string }{
 		"enum value renamed":   {"ALTER TYPE mood RENAME VALUE 'sad' TO 'low'", "1"},

@@ -14,13 +14,13 @@ import (
 	"sexton/internal/undo"
 )
 
-// world is a random schema with the statements of an application: each table refers to
-// some of the tables, itself among them.
+// world is a random schema with the statements of an application. Each table refers to
+// some of the tables, and may refer to itself.
 type world struct {
 	tables, yaml string
 	names        []string
-	// statements are the application's; deletions are the places of its DELETEs among
-	// them.
+	// statements are the statements of the application. deletions are the indexes of its
+	// DELETEs.
 	statements []string
 	deletions  []int
 }
@@ -40,8 +40,8 @@ func randomWorld(random *rand.Rand) *world {
 		var entries []string
 		sets := false
 		for j := range n {
-			// Tables before it for the most part, so that chains are long; some refer to
-			// themselves and to later ones.
+			// Most references are to earlier tables, so that chains are long. Some are to
+			// the table itself or to later tables.
 			if j < i && random.IntN(2) > 0 || j == i && random.IntN(3) == 0 || j > i && random.IntN(6) == 0 || i > 0 &&
 				j == i-1 {
 				column := fmt.Sprintf("to_t%d", j)
@@ -81,7 +81,7 @@ func randomWorld(random *rand.Rand) *world {
 	return w
 }
 
-// rows are those of all tables by table and key.
+// rows returns the rows of all tables as texts, by table and key.
 func (b *bundle) rows(names []string) map[string]string {
 	found := map[string]string{}
 	for _, name := range names {
@@ -92,14 +92,14 @@ func (b *bundle) rows(names []string) map[string]string {
 	return found
 }
 
-// seeds is how many random schemas are tried.
+// seeds is the number of random schemas that the test tries.
 var seeds uint64 = 2
 
-// A database in which deletions were undone, last in, first out, equals the one in which
-// they never happened, except for the rows that the undo has named. The undo is cut off
-// and its session killed again and again, within transactions, too; applications write
-// other rows beside it, and workers go on in between.
-func TestUndoEqualsADatabaseWithoutTheDeletion(t *testing.T) {
+// A database in which deletions were undone, last in, first out, equals a database in
+// which they never happened, except for the rows that the reports name. The restores fail
+// and their sessions are killed at random points, also within transactions. Meanwhile the
+// application writes other rows, and workers run between the tries.
+func TestRestoredDatabaseEqualsDatabaseWithoutDeletion(t *testing.T) {
 	t.Parallel()
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -126,9 +126,9 @@ func TestUndoEqualsADatabaseWithoutTheDeletion(t *testing.T) {
 					b.Exec(statement)
 					other.Exec(statement)
 				case statement != "drain":
-					b.write(t, other, statement)
+					b.writeBoth(t, other, statement)
 				case wrong[i-1] && partly:
-					b.drain(t, 30) // The rest waits for the undo, or the next drain.
+					b.drain(t, 30) // The next drain deletes the remaining rows, unless the deletion is undone first.
 				default:
 					b.drain(t, 0)
 					other.drain(t, 0)
@@ -136,13 +136,13 @@ func TestUndoEqualsADatabaseWithoutTheDeletion(t *testing.T) {
 			}
 			slices.Reverse(units)
 			for _, unit := range units {
-				for _, l := range b.untilRestored(t, random, unit, other, w.names) {
+				for _, l := range b.restoreUntilDone(t, random, unit, other, w.names) {
 					require.NotContains(t, l.Reason, "changed since", "%v: the application changes other columns", l)
 				}
 			}
 			var left []undo.Left
 			of := map[string]int64{}
-			for restored := int64(1); restored > 0; { // What had another one's row as a parent comes behind it.
+			for restored := int64(1); restored > 0; { // A row whose parent belongs to another deletion can be restored only after that parent.
 				left, restored = nil, 0
 				for _, unit := range units {
 					report := b.restore(t, unit)
@@ -155,7 +155,7 @@ func TestUndoEqualsADatabaseWithoutTheDeletion(t *testing.T) {
 			b.drain(t, 0)
 			other.drain(t, 0)
 			want, got := other.rows(w.names), b.rows(w.names)
-			holds(t, left, want, referred, of)
+			requireReasons(t, left, want, referred, of)
 			for _, l := range left {
 				delete(want, l.Table+" "+l.Key)
 				delete(got, l.Table+" "+l.Key)
@@ -168,8 +168,8 @@ func TestUndoEqualsADatabaseWithoutTheDeletion(t *testing.T) {
 	}
 }
 
-// references are the parents of all rows, by table and key. Applications change none of
-// them, and rows that they insert refer to nothing.
+// references returns the parents of each row by table and key. The application changes no
+// reference, and the rows that it inserts refer to nothing.
 func (b *bundle) references(names []string) map[string][]string {
 	found := map[string][]string{}
 	for _, name := range names {
@@ -180,61 +180,62 @@ func (b *bundle) references(names []string) map[string][]string {
 	return found
 }
 
-// holds has each row that was left have its reason in the database without the deletion,
-// too, or a parent with such a reason: rows of one deletion that merely wait for each
-// other should have come back. Those of several may wait for each other, and then the one
-// that is named is not always the one.
-func holds(t *testing.T, left []undo.Left, rows map[string]string, referred map[string][]string, of map[string]int64) {
+// requireReasons verifies that each row in left has a valid reason not to be restored:
+// the row does not exist in the database without the deletion, or one of its parents is
+// missing there or is also in left. If rows of several deletions depend on each other,
+// the named parent may be another one than the missing one.
+func requireReasons(t *testing.T, left []undo.Left, rows map[string]string, referred map[string][]string, of map[string]int64) {
 	t.Helper()
 	stays := map[string]bool{}
 	several := len(slices.Compact(slices.Sorted(maps.Values(of)))) > 1
-	holds := func(l undo.Left) bool {
+	reasonHolds := func(l undo.Left) bool {
 		row := l.Table + " " + l.Key
-		gone, is := strings.CutPrefix(l.Reason, "no row of ")
-		gone, _, _ = strings.Cut(gone, " has")
+		missing, is := strings.CutPrefix(l.Reason, "no row of ")
+		missing, _, _ = strings.Cut(missing, " has")
 		if rows[row] == "" {
 			return true
 		}
 		require.True(t, is || l.Reason == "its parent was not restored", "%v", l)
 		return slices.ContainsFunc(referred[row], func(parent string) bool {
 			others := of[parent] != 0 && of[parent] != of[row]
-			return others || (!is || several || strings.HasPrefix(parent, gone+" ")) &&
+			return others || (!is || several || strings.HasPrefix(parent, missing+" ")) &&
 				(rows[parent] == "" || stays[parent])
 		})
 	}
 	for before := -1; before < len(stays); {
 		before = len(stays)
 		for _, l := range left {
-			if key := l.Table + " " + l.Key; !stays[key] && holds(l) {
+			if key := l.Table + " " + l.Key; !stays[key] && reasonHolds(l) {
 				stays[key] = true
 			}
 		}
 	}
 	for _, l := range left {
-		require.True(t, stays[l.Table+" "+l.Key], "%v stays, and its parents live", l)
+		require.True(t, stays[l.Table+" "+l.Key], "%v is not restored although its parents exist", l)
 	}
 }
 
-// write runs the application's statement here, and there on the same rows: what is
-// deleted here cannot be written to there.
-func (b *bundle) write(t *testing.T, other *bundle, statement string) {
+// writeBoth runs a statement of the application in b, and in other on the same rows only,
+// because rows that are deleted in b cannot be written in other.
+func (b *bundle) writeBoth(t *testing.T, other *bundle, statement string) {
 	t.Helper()
 	ids := pgtest.Scalar[[]int64](t, b.Database, "WITH hit AS ("+statement+
 		" RETURNING id) SELECT coalesce(array_agg(id), '{}') FROM hit")
 	other.Exec(statement+" AND id = ANY ($1)", ids)
 }
 
-// untilRestored gives the command again after it was cut off or killed, as often as that
-// happens. A killed one may leave its lease behind.
-func (b *bundle) untilRestored(t *testing.T, random *rand.Rand, id int64, other *bundle, names []string) []undo.Left {
+// restoreUntilDone restores a deletion, and retries it as often as it fails or is killed.
+// A killed restore may leave its lease behind.
+func (b *bundle) restoreUntilDone(t *testing.T, random *rand.Rand, id int64, other *bundle, names []string) []undo.Left {
 	t.Helper()
 	const leave = "UPDATE sexton.leases SET holder = 'killed', expires_at = now() + interval '1 hour' WHERE key = $1"
 	for tries := 8; ; tries-- {
 		killed := false
 		b.engine.Reached = func(string) error {
 			if table := names[random.IntN(len(names))]; random.IntN(2) > 0 {
-				// The rows that the undo has changed are locked until its commit.
-				b.write(t, other,
+				// Rows that the restore has changed are locked until it commits, so the
+				// statement skips them.
+				b.writeBoth(t, other,
 					fmt.Sprintf("UPDATE %s SET val = val + 7 WHERE id IN (SELECT id FROM %[1]s WHERE id %% 11 = %d FOR NO KEY UPDATE SKIP LOCKED)",
 						table, random.IntN(11)))
 			}
@@ -242,7 +243,7 @@ func (b *bundle) untilRestored(t *testing.T, random *rand.Rand, id int64, other 
 				return nil
 			}
 			if random.IntN(2) > 0 {
-				return errCut
+				return errStopped
 			}
 			killed = killed || b.Terminate("application_name LIKE '%#%'") > 0
 			return nil
@@ -253,7 +254,7 @@ func (b *bundle) untilRestored(t *testing.T, random *rand.Rand, id int64, other 
 		case err == nil:
 			return slices.Clone(report.Left)
 		case !killed:
-			require.ErrorIs(t, err, errCut)
+			require.ErrorIs(t, err, errStopped)
 		case random.IntN(2) > 0:
 			b.Exec(leave, key("main"))
 			continue

@@ -384,7 +384,7 @@ func (w *work) lock(ctx context.Context, sets []*set) error {
 		return fmt.Errorf("lock the kept rows: %w", err)
 	}
 	if found < len(by) {
-		return errors.New("the kept rows of the deletion have expired or were forgotten meanwhile")
+		return errors.New("the kept rows of the deletion have expired or were forgotten")
 	}
 	for _, s := range sets {
 		if _, known := w.tables[s.layout.ID]; known {

@@ -10,7 +10,7 @@ import (
 
 // Postgres rejects a statement that keeps rows of a table with rules. The rows are not
 // deleted or changed until the rule is dropped.
-func TestTablesWithRulesWait(t *testing.T) {
+func TestCleanUpWaitsForTablesWithRules(t *testing.T) {
 	t.Parallel()
 	type example struct {
 		rule, definition string
@@ -28,7 +28,7 @@ func TestTablesWithRulesWait(t *testing.T) {
 			[][]string{{"(1,)"}, {"(2,)"}},
 		},
 	}, func(t *testing.T, _ string, c example) {
-		for _, limit := range []int{0, 1000} { // the adaptive pace and the other one
+		for _, limit := range []int{0, 1000} { // The adaptive pace and the pace with a limit delete with different statements.
 			b := setup(t, `
 CREATE TABLE authors (id bigint PRIMARY KEY);
 CREATE TABLE books (id bigint PRIMARY KEY, author_id bigint);
@@ -36,7 +36,7 @@ CREATE TABLE gone (id bigint);
 INSERT INTO authors VALUES (1); INSERT INTO books VALUES (1, 1), (2, 1);`, `
 books: [{table: authors, column: author_id, on_delete: `+c.definition+`}]
 `, "authors")
-			b.meanwhile = c.rule
+			b.beforeRun = c.rule
 			b.Exec("DELETE FROM authors")
 			stats := pgtest.Must(b.run(t, limit))(t)
 			require.Contains(t, stats.Errors[0].Message, "undo cannot keep rows of a table with rules")
@@ -44,7 +44,7 @@ books: [{table: authors, column: author_id, on_delete: `+c.definition+`}]
 			require.Equal(t, c.kept, b.Rows(books))
 			require.EqualValues(t, 1, b.Pending(t))
 
-			b.meanwhile = ""
+			b.beforeRun = ""
 			b.Exec("DROP RULE r ON books; UPDATE loose_foreign_keys_deleted_records SET consume_after = now()")
 			b.drain(t, limit)
 			require.Equal(t, c.cleaned, b.Rows(books))

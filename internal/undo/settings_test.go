@@ -10,9 +10,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// The functions that make and read kept texts have the same settings, and a settled
-// transaction has these, too.
-func TestFunctionsHaveTheSettings(t *testing.T) {
+// undo_text and undo_value have the same settings, and setValueSettings sets the same
+// values in a transaction.
+func TestValueSettingsMatchFunctions(t *testing.T) {
 	t.Parallel()
 	b := dbtest.Keeping(t, "CREATE TABLE p (id bigint PRIMARY KEY)", "p")
 	const clauses = "SELECT unnest(proconfig) FROM pg_proc WHERE proname = $1 ORDER BY 1"

@@ -21,21 +21,22 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// bundle is a database whose deletions are kept.
+// bundle is a test database that keeps deletions, with the definitions and an engine that
+// restores.
 type bundle struct {
 	*dbtest.DB
 
 	definitions string
 	engine      *undo.Engine
-	// exclude are columns that workers do not keep, maxRow the size of a row that they
-	// do.
+	// exclude are the columns that workers do not keep. maxRow is the size limit for a
+	// kept row.
 	exclude []string
 	maxRow  int
-	// waits has the clean-up wait for larger rows; meanwhile is SQL between the binding
-	// of tables and the run.
+	// waits makes the clean-up wait for rows larger than maxRow. beforeRun is SQL that
+	// runs after loosefk.Keep has read the tables and before the run starts.
 	waits     bool
-	meanwhile string
-	// off has the worker keep nothing, as one does that has no undo in its configuration.
+	beforeRun string
+	// off makes the worker keep no rows, as if its configuration had no undo.
 	off bool
 	// victim, if set, is killed in the next run of the worker.
 	victim *dbtest.Victim
@@ -62,7 +63,7 @@ func (b *bundle) parents(t *testing.T) []*loosefk.Parent {
 	return parents["main"]
 }
 
-// drain runs the worker. A positive limit stops it after about so many rows.
+// drain runs the worker. A positive limit stops the run after about that number of rows.
 func (b *bundle) drain(t *testing.T, limit int) *loosefk.Stats {
 	stats := pgtest.Must(b.run(t, limit))(t)
 	require.Empty(t, stats.Errors)
@@ -78,7 +79,7 @@ func (b *bundle) run(t *testing.T, limit int) (*loosefk.Stats, error) {
 	if !b.off {
 		require.NoError(t, loosefk.Keep(t.Context(), b.Pool(), dbtest.Names(), "main", parents, how))
 	}
-	b.Exec("SELECT; " + b.meanwhile)
+	b.Exec("SELECT; " + b.beforeRun)
 	limits := loosefk.Limits{Deletes: 100_000, Updates: 50_000, Runtime: time.Minute}
 	if limit > 0 {
 		limits.Deletes, limits.Updates = limit, limit
@@ -103,8 +104,8 @@ func (b *bundle) run(t *testing.T, limit int) (*loosefk.Stats, error) {
 	return engine.Run(t.Context())
 }
 
-// delete deletes rows, has the worker clean up after them, and returns the ID of the
-// newest deletion that is kept, 0 for none.
+// delete deletes rows, runs the worker, and returns the ID of the newest kept deletion,
+// or 0 if there is none.
 func (b *bundle) delete(t *testing.T, rows string) int64 {
 	b.Exec("DELETE FROM " + rows)
 	b.drain(t, 0)
@@ -112,7 +113,7 @@ func (b *bundle) delete(t *testing.T, rows string) int64 {
 		"SELECT coalesce(max(id), 0) FROM sexton.undo WHERE origins IS NULL AND via IS NULL")
 }
 
-// last is the newest deletion.
+// last returns the newest deletion.
 func (b *bundle) last(t *testing.T) *undo.Unit {
 	units := pgtest.Must(b.engine.List(t.Context(), 10))(t)
 	require.NotEmpty(t, units)
@@ -123,7 +124,7 @@ func (b *bundle) restore(t *testing.T, id int64) *undo.Report {
 	return pgtest.Must(b.engine.Restore(t.Context(), id, false))(t)
 }
 
-// all is the contents of tables, in order.
+// all returns the contents of tables, sorted.
 func (b *bundle) all(tables ...string) [][][]string {
 	var all [][][]string
 	for _, table := range tables {

@@ -11,9 +11,9 @@ import (
 	"sexton/internal/undo"
 )
 
-// What came back stays marked as long as it is kept: it could come back a second time
-// otherwise.
-func TestWhatIsRestoredStaysMarked(t *testing.T) {
+// Rotation does not remove the marks of restored rows, so that rows that are deleted
+// again are not restored a second time.
+func TestRotationKeepsRestoredMarks(t *testing.T) {
 	t.Parallel()
 	b := library(t)
 	id := b.delete(t, "authors WHERE id = 1")
@@ -24,8 +24,8 @@ func TestWhatIsRestoredStaysMarked(t *testing.T) {
 	require.Zero(t, b.restore(t, id).Restored, "it was deleted again on purpose")
 }
 
-// The batch on a child that is a partition of a tracked table, and that table's trigger,
-// keep its rows once.
+// If a child is a partition of a tracked table, the batch and the trigger of that table
+// keep each row only once.
 func TestRowsOfAPartitionAreKeptOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
@@ -49,9 +49,9 @@ pages: [{table: books, column: book_id, on_delete: async_delete}]
 	require.Equal(t, before, b.all("authors", "books", "pages"))
 }
 
-// A second undo is refused while the first one works, which goes on. Afterwards it has
-// its turn.
-func TestASecondUndoWaitsForTheFirst(t *testing.T) {
+// A second restore fails with ErrBusy while the first one is running, and succeeds after
+// it has ended.
+func TestSecondRestoreIsRefused(t *testing.T) {
 	t.Parallel()
 	b := library(t)
 	b.Exec("DELETE FROM authors WHERE id = 1")
@@ -75,8 +75,9 @@ func TestASecondUndoWaitsForTheFirst(t *testing.T) {
 	require.EqualValues(t, 3, report.Restored)
 }
 
-// A crash of the server may take a lease back, whose token a worker then has, too.
-func TestALeaseThatACrashTookBackEndsTheWork(t *testing.T) {
+// A crash of the server may roll back the lease, so that a worker gets the same token.
+// The restore then fails with ErrLost.
+func TestRestoreFailsIfLeaseIsRolledBack(t *testing.T) {
 	t.Parallel()
 	b := library(t)
 	b.Exec("DELETE FROM authors WHERE id = 1")
@@ -89,9 +90,9 @@ func TestALeaseThatACrashTookBackEndsTheWork(t *testing.T) {
 	require.ErrorIs(t, err, lease.ErrLost)
 }
 
-// Databases that are copies of one another number their deletions alike. None of one
-// comes back with one of the other.
-func TestDeletionsOfCopiesAreNotMixed(t *testing.T) {
+// If one database is a copy of the other, their deletions have the same IDs. Restore and
+// Forget fail instead of mixing rows of both.
+func TestDeletionsOfCopiedDatabasesAreNotMixed(t *testing.T) {
 	t.Parallel()
 	b, copied := library(t), library(t)
 	b.Exec("DELETE FROM authors WHERE id = 1")
@@ -111,9 +112,10 @@ func TestDeletionsOfCopiesAreNotMixed(t *testing.T) {
 	require.EqualValues(t, 1, b.restore(t, id).Restored)
 }
 
-// The list unpacks nothing of deletions whose rows batches took together: it counts all
-// of them. Show, and the list of what is partly back, tell them apart.
-func TestTheListCountsWhatDeletionsShare(t *testing.T) {
+// List does not read the kept rows of batches that several deletions share, and counts
+// all of their rows for each deletion. Show, and List for partly restored deletions,
+// count only the deletion's own rows.
+func TestListCountsSharedRows(t *testing.T) {
 	t.Parallel()
 	b := library(t)
 	b.Exec("DELETE FROM authors WHERE id = 1")

@@ -10,9 +10,9 @@ import (
 	"sexton/triggers"
 )
 
-// The configuration names projects alone. What goes with them is kept through all levels,
-// and what goes by itself is not.
-func TestRowsBelowATableThatIsKept(t *testing.T) {
+// Only projects are kept by configuration. Rows of issues are kept if they are deleted
+// with a project, and not if they are deleted directly.
+func TestRowsBelowKeptTable(t *testing.T) {
 	t.Parallel()
 	c := setup(t, tree, treeDefinitions, "projects", "issues")
 	cfg := triggers.Config{
@@ -31,9 +31,10 @@ func TestRowsBelowATableThatIsKept(t *testing.T) {
 	require.Equal(t, want, c.all(treeTables...))
 }
 
-// A DELETE on a table takes rows of tables that inherit from it along, in its own form:
-// they would come back into it. Batches and foreign keys take its own rows alone.
-func TestRowsOfTablesThatInheritAreNotItsOwn(t *testing.T) {
+// A DELETE on a parent also deletes rows of inheriting tables. These are not kept,
+// because a restore would insert them into the parent. Batches and foreign keys delete
+// only rows of the table itself.
+func TestRowsOfInheritingTablesAreNotKept(t *testing.T) {
 	t.Parallel()
 	const heirs = "CREATE TABLE old_folders (shelf int) INHERITS (folders); CREATE TABLE old_files () INHERITS (files);" +
 		"INSERT INTO folders VALUES (1, 'a'); INSERT INTO old_folders VALUES (2, 'b', 5);" +

@@ -19,9 +19,9 @@ func setsTo(parent, target string, value int) string {
 		parent, target, value)
 }
 
-// A value that is back brings no clean-up after a parent that has never been there, nor
-// of rows that the application has changed since their clean-up.
-func TestAnUndoDeletesNothing(t *testing.T) {
+// After a restore, workers do not clean up after a parent that never existed, and do not
+// change rows again that the application has changed.
+func TestRestoreCausesNoCleanUp(t *testing.T) {
 	t.Parallel()
 	b := setup(t, threeParents,
 		"c: [{table: p, column: p, on_delete: async_nullify}, {table: q, column: p, on_delete: async_delete}]", "p",

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// values are of every kind of built-in type, and of types of the application's.
+// values has values of each kind of built-in type and of the application's own types.
 var values = map[string][]string{
 	"boolean": {"true"}, "bytea": {`'\x00ff10'`, "''"}, `"char"`: {"'x'"}, "name": {"'n'"},
 	"bigint": {"-9223372036854775808"}, "smallint": {"-1"},
@@ -42,9 +42,9 @@ var values = map[string][]string{
 	"positive": {"5"}, "words": {"'{a,b}'"},
 }
 
-// Every value comes back in its binary form, whatever the settings of the sessions that
-// delete and that restore.
-func TestValuesComeBackByteForByte(t *testing.T) {
+// Every value is restored in the same binary form, independent of the settings of the
+// deleting and the restoring session.
+func TestValuesAreRestoredByteForByte(t *testing.T) {
 	t.Parallel()
 	var tables, yaml strings.Builder
 	tables.WriteString(`CREATE TYPE mood AS ENUM ('glad', 'so ''so''');
@@ -71,12 +71,12 @@ INSERT INTO parents VALUES (1);
 				strings.ReplaceAll(kind, "'", "''")))
 	}
 	b := setup(t, tables.String(), yaml.String(), "parents")
-	look := strings.Join(binary, " UNION ALL ") + " ORDER BY 1, 2"
-	want := b.Rows(look)
+	selectAll := strings.Join(binary, " UNION ALL ") + " ORDER BY 1, 2"
+	want := b.Rows(selectAll)
 	b.Exec("BEGIN; SET LOCAL DateStyle = 'German, DMY'; SET LOCAL IntervalStyle = 'sql_standard'; SET LOCAL extra_float_digits = -2; SET LOCAL bytea_output = 'escape'; DELETE FROM parents; COMMIT")
 	b.drain(t, 0)
-	require.Empty(t, b.Rows(look))
+	require.Empty(t, b.Rows(selectAll))
 	report := b.restore(t, b.last(t).ID)
 	require.Empty(t, report.Left)
-	require.Equal(t, want, b.Rows(look))
+	require.Equal(t, want, b.Rows(selectAll))
 }

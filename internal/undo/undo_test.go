@@ -34,9 +34,9 @@ states: [{table: projects, column: project_id, on_delete: update_column_to, targ
 
 var treeTables = []string{"projects", "issues", "notes", "pins", "states"}
 
-// Two deletions are worked off together; the one that is undone leaves the other as it
-// is.
-func TestADeletionComesBackWithAllThatWentWithIt(t *testing.T) {
+// A restored deletion leaves another deletion unchanged that a worker cleaned up in the
+// same batches.
+func TestDeletionIsRestoredWithChildren(t *testing.T) {
 	t.Parallel()
 	other := setup(t, tree, treeDefinitions, "projects", "issues")
 	other.delete(t, "projects WHERE id = 3")
@@ -55,19 +55,20 @@ func TestADeletionComesBackWithAllThatWentWithIt(t *testing.T) {
 	require.Equal(t, "restored", report.Unit.State)
 	require.Equal(t, want, c.all(treeTables...))
 	c.drain(t, 0)
-	require.Equal(t, want, c.all(treeTables...), "no tombstone purges them again")
+	require.Equal(t, want, c.all(treeTables...), "no tombstone causes another clean-up")
 	again := c.restore(t, wrong.ID)
 	require.Zero(t, again.Restored)
 	require.Equal(t, want, c.all(treeTables...))
 }
 
-// What stands in the way of a row is named, and the rest comes back.
-func TestWhatCannotComeBackIsNamedAndLeft(t *testing.T) {
+// If rows cannot be restored, the report names them with a reason, and all other rows are
+// restored.
+func TestRowsThatCannotBeRestoredAreReported(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		meanwhile string
-		// left are table, key and reason of rows that stay, restored the number of the
-		// others.
+		change string
+		// left has the table, key and reason of rows that are not restored. restored is
+		// the number of restored rows.
 		left     [][3]string
 		restored int64
 	}{
@@ -76,7 +77,7 @@ func TestWhatCannotComeBackIsNamedAndLeft(t *testing.T) {
 			[][3]string{{"public.books", "1", "its primary key is taken"}},
 			4,
 		},
-		"parent put back by hand": {
+		"parent inserted by hand": {
 			"INSERT INTO authors VALUES (1)",
 			[][3]string{{"public.authors", "1", "its primary key is taken"}},
 			4,
@@ -92,7 +93,7 @@ func TestWhatCannotComeBackIsNamedAndLeft(t *testing.T) {
 			},
 			0,
 		},
-		"native parent gone": {
+		"native parent deleted": {
 			"DELETE FROM shelves WHERE id = 2",
 			[][3]string{{"public.books", "2", "foreign key books_shelf_id_fkey finds no row of public.shelves"}},
 			4,
@@ -103,7 +104,7 @@ func TestWhatCannotComeBackIsNamedAndLeft(t *testing.T) {
 			4,
 		},
 		"column added":     {"ALTER TABLE books ADD added int DEFAULT 7", nil, 5},
-		"column gone":      {"ALTER TABLE books DROP title", nil, 5},
+		"column dropped":   {"ALTER TABLE books DROP title", nil, 5},
 		"column renamed":   {"ALTER TABLE books RENAME title TO name", nil, 5},
 		"type changed":     {"ALTER TABLE books ALTER id TYPE int", nil, 5},
 		"generated column": {"ALTER TABLE books ADD shout text GENERATED ALWAYS AS (upper(title)) STORED", nil, 5},
@@ -117,7 +118,7 @@ func TestWhatCannotComeBackIsNamedAndLeft(t *testing.T) {
 			}},
 			4,
 		},
-		"table of a child gone": {
+		"child table dropped": {
 			"DROP TABLE films", [][3]string{{"public.films", "1", "its table does not exist"}}, 4,
 		},
 	} {
@@ -125,7 +126,7 @@ func TestWhatCannotComeBackIsNamedAndLeft(t *testing.T) {
 			t.Parallel()
 			b := library(t)
 			b.delete(t, "authors WHERE id = 1")
-			b.Exec(c.meanwhile)
+			b.Exec(c.change)
 			report := b.restore(t, b.last(t).ID)
 			left := [][3]string{}
 			for _, l := range report.Left {
@@ -153,8 +154,8 @@ films: [{table: authors, column: author_id, on_delete: async_nullify}]
 `, "authors")
 }
 
-// A deletion is forgotten without a trace.
-func TestForgettingLeavesOtherDeletions(t *testing.T) {
+// Forget deletes all kept values of a deletion and leaves other deletions restorable.
+func TestForgetLeavesOtherDeletions(t *testing.T) {
 	t.Parallel()
 	b := library(t)
 	b.Exec("DELETE FROM authors WHERE id = 1")
@@ -171,8 +172,8 @@ func TestForgettingLeavesOtherDeletions(t *testing.T) {
 		b.Rows("SELECT id::text, coalesce(author_id::text, 'NULL') FROM films ORDER BY id"))
 }
 
-// Columns that are excluded are written nowhere, and rows that are too large make the
-// deletion incomplete.
+// Values of excluded columns are not stored. A row that is too large makes the deletion
+// incomplete.
 func TestSomeRowsAndColumnsAreNotKept(t *testing.T) {
 	t.Parallel()
 	b := library(t)
@@ -188,12 +189,13 @@ func TestSomeRowsAndColumnsAreNotKept(t *testing.T) {
 		b.Rows("SELECT id::text, coalesce(title, 'NULL') FROM books ORDER BY id"))
 }
 
-// A worker that still has a configuration without undo deletes children and keeps none.
-func TestAWorkerThatKeepsNothingMakesADeletionIncomplete(t *testing.T) {
+// A worker whose configuration has no undo yet deletes children without keeping them. The
+// deletion is incomplete.
+func TestWorkerWithoutUndoMakesDeletionIncomplete(t *testing.T) {
 	t.Parallel()
 	b := library(t)
 	b.Exec("DELETE FROM authors WHERE id = 2")
-	whole := b.last(t).ID
+	complete := b.last(t).ID
 	b.drain(t, 0)
 	b.off = true
 	b.delete(t, "authors WHERE id = 1")
@@ -201,14 +203,14 @@ func TestAWorkerThatKeepsNothingMakesADeletionIncomplete(t *testing.T) {
 	unit := b.last(t)
 	require.Equal(t, "incomplete", unit.State)
 	require.EqualValues(t, 1, unit.Tables[0].LeftOut)
-	require.Equal(t, "complete", pgtest.Must(b.engine.Show(t.Context(), whole))(t).State)
+	require.Equal(t, "complete", pgtest.Must(b.engine.Show(t.Context(), complete))(t).State)
 	require.Equal(t, "partly_restored", b.restore(t, unit.ID).Unit.State)
-	require.Equal(t, "restored", b.restore(t, whole).Unit.State)
+	require.Equal(t, "restored", b.restore(t, complete).Unit.State)
 }
 
-// A worker without undo deletes some of a parent's children and ends. One that keeps rows
-// deletes the others and removes the tombstone.
-func TestAWorkerThatKeepsNothingMakesADeletionIncompleteThatItBegins(t *testing.T) {
+// A worker without undo deletes some of a parent's children. A worker with undo deletes
+// the others and removes the tombstone. The deletion is incomplete.
+func TestWorkerWithoutUndoBeginsDeletion(t *testing.T) {
 	t.Parallel()
 	b := library(t)
 	b.Exec("INSERT INTO books SELECT i, 1, NULL, 'more' FROM generate_series(11, 40) AS i")
@@ -225,8 +227,9 @@ func TestAWorkerThatKeepsNothingMakesADeletionIncompleteThatItBegins(t *testing.
 	require.Equal(t, "partly_restored", b.restore(t, unit.ID).Unit.State)
 }
 
-// Where nothing is kept, neither tombstones nor batches say anything of it.
-func TestNothingIsKeptInABatchOfAnotherKind(t *testing.T) {
+// If a session sets only sexton.run, as batches of other jobs do, the rows that it deletes
+// and their children are not kept.
+func TestBatchesOfOtherJobsKeepNoRows(t *testing.T) {
 	t.Parallel()
 	b := library(t)
 	b.Exec("BEGIN; SET LOCAL sexton.run = '5'; DELETE FROM authors WHERE id = 1; COMMIT")
@@ -235,9 +238,9 @@ func TestNothingIsKeptInABatchOfAnotherKind(t *testing.T) {
 	require.Equal(t, [][]string{{"4"}}, b.Rows("SELECT id::text FROM books"))
 }
 
-// A role that may not silence triggers restores all the same: foreign keys are then
-// checked by the server.
-func TestTriggersFireWhereTheyCannotBeSilenced(t *testing.T) {
+// A restore with firing triggers restores the rows, and the server checks the foreign
+// keys.
+func TestRestoreWithTriggers(t *testing.T) {
 	t.Parallel()
 	b := library(t)
 	b.Exec(`CREATE TABLE fired (id bigint);

@@ -8,17 +8,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// in has the sessions from now on begin with settings.
-func (b *bundle) in(settings ...string) {
+// configure sets settings of the database for new sessions.
+func (b *bundle) configure(settings ...string) {
 	for _, setting := range settings {
 		b.Exec("ALTER DATABASE " + pgx.Identifier{b.Name}.Sanitize() + " SET " + setting)
 	}
 	b.Pool().Reset()
 }
 
-// A definition's value is an ISO text in UTC under any settings. It is recognized, and
-// set again, after an undo.
-func TestTheValueThatWasSetDependsOnNoSetting(t *testing.T) {
+// The value that a definition sets is stored independently of session settings. A restore
+// recognizes it, and a later restore sets it again.
+func TestWrittenValueIsIndependentOfSettings(t *testing.T) {
 	t.Parallel()
 	for kind, value := range map[string]string{
 		"timestamptz": "2021-01-01", "date": "2021-02-01", "timestamp": "2021-02-01", "interval": "1 day 2:03:04",
@@ -31,7 +31,7 @@ func TestTheValueThatWasSetDependsOnNoSetting(t *testing.T) {
 			sets := "on_delete: update_column_to, target_column: v, target_value: '" + value + "'}"
 			b := setup(t, threeParents+"ALTER TABLE c ADD v "+kind,
 				"c: [{table: p, column: p, "+sets+", {table: q, column: q, "+sets+"]", "p", "q")
-			b.in("TimeZone = 'Europe/Berlin'", "DateStyle = 'SQL, DMY'", "IntervalStyle = 'sql_standard'",
+			b.configure("TimeZone = 'Europe/Berlin'", "DateStyle = 'SQL, DMY'", "IntervalStyle = 'sql_standard'",
 				"extra_float_digits = '-9'")
 			before := b.all("c")
 			first := b.delete(t, "p WHERE id = 1")
@@ -48,8 +48,9 @@ func TestTheValueThatWasSetDependsOnNoSetting(t *testing.T) {
 	}
 }
 
-// NULL that the application has written since is not the empty text that was set.
-func TestNULLIsNotTheEmptyTextThatWasSet(t *testing.T) {
+// A restore does not mistake a NULL that the application has written for the empty text
+// that the definition set.
+func TestNullDiffersFromWrittenEmptyText(t *testing.T) {
 	t.Parallel()
 	const sets = "{table: %s, column: %[1]s, on_delete: update_column_to, target_column: v, target_value: '%s'}"
 	b := setup(t, threeParents+"ALTER TABLE c ADD v text DEFAULT 'former'",
@@ -68,9 +69,9 @@ func TestNULLIsNotTheEmptyTextThatWasSet(t *testing.T) {
 		b.Rows("SELECT id::text, v FROM c WHERE p = 1 ORDER BY id"))
 }
 
-// What a native key has set is known again, too, whatever the form in which the session
-// has dates that deleted.
-func TestTheDefaultThatWasSetDependsOnTheSession(t *testing.T) {
+// A restore recognizes the default value that a native foreign key set, independent of
+// the date format of the deleting session.
+func TestWrittenDefaultIsIndependentOfSettings(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
 CREATE TABLE folders (id date PRIMARY KEY, moment timestamptz UNIQUE, tags text[] UNIQUE, UNIQUE (id, moment));
@@ -84,7 +85,7 @@ INSERT INTO folders VALUES ('2021-02-01', '2021-02-01 00:00+00', '{"a,b"}'), ('2
 INSERT INTO days VALUES (1, '2021-03-13'); INSERT INTO moments VALUES (1, '2021-03-13 00:00+00'); INSERT INTO tags VALUES (1, '{c}');
 INSERT INTO pairs VALUES (1, '2021-03-13', '2021-03-13 00:00+00')`, foldersDefinitions, "folders")
 	b.keepBelow(t)
-	b.in("TimeZone = 'Europe/Berlin'", "DateStyle = 'SQL, DMY'")
+	b.configure("TimeZone = 'Europe/Berlin'", "DateStyle = 'SQL, DMY'")
 	tables := []string{"folders", "days", "moments", "tags", "pairs"}
 	before := b.all(tables...)
 	b.delete(t, "folders WHERE id = '2021-03-13'::date")
