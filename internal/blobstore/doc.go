@@ -13,8 +13,8 @@
 // ignores the version.
 //
 // Buckets are used through the AWS SDK, the largest part of the program: it corrects the
-// worker's clock and finds credentials of profiles, SSO and roles. minio-go is smaller, but
-// fails every request if the clock is wrong by 15 minutes.
+// worker's clock and finds credentials of profiles, SSO and roles. minio-go is smaller,
+// but fails every request if the clock is wrong by 15 minutes.
 //
 // There are three kinds of errors: an OutageError is temporary, an AccessError needs an
 // operator, and any other error concerns one object. Objects are streamed, so that memory

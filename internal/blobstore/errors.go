@@ -26,7 +26,8 @@ var ErrChanged = errors.New("another process has overwritten the object")
 // OutageError reports that the store is temporarily unreachable, overloaded or full. The
 // same request can succeed later without a change of the configuration.
 type OutageError struct {
-	// Store is the URL without its parameters, Reason the error. Neither contains secrets.
+	// Store is the URL without its parameters, Reason the error. Neither contains
+	// secrets.
 	Store, Reason string
 	// Operation is the failed operation, such as "write merge_request_diffs/mr-1/diff-2".
 	Operation string
@@ -149,8 +150,8 @@ func passes(status int, err error) bool {
 	return unsent || garbled
 }
 
-// reasonOf returns the message of the service or the system in an error, without addresses,
-// request ids and headers.
+// reasonOf returns the message of the service or the system in an error, without
+// addresses, request ids and headers.
 func reasonOf(err error) string {
 	if api, ok := errors.AsType[smithy.APIError](err); ok {
 		reason := strings.TrimSpace(api.ErrorCode() + ": " + strings.TrimSpace(api.ErrorMessage()))

@@ -83,7 +83,8 @@ func (s *Store) openFolder(u *url.URL, prefix string) error {
 	}
 	s.folder, s.kind = folder(filepath.Join(root, filepath.FromSlash(prefix))), Local
 	s.objects = s.folder
-	// The folder of the prefix is created, because the root shows that the disk is mounted.
+	// The folder of the prefix is created, because the root shows that the disk is
+	// mounted.
 	if err := os.MkdirAll(string(s.folder), 0o750); err != nil {
 		return s.Refuse(reasonOf(err), "allow this user to write to the folder, or create the folder of the prefix",
 			err)
@@ -156,8 +157,8 @@ func httpClient(stall time.Duration) *awshttp.BuildableClient {
 			if err != nil {
 				return nil, err
 			}
-			// Bytes in the system's buffer count as sent. A large buffer could take longer
-			// to send than the limit for an answer.
+			// Bytes in the system's buffer count as sent. A large buffer could take
+			// longer to send than the limit for an answer.
 			if tcp, ok := conn.(*net.TCPConn); ok {
 				_ = tcp.SetWriteBuffer(writeBuffer)
 			}
@@ -166,8 +167,8 @@ func httpClient(stall time.Duration) *awshttp.BuildableClient {
 	})
 }
 
-// watchedConn fails if no byte moves for too long. Each call extends both deadlines, because
-// the transport waits in Read for the answer while it sends a long body.
+// watchedConn fails if no byte moves for too long. Each call extends both deadlines,
+// because the transport waits in Read for the answer while it sends a long body.
 type watchedConn struct {
 	net.Conn
 
@@ -193,8 +194,8 @@ func (c *watchedConn) watch(move func([]byte) (int, error), p []byte) (int, erro
 	return n, err
 }
 
-// FolderInfo returns the current folder of a local store, for os.SameFile: it differs if a
-// disk was mounted or unmounted there. It returns nil for a bucket, or if the folder is
+// FolderInfo returns the current folder of a local store, for os.SameFile: it differs if
+// a disk was mounted or unmounted there. It returns nil for a bucket, or if the folder is
 // missing.
 func (s *Store) FolderInfo() os.FileInfo {
 	if s.kind != Local {

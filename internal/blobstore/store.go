@@ -96,8 +96,8 @@ func CheckKey(key string) error {
 	return nil
 }
 
-// Store is one folder or bucket. It is safe for concurrent use. Connections are closed after
-// they have been idle for Options.Stall.
+// Store is one folder or bucket. It is safe for concurrent use. Connections are closed
+// after they have been idle for Options.Stall.
 type Store struct {
 	objects backend
 	kind    Kind
@@ -116,8 +116,8 @@ func (s *Store) Kind() Kind { return s.kind }
 // String returns the URL without parameters.
 func (s *Store) String() string { return s.label }
 
-// Identity returns the URL with prefix and endpoint, which identifies the store. It contains
-// no secrets.
+// Identity returns the URL with prefix and endpoint, which identifies the store. It
+// contains no secrets.
 func (s *Store) Identity() string { return s.identity }
 
 // Version returns the current version of an object, "" if there is none.
@@ -133,8 +133,8 @@ func (s *Store) Version(ctx context.Context, key string) (Version, error) {
 	return found, nil
 }
 
-// explain returns a better error for a refused HEAD request, whose answer has a status but
-// no error code: a list request is refused with the code.
+// explain returns a better error for a refused HEAD request, whose answer has a status
+// but no error code: a list request is refused with the code.
 func (s *Store) explain(ctx context.Context, vague error) error {
 	if _, passing := errors.AsType[*OutageError](vague); passing || s.kind == Local || ctx.Err() != nil {
 		return vague
@@ -247,9 +247,9 @@ func (s *Store) Digest(ctx context.Context, key string) (Digest, error) {
 	return into.digest(), nil
 }
 
-// Range returns a reader of size bytes from offset on, or of all bytes if size is negative.
-// The reader returns this package's errors, and io.ErrUnexpectedEOF if the object is
-// shorter.
+// Range returns a reader of size bytes from offset on, or of all bytes if size is
+// negative. The reader returns this package's errors, and io.ErrUnexpectedEOF if the
+// object is shorter.
 func (s *Store) Range(ctx context.Context, key string, offset, size int64) (io.ReadCloser, error) {
 	reader, err := s.objects.read(ctx, key, offset, size)
 	if err != nil {

@@ -32,8 +32,8 @@ const (
 
 // upload writes one object. An object that fits into one part is sent in one request.
 //
-// It sends parts in sequence from one buffer. The SDK's transfer manager (0.5.7) needs three
-// buffers per object, and logs a failed completion to standard error.
+// It sends parts in sequence from one buffer. The SDK's transfer manager (0.5.7) needs
+// three buffers per object, and logs a failed completion to standard error.
 type upload struct {
 	*bucket
 

@@ -22,7 +22,8 @@ const (
 
 // Backlog counts the diffs in the database, and the objects that are queued for removal.
 type Backlog struct {
-	// Pending counts diffs in the database, due or not. Capped reports that there are more.
+	// Pending counts diffs in the database, due or not. Capped reports that there are
+	// more.
 	Pending int64 `json:"pending"`
 	Capped  bool  `json:"capped"`
 	// Bytes is the size of the first bytesCap diffs. BytesCapped reports that there are

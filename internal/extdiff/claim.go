@@ -112,9 +112,9 @@ func (c *claim) hold(ctx context.Context) (held context.Context, release func())
 	}
 }
 
-// under calls work with a context that ends before the claim, and then releases the claim.
-// If the claim was lost meanwhile, it returns errLost instead of the error of work, which
-// only reports the cancellation.
+// under calls work with a context that ends before the claim, and then releases the
+// claim. If the claim was lost meanwhile, it returns errLost instead of the error of
+// work, which only reports the cancellation.
 func (c *claim) under(ctx context.Context, work func(held context.Context) error) error {
 	held, release := c.hold(ctx)
 	err := work(held)

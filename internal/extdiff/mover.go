@@ -63,7 +63,8 @@ const (
 )
 
 const (
-	// mostTries is the maximum number of tries if the rows or the object change meanwhile.
+	// mostTries is the maximum number of tries if the rows or the object change
+	// meanwhile.
 	mostTries = 3
 	// defaultTransfer limits each statement that writes texts of an object to rows,
 	// defaultStatement any other statement.
@@ -73,8 +74,8 @@ const (
 	defaultSnapshot  = time.Minute
 )
 
-// Limits are limits of time for one diff. Zero values mean 10 min, 30 s, 5 s and a minute.
-// An upload and a restore have no limit in total.
+// Limits are limits of time for one diff. Zero values mean 10 min, 30 s, 5 s and a
+// minute. An upload and a restore have no limit in total.
 type Limits struct {
 	// Transfer limits each statement that writes texts of an object to rows.
 	Transfer time.Duration
@@ -152,8 +153,8 @@ func (e *Engine) Move(ctx context.Context, diffID int64) (Moved, error) {
 		diffID, mostTries)
 }
 
-// DueSince returns the time at which a diff became due by the rule, but not before external
-// diffs were installed.
+// DueSince returns the time at which a diff became due by the rule, but not before
+// external diffs were installed.
 func (e *Engine) DueSince(ctx context.Context, diffID int64) (since time.Time, err error) {
 	err = e.DB.Pool.QueryRow(ctx, e.DB.Names.Render(statement("due_since")), diffID, e.Rule == Outdated).Scan(&since)
 	return since, problem.Doing(err, "read since when diff %d is due", diffID)
@@ -297,7 +298,8 @@ func (s survey) obstacle(found diffRow) Skip {
 	return ""
 }
 
-// state identifies the state for which a diff was skipped; queries/refused.sql compares it.
+// state identifies the state for which a diff was skipped; queries/refused.sql compares
+// it.
 func (s survey) state(found diffRow) string {
 	return fmt.Sprintf("%d %s", found.filesCount, s.fingerprint)
 }

@@ -72,8 +72,8 @@ const collectSQL = `CREATE TEMPORARY TABLE sexton_pieces (relative_order integer
 const indexSQL = `CREATE INDEX ON pg_temp.sexton_pieces (relative_order, number); ANALYZE pg_temp.sexton_pieces`
 
 // restoreTexts restores a diff in one transaction, which locks no rows before the object
-// has been read. Each statement has a time limit, and the store closes a connection without
-// progress. It queues the object for removal and returns it.
+// has been read. Each statement has a time limit, and the store closes a connection
+// without progress. It queues the object for removal and returns it.
 func (e *Engine) restoreTexts(ctx context.Context, claimed *claim, restored *Restored) (object removal, err error) {
 	defer claimed.confirmed.Store(false)
 	err = database.Write(ctx, e.DB.Pool, func(tx pgx.Tx) error {
@@ -179,8 +179,8 @@ func (e *Engine) collect(ctx context.Context, tx pgx.Tx, was external) error {
 	return problem.Doing(err, "index texts of %s", was.key)
 }
 
-// piecesAtOnce is the number of pieces per statement, so that the time limit of a statement
-// does not limit the size of an object.
+// piecesAtOnce is the number of pieces per statement, so that the time limit of a
+// statement does not limit the size of an object.
 const piecesAtOnce = 16
 
 // pieces splits an object into the pieces of its files.
@@ -188,8 +188,8 @@ type pieces struct {
 	from   io.Reader
 	files  []externalFile
 	buffer []byte
-	// done is the number of bytes of the first file that have been read, number the number
-	// of its last piece.
+	// done is the number of bytes of the first file that have been read, number the
+	// number of its last piece.
 	done   int64
 	number int32
 	// room is the number of pieces left for the statement.

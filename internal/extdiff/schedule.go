@@ -146,8 +146,8 @@ func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more
 // noRow is the SQLSTATE of enqueue for an id without a row.
 const noRow = "22023"
 
-// The time limits for waiting for a transaction that has enqueued the same job and is still
-// open: all jobs of a run together, and then each job.
+// The time limits for waiting for a transaction that has enqueued the same job and is
+// still open: all jobs of a run together, and then each job.
 const firstWait, laterWait = 100 * time.Millisecond, time.Millisecond
 
 // insert inserts the jobs of due diffs. It leaves out diffs that were deleted since the
@@ -206,8 +206,8 @@ func (s *Scheduler) Enqueue(ctx context.Context, tx pgx.Tx, ids []int64, wait ti
 	return inserted, problem.Doing(err, "count enqueued jobs")
 }
 
-// DueSQL returns a condition, to be rendered for the configured schemas, that is true if a
-// run would find due diffs now. It reads one window from the position of the last run.
+// DueSQL returns a condition, to be rendered for the configured schemas, that is true if
+// a run would find due diffs now. It reads one window from the position of the last run.
 func (r Rule) DueSQL() string { return r.search("due") }
 
 // CountDueSQL returns a statement, to be rendered for the configured schemas, that counts

@@ -128,9 +128,9 @@ func (r *Reading) find(ctx context.Context, tx pgx.Tx, limits Limits) (store int
 	return store, external, err
 }
 
-// WriteText writes the text of a file, decoded if it is base64. Old applications mark texts
-// as binary that are not base64; these are written unchanged. It returns a *BrokenError if
-// offset or size is missing.
+// WriteText writes the text of a file, decoded if it is base64. Old applications mark
+// texts as binary that are not base64; these are written unchanged. It returns a
+// *BrokenError if offset or size is missing.
 func (r *Reading) WriteText(ctx context.Context, file File, to io.Writer) error {
 	if file.Unplaced {
 		reason := fmt.Sprintf("file %d (%s) has no offset or size, so its text cannot be found", file.Order,

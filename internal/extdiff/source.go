@@ -83,8 +83,8 @@ func (s *source) close(ctx context.Context) {
 	s.tx = nil
 }
 
-// stream sends the content to a writer, from as many snapshots as necessary. Each sends at
-// least one piece.
+// stream sends the content to a writer, from as many snapshots as necessary. Each sends
+// at least one piece.
 func (s *source) stream(ctx context.Context, w io.Writer) error {
 	for {
 		if s.tx == nil {

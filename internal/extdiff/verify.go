@@ -238,8 +238,8 @@ func diffOf(key string) (diffID int64, ok bool) {
 	return diffID, true
 }
 
-// RemoveUnnamed deletes a dangling object that Verify has found, and reports whether it did.
-// It keeps the object if a row refers to it meanwhile.
+// RemoveUnnamed deletes a dangling object that Verify has found, and reports whether it
+// did. It keeps the object if a row refers to it meanwhile.
 func (e *Engine) RemoveUnnamed(ctx context.Context, f Finding) (deleted bool, err error) {
 	id, ok := diffOf(f.Key)
 	if !ok {

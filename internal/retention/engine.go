@@ -379,8 +379,8 @@ func (t *task) mostRows() int {
 	return windowRows
 }
 
-// endRound ends a round over the first leaf. If rows are left in a cycle or for an unknown
-// reason, it starts the second round.
+// endRound ends a round over the first leaf. If rows are left in a cycle or for an
+// unknown reason, it starts the second round.
 func (t *task) endRound() {
 	if t.left > 0 && !t.again && (t.cycle || t.obstacle.Message == "" && t.tree.Fault == nil) {
 		t.again, t.tree.Waits = true, true
@@ -527,8 +527,8 @@ func (r *run) take(ctx context.Context, t *task, rows []row) (yielded bool, _ er
 // with that value that are left.
 func (t *task) advance(rows []row, left dml.Rows) {
 	last := finite(rows[len(rows)-1].value)
-	// A trigger that updates the row instead of deleting it gives it another ctid, so that
-	// it cannot be excluded. The second round then ends at the value.
+	// A trigger that updates the row instead of deleting it gives it another ctid, so
+	// that it cannot be excluded. The second round then ends at the value.
 	stuck := t.again && len(left) == len(rows) && compare(last, t.at.value) == 0
 	if compare(last, t.at.value) != 0 {
 		t.at.except = nil

@@ -122,8 +122,8 @@ func TestWarnings(t *testing.T) {
 	}, said)
 }
 
-// A rule that deletes needs the rights of a deletion on all tables that it reaches. A rule
-// with dry_run needs only SELECT on its own table.
+// A rule that deletes needs the rights of a deletion on all tables that it reaches. A
+// rule with dry_run needs only SELECT on its own table.
 func TestMissingPrivileges(t *testing.T) {
 	t.Parallel()
 	db := setup(t, sessions+`

@@ -21,7 +21,8 @@ type Stats struct {
 	// PartlyCleared counts rows that were restored while rows below them were deleted.
 	PartlyCleared int64 `json:"partly_cleared,omitempty"`
 	// Rules counts the rules whose due rows were all processed. Failed counts those among
-	// them that left rows for a reason other than a lock. Failure is the first such reason.
+	// them that left rows for a reason other than a lock. Failure is the first such
+	// reason.
 	Rules   int64  `json:"rules"`
 	Failed  int64  `json:"failed,omitempty"`
 	Failure string `json:"-"`

@@ -173,8 +173,9 @@ GRANT ALL ON ALL FUNCTIONS IN SCHEMA sexton TO %[1]q; REVOKE TRIGGER ON marks FR
 		b.Rows("SELECT FROM pg_proc WHERE proname LIKE 'keep_%' AND pronamespace = 'sexton'::regnamespace"))
 }
 
-// Rows that a trigger of the application deletes are not a deletion. DELETEs that a session
-// sends in one query string are one deletion. DELETEs in separate queries are several.
+// Rows that a trigger of the application deletes are not a deletion. DELETEs that a
+// session sends in one query string are one deletion. DELETEs in separate queries are
+// several.
 func TestDeletionBoundaries(t *testing.T) {
 	t.Parallel()
 	b := setup(t, cascading, foldersDefinitions, "folders")

@@ -12,8 +12,8 @@ import (
 // Lacking is a table that is not kept completely.
 type Lacking struct {
 	Table string
-	// Excluded are columns that are not kept. TooLarge is the size in bytes of a table that
-	// exceeds the limit for all kept rows, or 0.
+	// Excluded are columns that are not kept. TooLarge is the size in bytes of a table
+	// that exceeds the limit for all kept rows, or 0.
 	Excluded []string
 	TooLarge int64
 	// Rules are the rules for DELETE and UPDATE of a child table. The rows of a table
@@ -43,14 +43,14 @@ func Lacks(ctx context.Context, conn *pgx.Conn, schemas, tables []string, parent
 	return found, nil
 }
 
-// Right has the privileges that a role lacks on a table. Grant is the statement that grants
-// them.
+// Right has the privileges that a role lacks on a table. Grant is the statement that
+// grants them.
 type Right struct {
 	Table, Privileges, Grant string
 }
 
-// LacksRights returns the privileges that a role lacks. tables and privileges are parallel
-// lists, and tables are named as in SQL. role is "" for the current role.
+// LacksRights returns the privileges that a role lacks. tables and privileges are
+// parallel lists, and tables are named as in SQL. role is "" for the current role.
 func LacksRights(ctx context.Context, conn *pgx.Conn, tables, privileges []string, role string) ([]Right, error) {
 	rows, _ := conn.Query(ctx, text("rights"), tables, privileges, role)
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Right])

@@ -67,8 +67,8 @@ type set struct {
 	on database.Database
 	// owned are the rows that belong to the deletion. Rows are numbered from 1.
 	owned []int32
-	// viaExcluded reports that the columns Via are not kept, so that the owned rows cannot
-	// be found.
+	// viaExcluded reports that the columns Via are not kept, so that the owned rows
+	// cannot be found.
 	viaExcluded bool
 	// present are the owned rows that exist in their database after its transaction.
 	present []int32
@@ -227,8 +227,8 @@ func newUnit(id int64, roots []*set, below map[int64][]*set) *unit {
 	return u
 }
 
-// sort sorts each set after the sets that caused it. A cause is always older, so a cycle of
-// definitions is not a cycle of sets.
+// sort sorts each set after the sets that caused it. A cause is always older, so a cycle
+// of definitions is not a cycle of sets.
 func (u *unit) sort() {
 	kind := func(s *set) int { return 2*min(1, len(s.Fields)) + min(1, len(s.Via)) }
 	slices.SortFunc(u.sets, func(a, b *set) int {
@@ -310,8 +310,8 @@ func (e *Engine) own(ctx context.Context, u *unit) (err error) {
 	return nil
 }
 
-// checkUnique returns ErrTwice if another database has a set with the same number, because
-// origins refer to sets of other databases by number.
+// checkUnique returns ErrTwice if another database has a set with the same number,
+// because origins refer to sets of other databases by number.
 func (e *Engine) checkUnique(ctx context.Context, u *unit) error {
 	if len(e.Databases) == 1 {
 		return nil

@@ -157,8 +157,8 @@ func (w *work) owns(s *set, row int32) bool {
 	return found
 }
 
-// keyForm returns the indexes of the primary key's columns, and an expression for the text
-// of a row's key. The expression is empty if the columns are not kept.
+// keyForm returns the indexes of the primary key's columns, and an expression for the
+// text of a row's key. The expression is empty if the columns are not kept.
 func (g *group) keyForm() (columns []int, key string) {
 	for _, name := range g.KeyCols {
 		at := g.column(name)
@@ -192,8 +192,8 @@ func (w *work) rowKeys(ctx context.Context, g *restored, rows []int32) (keys []s
 	return keys, numbers, nil
 }
 
-// undoFirst returns the reason for a row that can be restored only after the deletion with
-// a later row is undone.
+// undoFirst returns the reason for a row that can be restored only after the deletion
+// with a later row is undone.
 func (e *Engine) undoFirst(ctx context.Context, later laterRow) (string, error) {
 	candidates, err := e.roots(ctx, later.set)
 	if err != nil {

@@ -199,7 +199,8 @@ func (e *Engine) List(ctx context.Context, limit int) ([]*Unit, error) {
 	return units[:min(limit, len(units))], nil
 }
 
-// Size returns the size of the kept rows of a database, and the age of the oldest deletion.
+// Size returns the size of the kept rows of a database, and the age of the oldest
+// deletion.
 func Size(ctx context.Context, on dbsqlc.DBTX, names pgcatalog.Names) (bytes int64, age time.Duration, err error) {
 	var seconds float64
 	err = on.QueryRow(ctx, names.Render(text("size"))).Scan(&bytes, &seconds)

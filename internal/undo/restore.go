@@ -76,7 +76,8 @@ type Report struct {
 	Unit *Unit `json:"deletion"`
 	// Restored counts the rows that this call restored.
 	Restored int64 `json:"restored"`
-	// Left has the first mostLeft rows that were not restored. LeftRows counts all of them.
+	// Left has the first mostLeft rows that were not restored. LeftRows counts all of
+	// them.
 	Left     []Left `json:"left"`
 	LeftRows int64  `json:"left_rows"`
 	// Triggers reports whether the application's triggers fired.
@@ -102,8 +103,8 @@ func (r *Report) notef(format string, args ...any) {
 }
 
 // Restore restores the rows of a deletion, in one transaction per database. The report
-// names the rows that were not restored. A dry run rolls the transactions back. If Restore
-// is called again, it restores the missing rows and changes nothing else.
+// names the rows that were not restored. A dry run rolls the transactions back. If
+// Restore is called again, it restores the missing rows and changes nothing else.
 func (e *Engine) Restore(ctx context.Context, id int64, dryRun bool) (report *Report, err error) {
 	report = &Report{Left: []Left{}, Notes: []string{}, DryRun: dryRun}
 	silent := map[string]bool{}
@@ -365,8 +366,8 @@ func (w *work) prepare(ctx context.Context, sets []*set) error {
 	return nil
 }
 
-// lock locks the kept rows, so that their partition is not dropped, and the tables against
-// changes of their definition.
+// lock locks the kept rows, so that their partition is not dropped, and the tables
+// against changes of their definition.
 func (w *work) lock(ctx context.Context, sets []*set) error {
 	all, by := groupOf(sets...), map[int64]*set{}
 	for _, s := range sets {
@@ -520,8 +521,9 @@ func (w *work) attempt(ctx context.Context, deferred bool) (done bool, _ error) 
 	return true, nil
 }
 
-// insertAll inserts the rows of all groups. If triggers fire, a foreign key may refuse rows
-// whose parents are inserted later. insertAll retries these until none can be inserted.
+// insertAll inserts the rows of all groups. If triggers fire, a foreign key may refuse
+// rows whose parents are inserted later. insertAll retries these until none can be
+// inserted.
 func (w *work) insertAll(ctx context.Context) error {
 	refused := map[*restored]map[string][]int32{}
 	for progress := true; progress; {

@@ -55,8 +55,8 @@ func (g *group) locate(row int32) (*set, int32) {
 }
 
 // args returns the arguments of statements on the group's rows. The fourth argument is a
-// mask with true for the given rows, or NULL for all rows. A statement can look up each row
-// in a mask by its number instead of searching a list.
+// mask with true for the given rows, or NULL for all rows. A statement can look up each
+// row in a mask by its number instead of searching a list.
 func (g *group) args(rows []int32, more ...any) []any {
 	ids, numbers := make([]int64, len(g.sets)), make([]int64, len(g.sets))
 	for i, s := range g.sets {
@@ -78,10 +78,10 @@ const among = "($4::pg_catalog.bool[] IS NULL OR ($4::pg_catalog.bool[])[r.ctid]
 // texts is the array type of a column whose values are kept as texts.
 const texts = "pg_catalog.text[]"
 
-// from returns the FROM item r with the group's rows and the columns with the given indexes
-// in the layout, or all columns. The column ctid, whose name no other column can have, is
-// the row's number. array_cat decompresses the kept texts once. Without it, each column
-// would decompress all of them.
+// from returns the FROM item r with the group's rows and the columns with the given
+// indexes in the layout, or all columns. The column ctid, whose name no other column can
+// have, is the row's number. array_cat decompresses the kept texts once. Without it, each
+// column would decompress all of them.
 func (g *group) from(columns ...int) string {
 	terms := []string{"u.before OPERATOR(pg_catalog.+) pg_catalog.generate_series(1, u.rows) AS ctid"}
 	for i, at := range g.kept() {
@@ -251,8 +251,8 @@ func (t *table) byKey(g *group, other string) (columns []int, terms []string) {
 	return columns, terms
 }
 
-// retyped returns a copy of the set in which columns that have another type now are read as
-// texts.
+// retyped returns a copy of the set in which columns that have another type now are read
+// as texts.
 func (t *table) retyped(s *set) *set {
 	one := *s
 	one.Arrays = slices.Clone(s.Arrays)
@@ -339,8 +339,8 @@ func (e *Engine) referring(ctx context.Context, u *unit, s *set, keys [][]*strin
 	return rows, problem.Doing(err, "find the rows of a deletion in %s", s.Name)
 }
 
-// reference returns the definition by which the rows of a set were deleted or changed, and
-// its parent, if the definition still exists.
+// reference returns the definition by which the rows of a set were deleted or changed,
+// and its parent, if the definition still exists.
 func (e *Engine) reference(u *unit, s *set) (*loosefk.Parent, *loosefk.Reference) {
 	for _, id := range s.Origins {
 		for _, above := range u.above(s, id) {

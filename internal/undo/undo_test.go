@@ -227,8 +227,8 @@ func TestWorkerWithoutUndoBeginsDeletion(t *testing.T) {
 	require.Equal(t, "partly_restored", b.restore(t, unit.ID).Unit.State)
 }
 
-// If a session sets only sexton.run, as batches of other jobs do, the rows that it deletes
-// and their children are not kept.
+// If a session sets only sexton.run, as batches of other jobs do, the rows that it
+// deletes and their children are not kept.
 func TestBatchesOfOtherJobsKeepNoRows(t *testing.T) {
 	t.Parallel()
 	b := library(t)
