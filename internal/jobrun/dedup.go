@@ -9,50 +9,51 @@ import (
 	"time"
 )
 
-// LeftOut is the key of the number of lines of a group that were left out since the last
-// line.
+// LeftOut is the attribute key for the number of records that were left out since the
+// last written record of the group.
 const LeftOut = "left_out"
 
-// Dedup is a slog.Handler that limits how often records of a group are written. It writes
-// the first record of a group immediately. It counts further records within the period,
-// and at its end writes the last of them with their number, so that the log shows when
-// the problem ended. Each group uses memory for a period.
+// Dedup is a slog.Handler that limits how often records of a group are written. Dedup
+// writes the first record of a group immediately and then counts further records for a
+// period. At the end of the period it writes the last counted record with the count, so
+// that the log shows when the problem ended. A group uses memory only during its period.
 type Dedup struct {
 	next slog.Handler
-	// windows are shared with the handlers derived from this one.
+	// windows are shared by all handlers that WithAttrs and WithGroup derive from this
+	// handler.
 	windows *windows
 }
 
 var _ slog.Handler = (*Dedup)(nil)
 
-// windows has the current period of each group.
+// windows holds the current period of each group.
 type windows struct {
 	every time.Duration
-	// group returns the group of a record; "" means that it is always written.
+	// group returns the group of a record. Records of group "" are always written.
 	group func(slog.Record) string
 
 	mu   sync.Mutex
 	open map[string]*window
 }
 
-// window is the period after a line.
+// window is the period that follows a written record of a group.
 type window struct {
 	end *time.Timer
-	// leftOut counts the records in the period. ctx, handler and last are for writing the
-	// last of them.
+	// leftOut is the number of records that were left out in this period. The last of
+	// these records is written to handler with ctx.
 	leftOut int
 	ctx     context.Context //nolint:containedctx // the record's, for the handler
 	handler slog.Handler
 	last    slog.Record
 }
 
-// NewDedup returns a handler that writes to next one line per group and period.
+// NewDedup returns a Dedup that writes at most one record per group and period to next.
 func NewDedup(next slog.Handler, every time.Duration, group func(slog.Record) string) *Dedup {
 	return &Dedup{next: next, windows: &windows{every: every, group: group, open: map[string]*window{}}}
 }
 
-// ByMessage groups warnings and errors by their messages, which must be literal. Lower
-// levels are always written.
+// ByMessage returns the message of a warning or error as its group, so messages must be
+// literal. It returns "" for lower levels, which are always written.
 func ByMessage(record slog.Record) string {
 	if record.Level < slog.LevelWarn {
 		return ""
@@ -83,8 +84,8 @@ func (h *Dedup) Handle(ctx context.Context, record slog.Record) error {
 	return h.next.Handle(ctx, record)
 }
 
-// leaveOut counts a record and returns true if its group has a period. Otherwise it
-// begins a period.
+// leaveOut counts the record and returns true if the group's period has not ended.
+// Otherwise it starts a period and returns false.
 func (w *windows) leaveOut(ctx context.Context, next slog.Handler, group string, record slog.Record) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -97,13 +98,14 @@ func (w *windows) leaveOut(ctx context.Context, next slog.Handler, group string,
 	return false
 }
 
-// endPeriod writes the last record that a period left out, which begins another period.
+// endPeriod ends the period of a group. If records were left out, it writes the last of
+// them and starts the next period.
 func (w *windows) endPeriod(group string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	window := w.open[group]
 	switch {
-	case window == nil: // Flush has removed it.
+	case window == nil: // Flush has removed the window.
 	case window.leftOut == 0:
 		delete(w.open, group)
 	default:
@@ -112,15 +114,16 @@ func (w *windows) endPeriod(group string) {
 	}
 }
 
-// write writes the last record with the number of records before it.
+// write writes the last record with the number of records that were left out before it.
 func (w *window) write() {
 	w.last.AddAttrs(slog.Int(LeftOut, w.leftOut-1))
-	// There is no caller that could handle the error.
+	// A timer or Flush calls write, so no caller could handle the error.
 	_ = w.handler.Handle(w.ctx, w.last)
 	w.leftOut, w.ctx, w.handler, w.last = 0, nil, nil, slog.Record{}
 }
 
-// Flush writes the left-out records and ends all periods, for the end of the process.
+// Flush writes the last left-out record of each group and ends all periods. The process
+// calls it before it exits.
 func (h *Dedup) Flush() {
 	w := h.windows
 	w.mu.Lock()

@@ -17,8 +17,9 @@ import (
 
 const every = 30 * time.Second
 
-// taken returns the lines since the last time, as "message n left_out".
-func taken(t *testing.T, j *pgtest.Journal) []string {
+// takeLines returns the lines that were logged since the last call, each as "message n
+// left_out".
+func takeLines(t *testing.T, j *pgtest.Journal) []string {
 	lines := []string{}
 	for text := range strings.Lines(j.Take()) {
 		var line map[string]any
@@ -50,27 +51,26 @@ func TestOneLinePerMessageAndPeriod(t *testing.T) {
 		for n := range 100 {
 			log.Error("down", "n", n)
 			log.With("queue", "q").Error("down", "n", n)
-			<-time.After(1001 * time.Millisecond) // in the bubble, and never at the end of a period
+			<-time.After(1001 * time.Millisecond) // 1001 ms, so that no record coincides with the end of a period
 		}
 		synctest.Wait()
-		require.Equal(t, []string{"down 0 <nil>", "down 29 58", "down 59 59", "down 89 59"}, taken(t, &j))
-		// The last period writes the number of records, and the next one begins
-		// immediately.
+		require.Equal(t, []string{"down 0 <nil>", "down 29 58", "down 59 59", "down 89 59"}, takeLines(t, &j))
+		// The end of the last period writes the last record and starts another period.
 		<-time.After(every)
 		synctest.Wait()
-		require.Equal(t, []string{"down 99 19"}, taken(t, &j))
+		require.Equal(t, []string{"down 99 19"}, takeLines(t, &j))
 		<-time.After(every)
 		synctest.Wait()
-		require.Empty(t, taken(t, &j))
+		require.Empty(t, takeLines(t, &j))
 		log.Error("down", "n", 1)
-		require.Equal(t, []string{"down 1 <nil>"}, taken(t, &j))
+		require.Equal(t, []string{"down 1 <nil>"}, takeLines(t, &j))
 		<-time.After(every)
 		synctest.Wait()
-		require.Empty(t, taken(t, &j), "nothing was left out")
+		require.Empty(t, takeLines(t, &j), "nothing was left out")
 	})
 }
 
-func TestOthersPass(t *testing.T) {
+func TestDedupWritesUngroupedRecordsAndFlushes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var j pgtest.Journal
@@ -84,14 +84,14 @@ func TestOthersPass(t *testing.T) {
 		require.Equal(t, []string{
 			"down 0 <nil>", "up 0 <nil>", "down 0 <nil>", "up 1 <nil>", "down 1 <nil>",
 			"up 2 <nil>", "down 2 <nil>",
-		}, taken(t, &j))
+		}, takeLines(t, &j))
 		log.Warn("slow", "n", 1)
-		require.Equal(t, []string{"slow 1 <nil>"}, taken(t, &j), "another message has its own period")
+		require.Equal(t, []string{"slow 1 <nil>"}, takeLines(t, &j), "another message has its own period")
 		handler.Flush()
-		require.Equal(t, []string{"down 2 1"}, taken(t, &j))
+		require.Equal(t, []string{"down 2 1"}, takeLines(t, &j))
 		log.Warn("down", "n", 9)
-		require.Equal(t, []string{"down 9 <nil>"}, taken(t, &j), "nothing is left of the periods before")
+		require.Equal(t, []string{"down 9 <nil>"}, takeLines(t, &j), "Flush ended the earlier periods")
 		handler.Flush()
-		require.Empty(t, taken(t, &j))
+		require.Empty(t, takeLines(t, &j))
 	})
 }

@@ -9,11 +9,12 @@ import (
 )
 
 // heldEvery is the minimum time between two log lines about the same holder of a lease. A
-// worker may try many times a second, and each skipped pass is in the history.
+// worker may try to acquire a lease many times a second, and the history records each
+// skipped pass.
 const heldEvery = time.Minute
 
-// logHeld logs that another process has the lease, once per lease, holder and minute. If
-// the holder is an undo, that is not an error.
+// logHeld logs that another process holds the lease, at most once per lease, holder and
+// minute. It logs an error, or an info line if the holder is an undo.
 func (r *Runner) logHeld(ctx context.Context, spec Spec, runID int64, held *lease.HeldError) {
 	log := r.limitedLog(spec, runID)
 	if held.ByUndo() {
@@ -24,15 +25,15 @@ func (r *Runner) logHeld(ctx context.Context, spec Spec, runID int64, held *leas
 		held.Holder, "expires_at", held.ExpiresAt)
 }
 
-// logOtherGeneration logs that other definitions are installed, once per lease and
-// minute.
+// logOtherGeneration logs that other definitions are installed than this process has
+// loaded, at most once per lease and minute.
 func (r *Runner) logOtherGeneration(ctx context.Context, spec Spec, runID int64, outdated *lease.GenerationError) {
 	r.limitedLog(spec, runID).ErrorContext(ctx, "other_definitions_installed", "key", outdated.Key,
 		"error", outdated.Error())
 }
 
-// limitedLog returns the log of a run, limited to one line per message, lease, holder and
-// minute.
+// limitedLog returns a logger with the attributes of the run, which writes at most one
+// line per message, lease, holder and minute.
 func (r *Runner) limitedLog(spec Spec, runID int64) *slog.Logger {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Percentiles has percentiles of durations in milliseconds, with three decimal places.
+// Percentiles contains percentiles of durations in milliseconds, with three decimal
+// places.
 type Percentiles struct {
 	P50 float64 `json:"p50"`
 	P90 float64 `json:"p90"`
@@ -15,16 +16,17 @@ type Percentiles struct {
 	Max float64 `json:"max"`
 }
 
-// PercentilesOf returns percentiles by the nearest rank; 0 if there are no durations.
+// PercentilesOf returns the nearest-rank percentiles of the durations, or zeros if there
+// are no durations.
 func PercentilesOf(durations []time.Duration) Percentiles {
 	if len(durations) == 0 {
 		return Percentiles{}
 	}
 	sorted := slices.Sorted(slices.Values(durations))
-	at := func(share float64) float64 {
+	percentile := func(share float64) float64 {
 		return Milliseconds(sorted[max(0, int(math.Ceil(share*float64(len(sorted))))-1)])
 	}
-	return Percentiles{P50: at(0.5), P90: at(0.9), P99: at(0.99), Max: at(1)}
+	return Percentiles{P50: percentile(0.5), P90: percentile(0.9), P99: percentile(0.99), Max: percentile(1)}
 }
 
 // HistogramBounds returns the upper bounds of a histogram's bins in seconds. Longer
@@ -36,20 +38,21 @@ func HistogramBounds() []float64 {
 	}
 }
 
-// BeyondBounds is the bin after the last bound.
+// BeyondBounds is the name of the bin for durations longer than the last bound.
 const BeyondBounds = "+Inf"
 
-// Histogram counts durations by the upper bound of their bin in seconds. The statistics
-// of a run have it as JSON.
+// Histogram maps the upper bound of a bin in seconds to the number of durations in the
+// bin. It is part of a run's JSON statistics.
 type Histogram map[string]int64
 
-// Add counts a duration. It counts a negative one, from a clock that was set back, as 0.
+// Add counts a duration. A negative duration, which occurs if the clock was set back,
+// counts as 0.
 func (h *Histogram) Add(d time.Duration) {
 	if *h == nil {
 		*h = Histogram{}
 	}
-	at, _ := slices.BinarySearch(HistogramBounds(), max(0, d.Seconds()))
-	(*h)[bin(at)]++
+	index, _ := slices.BinarySearch(HistogramBounds(), max(0, d.Seconds()))
+	(*h)[bin(index)]++
 }
 
 // Merge adds the counts of another histogram.
@@ -62,20 +65,20 @@ func (h *Histogram) Merge(other Histogram) {
 	}
 }
 
-func bin(at int) string {
-	if bounds := HistogramBounds(); at < len(bounds) {
-		return strconv.FormatFloat(bounds[at], 'f', -1, 64)
+func bin(index int) string {
+	if bounds := HistogramBounds(); index < len(bounds) {
+		return strconv.FormatFloat(bounds[index], 'f', -1, 64)
 	}
 	return BeyondBounds
 }
 
-// Quantile returns the duration in seconds of a quantile, interpolated within its bin; 0
-// for an empty histogram. It returns the last bound for longer durations.
+// Quantile returns a quantile of the durations in seconds, interpolated within its bin.
+// It returns 0 for an empty histogram, and the last bound for longer durations.
 func (h Histogram) Quantile(share float64) float64 {
 	total := h.Total()
 	rank, below, low := share*float64(total), 0.0, 0.0
-	for at, bound := range HistogramBounds() {
-		n := float64(h[bin(at)])
+	for index, bound := range HistogramBounds() {
+		n := float64(h[bin(index)])
 		if n > 0 && below+n >= rank {
 			return low + (bound-low)*(rank-below)/n
 		}

@@ -19,10 +19,10 @@ import (
 	"sexton/internal/lease"
 )
 
-// Outcome is how a pass ended.
+// Outcome is the result category of an ended pass.
 type Outcome string
 
-// The outcomes.
+// The outcomes of a pass.
 const (
 	Done      Outcome = "done"
 	OverLimit Outcome = "over_limit"
@@ -33,30 +33,31 @@ const (
 // Spec describes a pass.
 type Spec struct {
 	Kind string
-	// Database is the configured name of the database that the pass works in.
+	// Database is the configured name of the database in which the pass works.
 	Database string
-	// LeaseKey is the key of the lease. If it is empty there is no lease, and the work
-	// must be safe while another pass of its kind is running.
+	// LeaseKey is the key of the lease. Without a key the pass takes no lease, and its
+	// work must be safe while another pass of its kind is running.
 	LeaseKey string
 	LeaseTTL time.Duration
-	// Shared reports that several passes of the kind may run in the database at the same
-	// time, with different leases or with none.
+	// Shared is true if several passes of the kind may run in the database at the same
+	// time, with different leases or without a lease.
 	Shared bool
-	// Long reports that a run may take hours.
+	// Long is true if a run may take hours.
 	Long bool
-	// Fences are all databases that the pass may write to.
+	// Fences are all databases to which the pass may write.
 	Fences []database.Database
 }
 
-// LatencyKey is the key of the histogram in the statistics of all kinds.
+// LatencyKey is the key of the latency histogram in the statistics of all kinds.
 const LatencyKey = "latency_seconds"
 
-// Work does one pass under its lease. A result that it returns with an error still
-// counts.
+// Work executes one pass under its lease. Do records the result even if Work also returns
+// an error.
 type Work func(context.Context, *lease.Lease, Progress) (Result, error)
 
-// Progress records the statistics so far, at most once per progressEvery unless now is
-// set. It may be called after every batch.
+// Progress writes the current statistics to the run's row. Unless now is true, it skips
+// the write if the last one is less than progressEvery ago, so it may be called after
+// every batch.
 type Progress func(ctx context.Context, stats any, now bool)
 
 // progressEvery is the minimum time between two updates of the row of a running pass.
@@ -68,10 +69,10 @@ type Report struct {
 	RunID    int64   `json:"run_id"`
 	Database string  `json:"database"`
 	Outcome  Outcome `json:"outcome"`
-	// Holder is set if another process has the lease. Reason is set if the pass was
-	// skipped or ended early.
+	// Holder is the holder of the lease if another process holds it. Reason is the reason
+	// why the pass was skipped or ended early.
 	Holder string `json:"holder,omitempty"`
-	// Outdated is set if other definitions are installed than the process has loaded.
+	// Outdated is true if other definitions are installed than the process has loaded.
 	Outdated bool            `json:"outdated,omitempty"`
 	Reason   string          `json:"reason,omitempty"`
 	Error    string          `json:"error,omitempty"`
@@ -87,23 +88,25 @@ type Runner struct {
 
 	mu      sync.Mutex
 	history map[string]history
-	// heldLog logs which leases other processes hold.
+	// heldLog limits the log lines about leases that other processes hold.
 	heldLog *Dedup
-	// running has the IDs of the runs in progress.
+	// running contains the IDs of the runs in progress.
 	running map[int64]bool
 }
 
-// Do runs work under the lease of spec. The error is the one in the report of a failed
-// pass, for callers that need its type. It has been logged (IsLogged) unless no run was
-// inserted. A skipped pass returns no error, except ctx's if ctx ended before the pass
-// began. When ctx ends, work must stop soon. Do still writes the history and releases the
-// lease.
+// Do runs work under the lease of spec and records the run. If another process holds the
+// lease, Do skips the pass and returns no error. If ctx ends before the pass begins, Do
+// returns the error of ctx. If ctx ends later, work must return soon. Do then still
+// records the end of the run and releases the lease.
+//
+// The returned error is the error in the report of a failed pass, and callers can test
+// its type. Do has logged the error (IsLogged) unless no run was inserted.
 func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, err error) {
 	ctx, span := otel.Tracer(database.TracerName).Start(ctx, "run "+spec.Kind,
 		trace.WithAttributes(attribute.String("sexton.database", spec.Database)))
 	defer func() { endSpan(span, report) }()
 	log := r.Logger.With("kind", spec.Kind, "database", spec.Database)
-	settle := context.WithoutCancel(ctx)
+	uncanceled := context.WithoutCancel(ctx)
 	queries := r.Leases.Jobs.AsyncQueries()
 	report = Report{Kind: spec.Kind, Database: spec.Database, Stats: json.RawMessage("{}")}
 	var result Result
@@ -118,7 +121,7 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 		}
 		r.forgetHistory(spec.historyKey())
 		if granted != nil {
-			_ = granted.Release(settle) // If that fails, too, the next acquisition takes the lease over.
+			_ = granted.Release(uncanceled) // If the release also fails, the next acquisition takes over the lease.
 		}
 	}()
 	var runID int64
@@ -148,9 +151,9 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 		time.Since(clock).Milliseconds(), "stats", report.Stats)
 	switch {
 	case result.Stats == nil && errors.Is(err, context.Canceled) && ctx.Err() != nil:
-		// A stop on request is no failure.
+		// A pass that was stopped before it began has not failed.
 		report.Outcome, report.Reason = Skipped, "stopped before it began"
-		log.InfoContext(settle, "run_ended", "outcome", report.Outcome, "reason", report.Reason)
+		log.InfoContext(uncanceled, "run_ended", "outcome", report.Outcome, "reason", report.Reason)
 	case err != nil:
 		report.Outcome, report.Error = Failed, err.Error()
 		err = logFailure(ctx, log, err)
@@ -160,16 +163,16 @@ func (r *Runner) Do(ctx context.Context, spec Spec, work Work) (report Report, e
 		}
 		log.InfoContext(ctx, "run_ended", "outcome", report.Outcome)
 	}
-	recordErr := recordEnd(settle, queries, granted, report, result)
+	recordErr := recordEnd(uncanceled, queries, granted, report, result)
 	recorded = recordErr == nil
-	endErr := errors.Join(recordErr, r.prune(settle, queries, spec))
+	endErr := errors.Join(recordErr, r.prune(uncanceled, queries, spec))
 	if endErr != nil {
-		endErr = logFailure(settle, log, endErr)
+		endErr = logFailure(uncanceled, log, endErr)
 	}
 	return report, Logged(errors.Join(err, endErr))
 }
 
-// endSpan ends the span of a run.
+// endSpan adds the run's ID and outcome to its tracing span and ends the span.
 func endSpan(span trace.Span, report Report) {
 	span.SetAttributes(attribute.Int64("sexton.run_id", report.RunID),
 		attribute.String("sexton.outcome", string(report.Outcome)))
@@ -179,8 +182,8 @@ func endSpan(span trace.Span, report Report) {
 	span.End()
 }
 
-// begin inserts the run into the history and acquires its lease, if it has one. The ID is
-// 0 if it did neither.
+// begin inserts the run into the history and acquires its lease, if it has one. It
+// returns ID 0 if no run was inserted.
 func (r *Runner) begin(ctx context.Context, queries *dbsqlc.Queries, spec Spec) (int64, *lease.Lease, error) {
 	start := func() (int64, error) {
 		return queries.RunStart(ctx, spec.Kind, spec.Database, r.Leases.Holder)
@@ -192,20 +195,21 @@ func (r *Runner) begin(ctx context.Context, queries *dbsqlc.Queries, spec Spec) 
 	if err := ctx.Err(); err != nil {
 		return 0, nil, err //nolint:wrapcheck // The caller names the run.
 	}
-	// A stop must not interrupt the acquisition. If its answer were lost, the next
-	// acquisition would have to clean up the lease and the run's row. Its lock timeout
-	// bounds it.
+	// A stop must not interrupt the acquisition. If the server's response were lost, the
+	// next acquisition would have to clean up the lease and the run's row. The lock
+	// timeout limits the acquisition.
 	run := lease.Run{Kind: spec.Kind, Database: spec.Database}
 	id, granted, err := r.Leases.Begin(context.WithoutCancel(ctx), run, spec.LeaseKey, spec.LeaseTTL, spec.Fences...)
 	if id == 0 && ctx.Err() == nil {
-		// The error that prevented the acquisition also rolled back the run. The history
-		// must have it.
+		// The error that prevented the acquisition also rolled back the insert of the
+		// run. A separate insert records the failed run in the history.
 		id, _ = start()
 	}
 	return id, granted, err
 }
 
-// underLease runs work under the lease that begin returned, or handles its error.
+// underLease runs work under the lease that begin returned, or handles refused, the error
+// of begin.
 func (r *Runner) underLease(
 	ctx context.Context, log *slog.Logger, queries *dbsqlc.Queries, spec Spec, report *Report, granted *lease.Lease,
 	refused error, work Work,
@@ -251,8 +255,8 @@ func (*Runner) work(
 	return result, err
 }
 
-// progress returns a function that writes the statistics of a running pass to its row. A
-// failed write does not end the pass.
+// progress returns a Progress for a run. If a write fails, it logs a warning and the pass
+// continues.
 func progress(log *slog.Logger, queries *dbsqlc.Queries, runID int64) Progress {
 	written := time.Now()
 	return func(ctx context.Context, stats any, now bool) {
@@ -270,7 +274,7 @@ func progress(log *slog.Logger, queries *dbsqlc.Queries, runID int64) Progress {
 	}
 }
 
-// trackRun records that a run is in progress until done is called.
+// trackRun marks a run as in progress until done is called.
 func (r *Runner) trackRun(runID int64) (done func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -285,8 +289,8 @@ func (r *Runner) trackRun(runID int64) (done func()) {
 	}
 }
 
-// recordEnd ends the run's row and its lease. Consecutive runs that changed nothing share
-// a row, unless something kept them from their work.
+// recordEnd writes the end of the run into its row and ends the lease. Consecutive runs
+// that changed nothing share one row, unless an obstacle prevented their work.
 func recordEnd(ctx context.Context, queries *dbsqlc.Queries, granted *lease.Lease, report Report, result Result) error {
 	held := result.heldReason()
 	ended := dbsqlc.RunFinishParams{

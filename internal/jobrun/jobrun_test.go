@@ -21,7 +21,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// abandoned is the error of a run that its worker has not ended.
+// abandoned is the error in the row of a run whose worker died.
 const abandoned = "the worker died or lost its connection before this run could end"
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -57,12 +57,12 @@ func busy(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error)
 	return jobrun.Result{Over: true, Stats: map[string]int{"processed": 7}, Changed: true, Processed: 7}, nil
 }
 
-// buggy panics.
+// buggy is a Work that panics.
 func buggy(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
 	return jobrun.Result{Reason: strings.Repeat("bug", -1)}, nil
 }
 
-// pass runs a pass that does not fail.
+// pass runs one pass and requires that Do returns no error.
 func (b bundle) pass(t *testing.T, work jobrun.Work) {
 	pgtest.Must(b.runner.Do(t.Context(), b.spec, work))(t)
 }
@@ -80,7 +80,7 @@ func TestPassIsRecorded(t *testing.T) {
 	require.JSONEq(t, `{"processed": 7}`, string(report.Stats))
 	require.Equal(t, [][]string{{"over_limit", "t", "1", "7", ""}}, b.runs())
 	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database,
-		"SELECT count(*) FROM sexton.leases WHERE expires_at > clock_timestamp()"), "the lease is given back")
+		"SELECT count(*) FROM sexton.leases WHERE expires_at > clock_timestamp()"), "the lease is released")
 	require.Contains(t, b.log.String(), "msg=run_started kind=some_kind database=main")
 	require.Contains(t, b.log.String(),
 		"msg=run_ended kind=some_kind database=main run_id=1 processed=7 failed=0 duration_ms=")
@@ -93,14 +93,14 @@ func TestIdlePassesShareARow(t *testing.T) {
 	for range 3 {
 		b.pass(t, idle)
 	}
-	// The minute may have turned in between; the passes are all there either way.
+	// Runs share a row within one minute, and the minute may change between the passes.
 	require.EqualValues(t, 3, pgtest.Scalar[int64](t, b.db.Database, "SELECT sum(folded) FROM sexton.runs"))
 	require.Equal(t,
 		pgtest.Scalar[int64](t, b.db.Database,
 			"SELECT count(DISTINCT date_trunc('minute', started_at)) FROM sexton.runs"),
 		pgtest.Scalar[int64](t, b.db.Database, "SELECT count(*) FROM sexton.runs"))
 	b.pass(t, busy)
-	require.Equal(t, []string{"over_limit", "t", "1", "7", ""}, b.runs()[len(b.runs())-1], "work has a row of its own")
+	require.Equal(t, []string{"over_limit", "t", "1", "7", ""}, b.runs()[len(b.runs())-1], "a pass that changed something has its own row")
 }
 
 func TestPassIsSkippedIfTheLeaseIsHeld(t *testing.T) {
@@ -119,7 +119,7 @@ func TestPassIsSkippedIfTheLeaseIsHeld(t *testing.T) {
 				t.Error("work ran without the lease")
 				return jobrun.Result{}, nil
 			})
-		require.NoError(t, err, "a taken lease is no failure")
+		require.NoError(t, err, "a held lease is not a failure")
 		require.Equal(t, jobrun.Skipped, report.Outcome)
 		require.Equal(t, holder, report.Holder)
 		require.Equal(t, "skipped", b.runs()[0][0])
@@ -127,9 +127,9 @@ func TestPassIsSkippedIfTheLeaseIsHeld(t *testing.T) {
 	}
 }
 
-// An undo takes the lease of a working pass on purpose: that is no failure. A pass that
-// loses it to another worker has failed.
-func TestAPassYieldsToAnUndo(t *testing.T) {
+// If an undo takes the lease of a running pass, the pass ends early without a failure. If
+// another worker takes the lease, the pass fails.
+func TestPassEndsEarlyIfAnUndoTakesItsLease(t *testing.T) {
 	t.Parallel()
 	for holder, want := range map[string]jobrun.Outcome{
 		lease.UndoHolder + "person": jobrun.OverLimit,
@@ -167,8 +167,8 @@ func TestFailedPassKeepsItsStatistics(t *testing.T) {
 	require.Contains(t, b.log.String(), "error=broken")
 }
 
-// A busy worker does not close open runs in every pass. A worker that gets the lease from
-// another holder does so immediately.
+// A worker does not close open runs in every pass while it keeps the lease. It closes
+// them immediately if another holder has had the lease in between.
 func TestHistoryIsPrunedPeriodically(t *testing.T) {
 	t.Parallel()
 
@@ -178,17 +178,17 @@ func TestHistoryIsPrunedPeriodically(t *testing.T) {
 	b.db.Exec("UPDATE sexton.runs SET ended_at = NULL, outcome = NULL WHERE kind = 'some_kind'")
 	const open = "SELECT count(*) FROM sexton.runs WHERE ended_at IS NULL"
 	b.pass(t, busy)
-	require.EqualValues(t, 1, pgtest.Scalar[int64](t, b.db.Database, open), "nobody else has had the lease")
+	require.EqualValues(t, 1, pgtest.Scalar[int64](t, b.db.Database, open), "no other holder has had the lease")
 	require.EqualValues(t, 3, pgtest.Scalar[int64](t, b.db.Database, "SELECT count(*) FROM sexton.runs"))
 
 	other := lease.Manager{Jobs: b.db.Connected, Holder: "somebody"}
 	require.NoError(t, pgtest.Must(other.Acquire(t.Context(), b.spec.LeaseKey, time.Minute))(t).Release(t.Context()))
 	b.pass(t, busy)
-	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, open), "whoever left it open is gone")
+	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database, open), "another holder has had the lease, so the open run is closed")
 }
 
-// A run whose end could not be recorded, for example while the server is down, is closed
-// by the next pass.
+// A run whose end could not be recorded, for example because the server was down, is
+// closed by the next pass.
 func TestRunThatCouldNotBeEndedIsClosed(t *testing.T) {
 	t.Parallel()
 
@@ -206,8 +206,8 @@ func TestRunThatCouldNotBeEndedIsClosed(t *testing.T) {
 	require.Equal(t, []string{"failed", "f", "1", "", abandoned}, b.runs()[1])
 }
 
-// A worker that is asked to stop still ends its run and gives its lease back.
-func TestStoppedPassIsSettled(t *testing.T) {
+// A pass whose context ends during its work still records its end and releases its lease.
+func TestStoppedPassIsRecorded(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t)
@@ -221,8 +221,8 @@ func TestStoppedPassIsSettled(t *testing.T) {
 		"SELECT count(*) FROM sexton.leases WHERE expires_at > clock_timestamp()"))
 }
 
-// A crash of the server takes back the end of a run that changed nothing, and with it the
-// release of its lease.
+// A run that changed nothing commits asynchronously. A crash of the server can therefore
+// undo the commit that released the lease.
 func TestLeaseRevertedByACrashDoesNotBlockTheNextPass(t *testing.T) {
 	t.Parallel()
 
@@ -234,8 +234,8 @@ func TestLeaseRevertedByACrashDoesNotBlockTheNextPass(t *testing.T) {
 	require.Equal(t, jobrun.OverLimit, pgtest.Must(b.runner.Do(t.Context(), b.spec, busy))(t).Outcome)
 }
 
-// One that had not begun yet is no failure of anybody's.
-func TestPassThatIsStoppedBeforeItBegins(t *testing.T) {
+// A pass that is stopped before it begins counts as skipped, not as failed.
+func TestPassStoppedBeforeItBeginsIsSkipped(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t)
@@ -246,7 +246,7 @@ func TestPassThatIsStoppedBeforeItBegins(t *testing.T) {
 		cancel()
 		return jobrun.Result{}, ctx.Err()
 	})
-	require.ErrorIs(t, err, context.Canceled, "the caller has to know")
+	require.ErrorIs(t, err, context.Canceled, "Do returns the error of the context")
 	require.Equal(t, "skipped", b.runs()[0][0])
 	require.Zero(t, pgtest.Scalar[int64](t, b.db.Database,
 		"SELECT count(*) FROM sexton.leases WHERE expires_at > clock_timestamp()"))
@@ -272,8 +272,9 @@ func TestOldHistoryIsRemoved(t *testing.T) {
 	require.Equal(t, [][]string{{"new"}}, b.db.Rows("SELECT kind FROM sexton.events"))
 }
 
-// Where nothing is old, a look for old events reads the first of them and not the table.
-func TestOldEventsAreFoundByTheirIDs(t *testing.T) {
+// EventsPrune does not read the whole table of events if no event is old enough to be
+// removed.
+func TestEventsPruneReadsOnlyTheFirstEvents(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t)
@@ -302,14 +303,14 @@ func TestRunningPassShowsItsProgress(t *testing.T) {
 			progress(ctx, map[string]int{"processed": n}, false)
 			return b.db.Rows(stats)[0][0] != "", nil
 		})
-		require.Greater(t, n, 1, "not every batch costs a statement")
+		require.Greater(t, n, 1, "the first call does not write")
 		return jobrun.Result{Stats: map[string]int{"processed": -1}, Changed: true}, nil
 	})
 	require.NoError(t, err)
 	require.Equal(t, [][]string{{"-1"}}, b.db.Rows(stats))
 }
 
-// observed is an Observer that keeps the runs.
+// observed is an Observer that stores the passes it receives.
 type observed struct{ ended []jobrun.Ended }
 
 func (o *observed) RunEnded(ended jobrun.Ended) { o.ended = append(o.ended, ended) }
@@ -333,10 +334,10 @@ func TestEveryPassIsObserved(t *testing.T) {
 	pgtest.Must((&lease.Manager{Jobs: b.db.Connected, Holder: "somebody"}).Acquire(t.Context(), b.spec.LeaseKey,
 		time.Minute))(t)
 	b.pass(t, idle)
-	gone, cancel := context.WithCancel(t.Context())
+	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := b.runner.Do(gone, b.spec, idle)
-	require.ErrorIs(t, err, context.Canceled, "it cannot begin")
+	_, err := b.runner.Do(canceled, b.spec, idle)
+	require.ErrorIs(t, err, context.Canceled, "the pass cannot begin")
 
 	require.Len(t, o.ended, 4)
 	for i, want := range []jobrun.Outcome{jobrun.OverLimit, jobrun.Failed, jobrun.Skipped, jobrun.Failed} {
@@ -347,7 +348,7 @@ func TestEveryPassIsObserved(t *testing.T) {
 		require.Positive(t, o.ended[i].Duration)
 	}
 	require.Equal(t, counts, o.ended[0].Counts)
-	require.Equal(t, faults, o.ended[1].Faults, "what was done before the failure counts")
+	require.Equal(t, faults, o.ended[1].Faults, "faults before the failure are reported")
 	require.NoError(t, o.ended[0].Err)
 	require.ErrorIs(t, o.ended[1].Err, broken)
 	require.ErrorIs(t, o.ended[3].Err, context.Canceled)
@@ -366,9 +367,9 @@ func TestPassThatPanicsIsObservedAsFailed(t *testing.T) {
 	require.Equal(t, jobrun.Failed, o.ended[0].Outcome)
 }
 
-// Concurrent passes do not close each other. A run that is open for a long time
-// belongs to nobody.
-func TestConcurrentPasses(t *testing.T) {
+// Concurrent passes do not close each other's runs. A run that has been open for too long
+// is closed.
+func TestSharedPassesCloseOnlyOldRuns(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t)
@@ -381,7 +382,7 @@ func TestConcurrentPasses(t *testing.T) {
 	b.pass(t, busy)
 	open, closed := []string{"NULL", "f", "1", "", ""}, []string{"failed", "f", "1", "", abandoned}
 	require.Equal(t, [][]string{open, closed, open, closed}, b.runs()[:4],
-		"a process knows which runs of its own have an end that is not recorded")
+		"an open run of this process that is not in progress is closed")
 
 	b.spec.LeaseKey = ""
 	pgtest.Must(b.runner.Do(t.Context(), b.spec, func(_ context.Context, granted *lease.Lease,
@@ -394,7 +395,7 @@ func TestConcurrentPasses(t *testing.T) {
 	require.Equal(t, "done", b.runs()[5][0])
 }
 
-func TestALongRunOfTheProcessItselfIsNotClosed(t *testing.T) {
+func TestLongRunOfTheSameProcessIsNotClosed(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t)
@@ -402,7 +403,7 @@ func TestALongRunOfTheProcessItselfIsNotClosed(t *testing.T) {
 	b.db.Exec(`INSERT INTO sexton.clients (client_id, host, pid) VALUES ('test', 'host', 1)`)
 	b.pass(t, func(context.Context, *lease.Lease, jobrun.Progress) (jobrun.Result, error) {
 		b.db.Exec("UPDATE sexton.runs SET started_at = clock_timestamp() - interval '6 minutes'")
-		require.Panics(t, func() { // So that the next one looks for runs without an end.
+		require.Panics(t, func() { // The panic makes the next pass search for open runs.
 			_, _ = b.runner.Do(t.Context(), b.spec, buggy)
 		})
 		b.pass(t, busy)

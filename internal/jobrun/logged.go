@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// loggedError is an error that has been logged.
+// loggedError wraps an error that has been logged.
 type loggedError struct{ error }
 
 func (e loggedError) Unwrap() error { return e.error }
@@ -22,8 +22,8 @@ func Logged(err error) error {
 	return loggedError{err}
 }
 
-// IsLogged reports whether an error has been logged. Of joined errors, all must have
-// been.
+// IsLogged reports whether an error has been logged. A joined error counts as logged if
+// all its parts have been logged.
 func IsLogged(err error) bool {
 	switch err := err.(type) { //nolint:errorlint // the function walks the wrapped errors
 	case nil:
@@ -38,8 +38,8 @@ func IsLogged(err error) bool {
 	return false
 }
 
-// logFailure logs why a run failed, unless its error has been logged, and marks the error
-// as logged.
+// logFailure logs the error of a failed run and returns it marked as logged. If the error
+// has already been logged, it logs only the end of the run.
 func logFailure(ctx context.Context, log *slog.Logger, err error) error {
 	if IsLogged(err) {
 		log.InfoContext(ctx, "run_ended", "outcome", Failed)
@@ -47,7 +47,7 @@ func logFailure(ctx context.Context, log *slog.Logger, err error) error {
 	}
 	attributes := []any{"error", err}
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
-		// The server's call stack of functions and statements.
+		// Where is the server's stack of PL/pgSQL functions and statements.
 		attributes = append(attributes, "sqlstate", pgErr.Code, "stack", pgErr.Where)
 	}
 	log.ErrorContext(ctx, "run_failed", attributes...)

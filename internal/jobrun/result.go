@@ -6,35 +6,36 @@ import (
 	"sexton/internal/batch"
 )
 
-// Result is the result of a pass of any kind. Its outcome is derived from it.
+// Result is the result of a pass of any kind. The outcome of the pass is derived from the
+// result.
 type Result struct {
-	// Stats becomes a JSON object.
+	// Stats is encoded as a JSON object into the run's row.
 	Stats     any
 	Changed   bool
 	Processed int64
 	Failed    int64
 	Counts    Counts
 	Faults    []batch.FaultCounts
-	// Latency counts the finished items by their age. The statistics have it under
-	// LatencyKey.
+	// Latency counts the finished items by their age. The statistics contain the same
+	// histogram under LatencyKey.
 	Latency Histogram
 
-	// Skipped is the reason why the pass did nothing. Reason explains the outcome of a
-	// pass that is done.
+	// Skipped is the reason for which the pass did nothing. Reason is shown with the
+	// outcome of a pass that is done.
 	Skipped, Reason string
-	// Over reports that the pass left due work to the next pass. Left is the reason.
+	// Over is true if the pass left due work to the next pass. Left is the reason.
 	Over bool
 	Left string
-	// Stopped reports that due work is left because the pass was asked to stop.
+	// Stopped is true if due work is left because the pass was asked to stop.
 	Stopped bool
-	// Idle reports that a pass changed nothing. Kinds that never wait for locks do not
-	// set it.
+	// Idle is true if the pass changed nothing. Kinds that never wait for locks do not
+	// set Idle.
 	Idle bool
-	// Waited names the lock or other obstacle that the pass last waited for.
+	// Waited is the name of the last lock or other obstacle for which the pass waited.
 	Waited string
 }
 
-// outcome returns how the pass ended, and why.
+// outcome returns the outcome of the pass and its reason.
 func (r Result) outcome() (Outcome, string) {
 	switch {
 	case r.Skipped != "":
@@ -49,8 +50,8 @@ func (r Result) outcome() (Outcome, string) {
 	return Done, r.Reason
 }
 
-// heldReason returns why a pass that had work to do changed nothing, or "". Such a pass
-// does not count as a success.
+// heldReason returns the reason for which a pass with due work changed nothing, or "". A
+// held pass does not count as a success.
 func (r Result) heldReason() string {
 	left := r.Over && !r.Stopped || r.Waited != ""
 	switch {

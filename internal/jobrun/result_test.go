@@ -11,7 +11,7 @@ import (
 func TestResults(t *testing.T) {
 	t.Parallel()
 	const stopped = "stopped before all work was done"
-	met := []batch.FaultCounts{{Table: "notes", SQLState: "ZZ001", Message: "kept", Count: 2}}
+	faults := []batch.FaultCounts{{Table: "notes", SQLState: "ZZ001", Message: "kept", Count: 2}}
 	for _, test := range []struct {
 		name    string
 		result  Result
@@ -20,14 +20,14 @@ func TestResults(t *testing.T) {
 		held    string
 	}{
 		{"nothing to do", Result{Idle: true}, Done, "", ""},
-		{"done with a reason", Result{Reason: "gone already", Faults: met}, Done, "gone already", ""},
+		{"done with a reason", Result{Reason: "gone already", Faults: faults}, Done, "gone already", ""},
 		{"skipped", Result{Skipped: "paused", Over: true, Left: "rows"}, Skipped, "paused", ""},
 		{
 			"something was done",
-			Result{Over: true, Left: "rows are left", Waited: "row locked", Faults: met},
+			Result{Over: true, Left: "rows are left", Waited: "row locked", Faults: faults},
 			OverLimit, "rows are left; blocked by row locked", "",
 		},
-		{"waited", Result{Idle: true, Over: true, Waited: "row locked", Faults: met}, OverLimit, "", "row locked"},
+		{"waited", Result{Idle: true, Over: true, Waited: "row locked", Faults: faults}, OverLimit, "", "row locked"},
 		{
 			"waited until it was stopped",
 			Result{Idle: true, Stopped: true, Waited: "row locked"},
@@ -35,9 +35,9 @@ func TestResults(t *testing.T) {
 			"row locked",
 		},
 		{"stopped", Result{Idle: true, Stopped: true}, OverLimit, stopped, ""},
-		{"failed", Result{Idle: true, Faults: met}, Done, "", "notes: SQLSTATE ZZ001: kept"},
+		{"failed", Result{Idle: true, Faults: faults}, Done, "", "notes: SQLSTATE ZZ001: kept"},
 		{
-			"no time",
+			"over limit without progress",
 			Result{Idle: true, Over: true, Left: "rows are left"},
 			OverLimit, "rows are left", "the time limit was reached before anything was done",
 		},

@@ -15,32 +15,34 @@ import (
 	"sexton/internal/problem"
 )
 
-// SampleEvery is the time between two samples of the backlog. All samples are kept for a
-// day, and one per five minutes for 7 days: about 7,500 rows per table of a database.
+// SampleEvery is the time between two samples of the backlog. All samples are kept for
+// one day, and one sample per five minutes is kept for 7 days. That is about 7,500 rows
+// per deletion table.
 const SampleEvery = 15 * time.Second
 
 const (
-	// slack is how much earlier a sample may be added, because each worker has its own
-	// timer.
+	// slack is the part of the interval by which a sample may be early. Each worker has
+	// its own timer.
 	slack = 2 * time.Second
-	// timeout bounds a sample, because the application may have locked a table.
+	// timeout limits the time of one sample, because the application may have locked a
+	// table.
 	timeout = 5 * time.Second
 )
 
-// Sampler samples the view "sexton".backlog of each database of a worker.
+// Sampler adds samples of the view "sexton".backlog of each of a worker's databases.
 type Sampler struct {
-	// Jobs is the name of the database that has the samples.
+	// Jobs is the name of the database that stores the samples.
 	Jobs string
-	// Tables are the deletion tables of enabled kinds, by database. Other tables are
-	// sampled while they have pending rows.
+	// Tables lists the deletion tables of the enabled kinds, by database. Other deletion
+	// tables are sampled while they have pending rows.
 	Tables map[string][]string
-	// Kinds has the deletion table of each enabled kind.
+	// Kinds maps each enabled kind to its deletion table.
 	Kinds map[string]string
-	// Logger gets a debug line for each missing sample.
+	// Logger receives a debug line for each missing sample.
 	Logger *slog.Logger
 
 	mu sync.Mutex
-	// remote has the last reading of each database other than the jobs database.
+	// remote has the last reading of each database other than Jobs.
 	remote map[string]reading
 }
 
@@ -49,7 +51,7 @@ type reading struct {
 	rows []dbsqlc.SamplesBacklogRow
 }
 
-// Run samples a database every 15 s until ctx ends.
+// Run samples a database every SampleEvery until ctx ends.
 func (s *Sampler) Run(ctx context.Context, db database.Database) {
 	for {
 		if err := s.Sample(ctx, db); err != nil && ctx.Err() == nil {
@@ -62,9 +64,9 @@ func (s *Sampler) Run(ctx context.Context, db database.Database) {
 }
 
 // Sample reads the backlog of a database. For the jobs database it adds a sample of all
-// databases, unless another worker has just added one, and removes some of the expired
-// samples. It leaves out databases whose last reading is older than two intervals,
-// because they may be down.
+// databases, unless another worker has just added one, and removes a limited number of
+// expired samples. The sample omits a database whose last reading is older than two
+// intervals, because that database may be down.
 func (s *Sampler) Sample(ctx context.Context, db database.Database) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -120,26 +122,27 @@ func (s *Sampler) sample() dbsqlc.SamplesAddParams {
 	return row
 }
 
-// Series has the backlog of one deletion table over time.
+// Series is the backlog of one deletion table over time.
 type Series struct {
 	Database string
 	Table    string
-	// Points are ordered by time. Each has the highest values of its bin. A bin without
-	// samples has no point.
+	// Points are ordered by time. A point has the highest values of the samples in its
+	// bin. A bin without samples has no point.
 	Points []Point
 }
 
-// Point is the backlog at one time.
+// Point is the backlog of one deletion table in one time bin.
 type Point struct {
-	// At is the beginning of the bin in Unix time.
+	// At is the start of the bin as Unix time.
 	At               int64
 	Pending          int64
 	OldestAgeSeconds float64
-	// Finished is the number of rows that runs ended in the bin.
+	// Finished is the number of rows that runs finished in the bin.
 	Finished int64
 }
 
-// ReadSamples returns the samples of the last span in bins, by table and database.
+// ReadSamples returns one series per deletion table and database. The series cover the
+// last span and have one point per bin.
 func ReadSamples(ctx context.Context, jobs database.Database, span, bin time.Duration) ([]Series, error) {
 	rows, err := jobs.Queries().SamplesSince(ctx, bin.Seconds(), span.Seconds())
 	if err != nil {

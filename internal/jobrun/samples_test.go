@@ -42,12 +42,13 @@ func TestOneWorkerAtATimeAddsSamples(t *testing.T) {
 	first := [][]string{{"ci", tombstones, "3", "f", "60", "t"}, {"main", tombstones, "0", "f", "0", "t"}}
 	require.Equal(t, first, main.Rows(all))
 
-	// What runs have finished since is theirs.
+	// The next sample must count the rows that runs have finished since the first sample,
+	// by database and by the kind's deletion table.
 	main.Exec(`INSERT INTO sexton.runs (kind, database, holder, started_at, ended_at, outcome, stats)
 		SELECT kind, 'ci', 'host', now() - age, now() - age, 'done', '{"latency_seconds": {"0.1": 2, "+Inf": 1}}'
 		FROM (VALUES ('clean', interval '5 seconds'), ('clean', '6 seconds'), ('clean', '3 minutes'), ('other', '5 seconds')) AS run (kind, age)`)
-	// The next one is due, and the first of its five minutes is the one that is kept
-	// long. What is no longer said is left out.
+	// After 20 seconds the next sample is due. Only the first sample of each five minutes
+	// is marked as coarse.
 	main.Exec("UPDATE sexton.samples SET taken_at = taken_at - interval '20 seconds'")
 	next := worker()
 	next.Kinds = map[string]string{"clean": tombstones, "other": "another"}
@@ -60,8 +61,7 @@ func TestOneWorkerAtATimeAddsSamples(t *testing.T) {
 		FROM sexton.samples WHERE database = 'main'`)[0][0])
 }
 
-// A sample that is missing has its reason in the log, at level debug.
-func TestMissingSamplesAreLogged(t *testing.T) {
+func TestMissingSampleIsLoggedWithItsReason(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	d.Exec("DROP VIEW sexton.backlog")
@@ -70,7 +70,7 @@ func TestMissingSamplesAreLogged(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var sampling sync.WaitGroup
 	sampling.Go(func() { s.Run(ctx, d.Connected) })
-	pgtest.WaitFor(t, "a line", func(context.Context) (bool, error) {
+	pgtest.WaitFor(t, "the log line of the missing sample", func(context.Context) (bool, error) {
 		return strings.Contains(log.String(), "backlog_not_sampled"), nil
 	})
 	cancel()
@@ -94,7 +94,7 @@ func TestSamplesAreKeptForSevenDays(t *testing.T) {
 	require.Equal(t, [][]string{{"167", "t"}, {"26", "t"}, {"23", "f"}}, d.Rows(
 		"SELECT round(extract(epoch FROM now() - taken_at) / 3600), coarse FROM sexton.samples ORDER BY taken_at"))
 
-	// However much has been left, one sample removes a bounded part.
+	// A sample removes at most 1,000 expired samples.
 	d.Exec(`INSERT INTO sexton.samples SELECT now() - interval '2 days' - n * interval '1 second', 'main', 'a', 1, false, 0, 0, false FROM generate_series(1, 1500) AS n`)
 	add()
 	require.EqualValues(t, 503, pgtest.Scalar[int64](t, d.Database, "SELECT count(*) FROM sexton.samples"))
@@ -103,7 +103,8 @@ func TestSamplesAreKeptForSevenDays(t *testing.T) {
 func TestReadSamplesKeepsMaxima(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
-	// Bins are those of the epoch: these lie in three of them, whatever the time.
+	// Bins start at multiples of 60 seconds since the epoch. The samples of "main" within
+	// the hour fall into two bins at any time of day.
 	d.Exec(`INSERT INTO sexton.samples
 		SELECT date_bin('60 seconds', now(), 'epoch') - age, database, 'a', pending, false, 0, pending * 2, false
 		FROM (VALUES (interval '119 seconds', 'main', 5), ('100 seconds', 'main', 900), ('70 seconds', 'main', 6), ('30 seconds', 'main', 7), ('30 seconds', 'ci', 1),
@@ -113,7 +114,7 @@ func TestReadSamplesKeepsMaxima(t *testing.T) {
 	require.Equal(t, "ci", series[0].Database)
 	require.Equal(t, "main", series[1].Database)
 	points := series[1].Points
-	require.Len(t, points, 2, "what is older than the span is left out")
+	require.Len(t, points, 2, "samples older than the span are omitted")
 	require.EqualValues(t, 900, points[0].Pending)
 	require.InDelta(t, 1800, points[0].OldestAgeSeconds, 0)
 	require.EqualValues(t, 7, points[1].Pending)

@@ -10,30 +10,33 @@ import (
 	"sexton/internal/dbsqlc"
 )
 
-// tidyEvery is the interval at which one process closes open runs of dead workers whose
-// lease it did not take over. A busy worker runs many passes per second, and each such
-// statement costs as much as a small batch.
+// tidyEvery is the minimum time between two searches of a process for open runs of dead
+// workers whose lease it did not take over. A busy worker runs many passes per second,
+// and each search costs as much as a small batch.
 const tidyEvery = time.Minute
 
-// sameHolderEvery is that interval while this process keeps the lease. Then only a
-// process that died while it was being refused the lease can have left an open run.
+// sameHolderEvery is the minimum time between two such searches while this process keeps
+// the lease. In that time only a process that died while its acquisition was refused can
+// have left an open run.
 const sameHolderEvery = 5 * time.Minute
 
-// pruneEvery is the interval at which one process removes old history. If there was as
-// much as one statement removes, the next one runs after tidyEvery.
+// pruneEvery is the interval at which one process removes old history. pruneMost is the
+// number of rows that one statement removes at most. If a statement removed that many
+// rows, the next one runs after tidyEvery.
 const pruneEvery, pruneMost = 10 * time.Minute, 1000
 
-// history is a process's knowledge about the history of the passes under one lease, or of
-// all Shared passes of a kind.
+// history is the state that a process keeps about the history of the passes under one
+// lease, or of all Shared passes of a kind.
 type history struct {
-	// token is the token of the last pass.
+	// token is the fencing token of the last pass.
 	token int64
-	// closed is when open runs were last closed, prune when old history is removed next.
+	// closed is the time at which open runs were last closed. prune is the time at which
+	// old history is removed next.
 	closed, prune time.Time
 }
 
-// abandon closes the runs of dead holders. There are none if this process has had the
-// lease since the last call and has recorded the ends of all its passes.
+// abandon closes the open runs of dead holders. It skips the statement if this process
+// has kept the lease since the last call and has recorded the ends of all its passes.
 func (r *Runner) abandon(ctx context.Context, queries *dbsqlc.Queries, spec Spec, token, runID int64) error {
 	if !r.mustAbandon(spec.historyKey(), token) {
 		return nil
@@ -70,7 +73,7 @@ func (r *Runner) abandonOld(ctx context.Context, queries *dbsqlc.Queries, spec S
 	return nil
 }
 
-// historyKey is the key of the process's knowledge about the history of such passes.
+// historyKey returns the key under which the runner keeps the history state of the pass.
 func (s Spec) historyKey() string {
 	if s.Shared || s.LeaseKey == "" {
 		return s.Kind + ":" + s.Database
@@ -78,13 +81,14 @@ func (s Spec) historyKey() string {
 	return s.LeaseKey
 }
 
-// forgetHistory makes the next pass close runs without an end.
+// forgetHistory makes the next pass search for open runs.
 func (r *Runner) forgetHistory(key string) {
 	r.updateHistory(key, func(h *history) { h.closed = time.Time{} })
 }
 
-// mustAbandon reports whether another holder may have had the lease since the last time
-// that open runs were closed, or that was too long ago.
+// mustAbandon reports whether open runs must be closed now: if another holder may have
+// had the lease since the last search, or if that search was more than sameHolderEvery
+// ago.
 func (r *Runner) mustAbandon(key string, token int64) (must bool) {
 	r.updateHistory(key, func(h *history) {
 		must = token != h.token+1 || time.Since(h.closed) >= sameHolderEvery
@@ -95,7 +99,7 @@ func (r *Runner) mustAbandon(key string, token int64) (must bool) {
 	return must
 }
 
-// prune removes old history and events, a limited number of each.
+// prune removes old runs and events, a limited number of each.
 func (r *Runner) prune(ctx context.Context, queries *dbsqlc.Queries, spec Spec) error {
 	due := false
 	r.updateHistory(spec.historyKey(), func(h *history) {
@@ -124,7 +128,7 @@ func (r *Runner) prune(ctx context.Context, queries *dbsqlc.Queries, spec Spec) 
 	return nil
 }
 
-// updateHistory changes the knowledge about the history under a key.
+// updateHistory applies change to the history state of a key.
 func (r *Runner) updateHistory(key string, change func(*history)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
