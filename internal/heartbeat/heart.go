@@ -16,67 +16,72 @@ import (
 	"sexton/internal/pace"
 )
 
-// DefaultSilence is how long a worker may be silent before other workers declare it dead.
+// DefaultSilence is the time without a beat after which other workers declare a worker
+// dead.
 const DefaultSilence = 15 * time.Second
 
 const (
-	// maxInterval is the pause between beats, and the timeout of a beat, unless the
-	// silence requires less.
+	// maxInterval is the default pause between beats and the maximum timeout of a beat. A
+	// short silence lowers both.
 	maxInterval = 5 * time.Second
-	// leaveTimeout bounds how long Run waits at its end.
+	// leaveTimeout limits the last step of Run, the removal of its own row.
 	leaveTimeout = 2 * time.Second
 	// ReclaimInterval is the pause between two searches for dead workers.
 	ReclaimInterval = 2 * time.Second
-	// retryInterval is the pause after a failure, unless the interval is shorter.
+	// retryInterval is the maximum pause after a failure.
 	retryInterval = time.Second
 )
 
-// Heart is the heartbeat of one worker. Its methods are safe for concurrent use.
+// Heart is the heartbeat of one worker, or of one pass in the foreground. Its methods are
+// safe for concurrent use.
 type Heart struct {
-	// DB is the database with River's and Sexton's own tables.
+	// DB is the database with the tables of River and Sexton.
 	DB database.Database
 	// ClientID is the ID of the worker's River client and the holder of its leases.
 	ClientID string
-	// Interval is the pause between beats; 0 means 5 s, or a third of a shorter silence.
+	// Interval is the pause between beats. 0 means 5 s, or a third of Silence if that is
+	// shorter.
 	Interval time.Duration
-	// Silence is how long a client may be silent before it is declared dead; 0 means
+	// Silence is the time without a beat after which a client is declared dead. 0 means
 	// DefaultSilence.
 	Silence time.Duration
-	// Polling returns the work that the worker polls for because notifications do not
-	// reach it, as kind/database, for status. Nil means none.
+	// Polling returns the jobs for which the worker polls because notifications do not
+	// reach it, each as "kind/database". Status shows them. Nil means none.
 	Polling func() []string
-	// Held returns the work that the worker does not start because it does not fit the
-	// database, as "kind/database: reason". Nil means none.
+	// Held returns the jobs that the worker does not start because they do not fit the
+	// database, each as "kind/database: reason". Nil means none.
 	Held func() []string
-	// ReloadError returns why the worker refused a change of its files, or "". Nil means
-	// "".
+	// ReloadError returns the reason for which the worker refused a change of its files,
+	// or "". Nil means "".
 	ReloadError func() string
-	// Digests are the generations of the worker's definitions by lease key, for status
-	// to compare.
+	// Digests maps lease keys to the generations of the worker's definitions. Status
+	// compares the generations of all workers.
 	Digests map[string]string
-	// Schedules are the schedules that the worker follows as the leader, as
-	// kind/database.
+	// Schedules are the schedules for which the worker inserts jobs while it is the
+	// leader, each as "kind/database".
 	Schedules []string
 	Logger    *slog.Logger
-	// Foreground marks a pass without a worker. Status and doctor do not list it as a
-	// worker.
+	// Foreground is true for a pass that runs without a worker. Status and doctor do not
+	// list such a client as a worker.
 	Foreground bool
 
 	mu sync.Mutex
-	// lastBeat is when the last successful beat was sent, on the monotonic clock.
+	// lastBeat is the time at which the last successful beat was sent, on the monotonic
+	// clock.
 	lastBeat time.Time
-	// working counts the goroutines that work on a job, by its ID. idle has the jobs that
-	// no goroutine worked on at the last check.
+	// working is the number of goroutines that work on a job, by job ID. idle contains
+	// the jobs on which no goroutine worked at the last check.
 	working map[int64]int
 	idle    map[int64]bool
-	// noReclaimBefore is the end of the period in which the silence of other clients
-	// proves nothing.
+	// noReclaimBefore is the time until which this client reclaims nothing, because the
+	// cause of its own silence may have silenced other clients, too.
 	noReclaimBefore time.Time
 }
 
-// Run beats immediately and at every interval, and reclaims in between, until ctx ends.
-// Then it removes its own row and gives back the jobs and leases that it still has, so
-// ctx must outlive the worker's jobs. It logs errors once per outage and retries.
+// Run beats immediately and at every interval, and reclaims from dead clients in between,
+// until ctx ends. It then removes its own row and gives back its remaining jobs and
+// leases, so ctx must outlive the worker's jobs. Run logs errors once per outage and
+// retries.
 func (h *Heart) Run(ctx context.Context) {
 	failing := &outage{log: h.Logger.With("client_id", h.ClientID), parts: map[string]bool{}}
 	var parts sync.WaitGroup
@@ -107,7 +112,8 @@ func (h *Heart) Run(ctx context.Context) {
 	h.leave(context.WithoutCancel(ctx))
 }
 
-// outage logs when the first part of a heart fails, and when all parts succeed again.
+// outage logs the first failure of any part of a heart, and the moment at which all parts
+// succeed again.
 type outage struct {
 	log   *slog.Logger
 	mu    sync.Mutex
@@ -136,20 +142,21 @@ func (o *outage) record(ctx context.Context, part string, err error) {
 
 func (h *Heart) interval() time.Duration { return cmp.Or(h.Interval, min(maxInterval, h.silence()/3)) }
 
-// operationTimeout bounds a beat and a reclaim. Two beats that time out and the pause
-// between them still fit into the silence.
+// operationTimeout returns the timeout of a beat or a reclaim. Two beats that time out
+// and the pause between them are shorter than the silence.
 func (h *Heart) operationTimeout() time.Duration {
 	return min(maxInterval, max(h.silence()/3, time.Second/2))
 }
 
 func (h *Heart) silence() time.Duration { return cmp.Or(h.Silence, DefaultSilence) }
 
-// Beat writes the time into the client's row. The first beat inserts the row. A worker
-// beats before it fetches its first job.
+// Beat writes the current time into the client's row, and inserts the row if it does not
+// exist. A worker beats before it fetches its first job.
 func (h *Heart) Beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, h.operationTimeout())
 	defer cancel()
-	// Taken before the statement is sent, so that Alive can only become false early.
+	// The time is read before the statement is sent, so that Alive becomes false too
+	// early rather than too late.
 	sent := time.Now()
 	now := dbsqlc.ClientBeatParams{ClientID: h.ClientID, Deaf: callList(h.Polling), Held: callList(h.Held)}
 	if h.ReloadError != nil {
@@ -168,7 +175,8 @@ func (h *Heart) Beat(ctx context.Context) error {
 	return nil
 }
 
-// recordBeat records a successful beat.
+// recordBeat stores the time of a successful beat. After a silence of this client it also
+// postpones Reclaim.
 func (h *Heart) recordBeat(sent time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -185,17 +193,17 @@ func (h *Heart) insertClient(ctx context.Context, now dbsqlc.ClientBeatParams) e
 	defer cancel()
 	host, err := os.Hostname()
 	if err != nil {
-		// The name is only shown to operators. The ID identifies the client.
+		// The host name is only shown to operators. The ID identifies the client.
 		host = "unknown"
 	}
-	digests, err := json.Marshal(maps.Collect(maps.All(h.Digests))) // Never null.
+	digests, err := json.Marshal(maps.Collect(maps.All(h.Digests))) // maps.Collect never returns nil, so the JSON value is never null.
 	if err != nil {
 		return fmt.Errorf("encode digests: %w", err)
 	}
 	entry := dbsqlc.ClientEnterParams{
 		ClientID: h.ClientID, Host: host, Pid: int32(os.Getpid()), Deaf: now.Deaf, Held: now.Held, Digests: digests,
 		ReloadError: now.ReloadError,
-		Schedules:   append([]string{}, h.Schedules...), Foreground: h.Foreground, // Never null.
+		Schedules:   append([]string{}, h.Schedules...), Foreground: h.Foreground, // A nil slice would be NULL in SQL.
 	}
 	if err := h.DB.AsyncQueries().ClientEnter(ctx, entry); err != nil {
 		return fmt.Errorf("insert client %s: %w", h.ClientID, err)
@@ -206,22 +214,22 @@ func (h *Heart) insertClient(ctx context.Context, now dbsqlc.ClientBeatParams) e
 	return nil
 }
 
-// hasBeaten reports whether a beat has succeeded before.
+// hasBeaten reports whether any beat has succeeded.
 func (h *Heart) hasBeaten() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return !h.lastBeat.IsZero()
 }
 
-// Alive reports whether the last successful beat is so recent that other workers do not
-// declare this one dead. It is false before the first beat.
+// Alive reports whether the last successful beat is recent enough that other workers do
+// not declare this worker dead. It returns false before the first beat.
 func (h *Heart) Alive() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return !h.lastBeat.IsZero() && time.Since(h.lastBeat) <= h.silence()
 }
 
-// leave removes the client's row and gives back its jobs and leases. If it fails, other
+// leave removes the client's row and gives back its jobs and leases. If that fails, other
 // workers do so after the silence.
 func (h *Heart) leave(ctx context.Context) {
 	if !h.hasBeaten() {
@@ -237,7 +245,7 @@ func (h *Heart) leave(ctx context.Context) {
 	}
 }
 
-// callList returns the list that a function returns, and never nil.
+// callList returns the result of list, or an empty slice instead of nil.
 func callList(list func() []string) []string {
 	if list == nil {
 		return []string{}

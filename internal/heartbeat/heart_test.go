@@ -33,24 +33,24 @@ func TestBeatKeepsOneRow(t *testing.T) {
 		db.Rows("SELECT started_at = '2020-01-01Z', seen_at > clock_timestamp() - interval '1 minute' FROM sexton.clients"))
 }
 
-func TestRunBeatsUntilItsEnd(t *testing.T) {
+func TestRunBeatsAndReclaimsUntilItStops(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
 	h := newHeart(t, db, "one")
 	h.Interval = 5 * time.Millisecond
-	messages := record(h)
+	messages := recordLog(h)
 	stop := run(t, h)
 	for range 3 {
 		before := time.Now()
-		pgtest.Await(t, db.Pool(), "a fresh beat", "SELECT EXISTS (SELECT FROM sexton.clients WHERE seen_at > $1)",
+		pgtest.Await(t, db.Pool(), "a new beat", "SELECT EXISTS (SELECT FROM sexton.clients WHERE seen_at > $1)",
 			before)
 	}
 	require.True(t, h.Alive())
 
-	mine, others := insert(t, db, job{clients: []string{"one"}, attempt: 1}),
+	mine, other := insert(t, db, job{clients: []string{"one"}, attempt: 1}),
 		insert(t, db, job{clients: []string{"two"}, attempt: 1})
-	require.Less(t, mine, others)
+	require.Less(t, mine, other)
 	holdLease(db, "mine", "one")
 	holdLease(db, "others", "two")
 	stop()
@@ -67,25 +67,25 @@ func TestRunReclaimsImmediately(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
-	enter(db, "dead", 3*3600)
+	insertClient(db, "dead", 3*3600)
 	h := newHeart(t, db, "one")
-	// Only the first beat comes while the test lasts.
+	// With this interval, only the first beat occurs during the test.
 	h.Interval, h.Silence = time.Hour, 2*time.Hour
 	run(t, h)
-	pgtest.WaitFor(t, "the dead client's end", func(context.Context) (bool, error) {
+	pgtest.WaitFor(t, "the removal of the dead client's row", func(context.Context) (bool, error) {
 		rows := clients(db)
 		return len(rows) == 1 && rows[0][0] == "one", nil
 	})
 }
 
-func TestRunOutlivesAnOutage(t *testing.T) {
+func TestRunLogsEachOutageOnce(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
 	h := newHeart(t, db, "one")
 	h.Interval, h.Silence = 5*time.Millisecond, 2*time.Second
-	messages := record(h)
-	lines := func(count int) {
+	messages := recordLog(h)
+	waitForLines := func(count int) {
 		pgtest.WaitFor(t, "log lines", func(context.Context) (bool, error) {
 			return len(messages.Messages()) >= count,
 				nil
@@ -93,28 +93,29 @@ func TestRunOutlivesAnOutage(t *testing.T) {
 	}
 	db.Exec("ALTER TABLE sexton.clients RENAME TO hidden")
 	run(t, h)
-	lines(1)
+	waitForLines(1)
 	require.False(t, h.Alive(), "alive without a beat")
 	db.Exec("ALTER TABLE sexton.hidden RENAME TO clients")
-	lines(2)
+	waitForLines(2)
 	db.Exec("ALTER TABLE sexton.clients RENAME TO hidden")
-	lines(3)
-	// Hundreds of beats fail until then.
+	waitForLines(3)
+	// Alive becomes false after the silence of 2 s. Hundreds of beats fail in that time
+	// but cause only one log line.
 	pgtest.WaitFor(t, "the end of the silence", func(context.Context) (bool, error) { return !h.Alive(), nil })
 	db.Exec("ALTER TABLE sexton.hidden RENAME TO clients")
-	lines(4)
-	pgtest.WaitFor(t, "life", func(context.Context) (bool, error) { return h.Alive(), nil })
+	waitForLines(4)
+	pgtest.WaitFor(t, "the heart to be alive", func(context.Context) (bool, error) { return h.Alive(), nil })
 	require.Equal(t, []string{"heartbeat_failed", "heartbeat_restored", "heartbeat_failed", "heartbeat_restored"},
 		messages.Messages())
 }
 
-// A server that restarts silences everybody; the first to come back must not take all
-// others for dead.
+// A restart of the server silences all clients. The first client to beat again must not
+// declare the other clients dead.
 func TestClientDoesNotReclaimAfterItsOwnSilence(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
-	enter(db, "two", 60)
+	insertClient(db, "two", 60)
 	h := newHeart(t, db, "one")
 	h.Interval, h.Silence = time.Hour, time.Nanosecond
 	require.NoError(t, h.Beat(t.Context()))
@@ -123,12 +124,12 @@ func TestClientDoesNotReclaimAfterItsOwnSilence(t *testing.T) {
 	require.Equal(t, [][]string{{"one"}, {"two"}}, clients(db))
 }
 
-func TestAWorkerDeclaredDeadBeatsAgain(t *testing.T) {
+func TestWorkerDeclaredDeadInsertsItsRowAgain(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
 	h := newHeart(t, db, "one")
-	messages := record(h)
+	messages := recordLog(h)
 	require.NoError(t, h.Beat(t.Context()))
 	require.Empty(t, messages.Messages())
 	db.Exec("DELETE FROM sexton.clients")
@@ -137,40 +138,41 @@ func TestAWorkerDeclaredDeadBeatsAgain(t *testing.T) {
 	require.Equal(t, [][]string{{"one"}}, clients(db))
 }
 
-func TestRunEndsWithoutADatabase(t *testing.T) {
+func TestRunStopsIfItsRowCannotBeRemoved(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
 	h := newHeart(t, db, "one")
-	messages := record(h)
+	messages := recordLog(h)
 	stop := run(t, h)
 	pgtest.WaitFor(t, "the first beat", func(context.Context) (bool, error) { return h.Alive(), nil })
 	db.Exec("ALTER TABLE sexton.clients RENAME TO hidden")
 	stop()
 	logged := messages.Messages()
 	require.Equal(t, "client_row_not_removed", logged[len(logged)-1])
-	// A beat or a look for the dead may have been under way; nothing else is said.
+	// A beat or a reclaim may have failed during the stop. No other message is allowed.
 	require.Subset(t, []string{"heartbeat_failed"}, logged[:len(logged)-1])
 	require.LessOrEqual(t, len(logged), 2)
 }
 
-// River's fetch has committed, and its answer was lost.
+// If River's fetch commits but its response is lost, a job is marked as running although
+// no goroutine works on it.
 func TestJobsThatNoGoroutineWorksOnAreGivenBack(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	h := newHeart(t, db, "self")
 	h.Interval = 5 * time.Millisecond
-	log := record(h)
+	log := recordLog(h)
 	worked := insert(t, db, job{clients: []string{"self"}, seconds: 60, attempt: 1})
 	lost := insert(t, db, job{clients: []string{"self"}, seconds: 60, attempt: 1})
 	young := insert(t, db, job{clients: []string{"self"}, attempt: 1})
-	others := insert(t, db, job{clients: []string{"self", "other"}, seconds: 60, attempt: 1})
-	enter(db, "other", 0)
+	other := insert(t, db, job{clients: []string{"self", "other"}, seconds: 60, attempt: 1})
+	insertClient(db, "other", 0)
 	state := func(id int64) string {
 		return pgtest.Scalar[string](t, db.Database,
 			"SELECT state::text || ' ' || attempt FROM sexton.river_job WHERE id = $1", id)
 	}
-	given := func(id int64) {
+	waitUntilGivenBack := func(id int64) {
 		pgtest.WaitFor(t, "the job to be given back", func(context.Context) (bool,
 			error,
 		) {
@@ -179,13 +181,13 @@ func TestJobsThatNoGoroutineWorksOnAreGivenBack(t *testing.T) {
 	}
 	done := h.TrackJob(worked)
 	stop := run(t, h)
-	given(lost)
+	waitUntilGivenBack(lost)
 	require.Equal(t, "running 1", state(worked))
-	// The beat after this one counts the job as missed, the next one gives it back.
+	// The next check marks the job as idle, and the check after that gives it back.
 	done()
-	given(worked)
-	require.Equal(t, "running 1", state(young), "its goroutine may be on its way")
-	require.Equal(t, "running 1", state(others), "another client has it")
+	waitUntilGivenBack(worked)
+	require.Equal(t, "running 1", state(young), "its goroutine may not have started yet")
+	require.Equal(t, "running 1", state(other), "another client works on the job")
 	require.Contains(t, log.Messages(), "job_reclaimed")
 	stop()
 }
@@ -201,10 +203,11 @@ func TestAJobIsLostAfterTwoChecks(t *testing.T) {
 	}
 }
 
-// The work of a killed worker continues within 20 s, as the README says: its last beat
-// may have come just before its end, one look finds the silence, and the next reading of
-// the queues the jobs that were given back, if their notification is lost.
-func TestTimeToReclaimIsTheDocumentedOne(t *testing.T) {
+// The README promises that the work of a killed worker continues within 20 s. The worst
+// case has three parts: a last beat just before the worker's end, one interval until the
+// next search for dead workers, and one interval until the queues are read if the
+// notification is lost.
+func TestTimeToReclaimMatchesTheDocumentation(t *testing.T) {
 	t.Parallel()
 	require.LessOrEqual(t, heartbeat.DefaultSilence+2*heartbeat.ReclaimInterval, 20*time.Second)
 }

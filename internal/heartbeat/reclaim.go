@@ -12,28 +12,28 @@ import (
 	"sexton/internal/problem"
 )
 
-// lockTimeout bounds the wait for the row of a lease that another session is renewing or
-// acquiring. The transaction holds rows of clients during that wait.
+// lockTimeout limits the wait for a lease's row that another session is renewing or
+// acquiring. The transaction locks rows of clients during that wait.
 const lockTimeout = "500ms"
 
-// Reclaimed lists what was reclaimed from dead clients.
+// Reclaimed lists the jobs and leases that were taken from dead clients.
 type Reclaimed struct {
-	// Jobs are the IDs of River jobs that are available again, or cancelled if that had
-	// been requested.
+	// Jobs are the IDs of River jobs that are available again, or canceled if their
+	// cancellation had been requested.
 	Jobs []int64
-	// Leases are the keys of the leases that were ended.
+	// Leases are the keys of the ended leases.
 	Leases []string
-	// Clients are the IDs of the clients that were removed.
+	// Clients are the IDs of the removed clients.
 	Clients []string
 }
 
 // Reclaim removes the clients that have been silent for too long, gives their running
-// jobs back to River without costing an attempt, and ends their leases. Running jobs of
-// clients without a row are given back when they are older than the silence. Leases of
-// holders that never had a row end by themselves. It reclaims nothing from its own
+// jobs back to River without counting an attempt, and ends their leases. It also gives
+// back running jobs of clients without a row, if the jobs are older than the silence.
+// Leases of holders without a row expire without Reclaim. It takes nothing from its own
 // client. It does nothing during the first interval after a silence of its own, because
-// other clients may not have beaten again yet. Several callers may run concurrently: each
-// job and lease is reclaimed once.
+// other clients may not have beaten again yet. Several clients may call Reclaim
+// concurrently: each job and lease is reclaimed once.
 func (h *Heart) Reclaim(ctx context.Context) (taken Reclaimed, err error) {
 	ctx, cancel := context.WithTimeout(ctx, h.operationTimeout())
 	defer cancel()
@@ -45,7 +45,7 @@ func (h *Heart) Reclaim(ctx context.Context) (taken Reclaimed, err error) {
 	if err != nil {
 		return taken, fmt.Errorf("query dead clients: %w", err)
 	}
-	if !found || h.mayNotReclaim() { // A beat may have succeeded during the query.
+	if !found || h.mayNotReclaim() { // The client may have beaten, after a silence of its own, during the query.
 		return taken, nil
 	}
 	return h.removeClients(ctx, func(queries *dbsqlc.Queries) ([]string, error) {
@@ -68,7 +68,7 @@ func (h *Heart) removeClients(ctx context.Context, remove func(*dbsqlc.Queries) 
 		leases  []dbsqlc.ClientLeasesExpireRow
 		jobs    []dbsqlc.JobsGiveBackRow
 	)
-	// READ COMMITTED, because a row that was locked may have changed during the wait.
+	// READ COMMITTED rechecks a row that changed while the statement waited for its lock.
 	err := pgx.BeginTxFunc(ctx, h.DB.Async(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
 		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '"+lockTimeout+"'"); err != nil {
 			return fmt.Errorf("set lock timeout: %w", err)
@@ -89,8 +89,8 @@ func (h *Heart) removeClients(ctx context.Context, remove func(*dbsqlc.Queries) 
 	return h.report(ctx, clients, leases, jobs), nil
 }
 
-// giveBack returns the running jobs of removed clients to River's queues, and also the
-// jobs own of this client. It notifies the queues.
+// giveBack makes the running jobs of removed clients available again, and also the jobs
+// with the IDs own of this client. It notifies River's queues.
 func (h *Heart) giveBack(ctx context.Context, queries *dbsqlc.Queries, clients []string,
 	own []int64,
 ) ([]dbsqlc.JobsGiveBackRow, error) {
@@ -113,7 +113,8 @@ func (h *Heart) giveBack(ctx context.Context, queries *dbsqlc.Queries, clients [
 	return jobs, problem.Doing(err, "notify queues")
 }
 
-// report logs and returns what was reclaimed. It is called after the commit.
+// report logs and returns the reclaimed clients, leases and jobs. Its caller has
+// committed the transaction.
 func (h *Heart) report(ctx context.Context, clients []string, leases []dbsqlc.ClientLeasesExpireRow,
 	jobs []dbsqlc.JobsGiveBackRow,
 ) Reclaimed {
@@ -136,8 +137,8 @@ func (h *Heart) report(ctx context.Context, clients []string, leases []dbsqlc.Cl
 	return taken
 }
 
-// TrackJob records that a goroutine works on a job until it calls done, which must be
-// after the transaction that ends the job.
+// TrackJob records that a goroutine works on a job until it calls done. The goroutine
+// must call done after the transaction that ends the job.
 func (h *Heart) TrackJob(id int64) (done func()) {
 	add := func(n int) {
 		h.mu.Lock()
@@ -153,15 +154,16 @@ func (h *Heart) TrackJob(id int64) (done func()) {
 	return func() { add(-1) }
 }
 
-// GiveBackLost gives back jobs that River fetched for this client although the answer was
-// lost. Their rows say that they are running, and block jobs of the same kind and
-// arguments, but no worker works on them. A job counts as lost at the second call without
-// a goroutine, because River takes a while to record how a failed job ended. Only one
-// goroutine may call it.
+// GiveBackLost gives back jobs that River fetched for this client although the response
+// was lost. The rows of these jobs are marked as running, and block jobs with the same
+// kind and arguments, but no goroutine works on them. A job counts as lost if no
+// goroutine works on it at two consecutive calls, because River takes a while to record
+// the end of a failed job. Only one goroutine may call GiveBackLost.
 func (h *Heart) GiveBackLost(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, h.operationTimeout())
 	defer cancel()
-	// Read before the rows, so that a job that ends in between counts as worked on.
+	// The tracked jobs are read before the rows, so that a job that ends in between
+	// counts as worked on.
 	worked := h.workedJobs()
 	running, err := h.DB.AsyncQueries().ClientJobs(ctx, h.ClientID)
 	if err != nil {

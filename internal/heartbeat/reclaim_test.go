@@ -43,19 +43,19 @@ func TestReclaimJobs(t *testing.T) {
 			clients: []string{"dead"}, attempt: 1,
 			metadata: `{"sexton:reclaim_count": 20}`,
 		}, []string{"scheduled", "0", `{"sexton:reclaim_count": 21}`}},
-		{"dead client, no count", job{
+		{"dead client, count out of range", job{
 			clients: []string{"dead"}, attempt: 1,
 			metadata: `{"sexton:reclaim_count": 1.5e30}`,
 		}, []string{"scheduled", "0", `{"sexton:reclaim_count": 1000001}`}},
-		{"dead client, less than no count", job{
+		{"dead client, negative count out of range", job{
 			clients: []string{"dead"}, attempt: 1,
 			metadata: `{"sexton:reclaim_count": -1.5e30}`,
 		}, []string{"available", "0", once}},
-		{"dead client, foreign metadata", job{
+		{"dead client, count is not a number", job{
 			clients: []string{"dead"}, attempt: 0,
 			metadata: `{"sexton:reclaim_count": "x"}`,
 		}, []string{"available", "0", once}},
-		{"dead client, to be cancelled", job{
+		{"dead client, cancellation requested", job{
 			clients: []string{"dead"}, attempt: 1,
 			metadata: `{"cancel_attempted_at": "2026-01-01T00:00:00Z"}`,
 		}, []string{"cancelled", "1", `{"cancel_attempted_at": "2026-01-01T00:00:00Z", "sexton:reclaim_count": 1}`}},
@@ -80,15 +80,15 @@ func TestReclaimJobs(t *testing.T) {
 			[]string{"available", "0", once},
 		},
 		{"unknown client, new job", job{clients: []string{"unknown"}, attempt: 1}, []string{"running", "1", untouched}},
-		{"nobody, old job", job{attempt: 1, seconds: 60}, []string{"available", "0", once}},
+		{"no client, old job", job{attempt: 1, seconds: 60}, []string{"available", "0", once}},
 		{"own old job", job{clients: []string{"self"}, attempt: 1, seconds: 60}, []string{"running", "1", untouched}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 
 			db := dbtest.New(t)
-			enter(db, "dead", 60)
-			enter(db, "live", 5)
+			insertClient(db, "dead", 60)
+			insertClient(db, "live", 5)
 			id := insert(t, db, c.job)
 			taken := pgtest.Must(newHeart(t, db, "self").Reclaim(t.Context()))(t)
 			require.Equal(t, [][]string{c.state}, states(db))
@@ -98,8 +98,8 @@ func TestReclaimJobs(t *testing.T) {
 			require.Equal(t, changed, slices.Contains(taken.Jobs, id), "reported jobs: %v", taken.Jobs)
 			ready := db.Rows("SELECT FROM sexton.river_job WHERE state = 'available' AND scheduled_at > attempted_at AND scheduled_at <= clock_timestamp()")
 			require.Equal(t, c.state[0] == "available", len(ready) == 1, "ready now: %v", ready)
-			const rests = "SELECT FROM sexton.river_job WHERE state = 'scheduled' AND scheduled_at BETWEEN clock_timestamp() + interval '50 s' AND clock_timestamp() + interval '1 h'"
-			require.Equal(t, c.state[0] == "scheduled", len(db.Rows(rests)) == 1)
+			const deferred = "SELECT FROM sexton.river_job WHERE state = 'scheduled' AND scheduled_at BETWEEN clock_timestamp() + interval '50 s' AND clock_timestamp() + interval '1 h'"
+			require.Equal(t, c.state[0] == "scheduled", len(db.Rows(deferred)) == 1)
 
 			require.Equal(t, heartbeat.Reclaimed{}, pgtest.Must(newHeart(t, db, "self").Reclaim(t.Context()))(t))
 			require.Equal(t, [][]string{c.state}, states(db))
@@ -107,13 +107,13 @@ func TestReclaimJobs(t *testing.T) {
 	}
 }
 
-// The lease of a holder that has no row ends by itself, or by hand.
+// Reclaim ends the leases of dead clients, but not the lease of a holder without a row.
 func TestReclaimLeases(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
-	enter(db, "dead", 60)
-	enter(db, "live", 5)
+	insertClient(db, "dead", 60)
+	insertClient(db, "live", 5)
 	holdLease(db, "a", "dead")
 	holdLease(db, "b", "live")
 	holdLease(db, "c", "foreground")
@@ -124,23 +124,24 @@ func TestReclaimLeases(t *testing.T) {
 	require.Equal(t, [][]string{{"b", "7"}, {"c", "7"}}, heldLeases(db))
 }
 
-func TestReclaimSparesItsOwnClient(t *testing.T) {
+func TestReclaimIgnoresItsOwnClient(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
-	enter(db, "self", 60)
+	insertClient(db, "self", 60)
 	holdLease(db, "a", "self")
 	require.Equal(t, heartbeat.Reclaimed{}, pgtest.Must(newHeart(t, db, "self").Reclaim(t.Context()))(t))
 	require.Equal(t, [][]string{{"self"}}, clients(db))
 	require.Equal(t, [][]string{{"a", "7"}}, heldLeases(db))
 }
 
-// A beat on its way is neither waited for nor overtaken.
-func TestReclaimSparesAClientThatBeatsJustNow(t *testing.T) {
+// Reclaim skips a client whose row is locked by a beat. It neither waits for the beat nor
+// removes the client.
+func TestReclaimSkipsAClientThatIsBeating(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
-	enter(db, "late", 60)
+	insertClient(db, "late", 60)
 	tx := pgtest.Begin(t, db.Pool(), "UPDATE sexton.clients SET seen_at = clock_timestamp()")
 	taken, err := newHeart(t, db, "self").Reclaim(t.Context())
 	require.NoError(t, errors.Join(err, tx.Commit(t.Context())))
@@ -155,7 +156,7 @@ func TestReclaimNotifiesRiver(t *testing.T) {
 	listener := pgtest.Connect(t, db.URL)
 	pgtest.Exec(t, listener, `LISTEN "sexton.river_insert"; LISTEN last`)
 
-	enter(db, "dead", 60)
+	insertClient(db, "dead", 60)
 	for _, queue := range []string{"one", "one", `quo"ted`} {
 		insert(t, db, job{clients: []string{"dead"}, attempt: 1, queue: queue})
 	}
@@ -183,13 +184,13 @@ func TestReclaimNotifiesRiver(t *testing.T) {
 	require.Equal(t, []string{"one", `quo"ted`}, queues)
 }
 
-// A locked row belongs to a client that is completing the job: it is skipped without
-// waiting.
+// Reclaim skips a job whose row is locked, because its client may be completing the job.
+// The next call reclaims the job if the lock has been released.
 func TestReclaimSkipsLockedRows(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
-	enter(db, "dead", 60)
+	insertClient(db, "dead", 60)
 	locked := insert(t, db, job{clients: []string{"dead"}, attempt: 1, seconds: 60})
 	free := insert(t, db, job{clients: []string{"dead"}, attempt: 1, seconds: 60})
 	tx := pgtest.Begin(t, db.Pool())
@@ -202,15 +203,16 @@ func TestReclaimSkipsLockedRows(t *testing.T) {
 	pgtest.Exec(t, tx, "ROLLBACK AND CHAIN")
 	taken = pgtest.Must(h.Reclaim(t.Context()))(t)
 	require.Equal(t, heartbeat.Reclaimed{Jobs: []int64{locked}}, taken,
-		"the client has no row any more, but its job is found")
+		"the job of a client without a row is reclaimed")
 }
 
-// Without the client's row nobody could tell later that the holder of a lease is dead.
-func TestReclaimTakesAllOrNothing(t *testing.T) {
+// If a lease cannot be ended, Reclaim removes neither the client nor its jobs. Without
+// the client's row, no later call could find out that the lease's holder is dead.
+func TestReclaimIsAtomic(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
-	enter(db, "dead", 60)
+	insertClient(db, "dead", 60)
 	insert(t, db, job{clients: []string{"dead"}, attempt: 1})
 	holdLease(db, "a", "dead")
 	tx := pgtest.Begin(t, db.Pool(), "SELECT FROM sexton.leases FOR UPDATE")
@@ -228,13 +230,13 @@ func TestReclaimTakesAllOrNothing(t *testing.T) {
 	require.Equal(t, []string{"dead"}, taken.Clients)
 }
 
-func TestEachThingIsReclaimedOnce(t *testing.T) {
+func TestConcurrentReclaimsTakeEachJobAndLeaseOnce(t *testing.T) {
 	t.Parallel()
 
 	db := dbtest.New(t)
 	want := heartbeat.Reclaimed{}
 	for _, client := range []string{"dead1", "dead2", "dead3", "dead4"} {
-		enter(db, client, 60)
+		insertClient(db, client, 60)
 		holdLease(db, "lease of "+client, client)
 		want.Clients = append(want.Clients, client)
 		want.Leases = append(want.Leases, "lease of "+client)

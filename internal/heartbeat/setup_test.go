@@ -19,13 +19,14 @@ func newHeart(t *testing.T, db *dbtest.DB, client string) *heartbeat.Heart {
 	return &heartbeat.Heart{DB: db.Connected, ClientID: client, Logger: pgtest.Logger(t)}
 }
 
-// enter inserts a row of a client that is a number of seconds old.
-func enter(db *dbtest.DB, client string, seconds int) {
+// insertClient inserts the row of a client whose last beat was the given number of
+// seconds ago.
+func insertClient(db *dbtest.DB, client string, seconds int) {
 	db.Exec(`INSERT INTO sexton.clients (client_id, host, pid, started_at, seen_at)
 		SELECT $1, 'host', 1, t, t FROM (SELECT clock_timestamp() - make_interval(secs => $2) AS t) AS moment`, client, seconds)
 }
 
-// job is a row of river_job, running since so many seconds if it says nothing else.
+// job describes a row of river_job that was attempted the given number of seconds ago.
 type job struct {
 	state     string // "" means running
 	clients   []string
@@ -51,7 +52,7 @@ func insert(t *testing.T, db *dbtest.DB, j job) int64 {
 		or(j.queue, "q"), or(j.state, "running"), j.attempt, j.clients, or(j.metadata, "{}"), j.finalized, j.seconds)
 }
 
-// states are the jobs' states, attempts and metadata in the order of their IDs.
+// states returns the state, attempt and metadata of each job, ordered by ID.
 func states(db *dbtest.DB) [][]string {
 	return db.Rows("SELECT state, attempt, metadata FROM sexton.river_job ORDER BY id")
 }
@@ -60,7 +61,7 @@ func clients(db *dbtest.DB) [][]string {
 	return db.Rows("SELECT client_id FROM sexton.clients ORDER BY client_id")
 }
 
-// holdLease gives somebody a lease for another hour.
+// holdLease inserts a lease that expires in one hour.
 func holdLease(db *dbtest.DB, key, holder string) {
 	db.Exec(`INSERT INTO sexton.leases (key, token, holder, acquired_at, expires_at)
 		VALUES ($1, 7, $2, clock_timestamp(), clock_timestamp() + interval '1 hour')`, key, holder)
@@ -70,14 +71,15 @@ func heldLeases(db *dbtest.DB) [][]string {
 	return db.Rows("SELECT key, token FROM sexton.leases WHERE expires_at > clock_timestamp() ORDER BY key")
 }
 
-// record keeps what the heart logs.
-func record(h *heartbeat.Heart) *pgtest.Journal {
+// recordLog replaces the heart's logger with a journal and returns the journal.
+func recordLog(h *heartbeat.Heart) *pgtest.Journal {
 	journal := &pgtest.Journal{}
 	h.Logger = journal.Logger()
 	return journal
 }
 
-// run starts the heart; the function that it returns stops it and waits for its end.
+// run starts the heart. The returned function stops the heart and waits until Run
+// returns.
 func run(t *testing.T, h *heartbeat.Heart) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -90,7 +92,7 @@ func run(t *testing.T, h *heartbeat.Heart) (stop func()) {
 		select {
 		case <-ended:
 		case <-time.After(2 * time.Minute):
-			require.Fail(t, "the heart does not stop")
+			require.Fail(t, "Run does not return")
 		}
 	})
 	t.Cleanup(stop)
