@@ -1,5 +1,5 @@
 // Command sexton is the program under its own name, for go install. Command worker is the
-// same.
+// same program.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command worker builds the sexton binary.
+// Command worker is the sexton program. The binary is built from this package.
 package main
 
 import (

@@ -5,10 +5,7 @@
 //	                                                   ├─► Handler: /metrics
 //	operator.Gauges ◄─ Reader, on a scrape ─► gauges ──┘
 //
-// The invariant: Table is the only list of metrics. Collectors are made from it, and a
-// test compares the documents with it. The metrics of the Go runtime and the process are
-// Prometheus's own.
-//
-// Counters of configured kinds and databases begin at 0, so that the first run counts as
-// an increase.
+// The invariant: Table lists all metrics of Sexton. Collectors are created from Table,
+// and a test compares the documentation with it. The metrics of the Go runtime and the
+// process come from Prometheus's own collectors.
 package metrics

@@ -11,12 +11,13 @@ import (
 )
 
 const (
-	// readTimeout limits a scrape: Prometheus gives up after ten seconds, and a database
-	// that does not answer must not hide the others.
+	// readTimeout limits the reading of the gauges. Prometheus ends a scrape after ten
+	// seconds, and a database that does not answer must not hide the gauges of the
+	// others.
 	readTimeout = 2 * time.Second
-	// keepReading is how long gauges are cached. It is shorter than usual scrape
-	// intervals, so that each scrape of one Prometheus reads new values, and limits the
-	// queries if there are several.
+	// keepReading is the time for which gauges are cached. It is shorter than usual
+	// scrape intervals, so that each scrape of one Prometheus reads new values. If there
+	// are several, the cache limits the queries.
 	keepReading = 5 * time.Second
 )
 
@@ -24,14 +25,14 @@ const (
 type Sample struct {
 	Metric string
 	Value  float64
-	// Labels are the values in the order of the table.
+	// Labels are the label values in the order of the metric's labels in Table.
 	Labels []string
 }
 
-// Reader reads all gauges. It omits those that cannot be read within the context.
+// Reader reads all gauges. It omits the gauges that it cannot read before ctx ends.
 type Reader func(ctx context.Context) []Sample
 
-// gauges is a collector that reads the gauges when they are gathered.
+// gauges is a collector that reads the gauges during a scrape.
 type gauges struct {
 	descs  map[string]*prometheus.Desc
 	recent *web.Cached[[]Sample]
@@ -72,8 +73,8 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// worst returns the highest of all values with the same labels. Two standbys can have the
-// same name, and a registry refuses duplicates.
+// worst returns one sample per metric and label values, with the highest value. Two
+// standbys can have the same name, and a Prometheus registry refuses duplicates.
 func worst(samples []Sample) []Sample {
 	index := map[string]int{}
 	var kept []Sample

@@ -16,15 +16,16 @@ import (
 
 // Options are the options of New.
 type Options struct {
-	// Kinds and Databases are the configured ones. Their counters begin at 0.
+	// Kinds and Databases are the configured kinds and databases. Their counters start at
+	// 0, so that the first run counts as an increase.
 	Kinds     []string
 	Databases []string
 	// CleanUp is the kind of the loose foreign keys, which has service-level indicators.
 	CleanUp string
-	// DiffSkips are the reasons for which a diff may be left in the database, if diffs are
-	// moved. Their counters begin at 0, too.
+	// DiffSkips are the reasons for which a diff may be left in the database. The list is
+	// empty if diffs are not moved. The counters of these reasons start at 0.
 	DiffSkips []string
-	// Version, Go and River are the versions of this program, Go and River.
+	// Version, Go and River are the versions of this program, of Go and of River.
 	Version, Go, River string
 	// Read reads the gauges. It is called at most once in 5 s, and its context ends after
 	// 2 s.
@@ -32,7 +33,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Metrics holds the metrics of one process. It observes the runs of a jobrun.Runner.
+// Metrics holds the metrics of one process. As an observer of a jobrun.Runner it counts
+// the ended runs.
 type Metrics struct {
 	cleanUp    string
 	registry   *prometheus.Registry
@@ -43,7 +45,7 @@ type Metrics struct {
 
 var _ jobrun.Observer = (*Metrics)(nil)
 
-// New returns metrics with the collectors of Table.
+// New returns metrics with a collector for each metric of Table.
 func New(o Options) (*Metrics, error) {
 	m := &Metrics{
 		cleanUp: o.CleanUp, registry: prometheus.NewRegistry(),
@@ -62,7 +64,8 @@ func New(o Options) (*Metrics, error) {
 			m.counters[metric.Name] = counter
 			all = append(all, counter)
 		case metric.Type == Histogram:
-			// A run without work takes some milliseconds, and no run takes more than a minute.
+			// A run without work takes some milliseconds, and few runs take more than a
+			// minute.
 			buckets := []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 45, 60}
 			if metric.Name == cleanUpLatency {
 				buckets = jobrun.HistogramBounds()
@@ -111,12 +114,13 @@ func (m *Metrics) setZero(o Options) {
 	}
 }
 
-// add adds to a counter. The labels are those of Table.
+// add adds n to a counter. The label values are in the order of the metric's labels in
+// Table.
 func (m *Metrics) add(name string, n int64, labels ...string) {
 	m.counters[name].WithLabelValues(labels...).Add(float64(n))
 }
 
-// RunEnded counts a run.
+// RunEnded counts an ended run.
 func (m *Metrics) RunEnded(ended jobrun.Ended) {
 	m.add(runs, 1, ended.Kind, ended.Database, string(ended.Outcome))
 	if ended.LeaseTaken {
@@ -130,7 +134,7 @@ func (m *Metrics) RunEnded(ended jobrun.Ended) {
 	for _, fault := range ended.Faults {
 		m.add(runErrors, fault.Count, ended.Kind, ended.Database, fault.Table, fault.SQLState)
 	}
-	// A pass that was stopped before it began has no error to count.
+	// The error of a pass that was stopped before it began is not counted.
 	if ended.Err != nil && ended.Outcome != jobrun.Skipped {
 		m.add(runErrors, 1, ended.Kind, ended.Database, "", pgcatalog.SQLState(ended.Err))
 	}
@@ -143,7 +147,8 @@ func (m *Metrics) RunEnded(ended jobrun.Ended) {
 	}
 }
 
-// count adds to the counter of a statistic.
+// count adds n to the counter of a statistic. If the counter or its labels do not exist,
+// count only logs an error.
 func (m *Metrics) count(ended jobrun.Ended, metric, label string, n int64) {
 	counter, ok := m.counters[metric]
 	if !ok {
@@ -162,11 +167,11 @@ func (m *Metrics) count(ended jobrun.Ended, metric, label string, n int64) {
 	series.Add(float64(n))
 }
 
-// observeLatency adds the latencies of the rows that a run has finished. Each counts as
-// the upper bound of its bin, so that sums are slightly too high.
+// observeLatency adds the latencies of the rows that a run has finished. Each latency
+// counts as the upper bound of its bin, so the sum is slightly too high.
 func (m *Metrics) observeLatency(ended jobrun.Ended) {
 	if len(ended.Latency) == 0 {
-		return // Most kinds only insert jobs of others.
+		return // Most kinds have no latencies.
 	}
 	series := m.histograms[cleanUpLatency].WithLabelValues(ended.Kind, ended.Database)
 	for bin, n := range ended.Latency {
@@ -200,22 +205,22 @@ func (m *Metrics) indicate(ended jobrun.Ended) {
 	}
 }
 
-// Gatherer returns the metrics that are served.
+// Gatherer returns the registry of all metrics.
 func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 
-// Handler serves the metrics.
+// Handler returns an HTTP handler that serves the metrics.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
-		// One invalid series must not hide the others.
+		// One invalid series must not hide the other series.
 		ErrorHandling: promhttp.ContinueOnError,
 		ErrorLog:      errorLog{m.logger},
-		// Further requests would wait for the same cached values.
+		// More concurrent requests would only wait for the same cached values.
 		MaxRequestsInFlight: 8,
 		EnableOpenMetrics:   true,
 	})
 }
 
-// errorLog logs the errors of the handler.
+// errorLog is the promhttp.Logger that writes the handler's errors to the log.
 type errorLog struct{ logger *slog.Logger }
 
 func (l errorLog) Println(v ...any) {

@@ -33,10 +33,10 @@ func newMetrics(t *testing.T, read metrics.Reader) *metrics.Metrics {
 	return m
 }
 
-func nothing(context.Context) []metrics.Sample { return nil }
+func noSamples(context.Context) []metrics.Sample { return nil }
 
-// everything is a sample of each gauge.
-func everything(context.Context) []metrics.Sample {
+// sampleAllGauges returns a sample of each gauge.
+func sampleAllGauges(context.Context) []metrics.Sample {
 	var samples []metrics.Sample
 	for _, metric := range metrics.Table() {
 		if metric.Type == metrics.Gauge && metric.Name != "sexton_build_info" {
@@ -49,8 +49,8 @@ func everything(context.Context) []metrics.Sample {
 	return samples
 }
 
-// page is what a scrape gets.
-func page(t *testing.T, m *metrics.Metrics) string {
+// scrape returns the response to a scrape.
+func scrape(t *testing.T, m *metrics.Metrics) string {
 	recorder := httptest.NewRecorder()
 	m.Handler().ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
 	require.Equal(t, http.StatusOK, recorder.Code)
@@ -59,9 +59,9 @@ func page(t *testing.T, m *metrics.Metrics) string {
 	return string(text)
 }
 
-func TestEveryMetricOfTheTableIsServedAndNoOther(t *testing.T) {
+func TestServedMetricsAreThoseOfTheTable(t *testing.T) {
 	t.Parallel()
-	m := newMetrics(t, everything)
+	m := newMetrics(t, sampleAllGauges)
 	ended := jobrun.Ended{
 		Kind: kind, Database: "main", Outcome: jobrun.Done, Counts: jobrun.Counts{},
 		Faults: []batch.FaultCounts{{Table: "children", SQLState: "55P03", Count: 1}},
@@ -98,14 +98,14 @@ func TestEveryMetricOfTheTableIsServedAndNoOther(t *testing.T) {
 	problems, err := testutil.GatherAndLint(m.Gatherer())
 	require.NoError(t, err)
 	require.Empty(t, problems)
-	require.Contains(t, page(t, m), "\ngo_goroutines ")
-	require.Contains(t, page(t, m), "\nprocess_start_time_seconds ")
+	require.Contains(t, scrape(t, m), "\ngo_goroutines ")
+	require.Contains(t, scrape(t, m), "\nprocess_start_time_seconds ")
 }
 
 func TestRunsAreCounted(t *testing.T) {
 	t.Parallel()
-	m := newMetrics(t, nothing)
-	text := page(t, m)
+	m := newMetrics(t, noSamples)
+	text := scrape(t, m)
 	require.Contains(t, text, `sexton_runs_total{database="main",kind="loose_foreign_keys_cleanup",outcome="done"} 0`,
 		"before the first run")
 	require.Contains(t, text, `sexton_sli_loose_foreign_key_clean_ups_error_total{database="main"} 0`)
@@ -125,7 +125,7 @@ func TestRunsAreCounted(t *testing.T) {
 		Faults:  []batch.FaultCounts{{Table: "issues", SQLState: "55P03", Count: 4}},
 		Latency: jobrun.Histogram{"0.005": 3, "+Inf": 1},
 	})
-	// Kept from all of its work: no success.
+	// A held run does not count as a success for the apdex.
 	end(jobrun.Ended{
 		Outcome: jobrun.Done, Faults: []batch.FaultCounts{{Table: "notes", SQLState: "57014", Count: 1}},
 		Held: "notes: locked",
@@ -139,7 +139,7 @@ func TestRunsAreCounted(t *testing.T) {
 	end(jobrun.Ended{Outcome: jobrun.Failed, Duration: time.Second, Err: errors.New("no connection")})
 	m.RunEnded(jobrun.Ended{Kind: "another", Database: "main", Outcome: jobrun.Failed})
 
-	text = page(t, m)
+	text = scrape(t, m)
 	for _, want := range []string{
 		`sexton_external_diffs_skipped_total{database="main",reason="gone"} 0`,
 		`sexton_external_diffs_skipped_total{database="main",reason="inconsistent"} 2`,
@@ -169,8 +169,8 @@ func TestRunsAreCounted(t *testing.T) {
 	}
 }
 
-// A mistake in one place must not cost the whole scrape, or the worker.
-func TestWhatDoesNotFitIsLeftOut(t *testing.T) {
+// Invalid samples and counts are omitted. The other metrics are still served.
+func TestInvalidSamplesAndCountsAreOmitted(t *testing.T) {
 	t.Parallel()
 	m := newMetrics(t, func(context.Context) []metrics.Sample {
 		return []metrics.Sample{
@@ -185,23 +185,23 @@ func TestWhatDoesNotFitIsLeftOut(t *testing.T) {
 	m.RunEnded(jobrun.Ended{Kind: kind, Database: "main", Outcome: jobrun.Done, Counts: jobrun.Counts{
 		"sexton_unheard_of": {"": 1}, metrics.LateChildren: {"no such label": 1}, metrics.Deletions: {"issues": 1},
 	}})
-	text := page(t, m)
+	text := scrape(t, m)
 	require.Contains(t, text, "\nsexton_up{database=\"main\"} 1\n")
 	require.NotContains(t, text, "too")
 	require.Contains(t, text, "\nsexton_replica_lag_seconds{database=\"main\",replica=\"twin\"} 12\n")
 	require.Contains(t, text, "\nsexton_loose_foreign_key_deletions_total{database=\"main\",table=\"issues\"} 1\n")
 }
 
-func TestScrapesShareAReading(t *testing.T) {
+func TestConsecutiveScrapesReadTheGaugesOnce(t *testing.T) {
 	t.Parallel()
 	reads := 0
 	m := newMetrics(t, func(ctx context.Context) []metrics.Sample {
 		_, bounded := ctx.Deadline()
-		require.True(t, bounded, "a reading has an end")
+		require.True(t, bounded, "the context of a reading has a deadline")
 		reads++
 		return nil
 	})
-	page(t, m)
-	page(t, m)
+	scrape(t, m)
+	scrape(t, m)
 	require.Equal(t, 1, reads)
 }

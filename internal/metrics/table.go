@@ -1,9 +1,9 @@
 package metrics
 
-// Type is a metric's type.
+// Type is the type of a metric.
 type Type string
 
-// The types.
+// The types of metrics.
 const (
 	Counter   Type = "counter"
 	Gauge     Type = "gauge"
@@ -14,7 +14,7 @@ const (
 type Metric struct {
 	Name string
 	Type Type
-	// Labels are in the order in which values are given.
+	// Labels are the names of the labels, in the order of the label values.
 	Labels []string
 	Help   string
 }
@@ -22,8 +22,8 @@ type Metric struct {
 // table lists the metrics in the order of their declaration.
 var table []Metric //nolint:gochecknoglobals // see below
 
-// Table returns the metrics in the order of their declaration, without those of the Go
-// runtime and the process.
+// Table returns the metrics in the order of their declaration. It does not contain the
+// metrics of the Go runtime and the process.
 func Table() []Metric { return table }
 
 func counter(name, help string, labels ...string) string { return metric(name, Counter, labels, help) }
@@ -40,8 +40,8 @@ func metric(name string, kind Type, labels []string, help string) string {
 	return name
 }
 
-// The names of the metrics with help and labels: counters of all kinds, counters of the
-// statistics of one kind, and gauges, which are read on each scrape.
+// Each variable is the name of a metric, with its help and labels: counters of all kinds,
+// counters of one kind's statistics, and gauges, which are read on each scrape.
 //
 //nolint:gochecknoglobals // Prometheus's own metrics are declared in the same way.
 var (
