@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Backoff returns the pause after that number of consecutive failures because of other
-// sessions.
+// Backoff returns the pause after the given number of consecutive failures that other
+// sessions caused.
 func Backoff(failures int) time.Duration {
 	switch failures {
 	case 0, 1:
@@ -23,7 +23,8 @@ func Backoff(failures int) time.Duration {
 // LockBackoff delays retries of work that met a lock of another session. The zero value
 // does not wait.
 type LockBackoff struct {
-	// Failures counts consecutive tries that met a lock. Reason is the last lock.
+	// Failures counts consecutive tries that met a lock. Reason describes the lock of the
+	// last counted try.
 	Failures int
 	Reason   string
 
@@ -43,7 +44,7 @@ func (b *LockBackoff) Fail(reason string) {
 // Waits reports whether the next try is not due yet.
 func (b *LockBackoff) Waits() bool { return time.Now().Before(b.until) }
 
-// backoffStep is the length of one Run.AwaitRetry.
+// backoffStep is the longest time that one call of Run.AwaitRetry waits.
 const backoffStep = 100 * time.Millisecond
 
 // AwaitRetry waits for at most backoffStep, so that its caller can renew leases, and

@@ -8,29 +8,31 @@ import (
 )
 
 const (
-	// leastShare is the smallest share of its time that a run works. A smaller share does
-	// not shorten the latencies of other sessions, as measurements show, but shorter
-	// statements do. On two cores, their p50 was 1.4 and 1.6 times the undisturbed one
-	// with a share of 0.6, and 1.0 to 1.5 times with this one.
+	// leastShare is the smallest share of its time that a run works. Measurements show
+	// that a smaller share does not shorten the latencies of other sessions, while
+	// shorter statements do. On two cores, the p50 of other sessions was 1.4 and 1.6
+	// times that of an undisturbed server with a share of 0.6, and 1.0 to 1.5 times with
+	// a share of 0.5.
 	leastShare = 0.5
-	// If the average share of queries that find another transaction is at most rarely, as
-	// with a monitoring tool, a run works all of its time. From often on it works
-	// leastShare of its time.
+	// rarely and often are averages of the share of queries that find another
+	// transaction. Up to rarely, as with a monitoring tool, a run works all of its time.
+	// From often on, it works leastShare of its time.
 	rarely, often = 0.05, 0.5
-	// averageOver is the time constant of the averages: one second after other sessions
-	// have ended, they do not count any more.
+	// averageOver is the time constant of the averages. One second after other sessions
+	// have ended, they no longer affect the share.
 	averageOver = 250 * time.Millisecond
-	// mostAge is the age up to which a transaction counts. Older ones are reports or idle
-	// sessions, which would slow a run down for hours.
+	// mostAge is the greatest age at which a transaction counts. Older transactions
+	// belong to reports or idle sessions, which would slow a run down for hours.
 	mostAge = time.Second
 	// longGap is the time between two queries after which the age of a new transaction is
-	// unknown.
+	// unknown. Such a transaction does not count.
 	longGap = 10 * time.Second
 )
 
 // Duty is the share of its time that a run works now, as its statistics report it.
 type Duty struct {
-	// Percent is 0 if the run works all of its time. Why is the reason, for users.
+	// Percent is 0 if the share is neither computed nor configured, so that the run works
+	// all of its time. Why is the reason for the share, for users.
 	Percent int    `json:"duty,omitempty"`
 	Why     string `json:"duty_reason,omitempty"`
 }
@@ -38,12 +40,13 @@ type Duty struct {
 // String returns the duty as a phrase, such as "at 50 % of its time (lock wait)".
 func (d Duty) String() string { return fmt.Sprintf("at %d %% of its time (%s)", d.Percent, d.Why) }
 
-// Share returns, between two batches, the share of its time that a run works, and the
-// reason. locked reports that the run met a lock within the last second.
+// Share is a function that returns the share of its time that a run works, and the
+// reason. It is called between two batches. locked is true if the run met a lock within
+// the last second.
 type Share func(ctx context.Context, locked bool) (float64, Duty)
 
-// Configured returns s or, if s is nil, the Share for a fixed duty. A duty of 0 means all
-// of the time. report is called with each result.
+// Configured returns s or, if s is nil, a Share for a fixed duty. If the fixed duty is 0,
+// the run works all of its time. report is called with each result.
 func (s Share) Configured(duty float64, report func(Duty)) Share {
 	return func(ctx context.Context, locked bool) (float64, Duty) {
 		share, reported := 1.0, Duty{}
@@ -61,11 +64,13 @@ func (s Share) Configured(duty float64, report func(Duty)) Share {
 // OtherSessions computes the share of a run from queries for the transactions of other
 // sessions on a server. The caller passes all times. The zero value is ready to use.
 type OtherSessions struct {
-	// since has the transactions of the last query, and when each was first found.
+	// since maps each transaction of the last query to the time at which it was first
+	// found. latest is the time of the last query.
 	since  map[string]time.Time
 	latest time.Time
-	// found is the moving average of queries that found a transaction (0 to 1). count is
-	// the moving average of the number of transactions.
+	// found is the moving average of the share of queries that found a transaction
+	// younger than mostAge (0 to 1). count is the moving average of the number of these
+	// transactions.
 	found, count float64
 	// unknown is the error of the last query, or "".
 	unknown string

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// clocked is OtherSessions with a clock.
+// clocked is OtherSessions with a simulated clock.
 type clocked struct {
 	OtherSessions
 
@@ -18,8 +18,8 @@ type clocked struct {
 
 func newClocked() *clocked { return &clocked{now: time.Now()} }
 
-// record records that number of queries, 50 ms apart. Each finds the transactions in
-// lasting and that number of new ones.
+// record records queries that are 50 ms apart. Each query finds the transactions in
+// lasting, and young new transactions.
 func (w *clocked) record(queries, young int, lasting ...string) {
 	for range queries {
 		w.now = w.now.Add(50 * time.Millisecond)
@@ -56,11 +56,11 @@ func TestOtherSessionsReduceTheShareUntilTheyEnd(t *testing.T) {
 	w.record(1, 0)
 	w.record(5, 3)
 	share, duty := w.Share(false)
-	require.InDelta(t, leastShare, share, 0.01, "a quarter of a second later")
+	require.InDelta(t, leastShare, share, 0.01, "a quarter of a second after the first transaction")
 	require.Equal(t, 50, duty.Percent)
 	require.Regexp(t, `^other sessions: [12]\.\d transactions$`, duty.Why)
 	w.record(100, 8)
-	require.Equal(t, Duty{50, "other sessions: 8.0 transactions"}, w.duty(), "never less")
+	require.Equal(t, Duty{50, "other sessions: 8.0 transactions"}, w.duty(), "the share is never smaller")
 	w.record(15, 0)
 	require.Equal(t, idle, w.duty())
 }

@@ -15,8 +15,10 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// pages are two pages of items; to fail is the error of one item.
-func pages(done, deferred *[]int, fail error, stop func(item int)) pace.Items[int] {
+// newItems returns two pages of two items each. The functions append processed items to
+// done and failed items to deferred. Before each item before is called, and item 2 fails
+// with fail unless it is nil.
+func newItems(done, deferred *[]int, fail error, before func(item int)) pace.Items[int] {
 	left := [][]int{{1, 2}, {3, 4}}
 	return pace.Items[int]{
 		Page: func(context.Context) (page []int, more bool, _ error) {
@@ -24,7 +26,7 @@ func pages(done, deferred *[]int, fail error, stop func(item int)) pace.Items[in
 			return page, len(left) > 0, nil
 		},
 		One: func(_ context.Context, item int) error {
-			stop(item)
+			before(item)
 			if item == 2 && fail != nil {
 				return fail
 			}
@@ -34,7 +36,7 @@ func pages(done, deferred *[]int, fail error, stop func(item int)) pace.Items[in
 		Failed: func(_ context.Context, item int, f batch.Fault, _ error) error {
 			*deferred = append(*deferred, item)
 			if f.SQLState == "23514" {
-				return errors.New("enough")
+				return errors.New("too many failures")
 			}
 			return nil
 		},
@@ -42,7 +44,7 @@ func pages(done, deferred *[]int, fail error, stop func(item int)) pace.Items[in
 	}
 }
 
-func TestEachPutsOffAnItemAndGoesOn(t *testing.T) {
+func TestEachDefersFailedItemsAndContinues(t *testing.T) {
 	t.Parallel()
 	type example struct {
 		fail           error
@@ -50,10 +52,10 @@ func TestEachPutsOffAnItemAndGoesOn(t *testing.T) {
 		message        string
 	}
 	pgtest.Each(t, map[string]example{
-		"none":      {nil, []int{1, 2, 3, 4}, nil, ""},
-		"a row":     {&pgconn.PgError{Code: "23505"}, []int{1, 3, 4}, []int{2}, ""},
-		"a timeout": {&pgconn.PgError{Code: "57014"}, []int{1, 3, 4}, []int{2}, ""},
-		"too many":  {&pgconn.PgError{Code: "23514"}, []int{1}, []int{2}, "item 2: enough"},
+		"no error":                  {nil, []int{1, 2, 3, 4}, nil, ""},
+		"row":                       {&pgconn.PgError{Code: "23505"}, []int{1, 3, 4}, []int{2}, ""},
+		"timeout":                   {&pgconn.PgError{Code: "57014"}, []int{1, 3, 4}, []int{2}, ""},
+		"failure that ends the run": {&pgconn.PgError{Code: "23514"}, []int{1}, []int{2}, "item 2: too many failures"},
 		"statement": {
 			&pgconn.PgError{Code: "42P01", Message: "no table"},
 			[]int{1},
@@ -63,25 +65,25 @@ func TestEachPutsOffAnItemAndGoesOn(t *testing.T) {
 		"connection": {errors.New("broken pipe"), []int{1}, nil, "item 2: broken pipe"},
 	}, func(t *testing.T, _ string, c example) {
 		var done, deferred []int
-		overLimit, interrupted, err := pages(&done, &deferred, c.fail, func(int) {}).Each(t.Context(),
+		overLimit, interrupted, err := newItems(&done, &deferred, c.fail, func(int) {}).Each(t.Context(),
 			&pace.Frame{Stop: t.Context()})
 		require.False(t, overLimit || interrupted)
 		if c.message == "" {
 			require.NoError(t, err)
 		} else {
 			require.EqualError(t, err, c.message)
-			require.Equal(t, c.message == "item 2: enough", !errors.Is(err, c.fail))
+			require.Equal(t, c.message == "item 2: too many failures", !errors.Is(err, c.fail))
 		}
 		require.Equal(t, c.done, done)
 		require.Equal(t, c.deferred, deferred)
 	})
 }
 
-func TestEachFinishesTheItemInHand(t *testing.T) {
+func TestEachFinishesTheCurrentItem(t *testing.T) {
 	t.Parallel()
 	var done, deferred []int
 	stop, cancel := context.WithCancel(t.Context())
-	overLimit, interrupted, err := pages(&done, &deferred, nil, func(item int) {
+	overLimit, interrupted, err := newItems(&done, &deferred, nil, func(item int) {
 		if item == 3 {
 			cancel()
 		}
@@ -93,7 +95,7 @@ func TestEachFinishesTheItemInHand(t *testing.T) {
 
 	done = nil
 	frame := &pace.Frame{Stop: t.Context()}
-	overLimit, interrupted, err = pages(&done, &deferred, nil, func(item int) {
+	overLimit, interrupted, err = newItems(&done, &deferred, nil, func(item int) {
 		if item == 2 {
 			frame.Until = time.Now()
 		}
@@ -108,7 +110,7 @@ func TestTimeoutsEndBeforeTheLease(t *testing.T) {
 	t.Parallel()
 
 	all := batch.Limits{StatementTimeout: time.Minute, LockTimeout: time.Second}
-	require.Equal(t, all, pace.Within(all, time.Time{}), "without a lease that ends")
+	require.Equal(t, all, pace.Within(all, time.Time{}), "a lease that does not expire changes nothing")
 	require.Equal(t, all, pace.Within(all, time.Now().Add(time.Hour)))
 
 	cut := pace.Within(all, time.Now().Add(10*time.Second))

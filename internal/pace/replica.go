@@ -24,25 +24,27 @@ var ErrReplicasHidden = errors.New("the role cannot see the lag of replicas: GRA
 // replication do not count either: without changes to apply, a subscriber confirms
 // nothing, so its lag seems to grow with every byte that is written to other databases.
 type Replica struct {
-	// Name is its application_name, with its address if the name is not unique.
+	// Name is the application_name of the standby, with the address if the name is not
+	// unique.
 	Name string
 	// Lag is the replay lag, or 0 if the standby is idle.
 	Lag time.Duration
-	// Bytes is the amount of write-ahead log that it has not replayed yet.
+	// Bytes is the amount of write-ahead log that the standby has not replayed yet.
 	Bytes int64
 }
 
-// ReplicaLimits limits the lag of standbys. 0 is no limit.
+// ReplicaLimits limits the lag of standbys. A limit of 0 is not checked.
 type ReplicaLimits struct {
 	Lag   time.Duration
 	Bytes int64
 }
 
-// On reports whether there is any limit.
+// On reports whether a limit is set.
 func (l ReplicaLimits) On() bool { return l.Lag > 0 || l.Bytes > 0 }
 
-// Worst returns the standby that exceeds the limits most. Time counts before bytes. It
-// returns false if no standby exceeds them.
+// Worst returns the standby that exceeds the limits most, or false if no standby exceeds
+// them. A standby that exceeds the time limit counts as worse than all standbys that only
+// exceed the limit in bytes.
 func (l ReplicaLimits) Worst(replicas []Replica) (Replica, bool) {
 	beyond := slices.DeleteFunc(slices.Clone(replicas),
 		func(r Replica) bool { return !l.late(r) && (l.Bytes == 0 || r.Bytes <= l.Bytes) })
@@ -87,7 +89,7 @@ func size(bytes int64) string {
 var replicasSQL string
 
 // ReadReplicas returns the standbys of a primary. The error is ErrReplicasHidden if the
-// role cannot see the state of one.
+// role cannot see the state of one of them.
 func ReadReplicas(ctx context.Context, on dbsqlc.DBTX) ([]Replica, error) {
 	replicas := []Replica{}
 	var hidden bool

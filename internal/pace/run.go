@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// replicaPause is the time until a run that waits for a replica checks it again. It
-	// doubles up to longestReplicaPause.
+	// replicaPause is the time after which a run checks a lagging replica again. The
+	// pause doubles with each check, up to longestReplicaPause.
 	replicaPause        = 250 * time.Millisecond
 	longestReplicaPause = time.Second
 	// ReportAfter is the time that a batch waits before its lock holder is queried.
@@ -26,11 +26,11 @@ const (
 	recentLock = time.Second
 )
 
-// WaitClass is the class of a reason for waiting. There are few of them, so that they can
-// be labels of metrics.
+// WaitClass is the class of a reason for waiting. The number of classes is small, so that
+// metrics can have them as labels.
 type WaitClass string
 
-// The classes: a replica that lags too much, a lock of another session, and the pause
+// The classes are a replica that lags too much, a lock of another session, and the pause
 // after a failure that other sessions caused.
 const (
 	WaitReplica WaitClass = "replica"
@@ -38,8 +38,8 @@ const (
 	WaitBackOff WaitClass = "back_off"
 )
 
-// Throttle has the functions by which other work on the server slows a run down. Each may
-// be nil, and must return within a second.
+// Throttle has the functions that slow a run down because of other work on the server.
+// Each function may be nil, and must return within a second.
 type Throttle struct {
 	// Hold returns the reason why no batch may begin now, or "". It is called between
 	// batches, at most once a second, and repeatedly while it returns a reason.
@@ -62,13 +62,13 @@ type Run struct {
 	Until time.Time
 	// Stop makes the run end early. A running batch is finished first.
 	Stop context.Context //nolint:containedctx // checked between batches; the batches themselves outlive it
-	// Ended reports whether no further batch may begin: because of Until, Stop, or
-	// another end of the run.
+	// Ended reports whether no further batch may begin, because of Until, Stop or another
+	// reason.
 	Ended func() bool
 	// Target is the time that one statement should take. If it is 0, there are no pauses.
 	Target time.Duration
-	// Waits is called with the reason for which the run waits from now on. An empty
-	// reason means that it does not wait. It may be nil if only Watch is called.
+	// Waits is called when the run begins to wait, with the reason, and when it no longer
+	// waits, with an empty reason. It may be nil if only Watch is called.
 	Waits func(ctx context.Context, class WaitClass, reason string)
 
 	// held is the time of the last call of Hold, and locked the time of the last lock
@@ -97,9 +97,9 @@ func (r *Run) Await(ctx context.Context) {
 	r.Waits(ctx, "", "")
 }
 
-// PauseAfterBatch pauses so that the run works no more than its share of the time. It
-// adds up short pauses: a single small statement, which may be the last one, is followed
-// by no pause.
+// PauseAfterBatch pauses so that the run works no more than its share of the time. Short
+// pauses are added up and made together, so that no pause follows a single small
+// statement, which may be the last one.
 func (r *Run) PauseAfterBatch(ctx context.Context, took time.Duration) {
 	if r.Target <= 0 || r.Share == nil {
 		return
@@ -118,8 +118,8 @@ func (r *Run) PauseAfterBatch(ctx context.Context, took time.Duration) {
 	r.Pause(ctx, owed)
 }
 
-// Shortened returns target times the current share, because each statement may block one
-// of another session.
+// Shortened returns target times the current share, because each statement may block a
+// statement of another session.
 func (r *Run) Shortened(target time.Duration) time.Duration {
 	if r.share > 0 {
 		return time.Duration(float64(target) * r.share)
@@ -133,7 +133,7 @@ func (r *Run) Full() bool { return r.Share == nil || r.share >= 1 }
 // Locked records that the run met a lock of another session.
 func (r *Run) Locked() { r.locked = time.Now() }
 
-// Pause waits for that time, but not beyond the end of the run.
+// Pause waits for length, but not beyond the end of the run.
 func (r *Run) Pause(ctx context.Context, length time.Duration) {
 	timer := time.NewTimer(min(length, time.Until(r.Until)))
 	defer timer.Stop()
@@ -146,8 +146,8 @@ func (r *Run) Pause(ctx context.Context, length time.Duration) {
 
 // Watch searches for the session that a batch waits for, in another goroutine. The
 // returned function ends the search and returns the last session that was found, or "".
-// Until then the caller must not use what Waits uses. Watch does nothing without a
-// Blocker.
+// Before the search has ended, the caller must not access the data that Waits accesses.
+// Watch does nothing without a Blocker.
 func (r *Run) Watch(ctx context.Context, database string) (end func() string) {
 	if r.Blocker == nil {
 		return func() string { return "" }
@@ -209,10 +209,10 @@ type Frame struct {
 	Deadline time.Time
 }
 
-// Under calls work under the session's lease. The frame ends after runtime, and at the
-// latest the reserve before the lease expires. If runtime is 0, only the lease limits it.
-// The context of work ends with the lease, not with ctx. If the lease was lost, the
-// returned error also wraps the lease's error.
+// Under calls work under the session's lease. The frame ends after runtime, but no later
+// than reserve before the lease expires. If runtime is 0, only the lease limits the
+// frame. The context of work ends with the lease, not with ctx. If the lease was lost,
+// the returned error also wraps the lease's error.
 func Under(ctx context.Context, session *batch.Session, runtime, reserve time.Duration,
 	work func(context.Context, *Frame) error,
 ) error {
@@ -249,12 +249,12 @@ type Items[T any] struct {
 	// Failed defers an item after an error that concerns only that item. An error of
 	// Failed ends the run.
 	Failed func(context.Context, T, batch.Fault, error) error
-	// Doing describes the processing of an item, for errors.
+	// Doing returns a description of the processing of an item, for errors.
 	Doing func(T) string
 }
 
-// ShortLockTimeout is the lock timeout of items after one that met a lock. Many items may
-// be locked.
+// ShortLockTimeout is the lock timeout for items that follow a locked item, because many
+// items may be locked.
 const ShortLockTimeout = time.Millisecond
 
 // Each processes items until none is left or the frame has ended. interrupted reports
@@ -288,16 +288,15 @@ func (i Items[T]) Each(ctx context.Context, f *Frame) (overLimit, interrupted bo
 }
 
 const (
-	// leaseReserve is the time before the end of the lease at which the last statement
-	// times out. shortestTimeout is the smallest statement timeout.
+	// leaseReserve is the time between the timeout of the last statement and the end of
+	// the lease. shortestTimeout is the smallest statement timeout.
 	leaseReserve    = 300 * time.Millisecond
 	shortestTimeout = 50 * time.Millisecond
 )
 
-// Within shortens the statement timeout so that it ends before a lease that expires at
-// deadline.
-// A statement that is still running then would count as a lost lease. A zero deadline
-// changes nothing.
+// Within shortens the statement timeout so that statements end before the lease expires
+// at deadline. A statement that is still running then would count as a lost lease. If
+// deadline is zero, Within returns limits unchanged.
 func Within(limits batch.Limits, deadline time.Time) batch.Limits {
 	if deadline.IsZero() {
 		return limits

@@ -11,7 +11,8 @@ import (
 
 const testTarget = 20 * time.Millisecond
 
-// newRun returns a run of one hour, and the reasons for which it has waited.
+// newRun returns a run of one hour, and a list to which each reason for waiting is
+// appended.
 func newRun(ctx context.Context, duty float64) (r *Run, reasons *[]string) {
 	reasons = &[]string{}
 	r = &Run{Until: time.Now().Add(time.Hour), Stop: ctx, Target: testTarget}
@@ -31,7 +32,7 @@ func TestShortPausesAreAddedUp(t *testing.T) {
 	require.Equal(t, testTarget/4, r.owed, "a single small statement is followed by no pause")
 	began := time.Now()
 	r.PauseAfterBatch(t.Context(), testTarget/4)
-	require.GreaterOrEqual(t, time.Since(began), testTarget/2, "two of them are followed by one as long as both")
+	require.GreaterOrEqual(t, time.Since(began), testTarget/2, "the pause after two small statements is as long as both")
 	require.Zero(t, r.owed)
 
 	r, _ = newRun(t.Context(), 0.2)
@@ -47,7 +48,7 @@ func TestShortPausesAreAddedUp(t *testing.T) {
 	r, _ = newRun(t.Context(), 0.5)
 	r.Target = 0
 	r.PauseAfterBatch(t.Context(), time.Hour)
-	require.Zero(t, r.owed, "without a testTarget nothing is owed")
+	require.Zero(t, r.owed, "without a target nothing is owed")
 }
 
 func TestPausesAreBounded(t *testing.T) {
@@ -88,20 +89,20 @@ func TestRunAwaitsReplicas(t *testing.T) {
 
 	r, reasons := newRun(t.Context(), 1)
 	r.Await(t.Context())
-	require.Empty(t, *reasons, "there is nothing to wait for")
+	require.Empty(t, *reasons, "without Hold the run does not wait")
 
-	answers := []string{"behind", "less behind", ""}
+	results := []string{"behind", "less behind", ""}
 	r.Hold = func(context.Context) string {
-		answer := answers[0]
-		answers = answers[1:]
-		return answer
+		result := results[0]
+		results = results[1:]
+		return result
 	}
 	began := time.Now()
 	r.Await(t.Context())
 	require.GreaterOrEqual(t, time.Since(began), replicaPause+2*replicaPause, "each pause is twice as long")
 	require.Equal(t, []string{"replica:behind", "replica:less behind", "replica:"}, *reasons)
 	r.Await(t.Context())
-	require.Len(t, *reasons, 3, "called at most once a second")
+	require.Len(t, *reasons, 3, "Hold is called at most once a second")
 }
 
 func TestStopEndsAwait(t *testing.T) {
@@ -121,43 +122,43 @@ func TestWatchReturnsTheLockHolder(t *testing.T) {
 	require.Empty(t, r.Watch(t.Context(), "main")())
 	require.Empty(t, *reasons)
 
-	asked := make(chan struct{})
-	answers := []string{"pid 1", ""}
-	about := ""
+	queried := make(chan struct{})
+	results := []string{"pid 1", ""}
+	queriedDatabase := ""
 	r.Blocker = func(_ context.Context, database string) string {
-		about = database
-		if len(answers) == 0 {
-			return "never"
+		queriedDatabase = database
+		if len(results) == 0 {
+			return "unexpected call"
 		}
-		answer := answers[0]
-		if answers = answers[1:]; len(answers) == 0 {
-			close(asked)
+		result := results[0]
+		if results = results[1:]; len(results) == 0 {
+			close(queried)
 		}
-		return answer
+		return result
 	}
-	unwatch := r.Watch(t.Context(), "main")
-	<-asked
-	require.Equal(t, "pid 1", unwatch(), "the last session that was found")
-	require.Equal(t, "main", about)
+	endWatch := r.Watch(t.Context(), "main")
+	<-queried
+	require.Equal(t, "pid 1", endWatch(), "the last session that was found")
+	require.Equal(t, "main", queriedDatabase)
 	require.Equal(t, "lock:pid 1", (*reasons)[0])
 	require.Equal(t, ":", (*reasons)[len(*reasons)-1], "the wait has ended")
 	require.LessOrEqual(t, len(*reasons), 3)
 }
 
-// A result of Blocker after the end of the batch is dropped.
+// A lock holder that is found after the end of the batch is not reported.
 func TestWatchEndsWithItsBatch(t *testing.T) {
 	t.Parallel()
 
 	r, reasons := newRun(t.Context(), 1)
-	asked := make(chan struct{})
+	queried := make(chan struct{})
 	r.Blocker = func(ctx context.Context, _ string) string {
-		close(asked)
+		close(queried)
 		<-ctx.Done()
 		return "pid 1"
 	}
-	unwatch := r.Watch(t.Context(), "")
-	<-asked
-	require.Empty(t, unwatch())
+	endWatch := r.Watch(t.Context(), "")
+	<-queried
+	require.Empty(t, endWatch())
 	require.Equal(t, []string{":"}, *reasons)
 }
 
@@ -170,15 +171,15 @@ func TestShareShortensStatements(t *testing.T) {
 	r.PauseAfterBatch(t.Context(), testTarget/8)
 	require.Equal(t, Duty{50, "configured"}, duty)
 	share, locked := 0.25, false
-	r.Share = Share(func(_ context.Context, lately bool) (float64, Duty) {
-		locked = lately
-		return share, Duty{int(100 * share), "others"}
+	r.Share = Share(func(_ context.Context, recentlyLocked bool) (float64, Duty) {
+		locked = recentlyLocked
+		return share, Duty{int(100 * share), "other sessions"}
 	}).Configured(0, func(d Duty) { duty = d })
 	r.owed = 0
 	r.PauseAfterBatch(t.Context(), testTarget/8)
 	require.False(t, locked)
 	require.Equal(t, 3*testTarget/8, r.owed)
-	require.Equal(t, Duty{25, "others"}, duty)
+	require.Equal(t, Duty{25, "other sessions"}, duty)
 	require.Equal(t, testTarget/4, r.Shortened(testTarget), "statements become shorter by the same factor")
 	share = 1
 	r.Locked()

@@ -16,8 +16,8 @@ import (
 	"sexton/internal/pgcatalog"
 )
 
-// replicaCheckEvery is the time for which a passed check of a database's replicas is
-// valid, for all passes of the process.
+// replicaCheckEvery is the shortest time between two checks of a database's replicas if
+// none of them lags too much. All passes of the process share the checks.
 const replicaCheckEvery = time.Second
 
 // ServerThrottle makes one pass wait for the replicas and other sessions of the servers
@@ -47,11 +47,11 @@ type target struct {
 	replica string
 }
 
-// ServerMemory keeps what passes of one process know about the servers of databases. The
-// zero value is ready to use.
+// ServerMemory caches the state of the databases' servers for all passes of one process.
+// The zero value is ready to use.
 type ServerMemory struct {
 	mu sync.Mutex
-	// servers are by database.
+	// servers has the state of each server by the name of the database.
 	servers map[string]*server
 }
 
@@ -64,8 +64,8 @@ type server struct {
 	// queried is the time of the last query of other sessions, and nextQuery the earliest
 	// time of the next one.
 	queried, nextQuery time.Time
-	// replicasChecked is the last time at which no replica lagged too much.
-	// replicasHidden reports that the role cannot read their state.
+	// replicasChecked is the time of the last check in which no replica lagged too much.
+	// replicasHidden reports that the role cannot see the state of replicas.
 	replicasChecked time.Time
 	replicasHidden  bool
 }
@@ -82,8 +82,9 @@ func NewServerThrottle(log *slog.Logger, memory *ServerMemory, limits ReplicaLim
 	return t
 }
 
-// Throttle returns the functions for a run. A duty of 0 adapts to the load of the
-// servers. Without limits for replicas the run does not wait for them.
+// Throttle returns the functions that slow a run down. If duty is 0, the share of its
+// time that the run works depends on the load of the servers. Without limits for
+// replicas, the run does not wait for replicas.
 func (t *ServerThrottle) Throttle(duty float64) Throttle {
 	throttle := Throttle{Share: t.Share(duty), Blocker: t.Blocker}
 	if t.limits.On() {
@@ -92,8 +93,8 @@ func (t *ServerThrottle) Throttle(duty float64) Throttle {
 	return throttle
 }
 
-// Hold returns which replica lags too much, or "". If the replicas cannot be read, the
-// pass does not wait for them.
+// Hold returns the lag of a replica that exceeds the limits, or "" if no replica does. If
+// the state of the replicas cannot be read, the pass does not wait for them.
 func (t *ServerThrottle) Hold(ctx context.Context) string {
 	for _, on := range t.targets {
 		if reason := t.replicaLag(ctx, on); reason != "" {
@@ -103,16 +104,18 @@ func (t *ServerThrottle) Hold(ctx context.Context) string {
 	return ""
 }
 
-// replicaLag returns which replica of one database lags too much, or "".
+// replicaLag returns the largest lag of a database's replicas that exceeds the limits, or
+// "".
 func (t *ServerThrottle) replicaLag(ctx context.Context, on *target) string {
 	known := t.memory.server(on.DB.Name)
 	if on.skipReplicas || known.replicasCheckedSince() < replicaCheckEvery {
 		return ""
 	}
-	// The pass's own connection is idle between batches, so no other one is needed.
+	// Hold is called between batches, so the connection of the pass is idle and no other
+	// connection is needed.
 	replicas, err := ReadReplicas(ctx, on.Session.Conn)
 	if err != nil && ctx.Err() != nil {
-		return "" // The pass was stopped.
+		return "" // The pass was stopped, so the error does not concern the replicas.
 	}
 	if err != nil {
 		on.skipReplicas = true
@@ -135,7 +138,8 @@ func (t *ServerThrottle) replicaLag(ctx context.Context, on *target) string {
 	return reason
 }
 
-// replicasCheckedSince returns the time since no replica lagged too much.
+// replicasCheckedSince returns the time since the last check in which no replica lagged
+// too much.
 func (s *server) replicasCheckedSince() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +152,8 @@ func (s *server) noteReplicasChecked() {
 	s.replicasChecked = time.Now()
 }
 
-// firstHidden reports whether it is called for the first time in this process.
+// firstHidden records that the role cannot see the state of the replicas. It returns true
+// on the first call only, so that the warning is logged once per process.
 func (s *server) firstHidden() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,7 +170,9 @@ func (t *ServerThrottle) Blocker(ctx context.Context, name string) string {
 		return ""
 	}
 	reason, err := t.targets[i].Session.Blocker(ctx, t.targets[i].DB.Pool)
-	if err != nil { // The batch has ended, or its own error reports a problem of the server.
+	// The query also fails if the batch has ended. If the server has a problem, the batch
+	// returns an error of its own.
+	if err != nil {
 		t.log.DebugContext(ctx, "lock_holder_unknown", "error", err)
 		return ""
 	}
@@ -184,14 +191,14 @@ const (
 	// the last query, but at least queryEvery and at most queryAtLeast.
 	queryEvery, queryAtLeast = 50 * time.Millisecond, time.Second
 	queryCost                = 20
-	// deniedPause is the time after a query without privileges. Each such query is a line
-	// in the server's log.
+	// deniedPause is the time until the next query after a query that failed because of a
+	// missing privilege. Each such query adds a line to the server's log.
 	deniedPause = time.Minute
 )
 
 // Share returns a Share that depends on the other sessions of the servers, or nil if the
-// duty is fixed. It does not query the servers after the first batch of a pass: a wake-up
-// has usually found all its work then, and the query would delay its end.
+// duty is fixed. The Share does not query the servers after the first batch of a pass:
+// most passes after a wake-up have no second batch, and the query would delay their end.
 func (t *ServerThrottle) Share(duty float64) Share {
 	if duty != 0 {
 		return nil
@@ -223,13 +230,14 @@ func (m *ServerMemory) server(name string) *server {
 	return m.servers[name]
 }
 
-// share returns the share of its time that a run may work on the server. It first queries
-// for other sessions if that is due.
+// share returns the share of its time that a run may work on the server. It first reads
+// the transactions of other sessions, if the next query is due.
 func (s *server) share(ctx context.Context, conn *pgx.Conn, mayQuery, locked bool) (float64, Duty) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if began := time.Now(); mayQuery && !conn.IsClosed() && !began.Before(s.nextQuery) {
-		s.nextQuery = began.Add(queryAtLeast) // No other pass queries at the same time.
+		// While this query is running, no other pass begins one.
+		s.nextQuery = began.Add(queryAtLeast)
 		if s.query(ctx, conn, began) {
 			s.nextQuery = began.Add(min(max(queryEvery, queryCost*time.Since(began)), queryAtLeast))
 		} else {

@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// fixture is a server that has only the sessions of the test, and the share of a pass
-// whose role has no privileges.
+// fixture has a server with only the sessions of the test, and the Share of a pass whose
+// role has no privileges.
 type fixture struct {
 	db     *pgtest.Database
 	memory ServerMemory
@@ -40,7 +40,7 @@ func newFixture(t *testing.T) *fixture {
 	return s
 }
 
-// session connects as the role without privileges.
+// session connects as the role without privileges, with the application_name program.
 func (s *fixture) session(t *testing.T, program string) *pgx.Conn {
 	conn := pgtest.Connect(t, s.db.AsRole(s.role))
 	pgtest.Exec(t, conn, "SELECT set_config('application_name', $1, false)", program)
@@ -50,7 +50,7 @@ func (s *fixture) session(t *testing.T, program string) *pgx.Conn {
 // idle is the duty on a server without other sessions.
 var idle = Duty{Percent: 100, Why: "no other sessions"}
 
-// query returns the duty after a query, which it does not delay.
+// query makes the next query due immediately, and returns the duty after it.
 func (s *fixture) query(t *testing.T) Duty {
 	s.memory.server("main").nextQuery = time.Time{}
 	_, duty := s.share(t.Context(), false)
@@ -88,7 +88,7 @@ func (s *fixture) runTransactions(t *testing.T, program, sql string) (end func()
 	}
 }
 
-// brief is a reader's transaction that most queries find.
+// brief is a statement that runs long enough for most queries to find its transaction.
 const brief = "SELECT pg_sleep(0.02)"
 
 func TestShortTransactionsOfOtherSessionsReduceTheShare(t *testing.T) {
@@ -113,14 +113,15 @@ func TestOldTransactionsAndSextonsOwnDoNotCount(t *testing.T) {
 		require.Equal(t, idle, s.query(t))
 	}
 	pgtest.Exec(t, report, "COMMIT; BEGIN; SELECT 1")
-	s.waitFor(t, "a transaction that has just begun to count", func(duty Duty) bool { return !isFull(duty) })
-	s.waitFor(t, "the same one to be old", isFull)
+	s.waitFor(t, "the new transaction to count", func(duty Duty) bool { return !isFull(duty) })
+	s.waitFor(t, "the transaction to be too old to count", isFull)
 	end := s.runTransactions(t, "app", brief)
 	defer end()
-	s.waitFor(t, "short transactions to count still", isHalf)
+	s.waitFor(t, "short transactions to count", isHalf)
 }
 
-// A hosting provider may revoke the views from PUBLIC.
+// If the role lacks the privilege, for example because a hosting provider has revoked it
+// from PUBLIC, the duty has the error as its reason, and the next query is delayed.
 func TestTheDutyReportsAMissingPrivilege(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t)
@@ -134,7 +135,8 @@ func TestTheDutyReportsAMissingPrivilege(t *testing.T) {
 	require.Equal(t, idle, s.query(t))
 }
 
-// The failed query of a stopped pass does not change the share of other passes.
+// The error of a query that fails because its pass was stopped is neither recorded nor
+// logged.
 func TestAStoppedPassRecordsNoError(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t)
@@ -151,21 +153,21 @@ func TestAStoppedPassRecordsNoError(t *testing.T) {
 	require.Empty(t, log.String())
 }
 
-// All passes of the process share the queries.
+// The time between two queries has a lower limit, which all passes of the process share.
 func TestQueriesAreLimited(t *testing.T) {
 	t.Parallel()
 	s := newFixture(t)
 	s.query(t)
-	n := s.memory.server("main")
-	queried := n.queried
-	n.nextQuery = time.Now().Add(time.Hour)
+	state := s.memory.server("main")
+	queried := state.queried
+	state.nextQuery = time.Now().Add(time.Hour)
 	for range 10 {
 		s.share(t.Context(), false)
 	}
-	require.Equal(t, queried, n.queried)
-	n.nextQuery = time.Now()
+	require.Equal(t, queried, state.queried)
+	state.nextQuery = time.Now()
 	s.share(t.Context(), false)
-	require.Greater(t, n.queried, queried)
-	require.GreaterOrEqual(t, n.nextQuery.Sub(n.queried), queryEvery)
-	require.LessOrEqual(t, n.nextQuery.Sub(n.queried), queryAtLeast)
+	require.Greater(t, state.queried, queried)
+	require.GreaterOrEqual(t, state.nextQuery.Sub(state.queried), queryEvery)
+	require.LessOrEqual(t, state.nextQuery.Sub(state.queried), queryAtLeast)
 }

@@ -1,6 +1,6 @@
--- Returns the connected standbys. A row whose state is null hides its state from the role. Receivers that never replay, such as pg_receivewal and
--- base backups, do not count. The name is application_name. If several standbys have the same one, it includes the address. Standbys without
--- cluster_name and without application_name in primary_conninfo are all called walreceiver.
+-- Returns the connected standbys. The column hidden is true if the role cannot see the state of a standby. Receivers that never replay WAL, such as
+-- pg_receivewal and base backups, are left out. The column name is the application_name of the standby, with the address if several standbys have the
+-- same application_name. All standbys without cluster_name and without application_name in primary_conninfo are called walreceiver.
 SELECT sender.state IS NULL AS hidden,
     CASE
         WHEN sender.name <> '' AND (sender.address = '' OR sender.alike = 1 AND sender.name <> 'walreceiver') THEN sender.name
