@@ -170,7 +170,7 @@ func (d *decoder) structure(n *Node, path string, v reflect.Value) {
 	}
 }
 
-// keyed decodes a mapping into a slice, in the order of the file.
+// keyed decodes a mapping into a slice of structs, in the order of the file.
 func (d *decoder) keyed(n *Node, path string, v reflect.Value) {
 	d.positions[path] = n.Position
 	if n.Kind != Mapping && n.Kind != Null {
@@ -208,7 +208,7 @@ func (d *decoder) list(n *Node, path string, v reflect.Value) {
 		items = r.parse([]byte(n.text), n.Source).Items
 		d.problems.Add(r.problems...)
 	case n.untyped:
-		// The form of variables is a,b.
+		// A list in a variable has the form a,b.
 		for part := range strings.SplitSeq(n.text, ",") {
 			if part = strings.TrimSpace(part); part != "" {
 				items = append(items, &Node{Position: n.Position, Kind: text, text: part, untyped: true})
@@ -250,8 +250,8 @@ func (d *decoder) scalar(n *Node, path string, v reflect.Value) {
 	d.fail(n.Position, path, message, fix)
 }
 
-// convert stores a scalar in v. It also returns what the scalar must be, and how to
-// correct it.
+// convert stores a scalar in v. It also returns a description of the values that v
+// accepts, and a fix for the error message.
 func convert(n *Node, v reflect.Value) (want, fix string, ok bool) {
 	switch target := v.Addr().Interface().(type) {
 	case *bool:
@@ -305,7 +305,7 @@ func setDefaults(v reflect.Value) {
 	}
 }
 
-// field is the content of the tag of a struct field.
+// field is a struct field that has a key in its tag.
 type field struct {
 	key             string
 	index           int

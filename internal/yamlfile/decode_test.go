@@ -10,9 +10,9 @@ import (
 	"sexton/internal/yamlfile"
 )
 
-type colour string
+type color string
 
-func (colour) Choices() []string { return []string{"red", "green"} }
+func (color) Choices() []string { return []string{"red", "green"} }
 
 type secret string
 
@@ -26,7 +26,7 @@ type house struct {
 type room struct {
 	Name    string           `yaml:"-"`
 	Height  int              `yaml:"height,required"`
-	Colour  colour           `default:"red" yaml:"colour"`
+	Color   color            `default:"red" yaml:"color"`
 	Warm    bool             `yaml:"warm"`
 	Rest    time.Duration    `yaml:"rest"`
 	Tags    []string         `yaml:"tags"`
@@ -57,7 +57,7 @@ func TestDecode(t *testing.T) {
 
 	h, positions, err := decode(t, `
 rooms:
-  hall: {height: 1_000, colour: green, warm: true, rest: 1h30m, tags: [a, "2"], windows: [{width: 3}], note: 0x10}
+  hall: {height: 1_000, color: green, warm: true, rest: 1h30m, tags: [a, "2"], windows: [{width: 3}], note: 0x10}
   attic:
     height: -2
     note: yes
@@ -66,16 +66,16 @@ site:
 	require.NoError(t, err)
 	require.Equal(t, house{Rooms: []room{
 		{
-			Name: "hall", Height: 1000, Colour: "green", Warm: true, Rest: 90 * time.Minute, Tags: []string{"a", "2"},
+			Name: "hall", Height: 1000, Color: "green", Warm: true, Rest: 90 * time.Minute, Tags: []string{"a", "2"},
 			Windows: []window{{Width: 3}}, Note: "16",
 		},
-		{Name: "attic", Height: -2, Colour: "red", Note: "yes"},
+		{Name: "attic", Height: -2, Color: "red", Note: "yes"},
 	}}, h)
 	require.Equal(t, "f.yml:3:3", positions["rooms.hall"].Position.String())
 	require.Equal(t, "f.yml:5:13", positions["rooms.attic.height"].Position.String())
 	require.Equal(t, "f.yml:4:3", positions.Of("rooms.attic.windows[3].width").Position.String(),
 		"the nearest key above")
-	require.NotContains(t, positions, "rooms.attic.colour")
+	require.NotContains(t, positions, "rooms.attic.color")
 }
 
 func TestDecodeErrors(t *testing.T) {
@@ -135,12 +135,12 @@ func TestDecodeErrors(t *testing.T) {
 			"f.yml:1:30: rooms.a.rest: must be a duration with units, such as 500ms, 30s or 1h30m",
 		},
 		"choice, close": {
-			"rooms: {a: {height: 1, colour: gren}}\n",
-			"f.yml:1:32: rooms.a.colour: must be one of red, green (did you mean green?)",
+			"rooms: {a: {height: 1, color: gren}}\n",
+			"f.yml:1:31: rooms.a.color: must be one of red, green (did you mean green?)",
 		},
 		"choice, not close": {
-			"rooms: {a: {height: 1, colour: turquoise}}\n",
-			"f.yml:1:32: rooms.a.colour: must be one of red, green",
+			"rooms: {a: {height: 1, color: turquoise}}\n",
+			"f.yml:1:31: rooms.a.color: must be one of red, green",
 		},
 		"text for list": {
 			"rooms: {a: {height: 1, tags: x}}\n",
@@ -176,7 +176,7 @@ func TestDecodeErrors(t *testing.T) {
 	})
 }
 
-func TestFromVariable(t *testing.T) {
+func TestDecodeVariables(t *testing.T) {
 	t.Parallel()
 
 	root, _ := yamlfile.Parse("f.yml", []byte("rooms: {a: {height: x, windows: 5}}\n"))
@@ -192,7 +192,7 @@ func TestFromVariable(t *testing.T) {
 	require.NoError(t, problems.Err(), "variables are not expanded again")
 	require.Equal(t, house{
 		Rooms: []room{{
-			Name: "a", Height: 12, Colour: "red", Warm: true, Tags: []string{"x", "2"},
+			Name: "a", Height: 12, Color: "red", Warm: true, Tags: []string{"x", "2"},
 			Windows: []window{{1}, {2}},
 		}},
 		Site: site{Code: "${12}"},
@@ -212,7 +212,7 @@ func TestFromVariable(t *testing.T) {
 	require.ErrorContains(t, problems.Err(), "WINDOWS: YAML syntax: could not find end character of single-quoted text")
 }
 
-func TestARemovedKeySaysWhatToDoInstead(t *testing.T) {
+func TestRemovedKeysAreReportedWithTheirFix(t *testing.T) {
 	t.Parallel()
 	root, problems := yamlfile.Parse("file.yml", []byte("jobs: {schema: x}\nissues: [{on_reuse: keep}]\n"))
 	require.Empty(t, problems)

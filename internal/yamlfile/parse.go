@@ -18,11 +18,11 @@ import (
 	"sexton/internal/problem"
 )
 
-// maxSize is the largest file in bytes. GitLab's 340 definitions take 35 kB.
+// maxSize is the size limit of a file in bytes. GitLab's 340 definitions take 35 kB.
 const maxSize = 1 << 20
 
-// The kinds of a Node, as error messages name them. A value without a kind has been
-// reported already.
+// The kinds of a Node have the names that error messages use. A value whose error was
+// already reported has no kind.
 const (
 	Null    = "nothing"
 	boolean = "true or false"
@@ -52,7 +52,8 @@ func (p Position) Problem(key, message, fix string) problem.Problem {
 // Node is a value, or an entry of a mapping.
 type Node struct {
 	Position
-	// Key and KeyPosition are those of the entry, if the value is in a mapping.
+	// Key is the key of the entry, and KeyPosition the position of the key. They are
+	// empty if the value is not in a mapping.
 	Key         string
 	KeyPosition Position
 	Kind        string
@@ -60,8 +61,9 @@ type Node struct {
 	Items []*Node
 
 	text string
-	// quoted marks a text in quotes. An untyped text came through a variable, and its key
-	// determines how it is read.
+	// quoted is true if the text is in quotes in the file. untyped is true if the text
+	// came from a variable, so that the type of the field decides whether the text is a
+	// number, for example.
 	quoted, untyped bool
 }
 
@@ -99,8 +101,9 @@ type reader struct {
 	problems problem.List
 }
 
-// position returns the position of a line and column. In a variable it is the variable
-// with the path of the value.
+// position returns the position of a line and column in a file. In the text of a
+// variable, it returns the path of the value instead, which begins with the name of the
+// variable.
 func (r *reader) position(line, column int, path string) Position {
 	if r.variable {
 		return Position{Source: path}
@@ -108,7 +111,8 @@ func (r *reader) position(line, column int, path string) Position {
 	return Position{Position: problem.Position{File: r.file, Line: line, Column: column}}
 }
 
-// fail reports a value and returns the node that replaces it.
+// fail adds a problem with a value, and returns a node without a kind that replaces the
+// value.
 func (r *reader) fail(at Position, path, message, fix string) *Node {
 	r.problems.Add(at.Problem(path, message, fix))
 	return &Node{Position: at}
@@ -128,7 +132,7 @@ func (r *reader) parse(data []byte, path string) *Node {
 	}
 	file, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
 	if syntax, ok := errors.AsType[yaml.Error](err); ok {
-		// Some messages end with a quoted part of the file.
+		// Some messages end with a quoted part of the file, which may be a secret.
 		message, _, _ := strings.Cut(syntax.GetMessage(), `"`)
 		at := syntax.GetToken().Position
 		return r.fail(r.position(at.Line, at.Column, path), path, "YAML syntax: "+strings.TrimRight(message, ": "), "")
@@ -173,7 +177,8 @@ func (r *reader) node(from ast.Node, path string) *Node {
 	case *ast.IntegerNode:
 		n.Kind, n.text = integer, fmt.Sprint(from.Value)
 		if from.Token.Type == token.OctetIntegerType {
-			// 010 is eight for YAML 1.1 only.
+			// Only YAML 1.1 reads 010 as eight. Sexton refuses it as a number and accepts
+			// it as a string.
 			n.Kind, n.text = text, from.Token.Value
 		}
 	case *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:
@@ -188,7 +193,7 @@ func (r *reader) node(from ast.Node, path string) *Node {
 	return n
 }
 
-// entry adds an entry to a mapping.
+// entry adds an entry of the syntax tree to a mapping.
 func (r *reader) entry(n *Node, from *ast.MappingValueNode, path string) {
 	scalar, ok := from.Key.(ast.ScalarNode)
 	if question, explicit := from.Key.(*ast.MappingKeyNode); explicit {
@@ -207,7 +212,8 @@ func (r *reader) entry(n *Node, from *ast.MappingValueNode, path string) {
 	}
 	value := r.node(from.Value, path)
 	value.Key, value.KeyPosition = key, at
-	// The position of a value in lines of its own, or of no value, is that of its key.
+	// If a value is missing, or is a mapping that begins on the next line, errors have
+	// the position of the key.
 	if mapping, block := from.Value.(*ast.MappingNode); value.Kind == Null || block && !mapping.IsFlowStyle {
 		value.Position = at
 	}
@@ -225,7 +231,7 @@ func (n *Node) index(key string) int {
 }
 
 // Set replaces the value at path by the text of a variable or flag. Missing and empty
-// mappings on the way are created. If a parent is not a mapping, nothing is changed, and
+// mappings in the path are created. If a parent is not a mapping, nothing is changed, and
 // Decode reports the parent.
 func (n *Node) Set(source, value string, path ...string) {
 	position := Position{Source: source}

@@ -126,7 +126,7 @@ func decodeTexts(t *testing.T, value string) (yamlfile.Texts, yamlfile.Positions
 	return target.Names, positions, problems.Err()
 }
 
-func TestDecodeOneTextOrAList(t *testing.T) {
+func TestDecodeTexts(t *testing.T) {
 	t.Parallel()
 
 	for value, want := range map[string]yamlfile.Texts{

@@ -2,8 +2,8 @@ package yamlfile
 
 import "strings"
 
-// removedKeys maps each removed key to its fix. Keys of a definition begin with an
-// asterisk. A removed value follows its key and an equals sign.
+// removedKeys returns the fix for each removed key. The keys of a definition begin with
+// "*.". A removed value of a key is written as key=value.
 func removedKeys() map[string]string {
 	return map[string]string{
 		"*.on_reuse":                           "children of a key that was inserted again are kept; delete them with SQL if necessary",
