@@ -24,14 +24,14 @@ func (c *checker) fail(field, message, fix string) {
 	c.problems.Add(c.positions.Of(path).Problem(path, message, fix))
 }
 
-// sound reports whether the field is given and has no error yet.
-func (c *checker) sound(field string) bool {
+// valid reports whether the field is given and has no error yet.
+func (c *checker) valid(field string) bool {
 	broken := slices.ContainsFunc(c.problems, func(p problem.Problem) bool { return p.Key == c.Key+"."+field })
 	return !broken && c.given(field)
 }
 
 func (c *checker) identifier(field, name string) {
-	if !c.sound(field) {
+	if !c.valid(field) {
 		return
 	}
 	if err := checkIdentifier(name); err != nil {
@@ -39,9 +39,9 @@ func (c *checker) identifier(field, name string) {
 	}
 }
 
-// columns checks a key with one name or a list of names.
+// columns checks a field that has one column name or a list of column names.
 func (c *checker) columns(field string, names []string) {
-	if c.sound(field) && len(names) == 0 {
+	if c.valid(field) && len(names) == 0 {
 		c.fail(field, "is empty", "name at least one column")
 	}
 	for i, name := range names {
@@ -50,7 +50,7 @@ func (c *checker) columns(field string, names []string) {
 			at = element
 		}
 		c.identifier(at, name)
-		if c.sound(at) && slices.Contains(names[:i], name) {
+		if c.valid(at) && slices.Contains(names[:i], name) {
 			c.fail(at, "is named twice", "")
 		}
 	}
@@ -58,7 +58,7 @@ func (c *checker) columns(field string, names []string) {
 
 // check adds the problems of the definition, and parses the name of the parent.
 func (c *checker) check() {
-	if c.sound("table") {
+	if c.valid("table") {
 		var err error
 		if c.Parent, err = ParseName(c.Table); err != nil {
 			c.fail("table", "the name "+err.Error(), "")
@@ -66,33 +66,34 @@ func (c *checker) check() {
 	}
 	c.columns("column", c.Columns)
 	c.columns("parent_column", c.ParentColumns)
-	if c.sound("column") && c.sound("parent_column") && len(c.Columns) != len(c.ParentColumns) {
+	if c.valid("column") && c.valid("parent_column") && len(c.Columns) != len(c.ParentColumns) {
 		c.fail("parent_column", "must name as many columns as column",
 			"name one column of the parent for each of the child's")
 	}
 	c.identifier("target_column", c.TargetColumn)
-	if c.sound("database") && c.Database == "" {
+	if c.valid("database") && c.Database == "" {
 		c.fail("database", "is empty", "")
 	}
-	if c.sound("delete_limit") && c.DeleteLimit < 1 {
+	if c.valid("delete_limit") && c.DeleteLimit < 1 {
 		c.fail("delete_limit", "must be greater than 0", "")
 	}
 	c.identifier("constraint.name", c.Constraint.Name)
-	if c.sound("constraint.initially") && c.Constraint.Initially == Deferred && !c.Constraint.Deferrable {
+	if c.valid("constraint.initially") && c.Constraint.Initially == Deferred && !c.Constraint.Deferrable {
 		c.fail("constraint.initially", "needs deferrable: true", "")
 	}
 	c.target()
 	c.conditions()
 	for _, field := range []string{"event", "cleaner_class"} {
-		if c.sound(field) && c.sound("on_delete") && c.OnDelete != Delete {
+		if c.valid(field) && c.valid("on_delete") && c.OnDelete != Delete {
 			c.fail(field, "is allowed with on_delete: async_delete only", "")
 		}
 	}
 }
 
-// target checks the keys of update_column_to.
+// target checks that target_column and target_value are given if, and only if, the action
+// is update_column_to.
 func (c *checker) target() {
-	if !c.sound("on_delete") {
+	if !c.valid("on_delete") {
 		return
 	}
 	for _, field := range []string{"target_column", "target_value"} {
@@ -106,14 +107,14 @@ func (c *checker) target() {
 }
 
 func (c *checker) conditions() {
-	if c.sound("conditions") && len(c.Conditions) == 0 {
+	if c.valid("conditions") && len(c.Conditions) == 0 {
 		c.fail("conditions", "is empty", "remove the key, or add a condition")
 	}
 	seen := map[string]bool{}
 	for i, condition := range c.Conditions {
 		field := fmt.Sprintf("conditions[%d].column", i)
 		c.identifier(field, condition.Column)
-		if c.sound(field) && seen[condition.Column] {
+		if c.valid(field) && seen[condition.Column] {
 			c.fail(field, "is the column of an earlier condition; a row cannot have two values", "")
 		}
 		seen[condition.Column] = true

@@ -45,9 +45,9 @@ notes:
 	}
 	require.Equal(t, at(3, 28), got[0].At("column"))
 	require.Equal(t, at(5, 41), got[2].At("column[1]"))
-	require.Equal(t, at(5, 29), got[2].At("column[7]"), "an item that is not there is in the list")
+	require.Equal(t, at(5, 29), got[2].At("column[7]"), "a missing item has the position of the list")
 	require.Equal(t, at(10, 9), got[3].At("parent_column[1]"))
-	require.Equal(t, got[2].Position, got[2].At("parent_column[1]"), "a key that is not there is in the entry")
+	require.Equal(t, got[2].Position, got[2].At("parent_column[1]"), "a missing key has the position of the entry")
 }
 
 func TestColumnErrors(t *testing.T) {
@@ -64,7 +64,7 @@ func TestColumnErrors(t *testing.T) {
 			entry("column: [b, c], parent_column: []"),
 			"f.yml:2:72: a[0].parent_column: is empty (name at least one column)",
 		},
-		"other length": {
+		"different lengths": {
 			entry("column: [b, c], parent_column: [d, e, f]"),
 			"f.yml:2:72: a[0].parent_column: must name as many columns as column (name one column of the parent for each of the child's)",
 		},
@@ -145,7 +145,7 @@ func TestParseName(t *testing.T) {
 	}
 }
 
-func TestParseNameTakesEveryQuotedIdentifier(t *testing.T) {
+func TestParseNameAcceptsEveryQuotedIdentifier(t *testing.T) {
 	t.Parallel()
 
 	quote := func(s string) string { return `"` + strings.ReplaceAll(s, `"`, `""`) + `"` }

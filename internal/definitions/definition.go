@@ -12,7 +12,7 @@ import (
 // Action is the change to the children of a deleted parent.
 type Action string
 
-// The actions, named as in the definitions file.
+// The actions have the names that the definitions file uses.
 const (
 	Delete       Action = "async_delete"
 	Nullify      Action = "async_nullify"
@@ -23,8 +23,8 @@ const (
 // with their keys, so that another program can remove their files.
 const ArtifactsCleaner = "Ci::JobArtifacts::LooseForeignKeyCleanerService"
 
-// Name is a table name in the file. An empty Schema stands for the schema configured for
-// the database.
+// Name is a table name in the file. If Schema is empty, the table is in the schema that
+// is configured for the database.
 type Name struct {
 	Schema string
 	Table  string
@@ -38,30 +38,30 @@ func (n Name) String() string {
 	return n.Schema + "." + n.Table
 }
 
-// Condition restricts a definition to children with a value in a column, for polymorphic
-// references.
+// Condition restricts a definition to the children that have the given value in a column,
+// for polymorphic references.
 type Condition struct {
 	Column string `yaml:"column,required"`
-	// Value is the text form, cast to the column's type in SQL.
+	// Value is the value as text. Statements cast it to the type of the column.
 	Value yamlfile.Literal `yaml:"value,required"`
 }
 
 // Constraint holds the name and the options of a foreign key that a definition replaced.
 type Constraint struct {
-	// Name is the name of the foreign key; by default the one that Postgres chooses.
+	// Name is the name of the foreign key. The default is the name that Postgres chooses.
 	Name string `yaml:"name"`
 	// Deferrable reports that the foreign key is DEFERRABLE.
 	Deferrable bool `yaml:"deferrable"`
-	// Initially is when the foreign key is checked, by default immediate; deferred needs
-	// Deferrable.
+	// Initially is the time at which the foreign key is checked. The default is
+	// immediate. The value deferred requires Deferrable.
 	Initially Initially `yaml:"initially"`
-	// Match is the MATCH type of the foreign key, by default simple.
+	// Match is the MATCH type of the foreign key. The default is simple.
 	Match Match `yaml:"match"`
-	// OnUpdate is the ON UPDATE action of the foreign key, by default no_action.
+	// OnUpdate is the ON UPDATE action of the foreign key. The default is no_action.
 	OnUpdate OnUpdate `yaml:"on_update"`
 }
 
-// Initially is when a foreign key is checked.
+// Initially is the time at which a foreign key is checked.
 type Initially string
 
 // Match is the MATCH type of a foreign key.
@@ -71,23 +71,23 @@ type Match string
 // when the key of their parent changes.
 type OnUpdate string
 
-// The options that differ from the defaults of Postgres.
+// These options differ from the defaults of Postgres.
 const (
 	Deferred Initially = "deferred"
 	Full     Match     = "full"
 	Restrict OnUpdate  = "restrict"
 )
 
-// Choices lists the times of a check.
+// Choices returns the times at which a foreign key can be checked.
 func (Initially) Choices() []string { return []string{"immediate", string(Deferred)} }
 
-// Choices lists the MATCH types.
+// Choices returns the MATCH types.
 func (Match) Choices() []string { return []string{"simple", string(Full)} }
 
-// Choices lists the actions.
+// Choices returns the ON UPDATE actions.
 func (OnUpdate) Choices() []string { return []string{"no_action", string(Restrict)} }
 
-// SQL returns the options of ADD CONSTRAINT after REFERENCES.
+// SQL returns the clauses of ADD CONSTRAINT that follow REFERENCES.
 func (c Constraint) SQL(onDelete string) string {
 	text := ""
 	if c.Match == Full {
@@ -106,25 +106,27 @@ func (c Constraint) SQL(onDelete string) string {
 	return text
 }
 
-// WorkerClass is a label without effect.
+// WorkerClass is the name of a worker of GitLab. Sexton ignores it.
 type WorkerClass string
 
 // CleanerClass is empty or ArtifactsCleaner.
 type CleanerClass string
 
 // Definition is one entry of a file. The Columns of Child contain the key of Parent. The
-// comments are the descriptions in the JSON schema.
+// comments of the fields are also the descriptions in the JSON schema.
 type Definition struct {
-	// Position is the start of the entry. Key is its path, such as "issues[2]".
+	// Position is the position of the entry in the file. Key is the path of the entry,
+	// such as "issues[2]".
 	Position problem.Position
 	Key      string
 
-	// Parent is read from Table.
+	// Child is the table whose list contains the entry. Parent is parsed from Table.
 	Child, Parent Name
 
-	// Table is the parent, never a partition.
+	// Table is the parent table. It must not be a partition.
 	Table string `yaml:"table,required"`
-	// Columns is the child's column with the parent's key, or the list of them; index it.
+	// Columns is the child's column with the parent's key, or a list of columns. They
+	// need an index.
 	Columns yamlfile.Texts `yaml:"column,required"`
 	// OnDelete is the change to the children of a deleted parent.
 	OnDelete Action `yaml:"on_delete,required"`
@@ -135,19 +137,22 @@ type Definition struct {
 	// Conditions restrict the definition to children in which every column equals its
 	// value.
 	Conditions []Condition `yaml:"conditions"`
-	// DeleteLimit is the maximum number of rows of one DELETE; by default that of the pace.
+	// DeleteLimit is the maximum number of rows of one DELETE. The default is the limit
+	// of the pace.
 	DeleteLimit int `check:"positive" yaml:"delete_limit"`
-	// WorkerClass is a label without effect.
+	// WorkerClass is the name of a worker of GitLab. Sexton ignores it.
 	WorkerClass WorkerClass `yaml:"worker_class"`
-	// Event writes an event with the keys of the deleted rows of each batch: true for the
-	// keys only, or a list of further columns of the rows.
+	// Event makes each batch write an event with the keys of the deleted rows: true for
+	// the keys only, or a list of further columns of the rows.
 	Event yamlfile.Columns `yaml:"event"`
-	// CleanerClass is GitLab's name for event: true.
+	// CleanerClass has the effect of event: true. Its only value is the class that GitLab
+	// uses for artifacts.
 	CleanerClass CleanerClass `yaml:"cleaner_class"`
-	// Database is the database of the child, if several databases have a table of its name.
+	// Database is the database of the child. It is needed if several databases have a
+	// table with the child's name.
 	Database string `yaml:"database"`
-	// ParentColumns are the referenced columns of the parent, one for each of Columns; by
-	// default the primary key.
+	// ParentColumns are the referenced columns of the parent, one for each of Columns.
+	// The default is the primary key.
 	ParentColumns yamlfile.Texts `yaml:"parent_column"`
 	// Constraint has the options of the replaced foreign key, for `sexton definitions
 	// foreign-keys`.
@@ -162,18 +167,19 @@ func (d Definition) At(key string) problem.Position {
 	return d.positions.Of(d.Key + "." + key).Position
 }
 
-// EmitsEvent reports whether an event is written for deleted rows.
+// EmitsEvent reports whether an event is written for the deleted rows.
 func (d Definition) EmitsEvent() bool { return d.Event != nil || d.CleanerClass == ArtifactsCleaner }
 
 // ColumnList returns the columns of the child, separated by commas.
 func (d Definition) ColumnList() string { return strings.Join(d.Columns, ", ") }
 
-// maxIdentifier is the number of bytes after which Postgres cuts names.
+// maxIdentifier is the maximum length of a name in bytes. Postgres truncates longer
+// names.
 const maxIdentifier = 63
 
 // ParseName parses a table name. "schema.table" is split at its first dot; the case of
 // letters is kept. A part in double quotes, with "" for a quote in it, may contain dots:
-// "my.schema"."my.table". The error is a clause without a subject.
+// "my.schema"."my.table". The error has no subject, such as "is empty".
 func ParseName(text string) (Name, error) {
 	first, rest, qualified, err := namePart(text, true)
 	name, parts := Name{Table: first}, []string{first}

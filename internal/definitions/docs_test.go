@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The table of docs/definitions.md has a row for each key of an entry, and says which
-// have to be there.
+// The table in docs/definitions.md has a row for each key of an entry, and marks the
+// required keys.
 func TestDocumentationHasEachKey(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/definitions.md")
@@ -37,8 +37,7 @@ func TestDocumentationHasEachKey(t *testing.T) {
 	require.Contains(t, table, "`"+ArtifactsCleaner+"`")
 }
 
-// What editors say about the documented files is what the program says, and GitLab's own
-// file fits.
+// The schema accepts the example files and GitLab's file, and rejects wrong entries.
 func TestExamplesFitTheSchema(t *testing.T) {
 	t.Parallel()
 	read, err := jsonschema.UnmarshalJSON(bytes.NewReader(Schema))

@@ -10,8 +10,8 @@ import (
 	"sexton/internal/problem"
 )
 
-// FuzzParse holds for any bytes: Parse returns, and whatever it complains about has a
-// line.
+// FuzzParse verifies that Parse returns for any input, and that each problem has a line
+// and a message.
 func FuzzParse(f *testing.F) {
 	gitlab, err := os.ReadFile("testdata/gitlab_loose_foreign_keys.yml")
 	require.NoError(f, err)

@@ -1,7 +1,7 @@
 package definitions
 
 import (
-	_ "embed" // For Schema.
+	_ "embed" // The go:embed directive of Schema requires the package.
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -54,7 +54,8 @@ func unreadable(err error) string {
 	return fmt.Sprintf("the definitions file cannot be read: %v", err)
 }
 
-// Parse is Load for the contents of files.
+// Parse reads the definitions in the contents of files. It returns the same results as
+// Load.
 func Parse(files ...File) ([]Definition, error) {
 	r := reader{}
 	for _, file := range files {
@@ -70,12 +71,12 @@ func Parse(files ...File) ([]Definition, error) {
 //go:embed schema.json
 var Schema json.RawMessage
 
-// Choices lists the actions.
+// Choices returns the names of the actions.
 func (Action) Choices() []string {
 	return []string{string(Delete), string(Nullify), string(UpdateColumn)}
 }
 
-// Choices lists the workers of GitLab.
+// Choices returns the names of GitLab's worker classes.
 func (WorkerClass) Choices() []string {
 	return []string{
 		"LooseForeignKeys::CleanupWorker",
@@ -84,7 +85,7 @@ func (WorkerClass) Choices() []string {
 	}
 }
 
-// Choices lists the cleaner classes.
+// Choices returns the names of the cleaner classes.
 func (CleanerClass) Choices() []string { return []string{ArtifactsCleaner} }
 
 // reader collects the definitions and errors of all files.
@@ -107,7 +108,7 @@ func (r *reader) file(file File) {
 	}
 }
 
-// child reads the list of one child table.
+// child reads the list of definitions of one child table.
 func (r *reader) child(entries *yamlfile.Node) {
 	key, at := yamlfile.Join("", entries.Key), entries.KeyPosition
 	child, err := ParseName(entries.Key)

@@ -45,7 +45,7 @@ func TestLoadReadsGitLabsFileUnchanged(t *testing.T) {
 	}, workers)
 }
 
-func TestLoadReportsEverythingInOneRun(t *testing.T) {
+func TestLoadReportsAllErrors(t *testing.T) {
 	t.Parallel()
 
 	_, err := definitions.Load([]string{"testdata/broken.yml"})
@@ -215,7 +215,7 @@ func TestParseErrors(t *testing.T) {
 	})
 }
 
-func TestSoundDefinitionsComeBesideTheError(t *testing.T) {
+func TestParseReturnsValidDefinitionsWithTheError(t *testing.T) {
 	t.Parallel()
 
 	got, err := parse("a:\n  - {table: p, column: c, on_delete: async_delete}\n  - {table: p, column: c, on_delete: async_nullify}\n  - {table: q}\n")
@@ -224,7 +224,7 @@ func TestSoundDefinitionsComeBesideTheError(t *testing.T) {
 	require.Equal(t, "a[0]", got[0].Key)
 }
 
-func TestParseLetsSimilarDefinitionsStand(t *testing.T) {
+func TestParseAcceptsSimilarDefinitions(t *testing.T) {
 	t.Parallel()
 
 	got, err := parse(`
@@ -253,7 +253,7 @@ func TestLoadFindsConflictsAcrossFiles(t *testing.T) {
 	require.EqualError(t, err, second+":3:5: t[0]: repeats t[0] at "+first+":2:5: child t, column c, parent p")
 }
 
-func TestLoadNamesFilesThatItCannotRead(t *testing.T) {
+func TestLoadReportsUnreadableFiles(t *testing.T) {
 	t.Parallel()
 
 	dir := t.TempDir()
