@@ -1,7 +1,8 @@
--- For the code generator only. For migrations the schema already exists.
+-- This file is only for the code generator. Migrations do not create the schema, because
+-- it already exists.
 CREATE SCHEMA "sexton";
 
--- Views on functions, whose columns the generator cannot determine.
+-- The generator cannot determine the columns of views on functions.
 CREATE TABLE "sexton".backlog (
     deletion_table text NOT NULL,
     pending bigint NOT NULL,
@@ -10,7 +11,8 @@ CREATE TABLE "sexton".backlog (
     deferred bigint NOT NULL
 );
 
--- The columns of River's tables that Sexton's statements use. River's own migrations create them.
+-- The tables have the columns of River's tables that Sexton's statements use. River's own
+-- migrations create them.
 CREATE TYPE "sexton".river_job_state AS ENUM ('available', 'cancelled', 'completed', 'discarded', 'pending', 'retryable', 'running', 'scheduled');
 CREATE TABLE "sexton".river_job (
     id bigint NOT NULL,
@@ -41,7 +43,7 @@ CREATE TABLE "sexton".river_queue (
     paused_at timestamptz
 );
 
--- Functions whose columns the generator needs.
+-- The generator needs the result columns of this function.
 CREATE FUNCTION "sexton".raise_fence(fence_key text, new_token bigint, lock_timeout text)
 RETURNS TABLE (token bigint, digest text)
 LANGUAGE sql

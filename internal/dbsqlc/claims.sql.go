@@ -42,7 +42,8 @@ WHERE ledger.busy_until IS NULL
    OR ledger.busy_until OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
 `
 
-// Statements for the state of one diff. They may run in a batch with the application's path, so operators are qualified.
+// These statements read and write the state of one diff. They may run in a batch with the
+// application's path, so operators are qualified.
 func (q *Queries) DiffClaim(ctx context.Context, diffID int64, token int64, holder string, seconds float64) (int64, error) {
 	result, err := q.db.Exec(ctx, diffClaim,
 		diffID,
@@ -65,7 +66,7 @@ WHERE diff_id OPERATOR(pg_catalog.=) $1::bigint
 FOR UPDATE
 `
 
-// Locks the claim: no other worker can take it before the transaction ends.
+// Locks the claim, so that no other worker can take it before the transaction ends.
 func (q *Queries) DiffConfirm(ctx context.Context, diffID int64, token int64) (int64, error) {
 	result, err := q.db.Exec(ctx, diffConfirm, diffID, token)
 	if err != nil {
@@ -98,7 +99,8 @@ WHERE NOT EXISTS (SELECT FROM "sexton".external_diff_removals AS queued
       AND (queued.store IS NULL OR queued.store OPERATOR(pg_catalog.=) $3::integer))
 `
 
-// Queues an object for removal, unless it is queued. The trigger on deleted diffs does not queue it if its snapshot is older than the claim.
+// Queues an object for removal, unless it is queued already. The trigger on deleted diffs
+// does not queue the object if the snapshot of the deletion is older than the claim.
 func (q *Queries) DiffOrphan(ctx context.Context, diffID int64, key string, store int) error {
 	_, err := q.db.Exec(ctx, diffOrphan, diffID, key, store)
 	return err

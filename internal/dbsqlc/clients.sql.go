@@ -90,8 +90,8 @@ type ClientLeasesExpireRow struct {
 	Holder string
 }
 
-// It must be in the transaction that removes the holders' rows: without such a row no worker can detect later that a holder is
-// dead.
+// Ends the leases of clients. The statement must run in the transaction that removes the
+// clients' rows: without such a row no worker can detect later that a holder is dead.
 func (q *Queries) ClientLeasesExpire(ctx context.Context, holders []string) ([]ClientLeasesExpireRow, error) {
 	rows, err := q.db.Query(ctx, clientLeasesExpire, holders)
 	if err != nil {
@@ -146,7 +146,8 @@ type ClientsAliveRow struct {
 	Outdated    []string
 }
 
-// outdated has the leases whose installed generation of definitions differs from the client's.
+// Returns the clients with a recent heartbeat. outdated has the leases whose installed
+// generation of definitions differs from the client's.
 func (q *Queries) ClientsAlive(ctx context.Context, silenceSeconds float64) ([]ClientsAliveRow, error) {
 	rows, err := q.db.Query(ctx, clientsAlive, silenceSeconds)
 	if err != nil {
@@ -190,7 +191,8 @@ WHERE gone.client_id = silent.client_id
 RETURNING gone.client_id
 `
 
-// A locked row belongs to a client that is beating, or is being removed by another process.
+// Removes the clients without a recent heartbeat. It skips locked rows, because such a
+// client is sending a heartbeat or is being removed by another process.
 func (q *Queries) ClientsRemoveSilent(ctx context.Context, self string, silenceSeconds float64) ([]string, error) {
 	rows, err := q.db.Query(ctx, clientsRemoveSilent, self, silenceSeconds)
 	if err != nil {

@@ -160,7 +160,8 @@ WHERE ledger.diff_id = $1::bigint
   AND NOT EXISTS (SELECT FROM idle)
 `
 
-// Ends the claim. Deletes the row if it has no other state, or if the diff was deleted. The token ensures that a late worker ends only its own claim.
+// Ends the claim of a diff. Deletes the diff's row if the row has no other state, or if
+// the diff was deleted. The token ensures that a late worker ends only its own claim.
 func (q *Queries) DiffRelease(ctx context.Context, diffID int64, token int64) error {
 	_, err := q.db.Exec(ctx, diffRelease, diffID, token)
 	return err

@@ -15,8 +15,9 @@ SELECT coalesce(pg_catalog.max(fence.digest), '')::pg_catalog.text AS digest
 FROM (SELECT one.digest FROM "sexton".fences AS one WHERE one.key = $1 AND one.slot = 0 FOR SHARE) AS fence
 `
 
-// Returns the generation that is installed for a lease in this database; empty if none is. Because of the lock no installation commits before the
-// caller's transaction.
+// Returns the generation that is installed for a lease in this database; empty if none
+// is. The row lock keeps an installation from committing before the caller's transaction
+// ends.
 func (q *Queries) FenceDigest(ctx context.Context, key string) (string, error) {
 	row := q.db.QueryRow(ctx, fenceDigest, key)
 	var digest string
@@ -66,7 +67,8 @@ type FenceRaiseRow struct {
 	Digest string
 }
 
-// Returns the generation as it is after the wait for an installation that had locked the rows.
+// Raises a fence and returns its token and generation. The generation is read after the
+// wait for an installation that had locked the rows.
 func (q *Queries) FenceRaise(ctx context.Context, key string, token int64, lockTimeout string) (FenceRaiseRow, error) {
 	row := q.db.QueryRow(ctx, fenceRaise, key, token, lockTimeout)
 	var i FenceRaiseRow
@@ -91,8 +93,9 @@ SET token = fence.token + 1,
 WHERE fence.digest IS DISTINCT FROM EXCLUDED.digest
 `
 
-// Sets the generation of a job's leases, including leases of databases that are no longer configured, and raises their fences, so that no batch of an
-// earlier generation commits afterwards.
+// Sets the generation of a job's leases, including leases of databases that are no longer
+// configured, and raises their fences, so that no batch of an earlier generation commits
+// afterwards.
 func (q *Queries) FencesInstall(ctx context.Context, digest string, keys []string, prefix string) (int64, error) {
 	result, err := q.db.Exec(ctx, fencesInstall, digest, keys, prefix)
 	if err != nil {
@@ -163,8 +166,9 @@ type LeaseAdvanceParams struct {
 	AcquiredAt time.Time
 }
 
-// Raises the holder's token above a higher fence, as after the restore of an old backup. A late statement must not lower the token, because the next
-// holder would get a token that is in use.
+// Raises the holder's token above a higher fence, as after the restore of an old backup.
+// A late statement must not lower the token, because the next holder would get a token
+// that is in use.
 func (q *Queries) LeaseAdvance(ctx context.Context, arg LeaseAdvanceParams) (int64, error) {
 	result, err := q.db.Exec(ctx, leaseAdvance,
 		arg.Token,
@@ -252,13 +256,19 @@ type LeaseBeginRow struct {
 	Digest     string
 }
 
-// Acquires a lease, inserts a run of kind into the history unless kind is empty, and raises the lease's fence if it is in this database. It is one
-// round trip and one transaction, so a lock timeout at the fence rolls back all three. Token and fence are 0 if the lease could not be acquired.
+// Acquires a lease, inserts a run of kind into the history unless kind is empty, and
+// raises the lease's fence if it is in this database. The statement is one round trip and
+// one transaction, so a lock timeout at the fence rolls back the lease, the run and the
+// fence. Token and fence are 0 if the lease could not be acquired.
 //
-// The row is never deleted, because the token must never start again. An existing row is updated without ON CONFLICT, which would also lock it and cost
-// a WAL record. Only the first holder inserts, and a race of two ends at the conflict. If the caller's process does not work under the key (own), a
-// lease of the caller is left over from a lost answer or a crash of the server. A caller with another generation of definitions gets no lease. The
-// fence's generation decides, as it is after the wait for an installation.
+// The lease's row is never deleted, because the token must never start again. An existing
+// row is updated without ON CONFLICT, which would also lock the row and cost a WAL
+// record. Only the first holder inserts a row. If two callers race, one of them hits the
+// conflict and gets no lease. @own is true if the caller's process does not work under
+// the key. A lease of the caller is then left over from a lost answer or a crash of the
+// server, and the caller acquires it again. A caller with another generation of
+// definitions than the fence gets no lease. The caller must also compare the returned
+// digest, which is read after the wait for an installation.
 func (q *Queries) LeaseBegin(ctx context.Context, arg LeaseBeginParams) (LeaseBeginRow, error) {
 	row := q.db.QueryRow(ctx, leaseBegin,
 		arg.LockTimeout,
@@ -323,7 +333,8 @@ type LeaseLookRow struct {
 	ExpiresAt time.Time
 }
 
-// Returns the holder of a lease. A released lease ends at -infinity, which Go cannot represent.
+// Returns the holder of a lease. A released lease ends at -infinity, which Go cannot
+// represent.
 func (q *Queries) LeaseLook(ctx context.Context, key string) (LeaseLookRow, error) {
 	row := q.db.QueryRow(ctx, leaseLook, key)
 	var i LeaseLookRow
@@ -339,7 +350,9 @@ WHERE key = $1
   AND acquired_at = $3
 `
 
-// Not now(): if the server's clock is set back, that time comes again. A statement whose answer was lost may have raised the token.
+// Releases a lease. The lease ends at -infinity instead of now(), because the time now()
+// comes again if the server's clock is set back. The statement does not compare the
+// token, because a statement whose answer was lost may have raised it.
 func (q *Queries) LeaseRelease(ctx context.Context, key string, holder string, acquiredAt time.Time) (int64, error) {
 	result, err := q.db.Exec(ctx, leaseRelease, key, holder, acquiredAt)
 	if err != nil {

@@ -33,8 +33,9 @@ SELECT EXISTS (
 )
 `
 
-// Reports whether a row refers to an object in a store. Without a store it reports this for any store, because an application may have moved the
-// object before it updates the row.
+// Reports whether a row refers to an object in a store. If @store is NULL, an object with
+// this key in any store counts, because an application may have moved the object before
+// it updates the row.
 func (q *Queries) RemovalInUse(ctx context.Context, diffs []int64, key string, store *int) (bool, error) {
 	row := q.db.QueryRow(ctx, removalInUse, diffs, key, store)
 	var exists bool
@@ -73,7 +74,8 @@ type RemovalTakeRow struct {
 	Store  *int
 }
 
-// Takes a due entry and hides it from other workers for the time that its removal may take.
+// Takes a due entry and hides it from other workers for the time that its removal may
+// take.
 func (q *Queries) RemovalTake(ctx context.Context, seconds float64) (RemovalTakeRow, error) {
 	row := q.db.QueryRow(ctx, removalTake, seconds)
 	var i RemovalTakeRow

@@ -17,7 +17,8 @@ FROM "sexton".river_job AS job
 WHERE job.state = 'running' AND job.attempted_by[pg_catalog.cardinality(job.attempted_by)] = $1::pg_catalog.text
 `
 
-// Returns the jobs that River fetched for a client. River appends the fetching client.
+// Returns the jobs that River fetched for a client. River appends the fetching client to
+// attempted_by.
 func (q *Queries) ClientJobs(ctx context.Context, self string) ([]int64, error) {
 	rows, err := q.db.Query(ctx, clientJobs, self)
 	if err != nil {
@@ -55,8 +56,10 @@ SELECT (EXISTS (
 ))::pg_catalog.bool AS found
 `
 
-// Reports whether there is a client that was silent for too long or has a heartbeat in the future, or a running job of a client without a row. Such a
-// client is dead, or so new that its first heartbeat has not been written. The query is cheap if all clients are alive.
+// Reports whether there is a client that was silent for too long or has a heartbeat in
+// the future, or a running job of a client without a row. Such a client is dead, or so
+// new that its first heartbeat has not been written yet. The query is cheap if all
+// clients are alive.
 func (q *Queries) ClientsDead(ctx context.Context, self string, silenceSeconds float64) (bool, error) {
 	row := q.db.QueryRow(ctx, clientsDead, self, silenceSeconds)
 	var found bool
@@ -111,8 +114,9 @@ type JobStalledRow struct {
 	Since   time.Time
 }
 
-// Returns a job of a kind for a database that has been waiting for a fetch for 30 s, or running for 30 s without a run of a living client. With
-// @several some jobs may wait while others run.
+// Returns a job of a kind for a database that has been waiting for a fetch for 30 s, or
+// running for 30 s without a run of a living client. If @several is set, a job may wait
+// while the kind has other runs.
 func (q *Queries) JobStalled(ctx context.Context, arg JobStalledParams) ([]JobStalledRow, error) {
 	rows, err := q.db.Query(ctx, jobStalled,
 		arg.Kind,
@@ -210,10 +214,13 @@ type JobsGiveBackRow struct {
 	ClientID string
 }
 
-// Gives jobs back as River does after a shutdown: the attempt does not count, and a job with a requested cancellation is cancelled. It applies to running
-// jobs of the removed @clients and of clients without a row, and to jobs among @own that this client fetched so long ago that they would have a
-// goroutine. A locked row belongs to a client that is ending that job. A job that was given back 20 times may be killing its workers. From then on it
-// waits before it is available again, a minute longer each time and up to an hour, so that other jobs can run.
+// Gives jobs back as River does after a shutdown: the attempt does not count, and a job
+// with a requested cancellation is cancelled. It applies to running jobs of the removed
+// @clients and of clients without a row, and to jobs among @own that this client fetched
+// so long ago that they would have a goroutine. It skips locked rows, because another
+// client is ending those jobs. A job that was given back 20 times may be killing its
+// workers. From then on the job is delayed before it is available again, by a minute more
+// each time and up to an hour, so that other jobs can run.
 func (q *Queries) JobsGiveBack(ctx context.Context, arg JobsGiveBackParams) ([]JobsGiveBackRow, error) {
 	rows, err := q.db.Query(ctx, jobsGiveBack,
 		arg.Clients,
@@ -254,8 +261,8 @@ FROM "sexton".river_job AS job
 WHERE job.state = 'retryable' AND job.queue = $2 AND job.kind = $2
 `
 
-// Returns the seconds until failed jobs of a kind may be retried: at most @longest after their last attempt, or after now if the server's clock was set
-// back.
+// Returns the seconds until failed jobs of a kind may be retried: at most @longest after
+// their last attempt, or after now if the server's clock was set back.
 func (q *Queries) JobsRetryIn(ctx context.Context, longest float64, kind string) (float64, error) {
 	row := q.db.QueryRow(ctx, jobsRetryIn, longest, kind)
 	var seconds float64
@@ -302,9 +309,10 @@ type JobsScheduleRow struct {
 	Discarded bool
 }
 
-// Makes due jobs available, the most urgent first, and returns their queues. It skips locked jobs. Like River it discards a job that need not be unique
-// while it waits if there is an equal job that must be unique. The discarded job loses its key, because the key may have to be unique among discarded
-// jobs.
+// Makes due jobs available, the most urgent first, and returns their queues. It skips
+// locked jobs. Like River it discards a job that need not be unique while it waits if
+// there is an equal job that must be unique. The discarded job loses its key, because the
+// key may have to be unique among discarded jobs.
 func (q *Queries) JobsSchedule(ctx context.Context, most int32) ([]JobsScheduleRow, error) {
 	rows, err := q.db.Query(ctx, jobsSchedule, most)
 	if err != nil {
@@ -337,8 +345,10 @@ FROM "sexton".river_job AS job
 WHERE job.state = 'scheduled' AND job.queue = $2 AND job.kind = $2
 `
 
-// Returns the time for the first of several jobs of a kind that start at intervals: now or, if jobs of an earlier run wait, after the last of them. A job
-// that was scheduled far in the future does not delay others: the result is limited by the number of waiting jobs times the interval.
+// Returns the time for the first of several jobs of a kind that start at intervals: now
+// or, if jobs of an earlier run wait, after the last of them. A job that was scheduled
+// far in the future does not delay others: the result is limited by the number of waiting
+// jobs times the interval.
 func (q *Queries) JobsStart(ctx context.Context, spacing float64, kind string) (time.Time, error) {
 	row := q.db.QueryRow(ctx, jobsStart, spacing, kind)
 	var start time.Time
@@ -352,7 +362,8 @@ VALUES ($1, '{}', pg_catalog.now(), pg_catalog.now())
 ON CONFLICT (name) DO NOTHING
 `
 
-// River inserts a queue when a worker first serves it. A pause may come before that.
+// Inserts the row of a queue if it is missing. River inserts it when a worker first
+// serves the queue, but the queue may be paused before that.
 func (q *Queries) QueueEnter(ctx context.Context, name string) error {
 	_, err := q.db.Exec(ctx, queueEnter, name)
 	return err
@@ -399,9 +410,10 @@ type QueueLooksRow struct {
 	Cancelled []int64
 }
 
-// Statements on River's tables.
-// Returns the state of queues for River's producers. A queue is outdated if other definitions are installed than the worker's, which are given by
-// @own_queues, @own_keys (of leases) and @own_digests.
+// These statements read and write River's tables.
+// Returns the state of queues for River's producers. A queue is outdated if other
+// definitions are installed than the worker's, which are given by @own_queues, @own_keys
+// (of leases) and @own_digests.
 func (q *Queries) QueueLooks(ctx context.Context, arg QueueLooksParams) ([]QueueLooksRow, error) {
 	rows, err := q.db.Query(ctx, queueLooks,
 		arg.OwnQueues,
@@ -457,8 +469,11 @@ type QueueStatesRow struct {
 	Jobs   int64
 }
 
-// Each count reads one range of the index by which River fetches its jobs, in its order. Without that order the planner expects to find enough jobs soon
-// in a table that was not vacuumed lately, and reads all of it for a queue or state without jobs. A queue without a row in River's table has no time.
+// Counts the jobs of queues by state. Each count reads one range of the index by which
+// River fetches jobs, in the order of the index. Without that order the planner would
+// expect to find enough jobs soon in a table that was not vacuumed lately, and would read
+// the complete table for a queue or state without jobs. since is NULL for a queue without
+// a row in River's table.
 func (q *Queries) QueueStates(ctx context.Context, most int32, queues []string) ([]QueueStatesRow, error) {
 	rows, err := q.db.Query(ctx, queueStates, most, queues)
 	if err != nil {

@@ -20,7 +20,8 @@ WHERE id IN (
 )
 `
 
-// The oldest thousand have the lowest ids. Finding them by their time would read the complete table.
+// Deletes expired events among the thousand rows with the lowest ids, which are the
+// oldest. A search by time would read the complete table.
 func (q *Queries) EventsPrune(ctx context.Context) (int64, error) {
 	result, err := q.db.Exec(ctx, eventsPrune)
 	if err != nil {
@@ -34,7 +35,8 @@ WITH durable AS MATERIALIZED (
     SELECT pg_catalog.set_config('synchronous_commit', "sexton".commit_mode($2::boolean OR $1::pg_catalog.text = 'failed'), true)
         AS synchronous_commit
 ), released AS (
-    -- Not now(): if the server's clock is set back, that time comes again.
+    -- The lease ends at -infinity instead of now(), because the time now() comes again if
+    -- the server's clock is set back.
     UPDATE "sexton".leases AS lease SET expires_at = '-infinity'
     WHERE lease.key = $7 AND lease.holder = $8 AND lease.acquired_at = $9
 ), folded AS (
@@ -84,8 +86,10 @@ type RunFinishParams struct {
 	AcquiredAt time.Time
 }
 
-// The end of a run that changed something or failed waits for the disk, and so do all earlier commits of the run, including batches. It releases the
-// run's lease if it is still held. Runs that changed nothing, and were not kept from their work, share one row per minute.
+// Records the end of a run, and releases the run's lease if it is still held. If the run
+// changed something or failed, the commit waits until its WAL is on disk, together with
+// the WAL of all earlier commits of the run, including batches. Runs that changed nothing
+// and had no error share one row per minute.
 func (q *Queries) RunFinish(ctx context.Context, arg RunFinishParams) error {
 	_, err := q.db.Exec(ctx, runFinish,
 		arg.Outcome,
@@ -119,7 +123,7 @@ VALUES ($1, $2, $3, pg_catalog.clock_timestamp())
 RETURNING id
 `
 
-// Inserts a run without a lease. LeaseBegin inserts the others.
+// Inserts a run without a lease. LeaseBegin inserts runs with a lease.
 func (q *Queries) RunStart(ctx context.Context, kind string, database string, holder string) (int64, error) {
 	row := q.db.QueryRow(ctx, runStart, kind, database, holder)
 	var id int64
@@ -138,7 +142,8 @@ WHERE kind = $1
   AND id < $3
 `
 
-// Called by a new holder of the kind's lease, so the worker that left these rows open is dead.
+// Ends the open runs of earlier holders of a kind's lease. The new holder calls it, so
+// the worker that left these runs open is dead.
 func (q *Queries) RunsAbandon(ctx context.Context, kind string, database string, beforeID int64) error {
 	_, err := q.db.Exec(ctx, runsAbandon, kind, database, beforeID)
 	return err
@@ -168,8 +173,9 @@ type RunsAbandonOldParams struct {
 	Live     []int64
 }
 
-// Ends open runs of workers that must be dead. A long run may last as long as data is transferred, so a living worker has a day for it. The caller knows
-// which of its own runs are in progress; only the end of its other open runs was not recorded.
+// Ends open runs of workers that must be dead. If @long is set, runs of the kind may take
+// hours, so a living worker has a day for a run. @live has the caller's own runs that are
+// in progress. If another run of the caller is open, its end was not recorded.
 func (q *Queries) RunsAbandonOld(ctx context.Context, arg RunsAbandonOldParams) error {
 	_, err := q.db.Exec(ctx, runsAbandonOld,
 		arg.Kind,
@@ -208,8 +214,10 @@ type RunsLastRow struct {
 	Error     *string
 }
 
-// One index probe for each kind and database, because the history of a week can be long. With equalities the planner could use the index on the time
-// alone, and read all of it for a database without a run.
+// Returns the last run of each kind in each database by one index probe, because the
+// history of a week can be long. The row comparisons with >= and <= allow only the index
+// that begins with kind and database. With equalities the planner could choose another
+// order, and read all runs for a database without a run.
 func (q *Queries) RunsLast(ctx context.Context, kinds []string, databases []string) ([]RunsLastRow, error) {
 	rows, err := q.db.Query(ctx, runsLast, kinds, databases)
 	if err != nil {
@@ -266,8 +274,9 @@ type RunsLastSuccessRow struct {
 	EndedEpoch float64
 }
 
-// Returns the end of the last run that neither failed nor was kept from all of its work, in Unix time, for kinds and databases with such a run among a
-// number of last runs. The inner query returns them in order and stops at the first.
+// Returns the end of the last run that neither failed nor was kept from all of its work,
+// in Unix time, for kinds and databases with such a run among a number of last runs. The
+// inner query returns the runs in order and stops at the first success.
 func (q *Queries) RunsLastSuccess(ctx context.Context, kinds []string, databases []string, cap int32) ([]RunsLastSuccessRow, error) {
 	rows, err := q.db.Query(ctx, runsLastSuccess, kinds, databases, cap)
 	if err != nil {
@@ -313,7 +322,8 @@ type RunsLatencyRow struct {
 	Items    int64
 }
 
-// Returns the latency histogram of the last runs of the last hour. Runs without such statistics are ignored.
+// Returns the latency histogram of the last runs of the last hour. Runs without such
+// statistics are ignored.
 func (q *Queries) RunsLatency(ctx context.Context, kinds []string, databases []string) ([]RunsLatencyRow, error) {
 	rows, err := q.db.Query(ctx, runsLatency, kinds, databases)
 	if err != nil {
@@ -348,7 +358,7 @@ WHERE id IN (
 )
 `
 
-// The oldest thousand have the lowest ids, as with events.
+// Deletes expired runs among the thousand rows with the lowest ids, which are the oldest.
 func (q *Queries) RunsPrune(ctx context.Context) (int64, error) {
 	result, err := q.db.Exec(ctx, runsPrune)
 	if err != nil {

@@ -146,7 +146,8 @@ SELECT pg_catalog.set_config(
 )
 `
 
-// Locks sampling until the end of the transaction, so that one replica at a time samples. Later statements read the result from the setting.
+// Tries to lock sampling until the end of the transaction, so that only one replica at a
+// time adds samples. Later statements read the result from the setting sexton.sampling.
 func (q *Queries) SamplesLock(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, samplesLock)
 	return err
@@ -177,7 +178,8 @@ WHERE pg_catalog.current_setting('sexton.sampling', true) = 'true'
   AND gone.deletion_table = past.deletion_table
 `
 
-// Each part deletes a limited number of rows. The next sample deletes the rest.
+// Deletes a limited number of expired samples. The call after the next sample deletes
+// more.
 func (q *Queries) SamplesPrune(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, samplesPrune)
 	return err
@@ -206,7 +208,8 @@ type SamplesSinceRow struct {
 	Finished         int64
 }
 
-// Returns the maximum of each bin, so that no peak is lost, and the sum of finished rows. Times are Unix times.
+// Returns the maximum of each bin, so that no peak is lost, and the sum of finished rows.
+// Times are Unix times.
 func (q *Queries) SamplesSince(ctx context.Context, binSeconds float64, seconds float64) ([]SamplesSinceRow, error) {
 	rows, err := q.db.Query(ctx, samplesSince, binSeconds, seconds)
 	if err != nil {

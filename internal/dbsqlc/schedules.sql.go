@@ -18,7 +18,8 @@ WHERE kind = $2
   AND database = $3
 `
 
-// Never moves a tick back, because a suspended leader may not know yet that there is another leader.
+// Records a tick. It never moves the last tick back, because a suspended leader may
+// resume after another leader has taken over.
 func (q *Queries) ScheduleAdvance(ctx context.Context, tick time.Time, kind string, database string) error {
 	_, err := q.db.Exec(ctx, scheduleAdvance, tick, kind, database)
 	return err

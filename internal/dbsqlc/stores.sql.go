@@ -35,7 +35,8 @@ type StoreSelfRow struct {
 	Now          time.Time
 }
 
-// Returns the identity of this installation, and whether its marker was seen in the store before.
+// Returns the identity of this installation, and whether its marker was seen in the store
+// before.
 func (q *Queries) StoreSelf(ctx context.Context, store string) (StoreSelfRow, error) {
 	row := q.db.QueryRow(ctx, storeSelf, store)
 	var i StoreSelfRow

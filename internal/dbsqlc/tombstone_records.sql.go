@@ -131,8 +131,9 @@ type TombstonesFailedRow struct {
 	Total        int64
 }
 
-// Returns the failed tombstones of parents in the order of the index, and their number. Per parent it reads two ranges of the index up to a limit: due
-// tombstones and deferred ones.
+// Returns the failed tombstones of parents in the order of the index, and their number.
+// Per parent it reads two ranges of the index up to a limit: due tombstones and deferred
+// ones.
 func (q *Queries) TombstonesFailed(ctx context.Context, parents []string, span int64, most int64) ([]TombstonesFailedRow, error) {
 	rows, err := q.db.Query(ctx, tombstonesFailed, parents, span, most)
 	if err != nil {
@@ -197,8 +198,10 @@ type TombstonesPageRow struct {
 	Last   bool
 }
 
-// Returns the failed ones among a number of tombstones of a parent after a position, or the tombstone with an id other than 0. It also returns the last
-// tombstone of a full page as the next position. Times are texts because they may be infinite.
+// Reads a page of a parent's tombstones after a position and returns the failed
+// tombstones among them. If @wanted is not 0, it returns only the tombstone with that id.
+// It also returns the last tombstone of a full page, which is the next position. Times
+// are texts because they may be infinite.
 func (q *Queries) TombstonesPage(ctx context.Context, arg TombstonesPageParams) ([]TombstonesPageRow, error) {
 	rows, err := q.db.Query(ctx, tombstonesPage,
 		arg.Wanted,
@@ -267,8 +270,9 @@ type TombstonesRetryRow struct {
 	Found   int64
 }
 
-// Makes tombstones of a parent due and counts them. It skips tombstones that are locked or that another session has just changed. It keeps the reason of
-// the last failure until the next attempt.
+// Makes tombstones of a parent due and counts them. It skips tombstones that are locked
+// or that another session has just changed. It keeps the reason of the last failure until
+// the next attempt.
 func (q *Queries) TombstonesRetry(ctx context.Context, ids []int64, times []string, parent string) (TombstonesRetryRow, error) {
 	row := q.db.QueryRow(ctx, tombstonesRetry, ids, times, parent)
 	var i TombstonesRetryRow

@@ -58,7 +58,8 @@ type TombstoneBacklogsRow struct {
 	OldestAgeSeconds float64
 }
 
-// Returns the number of pending tombstones of each parent, up to the cap, and the age of the first one in the parent's queue.
+// Returns the number of pending tombstones of each parent, up to the cap, and the age of
+// the first one in the parent's queue.
 func (q *Queries) TombstoneBacklogs(ctx context.Context, parents []string, cap int32) ([]TombstoneBacklogsRow, error) {
 	rows, err := q.db.Query(ctx, tombstoneBacklogs, parents, cap)
 	if err != nil {
@@ -104,7 +105,8 @@ FROM parent
 WHERE parent.name IS NOT NULL
 `
 
-// Returns the parent tables with pending tombstones: one index probe each, for any number of tombstones. Batches use it, too.
+// Returns the parent tables with pending tombstones, by one index probe per table for any
+// number of tombstones. Batches also run this query.
 func (q *Queries) TombstoneParents(ctx context.Context) ([]string, error) {
 	rows, err := q.db.Query(ctx, tombstoneParents)
 	if err != nil {

@@ -1,5 +1,6 @@
--- application: schedules and cancels the deletion of groups. The functions run with the privileges of the role jobs.owner, to
--- which "sexton migrate up" grants access to groups, users, members, group_group_links and application_settings.
+-- application: schedules and cancels the deletion of groups. The functions run with the
+-- privileges of the role jobs.owner, to which "sexton migrate up" grants access to
+-- groups, users, members, group_group_links and application_settings.
 GRANT USAGE ON SCHEMA "sexton", "public" TO :"application";
 GRANT EXECUTE
     ON FUNCTION "sexton".schedule_group_deletion, "sexton".cancel_group_deletion, "sexton".delete_group_now

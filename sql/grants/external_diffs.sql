@@ -14,7 +14,7 @@ GRANT EXECUTE ON FUNCTION "sexton".external_diff_place() TO :"worker";
 GRANT SELECT, UPDATE ON TABLE "public".merge_request_diffs, "public".merge_request_diff_files TO :"worker";
 GRANT SELECT ON TABLE "public".merge_requests, "public".merge_request_metrics TO :"worker";
 
--- application: reads diffs out of object storage by itself.
+-- application: reads diffs from object storage by itself.
 GRANT USAGE ON SCHEMA "sexton" TO :"application";
 GRANT EXECUTE ON FUNCTION "sexton".external_diff_layout(bigint) TO :"application";
 

@@ -1,5 +1,6 @@
--- application: queues and cancels the deletion of users. The functions run with the privileges of the role jobs.owner, to which
--- "sexton migrate up" grants access to users, members and groups.
+-- application: queues and cancels the deletion of users. The functions run with the
+-- privileges of the role jobs.owner, to which "sexton migrate up" grants access to users,
+-- members and groups.
 GRANT USAGE ON SCHEMA "sexton", "public" TO :"application";
 GRANT EXECUTE ON FUNCTION "sexton".delete_user("{type}", "{type}", boolean, boolean) TO :"application", :"worker";
 GRANT EXECUTE ON FUNCTION "sexton".cancel_user_deletion("{type}", "{type}") TO :"application", :"worker";

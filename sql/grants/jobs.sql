@@ -10,7 +10,7 @@ GRANT SELECT ON TABLE "sexton".job_kinds, "sexton".generations TO :"worker";
 GRANT SELECT, INSERT, UPDATE, DELETE
     ON TABLE "sexton".leases, "sexton".runs, "sexton".clients, "sexton".schedules
     TO :"worker";
--- The worker does not change audit rows. It only deletes expired ones.
+-- The worker does not change audit rows. It only deletes expired rows.
 GRANT SELECT, INSERT, DELETE ON TABLE "sexton".samples, "sexton".audit TO :"worker";
 
 GRANT SELECT

@@ -1,8 +1,9 @@
 GRANT USAGE ON SCHEMA "public" TO :"worker";
--- DELETE, because the job that deletes a user also deletes the user's row here.
+-- The worker needs DELETE, because the job that deletes a user also deletes the user's
+-- row in this table.
 GRANT SELECT, UPDATE, DELETE ON TABLE "public".import_placeholder_user_details TO :"worker";
 
--- The worker stores its rules for the backlog.
+-- The worker stores its rules, which the function of the backlog reads.
 GRANT SELECT, INSERT, UPDATE ON TABLE "sexton".placeholder_rules TO :"worker";
 GRANT EXECUTE
     ON FUNCTION "sexton".backlog_of_placeholder_users(), "sexton".placeholder_backlog(integer, double precision)

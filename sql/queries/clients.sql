@@ -16,7 +16,8 @@ SET seen_at = EXCLUDED.seen_at,
     reload_error = EXCLUDED.reload_error;
 
 -- name: ClientsAlive :many
--- outdated has the leases whose installed generation of definitions differs from the client's.
+-- Returns the clients with a recent heartbeat. outdated has the leases whose installed
+-- generation of definitions differs from the client's.
 SELECT client_id, host, started_at, deaf, held, reload_error, ARRAY(
     SELECT own.key
     FROM pg_catalog.jsonb_each_text(client.digests) AS own (key, digest)
@@ -30,7 +31,8 @@ WHERE NOT client.foreground
 ORDER BY client_id;
 
 -- name: ClientsRemoveSilent :many
--- A locked row belongs to a client that is beating, or is being removed by another process.
+-- Removes the clients without a recent heartbeat. It skips locked rows, because such a
+-- client is sending a heartbeat or is being removed by another process.
 WITH silent AS (
     SELECT client.client_id
     FROM "sexton".clients AS client
@@ -49,8 +51,8 @@ DELETE FROM "sexton".clients
 WHERE client_id = @client_id;
 
 -- name: ClientLeasesExpire :many
--- It must be in the transaction that removes the holders' rows: without such a row no worker can detect later that a holder is
--- dead.
+-- Ends the leases of clients. The statement must run in the transaction that removes the
+-- clients' rows: without such a row no worker can detect later that a holder is dead.
 UPDATE "sexton".leases
 SET expires_at = '-infinity'
 WHERE holder = ANY (@holders::pg_catalog.text[])

@@ -1,12 +1,14 @@
 -- name: LeaseLook :one
--- Returns the holder of a lease. A released lease ends at -infinity, which Go cannot represent.
+-- Returns the holder of a lease. A released lease ends at -infinity, which Go cannot
+-- represent.
 SELECT holder, greatest(expires_at, acquired_at)::pg_catalog.timestamptz AS expires_at
 FROM "sexton".leases
 WHERE key = @key;
 
 -- name: FenceDigest :one
--- Returns the generation that is installed for a lease in this database; empty if none is. Because of the lock no installation commits before the
--- caller's transaction.
+-- Returns the generation that is installed for a lease in this database; empty if none
+-- is. The row lock keeps an installation from committing before the caller's transaction
+-- ends.
 SELECT coalesce(pg_catalog.max(fence.digest), '')::pg_catalog.text AS digest
 FROM (SELECT one.digest FROM "sexton".fences AS one WHERE one.key = @key AND one.slot = 0 FOR SHARE) AS fence;
 
@@ -17,8 +19,9 @@ WHERE slot = 0
   AND key = ANY (@keys::pg_catalog.text[]);
 
 -- name: FencesInstall :execrows
--- Sets the generation of a job's leases, including leases of databases that are no longer configured, and raises their fences, so that no batch of an
--- earlier generation commits afterwards.
+-- Sets the generation of a job's leases, including leases of databases that are no longer
+-- configured, and raises their fences, so that no batch of an earlier generation commits
+-- afterwards.
 WITH wanted AS (
     SELECT wanted.key FROM pg_catalog.unnest(@keys::pg_catalog.text[]) AS wanted (key)
     UNION
@@ -49,13 +52,19 @@ SET digest = EXCLUDED.digest,
 WHERE generation.digest <> EXCLUDED.digest;
 
 -- name: LeaseBegin :one
--- Acquires a lease, inserts a run of kind into the history unless kind is empty, and raises the lease's fence if it is in this database. It is one
--- round trip and one transaction, so a lock timeout at the fence rolls back all three. Token and fence are 0 if the lease could not be acquired.
+-- Acquires a lease, inserts a run of kind into the history unless kind is empty, and
+-- raises the lease's fence if it is in this database. The statement is one round trip and
+-- one transaction, so a lock timeout at the fence rolls back the lease, the run and the
+-- fence. Token and fence are 0 if the lease could not be acquired.
 --
--- The row is never deleted, because the token must never start again. An existing row is updated without ON CONFLICT, which would also lock it and cost
--- a WAL record. Only the first holder inserts, and a race of two ends at the conflict. If the caller's process does not work under the key (own), a
--- lease of the caller is left over from a lost answer or a crash of the server. A caller with another generation of definitions gets no lease. The
--- fence's generation decides, as it is after the wait for an installation.
+-- The lease's row is never deleted, because the token must never start again. An existing
+-- row is updated without ON CONFLICT, which would also lock the row and cost a WAL
+-- record. Only the first holder inserts a row. If two callers race, one of them hits the
+-- conflict and gets no lease. @own is true if the caller's process does not work under
+-- the key. A lease of the caller is then left over from a lost answer or a crash of the
+-- server, and the caller acquires it again. A caller with another generation of
+-- definitions than the fence gets no lease. The caller must also compare the returned
+-- digest, which is read after the wait for an installation.
 WITH bounded AS MATERIALIZED (
     SELECT pg_catalog.set_config('lock_timeout', @lock_timeout::pg_catalog.text, true) AS lock_timeout, pg_catalog.clock_timestamp() AS at
 ), run AS (
@@ -108,8 +117,9 @@ SELECT
     coalesce((SELECT raised.digest FROM raised), '')::pg_catalog.text AS digest;
 
 -- name: LeaseAdvance :execrows
--- Raises the holder's token above a higher fence, as after the restore of an old backup. A late statement must not lower the token, because the next
--- holder would get a token that is in use.
+-- Raises the holder's token above a higher fence, as after the restore of an old backup.
+-- A late statement must not lower the token, because the next holder would get a token
+-- that is in use.
 UPDATE "sexton".leases
 SET token = greatest(token, @token::bigint)
 WHERE key = @key
@@ -136,7 +146,9 @@ SELECT EXISTS (
 )::boolean AS kept;
 
 -- name: LeaseRelease :execrows
--- Not now(): if the server's clock is set back, that time comes again. A statement whose answer was lost may have raised the token.
+-- Releases a lease. The lease ends at -infinity instead of now(), because the time now()
+-- comes again if the server's clock is set back. The statement does not compare the
+-- token, because a statement whose answer was lost may have raised it.
 UPDATE "sexton".leases
 SET expires_at = '-infinity'
 WHERE key = @key
@@ -154,6 +166,7 @@ WHERE expires_at > pg_catalog.clock_timestamp()
 ORDER BY key;
 
 -- name: FenceRaise :one
--- Returns the generation as it is after the wait for an installation that had locked the rows.
+-- Raises a fence and returns its token and generation. The generation is read after the
+-- wait for an installation that had locked the rows.
 SELECT raised.token::bigint AS token, raised.digest::pg_catalog.text AS digest
 FROM "sexton".raise_fence(@key::pg_catalog.text, @token::bigint, @lock_timeout::pg_catalog.text) AS raised (token, digest);

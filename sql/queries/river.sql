@@ -1,8 +1,9 @@
--- Statements on River's tables.
+-- These statements read and write River's tables.
 
 -- name: QueueLooks :many
--- Returns the state of queues for River's producers. A queue is outdated if other definitions are installed than the worker's, which are given by
--- @own_queues, @own_keys (of leases) and @own_digests.
+-- Returns the state of queues for River's producers. A queue is outdated if other
+-- definitions are installed than the worker's, which are given by @own_queues, @own_keys
+-- (of leases) and @own_digests.
 SELECT wanted.name::pg_catalog.text AS name,
     EXISTS (SELECT FROM "sexton".river_queue AS queue WHERE queue.name = wanted.name AND queue.paused_at IS NOT NULL) AS paused,
     EXISTS (SELECT FROM "sexton".river_leader AS leader WHERE leader.expires_at > pg_catalog.clock_timestamp()) AS led,
@@ -26,8 +27,11 @@ SELECT wanted.name::pg_catalog.text AS name,
 FROM pg_catalog.unnest(@queues::pg_catalog.text[]) AS wanted (name);
 
 -- name: QueueStates :many
--- Each count reads one range of the index by which River fetches its jobs, in its order. Without that order the planner expects to find enough jobs soon
--- in a table that was not vacuumed lately, and reads all of it for a queue or state without jobs. A queue without a row in River's table has no time.
+-- Counts the jobs of queues by state. Each count reads one range of the index by which
+-- River fetches jobs, in the order of the index. Without that order the planner would
+-- expect to find enough jobs soon in a table that was not vacuumed lately, and would read
+-- the complete table for a queue or state without jobs. since is NULL for a queue without
+-- a row in River's table.
 SELECT wanted.name::pg_catalog.text AS queue, (queue.paused_at IS NOT NULL)::pg_catalog.bool AS paused, queue.created_at AS since,
     state.name::pg_catalog.text AS state,
     (SELECT pg_catalog.count(*) FROM (
@@ -42,8 +46,9 @@ CROSS JOIN pg_catalog.unnest(ARRAY['available', 'pending', 'running', 'retryable
 ORDER BY 1, 4;
 
 -- name: JobStalled :many
--- Returns a job of a kind for a database that has been waiting for a fetch for 30 s, or running for 30 s without a run of a living client. With
--- @several some jobs may wait while others run.
+-- Returns a job of a kind for a database that has been waiting for a fetch for 30 s, or
+-- running for 30 s without a run of a living client. If @several is set, a job may wait
+-- while the kind has other runs.
 SELECT job.id, (job.state = 'running')::pg_catalog.bool AS running,
     coalesce(job.attempted_by[pg_catalog.cardinality(job.attempted_by)], '')::pg_catalog.text AS client, since.at::pg_catalog.timestamptz AS since
 FROM "sexton".river_job AS job
@@ -81,8 +86,8 @@ FROM "sexton".river_job AS job
 WHERE job.id = @id;
 
 -- name: JobsRetryIn :one
--- Returns the seconds until failed jobs of a kind may be retried: at most @longest after their last attempt, or after now if the server's clock was set
--- back.
+-- Returns the seconds until failed jobs of a kind may be retried: at most @longest after
+-- their last attempt, or after now if the server's clock was set back.
 SELECT coalesce(pg_catalog.max(extract(epoch FROM least(
     job.scheduled_at,
     least(job.attempted_at, pg_catalog.clock_timestamp()) + pg_catalog.make_interval(secs => @longest::pg_catalog.float8)
@@ -91,8 +96,10 @@ FROM "sexton".river_job AS job
 WHERE job.state = 'retryable' AND job.queue = @kind AND job.kind = @kind;
 
 -- name: JobsStart :one
--- Returns the time for the first of several jobs of a kind that start at intervals: now or, if jobs of an earlier run wait, after the last of them. A job
--- that was scheduled far in the future does not delay others: the result is limited by the number of waiting jobs times the interval.
+-- Returns the time for the first of several jobs of a kind that start at intervals: now
+-- or, if jobs of an earlier run wait, after the last of them. A job that was scheduled
+-- far in the future does not delay others: the result is limited by the number of waiting
+-- jobs times the interval.
 SELECT greatest(
     pg_catalog.statement_timestamp(),
     CASE WHEN pg_catalog.count(*) > 0 THEN least(
@@ -104,9 +111,10 @@ FROM "sexton".river_job AS job
 WHERE job.state = 'scheduled' AND job.queue = @kind AND job.kind = @kind;
 
 -- name: JobsSchedule :many
--- Makes due jobs available, the most urgent first, and returns their queues. It skips locked jobs. Like River it discards a job that need not be unique
--- while it waits if there is an equal job that must be unique. The discarded job loses its key, because the key may have to be unique among discarded
--- jobs.
+-- Makes due jobs available, the most urgent first, and returns their queues. It skips
+-- locked jobs. Like River it discards a job that need not be unique while it waits if
+-- there is an equal job that must be unique. The discarded job loses its key, because the
+-- key may have to be unique among discarded jobs.
 WITH due AS (
     SELECT job.id, CASE WHEN job.unique_states IS NOT NULL THEN job.unique_key END AS unique_key, job.priority, job.scheduled_at
     FROM "sexton".river_job AS job
@@ -140,14 +148,17 @@ WHERE job.id = compared.id
 RETURNING job.queue, compared.discarded::boolean AS discarded;
 
 -- name: ClientJobs :many
--- Returns the jobs that River fetched for a client. River appends the fetching client.
+-- Returns the jobs that River fetched for a client. River appends the fetching client to
+-- attempted_by.
 SELECT job.id
 FROM "sexton".river_job AS job
 WHERE job.state = 'running' AND job.attempted_by[pg_catalog.cardinality(job.attempted_by)] = @self::pg_catalog.text;
 
 -- name: ClientsDead :one
--- Reports whether there is a client that was silent for too long or has a heartbeat in the future, or a running job of a client without a row. Such a
--- client is dead, or so new that its first heartbeat has not been written. The query is cheap if all clients are alive.
+-- Reports whether there is a client that was silent for too long or has a heartbeat in
+-- the future, or a running job of a client without a row. Such a client is dead, or so
+-- new that its first heartbeat has not been written yet. The query is cheap if all
+-- clients are alive.
 SELECT (EXISTS (
     SELECT FROM "sexton".clients AS client
     WHERE client.client_id <> @self::pg_catalog.text
@@ -164,10 +175,13 @@ SELECT (EXISTS (
 ))::pg_catalog.bool AS found;
 
 -- name: JobsGiveBack :many
--- Gives jobs back as River does after a shutdown: the attempt does not count, and a job with a requested cancellation is cancelled. It applies to running
--- jobs of the removed @clients and of clients without a row, and to jobs among @own that this client fetched so long ago that they would have a
--- goroutine. A locked row belongs to a client that is ending that job. A job that was given back 20 times may be killing its workers. From then on it
--- waits before it is available again, a minute longer each time and up to an hour, so that other jobs can run.
+-- Gives jobs back as River does after a shutdown: the attempt does not count, and a job
+-- with a requested cancellation is cancelled. It applies to running jobs of the removed
+-- @clients and of clients without a row, and to jobs among @own that this client fetched
+-- so long ago that they would have a goroutine. It skips locked rows, because another
+-- client is ending those jobs. A job that was given back 20 times may be killing its
+-- workers. From then on the job is delayed before it is available again, by a minute more
+-- each time and up to an hour, so that other jobs can run.
 WITH orphan AS (
     SELECT job.id, job.metadata ? 'cancel_attempted_at' AS cancelled, 1 + CASE
         WHEN pg_catalog.jsonb_typeof(job.metadata -> 'sexton:reclaim_count'::pg_catalog.text) = 'number'
@@ -208,7 +222,8 @@ SELECT pg_catalog.pg_notify(
 FROM pg_catalog.unnest(@queues::pg_catalog.text[]) AS queue (name);
 
 -- name: QueueEnter :exec
--- River inserts a queue when a worker first serves it. A pause may come before that.
+-- Inserts the row of a queue if it is missing. River inserts it when a worker first
+-- serves the queue, but the queue may be paused before that.
 INSERT INTO "sexton".river_queue (name, metadata, created_at, updated_at)
 VALUES (@name, '{}', pg_catalog.now(), pg_catalog.now())
 ON CONFLICT (name) DO NOTHING;

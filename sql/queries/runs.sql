@@ -1,11 +1,12 @@
 -- name: RunStart :one
--- Inserts a run without a lease. LeaseBegin inserts the others.
+-- Inserts a run without a lease. LeaseBegin inserts runs with a lease.
 INSERT INTO "sexton".runs (kind, database, holder, started_at)
 VALUES (@kind, @database, @holder, pg_catalog.clock_timestamp())
 RETURNING id;
 
 -- name: RunsAbandon :exec
--- Called by a new holder of the kind's lease, so the worker that left these rows open is dead.
+-- Ends the open runs of earlier holders of a kind's lease. The new holder calls it, so
+-- the worker that left these runs open is dead.
 UPDATE "sexton".runs
 SET ended_at = pg_catalog.clock_timestamp(),
     outcome = 'failed',
@@ -16,8 +17,9 @@ WHERE kind = @kind
   AND id < @before_id;
 
 -- name: RunsAbandonOld :exec
--- Ends open runs of workers that must be dead. A long run may last as long as data is transferred, so a living worker has a day for it. The caller knows
--- which of its own runs are in progress; only the end of its other open runs was not recorded.
+-- Ends open runs of workers that must be dead. If @long is set, runs of the kind may take
+-- hours, so a living worker has a day for a run. @live has the caller's own runs that are
+-- in progress. If another run of the caller is open, its end was not recorded.
 UPDATE "sexton".runs
 SET ended_at = pg_catalog.clock_timestamp(),
     outcome = 'failed',
@@ -39,13 +41,16 @@ WHERE id = @id
   AND ended_at IS NULL;
 
 -- name: RunFinish :exec
--- The end of a run that changed something or failed waits for the disk, and so do all earlier commits of the run, including batches. It releases the
--- run's lease if it is still held. Runs that changed nothing, and were not kept from their work, share one row per minute.
+-- Records the end of a run, and releases the run's lease if it is still held. If the run
+-- changed something or failed, the commit waits until its WAL is on disk, together with
+-- the WAL of all earlier commits of the run, including batches. Runs that changed nothing
+-- and had no error share one row per minute.
 WITH durable AS MATERIALIZED (
     SELECT pg_catalog.set_config('synchronous_commit', "sexton".commit_mode(@changed::boolean OR @outcome::pg_catalog.text = 'failed'), true)
         AS synchronous_commit
 ), released AS (
-    -- Not now(): if the server's clock is set back, that time comes again.
+    -- The lease ends at -infinity instead of now(), because the time now() comes again if
+    -- the server's clock is set back.
     UPDATE "sexton".leases AS lease SET expires_at = '-infinity'
     WHERE lease.key = @key AND lease.holder = @holder AND lease.acquired_at = @acquired_at
 ), folded AS (
@@ -83,7 +88,7 @@ WHERE runs.id = @id
   AND NOT EXISTS (SELECT FROM folded);
 
 -- name: RunsPrune :execrows
--- The oldest thousand have the lowest ids, as with events.
+-- Deletes expired runs among the thousand rows with the lowest ids, which are the oldest.
 DELETE FROM "sexton".runs
 WHERE id IN (
     SELECT first.id
@@ -92,8 +97,10 @@ WHERE id IN (
 );
 
 -- name: RunsLast :many
--- One index probe for each kind and database, because the history of a week can be long. With equalities the planner could use the index on the time
--- alone, and read all of it for a database without a run.
+-- Returns the last run of each kind in each database by one index probe, because the
+-- history of a week can be long. The row comparisons with >= and <= allow only the index
+-- that begins with kind and database. With equalities the planner could choose another
+-- order, and read all runs for a database without a run.
 SELECT run.id, run.kind, run.database, run.holder, run.started_at, run.ended_at, run.outcome, run.stats, run.error
 FROM pg_catalog.unnest(@kinds::pg_catalog.text[]) AS kind (name)
 CROSS JOIN pg_catalog.unnest(@databases::pg_catalog.text[]) AS database (name)
@@ -108,8 +115,9 @@ CROSS JOIN LATERAL (
 ORDER BY run.kind, run.database;
 
 -- name: RunsLastSuccess :many
--- Returns the end of the last run that neither failed nor was kept from all of its work, in Unix time, for kinds and databases with such a run among a
--- number of last runs. The inner query returns them in order and stops at the first.
+-- Returns the end of the last run that neither failed nor was kept from all of its work,
+-- in Unix time, for kinds and databases with such a run among a number of last runs. The
+-- inner query returns the runs in order and stops at the first success.
 SELECT kind.name::pg_catalog.text AS kind, database.name::pg_catalog.text AS database, extract(epoch FROM success.ended_at)::pg_catalog.float8 AS ended_epoch
 FROM pg_catalog.unnest(@kinds::pg_catalog.text[]) AS kind (name)
 CROSS JOIN pg_catalog.unnest(@databases::pg_catalog.text[]) AS database (name)
@@ -129,7 +137,8 @@ CROSS JOIN LATERAL (
 ) AS success;
 
 -- name: RunsLatency :many
--- Returns the latency histogram of the last runs of the last hour. Runs without such statistics are ignored.
+-- Returns the latency histogram of the last runs of the last hour. Runs without such
+-- statistics are ignored.
 SELECT kind.name::pg_catalog.text AS kind, database.name::pg_catalog.text AS database, done.bin::pg_catalog.text AS bin,
        pg_catalog.sum(done.items::bigint)::bigint AS items
 FROM pg_catalog.unnest(@kinds::pg_catalog.text[]) AS kind (name)
@@ -147,7 +156,8 @@ CROSS JOIN LATERAL pg_catalog.jsonb_each_text(run.stats::pg_catalog.jsonb -> 'la
 GROUP BY kind.name, database.name, done.bin;
 
 -- name: EventsPrune :execrows
--- The oldest thousand have the lowest ids. Finding them by their time would read the complete table.
+-- Deletes expired events among the thousand rows with the lowest ids, which are the
+-- oldest. A search by time would read the complete table.
 DELETE FROM "sexton".events
 WHERE id IN (
     SELECT first.id

@@ -1,5 +1,6 @@
 -- name: SamplesLock :exec
--- Locks sampling until the end of the transaction, so that one replica at a time samples. Later statements read the result from the setting.
+-- Tries to lock sampling until the end of the transaction, so that only one replica at a
+-- time adds samples. Later statements read the result from the setting sexton.sampling.
 SELECT pg_catalog.set_config(
     'sexton.sampling',
     pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('"sexton".samples', 0))::pg_catalog.text,
@@ -69,7 +70,8 @@ WHERE pg_catalog.current_setting('sexton.sampling', true) = 'true'
   );
 
 -- name: SamplesPrune :exec
--- Each part deletes a limited number of rows. The next sample deletes the rest.
+-- Deletes a limited number of expired samples. The call after the next sample deletes
+-- more.
 DELETE FROM "sexton".samples AS gone
 USING (
     (
@@ -94,7 +96,8 @@ WHERE pg_catalog.current_setting('sexton.sampling', true) = 'true'
   AND gone.deletion_table = past.deletion_table;
 
 -- name: SamplesSince :many
--- Returns the maximum of each bin, so that no peak is lost, and the sum of finished rows. Times are Unix times.
+-- Returns the maximum of each bin, so that no peak is lost, and the sum of finished rows.
+-- Times are Unix times.
 SELECT
     sample.database,
     sample.deletion_table,

@@ -14,7 +14,8 @@ VALUES (@kind, @database, @last_tick, false)
 ON CONFLICT (kind, database) DO NOTHING;
 
 -- name: ScheduleAdvance :exec
--- Never moves a tick back, because a suspended leader may not know yet that there is another leader.
+-- Records a tick. It never moves the last tick back, because a suspended leader may
+-- resume after another leader has taken over.
 UPDATE "sexton".schedules
 SET last_tick = greatest(last_tick, @tick),
     ticked = true

@@ -1,6 +1,7 @@
 -- name: TombstonesFailed :many
--- Returns the failed tombstones of parents in the order of the index, and their number. Per parent it reads two ranges of the index up to a limit: due
--- tombstones and deferred ones.
+-- Returns the failed tombstones of parents in the order of the index, and their number.
+-- Per parent it reads two ranges of the index up to a limit: due tombstones and deferred
+-- ones.
 SELECT
     pending.id,
     pending.fully_qualified_table_name::pg_catalog.text AS "table",
@@ -28,8 +29,10 @@ ORDER BY pending.fully_qualified_table_name, pending.consume_after, pending.id
 LIMIT @most::bigint;
 
 -- name: TombstonesPage :many
--- Returns the failed ones among a number of tombstones of a parent after a position, or the tombstone with an id other than 0. It also returns the last
--- tombstone of a full page as the next position. Times are texts because they may be infinite.
+-- Reads a page of a parent's tombstones after a position and returns the failed
+-- tombstones among them. If @wanted is not 0, it returns only the tombstone with that id.
+-- It also returns the last tombstone of a full page, which is the next position. Times
+-- are texts because they may be infinite.
 SELECT page.at, page.id, page.failed, page.wanted, page.last
 FROM (
     SELECT tombstone.consume_after::pg_catalog.text AS at, tombstone.id,
@@ -47,8 +50,9 @@ WHERE page.wanted AND (page.failed OR @wanted::bigint <> 0) OR page.last
 ORDER BY page.last, page.at::pg_catalog.timestamptz, page.id;
 
 -- name: TombstonesRetry :one
--- Makes tombstones of a parent due and counts them. It skips tombstones that are locked or that another session has just changed. It keeps the reason of
--- the last failure until the next attempt.
+-- Makes tombstones of a parent due and counts them. It skips tombstones that are locked
+-- or that another session has just changed. It keeps the reason of the last failure until
+-- the next attempt.
 WITH wanted AS (
     SELECT tombstone.consume_after, tombstone.id
     FROM ROWS FROM (pg_catalog.unnest(@ids::bigint[]), pg_catalog.unnest(@times::pg_catalog.text[])) AS place (id, consume_after)

@@ -1,5 +1,6 @@
 -- name: TombstoneParents :many
--- Returns the parent tables with pending tombstones: one index probe each, for any number of tombstones. Batches use it, too.
+-- Returns the parent tables with pending tombstones, by one index probe per table for any
+-- number of tombstones. Batches also run this query.
 WITH RECURSIVE parent AS (
     (
         SELECT first.fully_qualified_table_name AS name
@@ -24,7 +25,8 @@ FROM parent
 WHERE parent.name IS NOT NULL;
 
 -- name: TombstoneBacklogs :many
--- Returns the number of pending tombstones of each parent, up to the cap, and the age of the first one in the parent's queue.
+-- Returns the number of pending tombstones of each parent, up to the cap, and the age of
+-- the first one in the parent's queue.
 SELECT
     parent.name::pg_catalog.text AS name,
     counted.pending::bigint AS pending,

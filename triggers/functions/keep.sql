@@ -1,5 +1,7 @@
--- Keeps rows that a native foreign key deletes or changes below rows that are kept. Its tables need not be tracked. It fires only within another
--- trigger, such as that of a foreign key, so rows that the application deletes directly are not kept.
+-- Keeps rows that a native foreign key deletes or changes below rows that are kept. The
+-- trigger's table need not be tracked. The trigger fires only within another trigger,
+-- such as the trigger of a foreign key, so rows that the application deletes directly are
+-- not kept.
 CREATE OR REPLACE FUNCTION "sexton"."track_function"()
 RETURNS trigger
 LANGUAGE plpgsql

@@ -1,5 +1,6 @@
--- The statement of the tracking functions for a key whose columns have been renamed, or have other types, since the function was created. It reads
--- their names and types from the catalog, by attribute number.
+-- This statement is part of the tracking functions. It is run if the key's columns have
+-- been renamed, or have other types, since the function was created. It reads the names
+-- and types of the columns from the catalog, by attribute number.
 EXECUTE (
     WITH RECURSIVE bases AS (
         SELECT t.oid AS declared, t.oid, t.typtype, t.typbasetype

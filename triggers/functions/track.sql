@@ -1,22 +1,29 @@
--- Records deleted parents. A smallint, integer or bigint key is recorded as a number, and any other in its text form. A key of several columns is
--- recorded as the text form of the array of their text forms, which escapes commas, quotes and braces.
+-- Records deleted parents. A smallint, integer or bigint key is recorded as a number, and
+-- any other in its text form. A key of several columns is recorded as the text form of
+-- the array of their text forms, which escapes commas, quotes and braces.
 --
--- It is a statement trigger with a transition table: one INSERT per DELETE statement costs a third of a row trigger from 10,000 rows on. It runs in
--- the deleting transaction, so a rollback also removes the tombstones.
+-- The trigger is a statement trigger with a transition table: from 10,000 rows on, one
+-- INSERT per DELETE statement costs a third of a row trigger. The function runs in the
+-- deleting transaction, so a rollback also removes the tombstones.
 --
--- A tombstone has the current qualified name of the table, and the root's name for a partition, because children refer to the root. TG_ARGV[0] is
--- that name at the time of the installation. It is recorded, too, if it differs.
+-- A tombstone has the current qualified name of the table, and the root's name for a
+-- partition, because children refer to the root. TG_ARGV[0] is that name at the time of
+-- the installation. If it differs from the current name, the tombstone has both names.
 --
--- TG_ARGV[1] has the attribute numbers of the key's columns in the trigger's table, [2] their types (used only for a single column), and [3] the
--- server and table that they belong to, because a restored dump has other numbers. If a column has been renamed or has another type, the statement is
--- built at run time. `triggers install` replaces the function.
+-- TG_ARGV[1] has the attribute numbers of the key's columns in the trigger's table, [2]
+-- the columns' types (used only for a single column), and [3] the server and table that
+-- the numbers belong to, because a restored dump has other numbers. If a column has been
+-- renamed or has another type, the function builds the statement at run time, until
+-- `triggers install` replaces the function.
 --
--- A DELETE of a single row pays for each expression here. So the first condition and statement are for a table that is not a partition and has the
--- names of the installation, which is_as_installed computes once per session. The statement itself checks the type of the key, for each row. The later
--- statements handle all changes.
+-- A DELETE of a single row pays for each expression here. So the first condition and
+-- statement are for a table that is not a partition and has the same names as at the
+-- installation, which is_as_installed checks once per session. That statement itself
+-- checks the type of the key, for each row. The later statements handle all other cases.
 --
--- The text form of a date, an interval, a float or a bytea depends on settings of the session. They are set for such keys, so that the worker reads
--- back the deleted value.
+-- The text form of a date, an interval, a float or a bytea depends on settings of the
+-- session. The function fixes these settings for such keys, so that the worker reads the
+-- deleted value from the text.
 CREATE OR REPLACE FUNCTION "sexton"."track_function"()
 RETURNS trigger
 LANGUAGE plpgsql
@@ -33,7 +40,7 @@ BEGIN
     END IF;
 
     DECLARE
-        -- Not a SET clause of the function, which would cost each DELETE a microsecond.
+        -- A SET clause of the function would cost each DELETE a microsecond.
         quoting CONSTANT pg_catalog.text := pg_catalog.current_setting('quote_all_identifiers');
         unquoted CONSTANT pg_catalog.text := pg_catalog.set_config('quote_all_identifiers', 'off', true);
         -- The table may have been renamed since the installation.
@@ -44,7 +51,8 @@ BEGIN
         key_source CONSTANT pg_catalog.text := 'sexton_deleted';
     BEGIN
         PERFORM pg_catalog.set_config('quote_all_identifiers', quoting, true);
-        -- Not one condition, because each call would start the plans of all its subqueries.
+        -- These are two conditions, because each evaluation of a single condition would
+        -- start the plans of all its subqueries.
         IF "key_changed" THEN
             IF "key_moved" THEN
                 -- key_otherwise

@@ -1,6 +1,7 @@
 -- Refuses or ignores TRUNCATE of a tracked parent, which fires no DELETE trigger.
 --
--- TG_ARGV: recorded parent name, policy (reject or ignore). The session setting sexton.truncate overrides the policy.
+-- TG_ARGV[0] is the recorded name of the parent, and TG_ARGV[1] the policy (reject or
+-- ignore). The session setting sexton.truncate overrides the policy.
 CREATE OR REPLACE FUNCTION "sexton"."track_function"()
 RETURNS trigger
 LANGUAGE plpgsql
@@ -13,7 +14,8 @@ DECLARE
     present CONSTANT pg_catalog.text := coalesce(pg_catalog.pg_partition_root(TG_RELID), TG_RELID::pg_catalog.regclass)::pg_catalog.text;
     policy CONSTANT pg_catalog.text := coalesce(nullif(pg_catalog.current_setting('sexton.truncate', true), ''), TG_ARGV[1]);
 BEGIN
-    -- Always allowed in a subscription: refusing a TRUNCATE of the publisher would stop the replication permanently.
+    -- A subscription may always truncate, because a refused TRUNCATE of the publisher
+    -- would stop the replication permanently.
     IF policy = 'ignore' OR policy = 'reject' AND EXISTS (
         SELECT FROM pg_catalog.pg_stat_get_subscription(NULL::pg_catalog.oid) AS subscription
         WHERE subscription.pid = pg_catalog.pg_backend_pid()

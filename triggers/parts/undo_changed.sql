@@ -22,7 +22,7 @@ FOR one IN
                 WHERE key.conrelid = TG_RELID AND key.contype = 'f' AND key.confdeltype IN ('n', 'd') AND key.conparentid = 0
             LOOP
                 IF kept.key = '{}' OR NOT one.fields <@ kept.columns THEN
-                    RAISE EXCEPTION 'without its key and its reference no value can be restored' USING ERRCODE = 'SX007';
+                    RAISE EXCEPTION 'changed rows cannot be restored without the columns of the primary key and the foreign key' USING ERRCODE = 'SX007';
                 END IF;
                 EXECUTE (
                     SELECT pg_catalog.format(
@@ -45,7 +45,9 @@ FOR one IN
                                 name), ' OR ')) FROM pg_catalog.unnest(one.changed) AS name)
                             ELSE (SELECT pg_catalog.format('pg_catalog.num_nonnulls(%s) = 0',
                                 pg_catalog.string_agg(pg_catalog.format('now.%I', name), ', ')) FROM pg_catalog.unnest(one.changed) AS name) END,
-                        -- Several columns are stored as the text of an array. If a type has arrays, the form is the same in all sessions.
+                        -- The values of several columns are stored as the text of an
+                        -- array. For a type that has an array type, that text is the same
+                        -- in all sessions.
                         CASE WHEN one.defaults THEN (
                             SELECT pg_catalog.format(CASE WHEN pg_catalog.count(*) = 1 THEN '%s' ELSE 'ARRAY[%s]::pg_catalog.text' END, pg_catalog.string_agg(
                                 pg_catalog.format('CASE WHEN pg_catalog.num_nulls(now.%1$I) = 0 THEN %2$s END', c.name, pg_catalog.format(

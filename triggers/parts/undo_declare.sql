@@ -1,4 +1,4 @@
--- The set of kept rows, which tombstones record; NULL if nothing is kept.
+-- origin is the set of kept rows, which tombstones record. It is NULL if nothing is kept.
     origin pg_catalog.int8;
     by_batch pg_catalog.bool;
     command pg_catalog.text;

@@ -1,15 +1,17 @@
--- A DELETE on a table also deletes rows of inheriting tables, which the transition table does not distinguish. Foreign keys and batches do not.
+-- A DELETE on a table also deletes rows of inheriting tables, and the transition table
+-- does not show the table of a row. Deletions by foreign keys and batches do not include
+-- inheriting tables.
             IF (pg_catalog.pg_trigger_depth() > 1 OR NOT by_batch AND "undo_via" IS NULL) AND EXISTS (
                 SELECT
                 FROM pg_catalog.pg_inherits AS below
                 JOIN pg_catalog.pg_class AS heir ON heir.oid = below.inhrelid AND NOT heir.relispartition
                 WHERE below.inhparent = TG_RELID
             ) THEN
-                RAISE EXCEPTION 'the table of the rows is unknown' USING ERRCODE = 'SX007';
+                RAISE EXCEPTION 'rows of inheriting tables cannot be distinguished' USING ERRCODE = 'SX007';
             END IF;
             IF own THEN
                 IF kept.key = '{}' OR NOT kept.key <@ kept.columns THEN
-                    RAISE EXCEPTION 'without a key the rows that the batch keeps are unknown' USING ERRCODE = 'SX007';
+                    RAISE EXCEPTION 'rows that the batch keeps cannot be recognized without the columns of the primary key' USING ERRCODE = 'SX007';
                 END IF;
                 SELECT pg_catalog.format(
                     'NOT (ARRAY[%s] = ANY (SELECT ARRAY[%s] FROM "sexton".undo AS known CROSS JOIN LATERAL ROWS FROM (%s) AS was (%s) '
@@ -22,7 +24,9 @@
                 FROM pg_catalog.unnest(kept.key) WITH ORDINALITY AS k (name, place)
                 CROSS JOIN LATERAL (SELECT pg_catalog.array_position(kept.columns, k.name)) AS at (number);
             END IF;
-            -- In parts, because arrays and values have a maximum size. Rows that a batch's statement also deleted have keys that the batch has not kept.
+            -- The rows are kept in parts, because arrays and values have a maximum size.
+            -- A batch has kept the rows of its own statement itself, so only rows whose
+            -- keys the batch has not kept are kept here.
             EXECUTE pg_catalog.format(
                 'INSERT INTO "sexton".undo (id, number, layout, rows, left_out, origins, via, actor, c) '
                 'SELECT $1, pg_catalog.nextval(''"sexton".undo_ids''), $2, pg_catalog.count(*) FILTER (WHERE gone.xmin), '

@@ -1,5 +1,6 @@
 BEGIN
-        -- A worker's batch sets sexton.undo to the set of rows that it keeps itself and their table. It is ignored for roles that may not write kept rows.
+        -- A worker's batch sets sexton.undo to the set of rows that it keeps itself, and
+        -- to their table. The setting is ignored for roles that may not write kept rows.
         by_batch := CASE WHEN pg_catalog.current_setting('sexton.undo', true) ~ '^[0-9]{1,18}/[0-9]{1,10}$' THEN
             pg_catalog.has_table_privilege(
                 coalesce(nullif(pg_catalog.current_setting('role'), 'none'), session_user::pg_catalog.text)::pg_catalog.name, '"sexton".undo', 'INSERT')
@@ -7,9 +8,12 @@ BEGIN
         IF by_batch THEN
             origin := pg_catalog.split_part(pg_catalog.current_setting('sexton.undo', true), '/', 1);
         ELSIF coalesce(pg_catalog.current_setting('sexton.run', true), '') = '' OR pg_catalog.current_setting('sexton.undo', true) = 'users' THEN
-            -- One command of a session is one deletion, because native cascades call triggers in no reliable order. A batch that keeps nothing sets
-            -- only sexton.run. Any session may do so, and then cannot undo its own deletions. No session can join the deletion of another one.
-            -- The job that deletes users is treated like any session if rows of users are kept.
+            -- One command of a session is one deletion, because native cascades call
+            -- triggers in no reliable order. A batch that keeps nothing sets only
+            -- sexton.run. Any session may do the same, but its deletions then cannot be
+            -- undone. No session can add rows to the deletion of another session. If rows
+            -- of users are kept, the job that deletes users is treated like any other
+            -- session.
             command := (pg_catalog.date_part('epoch', pg_catalog.statement_timestamp()) * 1000000)::pg_catalog.int8;
             origin := CASE WHEN pg_catalog.current_setting('sexton.deletion', true) ~ '^[0-9]{1,18}/[0-9]{1,18}$'
                 AND pg_catalog.split_part(pg_catalog.current_setting('sexton.deletion', true), '/', 1) = command
@@ -25,7 +29,8 @@ BEGIN
             END IF;
         END IF;
 
-        -- The batch itself keeps the rows that its statement deletes from its table. A native cascade may have deleted more.
+        -- The batch itself keeps the rows that its statement deletes from its table. A
+        -- native cascade may have deleted further rows.
         own := by_batch AND pg_catalog.current_setting('sexton.undo', true) = pg_catalog.concat(origin, '/', root::pg_catalog.oid)
             AND pg_catalog.pg_trigger_depth() = 1;
         IF origin IS NOT NULL AND NOT (own AND "undo_whole") THEN
@@ -40,13 +45,16 @@ BEGIN
         WHEN serialization_failure OR deadlock_detected THEN
             RAISE;
         WHEN OTHERS THEN
-            -- The application's statement continues, and the deletion counts as incomplete.
+            -- The application's statement continues, and the deletion counts as
+            -- incomplete.
             IF SQLSTATE <> 'SX007' THEN
                 RAISE LOG 'Sexton could not keep rows deleted from %: SQLSTATE %', present, SQLSTATE;
             END IF;
             BEGIN
                 IF origin IS NOT NULL AND NOT EXISTS (SELECT FROM "sexton".undo_layouts AS known WHERE known.id = layout) THEN
-                    -- A layout without columns only names the table. The error has rolled back the layout of undo_layout above, and does so each time.
+                    -- A layout without columns only names the table. The error has rolled
+                    -- back the layout that undo_layout stored above, and would do so each
+                    -- time.
                     layout := (SELECT pg_catalog.min(known.id) FROM "sexton".undo_layouts AS known
                         WHERE known.relation = root AND known.signature = ''
                             AND known.name = present);

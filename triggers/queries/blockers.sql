@@ -1,4 +1,5 @@
--- Returns the sessions with a lock on a table ($1) that CREATE TRIGGER, or DROP TRIGGER ($2), must wait for. A prepared transaction has no session.
+-- Returns the sessions with a lock on a table ($1) that CREATE TRIGGER, or DROP TRIGGER
+-- ($2), must wait for. A prepared transaction has no session.
 SELECT DISTINCT CASE WHEN l.pid IS NULL THEN 'a prepared transaction' ELSE
     pg_catalog.format('pid %s (%s, role %s)', l.pid, coalesce(nullif(session.application_name, ''), 'no application_name'),
         coalesce(session.usename::pg_catalog.text, 'unknown')) END

@@ -1,7 +1,10 @@
--- Returns the native foreign keys that delete or change rows below rows that are kept. $1 schemas and $2 tables, in parallel, are the tables whose rows are
--- kept when they are deleted. $3 reports for each whether its own trigger also keeps rows that foreign keys delete. Keys that delete lead to further
--- tables. Rows of a partition may be deleted by a key of its own, and keys may refer to the partitioned table. from_tables are the tables of $2 from which
--- the key is reached. Rows of the tables $5 in the schemas $4, in parallel, are never kept.
+-- Returns the native foreign keys that delete or change rows below rows that are kept. $1
+-- (schemas) and $2 (names), in the same order, are the tables whose rows are kept when
+-- they are deleted. $3 reports for each of these tables whether its own trigger also
+-- keeps rows that foreign keys delete. The query follows foreign keys that delete rows to
+-- further tables. It includes the foreign keys of partitions, and foreign keys that refer
+-- to the partitioned table. from_tables are the tables of $2 from which a key is reached.
+-- Rows of the tables $5 in the schemas $4, in the same order, are never kept.
 WITH RECURSIVE given AS (
     SELECT c.oid, c.oid::pg_catalog.regclass::pg_catalog.text AS name, w.tracked
     FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[]), pg_catalog.unnest($3::pg_catalog.bool[]))

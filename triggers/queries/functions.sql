@@ -1,4 +1,5 @@
--- Returns the installed functions: $1 is Sexton's schema, $2 the names, in whose order the rows are, $3 the schema of the tombstones.
+-- Returns the installed functions. $1 is Sexton's schema, $2 the names of the functions,
+-- and $3 the schema of the tombstones. The rows are in the order of $2.
 SELECT
     p.oid IS NOT NULL AS there,
     coalesce(p.prosecdef AND l.lanname = 'plpgsql' AND p.prorettype = 'pg_catalog.trigger'::pg_catalog.regtype, false) AS shape_matches,

@@ -1,8 +1,10 @@
--- Returns the triggers of the CTE wanted with the installed triggers, in the given order. oid is 0 if the table does not exist. condition is the expected
--- condition of the trigger, '' for any, NULL for none.
+-- Returns the triggers of the CTE wanted together with the installed triggers, in the
+-- order of wanted. oid is 0 if the table does not exist. condition is the expected
+-- condition of the trigger. It is '' for any condition and NULL for no condition.
 --
--- The arguments are compared here, because pg_trigger has them in the encoding of the database, each with a final zero byte. A condition is printed
--- without the table, which it does not use, so that nothing is locked.
+-- The arguments are compared here, because pg_trigger has them in the encoding of the
+-- database, each with a final zero byte. The query prints a condition without its table,
+-- which the condition does not use, so that no table is locked.
 SELECT
     w.ordinal::int - 1 AS position,
     coalesce(c.oid, 0) AS oid,

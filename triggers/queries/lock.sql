@@ -1,4 +1,5 @@
--- Tries to take the advisory lock $1 for the session, or else returns the sessions that hold it. Any role may take and keep one.
+-- Tries to take the advisory lock $1 for the session, or else returns the sessions that
+-- hold it. Any role may take an advisory lock and keep it.
 WITH tried AS MATERIALIZED (
     SELECT pg_catalog.pg_try_advisory_lock($1) AS had
 )

@@ -1,4 +1,5 @@
--- Reports whether partitions lack a trigger that their root has: $1 schemas, $2 tables, $3 schema of the functions.
+-- Reports whether partitions lack a trigger that their root has. $1 has the schemas of
+-- the roots and $2, in the same order, their names. $3 is the schema of the functions.
 WITH RECURSIVE tree AS (
     SELECT root.oid AS relid, model.tgname
     FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[]) AS w (schema_name, table_name)

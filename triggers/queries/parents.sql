@@ -1,5 +1,7 @@
--- Returns the parents' data from the catalog: $1 schemas, $2 tables, $3 key columns, in parallel, with one row per key column in the given order. oid is 0
--- if the table does not exist. key_class is '' if the column does not exist. Domains count as their base types.
+-- Returns the parents' data from the catalog, with one row per key column in the given
+-- order. $1 has the schemas, $2 the tables and $3 the key columns, in the same order. oid
+-- is 0 if the table does not exist. key_class is '' if the column does not exist. Domains
+-- count as their base types.
 WITH RECURSIVE wanted AS (
     SELECT w.ordinal, c.oid, c.relkind, c.relpersistence, c.relispartition, n.nspname, c.relname, a.atttypid, a.attnum
     FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::pg_catalog.text[])

@@ -1,5 +1,6 @@
--- Returns the prerequisites of an installation: $1 is Sexton's schema, $2 the schema of the tombstones. owner is the role that the functions will belong
--- to: the owner of the schema if the current role is a member, or else the current role.
+-- Returns the prerequisites of an installation. $1 is Sexton's schema, and $2 the schema
+-- of the tombstones. owner is the role that the functions will belong to: the owner of
+-- the schema if the current role is a member, or else the current role.
 SELECT
     current_user::pg_catalog.text,
     coalesce(pg_catalog.has_schema_privilege(jobs.oid, 'CREATE'), false) AS may_create,

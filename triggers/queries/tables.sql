@@ -1,5 +1,7 @@
--- The expected triggers of every table, one row per trigger. In parallel: $1 roots (oid), $2 recorded names, $3 key columns (texts of arrays). $4 is the
--- truncate policy. Partitions are read from pg_inherits, because pg_partition_tree waits for locks of other sessions.
+-- Returns the expected triggers of every table, one row per trigger. $1 has the OIDs of
+-- the roots, $2 their recorded names and $3 their key columns (texts of arrays), in the
+-- same order. $4 is the truncate policy. The query reads partitions from pg_inherits,
+-- because pg_partition_tree waits for locks of other sessions.
 WITH RECURSIVE roots AS (
     SELECT *
     FROM unnest($1::pg_catalog.oid[], $2::pg_catalog.text[], $3::pg_catalog.text[])
@@ -13,7 +15,8 @@ tables AS (
     JOIN pg_catalog.pg_inherits AS below ON below.inhparent = t.relid
     JOIN pg_catalog.pg_class AS part ON part.oid = below.inhrelid AND part.relispartition
 ),
--- Partitions may have other attribute numbers, because of another order or dropped columns.
+-- Partitions may have other attribute numbers than their root, because of another order
+-- of columns or dropped columns.
 keyed AS (
     SELECT t.*, k.numbers, k.types,
         pg_catalog.concat((SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c), '/', t.relid) AS about
@@ -30,7 +33,8 @@ wanted AS (
         e.arguments
     FROM keyed AS t
     CROSS JOIN LATERAL (VALUES
-        -- 8: AFTER DELETE FOR EACH STATEMENT; 34: BEFORE TRUNCATE FOR EACH STATEMENT
+        -- tgtype is 8 for AFTER DELETE FOR EACH STATEMENT and 34 for BEFORE TRUNCATE FOR
+        -- EACH STATEMENT.
         ('sexton_track', 8, 'sexton_deleted', ARRAY[t.recorded, t.numbers, t.types, t.about]),
         ('sexton_truncate', 34, NULL, ARRAY[t.recorded, $4::pg_catalog.text])
     ) AS e (name, type_bits, old_table, arguments)

@@ -1,5 +1,8 @@
--- Returns what the triggers on the parents and their partitions record: $1 indexes of parents, $2 schemas, $3 tables, $4 key columns, in parallel, with one
--- row per column. $5 is the schema of the functions. same_columns is NULL if a trigger's attribute numbers belong to another table, as after a restore.
+-- Returns the tracking functions and key columns of the triggers on the parents and their
+-- partitions. $1 has the indexes of the parents, $2 their schemas, $3 their names and $4
+-- their key columns, in the same order, with one element per key column. $5 is the schema
+-- of the functions. same_columns is NULL if a trigger's attribute numbers belong to
+-- another table, as after a restore.
 WITH RECURSIVE parents AS (
     SELECT w.place, root.oid, pg_catalog.array_agg(w.column_name ORDER BY w.ordinal) AS columns
     FROM unnest($1::int[], $2::pg_catalog.text[], $3::pg_catalog.text[], $4::pg_catalog.text[]) WITH ORDINALITY AS w (place, schema_name, table_name, column_name, ordinal)
@@ -23,7 +26,8 @@ installed AS (
     JOIN pg_catalog.pg_trigger AS tg ON tg.tgrelid = t.oid AND tg.tgname = 'sexton_track' AND NOT tg.tgisinternal
     JOIN pg_catalog.pg_proc AS p ON p.oid = tg.tgfoid
     JOIN pg_catalog.pg_namespace AS fn ON fn.oid = p.pronamespace AND fn.nspname = $5::pg_catalog.text
-    -- Each argument ends with a zero byte. Names may contain any text, so the other arguments are counted from the end.
+    -- Each argument ends with a zero byte. Names may contain any text, so the other
+    -- arguments are counted from the end.
     CROSS JOIN LATERAL pg_catalog.string_to_array(pg_catalog.encode(tg.tgargs, 'escape'), E'\\000') AS a (args)
     CROSS JOIN LATERAL (
         SELECT pg_catalog.array_agg(a.attnum ORDER BY c.place)::pg_catalog.text AS numbers,

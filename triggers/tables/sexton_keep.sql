@@ -1,4 +1,6 @@
--- For a table that a native foreign key leads to from rows that are kept. The depth is that of the foreign key's own trigger.
+-- This trigger is for a table whose rows a native foreign key deletes or changes together
+-- with rows that are kept. The condition on the depth is met within the trigger of the
+-- foreign key.
 CREATE OR REPLACE TRIGGER "trigger_name"
 AFTER "event" ON "parent_schema"."parent_table"
 REFERENCING "transition_tables"

@@ -1,5 +1,6 @@
--- Returns the privileges of the current role, and whether the schema sexton and the tracked schema ($1) exist. The comment of the schema
--- sexton has the versions of the components, because comments, unlike rows, are part of a schema dump.
+-- Returns the privileges of the current role, and whether the schema sexton and the
+-- tracked schema ($1) exist. The comment of the schema sexton has the versions of the
+-- components, because comments, unlike rows, are part of a schema dump.
 SELECT
     current_user::pg_catalog.text,
     pg_catalog.current_database()::pg_catalog.text,

@@ -1,5 +1,6 @@
--- Returns other objects that depend on the schema sexton, or on Sexton's tables among the tables $2 of the tracked schema ($1): views, foreign
--- keys, tables and functions. Sexton's triggers on the application's tables are left out.
+-- Returns other objects that depend on the schema sexton, or on Sexton's tables among the
+-- tables $2 of the tracked schema ($1): views, foreign keys, tables and functions.
+-- Sexton's triggers on the application's tables are left out.
 WITH own AS (
     SELECT 'pg_catalog.pg_namespace'::pg_catalog.regclass::pg_catalog.oid AS classid, namespace.oid
     FROM pg_catalog.pg_namespace AS namespace WHERE namespace.nspname = 'sexton'

@@ -1,5 +1,7 @@
--- Refuses another table of groups while groups are being destroyed. Changes the columns of Sexton's tables to the types of the configured
--- keys, and drops functions for other types, so that new ones can be created. Refuses to drop the application's own rule.
+-- Adapts Sexton's tables to the configured table of groups. Raises an error if groups of
+-- another table are being destroyed. Changes the columns of Sexton's tables to the types
+-- of the configured keys, and drops functions for other types, so that new functions can
+-- be created. Raises an error if it would have to drop the application's own rule.
 DO $sexton$
 DECLARE
     described CONSTANT text := {described};
@@ -28,8 +30,8 @@ BEGIN
     IF EXISTS (SELECT FROM "sexton".group_destructions) OR EXISTS (SELECT FROM "sexton".group_deletion_failures) THEN
         RAISE EXCEPTION USING
             ERRCODE = 'object_in_use',
-            MESSAGE = 'groups of another table or key than the configured one are being destroyed',
-            HINT = 'Restore the configuration of adjourned_groups.groups until they are destroyed.';
+            MESSAGE = 'groups of another table or key than configured are being destroyed',
+            HINT = 'Restore the configuration of adjourned_groups.groups until these groups are destroyed.';
     END IF;
 
     IF described IS NULL THEN

@@ -1,5 +1,7 @@
--- Creates views of the configured table with GitLab's columns. A mark is moved by the days by which the group's own period exceeds the
--- configured one. Views whose columns get other types lose their grants. Drops the function that only GitLab's groups need.
+-- Creates views of the configured table with GitLab's columns. If a group has a period of
+-- its own, the view moves the group's mark by the difference to the configured period. If
+-- a column gets another type, the views are created again and lose their grants. The
+-- block also drops the function that only GitLab's groups need.
 DO $sexton$
 BEGIN
     -- A pooler may have dropped the search_path of the connection.
@@ -23,7 +25,7 @@ BEGIN
             EXIT;
         EXCEPTION
             WHEN invalid_table_definition THEN
-                -- A column has another type.
+                -- CREATE OR REPLACE VIEW cannot change the type of a column.
                 DROP VIEW IF EXISTS "sexton".groups, "sexton".group_deletion_schedules;
         END;
     END LOOP;

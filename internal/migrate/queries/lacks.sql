@@ -1,7 +1,10 @@
--- Returns the missing privileges: of all roles on Sexton's objects ($1), and of the worker's role $3 on the application's tables ($2). The
--- columns are: who may grant it (the current role if it may, else the owner; empty means a superuser), whether it is optional, kind and name
--- of the object, the privileges, the role, the statement. Objects are found in the catalog, because resolving their names would need the
--- privileges in question. Missing objects are left out. Sexton's functions are not overloaded.
+-- Returns the missing privileges: of all roles on Sexton's objects ($1), and of the
+-- worker's role $3 on the application's tables ($2). The columns are the role that may
+-- grant the privilege (the current role if it may, else the owner; empty means a
+-- superuser), whether the privilege is optional, the kind and name of the object, the
+-- privileges, the role that lacks them, and the statement that grants them. Objects are
+-- found in the catalog, because resolving their names would need the privileges in
+-- question. Missing objects are left out. Sexton's functions are not overloaded.
 WITH RECURSIVE listed AS (
     SELECT class.oid AS relation, listed.privileges, listed.referring
     FROM pg_catalog.json_to_recordset($2::pg_catalog.json) AS listed (name text, privileges text, referring text)
@@ -14,7 +17,8 @@ WITH RECURSIVE listed AS (
     FROM listed
     WHERE listed.referring IN ('direct', 'all', 'cascade')
     UNION
-    -- All referring tables have the depth 1, so that the recursion ends when it finds no new table.
+    -- All referring tables have the depth 1. So UNION removes tables that were found
+    -- before, and the recursion ends when it finds no new table.
     SELECT reference.conrelid,
         CASE WHEN NOT ends.here THEN below.privileges WHEN reference.confdeltype IN ('n', 'd') THEN 'SELECT, UPDATE' ELSE 'SELECT' END,
         CASE WHEN ends.here THEN 'direct' ELSE below.referring END, 1
@@ -46,7 +50,8 @@ WITH RECURSIVE listed AS (
     JOIN pg_catalog.pg_constraint AS key ON key.contype = 'f' AND key.confrelid = kept.relation AND key.confdeltype IN ('c', 'n', 'd')
     WHERE key.confdeltype <> 'c' OR NOT EXISTS (SELECT FROM listed WHERE listed.relation = key.conrelid AND listed.referring = 'spared')
     UNION
-    -- Not pg_partition_tree, which waits for the locks of other sessions.
+    -- The query does not use pg_partition_tree, which waits for the locks of other
+    -- sessions.
     SELECT part.oid, leaf.privileges
     FROM leaf
     JOIN pg_catalog.pg_inherits AS inherits ON inherits.inhparent = leaf.relation
@@ -76,7 +81,8 @@ WITH RECURSIVE listed AS (
     JOIN pg_catalog.pg_class AS class ON class.oid = leaf.relation
     JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace
     UNION
-    -- Statements qualify the operators and the type of a key with their schema, which may belong to an extension.
+    -- Statements qualify the operators and the type of a key with their schema, which may
+    -- belong to an extension.
     SELECT 1, $3, 'SCHEMA', namespace.oid, namespace.nspowner, pg_catalog.format('%I', namespace.nspname), 'USAGE', NULL
     FROM leaf
     JOIN pg_catalog.pg_attribute AS attribute
@@ -97,7 +103,8 @@ WITH RECURSIVE listed AS (
     ) AS used (schema)
     JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = used.schema
     UNION
-    -- The owners of the table and of its partitions are the roles that create partitions.
+    -- The owners of the table and of its partitions create future partitions, so the
+    -- default privileges of these roles count.
     SELECT 3, $3, 'TABLES', namespace.oid, made.relowner, pg_catalog.format('%I', namespace.nspname), one.privilege, NULL
     FROM leaf
     JOIN pg_catalog.pg_class AS whole ON whole.oid = leaf.relation AND whole.relkind = 'p'
@@ -129,7 +136,8 @@ WITH RECURSIVE listed AS (
     SELECT pg_catalog.min(missing.place),
         CASE
             WHEN pg_catalog.pg_has_role(missing.owner, 'USAGE') THEN current_user
-            -- Its only member is the owner of the database. It cannot log in.
+            -- The role pg_database_owner cannot log in. Its only member is the owner of
+            -- the database.
             WHEN pg_catalog.pg_get_userbyid(missing.owner) = 'pg_database_owner'
                 THEN (SELECT pg_catalog.pg_get_userbyid(own.datdba) FROM pg_catalog.pg_database AS own WHERE own.datname = pg_catalog.current_database())
             ELSE pg_catalog.pg_get_userbyid(missing.owner)
@@ -144,14 +152,16 @@ WITH RECURSIVE listed AS (
     FROM missing
     GROUP BY missing.kind, missing.owner, missing.object, missing.role
     UNION ALL
-    -- Sessions through a transaction pooler start with this path only if the role has the setting.
+    -- Sessions through a transaction pooler start with this path only if the role has the
+    -- setting.
     SELECT 4, CASE WHEN granter.rolsuper OR granter.oid = worker.oid THEN granter.rolname ELSE worker.rolname END, true, 'role', worker.rolname::pg_catalog.text, 'search_path', worker.rolname,
         pg_catalog.format('ALTER ROLE %I SET search_path = pg_catalog, pg_temp', worker.rolname)
     FROM pg_catalog.pg_roles AS worker
     JOIN pg_catalog.pg_roles AS granter ON granter.rolname = current_user
     WHERE worker.rolname = $3 AND 'search_path=pg_catalog, pg_temp' <> ALL (coalesce(worker.rolconfig, '{}'))
     UNION ALL
-    -- Without it, the worker waits a fixed time for transactions of other roles.
+    -- Without membership in pg_read_all_stats, the worker waits a fixed time for
+    -- transactions of other roles.
     SELECT 5, CASE WHEN pg_catalog.pg_has_role('pg_read_all_stats', 'MEMBER WITH ADMIN OPTION') THEN current_user ELSE '' END, true, 'role', 'pg_read_all_stats', 'membership',
         worker.rolname, pg_catalog.format('GRANT pg_read_all_stats TO %I', worker.rolname)
     FROM pg_catalog.pg_roles AS worker

@@ -1,6 +1,9 @@
--- Returns privileges of the role $1 on tables ($3, with the privileges $4 in parallel) of the application's schema $2, and on the application's
--- rules: the ones that it has ($5), or the ones that are missing. The columns are kind, object and privileges. Only tables count: a view would
--- run its own code with the role's rights.
+-- Returns privileges of the role $1 on tables of the application's schema $2 and on the
+-- application's rules. $3 has the names of the tables and $4, in the same order, the
+-- required privileges. If $5 is true, the query returns the required privileges that the
+-- role has, and otherwise the required privileges that it lacks. The columns are kind,
+-- object and privileges. Views are ignored, because a view would run its own code with
+-- the privileges of the role.
 WITH wanted AS (
     SELECT class.oid, class.relname, namespace.nspname, wanted.privilege
     FROM ROWS FROM (pg_catalog.unnest($3::pg_catalog.text[]), pg_catalog.unnest($4::pg_catalog.text[])) AS wanted (name, privilege)
@@ -8,7 +11,8 @@ WITH wanted AS (
     JOIN pg_catalog.pg_class AS class
         ON class.relnamespace = namespace.oid AND class.relname = wanted.name AND class.relkind IN ('r', 'p')
 ), rule AS (
-    -- The functions of the application whose qualified names are in the bodies of Sexton's functions.
+    -- A rule is a function of the application whose qualified name is in the body of one
+    -- of Sexton's functions.
     SELECT function.oid, namespace.oid AS schema, namespace.nspname, function.proname, pg_catalog.oidvectortypes(function.proargtypes) AS arguments
     FROM pg_catalog.pg_proc AS function
     JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = function.pronamespace
@@ -32,7 +36,8 @@ WITH wanted AS (
     FROM wanted
     WHERE pg_catalog.has_table_privilege($1::pg_catalog.name, wanted.oid, wanted.privilege) = $5
     UNION
-    -- The sequence of the tombstones belongs to an identity column, for which no role needs a privilege.
+    -- The sequence of the tombstones belongs to an identity column, so no role needs a
+    -- privilege on it.
     SELECT 2, 'sequence', pg_catalog.format('%I.%I', namespace.nspname, sequence.relname), part.privilege
     FROM wanted
     JOIN pg_catalog.pg_depend AS depend

@@ -1,4 +1,5 @@
--- Returns statements that make the role $1 the owner of everything in the schema sexton, the schema first.
+-- Returns statements that make the role $1 the owner of everything in the schema sexton,
+-- the schema first.
 WITH owner AS (
     SELECT role.oid FROM pg_catalog.pg_roles AS role WHERE role.rolname = $1::pg_catalog.text
 ), space AS (
@@ -11,7 +12,7 @@ WITH owner AS (
     FROM owner, space
     JOIN pg_catalog.pg_class AS class ON class.relnamespace = space.oid AND class.relkind IN ('r', 'p', 'v', 'm', 'S')
     WHERE class.relowner <> owner.oid
-      -- Sequences of columns follow their tables.
+      -- A sequence of a column gets the owner of its table.
       AND (class.relkind <> 'S' OR NOT EXISTS (
           SELECT FROM pg_catalog.pg_depend AS depend
           WHERE depend.classid = 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid AND depend.objid = class.oid AND depend.deptype IN ('a', 'i')

@@ -1,4 +1,5 @@
--- Returns other roles than $1 that own the schema sexton or SECURITY DEFINER functions in it, and whether they bypass row security.
+-- Returns other roles than $1 that own the schema sexton or SECURITY DEFINER functions in
+-- it, and reports for each role whether it bypasses row security.
 SELECT
     owner.rolname::pg_catalog.text,
     owner.rolsuper OR owner.rolbypassrls

@@ -1,5 +1,5 @@
--- Returns whether the owner's role $1 has dangerous rights, and whether the current role may make it the owner of objects. No row means that
--- it does not exist.
+-- Reports whether the owner's role $1 has dangerous privileges, and whether the current
+-- role may make it the owner of objects. Returns no row if the role $1 does not exist.
 SELECT
     EXISTS (
         SELECT

@@ -1,4 +1,5 @@
--- Returns the tables among $2 of the application's schema $1 that functions do not read, and whether they are ordinary tables.
+-- Returns the relations among $2 of the application's schema $1 that Sexton's functions
+-- do not read, and reports for each whether it is a table.
 SELECT class.relname::pg_catalog.text, class.relkind IN ('r', 'p')
 FROM pg_catalog.pg_class AS class
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace AND namespace.nspname = $1::pg_catalog.text

@@ -1,5 +1,6 @@
--- Returns statements that drop Sexton's objects in the tracked schema ($1): the tables among $2 with a comment that begins with "Sexton:", and
--- the columns and indexes of other tables with such a comment.
+-- Returns statements that drop Sexton's objects in the tracked schema ($1): the tables
+-- among $2 with a comment that begins with "Sexton:", and the columns and indexes of
+-- other tables with such a comment.
 WITH shared AS (
     SELECT class.oid, pg_catalog.format('%I.%I', namespace.nspname, class.relname) AS name,
         coalesce(pg_catalog.starts_with(pg_catalog.obj_description(class.oid, 'pg_class'), 'Sexton:'), false) AS own

@@ -1,5 +1,6 @@
--- Makes the queue of users refer to the configured table, and drops functions for another type of key, so that new ones can be created. It
--- does not change a queue that the application created.
+-- Makes the queue of users refer to the configured table, and drops functions for another
+-- type of key, so that new functions can be created. The block does not change a queue
+-- that the application created.
 DO $sexton$
 DECLARE
     queue CONSTANT regclass := pg_catalog.to_regclass('"public".users_ghost_user_migrations');
@@ -26,7 +27,7 @@ BEGIN
             RAISE EXCEPTION USING
                 ERRCODE = 'object_in_use',
                 MESSAGE = pg_catalog.format('%s still has users, and must refer to %s', queue, parent),
-                HINT = 'Restore the configuration of ghost_users.users until they are deleted, or cancel their deletion.';
+                HINT = 'Restore the configuration of ghost_users.users until these users are deleted, or cancel their deletion.';
         END IF;
 
         FOR object IN

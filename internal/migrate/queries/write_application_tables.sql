@@ -1,4 +1,5 @@
--- Records which of the tables $2 the application has in its schema $1. It leaves out views, which would run their own code with the functions' rights.
+-- Records which of the tables $2 the application has in its schema $1. Views are left
+-- out, because a view would run its own code with the privileges of the functions' owner.
 WITH present AS (
     SELECT class.relname::pg_catalog.text AS name, class.oid::pg_catalog.regclass AS relation
     FROM pg_catalog.pg_class AS class

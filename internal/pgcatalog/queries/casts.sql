@@ -1,3 +1,4 @@
+-- Returns the implicit casts of the database.
 SELECT pg_catalog.format('%s.%I', source.typnamespace::pg_catalog.regnamespace, source.typname),
     pg_catalog.format('%s.%I', target.typnamespace::pg_catalog.regnamespace, target.typname),
     change.castmethod = 'b', function.oid IS NULL OR function.provolatile = 'i', target.typispreferred

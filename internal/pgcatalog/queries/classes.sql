@@ -1,3 +1,5 @@
+-- Returns the default btree operator class of each type: the type and the operator
+-- family.
 SELECT pg_catalog.format('%s.%I', type.typnamespace::pg_catalog.regnamespace, type.typname),
     pg_catalog.format('%s.%I', family.opfnamespace::pg_catalog.regnamespace, family.opfname)
 FROM pg_catalog.pg_opclass AS class

@@ -1,4 +1,6 @@
--- Domains may be built on domains. Partitions are read from pg_inherits: pg_partition_tree waits where one of them is locked.
+-- Returns the columns of the relations $1. The recursion resolves domains, because a
+-- domain may be based on another domain. The query reads partitions from pg_inherits,
+-- because pg_partition_tree waits for locks of other sessions.
 WITH RECURSIVE base AS (
     SELECT attribute.attrelid, attribute.attnum, type.oid, type.typtype, type.typbasetype
     FROM pg_catalog.pg_attribute AS attribute

@@ -1,5 +1,7 @@
--- ON DELETE SET may name columns since Postgres 15, and keys may be about periods or not be enforced since 18: before there are no such
--- columns in the catalogue. Postgres itself does nothing about a key that is not enforced.
+-- Returns the foreign keys of the database. The query reads confdelsetcols (since
+-- Postgres 15), conperiod and conenforced (since 18) through to_jsonb, because older
+-- versions lack these columns. It leaves out keys that are not enforced, because Postgres
+-- ignores them when a row is deleted.
 SELECT key.conname, key.conrelid, key.confrelid, key.confdeltype::pg_catalog.text, names.columns, names.targets,
     coalesce((
         SELECT pg_catalog.array_agg(attribute.attname::pg_catalog.text ORDER BY attribute.attnum)

@@ -1,5 +1,7 @@
--- The indexes of the tables $1. A predicate is told where it says of columns that they are not NULL and nothing else, and is '?' otherwise: the server keeps
--- such a condition as a node NULLTEST. pg_get_expr would show any predicate, but it locks the table, and waits while another session holds it.
+-- Returns the indexes of the tables $1. The predicate of a partial index is returned only
+-- if it consists of IS NOT NULL conditions on columns, which the server stores as
+-- NULLTEST nodes. Any other predicate is '?'. pg_get_expr would print any predicate, but
+-- it locks the table and waits for the locks of other sessions.
 SELECT index.indrelid, index.indisprimary, index.indisunique, NOT index.indimmediate, index.indisvalid,
     CASE WHEN index.indpred IS NULL THEN ''
     WHEN pg_catalog.regexp_replace(index.indpred::pg_catalog.text, not_null.node, '', 'g')

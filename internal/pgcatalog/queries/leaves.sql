@@ -1,3 +1,5 @@
+-- Returns the leaves of the relations $1: the relations themselves, or their partitions
+-- that are not partitioned, with the rules for DELETE.
 WITH RECURSIVE tree AS (
     SELECT root.oid AS root, root.oid AS relid FROM pg_catalog.unnest($1::pg_catalog.oid[]) AS root (oid)
     UNION ALL

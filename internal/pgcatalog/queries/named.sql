@@ -1,3 +1,5 @@
+-- Returns the OIDs of the tables, views and foreign tables with the schemas $1 and the
+-- names $2, in the same order.
 SELECT class.oid
 FROM unnest($1::pg_catalog.text[], $2::pg_catalog.text[]) AS wanted (schema, name)
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.nspname = wanted.schema

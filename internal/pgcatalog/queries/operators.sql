@@ -1,4 +1,4 @@
--- The comparison operators of btree families, by the types of both sides.
+-- Returns the comparison operators of btree families with the types of both sides.
 SELECT pg_catalog.format('%s.%I', family.opfnamespace::pg_catalog.regnamespace, family.opfname),
     pg_catalog.format('%s.%I', lefttype.typnamespace::pg_catalog.regnamespace, lefttype.typname),
     pg_catalog.format('%s.%I', righttype.typnamespace::pg_catalog.regnamespace, righttype.typname), member.amopstrategy, operator.oid,

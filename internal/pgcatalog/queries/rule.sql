@@ -1,5 +1,6 @@
--- Whether the function $2 in schema $1 with arguments of the types $3 is STRICT, runs with its owner's rights, and with a search_path of
--- its own, and what it returns.
+-- Reports for the function $2 in schema $1 with arguments of the types $3 whether it is
+-- STRICT, is SECURITY DEFINER and has a search_path of its own. The last column is the
+-- type that it returns.
 SELECT function.proisstrict,
     function.prosecdef,
     EXISTS (SELECT FROM pg_catalog.unnest(function.proconfig) AS setting (text) WHERE pg_catalog.starts_with(setting.text, 'search_path=')),

@@ -1,5 +1,6 @@
--- Returns the backlog of due groups; see "sexton".backlog. Counts stop at 10,000. The age is the time since the first of
--- them became due. It is 0 if no period is set, because no group is due then.
+-- Returns the backlog of due groups; see "sexton".backlog. Counts stop at 10,000. The age
+-- is the time since the first group became due. The age is 0 if no period is set, because
+-- no group is due then.
 CREATE OR REPLACE FUNCTION "sexton".backlog_of_adjourned_groups()
 RETURNS TABLE (
     deletion_table text,
@@ -48,7 +49,8 @@ AS $sexton$
                 SELECT FROM "sexton".group_deletion_failures AS failure WHERE failure.retry_at > pg_catalog.statement_timestamp() LIMIT 10001
             ) AS counted) AS failed
         FROM (SELECT (pg_catalog.statement_timestamp() AT TIME ZONE 'UTC')::pg_catalog.date, "sexton".group_deletion_cutoff()) AS today (day, cutoff)
-        -- Keeps the planner from inlining this subquery, which would count again for each use of a count.
+        -- OFFSET 0 keeps the planner from inlining this subquery. Otherwise each use of a
+        -- count would count again.
         OFFSET 0
     ) AS counts;
 $sexton$;

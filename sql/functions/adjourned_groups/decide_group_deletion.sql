@@ -1,9 +1,10 @@
--- Enqueues the destruction of one due group for run_at if the user who scheduled it may still remove it, and restores the
--- group otherwise. The caller runs it in a transaction of its own. The outcome is
+-- Enqueues the destruction of one due group for run_at if the user who scheduled it may
+-- still remove it, and restores the group otherwise. The caller runs this function in a
+-- transaction of its own. The outcomes are:
 --
---   enqueued     a job group_destroy was inserted
---   waiting      such a job exists already
---   restored     for the reason not_permitted or user_missing
+--   enqueued     a group_destroy job was inserted
+--   waiting      the group already has a group_destroy job
+--   restored     the group was restored; the reason is not_permitted or user_missing
 --   undue        the group was deleted or restored, or lost its schedule, in the meantime
 CREATE OR REPLACE FUNCTION "sexton".decide_group_deletion(
     group_id "{group}", run_at timestamptz,
@@ -20,14 +21,16 @@ DECLARE
 BEGIN
     outcome := 'undue';
 
-    -- Serializes with the functions that schedule, cancel and hasten a deletion.
+    -- The lock serializes this function with the functions that schedule, cancel and
+    -- hasten a deletion.
     SELECT groups.path INTO path
     FROM "public".groups
     WHERE groups.id = decide_group_deletion.group_id
     FOR UPDATE;
 
-    -- A destruction that has begun continues without a mark, schedule, period or permitted requester: half a group is of no
-    -- use.
+    -- A destruction that has begun continues even if the mark, the schedule or the period
+    -- is missing, or if the requester may no longer remove the group. A partly deleted
+    -- group is of no use.
     SELECT coalesce(schedule.user_id, destruction.user_id), destruction.group_id IS NOT NULL INTO user_id, begun
     FROM "public".groups
     LEFT JOIN "public".group_deletion_schedules AS schedule ON schedule.group_id = groups.id
@@ -40,7 +43,8 @@ BEGIN
         RETURN;
     END IF;
 
-    -- A job on behalf of another user needs no check: groups with such a job are not passed to this function.
+    -- A job on behalf of another user needs no check: groups with such a job are not
+    -- passed to this function.
     IF "sexton".group_destroy_job(decide_group_deletion.group_id, user_id) IS NOT NULL THEN
         outcome := 'waiting';
     ELSIF begun OR "sexton".may_remove_group(user_id, decide_group_deletion.group_id) THEN

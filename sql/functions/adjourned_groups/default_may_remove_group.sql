@@ -1,7 +1,10 @@
--- Reports whether a user may remove a group by Sexton's default rule. Administrators may, and owners (access level 50) of the
--- group or of a group above it. An owner has an active, accepted, unexpired membership of such a group, or of a group with
--- which one of them is shared with owner access. Users who are blocked, banned, queued for deletion or deleted may not.
--- Without sequential scans, a caller with thousands of groups does not read each small table completely for each group.
+-- Reports whether a user may remove a group by Sexton's default rule. Administrators may
+-- remove it, and so may owners (access level 50) of the group or of a group above it. An
+-- owner has an active, accepted and unexpired membership of one of these groups, or of a
+-- group with which one of these groups is shared with owner access. Users who are
+-- blocked, banned, queued for deletion or deleted may not remove it. Sequential scans are
+-- off so that a caller with thousands of groups does not read each small table completely
+-- for each group.
 CREATE OR REPLACE FUNCTION "sexton".default_may_remove_group(user_id bigint, group_id bigint)
 RETURNS boolean
 LANGUAGE plpgsql
@@ -32,7 +35,7 @@ BEGIN
         END IF;
     END IF;
 
-    -- UNION instead of UNION ALL ends even if a group is its own ancestor.
+    -- UNION, unlike UNION ALL, ends the recursion even if a group is its own ancestor.
     WITH RECURSIVE above AS (
         SELECT groups.id, groups.parent_id FROM "public".groups WHERE groups.id = default_may_remove_group.group_id
         UNION

@@ -1,8 +1,9 @@
--- Deletes a group without waiting for the period: schedules the group if necessary, sets its mark to a date that makes it
--- due, and enqueues its destruction, in the caller's transaction. Returns false if the group was due or its destruction had
--- begun before.
+-- Deletes a group without waiting for the period: schedules the group if necessary, sets
+-- its mark to a date that makes it due, and enqueues its destruction, in the caller's
+-- transaction. Returns false if the group was due or its destruction had begun before.
 --
--- Raises SX020 if the group does not exist, SX021 if the user may not remove it, and SX023 if no period is set.
+-- Raises SX020 if the group does not exist, SX021 if the user may not remove it, and
+-- SX023 if no period is set.
 CREATE OR REPLACE FUNCTION "sexton".delete_group_now(group_id "{group}", user_id "{user}")
 RETURNS boolean
 LANGUAGE plpgsql
@@ -45,7 +46,7 @@ BEGIN
     INSERT INTO "sexton".events (kind, payload) VALUES (
         'group_deletion_hastened', pg_catalog.jsonb_build_object('group_id', delete_group_now.group_id, 'user_id', requester));
 
-    -- Without the kind, the daily job enqueues the group.
+    -- If the kind is not installed, the daily job enqueues the group.
     IF EXISTS (SELECT FROM "sexton".job_kinds WHERE job_kinds.kind = 'group_destroy') THEN
         PERFORM "sexton".enqueue('group_destroy', pg_catalog.jsonb_build_object(
             'group_id', delete_group_now.group_id, 'user_id', coalesce(pg_catalog.to_jsonb(requester), {nobody})));

@@ -1,4 +1,5 @@
--- Returns five random letters and digits, which make a taken path unique.
+-- Returns five random letters and digits. Callers append them to a path that another
+-- group has taken.
 CREATE OR REPLACE FUNCTION "sexton".five_characters()
 RETURNS text
 LANGUAGE sql

@@ -1,5 +1,6 @@
--- Returns the date before which a mark makes a group due: today (UTC) minus the longest period in the application's settings.
--- It returns NULL if that is not a period of 1 to 90 days. Then no group is due, because there is no default period.
+-- Returns the date before which a mark makes a group due: today (UTC) minus the longest
+-- period in the application's settings. Returns NULL if that period is not 1 to 90 days.
+-- No group is due then, because there is no default period.
 CREATE OR REPLACE FUNCTION "sexton".group_deletion_cutoff()
 RETURNS date
 LANGUAGE plpgsql
@@ -12,7 +13,8 @@ DECLARE
     period integer;
 BEGIN
     IF "sexton".application_table('application_settings') THEN
-        -- to_jsonb, because the application may lack this column.
+        -- The query reads the column through to_jsonb, because the application's table
+        -- may lack it.
         SELECT pg_catalog.max((pg_catalog.to_jsonb(settings) ->> 'deletion_adjourned_period')::integer) INTO period
         FROM "public".application_settings AS settings;
     END IF;

@@ -1,5 +1,6 @@
--- Returns the unfinished job that destroys a group on behalf of a user, or NULL. It searches by the unique key that
--- "sexton".enqueue computes, because a GIN index on the arguments would have to scan its list of recent entries.
+-- Returns the unfinished job that destroys a group on behalf of a user, or NULL. The
+-- function searches by the unique key that "sexton".enqueue computes, because a GIN index
+-- on the arguments would have to scan its list of recent entries.
 CREATE OR REPLACE FUNCTION "sexton".group_destroy_job(group_id "{group}", user_id "{user}")
 RETURNS bigint
 LANGUAGE sql

@@ -13,7 +13,8 @@ AS $sexton$
         SELECT parent.id, parent.parent_id, above.height + 1
         FROM above
         JOIN "public".groups AS parent ON parent.id = above.parent_id
-        -- Deeper than any tree of groups. It ends the recursion if a group is its own ancestor.
+        -- The limit is deeper than any tree of groups. It ends the recursion if a group
+        -- is its own ancestor.
         WHERE above.height < 100
     )
     SELECT above.id

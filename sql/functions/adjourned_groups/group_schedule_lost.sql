@@ -1,7 +1,8 @@
--- Handles a schedule that is deleted with the user who made it, by a native cascade or by a batch of the user's deletion.
--- Without it, the group would keep its mark forever. In the same transaction the schedule passes to the initiator of the
--- user's deletion, if that user may remove the group. Otherwise the group is restored. The queue of users has the initiator;
--- the cascade of a plain DELETE has none.
+-- Handles a group's schedule that is deleted with the user who made it, by a native
+-- cascade or by a batch of the user's deletion. Without this trigger the group would keep
+-- its mark forever. If the initiator of the user's deletion may remove the group, the
+-- trigger gives the schedule to the initiator. Otherwise it restores the group. It reads
+-- the initiator from the queue of users. A plain DELETE of a user has no initiator.
 CREATE OR REPLACE FUNCTION "sexton".group_schedule_lost()
 RETURNS trigger
 LANGUAGE plpgsql
@@ -18,14 +19,15 @@ BEGIN
         leaves := FOUND;
     END IF;
 
-    -- The user remains, so the application deleted the schedule for a reason of its own.
+    -- The user still exists, so the application deleted the schedule for another reason.
     IF NOT leaves AND EXISTS (SELECT FROM "public".users WHERE users.id = OLD.user_id) THEN
         RETURN NULL;
     END IF;
 
     PERFORM FROM "public".groups WHERE groups.id = OLD.group_id AND groups.marked_for_deletion_on IS NOT NULL FOR UPDATE;
 
-    -- A destruction that has begun continues without a schedule. A schedule that exists again is the application's.
+    -- A destruction that has begun needs no schedule. If a schedule exists again, the
+    -- application has inserted it.
     IF NOT FOUND
         OR "sexton".group_destruction_above(OLD.group_id) IS NOT NULL
         OR EXISTS (SELECT FROM "public".group_deletion_schedules AS schedule WHERE schedule.group_id = OLD.group_id)
@@ -47,9 +49,10 @@ BEGIN
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".group_schedule_lost() IS 'Sexton: passes a group''s schedule on, or restores the group, when the user who scheduled it is deleted';
+COMMENT ON FUNCTION "sexton".group_schedule_lost() IS 'Sexton: transfers a group''s schedule, or restores the group, when the user who scheduled it is deleted';
 
--- Created only if it is missing, because replacing it would lock the table.
+-- The trigger is created only if it is missing, because replacing it would lock the
+-- table.
 DO $sexton$
 BEGIN
     IF NOT EXISTS (

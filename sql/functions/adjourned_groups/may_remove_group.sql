@@ -1,5 +1,7 @@
--- Creates the rule that all other functions call. The application may replace it with CREATE OR REPLACE FUNCTION and call
--- the default rule in it. Upgrades change the default rule but never this function, so that a replacement is kept.
+-- Creates the function may_remove_group, which all other functions call. The application
+-- may replace it with CREATE OR REPLACE FUNCTION, and its replacement may call the
+-- default rule. Upgrades change the default rule but never this function, so that a
+-- replacement is kept.
 DO $sexton$
 BEGIN
     IF pg_catalog.to_regprocedure('"sexton".may_remove_group("{user}", "{group}")') IS NULL THEN

@@ -1,12 +1,13 @@
--- Locks a group for one of the functions that an application calls. Raises SX020 if the group does not exist and SX021 if the
--- user may not remove it. door is the start of the message.
+-- Locks a group for one of the functions that an application calls. Raises SX020 if the
+-- group does not exist and SX021 if the user may not remove it. door is the start of the
+-- message.
 CREATE OR REPLACE FUNCTION "sexton".open_group_door(door text, group_id "{group}", user_id "{user}")
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $sexton$
 BEGIN
-    -- The lock that renaming needs. Upgrading a weaker one could deadlock.
+    -- Renaming the group needs this lock mode. Upgrading a weaker lock could deadlock.
     PERFORM FROM "public".groups WHERE groups.id = open_group_door.group_id FOR UPDATE;
 
     IF NOT FOUND THEN

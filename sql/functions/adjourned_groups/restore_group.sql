@@ -1,6 +1,8 @@
--- Removes the mark, schedule and suffixes of a locked group, and writes an event with the reason. user_id is NULL if no user
--- requested it. If another group has taken one of the former values, "-" and five random characters are appended to all of
--- them. A value that consists of the suffix alone is kept, because a group needs a name.
+-- Removes the mark, schedule and suffixes of a locked group, and writes an event with the
+-- reason. user_id is NULL if no user requested the restoration. If another group has
+-- taken one of the former values, "-" and five random characters are appended to all
+-- former values. A value that consists of the suffix alone is kept, because a group needs
+-- a name.
 CREATE OR REPLACE FUNCTION "sexton".restore_group(group_id "{group}", user_id "{user}", reason text)
 RETURNS void
 LANGUAGE plpgsql
@@ -36,7 +38,8 @@ BEGIN
             EXIT;
         EXCEPTION
             WHEN unique_violation THEN
-                -- Another session has taken the value, or the application's index compares it in a different way.
+                -- Another session has taken the value, or the application's index
+                -- compares values in a different way.
                 IF attempt = attempts THEN
                     RAISE;
                 END IF;
@@ -60,4 +63,4 @@ BEGIN
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".restore_group("{group}", "{user}", text) IS 'Sexton: removes mark and suffixes of a group';
+COMMENT ON FUNCTION "sexton".restore_group("{group}", "{user}", text) IS 'Sexton: removes the mark and the suffixes of a group';

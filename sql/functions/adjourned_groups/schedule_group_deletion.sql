@@ -1,13 +1,16 @@
--- Schedules a group's deletion on behalf of a user, in the caller's transaction. It marks the group, and appends a suffix to the
--- columns with its name, so that the former values can be used again. If the table refuses the longer values, the group keeps
--- its name. Returns false if the group is scheduled already, or if it or a group above it is being destroyed. If the user
--- who scheduled it may no longer remove it, user_id takes the user's place.
+-- Schedules a group's deletion on behalf of a user, in the caller's transaction. It marks
+-- the group, and appends a suffix to the columns with its name, so that the former values
+-- can be used again. If the table refuses the longer values, the group keeps its name.
+-- Returns false if the group is scheduled already, or if it or a group above it is being
+-- destroyed. If the user who scheduled the group may no longer remove it, user_id
+-- replaces that user.
 --
 -- Raises SX020 if the group does not exist and SX021 if the user may not remove it.
 --
--- A transaction may call it for thousands of groups and begin with an empty table of schedules. A cached plan for an empty
--- table would scan the table for each group, so the UPDATE of schedules is planned each time. A planner setting instead
--- would also apply to the application's triggers.
+-- A transaction may call this function for thousands of groups and begin with an empty
+-- table of schedules. A cached plan for an empty table would scan the table for each
+-- group, so the UPDATE of schedules is planned each time. A planner setting instead would
+-- also apply to the application's triggers.
 CREATE OR REPLACE FUNCTION "sexton".schedule_group_deletion(group_id "{group}", user_id "{user}")
 RETURNS boolean
 LANGUAGE plpgsql
@@ -36,7 +39,8 @@ BEGIN
     ELSIF scheduled AND EXISTS (
         SELECT FROM "public".group_deletion_schedules AS schedule WHERE schedule.group_id = schedule_group_deletion.group_id
     ) THEN
-        -- Otherwise the group would be restored when it is due, although a permitted user has requested its deletion.
+        -- Without this UPDATE, the group would be restored when it is due, although a
+        -- permitted user has requested its deletion.
         IF {brings_schedules} THEN
             UPDATE "public".group_deletion_schedules AS schedule
             SET user_id = requester
@@ -60,14 +64,15 @@ BEGIN
             EXIT;
         EXCEPTION
             WHEN unique_violation THEN
-                -- Another group has this value, set by hand.
+                -- A person has given this value to another group.
                 IF attempt = attempts THEN
                     RAISE;
                 END IF;
 
                 tail := '-' || "sexton".five_characters();
             WHEN string_data_right_truncation OR check_violation THEN
-                -- The suffix does not fit. A value that remains taken is no reason to keep the group.
+                -- The table refuses the longer value. The group keeps its name, because
+                -- its deletion matters more than making the name available.
                 IF suffix = '' OR attempt = attempts THEN
                     RAISE;
                 END IF;
@@ -77,7 +82,8 @@ BEGIN
         END;
     END LOOP;
 
-    -- This transaction has locked the group, so the two statements cannot race with another session.
+    -- This transaction has locked the group, so the two statements cannot race with
+    -- another session.
     IF {brings_schedules} THEN
         EXECUTE 'UPDATE "public".group_deletion_schedules AS schedule SET user_id = $2, marked_for_deletion_on = $3 WHERE schedule.group_id = $1'
         USING schedule_group_deletion.group_id, requester, day;

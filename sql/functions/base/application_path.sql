@@ -1,5 +1,6 @@
--- Returns the search_path of the application's triggers in a batch: the configured one, or else the default of the session without Sexton's
--- settings. Through a pooler, the role's setting is Sexton's own path.
+-- Returns the search_path of the application's triggers in a batch: the configured path,
+-- or else the session's default. A setting with Sexton's own path is ignored, because
+-- roles that connect through a pooler have such a setting.
 CREATE OR REPLACE FUNCTION "sexton".application_path(configured text)
 RETURNS text
 LANGUAGE plpgsql

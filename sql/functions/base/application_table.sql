@@ -1,5 +1,7 @@
--- Reports whether the application has a table. A name alone is not safe: a view of that name would run its own code with the rights of the
--- calling function. Raises SX016 if the name belongs to another relation than the one that the last migration recorded.
+-- Reports whether the application has a table. A name alone is not safe: a view of that
+-- name would run its own code with the privileges of the calling function's owner. Raises
+-- SX016 if the name belongs to another relation than the one that the last migration
+-- recorded.
 CREATE OR REPLACE FUNCTION "sexton".application_table(name text)
 RETURNS boolean
 LANGUAGE plpgsql

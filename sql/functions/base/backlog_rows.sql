@@ -1,7 +1,9 @@
 -- Returns the backlog of this database, for status, metrics and other readers.
 --
--- Every component with a deletion table has a function backlog_of_COMPONENT() with the same columns, the only definition of its backlog. They are
--- found by their names, so this function does not depend on the components. Only functions of the same owner are called.
+-- Every component with a deletion table has a function backlog_of_COMPONENT() with the
+-- same columns, which is the only definition of its backlog. backlog_rows finds these
+-- functions by their names, so it does not depend on the components. It calls only
+-- functions of its own owner.
 CREATE OR REPLACE FUNCTION "sexton".backlog_rows()
 RETURNS TABLE (
     deletion_table text,
@@ -41,11 +43,13 @@ COMMENT ON FUNCTION "sexton".backlog_rows() IS 'Sexton: pending rows in the dele
 CREATE OR REPLACE VIEW "sexton".backlog AS
 SELECT
     part.deletion_table,
-    -- Pending rows, including deferred ones. Counting stops at 10,000. capped reports that there are more.
+    -- pending counts the pending rows, including deferred rows, up to 10,000. capped
+    -- reports that there are more.
     part.pending,
     part.capped,
     part.oldest_age_seconds,
-    -- Deferred rows, the time of the first one, and its reason.
+    -- deferred counts the deferred rows. deferred_until is the time of the first of them,
+    -- and deferred_reason summarizes their errors.
     part.deferred,
     part.deferred_until,
     part.deferred_reason

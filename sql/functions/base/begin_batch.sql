@@ -1,12 +1,18 @@
--- Begins a batch: sets the timeouts of the transaction and checks that the caller still holds its lease.
+-- Begins a batch: sets the timeouts of the transaction and checks that the caller still
+-- holds its lease.
 --
--- Raises SX001 if the lease has passed to another holder, or if the slot does not exist. The slot is locked until the batch ends. A new holder
--- must raise the token in all slots first, so it waits for a batch that is about to commit. It finds a batch that hangs by the session's name,
--- which contains the token, and ends it. Otherwise idle_in_transaction_session_timeout ends it after 10 s.
+-- Raises SX001 if the lease has passed to another holder, or if the slot does not exist.
+-- The function locks the slot until the batch ends. A new holder must first raise the
+-- token in all slots, so it waits for a batch that is about to commit. If a batch hangs,
+-- the new holder finds its session by the session's name, which contains the token, and
+-- terminates it. Otherwise idle_in_transaction_session_timeout terminates the session
+-- after 10 s.
 --
--- A READ ONLY transaction only compares the token: it commits nothing, and a lock would be a write.
+-- In a READ ONLY transaction the function only compares the token, because such a
+-- transaction changes nothing and a row lock is a write.
 --
--- durable = false lets the commit return before its WAL is on disk. That is safe if children and tombstone are in this database: a crash undoes
+-- durable = false lets the commit return before its WAL is on disk. That is safe if
+-- children and tombstones are in this database, because a crash reverts the changes of
 -- both.
 CREATE OR REPLACE FUNCTION "sexton".begin_batch(
     fence_key text,
@@ -23,12 +29,13 @@ AS $sexton$
 DECLARE
     found_token bigint;
 BEGIN
-    -- The timeouts come first, because a new holder may have locked the fence.
+    -- The timeouts are set first, because a new holder may have locked the fence.
     PERFORM
         pg_catalog.set_config('statement_timeout', statement_timeout_ms::pg_catalog.text, true),
         pg_catalog.set_config('lock_timeout', lock_timeout_ms::pg_catalog.text, true),
         pg_catalog.set_config('idle_in_transaction_session_timeout', '10s', true),
-        -- Policies would hide rows, which would count as deleted. Off means an error instead.
+        -- Row security policies would hide rows, and hidden rows would count as deleted.
+        -- If row_security is off, Postgres raises an error instead.
         pg_catalog.set_config('row_security', 'off', true),
         pg_catalog.set_config('application_name', "sexton".session_name(fence_key) || '#' || fence_token, true),
         pg_catalog.set_config('synchronous_commit', CASE WHEN durable THEN "sexton".commit_mode(true) ELSE 'off' END, true);

@@ -1,5 +1,7 @@
--- Returns synchronous_commit for a commit that must reach the disk, or need not. A worker's session has synchronous_commit off, so the database's
--- setting is in sexton.synchronous_commit. Other sessions use their own setting.
+-- Returns the value of synchronous_commit for a transaction. If durable is set, the
+-- commit waits until its WAL is on disk. A worker's session has synchronous_commit off,
+-- so the setting sexton.synchronous_commit has the database's value. Other sessions use
+-- their own value.
 CREATE OR REPLACE FUNCTION "sexton".commit_mode(durable boolean)
 RETURNS text
 LANGUAGE plpgsql
@@ -14,4 +16,4 @@ BEGIN
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".commit_mode(boolean) IS 'Sexton: returns synchronous_commit for a durable or another transaction';
+COMMENT ON FUNCTION "sexton".commit_mode(boolean) IS 'Sexton: returns the value of synchronous_commit for a transaction';

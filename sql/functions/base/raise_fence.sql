@@ -1,9 +1,12 @@
--- Raises the fence of a lease to a token in all slots, and inserts them on the first acquisition. Returns the highest token of the slots. The
--- caller holds the lease only if that is its own token, because no slot is lowered.
+-- Raises the fence of a lease to a token in all slots, and inserts the slots on the first
+-- acquisition. Returns the highest token of the slots. The caller holds the lease only if
+-- that token is its own, because a slot is never lowered.
 --
--- The update reads the rows by the index and so locks them in the order of slots, so that two callers cannot deadlock. lock_timeout bounds the
--- wait for each of them, and for other locks in the rest of the transaction.
--- Only this function and the installation of definitions insert slots, always all of them, so an earlier holder finds no free slot.
+-- The UPDATE reads the rows by the index and so locks them in the order of slots. So two
+-- callers cannot deadlock. lock_timeout limits the wait for each row, and for other locks
+-- in the rest of the transaction. Only this function and the installation of definitions
+-- insert slots, and they always insert all slots. So no slot is left at the token of an
+-- earlier holder.
 CREATE OR REPLACE FUNCTION "sexton".raise_fence(fence_key text, new_token bigint, lock_timeout text, OUT token bigint, OUT digest text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

@@ -1,7 +1,11 @@
--- Summarizes recorded errors by cause, the most frequent first: "8 x issues: SQLSTATE 23514: ...; 4 x ...", or only the error if all have the same
--- cause. Callers pass the first 500 errors of a queue, or of tombstones 500 per parent table and 1,000 in total. If there are more rows, they pass
--- a "+", which is then added to every number. Errors have the same cause if they differ only in words with digits after the table (keys, rows and
--- processes). SQLSTATEs are not such words. The page groups failures by the same rule, in internal/operator.
+-- Summarizes recorded errors by cause, the most frequent first: "8 x issues: SQLSTATE
+-- 23514: ...; 4 x ...", or returns only the error if all errors have the same cause.
+-- Callers pass the first 500 errors of a queue. For tombstones they pass 500 errors per
+-- parent table and 1,000 in total. If there are more rows, callers add the element "+",
+-- which is then appended to every number. Errors have the same cause if they differ only
+-- in words with digits after the table's name, such as keys, rows and process IDs. An
+-- SQLSTATE is not such a word. Package internal/operator groups failures for the page by
+-- the same rule.
 CREATE OR REPLACE FUNCTION "sexton".reasons(errors text[])
 RETURNS text
 LANGUAGE sql

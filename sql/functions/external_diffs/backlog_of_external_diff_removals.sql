@@ -1,4 +1,5 @@
--- Returns the backlog of objects to be removed from the store; see "sexton".backlog. Counts stop at 10,000. The age is that of the first queued object.
+-- Returns the backlog of objects to be removed from the store; see "sexton".backlog.
+-- Counts stop at 10,000. The age is the time since the first object was queued.
 CREATE OR REPLACE FUNCTION "sexton".backlog_of_external_diff_removals()
 RETURNS TABLE (
     deletion_table text,
@@ -39,7 +40,8 @@ AS $sexton$
             (SELECT pg_catalog.count(*) FROM (
                 SELECT FROM "sexton".external_diff_removals AS removal WHERE removal.not_before > pg_catalog.statement_timestamp() LIMIT 10001
             ) AS counted) AS deferred
-        -- OFFSET 0 prevents repeated counting.
+        -- OFFSET 0 keeps the planner from inlining this subquery. Otherwise each use of a
+        -- count would count again.
         OFFSET 0
     ) AS counts;
 $sexton$;

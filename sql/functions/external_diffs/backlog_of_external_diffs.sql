@@ -1,4 +1,5 @@
--- Returns the backlog of diffs to be moved; see "sexton".backlog. It counts diffs in the database, due or not, up to 10,000. Their age is unknown.
+-- Returns the backlog of diffs to be moved; see "sexton".backlog. It counts diffs in the
+-- database, due or not, up to 10,000. Their age is unknown.
 CREATE OR REPLACE FUNCTION "sexton".backlog_of_external_diffs()
 RETURNS TABLE (
     deletion_table text,

@@ -1,4 +1,5 @@
--- Returns the stored bytes of a text: UTF-8, or base64 without line breaks if the text is not UTF-8.
+-- Returns the stored bytes of a text: UTF-8, or base64 without line breaks if the text is
+-- not UTF-8.
 CREATE OR REPLACE FUNCTION "sexton".external_diff_body(diff text)
 RETURNS bytea
 LANGUAGE plpgsql

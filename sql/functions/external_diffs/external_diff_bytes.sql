@@ -1,4 +1,5 @@
--- Returns the bytes of the first diffs in the database. The caller needs no right to read diffs.
+-- Returns the total size in bytes of the first diffs whose texts are in the database. The
+-- caller needs no privilege to read diffs.
 CREATE OR REPLACE FUNCTION "sexton".external_diff_bytes(diffs integer)
 RETURNS bigint
 LANGUAGE sql
@@ -14,4 +15,4 @@ AS $sexton$
     ) AS file;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".external_diff_bytes(integer) IS 'Sexton: bytes of the first diffs in the database';
+COMMENT ON FUNCTION "sexton".external_diff_bytes(integer) IS 'Sexton: total size of the first diffs in the database';

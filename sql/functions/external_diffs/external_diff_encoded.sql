@@ -1,5 +1,5 @@
--- Reports whether a text is not UTF-8, which is possible only in a SQL_ASCII database. (Texts cannot contain NUL; applications store such diffs as
--- base64 with "binary" set.)
+-- Reports whether a text is not UTF-8, which is possible only in a SQL_ASCII database.
+-- (Texts cannot contain NUL; applications store such diffs as base64 with "binary" set.)
 CREATE OR REPLACE FUNCTION "sexton".external_diff_encoded(diff text)
 RETURNS boolean
 LANGUAGE plpgsql
@@ -19,4 +19,4 @@ EXCEPTION
 END;
 $sexton$;
 
-COMMENT ON FUNCTION "sexton".external_diff_encoded(text) IS 'Sexton: whether a text is not UTF-8 and is stored as base64';
+COMMENT ON FUNCTION "sexton".external_diff_encoded(text) IS 'Sexton: reports whether a text is not UTF-8 and is stored as base64';

@@ -1,10 +1,12 @@
--- Returns the positions of the files of a diff in its object, for services that read it: the text of a file is size_bytes from offset_bytes on, in UTF-8.
--- If is_base64, it is base64, or plain text if it cannot be decoded (old applications). Returns no rows for a diff in the database.
+-- Returns the positions of the files of a diff in its object, for services that read the
+-- object. The text of a file has size_bytes bytes from offset_bytes on, in UTF-8. If
+-- is_base64 is set, the text is base64. It is plain text if it cannot be decoded, because
+-- old applications stored such texts. Returns no rows for a diff in the database.
 CREATE OR REPLACE FUNCTION "sexton".external_diff_layout(diff_id bigint)
 RETURNS TABLE (
     relative_order integer,
     path text,
-    -- 1 local disk, 2 object storage
+    -- store is 1 for local disk and 2 for object storage.
     store integer,
     object_key text,
     offset_bytes bigint,

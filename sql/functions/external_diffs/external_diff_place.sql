@@ -1,5 +1,7 @@
--- Identifies this database: the server's identifier, which initdb creates and replicas share, and the database's OID. A dump that is restored elsewhere
--- has another one. If a service does not return the identifier, only the OID is compared.
+-- Returns the identity of this database: the server's identifier, which initdb creates
+-- and replicas share, and the database's OID. A dump that is restored elsewhere gets
+-- another identity. If a service does not return the identifier, only the OID is
+-- compared.
 CREATE OR REPLACE FUNCTION "sexton".external_diff_place()
 RETURNS text
 LANGUAGE plpgsql

@@ -1,6 +1,8 @@
--- Queues the objects of deleted diffs in the transaction that deletes them, because a rollback could not restore a deleted object. A diff that is being
--- moved may have an object that its row does not name yet. Its row in "sexton".external_diffs is deleted with the object, because a session
--- that waits for this deletion may have locked it.
+-- Queues the objects of deleted diffs in the transaction that deletes them, because a
+-- rollback could not restore a deleted object. A diff that is being moved may have an
+-- object that its row does not name yet. The trigger keeps the diff's row in
+-- "sexton".external_diffs until the object is deleted, because a session that waits for
+-- this deletion may have locked that row.
 CREATE OR REPLACE FUNCTION "sexton".external_diffs_removed()
 RETURNS trigger
 LANGUAGE plpgsql
@@ -23,8 +25,9 @@ $sexton$;
 
 COMMENT ON FUNCTION "sexton".external_diffs_removed() IS 'Sexton: queues the objects of deleted diffs for removal';
 
--- The trigger is created only once, because replacing it locks the table. Like Sexton's other triggers it also fires for replicated changes, which only
--- the table's owner can set.
+-- The trigger is created only once, because replacing it locks the table. Like Sexton's
+-- other triggers it also fires for replicated changes, which only the table's owner can
+-- set.
 DO $sexton$
 DECLARE
     diffs CONSTANT pg_catalog.regclass := '"public".merge_request_diffs';

@@ -1,5 +1,5 @@
--- Returns the backlog of users to be deleted; see "sexton".backlog. Counts stop at 10,000. The age is the time since the
--- first user was queued.
+-- Returns the backlog of users to be deleted; see "sexton".backlog. Counts stop at
+-- 10,000. The age is the time since the first user was queued.
 CREATE OR REPLACE FUNCTION "sexton".backlog_of_ghost_users()
 RETURNS TABLE (
     deletion_table text,
@@ -41,7 +41,8 @@ AS $sexton$
             (SELECT pg_catalog.count(*) FROM (
                 SELECT FROM "public".users_ghost_user_migrations AS job WHERE job.consume_after > pg_catalog.statement_timestamp() LIMIT 10001
             ) AS counted) AS deferred
-        -- Keeps the planner from inlining this subquery, which would count again for each use of a count.
+        -- OFFSET 0 keeps the planner from inlining this subquery. Otherwise each use of a
+        -- count would count again.
         OFFSET 0
     ) AS counts;
 $sexton$;

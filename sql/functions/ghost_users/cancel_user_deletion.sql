@@ -1,8 +1,11 @@
--- Removes a user from the queue, in the caller's transaction, and writes the event user_deletion_cancelled with by_user_id.
--- Columns that delete_user has changed get their former values, unless the application has changed one of them since. Groups
--- that delete_user has scheduled stay scheduled. Returns false if the user is not in the queue.
+-- Removes a user from the queue, in the caller's transaction, and writes the event
+-- user_deletion_cancelled with by_user_id. Columns that delete_user has changed get their
+-- former values, unless the application has changed one of them since. Groups that
+-- delete_user has scheduled stay scheduled. Returns false if the user is not in the
+-- queue.
 --
--- Raises SX010 if the user does not exist and SX017 if the deletion has already changed rows.
+-- Raises SX010 if the user does not exist and SX017 if the deletion has already changed
+-- rows.
 CREATE OR REPLACE FUNCTION "sexton".cancel_user_deletion(user_id "{type}", by_user_id "{type}")
 RETURNS boolean
 LANGUAGE plpgsql
@@ -26,7 +29,8 @@ BEGIN
             MESSAGE = pg_catalog.format('cancel the deletion: there is no user %s', coalesce(cancel_user_deletion.user_id::pg_catalog.text, 'NULL'));
     END IF;
 
-    -- Each batch of a worker locks this row before it changes rows of the user, and counts them in it.
+    -- Each batch of a worker locks this row before it changes rows of the user, and
+    -- counts the changed rows here.
     SELECT queued.id, queued.previous_state, queued.moved_rows, queued.deleted_rows, queued.nullified_rows INTO job
     FROM "public".users_ghost_user_migrations AS queued
     WHERE queued.user_id = account_id

@@ -1,18 +1,19 @@
--- Blocks a user and queues the user's deletion, in the caller's transaction. Returns false if the user is queued already.
--- Then nothing changes, not even hard_delete. A user who is banned, blocked by LDAP or deactivated keeps that state.
+-- Blocks a user and queues the user's deletion, in the caller's transaction. Returns
+-- false if the user is queued already. Then nothing changes, not even hard_delete. A user
+-- who is banned, blocked by LDAP or deactivated keeps that state.
 --
--- With hard_delete, contributions are deleted instead of passing to the ghost user. With delete_groups, groups that would be
--- left without an owner are scheduled for deletion.
+-- With hard_delete, contributions are deleted instead of passing to the ghost user. With
+-- delete_groups, groups that would be left without an owner are scheduled for deletion.
 --
 -- Raises
 --   SX010 if the user does not exist
---   SX011 if the user may not be deleted: only the user types 0 (human), 6 (project bot), 13 (service account) and 15
---         (placeholder) may, not the ghost user and other internal users
---   SX012 if the user is the sole owner of a group and delete_groups is not set. Owners of groups above it count as owners,
---         blocked and banned users do not
+--   SX011 if the user may not be deleted: only users of the types 0 (human), 6 (project bot), 13 (service account)
+--         and 15 (placeholder) may, but not the ghost user and other internal users
+--   SX012 if the user is the sole owner of a group and delete_groups is not set. Owners of groups above the group count,
+--         but blocked and banned users do not
 --   SX013 if the deletion of groups is not installed
---   SX015 if there is no initiator, or if it is the user, so that nobody remains who may remove the groups
---   SX021 if the initiator may not remove them
+--   SX015 if the groups must be deleted and there is no initiator other than the user
+--   SX021 if the initiator may not remove the groups
 CREATE OR REPLACE FUNCTION "sexton".delete_user(
     user_id bigint,
     initiator_id bigint,
@@ -26,7 +27,8 @@ SET search_path = pg_catalog, pg_temp
 SET row_security = off
 AS $sexton$
 DECLARE
-    -- A constant, because a call of clock_timestamp() in the query would make it read all owners once for each group.
+    -- The date is a constant, because with a call of clock_timestamp() the query would
+    -- read all owners once for each group.
     today CONSTANT date := (pg_catalog.clock_timestamp() AT TIME ZONE 'UTC')::pg_catalog.date;
     kind integer;
     previous text;
@@ -35,7 +37,7 @@ DECLARE
     abandoned bigint[];
     abandoned_names text;
 BEGIN
-    -- Serializes calls for the same user.
+    -- The row lock serializes calls for the same user.
     SELECT coalesce(users.user_type, 0), coalesce(users.state::pg_catalog.text, 'active') INTO kind, previous
     FROM "public".users
     WHERE users.id = delete_user.user_id
@@ -56,8 +58,8 @@ BEGIN
         previous := NULL;
     END IF;
 
-    -- Before the groups are scheduled: a queued user may not remove groups, so groups that this user has scheduled pass to the
-    -- initiator.
+    -- The user is queued before the groups are scheduled. A queued user may not remove
+    -- groups, so groups that this user has scheduled pass to the initiator.
     INSERT INTO "public".users_ghost_user_migrations
         (user_id, initiator_user_id, hard_delete, consume_after, created_at, updated_at, previous_state)
     VALUES
@@ -72,10 +74,12 @@ BEGIN
     UPDATE "public".users SET state = 'blocked' WHERE users.id = delete_user.user_id AND previous IS NOT NULL;
 
     IF "sexton".application_table('members') AND "sexton".application_table('groups') THEN
-        -- Serializes the deletion of two owners of one group, so that the second one is found to be the last. Groups above it
-        -- need no lock: the deletion of their last owner is refused, or the groups are deleted with everything below them.
-        -- The first key is "sexo" in ASCII. Groups share 256 second keys, because one lock for each of thousands of groups
-        -- would exhaust the server's lock table.
+        -- The locks serialize the deletion of two owners of one group, so that the second
+        -- call finds its user to be the sole owner. Groups above the group need no lock:
+        -- the deletion of their last owner is refused, or the groups are deleted with
+        -- everything below them. The first key is "sexo" in ASCII. Groups share 256
+        -- second keys, because one lock for each of thousands of groups would exhaust the
+        -- server's lock table.
         FOR bucket IN
             SELECT DISTINCT pg_catalog.hashint8(member.source_id) & 255
             FROM "public".members AS member
@@ -119,10 +123,12 @@ BEGIN
                 JOIN "public".users ON users.id = other.user_id
                 WHERE other.source_id = ANY (ancestry.ancestors)
                   AND other.user_id <> delete_user.user_id
-                  -- Users who cannot sign in or are queued for deletion do not count as owners.
+                  -- Users who cannot sign in or are queued for deletion do not count as
+                  -- owners.
                   AND coalesce(users.state, 'active') NOT IN ('blocked', 'ldap_blocked', 'blocked_pending_approval', 'banned')
                   AND NOT EXISTS (SELECT FROM "public".users_ghost_user_migrations AS job WHERE job.user_id = other.user_id)
-                -- OFFSET 0 keeps this a subquery for each group. A join would read the owners of all groups.
+                -- OFFSET 0 makes Postgres run this subquery for each group. A join would
+                -- read the owners of all groups.
                 OFFSET 0
             )
         )
@@ -145,7 +151,8 @@ BEGIN
                     delete_user.user_id, abandoned_names),
                 HINT = 'Enable adjourned_groups and run "sexton migrate up", or transfer the ownership of these groups.';
         ELSIF abandoned IS NOT NULL AND (delete_user.initiator_id IS NULL OR delete_user.initiator_id = delete_user.user_id) THEN
-            -- Groups are restored at the end of their period if the user who scheduled them has been deleted.
+            -- Groups are restored at the end of their period if the user who scheduled
+            -- them has been deleted.
             RAISE EXCEPTION USING
                 ERRCODE = 'SX015',
                 MESSAGE = pg_catalog.format('delete user %s: the deletion of the groups %s needs an initiator other than this user', delete_user.user_id, abandoned_names),

@@ -1,7 +1,9 @@
--- Returns the id of the ghost user, which has user type 5. If there is none, it creates one. Concurrent calls create only one.
+-- Returns the id of the ghost user, which has user type 5, and creates the ghost user if
+-- there is none. Concurrent calls create only one.
 --
--- Raises SX014 if it cannot create the ghost user: another column needs a value, the isolation level would hide a ghost user
--- that another session has just created, or a unique value was taken at each attempt.
+-- Raises SX014 if it cannot create the ghost user: another column needs a value, the
+-- isolation level would hide a ghost user that another session has just created, or a
+-- unique value was taken at each attempt.
 CREATE OR REPLACE FUNCTION "sexton".ghost_user()
 RETURNS bigint
 LANGUAGE plpgsql
@@ -32,7 +34,8 @@ BEGIN
             HINT = 'Call "sexton".ghost_user() once in a transaction of its own.';
     END IF;
 
-    -- The key is "sexghost" in ASCII. A session that has waited here queries again with a new snapshot.
+    -- The key is "sexghost" in ASCII. A session that has waited here queries again with a
+    -- new snapshot.
     PERFORM pg_catalog.pg_advisory_xact_lock(8315184672538588020);
 
     SELECT users.id INTO ghost FROM "public".users WHERE users.user_type = 5 ORDER BY users.id LIMIT 1;
@@ -79,7 +82,8 @@ BEGIN
             RETURN ghost;
         EXCEPTION
             WHEN unique_violation THEN
-                -- Another session has inserted this name, or the sequence is behind the ids.
+                -- Another session has inserted this name, or the sequence of ids is lower
+                -- than the highest id.
                 IF attempt = attempts THEN
                     RAISE EXCEPTION USING
                         ERRCODE = 'SX014',

@@ -1,19 +1,26 @@
--- Inserts jobs for River by SQL, for services in any language. The rows are equal to those of River's own client, so each finds the duplicates of
--- the other: the unique key is the SHA-256 of kind and arguments as Go's encoding/json writes them.
+-- Inserts jobs for River by SQL, for services in any language. The rows are equal to the
+-- rows of River's own client, so this function and the client detect each other's
+-- duplicates. The unique key is the SHA-256 of kind and arguments as Go's encoding/json
+-- writes them.
 --
--- Ensures that a job of this kind and these arguments waits or runs, and returns its id. It inserts a new job only if there was none. An earlier
--- run_at moves a waiting job forward.
+-- Ensures that a job of this kind and these arguments waits or runs, and returns its id.
+-- It inserts a new job only if there is no such job. An earlier run_at moves a waiting
+-- job forward.
 --
 -- Raises 22023 if kind, arguments or time are invalid, with the valid values in the hint.
 --
--- Call it in short transactions. It waits for an open transaction that has enqueued the same job. At REPEATABLE READ and above it may raise 40001
--- if another session changed the job. Then nothing was enqueued, and the caller must retry.
+-- Call this function in short transactions. It waits for an open transaction that has
+-- enqueued the same job. At REPEATABLE READ and above it may raise 40001 if another
+-- session changed the job. Then nothing was enqueued, and the caller must retry.
 --
--- It does not lock a running job, because River writes to its row when the job ends. So a job that is enqueued just before an equal one ends may
--- join that one. Work that must not be missed belongs in a deletion table, whose trigger ensures it.
+-- The function does not lock a running job, because River writes to the job's row when
+-- the job ends. So a call just before an equal job ends may return that job instead of
+-- inserting one. Work that must not be missed belongs in a deletion table, whose trigger
+-- wakes the worker.
 --
--- SET sexton.notify = off for transactions that will be prepared, because PREPARE TRANSACTION refuses transactions that notified. River then finds
--- the job at its next poll.
+-- SET sexton.notify = off in transactions that will be prepared, because PREPARE
+-- TRANSACTION refuses transactions that have sent a notification. River then finds the
+-- job at its next poll.
 CREATE OR REPLACE FUNCTION "sexton".enqueue(kind text, args jsonb DEFAULT '{}', run_at timestamptz DEFAULT NULL)
 RETURNS bigint
 LANGUAGE plpgsql
@@ -21,7 +28,8 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $sexton$
 DECLARE
-    -- available, pending, running, retryable and scheduled; see river_job_state_in_bitmask.
+    -- The bits are the states available, pending, running, retryable and scheduled; see
+    -- river_job_state_in_bitmask.
     unfinished CONSTANT bit(8) := B'11110001';
     job_kind "sexton".job_kinds;
     encoded text;
@@ -48,7 +56,7 @@ BEGIN
             MESSAGE = pg_catalog.format('enqueue %s: this kind runs on a schedule and accepts no run_at', kind),
             HINT = 'Omit run_at to run it now.';
     ELSIF run_at >= pg_catalog.make_timestamptz(10000, 1, 1, 0, 0, 0, 'UTC') THEN
-        -- River's client cannot read such a time, or infinity.
+        -- River's client cannot read a time from the year 10000 on, or infinity.
         RAISE EXCEPTION USING
             ERRCODE = '22023',
             MESSAGE = pg_catalog.format('enqueue %s: run_at must be before the year 10000, but is %s', kind, run_at),
@@ -78,14 +86,17 @@ BEGIN
                     encoded::pg_catalog.jsonb ->> job_kind.row_argument),
                 HINT = 'A row that another open transaction has inserted does not count.';
         ELSIF job_kind.args ->> job_kind.row_argument = 'key' THEN
-            -- Jobs and leases are unique by the key's text, but a key may have several spellings, such as a uuid in capital letters.
+            -- Jobs and leases are unique by the key's text. A key may have several
+            -- spellings, such as a uuid in capital letters, so the job gets the stored
+            -- spelling.
             encoded := "sexton".job_args(kind, job_kind.args, job_kind.defaults, args || pg_catalog.jsonb_build_object(job_kind.row_argument, row_key));
         END IF;
     END IF;
 
     key := pg_catalog.sha256(pg_catalog.convert_to('&kind=' || kind || '&args=' || encoded, 'UTF8'));
 
-    -- A conflicting job may end before it is read. After ten of them, give up.
+    -- A conflicting job may end before it is read. The function gives up after ten such
+    -- jobs.
     FOR attempt IN 1..10 LOOP
         -- DO UPDATE would lock the job's row.
         INSERT INTO "sexton".river_job AS j
@@ -131,8 +142,8 @@ BEGIN
                 AND (due OR j.scheduled_at > run_at);
 
             IF NOT FOUND THEN
-                -- The job has begun to run. The UPDATE may have locked its row, and only rolling back the
-                -- statement unlocks it.
+                -- The job has begun to run. The UPDATE may have locked its row, and only
+                -- a rollback of the statement unlocks it.
                 RAISE SQLSTATE 'SX003';
             END IF;
 
@@ -147,12 +158,12 @@ BEGIN
     IF job_id IS NULL THEN
         RAISE EXCEPTION USING
             ERRCODE = '40001',
-            MESSAGE = pg_catalog.format('enqueue %s: equal jobs kept ending before they could be read', kind),
+            MESSAGE = pg_catalog.format('enqueue %s: no job after 10 attempts, because each time an equal job ended before it could be read', kind),
             HINT = 'Retry.';
     END IF;
 
-    -- Equal jobs never wait twice, so many waiting jobs mean that a caller makes up arguments. Roles that may write to River's table are
-    -- not limited.
+    -- Equal jobs are never inserted twice, so many waiting jobs mean that a caller
+    -- invents arguments. Roles that may write to River's table are not limited.
     IF job_is_ours AND NOT job_is_late IS TRUE AND job_kind.args <> '{}'
         AND NOT pg_catalog.has_table_privilege(session_user, '"sexton".river_job'::pg_catalog.regclass, 'INSERT')
         AND (
@@ -172,7 +183,8 @@ BEGIN
             HINT = 'Retry when some of them are done. "sexton status" shows what they wait for.';
     END IF;
 
-    -- The same channel and payload as River's client, so that Postgres drops duplicates.
+    -- Channel and payload are the same as in River's client, so that Postgres drops
+    -- duplicate notifications.
     IF job_is_ours AND due AND pg_catalog.current_setting('sexton.notify', true) IS DISTINCT FROM 'off' THEN
         PERFORM pg_catalog.pg_notify(
             pg_catalog.array_to_string(pg_catalog.parse_ident('"sexton".river_insert'), '.'),

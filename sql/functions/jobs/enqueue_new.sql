@@ -1,7 +1,10 @@
--- Inserts a job for River and returns its id, or returns NULL if an equal one waits or runs, which it does not change. It is for kinds whose jobs are
--- inserted by another kind, in the transaction that counts them: unlike enqueue it reports whether the job is new.
+-- Inserts a job for River and returns its id. If an equal job waits or runs, it returns
+-- NULL and changes nothing. Job kinds that insert jobs of another kind, and count them in
+-- the same transaction, call this function, because enqueue does not report whether a job
+-- is new.
 --
--- It waits for an open transaction that has inserted an equal job. Raises 22023 if kind or arguments are invalid.
+-- The function waits for an open transaction that has inserted an equal job. Raises 22023
+-- if kind or arguments are invalid.
 CREATE OR REPLACE FUNCTION "sexton".enqueue_new(kind text, args jsonb DEFAULT '{}', run_at timestamptz DEFAULT NULL)
 RETURNS bigint
 LANGUAGE plpgsql
@@ -9,7 +12,8 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $sexton$
 DECLARE
-    -- available, pending, running, retryable and scheduled; see river_job_state_in_bitmask.
+    -- The bits are the states available, pending, running, retryable and scheduled; see
+    -- river_job_state_in_bitmask.
     unfinished CONSTANT bit(8) := B'11110001';
     job_kind "sexton".job_kinds;
     encoded text;
@@ -47,7 +51,8 @@ BEGIN
     DO NOTHING
     RETURNING j.id INTO job_id;
 
-    -- The same channel and payload as River's client, so that Postgres drops duplicates.
+    -- Channel and payload are the same as in River's client, so that Postgres drops
+    -- duplicate notifications.
     IF job_id IS NOT NULL AND due AND pg_catalog.current_setting('sexton.notify', true) IS DISTINCT FROM 'off' THEN
         PERFORM pg_catalog.pg_notify(
             pg_catalog.array_to_string(pg_catalog.parse_ident('"sexton".river_insert'), '.'),

@@ -1,5 +1,5 @@
--- Adds the defaults of its kind to a job's arguments, checks them and returns them as encoding/json writes them, sorted by name. Raises 22023 with all
--- errors.
+-- Adds the defaults of a kind to a job's arguments, checks the arguments, and returns
+-- them as Go's encoding/json writes them, sorted by name. Raises 22023 with all errors.
 CREATE OR REPLACE FUNCTION "sexton".job_args(kind text, types jsonb, defaults jsonb, args jsonb)
 RETURNS text
 LANGUAGE plpgsql

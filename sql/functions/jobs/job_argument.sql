@@ -1,5 +1,6 @@
--- Returns one argument as encoding/json writes it, or NULL if the value does not have the type. A number without a fraction is a bigint in any
--- notation, as in JSON. A key is a bigint or a text.
+-- Returns one argument as Go's encoding/json writes it, or NULL if the value does not
+-- have the type. A number without a fraction is a bigint in any notation, as in JSON. A
+-- key is a bigint or a text.
 CREATE OR REPLACE FUNCTION "sexton".job_argument(type text, value jsonb)
 RETURNS text
 LANGUAGE plpgsql
@@ -15,12 +16,14 @@ BEGIN
 
     CASE type || ' ' || pg_catalog.jsonb_typeof(value)
     WHEN 'text string' THEN
-        -- Postgres and Go escape in the same way except for these, which Go escapes for HTML and JavaScript. E'' does
-        -- not depend on standard_conforming_strings.
+        -- Postgres and Go escape strings in the same way, except for these characters,
+        -- which Go also escapes for HTML and JavaScript. E'' does not depend on
+        -- standard_conforming_strings.
         encoded := pg_catalog.replace(pg_catalog.replace(pg_catalog.replace(encoded, '<', E'\\u003c'), '>', E'\\u003e'), '&', E'\\u0026');
 
         IF pg_catalog.getdatabaseencoding() = 'UTF8' THEN
-            -- Other encodings do not have the two line separators, and chr raises an error for them.
+            -- Only UTF-8 has the line separators U+2028 and U+2029. In other encodings
+            -- chr raises an error for them.
             encoded := pg_catalog.replace(pg_catalog.replace(encoded, pg_catalog.chr(8232), E'\\u2028'), pg_catalog.chr(8233), E'\\u2029');
         END IF;
 

@@ -1,7 +1,9 @@
--- Returns the status of an enqueued job: one row, or none if the id does not exist. Finished jobs are kept for a day.
+-- Returns the status of an enqueued job: one row, or none if the id does not exist.
+-- Finished jobs are kept for a day.
 --
--- It does not return the arguments, which may contain personal data. The outcome is the one of the run: a completed job may have been skipped or
--- ended early, see "sexton".runs.
+-- The result does not include the arguments, which may contain personal data. The outcome
+-- is the outcome of the job's run: a completed job may have been skipped or ended early.
+-- See "sexton".runs.
 CREATE OR REPLACE FUNCTION "sexton".job_status(job_id bigint)
 RETURNS TABLE (
     kind text,

@@ -1,4 +1,5 @@
--- Reports whether an equal job waits or runs. The arguments must have the form that enqueue compares: compact JSON, sorted by name.
+-- Reports whether an equal job waits or runs. The arguments must have the form that
+-- enqueue compares: compact JSON, sorted by name.
 CREATE OR REPLACE FUNCTION "sexton".job_waits(kind text, encoded text)
 RETURNS boolean
 LANGUAGE plpgsql

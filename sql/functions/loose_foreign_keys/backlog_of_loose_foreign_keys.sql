@@ -1,7 +1,9 @@
--- Returns the backlog of loose foreign keys, see "sexton".backlog. Counts stop at 10,000. The age is that of the first row of each parent's queue,
--- because finding the oldest row would read the complete backlog.
+-- Returns the backlog of loose foreign keys, see "sexton".backlog. Counts stop at 10,000.
+-- The age is the age of the oldest among the first rows of the parents' queues, because
+-- finding the oldest of all rows would read the complete backlog.
 --
--- It runs with its owner's rights, so that a role may read the backlog without reading the tombstones.
+-- The function runs with its owner's privileges, so that a role without privileges on the
+-- tombstones may read the backlog.
 CREATE OR REPLACE FUNCTION "sexton".backlog_of_loose_foreign_keys()
 RETURNS TABLE (
     deletion_table text,
@@ -17,8 +19,9 @@ STABLE
 SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $sexton$
-    -- Parent tables with tombstones: one index probe each, for any number of tombstones. statement_timestamp() is stable, so it can
-    -- bound an index scan. clock_timestamp() is not.
+    -- The recursion finds the parent tables with tombstones by one index probe per table,
+    -- for any number of tombstones. statement_timestamp() is stable, so it can bound an
+    -- index scan. clock_timestamp() is volatile, so it cannot.
     WITH RECURSIVE step AS (
         (
             SELECT first.fully_qualified_table_name AS name
@@ -40,7 +43,7 @@ AS $sexton$
     ), parent AS MATERIALIZED (
         SELECT step.name FROM step WHERE step.name IS NOT NULL
     ), counts AS MATERIALIZED (
-        -- Otherwise each use of a count would count again.
+        -- MATERIALIZED, because otherwise each use of a count would count again.
         SELECT
             (SELECT pg_catalog.count(*) FROM (
                 SELECT FROM "public".loose_foreign_keys_deleted_records AS waiting WHERE waiting.status = 1 LIMIT 10001
@@ -103,7 +106,8 @@ AS $sexton$
             ) AS first
             LIMIT 1000
         )
-        -- Otherwise each use would read it again.
+        -- OFFSET 0 keeps the planner from inlining this subquery. Otherwise each use of
+        -- read.errors would read the errors again.
         OFFSET 0
     ) AS read (errors);
 $sexton$;

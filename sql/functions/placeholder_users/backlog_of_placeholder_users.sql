@@ -1,4 +1,5 @@
--- Returns the backlog of placeholder users under the workers' rules; see "sexton".backlog.
+-- Returns the backlog of placeholder users under the workers' rules; see
+-- "sexton".backlog.
 CREATE OR REPLACE FUNCTION "sexton".backlog_of_placeholder_users()
 RETURNS TABLE (
     deletion_table text,

@@ -1,6 +1,8 @@
--- Returns the backlog of placeholder users under the given rules. pending counts ownerless placeholders that have attempts left.
--- Placeholders in the queue of users are counted there instead. given_up counts placeholders without attempts left. Counts stop
--- at 10,000. The age is the time since the first due placeholder became due.
+-- Returns the backlog of placeholder users under the given rules. pending counts
+-- ownerless placeholders that have attempts left. Placeholders in the queue of users are
+-- not counted here, but in the backlog of that queue. given_up counts placeholders
+-- without attempts left. Counts stop at 10,000. The age is the time since the first due
+-- placeholder became due.
 CREATE OR REPLACE FUNCTION "sexton".placeholder_backlog(max_attempts integer, retry_seconds double precision)
 RETURNS TABLE (
     deletion_table text,
@@ -81,7 +83,8 @@ BEGIN
                   AND NOT EXISTS (
                       SELECT FROM "public".users_ghost_user_migrations AS queued WHERE queued.user_id = detail.placeholder_user_id
                   )
-                  -- The job of the last attempt may not have finished.
+                  -- While the job of the last attempt has not finished, the placeholder
+                  -- is not given up.
                   AND NOT "sexton".job_waits('import_delete_placeholder_user', '{"user_id":' || detail.placeholder_user_id || '}')
                   AND EXISTS (
                       SELECT FROM "public".users AS placeholder
@@ -89,10 +92,12 @@ BEGIN
                   )
                 LIMIT 10000
             ) AS counted) AS given_up
-        -- Keeps the planner from inlining this subquery, which would count again for each use of a count.
+        -- OFFSET 0 keeps the planner from inlining this subquery. Otherwise each use of a
+        -- count would count again.
         OFFSET 0
     ) AS counts
-    -- The index begins with the number of attempts, so each number is one range scan.
+    -- The index begins with the number of attempts, so the query scans one range per
+    -- number.
     LEFT JOIN LATERAL (
         SELECT
             pg_catalog.min(soonest.last_deletion_attempt_at) + pg_catalog.make_interval(secs => $2) AS retry_at,

@@ -1,5 +1,6 @@
--- Returns the backlog of retention rules, see "sexton".backlog. It is the backlog of the last pass, without rows that have fallen due since, and
--- without rules with dry_run. Deferred rows are the ones that could not be deleted.
+-- Returns the backlog of retention rules, see "sexton".backlog. The numbers come from the
+-- last pass: rows that became due since then are not counted, and neither are rules with
+-- dry_run. Deferred rows are rows that could not be deleted.
 CREATE OR REPLACE FUNCTION "sexton".backlog_of_retention()
 RETURNS TABLE (
     deletion_table text,

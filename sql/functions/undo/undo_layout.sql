@@ -1,11 +1,14 @@
--- Returns the id of the current layout of a table without the excluded columns (table.column or schema.table.column), and stores
--- the layout if it is new.
+-- Returns the id of the current layout of a table without the excluded columns
+-- (table.column or schema.table.column), and stores the layout if it is new.
 --
--- Generated columns are left out, because a restored row computes them again. Type names include the schema, because rows are
--- restored under the search_path of the application's triggers. The terms read the deleted rows from a relation gone, in which
--- xmin is true for each row that is kept: no column of a table can have the name of a system column. Casts to text may be user
--- code, so only output functions convert values to text. The size of a row is the size of its uncompressed values. Equal layouts
--- may be stored twice, because a unique index would make a DELETE wait for another transaction.
+-- Generated columns are left out, because a restored row computes them again. Type names
+-- include the schema, because rows are restored under the search_path of the
+-- application's triggers. The terms are SQL expressions over a relation named gone, which
+-- has the deleted rows. Its column xmin is true for each row that is kept. It has the
+-- name of a system column because no column of a table can have that name. Casts to text
+-- may be user code, so only output functions convert values to text. The size of a row is
+-- the size of its uncompressed values. Equal layouts may be stored twice, because a
+-- unique index would make a DELETE wait for another transaction.
 CREATE OR REPLACE FUNCTION "sexton".undo_layout(of_table oid, exclude text[])
 RETURNS bigint
 LANGUAGE plpgsql
@@ -15,9 +18,11 @@ SET quote_all_identifiers = 'off'
 SET enable_seqscan = 'off'
 AS $sexton$
 DECLARE
-    -- array_out drops the encoding of xml, and writes vectors in a form that their input functions do not read.
+    -- Values of these types are kept as texts, because array_out drops the encoding of
+    -- xml, and writes vectors in a form that their input functions do not read.
     ownform CONSTANT pg_catalog.regtype[] := '{xml,int2vector,oidvector}';
-    -- The table and its partitions, which may have foreign keys of their own. pg_partition_tree would lock each of them.
+    -- tree has the table and its partitions, which may have foreign keys of their own.
+    -- pg_partition_tree would lock each partition.
     tree pg_catalog.oid[] := ARRAY[of_table];
     made "sexton".undo_layouts;
 BEGIN
@@ -33,7 +38,7 @@ BEGIN
     made.cascades := coalesce((
         SELECT pg_catalog.jsonb_agg(alike.key ORDER BY alike.first)
         FROM (
-            -- Each partition may have an equal foreign key of its own.
+            -- Partitions may have equal foreign keys of their own, which are stored once.
             SELECT keys.key, pg_catalog.min(keys.oid) AS first
             FROM (
                 SELECT f.oid, pg_catalog.jsonb_build_object(

@@ -1,9 +1,12 @@
--- Creates the daily partitions of the coming week and drops the expired ones, for a table that is partitioned by kept_at. Rows
--- without a daily partition are in the default partition, which is truncated when all of its days have expired. Work whose lock
--- is not granted within 200 ms is left to the next call. Returns the number of partitions that it created or dropped.
+-- Creates the daily partitions of the coming week and drops the expired ones, for a table
+-- that is partitioned by kept_at. Rows without a daily partition are in the default
+-- partition, which is truncated when all of its days have expired. Work whose lock is not
+-- granted within 200 ms is left to the next call. Returns the number of partitions that
+-- it created or dropped.
 --
--- If coming is false, undo is off, and partitions of later days are dropped, too. A keep of 0 stands for the stored value. If
--- none was stored yet, nothing is dropped: triggers may already keep rows for a configuration that this worker does not have.
+-- If coming is false, undo is off, and partitions of later days are dropped, too. If keep
+-- is 0, the stored value applies. If no value was stored yet, nothing is dropped, because
+-- triggers may already keep rows for a configuration that this worker does not have.
 CREATE OR REPLACE FUNCTION "sexton".undo_rotate(of_table text, keep interval, coming boolean)
 RETURNS integer
 LANGUAGE plpgsql
@@ -67,7 +70,8 @@ BEGIN
         EXECUTE look INTO past USING interval '1 day' + keep;
         IF past THEN
             EXECUTE pg_catalog.format('LOCK TABLE "sexton".%I IN ACCESS EXCLUSIVE MODE', rest);
-            -- Rows may have been kept there before the lock was granted.
+            -- Another session may have kept rows in the default partition before the lock
+            -- was granted.
             EXECUTE look INTO past USING interval '1 day' + keep;
         END IF;
         IF past THEN

@@ -1,9 +1,11 @@
--- Returns the number of the set that a batch keeps, after a check that the table still has the layout known. The statement's
--- locks keep the columns from changing after that.
+-- Checks that a table still has the layout with the id known, and returns a new number
+-- for the set of rows that a batch keeps. The locks of the batch's statement prevent a
+-- later change of the columns.
 --
--- Raises SX005 if the columns have changed, and SX006 if waits is true and left_out rows are too large to be kept. ahead is the
--- leaf whose rows were read before they are deleted, or 0. For it, SX008 is raised if a trigger, rule or policy may keep a row
--- from being deleted, or if a row is too large.
+-- Raises SX005 if the columns have changed, and SX006 if waits is true and left_out rows
+-- are too large to be kept. ahead is the leaf whose rows were read before they are
+-- deleted, or 0. For such a leaf, the function raises SX008 if a trigger, rule or policy
+-- may prevent the deletion of a row, or if a row is too large.
 CREATE OR REPLACE FUNCTION "sexton".undo_set(of_table oid, known bigint, exclude text[], left_out bigint, waits boolean, ahead oid)
 RETURNS bigint
 LANGUAGE plpgsql
@@ -26,11 +28,11 @@ BEGIN
         SELECT
         FROM pg_catalog.pg_class AS leaf
         WHERE leaf.oid = ahead AND (leaf.relkind <> 'r' OR leaf.relrowsecurity OR leaf.relhasrules OR EXISTS (
-            -- Row triggers BEFORE DELETE.
+            -- The bits select row triggers BEFORE DELETE.
             SELECT FROM pg_catalog.pg_trigger AS hook WHERE hook.tgrelid = ahead AND NOT hook.tgisinternal AND hook.tgtype & 11::smallint = 11
         ))
     )) THEN
-        RAISE EXCEPTION 'rows of % have to be kept one by one', of_table::pg_catalog.regclass USING ERRCODE = 'SX008';
+        RAISE EXCEPTION 'rows of % must be kept one by one', of_table::pg_catalog.regclass USING ERRCODE = 'SX008';
     END IF;
 
     IF waits AND left_out > 0 THEN

@@ -1,4 +1,5 @@
--- Returns the text form of an array. It is the same in all sessions, and undo_value reads the exact values from it.
+-- Returns the text form of an array. The text is the same in all sessions, and undo_value
+-- reads the exact values from it.
 CREATE OR REPLACE FUNCTION "sexton".undo_text(given anyarray)
 RETURNS text
 LANGUAGE sql

@@ -1,5 +1,5 @@
--- Returns the value of a kept text as the type of kind. It has the settings of undo_text, so that it reads the text in the form in
--- which that function wrote it.
+-- Converts a kept text to the type of kind. The function has the same settings as
+-- undo_text, so that it reads the text in the form in which undo_text wrote it.
 CREATE OR REPLACE FUNCTION "sexton".undo_value(kept text, kind anyelement)
 RETURNS anyelement
 LANGUAGE plpgsql

@@ -1,11 +1,12 @@
--- Groups that are scheduled for deletion, with the user who requested it. If the application has this table already, it is
--- used unchanged.
+-- The table has the groups that are scheduled for deletion, with the users who requested
+-- it. If the application has this table already, Sexton uses it unchanged.
 DO $sexton$
 BEGIN
     IF {brings_schedules} AND pg_catalog.to_regclass('"public".group_deletion_schedules') IS NULL THEN
         CREATE TABLE IF NOT EXISTS "public".group_deletion_schedules (
             group_id bigint PRIMARY KEY REFERENCES "public".groups ON DELETE CASCADE,
-            -- Not a foreign key: if this user is deleted first, the group is restored instead of keeping its mark forever.
+            -- user_id is not a foreign key. If this user is deleted first, the group is
+            -- restored instead of keeping its mark forever.
             user_id bigint NOT NULL,
             marked_for_deletion_on date NOT NULL
         );
@@ -19,32 +20,36 @@ BEGIN
 END;
 $sexton$;
 
--- Groups whose destruction has begun. The deletion can be cancelled until the first row is deleted or changed. The row is
--- deleted with the group.
+-- The table has the groups whose destruction has begun. The deletion can be cancelled
+-- until the first row is deleted or changed. The group's row in this table is deleted
+-- with the group.
 CREATE TABLE IF NOT EXISTS "sexton".group_destructions (
     group_id "{group}" PRIMARY KEY,
     user_id "{user}"{required},
     begun_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
-    -- The current step, for people.
+    -- step describes the current step for people.
     step text,
-    -- The number of deleted rows, recorded every second.
+    -- done is the number of deleted rows. It is updated every second.
     done bigint NOT NULL DEFAULT 0,
-    -- True if a row was deleted or changed. Set in the transaction that does it.
+    -- touched is true if a row was deleted or changed. The transaction of that change
+    -- sets it.
     touched boolean NOT NULL DEFAULT false,
-    -- An estimate of all rows to be deleted, or NULL.
+    -- total is the estimated number of all rows to be deleted, or NULL.
     total bigint,
     attempts integer NOT NULL DEFAULT 0,
     last_error text,
     updated_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
 ) WITH (
-    -- A run updates its row every second. This leaves room on the page for HOT updates.
+    -- A run updates its row every second. The fill factor leaves room on the page for HOT
+    -- updates.
     fillfactor = 50
 );
 
 COMMENT ON TABLE "sexton".group_destructions IS 'Sexton: groups whose destruction has begun';
 
--- Due groups for which the decision failed or whose destruction cannot begin, with the reason. Such a group is deferred and
--- delays no other group. The row is deleted when the destruction begins or the mark is removed.
+-- The table has due groups for which the decision failed or whose destruction cannot
+-- begin, with the reason. Such a group is deferred and delays no other group. Its row is
+-- deleted when the destruction begins or the mark is removed.
 CREATE TABLE IF NOT EXISTS "sexton".group_deletion_failures (
     group_id "{group}" PRIMARY KEY,
     attempts integer NOT NULL DEFAULT 1,

@@ -1,25 +1,33 @@
--- The state of single diffs: which worker holds one, the size and checksum of its object, and why one cannot be moved. A diff that no job
--- has worked on has no row.
+-- The table has the state of diffs: the worker that holds a diff, the size and checksum
+-- of its object, and the reason why it cannot be moved. A diff that no job has worked on
+-- has no row.
 --
--- The row is also the lease on its diff. Rows of "sexton".leases and fences are never deleted, so one per diff would be too many. This row
--- is deleted with the diff.
+-- A row is also the lease on its diff. Rows of "sexton".leases and fences are never
+-- deleted, so one row per diff there would be too many. A row of this table is deleted
+-- with its diff.
 CREATE TABLE IF NOT EXISTS "sexton".external_diffs (
     diff_id bigint PRIMARY KEY,
-    -- A random number, new with each claim. Only the holder of the newest token changes the diff.
+    -- token is a random number that changes with each claim. Only the holder of the
+    -- newest token may change the diff.
     token bigint NOT NULL DEFAULT 1,
     holder text,
-    -- No other job may touch the diff's object before this time. NULL while no job holds it.
+    -- No other job may change the diff's object before busy_until. It is NULL while no
+    -- job holds the diff.
     busy_until timestamptz,
-    -- Length in bytes and checksum of the object. NULL while the text is in the database.
+    -- size is the length of the object in bytes, and sha256 its checksum. They are NULL
+    -- while the text is in the database.
     size bigint,
     sha256 bytea,
     moved_at timestamptz,
-    -- Why the diff cannot be moved although it is due. NULL if it can.
+    -- skip_reason is the reason why a due diff cannot be moved. It is NULL if the diff
+    -- can be moved.
     skip_reason text,
     skipped_at timestamptz,
-    -- Restored by an operator: it is not moved again.
+    -- kept is true if an operator has restored the diff to the database. The diff is not
+    -- moved again.
     kept boolean NOT NULL DEFAULT false,
-    -- files_count and a fingerprint of the row versions of the files when the diff was skipped. It is tried again when they have changed.
+    -- skip_state has the files_count of the skipped diff and a fingerprint of the row
+    -- versions of its files. The diff is tried again when they have changed.
     skip_state text
 ) WITH (fillfactor = 70);
 
@@ -27,19 +35,20 @@ CREATE INDEX IF NOT EXISTS external_diffs_skip_reason_idx ON "sexton".external_d
 
 COMMENT ON TABLE "sexton".external_diffs IS 'Sexton: the state of diffs that were moved, are being moved, or cannot be moved';
 
--- Objects without a reference. A row is inserted in the transaction that removes the last reference, and deleted after its object.
+-- The table has the objects without a reference. A row is inserted in the transaction
+-- that removes the last reference, and deleted after its object.
 CREATE TABLE IF NOT EXISTS "sexton".external_diff_removals (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     diff_id bigint NOT NULL,
     key text NOT NULL,
-    -- 1 local disk, 2 object storage; NULL: the configured store
+    -- store is 1 for local disk, 2 for object storage, and NULL for the configured store.
     store integer,
     queued_at timestamptz NOT NULL DEFAULT pg_catalog.now(),
     not_before timestamptz NOT NULL DEFAULT pg_catalog.now(),
     attempts integer NOT NULL DEFAULT 0,
     last_error text
 ) WITH (
-    -- The size of a queue varies, so vacuum by the number of dead rows.
+    -- The size of a queue varies, so autovacuum starts after a number of dead rows.
     autovacuum_vacuum_scale_factor = 0,
     autovacuum_vacuum_threshold = 1000,
     autovacuum_analyze_scale_factor = 0,
@@ -50,8 +59,9 @@ CREATE INDEX IF NOT EXISTS external_diff_removals_not_before_idx ON "sexton".ext
 
 COMMENT ON TABLE "sexton".external_diff_removals IS 'Sexton: objects of deleted diffs that are queued for removal';
 
--- The position of the search for due diffs, per rule. Each round starts again at the first diff, so that diffs that became due after the
--- search had passed them are found.
+-- The table has the position of the search for due diffs, per rule. Each round starts
+-- again at the first diff, so that it finds diffs that became due after the last round
+-- had passed them.
 CREATE TABLE IF NOT EXISTS "sexton".external_diff_cursors (
     rule text PRIMARY KEY,
     after_id bigint NOT NULL,
@@ -60,7 +70,8 @@ CREATE TABLE IF NOT EXISTS "sexton".external_diff_cursors (
 
 COMMENT ON TABLE "sexton".external_diff_cursors IS 'Sexton: the position of the search for due diffs';
 
--- The identity of this installation in the marker of its store. A copy of the database has the same id, so the marker also contains
+-- The table has the identity of this installation in the marker of its store. A copy of
+-- the database has the same id, so the marker also contains
 -- "sexton".external_diff_place().
 CREATE TABLE IF NOT EXISTS "sexton".external_diff_installation (
     id uuid PRIMARY KEY DEFAULT pg_catalog.gen_random_uuid(),
@@ -71,9 +82,10 @@ CREATE UNIQUE INDEX IF NOT EXISTS external_diff_installation_one_idx ON "sexton"
 
 COMMENT ON TABLE "sexton".external_diff_installation IS 'Sexton: the identity of this installation in the marker of its store';
 
--- The stores in which the marker of this installation was seen. If the marker is missing later, another disk or bucket may be in its place.
+-- The table has the stores in which the marker of this installation was seen. If the
+-- marker is missing later, another disk or bucket may be in its place.
 CREATE TABLE IF NOT EXISTS "sexton".external_diff_stores (
-    -- the URL with prefix and endpoint, without credentials
+    -- store is the URL with prefix and endpoint, without credentials.
     store text PRIMARY KEY,
     first_used_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
 );

@@ -1,18 +1,23 @@
--- The results of each rule in the last pass. A pass deletes the rows of rules that are no longer configured.
+-- The table has the results of each rule in the last pass. A pass deletes the rows of
+-- rules that are no longer configured.
 CREATE TABLE IF NOT EXISTS "sexton".retention_rules (
     rule text PRIMARY KEY,
-    -- The next pass begins immediately: due rows are left, or an operator retries the rule.
+    -- due makes the next pass begin immediately. It is set if due rows are left, or if an
+    -- operator retries the rule.
     due boolean NOT NULL,
-    -- Due rows that the pass left, up to 10,000, and since when passes leave rows.
+    -- pending is the number of due rows that the pass left, up to 10,000. capped reports
+    -- that there were more. due_since is the time since which passes have left rows.
     pending bigint NOT NULL,
     capped boolean NOT NULL,
     due_since timestamptz,
     dry_run boolean NOT NULL,
-    -- Due rows that could not be deleted, and why.
+    -- kept is the number of due rows that could not be deleted, and last_error the
+    -- reason.
     kept bigint NOT NULL,
     last_error text,
     attempts bigint NOT NULL,
-    -- The value after which the next pass continues, for a column with a time or a number. NULL if it begins with the oldest row.
+    -- The next pass continues after resume_at or resume_number, depending on the type of
+    -- the rule's column. They are NULL if the pass begins with the oldest row.
     resume_at timestamptz,
     resume_number bigint,
     checked_at timestamptz NOT NULL

@@ -1,4 +1,5 @@
--- Statements for the state of one diff. They may run in a batch with the application's path, so operators are qualified.
+-- These statements read and write the state of one diff. They may run in a batch with the
+-- application's path, so operators are qualified.
 
 -- name: DiffClaim :execrows
 INSERT INTO "sexton".external_diffs AS ledger (diff_id, token, holder, busy_until)
@@ -17,7 +18,7 @@ FROM "sexton".external_diffs
 WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint;
 
 -- name: DiffConfirm :execrows
--- Locks the claim: no other worker can take it before the transaction ends.
+-- Locks the claim, so that no other worker can take it before the transaction ends.
 SELECT
 FROM "sexton".external_diffs
 WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
@@ -50,7 +51,8 @@ WHERE diff_id OPERATOR(pg_catalog.=) @diff_id::bigint
   AND token OPERATOR(pg_catalog.=) @token::bigint;
 
 -- name: DiffOrphan :exec
--- Queues an object for removal, unless it is queued. The trigger on deleted diffs does not queue it if its snapshot is older than the claim.
+-- Queues an object for removal, unless it is queued already. The trigger on deleted diffs
+-- does not queue the object if the snapshot of the deletion is older than the claim.
 INSERT INTO "sexton".external_diff_removals (diff_id, key, store)
 SELECT @diff_id::bigint, @key::pg_catalog.text, @store::integer
 WHERE NOT EXISTS (SELECT FROM "sexton".external_diff_removals AS queued

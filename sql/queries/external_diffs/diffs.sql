@@ -41,7 +41,8 @@ WHERE diff_id = @diff_id::bigint
   AND busy_until > pg_catalog.clock_timestamp();
 
 -- name: DiffRelease :exec
--- Ends the claim. Deletes the row if it has no other state, or if the diff was deleted. The token ensures that a late worker ends only its own claim.
+-- Ends the claim of a diff. Deletes the diff's row if the row has no other state, or if
+-- the diff was deleted. The token ensures that a late worker ends only its own claim.
 WITH idle AS (
     DELETE FROM "sexton".external_diffs
     WHERE diff_id = @diff_id::bigint

@@ -1,5 +1,6 @@
 -- name: RemovalTake :one
--- Takes a due entry and hides it from other workers for the time that its removal may take.
+-- Takes a due entry and hides it from other workers for the time that its removal may
+-- take.
 UPDATE "sexton".external_diff_removals AS removal
 SET not_before = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => @seconds::pg_catalog.float8),
     attempts = removal.attempts + 1
@@ -25,8 +26,9 @@ SET not_before = pg_catalog.clock_timestamp() + pg_catalog.make_interval(
 WHERE id = @id;
 
 -- name: RemovalInUse :one
--- Reports whether a row refers to an object in a store. Without a store it reports this for any store, because an application may have moved the
--- object before it updates the row.
+-- Reports whether a row refers to an object in a store. If @store is NULL, an object with
+-- this key in any store counts, because an application may have moved the object before
+-- it updates the row.
 SELECT EXISTS (
     SELECT FROM "public".merge_request_diffs AS diff
     WHERE diff.id = ANY (@diffs::bigint[])

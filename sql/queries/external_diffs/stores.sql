@@ -1,5 +1,6 @@
 -- name: StoreSelf :one
--- Returns the identity of this installation, and whether its marker was seen in the store before.
+-- Returns the identity of this installation, and whether its marker was seen in the store
+-- before.
 SELECT installation.id::pg_catalog.text AS installation, "sexton".external_diff_place()::pg_catalog.text AS server,
     pg_catalog.current_database()::pg_catalog.text AS database,
     EXISTS (SELECT FROM "sexton".external_diff_stores AS store WHERE store.store = @store)::boolean AS known,

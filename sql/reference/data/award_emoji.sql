@@ -1,4 +1,5 @@
--- Up to three people award the same emoji, so their rows cannot be moved to a user who has the same award.
+-- Up to three people award the same emoji, so their rows cannot be moved to a user who
+-- has the same award.
 INSERT INTO award_emoji (id, user_id, awardable_type, awardable_id, name, created_at)
 SELECT
     n,

@@ -1,4 +1,4 @@
--- Every second one is a merge request's.
+-- Every second pipeline belongs to a merge request.
 INSERT INTO ci_pipelines (
     id, partition_id, project_id, user_id, merge_request_id, ref, sha, status, duration, created_at, finished_at
 )

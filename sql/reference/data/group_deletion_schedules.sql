@@ -1,4 +1,5 @@
--- By the group's owner or, for every third, by a user who may not have the permission any more.
+-- The group's owner has scheduled the deletion. For every third group it is a user who
+-- may have lost the permission.
 INSERT INTO group_deletion_schedules (group_id, user_id, marked_for_deletion_on)
 SELECT
     groups.id,

@@ -1,5 +1,6 @@
--- Every eighth group, rounded up, is a root, and every group has up to three children. So the trees have three levels. From the last
--- group backwards, every twenty-fifth is marked for deletion and renamed accordingly.
+-- Every eighth group, rounded up, is a root, and every group has up to three children. So
+-- the trees have three levels. From the last group backwards, every twenty-fifth is
+-- marked for deletion and renamed accordingly.
 INSERT INTO groups (
     id, parent_id, name, path, description, visibility_level, traversal_ids, marked_for_deletion_on, created_at, updated_at
 )

@@ -1,4 +1,5 @@
--- One per placeholder. The group of every third placeholder does not exist any more. These can be deleted, except for placeholders with too many attempts.
+-- Every placeholder has one row. The group of every third placeholder does not exist any
+-- more. Such a placeholder can be deleted unless it has too many attempts.
 INSERT INTO import_placeholder_user_details (
     id, placeholder_user_id, namespace_id, organization_id, deletion_attempts, last_deletion_attempt_at, created_at, updated_at
 )

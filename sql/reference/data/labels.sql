@@ -1,4 +1,4 @@
--- Every tenth belongs to a group.
+-- Every tenth label belongs to a group.
 INSERT INTO labels (id, project_id, group_id, title, color, created_at)
 SELECT
     n,

@@ -1,4 +1,5 @@
--- The first members own the groups, in the order of groups. Then every group has a second member. The others belong to projects.
+-- The first members own the groups, in the order of groups. The next members are the
+-- second members of all groups. The remaining members belong to projects.
 INSERT INTO members (
     id, user_id, created_by_id, source_type, source_id, access_level, state, requested_at, expires_at,
     invite_email, invite_token, invite_accepted_at, created_at

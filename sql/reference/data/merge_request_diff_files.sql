@@ -1,5 +1,6 @@
--- Unified diffs in git's format without the file header: edits, one new file in each set of three, a few pictures, and rare cases: binary data as
--- base64, an empty text, and a generated file of several megabytes.
+-- The files have unified diffs in git's format without the file header: edits, one new
+-- file in each set of three, and a few pictures. Rare cases are binary data as base64, an
+-- empty text, and a generated file of several megabytes.
 INSERT INTO merge_request_diff_files (
     merge_request_diff_id, relative_order, project_id, new_file, renamed_file, deleted_file, too_large, generated,
     "binary", a_mode, b_mode, old_path, new_path, diff

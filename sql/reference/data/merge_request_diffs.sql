@@ -9,7 +9,7 @@ SELECT
     'collected',
     CASE WHEN n % 4 = 0 THEN 3 ELSE 1 END,
     1 + pg_temp.part(n),
-    -- Both mean that the diff is in the database.
+    -- false and NULL both mean that the diff is in the database.
     CASE WHEN n % 2 = 0 THEN false END,
     true,
     pg_temp.sha(merge_requests.id, 1),

@@ -1,4 +1,4 @@
--- Their latest diff and their pipeline follow, see merge_requests_heads.sql.
+-- merge_requests_heads.sql sets the latest diff and the pipeline.
 INSERT INTO merge_requests (
     id, target_project_id, source_project_id, milestone_id, author_id, assignee_id, updated_by_id, last_edited_by_id, merge_user_id,
     title, description, source_branch, target_branch, state_id, created_at, updated_at
@@ -24,7 +24,7 @@ FROM (
     SELECT
         n,
         pg_temp.project(n, 1, @projects) AS project_id,
-        -- The newest are open, most others merged.
+        -- The newest merge requests are open, and most of the older ones are merged.
         CASE WHEN n > @merge_requests * 9 / 10 OR n % 17 = 0 THEN 1 WHEN n % 8 = 0 THEN 2 ELSE 3 END AS state_id
     FROM generate_series(@first::bigint, @last::bigint) AS n
 ) AS new;

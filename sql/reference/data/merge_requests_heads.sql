@@ -1,4 +1,5 @@
--- Sets columns that refer to later rows: the latest version and the pipeline of the last push.
+-- Sets the columns that refer to rows that are inserted later: the latest version and the
+-- pipeline of the last push.
 UPDATE merge_requests
 SET latest_merge_request_diff_id = (
         SELECT max(merge_request_diffs.id) FROM merge_request_diffs WHERE merge_request_diffs.merge_request_id = merge_requests.id

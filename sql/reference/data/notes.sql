@@ -1,4 +1,5 @@
--- A few are imported, by placeholders of the first half. The others have written nothing, so they can be deleted, and so can a single placeholder.
+-- A few notes are imported. Their authors are placeholders of the first half. The other
+-- placeholders have written nothing, so they can be deleted.
 INSERT INTO notes (id, project_id, noteable_type, noteable_id, author_id, note, system, created_at, updated_at)
 SELECT
     n,

@@ -1,8 +1,10 @@
--- Temporary functions for the INSERT statements of the data. Nothing is random, so that two loads are equal: every choice is a hash of the row's
--- number and a salt, which distinguishes the choices of one row.
+-- These temporary functions are for the INSERT statements of the data. Nothing is random,
+-- so that two loads are equal: every choice is a hash of the row's number and a salt,
+-- which distinguishes the choices of one row.
 SET TimeZone = 'UTC';
 SET synchronous_commit = off;
--- A chunk finds the rows that it refers to by primary keys. Other joins would read the complete table for every chunk.
+-- A chunk finds the rows that it refers to by primary keys. Other joins would read the
+-- complete table for every chunk.
 SET enable_hashjoin = off;
 SET enable_mergejoin = off;
 
@@ -13,7 +15,8 @@ LANGUAGE sql
 IMMUTABLE
 AS 'SELECT 1 + (hashint8extended(n, salt) & 9223372036854775807) % size';
 
--- Returns 1 to size, with low numbers far more frequent: number 1 has a share of size ^ (-1 / steepness).
+-- Returns 1 to size, with low numbers far more frequent: number 1 has a share of size ^
+-- (-1 / steepness).
 CREATE FUNCTION pg_temp.skewed(n bigint, salt bigint, size bigint, steepness double precision)
 RETURNS bigint
 LANGUAGE sql
@@ -35,14 +38,16 @@ LANGUAGE sql
 IMMUTABLE
 AS 'SELECT CASE WHEN n % 10 = 1 THEN 1 ELSE pg_temp.skewed(n, salt, projects, 1.5) END';
 
--- Returns the time of row n of a number of rows, distributed evenly over the year before today.
+-- Returns the time of row n of a number of rows, distributed evenly over the year before
+-- today.
 CREATE FUNCTION pg_temp.moment(n bigint, size bigint, today timestamptz)
 RETURNS timestamptz
 LANGUAGE sql
 STABLE
 AS 'SELECT today - interval ''525600 minutes'' * ((size - n)::double precision / size)';
 
--- Every fourth parent has three parts, and the others have one. Returns the parent of part n.
+-- Every fourth parent has three parts, and the others have one. Returns the parent of
+-- part n.
 CREATE FUNCTION pg_temp.whole(n bigint)
 RETURNS bigint
 LANGUAGE sql

@@ -1,4 +1,5 @@
--- First people with a few project bots, then the placeholders, one for each row of their details.
+-- The first users are people and a few project bots. The last users are placeholders, one
+-- for each row of import_placeholder_user_details.
 INSERT INTO users (
     id, username, email, name, state, user_type, admin, private_profile, confirmed_at, last_activity_on, created_at, updated_at
 )

@@ -1,4 +1,4 @@
--- Every eighth belongs to a group.
+-- Every eighth hook belongs to a group.
 INSERT INTO web_hooks (id, project_id, group_id, url, push_events, created_at)
 SELECT
     n,

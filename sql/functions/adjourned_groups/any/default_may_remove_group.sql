@@ -1,4 +1,5 @@
--- Reports whether a user may remove a group by the configured function of the application. Without one it returns true.
+-- Reports whether a user may remove a group by the application's configured function.
+-- Returns true if no function is configured.
 CREATE OR REPLACE FUNCTION "sexton".default_may_remove_group(user_id "{user}", group_id "{group}")
 RETURNS boolean
 LANGUAGE plpgsql

@@ -1,4 +1,5 @@
--- Returns the date before which a mark makes a group due: today (UTC) minus the configured period.
+-- Returns the date before which a mark makes a group due: today (UTC) minus the
+-- configured period.
 CREATE OR REPLACE FUNCTION "sexton".group_deletion_cutoff()
 RETURNS date
 LANGUAGE sql

@@ -1,1 +1,2 @@
--- Empty: the mark is a column of the group, so it does not depend on the user who set it.
+-- This file is empty because groups of another table than GitLab's need no such function.
+-- Their mark is a column of the group, so it does not depend on the user who set it.

@@ -1,10 +1,12 @@
--- Queues a user's deletion, in the caller's transaction, and changes the columns that ghost_users.on_request names. Returns
--- false if the user is queued already. Then nothing changes, not even hard_delete.
+-- Queues a user's deletion, in the caller's transaction, and changes the columns that
+-- ghost_users.on_request names. Returns false if the user is queued already. Then nothing
+-- changes, not even hard_delete.
 --
 -- With hard_delete, contributions are deleted instead of passing to the ghost user.
 --
--- Raises SX010 if the user does not exist, SX011 for the ghost user and for a user that the application's rule refuses, and
--- SX013 with delete_groups, because these users own no groups.
+-- Raises SX010 if the user does not exist, SX011 for the ghost user and for a user that
+-- the application's rule refuses, and SX013 with delete_groups, because these users own
+-- no groups.
 CREATE OR REPLACE FUNCTION "sexton".delete_user(
     user_id "{type}",
     initiator_id "{type}",
@@ -19,12 +21,12 @@ SET row_security = off
 AS $sexton$
 #variable_conflict use_variable
 DECLARE
-    -- The stored key. A collation may compare other texts as equal.
+    -- account_id is the stored key. A collation may compare other texts as equal to it.
     account_id "{type}";
     previous text;
     reason text;
 BEGIN
-    -- Serializes calls for the same user.
+    -- The row lock serializes calls for the same user.
     SELECT account."{key}", {previous} INTO account_id, previous
     FROM "public"."{users}" AS account
     WHERE account."{key}" = delete_user.user_id
