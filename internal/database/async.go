@@ -9,14 +9,15 @@ import (
 	"sexton/internal/dbsqlc"
 )
 
-// A worker writes a dozen rows for each piece of work: a job, its fetch and its end, a
-// lease, a fence, a run. Most of the latency of a wake-up would be the flush to disk
-// after each of these commits. So they use connections with asynchronous commit.
+// A worker writes a dozen rows for each run: a job, its fetch and its end, a lease, a
+// fence, a row of the history. Most of the latency of a wake-up would be the flush to
+// disk after each of these commits. So these writes use connections with asynchronous
+// commit.
 //
-// That is safe with a single database. The WAL keeps the order of commits, so lease and
-// fence precede every durable batch under their token. A crash of the server loses the
-// last commits before it and ends every connection, and with it every pass. Per lost
-// commit:
+// Asynchronous commit is safe with a single database. The WAL keeps the order of commits,
+// so lease and fence precede every durable batch under their token. A crash of the server
+// loses the last commits before the crash, and ends every connection and so every run.
+// The consequence depends on the lost commit:
 //
 //   - A job: its row of work is still due, and the subscription that queries after it has
 //     reconnected inserts another job.
@@ -41,8 +42,9 @@ import (
 // behind a transaction pooler, whose connections outlive a crash. Pauses, cancellations
 // and everything else that an operator gets an answer for use Pool, and always wait.
 
-// Async returns connections with asynchronous commit for a worker with a single database,
-// and otherwise the ones of Pool. A batch decides by itself whether its commit waits.
+// Async returns the pool with asynchronous commit if the database has one, and otherwise
+// Pool. A worker with a single database has one, see [ForWork]. A batch sets
+// synchronous_commit itself.
 func (d Database) Async() *pgxpool.Pool {
 	if d.async != nil {
 		return d.async
@@ -50,15 +52,16 @@ func (d Database) Async() *pgxpool.Pool {
 	return d.Pool
 }
 
-// AsyncQueries returns the generated queries on Async.
+// AsyncQueries returns the generated queries on the pool of Async.
 func (d Database) AsyncQueries() *dbsqlc.Queries { return d.Names.Queries(d.Async()) }
 
 // warm is the number of connections that a worker always keeps open. Their prepared
 // statements save four round trips of a wake-up.
 const warm = 2
 
-// ForWork replaces the pools of a worker's databases by ones that keep connections open,
-// and commit asynchronously if that is safe. A second call keeps the asynchronous pool.
+// ForWork replaces the pools of a worker's databases by pools that always keep some
+// connections open. A single database without a pooler instead gets a second such pool
+// with asynchronous commit, which Async returns.
 func ForWork(ctx context.Context, databases []Database) error {
 	for i := range databases {
 		d := &databases[i]
@@ -75,10 +78,11 @@ func ForWork(ctx context.Context, databases []Database) error {
 				return ctx.Err()
 			}
 			if async = err == nil; async {
-				// Not by SET: an undetected pooler would pass such a session on to the
-				// application. It refuses these parameters, or drops them.
+				// The settings are start-up parameters instead of SET statements. If
+				// there is an undetected pooler, it would pass a changed session to the
+				// application, but it refuses or drops start-up parameters.
 				settings.ConnConfig.RuntimeParams["synchronous_commit"] = "off"
-				settings.ConnConfig.RuntimeParams["sexton.synchronous_commit"] = wait // For begin_batch.
+				settings.ConnConfig.RuntimeParams["sexton.synchronous_commit"] = wait // Function commit_mode reads it.
 			}
 		}
 		pool, err := pgxpool.NewWithConfig(ctx, settings)

@@ -15,7 +15,7 @@ type Change struct {
 	At time.Time
 	// Actor is the user that logged in, "token", or "page" if no login is required.
 	Actor string
-	// Remote is the address of the request; empty for the command line.
+	// Remote is the address of the request. It is empty for the command line.
 	Remote string
 	// Action is a short word, such as pause. Target is the changed object.
 	Action string
@@ -23,8 +23,8 @@ type Change struct {
 	Reason string
 }
 
-// RecordChange adds an entry with the current time, in a transaction or not, and removes
-// some of the expired entries.
+// RecordChange adds an entry with the current time to the audit trail, and removes some
+// of the expired entries.
 func RecordChange(ctx context.Context, jobs Database, tx dbsqlc.DBTX, entry Change) error {
 	queries := jobs.Names.Queries(tx)
 	row := dbsqlc.AuditAddParams{
@@ -38,7 +38,7 @@ func RecordChange(ctx context.Context, jobs Database, tx dbsqlc.DBTX, entry Chan
 	return problem.Doing(err, "prune recorded changes")
 }
 
-// LastChanges returns the last entries, newest first.
+// LastChanges returns the last entries of the audit trail, newest first.
 func LastChanges(ctx context.Context, jobs Database, most int) ([]Change, error) {
 	rows, err := jobs.Queries().AuditLast(ctx, int32(most))
 	if err != nil {

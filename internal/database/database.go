@@ -17,14 +17,15 @@ import (
 	"sexton/internal/problem"
 )
 
-// Database is one connected database.
+// Database has the connections of one configured database.
 type Database struct {
-	// Name is the configured one.
+	// Name is the name in the configuration.
 	Name  string
 	Pool  *pgxpool.Pool
 	Names pgcatalog.Names
-	// Direct connects past a transaction pooler, for work that needs its own session.
-	// Sessions has such connections. Without a direct URL it is Pool.
+	// Direct has the settings of connections past a transaction pooler, for work that
+	// needs its own session. Sessions is a pool of such connections. Without a direct
+	// URL, Sessions is Pool.
 	Direct   *pgx.ConnConfig
 	Sessions *pgxpool.Pool
 
@@ -49,27 +50,28 @@ func (d Database) Pooled() bool { return d.pooled }
 
 const (
 	connectTimeout = 5 * time.Second
-	// idleTime is how long an unused connection is kept. It replaces pgxIdleTime, the
-	// default of pgx, which would keep the connections of one busy moment for half an
-	// hour.
+	// idleTime is the time after which an unused connection is closed. It replaces
+	// pgxIdleTime, the default of pgx, which would keep the connections of one busy
+	// moment for half an hour.
 	idleTime    = 8 * time.Second
 	pgxIdleTime = 30 * time.Minute
-	// pingAfter is how long a connection may have been idle before it is checked, as in
-	// pgx.
+	// pingAfter is the idle time after which a connection is checked before it is used,
+	// as in pgx.
 	pingAfter = time.Second
 )
 
-// The encodings of sessions. A database in unknownEncoding stores any bytes as they are.
+// These constants are client encodings. A database with the encoding SQL_ASCII
+// (unknownEncoding) stores any bytes without conversion.
 const (
 	utf8            = "UTF8"
 	unknownEncoding = "SQL_ASCII"
 )
 
-// Option changes the settings of a pool. It is not applied to a transaction pooler, which
-// refuses start-up parameters.
+// Option changes the settings of a pool. Options are not applied to connections through a
+// transaction pooler, because it refuses start-up parameters.
 type Option func(settings *pgx.ConnConfig)
 
-// LockTimeout sets lock_timeout, unless the URL sets it.
+// LockTimeout returns an option that sets lock_timeout, unless the URL sets it.
 func LockTimeout(wait time.Duration) Option {
 	return func(settings *pgx.ConnConfig) {
 		const key = "lock_timeout"
@@ -80,9 +82,10 @@ func LockTimeout(wait time.Duration) Option {
 }
 
 // Open connects with a pool of at most maxConns connections and checks that the server
-// answers. It also checks the direct URL, for Database.Direct; empty means url. The error
-// is a *SettingsError, an *UnreachableError, or ctx's. With an *UnreachableError the
-// returned database is open: its pool connects as soon as the server answers.
+// answers. It also checks the direct URL, which is used for Database.Direct. An empty
+// direct URL means url. The error is a *SettingsError, an *UnreachableError, or ctx's. If
+// the error is an *UnreachableError, the returned database is open: its pool connects
+// when the server answers.
 func Open(ctx context.Context, name, url, direct string, names pgcatalog.Names, maxConns int32,
 	options ...Option,
 ) (Database, error) {
@@ -90,8 +93,8 @@ func Open(ctx context.Context, name, url, direct string, names pgcatalog.Names, 
 	if err != nil {
 		return db, err
 	}
-	// Texts in a SQL_ASCII database may have any encoding. The server would refuse to
-	// return a text that is not UTF-8.
+	// Texts in a SQL_ASCII database may have any encoding. With client_encoding UTF8 the
+	// server would refuse to return a text that is not UTF-8.
 	var encoding string
 	err = db.Pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 		encoding = conn.Conn().PgConn().ParameterStatus("server_encoding")
@@ -104,7 +107,7 @@ func Open(ctx context.Context, name, url, direct string, names pgcatalog.Names, 
 	return db, err //nolint:wrapcheck // It is ctx's error, because a connection is idle.
 }
 
-// openAs opens the database with a client_encoding.
+// openAs opens the database with the given client_encoding.
 func openAs(
 	ctx context.Context, encoding, name, url, direct string, names pgcatalog.Names, maxConns int32, options ...Option,
 ) (Database, error) {
@@ -113,7 +116,8 @@ func openAs(
 		return Database{}, err
 	}
 	settings.MaxConns = maxConns
-	// Each child table has its own statements, and GitLab has more than 200 child tables.
+	// The statement cache must be large: each child table has its own statements, and
+	// GitLab has more than 200 child tables.
 	settings.ConnConfig.StatementCacheCapacity = 1024
 	// The search_path of the URL is for the application's triggers.
 	db := Database{Name: name, pooled: pooled(settings.ConnConfig, direct)}
@@ -165,9 +169,9 @@ func (d Database) Ping(ctx context.Context) error {
 	return d.Unreachable(err)
 }
 
-// WriteRefusal returns why the server accepts no writes, or "". After a failover the old
-// primary may continue as a standby, and hosted servers become read-only if their disk is
-// full.
+// WriteRefusal returns the reason why the server accepts no writes, or "". After a
+// failover the old primary may continue as a standby, and hosted servers become read-only
+// if their disk is full.
 func (d Database) WriteRefusal(ctx context.Context) (reason string, err error) {
 	const sql = `SELECT CASE
 		WHEN pg_catalog.pg_is_in_recovery() THEN 'its server is a standby (in recovery)'
@@ -195,7 +199,7 @@ func parse(name, key, url, encoding string) (*pgxpool.Config, error) {
 	settings.ShouldPing = func(_ context.Context, idle pgxpool.ShouldPingParams) bool {
 		return idle.IdleDuration > pingAfter && !quiet(idle.Conn.PgConn().Conn())
 	}
-	// The database and the role may have another default.
+	// The database and the role may have another default for this setting.
 	settings.ConnConfig.RuntimeParams["client_encoding"] = encoding
 	// Workers recognize each other by the prefix of the name, for example among lock
 	// holders.
@@ -205,7 +209,7 @@ func parse(name, key, url, encoding string) (*pgxpool.Config, error) {
 	return settings, nil
 }
 
-// tryDirect connects once past the pooler, so that an error is found at the start.
+// tryDirect connects once with the direct URL, so that Open detects an error in it.
 func (d Database) tryDirect(ctx context.Context) error {
 	conn, err := pgx.ConnectConfig(ctx, d.Direct)
 	if err != nil {
@@ -214,7 +218,7 @@ func (d Database) tryDirect(ctx context.Context) error {
 		}
 		return unreachable(d.Name, keyListen, d.Direct.Config, err)
 	}
-	// The error does not matter.
+	// The connection was only a test, so an error on closing it is ignored.
 	_ = conn.Close(ctx)
 	return nil
 }
@@ -225,13 +229,14 @@ func (d Database) tryDirect(ctx context.Context) error {
 const PinPath = "pg_catalog.set_config('search_path', '" + OwnPath + "', true)"
 
 // GenericPlan is the SQL expression that makes later statements of the transaction use
-// the cached generic plan, with the path of PinPath. Otherwise Postgres plans a query on
-// arrays each time, which takes ten times as long as running it. A pipeline is one
-// transaction.
+// the cached generic plan, and sets the path of PinPath. Otherwise Postgres plans a query
+// with array parameters at each execution, which takes ten times as long as running it.
+// Statements of a pipeline are one transaction.
 const GenericPlan = "pg_catalog.concat_ws(' ', " + PinPath +
 	", pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true))"
 
-// Pinned runs a query with the search_path of Sexton's own statements.
+// Pinned runs a query with the search_path of Sexton's own statements, and returns its
+// row.
 func Pinned(ctx context.Context, on Sender, sql string, args ...any) pgx.Row {
 	return After(ctx, on, PinPath, sql, args...)
 }
@@ -241,7 +246,8 @@ type Sender interface {
 	SendBatch(ctx context.Context, pipeline *pgx.Batch) pgx.BatchResults
 }
 
-// After evaluates an SQL expression and then runs a query, in one round trip.
+// After evaluates an SQL expression, runs a query and returns the row of the query, in
+// one round trip.
 func After(ctx context.Context, on Sender, expression, sql string, args ...any) pgx.Row {
 	pipeline := &pgx.Batch{}
 	pipeline.Queue("SELECT " + expression)
@@ -283,16 +289,16 @@ func Write(ctx context.Context, on Beginner, do func(tx pgx.Tx) error) error {
 		on = conn.Conn()
 	}
 	err := pgx.BeginTxFunc(ctx, on, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, do)
-	if conn, ok := on.(*pgx.Conn); ok && err == nil { // A rollback reverts the settings.
+	if conn, ok := on.(*pgx.Conn); ok && err == nil { // The rollback also reverts changed settings.
 		if _, failed := conn.Exec(ctx, "RESET ALL"); failed != nil {
-			_ = conn.Close(ctx) // The work is committed, and the pool opens another connection.
+			_ = conn.Close(ctx) // The transaction is committed, so an error here is ignored. The pool replaces the closed connection.
 		}
 	}
 	return err //nolint:wrapcheck // The error of do, or of the server.
 }
 
-// OwnPath is the search_path of direct sessions and of Sexton's own statements.
-// Unqualified names never find objects of other roles.
+// OwnPath is the search_path of direct sessions and of Sexton's own statements. With this
+// path, unqualified names never resolve to objects of other roles.
 const OwnPath = "pg_catalog, pg_temp"
 
 const pathKey = "search_path"
@@ -306,7 +312,8 @@ func pooled(settings *pgx.ConnConfig, direct string) bool {
 	return direct != "" || settings.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement
 }
 
-// pin sets the search_path of direct sessions, and returns the path that the URL sets.
+// pin sets the search_path to OwnPath unless the connection is pooled, and returns the
+// path that the URL sets.
 func pin(settings *pgx.ConnConfig, isPooled bool) (urlPath string) {
 	if option := pathOption.FindStringSubmatch(settings.RuntimeParams["options"]); option != nil {
 		urlPath = regexp.MustCompile(`\\(.)`).ReplaceAllString(option[1], "$1")

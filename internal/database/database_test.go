@@ -47,8 +47,8 @@ func TestOpen(t *testing.T) {
 	require.Equal(t, "sexton", application)
 }
 
-// Texts of sessions are in UTF-8 whatever their default is. In a database that stores any
-// bytes they are not converted.
+// Sessions return texts in UTF-8 under any default client_encoding. In a SQL_ASCII
+// database, texts are not converted.
 func TestEncodingOfSessions(t *testing.T) {
 	t.Parallel()
 	for database, want := range map[string]string{"UTF8": "UTF8", "LATIN1": "UTF8", "SQL_ASCII": "SQL_ASCII"} {
@@ -62,7 +62,7 @@ func TestEncodingOfSessions(t *testing.T) {
 	}
 }
 
-// The server of an open database becomes a standby.
+// If the server of an open database becomes a standby, WriteRefusal returns a reason.
 func TestWriteRefusal(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t)
@@ -93,7 +93,7 @@ func TestOpenKeepsWhatTheConnectionStringSays(t *testing.T) {
 	require.Equal(t, "5s", db.Direct.ConnectTimeout.String())
 }
 
-// refused opens a database that must not open and returns why.
+// refused opens a database, requires an *UnreachableError, and returns it.
 func refused(t *testing.T, url, direct string) *database.UnreachableError {
 	db, err := open(t.Context(), url, direct)
 	require.NotNil(t, db.Pool, "it may be there later")
@@ -115,7 +115,7 @@ func edit(t *testing.T, address string, change func(u *url.URL)) string {
 	return u.String()
 }
 
-// query adds parameters, such as "&connect_timeout=7", to a connection string.
+// query adds parameters such as "&connect_timeout=7" to a connection string.
 func query(t *testing.T, address, parameters string) string {
 	return edit(t, address, func(u *url.URL) { u.RawQuery += parameters })
 }
@@ -178,7 +178,7 @@ func TestOpenWithWrongPassword(t *testing.T) {
 
 	pgtest.Must(open(t.Context(), guarded("right"), ""))(t).Close()
 
-	// A smart shutdown waits for the session above and lets nobody else in.
+	// A smart shutdown waits for the session above and refuses new sessions.
 	require.NoError(t, syscall.Kill(server.PID(), syscall.SIGTERM))
 	pgtest.WaitFor(t, "the server to shut down", func(ctx context.Context) (bool, error) {
 		db, err := open(ctx, guarded("right"), "")
@@ -203,7 +203,8 @@ func TestOpenWithoutServer(t *testing.T) {
 	e = refused(t, "postgres://user:"+secret+"@no-such-host.invalid/app", "")
 	require.Equal(t, "host no-such-host.invalid cannot be found", e.Reason)
 
-	// Ports below 1024 are given to nobody by chance, so that no other test listens here.
+	// No other test listens on a port below 1024, because such ports are never assigned
+	// at random.
 	e = refused(t, "postgres://user:"+secret+"@127.0.0.1:1/app", "")
 	require.Equal(t, "no server answers at 127.0.0.1 port 1: connection refused", e.Reason)
 }
@@ -233,7 +234,7 @@ func TestOpenAnotherServerThanPostgres(t *testing.T) {
 
 func TestOpenGivesUpOnASilentServer(t *testing.T) {
 	t.Parallel()
-	// Connections wait in the backlog, and nobody ever takes them out.
+	// Connections wait in the backlog, because the listener never accepts them.
 	listener := pgtest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer func() { require.NoError(t, listener.Close()) }()
 	e := refused(t, fmt.Sprintf("postgres://user:%s@%s/app?connect_timeout=1&sslmode=disable", secret, listener.Addr()),
@@ -290,8 +291,8 @@ func TestLockTimeoutIsForSessionsOfOurOwn(t *testing.T) {
 	}
 }
 
-// What an application's trigger sets for the session must not stay on the connection, be
-// it a pool's or a single one.
+// Write resets session settings that an application's trigger has changed, on a
+// connection of a pool and on a single connection.
 func TestSettingsOfTriggersEndWithTheTransaction(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)

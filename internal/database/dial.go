@@ -10,17 +10,18 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// deadAfter is how long the peer of a connection may be silent before the connection is
-// closed, for example after a power cut or if a firewall has dropped its state. The
-// kernel's defaults are two hours while waiting and 16 minutes while sending.
+// deadAfter is the time after which a connection with a silent peer is closed, for
+// example after a power cut or if a firewall has dropped its state. The kernel's defaults
+// are two hours while waiting and 16 minutes while sending.
 const deadAfter = 15 * time.Second
 
-// dialer opens the connections of a database. Its settings belong to the socket. As
-// parameters of the URL they would be sent to the server.
+// dialer opens the connections of a database and sets socket options. The options cannot
+// be parameters of the URL, because those are sent to the server.
 type dialer struct {
 	net.Dialer
 
-	// pooled is valid if known is true, after the first connection.
+	// pooled reports that connections go through a pooler. It is valid if known is true,
+	// after the first connection.
 	known, pooled atomic.Bool
 }
 
@@ -49,11 +50,12 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	return &connection{Conn: conn, dialer: d}, nil
 }
 
-// connectedKey is the key of a connection's custom data for the time when it connected.
+// connectedKey is the key of a connection's custom data for the time at which it was
+// opened.
 const connectedKey = "sexton.database.connected"
 
-// ConnectedBefore reports whether a connection of a pool is older than a moment, so that
-// the server has not crashed since then.
+// ConnectedBefore reports whether a connection of a pool was opened before a given time,
+// so that the server has not crashed since then.
 func ConnectedBefore(conn *pgx.Conn, moment time.Time) bool {
 	since, known := conn.PgConn().CustomData()[connectedKey].(time.Time)
 	return known && since.Before(moment)
@@ -75,16 +77,16 @@ func (d *dialer) inspect(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// connection keeps pgx from sending cancel requests through a pooler. pgx sends one for
-// each connection that a context ends, and pgbouncer 1.18 crashes on them. pgx uses the
-// remote address only for cancel requests.
+// connection is a socket whose remote address, for a pooler, is an address that dial
+// refuses. pgx uses the remote address only for cancel requests. It sends one for each
+// connection that a context ends, and pgbouncer 1.18 crashes on cancel requests.
 type connection struct {
 	net.Conn
 
 	dialer *dialer
 }
 
-// nowhere is the network of an address that dial refuses.
+// nowhere is the network name of the address that dial refuses.
 const nowhere = "nowhere"
 
 func (c *connection) RemoteAddr() net.Addr {

@@ -10,21 +10,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setUserTimeout bounds how long the kernel retransmits data that the peer does not
-// acknowledge.
+// setUserTimeout limits the time for which the kernel retransmits data that the peer does
+// not acknowledge.
 func setUserTimeout(network, _ string, socket syscall.RawConn) error {
 	if !strings.HasPrefix(network, "tcp") {
 		return nil
 	}
 	return socket.Control(func(fd uintptr) { //nolint:wrapcheck // net words it
-		// A kernel without this option still has the keep-alive.
+		// Without this option, the TCP keep-alive still detects a dead peer.
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(deadAfter.Milliseconds()))
 	})
 }
 
-// quiet reports whether an idle connection has nothing to read, neither its end nor a
-// message of a server that shuts down. That replaces a ping, which costs the server a
-// transaction.
+// quiet reports whether an idle connection has nothing to read: neither the end of the
+// connection nor a message of a server that shuts down. The check replaces a ping, which
+// costs the server a transaction.
 func quiet(conn net.Conn) bool {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// setUserTimeout does nothing. The keep-alive detects a dead peer.
+// setUserTimeout does nothing on this platform. The TCP keep-alive detects a dead peer.
 func setUserTimeout(string, string, syscall.RawConn) error { return nil }
 
 // quiet returns false, so that a ping checks the connection.

@@ -22,8 +22,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// relay forwards TCP connections to a server. Like a pooler it may send clients a process
-// ID of its own.
+// relay forwards TCP connections to a server. Like a pooler, it can replace the process
+// ID that the server sends.
 type relay struct {
 	url     string
 	pooler  bool
@@ -108,7 +108,7 @@ func TestConnectionsDetectADeadPeer(t *testing.T) {
 	direct := pgtest.ConnectAs(t, db.Direct)
 
 	for _, conn := range []*pgx.Conn{pooled.Conn(), direct} {
-		// 15 s after the last answer, whether the connection waits or sends.
+		// The connection is closed 15 s after the last answer, whether it waits or sends.
 		require.Equal(t, 5, socketOption(t, conn, syscall.TCP_KEEPIDLE))
 		require.Equal(t, 5, socketOption(t, conn, syscall.TCP_KEEPINTVL))
 		require.Equal(t, 2, socketOption(t, conn, syscall.TCP_KEEPCNT))
@@ -141,7 +141,7 @@ func TestNoCancelRequestGoesThroughAPooler(t *testing.T) {
 		_, err := db.Pool.Exec(ctx, "SELECT pg_sleep(1)")
 		cancel()
 		require.Error(t, err)
-		// It waits for the connections that a context has ended.
+		// Close waits for the connections that a context has ended.
 		db.Close()
 		if pooler {
 			require.Zero(t, r.cancels.Load())

@@ -5,10 +5,10 @@
 //	              Async             the same with asynchronous commit, in a worker with a single database
 //	direct url ─► Direct, Sessions  work that needs its own session, past the pooler
 //
-// Its invariant: no error contains a password. A connection string that cannot be parsed
-// is not repeated at all, because the parser cannot distinguish the password from the
-// rest.
+// Its invariant is that no error contains a password. An error about a connection string
+// that cannot be parsed contains no part of the string, because the parser cannot
+// distinguish the password from other parts.
 //
 // If a server is down, Open returns an UnreachableError with the fix, and an open
-// Database: its pool connects as soon as the server answers.
+// Database whose pool connects when the server answers.
 package database

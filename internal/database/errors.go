@@ -14,14 +14,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// The configuration keys that errors name.
+// These constants are the configuration keys in errors.
 const (
 	keyURL    = "url"
 	keyListen = "listen_url"
 )
 
 // SettingsError reports a malformed connection string. Its text contains no part of the
-// string, because the parser cannot distinguish the password from the rest.
+// string, because the parser cannot distinguish the password from other parts.
 type SettingsError struct {
 	Database string
 	// Key is url or listen_url.
@@ -36,7 +36,7 @@ func (e *SettingsError) Error() string {
 // UnreachableError reports that a database cannot be reached or refuses sessions.
 type UnreachableError struct {
 	Database string
-	// Key is the setting of the address, url or listen_url.
+	// Key is the configuration key of the address, url or listen_url.
 	Key string
 	// Reason and Fix contain no password.
 	Reason string
@@ -58,7 +58,7 @@ func Lost(err error) bool {
 	var unreachable *UnreachableError
 	var pgErr *pgconn.PgError
 	var network net.Error
-	var file *fs.PathError // It wraps a syscall.Errno, which implements net.Error.
+	var file *fs.PathError // A ConnectError wraps a syscall.Errno, which implements net.Error.
 	switch {
 	case err == nil, errors.Is(err, context.Canceled), errors.As(err, &file):
 		return false
@@ -69,15 +69,15 @@ func Lost(err error) bool {
 		return true
 	case errors.As(err, &pgErr):
 		// Connection exceptions, and shutdown, crash or start of the server. pgbouncer
-		// and the server also send 08P01 when they end a connection. With severity ERROR
-		// it would recur at each attempt.
+		// and the server also send 08P01 when they end a connection. An error 08P01 with
+		// severity ERROR would recur at each attempt.
 		violated := pgErr.Code == "08P01" && pgErr.SeverityUnlocalized == "ERROR"
 		return strings.HasPrefix(pgErr.Code, "08") && !violated || strings.HasPrefix(pgErr.Code, "57P")
 	}
 	return errors.As(err, &network)
 }
 
-// Unreachable returns the *UnreachableError for an error of a reconnection.
+// Unreachable returns an *UnreachableError for an error of an open database.
 func (d Database) Unreachable(err error) error {
 	return unreachable(d.Name, keyURL, d.Pool.Config().ConnConfig.Config, err)
 }
@@ -95,7 +95,7 @@ func unreachable(name, key string, settings pgconn.Config, err error) error {
 	return e
 }
 
-// refused explains an error that the server returned.
+// refused returns the reason and the fix for an error that the server returned.
 func refused(settings pgconn.Config, err *pgconn.PgError) (reason, fix string) {
 	switch err.Code {
 	case "3D000":
@@ -131,7 +131,7 @@ func throughPooler(name, key string) string {
 	return fmt.Sprintf("it connects through a pooler; set databases.%s.listen_url to a direct connection, or add default_query_exec_mode=exec to the url", name)
 }
 
-// silent explains why no Postgres server answered.
+// silent returns the reason and the fix if no Postgres server answered.
 func silent(settings pgconn.Config, err error) (reason, fix string) {
 	at := fmt.Sprintf("%s port %d", settings.Host, settings.Port)
 	var unknown *net.DNSError
@@ -145,8 +145,8 @@ func silent(settings pgconn.Config, err error) (reason, fix string) {
 	case errors.As(err, &errno):
 		return fmt.Sprintf("no server answers at %s: %v", at, errno), "start it, or correct host and port"
 	}
-	// Otherwise the server is not Postgres, or refuses TLS. The driver's error has one
-	// line per attempt with addresses and steps, but no secret.
+	// If no case above matches, the server is not Postgres, or refuses TLS. The driver's
+	// error has one line per attempt with addresses and steps, but no secret.
 	lines := strings.Split(err.Error(), "\n")
 	return fmt.Sprintf("the connection to %s failed: %s", at, strings.TrimSpace(lines[len(lines)-1])),
 		"correct host, port and sslmode"

@@ -10,5 +10,5 @@ func Unwrap(conn net.Conn) net.Conn {
 	return conn
 }
 
-// PingAfter is pingAfter.
+// PingAfter exports pingAfter.
 const PingAfter = pingAfter

@@ -52,8 +52,8 @@ func TestDirectSessionsHaveTheirOwnPath(t *testing.T) {
 	})
 }
 
-// pooler answers every connection as pgbouncer answers one with a start-up parameter that
-// it does not know.
+// pooler answers every connection like pgbouncer answers a connection with an unknown
+// start-up parameter.
 func pooler(t *testing.T) string {
 	listener := pgtest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	gone := make(chan struct{})
@@ -142,7 +142,7 @@ func TestWorkersCommitAsynchronouslyWithOneDatabase(t *testing.T) {
 	})
 }
 
-// By default Postgres plans this query again for each array.
+// Without GenericPlan, Postgres plans this query again for each array.
 func TestQueriesAfterGenericPlanKeepIt(t *testing.T) {
 	t.Parallel()
 	conn := pgtest.Connect(t, pgtest.New(t).URL)
@@ -170,7 +170,7 @@ func TestConnectionLostBeforeTheStatementIsLost(t *testing.T) {
 	conn, err := pgx.Connect(t.Context(), d.URL)
 	require.NoError(t, err)
 	d.Terminate("pid = $1", conn.PgConn().PID())
-	for range 2 { // The first statement notices, the second finds no connection.
+	for range 2 { // The first statement detects the loss, and the second statement finds no connection.
 		_, err = conn.Exec(t.Context(), "SELECT 1")
 		require.True(t, database.Lost(err), "%v", err)
 	}

@@ -12,8 +12,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// A ping of an idle connection is a transaction to the server, and a round trip of the
-// wake-up that takes it.
+// Idle connections are checked without a ping. A ping costs the server a transaction, and
+// the wake-up that uses the connection a round trip.
 func TestIdleConnectionIsPingedOnlyIfItsSocketIsReadable(t *testing.T) {
 	t.Parallel()
 	d := pgtest.New(t)

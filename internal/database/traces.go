@@ -14,16 +14,16 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 )
 
-// TracerName is the name of the tracer whose spans are runs.
+// TracerName is the name of the tracer for runs of jobs.
 const TracerName = "sexton"
 
-// flushTimeout is how long the end of the process waits for its last spans.
+// flushTimeout limits the time in which the last spans are sent when the process ends.
 const flushTimeout = 5 * time.Second
 
 // StartTraces sends traces by OpenTelemetry until stop is called, if the standard
-// environment variables name a receiver. Otherwise spans belong to the library's no-op
-// provider, and connections have no tracer. StartTraces passes errors to failed. The
-// library itself reads the other variables of the process.
+// environment variables name a receiver. Otherwise the library's no-op provider drops all
+// spans, and connections have no tracer. StartTraces passes errors to failed. The library
+// reads the other environment variables itself.
 func StartTraces(ctx context.Context, getenv func(string) string, failed func(error)) (stop func()) {
 	stop = func() {}
 	if !receiverNamed(getenv) {
@@ -44,7 +44,7 @@ func StartTraces(ctx context.Context, getenv func(string) string, failed func(er
 	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", TracerName)),
 		resource.WithTelemetrySDK(), resource.WithFromEnv())
 	if err != nil {
-		failed(err) // The resource has the attributes that could be read.
+		failed(err) // On an error, the resource still has the attributes that could be read.
 	}
 	provider := trace.NewTracerProvider(trace.WithBatcher(exporter), trace.WithResource(about))
 	otel.SetTracerProvider(provider)

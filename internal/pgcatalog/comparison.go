@@ -12,21 +12,24 @@ import (
 type Key struct {
 	Column
 
-	// family, input and collation are the ones of the index; empty means the defaults.
+	// family, input and collation are the operator family, input type and collation of
+	// the index. They are empty if the column has no such index, so that the defaults
+	// apply.
 	family, input string
 	collation     Collation
 }
 
-// Collation is the collation of a type; the name is empty if the type has none.
+// Collation is the collation of a type. The name is empty if the type has no collation.
 type Collation struct {
-	// Name is qualified and quoted.
+	// Name is the qualified and quoted name.
 	Name string
-	// Loose reports that different texts may be equal (nondeterministic).
+	// Loose reports that the collation is nondeterministic, so that different texts may
+	// be equal.
 	Loose bool
 }
 
-// Key returns the columns of a unique index on exactly these columns in any order, or
-// else of the primary key.
+// Key returns these columns with the properties of a unique index on exactly these
+// columns, in any order. If there is no such index, it uses the primary key.
 func (r *Relation) Key(columns []string) []Key {
 	keys := render.Each(columns, func(name string) Key {
 		return Key{
@@ -51,13 +54,14 @@ func (r *Relation) Key(columns []string) []Key {
 	return keys
 }
 
-// Comparison is how statements compare a column with values of one type.
+// Comparison has the parts of SQL expressions that compare a column with values of one
+// type.
 type Comparison struct {
-	// Operator is the qualified operator for equality, and After the one for greater
+	// Operator is the qualified operator for equality, and After the operator for greater
 	// than.
 	Operator, After string
-	// atLeast and atMost compare the column with a key. less and more compare two keys.
-	// They are empty if the family lacks one of them.
+	// atLeast and atMost are operators that compare the column with a key. less and more
+	// compare two keys. All four are empty if the family lacks one of them.
 	atLeast, atMost, less, more string
 	// cast is the type that the column is cast to, and value the type that keys are cast
 	// to.
@@ -65,7 +69,7 @@ type Comparison struct {
 	// back reports that numeric keys are converted to bigint, which compares with the
 	// column's integer type.
 	back bool
-	// collate is the COLLATE clause, and collation the resulting collation.
+	// collate is the COLLATE clause, and collation the collation of the comparison.
 	collate, collation string
 	oid                uint32
 	// computed reports that the cast changes the value, so that no index on the column
@@ -73,7 +77,7 @@ type Comparison struct {
 	computed bool
 }
 
-// Own returns how a column is compared with values of its own type, as in an index with
+// Own returns the comparison of a column with values of its own type, as in an index with
 // the default operator class.
 func (o *Operators) Own(c Column) (Comparison, error) {
 	found, ok := o.class(c)
@@ -83,9 +87,10 @@ func (o *Operators) Own(c Column) (Comparison, error) {
 	return o.same(c, found), nil
 }
 
-// same returns how a column is compared by an operator class of its type. Outside of
-// pg_catalog, other roles may have created operators that fit the types better. There it
-// casts values that do not have exactly the operator's types.
+// same returns the comparison of a column with values of its own type by an operator
+// class. If the operator is outside pg_catalog, another role may have created an operator
+// with the same name that fits the types better. So values that do not have exactly the
+// operator's types are cast.
 func (o *Operators) same(c Column, by class) Comparison {
 	equal, after := o.members[member{by.family, by.input, by.input, equality}],
 		o.members[member{by.family, by.input, by.input, greater}]
@@ -100,7 +105,7 @@ func (o *Operators) same(c Column, by class) Comparison {
 	return comparison
 }
 
-// Parent returns how the key's own column is compared with values of its type: by the
+// Parent returns the comparison of a key's column with values of its own type, by the
 // operator class and collation of the index.
 func (o *Operators) Parent(key Key) (Comparison, error) {
 	by := class{key.family, key.input}
@@ -114,16 +119,17 @@ func (o *Operators) Parent(key Key) (Comparison, error) {
 	if comparison.oid == 0 {
 		return comparison, fmt.Errorf("type %s of the key has no equality operator of its index's family", Short(key.Base))
 	}
-	// In a comparison with a column of another collation, the parent's would be
-	// ambiguous.
+	// The parent's collation is explicit, because a comparison with a column of another
+	// collation would be ambiguous.
 	comparison.setCollation(key.collation)
 	return comparison, nil
 }
 
-// defaultCollation is the default collation. The collation of a column has precedence.
+// defaultCollation is the database's default collation. It needs no COLLATE clause,
+// because the collation of a column has precedence.
 const defaultCollation = "pg_catalog.\"default\""
 
-// setCollation sets the COLLATE clause.
+// setCollation sets the collation and, unless it is the default, the COLLATE clause.
 func (c *Comparison) setCollation(collation Collation) {
 	c.collation = collation.Name
 	if collation.Name != "" {
@@ -131,7 +137,7 @@ func (c *Comparison) setCollation(collation Collation) {
 	}
 }
 
-// Compare returns how a column is compared with values of a key, as for a native foreign
+// Compare returns the comparison of a column with values of a key, as in a native foreign
 // key. It uses the operator for the two types in the family of the parent's unique index.
 // If there is none, it uses the operator of the parent's type and casts the column to
 // that type. It returns an error if there is no such operator, or if its result depends
@@ -188,8 +194,8 @@ func (o *Operators) between(key Key, by class, c Column) (Comparison, error) {
 	return comparison, nil
 }
 
-// order sets the ordering operators for a column of type left and keys of the class's
-// type.
+// order sets the ordering operators for a column of type left and keys of the operator
+// class's type.
 func (c *Comparison) order(o *Operators, by class, left string) {
 	of := func(left string, strategy int16) string {
 		return o.members[member{by.family, left, by.input, strategy}].text
@@ -204,12 +210,13 @@ func (o *Operators) mismatch(key Key, c Column) error {
 	return fmt.Errorf("a foreign key of type %s cannot refer to %s", Short(c.Base), Short(key.Base))
 }
 
-// Equal returns the SQL condition that the column equals value. Both are SQL expressions.
+// Equal returns the SQL condition that column equals value. Both arguments are SQL
+// expressions.
 func (c Comparison) Equal(column, value string) string {
 	return c.column(column) + " " + c.Operator + " " + c.keyed(value)
 }
 
-// ordered reports whether the comparison supports bounds.
+// ordered reports whether the comparison has operators for lower and upper bounds.
 func (c Comparison) ordered() bool { return c.atLeast != "" && !c.back && !c.computed }
 
 // Between returns the same condition as Equal, written as two bounds. The planner does
@@ -275,8 +282,8 @@ func (c Comparison) column(column string) string {
 	return column + c.collate
 }
 
-// keyed returns the expression of a key's value for the comparison. It is NULL if no
-// value of the column can equal the key.
+// keyed returns the SQL expression that converts a key to the type of the comparison. The
+// expression is NULL if no value of the column can equal the key.
 func (c Comparison) keyed(value string) string {
 	if c.back {
 		return fmt.Sprintf("CASE WHEN pg_catalog.trunc(%[1]s) OPERATOR(pg_catalog.=) %[1]s"+
@@ -289,8 +296,8 @@ func (c Comparison) keyed(value string) string {
 	return value
 }
 
-// Serves reports whether an index can find rows for the comparison by its column at
-// position.
+// Serves reports whether an index can find rows for the comparison. position is the
+// position of the compared column in the index.
 func (o *Operators) Serves(i Index, position int, c Comparison) bool {
 	if c.computed || i.Collations[position].Name != "" && i.Collations[position].Name != c.collation {
 		return false
@@ -298,8 +305,8 @@ func (o *Operators) Serves(i Index, position int, c Comparison) bool {
 	return slices.Contains(o.families[c.oid], i.Families[position])
 }
 
-// Servable reports whether a default index on the column can find rows for the
-// comparison.
+// Servable reports whether an index on the column with the default operator class can
+// find rows for the comparison.
 func (o *Operators) Servable(column Column, c Comparison) bool {
 	own, ok := o.class(column)
 	return ok && o.Serves(Index{Families: []string{own.family}, Collations: []Collation{column.Collation}}, 0, c)

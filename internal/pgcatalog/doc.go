@@ -5,10 +5,10 @@
 //	                                  └► ForeignKeys
 //	operator families ─► ReadOperators ─► Compare: how a column is compared with values of a key
 //
-// Its invariant: the results do not depend on the session. Settled pins the search_path,
-// so names are resolved and printed the same way whatever the database and the role have
-// set.
+// Its invariant is that the results do not depend on the session. Settled pins the
+// search_path, so names are resolved and printed in the same way under any settings of
+// the database and the role.
 //
-// The number of statements does not depend on the number of tables. They wait for locks
-// on the application's tables for at most 100 ms.
+// The number of statements does not depend on the number of tables. Statements wait for
+// locks on the application's tables for at most 100 ms.
 package pgcatalog

@@ -15,12 +15,12 @@ import (
 type Index struct {
 	// Name is the unquoted name. Printed is the qualified name, quoted only if necessary.
 	Name, Printed string
-	// Method is the access method, such as btree. Only btree has an order.
+	// Method is the access method, such as btree. Only a btree index is ordered.
 	Method string
-	// Columns are the key columns in order; "" stands for an expression.
+	// Columns has the key columns in order. An expression is "".
 	Columns []string
-	// Families, Inputs and Collations are the operator family, the input type and the
-	// collation of each of Columns.
+	// Families, Inputs and Collations have the operator family, the input type and the
+	// collation of each column in Columns.
 	Families, Inputs []string
 	Collations       []Collation
 	Primary, Unique  bool
@@ -33,7 +33,7 @@ type Index struct {
 	Predicate string
 }
 
-// Complete reports whether the index has all rows of its table.
+// Complete reports whether the index is valid and has all rows of its table.
 func (i Index) Complete() bool { return i.Valid && i.Predicate == "" }
 
 // Order returns the positions of columns in the order of the index if the index begins
@@ -94,8 +94,8 @@ func readIndexes(ctx context.Context, db dbsqlc.DBTX, relations map[uint32]*Rela
 
 // LeadsTo reports whether an index finds exactly the rows with values of columns. It must
 // begin with columns in any order. Columns of given may be in between, because the same
-// statements compare them with one value. A unique index on some of the columns does,
-// too: the other columns only filter one row.
+// statements compare them with one value. A unique index on some of the columns is
+// sufficient, too, because the other columns only filter one row.
 func LeadsTo(index, columns, given []string, unique bool) bool {
 	left := len(columns)
 	for _, column := range index {

@@ -12,22 +12,23 @@ import (
 	"sexton/internal/dbsqlc"
 )
 
-// Schema is where Sexton's own objects are.
+// Schema is the schema of Sexton's own objects.
 const Schema = "sexton"
 
-// Names are the schemas of the application in one database.
+// Names has the schemas of the application in one database.
 type Names struct {
-	// Tracked holds the tracked tables and their tombstones (databases.<name>.schema).
+	// Tracked is the schema of the tracked tables and their tombstones
+	// (databases.<name>.schema).
 	Tracked string
 	// Path is the search_path of the application's triggers
-	// (databases.<name>.search_path); empty means the default of the session.
+	// (databases.<name>.search_path). An empty path means the default of the session.
 	Path string
 	// GroupViews reports that groups and their schedules are views in Sexton's schema.
 	GroupViews bool
 }
 
-// GroupsComment returns the comment of the view of groups. It names the table, the key
-// and, if there is one, the parent column that the view was created for.
+// GroupsComment returns the comment of the view of groups. The comment names the table,
+// the key and, if there is one, the parent column that the view was created for.
 func GroupsComment(schema, table, key, parent string) string {
 	text := "Sexton: groups of " + Quote(schema) + "." + Quote(table) + " by " + Quote(key)
 	if parent != "" {
@@ -36,7 +37,8 @@ func GroupsComment(schema, table, key, parent string) string {
 	return text
 }
 
-// Render replaces the placeholder "public" in SQL by the quoted name of the schema.
+// Render replaces the placeholder "public" in SQL by the quoted name of the tracked
+// schema.
 func (n Names) Render(sql string) string {
 	if n.GroupViews {
 		sql = strings.NewReplacer(`"public".groups`, `"sexton".groups`, `"public".group_deletion_schedules`,
@@ -75,9 +77,9 @@ func (r renderer) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 	return r.db.QueryRow(ctx, r.names.Render(sql), args...)
 }
 
-// Texts holds the statements of a package, each in a file queries/NAME.sql. A name in
-// braces is replaced by the part of that name, or else by the text of that file. Other
-// names in braces are kept.
+// Texts has the statements of a package, each in a file queries/NAME.sql. A name in
+// braces is replaced by the part with that name, or else by the text of the file with
+// that name. Other names in braces are kept.
 type Texts struct {
 	Files fs.FS
 	Parts map[string]string
@@ -85,11 +87,11 @@ type Texts struct {
 
 var braced = regexp.MustCompile(`\{[a-z_]+\}`)
 
-// Statement returns the text of a file. more has further parts: each a name, followed by
-// its text.
+// Statement returns the statement in a file with the names in braces replaced. more has
+// further parts, each a name followed by its text.
 func (t Texts) Statement(name string, more ...string) string { return t.Fill("{"+name+"}", more...) }
 
-// Fill replaces the names in braces in a text.
+// Fill returns a text with the names in braces replaced.
 func (t Texts) Fill(text string, more ...string) string {
 	return braced.ReplaceAllStringFunc(text, func(name string) string {
 		key := name[1 : len(name)-1]

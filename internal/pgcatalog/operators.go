@@ -12,11 +12,13 @@ import (
 
 // Operators holds a database's operators of btree families and its implicit casts. They
 // define how Postgres compares a foreign key with the key that it refers to. A statement
-// with an unqualified operator would use the one that the search path finds, which may be
-// of another type (text for citext outside the path) or of another role.
+// with an unqualified operator would use the operator that the search path finds. That
+// operator may be for another type (text for citext outside the path) or belong to
+// another role.
 type Operators struct {
 	members map[member]operator
-	// families has the families of each equality operator, by its OID.
+	// families has the operator families of each equality operator, by the operator's
+	// OID.
 	families map[uint32][]string
 	// classes has the default operator class of each type.
 	classes map[string]class
@@ -28,7 +30,7 @@ type member struct {
 	strategy            int16
 }
 
-// The strategies of btree families.
+// These constants are the strategy numbers of btree operator families.
 const (
 	less     int16 = 1
 	atMost   int16 = 2
@@ -49,7 +51,8 @@ type class struct{ family, input string }
 type cast struct{ from, to string }
 
 type castWay struct {
-	// binary casts do not change the value, so an index can still be used.
+	// binary reports that the cast does not change the value, so that an index can still
+	// be used.
 	binary, immutable, preferred bool
 }
 
@@ -95,7 +98,7 @@ func ReadOperators(ctx context.Context, db dbsqlc.DBTX) (*Operators, error) {
 }
 
 // class returns the default operator class of a column's type, as Postgres chooses it for
-// an index. A type without one has no order.
+// an index. A type without an operator class has no order.
 func (o *Operators) class(c Column) (class, bool) {
 	for _, input := range []string{c.Base, c.Polymorphic} {
 		if found, ok := o.classes[input]; ok {
@@ -112,7 +115,8 @@ func (o *Operators) class(c Column) (class, bool) {
 	return best, best.family != ""
 }
 
-// The oldest and newest major versions of Postgres that releases are tested with.
+// Releases are tested with these major versions of Postgres, from the oldest to the
+// newest.
 const oldest, newest = 14, 18
 
 // Untested returns a problem with a server's version: an error if it is too old, or a

@@ -41,7 +41,7 @@ CREATE INDEX ON parts_1 (parent_id);
 CREATE VIEW seen AS SELECT id FROM parents;
 CREATE TABLE apart (parent_id bigint REFERENCES parents);`
 
-// read returns the relations with the tables above, by name.
+// read creates the tables above and returns the relations by name.
 func read(t *testing.T) (db *pgtest.Database, found map[string]*pgcatalog.Relation) {
 	db = pgtest.New(t)
 	db.Exec(tables)
@@ -66,7 +66,7 @@ func settled(t *testing.T, db *pgtest.Database, do func(ctx context.Context, tx 
 func TestRead(t *testing.T) {
 	t.Parallel()
 	_, found := read(t)
-	require.Len(t, found, 8, "the OID of no table is left out")
+	require.Len(t, found, 8, "an OID without a table is omitted")
 
 	children := found["Children"]
 	require.Equal(t, `"Other"."Children"`, children.SQL())
@@ -104,7 +104,7 @@ func TestPartitions(t *testing.T) {
 	parts, first, middle, second := found["parts"], found["parts_1"], found["parts_2"], found["parts_2a"]
 	require.True(t, parts.IsTable())
 	require.False(t, parts.IsPartition())
-	require.Equal(t, []pgcatalog.Table{first.Table, second.Table}, parts.Leaves, "but not those in between")
+	require.Equal(t, []pgcatalog.Table{first.Table, second.Table}, parts.Leaves, "without partitions that are partitioned")
 	require.Equal(t, []pgcatalog.Table{second.Table}, middle.Leaves)
 	require.Nil(t, parts.Foreign)
 	for _, partition := range []*pgcatalog.Relation{first, middle, second} {
@@ -114,14 +114,14 @@ func TestPartitions(t *testing.T) {
 	require.True(t, parts.Columns["at"].Partitioning)
 	require.False(t, parts.Columns["id"].Partitioning)
 	require.False(t, parts.Leads(parts.OID, "parent_id"))
-	require.True(t, parts.Leads(first.OID, "parent_id"), "the index of one leaf")
+	require.True(t, parts.Leads(first.OID, "parent_id"), "an index of one leaf")
 	require.False(t, parts.Leads(second.OID, "parent_id"))
-	require.True(t, first.Leads(first.OID, "parent_id"), "both know of it")
+	require.True(t, first.Leads(first.OID, "parent_id"), "the leaf itself has the same index")
 }
 
-// Nothing waits for a lock, such as that of a VACUUM FULL: it would be every start of a
-// worker, and every look at its status.
-func TestALockedPartitionIsRead(t *testing.T) {
+// Read does not wait for locks, such as the lock of a VACUUM FULL. Otherwise each start
+// of a worker and each status query would wait.
+func TestReadIgnoresLocks(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
 	db.Exec(tables)
@@ -143,14 +143,14 @@ func TestForeignPartition(t *testing.T) {
 		CREATE FOREIGN TABLE mixed_1 PARTITION OF mixed FOR VALUES FROM (0) TO (10) SERVER far;`)
 	settled(t, db, func(ctx context.Context, tx pgx.Tx) {
 		oids := pgtest.Must(pgcatalog.Named(ctx, tx, []string{"public", "public"}, []string{"mixed", "none"}))(t)
-		require.Len(t, oids, 1, "what does not exist is left out")
+		require.Len(t, oids, 1, "a name that does not exist is omitted")
 		relations := pgtest.Must(pgcatalog.Read(ctx, tx, oids))(t)
 		require.Equal(t, "mixed_1", relations[oids[0]].Foreign.Label())
 		require.Empty(t, relations[oids[0]].Leaves)
 	})
 }
 
-// A constant means the same under any standard_conforming_strings.
+// A string constant has the same value under any standard_conforming_strings.
 func TestLiteral(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
@@ -170,11 +170,11 @@ func TestIndexes(t *testing.T) {
 	require.Equal(t, []string{"id"}, children.PrimaryKey())
 	require.Equal(t, []string{"id", "at"}, found["parts"].PrimaryKey())
 	require.True(t, children.Unique("id"))
-	require.True(t, children.Unique("name"), "what is included is no key")
+	require.True(t, children.Unique("name"), "included columns are not part of the key")
 	require.False(t, children.Unique("kind"))
 	require.False(t, found["parents"].Unique("kind"), "unique with another column only")
-	require.True(t, children.Leads(children.OID, "parent_id"), "a hash index will do")
-	require.False(t, children.Leads(children.OID, "kind"), "a partial index has not all rows")
+	require.True(t, children.Leads(children.OID, "parent_id"), "a hash index is sufficient")
+	require.False(t, children.Leads(children.OID, "kind"), "a partial index does not have all rows")
 	require.False(t, children.Leads(children.OID, "twice"))
 
 	var names []string
@@ -192,7 +192,7 @@ func TestIndexes(t *testing.T) {
 	require.Equal(t, []string{
 		"id", "?", "kind", "(parent_id IS NOT NULL) AND (kind IS NOT NULL)", "kind", "?", "kind",
 		"name", "", "kind", "hash", "parent_id",
-	}, names, "the oldest first, expressions without a name")
+	}, names, "the oldest index first, expressions without a name")
 	require.False(t, pgcatalog.Index{Valid: false}.Complete())
 }
 
@@ -201,9 +201,9 @@ func TestOrderOfAnIndex(t *testing.T) {
 	i := pgcatalog.Index{Columns: []string{"a", "b", ""}}
 	require.Equal(t, []int{0}, i.Order([]string{"a"}))
 	require.Equal(t, []int{1, 0}, i.Order([]string{"b", "a"}))
-	require.Nil(t, i.Order([]string{"b"}), "it does not begin with it")
+	require.Nil(t, i.Order([]string{"b"}), "the index does not begin with b")
 	require.Nil(t, i.Order([]string{"a", "c"}))
-	require.Nil(t, i.Order([]string{"a", "b", "c"}), "an expression is no column")
+	require.Nil(t, i.Order([]string{"a", "b", "c"}), "an expression is not a column")
 	require.Nil(t, i.Order([]string{"a", "b", "c", "d"}))
 }
 
@@ -234,7 +234,7 @@ func TestForeignKeys(t *testing.T) {
 				Columns: []string{"parent_id"}, TargetColumns: []string{"id"}, Set: []string{"parent_id"},
 				OnDelete: pgcatalog.Restrict,
 			},
-		}, keys, "those that partitions inherit are left out")
+		}, keys, "keys that partitions inherit are omitted")
 	})
 }
 

@@ -14,7 +14,7 @@ import (
 	"sexton/internal/problem"
 )
 
-// Relation holds the catalogue's facts about one table, view or foreign table.
+// Relation describes one table, view or foreign table.
 type Relation struct {
 	Table
 	// Printed is the qualified name, quoted only if necessary.
@@ -24,15 +24,15 @@ type Relation struct {
 	// Root is the topmost partitioned table of a partition, or else the relation itself.
 	Root    uint32
 	Columns map[string]Column
-	// Leaves are the tables that statements use: the table itself, or its leaf
+	// Leaves has the tables that statements use: the table itself, or its leaf
 	// partitions. A row pointer (ctid) is unique only within a leaf.
 	Leaves []Table
-	// Foreign is a partition that is a foreign table, if there is one.
+	// Foreign is a partition that is a foreign table, or nil.
 	Foreign *Table
 	// Indexes has the indexes of the table and of its leaves, by the table's OID, oldest
 	// first.
 	Indexes map[uint32][]Index
-	// Rules are the rules for DELETE of its leaves.
+	// Rules has the names of the rules for DELETE on the leaves.
 	Rules []string
 }
 
@@ -40,18 +40,18 @@ type Relation struct {
 type Column struct {
 	Name string
 	// Type is the declared type with its length or precision. Base is the qualified and
-	// quoted type, with domains resolved to their base types.
+	// quoted type. If the declared type is a domain, Base is the domain's base type.
 	Type, Base string
 	// Domain reports that the declared type is a domain. Polymorphic is the pseudo-type
-	// by which Postgres compares types of Base's kind, such as anyenum.
+	// of operators that compare values of types like Base, such as anyenum. It is empty
+	// for other types.
 	Domain      bool
 	Polymorphic string
 	Collation   Collation
 	NotNull     bool
-	// Generated columns cannot be set. Setting a column of a partition key (Partitioning)
-	// may move the row to another partition. That includes keys of partitions that are
-	// partitioned themselves. Postgres records the columns of a key and of its
-	// expressions in pg_depend.
+	// Generated reports that the column cannot be set. Partitioning reports that the
+	// column is part of a partition key, so that a change may move the row to another
+	// partition. It includes the keys of partitions that are partitioned themselves.
 	Generated, Partitioning bool
 	HasDefault              bool
 }
@@ -77,8 +77,8 @@ func (r *Relation) PrimaryKey() []string {
 	return nil
 }
 
-// EventProblem returns why no statement can delete rows and write an event with their
-// keys and these columns, and the fix; "" if one can.
+// EventProblem returns the reason why a statement cannot delete rows and write an event
+// with their keys and these columns, and the fix. The reason is "" if a statement can.
 func (r *Relation) EventProblem(table string, columns []string) (why, fix string) {
 	switch {
 	case len(r.PrimaryKey()) == 0:
@@ -96,11 +96,12 @@ func (r *Relation) EventProblem(table string, columns []string) (why, fix string
 	return "", ""
 }
 
-// Shown returns an SQL expression for a text that identifies a row for people: its
+// Shown returns an SQL expression for a text that identifies a row in messages: its
 // primary key as "id 17, at 3", or its ctid.
 func (r *Relation) Shown(alias string) string { return Shown(alias, r.PrimaryKey()) }
 
-// Shown returns the same expression for a table with the given primary key.
+// Shown returns the expression of [Relation.Shown] for a table with the given primary
+// key.
 func Shown(alias string, key []string) string {
 	if len(key) == 0 {
 		return "'ctid ' OPERATOR(pg_catalog.||) " + alias + ".ctid::pg_catalog.text"
@@ -121,7 +122,8 @@ func (r *Relation) Unique(column string) bool {
 	})
 }
 
-// Leads reports whether a complete index of the table or leaf begins with the column.
+// Leads reports whether a complete index of the table or leaf with that OID begins with
+// the column.
 func (r *Relation) Leads(table uint32, column string) bool {
 	return slices.ContainsFunc(r.Indexes[table], func(i Index) bool {
 		return i.Complete() && len(i.Columns) > 0 &&
@@ -137,7 +139,8 @@ func (r *Relation) Unindexed(column string) string {
 	case r.Leads(r.OID, column) || !slices.ContainsFunc(r.Leaves, missing):
 		return ""
 	case r.Kind == "p":
-		// Postgres refuses CONCURRENTLY on the table itself.
+		// Postgres refuses CREATE INDEX CONCURRENTLY on a partitioned table, so each leaf
+		// gets an index.
 		return fmt.Sprintf("CREATE INDEX CONCURRENTLY on each partition, then CREATE INDEX ON %s (%s)", r.SQL(),
 			Quote(column))
 	}
@@ -145,8 +148,9 @@ func (r *Relation) Unindexed(column string) string {
 }
 
 // CreateIndex returns the statement that creates an index on columns of the table or of
-// one of its leaves. If there is an invalid index, the statement rebuilds it. CREATE
-// INDEX would add a second one, and the invalid one would slow down each write.
+// one of its leaves. If such an index exists but is invalid, the statement rebuilds it.
+// CREATE INDEX would add a second index, and the invalid index would slow down each
+// write.
 func (r *Relation) CreateIndex(of Table, columns ...string) string {
 	again := r.Reindex(of.OID, func(i Index) bool {
 		return i.Method == "btree" && i.Predicate == "" && LeadsTo(i.Columns, columns, nil, false)
@@ -154,8 +158,8 @@ func (r *Relation) CreateIndex(of Table, columns ...string) string {
 	return cmp.Or(again, fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", of.SQL(), QuoteAll(columns)))
 }
 
-// Reindex returns the statement that rebuilds an invalid index of a table, or "" if there
-// is no usable one.
+// Reindex returns the statement that rebuilds the first invalid index of a table that
+// usable accepts, or "" if there is no such index.
 func (r *Relation) Reindex(table uint32, usable func(Index) bool) string {
 	for _, i := range r.Indexes[table] {
 		if !i.Valid && usable(i) {
@@ -165,7 +169,7 @@ func (r *Relation) Reindex(table uint32, usable func(Index) bool) string {
 	return ""
 }
 
-// ColumnNames returns the names of its columns, sorted.
+// ColumnNames returns the sorted names of the relation's columns.
 func (r *Relation) ColumnNames() []string { return slices.Sorted(maps.Keys(r.Columns)) }
 
 // Read reads relations with a fixed number of statements. It leaves out relations that

@@ -11,11 +11,11 @@ import (
 	"sexton/internal/dbsqlc"
 )
 
-// RuleProblem returns why Sexton's functions must not call a function of the application,
-// and the fix; "" if they may. A name without a schema is in the given one. Without
-// SECURITY DEFINER and a search_path of its own, the function would run with the rights
-// of Sexton's owner. A STRICT function returns NULL for a NULL argument without being
-// called, and NULL allows the deletion.
+// RuleProblem returns the reason why Sexton's functions must not call a function of the
+// application, and the fix. The reason is "" if they may call it. A name without a schema
+// is in the given schema. Without SECURITY DEFINER and a search_path of its own, the
+// function would run with the privileges of Sexton's owner. A STRICT function returns
+// NULL for a NULL argument without being called, and NULL allows the deletion.
 func RuleProblem(ctx context.Context, db dbsqlc.DBTX, schema, name, result string,
 	arguments ...string,
 ) (wrong, fix string, _ error) {
@@ -42,8 +42,8 @@ func RuleProblem(ctx context.Context, db dbsqlc.DBTX, schema, name, result strin
 	return "", "", nil
 }
 
-// SplitName returns schema and name of a name that may be qualified. The default is the
-// given schema.
+// SplitName splits a name that may be qualified into schema and name. If the name is not
+// qualified, it returns the given schema.
 func SplitName(schema, name string) (string, string) {
 	if before, after, qualified := strings.Cut(name, "."); qualified {
 		return before, after

@@ -24,7 +24,7 @@ func text(name string) string {
 	return string(data)
 }
 
-// Table is a relation of the database.
+// Table identifies a relation by OID, schema and name.
 type Table struct {
 	OID    uint32
 	Schema string
@@ -55,7 +55,7 @@ func (t Table) SQL() string { return pgx.Identifier{t.Schema, t.Name}.Sanitize()
 // Label returns schema.table for logs and statistics, without "public.".
 func (t Table) Label() string { return t.In("public") }
 
-// In returns the name without the schema if it is the given one.
+// In returns the name, without the schema if that is the given schema.
 func (t Table) In(schema string) string {
 	if t.Schema == schema {
 		return t.Name
@@ -68,15 +68,15 @@ type Beginner interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
-// As is a database with the role whose privileges are checked instead of the connected
-// role's.
+// As is a database connection with the role whose privileges are checked instead of the
+// privileges of the connected role.
 type As struct {
 	Beginner
 
 	Role string
 }
 
-// RoleOf returns the role whose privileges are checked; "" means the connected role.
+// RoleOf returns the role whose privileges are checked. "" means the connected role.
 func RoleOf(db Beginner) string {
 	as, _ := db.(As)
 	return as.Role
@@ -93,8 +93,9 @@ func Settled(ctx context.Context, db Beginner, do func(pgx.Tx) error) error {
 	})
 }
 
-// Unlocked runs do, which locks tables only to print something, as pg_get_expr does. It
-// returns nil without the result if another session holds such a lock.
+// Unlocked runs do with a lock timeout of 100 ms. do locks tables only to print
+// expressions, as pg_get_expr does. If another session holds a conflicting lock, Unlocked
+// returns nil, and do has no result.
 func Unlocked(ctx context.Context, tx pgx.Tx, do func(nested pgx.Tx) error) error {
 	nested, err := tx.Begin(ctx)
 	if err != nil {
@@ -141,7 +142,7 @@ func oids(ctx context.Context, db dbsqlc.DBTX, sql string, args ...any) ([]uint3
 // pg_constraint.confdeltype.
 type Action string
 
-// The actions.
+// These constants are the values of pg_constraint.confdeltype.
 const (
 	NoAction   Action = "a"
 	Restrict   Action = "r"
@@ -153,11 +154,12 @@ const (
 // ForeignKey is a foreign key of a table.
 type ForeignKey struct {
 	Name string
-	// Table has the key and refers to Target, which may be the same table.
+	// Table is the OID of the referring table, and Target the OID of the referenced
+	// table. They may be the same table.
 	Table, Target uint32
 	OnDelete      Action
-	// Columns are columns of Table, and TargetColumns the columns of Target that they
-	// refer to, in the same order. Set has the columns that ON DELETE SET changes.
+	// Columns has columns of Table, and TargetColumns, in the same order, the columns of
+	// Target that they refer to. Set has the columns that ON DELETE SET changes.
 	Columns, TargetColumns, Set []string
 	// Period reports that the last columns are ranges, and that rows with overlapping
 	// ranges refer to each other.
