@@ -37,7 +37,7 @@ type PauseNote struct {
 
 const pauseKey = "sexton_pause"
 
-// String describes who paused it, since when and why.
+// String returns a text with the user who paused the queue, the time and the reason.
 func (n *PauseNote) String() string {
 	text := "paused by " + n.Actor + " since " + n.At.UTC().Format(time.RFC3339)
 	if n.Reason != "" {
@@ -46,8 +46,8 @@ func (n *PauseNote) String() string {
 	return text
 }
 
-// noteOf returns the note of the current pause, or nil. A queue that was paused in
-// another way has no note, or an old one.
+// noteOf returns the note of the current pause, or nil. A queue that was not paused by
+// SetPaused has no note, or the note of an earlier pause.
 func noteOf(encoded []byte, pausedAt *time.Time) *PauseNote {
 	var metadata struct {
 		Note *PauseNote `json:"sexton_pause"`
@@ -59,9 +59,9 @@ func noteOf(encoded []byte, pausedAt *time.Time) *PauseNote {
 	return metadata.Note
 }
 
-// SetPaused pauses or resumes the queue of a kind, which has the name of the kind, with
-// an audit record in the same transaction. It returns the note of the pause. If another
-// person has paused the queue, that note is kept and returned.
+// SetPaused pauses or resumes the queue of a kind, and writes an audit record in the same
+// transaction. The queue has the name of the kind. SetPaused returns the note of the
+// pause. If the queue is already paused, the existing note is kept and returned.
 func (c *Connections) SetPaused(ctx context.Context, kind string, pause bool,
 	by database.Change,
 ) (note *PauseNote, err error) {
@@ -81,14 +81,14 @@ func (c *Connections) SetPaused(ctx context.Context, kind string, pause bool,
 			return err
 		}
 		if !pause {
-			// While a queue is paused, inserted rows wake no worker.
+			// Rows that were inserted during the pause have woken no worker.
 			if err := Wake(ctx, tx, kind); err != nil {
 				return err
 			}
 			return client.QueueResumeTx(ctx, tx, kind, nil)
 		}
-		// It locks the row of the queue even if the queue is paused, so that concurrent
-		// pauses are serialized.
+		// The statement locks the row of the queue even if the queue is already paused,
+		// so that concurrent pauses are serialized.
 		if err := client.QueuePauseTx(ctx, tx, kind, nil); err != nil {
 			return err
 		}
@@ -100,8 +100,8 @@ func (c *Connections) SetPaused(ctx context.Context, kind string, pause bool,
 			note = before
 			return nil
 		}
-		// The note has the time of the pause, by which a note of an earlier pause is
-		// detected.
+		// The note has the time of the pause, so that noteOf can detect the note of an
+		// earlier pause.
 		note = &PauseNote{Actor: by.Actor, Reason: by.Reason, At: state.PausedAt.UTC()}
 		metadata, err := json.Marshal(map[string]any{pauseKey: note})
 		if err != nil {
@@ -113,16 +113,17 @@ func (c *Connections) SetPaused(ctx context.Context, kind string, pause bool,
 	return note, problem.Doing(err, "change queue %s", kind)
 }
 
-// RiverClient returns a client that reads and changes jobs and queues. It works no jobs.
+// RiverClient returns a client that reads and changes jobs and queues. The client runs no
+// jobs.
 func (c *Connections) RiverClient() (*river.Client[pgx.Tx], error) {
 	client, err := river.NewClient(riverpgxv5.New(c.Jobs().Pool), &river.Config{Schema: pgcatalog.Schema})
 	return client, problem.Doing(err, "make river client")
 }
 
-// Pauses maps each paused queue of the enabled kinds to who paused it, since when and
-// why, if known.
+// Pauses maps each paused queue of the enabled kinds to a text with the user who paused
+// it, the time and the reason, if known.
 func Pauses(ctx context.Context, all *Connections) (map[string]string, error) {
-	queues, err := all.Jobs().Queries().QueuesPaused(ctx, all.Kinds()) // There is one queue per kind, of its name.
+	queues, err := all.Jobs().Queries().QueuesPaused(ctx, all.Kinds()) // Each kind has one queue with the name of the kind.
 	if err != nil {
 		return nil, fmt.Errorf("read paused queues: %w", err)
 	}
@@ -136,8 +137,8 @@ func Pauses(ctx context.Context, all *Connections) (map[string]string, error) {
 	return pauses, nil
 }
 
-// Waking makes a change that creates work for a kind, and wakes its workers. The triggers
-// do that only for inserted rows.
+// Waking runs a change that creates work for a kind, and wakes the workers of the kind.
+// The triggers wake workers only for inserted rows.
 func Waking(ctx context.Context, db database.Database, kind string, change func(pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, db.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		if err := change(tx); err != nil {
@@ -147,7 +148,7 @@ func Waking(ctx context.Context, db database.Database, kind string, change func(
 	})
 }
 
-// Wake sends the notification that the triggers on inserted rows send. A worker that is
+// Wake sends the same notification as the triggers on inserted rows. A worker that is
 // already awake checks for work once more.
 func Wake(ctx context.Context, on dbsqlc.DBTX, kind string) error {
 	_, err := on.Exec(ctx, "SELECT pg_catalog.pg_notify($1, $2)", listen.Channel, kind)
@@ -193,8 +194,8 @@ func PlaceholderOutcome(state placeholder.State) string {
 	return "due now"
 }
 
-// SavePlaceholderRules writes the configured limits to the database, so that its backlog
-// function agrees with this program.
+// SavePlaceholderRules writes the configured limits to the database, so that the function
+// of the backlog uses the same limits as this program.
 func SavePlaceholderRules(ctx context.Context, all *Connections) error {
 	return placeholder.SaveRules(ctx, all.Jobs().Pool, all.Jobs().Names, riverjobs.PlaceholderRules(all.Config))
 }
@@ -204,7 +205,7 @@ func TombstonesOf(all *Connections, db database.Database) loosefk.Tombstones {
 	return loosefk.Tombstones{DB: db.Pool, Names: db.Names, Bounds: BoundsOf(all), Wake: WakeLooseForeignKeys}
 }
 
-// BoundsOf returns the timeouts of statements about tombstones.
+// BoundsOf returns the timeouts of statements on the table of tombstones.
 func BoundsOf(all *Connections) loosefk.Bounds {
 	settings := all.Config.Jobs
 	return loosefk.Bounds{StatementTimeout: settings.StatementTimeout, LockTimeout: settings.LockTimeout}
@@ -244,7 +245,7 @@ func Holder() string {
 	return fmt.Sprintf("%s:%d:%s", host, os.Getpid(), rand.Text()[:6])
 }
 
-// Actor returns the name of the user at the command line.
+// Actor returns the name of the operating system's user, for the audit trail.
 func Actor() string {
 	if current, err := user.Current(); err == nil {
 		return current.Username

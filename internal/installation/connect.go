@@ -22,12 +22,12 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// Connections are the opened databases of a configuration.
+// Connections has the opened databases of a configuration.
 type Connections struct {
 	Config    *config.Config
 	Databases []database.Database
-	// Down maps the name of each unreachable database to the reason. The jobs database is
-	// never in it.
+	// Down maps the name of each unreachable database to the error. It never contains the
+	// jobs database.
 	Down map[string]error
 }
 
@@ -54,7 +54,7 @@ func Open(ctx context.Context, c *config.Config, options ...database.Option) (*C
 	return all, nil
 }
 
-// NamesOf returns the names that statements use in a database.
+// NamesOf returns the names of schemas that statements use in a database.
 func NamesOf(c *config.Config, settings config.Database) pgcatalog.Names {
 	return pgcatalog.Names{
 		Tracked: settings.Schema, Path: settings.TriggerPath(),
@@ -64,7 +64,8 @@ func NamesOf(c *config.Config, settings config.Database) pgcatalog.Names {
 
 // PoolSize returns the maximum size of the pool of a database. A worker needs one
 // connection per worker slot, the additional sessions of a run, one per database for
-// listeners, and one per awake kind. The rest is for leases, history and status.
+// listeners, and one per awake kind. Three more connections are for leases, history and
+// status.
 func PoolSize(c *config.Config) int {
 	further := c.LooseForeignKeys.Connections - 1
 	if c.Has(migrate.GhostUsers) {
@@ -92,7 +93,8 @@ func (c *Connections) Complete() error {
 	return nil
 }
 
-// Located adds the position of the connection string to an error about it.
+// Located adds the position of the connection string in the configuration to an error
+// about the connection.
 func Located(c *config.Config, err error) error {
 	if settings, ok := errors.AsType[*database.SettingsError](err); ok {
 		return problem.List{c.Problem("databases."+settings.Database+"."+settings.Key, "cannot be parsed",
@@ -114,12 +116,12 @@ func (c *Connections) Close() {
 	}
 }
 
-// Jobs returns the database with the tables of River and Sexton. The configuration was
-// validated for it.
+// Jobs returns the jobs database, which has the tables of River and Sexton. A valid
+// configuration has one.
 func (c *Connections) Jobs() database.Database { return c.Database(c.Config.Jobs.Database) }
 
-// Database returns the database with a configured name. It has no pool if it was not
-// opened.
+// Database returns the database with a configured name. Its Pool is nil if the database
+// was not opened.
 func (c *Connections) Database(name string) database.Database {
 	i := slices.IndexFunc(c.Databases, func(db database.Database) bool { return db.Name == name })
 	if i < 0 {
@@ -133,13 +135,13 @@ func (c *Connections) Kinds() []string {
 	return render.Each(riverjobs.Jobs(c.Config), func(job riverjobs.Job) string { return job.Kind })
 }
 
-// Schemas returns what package migrate needs, per database.
+// Schemas returns the settings for package migrate, one per database.
 func (c *Connections) Schemas() []migrate.Database {
 	return render.Each(c.Databases, c.schema)
 }
 
-// schema returns what package migrate needs of one database. Migrations use a direct
-// connection, because a transaction pooler would lose their advisory lock.
+// schema returns the settings of one database for package migrate. Migrations use a
+// direct connection, because a transaction pooler would lose their advisory lock.
 func (c *Connections) schema(db database.Database) migrate.Database {
 	return migrate.Database{
 		Name: db.Name, Conn: db.Direct, Sessions: db.Sessions, TrackedSchema: db.Names.Tracked,
@@ -167,8 +169,8 @@ func (c *Connections) CheckSchemas(ctx context.Context) error {
 	return nil
 }
 
-// refuseDuplicates refuses one database under two names: each would treat the triggers of
-// the other as surplus.
+// refuseDuplicates returns an error if one database is configured under two names. Each
+// name would report the triggers of the other name as surplus.
 func (c *Connections) refuseDuplicates(ctx context.Context) error {
 	type address struct{ server, database, schema string }
 	known := map[address]string{}
@@ -178,8 +180,9 @@ func (c *Connections) refuseDuplicates(ctx context.Context) error {
 			continue
 		}
 		place := address{schema: db.Names.Tracked}
-		// Two servers on one machine have different ports, and two machines do not start
-		// theirs in the same microsecond.
+		// Port and start time identify the server: two servers on one machine have
+		// different ports, and two servers on different machines do not start in the same
+		// microsecond.
 		err := db.Pool.QueryRow(ctx, "SELECT pg_catalog.current_database(), "+
 			"pg_catalog.format('%s %s', extract(epoch FROM pg_catalog.pg_postmaster_start_time()), pg_catalog.current_setting('port'))").
 			Scan(&place.database, &place.server)
@@ -228,8 +231,8 @@ func LoadDefinitions(c *config.Config) ([]definitions.Definition, error) {
 	return sound, problems.Err()
 }
 
-// unknownParents reports entries of undo.tables that are not a parent of any definition,
-// so that nothing would be kept for them.
+// unknownParents returns a problem for each entry of undo.tables that is not a parent of
+// any definition, because no rows would be kept for it.
 func unknownParents(c *config.Config, defs []definitions.Definition) (found problem.List) {
 	known := render.Each(defs, func(d definitions.Definition) string { return d.Parent.Table })
 	for i, name := range c.LooseForeignKeys.Undo.Tables {
@@ -255,7 +258,7 @@ func (c *Connections) Sites() []loosefk.Site {
 	return sites
 }
 
-// Bound are definitions that were resolved in the databases.
+// Bound has the definitions that were resolved in the databases.
 type Bound struct {
 	*Connections
 
@@ -294,19 +297,20 @@ func complete(b *Bound, err error) (*Bound, error) {
 	return b, err
 }
 
-// BindReachable is [Bind] without the unreachable databases. The jobs database must be
-// reachable.
+// BindReachable is like [Bind], but omits unreachable databases. The jobs database must
+// be reachable.
 func BindReachable(ctx context.Context, c *config.Config) (*Bound, error) {
 	return ReadFiles(c).BindReachable(ctx, c)
 }
 
-// BindUsable is [BindReachable] without the definitions that do not fit the databases.
+// BindUsable is like [BindReachable], but omits definitions that do not fit the
+// databases.
 func BindUsable(ctx context.Context, c *config.Config) (*Bound, error) {
 	return ReadFiles(c).bindFitting(ctx, c)
 }
 
-// Files are definition files that were read once. A worker starts with the files that it
-// has validated, because they may change.
+// Files has the content of the definition files. A worker starts with the content that it
+// has validated, because the files may change.
 type Files struct {
 	definitions []definitions.Definition
 	wrong       error
@@ -335,8 +339,8 @@ func (f Files) BindReachable(ctx context.Context, c *config.Config) (*Bound, err
 	return b, nil
 }
 
-// bindFitting is [Files.BindReachable] without the definitions that do not fit the
-// databases. Errors of the files themselves are returned.
+// bindFitting is like [Files.BindReachable], but omits definitions that do not fit the
+// databases. It returns errors of the files themselves.
 func (f Files) bindFitting(ctx context.Context, c *config.Config) (_ *Bound, err error) {
 	problems, _ := errors.AsType[problem.List](f.wrong)
 	all, err := Open(ctx, c)
@@ -358,8 +362,8 @@ func (f Files) bindFitting(ctx context.Context, c *config.Config) (_ *Bound, err
 	for {
 		var found problem.List
 		b.Parents, found, err = loosefk.Resolve(ctx, all.Sites(), f.definitions)
-		// A database that was lost meanwhile counts as down, unless it is the jobs
-		// database.
+		// If the connection to a database is lost here, the database counts as down,
+		// unless it is the jobs database.
 		if failed, ok := errors.AsType[*loosefk.SiteError](err); ok && database.Lost(err) &&
 			failed.Database != c.Jobs.Database {
 			all.Down[failed.Database] = Located(c, all.Database(failed.Database).Unreachable(failed.Err))

@@ -9,7 +9,7 @@
 // the definitions in the databases; and Install, which migrates the databases and
 // installs the triggers.
 //
-// Its invariant: only the jobs database, with the tables of River and Sexton, must be
-// reachable. Any other database may be down. It is then in Connections.Down, and
-// Bound.Await binds it when it can be reached.
+// Its invariant is that only the jobs database, with the tables of River and Sexton, must
+// be reachable. A database that is down is in Connections.Down, and Bound.Await binds it
+// when it can be reached.
 package installation

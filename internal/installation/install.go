@@ -46,8 +46,8 @@ func Install(ctx context.Context, c *config.Config, log *slog.Logger) (_ *Bound,
 	return b, nil
 }
 
-// InstallTriggers installs the triggers in all databases, and then the generation of the
-// definitions.
+// InstallTriggers installs the triggers in all databases, and then records the generation
+// of the definitions.
 func InstallTriggers(ctx context.Context, b *Bound, set func(*triggers.Config)) ([]TriggerReport, error) {
 	reports := []TriggerReport{}
 	err := b.OnTracked(ctx, func(db database.Database, conn *pgx.Conn, cfg triggers.Config,
@@ -106,11 +106,11 @@ func (b *Bound) Leases(holder string) *lease.Manager {
 type TriggerReport struct {
 	Database        string `json:"database"`
 	triggers.Report        //nolint:embeddedstructfieldcheck // the order is that of the document
-	// Audit lists the child tables of new definitions. Their rows may have lost their
-	// parents before.
+	// Audit lists the child tables of new definitions. Parents of their rows may have
+	// been deleted before the installation.
 	Audit []string `json:"audit,omitempty"`
-	// Generations are the changed generations. Only the report of the jobs database has
-	// them.
+	// Generations has the changed generations. Only the report of the jobs database has
+	// entries.
 	Generations []riverjobs.MovedGeneration `json:"generations,omitempty"`
 }
 
@@ -127,7 +127,7 @@ func (b *Bound) OnTracked(ctx context.Context, do func(database.Database, *pgx.C
 	return nil
 }
 
-// OnConnection calls do with a connection of the pool.
+// OnConnection calls do with a connection of the database's pool.
 func OnConnection(ctx context.Context, db database.Database, do func(*pgx.Conn) error) error {
 	conn, err := db.Pool.Acquire(ctx)
 	if err != nil {
@@ -137,7 +137,8 @@ func OnConnection(ctx context.Context, db database.Database, do func(*pgx.Conn) 
 	return do(conn.Conn())
 }
 
-// GenerationFindings reports installed definitions or lists that differ from the files.
+// GenerationFindings returns a finding for each kind whose installed definitions or lists
+// differ from the files.
 func GenerationFindings(ctx context.Context, db database.Database,
 	generations []riverjobs.Generation,
 ) ([]triggers.Finding, error) {

@@ -10,8 +10,9 @@ import (
 	riverjobs "sexton/river_jobs"
 )
 
-// CheckShapes compares the definitions and the lists of jobs with the databases. Sexton
-// need not be installed: findings that only `sexton migrate up` can fix are omitted.
+// CheckShapes compares the definitions and the tables and columns in the configuration of
+// jobs with the databases. Sexton need not be installed: findings that only `sexton
+// migrate up` can fix are omitted.
 func (c *Connections) CheckShapes(ctx context.Context, defs []definitions.Definition) (problem.List, error) {
 	var found problem.List
 	if len(defs) > 0 {

@@ -20,9 +20,9 @@ import (
 	"sexton/triggers"
 )
 
-// MissingPrivileges returns the privileges that the role lacks for complete definitions
-// of the parents of a database, in all databases. Missing privileges on single partitions
-// are omitted: the run logs them and holds only those partitions.
+// MissingPrivileges returns the privileges, in all databases, without which a definition
+// of the parents of a database cannot run at all. Missing privileges on single partitions
+// are omitted, because the run logs them and holds only those partitions.
 func MissingPrivileges(ctx context.Context, all *Bound, name string) (problem.List, error) {
 	var missing problem.List
 	for _, db := range all.Databases {
@@ -59,7 +59,8 @@ func ChildPrivileges(ctx context.Context, db pgcatalog.Beginner, name string,
 	return missing, nil
 }
 
-// StartupWarnings returns what makes runs of a database slow or keeps them from working.
+// StartupWarnings returns warnings about conditions that make runs of a database slow or
+// prevent them.
 func StartupWarnings(ctx context.Context, all *Bound, db database.Database) ([]string, error) {
 	var warnings []string
 	for _, other := range all.Databases {
@@ -93,8 +94,8 @@ func StartupWarnings(ctx context.Context, all *Bound, db database.Database) ([]s
 	return warnings, err
 }
 
-// NoteHeld logs what in the configuration does not fit the databases, and reports it in
-// the status.
+// NoteHeld logs the parts of the configuration that do not fit the databases, and stores
+// them in bindings for the status.
 func (b *Bound) NoteHeld(ctx context.Context, bindings *riverjobs.Bindings, log *slog.Logger) {
 	for kind, problems := range b.held {
 		texts := make([]string, len(problems))
@@ -114,14 +115,16 @@ func (b *Bound) NoteHeld(ctx context.Context, bindings *riverjobs.Bindings, log 
 	}
 }
 
-// The wait for a database doubles from RetryFirst to RetryLongest.
+// RetryFirst and RetryLongest are the first and the longest pause between two attempts to
+// connect to a database. The pause doubles each time.
 const (
 	RetryFirst   = time.Second
 	RetryLongest = 10 * time.Second
 )
 
-// BindForWork omits what does not fit the databases, and unreachable databases except the
-// jobs database. With failFast, every database must be reachable.
+// BindForWork binds the definitions for a worker. It omits definitions that do not fit
+// the databases, and unreachable databases except the jobs database. If failFast is set,
+// every database must be reachable.
 func (f Files) BindForWork(ctx context.Context, c *config.Config, failFast bool) (*Bound, error) {
 	if failFast {
 		return complete(f.bindFitting(ctx, c))
@@ -158,7 +161,7 @@ func (b *Bound) Await(ctx context.Context, name string, bindings *riverjobs.Bind
 	}
 }
 
-// bindDatabase checks a database like at the start, and returns its parents.
+// bindDatabase repeats the checks of the start for one database, and returns its parents.
 func (b *Bound) bindDatabase(ctx context.Context, db database.Database) ([]*loosefk.Parent, error) {
 	if err := db.Ping(ctx); err != nil {
 		return nil, err
