@@ -18,8 +18,8 @@ import (
 )
 
 // lexeme matches one token of SQL. Comments and constants come first, so that no rule
-// reads what is inside. The delimiters of a dollar-quoted body are tokens of their own:
-// its text is linted, too.
+// applies to their content. The delimiters of a dollar-quoted body are tokens of their
+// own, so the body is linted, too.
 var lexeme = regexp.MustCompile(`(?s)` + strings.Join([]string{
 	`--[^\n]*`,
 	`/\*.*?\*/`,
@@ -35,14 +35,16 @@ var lexeme = regexp.MustCompile(`(?s)` + strings.Join([]string{
 	`.`,
 }, "|"))
 
-// The grammar gives these their meaning, whatever the search_path: words before a
-// parenthesis, functions with a syntax of their own, and types that are keywords.
+// These words do not depend on the search_path, because the grammar defines them:
+// keywords before a parenthesis, functions with a syntax of their own, and types that are
+// keywords.
 var (
 	beforeParenthesis = words(`all and any array as between by check conflict distinct else except exists filter from group having in include into is
 		join key lateral like limit not null offset on only operator or order over partition primary references returning row rows select set some
 		table then unique update using values when where within with coalesce cast extract greatest least nullif position trim`)
 	grammarTypes = words(`bigint bit boolean char character decimal double float int integer interval numeric real smallint time timestamp varchar`)
-	// afterThese a sign is a number's own, and * means all columns.
+	// afterThese matches tokens after which + and - are the sign of a number, and * means
+	// all columns.
 	afterThese = words(`( , [ . select returning when then else and or = :=`)
 )
 
@@ -60,7 +62,7 @@ var (
 	isNumber   = regexp.MustCompile(`^[0-9]`)
 	// dynamic matches constants from which functions build statements.
 	dynamic = regexp.MustCompile(`^'\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b|::`)
-	// isSQL matches Go strings that are SQL, or a part.
+	// isSQL matches Go strings that are SQL statements or parts of statements.
 	isSQL = regexp.MustCompile(`\b(SELECT|INSERT|UPDATE|DELETE|FROM|WHERE|JOIN|AND|OR|ORDER BY|VALUES|SET|RETURNING|NOT|EXISTS|NULL)\b|[^A-Z]::[a-z"]|OPERATOR\(`)
 )
 
@@ -80,15 +82,16 @@ func tokens(sql string) (found []finding) {
 	return append(found, finding{})
 }
 
-// lint finds names that depend on the search_path. With batched it also finds operators:
-// in a batch the path is the application's, which may have other schemas before
-// pg_catalog. Elsewhere it begins with pg_catalog, whose operators fit the types of
-// Sexton's tables and of Postgres's catalogues exactly.
+// lint returns names that depend on the search_path. If batched is set, it also returns
+// unqualified operators, because a batch runs with the application's path, which may have
+// other schemas before pg_catalog. Other statements run with a path that begins with
+// pg_catalog, whose operators fit the types of Sexton's tables and of the system catalogs
+// exactly.
 func lint(sql string, batched bool) (found []finding) {
 	all := tokens(sql)
 	var before, last string
 	depth, assigns := 0, -1
-	if all[0].text == "," { // The continued list of UPDATE SET.
+	if all[0].text == "," { // The comma continues the list of an UPDATE SET.
 		assigns = 0
 	}
 	for i, at := range all[:len(all)-1] {
@@ -133,7 +136,7 @@ func lint(sql string, batched bool) (found []finding) {
 }
 
 // special reports whether a call has a syntax of its own: unnest of several arrays, which
-// works without a schema only, and substring(a FROM b).
+// works only without a schema, and substring(a FROM b).
 func special(name string, rest []finding) bool {
 	depth, several := 0, false
 	for _, at := range rest {
@@ -152,8 +155,8 @@ func special(name string, rest []finding) bool {
 	return name == "unnest" && several || name == "substring" && !several
 }
 
-// operators returns the replacement of an operator, or of a syntax that uses unqualified
-// operators.
+// operators returns the qualified replacement of an operator, or of a syntax that uses
+// unqualified operators.
 func operators(text, last, next string) string {
 	switch {
 	case text == "in" && next == "(":
@@ -175,12 +178,12 @@ func operators(text, last, next string) string {
 	return "write OPERATOR(pg_catalog." + text + "), and parentheses around what it is applied to: it binds as || does"
 }
 
-// private programs work on databases of their own; dbsqlc is generated from sql/queries.
+// private matches code that works on databases of its own, and package dbsqlc, which is
+// generated from sql/queries.
 var private = regexp.MustCompile(`internal/(dbtest|pgtest|exampleapp|devpg|dbsqlc|s3test|cli/(bench|clitest|demo))/|/reference/|/testdata/`)
 
-// batched matches the files whose statements run in a batch under the application's path.
-// Sexton's own statements, which run under the pinned path (batch.Limits.Own), are left
-// out.
+// batched matches the files whose statements run in a batch with the application's path.
+// It does not match statements that run with the pinned path (batch.Limits.Own).
 var (
 	batched = regexp.MustCompile(`internal/((batch|loosefk|ghostuser|groupdelete|drain|groupschedule|placeholder)/` +
 		`|extdiff/((switch|claim|layout|restore|marker|schedule)\.` +
@@ -195,10 +198,11 @@ var (
 			`|placeholder/(list|queries/(next_due|list|load|reasons|retry_state|save_rules|pending)))\.(go|sql)$`)
 )
 
-// escapes keeps the length of a literal's text, so that offsets do not change.
+// escapes replaces escape sequences of a Go literal by texts of the same length, so that
+// offsets do not change.
 var escapes = strings.NewReplacer(`\n`, "  ", `\t`, "  ", `\"`, `" `)
 
-// lintFile prints FILE:LINE: what and how to write it.
+// lintFile returns lines of the form FILE:LINE with the finding and its replacement.
 func lintFile(path string, data []byte) (found []string, err error) {
 	inBatch := batched.MatchString(path) && !notBatched.MatchString(path)
 	report := func(at int, text string) {
@@ -233,7 +237,7 @@ func lintFile(path string, data []byte) (found []string, err error) {
 	return found, nil
 }
 
-// ambiguous finds constants whose meaning depends on standard_conforming_strings.
+// ambiguous returns string constants whose value depends on standard_conforming_strings.
 func ambiguous(sql string) (found []finding) {
 	last := ""
 	for _, at := range tokens(sql) {
@@ -258,8 +262,8 @@ func unpinned(sql string) (lines []int) {
 	return lines
 }
 
-// Statements qualify functions, types and operators, so that they never use another
-// role's.
+// Statements qualify functions, types and operators, so that they never use functions,
+// types or operators of another role.
 func TestStatementsNameTheSchema(t *testing.T) {
 	t.Parallel()
 	files := 0

@@ -17,8 +17,8 @@ import (
 	sqlfiles "sexton/sql"
 )
 
-// Since Postgres 18 log_lock_failures writes a line for each failed NOWAIT. SKIP LOCKED
-// and lock_timeout write none.
+// No statement uses NOWAIT. Since Postgres 18, log_lock_failures writes a line for each
+// failed NOWAIT, but none for SKIP LOCKED and lock_timeout.
 func TestNoStatementSaysNowait(t *testing.T) {
 	t.Parallel()
 	var files int
@@ -57,8 +57,8 @@ func TestMigrationsCountFromOne(t *testing.T) {
 	}
 }
 
-// Each file can be run again: tables in the schema sexton have Sexton's comment, by which
-// a later installation recognizes them.
+// Each migration can be run again. Its tables in the schema sexton have Sexton's comment,
+// by which a later installation recognizes them.
 func TestMigrationsCanBeRunAgain(t *testing.T) {
 	t.Parallel()
 	files, err := fs.Glob(sqlfiles.Migrations, "migrations/*/*.up.sql")
@@ -75,7 +75,8 @@ func TestMigrationsCanBeRunAgain(t *testing.T) {
 	}
 }
 
-// An unqualified name would depend on the search_path.
+// Queries qualify all tables, because an unqualified name would depend on the
+// search_path.
 func TestEveryNameIsQualified(t *testing.T) {
 	t.Parallel()
 	statement := regexp.MustCompile(`(?im)^\s*(?:CREATE TABLE(?: IF NOT EXISTS)?|CREATE(?: OR REPLACE)? FUNCTION|DROP (?:TABLE|FUNCTION) IF EXISTS|INSERT INTO|DELETE FROM|COMMENT ON (?:TABLE|FUNCTION)) (\S+)`)
@@ -96,7 +97,8 @@ func TestEveryNameIsQualified(t *testing.T) {
 	}
 }
 
-// Every file can be run again, and has one function of its name.
+// Every file of a function can be run again, and has one function with the name of the
+// file.
 func TestFunctionsAreInstalledAnew(t *testing.T) {
 	t.Parallel()
 	files, err := fs.Glob(sqlfiles.Functions, "functions/*/*.sql")
@@ -106,7 +108,7 @@ func TestFunctionsAreInstalledAnew(t *testing.T) {
 		data, err := fs.ReadFile(sqlfiles.Functions, file)
 		require.NoError(t, err)
 		text, name := string(data), strings.TrimSuffix(path.Base(file), ".sql")
-		if name == "may_remove_group" { // The application's, installed once.
+		if name == "may_remove_group" { // The application may replace this function, so it is created only once.
 			continue
 		}
 		require.Contains(t, text, `CREATE OR REPLACE FUNCTION "sexton".`+name+"(", file)
