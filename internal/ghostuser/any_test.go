@@ -17,8 +17,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// accounts is an application with keys of one type. Accounts are 1 to 9, of which 9 takes
-// over.
+// accounts returns SQL that creates an application whose keys have one type. It has the
+// accounts 1 to 9. Account 9 is the ghost user.
 func accounts(kind string) string {
 	return strings.ReplaceAll(fmt.Sprintf(`
 CREATE TABLE accounts (id $ PRIMARY KEY, email text NOT NULL, state text NOT NULL DEFAULT 'active', account_id int);
@@ -39,7 +39,7 @@ INSERT INTO notes SELECT n, %[2]s FROM generate_series(1, 400) AS n;
 ANALYZE`, dbtest.KeySQL(kind, "n"), dbtest.KeySQL(kind, "n % 4 + 1"), dbtest.KeySQL(kind, "(n + 1) % 4 + 1")), "$", kind)
 }
 
-// anyUsers are the accounts with their rule, if it has one.
+// anyUsers returns the configuration of the accounts. The rule may be empty.
 func anyUsers(kind, rule string) migrate.Users {
 	return migrate.Users{
 		Table: "accounts", Key: "id", Ghost: dbtest.Key(kind, 9), MayDelete: rule,
@@ -57,11 +57,11 @@ func anyLists(kind string) ghostuser.Lists {
 }
 
 func anyBundle(t *testing.T, kind string, later ...string) *bundle {
-	return onto(t, dbtest.WithAccounts(t, accounts(kind), anyUsers(kind, ""), later...), anyLists(kind))
+	return newBundle(t, dbtest.WithAccounts(t, accounts(kind), anyUsers(kind, ""), later...), anyLists(kind))
 }
 
-// Users with keys of every type are queued, cancelled and deleted, and the rows of the
-// others are left alone.
+// Users with keys of every type can be queued, cancelled and deleted. Rows of other users
+// are kept.
 func TestUsersOfAnyTable(t *testing.T) {
 	t.Parallel()
 	for kind := range dbtest.Keys {
@@ -69,20 +69,20 @@ func TestUsersOfAnyTable(t *testing.T) {
 			t.Parallel()
 			b := anyBundle(t, kind)
 			one, two := dbtest.Key(kind, 1), dbtest.Key(kind, 2)
-			ask := func(door, key string) bool {
-				return pgtest.Scalar[bool](t, b.Database, "SELECT sexton."+door+"($1::"+kind+", $2::"+kind+")", key,
+			call := func(function, key string) bool {
+				return pgtest.Scalar[bool](t, b.Database, "SELECT sexton."+function+"($1::"+kind+", $2::"+kind+")", key,
 					two)
 			}
 			state := func(key string) [][]string {
 				return b.Rows("SELECT state FROM accounts WHERE id::text = $1",
 					key)
 			}
-			require.True(t, ask("delete_user", one))
-			require.False(t, ask("delete_user", one), "it is queued already")
+			require.True(t, call("delete_user", one))
+			require.False(t, call("delete_user", one), "the user is queued already")
 			require.Equal(t, [][]string{{"blocked"}}, state(one))
-			require.True(t, ask("cancel_user_deletion", one))
+			require.True(t, call("cancel_user_deletion", one))
 			require.Equal(t, [][]string{{"active"}}, state(one))
-			require.True(t, ask("delete_user", one))
+			require.True(t, call("delete_user", one))
 			b.Exec("SELECT sexton.delete_user($1::"+kind+", NULL, true)", two)
 
 			stats := b.run(t)
@@ -111,8 +111,8 @@ func TestUsersOfAnyTable(t *testing.T) {
 	}
 }
 
-// The ghost user, and whom the rule refuses, stay. So does a user without a rule that may
-// be called.
+// delete_user refuses the ghost user and users that the rule refuses. If the rule
+// function is not safe to call, migrations fail and delete_user refuses all users.
 func TestUsersOfAnyTableAreRefused(t *testing.T) {
 	t.Parallel()
 	const kind = "uuid"
@@ -154,8 +154,9 @@ func TestUsersOfAnyTableAreRefused(t *testing.T) {
 	refused(2, "SX011", unfit)
 }
 
-// Down revokes what Up has granted to Sexton's owner on rules.
-func TestRightsOnRulesAreRevoked(t *testing.T) {
+// Down revokes the privileges on rule functions that Up has granted to the owner of
+// Sexton's functions.
+func TestPrivilegesOnRulesAreRevoked(t *testing.T) {
 	t.Parallel()
 	d := dbtest.WithAccounts(t, accounts("uuid"), migrate.Users{}, `CREATE SCHEMA "a\pp";
 		CREATE FUNCTION "a\pp"."one's ""first"""(uuid, uuid) RETURNS text LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'SELECT NULL';
@@ -175,8 +176,9 @@ func TestRightsOnRulesAreRevoked(t *testing.T) {
 	require.Equal(t, [][]string{{"helper"}}, granted())
 }
 
-// The functions for another type of keys replace the former ones, unless users wait.
-func TestKeysChangeTheirType(t *testing.T) {
+// A migration to another type of keys replaces the functions. It fails if users are
+// queued.
+func TestMigrationToAnotherKeyType(t *testing.T) {
 	t.Parallel()
 	d := dbtest.WithUsers(t, application)
 	d.Exec(accounts("uuid"))
@@ -187,23 +189,23 @@ func TestKeysChangeTheirType(t *testing.T) {
 	for range 2 {
 		require.NoError(t, d.Migrate(t, anyUsers("uuid", "")))
 	}
-	doors := func() [][]string {
+	functions := func() [][]string {
 		return d.Rows(`SELECT oid::regprocedure FROM pg_proc
 			WHERE pronamespace = 'sexton'::regnamespace AND proname LIKE '%delete_user' ORDER BY 1`)
 	}
-	require.Equal(t, [][]string{{"sexton.delete_user(uuid,uuid,boolean,boolean)"}}, doors())
+	require.Equal(t, [][]string{{"sexton.delete_user(uuid,uuid,boolean,boolean)"}}, functions())
 	d.Exec("SELECT sexton.delete_user($1, NULL)", dbtest.Key("uuid", 1))
-	b := onto(t, d, anyLists("uuid"))
+	b := newBundle(t, d, anyLists("uuid"))
 	b.requireDone(t, b.run(t), 1)
 	require.NoError(t, d.Migrate(t, migrate.Users{}))
-	require.Equal(t, [][]string{{"sexton.delete_user(bigint,bigint,boolean,boolean)"}}, doors())
+	require.Equal(t, [][]string{{"sexton.delete_user(bigint,bigint,boolean,boolean)"}}, functions())
 	require.Equal(t, [][]string{{"users", "bigint"}}, d.Rows(`SELECT confrelid::regclass, format_type(atttypid, NULL) FROM pg_constraint
 		JOIN pg_attribute ON attrelid = conrelid AND attnum = ANY (conkey)
 		WHERE conrelid = 'users_ghost_user_migrations'::regclass AND contype = 'f'`))
 }
 
-// Cancelling restores the columns that the request has changed, whatever domains the
-// other columns have.
+// cancel_user_deletion restores the columns that delete_user has set, unless the
+// application has changed them since. It works if other columns have NOT NULL domains.
 func TestCancellingLeavesOtherColumnsAlone(t *testing.T) {
 	t.Parallel()
 	users := anyUsers("bigint", "")
@@ -225,14 +227,14 @@ func TestCancellingLeavesOtherColumnsAlone(t *testing.T) {
 	}
 }
 
-// What does not fit is found at the start.
+// Resolve reports users, ghost users and lists that do not match the tables.
 func TestUsersOfAnyTableAreChecked(t *testing.T) {
 	t.Parallel()
 	db := dbtest.WithAccounts(t, accounts("uuid"), anyUsers("uuid", ""),
 		"ALTER TABLE accounts ADD code varchar(5) UNIQUE, ADD other uuid, ADD number uuid UNIQUE")
 	for _, test := range []struct {
-		change func(*ghostuser.Lists)
-		says   string
+		change  func(*ghostuser.Lists)
+		message string
 	}{
 		{func(l *ghostuser.Lists) { l.Users.Table = "people" }, "there is no table people in schema public"},
 		{func(l *ghostuser.Lists) { l.Users.Key = "uid" }, "ghost_users.users.key: table accounts has no column uid"},
@@ -264,15 +266,15 @@ func TestUsersOfAnyTableAreChecked(t *testing.T) {
 		lists := anyLists("uuid")
 		test.change(&lists)
 		_, problems := resolve(t, db, lists)
-		require.ErrorContains(t, problems.Err(), test.says)
+		require.ErrorContains(t, problems.Err(), test.message)
 	}
 	_, problems := resolve(t, db, anyLists("uuid"))
 	require.Empty(t, problems)
 }
 
-// GitLab's users are not deleted for a queue that refers to another table. A queue that
-// the application has brought along may do without the foreign key.
-func TestAQueueOfOtherUsersIsRefused(t *testing.T) {
+// Resolve with GitLab's users reports a queue that refers to another table. A queue
+// without a foreign key is valid, because the application may have created it.
+func TestQueueOfAnotherTableIsRefused(t *testing.T) {
 	t.Parallel()
 	d := dbtest.WithUsers(t, application, accounts("bigint"), "DROP TABLE members, groups")
 	check := func() error {
@@ -291,8 +293,8 @@ func TestAQueueOfOtherUsersIsRefused(t *testing.T) {
 	require.ErrorContains(t, check(), "the table users_ghost_user_migrations does not refer to users.id")
 }
 
-// A plan counts the rows of a user by its key, whatever its text form.
-func TestPlanOfAnyUser(t *testing.T) {
+// Find accepts every text form of a uuid key, and Foresee counts the rows of that user.
+func TestForeseeWithAUUIDKey(t *testing.T) {
 	t.Parallel()
 	b := anyBundle(t, "uuid")
 	p := plan(t, b.DB, anyLists("uuid"))
@@ -305,8 +307,8 @@ func TestPlanOfAnyUser(t *testing.T) {
 	require.ErrorContains(t, err, "there is no user")
 }
 
-// A user whose rows need many statements, with trees below them, is deleted by small
-// steps; its key is text.
+// A user with a text key is deleted in small statements, together with the rows below its
+// rows.
 func TestUserOfAnyTableWithTree(t *testing.T) {
 	t.Parallel()
 	b := anyBundle(t, "text", `CREATE TABLE parts (id bigint PRIMARY KEY, session_id bigint REFERENCES sessions ON DELETE CASCADE);
@@ -321,8 +323,8 @@ func TestUserOfAnyTableWithTree(t *testing.T) {
 		b.Rows("SELECT (SELECT count(*) FROM parts), (SELECT count(*) FROM sessions)"))
 }
 
-// A session that is killed after any batch leaves what the next one goes on with,
-// whatever the type of the keys.
+// Runs whose session is killed after each batch delete all users in the end, and count
+// each row once, for every type of key.
 func TestUsersOfAnyTableAreKilledAndContinued(t *testing.T) {
 	t.Parallel()
 	for kind := range pgtest.Few(t, dbtest.Keys, "text") {

@@ -32,7 +32,7 @@ func TestSoftDelete(t *testing.T) {
 	require.Equal(t, map[string]int64{"posts.author_id": 120, "likes.user_id": 30}, stats.Moved)
 	require.Equal(t, map[string]int64{"visits.user_id": 1500}, stats.Deleted)
 	require.Empty(t, stats.Nullified)
-	require.EqualValues(t, 3+1+2+1, stats.Batches, "50 rows to move, 1000 to delete, and the end")
+	require.EqualValues(t, 3+1+2+1, stats.Batches, "3 moves of 50 posts, 1 of likes, 2 deletions of 1000 rows, and the user")
 	require.False(t, stats.OverLimit)
 	require.Equal(t, [][]string{{"2", "120"}, {"9", "120"}},
 		b.Rows("SELECT author_id, count(*) FROM posts GROUP BY 1 ORDER BY 1"))
@@ -71,8 +71,8 @@ func TestHardDelete(t *testing.T) {
 	require.Equal(t, [][]string{{"1", "9"}, {"2", "2"}}, b.Rows("SELECT * FROM prizes ORDER BY id"))
 }
 
-// What the ghost user has already, or what would collide within one batch, is treated as
-// on a hard delete.
+// Rows that the ghost user has already, or that collide with rows of the same batch, are
+// treated as on a hard delete.
 func TestDuplicates(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
@@ -98,11 +98,11 @@ func TestDuplicates(t *testing.T) {
 	require.Equal(t, [][]string{{"1", "NULL"}, {"9", "9"}}, b.Rows("SELECT * FROM pins ORDER BY id"))
 }
 
-// Rows of which the ghost user has the like go in a statement for many, found by any of
-// the unique indexes.
-func TestManyDuplicatesGoTogether(t *testing.T) {
+// One statement deletes many rows that the ghost user has already. The rows may be equal
+// by any of the unique indexes.
+func TestManyDuplicatesAreDeletedTogether(t *testing.T) {
 	t.Parallel()
-	pgtest.Each(t, map[string]time.Duration{"fixed sizes": 0, "steered": 50 * time.Millisecond},
+	pgtest.Each(t, map[string]time.Duration{"fixed sizes": 0, "with target": 50 * time.Millisecond},
 		func(t *testing.T, _ string, target time.Duration) {
 			b := setup(t, `
 			CREATE TABLE marks (id bigint PRIMARY KEY, user_id bigint, place bigint, name text COLLATE "C", shade text, UNIQUE (user_id, place, name));
@@ -130,9 +130,9 @@ func TestManyDuplicatesGoTogether(t *testing.T) {
 				b.Rows("SELECT count(*), sum(id % 3) FROM marks WHERE id <= 3000 AND user_id = 9"))
 			require.Equal(t, [][]string{{"10"}},
 				b.Rows("SELECT count(*) FROM halves WHERE id <= 20 AND whole AND user_id = 9"),
-				"no index has these rows")
+				"the partial index does not have these rows")
 			if target == 0 {
-				require.Less(t, stats.Batches, int64(60), "marks are not tried one by one")
+				require.Less(t, stats.Batches, int64(60), "marks are not deleted one by one")
 			}
 		})
 }
@@ -158,7 +158,7 @@ func TestOtherForeignKeysFollowTheirAction(t *testing.T) {
 	require.Equal(t, [][]string{{"1", "3"}, {"2", "2"}}, b.Rows("SELECT * FROM files ORDER BY id"))
 }
 
-// partedBuilds have a partition with partitions of its own.
+// partedBuilds creates a table with a partition that is partitioned itself.
 const partedBuilds = `
 CREATE TABLE builds (id bigint, part int, user_id bigint) PARTITION BY LIST (part);
 CREATE TABLE builds_1 PARTITION OF builds FOR VALUES IN (1);
@@ -167,7 +167,7 @@ CREATE TABLE builds_2a PARTITION OF builds_2 FOR VALUES FROM (0) TO (50);
 CREATE TABLE builds_2b PARTITION OF builds_2 FOR VALUES FROM (50) TO (1000);
 CREATE INDEX ON builds (user_id);`
 
-func TestPartitionsAreWorkedOffLeafByLeaf(t *testing.T) {
+func TestRowsOfPartitionsAreMoved(t *testing.T) {
 	t.Parallel()
 	b := setup(t, partedBuilds+`
 		INSERT INTO builds SELECT n, 1 + n % 2, 1 FROM generate_series(1, 200) AS n;`,
@@ -179,10 +179,11 @@ func TestPartitionsAreWorkedOffLeafByLeaf(t *testing.T) {
 	require.Equal(t, [][]string{{"9", "200"}}, b.Rows("SELECT user_id, count(*) FROM builds GROUP BY 1"))
 }
 
-// A key may be on a partition that is partitioned itself.
-func TestAKeyOnAPartitionWithPartitions(t *testing.T) {
+// A foreign key of a partition that is partitioned itself is followed for the rows of
+// that partition only.
+func TestForeignKeyOfAPartitionedPartition(t *testing.T) {
 	t.Parallel()
-	pgtest.Each(t, map[string]time.Duration{"alone": 0, "together": time.Second},
+	pgtest.Each(t, map[string]time.Duration{"without target": 0, "with target": time.Second},
 		func(t *testing.T, _ string, target time.Duration) {
 			b := setup(t, partedBuilds+`
 			ALTER TABLE builds_2 ADD FOREIGN KEY (user_id) REFERENCES users ON DELETE CASCADE;
@@ -197,9 +198,9 @@ func TestAKeyOnAPartitionWithPartitions(t *testing.T) {
 		})
 }
 
-// The plan knows the partitions of its time. What is in another one stops the user until
-// the next run.
-func TestAPartitionThatComesDuringTheRun(t *testing.T) {
+// A plan has the partitions that existed when it was made. Rows in a newer partition fail
+// the user until the next run.
+func TestPartitionCreatedAfterThePlan(t *testing.T) {
 	t.Parallel()
 	l := ghostuser.Lists{Move: []ghostuser.Move{{Table: "builds", Columns: []string{"user_id"}}}}
 	b := setup(t, `
@@ -216,12 +217,12 @@ func TestAPartitionThatComesDuringTheRun(t *testing.T) {
 	b.Exec("UPDATE users_ghost_user_migrations SET consume_after = now(); ALTER TABLE builds DETACH PARTITION builds_1; INSERT INTO builds_1 VALUES (3, 1, 1)")
 	b.requireDone(t, b.run(t), 1)
 	require.Equal(t, [][]string{{"1", "9"}, {"3", "1"}}, b.Rows("SELECT id, user_id FROM builds_1 ORDER BY id"),
-		"a detached one is no part of it")
+		"rows of a detached partition are kept")
 }
 
-func TestConditionsMoveSomeRowsOnly(t *testing.T) {
+func TestConditionsMoveOnlyMatchingRows(t *testing.T) {
 	t.Parallel()
-	pgtest.Each(t, map[string]time.Duration{"alone": 0, "together": time.Second},
+	pgtest.Each(t, map[string]time.Duration{"without target": 0, "with target": time.Second},
 		func(t *testing.T, _ string, target time.Duration) {
 			b := setup(t, `
 			CREATE TABLE snippets (id bigint PRIMARY KEY, author_id bigint REFERENCES users ON DELETE CASCADE, type varchar(20));
@@ -241,13 +242,12 @@ func TestConditionsMoveSomeRowsOnly(t *testing.T) {
 				b.Rows("SELECT id, author_id FROM snippets ORDER BY id"))
 			if target > 0 {
 				require.EqualValues(t, 2*2+2, stats.Batches,
-					"one for the moved rows and one for the others, and the users' ends")
+					"one for the moved rows, one for the other rows, and one for the user, each twice")
 			}
 		})
 }
 
-// A user with rows for many turns does not hold up others, not even users that come in
-// while it is worked off.
+// A user with many rows does not delay other users, even if they are queued later.
 func TestUsersTakeTurns(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
@@ -255,50 +255,50 @@ func TestUsersTakeTurns(t *testing.T) {
 		INSERT INTO posts VALUES (100001, 2, 'post'), (100002, 3, 'post');`, lists())
 	b.queue(false, 1, 2)
 	b.engine.Sizes.Move = 5
-	b.once(func(stats *ghostuser.Stats) bool { return stats.Moved["posts.author_id"] > 1000 }, func() {
+	b.doOnce(func(stats *ghostuser.Stats) bool { return stats.Moved["posts.author_id"] > 1000 }, func() {
 		b.queue(false, 3)
 		b.Exec("UPDATE users_ghost_user_migrations SET consume_after = '-infinity' WHERE user_id = 3")
 	})
 	b.requireDone(t, b.run(t), 3)
-	require.Equal(t, []int64{2, 3, 1}, b.order())
+	require.Equal(t, []int64{2, 3, 1}, b.endedUsers())
 }
 
-// drafts have files behind them.
+// drafts creates a table whose deleted rows are published in events.
 const drafts = `
 CREATE TABLE "draft's" (part integer, "Id" bigint, user_id bigint REFERENCES users ON DELETE CASCADE, PRIMARY KEY (part, "Id"));
 CREATE INDEX ON "draft's" (user_id);
 INSERT INTO "draft's" SELECT n % 3, n, 1 + n % 3 FROM generate_series(1, 300) AS n;`
 
-func telling() ghostuser.Lists {
+func listsWithEvent() ghostuser.Lists {
 	l := lists()
 	l.Delete = append(l.Delete, ghostuser.Columns{Table: "draft's", Columns: []string{"user_id"}, Event: true})
 	return l
 }
 
-// told are the keys that events name, by user.
-func (b *bundle) told() [][]string {
+// eventKeys returns the keys in the events of deleted rows, with the user and the table.
+func (b *bundle) eventKeys() [][]string {
 	return b.Rows(`SELECT payload ->> 'user_id', payload ->> 'table', key FROM sexton.events, jsonb_array_elements(payload -> 'keys') AS key
 		WHERE kind = 'files_orphaned' ORDER BY 1, 2, (key -> 'Id')::bigint, 3`)
 }
 
-// wanted are the events that the deletion of users has to leave.
-func (b *bundle) wanted(users ...int64) [][]string {
+// expectedKeys returns what eventKeys must return after the deletion of the users.
+func (b *bundle) expectedKeys(users ...int64) [][]string {
 	return b.Rows(`SELECT user_id, 'draft''s', jsonb_build_object('Id', "Id", 'part', part) FROM "draft's" WHERE user_id = ANY ($1) ORDER BY user_id, "Id"`, users)
 }
 
-// Each row that a list deletes is told of once, with its key and user, whether users go
-// alone or together, whatever kills the worker.
-func TestDeletedRowsAreToldOf(t *testing.T) {
+// Each deleted row is in one event, with its key and user, although the worker is killed
+// after batches.
+func TestDeletedRowsAreInEvents(t *testing.T) {
 	t.Parallel()
-	pgtest.Each(t, map[string]time.Duration{"alone": 0, "together": 20 * time.Millisecond},
+	pgtest.Each(t, map[string]time.Duration{"without target": 0, "with target": 20 * time.Millisecond},
 		func(t *testing.T, _ string, target time.Duration) {
-			b := setup(t, drafts, telling())
-			want := b.wanted(1, 2)
+			b := setup(t, drafts, listsWithEvent())
+			want := b.expectedKeys(1, 2)
 			require.Len(t, want, 200)
 			b.queue(false, 1, 2)
 			for done, kills := false, 0; !done; kills++ {
 				b.Exec("UPDATE sexton.leases SET expires_at = now()")
-				b.engine = b.newEngine(t, telling())
+				b.engine = b.newEngine(t, listsWithEvent())
 				b.engine.Sizes = ghostuser.Sizes{Target: target, Delete: 40}
 				if kill := b.KillOnce(b.engine.Session.Conn); kills < 4 {
 					b.engine.Progress = func(context.Context, *ghostuser.Stats) { kill() }
@@ -308,14 +308,14 @@ func TestDeletedRowsAreToldOf(t *testing.T) {
 					require.Error(t, err)
 				}
 			}
-			require.Equal(t, want, b.told())
+			require.Equal(t, want, b.eventKeys())
 			require.Len(t, b.Rows(`SELECT FROM "draft's"`), 100)
 		})
 }
 
-// Doubles of the ghost user's rows are deleted, and so told of; rows that pass to it are
-// not. Rows that go children first are told of as well, and rows below them are not.
-func TestDuplicatesAndHeavyRowsAreToldOf(t *testing.T) {
+// Rows that are deleted because the ghost user has them already are in events, and moved
+// rows are not. Rows at the top of a tree are in events, and the rows below them are not.
+func TestDuplicatesAndTreesAreInEvents(t *testing.T) {
 	t.Parallel()
 	const likes = "INSERT INTO likes SELECT n, 1, n FROM generate_series(1, 20) AS n; INSERT INTO likes SELECT n + 100, 9, n FROM generate_series(1, 8) AS n;"
 	pgtest.Each(t, map[string][]any{"likes": {likes, 8}, "topics": {topics, 2}},
@@ -330,14 +330,14 @@ func TestDuplicatesAndHeavyRowsAreToldOf(t *testing.T) {
 			for id := range test[1].(int) {
 				want = append(want, []string{"1", table, fmt.Sprintf(`{"id": %d}`, id+1)})
 			}
-			require.ElementsMatch(t, want, b.told())
+			require.ElementsMatch(t, want, b.eventKeys())
 		})
 }
 
-// Rows that are told of go by themselves, before rows that would take them along, in
-// whatever order the lists name them. Rows below that go children first are told of, too,
-// even where another user owns them.
-func TestRowsBelowOthersAreToldOf(t *testing.T) {
+// Rows of tables with events are deleted before the rows above them, whose cascades would
+// delete them without an event. The order of the lists does not matter. Rows of other
+// users that are deleted below a row are in events, too.
+func TestRowsBelowOtherRowsAreInEvents(t *testing.T) {
 	t.Parallel()
 	const uploads = `
 		CREATE TABLE uploads (id bigint PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE, topic_id bigint REFERENCES topics ON DELETE CASCADE);
@@ -346,24 +346,24 @@ func TestRowsBelowOthersAreToldOf(t *testing.T) {
 		INSERT INTO uploads VALUES (1, 1, 2), (2, 1, NULL), (3, 2, 1);`
 	type example struct {
 		order, events []string
-		heavy         bool
+		tree          bool
 		want          [][]string
 	}
 	pgtest.Each(t, map[string]example{
 		"below first": {order: []string{"uploads", "topics"}, events: []string{"uploads"}},
 		"above first": {order: []string{"topics", "uploads"}, events: []string{"uploads"}},
-		"both told of": {
+		"both with events": {
 			order: []string{"topics", "uploads"}, events: []string{"topics", "uploads"},
 			want: [][]string{{"1", "topics", `{"id": 2}`}},
 		},
 		"children first": {
-			order: []string{"topics", "uploads"}, events: []string{"uploads"}, heavy: true,
+			order: []string{"topics", "uploads"}, events: []string{"uploads"}, tree: true,
 			want: [][]string{{"1", "uploads", `{"id": 3}`}},
 		},
 		"above not named": {order: []string{"uploads"}, events: []string{"uploads"}},
 	}, func(t *testing.T, _ string, test example) {
 		b := setup(t, topics+uploads, lists())
-		if !test.heavy {
+		if !test.tree {
 			b.Exec("UPDATE replies SET topic_id = 3 WHERE id > 0; DELETE FROM topics WHERE id = 1")
 		}
 		l := lists()
@@ -377,13 +377,12 @@ func TestRowsBelowOthersAreToldOf(t *testing.T) {
 		b.queue(true, 1)
 		b.requireDone(t, b.run(t), 1)
 		require.ElementsMatch(t, append(test.want, []string{"1", "uploads", `{"id": 1}`},
-			[]string{"1", "uploads", `{"id": 2}`}), b.told())
+			[]string{"1", "uploads", `{"id": 2}`}), b.eventKeys())
 	})
 }
 
-// An event has the columns that its entry names, of rows of the list's column and of rows
-// below others.
-func TestEventsOfUsersHaveColumns(t *testing.T) {
+// An event has the configured columns of rows of the user and of rows below other rows.
+func TestEventsHaveColumns(t *testing.T) {
 	t.Parallel()
 	b := setup(t, topics+`
 		CREATE TABLE uploads (id bigint PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE, topic_id bigint REFERENCES topics ON DELETE CASCADE, path text);
@@ -406,7 +405,7 @@ func TestEventsOfUsersHaveColumns(t *testing.T) {
 			WHERE kind = 'rows_deleted' AND payload ->> 'table' = 'uploads' ORDER BY 2`))
 }
 
-func TestAnEventNeedsAPrimaryKey(t *testing.T) {
+func TestEventsNeedAPrimaryKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "CREATE TABLE heaps (user_id bigint); CREATE INDEX ON heaps (user_id);", lists())
 	l := lists()

@@ -1,7 +1,7 @@
 package ghostuser
 
-// Columns returns the labels (table.column) of everything that the plan looks at, in the
-// order of the work on a hard or a soft delete.
+// Columns returns the labels (table.column) of the steps of a soft or a hard delete, in
+// order.
 func (p *Plan) Columns(hardDelete bool) []string {
 	var labels []string
 	for _, s := range p.steps(hardDelete) {

@@ -17,9 +17,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// A row that the ghost user may not have by a rule of the table names table and
-// constraint, however often its turn comes, and stops nobody else.
-func TestConstraintThatAMoveViolates(t *testing.T) {
+// A user whose row violates a constraint when it is moved is deferred at each attempt.
+// The error names the table and the constraint. Other users are deleted.
+func TestMoveViolatesAConstraint(t *testing.T) {
 	t.Parallel()
 	b := setup(t, contributions+`
 		ALTER TABLE posts ADD CONSTRAINT signed CHECK (author_id <> 9 OR note IS DISTINCT FROM 'signed');
@@ -34,14 +34,14 @@ func TestConstraintThatAMoveViolates(t *testing.T) {
 			stats.Errors)
 		require.Equal(t, [][]string{{"1", fmt.Sprint(attempt + 1), "t", "posts: SQLSTATE 23514: " + violated}},
 			b.Rows("SELECT user_id, attempts, consume_after > now() + interval '50 minutes', last_error FROM users_ghost_user_migrations"))
-		require.Zero(t, b.run(t).UsersFailed, "not before its time")
+		require.Zero(t, b.run(t).UsersFailed, "the user is deferred")
 		b.Exec("UPDATE users_ghost_user_migrations SET consume_after = now()")
 	}
 	b.Exec("UPDATE posts SET note = NULL")
 	b.requireDone(t, b.run(t), 1)
 }
 
-func TestErrorsPutOneUserOffAndNoOther(t *testing.T) {
+func TestErrorsDeferOnlyTheirUser(t *testing.T) {
 	t.Parallel()
 	b := setup(t, contributions+`
 		CREATE TABLE receipts (id bigint PRIMARY KEY, visit_id bigint REFERENCES visits ON DELETE RESTRICT);
@@ -72,18 +72,18 @@ func TestErrorsPutOneUserOffAndNoOther(t *testing.T) {
 			require.Contains(t, item.Stack, "PL/pgSQL function picky()")
 		}
 	}
-	require.False(t, b.run(t).Changed(), "no user is tried before its time")
+	require.False(t, b.run(t).Changed(), "deferred users are not tried")
 
 	b.Exec("DELETE FROM receipts; DROP TRIGGER picky ON posts; UPDATE users_ghost_user_migrations SET consume_after = now()")
 	b.requireDone(t, b.run(t), 2)
 	require.Equal(t, [][]string{{"1", "150", "1500"}, {"3", "1", "0"}, {"4", "1", "0"}}, b.Rows(
 		"SELECT payload ->> 'user_id', payload ->> 'moved', payload ->> 'deleted' FROM sexton.events ORDER BY 1"),
-		"what the first run did counts")
+		"the counts include the first run")
 }
 
-// A foreign key that refuses concerns the users that have rows there: nothing of theirs
-// is touched, and the others go.
-func TestAForeignKeyThatRefusesConcernsTheUsersWithRows(t *testing.T) {
+// A foreign key without a possible action fails only users with rows in its column. No
+// row of these users is changed.
+func TestForeignKeyWithoutActionFailsUsersWithRows(t *testing.T) {
 	t.Parallel()
 	type example struct{ tables, table, reason string }
 	pgtest.Each(t, map[string]example{
@@ -103,21 +103,23 @@ func TestAForeignKeyThatRefusesConcernsTheUsersWithRows(t *testing.T) {
 		},
 	}, func(t *testing.T, _ string, test example) {
 		b := setup(t, contributions+test.tables, lists())
-		b.engine.Sizes.Target = 20 * time.Millisecond // Users are worked off together.
+		// With a target, several users are deleted in one batch.
+		b.engine.Sizes.Target = 20 * time.Millisecond
 		b.queue(false, 1, 2, 3)
 		stats := b.run(t)
 		require.EqualValues(t, 2, stats.UsersProcessed)
 		require.Equal(t, [][]string{{"1", "1", "t", test.table + ": " + test.reason}}, b.queued())
 		require.Equal(t, test.table, stats.Errors[0].Table)
 		require.Equal(t, [][]string{{"120"}}, b.Rows("SELECT count(*) FROM posts WHERE author_id = 1"),
-			"nothing of the user is touched")
+			"no row of the user is changed")
 		require.Equal(t, [][]string{{"1"}, {"7"}}, b.Rows("SELECT id FROM users WHERE id IN (1, 7) ORDER BY 1"))
-		require.Zero(t, b.run(t).UsersFailed, "not before its time")
+		require.Zero(t, b.run(t).UsersFailed, "the user is deferred")
 	})
 }
 
-// A row that comes at the very end is found by the last look, under the lock.
-func TestARowThatComesLateRefuses(t *testing.T) {
+// A row that another session commits while the run waits for the lock on the user
+// prevents the deletion.
+func TestLateRowPreventsTheDeletion(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "CREATE TABLE owners (id bigint PRIMARY KEY, boss_id bigint REFERENCES users)", lists())
 	b.queue(false, 1)
@@ -131,9 +133,9 @@ func TestARowThatComesLateRefuses(t *testing.T) {
 	b.requireDone(t, b.run(t), 1)
 }
 
-// Rows that the user writes until the very end are moved, not lost: few of them in the
-// last transaction.
-func TestRowsThatComeLateAreMoved(t *testing.T) {
+// Rows that another session commits while the run waits for the lock on the user are
+// moved. If they are few, the transaction that deletes the user moves them.
+func TestLateRowsAreMoved(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]int{"a few": 3, "more than a batch": 400}, func(t *testing.T, _ string, rows int) {
 		b := setup(t, "", lists())
@@ -142,7 +144,7 @@ func TestRowsThatComeLateAreMoved(t *testing.T) {
 		tx := b.Begin(t)
 		pgtest.Exec(t, tx, "INSERT INTO posts SELECT n, 1 FROM generate_series(1, $1) AS n", rows)
 		wait := b.runWhile(t.Context(), t)
-		b.AwaitLock(t) // For the user: the key of the new rows holds it.
+		b.AwaitLock(t) // The foreign key check of the new rows has locked the user.
 		require.NoError(t, tx.Commit(t.Context()))
 		stats := wait()
 		b.requireDone(t, stats, 1)
@@ -156,10 +158,10 @@ func TestRowsThatComeLateAreMoved(t *testing.T) {
 	})
 }
 
-// A writer locks the user, adds a row without a foreign key and commits while the run
-// waits for the user. The lock leaves no trace, so only a snapshot taken after it
-// contains the row.
-func TestRowsWithoutForeignKeysThatComeLateAreDeleted(t *testing.T) {
+// Rows without a foreign key are deleted, too, if another session locks the user, adds
+// them and commits while the run waits for the user. The lock leaves no trace, so only a
+// snapshot taken after it contains the row.
+func TestLateRowsWithoutForeignKeyAreDeleted(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", lists())
 	b.engine.Sizes.Target = time.Second
@@ -172,9 +174,9 @@ func TestRowsWithoutForeignKeysThatComeLateAreDeleted(t *testing.T) {
 	require.Empty(t, b.Rows("SELECT FROM visits"))
 }
 
-// A constraint that is checked at the COMMIT finds a duplicate when the user is already
-// as good as deleted.
-func TestALateDuplicateOfADeferredConstraint(t *testing.T) {
+// If a deferred unique constraint fails the COMMIT of the batch that deletes the user,
+// the duplicate row is found and the user is deleted.
+func TestLateDuplicateOfADeferredConstraint(t *testing.T) {
 	t.Parallel()
 	l := lists()
 	l.Move = append(l.Move, ghostuser.Move{Table: "stars", Columns: []string{"user_id"}})
@@ -192,9 +194,9 @@ func TestALateDuplicateOfADeferredConstraint(t *testing.T) {
 	require.Equal(t, [][]string{{"9", "1"}, {"9", "2"}}, b.Rows("SELECT * FROM stars ORDER BY 2"))
 }
 
-// A single row that takes too long, although nothing hangs below it, is named by its
-// table, and no other user waits.
-func TestARowThatTakesTooLongPutsTheUserOff(t *testing.T) {
+// A user with a row whose deletion exceeds the statement timeout is deferred, and the
+// error names the table. Other users are deleted.
+func TestSlowRowDefersTheUser(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
 		CREATE TABLE pages (visit_id bigint REFERENCES visits ON DELETE CASCADE);
@@ -213,22 +215,22 @@ func TestARowThatTakesTooLongPutsTheUserOff(t *testing.T) {
 		`^(visits|pages): SQLSTATE 57014: canceling statement due to statement timeout: a single row takes longer. Check its triggers`, queued[0][3])
 }
 
-// A statement that costs the run its connection, as one that crashes the server's process
-// does, puts off the user whose rows it is about, and the others go in the same run: it
-// is tried together with others, then alone, and once more at the end.
+// A user whose statement breaks the connection, as a crash of the server process does, is
+// deferred. Other users are deleted in the same run. The user is tried with other users,
+// then alone, and once more at the end.
 func TestUserWhoCostsTheConnectionIsDeferred(t *testing.T) {
 	t.Parallel()
-	for name, target := range map[string]time.Duration{"alone": 0, "together": time.Second} {
+	for name, target := range map[string]time.Duration{"without target": 0, "with target": time.Second} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, `
 				INSERT INTO posts SELECT 10 * author + n, author FROM generate_series(1, 4) AS author, generate_series(1, 3) AS n;
-				CREATE SEQUENCE cuts;
-				CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
-					PERFORM nextval('public.cuts'), pg_terminate_backend(pg_backend_pid());
+				CREATE SEQUENCE losses;
+				CREATE FUNCTION disconnect() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
+					PERFORM nextval('public.losses'), pg_terminate_backend(pg_backend_pid());
 					RETURN NEW;
 				END $$;
-				CREATE TRIGGER cut BEFORE UPDATE ON posts FOR EACH ROW WHEN (old.author_id = 2) EXECUTE FUNCTION cut();`, lists())
+				CREATE TRIGGER disconnect BEFORE UPDATE ON posts FOR EACH ROW WHEN (old.author_id = 2) EXECUTE FUNCTION disconnect();`, lists())
 			b.engine.Sizes.Target = target
 			own := b.engine.Session
 			b.engine.More = func(context.Context) *batch.Session {
@@ -247,12 +249,12 @@ func TestUserWhoCostsTheConnectionIsDeferred(t *testing.T) {
 				"posts: SQLSTATE 57P01: the connection was lost: terminating connection due to administrator command",
 			}},
 				b.queued())
-			require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT last_value <= 3 FROM cuts"))
+			require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT last_value <= 3 FROM losses"))
 		})
 	}
 }
 
-func TestTriggersThatKeepRowsAreBlamed(t *testing.T) {
+func TestTriggerKeepsRows(t *testing.T) {
 	t.Parallel()
 	type example struct{ tables, table string }
 	pgtest.Each(t, map[string]example{
@@ -265,7 +267,7 @@ func TestTriggersThatKeepRowsAreBlamed(t *testing.T) {
 		"puts the row back": {
 			`CREATE TRIGGER t AFTER DELETE ON visits FOR EACH ROW EXECUTE FUNCTION put_back();`, "visits",
 		},
-		"puts back more rows than it finds at once": {
+		"puts back more rows than one batch": {
 			`INSERT INTO visits SELECT n, 1 FROM generate_series(10001, 10100) AS n;
 			CREATE TRIGGER t AFTER DELETE ON visits FOR EACH ROW EXECUTE FUNCTION put_back();`, "visits",
 		},
@@ -285,7 +287,7 @@ func TestTriggersThatKeepRowsAreBlamed(t *testing.T) {
 	})
 }
 
-func TestUsersThatMayNotGo(t *testing.T) {
+func TestUsersThatMayNotBeDeleted(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "UPDATE users SET user_type = 11 WHERE id = 8; INSERT INTO posts VALUES (1, 8), (2, 9)", lists())
 	b.Exec("ALTER TABLE users_ghost_user_migrations DROP CONSTRAINT users_ghost_user_migrations_user_id_fkey")
@@ -300,7 +302,7 @@ func TestUsersThatMayNotGo(t *testing.T) {
 	require.Empty(t, stats.Moved)
 }
 
-func TestWhoIsTakenOutOfTheQueueStays(t *testing.T) {
+func TestUserRemovedFromTheQueueIsKept(t *testing.T) {
 	t.Parallel()
 	b := setup(t, contributions, lists())
 	b.queue(false, 1)
@@ -312,9 +314,9 @@ func TestWhoIsTakenOutOfTheQueueStays(t *testing.T) {
 	require.Equal(t, ghostuser.Cancelled, b.items[0].Outcome)
 }
 
-// An operator who changes a hard delete into a soft one saves what is there still, and
-// the event tells what the queue said last.
-func TestTheKindOfDeletionChangesOnTheWay(t *testing.T) {
+// If a hard delete is changed into a soft delete during the run, the remaining rows are
+// moved, and the event has the new kind.
+func TestKindOfDeletionChangesDuringTheRun(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "INSERT INTO posts SELECT n, 1 FROM generate_series(1, 40) AS n;", lists())
 	b.engine.Sizes.Nullify = 1
@@ -330,29 +332,30 @@ func TestTheKindOfDeletionChangesOnTheWay(t *testing.T) {
 	require.False(t, b.items[0].HardDelete)
 }
 
-// A session that is killed after any batch leaves what the next one goes on with, whether
-// users are deleted in pieces or directly.
-func TestKilledAnywhereAndContinued(t *testing.T) {
+// Runs whose session is killed after each batch delete all users in the end, and count
+// each row once.
+func TestRunsKilledAfterEachBatch(t *testing.T) {
 	t.Parallel()
 	type example struct {
 		target time.Duration
 		two    bool
 		users  int64
-		// least is the number of batches on the run's own connection.
-		least int
+		// minKills is the minimum number of kills: the batches on the run's own
+		// connection.
+		minKills int
 	}
 	pgtest.Each(t, map[string]example{
-		"in pieces":                   {0, false, 2, 2 * (1 + 1 + 1 + 1)},
-		"directly, on one connection": {time.Second, false, 4, 4},
-		"directly, on two":            {time.Second, true, 4, 0},
+		"without target":               {0, false, 2, 2 * (1 + 1 + 1 + 1)},
+		"with target, one connection":  {time.Second, false, 4, 4},
+		"with target, two connections": {time.Second, true, 4, 0},
 	}, func(t *testing.T, _ string, c example) {
 		b := setupPeople(t, "")
 		b.queue(false, numbers(1001, 1000+c.users)...)
 		kills := 0
 		for done := false; !done; {
-			b.engine = b.newEngineOver(t)
+			b.engine = b.newEngineAfterKill(t)
 			if c.two {
-				b.onTwo(t)
+				b.useTwoConnections(t)
 			}
 			b.engine.Sizes = ghostuser.Sizes{Target: c.target, Move: 30, Delete: 50}
 			kill := b.KillOnce(b.engine.Session.Conn)
@@ -361,15 +364,17 @@ func TestKilledAnywhereAndContinued(t *testing.T) {
 			if done = len(b.queued()) == 0; !done {
 				require.Error(t, err)
 			}
-			if err != nil { // On two a run goes on by the other connection, and says so.
+			// A run with two connections continues on the other one, and returns the
+			// error.
+			if err != nil {
 				require.NotErrorIs(t, err, lease.ErrLost)
 				kills++
 			}
 		}
 		if c.target == 0 {
-			require.Equal(t, c.least, kills)
+			require.Equal(t, c.minKills, kills)
 		} else {
-			require.GreaterOrEqual(t, kills, c.least)
+			require.GreaterOrEqual(t, kills, c.minKills)
 		}
 		require.Equal(t, [][]string{{"25", "30", fmt.Sprint(c.users)}},
 			b.Rows("SELECT payload ->> 'moved', payload ->> 'deleted', count(*) FROM sexton.events GROUP BY 1, 2"))
@@ -378,13 +383,14 @@ func TestKilledAnywhereAndContinued(t *testing.T) {
 	})
 }
 
-// newEngineOver is a new engine for a lease that was not given back.
-func (b *bundle) newEngineOver(t *testing.T) *ghostuser.Engine {
+// newEngineAfterKill returns an engine with a new lease, after it has ended the lease
+// that a killed run still holds.
+func (b *bundle) newEngineAfterKill(t *testing.T) *ghostuser.Engine {
 	b.Exec("UPDATE sexton.leases SET expires_at = now()")
 	return b.newEngine(t, lists())
 }
 
-func TestRetryOfUsersThatFailed(t *testing.T) {
+func TestRetryFailedUsers(t *testing.T) {
 	t.Parallel()
 	db := dbtest.WithUsers(t, application)
 	db.Exec(`INSERT INTO users_ghost_user_migrations (user_id, consume_after, attempts, last_error) VALUES
@@ -408,11 +414,11 @@ func TestRetryOfUsersThatFailed(t *testing.T) {
 		}))
 		return count
 	}
-	// A worker has the third in hand.
+	// A worker is processing user 3.
 	busy := db.Begin(t, "SELECT FROM users_ghost_user_migrations WHERE user_id = 3 FOR UPDATE")
-	require.Zero(t, retry(dml.IntegerID(2)), "it has not failed")
+	require.Zero(t, retry(dml.IntegerID(2)), "the user has not failed")
 	require.EqualValues(t, 1, retry(dml.ID{}))
-	require.Zero(t, retry(dml.ID{}), "again changes nothing more")
+	require.Zero(t, retry(dml.ID{}), "the second call changes nothing")
 	require.NoError(t, busy.Rollback(t.Context()))
 	require.EqualValues(t, 1, retry(dml.IntegerID(3)))
 	require.Equal(t, [][]string{

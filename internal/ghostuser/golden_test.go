@@ -26,8 +26,8 @@ CREATE INDEX ON files (user_id);
 CREATE TABLE marks (id bigint PRIMARY KEY, user_id bigint DEFAULT 1 REFERENCES users ON DELETE SET DEFAULT, kept_by bigint REFERENCES users);
 CREATE INDEX ON marks (user_id); CREATE INDEX ON marks (kept_by);`
 
-// The texts of all statements are pinned, for columns and actions of every sort.
-func TestStatementsStayAsTheyAre(t *testing.T) {
+// The statements for columns and actions of every kind are equal to the golden file.
+func TestStatementsMatchTheGoldenFile(t *testing.T) {
 	t.Parallel()
 	p, problems, err := Resolve(t.Context(), dbtest.WithUsers(t, goldenTables).Pool(), "public", Lists{
 		Move: []Move{
@@ -62,9 +62,9 @@ func TestStatementsStayAsTheyAre(t *testing.T) {
 			g.Add(title("piece"))(edge.Piece(names, leaf, keys, nil, false))
 			g.Add(title("piece, skipping"))(edge.Piece(names, leaf, keys, nil, true))
 			if s.Action == dml.Move {
-				double := p.edge(names, s, leaf, s.otherwise, ghost)
-				double.Where = s.equal(leaf, p.literal(ghost))
-				g.Add(title("doubles"))(double.Direct(names, leaf, keys, false))
+				duplicate := p.edge(names, s, leaf, s.otherwise, ghost)
+				duplicate.Where = s.equal(leaf, p.literal(ghost))
+				g.Add(title("doubles"))(duplicate.Direct(names, leaf, keys, false))
 			}
 		}
 	}

@@ -18,7 +18,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-func TestARunTakesSoManyUsers(t *testing.T) {
+func TestRunLimitsUsers(t *testing.T) {
 	t.Parallel()
 	b := setup(t, contributions, lists())
 	b.queue(false, 1, 2, 3)
@@ -28,17 +28,18 @@ func TestARunTakesSoManyUsers(t *testing.T) {
 	require.EqualValues(t, 2, stats.UsersProcessed)
 	require.True(t, stats.OverLimit)
 	require.Zero(t, stats.UsersUnfinished)
-	require.Equal(t, [][]string{{"1", "0", "f", ""}}, b.queued(), "the one that came last is as it was")
+	require.Equal(t, [][]string{{"1", "0", "f", ""}}, b.queued(), "the user that was due last is unchanged")
 	stats = b.run(t)
 	require.EqualValues(t, 1, stats.UsersProcessed)
 	require.False(t, stats.OverLimit)
 }
 
-// Time and stop are asked between all batches, and what has been done is kept.
-func TestAnUnfinishedUserGoesToTheBack(t *testing.T) {
+// The runtime and the context are checked between batches. An unfinished user keeps its
+// changed rows and moves to the end of the queue.
+func TestUnfinishedUserMovesToTheEnd(t *testing.T) {
 	t.Parallel()
-	for _, how := range []string{"time", "stop"} {
-		t.Run(how, func(t *testing.T) {
+	for _, reason := range []string{"time", "stop"} {
+		t.Run(reason, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, contributions, lists())
 			b.queue(false, 1)
@@ -48,23 +49,23 @@ func TestAnUnfinishedUserGoesToTheBack(t *testing.T) {
 			defer cancel()
 			b.engine.Limits.Runtime = 2 * time.Second
 			b.engine.Progress = func(context.Context, *ghostuser.Stats) {
-				if how == "stop" {
+				if reason == "stop" {
 					cancel()
 				} else {
-					// The run began before its first batch, so that its time is over
-					// then.
+					// The run began before its first batch, so its runtime has passed
+					// after this wait.
 					<-time.After(b.engine.Limits.Runtime)
 				}
 			}
 			stats := pgtest.Must(b.engine.Run(ctx))(t)
 			require.Equal(t, map[string]int64{"posts.author_id": 50}, stats.Moved, "one batch")
 			require.EqualValues(t, 1, stats.UsersUnfinished)
-			require.Equal(t, how == "time", stats.OverLimit)
-			require.Equal(t, how == "stop", stats.Interrupted)
+			require.Equal(t, reason == "time", stats.OverLimit)
+			require.Equal(t, reason == "stop", stats.Interrupted)
 			require.Equal(t, [][]string{{"2", "0"}, {"1", "50"}},
 				b.Rows("SELECT user_id, moved_rows FROM users_ghost_user_migrations ORDER BY consume_after, id"))
 			require.Equal(t, [][]string{{"1", "0", "f", ""}, {"2", "0", "f", ""}}, b.queued(),
-				"due, and without an attempt")
+				"both users are due and have no attempts")
 
 			b.engine.Progress = nil
 			b.engine.Limits.Runtime = time.Minute
@@ -73,18 +74,18 @@ func TestAnUnfinishedUserGoesToTheBack(t *testing.T) {
 	}
 }
 
-// A user whom an operator puts off while a run has the user in hand stays put off,
-// whether the run ends before the user is through or with an error.
+// If an operator defers a user during a run, the user is still deferred after the run,
+// whether the run did not finish the user or failed it.
 func TestUserDeferredDuringARunStaysDeferred(t *testing.T) {
 	t.Parallel()
-	pgtest.Each(t, map[string]int{"unfinished": 0, "failed": 1}, func(t *testing.T, how string, attempts int) {
+	pgtest.Each(t, map[string]int{"unfinished": 0, "failed": 1}, func(t *testing.T, outcome string, attempts int) {
 		b := setup(t, contributions, lists())
 		b.queue(false, 1)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		b.engine.Progress = func(context.Context, *ghostuser.Stats) {
 			b.Exec("UPDATE users_ghost_user_migrations SET consume_after = 'infinity'")
-			if how == "unfinished" {
+			if outcome == "unfinished" {
 				stop()
 			} else {
 				b.Exec("ALTER TABLE posts ADD CONSTRAINT kept CHECK (author_id <> 9) NOT VALID")
@@ -98,7 +99,7 @@ func TestUserDeferredDuringARunStaysDeferred(t *testing.T) {
 	})
 }
 
-func TestProgressTellsWhatRemains(t *testing.T) {
+func TestProgressEstimatesRemainingRows(t *testing.T) {
 	t.Parallel()
 	b := setup(t,
 		"INSERT INTO posts SELECT n, 1 FROM generate_series(1, 40000) AS n; INSERT INTO visits SELECT n, 1 FROM generate_series(1, 20) AS n", lists())
@@ -116,7 +117,7 @@ func TestProgressTellsWhatRemains(t *testing.T) {
 	require.EqualValues(t, 1, waiting[0].UserID.Number())
 	require.Positive(t, waiting[0].Moved)
 	require.NotNil(t, waiting[0].Remaining)
-	require.EqualValues(t, 10_000, *waiting[0].Remaining, "it counts no further")
+	require.EqualValues(t, 10_000, *waiting[0].Remaining, "the estimate is capped")
 }
 
 func TestBacklog(t *testing.T) {
@@ -144,17 +145,17 @@ func TestBacklog(t *testing.T) {
 	b.run(t)
 	require.Equal(t, []string{"f", "30"}, due(), "deferred users are not due")
 
-	// An operator puts a user off for ever.
+	// An operator defers the user to infinity.
 	b.Exec("UPDATE users_ghost_user_migrations SET consume_after = 'infinity'")
-	require.Equal(t, []string{"f", "0"}, due(), "for ever")
+	require.Equal(t, []string{"f", "0"}, due(), "deferred to infinity")
 	require.Zero(t, b.run(t).UsersProcessed)
 	waiting := pgtest.Must(ghostuser.ReadWaiting(t.Context(), b.Pool(), dbtest.Names(), 10))(t)
 	require.Equal(t, pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}, waiting[0].ConsumeAfter)
-	require.Equal(t, []string{"1", "NULL"}, []string{read()[1], read()[3]}, "never")
+	require.Equal(t, []string{"1", "NULL"}, []string{read()[1], read()[3]}, "infinity has no finite time")
 }
 
-// overload makes every statement that changes more than 40 posts run into its timeout,
-// however fast the machine is.
+// overload makes each statement that changes more than 40 posts exceed the statement
+// timeout.
 const overload = `
 CREATE TABLE statements (number bigint GENERATED ALWAYS AS IDENTITY, affected bigint);
 CREATE FUNCTION overload() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -169,8 +170,7 @@ BEGIN
 END $$;
 CREATE TRIGGER overload AFTER UPDATE ON posts REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION overload();`
 
-// With a target the statements find their size: bigger where that is fast, smaller after
-// a timeout.
+// With a target, statements get larger while they are fast, and smaller after a timeout.
 func TestSizesFollowTheTarget(t *testing.T) {
 	t.Parallel()
 	b := setup(t, overload+`
@@ -183,16 +183,16 @@ func TestSizesFollowTheTarget(t *testing.T) {
 	b.requireDone(t, stats, 1)
 	require.EqualValues(t, 100, stats.Moved["posts.author_id"])
 	require.LessOrEqual(t, pgtest.Scalar[int64](t, b.Database, "SELECT max(affected) FROM statements"), int64(40))
-	require.Less(t, stats.Batches, int64(40), "visits go in growing batches")
+	require.Less(t, stats.Batches, int64(40), "batches of visits grow")
 }
 
-func TestARunHoldsWhileItIsAskedTo(t *testing.T) {
+func TestRunWaitsWhileHeld(t *testing.T) {
 	t.Parallel()
 	b := setup(t, contributions, lists())
 	b.queue(false, 1)
-	asked, reasons := 0, []string{}
+	calls, reasons := 0, []string{}
 	b.engine.Throttle.Hold = func(context.Context) string {
-		if asked++; asked == 1 {
+		if calls++; calls == 1 {
 			return "a replica is behind"
 		}
 		return ""
@@ -206,22 +206,22 @@ func TestARunHoldsWhileItIsAskedTo(t *testing.T) {
 	require.Equal(t, []string{"a replica is behind", ""}, reasons)
 }
 
-func TestShareIsAskedAfterBatchesAndTold(t *testing.T) {
+func TestDutyIsReportedAfterBatches(t *testing.T) {
 	t.Parallel()
 	b := setup(t, contributions, lists())
 	b.engine.Sizes = ghostuser.Sizes{Target: 20 * time.Millisecond}
 	b.queue(false, 1)
-	told := pace.Duty{Percent: 99, Why: "others"}
-	b.engine.Throttle.Share = func(context.Context, bool) (float64, pace.Duty) { return 0.99, told }
+	duty := pace.Duty{Percent: 99, Why: "others"}
+	b.engine.Throttle.Share = func(context.Context, bool) (float64, pace.Duty) { return 0.99, duty }
 	seen := map[pace.Duty]bool{}
 	b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) { seen[stats.Duty] = true }
 	stats := b.run(t)
 	b.requireDone(t, stats, 1)
-	require.True(t, seen[told], "%v", seen)
-	require.Zero(t, stats.Duty, "a run that has ended works at none")
+	require.True(t, seen[duty], "%v", seen)
+	require.Zero(t, stats.Duty, "a run that has ended has no duty")
 }
 
-// The deletions of the job leave tombstones as any other's do.
+// Deletions by the engine create tombstones in tracked tables.
 func TestDeletionsFeedLooseForeignKeys(t *testing.T) {
 	t.Parallel()
 	b := setup(t, contributions, lists())
@@ -232,20 +232,21 @@ func TestDeletionsFeedLooseForeignKeys(t *testing.T) {
 		"SELECT fully_qualified_table_name, count(*) FROM loose_foreign_keys_deleted_records GROUP BY 1 ORDER BY 1"))
 }
 
-// A run that could not go on because of a lock names the session that held it. The user
-// has not failed.
-func TestTheReasonNamesWhoHeldTheLock(t *testing.T) {
+// A run that waits for a lock reports the session that holds it. The user gets no
+// attempt.
+func TestReasonNamesTheLockHolder(t *testing.T) {
 	t.Parallel()
 	type example struct{ statement, table string }
 	pgtest.Each(t, map[string]example{
-		"a row of a column's": {"SELECT FROM posts WHERE id = 2 FOR UPDATE", "posts: row"},
-		"a whole table":       {"LOCK TABLE likes", "table likes"},
-		"the user":            {"SELECT FROM users WHERE id = 1 FOR KEY SHARE", "users: row"},
+		"a row of the user": {"SELECT FROM posts WHERE id = 2 FOR UPDATE", "posts: row"},
+		"a whole table":     {"LOCK TABLE likes", "table likes"},
+		"the user":          {"SELECT FROM users WHERE id = 1 FOR KEY SHARE", "users: row"},
 	}, func(t *testing.T, _ string, lock example) {
 		b := setup(t, contributions, lists())
-		// Half a second more than it takes until the run asks for the blocker.
+		// The run searches for the blocker after 200 ms. The other 500 ms are for that
+		// search.
 		b.engine.Session.Limits.LockTimeout = 700 * time.Millisecond
-		b.namesBlockers()
+		b.reportBlockers()
 		b.queue(false, 1)
 		tx := b.Begin(t, lock.statement)
 		pid := tx.Conn().PgConn().PID()
@@ -261,14 +262,15 @@ func TestTheReasonNamesWhoHeldTheLock(t *testing.T) {
 		require.NoError(t, tx.Commit(t.Context()))
 		require.Equal(t, [][]string{{"1", "0", "f", ""}}, b.queued())
 		require.Empty(t, stats.Errors)
-		require.True(t, stats.Interrupted, "its time was over before it said what it waits for")
+		require.True(t, stats.Interrupted, "the runtime ended before the run reported the lock")
 		require.Regexp(t, reason, stats.Held)
 		b.requireDone(t, b.run(t), 1)
 	})
 }
 
-// A run that works on one user while another waits does not wait itself, and says so.
-func TestARunThatWorksSaysNothingOfOthersThatWait(t *testing.T) {
+// A run reports no reason to wait while it changes rows of one user, even if another user
+// waits for a lock.
+func TestWorkingRunReportsNoWait(t *testing.T) {
 	t.Parallel()
 	b := setup(t, contributions, lists())
 	b.engine.Session.Limits.LockTimeout = 100 * time.Millisecond
@@ -277,26 +279,27 @@ func TestARunThatWorksSaysNothingOfOthersThatWait(t *testing.T) {
 		b.Begin(t, "SELECT FROM users WHERE id = 1 FOR KEY SHARE"),
 		b.Begin(t, "SELECT FROM users WHERE id = 2 FOR KEY SHARE"),
 	}
-	var said []string
+	var reasons []string
 	batches := int64(0)
 	b.engine.Progress = func(ctx context.Context, stats *ghostuser.Stats) {
 		freed := len(locks) < 2
 		if freed && stats.Batches > batches {
-			said = append(said, stats.WaitingFor)
+			reasons = append(reasons, stats.WaitingFor)
 		}
-		if len(locks) > 0 && (stats.WaitingFor != "" && !freed || len(said) > 0) {
+		if len(locks) > 0 && (stats.WaitingFor != "" && !freed || len(reasons) > 0) {
 			require.NoError(t, locks[0].Commit(ctx))
 			locks = locks[1:]
 		}
 		batches = stats.Batches
 	}
 	b.requireDone(t, b.run(t), 2)
-	require.NotEmpty(t, said)
-	require.Empty(t, strings.Join(said, ""))
+	require.NotEmpty(t, reasons)
+	require.Empty(t, strings.Join(reasons, ""))
 }
 
-// What a user waited for holds nothing up once rows of the user have gone.
-func TestALockThatIsOverHoldsNothingUp(t *testing.T) {
+// After a user's locked rows are free and rows of the user were changed, the statistics
+// name no lock.
+func TestReleasedLockIsNotReported(t *testing.T) {
 	t.Parallel()
 	b := setup(t, contributions, lists())
 	b.engine.Sizes.Delete = 100
@@ -317,11 +320,11 @@ func TestALockThatIsOverHoldsNothingUp(t *testing.T) {
 	stats := pgtest.Must(b.engine.Run(ctx))(t)
 	require.EqualValues(t, 1, stats.UsersUnfinished)
 	require.Empty(t, stats.Held)
-	require.NotEmpty(t, b.Rows("SELECT FROM visits WHERE user_id = 1"), "it has ended on the way")
+	require.NotEmpty(t, b.Rows("SELECT FROM visits WHERE user_id = 1"), "the run ended before the user was done")
 }
 
-// A user whose row in the queue is locked stops no other user.
-func TestALockInTheQueueStopsNobodyElse(t *testing.T) {
+// A locked row in the queue delays only its own user.
+func TestLockInTheQueueDelaysOnlyItsUser(t *testing.T) {
 	t.Parallel()
 	b := setup(t, contributions, lists())
 	b.engine.Session.Limits.LockTimeout = 300 * time.Millisecond
@@ -332,13 +335,13 @@ func TestALockInTheQueueStopsNobodyElse(t *testing.T) {
 	require.EqualValues(t, 1, stats.UsersProcessed)
 	require.Zero(t, stats.UsersFailed)
 	require.NoError(t, queued.Commit(t.Context()))
-	require.Equal(t, [][]string{{"1", "0", "f", ""}}, b.queued(), "due still")
+	require.Equal(t, [][]string{{"1", "0", "f", ""}}, b.queued(), "the user is still due")
 	b.requireDone(t, b.run(t), 1)
 }
 
-// Neither is one who is gone and whose row in the queue is locked, nor one who is locked
-// when the run ends.
-func TestALockInTheQueueEndsNoRun(t *testing.T) {
+// A locked row in the queue does not fail the run if its user does not exist, or if it is
+// locked when the run ends.
+func TestLockInTheQueueFailsNoRun(t *testing.T) {
 	t.Parallel()
 	b := setup(t, contributions, lists())
 	b.engine.Session.Limits.LockTimeout = 300 * time.Millisecond
@@ -348,7 +351,7 @@ func TestALockInTheQueueEndsNoRun(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var last pgx.Tx
-	b.once(func(stats *ghostuser.Stats) bool { return stats.UsersProcessed == 1 }, func() {
+	b.doOnce(func(stats *ghostuser.Stats) bool { return stats.UsersProcessed == 1 }, func() {
 		last = b.Begin(t, "SELECT FROM users_ghost_user_migrations FOR UPDATE SKIP LOCKED")
 		cancel()
 	})
@@ -357,7 +360,7 @@ func TestALockInTheQueueEndsNoRun(t *testing.T) {
 	require.True(t, stats.Interrupted)
 	require.NoError(t, last.Commit(t.Context()))
 
-	// The other user goes, and then nothing is left but the one in the locked row.
+	// The run deletes the other user. Only the user in the locked row is left.
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	b.engine.Progress = func(_ context.Context, stats *ghostuser.Stats) {
@@ -366,7 +369,7 @@ func TestALockInTheQueueEndsNoRun(t *testing.T) {
 		}
 	}
 	stats = pgtest.Must(b.engine.Run(ctx))(t)
-	require.True(t, stats.Interrupted, "its time was over before it waited for the locked row")
+	require.True(t, stats.Interrupted, "the runtime ended before the run waited for the locked row")
 	require.EqualValues(t, 1, stats.UsersProcessed)
 	require.Zero(t, stats.UsersFailed)
 	require.NoError(t, queued.Commit(t.Context()))

@@ -13,7 +13,8 @@ import (
 	"sexton/internal/ghostuser"
 )
 
-// The users of a random case: 1, 3, 4 and 5 may leave, 2 is a default, 9 the ghost.
+// freshUsers creates the users of a random case. The users 1, 3, 4 and 5 may be deleted,
+// 2 is the default of columns, and 9 is the ghost user.
 const freshUsers = `
 DROP SCHEMA IF EXISTS drawn CASCADE;
 CREATE SCHEMA drawn;
@@ -27,14 +28,14 @@ const (
 	defaultID = 2
 )
 
-// drawnColumn refers to users in a way of its own.
+// drawnColumn is a random column that refers to users.
 type drawnColumn struct {
-	// key is the action of its foreign key, "" for none. moves is "", "move", "some"
-	// (under a condition) or "always".
+	// key is the action of the foreign key, or "" if there is none. moves is the entry in
+	// the list move: "", "move", "some" (with a condition) or "always".
 	key, moves string
-	// rest is the list that says what becomes of rows that are not moved: "", "delete" or
+	// unmoved is the list with the action for rows that are not moved: "", "delete" or
 	// "nullify".
-	rest    string
+	unmoved string
 	notNull bool
 }
 
@@ -43,15 +44,15 @@ func drawColumn(rt *rapid.T) drawnColumn {
 		key: rapid.SampledFrom([]string{"", "CASCADE", "SET NULL", "SET DEFAULT", "RESTRICT", "NO ACTION"}).Draw(rt,
 			"key"),
 		moves:   rapid.SampledFrom([]string{"", "move", "some", "always"}).Draw(rt, "moves"),
-		rest:    rapid.SampledFrom([]string{"", "delete", "nullify"}).Draw(rt, "rest"),
+		unmoved: rapid.SampledFrom([]string{"", "delete", "nullify"}).Draw(rt, "unmoved"),
 		notNull: rapid.Bool().Draw(rt, "not null"),
 	}
 	if c.moves == "always" {
-		c.rest = ""
-	} else if c.rest == "" && (c.key == "RESTRICT" || c.key == "NO ACTION") {
-		c.rest = "delete"
+		c.unmoved = ""
+	} else if c.unmoved == "" && (c.key == "RESTRICT" || c.key == "NO ACTION") {
+		c.unmoved = "delete"
 	}
-	if c.rest == "nullify" || c.key == "SET NULL" {
+	if c.unmoved == "nullify" || c.key == "SET NULL" {
 		c.notNull = false
 	}
 	return c
@@ -68,8 +69,8 @@ func (c drawnColumn) definition(name string) string {
 	return text
 }
 
-// list adds what is said about the column.
-func (c drawnColumn) list(lists *ghostuser.Lists, table, name string) {
+// addTo adds the column to the lists.
+func (c drawnColumn) addTo(lists *ghostuser.Lists, table, name string) {
 	switch c.moves {
 	case "move", "always":
 		lists.Move = append(lists.Move, ghostuser.Move{
@@ -82,7 +83,7 @@ func (c drawnColumn) list(lists *ghostuser.Lists, table, name string) {
 			Conditions: []definitions.Condition{{Column: "meant", Value: "true"}},
 		})
 	}
-	switch c.rest {
+	switch c.unmoved {
 	case "delete":
 		lists.Delete = append(lists.Delete, ghostuser.Columns{Table: table, Columns: []string{name}})
 	case "nullify":
@@ -90,16 +91,16 @@ func (c drawnColumn) list(lists *ghostuser.Lists, table, name string) {
 	}
 }
 
-// after is what the column of a row has to become when its user leaves: another user, 0
-// for NULL, or the row's end.
-func (c drawnColumn) after(user int, meant, hard bool) (becomes int, gone bool) {
+// valueAfter returns the expected value of the column after the deletion of its user (0
+// for NULL), or reports that the row is deleted.
+func (c drawnColumn) valueAfter(user int, meant, hard bool) (value int, deleted bool) {
 	moved := c.moves == "always" || !hard && (c.moves == "move" || c.moves == "some" && meant)
 	switch {
 	case moved:
 		return ghostID, false
-	case c.rest == "delete", c.rest == "" && c.key == "CASCADE":
+	case c.unmoved == "delete", c.unmoved == "" && c.key == "CASCADE":
 		return 0, true
-	case c.rest == "nullify", c.rest == "" && c.key == "SET NULL":
+	case c.unmoved == "nullify", c.unmoved == "" && c.key == "SET NULL":
 		return 0, false
 	case c.key == "SET DEFAULT":
 		return defaultID, false
@@ -107,8 +108,8 @@ func (c drawnColumn) after(user int, meant, hard bool) (becomes int, gone bool) 
 	return user, false
 }
 
-// TestAnySchemaAndAnyLists deletes random users of random tables, interrupted now and
-// then. What has to be left of each row follows from its own columns alone.
+// TestAnySchemaAndAnyLists deletes random users of random tables in two runs, of which
+// the first is stopped. It derives the expected rows from the columns of each row alone.
 func TestAnySchemaAndAnyLists(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "DROP TABLE posts, likes, visits;", ghostuser.Lists{})
@@ -132,28 +133,28 @@ func (b *bundle) check(t *testing.T, rt *rapid.T) {
 		for i, c := range columns {
 			name := fmt.Sprintf("c%d", i)
 			sql.WriteString(", " + c.definition(name))
-			c.list(&lists, table, name)
+			c.addTo(&lists, table, name)
 		}
 		sql.WriteString(");\n")
 		for id := range rapid.IntRange(0, 25).Draw(rt, "rows") {
 			meant := rapid.Bool().Draw(rt, "meant")
-			values, left, stays := []string{}, []string{}, true
+			values, want, kept := []string{}, []string{}, true
 			for _, c := range columns {
 				user := rapid.IntRange(0, 5).Draw(rt, "user")
 				if c.notNull {
 					user = max(user, 1)
 				}
-				becomes := user
-				if isHard, leaves := hard[user]; leaves {
-					var gone bool
-					becomes, gone = c.after(user, meant, isHard)
-					stays = stays && !gone
+				value := user
+				if isHard, leaving := hard[user]; leaving {
+					var deleted bool
+					value, deleted = c.valueAfter(user, meant, isHard)
+					kept = kept && !deleted
 				}
-				values, left = append(values, userOrNull(user)), append(left, userOrNull(becomes))
+				values, want = append(values, userOrNull(user)), append(want, userOrNull(value))
 			}
 			fmt.Fprintf(&sql, "INSERT INTO %s VALUES (%d, %t, %s);\n", table, id, meant, strings.Join(values, ", "))
-			if stays {
-				expected = append(expected, []string{table, fmt.Sprint(id), strings.Join(left, ", ")})
+			if kept {
+				expected = append(expected, []string{table, fmt.Sprint(id), strings.Join(want, ", ")})
 			}
 		}
 	}
@@ -177,7 +178,7 @@ func (b *bundle) check(t *testing.T, rt *rapid.T) {
 	require.Len(rt, b.Rows("SELECT FROM sexton.events"), len(hard))
 }
 
-// runInterrupted runs the engine twice. The first run is asked to stop after some
+// runInterrupted runs the engine twice. It stops the first run after the given number of
 // batches.
 func (b *bundle) runInterrupted(t *testing.T, batches int) {
 	ctx, stop := context.WithCancel(t.Context())

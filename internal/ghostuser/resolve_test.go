@@ -18,7 +18,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-func TestResolveNamesWhatDoesNotFit(t *testing.T) {
+func TestResolveReportsProblems(t *testing.T) {
 	t.Parallel()
 	db := dbtest.WithUsers(t, application, `
 		CREATE VIEW authors AS SELECT author_id FROM posts;
@@ -106,9 +106,9 @@ func TestResolveNeedsUsersAndTheirQueue(t *testing.T) {
 	require.ErrorContains(t, problems.Err(), "users.id is of type uuid instead of integer")
 }
 
-// What native cascades take along counts as the deletion counts it, rows that go in two
-// ways once, and nothing changes.
-func TestForeseesWhatADeletionDoes(t *testing.T) {
+// Foresee returns the counts of the deletion, including rows that native cascades delete.
+// It counts a row once if two keys lead to it. It changes nothing.
+func TestForeseeMatchesTheDeletion(t *testing.T) {
 	t.Parallel()
 	b := setup(t, topics+`
 		CREATE TABLE uploads (id bigint PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE, topic_id bigint REFERENCES topics ON DELETE CASCADE);
@@ -141,9 +141,9 @@ func TestForeseesWhatADeletionDoes(t *testing.T) {
 	require.GreaterOrEqual(t, seen.Rows, int64(100_000))
 }
 
-// Rows that loose foreign keys take after the user, or after rows that go with it, count
-// apart, once, and at any depth.
-func TestForeseesLooseChildren(t *testing.T) {
+// Foresee counts rows that loose foreign keys delete separately, once and at any depth,
+// below the user and below its rows.
+func TestForeseeLooseChildren(t *testing.T) {
 	t.Parallel()
 	b := setup(t, topics+`
 		CREATE TABLE sightings (id bigint PRIMARY KEY, user_id bigint, kind text);
@@ -178,7 +178,7 @@ func TestForeseesLooseChildren(t *testing.T) {
 		seen.Loose)
 	require.Positive(t, natively.Deleted["topics"])
 	natively.Loose = seen.Loose
-	require.Equal(t, natively, seen, "all else is as without")
+	require.Equal(t, natively, seen, "the other counts are equal")
 }
 
 func TestDefaultsFitTheReferenceApplication(t *testing.T) {
@@ -187,8 +187,8 @@ func TestDefaultsFitTheReferenceApplication(t *testing.T) {
 	p, problems := resolve(t, db, defaults(t))
 	require.Empty(t, problems, "errors and warnings")
 
-	// Every column that refers to users, by a key or by a loose definition, is looked at
-	// on either kind of delete.
+	// Every column that refers to users, by a foreign key or by a definition, has a step
+	// in both kinds of deletion.
 	var all []string
 	for _, row := range db.Rows(`
 		SELECT conrelid::regclass || '.' || attname FROM pg_constraint
@@ -210,21 +210,22 @@ func TestDefaultsFitTheReferenceApplication(t *testing.T) {
 	}
 }
 
-// seed is a row that refers to the user by one column.
+// seed is a row that refers to the user in one column.
 type seed struct{ table, column, row string }
 
-// fate is what becomes of a seed.
-type fate string
+// effect is the effect of the deletion on a seed.
+type effect string
 
 const (
-	moved     fate = "moved"
-	deleted   fate = "deleted"
-	nullified fate = "nullified"
+	moved     effect = "moved"
+	deleted   effect = "deleted"
+	nullified effect = "nullified"
 )
 
-// fates are those of the reference application's columns on a soft and a hard delete.
-func fates() map[string][2]fate {
-	return map[string][2]fate{
+// expectedEffects returns the effects of a soft and of a hard delete for each column of
+// the reference application.
+func expectedEffects() map[string][2]effect {
+	return map[string][2]effect{
 		"user_achievements.awarded_by_user_id": {moved, moved},
 		"user_achievements.revoked_by_user_id": {moved, moved},
 		"todos.author_id":                      {moved, deleted},
@@ -241,7 +242,8 @@ func fates() map[string][2]fate {
 		"timelogs.user_id":                     {moved, deleted},
 		"ci_pipelines.user_id":                 {moved, nullified},
 		"p_ci_builds.user_id":                  {moved, nullified},
-		"snippets.author_id":                   {moved, deleted}, // A project's; see TestPersonalSnippetsGo.
+		// The row is a project's snippet. TestPersonalSnippetsAreDeleted has the others.
+		"snippets.author_id": {moved, deleted},
 
 		"events.author_id":                                    {deleted, deleted},
 		"todos.user_id":                                       {deleted, deleted},
@@ -279,10 +281,10 @@ func fates() map[string][2]fate {
 	}
 }
 
-// leaver has no rows but those that the test makes.
+// leaver is the deleted user. It has only the rows that the test gives it.
 const leaver = int64(999_999)
 
-// Each column on its own, so that no deletion takes another's row along.
+// Each column is tested with its own user, so that no other deletion removes its row.
 func TestEveryColumnOfTheReferenceApplication(t *testing.T) {
 	t.Parallel()
 	for i, name := range []string{"soft", "hard"} {
@@ -290,11 +292,12 @@ func TestEveryColumnOfTheReferenceApplication(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Reference(t)
 			pgtest.Must(exampleapp.Load(t.Context(), db.Pool(), 30_000, nil))(t)
-			b := onto(t, db, defaults(t))
-			// Rows below others are left to native cascades, which count none of them.
+			b := newBundle(t, db, defaults(t))
+			// With a target, native cascades delete rows below other rows, and these rows
+			// are not counted.
 			b.engine.Sizes.Target = time.Second
 			ghost := pgtest.Scalar[int64](t, db.Database, "SELECT sexton.ghost_user()")
-			all := fates()
+			all := expectedEffects()
 			for _, label := range b.engine.Plan.Columns(true) {
 				require.Contains(t, all, label)
 			}
@@ -305,8 +308,8 @@ func TestEveryColumnOfTheReferenceApplication(t *testing.T) {
 				stats := b.run(t)
 				require.Empty(t, stats.Errors, label)
 				require.EqualValues(t, 1, stats.UsersProcessed, label)
-				require.Equal(t, expected[i], b.fate(s, ghost), label)
-				counted := map[fate]map[string]int64{
+				require.Equal(t, expected[i], b.effect(s, ghost), label)
+				counted := map[effect]map[string]int64{
 					moved: stats.Moved, deleted: stats.Deleted,
 					nullified: stats.Nullified,
 				}[expected[i]]
@@ -320,8 +323,7 @@ func TestEveryColumnOfTheReferenceApplication(t *testing.T) {
 	}
 }
 
-// seed gives one row of the column's table to the leaver, and returns it without the
-// column.
+// seed sets the column of one row to the leaver, and returns the row without the column.
 func (b *bundle) seed(t *testing.T, label string) seed {
 	table, column, _ := strings.Cut(label, ".")
 	s := seed{table: pgx.Identifier{table}.Sanitize(), column: pgx.Identifier{column}.Sanitize()}
@@ -330,7 +332,7 @@ func (b *bundle) seed(t *testing.T, label string) seed {
 	case "snippets":
 		where = "project_id IS NOT NULL"
 	case "members":
-		where = "source_type = 'Project'" // The last owner of a group is refused.
+		where = "source_type = 'Project'" // delete_user refuses the last owner of a group.
 	}
 	b.Exec(fmt.Sprintf(`UPDATE %s SET %s = $1 WHERE (tableoid, ctid) = (SELECT tableoid, ctid FROM %s WHERE %s ORDER BY to_jsonb(%s)::text LIMIT 1)`,
 		s.table, s.column, s.table, where, s.table), leaver)
@@ -340,7 +342,7 @@ func (b *bundle) seed(t *testing.T, label string) seed {
 	return s
 }
 
-func (b *bundle) fate(s seed, ghost int64) fate {
+func (b *bundle) effect(s seed, ghost int64) effect {
 	rows := b.Rows(fmt.Sprintf("SELECT %s FROM %s AS seeded WHERE (to_jsonb(seeded) - '%s')::text = $1",
 		s.column, s.table, strings.Trim(s.column, `"`)), s.row)
 	switch {
@@ -351,12 +353,12 @@ func (b *bundle) fate(s seed, ghost int64) fate {
 	case rows[0][0] == fmt.Sprint(ghost):
 		return moved
 	}
-	return fate("left at " + rows[0][0])
+	return effect("unexpected value " + rows[0][0])
 }
 
-func TestPersonalSnippetsGo(t *testing.T) {
+func TestPersonalSnippetsAreDeleted(t *testing.T) {
 	t.Parallel()
-	b := onto(t, dbtest.Reference(t), defaults(t))
+	b := newBundle(t, dbtest.Reference(t), defaults(t))
 	b.Exec(`INSERT INTO users (id, username, email, name) VALUES (1, 'ada', 'ada@example.com', 'Ada');
 		INSERT INTO groups (id, name, path) VALUES (1, 'g', 'g');
 		INSERT INTO projects (id, group_id, name, path) VALUES (1, 1, 'p', 'p');

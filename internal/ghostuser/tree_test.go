@@ -13,9 +13,9 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// topics hang below users, replies below topics, and marks below replies; pins refer to
-// topics and let them go. A statement that deletes more than 100 replies fails as one
-// that takes too long.
+// topics creates topics below users, replies below topics and marks below replies. Pins
+// refer to topics with ON DELETE SET NULL. A statement that deletes more than 100 replies
+// fails with the error of a statement timeout.
 const topics = `
 CREATE TABLE topics (id bigint PRIMARY KEY, user_id bigint REFERENCES users ON DELETE CASCADE);
 CREATE INDEX ON topics (user_id);
@@ -39,7 +39,8 @@ INSERT INTO replies VALUES (1001, 2, NULL), (1002, 3, NULL), (1003, 4, NULL);
 INSERT INTO marks SELECT id, id FROM replies;
 INSERT INTO pins VALUES (1, 1), (2, 3), (3, 4);`
 
-// Rows with others below them are deleted children first, and all are counted.
+// Rows with rows below them are deleted children first if one statement would exceed the
+// timeout. The statistics count all of them.
 func TestTreesAreDeletedChildrenFirst(t *testing.T) {
 	t.Parallel()
 	b := setup(t, topics, lists())
@@ -64,7 +65,7 @@ func TestTriggersSeeNoPlannerSettings(t *testing.T) {
 	b := setup(t,
 		topics+"INSERT INTO posts VALUES (1, 1); INSERT INTO likes VALUES (1, 1); INSERT INTO visits VALUES (1, 1);",
 		lists())
-	// A few statements are enough.
+	// Fewer replies are enough, and shorten the test.
 	b.Exec("ALTER TABLE replies DISABLE TRIGGER USER; DELETE FROM replies WHERE id BETWEEN 201 AND 600; ALTER TABLE replies ENABLE TRIGGER USER")
 	tables := []string{
 		"users", "users_ghost_user_migrations", "posts", "likes", "visits", "topics", "replies", "marks",
@@ -77,8 +78,9 @@ func TestTriggersSeeNoPlannerSettings(t *testing.T) {
 	b.RequireOwnPlannerSettings(t, tables...)
 }
 
-// A kill loses no count.
-func TestTreesOutliveAKill(t *testing.T) {
+// A run after a kill in the middle of a tree deletes the rest, and the event counts the
+// rows of both runs.
+func TestTreesAfterAKill(t *testing.T) {
 	t.Parallel()
 	b := setup(t, topics, lists())
 	b.queue(true, 1)
@@ -99,7 +101,7 @@ func TestTreesOutliveAKill(t *testing.T) {
 	_, err = b.Pool().Exec(t.Context(), "SELECT sexton.cancel_user_deletion(1, NULL)")
 	require.ErrorContains(t, err, "it has begun")
 
-	b.engine = b.newEngineOver(t)
+	b.engine = b.newEngineAfterKill(t)
 	b.Exec("CREATE OR REPLACE FUNCTION tire() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN IF pg_catalog.pg_trigger_depth() > 1 THEN RAISE EXCEPTION ''cascaded''; END IF; RETURN old; END'")
 	stats := b.run(t)
 	b.requireDone(t, stats, 1)
@@ -107,8 +109,8 @@ func TestTreesOutliveAKill(t *testing.T) {
 	require.Equal(t, [][]string{{"1204"}}, b.Rows("SELECT payload ->> 'deleted' FROM sexton.events"))
 }
 
-// Rows below that are locked are waited for without an attempt, and one that forbids the
-// deletion is named.
+// A run waits for locked rows below without counting an attempt. A row that forbids the
+// deletion fails the user, and the error names the row.
 func TestTreesWithLockedAndForbiddingRows(t *testing.T) {
 	t.Parallel()
 	b := setup(t, topics+`
@@ -137,8 +139,8 @@ func TestTreesWithLockedAndForbiddingRows(t *testing.T) {
 	b.requireDone(t, wait(), 1)
 }
 
-// A row that the ghost user has the like of may be heavy as well. The rows below go with
-// it, and those below the row that stays do not.
+// A row that the ghost user has already is deleted with the rows below it. The rows below
+// a moved row are kept.
 func TestDuplicatesWithTrees(t *testing.T) {
 	t.Parallel()
 	b := setup(t, topics+`
@@ -162,9 +164,9 @@ func TestDuplicatesWithTrees(t *testing.T) {
 		b.Rows("SELECT id FROM replies WHERE topic_id IN (2, 90) ORDER BY id"))
 }
 
-// Keys to users by more than their id are no step of the plan: what they would take along
-// goes before the user.
-func TestTreesBelowTheUserItself(t *testing.T) {
+// Foreign keys to more columns of users than the id have no step in the plan. Their rows
+// are deleted before the user.
+func TestTreesBelowCompositeKeys(t *testing.T) {
 	t.Parallel()
 	b := setup(t, topics+`
 		ALTER TABLE users ADD shard integer NOT NULL DEFAULT 1, ADD UNIQUE (id, shard);
@@ -181,9 +183,9 @@ func TestTreesBelowTheUserItself(t *testing.T) {
 	require.Equal(t, fmt.Sprint(600), b.Rows("SELECT payload ->> 'deleted' FROM sexton.events")[0][0])
 }
 
-// Rows at the top that change meanwhile, by the application or by a trigger on the rows
-// below, stay in the run and are to blame for nothing.
-func TestTreesWhoseTopChanges(t *testing.T) {
+// If the application, or a trigger on the rows below, changes the top row of a tree
+// during its deletion, the run deletes the tree without an error.
+func TestTopOfATreeChanges(t *testing.T) {
 	t.Parallel()
 	const counted = topics + `
 		ALTER TABLE topics ADD n integer NOT NULL DEFAULT 0;
@@ -219,7 +221,9 @@ func TestTreesWhoseTopChanges(t *testing.T) {
 		}
 		stats := b.run(t)
 		b.requireDone(t, stats, 1)
-		if test.duplicate { // The last ones go with their topic, and are not counted.
+		// A cascade deletes the last replies together with their topic, and does not
+		// count them.
+		if test.duplicate {
 			require.Equal(t, test.want["topics.user_id"], stats.Deleted["topics.user_id"])
 			return
 		}
@@ -227,14 +231,14 @@ func TestTreesWhoseTopChanges(t *testing.T) {
 	})
 }
 
-// A row that the application gives to another user meanwhile keeps all that is still
-// below it.
-func TestTreesGivenToAnotherUser(t *testing.T) {
+// If the application gives a row to another user during the run, the row and the rows
+// that are still below it are kept.
+func TestTreeIsGivenToAnotherUser(t *testing.T) {
 	t.Parallel()
 	b := setup(t, topics, lists())
 	b.queue(true, 1)
 	left := 0
-	b.once(func(stats *ghostuser.Stats) bool { return stats.Deleted["replies"] > 0 }, func() {
+	b.doOnce(func(stats *ghostuser.Stats) bool { return stats.Deleted["replies"] > 0 }, func() {
 		left = len(b.Rows("SELECT FROM replies WHERE topic_id = 1"))
 		b.Exec("UPDATE topics SET user_id = 2 WHERE id = 1")
 	})
@@ -244,9 +248,9 @@ func TestTreesGivenToAnotherUser(t *testing.T) {
 	require.Equal(t, [][]string{{"1", "2"}, {"3", "2"}, {"4", "5"}}, b.Rows("SELECT * FROM topics ORDER BY id"))
 }
 
-// A transaction that gives a row to another user has not committed: the rows below wait
-// for it, and stay.
-func TestTreesWaitForARowThatIsGivenAway(t *testing.T) {
+// If an uncommitted transaction gives a row to another user, the run waits for it before
+// it deletes the rows below, and keeps them.
+func TestUncommittedChangeOfATopRow(t *testing.T) {
 	t.Parallel()
 	b := setup(t, topics, lists())
 	b.queue(true, 1)
@@ -260,8 +264,9 @@ func TestTreesWaitForARowThatIsGivenAway(t *testing.T) {
 	require.Empty(t, stats.Nullified)
 }
 
-// Rows that a trigger puts back put the user off, at the top of a tree or below.
-func TestTreesThatComeBack(t *testing.T) {
+// If a trigger inserts deleted rows again, at the top of a tree or below, the user is
+// deferred with an error.
+func TestRowsOfTreesReappear(t *testing.T) {
 	t.Parallel()
 	type example struct {
 		table, insert string

@@ -14,49 +14,52 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// people are 60 users from 1001 on, each with 20 posts, 5 likes and 30 visits. Those of
-// neighbours stand side by side.
+// people creates 60 users from 1001 on, each with 20 posts, 5 likes and 30 visits. The
+// rows of different users alternate.
 const people = `
 INSERT INTO users (id, username, email, name) SELECT 1000 + n, 'p' || n, 'p' || n, 'p' FROM generate_series(1, 60) AS n;
 INSERT INTO posts SELECT n, 1001 + n % 60, 'post' FROM generate_series(1, 60 * 20) AS n;
 INSERT INTO likes SELECT n, 1001 + n % 60, n FROM generate_series(1, 60 * 5) AS n;
 INSERT INTO visits SELECT n, 1001 + n % 60 FROM generate_series(1, 60 * 30) AS n;`
 
-// setupPeople has them in an engine whose statements are steered to a time that they all
-// keep, and go on two connections.
+// setupPeople returns an engine with two connections and a target of one second, which
+// all its statements meet, and creates the people.
 func setupPeople(t *testing.T, tables string) *bundle {
 	b := setup(t, people+tables, lists())
 	b.engine.Sizes = ghostuser.Sizes{Target: time.Second}
-	b.onTwo(t)
+	b.useTwoConnections(t)
 	return b
 }
 
-// onTwo lets the engine use one more connection, which the test has until its end.
-func (b *bundle) onTwo(t *testing.T) {
+// useTwoConnections lets the engine use a second connection, which the test holds until
+// its end.
+func (b *bundle) useTwoConnections(t *testing.T) {
 	t.Helper()
-	if b.other == nil {
-		b.other = pgtest.Acquire(t, b.Pool()).Conn()
+	if b.extraConn == nil {
+		b.extraConn = pgtest.Acquire(t, b.Pool()).Conn()
 	}
 	own := b.engine.Session
 	b.engine.Connections = 2
-	next := b.other
+	next := b.extraConn
 	b.engine.More = func(context.Context) *batch.Session {
-		b.asked++
+		b.requested++
 		conn := next
-		if next = nil; conn == nil { // In place of a lost connection; the other one is in use.
+		// The engine requests a replacement for a lost connection. The first one is in
+		// use.
+		if next = nil; conn == nil {
 			conn = pgtest.Connect(t, b.URL)
 		}
 		return &batch.Session{Conn: conn, Names: own.Names, Fence: own.Fence, Limits: own.Limits}
 	}
 }
 
-// Two users are worked on at the same time. What fails because of the other connection is
-// tried again, and counts as no failure.
+// Two connections delete users in parallel. A deadlock between them is retried, and is
+// not a failure of a user.
 func TestUsersOnTwoConnections(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct{ does, shows string }{
-		"which go well": {"", "count(DISTINCT pid) = 2"},
-		"which meet": {`PERFORM nextval('public.tries');
+	for name, c := range map[string]struct{ action, condition string }{
+		"without conflict": {"", "count(DISTINCT pid) = 2"},
+		"with deadlocks": {`PERFORM nextval('public.tries');
 			UPDATE public.marks SET n = n + 1 WHERE id = (TG_TABLE_NAME = 'likes')::int;
 			PERFORM pg_sleep(0.05) WHERE (SELECT last_value FROM public.tries) < 6;
 			UPDATE public.marks SET n = n + 1 WHERE id = (TG_TABLE_NAME <> 'likes')::int;`, "count(*) > 0"},
@@ -68,7 +71,7 @@ func TestUsersOnTwoConnections(t *testing.T) {
 				INSERT INTO marks VALUES (0, 0), (1, 0);
 				CREATE SEQUENCE tries;
 				CREATE TABLE sightings (name name, pid int);
-				CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN `+c.does+`
+				CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN `+c.action+`
 					INSERT INTO public.sightings VALUES (TG_TABLE_NAME, pg_backend_pid());
 					RETURN NULL;
 				END $$;
@@ -80,8 +83,8 @@ func TestUsersOnTwoConnections(t *testing.T) {
 			require.Equal(t, map[string]int64{"posts.author_id": 40 * 20, "likes.user_id": 40 * 5}, stats.Moved)
 			require.Equal(t, [][]string{{"25", "30", "40"}},
 				b.Rows("SELECT payload ->> 'moved', payload ->> 'deleted', count(*) FROM sexton.events GROUP BY 1, 2"))
-			require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT "+c.shows+" FROM sightings"), c.shows)
-			require.Equal(t, 1, b.asked)
+			require.Equal(t, [][]string{{"t"}}, b.Rows("SELECT "+c.condition+" FROM sightings"), c.condition)
+			require.Equal(t, 1, b.requested)
 		})
 	}
 }
@@ -115,9 +118,9 @@ func TestManyUsers(t *testing.T) {
 	require.Equal(t, [][]string{{"1060", "30"}}, b.Rows("SELECT user_id, count(*) FROM visits GROUP BY 1"))
 }
 
-// Nothing that is told of goes along with rows above it, whatever keeps the rows that are
-// to be told of first from going.
-func TestWhatIsToldOfGoesBeforeWhatIsAbove(t *testing.T) {
+// Rows with events are deleted before the rows above them, even if some cannot be
+// deleted. Each row either remains or is in one event.
+func TestRowsWithEventsAreDeletedBeforeRowsAbove(t *testing.T) {
 	t.Parallel()
 	const folders = `
 		INSERT INTO users (id, username, email, name) SELECT 1000 + n, 'p' || n, 'p' || n, 'p' FROM generate_series(1, 20) AS n;
@@ -133,72 +136,76 @@ func TestWhatIsToldOfGoesBeforeWhatIsAbove(t *testing.T) {
 			CREATE TRIGGER refuse BEFORE DELETE ON uploads FOR EACH ROW WHEN (old.id = 181) EXECUTE FUNCTION refuse();`
 	}
 	type example struct {
-		refuse        string
-		locked, moved bool
-		// above has the folders told of as well.
-		above bool
-		// left are the folders of the user whose upload does not go.
-		left string
-		ways ghostuser.Sizes
-		two  bool
+		refuse          string
+		locked, changed bool
+		// folderEvents requests events for folders, too.
+		folderEvents bool
+		// keptFolders is the number of folders that are kept because an upload below them
+		// cannot be deleted.
+		keptFolders string
+		sizes       ghostuser.Sizes
+		two         bool
 	}
 	examples := map[string]example{}
 	for name, c := range map[string]example{
-		"both told of":    {above: true, left: "0"},
-		"one is locked":   {locked: true, left: "10"},
-		"one is refused":  {refuse: refuse("P0001"), left: "10"},
-		"one is too slow": {refuse: refuse("57014"), left: "10"},
-		"some move":       {moved: true, left: "0"},
+		"both with events": {folderEvents: true, keptFolders: "0"},
+		"one is locked":    {locked: true, keptFolders: "10"},
+		"one is refused":   {refuse: refuse("P0001"), keptFolders: "10"},
+		"one is too slow":  {refuse: refuse("57014"), keptFolders: "10"},
+		"some rows change": {changed: true, keptFolders: "0"},
 	} {
-		c.ways = ghostuser.Sizes{Delete: 5}
-		examples[name+", alone"] = c
-		c.ways.Target = 20 * time.Millisecond
-		if pgtest.Long || c.locked { // Two connections have the same batches as one.
-			examples[name+", together"] = c
+		c.sizes = ghostuser.Sizes{Delete: 5}
+		examples[name+", without target"] = c
+		c.sizes.Target = 20 * time.Millisecond
+		// Short test runs skip this case because the batches are the same with two
+		// connections.
+		if pgtest.Long || c.locked {
+			examples[name+", with target"] = c
 		}
 		c.two = true
-		if pgtest.Long || c.locked || c.moved {
+		if pgtest.Long || c.locked || c.changed {
 			examples[name+", on two connections"] = c
 		}
 	}
 	pgtest.Each(t, examples, func(t *testing.T, _ string, c example) {
 		b := setup(t, folders+c.refuse, lists())
 		l := lists()
-		l.Delete = append(l.Delete, ghostuser.Columns{Table: "folders", Columns: []string{"user_id"}, Event: c.above},
+		l.Delete = append(l.Delete, ghostuser.Columns{Table: "folders", Columns: []string{"user_id"}, Event: c.folderEvents},
 			ghostuser.Columns{Table: "uploads", Columns: []string{"user_id"}, Event: true})
-		b.engine.Plan, b.engine.Sizes = plan(t, b.DB, l), c.ways
+		b.engine.Plan, b.engine.Sizes = plan(t, b.DB, l), c.sizes
 		if c.two {
-			b.onTwo(t)
+			b.useTwoConnections(t)
 		}
 		const known = `
 			SELECT id, user_id FROM uploads UNION ALL
 			SELECT (key ->> 'id')::bigint, (payload ->> 'user_id')::bigint FROM sexton.events, jsonb_array_elements(payload -> 'keys') AS key
 			WHERE kind = 'files_orphaned' AND payload ->> 'table' = 'uploads' ORDER BY 1`
-		all := b.Rows(known)
+		want := b.Rows(known)
 		b.queue(true, numbers(1001, 1020)...)
-		if c.moved {
-			b.once(nil, func() { b.Exec("UPDATE uploads SET folder_id = folder_id WHERE id > 400") })
+		if c.changed {
+			b.doOnce(nil, func() { b.Exec("UPDATE uploads SET folder_id = folder_id WHERE id > 400") })
 		}
-		left := [][]string{{c.left}}
+		kept := [][]string{{c.keptFolders}}
 		if c.locked {
 			b.engine.Session.Limits.LockTimeout = 300 * time.Millisecond
 			tx := b.Begin(t, "SELECT FROM uploads WHERE id = 181 FOR UPDATE")
 			wait := b.runWhile(t.Context(), t)
-			pgtest.Await(t, b.Pool(), "the others to be deleted",
+			pgtest.Await(t, b.Pool(), "the other users to be deleted",
 				"SELECT count(*) = 1 FROM users_ghost_user_migrations")
-			require.Equal(t, left, b.Rows("SELECT count(*) FROM folders"))
+			require.Equal(t, kept, b.Rows("SELECT count(*) FROM folders"))
 			require.NoError(t, tx.Rollback(t.Context()))
 			b.requireDone(t, wait(), 20)
 		} else {
 			b.run(t)
-			require.Equal(t, left, b.Rows("SELECT count(*) FROM folders"))
+			require.Equal(t, kept, b.Rows("SELECT count(*) FROM folders"))
 		}
-		require.Equal(t, all, b.Rows(known), "each is there still, or told of once")
+		require.Equal(t, want, b.Rows(known), "each upload remains or is in one event")
 	})
 }
 
-// Two of a batch have done the same thing, which the ghost user can have done once only.
-func TestDuplicatesInBatch(t *testing.T) {
+// Of rows of several users in one batch that the ghost user can have only once, one is
+// moved and the others are deleted.
+func TestDuplicatesWithinABatch(t *testing.T) {
 	t.Parallel()
 	b := setupPeople(t, "INSERT INTO likes SELECT 2000 + n, 1000 + n, 5000 FROM generate_series(1, 10) AS n")
 	b.queue(false, numbers(1001, 1010)...)
@@ -209,8 +216,8 @@ func TestDuplicatesInBatch(t *testing.T) {
 	require.EqualValues(t, 200, stats.Moved["posts.author_id"])
 }
 
-// timed makes a statement on posts take 20 µs per row at least, and notes how many rows
-// it has changed.
+// timed makes each statement on posts take at least 20 µs per row, and records its number
+// of rows.
 const timed = `
 CREATE TABLE statements (number bigint GENERATED ALWAYS AS IDENTITY, affected bigint);
 CREATE FUNCTION timed() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -223,11 +230,10 @@ BEGIN
 END $$;
 CREATE TRIGGER timed AFTER UPDATE ON posts REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION timed();`
 
-// One user with 60,000 posts holds up no other: neither users that were queued behind it
-// nor users that come in later. And no statement has more rows than fifteen times the
-// target's time allows, and half of them have at most three times: delays of a busy
-// machine can count as a fixed cost.
-func TestABigUserHoldsUpNobody(t *testing.T) {
+// A user with 60,000 posts delays no other user, whether queued before the run or during
+// it. No statement has more than 15 times the rows that the target allows, and half of
+// them have at most 3 times, because delays of a busy machine can count as a fixed cost.
+func TestLargeUserDelaysNoOtherUser(t *testing.T) {
 	t.Parallel()
 	const rows, target = 60_000, 20 * time.Millisecond
 	b := setup(t, timed+people+fmt.Sprintf("INSERT INTO posts SELECT 10000 + n, 1 FROM generate_series(1, %d) AS n;",
@@ -236,13 +242,13 @@ func TestABigUserHoldsUpNobody(t *testing.T) {
 	b.queue(false, 1)
 	b.Exec("UPDATE users_ghost_user_migrations SET consume_after = now() - interval '1 day'")
 	b.queue(false, numbers(1001, 1030)...)
-	b.once(func(stats *ghostuser.Stats) bool { return stats.UsersProcessed == 30 },
+	b.doOnce(func(stats *ghostuser.Stats) bool { return stats.UsersProcessed == 30 },
 		func() { b.queue(false, numbers(1031, 1050)...) })
 	stats := b.run(t)
 	b.requireDone(t, stats, 51)
 	require.EqualValues(t, rows+50*20, stats.Moved["posts.author_id"])
-	order := b.order()
-	require.EqualValues(t, 1, order[50], "the big one is the last")
+	order := b.endedUsers()
+	require.EqualValues(t, 1, order[50], "the large user ends last")
 	require.Equal(t, numbers(1001, 1030), slices.Sorted(slices.Values(order[:30])))
 
 	const most = 15 * int64(target/(20*time.Microsecond))
@@ -251,5 +257,5 @@ func TestABigUserHoldsUpNobody(t *testing.T) {
 		"SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY affected) FROM statements"), most/5)
 	require.GreaterOrEqual(t, stats.Batches, rows/most)
 	require.Greater(t, pgtest.Scalar[int64](t, b.Database, "SELECT max(affected) FROM statements"), int64(50),
-		"it grows beyond what it begins with")
+		"the size grows beyond the initial size")
 }

@@ -16,7 +16,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// groups makes user 1 the only owner of groups 1 and 2, and one of two owners of group 3.
+// groups makes user 1 the only owner of the groups 1 and 2, and one of two owners of
+// group 3.
 const groups = `
 CREATE TABLE groups (id bigint PRIMARY KEY, path text NOT NULL, parent_id bigint);
 CREATE TABLE members (user_id bigint, source_type text, source_id bigint, access_level int, state smallint DEFAULT 0, requested_at timestamptz, expires_at date);
@@ -25,8 +26,8 @@ INSERT INTO members VALUES (1, 'Namespace', 1, 50), (1, 'Namespace', 2, 50), (1,
 	(2, 'Namespace', 1, 40), (1, 'Project', 4, 50);
 INSERT INTO members VALUES
 	(3, 'Namespace', 1, 50, 1, NULL, NULL),             -- awaits acceptance
-	(4, 'Namespace', 1, 50, 0, now(), NULL),            -- asks for access
-	(5, 'Namespace', 1, 50, 0, NULL, current_date - 1), -- is over
+	(4, 'Namespace', 1, 50, 0, now(), NULL),            -- requests access
+	(5, 'Namespace', 1, 50, 0, NULL, current_date - 1), -- has expired
 	(1, 'Namespace', 4, 50, 0, NULL, current_date - 1);`
 
 func requireState(t *testing.T, err error, code, message string) {
@@ -39,22 +40,22 @@ func requireState(t *testing.T, err error, code, message string) {
 func TestDeleteUserBlocksAndQueuesOnce(t *testing.T) {
 	t.Parallel()
 	db := dbtest.WithUsers(t, application)
-	ask := func(hard bool) bool {
+	deleteUser := func(hard bool) bool {
 		return pgtest.Scalar[bool](t, db.Database, "SELECT sexton.delete_user(1, 2, $1)", hard)
 	}
-	require.True(t, ask(false))
+	require.True(t, deleteUser(false))
 	state := func() [][]string {
 		return db.Rows(`SELECT state, initiator_user_id, hard_delete, consume_after <= now(), job.xmin, users.xmin
 			FROM users JOIN users_ghost_user_migrations AS job ON user_id = users.id`)
 	}
 	first := state()
 	require.Equal(t, []string{"blocked", "2", "f", "t"}, first[0][:4])
-	require.False(t, ask(true), "the second call")
-	require.Equal(t, first, state(), "it changes nothing")
+	require.False(t, deleteUser(true), "the second call")
+	require.Equal(t, first, state(), "the second call changes nothing")
 }
 
-// A state that keeps the user out already stays; another one comes back when the deletion
-// is cancelled.
+// delete_user keeps the states blocked, banned, ldap_blocked and deactivated. It sets any
+// other state to blocked, and cancel_user_deletion restores it.
 func TestCancelUserDeletionRestoresTheState(t *testing.T) {
 	t.Parallel()
 	db := dbtest.WithUsers(t, application, "ALTER TABLE users ADD CHECK (state <> '')")
@@ -76,23 +77,23 @@ func TestCancelUserDeletionRestoresTheState(t *testing.T) {
 	db.Exec("UPDATE users SET state = 'active' WHERE id = 1; SELECT sexton.delete_user(1, NULL); UPDATE users SET state = 'banned' WHERE id = 1")
 	db.Exec("SELECT sexton.cancel_user_deletion(1, 2)")
 	require.Equal(t, [][]string{{"banned"}}, db.Rows("SELECT state FROM users WHERE id = 1"),
-		"what the application said since")
+		"the application has changed the state since")
 	_, err := db.Pool().Exec(t.Context(), "SELECT sexton.cancel_user_deletion(404, NULL)")
 	requireState(t, err, "SX010", "cancel the deletion: there is no user 404")
 }
 
-// Either the deletion has begun and is not cancelled, or nothing of the user is touched,
-// whichever session comes first.
-func TestACancelMeetsABatch(t *testing.T) {
+// A user is either cancelled before a batch has changed a row, or the cancellation waits
+// and the user is deleted. Both orders of the two sessions are tested.
+func TestCancelDuringABatch(t *testing.T) {
 	t.Parallel()
-	pgtest.Each(t, map[string]time.Duration{"one by one": 0, "together": 10 * time.Second},
+	pgtest.Each(t, map[string]time.Duration{"without target": 0, "with target": 10 * time.Second},
 		func(t *testing.T, _ string, target time.Duration) {
 			b := setup(t, contributions, lists())
 			b.engine.Sizes.Target = target
 			b.queue(false, 1, 2)
 			tx := b.Begin(t, "SELECT sexton.cancel_user_deletion(1, 2)")
 			wait := b.runWhile(t.Context(), t)
-			pgtest.Await(t, b.Pool(), "the other user to be through",
+			pgtest.Await(t, b.Pool(), "the other user to be deleted",
 				"SELECT NOT EXISTS (SELECT FROM users WHERE id = 2)")
 			require.NoError(t, tx.Commit(t.Context()))
 			stats := wait()
@@ -101,12 +102,12 @@ func TestACancelMeetsABatch(t *testing.T) {
 			require.Zero(t, stats.UsersFailed)
 			require.Equal(t, [][]string{{"120"}}, b.Rows("SELECT count(*) FROM posts WHERE author_id = 1"))
 
-			// The batch that is about to change its first row holds the queue's row.
+			// The batch locks the row in the queue before it changes its first row.
 			b.Exec(`CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = '1min' AS
 				'BEGIN PERFORM pg_catalog.pg_advisory_xact_lock(1); RETURN new; END';
 			CREATE TRIGGER hold BEFORE UPDATE ON posts FOR EACH ROW EXECUTE FUNCTION hold()`)
 			b.queue(false, 1, 3)
-			b.engine = b.newEngineOver(t)
+			b.engine = b.newEngineAfterKill(t)
 			b.engine.Sizes.Target = target
 			held := b.Begin(t, "SELECT pg_advisory_xact_lock(1)")
 			wait = b.runWhile(t.Context(), t)
@@ -155,37 +156,38 @@ func TestDeleteUserRefuses(t *testing.T) {
 	require.Equal(t, [][]string{{"active", "9"}}, db.Rows("SELECT state, count(*) FROM users GROUP BY 1"),
 		"nothing changed")
 	db.Exec("SELECT sexton.delete_user(6, NULL), sexton.delete_user(2, NULL, true, true)")
-	// Now the other owner of the shared group is about to go.
+	// The other owner of the shared group is queued now, and does not count as an owner
+	// any more.
 	_, err := db.Pool().Exec(t.Context(), "SELECT sexton.delete_user(1, NULL)")
 	requireState(t, err, "SX012", "delete user 1: sole owner of the groups a-team (id 2), b-team (id 1), shared (id 3)")
 }
 
-// An owner of a group above counts, if it is one to rely on.
-func TestDeleteUserLooksAtTheGroupsAbove(t *testing.T) {
+// An active owner of an ancestor group counts as an owner.
+func TestOwnersOfAncestorGroupsCount(t *testing.T) {
 	t.Parallel()
 	db := dbtest.WithUsers(t, application+groups, `
 		DELETE FROM members;
 		INSERT INTO groups VALUES (12, 'top', NULL), (10, 'base', 12), (13, 'below', 10), (14, 'beside', 12);
 		INSERT INTO members VALUES (1, 'Namespace', 10, 50);`)
 	for name, test := range map[string]struct{ given, refused string }{
-		"owned above":      {"INSERT INTO members VALUES (2, 'Namespace', 10, 50)", ""},
-		"owned at the top": {"INSERT INTO members VALUES (2, 'Namespace', 12, 50)", ""},
+		"owned in the parent": {"INSERT INTO members VALUES (2, 'Namespace', 10, 50)", ""},
+		"owned at the top":    {"INSERT INTO members VALUES (2, 'Namespace', 12, 50)", ""},
 		"owned by the user only": {
 			"INSERT INTO members VALUES (1, 'Namespace', 12, 50)",
 			"base (id 10), top (id 12)",
 		},
-		"owned below":            {"INSERT INTO members VALUES (2, 'Namespace', 13, 50)", "base (id 10)"},
-		"owned beside":           {"INSERT INTO members VALUES (2, 'Namespace', 14, 50)", "base (id 10)"},
-		"maintained above":       {"INSERT INTO members VALUES (2, 'Namespace', 12, 40)", "base (id 10)"},
-		"by one who is banned":   {"INSERT INTO members VALUES (2, 'Namespace', 12, 50); UPDATE users SET state = 'banned' WHERE id = 2", "base (id 10)"},
-		"by one who is idle":     {"INSERT INTO members VALUES (2, 'Namespace', 12, 50); UPDATE users SET state = 'deactivated' WHERE id = 2", ""},
-		"by one who is gone":     {"INSERT INTO members VALUES (404, 'Namespace', 12, 50)", "base (id 10)"},
-		"by one who is about to": {"INSERT INTO members VALUES (2, 'Namespace', 12, 50), (3, 'Namespace', 12, 50); SELECT sexton.delete_user(2, NULL); UPDATE users SET state = 'banned' WHERE id = 3", "base (id 10)"},
-		"above by one who is over": {
+		"owned below":                 {"INSERT INTO members VALUES (2, 'Namespace', 13, 50)", "base (id 10)"},
+		"owned in a sibling":          {"INSERT INTO members VALUES (2, 'Namespace', 14, 50)", "base (id 10)"},
+		"maintainer of an ancestor":   {"INSERT INTO members VALUES (2, 'Namespace', 12, 40)", "base (id 10)"},
+		"owner is banned":             {"INSERT INTO members VALUES (2, 'Namespace', 12, 50); UPDATE users SET state = 'banned' WHERE id = 2", "base (id 10)"},
+		"owner is deactivated":        {"INSERT INTO members VALUES (2, 'Namespace', 12, 50); UPDATE users SET state = 'deactivated' WHERE id = 2", ""},
+		"owner does not exist":        {"INSERT INTO members VALUES (404, 'Namespace', 12, 50)", "base (id 10)"},
+		"owners are queued or banned": {"INSERT INTO members VALUES (2, 'Namespace', 12, 50), (3, 'Namespace', 12, 50); SELECT sexton.delete_user(2, NULL); UPDATE users SET state = 'banned' WHERE id = 3", "base (id 10)"},
+		"ownership has expired": {
 			"INSERT INTO members VALUES (2, 'Namespace', 12, 50, 0, NULL, current_date - 1)",
 			"base (id 10)",
 		},
-		"in a circle": {"UPDATE groups SET parent_id = 10 WHERE id = 12", "base (id 10)"},
+		"groups form a cycle": {"UPDATE groups SET parent_id = 10 WHERE id = 12", "base (id 10)"},
 	} {
 		tx := db.Begin(t, test.given)
 		_, err := tx.Exec(t.Context(), "SELECT sexton.delete_user(1, NULL)")
@@ -226,13 +228,14 @@ func TestDeleteUserSchedulesItsGroups(t *testing.T) {
 	require.True(t, pgtest.Scalar[bool](t, db.Database, "SELECT sexton.delete_user(1, 2, delete_groups => true)"))
 	require.Equal(t, [][]string{{"1", "b-team-deletion_scheduled-1", "2"}, {"2", "a-team-deletion_scheduled-2", "2"}},
 		db.Rows("SELECT id, path, user_id FROM groups JOIN group_deletion_schedules ON group_id = id ORDER BY 1"),
-		"also what the user had scheduled, which would be restored otherwise")
+		"including the group that the user had scheduled, which would be restored otherwise")
 	require.Equal(t, [][]string{{"1"}}, db.Rows("SELECT user_id FROM users_ghost_user_migrations"))
 }
 
-// The groups that a user has scheduled pass to the initiator, in the batch that deletes
-// the schedules by their cascading key.
-func TestGroupsOfADeletedUserAreHandedOver(t *testing.T) {
+// When a user is deleted, its scheduled groups pass to the initiator if the initiator may
+// remove them. The batch that deletes the schedules by their cascading foreign key does
+// this.
+func TestScheduledGroupsPassToTheInitiator(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Reference(t)
 	db.Exec(`
@@ -243,7 +246,7 @@ func TestGroupsOfADeletedUserAreHandedOver(t *testing.T) {
 			(1, 'Namespace', 1, 50), (3, 'Namespace', 2, 50), (4, 'Namespace', 1, 50), (4, 'Namespace', 2, 50);
 		SELECT sexton.schedule_group_deletion(1, 1), sexton.schedule_group_deletion(2, 3);
 		SELECT sexton.delete_user(1, 2), sexton.delete_user(3, 1)`)
-	b := onto(t, db, defaults(t))
+	b := newBundle(t, db, defaults(t))
 	b.requireDone(t, b.run(t), 2)
 	require.Equal(t, [][]string{{"1", "a-deletion_scheduled-1", "2"}},
 		db.Rows("SELECT id, path, user_id FROM groups JOIN group_deletion_schedules ON group_id = id"),
@@ -251,7 +254,8 @@ func TestGroupsOfADeletedUserAreHandedOver(t *testing.T) {
 	require.Equal(t, [][]string{{"b", "NULL"}}, db.Rows("SELECT path, marked_for_deletion_on FROM groups WHERE id = 2"))
 }
 
-// A user may own more groups than the server has memory for locks.
+// delete_user takes at most 256 advisory locks, because a user may own more groups than
+// fit into the lock table of the server.
 func TestDeleteUserTakesFewLocks(t *testing.T) {
 	t.Parallel()
 	db := dbtest.WithUsers(t, application+groups, `
@@ -267,9 +271,9 @@ func TestDeleteUserTakesFewLocks(t *testing.T) {
 	require.NotZero(t, locks)
 }
 
-// The owner of many groups costs so much per group, whatever the tables held when they
-// were counted last.
-func TestDeleteUserReadsWhatItNeeds(t *testing.T) {
+// delete_user reads a constant number of rows per owned group, although the statistics of
+// the tables are out of date.
+func TestDeleteUserReadsFewRows(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Reference(t)
 	const groups = 1000
@@ -278,17 +282,18 @@ func TestDeleteUserReadsWhatItNeeds(t *testing.T) {
 	db.Exec("INSERT INTO members (user_id, source_type, source_id, access_level) SELECT 1, 'Namespace', id, 50 FROM groups")
 	db.Exec("VACUUM ANALYZE")
 	tx := db.Begin(t, "SELECT sexton.delete_user(1, 2, delete_groups => true)")
-	var read, looks int64
+	var rowsRead, indexScans int64
 	require.NoError(t, tx.QueryRow(t.Context(), `SELECT sum(seq_tup_read), sum(idx_scan) FILTER (WHERE relname = 'members')
-		FROM pg_stat_xact_user_tables WHERE relname IN ('groups', 'members', 'users', 'group_deletion_schedules', 'users_ghost_user_migrations')`).Scan(&read, &looks))
-	// The table of schedules is read as a whole until it has a few pages. Read for each
-	// group it would be groups * groups / 2 rows.
-	require.Less(t, read, int64(100*groups), "rows that were read with whole tables")
-	require.GreaterOrEqual(t, looks, int64(groups), "looks for other owners, group by group")
+		FROM pg_stat_xact_user_tables WHERE relname IN ('groups', 'members', 'users', 'group_deletion_schedules', 'users_ghost_user_migrations')`).Scan(&rowsRead, &indexScans))
+	// Postgres reads the table of schedules sequentially while it has few pages. A
+	// sequential scan for each group would read groups * groups / 2 rows.
+	require.Less(t, rowsRead, int64(100*groups), "rows read by sequential scans")
+	require.GreaterOrEqual(t, indexScans, int64(groups), "index scans for other owners, per group")
 }
 
-// Two owners of one group who are deleted at the same time must not leave it without one.
-func TestTwoOwnersAreNotDeletedAtOnce(t *testing.T) {
+// Two owners of one group cannot be queued in parallel: the second call waits for the
+// first and is refused.
+func TestTwoOwnersAreNotQueuedInParallel(t *testing.T) {
 	t.Parallel()
 	db := dbtest.WithUsers(t, application+groups, "DELETE FROM members WHERE source_id <> 3")
 	tx := db.Begin(t, "SELECT sexton.delete_user(1, NULL)")
@@ -302,7 +307,7 @@ func TestTwoOwnersAreNotDeletedAtOnce(t *testing.T) {
 	requireState(t, err, "SX012", "delete user 2: sole owner of the groups shared (id 3)")
 }
 
-func TestDoorsAreForThoseWhoAreGranted(t *testing.T) {
+func TestFunctionsNeedGrants(t *testing.T) {
 	t.Parallel()
 	db := dbtest.WithUsers(t, application)
 	role := db.CreateRole()
@@ -317,17 +322,19 @@ func TestDoorsAreForThoseWhoAreGranted(t *testing.T) {
 	})
 	require.Contains(t, grants,
 		`GRANT EXECUTE ON FUNCTION "sexton".delete_user(bigint, bigint, boolean, boolean) TO :"application", :"worker"`)
-	// The function runs with its owner's rights.
+	// The function runs with the privileges of its owner.
 	db.Exec("GRANT EXECUTE ON FUNCTION sexton.delete_user TO " + role + "; SET ROLE " + role +
 		"; SELECT sexton.delete_user(1, 1); RESET ROLE")
 	require.Equal(t, [][]string{{"1"}}, db.Rows("SELECT user_id FROM users_ghost_user_migrations"))
 }
 
-func TestTheWorkerNeedsNoMoreThanItsGrants(t *testing.T) {
+func TestTheGrantsOfTheWorkerAreEnough(t *testing.T) {
 	t.Parallel()
 	b := setup(t, contributions+"DELETE FROM users WHERE id = 9", lists())
 	b.queue(false, 1)
-	b.Exec("ALTER TABLE users ENABLE ROW LEVEL SECURITY") // Behind the door, whose owner it would bind as well.
+	// Enabled after delete_user, because policies apply to the owner of the function,
+	// too.
+	b.Exec("ALTER TABLE users ENABLE ROW LEVEL SECURITY")
 	application, worker, viewer := b.CreateRole(), b.CreateRole(), b.CreateRole()
 	b.Exec(strings.NewReplacer(`:"application"`, application, `:"worker"`, worker, `:"viewer"`, viewer).Replace(
 		migrate.Grants(migrate.Database{
@@ -364,18 +371,21 @@ func TestTheWorkerNeedsNoMoreThanItsGrants(t *testing.T) {
 	requireState(t, err, "42501", "permission denied for table users")
 }
 
-// sessions is how many ask at a time: as many as the pool has.
+// sessions is the number of parallel sessions. It is the size of the pool.
 const sessions = 20
 
-// atOnce runs a query that returns one value in many sessions, which begin together.
-func atOnce[T any](t *testing.T, db *dbtest.DB, query string) []T {
+// runInSessions runs a query in many sessions in parallel, and returns the value from
+// each session.
+func runInSessions[T any](t *testing.T, db *dbtest.DB, query string) []T {
 	begin, values, errs := make(chan struct{}), make([]T, sessions), make(chan error, sessions)
 	for i := range sessions {
 		conn := pgtest.Acquire(t, db.Pool())
 		go func() {
 			<-begin
 			err := conn.QueryRow(t.Context(), query).Scan(&values[i])
-			conn.Release() // Before the test goes on: it has taken all there are.
+			// Released before the result is sent, because the test needs a connection of
+			// the pool.
+			conn.Release()
 			errs <- err
 		}()
 	}
@@ -389,31 +399,31 @@ func atOnce[T any](t *testing.T, db *dbtest.DB, query string) []T {
 func TestManySessionsDeleteOneUser(t *testing.T) {
 	t.Parallel()
 	db := dbtest.WithUsers(t, application+groups)
-	queued := atOnce[bool](t, db, "SELECT sexton.delete_user(2, 1)")
+	queued := runInSessions[bool](t, db, "SELECT sexton.delete_user(2, 1)")
 	require.Len(t, slices.DeleteFunc(queued, func(yes bool) bool { return !yes }), 1,
 		"sessions that have queued the user")
 	require.Equal(t, [][]string{{"2", "1", "blocked"}}, db.Rows(
 		"SELECT user_id, initiator_user_id, state FROM users_ghost_user_migrations JOIN users ON users.id = user_id"))
 }
 
-func TestGhostUserIsMadeOnce(t *testing.T) {
+func TestGhostUserIsCreatedOnce(t *testing.T) {
 	t.Parallel()
 	type example struct{ given, username, email string }
 	pgtest.Each(t, map[string]example{
-		"of nobody": {"DELETE FROM users", "ghost", "ghost@example.com"},
-		"where the names are taken": {
+		"no users": {"DELETE FROM users", "ghost", "ghost@example.com"},
+		"names are taken": {
 			"UPDATE users SET username = (ARRAY['Ghost', 'ghost1', 'GHOST2', 'ghost3'])[id], email = (ARRAY['ghost@example.com', 'Ghost1@example.com', 'ghost3@example.com', '4@x.com'])[id] WHERE id <= 4",
 			"ghost4", "ghost2@example.com",
 		},
 	}, func(t *testing.T, _ string, test example) {
 		db := dbtest.WithUsers(t, application, "DELETE FROM users WHERE id = 9;"+test.given)
-		require.Len(t, slices.Compact(atOnce[int64](t, db, "SELECT sexton.ghost_user()")), 1, "different answers")
+		require.Len(t, slices.Compact(runInSessions[int64](t, db, "SELECT sexton.ghost_user()")), 1, "different answers")
 		require.Equal(t, [][]string{{test.username, test.email, "Ghost User", "active", "f"}},
 			db.Rows("SELECT username, email, name, state, admin FROM users WHERE user_type = 5"))
 	})
 }
 
-func TestGhostUserWhoseIdsAreTaken(t *testing.T) {
+func TestGhostUserIfIDsAreTaken(t *testing.T) {
 	t.Parallel()
 	db := dbtest.WithUsers(t, application, "DELETE FROM users; ALTER SEQUENCE users_id_seq RESTART WITH 1")
 	db.Exec("INSERT INTO users (id, username, email, name) SELECT n, 'u' || n, n || '@x.com', '' FROM generate_series(1, 30) AS n")
@@ -424,7 +434,7 @@ func TestGhostUserWhoseIdsAreTaken(t *testing.T) {
 	require.EqualValues(t, 31, pgtest.Scalar[int64](t, db.Database, "SELECT sexton.ghost_user()"))
 }
 
-func TestGhostUserThatCannotBeMade(t *testing.T) {
+func TestGhostUserCannotBeCreated(t *testing.T) {
 	t.Parallel()
 	db := dbtest.WithUsers(t, application, `DELETE FROM users WHERE id = 9;
 		ALTER TABLE users ADD created_at timestamp NOT NULL DEFAULT now(), ADD organization_id bigint NOT NULL DEFAULT 1, ADD shard int NOT NULL DEFAULT 1;
