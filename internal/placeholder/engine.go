@@ -61,7 +61,7 @@ type run struct {
 // is an error. The error wraps lease.ErrLost if another worker has taken the lease.
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	r := &run{Engine: e, stats: &Stats{Errors: []batch.FaultCounts{}}, limits: e.Session.Limits, after: math.MinInt64}
-	rows := pace.Items[row]{Page: r.page, One: r.offer, Failed: r.refused, Doing: func(next row) string {
+	rows := pace.Items[row]{Page: r.page, One: r.offer, Failed: r.countFailure, Doing: func(next row) string {
 		return fmt.Sprintf("offer placeholder user %d", next.userID)
 	}}
 	err := pace.Under(ctx, e.Session, e.Runtime, reserve, func(ctx context.Context, frame *pace.Frame) (err error) {
@@ -97,7 +97,8 @@ func (r *run) page(ctx context.Context) (free []row, more bool, err error) {
 
 // offer inserts the job of one row and counts the attempt in the same transaction.
 func (r *run) offer(ctx context.Context, next row) error {
-	// Scheduled counts jobs, so a row that was left leaves no gap.
+	// The time depends on the number of new jobs, so a row without a new job leaves no
+	// gap.
 	at := r.Start.Add(time.Duration(r.stats.Scheduled) * r.Spacing)
 	var eligible bool
 	var attempt *int64
@@ -121,10 +122,10 @@ func (r *run) offer(ctx context.Context, next row) error {
 	return nil
 }
 
-// refused counts a row that failed. After mostFailures of them it returns the error,
-// because the rows are probably not the cause. A row whose lock, or the lock of whose job,
-// is held by another session does not count as failed.
-func (r *run) refused(_ context.Context, _ row, f batch.Fault, cause error) error {
+// countFailure counts a row that failed. After mostFailures failed rows it returns the
+// error, because the rows are probably not the cause. A row does not count as failed if
+// another session holds the lock on the row or on its job.
+func (r *run) countFailure(_ context.Context, _ row, f batch.Fault, cause error) error {
 	switch {
 	case f.Lock():
 		r.stats.Changed++

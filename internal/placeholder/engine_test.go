@@ -25,7 +25,7 @@ func TestRunOffersOwnerlessPlaceholders(t *testing.T) {
 	b.Exec("UPDATE import_placeholder_user_details SET namespace_id = 1 WHERE id = 2")
 	stats := b.run(t)
 	require.Equal(t, [][]string{{"1", "0"}, {"3", "1"}, {"4", "2"}}, b.jobs(),
-		"one second apart, the owned one left out")
+		"one second apart, without the owned placeholder")
 	require.Equal(t, [][]string{{"1", "1", "t"}, {"3", "1", "t"}, {"4", "1", "t"}}, b.attempts())
 	last := start().Add(2 * time.Second)
 	require.Equal(t, &placeholder.Stats{Scheduled: 3, LastScheduledAt: &last, Errors: []batch.FaultCounts{}}, stats)
@@ -39,11 +39,11 @@ func TestRunOffersOwnerlessPlaceholders(t *testing.T) {
 	require.Len(t, b.jobs(), 3)
 }
 
-// eligibility of a row whose last attempt and number of attempts are these; NULL is no
-// attempt.
-func (b *bundle) eligible(t *testing.T, last string, attempts int) bool {
-	// Within one statement of the client's, statement_timestamp() stands still, so a
-	// boundary can be met exactly.
+// isEligible reports whether a row with this time of the last attempt and this number of
+// attempts is due. The time is an SQL expression.
+func (b *bundle) isEligible(t *testing.T, last string, attempts int) bool {
+	// Within one statement of the client statement_timestamp() is constant, so the
+	// function can test a boundary exactly.
 	b.Exec(`CREATE OR REPLACE FUNCTION boundary(attempts int) RETURNS boolean LANGUAGE plpgsql AS $$
 		DECLARE
 			due boolean;
@@ -55,7 +55,7 @@ func (b *bundle) eligible(t *testing.T, last string, attempts int) bool {
 	return pgtest.Scalar[bool](t, b.Database, "SELECT boundary($1)", attempts)
 }
 
-func TestEligibilityAtItsBoundaries(t *testing.T) {
+func TestEligibility(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.placeholders(1)
@@ -78,20 +78,20 @@ func TestEligibilityAtItsBoundaries(t *testing.T) {
 		{"'infinity'", 1, false},
 	} {
 		b.Exec("TRUNCATE sexton.river_job")
-		require.Equal(t, test.want, b.eligible(t, test.last, test.attempts), "%s, %d attempts", test.last,
+		require.Equal(t, test.want, b.isEligible(t, test.last, test.attempts), "%s, %d attempts", test.last,
 			test.attempts)
 		if test.last != "statement_timestamp() - interval '48 hours' + interval '1 microsecond'" &&
 			test.last != "statement_timestamp() - interval '48 hours'" {
-			require.Equal(t, test.want, b.run(t).Scheduled == 1, "the run, of %s, %d attempts", test.last,
+			require.Equal(t, test.want, b.run(t).Scheduled == 1, "run: %s, %d attempts", test.last,
 				test.attempts)
 		}
 	}
 	b.Exec("TRUNCATE sexton.river_job; UPDATE import_placeholder_user_details SET namespace_id = 1")
-	require.False(t, b.eligible(t, "NULL", 0), "with an owner")
+	require.False(t, b.isEligible(t, "NULL", 0), "with an owner")
 	require.Zero(t, b.run(t).Scheduled)
 }
 
-func TestLastAttemptIsAnnouncedAndStillMade(t *testing.T) {
+func TestLastAttemptIsFinal(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.placeholders(1, 2, 3)
@@ -105,11 +105,12 @@ func TestLastAttemptIsAnnouncedAndStillMade(t *testing.T) {
 		{UserID: 2, Attempt: 15, Final: true, ScheduledAt: start().Add(time.Second)},
 	}, b.items)
 	b.Exec("UPDATE import_placeholder_user_details SET last_deletion_attempt_at = now() - interval '3 days'; UPDATE sexton.river_job SET state = 'completed', finalized_at = now()")
-	require.EqualValues(t, 1, b.run(t).Scheduled, "only the one that has an attempt left")
+	require.EqualValues(t, 1, b.run(t).Scheduled, "only placeholder 1 has an attempt left")
 }
 
-// The index counts over all batches, and a row that is left behind leaves no gap.
-func TestSpacingOverSeveralBatches(t *testing.T) {
+// The times of jobs continue over several queries of rows, and a skipped row leaves no
+// gap.
+func TestSpacingOverSeveralQueries(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Exec("INSERT INTO users (id, username, email, name, user_type) SELECT n, 'p' || n, n || '@x', 'p', 15 FROM generate_series(1, 2500) AS n")
@@ -128,12 +129,13 @@ func TestSpacingOverSeveralBatches(t *testing.T) {
 		b.Rows("SELECT deletion_attempts FROM import_placeholder_user_details WHERE id = 700"))
 }
 
-// An attempt is a job: whatever is in the way of a new one, nothing is counted.
+// An attempt is counted only if a new job is inserted.
 func TestAttemptNeedsANewJob(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.placeholders(1, 2, 3)
-	// Two rows of one user, a user in the queue, and one whose job is retried.
+	// User 1 has two rows, user 2 is in the queue, and the job of user 3 is being
+	// retried.
 	b.Exec("INSERT INTO import_placeholder_user_details (id, placeholder_user_id, organization_id) VALUES (9, 1, 1)")
 	b.Exec("SELECT sexton.delete_user(2, 2)")
 	b.Exec("SELECT sexton.enqueue('import_delete_placeholder_user', '{\"user_id\": 3}')")
@@ -146,20 +148,20 @@ func TestAttemptNeedsANewJob(t *testing.T) {
 	stats := b.run(t)
 	require.Equal(t, [][]string{{"1", "1", "t"}}, b.attempts())
 	require.EqualValues(t, 2, stats.Waiting, "the second row of user 1, and user 3")
-	require.Equal(t, [][]string{{"3", "-31536000"}, {"1", "0"}}, b.jobs(), "the job that is there keeps its time")
-	require.False(t, due(), "nothing can be done now, or a worker would run on and on")
+	require.Equal(t, [][]string{{"3", "-31536000"}, {"1", "0"}}, b.jobs(), "the existing job keeps its time")
+	require.False(t, due(), "nothing is due, or a worker would start runs forever")
 
 	b.Exec("UPDATE sexton.river_job SET state = 'completed', finalized_at = now()")
 	require.True(t, due())
 	b.run(t)
 	require.Equal(t, [][]string{{"1", "1", "t"}, {"3", "1", "t"}, {"9", "1", "t"}}, b.attempts(),
-		"two rows never have two jobs at a time")
+		"two rows of one user never have two jobs at a time")
 	b.Exec("DELETE FROM users_ghost_user_migrations")
 	b.run(t)
-	require.Contains(t, b.attempts(), []string{"2", "1", "t"}, "out of the queue without being deleted")
+	require.Contains(t, b.attempts(), []string{"2", "1", "t"}, "user 2 was removed from the queue and not deleted")
 }
 
-func TestNextAttemptIsKnown(t *testing.T) {
+func TestNextDue(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	next := func() float64 {
@@ -172,24 +174,24 @@ func TestNextAttemptIsKnown(t *testing.T) {
 	b.Exec(`UPDATE import_placeholder_user_details SET deletion_attempts = v.attempts, last_deletion_attempt_at = now() - v.ago
 		FROM (VALUES (1, 3, interval '47 hours'), (2, 14, interval '46 hours'), (3, 15, interval '47.5 hours'), (4, 2, interval '3 days')) AS v (id, attempts, ago)
 		WHERE v.id = import_placeholder_user_details.id`)
-	require.InDelta(t, 3600, next(), 60, "not of the one that was tried 15 times, nor of the one that is due")
+	require.InDelta(t, 3600, next(), 60, "placeholders with 15 attempts and due placeholders do not count")
 	b.Exec("UPDATE import_placeholder_user_details SET namespace_id = 1 WHERE id = 1")
 	require.InDelta(t, 7200, next(), 60)
 	b.Exec("UPDATE import_placeholder_user_details SET last_deletion_attempt_at = 'infinity'")
 	require.Zero(t, next(), "deferred forever")
 }
 
-// A row that the database refuses costs no attempt and stops no other.
-func TestErrorOfOneRowBurnsNothing(t *testing.T) {
+// An error in one row counts no attempt, and the run continues with the other rows.
+func TestErrorOfOneRow(t *testing.T) {
 	t.Parallel()
 	pgtest.Each(t, map[string]string{
-		"while it is counted":  "BEFORE UPDATE ON import_placeholder_user_details FOR EACH ROW WHEN (OLD.id = 2)",
-		"while it is inserted": `BEFORE INSERT ON sexton.river_job FOR EACH ROW WHEN (NEW.args @> '{"user_id": 2}')`,
-	}, func(t *testing.T, _, when string) {
+		"update of the row":    "BEFORE UPDATE ON import_placeholder_user_details FOR EACH ROW WHEN (OLD.id = 2)",
+		"insertion of the job": `BEFORE INSERT ON sexton.river_job FOR EACH ROW WHEN (NEW.args @> '{"user_id": 2}')`,
+	}, func(t *testing.T, _, event string) {
 		b := setup(t)
 		b.placeholders(1, 2, 3)
 		b.Exec("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept' USING ERRCODE = '57P01'; END $$")
-		b.Exec("CREATE TRIGGER refuse " + when + " EXECUTE FUNCTION refuse()")
+		b.Exec("CREATE TRIGGER refuse " + event + " EXECUTE FUNCTION refuse()")
 		stats := b.run(t)
 		require.EqualValues(t, 1, stats.Failed)
 		require.Equal(t, []batch.FaultCounts{{
@@ -204,7 +206,7 @@ func TestErrorOfOneRowBurnsNothing(t *testing.T) {
 	})
 }
 
-func TestErrorOfTheDatabaseEndsTheRun(t *testing.T) {
+func TestErrorsThatEndTheRun(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.placeholders(1, 2)
@@ -219,12 +221,12 @@ func TestErrorOfTheDatabaseEndsTheRun(t *testing.T) {
 	b.Exec("INSERT INTO users (id, username, email, name, user_type) SELECT n, 'p' || n, n || '@x', 'p', 15 FROM generate_series(3, 300) AS n")
 	b.Exec("INSERT INTO import_placeholder_user_details (id, placeholder_user_id, organization_id) SELECT n, n, 1 FROM generate_series(3, 300) AS n")
 	stats, err = b.engine.Run(t.Context())
-	require.ErrorContains(t, err, "offer placeholder user 101: ", "so many rows are not to blame each")
+	require.ErrorContains(t, err, "offer placeholder user 101: ", "after 100 failed rows")
 	require.EqualValues(t, 100, stats.Failed)
 	require.Empty(t, b.attempts())
 }
 
-// Whoever has lost the lease commits neither a job nor an attempt.
+// A run that has lost its lease commits neither a job nor an attempt.
 func TestLostLeaseCommitsNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -239,7 +241,7 @@ func TestLostLeaseCommitsNothing(t *testing.T) {
 	require.Equal(t, [][]string{{"1", "0"}}, b.jobs())
 }
 
-func TestRunEndsWhenItsTimeIsOver(t *testing.T) {
+func TestRunEndsAfterItsRuntime(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.placeholders(1, 2, 3)
@@ -254,13 +256,13 @@ func TestRunEndsWhenItsTimeIsOver(t *testing.T) {
 	stats = pgtest.Must(b.engine.Run(ctx))(t)
 	require.True(t, stats.Interrupted)
 	require.False(t, stats.OverLimit)
-	require.EqualValues(t, 1, stats.Scheduled, "the row in hand is finished")
+	require.EqualValues(t, 1, stats.Scheduled, "the current row is finished")
 	require.Len(t, b.jobs(), 1)
 }
 
-// Killed between any two statements, and before any answer: the transaction is there or
-// it is not.
-func TestKilledAnywhereCountsWhatIsThere(t *testing.T) {
+// A run that is killed before or after any statement has committed both the job and the
+// attempt of a row, or neither.
+func TestRunKilledAnywhere(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Exec("UPDATE sexton.leases SET expires_at = clock_timestamp()")
@@ -277,27 +279,27 @@ func TestKilledAnywhereCountsWhatIsThere(t *testing.T) {
 			require.NoError(t, err)
 		}
 		end()
-		b.consistent(t)
+		b.requireConsistency(t)
 
 		b.engine.Session, end = b.Session(t, leaseKey)
 		b.run(t)
 		end()
 		require.Equal(t, [][]string{{"1"}, {"2"}, {"3"}},
 			b.Rows("SELECT args ->> 'user_id' FROM sexton.river_job ORDER BY 1"))
-		b.consistent(t)
+		b.requireConsistency(t)
 	})
 	require.Greater(t, kills, 5)
 }
 
-// consistent: attempts and jobs are the same in number, for each user.
-func (b *bundle) consistent(t *testing.T) {
+// requireConsistency requires that each user has as many jobs as attempts.
+func (b *bundle) requireConsistency(t *testing.T) {
 	require.Empty(t, b.Rows(`SELECT detail.id FROM import_placeholder_user_details AS detail
 		WHERE detail.deletion_attempts <> (SELECT count(*) FROM sexton.river_job WHERE args @> jsonb_build_object('user_id', detail.placeholder_user_id))`))
 }
 
-// Two runs that go on at once, one of whom has lost its lease without knowing, and
-// somebody who changes rows meanwhile.
-func TestTwoRunsAtOnce(t *testing.T) {
+// Two runs in parallel, of which one has lost its lease without noticing, offer each row
+// once. A row that gets an owner during the runs is skipped.
+func TestTwoRunsInParallel(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	var ids []int64
@@ -327,8 +329,8 @@ func TestTwoRunsAtOnce(t *testing.T) {
 	_, err := wait()
 	require.ErrorIs(t, err, lease.ErrLost)
 	require.EqualValues(t, 49, stats.Scheduled)
-	require.EqualValues(t, 1, stats.Changed, "the one that has an owner again")
-	b.consistent(t)
+	require.EqualValues(t, 1, stats.Changed, "the placeholder that has an owner again")
+	b.requireConsistency(t)
 	users := []string{}
 	for _, job := range b.jobs() {
 		users = append(users, job[0])
@@ -344,9 +346,9 @@ func TestTwoRunsAtOnce(t *testing.T) {
 	require.Equal(t, want, users)
 }
 
-// Rows whose jobs wait, as while their kind is paused for days, cost no transaction each:
-// those behind them have their turn.
-func TestWaitingJobsHoldNobodyUp(t *testing.T) {
+// Rows with waiting jobs, as while their kind is paused for days, are not locked and do
+// not delay the rows after them.
+func TestWaitingJobsDelayNoOtherRows(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Exec("INSERT INTO users (id, username, email, name, user_type) SELECT n, 'p' || n, n || '@x', 'p', 15 FROM generate_series(1, 1501) AS n")
@@ -361,21 +363,21 @@ func TestWaitingJobsHoldNobodyUp(t *testing.T) {
 		FROM import_placeholder_user_details WHERE deletion_attempts > 1`))
 	require.Equal(t, [][]string{{"0"}},
 		b.Rows("SELECT count(*) FROM import_placeholder_user_details WHERE id <= 1500 AND xmax::text <> '0'"),
-		"none was locked")
+		"no row was locked")
 }
 
-// Each arm is served by the index of the ownerless rows, however many rows have an owner.
-func TestLooksAreServedByTheIndex(t *testing.T) {
+// Both queries use the index of ownerless rows, although most rows have an owner.
+func TestDueQueriesUseTheIndex(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Exec("INSERT INTO users (id, username, email, name, user_type) SELECT n, 'p' || n, n || '@x', 'p', 15 FROM generate_series(1, 3000) AS n")
 	b.Exec(`INSERT INTO import_placeholder_user_details (id, placeholder_user_id, organization_id, namespace_id, deletion_attempts, last_deletion_attempt_at)
 		SELECT n, n, 1, CASE WHEN n % 10 > 0 THEN 1 END, n % 3, CASE WHEN n % 3 > 0 THEN now() END FROM generate_series(1, 3000) AS n`)
 	b.Exec("ANALYZE import_placeholder_user_details")
-	for what, sql := range map[string]string{"due": placeholder.DueSQL(), "next": placeholder.NextDueSQL()} {
+	for name, sql := range map[string]string{"due": placeholder.DueSQL(), "next": placeholder.NextDueSQL()} {
 		rows := pgtest.Must(b.Pool().Query(t.Context(), "EXPLAIN SELECT "+b.Connected.Names.Render(sql), 15,
 			172800.0))(t)
 		plan := pgtest.Must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
-		require.NotContains(t, strings.Join(plan, "\n"), "Seq Scan on import_placeholder_user_details", what)
+		require.NotContains(t, strings.Join(plan, "\n"), "Seq Scan on import_placeholder_user_details", name)
 	}
 }

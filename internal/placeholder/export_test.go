@@ -1,6 +1,6 @@
 package placeholder
 
-// Labels are the columns as table.column, in the order of the configuration.
+// Labels returns the columns as table.column, in the order of the configuration.
 func (r *References) Labels() []string {
 	labels := make([]string, len(r.edges))
 	for i, e := range r.edges {

@@ -39,10 +39,10 @@ type Placeholder struct {
 	State         State      `json:"state"`
 	Attempts      int64      `json:"attempts"`
 	LastAttemptAt *time.Time `json:"last_attempt_at"`
-	// NextAttemptAt is the earliest time of the next attempt if it is deferred.
+	// NextAttemptAt is the earliest time of the next attempt of a deferred placeholder.
 	NextAttemptAt *time.Time `json:"next_attempt_at,omitempty"`
-	// LastError is the reason why the last attempt did not delete the placeholder.
-	// BlockedBy has the columns that referred to it, as table.column.
+	// LastError is the reason for which the last attempt did not delete the placeholder.
+	// BlockedBy lists the columns that referred to the placeholder, as table.column.
 	LastError string   `json:"last_error,omitempty"`
 	BlockedBy []string `json:"blocked_by,omitempty"`
 }
@@ -81,7 +81,7 @@ func RetryAll(ctx context.Context, tx pgx.Tx, names pgcatalog.Names) (int64, err
 	return tag.RowsAffected(), problem.Doing(err, "reset the attempts of placeholder users")
 }
 
-// These are the reasons why a placeholder cannot be retried.
+// These errors are the reasons for which a placeholder cannot be retried.
 var (
 	ErrUnknown  = errors.New("there is no placeholder user with this id")
 	ErrOwned    = errors.New("the group of its import still exists")
@@ -147,7 +147,7 @@ type Backlog struct {
 	DeferredCapped bool
 }
 
-// ReadBacklog reads the backlog from the function that "sexton".backlog uses, too.
+// ReadBacklog reads the backlog with the SQL function that "sexton".backlog calls, too.
 func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, rules Rules) (Backlog, error) {
 	rows, _ := db.Query(ctx, names.Render(statement("backlog")), rules.args()...)
 	b, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Backlog])

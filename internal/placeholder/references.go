@@ -92,8 +92,9 @@ func Pending(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, tables 
 	return pending, problem.Doing(err, "find pending tombstones")
 }
 
-// All statements must be rendered for the configured schemas. In statements about eligible
-// rows, $1 is Rules.MaxAttempts (integer) and $2 is Rules.RetryPeriod in seconds (float8).
+// The statements below must be rendered for the configured schemas. In statements about
+// eligible rows, $1 is Rules.MaxAttempts (integer) and $2 is Rules.RetryPeriod in seconds
+// (float8).
 
 //go:embed queries
 var queries embed.FS
@@ -101,9 +102,9 @@ var queries embed.FS
 const (
 	// DetailsTable is the name of the table of placeholders.
 	DetailsTable = "import_placeholder_user_details"
-	// since is the time before which the last attempt of an eligible row was. It uses
-	// statement_timestamp(), because clock_timestamp() is volatile and cannot limit an
-	// index scan.
+	// since is the end of the retry period: the last attempt of an eligible row is older.
+	// It uses statement_timestamp(), because clock_timestamp() is volatile and cannot
+	// limit an index scan.
 	since = `(pg_catalog.statement_timestamp() OPERATOR(pg_catalog.-) pg_catalog.make_interval(secs => $2::pg_catalog.float8))`
 	// untried and tried are the conditions of eligible rows without an attempt and with an
 	// earlier attempt. Each can use the index of the ownerless rows.
@@ -123,7 +124,8 @@ const (
     WHERE placeholder.id OPERATOR(pg_catalog.=) detail.placeholder_user_id AND placeholder.user_type OPERATOR(pg_catalog.=) 15)`
 )
 
-// statements returns the texts of the package.
+// statements returns the SQL files of the folder queries, and the parts that they
+// contain.
 func statements() pgcatalog.Texts {
 	return pgcatalog.Texts{Files: queries, Parts: map[string]string{
 		"detail": `"public".` + DetailsTable + ` AS detail`, "since": since, "untried": untried, "tried": tried,

@@ -16,7 +16,7 @@ import (
 	"sexton/internal/problem"
 )
 
-func TestReferencesThatDoNotFit(t *testing.T) {
+func TestInvalidReferences(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Exec(`CREATE VIEW authors AS SELECT author_id FROM issues;
@@ -54,7 +54,7 @@ func TestReferencesThatDoNotFit(t *testing.T) {
 	}, found)
 }
 
-func TestReferencesThatTheRoleMayNotRead(t *testing.T) {
+func TestReferencesWithoutPrivilege(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	role := b.CreateRole()
@@ -72,9 +72,9 @@ func TestReferencesThatTheRoleMayNotRead(t *testing.T) {
 	}}, problems)
 }
 
-// Names that need quotes, partitions, tables that are inherited from, of another schema,
-// without a key.
-func TestReferencesOfEverySort(t *testing.T) {
+// References may be tables whose names need quotes, partitioned tables, parents of
+// inheritance, tables of other schemas, and tables without a key.
+func TestReferencesOfEveryKind(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.placeholders(1)
@@ -109,7 +109,8 @@ func TestReferencesOfEverySort(t *testing.T) {
 	}, pgtest.Must(r.Remove(t.Context(), 1))(t).Blockers)
 }
 
-// A schema of the application may have the name by which the SQL files call another one.
+// A reference to a table in schema public is kept if another schema is tracked, although
+// the SQL files use "public" as the name of the tracked schema.
 func TestReferencesKeepTheirSchema(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -124,15 +125,16 @@ func TestReferencesKeepTheirSchema(t *testing.T) {
 	require.Equal(t, []string{"notes.author_id", "public.notes.author_id"}, bound.Labels())
 }
 
-// within begins nested transactions, which have the options of the outer one.
+// within is a DB whose transactions are savepoints of an outer transaction. It ignores
+// their options.
 type within struct{ pgx.Tx }
 
 func (w within) BeginTx(ctx context.Context, _ pgx.TxOptions) (pgx.Tx, error) { return w.Begin(ctx) }
 
-// The statement stops at the first row of each column: many rows cost no more than one.
-func TestLookStopsEarly(t *testing.T) {
+// The query of references reads at most one row for each column.
+func TestQueryReadsFewRows(t *testing.T) {
 	t.Parallel()
-	b := scene(t)
+	b := setupScene(t)
 	b.Exec("INSERT INTO notes (project_id, noteable_type, noteable_id, author_id, note) SELECT 1, 'Issue', 11, 1, 'n' FROM generate_series(1, 20000)")
 	b.Exec("ANALYZE notes")
 	tx := pgtest.Begin(t, b.Pool())
@@ -143,23 +145,23 @@ func TestLookStopsEarly(t *testing.T) {
 	require.NoError(t,
 		tx.QueryRow(t.Context(),
 			"SELECT seq_tup_read, idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relname = 'notes'").Scan(&sequential, &fetched))
-	require.Zero(t, sequential, "rows read by walking through the table")
+	require.Zero(t, sequential, "rows read by sequential scans")
 	require.LessOrEqual(t, fetched, int64(1))
 }
 
-// states has one placeholder in each state, and one with an owner.
-func states(t *testing.T) *bundle {
+// setupStates returns placeholders in every state, and one with an owner.
+func setupStates(t *testing.T) *bundle {
 	b := setup(t)
 	b.placeholders(1, 2, 3, 4, 5, 6, 7, 8, 9)
 	b.Exec(`
 		UPDATE import_placeholder_user_details SET created_at = now() - interval '2 hours';
 		UPDATE import_placeholder_user_details SET namespace_id = 1 WHERE id = 9;
-		-- tried an hour ago; tried too often, and why; the same, but its last job runs
+		-- 2: deferred; 3: given up; 4: its last job is waiting; 5: queued; 6: no placeholder
 		UPDATE import_placeholder_user_details SET deletion_attempts = 2, last_deletion_attempt_at = now() - interval '1 hour', last_error = 'two' WHERE id = 2;
 		UPDATE import_placeholder_user_details SET deletion_attempts = 15, last_deletion_attempt_at = now() - interval '9 days', last_error = 'three' WHERE id = 3;
 		UPDATE import_placeholder_user_details SET deletion_attempts = 15, last_deletion_attempt_at = now() WHERE id = 4;
 		UPDATE import_placeholder_user_details SET deletion_attempts = 15, last_deletion_attempt_at = now() WHERE id IN (5, 6);
-		-- due again for three hours
+		-- 7: due for three hours
 		UPDATE import_placeholder_user_details SET deletion_attempts = 1, last_deletion_attempt_at = now() - interval '51 hours', last_error = 'seven' WHERE id = 7;
 		SELECT sexton.enqueue('import_delete_placeholder_user', '{"user_id": 4}');
 		SELECT sexton.enqueue('import_delete_placeholder_user', '{"user_id": 8}', now() + interval '1 hour');
@@ -168,9 +170,9 @@ func states(t *testing.T) *bundle {
 	return b
 }
 
-func TestKeptSaysWhereEachStands(t *testing.T) {
+func TestReadKeptReturnsStates(t *testing.T) {
 	t.Parallel()
-	b := states(t)
+	b := setupStates(t)
 	kept := func(limit int) map[int64]placeholder.Placeholder {
 		found := map[int64]placeholder.Placeholder{}
 		for _, p := range pgtest.Must(placeholder.ReadKept(t.Context(), b.Pool(), dbtest.Names(), rules(), limit))(t) {
@@ -202,7 +204,7 @@ func TestKeptSaysWhereEachStands(t *testing.T) {
 	b.Exec("UPDATE import_placeholder_user_details SET last_deletion_attempt_at = 'infinity' WHERE id = 2")
 	b.Exec("UPDATE import_placeholder_user_details SET last_deletion_attempt_at = '-infinity', created_at = '-infinity' WHERE id IN (1, 7)")
 	listed = kept(100)
-	require.Equal(t, placeholder.Deferred, listed[2].State, "for ever")
+	require.Equal(t, placeholder.Deferred, listed[2].State, "deferred to infinity")
 	require.Nil(t, listed[2].NextAttemptAt)
 	pgtest.Must(placeholder.ReadBacklog(t.Context(), b.Pool(), dbtest.Names(), rules()))(t)
 }
@@ -213,26 +215,26 @@ func TestBacklog(t *testing.T) {
 	backlog := pgtest.Must(placeholder.ReadBacklog(t.Context(), b.Pool(), dbtest.Names(), rules()))(t)
 	require.Equal(t, placeholder.Backlog{}, backlog)
 
-	b = states(t)
+	b = setupStates(t)
 	backlog = pgtest.Must(placeholder.ReadBacklog(t.Context(), b.Pool(), dbtest.Names(), rules()))(t)
-	require.EqualValues(t, 4, backlog.Pending, "1, 2, 7 and 8")
+	require.EqualValues(t, 4, backlog.Pending, "placeholders 1, 2, 7 and 8")
 	require.EqualValues(t, 1, backlog.Deferred)
 	require.EqualValues(t, 1, backlog.GivenUp)
 	require.Equal(t, "two", backlog.DeferredReason)
 	require.WithinDuration(t, time.Now().Add(47*time.Hour), *backlog.DeferredUntil, time.Minute)
-	require.InDelta(t, 3*3600, backlog.OldestAgeSeconds, 60, "of the one that could be tried again three hours ago")
+	require.InDelta(t, 3*3600, backlog.OldestAgeSeconds, 60, "placeholder 7 became due three hours ago")
 	b.Exec("UPDATE import_placeholder_user_details SET deletion_attempts = 2, last_deletion_attempt_at = 'infinity' WHERE id = 1")
 	until := *backlog.DeferredUntil
 	backlog = pgtest.Must(placeholder.ReadBacklog(t.Context(), b.Pool(), dbtest.Names(), rules()))(t)
-	require.EqualValues(t, 2, backlog.Deferred, "1 for ever")
+	require.EqualValues(t, 2, backlog.Deferred, "placeholder 1 is deferred to infinity")
 	require.Equal(t, until, *backlog.DeferredUntil)
 	b.Exec("UPDATE import_placeholder_user_details SET deletion_attempts = 0, last_deletion_attempt_at = NULL WHERE id = 1")
 	b.Exec("DELETE FROM import_placeholder_user_details WHERE id = 7")
 	backlog = pgtest.Must(placeholder.ReadBacklog(t.Context(), b.Pool(), dbtest.Names(), rules()))(t)
-	require.InDelta(t, 2*3600, backlog.OldestAgeSeconds, 60, "of the one that was never tried")
+	require.InDelta(t, 2*3600, backlog.OldestAgeSeconds, 60, "placeholder 1 was created two hours ago")
 }
 
-func TestBacklogStopsCounting(t *testing.T) {
+func TestBacklogIsCapped(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.placeholders(1)
@@ -244,9 +246,9 @@ func TestBacklogStopsCounting(t *testing.T) {
 	require.EqualValues(t, 10_000, backlog.GivenUp)
 }
 
-func TestRetryGivesAttemptsBack(t *testing.T) {
+func TestRetryResetsAttempts(t *testing.T) {
 	t.Parallel()
-	b := states(t)
+	b := setupStates(t)
 	b.Exec("INSERT INTO import_placeholder_user_details (id, placeholder_user_id, organization_id, deletion_attempts) VALUES (30, 3, 1, 15)")
 	retry := func(id int64) (state placeholder.State, err error) {
 		err = pgx.BeginFunc(t.Context(), b.Pool(), func(tx pgx.Tx) (err error) {
@@ -268,11 +270,11 @@ func TestRetryGivesAttemptsBack(t *testing.T) {
 		b.Rows("SELECT deletion_attempts FROM import_placeholder_user_details WHERE id = 5"))
 }
 
-// A retry starts a waiting job immediately. After an error such a job can wait for weeks,
+// Retry starts a waiting job immediately. After an error such a job can wait for weeks,
 // and the placeholder is not offered meanwhile.
-func TestRetryStartsTheJobThatWaits(t *testing.T) {
+func TestRetryStartsAWaitingJob(t *testing.T) {
 	t.Parallel()
-	b := states(t)
+	b := setupStates(t)
 	b.Exec("UPDATE sexton.river_job SET state = 'retryable', scheduled_at = now() + interval '9 days' WHERE args = '{\"user_id\": 4}'")
 	for _, id := range []int64{4, 8} {
 		err := pgx.BeginFunc(t.Context(), b.Pool(), func(tx pgx.Tx) error {
@@ -286,5 +288,5 @@ func TestRetryStartsTheJobThatWaits(t *testing.T) {
 		SELECT args ->> 'user_id', state, scheduled_at <= now() FROM sexton.river_job ORDER BY 1`))
 	require.Equal(t, [][]string{{"4", "1", "t"}, {"8", "1", "t"}}, b.Rows(`
 		SELECT id, deletion_attempts, last_deletion_attempt_at > now() - interval '1 minute'
-		FROM import_placeholder_user_details WHERE id IN (4, 8) ORDER BY id`), "an attempt is a job")
+		FROM import_placeholder_user_details WHERE id IN (4, 8) ORDER BY id`), "the waiting job counts as an attempt")
 }

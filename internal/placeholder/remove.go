@@ -52,9 +52,9 @@ type Blocker struct {
 type Verdict struct {
 	UserID  int64   `json:"user_id"`
 	Outcome Outcome `json:"outcome"`
-	// Blockers has all columns that refer to it, in the order of the configuration.
+	// Blockers has all columns that refer to the user, in the order of the configuration.
 	Blockers []Blocker `json:"blockers"`
-	// Reason is why the user is blocked, in one line, or empty.
+	// Reason is the reason for which the user is blocked, in one line, or empty.
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -75,15 +75,16 @@ type Remover struct {
 }
 
 // Remove queues the placeholder for deletion, with itself as the initiator, or records in
-// its rows why it is kept. Either is one transaction. Repeated and concurrent calls are
-// safe. An error of the database is recorded in the rows, too, until the next call
-// succeeds.
+// its rows the reason for keeping it. Each of these is one transaction. Repeated and
+// concurrent calls are safe. An error of the database is also recorded in the rows, until
+// the next call succeeds.
 //
 // Rows that are added while the placeholder is in the queue pass to the ghost user.
 func (r *Remover) Remove(ctx context.Context, userID int64) (Verdict, error) {
 	verdict := Verdict{UserID: userID, Blockers: []Blocker{}}
 	end := (&pace.Run{Throttle: pace.Throttle{Blocker: func(ctx context.Context, _ string) string {
-		// The transaction returns the errors of the server itself.
+		// The error is ignored: if the server fails, the transaction of Remove returns an
+		// error, too.
 		found, _ := batch.Blocker(ctx, r.Watched, r.Names, sessionKey(userID), 0)
 		return found
 	}}}).Watch(ctx, "")
@@ -96,18 +97,20 @@ func (r *Remover) Remove(ctx context.Context, userID int64) (Verdict, error) {
 	blocker := end()
 	if err != nil {
 		err = batch.AddBlocker(err, blocker)
-		err = errors.Join(err, r.recordRefusal(ctx, userID, err))
+		err = errors.Join(err, r.recordError(ctx, userID, err))
 		return Verdict{}, fmt.Errorf("remove placeholder user %d: %w", userID, err)
 	}
 	return verdict, nil
 }
 
-// sessionKey returns the key from which the session's name is made.
+// sessionKey returns the key for the application_name of the session, by which the search
+// for its lock holder finds it.
 func sessionKey(userID int64) string { return fmt.Sprintf("%s/%d", DeleteKind, userID) }
 
 // transact runs do in a READ COMMITTED transaction with the limits. With a stricter
 // isolation level, which the database or the role may have set, the query of references
-// would use a snapshot from before the lock and miss rows that it waited for.
+// would use a snapshot from before the lock, and miss rows of the transactions for which
+// the lock waited.
 func (r *Remover) transact(ctx context.Context, userID int64, do func(pgx.Tx) error) error {
 	return database.Write(ctx, r.DB, func(tx pgx.Tx) error {
 		longest, wait := r.Limits.Timeouts()
@@ -119,20 +122,20 @@ func (r *Remover) transact(ctx context.Context, userID int64, do func(pgx.Tx) er
 	})
 }
 
-// recordRefusal records an error in the placeholder's rows, for as long as its job is
-// retried. It ignores errors of the connection or the server.
-func (r *Remover) recordRefusal(ctx context.Context, userID int64, refusal error) error {
-	if f := batch.Judge(refusal); f.SQLState == "" || f.Verdict == batch.Fatal {
+// recordError records an error in the placeholder's rows, so that it can be read while
+// the job is being retried. It ignores errors of the connection or the server.
+func (r *Remover) recordError(ctx context.Context, userID int64, cause error) error {
+	if f := batch.Judge(cause); f.SQLState == "" || f.Verdict == batch.Fatal {
 		return nil
 	}
 	err := r.transact(ctx, userID, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, r.Names.Render(statement("record")), userID, refusal.Error(), []string{})
+		_, err := tx.Exec(ctx, r.Names.Render(statement("record")), userID, cause.Error(), []string{})
 		return err
 	})
 	return problem.Doing(err, "record the error")
 }
 
-// decide queues the placeholder or records why it is kept.
+// decide queues the placeholder or records the reason for keeping it.
 func (r *Remover) decide(ctx context.Context, tx pgx.Tx, verdict *Verdict) error {
 	found, err := r.inspect(ctx, tx, verdict.UserID)
 	if err != nil {
@@ -157,7 +160,7 @@ func (r *Remover) decide(ctx context.Context, tx pgx.Tx, verdict *Verdict) error
 	}
 	_, err = tx.Exec(ctx, r.Names.Render(statement("record")), verdict.UserID, verdict.Reason,
 		columns(verdict.Blockers))
-	return problem.Doing(err, "record why it is kept")
+	return problem.Doing(err, "record the reason for keeping the user")
 }
 
 // state is the state of a placeholder under its lock.
@@ -184,7 +187,7 @@ func (r *Remover) inspect(ctx context.Context, tx pgx.Tx, userID int64) (state, 
 	// schema called public.
 	trip.Queue(r.References.querySQL(), userID).QueryRow(func(row pgx.Row) error { return row.Scan(&samples) })
 	if err := tx.SendBatch(ctx, trip).Close(); err != nil {
-		return found, fmt.Errorf("find rows that refer to it: %w", err)
+		return found, fmt.Errorf("find rows that refer to the user: %w", err)
 	}
 	found.blockers = r.References.blockers(samples)
 	return found, nil
@@ -193,15 +196,15 @@ func (r *Remover) inspect(ctx context.Context, tx pgx.Tx, userID int64) (state, 
 // queue calls "sexton".delete_user. If that refuses the user with an SX01x error, the
 // verdict is Blocked.
 func (r *Remover) queue(ctx context.Context, tx pgx.Tx, verdict *Verdict) error {
-	err := pgx.BeginFunc(ctx, tx, func(door pgx.Tx) error {
-		_, err := door.Exec(ctx, r.Names.Render(`SELECT "sexton".delete_user($1, $1, false)`), verdict.UserID)
+	err := pgx.BeginFunc(ctx, tx, func(savepoint pgx.Tx) error {
+		_, err := savepoint.Exec(ctx, r.Names.Render(`SELECT "sexton".delete_user($1, $1, false)`), verdict.UserID)
 		return err
 	})
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && strings.HasPrefix(pgErr.Code, "SX01") {
 		verdict.Outcome, verdict.Reason = Blocked, pgErr.Message
 		return nil
 	}
-	return problem.Doing(err, "queue it")
+	return problem.Doing(err, "queue the user")
 }
 
 // columns returns the columns of blockers.

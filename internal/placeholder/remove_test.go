@@ -19,9 +19,8 @@ import (
 	"sexton/internal/placeholder"
 )
 
-// scene has the placeholder 1 and, beside it, what others have written: user 2, whose
-// rows show nothing of user 1.
-func scene(t *testing.T) *bundle {
+// setupScene creates the placeholder 1 and user 2, whose rows do not refer to user 1.
+func setupScene(t *testing.T) *bundle {
 	b := setup(t)
 	b.placeholders(1)
 	b.Exec(`
@@ -33,8 +32,8 @@ func scene(t *testing.T) *bundle {
 	return b
 }
 
-// writes are statements by which user 1 comes to stand in one column: each names its
-// column and its row.
+// writes returns statements that make one column refer to user 1, by the expected text of
+// the column and its row.
 func writes() map[string]string {
 	return map[string]string{
 		"notes.author_id (id 17)":                           "INSERT INTO notes (id, project_id, noteable_type, noteable_id, author_id, note) VALUES (17, 1, 'Issue', 11, 1, 'n')",
@@ -68,43 +67,44 @@ func (b *bundle) lastErrors() [][]string {
 	return b.Rows("SELECT id, coalesce(last_error, '') FROM import_placeholder_user_details ORDER BY id")
 }
 
-// Every default column keeps a placeholder, and is named with a row of its own.
-func TestEachReferenceKeepsThePlaceholder(t *testing.T) {
+// A row in each column of the default references blocks a placeholder, and the verdict
+// names the column and the row.
+func TestEachReferenceBlocks(t *testing.T) {
 	t.Parallel()
-	b := scene(t)
+	b := setupScene(t)
 	r := b.remover(t)
-	told := map[string]bool{}
-	for named, write := range writes() {
+	columns := map[string]bool{}
+	for reference, write := range writes() {
 		tx := pgtest.Must(b.Pool().Begin(t.Context()))(t)
 		_, err := tx.Exec(t.Context(), write)
 		require.NoError(t, err, write)
 		one := *r
 		one.DB = within{tx}
 		verdict := pgtest.Must(one.Remove(t.Context(), 1))(t)
-		require.Equal(t, placeholder.Blocked, verdict.Outcome, named)
-		require.Equal(t, "still referenced by "+named, verdict.Reason)
+		require.Equal(t, placeholder.Blocked, verdict.Outcome, reference)
+		require.Equal(t, "still referenced by "+reference, verdict.Reason)
 		require.Len(t, verdict.Blockers, 1)
-		told[verdict.Blockers[0].Column] = true
+		columns[verdict.Blockers[0].Column] = true
 		recorded := pgtest.Scalar[string](t, tx, "SELECT last_error FROM import_placeholder_user_details")
 		require.Equal(t, verdict.Reason, recorded)
 		require.NoError(t, tx.Rollback(t.Context()))
 	}
 	for _, label := range r.References.Labels() {
-		require.True(t, told[label], "no test writes into %s", label)
+		require.True(t, columns[label], "no test writes into %s", label)
 	}
 	require.Empty(t, b.ghostQueue())
 }
 
-func TestAllReferencesAreNamedAtOnce(t *testing.T) {
+func TestAllBlockersAreReported(t *testing.T) {
 	t.Parallel()
-	b := scene(t)
+	b := setupScene(t)
 	for _, write := range writes() {
 		b.Exec(write)
 	}
 	verdict := b.remove(t, 1)
 	require.Len(t, verdict.Blockers, len(writes()))
-	for named := range writes() {
-		require.Contains(t, verdict.Reason, named)
+	for reference := range writes() {
+		require.Contains(t, verdict.Reason, reference)
 	}
 	require.True(t,
 		strings.HasPrefix(verdict.Reason, "still referenced by notes.author_id (id 17), issues.author_id (id 11), "),
@@ -112,26 +112,26 @@ func TestAllReferencesAreNamedAtOnce(t *testing.T) {
 	require.Equal(t, [][]string{{"1", verdict.Reason}}, b.lastErrors())
 	require.Empty(t, b.ghostQueue())
 	before := b.Rows("SELECT xmin, * FROM import_placeholder_user_details")
-	require.Equal(t, verdict, b.remove(t, 1), "again")
-	require.Equal(t, before, b.Rows("SELECT xmin, * FROM import_placeholder_user_details"), "which changes nothing")
+	require.Equal(t, verdict, b.remove(t, 1), "the second call")
+	require.Equal(t, before, b.Rows("SELECT xmin, * FROM import_placeholder_user_details"), "the second call changes nothing")
 }
 
 func TestPlaceholderIsQueuedOnce(t *testing.T) {
 	t.Parallel()
-	b := scene(t)
-	b.Exec("UPDATE import_placeholder_user_details SET last_error = 'of old'")
+	b := setupScene(t)
+	b.Exec("UPDATE import_placeholder_user_details SET last_error = 'old error'")
 	verdict := b.remove(t, 1)
 	require.Equal(t, placeholder.Verdict{UserID: 1, Outcome: placeholder.Queued, Blockers: []placeholder.Blocker{}},
 		verdict)
-	require.Equal(t, [][]string{{"1", "1", "f"}}, b.ghostQueue(), "with itself as initiator, and softly")
+	require.Equal(t, [][]string{{"1", "1", "f"}}, b.ghostQueue(), "the initiator is the user, and the kind is soft")
 	require.Equal(t, [][]string{{"blocked"}}, b.Rows("SELECT state FROM users WHERE id = 1"))
-	require.Equal(t, [][]string{{"1", ""}}, b.lastErrors(), "nothing keeps it any more")
+	require.Equal(t, [][]string{{"1", ""}}, b.lastErrors(), "the error is removed")
 
-	require.Equal(t, placeholder.QueuedBefore, b.remove(t, 1).Outcome, "again")
+	require.Equal(t, placeholder.QueuedBefore, b.remove(t, 1).Outcome, "the second call")
 	require.Equal(t, [][]string{{"1", "1", "f"}}, b.ghostQueue())
 	b.Exec(writes()["notes.author_id (id 17)"])
 	require.Equal(t, placeholder.QueuedBefore, b.remove(t, 1).Outcome,
-		"what comes to refer to it now passes to the ghost user")
+		"rows added to a queued user pass to the ghost user")
 	require.Equal(t, [][]string{{"1", ""}}, b.lastErrors())
 }
 
@@ -156,12 +156,12 @@ func TestOnlyPlaceholdersAreRemoved(t *testing.T) {
 	require.Equal(t, placeholder.Queued, b.remove(t, 1).Outcome)
 }
 
-// A row that is being written by somebody else is waited for, and seen: also where the
-// database has set another isolation level, at which the look would use a snapshot from
+// Remove waits for an uncommitted row that refers to the user, and finds it. It does so
+// at another default isolation level, too, at which the query would use a snapshot from
 // before the wait.
-func TestReferenceThatIsNotCommittedYet(t *testing.T) {
+func TestUncommittedReference(t *testing.T) {
 	t.Parallel()
-	b := scene(t)
+	b := setupScene(t)
 	b.Exec("DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = %L', current_database(), 'repeatable read'); END $$")
 	b.Pool().Reset()
 	writer := pgtest.Connect(t, b.URL)
@@ -181,35 +181,36 @@ func TestReferenceThatIsNotCommittedYet(t *testing.T) {
 	require.Equal(t, "still referenced by issues.author_id (id 11)", (<-verdicts).Reason)
 
 	pgtest.Exec(t, writer, "BEGIN; UPDATE issues SET author_id = 2; SELECT FROM users WHERE id = 1 FOR KEY SHARE")
-	r.Limits.LockTimeout = 3 * time.Second // Long enough to find out who has the lock.
+	// The timeout leaves time for the search for the lock holder.
+	r.Limits.LockTimeout = 3 * time.Second
 	_, err := r.Remove(t.Context(), 1)
-	require.ErrorContains(t, err, "lock timeout", "an error, so that it is tried again")
-	refusal := fmt.Sprintf(`find rows that refer to it: ERROR: canceling statement due to lock timeout \(SQLSTATE 55P03\) \(row locked by pid %d \(`, writer.PgConn().PID())
-	require.Regexp(t, refusal, b.lastErrors()[0][1], "what was found before is out of date")
+	require.ErrorContains(t, err, "lock timeout", "an error, so that the job is retried")
+	refusal := fmt.Sprintf(`find rows that refer to the user: ERROR: canceling statement due to lock timeout \(SQLSTATE 55P03\) \(row locked by pid %d \(`, writer.PgConn().PID())
+	require.Regexp(t, refusal, b.lastErrors()[0][1], "the error replaces the former reason")
 	pgtest.Exec(t, writer, "COMMIT")
 	require.Equal(t, placeholder.Queued, b.remove(t, 1).Outcome)
 	require.Equal(t, [][]string{{"1", ""}}, b.lastErrors())
 }
 
-func TestTheReferencesAreComparedAfterAllWaits(t *testing.T) {
+func TestCurrentIsCalledAfterAllWaits(t *testing.T) {
 	t.Parallel()
-	b := scene(t)
+	b := setupScene(t)
 	writer := pgtest.Begin(t, b.Pool(), "SELECT FROM users WHERE id = 1 FOR UPDATE")
 	outdated := errors.New("other references are installed")
-	var compared atomic.Bool
+	var called atomic.Bool
 	r := b.remover(t)
-	r.Current = func(context.Context, pgx.Tx) error { compared.Store(true); return outdated }
+	r.Current = func(context.Context, pgx.Tx) error { called.Store(true); return outdated }
 	wait := dbtest.Meanwhile(func() (placeholder.Verdict, error) { return r.Remove(t.Context(), 1) })
 	pgtest.Await(t, b.Pool(), "the remover to wait for the user",
 		"SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')")
-	require.False(t, compared.Load(), "it waits without the fence")
+	require.False(t, called.Load(), "Current is not called before the lock is free")
 	require.NoError(t, writer.Rollback(t.Context()))
 	_, err := wait()
 	require.ErrorIs(t, err, outdated)
-	require.Empty(t, b.ghostQueue(), "and nothing of it remains")
+	require.Empty(t, b.ghostQueue(), "nothing is committed")
 }
 
-func TestManyWorkersOnOnePlaceholder(t *testing.T) {
+func TestManyWorkersRemoveOnePlaceholder(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.placeholders(1, 2)
@@ -236,16 +237,16 @@ func TestManyWorkersOnOnePlaceholder(t *testing.T) {
 	require.Equal(t, [][]string{{"1", "1", "f"}, {"2", "2", "f"}}, b.ghostQueue())
 }
 
-// Killed between any two statements, a placeholder is queued or it is not, and the next
-// try brings it there.
-func TestRemoverKilledAnywhere(t *testing.T) {
+// A placeholder is either queued completely or not at all if Remove is killed before or
+// after any statement. The next call queues it.
+func TestRemoveKilledAnywhere(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	r := b.remover(t)
 	kills := b.KilledAnywhere(t, 3, func(v *dbtest.Victim) {
 		b.Exec("DELETE FROM users")
 		b.placeholders(1)
-		b.Exec("UPDATE import_placeholder_user_details SET last_error = 'of old'")
+		b.Exec("UPDATE import_placeholder_user_details SET last_error = 'old error'")
 		r.DB = v.Connected(t).Pool
 		_, err := r.Remove(t.Context(), 1)
 		if !v.Killed() {
@@ -253,17 +254,18 @@ func TestRemoverKilledAnywhere(t *testing.T) {
 		}
 		queued := len(b.ghostQueue())
 		require.Len(t, b.Rows("SELECT FROM users WHERE state = 'active'"), 1-queued)
-		require.Len(t, b.Rows("SELECT FROM import_placeholder_user_details WHERE last_error = 'of old'"), 1-queued)
+		require.Len(t, b.Rows("SELECT FROM import_placeholder_user_details WHERE last_error = 'old error'"), 1-queued)
 		require.Contains(t, []placeholder.Outcome{placeholder.Queued, placeholder.QueuedBefore}, b.remove(t, 1).Outcome)
 		require.Equal(t, [][]string{{"1", "1", "f"}}, b.ghostQueue())
 	})
 	require.Greater(t, kills, 5)
 }
 
-// What cannot be seen must not count as gone.
+// Rows that row-level security hides are an error, because they must not count as
+// deleted.
 func TestHiddenRowsAreAnError(t *testing.T) {
 	t.Parallel()
-	b := scene(t)
+	b := setupScene(t)
 	b.Exec(writes()["notes.author_id (id 17)"])
 	b.Exec("ALTER TABLE notes ENABLE ROW LEVEL SECURITY; CREATE POLICY none ON notes USING (false)")
 	role := b.CreateRole()
@@ -277,11 +279,11 @@ func TestHiddenRowsAreAnError(t *testing.T) {
 	require.Empty(t, b.ghostQueue())
 }
 
-// A table that somebody has locked holds nobody up for longer than the limits, not even
-// while statements are prepared.
-func TestLockedTableIsNotWaitedForForEver(t *testing.T) {
+// Remove waits for a locked table no longer than its lock timeout, not even while it
+// prepares statements.
+func TestLockTimeoutOfATable(t *testing.T) {
 	t.Parallel()
-	b := scene(t)
+	b := setupScene(t)
 	locker := pgtest.Connect(t, b.URL)
 	r := b.remover(t)
 	r.Limits.LockTimeout = 10 * time.Millisecond
@@ -292,9 +294,9 @@ func TestLockedTableIsNotWaitedForForEver(t *testing.T) {
 	require.Equal(t, placeholder.Queued, b.remove(t, 1).Outcome)
 }
 
-func TestNoReferencesAtAll(t *testing.T) {
+func TestRemoveWithoutReferences(t *testing.T) {
 	t.Parallel()
-	b := scene(t)
+	b := setupScene(t)
 	b.Exec(writes()["notes.author_id (id 17)"])
 	bound, problems := pgtest.Must2(placeholder.Bind(t.Context(), b.Pool(), dbtest.Names(), nil))(t)
 	require.Empty(t, problems)

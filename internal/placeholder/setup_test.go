@@ -16,10 +16,10 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// leaseKey is that of the real job.
+// leaseKey is the key of the lease that the job takes.
 const leaseKey = "import/placeholder_user_cleanup_worker"
 
-// bundle is the empty reference application with two groups, 1 and 2, and an engine on
+// bundle is the empty reference application with the groups 1 and 2, and an engine for
 // it.
 type bundle struct {
 	*dbtest.DB
@@ -44,10 +44,11 @@ func rules() placeholder.Rules {
 	return placeholder.Rules{MaxAttempts: 15, RetryPeriod: 48 * time.Hour}
 }
 
-// start is a time in the future, by which the times of jobs are known.
+// start returns the time of the first job. It is in the future, so that no worker starts
+// a job.
 func start() time.Time { return time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC) }
 
-// newEngine has a lease of its own.
+// newEngine returns an engine with a new lease.
 func (b *bundle) newEngine(t *testing.T) *placeholder.Engine {
 	session, _ := b.Session(t, leaseKey)
 	return &placeholder.Engine{
@@ -61,28 +62,28 @@ func (b *bundle) run(t *testing.T) *placeholder.Stats {
 	return pgtest.Must(b.engine.Run(t.Context()))(t)
 }
 
-// placeholders makes users of type 15 with these ids, each with a detail row of the same
-// id without an owner.
+// placeholders creates users of type 15 with these ids, each with a detail row of the
+// same id without an owner.
 func (b *bundle) placeholders(ids ...int64) {
 	b.Exec(`INSERT INTO users (id, username, email, name, user_type)
 		SELECT id, 'p' || id, id || '@noreply.example.com', 'Placeholder ' || id, 15 FROM unnest($1::bigint[]) AS id`, ids)
 	b.Exec("INSERT INTO import_placeholder_user_details (id, placeholder_user_id, organization_id) SELECT id, id, 1 FROM unnest($1::bigint[]) AS id", ids)
 }
 
-// jobs returns the jobs that wait: user and seconds after the start.
+// jobs returns the unfinished jobs: the user and the seconds after the start.
 func (b *bundle) jobs() [][]string {
 	return b.Rows(`SELECT args ->> 'user_id', extract(epoch FROM scheduled_at - $1)::int FROM sexton.river_job
 		WHERE kind = 'import_delete_placeholder_user' AND finalized_at IS NULL ORDER BY scheduled_at, id`, start())
 }
 
-// attempts returns the detail rows that were tried: id, attempts, and whether the time of
-// the last one is just now.
+// attempts returns the detail rows that were tried: the id, the attempts, and whether the
+// last attempt was within the last minute.
 func (b *bundle) attempts() [][]string {
 	return b.Rows(`SELECT id, deletion_attempts, last_deletion_attempt_at > now() - interval '1 minute'
 		FROM import_placeholder_user_details WHERE deletion_attempts > 0 ORDER BY id`)
 }
 
-// defaults are the configuration's own references.
+// defaults returns the references of the default configuration.
 func defaults(t *testing.T) []placeholder.Reference {
 	c := pgtest.Must(config.Load(config.Options{
 		DatabaseURL: "postgres://nobody@nowhere.invalid/none",
@@ -97,7 +98,7 @@ func defaults(t *testing.T) []placeholder.Reference {
 
 func (b *bundle) remover(t *testing.T) *placeholder.Remover {
 	bound, problems := pgtest.Must2(placeholder.Bind(t.Context(), b.Pool(), dbtest.Names(), defaults(t)))(t)
-	require.Empty(t, problems, "no default lacks its index")
+	require.Empty(t, problems, "each default column has an index")
 	return &placeholder.Remover{
 		DB: b.Pool(), Watched: b.Pool(), Names: dbtest.Names(), References: bound,
 		Limits: batch.Limits{StatementTimeout: 20 * time.Second, LockTimeout: 20 * time.Second},
