@@ -9,8 +9,8 @@
 //	external_diffs.go      ─┘                      └─ Grants ───────────► migrate grants
 //
 // Invariant: no reader depends on a single family. Everything that readers need is in the
-// family's Component, which has its own file. A new family adds a file and an entry in the
-// list.
+// family's Component, which has its own file. A new family adds a file and an entry in
+// the list.
 //
 // A deletion table is the table with a family's pending rows, such as tombstones or the
 // queue of users. ReadBacklog reads it by a function in the database, so that the view

@@ -59,7 +59,8 @@ func load(ctx context.Context, pool *pgxpool.Pool, rows int, today time.Time,
 	if err != nil {
 		return 0, fmt.Errorf("acquire session: %w", err)
 	}
-	// Not released to the pool, because the session has settings and functions of its own.
+	// Not released to the pool, because the session has settings and functions of its
+	// own.
 	l.session = pooled.Hijack()
 	defer func() { err = errors.Join(err, l.close()) }()
 	if _, err := l.session.Exec(ctx, file("data/session.sql")); err != nil {

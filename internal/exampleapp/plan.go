@@ -89,8 +89,8 @@ func newPlan(rows int64) plan {
 	}
 }
 
-// parts returns the number of parts of wholes: every fourth has three and the others one, as
-// in pg_temp.whole and pg_temp.part.
+// parts returns the number of parts of wholes: every fourth has three and the others one,
+// as in pg_temp.whole and pg_temp.part.
 func parts(wholes int64) int64 { return wholes + wholes/4*2 }
 
 // total is the number of rows that the plan makes.

@@ -17,8 +17,8 @@ import (
 // ghostType is the user type of the ghost user.
 const ghostType = 5
 
-// deletableSQL has the user types that may be deleted, as in "sexton".delete_user: people,
-// project bots, service accounts and placeholders.
+// deletableSQL has the user types that may be deleted, as in "sexton".delete_user:
+// people, project bots, service accounts and placeholders.
 const deletableSQL = "'{0,6,13,15}'::pg_catalog.int4[]"
 
 // remainingCap limits the estimate of a user's remaining rows.
@@ -101,9 +101,9 @@ func (p *Plan) rows(s *step, userID dml.ID, args *dml.Args) string {
 	return s.Belongs("child", "OPERATOR(pg_catalog.=) "+p.value(args.Add(p.parameter(userID))), args)
 }
 
-// live returns an array of booleans, which report for each step whether the user has rows.
-// OFFSET 0 keeps the planner from converting the subqueries to a join, which would join
-// fifty tables for fifty columns.
+// live returns an array of booleans, which report for each step whether the user has
+// rows. OFFSET 0 keeps the planner from converting the subqueries to a join, which would
+// join fifty tables for fifty columns.
 func (p *Plan) live(steps []*step, userID dml.ID, args *dml.Args) string {
 	if len(steps) == 0 {
 		return "'{}'::boolean[]"

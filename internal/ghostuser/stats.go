@@ -85,8 +85,8 @@ type Item struct {
 	// Moved, Deleted and Nullified count the rows of all runs if the user is destroyed,
 	// and of this run otherwise.
 	Moved, Deleted, Nullified int64
-	// Table, SQLState, Message and Stack are set if the user has failed. Stack is from the
-	// server.
+	// Table, SQLState, Message and Stack are set if the user has failed. Stack is from
+	// the server.
 	Table, SQLState, Message, Stack string
 }
 

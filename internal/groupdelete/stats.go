@@ -40,7 +40,8 @@ type Stats struct {
 	Projects int64 `json:"projects"`
 	// Latency counts destroyed groups by the time since they became due.
 	Latency jobrun.Histogram `json:"latency_seconds,omitempty"`
-	// Deleted counts deleted rows by table. Nullified counts changed rows by table.column.
+	// Deleted counts deleted rows by table. Nullified counts changed rows by
+	// table.column.
 	Deleted   map[string]int64 `json:"deleted"`
 	Nullified map[string]int64 `json:"nullified"`
 	// Bots counts project bots that were queued for deletion.

@@ -47,8 +47,8 @@ type Engine struct {
 
 // Run decides about due groups in the order of their ids, until none is left, the runtime
 // has passed, or ctx ends. If ctx ends, it finishes the current group first. The
-// statistics are valid even if there is an error. The error wraps lease.ErrLost if another
-// worker has taken the lease. In that case the last transaction was rolled back.
+// statistics are valid even if there is an error. The error wraps lease.ErrLost if
+// another worker has taken the lease. In that case the last transaction was rolled back.
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	r := &run{Engine: e, stats: &Stats{Errors: []batch.FaultCounts{}}, limits: e.Session.Limits}
 	err := pace.Under(ctx, e.Session, e.Runtime, reserve, r.work)
@@ -83,8 +83,8 @@ func (r *run) work(ctx context.Context, frame *pace.Frame) (err error) {
 	return err
 }
 
-// open reads the cutoff and the time when the first destruction may begin. It also deletes
-// records of groups that were restored or deleted.
+// open reads the cutoff and the time when the first destruction may begin. It also
+// deletes records of groups that were restored or deleted.
 func (r *run) open(ctx context.Context) error {
 	names := r.Session.Names
 	_, err := r.Session.RunOwn(ctx,
@@ -174,7 +174,8 @@ const (
 	Waiting Outcome = "waiting"
 	// Restored means that the group was restored.
 	Restored Outcome = "restored"
-	// Undue means that the group was deleted or restored, or lost its schedule, meanwhile.
+	// Undue means that the group was deleted or restored, or lost its schedule,
+	// meanwhile.
 	Undue Outcome = "undue"
 	// Locked means that another session has locked the group, which is deferred.
 	Locked Outcome = "locked"
@@ -245,9 +246,9 @@ var queries embed.FS
 // statement returns a file of the folder queries.
 func statement(name string) string { return pgcatalog.Texts{Files: queries}.Statement(name) }
 
-// NextDueSQL returns an expression for the seconds (float8) until the next group is due, to
-// be rendered for the configured schemas. Groups become due at midnight (UTC) or when they
-// are retried. The expression returns 0 if there is no such group.
+// NextDueSQL returns an expression for the seconds (float8) until the next group is due,
+// to be rendered for the configured schemas. Groups become due at midnight (UTC) or when
+// they are retried. The expression returns 0 if there is no such group.
 func NextDueSQL() string { return statement("next_due") }
 
 // DueSQL returns the condition that a group is due now, to be rendered for the configured

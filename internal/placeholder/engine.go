@@ -57,8 +57,8 @@ type run struct {
 }
 
 // Run offers all eligible rows in the order of their ids, until the runtime has passed or
-// ctx ends. A row that fails does not stop the run. The statistics are valid even if there
-// is an error. The error wraps lease.ErrLost if another worker has taken the lease.
+// ctx ends. A row that fails does not stop the run. The statistics are valid even if
+// there is an error. The error wraps lease.ErrLost if another worker has taken the lease.
 func (e *Engine) Run(ctx context.Context) (*Stats, error) {
 	r := &run{Engine: e, stats: &Stats{Errors: []batch.FaultCounts{}}, limits: e.Session.Limits, after: math.MinInt64}
 	rows := pace.Items[row]{Page: r.page, One: r.offer, Failed: r.countFailure, Doing: func(next row) string {

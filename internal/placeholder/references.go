@@ -29,9 +29,9 @@ type edge struct {
 	label string
 }
 
-// querySQL returns the statement that queries all columns for the user $1. Its result is an
-// array with one text for each column: the name of the first row that refers to the user,
-// or NULL. Each subquery stops at that row. Bounds and order make it an index scan,
+// querySQL returns the statement that queries all columns for the user $1. Its result is
+// an array with one text for each column: the name of the first row that refers to the
+// user, or NULL. Each subquery stops at that row. Bounds and order make it an index scan,
 // whatever the statistics of the table are.
 func (r *References) querySQL() string {
 	samples := render.Each(r.edges, func(e edge) string {
@@ -55,9 +55,9 @@ func (r *References) blockers(samples []*string) []Blocker {
 	return found
 }
 
-// Above returns the tables whose tombstones may delete rows of the columns' tables. When a
-// group has just been deleted, rows that refer to its placeholders are often pending for
-// deletion themselves. defs are the definitions of loose foreign keys.
+// Above returns the tables whose tombstones may delete rows of the columns' tables. When
+// a group has just been deleted, rows that refer to its placeholders are often pending
+// for deletion themselves. defs are the definitions of loose foreign keys.
 func (r *References) Above(
 	ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, defs []definitions.Definition, columns []string,
 ) ([]string, error) {
@@ -106,8 +106,8 @@ const (
 	// It uses statement_timestamp(), because clock_timestamp() is volatile and cannot
 	// limit an index scan.
 	since = `(pg_catalog.statement_timestamp() OPERATOR(pg_catalog.-) pg_catalog.make_interval(secs => $2::pg_catalog.float8))`
-	// untried and tried are the conditions of eligible rows without an attempt and with an
-	// earlier attempt. Each can use the index of the ownerless rows.
+	// untried and tried are the conditions of eligible rows without an attempt and with
+	// an earlier attempt. Each can use the index of the ownerless rows.
 	untried   = ownerless + " AND detail.last_deletion_attempt_at IS NULL"
 	tried     = ownerless + " AND detail.last_deletion_attempt_at OPERATOR(pg_catalog.<) " + since
 	ownerless = "detail.namespace_id IS NULL AND detail.deletion_attempts OPERATOR(pg_catalog.<) $1"
@@ -143,6 +143,6 @@ func DueSQL() string { return statement("due") }
 // now. It stops counting after 10,000 of each kind.
 func CountDueSQL() string { return statement("count_due") }
 
-// NextDueSQL returns an expression for the seconds (float8) until the next deferred row is
-// due, or 0 if no row is deferred.
+// NextDueSQL returns an expression for the seconds (float8) until the next deferred row
+// is due, or 0 if no row is deferred.
 func NextDueSQL() string { return statement("next_due") }

@@ -68,9 +68,9 @@ type Remover struct {
 	References *References
 	// Limits apply to each statement.
 	Limits batch.Limits
-	// Current, if set, returns an error if the references are outdated. It is called right
-	// before the COMMIT, because its lock blocks sessions that take a lease or install
-	// references.
+	// Current, if set, returns an error if the references are outdated. It is called
+	// right before the COMMIT, because its lock blocks sessions that take a lease or
+	// install references.
 	Current func(ctx context.Context, tx pgx.Tx) error
 }
 
