@@ -2,7 +2,7 @@ package config
 
 import (
 	"cmp"
-	_ "embed" // For Schema.
+	_ "embed" // Package embed sets Schema.
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,7 +18,8 @@ import (
 	"sexton/internal/yamlfile"
 )
 
-// Components returns the keys of the enabled components, in the order of Config.
+// Components returns the keys of the enabled components. The order is that of the fields
+// of Config, and undo is last.
 func (c *Config) Components() []string {
 	var keys []string
 	all := reflect.ValueOf(c).Elem()
@@ -36,9 +37,9 @@ func (c *Config) Components() []string {
 	return keys
 }
 
-// ComponentsIn returns the keys of the enabled components that work in a database.
-// Outside the jobs database, these are loose foreign keys, undo, and retention if it has
-// rules there.
+// ComponentsIn returns the keys of the enabled components that work in the given
+// database. In a database other than the jobs database, only loose foreign keys, undo and
+// retention can work, and retention only if it has rules for that database.
 func (c *Config) ComponentsIn(database string) []string {
 	keys := c.Components()
 	if database != c.Jobs.Database {
@@ -50,8 +51,8 @@ func (c *Config) ComponentsIn(database string) []string {
 	return keys
 }
 
-// Schema is the JSON schema of sexton.yaml. TestSchemasFollowTheStructs in package config
-// writes it.
+// Schema is the JSON schema of sexton.yaml. The test TestSchemasFollowTheStructs
+// generates it.
 //
 //go:embed schema.json
 var Schema json.RawMessage
@@ -59,144 +60,157 @@ var Schema json.RawMessage
 // Has reports whether a component is enabled.
 func (c *Config) Has(component string) bool { return slices.Contains(c.Components(), component) }
 
-// TableKey names a table of the database's own schema and the column that other tables
-// refer to.
+// TableKey names a table of the database's configured schema, and its key: the column
+// that other tables refer to.
 type TableKey struct {
-	// Table is the table, in the database's own schema.
+	// Table is the name of the table in the database's configured schema.
 	Table string `yaml:"table"`
-	// Key is a column with a unique index, of type bigint, integer, uuid or text.
+	// Key is a column with a unique index. Its type is bigint, integer, uuid or text.
 	Key string `default:"id" yaml:"key"`
 }
 
-// OnRequest configures changes to a user at the time of queueing.
+// OnRequest configures which columns of a user change when the user is queued for
+// deletion.
 type OnRequest struct {
-	// Set are columns of the user and the values set when the user is queued. A
+	// Set maps columns of the user to the values that they get when the user is queued. A
 	// cancellation restores the former values.
 	Set map[string]yamlfile.Literal `yaml:"set"`
 }
 
-// TableColumns names columns of one table that refer to a user.
+// TableColumns names columns of one table that refer to users.
 type TableColumns struct {
 	Table   string   `yaml:"table,required"`
 	Columns []string `yaml:"columns,required"`
 }
 
-// DeleteColumns names columns of one table that refer to a user. Its rows are deleted
-// with the user.
+// DeleteColumns names columns of one table that refer to users. A row of the table is
+// deleted with the user to which it refers.
 type DeleteColumns struct {
 	Table   string   `yaml:"table,required"`
 	Columns []string `yaml:"columns,required"`
-	// Event writes an event with the keys of the rows of each batch: true for the keys
-	// alone, or a list of further columns of the rows. CleanerClass is GitLab's name for
-	// event: true.
+	// Event writes an event with the keys of the deleted rows for each batch. Its value
+	// is true to include only the keys, or a list of further columns to include.
+	// CleanerClass is GitLab's name for event: true.
 	Event        yamlfile.Columns `yaml:"event"`
 	CleanerClass string           `yaml:"cleaner_class"`
 }
 
-// EmitsEvent reports whether the entry writes events.
+// EmitsEvent reports whether events are written for the rows that are deleted.
 func (d DeleteColumns) EmitsEvent() bool { return d.Event != nil || d.CleanerClass != "" }
 
-// MoveColumns names columns whose rows are moved to the ghost user.
+// MoveColumns names columns of one table that refer to users. The rows are moved to the
+// ghost user instead of being deleted.
 type MoveColumns struct {
 	Table   string   `yaml:"table,required"`
 	Columns []string `yaml:"columns,required"`
-	// Always moves the rows on a hard delete as well.
+	// Always moves the rows also if the user is deleted with hard_delete.
 	Always bool `yaml:"always"`
-	// Conditions, all of which must hold, select the rows that are moved; other rows are
-	// treated as on a hard delete.
+	// Conditions select the rows that are moved: a row must meet all of them. Other rows
+	// are treated as if the user were deleted with hard_delete.
 	Conditions []definitions.Condition `yaml:"conditions"`
 }
 
-// Batches are the rows of one statement if there is no target.
+// Batches limits the rows of one statement if the job has no target duration.
 type Batches struct {
-	// Move is how many rows a statement moves with target 0s.
+	// Move is the number of rows that one statement moves if target is 0s.
 	Move int `check:"positive" default:"50" yaml:"move"`
-	// Delete is how many rows it deletes.
+	// Delete is the number of rows that one statement deletes if target is 0s.
 	Delete int `check:"positive" default:"1000" yaml:"delete"`
-	// Nullify is how many rows it sets to NULL.
+	// Nullify is the number of rows in which one statement sets columns to NULL if target
+	// is 0s.
 	Nullify int `check:"positive" default:"100" yaml:"nullify"`
 }
 
-// GhostUsers configures the deletion of users. Their records are moved to a ghost user.
+// GhostUsers configures the deletion of users. The records that they wrote are moved to a
+// ghost user.
 type GhostUsers struct {
 	// Enabled enables the job.
 	Enabled bool `yaml:"enabled"`
-	// Schedule is when the job searches for work, in UTC; commits also start it.
+	// Schedule is the cron expression, in UTC, of the times at which the job searches for
+	// work. A commit that queues work also starts the job.
 	Schedule Schedule `default:"*/2 * * * *" yaml:"schedule"`
-	// Limit is how many users one run handles.
+	// Limit is the maximum number of users that one run handles.
 	Limit int `check:"positive" default:"1000" yaml:"limit"`
-	// MaxRuntime is the time limit of a run. Its lease is 10 s longer.
+	// MaxRuntime is the time limit of a run. The lease of the run is 10 s longer.
 	MaxRuntime time.Duration `check:"10s..1m0s" default:"1m" yaml:"max_runtime"`
-	// RetryAfter is how long a user is deferred after an error.
+	// RetryAfter is the time for which a user is deferred after an error.
 	RetryAfter time.Duration `check:"positive" default:"30m" yaml:"retry_after"`
 	Batches    Batches       `yaml:"batches"`
-	// Target is the intended duration of a statement; 0s uses the fixed sizes in batches.
+	// Target is the intended duration of a statement. With 0s, statements have the fixed
+	// sizes of batches.
 	Target time.Duration `check:"0s, or 1ms..1s" default:"20ms" yaml:"target"`
-	// Duty is the share of its time, in percent, that a run works; auto depends on the
-	// load of the server.
+	// Duty is the share of its time, in percent, that a run works. With auto, it depends
+	// on the load of the server.
 	Duty Duty `default:"auto" yaml:"duty"`
-	// Connections is how many users are deleted in parallel while the server is otherwise
-	// idle.
+	// Connections is the number of users that are deleted in parallel while no other
+	// session is active.
 	Connections int `check:"1..32" default:"2" yaml:"connections"`
-	// Users is the table of users. Without it, the table users has GitLab's columns and
-	// rules; with it, nothing but the key is required, and lists that are left out are
-	// empty.
+	// Users names the table of users. Without it, the table users must have GitLab's
+	// columns, and GitLab's rules apply. With it, lists that are not set are empty.
 	Users TableKey `yaml:"users"`
-	// Ghost is the key of the row that moved rows are given to; needs users. GitLab's is
-	// found by its user type, or created.
+	// Ghost is the key of the user that receives the moved rows. It requires Users.
+	// GitLab's ghost user is found by its user type, and is created if it does not exist.
 	Ghost yamlfile.Literal `yaml:"ghost"`
-	// MayDelete is an SQL function (key, initiator) that returns NULL, or why a user must
-	// not be deleted; needs users.
+	// MayDelete is an SQL function (key, initiator) that returns NULL if the user may be
+	// deleted, and otherwise the reason for refusing. It requires Users.
 	MayDelete string `yaml:"may_delete"`
-	// OnRequest is what sexton.delete_user changes; needs users.
+	// OnRequest configures which columns of a user sexton.delete_user changes. It
+	// requires Users.
 	OnRequest OnRequest `yaml:"on_request"`
-	// Move are the columns whose rows are moved to the ghost user; default GitLab's.
+	// Move lists the columns whose rows are moved to the ghost user. The default is
+	// GitLab's list.
 	Move []MoveColumns `yaml:"move"`
-	// Delete are the columns whose rows are deleted with their user; default GitLab's.
+	// Delete lists the columns whose rows are deleted with their user. The default is
+	// GitLab's list.
 	Delete []DeleteColumns `yaml:"delete"`
-	// Nullify are the columns that are set to NULL; default GitLab's.
+	// Nullify lists the columns that are set to NULL. The default is GitLab's list.
 	Nullify []TableColumns `yaml:"nullify"`
 }
 
-// UsersTable is the table of users, in the database's own schema.
+// UsersTable returns the name of the table of users in the database's configured schema.
 func (g GhostUsers) UsersTable() string { return cmp.Or(g.Users.Table, "users") }
 
-// PlaceholderUsers configures the removal of placeholder users that an import left
-// behind.
+// PlaceholderUsers configures the removal of the placeholder users that an import
+// created.
 type PlaceholderUsers struct {
-	// Enabled enables both jobs; needs ghost_users.enabled.
+	// Enabled enables both jobs of placeholder users. It requires ghost_users.enabled.
 	Enabled bool `yaml:"enabled"`
-	// Schedule is when the job searches for work, in UTC; commits also start it.
+	// Schedule is the cron expression, in UTC, of the times at which the job searches for
+	// work. A commit that queues work also starts the job.
 	Schedule Schedule `default:"0 0 * * *" yaml:"schedule"`
-	// MaxAttempts is how often a removal is tried before the placeholder is given up.
+	// MaxAttempts is the number of attempts after which the removal of a placeholder user
+	// is not retried.
 	MaxAttempts int `check:"1..100" default:"15" yaml:"max_attempts"`
-	// RetryPeriod is the time between two attempts.
+	// RetryPeriod is the time between two attempts to remove a placeholder user.
 	RetryPeriod time.Duration `check:"positive" default:"48h" yaml:"retry_period"`
-	// Spacing is the time between the starts of two removals; 0s: as workers are free.
+	// Spacing is the minimum time between the starts of two removals. With 0s, a removal
+	// starts when a worker is free.
 	Spacing time.Duration `check:"not negative" default:"1s" yaml:"spacing"`
-	// References are the columns that keep a placeholder user; default GitLab's.
+	// References lists the columns that can refer to a placeholder user. While a row
+	// refers to it, the placeholder user is kept. The default is GitLab's list.
 	References []TableColumns `yaml:"references"`
 }
 
 // Groups names the table of groups and its columns.
 type Groups struct {
-	// Table is the table, in the database's own schema.
+	// Table is the name of the table in the database's configured schema.
 	Table string `yaml:"table"`
-	// Key is a column with a unique index, of type bigint, integer, uuid or text.
+	// Key is a column with a unique index. Its type is bigint, integer, uuid or text.
 	Key string `default:"id" yaml:"key"`
-	// Parent is the column with the key of the parent group; empty: no sub-groups.
+	// Parent is the column with the key of the parent group. If it is empty, groups have
+	// no sub-groups.
 	Parent string `yaml:"parent"`
-	// MarkedOn is a column of type date. A date requests the group's deletion.
+	// MarkedOn is a column of type date. A date in it requests the deletion of the group.
 	MarkedOn string `yaml:"marked_on"`
-	// MarkedBy is the column with the key of the user who requested it; empty: not
-	// recorded.
+	// MarkedBy is the column with the key of the user who requested the deletion. If it
+	// is empty, the user is not recorded.
 	MarkedBy string `yaml:"marked_by"`
 }
 
-// Days is a number of days, such as 30d. 0 is none.
+// Days is a number of days, written as 30d. 0 means that no number is configured.
 type Days int
 
-// MarshalText is the number of days, or nothing for none.
+// MarshalText returns the number of days with the unit d, or nothing for 0.
 func (d Days) MarshalText() ([]byte, error) {
 	if d == 0 {
 		return nil, nil
@@ -204,7 +218,7 @@ func (d Days) MarshalText() ([]byte, error) {
 	return []byte(strconv.Itoa(int(d)) + "d"), nil
 }
 
-// UnmarshalText reads a number of days.
+// UnmarshalText accepts a number of days with the unit d, or an empty text.
 func (d *Days) UnmarshalText(text []byte) error {
 	number, days := strings.CutSuffix(string(text), "d")
 	count, err := strconv.Atoi(number)
@@ -215,58 +229,62 @@ func (d *Days) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// AdjournedGroups configures the destruction of groups whose time has come.
+// AdjournedGroups configures the destruction of marked groups after a period.
 type AdjournedGroups struct {
 	// Enabled enables the job.
 	Enabled bool `yaml:"enabled"`
-	// Schedule is when the job searches for work, in UTC; commits also start it.
+	// Schedule is the cron expression, in UTC, of the times at which the job searches for
+	// work. A commit that queues work also starts the job.
 	Schedule Schedule `default:"0 2 * * *" yaml:"schedule"`
-	// BatchSize is how many groups are looked up at a time.
+	// BatchSize is the number of due groups that one query reads.
 	BatchSize int `check:"positive" default:"100" yaml:"batch_size"`
-	// Spacing is the time between the starts of two destructions: 20s makes 4,320 a day.
-	// 0s: as workers are free.
+	// Spacing is the minimum time between the starts of two destructions: 20s allows
+	// 4,320 a day. With 0s, a destruction starts when a worker is free.
 	Spacing time.Duration `check:"not negative" default:"20s" yaml:"spacing"`
 	// Target is the intended duration of a statement.
 	Target time.Duration `check:"1ms..1s" default:"20ms" yaml:"target"`
-	// Duty is the share of its time, in percent, that a run works; auto depends on the
-	// load of the server.
+	// Duty is the share of its time, in percent, that a run works. With auto, it depends
+	// on the load of the server.
 	Duty Duty `default:"auto" yaml:"duty"`
-	// Groups is the table of groups. Without it, the table groups has GitLab's columns
-	// and rules, and tables around it.
+	// Groups names the table of groups and its columns. Without it, the tables must have
+	// GitLab's columns, and GitLab's rules apply.
 	Groups Groups `yaml:"groups"`
-	// Period is the time between mark and deletion, such as 30d; needs groups. GitLab's
-	// is in application_settings.
+	// Period is the time between mark and deletion, such as 30d. It requires Groups.
+	// GitLab's period is read from application_settings.
 	Period Days `yaml:"period"`
-	// PeriodColumn is an integer column of the group with its own number of days, NULL
-	// for Period; needs groups.
+	// PeriodColumn is an integer column of the group with the group's own number of days.
+	// If it is NULL, Period applies. It requires Groups.
 	PeriodColumn string `yaml:"period_column"`
-	// Rename are columns that get a suffix with the mark, so that their values become
-	// free; needs groups.
+	// Rename lists the columns that get a suffix when the group is marked, so that other
+	// groups can use the values. It requires Groups.
 	Rename []string `yaml:"rename"`
-	// MayRemove is an SQL function (key, user) that returns NULL, or why the user must
-	// not remove the group; needs groups.
+	// MayRemove is an SQL function (key, user) that returns NULL if the user may remove
+	// the group, and otherwise the reason for refusing. It requires Groups.
 	MayRemove string `yaml:"may_remove"`
 }
 
-// ExternalDiffs configures moving diffs to object storage.
+// ExternalDiffs configures the move of diffs to object storage.
 type ExternalDiffs struct {
 	// Enabled enables the job.
 	Enabled bool `yaml:"enabled"`
-	// Schedule is when the job searches for work, in UTC; commits also start it.
+	// Schedule is the cron expression, in UTC, of the times at which the job searches for
+	// work. A commit that queues work also starts the job.
 	Schedule Schedule `default:"15 * * * *" yaml:"schedule"`
-	// When is which diffs move: all, or outdated ones: all versions but the latest, and
-	// diffs merged or closed for more than 7 days.
+	// When selects the diffs to move. With always, all diffs are moved. With outdated,
+	// all versions but the latest are moved, and the diffs that were merged or closed
+	// more than 7 days ago.
 	When DiffRule `default:"always" yaml:"when"`
-	// Limit is the number of diffs for which one run inserts jobs; the next tick continues.
+	// Limit is the maximum number of diffs for which one run inserts jobs. The next tick
+	// continues.
 	Limit int `check:"positive" default:"1000" yaml:"limit"`
-	// MaxWorkers is how many diffs one process moves in parallel, at most three larger
-	// than 128 KiB.
+	// MaxWorkers is the number of diffs that one process moves in parallel. At most three
+	// of them are larger than 128 KiB.
 	MaxWorkers int `check:"1..64" default:"8" yaml:"max_workers"`
-	// Bucket is the store, an s3:// or file:// URL.
+	// Bucket is the URL of the object storage: s3://… or file://….
 	Bucket URL `default:"file:///var/lib/sexton/diffs" yaml:"bucket"`
 }
 
-// DiffRule selects the diffs to move: all, or outdated ones.
+// DiffRule is always or outdated. It selects the diffs to move.
 type DiffRule string
 
 // Choices lists the rules.
@@ -276,41 +294,44 @@ func (DiffRule) Choices() []string { return []string{"always", "outdated"} }
 type Retention struct {
 	// Enabled enables the job.
 	Enabled bool `yaml:"enabled"`
-	// Schedule is when the job searches for due rows, in UTC.
+	// Schedule is the cron expression, in UTC, of the times at which the job searches for
+	// expired rows.
 	Schedule Schedule `default:"*/10 * * * *" yaml:"schedule"`
 	// Target is the intended duration of a statement.
 	Target time.Duration `check:"1ms..1s" default:"20ms" yaml:"target"`
-	// Duty is the share of its time, in percent, that a run works; auto depends on the
-	// load of the server.
+	// Duty is the share of its time, in percent, that a run works. With auto, it depends
+	// on the load of the server.
 	Duty Duty `default:"auto" yaml:"duty"`
-	// Rules are the tables with rows to delete.
+	// Rules lists the tables whose expired rows are deleted.
 	Rules []RetentionRule `yaml:"rules"`
 }
 
 // RetentionRule configures the deletion of expired rows of one table.
 type RetentionRule struct {
-	// Database is the name of the database with the table; default the jobs database.
+	// Database is the name of the database that has the table. The default is the jobs
+	// database.
 	Database string `yaml:"database"`
 	Table    string `yaml:"table,required"`
-	// Column is of type timestamptz, timestamp (UTC), date, integer or bigint. Rows with
-	// NULL are kept.
+	// Column is the column with the time from which the age of a row is measured. Its
+	// type is timestamptz, timestamp (in UTC), date, integer or bigint. Rows with NULL
+	// are kept.
 	Column string `yaml:"column,required"`
-	// Keep is how long a row is kept after the time in the column, such as 90d or 12h.
+	// Keep is the age after which a row is deleted, such as 90d or 12h.
 	Keep Age `yaml:"keep,required"`
-	// Unit is s or ms if the column is an integer: the time since 1970.
+	// Unit is required if the column is an integer or bigint: s or ms since 1970.
 	Unit EpochUnit `yaml:"unit"`
-	// Conditions, all of which must hold, select the rows that are deleted; other rows are
-	// kept.
+	// Conditions select the rows that are deleted: a row must meet all of them. Other
+	// rows are kept.
 	Conditions []definitions.Condition `yaml:"conditions"`
-	// Event writes an event with the keys of the rows of each batch: true for the keys
-	// alone, or a list of further columns of the rows.
+	// Event writes an event with the keys of the deleted rows for each batch. Its value
+	// is true to include only the keys, or a list of further columns to include.
 	Event yamlfile.Columns `yaml:"event"`
-	// DryRun counts the due rows and deletes none.
+	// DryRun counts the expired rows and deletes none.
 	DryRun bool `yaml:"dry_run"`
 }
 
-// RetentionDatabases returns the names of the databases with rules. The jobs database is
-// the only one if there are no rules.
+// RetentionDatabases returns the names of the databases for which there are rules. If
+// there are no rules, it returns the jobs database.
 func (c *Config) RetentionDatabases() []string {
 	names := slices.DeleteFunc(c.DatabaseNames(), func(name string) bool {
 		return !slices.ContainsFunc(c.Retention.Rules, func(r RetentionRule) bool { return r.Database == name })
@@ -321,7 +342,8 @@ func (c *Config) RetentionDatabases() []string {
 	return names
 }
 
-// retention checks the databases of rules, and fills in the default.
+// retention replaces an empty database of a retention rule by the jobs database. It
+// reports databases that are not configured.
 func (v *validator) retention() {
 	names := v.config.DatabaseNames()
 	for i := range v.config.Retention.Rules {
@@ -334,13 +356,14 @@ func (v *validator) retention() {
 	}
 }
 
-// Age is a duration in days, such as 90d, or with Go's units.
+// Age is a duration. It is written in days, as in 90d, or with Go's units.
 type Age time.Duration
 
-// longestAge is far below the largest time.Duration.
+// longestAge is the largest accepted Age. A time.Duration overflows at about 292 years.
 const longestAge = 36_500 * 24 * time.Hour
 
-// MarshalText returns a number of days, or a duration if it is not full days.
+// MarshalText returns a number of days, or a Go duration if the age is not a whole number
+// of days.
 func (a Age) MarshalText() ([]byte, error) {
 	if d := time.Duration(a); d == 0 || d%(24*time.Hour) != 0 {
 		return []byte(d.String()), nil
@@ -348,7 +371,7 @@ func (a Age) MarshalText() ([]byte, error) {
 	return append(strconv.AppendInt(nil, int64(time.Duration(a)/(24*time.Hour)), 10), 'd'), nil
 }
 
-// UnmarshalText accepts a number of days or a duration.
+// UnmarshalText accepts a number of days, or a Go duration.
 func (a *Age) UnmarshalText(text []byte) error {
 	number, days := strings.CutSuffix(string(text), "d")
 	age, err := time.ParseDuration(string(text))
@@ -364,13 +387,13 @@ func (a *Age) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// EpochUnit is the unit of an integer that is a time since 1970, or empty.
+// EpochUnit is s or ms, the unit of a column with the time since 1970, or empty.
 type EpochUnit string
 
 // MarshalText returns the unit.
 func (u EpochUnit) MarshalText() ([]byte, error) { return []byte(u), nil }
 
-// UnmarshalText accepts a unit.
+// UnmarshalText accepts s, ms or an empty text.
 func (u *EpochUnit) UnmarshalText(text []byte) error {
 	if unit := string(text); unit != "" && unit != "s" && unit != "ms" {
 		return errors.New("must be s or ms")
@@ -380,25 +403,26 @@ func (u *EpochUnit) UnmarshalText(text []byte) error {
 }
 
 // Schedule is a cron expression with five fields (minute, hour, day of month, month, day
-// of week), or one of @hourly, @daily, @every 90s and the like.
+// of week), or a descriptor such as @hourly or @every 90s.
 type Schedule string
 
-// Parse returns the times of the schedule, or an error that names the wrong part. A
-// schedule that never fires, such as 31 February, is an error.
+// Parse returns the parsed schedule, or an error that names the wrong field. A schedule
+// that never fires, such as 31 February, is an error.
 func (s Schedule) Parse() (cron.Schedule, error) {
 	parsed, err := parseCron(string(s))
 	if err != nil {
 		return nil, explainCron(string(s))
 	}
-	// The parser searches the next five years, which include a leap day.
+	// Next returns the zero time if the schedule does not fire within five years. Five
+	// years include a leap day.
 	if parsed.Next(time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
 		return nil, errors.New("never fires: no such date exists")
 	}
 	return parsed, nil
 }
 
-// parseCron parses a cron expression. The library panics on a time zone without a space
-// after it.
+// parseCron parses a cron expression. It rejects a time zone without a space after it,
+// because cron.ParseStandard panics on it.
 func parseCron(text string) (cron.Schedule, error) {
 	if strings.Contains(text, "TZ=") && !strings.Contains(text, " ") {
 		return nil, errors.New("a time zone alone")
@@ -406,7 +430,8 @@ func parseCron(text string) (cron.Schedule, error) {
 	return cron.ParseStandard(text)
 }
 
-// explainCron returns an error that names the wrong part but does not repeat it.
+// explainCron returns an error that names the wrong field of a cron expression. It does
+// not repeat the expression, which may contain a misplaced secret.
 func explainCron(text string) error {
 	if strings.HasPrefix(text, "@") {
 		return errors.New("must be one of @yearly, @monthly, @weekly, @daily, @hourly, or @every with a duration")

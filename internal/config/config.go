@@ -15,7 +15,7 @@ import (
 // Config is the effective configuration. Load checks it, and it is not changed
 // afterwards.
 type Config struct {
-	// Databases are in the order of the file; there is at least one.
+	// Databases has at least one entry. The order is that of the file.
 	Databases        []Database       `yaml:"databases,keyed"`
 	Jobs             Jobs             `yaml:"jobs"`
 	LooseForeignKeys LooseForeignKeys `yaml:"loose_foreign_keys"`
@@ -28,39 +28,42 @@ type Config struct {
 	Log              Log              `yaml:"log"`
 
 	positions yamlfile.Positions
-	// Path is the path of the file; empty if there is no file.
+	// Path is the path of the configuration file. It is empty if there is no file.
 	Path string `yaml:"-"`
 }
 
 // Database is one database whose rows Sexton deletes.
 type Database struct {
-	// Name appears in job arguments, lease keys and metrics: lower-case letters, digits
-	// and underscores.
+	// Name is the name of the database in job arguments, lease keys and metrics. It
+	// consists of lower-case letters, digits and underscores.
 	Name string `yaml:"-"`
-	// URL is the address, postgres://… or a libpq connection string. Without this section
-	// DATABASE_URL defines the database main.
+	// URL is the address: postgres://… or a libpq connection string. If the section
+	// databases is missing, DATABASE_URL defines a database with the name main.
 	URL URL `yaml:"url,required"`
-	// ListenURL is a direct connection for LISTEN if URL goes through a transaction
-	// pooler; default URL.
+	// ListenURL is a direct connection for LISTEN, if URL leads to a transaction pooler.
+	// The default is URL.
 	ListenURL URL `yaml:"listen_url"`
-	// Schema is the schema of tables named without one.
+	// Schema is the schema of the tables that are named without a schema.
 	Schema string `default:"public" yaml:"schema"`
-	// SearchPath is the search_path of the application's triggers in batches; auto is the
-	// setting of the role or the database.
+	// SearchPath is the search_path with which the application's triggers run in batches.
+	// With auto, it is the search_path of the role or the database.
 	SearchPath string `default:"auto" yaml:"search_path"`
-	// Tables are shell patterns of the tables in this database, if several have a table
-	// of that name.
+	// Tables lists shell patterns. If several databases have a table of the same name, it
+	// belongs to the database whose patterns match.
 	Tables []string `yaml:"tables"`
-	// Pace limits one run of the loose foreign keys; adaptive has no limit of rows.
+	// Pace limits one run of the loose foreign keys. The pace adaptive does not limit the
+	// number of rows.
 	Pace Pace `default:"adaptive" yaml:"pace"`
-	// Limits override those of the pace.
+	// Limits replace the limits of the pace.
 	Limits Limits `yaml:"limits"`
 }
 
-// PathAuto is the default of Database.SearchPath.
+// PathAuto is the default of Database.SearchPath: the search_path of the role or the
+// database applies.
 const PathAuto = "auto"
 
-// TriggerPath returns the configured search_path, or "" for PathAuto.
+// TriggerPath returns the configured search_path, or "" if the search_path of the role or
+// the database applies.
 func (d Database) TriggerPath() string {
 	if d.SearchPath == PathAuto {
 		return ""
@@ -68,35 +71,36 @@ func (d Database) TriggerPath() string {
 	return d.SearchPath
 }
 
-// Limits bound one run of the loose foreign keys clean-up. In a Database zero stands for
-// the limit of the pace.
+// Limits limits one run of the loose foreign keys. In a Database, 0 means that the limit
+// of the pace applies.
 type Limits struct {
-	// Deletes is how many rows one run deletes at most; 0: 100,000 (normal), 200,000
-	// (turbo), no limit (adaptive).
+	// Deletes is the maximum number of rows that one run deletes. With 0, the limit is
+	// 100,000 (normal) or 200,000 (turbo), and adaptive has no limit.
 	Deletes int `check:"not negative; 0 is the pace's own" yaml:"deletes"`
-	// Updates is the same for updates; 0: 50,000 (normal), 150,000 (turbo), no limit
-	// (adaptive).
+	// Updates is the maximum number of rows that one run updates. With 0, the limit is
+	// 50,000 (normal) or 150,000 (turbo), and adaptive has no limit.
 	Updates int `check:"not negative; 0 is the pace's own" yaml:"updates"`
-	// Runtime is the time limit of a run; default 30s, turbo 45s.
+	// Runtime is the time limit of a run. The default is 30s, or 45s for turbo.
 	Runtime time.Duration `check:"1s..50s" yaml:"runtime"`
 }
 
-// Pace limits the work of one run.
+// Pace is normal, turbo or adaptive. It limits the work of one run of the loose foreign
+// keys.
 type Pace string
 
-// The paces.
+// The constants are all values of Pace.
 const (
 	Normal Pace = "normal"
 	Turbo  Pace = "turbo"
-	// Adaptive has no limit of rows. It adjusts its statements to a target time, and
-	// pauses while other sessions are active.
+	// Adaptive does not limit the number of rows. It adjusts the size of statements to a
+	// target duration, and pauses while other sessions are active.
 	Adaptive Pace = "adaptive"
 )
 
 // Choices lists the paces.
 func (Pace) Choices() []string { return []string{string(Normal), string(Turbo), string(Adaptive)} }
 
-// Limits returns the limits of the pace; 0 rows are no limit.
+// Limits returns the limits of the pace. 0 rows means that the number is not limited.
 func (p Pace) Limits() Limits {
 	switch p {
 	case Turbo:
@@ -108,92 +112,104 @@ func (p Pace) Limits() Limits {
 	return Limits{Runtime: 30 * time.Second}
 }
 
-// Jobs configures the jobs and the tables of River and Sexton.
+// Jobs configures the execution of all jobs, and the tables of River and Sexton.
 type Jobs struct {
-	// Database is the database with jobs, leases and history; default the first one.
+	// Database is the name of the database with jobs, leases and history. The default is
+	// the first database.
 	Database string `yaml:"database"`
-	// Owner is the role that owns Sexton's objects; not a superuser, because functions
-	// run with its privileges.
+	// Owner is the role that owns Sexton's objects. It must not be a superuser, because
+	// functions run with its privileges.
 	Owner string `default:"sexton_owner" yaml:"owner"`
-	// MaxWorkers is how many jobs of one kind a process works in parallel, if the kind
-	// has no limit of its own.
+	// MaxWorkers is the number of jobs of one kind that a process works in parallel,
+	// unless the kind has its own limit.
 	MaxWorkers int `check:"1..10000" default:"10" yaml:"max_workers"`
-	// Silence is the time without a heartbeat after which a worker counts as dead; use the
-	// same value for all workers.
+	// Silence is the time without a heartbeat after which a worker counts as dead. All
+	// workers must have the same value.
 	Silence time.Duration `check:"2s..10m" default:"15s" yaml:"silence"`
 	// Reindex is the schedule on which River rebuilds the indexes of its tables.
 	Reindex Schedule `default:"0 3 * * *" yaml:"reindex"`
-	// LockTimeout limits the wait of a statement on the application's tables for one lock;
-	// at most two thirds of StatementTimeout.
+	// LockTimeout limits how long a statement on the application's tables waits for one
+	// lock. A value above two thirds of StatementTimeout is reduced to that.
 	LockTimeout time.Duration `check:"positive" default:"1s" yaml:"lock_timeout"`
-	// StatementTimeout limits such a statement, at most 1m0s; leases are extended
-	// accordingly.
+	// StatementTimeout limits the duration of a statement on the application's tables. It
+	// is at most 1m0s. A longer timeout also makes leases longer.
 	StatementTimeout time.Duration `check:"positive" default:"5s" yaml:"statement_timeout"`
-	// ReplicaLag is the lag of a replica above which runs with a target wait; 0s is no
-	// limit.
+	// ReplicaLag is the largest accepted lag of a replica. If a replica lags more, runs
+	// that have a target duration wait. 0s disables the limit.
 	ReplicaLag time.Duration `check:"not negative; 0s is no limit" default:"10s" yaml:"replica_lag"`
-	// ReplicaLagBytes is the same limit in bytes of write-ahead log; 0 is no limit.
+	// ReplicaLagBytes is the largest accepted lag of a replica in bytes of write-ahead
+	// log. 0 disables the limit.
 	ReplicaLagBytes int `check:"not negative; 0 is no limit" default:"268435456" yaml:"replica_lag_bytes"`
 }
 
-// LooseForeignKeys configures the clean-up of children of deleted parents.
+// LooseForeignKeys configures the clean-up of the children of deleted parents.
 type LooseForeignKeys struct {
 	// Enabled enables the job.
 	Enabled bool `default:"true" yaml:"enabled"`
-	// Schedule is when the job searches for work, in UTC; commits also start it.
+	// Schedule is the cron expression, in UTC, of the times at which the job searches for
+	// work. A commit that queues work also starts the job.
 	Schedule Schedule `default:"* * * * *" yaml:"schedule"`
-	// Definitions are the files with the definitions, relative to the file that names
-	// them; default loose_foreign_keys.yml.
+	// Definitions lists the files with the definitions. Their paths are relative to the
+	// file that names them. The default is loose_foreign_keys.yml.
 	Definitions []string `yaml:"definitions"`
-	// Truncate determines whether TRUNCATE of a tracked table fails with a hint, or runs
-	// without being recorded.
+	// Truncate determines the effect of TRUNCATE of a tracked table. With reject, the
+	// statement fails with a hint. With ignore, it runs, and the deletions are not
+	// recorded.
 	Truncate TruncatePolicy `default:"reject" yaml:"truncate"`
 	// Target is the intended duration of a statement.
 	Target time.Duration `check:"1ms..1s" default:"20ms" yaml:"target"`
-	// Duty is the share of its time, in percent, that a run works; auto depends on the
-	// load of the server.
+	// Duty is the share of its time, in percent, that a run works. With auto, it depends
+	// on the load of the server.
 	Duty Duty `default:"auto" yaml:"duty"`
-	// Connections is the number of connections of a run while the server is otherwise idle.
+	// Connections is the number of connections that a run uses while no other session is
+	// active.
 	Connections int `check:"1..32" default:"2" yaml:"connections"`
-	// ConfirmAfter is the time after which a removed tombstone is rechecked for late children.
+	// ConfirmAfter is the time between the removal of a tombstone and its recheck for
+	// late children.
 	ConfirmAfter time.Duration `check:"positive" default:"10m" yaml:"confirm_after"`
 	Undo         Undo          `yaml:"undo"`
 }
 
-// Undo configures which rows are kept when they are deleted with a parent.
+// Undo configures which deleted rows are kept so that the deletion of their parent can be
+// undone.
 type Undo struct {
-	// Keep is the time for which rows of a deletion are kept, in full days; 0s keeps none.
+	// Keep is the time for which deleted rows are kept, in full days. With 0s, no rows
+	// are kept.
 	Keep time.Duration `check:"not negative" default:"0s" yaml:"keep"`
-	// Tables are the parents whose deletions can be undone, named as in definitions;
-	// default all except users.
+	// Tables lists the parents whose deletions can be undone, with the names of the
+	// definitions. The default is all parents except users.
 	Tables []string `yaml:"tables"`
-	// Users keeps rows of users and rows that are deleted with them.
+	// Users also keeps rows of users, and rows that are deleted with users.
 	Users bool `yaml:"users"`
-	// ExcludeTables are tables of which no rows, and no rows deleted with them, are kept.
+	// ExcludeTables lists tables whose rows are not kept. Rows that are deleted with such
+	// a row are not kept either.
 	ExcludeTables []string `yaml:"exclude_tables"`
-	// ExcludeColumns are columns, as table.column, that are never kept.
+	// ExcludeColumns lists columns, in the form table.column, whose values are not kept.
 	ExcludeColumns []string `yaml:"exclude_columns"`
-	// MaxRow is the size in bytes, uncompressed, above which a row is not kept.
+	// MaxRow is the size in bytes, without compression, above which a row is not kept.
 	MaxRow int `check:"positive" default:"16777216" yaml:"max_row"`
-	// LargeRows determines whether such a row is left_out, which makes the deletion
-	// incomplete, or its clean-up waits.
+	// LargeRows determines the effect of a row that is larger than MaxRow. With left_out,
+	// the row is deleted without being kept, and the deletion cannot be undone
+	// completely. With wait, the clean-up waits.
 	LargeRows Overflow `default:"left_out" yaml:"large_rows"`
-	// MaxSize is the limit of kept bytes in each database; 0 is no limit.
+	// MaxSize is the maximum number of bytes that are kept in each database. 0 disables
+	// the limit.
 	MaxSize int `check:"not negative" default:"0" yaml:"max_size"`
-	// WhenFull determines the same for rows above MaxSize.
+	// WhenFull determines the effect of rows that do not fit into MaxSize. The choices
+	// are those of LargeRows.
 	WhenFull Overflow `default:"left_out" yaml:"when_full"`
 	// FireTriggers fires the application's triggers for restored rows.
 	FireTriggers bool `yaml:"fire_triggers"`
 
-	// usersTable is ghost_users.users.table.
+	// usersTable is the value of ghost_users.users.table.
 	usersTable string
 }
 
-// On reports whether rows are kept.
+// On reports whether deleted rows are kept.
 func (u Undo) On() bool { return u.Keep > 0 }
 
-// Covers reports whether rows of a parent are kept. Names without a schema are in the
-// schema tracked.
+// Covers reports whether rows are kept when a row of the given parent table is deleted.
+// Configured names without a schema refer to the schema tracked.
 func (u Undo) Covers(tracked, schema, table string) bool {
 	return u.On() && (len(u.Tables) == 0 || names(u.Tables, tracked, schema, table)) &&
 		!u.Spares(tracked, schema, table)
@@ -203,13 +219,14 @@ func names(tables []string, tracked, schema, table string) bool {
 	return slices.Contains(tables, schema+"."+table) || schema == tracked && slices.Contains(tables, table)
 }
 
-// Spares reports whether no rows of a table are kept: it is excluded, or it is the table
-// of users.
+// Spares reports whether rows of the given table are never kept, because it is excluded
+// or is the table of users.
 func (u Undo) Spares(tracked, schema, table string) bool {
 	return names(u.ExcludeTables, tracked, schema, table) || u.SparedUsers() == table && schema == tracked
 }
 
-// SparedUsers returns the table of users if its rows are not kept, else "".
+// SparedUsers returns the name of the table of users if rows of users are not kept, and
+// "" otherwise.
 func (u Undo) SparedUsers() string {
 	if u.Users {
 		return ""
@@ -217,29 +234,30 @@ func (u Undo) SparedUsers() string {
 	return cmp.Or(u.usersTable, "users")
 }
 
-// Overflow determines what happens to rows that cannot be kept.
+// Overflow determines the effect of a row that cannot be kept.
 type Overflow string
 
-// The choices: the deletion continues without them, or waits.
+// LeftOut deletes the row without keeping it. Waits stops the clean-up until the row can
+// be kept.
 const (
 	LeftOut Overflow = "left_out"
 	Waits   Overflow = "wait"
 )
 
-// Choices lists them.
+// Choices lists the values of Overflow.
 func (Overflow) Choices() []string { return []string{string(LeftOut), string(Waits)} }
 
 // Duty is the share of its time that a run works, in percent.
 type Duty int
 
-// Auto is the full time while the server is otherwise idle, and about half of it while
-// other sessions are active.
+// Auto lets a run work all the time while no other session is active, and about half of
+// the time while other sessions are active.
 const Auto Duty = 0
 
-// Fixed returns the configured share, or 0 for Auto.
+// Fixed returns the configured share as a fraction of 1, or 0 for Auto.
 func (d Duty) Fixed() float64 { return float64(d) / 100 }
 
-// MarshalText returns auto, or the number.
+// MarshalText returns auto, or the percentage.
 func (d Duty) MarshalText() ([]byte, error) {
 	if d == Auto {
 		return []byte("auto"), nil
@@ -263,7 +281,8 @@ func (d *Duty) UnmarshalText(text []byte) error {
 // TruncatePolicy determines the effect of TRUNCATE of a tracked parent.
 type TruncatePolicy string
 
-// The policies: refuse the statement, or run it without recording it.
+// TruncateReject makes the statement fail. TruncateIgnore lets it run without recording
+// the deletions.
 const (
 	TruncateReject TruncatePolicy = "reject"
 	TruncateIgnore TruncatePolicy = "ignore"
@@ -276,34 +295,36 @@ func (TruncatePolicy) Choices() []string {
 
 // HTTP configures the web page, the metrics and the health checks.
 type HTTP struct {
-	// Listen is host:port of the server; empty disables it. An address other than loopback
-	// needs User and Password, or Token.
+	// Listen is the address of the server, as host:port. If it is empty, there is no
+	// server. An address other than loopback requires User and Password, or Token.
 	Listen string `default:"127.0.0.1:8686" yaml:"listen"`
-	// User is the name for basic authentication, with Password.
+	// User is the user name for basic authentication. It requires Password.
 	User string `yaml:"user"`
-	// Password is for basic authentication, with User.
+	// Password is the password for basic authentication. It requires User.
 	Password Secret `yaml:"password"`
-	// Token is a bearer token for Prometheus and other programs; browsers cannot send it.
+	// Token is the bearer token for Prometheus and other programs. Browsers cannot send
+	// it.
 	Token Secret `yaml:"token"`
-	// PasswordFile is a file with Password in one line.
+	// PasswordFile is a file that contains the value of Password in one line.
 	PasswordFile string `yaml:"password_file"`
-	// TokenFile is a file with Token in one line.
+	// TokenFile is a file that contains the value of Token in one line.
 	TokenFile string `yaml:"token_file"`
-	// ReadOnly refuses every request that could change something. Default true without
-	// credentials, false with them.
+	// ReadOnly refuses all requests that change something. The default is true without
+	// credentials, and false with credentials.
 	ReadOnly bool `yaml:"read_only"`
 	// ShowArgs lets River UI show the arguments of jobs, which may hold personal data.
 	ShowArgs bool `yaml:"show_args"`
 }
 
-// protected reports whether requests need credentials.
+// protected reports whether requests need credentials: a token, or a user and a password.
 func (h HTTP) protected() bool { return h.Token != "" || h.User != "" && h.Password != "" }
 
 // Log configures logging.
 type Log struct {
 	// Level is the lowest level that is logged.
 	Level Level `default:"info" yaml:"level"`
-	// Format is the format of log lines: auto is colored text on a terminal, else JSON.
+	// Format is the format of log lines. With auto, it is colored text on a terminal, and
+	// JSON otherwise.
 	Format Format `default:"auto" yaml:"format"`
 }
 
@@ -313,10 +334,10 @@ type Level string
 // Choices lists the levels.
 func (Level) Choices() []string { return []string{"debug", "info", "warn", "error"} }
 
-// Format is the form of log lines.
+// Format is auto, text or json.
 type Format string
 
-// The formats: Auto is colored text on a terminal and JSON otherwise.
+// FormatAuto is colored text on a terminal, and JSON otherwise.
 const (
 	FormatAuto Format = "auto"
 	FormatText Format = "text"
@@ -328,7 +349,7 @@ func (Format) Choices() []string {
 	return []string{string(FormatAuto), string(FormatText), string(FormatJSON)}
 }
 
-// DatabaseNames returns the names of the databases, in their order.
+// DatabaseNames returns the names of the databases in the order of the configuration.
 func (c *Config) DatabaseNames() []string {
 	return render.Each(c.Databases, func(db Database) string { return db.Name })
 }
@@ -343,14 +364,14 @@ func (c *Config) Database(name string) (Database, bool) {
 	return Database{}, false
 }
 
-// Problem returns a finding about a key, such as "databases.main.url", with the origin of
-// its value: file, line and column, or the variable or flag.
+// Problem returns a problem of a key, such as "databases.main.url". Its position is the
+// origin of the key's value: file, line and column, or the variable or flag.
 func (c *Config) Problem(key, message, fix string) problem.Problem {
 	return c.positions.Of(key).Problem(key, message, fix)
 }
 
-// EffectiveLimits returns the limits of the pace, replaced by those that the database
-// configures.
+// EffectiveLimits returns the limits of the database. A limit that is not configured is
+// the limit of the pace.
 func (d Database) EffectiveLimits() Limits {
 	own, pace := d.Limits, d.Pace.Limits()
 	return Limits{

@@ -8,8 +8,8 @@
 //
 // Each key has an environment variable: SEXTON_ and its path in capitals, with two
 // underscores between levels, as in SEXTON_DATABASES__MAIN__PACE=turbo. Lists are
-// separated by commas. Lists of mappings are YAML: [{table: issues, columns: [author_id]}].
-// ${…} in variables is not expanded.
+// separated by commas. Lists of mappings are YAML: [{table: issues, columns:
+// [author_id]}]. ${…} in variables is not expanded.
 //
 // If the file lists databases, a variable or flag can change but not add one, so that a
 // misspelled name is reported. Otherwise the environment defines databases by their URLs

@@ -27,7 +27,8 @@ import (
 	"sexton/internal/yamlfile"
 )
 
-// reference is the page whose blocks are made of the structs, their tags and comments.
+// reference is the page whose key blocks are generated from the structs of the
+// configuration, after the heading generated.
 const (
 	reference = "../../docs/configuration.md"
 	generated = "\n## All keys\n"
@@ -49,8 +50,8 @@ func TestConfigurationIsDocumented(t *testing.T) {
 		"docs/configuration.md differs from the structs: go test ./internal/config -run TestConfigurationIsDocumented -update")
 }
 
-// keyBlocks has one block of YAML for each part of the configuration, with each key, its
-// default and its comment.
+// keyBlocks returns one YAML block for each section of the configuration. A block has
+// each key with its default and its comment.
 func keyBlocks(t *testing.T) string {
 	d := documenter{test: t, comments: comments(t, "config.go", "components.go"), written: map[string]bool{}}
 	c := pgtest.Must(config.Load(config.Options{DatabaseURL: "postgres://localhost/app"}))(t)
@@ -76,7 +77,8 @@ type documenter struct {
 	test     *testing.T
 	comments map[string]string
 	defaults map[string]any
-	// written are the comments so far: keys of the same name and meaning have it once.
+	// written holds the comments that are in the page already. A key that appears again
+	// with the same comment is written without it.
 	written map[string]bool
 	out     strings.Builder
 }
@@ -98,18 +100,18 @@ func (d *documenter) rows(of reflect.Type, indent string, values any) {
 			field.Name)
 		comment = withKeys(comment, of)
 		comment = regexp.MustCompile("^"+key+" (?:(?:is|are) )?").ReplaceAllString(strings.TrimSuffix(comment, "."), "")
-		if limits := allowed(field); limits != "" {
+		if limits := allowedValues(field); limits != "" {
 			comment += " (" + limits + ")"
 		}
 		if !d.written[key+comment] {
 			d.comment(indent, comment)
 			d.written[key+comment] = true
 		}
-		d.out.WriteString(indent + shown(key, option, value) + "\n")
+		d.out.WriteString(indent + keyLine(key, option, value) + "\n")
 	}
 }
 
-// comment writes a comment in lines of at most 120 characters.
+// comment writes a YAML comment that wraps at 120 characters.
 func (d *documenter) comment(indent, text string) {
 	const width = 120
 	line := indent + "#"
@@ -123,9 +125,9 @@ func (d *documenter) comment(indent, text string) {
 	d.out.WriteString(line + "\n")
 }
 
-// shown is the line of a key with its default. Defaults that depend on the application
-// are left out.
-func shown(key, option string, value any) string {
+// keyLine returns the line of a key with its default. It leaves out defaults that depend
+// on the application.
+func keyLine(key, option string, value any) string {
 	switch list, isList := value.([]any); {
 	case option == "required":
 		return key + `: "${DATABASE_URL}"`
@@ -143,8 +145,8 @@ func shown(key, option string, value any) string {
 	return fmt.Sprintf("%s: %v", key, value)
 }
 
-// allowed says what a key may be set to, if its default does not show that.
-func allowed(field reflect.StructField) string {
+// allowedValues returns the accepted values of a key, if the default does not show them.
+func allowedValues(field reflect.StructField) string {
 	zero := reflect.Zero(field.Type).Interface()
 	if choice, ok := zero.(interface{ Choices() []string }); ok {
 		return strings.Join(choice.Choices(), ", ")
@@ -163,8 +165,8 @@ func allowed(field reflect.StructField) string {
 	return ""
 }
 
-// What editors say about the examples is what the program says. The defaults, of which
-// every key is shown, fit as well.
+// The schema accepts the examples of the documents, the configuration with all defaults,
+// and variables. It rejects configurations that Load rejects.
 func TestExamplesFitTheSchema(t *testing.T) {
 	t.Parallel()
 	compiler := jsonschema.NewCompiler()
@@ -179,7 +181,8 @@ func TestExamplesFitTheSchema(t *testing.T) {
 	texts := []string{string(pgtest.Must(os.ReadFile("../../deploy/example/sexton.yaml"))(t))}
 	for _, page := range pgtest.Must(filepath.Glob("../../docs/*.md"))(t) {
 		for _, block := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllStringSubmatch(string(pgtest.Must(os.ReadFile(page))(t)), -1) {
-			if filepath.Base(page) == "definitions.md" { // It shows what is wrong, too.
+			// The examples in definitions.md include wrong definitions.
+			if filepath.Base(page) == "definitions.md" {
 				continue
 			}
 			if strings.Contains(block[1], "\ndatabases:") || strings.HasPrefix(block[1], "databases:") {
@@ -199,12 +202,13 @@ func TestExamplesFitTheSchema(t *testing.T) {
 	} {
 		require.Error(t, fits(wrong), wrong)
 	}
-	require.Contains(t, string(config.Schema), `"description": "max_workers is how many jobs of one kind`)
+	require.Contains(t, string(config.Schema), `"description": "max_workers is the number of jobs of one kind`)
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// document writes dotted keys as YAML in flow style, numbers and booleans plain.
+// document returns a YAML file in flow style that sets the dotted keys. Numbers and
+// booleans are not quoted.
 func document(values map[string]string) string {
 	tree := map[string]any{"databases": map[string]any{"main": map[string]any{"url": url}}}
 	for key, value := range values {
@@ -221,7 +225,7 @@ func document(values map[string]string) string {
 			at[parts[len(parts)-1]] = raw
 		}
 	}
-	// Marshalling strings and valid raw messages cannot fail.
+	// json.Marshal cannot fail for strings and valid raw messages.
 	text, _ := json.Marshal(tree)
 	return string(text)
 }
@@ -232,7 +236,7 @@ func write(t require.TestingT, dir, name, text string) string {
 	return path
 }
 
-// reveal is Show with the secrets back in place.
+// reveal returns the YAML of Show with the secrets instead of ***.
 func reveal(c *config.Config) string {
 	text := string(c.Show().YAML())
 	for _, d := range c.Databases {
@@ -357,8 +361,8 @@ func TestSecretsAreHiddenEverywhere(t *testing.T) {
 	}))
 }
 
-// TestErrorsNeverRepeatValues puts a password where every value stands, by file, by
-// ${VARIABLE} and by override.
+// No error message contains the value of a key, whether the value is set in the file, by
+// ${VARIABLE}, or by a SEXTON_ variable.
 func TestErrorsNeverRepeatValues(t *testing.T) {
 	t.Parallel()
 
@@ -383,7 +387,8 @@ func TestErrorsNeverRepeatValues(t *testing.T) {
 	require.Greater(t, refused, 100)
 }
 
-// leaves returns the paths of all keys with a value. The database is main.
+// leaves returns the paths of all keys that have a value. The name of the database is
+// main.
 func leaves(of reflect.Type, path string) (paths []string) {
 	for field := range of.Fields() {
 		key, option, _ := strings.Cut(field.Tag.Get("yaml"), ",")

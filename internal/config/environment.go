@@ -15,7 +15,8 @@ const (
 	databasePrefix = prefix + "DATABASES__"
 )
 
-// override replaces values of the file by those of the environment and --database-url.
+// override replaces values of the file by the values of SEXTON_ variables and of
+// --database-url.
 func (l *loader) override(root *yamlfile.Node) {
 	names := databaseNames(root)
 	if len(names) == 0 {
@@ -44,8 +45,8 @@ func databaseNames(root *yamlfile.Node) (names []string) {
 	return names
 }
 
-// addDatabases adds the databases of the environment or the flag, and returns their
-// names, main first.
+// addDatabases adds the databases that variables or --database-url define. It returns
+// their names with main first.
 func (l *loader) addDatabases(root *yamlfile.Node) []string {
 	var names []string
 	for variable := range l.environ {
@@ -69,8 +70,8 @@ func (l *loader) addDatabases(root *yamlfile.Node) []string {
 	return names
 }
 
-// path returns the path of the key that a variable sets. Variables that are not for the
-// configuration, such as SEXTON_CONFIG, have none.
+// path returns the path of the key that a variable sets. It returns false for variables
+// that are not part of the configuration, such as SEXTON_CONFIG.
 func (l *loader) path(variable string, databases []string) ([]string, bool) {
 	name, ok := strings.CutPrefix(variable, prefix)
 	if !ok {
@@ -78,7 +79,8 @@ func (l *loader) path(variable string, databases []string) ([]string, bool) {
 	}
 	path := strings.Split(strings.ToLower(name), "__")
 	if path[0] == "databases" && len(path) > 1 {
-		// The name of a database may contain two underscores.
+		// The name of a database may contain two underscores, so the longest matching
+		// name wins.
 		longest := ""
 		for _, database := range databases {
 			if strings.HasPrefix(variable, variableName("databases", database, "")) && len(database) > len(longest) {
@@ -107,7 +109,7 @@ func (l *loader) path(variable string, databases []string) ([]string, bool) {
 	}
 	if len(path) == 1 || name != strings.ToUpper(name) {
 		l.problems.Add(problem.Problem{
-			Key: variable, Message: "the variable names no key of the configuration",
+			Key: variable, Message: "the variable is not a configuration key",
 			Fix: "write it in capitals, with two underscores between levels, as in SEXTON_LOG__LEVEL",
 		})
 		return nil, false
@@ -119,8 +121,8 @@ func variableName(path ...string) string {
 	return prefix + strings.ToUpper(strings.Join(path, "__"))
 }
 
-// URLVariable returns the environment variable from which the URL of a database was read,
-// or from which a configuration without a file would read it.
+// URLVariable returns the name of the variable that sets the URL of a database. If the
+// URL is in the file, it returns the variable that would set it.
 func (c *Config) URLVariable(name string) string {
 	path := []string{"databases", name, "url"}
 	variable := variableName(path...)

@@ -36,20 +36,20 @@ func TestEnvironmentMakesDatabases(t *testing.T) {
 	require.Equal(t, 10*time.Second, c.Databases[2].Limits.Runtime)
 	require.Equal(t, "main", c.Jobs.Database)
 
-	t.Run("but not without a url", func(t *testing.T) {
+	t.Run("a database without a URL is not added", func(t *testing.T) {
 		t.Parallel()
 		_, err := config.Load(config.Options{Dir: t.TempDir(), Environ: []string{"SEXTON_DATABASES__MAIN__PACE=turbo"}})
 		require.EqualError(t, err,
 			"SEXTON_DATABASES__MAIN__PACE: the variable names a database that is not configured "+
 				"(set its URL as well, as in SEXTON_DATABASES__MAIN__URL)")
 	})
-	t.Run("and not beside those of a file", func(t *testing.T) {
+	t.Run("a variable does not add a database to those of a file", func(t *testing.T) {
 		t.Parallel()
 		_, err := load(t, "databases: {main: {url: \""+url+"\"}}\n", "SEXTON_DATABASES__MIAN__URL="+url)
 		require.EqualError(t, err,
 			"SEXTON_DATABASES__MIAN__URL: the variable names a database that is not configured (the databases are main)")
 	})
-	t.Run("the one of DATABASE_URL can be changed", func(t *testing.T) {
+	t.Run("variables change the database of DATABASE_URL", func(t *testing.T) {
 		t.Parallel()
 		c := pgtest.Must(config.Load(config.Options{
 			Dir:     t.TempDir(),
@@ -83,7 +83,7 @@ func TestFlagReplacesTheFirstDatabase(t *testing.T) {
 func TestUnknownVariables(t *testing.T) {
 	t.Parallel()
 
-	const noKey = "the variable names no key of the configuration (write it in capitals, with two underscores between levels, as in SEXTON_LOG__LEVEL)"
+	const noKey = "the variable is not a configuration key (write it in capitals, with two underscores between levels, as in SEXTON_LOG__LEVEL)"
 	for variable, want := range map[string]string{
 		"SEXTON_LOG__LEVLE":                      "unknown key (did you mean level?)",
 		"SEXTON_EXTERNAL_DIFFS__SWEEP__GRACE":    "was removed (remove it and run `sexton diffs verify --remove`)",
@@ -102,7 +102,7 @@ func TestUnknownVariables(t *testing.T) {
 	}
 	_, err := load(t, "databases: {main: {url: \""+url+"\"}}\n", "SEXTON_CONFIG=", "SEXTON_PG_BIN=x", "SEXTON_FOO=x",
 		"sexton_log=x", "broken")
-	require.NoError(t, err, "variables that mean something else are left alone")
+	require.NoError(t, err, "variables that are not part of the configuration are ignored")
 }
 
 func TestListsOfMappingsInVariables(t *testing.T) {
@@ -122,8 +122,7 @@ func TestListsOfMappingsInVariables(t *testing.T) {
 		"SEXTON_GHOST_USERS__MOVE[0].columns: is empty")
 }
 
-// TestVariableEqualsFile sets random keys once in the file and once by variables and
-// expects the same.
+// A value has the same effect in the file and in a variable.
 func TestVariableEqualsFile(t *testing.T) {
 	t.Parallel()
 
@@ -217,16 +216,16 @@ func TestSecretsFromFiles(t *testing.T) {
 	_, err := load()
 	require.ErrorContains(t, err, "http.password_file: names a file that cannot be read: no such file or directory")
 	require.ErrorContains(t, err, "http.token_file: names a file that cannot be read")
-	require.NotContains(t, err.Error(), "http.user", "what follows from it is not said as well")
+	require.NotContains(t, err.Error(), "http.user", "the missing password and token are not reported in addition")
 
 	write(t, dir, "word", "geheim 1 \n")
 	token := write(t, t.TempDir(), "token", "geheim-2")
 	c := pgtest.Must(load("SEXTON_HTTP__TOKEN_FILE=" + token))(t)
-	require.Equal(t, "geheim 1 ", string(c.HTTP.Password), "only the line's end is not part of it")
+	require.Equal(t, "geheim 1 ", string(c.HTTP.Password), "only the line end is removed")
 	require.Equal(t, "geheim-2", string(c.HTTP.Token))
 	shown := string(c.Show().YAML())
 	require.NotContains(t, shown, "geheim")
-	require.NotContains(t, shown, "***", "the file is named instead")
+	require.NotContains(t, shown, "***", "the path of the file is shown instead of the password")
 	require.Contains(t, shown, `password_file: `+filepath.Join(dir, "word"))
 
 	for content, want := range map[string]string{

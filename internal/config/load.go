@@ -14,33 +14,35 @@ import (
 	"sexton/internal/yamlfile"
 )
 
-// DefaultFile is the configuration file that is read if none is named and it exists.
+// DefaultFile is the configuration file that Load reads if it exists and no other file is
+// named.
 const DefaultFile = "sexton.yaml"
 
 //go:embed defaults.yaml
 var defaultLists []byte
 
-// defaults returns the default lists, from an embedded file. Other defaults are in the
-// tags of Config.
+// defaults returns a Config with GitLab's lists from the embedded defaults.yaml. The
+// field tags of Config have the other defaults.
 func defaults() (c Config) {
 	root, _ := yamlfile.Parse("defaults.yaml", defaultLists)
 	_, _ = root.Decode("", &c, nil)
 	return c
 }
 
-// Options are the command line flags and the environment.
+// Options are the command line flags and the environment of the process.
 type Options struct {
-	// Path is --config. If it is empty, SEXTON_CONFIG is used, then DefaultFile.
+	// Path is the value of --config. If it is empty, Load uses SEXTON_CONFIG, and then
+	// DefaultFile.
 	Path string
-	// DatabaseURL is --database-url.
+	// DatabaseURL is the value of --database-url.
 	DatabaseURL string
-	// Environ is the environment in os.Environ's form.
+	// Environ is the environment in the form of os.Environ.
 	Environ []string
-	// Dir is the folder of relative paths, by default the working directory. Paths in the
-	// file are relative to the folder of the file.
+	// Dir is the folder to which paths in flags and variables are relative. The default
+	// is the working directory. Paths in the file are relative to the folder of the file.
 	Dir string
-	// WithoutURL accepts a configuration without databases or without their URLs, for
-	// commands that only print it.
+	// WithoutURL accepts a configuration without databases, or without their URLs.
+	// Commands that only print the configuration set it.
 	WithoutURL bool
 }
 
@@ -103,7 +105,8 @@ func (l *loader) load() *Config {
 	return &c
 }
 
-// aboutDatabases reports whether an earlier problem explains why there is no database.
+// aboutDatabases reports whether a problem of the databases has been found already. The
+// problem "no database is configured" would then be redundant.
 func (l *loader) aboutDatabases() bool {
 	return slices.ContainsFunc(l.problems, func(p problem.Problem) bool {
 		return strings.HasPrefix(p.Key, "databases") || strings.HasPrefix(p.Key, prefix+"DATABASES")
@@ -123,8 +126,9 @@ func noDatabase(path string) problem.Problem {
 	return p
 }
 
-// readFile returns the path of the file, or "" if there is none, and its content, or nil
-// if that cannot be read.
+// readFile returns the path and the content of the configuration file. Without a file,
+// the path is "" and the content is empty. If the file cannot be read, the content is
+// nil.
 func (l *loader) readFile() (string, *yamlfile.Node) {
 	path, source := l.options.Path, "--config"
 	if path == "" {
@@ -157,8 +161,7 @@ func (l *loader) readFile() (string, *yamlfile.Node) {
 	return path, root
 }
 
-// resolve makes path relative to dir unless it is absolute or dir is the working
-// directory.
+// resolve joins a relative path to dir. It returns absolute paths unchanged.
 func resolve(dir, path string) string {
 	if filepath.IsAbs(path) {
 		return path
@@ -166,8 +169,8 @@ func resolve(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// resolvePaths makes the paths in c relative to dir if a variable sets them, or if there
-// is no file. Otherwise they are relative to the folder of the file.
+// resolvePaths resolves the relative paths in c. A path from the file is relative to
+// fileDir. A path from a variable, or a default without a file, is relative to dir.
 func (c *Config) resolvePaths(dir, fileDir string) {
 	base := func(key string) string {
 		if fileDir == "." || c.positions[key].Source != "" {
@@ -192,7 +195,7 @@ func (c *Config) resolvePaths(dir, fileDir string) {
 	c.ExternalDiffs.Bucket = AbsoluteBucket(c.ExternalDiffs.Bucket, base("external_diffs.bucket"))
 }
 
-// AbsoluteBucket returns a file:// URL with an absolute path. A relative path starts at
+// AbsoluteBucket makes the path of a file:// URL absolute. Relative paths are relative to
 // dir.
 func AbsoluteBucket(bucket URL, dir string) URL {
 	if path, ok := strings.CutPrefix(string(bucket), "file://"); ok && path != "" && path[0] != '/' {

@@ -18,14 +18,15 @@ import (
 
 const url = "postgres://app@localhost:5432/app"
 
-// folder makes a folder with text as its sexton.yaml.
+// folder returns a new folder with a sexton.yaml that contains text.
 func folder(t *testing.T, text string) string {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, config.DefaultFile), []byte(text), 0o600))
 	return dir
 }
 
-// load reads text as sexton.yaml and returns errors without the folder in their places.
+// load loads text as sexton.yaml. The errors have the path of the file without the
+// folder.
 func load(t *testing.T, text string, environ ...string) (*config.Config, error) {
 	dir := folder(t, text)
 	c, err := config.Load(config.Options{Dir: dir, Environ: environ})
@@ -81,7 +82,7 @@ func TestLoadGivesDefaultsToADatabaseURL(t *testing.T) {
 	})
 }
 
-func TestLoadReadsTheDesignsExample(t *testing.T) {
+func TestLoadReadsAnExampleWithTwoDatabases(t *testing.T) {
 	t.Parallel()
 
 	c := pgtest.Must(load(t, `
@@ -166,7 +167,7 @@ func TestLoadErrors(t *testing.T) {
 				"?sslmode=verify-full&sslrootcert=/nowhere/ca.pem\"}}\n",
 			"sexton.yaml:1:25: databases.main.url: names a file that cannot be read: no such file or directory",
 		},
-		"cleaner of nobody": {
+		"unknown cleaner_class": {
 			with("ghost_users:\n  delete:\n    - {table: keys, columns: [user_id], cleaner_class: Broom}\n"),
 			"sexton.yaml:4:56: ghost_users.delete[0].cleaner_class: must be Ci::JobArtifacts::LooseForeignKeyCleanerService (write event: true, which does the same)",
 		},
@@ -175,7 +176,7 @@ func TestLoadErrors(t *testing.T) {
 			"sexton.yaml:3:29: adjourned_groups.enabled: supports only GitLab's users, because GitLab's groups refer to them " +
 				"(set adjourned_groups.groups.table, or remove ghost_users.users)",
 		},
-		"event of what stays": {
+		"event for nullified rows": {
 			with("ghost_users:\n  nullify:\n    - {table: keys, columns: [user_id], event: true}\n"),
 			"sexton.yaml:4:41: ghost_users.nullify[0].event: unknown key (known keys: table, columns)",
 		},
@@ -267,7 +268,7 @@ func TestLoadErrors(t *testing.T) {
 	})
 }
 
-func TestLoadAllowsWhatIsReasonable(t *testing.T) {
+func TestLoadAcceptsUncommonValues(t *testing.T) {
 	t.Parallel()
 
 	for _, rest := range []string{
@@ -307,7 +308,7 @@ func TestLoadFindsTheFile(t *testing.T) {
 	}))
 	require.Equal(t, "other", name(config.Options{Path: filepath.Join(other, "other.yaml")}))
 
-	t.Run("paths in it start from its folder", func(t *testing.T) {
+	t.Run("paths in the file are relative to its folder", func(t *testing.T) {
 		t.Parallel()
 		c := pgtest.Must(config.Load(config.Options{
 			Dir: dir, Path: "conf/other.yaml",
@@ -317,7 +318,7 @@ func TestLoadFindsTheFile(t *testing.T) {
 			c.LooseForeignKeys.Definitions)
 		require.Equal(t, config.URL("file://"+filepath.Join(other, "diffs")), c.ExternalDiffs.Bucket)
 	})
-	t.Run("paths in variables start from the working folder", func(t *testing.T) {
+	t.Run("paths in variables are relative to the working directory", func(t *testing.T) {
 		t.Parallel()
 		c := pgtest.Must(config.Load(config.Options{Dir: dir, Path: "conf/other.yaml", Environ: []string{
 			"SEXTON_LOOSE_FOREIGN_KEYS__DEFINITIONS=a.yml, b.yml", "SEXTON_EXTERNAL_DIFFS__BUCKET=file://./diffs",
@@ -326,7 +327,7 @@ func TestLoadFindsTheFile(t *testing.T) {
 			c.LooseForeignKeys.Definitions)
 		require.Equal(t, config.URL("file://"+filepath.Join(dir, "diffs")), c.ExternalDiffs.Bucket)
 	})
-	t.Run("a file that is named must exist", func(t *testing.T) {
+	t.Run("a named file must exist", func(t *testing.T) {
 		t.Parallel()
 		for source, options := range map[string]config.Options{
 			"--config":      {Dir: dir, Path: "no.yaml"},
@@ -338,7 +339,7 @@ func TestLoadFindsTheFile(t *testing.T) {
 				filepath.Join(dir, "no.yaml"), source))
 		}
 	})
-	t.Run("nothing at all", func(t *testing.T) {
+	t.Run("no file and no variable", func(t *testing.T) {
 		t.Parallel()
 		_, err := config.Load(config.Options{Dir: t.TempDir()})
 		require.EqualError(t, err,

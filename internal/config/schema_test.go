@@ -21,8 +21,8 @@ import (
 	"sexton/internal/yamlfile"
 )
 
-// TestSchemasFollowTheStructs compares the schemas for editors with the structs, their
-// tags and comments. With -update it writes them.
+// The JSON schemas for editors match the structs, their tags and comments. With -update,
+// the test writes the schemas.
 func TestSchemasFollowTheStructs(t *testing.T) {
 	t.Parallel()
 	const draft = "http://json-schema.org/draft-07/schema#"
@@ -50,7 +50,8 @@ func TestSchemasFollowTheStructs(t *testing.T) {
 	}
 }
 
-// comments returns the comments above the fields of structs in Go files, by Struct.Field.
+// comments returns the comments above the fields of structs in Go files. The keys have
+// the form Struct.Field.
 func comments(t *testing.T, files ...string) map[string]string {
 	comments := map[string]string{}
 	structure := regexp.MustCompile(`(?ms)^type (\w+) struct \{\n(.*?)^\}`)
@@ -67,8 +68,8 @@ func comments(t *testing.T, files ...string) map[string]string {
 	return comments
 }
 
-// schemaOf describes what yamlfile decodes into a struct. A variable may stand for any
-// value if the file is read with variables.
+// schemaOf returns the JSON schema of a struct that yamlfile decodes. If variables is
+// set, ${VARIABLE} is accepted in place of any value.
 func schemaOf(t reflect.Type, comments map[string]string, variables bool) map[string]any {
 	properties, required := map[string]any{}, []string{}
 	for field := range t.Fields() {
@@ -106,7 +107,7 @@ func schemaOf(t reflect.Type, comments map[string]string, variables bool) map[st
 	}
 }
 
-// withKeys replaces the names of fields in a comment by their keys.
+// withKeys replaces the names of fields in a comment by their YAML keys.
 func withKeys(comment string, of reflect.Type) string {
 	for field := range of.Fields() {
 		key, _, _ := strings.Cut(field.Tag.Get("yaml"), ",")

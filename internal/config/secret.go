@@ -13,13 +13,13 @@ import (
 	"sexton/internal/yamlfile"
 )
 
-// mask replaces hidden texts.
+// mask is printed in place of secrets.
 const mask = "***"
 
-// Secret is a text that is never printed; string(s) returns it.
+// Secret is a text that is printed as ***. The conversion string(s) returns the text.
 type Secret string
 
-// String returns *** if the secret is set.
+// String returns *** if the secret is not empty.
 func (s Secret) String() string {
 	if s == "" {
 		return ""
@@ -27,14 +27,14 @@ func (s Secret) String() string {
 	return mask
 }
 
-// MarshalYAML hides the secret.
+// MarshalYAML returns *** if the secret is not empty.
 func (s Secret) MarshalYAML() (any, error) { return s.String(), nil }
 
 // GoString hides the secret from %#v.
 func (s Secret) GoString() string { return s.String() }
 
-// URL is a connection string, as a URL or, for Postgres, in its keyword=value form;
-// string(u) returns it.
+// URL is a connection string: a URL or, for Postgres, keyword=value pairs. It is printed
+// with *** for passwords. The conversion string(u) returns the text.
 type URL string
 
 // String returns the connection string with *** for its passwords.
@@ -46,22 +46,22 @@ func (u URL) String() string {
 	return hideInKeywords(text)
 }
 
-// MarshalYAML hides the passwords.
+// MarshalYAML returns the connection string with *** for its passwords.
 func (u URL) MarshalYAML() (any, error) { return u.String(), nil }
 
 // GoString hides the passwords from %#v.
 func (u URL) GoString() string { return u.String() }
 
-// hideInURL masks passwords in a URL without its scheme. It edits the text instead of
-// rendering a parsed URL, so that all other parts are unchanged.
+// hideInURL masks passwords in a URL without its scheme. It edits the text, because
+// rendering a parsed URL would also change other parts.
 func hideInURL(rest string) string {
 	end := len(rest)
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
 		end = i
 	}
 	if !strings.Contains(rest[:end], "@") && strings.Contains(rest[:end], ":") {
-		// The password may contain one of /?#, so that the part before it looks like host
-		// and port. The last @ then ends the password.
+		// The password may contain /, ? or #. The text before that character then looks
+		// like host and port, and the password ends at the last @.
 		end = max(end, strings.LastIndex(rest, "@")+1)
 	}
 	authority, rest := rest[:end], rest[end:]
@@ -85,8 +85,8 @@ func hideInURL(rest string) string {
 	return authority + path + "?" + strings.Join(pairs, "&")
 }
 
-// hideInKeywords masks passwords in a keyword=value string. It follows libpq: spaces
-// around =, values in single quotes, backslash escapes.
+// hideInKeywords masks passwords in a keyword=value string. Like libpq, it allows spaces
+// around =, values in single quotes, and backslash escapes.
 func hideInKeywords(text string) string {
 	var out strings.Builder
 	for text != "" {
@@ -138,8 +138,9 @@ func isSecretKey(key string) bool {
 	})
 }
 
-// checkURL returns the error of a connection string, if any. The messages of the parser
-// are not used: they repeat parts of a malformed text, which may be the password.
+// checkURL returns what is wrong with a connection string, and the fix. It does not
+// return the parser's message, which repeats parts of a malformed string and may contain
+// the password.
 func checkURL(u URL) (message, fix string) {
 	if strings.TrimSpace(string(u)) == "" {
 		return "is empty", "write postgres://user:password@host:5432/database"
@@ -158,7 +159,8 @@ func checkURL(u URL) (message, fix string) {
 // maxSecret is the maximum size of a secret file, in bytes.
 const maxSecret = 4 << 10
 
-// secretFile reads the secret of key from the file that key_file names, if it names one.
+// secretFile sets the secret of the given key to the content of the file at path. It does
+// nothing if path is empty.
 func (v *validator) secretFile(key, path string, secret *Secret) {
 	if path == "" {
 		return
@@ -171,13 +173,15 @@ func (v *validator) secretFile(key, path string, secret *Secret) {
 	text, err := readSecret(path)
 	if err != nil {
 		v.fail(file, err.Error(), "")
-		text = mask // Suppresses further findings.
+		// A secret that is not empty suppresses further findings about missing
+		// credentials.
+		text = mask
 	}
 	*secret = Secret(text)
 }
 
-// readSecret returns the text of a file without its last line end. Errors do not repeat
-// the text.
+// readSecret returns the content of a file without its last line end. Errors do not
+// repeat the content.
 func readSecret(path string) (string, error) {
 	text, err := yamlfile.ReadFile(path)
 	secret := strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")

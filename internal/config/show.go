@@ -10,18 +10,18 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// Shown is a configuration for people, with all keys in their order and without secrets.
+// Shown is a configuration for printing. It has all keys in their order, and no secrets.
 type Shown struct{ sections yaml.MapSlice }
 
-// Show returns the effective configuration: secrets as ***, limits as they apply, paths
-// absolute.
+// Show returns the effective configuration. Secrets are ***, limits of the pace are
+// filled in, and paths are absolute.
 func (c *Config) Show() Shown {
 	shown := *c
 	shown.LooseForeignKeys.Definitions = nil
 	for _, path := range c.LooseForeignKeys.Definitions {
 		shown.LooseForeignKeys.Definitions = append(shown.LooseForeignKeys.Definitions, absolute(path))
 	}
-	// The content of a file is not shown in addition to its path.
+	// If a secret comes from a file, only the path of the file is shown.
 	if path := &shown.HTTP.PasswordFile; *path != "" {
 		*path, shown.HTTP.Password = absolute(*path), ""
 	}
@@ -29,14 +29,16 @@ func (c *Config) Show() Shown {
 		*path, shown.HTTP.Token = absolute(*path), ""
 	}
 	var s Shown
-	// Every type of Config can be encoded: TestShowHasEveryKeyWithItsDefault.
+	// Marshaling cannot fail: TestShowHasEveryKeyWithItsDefault encodes every type of
+	// Config.
 	text, _ := yaml.MarshalWithOptions(shown, yaml.CustomMarshaler[[]Database](encodeDatabases),
 		yaml.CustomMarshaler[time.Duration](encodeDuration), yaml.CustomMarshaler[string](quoteText))
 	_ = yaml.UnmarshalWithOptions(text, &s.sections, yaml.UseOrderedMap())
 	return s
 }
 
-// quoteText quotes a text: the library leaves some plain that it reads as mappings.
+// quoteText quotes every text. The YAML library does not quote some texts that it then
+// reads as mappings.
 func quoteText(s string) ([]byte, error) { return json.Marshal(s) }
 
 func absolute(path string) string {
@@ -58,12 +60,13 @@ func encodeDatabases(all []Database) ([]byte, error) {
 
 var emptyTail = regexp.MustCompile(`(h)0m0s$|(m)0s$`)
 
-// encodeDuration returns 30m instead of 30m0s.
+// encodeDuration removes trailing zero units: it returns 30m instead of 30m0s.
 func encodeDuration(d time.Duration) ([]byte, error) {
 	return []byte(emptyTail.ReplaceAllString(d.String(), "$1$2")), nil
 }
 
-// Enabled leaves out the keys of sections with enabled: false, apart from that one.
+// Enabled returns the configuration without the keys of disabled sections. A disabled
+// section has only the key enabled.
 func (s Shown) Enabled() Shown {
 	var out Shown
 	for _, section := range s.sections {
@@ -75,7 +78,8 @@ func (s Shown) Enabled() Shown {
 	return out
 }
 
-// YAML returns a file that Load reads after the secrets are filled in.
+// YAML returns a configuration file. Load accepts it after *** is replaced by the
+// secrets.
 func (s Shown) YAML() []byte {
 	text, _ := yaml.MarshalWithOptions(s.sections, yaml.IndentSequence(true), yaml.CustomMarshaler[string](encodeText))
 	return text
@@ -83,11 +87,11 @@ func (s Shown) YAML() []byte {
 
 var (
 	plain = regexp.MustCompile(`^([A-Za-z_/][A-Za-z0-9_./-]*|([0-9.]+(ns|µs|ms|s|m|h))+)$`)
-	// word matches the words of YAML 1.1, which has more than true, false and null.
+	// word matches the words that YAML 1.1 does not read as texts.
 	word = regexp.MustCompile(`^(?i)(true|false|null|yes|no|on|off|y|n)$`)
 )
 
-// encodeText quotes a text unless it is plain.
+// encodeText quotes a text unless YAML reads it as the same text without quotes.
 func encodeText(text string) ([]byte, error) {
 	text = strings.ReplaceAll(text, "${", "$${")
 	if plain.MatchString(text) && !word.MatchString(text) {
@@ -96,7 +100,7 @@ func encodeText(text string) ([]byte, error) {
 	return json.Marshal(text)
 }
 
-// MarshalJSON returns one object with the keys in their order.
+// MarshalJSON returns a JSON object with the keys in their order.
 func (s Shown) MarshalJSON() ([]byte, error) {
 	return yaml.MarshalWithOptions(s.sections, yaml.JSON(), yaml.CustomMarshaler[string](quoteText))
 }

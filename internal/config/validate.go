@@ -21,9 +21,10 @@ import (
 )
 
 const (
-	// maxStatement is the longest statement_timeout. Leases are longer.
+	// maxStatement is the largest accepted jobs.statement_timeout.
 	maxStatement = time.Minute
-	// maxIdentifier is the number of bytes after which Postgres cuts names.
+	// maxIdentifier is the maximum length of a Postgres identifier in bytes. Postgres
+	// truncates longer names.
 	maxIdentifier = 63
 )
 
@@ -31,11 +32,11 @@ var databaseName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 
 const pathName = `(?:[a-z_][a-z0-9_$]*|"(?:[^"\x00]|"")+")`
 
-// searchPath is a list of names as in SET search_path.
+// searchPath matches a list of schema names, as in SET search_path.
 var searchPath = regexp.MustCompile(`^\s*` + pathName + `(?:\s*,\s*` + pathName + `)*\s*$`)
 
-// validator checks values of the right type. A value with an earlier problem is not
-// checked.
+// validator checks values that have the right type. It ignores values for which an
+// earlier problem has been reported.
 type validator struct {
 	config           *Config
 	before, problems problem.List
@@ -59,8 +60,8 @@ func (v *validator) given(key string) bool {
 	return ok
 }
 
-// keys checks configured values below path against the field's tag `check`, and every
-// schedule. Defaults are not checked.
+// keys checks the values that are configured below path: numbers and durations against
+// the field's tag `check`, and the syntax of schedules. It does not check defaults.
 func (v *validator) keys(path string, section reflect.Value) {
 	for i := range section.NumField() {
 		field, value := section.Type().Field(i), section.Field(i)
@@ -84,8 +85,9 @@ func (v *validator) keys(path string, section reflect.Value) {
 	}
 }
 
-// number checks a number or duration against a rule: positive, not negative (with the
-// meaning of 0), or bounds such as 1s..10m, before which "0s, or " allows 0.
+// number checks a number or duration against the rule of a `check` tag. The rule is
+// "positive", "not negative" (optionally followed by the meaning of 0), or bounds such as
+// "1s..10m". "0s, or " before the bounds also allows 0.
 func (v *validator) number(key, rule string, value reflect.Value) {
 	n, duration := value.Int(), value.Type() == reflect.TypeFor[time.Duration]()
 	bounds, zero := strings.CutPrefix(rule, "0s, or ")
@@ -105,7 +107,7 @@ func (v *validator) number(key, rule string, value reflect.Value) {
 	}
 }
 
-// numberOf returns the value of a bound in a tag.
+// numberOf returns the value of a bound in a `check` tag.
 func numberOf(text string, duration bool) int64 {
 	if duration {
 		d, _ := time.ParseDuration(text)
@@ -240,7 +242,7 @@ func isLoopback(host string) bool {
 	return err == nil && address.IsLoopback()
 }
 
-// components checks the optional jobs, except for the rules in tags.
+// components checks the optional jobs, except for the rules in `check` tags.
 func (v *validator) components() {
 	c := v.config
 	v.users()
@@ -268,8 +270,8 @@ func (v *validator) components() {
 	}
 }
 
-// users removes GitLab's default lists if another table of users is configured. It also
-// checks the keys that only such a table may have.
+// users checks the keys of ghost_users that depend on the table of users. If a table
+// other than GitLab's is configured, it also removes GitLab's default lists.
 func (v *validator) users() {
 	g := &v.config.GhostUsers
 	v.config.LooseForeignKeys.Undo.usersTable = g.Users.Table
@@ -310,8 +312,8 @@ func (v *validator) users() {
 	}
 }
 
-// groups checks the keys that groups other than GitLab's may have, and those they must
-// have.
+// groups checks the keys of adjourned_groups that depend on the table of groups. A
+// configured table requires some keys, and GitLab's table excludes them.
 func (v *validator) groups() {
 	a := &v.config.AdjournedGroups
 	if a.Groups.Table == "" {
