@@ -18,8 +18,8 @@ func Group(use, short, example string, commands ...*cobra.Command) *cobra.Comman
 			}
 			return cobra.NoArgs(cmd, args)
 		},
-		// Without RunE, cobra prints the help instead of calling Args. The usage text has no
-		// line for the command alone.
+		// Without RunE, cobra prints the help instead of calling Args. The usage text has
+		// no line for the command alone.
 		RunE:                  func(*cobra.Command, []string) error { return nil },
 		DisableFlagsInUseLine: true,
 	}

@@ -14,12 +14,12 @@ import (
 	"sexton/internal/render"
 )
 
-// oldTransaction is the age from which an open transaction is a finding.
+// oldTransaction is the default age from which an open transaction is a finding.
 const oldTransaction = time.Hour
 
 const holdsBack = "it prevents vacuum from removing dead rows, and delays rechecks of deletions since then"
 
-// transactions finds old transactions.
+// transactions finds old open transactions.
 func (t Target) transactions(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	type row struct {
 		PID                      int32
@@ -53,10 +53,10 @@ func (t Target) prepared(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 func (t Target) oldAge() time.Duration { return cmp.Or(t.OldTransaction, oldTransaction) }
 
 // overdue is the time after which a due tombstone is a finding. Parents take turns, so a
-// large backlog of one parent does not delay others for this long.
+// large backlog of one parent does not delay other parents for this long.
 const overdue = time.Hour
 
-// tombstones finds tombstones without a definition, and overdue ones.
+// tombstones finds tombstones whose parent no definition names, and overdue tombstones.
 func (t Target) tombstones(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	waiting, err := t.Database.Names.Queries(tx).TombstoneParents(ctx)
 	if err != nil {

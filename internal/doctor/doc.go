@@ -1,14 +1,14 @@
-// Package doctor finds problems that prevent or delay Sexton's work, before a growing
-// backlog shows them: server, settings, roles, clocks, notifications and workers. Its
-// entry points are Examine, for one database, and ExamineWorkers.
+// Package doctor finds problems that prevent or delay Sexton's work: in the server, its
+// settings, roles, clocks, notifications and workers. It finds them before a backlog
+// grows. Its entry points are Examine, for one database, and ExamineWorkers.
 //
 //	Target ──► Examine ────────┐
 //	Workers ─► ExamineWorkers ─┼─► Report: checks, and findings with severity and fix
 //	components' own checks ────┘
 //
-// The invariant: nothing is changed. Checks run in READ ONLY transactions, and the one
-// notification has its own channel.
+// The invariant: checks change nothing. They run in READ ONLY transactions. The only
+// notification that a check sends uses its own channel.
 //
-// A check that finds a problem, or fails, does not prevent the others. Package operator
+// If a check fails or finds a problem, the other checks still run. Package operator
 // examines all databases together.
 package doctor

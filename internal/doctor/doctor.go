@@ -22,14 +22,16 @@ import (
 
 // Finding is one problem that a check has found.
 type Finding struct {
-	// Severity is error if work is not done or not recorded, warning if it is slow or
-	// late, and info if the state may be intended.
+	// Severity is error if work is not done or not recorded, and warning if work is slow
+	// or late. It is info if the state may be intended.
 	Severity problem.Severity `json:"severity"`
-	// Check is the name of the check. Database is the configured name, empty if the
-	// finding concerns no single database. Report sets both.
+	// Check is the name of the check, and Database the configured name of the database.
+	// Database is empty if the finding concerns no single database. Report sets both
+	// fields.
 	Check    string `json:"check"`
 	Database string `json:"database"`
-	// Object is the subject of the finding: a table, a role, a setting, a key of a file.
+	// Object is the subject of the finding: a table, a role, a setting, or a key of a
+	// file.
 	Object  string `json:"object"`
 	Message string `json:"message"`
 	// Fix is a statement, a command or an instruction that solves the problem.
@@ -44,13 +46,14 @@ func One(severity problem.Severity, object, message, fix string) []Finding {
 // Result is the result of a check.
 type Result string
 
-// The results.
+// The constants are all values of Result.
 const (
 	OK    Result = "ok"
 	Found Result = "found"
-	// Failed means that the check could not run. A finding has the reason.
+	// Failed means that the check could not run. A finding contains the error.
 	Failed Result = "failed"
-	// Skipped means that a finding of another check makes the check pointless.
+	// Skipped means that the check does not apply, for example because an earlier check
+	// had a finding.
 	Skipped Result = "skipped"
 )
 
@@ -61,24 +64,25 @@ type Check struct {
 	Result   Result `json:"result"`
 }
 
-// Report collects checks and findings in order.
+// Report collects the results of checks and their findings, in the order of the checks.
 type Report struct {
-	// Roles are the checked roles, by database.
+	// Roles maps the names of databases to the checked roles.
 	Roles    map[string]Role `json:"roles"`
 	Findings []Finding       `json:"findings"`
 	Checks   []Check         `json:"checks"`
 }
 
-// NewReport returns an empty report. Its empty lists are JSON arrays, not null.
+// NewReport returns an empty report. Its lists are not nil, so that they are JSON arrays.
 func NewReport() *Report {
 	return &Report{Roles: map[string]Role{}, Findings: []Finding{}, Checks: []Check{}}
 }
 
-// patience limits the time of one check: another session may have locked the catalog.
-const patience = 20 * time.Second
+// checkTimeout limits the time of one check, because another session may have locked the
+// catalog.
+const checkTimeout = 20 * time.Second
 
-// Findings converts problems of files to findings, without duplicates: a cycle has the
-// same problem in several definitions.
+// Findings converts problems of files to findings. It removes duplicates, because a cycle
+// is the same problem in several definitions.
 func Findings(problems problem.List) []Finding {
 	found := make([]Finding, 0, len(problems))
 	for _, p := range problems {
@@ -101,14 +105,15 @@ func Findings(problems problem.List) []Finding {
 	return found
 }
 
-// sqlStart matches a fix that is SQL.
+// sqlStart matches a fix that is an SQL statement.
 var sqlStart = regexp.MustCompile(`^(ALTER|COMMIT|CREATE|DELETE|DROP|GRANT|REINDEX|REVOKE|SELECT|UPDATE) `)
 
-// Run runs a check, adds its findings, and reports whether it had none.
+// Run runs a check and adds its findings to the report. It returns true if the check has
+// no finding.
 func (r *Report) Run(ctx context.Context, check, database string,
 	examine func(context.Context) ([]Finding, error),
 ) bool {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	found, err := examine(ctx)
 	result := OK
@@ -130,7 +135,7 @@ func (r *Report) Run(ctx context.Context, check, database string,
 	return result == OK
 }
 
-// RunIf runs a check if applies is set, and otherwise records it as skipped.
+// RunIf runs a check if applies is set, and otherwise records the check as skipped.
 func (r *Report) RunIf(ctx context.Context, applies bool, check, database string,
 	examine func(context.Context) ([]Finding, error),
 ) bool {
@@ -152,8 +157,8 @@ func (r *Report) Count(severity problem.Severity) int {
 	return n
 }
 
-// Sick reports whether a finding is an error or a warning. Information does not count,
-// so that checks can pass before the first worker runs.
+// Sick reports whether a finding is an error or a warning. It ignores information, so
+// that the report is healthy before the first worker runs.
 func (r *Report) Sick() bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity != problem.Info })
 }
@@ -173,43 +178,43 @@ func fixFor(err error) string {
 //go:embed queries
 var sqlFiles embed.FS
 
-// sqlText returns an embedded query.
+// sqlText returns the embedded query with the given name.
 func sqlText(name string) string {
 	text, _ := sqlFiles.ReadFile("queries/" + name + ".sql")
 	return string(text)
 }
 
-// Target is a connected database and its configuration.
+// Target is a connected database with the values that its checks need.
 type Target struct {
 	Database database.Database
-	// Installed reports that the database has Sexton's tables in the versions that this
-	// program needs.
+	// Installed reports whether the database has Sexton's tables in the versions that
+	// this program needs.
 	Installed bool
-	// Schema lists the objects of Sexton on which the worker's role needs rights.
+	// Schema lists the objects of Sexton on which the worker's role needs privileges.
 	Schema migrate.Database
-	// Role is the role whose rights are checked.
+	// Role is the role whose privileges are checked.
 	Role Role
 	// Connections is the maximum number of connections of one worker to this database.
 	Connections int
-	// Parents are the tracked tables; nil if the definitions cannot be read.
+	// Parents lists the tracked tables. It is nil if the definitions cannot be read.
 	Parents []Parent
 
-	// OldTransaction is the age from which a transaction is a finding; 0 means 1 h.
+	// OldTransaction is the age from which an open transaction is a finding. 0 means 1 h.
 	OldTransaction time.Duration
-	// Hearing is the maximum time for a notification to arrive; 0 means 2 s.
-	Hearing time.Duration
+	// NotifyTimeout is the maximum time for a notification to arrive. 0 means 2 s.
+	NotifyTimeout time.Duration
 }
 
-// Role is a database role whose rights are checked.
+// Role is a database role whose privileges are checked.
 type Role struct {
 	Name string `json:"role"`
-	// Other reports that the checks connect with another role.
+	// Other reports whether the checks connect as a different role.
 	Other bool `json:"other"`
-	// Source is one of the sources below.
+	// Source is Named, Worker or OfURL.
 	Source string `json:"source"`
 }
 
-// The values of Role.Source: where the checked role comes from.
+// The constants are the values of Role.Source: the reasons why the role is checked.
 const (
 	Named  = "named by --role"
 	Worker = "role of the newest running worker"
@@ -219,38 +224,38 @@ const (
 // Parent is a table whose deletions are recorded.
 type Parent struct {
 	Schema, Table string
-	// Recorded is the table's name in tombstones.
+	// Recorded is the name of the table in tombstones.
 	Recorded string
 }
 
-// check is one check of Examine.
+// check is one check that Examine runs.
 type check struct {
 	name string
 	run  func(context.Context) ([]Finding, error)
-	// needs reports whether the check applies, given the names of the checks that passed;
-	// nil means always.
+	// needs reports whether the check applies. passed holds the names of earlier checks
+	// without findings. If needs is nil, the check always applies.
 	needs func(passed map[string]bool) bool
 }
 
-// checks returns all checks in order.
+// checks returns all checks of a database in order.
 func (t Target) checks() []check {
 	reading := func(run func(context.Context, pgx.Tx) ([]Finding, error)) func(context.Context) ([]Finding, error) {
 		return func(ctx context.Context) ([]Finding, error) { return t.read(ctx, run) }
 	}
-	// LISTEN is not allowed during recovery.
-	hears := func(passed map[string]bool) bool { return passed["recovery"] }
-	own := func(map[string]bool) bool { return !t.Role.Other }
+	// Postgres does not allow LISTEN during recovery.
+	writable := func(passed map[string]bool) bool { return passed["recovery"] }
+	sameRole := func(map[string]bool) bool { return !t.Role.Other }
 	known := func(map[string]bool) bool { return t.Installed && t.Parents != nil }
 	return []check{
 		{"version", reading(version), nil},
 		{"recovery", reading(recovery), nil},
-		{"listen", t.listen, hears},
+		{"listen", t.listen, writable},
 		{"statistics", reading(t.statistics), nil},
 		{"transactions", reading(t.transactions), nil},
 		{"prepared_transactions", reading(t.prepared), nil},
-		{"settings", reading(settings), own},
+		{"settings", reading(settings), sameRole},
 		{"superusers", reading(t.superusers), nil},
-		{"search_path", t.path, own},
+		{"search_path", t.path, sameRole},
 		{"connections", reading(t.room), nil},
 		{"privileges", reading(t.privileges), nil},
 		{"partitions", reading(t.partitions), nil},
@@ -258,7 +263,8 @@ func (t Target) checks() []check {
 	}
 }
 
-// Examine runs all checks of one database. A database without a pool has no checks.
+// Examine runs all checks of one database. If the database has no pool, all checks are
+// skipped.
 func Examine(ctx context.Context, report *Report, t Target) {
 	passed := map[string]bool{}
 	for _, c := range t.checks() {
@@ -267,8 +273,8 @@ func Examine(ctx context.Context, report *Report, t Target) {
 	}
 }
 
-// read runs a check in a read-only transaction with pinned settings, so that names are
-// printed the same way with any settings of database and role.
+// read runs a check in a read-only transaction. It pins the settings of the session, so
+// that names are printed in the same way for all databases and roles.
 func (t Target) read(ctx context.Context, run func(context.Context, pgx.Tx) ([]Finding, error)) (
 	found []Finding, err error,
 ) {
@@ -283,8 +289,8 @@ func (t Target) read(ctx context.Context, run func(context.Context, pgx.Tx) ([]F
 	return found, err
 }
 
-// query runs a statement and returns the findings that judge returns for its rows. doing
-// names the purpose in errors.
+// query runs a statement and calls judge for each row. It returns all findings of judge.
+// Errors begin with doing, the purpose of the query.
 func query[Row any](
 	ctx context.Context, on dbsqlc.DBTX, doing, sql string, args []any, judge func(Row) []Finding,
 ) (found []Finding, err error) {

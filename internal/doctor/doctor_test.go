@@ -14,12 +14,12 @@ import (
 	"sexton/internal/problem"
 )
 
-func TestAHealthyDatabase(t *testing.T) {
+func TestHealthyDatabase(t *testing.T) {
 	t.Parallel()
-	p := healthy(t)
+	p := healthyDatabase(t)
 	report := doctor.NewReport()
 	doctor.Examine(t.Context(), report, p.target)
-	require.Empty(t, others(report))
+	require.Empty(t, unexpectedFindings(report))
 	require.False(t, report.Sick())
 	for _, check := range report.Checks {
 		if check.Check == "superusers" {
@@ -30,21 +30,20 @@ func TestAHealthyDatabase(t *testing.T) {
 	require.Len(t, report.Checks, 13)
 }
 
-// Before migrations, and with the role's rights on nothing, every check still has its
-// say.
-func TestADatabaseWithoutAnything(t *testing.T) {
+// In a database without Sexton's tables, no check fails or has a finding.
+func TestDatabaseWithoutSexton(t *testing.T) {
 	t.Parallel()
-	p := healthy(t)
+	p := healthyDatabase(t)
 	p.DB.Database = pgtest.New(t)
 	p.connect(p.URL)
 	p.target.Installed, p.target.Parents = false, nil
 	report := doctor.NewReport()
 	doctor.Examine(t.Context(), report, p.target)
-	require.Empty(t, others(report))
+	require.Empty(t, unexpectedFindings(report))
 	require.Contains(t, report.Checks, doctor.Check{Check: "tombstones", Database: "main", Result: doctor.Skipped})
 }
 
-func TestAFailedCheckIsAFindingAndStopsNothing(t *testing.T) {
+func TestFailedCheckIsAFinding(t *testing.T) {
 	t.Parallel()
 	report := doctor.NewReport()
 	denied := &pgconn.PgError{Severity: "ERROR", Code: "42501", Message: "permission denied for table runs"}
@@ -73,7 +72,7 @@ func TestAFailedCheckIsAFindingAndStopsNothing(t *testing.T) {
 	require.True(t, report.Sick())
 }
 
-func TestInformationAloneIsNoSickness(t *testing.T) {
+func TestSickIgnoresInformation(t *testing.T) {
 	t.Parallel()
 	report := doctor.NewReport()
 	encoded := pgtest.Must(json.Marshal(report))(t)
@@ -94,9 +93,9 @@ func TestInformationAloneIsNoSickness(t *testing.T) {
 		string(encoded))
 }
 
-func TestADatabaseThatGoesAway(t *testing.T) {
+func TestClosedPool(t *testing.T) {
 	t.Parallel()
-	p := healthy(t)
+	p := healthyDatabase(t)
 	p.target.Database.Pool.Close()
 	report := doctor.NewReport()
 	doctor.Examine(t.Context(), report, p.target)

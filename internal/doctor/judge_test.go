@@ -9,7 +9,7 @@ import (
 	"sexton/internal/pgtest"
 )
 
-func TestLift(t *testing.T) {
+func TestSettingFix(t *testing.T) {
 	t.Parallel()
 	for source, want := range map[string]string{
 		"client":             "remove lock_timeout from the connection string",
@@ -18,12 +18,12 @@ func TestLift(t *testing.T) {
 		"database":           "ALTER ROLE r IN DATABASE d SET lock_timeout = 0",
 		"configuration file": "ALTER ROLE r IN DATABASE d SET lock_timeout = 0",
 	} {
-		require.Equal(t, want, lift("lock_timeout", source, "r", "d"), source)
+		require.Equal(t, want, settingFix("lock_timeout", source, "r", "d"), source)
 	}
 }
 
-// An idle session that catches up on what others have defined shows the time of its last
-// statement as the beginning of a transaction.
+// Idle sessions have no old transaction. When Postgres processes a catalog invalidation
+// in an idle session, xact_start is the time of the session's last statement.
 func TestIdleSessionsHaveNoOldTransaction(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)

@@ -14,7 +14,8 @@ import (
 	"sexton/internal/problem"
 )
 
-// privileges finds rights on Sexton's own tables that a worker needs and the role lacks.
+// privileges finds privileges on Sexton's tables that a worker needs and the role lacks.
+// It also finds tables whose rows row-level security hides from the role.
 func (t Target) privileges(ctx context.Context, tx pgx.Tx) (found []Finding, _ error) {
 	role, err := t.role(ctx, tx)
 	if err != nil {
@@ -41,8 +42,9 @@ func (t Target) privileges(ctx context.Context, tx pgx.Tx) (found []Finding, _ e
 	return append(found, hidden...), err
 }
 
-// FindRole returns the role whose rights are checked: the named role, the role of the
-// newest running worker, or the role of the connection.
+// FindRole returns the role whose privileges are checked: the named role, else the role
+// of the newest running worker, else the role of the connection. If the named role does
+// not exist, it returns a finding.
 func FindRole(ctx context.Context, db database.Database, named string) (role Role, found []Finding, err error) {
 	var connected string
 	var works bool
@@ -62,7 +64,7 @@ func FindRole(ctx context.Context, db database.Database, named string) (role Rol
 	return role, nil, problem.Doing(err, "query the role of the worker")
 }
 
-// role returns the name of the checked role.
+// role returns the name of the checked role. The default is the role of the connection.
 func (t Target) role(ctx context.Context, tx pgx.Tx) (name string, err error) {
 	if t.Role.Name != "" {
 		return t.Role.Name, nil
@@ -71,8 +73,8 @@ func (t Target) role(ctx context.Context, tx pgx.Tx) (name string, err error) {
 	return name, problem.Doing(err, "query the role")
 }
 
-// partitions finds partitioned parents on whose new partitions workers cannot create
-// triggers.
+// partitions finds partitioned parents for which workers cannot create triggers on new
+// partitions.
 func (t Target) partitions(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	schemas, tables := t.tables()
 	type row struct{ Table, Grant, Role string }
@@ -83,8 +85,9 @@ func (t Target) partitions(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	})
 }
 
-// path finds a search_path with which a function of another role could replace one of
-// Postgres. Direct connections set their own path, but a pooler does not pass it on.
+// path finds a search_path with a schema in which other roles may create functions. Such
+// a function could replace a function of Postgres. Direct connections set their own
+// search_path, but a pooler does not pass it on.
 func (t Target) path(ctx context.Context) ([]Finding, error) {
 	type row struct {
 		Path, Role string
@@ -102,9 +105,9 @@ func (t Target) path(ctx context.Context) ([]Finding, error) {
 	})
 }
 
-// superusers finds workers that are superusers, because triggers of tracked tables run
-// with their rights. If only the checked role is a superuser, it may be the operator's
-// own role.
+// superusers finds workers that connect as a superuser, because triggers of tracked
+// tables run with the privileges of that role. If no worker uses the checked role, the
+// finding is only information, because the role may be the operator's own.
 func (t Target) superusers(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	type row struct {
 		Role  string

@@ -13,10 +13,10 @@ import (
 	"sexton/triggers"
 )
 
-func TestTheFixesGrantEverythingThatAWorkerNeeds(t *testing.T) {
+func TestFixesGrantAllPrivilegesOfAWorker(t *testing.T) {
 	t.Parallel()
-	p := healthy(t)
-	role := p.as()
+	p := healthyDatabase(t)
+	role := p.connectAsNewRole()
 	p.Exec("REVOKE USAGE ON SCHEMA public FROM PUBLIC")
 	found := p.findings("privileges")
 	require.Greater(t, len(found), 10)
@@ -48,22 +48,22 @@ func TestTheFixesGrantEverythingThatAWorkerNeeds(t *testing.T) {
 
 func TestRowLevelSecurityOnTombstones(t *testing.T) {
 	t.Parallel()
-	p := healthy(t)
-	role := p.as()
+	p := healthyDatabase(t)
+	role := p.connectAsNewRole()
 	for _, f := range p.findings("privileges") {
 		p.Exec(f.Fix)
 	}
 	p.Exec("ALTER TABLE loose_foreign_keys_deleted_records ENABLE ROW LEVEL SECURITY")
-	f := p.one("privileges")
+	f := p.onlyFinding("privileges")
 	require.Equal(t, "public.loose_foreign_keys_deleted_records", f.Object)
 	require.Equal(t, "ALTER ROLE "+role+" BYPASSRLS;", f.Fix)
 	p.Exec(f.Fix)
 	require.Empty(t, p.findings("privileges"))
 }
 
-func TestPartitionsThatTheWorkerCannotTrack(t *testing.T) {
+func TestPartitionsWithoutTriggerPrivileges(t *testing.T) {
 	t.Parallel()
-	p := healthy(t)
+	p := healthyDatabase(t)
 	owner := p.CreateRole()
 	p.Exec(`CREATE TABLE "Builds" (id bigint PRIMARY KEY) PARTITION BY RANGE (id); ALTER TABLE "Builds" OWNER TO ` +
 		owner)
@@ -81,42 +81,42 @@ func TestPartitionsThatTheWorkerCannotTrack(t *testing.T) {
 	})
 	require.Empty(t, p.findings("partitions"))
 
-	role := p.as()
-	f := p.one("partitions")
+	role := p.connectAsNewRole()
+	f := p.onlyFinding("partitions")
 	require.Equal(t, problem.Warning, f.Severity)
 	require.Equal(t, `public."Builds"`, f.Object)
 	require.Equal(t, "GRANT "+owner+" TO "+role+";", f.Fix)
 	require.NoError(t, conn.Close(t.Context()))
 	p.Exec("GRANT " + owner + " TO " + role)
-	require.Equal(t, "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO "+role+";", p.one("partitions").Fix)
+	require.Equal(t, "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO "+role+";", p.onlyFinding("partitions").Fix)
 	p.Exec("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA sexton TO " + role)
 	require.Empty(t, p.findings("partitions"))
 }
 
-func TestTombstonesThatAreOverdue(t *testing.T) {
+func TestOverdueTombstones(t *testing.T) {
 	t.Parallel()
-	p := healthy(t)
+	p := healthyDatabase(t)
 	p.Exec(tombstone +
 		"('public.parents', 1, now() - interval '50 minutes'), ('public.parents', 2, now() + interval '1 hour')")
 	require.Empty(t, p.findings("tombstones"))
 	p.Exec(tombstone + "('public.parents', 3, '2026-01-02T03:04:05Z')")
-	f := p.one("tombstones")
+	f := p.onlyFinding("tombstones")
 	require.Equal(t, problem.Warning, f.Severity)
 	require.Equal(t, "a tombstone of public.parents has been due since 2026-01-02T03:04:05Z", f.Message)
 }
 
 func TestOldTransactions(t *testing.T) {
 	t.Parallel()
-	p := healthy(t)
+	p := healthyDatabase(t)
 	conn, err := pgx.Connect(t.Context(), p.URL+"&application_name=forgotten")
 	require.NoError(t, err)
 	defer func() { _ = conn.Close(t.Context()) }()
 	_, err = conn.Exec(t.Context(), "BEGIN")
 	require.NoError(t, err)
-	require.Empty(t, p.findings("transactions"), "it is young")
+	require.Empty(t, p.findings("transactions"), "the transaction is younger than the limit")
 
 	p.target.OldTransaction = time.Nanosecond
-	f := p.one("transactions")
+	f := p.onlyFinding("transactions")
 	require.Equal(t, problem.Warning, f.Severity)
 	require.Equal(t, fmt.Sprintf("pid %d", conn.PgConn().PID()), f.Object)
 	require.Contains(t, f.Message, "(forgotten, idle in transaction) has had a transaction open since ")
@@ -126,23 +126,24 @@ func TestOldTransactions(t *testing.T) {
 
 func TestPreparedTransactions(t *testing.T) {
 	t.Parallel()
-	p := healthy(t)
+	p := healthyDatabase(t)
 	quoted := "'" + p.Name + "''s'"
 	p.Exec("BEGIN; INSERT INTO parents VALUES (1); PREPARE TRANSACTION " + quoted)
-	t.Cleanup(func() { p.Exec("ROLLBACK PREPARED " + quoted) }) // Or the database could not be dropped.
-	require.Empty(t, p.findings("prepared_transactions"), "it is young")
+	// A database with a prepared transaction cannot be dropped.
+	t.Cleanup(func() { p.Exec("ROLLBACK PREPARED " + quoted) })
+	require.Empty(t, p.findings("prepared_transactions"), "the transaction is younger than the limit")
 
 	p.target.OldTransaction = time.Nanosecond
-	f := p.one("prepared_transactions")
+	f := p.onlyFinding("prepared_transactions")
 	require.Equal(t, problem.Warning, f.Severity)
 	require.Equal(t, quoted, f.Object)
 	require.Contains(t, f.Fix, "ROLLBACK PREPARED "+quoted)
 }
 
-const enter = "INSERT INTO sexton.clients (client_id, host, pid, started_at, seen_at, deaf) VALUES "
+const insertClient = "INSERT INTO sexton.clients (client_id, host, pid, started_at, seen_at, deaf) VALUES "
 
-// work examines the workers.
-func (p *patient) work() *doctor.Report {
+// examineWorkers returns the report of ExamineWorkers.
+func (p *testDatabase) examineWorkers() *doctor.Report {
 	p.t.Helper()
 	report := doctor.NewReport()
 	doctor.ExamineWorkers(p.t.Context(), report, doctor.Workers{Target: p.target, Silence: time.Minute})
@@ -151,9 +152,9 @@ func (p *patient) work() *doctor.Report {
 
 func TestNoWorker(t *testing.T) {
 	t.Parallel()
-	p := healthy(t)
-	p.Exec(enter + "('dead', 'h', 1, now() - interval '1 hour', now() - interval '2 minutes', '{}')")
-	found := pick(t, p.work(), "workers")
+	p := healthyDatabase(t)
+	p.Exec(insertClient + "('dead', 'h', 1, now() - interval '1 hour', now() - interval '2 minutes', '{}')")
+	found := findingsOf(t, p.examineWorkers(), "workers")
 	require.Len(t, found, 1)
 	require.Equal(t, problem.Info, found[0].Severity)
 	require.Equal(t, "sexton run", found[0].Fix)

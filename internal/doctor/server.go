@@ -12,7 +12,7 @@ import (
 	"sexton/internal/problem"
 )
 
-// version finds untested versions of Postgres.
+// version finds a version of Postgres with which Sexton is not tested.
 func version(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	const sql = "SELECT pg_catalog.current_setting('server_version')"
 	return query(ctx, tx, "read server version", sql, nil, func(r struct{ Text string }) []Finding {
@@ -42,7 +42,7 @@ func recovery(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	})
 }
 
-// statistics finds a role that cannot see when other roles' transactions began.
+// statistics finds a role that cannot see when transactions of other roles began.
 func (t Target) statistics(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	return query(ctx, tx, "query memberships", sqlText("statistics"), []any{t.Role.Name, t.Role.Source == OfURL},
 		func(r struct{ Role string }) []Finding {
@@ -53,7 +53,7 @@ func (t Target) statistics(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 		})
 }
 
-// room finds limits that leave fewer connections than a worker may open.
+// room finds connection limits that leave fewer connections than a worker may open.
 func (t Target) room(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	type row struct {
 		Object, Fix  string
@@ -72,9 +72,9 @@ func (t Target) room(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	})
 }
 
-// tooShort are the timeouts that end sessions or statements, with the shortest value that
-// does not affect Sexton and the effect of a shorter one. Batches set the first three
-// themselves; other statements of a pass do not.
+// tooShort lists the timeouts that end sessions or statements. least is the shortest
+// value that does not affect Sexton, and effect describes a shorter value. Batches set
+// the first three timeouts themselves, but other statements of a run do not.
 var tooShort = []struct { //nolint:gochecknoglobals // a table
 	name   string
 	least  time.Duration
@@ -93,7 +93,7 @@ var tooShort = []struct { //nolint:gochecknoglobals // a table
 	{"transaction_timeout", time.Minute, "it ends batches, which cannot change it"},
 }
 
-// settings finds timeouts of the role that are too short.
+// settings finds timeouts of the role that are shorter than Sexton needs.
 func settings(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 	names := make([]string, len(tooShort))
 	for i, timeout := range tooShort {
@@ -112,12 +112,13 @@ func settings(ctx context.Context, tx pgx.Tx) ([]Finding, error) {
 		}
 		return One(problem.Warning, r.Name, fmt.Sprintf("%s is %s for role %s, less than %s: %s", r.Name, value, r.Role,
 			timeout.least, timeout.effect),
-			lift(r.Name, r.Source, r.Role, r.Database))
+			settingFix(r.Name, r.Source, r.Role, r.Database))
 	})
 }
 
-// lift returns the fix for a setting, by its source.
-func lift(name, source, role, database string) string {
+// settingFix returns the statement or instruction that resets a setting. It depends on
+// the source of the setting in pg_settings.
+func settingFix(name, source, role, database string) string {
 	switch source {
 	case "client":
 		return "remove " + name + " from the connection string"

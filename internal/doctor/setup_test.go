@@ -17,24 +17,24 @@ import (
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
 const (
-	patientTables = `
+	testTables = `
 CREATE TABLE parents (id bigint PRIMARY KEY);
 CREATE TABLE children (id bigint PRIMARY KEY, parent_id bigint);
 CREATE INDEX ON children (parent_id);`
 	tombstone = "INSERT INTO loose_foreign_keys_deleted_records (fully_qualified_table_name, primary_key_value, consume_after) VALUES "
 )
 
-// patient is a healthy database and what the checks are told about it.
-type patient struct {
+// testDatabase is a database without problems, and the target for its checks.
+type testDatabase struct {
 	*dbtest.DB
 
 	t      *testing.T
 	target doctor.Target
 }
 
-func healthy(t *testing.T) *patient {
-	p := &patient{DB: dbtest.New(t), t: t}
-	p.Exec(patientTables)
+func healthyDatabase(t *testing.T) *testDatabase {
+	p := &testDatabase{DB: dbtest.New(t), t: t}
+	p.Exec(testTables)
 	p.target = doctor.Target{
 		Installed: true, Connections: 5,
 		Schema:  migrate.Database{TrackedSchema: "public", Jobs: true, Components: []string{migrate.LooseForeignKeys}},
@@ -44,39 +44,40 @@ func healthy(t *testing.T) *patient {
 	return p
 }
 
-// connect has the checks use another address.
-func (p *patient) connect(url string) {
+// connect opens the given URL for the checks.
+func (p *testDatabase) connect(url string) {
 	p.t.Helper()
 	db := pgtest.Must(database.Open(p.t.Context(), "main", url, "", dbtest.Names(), 2))(p.t)
 	p.t.Cleanup(db.Pool.Close)
 	p.target.Database = db
 }
 
-// as has the checks run as a new role that may do nothing yet, and returns its name,
-// which needs no quotes.
-func (p *patient) as() string {
+// connectAsNewRole opens connections for the checks as a new role without privileges. It
+// returns the name of the role, which needs no quotes.
+func (p *testDatabase) connectAsNewRole() string {
 	p.t.Helper()
 	role := p.CreateRole()
 	p.connect(p.AsRole(role))
 	return role
 }
 
-// findings examines the patient and returns what one check found. Every finding has all
-// that a person needs.
-func (p *patient) findings(check string) []doctor.Finding {
+// findings examines the database and returns the findings of one check. It requires that
+// every finding is complete.
+func (p *testDatabase) findings(check string) []doctor.Finding {
 	p.t.Helper()
 	report := doctor.NewReport()
 	doctor.Examine(p.t.Context(), report, p.target)
-	return pick(p.t, report, check)
+	return findingsOf(p.t, report, check)
 }
 
-// others are all findings but the one about the tests' own role, a superuser.
-func others(report *doctor.Report) []doctor.Finding {
+// unexpectedFindings returns all findings except the information that the tests' own role
+// is a superuser.
+func unexpectedFindings(report *doctor.Report) []doctor.Finding {
 	return slices.DeleteFunc(slices.Clone(report.Findings),
 		func(f doctor.Finding) bool { return f.Severity == problem.Info && f.Check == "superusers" })
 }
 
-func pick(t *testing.T, report *doctor.Report, check string) []doctor.Finding {
+func findingsOf(t *testing.T, report *doctor.Report, check string) []doctor.Finding {
 	var found []doctor.Finding
 	for _, f := range report.Findings {
 		require.NotEmpty(t, f.Object, f)
@@ -95,8 +96,8 @@ func pick(t *testing.T, report *doctor.Report, check string) []doctor.Finding {
 	return found
 }
 
-// one is the only finding of a check.
-func (p *patient) one(check string) doctor.Finding {
+// onlyFinding examines the database and returns the only finding of one check.
+func (p *testDatabase) onlyFinding(check string) doctor.Finding {
 	p.t.Helper()
 	found := p.findings(check)
 	require.Len(p.t, found, 1, "findings of %s: %v", check, found)

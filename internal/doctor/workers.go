@@ -15,14 +15,15 @@ import (
 	"sexton/internal/problem"
 )
 
-// Workers is the jobs database, in which the workers write their heartbeats.
+// Workers is the jobs database, which has the heartbeats of the workers.
 type Workers struct {
 	Target
 	// Silence is the time without a heartbeat after which a worker counts as dead.
 	Silence time.Duration
 }
 
-// ExamineWorkers runs the check of the workers, if Sexton is installed.
+// ExamineWorkers checks the running workers. It skips the check if Sexton is not
+// installed.
 func ExamineWorkers(ctx context.Context, report *Report, w Workers) {
 	name := w.Database.Name
 	report.RunIf(ctx, w.Installed, "workers", name, func(ctx context.Context) ([]Finding, error) {
@@ -58,9 +59,9 @@ func judgeWorkers(alive []dbsqlc.ClientsAliveRow) []Finding {
 	return found
 }
 
-const hearing = 2 * time.Second
+const notifyTimeout = 2 * time.Second
 
-// server identifies a database among the databases of all servers.
+// server identifies a database on a server, so that two connections can be compared.
 type server struct {
 	database string
 	started  time.Time
@@ -73,8 +74,8 @@ func serverOf(ctx context.Context, on dbsqlc.DBTX) (server, error) {
 	return p, problem.Doing(err, "identify the server")
 }
 
-// listen checks that a notification arrives at another connection. Through a transaction
-// pooler LISTEN succeeds, but no notification arrives.
+// listen checks that a notification from a pool connection arrives at a direct
+// connection. Through a transaction pooler, LISTEN succeeds, but no notification arrives.
 func (t Target) listen(ctx context.Context) ([]Finding, error) {
 	conn, err := pgx.ConnectConfig(ctx, t.Database.Direct)
 	if err != nil {
@@ -108,7 +109,7 @@ func (t Target) listen(ctx context.Context) ([]Finding, error) {
 	if _, err := t.Database.Pool.Exec(ctx, "SELECT pg_catalog.pg_notify($1, '')", channel); err != nil {
 		return nil, fmt.Errorf("notify: %w", err)
 	}
-	limit := cmp.Or(t.Hearing, hearing)
+	limit := cmp.Or(t.NotifyTimeout, notifyTimeout)
 	waiting, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	_, err = conn.WaitForNotification(waiting)

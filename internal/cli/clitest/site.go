@@ -17,7 +17,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// AsProgram makes the test binary run the program, for commands that need their own process.
+// AsProgram makes the test binary run the program, for commands that need their own
+// process.
 const AsProgram = "SEXTON_TEST_AS_PROGRAM=yes"
 
 // Kind is the job of the small application.
@@ -64,8 +65,8 @@ func Installed(tb testing.TB) *Site {
 	return Prepared(tb, tables, "")
 }
 
-// Prepared returns a site with these tables and settings, on a copy of a template in which
-// Sexton is installed.
+// Prepared returns a site with these tables and settings, on a copy of a template in
+// which Sexton is installed.
 func Prepared(tb testing.TB, sql, settings string) *Site {
 	s := NewSite(tb, pgtest.FromTemplate(tb, sql+settings, func(ctx context.Context, url string) error {
 		if err := execute(ctx, url, sql); err != nil {

@@ -8,8 +8,8 @@ import (
 	"sexton/internal/pgtest"
 )
 
-// TwoSites is a site with two databases. Ten projects have ten issues each in main and ten
-// builds each in ci. Traces in main refer to builds.
+// TwoSites is a site with two databases. Ten projects have ten issues each in main and
+// ten builds each in ci. Traces in main refer to builds.
 type TwoSites struct {
 	*Site
 

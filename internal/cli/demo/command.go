@@ -82,8 +82,8 @@ variable: SEXTON_PG_BIN, the folder of the server's programs.`,
 	return cmd
 }
 
-// play starts a server, runs a demo on it until it ends or the context ends, and stops the
-// server.
+// play starts a server, runs a demo on it until it ends or the context ends, and stops
+// the server.
 func play(ctx context.Context, env *cli.Env, flags demoFlags) (err error) {
 	out := env.Stdout
 	if env.JSON {
@@ -171,8 +171,8 @@ func playOn(ctx context.Context, env *cli.Env, server *devpg.Server, flags demoF
 	return errors.Join(err, printErr)
 }
 
-// unsetLibpq removes the environment variables of libpq, which would change connections to
-// the private server.
+// unsetLibpq removes the environment variables of libpq, which would change connections
+// to the private server.
 func unsetLibpq() {
 	for _, variable := range os.Environ() {
 		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "PG") {

@@ -22,8 +22,8 @@ func createDemoDatabase(ctx context.Context, url string) error {
 	return problem.Doing(err, "create database %s", demoDatabase)
 }
 
-// demoDiffs is the number of diffs that keep their texts. Moving thousands of objects would
-// slow down the other scenes on two processors.
+// demoDiffs is the number of diffs that keep their texts. Moving thousands of objects
+// would slow down the other scenes on two processors.
 const demoDiffs = 600
 
 // cleanDiffs deletes the files of all diffs except the first $1, as GitLab does for old

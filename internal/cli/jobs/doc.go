@@ -1,5 +1,5 @@
-// Package jobs holds the commands that run jobs: the worker, single runs and the queue. Its
-// entry points are Commands and WorkerCommand.
+// Package jobs holds the commands that run jobs: the worker, single runs and the queue.
+// Its entry points are Commands and WorkerCommand.
 //
 //	job list, run, enqueue ─┬─► river_jobs, installation
 //	pause, resume ──────────┘
