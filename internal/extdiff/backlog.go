@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// backlogCap is the maximum number of diffs that are counted, bytesCap the number of
-	// diffs of which the bytes are counted.
+	// backlogCap limits the number of diffs that are counted. bytesCap limits the number
+	// of diffs whose bytes are counted.
 	backlogCap = 10_000
 	bytesCap   = 200
 )
 
 // Backlog counts the diffs in the database, and the objects that are queued for removal.
 type Backlog struct {
-	// Pending counts diffs in the database, due or not. Capped reports that there are
-	// more.
+	// Pending counts diffs in the database, whether they are due or not. Capped reports
+	// that there are more.
 	Pending int64 `json:"pending"`
 	Capped  bool  `json:"capped"`
 	// Bytes is the size of the first bytesCap diffs. BytesCapped reports that there are
@@ -32,7 +32,7 @@ type Backlog struct {
 	BytesCapped bool  `json:"bytes_capped"`
 	// Removals counts objects that are queued for removal.
 	Removals int64 `json:"removals"`
-	// Skipped counts due diffs that cannot be moved, by reason.
+	// Skipped counts the due diffs that cannot be moved by reason.
 	Skipped map[Skip]int64 `json:"skipped"`
 }
 
@@ -49,7 +49,8 @@ func ReadBacklog(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (Ba
 	return b, err
 }
 
-// ReadSkipped counts due diffs that cannot be moved, by reason, up to 10,000 diffs.
+// ReadSkipped counts the due diffs that cannot be moved by reason. It counts at most
+// 10,000 diffs.
 func ReadSkipped(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (map[Skip]int64, error) {
 	rows, err := names.Queries(db).DiffSkipped(ctx, backlogCap)
 	if err != nil {
@@ -62,23 +63,25 @@ func ReadSkipped(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (ma
 	return skipped, nil
 }
 
-// MoveKind is the kind of the jobs that move one diff each, with the argument diff_id. It
-// must not change.
+// MoveKind is the kind of the jobs that move one diff each. Their argument is diff_id.
+// The kind must not change.
 const MoveKind = "migrate_external_diff"
 
-// failedWindow is the maximum number of skipped diffs, and of failed jobs, that are read.
+// failedWindow limits the number of skipped diffs and the number of failed jobs that are
+// read.
 const failedWindow = 500
 
 // Failure is a due diff that was not moved.
 type Failure struct {
 	DiffID int64
-	// Skip is why it cannot be moved. It is empty if an attempt failed with Error.
+	// Skip is the reason for which the diff cannot be moved. It is empty if an attempt
+	// failed with Error.
 	Skip  Skip
 	Error string
 	// Attempts is the number of attempts of the last job.
 	Attempts int64
-	// Next is the time of the next attempt of that job; nil if the next round over all
-	// diffs inserts a job.
+	// Next is the time of the next attempt of that job. It is nil if no attempt is
+	// scheduled. The next round over all diffs then inserts a new job.
 	Next *time.Time
 }
 
@@ -90,8 +93,8 @@ func ReadFailed(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, limi
 	return found, problem.Doing(err, "read failed diffs")
 }
 
-// Retry makes the jobs of diffs run immediately, and returns the number of these diffs
-// that are still in the database.
+// Retry makes the jobs of diffs due immediately. It returns the number of the diffs that
+// are still in the database.
 func Retry(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, ids []int64) (int64, error) {
 	var retried int64
 	err := db.QueryRow(ctx, names.Render(statement("retry")), ids, MoveKind).Scan(&retried)
@@ -101,8 +104,8 @@ func Retry(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names, ids []int
 // TriggerName is the trigger on diffs that queues the objects of deleted diffs.
 const TriggerName = "sexton_external_diffs_removed"
 
-// LostTrigger returns "missing" or "disabled" for a trigger that does not fire, and the
-// SQL that repairs it, to be rendered for the configured schemas. It returns "" if the
+// LostTrigger returns "missing" or "disabled" if the trigger does not fire, and the SQL
+// that repairs it, to be rendered for the configured schemas. It returns "" if the
 // trigger fires.
 func LostTrigger(ctx context.Context, db dbsqlc.DBTX, names pgcatalog.Names) (state, fix string, _ error) {
 	const enable = `ALTER TABLE "public".merge_request_diffs ENABLE ALWAYS TRIGGER ` + TriggerName

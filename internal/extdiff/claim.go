@@ -18,7 +18,7 @@ import (
 const (
 	defaultTTL = time.Minute
 	// renewals is the number of renewals within the length of a claim. margin is the time
-	// before its end at which its holder stops.
+	// before the end of a claim at which the worker stops.
 	renewals = 4
 	margin   = 5 * time.Second
 )
@@ -41,22 +41,44 @@ func (e *BusyError) Error() string {
 		e.Until.UTC().Format(time.RFC3339))
 }
 
-// claim is the right to write or delete the object of a diff.
+// claim is the right of one worker to write or delete the object of a diff. Its row is in
+// "sexton".external_diffs.
+//
+// An object has one key, and no store has transactions, so a late write of one worker
+// could replace the object of another worker that has committed. Three things prevent
+// that.
+//
+// A worker holds a claim for a minute, renews it, and stops before it ends. The diff of a
+// killed worker waits for the end of its claim, because late requests may still reach a
+// store without conditional writes. A row lock during the upload would need a long
+// transaction, which delays vacuum. A session lock does not work through a transaction
+// pooler, and it ends with the connection while the upload continues.
+//
+// The transaction that changes the rows compares the token of the claim under a row lock.
+// A worker whose claim has passed to another worker commits nothing.
+//
+// Each write names the version of the object that it replaces, so the store refuses a
+// late request. Stores without conditional writes ignore the version.
+//
+// A removal claims the diff for 15 minutes, checks that no row refers to the object, and
+// deletes it. If it is unknown whether the store has deleted the object, the claim stays
+// until its end, because a late deletion could delete a new object.
 type claim struct {
 	db     database.Database
 	diffID int64
-	// token is random, so that no two claims have the same, even after a rollback or the
-	// deletion of the row.
+	// token is random. Two claims never have the same token, even after a rollback or
+	// after the row was deleted.
 	token int64
 	ttl   time.Duration
-	// deadline is the earliest end of the claim, less margin. It is monotonic.
+	// deadline is the earliest possible end of the claim minus margin, by the monotonic
+	// clock.
 	deadline time.Time
-	// confirmed reports that a transaction has locked the claim, or is about to. The lock
-	// excludes other workers until the transaction ends.
+	// confirmed reports whether a transaction has locked the claim or is about to lock
+	// it. The lock excludes other workers until the transaction ends.
 	confirmed atomic.Bool
-	// again reports that the rows or the object changed during an earlier try.
+	// again reports whether the rows or the object changed during an earlier try.
 	again bool
-	// settled reports that the transaction that moved the diff has ended the claim.
+	// settled reports whether the transaction that moved the diff has ended the claim.
 	settled bool
 }
 
@@ -69,7 +91,8 @@ func take(ctx context.Context, tx dbsqlc.DBTX, db database.Database, diffID int6
 	on := db.Names.Queries(tx)
 	busy := &BusyError{DiffID: diffID, Holder: "several workers in turn", Until: time.Now()}
 	for range mostTries {
-		// Taken before the statement is sent, so that the deadline can only be early.
+		// The time is taken before the statement is sent, so the deadline can only be too
+		// early.
 		sentAt := time.Now()
 		c.token, c.deadline = rand.Int64(), c.end(sentAt)
 		taken, err := on.DiffClaim(ctx, diffID, c.token, holder, ttl.Seconds())
@@ -94,7 +117,7 @@ func take(ctx context.Context, tx dbsqlc.DBTX, db database.Database, diffID int6
 	return nil, busy
 }
 
-// end returns the deadline of a claim that was requested at a given time.
+// end returns the deadline of a claim that was requested at the time sentAt.
 func (c *claim) end(sentAt time.Time) time.Time { return sentAt.Add(c.ttl - min(margin, c.ttl/2)) }
 
 // hold renews the claim until release is called. If the claim is lost, it cancels the
@@ -112,10 +135,10 @@ func (c *claim) hold(ctx context.Context) (held context.Context, release func())
 	}
 }
 
-// under calls work with a context that ends before the claim, and then releases the
-// claim. If the claim was lost meanwhile, it returns errLost instead of the error of
+// run calls work with a context that is canceled before the claim ends. Then it
+// releases the claim. If the claim was lost, it returns errLost instead of the error of
 // work, which only reports the cancellation.
-func (c *claim) under(ctx context.Context, work func(held context.Context) error) error {
+func (c *claim) run(ctx context.Context, work func(held context.Context) error) error {
 	held, release := c.hold(ctx)
 	err := work(held)
 	if err != nil && errors.Is(context.Cause(held), errLost) {
@@ -128,8 +151,8 @@ func (c *claim) under(ctx context.Context, work func(held context.Context) error
 	return errors.Join(err, c.release(ctx))
 }
 
-// claimed claims a diff and calls work.
-func (e *Engine) claimed(ctx context.Context, diffID int64,
+// withClaim claims a diff and calls work under the claim.
+func (e *Engine) withClaim(ctx context.Context, diffID int64,
 	work func(held context.Context, claimed *claim) error,
 ) error {
 	if err := e.Owner.Check(ctx); err != nil {
@@ -140,7 +163,7 @@ func (e *Engine) claimed(ctx context.Context, diffID int64,
 		return err
 	}
 	e.reach(PointClaimed)
-	return claimed.under(ctx, func(held context.Context) error { return work(held, claimed) })
+	return claimed.run(ctx, func(held context.Context) error { return work(held, claimed) })
 }
 
 // renew renews the claim until ctx ends. It calls cancel if the claim is lost.
@@ -162,7 +185,7 @@ func (c *claim) renew(ctx context.Context, cancel context.CancelCauseFunc) {
 			continue
 		case <-tick.C:
 			if c.confirmed.Load() {
-				continue // A renewal would wait for that transaction.
+				continue // A renewal would wait for the transaction that has locked the claim.
 			}
 		}
 		sentAt := time.Now()
@@ -199,7 +222,8 @@ func (c *claim) confirm(ctx context.Context, tx pgx.Tx) error {
 // settleTimeout limits clean-up after the end of the caller's context.
 const settleTimeout = 5 * time.Second
 
-// settle calls do even if ctx has ended. doing describes it in errors.
+// settle calls do even if ctx has ended, with a timeout of its own. doing describes the
+// call in errors.
 func settle(ctx context.Context, db database.Database, doing string,
 	do func(context.Context, *dbsqlc.Queries) error,
 ) error {
@@ -216,7 +240,8 @@ func (c *claim) release(ctx context.Context) error {
 		})
 }
 
-// quarantine prevents all workers from claiming the diff for some time.
+// quarantine extends the claim without renewals, so that no worker can claim the diff for
+// the given time.
 func (c *claim) quarantine(ctx context.Context, length time.Duration) error {
 	return settle(ctx, c.db, fmt.Sprintf("keep diff %d from being moved", c.diffID),
 		func(ctx context.Context, on *dbsqlc.Queries) error {

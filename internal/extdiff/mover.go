@@ -14,25 +14,26 @@ import (
 	"sexton/internal/problem"
 )
 
-// Skip is the reason why a diff was not moved.
+// Skip is the reason for which a diff was not moved.
 type Skip string
 
-// The reasons. Kept and the reasons after it are recorded with the diff, and counted,
-// until the diff is moved.
+// The reasons for which a diff is not moved. Kept and the reasons after it are stored
+// with the diff until it is moved, and counted.
 const (
-	// Gone: there is no such diff.
+	// Gone means that the diff does not exist.
 	Gone Skip = "gone"
-	// External: its texts are already in the store.
+	// External means that the texts are already in the store.
 	External Skip = "already_external"
-	// NotDue: it is empty, or not due by the rule.
+	// NotDue means that the diff is empty, or not due by the rule.
 	NotDue Skip = "not_due"
-	// Kept: an operator has restored it to the database.
+	// Kept means that an operator has restored the diff to the database.
 	Kept Skip = "kept_in_database"
-	// TooLarge: its texts exceed the range of the 4-byte columns for offset and size.
+	// TooLarge means that the texts exceed the range of the 4-byte columns for offset and
+	// size.
 	TooLarge Skip = "too_large"
-	// FilesMissing: it has fewer rows of files than files_count.
+	// FilesMissing means that the diff has fewer file rows than files_count.
 	FilesMissing Skip = "files_missing"
-	// Inconsistent: a file is external and the diff is not.
+	// Inconsistent means that a file is external although the diff is not.
 	Inconsistent Skip = "inconsistent"
 )
 
@@ -44,8 +45,8 @@ func Skips() []Skip {
 // Point is a step of the work at which tests stop it.
 type Point string
 
-// The points of a move, of a restore, and of the removal of an object. At PointSwitched
-// the rows are changed but not committed.
+// The points of a move, of a restore, and of the removal of an object. At PointSwitched,
+// the transaction has changed the rows but not committed.
 const (
 	PointClaimed  Point = "claimed"
 	PointReading  Point = "reading"
@@ -63,19 +64,19 @@ const (
 )
 
 const (
-	// mostTries is the maximum number of tries if the rows or the object change
-	// meanwhile.
+	// mostTries limits the number of tries if the rows or the object change during a
+	// move.
 	mostTries = 3
-	// defaultTransfer limits each statement that writes texts of an object to rows,
-	// defaultStatement any other statement.
+	// defaultTransfer limits each statement that writes texts of an object to rows.
+	// defaultStatement limits every other statement.
 	defaultTransfer  = 10 * time.Minute
 	defaultStatement = 30 * time.Second
 	defaultLock      = 5 * time.Second
 	defaultSnapshot  = time.Minute
 )
 
-// Limits are limits of time for one diff. Zero values mean 10 min, 30 s, 5 s and a
-// minute. An upload and a restore have no limit in total.
+// Limits are time limits for one diff. The defaults are 10 minutes, 30 seconds, 5 seconds
+// and one minute. An upload or a restore has no limit in total.
 type Limits struct {
 	// Transfer limits each statement that writes texts of an object to rows.
 	Transfer time.Duration
@@ -101,10 +102,10 @@ type Engine struct {
 	// Owner is checked before an object is written or deleted. Nil skips the check.
 	Owner *Owner
 	Rule  Rule
-	// Holder identifies this process in messages, such as "host:pid:random".
+	// Holder identifies this process in messages, for example "host:pid:random".
 	Holder string
 	Limits Limits
-	// TTL is the length of a claim that is not renewed; 0 means a minute.
+	// TTL is the length of a claim that is not renewed. 0 means one minute.
 	TTL time.Duration
 	// Reached, if set, is called at every point.
 	Reached func(Point)
@@ -112,8 +113,8 @@ type Engine struct {
 
 func (e *Engine) ttl() time.Duration { return cmp.Or(e.TTL, defaultTTL) }
 
-// snapshotLimit is the time after which the server ends a snapshot. The last piece of a
-// snapshot may take as long as all earlier ones.
+// snapshotLimit returns the time after which the server ends a snapshot. The last piece
+// of a snapshot may take as long as all earlier pieces.
 func (e *Engine) snapshotLimit() time.Duration {
 	limits := e.Limits.orDefaults()
 	return max(limits.Statement, 3*limits.Snapshot)
@@ -125,7 +126,7 @@ func (e *Engine) reach(p Point) {
 	}
 }
 
-// Moved is the outcome for one diff.
+// Moved is the outcome of Move for one diff.
 type Moved struct {
 	DiffID int64 `json:"diff_id"`
 	// Skipped is empty if the diff was moved.
@@ -137,8 +138,8 @@ type Moved struct {
 }
 
 // Move moves a diff that is in the database and due by the rule. It starts again if the
-// claim is lost or the rows change. It returns a *BusyError if another worker holds the
-// diff, and the *OutageError or *AccessError of the store.
+// claim is lost, or if the rows or the object change. It returns a *BusyError if another
+// worker holds the diff, and the *OutageError or *AccessError of the store.
 func (e *Engine) Move(ctx context.Context, diffID int64) (Moved, error) {
 	for tried := range mostTries {
 		moved, err := e.try(ctx, diffID, tried > 0)
@@ -153,19 +154,20 @@ func (e *Engine) Move(ctx context.Context, diffID int64) (Moved, error) {
 		diffID, mostTries)
 }
 
-// DueSince returns the time at which a diff became due by the rule, but not before
-// external diffs were installed.
+// DueSince returns the time at which a diff became due by the rule. It returns no time
+// before external diffs were installed.
 func (e *Engine) DueSince(ctx context.Context, diffID int64) (since time.Time, err error) {
 	err = e.DB.Pool.QueryRow(ctx, e.DB.Names.Render(statement("due_since")), diffID, e.Rule == Outdated).Scan(&since)
 	return since, problem.Doing(err, "read since when diff %d is due", diffID)
 }
 
 // errChanged reports that the rows differ from the ones that were read for the object.
-var errChanged = errors.New("the diff has changed meanwhile")
+var errChanged = errors.New("the diff has changed since it was read")
 
-// survey describes the files that are read for an object.
+// survey has the counts of the files that are read for an object, and the fingerprint of
+// their row versions.
 type survey struct {
-	// skip is set if the diff must not be moved any more.
+	// skip is the reason for which the diff must not be moved any more, or "".
 	skip         Skip
 	files        int64
 	bytes        int64
@@ -190,7 +192,7 @@ func (e *Engine) try(ctx context.Context, diffID int64, again bool) (Moved, erro
 	}
 	e.reach(PointClaimed)
 	claimed.again = again
-	err = claimed.under(ctx, func(held context.Context) error { return e.moveClaimed(held, claimed, found, &moved) })
+	err = claimed.run(ctx, func(held context.Context) error { return e.moveClaimed(held, claimed, found, &moved) })
 	return moved, err
 }
 
@@ -213,14 +215,14 @@ func (e *Engine) moveClaimed(ctx context.Context, claimed *claim, found diffRow,
 	return err
 }
 
-// diffRow is the row of a diff.
+// diffRow is the row of a diff. skip is the reason for which it must not be moved, or "".
 type diffRow struct {
 	diffID, mergeRequestID int64
 	filesCount             int64
 	skip                   Skip
 }
 
-// readDiff reads the row of a diff. lock is a locking clause or empty.
+// readDiff reads the row of a diff. lock is a locking clause or "".
 func (e *Engine) readDiff(ctx context.Context, on queryer, diffID int64, lock string) (diffRow, error) {
 	return scanDiff(on.QueryRow(ctx, e.diffStatement(lock), diffID), diffID)
 }
@@ -229,7 +231,8 @@ func (e *Engine) diffStatement(lock string) string {
 	return e.DB.Names.Render(e.Rule.statement("diff", "lock", lock))
 }
 
-// scanDiff scans the result of diffStatement.
+// scanDiff scans the result of diffStatement. It sets skip if the diff does not exist, is
+// external, is kept in the database, or is not due.
 func scanDiff(row pgx.Row, diffID int64) (diffRow, error) {
 	found := diffRow{diffID: diffID}
 	var external, kept, due bool
@@ -253,7 +256,8 @@ type queryer interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// claim claims a diff, and reads its row again under a lock.
+// claim claims a diff, locks its row, and reads it again. It claims nothing if the diff
+// must not be moved.
 func (e *Engine) claim(ctx context.Context, diffID int64) (claimed *claim, found diffRow, err error) {
 	err = e.transact(ctx, func(tx pgx.Tx) error {
 		taken, err := take(ctx, tx, e.DB, diffID, e.Holder, e.ttl())
@@ -273,8 +277,8 @@ func (e *Engine) claim(ctx context.Context, diffID int64) (claimed *claim, found
 	case errors.Is(err, errNothingToDo):
 		err = nil
 	case err != nil && claimed != nil:
-		// The commit has failed, but may have succeeded if the answer was lost. Earlier
-		// errors are rolled back.
+		// The commit failed, but it may have succeeded if only the answer was lost. The
+		// claim is released in either case.
 		err = errors.Join(err, claimed.release(ctx))
 	}
 	return claimed, found, err
@@ -283,7 +287,7 @@ func (e *Engine) claim(ctx context.Context, diffID int64) (claimed *claim, found
 // errNothingToDo rolls a claim back.
 var errNothingToDo = errors.New("nothing to do")
 
-// obstacle returns why these files cannot be moved, or "".
+// obstacle returns the reason for which the files cannot be moved, or "".
 func (s survey) obstacle(found diffRow) Skip {
 	switch {
 	case s.skip != "":
@@ -298,13 +302,14 @@ func (s survey) obstacle(found diffRow) Skip {
 	return ""
 }
 
-// state identifies the state for which a diff was skipped; queries/refused.sql compares
-// it.
+// state returns a text for the state in which a diff was skipped. queries/refused.sql
+// compares the text with the current state.
 func (s survey) state(found diffRow) string {
 	return fmt.Sprintf("%d %s", found.filesCount, s.fingerprint)
 }
 
-// compare reads an object and returns an error if it differs from what was written.
+// compare reads an object back. It returns an error if the object differs from the
+// written bytes.
 func (e *Engine) compare(ctx context.Context, key string, want blobstore.Digest) error {
 	e.reach(PointUploaded)
 	found, err := e.Store.Digest(ctx, key)

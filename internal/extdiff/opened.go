@@ -9,17 +9,18 @@ import (
 	"sexton/internal/blobstore"
 )
 
-// Opened opens a store on first use. All users share its credentials, connections and
-// upload buffers, and the result of the check of its owner. The zero value is ready to
-// use. It is safe for concurrent use.
+// Opened opens a store on first use. All users share the store's credentials, connections
+// and upload buffers, and the result of the owner check. The zero value is ready to use.
+// It is safe for concurrent use.
 type Opened struct {
 	mu sync.Mutex
-	// engine is nil before the first use, after a failed one, and after a refusal.
+	// engine is nil before the first use, after a failed attempt to open the store, and
+	// after the store refused access.
 	engine *Engine
 }
 
-// get opens the store if it is not open. Other callers wait meanwhile, at most 5 s for
-// the search for credentials.
+// get returns the open store, and opens it if necessary. Concurrent callers wait until it
+// is open. The search for credentials takes at most 5 s.
 func (o *Opened) get(ctx context.Context, open func(context.Context) (*Engine, error)) (_ *Engine, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -31,8 +32,8 @@ func (o *Opened) get(ctx context.Context, open func(context.Context) (*Engine, e
 	return o.engine, err
 }
 
-// Use calls do with the store. If the store cannot be opened or refuses, the next use
-// opens it again, because the credentials may have changed.
+// Use calls do with the store. If the store cannot be opened or refuses access, the next
+// use opens it again, because the credentials may have changed.
 func (o *Opened) Use(ctx context.Context, open func(context.Context) (*Engine, error), do func(*Engine) error) error {
 	used, err := o.get(ctx, open)
 	if err != nil {
@@ -42,15 +43,15 @@ func (o *Opened) Use(ctx context.Context, open func(context.Context) (*Engine, e
 	if _, refused := errors.AsType[*blobstore.AccessError](err); refused {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		if o.engine == used { // Otherwise it was opened again already.
+		if o.engine == used { // Otherwise another caller has opened the store again.
 			o.engine = nil
 		}
 	}
 	return err
 }
 
-// otherStoreError reports that a row names a store of another kind than the configured
-// one.
+// otherStoreError reports that a row names a store of a different kind than the
+// configured store.
 type otherStoreError struct {
 	key        string
 	is, want   blobstore.Kind
@@ -62,8 +63,7 @@ func (e *otherStoreError) Error() string {
 		e.key, e.is, e.configured, e.want, int(e.want))
 }
 
-// inStore returns an *otherStoreError if a row names a store of another kind than the
-// given one.
+// inStore returns an *otherStoreError if a row names a store of a different kind than at.
 func inStore(at *blobstore.Store, key string, named int) error {
 	if kind := blobstore.Kind(named); kind != at.Kind() {
 		return &otherStoreError{key: key, is: kind, want: at.Kind(), configured: at.String()}

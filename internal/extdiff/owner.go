@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	// agreedFor is how long a check of the marker is valid: one small read for all
-	// objects of a minute.
-	agreedFor = time.Minute
-	adoptFix  = "set another bucket or prefix; or run `sexton diffs adopt` if this database is the successor and no other database uses these objects"
+	// checkValidFor is the time for which a check of the marker is valid. Each worker
+	// therefore reads the marker once a minute instead of once per object.
+	checkValidFor = time.Minute
+	adoptFix      = "set another bucket or prefix; or run `sexton diffs adopt` if this database is the successor and no other database uses these objects"
 )
 
 // ErrNotOurs reports that the objects of a store belong to another database. It is
@@ -34,13 +34,13 @@ type Owner struct {
 	DB    database.Database
 	Store *blobstore.Store
 
-	mu     sync.Mutex
-	agreed time.Time
-	folder os.FileInfo
+	mu        sync.Mutex
+	checkedAt time.Time
+	folder    os.FileInfo
 }
 
-// Check returns nil if the store's marker names this database. It writes the marker if
-// the store has none. Otherwise it returns a *blobstore.AccessError that wraps
+// Check returns nil if the store's marker names this database. If the store has no
+// marker, Check writes it. Otherwise it returns a *blobstore.AccessError that wraps
 // ErrNotOurs. The result is valid for a minute or, for a folder, until another disk is
 // mounted. The Check of a nil Owner returns nil.
 func (o *Owner) Check(ctx context.Context) error {
@@ -49,33 +49,34 @@ func (o *Owner) Check(ctx context.Context) error {
 	}
 	folder := o.Store.FolderInfo()
 	o.mu.Lock()
-	// If its disk is unmounted, the folder is an empty one, which must not take a
-	// minute's objects.
-	fresh := !o.agreed.IsZero() && time.Since(o.agreed) < agreedFor &&
+	// If the disk of a folder is unmounted, the mount point is an empty folder. It must
+	// not get the objects of the remaining minute.
+	fresh := !o.checkedAt.IsZero() && time.Since(o.checkedAt) < checkValidFor &&
 		(folder == nil && o.folder == nil || os.SameFile(folder, o.folder))
 	o.mu.Unlock()
 	if fresh {
 		return nil
 	}
 
-	asked := time.Now()
+	now := time.Now()
 	if err := o.check(ctx); err != nil {
 		return fmt.Errorf("check the owner of the objects: %w", err)
 	}
 	o.mu.Lock()
-	o.agreed, o.folder = asked, folder
+	o.checkedAt, o.folder = now, folder
 	o.mu.Unlock()
 	return nil
 }
 
 func (o *Owner) check(ctx context.Context) error {
-	ours, known, err := o.self(ctx)
+	ours, known, err := o.ownMarker(ctx)
 	if err != nil {
 		return err
 	}
 	found, err := readMarker(ctx, o.Store)
-	// Workers that write it at the same time disturb each other, and in a folder neither
-	// may have written it yet when this one reads it again.
+	// Several workers may write the marker at the same time. In a folder, each of them
+	// may remove the unfinished file of another, so the marker may be missing after a
+	// write.
 	for range mostWrites {
 		if err != nil || found != nil || known {
 			break
@@ -93,11 +94,12 @@ func (o *Owner) check(ctx context.Context) error {
 	if known {
 		return nil
 	}
-	return o.know(ctx)
+	return o.recordStore(ctx)
 }
 
-// self returns the marker of this database, and whether it was seen in the store before.
-func (o *Owner) self(ctx context.Context) (ours Marker, known bool, err error) {
+// ownMarker returns the marker of this database. known reports whether the database has seen
+// its marker in the store before.
+func (o *Owner) ownMarker(ctx context.Context) (ours Marker, known bool, err error) {
 	row, err := o.DB.Queries().StoreSelf(ctx, o.Store.Identity())
 	if errors.Is(err, pgx.ErrNoRows) {
 		return ours, false, errors.New(o.DB.Names.Render(`the table "sexton".external_diff_installation is empty`))
@@ -109,8 +111,8 @@ func (o *Owner) self(ctx context.Context) (ours Marker, known bool, err error) {
 		row.Known, nil
 }
 
-// know records that the marker was seen in the store.
-func (o *Owner) know(ctx context.Context) error {
+// recordStore records in the database that the marker was seen in the store.
+func (o *Owner) recordStore(ctx context.Context) error {
 	return problem.Doing(o.DB.Queries().StoreKnow(ctx, o.Store.Identity()), "record the store %s", o.Store)
 }
 
@@ -129,8 +131,8 @@ const (
 // of the object MarkerKey.
 type Marker struct {
 	About string `json:"about"`
-	// Installation is a random id, which a copy of the database shares. Server is the
-	// server's identifier and the database's oid, which differ in a dump that is restored
+	// Installation is a random id, which a copy of the database shares. Server contains
+	// the server's identifier and the database's oid, which differ if a dump is restored
 	// elsewhere.
 	Installation string    `json:"installation"`
 	Server       string    `json:"server"`
@@ -138,13 +140,13 @@ type Marker struct {
 	CreatedAt    time.Time `json:"created_at"`
 }
 
-// String names the owner.
+// String returns a text that identifies the owner.
 func (m Marker) String() string {
 	return fmt.Sprintf("database %q (server %s, installation %s)", m.Database, m.Server, m.Installation)
 }
 
-// obstacle returns the reason why the objects under the marker found do not belong to
-// this database, or "".
+// obstacle returns the reason for which the objects next to the marker found do not
+// belong to this database, or "".
 func (m Marker) obstacle(found *Marker) string {
 	switch {
 	case found == nil:
@@ -174,8 +176,8 @@ func readMarker(ctx context.Context, store *blobstore.Store) (*Marker, error) {
 	return m, nil
 }
 
-// writeMarker writes the marker over a version of it. It returns blobstore.ErrChanged if
-// the store has another version.
+// writeMarker writes the marker and replaces the version over of it. It returns
+// blobstore.ErrChanged if the store has another version.
 func writeMarker(ctx context.Context, store *blobstore.Store, over blobstore.Version, m Marker) error {
 	m.About = about
 	content, err := json.MarshalIndent(m, "", "  ")
@@ -192,15 +194,15 @@ func writeMarker(ctx context.Context, store *blobstore.Store, over blobstore.Ver
 // Adopted is the result of Adopt.
 type Adopted struct {
 	Store string `json:"store"`
-	// Was is the previous owner, nil if it is unknown. Now is this database.
+	// Was is the previous owner, or nil if it is unknown. Now is this database.
 	Was *Marker `json:"was"`
 	Now Marker  `json:"now"`
-	// Changed is false if this database was the owner already.
+	// Changed is false if this database already was the owner.
 	Changed bool `json:"changed"`
 }
 
-// Adopt makes this database the owner of the store's objects. The previous owner is
-// refused from then on.
+// Adopt makes this database the owner of the store's objects. The checks of the previous
+// owner fail from then on.
 func (o *Owner) Adopt(ctx context.Context) (Adopted, error) {
 	done := Adopted{Store: o.Store.String()}
 	over, err := o.Store.Version(ctx, MarkerKey)
@@ -210,15 +212,15 @@ func (o *Owner) Adopt(ctx context.Context) (Adopted, error) {
 	if done.Was, err = readMarker(ctx, o.Store); err != nil && !errors.Is(err, ErrNotOurs) {
 		return done, err
 	}
-	if done.Now, _, err = o.self(ctx); err != nil {
+	if done.Now, _, err = o.ownMarker(ctx); err != nil {
 		return done, err
 	}
 	if done.Changed = done.Now.obstacle(done.Was) != ""; !done.Changed {
 		done.Now = *done.Was
-		return done, o.know(ctx)
+		return done, o.recordStore(ctx)
 	}
 	if err := writeMarker(ctx, o.Store, over, done.Now); err != nil {
 		return done, fmt.Errorf("adopt %s: %w", o.Store, err)
 	}
-	return done, o.know(ctx)
+	return done, o.recordStore(ctx)
 }

@@ -15,12 +15,12 @@ import (
 const (
 	// removalLength is the time for which a queued object is hidden from other workers.
 	removalLength = time.Minute
-	// quarantineLength is the time for which no worker moves a diff if a request to
+	// quarantineLength is the time for which no worker may move a diff if a request to
 	// delete its object may still arrive. It is also the length of the claim of a
 	// removal, because a worker that dies during the request cannot extend the claim.
 	quarantineLength = 15 * time.Minute
-	// retryAfter is the pause after the first failure of a removal; it doubles up to an
-	// hour.
+	// retryAfter is the wait after the first failure of a removal. The wait doubles up to
+	// one hour.
 	retryAfter = 30 * time.Second
 )
 
@@ -44,7 +44,7 @@ const NextRemovalSQL = `coalesce((
 
 // Removed counts the objects that a run has removed.
 type Removed struct {
-	// Objects counts objects that were deleted or already missing.
+	// Objects counts objects that were deleted or were already missing.
 	Objects int64 `json:"objects_removed"`
 	// Spared counts entries whose object is in use again or whose key is invalid.
 	Spared int64 `json:"objects_spared"`
@@ -56,12 +56,13 @@ type Removed struct {
 type removal struct {
 	id, diffID int64
 	key        string
-	// store is the kind of store that the row named, nil for the configured one.
+	// store is the kind of store that the row of the diff named. nil means the configured
+	// store.
 	store *int
 }
 
-// Remove deletes up to limit objects that are queued for removal. An error that is about
-// the store, not one object, ends it.
+// Remove deletes up to limit objects that are queued for removal. It defers an object
+// that fails. It stops at an error that concerns the store and not a single object.
 func (e *Engine) Remove(ctx context.Context, limit int) (Removed, error) {
 	var removed Removed
 	for range limit {
@@ -78,7 +79,7 @@ func (e *Engine) Remove(ctx context.Context, limit int) (Removed, error) {
 
 		d := removal{id: row.ID, diffID: row.DiffID, key: row.Key, store: row.Store}
 		e.reach(PointEntry)
-		deleted, err := e.destroy(ctx, d)
+		deleted, err := e.deleteObject(ctx, d)
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return removed, nil //nolint:nilerr // After a stop the entry becomes due again.
@@ -112,7 +113,8 @@ func ofOneObject(err error) bool {
 	return busy || other || kept && !refused
 }
 
-// undeletedError reports that the store did not delete one object. It may delete others.
+// undeletedError reports that the store did not delete one object. Deleting other objects
+// may succeed.
 type undeletedError struct{ error }
 
 func (e *undeletedError) Unwrap() error { return e.error }
@@ -123,10 +125,11 @@ func (e *Engine) deferRemoval(ctx context.Context, d removal, cause error) error
 	})
 }
 
-// destroy deletes an object under the claim of the diff in its key, unless a row refers
-// to it: that diff's, or the one that it was queued for, if the application gave it
-// another diff's object. It reports whether the object is deleted.
-func (e *Engine) destroy(ctx context.Context, d removal) (deleted bool, err error) {
+// deleteObject deletes an object under the claim of the diff in its key, unless a row refers
+// to the object. It checks the row of that diff and the row of the diff for which the
+// object was queued, because an application may have given a diff the object of another
+// one. It reports whether the object is deleted.
+func (e *Engine) deleteObject(ctx context.Context, d removal) (deleted bool, err error) {
 	if d.store != nil {
 		if err := inStore(e.Store, d.key, *d.store); err != nil {
 			return false, err
@@ -144,7 +147,7 @@ func (e *Engine) destroy(ctx context.Context, d removal) (deleted bool, err erro
 		return false, err
 	}
 	held, stopRenewing := claimed.hold(ctx)
-	deleted, known, err := e.destroyHeld(held, d, owner)
+	deleted, known, err := e.deleteHeld(held, d, owner)
 	stopRenewing()
 	if !known {
 		return false, errors.Join(err, claimed.quarantine(ctx, quarantineLength))
@@ -152,8 +155,9 @@ func (e *Engine) destroy(ctx context.Context, d removal) (deleted bool, err erro
 	return deleted, errors.Join(err, claimed.release(ctx))
 }
 
-// destroyHeld reports whether the object is deleted, and whether that is known.
-func (e *Engine) destroyHeld(ctx context.Context, d removal, owner int64) (deleted, known bool, err error) {
+// deleteHeld deletes an object that no row refers to, while the claim is held. known is
+// false if the store's answer was lost, so that the object may still be deleted later.
+func (e *Engine) deleteHeld(ctx context.Context, d removal, owner int64) (deleted, known bool, err error) {
 	used, err := e.DB.Queries().RemovalInUse(ctx, []int64{owner, d.diffID}, d.key, d.store)
 	if err != nil {
 		return false, true, fmt.Errorf("check whether %s is in use: %w", d.key, err)

@@ -21,7 +21,8 @@ type Restored struct {
 	// the database.
 	Files int64 `json:"files"`
 	Bytes int64 `json:"bytes"`
-	// Kept is the key of the object if it could not be deleted yet. It is queued.
+	// Kept is the key of the object if it could not be deleted yet. It is queued for
+	// removal.
 	Kept string `json:"object_kept,omitempty"`
 }
 
@@ -34,7 +35,7 @@ var ErrNoDiff = errors.New("there is no such diff")
 func (e *Engine) Restore(ctx context.Context, diffID int64) (_ Restored, err error) {
 	restored := Restored{DiffID: diffID}
 	var object removal
-	err = e.claimed(ctx, diffID, func(held context.Context, claimed *claim) (err error) {
+	err = e.withClaim(ctx, diffID, func(held context.Context, claimed *claim) (err error) {
 		object, err = e.restoreTexts(held, claimed, &restored)
 		return err
 	})
@@ -46,7 +47,7 @@ func (e *Engine) Restore(ctx context.Context, diffID int64) (_ Restored, err err
 	}
 	e.reach(PointRestored)
 	// The object is already queued for removal, so a failure here only delays it.
-	if deleted, err := e.destroy(ctx, object); err != nil || !deleted {
+	if deleted, err := e.deleteObject(ctx, object); err != nil || !deleted {
 		restored.Kept = object.key
 		return restored, nil //nolint:nilerr // Kept reports it.
 	}
@@ -54,8 +55,8 @@ func (e *Engine) Restore(ctx context.Context, diffID int64) (_ Restored, err err
 		"remove %s from the queue", object.key)
 }
 
-// Release allows a restored diff to be moved again, and reports whether it was restored.
-// It returns ErrNoDiff if there is no such diff.
+// Release allows a restored diff to be moved again. released reports whether the diff was
+// restored. Release returns ErrNoDiff if the diff does not exist.
 func (e *Engine) Release(ctx context.Context, diffID int64) (released bool, err error) {
 	found, err := e.DB.Queries().DiffUnkeep(ctx, diffID)
 	if err == nil && !found.There {
@@ -64,16 +65,16 @@ func (e *Engine) Release(ctx context.Context, diffID int64) (released bool, err 
 	return found.Released, problem.Doing(err, "release diff %d", diffID)
 }
 
-// collectSQL creates a temporary table for the pieces of a diff.
+// collectSQL is the statement that creates a temporary table for the pieces of a diff.
 const collectSQL = `CREATE TEMPORARY TABLE sexton_pieces (relative_order integer, number integer, body pg_catalog.bytea) ON COMMIT DROP`
 
-// indexSQL creates an index for the query of each file for its pieces. ANALYZE makes the
-// planner use it.
+// indexSQL creates an index by which the UPDATE finds the pieces of each file. ANALYZE
+// makes the planner use the index.
 const indexSQL = `CREATE INDEX ON pg_temp.sexton_pieces (relative_order, number); ANALYZE pg_temp.sexton_pieces`
 
-// restoreTexts restores a diff in one transaction, which locks no rows before the object
-// has been read. Each statement has a time limit, and the store closes a connection
-// without progress. It queues the object for removal and returns it.
+// restoreTexts restores a diff in one transaction. The transaction locks no rows until it
+// has read the object. Each statement has a time limit, and the store closes a connection
+// that makes no progress. restoreTexts queues the object for removal and returns it.
 func (e *Engine) restoreTexts(ctx context.Context, claimed *claim, restored *Restored) (object removal, err error) {
 	defer claimed.confirmed.Store(false)
 	err = database.Write(ctx, e.DB.Pool, func(tx pgx.Tx) error {
@@ -94,7 +95,7 @@ func (e *Engine) restoreTexts(ctx context.Context, claimed *claim, restored *Res
 		if err := claimed.confirm(ctx, tx); err != nil {
 			return err
 		}
-		if err := e.unchanged(ctx, tx, external); err != nil {
+		if err := e.lockUnchanged(ctx, tx, external); err != nil {
 			return err
 		}
 		put, err := tx.Exec(ctx, e.DB.Names.Render(statement("put_back")), claimed.diffID)
@@ -124,8 +125,8 @@ func (e *Engine) restoreTexts(ctx context.Context, claimed *claim, restored *Res
 	return object, nil
 }
 
-// unchanged locks the diff and its files, and returns errChanged if they have changed.
-func (e *Engine) unchanged(ctx context.Context, tx pgx.Tx, was external) error {
+// lockUnchanged locks the diff and its files, and returns errChanged if they have changed.
+func (e *Engine) lockUnchanged(ctx context.Context, tx pgx.Tx, was external) error {
 	locked, err := tx.Exec(ctx, e.DB.Names.Render(statement("lock_unchanged")), was.diffID, was.mergeRequestID,
 		was.store, was.name)
 	if err != nil {
@@ -162,7 +163,7 @@ func (e *Engine) collect(ctx context.Context, tx pgx.Tx, was external) error {
 		return &BrokenError{DiffID: was.diffID, Reason: fmt.Sprintf("the object has %d bytes, its files have %d",
 			source.read, was.bytes())}
 	case source.err != nil:
-		return source.err // The server's error only reports that the COPY was aborted.
+		return source.err // The error of the COPY only reports that it was aborted.
 	case err != nil:
 		return fmt.Errorf("collect texts of %s: %w", was.key, err)
 	}
@@ -183,24 +184,24 @@ func (e *Engine) collect(ctx context.Context, tx pgx.Tx, was external) error {
 // statement does not limit the size of an object.
 const piecesAtOnce = 16
 
-// pieces splits an object into the pieces of its files.
+// pieces splits the content of an object into pieces of its files.
 type pieces struct {
 	from   io.Reader
 	files  []externalFile
 	buffer []byte
-	// done is the number of bytes of the first file that have been read, number the
-	// number of its last piece.
+	// done is the number of bytes that have been read of the first file in files. number
+	// is the number of its last piece.
 	done   int64
 	number int32
-	// room is the number of pieces left for the statement.
+	// room is the number of pieces that the current statement may still write.
 	room int
-	// read counts the bytes of all files. ended reports that the object is too short.
+	// read counts the bytes of all files. ended reports whether the object is too short.
 	read  int64
 	ended bool
 	err   error
 }
 
-// next returns the next row of the temporary table; nil ends the statement.
+// next returns the next row of the temporary table, or nil to end the statement.
 func (p *pieces) next() ([]any, error) {
 	for len(p.files) > 0 && p.done == p.files[0].size {
 		p.files, p.done, p.number = p.files[1:], 0, -1
@@ -213,7 +214,8 @@ func (p *pieces) next() ([]any, error) {
 	n, err := io.ReadFull(p.from, piece)
 	p.read += int64(n)
 	if err != nil {
-		// Compared by identity, because an outage may wrap io.ErrUnexpectedEOF.
+		// The error is compared by identity, because an outage may wrap
+		// io.ErrUnexpectedEOF.
 		p.ended = err == io.EOF || err == io.ErrUnexpectedEOF
 		p.err = err
 		return nil, err
@@ -223,7 +225,8 @@ func (p *pieces) next() ([]any, error) {
 	return []any{p.files[0].order, p.number, piece}, nil
 }
 
-// locate reads in one snapshot where a diff is stored.
+// locate returns the object of a diff and the positions of its files, read in one
+// snapshot.
 func (e *Engine) locate(ctx context.Context, diffID int64) (was external, err error) {
 	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	err = pgx.BeginTxFunc(ctx, e.DB.Pool, snapshot, func(tx pgx.Tx) error {
@@ -233,7 +236,8 @@ func (e *Engine) locate(ctx context.Context, diffID int64) (was external, err er
 	return was, err
 }
 
-// readExternal reads where a diff is stored. The key is empty if it is in the database.
+// readExternal reads the object of a diff and the positions of its files. The key is
+// empty if the texts are in the database.
 func (e *Engine) readExternal(ctx context.Context, tx pgx.Tx, diffID int64) (external, error) {
 	found := external{diffID: diffID}
 	var stored bool
@@ -249,7 +253,7 @@ func (e *Engine) readExternal(ctx context.Context, tx pgx.Tx, diffID int64) (ext
 	case !stored:
 		return found, nil
 	case name == nil || *name == "":
-		return found, nameless(diffID)
+		return found, namelessError(diffID)
 	}
 	found.name = *name
 	found.key = fmt.Sprintf("%s%d/%s", folderPrefix, found.mergeRequestID, found.name)
@@ -280,17 +284,18 @@ func (e *Engine) readExternal(ctx context.Context, tx pgx.Tx, diffID int64) (ext
 	return found, found.contiguous()
 }
 
-// external is a diff in its store.
+// external is a diff whose texts are in the store.
 type external struct {
 	diffID, mergeRequestID int64
-	// name is external_diff, the last part of key.
+	// name is the column external_diff, which is the last part of key.
 	name, key string
 	store     int
-	// size and sha256 were recorded at the move; nil if another program moved the diff.
+	// size and sha256 were recorded when Sexton moved the diff. They are nil if another
+	// program moved it.
 	size        *int64
 	sha256      *[sha256.Size]byte
 	fingerprint string
-	// files are in the order of their texts.
+	// files are in the order of their offsets.
 	files []externalFile
 }
 
@@ -308,7 +313,8 @@ func (x external) bytes() int64 {
 	return last.offset + last.size
 }
 
-// contiguous returns an error if there is a gap or an overlap between the files.
+// contiguous returns an error if there is a gap or an overlap between the files, or if
+// their total size differs from the recorded size.
 func (x external) contiguous() error {
 	at := int64(0)
 	for _, file := range x.files {
@@ -326,7 +332,7 @@ func (x external) contiguous() error {
 	return nil
 }
 
-// BrokenError reports that rows and object of a diff are inconsistent.
+// BrokenError reports that the rows of a diff and its object are inconsistent.
 type BrokenError struct {
 	DiffID int64
 	Reason string
@@ -336,7 +342,7 @@ func (e *BrokenError) Error() string {
 	return fmt.Sprintf("diff %d is damaged: %s", e.DiffID, e.Reason)
 }
 
-// nameless returns the error for an external diff without the name of its object.
-func nameless(diffID int64) *BrokenError {
+// namelessError returns the error for an external diff without an object name.
+func namelessError(diffID int64) *BrokenError {
 	return &BrokenError{DiffID: diffID, Reason: "it is stored externally, but its external_diff is empty"}
 }

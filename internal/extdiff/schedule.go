@@ -17,7 +17,7 @@ import (
 	"sexton/internal/problem"
 )
 
-// Table is the table of diffs, RemovalTable the queue of objects to be removed.
+// Table is the table of diffs. RemovalTable is the queue of objects to be removed.
 const (
 	Table        = "merge_request_diffs"
 	RemovalTable = "external_diff_removals"
@@ -26,29 +26,30 @@ const (
 const (
 	// windowRows is the number of diffs that one transaction reads.
 	windowRows = 2000
-	// longestSearch limits the time for which a run searches for due diffs, so that time
-	// is left for removing objects.
+	// longestSearch limits the time for which a run searches for due diffs. The run needs
+	// the remaining time to remove objects.
 	longestSearch = 15 * time.Second
-	// mostWindows bounds a run: if few diffs of many are due, the next run continues.
+	// mostWindows limits the transactions of a run. If few diffs of many are due, the
+	// next run continues.
 	mostWindows = 500
-	// roundEvery is the least time for a round over all diffs, a little less than the
-	// hour between two ticks.
+	// roundEvery is the minimum time between the starts of two rounds over all diffs. It
+	// is a little less than the hour between two ticks.
 	roundEvery = 50 * time.Minute
-	// defaultLimit is the number of diffs per run.
+	// defaultLimit is the number of diffs for which one run inserts jobs.
 	defaultLimit = 1000
 )
 
-// Schedule are the statistics of one run of the scheduler.
+// Schedule has the statistics of one run of the scheduler.
 type Schedule struct {
-	// Looked counts diffs in the database that were read. Due counts those that jobs were
-	// requested for, Inserted the new jobs.
+	// Looked counts the diffs in the database that were read. Due counts the diffs for
+	// which jobs were requested. Inserted counts the new jobs.
 	Looked   int64 `json:"looked_at"`
 	Due      int64 `json:"due"`
 	Inserted int64 `json:"inserted"`
 	// OverLimit reports that the limit was reached before the last diff was read.
 	OverLimit bool `json:"over_limit"`
-	// More reports that the time for the search was over before the last diff was read:
-	// the next run continues immediately.
+	// More reports that the search time ended before the last diff was read. The next run
+	// continues immediately.
 	More bool `json:"more"`
 }
 
@@ -58,17 +59,18 @@ type Scheduler struct {
 	Names pgcatalog.Names
 	Fence *lease.Lease
 	Rule  Rule
-	// Limit is the number of diffs per run; 0 means 1000.
+	// Limit is the number of diffs per run. 0 means 1000.
 	Limit int
-	// Insert inserts a job for each diff that has none, in the transaction, and returns
-	// how many; nil means Enqueue.
+	// Insert inserts a job in the transaction for each diff that has none, and returns
+	// the number of new jobs. nil means Enqueue.
 	Insert func(ctx context.Context, tx pgx.Tx, ids []int64, wait time.Duration) (int, error)
 }
 
-// Run reads the diffs from the position where the last run stopped, and inserts jobs for
-// at most Limit of them. After the last diff it starts again at the first, at most every
-// 50 minutes, so that a diff that always fails does not delay the others. A skipped diff
-// is tried again when it has changed. The jobs and the new position commit together.
+// Run reads the diffs from the position at which the last run stopped, and inserts jobs
+// for at most Limit of them. After the last diff it starts a new round at the first diff,
+// at most every 50 minutes, so that a diff that always fails does not delay the others.
+// Run ignores a skipped diff until the diff has changed. The jobs and the new position
+// are committed together.
 func (s *Scheduler) Run(ctx context.Context) (*Schedule, error) {
 	stats := &Schedule{}
 	limit := cmp.Or(s.Limit, defaultLimit)
@@ -93,7 +95,8 @@ func (s *Scheduler) Run(ctx context.Context) (*Schedule, error) {
 	return stats, nil //nolint:nilerr // The next run continues.
 }
 
-// window is one transaction of a run. It reports whether another one may find more.
+// window inserts jobs for the due diffs of the next windowRows diffs in one transaction.
+// It reports whether another window may find more.
 func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more bool, err error) {
 	err = pgx.BeginTxFunc(ctx, s.Conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		if err := begin(ctx, tx, s.Names, s.Fence); err != nil {
@@ -113,7 +116,7 @@ func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more
 		}
 		ended := looked < windowRows
 		if len(due) == room {
-			// The rest of the window is read again.
+			// The limit is reached. The next run continues after the last due diff.
 			ended, last = ended && last == due[len(due)-1], due[len(due)-1]
 		}
 		after, restart := max(last, found.AfterID), ended && found.Old
@@ -129,30 +132,31 @@ func (s *Scheduler) window(ctx context.Context, room int, stats *Schedule) (more
 			return fmt.Errorf("insert jobs: %w", err)
 		}
 		// COMMIT waits for the lock on NOTIFY, which all databases of the server share.
-		// The short timeout of the insert must not make it fail.
+		// The short lock timeout of the insert must not make the COMMIT fail.
 		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = 0"); err != nil {
 			return fmt.Errorf("reset the lock timeout: %w", err)
 		}
 		stats.Looked += looked
 		stats.Due += int64(len(due))
 		stats.Inserted += int64(inserted)
-		// A run that has inserted jobs might find the same diffs again.
+		// After a restart, a run that has inserted jobs would find the same diffs again.
 		more = !ended || restart && stats.Due == 0
 		return nil
 	})
 	return more, err
 }
 
-// noRow is the SQLSTATE of enqueue for an id without a row.
+// noRow is the SQLSTATE of the error that enqueue returns if a diff has no row.
 const noRow = "22023"
 
-// The time limits for waiting for a transaction that has enqueued the same job and is
-// still open: all jobs of a run together, and then each job.
+// firstWait and laterWait limit the wait for an open transaction that has enqueued the
+// same job. firstWait applies to all jobs of a window together, and laterWait to each
+// single job after that.
 const firstWait, laterWait = 100 * time.Millisecond, time.Millisecond
 
 // insert inserts the jobs of due diffs. It leaves out diffs that were deleted since the
-// scan. A diff whose job another transaction enqueues is left to that job or to a later
-// round.
+// scan. If another open transaction has enqueued the job of a diff, insert leaves that
+// diff to that job or to a later round.
 func (s *Scheduler) insert(ctx context.Context, tx pgx.Tx, due []int64,
 	wait time.Duration,
 ) (scheduled []int64, inserted int, _ error) {
@@ -195,7 +199,8 @@ func (s *Scheduler) insert(ctx context.Context, tx pgx.Tx, due []int64,
 	return scheduled, inserted, nil
 }
 
-// Enqueue inserts all missing jobs in one statement, or none, and returns their number.
+// Enqueue inserts all missing jobs in one statement and returns their number. If one
+// insert fails, it inserts none.
 func (s *Scheduler) Enqueue(ctx context.Context, tx pgx.Tx, ids []int64, wait time.Duration) (inserted int, err error) {
 	var jobs []int64
 	if err := tx.QueryRow(ctx, s.Names.Render(statement("enqueue")), MoveKind, ids,
@@ -211,8 +216,8 @@ func (s *Scheduler) Enqueue(ctx context.Context, tx pgx.Tx, ids []int64, wait ti
 func (r Rule) DueSQL() string { return r.search("due") }
 
 // CountDueSQL returns a statement, to be rendered for the configured schemas, that counts
-// the diffs that a run without a limit would find now, and reports whether there may be
-// more than it reads.
+// the diffs that a run without a limit would find now. It also returns whether there may
+// be more diffs than it reads.
 func (r Rule) CountDueSQL() string { return r.search("count_due") }
 
 func (r Rule) search(name string) string {
@@ -220,7 +225,7 @@ func (r Rule) search(name string) string {
 		"looked", strconv.Itoa(10*windowRows), "round", strconv.Itoa(int(roundEvery.Seconds())))
 }
 
-// begin verifies the lease in a transaction, and sets the limits of the transaction.
+// begin verifies the lease in a transaction, and sets the time limits of the transaction.
 func begin(ctx context.Context, tx pgx.Tx, names pgcatalog.Names, fence *lease.Lease) error {
 	if err := fence.Confirm(ctx, tx.Conn()); err != nil {
 		return err //nolint:wrapcheck // It names the lease.
@@ -233,8 +238,8 @@ func begin(ctx context.Context, tx pgx.Tx, names pgcatalog.Names, fence *lease.L
 // Rule selects the diffs that are moved.
 type Rule string
 
-// The rules: all diffs; or those of merge requests that were merged or closed more than 7
-// days ago, and all versions but the latest.
+// Always selects all diffs. Outdated selects the diffs of merge requests that were merged
+// or closed more than 7 days ago, and all versions except the latest.
 const (
 	Always   Rule = "always"
 	Outdated Rule = "outdated"
@@ -247,23 +252,22 @@ var queryFiles embed.FS
 // schemas.
 func statement(name string, more ...string) string {
 	return pgcatalog.Texts{Files: queryFiles, Parts: map[string]string{
-		// It has the form of the condition of the partial index.
+		// The partial index has the same condition.
 		"in_database": "diff.files_count OPERATOR(pg_catalog.>) 0 AND (NOT diff.stored_externally OR diff.stored_externally IS NULL)",
 		"kept":        `EXISTS (SELECT FROM "sexton".external_diffs AS ledger WHERE ledger.diff_id OPERATOR(pg_catalog.=) diff.id AND ledger.kept)`,
 		"always":      "{in_database} AND NOT {kept}",
 	}}.Statement(name, more...)
 }
 
-// statement returns a query in which {eligible} is the condition of the rule, which
-// scheduler and mover share.
+// statement returns a query in which {eligible} is the condition of the rule. An unknown
+// rule makes an invalid statement.
 func (r Rule) statement(name string, more ...string) string {
-	// An unknown rule makes an invalid statement.
 	eligible := map[Rule]string{Always: "{always}", Outdated: "{always} AND {outdated}"}[r]
 	return statement(name, append(more, "eligible", eligible)...)
 }
 
 const (
-	// mostBytes is the maximum of the columns for offset and size.
+	// mostBytes is the maximum value of the columns for offset and size.
 	mostBytes = 1<<31 - 1
 	// pieceBytes is the maximum size of a piece of a text.
 	pieceBytes = 1 << 18

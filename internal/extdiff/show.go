@@ -23,12 +23,12 @@ type File struct {
 	NewPath string `json:"new_path"`
 	// Bytes is the length of the text as it is stored.
 	Bytes int64 `json:"bytes"`
-	// Binary reports that it is stored as base64.
+	// Binary reports whether the text is stored as base64.
 	Binary bool `json:"binary"`
-	// External reports that it is in the store, at Offset of the object.
+	// External reports whether the text is in the store, at Offset of the object.
 	External bool  `json:"external"`
 	Offset   int64 `json:"offset,omitempty"`
-	// Unplaced reports that it is in the store, but offset or size is missing.
+	// Unplaced reports that the text is in the store, but its offset or size is missing.
 	Unplaced bool `json:"unplaced,omitempty"`
 
 	key string
@@ -38,7 +38,7 @@ type File struct {
 type Reader struct {
 	DB     database.Database
 	Limits Limits
-	// Open opens the store. It is called only for a diff whose texts are there.
+	// Open opens the store. Read calls it only for a diff whose texts are in the store.
 	Open func(ctx context.Context) (*blobstore.Store, error)
 }
 
@@ -46,16 +46,16 @@ type Reader struct {
 type Reading struct {
 	db     database.Database
 	diffID int64
-	// store has the object of an external diff, tx reads texts that are in the database.
-	// One of them is nil.
+	// store has the object of an external diff. tx reads texts in the database. One of
+	// them is nil.
 	store *blobstore.Store
 	tx    pgx.Tx
 	Files []File
 }
 
 // Read calls read with a diff. Texts in the database can be read in their snapshot until
-// read returns. The object of an external diff may be deleted when the diff is deleted or
-// restored meanwhile. It returns ErrNoDiff if there is no such diff.
+// read returns. The object of an external diff may be deleted while read is running, if
+// the diff is deleted or restored. Read returns ErrNoDiff if the diff does not exist.
 func (from Reader) Read(ctx context.Context, diffID int64, read func(r *Reading) error) error {
 	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	r := &Reading{db: from.DB, diffID: diffID}
@@ -83,12 +83,12 @@ func (from Reader) Read(ctx context.Context, diffID int64, read func(r *Reading)
 	return read(r)
 }
 
-// unbound removes the limits on time while texts are read, as when the output goes to a
+// unbound removes the time limits while texts are read, because the output may go to a
 // pager.
 const unbound = `SELECT pg_catalog.set_config('statement_timeout', '0', true), pg_catalog.set_config('idle_in_transaction_session_timeout', '0', true)`
 
-// find reads the files of the diff, and in which kind of store they are if the diff is
-// external.
+// find reads the files of the diff. external reports whether the texts are in a store,
+// and store is the kind of that store.
 func (r *Reading) find(ctx context.Context, tx pgx.Tx, limits Limits) (store int, external bool, err error) {
 	args := []any{limits.Statement.Milliseconds(), limits.Lock.Milliseconds(), r.db.Names.Path}
 	if _, err := tx.Exec(ctx, r.db.Names.Render(statement("bound")), args...); err != nil {
@@ -97,7 +97,7 @@ func (r *Reading) find(ctx context.Context, tx pgx.Tx, limits Limits) (store int
 	if _, err := tx.Exec(ctx, statement("index_scans")); err != nil {
 		return 0, false, fmt.Errorf("set planner: %w", err)
 	}
-	// No trigger fires here that would need the application's path.
+	// The transaction only reads, so no trigger of the application needs its search path.
 	if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog, pg_temp"); err != nil {
 		return 0, false, fmt.Errorf("set path: %w", err)
 	}
@@ -118,7 +118,7 @@ func (r *Reading) find(ctx context.Context, tx pgx.Tx, limits Limits) (store int
 	_, err = pgx.ForEachRow(rows, row, func() error {
 		r.Files = append(r.Files, f)
 		if external = external || f.External; f.External && f.key == "" {
-			return nameless(r.diffID)
+			return namelessError(r.diffID)
 		}
 		return nil
 	})
@@ -128,8 +128,8 @@ func (r *Reading) find(ctx context.Context, tx pgx.Tx, limits Limits) (store int
 	return store, external, err
 }
 
-// WriteText writes the text of a file, decoded if it is base64. Old applications mark
-// texts as binary that are not base64; these are written unchanged. It returns a
+// WriteText writes the text of a file. It decodes base64. Old applications mark texts as
+// binary that are not base64, and WriteText writes these unchanged. It returns a
 // *BrokenError if offset or size is missing.
 func (r *Reading) WriteText(ctx context.Context, file File, to io.Writer) error {
 	if file.Unplaced {
@@ -140,7 +140,8 @@ func (r *Reading) WriteText(ctx context.Context, file File, to io.Writer) error 
 	if !file.Binary {
 		return r.writeStored(ctx, file, to)
 	}
-	// Written bytes cannot be withdrawn, so check first whether the text can be decoded.
+	// Written bytes cannot be taken back, so the text is decoded once before it is
+	// written.
 	err := r.decode(ctx, file, io.Discard)
 	if _, corrupt := errors.AsType[base64.CorruptInputError](err); corrupt || errors.Is(err, io.ErrUnexpectedEOF) {
 		return r.writeStored(ctx, file, to)
@@ -167,8 +168,8 @@ func (r *Reading) decode(ctx context.Context, file File, to io.Writer) error {
 	return err
 }
 
-// unbroken returns an error for line breaks, which the decoder would ignore: no encoder
-// writes them here.
+// unbroken returns an error for line breaks, which the decoder would ignore. Base64 texts
+// in these rows have no line breaks.
 type unbroken struct{ from io.Reader }
 
 func (u unbroken) Read(p []byte) (int, error) {

@@ -14,7 +14,7 @@ import (
 )
 
 // source reads the content of a diff's object. It uses several short snapshots, because
-// vacuum must not wait for a slow upload. Their fingerprints ensure that all of them have
+// vacuum must not wait for a slow upload. The fingerprint ensures that all snapshots have
 // the same rows.
 type source struct {
 	engine   *Engine
@@ -22,12 +22,12 @@ type source struct {
 	surveyed survey
 	// tx is the current snapshot, or nil.
 	tx pgx.Tx
-	// ordinal and number are the file and the number of the next piece.
+	// ordinal and number are the place of the next file and the number of its next piece.
 	ordinal, number int
 }
 
-// open begins a snapshot and surveys the files. It returns errChanged if they differ from
-// the first survey.
+// open begins a snapshot and surveys the files. It returns errChanged if the survey
+// differs from the first one.
 func (s *source) open(ctx context.Context) error {
 	e := s.engine
 	ctx, cancel := context.WithTimeout(ctx, e.snapshotLimit())
@@ -41,12 +41,12 @@ func (s *source) open(ctx context.Context) error {
 	var q pgx.Batch
 	q.Queue(e.boundStatement(), e.boundArgs(e.snapshotLimit())...)
 	q.Queue(statement("index_scans"))
-	// The claim may have passed to another worker, and texts that it has moved would be
-	// read as empty.
+	// Another worker may have claimed and moved the diff, and its texts would be read as
+	// empty.
 	q.Queue(e.diffStatement(""), s.found.diffID)
 	q.Queue(e.DB.Names.Render(statement("survey")), s.found.diffID)
 	results := tx.SendBatch(ctx, &q)
-	defer func() { _ = results.Close() }() // Errors were returned before.
+	defer func() { _ = results.Close() }() // All errors of the statements are returned by the scans.
 	for range 2 {
 		if _, err := results.Exec(); err != nil {
 			return fmt.Errorf("bound transaction: %w", err)
@@ -79,12 +79,12 @@ func (s *source) close(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	_ = s.tx.Rollback(ctx) // It has changed nothing.
+	_ = s.tx.Rollback(ctx) // The transaction has changed nothing.
 	s.tx = nil
 }
 
-// stream sends the content to a writer, from as many snapshots as necessary. Each sends
-// at least one piece.
+// stream writes the content to w, from as many snapshots as necessary. Each snapshot
+// provides at least one piece.
 func (s *source) stream(ctx context.Context, w io.Writer) error {
 	for {
 		if s.tx == nil {
@@ -100,8 +100,8 @@ func (s *source) stream(ctx context.Context, w io.Writer) error {
 	}
 }
 
-// streamSnapshot sends pieces from one snapshot until its time ends, and reports whether
-// all pieces were sent.
+// streamSnapshot writes pieces from one snapshot until the snapshot's time ends. It
+// reports whether all pieces were written.
 func (s *source) streamSnapshot(ctx context.Context, w io.Writer) (ended bool, err error) {
 	e := s.engine
 	reading, cancel := context.WithTimeout(ctx, e.snapshotLimit())
@@ -112,14 +112,15 @@ func (s *source) streamSnapshot(ctx context.Context, w io.Writer) (ended bool, e
 		return false, fmt.Errorf("read texts: %w", err)
 	}
 	defer func() {
-		cancel() // Otherwise Close reads all remaining rows.
+		cancel() // Without this call, Close would read all remaining rows.
 		rows.Close()
 	}()
 	most := e.Limits.orDefaults().Snapshot
 	until := time.Now().Add(most)
 	for rows.Next() {
 		var ordinal, number int
-		// This is the buffer of the connection, valid until the next row.
+		// piece refers to the buffer of the connection, which is valid until the next
+		// row.
 		var piece pgtype.DriverBytes
 		if err := rows.Scan(&ordinal, &number, &piece); err != nil {
 			return false, fmt.Errorf("read texts: %w", err)
@@ -143,8 +144,8 @@ func (s *source) streamSnapshot(ctx context.Context, w io.Writer) (ended bool, e
 	return true, problem.Doing(rows.Err(), "read texts")
 }
 
-// upload writes the object of a diff. It locks no rows and has no time limit: the store
-// closes a connection without progress.
+// upload writes the object of a diff. It locks no rows and has no time limit, but the
+// store closes a connection that makes no progress.
 func (e *Engine) upload(ctx context.Context, claimed *claim, found diffRow, key string) (
 	surveyed survey, digest blobstore.Digest, err error,
 ) {
@@ -156,12 +157,12 @@ func (e *Engine) upload(ctx context.Context, claimed *claim, found diffRow, key 
 	}
 	surveyed = from.surveyed
 
-	// A small object is first written as a new one, which saves a request. If one exists,
-	// the store refuses, and the next try reads its version.
+	// A small object is first written as a new one, which saves a request. If an object
+	// exists, the store refuses, and the next try reads its version.
 	over := blobstore.Version("")
 	if claimed.again || surveyed.bytes > blobstore.PartSize {
-		// Read the version before the rows, so that an object that another worker writes
-		// from later rows is never replaced.
+		// The version is read before the rows. An object that another worker writes from
+		// later rows then has a newer version and is not replaced.
 		from.close(ctx)
 		if over, err = e.Store.Version(ctx, key); err != nil {
 			return surveyed, blobstore.Digest{}, err

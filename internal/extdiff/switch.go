@@ -12,7 +12,7 @@ import (
 	"sexton/internal/problem"
 )
 
-// bound sets the limits of a transaction.
+// bound sets the time limits of a transaction.
 func (e *Engine) bound(ctx context.Context, tx pgx.Tx, each time.Duration) error {
 	_, err := tx.Exec(ctx, e.boundStatement(), e.boundArgs(each)...)
 	return problem.Doing(err, "bound transaction")
@@ -24,7 +24,7 @@ func (e *Engine) boundArgs(each time.Duration) []any {
 	return []any{each.Milliseconds(), e.Limits.orDefaults().Lock.Milliseconds(), e.DB.Names.Path}
 }
 
-// transact runs a short transaction.
+// transact runs do in a transaction with the limits for short statements.
 func (e *Engine) transact(ctx context.Context, do func(tx pgx.Tx) error) error {
 	return database.Write(ctx, e.DB.Pool, func(tx pgx.Tx) error {
 		if err := e.bound(ctx, tx, e.Limits.orDefaults().Statement); err != nil {
@@ -35,7 +35,7 @@ func (e *Engine) transact(ctx context.Context, do func(tx pgx.Tx) error) error {
 }
 
 // finish replaces the texts by offsets and sizes, if the rows have not changed since they
-// were read. If the diff was deleted meanwhile, it queues the object for removal.
+// were read. If the diff has been deleted, it queues the object for removal.
 func (e *Engine) finish(ctx context.Context, claimed *claim, was diffRow, surveyed survey,
 	digest blobstore.Digest,
 ) (skipped Skip, err error) {
@@ -44,8 +44,8 @@ func (e *Engine) finish(ctx context.Context, claimed *claim, was diffRow, survey
 		if err := claimed.confirm(ctx, tx); err != nil {
 			return err
 		}
-		// The lock also prevents inserts of files, because their foreign key locks this
-		// row.
+		// The row lock also prevents inserts of files, because their foreign key locks
+		// the row of the diff.
 		found, err := e.readDiff(ctx, tx, was.diffID, "FOR UPDATE OF diff")
 		if err != nil {
 			return err
@@ -71,7 +71,8 @@ func (e *Engine) finish(ctx context.Context, claimed *claim, was diffRow, survey
 	return skipped, err
 }
 
-// change replaces the texts by offsets and sizes.
+// change replaces the texts by offsets and sizes, marks the diff as external, and ends
+// the claim.
 func (e *Engine) change(ctx context.Context, tx pgx.Tx, claimed *claim, surveyed survey,
 	digest blobstore.Digest,
 ) error {
@@ -108,8 +109,8 @@ func (e *Engine) change(ctx context.Context, tx pgx.Tx, claimed *claim, surveyed
 	return nil
 }
 
-// record records why a diff cannot be moved, and its state. It ignores reasons that need
-// no attention.
+// record stores the reason for which a diff cannot be moved, and the state of the diff.
+// It ignores reasons that need no attention.
 func (e *Engine) record(ctx context.Context, claimed *claim, reason Skip, state string) error {
 	switch reason {
 	case TooLarge, FilesMissing, Inconsistent:

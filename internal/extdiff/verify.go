@@ -15,17 +15,17 @@ import (
 const (
 	verifyPage = 100
 	listPage   = 1000
-	// DefaultGrace is the age below which an object without a row is assumed to belong to
-	// a diff that is being moved.
+	// DefaultGrace is the age below which Verify assumes that an object without a row
+	// belongs to a diff that is being moved.
 	DefaultGrace = 24 * time.Hour
 )
 
 // Finding is a problem in the store.
 type Finding struct {
-	// DiffID is 0 for an object that belongs to no diff.
+	// DiffID is 0 if the object belongs to no diff.
 	DiffID int64  `json:"diff_id,omitempty"`
 	Key    string `json:"key"`
-	// Dangling marks an object that no row refers to. It only takes space.
+	// Dangling marks an object that no row refers to. Such an object only uses space.
 	Dangling bool   `json:"dangling,omitempty"`
 	Problem  string `json:"problem"`
 }
@@ -48,18 +48,19 @@ type Verified struct {
 	Diffs   int64 `json:"diffs"`
 	Bytes   int64 `json:"bytes"`
 	Objects int64 `json:"objects"`
-	// Damaged and Dangling count findings.
+	// Damaged counts the findings about diffs. Dangling counts the objects that no row
+	// refers to.
 	Damaged  int64 `json:"damaged"`
 	Dangling int64 `json:"dangling"`
 }
 
-// Verify reads every external diff and compares it with its rows: the files must be
-// contiguous, the object must end where they end, and its checksum must be the one that
-// was recorded when it was moved. Then it lists the objects older than grace that no row
-// refers to. It calls found for each problem. An error ends it.
+// Verify reads every external diff and compares it with its rows. The files must be
+// contiguous, the object must end where the last file ends, and its checksum must be the
+// recorded one. Then Verify lists the objects older than grace that no row refers to. It
+// calls found for each problem. It stops at the first error.
 func (e *Engine) Verify(ctx context.Context, grace time.Duration, found func(Finding)) (Verified, error) {
 	var verified Verified
-	tell := func(f Finding) {
+	report := func(f Finding) {
 		if f.Dangling {
 			verified.Dangling++
 		} else {
@@ -74,7 +75,7 @@ func (e *Engine) Verify(ctx context.Context, grace time.Duration, found func(Fin
 			return verified, fmt.Errorf("list external diffs: %w", err)
 		}
 		for _, id := range ids {
-			if err := e.verifyOne(ctx, id, &verified, tell); err != nil {
+			if err := e.verifyOne(ctx, id, &verified, report); err != nil {
 				return verified, fmt.Errorf("verify diff %d: %w", id, err)
 			}
 			after = id
@@ -83,12 +84,12 @@ func (e *Engine) Verify(ctx context.Context, grace time.Duration, found func(Fin
 			break
 		}
 	}
-	return verified, e.dangling(ctx, grace, &verified, tell)
+	return verified, e.reportDangling(ctx, grace, &verified, report)
 }
 
-// verifyOne checks one diff. It checks again after a problem, because the diff may have
-// been moved or deleted meanwhile.
-func (e *Engine) verifyOne(ctx context.Context, id int64, verified *Verified, tell func(Finding)) error {
+// verifyOne checks one diff. If it finds a problem, it checks the diff again, because the
+// diff may have been moved or deleted during the first check.
+func (e *Engine) verifyOne(ctx context.Context, id int64, verified *Verified, report func(Finding)) error {
 	was, problem, err := e.examine(ctx, id)
 	if problem != "" {
 		again, still, againErr := e.examine(ctx, id)
@@ -100,7 +101,7 @@ func (e *Engine) verifyOne(ctx context.Context, id int64, verified *Verified, te
 	verified.Diffs++
 	verified.Bytes += was.bytes()
 	if problem != "" {
-		tell(Finding{DiffID: id, Key: was.key, Problem: problem})
+		report(Finding{DiffID: id, Key: was.key, Problem: problem})
 	}
 	return nil
 }
@@ -108,14 +109,14 @@ func (e *Engine) verifyOne(ctx context.Context, id int64, verified *Verified, te
 func (e *Engine) examine(ctx context.Context, id int64) (was external, problem string, err error) {
 	was, err = e.locate(ctx, id)
 	broken, isBroken := errors.AsType[*BrokenError](err)
-	away, isAway := errors.AsType[*otherStoreError](err)
+	other, isOther := errors.AsType[*otherStoreError](err)
 	switch {
 	case errors.Is(err, ErrNoDiff):
 		return external{}, "", nil
 	case isBroken:
 		return was, broken.Reason, nil
-	case isAway:
-		return was, away.Error(), nil
+	case isOther:
+		return was, other.Error(), nil
 	case err != nil || was.key == "":
 		return was, "", err
 	}
@@ -131,7 +132,7 @@ func (e *Engine) examine(ctx context.Context, id int64) (was external, problem s
 
 const missing = "the object is missing"
 
-// differs returns a description of how an object differs from its rows, or "".
+// differs returns a text about the difference between an object and its rows, or "".
 func (x external) differs(found blobstore.Digest) string {
 	switch {
 	case found.Size != x.bytes():
@@ -143,11 +144,11 @@ func (x external) differs(found blobstore.Digest) string {
 	return ""
 }
 
-// short returns the part of a checksum that messages contain.
+// short returns the first bytes of a checksum, for messages.
 func short(sum [sha256.Size]byte) []byte { return sum[:8] }
 
-// dangling lists the objects and reports the ones that no row refers to.
-func (e *Engine) dangling(ctx context.Context, grace time.Duration, verified *Verified, tell func(Finding)) error {
+// reportDangling reports the objects older than grace that no row refers to.
+func (e *Engine) reportDangling(ctx context.Context, grace time.Duration, verified *Verified, report func(Finding)) error {
 	before := time.Now().Add(-grace)
 	var page []blobstore.Info
 	for object, err := range e.Store.List(ctx, rootPrefix) {
@@ -162,16 +163,16 @@ func (e *Engine) dangling(ctx context.Context, grace time.Duration, verified *Ve
 			page = append(page, object)
 		}
 		if len(page) == listPage {
-			if err := e.danglingOf(ctx, page, tell); err != nil {
+			if err := e.reportDanglingPage(ctx, page, report); err != nil {
 				return err
 			}
 			page = page[:0]
 		}
 	}
-	return e.danglingOf(ctx, page, tell)
+	return e.reportDanglingPage(ctx, page, report)
 }
 
-func (e *Engine) danglingOf(ctx context.Context, page []blobstore.Info, tell func(Finding)) error {
+func (e *Engine) reportDanglingPage(ctx context.Context, page []blobstore.Info, report func(Finding)) error {
 	used, err := e.used(ctx, page)
 	if err != nil {
 		return err
@@ -188,7 +189,7 @@ func (e *Engine) danglingOf(ctx context.Context, page []blobstore.Info, tell fun
 		case strings.HasSuffix(object.Key, unfinished):
 			problem = "an unfinished upload"
 		}
-		tell(Finding{DiffID: id, Key: object.Key, Dangling: true, Problem: problem})
+		report(Finding{DiffID: id, Key: object.Key, Dangling: true, Problem: problem})
 	}
 	return nil
 }
@@ -212,14 +213,16 @@ func (e *Engine) used(ctx context.Context, page []blobstore.Info) (map[string]bo
 	return used, nil
 }
 
-// isMarker reports whether a key belongs to the marker or to an unfinished file of it.
+// isMarker reports whether a key is the key of the marker or of an unfinished file of the
+// marker.
 func isMarker(key string) bool { return strings.HasPrefix(key, MarkerKey) }
 
-// unfinished is the suffix of files that are being written, after the name of the object
-// and a random text.
+// unfinished is the suffix of files that are being written. It follows the name of the
+// object and a random text.
 const unfinished = ".tmp"
 
-// diffOf returns the id of the diff that a key names.
+// diffOf returns the id of the diff in an object key. ok is false if the key does not
+// have the form of a diff's key.
 func diffOf(key string) (diffID int64, ok bool) {
 	if begun, is := strings.CutSuffix(key, unfinished); is {
 		if dot := strings.LastIndexByte(begun, '.'); dot > 0 {
@@ -238,8 +241,8 @@ func diffOf(key string) (diffID int64, ok bool) {
 	return diffID, true
 }
 
-// RemoveUnnamed deletes a dangling object that Verify has found, and reports whether it
-// did. It keeps the object if a row refers to it meanwhile.
+// RemoveUnnamed deletes a dangling object that Verify has found, unless a row refers to
+// it now. It reports whether it deleted the object.
 func (e *Engine) RemoveUnnamed(ctx context.Context, f Finding) (deleted bool, err error) {
 	id, ok := diffOf(f.Key)
 	if !ok {
@@ -247,7 +250,7 @@ func (e *Engine) RemoveUnnamed(ctx context.Context, f Finding) (deleted bool, er
 			fmt.Errorf("remove %s: its name does not match the pattern of diffs; delete it with a tool of the store",
 				f.Key)
 	}
-	if deleted, err = e.destroy(ctx, removal{diffID: id, key: f.Key}); err != nil {
+	if deleted, err = e.deleteObject(ctx, removal{diffID: id, key: f.Key}); err != nil {
 		return false, fmt.Errorf("remove %s: %w", f.Key, err)
 	}
 	return deleted, nil

@@ -1,4 +1,4 @@
--- Counts the diffs that a run without a limit would find now, among the next {looked} diffs. Returns whether there may be more.
+-- Counts the due diffs among the next {looked} diffs after the position of the last run. Also returns whether there may be more.
 WITH place AS (
     SELECT coalesce(pg_catalog.max(cursor.after_id) FILTER (
         WHERE cursor.round_began_at > pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => {round})

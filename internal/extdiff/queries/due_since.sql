@@ -1,4 +1,5 @@
--- Returns the time at which the diff $1 became due by the rule outdated (if $2) or always, but not before the installation of external diffs.
+-- Returns the time at which the diff $1 became due, by the rule outdated if $2 is true, and otherwise by the rule always. The result is never before
+-- the installation of external diffs.
 SELECT greatest(installation.created_at, CASE WHEN $2 THEN (
     SELECT pg_catalog.min(outdated.at)
     FROM (

@@ -1,3 +1,5 @@
+-- Returns the files of a diff ($1) without their texts. In an SQL_ASCII database, a text that is not valid UTF-8 counts as binary, because it is moved
+-- as base64.
 SELECT file.relative_order, file.old_path, coalesce(file.new_path, file.old_path),
     coalesce(CASE WHEN diff.stored_externally THEN file.external_diff_size END, {size})::bigint,
     coalesce(file."binary", false)

@@ -1,5 +1,5 @@
--- Sets the project of files of a diff ($1) without one: the diff's project, or the target project of the merge request. It reads both columns from
--- to_jsonb, because some applications do not have them.
+-- Sets the project of the files of a diff ($1) that have none to the project of the diff, or else to the target project of the merge request. It reads
+-- both columns from to_jsonb, because some applications do not have these columns.
 UPDATE "public".merge_request_diff_files AS file
 SET project_id = coalesce(
         (pg_catalog.to_jsonb(parent) OPERATOR(pg_catalog.->>) 'project_id')::bigint,

@@ -1,4 +1,4 @@
--- Returns the layout of the object of a diff ($1): place is the position of a file in the order of the tree, at its offset in bytes.
+-- Returns the layout of the object of a diff ($1). place is the position of a file in the order of the tree. at is the offset of its text in bytes.
 -- In that order folders come before files of the same folder, and names are compared byte by byte. The first character of each part of branch
 -- sorts folders first.
 SELECT

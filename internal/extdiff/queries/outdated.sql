@@ -1,4 +1,5 @@
--- Compares ids, because a new version that is not yet the latest one is not outdated.
+-- Is true for a diff of a merge request that was merged or closed more than 7 days ago, and for an older version than the latest one. It
+-- compares ids, because a new version that is not yet the latest one is not outdated.
 EXISTS (
     SELECT
     FROM "public".merge_requests AS request

@@ -1,4 +1,5 @@
--- Puts the texts of a diff ($1) back into its files. What was no UTF-8 stays base64, as "binary" says.
+-- Sets the texts of the files of a diff ($1) from the collected pieces. Texts that were moved as base64 are kept in that form, and "binary" remains true
+-- for them.
 UPDATE "public".merge_request_diff_files AS file
 SET diff = pg_catalog.convert_from(
         coalesce((

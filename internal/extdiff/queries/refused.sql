@@ -1,5 +1,5 @@
 -- Is true for a diff that could not be moved and has not changed since. The scheduler skips such diffs; a mover checks them again. OFFSET 0 makes
--- this one index probe per diff.
+-- the planner use one index probe per diff.
 EXISTS (
     SELECT
     FROM "sexton".external_diffs AS ledger

@@ -1,4 +1,4 @@
--- Makes the jobs of diffs due now: moves waiting jobs forward, and inserts missing ones.
+-- Makes the jobs of the diffs $1 due now. It makes pending jobs due and inserts missing ones. Returns the number of the diffs.
 WITH waiting AS MATERIALIZED (
     SELECT diff.id FROM "public".merge_request_diffs AS diff WHERE diff.id OPERATOR(pg_catalog.=) ANY ($1::bigint[]) AND {in_database} ORDER BY diff.id
 ), enqueued AS MATERIALIZED (

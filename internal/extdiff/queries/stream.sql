@@ -1,6 +1,6 @@
--- Returns the content of the object of a diff ($1) in pieces of $2 bytes, with the place of the file and the number of the piece, beginning with piece $4
--- of the file at place $3. The nested loops that LATERAL requires return them in order: a sort would write the content to temporary files. OFFSET 0
--- decompresses each text once instead of once per piece.
+-- Returns the content of the object of a diff ($1) in pieces of $2 bytes, with the place of the file and the number of the piece. The first piece is
+-- piece $4 of the file at place $3. LATERAL requires nested loops, which return the pieces in order. A sort would write the content to temporary files.
+-- OFFSET 0 makes the server decompress each text once instead of once per piece.
 SELECT layout.place, piece.number, substring(text.body FROM (piece.number OPERATOR(pg_catalog.*) $2) OPERATOR(pg_catalog.+) 1 FOR $2)
 FROM (SELECT * FROM ({layout}) AS layout
     WHERE layout.size OPERATOR(pg_catalog.>) 0 AND layout.place OPERATOR(pg_catalog.>=) $3 ORDER BY layout.place OFFSET 0
